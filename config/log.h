@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Log lines: "cachealloc: warning: ...", one write(2) each, to stderr or CACHEALLOC_LOG_FILE.
+ *
+ * Safe on every hooked path: no malloc, no stdio, no lock, errno kept. Formats are a small subset of
+ * printf (see config/text.h). At most CA_LOG_CAP lines of a level are printed, then one line says so.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ca_log_level {
+	CA_LOG_OFF,
+	CA_LOG_ERROR,
+	CA_LOG_WARN,
+	CA_LOG_INFO,
+	CA_LOG_DEBUG,
+};
+
+enum { CA_LOG_CAP = 256 };
+
+/* Sets level and file pattern (empty: stderr). The file is opened at the first line that goes there. */
+void ca_log_configure(enum ca_log_level level, const char *file_pattern);
+/* In a forked child: a file of its own at the next line. */
+void ca_log_after_fork_child(void);
+bool ca_log_enabled(enum ca_log_level level);
+void ca_log(enum ca_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define ca_error(...) ca_log(CA_LOG_ERROR, __VA_ARGS__)
+#define ca_warn(...) ca_log(CA_LOG_WARN, __VA_ARGS__)
+#define ca_info(...) ca_log(CA_LOG_INFO, __VA_ARGS__)
+#define ca_debug(...) ca_log(CA_LOG_DEBUG, __VA_ARGS__)

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Our entry points: one exported function for each CA_HOOK of hooks.def, with libcuda's own name and ABI.
+ */
+#pragma once
+
+#include "shim/cuda_abi.h"
+
+#define CA_EXPORT __attribute__((visibility("default")))
+
+#define CA_HOOK(symbol, base, version, flags, params, args) CA_EXPORT CUresult symbol params;
+#define CA_NEED(symbol, base, version, flags, params)
+#include "shim/hooks.def"
+#undef CA_HOOK
+#undef CA_NEED

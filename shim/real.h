@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The real driver: one pointer for each row of hooks.def, taken from libcuda's own handle.
+ *
+ * ca_real() resolves at its first call (never in the dlsym path) and costs one load afterwards. It finds a
+ * libcuda that the program has loaded already (RTLD_NOLOAD) and never loads one. Thread-safe; no malloc of
+ * ours; errno kept. NULL: no libcuda in this process; the hook answers CUDA_ERROR_NOT_INITIALIZED.
+ * Members that this driver lacks are NULL.
+ */
+#pragma once
+
+#include "shim/cuda_abi.h"
+
+struct ca_real {
+#define CA_HOOK(symbol, base, version, flags, params, args) CUresult(*symbol) params;
+#define CA_NEED(symbol, base, version, flags, params) CUresult(*symbol) params;
+#include "shim/hooks.def"
+#undef CA_HOOK
+#undef CA_NEED
+};
+
+const struct ca_real *ca_real(void);
