@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT
+"""Fixtures shared by the process, fault, stress, abi and cli suites.
+
+The build to test is $CACHEALLOC_BUILD (default: ./build beside the sources). Every program runs in a process
+of its own, with a time-out, and with an environment from which CACHEALLOC_* and SIMCUDA_* have been removed.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("CACHEALLOC_BUILD", ROOT / "build")).resolve()
+LIBRARY = BUILD / "shim" / "libcachealloc.so"
+SIM = BUILD / "tests" / "sim"
+
+
+def clean_env(**extra):
+    """The environment without our variables, plus the simulator's folder on the loader's path."""
+    env = {k: v for k, v in os.environ.items()
+           if not k.startswith(("CACHEALLOC_", "SIMCUDA_")) and k != "LD_PRELOAD"}
+    env["LD_LIBRARY_PATH"] = str(SIM)
+    env.update({k: str(v) for k, v in extra.items()})
+    return env
+
+
+def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):
+    """Runs argv; preload=True adds our library. Returns CompletedProcess with text output."""
+    full = clean_env(**env)
+    if preload:
+        first = os.environ.get("CACHEALLOC_TEST_PRELOAD_FIRST", "")  # a sanitizer's runtime
+        full["LD_PRELOAD"] = ":".join(p for p in (first, str(LIBRARY)) if p)
+    done = subprocess.run([str(a) for a in argv], env=full, timeout=timeout, cwd=cwd,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if check is not None:
+        assert done.returncode == check, (done.returncode, done.stdout[-4000:], done.stderr[-4000:])
+    return done
+
+
+@pytest.fixture(scope="session")
+def build():
+    if not BUILD.is_dir():
+        pytest.exit(f"no build at {BUILD}: set CACHEALLOC_BUILD", returncode=2)
+    return BUILD
