@@ -282,30 +282,39 @@ ca_text_bytes(char ret[CA_TEXT_SIZE_MAX], uint64_t bytes)
 	return ret;
 }
 
+static bool
+is_printable(char c)
+{
+	return c >= 0x20 && c < 0x7f;
+}
+
+/* True if `text`, escaped and terminated, needs at most `size` bytes. */
+static bool
+escape_fits(const char *text, size_t size)
+{
+	size_t length = 0;
+
+	for (; *text && length < size; text++)
+		length += is_printable(*text) ? 1 : 4;
+	return length < size;
+}
+
 char *
 ca_text_escape(char *ret, size_t size, const char *text)
 {
+	size_t room = escape_fits(text, size) ? size : size - 3; /* for the dots */
 	size_t length = 0;
-	char shown[8];
 
 	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
-		size_t n;
+		size_t n = is_printable(*text) ? 1 : 4;
 
-		if (c >= 0x20 && c < 0x7f)
-			n = ca_text_format(shown, sizeof(shown), "%c", c);
-		else
-			n = ca_text_format(shown, sizeof(shown), "\\x%02x", c);
-		/* room for this one and, if it is not the last, for the dots */
-		if (length + n + (text[1] ? 3 : 0) >= size) {
-			memcpy(ret + length, "...", 3);
-			length += 3;
+		if (length + n >= room)
 			break;
-		}
-		memcpy(ret + length, shown, n);
+		ca_text_format(ret + length, room - length, n == 1 ? "%c" : "\\x%02x",
+			       (unsigned char)*text);
 		length += n;
 	}
-	ret[length] = '\0';
+	strcpy(ret + length, *text ? "..." : "");
 	return ret;
 }
 

@@ -246,14 +246,14 @@ test_descriptor_lost_for_ever(void **state)
 	char path[256];
 
 	ca_log_configure(CA_LOG_WARN, in_folder(path, "log"));
-	for (int i = 0; i < 40; i++) {
+	for (int i = 0; i < 20; i++) {
 		ca_warn("%d", i);
 		close_range(512, 1023, 0);
 	}
 	assert_int_equal(file_count(), 8);
 	next_line();
 	assert_non_null(strstr(line, "lines go to stderr"));
-	for (int i = 8; i < 40; i++) {
+	for (int i = 8; i < 20; i++) {
 		next_line();
 		assert_int_equal(atoi(line + strlen("cachealloc: warning: ")), i);
 	}

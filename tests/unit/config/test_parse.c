@@ -231,7 +231,7 @@ test_random(void **state)
 			assert_true(strlen(entry.value) < sizeof(entry.value));
 			assert_null(strpbrk(entry.value, " \t\n"));
 		}
-		assert_int_equal(*text, '\0');
+		assert_int_equal(text[strspn(text, " \t\n")], '\0');
 		free(buffer);
 	}
 }

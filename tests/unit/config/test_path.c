@@ -277,15 +277,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check),
-		cmocka_unit_test(test_expand),
-		cmocka_unit_test(test_counter),
-		cmocka_unit_test(test_rank),
-		cmocka_unit_test(test_never_overwrites),
-		cmocka_unit_test(test_parents),
-		cmocka_unit_test(test_links),
-		cmocka_unit_test(test_other_kinds),
-		cmocka_unit_test(test_race),
+		cmocka_unit_test(test_rank), /* first: its children must inherit no rank */
+		cmocka_unit_test(test_check),       cmocka_unit_test(test_expand),
+		cmocka_unit_test(test_counter),     cmocka_unit_test(test_never_overwrites),
+		cmocka_unit_test(test_parents),     cmocka_unit_test(test_links),
+		cmocka_unit_test(test_other_kinds), cmocka_unit_test(test_race),
 	};
 
 	return cmocka_run_group_tests_name("path", tests, folder_make, folder_remove);
