@@ -45,7 +45,7 @@ setup_packages() {
 	for entry in $wanted; do
 		package=${entry%%=*} probe=${entry#*=}
 		if [ -n "$probe" ] && command -v "$probe" >/dev/null; then continue; fi
-		dpkg -s "$package" 2>/dev/null | grep -q '^Status: install ok installed' && continue
+		if [[ $(dpkg -s "$package" 2>/dev/null) == *"install ok installed"* ]]; then continue; fi
 		# a library, on a system without dpkg: the build itself will tell
 		if [ -z "$probe" ] && ! command -v dpkg >/dev/null; then continue; fi
 		missing+=("$package")
