@@ -70,6 +70,23 @@ ca_free(struct ca_heap *heap, uint64_t address)
 	return r;
 }
 
+int
+ca_disown(struct ca_heap *heap, uint64_t address)
+{
+	struct ca_block *block;
+	int r = -ENOENT;
+
+	ca_heap_lock(heap);
+	block = ca_block_find_locked(heap, address);
+	if (block && block->address == address && block->state == CA_BLOCK_LIVE && !block->prev && !block->next) {
+		CA_COUNT(block->segment->space, free_calls);
+		ca_segment_forget_locked(block->segment);
+		r = 0;
+	}
+	ca_heap_unlock(heap);
+	return r;
+}
+
 bool
 ca_reclaim(struct ca_space *space, uint64_t size, unsigned *rung)
 {
