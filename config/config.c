@@ -341,7 +341,7 @@ unknown_load(struct load *load, char *const *names)
 		char name[CA_OPTION_NAME_MAX];
 		const char *rest = *names + sizeof(prefix) - 1;
 
-		if (strncmp(*names, prefix, sizeof(prefix) - 1))
+		if (strncmp(*names, prefix, sizeof(prefix) - 1) != 0)
 			continue;
 		ca_text_format(name, sizeof(name), "%.*s", (int)strcspn(rest, "="), rest);
 		if (!ca_option_find(false, name))

@@ -214,7 +214,8 @@ line_finish(char *line, size_t size, size_t length)
 {
 	if (length > size - 2) {
 		length = size - 2;
-		memcpy(line + length - 3, "...", 3);
+		for (size_t i = length - 3; i < length; i++)
+			line[i] = '.';
 	}
 	for (size_t i = 0; i < length; i++)
 		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
