@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -21,6 +22,28 @@ check_seed(const char *what)
 
 	fprintf(stderr, "# %s: CACHEALLOC_TEST_SEED=%llu\n", what, (unsigned long long)seed);
 	return seed;
+}
+
+/* strcat() within `size` bytes. */
+static inline void
+check_append(char *ret, size_t size, const char *text)
+{
+	size_t length = strlen(ret);
+
+	snprintf(ret + length, size - length, "%s", text);
+}
+
+/* The number that begins at *text, which is advanced behind it; -1 if there is none. */
+static inline long
+check_number(const char **text)
+{
+	char *end;
+	long number = strtol(*text, &end, 10);
+
+	if (end == *text)
+		return -1;
+	*text = end;
+	return number;
 }
 
 /* splitmix64 */

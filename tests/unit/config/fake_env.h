@@ -25,7 +25,7 @@ fake_set(struct fake_env *env, const char *name, const char *value)
 {
 	int i = 0;
 
-	while (env->name[i] && strcmp(env->name[i], name))
+	while (env->name[i] && strcmp(env->name[i], name) != 0)
 		i++;
 	env->name[i] = name;
 	env->value[i] = value;

@@ -238,6 +238,12 @@ assert_lines_tidy(const struct fake_env *env, int bad)
 	}
 }
 
+static bool
+same_bytes(const void *a, const void *b, size_t size)
+{
+	return memcmp(a, b, size) == 0;
+}
+
 static void
 check_bad_row(const struct bad_row *row)
 {
@@ -260,7 +266,7 @@ check_bad_row(const struct bad_row *row)
 	if (!strstr(env.line[0], variable) ||
 	    !strstr(env.line[0], row->in_line ? row->in_line : quoted))
 		fail_msg("%s=%s: %s", variable, row->value, env.line[0]);
-	if (memcmp(&config, &expected, sizeof(config)))
+	if (!same_bytes(&config, &expected, sizeof(config)))
 		fail_msg("%s=%s: another setting was changed", variable, row->value);
 	assert_lines_tidy(&env, 1);
 }
@@ -275,6 +281,13 @@ test_bad_settings(void **state)
 		check_bad_row(&bad_rows[i]);
 }
 
+static void
+append_setting(char *conf, size_t size, const char *setting)
+{
+	check_append(conf, size, ",");
+	check_append(conf, size, setting);
+}
+
 /* All of them at once: as many lines as bad settings, and the good ones still stand. */
 static void
 test_bad_settings_together(void **state)
@@ -286,8 +299,8 @@ test_bad_settings_together(void **state)
 
 	for (size_t i = 0; i < sizeof(bad_rows) / sizeof(bad_rows[0]); i++)
 		if (!bad_rows[i].variable)
-			strcat(strcat(conf, ","), bad_rows[i].value);
-	strcat(conf, ",large_segment_size_mb:32");
+			append_setting(conf, sizeof(conf), bad_rows[i].value);
+	append_setting(conf, sizeof(conf), "large_segment_size_mb:32");
 	fake_set(&env, "CACHEALLOC_CONF", conf);
 	bad = fake_load(&env, &config);
 	assert_true(bad > 30);
@@ -340,22 +353,21 @@ test_not_in_this_version(void **state)
 static void
 test_unknown_variables(void **state)
 {
-	char *const names[] = {
-		"PATH=/bin",
-		"CACHEALLOC=1",
-		"CACHEALLOCX_LOG=1",
-		"CACHEALLOC_LOG=info",
-		"CACHEALLOC_BUILD=b",
-		"CACHEALLOC_TEST_SEED=1",
-		"CACHEALLOC_TRACES=t",
-		"CACHEALLOC_STAT=1",
-		"CACHEALLOC_\nX\x1b=1",
-		"CACHEALLOC_=1",
-		"CACHEALLOC_QWERTYUIOP",
-		"CACHEALLOC_"
-		"LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL=1",
-		NULL
-	};
+	static char long_name[] =
+		"CACHEALLOC_LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL=1";
+	char *const names[] = { "PATH=/bin",
+				"CACHEALLOC=1",
+				"CACHEALLOCX_LOG=1",
+				"CACHEALLOC_LOG=info",
+				"CACHEALLOC_BUILD=b",
+				"CACHEALLOC_TEST_SEED=1",
+				"CACHEALLOC_TRACES=t",
+				"CACHEALLOC_STAT=1",
+				"CACHEALLOC_\nX\x1b=1",
+				"CACHEALLOC_=1",
+				"CACHEALLOC_QWERTYUIOP",
+				long_name,
+				NULL };
 	struct fake_env env = { .environ_names = names };
 	struct ca_config config;
 
@@ -395,11 +407,11 @@ test_many_bad_settings(void **state)
 {
 	struct fake_env env = { 0 };
 	struct ca_config config;
-	char text[1024];
+	char text[1024] = "";
 
 	for (size_t i = 0; i < 500; i++)
-		memcpy(text + 2 * i, "a,", 2);
-	strcpy(text + 1000, "reuse_slack_mb:9");
+		check_append(text, sizeof(text), "a,");
+	check_append(text, sizeof(text), "reuse_slack_mb:9");
 	fake_set(&env, "CACHEALLOC_CONF", text);
 	assert_int_equal(fake_load(&env, &config), 500);
 	assert_lines_tidy(&env, 500);

@@ -59,6 +59,15 @@ next_line(void)
 	return line;
 }
 
+/* The number that the text of a warning begins with. */
+static long
+line_number(const char *warning)
+{
+	const char *at = strncmp(warning, "cachealloc: warning: ", 21) != 0 ? "" : warning + 21;
+
+	return check_number(&at);
+}
+
 static const char *
 in_folder(char *ret, const char *name)
 {
@@ -164,7 +173,7 @@ test_cap(void **state)
 	ca_log_configure(CA_LOG_INFO, "");
 	for (int i = 0; i < CA_LOG_CAP; i++) {
 		ca_warn("%d", i);
-		assert_true(atoi(next_line() + strlen("cachealloc: warning: ")) == i);
+		assert_true(line_number(next_line()) == i);
 	}
 	ca_warn("one too many");
 	assert_string_equal(
@@ -255,7 +264,7 @@ test_descriptor_lost_for_ever(void **state)
 	assert_non_null(strstr(line, "lines go to stderr"));
 	for (int i = 8; i < 20; i++) {
 		next_line();
-		assert_int_equal(atoi(line + strlen("cachealloc: warning: ")), i);
+		assert_int_equal(line_number(line), i);
 	}
 }
 
@@ -323,7 +332,7 @@ test_threads(void **state)
 {
 	pthread_t threads[THREADS];
 	int numbers[THREADS], next[THREADS] = { 0 }, count = 0;
-	char path[256], *save, *text;
+	char path[256], expected[128], *save, *text;
 
 	ca_log_configure(CA_LOG_WARN, in_folder(path, "log.txt"));
 	pthread_barrier_init(&start, NULL, THREADS);
@@ -336,12 +345,15 @@ test_threads(void **state)
 	pthread_barrier_destroy(&start);
 	text = strdup(file_text("log.txt"));
 	for (char *at = strtok_r(text, "\n", &save); at; at = strtok_r(NULL, "\n", &save)) {
-		int thread, number, end = 0;
+		const char *rest = at + strcspn(at, "0123456789");
+		long thread = check_number(&rest), number;
 
-		assert_int_equal(sscanf(at, "cachealloc: warning: thread %d line %d end%n", &thread,
-					&number, &end),
-				 2);
-		assert_int_equal(at[end], '\0');
+		rest += strcspn(rest, "0123456789");
+		number = check_number(&rest);
+		assert_in_range(thread, 0, THREADS - 1);
+		snprintf(expected, sizeof(expected), "cachealloc: warning: thread %ld line %ld end",
+			 thread, number);
+		assert_string_equal(at, expected);
 		assert_int_equal(number, next[thread]++);
 		count++;
 	}

@@ -6,14 +6,19 @@
 
 #include "tests/unit/config/check.h"
 
+enum { NAMES_BYTES = 4096 };
+
 /* Names of one kind and status, in the table's order, separated by blanks. */
 static const char *
 names(char *ret, bool is_key, enum ca_option_status status)
 {
 	ret[0] = '\0';
-	for (size_t i = 0; i < ca_options_count; i++)
-		if (ca_options[i].is_key == is_key && ca_options[i].status == status)
-			strcat(strcat(ret, *ret ? " " : ""), ca_options[i].name);
+	for (size_t i = 0; i < ca_options_count; i++) {
+		if (ca_options[i].is_key == is_key && ca_options[i].status == status) {
+			check_append(ret, NAMES_BYTES, *ret ? " " : "");
+			check_append(ret, NAMES_BYTES, ca_options[i].name);
+		}
+	}
 	return ret;
 }
 
@@ -21,7 +26,7 @@ names(char *ret, bool is_key, enum ca_option_status status)
 static void
 test_sets(void **state)
 {
-	char text[4096];
+	char text[NAMES_BYTES];
 
 	assert_string_equal(names(text, false, CA_STATUS_BUILT),
 			    "STRICT DISABLE CONF LOG LOG_FILE STATS STATS_INTERVAL");

@@ -84,7 +84,7 @@ test_duration(void **state)
 					       "10ns",
 					       "1d",
 					       "18446744073709551615h" };
-	const uint64_t ms = 1000000, min = 10 * ms, max = 24 * 3600 * 1000 * ms;
+	const uint64_t ms = 1000000, min = 10 * ms, max = 86400000 * ms;
 	uint64_t value = 7;
 
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
@@ -103,7 +103,7 @@ test_mb(void **state)
 {
 	uint64_t value = 7;
 
-	assert_true(ca_parse_mb("20", 0, UINT64_MAX, &value) && value == 20u << 20);
+	assert_true(ca_parse_mb("20", 0, UINT64_MAX, &value) && value == (uint64_t)20 << 20);
 	assert_true(ca_parse_mb("17592186044415", 0, UINT64_MAX, &value));
 	assert_true(value == 17592186044415u << 20);
 	value = 7;
