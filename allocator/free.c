@@ -2,9 +2,9 @@
 /*
  * The way of a free, and of memory that goes back to the driver without a free.
  *
- * An ordinary block leaves LIVE at once and waits for a mark (pending.c), which also serves everything freed
- * earlier that has none yet. In a retired segment the last free is the driver's own: it waits for the device,
- * so no mark is needed, and its error is the program's.
+ * An ordinary block leaves LIVE at once and waits for a mark (pending.c), which also serves
+ * everything freed earlier that has none yet. In a retired segment the last free is the driver's
+ * own: it waits for the device, so no mark is needed, and its error is the program's.
  */
 #include "allocator/inside.h"
 
@@ -62,7 +62,8 @@ ca_free(struct ca_heap *heap, uint64_t address)
 		r = -EIO;
 		if (!block->segment->retired && heap->config.disable == CA_DISABLE_OFF)
 			r = free_to_cache(block);
-		/* Retired before, or just now because of another context's error: the driver's own free. */
+		/* Retired before, or just now because of another context's error: the driver's own
+		 * free. */
 		if (r == -EIO && (block = ca_block_find_locked(heap, address)))
 			r = free_retired(block);
 		else if (r == -EIO)
@@ -82,7 +83,8 @@ ca_disown(struct ca_heap *heap, uint64_t address)
 
 	ca_heap_lock(heap);
 	block = ca_block_find_locked(heap, address);
-	if (block && block->address == address && block->state == CA_BLOCK_LIVE && !block->prev && !block->next) {
+	if (block && block->address == address && block->state == CA_BLOCK_LIVE && !block->prev &&
+	    !block->next) {
 		CA_COUNT(block->segment->space, free_calls);
 		ca_segment_forget_locked(block->segment);
 		r = 0;

@@ -3,15 +3,15 @@
  * The out-of-memory ladder. Each rung is followed by a new search and a new request:
  *
  *   1. a segment of exactly the needed size, where the pool's rule asked for more;
- *   2. finished cached segments of the device go back, of any space, just enough: the smallest that fits
- *      alone, or else the largest ones until their sum does; again and again while there are any;
+ *   2. finished cached segments of the device go back, of any space, just enough: the smallest that
+ * fits alone, or else the largest ones until their sum does; again and again while there are any;
  *   3. the host waits for the oldest pending free, own space first; then 2 again;
- *   4. if another thread was inside the driver with memory of ours, or gave some back since this round
- *      began, the round is repeated when that is through;
+ *   4. if another thread was inside the driver with memory of ours, or gave some back since this
+ * round began, the round is repeated when that is through;
  *   5. the driver's own code, unchanged.
  *
- * So outside captures "out of memory" is answered only when nothing of ours on that device is left to give.
- * Every round but the last gave something back or saw another thread do so, which ends it.
+ * So outside captures "out of memory" is answered only when nothing of ours on that device is left
+ * to give. Every round but the last gave something back or saw another thread do so, which ends it.
  */
 #include "allocator/inside.h"
 
@@ -100,7 +100,8 @@ ca_ladder_wait_locked(struct ca_space *space)
 	return r;
 }
 
-/* Steps grow from 20 us to 20 ms. Sleeping needs no condition variable, which old glibc has in another library. */
+/* Steps grow from 20 us to 20 ms. Sleeping needs no condition variable, which old glibc has in
+ * another library. */
 static void
 settled_wait(struct ca_heap *heap, unsigned step)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The arena, and the heap when the kernel gives no memory: mmap is wrapped at link time and fails from the
- * n-th call on, n = 1, 2, ... until a whole run meets no failure. Nothing may be lost or half entered.
+ * The arena, and the heap when the kernel gives no memory: mmap is wrapped at link time and fails
+ * from the n-th call on, n = 1, 2, ... until a whole run meets no failure. Nothing may be lost or
+ * half entered.
  */
 #include "tests/unit/allocator/fixture.h"
 
@@ -13,8 +14,10 @@
 static unsigned fail_from; /* calls until every mmap fails; 0: never */
 static unsigned failures;
 
-void *__real_mmap64(void *address, size_t length, int protection, int flags, int fd, off64_t offset);
-void *__wrap_mmap64(void *address, size_t length, int protection, int flags, int fd, off64_t offset);
+void *__real_mmap64(void *address, size_t length, int protection, int flags, int fd,
+		    off64_t offset);
+void *__wrap_mmap64(void *address, size_t length, int protection, int flags, int fd,
+		    off64_t offset);
 void *__real_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
 void *__wrap_mmap(void *address, size_t length, int protection, int flags, int fd, off_t offset);
 
@@ -89,7 +92,8 @@ run(struct fixture *f)
 	}
 	for (i = 0; i < 600; i++)
 		if (held[i] && i % 2)
-			assert_int_equal(ca_free(f->heap, held[i]), 0); /* a free never fails for want of records */
+			assert_int_equal(ca_free(f->heap, held[i]),
+					 0); /* a free never fails for want of records */
 	fixture_check(f);
 	for (i = 0; i < 600; i++)
 		if (held[i] && !(i % 2))

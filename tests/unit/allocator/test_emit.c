@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Statistics as text: exact JSON of a small case, a table that fits 80 columns, errors of the writer. */
+/* Statistics as text: exact JSON of a small case, a table that fits 80 columns, errors of the
+ * writer. */
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
@@ -32,16 +33,18 @@ test_json(void **state)
 		{ .index = 0, .name = "a \"b\"\\\n\001", .uuid = NULL, .stats = &stats },
 		{ .index = 3, .name = NULL, .uuid = "GPU-1", .stats = &stats },
 	};
-	const char *start = "{\"format\":\"stats\",\"format_version\":1,\"devices\":[{\"index\":0,"
-			    "\"name\":\"a \\\"b\\\"\\\\\\u000a\\u0001\",\"uuid\":null,\"version\":\"";
+	const char *start =
+		"{\"format\":\"stats\",\"format_version\":1,\"devices\":[{\"index\":0,"
+		"\"name\":\"a \\\"b\\\"\\\\\\u000a\\u0001\",\"uuid\":null,\"version\":\"";
 
 	assert_int_equal(ca_emit_stats_json(devices, 2, ca_emit_to_buffer, &buffer), 0);
 	assert_int_equal(buffer.length, strlen(text));
 	assert_memory_equal(text, start, strlen(start));
 	assert_non_null(strstr(text, "\"alloc_calls\":812443,\"free_calls\":811902,"));
 	assert_non_null(strstr(text, "\"largest_free_block_bytes\":18446744073709551615"));
-	assert_non_null(strstr(text, "\"reserved_bytes\":{\"current\":10737418240,\"peak\":11811160064,"
-				     "\"total\":12884901888}"));
+	assert_non_null(strstr(text,
+			       "\"reserved_bytes\":{\"current\":10737418240,\"peak\":11811160064,"
+			       "\"total\":12884901888}"));
 	assert_non_null(strstr(text, "},{\"index\":3,\"name\":null,\"uuid\":\"GPU-1\","));
 	assert_string_equal(text + strlen(text) - 4, "}]}\n");
 #define X(name) assert_non_null(strstr(text, "\"" #name "\":"));

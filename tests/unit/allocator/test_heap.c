@@ -49,7 +49,8 @@ test_large_segments(void **state)
 	fixture_stop(&f);
 }
 
-/* A freed block must not come back before the work that used it is finished, and does so right after. */
+/* A freed block must not come back before the work that used it is finished, and does so right
+ * after. */
 static void
 test_reuse_waits(void **state)
 {
@@ -123,7 +124,8 @@ test_capture(void **state)
 	fixture_defaults(&f);
 	fixture_start(&f);
 	a = fixture_alloc(&f, 20 * MIB);
-	fixture_free(&f, a); /* nothing submitted: finished at once, but freed memory all the same */
+	fixture_free(&f,
+		     a); /* nothing submitted: finished at once, but freed memory all the same */
 	ca_model_set_capturing(f.model, true);
 	b = fixture_alloc(&f, 20 * MIB);
 	assert_int_not_equal(a, b);
@@ -136,7 +138,8 @@ test_capture(void **state)
 	ca_model_set_capturing(f.model, false);
 	ca_model_submit(f.model);
 	assert_int_equal(fixture_alloc(&f, 20 * MIB), a);
-	assert_int_equal(fixture_stats(&f).order_marks, 2); /* one for b and c, and behind the work */
+	assert_int_equal(fixture_stats(&f).order_marks,
+			 2); /* one for b and c, and behind the work */
 	assert_int_not_equal(fixture_alloc(&f, 20 * MIB), b);
 	ca_model_finish(f.model, 1);
 	assert_int_equal(fixture_alloc(&f, 20 * MIB), b);
@@ -247,7 +250,8 @@ test_oversize(void **state)
 	fixture_start(&f);
 	a = fixture_alloc(&f, 100 * MIB);
 	fixture_free(&f, a);
-	b = fixture_alloc(&f, 30 * MIB); /* below max_split: must not take from the oversize block */
+	b = fixture_alloc(&f,
+			  30 * MIB); /* below max_split: must not take from the oversize block */
 	assert_true(b < a || b >= a + 100 * MIB);
 	b = fixture_alloc(&f, 70 * MIB); /* oversize, but more than the slack smaller */
 	assert_true(b < a || b >= a + 100 * MIB);
@@ -401,7 +405,8 @@ test_counting(void **state)
 	fixture_stop(&f);
 }
 
-/* A mark that cannot be recorded: the host waits instead; when that fails too, nothing is reused any more. */
+/* A mark that cannot be recorded: the host waits instead; when that fails too, nothing is reused
+ * any more. */
 static void
 test_poison(void **state)
 {

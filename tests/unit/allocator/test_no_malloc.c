@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * No call of the heap reaches malloc, free or stdio, nor changes errno. malloc and its family are defined here,
- * in the program, so that calls from the C library itself are seen as well. Sanitizers bring their own malloc:
- * there only the wrapped link-time references would be seen, so the test skips itself.
+ * No call of the heap reaches malloc, free or stdio, nor changes errno. malloc and its family are
+ * defined here, in the program, so that calls from the C library itself are seen as well.
+ * Sanitizers bring their own malloc: there only the wrapped link-time references would be seen, so
+ * the test skips itself.
  */
 #include "tests/unit/allocator/fixture.h"
 
@@ -12,7 +13,8 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+	__has_feature(memory_sanitizer)
 #define SANITIZED 1
 #endif
 #endif

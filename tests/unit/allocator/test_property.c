@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random programs against a naive reference: a list of live blocks, and a list of freed ranges with the
- * last piece of work that used them. Whatever is handed out must overlap no live block, and no freed range
- * whose work is unfinished (in a capture: none that was ever handed out and not given back).
+ * Random programs against a naive reference: a list of live blocks, and a list of freed ranges with
+ * the last piece of work that used them. Whatever is handed out must overlap no live block, and no
+ * freed range whose work is unfinished (in a capture: none that was ever handed out and not given
+ * back).
  */
 #include "tests/unit/allocator/fixture.h"
 
@@ -13,8 +14,8 @@ enum { LIVE_MAX = 200, FREED_MAX = 4000, CONTEXTS = 2 };
 struct piece {
 	uint64_t address;
 	uint64_t size;
-	uint64_t work;  /* last that may use it */
-	unsigned slot;  /* context */
+	uint64_t work; /* last that may use it */
+	unsigned slot; /* context */
 };
 
 struct program {
@@ -77,21 +78,24 @@ handed_out(struct program *p, unsigned slot, uint64_t address, uint64_t size)
 			continue;
 		}
 		if (p->freed[i].work > finished)
-			fail_msg("handed out while piece %llu of work still uses it", (unsigned long long)p->freed[i].work);
+			fail_msg("handed out while piece %llu of work still uses it",
+				 (unsigned long long)p->freed[i].work);
 		p->reused++;
 		p->freed[i] = p->freed[--p->freed_count];
 	}
 	assert_int_equal(address % 512, 0);
 	if (size >= 2 * MIB && p->f.pretend.alignment == 2 * MIB)
 		assert_int_equal(address % (2 * MIB), 0);
-	p->live[p->live_count++] = (struct piece){ address, size, ca_model_submit(p->f.model), slot };
+	p->live[p->live_count++] =
+		(struct piece){ address, size, ca_model_submit(p->f.model), slot };
 }
 
 static void
 do_alloc(struct program *p)
 {
 	unsigned slot = (unsigned)pick(p, CONTEXTS);
-	uint64_t size = random_size(p), address = 0, takes = fixture_sums(&p->f).calls[CA_MODEL_TAKE];
+	uint64_t size = random_size(p), address = 0,
+		 takes = fixture_sums(&p->f).calls[CA_MODEL_TAKE];
 	int r;
 
 	if (p->live_count == LIVE_MAX)
@@ -222,7 +226,8 @@ live_check(struct program *p)
 	unsigned i;
 
 	for (i = 0; i < p->live_count; i++) {
-		assert_int_equal(ca_lookup(p->f.heap, p->live[i].address + p->live[i].size - 1, &info), 0);
+		assert_int_equal(
+			ca_lookup(p->f.heap, p->live[i].address + p->live[i].size - 1, &info), 0);
 		assert_int_equal(info.address, p->live[i].address);
 		assert_true(info.live);
 		assert_ptr_equal(info.space, p->spaces[p->live[i].slot]);

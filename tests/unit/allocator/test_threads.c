@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Four threads on one heap. The reference is shared: a piece is entered as freed before ca_free is called,
- * so whoever receives its memory must find its work finished. Built with TSan, this is the race test.
+ * Four threads on one heap. The reference is shared: a piece is entered as freed before ca_free is
+ * called, so whoever receives its memory must find its work finished. Built with TSan, this is the
+ * race test.
  */
 #include "tests/unit/allocator/fixture.h"
 
@@ -104,8 +105,8 @@ step(struct worker *w)
 	int r;
 
 	if (dice < 20)
-		ca_model_finish(shared->f.model,
-				ca_model_finished(shared->f.model) + fixture_random(&w->seed) % 100);
+		ca_model_finish(shared->f.model, ca_model_finished(shared->f.model) +
+							 fixture_random(&w->seed) % 100);
 	else if (dice < 25)
 		ca_trim(shared->f.heap, 100 * MIB);
 	else if (dice < 27 && shared->captures)
@@ -261,7 +262,8 @@ slow_return(void *arg, enum ca_model_function function, bool end)
 
 	if (function != CA_MODEL_RETURN || end)
 		return;
-	/* until the other thread was refused, and a while longer, in which a hasty one would give up */
+	/* until the other thread was refused, and a while longer, in which a hasty one would give
+	 * up */
 	for (i = 0; i < 10000 && fixture_sums(&scene->f).calls[CA_MODEL_TAKE] == scene->takes; i++)
 		usleep(1000);
 	usleep(50000);
@@ -290,8 +292,9 @@ test_memory_on_its_way_back(void **state)
 	fixture_free(&scene.f, address);
 	ca_model_set_observer(scene.f.model, slow_return, &scene);
 	assert_int_equal(pthread_create(&thread, NULL, trim, &scene), 0);
-	while (!fixture_sums(&scene.f).calls[CA_MODEL_RETURN] && fixture_stats(&scene.f).cached_bytes.current +
-	       fixture_stats(&scene.f).pending_blocks)
+	while (!fixture_sums(&scene.f).calls[CA_MODEL_RETURN] &&
+	       fixture_stats(&scene.f).cached_bytes.current +
+		       fixture_stats(&scene.f).pending_blocks)
 		sched_yield();
 	assert_int_equal(ca_alloc(scene.f.space, 40 * MIB, &address), 0);
 	pthread_join(thread, NULL);
@@ -303,10 +306,9 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plenty),   cmocka_unit_test(test_pressure),
-		cmocka_unit_test(test_no_marks), cmocka_unit_test(test_captures),
-		cmocka_unit_test(test_no_false_oom),
-		cmocka_unit_test(test_memory_on_its_way_back),
+		cmocka_unit_test(test_plenty),       cmocka_unit_test(test_pressure),
+		cmocka_unit_test(test_no_marks),     cmocka_unit_test(test_captures),
+		cmocka_unit_test(test_no_false_oom), cmocka_unit_test(test_memory_on_its_way_back),
 	};
 
 	return cmocka_run_group_tests_name("allocator-threads", tests, NULL, NULL);
