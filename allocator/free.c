@@ -44,6 +44,19 @@ free_retired(struct ca_block *block)
 	return r;
 }
 
+static int
+free_live(struct ca_block *block)
+{
+	const struct ca_heap *heap = block->segment->space->heap;
+	int r;
+
+	if (block->segment->retired || heap->config.disable != CA_DISABLE_OFF)
+		return free_retired(block);
+	r = free_to_cache(block);
+	/* another context's error: no reuse from now on, but the driver may well free the memory */
+	return r == -EIO ? free_retired(block) : r;
+}
+
 int
 ca_free(struct ca_heap *heap, uint64_t address)
 {
@@ -59,15 +72,7 @@ ca_free(struct ca_heap *heap, uint64_t address)
 		r = -EINVAL;
 	} else {
 		space = block->segment->space;
-		r = -EIO;
-		if (!block->segment->retired && heap->config.disable == CA_DISABLE_OFF)
-			r = free_to_cache(block);
-		/* Retired before, or just now because of another context's error: the driver's own
-		 * free. */
-		if (r == -EIO && (block = ca_block_find_locked(heap, address)))
-			r = free_retired(block);
-		else if (r == -EIO)
-			r = 0; /* the context died meanwhile */
+		r = free_live(block);
 		if (!r)
 			CA_COUNT(space, free_calls);
 	}

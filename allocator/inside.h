@@ -27,8 +27,9 @@
 #define CA_SMALL_MAX ((uint64_t)1 << 20)     /* bytes: largest block of the small pool */
 #define CA_SMALL_SEGMENT ((uint64_t)2 << 20) /* bytes: segment of the small pool */
 #define CA_LARGE_MIN                                                                               \
-	((uint64_t)10 << 20)            /* bytes: from here a request gets a segment of its size */
-#define CA_BOUNDARY ((uint64_t)2 << 20) /* bytes: requests of this size start on such a boundary   \
+	((uint64_t)10 << 20) /* bytes: from here a request gets a segment of its size */
+#define CA_BOUNDARY                                                                                \
+	((uint64_t)2 << 20)             /* bytes: requests of this size start on such a boundary   \
 					 */
 #define CA_SIZE_MAX ((uint64_t)1 << 60) /* bytes: larger requests are not ours */
 

@@ -325,6 +325,8 @@ test_oversize_blocks(void **state)
 	assert_true(p->reused > 100);
 }
 
+static bool no_marks;
+
 /* The n-th call of a driver function fails, n = 1, 2, ... until a whole run meets no failure. */
 static void
 fail_each(enum ca_model_function function, bool for_ever, int code, const char *name)
@@ -337,6 +339,9 @@ fail_each(enum ca_model_function function, bool for_ever, int code, const char *
 		unsigned i;
 
 		p->failing = true;
+		p->f.pretend.no_marks = no_marks;
+		if (no_marks)
+			p->f.config.reuse_slack_bytes = 0;
 		fixture_start(&p->f);
 		p->spaces[0] = p->f.space;
 		p->contexts[0] = (void *)1;
@@ -389,6 +394,7 @@ test_record_fails(void **state)
 	fail_each(CA_MODEL_RECORD, false, 700, "record");
 	fail_each(CA_MODEL_RECORD, false, -ENOMEM, "record without memory");
 	fail_each(CA_MODEL_RECORD, true, 700, "record for ever");
+	fail_each(CA_MODEL_RECORD, true, -EIO, "record for ever, another context");
 }
 
 static void
@@ -396,7 +402,20 @@ test_query_and_wait_fail(void **state)
 {
 	fail_each(CA_MODEL_QUERY, false, 700, "query");
 	fail_each(CA_MODEL_QUERY, true, 700, "query for ever");
+	fail_each(CA_MODEL_QUERY, true, -EIO, "query for ever, another context");
 	fail_each(CA_MODEL_WAIT, false, 700, "wait");
+}
+
+/* Without marks every wait is a synchronisation; when it fails, or another context makes it fail,
+ * the space is poisoned, and all its memory still goes back in the end. */
+static void
+test_synchronize_fails(void **state)
+{
+	no_marks = true;
+	fail_each(CA_MODEL_SYNCHRONIZE, false, 700, "synchronize");
+	fail_each(CA_MODEL_SYNCHRONIZE, true, 700, "synchronize for ever");
+	fail_each(CA_MODEL_SYNCHRONIZE, true, -EIO, "synchronize for ever, another context");
+	no_marks = false;
 }
 
 int
@@ -411,6 +430,7 @@ main(void)
 		cmocka_unit_test(test_return_fails),
 		cmocka_unit_test(test_record_fails),
 		cmocka_unit_test(test_query_and_wait_fail),
+		cmocka_unit_test(test_synchronize_fails),
 	};
 
 	return cmocka_run_group_tests_name("allocator-property", tests, NULL, NULL);
