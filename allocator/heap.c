@@ -13,13 +13,8 @@
 static void
 locks_init(struct ca_heap *heap)
 {
-	pthread_condattr_t attr;
-
 	pthread_mutex_init(&heap->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&heap->settled, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&heap->settled, NULL);
 	heap->settled_waiters = 0;
 }
 

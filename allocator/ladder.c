@@ -105,7 +105,8 @@ settled_wait(struct ca_heap *heap)
 {
 	struct timespec until;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
+	/* not CLOCK_MONOTONIC: pthread_condattr_setclock is not in libc.so.6 before glibc 2.34 */
+	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_nsec += SETTLE_STEP_NS;
 	if (until.tv_nsec >= 1000000000) {
 		until.tv_nsec -= 1000000000;
