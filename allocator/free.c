@@ -59,10 +59,14 @@ ca_free(struct ca_heap *heap, uint64_t address)
 		r = -EINVAL;
 	} else {
 		space = block->segment->space;
-		if (block->segment->retired || heap->config.disable != CA_DISABLE_OFF)
-			r = free_retired(block);
-		else
+		r = -EIO;
+		if (!block->segment->retired && heap->config.disable == CA_DISABLE_OFF)
 			r = free_to_cache(block);
+		/* Retired before, or just now because of another context's error: the driver's own free. */
+		if (r == -EIO && (block = ca_block_find_locked(heap, address)))
+			r = free_retired(block);
+		else if (r == -EIO)
+			r = 0; /* the context died meanwhile */
 		if (!r)
 			CA_COUNT(space, free_calls);
 	}

@@ -109,8 +109,6 @@ struct ca_space {
 
 struct ca_heap {
 	pthread_mutex_t lock;
-	pthread_cond_t settled;   /* an in_flight count went down while somebody waits */
-	unsigned settled_waiters;
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed;    /* heap, devices, spaces: survive a fork */
@@ -194,8 +192,8 @@ uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);
 
 /*
  * A list of WAITING blocks in a thread's hand gets a mark recorded from now on, or waits on the host. Blocks are
- * on a mark, CLEAN or on `unmarked` afterwards. > 0: mark and host wait failed, the space is poisoned, and `keep`
- * (may be NULL; the first of the list) is LIVE again.
+ * on a mark, CLEAN or on `unmarked` afterwards. > 0 or -EIO: mark and host wait failed, the space is poisoned, and
+ * `keep` (may be NULL; the first of the list) is LIVE again.
  */
 int ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca_block *keep);
 /* One mark for everything unmarked. 0 also when there is nothing to do. -EBUSY: capture. */

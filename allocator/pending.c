@@ -48,7 +48,14 @@ ca_pending_poison_locked(struct ca_space *space)
 	}
 }
 
-/* The blocks of a hand become CLEAN after a host wait, or unmarked in a capture; > 0: the driver's error. */
+/* True when the order of work can no longer be known: our context's error, or another's (-EIO). */
+static bool
+is_lost(int r)
+{
+	return r > 0 || r == -EIO;
+}
+
+/* The blocks of a hand become CLEAN after a host wait, or unmarked in a capture. Lost: the hand is as it was. */
 static int
 synchronize(struct ca_space *space, struct ca_list *hand)
 {
@@ -62,7 +69,7 @@ synchronize(struct ca_space *space, struct ca_list *hand)
 		CA_COUNT(space, host_syncs);
 	if (!r)
 		settle_all(hand);
-	else if (r < 0)
+	else if (!is_lost(r))
 		ca_list_splice(&space->unmarked, hand);
 	space->device->generation++;
 	return r;
@@ -132,7 +139,7 @@ ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca
 	}
 	if (r)
 		r = synchronize(space, hand);
-	if (r <= 0)
+	if (!is_lost(r))
 		return 0;
 	if (keep) {
 		if (hand->next != &keep->waiting)
@@ -194,9 +201,9 @@ group_ask(struct ca_space *space, struct ca_group *group, int (*ask)(void *self,
 		return 1;
 	}
 	r = synchronize(space, &hand);
-	if (r > 0)
+	if (is_lost(r))
 		ca_pending_poison_locked(space);
-	return r < 0 ? -EBUSY : 1;
+	return r < 0 && !is_lost(r) ? -EBUSY : 1;
 }
 
 unsigned
@@ -232,9 +239,9 @@ ca_pending_wait_locked(struct ca_space *space)
 	ca_list_init(&hand);
 	ca_list_splice(&hand, &space->unmarked);
 	r = synchronize(space, &hand);
-	if (r > 0)
+	if (is_lost(r))
 		ca_pending_poison_locked(space);
-	return r < 0 ? -EBUSY : 1;
+	return r < 0 && !is_lost(r) ? -EBUSY : 1;
 }
 
 void
