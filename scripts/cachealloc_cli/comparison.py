@@ -86,8 +86,12 @@ def _header(result):
 
 
 def _time(arm):
-    deviation = "" if arm["time_sd_ns"] is None else f" ± {terminal.time_text(arm['time_sd_ns'])}"
-    return terminal.time_text(arm["time_mean_ns"]) + deviation
+    """Mean and deviation in one unit."""
+    mean, deviation = arm["time_mean_ns"], arm["time_sd_ns"]
+    unit, scale = next((pair for pair in (("s", 1e9), ("ms", 1e6)) if mean >= pair[1]), ("us", 1e3))
+    digits = 1 if mean >= 100 * scale else 2
+    spread = "" if deviation is None else f" ± {deviation / scale:.{digits}f}"
+    return f"{mean / scale:.{digits}f}{spread} {unit}"
 
 
 def _table(result):

@@ -58,8 +58,10 @@ class Elf:
         return struct.unpack(form, self._take(offset, struct.calcsize(form)))
 
     def _string(self, offset):
-        end = self.data.find(b"\0", offset, min(offset + LIMIT_NAME, len(self.data)))
-        if offset < 0 or offset >= len(self.data) or end < 0:
+        if not 0 <= offset < len(self.data):
+            raise ElfError("truncated or damaged ELF file")
+        end = self.data.find(b"\0", offset, offset + LIMIT_NAME)
+        if end < 0:
             raise ElfError("truncated or damaged ELF file")
         return self.data[offset:end].decode("utf-8", "replace")
 

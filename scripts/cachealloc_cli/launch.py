@@ -22,7 +22,7 @@ Examples:
   cachealloc run ./app --size 10           the allocator under ./app
   cachealloc run --stats ./app             and a summary at the end
   cachealloc run --stats=s-%p.json ./app   the summary as JSON, one file a process
-  cachealloc run --sim --log info ./app    on the simulated driver, confirming the settings
+  cachealloc run --sim --log info ./app    on the simulated driver; settings confirmed
 
 Usage: cachealloc run [OPTIONS] [--] PROGRAM [ARGUMENTS]
 
