@@ -32,7 +32,11 @@ def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):
     if preload:
         first = os.environ.get("CACHEALLOC_TEST_PRELOAD_FIRST", "")  # a sanitizer's runtime
         full["LD_PRELOAD"] = ":".join(p for p in (first, str(LIBRARY)) if p)
-    done = subprocess.run([str(a) for a in argv], env=full, timeout=timeout, cwd=cwd,
+    emulator = os.environ.get("CACHEALLOC_TEST_EMULATOR", "").split()  # for programs of another machine
+    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH") if emulator else ():
+        value = full.pop(name, None)  # the program's, not the emulator's
+        emulator += ["-E", f"{name}={value}"] if value else []
+    done = subprocess.run([*emulator, *(str(a) for a in argv)], env=full, timeout=timeout, cwd=cwd,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if check is not None:
         assert done.returncode == check, (done.returncode, done.stdout[-4000:], done.stderr[-4000:])

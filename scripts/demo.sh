@@ -1,0 +1,45 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Installs what is missing, builds, and runs the main job: one unmodified program with and without the
+# preload, compared. On the GPU if there is one, on the simulated driver if not. Usage: scripts/demo.sh [PAIRS]
+#
+# The program plays a recorded PyTorch training step (allocations, frees and a little work on each block); where the
+# recording is not at hand, a generated step of the same shape.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/setup.sh
+. scripts/setup.sh
+
+pairs=${1:-5}
+setup_packages demo
+say "building"
+{ setup_build build && ninja -C build -j "$JOBS"; } >build-demo.log 2>&1 || {
+	tail -n 20 build-demo.log >&2
+	say "the build failed; all of its output is in build-demo.log" >&2
+	exit 1
+}
+
+trace=build/demo.trc
+if "$PYTHON" tests/traces/workload.py med128 "$trace" 2>/dev/null; then
+	say "program: the recorded training step med128, played by build/tests/traces/trace_program"
+else
+	"$PYTHON" tests/traces/workload.py generated "$trace"
+	say "program: a generated training step (no recording at hand), played by build/tests/traces/trace_program"
+fi
+
+where=(--sim)
+if nvidia-smi -L >build-gpu.log 2>&1 && grep '^GPU 0' build-gpu.log; then
+	where=()
+else
+	say "no GPU here: the simulated driver stands in for it, with latencies as published (simulated times)"
+	export SIMCUDA_LATENCY=published
+fi
+command=(scripts/cachealloc compare --runs "$pairs" --warmup 1 "${where[@]}" -- build/tests/traces/trace_program "$trace")
+"$PYTHON" "${command[@]}"
+
+cat <<END
+
+Next, your own program:
+  LD_PRELOAD=$PWD/build/shim/libcachealloc.so CACHEALLOC_STATS=1 ./app
+  $PWD/scripts/cachealloc doctor ./app
+END

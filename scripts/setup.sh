@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# Set-up shared by demo.sh and test.sh; sourced, with the working directory at the repository's root.
+#
+# Written for Debian 12. What is missing is installed with apt-get, as root or through sudo; where neither is
+# possible the packages are named in one line and the script exits with status 3. On other systems a package
+# counts as present when the command it is wanted for is found.
+
+# package=command it is wanted for (empty: a library or headers; only dpkg can tell)
+PACKAGES_DEMO="gcc=gcc libc6-dev= meson=meson ninja-build=ninja pkg-config=pkg-config python3=python3 xz-utils=xz"
+PACKAGES_TEST="$PACKAGES_DEMO libcmocka-dev= python3-pytest= python3-venv= git=git strace=strace
+	binutils=readelf util-linux=setarch shellcheck=shellcheck
+	clang=clang clang-tidy=clang-tidy clang-format=clang-format cppcheck=cppcheck
+	gcc-aarch64-linux-gnu=aarch64-linux-gnu-gcc libc6-dev-arm64-cross= qemu-user=qemu-aarch64"
+
+PYTHON=/usr/bin/python3 # Debian's own: the one that sees Debian's pytest
+[ -x "$PYTHON" ] || PYTHON=python3
+export JOBS; JOBS=$(nproc)
+
+say() { printf '%s: %s\n' "${0##*/}" "$*"; }
+
+# Why packages cannot be installed here; nothing when they can.
+setup_obstacle() {
+	if ! command -v apt-get >/dev/null; then
+		echo "no apt-get on this system"
+	elif [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null && ! { [ -t 0 ] && command -v sudo >/dev/null; }; then
+		echo "neither root nor sudo"
+	fi
+}
+
+setup_install() {
+	local as_root=()
+	[ "$(id -u)" -eq 0 ] || as_root=(sudo)
+	as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+	# --no-install-recommends; a stale or absent package index is the usual reason for a first failure
+	"${as_root[@]}" install -y --no-install-recommends "$@" </dev/null >/dev/null 2>&1 ||
+		{ "${as_root[@]}" update </dev/null >/dev/null 2>&1 || true
+		  "${as_root[@]}" install -y --no-install-recommends "$@" </dev/null >/dev/null; }
+}
+
+# setup_packages demo|test: installs what is missing.
+setup_packages() {
+	local wanted=$PACKAGES_TEST missing=() entry package probe obstacle
+	[ "$1" != demo ] || wanted=$PACKAGES_DEMO
+	for entry in $wanted; do
+		package=${entry%%=*} probe=${entry#*=}
+		if [ -n "$probe" ] && command -v "$probe" >/dev/null; then continue; fi
+		if [[ $(dpkg -s "$package" 2>/dev/null) == *"install ok installed"* ]]; then continue; fi
+		# a library, on a system without dpkg: the build itself will tell
+		if [ -z "$probe" ] && ! command -v dpkg >/dev/null; then continue; fi
+		missing+=("$package")
+	done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	obstacle=$(setup_obstacle)
+	if [ -n "$obstacle" ]; then
+		say "cannot install what is missing ($obstacle); please install: ${missing[*]}" >&2
+		exit 3
+	fi
+	say "installing ${missing[*]}"
+	if ! setup_install "${missing[@]}"; then
+		say "apt-get failed (no network?); please install: ${missing[*]}" >&2
+		exit 3
+	fi
+}
+
+# setup_build FOLDER MESON-ARGUMENTS...: configures once, or again after a failed attempt. Also answers for a
+# folder that was configured from another checkout.
+setup_build() {
+	local folder=$1
+	shift
+	if [ -f "$folder/build.ninja" ] && [ -f "$folder/meson-private/coredata.dat" ]; then return 0; fi
+	rm -rf "${folder:?}/meson-private" "$folder/meson-info"
+	meson setup "$@" "$folder"
+}
+
+# setup_bindings FOLDER: a virtual environment with NVIDIA's Python driver bindings. False when the package
+# index cannot be reached; the reason stands in FOLDER.log and the test that wanted them is skipped.
+setup_bindings() {
+	[ ! -e "$1/ok" ] || return 0
+	{ "$PYTHON" -m venv "$1" && "$1/bin/pip" --disable-pip-version-check --no-input install --timeout 20 \
+		--retries 1 cuda-bindings && touch "$1/ok"; } </dev/null >"$1.log" 2>&1
+}

@@ -1,0 +1,153 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Installs what is missing, builds, and runs every test. Usage: scripts/test.sh [--quick] [--long] [FILTER]
+#
+#   --quick  gcc build, its suites and the rules only: no sanitizers, no second compiler, no static analysis
+#   --long   the soak runs too (many more seeds)
+#   FILTER   only stages whose name contains FILTER; what they need is built
+#
+# The last line is `N passed, N failed, N skipped`; the status is 1 if anything failed, 3 if the machine lacks
+# something that cannot be installed. Two lanes of stages run side by side; each stage's output is kept in build-results/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/setup.sh
+. scripts/setup.sh
+
+quick='' long='' filter=''
+for argument in "$@"; do
+	case $argument in
+	--quick) quick=1 ;;
+	--long) long=1 ;;
+	-*) sed -n '/^# Installs/,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 2 ;;
+	*) filter=$argument ;;
+	esac
+done
+
+setup_packages test
+results="build-results"
+rm -rf "$results" && mkdir "$results"
+: >"$results/stages"
+export PYTHONDONTWRITEBYTECODE=1
+[ -z "$long" ] || export CACHEALLOC_TEST_LONG=1
+
+# ------------------------------------------------------------------------------------------------ stages ---
+
+# stage KIND NAME COMMAND...: runs one stage (kinds: count_results.py) and prints its line.
+stage() {
+	local kind=$1 name=$2 start=$SECONDS status=0
+	shift 2
+	echo "$kind $name - -" >>"$results/stages"
+	"$@" >"$results/$name.log" 2>&1 </dev/null || status=$?
+	echo "$kind $name $status $((SECONDS - start))" >>"$results/stages"
+	"$PYTHON" scripts/count_results.py "$results" --stage "$name"
+	# 77: skipped; 5: pytest found no test
+	[ "$status" -eq 0 ] || [ "$status" -eq 77 ] || tail -n 40 "$results/$name.log" | sed 's/^/    | /'
+}
+
+wanted() { [[ $1 == *"$filter"* ]]; }
+
+# built BUILD: builds build-BUILD (build for gcc) once, as a stage of its own.
+declare -A done_builds=()
+built() {
+	[ -z "${done_builds[$1]:-}" ] || return 0
+	done_builds[$1]=1
+	stage check "$1-build" "build_$1"
+}
+build() { # FOLDER MESON-ARGUMENTS...
+	setup_build "$@" && ninja -C "$1" -j "$JOBS"
+}
+build_gcc() { build build --native-file build-dev.ini; }
+build_clang() { CC=clang build build-clang --native-file build-dev.ini; }
+build_asan() { build build-asan --native-file build-dev.ini -Db_sanitize=address,undefined -Db_lundef=false; }
+build_tsan() { build build-tsan --native-file build-dev.ini -Db_sanitize=thread -Db_lundef=false; }
+build_aarch64() { build build-aarch64 --native-file build-dev.ini --cross-file scripts/aarch64.ini; }
+
+# unit BUILD FOLDER [COMMAND...]: the C unit tests of a build, under COMMAND.
+unit() {
+	local name=$1-unit folder=$2
+	shift 2
+	wanted "$name" || return 0
+	built "${name%-unit}"
+	stage meson "$name" unit_run "$name" "$folder" "$@"
+}
+unit_run() {
+	local name=$1 folder=$2 status=0
+	shift 2
+	rm -f "$folder/meson-logs/testlog.json"
+	"$@" meson test -C "$folder" --no-rebuild --num-processes "$JOBS" --print-errorlogs || status=$?
+	cp "$folder/meson-logs/testlog.json" "$results/$name.json"
+	return "$status"
+}
+
+# suite BUILD SUITE [COMMAND...] [-- PYTEST-ARGUMENTS...]: one folder of pytest tests, under COMMAND.
+suite() {
+	local build=$1 suite=$2 name=$1-$2
+	shift 2
+	wanted "$name" || return 0
+	built "$build"
+	stage pytest "$name" suite_run "$name" "$suite" "$@"
+}
+suite_run() {
+	local name=$1 suite=$2 before=()
+	shift 2
+	while [ $# -gt 0 ] && [ "$1" != -- ]; do before+=("$1") && shift; done
+	"${before[@]}" timeout -k 10 1200 "$PYTHON" -m pytest -p no:cacheprovider -q -ra --tb=short \
+		-o junit_logging=no --junitxml="$results/$name.xml" "tests/$suite" "${@:2}"
+}
+
+check() { # NAME COMMAND...
+	! wanted "$1" || stage check "$@"
+}
+
+# ------------------------------------------------------------------------------------------------- checks ---
+sources() { find config allocator shim tests -name '*.[ch]' | sort; }
+shell_scripts() { grep -rlE '^#!/bin/(ba)?sh|^# shellcheck shell=' scripts tests .ci; }
+
+check_format() { sources | xargs clang-format --dry-run -Werror; }
+check_shell() { shell_scripts | xargs shellcheck -x; }
+check_docs() { "$PYTHON" scripts/gen_options.py --check; }
+check_tidy() { "$PYTHON" scripts/check_tidy.py build-clang -j "$JOBS"; }
+check_cppcheck() {
+	cppcheck --project=build-clang/compile_commands.json --enable=warning,portability,performance --inline-suppr \
+		--suppressions-list=scripts/cppcheck.suppressions --error-exitcode=1 --quiet -j "$JOBS"
+}
+
+# -------------------------------------------------------------------------------------------------- lanes ---
+lane_plain() {
+	if wanted gcc-process && ! setup_bindings build-venv; then
+		say "cuda-bindings cannot be installed from the Python package index (build-venv.log): its test is skipped"
+	fi
+	[ ! -e build-venv/ok ] || export CACHEALLOC_TEST_VENV=$PWD/build-venv
+	unit gcc build
+	for each in abi process fault cli stress; do suite gcc "$each"; done
+	[ -z "$quick" ] || return 0
+	suite aarch64 process env CACHEALLOC_BUILD=build-aarch64 \
+		CACHEALLOC_TEST_EMULATOR="qemu-aarch64 -L /usr/aarch64-linux-gnu" -- -m loader
+}
+lane_thorough() {
+	check format check_format
+	check shell check_shell
+	check docs check_docs
+	[ -z "$quick" ] || return 0
+	unit asan build-asan env CACHEALLOC_TEST_LEAKS=1 scripts/sanitizer_env.sh address build-asan
+	suite asan process scripts/sanitizer_env.sh address build-asan
+	unit tsan build-tsan scripts/sanitizer_env.sh thread build-tsan
+	suite tsan stress scripts/sanitizer_env.sh thread build-tsan
+	for each in clang-build tidy cppcheck; do ! wanted "$each" || built clang; done
+	check tidy check_tidy
+	check cppcheck check_cppcheck
+}
+
+# A lane that dies has not written its second line, which counts as a failure.
+lane() {
+	echo "lane $1 - -" >>"$results/stages"
+	"$1"
+	echo "lane $1 0 $SECONDS" >>"$results/stages"
+}
+
+SECONDS=0
+lane lane_thorough &
+lane lane_plain &
+wait
+say "took $((SECONDS / 60)) min $((SECONDS % 60)) s; outputs in $results/"
+exec "$PYTHON" scripts/count_results.py "$results"

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""What the built library shows to the loader: names, needs, and nothing that runs by itself."""
+
+import re
+import subprocess
+
+import pytest
+
+from abi_source import hook_rows
+from conftest import LIBRARY
+
+# libc's own parts on x86-64 and aarch64; before glibc 2.34 libdl and libpthread were files of their own
+LIBC = re.compile(r"^(libc\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux[\w-]*\.so\.\d)$")
+OURS = {"dlsym", "cachealloc_trim", "cachealloc_stats_json", "cachealloc_version"}
+SANITIZERS = re.compile(r"NEEDED.*lib(asan|ubsan|tsan)")
+
+
+def tool(*argv):
+    return subprocess.run(argv, text=True, check=True, stdout=subprocess.PIPE, timeout=60).stdout
+
+
+@pytest.fixture(scope="module")
+def dynamic():
+    text = tool("readelf", "-dW", LIBRARY)
+    if SANITIZERS.search(text):
+        pytest.skip("a sanitizer build needs more than libc")
+    return text
+
+
+def test_exported_names_are_hooks_def(build):
+    names = tool("nm", "-D", "--defined-only", LIBRARY)
+    exported = {name.split("@")[0] for name in re.findall(r" [A-Za-z] (\S+)$", names, re.M)}
+    hooks = {row[1] for row in hook_rows() if row[0] == "HOOK"}
+    assert exported - hooks - OURS == set(), "exported without being hooked"
+    assert hooks - exported == set(), "hooked without being exported"
+    assert "dlsym" in exported
+
+
+def test_needs_libc_only(dynamic):
+    needed = re.findall(r"\(NEEDED\)\s+Shared library: \[(.+?)\]", dynamic)
+    assert needed and [name for name in needed if not LIBC.match(name)] == []
+
+
+def test_no_glibc_symbol_newer_than_2_28(dynamic):
+    versions = {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([\d.]+)", tool("readelf", "-VW", LIBRARY))}
+    assert versions, "no versioned symbol was found: is the check blind?"
+    needs = tool("readelf", "-VW", LIBRARY).split("Version needs section", 1)[1]
+    newer = [v for v in re.findall(r"GLIBC_([\d.]+)", needs) if tuple(map(int, v.split("."))) > (2, 28)]
+    assert newer == []
+
+
+def test_no_constructor_of_ours(dynamic):
+    """gcc's own frame_dummy is the one entry that every shared library has."""
+    size = re.search(r"\(INIT_ARRAYSZ\)\s+(\d+)", dynamic)
+    assert not size or int(size.group(1)) <= 8
+
+
+def test_bound_at_load_and_not_writable_afterwards(dynamic):
+    assert re.search(r"\(FLAGS_1\).*NOW", dynamic)
+    assert "GNU_RELRO" in tool("readelf", "-lW", LIBRARY)
+    assert "TEXTREL" not in dynamic
+    stack = re.search(r"GNU_STACK\s.*", tool("readelf", "-lW", LIBRARY)).group()
+    assert " RWE " not in stack, "an assembly file lacks its .note.GNU-stack"
