@@ -30,14 +30,14 @@ Usage: cachealloc run [OPTIONS] [--] PROGRAM [ARGUMENTS]
 
 The same without this command: LD_PRELOAD=.../libcachealloc.so PROGRAM, and one
 CACHEALLOC_ variable for each option (--log-file is CACHEALLOC_LOG_FILE).
-
+{keys}
 Exit status: the program's own, and the same signal if it dies by one;
 125 this command failed, 126 the program cannot be executed, 127 it was not found.
 """
 
 
 def help_text():
-    return HELP.format(options=describe(OPTIONS))
+    return HELP.format(options=describe(OPTIONS), keys=settings.keys_text())
 
 
 def prepend(path, before):

@@ -53,7 +53,7 @@ def simulator():
     """Folder of the simulated libcuda.so.1. Raises NotFound."""
     candidates = [os.path.join(build(), "tests", "sim")]
     try:
-        candidates.append(os.path.join(os.path.dirname(library()), "cachealloc-sim"))
+        candidates.append(os.path.join(os.path.dirname(library()), "cachealloc", "sim"))
     except NotFound:
         pass
     for folder in candidates:
@@ -61,6 +61,11 @@ def simulator():
             return folder
     raise NotFound("the simulated driver libcuda.so.1 was not found in " + " or ".join(candidates)
                    + "; it is built with the tests")
+
+
+def options():
+    """The table of settings, generated from config/options.def: scripts/, or share/cachealloc/ when installed."""
+    return os.path.join(os.path.dirname(HERE), "options.json")
 
 
 def is_simulator(path):

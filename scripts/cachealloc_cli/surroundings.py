@@ -62,9 +62,8 @@ def describe_libcuda(path, where):
 def environment_notes(environ):
     """[(is it a problem?, phrase)] about the environment that the program would inherit."""
     notes = []
-    for name, close in settings.misspelt(environ):
-        notes.append((True, f"{name} is set, but no such variable is known"
-                      + (f"; did you mean {close}?" if close else "")))
+    for name, phrase in settings.unread(environ):
+        notes.append((True, f"{name} {phrase}"))
     if environ.get("CACHEALLOC_DISABLE") not in (None, "", "0", "off", "false"):
         notes.append((True, f"CACHEALLOC_DISABLE={environ['CACHEALLOC_DISABLE']}: every call is passed through"))
     for path in re.split("[: ]+", environ.get("LD_PRELOAD", "")):

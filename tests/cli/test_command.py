@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import COMMAND, ROOT, environment
+from command import COMMAND, ROOT, cli, compiler, environment, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
 VERBS = ("run", "compare", "doctor", "version")

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from conftest import ROOT
+from command import ROOT, cli, compiler, script, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
 SCHEMA = json.loads((ROOT / "scripts" / "schema" / "compare.schema.json").read_text())

@@ -9,7 +9,7 @@ import subprocess
 
 import crafted
 import pytest
-from conftest import ROOT
+from command import ROOT, cli, compiler, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
 SCHEMA = json.loads((ROOT / "scripts" / "schema" / "doctor.schema.json").read_text())

@@ -5,6 +5,7 @@ import math
 import random
 
 import pytest
+import command  # noqa: F401  (puts scripts/ on the path)
 from cachealloc_cli import interval
 
 # Student's t, as printed in statistics textbooks (three decimals).

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import COMMAND, environment
+from command import COMMAND, cli, compiler, environment, script, stub_build  # noqa: F401  (fixtures)
 
 
 @pytest.mark.parametrize("status", [0, 1, 3, 124, 125, 126, 127, 255])
@@ -95,6 +95,23 @@ def test_every_variable_has_an_option():
     for name, option in settings.VARIABLES:
         assert option in OPTIONS
         assert "--" + name[len("CACHEALLOC_"):].lower().replace("_", "-") in option.names
+
+
+def test_variables_are_those_of_the_table():
+    """The options of `run` and config/options.def name the same variables."""
+    from cachealloc_cli import paths, settings
+    if not os.path.exists(paths.options()):
+        pytest.skip("scripts/options.json is not there")
+    assert sorted(settings.names("built")) == sorted(name for name, _ in settings.VARIABLES)
+
+
+def test_help_lists_the_keys(cli):
+    from cachealloc_cli import settings
+    keys = settings.table("key", "built")
+    if not keys:
+        pytest.skip("scripts/options.json is not there")
+    text = cli("run", "--help").stdout
+    assert all(row["name"] in text for row in keys)
 
 
 def test_options_after_the_program_are_its_own(cli, script):

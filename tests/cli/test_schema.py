@@ -4,7 +4,7 @@
 import json
 
 import pytest
-from conftest import ROOT
+from command import ROOT
 from schema import check
 
 FILES = sorted((ROOT / "scripts" / "schema").glob("*.schema.json"))

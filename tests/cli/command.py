@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Running the command, with a stand-in library where the real one does not matter."""
+"""Running the command, with a stand-in library where the real one does not matter.
+
+Not a conftest.py: there is one in the folder above, and modules of one name cannot both be imported.
+"""
 
 import os
 import shutil
