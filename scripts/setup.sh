@@ -14,7 +14,6 @@ PACKAGES_TEST="$PACKAGES_DEMO libcmocka-dev= python3-pytest= python3-venv= git=g
 	gcc-aarch64-linux-gnu=aarch64-linux-gnu-gcc libc6-dev-arm64-cross= qemu-user=qemu-aarch64"
 
 PYTHON=/usr/bin/python3 # Debian's own: the one that sees Debian's pytest
-[ -x "$PYTHON" ] || PYTHON=python3
 export JOBS; JOBS=$(nproc)
 
 say() { printf '%s: %s\n' "${0##*/}" "$*"; }
@@ -40,6 +39,11 @@ setup_install() {
 
 # setup_packages demo|test: installs what is missing.
 setup_packages() {
+	setup_missing "$1"
+	[ -x "$PYTHON" ] || PYTHON=python3
+}
+
+setup_missing() {
 	local wanted=$PACKAGES_TEST missing=() entry package probe obstacle
 	[ "$1" != demo ] || wanted=$PACKAGES_DEMO
 	for entry in $wanted; do
