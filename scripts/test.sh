@@ -60,7 +60,7 @@ build_gcc() { build build --native-file build-dev.ini; }
 build_clang() { CC=clang build build-clang --native-file build-dev.ini; }
 build_asan() { build build-asan --native-file build-dev.ini -Db_sanitize=address,undefined -Db_lundef=false; }
 build_tsan() { build build-tsan --native-file build-dev.ini -Db_sanitize=thread -Db_lundef=false; }
-build_aarch64() { build build-aarch64 --native-file build-dev.ini --cross-file scripts/cross-aarch64.ini; }
+build_aarch64() { build build-aarch64 --native-file build-dev.ini --cross-file scripts/aarch64.ini; }
 
 # unit BUILD FOLDER [COMMAND...]: the C unit tests of a build, under COMMAND.
 unit() {
