@@ -42,17 +42,18 @@ struct ca_driver {
 
 	/*
 	 * Records a mark behind everything submitted so far. -ENOTSUP: this driver has no such marks, now
-	 * and for ever; -EBUSY: a stream capture is in progress, nothing was done.
+	 * and for ever; -EBUSY: a stream capture is in progress, nothing was done; -EIO: another context than
+	 * `context` answers with an error, so that what it still runs cannot be known.
 	 */
 	int (*mark_record)(void *self, void *context, ca_mark *ret_mark);
-	/* 0: done; -EAGAIN: not yet; -EBUSY: capture in progress, unknown; > 0: the driver's error. */
+	/* 0: done; -EAGAIN: not yet; -EBUSY: capture in progress, unknown; -EIO as above; > 0: the driver's error. */
 	int (*mark_query)(void *self, ca_mark mark);
-	/* Waits on the host until the mark is done. -EBUSY as above. */
+	/* Waits on the host until the mark is done. -EBUSY, -EIO as above. */
 	int (*mark_wait)(void *self, ca_mark mark);
 	/* The allocator has no more use for the mark. Called once per recorded mark. Cannot fail. */
 	void (*mark_drop)(void *self, ca_mark mark);
 	/* Waits on the host for everything submitted so far, in every context, for drivers without marks.
-	 * -EBUSY as above. */
+	 * -EBUSY, -EIO as above. */
 	int (*synchronize)(void *self, void *context);
 
 	/* True while any stream of the process captures: the allocator then hands out new memory only. */

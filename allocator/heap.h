@@ -82,6 +82,12 @@ int ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_
 int ca_retire(struct ca_heap *heap, uint64_t address);
 
 /*
+ * The program gave the whole segment at `address` back by a driver call of its own (cuMemFreeAsync while only
+ * counting): forget it, counted as a free. -ENOENT: not the base of a live whole segment of ours.
+ */
+int ca_disown(struct ca_heap *heap, uint64_t address);
+
+/*
  * The out-of-memory ladder for a driver call that is not ours to serve (pitch, ...): gives memory back so
  * that the driver may find `size` bytes. `*rung` starts at 0 and is advanced. True: something was given
  * back, try again; false: nothing is left.

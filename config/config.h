@@ -2,10 +2,10 @@
 /*
  * The environment, read once, as one validated struct.
  *
- * Every setting is described once, in config/options.def; parsing, defaults, ranges, `--help`, the man
- * page and the README's table derive from it. A bad setting is reported through `report` with one line
- * naming variable, key, value and the accepted form, and is then ignored (it keeps its default). Nothing
- * here allocates, prints, exits or touches errno.
+ * Every setting is described once, in config/options.def; parsing, defaults, ranges, `--help`, the
+ * man page and the README's table derive from it. A bad setting is reported through `report` with
+ * one line naming variable, key, value and the accepted form, and is then ignored (it keeps its
+ * default). Nothing here allocates, prints, exits or changes errno.
  */
 #pragma once
 
@@ -18,41 +18,62 @@
 enum ca_disable {
 	CA_DISABLE_OFF,   /* the allocator serves */
 	CA_DISABLE_ALL,   /* pure pass-through, nothing counted */
-	CA_DISABLE_COUNT, /* pass-through that counts and times the native calls (arm A of a comparison) */
+	CA_DISABLE_COUNT, /* pass-through that counts and times the native calls (arm A of a
+			     comparison) */
 };
 
 struct ca_config {
 	/* CACHEALLOC_CONF: tuning keys */
-	uint64_t max_split_size_bytes;         /* blocks of at least this are never split; UINT64_MAX: no limit */
-	uint64_t max_non_split_rounding_bytes; /* slack when an oversize request reuses a larger oversize block */
-	uint64_t large_segment_size_bytes;     /* segment for requests of 1 to 10 MiB */
-	uint64_t reuse_slack_bytes;            /* freed, unfinished memory tolerated before waiting */
+	uint64_t max_split_size_bytes; /* blocks of at least this are never split; UINT64_MAX: no
+					  limit */
+	uint64_t max_non_split_rounding_bytes; /* slack when an oversize request reuses a larger
+						  oversize block */
+	uint64_t large_segment_size_bytes;     /* segment for requests of 1 to 10 MiB; > 10 MiB */
+	uint64_t reuse_slack_bytes;            /* freed, unfinished memory tolerated before waiting;
+						  UINT64_MAX: any */
 
 	/* variables with one purpose each */
 	enum ca_disable disable;
 	bool strict;
 	enum ca_log_level log_level;
-	bool stats_stderr;             /* table on stderr at exit */
-	uint64_t stats_interval_ns;    /* 0: only at exit */
-	char log_file[CA_PATH_MAX];    /* pattern; empty: stderr */
-	char stats_file[CA_PATH_MAX];  /* pattern; empty: none; suffix .json selects JSON */
+	bool stats_stderr;            /* table on stderr at exit */
+	uint64_t stats_interval_ns;   /* 0: only at exit */
+	char log_file[CA_PATH_MAX];   /* pattern; empty: stderr */
+	char stats_file[CA_PATH_MAX]; /* pattern; empty: none; suffix .json selects JSON */
 };
 
-/* Returns the value of an environment variable or NULL; secure_getenv in the library, a table in tests. */
+/* Returns the value of an environment variable or NULL; secure_getenv in the library, a table in
+ * tests. */
 typedef const char *ca_getenv_fn(void *arg, const char *name);
-/* Called once per bad setting with a complete line, without newline and without the "cachealloc: " prefix. */
+/* Called once per bad setting with a complete line, without newline and without the "cachealloc: "
+ * prefix. */
 typedef void ca_report_fn(void *arg, const char *line);
+
+enum { CA_CONFIG_REPORT_MAX = 64 };
 
 /* Every field at its default. */
 void ca_config_default(struct ca_config *ret_config);
 
 /*
- * Fills *ret_config from the environment: defaults first, then every accepted setting. `environ_names`, a
- * NULL-terminated list of NAME=value strings (or NULL), is searched for misspelt CACHEALLOC_ variables.
- * Returns the number of bad settings reported; 0 when all is well. *ret_config is valid in either case.
+ * Fills *ret_config from the environment: defaults first, then every accepted setting.
+ * `environ_names`, a NULL-terminated list of NAME=value strings (or NULL), is searched for misspelt
+ * CACHEALLOC_ variables; pass NULL where `env` hides the environment (secure execution). `report`
+ * may be NULL.
+ *
+ * A variable that is set to nothing counts as unset. Bad are also: a setting that is known but not
+ * in this version, a PyTorch key without meaning here, and a key given twice (the last accepted
+ * value wins). Each bad setting is one line; after CA_CONFIG_REPORT_MAX of them one more line says
+ * how many were not shown.
+ *
+ * Returns the number of bad settings; 0 when all is well. *ret_config is valid in either case.
+ * Whether any of it is fatal (ret_config->strict) is the caller's business. Not async-signal-safe:
+ * reads files' names, takes no lock; call it once, from one thread.
  */
 int ca_config_load(struct ca_config *ret_config, ca_getenv_fn *env, void *env_arg,
 		   char *const *environ_names, ca_report_fn *report, void *report_arg);
 
-/* One line per setting that differs from its default, through report: what CACHEALLOC_LOG=info confirms. */
+/*
+ * One line per setting that differs from its default, through report, in the form in which a user
+ * would set it: what CACHEALLOC_LOG=info confirms.
+ */
 void ca_config_confirm(const struct ca_config *config, ca_report_fn *report, void *report_arg);

@@ -2,8 +2,9 @@
 /*
  * Log lines: "cachealloc: warning: ...", one write(2) each, to stderr or CACHEALLOC_LOG_FILE.
  *
- * Safe on every hooked path: no malloc, no stdio, no lock, errno kept. Formats are a small subset of
- * printf (see config/text.h). At most CA_LOG_CAP lines of a level are printed, then one line says so.
+ * Safe on every hooked path: no malloc, no stdio, no lock, errno kept. Formats are a small subset
+ * of printf (see config/text.h). At most CA_LOG_CAP lines of a level are printed, then one line
+ * says so.
  */
 #pragma once
 
@@ -20,7 +21,8 @@ enum ca_log_level {
 
 enum { CA_LOG_CAP = 256 };
 
-/* Sets level and file pattern (empty: stderr). The file is opened at the first line that goes there. */
+/* Sets level and file pattern (empty: stderr). The file is opened at the first line that goes
+ * there. */
 void ca_log_configure(enum ca_log_level level, const char *file_pattern);
 /* In a forked child: a file of its own at the next line. */
 void ca_log_after_fork_child(void);

@@ -11,3 +11,11 @@
 
 /* Calls made through thunks, plus look-ups of unknown names that could not be given one. */
 uint64_t ca_unseen_calls(void);
+
+/*
+ * The thunk that counts and jumps to `target` (a function of the driver, not 0); the same target has always
+ * the same thunk. 0: the table is full; the look-up has then been counted. Thread-safe, no lock.
+ */
+uintptr_t ca_unseen_thunk(uintptr_t target);
+/* Counts a look-up of an unknown name that is handed out as it is. */
+void ca_unseen_note_lookup(void);

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The way of an allocation: clean best fit; else settle what has finished and search again; else, when too
+ * much freed memory is waiting, let the host wait for the oldest of it; else new memory (ladder.c).
+ *
+ * While anything captures, memory handed out before must not be: the request gets a segment of its own.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+
+static void
+hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested)
+{
+	block->requested = requested;
+	block->serial = ++space->heap->serial;
+	ca_block_set_state_locked(block, CA_BLOCK_LIVE);
+	CA_COUNT(space, alloc_calls);
+}
+
+static uint64_t
+waiting_useful(struct ca_space *space, uint64_t bytes)
+{
+	return ca_pool_for(space, bytes)->waiting_bytes >= bytes;
+}
+
+static uint64_t
+waiting_bytes(const struct ca_space *space)
+{
+	return space->pools[0].waiting_bytes + space->pools[1].waiting_bytes;
+}
+
+static struct ca_block *
+take_hit(struct ca_space *space, uint64_t bytes, bool waited)
+{
+	struct ca_block *block = space->dead || space->poisoned ? NULL : ca_pool_take_locked(space, bytes);
+
+	if (!block)
+		return NULL;
+	CA_COUNT(space, cache_hits);
+	if (waited)
+		CA_COUNT(space, taken_pending_done);
+	else
+		CA_COUNT(space, taken_clean);
+	return block;
+}
+
+/* From what was freed, without new memory; NULL when that is not to be had. */
+static struct ca_block *
+reuse(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block = take_hit(space, bytes, false);
+
+	if (block || !space->waiting_blocks)
+		return block;
+	ca_pending_mark_unmarked_locked(space);
+	if (ca_pending_poll_locked(space))
+		block = take_hit(space, bytes, true);
+	while (!block && waiting_bytes(space) > space->heap->config.reuse_slack_bytes &&
+	       waiting_useful(space, bytes)) {
+		if (ca_pending_wait_locked(space) <= 0)
+			break;
+		block = take_hit(space, bytes, true);
+	}
+	return block;
+}
+
+/* A segment of its own: in a capture, in a poisoned context, or when only counting. */
+static int
+take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes, struct ca_block **ret_block)
+{
+	return ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_WHOLE, ret_block);
+}
+
+static int
+take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **ret_block)
+{
+	uint64_t bytes = ca_round_up(size, CA_GRAIN);
+
+	if (space->heap->config.disable != CA_DISABLE_OFF)
+		return take_own(space, size, size, ret_block);
+	if (capturing)
+		return take_own(space, bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes, bytes,
+				ret_block);
+	ca_segment_return_due_locked(space, NULL);
+	*ret_block = reuse(space, bytes);
+	if (*ret_block)
+		return 0;
+	if (space->poisoned)
+		return take_own(space, bytes, bytes, ret_block);
+	return ca_ladder_take_locked(space, bytes, ret_block);
+}
+
+int
+ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+{
+	struct ca_heap *heap = space->heap;
+	struct ca_block *block = NULL;
+	bool capturing;
+	int r;
+
+	if (!size)
+		return -EINVAL;
+	if (size > CA_SIZE_MAX)
+		return -E2BIG;
+	capturing = heap->driver.capturing(heap->driver.self);
+	ca_heap_lock(heap);
+	r = space->dead ? -ENODEV : take(space, size, capturing, &block);
+	if (!r) {
+		hand_out(space, block, size);
+		*ret_address = block->address;
+	} else if (r == CA_DRIVER_OUT_OF_MEMORY) {
+		CA_COUNT(space, ooms);
+	}
+	ca_heap_unlock(heap);
+	return r;
+}
+
+int
+ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested)
+{
+	struct ca_heap *heap = space->heap;
+	struct ca_block *block;
+	int r;
+
+	if (!size || size > CA_SIZE_MAX || address + size < address)
+		return -EINVAL;
+	ca_heap_lock(heap);
+	r = space->dead ? -ENODEV : ca_segment_enter_locked(space, address, size, &block);
+	if (!r) {
+		block->segment->adopted = true;
+		block->segment->retired = true;
+		hand_out(space, block, requested);
+	}
+	ca_heap_unlock(heap);
+	return r;
+}

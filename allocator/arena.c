@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A bump allocator over mmapped chunks, and free lists of equal objects on top of it.
+ *
+ * A chunk starts with its header; the newest chunk serves until it is used up, its rest is then given up
+ * (objects are small against a chunk). Nothing goes back to the kernel before the arena is destroyed: the
+ * number of records follows the peak number of blocks, about 200 bytes each.
+ */
+#include "allocator/arena.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { CHUNK_BYTES = 64 << 10, ALIGNMENT = 16 };
+
+struct ca_arena_chunk {
+	struct ca_arena_chunk *next; /* older */
+	size_t bytes;                /* mapped, with this header */
+};
+
+static size_t
+round_up(size_t bytes, size_t step)
+{
+	return (bytes + step - 1) / step * step;
+}
+
+static bool
+chunk_add(struct ca_arena *arena, size_t bytes)
+{
+	size_t header = round_up(sizeof(struct ca_arena_chunk), ALIGNMENT);
+	size_t total = round_up(bytes + header, CHUNK_BYTES);
+	int saved = errno;
+	void *memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ca_arena_chunk *chunk = memory;
+
+	errno = saved;
+	if (memory == MAP_FAILED)
+		return false;
+	chunk->bytes = total;
+	chunk->next = arena->chunks;
+	arena->chunks = chunk;
+	arena->free = (char *)memory + header;
+	arena->free_bytes = total - header;
+	return true;
+}
+
+void *
+ca_arena_alloc(struct ca_arena *arena, size_t bytes)
+{
+	void *result;
+
+	bytes = round_up(bytes, ALIGNMENT);
+	if (bytes > arena->free_bytes && !chunk_add(arena, bytes))
+		return NULL;
+	result = arena->free;
+	arena->free += bytes;
+	arena->free_bytes -= bytes;
+	return result;
+}
+
+void
+ca_arena_destroy(struct ca_arena *arena)
+{
+	struct ca_arena_chunk *chunk = arena->chunks;
+	int saved = errno;
+
+	memset(arena, 0, sizeof *arena);
+	while (chunk) {
+		struct ca_arena_chunk *next = chunk->next;
+
+		munmap(chunk, chunk->bytes);
+		chunk = next;
+	}
+	errno = saved;
+}
+
+void
+ca_objects_init(struct ca_objects *objects, struct ca_arena *arena, size_t bytes)
+{
+	objects->arena = arena;
+	objects->bytes = round_up(bytes, ALIGNMENT);
+	objects->free = NULL;
+	objects->used = 0;
+}
+
+void *
+ca_objects_get(struct ca_objects *objects)
+{
+	void *object = objects->free;
+
+	if (object) {
+		memcpy(&objects->free, object, sizeof objects->free);
+		memset(object, 0, objects->bytes);
+	} else {
+		object = ca_arena_alloc(objects->arena, objects->bytes);
+	}
+	if (object)
+		objects->used++;
+	return object;
+}
+
+void
+ca_objects_put(struct ca_objects *objects, void *object)
+{
+	if (!object)
+		return;
+	memcpy(object, &objects->free, sizeof objects->free);
+	objects->free = object;
+	objects->used--;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory for our own records: chunks from mmap, never libc malloc. Not thread-safe: the heap's lock is held.
+ * errno is kept.
+ */
+#pragma once
+
+#include <stddef.h>
+
+struct ca_arena_chunk;
+
+struct ca_arena {
+	struct ca_arena_chunk *chunks; /* newest first */
+	char *free;                    /* unused rest of the newest chunk */
+	size_t free_bytes;             /* of that rest */
+};
+
+/* Objects of one size with a free list. Objects go back to the list, never to the arena. */
+struct ca_objects {
+	struct ca_arena *arena;
+	size_t bytes; /* of one object, a multiple of 16 */
+	void *free;   /* singly linked through the first word */
+	size_t used;  /* objects handed out and not given back */
+};
+
+/* Zeroed, 16-byte aligned, valid until ca_arena_destroy. NULL when mmap fails. */
+void *ca_arena_alloc(struct ca_arena *arena, size_t bytes);
+/* Unmaps everything; *arena is empty and usable afterwards. */
+void ca_arena_destroy(struct ca_arena *arena);
+
+void ca_objects_init(struct ca_objects *objects, struct ca_arena *arena, size_t bytes);
+/* Zeroed. NULL when mmap fails. */
+void *ca_objects_get(struct ca_objects *objects);
+/* NULL is allowed. */
+void ca_objects_put(struct ca_objects *objects, void *object);

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The invariant walk: every record once, each claim of allocator/inside.h looked at, sums counted anew.
+ *
+ * It holds the lock and reads only. Blocks that a thread has in its hand right now are WAITING or IDLE and on
+ * a list the walk cannot see; they are accepted.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct walk {
+	const char *reason; /* of the first broken claim */
+	uint64_t blocks;    /* seen, all spaces */
+};
+
+struct sums {
+	uint64_t requested, allocated, active, reserved, cached, drainable;
+};
+
+static bool
+claim(struct walk *walk, bool holds, const char *reason)
+{
+	if (!holds && !walk->reason)
+		walk->reason = reason;
+	return holds;
+}
+
+static void
+block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
+{
+	const struct ca_segment *segment = block->segment;
+	bool clean = block->state == CA_BLOCK_CLEAN;
+	uint64_t pad, usable = segment->pool->small ? 0 : ca_block_usable(block, &pad);
+
+	claim(walk, block->bytes > 0, "empty block");
+	claim(walk, block->state != CA_BLOCK_FRESH, "fresh block left behind");
+	claim(walk, (block->by_size.height != 0) == clean, "block clean but not indexed, or indexed but not clean");
+	claim(walk, (block->by_usable.height != 0) == (clean && usable), "wrong in the index of usable bytes");
+	claim(walk, (block->by_whole.height != 0) == (clean && block->bytes == segment->bytes && !segment->stuck),
+	      "wrong in the index of whole segments");
+	claim(walk, !clean || block->by_size.key == block->bytes, "indexed under another size");
+	claim(walk, !clean || !usable || block->by_usable.key == usable, "indexed under other usable bytes");
+	claim(walk, !clean || !segment->retired, "clean block in a retired segment");
+	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_CLEAN, "clean neighbours not merged");
+	claim(walk, ca_list_empty(&block->waiting) == (block->state != CA_BLOCK_WAITING), "waiting and list disagree");
+	claim(walk, block->by_address.height != 0 && block->by_address.key == block->address, "not found by address");
+	sums->requested += block->state == CA_BLOCK_LIVE ? block->requested : 0;
+	sums->allocated += block->state == CA_BLOCK_LIVE ? block->bytes : 0;
+	sums->active += block->state == CA_BLOCK_LIVE || block->state == CA_BLOCK_WAITING ? block->bytes : 0;
+	sums->cached += clean ? block->bytes : 0;
+}
+
+static void
+segment_check(struct walk *walk, const struct ca_segment *segment, struct sums *sums)
+{
+	const struct ca_block *block, *prev = NULL;
+	uint64_t at = segment->address, live = 0;
+
+	for (block = segment->first; block; prev = block, block = block->next) {
+		claim(walk, block->segment == segment, "block of another segment");
+		claim(walk, block->prev == prev, "block's neighbours disagree");
+		claim(walk, block->address == at, "blocks do not tile their segment");
+		at += block->bytes;
+		live += block->state == CA_BLOCK_LIVE;
+		walk->blocks++;
+		block_check(walk, block, sums);
+	}
+	claim(walk, at == segment->address + segment->bytes, "blocks do not fill their segment");
+	claim(walk, live == segment->live, "live blocks miscounted");
+	sums->reserved += segment->bytes;
+	sums->drainable += live ? 0 : segment->bytes;
+}
+
+static void
+space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
+{
+	const struct ca_list *link;
+	uint64_t waiting[2] = { 0, 0 }, count = 0, clean = 0, indexed = 0;
+	const struct ca_tree_node *node;
+	unsigned i;
+
+	for (link = space->segments.next; link != &space->segments; link = link->next) {
+		const struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+		const struct ca_block *block;
+
+		claim(walk, segment->space == space, "segment of another space");
+		segment_check(walk, segment, sums);
+		for (block = segment->first; block; block = block->next) {
+			clean += block->state == CA_BLOCK_CLEAN;
+			if (block->state != CA_BLOCK_WAITING)
+				continue;
+			waiting[!segment->pool->small] += block->bytes;
+			count++;
+		}
+	}
+	for (i = 0; i < 2; i++) {
+		claim(walk, waiting[i] == space->pools[i].waiting_bytes, "waiting bytes miscounted");
+		for (node = ca_tree_first(&space->pools[i].by_size); node; node = ca_tree_next(node))
+			indexed++;
+	}
+	claim(walk, indexed == clean, "index holds blocks that are gone");
+	claim(walk, count == space->waiting_blocks, "waiting blocks miscounted");
+	claim(walk, !space->dead || ca_list_empty(&space->segments), "segments in a dead space");
+}
+
+static void
+device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_device *device)
+{
+	const struct ca_stats *stats = &device->stats;
+	const struct ca_space *space;
+	struct sums sums = { 0 };
+
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device == device)
+			space_check(walk, space, &sums);
+	claim(walk, sums.requested == stats->requested_bytes.current, "requested_bytes is wrong");
+	claim(walk, sums.allocated == stats->allocated_bytes.current, "allocated_bytes is wrong");
+	claim(walk, sums.active == stats->active_bytes.current, "active_bytes is wrong");
+	claim(walk, sums.reserved == stats->reserved_bytes.current, "reserved_bytes is wrong");
+	claim(walk, sums.cached == stats->cached_bytes.current, "cached_bytes is wrong");
+	claim(walk, sums.drainable == device->drainable_bytes, "drainable bytes are wrong");
+}
+
+static void
+addresses_check(struct walk *walk, const struct ca_heap *heap)
+{
+	const struct ca_tree_node *node;
+	uint64_t end = 0, count = 0;
+
+	for (node = ca_tree_first(&heap->by_address); node; node = ca_tree_next(node)) {
+		const struct ca_block *block = CA_CONTAINER_OF(node, struct ca_block, by_address);
+
+		claim(walk, block->address >= end, "blocks overlap");
+		end = block->address + block->bytes;
+		count++;
+	}
+	claim(walk, count == walk->blocks, "addresses of blocks that are gone");
+}
+
+int
+ca_heap_check(struct ca_heap *heap, char *ret_reason, size_t size)
+{
+	const struct ca_device *device;
+	struct walk walk = { 0 };
+	size_t length;
+
+	ca_heap_lock(heap);
+	for (device = heap->devices; device; device = device->next)
+		device_check(&walk, heap, device);
+	addresses_check(&walk, heap);
+	ca_heap_unlock(heap);
+	if (!walk.reason)
+		return 0;
+	if (ret_reason && size) {
+		length = strnlen(walk.reason, size - 1);
+		memcpy(ret_reason, walk.reason, length);
+		ret_reason[length] = '\0';
+	}
+	return -EUCLEAN;
+}

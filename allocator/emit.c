@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One emitter: names come from the X-macros of allocator/stats.h, so JSON and struct cannot drift apart.
+ *
+ * Output is collected in a small buffer on the stack and handed to the caller's write function when that is
+ * full; the first error sticks and ends the output.
+ */
+#include "allocator/emit.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "config/text.h"
+
+struct out {
+	ca_emit_write_fn *write;
+	void *arg;
+	int error;     /* of the first write that failed */
+	size_t length; /* of text */
+	char text[512];
+};
+
+static void
+out_flush(struct out *out)
+{
+	if (out->length && !out->error)
+		out->error = out->write(out->arg, out->text, out->length);
+	out->length = 0;
+}
+
+static void
+put_bytes(struct out *out, const char *text, size_t length)
+{
+	while (length) {
+		size_t room = sizeof out->text - out->length;
+		size_t piece = length < room ? length : room;
+
+		memcpy(out->text + out->length, text, piece);
+		out->length += piece;
+		text += piece;
+		length -= piece;
+		if (out->length == sizeof out->text)
+			out_flush(out);
+	}
+}
+
+static void
+put(struct out *out, const char *text)
+{
+	put_bytes(out, text, strlen(text));
+}
+
+static void __attribute__((format(printf, 2, 3)))
+putf(struct out *out, const char *format, ...)
+{
+	char line[256];
+	va_list args;
+
+	va_start(args, format);
+	ca_text_vformat(line, sizeof line, format, args);
+	va_end(args);
+	put(out, line);
+}
+
+static void
+put_number(struct out *out, const char *name, uint64_t number)
+{
+	putf(out, ",\"%s\":%llu", name, (unsigned long long)number);
+}
+
+/* A JSON string, or null. */
+static void
+put_string(struct out *out, const char *name, const char *text)
+{
+	putf(out, ",\"%s\":", name);
+	if (!text) {
+		put(out, "null");
+		return;
+	}
+	put(out, "\"");
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c == '"' || c == '\\')
+			put(out, "\\");
+		if (c < 0x20)
+			putf(out, "\\u%04x", (unsigned)c);
+		else
+			put_bytes(out, text, 1);
+	}
+	put(out, "\"");
+}
+
+static void
+put_gauge(struct out *out, const char *name, const struct ca_gauge *gauge)
+{
+	putf(out, ",\"%s\":{\"current\":%llu,\"peak\":%llu,\"total\":%llu}", name,
+	     (unsigned long long)gauge->current, (unsigned long long)gauge->peak,
+	     (unsigned long long)gauge->total);
+}
+
+static void
+put_device(struct out *out, const struct ca_emit_device *device)
+{
+	const struct ca_stats *stats = device->stats;
+
+	putf(out, "{\"index\":%u", device->index);
+	put_string(out, "name", device->name);
+	put_string(out, "uuid", device->uuid);
+	put_string(out, "version", CA_VERSION);
+#define X(field) put_number(out, #field, stats->field);
+	CA_STATS_COUNTERS(X)
+	CA_STATS_FIGURES(X)
+#undef X
+#define X(field) put_gauge(out, #field, &stats->field);
+	CA_STATS_GAUGES(X)
+#undef X
+	put(out, "}");
+}
+
+int
+ca_emit_stats_json(const struct ca_emit_device *devices, unsigned count, ca_emit_write_fn *write, void *arg)
+{
+	struct out out = { .write = write, .arg = arg };
+	unsigned i;
+
+	put(&out, "{\"format\":\"stats\",\"format_version\":1,\"devices\":[");
+	for (i = 0; i < count; i++) {
+		if (i)
+			put(&out, ",");
+		put_device(&out, &devices[i]);
+	}
+	put(&out, "]}\n");
+	out_flush(&out);
+	return out.error;
+}
+
+static void
+row(struct out *out, const char *label, const struct ca_gauge *gauge, bool total)
+{
+	char a[CA_TEXT_SIZE_MAX], b[CA_TEXT_SIZE_MAX], c[CA_TEXT_SIZE_MAX];
+
+	ca_text_bytes(a, gauge->current);
+	ca_text_bytes(b, gauge->peak);
+	ca_text_bytes(c, gauge->total);
+	if (total)
+		putf(out, "  %-28s %12s %12s %12s\n", label, a, b, c);
+	else
+		putf(out, "  %-28s %12s %12s\n", label, a, b);
+}
+
+/* Hundredths of a percent, rounded down, so that 100.00% means all. */
+static void
+put_percent(struct out *out, uint64_t part, uint64_t whole)
+{
+	uint64_t points = whole ? (uint64_t)((__extension__(unsigned __int128)part * 10000) / whole) : 0;
+
+	putf(out, "%llu.%llu%llu%%", (unsigned long long)(points / 100),
+	     (unsigned long long)(points / 10 % 10), (unsigned long long)(points % 10));
+}
+
+static void
+put_duration(struct out *out, uint64_t ns)
+{
+	unsigned long long seconds = ns / 1000000000, ms = ns / 1000000, us = ns / 1000;
+
+	if (seconds >= 3600)
+		putf(out, "%lluh%llum", seconds / 3600, seconds / 60 % 60);
+	else if (seconds >= 60)
+		putf(out, "%llum%llus", seconds / 60, seconds % 60);
+	else if (seconds >= 1)
+		putf(out, "%llu.%llu s", seconds, ms / 100 % 10);
+	else if (ms >= 1)
+		putf(out, "%llu.%llu ms", ms, us / 100 % 10);
+	else
+		putf(out, "%llu us", us);
+}
+
+static void
+table_device(struct out *out, const struct ca_emit_device *device)
+{
+	const struct ca_stats *stats = device->stats;
+
+	putf(out, "device %-2u %-21.21s %12s %12s %12s\n", device->index, device->name ? device->name : "",
+	     "current", "peak", "total");
+	row(out, "requested by program", &stats->requested_bytes, true);
+	row(out, "allocated (after rounding)", &stats->allocated_bytes, true);
+	row(out, "reserved from driver", &stats->reserved_bytes, true);
+	row(out, "cached, free to reuse", &stats->cached_bytes, false);
+	putf(out, "calls   %llu alloc, %llu free; ", (unsigned long long)stats->alloc_calls,
+	     (unsigned long long)stats->free_calls);
+	put_percent(out, stats->cache_hits, stats->alloc_calls);
+	put(out, " served from cache\n");
+	putf(out, "driver  %llu alloc, %llu free, %llu OOM; ", (unsigned long long)stats->driver_alloc_calls,
+	     (unsigned long long)stats->driver_free_calls, (unsigned long long)stats->ooms);
+	put_duration(out, stats->driver_ns);
+	put(out, " inside\n");
+}
+
+int
+ca_emit_stats_table(const struct ca_emit_process *process, const struct ca_emit_device *devices,
+		    unsigned count, ca_emit_write_fn *write, void *arg)
+{
+	struct out out = { .write = write, .arg = arg };
+	unsigned i;
+
+	putf(&out, "cachealloc %s  pid %ld  %.40s  ", CA_VERSION, process->pid,
+	     process->program ? process->program : "");
+	put_duration(&out, process->elapsed_ns);
+	put(&out, "\n");
+	for (i = 0; i < count; i++)
+		table_device(&out, &devices[i]);
+	out_flush(&out);
+	return out.error;
+}
+
+int
+ca_emit_to_buffer(void *arg, const char *text, size_t length)
+{
+	struct ca_emit_buffer *buffer = arg;
+	size_t last = buffer->size ? buffer->size - 1 : 0, end;
+	size_t room = last > buffer->length ? last - buffer->length : 0;
+	size_t piece = length < room ? length : room;
+
+	memcpy(buffer->text + (buffer->length < last ? buffer->length : last), text, piece);
+	buffer->length += length;
+	end = buffer->length < last ? buffer->length : last;
+	if (buffer->size)
+		buffer->text[end] = '\0';
+	return 0;
+}

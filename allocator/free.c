@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The way of a free, and of memory that goes back to the driver without a free.
+ *
+ * An ordinary block leaves LIVE at once and waits for a mark (pending.c), which also serves everything freed
+ * earlier that has none yet. In a retired segment the last free is the driver's own: it waits for the device,
+ * so no mark is needed, and its error is the program's.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+
+static int
+free_to_cache(struct ca_block *block)
+{
+	struct ca_space *space = block->segment->space;
+	struct ca_list hand;
+
+	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
+	ca_list_init(&hand);
+	ca_list_insert(&hand, &block->waiting);
+	ca_list_splice(&hand, &space->unmarked);
+	return ca_pending_submit_locked(space, &hand, block);
+}
+
+static int
+free_retired(struct ca_block *block)
+{
+	struct ca_segment *segment = block->segment;
+	struct ca_space *space = segment->space;
+	bool counting = space->heap->config.disable != CA_DISABLE_OFF;
+	int r;
+
+	ca_block_set_state_locked(block, CA_BLOCK_IDLE);
+	if (segment->live)
+		return 0;
+	r = ca_segment_return_locked(segment);
+	if (r == -EBUSY && !counting) {
+		ca_list_insert(&space->due, &segment->hand);
+		r = 0;
+	}
+	if (r)
+		ca_block_set_state_locked(block, CA_BLOCK_LIVE);
+	return r;
+}
+
+int
+ca_free(struct ca_heap *heap, uint64_t address)
+{
+	struct ca_block *block;
+	struct ca_space *space;
+	int r;
+
+	ca_heap_lock(heap);
+	block = ca_block_find_locked(heap, address);
+	if (!block) {
+		r = -ENOENT;
+	} else if (block->address != address || block->state != CA_BLOCK_LIVE) {
+		r = -EINVAL;
+	} else {
+		space = block->segment->space;
+		r = -EIO;
+		if (!block->segment->retired && heap->config.disable == CA_DISABLE_OFF)
+			r = free_to_cache(block);
+		/* Retired before, or just now because of another context's error: the driver's own free. */
+		if (r == -EIO && (block = ca_block_find_locked(heap, address)))
+			r = free_retired(block);
+		else if (r == -EIO)
+			r = 0; /* the context died meanwhile */
+		if (!r)
+			CA_COUNT(space, free_calls);
+	}
+	ca_heap_unlock(heap);
+	return r;
+}
+
+int
+ca_disown(struct ca_heap *heap, uint64_t address)
+{
+	struct ca_block *block;
+	int r = -ENOENT;
+
+	ca_heap_lock(heap);
+	block = ca_block_find_locked(heap, address);
+	if (block && block->address == address && block->state == CA_BLOCK_LIVE && !block->prev && !block->next) {
+		CA_COUNT(block->segment->space, free_calls);
+		ca_segment_forget_locked(block->segment);
+		r = 0;
+	}
+	ca_heap_unlock(heap);
+	return r;
+}
+
+bool
+ca_reclaim(struct ca_space *space, uint64_t size, unsigned *rung)
+{
+	struct ca_heap *heap = space->heap;
+	uint64_t bytes = size < CA_GRAIN ? CA_GRAIN : size;
+	bool given = false, busy = heap->driver.capturing(heap->driver.self);
+
+	ca_heap_lock(heap);
+	while (!given && !busy) {
+		uint64_t generation = space->device->generation;
+		int r;
+
+		given = ca_ladder_release_locked(space, bytes, &busy) > 0;
+		if (given || busy)
+			break;
+		r = ca_ladder_wait_locked(space);
+		if (r < 0 || (!r && !ca_ladder_settled_locked(heap, space->device, generation)))
+			break;
+	}
+	(*rung)++;
+	ca_heap_unlock(heap);
+	return given;
+}
+
+/* The largest whole CLEAN segment of the heap. */
+static struct ca_block *
+largest_whole(struct ca_heap *heap)
+{
+	struct ca_block *best = NULL;
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next) {
+		struct ca_tree_node *node = ca_tree_last(&space->wholes);
+		struct ca_block *block;
+
+		if (!node)
+			continue;
+		block = CA_CONTAINER_OF(node, struct ca_block, by_whole);
+		if (!best || block->bytes > best->bytes)
+			best = block;
+	}
+	return best;
+}
+
+static uint64_t
+cached_bytes(const struct ca_heap *heap)
+{
+	const struct ca_device *device;
+	uint64_t sum = 0;
+
+	for (device = heap->devices; device; device = device->next)
+		sum += device->stats.cached_bytes.current;
+	return sum;
+}
+
+uint64_t
+ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
+{
+	struct ca_space *space;
+	struct ca_block *block;
+	uint64_t given = 0;
+
+	if (heap->driver.capturing(heap->driver.self))
+		return 0;
+	ca_heap_lock(heap);
+	for (space = heap->spaces; space; space = space->next) {
+		ca_pending_mark_unmarked_locked(space);
+		ca_pending_poll_locked(space);
+		given += ca_segment_return_due_locked(space, NULL);
+	}
+	while (cached_bytes(heap) > keep_bytes && (block = largest_whole(heap))) {
+		uint64_t bytes = block->bytes;
+		int r = ca_segment_release_locked(block);
+
+		if (r == -EBUSY)
+			break;
+		given += r ? 0 : bytes;
+	}
+	ca_heap_unlock(heap);
+	return given;
+}
+
+uint64_t
+ca_drainable_bytes(struct ca_space *space)
+{
+	uint64_t bytes;
+
+	ca_heap_lock(space->heap);
+	bytes = space->device->drainable_bytes;
+	ca_heap_unlock(space->heap);
+	return bytes;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The heap and its spaces: birth, death, fork, and questions about addresses.
+ *
+ * Heap, devices and spaces live in an arena of their own. A forked child may find the records in the middle of
+ * another thread's change, so it walks none of them: it unmaps them all and starts its lists anew.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void
+locks_init(struct ca_heap *heap)
+{
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&heap->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&heap->settled, &attr);
+	pthread_condattr_destroy(&attr);
+	heap->settled_waiters = 0;
+}
+
+static void
+records_init(struct ca_heap *heap)
+{
+	heap->by_address.root = NULL;
+	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
+	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
+	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
+}
+
+int
+ca_heap_create(const struct ca_config *config, const struct ca_driver *driver, struct ca_heap **ret_heap)
+{
+	struct ca_arena fixed = { 0 };
+	struct ca_heap *heap = ca_arena_alloc(&fixed, sizeof *heap);
+
+	if (!heap)
+		return -ENOMEM;
+	heap->fixed = fixed;
+	heap->config = *config;
+	heap->driver = *driver;
+	locks_init(heap);
+	records_init(heap);
+	*ret_heap = heap;
+	return 0;
+}
+
+void
+ca_heap_destroy(struct ca_heap *heap)
+{
+	struct ca_arena fixed;
+
+	if (!heap)
+		return;
+	pthread_cond_destroy(&heap->settled);
+	pthread_mutex_destroy(&heap->lock);
+	ca_arena_destroy(&heap->records);
+	fixed = heap->fixed; /* the heap lies in it */
+	ca_arena_destroy(&fixed);
+}
+
+static void
+space_init(struct ca_space *space)
+{
+	ca_pool_init(&space->pools[0], true);
+	ca_pool_init(&space->pools[1], false);
+	space->wholes.root = NULL;
+	ca_list_init(&space->segments);
+	ca_list_init(&space->due);
+	ca_list_init(&space->pending);
+	ca_list_init(&space->unmarked);
+	space->waiting_blocks = 0;
+}
+
+void
+ca_heap_after_fork_child(struct ca_heap *heap)
+{
+	struct ca_device *device;
+	struct ca_space *space;
+
+	locks_init(heap);
+	ca_outside_after_fork_child();
+	ca_arena_destroy(&heap->records);
+	records_init(heap);
+	for (space = heap->spaces; space; space = space->next) {
+		space_init(space);
+		space->dead = true;
+	}
+	for (device = heap->devices; device; device = device->next) {
+		memset(&device->stats, 0, sizeof device->stats);
+		device->in_flight = 0;
+		device->drainable_bytes = 0;
+	}
+}
+
+static struct ca_device *
+device_get(struct ca_heap *heap, unsigned ordinal)
+{
+	struct ca_device *device;
+
+	for (device = heap->devices; device; device = device->next)
+		if (device->ordinal == ordinal)
+			return device;
+	device = ca_arena_alloc(&heap->fixed, sizeof *device);
+	if (!device)
+		return NULL;
+	device->ordinal = ordinal;
+	device->next = heap->devices;
+	heap->devices = device;
+	return device;
+}
+
+int
+ca_space_create(struct ca_heap *heap, void *context, unsigned device, struct ca_space **ret_space)
+{
+	struct ca_space *space = NULL;
+	struct ca_device *found;
+
+	ca_heap_lock(heap);
+	found = device_get(heap, device);
+	if (found)
+		space = ca_arena_alloc(&heap->fixed, sizeof *space);
+	if (space) {
+		space->heap = heap;
+		space->device = found;
+		space->context = context;
+		space_init(space);
+		space->next = heap->spaces;
+		heap->spaces = space;
+		*ret_space = space;
+	}
+	ca_heap_unlock(heap);
+	return space ? 0 : -ENOMEM;
+}
+
+void
+ca_space_kill(struct ca_space *space)
+{
+	struct ca_heap *heap = space->heap;
+	struct ca_list *link;
+
+	ca_heap_lock(heap);
+	space->dead = true;
+	while ((link = space->segments.next) != &space->segments)
+		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
+	ca_pending_drop_all_locked(space);
+	ca_heap_unlock(heap);
+}
+
+int
+ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info)
+{
+	struct ca_block *block;
+
+	ca_heap_lock(heap);
+	block = ca_block_find_locked(heap, address);
+	if (block)
+		*ret_info = (struct ca_block_info){
+			.address = block->address,
+			.requested_bytes = block->requested,
+			.block_bytes = block->bytes,
+			.serial = block->serial,
+			.space = block->segment->space,
+			.context = block->segment->space->context,
+			.live = block->state == CA_BLOCK_LIVE,
+			.whole_segment = block->bytes == block->segment->bytes,
+			.adopted = block->segment->adopted,
+		};
+	ca_heap_unlock(heap);
+	return block ? 0 : -ENOENT;
+}
+
+int
+ca_retire(struct ca_heap *heap, uint64_t address)
+{
+	struct ca_block *block;
+
+	ca_heap_lock(heap);
+	block = ca_block_find_locked(heap, address);
+	if (block)
+		ca_segment_retire_locked(block->segment);
+	ca_heap_unlock(heap);
+	return block ? 0 : -ENOENT;
+}

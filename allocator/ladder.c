@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The out-of-memory ladder. Each rung is followed by a new search and a new request:
+ *
+ *   1. a segment of exactly the needed size, where the pool's rule asked for more;
+ *   2. finished cached segments of the device go back, of any space, just enough: the smallest that fits
+ *      alone, or else the largest ones until their sum does; again and again while there are any;
+ *   3. the host waits for the oldest pending free, own space first; then 2 again;
+ *   4. if another thread was inside the driver with memory of ours, or gave some back since this round
+ *      began, the round is repeated when that is through;
+ *   5. the driver's own code, unchanged.
+ *
+ * So outside captures "out of memory" is answered only when nothing of ours on that device is left to give.
+ * Every round but the last gave something back or saw another thread do so, which ends it.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+#include <time.h>
+
+enum { SETTLE_STEP_NS = 20 * 1000 * 1000, SETTLE_STEPS = 500 };
+
+static uint64_t
+return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
+{
+	uint64_t given = 0;
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device == device)
+			given += ca_segment_return_due_locked(space, ret_busy);
+	return given;
+}
+
+/* The smallest whole segment of at least `bytes`, or the largest of all. */
+static struct ca_block *
+candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
+{
+	struct ca_block *best = NULL;
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next) {
+		struct ca_tree_node *node;
+		struct ca_block *block;
+		bool better;
+
+		if (space->device != device)
+			continue;
+		node = ca_tree_at_least(&space->wholes, bytes, 0);
+		if (!node)
+			node = ca_tree_last(&space->wholes);
+		if (!node)
+			continue;
+		block = CA_CONTAINER_OF(node, struct ca_block, by_whole);
+		if (best && best->bytes >= bytes)
+			better = block->bytes >= bytes && block->bytes < best->bytes;
+		else
+			better = !best || block->bytes > best->bytes;
+		if (better)
+			best = block;
+	}
+	return best;
+}
+
+uint64_t
+ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
+{
+	struct ca_device *device = space->device;
+	struct ca_heap *heap = space->heap;
+	uint64_t given = return_due(device, heap, ret_busy);
+
+	while (given < bytes && !*ret_busy) {
+		struct ca_block *block = candidate(heap, device, bytes - given);
+		uint64_t block_bytes;
+		int r;
+
+		if (!block)
+			break;
+		block_bytes = block->bytes;
+		r = ca_segment_release_locked(block);
+		if (!r)
+			given += block_bytes;
+		else if (r == -EBUSY)
+			*ret_busy = true;
+	}
+	if (given)
+		CA_COUNT(space, flushes);
+	return given;
+}
+
+int
+ca_ladder_wait_locked(struct ca_space *space)
+{
+	struct ca_space *other;
+	int r = ca_pending_wait_locked(space);
+
+	for (other = space->heap->spaces; !r && other; other = other->next)
+		if (other->device == space->device)
+			r = ca_pending_wait_locked(other);
+	return r;
+}
+
+static void
+settled_wait(struct ca_heap *heap)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += SETTLE_STEP_NS;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	heap->settled_waiters++;
+	pthread_cond_timedwait(&heap->settled, &heap->lock, &until);
+	heap->settled_waiters--;
+}
+
+bool
+ca_ladder_settled_locked(struct ca_heap *heap, struct ca_device *device, uint64_t generation)
+{
+	unsigned steps;
+
+	for (steps = 0; steps < SETTLE_STEPS; steps++) {
+		if (device->generation != generation || !ca_outside_others_locked(device))
+			break;
+		settled_wait(heap);
+	}
+	return device->generation != generation;
+}
+
+static struct ca_block *
+search(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block;
+
+	ca_pending_poll_locked(space);
+	if (space->dead)
+		return NULL;
+	block = ca_pool_take_locked(space, bytes);
+	if (block) {
+		CA_COUNT(space, cache_hits);
+		CA_COUNT(space, taken_pending_done);
+	}
+	return block;
+}
+
+int
+ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+{
+	struct ca_heap *heap = space->heap;
+	struct ca_device *device = space->device;
+	uint64_t segment_bytes = ca_pool_segment_bytes(&heap->config, bytes), generation;
+	int r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
+	bool given = false, busy = false;
+
+	while (r == CA_DRIVER_OUT_OF_MEMORY) {
+		generation = device->generation;
+		if ((*ret_block = search(space, bytes)))
+			return 0;
+		if (given)
+			CA_COUNT(space, alloc_retries);
+		if (given || segment_bytes != bytes)
+			r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_CUT, ret_block);
+		if (r != CA_DRIVER_OUT_OF_MEMORY)
+			break;
+		given = ca_ladder_release_locked(space, bytes, &busy) > 0;
+		if (given)
+			continue;
+		if (busy)
+			break;
+		r = ca_ladder_wait_locked(space);
+		given = r > 0 || (!r && ca_ladder_settled_locked(heap, device, generation));
+		r = CA_DRIVER_OUT_OF_MEMORY;
+		if (!given)
+			break;
+	}
+	return r;
+}

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Addresses count upwards and a freed range is handed out again only for the same number of bytes, the way a
+ * driver with virtual memory behaves: capacity is what runs out, never address space, and an address that
+ * was just returned comes back soon (which is what makes stale records dangerous).
+ */
+#include "allocator/model.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+
+#include "allocator/arena.h"
+#include "allocator/list.h"
+#include "allocator/tree.h"
+
+#define FIRST_ADDRESS ((uint64_t)0x7f0000000000)
+
+struct range {
+	struct ca_tree_node node; /* held: by address; free: by (bytes, address) */
+	uint64_t address;
+	uint64_t bytes;           /* as asked for */
+	void *context;
+};
+
+struct mark {
+	struct ca_tree_node node; /* by id */
+	uint64_t work;            /* submitted when it was recorded */
+};
+
+struct ca_model {
+	struct ca_arena arena;
+	struct ca_objects ranges, marks;
+	pthread_mutex_t lock;
+	struct ca_model_config config;
+	struct ca_model_sums sums;
+	struct ca_tree held, freed, recorded;
+	uint64_t next_address;
+	uint64_t next_mark;
+	uint64_t submitted, finished; /* pieces of work */
+	uint64_t now_ns;
+	enum ca_model_function fail_function;
+	unsigned fail_in;             /* calls until the failure; 0: none */
+	bool fail_for_ever;
+	bool failed;
+	int fail_code;
+	bool capturing;
+	ca_model_observer *observer;
+	void *observer_arg;
+};
+
+static void
+observe(struct ca_model *model, enum ca_model_function function, bool end)
+{
+	if (model->observer)
+		model->observer(model->observer_arg, function, end);
+}
+
+static uint64_t
+granules(const struct ca_model *model, uint64_t bytes)
+{
+	return (bytes + model->config.granule - 1) / model->config.granule * model->config.granule;
+}
+
+/* Counts the call and applies the plan of failures. Lock held. */
+static int
+begin(struct ca_model *model, enum ca_model_function function)
+{
+	model->sums.calls[function]++;
+	if (!model->fail_in || function != model->fail_function)
+		return 0;
+	if (model->fail_in > 1) {
+		model->fail_in--;
+		return 0;
+	}
+	if (!model->fail_for_ever)
+		model->fail_in = 0;
+	model->failed = true;
+	return model->fail_code;
+}
+
+static struct range *
+range_find(struct ca_tree *tree, uint64_t address)
+{
+	struct ca_tree_node *node = ca_tree_at_least(tree, address, 0);
+
+	return node && node->key == address ? CA_CONTAINER_OF(node, struct range, node) : NULL;
+}
+
+static struct range *
+range_get(struct ca_model *model, uint64_t bytes)
+{
+	struct ca_tree_node *node = ca_tree_at_least(&model->freed, bytes, 0);
+	struct range *range;
+
+	if (node && node->key == bytes) {
+		ca_tree_remove(&model->freed, node);
+		return CA_CONTAINER_OF(node, struct range, node);
+	}
+	range = ca_objects_get(&model->ranges);
+	if (!range)
+		return NULL;
+	range->bytes = bytes;
+	range->address = model->next_address;
+	model->next_address += (bytes / model->config.alignment + 1) * model->config.alignment;
+	return range;
+}
+
+static int
+segment_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
+{
+	struct ca_model *model = self;
+	struct range *range = NULL;
+	int r;
+
+	observe(model, CA_MODEL_TAKE, false);
+	pthread_mutex_lock(&model->lock);
+	r = begin(model, CA_MODEL_TAKE);
+	if (!r && model->sums.used_bytes + granules(model, size) > model->config.capacity)
+		r = CA_DRIVER_OUT_OF_MEMORY;
+	if (!r && !(range = range_get(model, size)))
+		r = CA_DRIVER_OUT_OF_MEMORY;
+	if (range) {
+		range->context = context;
+		ca_tree_insert(&model->held, &range->node, range->address, 0);
+		model->sums.held_bytes += size;
+		model->sums.used_bytes += granules(model, size);
+		model->sums.segments++;
+		if (model->sums.used_bytes > model->sums.peak_bytes)
+			model->sums.peak_bytes = model->sums.used_bytes;
+		*ret_address = range->address;
+	}
+	pthread_mutex_unlock(&model->lock);
+	observe(model, CA_MODEL_TAKE, true);
+	return r;
+}
+
+static void
+range_free(struct ca_model *model, struct range *range)
+{
+	ca_tree_remove(&model->held, &range->node);
+	model->sums.held_bytes -= range->bytes;
+	model->sums.used_bytes -= granules(model, range->bytes);
+	model->sums.segments--;
+	ca_tree_insert(&model->freed, &range->node, range->bytes, range->address);
+}
+
+static int
+segment_return(void *self, void *context, uint64_t address)
+{
+	struct ca_model *model = self;
+	struct range *range;
+	int r;
+
+	observe(model, CA_MODEL_RETURN, false);
+	pthread_mutex_lock(&model->lock);
+	r = begin(model, CA_MODEL_RETURN);
+	if (!r && model->capturing)
+		r = -EBUSY;
+	range = range_find(&model->held, address);
+	if (!r && (!range || range->context != context)) {
+		model->sums.misuses++;
+		r = 1; /* invalid value */
+	}
+	if (!r) {
+		model->finished = model->submitted;
+		range_free(model, range);
+	}
+	pthread_mutex_unlock(&model->lock);
+	observe(model, CA_MODEL_RETURN, true);
+	return r;
+}
+
+static int
+mark_record(void *self, void *context, ca_mark *ret_mark)
+{
+	struct ca_model *model = self;
+	struct mark *mark;
+	int r;
+
+	observe(model, CA_MODEL_RECORD, false);
+	pthread_mutex_lock(&model->lock);
+	r = begin(model, CA_MODEL_RECORD);
+	if (!r && model->config.no_marks)
+		r = -ENOTSUP;
+	if (!r && model->capturing)
+		r = -EBUSY;
+	if (!r) {
+		mark = ca_objects_get(&model->marks);
+		if (mark) {
+			mark->work = model->submitted;
+			ca_tree_insert(&model->recorded, &mark->node, ++model->next_mark, 0);
+			model->sums.marks++;
+			*ret_mark = model->next_mark;
+		} else {
+			r = -ENOMEM;
+		}
+	}
+	pthread_mutex_unlock(&model->lock);
+	observe(model, CA_MODEL_RECORD, true);
+	return r;
+}
+
+static struct mark *
+mark_find(struct ca_model *model, ca_mark id)
+{
+	struct ca_tree_node *node = ca_tree_at_least(&model->recorded, id, 0);
+
+	if (node && node->key == id)
+		return CA_CONTAINER_OF(node, struct mark, node);
+	model->sums.misuses++;
+	return NULL;
+}
+
+static int
+mark_ask(struct ca_model *model, ca_mark id, enum ca_model_function function)
+{
+	struct mark *mark;
+	int r;
+
+	observe(model, function, false);
+	pthread_mutex_lock(&model->lock);
+	mark = mark_find(model, id);
+	r = begin(model, function);
+	if (!r && model->capturing)
+		r = -EBUSY;
+	if (!r && mark && function == CA_MODEL_WAIT && model->finished < mark->work)
+		model->finished = mark->work;
+	if (!r && mark && model->finished < mark->work)
+		r = -EAGAIN;
+	pthread_mutex_unlock(&model->lock);
+	observe(model, function, true);
+	return r;
+}
+
+static int
+mark_query(void *self, ca_mark mark)
+{
+	return mark_ask(self, mark, CA_MODEL_QUERY);
+}
+
+static int
+mark_wait(void *self, ca_mark mark)
+{
+	return mark_ask(self, mark, CA_MODEL_WAIT);
+}
+
+static void
+mark_drop(void *self, ca_mark id)
+{
+	struct ca_model *model = self;
+	struct mark *mark;
+
+	observe(model, CA_MODEL_DROP, false);
+	pthread_mutex_lock(&model->lock);
+	model->sums.calls[CA_MODEL_DROP]++;
+	mark = mark_find(model, id);
+	if (mark) {
+		ca_tree_remove(&model->recorded, &mark->node);
+		ca_objects_put(&model->marks, mark);
+		model->sums.marks--;
+	}
+	pthread_mutex_unlock(&model->lock);
+	observe(model, CA_MODEL_DROP, true);
+}
+
+static int
+synchronize(void *self, void *context)
+{
+	struct ca_model *model = self;
+	int r;
+
+	observe(model, CA_MODEL_SYNCHRONIZE, false);
+	pthread_mutex_lock(&model->lock);
+	r = begin(model, CA_MODEL_SYNCHRONIZE);
+	if (!r && model->capturing)
+		r = -EBUSY;
+	if (!r)
+		model->finished = model->submitted;
+	pthread_mutex_unlock(&model->lock);
+	observe(model, CA_MODEL_SYNCHRONIZE, true);
+	return r;
+}
+
+static bool
+capturing(void *self)
+{
+	struct ca_model *model = self;
+	bool result;
+
+	pthread_mutex_lock(&model->lock);
+	result = model->capturing;
+	pthread_mutex_unlock(&model->lock);
+	return result;
+}
+
+static int
+memory_info(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total)
+{
+	struct ca_model *model = self;
+
+	pthread_mutex_lock(&model->lock);
+	*ret_free = model->config.capacity - model->sums.used_bytes;
+	*ret_total = model->config.capacity;
+	pthread_mutex_unlock(&model->lock);
+	return 0;
+}
+
+static uint64_t
+clock_ns(void *self)
+{
+	struct ca_model *model = self;
+	uint64_t now;
+
+	pthread_mutex_lock(&model->lock);
+	now = ++model->now_ns;
+	pthread_mutex_unlock(&model->lock);
+	return now;
+}
+
+int
+ca_model_create(const struct ca_model_config *config, struct ca_model **ret_model)
+{
+	struct ca_arena arena = { 0 };
+	struct ca_model *model = ca_arena_alloc(&arena, sizeof *model);
+
+	if (!model)
+		return -ENOMEM;
+	model->arena = arena;
+	model->config = *config;
+	model->next_address = FIRST_ADDRESS / config->alignment * config->alignment + config->alignment;
+	pthread_mutex_init(&model->lock, NULL);
+	ca_objects_init(&model->ranges, &model->arena, sizeof(struct range));
+	ca_objects_init(&model->marks, &model->arena, sizeof(struct mark));
+	*ret_model = model;
+	return 0;
+}
+
+void
+ca_model_destroy(struct ca_model *model)
+{
+	struct ca_arena arena;
+
+	if (!model)
+		return;
+	pthread_mutex_destroy(&model->lock);
+	arena = model->arena; /* the model lies in it */
+	ca_arena_destroy(&arena);
+}
+
+void
+ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
+{
+	*ret_driver = (struct ca_driver){
+		.self = model,
+		.segment_take = segment_take,
+		.segment_return = segment_return,
+		.mark_record = mark_record,
+		.mark_query = mark_query,
+		.mark_wait = mark_wait,
+		.mark_drop = mark_drop,
+		.synchronize = synchronize,
+		.capturing = capturing,
+		.memory_info = memory_info,
+		.clock_ns = clock_ns,
+	};
+}
+
+uint64_t
+ca_model_submit(struct ca_model *model)
+{
+	uint64_t work;
+
+	pthread_mutex_lock(&model->lock);
+	work = ++model->submitted;
+	if (model->config.finish_at_once)
+		model->finished = work;
+	pthread_mutex_unlock(&model->lock);
+	return work;
+}
+
+void
+ca_model_finish(struct ca_model *model, uint64_t work)
+{
+	pthread_mutex_lock(&model->lock);
+	if (work > model->submitted)
+		work = model->submitted;
+	if (work > model->finished)
+		model->finished = work;
+	pthread_mutex_unlock(&model->lock);
+}
+
+uint64_t
+ca_model_finished(struct ca_model *model)
+{
+	uint64_t work;
+
+	pthread_mutex_lock(&model->lock);
+	work = model->finished;
+	pthread_mutex_unlock(&model->lock);
+	return work;
+}
+
+uint64_t
+ca_model_submitted(struct ca_model *model)
+{
+	uint64_t work;
+
+	pthread_mutex_lock(&model->lock);
+	work = model->submitted;
+	pthread_mutex_unlock(&model->lock);
+	return work;
+}
+
+void
+ca_model_set_capturing(struct ca_model *model, bool value)
+{
+	pthread_mutex_lock(&model->lock);
+	model->capturing = value;
+	pthread_mutex_unlock(&model->lock);
+}
+
+void
+ca_model_set_observer(struct ca_model *model, ca_model_observer *observer, void *arg)
+{
+	model->observer = observer;
+	model->observer_arg = arg;
+}
+
+void
+ca_model_fail(struct ca_model *model, enum ca_model_function function, unsigned nth, bool for_ever, int code)
+{
+	pthread_mutex_lock(&model->lock);
+	model->fail_function = function;
+	model->fail_in = nth;
+	model->fail_for_ever = for_ever;
+	model->fail_code = code;
+	model->failed = false;
+	pthread_mutex_unlock(&model->lock);
+}
+
+bool
+ca_model_failed(struct ca_model *model)
+{
+	bool failed;
+
+	pthread_mutex_lock(&model->lock);
+	failed = model->failed;
+	pthread_mutex_unlock(&model->lock);
+	return failed;
+}
+
+void
+ca_model_context_destroy(struct ca_model *model, void *context)
+{
+	struct ca_tree_node *node, *next;
+
+	pthread_mutex_lock(&model->lock);
+	for (node = ca_tree_first(&model->held); node; node = next) {
+		struct range *range = CA_CONTAINER_OF(node, struct range, node);
+
+		next = ca_tree_next(node);
+		if (range->context == context)
+			range_free(model, range);
+	}
+	pthread_mutex_unlock(&model->lock);
+}
+
+int
+ca_model_steal(struct ca_model *model, uint64_t address)
+{
+	struct range *range;
+
+	pthread_mutex_lock(&model->lock);
+	range = range_find(&model->held, address);
+	if (range)
+		range_free(model, range);
+	pthread_mutex_unlock(&model->lock);
+	return range ? 0 : -ENOENT;
+}
+
+void
+ca_model_sums(struct ca_model *model, struct ca_model_sums *ret_sums)
+{
+	pthread_mutex_lock(&model->lock);
+	*ret_sums = model->sums;
+	pthread_mutex_unlock(&model->lock);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Leaving the lock for a driver call, and being counted while outside.
+ *
+ * The count lets the out-of-memory ladder tell "nothing is left" from "another thread has it in its hand
+ * right now". A thread's own calls are left out: a callback of the driver may enter the heap again, and
+ * must not wait for the call it runs in.
+ */
+#include "allocator/inside.h"
+
+static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
+
+void
+ca_heap_lock(struct ca_heap *heap)
+{
+	pthread_mutex_lock(&heap->lock);
+}
+
+void
+ca_heap_unlock(struct ca_heap *heap)
+{
+	pthread_mutex_unlock(&heap->lock);
+}
+
+void
+ca_outside_enter_locked(struct ca_space *space)
+{
+	space->device->in_flight++;
+	own_calls++;
+	ca_heap_unlock(space->heap);
+}
+
+void
+ca_outside_leave(struct ca_space *space)
+{
+	ca_heap_lock(space->heap);
+	own_calls--;
+	space->device->in_flight--;
+	if (space->heap->settled_waiters)
+		pthread_cond_broadcast(&space->heap->settled);
+}
+
+unsigned
+ca_outside_others_locked(const struct ca_device *device)
+{
+	return device->in_flight > own_calls ? device->in_flight - own_calls : 0;
+}
+
+void
+ca_outside_after_fork_child(void)
+{
+	own_calls = 0;
+}

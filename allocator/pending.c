@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Frees that wait until the device can no longer use the memory.
+ *
+ * Record first, publish after: a freed block leaves LIVE, is seen by nobody else while the lock is free, a
+ * mark is recorded behind everything submitted so far, and only then mark and block enter the queue. A mark
+ * recorded before a free is never attached to it; one mark serves all blocks that were in the hand before
+ * it was recorded. The queue is first in, first out: its head is asked, and what is not done ends the walk.
+ *
+ * What could not be marked (capture, no record to be had, a driver without marks) waits in `unmarked`, for
+ * the next mark or for a host synchronisation that begins after the block entered the hand. An answer that is
+ * an error is never taken for "done": the host synchronises instead, and if even that fails the space is
+ * poisoned: nothing of it is reused again, every segment goes back to the driver as soon as it can.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+
+static void
+settle_all(struct ca_list *blocks)
+{
+	while (!ca_list_empty(blocks)) {
+		struct ca_block *block = CA_CONTAINER_OF(blocks->next, struct ca_block, waiting);
+
+		ca_list_remove(&block->waiting);
+		ca_block_settle_locked(block);
+	}
+}
+
+void
+ca_pending_poison_locked(struct ca_space *space)
+{
+	struct ca_list *link;
+
+	if (space->poisoned || space->dead)
+		return;
+	space->poisoned = true;
+	for (link = space->segments.next; link != &space->segments; link = link->next) {
+		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+		struct ca_block *block;
+
+		for (block = segment->first; block; block = block->next)
+			if (block->state == CA_BLOCK_WAITING) {
+				ca_list_remove(&block->waiting);
+				ca_block_set_state_locked(block, CA_BLOCK_IDLE);
+			}
+		ca_segment_retire_locked(segment);
+	}
+}
+
+/* True when the order of work can no longer be known: our context's error, or another's (-EIO). */
+static bool
+is_lost(int r)
+{
+	return r > 0 || r == -EIO;
+}
+
+/* The blocks of a hand become CLEAN after a host wait, or unmarked in a capture. Lost: the hand is as it was. */
+static int
+synchronize(struct ca_space *space, struct ca_list *hand)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	int r;
+
+	ca_outside_enter_locked(space);
+	r = driver->synchronize(driver->self, space->context);
+	ca_outside_leave(space);
+	if (r != -EBUSY)
+		CA_COUNT(space, host_syncs);
+	if (!r)
+		settle_all(hand);
+	else if (!is_lost(r))
+		ca_list_splice(&space->unmarked, hand);
+	space->device->generation++;
+	return r;
+}
+
+/* Drops the mark of a group in the hand, outside the lock, and the group. */
+static void
+group_drop(struct ca_space *space, struct ca_group *group)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+
+	ca_outside_enter_locked(space);
+	driver->mark_drop(driver->self, group->mark);
+	ca_outside_leave(space);
+	ca_objects_put(&space->heap->groups, group);
+}
+
+static void
+group_publish(struct ca_space *space, struct ca_group *group, struct ca_list *place)
+{
+	if (ca_list_empty(&group->blocks)) {
+		group_drop(space, group);
+		return;
+	}
+	ca_list_insert(place, &group->link);
+	space->device->generation++;
+}
+
+/* Records a mark for the hand. 0: published; otherwise the hand is as it was, less what died. */
+static int
+mark(struct ca_space *space, struct ca_list *hand)
+{
+	struct ca_heap *heap = space->heap;
+	const struct ca_driver *driver = &heap->driver;
+	struct ca_group *group = ca_objects_get(&heap->groups);
+	int r;
+
+	if (!group)
+		return -EBUSY; /* as in a capture: later */
+	ca_list_init(&group->link);
+	ca_list_init(&group->blocks);
+	ca_outside_enter_locked(space);
+	r = driver->mark_record(driver->self, space->context, &group->mark);
+	ca_outside_leave(space);
+	if (r) {
+		ca_objects_put(&heap->groups, group);
+		return r;
+	}
+	CA_COUNT(space, order_marks);
+	ca_list_splice(&group->blocks, hand);
+	group_publish(space, group, &space->pending);
+	return 0;
+}
+
+int
+ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca_block *keep)
+{
+	struct ca_heap *heap = space->heap;
+	int r = heap->no_marks ? -ENOTSUP : mark(space, hand);
+
+	if (r == -ENOTSUP)
+		heap->no_marks = true;
+	if (r == -ENOTSUP || r == -EBUSY) {
+		ca_list_splice(&space->unmarked, hand);
+		space->device->generation++;
+		return 0;
+	}
+	if (r)
+		r = synchronize(space, hand);
+	if (!is_lost(r))
+		return 0;
+	if (keep) {
+		if (hand->next != &keep->waiting)
+			return 0; /* died meanwhile: there is nothing left to fail */
+		ca_list_remove(&keep->waiting);
+		ca_block_set_state_locked(keep, CA_BLOCK_LIVE);
+	}
+	ca_pending_poison_locked(space);
+	return r;
+}
+
+int
+ca_pending_mark_unmarked_locked(struct ca_space *space)
+{
+	struct ca_list hand;
+
+	if (space->heap->no_marks || space->poisoned || ca_list_empty(&space->unmarked))
+		return 0;
+	ca_list_init(&hand);
+	ca_list_splice(&hand, &space->unmarked);
+	return ca_pending_submit_locked(space, &hand, NULL);
+}
+
+static struct ca_group *
+group_oldest(struct ca_space *space)
+{
+	struct ca_group *group;
+
+	if (ca_list_empty(&space->pending))
+		return NULL;
+	group = CA_CONTAINER_OF(space->pending.next, struct ca_group, link);
+	ca_list_remove(&group->link);
+	return group;
+}
+
+/* 1: settled; -EAGAIN, -EBUSY: back at the head of the queue. Errors end in a host wait. */
+static int
+group_ask(struct ca_space *space, struct ca_group *group, int (*ask)(void *self, ca_mark mark))
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_list hand;
+	int r;
+
+	ca_outside_enter_locked(space);
+	r = ask(driver->self, group->mark);
+	if (r != -EAGAIN && r != -EBUSY)
+		driver->mark_drop(driver->self, group->mark);
+	ca_outside_leave(space);
+	if (r == -EAGAIN || r == -EBUSY) {
+		group_publish(space, group, space->pending.next);
+		return r;
+	}
+	ca_list_init(&hand);
+	ca_list_splice(&hand, &group->blocks);
+	ca_objects_put(&space->heap->groups, group);
+	if (!r) {
+		settle_all(&hand);
+		space->device->generation++;
+		return 1;
+	}
+	r = synchronize(space, &hand);
+	if (is_lost(r))
+		ca_pending_poison_locked(space);
+	return r < 0 && !is_lost(r) ? -EBUSY : 1;
+}
+
+unsigned
+ca_pending_poll_locked(struct ca_space *space)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_group *group;
+	unsigned settled = 0;
+
+	while ((group = group_oldest(space))) {
+		if (group_ask(space, group, driver->mark_query) < 0)
+			break;
+		settled++;
+	}
+	return settled;
+}
+
+int
+ca_pending_wait_locked(struct ca_space *space)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_group *group = group_oldest(space);
+	struct ca_list hand;
+	int r;
+
+	if (group) {
+		CA_COUNT(space, host_syncs);
+		r = group_ask(space, group, driver->mark_wait);
+		return r < 0 ? -EBUSY : r;
+	}
+	if (space->poisoned || ca_list_empty(&space->unmarked))
+		return 0;
+	ca_list_init(&hand);
+	ca_list_splice(&hand, &space->unmarked);
+	r = synchronize(space, &hand);
+	if (is_lost(r))
+		ca_pending_poison_locked(space);
+	return r < 0 && !is_lost(r) ? -EBUSY : 1;
+}
+
+void
+ca_pending_drop_all_locked(struct ca_space *space)
+{
+	struct ca_group *group;
+
+	while ((group = group_oldest(space)))
+		group_drop(space, group);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Two pools a space: small blocks (up to 1 MiB, from 2 MiB segments) and large ones. Best fit is the first
+ * CLEAN block in the order (bytes, address) that is large enough.
+ *
+ * A request of 2 MiB or more must start on a 2 MiB boundary of its segment (drivers hand such memory out on
+ * that boundary, and some programs map it by pages). The large pool therefore has a second index, by the
+ * bytes a block offers from its first boundary on: best fit in that index costs O(log n), and the hole in
+ * front of the boundary is cut off and stays free for requests below 2 MiB.
+ *
+ * The rest behind a block is split off when it is worth it: any grain in the small pool, more than 1 MiB in
+ * the large one. Blocks of max_split_size or more are oversize: never cut, never given to a smaller
+ * request, and to a request that is itself oversize only within max_non_split_rounding. That is the
+ * meaning these settings have in PyTorch.
+ */
+#include "allocator/inside.h"
+
+void
+ca_pool_init(struct ca_pool *pool, bool small)
+{
+	*pool = (struct ca_pool){ .small = small };
+}
+
+struct ca_pool *
+ca_pool_for(struct ca_space *space, uint64_t bytes)
+{
+	return &space->pools[bytes > CA_SMALL_MAX];
+}
+
+uint64_t
+ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes)
+{
+	uint64_t exact = ca_round_up(bytes, CA_BOUNDARY);
+
+	if (bytes <= CA_SMALL_MAX)
+		return CA_SMALL_SEGMENT;
+	if (bytes >= CA_LARGE_MIN)
+		return exact;
+	return config->large_segment_size_bytes > exact ? config->large_segment_size_bytes : exact;
+}
+
+uint64_t
+ca_block_usable(const struct ca_block *block, uint64_t *ret_pad)
+{
+	uint64_t offset = block->address - block->segment->address;
+	uint64_t pad = ca_round_up(offset, CA_BOUNDARY) - offset;
+
+	*ret_pad = pad;
+	return pad < block->bytes ? block->bytes - pad : 0;
+}
+
+void
+ca_pool_index_locked(struct ca_block *block)
+{
+	struct ca_segment *segment = block->segment;
+	struct ca_pool *pool = segment->pool;
+	uint64_t pad, usable;
+
+	ca_tree_insert(&pool->by_size, &block->by_size, block->bytes, block->address);
+	usable = pool->small ? 0 : ca_block_usable(block, &pad);
+	if (usable)
+		ca_tree_insert(&pool->by_usable, &block->by_usable, usable, block->address);
+	if (!block->prev && !block->next && !segment->stuck)
+		ca_tree_insert(&segment->space->wholes, &block->by_whole, block->bytes, block->address);
+}
+
+void
+ca_pool_unindex_locked(struct ca_block *block)
+{
+	struct ca_segment *segment = block->segment;
+
+	ca_tree_remove(&segment->pool->by_size, &block->by_size);
+	ca_tree_remove(&segment->pool->by_usable, &block->by_usable);
+	ca_tree_remove(&segment->space->wholes, &block->by_whole);
+}
+
+bool
+ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes)
+{
+	uint64_t rest = block->bytes - bytes;
+
+	if (block->segment->pool->small)
+		return rest >= CA_GRAIN;
+	return rest > CA_SMALL_MAX && bytes < config->max_split_size_bytes;
+}
+
+static bool
+oversize_allows(const struct ca_config *config, const struct ca_block *block, uint64_t bytes)
+{
+	if (block->bytes < config->max_split_size_bytes)
+		return true;
+	if (bytes < config->max_split_size_bytes)
+		return false;
+	return block->bytes - bytes < config->max_non_split_rounding_bytes || block->bytes == bytes;
+}
+
+static struct ca_block *
+best_fit(const struct ca_config *config, struct ca_pool *pool, uint64_t bytes)
+{
+	struct ca_tree_node *node;
+	struct ca_block *block;
+
+	if (bytes >= CA_BOUNDARY) {
+		node = ca_tree_at_least(&pool->by_usable, bytes, 0);
+		block = node ? CA_CONTAINER_OF(node, struct ca_block, by_usable) : NULL;
+	} else {
+		node = ca_tree_at_least(&pool->by_size, bytes, 0);
+		block = node ? CA_CONTAINER_OF(node, struct ca_block, by_size) : NULL;
+	}
+	return block && oversize_allows(config, block, bytes) ? block : NULL;
+}
+
+struct ca_block *
+ca_pool_take_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_heap *heap = space->heap;
+	struct ca_block *block = best_fit(&heap->config, ca_pool_for(space, bytes), bytes);
+	struct ca_block *front = NULL, *spare;
+	uint64_t pad = 0;
+
+	if (!block)
+		return NULL;
+	if (bytes >= CA_BOUNDARY)
+		ca_block_usable(block, &pad);
+	spare = ca_objects_get(&heap->blocks);
+	if (!spare || (pad && !(front = ca_objects_get(&heap->blocks)))) {
+		ca_objects_put(&heap->blocks, spare);
+		return NULL;
+	}
+	ca_pool_unindex_locked(block);
+	if (pad) {
+		ca_block_split_locked(block, pad, front);
+		ca_pool_index_locked(block);
+		block = front;
+	}
+	if (ca_pool_splits(&heap->config, block, bytes)) {
+		ca_block_split_locked(block, bytes, spare);
+		ca_pool_index_locked(spare);
+	} else {
+		ca_objects_put(&heap->blocks, spare);
+	}
+	block->segment->stuck = false;
+	return block;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Segments: what the driver gave, and how it goes back.
+ *
+ * All records a new segment needs are had before the driver is asked, so nothing the driver gave can be
+ * lost for want of them. While the driver is asked the lock is free: the space may die (the driver has
+ * then freed the new segment with the context), and a segment being returned may already have come back
+ * to another thread as new memory. Both are seen afterwards and forgotten without a driver call.
+ *
+ * The driver never hands out memory that is in use. Records that overlap a new segment are therefore stale:
+ * somebody freed that memory behind our back. They are dropped and counted.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+
+struct parts {
+	struct ca_segment *segment;
+	struct ca_block *block;
+	struct ca_block *rest;
+};
+
+static void
+parts_put(struct ca_heap *heap, struct parts *parts)
+{
+	ca_objects_put(&heap->segments, parts->segment);
+	ca_objects_put(&heap->blocks, parts->block);
+	ca_objects_put(&heap->blocks, parts->rest);
+}
+
+static int
+parts_get(struct ca_heap *heap, struct parts *ret_parts)
+{
+	struct parts parts = {
+		.segment = ca_objects_get(&heap->segments),
+		.block = ca_objects_get(&heap->blocks),
+		.rest = ca_objects_get(&heap->blocks),
+	};
+
+	if (!parts.segment || !parts.block || !parts.rest) {
+		parts_put(heap, &parts);
+		return -ENOMEM;
+	}
+	*ret_parts = parts;
+	return 0;
+}
+
+static void
+drop_stale(struct ca_space *space, uint64_t address, uint64_t bytes)
+{
+	struct ca_heap *heap = space->heap;
+
+	for (;;) {
+		struct ca_tree_node *node = ca_tree_at_most(&heap->by_address, address + bytes - 1);
+		struct ca_block *block;
+
+		if (!node)
+			return;
+		block = CA_CONTAINER_OF(node, struct ca_block, by_address);
+		if (block->address + block->bytes <= address)
+			return;
+		/* one in a hand is just being returned by us: nothing went behind our back */
+		if (ca_list_empty(&block->segment->hand))
+			CA_COUNT(space, stale_records);
+		ca_segment_forget_locked(block->segment);
+	}
+}
+
+static struct ca_block *
+enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_t address, uint64_t bytes)
+{
+	struct ca_segment *segment = parts->segment;
+	struct ca_block *block = parts->block;
+
+	drop_stale(space, address, bytes);
+	segment->space = space;
+	segment->pool = pool;
+	segment->first = block;
+	segment->address = address;
+	segment->bytes = bytes;
+	segment->retired = space->poisoned;
+	ca_list_init(&segment->hand);
+	ca_list_init(&segment->link);
+	ca_list_insert(&space->segments, &segment->link);
+	block->segment = segment;
+	block->address = address;
+	block->bytes = bytes;
+	block->state = CA_BLOCK_FRESH;
+	ca_list_init(&block->waiting);
+	ca_tree_insert(&space->heap->by_address, &block->by_address, address, 0);
+	ca_gauge_add(&space->device->stats.reserved_bytes, bytes);
+	space->device->drainable_bytes += bytes;
+	return block;
+}
+
+int
+ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t bytes, struct ca_block **ret_block)
+{
+	struct parts parts;
+	int r = parts_get(space->heap, &parts);
+
+	if (r)
+		return r;
+	*ret_block = enter(space, ca_pool_for(space, bytes), &parts, address, bytes);
+	ca_objects_put(&space->heap->blocks, parts.rest);
+	return 0;
+}
+
+static int
+driver_take(struct ca_space *space, uint64_t bytes, uint64_t *ret_address)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t begin, end;
+	int r;
+
+	ca_outside_enter_locked(space);
+	begin = driver->clock_ns(driver->self);
+	r = driver->segment_take(driver->self, space->context, bytes, ret_address);
+	end = driver->clock_ns(driver->self);
+	ca_outside_leave(space);
+	CA_COUNT(space, driver_alloc_calls);
+	space->device->stats.driver_ns += end - begin;
+	return r;
+}
+
+int
+ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
+		       enum ca_segment_kind kind, struct ca_block **ret_block)
+{
+	struct ca_heap *heap = space->heap;
+	struct parts parts;
+	uint64_t address = 0;
+	int r = space->dead ? -ENODEV : parts_get(heap, &parts);
+
+	if (r)
+		return r;
+	r = driver_take(space, segment_bytes, &address);
+	if (!r && space->dead)
+		r = -ENODEV;
+	if (r) {
+		parts_put(heap, &parts);
+		return r;
+	}
+	enter(space, ca_pool_for(space, bytes), &parts, address, segment_bytes);
+	if (kind == CA_SEGMENT_CUT && ca_pool_splits(&heap->config, parts.block, bytes)) {
+		ca_block_split_locked(parts.block, bytes, parts.rest);
+		ca_block_settle_locked(parts.rest);
+	} else {
+		ca_objects_put(&heap->blocks, parts.rest);
+	}
+	*ret_block = parts.block;
+	return 0;
+}
+
+void
+ca_segment_forget_locked(struct ca_segment *segment)
+{
+	struct ca_space *space = segment->space;
+	struct ca_heap *heap = space->heap;
+	struct ca_block *block = segment->first;
+
+	while (block) {
+		struct ca_block *next = block->next;
+
+		ca_pool_unindex_locked(block);
+		ca_list_remove(&block->waiting);
+		ca_block_set_state_locked(block, CA_BLOCK_FRESH);
+		ca_tree_remove(&heap->by_address, &block->by_address);
+		ca_objects_put(&heap->blocks, block);
+		block = next;
+	}
+	space->device->drainable_bytes -= segment->bytes;
+	space->device->generation++;
+	ca_gauge_sub(&space->device->stats.reserved_bytes, segment->bytes);
+	ca_list_remove(&segment->link);
+	ca_list_remove(&segment->hand);
+	ca_objects_put(&heap->segments, segment);
+}
+
+int
+ca_segment_return_locked(struct ca_segment *segment)
+{
+	struct ca_space *space = segment->space;
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t address = segment->address, begin, end;
+	struct ca_list hand;
+	int r;
+
+	ca_list_init(&hand);
+	ca_list_insert(&hand, &segment->hand);
+	ca_outside_enter_locked(space);
+	begin = driver->clock_ns(driver->self);
+	r = driver->segment_return(driver->self, space->context, address);
+	end = driver->clock_ns(driver->self);
+	ca_outside_leave(space);
+	space->device->stats.driver_ns += end - begin;
+	if (r != -EBUSY)
+		CA_COUNT(space, host_syncs);
+	if (!r)
+		CA_COUNT(space, driver_free_calls);
+	if (ca_list_empty(&hand))
+		return 0; /* died, or is somebody's new memory by now */
+	ca_list_remove(&segment->hand);
+	if (!r)
+		ca_segment_forget_locked(segment);
+	return r;
+}
+
+int
+ca_segment_release_locked(struct ca_block *block)
+{
+	struct ca_segment *segment = block->segment;
+	struct ca_space *space = segment->space;
+	uint64_t address = segment->address;
+	int r;
+
+	ca_pool_unindex_locked(block);
+	ca_block_set_state_locked(block, CA_BLOCK_IDLE);
+	r = ca_segment_return_locked(segment);
+	if (!r)
+		return 0;
+	block = ca_block_find_locked(space->heap, address);
+	segment = block->segment;
+	segment->stuck = r != -EBUSY;
+	if (segment->retired)
+		ca_list_insert(&space->due, &segment->hand);
+	else
+		ca_block_settle_locked(block);
+	return r;
+}
+
+void
+ca_segment_retire_locked(struct ca_segment *segment)
+{
+	struct ca_block *block;
+
+	segment->retired = true;
+	for (block = segment->first; block; block = block->next)
+		if (block->state == CA_BLOCK_CLEAN) {
+			ca_pool_unindex_locked(block);
+			ca_block_set_state_locked(block, CA_BLOCK_IDLE);
+		}
+	if (!segment->live && ca_list_empty(&segment->hand))
+		ca_list_insert(&segment->space->due, &segment->hand);
+}
+
+uint64_t
+ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy)
+{
+	uint64_t given = 0;
+
+	while (!ca_list_empty(&space->due)) {
+		struct ca_segment *segment = CA_CONTAINER_OF(space->due.next, struct ca_segment, hand);
+		uint64_t bytes = segment->bytes;
+		int r;
+
+		ca_list_remove(&segment->hand);
+		r = ca_segment_return_locked(segment);
+		if (r) {
+			ca_list_insert(&space->due, &segment->hand);
+			if (r == -EBUSY && ret_busy)
+				*ret_busy = true;
+			break;
+		}
+		given += bytes;
+	}
+	return given;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sums are kept per device under the heap's lock, so current, peak and total are exact; the figures are
+ * worked out when somebody asks.
+ */
+#include "allocator/inside.h"
+
+void
+ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes)
+{
+	gauge->current += bytes;
+	gauge->total += bytes;
+	if (gauge->current > gauge->peak)
+		gauge->peak = gauge->current;
+}
+
+void
+ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes)
+{
+	gauge->current -= bytes;
+}
+
+static void
+figures(const struct ca_space *space, struct ca_stats *stats)
+{
+	unsigned i;
+
+	for (i = 0; i < 2; i++) {
+		const struct ca_tree_node *node = ca_tree_last(&space->pools[i].by_size);
+
+		if (node && node->key > stats->largest_free_block_bytes)
+			stats->largest_free_block_bytes = node->key;
+	}
+	stats->pending_blocks += space->waiting_blocks;
+}
+
+void
+ca_heap_stats(struct ca_heap *heap, unsigned device, struct ca_stats *ret_stats)
+{
+	struct ca_stats stats = { 0 };
+	const struct ca_device *at;
+	const struct ca_space *space;
+
+	ca_heap_lock(heap);
+	for (at = heap->devices; at; at = at->next)
+		if (at->ordinal == device)
+			stats = at->stats;
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device->ordinal == device)
+			figures(space, &stats);
+	ca_heap_unlock(heap);
+	*ret_stats = stats;
+}
+
+unsigned
+ca_heap_device_count(struct ca_heap *heap)
+{
+	const struct ca_device *at;
+	unsigned count = 0;
+
+	ca_heap_lock(heap);
+	for (at = heap->devices; at; at = at->next)
+		if (at->ordinal >= count)
+			count = at->ordinal + 1;
+	ca_heap_unlock(heap);
+	return count;
+}

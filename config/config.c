@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From the environment to struct ca_config, driven by the option table.
+ *
+ * A default is a text in the table and goes through the same parser as a user's value, so the two
+ * cannot disagree. Loading walks the rows of variables; CACHEALLOC_CONF walks its entries and looks
+ * each key up. A value is stored only after it was accepted, so "ignored" needs no undoing: the
+ * default is still there.
+ *
+ * Rules between two keys are checked when all keys have been read; their order in the text does not
+ * matter. Which rows were set, or have had their line, is a bit per row.
+ */
+#include "config/config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "config/options.h"
+#include "config/parse.h"
+#include "config/text.h"
+
+enum {
+	LINE_BYTES = 1600, /* a pattern of CA_PATH_MAX and the words around it */
+	SHOWN_BYTES = 64,  /* of a bad value */
+};
+
+static const char prefix[] = "CACHEALLOC_";
+
+struct load {
+	struct ca_config *config;
+	ca_report_fn *report; /* may be NULL */
+	void *report_arg;
+	int bad;
+	uint64_t set;  /* a bit per row: a value was accepted */
+	uint64_t told; /* a bit per row: its "not in this version" was said */
+};
+
+static uint64_t
+row_bit(const struct ca_option *option)
+{
+	return (uint64_t)1 << (option - ca_options);
+}
+
+/* ------------------------------------------------------------------------------------------
+ * messages --- */
+
+static void __attribute__((format(printf, 2, 3))) bad(struct load *load, const char *format, ...)
+{
+	char line[LINE_BYTES];
+	va_list args;
+
+	if (++load->bad > CA_CONFIG_REPORT_MAX || !load->report)
+		return;
+	va_start(args, format);
+	ca_text_vformat(line, sizeof(line), format, args);
+	va_end(args);
+	load->report(load->report_arg, line);
+}
+
+static bool
+silent(const struct load *load)
+{
+	return load->bad >= CA_CONFIG_REPORT_MAX || !load->report;
+}
+
+/* "CACHEALLOC_LOG" or "CACHEALLOC_CONF: max_split_size_mb" */
+static const char *
+title(char ret[CA_OPTION_NAME_MAX + 32], const struct ca_option *option)
+{
+	ca_text_format(ret, CA_OPTION_NAME_MAX + 32, "%s%s%s", prefix,
+		       option->is_key ? "CONF: " : "", option->name);
+	return ret;
+}
+
+static void
+bad_value(struct load *load, const struct ca_option *option, const char *value, const char *why)
+{
+	char name[CA_OPTION_NAME_MAX + 32], shown[SHOWN_BYTES];
+
+	bad(load, "%s: '%s' is ignored%s: expected %s", title(name, option),
+	    ca_text_escape(shown, sizeof(shown), value), why, option->accepted);
+}
+
+static void
+bad_unknown(struct load *load, bool is_key, const char *name)
+{
+	char shown[SHOWN_BYTES];
+	const struct ca_option *near;
+
+	if (silent(load)) {
+		bad(load, "unused");
+		return;
+	}
+	near = ca_option_nearest(is_key, name);
+	ca_text_escape(shown, sizeof(shown), name);
+	if (is_key && near)
+		bad(load, "CACHEALLOC_CONF: unknown key '%s' is ignored: did you mean '%s'?", shown,
+		    near->name);
+	else if (is_key)
+		bad(load,
+		    "CACHEALLOC_CONF: unknown key '%s' is ignored: expected a key of cachealloc(7)",
+		    shown);
+	else if (near)
+		bad(load, "%s%s: unknown variable is ignored: did you mean %s%s?", prefix, shown,
+		    prefix, near->name);
+	else
+		bad(load, "%s%s: unknown variable is ignored: expected one of cachealloc(7)",
+		    prefix, shown);
+}
+
+/* A known setting without effect here: one line, once. */
+static void
+bad_absent(struct load *load, const struct ca_option *option)
+{
+	char name[CA_OPTION_NAME_MAX + 32];
+
+	if (load->told & row_bit(option))
+		return;
+	load->told |= row_bit(option);
+	if (option->status == CA_STATUS_FOREIGN)
+		bad(load, "%s is ignored: it is PyTorch's own and does not apply here",
+		    title(name, option));
+	else
+		bad(load, "%s is ignored: not in this version", title(name, option));
+}
+
+/* --------------------------------------------------------------------------------------------
+ * values --- */
+
+/* "1" and "0" mean the table; a name of digits alone is more likely a mistake than a file. */
+static bool
+stats_store(struct ca_config *config, const char *text)
+{
+	bool table;
+
+	if (ca_parse_flag(text, &table)) {
+		config->stats_stderr = table;
+		config->stats_file[0] = '\0';
+		return true;
+	}
+	if (strspn(text, "0123456789") == strlen(text) || ca_path_check(text))
+		return false;
+	config->stats_stderr = false;
+	ca_text_format(config->stats_file, sizeof(config->stats_file), "%s", text);
+	return true;
+}
+
+static bool
+pattern_store(char *ret, const char *text)
+{
+	if (*text && ca_path_check(text))
+		return false;
+	ca_text_format(ret, CA_PATH_MAX, "%s", text);
+	return true;
+}
+
+/* Parses `text` by the row's type into its place. False: not accepted, nothing was stored. */
+static bool
+value_store(struct ca_config *config, const struct ca_option *option, const char *text)
+{
+	void *place = (char *)config + option->offset;
+
+	switch (option->type) {
+	case CA_TYPE_DISABLE:
+		return ca_parse_disable(text, place);
+	case CA_TYPE_LEVEL:
+		return ca_parse_level(text, place);
+	case CA_TYPE_PATTERN:
+		return pattern_store(place, text);
+	case CA_TYPE_STATS:
+		return stats_store(config, text);
+	case CA_TYPE_DURATION:
+		return ca_parse_duration(text, option->min, option->max, place);
+	case CA_TYPE_FLAG:
+		return ca_parse_flag(text, place);
+	case CA_TYPE_MB:
+		return ca_parse_mb(text, option->min, option->max, place);
+	case CA_TYPE_MB_UNLIMITED:
+		return ca_parse_mb_unlimited(text, option->min, option->max, place);
+	case CA_TYPE_CONF:
+	case CA_TYPE_ANY:
+		break;
+	}
+	return false;
+}
+
+/* What to add to "is ignored" where a pattern is at fault. */
+static const char *
+pattern_reason(const struct ca_option *option, const char *value)
+{
+	if (option->type != CA_TYPE_PATTERN && option->type != CA_TYPE_STATS)
+		return "";
+	switch (ca_path_check(value)) {
+	case -ENAMETOOLONG:
+		return " (too long)";
+	case -EINVAL:
+		return " (no such place, or a % that is none of %p %h %r %e %t %n %%)";
+	default:
+		return "";
+	}
+}
+
+/* --------------------------------------------------------------------------------- CACHEALLOC_CONF
+ * --- */
+
+static void
+conf_key(struct load *load, const struct ca_option *option, const char *value)
+{
+	char name[CA_OPTION_NAME_MAX + 32], shown[SHOWN_BYTES];
+
+	if (!value_store(load->config, option, value)) {
+		bad_value(load, option, value, "");
+		return;
+	}
+	if (load->set & row_bit(option))
+		bad(load, "%s is given more than once: the last one, '%s', is used",
+		    title(name, option), ca_text_escape(shown, sizeof(shown), value));
+	load->set |= row_bit(option);
+}
+
+/* The entry is malformed; its key may still tell what was meant. */
+static void
+conf_fault(struct load *load, const struct ca_conf_entry *entry)
+{
+	static const char *const reasons[] = {
+		[CA_CONF_GOOD] = "",
+		[CA_CONF_EMPTY] = "an empty setting between commas",
+		[CA_CONF_NO_COLON] = "no colon and value",
+		[CA_CONF_NO_KEY] = "no key before the colon",
+		[CA_CONF_NO_VALUE] = "no value after the colon",
+		[CA_CONF_UNCLOSED] = "a [ without ]",
+		[CA_CONF_TOO_LONG] = "the value is too long",
+	};
+	const struct ca_option *option = ca_option_find(true, entry->key);
+	char key[SHOWN_BYTES], value[SHOWN_BYTES];
+
+	if (entry->fault == CA_CONF_EMPTY) {
+		bad(load, "CACHEALLOC_CONF: %s is ignored: expected key:value,key:value",
+		    reasons[entry->fault]);
+		return;
+	}
+	bad(load, "CACHEALLOC_CONF: '%s%s%s' is ignored (%s): expected %s",
+	    ca_text_escape(key, sizeof(key), entry->key),
+	    entry->fault == CA_CONF_NO_COLON ? "" : ":",
+	    ca_text_escape(value, sizeof(value), entry->value), reasons[entry->fault],
+	    option && *option->accepted ? option->accepted : "key:value,key:value");
+}
+
+static void
+conf_entry(struct load *load, const struct ca_conf_entry *entry)
+{
+	const struct ca_option *option = ca_option_find(true, entry->key);
+
+	if (option && option->status != CA_STATUS_BUILT)
+		bad_absent(load, option);
+	else if (!option && (entry->fault == CA_CONF_GOOD || entry->fault == CA_CONF_NO_VALUE ||
+			     entry->fault == CA_CONF_TOO_LONG))
+		bad_unknown(load, true, entry->key);
+	else if (entry->fault != CA_CONF_GOOD)
+		conf_fault(load, entry);
+	else
+		conf_key(load, option, entry->value);
+}
+
+/* A key that may not be smaller than large_segment_size_mb. */
+static void
+conf_at_least_segment(struct load *load, const char *key, uint64_t *place, uint64_t fallback)
+{
+	uint64_t least = load->config->large_segment_size_bytes;
+
+	if (!(load->set & row_bit(ca_option_find(true, key)))) {
+		*place = fallback;
+	} else if (*place < least) {
+		bad(load,
+		    "CACHEALLOC_CONF: %s: '%llu' is ignored: expected at least "
+		    "large_segment_size_mb (%llu)",
+		    key, (unsigned long long)(*place >> 20), (unsigned long long)(least >> 20));
+		*place = fallback;
+	}
+}
+
+static void
+conf_load(struct load *load, const struct ca_option *option, const char *text)
+{
+	struct ca_config *config = load->config;
+	struct ca_conf_entry entry;
+
+	if (strnlen(text, CA_CONF_TEXT_MAX + 1) > CA_CONF_TEXT_MAX) {
+		bad_value(load, option, text, " (longer than 16384 characters)");
+		return;
+	}
+	while (ca_conf_next(&text, &entry))
+		conf_entry(load, &entry);
+	conf_at_least_segment(load, "max_split_size_mb", &config->max_split_size_bytes,
+			      config->max_split_size_bytes);
+	conf_at_least_segment(load, "max_non_split_rounding_mb",
+			      &config->max_non_split_rounding_bytes,
+			      config->large_segment_size_bytes);
+}
+
+/* ----------------------------------------------------------------------------------------
+ * variables --- */
+
+void
+ca_config_default(struct ca_config *ret_config)
+{
+	memset(ret_config, 0, sizeof(*ret_config));
+	for (size_t i = 0; i < ca_options_count; i++)
+		if (ca_options[i].status == CA_STATUS_BUILT && ca_options[i].type != CA_TYPE_CONF)
+			value_store(ret_config, &ca_options[i], ca_options[i].default_text);
+}
+
+static void
+variable_load(struct load *load, const struct ca_option *option, const char *value)
+{
+	if (option->status != CA_STATUS_BUILT)
+		bad_absent(load, option);
+	else if (option->type == CA_TYPE_CONF)
+		conf_load(load, option, value);
+	else if (!value_store(load->config, option, value))
+		bad_value(load, option, value, pattern_reason(option, value));
+}
+
+/* Names in the environment that begin like ours and are none. */
+static void
+unknown_load(struct load *load, char *const *names)
+{
+	for (; *names; names++) {
+		char name[CA_OPTION_NAME_MAX];
+		const char *rest = *names + sizeof(prefix) - 1;
+
+		if (strncmp(*names, prefix, sizeof(prefix) - 1))
+			continue;
+		ca_text_format(name, sizeof(name), "%.*s", (int)strcspn(rest, "="), rest);
+		if (!ca_option_find(false, name))
+			bad_unknown(load, false, name);
+	}
+}
+
+int
+ca_config_load(struct ca_config *ret_config, ca_getenv_fn *env, void *env_arg,
+	       char *const *environ_names, ca_report_fn *report, void *report_arg)
+{
+	struct load load = { .config = ret_config, .report = report, .report_arg = report_arg };
+	int saved = errno;
+
+	ca_config_default(ret_config);
+	for (size_t i = 0; i < ca_options_count; i++) {
+		const struct ca_option *option = &ca_options[i];
+		char name[CA_OPTION_NAME_MAX + 32];
+		const char *value;
+
+		if (option->is_key || option->status == CA_STATUS_OURS)
+			continue;
+		value = env(env_arg, title(name, option));
+		if (value && *value)
+			variable_load(&load, option, value);
+	}
+	if (environ_names)
+		unknown_load(&load, environ_names);
+	if (load.bad > CA_CONFIG_REPORT_MAX && report) {
+		char line[128];
+
+		ca_text_format(line, sizeof(line),
+			       "CACHEALLOC_*: %d more bad settings are ignored and not shown",
+			       load.bad - CA_CONFIG_REPORT_MAX);
+		report(report_arg, line);
+	}
+	errno = saved;
+	return load.bad;
+}

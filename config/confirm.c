@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The way back: from the struct to the text a user would have written.
+ *
+ * A setting is shown when its text differs from the text of the default, both printed by the same
+ * function from two structs; nothing has to know how a type compares.
+ */
+#include "config/config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "config/options.h"
+#include "config/text.h"
+
+enum { VALUE_BYTES = CA_PATH_MAX + 1 };
+
+static void
+duration_print(char *ret, uint64_t ns)
+{
+	uint64_t ms = ns / 1000000;
+
+	if (ms && ms % 1000 == 0)
+		ca_text_format(ret, VALUE_BYTES, "%llus", (unsigned long long)(ms / 1000));
+	else
+		ca_text_format(ret, VALUE_BYTES, "%llu%s", (unsigned long long)ms, ms ? "ms" : "");
+}
+
+static void
+mb_print(char *ret, uint64_t bytes)
+{
+	if (bytes == UINT64_MAX)
+		strcpy(ret, "unlimited");
+	else
+		ca_text_format(ret, VALUE_BYTES, "%llu", (unsigned long long)(bytes >> 20));
+}
+
+/* ret has VALUE_BYTES. */
+static void
+value_print(const struct ca_config *config, const struct ca_option *option, char *ret)
+{
+	static const char disable[][8] = { "0", "1", "count" };
+	static const char levels[][8] = { "off", "error", "warn", "info", "debug" };
+	const void *place = (const char *)config + option->offset;
+
+	ret[0] = '\0';
+	switch (option->type) {
+	case CA_TYPE_DISABLE:
+		strcpy(ret, disable[*(const enum ca_disable *)place]);
+		break;
+	case CA_TYPE_LEVEL:
+		strcpy(ret, levels[*(const enum ca_log_level *)place]);
+		break;
+	case CA_TYPE_PATTERN:
+		strcpy(ret, place);
+		break;
+	case CA_TYPE_STATS:
+		strcpy(ret, config->stats_stderr ? "1" : config->stats_file);
+		break;
+	case CA_TYPE_DURATION:
+		duration_print(ret, *(const uint64_t *)place);
+		break;
+	case CA_TYPE_FLAG:
+		strcpy(ret, *(const bool *)place ? "1" : "0");
+		break;
+	case CA_TYPE_MB:
+	case CA_TYPE_MB_UNLIMITED:
+		mb_print(ret, *(const uint64_t *)place);
+		break;
+	case CA_TYPE_CONF:
+	case CA_TYPE_ANY:
+		break;
+	}
+}
+
+void
+ca_config_confirm(const struct ca_config *config, ca_report_fn *report, void *report_arg)
+{
+	struct ca_config defaults;
+	int saved = errno;
+
+	ca_config_default(&defaults);
+	for (size_t i = 0; i < ca_options_count; i++) {
+		const struct ca_option *option = &ca_options[i];
+		char value[VALUE_BYTES], usual[VALUE_BYTES], shown[VALUE_BYTES],
+			line[VALUE_BYTES + 128];
+
+		if (option->status != CA_STATUS_BUILT)
+			continue;
+		value_print(config, option, value);
+		value_print(&defaults, option, usual);
+		if (!strcmp(value, usual))
+			continue;
+		ca_text_escape(shown, sizeof(shown), value);
+		if (option->is_key)
+			ca_text_format(line, sizeof(line), "CACHEALLOC_CONF=%s:%s", option->name,
+				       shown);
+		else
+			ca_text_format(line, sizeof(line), "CACHEALLOC_%s=%s", option->name, shown);
+		report(report_arg, line);
+	}
+	errno = saved;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Log lines without locks.
+ *
+ * A line is put together on the stack and goes out in one write(2), so lines of several threads
+ * never mix. Where it goes is one atomic number: a descriptor, or one of two negative states. The
+ * first line that finds UNOPENED wins the right to open the file; others wait for it, but only a
+ * little (they may be a signal handler on top of the opener) and then use stderr.
+ *
+ * The descriptor lives in a table that belongs to the program, which may close everything above 2
+ * and open its own data under our number. So the file's device and inode are remembered, compared
+ * before each line, and on a difference the descriptor is forgotten (not closed: it is not ours)
+ * and a new file is opened.
+ */
+#include "config/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "config/path.h"
+#include "config/text.h"
+
+enum {
+	LINE_MAX_BYTES = 1024,
+	OPENS_MAX = 8,      /* then stderr: somebody keeps closing our file */
+	FD_FIRST = 512,     /* above the numbers that programs use themselves */
+	OPENING_WAITS = 50, /* of 1 ms each */
+	TARGET_UNOPENED = -1,
+	TARGET_OPENING = -2,
+};
+
+static _Atomic int log_level = CA_LOG_WARN;
+static _Atomic int log_target = STDERR_FILENO; /* descriptor or TARGET_* */
+static _Atomic int log_opens;
+static _Atomic uint64_t log_device, log_inode; /* of the open file */
+static _Atomic uint64_t log_lines[CA_LOG_DEBUG + 1];
+static char log_pattern[CA_PATH_MAX]; /* published by log_target */
+
+static const char *
+level_name(enum ca_log_level level)
+{
+	static const char names[][8] = { "off", "error", "warning", "info", "debug" };
+
+	return names[level];
+}
+
+/* The names a user may know from their manual; strerror() would need the locale. */
+static const char *
+error_name(int error)
+{
+	switch (error) {
+	case EACCES:
+		return "permission denied";
+	case EEXIST:
+		return "name is taken";
+	case EINVAL:
+		return "bad pattern";
+	case EISDIR:
+		return "is a folder";
+	case EMFILE:
+	case ENFILE:
+		return "too many open files";
+	case ENAMETOOLONG:
+		return "name too long";
+	case ENOENT:
+		return "no such folder";
+	case ENOSPC:
+		return "no space left";
+	case ENOTDIR:
+		return "not a folder";
+	case EROFS:
+		return "read-only file system";
+	default:
+		return "error";
+	}
+}
+
+void
+ca_log_configure(enum ca_log_level level, const char *file_pattern)
+{
+	atomic_store(&log_level, (int)level);
+	for (unsigned i = 0; i <= CA_LOG_DEBUG; i++)
+		atomic_store(&log_lines[i], 0);
+	atomic_store(&log_opens, 0);
+	ca_text_format(log_pattern, sizeof(log_pattern), "%s", file_pattern);
+	atomic_store(&log_target, log_pattern[0] ? TARGET_UNOPENED : STDERR_FILENO);
+}
+
+/* 0: the descriptor is still our file; -1: it is not. */
+static int
+file_identify(int fd, uint64_t *ret_device, uint64_t *ret_inode)
+{
+	struct statx info;
+
+	/* an empty path asks about the descriptor; fstat() would need a glibc of 2.33 */
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info))
+		return -1;
+	*ret_device = ((uint64_t)info.stx_dev_major << 32) | info.stx_dev_minor;
+	*ret_inode = info.stx_ino;
+	return 0;
+}
+
+static int
+file_is_ours(int fd)
+{
+	uint64_t device, inode;
+
+	return !file_identify(fd, &device, &inode) && device == atomic_load(&log_device) &&
+	       inode == atomic_load(&log_inode);
+}
+
+void
+ca_log_after_fork_child(void)
+{
+	int fd = atomic_load(&log_target);
+
+	if (!log_pattern[0])
+		return;
+	if (fd > STDERR_FILENO && file_is_ours(fd))
+		syscall(SYS_close, fd);
+	for (unsigned i = 0; i <= CA_LOG_DEBUG; i++)
+		atomic_store(&log_lines[i], 0);
+	atomic_store(&log_opens, 0);
+	atomic_store(&log_target, TARGET_UNOPENED);
+}
+
+bool
+ca_log_enabled(enum ca_log_level level)
+{
+	return level != CA_LOG_OFF &&
+	       (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
+static void __attribute__((format(printf, 2, 3)))
+stderr_line(enum ca_log_level level, const char *format, ...)
+{
+	char line[LINE_MAX_BYTES];
+	size_t length = ca_text_format(line, sizeof(line), "cachealloc: %s: ", level_name(level));
+	va_list args;
+
+	va_start(args, format);
+	length += ca_text_vformat(line + length, sizeof(line) - length, format, args);
+	va_end(args);
+	if (length > sizeof(line) - 1)
+		length = sizeof(line) - 1;
+	line[length++] = '\n';
+	ca_text_write(STDERR_FILENO, line, length);
+}
+
+/* Opens the file and publishes it; on failure says so once and publishes stderr. */
+static int
+file_open(void)
+{
+	char shown[128];
+	uint64_t device = 0, inode = 0;
+	int fd, high;
+
+	fd = atomic_fetch_add(&log_opens, 1) < OPENS_MAX ? ca_path_open(log_pattern, NULL)
+							 : -EMFILE;
+	if (fd >= 0) {
+		high = fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
+		if (high >= 0) {
+			syscall(SYS_close, fd);
+			fd = high;
+		}
+		file_identify(fd, &device, &inode);
+		atomic_store(&log_device, device);
+		atomic_store(&log_inode, inode);
+	} else {
+		stderr_line(CA_LOG_WARN,
+			    "CACHEALLOC_LOG_FILE: '%s' cannot be opened: %s (errno %d); "
+			    "lines go to stderr",
+			    ca_text_escape(shown, sizeof(shown), log_pattern), error_name(-fd),
+			    -fd);
+		fd = STDERR_FILENO;
+	}
+	atomic_store(&log_target, fd);
+	return fd;
+}
+
+/* The descriptor that the next line goes to. */
+static int
+target_get(void)
+{
+	for (int i = 0; i < OPENING_WAITS; i++) {
+		static const struct timespec millisecond = { .tv_nsec = 1000000 };
+		int target = atomic_load(&log_target);
+
+		if (target == STDERR_FILENO)
+			return target;
+		if (target == TARGET_OPENING) {
+			syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &millisecond, NULL);
+			continue;
+		}
+		if (target >= 0 && file_is_ours(target))
+			return target;
+		if (atomic_compare_exchange_strong(&log_target, &target, TARGET_OPENING))
+			return file_open();
+	}
+	return STDERR_FILENO;
+}
+
+/* Ends the text in "..." where it was cut, keeps it on one line, adds the newline. Returns the new
+ * length. */
+static size_t
+line_finish(char *line, size_t size, size_t length)
+{
+	if (length > size - 2) {
+		length = size - 2;
+		memcpy(line + length - 3, "...", 3);
+	}
+	for (size_t i = 0; i < length; i++)
+		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+			line[i] = ' ';
+	line[length++] = '\n';
+	return length;
+}
+
+void
+ca_log(enum ca_log_level level, const char *format, ...)
+{
+	char line[LINE_MAX_BYTES];
+	int saved = errno;
+	uint64_t number;
+	size_t length;
+	va_list args;
+
+	if (!ca_log_enabled(level))
+		return;
+	number = atomic_fetch_add_explicit(&log_lines[level], 1, memory_order_relaxed);
+	if (number <= CA_LOG_CAP) {
+		length = ca_text_format(line, sizeof(line), "cachealloc: %s: ", level_name(level));
+		if (number < CA_LOG_CAP) {
+			va_start(args, format);
+			length +=
+				ca_text_vformat(line + length, sizeof(line) - length, format, args);
+			va_end(args);
+		} else {
+			length += ca_text_format(line + length, sizeof(line) - length,
+						 "%d lines of this level so far; no more are shown",
+						 CA_LOG_CAP);
+		}
+		length = line_finish(line, sizeof(line), length);
+		ca_text_write(target_get(), line, length);
+	}
+	errno = saved;
+}

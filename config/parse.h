@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From text to values: one function per type, and the grammar of CACHEALLOC_CONF.
+ *
+ * Pure functions of their arguments: nothing is reported or stored elsewhere; thread-safe, errno
+ * kept. Values return true and write ret_value when the whole text is well formed and in range.
+ * Words are compared without regard to case.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/config.h"
+
+/* Decimal digits only: no sign, no space, no suffix. */
+bool ca_parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+/* 1 on true yes, 0 off false no. */
+bool ca_parse_flag(const char *text, bool *ret_value);
+/* A flag, or "count". */
+bool ca_parse_disable(const char *text, enum ca_disable *ret_value);
+bool ca_parse_level(const char *text, enum ca_log_level *ret_value);
+/* Digits and one of ms, s, m, h; or a bare 0, whatever the range. Nanoseconds. */
+bool ca_parse_duration(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+/* A number of MiB in [min, max], as bytes. */
+bool ca_parse_mb(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+/* The same, or "unlimited": UINT64_MAX. */
+bool ca_parse_mb_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+
+enum {
+	CA_CONF_TEXT_MAX = 16384, /* longest CACHEALLOC_CONF that is read */
+	CA_CONF_KEY_MAX =
+		64, /* bytes with the terminator; what is longer is cut and is no known key */
+	CA_CONF_VALUE_MAX = 256,
+};
+
+enum ca_conf_fault {
+	CA_CONF_GOOD,
+	CA_CONF_EMPTY,    /* nothing between two commas */
+	CA_CONF_NO_COLON, /* a key alone */
+	CA_CONF_NO_KEY,
+	CA_CONF_NO_VALUE,
+	CA_CONF_UNCLOSED, /* a [ without its ] */
+	CA_CONF_TOO_LONG, /* the value was cut */
+};
+
+struct ca_conf_entry {
+	char key[CA_CONF_KEY_MAX];     /* white space dropped */
+	char value[CA_CONF_VALUE_MAX]; /* white space dropped */
+	enum ca_conf_fault fault;
+};
+
+/*
+ * The next `key:value` of *text, which is advanced behind it. False at the end. Commas inside [...]
+ * do not separate; a list that is never closed ends before the next comma that is followed by a
+ * known key, so that one bad setting does not take the others along. A single comma at the very end
+ * is allowed.
+ */
+bool ca_conf_next(const char **text, struct ca_conf_entry *ret_entry);

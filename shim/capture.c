@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Two counters make the gate: captures open or opening, and internal calls inside. Each side raises its own
+ * before it reads the other's (sequentially consistent), so that at least one of them sees the other:
+ * an internal call that sees a capture turns back, a begin-capture that sees an internal call waits for it.
+ *
+ * The table remembers which streams capture, so that a destroyed stream or context lowers the count, and the
+ * modes, from which cuda.h's rule of prohibited calls follows. Captures beyond the table's size are only
+ * counted: they end one by one, as end-captures of unknown streams succeed.
+ */
+#include "shim/capture.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "shim/process.h"
+
+enum { TABLE_SIZE = 256 };
+
+struct capture {
+	CUcontext context;
+	CUstream stream; /* NULL: free slot */
+	const void *thread;
+	CUstreamCaptureMode mode;
+};
+
+static _Atomic unsigned captures; /* open or opening */
+static _Atomic unsigned inside;   /* internal calls in the gate */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct capture table[TABLE_SIZE]; /* under lock */
+static unsigned table_end;               /* slots ever used; under lock */
+static unsigned lost;                    /* captures without a slot; under lock */
+
+static __thread CUstreamCaptureMode thread_mode __attribute__((tls_model("initial-exec")));
+
+/* An address that differs from thread to thread. */
+static const void *
+thread_identity(void)
+{
+	return &thread_mode;
+}
+
+bool
+ca_gate_enter(void)
+{
+	if (atomic_load_explicit(&captures, memory_order_relaxed))
+		return false;
+	atomic_fetch_add(&inside, 1);
+	if (!atomic_load(&captures))
+		return true;
+	atomic_fetch_sub(&inside, 1);
+	return false;
+}
+
+void
+ca_gate_leave(void)
+{
+	atomic_fetch_sub(&inside, 1);
+}
+
+bool
+ca_capture_active(void)
+{
+	return atomic_load(&captures) != 0;
+}
+
+void
+ca_capture_opening(void)
+{
+	atomic_fetch_add(&captures, 1);
+	while (atomic_load(&inside))
+		sched_yield();
+}
+
+void
+ca_capture_failed(void)
+{
+	atomic_fetch_sub(&captures, 1);
+}
+
+void
+ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode)
+{
+	unsigned slot = 0;
+
+	pthread_mutex_lock(&lock);
+	while (slot < table_end && table[slot].stream)
+		slot++;
+	if (slot < TABLE_SIZE) {
+		table[slot] = (struct capture){ context, stream, thread_identity(), mode };
+		table_end = slot < table_end ? table_end : slot + 1;
+	} else {
+		lost++;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* The per-thread default stream has one handle for all threads: its thread tells which. */
+static bool
+is_capture_of(const struct capture *capture, CUcontext context, CUstream stream)
+{
+	if (capture->stream != stream)
+		return false;
+	if (stream != CU_STREAM_PER_THREAD)
+		return true;
+	return capture->thread == thread_identity() && capture->context == context;
+}
+
+void
+ca_capture_ended(CUcontext context, CUstream stream)
+{
+	bool found = false;
+
+	if (!ca_capture_active())
+		return;
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < table_end && !found; i++) {
+		if (is_capture_of(&table[i], context, stream)) {
+			table[i].stream = NULL;
+			found = true;
+		}
+	}
+	if (!found && lost) {
+		lost--;
+		found = true;
+	}
+	pthread_mutex_unlock(&lock);
+	if (found)
+		atomic_fetch_sub(&captures, 1);
+}
+
+void
+ca_capture_context_died(CUcontext context)
+{
+	unsigned ended = 0;
+
+	if (!ca_capture_active())
+		return;
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < table_end; i++) {
+		if (table[i].stream && table[i].context == context) {
+			table[i].stream = NULL;
+			ended++;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	atomic_fetch_sub(&captures, ended);
+}
+
+void
+ca_capture_set_thread_mode(CUstreamCaptureMode mode)
+{
+	thread_mode = mode;
+}
+
+bool
+ca_capture_prohibits(void)
+{
+	bool prohibited = false;
+
+	if (!ca_capture_active() || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+		return false;
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < table_end; i++) {
+		const struct capture *capture = &table[i];
+
+		if (!capture->stream || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+			continue;
+		if (capture->thread == thread_identity() ||
+		    (thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+		     capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL))
+			prohibited = true;
+	}
+	pthread_mutex_unlock(&lock);
+	return prohibited;
+}
+
+CUstreamCaptureMode
+ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode mode)
+{
+	if (real->cuThreadExchangeStreamCaptureMode)
+		(void)CA_INSIDE(real->cuThreadExchangeStreamCaptureMode(&mode));
+	return mode;
+}
+
+bool
+ca_capture_is_error(CUresult rc)
+{
+	return rc >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && rc <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
+
+void
+ca_capture_after_fork_child(void)
+{
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	atomic_store(&captures, 0);
+	atomic_store(&inside, 0);
+	table_end = 0;
+	lost = 0;
+	thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Stream captures in progress, and the gate that keeps our own driver calls away from them.
+ *
+ * A context mark invalidates captures of its context, and a query or a synchronisation is refused while
+ * another thread captures in global mode (cuda.h, cuCtxRecordEvent, cuThreadExchangeStreamCaptureMode). So an internal call
+ * enters the gate, which is shut while anything captures; begin-capture shuts the gate, waits until it is
+ * empty, and only then calls the driver. Nothing that enters the gate blocks on the device.
+ *
+ * A capture ends when the driver says so: end-capture, or the death of its stream or context.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "shim/cuda_abi.h"
+#include "shim/real.h"
+
+/* Before and after an internal driver call. False: something captures, make no call. */
+bool ca_gate_enter(void);
+void ca_gate_leave(void);
+/* True while any stream of the process captures. */
+bool ca_capture_active(void);
+
+/* Shuts the gate and waits until it is empty. Balanced by ca_capture_began or ca_capture_failed. */
+void ca_capture_opening(void);
+/* The driver began a capture on `stream` of the current context `context`. */
+void ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode);
+void ca_capture_failed(void);
+/* The driver says that nothing captures on `stream` any more. */
+void ca_capture_ended(CUcontext context, CUstream stream);
+/* All captures of a context that died. */
+void ca_capture_context_died(CUcontext context);
+
+/* The calling thread's capture interaction mode, as last exchanged. */
+void ca_capture_set_thread_mode(CUstreamCaptureMode mode);
+/* True if the driver prohibits potentially unsafe calls (cudaMalloc, cudaFree) to the calling thread now. */
+bool ca_capture_prohibits(void);
+
+/* Swaps the driver's interaction mode of this thread around a call of ours; returns the mode to restore. */
+CUstreamCaptureMode ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode mode);
+/* True for the driver's capture codes (900 to 908): the call conflicted with a capture. */
+bool ca_capture_is_error(CUresult rc);
+
+void ca_capture_after_fork_child(void);

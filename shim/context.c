@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The list of the living changes under one lock and is walked without it: a new record is complete before
+ * it is linked, and an unlinked one keeps its `next`, so a walker that stands on it still reaches the end.
+ *
+ * A record that is closed for a destruction which then fails is reopened; one whose context died is unlinked
+ * before anybody can learn that the handle is free for reuse, because the driver call that frees the handle
+ * happens after the close, and registering a handle whose record is closed waits for burial or reopening.
+ */
+#include "shim/context.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "config/log.h"
+#include "shim/capture.h"
+#include "shim/dump.h"
+#include "shim/marks.h"
+#include "shim/process.h"
+#include "shim/slab.h"
+
+static struct ca_context *_Atomic first;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct ca_context *
+ca_context_first(void)
+{
+	return atomic_load_explicit(&first, memory_order_acquire);
+}
+
+struct ca_context *
+ca_context_next(struct ca_context *context)
+{
+	return atomic_load_explicit(&context->next, memory_order_acquire);
+}
+
+struct ca_context *
+ca_context_find(CUcontext handle)
+{
+	struct ca_context *context = ca_context_first();
+
+	while (context && context->handle != handle)
+		context = ca_context_next(context);
+	return context;
+}
+
+static void
+unlink_locked(struct ca_context *gone)
+{
+	struct ca_context *_Atomic *link = &first;
+	struct ca_context *context;
+
+	while ((context = atomic_load_explicit(link, memory_order_relaxed))) {
+		if (context == gone) {
+			atomic_store_explicit(link, atomic_load(&gone->next), memory_order_release);
+			return;
+		}
+		link = &context->next;
+	}
+}
+
+/*
+ * A context seen for the first time when it is used: is it its device's primary one? Asked only when that is
+ * active, so that asking does not create it.
+ */
+static bool
+is_primary(const struct ca_real *real, CUcontext handle, CUdevice device)
+{
+	CUcontext primary = NULL;
+	unsigned int flags;
+	int active = 0;
+
+	if (!real->cuDevicePrimaryCtxGetState || !real->cuDevicePrimaryCtxRetain ||
+	    !real->cuDevicePrimaryCtxRelease_v2 ||
+	    CA_INSIDE(real->cuDevicePrimaryCtxGetState(device, &flags, &active)) || !active ||
+	    CA_INSIDE(real->cuDevicePrimaryCtxRetain(&primary, device)))
+		return false;
+	(void)CA_INSIDE(real->cuDevicePrimaryCtxRelease_v2(device));
+	return primary == handle;
+}
+
+static struct ca_context *
+make_record(const struct ca_real *real, CUcontext handle, CUdevice device, enum ca_context_kind kind)
+{
+	struct ca_context *context = NULL;
+	unsigned long long id = 0;
+
+	if (device < 0) {
+		if (!real->cuCtxGetDevice || CA_INSIDE(real->cuCtxGetDevice(&device)))
+			return NULL;
+		if (is_primary(real, handle, device))
+			kind = CA_CONTEXT_PRIMARY;
+	}
+	if (real->cuCtxGetId && CA_INSIDE(real->cuCtxGetId(handle, &id)))
+		id = 0;
+	context = ca_slab_take(sizeof(*context));
+	if (!context)
+		return NULL;
+	context->handle = handle;
+	context->id = id;
+	context->device = device;
+	atomic_store(&context->kind, kind);
+	context->usage = 1;
+	return context;
+}
+
+struct ca_context *
+ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice device, enum ca_context_kind kind)
+{
+	struct ca_context *context;
+
+	while ((context = ca_context_find(handle)) && atomic_load(&context->closed))
+		sched_yield(); /* its old bearer is between destruction and burial */
+	if (context) {
+		if (kind != CA_CONTEXT_CREATED)
+			atomic_store(&context->kind, kind);
+		return context;
+	}
+	struct ca_context *fresh = make_record(real, handle, device, kind);
+
+	if (!fresh)
+		return NULL;
+	pthread_mutex_lock(&lock);
+	context = ca_context_find(handle);
+	if (!context) {
+		atomic_store_explicit(&fresh->next, ca_context_first(), memory_order_relaxed);
+		atomic_store_explicit(&first, fresh, memory_order_release);
+		context = fresh;
+	}
+	pthread_mutex_unlock(&lock);
+	return context;
+}
+
+/* Two threads may both make a space: the loser's is killed, empty. */
+static struct ca_space *
+open_space(struct ca_process *process, struct ca_context *context)
+{
+	struct ca_space *space = atomic_load_explicit(&context->space, memory_order_acquire);
+	struct ca_space *fresh;
+
+	if (space)
+		return space;
+	ca_dump_note_device(context->device);
+	if (ca_space_create(process->heap, context, (unsigned)context->device, &fresh))
+		return NULL;
+	if (atomic_compare_exchange_strong(&context->space, &space, fresh))
+		return fresh;
+	ca_space_kill(fresh);
+	return space;
+}
+
+struct ca_space *
+ca_context_space(const struct ca_real *real)
+{
+	struct ca_process *process = ca_process();
+	CUcontext handle = NULL;
+
+	if (!process || !real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&handle)) || !handle)
+		return NULL;
+	struct ca_context *context = ca_context_find(handle);
+
+	if (!context)
+		context = ca_context_register(real, handle, -1, CA_CONTEXT_CREATED);
+	if (!context || atomic_load(&context->kind) == CA_CONTEXT_GREEN || atomic_load(&context->closed))
+		return NULL;
+	return open_space(process, context);
+}
+
+bool
+ca_context_enter(struct ca_context *context)
+{
+	atomic_fetch_add(&context->users, 1);
+	if (!atomic_load(&context->closed))
+		return true;
+	atomic_fetch_sub(&context->users, 1);
+	return false;
+}
+
+void
+ca_context_leave(struct ca_context *context)
+{
+	atomic_fetch_sub(&context->users, 1);
+}
+
+CUresult
+ca_context_push(const struct ca_real *real, struct ca_context *context, bool *ret_pushed)
+{
+	CUcontext current = NULL;
+	CUresult rc = CUDA_SUCCESS;
+
+	*ret_pushed = false;
+	if (!real->cuCtxGetCurrent || !real->cuCtxPushCurrent_v2 || !real->cuCtxPopCurrent_v2)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	rc = CA_INSIDE(real->cuCtxGetCurrent(&current));
+	if (rc || current == context->handle)
+		return rc;
+	rc = CA_INSIDE(real->cuCtxPushCurrent_v2(context->handle));
+	*ret_pushed = !rc;
+	return rc;
+}
+
+void
+ca_context_pop(const struct ca_real *real, bool pushed)
+{
+	CUcontext popped;
+
+	if (pushed)
+		(void)CA_INSIDE(real->cuCtxPopCurrent_v2(&popped));
+}
+
+void
+ca_context_close(struct ca_context *context)
+{
+	atomic_store(&context->closed, true);
+	while (atomic_load(&context->users))
+		sched_yield();
+}
+
+void
+ca_context_reopen(struct ca_context *context)
+{
+	atomic_store(&context->closed, false);
+}
+
+void
+ca_context_bury(struct ca_context *context)
+{
+	struct ca_space *space = atomic_load(&context->space);
+
+	atomic_store(&context->dead, true);
+	pthread_mutex_lock(&lock);
+	unlink_locked(context);
+	pthread_mutex_unlock(&lock);
+	if (space)
+		ca_space_kill(space);
+	ca_marks_context_died(context);
+	ca_capture_context_died(context->handle);
+}
+
+void
+ca_context_after_fork_child(void)
+{
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	atomic_store(&first, NULL);
+}

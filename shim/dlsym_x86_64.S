@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * dlsym(handle, name) for x86-64: ask ca_dlsym_route; on an answer return it, otherwise jump to the next dlsym.
+ *
+ * The jump, not a call, is the point: the next dlsym finds its caller by the return address on the stack, and
+ * RTLD_NEXT, RTLD_DEFAULT and RUNPATH depend on it. No compiler option can break that here. Every argument
+ * register arrives there as it came.
+ */
+	.text
+	.globl	dlsym
+	.globl	ca_dlsym_trampoline
+	.hidden	ca_dlsym_trampoline
+	.set	ca_dlsym_trampoline, dlsym
+	.type	dlsym, @function
+	.p2align 4
+dlsym:
+	.cfi_startproc
+	endbr64
+	pushq	%rdi
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset %rdi, 0
+	pushq	%rsi
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset %rsi, 0
+	pushq	%rdx
+	.cfi_adjust_cfa_offset 8
+	pushq	%rcx
+	.cfi_adjust_cfa_offset 8
+	pushq	%r8
+	.cfi_adjust_cfa_offset 8
+	pushq	%r9
+	.cfi_adjust_cfa_offset 8
+	subq	$8, %rsp
+	.cfi_adjust_cfa_offset 8
+	movq	56(%rsp), %rdx		/* the caller's address: third argument of the route */
+	call	ca_dlsym_route
+	addq	$8, %rsp
+	.cfi_adjust_cfa_offset -8
+	popq	%r9
+	.cfi_adjust_cfa_offset -8
+	popq	%r8
+	.cfi_adjust_cfa_offset -8
+	popq	%rcx
+	.cfi_adjust_cfa_offset -8
+	popq	%rdx
+	.cfi_adjust_cfa_offset -8
+	popq	%rsi
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore %rsi
+	popq	%rdi
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore %rdi
+	testq	%rax, %rax
+	je	1f
+	ret
+1:	movq	ca_dlsym_next(%rip), %rax
+	testq	%rax, %rax
+	je	2f
+	jmp	*%rax
+2:	ret				/* no dlsym in this process but ours: NULL */
+	.cfi_endproc
+	.size	dlsym, . - dlsym
+
+	.hidden	ca_dlsym_route
+	.hidden	ca_dlsym_next
+	.section .note.GNU-stack, "", @progbits
+#ifdef __CET__
+#include <cet.h>
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The real driver behind struct ca_driver: segments by cuMemAlloc_v2 and cuMemFree_v2, marks by marks.c.
+ *
+ * A segment is taken in whatever capture mode the program's thread is in, so that the driver refuses where it
+ * would have refused the program. Memory goes back in relaxed mode and outside the capture gate, because
+ * cuMemFree may wait for the device and a begin-capture must not wait for it.
+ */
+#include "shim/driver_table.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <time.h>
+
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/marks.h"
+#include "shim/process.h"
+#include "shim/real.h"
+
+static int
+synchronize_one(const struct ca_real *real, struct ca_context *context)
+{
+	bool pushed;
+	CUresult rc = ca_context_push(real, context, &pushed);
+
+	if (rc)
+		return (int)rc;
+	rc = CA_INSIDE(real->cuCtxSynchronize());
+	ca_context_pop(real, pushed);
+	return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
+}
+
+static int
+synchronize(void *self, void *space_context)
+{
+	const struct ca_real *real = ca_real();
+	struct ca_context *context;
+	int rc = 0;
+
+	if (!real || !real->cuCtxSynchronize)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!ca_gate_enter())
+		return -EBUSY;
+	for (context = ca_context_first(); context && !rc; context = ca_context_next(context)) {
+		if (atomic_load(&context->kind) == CA_CONTEXT_GREEN)
+			continue;
+		if (ca_context_enter(context)) {
+			rc = synchronize_one(real, context);
+			if (rc > 0 && context != space_context)
+				rc = -EIO;
+			ca_context_leave(context);
+		} else if (!atomic_load(&context->dead)) {
+			rc = -EBUSY;
+		}
+	}
+	ca_gate_leave();
+	return rc;
+}
+
+static int
+segment_take(void *self, void *space_context, uint64_t size, uint64_t *ret_address)
+{
+	const struct ca_real *real = ca_real();
+	CUdeviceptr address;
+	CUresult rc;
+
+	if (!real || !real->cuMemAlloc_v2)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	rc = CA_INSIDE(real->cuMemAlloc_v2(&address, size));
+	if (rc == CUDA_SUCCESS)
+		*ret_address = address;
+	return (int)rc;
+}
+
+static int
+segment_return(void *self, void *space_context, uint64_t address)
+{
+	const struct ca_real *real = ca_real();
+	struct ca_context *context = space_context;
+	struct ca_process *process = ca_process();
+	CUstreamCaptureMode mode;
+	bool pushed;
+	CUresult rc;
+
+	if (!real || !real->cuMemFree_v2)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (process && !process->serves) /* the program's own call, counted */
+		return (int)CA_INSIDE(real->cuMemFree_v2(address));
+	if (ca_capture_active())
+		return -EBUSY;
+	if (!ca_context_enter(context))
+		return atomic_load(&context->dead) ? 0 : -EBUSY;
+	rc = ca_context_push(real, context, &pushed);
+	if (!rc) {
+		mode = ca_capture_exchange_mode(real, CU_STREAM_CAPTURE_MODE_RELAXED);
+		rc = CA_INSIDE(real->cuMemFree_v2(address));
+		ca_capture_exchange_mode(real, mode);
+		ca_context_pop(real, pushed);
+	}
+	ca_context_leave(context);
+	return (int)rc;
+}
+
+static bool
+capturing(void *self)
+{
+	return ca_capture_active();
+}
+
+static int
+memory_info(void *self, void *space_context, uint64_t *ret_free, uint64_t *ret_total)
+{
+	const struct ca_real *real = ca_real();
+	struct ca_context *context = space_context;
+	size_t free_bytes = 0, total_bytes = 0;
+	bool pushed;
+	CUresult rc;
+
+	if (!real || !real->cuMemGetInfo_v2)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!ca_context_enter(context))
+		return -EBUSY;
+	rc = ca_context_push(real, context, &pushed);
+	if (!rc) {
+		rc = CA_INSIDE(real->cuMemGetInfo_v2(&free_bytes, &total_bytes));
+		ca_context_pop(real, pushed);
+	}
+	ca_context_leave(context);
+	if (rc)
+		return (int)rc;
+	*ret_free = free_bytes;
+	*ret_total = total_bytes;
+	return 0;
+}
+
+static uint64_t
+clock_ns(void *self)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+const struct ca_driver *
+ca_driver_table(void)
+{
+	static const struct ca_driver driver = {
+		.segment_take = segment_take,
+		.segment_return = segment_return,
+		.mark_record = ca_mark_record,
+		.mark_query = ca_mark_query,
+		.mark_wait = ca_mark_wait,
+		.mark_drop = ca_mark_drop,
+		.synchronize = synchronize,
+		.capturing = capturing,
+		.memory_info = memory_info,
+		.clock_ns = clock_ns,
+	};
+
+	return &driver;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuGetProcAddress, in both its ABIs.
+ *
+ * The real one is asked first, with the program's own arguments. Only where it succeeded with an address is
+ * that address replaced: by the entry point of ours that the route table has for it, which carries ABI version and
+ * stream flavour by construction, or by a counting thunk if we do not know the entry point. symbolStatus, error codes, and everything
+ * else are the driver's.
+ *
+ * Known means: the name is in cuda_names.def, and either a version of our table's time was asked for, or the driver gives
+ * the same address for a version of our table's time.
+ */
+#include "shim/hooks.h"
+
+#include <errno.h>
+
+#include "config/log.h"
+#include "shim/loader.h"
+#include "shim/object.h"
+#include "shim/real.h"
+#include "shim/unseen.h"
+
+struct ca_process;
+struct ca_process *ca_process(void);
+
+static bool
+is_known(const struct ca_real *real, const char *symbol, int version, cuuint64_t flags,
+	 void *address)
+{
+	int newest = ca_name_newest_version();
+	CUdriverProcAddressQueryResult status;
+	CUresult result = CUDA_ERROR_NOT_FOUND;
+	void *older = NULL;
+
+	if (!ca_name_is_base(symbol))
+		return ca_name_is_symbol(symbol);
+	if (version <= newest)
+		return true;
+	if (real->cuGetProcAddress_v2)
+		result = real->cuGetProcAddress_v2(symbol, &older, newest, flags, &status);
+	else if (real->cuGetProcAddress)
+		result = real->cuGetProcAddress(symbol, &older, newest, flags);
+	return result == CUDA_SUCCESS && older == address;
+}
+
+/* Only what the driver's own code holds gets a thunk: nothing else is sure to be a function. */
+static uintptr_t
+route_unknown(uintptr_t address)
+{
+	if (ca_object_driver_holds(address))
+		return ca_unseen_thunk(address);
+	ca_unseen_note_lookup();
+	return 0;
+}
+
+static void
+replace(const struct ca_real *real, const char *symbol, void **pfn, int version, cuuint64_t flags)
+{
+	uintptr_t address = (uintptr_t)*pfn;
+	uintptr_t answer = ca_route(address);
+	enum ca_outcome outcome = CA_ANSWER_OURS;
+
+	if (!answer) {
+		outcome = CA_ANSWER_DRIVER;
+		if (!is_known(real, symbol, version, flags, *pfn))
+			answer = route_unknown(address);
+		if (answer)
+			outcome = CA_ANSWER_THUNK;
+	}
+	if (answer)
+		*pfn = (void *)answer;
+	ca_loader_note_lookup("cuGetProcAddress", symbol, outcome);
+}
+
+/* The configuration is read here at the latest, so that its debug lines cover the program's first look-ups. */
+static const struct ca_real *
+enter(void)
+{
+	const struct ca_real *real = ca_real();
+
+	ca_process();
+	ca_loader_set_verbose(ca_log_enabled(CA_LOG_DEBUG));
+	return real;
+}
+
+CUresult
+cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+{
+	const struct ca_real *real = enter();
+	CUresult result;
+	int saved;
+
+	if (!real || !real->cuGetProcAddress)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	result = real->cuGetProcAddress(symbol, pfn, cudaVersion, flags);
+	saved = errno;
+	if (result == CUDA_SUCCESS && symbol && pfn && *pfn)
+		replace(real, symbol, pfn, cudaVersion, flags);
+	errno = saved;
+	return result;
+}
+
+CUresult
+cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+		    CUdriverProcAddressQueryResult *symbolStatus)
+{
+	const struct ca_real *real = enter();
+	CUresult result;
+	int saved;
+
+	if (!real || !real->cuGetProcAddress_v2)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	result = real->cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus);
+	saved = errno;
+	if (result == CUDA_SUCCESS && symbol && pfn && *pfn)
+		replace(real, symbol, pfn, cudaVersion, flags);
+	errno = saved;
+	return result;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What every hook begins with.
+ */
+#pragma once
+
+#include <errno.h>
+
+#include "shim/hooks.h"
+#include "shim/process.h"
+#include "shim/real.h"
+
+/* The real table, or an early return: there is no libcuda, or not this function in it. */
+#define CA_HOOK_REAL(real, symbol)                                                                             \
+	const struct ca_real *real = ca_real();                                                                \
+	if (!real || !real->symbol)                                                                            \
+		return real ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_NOT_INITIALIZED
+
+/* NULL when the call must go straight through: disabled, or entered from inside the driver. */
+static inline struct ca_process *
+ca_hook_process(void)
+{
+	return ca_inside ? NULL : ca_process();
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Birth and death of contexts, told to shim/context.h.
+ *
+ * Before a call that may destroy a context its record is closed; afterwards the driver's answer decides
+ * between burial and reopening. A primary context lives until its last release: the driver is asked.
+ */
+#include <stdatomic.h>
+
+#include "shim/context.h"
+#include "shim/hook.h"
+
+static void
+born(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device, enum ca_context_kind kind)
+{
+	int saved = errno;
+
+	if (rc == CUDA_SUCCESS && handle && *handle && ca_hook_process())
+		(void)ca_context_register(real, *handle, device, kind);
+	errno = saved;
+}
+
+CUresult
+cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	CA_HOOK_REAL(real, cuCtxCreate);
+	CUresult rc = CA_INSIDE(real->cuCtxCreate(pctx, flags, dev));
+
+	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
+	return rc;
+}
+
+CUresult
+cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	CA_HOOK_REAL(real, cuCtxCreate_v2);
+	CUresult rc = CA_INSIDE(real->cuCtxCreate_v2(pctx, flags, dev));
+
+	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
+	return rc;
+}
+
+CUresult
+cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev)
+{
+	CA_HOOK_REAL(real, cuCtxCreate_v3);
+	CUresult rc = CA_INSIDE(real->cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev));
+
+	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
+	return rc;
+}
+
+CUresult
+cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
+{
+	CA_HOOK_REAL(real, cuCtxCreate_v4);
+	CUresult rc = CA_INSIDE(real->cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev));
+
+	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
+	return rc;
+}
+
+CUresult
+cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+	CA_HOOK_REAL(real, cuCtxAttach);
+	CUresult rc = CA_INSIDE(real->cuCtxAttach(pctx, flags));
+	struct ca_context *context;
+
+	if (rc == CUDA_SUCCESS && pctx && ca_hook_process()) {
+		context = ca_context_find(*pctx);
+		if (context)
+			atomic_fetch_add(&context->usage, 1);
+	}
+	return rc;
+}
+
+CUresult
+cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+	CA_HOOK_REAL(real, cuDevicePrimaryCtxRetain);
+	CUresult rc = CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
+
+	born(real, rc, pctx, dev, CA_CONTEXT_PRIMARY);
+	return rc;
+}
+
+/* A green context keeps its device's primary context alive (cuda.h, cuGreenCtxCreate), whose marks cover it:
+ * we must know that one. */
+CUresult
+cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
+{
+	CA_HOOK_REAL(real, cuGreenCtxCreate);
+	CUresult rc = CA_INSIDE(real->cuGreenCtxCreate(phCtx, desc, dev, flags));
+	CUcontext primary = NULL;
+
+	if (rc == CUDA_SUCCESS && ca_hook_process() && real->cuDevicePrimaryCtxRetain &&
+	    real->cuDevicePrimaryCtxRelease_v2 &&
+	    CA_INSIDE(real->cuDevicePrimaryCtxRetain(&primary, dev)) == CUDA_SUCCESS) {
+		born(real, CUDA_SUCCESS, &primary, dev, CA_CONTEXT_PRIMARY);
+		(void)CA_INSIDE(real->cuDevicePrimaryCtxRelease_v2(dev));
+	}
+	return rc;
+}
+
+CUresult
+cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+{
+	CA_HOOK_REAL(real, cuCtxFromGreenCtx);
+	CUresult rc = CA_INSIDE(real->cuCtxFromGreenCtx(pContext, hCtx));
+
+	born(real, rc, pContext, 0, CA_CONTEXT_GREEN);
+	return rc;
+}
+
+/* The living primary context of `device`. */
+static struct ca_context *
+find_primary(CUdevice device)
+{
+	struct ca_context *context = ca_context_first();
+
+	while (context && (atomic_load(&context->kind) != CA_CONTEXT_PRIMARY || context->device != device))
+		context = ca_context_next(context);
+	return context;
+}
+
+/* Inactive, or active again because another thread retained it anew in the meantime. */
+static bool
+primary_died(const struct ca_real *real, const struct ca_context *context)
+{
+	unsigned long long id = 0;
+	unsigned int flags;
+	int active = 0;
+
+	if (!real->cuDevicePrimaryCtxGetState ||
+	    CA_INSIDE(real->cuDevicePrimaryCtxGetState(context->device, &flags, &active)) || !active)
+		return true;
+	return context->id && CA_INSIDE(real->cuCtxGetId(context->handle, &id)) == CUDA_SUCCESS && id != context->id;
+}
+
+static void
+settle(struct ca_context *context, bool died)
+{
+	int saved = errno;
+
+	if (context && died)
+		ca_context_bury(context);
+	else if (context)
+		ca_context_reopen(context);
+	errno = saved;
+}
+
+typedef CUresult device_call(CUdevice device);
+
+static CUresult
+release_primary(const struct ca_real *real, CUdevice device, device_call *call)
+{
+	struct ca_context *context = ca_hook_process() ? find_primary(device) : NULL;
+	CUresult rc;
+
+	if (context)
+		ca_context_close(context);
+	rc = CA_INSIDE(call(device));
+	settle(context, rc == CUDA_SUCCESS && context && primary_died(real, context));
+	return rc;
+}
+
+CUresult
+cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+	CA_HOOK_REAL(real, cuDevicePrimaryCtxRelease);
+	return release_primary(real, dev, real->cuDevicePrimaryCtxRelease);
+}
+
+CUresult
+cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	CA_HOOK_REAL(real, cuDevicePrimaryCtxRelease_v2);
+	return release_primary(real, dev, real->cuDevicePrimaryCtxRelease_v2);
+}
+
+static CUresult
+reset_primary(CUdevice device, device_call *call)
+{
+	struct ca_context *context = ca_hook_process() ? find_primary(device) : NULL;
+	CUresult rc;
+
+	if (context)
+		ca_context_close(context);
+	rc = CA_INSIDE(call(device));
+	settle(context, rc == CUDA_SUCCESS);
+	return rc;
+}
+
+CUresult
+cuDevicePrimaryCtxReset(CUdevice dev)
+{
+	CA_HOOK_REAL(real, cuDevicePrimaryCtxReset);
+	return reset_primary(dev, real->cuDevicePrimaryCtxReset);
+}
+
+CUresult
+cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	CA_HOOK_REAL(real, cuDevicePrimaryCtxReset_v2);
+	return reset_primary(dev, real->cuDevicePrimaryCtxReset_v2);
+}
+
+/* It held a usage of a primary context, and does not say of which: all are asked. */
+CUresult
+cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+	CA_HOOK_REAL(real, cuGreenCtxDestroy);
+	bool serves = ca_hook_process() != NULL;
+	struct ca_context *context, *next;
+	CUresult rc;
+
+	for (context = ca_context_first(); serves && context; context = ca_context_next(context))
+		if (atomic_load(&context->kind) == CA_CONTEXT_PRIMARY)
+			ca_context_close(context);
+	rc = CA_INSIDE(real->cuGreenCtxDestroy(hCtx));
+	for (context = ca_context_first(); serves && context; context = next) {
+		next = ca_context_next(context);
+		if (atomic_load(&context->kind) == CA_CONTEXT_PRIMARY)
+			settle(context, rc == CUDA_SUCCESS && primary_died(real, context));
+	}
+	return rc;
+}
+
+typedef CUresult context_call(CUcontext context);
+
+/* `last`: the number of usages at which this call destroys. */
+static CUresult
+destroy(CUcontext handle, context_call *call, unsigned last)
+{
+	struct ca_context *context = ca_hook_process() && handle ? ca_context_find(handle) : NULL;
+	CUresult rc;
+
+	if (context)
+		ca_context_close(context);
+	rc = CA_INSIDE(call(handle));
+	settle(context, rc == CUDA_SUCCESS && (!last || atomic_fetch_sub(&context->usage, 1) <= last));
+	return rc;
+}
+
+CUresult
+cuCtxDestroy(CUcontext ctx)
+{
+	CA_HOOK_REAL(real, cuCtxDestroy);
+	return destroy(ctx, real->cuCtxDestroy, 0);
+}
+
+CUresult
+cuCtxDestroy_v2(CUcontext ctx)
+{
+	CA_HOOK_REAL(real, cuCtxDestroy_v2);
+	return destroy(ctx, real->cuCtxDestroy_v2, 0);
+}
+
+CUresult
+cuCtxDetach(CUcontext ctx)
+{
+	CA_HOOK_REAL(real, cuCtxDetach);
+	return destroy(ctx, real->cuCtxDetach, 1);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Allocation and free: hook -> context -> heap -> out.
+ *
+ * Whatever the heap does not know or cannot do goes to the driver with the program's own arguments, so that
+ * errors, NULL and zero sizes are answered as natively. Outputs are written only on success.
+ */
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/dump.h"
+#include "shim/hook.h"
+
+CUresult
+cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+	CA_HOOK_REAL(real, cuMemAlloc_v2);
+	struct ca_process *process = ca_hook_process();
+	struct ca_space *space;
+	uint64_t address;
+	int saved = errno;
+	int rc = -ENODEV;
+
+	if (process && dptr && bytesize && (space = ca_context_space(real)))
+		rc = ca_alloc(space, bytesize, &address);
+	errno = saved;
+	if (rc < 0)
+		return CA_INSIDE(real->cuMemAlloc_v2(dptr, bytesize));
+	if (rc == 0)
+		*dptr = address;
+	ca_process_tick(process);
+	return (CUresult)rc;
+}
+
+/* The driver chooses the pitch; the memory is tracked, but never cached. */
+CUresult
+cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+		   unsigned int ElementSizeBytes)
+{
+	CA_HOOK_REAL(real, cuMemAllocPitch_v2);
+	struct ca_process *process = ca_hook_process();
+	struct ca_space *space = process && dptr && pPitch ? ca_context_space(real) : NULL;
+	int saved = errno;
+	unsigned rung = 0;
+	CUresult rc;
+
+	do {
+		rc = CA_INSIDE(real->cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes));
+	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && space && ca_reclaim(space, WidthInBytes * Height, &rung));
+	if (rc == CUDA_SUCCESS && space && *dptr)
+		(void)ca_adopt(space, *dptr, *pPitch * Height, WidthInBytes * Height);
+	errno = saved;
+	return rc;
+}
+
+/* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. */
+static int
+free_block(struct ca_process *process, CUdeviceptr dptr)
+{
+	struct ca_block_info info;
+	int rc;
+
+	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info))
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	rc = ca_free(process->heap, dptr);
+	if (rc < 0 && rc != -ENOENT)
+		return CUDA_ERROR_INVALID_VALUE;
+	return rc;
+}
+
+CUresult
+cuMemFree_v2(CUdeviceptr dptr)
+{
+	CA_HOOK_REAL(real, cuMemFree_v2);
+	struct ca_process *process = ca_hook_process();
+	int saved = errno;
+	int rc = -ENOENT;
+
+	if (process && dptr)
+		rc = free_block(process, dptr);
+	errno = saved;
+	if (rc < 0)
+		return CA_INSIDE(real->cuMemFree_v2(dptr));
+	ca_process_tick(process);
+	return (CUresult)rc;
+}
+
+typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);
+typedef CUresult is_capturing_call(CUstream stream, CUstreamCaptureStatus *status);
+
+/*
+ * A free of our block that is ordered after a stream: the mark that every free records covers that stream
+ * too. The stream is shown to the driver first, which answers for bad handles; a capturing stream takes only
+ * the addresses of graph allocations (cuda.h, cuMemFreeAsync).
+ */
+static CUresult
+free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, is_capturing_call *real_status)
+{
+	struct ca_process *process = ca_hook_process();
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct ca_block_info info;
+	int saved = errno;
+	CUresult rc;
+	int freed;
+
+	if (!process || !dptr || ca_lookup(process->heap, dptr, &info))
+		return CA_INSIDE(real_free(dptr, stream));
+	if (!process->serves) {
+		rc = CA_INSIDE(real_free(dptr, stream));
+		if (rc == CUDA_SUCCESS && info.live && info.address == dptr)
+			ca_disown(process->heap, dptr);
+		errno = saved;
+		return rc;
+	}
+	rc = real_status ? CA_INSIDE(real_status(stream, &status)) : CUDA_SUCCESS;
+	if (rc)
+		return rc;
+	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
+		return CUDA_ERROR_INVALID_VALUE;
+	freed = ca_free(process->heap, dptr);
+	errno = saved;
+	ca_process_tick(process);
+	return freed < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)freed;
+}
+
+CUresult
+cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+{
+	CA_HOOK_REAL(real, cuMemFreeAsync);
+	return free_async(dptr, hStream, real->cuMemFreeAsync, real->cuStreamIsCapturing);
+}
+
+CUresult
+cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
+{
+	CA_HOOK_REAL(real, cuMemFreeAsync_ptsz);
+	return free_async(dptr, hStream, real->cuMemFreeAsync_ptsz, real->cuStreamIsCapturing_ptsz);
+}
+
+/* What we hold but could give back is free to the program. */
+CUresult
+cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+	CA_HOOK_REAL(real, cuMemGetInfo_v2);
+	struct ca_process *process = ca_hook_process();
+	CUresult rc = CA_INSIDE(real->cuMemGetInfo_v2(free, total));
+	struct ca_space *space;
+	size_t native_free, native_total;
+	int saved = errno;
+
+	if (rc || !process || !process->serves || !free)
+		return rc;
+	space = ca_context_space(real);
+	if (space && CA_INSIDE(real->cuMemGetInfo_v2(&native_free, &native_total)) == CUDA_SUCCESS) {
+		uint64_t sum = native_free + ca_drainable_bytes(space);
+
+		*free = sum < native_total ? (size_t)sum : native_total;
+	}
+	errno = saved;
+	return rc;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What others can see of a block: each answers as an allocation of its own, though it may share a segment.
+ *
+ * Ranges, sizes and buffer ids are ours; everything else the driver says of the segment holds for the block.
+ * A cached (freed) block is unknown memory: the question is put to the driver with an address that it does
+ * not know, so that the answer is the native one. What changes or exports an allocation for its life retires
+ * the segment (it is never handed out again); a handle that would name the whole segment although the block
+ * is only a part of it is refused.
+ */
+#include <stdatomic.h>
+
+#include "config/log.h"
+#include "shim/hook.h"
+
+/* No driver knows this address as an allocation. */
+static const char unknown_memory;
+
+/* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE. Not ours, or nothing to virtualise: -ENOENT. */
+static int
+find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
+{
+	struct ca_process *process = ca_hook_process();
+	int saved = errno;
+	int rc;
+
+	if (!process || !process->serves || !pointer)
+		return -ENOENT;
+	rc = ca_lookup(process->heap, pointer, ret_info);
+	errno = saved;
+	if (rc)
+		return -ENOENT;
+	if (!ret_info->live || pointer - ret_info->address >= ret_info->requested_bytes)
+		return -ESTALE;
+	return ret_info->adopted ? -ENOENT : 0;
+}
+
+static CUdeviceptr
+unknown_pointer(void)
+{
+	return (CUdeviceptr)(uintptr_t)&unknown_memory;
+}
+
+static void
+retire(CUdeviceptr pointer)
+{
+	struct ca_process *process = ca_process();
+	int saved = errno;
+
+	if (process)
+		(void)ca_retire(process->heap, pointer);
+	errno = saved;
+}
+
+static void
+warn_export(const char *what)
+{
+	static atomic_flag warned = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&warned))
+		ca_warn("%s of a block that shares its segment is refused in this version. hint: blocks of 10 MiB and "
+			"more have segments of their own; or run the exporting program with CACHEALLOC_DISABLE=1",
+			what);
+}
+
+CUresult
+cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+	CA_HOOK_REAL(real, cuMemGetAddressRange_v2);
+	struct ca_block_info info;
+	int rc = find_block(dptr, &info);
+
+	if (rc == -ENOENT)
+		return CA_INSIDE(real->cuMemGetAddressRange_v2(pbase, psize, dptr));
+	if (rc)
+		return CA_INSIDE(real->cuMemGetAddressRange_v2(pbase, psize, unknown_pointer()));
+	if (pbase)
+		*pbase = info.address;
+	if (psize)
+		*psize = info.requested_bytes;
+	return CUDA_SUCCESS;
+}
+
+/* Serials of our allocations, far above the driver's small ids. */
+static unsigned long long
+buffer_id(const struct ca_block_info *info)
+{
+	return 1ull << 63 | info->serial;
+}
+
+/* Writes what is ours to answer. */
+static void
+patch_attribute(void *data, CUpointer_attribute attribute, const struct ca_block_info *info)
+{
+	if (!data)
+		return;
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(CUdeviceptr *)data = info->address;
+		break;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = info->requested_bytes;
+		break;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		*(unsigned long long *)data = buffer_id(info);
+		break;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		if (!info->whole_segment)
+			*(int *)data = 0;
+		break;
+	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+		retire(info->address); /* the tokens name the driver's allocation for its life */
+		break;
+	default:
+		break;
+	}
+}
+
+CUresult
+cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	CA_HOOK_REAL(real, cuPointerGetAttribute);
+	struct ca_block_info info;
+	int found = find_block(ptr, &info);
+	CUresult rc = CA_INSIDE(
+		real->cuPointerGetAttribute(data, attribute, found == -ESTALE ? unknown_pointer() : ptr));
+
+	if (rc == CUDA_SUCCESS && found == 0)
+		patch_attribute(data, attribute, &info);
+	return rc;
+}
+
+CUresult
+cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
+{
+	CA_HOOK_REAL(real, cuPointerGetAttributes);
+	struct ca_block_info info;
+	int found = find_block(ptr, &info);
+	CUresult rc = CA_INSIDE(real->cuPointerGetAttributes(
+		numAttributes, attributes, data, found == -ESTALE ? unknown_pointer() : ptr));
+
+	if (rc != CUDA_SUCCESS || found)
+		return rc;
+	for (unsigned i = 0; i < numAttributes; i++)
+		patch_attribute(data[i], attributes[i], &info);
+	return rc;
+}
+
+CUresult
+cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	CA_HOOK_REAL(real, cuPointerSetAttribute);
+	struct ca_block_info info;
+	int found = find_block(ptr, &info);
+	CUresult rc = CA_INSIDE(
+		real->cuPointerSetAttribute(value, attribute, found == -ESTALE ? unknown_pointer() : ptr));
+
+	if (rc == CUDA_SUCCESS && found == 0)
+		retire(ptr);
+	return rc;
+}
+
+CUresult
+cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	CA_HOOK_REAL(real, cuIpcGetMemHandle);
+	struct ca_block_info info;
+	int found = find_block(dptr, &info);
+	CUresult rc;
+
+	if (found == -ESTALE)
+		return CA_INSIDE(real->cuIpcGetMemHandle(pHandle, unknown_pointer()));
+	if (found == 0 && !info.whole_segment) {
+		warn_export("cuIpcGetMemHandle");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	rc = CA_INSIDE(real->cuIpcGetMemHandle(pHandle, dptr));
+	if (rc == CUDA_SUCCESS && found == 0)
+		retire(dptr);
+	return rc;
+}
+
+CUresult
+cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType,
+			      unsigned long long flags)
+{
+	CA_HOOK_REAL(real, cuMemGetHandleForAddressRange);
+	struct ca_block_info info;
+	int found = find_block(dptr, &info);
+	CUresult rc;
+
+	if (found == -ESTALE)
+		dptr = unknown_pointer();
+	if (found == 0 && !info.whole_segment) {
+		warn_export("cuMemGetHandleForAddressRange");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	rc = CA_INSIDE(real->cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags));
+	if (rc == CUDA_SUCCESS && found == 0)
+		retire(dptr);
+	return rc;
+}

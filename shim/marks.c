@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Marks: one event a living context, recorded by cuCtxRecordEvent, which captures all work of the context
+ * whatever stream it went to. An event belongs to one context for ever, so each context keeps a list of
+ * spare parts; a part goes back there when its mark is dropped, and becomes an empty record when the context dies.
+ *
+ * Recording and querying happen inside the capture gate. Waiting may block on the device, so it stays outside
+ * (a begin-capture must not wait for the device) and runs in relaxed capture mode instead, in which the driver
+ * does not prohibit it.
+ */
+#include "shim/marks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/process.h"
+#include "shim/real.h"
+#include "shim/slab.h"
+
+struct ca_mark_part {
+	CUevent event;
+	struct ca_context *context;
+	struct ca_context *owner;  /* whose memory the mark is for */
+	struct ca_mark_part *next; /* in its mark, or in the spare list */
+	_Atomic bool done;         /* the event was seen completed since it was recorded */
+};
+
+/* A mark recorded while no context was alive: nothing can be running. */
+static const ca_mark EMPTY_MARK = 1;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ca_mark_part *blank; /* parts without an event; under lock */
+static _Atomic bool no_marks;      /* the driver said that it has none */
+
+static struct ca_mark_part *
+part_of(ca_mark mark)
+{
+	return mark == EMPTY_MARK ? NULL : (struct ca_mark_part *)(uintptr_t)mark; // NOLINT: our own value
+}
+
+static struct ca_mark_part *
+pop(struct ca_mark_part **list)
+{
+	struct ca_mark_part *part;
+
+	pthread_mutex_lock(&lock);
+	part = *list;
+	if (part)
+		*list = part->next;
+	pthread_mutex_unlock(&lock);
+	return part;
+}
+
+static void
+push(struct ca_mark_part **list, struct ca_mark_part *part)
+{
+	pthread_mutex_lock(&lock);
+	part->next = *list;
+	*list = part;
+	pthread_mutex_unlock(&lock);
+}
+
+/* Back to its context's spares; a dead context's events died with it. */
+static void
+retire_part(struct ca_mark_part *part)
+{
+	struct ca_context *context = part->context;
+
+	pthread_mutex_lock(&lock);
+	struct ca_mark_part **list = atomic_load(&context->dead) ? &blank : &context->spare;
+
+	part->next = *list;
+	*list = part;
+	pthread_mutex_unlock(&lock);
+}
+
+static int
+create_event(const struct ca_real *real, struct ca_context *context, CUevent *ret_event)
+{
+	bool pushed;
+	CUresult rc = ca_context_push(real, context, &pushed);
+
+	if (rc)
+		return (int)rc;
+	rc = CA_INSIDE(real->cuEventCreate(ret_event, CU_EVENT_DISABLE_TIMING));
+	ca_context_pop(real, pushed);
+	return (int)rc;
+}
+
+static int
+take_part(const struct ca_real *real, struct ca_context *context, struct ca_mark_part **ret_part)
+{
+	struct ca_mark_part *part = pop(&context->spare);
+	int rc;
+
+	if (!part) {
+		part = pop(&blank);
+		if (!part)
+			part = ca_slab_take(sizeof(*part));
+		if (!part)
+			return -ENOMEM;
+		rc = create_event(real, context, &part->event);
+		if (rc) {
+			push(&blank, part);
+			return rc;
+		}
+		part->context = context;
+	}
+	atomic_store_explicit(&part->done, false, memory_order_relaxed);
+	*ret_part = part;
+	return 0;
+}
+
+void
+ca_mark_drop(void *self, ca_mark mark)
+{
+	struct ca_mark_part *part = part_of(mark);
+
+	while (part) {
+		struct ca_mark_part *next = part->next;
+
+		retire_part(part);
+		part = next;
+	}
+}
+
+/* What a failed call on `context` means to the allocator, for memory of `owner`. */
+static int
+error_of(CUresult rc, const struct ca_context *context, const struct ca_context *owner)
+{
+	if (ca_capture_is_error(rc))
+		return -EBUSY; /* a capture that we did not see begin */
+	return context == owner ? (int)rc : -EIO;
+}
+
+static int
+record_error(CUresult rc, const struct ca_context *context, const struct ca_context *owner)
+{
+	switch (rc) {
+	case CUDA_ERROR_NOT_SUPPORTED:
+	case CUDA_ERROR_NOT_FOUND:
+		atomic_store(&no_marks, true);
+		return -ENOTSUP;
+	default:
+		return error_of(rc, context, owner);
+	}
+}
+
+/* Adds a recorded part for `context` to the chain. The context is entered. */
+static int
+record_part(const struct ca_real *real, struct ca_context *context, struct ca_context *owner,
+	    struct ca_mark_part **chain)
+{
+	struct ca_mark_part *part;
+	int rc = take_part(real, context, &part);
+
+	if (rc)
+		return rc > 0 ? error_of((CUresult)rc, context, owner) : rc;
+	part->owner = owner;
+	CUresult result = CA_INSIDE(real->cuCtxRecordEvent(context->handle, part->event));
+
+	if (result) {
+		retire_part(part);
+		return record_error(result, context, owner);
+	}
+	part->next = *chain;
+	*chain = part;
+	return 0;
+}
+
+static int
+record_all(const struct ca_real *real, struct ca_context *owner, struct ca_mark_part **chain)
+{
+	struct ca_context *context;
+	int rc = 0;
+
+	for (context = ca_context_first(); context && !rc; context = ca_context_next(context)) {
+		if (atomic_load(&context->kind) == CA_CONTEXT_GREEN)
+			continue;
+		if (ca_context_enter(context)) {
+			rc = record_part(real, context, owner, chain);
+			ca_context_leave(context);
+		} else if (!atomic_load(&context->dead)) {
+			rc = -EBUSY; /* being destroyed: not known yet whether its work ends */
+		}
+	}
+	return rc;
+}
+
+int
+ca_mark_record(void *self, void *space_context, ca_mark *ret_mark)
+{
+	const struct ca_real *real = ca_real();
+	struct ca_mark_part *chain = NULL;
+	int rc;
+
+	if (!real || !real->cuCtxRecordEvent || !real->cuEventCreate || !real->cuEventQuery ||
+	    !real->cuEventSynchronize || atomic_load(&no_marks))
+		return -ENOTSUP;
+	if (!ca_gate_enter())
+		return -EBUSY;
+	rc = record_all(real, space_context, &chain);
+	ca_gate_leave();
+	ca_mark mark = chain ? (ca_mark)(uintptr_t)chain : EMPTY_MARK;
+
+	if (rc)
+		ca_mark_drop(self, mark);
+	else
+		*ret_mark = mark;
+	return rc;
+}
+
+typedef CUresult event_call(CUevent event);
+
+/* Some drivers want the event's own context current. */
+static CUresult
+call_in_context(const struct ca_real *real, struct ca_mark_part *part, event_call *call)
+{
+	CUresult rc = CA_INSIDE(call(part->event));
+	bool pushed;
+
+	if (rc != CUDA_ERROR_INVALID_CONTEXT || ca_context_push(real, part->context, &pushed))
+		return rc;
+	rc = CA_INSIDE(call(part->event));
+	ca_context_pop(real, pushed);
+	return rc;
+}
+
+static int
+call_part(const struct ca_real *real, struct ca_mark_part *part, event_call *call)
+{
+	CUresult rc;
+
+	if (atomic_load_explicit(&part->done, memory_order_acquire))
+		return 0;
+	if (!ca_context_enter(part->context))
+		return atomic_load(&part->context->dead) ? 0 : -EAGAIN;
+	rc = call_in_context(real, part, call);
+	ca_context_leave(part->context);
+	switch (rc) {
+	case CUDA_SUCCESS:
+		atomic_store_explicit(&part->done, true, memory_order_release);
+		return 0;
+	case CUDA_ERROR_NOT_READY:
+		return -EAGAIN;
+	default:
+		return error_of(rc, part->context, part->owner);
+	}
+}
+
+static int
+call_parts(ca_mark mark, const struct ca_real *real, event_call *call)
+{
+	struct ca_mark_part *part;
+	int rc = 0;
+
+	for (part = part_of(mark); part && !rc; part = part->next)
+		rc = call_part(real, part, call);
+	return rc;
+}
+
+int
+ca_mark_query(void *self, ca_mark mark)
+{
+	const struct ca_real *real = ca_real();
+	int rc;
+
+	if (!real)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!ca_gate_enter())
+		return -EBUSY;
+	rc = call_parts(mark, real, real->cuEventQuery);
+	ca_gate_leave();
+	return rc;
+}
+
+int
+ca_mark_wait(void *self, ca_mark mark)
+{
+	const struct ca_real *real = ca_real();
+	CUstreamCaptureMode mode;
+	int rc;
+
+	if (!real)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (ca_capture_active())
+		return -EBUSY;
+	mode = ca_capture_exchange_mode(real, CU_STREAM_CAPTURE_MODE_RELAXED);
+	rc = call_parts(mark, real, real->cuEventSynchronize);
+	ca_capture_exchange_mode(real, mode);
+	return rc == -EAGAIN ? -EBUSY : rc;
+}
+
+void
+ca_marks_context_died(struct ca_context *context)
+{
+	struct ca_mark_part *part;
+
+	while ((part = pop(&context->spare)))
+		push(&blank, part);
+}
+
+void
+ca_marks_after_fork_child(void)
+{
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	blank = NULL;
+	atomic_store(&no_marks, false);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The tables of names: hooks.def as rows, cuda_names.def as a sorted list.
+ *
+ * cuda_names.def is sorted by symbol in byte order (a unit test holds it to that), so a symbol is found by
+ * bisection. The symbols of one base name all begin with it and so stand close together behind the first
+ * symbol that is not smaller; names with a longer base may stand between them.
+ */
+#include "shim/loader.h"
+
+#include <string.h>
+
+#include "shim/hooks.h"
+
+#define IS_PER_THREAD_LEGACY false
+#define IS_PER_THREAD_PTSZ true
+
+const struct ca_row ca_rows[] = {
+#define CA_HOOK(symbol, base, version, flags, params, args)                                        \
+	{ #symbol, #base, version, IS_PER_THREAD_##flags, (uintptr_t)symbol },
+#define CA_NEED(symbol, base, version, flags, params)                                              \
+	{ #symbol, #base, version, IS_PER_THREAD_##flags, 0 },
+#include "shim/hooks.def"
+#undef CA_HOOK
+#undef CA_NEED
+};
+
+struct name {
+	const char *symbol;
+	const char *base;
+	int version;
+};
+
+static const struct name names[] = {
+#define CA_NAME(symbol, base, version, flavour) { #symbol, #base, version },
+#include "shim/cuda_names.def"
+#undef CA_NAME
+};
+
+enum { NAME_COUNT = sizeof(names) / sizeof(names[0]) };
+
+const struct ca_row *
+ca_row_of_hook(const char *symbol)
+{
+	for (unsigned i = 0; i < CA_ROW_COUNT; i++)
+		if (ca_rows[i].hook && !strcmp(ca_rows[i].symbol, symbol))
+			return &ca_rows[i];
+	return NULL;
+}
+
+/* The first name that is not smaller than `symbol`. */
+static unsigned
+name_bound(const char *symbol)
+{
+	unsigned low = 0, high = NAME_COUNT;
+
+	while (low < high) {
+		unsigned middle = low + (high - low) / 2;
+
+		if (strcmp(names[middle].symbol, symbol) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+bool
+ca_name_is_symbol(const char *name)
+{
+	unsigned i = name_bound(name);
+
+	return i < NAME_COUNT && !strcmp(names[i].symbol, name);
+}
+
+bool
+ca_name_each_symbol(const char *base, bool (*visit)(const char *symbol, void *arg), void *arg)
+{
+	size_t length = strlen(base);
+
+	for (unsigned i = name_bound(base);
+	     i < NAME_COUNT && !strncmp(names[i].symbol, base, length); i++)
+		if (!strcmp(names[i].base, base) && visit(names[i].symbol, arg))
+			return true;
+	return false;
+}
+
+static bool
+visit_any(const char *symbol, void *arg)
+{
+	return true;
+}
+
+bool
+ca_name_is_base(const char *name)
+{
+	return ca_name_each_symbol(name, visit_any, NULL);
+}
+
+int
+ca_name_newest_version(void)
+{
+	int newest = 0;
+
+	for (unsigned i = 0; i < NAME_COUNT; i++)
+		if (names[i].version > newest)
+			newest = names[i].version;
+	return newest;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reading loaded ELF objects.
+ *
+ * dl_iterate_phdr hands out each object's program headers; its dynamic section then names the symbol table,
+ * the strings and a hash table. glibc has already turned the addresses in there into run-time ones, except in
+ * the vdso; an address below the object's base is one that has not been turned.
+ *
+ * The hash tables are the loader's: GNU hash (buckets of the symbols from `offset` on, a chain ends where
+ * bit 0 is set) and the older System V one.
+ */
+#include "shim/object.h"
+
+#include <string.h>
+
+struct walk {
+	ca_object_visit *visit;
+	void *arg;
+};
+
+static const void *
+runtime_address(uintptr_t base, uintptr_t value)
+{
+	return (const void *)(value < base ? value + base : value);
+}
+
+static void
+read_dynamic(struct ca_object *object)
+{
+	uintptr_t soname = 0;
+	bool named = false;
+
+	for (const ElfW(Dyn) *d = object->dynamic; d->d_tag != DT_NULL; d++) {
+		const void *value = runtime_address(object->base, d->d_un.d_ptr);
+
+		if (d->d_tag == DT_SYMTAB) {
+			object->symbols = value;
+		} else if (d->d_tag == DT_STRTAB) {
+			object->strings = value;
+		} else if (d->d_tag == DT_GNU_HASH) {
+			object->gnu_hash = value;
+		} else if (d->d_tag == DT_HASH) {
+			object->sysv_hash = value;
+		} else if (d->d_tag == DT_SONAME) {
+			soname = d->d_un.d_val;
+			named = true;
+		}
+	}
+	if (named && object->strings)
+		object->soname = object->strings + soname;
+}
+
+static int
+walk_one(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	const struct walk *walk = arg;
+	struct ca_object object = {
+		.base = info->dlpi_addr,
+		.soname = "",
+		.phdr = info->dlpi_phdr,
+		.phdr_count = info->dlpi_phnum,
+	};
+
+	for (unsigned i = 0; i < object.phdr_count; i++)
+		if (object.phdr[i].p_type == PT_DYNAMIC)
+			object.dynamic =
+				(const ElfW(Dyn) *)(object.base + object.phdr[i].p_vaddr);
+	if (!object.dynamic)
+		return 0;
+	read_dynamic(&object);
+	return walk->visit(&object, walk->arg);
+}
+
+bool
+ca_object_walk(ca_object_visit *visit, void *arg)
+{
+	struct walk walk = { .visit = visit, .arg = arg };
+
+	return dl_iterate_phdr(walk_one, &walk) != 0;
+}
+
+bool
+ca_object_holds(const struct ca_object *object, uintptr_t address)
+{
+	for (unsigned i = 0; i < object->phdr_count; i++) {
+		const ElfW(Phdr) *p = &object->phdr[i];
+
+		if (p->p_type == PT_LOAD && address - (object->base + p->p_vaddr) < p->p_memsz)
+			return true;
+	}
+	return false;
+}
+
+bool
+ca_object_is_driver(const struct ca_object *object)
+{
+	static const char prefix[] = "libcuda.so.";
+	const char *rest = object->soname + sizeof(prefix) - 1;
+
+	return !strncmp(object->soname, prefix, sizeof(prefix) - 1) && *rest >= '0' && *rest <= '9';
+}
+
+static bool
+symbol_is(const struct ca_object *object, uint32_t index, const char *name)
+{
+	const ElfW(Sym) *s = &object->symbols[index];
+
+	return s->st_shndx != SHN_UNDEF && s->st_value && !strcmp(object->strings + s->st_name, name);
+}
+
+/* Index in the symbol table, 0 if not found (entry 0 is always empty). */
+static uint32_t
+find_gnu(const struct ca_object *object, const char *name)
+{
+	const uint32_t *table = object->gnu_hash;
+	uint32_t bucket_count = table[0], offset = table[1], bloom_count = table[2];
+	const uint32_t *buckets = table + 4 + bloom_count * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+	const uint32_t *chain = buckets + bucket_count;
+	uint32_t hash = 5381;
+
+	for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+		hash = hash * 33 + *c;
+	if (!bucket_count || buckets[hash % bucket_count] < offset)
+		return 0;
+	for (uint32_t i = buckets[hash % bucket_count];; i++) {
+		uint32_t link = chain[i - offset];
+
+		if ((link | 1) == (hash | 1) && symbol_is(object, i, name))
+			return i;
+		if (link & 1)
+			return 0;
+	}
+}
+
+static uint32_t
+find_sysv(const struct ca_object *object, const char *name)
+{
+	uint32_t symbol_count = object->sysv_hash[1];
+
+	for (uint32_t i = 1; i < symbol_count; i++)
+		if (symbol_is(object, i, name))
+			return i;
+	return 0;
+}
+
+uintptr_t
+ca_object_symbol(const struct ca_object *object, const char *name, unsigned *ret_type)
+{
+	uint32_t index = 0;
+
+	if (!object->symbols || !object->strings)
+		return 0;
+	if (object->gnu_hash)
+		index = find_gnu(object, name);
+	else if (object->sysv_hash)
+		index = find_sysv(object, name);
+	if (!index)
+		return 0;
+	if (ret_type)
+		*ret_type = ELF64_ST_TYPE(object->symbols[index].st_info);
+	return object->base + object->symbols[index].st_value;
+}
+
+static bool
+visit_holder(const struct ca_object *object, void *arg)
+{
+	uintptr_t *address = arg;
+
+	if (!ca_object_holds(object, *address))
+		return false;
+	*address = ca_object_is_driver(object);
+	return true;
+}
+
+bool
+ca_object_driver_holds(uintptr_t address)
+{
+	uintptr_t asked = address;
+
+	return ca_object_walk(visit_holder, &asked) && asked;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One word tells the state: not begun, being made (then it is the maker's pid, so that a child forked in that
+ * moment does not wait for a thread it does not have), or made. The maker reads the environment twice: once
+ * to learn where log lines go, once to report.
+ */
+#include "shim/process.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "config/log.h"
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/driver_table.h"
+#include "shim/dump.h"
+#include "shim/marks.h"
+
+enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
+
+__thread unsigned ca_inside __attribute__((tls_model("initial-exec")));
+
+static _Atomic int state; /* UNMADE, MADE, or the maker's pid */
+static struct ca_process process;
+static struct ca_process *_Atomic made; /* &process once made, NULL for pass-through */
+static bool fork_handler_set;           /* only the maker writes */
+
+static void
+after_fork_child(void)
+{
+	ca_log_after_fork_child();
+	ca_capture_after_fork_child();
+	ca_context_after_fork_child();
+	ca_marks_after_fork_child();
+	ca_dump_after_fork_child();
+	atomic_store(&made, NULL);
+	atomic_store(&state, UNMADE);
+}
+
+static const char *
+get_environment(void *arg, const char *name)
+{
+	return secure_getenv(name);
+}
+
+static void
+report_setting(void *arg, const char *line)
+{
+	const bool *strict = arg;
+
+	ca_log(*strict ? CA_LOG_ERROR : CA_LOG_WARN, "%s", line);
+}
+
+static void
+report_nothing(void *arg, const char *line)
+{
+}
+
+static void
+report_confirmation(void *arg, const char *line)
+{
+	ca_info("%s", line);
+}
+
+static void
+read_configuration(struct ca_config *config)
+{
+	enum ca_log_level level;
+	int bad = ca_config_load(config, get_environment, NULL, environ, report_nothing, NULL);
+
+	level = config->log_level;
+	if (bad && config->strict && level < CA_LOG_ERROR)
+		level = CA_LOG_ERROR;
+	ca_log_configure(level, config->log_file);
+	if (bad)
+		ca_config_load(config, get_environment, NULL, environ, report_setting, &config->strict);
+	if (bad && config->strict)
+		_exit(EXIT_BAD_CONFIGURATION);
+	if (ca_log_enabled(CA_LOG_INFO)) {
+		ca_info("version %s, pid %d", CA_VERSION, (int)getpid());
+		ca_config_confirm(config, report_confirmation, NULL);
+	}
+}
+
+static void
+make(void)
+{
+	int rc;
+
+	read_configuration(&process.config);
+	if (process.config.disable == CA_DISABLE_ALL)
+		return;
+	if (!fork_handler_set && pthread_atfork(NULL, NULL, after_fork_child)) {
+		ca_warn("no memory for a fork handler: this process is served by the driver alone");
+		return;
+	}
+	fork_handler_set = true;
+	rc = ca_heap_create(&process.config, ca_driver_table(), &process.heap);
+	if (rc) {
+		ca_warn("no memory for the first records: this process is served by the driver alone");
+		return;
+	}
+	process.serves = process.config.disable == CA_DISABLE_OFF;
+	ca_dump_start(&process.config);
+	atomic_store_explicit(&made, &process, memory_order_release);
+}
+
+static struct ca_process *
+make_once(void)
+{
+	int saved = errno;
+	int self = (int)getpid();
+	int seen = UNMADE;
+
+	while (!atomic_compare_exchange_strong(&state, &seen, self)) {
+		if (seen == MADE)
+			goto out;
+		if (seen == self)
+			sched_yield(); /* another thread makes it */
+		else if (atomic_compare_exchange_strong(&state, &seen, UNMADE))
+			seen = UNMADE; /* the maker stayed in the parent */
+		else
+			continue;
+		seen = UNMADE;
+	}
+	make();
+	atomic_store(&state, MADE);
+out:
+	errno = saved;
+	return atomic_load_explicit(&made, memory_order_acquire);
+}
+
+struct ca_process *
+ca_process(void)
+{
+	if (__builtin_expect(atomic_load_explicit(&state, memory_order_acquire) == MADE, 1))
+		return atomic_load_explicit(&made, memory_order_acquire);
+	return make_once();
+}
+
+/* Looks, but does not make: a process without hooked calls has nothing to write. */
+static struct ca_process *
+process_if_made(void)
+{
+	return atomic_load(&state) == MADE ? atomic_load(&made) : NULL;
+}
+
+void
+ca_process_tick(struct ca_process *one)
+{
+	if (__builtin_expect(one->config.stats_interval_ns != 0, 0))
+		ca_dump_if_due(one->heap);
+}
+
+__attribute__((destructor)) static void
+at_exit(void)
+{
+	struct ca_process *one = process_if_made();
+
+	if (one)
+		ca_dump_final(one->heap);
+}

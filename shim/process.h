@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The state of this process: the configuration, the heap, and whether we serve at all.
+ *
+ * Made at the first hooked call that needs it; no constructor, no thread, no driver call. A forked child
+ * starts anew (what the parent held is the parent's). At exit, statistics are written if they were asked
+ * for and at least one hooked call was made.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "allocator/heap.h"
+#include "config/config.h"
+
+struct ca_process {
+	struct ca_config config;
+	struct ca_heap *heap;
+	bool serves; /* false: CACHEALLOC_DISABLE=count; blocks are the driver's own, answers too */
+};
+
+/* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
+struct ca_process *ca_process(void);
+
+/* Called after a hooked call: repeats the statistics when CACHEALLOC_STATS_INTERVAL is due. */
+void ca_process_tick(struct ca_process *process);
+
+/*
+ * > 0 while this thread is inside a call of ours into the driver: a hook entered then (by the driver, or by
+ * another interposer under us) passes straight through, so that nothing is counted or locked twice.
+ */
+extern __thread unsigned ca_inside __attribute__((tls_model("initial-exec")));
+
+/* Evaluates a call of the real driver with ca_inside raised. */
+#define CA_INSIDE(call)                                                                                        \
+	__extension__({                                                                                        \
+		ca_inside++;                                                                                   \
+		CUresult ca_result_ = (call);                                                                  \
+		ca_inside--;                                                                                   \
+		ca_result_;                                                                                    \
+	})

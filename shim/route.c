@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What dlsym is answered with.
+ *
+ * Called by the trampoline for every dlsym in the process, so: three bytes of the name decide for almost all.
+ * For a name that could be the driver's and an explicit handle, the real dlsym is asked first, with the caller's own
+ * arguments, and its answer is replaced only if it lies in a CUDA driver. Nothing is ever turned into a miss, and
+ * a miss never into an answer: those go on to the real dlsym, which sets dlerror as it does natively.
+ *
+ * RTLD_NEXT and RTLD_DEFAULT always go on. Under RTLD_DEFAULT our exports stand first in the global scope anyway,
+ * and RTLD_NEXT asks for what comes after the caller. A name that we do not know is then only counted, if a loaded driver
+ * defines it: the answer depends on the caller, so no thunk can be put in its place.
+ *
+ * The driver itself is never answered for (a loader library on WSL asks the true driver for its own names), and
+ * nothing here opens a library or waits (drivers call dlsym while they start).
+ *
+ * dlsym on libc's handle for "dlsym" gives ours, except to a wrapper of dlsym that stands behind us: that one wants libc's, and
+ * given ours, would call itself in a circle.
+ */
+#include "shim/loader.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+
+#include "config/log.h"
+#include "shim/object.h"
+#include "shim/trampoline.h"
+#include "shim/unseen.h"
+
+static bool verbose;
+
+void
+ca_loader_set_verbose(bool set)
+{
+	__atomic_store_n(&verbose, set, __ATOMIC_RELAXED);
+}
+
+void
+ca_loader_note_lookup(const char *road, const char *name, enum ca_outcome outcome)
+{
+	static const char *const texts[] = {
+		[CA_ANSWER_OURS] = "ours",
+		[CA_ANSWER_THUNK] = "counted",
+		[CA_ANSWER_DRIVER] = "the driver's",
+	};
+
+	if (__atomic_load_n(&verbose, __ATOMIC_RELAXED))
+		ca_debug("asked for %s by %s: %s", name, road, texts[outcome]);
+}
+
+struct definition {
+	const char *name;
+	uintptr_t address; /* 0: any */
+	bool found;
+	unsigned type;
+};
+
+/* Finds the driver that defines the name, at that address if one is given. */
+static bool
+visit_definition(const struct ca_object *object, void *arg)
+{
+	struct definition *definition = arg;
+	uintptr_t address;
+
+	if (!ca_object_is_driver(object))
+		return false;
+	if (definition->address && !ca_object_holds(object, definition->address))
+		return false;
+	address = ca_object_symbol(object, definition->name, &definition->type);
+	definition->found = address && (!definition->address || address == definition->address ||
+					definition->type == STT_GNU_IFUNC);
+	return definition->found;
+}
+
+static uintptr_t
+route_unknown(const char *name, uintptr_t real)
+{
+	struct definition definition = { .name = name, .address = real };
+	uintptr_t thunk;
+
+	if (!ca_object_walk(visit_definition, &definition) || definition.type == STT_OBJECT)
+		return 0;
+	if (definition.type != STT_FUNC) {
+		ca_unseen_note_lookup();
+		return 0;
+	}
+	thunk = ca_unseen_thunk(real);
+	ca_loader_note_lookup("dlsym", name, thunk ? CA_ANSWER_THUNK : CA_ANSWER_DRIVER);
+	return thunk;
+}
+
+static uintptr_t
+route_explicit(void *handle, const char *name, uintptr_t caller)
+{
+	const struct ca_row *hook = ca_row_of_hook(name);
+	ca_dlsym_fn *real_dlsym = ca_loader_dlsym();
+	uintptr_t real;
+
+	if (!real_dlsym || (!hook && ca_name_is_symbol(name)) || ca_object_driver_holds(caller))
+		return 0;
+	real = (uintptr_t)real_dlsym(handle, name);
+	if (!real)
+		return 0;
+	if (!hook)
+		return route_unknown(name, real);
+	if (!ca_object_driver_holds(real))
+		return 0;
+	ca_loader_note_lookup("dlsym", name, CA_ANSWER_OURS);
+	return hook->hook;
+}
+
+static void
+count_scoped(const char *name, uintptr_t caller)
+{
+	struct definition definition = { .name = name };
+
+	if (ca_row_of_hook(name) || ca_name_is_symbol(name) || ca_object_driver_holds(caller))
+		return;
+	if (ca_object_walk(visit_definition, &definition) && definition.type != STT_OBJECT)
+		ca_unseen_note_lookup();
+}
+
+struct wrapper {
+	uintptr_t caller;
+	bool passed_self;
+	bool behind_us;
+};
+
+static bool
+visit_wrapper(const struct ca_object *object, void *arg)
+{
+	struct wrapper *wrapper = arg;
+
+	if (ca_object_holds(object, (uintptr_t)ca_dlsym_trampoline))
+		wrapper->passed_self = true;
+	if (!ca_object_holds(object, wrapper->caller))
+		return false;
+	wrapper->behind_us = wrapper->passed_self && ca_object_symbol(object, "dlsym", NULL);
+	return true;
+}
+
+static uintptr_t
+route_dlsym(void *handle, const char *name, uintptr_t caller)
+{
+	struct wrapper wrapper = { .caller = caller };
+	ca_dlsym_fn *real_dlsym = ca_loader_dlsym();
+
+	ca_object_walk(visit_wrapper, &wrapper);
+	if (!real_dlsym || wrapper.behind_us || (uintptr_t)real_dlsym(handle, name) != (uintptr_t)real_dlsym)
+		return 0;
+	return (uintptr_t)ca_dlsym_trampoline;
+}
+
+static __attribute__((noinline)) uintptr_t
+route_named(void *handle, const char *name, uintptr_t caller, bool scoped)
+{
+	uintptr_t answer = 0;
+	int saved = errno;
+
+	if (scoped)
+		count_scoped(name, caller);
+	else if (name[0] == 'c')
+		answer = route_explicit(handle, name, caller);
+	else
+		answer = route_dlsym(handle, name, caller);
+	errno = saved;
+	return answer;
+}
+
+uintptr_t
+ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
+{
+	bool scoped = handle == RTLD_NEXT || handle == RTLD_DEFAULT;
+
+	if (!__atomic_load_n(&ca_dlsym_next, __ATOMIC_ACQUIRE))
+		ca_loader_find();
+	if (!name)
+		return 0;
+	if (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z')
+		return route_named(handle, name, caller, scoped);
+	if (!scoped && name[0] == 'd' && !strcmp(name, "dlsym"))
+		return route_named(handle, name, caller, false);
+	return 0;
+}

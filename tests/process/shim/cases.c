@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/process/shim/cases.h"
+
+static void *module;
+
+CUcontext
+case_start(void)
+{
+	CUcontext context;
+
+	OK(cuInit(0));
+	OK(cuDevicePrimaryCtxRetain(&context, 0));
+	OK(cuCtxSetCurrent(context));
+	return context;
+}
+
+CUcontext
+case_context(int device)
+{
+	CUcontext context;
+
+	OK(cuInit(0));
+	OK(cuCtxCreate_v2(&context, 0, device));
+	module = NULL;
+	return context;
+}
+
+void *
+case_kernel(const char *name)
+{
+	void *function;
+
+	if (!module)
+		OK(cuModuleLoadData(&module, "simcuda"));
+	OK(cuModuleGetFunction(&function, module, name));
+	return function;
+}
+
+void
+case_fill(CUdeviceptr target, uint64_t words, uint64_t value, uint64_t spin_us, CUstream stream)
+{
+	void *args[] = { &target, &words, &value, &spin_us };
+
+	OK(cuLaunchKernel(case_kernel("sim_fill"), 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+}
+
+void
+case_copy(CUdeviceptr target, CUdeviceptr source, uint64_t words, uint64_t spin_us, CUstream stream)
+{
+	void *args[] = { &target, &source, &words, &spin_us };
+
+	OK(cuLaunchKernel(case_kernel("sim_copy"), 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+}
+
+uint64_t
+case_wrong_words(CUdeviceptr target, uint64_t words, uint32_t value)
+{
+	uint32_t *copy = malloc(words * sizeof(*copy));
+	uint64_t wrong = 0;
+
+	EXPECT(copy);
+	OK(cuMemcpyDtoH_v2(copy, target, words * sizeof(*copy)));
+	for (uint64_t i = 0; i < words; i++)
+		wrong += copy[i] != value;
+	free(copy);
+	return wrong;
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : "--list";
+
+	for (const struct test_case *one = test_cases; one->name; one++) {
+		if (strcmp(name, "--list") == 0) {
+			puts(one->name);
+		} else if (strcmp(name, one->name) == 0) {
+			one->run();
+			return 0;
+		}
+	}
+	return strcmp(name, "--list") == 0 ? 0 : 2;
+}

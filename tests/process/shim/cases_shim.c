@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+/* Cases about what only the preload does; test_shim.py knows the knobs each is run with. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "tests/process/shim/cases.h"
+
+/* Unfinished memory is not handed out; finished memory is. Manual clock: nothing finishes by itself. */
+static void
+reuse_waits(void)
+{
+	CUdeviceptr first, second, third;
+	CUstream stream;
+
+	case_start();
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuMemAlloc_v2(&first, 4 * MIB));
+	case_fill(first, MIB, 1, 1000, stream);
+	OK(cuMemFree_v2(first));
+	OK(cuMemAlloc_v2(&second, 4 * MIB));
+	EXPECT(second != first);
+	OK(cuCtxSynchronize());
+	OK(cuMemAlloc_v2(&third, 4 * MIB));
+	EXPECT(third == first);
+	OK(cuMemFree_v2(second));
+	OK(cuMemFree_v2(third));
+}
+
+/* A copy in another context, on another device, still reads the block when it is freed. */
+static void
+reuse_waits_for_other_contexts(void)
+{
+	CUdeviceptr source, target, next;
+	CUcontext here = case_context(0), there;
+	CUstream stream;
+
+	OK(cuMemAlloc_v2(&source, MIB));
+	case_fill(source, MIB / 4, 0xabc, 0, NULL);
+	OK(cuCtxSynchronize());
+	there = case_context(1);
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuMemAlloc_v2(&target, MIB));
+	OK(cuMemcpyDtoDAsync_v2(target, source, MIB, stream));
+	OK(cuCtxSetCurrent(here));
+	OK(cuMemFree_v2(source));
+	OK(cuMemAlloc_v2(&next, MIB));
+	EXPECT(next != source);
+	OK(cuMemsetD32_v2(next, 0xdef, MIB / 4));
+	OK(cuCtxSynchronize());
+	OK(cuCtxSetCurrent(there));
+	OK(cuStreamSynchronize(stream));
+	EXPECT(case_wrong_words(target, MIB / 4, 0xabc) == 0);
+	OK(cuMemFree_v2(target));
+	OK(cuMemFree_v2(next));
+}
+
+/* Export of a part of a segment is refused and nothing else happens to the block. */
+static void
+export_of_a_part(void)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr first, second;
+	int capable = 1, fd = -1;
+
+	case_start();
+	OK(cuMemAlloc_v2(&first, 4096));
+	OK(cuMemAlloc_v2(&second, 4096));
+	EXPECT(cuIpcGetMemHandle(&handle, first) == CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuIpcGetMemHandle(&handle, second) == CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuMemGetHandleForAddressRange(&fd, first, 4096, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0) ==
+	       CUDA_ERROR_NOT_SUPPORTED);
+	EXPECT(fd == -1);
+	OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, first));
+	EXPECT(capable == 0);
+	OK(cuMemFree_v2(first));
+	OK(cuMemFree_v2(second));
+}
+
+/* What was changed for life is not handed out again. */
+static void
+sync_memops(void)
+{
+	CUdeviceptr first, second, third;
+	unsigned yes = 1;
+
+	case_start();
+	OK(cuMemAlloc_v2(&first, 4096));
+	OK(cuMemAlloc_v2(&second, 4096));
+	OK(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, second));
+	OK(cuMemFree_v2(second));
+	OK(cuCtxSynchronize());
+	OK(cuMemAlloc_v2(&third, 4096));
+	EXPECT(third != second);
+	OK(cuMemFree_v2(first)); /* the last of the segment: back to the driver */
+	OK(cuMemFree_v2(third));
+}
+
+static _Atomic bool stop;
+
+static void *
+churn(void *context)
+{
+	CUdeviceptr pointers[8];
+
+	OK(cuCtxSetCurrent(context));
+	CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	OK(cuThreadExchangeStreamCaptureMode(&relaxed));
+	while (!atomic_load(&stop)) {
+		for (int i = 0; i < 8; i++)
+			OK(cuMemAlloc_v2(&pointers[i], (size_t)(i + 1) * 3000));
+		for (int i = 0; i < 8; i++)
+			OK(cuMemFree_v2(pointers[i]));
+	}
+	return NULL;
+}
+
+/* Frees in one thread must not invalidate the captures of another, in any mode. */
+static void
+captures_survive(void)
+{
+	CUcontext context = case_start();
+	CUdeviceptr target;
+	CUstream stream;
+	pthread_t thread;
+
+	OK(cuMemAlloc_v2(&target, 4096));
+	OK(cuStreamCreate(&stream, 1));
+	case_kernel("sim_fill");
+	EXPECT(pthread_create(&thread, NULL, churn, context) == 0);
+	for (int i = 0; i < 300; i++) {
+		CUgraph graph = NULL;
+
+		OK(cuStreamBeginCapture_v2(stream, (CUstreamCaptureMode)(i % 3)));
+		case_fill(target, 1024, (uint64_t)i, 0, stream);
+		OK(cuStreamEndCapture(stream, &graph));
+		EXPECT(graph);
+		OK(cuGraphDestroy(graph));
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	OK(cuMemFree_v2(target));
+}
+
+/* Whether the cache works: a freed, finished block of an odd size comes back. */
+static bool
+cache_works(void)
+{
+	CUdeviceptr first, second;
+
+	OK(cuMemAlloc_v2(&first, 777777));
+	OK(cuMemFree_v2(first));
+	OK(cuCtxSynchronize());
+	OK(cuMemAlloc_v2(&second, 777777));
+	OK(cuMemFree_v2(second));
+	OK(cuCtxSynchronize());
+	return first == second;
+}
+
+/* A capture ends with its stream, its context, or its end: afterwards the cache works again. */
+static void
+captures_end(void)
+{
+	CUcontext context = case_context(0), other;
+	CUstream stream;
+	CUgraph graph;
+	CUdeviceptr during;
+
+	EXPECT(cache_works());
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	OK(cuThreadExchangeStreamCaptureMode(&mode));
+	OK(cuMemAlloc_v2(&during, 777777));
+	OK(cuMemFree_v2(during));
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuThreadExchangeStreamCaptureMode(&mode));
+	EXPECT(cache_works());
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuStreamDestroy_v2(stream));
+	EXPECT(cache_works());
+	other = case_context(0);
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuCtxDestroy_v2(other));
+	OK(cuCtxSetCurrent(context));
+	EXPECT(cache_works());
+	EXPECT(cuStreamEndCapture(CU_STREAM_LEGACY, &graph) != CUDA_SUCCESS);
+	EXPECT(cache_works());
+}
+
+/* In a capture memory is new, and a free is refused where the driver would refuse it. */
+static void
+capture_memory(void)
+{
+	CUdeviceptr cached, live, during;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUstream stream;
+	CUgraph graph;
+
+	case_start();
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuMemAlloc_v2(&cached, 5000));
+	OK(cuMemAlloc_v2(&live, 5000));
+	OK(cuMemFree_v2(cached));
+	OK(cuCtxSynchronize());
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	EXPECT(cuMemFree_v2(live) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	OK(cuThreadExchangeStreamCaptureMode(&mode));
+	OK(cuMemAlloc_v2(&during, 5000));
+	EXPECT(during != cached);
+	OK(cuMemFree_v2(during));
+	OK(cuMemFree_v2(live));
+	EXPECT(cuMemFreeAsync(live, stream) == CUDA_ERROR_INVALID_VALUE);
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuThreadExchangeStreamCaptureMode(&mode));
+	EXPECT(cuMemFree_v2(live) == CUDA_ERROR_INVALID_VALUE);
+}
+
+enum { PIECES = 100 };
+
+/* SIMCUDA_MEM=256M: cached small pieces make room for one large request. */
+static void
+oom_flush(void)
+{
+	CUdeviceptr pieces[PIECES], large;
+
+	case_start();
+	for (int i = 0; i < PIECES; i++)
+		OK(cuMemAlloc_v2(&pieces[i], 2 * MIB));
+	for (int i = 0; i < PIECES; i++) {
+		case_fill(pieces[i], 1000, 7, 100, NULL);
+		OK(cuMemFree_v2(pieces[i]));
+	}
+	OK(cuMemAlloc_v2(&large, 240 * MIB));
+	case_fill(large, MIB, 8, 0, NULL);
+	EXPECT(case_wrong_words(large, MIB, 8) == 0);
+	OK(cuMemFree_v2(large));
+}
+
+/* SIMCUDA_MEM=256M: out of memory is the driver's own code, and passes. */
+static void
+oom_is_native(void)
+{
+	CUdeviceptr pieces[PIECES], more = 77;
+	size_t pitch = 78;
+	int count = 0;
+
+	case_start();
+	while (count < PIECES && cuMemAlloc_v2(&pieces[count], 16 * MIB) == CUDA_SUCCESS)
+		count++;
+	EXPECT(count == 16);
+	EXPECT(cuMemAlloc_v2(&more, 16 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	EXPECT(cuMemAllocPitch_v2(&more, &pitch, 1 << 20, 16, 4) == CUDA_ERROR_OUT_OF_MEMORY);
+	EXPECT(more == 77 && pitch == 78);
+	OK(cuMemFree_v2(pieces[--count]));
+	OK(cuMemAllocPitch_v2(&more, &pitch, 1 << 20, 16, 4));
+	OK(cuMemFree_v2(more));
+	OK(cuMemAlloc_v2(&more, 16 * MIB));
+	OK(cuMemFree_v2(more));
+	while (count)
+		OK(cuMemFree_v2(pieces[--count]));
+}
+
+/* Ten allocations and frees of one size: the figures in test_shim.py. */
+static void
+ten(void)
+{
+	CUdeviceptr pointer;
+
+	case_start();
+	for (int i = 0; i < 10; i++) {
+		OK(cuMemAlloc_v2(&pointer, 1000));
+		OK(cuMemFree_v2(pointer));
+		OK(cuCtxSynchronize());
+	}
+}
+
+/* What the default pool of the driver holds is not ours, and a bad stream is the driver's to refuse. */
+static void
+foreign(void)
+{
+	CUdeviceptr pool, ours;
+
+	case_start();
+	OK(cuMemAllocAsync(&pool, 1000, NULL));
+	OK(cuMemFree_v2(pool));
+	OK(cuMemAlloc_v2(&ours, 1000));
+	EXPECT(cuMemFreeAsync(ours, (CUstream)(uintptr_t)0x1234560) != CUDA_SUCCESS);
+	OK(cuMemFree_v2(ours));
+}
+
+const struct test_case test_cases[] = {
+	{ "reuse_waits", reuse_waits },
+	{ "reuse_waits_for_other_contexts", reuse_waits_for_other_contexts },
+	{ "export_of_a_part", export_of_a_part },
+	{ "sync_memops", sync_memops },
+	{ "captures_survive", captures_survive },
+	{ "captures_end", captures_end },
+	{ "capture_memory", capture_memory },
+	{ "oom_flush", oom_flush },
+	{ "oom_is_native", oom_is_native },
+	{ "ten", ten },
+	{ "foreign", foreign },
+	{ NULL, NULL },
+};
