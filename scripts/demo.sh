@@ -30,6 +30,9 @@ fi
 where=(--sim)
 if nvidia-smi -L >build-gpu.log 2>&1 && grep '^GPU 0' build-gpu.log; then
 	where=()
+	# the program was linked with the simulated driver; this one is to be found first
+	driver=$(/sbin/ldconfig -p | awk '/libcuda\.so\.1 .*(x86-64|AArch64)/ { print $NF; exit }')
+	export LD_LIBRARY_PATH=${driver%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 else
 	say "no GPU here: the simulated driver stands in for it, with latencies as published (simulated times)"
 	export SIMCUDA_LATENCY=published
