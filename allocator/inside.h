@@ -109,8 +109,6 @@ struct ca_space {
 
 struct ca_heap {
 	pthread_mutex_t lock;
-	pthread_cond_t settled;   /* an in_flight count went down while somebody waits */
-	unsigned settled_waiters;
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed;    /* heap, devices, spaces: survive a fork */

@@ -100,20 +100,15 @@ ca_ladder_wait_locked(struct ca_space *space)
 	return r;
 }
 
+/* Steps grow from 20 us to 20 ms. Sleeping needs no condition variable, which old glibc has in another library. */
 static void
-settled_wait(struct ca_heap *heap)
+settled_wait(struct ca_heap *heap, unsigned step)
 {
-	struct timespec until;
+	struct timespec pause = { .tv_nsec = step < 10 ? 20000L << step : SETTLE_STEP_NS };
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += SETTLE_STEP_NS;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
-	heap->settled_waiters++;
-	pthread_cond_timedwait(&heap->settled, &heap->lock, &until);
-	heap->settled_waiters--;
+	ca_heap_unlock(heap);
+	nanosleep(&pause, NULL);
+	ca_heap_lock(heap);
 }
 
 bool
@@ -124,7 +119,7 @@ ca_ladder_settled_locked(struct ca_heap *heap, struct ca_device *device, uint64_
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
 		if (device->generation != generation || !ca_outside_others_locked(device))
 			break;
-		settled_wait(heap);
+		settled_wait(heap, steps);
 	}
 	return device->generation != generation;
 }

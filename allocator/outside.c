@@ -36,8 +36,6 @@ ca_outside_leave(struct ca_space *space)
 	ca_heap_lock(space->heap);
 	own_calls--;
 	space->device->in_flight--;
-	if (space->heap->settled_waiters)
-		pthread_cond_broadcast(&space->heap->settled);
 }
 
 unsigned
