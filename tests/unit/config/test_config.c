@@ -353,8 +353,7 @@ test_not_in_this_version(void **state)
 static void
 test_unknown_variables(void **state)
 {
-	static char long_name[] =
-		"CACHEALLOC_LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL=1";
+	static char long_name[128];
 	char *const names[] = { "PATH=/bin",
 				"CACHEALLOC=1",
 				"CACHEALLOCX_LOG=1",
@@ -371,6 +370,8 @@ test_unknown_variables(void **state)
 	struct fake_env env = { .environ_names = names };
 	struct ca_config config;
 
+	memset(long_name, 'L', sizeof(long_name) - 1);
+	memcpy(long_name, "CACHEALLOC_", 11);
 	assert_int_equal(fake_load(&env, &config), 5);
 	assert_lines_tidy(&env, 5);
 	assert_string_equal(
