@@ -167,6 +167,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 		ca_pending_mark_unmarked_locked(space);
 		ca_pending_poll_locked(space);
 		given += ca_segment_return_due_locked(space, NULL);
+		ca_segment_unstick_locked(space);
 	}
 	while (cached_bytes(heap) > keep_bytes && (block = largest_whole(heap))) {
 		uint64_t bytes = block->bytes;

@@ -200,6 +200,9 @@ void ca_segment_retire_locked(struct ca_segment *segment);
 /* A whole CLEAN segment, by its one block. Result as ca_segment_return_locked; on failure it is
  * CLEAN again. */
 int ca_segment_release_locked(struct ca_block *block);
+/* Offers again what the driver once refused to take back. True when there was anything.
+ * O(segments). */
+bool ca_segment_unstick_locked(struct ca_space *space);
 /* Returns what `due` holds. Bytes given back; *ret_busy (may be NULL) is set when a capture stood
  * in the way. */
 uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);

@@ -166,9 +166,30 @@ busy_passes(struct ca_space *space, unsigned *steps)
 	return true;
 }
 
+struct climb {
+	unsigned busy_steps; /* waits for a busy driver so far */
+	bool unstuck;        /* refused segments were offered a second time */
+};
+
+/* What the driver once refused to take back is offered once more before giving up. */
+static bool
+unstick(struct ca_space *space, struct climb *climb)
+{
+	struct ca_space *other;
+	bool any = false;
+
+	if (climb->unstuck)
+		return false;
+	climb->unstuck = true;
+	for (other = space->heap->spaces; other; other = other->next)
+		if (other->device == space->device && ca_segment_unstick_locked(other))
+			any = true;
+	return any;
+}
+
 /* One round of giving back. True: something may have changed, ask the driver again. */
 static bool
-round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsigned *busy_steps)
+round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct climb *climb)
 {
 	bool busy = false;
 	int r;
@@ -177,8 +198,9 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 		return true;
 	r = busy ? -EBUSY : ca_ladder_wait_locked(space);
 	if (r < 0)
-		return busy_passes(space, busy_steps);
-	return r > 0 || ca_ladder_settled_locked(space->heap, space->device, generation);
+		return busy_passes(space, &climb->busy_steps);
+	return r > 0 || ca_ladder_settled_locked(space->heap, space->device, generation) ||
+	       unstick(space, climb);
 }
 
 int
@@ -187,7 +209,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
 	int r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
-	unsigned busy_steps = 0;
+	struct climb climb = { 0 };
 	bool again = false;
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
@@ -200,7 +222,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 			r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
-		again = round_locked(space, bytes, generation, &busy_steps);
+		again = round_locked(space, bytes, generation, &climb);
 		if (!again)
 			break;
 	}

@@ -247,6 +247,27 @@ ca_segment_retire_locked(struct ca_segment *segment)
 		ca_list_insert(&segment->space->due, &segment->hand);
 }
 
+bool
+ca_segment_unstick_locked(struct ca_space *space)
+{
+	bool any = false;
+	struct ca_list *link;
+
+	for (link = space->segments.next; link != &space->segments; link = link->next) {
+		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+
+		if (!segment->stuck)
+			continue;
+		segment->stuck = false;
+		if (segment->first->state != CA_BLOCK_CLEAN || segment->first->next)
+			continue;
+		ca_pool_unindex_locked(segment->first);
+		ca_pool_index_locked(segment->first);
+		any = true;
+	}
+	return any;
+}
+
 uint64_t
 ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy)
 {

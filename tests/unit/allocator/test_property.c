@@ -364,9 +364,7 @@ fail_each(enum ca_model_function function, bool for_ever, int code, const char *
 			;
 		ca_trim(p->f.heap, 0);
 		fixture_check(&p->f);
-		/* what the driver once refused to take back may stay; it is still on record */
-		if (function != CA_MODEL_RETURN)
-			assert_int_equal(fixture_sums(&p->f).held_bytes, 0);
+		assert_int_equal(fixture_sums(&p->f).held_bytes, 0);
 		fixture_stop(&p->f);
 		if (!failed)
 			break;
