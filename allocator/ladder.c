@@ -36,6 +36,16 @@ return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
 	return given;
 }
 
+static void
+unstick(struct ca_heap *heap, const struct ca_device *device)
+{
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device == device)
+			ca_segment_unstick_locked(space);
+}
+
 /* The smallest whole segment of at least `bytes`, or the largest of all. */
 static struct ca_block *
 candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
@@ -166,30 +176,9 @@ busy_passes(struct ca_space *space, unsigned *steps)
 	return true;
 }
 
-struct climb {
-	unsigned busy_steps; /* waits for a busy driver so far */
-	bool unstuck;        /* refused segments were offered a second time */
-};
-
-/* What the driver once refused to take back is offered once more before giving up. */
-static bool
-unstick(struct ca_space *space, struct climb *climb)
-{
-	struct ca_space *other;
-	bool any = false;
-
-	if (climb->unstuck)
-		return false;
-	climb->unstuck = true;
-	for (other = space->heap->spaces; other; other = other->next)
-		if (other->device == space->device && ca_segment_unstick_locked(other))
-			any = true;
-	return any;
-}
-
 /* One round of giving back. True: something may have changed, ask the driver again. */
 static bool
-round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct climb *climb)
+round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsigned *busy_steps)
 {
 	bool busy = false;
 	int r;
@@ -198,9 +187,8 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct
 		return true;
 	r = busy ? -EBUSY : ca_ladder_wait_locked(space);
 	if (r < 0)
-		return busy_passes(space, &climb->busy_steps);
-	return r > 0 || ca_ladder_settled_locked(space->heap, space->device, generation) ||
-	       unstick(space, climb);
+		return busy_passes(space, busy_steps);
+	return r > 0 || ca_ladder_settled_locked(space->heap, space->device, generation);
 }
 
 int
@@ -209,8 +197,11 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
 	int r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
-	struct climb climb = { 0 };
+	unsigned busy_steps = 0;
 	bool again = false;
+
+	if (r == CA_DRIVER_OUT_OF_MEMORY)
+		unstick(space->heap, device);
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
 		generation = device->generation;
@@ -222,7 +213,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 			r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
-		again = round_locked(space, bytes, generation, &climb);
+		again = round_locked(space, bytes, generation, &busy_steps);
 		if (!again)
 			break;
 	}

@@ -225,11 +225,33 @@ ca_segment_release_locked(struct ca_block *block)
 	block = ca_block_find_locked(space->heap, address);
 	segment = block->segment;
 	segment->stuck = r != -EBUSY;
+	space->stuck_segments += segment->stuck;
 	if (segment->retired)
 		ca_list_insert(&space->due, &segment->hand);
 	else
 		ca_block_settle_locked(block);
 	return r;
+}
+
+void
+ca_segment_unstick_locked(struct ca_space *space)
+{
+	struct ca_list *link;
+
+	if (!space->stuck_segments)
+		return;
+	space->stuck_segments = 0;
+	for (link = space->segments.next; link != &space->segments; link = link->next) {
+		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+		struct ca_block *block = segment->first;
+
+		if (!segment->stuck)
+			continue;
+		segment->stuck = false;
+		if (block->state == CA_BLOCK_CLEAN && !block->next)
+			ca_tree_insert(&space->wholes, &block->by_whole, block->bytes,
+				       block->address);
+	}
 }
 
 void
@@ -245,27 +267,6 @@ ca_segment_retire_locked(struct ca_segment *segment)
 		}
 	if (!segment->live && ca_list_empty(&segment->hand))
 		ca_list_insert(&segment->space->due, &segment->hand);
-}
-
-bool
-ca_segment_unstick_locked(struct ca_space *space)
-{
-	bool any = false;
-	struct ca_list *link;
-
-	for (link = space->segments.next; link != &space->segments; link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
-		if (!segment->stuck)
-			continue;
-		segment->stuck = false;
-		if (segment->first->state != CA_BLOCK_CLEAN || segment->first->next)
-			continue;
-		ca_pool_unindex_locked(segment->first);
-		ca_pool_index_locked(segment->first);
-		any = true;
-	}
-	return any;
 }
 
 uint64_t
