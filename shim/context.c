@@ -16,6 +16,7 @@
 
 #include "config/log.h"
 #include "shim/capture.h"
+#include "shim/dump.h"
 #include "shim/marks.h"
 #include "shim/process.h"
 #include "shim/slab.h"
@@ -141,6 +142,7 @@ open_space(struct ca_process *process, struct ca_context *context)
 
 	if (space)
 		return space;
+	ca_dump_note_device(context->device);
 	if (ca_space_create(process->heap, context, (unsigned)context->device, &fresh))
 		return NULL;
 	if (atomic_compare_exchange_strong(&context->space, &space, fresh))

@@ -1,23 +1,282 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * The text goes through one buffer on the stack, so that a line or a table reaches its file in as few
+ * writes as it can. A statistics file is created once, by its pattern, and reopened by name for each further
+ * line: a descriptor kept open could be closed by the program and its number given to a file of the program's.
+ */
 #include "shim/dump.h"
 
-void
-ca_dump_start(const struct ca_config *config)
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "allocator/emit.h"
+#include "config/log.h"
+#include "config/path.h"
+#include "config/text.h"
+#include "shim/driver_table.h"
+#include "shim/process.h"
+#include "shim/real.h"
+#include "shim/unseen.h"
+
+enum { DEVICES_MAX = 32, NAME_MAX_BYTES = 100, UUID_BYTES = 48, CHUNK_BYTES = 4096 };
+
+struct device_note {
+	_Atomic int state; /* 0 unknown, 1 being asked, 2 known */
+	char name[NAME_MAX_BYTES];
+	char uuid[UUID_BYTES];
+};
+
+static const struct ca_config *config;
+static struct device_note notes[DEVICES_MAX];
+static uint64_t begun_ns;          /* first hooked call */
+static _Atomic uint64_t due_ns;    /* next interval; 0: none */
+static atomic_flag writing = ATOMIC_FLAG_INIT;
+static char file[CA_PATH_MAX];     /* the one created; while `writing` is held */
+
+static uint64_t
+now_ns(void)
 {
+	const struct ca_driver *driver = ca_driver_table();
+
+	return driver->clock_ns(driver->self);
 }
-void
-ca_dump_note_device(CUdevice device)
+
+static bool
+wanted(void)
 {
+	return config && (config->stats_stderr || config->stats_file[0]);
 }
+
 void
-ca_dump_if_due(struct ca_heap *heap)
+ca_dump_start(const struct ca_config *one)
 {
+	config = one;
+	begun_ns = now_ns();
+	atomic_store(&due_ns, wanted() && one->stats_interval_ns ? begun_ns + one->stats_interval_ns : 0);
 }
-void
-ca_dump_final(struct ca_heap *heap)
-{
-}
+
 void
 ca_dump_after_fork_child(void)
 {
+	config = NULL;
+	file[0] = '\0';
+	atomic_flag_clear(&writing);
+}
+
+/* GPU-01234567-89ab-cdef-0123-456789abcdef, as nvidia-smi prints it. */
+static void
+write_uuid(char *ret_text, const CUuuid *uuid)
+{
+	static const char digits[] = "0123456789abcdef";
+	char *to = ret_text;
+
+	memcpy(to, "GPU-", 4);
+	to += 4;
+	for (unsigned i = 0; i < sizeof(uuid->bytes); i++) {
+		unsigned byte = (unsigned char)uuid->bytes[i];
+
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*to++ = '-';
+		*to++ = digits[byte >> 4];
+		*to++ = digits[byte & 15];
+	}
+	*to = '\0';
+}
+
+void
+ca_dump_note_device(CUdevice device)
+{
+	const struct ca_real *real = ca_real();
+	struct device_note *note;
+	CUuuid uuid;
+	int unknown = 0;
+
+	if (!wanted() || !real || device < 0 || device >= DEVICES_MAX)
+		return;
+	note = &notes[device];
+	if (!atomic_compare_exchange_strong(&note->state, &unknown, 1))
+		return;
+	if (!real->cuDeviceGetName || CA_INSIDE(real->cuDeviceGetName(note->name, NAME_MAX_BYTES, device)))
+		note->name[0] = '\0';
+	note->name[NAME_MAX_BYTES - 1] = '\0';
+	if (real->cuDeviceGetUuid_v2 && CA_INSIDE(real->cuDeviceGetUuid_v2(&uuid, device)) == CUDA_SUCCESS)
+		write_uuid(note->uuid, &uuid);
+	atomic_store(&note->state, 2);
+}
+
+struct sink {
+	int fd;
+	size_t length;
+	char chunk[CHUNK_BYTES];
+};
+
+static int
+flush(struct sink *sink)
+{
+	int rc = ca_text_write(sink->fd, sink->chunk, sink->length);
+
+	sink->length = 0;
+	return rc;
+}
+
+static int
+take_text(void *arg, const char *text, size_t length)
+{
+	struct sink *sink = arg;
+
+	while (length) {
+		size_t room = CHUNK_BYTES - sink->length;
+		size_t part = length < room ? length : room;
+
+		memcpy(sink->chunk + sink->length, text, part);
+		sink->length += part;
+		text += part;
+		length -= part;
+		if (sink->length == CHUNK_BYTES) {
+			int rc = flush(sink);
+
+			if (rc)
+				return rc;
+		}
+	}
+	return 0;
+}
+
+static const char *
+known(const struct device_note *note, const char *text)
+{
+	return atomic_load(&note->state) == 2 && text[0] ? text : NULL;
+}
+
+struct figures {
+	struct ca_stats stats[DEVICES_MAX];
+	struct ca_emit_device devices[DEVICES_MAX];
+	unsigned count;
+};
+
+static void
+gather(struct ca_heap *heap, struct figures *ret_figures)
+{
+	unsigned count = ca_heap_device_count(heap);
+
+	ret_figures->count = count < DEVICES_MAX ? count : DEVICES_MAX;
+	for (unsigned i = 0; i < ret_figures->count; i++) {
+		ca_heap_stats(heap, i, &ret_figures->stats[i]);
+		if (i == 0) /* a figure of the process */
+			ret_figures->stats[i].unseen_calls = ca_unseen_calls();
+		ret_figures->devices[i] = (struct ca_emit_device){
+			.index = i,
+			.name = known(&notes[i], notes[i].name),
+			.uuid = known(&notes[i], notes[i].uuid),
+			.stats = &ret_figures->stats[i],
+		};
+	}
+}
+
+int
+ca_dump_json(struct ca_heap *heap, char *text, size_t size, size_t *ret_length)
+{
+	struct ca_emit_buffer buffer = { .text = text, .size = size };
+	struct figures figures;
+	int rc;
+
+	gather(heap, &figures);
+	rc = ca_emit_stats_json(figures.devices, figures.count, ca_emit_to_buffer, &buffer);
+	if (!rc)
+		*ret_length = buffer.length;
+	return rc;
+}
+
+static int
+open_file(void)
+{
+	int fd;
+
+	if (file[0])
+		return open(file, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+	fd = ca_path_open(config->stats_file, file);
+	if (fd < 0) {
+		file[0] = '\0';
+		ca_warn("CACHEALLOC_STATS: no file by the pattern \"%s\" could be made (%d)", config->stats_file, -fd);
+	}
+	return fd;
+}
+
+static bool
+is_json(const char *pattern)
+{
+	size_t length = strlen(pattern);
+
+	return length >= 5 && memcmp(pattern + length - 5, ".json", 5) == 0;
+}
+
+static void
+write_all(struct ca_heap *heap)
+{
+	struct figures figures;
+	struct ca_emit_process process = {
+		.program = program_invocation_short_name,
+		.pid = getpid(),
+		.elapsed_ns = now_ns() - begun_ns,
+	};
+	struct sink sink = { .fd = STDERR_FILENO };
+
+	gather(heap, &figures);
+	if (config->stats_stderr) {
+		(void)ca_emit_stats_table(&process, figures.devices, figures.count, take_text, &sink);
+		(void)flush(&sink);
+	}
+	if (!config->stats_file[0])
+		return;
+	sink.fd = open_file();
+	if (sink.fd < 0)
+		return;
+	if (is_json(config->stats_file))
+		(void)ca_emit_stats_json(figures.devices, figures.count, take_text, &sink);
+	else
+		(void)ca_emit_stats_table(&process, figures.devices, figures.count, take_text, &sink);
+	(void)flush(&sink);
+	close(sink.fd);
+}
+
+static void
+write_once(struct ca_heap *heap)
+{
+	int saved = errno;
+
+	if (!atomic_flag_test_and_set(&writing)) {
+		write_all(heap);
+		atomic_flag_clear(&writing);
+	}
+	errno = saved;
+}
+
+void
+ca_dump_if_due(struct ca_heap *heap)
+{
+	uint64_t due = atomic_load_explicit(&due_ns, memory_order_relaxed);
+	uint64_t now;
+
+	if (!due || (now = now_ns()) < due)
+		return;
+	if (atomic_compare_exchange_strong(&due_ns, &due, now + config->stats_interval_ns))
+		write_once(heap);
+}
+
+void
+ca_dump_final(struct ca_heap *heap)
+{
+	char reason[256];
+
+	if (wanted())
+		write_once(heap);
+	if (ca_log_enabled(CA_LOG_DEBUG)) {
+		if (ca_heap_check(heap, reason, sizeof(reason)))
+			ca_error("the records are inconsistent: %s", reason);
+		else
+			ca_debug("at exit every invariant of the records holds");
+	}
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/process/shim/cases.h"
 
-static CUmodule module;
+static void *module;
 
 CUcontext
 case_start(void)
@@ -25,10 +25,10 @@ case_context(int device)
 	return context;
 }
 
-CUfunction
+void *
 case_kernel(const char *name)
 {
-	CUfunction function;
+	void *function;
 
 	if (!module)
 		OK(cuModuleLoadData(&module, "simcuda"));

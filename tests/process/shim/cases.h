@@ -46,7 +46,7 @@ CUcontext case_start(void);
 /* A context of its own on `device`, current afterwards. */
 CUcontext case_context(int device);
 /* The built-in kernels. */
-CUfunction case_kernel(const char *name);
+void *case_kernel(const char *name);
 /* sim_fill of `words` 32-bit words with `value`, lasting `spin_us`. */
 void case_fill(CUdeviceptr target, uint64_t words, uint64_t value, uint64_t spin_us, CUstream stream);
 void case_copy(CUdeviceptr target, CUdeviceptr source, uint64_t words, uint64_t spin_us, CUstream stream);

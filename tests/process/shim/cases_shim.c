@@ -2,6 +2,7 @@
 /* Cases about what only the preload does; test_shim.py knows the knobs each is run with. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "tests/process/shim/cases.h"
 

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""What the preload does: safe reuse, captures, exports, out of memory, statistics, settings."""
+
+import json
+import re
+
+import pytest
+
+from conftest import BUILD, run
+
+PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
+NATIVE = BUILD / "tests" / "process" / "shim" / "cases_native"
+
+
+def stats(path):
+    data = json.loads(path.read_text())
+    assert data["format"] == "stats" and data["format_version"] == 1
+    return data
+
+
+def run_case(tmp_path, case, **env):
+    """Runs a case with statistics of both sides; returns (process, our device 0, simulator's figures)."""
+    ours, theirs = tmp_path / "ours.json", tmp_path / "sim.json"
+    done = run([PROGRAM, case], check=0, CACHEALLOC_STATS=ours, SIMCUDA_STATS=theirs,
+               CACHEALLOC_LOG=env.pop("CACHEALLOC_LOG", "debug"), **env)
+    assert "inconsistent" not in done.stderr
+    return done, stats(ours)["devices"][0], json.loads(theirs.read_text())
+
+
+@pytest.mark.parametrize("driver", ["13000", "12040"])
+def test_unfinished_memory_is_not_reused(tmp_path, driver):
+    _, ours, _ = run_case(tmp_path, "reuse_waits", SIMCUDA_CLOCK="manual", SIMCUDA_RACES="abort",
+                          SIMCUDA_DRIVER_VERSION=driver)
+    assert ours["alloc_calls"] == 3 and ours["cache_hits"] == (1 if driver == "13000" else 0) or driver == "12040"
+    assert (ours["order_marks"] > 0) == (driver == "13000")
+
+
+def test_work_of_other_contexts_counts(tmp_path):
+    run_case(tmp_path, "reuse_waits_for_other_contexts", SIMCUDA_CLOCK="manual", SIMCUDA_RACES="abort",
+             SIMCUDA_DEVICES="2")
+
+
+def test_export_of_a_part_is_refused_with_one_warning(tmp_path):
+    done, _, _ = run_case(tmp_path, "export_of_a_part", CACHEALLOC_LOG="warn")
+    assert len(re.findall("refused in this version", done.stderr)) == 1
+
+
+def test_changed_memory_goes_back_to_the_driver(tmp_path):
+    _, ours, theirs = run_case(tmp_path, "sync_memops")
+    assert ours["driver_free_calls"] == 1 == theirs["calls"]["cuMemFree_v2"]
+
+
+@pytest.mark.parametrize("case", ["captures_survive", "captures_end", "capture_memory"])
+def test_captures(tmp_path, case):
+    run_case(tmp_path, case, SIMCUDA_RACES="abort")
+
+
+def test_cached_memory_makes_room(tmp_path):
+    _, ours, theirs = run_case(tmp_path, "oom_flush", SIMCUDA_MEM="256M")
+    assert ours["ooms"] == 0 and ours["flushes"] >= 1
+    assert theirs["calls"]["cuMemFree_v2"] == ours["driver_free_calls"]
+
+
+def test_out_of_memory_is_the_drivers_answer(tmp_path):
+    _, ours, _ = run_case(tmp_path, "oom_is_native", SIMCUDA_MEM="256M")
+    assert ours["ooms"] == 1
+    assert ours["alloc_calls"] == ours["free_calls"]
+
+
+def test_others_memory_passes(tmp_path):
+    _, ours, theirs = run_case(tmp_path, "foreign")
+    assert ours["alloc_calls"] == 1 and ours["free_calls"] == 1
+    assert theirs["calls"]["cuMemFree_v2"] == 1
+
+
+def test_ten_of_one_size_take_one_segment(tmp_path):
+    _, ours, theirs = run_case(tmp_path, "ten")
+    assert (ours["alloc_calls"], ours["free_calls"], ours["cache_hits"]) == (10, 10, 9)
+    assert ours["driver_alloc_calls"] == theirs["calls"]["cuMemAlloc_v2"] == 1
+    assert ours["requested_bytes"] == {"current": 0, "peak": 1000, "total": 10000}
+    assert ours["allocated_bytes"]["peak"] == 1024
+    assert ours["reserved_bytes"]["current"] == 2 << 20
+    assert ours["uuid"].startswith("GPU-") and ours["name"]
+
+
+def test_counting_only(tmp_path):
+    _, ours, theirs = run_case(tmp_path, "ten", CACHEALLOC_DISABLE="count")
+    assert (ours["alloc_calls"], ours["free_calls"], ours["cache_hits"]) == (10, 10, 0)
+    assert ours["driver_alloc_calls"] == theirs["calls"]["cuMemAlloc_v2"] == 10
+    assert ours["driver_free_calls"] == theirs["calls"]["cuMemFree_v2"] == 10
+    assert ours["reserved_bytes"]["peak"] == 1000
+    assert theirs["calls"].get("cuCtxRecordEvent", 0) == 0
+
+
+def test_disabled_is_pure(tmp_path):
+    out, sim, plain = tmp_path / "ours.json", tmp_path / "sim.json", tmp_path / "plain.json"
+    run([PROGRAM, "ten"], check=0, CACHEALLOC_DISABLE="1", CACHEALLOC_STATS=out, SIMCUDA_STATS=sim)
+    run([PROGRAM, "ten"], preload=False, check=0, SIMCUDA_STATS=plain)
+    assert not out.exists()
+    assert json.loads(sim.read_text())["calls"] == json.loads(plain.read_text())["calls"]
+
+
+def test_table_on_stderr():
+    done = run([PROGRAM, "ten"], check=0, CACHEALLOC_STATS="1")
+    assert "reserved from driver" in done.stderr
+    assert all(len(line) <= 80 for line in done.stderr.splitlines())
+
+
+def test_statistics_are_never_overwritten(tmp_path):
+    first = tmp_path / "s.json"
+    for _ in range(3):
+        run([PROGRAM, "ten"], check=0, CACHEALLOC_STATS=first)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["s.1.json", "s.2.json", "s.json"]
+
+
+def test_interval_appends_lines(tmp_path):
+    out = tmp_path / "s.json"
+    run([PROGRAM, "captures_survive"], check=0, CACHEALLOC_STATS=out, CACHEALLOC_STATS_INTERVAL="1ms")
+    lines = out.read_text().splitlines()
+    assert len(lines) >= 2
+    calls = [json.loads(line)["devices"][0]["alloc_calls"] for line in lines]
+    assert calls == sorted(calls)
+
+
+def test_each_process_writes_its_own(tmp_path):
+    run([NATIVE, "forked_child"], check=0, CACHEALLOC_STATS=tmp_path / "s.%p.json")
+    assert len(list(tmp_path.iterdir())) == 1  # the child made only failing calls and left by _exit
+
+
+@pytest.mark.parametrize("conf, complaint", [
+    ("max_split_size_mb:banana", "max_split_size_mb"),
+    ("max_splitsize_mb:100", "max_split_size_mb"),
+])
+def test_bad_setting_is_one_line_and_ignored(tmp_path, conf, complaint):
+    done = run([PROGRAM, "ten"], check=0, CACHEALLOC_CONF=conf)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and complaint in lines[0] and "CACHEALLOC_CONF" in lines[0]
+
+
+def test_strict_ends_the_process():
+    done = run([PROGRAM, "ten"], CACHEALLOC_CONF="max_split_size_mb:banana", CACHEALLOC_STRICT="1")
+    assert done.returncode == 125
+    assert "max_split_size_mb" in done.stderr
+
+
+def test_strict_with_good_settings():
+    done = run([PROGRAM, "ten"], check=0, CACHEALLOC_CONF="max_split_size_mb:100", CACHEALLOC_STRICT="1")
+    assert done.stderr == ""
+
+
+def test_quiet_by_default():
+    done = run([PROGRAM, "ten"], check=0)
+    assert done.stderr == "" and done.stdout == ""
