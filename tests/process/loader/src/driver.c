@@ -66,6 +66,18 @@ cuMemFree(unsigned dptr) BODY(132) int cuMemFree_v2(unsigned long long dptr)
 	return 0;
 }
 static int
+alias_free_async(unsigned long long dptr, void *stream)
+{
+	calls++;
+	return 201;
+}
+static int
+alias_free_async_ptsz(unsigned long long dptr, void *stream)
+{
+	calls++;
+	return 202;
+}
+static int
 free_v3(unsigned long long dptr, int more) BODY(300)
 
 	double cuNewThing(int a, double b, const char *c, float d, long e, long f, long g, long h,
@@ -103,16 +115,18 @@ struct entry {
 static int
 lookup(const char *name, void **pfn, int version, unsigned long long flags, int *status)
 {
+	int alias = getenv("LOADER_ALIAS") != NULL;
 	const struct entry entries[] = {
 		{ "cuInit", 2000, 0, cuInit },
 		{ "cuMemAlloc", 2000, 0, cuMemAlloc },
-		{ "cuMemAlloc", 3020, 0,
-		  getenv("LOADER_ALIAS") ? (void *)alias_alloc : (void *)cuMemAlloc_v2 },
+		{ "cuMemAlloc", 3020, 0, alias ? (void *)alias_alloc : (void *)cuMemAlloc_v2 },
 		{ "cuMemFree", 2000, 0, cuMemFree },
 		{ "cuMemFree", 3020, 0, cuMemFree_v2 },
 		{ "cuMemFree", 14000, 0, free_v3 },
-		{ "cuMemFreeAsync", 11020, 0, cuMemFreeAsync },
-		{ "cuMemFreeAsync", 11020, 1, cuMemFreeAsync_ptsz },
+		{ "cuMemFreeAsync", 11020, 0,
+		  alias ? (void *)alias_free_async : (void *)cuMemFreeAsync },
+		{ "cuMemFreeAsync", 11020, 1,
+		  alias ? (void *)alias_free_async_ptsz : (void *)cuMemFreeAsync_ptsz },
 		{ "cuStreamBeginCapture", 10000, 0, cuStreamBeginCapture },
 		{ "cuStreamBeginCapture", 10000, 1, cuStreamBeginCapture_ptsz },
 		{ "cuStreamBeginCapture", 10010, 0, cuStreamBeginCapture_v2 },
