@@ -2,12 +2,13 @@
 /*
  * Reading loaded ELF objects.
  *
- * dl_iterate_phdr hands out each object's program headers; its dynamic section then names the symbol table,
- * the strings and a hash table. glibc has already turned the addresses in there into run-time ones, except in
- * the vdso; an address below the object's base is one that has not been turned.
+ * dl_iterate_phdr hands out each object's program headers; its dynamic section then names the
+ * symbol table, the strings and a hash table. glibc has already turned the addresses in there into
+ * run-time ones, except in the vdso; an address below the object's base is one that has not been
+ * turned.
  *
- * The hash tables are the loader's: GNU hash (buckets of the symbols from `offset` on, a chain ends where
- * bit 0 is set) and the older System V one.
+ * The hash tables are the loader's: GNU hash (buckets of the symbols from `offset` on, a chain ends
+ * where bit 0 is set) and the older System V one.
  */
 #include "shim/object.h"
 
@@ -63,8 +64,7 @@ walk_one(struct dl_phdr_info *info, size_t size, void *arg)
 
 	for (unsigned i = 0; i < object.phdr_count; i++)
 		if (object.phdr[i].p_type == PT_DYNAMIC)
-			object.dynamic =
-				(const ElfW(Dyn) *)(object.base + object.phdr[i].p_vaddr);
+			object.dynamic = (const ElfW(Dyn) *)(object.base + object.phdr[i].p_vaddr);
 	if (!object.dynamic)
 		return 0;
 	read_dynamic(&object);
@@ -105,7 +105,8 @@ symbol_is(const struct ca_object *object, uint32_t index, const char *name)
 {
 	const ElfW(Sym) *s = &object->symbols[index];
 
-	return s->st_shndx != SHN_UNDEF && s->st_value && !strcmp(object->strings + s->st_name, name);
+	return s->st_shndx != SHN_UNDEF && s->st_value &&
+	       !strcmp(object->strings + s->st_name, name);
 }
 
 /* Index in the symbol table, 0 if not found (entry 0 is always empty). */
