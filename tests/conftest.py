@@ -44,6 +44,10 @@ def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):
     return done
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "loader: needs nothing but the loader; runs under an emulator too")
+
+
 @pytest.fixture(scope="session")
 def build():
     if not BUILD.is_dir():

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The engine of the simulated driver: devices, contexts, memory, streams, events, kernels,
+ * captures, and an oracle that tells when two operations race. It exports no cu* name; tests/sim's
+ * bridge puts those on top.
+ *
+ * Conventions, unless a function says otherwise
+ * - Returns a CUresult as int: 0 or the code that the native driver gives for the same mistake.
+ * - `ret_*` is written only on success.
+ * - Any thread may call anything at any time; one engine lock inside, never held while work runs.
+ * - "Current context" is the top of the calling thread's own stack. None:
+ * CUDA_ERROR_INVALID_CONTEXT (201); one that was destroyed or reset meanwhile:
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED (709).
+ * - A stream argument may be NULL or CU_STREAM_LEGACY (legacy default stream of the current
+ * context), CU_STREAM_PER_THREAD (the calling thread's default stream there), or a created stream.
+ * The bridge turns NULL into CU_STREAM_PER_THREAD for the _ptsz and _ptds names.
+ * - Sizes and offsets in bytes, times in nanoseconds unless the name says another unit.
+ * - Handles are checked: NULL or dead ones give INVALID_HANDLE (streams, events, graphs) or
+ * INVALID_CONTEXT; a stream or event whose context is gone gives CONTEXT_IS_DESTROYED. Handle
+ * *values* come back after a destroy, as natively (last in, first out); context ids
+ * (sim_ctx_get_id) never do.
+ *
+ * Time. Every submission becomes an operation with a list of operations it must wait for. Clock
+ * "real": a worker thread per device runs what is ready; a kernel with spin_us is held until its
+ * time is over without stopping the others, and its effect on memory happens at its end. Clock
+ * "manual": nothing runs until a synchronising call needs it (then exactly that and what it depends
+ * on, in submission order) or sim_step() says so. So in manual mode a missing order shows in the
+ * contents, and nothing depends on speed.
+ *
+ * Race oracle. Judged when an operation is submitted, so the verdict does not depend on timing.
+ * Each stream is a component of a vector clock; an operation inherits the clocks of what it waits
+ * for (stream order, event waits, context waits, legacy default rules, graph edges) and the host's
+ * clock. Two operations that touch the same byte, one of them writing, and neither before the
+ * other, are a race; atomic adds do not race with each other. The host is ONE component shared by
+ * all threads: a synchronisation or a query that answered "done", in any thread, orders what it
+ * covered before every later submission of every thread. For testing an allocator under the program
+ * that is the right side to err on: threads of the program hand each other pointers through means
+ * we cannot see (mutexes, queues, atomics), so per-thread host clocks would accuse correct
+ * programs. What is lost are races between host threads that by luck called in the right order;
+ * what is kept is everything that an allocator can get wrong, because reuse without waiting
+ * performs no synchronisation and hence teaches the host clock nothing. Only what the driver
+ * promises teaches: a pageable host-to-device copy, a device-to-device copy and a set do not, even
+ * if they happen to be finished. sim_mem_free() waits for its context and therefore orders. Cost:
+ * O(streams) for the clocks and O(log ranges + ranges touched) for the bytes, per operation.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shim/cuda_abi.h"
+
+/* ---------------------------------------------------------------- life --- */
+enum {
+	SIM_DEVICES_MAX = 16,
+};
+
+enum sim_clock {
+	SIM_CLOCK_REAL,
+	SIM_CLOCK_MANUAL,
+};
+
+enum sim_races {
+	SIM_RACES_OFF,
+	SIM_RACES_REPORT, /* print and count */
+	SIM_RACES_ABORT,  /* print, then abort() */
+};
+
+enum sim_access {
+	SIM_READ,
+	SIM_WRITE,
+	SIM_ATOMIC,
+};
+
+/* One side of a race. */
+struct sim_race_side {
+	const char *name;       /* "sim_fill", "copy", "set", "alloc_async", "free_async" */
+	uint64_t seq;           /* number of the submission, counted over the process, from 1 */
+	uint64_t stream_id;     /* sim_stream_get_id() of its stream */
+	uint64_t ctx_id;        /* sim_ctx_get_id() of its context */
+	enum sim_access access; /* what it does to the bytes */
+};
+
+struct sim_race {
+	struct sim_race_side before, now; /* `before` was submitted first */
+	uint64_t addr;                    /* first byte both touch */
+	uint64_t n_bytes;                 /* how many both touch from there on */
+};
+
+struct sim_config {
+	int n_devices;      /* 1..SIM_DEVICES_MAX */
+	uint64_t mem_bytes; /* capacity of each device; rounded down to 2 MiB */
+	enum sim_clock clock;
+	enum sim_races races;
+	/*
+	 * Both may be NULL; both are called with the engine's lock held, so they must not call the
+	 * engine. They may abort. on_misuse: a call got an error that tells of a mistake in the
+	 * program (bad pointer, dead handle, copy out of bounds), or a kernel touched memory that
+	 * is not allocated (code 700). `what` is one line without newline. on_race: each race,
+	 * before the engine prints it; when set, the engine does not print, and aborts (in ABORT
+	 * mode) after it returned.
+	 */
+	void (*on_misuse)(void *arg, int code, const char *what);
+	void (*on_race)(void *arg, const struct sim_race *race);
+	void *arg;
+};
+
+/*
+ * Starts the engine; once, before anything else. A second call gives -EALREADY. Returns 0, or
+ * -errno: -EINVAL (bad config), -ENOMEM (address space). Threads are started with the first context
+ * of a device, not here.
+ */
+int sim_start(const struct sim_config *config);
+
+/*
+ * Ends everything: drains work, ends the threads, unmaps, forgets. For tests and for leak checkers;
+ * no other thread may be inside. sim_start() may follow. Without sim_start() before it: nothing.
+ */
+void sim_stop(void);
+
+/* Manual clock: completes up to `n` operations in submission order (event records and waits count
+ * as operations). Returns how many it completed; 0 with a real clock. */
+uint64_t sim_step(uint64_t n);
+
+/* Operations submitted and not complete, over all devices. */
+uint64_t sim_pending(void);
+
+uint64_t sim_races_counted(void);
+/* Highest number of bytes in use on the device, as counted against its capacity (pool memory
+ * included). */
+uint64_t sim_peak_bytes(int device);
+/* The device's capacity in bytes as granted (mem_bytes rounded). 0 for no such device. */
+uint64_t sim_total_bytes(int device);
+int sim_device_count(void);
+
+/* -------------------------------------------------------------- contexts --- */
+/* Primary context. retain counts up and makes it if there is none; the handle of a device's primary
+ * context is always the same value, its id is new after each death. INVALID_DEVICE for a bad
+ * ordinal. */
+int sim_primary_retain(int device, CUcontext *ret_ctx);
+/* Counts down; the last one kills it like sim_ctx_destroy. INVALID_CONTEXT when not retained. */
+int sim_primary_release(int device);
+/* Kills it whatever the count, which becomes 0. Nothing to kill: success. */
+int sim_primary_reset(int device);
+/* `flags`: SUCCESS; PRIMARY_CONTEXT_ACTIVE never arises (flags may change while active since 11.x).
+ */
+int sim_primary_set_flags(int device, unsigned flags);
+int sim_primary_get_state(int device, unsigned *ret_flags, int *ret_active);
+
+/* A context of its own, pushed on the caller's stack as natively. */
+int sim_ctx_create(int device, unsigned flags, CUcontext *ret_ctx);
+/* Waits for its work, frees its memory, kills its streams and events, pops it if it is the caller's
+ * current one. The primary context: INVALID_CONTEXT. Captures in its streams are dropped. */
+int sim_ctx_destroy(CUcontext ctx);
+
+/* The calling thread's stack. set_current replaces the top (NULL pops it); get_current gives NULL
+ * when empty; pop on an empty stack: INVALID_CONTEXT. ret_ctx of pop may be NULL. */
+int sim_ctx_set_current(CUcontext ctx);
+int sim_ctx_get_current(CUcontext *ret_ctx);
+int sim_ctx_push(CUcontext ctx);
+int sim_ctx_pop(CUcontext *ret_ctx);
+/* Of the current context. */
+int sim_ctx_get_device(int *ret_device);
+int sim_ctx_get_flags(unsigned *ret_flags);
+/* NULL means the current context. ids start at 1. */
+int sim_ctx_get_id(CUcontext ctx, unsigned long long *ret_id);
+/* Waits for everything submitted to the current context before the call. */
+int sim_ctx_sync(void);
+
+/* ---------------------------------------------------------------- memory --- */
+/*
+ * Device memory is host memory in a reserved range, so its contents are real and a host access to
+ * memory that is not allocated faults. Up to 1 MiB: cut from 2 MiB chunks in 512-byte steps. More:
+ * whole 2 MiB units on a 2 MiB boundary. Capacity counts whole 2 MiB units. Freed addresses come
+ * back late.
+ */
+enum sim_mem_kind {
+	SIM_MEM_DEVICE,
+	SIM_MEM_PITCH,
+	SIM_MEM_MANAGED,
+	SIM_MEM_POOL, /* sim_mem_alloc_async */
+	SIM_MEM_HOST, /* page-locked host memory */
+};
+
+struct sim_mem_info {
+	CUdeviceptr base; /* what the allocation call returned */
+	size_t n_bytes;   /* as requested (pitch: pitch x height) */
+	enum sim_mem_kind kind;
+	CUcontext ctx;         /* where it was allocated */
+	int device;            /* ordinal of that context's device */
+	unsigned long long id; /* unique over the process (CU_POINTER_ATTRIBUTE_BUFFER_ID) */
+	unsigned sync_memops;  /* what sim_mem_set_sync_memops stored */
+};
+
+/* INVALID_VALUE for 0 bytes, OUT_OF_MEMORY when it does not fit (also absurd sizes), 900 while a
+ * capture forbids. */
+int sim_mem_alloc(size_t n_bytes, CUdeviceptr *ret_ptr);
+/* Rows of width_bytes, each aligned to 512. element_bytes must be 4, 8 or 16. */
+int sim_mem_alloc_pitch(size_t width_bytes, size_t height, unsigned element_bytes,
+			CUdeviceptr *ret_ptr, size_t *ret_pitch);
+/* flags: 1 (attach global) or 2 (attach host). */
+int sim_mem_alloc_managed(size_t n_bytes, unsigned flags, CUdeviceptr *ret_ptr);
+/* NULL: success, nothing done. Otherwise waits for all work submitted to the memory's context
+ * before the call, then gives the memory back. INVALID_VALUE: not the base of live memory (unknown,
+ * interior, freed before, host). Memory of any kind but SIM_MEM_HOST, from any current context, or
+ * none. */
+int sim_mem_free(CUdeviceptr ptr);
+int sim_mem_host_alloc(size_t n_bytes, void **ret_ptr);
+int sim_mem_host_free(void *ptr);
+
+/* Default pool, release threshold 0: what is freed goes back to the device when its free has run.
+ * The bytes count at once and come back when the free has run. In a capturing stream: NOT_SUPPORTED
+ * (graph memory nodes are a later piece). 0 bytes: INVALID_VALUE. */
+int sim_mem_alloc_async(size_t n_bytes, CUstream stream, CUdeviceptr *ret_ptr);
+/* Frees at its place in the stream; no wait. Also for SIM_MEM_DEVICE and SIM_MEM_PITCH memory.
+ * INVALID_VALUE: not the base of live memory, or a free of it is already queued. */
+int sim_mem_free_async(CUdeviceptr ptr, CUstream stream);
+
+/* Of the current context's device: capacity less units in use. */
+int sim_mem_get_info(size_t *ret_free, size_t *ret_total);
+/* The allocation that holds ptr, anywhere in it. INVALID_VALUE: none. */
+int sim_mem_lookup(CUdeviceptr ptr, struct sim_mem_info *ret_info);
+int sim_mem_set_sync_memops(CUdeviceptr ptr, unsigned value);
+
+/* --------------------------------------------------------------- streams --- */
+enum {
+	SIM_STREAM_NON_BLOCKING = 1,
+};
+
+int sim_stream_create(unsigned flags, int priority, CUstream *ret_stream);
+/* Outstanding work still completes. The default streams: INVALID_HANDLE... as natively. A capture
+ * in which the stream takes part is invalidated. */
+int sim_stream_destroy(CUstream stream);
+/* Legacy default stream: also waits for the blocking streams of its context, as every action on it
+ * does. A capturing stream: 900, and the capture is invalidated. After a kernel's illegal access:
+ * 700, from then on. */
+int sim_stream_sync(CUstream stream);
+/* 0 or CUDA_ERROR_NOT_READY. */
+int sim_stream_query(CUstream stream);
+int sim_stream_get_flags(CUstream stream, unsigned *ret_flags);
+int sim_stream_get_priority(CUstream stream, int *ret_priority);
+int sim_stream_get_ctx(CUstream stream, CUcontext *ret_ctx);
+/* Unique over the process; default streams have ids too. */
+int sim_stream_get_id(CUstream stream, unsigned long long *ret_id);
+int sim_stream_get_device(CUstream stream, int *ret_device);
+int sim_stream_wait_event(CUstream stream, CUevent event, unsigned flags);
+
+/* ---------------------------------------------------------------- events --- */
+enum {
+	SIM_EVENT_BLOCKING_SYNC = 1,
+	SIM_EVENT_DISABLE_TIMING = 2,
+	SIM_EVENT_INTERPROCESS = 4,
+};
+
+/* Unknown flags, or INTERPROCESS without DISABLE_TIMING: INVALID_VALUE. INTERPROCESS itself:
+ * NOT_SUPPORTED. */
+int sim_event_create(unsigned flags, CUevent *ret_event);
+int sim_event_destroy(CUevent event);
+/* Event and stream must be of the same context: else INVALID_HANDLE. */
+int sim_event_record(CUevent event, CUstream stream);
+/* Never recorded: 0. Last recorded in a capture: CUDA_ERROR_CAPTURED_EVENT. */
+int sim_event_query(CUevent event);
+int sim_event_sync(CUevent event);
+/* Milliseconds. INVALID_HANDLE: never recorded or without timing; NOT_READY: not complete. */
+int sim_event_elapsed(CUevent start, CUevent end, float *ret_ms);
+
+/* Marks of a whole context (cuCtxRecordEvent, cuCtxWaitEvent); NULL means the current one. 900, and
+ * the captures of that context are invalidated, while one of its streams captures. */
+int sim_ctx_record_event(CUcontext ctx, CUevent event);
+int sim_ctx_wait_event(CUcontext ctx, CUevent event);
+
+/* -------------------------------------------------------- copies and sets --- */
+enum sim_copy_kind {
+	SIM_COPY_ANY,  /* both looked up (cuMemcpy) */
+	SIM_COPY_HTOD, /* dst must be device memory */
+	SIM_COPY_DTOH, /* src must be device memory */
+	SIM_COPY_DTOD, /* both (also between devices and contexts: cuMemcpyPeer) */
+};
+
+/*
+ * Copies n_bytes; 0 bytes: success, nothing done. Addresses are device pointers or host addresses
+ *cast to uint64_t. Outside live memory where device memory is required: INVALID_VALUE. What the
+ *host waits for: sync:  pageable -> device: nothing, the source is read before return; pinned ->
+ *device: the copy; device -> host: the copy; device -> device: nothing; host -> host: the copy.
+ *   async: pageable -> device: nothing, the source is read before return; device -> pageable: the
+ *copy (teaches the host clock); host -> host: the copy; the rest: nothing. Managed memory counts as
+ *device memory. `sync` false is the Async form. A synchronous form takes NULL or
+ * CU_STREAM_PER_THREAD for stream.
+ */
+int sim_copy(uint64_t dst, uint64_t src, size_t n_bytes, enum sim_copy_kind kind, CUstream stream,
+	     bool sync);
+
+/* n elements of element_bytes (1, 2, 4), value's low bits. dst aligned to the element, else
+ * INVALID_VALUE. The sync form waits only if dst is page-locked host memory. */
+int sim_set(CUdeviceptr dst, uint32_t value, unsigned element_bytes, size_t n, CUstream stream,
+	    bool sync);
+
+/* --------------------------------------------------------------- kernels --- */
+enum sim_kernel {
+	SIM_KERNEL_FILL,  /* ptr, n_words, value, spin_us */
+	SIM_KERNEL_CHECK, /* ptr, n_words, value, errors_ptr, spin_us: adds the number of words !=
+			     value */
+	SIM_KERNEL_COPY,  /* dst, src, n_words, spin_us */
+	SIM_KERNEL_COUNT,
+};
+
+/* By name ("sim_fill"); -ENOENT when there is none. */
+int sim_kernel_find(const char *name, enum sim_kernel *ret_kernel);
+unsigned sim_kernel_arg_count(enum sim_kernel kernel);
+const char *sim_kernel_name(enum sim_kernel kernel);
+/* args: sim_kernel_arg_count() values of 8 bytes. Addresses are judged when it runs: one outside
+ * live memory makes the context answer 700 to later synchronisations. INVALID_VALUE: not aligned
+ * (words to 4, errors_ptr to 8), or too many words. */
+int sim_kernel_launch(enum sim_kernel kernel, const uint64_t *args, CUstream stream);
+
+/* -------------------------------------------------------------- captures --- */
+/* Begin: 401 when capturing already, 900 on the legacy stream. While it captures, submissions to
+ * the stream are recorded; another stream joins by waiting for an event recorded there. */
+int sim_capture_begin(CUstream stream, CUstreamCaptureMode mode);
+/* 401 not capturing; 903 not the stream that began; 908 other thread than began it (unless RELAXED;
+ * the capture goes on); 901 was invalidated; 904 a fork was not joined. After 901 and 904 the
+ * capture is over. */
+int sim_capture_end(CUstream stream, CUgraph *ret_graph);
+/* Status; ret_id (may be NULL) only when active. 906 for the legacy stream while a blocking stream
+ * captures (nothing is invalidated by asking). */
+int sim_capture_info(CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id);
+/* Swaps the calling thread's mode with *mode. INVALID_VALUE for no mode. */
+int sim_capture_exchange_mode(CUstreamCaptureMode *mode);
+
+struct sim_exec; /* CUgraphExec of the bridge; only a handle outside the engine */
+
+int sim_graph_destroy(CUgraph graph);
+/* Number of nodes captured. */
+int sim_graph_node_count(CUgraph graph, size_t *ret_n);
+int sim_graph_instantiate(CUgraph graph, struct sim_exec **ret_exec);
+/* Runs the nodes in captured order: after the stream's earlier work and the exec's earlier
+ * launches. */
+int sim_exec_launch(struct sim_exec *exec, CUstream stream);
+/* A launch under way still completes. */
+int sim_exec_destroy(struct sim_exec *exec);

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the engine's files share. All of it is guarded by sim_g.lock unless a field says otherwise;
+ * functions ending in _locked need it. Allocation failure of the engine's own metadata ends the
+ * process with a line.
+ */
+#pragma once
+
+#include <pthread.h>
+
+#include "tests/sim/engine.h"
+
+#define SIM_UNIT ((uint64_t)2 << 20)      /* grain of capacity and of address ranges, bytes */
+#define SIM_SMALL_MAX ((uint64_t)1 << 20) /* largest request cut from a chunk, bytes */
+#define SIM_GRAIN ((uint64_t)512)         /* grain inside a chunk, bytes */
+#define SIM_SLOTS (SIM_UNIT / SIM_GRAIN)
+
+/* ------------------------------------------------------------ base.c --- */
+void *sim_xcalloc(size_t n, size_t size);
+void *sim_xrealloc(void *old, size_t n, size_t size);
+_Noreturn void sim_die(const char *what);
+
+/* A table of handles: fixed addresses, last freed first used. Every element begins with struct
+ * sim_handle. */
+enum sim_life {
+	SIM_DEAD,
+	SIM_LIVE,
+	SIM_ZOMBIE, /* its context is gone; the program may still destroy it */
+};
+
+struct sim_handle {
+	enum sim_life life;
+	struct sim_handle *next_free;
+};
+
+struct sim_slab {
+	char *base;               /* reserved range */
+	size_t size;              /* of an element, bytes */
+	size_t n_used, n_max;     /* elements ever handed out; limit */
+	struct sim_handle *freed; /* list */
+};
+
+int sim_slab_open(struct sim_slab *slab, size_t size, size_t n_max);
+void sim_slab_close(struct sim_slab *slab);
+/* A zeroed element in state LIVE. NULL: full. */
+void *sim_slab_get(struct sim_slab *slab);
+void sim_slab_put(struct sim_slab *slab, void *element);
+/* The element if `handle` is one and not dead; else NULL. */
+void *sim_slab_find(const struct sim_slab *slab, const void *handle);
+
+/* -------------------------------------------------------------- vc.c --- */
+struct sim_vc {
+	uint32_t n, cap; /* components present, allocated */
+	uint64_t *at;    /* last count known of each component */
+};
+
+void sim_vc_join(struct sim_vc *to, const struct sim_vc *from);
+void sim_vc_set(struct sim_vc *vc, uint32_t component, uint64_t count);
+uint64_t sim_vc_get(const struct sim_vc *vc, uint32_t component);
+void sim_vc_copy(struct sim_vc *to, const struct sim_vc *from);
+void sim_vc_free(struct sim_vc *vc);
+/* Components: one a stream. A retired one comes back when the host clock covers its last count. */
+uint32_t sim_component_new_locked(void);
+void sim_component_retire_locked(uint32_t component);
+uint64_t sim_component_tick_locked(uint32_t component);
+void sim_components_free_locked(void);
+
+/* ------------------------------------------------------------ work --- */
+enum sim_work_kind {
+	SIM_WORK_MARK,  /* nothing: event record, wait, graph edge */
+	SIM_WORK_COPY,  /* a: dst, src, n_bytes */
+	SIM_WORK_SET,   /* a: dst, value, element_bytes, n */
+	SIM_WORK_FILL,  /* a: ptr, n_words, value */
+	SIM_WORK_CHECK, /* a: ptr, n_words, value, errors_ptr */
+	SIM_WORK_ALLOC, /* a: ptr; only an access */
+	SIM_WORK_FREE,  /* a: ptr, id of the memory */
+};
+
+struct sim_touch {
+	uint64_t addr, n_bytes;
+	enum sim_access access;
+};
+
+enum {
+	SIM_WORK_TOUCHES = 2,
+	SIM_WORK_ARGS = 4,
+};
+
+struct sim_work {
+	enum sim_work_kind kind;
+	const char *name; /* static text, for reports */
+	uint64_t a[SIM_WORK_ARGS];
+	struct sim_touch
+		touch[SIM_WORK_TOUCHES]; /* tracked memory only, not pageable host memory */
+	unsigned n_touches;
+	uint64_t spin_ns;
+	void *staged; /* malloc'd copy of a pageable source, or NULL; owned by the operation */
+};
+
+/* -------------------------------------------------------------- op.c --- */
+enum sim_op_state {
+	SIM_OP_WAITING, /* n_waits > 0 or nobody has taken it */
+	SIM_OP_RUNNING,
+	SIM_OP_DONE,
+};
+
+struct sim_op {
+	unsigned refs;
+	enum sim_op_state state;
+	uint64_t seq;
+	struct sim_work work;
+	struct sim_ctx *ctx; /* alive until every operation of it is done */
+	uint64_t ctx_id, stream_id;
+	int device;
+	unsigned n_waits;     /* operations of deps not done */
+	struct sim_op **deps; /* references; dropped when done */
+	unsigned n_deps, cap_deps;
+	struct sim_op **nexts; /* who waits for this; no references */
+	unsigned n_nexts, cap_nexts;
+	struct sim_op *prev, *next; /* pending list, by seq */
+	struct sim_op *queue_next;  /* ready or running list of the device */
+	uint64_t deadline_ns;       /* monotonic, while running with spin_ns */
+	uint64_t done_ns;           /* engine time of completion */
+	uint64_t visit;
+};
+
+struct sim_ops {
+	struct sim_op **at; /* references */
+	unsigned n, cap;
+};
+
+struct sim_op *sim_op_ref(struct sim_op *op);
+void sim_op_unref_locked(struct sim_op *op);
+/* A new operation of no stream, not yet pending; owns work->staged. One reference, the caller's. */
+struct sim_op *sim_op_new_locked(struct sim_ctx *ctx, uint64_t stream_id,
+				 const struct sim_work *work);
+/* dep may be NULL or done. */
+void sim_op_depend_locked(struct sim_op *op, struct sim_op *dep);
+/* Makes it pending: it runs once its deps are done. */
+void sim_op_start_locked(struct sim_op *op);
+/* Bookkeeping of the end; wakes those who wait. */
+void sim_op_complete_locked(struct sim_op *op);
+void sim_ops_add(struct sim_ops *list, struct sim_op *op);
+void sim_ops_clear_locked(struct sim_ops *list);
+
+/* ---------------------------------------------------------- executor.c --- */
+struct sim_worker {
+	pthread_t thread;
+	bool started, stop;
+	pthread_cond_t wake;
+	struct sim_op *ready, **ready_tail; /* FIFO */
+	struct sim_op *running;             /* with a deadline, unordered */
+};
+
+int sim_worker_start_locked(int device);
+void sim_workers_stop(void);
+void sim_worker_push_locked(struct sim_op *op);
+/* Releases the lock while it waits (or, manual clock, runs what is needed). */
+void sim_ops_wait_locked(struct sim_ops *list);
+bool sim_ops_done(const struct sim_ops *list);
+uint64_t sim_now_ns(void);
+
+/* Memory effect of a piece of work; called without the lock, memory pinned. */
+void sim_work_run(const struct sim_work *work);
+
+/* ------------------------------------------------------------ oracle.c --- */
+/* Judges one operation's touches and remembers them. vc: clock of the operation, its own tick
+ * included. */
+void sim_oracle_touch_locked(const struct sim_op *op, uint32_t component, uint64_t count,
+			     const struct sim_vc *vc);
+void sim_oracle_forget_locked(uint64_t addr, uint64_t n_bytes);
+void sim_oracle_free_locked(void);
+
+/* -------------------------------------------------------- contexts --- */
+struct sim_ctx {
+	struct sim_handle handle;
+	uint64_t id;
+	int device;
+	unsigned flags;
+	bool primary;
+	unsigned retains;           /* primary only */
+	int sticky;                 /* 0, or the code every synchronisation gives from now on */
+	struct sim_stream *streams; /* all of it, default streams included */
+	struct sim_stream *legacy;
+	struct sim_event *events;
+	struct sim_op *gate; /* last sim_ctx_wait_event: everything later waits for it */
+	struct sim_vc gate_vc;
+	struct sim_ops
+		orphans[2]; /* last operations of destroyed streams: non-blocking, blocking */
+	struct sim_vc orphan_vc[2];
+};
+
+/* Top of the calling thread's stack, alive; 201 or 709. */
+int sim_ctx_current_locked(struct sim_ctx **ret_ctx);
+/* A handle, NULL meaning the current one. */
+int sim_ctx_resolve_locked(CUcontext handle, struct sim_ctx **ret_ctx);
+/* What is the last of everything submitted to it, and its clock. Adds to both. */
+void sim_ctx_targets_locked(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *vc);
+/* Waits for all of it and teaches the host clock. */
+void sim_ctx_drain_locked(struct sim_ctx *ctx);
+void sim_ctx_kill_locked(struct sim_ctx *ctx);
+
+/* --------------------------------------------------------- streams --- */
+struct sim_stream {
+	struct sim_handle handle;
+	uint64_t id;
+	struct sim_ctx *ctx;
+	struct sim_stream *next; /* in ctx->streams */
+	bool is_legacy, blocking;
+	uint64_t thread; /* of a per-thread stream; else 0 */
+	unsigned flags;
+	int priority;
+	struct sim_op *last; /* last operation submitted, or NULL */
+	struct sim_vc vc;    /* its clock */
+	uint32_t component;
+	struct sim_capture *capture; /* it takes part in, or NULL */
+	unsigned *frontier;          /* nodes the next captured one depends on */
+	unsigned n_frontier;
+	unsigned chain; /* number of this stream in the capture */
+};
+
+struct sim_stream *sim_stream_new_locked(struct sim_ctx *ctx, unsigned flags, int priority);
+/* Removes it from its context; its outstanding work becomes the context's orphans. */
+void sim_stream_drop_locked(struct sim_stream *stream);
+int sim_stream_resolve_locked(CUstream handle, struct sim_stream **ret_stream);
+/* What a synchronisation of it waits for, and the clock it teaches. Adds to both. */
+void sim_stream_targets_locked(struct sim_stream *stream, struct sim_ops *ops, struct sim_vc *vc);
+/*
+ * Submits, or records when the stream captures. Takes work->staged over, also on failure. ret_op
+ * may be NULL; otherwise a reference, NULL when recorded. `after`/`after_vc`: one more thing to
+ * wait for, may be NULL.
+ */
+int sim_submit_locked(struct sim_stream *stream, const struct sim_work *work, struct sim_op *after,
+		      const struct sim_vc *after_vc, struct sim_op **ret_op);
+/* submit, then wait for it and teach the host clock. */
+int sim_submit_wait_locked(struct sim_stream *stream, const struct sim_work *work);
+/* Waits for ops and teaches vc; empties both. */
+void sim_host_wait_locked(struct sim_ops *ops, struct sim_vc *vc);
+/* The two halves of a submission: what a new operation of the stream waits for by the rules of
+ * streams (clock joined into stream->vc); and making it the stream's last one, judged and pending.
+ * Between them more may be added to both. */
+void sim_stream_inherit_locked(struct sim_stream *stream, struct sim_op *op);
+void sim_stream_commit_locked(struct sim_stream *stream, struct sim_op *op);
+
+/* ---------------------------------------------------------- events --- */
+struct sim_event {
+	struct sim_handle handle;
+	struct sim_ctx *ctx;
+	struct sim_event *prev, *next; /* in ctx->events */
+	unsigned flags;
+	struct sim_op *op;   /* last record, or NULL */
+	struct sim_vc vc;    /* what it covers */
+	uint64_t capture_id; /* last recorded in that capture, or 0 */
+	unsigned *nodes;     /* then: what it covers there */
+	unsigned n_nodes;
+};
+
+int sim_event_resolve_locked(CUevent handle, struct sim_event **ret_event);
+void sim_event_clear_locked(struct sim_event *event);
+/* Death of its context. */
+void sim_event_orphan_locked(struct sim_event *event);
+
+/* --------------------------------------------------------- memory --- */
+struct sim_mem {
+	struct sim_mem_info info;
+	uint64_t n_taken; /* bytes of address range it holds: grains or units */
+	bool large;       /* whole units; else cut from a chunk */
+	bool freeing;     /* a free of it is under way or queued */
+	bool waited;      /* a thread inside sim_mem_free() owns the record */
+	unsigned pins;    /* operations running on it */
+	struct sim_ctx *ctx;
+	struct sim_mem *prev, *next; /* all of the engine */
+};
+
+/* A 2 MiB unit of small blocks. */
+struct sim_chunk {
+	struct sim_chunk *next;        /* of the device */
+	uint64_t base;                 /* address */
+	unsigned n_free;               /* slots */
+	unsigned cursor;               /* next slot to try, so that freed ones come back late */
+	struct sim_mem *at[SIM_SLOTS]; /* owner of each slot */
+};
+
+struct sim_unit {
+	struct sim_mem *mem;     /* large allocation, or */
+	struct sim_chunk *chunk; /* chunk, or both NULL: free */
+};
+
+struct sim_space {
+	uint64_t base;       /* address of the reservation, on a unit boundary */
+	uint64_t map, n_map; /* what mmap gave, bytes */
+	uint64_t n_units;    /* in the range */
+	uint64_t cap_units;  /* may be in use at once */
+	uint64_t used, peak; /* units */
+	uint64_t cursor;     /* unit to try next */
+	struct sim_unit *unit;
+	struct sim_chunk *chunks;
+};
+
+int sim_space_open(struct sim_space *space, uint64_t cap_bytes);
+void sim_space_close(struct sim_space *space);
+/* Takes address range and capacity for mem->info.n_bytes and sets base; OUT_OF_MEMORY. Contents are
+ * undefined. */
+int sim_space_take_locked(struct sim_space *space, struct sim_mem *mem);
+void sim_space_give_locked(struct sim_space *space, struct sim_mem *mem);
+struct sim_mem *sim_space_find(const struct sim_space *space, uint64_t addr);
+
+/* The live memory that holds addr (device or page-locked host), or NULL. */
+struct sim_mem *sim_mem_find_locked(uint64_t addr);
+/* In some device's reserved range, live or not. */
+bool sim_mem_is_device_range(uint64_t addr);
+/* Whole of [addr, addr + n_bytes) inside one live piece. */
+struct sim_mem *sim_mem_hold_locked(uint64_t addr, uint64_t n_bytes);
+/* Gives it back now. Waits for pins. */
+void sim_mem_release_locked(struct sim_mem *mem);
+void sim_mem_kill_ctx_locked(struct sim_ctx *ctx);
+int sim_mem_new_locked(struct sim_ctx *ctx, size_t n_bytes, enum sim_mem_kind kind,
+		       struct sim_mem **ret_mem);
+
+/* --------------------------------------------------------- captures --- */
+struct sim_capture {
+	struct sim_capture *next;
+	uint64_t id;
+	CUstreamCaptureMode mode;
+	uint64_t thread;
+	struct sim_stream *origin;
+	struct sim_graph *graph;
+	bool invalid;
+	unsigned n_chains;
+};
+
+/* 0, or 900 after invalidating what stands against a potentially unsafe call of this thread. */
+int sim_capture_unsafe_locked(void);
+/* 0, or 906 after invalidating: a use of the legacy stream of ctx while a blocking stream of it
+ * captures. */
+int sim_capture_legacy_locked(struct sim_ctx *ctx);
+/* 0, or 900 after invalidating: an action on the whole context while it captures. */
+int sim_capture_ctx_locked(struct sim_ctx *ctx);
+/* Invalidates the stream's capture. Returns 900. */
+int sim_capture_spoil_locked(struct sim_capture *capture, int code);
+/* A stream or context goes away. */
+void sim_capture_leave_locked(struct sim_stream *stream);
+int sim_capture_record_locked(struct sim_stream *stream, const struct sim_work *work);
+int sim_capture_event_record_locked(struct sim_stream *stream, struct sim_event *event);
+/* Handles a wait when stream or event belongs to a capture. Returns -EAGAIN when neither does. */
+int sim_capture_event_wait_locked(struct sim_stream *stream, struct sim_event *event);
+/* 907 (capture invalidated if it goes on) when the event was last recorded in a capture, else 0. */
+int sim_capture_event_use_locked(struct sim_event *event);
+void sim_captures_free_locked(void);
+
+/* ----------------------------------------------------------- graphs --- */
+struct sim_node {
+	struct sim_work work;
+	struct sim_ctx *ctx;
+	uint64_t ctx_id, stream_id;
+	unsigned *deps;
+	unsigned n_deps;
+	unsigned chain; /* captured stream it came from */
+};
+
+struct sim_graph {
+	struct sim_handle handle;
+	struct sim_node *node;
+	unsigned n_nodes, cap_nodes;
+	unsigned n_chains;
+};
+
+void sim_graph_free_nodes(struct sim_graph *graph);
+void sim_execs_free_locked(void);
+
+/* ------------------------------------------------------------ state --- */
+struct sim_device {
+	struct sim_space space;
+	struct sim_worker worker;
+	struct sim_ctx *primary; /* slot, LIVE or DEAD */
+	unsigned primary_flags;
+};
+
+struct sim_global {
+	pthread_mutex_t lock;
+	bool on;
+	struct sim_config config;
+	struct sim_device device[SIM_DEVICES_MAX];
+	struct sim_slab ctxs, streams, events, graphs, execs;
+	pthread_cond_t done;         /* some operation completed, or a pin went */
+	struct sim_op *first, *last; /* pending, by seq */
+	uint64_t n_pending;
+	uint64_t manual_ns; /* engine time with a manual clock */
+	uint64_t visits;
+	struct sim_vc host; /* the host's clock */
+	struct sim_mem *mems;
+	struct sim_mem **pinned; /* host memory, by address */
+	size_t n_pinned, cap_pinned;
+	struct sim_capture *captures;
+	uint64_t races;
+	uint64_t generation; /* of sim_start */
+	/* Counters that survive sim_stop, so that nothing is ever mistaken for something older. */
+	uint64_t seq, next_ctx, next_stream, next_mem, next_capture;
+};
+
+extern struct sim_global sim_g;
+
+void sim_lock(void);
+void sim_unlock(void);
+/* Number of the calling thread, from 1. */
+uint64_t sim_thread_id(void);
+/* Tells config.on_misuse; returns code. */
+int sim_misuse_locked(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static inline bool
+sim_oracle_on(void)
+{
+	return sim_g.config.races != SIM_RACES_OFF;
+}
