@@ -9,9 +9,9 @@
  * The hash tables are the loader's: GNU hash (buckets of the symbols from `offset` on, a chain ends where
  * bit 0 is set) and the older System V one.
  */
+#include "shim/early.h"
 #include "shim/object.h"
 
-#include <string.h>
 
 struct walk {
 	ca_object_visit *visit;
@@ -97,7 +97,7 @@ ca_object_is_driver(const struct ca_object *object)
 	static const char prefix[] = "libcuda.so.";
 	const char *rest = object->soname + sizeof(prefix) - 1;
 
-	return !strncmp(object->soname, prefix, sizeof(prefix) - 1) && *rest >= '0' && *rest <= '9';
+	return ca_early_starts_with(object->soname, prefix) && *rest >= '0' && *rest <= '9';
 }
 
 static bool
@@ -105,7 +105,7 @@ symbol_is(const struct ca_object *object, uint32_t index, const char *name)
 {
 	const ElfW(Sym) *s = &object->symbols[index];
 
-	return s->st_shndx != SHN_UNDEF && s->st_value && !strcmp(object->strings + s->st_name, name);
+	return s->st_shndx != SHN_UNDEF && s->st_value && ca_early_equal(object->strings + s->st_name, name);
 }
 
 /* Index in the symbol table, 0 if not found (entry 0 is always empty). */
