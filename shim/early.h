@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * String functions for code that may run inside dlsym before a sanitizer's runtime is up: while that runtime
- * looks up the functions it is going to wrap, its own strcmp calls through a pointer that is still NULL.
+ * String functions for code that may run inside dlsym before a sanitizer's runtime is up: while
+ * that runtime looks up the functions it is going to wrap, its own strcmp calls through a pointer
+ * that is still NULL.
  */
 #pragma once
 

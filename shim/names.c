@@ -2,13 +2,12 @@
 /*
  * The tables of names: hooks.def as rows, cuda_names.def as a sorted list.
  *
- * cuda_names.def is sorted by symbol in byte order (a unit test holds it to that), so a symbol is found by
- * bisection. The symbols of one base name all begin with it and so stand close together behind the first
- * symbol that is not smaller; names with a longer base may stand between them.
+ * cuda_names.def is sorted by symbol in byte order (a unit test holds it to that), so a symbol is
+ * found by bisection. The symbols of one base name all begin with it and so stand close together
+ * behind the first symbol that is not smaller; names with a longer base may stand between them.
  */
 #include "shim/early.h"
 #include "shim/loader.h"
-
 
 #include "shim/hooks.h"
 
