@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The way of an allocation: clean best fit; else settle what has finished and search again; else, when too
- * much freed memory is waiting, let the host wait for the oldest of it; else new memory (ladder.c).
+ * The way of an allocation: clean best fit; else settle what has finished and search again; else,
+ * when too much freed memory is waiting, let the host wait for the oldest of it; else new memory
+ * (ladder.c).
  *
- * While anything captures, memory handed out before must not be: the request gets a segment of its own.
+ * While anything captures, memory handed out before must not be: the request gets a segment of its
+ * own.
  */
 #include "allocator/inside.h"
 
@@ -33,7 +35,8 @@ waiting_bytes(const struct ca_space *space)
 static struct ca_block *
 take_hit(struct ca_space *space, uint64_t bytes, bool waited)
 {
-	struct ca_block *block = space->dead || space->poisoned ? NULL : ca_pool_take_locked(space, bytes);
+	struct ca_block *block =
+		space->dead || space->poisoned ? NULL : ca_pool_take_locked(space, bytes);
 
 	if (!block)
 		return NULL;
@@ -67,7 +70,8 @@ reuse(struct ca_space *space, uint64_t bytes)
 
 /* A segment of its own: in a capture, in a poisoned context, or when only counting. */
 static int
-take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes, struct ca_block **ret_block)
+take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
+	 struct ca_block **ret_block)
 {
 	return ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_WHOLE, ret_block);
 }
@@ -80,8 +84,9 @@ take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **re
 	if (space->heap->config.disable != CA_DISABLE_OFF)
 		return take_own(space, size, size, ret_block);
 	if (capturing)
-		return take_own(space, bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes, bytes,
-				ret_block);
+		return take_own(space,
+				bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes,
+				bytes, ret_block);
 	ca_segment_return_due_locked(space, NULL);
 	*ret_block = reuse(space, bytes);
 	if (*ret_block)

@@ -2,8 +2,9 @@
 /*
  * The heap and its spaces: birth, death, fork, and questions about addresses.
  *
- * Heap, devices and spaces live in an arena of their own. A forked child may find the records in the middle of
- * another thread's change, so it walks none of them: it unmaps them all and starts its lists anew.
+ * Heap, devices and spaces live in an arena of their own. A forked child may find the records in
+ * the middle of another thread's change, so it walks none of them: it unmaps them all and starts
+ * its lists anew.
  */
 #include "allocator/inside.h"
 
@@ -20,7 +21,8 @@ records_init(struct ca_heap *heap)
 }
 
 int
-ca_heap_create(const struct ca_config *config, const struct ca_driver *driver, struct ca_heap **ret_heap)
+ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
+	       struct ca_heap **ret_heap)
 {
 	struct ca_arena fixed = { 0 };
 	struct ca_heap *heap = ca_arena_alloc(&fixed, sizeof *heap);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Addresses count upwards and a freed range is handed out again only for the same number of bytes, the way a
- * driver with virtual memory behaves: capacity is what runs out, never address space, and an address that
- * was just returned comes back soon (which is what makes stale records dangerous).
+ * Addresses count upwards and a freed range is handed out again only for the same number of bytes,
+ * the way a driver with virtual memory behaves: capacity is what runs out, never address space, and
+ * an address that was just returned comes back soon (which is what makes stale records dangerous).
  */
 #include "allocator/model.h"
 
@@ -19,7 +19,7 @@
 struct range {
 	struct ca_tree_node node; /* held: by address; free: by (bytes, address) */
 	uint64_t address;
-	uint64_t bytes;           /* as asked for */
+	uint64_t bytes; /* as asked for */
 	void *context;
 };
 
@@ -40,7 +40,7 @@ struct ca_model {
 	uint64_t submitted, finished; /* pieces of work */
 	uint64_t now_ns;
 	enum ca_model_function fail_function;
-	unsigned fail_in;             /* calls until the failure; 0: none */
+	unsigned fail_in; /* calls until the failure; 0: none */
 	bool fail_for_ever;
 	bool failed;
 	int fail_code;
@@ -328,7 +328,8 @@ ca_model_create(const struct ca_model_config *config, struct ca_model **ret_mode
 		return -ENOMEM;
 	model->arena = arena;
 	model->config = *config;
-	model->next_address = FIRST_ADDRESS / config->alignment * config->alignment + config->alignment;
+	model->next_address =
+		FIRST_ADDRESS / config->alignment * config->alignment + config->alignment;
 	pthread_mutex_init(&model->lock, NULL);
 	ca_objects_init(&model->ranges, &model->arena, sizeof(struct range));
 	ca_objects_init(&model->marks, &model->arena, sizeof(struct mark));
@@ -428,7 +429,8 @@ ca_model_set_observer(struct ca_model *model, ca_model_observer *observer, void 
 }
 
 void
-ca_model_fail(struct ca_model *model, enum ca_model_function function, unsigned nth, bool for_ever, int code)
+ca_model_fail(struct ca_model *model, enum ca_model_function function, unsigned nth, bool for_ever,
+	      int code)
 {
 	pthread_mutex_lock(&model->lock);
 	model->fail_function = function;

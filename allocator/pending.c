@@ -2,15 +2,17 @@
 /*
  * Frees that wait until the device can no longer use the memory.
  *
- * Record first, publish after: a freed block leaves LIVE, is seen by nobody else while the lock is free, a
- * mark is recorded behind everything submitted so far, and only then mark and block enter the queue. A mark
- * recorded before a free is never attached to it; one mark serves all blocks that were in the hand before
- * it was recorded. The queue is first in, first out: its head is asked, and what is not done ends the walk.
+ * Record first, publish after: a freed block leaves LIVE, is seen by nobody else while the lock is
+ * free, a mark is recorded behind everything submitted so far, and only then mark and block enter
+ * the queue. A mark recorded before a free is never attached to it; one mark serves all blocks that
+ * were in the hand before it was recorded. The queue is first in, first out: its head is asked, and
+ * what is not done ends the walk.
  *
- * What could not be marked (capture, no record to be had, a driver without marks) waits in `unmarked`, for
- * the next mark or for a host synchronisation that begins after the block entered the hand. An answer that is
- * an error is never taken for "done": the host synchronises instead, and if even that fails the space is
- * poisoned: nothing of it is reused again, every segment goes back to the driver as soon as it can.
+ * What could not be marked (capture, no record to be had, a driver without marks) waits in
+ * `unmarked`, for the next mark or for a host synchronisation that begins after the block entered
+ * the hand. An answer that is an error is never taken for "done": the host synchronises instead,
+ * and if even that fails the space is poisoned: nothing of it is reused again, every segment goes
+ * back to the driver as soon as it can.
  */
 #include "allocator/inside.h"
 
@@ -55,7 +57,8 @@ is_lost(int r)
 	return r > 0 || r == -EIO;
 }
 
-/* The blocks of a hand become CLEAN after a host wait, or unmarked in a capture. Lost: the hand is as it was. */
+/* The blocks of a hand become CLEAN after a host wait, or unmarked in a capture. Lost: the hand is
+ * as it was. */
 static int
 synchronize(struct ca_space *space, struct ca_list *hand)
 {

@@ -37,7 +37,9 @@ fixture_defaults(struct fixture *f)
 	f->config.large_segment_size_bytes = 20 * MIB;
 	f->config.reuse_slack_bytes = 64 * MIB;
 	f->config.disable = CA_DISABLE_OFF;
-	f->pretend = (struct ca_model_config){ .capacity = 4 * GIB, .granule = 2 * MIB, .alignment = 2 * MIB };
+	f->pretend = (struct ca_model_config){ .capacity = 4 * GIB,
+					       .granule = 2 * MIB,
+					       .alignment = 2 * MIB };
 }
 
 static inline void

@@ -49,7 +49,8 @@ test_large_segments(void **state)
 	fixture_stop(&f);
 }
 
-/* A freed block must not come back before the work that used it is finished, and does so right after. */
+/* A freed block must not come back before the work that used it is finished, and does so right
+ * after. */
 static void
 test_reuse_waits(void **state)
 {
@@ -123,7 +124,8 @@ test_capture(void **state)
 	fixture_defaults(&f);
 	fixture_start(&f);
 	a = fixture_alloc(&f, 20 * MIB);
-	fixture_free(&f, a); /* nothing submitted: finished at once, but freed memory all the same */
+	fixture_free(&f,
+		     a); /* nothing submitted: finished at once, but freed memory all the same */
 	ca_model_set_capturing(f.model, true);
 	b = fixture_alloc(&f, 20 * MIB);
 	assert_int_not_equal(a, b);
@@ -136,7 +138,8 @@ test_capture(void **state)
 	ca_model_set_capturing(f.model, false);
 	ca_model_submit(f.model);
 	assert_int_equal(fixture_alloc(&f, 20 * MIB), a);
-	assert_int_equal(fixture_stats(&f).order_marks, 2); /* one for b and c, and behind the work */
+	assert_int_equal(fixture_stats(&f).order_marks,
+			 2); /* one for b and c, and behind the work */
 	assert_int_not_equal(fixture_alloc(&f, 20 * MIB), b);
 	ca_model_finish(f.model, 1);
 	assert_int_equal(fixture_alloc(&f, 20 * MIB), b);
@@ -247,7 +250,8 @@ test_oversize(void **state)
 	fixture_start(&f);
 	a = fixture_alloc(&f, 100 * MIB);
 	fixture_free(&f, a);
-	b = fixture_alloc(&f, 30 * MIB); /* below max_split: must not take from the oversize block */
+	b = fixture_alloc(&f,
+			  30 * MIB); /* below max_split: must not take from the oversize block */
 	assert_true(b < a || b >= a + 100 * MIB);
 	b = fixture_alloc(&f, 70 * MIB); /* oversize, but more than the slack smaller */
 	assert_true(b < a || b >= a + 100 * MIB);
@@ -308,6 +312,26 @@ test_ladder_other_space(void **state)
 	b = fixture_alloc(&f, 60 * MIB);
 	assert_true(b != 0);
 	assert_int_equal(fixture_sums(&f).held_bytes, 60 * MIB);
+	fixture_stop(&f);
+}
+
+/* Busy without a capture (a context on its way out): a moment later it works. */
+static void
+test_ladder_busy(void **state)
+{
+	struct fixture f;
+	uint64_t a, out;
+
+	fixture_defaults(&f);
+	f.pretend.capacity = 40 * MIB;
+	fixture_start(&f);
+	a = fixture_alloc(&f, 20 * MIB);
+	fixture_free(&f, a);
+	ca_model_fail(f.model, CA_MODEL_RETURN, 1, false, -EBUSY);
+	fixture_alloc(&f, 40 * MIB);
+	ca_model_fail(f.model, CA_MODEL_RETURN, 1, true, -EBUSY);
+	assert_int_equal(ca_alloc(f.space, 40 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
+	fixture_check(&f);
 	fixture_stop(&f);
 }
 
@@ -401,7 +425,8 @@ test_counting(void **state)
 	fixture_stop(&f);
 }
 
-/* A mark that cannot be recorded: the host waits instead; when that fails too, nothing is reused any more. */
+/* A mark that cannot be recorded: the host waits instead; when that fails too, nothing is reused
+ * any more. */
 static void
 test_poison(void **state)
 {
@@ -466,6 +491,59 @@ test_poison_whole(void **state)
 }
 
 static void
+fail_synchronize_of_another(void *arg, enum ca_model_function function, bool end)
+{
+	struct fixture *f = arg;
+
+	if (function == CA_MODEL_RECORD && end)
+		ca_model_fail(f->model, CA_MODEL_SYNCHRONIZE, 1, true, -EIO);
+}
+
+/* Another context's error: no more reuse, but the program's free succeeds, by the driver's own. */
+static void
+test_error_of_another_context(void **state)
+{
+	struct fixture f;
+	uint64_t a, b;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	a = fixture_alloc(&f, 20 * MIB);
+	b = fixture_alloc(&f, 4096);
+	ca_model_set_observer(f.model, fail_synchronize_of_another, &f);
+	ca_model_fail(f.model, CA_MODEL_RECORD, 1, true, -EIO);
+	fixture_free(&f, a);
+	assert_int_equal(fixture_sums(&f).held_bytes, 2 * MIB);
+	fixture_free(&f, b);
+	assert_int_equal(fixture_sums(&f).held_bytes, 0);
+	assert_int_equal(fixture_stats(&f).free_calls, 2);
+	fixture_alloc(&f, 3000);
+	assert_int_equal(fixture_sums(&f).held_bytes, 3072); /* nothing is cut for later */
+	fixture_stop(&f);
+}
+
+static void
+test_disown(void **state)
+{
+	struct fixture f;
+	uint64_t a, b;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	a = fixture_alloc(&f, 20 * MIB);
+	b = fixture_alloc(&f, 4096);
+	assert_int_equal(ca_disown(f.heap, a + 512), -ENOENT);
+	assert_int_equal(ca_disown(f.heap, b), -ENOENT); /* not a segment of its own */
+	assert_int_equal(ca_disown(f.heap, a), 0);
+	assert_int_equal(ca_model_steal(f.model, a), 0);
+	fixture_check(&f);
+	assert_int_equal(ca_free(f.heap, a), -ENOENT);
+	assert_int_equal(ca_disown(f.heap, a), -ENOENT);
+	assert_int_equal(fixture_stats(&f).free_calls, 1);
+	fixture_stop(&f);
+}
+
+static void
 test_fork_child(void **state)
 {
 	struct fixture f;
@@ -502,12 +580,15 @@ main(void)
 		cmocka_unit_test(test_oversize),
 		cmocka_unit_test(test_ladder),
 		cmocka_unit_test(test_ladder_other_space),
+		cmocka_unit_test(test_ladder_busy),
 		cmocka_unit_test(test_reclaim),
 		cmocka_unit_test(test_kill),
 		cmocka_unit_test(test_stale),
 		cmocka_unit_test(test_counting),
 		cmocka_unit_test(test_poison),
 		cmocka_unit_test(test_poison_whole),
+		cmocka_unit_test(test_error_of_another_context),
+		cmocka_unit_test(test_disown),
 		cmocka_unit_test(test_fork_child),
 	};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What another thread can do while the lock is free, made deterministic: an observer runs inside the driver
- * call and enters the heap, which the contract of allocator/heap.h allows.
+ * What another thread can do while the lock is free, made deterministic: an observer runs inside
+ * the driver call and enters the heap, which the contract of allocator/heap.h allows.
  */
 #include "tests/unit/allocator/fixture.h"
 
@@ -39,7 +39,8 @@ scene_start(struct scene *scene)
 }
 
 static void
-scene_set(struct scene *scene, enum ca_model_function at, bool end, void (*act)(struct scene *scene))
+scene_set(struct scene *scene, enum ca_model_function at, bool end,
+	  void (*act)(struct scene *scene))
 {
 	scene->at = at;
 	scene->end = end;
@@ -60,7 +61,8 @@ scene_stop(struct scene *scene)
 static void
 act_alloc(struct scene *scene)
 {
-	ca_model_finish(scene->f.model, UINT64_MAX); /* everything so far: an older mark would be done */
+	ca_model_finish(scene->f.model,
+			UINT64_MAX); /* everything so far: an older mark would be done */
 	scene->r = ca_alloc(scene->f.space, 20 * MIB, &scene->b);
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random programs against a naive reference: a list of live blocks, and a list of freed ranges with the
- * last piece of work that used them. Whatever is handed out must overlap no live block, and no freed range
- * whose work is unfinished (in a capture: none that was ever handed out and not given back).
+ * Random programs against a naive reference: a list of live blocks, and a list of freed ranges with
+ * the last piece of work that used them. Whatever is handed out must overlap no live block, and no
+ * freed range whose work is unfinished (in a capture: none that was ever handed out and not given
+ * back).
  */
 #include "tests/unit/allocator/fixture.h"
 
@@ -13,8 +14,8 @@ enum { LIVE_MAX = 200, FREED_MAX = 4000, CONTEXTS = 2 };
 struct piece {
 	uint64_t address;
 	uint64_t size;
-	uint64_t work;  /* last that may use it */
-	unsigned slot;  /* context */
+	uint64_t work; /* last that may use it */
+	unsigned slot; /* context */
 };
 
 struct program {
@@ -77,21 +78,24 @@ handed_out(struct program *p, unsigned slot, uint64_t address, uint64_t size)
 			continue;
 		}
 		if (p->freed[i].work > finished)
-			fail_msg("handed out while piece %llu of work still uses it", (unsigned long long)p->freed[i].work);
+			fail_msg("handed out while piece %llu of work still uses it",
+				 (unsigned long long)p->freed[i].work);
 		p->reused++;
 		p->freed[i] = p->freed[--p->freed_count];
 	}
 	assert_int_equal(address % 512, 0);
 	if (size >= 2 * MIB && p->f.pretend.alignment == 2 * MIB)
 		assert_int_equal(address % (2 * MIB), 0);
-	p->live[p->live_count++] = (struct piece){ address, size, ca_model_submit(p->f.model), slot };
+	p->live[p->live_count++] =
+		(struct piece){ address, size, ca_model_submit(p->f.model), slot };
 }
 
 static void
 do_alloc(struct program *p)
 {
 	unsigned slot = (unsigned)pick(p, CONTEXTS);
-	uint64_t size = random_size(p), address = 0, takes = fixture_sums(&p->f).calls[CA_MODEL_TAKE];
+	uint64_t size = random_size(p), address = 0,
+		 takes = fixture_sums(&p->f).calls[CA_MODEL_TAKE];
 	int r;
 
 	if (p->live_count == LIVE_MAX)
@@ -222,7 +226,8 @@ live_check(struct program *p)
 	unsigned i;
 
 	for (i = 0; i < p->live_count; i++) {
-		assert_int_equal(ca_lookup(p->f.heap, p->live[i].address + p->live[i].size - 1, &info), 0);
+		assert_int_equal(
+			ca_lookup(p->f.heap, p->live[i].address + p->live[i].size - 1, &info), 0);
 		assert_int_equal(info.address, p->live[i].address);
 		assert_true(info.live);
 		assert_ptr_equal(info.space, p->spaces[p->live[i].slot]);
@@ -320,6 +325,8 @@ test_oversize_blocks(void **state)
 	assert_true(p->reused > 100);
 }
 
+static bool no_marks;
+
 /* The n-th call of a driver function fails, n = 1, 2, ... until a whole run meets no failure. */
 static void
 fail_each(enum ca_model_function function, bool for_ever, int code, const char *name)
@@ -332,6 +339,9 @@ fail_each(enum ca_model_function function, bool for_ever, int code, const char *
 		unsigned i;
 
 		p->failing = true;
+		p->f.pretend.no_marks = no_marks;
+		if (no_marks)
+			p->f.config.reuse_slack_bytes = 0;
 		fixture_start(&p->f);
 		p->spaces[0] = p->f.space;
 		p->contexts[0] = (void *)1;
@@ -384,6 +394,7 @@ test_record_fails(void **state)
 	fail_each(CA_MODEL_RECORD, false, 700, "record");
 	fail_each(CA_MODEL_RECORD, false, -ENOMEM, "record without memory");
 	fail_each(CA_MODEL_RECORD, true, 700, "record for ever");
+	fail_each(CA_MODEL_RECORD, true, -EIO, "record for ever, another context");
 }
 
 static void
@@ -391,7 +402,20 @@ test_query_and_wait_fail(void **state)
 {
 	fail_each(CA_MODEL_QUERY, false, 700, "query");
 	fail_each(CA_MODEL_QUERY, true, 700, "query for ever");
+	fail_each(CA_MODEL_QUERY, true, -EIO, "query for ever, another context");
 	fail_each(CA_MODEL_WAIT, false, 700, "wait");
+}
+
+/* Without marks every wait is a synchronisation; when it fails, or another context makes it fail,
+ * the space is poisoned, and all its memory still goes back in the end. */
+static void
+test_synchronize_fails(void **state)
+{
+	no_marks = true;
+	fail_each(CA_MODEL_SYNCHRONIZE, false, 700, "synchronize");
+	fail_each(CA_MODEL_SYNCHRONIZE, true, 700, "synchronize for ever");
+	fail_each(CA_MODEL_SYNCHRONIZE, true, -EIO, "synchronize for ever, another context");
+	no_marks = false;
 }
 
 int
@@ -406,6 +430,7 @@ main(void)
 		cmocka_unit_test(test_return_fails),
 		cmocka_unit_test(test_record_fails),
 		cmocka_unit_test(test_query_and_wait_fail),
+		cmocka_unit_test(test_synchronize_fails),
 	};
 
 	return cmocka_run_group_tests_name("allocator-property", tests, NULL, NULL);

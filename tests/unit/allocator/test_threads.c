@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Four threads on one heap. The reference is shared: a piece is entered as freed before ca_free is called,
- * so whoever receives its memory must find its work finished. Built with TSan, this is the race test.
+ * Four threads on one heap. The reference is shared: a piece is entered as freed before ca_free is
+ * called, so whoever receives its memory must find its work finished. Built with TSan, this is the
+ * race test.
  */
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 enum { THREADS = 4, HELD = 8, FREED = 4096 };
 
@@ -103,8 +105,8 @@ step(struct worker *w)
 	int r;
 
 	if (dice < 20)
-		ca_model_finish(shared->f.model,
-				ca_model_finished(shared->f.model) + fixture_random(&w->seed) % 100);
+		ca_model_finish(shared->f.model, ca_model_finished(shared->f.model) +
+							 fixture_random(&w->seed) % 100);
 	else if (dice < 25)
 		ca_trim(shared->f.heap, 100 * MIB);
 	else if (dice < 27 && shared->captures)
@@ -246,13 +248,67 @@ test_no_false_oom(void **state)
 	run(shared, 35);
 }
 
+/* A segment of ours is on its way back to the driver while another thread runs out of memory. */
+struct way_back {
+	struct fixture f;
+	unsigned takes; /* calls when the return began */
+};
+
+static void
+slow_return(void *arg, enum ca_model_function function, bool end)
+{
+	struct way_back *scene = arg;
+	unsigned i;
+
+	if (function != CA_MODEL_RETURN || end)
+		return;
+	/* until the other thread was refused, and a while longer, in which a hasty one would give
+	 * up */
+	for (i = 0; i < 10000 && fixture_sums(&scene->f).calls[CA_MODEL_TAKE] == scene->takes; i++)
+		usleep(1000);
+	usleep(50000);
+}
+
+static void *
+trim(void *arg)
+{
+	struct way_back *scene = arg;
+
+	ca_trim(scene->f.heap, 0);
+	return NULL;
+}
+
+static void
+test_memory_on_its_way_back(void **state)
+{
+	struct way_back scene = { .takes = 1 };
+	uint64_t address;
+	pthread_t thread;
+
+	fixture_defaults(&scene.f);
+	scene.f.pretend.capacity = 40 * MIB;
+	fixture_start(&scene.f);
+	address = fixture_alloc(&scene.f, 40 * MIB);
+	fixture_free(&scene.f, address);
+	ca_model_set_observer(scene.f.model, slow_return, &scene);
+	assert_int_equal(pthread_create(&thread, NULL, trim, &scene), 0);
+	while (!fixture_sums(&scene.f).calls[CA_MODEL_RETURN] &&
+	       fixture_stats(&scene.f).cached_bytes.current +
+		       fixture_stats(&scene.f).pending_blocks)
+		sched_yield();
+	assert_int_equal(ca_alloc(scene.f.space, 40 * MIB, &address), 0);
+	pthread_join(thread, NULL);
+	fixture_check(&scene.f);
+	fixture_stop(&scene.f);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plenty),   cmocka_unit_test(test_pressure),
-		cmocka_unit_test(test_no_marks), cmocka_unit_test(test_captures),
-		cmocka_unit_test(test_no_false_oom),
+		cmocka_unit_test(test_plenty),       cmocka_unit_test(test_pressure),
+		cmocka_unit_test(test_no_marks),     cmocka_unit_test(test_captures),
+		cmocka_unit_test(test_no_false_oom), cmocka_unit_test(test_memory_on_its_way_back),
 	};
 
 	return cmocka_run_group_tests_name("allocator-threads", tests, NULL, NULL);

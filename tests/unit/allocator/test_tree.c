@@ -35,10 +35,11 @@ compare(const struct ca_tree *tree, uint64_t key, uint64_t subkey)
 		if (!n->height)
 			continue;
 		if ((n->key > key || (n->key == key && n->subkey >= subkey)) &&
-		    (!least || n->key < least->key || (n->key == least->key && n->subkey < least->subkey)))
+		    (!least || n->key < least->key ||
+		     (n->key == least->key && n->subkey < least->subkey)))
 			least = n;
-		if (n->key <= key &&
-		    (!most || n->key > most->key || (n->key == most->key && n->subkey > most->subkey)))
+		if (n->key <= key && (!most || n->key > most->key ||
+				      (n->key == most->key && n->subkey > most->subkey)))
 			most = n;
 	}
 	found = ca_tree_at_least(tree, key, subkey);
