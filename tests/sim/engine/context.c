@@ -67,9 +67,10 @@ sim_ctx_resolve_locked(CUcontext handle, struct sim_ctx **ret_ctx)
 {
 	if (!handle)
 		return sim_ctx_current_locked(ret_ctx);
-	if (!ctx_find(handle))
-		return sim_misuse_locked(CUDA_ERROR_INVALID_CONTEXT, "%p is no context",
-					 (void *)handle);
+	if (!ctx_find(handle)) {
+		sim_misuse_locked(CUDA_ERROR_INVALID_CONTEXT, "%p is no context", (void *)handle);
+		return CUDA_ERROR_INVALID_CONTEXT;
+	}
 	*ret_ctx = ctx_find(handle);
 	return 0;
 }

@@ -20,9 +20,10 @@ sim_event_resolve_locked(CUevent handle, struct sim_event **ret_event)
 {
 	struct sim_event *event = sim_slab_find(&sim_g.events, handle);
 
-	if (!event)
-		return sim_misuse_locked(CUDA_ERROR_INVALID_HANDLE, "%p is no event",
-					 (void *)handle);
+	if (!event) {
+		sim_misuse_locked(CUDA_ERROR_INVALID_HANDLE, "%p is no event", (void *)handle);
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
 	if (event->handle.life == SIM_ZOMBIE)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	*ret_event = event;

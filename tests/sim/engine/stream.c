@@ -113,9 +113,10 @@ sim_stream_resolve_locked(CUstream handle, struct sim_stream **ret_stream)
 		return rc;
 	}
 	stream = sim_slab_find(&sim_g.streams, handle);
-	if (!stream)
-		return sim_misuse_locked(CUDA_ERROR_INVALID_HANDLE, "%p is no stream",
-					 (void *)handle);
+	if (!stream) {
+		sim_misuse_locked(CUDA_ERROR_INVALID_HANDLE, "%p is no stream", (void *)handle);
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
 	if (stream->handle.life == SIM_ZOMBIE)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	*ret_stream = stream;
