@@ -329,7 +329,7 @@ set_up(uint64_t seed, long operations, int streams, int devices)
 static void
 run_all(void)
 {
-	pthread_t threads[THREADS_MAX];
+	pthread_t threads[THREADS_MAX] = { 0 };
 
 	for (int t = 1; t < n_threads; t++)
 		if (pthread_create(&threads[t], NULL, worker_main, &workers[t]))

@@ -60,7 +60,7 @@ block_compare(struct worker *w, const struct block *b, const uint32_t *words)
 void
 worker_read_back(struct worker *w, struct block *b)
 {
-	uint32_t *words = malloc(TOUCHED_MAX * 4);
+	uint32_t *words = malloc(sizeof(*words) * TOUCHED_MAX);
 	int slot = world_pick(b->world, w->index, &w->rng);
 	CUdeviceptr from = b->ptr + 4 * b->start;
 
@@ -107,7 +107,7 @@ worker_write(struct worker *w, struct block *b)
 void
 worker_set(struct worker *w, struct block *b)
 {
-	size_t n = b->n_bytes < 4 * TOUCHED_MAX ? b->n_bytes : 4 * TOUCHED_MAX;
+	size_t n = b->n_bytes < 4ul * TOUCHED_MAX ? b->n_bytes : 4ul * TOUCHED_MAX;
 	int slot = world_pick(b->world, w->index, &w->rng);
 	unsigned char value = (unsigned char)rng_next(&w->rng);
 
