@@ -166,6 +166,8 @@ uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);
 /* Best fit, cut: CLEAN, in no index, for the caller to make LIVE. NULL when nothing fits (or no
  * record for the rest could be had). */
 struct ca_block *ca_pool_take_locked(struct ca_space *space, uint64_t bytes);
+/* True when the next take would use a block as it is, without cutting one. */
+bool ca_pool_fits_whole_locked(struct ca_space *space, uint64_t bytes);
 /* True when the rest of `block` behind the first `bytes` is worth a block of its own. */
 bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
 /* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
