@@ -18,6 +18,18 @@ struct walk {
 	void *arg;
 };
 
+bool
+ca_object_text_same(const char *a, const char *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (a[i] != b[i])
+			return false;
+		if (a[i] == '\0')
+			return true;
+	}
+	return true;
+}
+
 static const void *
 runtime_address(uintptr_t base, uintptr_t value)
 {
@@ -97,7 +109,8 @@ ca_object_is_driver(const struct ca_object *object)
 	static const char prefix[] = "libcuda.so.";
 	const char *rest = object->soname + sizeof(prefix) - 1;
 
-	return !strncmp(object->soname, prefix, sizeof(prefix) - 1) && *rest >= '0' && *rest <= '9';
+	return ca_object_text_same(object->soname, prefix, sizeof(prefix) - 1) && *rest >= '0' &&
+	       *rest <= '9';
 }
 
 static bool
@@ -105,7 +118,8 @@ symbol_is(const struct ca_object *object, uint32_t index, const char *name)
 {
 	const ElfW(Sym) *s = &object->symbols[index];
 
-	return s->st_shndx != SHN_UNDEF && s->st_value && !strcmp(object->strings + s->st_name, name);
+	return s->st_shndx != SHN_UNDEF && s->st_value &&
+	       ca_object_text_same(object->strings + s->st_name, name, SIZE_MAX);
 }
 
 /* Index in the symbol table, 0 if not found (entry 0 is always empty). */

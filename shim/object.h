@@ -37,3 +37,9 @@ uintptr_t ca_object_symbol(const struct ca_object *object, const char *name, uns
 
 /* True if a CUDA driver holds the address. */
 bool ca_object_driver_holds(uintptr_t address);
+
+/*
+ * Whether two texts are equal in their first n characters (SIZE_MAX: altogether). Not strcmp: a sanitizer's
+ * runtime replaces that, and asks dlsym for the real one before it is ready.
+ */
+bool ca_object_text_same(const char *a, const char *b, size_t n);

@@ -35,7 +35,8 @@ struct search {
 static bool
 is_libc(const struct ca_object *object)
 {
-	return !strncmp(object->soname, "libc.so.", 8) || !strncmp(object->soname, "libdl.so.", 9);
+	return ca_object_text_same(object->soname, "libc.so.", 8) ||
+	       ca_object_text_same(object->soname, "libdl.so.", 9);
 }
 
 static bool
