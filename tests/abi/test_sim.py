@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""shim/cuda_names.def and the simulated driver's prototypes and layouts against an installed toolkit."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from abi_source import ROOT
+from toolkit import find_toolkit
+
+GENERATOR = ROOT / "tests" / "abi" / "gen_cuda_names.py"
+
+LAYOUTS = {
+    "CUlaunchConfig": ["gridDimX", "sharedMemBytes", "hStream", "attrs", "numAttrs"],
+    "CUlaunchAttribute": ["id", "value"],
+    "CUDA_GRAPH_INSTANTIATE_PARAMS": ["flags", "hUploadStream", "hErrNode_out", "result_out"],
+    "CUuuid": ["bytes"],
+    "CUipcMemHandle": ["reserved"],
+}
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    root = find_toolkit()
+    if not root:
+        pytest.skip("no CUDA toolkit (looked at $CUDA_HOME, nvcc on PATH, /usr/local/cuda)")
+    return root
+
+
+def compile_errors(cuda, source):
+    done = subprocess.run(["cc", "-std=gnu11", "-w", "-fsyntax-only", "-x", "c", f"-I{ROOT}",
+                           f"-I{cuda / 'include'}", "-"], input=source, text=True, stderr=subprocess.PIPE)
+    return "\n".join(line for line in done.stderr.splitlines() if "error" in line)
+
+
+def generator(cuda, mode):
+    done = subprocess.run([sys.executable, GENERATOR, mode, "--cuda", cuda], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout
+
+
+def toolkit_is_13_0(cuda):
+    return "#define CUDA_VERSION 13000" in (cuda / "include" / "cuda.h").read_text()
+
+
+def test_names_are_those_of_the_toolkit(cuda):
+    if not toolkit_is_13_0(cuda):
+        pytest.skip("the table is of CUDA 13.0")
+    assert generator(cuda, "--check") == (0, "shim/cuda_names.def is up to date\n")
+
+
+def test_symbols_have_the_types_of_their_versions(cuda):
+    rc, text = generator(cuda, "--verify")
+    assert rc == 0, text
+    assert int(text.split()[0]) > 500
+
+
+def prototypes_source():
+    """Each row of entries.def against cuda.h's declaration of the same symbol."""
+    rows = re.sub(r"/\*.*?\*/", "", (ROOT / "tests" / "sim" / "entries.def").read_text(), flags=re.S)
+    return ("#define __CUDA_API_VERSION_INTERNAL 1\n#include <cuda.h>\n"
+            "#define SIM_ENTRY(symbol, body, flavour, when, params, args) _Static_assert("
+            "__builtin_types_compatible_p(__typeof__(symbol), CUresult params), \"entry: \" #symbol);\n" + rows)
+
+
+def test_prototypes(cuda):
+    if not toolkit_is_13_0(cuda):
+        pytest.skip("entries.def is of CUDA 13.0")
+    assert compile_errors(cuda, prototypes_source()) == ""
+
+
+def test_a_wrong_prototype_is_noticed(cuda):
+    source = prototypes_source().replace("(CUdeviceptr *dptr, size_t bytesize)", "(CUdeviceptr *dptr, unsigned bytesize)")
+    assert "entry: cuMemAlloc_v2" in compile_errors(cuda, source)
+
+
+def constants(include):
+    """The numbers that a program sees when it includes one of the two headers."""
+    source = f"#include <stdio.h>\n#include <stddef.h>\n#include {include}\nint main(void) {{\n"
+    for struct, fields in LAYOUTS.items():
+        source += f'printf("{struct} %zu\\n", sizeof({struct}));\n'
+        source += "".join(f'printf("{struct}.{f} %zu\\n", offsetof({struct}, {f}));\n' for f in fields)
+    abi = (ROOT / "tests" / "sim" / "abi.h").read_text()
+    source += "".join(f'printf("{n} %lld\\n", (long long){n});\n' for n in re.findall(r"\b(CU\w+) =", abi))
+    return source + "return 0; }\n"
+
+
+def test_layouts_and_values(cuda, tmp_path):
+    seen = []
+    for name, include in (("ours", '"tests/sim/abi.h"'), ("theirs", "<cuda.h>")):
+        source, program = tmp_path / f"{name}.c", tmp_path / name
+        source.write_text(constants(include))
+        subprocess.run(["cc", "-w", f"-I{ROOT}", f"-I{cuda / 'include'}", "-o", program, source], check=True)
+        seen.append(subprocess.run([program], check=True, text=True, stdout=subprocess.PIPE).stdout.splitlines())
+    assert seen[0] == seen[1] and len(seen[0]) > 40
+
+
+def test_errors_and_attributes(cuda):
+    """Every code and device attribute of cuda.h, and no other."""
+    text = re.sub(r"/\*.*?\*/", "", (cuda / "include" / "cuda.h").read_text(), flags=re.S)
+    sim = ROOT / "tests" / "sim"
+    if not toolkit_is_13_0(cuda):
+        pytest.skip("the lists are of CUDA 13.0")
+    codes = re.search(r"enum cudaError_enum \{(.*?)\}", text, re.S)[1]
+    ours = re.findall(r"SIM_ERROR\((\w+), (\d+),", (sim / "errors.def").read_text())
+    assert ours == re.findall(r"(CUDA_\w+)\s*=\s*(\d+)", codes)
+    numbers = re.search(r"enum CUdevice_attribute_enum \{(.*?)\}", text, re.S)[1]
+    theirs = {int(n) for n in re.findall(r"CU_DEVICE_ATTRIBUTE_\w+\s*=\s*(\d+)", numbers)} - {33}
+    assert {int(n) for n in re.findall(r"SIM_ATTRIBUTE\((\d+),", (sim / "attributes.def").read_text())} == theirs

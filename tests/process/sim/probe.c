@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program linked to the simulated driver, one scenario a run: probe NAME [ARGS]. It prints what it saw as
+ * "key value" lines and leaves judging to the test. Linked directly, so it also shows that every name resolves.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/sim/abi.h"
+#include "tests/sim/stats.h"
+
+#define SIM_ENTRY(symbol, body, flavour, when, params, args) CUresult symbol params;
+#include "tests/sim/entries.def"
+#undef SIM_ENTRY
+
+#define SAY(key, value) (printf("%s %lld\n", key, (long long)(value)), fflush(stdout))
+
+static CUcontext context;
+
+static void
+begin(void)
+{
+	SAY("init", cuInit(0));
+	SAY("ctx", cuCtxCreate_v2(&context, 0, 0));
+}
+
+static int
+probe_init(int argc, char **argv)
+{
+	int version = -1, count = -1;
+	size_t n_bytes;
+
+	SAY("count_before", cuDeviceGetCount(&count));
+	SAY("init", cuInit(0));
+	SAY("version_rc", cuDriverGetVersion(&version));
+	SAY("version", version);
+	SAY("count_rc", cuDeviceGetCount(&count));
+	SAY("count", count);
+	for (int i = 0; i < count; i++) {
+		SAY("total_rc", cuDeviceTotalMem_v2(&n_bytes, i));
+		SAY("total", n_bytes);
+	}
+	return 0;
+}
+
+/* getproc BASE VERSION FLAGS [4]: rc, status, and the name of the function found */
+static int
+probe_getproc(int argc, char **argv)
+{
+	void *pfn = (void *)0x1;
+	CUdriverProcAddressQueryResult status = (CUdriverProcAddressQueryResult)99;
+	int version = atoi(argv[1]);
+	cuuint64_t flags = strtoull(argv[2], NULL, 0);
+	Dl_info info;
+
+	if (argc > 3)
+		SAY("rc", cuGetProcAddress(argv[0], &pfn, version, flags));
+	else
+		SAY("rc", cuGetProcAddress_v2(argv[0], &pfn, version, flags, &status));
+	SAY("status", status);
+	if (!pfn)
+		printf("found NULL\n");
+	else if (pfn == (void *)0x1)
+		printf("found untouched\n");
+	else
+		printf("found %s\n", dladdr(pfn, &info) && info.dli_sname ? info.dli_sname : "?");
+	return 0;
+}
+
+/* call SYMBOL...: calls each without arguments, as a program would that found it by dlsym */
+static int
+probe_call(int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++) {
+		void *at = dlsym(RTLD_DEFAULT, argv[i]);
+		CUresult (*function)(void);
+
+		memcpy(&function, &at, sizeof(at));
+		SAY("found", !!function);
+		if (function)
+			SAY("rc", function());
+	}
+	return 0;
+}
+
+/* alloc N BYTES */
+static int
+probe_alloc(int argc, char **argv)
+{
+	CUdeviceptr ptr = 0;
+
+	begin();
+	for (int i = 0; i < atoi(argv[0]); i++)
+		SAY("alloc", cuMemAlloc_v2(&ptr, strtoull(argv[1], NULL, 0)));
+	return 0;
+}
+
+static int
+probe_counts(int argc, char **argv)
+{
+	CUdeviceptr ptr[3];
+	char bytes[64], small[8], *text;
+	size_t n;
+
+	begin();
+	for (int i = 0; i < 3; i++)
+		SAY("alloc", cuMemAlloc_v2(&ptr[i], 4 << 20));
+	SAY("htod", cuMemcpyHtoD_v2(ptr[0], bytes, sizeof(bytes)));
+	SAY("free", cuMemFree_v2(ptr[1]));
+	SAY("again", cuMemFree_v2(ptr[1]));
+	n = simcuda_stats(small, sizeof(small));
+	SAY("cut", strlen(small));
+	text = malloc(n + 1);
+	SAY("same", simcuda_stats(text, n + 1) == n);
+	printf("json %s", text);
+	free(text);
+	return 0;
+}
+
+static int
+probe_abi32(int argc, char **argv)
+{
+	CUdeviceptr_v1 ptr = 7;
+	unsigned free32 = 0, total32 = 0;
+	CUdeviceptr big;
+	size_t free64, total64;
+
+	begin();
+	SAY("alloc32", cuMemAlloc(&ptr, 1 << 20));
+	SAY("ptr", ptr);
+	SAY("info32", cuMemGetInfo(&free32, &total32));
+	SAY("total32", total32);
+	SAY("info64", cuMemGetInfo_v2(&free64, &total64));
+	SAY("lost", total64 - free64);
+	SAY("info_null", cuMemGetInfo_v2(NULL, NULL));
+	SAY("alloc64", cuMemAlloc_v2(&big, 1 << 20));
+	SAY("free32", cuMemFree((CUdeviceptr_v1)big));
+	SAY("free64", cuMemFree_v2(big));
+	return 0;
+}
+
+static int
+probe_fork(int argc, char **argv)
+{
+	bool before = !strcmp(argv[0], "before");
+	int status, count;
+	CUdeviceptr ptr;
+
+	if (!before) {
+		begin();
+		SAY("alloc", cuMemAlloc_v2(&ptr, 4096));
+	}
+	if (!fork()) {
+		CUcontext ctx;
+
+		SAY("child_count", cuDeviceGetCount(&count));
+		SAY("child_init", cuInit(0));
+		SAY("child_ctx", cuCtxCreate_v2(&ctx, 0, 0));
+		SAY("child_alloc", cuMemAlloc_v2(&ptr, 4096));
+		exit(3);
+	}
+	wait(&status);
+	SAY("child_exit", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+	if (!before)
+		SAY("parent_alloc", cuMemAlloc_v2(&ptr, 4096));
+	return 0;
+}
+
+static void
+late(void)
+{
+	CUdeviceptr ptr;
+	int version;
+
+	SAY("late_alloc", cuMemAlloc_v2(&ptr, 4096));
+	SAY("late_version", cuDriverGetVersion(&version));
+}
+
+static int
+probe_late(int argc, char **argv)
+{
+	atexit(late);
+	begin();
+	return 0;
+}
+
+static int
+probe_twins(int argc, char **argv)
+{
+	unsigned long long legacy = 0, ptsz = 0, per_thread = 0, explicit_legacy = 0;
+	unsigned value = 0x01020304, seen = 0;
+	CUdeviceptr ptr;
+
+	begin();
+	SAY("rc", cuStreamGetId(NULL, &legacy));
+	SAY("rc", cuStreamGetId_ptsz(NULL, &ptsz));
+	SAY("rc", cuStreamGetId(CU_STREAM_PER_THREAD, &per_thread));
+	SAY("rc", cuStreamGetId_ptsz(CU_STREAM_LEGACY, &explicit_legacy));
+	SAY("ptsz_is_per_thread", ptsz == per_thread);
+	SAY("differ", legacy != ptsz);
+	SAY("explicit_is_legacy", legacy == explicit_legacy);
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	SAY("rc", cuMemcpyHtoD_v2_ptds(ptr, &value, sizeof(value)));
+	SAY("rc", cuMemcpyDtoH_v2_ptds(&seen, ptr, sizeof(seen)));
+	SAY("contents", seen == value);
+	return 0;
+}
+
+static int
+probe_kernel(int argc, char **argv)
+{
+	CUmodule module;
+	CUfunction fill, check, none;
+	CUdeviceptr ptr, errors;
+	uint64_t words = 1024, value = 42, other = 43, spin = 0, found = 0;
+	void *fill_args[] = {&ptr, &words, &value, &spin};
+	uint64_t block[5];
+	size_t n_block = sizeof(block);
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, block, CU_LAUNCH_PARAM_BUFFER_SIZE, &n_block,
+			 CU_LAUNCH_PARAM_END};
+	CUlaunchAttribute attribute = {.id = (CUlaunchAttributeID)6};
+	CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, NULL, &attribute, 1};
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, words * 4));
+	SAY("rc", cuMemAlloc_v2(&errors, 8));
+	SAY("rc", cuMemsetD8_v2(errors, 0, 8));
+	SAY("ptx", cuModuleLoadData(&module, ".version 8.0"));
+	SAY("rc", cuModuleLoadData(&module, "simcuda"));
+	SAY("rc", cuModuleGetFunction(&fill, module, "sim_fill"));
+	SAY("rc", cuModuleGetFunction(&check, module, "sim_check"));
+	SAY("unknown", cuModuleGetFunction(&none, module, "sim_none"));
+	SAY("rc", cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, NULL, fill_args, NULL));
+	memcpy(block, (uint64_t[]){ptr, words, other, errors, 0}, sizeof(block));
+	SAY("rc", cuLaunchKernel_ptsz(check, 1, 1, 1, 32, 1, 1, 0, CU_STREAM_LEGACY, NULL, extra));
+	SAY("programmatic", cuLaunchKernelEx(&config, fill, fill_args, NULL));
+	attribute.id = CU_LAUNCH_ATTRIBUTE_IGNORE;
+	SAY("rc", cuLaunchKernelEx(&config, fill, fill_args, NULL));
+	SAY("no_threads", cuLaunchKernel(fill, 0, 1, 1, 1, 1, 1, 0, NULL, fill_args, NULL));
+	SAY("not_a_function", cuLaunchKernel((CUfunction)(void *)block, 1, 1, 1, 1, 1, 1, 0, NULL,
+					     fill_args, NULL));
+	SAY("rc", cuMemcpyDtoH_v2(&found, errors, 8));
+	SAY("errors", found);
+	SAY("rc", cuModuleUnload(module));
+	SAY("unloaded", cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, fill_args, NULL));
+	return 0;
+}
+
+/* Two streams write the same bytes, unordered. */
+static int
+probe_race(int argc, char **argv)
+{
+	CUstream stream[2];
+	CUdeviceptr ptr;
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	for (int i = 0; i < 2; i++)
+		SAY("rc", cuStreamCreate(&stream[i], 1));
+	for (int i = 0; i < 2; i++)
+		SAY("rc", cuMemsetD32Async(ptr, 1, 1024, stream[i]));
+	SAY("rc", cuCtxSynchronize());
+	return 0;
+}
+
+static int
+probe_manual(int argc, char **argv)
+{
+	CUstream stream;
+	CUdeviceptr ptr;
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	SAY("rc", cuStreamCreate(&stream, 1));
+	SAY("rc", cuMemsetD32Async(ptr, 1, 1024, stream));
+	usleep(20000);
+	SAY("query", cuStreamQuery(stream));
+	SAY("stepped", simcuda_step(100));
+	SAY("query_after", cuStreamQuery(stream));
+	return 0;
+}
+
+static int
+probe_misuse(int argc, char **argv)
+{
+	begin();
+	errno = 17;
+	SAY("free", cuMemFree_v2(0x1234));
+	SAY("errno", errno);
+	return 0;
+}
+
+static int
+probe_pointer(int argc, char **argv)
+{
+	CUdeviceptr ptr, base = 0;
+	CUmemoryPool pool;
+	size_t size = 0;
+	int ordinal = 5, type = 0, n = 0;
+	CUcontext ctx = NULL;
+	CUipcMemHandle one, two;
+	CUpointer_attribute ask[] = {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+				     CU_POINTER_ATTRIBUTE_CONTEXT};
+	void *answers[] = {&ordinal, &type, &ctx};
+	cuuint64_t threshold = 1 << 20;
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 5000));
+	SAY("rc", cuMemGetAddressRange_v2(&base, &size, ptr + 100));
+	SAY("base", base == ptr);
+	SAY("size", size);
+	SAY("rc", cuPointerGetAttributes(3, ask, answers, ptr + 8));
+	SAY("known", !ordinal && type == CU_MEMORYTYPE_DEVICE && ctx == context);
+	SAY("rc", cuPointerGetAttributes(3, ask, answers, (CUdeviceptr)(uintptr_t)&n));
+	SAY("foreign", ordinal == CU_DEVICE_INVALID && !type && !ctx);
+	SAY("foreign_one", cuPointerGetAttribute(&type, ask[1], (CUdeviceptr)(uintptr_t)&n));
+	SAY("rc", cuIpcGetMemHandle(&one, ptr));
+	SAY("ipc_inside", cuIpcGetMemHandle(&two, ptr + 512));
+	SAY("rc", cuMemFree_v2(ptr));
+	SAY("range_after", cuMemGetAddressRange_v2(&base, &size, ptr));
+	SAY("rc", cuMemAlloc_v2(&ptr, 5000));
+	SAY("rc", cuIpcGetMemHandle(&two, ptr));
+	SAY("ipc_unique", !!memcmp(&one, &two, sizeof(one)));
+	SAY("rc", cuDeviceGetDefaultMemPool(&pool, 0));
+	SAY("rc", cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	return 0;
+}
+
+static int
+probe_capture(int argc, char **argv)
+{
+	CUstream stream;
+	CUstreamCaptureStatus status;
+	CUgraph graph;
+	CUgraphExec exec;
+	CUdeviceptr ptr;
+	size_t n;
+	unsigned seen = 0;
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	SAY("rc", cuMemsetD32_v2(ptr, 1, 1024));
+	SAY("rc", cuStreamCreate(&stream, 1));
+	SAY("rc", cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	SAY("rc", cuMemsetD32Async(ptr, 9, 1024, stream));
+	SAY("rc", cuStreamIsCapturing(stream, &status));
+	SAY("capturing", status);
+	SAY("look_inside", cuStreamGetCaptureInfo_v2(stream, &status, NULL, NULL, NULL, &n));
+	SAY("rc", cuStreamEndCapture(stream, &graph));
+	SAY("rc", cuGraphInstantiateWithFlags(&exec, graph, 0));
+	SAY("rc", cuMemcpyDtoH_v2(&seen, ptr, 4));
+	SAY("before", seen);
+	SAY("rc", cuGraphLaunch(exec, stream));
+	SAY("rc", cuStreamSynchronize(stream));
+	SAY("rc", cuMemcpyDtoH_v2(&seen, ptr, 4));
+	SAY("after", seen);
+	SAY("rc", cuGraphExecDestroy(exec));
+	SAY("rc", cuGraphDestroy(graph));
+	return 0;
+}
+
+static int
+probe_contexts(int argc, char **argv)
+{
+	CUcontext other, primary, now;
+	unsigned long long id, other_id;
+	unsigned flags;
+	int active, device;
+
+	begin();
+	SAY("rc", cuCtxAttach(&other, 0));
+	SAY("same", other == context);
+	SAY("rc", cuCtxDetach(context));
+	SAY("rc", cuCtxGetId(context, &id));
+	SAY("rc", cuCtxDetach(context));
+	SAY("dead", cuCtxGetId(context, &id));
+	SAY("rc", cuDevicePrimaryCtxRetain(&primary, 1));
+	SAY("rc", cuCtxPushCurrent_v2(primary));
+	SAY("rc", cuCtxGetDevice(&device));
+	SAY("device", device);
+	SAY("rc", cuCtxCreate_v4(&other, NULL, 0, 0));
+	SAY("rc", cuCtxGetDevice_v2(&device, primary));
+	SAY("device_of", device);
+	SAY("rc", cuCtxGetCurrent(&now));
+	SAY("restored", now == other);
+	SAY("rc", cuCtxGetId(other, &other_id));
+	SAY("rc", cuCtxDestroy_v2(other));
+	SAY("rc", cuDevicePrimaryCtxRelease_v2(1));
+	SAY("rc", cuDevicePrimaryCtxGetState(1, &flags, &active));
+	SAY("active", active);
+	SAY("bad_device", cuCtxCreate_v2(&other, 0, 9));
+	return 0;
+}
+
+static pthread_barrier_t line_up;
+
+static void *
+first_call(void *arg)
+{
+	CUdeviceptr ptr;
+
+	pthread_barrier_wait(&line_up);
+	if (cuInit(0) || cuCtxSetCurrent(context))
+		return (void *)1;
+	if (!arg)
+		return NULL;
+	for (int i = 0; i < 100; i++)
+		if (cuMemAlloc_v2(&ptr, 4096) || cuMemFree_v2(ptr))
+			return (void *)1;
+	return NULL;
+}
+
+static int
+probe_threads(int argc, char **argv)
+{
+	pthread_t threads[16];
+	void *failed, *any = NULL;
+
+	for (int round = 0; round < 2; round++) {
+		pthread_barrier_init(&line_up, NULL, 16);
+		for (int i = 0; i < 16; i++)
+			pthread_create(&threads[i], NULL, first_call, round ? threads : NULL);
+		for (int i = 0; i < 16; i++) {
+			pthread_join(threads[i], &failed);
+			any = failed ? failed : any;
+		}
+		pthread_barrier_destroy(&line_up);
+		if (!round)
+			SAY("ctx", cuDevicePrimaryCtxRetain(&context, 0));
+	}
+	SAY("failed", !!any);
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int n_args; /* at least */
+	int (*run)(int argc, char **argv);
+} probes[] = {
+	{"init", 0, probe_init},	   {"getproc", 3, probe_getproc}, {"call", 1, probe_call},
+	{"alloc", 2, probe_alloc},	   {"counts", 0, probe_counts},	  {"abi32", 0, probe_abi32},
+	{"fork", 1, probe_fork},	   {"late", 0, probe_late},	  {"twins", 0, probe_twins},
+	{"kernel", 0, probe_kernel},	   {"race", 0, probe_race},	  {"manual", 0, probe_manual},
+	{"misuse", 0, probe_misuse},	   {"pointer", 0, probe_pointer}, {"capture", 0, probe_capture},
+	{"contexts", 0, probe_contexts},   {"threads", 0, probe_threads},
+};
+
+int
+main(int argc, char **argv)
+{
+	for (size_t i = 0; argc > 1 && i < sizeof(probes) / sizeof(probes[0]); i++)
+		if (!strcmp(argv[1], probes[i].name) && argc - 2 >= probes[i].n_args)
+			return probes[i].run(argc - 2, argv + 2);
+	fprintf(stderr, "usage: probe NAME [ARGS]\n");
+	return 2;
+}

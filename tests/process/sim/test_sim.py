@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: MIT
+"""The simulated driver, seen from a program linked to it. One fresh process a case."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from conftest import BUILD, ROOT, run  # noqa: E402
+
+PROBE = BUILD / "tests" / "process" / "sim" / "sim-probe"
+SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, DEINITIALIZED = range(5)
+NO_DEVICE, INVALID_DEVICE, INVALID_CONTEXT = 100, 101, 201
+INVALID_IMAGE, INVALID_HANDLE, NOT_FOUND, NOT_READY, NOT_SUPPORTED = 200, 400, 500, 600, 801
+
+
+class Seen(dict):
+    """key -> list of values, in order; text is everything printed, err what went to stderr."""
+
+    def one(self, key):
+        assert len(self[key]) == 1, (key, self[key])
+        return self[key][0]
+
+
+def probe(*args, check=0, **env):
+    done = run([PROBE, *args], preload=False, check=check, **env)
+    seen = Seen()
+    for line in done.stdout.splitlines():
+        key, _, value = line.partition(" ")
+        seen.setdefault(key, []).append(int(value) if re.fullmatch(r"-?\d+", value) else value)
+    seen.err, seen.rc = done.stderr, done.returncode
+    assert all(rc == SUCCESS for rc in seen.get("rc", [])) or args[0] in ("getproc", "call"), seen
+    return seen
+
+
+# ------------------------------------------------------------------ cuGetProcAddress ---
+FOUND, MISSING, TOO_OLD = 0, 1, 2
+GETPROC = [
+    # base, version, flags, rc, status, found
+    ("cuMemAlloc", 13000, 0, 0, FOUND, "cuMemAlloc_v2"),
+    ("cuMemAlloc", 3020, 0, 0, FOUND, "cuMemAlloc_v2"),
+    ("cuMemAlloc", 3019, 0, 0, FOUND, "cuMemAlloc"),
+    ("cuMemAlloc", 2000, 1, 0, FOUND, "cuMemAlloc"),
+    ("cuMemAlloc", 1000, 0, 0, TOO_OLD, "NULL"),
+    ("cuMemAlloc", 13000, 2, 0, FOUND, "cuMemAlloc_v2"),  # has no twin
+    ("cuMemAlloc_v2", 13000, 0, 0, MISSING, "NULL"),      # not a base name
+    ("cuMemcpyHtoD", 13000, 0, 0, FOUND, "cuMemcpyHtoD_v2"),
+    ("cuMemcpyHtoD", 13000, 2, 0, FOUND, "cuMemcpyHtoD_v2_ptds"),
+    ("cuMemcpyHtoD", 3020, 2, 0, FOUND, "cuMemcpyHtoD_v2"),  # twin is of 7.0
+    ("cuStreamGetCaptureInfo", 10010, 0, 0, FOUND, "cuStreamGetCaptureInfo"),
+    ("cuStreamGetCaptureInfo", 12020, 2, 0, FOUND, "cuStreamGetCaptureInfo_v2_ptsz"),
+    ("cuStreamGetCaptureInfo", 12030, 1, 0, FOUND, "cuStreamGetCaptureInfo_v3"),
+    ("cuCtxCreate", 12040, 0, 0, FOUND, "cuCtxCreate_v3"),
+    ("cuGetProcAddress", 12000, 0, 0, FOUND, "cuGetProcAddress_v2"),  # self look-up
+    ("cuGetProcAddress", 11030, 0, 0, FOUND, "cuGetProcAddress"),
+    ("cuCtxRecordEvent", 12040, 0, 0, TOO_OLD, "NULL"),
+    ("cuCtxRecordEvent", 12050, 0, 0, FOUND, "cuCtxRecordEvent"),
+    ("cuMemMap", 13000, 0, 0, FOUND, "cuMemMap"),  # known, not built
+    ("cuNoSuchThing", 13000, 0, 0, MISSING, "NULL"),
+    ("cuMemAlloc", 13010, 0, INVALID_VALUE, 99, "untouched"),  # newer than the driver
+    ("cuMemAlloc", 13000, 7, INVALID_VALUE, 99, "untouched"),
+]
+
+
+@pytest.mark.parametrize("base,version,flags,rc,status,found", GETPROC)
+def test_getproc(base, version, flags, rc, status, found):
+    seen = probe("getproc", base, version, flags)
+    assert (seen.one("rc"), seen.one("status"), seen.one("found")) == (rc, status, found)
+    old = probe("getproc", base, version, flags, 4)  # the ABI of CUDA 11.3: no status
+    assert (old.one("rc"), old.one("found"), old.one("status")) == (rc, found, 99)
+
+
+def test_older_driver_hides_what_is_newer():
+    env = {"SIMCUDA_DRIVER_VERSION": 12040}
+    seen = probe("getproc", "cuCtxRecordEvent", 12040, 0, **env)
+    assert (seen.one("status"), seen.one("found")) == (MISSING, "NULL")
+    seen = probe("getproc", "cuCtxRecordEvent", 12050, 0, **env)
+    assert seen.one("rc") == INVALID_VALUE
+    assert probe("init", **env).one("version") == 12040
+    seen = probe("call", "cuCtxRecordEvent", **env)  # dlsym still finds it
+    assert seen.one("found") == 1 and seen.one("rc") == NOT_SUPPORTED
+    assert "cuCtxRecordEvent is newer than this driver" in seen.err
+
+
+# ------------------------------------------------------------------------- not built ---
+def test_every_known_name_is_exported():
+    names = re.findall(r"CA_NAME\((\w+),", (ROOT / "shim" / "cuda_names.def").read_text())
+    assert len(set(names)) == len(names) > 600
+    built = set(re.findall(r"SIM_ENTRY\((\w+),", (ROOT / "tests" / "sim" / "entries.def").read_text()))
+    assert built < set(names)
+    missing = [n for n in names if n not in built]
+    seen = probe("call", *missing)
+    assert seen["found"] == [1] * len(missing)
+    assert seen["rc"] == [NOT_SUPPORTED] * len(missing)
+    assert re.findall(r"(\w+) is not built", seen.err) == missing
+
+
+def test_not_built_is_counted(tmp_path):
+    stats = tmp_path / "s.json"
+    probe("call", "cuMemMap", "cuMemMap", "cuMemCreate", SIMCUDA_STATS=stats)
+    assert json.loads(stats.read_text())["not_built"] == {"cuMemCreate": 1, "cuMemMap": 2}
+
+
+def test_only_the_drivers_names_and_ours_are_exported():
+    done = run(["nm", "-D", "--defined-only", BUILD / "tests" / "sim" / "libcuda.so.1"], preload=False, check=0)
+    names = [line.split()[-1] for line in done.stdout.splitlines()]
+    others = [n for n in names if not re.match(r"cu[A-Z]", n)]
+    assert sorted(n for n in others if not n.startswith(("__", "_init", "_fini"))) == \
+        ["simcuda_stats", "simcuda_step"]
+
+
+# ----------------------------------------------------------------------------- knobs ---
+def test_defaults():
+    seen = probe("init")
+    assert seen.one("count_before") == NOT_INITIALIZED
+    assert (seen.one("init"), seen.one("version"), seen.one("count"), seen.one("total")) == (0, 13000, 1, 16 << 30)
+    assert not seen.err
+
+
+def test_devices_and_memory():
+    seen = probe("init", SIMCUDA_DEVICES=3, SIMCUDA_MEM="64M")
+    assert seen["total"] == [64 << 20] * 3
+    seen = probe("init", SIMCUDA_DEVICES=0)
+    assert seen.one("init") == NO_DEVICE and seen.one("count_rc") == NOT_INITIALIZED
+
+
+BAD = [
+    ("SIMCUDA_DEVICES", "two"), ("SIMCUDA_DEVICES", "17"), ("SIMCUDA_DEVICES", ""), ("SIMCUDA_DEVICES", "-1"),
+    ("SIMCUDA_MEM", "1M"), ("SIMCUDA_MEM", "16g"), ("SIMCUDA_MEM", "G"), ("SIMCUDA_MEM", "99999999999G"),
+    ("SIMCUDA_DRIVER_VERSION", "12.4"), ("SIMCUDA_DRIVER_VERSION", "12045"), ("SIMCUDA_DRIVER_VERSION", "14000"),
+    ("SIMCUDA_FAIL", "cuMemAlloc_v2"), ("SIMCUDA_FAIL", "cuMemAlloc_v2:0:2"), ("SIMCUDA_FAIL", "cuMemAllocs:1:2"),
+    ("SIMCUDA_FAIL", "cuMemAlloc_v2:1:0"), ("SIMCUDA_FAIL", "cuMemAlloc_v2:1:oom"),
+    ("SIMCUDA_FAIL", "cuMemAlloc_v2:1+2:2"), ("SIMCUDA_FAIL", "cuMemAlloc_v2:1:2,"), ("SIMCUDA_FAIL", ""),
+    ("SIMCUDA_LATENCY", "h200"), ("SIMCUDA_LATENCY", "cuMemAlloc_v2:100"), ("SIMCUDA_LATENCY", "cuMem:1us"),
+    ("SIMCUDA_LATENCY", "cuMemAlloc_v2:1us,,cuInit:1us"), ("SIMCUDA_CLOCK", "fast"), ("SIMCUDA_RACES", "on"),
+    ("SIMCUDA_STRICT", "yes"), ("SIMCUDA_LOG", ""), ("SIMCUDA_LOG", "/no/such/dir/x"), ("SIMCUDA_STATS", ""),
+    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_RACE", "abort"),
+]
+
+
+@pytest.mark.parametrize("name,value", BAD)
+def test_bad_knob_is_fatal_and_named(name, value):
+    seen = probe("init", check=-6, **{name: value})
+    assert name in seen.err and value in seen.err and seen.err.count("\n") == 1
+    assert "expected" in seen.err or "no such knob" in seen.err
+
+
+@pytest.mark.parametrize("plan,codes,injected", [
+    ("cuMemAlloc_v2:3:2", [0, 0, 2, 0, 0], 1),
+    ("cuMemAlloc_v2:3+:700", [0, 0, 700, 700, 700], 3),
+    ("cuMemAlloc_v2:1:2,cuMemAlloc_v2:4:999", [2, 0, 0, 999, 0], 2),
+    ("*:3:46", [46, 0, 0, 0, 0], 1),  # cuInit and cuCtxCreate come first
+    ("cuMemFree_v2:1:2", [0] * 5, 0),
+])
+def test_fail(plan, codes, injected, tmp_path):
+    stats = tmp_path / "s.json"
+    seen = probe("alloc", 5, 4096, SIMCUDA_FAIL=plan, SIMCUDA_STATS=stats)
+    assert seen["alloc"] == codes
+    figures = json.loads(stats.read_text())
+    assert figures["injected"] == injected and figures["calls"]["cuMemAlloc_v2"] == 5
+
+
+def test_failed_init_stays_failed_for_that_call_only():
+    seen = probe("init", SIMCUDA_FAIL="cuInit:1:999")
+    assert seen.one("init") == 999 and seen.one("count_rc") == NOT_INITIALIZED
+
+
+def test_latency_is_at_least_what_was_asked(tmp_path):
+    import time
+    start = time.monotonic()
+    probe("alloc", 5, 4096, SIMCUDA_LATENCY="cuMemAlloc_v2:40ms")
+    assert time.monotonic() - start >= 0.2
+    stats = tmp_path / "s.json"
+    probe("alloc", 1, 4096, SIMCUDA_LATENCY="published", SIMCUDA_STATS=stats)
+    assert json.loads(stats.read_text())["latency"] == "published"
+
+
+def test_capacity():
+    assert probe("alloc", 5, 16 << 20, SIMCUDA_MEM="64M")["alloc"] == [0, 0, 0, 0, OUT_OF_MEMORY]
+    assert probe("alloc", 1, 0)["alloc"] == [INVALID_VALUE]
+    assert probe("alloc", 1, 1 << 62)["alloc"] == [OUT_OF_MEMORY]
+
+
+def test_log(tmp_path):
+    assert "cuMemAlloc_v2 = 0" in probe("alloc", 1, 4096, SIMCUDA_LOG=1).err
+    seen = probe("alloc", 1, 4096, SIMCUDA_LOG=tmp_path / "log.%p")
+    assert not seen.err
+    (log,) = tmp_path.iterdir()
+    assert re.fullmatch(r"log\.\d+", log.name)
+    assert [line.split(": ")[1] for line in log.read_text().splitlines()] == \
+        ["cuInit = 0", "cuCtxCreate_v2 = 0", "cuMemAlloc_v2 = 0"]
+
+
+def test_stats_exact(tmp_path):
+    seen = probe("counts", SIMCUDA_STATS=tmp_path / "s-%p.json", SIMCUDA_DEVICES=2)
+    (path,) = tmp_path.iterdir()
+    figures = json.loads(path.read_text())
+    assert figures["calls"] == {"cuInit": 1, "cuCtxCreate_v2": 1, "cuMemAlloc_v2": 3, "cuMemcpyHtoD_v2": 1,
+                                "cuMemFree_v2": 2}
+    assert figures["peak_bytes"] == [12 << 20, 0] and figures["races"] == 0 and figures["injected"] == 0
+    assert seen.one("again") == INVALID_VALUE
+    assert json.loads(seen.one("json")) == figures
+    assert seen.one("cut") == 7 and seen.one("same") == 1
+
+
+def test_strict():
+    seen = probe("misuse")
+    assert (seen.one("free"), seen.one("errno")) == (INVALID_VALUE, 17) and not seen.err
+    seen = probe("misuse", check=-6, SIMCUDA_STRICT=1)
+    assert "misuse in cuMemFree_v2" in seen.err
+
+
+def test_races(tmp_path):
+    stats = tmp_path / "s.json"
+    probe("race", SIMCUDA_STATS=stats)
+    assert json.loads(stats.read_text())["races"] == 0  # off
+    seen = probe("race", SIMCUDA_RACES="report", SIMCUDA_STATS=stats)
+    assert json.loads(stats.read_text())["races"] == 1 and "race" in seen.err
+    assert "race" in probe("race", check=-6, SIMCUDA_RACES="abort").err
+
+
+def test_manual_clock():
+    seen = probe("manual", SIMCUDA_CLOCK="manual")
+    assert seen.one("query") == NOT_READY and seen.one("stepped") >= 1 and seen.one("query_after") == 0
+    assert probe("manual").one("stepped") == 0
+
+
+# ------------------------------------------------------------------------- behaviour ---
+def test_32_bit_names_are_functions_of_their_own():
+    seen = probe("abi32")
+    assert seen.one("alloc32") == OUT_OF_MEMORY and seen.one("ptr") == 7  # memory lies above 4 GiB; untouched
+    assert seen.one("lost") == 0                                          # and nothing is lost
+    assert seen.one("total32") == 2**32 - 1
+    assert seen.one("info_null") == 0
+    assert seen.one("free32") == INVALID_VALUE and seen.one("free64") == 0
+
+
+def test_child_of_a_program_that_used_the_driver(tmp_path):
+    seen = probe("fork", "after", SIMCUDA_STATS=tmp_path / "%p")
+    assert seen.one("child_exit") == 3
+    for key in ("child_count", "child_init", "child_ctx", "child_alloc"):
+        assert seen.one(key) == NOT_INITIALIZED
+    assert seen.one("parent_alloc") == 0
+    counts = sorted(json.loads(p.read_text())["calls"].get("cuMemAlloc_v2", 0) for p in tmp_path.iterdir())
+    assert counts == [1, 2]  # the child's own, and the parent's
+
+
+def test_child_forked_before_may_use_it():
+    seen = probe("fork", "before")
+    assert (seen.one("child_count"), seen.one("child_init"), seen.one("child_alloc")) == (NOT_INITIALIZED, 0, 0)
+    assert seen.one("child_exit") == 3
+
+
+def test_after_the_exit_handlers():
+    seen = probe("late")
+    assert seen.one("late_alloc") == DEINITIALIZED and seen.one("late_version") == 0
+
+
+def test_null_stream_of_both_flavours():
+    seen = probe("twins")
+    assert [seen.one(k) for k in ("ptsz_is_per_thread", "differ", "explicit_is_legacy", "contents")] == [1] * 4
+
+
+def test_kernels():
+    seen = probe("kernel")
+    assert seen.one("ptx") == INVALID_IMAGE and "device code cannot be run" in seen.err
+    assert seen.one("unknown") == NOT_FOUND
+    assert seen.one("programmatic") == NOT_SUPPORTED and "launch attribute is not built" in seen.err
+    assert seen.one("no_threads") == INVALID_VALUE
+    assert seen.one("not_a_function") == INVALID_HANDLE and seen.one("unloaded") == INVALID_HANDLE
+    assert seen.one("errors") == 1024
+
+
+def test_pointers():
+    seen = probe("pointer")
+    assert seen.one("base") == 1 and seen.one("size") == 5000
+    assert seen.one("known") == 1 and seen.one("foreign") == 1 and seen.one("foreign_one") == INVALID_VALUE
+    assert seen.one("ipc_inside") == INVALID_VALUE and seen.one("ipc_unique") == 1
+    assert seen.one("range_after") == NOT_FOUND
+    assert "threshold" in seen.err
+
+
+def test_capture():
+    seen = probe("capture")
+    assert seen.one("capturing") == 1 and seen.one("look_inside") == NOT_SUPPORTED
+    assert (seen.one("before"), seen.one("after")) == (1, 9)
+
+
+def test_contexts():
+    seen = probe("contexts", SIMCUDA_DEVICES=2)
+    assert seen.one("same") == 1 and seen.one("dead") in (INVALID_CONTEXT, 709)
+    assert (seen.one("device"), seen.one("device_of"), seen.one("restored")) == (1, 1, 1)
+    assert seen.one("active") == 0 and seen.one("bad_device") == INVALID_DEVICE
+
+
+def test_sixteen_threads_at_once(tmp_path):
+    stats = tmp_path / "s.json"
+    assert probe("threads", SIMCUDA_STATS=stats).one("failed") == 0
+    calls = json.loads(stats.read_text())["calls"]
+    assert calls["cuMemAlloc_v2"] == calls["cuMemFree_v2"] == 1600 and calls["cuInit"] == 32
+
+
+def test_exports_are_found_before_a_preloaded_librarys(tmp_path):
+    """What cuGetProcAddress returns is the driver's own function, also under a preload that exports the name."""
+    source, library = tmp_path / "first.c", tmp_path / "first.so"
+    source.write_text("int cuMemAlloc_v2(void) { return 12345; }\n")
+    run(["cc", "-shared", "-fPIC", "-o", library, source], preload=False, check=0)
+    env = {"LD_PRELOAD": library}
+    if "CACHEALLOC_TEST_PRELOAD_FIRST" in os.environ:
+        env["LD_PRELOAD"] = f"{os.environ['CACHEALLOC_TEST_PRELOAD_FIRST']}:{library}"
+    done = run([PROBE, "alloc", "1", "4096"], preload=False, **env)
+    assert "alloc 12345" in done.stdout  # the preload is in force
+    fetch = ("import ctypes as c; d = c.CDLL('libcuda.so.1'); p = c.c_void_p(); "
+             "d.cuGetProcAddress(b'cuMemAlloc', c.byref(p), 13000, c.c_uint64(0)); "
+             "print(c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_size_t)(p.value)(None, 1))")
+    done = run([sys.executable, "-c", fetch], preload=False, check=0, **env)
+    assert done.stdout.split() == [str(NOT_INITIALIZED)]

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Bodies: one-dimensional copies and sets, synchronous and not. The synchronous ones run on the default stream of their
+ * flavour; what the host waits for is the engine's affair.
+ */
+#include "tests/sim/bodies.h"
+#include "tests/sim/call.h"
+#include "tests/sim/engine.h"
+
+static uint64_t
+address(const void *host)
+{
+	return (uint64_t)(uintptr_t)host;
+}
+
+static int
+copy_sync(uint64_t dst, uint64_t src, size_t n, enum sim_copy_kind kind)
+{
+	return sim_copy(dst, src, n, kind, simb_stream(NULL), true);
+}
+
+static int
+copy_async(uint64_t dst, uint64_t src, size_t n, enum sim_copy_kind kind, CUstream stream)
+{
+	return sim_copy(dst, src, n, kind, simb_stream(stream), false);
+}
+
+int
+simb_do_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
+{
+	return copy_sync(dst, src, ByteCount, SIM_COPY_ANY);
+}
+
+int
+simb_do_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
+{
+	return copy_sync(dstDevice, address(srcHost), ByteCount, SIM_COPY_HTOD);
+}
+
+int
+simb_do_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	return copy_sync(address(dstHost), srcDevice, ByteCount, SIM_COPY_DTOH);
+}
+
+int
+simb_do_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	return copy_sync(dstDevice, srcDevice, ByteCount, SIM_COPY_DTOD);
+}
+
+int
+simb_do_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
+{
+	return copy_async(dst, src, ByteCount, SIM_COPY_ANY, hStream);
+}
+
+int
+simb_do_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
+			     CUstream hStream)
+{
+	return copy_async(dstDevice, address(srcHost), ByteCount, SIM_COPY_HTOD, hStream);
+}
+
+int
+simb_do_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+	return copy_async(address(dstHost), srcDevice, ByteCount, SIM_COPY_DTOH, hStream);
+}
+
+int
+simb_do_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+			     CUstream hStream)
+{
+	return copy_async(dstDevice, srcDevice, ByteCount, SIM_COPY_DTOD, hStream);
+}
+
+/* Both contexts must live; where the memory is, the addresses say. */
+static int
+peers_check(CUcontext dst, CUcontext src)
+{
+	unsigned long long id;
+	int rc = dst && src ? 0 : simb_misuse(CUDA_ERROR_INVALID_CONTEXT, "NULL is no context");
+
+	if (!rc)
+		rc = sim_ctx_get_id(dst, &id);
+	return rc ? rc : sim_ctx_get_id(src, &id);
+}
+
+int
+simb_do_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+		     CUcontext srcContext, size_t ByteCount)
+{
+	int rc = peers_check(dstContext, srcContext);
+
+	return rc ? rc : copy_sync(dstDevice, srcDevice, ByteCount, SIM_COPY_DTOD);
+}
+
+int
+simb_do_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+			  CUcontext srcContext, size_t ByteCount, CUstream hStream)
+{
+	int rc = peers_check(dstContext, srcContext);
+
+	return rc ? rc : copy_async(dstDevice, srcDevice, ByteCount, SIM_COPY_DTOD, hStream);
+}
+
+int
+simb_do_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
+{
+	return sim_set(dstDevice, uc, 1, N, simb_stream(NULL), true);
+}
+
+int
+simb_do_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
+{
+	return sim_set(dstDevice, us, 2, N, simb_stream(NULL), true);
+}
+
+int
+simb_do_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
+{
+	return sim_set(dstDevice, ui, 4, N, simb_stream(NULL), true);
+}
+
+int
+simb_do_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
+{
+	return sim_set(dstDevice, uc, 1, N, simb_stream(hStream), false);
+}
+
+int
+simb_do_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
+{
+	return sim_set(dstDevice, us, 2, N, simb_stream(hStream), false);
+}
+
+int
+simb_do_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
+{
+	return sim_set(dstDevice, ui, 4, N, simb_stream(hStream), false);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Bodies: the driver as a whole (initialisation, version, look-up of entry points, error names). The private tables
+ * behind cuGetExportTable are NVIDIA's own affair: none is imitated, every id is unknown, as it natively is to an
+ * application's made-up one.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "tests/sim/bodies.h"
+#include "tests/sim/call.h"
+#include "tests/sim/names.h"
+
+int
+simb_do_cuInit(unsigned int Flags)
+{
+	return Flags ? simb_misuse(CUDA_ERROR_INVALID_VALUE, "flags must be 0") : simb_start();
+}
+
+int
+simb_do_cuDriverGetVersion(int *driverVersion)
+{
+	if (!driverVersion)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the version");
+	*driverVersion = simb_knobs()->driver_version;
+	return 0;
+}
+
+int
+simb_do_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+			    CUdriverProcAddressQueryResult *symbolStatus)
+{
+	CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
+	int driver_version = simb_knobs()->driver_version;
+	int index;
+
+	if (!symbol || !pfn || cudaVersion > driver_version ||
+	    flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
+		return CUDA_ERROR_INVALID_VALUE; /* a question, not a misuse: programs probe with it */
+	index = simb_name_query(symbol, cudaVersion, flags, driver_version);
+	if (index < 0)
+		status = index == -ERANGE ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+					  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	*pfn = index < 0 ? NULL : (void *)(uintptr_t)simb_names[index].addr;
+	if (symbolStatus)
+		*symbolStatus = status;
+	return 0;
+}
+
+int
+simb_do_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+{
+	return simb_do_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL);
+}
+
+int
+simb_do_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
+{
+	if (!ppExportTable || !pExportTableId)
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+static const struct {
+	int code;
+	const char *name, *text;
+} errors[] = {
+#define SIM_ERROR(name, value, text) {value, #name, text},
+#include "tests/sim/errors.def"
+#undef SIM_ERROR
+};
+
+/* Index into errors[], or -ENOENT. */
+static int
+error_find(CUresult code)
+{
+	for (int i = 0; i < (int)(sizeof(errors) / sizeof(errors[0])); i++)
+		if (errors[i].code == (int)code)
+			return i;
+	return -ENOENT;
+}
+
+/* For an unknown code the pointer is set to NULL, as cuda.h says. */
+int
+simb_do_cuGetErrorName(CUresult error, const char **pStr)
+{
+	int i = error_find(error);
+
+	if (!pStr)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pStr = i < 0 ? NULL : errors[i].name;
+	return i < 0 ? CUDA_ERROR_INVALID_VALUE : 0;
+}
+
+int
+simb_do_cuGetErrorString(CUresult error, const char **pStr)
+{
+	int i = error_find(error);
+
+	if (!pStr)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pStr = i < 0 ? NULL : errors[i].text;
+	return i < 0 ? CUDA_ERROR_INVALID_VALUE : 0;
+}

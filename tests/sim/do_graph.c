@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Bodies: capture, and graphs that came from a capture. The nodes of a graph cannot be looked at or edited yet, and
+ * whoever asks for them is told so. A CUgraphExec is the engine's struct sim_exec.
+ */
+#include "tests/sim/bodies.h"
+#include "tests/sim/call.h"
+#include "tests/sim/engine.h"
+
+enum {
+	/* auto-free on launch and node priorities change nothing for a graph without memory nodes and priorities */
+	INSTANTIATE_FLAGS_HARMLESS = 1 | 8,
+};
+
+int
+simb_do_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+	if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no such capture mode");
+	return sim_capture_begin(simb_stream(hStream), mode);
+}
+
+int
+simb_do_cuStreamBeginCapture(CUstream hStream)
+{
+	return simb_do_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+/* A capture that ends with an error gives a NULL graph (cuda.h, cuStreamEndCapture). */
+int
+simb_do_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+	CUgraph graph = NULL;
+	int rc;
+
+	if (!phGraph)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the graph");
+	rc = sim_capture_end(simb_stream(hStream), &graph);
+	if (!rc || rc == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || rc == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+		*phGraph = rc ? NULL : graph;
+	return rc;
+}
+
+int
+simb_do_cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+			       cuuint64_t *id_out)
+{
+	CUstreamCaptureStatus status;
+	cuuint64_t id = 0;
+	int rc;
+
+	if (!captureStatus_out)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the status");
+	rc = sim_capture_info(simb_stream(hStream), &status, &id);
+	if (rc)
+		return rc;
+	*captureStatus_out = status;
+	if (id_out && status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		*id_out = id;
+	return 0;
+}
+
+int
+simb_do_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
+{
+	return simb_do_cuStreamGetCaptureInfo(hStream, captureStatus, NULL);
+}
+
+int
+simb_do_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+				  cuuint64_t *id_out, CUgraph *graph_out,
+				  const CUgraphNode **dependencies_out, size_t *numDependencies_out)
+{
+	CUstreamCaptureStatus status;
+	cuuint64_t id = 0;
+	int rc = simb_do_cuStreamGetCaptureInfo(hStream, captureStatus_out ? &status : NULL, &id);
+
+	if (rc)
+		return rc;
+	if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
+	    (graph_out || dependencies_out || numDependencies_out))
+		return simb_unbuilt("looking into a graph under capture");
+	*captureStatus_out = status;
+	if (id_out && status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		*id_out = id;
+	return 0;
+}
+
+int
+simb_do_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+				  cuuint64_t *id_out, CUgraph *graph_out,
+				  const CUgraphNode **dependencies_out,
+				  const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
+{
+	size_t ignored, *n = edgeData_out && !numDependencies_out ? &ignored : numDependencies_out;
+
+	return simb_do_cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out,
+						 dependencies_out, n);
+}
+
+int
+simb_do_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	if (!mode)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no mode");
+	return sim_capture_exchange_mode(mode);
+}
+
+int
+simb_do_cuGraphDestroy(CUgraph hGraph)
+{
+	return sim_graph_destroy(hGraph);
+}
+
+int
+simb_do_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
+{
+	struct sim_exec *exec;
+	int rc;
+
+	if (!phGraphExec)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the executable graph");
+	if (flags & ~(unsigned long long)INSTANTIATE_FLAGS_HARMLESS)
+		return simb_unbuilt("instantiating with these flags");
+	rc = sim_graph_instantiate(hGraph, &exec);
+	if (!rc)
+		*phGraphExec = (CUgraphExec)(void *)exec;
+	return rc;
+}
+
+int
+simb_do_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+			      char *logBuffer, size_t bufferSize)
+{
+	int rc = simb_do_cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
+
+	if (!rc && logBuffer && bufferSize)
+		logBuffer[0] = '\0';
+	return rc;
+}
+
+int
+simb_do_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+				     CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	int rc;
+
+	if (!instantiateParams)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no parameters");
+	rc = simb_do_cuGraphInstantiateWithFlags(phGraphExec, hGraph, instantiateParams->flags);
+	if (rc)
+		return rc;
+	instantiateParams->hErrNode_out = NULL;
+	instantiateParams->result_out = 0;
+	return 0;
+}
+
+int
+simb_do_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
+{
+	return sim_exec_launch((struct sim_exec *)(void *)hGraph, simb_stream(hStream));
+}
+
+int
+simb_do_cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+	return sim_exec_destroy((struct sim_exec *)(void *)hGraphExec);
+}

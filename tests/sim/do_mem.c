@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Bodies: taking and giving back memory, page-locked host memory, the default pool. Registered host memory is only
+ * a list of ranges: the engine copies from it as from pageable memory, so it is *less* asynchronous than natively.
+ */
+#include <pthread.h>
+
+#include "tests/sim/bodies.h"
+#include "tests/sim/call.h"
+#include "tests/sim/engine.h"
+#include "tests/sim/pool.h"
+
+enum {
+	HOST_ALLOC_FLAGS = 7,	 /* portable, device-mapped, write-combined */
+	HOST_REGISTER_FLAGS = 3, /* portable, device-mapped */
+	REGISTERED_MAX = 256,
+};
+
+static struct {
+	uintptr_t base; /* 0: free entry */
+	size_t n_bytes;
+} registered[REGISTERED_MAX];
+static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER; /* around registered[] */
+
+static int
+answer_check(const void *answer)
+{
+	return answer ? 0 : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+}
+
+int
+simb_do_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+	int rc = answer_check(dptr);
+
+	if (!rc)
+		rc = sim_mem_alloc(bytesize, dptr);
+	if (!rc)
+		simb_charge(bytesize);
+	return rc;
+}
+
+int
+simb_do_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+			   unsigned int ElementSizeBytes)
+{
+	int rc = answer_check(dptr);
+
+	if (!rc)
+		rc = answer_check(pPitch);
+	if (!rc)
+		rc = sim_mem_alloc_pitch(WidthInBytes, Height, ElementSizeBytes, dptr, pPitch);
+	if (!rc)
+		simb_charge(*pPitch * Height);
+	return rc;
+}
+
+int
+simb_do_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+	int rc = answer_check(dptr);
+
+	return rc ? rc : sim_mem_alloc_managed(bytesize, flags, dptr);
+}
+
+int
+simb_do_cuMemFree_v2(CUdeviceptr dptr)
+{
+	return sim_mem_free(dptr);
+}
+
+/* Native programs pass NULL for the half they do not want. */
+int
+simb_do_cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+	size_t n_free, n_total;
+	int rc = sim_mem_get_info(&n_free, &n_total);
+
+	if (!rc && free)
+		*free = n_free;
+	if (!rc && total)
+		*total = n_total;
+	return rc;
+}
+
+/* ---------------------------------------------------------- host memory --- */
+int
+simb_do_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+{
+	int rc = answer_check(pp);
+
+	if (!rc && (Flags & ~(unsigned)HOST_ALLOC_FLAGS))
+		rc = simb_misuse(CUDA_ERROR_INVALID_VALUE, "unknown flags");
+	return rc ? rc : sim_mem_host_alloc(bytesize, pp);
+}
+
+int
+simb_do_cuMemAllocHost_v2(void **pp, size_t bytesize)
+{
+	return simb_do_cuMemHostAlloc(pp, bytesize, 0);
+}
+
+int
+simb_do_cuMemFreeHost(void *p)
+{
+	return sim_mem_host_free(p);
+}
+
+int
+simb_do_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
+{
+	struct sim_mem_info info;
+	int rc = answer_check(pdptr);
+
+	if (!rc && Flags)
+		rc = simb_misuse(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
+	if (!rc)
+		rc = sim_mem_lookup((CUdeviceptr)(uintptr_t)p, &info);
+	if (!rc && info.kind != SIM_MEM_HOST && info.kind != SIM_MEM_MANAGED)
+		rc = simb_misuse(CUDA_ERROR_INVALID_VALUE, "not page-locked host memory");
+	if (!rc)
+		*pdptr = (CUdeviceptr)(uintptr_t)p;
+	return rc;
+}
+
+/* Index of the registered range that touches [base, base + n_bytes), or -1. */
+static int
+registered_find_locked(uintptr_t base, size_t n_bytes)
+{
+	for (int i = 0; i < REGISTERED_MAX; i++)
+		if (registered[i].base && registered[i].base < base + n_bytes &&
+		    base < registered[i].base + registered[i].n_bytes)
+			return i;
+	return -1;
+}
+
+int
+simb_do_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+{
+	int rc = 0, at = 0;
+
+	if (!p || !bytesize || (uintptr_t)p + bytesize < (uintptr_t)p)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no range");
+	if (Flags & ~(unsigned)HOST_REGISTER_FLAGS)
+		return simb_unbuilt("registering with these flags");
+	pthread_mutex_lock(&registered_lock);
+	if (registered_find_locked((uintptr_t)p, bytesize) >= 0) {
+		rc = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+		goto out;
+	}
+	while (at < REGISTERED_MAX && registered[at].base)
+		at++;
+	if (at == REGISTERED_MAX) {
+		rc = CUDA_ERROR_OUT_OF_MEMORY;
+		goto out;
+	}
+	registered[at].base = (uintptr_t)p;
+	registered[at].n_bytes = bytesize;
+out:
+	pthread_mutex_unlock(&registered_lock);
+	return rc;
+}
+
+int
+simb_do_cuMemHostUnregister(void *p)
+{
+	int at, rc = 0;
+
+	pthread_mutex_lock(&registered_lock);
+	at = registered_find_locked((uintptr_t)p, 1);
+	if (at < 0 || registered[at].base != (uintptr_t)p)
+		rc = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	else
+		registered[at].base = 0;
+	pthread_mutex_unlock(&registered_lock);
+	return rc ? simb_misuse(rc, "not a registered range's base") : 0;
+}
+
+/* ---------------------------------------------------------- default pool --- */
+int
+simb_do_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	int rc = answer_check(dptr);
+
+	return rc ? rc : sim_mem_alloc_async(bytesize, simb_stream(hStream), dptr);
+}
+
+int
+simb_do_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+{
+	return sim_mem_free_async(dptr, simb_stream(hStream));
+}
+
+static char pools[SIM_DEVICES_MAX];	       /* a pool's handle is the address of its device's entry */
+static _Atomic uint64_t thresholds[SIM_DEVICES_MAX]; /* stored, without effect */
+
+CUmemoryPool
+simb_pool(int device)
+{
+	return (CUmemoryPool)(void *)&pools[device];
+}
+
+/* The device whose pool this is, or -1. */
+static int
+pool_device(CUmemoryPool pool)
+{
+	for (int i = 0; i < sim_device_count(); i++)
+		if (simb_pool(i) == pool)
+			return i;
+	simb_misuse(CUDA_ERROR_INVALID_VALUE, "not a pool");
+	return -1;
+}
+
+int
+simb_do_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
+{
+	int rc = answer_check(pool_out);
+
+	if (!rc && (dev < 0 || dev >= sim_device_count()))
+		rc = simb_misuse(CUDA_ERROR_INVALID_DEVICE, "no such device");
+	if (!rc)
+		*pool_out = simb_pool(dev);
+	return rc;
+}
+
+int
+simb_do_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
+{
+	return simb_do_cuDeviceGetDefaultMemPool(pool, dev);
+}
+
+int
+simb_do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	int device = pool_device(pool);
+
+	if (device < 0 || !value)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch ((int)attr) {
+	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+		*(int *)value = 1;
+		return 0;
+	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+		*(cuuint64_t *)value = thresholds[device];
+		return 0;
+	default:
+		return simb_unbuilt("this pool attribute");
+	}
+}
+
+int
+simb_do_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	int device = pool_device(pool);
+
+	if (device < 0 || !value)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (attr != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+		return simb_unbuilt("setting this pool attribute");
+	if (*(cuuint64_t *)value && !thresholds[device])
+		simb_note("the release threshold is stored, but the pool keeps no freed memory");
+	thresholds[device] = *(cuuint64_t *)value;
+	return 0;
+}
+
+/* The pool keeps nothing, so there is nothing to trim. */
+int
+simb_do_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+	return pool_device(pool) < 0 ? CUDA_ERROR_INVALID_VALUE : 0;
+}
