@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: contexts. The usage count of the long-deprecated cuCtxAttach and cuCtxDetach lives here, keyed by the
- * context's id, because the engine knows nothing of it: detach counts down, and destroys when nothing is left.
+ * Bodies: contexts. The usage count of the long-deprecated cuCtxAttach and cuCtxDetach lives here,
+ * keyed by the context's id, because the engine knows nothing of it: detach counts down, and
+ * destroys when nothing is left.
  */
 #include <pthread.h>
 
@@ -16,7 +17,7 @@ enum {
 
 static struct {
 	unsigned long long ctx_id; /* 0: free entry */
-	unsigned n;		   /* attaches not yet undone */
+	unsigned n;                /* attaches not yet undone */
 } attached[ATTACHED_MAX];
 static pthread_mutex_t attached_lock = PTHREAD_MUTEX_INITIALIZER; /* around attached[] */
 

@@ -12,7 +12,7 @@
 static const struct {
 	int number, value;
 } attributes[] = {
-#define SIM_ATTRIBUTE(number, value, name) {number, value},
+#define SIM_ATTRIBUTE(number, value, name) { number, value },
 #include "tests/sim/attributes.def"
 #undef SIM_ATTRIBUTE
 };
@@ -86,11 +86,11 @@ simb_do_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 	int rc = device_check(dev, minor);
 
 	if (!rc)
-		rc = simb_do_cuDeviceGetAttribute(major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-						  dev);
+		rc = simb_do_cuDeviceGetAttribute(
+			major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, dev);
 	if (!rc)
-		rc = simb_do_cuDeviceGetAttribute(minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-						  dev);
+		rc = simb_do_cuDeviceGetAttribute(
+			minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, dev);
 	return rc;
 }
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: capture, and graphs that came from a capture. The nodes of a graph cannot be looked at or edited yet, and
- * whoever asks for them is told so. A CUgraphExec is the engine's struct sim_exec.
+ * Bodies: capture, and graphs that came from a capture. The nodes of a graph cannot be looked at or
+ * edited yet, and whoever asks for them is told so. A CUgraphExec is the engine's struct sim_exec.
  */
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
 #include "tests/sim/engine.h"
 
 enum {
-	/* auto-free on launch and node priorities change nothing for a graph without memory nodes and priorities */
+	/* auto-free on launch and node priorities change nothing for a graph without memory nodes
+	   and priorities */
 	INSTANTIATE_FLAGS_HARMLESS = 1 | 8,
 };
 
@@ -36,7 +37,8 @@ simb_do_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 	if (!phGraph)
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the graph");
 	rc = sim_capture_end(simb_stream(hStream), &graph);
-	if (!rc || rc == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || rc == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+	if (!rc || rc == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+	    rc == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
 		*phGraph = rc ? NULL : graph;
 	return rc;
 }
@@ -113,7 +115,8 @@ simb_do_cuGraphDestroy(CUgraph hGraph)
 }
 
 int
-simb_do_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
+simb_do_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+				    unsigned long long flags)
 {
 	struct sim_exec *exec;
 	int rc;
