@@ -24,7 +24,10 @@ static pthread_mutex_t attached_lock = PTHREAD_MUTEX_INITIALIZER; /* around atta
 static int
 answer_check(const void *answer)
 {
-	return answer ? 0 : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+	if (answer)
+		return 0;
+	simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 int
@@ -111,9 +114,11 @@ int
 simb_do_cuCtxDetach(CUcontext ctx)
 {
 	unsigned long long id;
-	int rc = ctx ? sim_ctx_get_id(ctx, &id)
-		     : simb_misuse(CUDA_ERROR_INVALID_CONTEXT, "NULL is no context");
+	int rc;
 
+	if (!ctx)
+		return simb_misuse(CUDA_ERROR_INVALID_CONTEXT, "NULL is no context");
+	rc = sim_ctx_get_id(ctx, &id);
 	if (rc || attached_change(id, -1))
 		return rc;
 	return sim_ctx_destroy(ctx);

@@ -21,11 +21,14 @@ static const struct {
 static int
 device_check(CUdevice dev, const void *answer)
 {
-	if (!answer)
-		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
-	if (dev < 0 || dev >= sim_device_count())
-		return simb_misuse(CUDA_ERROR_INVALID_DEVICE, "no such device");
-	return 0;
+	if (!answer) {
+		simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (dev >= 0 && dev < sim_device_count())
+		return 0;
+	simb_misuse(CUDA_ERROR_INVALID_DEVICE, "no such device");
+	return CUDA_ERROR_INVALID_DEVICE;
 }
 
 int

@@ -68,15 +68,19 @@ simb_do_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStat
 	return simb_do_cuStreamGetCaptureInfo(hStream, captureStatus, NULL);
 }
 
+/* NOLINTBEGIN(readability-non-const-parameter): the prototype is cuda.h's */
 int
 simb_do_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
 				  cuuint64_t *id_out, CUgraph *graph_out,
 				  const CUgraphNode **dependencies_out, size_t *numDependencies_out)
 {
-	CUstreamCaptureStatus status;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	cuuint64_t id = 0;
-	int rc = simb_do_cuStreamGetCaptureInfo(hStream, captureStatus_out ? &status : NULL, &id);
+	int rc;
 
+	if (!captureStatus_out)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the status");
+	rc = simb_do_cuStreamGetCaptureInfo(hStream, &status, &id);
 	if (rc)
 		return rc;
 	if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
@@ -87,6 +91,7 @@ simb_do_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captu
 		*id_out = id;
 	return 0;
 }
+/* NOLINTEND(readability-non-const-parameter) */
 
 int
 simb_do_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
@@ -94,7 +99,8 @@ simb_do_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captu
 				  const CUgraphNode **dependencies_out,
 				  const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
 {
-	size_t ignored, *n = edgeData_out && !numDependencies_out ? &ignored : numDependencies_out;
+	size_t ignored = 0,
+	       *n = edgeData_out && !numDependencies_out ? &ignored : numDependencies_out;
 
 	return simb_do_cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out,
 						 dependencies_out, n);

@@ -45,12 +45,13 @@ simb_do_cuModuleLoadData(CUmodule *module, const void *image)
 	unsigned long long id;
 	int rc = sim_ctx_get_id(NULL, &id);
 
-	if (!rc && (!module || !image))
-		rc = simb_misuse(CUDA_ERROR_INVALID_VALUE, "no image, or no place for the module");
 	if (!rc)
 		rc = sim_ctx_get_current(&ctx);
 	if (rc)
 		return rc;
+	if (!module || !image)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE,
+				   "no image, or no place for the module");
 	if (strncmp(image, "simcuda", sizeof("simcuda")) != 0) {
 		simb_note("this image is not \"simcuda\", and device code cannot be run");
 		return CUDA_ERROR_INVALID_IMAGE;

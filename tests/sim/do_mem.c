@@ -26,7 +26,10 @@ static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER; /* around re
 static int
 answer_check(const void *answer)
 {
-	return answer ? 0 : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+	if (answer)
+		return 0;
+	simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 int

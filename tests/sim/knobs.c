@@ -53,7 +53,7 @@ scaled_parse(const char *text, const char *const *units, const uint64_t *factors
 	memcpy(digits, text, n);
 	digits[n] = '\0';
 	for (size_t i = 0; units[i]; i++) {
-		if (strcmp(text + n, units[i]))
+		if (strcmp(text + n, units[i]) != 0)
 			continue;
 		if (!number_parse(digits, UINT64_MAX / factors[i], &value))
 			return false;
@@ -134,7 +134,7 @@ version_parse(struct simb_knobs *knobs, const char *value)
 static bool
 clock_parse(struct simb_knobs *knobs, const char *value)
 {
-	knobs->clock = strcmp(value, "manual") ? SIM_CLOCK_REAL : SIM_CLOCK_MANUAL;
+	knobs->clock = strcmp(value, "manual") != 0 ? SIM_CLOCK_REAL : SIM_CLOCK_MANUAL;
 	return !strcmp(value, "real") || !strcmp(value, "manual");
 }
 
@@ -201,7 +201,7 @@ fail_item_parse(struct simb_knobs *knobs, char *item)
 		return false;
 	*nth++ = '\0';
 	*code++ = '\0';
-	fail->name = strcmp(item, "*") ? simb_name_find(item) : -1;
+	fail->name = strcmp(item, "*") != 0 ? simb_name_find(item) : -1;
 	if (fail->name < -1)
 		return false;
 	fail->onwards = *nth && nth[strlen(nth) - 1] == '+';
@@ -327,7 +327,7 @@ simb_knobs_unknown(char *const *environment)
 		size_t n = strcspn(*environment, "=");
 		bool known = false;
 
-		if (strncmp(*environment, "SIMCUDA_", 8))
+		if (strncmp(*environment, "SIMCUDA_", 8) != 0)
 			continue;
 		for (int i = 0; i < N_TABLE; i++)
 			known |= strlen(table[i].name) == n &&

@@ -53,7 +53,8 @@ newest(const char *base, int cuda_version, int ptsz)
 	for (int i = 0; i < SIMB_NAMES; i++) {
 		const struct simb_name *name = &simb_names[i];
 
-		if (name->ptsz != ptsz || name->version > cuda_version || strcmp(name->base, base))
+		if (name->ptsz != ptsz || name->version > cuda_version ||
+		    strcmp(name->base, base) != 0)
 			continue;
 		if (best < 0 || name->version > simb_names[best].version)
 			best = i;

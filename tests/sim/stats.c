@@ -54,6 +54,7 @@ counts_add(struct text *text, const char *key, uint64_t (*count)(int name))
 }
 
 size_t
+/* NOLINTNEXTLINE(readability-non-const-parameter): written to through the struct */
 simb_stats_format(char *buffer, size_t n_buffer)
 {
 	const struct simb_knobs *knobs = simb_knobs();

@@ -57,7 +57,7 @@ probe_getproc(int argc, char **argv)
 {
 	void *pfn = (void *)0x1;
 	CUdriverProcAddressQueryResult status = (CUdriverProcAddressQueryResult)99;
-	int version = atoi(argv[1]);
+	int version = (int)strtol(argv[1], NULL, 10);
 	cuuint64_t flags = strtoull(argv[2], NULL, 0);
 	Dl_info info;
 
@@ -98,7 +98,7 @@ probe_alloc(int argc, char **argv)
 	CUdeviceptr ptr = 0;
 
 	begin();
-	for (int i = 0; i < atoi(argv[0]); i++)
+	for (int i = 0; i < (int)strtol(argv[0], NULL, 10); i++)
 		SAY("alloc", cuMemAlloc_v2(&ptr, strtoull(argv[1], NULL, 0)));
 	return 0;
 }

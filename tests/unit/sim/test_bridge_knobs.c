@@ -126,16 +126,19 @@ test_refused_by_name(void **state)
 static void
 test_too_many_rules_and_too_long_items(void **state)
 {
-	char text[SIMB_FAILS_MAX * 12 + 400] = "*:1:1";
+	static const char rule[] = "*:1:1,";
+	const size_t n_rule = sizeof(rule) - 1;
+	char text[(SIMB_FAILS_MAX + 1) * sizeof(rule)];
 
-	for (int i = 1; i < SIMB_FAILS_MAX; i++)
-		strcat(text, ",*:1:1");
+	for (size_t i = 0; i <= SIMB_FAILS_MAX; i++)
+		memcpy(text + i * n_rule, rule, n_rule);
+	text[(SIMB_FAILS_MAX + 1) * n_rule - 1] = '\0'; /* in place of the last comma */
+	assert_int_equal(parse("SIMCUDA_FAIL", text), -EINVAL);
+	text[SIMB_FAILS_MAX * n_rule - 1] = '\0';
 	assert_int_equal(parse("SIMCUDA_FAIL", text), 0);
 	assert_int_equal(knobs.n_fails, SIMB_FAILS_MAX);
-	strcat(text, ",*:1:1");
-	assert_int_equal(parse("SIMCUDA_FAIL", text), -EINVAL);
 	memset(text, 'c', 300);
-	strcpy(text + 300, ":1:1");
+	memcpy(text + 300, ":1:1", sizeof(":1:1"));
 	assert_int_equal(parse("SIMCUDA_FAIL", text), -EINVAL);
 }
 
