@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The way of an allocation: clean best fit; else settle what has finished and search again; else, when too
- * much freed memory is waiting, let the host wait for the oldest of it; else new memory (ladder.c).
+ * The way of an allocation: clean best fit; else settle what has finished and search again; else,
+ * when too much freed memory is waiting, let the host wait for the oldest of it; else new memory
+ * (ladder.c).
  *
- * While anything captures, memory handed out before must not be: the request gets a segment of its own.
+ * While anything captures, memory handed out before must not be: the request gets a segment of its
+ * own.
  */
 #include "allocator/inside.h"
 
@@ -33,7 +35,8 @@ waiting_bytes(const struct ca_space *space)
 static struct ca_block *
 take_hit(struct ca_space *space, uint64_t bytes, bool waited)
 {
-	struct ca_block *block = space->dead || space->poisoned ? NULL : ca_pool_take_locked(space, bytes);
+	struct ca_block *block =
+		space->dead || space->poisoned ? NULL : ca_pool_take_locked(space, bytes);
 
 	if (!block)
 		return NULL;
@@ -45,17 +48,21 @@ take_hit(struct ca_space *space, uint64_t bytes, bool waited)
 	return block;
 }
 
-/* From what was freed, without new memory; NULL when that is not to be had. */
+/*
+ * From what was freed, without new memory; NULL when that is not to be had. Before a larger block is cut, what
+ * has finished meanwhile is looked at: it may fit better.
+ */
 static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = take_hit(space, bytes, false);
+	bool settled = false;
+	struct ca_block *block;
 
-	if (block || !space->waiting_blocks)
-		return block;
-	ca_pending_mark_unmarked_locked(space);
-	if (ca_pending_poll_locked(space))
-		block = take_hit(space, bytes, true);
+	if (space->waiting_blocks && !ca_pool_fits_whole_locked(space, bytes)) {
+		ca_pending_mark_unmarked_locked(space);
+		settled = ca_pending_poll_locked(space) > 0;
+	}
+	block = take_hit(space, bytes, settled);
 	while (!block && waiting_bytes(space) > space->heap->config.reuse_slack_bytes &&
 	       waiting_useful(space, bytes)) {
 		if (ca_pending_wait_locked(space) <= 0)
@@ -67,7 +74,8 @@ reuse(struct ca_space *space, uint64_t bytes)
 
 /* A segment of its own: in a capture, in a poisoned context, or when only counting. */
 static int
-take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes, struct ca_block **ret_block)
+take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
+	 struct ca_block **ret_block)
 {
 	return ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_WHOLE, ret_block);
 }
@@ -80,8 +88,9 @@ take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **re
 	if (space->heap->config.disable != CA_DISABLE_OFF)
 		return take_own(space, size, size, ret_block);
 	if (capturing)
-		return take_own(space, bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes, bytes,
-				ret_block);
+		return take_own(space,
+				bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes,
+				bytes, ret_block);
 	ca_segment_return_due_locked(space, NULL);
 	*ret_block = reuse(space, bytes);
 	if (*ret_block)

@@ -2,9 +2,9 @@
 /*
  * A bump allocator over mmapped chunks, and free lists of equal objects on top of it.
  *
- * A chunk starts with its header; the newest chunk serves until it is used up, its rest is then given up
- * (objects are small against a chunk). Nothing goes back to the kernel before the arena is destroyed: the
- * number of records follows the peak number of blocks, about 200 bytes each.
+ * A chunk starts with its header; the newest chunk serves until it is used up, its rest is then
+ * given up (objects are small against a chunk). Nothing goes back to the kernel before the arena is
+ * destroyed: the number of records follows the peak number of blocks, about 200 bytes each.
  */
 #include "allocator/arena.h"
 
@@ -33,7 +33,8 @@ chunk_add(struct ca_arena *arena, size_t bytes)
 	size_t header = round_up(sizeof(struct ca_arena_chunk), ALIGNMENT);
 	size_t total = round_up(bytes + header, CHUNK_BYTES);
 	int saved = errno;
-	void *memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *memory =
+		mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ca_arena_chunk *chunk = memory;
 
 	errno = saved;

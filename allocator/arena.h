@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory for our own records: chunks from mmap, never libc malloc. Not thread-safe: the heap's lock is held.
- * errno is kept.
+ * Memory for our own records: chunks from mmap, never libc malloc. Not thread-safe: the heap's lock
+ * is held. errno is kept.
  */
 #pragma once
 

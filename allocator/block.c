@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Blocks tile their segment from end to end; each is in one state, and the state decides which sums hold
- * its bytes (LIVE: requested, allocated, active; WAITING: active; CLEAN: cached). Every change of state
- * goes through ca_block_set_state_locked, so the sums are exact by construction.
+ * Blocks tile their segment from end to end; each is in one state, and the state decides which sums
+ * hold its bytes (LIVE: requested, allocated, active; WAITING: active; CLEAN: cached). Every change
+ * of state goes through ca_block_set_state_locked, so the sums are exact by construction.
  *
- * A block that becomes free merges with CLEAN neighbours: the lowest record survives, the others go back.
+ * A block that becomes free merges with CLEAN neighbours: the lowest record survives, the others go
+ * back.
  */
 #include "allocator/inside.h"
 

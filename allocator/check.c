@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The invariant walk: every record once, each claim of allocator/inside.h looked at, sums counted anew.
+ * The invariant walk: every record once, each claim of allocator/inside.h looked at, sums counted
+ * anew.
  *
- * It holds the lock and reads only. Blocks that a thread has in its hand right now are WAITING or IDLE and on
- * a list the walk cannot see; they are accepted.
+ * It holds the lock and reads only. Blocks that a thread has in its hand right now are WAITING or
+ * IDLE and on a list the walk cannot see; they are accepted.
  */
 #include "allocator/inside.h"
 
@@ -36,19 +37,29 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 
 	claim(walk, block->bytes > 0, "empty block");
 	claim(walk, block->state != CA_BLOCK_FRESH, "fresh block left behind");
-	claim(walk, (block->by_size.height != 0) == clean, "block clean but not indexed, or indexed but not clean");
-	claim(walk, (block->by_usable.height != 0) == (clean && usable), "wrong in the index of usable bytes");
-	claim(walk, (block->by_whole.height != 0) == (clean && block->bytes == segment->bytes && !segment->stuck),
+	claim(walk, (block->by_size.height != 0) == clean,
+	      "block clean but not indexed, or indexed but not clean");
+	claim(walk, (block->by_usable.height != 0) == (clean && usable),
+	      "wrong in the index of usable bytes");
+	claim(walk,
+	      (block->by_whole.height != 0) ==
+		      (clean && block->bytes == segment->bytes && !segment->stuck),
 	      "wrong in the index of whole segments");
 	claim(walk, !clean || block->by_size.key == block->bytes, "indexed under another size");
-	claim(walk, !clean || !usable || block->by_usable.key == usable, "indexed under other usable bytes");
+	claim(walk, !clean || !usable || block->by_usable.key == usable,
+	      "indexed under other usable bytes");
 	claim(walk, !clean || !segment->retired, "clean block in a retired segment");
-	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_CLEAN, "clean neighbours not merged");
-	claim(walk, ca_list_empty(&block->waiting) == (block->state != CA_BLOCK_WAITING), "waiting and list disagree");
-	claim(walk, block->by_address.height != 0 && block->by_address.key == block->address, "not found by address");
+	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_CLEAN,
+	      "clean neighbours not merged");
+	claim(walk, ca_list_empty(&block->waiting) == (block->state != CA_BLOCK_WAITING),
+	      "waiting and list disagree");
+	claim(walk, block->by_address.height != 0 && block->by_address.key == block->address,
+	      "not found by address");
 	sums->requested += block->state == CA_BLOCK_LIVE ? block->requested : 0;
 	sums->allocated += block->state == CA_BLOCK_LIVE ? block->bytes : 0;
-	sums->active += block->state == CA_BLOCK_LIVE || block->state == CA_BLOCK_WAITING ? block->bytes : 0;
+	sums->active += block->state == CA_BLOCK_LIVE || block->state == CA_BLOCK_WAITING
+				? block->bytes
+				: 0;
 	sums->cached += clean ? block->bytes : 0;
 }
 
@@ -96,8 +107,10 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 		}
 	}
 	for (i = 0; i < 2; i++) {
-		claim(walk, waiting[i] == space->pools[i].waiting_bytes, "waiting bytes miscounted");
-		for (node = ca_tree_first(&space->pools[i].by_size); node; node = ca_tree_next(node))
+		claim(walk, waiting[i] == space->pools[i].waiting_bytes,
+		      "waiting bytes miscounted");
+		for (node = ca_tree_first(&space->pools[i].by_size); node;
+		     node = ca_tree_next(node))
 			indexed++;
 	}
 	claim(walk, indexed == clean, "index holds blocks that are gone");

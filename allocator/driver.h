@@ -2,12 +2,12 @@
 /*
  * struct ca_driver: the allocator's whole outside world.
  *
- * Behind it stand the real CUDA driver (shim/), pretend memory (allocator/model.h: replay and unit tests)
- * and fault injection (tests). No function here is ever called with a lock of the allocator held, and each
- * may be called by several threads at once.
+ * Behind it stand the real CUDA driver (shim/), pretend memory (allocator/model.h: replay and unit
+ * tests) and fault injection (tests). No function here is ever called with a lock of the allocator
+ * held, and each may be called by several threads at once.
  *
- * Results: 0 done; > 0 the driver's own code, to be handed to the program unchanged; < 0 our -errno.
- * Outputs (`ret_*`) are written only on success.
+ * Results: 0 done; > 0 the driver's own code, to be handed to the program unchanged; < 0 our
+ * -errno. Outputs (`ret_*`) are written only on success.
  */
 #pragma once
 
@@ -15,9 +15,9 @@
 #include <stdint.h>
 
 /*
- * An order mark: a point in the work submitted to the device(s). It is done when everything submitted
- * before it was recorded, in every context of the process that could touch the memory, has finished.
- * The value belongs to the driver; CA_MARK_NONE is never returned by mark_record.
+ * An order mark: a point in the work submitted to the device(s). It is done when everything
+ * submitted before it was recorded, in every context of the process that could touch the memory,
+ * has finished. The value belongs to the driver; CA_MARK_NONE is never returned by mark_record.
  */
 typedef uint64_t ca_mark;
 #define CA_MARK_NONE ((ca_mark)0)
@@ -31,9 +31,9 @@ struct ca_driver {
 	void *self; /* first argument of every function */
 
 	/*
-	 * A segment of exactly `size` bytes (> 0) in the context `context`. *ret_address is 512-byte
-	 * aligned at least, and 2 MiB aligned where the driver does so. CA_DRIVER_OUT_OF_MEMORY when
-	 * there is none.
+	 * A segment of exactly `size` bytes (> 0) in the context `context`. *ret_address is
+	 * 512-byte aligned at least, and 2 MiB aligned where the driver does so.
+	 * CA_DRIVER_OUT_OF_MEMORY when there is none.
 	 */
 	int (*segment_take)(void *self, void *context, uint64_t size, uint64_t *ret_address);
 	/* Gives a segment back. May wait for the device (counted by the allocator as a host sync).
@@ -41,21 +41,26 @@ struct ca_driver {
 	int (*segment_return)(void *self, void *context, uint64_t address);
 
 	/*
-	 * Records a mark behind everything submitted so far. -ENOTSUP: this driver has no such marks, now
-	 * and for ever; -EBUSY: a stream capture is in progress, nothing was done.
+	 * Records a mark behind everything submitted so far. -ENOTSUP: this driver has no such
+	 * marks, now and for ever; -EBUSY: a stream capture is in progress, nothing was done; -EIO:
+	 * another context than `context` answers with an error, so that what it still runs cannot
+	 * be known.
 	 */
 	int (*mark_record)(void *self, void *context, ca_mark *ret_mark);
-	/* 0: done; -EAGAIN: not yet; -EBUSY: capture in progress, unknown; > 0: the driver's error. */
+	/* 0: done; -EAGAIN: not yet; -EBUSY: capture in progress, unknown; -EIO as above; > 0: the
+	 * driver's error. */
 	int (*mark_query)(void *self, ca_mark mark);
-	/* Waits on the host until the mark is done. -EBUSY as above. */
+	/* Waits on the host until the mark is done. -EBUSY, -EIO as above. */
 	int (*mark_wait)(void *self, ca_mark mark);
-	/* The allocator has no more use for the mark. Called once per recorded mark. Cannot fail. */
+	/* The allocator has no more use for the mark. Called once per recorded mark. Cannot fail.
+	 */
 	void (*mark_drop)(void *self, ca_mark mark);
-	/* Waits on the host for everything submitted so far, in every context, for drivers without marks.
-	 * -EBUSY as above. */
+	/* Waits on the host for everything submitted so far, in every context, for drivers without
+	 * marks. -EBUSY, -EIO as above. */
 	int (*synchronize)(void *self, void *context);
 
-	/* True while any stream of the process captures: the allocator then hands out new memory only. */
+	/* True while any stream of the process captures: the allocator then hands out new memory
+	 * only. */
 	bool (*capturing)(void *self);
 	/* Free and total bytes of the context's device. */
 	int (*memory_info)(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total);

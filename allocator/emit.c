@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One emitter: names come from the X-macros of allocator/stats.h, so JSON and struct cannot drift apart.
+ * One emitter: names come from the X-macros of allocator/stats.h, so JSON and struct cannot drift
+ * apart.
  *
- * Output is collected in a small buffer on the stack and handed to the caller's write function when that is
- * full; the first error sticks and ends the output.
+ * Output is collected in a small buffer on the stack and handed to the caller's write function when
+ * that is full; the first error sticks and ends the output.
  */
 #include "allocator/emit.h"
 
@@ -51,8 +52,7 @@ put(struct out *out, const char *text)
 	put_bytes(out, text, strlen(text));
 }
 
-static void __attribute__((format(printf, 2, 3)))
-putf(struct out *out, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) putf(struct out *out, const char *format, ...)
 {
 	char line[256];
 	va_list args;
@@ -120,7 +120,8 @@ put_device(struct out *out, const struct ca_emit_device *device)
 }
 
 int
-ca_emit_stats_json(const struct ca_emit_device *devices, unsigned count, ca_emit_write_fn *write, void *arg)
+ca_emit_stats_json(const struct ca_emit_device *devices, unsigned count, ca_emit_write_fn *write,
+		   void *arg)
 {
 	struct out out = { .write = write, .arg = arg };
 	unsigned i;
@@ -154,7 +155,8 @@ row(struct out *out, const char *label, const struct ca_gauge *gauge, bool total
 static void
 put_percent(struct out *out, uint64_t part, uint64_t whole)
 {
-	uint64_t points = whole ? (uint64_t)((__extension__(unsigned __int128)part * 10000) / whole) : 0;
+	uint64_t points =
+		whole ? (uint64_t)((__extension__(unsigned __int128) part * 10000) / whole) : 0;
 
 	putf(out, "%llu.%llu%llu%%", (unsigned long long)(points / 100),
 	     (unsigned long long)(points / 10 % 10), (unsigned long long)(points % 10));
@@ -182,8 +184,8 @@ table_device(struct out *out, const struct ca_emit_device *device)
 {
 	const struct ca_stats *stats = device->stats;
 
-	putf(out, "device %-2u %-21.21s %12s %12s %12s\n", device->index, device->name ? device->name : "",
-	     "current", "peak", "total");
+	putf(out, "device %-2u %-21.21s %12s %12s %12s\n", device->index,
+	     device->name ? device->name : "", "current", "peak", "total");
 	row(out, "requested by program", &stats->requested_bytes, true);
 	row(out, "allocated (after rounding)", &stats->allocated_bytes, true);
 	row(out, "reserved from driver", &stats->reserved_bytes, true);
@@ -192,7 +194,8 @@ table_device(struct out *out, const struct ca_emit_device *device)
 	     (unsigned long long)stats->free_calls);
 	put_percent(out, stats->cache_hits, stats->alloc_calls);
 	put(out, " served from cache\n");
-	putf(out, "driver  %llu alloc, %llu free, %llu OOM; ", (unsigned long long)stats->driver_alloc_calls,
+	putf(out, "driver  %llu alloc, %llu free, %llu OOM; ",
+	     (unsigned long long)stats->driver_alloc_calls,
 	     (unsigned long long)stats->driver_free_calls, (unsigned long long)stats->ooms);
 	put_duration(out, stats->driver_ns);
 	put(out, " inside\n");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Statistics as JSON (format "stats", format_version 1) and as a table of at most 80 columns for people.
- * No malloc, no stdio, no floating point: text goes out in pieces through `write`.
+ * Statistics as JSON (format "stats", format_version 1) and as a table of at most 80 columns for
+ * people. No malloc, no stdio, no floating point: text goes out in pieces through `write`.
  */
 #pragma once
 
@@ -14,19 +14,20 @@
 typedef int ca_emit_write_fn(void *arg, const char *text, size_t length);
 
 struct ca_emit_device {
-	unsigned index;               /* ordinal */
-	const char *name;             /* UTF-8; NULL: unknown */
-	const char *uuid;             /* "GPU-..."; NULL: unknown */
+	unsigned index;   /* ordinal */
+	const char *name; /* UTF-8; NULL: unknown */
+	const char *uuid; /* "GPU-..."; NULL: unknown */
 	const struct ca_stats *stats;
 };
 
 /* One line, ended by a newline. */
-int ca_emit_stats_json(const struct ca_emit_device *devices, unsigned count, ca_emit_write_fn *write, void *arg);
+int ca_emit_stats_json(const struct ca_emit_device *devices, unsigned count,
+		       ca_emit_write_fn *write, void *arg);
 
 struct ca_emit_process {
-	const char *program;  /* NULL: left out */
+	const char *program; /* NULL: left out */
 	long pid;
-	uint64_t elapsed_ns;  /* since the library's first hooked call */
+	uint64_t elapsed_ns; /* since the library's first hooked call */
 };
 
 /* Columns current, peak and total for each device, then calls and time. */
@@ -35,7 +36,7 @@ int ca_emit_stats_table(const struct ca_emit_process *process, const struct ca_e
 
 /* A write function over a buffer: cut at its end and always terminated. */
 struct ca_emit_buffer {
-	char *text;    /* `size` bytes */
+	char *text; /* `size` bytes */
 	size_t size;
 	size_t length; /* of the whole text, also of what did not fit */
 };

@@ -2,9 +2,9 @@
 /*
  * The way of a free, and of memory that goes back to the driver without a free.
  *
- * An ordinary block leaves LIVE at once and waits for a mark (pending.c), which also serves everything freed
- * earlier that has none yet. In a retired segment the last free is the driver's own: it waits for the device,
- * so no mark is needed, and its error is the program's.
+ * An ordinary block leaves LIVE at once and waits for a mark (pending.c), which also serves
+ * everything freed earlier that has none yet. In a retired segment the last free is the driver's
+ * own: it waits for the device, so no mark is needed, and its error is the program's.
  */
 #include "allocator/inside.h"
 
@@ -44,6 +44,19 @@ free_retired(struct ca_block *block)
 	return r;
 }
 
+static int
+free_live(struct ca_block *block)
+{
+	const struct ca_heap *heap = block->segment->space->heap;
+	int r;
+
+	if (block->segment->retired || heap->config.disable != CA_DISABLE_OFF)
+		return free_retired(block);
+	r = free_to_cache(block);
+	/* another context's error: no reuse from now on, but the driver may well free the memory */
+	return r == -EIO ? free_retired(block) : r;
+}
+
 int
 ca_free(struct ca_heap *heap, uint64_t address)
 {
@@ -59,10 +72,7 @@ ca_free(struct ca_heap *heap, uint64_t address)
 		r = -EINVAL;
 	} else {
 		space = block->segment->space;
-		if (block->segment->retired || heap->config.disable != CA_DISABLE_OFF)
-			r = free_retired(block);
-		else
-			r = free_to_cache(block);
+		r = free_live(block);
 		if (!r)
 			CA_COUNT(space, free_calls);
 	}
@@ -78,7 +88,8 @@ ca_disown(struct ca_heap *heap, uint64_t address)
 
 	ca_heap_lock(heap);
 	block = ca_block_find_locked(heap, address);
-	if (block && block->address == address && block->state == CA_BLOCK_LIVE && !block->prev && !block->next) {
+	if (block && block->address == address && block->state == CA_BLOCK_LIVE && !block->prev &&
+	    !block->next) {
 		CA_COUNT(block->segment->space, free_calls);
 		ca_segment_forget_locked(block->segment);
 		r = 0;

@@ -2,26 +2,14 @@
 /*
  * The heap and its spaces: birth, death, fork, and questions about addresses.
  *
- * Heap, devices and spaces live in an arena of their own. A forked child may find the records in the middle of
- * another thread's change, so it walks none of them: it unmaps them all and starts its lists anew.
+ * Heap, devices and spaces live in an arena of their own. A forked child may find the records in
+ * the middle of another thread's change, so it walks none of them: it unmaps them all and starts
+ * its lists anew.
  */
 #include "allocator/inside.h"
 
 #include <errno.h>
 #include <string.h>
-
-static void
-locks_init(struct ca_heap *heap)
-{
-	pthread_condattr_t attr;
-
-	pthread_mutex_init(&heap->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&heap->settled, &attr);
-	pthread_condattr_destroy(&attr);
-	heap->settled_waiters = 0;
-}
 
 static void
 records_init(struct ca_heap *heap)
@@ -33,7 +21,8 @@ records_init(struct ca_heap *heap)
 }
 
 int
-ca_heap_create(const struct ca_config *config, const struct ca_driver *driver, struct ca_heap **ret_heap)
+ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
+	       struct ca_heap **ret_heap)
 {
 	struct ca_arena fixed = { 0 };
 	struct ca_heap *heap = ca_arena_alloc(&fixed, sizeof *heap);
@@ -43,7 +32,7 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver, s
 	heap->fixed = fixed;
 	heap->config = *config;
 	heap->driver = *driver;
-	locks_init(heap);
+	pthread_mutex_init(&heap->lock, NULL);
 	records_init(heap);
 	*ret_heap = heap;
 	return 0;
@@ -56,7 +45,6 @@ ca_heap_destroy(struct ca_heap *heap)
 
 	if (!heap)
 		return;
-	pthread_cond_destroy(&heap->settled);
 	pthread_mutex_destroy(&heap->lock);
 	ca_arena_destroy(&heap->records);
 	fixed = heap->fixed; /* the heap lies in it */
@@ -82,7 +70,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	struct ca_device *device;
 	struct ca_space *space;
 
-	locks_init(heap);
+	pthread_mutex_init(&heap->lock, NULL);
 	ca_outside_after_fork_child();
 	ca_arena_destroy(&heap->records);
 	records_init(heap);

@@ -2,15 +2,16 @@
 /*
  * The caching allocator: one heap a process, one space a context.
  *
- * Thread-safe throughout. No lock is held while the driver (allocator/driver.h) is called, so a callback
- * may enter the heap again. Metadata comes from our own mmap arena (allocator/arena.h); no function calls
- * malloc, stdio or exit, or changes errno.
+ * Thread-safe throughout. No lock is held while the driver (allocator/driver.h) is called, so a
+ * callback may enter the heap again. Metadata comes from our own mmap arena (allocator/arena.h); no
+ * function calls malloc, stdio or exit, or changes errno.
  *
- * Results: 0 done; > 0 the driver's code unchanged; < 0 -errno. Outputs are written only on success.
+ * Results: 0 done; > 0 the driver's code unchanged; < 0 -errno. Outputs are written only on
+ * success.
  *
- * Rule of reuse in this version: a freed block is handed out again only after a mark recorded after its
- * free is known to be done (or, on a driver without marks, after a synchronisation that began after its
- * free); while anything captures, only memory never handed out before.
+ * Rule of reuse in this version: a freed block is handed out again only after a mark recorded after
+ * its free is known to be done (or, on a driver without marks, after a synchronisation that began
+ * after its free); while anything captures, only memory never handed out before.
  */
 #pragma once
 
@@ -26,38 +27,43 @@ struct ca_heap;
 struct ca_space;
 
 /* `config` and `driver` are copied. -ENOMEM when not even the first arena page could be mapped. */
-int ca_heap_create(const struct ca_config *config, const struct ca_driver *driver, struct ca_heap **ret_heap);
+int ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
+		   struct ca_heap **ret_heap);
 /* Unmaps all metadata. Makes no driver call: what the driver holds stays there. Not thread-safe. */
 void ca_heap_destroy(struct ca_heap *heap);
-/* In a forked child, before any other call: locks are remade and every record is dropped without a driver
- * call (the child cannot use the parent's memory). Spaces are dead afterwards. */
+/* In a forked child, before any other call: locks are remade and every record is dropped without a
+ * driver call (the child cannot use the parent's memory). Spaces are dead afterwards. */
 void ca_heap_after_fork_child(struct ca_heap *heap);
 
-/* `context` goes back to the driver functions as it is; `device` is the device's ordinal (stats). */
-int ca_space_create(struct ca_heap *heap, void *context, unsigned device, struct ca_space **ret_space);
+/* `context` goes back to the driver functions as it is; `device` is the device's ordinal (stats).
+ */
+int ca_space_create(struct ca_heap *heap, void *context, unsigned device,
+		    struct ca_space **ret_space);
 /*
- * The context is gone and the driver has freed its memory: forget every record without driver calls (but
- * mark_drop). Pointers of the space are unknown afterwards. The struct stays valid for ever (a late thread
- * may hold it): ca_alloc on it answers -ENODEV.
+ * The context is gone and the driver has freed its memory: forget every record without driver calls
+ * (but mark_drop). Pointers of the space are unknown afterwards. The struct stays valid for ever (a
+ * late thread may hold it): ca_alloc on it answers -ENODEV.
  */
 void ca_space_kill(struct ca_space *space);
 
 /*
- * `size` bytes (> 0), 512-byte aligned; sizes of 2 MiB and more on a 2 MiB boundary whenever the segment is.
- * > 0: the driver's code (out of memory only after the ladder of DESIGN section 3). -ENODEV: the space is
- * dead; -ENOMEM: no metadata; -E2BIG: larger than 2^60: in these cases nothing was taken and the caller passes the
- * call through to the driver.
+ * `size` bytes (> 0), 512-byte aligned; sizes of 2 MiB and more on a 2 MiB boundary whenever the
+ * segment is. > 0: the driver's code (out of memory only after the ladder of DESIGN section 3).
+ * -ENODEV: the space is dead; -ENOMEM: no metadata; -E2BIG: larger than 2^60: in these cases
+ * nothing was taken and the caller passes the call through to the driver.
  */
 int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 /*
- * Tracks [address, address + size) that the program got from the driver itself (pitch, pass-through): never cached,
- * freed by returning it to the driver. `requested` bytes count in the statistics.
+ * Tracks [address, address + size) that the program got from the driver itself (pitch,
+ * pass-through): never cached, freed by returning it to the driver. `requested` bytes count in the
+ * statistics.
  */
 int ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested);
 /*
- * Frees a live block by its base address. -ENOENT: not ours (hand it to the driver); -EINVAL: inside a
- * segment of ours but not the base of a live block (double or interior free); > 0: the driver's error: a
- * retired block's return failed, or the context is poisoned; the block then stays live.
+ * Frees a live block by its base address. -ENOENT: not ours (hand it to the driver); -EINVAL:
+ * inside a segment of ours but not the base of a live block (double or interior free); > 0: the
+ * driver's error: a retired block's return failed, or the context is poisoned; the block then stays
+ * live.
  */
 int ca_free(struct ca_heap *heap, uint64_t address);
 
@@ -67,35 +73,39 @@ struct ca_block_info {
 	uint64_t block_bytes;     /* what it got */
 	uint64_t serial;          /* unique per allocation over the life of the process */
 	struct ca_space *space;
-	void *context;            /* as given to ca_space_create */
-	bool live;                /* false: cached or pending */
-	bool whole_segment;       /* the block is a driver allocation of its own */
+	void *context;      /* as given to ca_space_create */
+	bool live;          /* false: cached or pending */
+	bool whole_segment; /* the block is a driver allocation of its own */
 	bool adopted;
 };
-/* The block that holds `address` (base or interior, live or not). -ENOENT: not in a segment of ours. */
+/* The block that holds `address` (base or interior, live or not). -ENOENT: not in a segment of
+ * ours. */
 int ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info);
 /*
- * The segment that holds `address` was changed or exported for life (IPC, dma-buf, SYNC_MEMOPS): its free
- * blocks are never handed out again, and it goes back to the driver when its last live block is freed.
- * -ENOENT: not ours.
+ * The segment that holds `address` was changed or exported for life (IPC, dma-buf, SYNC_MEMOPS):
+ * its free blocks are never handed out again, and it goes back to the driver when its last live
+ * block is freed. -ENOENT: not ours.
  */
 int ca_retire(struct ca_heap *heap, uint64_t address);
 
 /*
- * The program gave the whole segment at `address` back by a driver call of its own (cuMemFreeAsync while only
- * counting): forget it, counted as a free. -ENOENT: not the base of a live whole segment of ours.
+ * The program gave the whole segment at `address` back by a driver call of its own (cuMemFreeAsync
+ * while only counting): forget it, counted as a free. -ENOENT: not the base of a live whole segment
+ * of ours.
  */
 int ca_disown(struct ca_heap *heap, uint64_t address);
 
 /*
- * The out-of-memory ladder for a driver call that is not ours to serve (pitch, ...): gives memory back so
- * that the driver may find `size` bytes. `*rung` starts at 0 and is advanced. True: something was given
- * back, try again; false: nothing is left.
+ * The out-of-memory ladder for a driver call that is not ours to serve (pitch, ...): gives memory
+ * back so that the driver may find `size` bytes. `*rung` starts at 0 and is advanced. True:
+ * something was given back, try again; false: nothing is left.
  */
 bool ca_reclaim(struct ca_space *space, uint64_t size, unsigned *rung);
-/* Gives finished cached segments back until at most `keep_bytes` stay reserved and unused. Returns bytes given back. */
+/* Gives finished cached segments back until at most `keep_bytes` stay reserved and unused. Returns
+ * bytes given back. */
 uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);
-/* Bytes that are free or pending in whole segments of `space`'s device: what cuMemGetInfo may add to free. */
+/* Bytes that are free or pending in whole segments of `space`'s device: what cuMemGetInfo may add
+ * to free. */
 uint64_t ca_drainable_bytes(struct ca_space *space);
 
 /* Sums over the device's spaces, living and dead. `device` as in ca_space_create. */
@@ -104,8 +114,8 @@ void ca_heap_stats(struct ca_heap *heap, unsigned device, struct ca_stats *ret_s
 unsigned ca_heap_device_count(struct ca_heap *heap);
 
 /*
- * Walks every record and checks every invariant (blocks tile their segment, neighbours that could merge are
- * merged, each free block is in exactly one index, sums equal the statistics, ...). 0, or -EUCLEAN with a
- * description in ret_reason (may be NULL).
+ * Walks every record and checks every invariant (blocks tile their segment, neighbours that could
+ * merge are merged, each free block is in exactly one index, sums equal the statistics, ...). 0, or
+ * -EUCLEAN with a description in ret_reason (may be NULL).
  */
 int ca_heap_check(struct ca_heap *heap, char *ret_reason, size_t size);

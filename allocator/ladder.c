@@ -3,22 +3,26 @@
  * The out-of-memory ladder. Each rung is followed by a new search and a new request:
  *
  *   1. a segment of exactly the needed size, where the pool's rule asked for more;
- *   2. finished cached segments of the device go back, of any space, just enough: the smallest that fits
- *      alone, or else the largest ones until their sum does; again and again while there are any;
+ *   2. finished cached segments of the device go back, of any space, just enough: the smallest
+ *      that fits alone, or else the largest until their sum does; while there are any;
  *   3. the host waits for the oldest pending free, own space first; then 2 again;
- *   4. if another thread was inside the driver with memory of ours, or gave some back since this round
- *      began, the round is repeated when that is through;
+ *   4. if another thread was inside the driver with memory of ours, or gave some back since this
+ *      round began, the round is repeated when that is through;
  *   5. the driver's own code, unchanged.
  *
- * So outside captures "out of memory" is answered only when nothing of ours on that device is left to give.
- * Every round but the last gave something back or saw another thread do so, which ends it.
+ * So outside captures "out of memory" is answered only when nothing of ours on that device is left
+ * to give. Every round but the last gave something back or saw another thread do so, which ends it.
  */
 #include "allocator/inside.h"
 
 #include <errno.h>
 #include <time.h>
 
-enum { SETTLE_STEP_NS = 20 * 1000 * 1000, SETTLE_STEPS = 500 };
+enum {
+	SETTLE_STEP_NS = 20 * 1000 * 1000,
+	SETTLE_STEPS = 500, /* 10 s: then the call that never ends is no longer waited for */
+	BUSY_STEPS = 10,
+};
 
 static uint64_t
 return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
@@ -100,20 +104,18 @@ ca_ladder_wait_locked(struct ca_space *space)
 	return r;
 }
 
+/* Steps grow from 20 us to 20 ms. Sleeping needs no condition variable, which old glibc has in
+ * another library. */
 static void
-settled_wait(struct ca_heap *heap)
+settled_wait(struct ca_heap *heap, unsigned step)
 {
-	struct timespec until;
+	struct timespec pause = { .tv_nsec = step < 10 ? 20000L << step : SETTLE_STEP_NS };
+	int saved = errno;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += SETTLE_STEP_NS;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
-	heap->settled_waiters++;
-	pthread_cond_timedwait(&heap->settled, &heap->lock, &until);
-	heap->settled_waiters--;
+	ca_heap_unlock(heap);
+	nanosleep(&pause, NULL);
+	ca_heap_lock(heap);
+	errno = saved;
 }
 
 bool
@@ -124,7 +126,7 @@ ca_ladder_settled_locked(struct ca_heap *heap, struct ca_device *device, uint64_
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
 		if (device->generation != generation || !ca_outside_others_locked(device))
 			break;
-		settled_wait(heap);
+		settled_wait(heap, steps);
 	}
 	return device->generation != generation;
 }
@@ -145,34 +147,61 @@ search(struct ca_space *space, uint64_t bytes)
 	return block;
 }
 
+/*
+ * The driver answered "busy". In a capture that ends the ladder. Otherwise a context is dying, and
+ * its memory will be free in a moment: true when it is worth another round.
+ */
+static bool
+busy_passes(struct ca_space *space, unsigned *steps)
+{
+	struct ca_heap *heap = space->heap;
+	bool capturing;
+
+	ca_heap_unlock(heap);
+	capturing = heap->driver.capturing(heap->driver.self);
+	ca_heap_lock(heap);
+	if (capturing || (*steps)++ >= BUSY_STEPS)
+		return false;
+	settled_wait(heap, 10);
+	return true;
+}
+
+/* One round of giving back. True: something may have changed, ask the driver again. */
+static bool
+round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsigned *busy_steps)
+{
+	bool busy = false;
+	int r;
+
+	if (ca_ladder_release_locked(space, bytes, &busy))
+		return true;
+	r = busy ? -EBUSY : ca_ladder_wait_locked(space);
+	if (r < 0)
+		return busy_passes(space, busy_steps);
+	return r > 0 || ca_ladder_settled_locked(space->heap, space->device, generation);
+}
+
 int
 ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
-	struct ca_heap *heap = space->heap;
 	struct ca_device *device = space->device;
-	uint64_t segment_bytes = ca_pool_segment_bytes(&heap->config, bytes), generation;
+	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
 	int r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
-	bool given = false, busy = false;
+	unsigned busy_steps = 0;
+	bool again = false;
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
 		generation = device->generation;
 		if ((*ret_block = search(space, bytes)))
 			return 0;
-		if (given)
+		if (again)
 			CA_COUNT(space, alloc_retries);
-		if (given || segment_bytes != bytes)
+		if (again || segment_bytes != bytes)
 			r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
-		given = ca_ladder_release_locked(space, bytes, &busy) > 0;
-		if (given)
-			continue;
-		if (busy)
-			break;
-		r = ca_ladder_wait_locked(space);
-		given = r > 0 || (!r && ca_ladder_settled_locked(heap, device, generation));
-		r = CA_DRIVER_OUT_OF_MEMORY;
-		if (!given)
+		again = round_locked(space, bytes, generation, &busy_steps);
+		if (!again)
 			break;
 	}
 	return r;

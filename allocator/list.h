@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Circular doubly linked list, intrusive. An element can leave its list without knowing the head, which is
- * what lets a record disappear from a list another thread holds in its hand (allocator/inside.h).
+ * Circular doubly linked list, intrusive. An element can leave its list without knowing the head,
+ * which is what lets a record disappear from a list another thread holds in its hand
+ * (allocator/inside.h).
  */
 #pragma once
 
@@ -13,8 +14,8 @@ struct ca_list {
 	struct ca_list *prev;
 };
 
-#define CA_CONTAINER_OF(pointer, type, member) \
-	((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+#define CA_CONTAINER_OF(pointer, type, member)                                                     \
+	((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 /* An empty head, or an element in no list. */
 static inline void

@@ -2,13 +2,13 @@
 /*
  * Pretend memory behind struct ca_driver: for replaying traces and for tests of the allocator.
  *
- * The device's work is a counter: ca_model_submit adds one piece of work, a mark remembers how much was
- * submitted when it was recorded, and work is finished when the test says so (or when somebody waits: the
- * model then finishes what is waited for). Whoever frees memory after submitting piece w may therefore
- * demand that nobody gets that memory before ca_model_finished() >= w.
+ * The device's work is a counter: ca_model_submit adds one piece of work, a mark remembers how much
+ * was submitted when it was recorded, and work is finished when the test says so (or when somebody
+ * waits: the model then finishes what is waited for). Whoever frees memory after submitting piece w
+ * may therefore demand that nobody gets that memory before ca_model_finished() >= w.
  *
- * Thread-safe. Never calls malloc. Misuse by the allocator (a mark dropped twice, an unknown address
- * returned, ...) is counted, not fatal.
+ * Thread-safe. Never calls malloc. Misuse by the allocator (a mark dropped twice, an unknown
+ * address returned, ...) is counted, not fatal.
  */
 #pragma once
 
@@ -31,14 +31,16 @@ enum ca_model_function {
 };
 
 struct ca_model_config {
-	uint64_t capacity;   /* bytes of the one device */
-	uint64_t granule;    /* bytes: capacity is used in multiples of this; 2 MiB as on real devices */
+	uint64_t capacity; /* bytes of the one device */
+	uint64_t granule;  /* bytes: capacity is used in multiples of this; 2 MiB as on real devices
+			    */
 	uint64_t alignment;  /* bytes, of every address; 512 or more */
 	bool no_marks;       /* mark_record answers -ENOTSUP */
 	bool finish_at_once; /* submitted work is finished immediately */
 };
 
-/* Called outside the model's lock at the begin (`end` false) and end of each driver call; for interleavings. */
+/* Called outside the model's lock at the begin (`end` false) and end of each driver call; for
+ * interleavings. */
 typedef void ca_model_observer(void *arg, enum ca_model_function function, bool end);
 
 /* -ENOMEM. */
@@ -54,24 +56,26 @@ void ca_model_finish(struct ca_model *model, uint64_t work);
 uint64_t ca_model_finished(struct ca_model *model);
 uint64_t ca_model_submitted(struct ca_model *model);
 
-void ca_model_set_capturing(struct ca_model *model, bool capturing);
+void ca_model_set_capturing(struct ca_model *model, bool value);
 void ca_model_set_observer(struct ca_model *model, ca_model_observer *observer, void *arg);
-/* The `nth` call (from 1, counted from now) of `function`, and all later ones if `for_ever`, returns `code` and
- * does nothing. nth 0: no failure. */
-void ca_model_fail(struct ca_model *model, enum ca_model_function function, unsigned nth, bool for_ever, int code);
+/* The `nth` call (from 1, counted from now) of `function`, and all later ones if `for_ever`,
+ * returns `code` and does nothing. nth 0: no failure. */
+void ca_model_fail(struct ca_model *model, enum ca_model_function function, unsigned nth,
+		   bool for_ever, int code);
 /* True if a planned failure was reached since ca_model_fail. */
 bool ca_model_failed(struct ca_model *model);
-/* The context's memory is freed, as at its destruction. */
+/* The context's memory is freed, as at its destruction; calls that name it answer 201 from now on.
+ */
 void ca_model_context_destroy(struct ca_model *model, void *context);
 /* Frees one segment behind the allocator's back. 0, or -ENOENT. */
 int ca_model_steal(struct ca_model *model, uint64_t address);
 
 struct ca_model_sums {
-	uint64_t held_bytes;  /* as asked for */
-	uint64_t used_bytes;  /* of the capacity */
-	uint64_t peak_bytes;  /* of the capacity */
-	uint64_t segments;    /* held */
-	uint64_t marks;       /* recorded and not dropped */
+	uint64_t held_bytes; /* as asked for */
+	uint64_t used_bytes; /* of the capacity */
+	uint64_t peak_bytes; /* of the capacity */
+	uint64_t segments;   /* held */
+	uint64_t marks;      /* recorded and not dropped */
 	uint64_t misuses;
 	uint64_t calls[CA_MODEL_FUNCTIONS];
 };

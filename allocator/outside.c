@@ -2,9 +2,9 @@
 /*
  * Leaving the lock for a driver call, and being counted while outside.
  *
- * The count lets the out-of-memory ladder tell "nothing is left" from "another thread has it in its hand
- * right now". A thread's own calls are left out: a callback of the driver may enter the heap again, and
- * must not wait for the call it runs in.
+ * The count lets the out-of-memory ladder tell "nothing is left" from "another thread has it in its
+ * hand right now". A thread's own calls are left out: a callback of the driver may enter the heap
+ * again, and must not wait for the call it runs in.
  */
 #include "allocator/inside.h"
 
@@ -36,8 +36,6 @@ ca_outside_leave(struct ca_space *space)
 	ca_heap_lock(space->heap);
 	own_calls--;
 	space->device->in_flight--;
-	if (space->heap->settled_waiters)
-		pthread_cond_broadcast(&space->heap->settled);
 }
 
 unsigned

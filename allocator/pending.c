@@ -2,15 +2,17 @@
 /*
  * Frees that wait until the device can no longer use the memory.
  *
- * Record first, publish after: a freed block leaves LIVE, is seen by nobody else while the lock is free, a
- * mark is recorded behind everything submitted so far, and only then mark and block enter the queue. A mark
- * recorded before a free is never attached to it; one mark serves all blocks that were in the hand before
- * it was recorded. The queue is first in, first out: its head is asked, and what is not done ends the walk.
+ * Record first, publish after: a freed block leaves LIVE, is seen by nobody else while the lock is
+ * free, a mark is recorded behind everything submitted so far, and only then mark and block enter
+ * the queue. A mark recorded before a free is never attached to it; one mark serves all blocks that
+ * were in the hand before it was recorded. The queue is first in, first out: its head is asked, and
+ * what is not done ends the walk.
  *
- * What could not be marked (capture, no record to be had, a driver without marks) waits in `unmarked`, for
- * the next mark or for a host synchronisation that begins after the block entered the hand. An answer that is
- * an error is never taken for "done": the host synchronises instead, and if even that fails the space is
- * poisoned: nothing of it is reused again, every segment goes back to the driver as soon as it can.
+ * What could not be marked (capture, no record to be had, a driver without marks) waits in
+ * `unmarked`, for the next mark or for a host synchronisation that begins after the block entered
+ * the hand. An answer that is an error is never taken for "done": the host synchronises instead,
+ * and if even that fails the space is poisoned: nothing of it is reused again, every segment goes
+ * back to the driver as soon as it can.
  */
 #include "allocator/inside.h"
 
@@ -48,7 +50,15 @@ ca_pending_poison_locked(struct ca_space *space)
 	}
 }
 
-/* The blocks of a hand become CLEAN after a host wait, or unmarked in a capture; > 0: the driver's error. */
+/* True when the order of work can no longer be known: our context's error, or another's (-EIO). */
+static bool
+is_lost(int r)
+{
+	return r > 0 || r == -EIO;
+}
+
+/* The blocks of a hand become CLEAN after a host wait, or unmarked in a capture. Lost: the hand is
+ * as it was. */
 static int
 synchronize(struct ca_space *space, struct ca_list *hand)
 {
@@ -62,7 +72,7 @@ synchronize(struct ca_space *space, struct ca_list *hand)
 		CA_COUNT(space, host_syncs);
 	if (!r)
 		settle_all(hand);
-	else if (r < 0)
+	else if (!is_lost(r))
 		ca_list_splice(&space->unmarked, hand);
 	space->device->generation++;
 	return r;
@@ -132,7 +142,7 @@ ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca
 	}
 	if (r)
 		r = synchronize(space, hand);
-	if (r <= 0)
+	if (!is_lost(r))
 		return 0;
 	if (keep) {
 		if (hand->next != &keep->waiting)
@@ -194,9 +204,9 @@ group_ask(struct ca_space *space, struct ca_group *group, int (*ask)(void *self,
 		return 1;
 	}
 	r = synchronize(space, &hand);
-	if (r > 0)
+	if (is_lost(r))
 		ca_pending_poison_locked(space);
-	return r < 0 ? -EBUSY : 1;
+	return r < 0 && !is_lost(r) ? -EBUSY : 1;
 }
 
 unsigned
@@ -232,9 +242,9 @@ ca_pending_wait_locked(struct ca_space *space)
 	ca_list_init(&hand);
 	ca_list_splice(&hand, &space->unmarked);
 	r = synchronize(space, &hand);
-	if (r > 0)
+	if (is_lost(r))
 		ca_pending_poison_locked(space);
-	return r < 0 ? -EBUSY : 1;
+	return r < 0 && !is_lost(r) ? -EBUSY : 1;
 }
 
 void

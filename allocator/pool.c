@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two pools a space: small blocks (up to 1 MiB, from 2 MiB segments) and large ones. Best fit is the first
- * CLEAN block in the order (bytes, address) that is large enough.
+ * Two pools a space: small blocks (up to 1 MiB, from 2 MiB segments) and large ones. Best fit is
+ * the first CLEAN block in the order (bytes, address) that is large enough.
  *
- * A request of 2 MiB or more must start on a 2 MiB boundary of its segment (drivers hand such memory out on
- * that boundary, and some programs map it by pages). The large pool therefore has a second index, by the
- * bytes a block offers from its first boundary on: best fit in that index costs O(log n), and the hole in
- * front of the boundary is cut off and stays free for requests below 2 MiB.
+ * A request of 2 MiB or more must start on a 2 MiB boundary of its segment (drivers hand such
+ * memory out on that boundary, and some programs map it by pages). The large pool therefore has a
+ * second index, by the bytes a block offers from its first boundary on: best fit in that index
+ * costs O(log n), and the hole in front of the boundary is cut off and stays free for requests
+ * below 2 MiB.
  *
- * The rest behind a block is split off when it is worth it: any grain in the small pool, more than 1 MiB in
- * the large one. Blocks of max_split_size or more are oversize: never cut, never given to a smaller
- * request, and to a request that is itself oversize only within max_non_split_rounding. That is the
- * meaning these settings have in PyTorch.
+ * The rest behind a block is split off when it is worth it: any grain in the small pool, more than
+ * 1 MiB in the large one. Blocks of max_split_size or more are oversize: never cut, never given to
+ * a smaller request, and to a request that is itself oversize only within max_non_split_rounding.
+ * That is the meaning these settings have in PyTorch.
  */
 #include "allocator/inside.h"
 
@@ -61,7 +62,8 @@ ca_pool_index_locked(struct ca_block *block)
 	if (usable)
 		ca_tree_insert(&pool->by_usable, &block->by_usable, usable, block->address);
 	if (!block->prev && !block->next && !segment->stuck)
-		ca_tree_insert(&segment->space->wholes, &block->by_whole, block->bytes, block->address);
+		ca_tree_insert(&segment->space->wholes, &block->by_whole, block->bytes,
+			       block->address);
 }
 
 void
@@ -108,6 +110,17 @@ best_fit(const struct ca_config *config, struct ca_pool *pool, uint64_t bytes)
 		block = node ? CA_CONTAINER_OF(node, struct ca_block, by_size) : NULL;
 	}
 	return block && oversize_allows(config, block, bytes) ? block : NULL;
+}
+
+bool
+ca_pool_fits_whole_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block = best_fit(&space->heap->config, ca_pool_for(space, bytes), bytes);
+	uint64_t pad = 0;
+
+	if (block && bytes >= CA_BOUNDARY)
+		ca_block_usable(block, &pad);
+	return block && !pad && !ca_pool_splits(&space->heap->config, block, bytes);
 }
 
 struct ca_block *

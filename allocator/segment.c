@@ -2,13 +2,14 @@
 /*
  * Segments: what the driver gave, and how it goes back.
  *
- * All records a new segment needs are had before the driver is asked, so nothing the driver gave can be
- * lost for want of them. While the driver is asked the lock is free: the space may die (the driver has
- * then freed the new segment with the context), and a segment being returned may already have come back
- * to another thread as new memory. Both are seen afterwards and forgotten without a driver call.
+ * All records a new segment needs are had before the driver is asked, so nothing the driver gave
+ * can be lost for want of them. While the driver is asked the lock is free: the space may die (the
+ * driver has then freed the new segment with the context), and a segment being returned may already
+ * have come back to another thread as new memory. Both are seen afterwards and forgotten without a
+ * driver call.
  *
- * The driver never hands out memory that is in use. Records that overlap a new segment are therefore stale:
- * somebody freed that memory behind our back. They are dropped and counted.
+ * The driver never hands out memory that is in use. Records that overlap a new segment are
+ * therefore stale: somebody freed that memory behind our back. They are dropped and counted.
  */
 #include "allocator/inside.h"
 
@@ -67,7 +68,8 @@ drop_stale(struct ca_space *space, uint64_t address, uint64_t bytes)
 }
 
 static struct ca_block *
-enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_t address, uint64_t bytes)
+enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_t address,
+      uint64_t bytes)
 {
 	struct ca_segment *segment = parts->segment;
 	struct ca_block *block = parts->block;
@@ -94,7 +96,8 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 }
 
 int
-ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t bytes, struct ca_block **ret_block)
+ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t bytes,
+			struct ca_block **ret_block)
 {
 	struct parts parts;
 	int r = parts_get(space->heap, &parts);
@@ -250,7 +253,8 @@ ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy)
 	uint64_t given = 0;
 
 	while (!ca_list_empty(&space->due)) {
-		struct ca_segment *segment = CA_CONTAINER_OF(space->due.next, struct ca_segment, hand);
+		struct ca_segment *segment =
+			CA_CONTAINER_OF(space->due.next, struct ca_segment, hand);
 		uint64_t bytes = segment->bytes;
 		int r;
 

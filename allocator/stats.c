@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Sums are kept per device under the heap's lock, so current, peak and total are exact; the figures are
- * worked out when somebody asks.
+ * Sums are kept per device under the heap's lock, so current, peak and total are exact; the figures
+ * are worked out when somebody asks.
  */
 #include "allocator/inside.h"
 

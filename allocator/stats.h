@@ -8,41 +8,41 @@
 #include <stdint.h>
 
 /* X(name): counters over the life of the process */
-#define CA_STATS_COUNTERS(X)                                                                                   \
-	X(alloc_calls)         /* successful allocation calls, served or passed through */                    \
-	X(free_calls)          /* successful frees of memory we track */                                      \
-	X(cache_hits)          /* allocations served without taking a segment */                              \
-	X(driver_alloc_calls)  /* segments asked of the driver */                                             \
-	X(driver_free_calls)   /* segments given back */                                                      \
-	X(driver_ns)           /* nanoseconds inside those two */                                             \
-	X(ooms)                /* out-of-memory answers that reached the program */                           \
-	X(alloc_retries)       /* segment requests repeated after memory was given back */                    \
-	X(flushes)             /* rounds of giving cached segments back under pressure */                     \
-	X(order_waits)         /* GPU-side waits inserted */                                                  \
-	X(order_marks)         /* marks recorded */                                                           \
-	X(host_syncs)          /* waits of the host: marks, synchronisations, returns that may wait */        \
-	X(settles)             /* host waits for accessors that are not streams */                            \
-	X(pdl_stripped)        /* programmatic launches sent without their attribute */                       \
-	X(order_fallbacks)     /* times reuse fell back to finished memory only */                            \
-	X(unseen_calls)        /* calls of driver entry points we do not know */                              \
-	X(stale_records)       /* segments dropped because the driver handed their memory out anew */         \
-	X(other_alloc_calls)   /* allocations through other entry points */                                   \
-	X(taken_clean)         /* hits: nobody had used the block since it was last finished */               \
-	X(taken_same_stream)   /* hits: the block's one user is the caller's stream */                        \
-	X(taken_pending_done)  /* hits: the block waited and its mark is done */                              \
-	X(taken_exposed)       /* hits: unfinished memory of another stream */
+#define CA_STATS_COUNTERS(X)                                                                       \
+	X(alloc_calls)        /* successful allocation calls, served or passed through */          \
+	X(free_calls)         /* successful frees of memory we track */                            \
+	X(cache_hits)         /* allocations served without taking a segment */                    \
+	X(driver_alloc_calls) /* segments asked of the driver */                                   \
+	X(driver_free_calls)  /* segments given back */                                            \
+	X(driver_ns)          /* nanoseconds inside those two */                                   \
+	X(ooms)               /* out-of-memory answers that reached the program */                 \
+	X(alloc_retries)      /* segment requests repeated after memory was given back */          \
+	X(flushes)            /* rounds of giving cached segments back under pressure */           \
+	X(order_waits)        /* GPU-side waits inserted */                                        \
+	X(order_marks)        /* marks recorded */                                                 \
+	X(host_syncs)      /* waits of the host: marks, synchronisations, returns that may wait */ \
+	X(settles)         /* host waits for accessors that are not streams */                     \
+	X(pdl_stripped)    /* programmatic launches sent without their attribute */                \
+	X(order_fallbacks) /* times reuse fell back to finished memory only */                     \
+	X(unseen_calls)    /* calls of driver entry points we do not know */                       \
+	X(stale_records)   /* segments dropped because the driver handed their memory out anew */  \
+	X(other_alloc_calls)  /* allocations through other entry points */                         \
+	X(taken_clean)        /* hits: nobody had used the block since it was last finished */     \
+	X(taken_same_stream)  /* hits: the block's one user is the caller's stream */              \
+	X(taken_pending_done) /* hits: the block waited and its mark is done */                    \
+	X(taken_exposed)      /* hits: unfinished memory of another stream */
 
 /* X(name): gauges, each with current, peak and total (sum of all increases) */
-#define CA_STATS_GAUGES(X)                                                                                     \
-	X(requested_bytes)     /* live, as asked for */                                                       \
-	X(allocated_bytes)     /* live, after rounding */                                                     \
-	X(active_bytes)        /* live or waiting for a mark */                                               \
-	X(reserved_bytes)      /* held from the driver; exact */                                              \
-	X(cached_bytes)        /* free to reuse now */
+#define CA_STATS_GAUGES(X)                                                                         \
+	X(requested_bytes) /* live, as asked for */                                                \
+	X(allocated_bytes) /* live, after rounding */                                              \
+	X(active_bytes)    /* live or waiting for a mark */                                        \
+	X(reserved_bytes)  /* held from the driver; exact */                                       \
+	X(cached_bytes)    /* free to reuse now */
 
 /* X(name): plain figures read at the moment of asking */
-#define CA_STATS_FIGURES(X)                                                                                    \
-	X(largest_free_block_bytes)                                                                           \
+#define CA_STATS_FIGURES(X)                                                                        \
+	X(largest_free_block_bytes)                                                                \
 	X(pending_blocks)
 
 struct ca_gauge {

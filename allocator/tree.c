@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * AVL tree with parent pointers: the heights of two siblings differ by one at most, so that every search
- * takes at most 1.44 log2(n) steps. After an insertion or removal the way up to the root is walked once:
- * each height is recomputed and a node out of balance is rotated.
+ * AVL tree with parent pointers: the heights of two siblings differ by one at most, so that every
+ * search takes at most 1.44 log2(n) steps. After an insertion or removal the way up to the root is
+ * walked once: each height is recomputed and a node out of balance is rotated.
  */
 #include "allocator/tree.h"
 
@@ -112,7 +112,8 @@ edge(struct ca_tree_node *node, int side)
 	return node;
 }
 
-/* Gives `node`, which has two children, the place-holder `heir`, its successor. Returns where to rebalance. */
+/* Gives `node`, which has two children, the place-holder `heir`, its successor. Returns where to
+ * rebalance. */
 static struct ca_tree_node *
 inherit(struct ca_tree *tree, struct ca_tree_node *node, struct ca_tree_node *heir)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One intrusive balanced tree (AVL), ordered by a pair of integers kept in the node. Keys are unique.
- * Not thread-safe: the heap's lock is held.
+ * One intrusive balanced tree (AVL), ordered by a pair of integers kept in the node. Keys are
+ * unique. Not thread-safe: the heap's lock is held.
  */
 #pragma once
 

@@ -21,7 +21,8 @@
 
 enum {
 	LINE_BYTES = 1600, /* a pattern of CA_PATH_MAX and the words around it */
-	SHOWN_BYTES = 64,  /* of a bad value */
+	TITLE_BYTES = CA_OPTION_NAME_MAX + 32,
+	SHOWN_BYTES = 64, /* of a bad value */
 };
 
 static const char prefix[] = "CACHEALLOC_";
@@ -41,10 +42,10 @@ row_bit(const struct ca_option *option)
 	return (uint64_t)1 << (option - ca_options);
 }
 
-/* ------------------------------------------------------------------------------------------
- * messages --- */
+/* ---- messages ---- */
 
-static void __attribute__((format(printf, 2, 3))) bad(struct load *load, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void
+bad(struct load *load, const char *format, ...)
 {
 	char line[LINE_BYTES];
 	va_list args;
@@ -65,54 +66,68 @@ silent(const struct load *load)
 
 /* "CACHEALLOC_LOG" or "CACHEALLOC_CONF: max_split_size_mb" */
 static const char *
-title(char ret[CA_OPTION_NAME_MAX + 32], const struct ca_option *option)
+title(char ret[TITLE_BYTES], const struct ca_option *option)
 {
-	ca_text_format(ret, CA_OPTION_NAME_MAX + 32, "%s%s%s", prefix,
-		       option->is_key ? "CONF: " : "", option->name);
+	ca_text_format(ret, TITLE_BYTES, "%s%s%s", prefix, option->is_key ? "CONF: " : "",
+		       option->name);
 	return ret;
 }
 
 static void
 bad_value(struct load *load, const struct ca_option *option, const char *value, const char *why)
 {
-	char name[CA_OPTION_NAME_MAX + 32], shown[SHOWN_BYTES];
+	char name[TITLE_BYTES], shown[SHOWN_BYTES];
 
 	bad(load, "%s: '%s' is ignored%s: expected %s", title(name, option),
 	    ca_text_escape(shown, sizeof(shown), value), why, option->accepted);
 }
 
-static void
-bad_unknown(struct load *load, bool is_key, const char *name)
+/* "STRICT, DISABLE, ...": the names that have an effect. */
+static const char *
+known_names(char *ret, size_t size, bool is_key)
 {
-	char shown[SHOWN_BYTES];
+	size_t length = 0;
+
+	ret[0] = '\0';
+	for (size_t i = 0; i < ca_options_count && length < size; i++)
+		if (ca_options[i].is_key == is_key && ca_options[i].status == CA_STATUS_BUILT)
+			length += ca_text_format(ret + length, size - length, "%s%s",
+						 length ? ", " : "", ca_options[i].name);
+	return ret;
+}
+
+/* `value` only where the name is that of a key. */
+static void
+bad_unknown(struct load *load, bool is_key, const char *name, const char *value)
+{
+	char shown[SHOWN_BYTES], shown_value[SHOWN_BYTES], known[256], hint[320];
 	const struct ca_option *near;
 
 	if (silent(load)) {
-		bad(load, "unused");
+		bad(load, "not shown");
 		return;
 	}
 	near = ca_option_nearest(is_key, name);
-	ca_text_escape(shown, sizeof(shown), name);
-	if (is_key && near)
-		bad(load, "CACHEALLOC_CONF: unknown key '%s' is ignored: did you mean '%s'?", shown,
-		    near->name);
-	else if (is_key)
-		bad(load,
-		    "CACHEALLOC_CONF: unknown key '%s' is ignored: expected a key of cachealloc(7)",
-		    shown);
-	else if (near)
-		bad(load, "%s%s: unknown variable is ignored: did you mean %s%s?", prefix, shown,
-		    prefix, near->name);
+	if (near)
+		ca_text_format(hint, sizeof(hint), "did you mean %s%s?", is_key ? "" : prefix,
+			       near->name);
 	else
-		bad(load, "%s%s: unknown variable is ignored: expected one of cachealloc(7)",
-		    prefix, shown);
+		ca_text_format(hint, sizeof(hint), "expected %s%s",
+			       is_key ? "one of " : "CACHEALLOC_ and one of ",
+			       known_names(known, sizeof(known), is_key));
+	ca_text_escape(shown, sizeof(shown), name);
+	if (is_key)
+		bad(load, "CACHEALLOC_CONF: unknown key '%s' (value '%s') is ignored: %s", shown,
+		    ca_text_escape(shown_value, sizeof(shown_value), value), hint);
+	else
+		bad(load, "%s%s: unknown variable is ignored: %s", prefix, shown, hint);
 }
 
 /* A known setting without effect here: one line, once. */
 static void
 bad_absent(struct load *load, const struct ca_option *option)
 {
-	char name[CA_OPTION_NAME_MAX + 32];
+	char name[TITLE_BYTES];
 
 	if (load->told & row_bit(option))
 		return;
@@ -124,8 +139,7 @@ bad_absent(struct load *load, const struct ca_option *option)
 		bad(load, "%s is ignored: not in this version", title(name, option));
 }
 
-/* --------------------------------------------------------------------------------------------
- * values --- */
+/* ---- values ---- */
 
 /* "1" and "0" mean the table; a name of digits alone is more likely a mistake than a file. */
 static bool
@@ -200,13 +214,12 @@ pattern_reason(const struct ca_option *option, const char *value)
 	}
 }
 
-/* --------------------------------------------------------------------------------- CACHEALLOC_CONF
- * --- */
+/* ---- CACHEALLOC_CONF ---- */
 
 static void
 conf_key(struct load *load, const struct ca_option *option, const char *value)
 {
-	char name[CA_OPTION_NAME_MAX + 32], shown[SHOWN_BYTES];
+	char name[TITLE_BYTES], shown[SHOWN_BYTES];
 
 	if (!value_store(load->config, option, value)) {
 		bad_value(load, option, value, "");
@@ -255,51 +268,50 @@ conf_entry(struct load *load, const struct ca_conf_entry *entry)
 		bad_absent(load, option);
 	else if (!option && (entry->fault == CA_CONF_GOOD || entry->fault == CA_CONF_NO_VALUE ||
 			     entry->fault == CA_CONF_TOO_LONG))
-		bad_unknown(load, true, entry->key);
+		bad_unknown(load, true, entry->key, entry->value);
 	else if (entry->fault != CA_CONF_GOOD)
 		conf_fault(load, entry);
 	else
 		conf_key(load, option, entry->value);
 }
 
-/* A key that may not be smaller than large_segment_size_mb. */
+/* max_split_size_mb and max_non_split_rounding_mb may not be smaller than large_segment_size_mb. */
 static void
-conf_at_least_segment(struct load *load, const char *key, uint64_t *place, uint64_t fallback)
+conf_at_least_segment(struct load *load, const struct ca_option *option, uint64_t bytes)
 {
 	uint64_t least = load->config->large_segment_size_bytes;
+	char name[TITLE_BYTES];
 
-	if (!(load->set & row_bit(ca_option_find(true, key)))) {
-		*place = fallback;
-	} else if (*place < least) {
-		bad(load,
-		    "CACHEALLOC_CONF: %s: '%llu' is ignored: expected at least "
-		    "large_segment_size_mb (%llu)",
-		    key, (unsigned long long)(*place >> 20), (unsigned long long)(least >> 20));
-		*place = fallback;
-	}
+	if (!(load->set & row_bit(option)) || bytes >= least)
+		return;
+	load->set &= ~row_bit(option);
+	value_store(load->config, option, option->default_text);
+	bad(load, "%s: '%llu' is ignored: expected at least large_segment_size_mb (%llu)",
+	    title(name, option), (unsigned long long)(bytes >> 20),
+	    (unsigned long long)(least >> 20));
 }
 
 static void
 conf_load(struct load *load, const struct ca_option *option, const char *text)
 {
+	const struct ca_option *split = ca_option_find(true, "max_split_size_mb");
+	const struct ca_option *rounding = ca_option_find(true, "max_non_split_rounding_mb");
 	struct ca_config *config = load->config;
 	struct ca_conf_entry entry;
 
 	if (strnlen(text, CA_CONF_TEXT_MAX + 1) > CA_CONF_TEXT_MAX) {
-		bad_value(load, option, text, " (longer than 16384 characters)");
+		bad_value(load, option, text, " (too long)");
 		return;
 	}
 	while (ca_conf_next(&text, &entry))
 		conf_entry(load, &entry);
-	conf_at_least_segment(load, "max_split_size_mb", &config->max_split_size_bytes,
-			      config->max_split_size_bytes);
-	conf_at_least_segment(load, "max_non_split_rounding_mb",
-			      &config->max_non_split_rounding_bytes,
-			      config->large_segment_size_bytes);
+	conf_at_least_segment(load, split, config->max_split_size_bytes);
+	conf_at_least_segment(load, rounding, config->max_non_split_rounding_bytes);
+	if (!(load->set & row_bit(rounding)))
+		config->max_non_split_rounding_bytes = config->large_segment_size_bytes;
 }
 
-/* ----------------------------------------------------------------------------------------
- * variables --- */
+/* ---- variables ---- */
 
 void
 ca_config_default(struct ca_config *ret_config)
@@ -329,11 +341,11 @@ unknown_load(struct load *load, char *const *names)
 		char name[CA_OPTION_NAME_MAX];
 		const char *rest = *names + sizeof(prefix) - 1;
 
-		if (strncmp(*names, prefix, sizeof(prefix) - 1))
+		if (strncmp(*names, prefix, sizeof(prefix) - 1) != 0)
 			continue;
 		ca_text_format(name, sizeof(name), "%.*s", (int)strcspn(rest, "="), rest);
 		if (!ca_option_find(false, name))
-			bad_unknown(load, false, name);
+			bad_unknown(load, false, name, "");
 	}
 }
 
@@ -347,7 +359,7 @@ ca_config_load(struct ca_config *ret_config, ca_getenv_fn *env, void *env_arg,
 	ca_config_default(ret_config);
 	for (size_t i = 0; i < ca_options_count; i++) {
 		const struct ca_option *option = &ca_options[i];
-		char name[CA_OPTION_NAME_MAX + 32];
+		char name[TITLE_BYTES];
 		const char *value;
 
 		if (option->is_key || option->status == CA_STATUS_OURS)

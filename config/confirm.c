@@ -15,6 +15,13 @@
 
 enum { VALUE_BYTES = CA_PATH_MAX + 1 };
 
+/* The functions here print into VALUE_BYTES. */
+static void
+text_print(char *ret, const char *text)
+{
+	ca_text_format(ret, VALUE_BYTES, "%s", text);
+}
+
 static void
 duration_print(char *ret, uint64_t ns)
 {
@@ -30,12 +37,11 @@ static void
 mb_print(char *ret, uint64_t bytes)
 {
 	if (bytes == UINT64_MAX)
-		strcpy(ret, "unlimited");
+		text_print(ret, "unlimited");
 	else
 		ca_text_format(ret, VALUE_BYTES, "%llu", (unsigned long long)(bytes >> 20));
 }
 
-/* ret has VALUE_BYTES. */
 static void
 value_print(const struct ca_config *config, const struct ca_option *option, char *ret)
 {
@@ -46,22 +52,22 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 	ret[0] = '\0';
 	switch (option->type) {
 	case CA_TYPE_DISABLE:
-		strcpy(ret, disable[*(const enum ca_disable *)place]);
+		text_print(ret, disable[*(const enum ca_disable *)place]);
 		break;
 	case CA_TYPE_LEVEL:
-		strcpy(ret, levels[*(const enum ca_log_level *)place]);
+		text_print(ret, levels[*(const enum ca_log_level *)place]);
 		break;
 	case CA_TYPE_PATTERN:
-		strcpy(ret, place);
+		text_print(ret, place);
 		break;
 	case CA_TYPE_STATS:
-		strcpy(ret, config->stats_stderr ? "1" : config->stats_file);
+		text_print(ret, config->stats_stderr ? "1" : config->stats_file);
 		break;
 	case CA_TYPE_DURATION:
 		duration_print(ret, *(const uint64_t *)place);
 		break;
 	case CA_TYPE_FLAG:
-		strcpy(ret, *(const bool *)place ? "1" : "0");
+		text_print(ret, *(const bool *)place ? "1" : "0");
 		break;
 	case CA_TYPE_MB:
 	case CA_TYPE_MB_UNLIMITED:

@@ -93,26 +93,26 @@ ca_log_configure(enum ca_log_level level, const char *file_pattern)
 	atomic_store(&log_target, log_pattern[0] ? TARGET_UNOPENED : STDERR_FILENO);
 }
 
-/* 0: the descriptor is still our file; -1: it is not. */
-static int
+/* The file behind a descriptor, or 0, 0 where the kernel will not tell. False: there is none. */
+static bool
 file_identify(int fd, uint64_t *ret_device, uint64_t *ret_inode)
 {
-	struct statx info;
+	struct statx info = { 0 };
 
 	/* an empty path asks about the descriptor; fstat() would need a glibc of 2.33 */
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info))
-		return -1;
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info) && errno == EBADF)
+		return false;
 	*ret_device = ((uint64_t)info.stx_dev_major << 32) | info.stx_dev_minor;
 	*ret_inode = info.stx_ino;
-	return 0;
+	return true;
 }
 
-static int
+static bool
 file_is_ours(int fd)
 {
 	uint64_t device, inode;
 
-	return !file_identify(fd, &device, &inode) && device == atomic_load(&log_device) &&
+	return file_identify(fd, &device, &inode) && device == atomic_load(&log_device) &&
 	       inode == atomic_load(&log_inode);
 }
 
@@ -138,7 +138,7 @@ ca_log_enabled(enum ca_log_level level)
 	       (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
 }
 
-static void __attribute__((format(printf, 2, 3)))
+__attribute__((format(printf, 2, 3))) static void
 stderr_line(enum ca_log_level level, const char *format, ...)
 {
 	char line[LINE_MAX_BYTES];
@@ -214,7 +214,8 @@ line_finish(char *line, size_t size, size_t length)
 {
 	if (length > size - 2) {
 		length = size - 2;
-		memcpy(line + length - 3, "...", 3);
+		for (size_t i = length - 3; i < length; i++)
+			line[i] = '.';
 	}
 	for (size_t i = 0; i < length; i++)
 		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)

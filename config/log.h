@@ -2,9 +2,11 @@
 /*
  * Log lines: "cachealloc: warning: ...", one write(2) each, to stderr or CACHEALLOC_LOG_FILE.
  *
- * Safe on every hooked path: no malloc, no stdio, no lock, errno kept. Formats are a small subset
- * of printf (see config/text.h). At most CA_LOG_CAP lines of a level are printed, then one line
- * says so.
+ * Safe on every hooked path and in signal handlers: no malloc, no stdio, no lock, no cancellation
+ * point, errno kept. Formats are a small subset of printf (see config/text.h). A line is at most
+ * 1024 bytes; what is cut ends in "..."; control characters become spaces. At most CA_LOG_CAP lines
+ * of a level are printed, then one line says so. A write that fails is ignored, and raises no
+ * signal in the program.
  */
 #pragma once
 
@@ -21,10 +23,14 @@ enum ca_log_level {
 
 enum { CA_LOG_CAP = 256 };
 
-/* Sets level and file pattern (empty: stderr). The file is opened at the first line that goes
- * there. */
+/*
+ * Sets level and file pattern (empty: stderr); before it, warnings and errors go to stderr. Call it
+ * before other threads log. The file is opened at the first line that goes there; if that fails,
+ * one line says so on stderr and all lines go there. Should the program close the descriptor, or
+ * open something else under its number, a new file is opened.
+ */
 void ca_log_configure(enum ca_log_level level, const char *file_pattern);
-/* In a forked child: a file of its own at the next line. */
+/* In a forked child: a file of its own at the next line, and the count of lines starts again. */
 void ca_log_after_fork_child(void);
 bool ca_log_enabled(enum ca_log_level level);
 void ca_log(enum ca_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -58,10 +58,10 @@ ca_option_find(bool is_key, const char *name)
 	return NULL;
 }
 
-static char
+static int
 lower(char c)
 {
-	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+	return c >= 'A' && c <= 'Z' ? c | 0x20 : c;
 }
 
 static unsigned

@@ -40,6 +40,13 @@ static _Atomic int rank_state; /* 0: unread, 1: being read, 2: read */
 static char rank_text[RANK_MAX + 1];
 static _Atomic unsigned counter;
 
+/* Into WORD_MAX bytes. */
+static void
+word_copy(char *ret, const char *word)
+{
+	ca_text_format(ret, WORD_MAX, "%s", word);
+}
+
 static void
 word_clean(char *word)
 {
@@ -73,11 +80,11 @@ rank_find(char *ret)
 		const char *value = secure_getenv(names[i]);
 
 		if (rank_valid(value)) {
-			strcpy(ret, value);
+			word_copy(ret, value);
 			return;
 		}
 	}
-	strcpy(ret, "0");
+	word_copy(ret, "0");
 }
 
 static void
@@ -86,12 +93,12 @@ rank_get(char *ret)
 	int unread = 0;
 
 	if (atomic_load_explicit(&rank_state, memory_order_acquire) == 2) {
-		strcpy(ret, rank_text);
+		word_copy(ret, rank_text);
 		return;
 	}
 	rank_find(ret);
 	if (atomic_compare_exchange_strong(&rank_state, &unread, 1)) {
-		strcpy(rank_text, ret);
+		memcpy(rank_text, ret, sizeof(rank_text));
 		atomic_store_explicit(&rank_state, 2, memory_order_release);
 	}
 }
@@ -108,7 +115,7 @@ host_get(char *ret)
 	}
 	word_clean(ret);
 	if (!*ret)
-		strcpy(ret, "localhost");
+		word_copy(ret, "localhost");
 }
 
 static void
@@ -124,7 +131,7 @@ program_get(char *ret)
 	ca_text_format(ret, WORD_MAX, "%s", base ? base : "");
 	word_clean(ret);
 	if (!*ret)
-		strcpy(ret, "program");
+		word_copy(ret, "program");
 }
 
 /* The longest text that %letter can stand for; 0: unknown letter. */
@@ -189,7 +196,7 @@ place_allowed(const char *pattern)
 {
 	if (!strncmp(pattern, "/dev/", 5))
 		return !strncmp(pattern, "/dev/shm/", 9);
-	return strncmp(pattern, "/proc/", 6) && strncmp(pattern, "/sys/", 5);
+	return strncmp(pattern, "/proc/", 6) != 0 && strncmp(pattern, "/sys/", 5) != 0;
 }
 
 int
@@ -330,7 +337,7 @@ ca_path_open(const char *pattern, char *ret_path)
 		}
 	}
 	if (r >= 0 && ret_path)
-		strcpy(ret_path, name);
+		memcpy(ret_path, name, sizeof(name));
 	errno = saved;
 	return r;
 }

@@ -25,20 +25,27 @@
 
 enum { WIDTH_MAX = 256 };
 
+_Static_assert(sizeof(long) == sizeof(long long) && sizeof(long) == sizeof(size_t),
+	       "one length for l, ll and z");
+
 struct out {
 	char *ret;     /* may be NULL when size is 0 */
 	size_t size;   /* bytes */
 	size_t length; /* characters so far, stored or not */
-	va_list args;
 };
 
+/* One conversion, with its argument once that was taken. */
 struct spec {
 	bool left;
 	bool zero;
-	int width;     /* characters */
-	int precision; /* characters; -1: none */
-	int longs;     /* number of 'l'; 2 also for 'z' */
+	bool longs;          /* l, ll or z */
+	bool width_star;     /* the width is an argument */
+	bool precision_star; /* the precision is an argument */
+	int width;           /* characters */
+	int precision;       /* characters; negative: none */
 	char conversion;
+	uint64_t value;   /* of %c %d %i %u %x %p; signed ones in two's complement */
+	const char *text; /* of %s */
 };
 
 static void
@@ -92,121 +99,102 @@ put_number(struct out *out, const struct spec *spec, const char *prefix, uint64_
 static void
 put_signed(struct out *out, const struct spec *spec)
 {
-	int64_t value;
+	bool negative = spec->value >> 63;
 
-	if (spec->longs == 2)
-		value = va_arg(out->args, long long);
-	else if (spec->longs == 1)
-		value = va_arg(out->args, long);
-	else
-		value = va_arg(out->args, int);
-	put_number(out, spec, value < 0 ? "-" : "",
-		   value < 0 ? 0 - (uint64_t)value : (uint64_t)value, 10);
+	put_number(out, spec, negative ? "-" : "", negative ? 0 - spec->value : spec->value, 10);
 }
 
 static void
-put_unsigned(struct out *out, const struct spec *spec, unsigned base)
+put_text(struct out *out, const struct spec *spec)
 {
-	uint64_t value;
+	const char *text = spec->text ? spec->text : "(null)";
 
-	if (spec->longs == 2)
-		value = va_arg(out->args, unsigned long long);
-	else if (spec->longs == 1)
-		value = va_arg(out->args, unsigned long);
-	else
-		value = va_arg(out->args, unsigned int);
-	put_number(out, spec, "", value, base);
-}
-
-static void
-put_string(struct out *out, struct spec *spec)
-{
-	const char *text = va_arg(out->args, const char *);
-
-	if (!text)
-		text = "(null)";
-	spec->zero = false;
 	put_padded(out, spec, "", text,
 		   spec->precision >= 0 ? strnlen(text, (size_t)spec->precision) : strlen(text));
 }
 
-static int
-spec_number(struct out *out, const char **at)
+static void
+width_set(struct spec *spec, int width)
+{
+	if (width < 0)
+		spec->left = true;
+	if (width > WIDTH_MAX || width < -WIDTH_MAX)
+		width = WIDTH_MAX;
+	spec->width = width < 0 ? -width : width;
+}
+
+/* Digits or a star. */
+static const char *
+spec_number(const char *at, int *ret_value, bool *ret_star)
 {
 	int value = 0;
 
-	if (**at == '*') {
-		(*at)++;
-		value = va_arg(out->args, int);
-	} else {
-		for (; **at >= '0' && **at <= '9'; (*at)++)
-			if (value <= WIDTH_MAX)
-				value = value * 10 + (**at - '0');
-	}
-	return value;
+	*ret_star = *at == '*';
+	if (*ret_star)
+		at++;
+	for (; *at >= '0' && *at <= '9'; at++)
+		if (value <= WIDTH_MAX)
+			value = value * 10 + (*at - '0');
+	*ret_value = value;
+	return at;
 }
 
 /* Reads what follows a '%'; returns the place after the conversion. */
 static const char *
-spec_parse(struct out *out, const char *at, struct spec *ret_spec)
+spec_parse(const char *at, struct spec *ret_spec)
 {
 	struct spec spec = { .precision = -1 };
+	int width;
 
 	for (; *at == '-' || *at == '0'; at++) {
 		spec.left |= *at == '-';
 		spec.zero |= *at == '0';
 	}
-	spec.width = spec_number(out, &at);
-	if (spec.width < 0) {
-		spec.left = true;
-		spec.width = spec.width < -WIDTH_MAX ? WIDTH_MAX : -spec.width;
-	}
-	if (spec.width > WIDTH_MAX)
-		spec.width = WIDTH_MAX;
-	if (*at == '.') {
-		at++;
-		spec.precision = spec_number(out, &at);
-	}
-	for (; *at == 'l'; at++)
-		spec.longs++;
-	if (*at == 'z') {
-		spec.longs = sizeof(size_t) == sizeof(long) ? 1 : 0;
-		at++;
-	}
+	at = spec_number(at, &width, &spec.width_star);
+	width_set(&spec, width);
+	if (*at == '.')
+		at = spec_number(at + 1, &spec.precision, &spec.precision_star);
+	for (; *at == 'l' || *at == 'z'; at++)
+		spec.longs = true;
 	spec.conversion = *at;
 	*ret_spec = spec;
 	return *at ? at + 1 : at;
 }
 
 static bool
+is_one_of(char c, const char *set)
+{
+	return c && strchr(set, c);
+}
+
+/* False: unknown conversion. */
+static bool
 put_conversion(struct out *out, struct spec *spec)
 {
-	char c;
+	char c = (char)spec->value;
 
 	switch (spec->conversion) {
 	case '%':
 		put(out, '%');
 		return true;
 	case 'c':
-		c = (char)va_arg(out->args, int);
 		spec->zero = false;
 		put_padded(out, spec, "", &c, 1);
 		return true;
 	case 's':
-		put_string(out, spec);
+		spec->zero = false;
+		put_text(out, spec);
 		return true;
 	case 'd':
 	case 'i':
 		put_signed(out, spec);
 		return true;
 	case 'u':
-		put_unsigned(out, spec, 10);
+		put_number(out, spec, "", spec->value, 10);
 		return true;
 	case 'x':
-		put_unsigned(out, spec, 16);
-		return true;
 	case 'p':
-		put_number(out, spec, "0x", (uintptr_t)va_arg(out->args, void *), 16);
+		put_number(out, spec, spec->conversion == 'p' ? "0x" : "", spec->value, 16);
 		return true;
 	default:
 		return false;
@@ -219,7 +207,6 @@ ca_text_vformat(char *ret, size_t size, const char *format, va_list args)
 	struct out out = { .ret = ret, .size = size };
 	const char *at = format;
 
-	va_copy(out.args, args);
 	while (*at) {
 		const char *start = at;
 		struct spec spec;
@@ -228,15 +215,30 @@ ca_text_vformat(char *ret, size_t size, const char *format, va_list args)
 			put(&out, *at++);
 			continue;
 		}
-		at = spec_parse(&out, at + 1, &spec);
+		at = spec_parse(at + 1, &spec);
+		/* arguments are taken here only: a va_list cannot be handed on and come back on all
+		 * ABIs */
+		if (spec.width_star)
+			width_set(&spec, va_arg(args, int));
+		if (spec.precision_star)
+			spec.precision = va_arg(args, int);
+		if (spec.conversion == 's')
+			spec.text = va_arg(args, const char *);
+		else if (spec.conversion == 'p')
+			spec.value = (uintptr_t)va_arg(args, void *);
+		else if (spec.longs && is_one_of(spec.conversion, "diux"))
+			spec.value = va_arg(args, unsigned long);
+		else if (is_one_of(spec.conversion, "dic"))
+			spec.value = (uint64_t)(int64_t)va_arg(args, int);
+		else if (is_one_of(spec.conversion, "ux"))
+			spec.value = va_arg(args, unsigned int);
 		if (!put_conversion(&out, &spec)) {
-			/* the arguments no longer match the text */
+			/* from here on the arguments may not match the text */
 			while (*start)
 				put(&out, *start++);
 			break;
 		}
 	}
-	va_end(out.args);
 	if (size)
 		ret[out.length < size ? out.length : size - 1] = '\0';
 	return out.length;
@@ -282,30 +284,39 @@ ca_text_bytes(char ret[CA_TEXT_SIZE_MAX], uint64_t bytes)
 	return ret;
 }
 
+static bool
+is_printable(char c)
+{
+	return c >= 0x20 && c < 0x7f;
+}
+
+/* True if `text`, escaped and terminated, needs at most `size` bytes. */
+static bool
+escape_fits(const char *text, size_t size)
+{
+	size_t length = 0;
+
+	for (; *text && length < size; text++)
+		length += is_printable(*text) ? 1 : 4;
+	return length < size;
+}
+
 char *
 ca_text_escape(char *ret, size_t size, const char *text)
 {
+	size_t room = escape_fits(text, size) ? size : size - 3; /* for the dots */
 	size_t length = 0;
-	char shown[8];
 
 	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
-		size_t n;
+		size_t n = is_printable(*text) ? 1 : 4;
 
-		if (c >= 0x20 && c < 0x7f)
-			n = ca_text_format(shown, sizeof(shown), "%c", c);
-		else
-			n = ca_text_format(shown, sizeof(shown), "\\x%02x", c);
-		/* room for this one and, if it is not the last, for the dots */
-		if (length + n + (text[1] ? 3 : 0) >= size) {
-			memcpy(ret + length, "...", 3);
-			length += 3;
+		if (length + n >= room)
 			break;
-		}
-		memcpy(ret + length, shown, n);
+		ca_text_format(ret + length, room - length, n == 1 ? "%c" : "\\x%02x",
+			       (unsigned char)*text);
 		length += n;
 	}
-	ret[length] = '\0';
+	memcpy(ret + length, *text ? "..." : "", *text ? 4 : 1);
 	return ret;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dlsym(handle, name) for aarch64: ask ca_dlsym_route; on an answer return it, otherwise branch to the next dlsym.
+ * dlsym(handle, name) for aarch64: ask ca_dlsym_route; on an answer return it, otherwise branch where it says.
  *
- * The branch, not a call, is the point: the next dlsym finds its caller by the link register, and RTLD_NEXT,
+ * The branch, not a call, is the point: the real dlsym finds its caller by the link register, and RTLD_NEXT,
  * RTLD_DEFAULT and RUNPATH depend on it. Every argument register arrives there as it came. x16 holds the
  * target, as `bti c` at its entry demands.
  */
@@ -26,8 +26,9 @@ dlsym:
 	stp	x4, x5, [sp, #48]
 	stp	x6, x7, [sp, #64]
 	mov	x2, x30			/* the caller's address: third argument of the route */
-	bl	ca_dlsym_route
-	mov	x16, x0
+	bl	ca_dlsym_route		/* x0: the answer or 0; x1: where to branch or 0 */
+	mov	x17, x0
+	mov	x16, x1
 	ldp	x0, x1, [sp, #16]
 	ldp	x2, x3, [sp, #32]
 	ldp	x4, x5, [sp, #48]
@@ -36,12 +37,10 @@ dlsym:
 	.cfi_def_cfa_offset 0
 	.cfi_restore 29
 	.cfi_restore 30
-	cbz	x16, 1f
-	mov	x0, x16
+	cbz	x17, 1f
+	mov	x0, x17
 	ret
-1:	adrp	x16, ca_dlsym_next
-	ldr	x16, [x16, #:lo12:ca_dlsym_next]
-	cbz	x16, 2f
+1:	cbz	x16, 2f
 	br	x16
 2:	mov	x0, #0			/* no dlsym in this process but ours */
 	ret
@@ -49,5 +48,4 @@ dlsym:
 	.size	dlsym, . - dlsym
 
 	.hidden	ca_dlsym_route
-	.hidden	ca_dlsym_next
 	.section .note.GNU-stack, "", %progbits

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dlsym(handle, name) for x86-64: ask ca_dlsym_route; on an answer return it, otherwise jump to the next dlsym.
+ * dlsym(handle, name) for x86-64: ask ca_dlsym_route; on an answer return it, otherwise jump where it says.
  *
- * The jump, not a call, is the point: the next dlsym finds its caller by the return address on the stack, and
+ * The jump, not a call, is the point: the real dlsym finds its caller by the return address on the stack, and
  * RTLD_NEXT, RTLD_DEFAULT and RUNPATH depend on it. No compiler option can break that here. Every argument
  * register arrives there as it came.
  */
@@ -33,7 +33,8 @@ dlsym:
 	subq	$8, %rsp
 	.cfi_adjust_cfa_offset 8
 	movq	56(%rsp), %rdx		/* the caller's address: third argument of the route */
-	call	ca_dlsym_route
+	call	ca_dlsym_route		/* rax: the answer or 0; rdx: where to jump or 0 */
+	movq	%rdx, %r11
 	addq	$8, %rsp
 	.cfi_adjust_cfa_offset -8
 	popq	%r9
@@ -53,16 +54,14 @@ dlsym:
 	testq	%rax, %rax
 	je	1f
 	ret
-1:	movq	ca_dlsym_next(%rip), %rax
-	testq	%rax, %rax
+1:	testq	%r11, %r11
 	je	2f
-	jmp	*%rax
+	jmp	*%r11
 2:	ret				/* no dlsym in this process but ours: NULL */
 	.cfi_endproc
 	.size	dlsym, . - dlsym
 
 	.hidden	ca_dlsym_route
-	.hidden	ca_dlsym_next
 	.section .note.GNU-stack, "", @progbits
 #ifdef __CET__
 #include <cet.h>

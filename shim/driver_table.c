@@ -48,6 +48,8 @@ synchronize(void *self, void *space_context)
 			continue;
 		if (ca_context_enter(context)) {
 			rc = synchronize_one(real, context);
+			if (rc > 0 && context != space_context)
+				rc = -EIO;
 			ca_context_leave(context);
 		} else if (!atomic_load(&context->dead)) {
 			rc = -EBUSY;

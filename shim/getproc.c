@@ -17,11 +17,9 @@
 #include "config/log.h"
 #include "shim/loader.h"
 #include "shim/object.h"
+#include "shim/process.h"
 #include "shim/real.h"
 #include "shim/unseen.h"
-
-struct ca_process;
-struct ca_process *ca_process(void);
 
 static bool
 is_known(const struct ca_real *real, const char *symbol, int version, cuuint64_t flags,

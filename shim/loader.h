@@ -21,6 +21,8 @@ typedef void ca_any_fn(void);
 /* Early. libc's own dlsym and dlopen (libdl's before glibc 2.34), NULL if there are none in this process. */
 ca_dlsym_fn *ca_loader_dlsym(void);
 ca_dlopen_fn *ca_loader_dlopen(void);
+/* Early. The dlsym of the next object in load order that defines one: another wrapper's, or libc's. */
+ca_dlsym_fn *ca_loader_next_dlsym(void);
 
 /* One row of hooks.def, in the order of the file, which is also the order of struct ca_real. */
 struct ca_row {

@@ -24,6 +24,7 @@
 struct ca_mark_part {
 	CUevent event;
 	struct ca_context *context;
+	struct ca_context *owner;  /* whose memory the mark is for */
 	struct ca_mark_part *next; /* in its mark, or in the spare list */
 	_Atomic bool done;         /* the event was seen completed since it was recorded */
 };
@@ -127,34 +128,44 @@ ca_mark_drop(void *self, ca_mark mark)
 	}
 }
 
-/* What a failed record means to the allocator. */
+/* What a failed call on `context` means to the allocator, for memory of `owner`. */
 static int
-record_error(CUresult rc)
+error_of(CUresult rc, const struct ca_context *context, const struct ca_context *owner)
+{
+	if (ca_capture_is_error(rc))
+		return -EBUSY; /* a capture that we did not see begin */
+	return context == owner ? (int)rc : -EIO;
+}
+
+static int
+record_error(CUresult rc, const struct ca_context *context, const struct ca_context *owner)
 {
 	switch (rc) {
 	case CUDA_ERROR_NOT_SUPPORTED:
 	case CUDA_ERROR_NOT_FOUND:
 		atomic_store(&no_marks, true);
 		return -ENOTSUP;
-	default: /* a capture that we did not see begin, or the driver's own error */
-		return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
+	default:
+		return error_of(rc, context, owner);
 	}
 }
 
 /* Adds a recorded part for `context` to the chain. The context is entered. */
 static int
-record_part(const struct ca_real *real, struct ca_context *context, struct ca_mark_part **chain)
+record_part(const struct ca_real *real, struct ca_context *context, struct ca_context *owner,
+	    struct ca_mark_part **chain)
 {
 	struct ca_mark_part *part;
 	int rc = take_part(real, context, &part);
 
 	if (rc)
-		return rc;
+		return rc > 0 ? error_of((CUresult)rc, context, owner) : rc;
+	part->owner = owner;
 	CUresult result = CA_INSIDE(real->cuCtxRecordEvent(context->handle, part->event));
 
 	if (result) {
 		retire_part(part);
-		return record_error(result);
+		return record_error(result, context, owner);
 	}
 	part->next = *chain;
 	*chain = part;
@@ -162,7 +173,7 @@ record_part(const struct ca_real *real, struct ca_context *context, struct ca_ma
 }
 
 static int
-record_all(const struct ca_real *real, struct ca_mark_part **chain)
+record_all(const struct ca_real *real, struct ca_context *owner, struct ca_mark_part **chain)
 {
 	struct ca_context *context;
 	int rc = 0;
@@ -171,7 +182,7 @@ record_all(const struct ca_real *real, struct ca_mark_part **chain)
 		if (atomic_load(&context->kind) == CA_CONTEXT_GREEN)
 			continue;
 		if (ca_context_enter(context)) {
-			rc = record_part(real, context, chain);
+			rc = record_part(real, context, owner, chain);
 			ca_context_leave(context);
 		} else if (!atomic_load(&context->dead)) {
 			rc = -EBUSY; /* being destroyed: not known yet whether its work ends */
@@ -192,7 +203,7 @@ ca_mark_record(void *self, void *space_context, ca_mark *ret_mark)
 		return -ENOTSUP;
 	if (!ca_gate_enter())
 		return -EBUSY;
-	rc = record_all(real, &chain);
+	rc = record_all(real, space_context, &chain);
 	ca_gate_leave();
 	ca_mark mark = chain ? (ca_mark)(uintptr_t)chain : EMPTY_MARK;
 
@@ -237,7 +248,7 @@ call_part(const struct ca_real *real, struct ca_mark_part *part, event_call *cal
 	case CUDA_ERROR_NOT_READY:
 		return -EAGAIN;
 	default:
-		return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
+		return error_of(rc, part->context, part->owner);
 	}
 }
 

@@ -32,6 +32,10 @@ static bool fork_handler_set;           /* only the maker writes */
 static void
 after_fork_child(void)
 {
+	struct ca_process *parents = atomic_load(&made);
+
+	if (parents)
+		ca_heap_after_fork_child(parents->heap); /* its records go; a new heap comes with new hooked calls */
 	ca_log_after_fork_child();
 	ca_capture_after_fork_child();
 	ca_context_after_fork_child();

@@ -8,9 +8,8 @@
  * today's glibc that would open a second file in every process; where it is not loaded, nobody in the process
  * can have called dlsym natively.
  *
- * Two pointers come out of it. ca_loader_dlsym() is libc's, which is asked whenever the answer matters to us.
- * ca_dlsym_next is where the trampoline jumps: the next definition of dlsym after ours in load order, as RTLD_NEXT would
- * find it, so that another preloaded wrapper behind us keeps its place. Usually the two are the same.
+ * Next to libc's there is the next dlsym: the first definition after ours in load order, as RTLD_NEXT would find it, so
+ * that another preloaded wrapper behind us is still asked. Usually it is libc's as well.
  *
  * Idempotent: every thread that comes early finds the same values and stores them.
  */
@@ -22,7 +21,7 @@
 #include "shim/object.h"
 #include "shim/trampoline.h"
 
-uintptr_t ca_dlsym_next;
+static uintptr_t next_dlsym; /* 0: not looked for, or none */
 static uintptr_t libc_dlsym;
 static uintptr_t libc_dlopen;
 
@@ -59,8 +58,8 @@ visit_object(const struct ca_object *object, void *arg)
 	return false;
 }
 
-void
-ca_loader_find(void)
+static void
+find(void)
 {
 	struct search search = { 0 };
 	int saved = errno;
@@ -68,7 +67,7 @@ ca_loader_find(void)
 	ca_object_walk(visit_object, &search);
 	__atomic_store_n(&libc_dlopen, search.dlopen, __ATOMIC_RELAXED);
 	__atomic_store_n(&libc_dlsym, search.dlsym, __ATOMIC_RELAXED);
-	__atomic_store_n(&ca_dlsym_next, search.next ? search.next : search.dlsym,
+	__atomic_store_n(&next_dlsym, search.next ? search.next : search.dlsym,
 			 __ATOMIC_RELEASE);
 	errno = saved;
 }
@@ -76,8 +75,8 @@ ca_loader_find(void)
 static void
 find_once(void)
 {
-	if (!__atomic_load_n(&ca_dlsym_next, __ATOMIC_ACQUIRE))
-		ca_loader_find();
+	if (!__atomic_load_n(&next_dlsym, __ATOMIC_ACQUIRE))
+		find();
 }
 
 ca_dlsym_fn *
@@ -92,4 +91,11 @@ ca_loader_dlopen(void)
 {
 	find_once();
 	return (ca_dlopen_fn *)__atomic_load_n(&libc_dlopen, __ATOMIC_RELAXED);
+}
+
+ca_dlsym_fn *
+ca_loader_next_dlsym(void)
+{
+	find_once();
+	return (ca_dlsym_fn *)__atomic_load_n(&next_dlsym, __ATOMIC_RELAXED);
 }

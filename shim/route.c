@@ -7,7 +7,8 @@
  * arguments, and its answer is replaced only if it lies in a CUDA driver. Nothing is ever turned into a miss, and
  * a miss never into an answer: those go on to the real dlsym, which sets dlerror as it does natively.
  *
- * RTLD_NEXT and RTLD_DEFAULT always go on. Under RTLD_DEFAULT our exports stand first in the global scope anyway,
+ * RTLD_NEXT and RTLD_DEFAULT always go on, and straight to libc, because they depend on the caller, which a wrapper
+ * of dlsym behind us may lose. With a handle the caller does not matter, and such a wrapper is asked next. Under RTLD_DEFAULT our exports stand first in the global scope anyway,
  * and RTLD_NEXT asks for what comes after the caller. A name that we do not know is then only counted, if a loaded driver
  * defines it: the answer depends on the caller, so no thunk can be put in its place.
  *
@@ -168,18 +169,19 @@ route_named(void *handle, const char *name, uintptr_t caller, bool scoped)
 	return answer;
 }
 
-uintptr_t
+struct ca_dlsym_way
 ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 {
 	bool scoped = handle == RTLD_NEXT || handle == RTLD_DEFAULT;
+	struct ca_dlsym_way way = {
+		.jump = (uintptr_t)(scoped ? ca_loader_dlsym() : ca_loader_next_dlsym()),
+	};
 
-	if (!__atomic_load_n(&ca_dlsym_next, __ATOMIC_ACQUIRE))
-		ca_loader_find();
 	if (!name)
-		return 0;
+		return way;
 	if (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z')
-		return route_named(handle, name, caller, scoped);
-	if (!scoped && name[0] == 'd' && !strcmp(name, "dlsym"))
-		return route_named(handle, name, caller, false);
-	return 0;
+		way.answer = route_named(handle, name, caller, scoped);
+	else if (!scoped && name[0] == 'd' && !strcmp(name, "dlsym"))
+		way.answer = route_named(handle, name, caller, false);
+	return way;
 }

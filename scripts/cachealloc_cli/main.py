@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""The verbs of the command."""
+
+import os
+import signal
+import sys
+
+from . import __version__, compare, doctor, launch, terminal, version
+from .args import nearest
+
+VERBS = {
+    "run": (launch.run, launch.help_text, "run a program on the caching allocator"),
+    "compare": (compare.run, compare.help_text, "measure a program with and without it, interleaved"),
+    "doctor": (doctor.run, doctor.help_text, "tell, without running it, whether the hooks will bind"),
+    "version": (version.run, version.help_text, "versions of command and library"),
+}
+
+HELP = """\
+cachealloc {version}: a caching allocator underneath unmodified CUDA programs
+
+Examples:
+  cachealloc run --stats -- ./app args       run it, with a summary at the end
+  cachealloc compare -r 10 -- ./app args     is it faster, and what does it cost?
+  cachealloc doctor ./app                    will it work with this program?
+
+Without this command, nothing else is needed:
+  LD_PRELOAD={library} ./app
+
+Verbs:
+{verbs}
+  help [VERB]   this text, or a verb's
+
+cachealloc VERB --help tells the rest.
+"""
+
+
+def help_text():
+    try:
+        library = os.path.relpath(launch.paths.library())
+        library = library if not library.startswith("../..") else launch.paths.library()
+    except launch.paths.NotFound:
+        library = ".../" + launch.paths.LIBRARY_NAME
+    verbs = "\n".join(f"  {name:<13} {text}" for name, (_, _, text) in VERBS.items())
+    return HELP.format(version=__version__, verbs=verbs, library=library)
+
+
+def show_help(argv):
+    if argv and argv[0] in VERBS:
+        terminal.out(VERBS[argv[0]][1]().rstrip())
+    elif argv and argv[0] != "help":
+        return unknown(argv[0])
+    else:
+        terminal.out(help_text().rstrip())
+    return 0
+
+
+def unknown(verb):
+    close = nearest(verb, list(VERBS) + ["help"])
+    terminal.error(f"unknown verb {verb!r}; " + (f"did you mean {close!r}?" if close
+                                                 else "`cachealloc help` lists them"))
+    return 2
+
+
+def dispatch(argv):
+    if not argv:
+        sys.stderr.write(help_text())
+        return 2
+    verb, rest = argv[0], argv[1:]
+    if verb in ("-h", "--help", "help"):
+        return show_help(rest if verb == "help" else [])
+    if verb in ("-V", "--version"):
+        return version.run(rest)
+    if verb not in VERBS:
+        return unknown(verb)
+    return VERBS[verb][0](rest)
+
+
+def main(argv):
+    # Python ignores SIGPIPE; the program that `run` becomes must not inherit that.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    try:
+        status = dispatch(argv)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""One measured run of a program: its time, its end, and what library and simulator wrote about it."""
+
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+# Calls that reach the (simulated) driver for device memory.
+_DRIVER_CALLS = re.compile(r"cuMem(Alloc|AllocPitch|Free|AllocAsync|FreeAsync|AllocFromPoolAsync|AllocManaged)"
+                           r"(_v2)?(_ptsz|_ptds)?")
+_DROPPED = ("CACHEALLOC_STATS_INTERVAL", "CACHEALLOC_DISABLE", "CACHEALLOC_STATS")
+
+
+class Arm:
+    """A or B: what it is called, and the variables that make it so."""
+
+    def __init__(self, name, label, changes):
+        self.name = name
+        self.label = label
+        self.changes = changes
+
+
+class Unusable(Exception):
+    """The program cannot be started at all."""
+
+
+def _load(path, form):
+    """A JSON object of the given format (None: any), or None."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            data = json.load(file)
+    except (OSError, ValueError):
+        return None
+    good = isinstance(data, dict) and (form is None or (data.get("format"), data.get("format_version")) == (form, 1))
+    return data if good else None
+
+
+def _summed(devices, get):
+    """Sum over devices of a figure; None if no device has it."""
+    values = [value for value in map(get, devices) if isinstance(value, int)]
+    return sum(values) if values else None
+
+
+def stats_figures(folder, stem):
+    """Figures of every process and device of a run, summed; all None when nothing was intercepted."""
+    devices, files = [], 0
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), stem + ".*.json"))):
+        data = _load(path, "stats")
+        if data:
+            files += 1
+            devices += [device for device in data.get("devices") or [] if isinstance(device, dict)]
+    calls = _summed(devices, lambda d: d.get("driver_alloc_calls"))
+    frees = _summed(devices, lambda d: d.get("driver_free_calls"))
+    return {
+        "processes": files,
+        "alloc_calls": _summed(devices, lambda d: d.get("alloc_calls")),
+        "driver_calls": calls + frees if calls is not None and frees is not None else None,
+        "driver_ns": _summed(devices, lambda d: d.get("driver_ns")),
+        "peak_reserved_bytes": _summed(devices, lambda d: (d.get("reserved_bytes") or {}).get("peak")),
+    }
+
+
+def simulator_figures(path):
+    """What reached the simulated driver, or None when the program did not run on it."""
+    data = _load(path, None)
+    if not data or not isinstance(data.get("calls"), dict):
+        return None
+    calls = {name: number for name, number in data["calls"].items() if isinstance(number, int)}
+    return {
+        "driver_calls": sum(number for name, number in calls.items() if _DRIVER_CALLS.fullmatch(name)),
+        "peak_bytes": sum(data.get("peak_bytes") or [0]),
+        "races": data.get("races"),
+        "calls": calls,
+    }
+
+
+def once(program, env, arm, folder, stem, padding):
+    """Runs the program and returns a dict of what was seen. Raises Unusable."""
+    env = {name: value for name, value in env.items() if name not in _DROPPED}
+    sim_path = os.path.join(folder, stem + ".simulator")
+    env.update(arm.changes)
+    env["CACHEALLOC_STATS"] = os.path.join(folder, stem).replace("%", "%%") + ".%p.json"
+    env["SIMCUDA_STATS"] = sim_path
+    env["COMPARE_PADDING"] = "x" * padding  # where the stack starts depends on the environment's size
+    with open(os.path.join(folder, stem + ".stderr"), "wb") as errors:
+        start = time.perf_counter_ns()
+        try:
+            child = subprocess.Popen(program, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=errors)
+        except (OSError, ValueError) as problem:
+            raise Unusable(f"{program[0]}: {getattr(problem, 'strerror', None) or problem}") from None
+        try:
+            status = child.wait()
+        except BaseException:
+            child.kill()
+            child.wait()
+            raise
+        spent = time.perf_counter_ns() - start
+    return {
+        "arm": arm.name,
+        "time_ns": spent,
+        "exit_code": status if status >= 0 else None,
+        "signal": signal.Signals(-status).name if status < 0 else None,
+        "padding_bytes": padding,
+        **stats_figures(folder, stem),
+        "simulator": simulator_figures(sim_path),
+    }
+
+
+def failed(run):
+    return run["exit_code"] != 0
+
+
+def last_words(folder, stem, lines=5):
+    """The end of what a run wrote on stderr."""
+    try:
+        with open(os.path.join(folder, stem + ".stderr"), encoding="utf-8", errors="replace") as file:
+            return [line.rstrip() for line in file.readlines()[-lines:]]
+    except OSError:
+        return []

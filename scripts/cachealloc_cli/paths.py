@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""Where the library, the simulator and the option table are, relative to this command.
+
+Uninstalled: this file is SOURCES/scripts/cachealloc_cli/paths.py and the build is $CACHEALLOC_BUILD or
+SOURCES/build. Installed: PREFIX/share/cachealloc/cachealloc_cli/paths.py and PREFIX/lib*. So the whole can be
+moved to another folder.
+"""
+
+import glob
+import os
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+SOURCES = os.path.dirname(os.path.dirname(HERE))
+LIBRARY_NAME = "libcachealloc.so"
+
+
+class NotFound(Exception):
+    """One sentence: what was looked for, and where."""
+
+
+def uninstalled():
+    return os.path.isfile(os.path.join(SOURCES, "meson.build"))
+
+
+def build():
+    """The build folder of an uninstalled command."""
+    return os.path.abspath(os.environ.get("CACHEALLOC_BUILD") or os.path.join(SOURCES, "build"))
+
+
+def _library_candidates():
+    if os.environ.get("CACHEALLOC_BUILD") or uninstalled():
+        yield os.path.join(build(), "shim", LIBRARY_NAME)
+    prefix = os.path.dirname(os.path.dirname(HERE))
+    prefix = os.path.dirname(prefix) if os.path.basename(prefix) == "share" else prefix
+    for pattern in ("lib", "lib64", "lib/*-linux-gnu"):
+        for folder in sorted(glob.glob(os.path.join(prefix, pattern))):
+            yield os.path.join(folder, LIBRARY_NAME)
+
+
+def library(given=None):
+    """Path of libcachealloc.so. Raises NotFound."""
+    candidates = [os.path.abspath(given)] if given else list(_library_candidates())
+    for path in candidates:
+        if os.path.isfile(path):
+            return path
+    what = f"{LIBRARY_NAME} was not found at " + (" or ".join(candidates[:2]) or "any known place")
+    if not given and uninstalled():
+        what += "; build it with `meson setup build && meson compile -C build`, or set CACHEALLOC_BUILD"
+    raise NotFound(what)
+
+
+def simulator():
+    """Folder of the simulated libcuda.so.1. Raises NotFound."""
+    candidates = [os.path.join(build(), "tests", "sim")]
+    try:
+        candidates.append(os.path.join(os.path.dirname(library()), "cachealloc", "sim"))
+    except NotFound:
+        pass
+    for folder in candidates:
+        if os.path.isfile(os.path.join(folder, "libcuda.so.1")):
+            return folder
+    raise NotFound("the simulated driver libcuda.so.1 was not found in " + " or ".join(candidates)
+                   + "; it is built with the tests")
+
+
+def options():
+    """The table of settings, generated from config/options.def: scripts/, or share/cachealloc/ when installed."""
+    return os.path.join(os.path.dirname(HERE), "options.json")
+
+
+def is_simulator(path):
+    """True when the file is our simulated driver."""
+    try:
+        with open(path, "rb") as file:
+            return b"SIMCUDA_MEM" in file.read(64 << 20)
+    except OSError:
+        return False

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""The environment variables of the library, as the command's options and for checking what is set.
+
+options.json, generated from config/options.def, tells which variables and keys there are; VARIABLES says how an
+option of `run` sets each (a test compares the two).
+"""
+
+import json
+
+from . import paths
+from .args import Option, nearest
+
+PREFIX = "CACHEALLOC_"
+
+# Variables that the command or the tests read; the library does not know them.
+OWN = ("CACHEALLOC_BUILD", "CACHEALLOC_TRACES")
+
+# One row a variable of the library: the option of `run` that sets it.
+VARIABLES = (
+    ("CACHEALLOC_CONF", Option("--conf", "value", "Tuning keys; may be repeated.", "K:V,...", repeat=True)),
+    ("CACHEALLOC_STATS", Option("--stats", "optional", "Statistics at exit: a table on stderr, or into FILE "
+                                "(a name ending in .json: JSON). %p is the pid.", "FILE")),
+    ("CACHEALLOC_STATS_INTERVAL", Option("--stats-interval", "value", "Repeat the statistics, for example 10s.",
+                                         "TIME")),
+    ("CACHEALLOC_LOG", Option("--log", "value", "off, error, warn (default), info or debug.", "LEVEL")),
+    ("CACHEALLOC_LOG_FILE", Option("--log-file", "value", "Log lines go to FILE instead of stderr.", "FILE")),
+    ("CACHEALLOC_DISABLE", Option("--disable", "optional", "Pass every call through; --disable=count still "
+                                  "counts and times them.", "count")),
+    ("CACHEALLOC_STRICT", Option("--strict", "flag", "A bad setting is fatal.")),
+)
+
+
+def table(kind, status):
+    """Rows of options.json ("variable" or "key"; "built", "later" or "foreign"); none where it is missing."""
+    try:
+        with open(paths.options(), encoding="utf-8") as file:
+            rows = json.load(file)["options"]
+        return [row for row in rows if row["kind"] == kind and row["status"] == status]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def names(status):
+    """Variables of that status; the built ones are known without the table."""
+    return [row["name"] for row in table("variable", status)] or (
+        [name for name, _ in VARIABLES] if status == "built" else [])
+
+
+def keys_text():
+    """The keys of CACHEALLOC_CONF for --help."""
+    lines = [f"  {row['name']:<27} default {row['default'] or 'unset'} {row['unit']}".rstrip()
+             for row in table("key", "built")]
+    return "\nKeys (cachealloc(7) tells what they do):\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def from_options(values):
+    """The variables that the given options of `run` set."""
+    env = {}
+    for name, option in VARIABLES:
+        value = values[option.key]
+        if value is True:
+            env[name] = "1"
+        elif option.repeat and value:
+            env[name] = ",".join(value)
+        elif value is not None and not option.repeat:
+            env[name] = value
+    return env
+
+
+def unread(environ):
+    """[(name, phrase)] for CACHEALLOC_ variables that are set and have no effect."""
+    known, later = names("built"), names("later")
+    found = []
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name in known or name in OWN or name.startswith("CACHEALLOC_TEST_"):
+            continue
+        close = nearest(name, known)
+        if name in later:
+            found.append((name, "is not in this version"))
+        else:
+            found.append((name, "is set, but no such variable is known" + (f"; did you mean {close}?" if close else "")))
+    return found

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""What around a program matters to preloading: privileges, the driver, the environment."""
+
+import os
+import re
+import stat
+import subprocess
+
+from . import paths, settings
+
+
+def privileged(path):
+    """Why the loader would ignore LD_PRELOAD for this file, or None."""
+    try:
+        mode = os.stat(path)
+    except OSError:
+        return None
+    if mode.st_mode & stat.S_ISUID and mode.st_uid != os.geteuid():
+        return "it is set-uid, and the loader ignores LD_PRELOAD for such programs"
+    if mode.st_mode & stat.S_ISUID:
+        return "it is set-uid: for any user but its owner the loader ignores LD_PRELOAD"
+    if mode.st_mode & stat.S_ISGID and mode.st_mode & stat.S_IXGRP:
+        return "it is set-gid, and the loader ignores LD_PRELOAD for such programs"
+    try:
+        if os.getxattr(path, "security.capability"):
+            return "it has file capabilities, and the loader ignores LD_PRELOAD for such programs"
+    except (OSError, AttributeError):
+        pass
+    return None
+
+
+def driver_version():
+    """Version of the NVIDIA kernel driver, or None."""
+    try:
+        with open("/proc/driver/nvidia/version", encoding="ascii", errors="replace") as file:
+            found = re.search(r"\s(\d+\.\d+[.\d]*)\s", file.read())
+            if found:
+                return found.group(1)
+    except OSError:
+        pass
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], timeout=20,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.match(r"\d+\.[.\d]+", done.stdout.decode("ascii", "replace"))
+    return found.group(0) if done.returncode == 0 and found else None
+
+
+def describe_libcuda(path, where):
+    """One phrase about the libcuda.so.1 that would be found."""
+    if path is None:
+        return "libcuda.so.1 was not found: no NVIDIA driver here (cachealloc run --sim has a simulated one)"
+    kind = ""
+    if paths.is_simulator(path):
+        kind = ", the simulated driver"
+    elif "/stubs/" in os.path.realpath(path):
+        kind = ", the toolkit's stub: it cannot run anything; take it out of the search path"
+    return f"libcuda.so.1 is {path} (by {where}){kind}"
+
+
+def environment_notes(environ):
+    """[(is it a problem?, phrase)] about the environment that the program would inherit."""
+    notes = []
+    for name, phrase in settings.unread(environ):
+        notes.append((True, f"{name} {phrase}"))
+    if environ.get("CACHEALLOC_DISABLE") not in (None, "", "0", "off", "false"):
+        notes.append((True, f"CACHEALLOC_DISABLE={environ['CACHEALLOC_DISABLE']}: every call is passed through"))
+    for path in re.split("[: ]+", environ.get("LD_PRELOAD", "")):
+        if not path:
+            continue
+        if os.path.basename(path).startswith(paths.LIBRARY_NAME):
+            notes.append((False, f"LD_PRELOAD already names {path}"))
+        else:
+            gone = "/" in path and not os.path.isfile(path)
+            notes.append((gone, f"LD_PRELOAD also names {path}" + (", which does not exist" if gone else "")))
+    for name in ("LD_AUDIT", "CUDA_INJECTION64_PATH"):
+        if environ.get(name):
+            notes.append((False, f"{name}={environ[name]}: another tool may stand between program and driver"))
+    return notes

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: MIT
+"""`cachealloc compare` with a stand-in library whose figures are known."""
+
+import json
+import re
+
+import pytest
+from command import ROOT, cli, compiler, script, stub_build  # noqa: F401  (fixtures)
+from schema import check
+
+SCHEMA = json.loads((ROOT / "scripts" / "schema" / "compare.schema.json").read_text())
+STATS_SCHEMA = json.loads((ROOT / "scripts" / "schema" / "stats.schema.json").read_text())
+
+
+def load(path):
+    data = json.loads(path.read_text())
+    check(data, SCHEMA)
+    return data
+
+
+def test_result_table_and_json(cli, tmp_path):
+    out = tmp_path / "out.json"
+    done = cli("compare", "-r", "5", "--seed", "7", "--json", out, "--", "true", STUB_SLEEP_A_US=60000)
+    assert done.returncode == 0, done.stderr
+    data = load(out)
+    a, b = data["arms"]
+    assert (a["driver_calls"], b["driver_calls"]) == (1990, 5)
+    assert (a["driver_ns"], b["driver_ns"]) == (5000000, 20000)
+    assert (a["peak_reserved_bytes"], b["peak_reserved_bytes"]) == (100 << 20, 110 << 20)
+    assert data["pairs_done"] == 5 and len(data["runs"]) == 10 and data["seed"] == 7
+    assert data["simulated"] is False
+    assert re.search(r"^A +stock, counted +\S+ ± \S+ m?s +100\.0 MiB +1 990 +5 ms$", done.stdout, re.M)
+    assert re.search(r"^B +cachealloc +.* 110\.0 MiB +5 +20 us$", done.stdout, re.M)
+    assert re.search(r"^B is \S+ times faster than A \(95% CI \S+ to \S+, 5 pairs, interleaved\)$", done.stdout, re.M)
+    assert "peak memory +10.0%, driver calls 1 990 -> 5" in done.stdout
+    assert "seed 7" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_order_is_abba_and_the_seed_fixes_the_environment_size(cli, tmp_path):
+    paddings = []
+    for name in ("one.json", "two.json"):
+        cli("compare", "-r", "4", "--seed", "42", "--json", tmp_path / name, "true")
+        runs = load(tmp_path / name)["runs"]
+        assert "".join(run["arm"] for run in runs) == "ABBAABBA"
+        paddings.append([run["padding_bytes"] for run in runs])
+    assert paddings[0] == paddings[1] and len(set(paddings[0])) > 4
+
+
+def test_the_environment_of_each_arm(cli, script, tmp_path):
+    seen = tmp_path / "seen"
+    program = script(f'echo "$CACHEALLOC_DISABLE|$CACHEALLOC_CONF|$CACHEALLOC_STATS_INTERVAL|${{#COMPARE_PADDING}}"'
+                     f' >> {seen}')
+    cli("compare", "-r", "1", program, CACHEALLOC_CONF="k:0", CACHEALLOC_DISABLE="1", CACHEALLOC_STATS_INTERVAL="1s")
+    lines = [line.split("|") for line in seen.read_text().splitlines()]
+    assert [line[:3] for line in lines] == [["count", "k:0", ""], ["", "k:0", ""]]
+    seen.unlink()
+    cli("compare", "-r", "1", "--conf-a", "k:1", "--conf-b", "k:2", "--conf-b", "l:3", program)
+    lines = [line.split("|") for line in seen.read_text().splitlines()]
+    assert [line[:2] for line in lines] == [["", "k:1"], ["", "k:2,l:3"]]
+
+
+def test_warmup_pairs_are_run_but_not_counted(cli, script, tmp_path):
+    program = script(f"echo run >> {tmp_path}/runs")
+    out = tmp_path / "out.json"
+    cli("compare", "-r", "2", "--warmup", "3", "--json", out, program)
+    assert len((tmp_path / "runs").read_text().split()) == 10
+    assert len(load(out)["runs"]) == 4
+
+
+def test_a_failing_program_stops_it_with_2(cli, script):
+    done = cli("compare", "-r", "2", script("echo its last words >&2; exit 5"))
+    assert done.returncode == 2
+    assert "exited with 5" in done.stderr and "under A" in done.stderr and "its last words" in done.stderr
+    done = cli("compare", "-r", "2", script("kill -9 $$"))
+    assert done.returncode == 2 and "died by SIGKILL" in done.stderr
+
+
+def test_failure_under_b_only_is_told_as_such(cli, script):
+    done = cli("compare", "-r", "2", script('test -n "$CACHEALLOC_DISABLE"'))
+    assert done.returncode == 2 and "under B" in done.stderr
+
+
+def test_ignore_failure_goes_on_and_warns(cli, script, tmp_path):
+    out = tmp_path / "out.json"
+    done = cli("compare", "-r", "2", "--ignore-failure", "--json", out, script("exit 5"))
+    assert done.returncode == 0 and "some runs failed" in done.stderr
+    assert {run["exit_code"] for run in load(out)["runs"]} == {5}
+
+
+def test_results_are_flushed_after_every_pair(cli, script, tmp_path):
+    """The third pair fails; the two before it are in the file."""
+    program = script(f'echo x >> {tmp_path}/n; test $(wc -l < {tmp_path}/n) -lt 5')
+    out = tmp_path / "out.json"
+    done = cli("compare", "-r", "4", "--json", out, program)
+    assert done.returncode == 2
+    assert load(out)["pairs_done"] == 2
+
+
+def test_nothing_intercepted_is_said_plainly(cli):
+    done = cli("compare", "-r", "2", "true", STUB_SILENT=1)
+    assert done.returncode == 0
+    assert "nothing was intercepted" in done.stderr and "cachealloc doctor true" in done.stderr
+
+
+def test_work_that_differs_is_noticed(cli):
+    done = cli("compare", "-r", "1", "true", STUB_ALLOCS=7, STUB_ALLOCS_A=9)
+    assert "9 times under A and 7 times under B" in done.stderr
+
+
+def test_no_difference_is_said_so(cli, tmp_path):
+    """Two arms that are the same: the interval nearly always holds 1; three tries make failing absurd."""
+    for _ in range(3):
+        done = cli("compare", "-r", "6", "--conf-a", "x:1", "true")
+        if "no difference shown: 95% CI" in done.stdout:
+            return
+    pytest.fail(done.stdout)
+
+
+@pytest.mark.parametrize("sleeps, limit, status", [
+    ({"STUB_SLEEP_B_US": 300000}, "5", 1),
+    ({"STUB_SLEEP_A_US": 300000}, "5%", 0),
+])
+def test_fail_above(cli, sleeps, limit, status):
+    done = cli("compare", "-r", "3", "--fail-above", limit, "true", **sleeps)
+    assert done.returncode == status, done.stderr
+
+
+def test_fail_above_is_inconclusive_with_one_pair(cli):
+    assert cli("compare", "-r", "1", "--fail-above", "5", "true").returncode == 3
+
+
+def test_gate_decides_by_the_bounds():
+    from cachealloc_cli.compare import gate
+
+    def with_bounds(low, high):
+        return {"estimate_ppm": 1, "low_ppm": round(1e6 * low), "high_ppm": round(1e6 * high)}
+    assert gate(5, with_bounds(0.80, 0.90)) == 1   # B 11 % to 25 % slower
+    assert gate(5, with_bounds(0.80, 0.99)) == 3   # 1 % to 25 %
+    assert gate(5, with_bounds(0.98, 1.10)) == 0   # at most 2 %
+    assert gate(None, with_bounds(0.1, 0.2)) == 0
+
+
+def test_on_the_simulator_exact_figures_lead(cli, tmp_path):
+    out = tmp_path / "out.json"
+    done = cli("compare", "-r", "2", "--json", out, "true", STUB_SIMULATOR=1, SIMCUDA_LATENCY="published")
+    assert done.stdout.startswith("simulated times, source: SIMCUDA_LATENCY=published")
+    assert "driver calls 1 000 -> 3" in done.stdout
+    header = done.stdout.splitlines()[1]
+    assert header.index("driver calls") < header.index("peak reserved") < header.index("time")
+    data = load(out)
+    assert data["simulated"] is True and data["simulated_latency"] == "published"
+    assert [arm["driver_calls"] for arm in data["arms"]] == [1000, 3]
+    assert data["arms"][0]["peak_reserved_bytes"] == 64 << 20
+    done = cli("compare", "-r", "2", "true", STUB_SIMULATOR=1, STUB_RACES=2)
+    assert "say nothing about a GPU" in done.stdout and "races" in done.stderr
+
+
+def test_few_pairs_warn(cli):
+    assert "2 pairs only" in cli("compare", "-r", "2", "true").stderr
+    assert "pairs only" not in cli("compare", "-r", "5", "true").stderr
+
+
+@pytest.mark.parametrize("words, message", [
+    ([], "no program given"),
+    (["-r", "0", "true"], "expected 1 or more"),
+    (["-r", "many", "true"], "expected a whole number"),
+    (["-rx", "true"], "expected a whole number"),
+    (["--fail-above", "1e9", "true"], "expected a percentage"),
+    (["no-such-program-here"], "not found"),
+    (["--json", "/no/such/folder/x.json", "true"], "folder does not exist"),
+    (["--jsn", "x", "true"], "did you mean --json?"),
+])
+def test_wrong_usage_is_2_and_one_line(cli, words, message):
+    done = cli("compare", *words)
+    assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_an_existing_file_is_not_overwritten(cli, tmp_path):
+    out = tmp_path / "out.json"
+    out.write_text("precious")
+    done = cli("compare", "-r", "1", "--json", out, "true")
+    assert done.returncode == 2 and "--force" in done.stderr and out.read_text() == "precious"
+    assert cli("compare", "-r", "1", "--force", "--json", out, "true").returncode == 0
+    load(out)
+
+
+def test_the_programs_output_does_not_reach_ours(cli, script):
+    done = cli("compare", "-r", "1", script("echo noise; echo noise >&2"))
+    assert "noise" not in done.stdout + done.stderr
+
+
+def test_damaged_statistics_are_not_believed(cli, script):
+    program = script('for i in 1 2; do echo "{" > "${CACHEALLOC_STATS%%.%p.json}.$i.json"; done')
+    done = cli("compare", "-r", "1", program, STUB_SILENT=1)
+    assert done.returncode == 0 and "nothing was intercepted" in done.stderr
+
+
+def test_stub_statistics_fit_the_schema(cli, tmp_path):
+    cli("run", f"--stats={tmp_path}/s.json", "true")
+    check(json.loads((tmp_path / "s.json").read_text()), STATS_SCHEMA)
+
+
+def test_schema_has_every_name_of_the_library():
+    text = (ROOT / "allocator" / "stats.h").read_text()
+    names = set(re.findall(r"^\tX\((\w+)\)", text, re.M))
+    known = set(STATS_SCHEMA["properties"]["devices"]["items"]["properties"])
+    assert names and names <= known, names - known

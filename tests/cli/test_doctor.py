@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: MIT
+"""`cachealloc doctor` on programs of every make, and on files that are none."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+
+import crafted
+import pytest
+from command import ROOT, cli, compiler, stub_build  # noqa: F401  (fixtures)
+from schema import check
+
+SCHEMA = json.loads((ROOT / "scripts" / "schema" / "doctor.schema.json").read_text())
+RUNTIME = b"\0libcuda.so.1\0cuGetProcAddress_v2\0cudart\0"
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A crafted x86-64 libcachealloc.so, so that the tests mean the same on every machine."""
+    path = tmp_path / "libcachealloc.so"
+    path.write_bytes(crafted.elf(interpreter=None, soname="libcachealloc.so"))
+    return path
+
+
+@pytest.fixture
+def doctor(cli, library, tmp_path):
+    """doctor(program or bytes) -> (exit status, JSON)."""
+    def call(program, mode=0o755, **env):
+        if isinstance(program, bytes):
+            path = tmp_path / "program"
+            path.write_bytes(program)
+            path.chmod(mode)
+            program = path
+        env.setdefault("LD_LIBRARY_PATH", tmp_path)
+        done = cli("doctor", "--json", "--library", library, program, **env)
+        assert not done.stderr, done.stderr
+        data = json.loads(done.stdout)
+        check(data, SCHEMA)
+        assert {"yes": 0, "no": 1, "unknown": 2}[data["will_intercept"]] == done.returncode
+        return done.returncode, data
+    return call
+
+
+def kinds(data):
+    return [(road["kind"], road["binds"]) for road in data["roads"]]
+
+
+# ---- roads
+
+def test_linked_with_the_driver(doctor):
+    status, data = doctor(crafted.elf(needed=["libcuda.so.1", "libc.so.6"], imported=["cuMemAlloc_v2"]))
+    assert status == 0 and kinds(data) == [("direct", True)]
+
+
+def test_linked_with_the_shared_runtime(doctor):
+    for name in ("libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"):
+        status, data = doctor(crafted.elf(needed=[name]))
+        assert status == 0 and kinds(data) == [("shared-runtime", True)]
+
+
+def test_contains_the_static_runtime(doctor):
+    status, data = doctor(crafted.elf(imported=["dlopen", "dlsym", "dlmopen"], payload=RUNTIME))
+    assert status == 0 and kinds(data) == [("static-runtime", True)]
+    assert not any("dlmopen" in note["text"] for note in data["notes"])
+
+
+def test_may_load_cuda_later(doctor):
+    status, data = doctor(crafted.elf(needed=["libc.so.6"], imported=["dlopen", "dlsym"]))
+    assert status == 2 and kinds(data) == [("run-time", True)]
+
+
+def test_no_cuda_at_all(doctor):
+    status, data = doctor(crafted.elf(imported=["puts"]))
+    assert status == 1 and data["roads"] == []
+
+
+def test_through_a_library_of_the_program(doctor, tmp_path):
+    (tmp_path / "libmine.so").write_bytes(crafted.elf(interpreter=None, soname="libmine.so", needed=["libdeep.so"]))
+    (tmp_path / "libdeep.so").write_bytes(crafted.elf(interpreter=None, payload=RUNTIME))
+    status, data = doctor(crafted.elf(needed=["libmine.so"]))
+    assert status == 0 and [(r["kind"], r["file"]) for r in data["roads"]] == [("static-runtime", "libdeep.so")]
+    status, data = doctor(crafted.elf(needed=["libmine.so"], runpath="$ORIGIN"), LD_LIBRARY_PATH="/nowhere")
+    assert any("libdeep.so was not found" in note["text"] for note in data["notes"])  # RUNPATH is not inherited
+
+
+def test_libraries_that_need_each_other_end(doctor, tmp_path):
+    (tmp_path / "liba.so").write_bytes(crafted.elf(interpreter=None, needed=["libb.so"]))
+    (tmp_path / "libb.so").write_bytes(crafted.elf(interpreter=None, needed=["liba.so", "libcuda.so.1"]))
+    status, data = doctor(crafted.elf(needed=["liba.so"]))
+    assert status == 0 and kinds(data) == [("direct", True)]
+
+
+# ---- why not
+
+def test_names_of_the_program_stand_before_ours(doctor):
+    status, data = doctor(crafted.elf(needed=["libcuda.so.1"], exported=["cuMemAlloc_v2"]))
+    assert status == 1 and kinds(data) == [("direct", False)] and "cuMemAlloc_v2" in data["reason"]
+    status, data = doctor(crafted.elf(needed=["libcudart.so.13"], exported=["dlsym"]))
+    assert status == 1 and "dlsym" in data["reason"]
+
+
+@pytest.mark.parametrize("program", [
+    crafted.elf(kind=crafted.EXEC, interpreter=None, dynamic=False, payload=RUNTIME),
+    crafted.elf(kind=crafted.DYN, interpreter=None, flags_1=0x08000000, payload=RUNTIME),  # static-pie
+])
+def test_static_programs(doctor, program):
+    status, data = doctor(program)
+    assert status == 1 and "statically linked" in data["reason"]
+
+
+@pytest.mark.parametrize("what", [
+    {"machine": crafted.AARCH64, "interpreter": "/lib/ld-linux-aarch64.so.1"},
+    {"bits": 32, "machine": crafted.I386, "interpreter": "/lib/ld-linux.so.2"},
+    {"bits": 32, "machine": crafted.X86_64, "interpreter": "/libx32/ld-linux-x32.so.2"},
+    {"little": False, "machine": 21, "interpreter": "/lib64/ld64.so.1"},
+    {"bits": 32, "little": False, "machine": 2, "interpreter": "/lib/ld.so.1"},
+])
+def test_other_architectures(doctor, what):
+    status, data = doctor(crafted.elf(needed=["libcudart.so.13"], **what))
+    assert status == 1 and "x86-64" in data["reason"]
+
+
+def test_musl(doctor):
+    status, data = doctor(crafted.elf(interpreter="/lib/ld-musl-x86_64.so.1", needed=["libcudart.so.13"]))
+    assert status == 1 and "musl" in data["reason"]
+
+
+@pytest.mark.parametrize("kind", [crafted.REL, crafted.CORE])
+def test_not_a_program(doctor, kind):
+    assert doctor(crafted.elf(kind=kind))[0] == 1
+
+
+@pytest.mark.parametrize("mode, word", [(0o4755, "set-uid"), (0o2755, "set-gid")])
+def test_privileged_programs(doctor, mode, word):
+    status, data = doctor(crafted.elf(needed=["libcudart.so.13"]), mode=mode)
+    assert status == 1 and word in data["reason"]
+
+
+def test_without_the_library(cli, tmp_path):
+    path = tmp_path / "program"
+    path.write_bytes(crafted.elf(needed=["libcudart.so.13"]))
+    path.chmod(0o755)
+    done = cli("doctor", path, CACHEALLOC_BUILD=tmp_path)
+    assert done.returncode == 1 and "libcachealloc.so was not found" in done.stdout
+
+
+# ---- scripts
+
+def test_scripts_are_followed_to_the_binary(doctor, tmp_path):
+    binary = tmp_path / "interp"
+    binary.write_bytes(crafted.elf(needed=["libcuda.so.1"]))
+    binary.chmod(0o755)
+    for line in (f"#!{binary}", f"#!/usr/bin/env {binary}", f"#! /usr/bin/env -S A=1 {binary} -x"):
+        status, data = doctor(line.encode() + b"\nbody\n")
+        assert status == 0 and data["path"] == str(binary)
+    status, data = doctor(b"#!/no/such/interpreter\n")
+    assert status == 1 and "interpreter" in data["reason"]
+
+
+def test_a_script_that_is_its_own_interpreter(doctor, tmp_path):
+    status, data = doctor(f"#!{tmp_path}/program\n".encode())
+    assert status == 2 and "deep" in data["reason"]
+
+
+# ---- surroundings
+
+def test_nodeflib_and_runpath(doctor, tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "libcuda.so.1").write_bytes(crafted.elf(interpreter=None, soname="libcuda.so.1"))
+    status, data = doctor(crafted.elf(needed=["libcuda.so.1"], flags_1=0x800, runpath="$ORIGIN/own"))
+    texts = " ".join(note["text"] for note in data["notes"])
+    assert status == 0 and "nodeflib" in texts and "libcuda.so.1 of its own" in texts
+    assert data["libcuda_path"] == str(tmp_path / "own" / "libcuda.so.1")
+    status, data = doctor(crafted.elf(needed=["libcuda.so.1"], flags_1=0x800))
+    assert data["libcuda_path"] is None
+
+
+def test_rpath_counts_only_without_runpath(doctor, tmp_path):
+    for name in ("r", "rr"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "libcuda.so.1").write_bytes(crafted.elf(interpreter=None))
+    origin = str(tmp_path)
+    _, data = doctor(crafted.elf(rpath=f"{origin}/r", runpath=f"{origin}/rr"))
+    assert data["libcuda_path"] == f"{origin}/rr/libcuda.so.1"
+    _, data = doctor(crafted.elf(rpath="${ORIGIN}/r"))
+    assert data["libcuda_path"] == f"{origin}/r/libcuda.so.1"
+
+
+def test_a_libcuda_of_another_architecture_is_passed_over(doctor, tmp_path):
+    (tmp_path / "libcuda.so.1").write_bytes(crafted.elf(interpreter=None, machine=crafted.AARCH64))
+    _, data = doctor(crafted.elf(needed=["libcuda.so.1"], flags_1=0x800))
+    assert data["libcuda_path"] is None
+
+
+def test_the_simulator_and_the_stub_are_named(cli, library, tmp_path):
+    program = tmp_path / "program"
+    program.write_bytes(crafted.elf(needed=["libcuda.so.1"]))
+    program.chmod(0o755)
+    for folder, word, payload in (("sim", "simulated driver", b"SIMCUDA_MEM"), ("stubs", "stub", b"")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "libcuda.so.1").write_bytes(crafted.elf(interpreter=None, payload=payload))
+        done = cli("doctor", "--library", library, program, LD_LIBRARY_PATH=tmp_path / folder)
+        assert done.returncode == 0 and word in done.stdout
+
+
+def test_environment_typos_and_other_preloads(doctor):
+    program = crafted.elf(needed=["libcudart.so.13"])
+    _, data = doctor(program, CACHEALLOC_STAT="1", CACHEALLOC_DISABLE="1", LD_AUDIT="")
+    problems = [note["text"] for note in data["notes"] if note["problem"]]
+    assert any("CACHEALLOC_STAT is set" in text and "CACHEALLOC_STATS?" in text for text in problems)
+    assert any("CACHEALLOC_DISABLE=1" in text for text in problems)
+    _, data = doctor(program, LD_PRELOAD="libc.so.6")
+    assert any("LD_PRELOAD also names libc.so.6" in note["text"] for note in data["notes"])
+
+
+# ---- real compilers' output
+
+def test_what_the_compiler_here_makes(cli, compiler, tmp_path):
+    source = tmp_path / "p.c"
+    source.write_text("#include <dlfcn.h>\nint main(int c, char **v) { return !dlopen(v[0], c); }\n")
+    dynamic, static = tmp_path / "dynamic", tmp_path / "static"
+    subprocess.run([compiler, "-o", dynamic, source, "-ldl"], check=True)
+    done = cli("doctor", dynamic)
+    assert done.returncode == 2 and "imports dlopen" in done.stdout
+    source.write_text("int main(void) { return 0; }\n")
+    subprocess.run([compiler, "-o", dynamic, source], check=True)
+    assert cli("doctor", dynamic).returncode == 1
+    if subprocess.run([compiler, "-static", "-o", static, source], check=False).returncode == 0:
+        done = cli("doctor", static)
+        assert done.returncode == 1 and "statically linked" in done.stdout
+
+
+def test_names_in_a_gnu_hash_table(compiler, tmp_path):
+    """The reader finds every exported and imported name of a real library, as nm does."""
+    if not shutil.which("nm"):
+        pytest.skip("no nm")
+    from cachealloc_cli.elf import Elf
+    source, library = tmp_path / "l.c", tmp_path / "l.so"
+    source.write_text("extern int puts(const char *);\n"
+                      + "\n".join(f"int name_{i}(void) {{ return puts(\"\") + {i}; }}" for i in range(300)))
+    for style in ("gnu", "sysv", "both"):
+        subprocess.run([compiler, "-shared", "-fPIC", f"-Wl,--hash-style={style}", "-o", library, source], check=True)
+        read = Elf(library)
+        out = subprocess.run(["nm", "-D", "--defined-only", library], stdout=subprocess.PIPE, text=True, check=True)
+        assert read.exported == {line.split()[-1].split("@")[0] for line in out.stdout.splitlines()}
+        assert "puts" in read.imported
+
+
+def nvcc():
+    return shutil.which("nvcc") or (os.path.isfile("/usr/local/cuda/bin/nvcc") and "/usr/local/cuda/bin/nvcc") or None
+
+
+@pytest.mark.skipif(not nvcc(), reason="no nvcc: the toolkit's own runtimes are not examined")
+@pytest.mark.parametrize("which, road", [("static", "static-runtime"), ("shared", "shared-runtime")])
+def test_nvcc_programs(cli, tmp_path, which, road):
+    source, program = tmp_path / "p.cu", tmp_path / "p"
+    source.write_text("int main() { void *p; return cudaMalloc(&p, 4); }\n")
+    subprocess.run([nvcc(), "-cudart", which, "-o", program, source], check=True)
+    done = cli("doctor", program)
+    assert done.returncode == 0 and f"road     {road}" in done.stdout
+
+
+# ---- garbage
+
+def test_missing_and_odd_targets(cli, tmp_path):
+    assert cli("doctor", "no-such-program-here").returncode == 2
+    assert cli("doctor", tmp_path).returncode == 2
+    os.mkfifo(tmp_path / "fifo")
+    assert cli("doctor", tmp_path / "fifo", timeout=20).returncode == 2
+    assert cli("doctor").returncode == 2
+    done = cli("doctor", "sh", "-c", "true")
+    assert done.returncode == 2 and "not its arguments" in done.stderr
+
+
+def examine(path):
+    """In this process, since a process for each of thousands of files would take minutes."""
+    from cachealloc_cli import doctor as module
+    return module.examine(str(path), environ={})
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Without asking ldconfig and nvidia-smi thousands of times."""
+    from cachealloc_cli import libraries, surroundings
+    monkeypatch.setattr(libraries, "cache", dict)
+    monkeypatch.setattr(surroundings, "driver_version", lambda: None)
+
+
+def test_random_bytes_never_raise(quick, tmp_path):
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    path = tmp_path / "garbage"
+    for _ in range(500):
+        path.write_bytes(rng.choice([b"", b"#!", b"\x7fELF", b"\x7fELF\2\1\1"]) + rng.randbytes(rng.randrange(300)))
+        report = examine(path)
+        assert report.verdict in (0, 1, 2) and report.reason
+
+
+def test_damaged_programs_never_raise(quick, tmp_path):
+    """Bytes changed at random, and every length of a cut."""
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    path = tmp_path / "damaged"
+    with open(shutil.which("true"), "rb") as file:
+        real = file.read()
+    goods = [crafted.elf(needed=["libcuda.so.1"], imported=["a", "dlopen"], exported=["b"], runpath="$ORIGIN"),
+             crafted.elf(bits=32, machine=crafted.I386, little=False, needed=["x"]), real]
+    for _ in range(1500):
+        data = bytearray(rng.choice(goods))
+        for _ in range(rng.choice([1, 2, 8, 40])):
+            at = rng.randrange(min(len(data), 2000) if rng.random() < 0.8 else len(data))
+            data[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        path.write_bytes(data)
+        assert examine(path).verdict in (0, 1, 2)
+    for length in range(len(goods[0])):
+        path.write_bytes(goods[0][:length])
+        assert examine(path).verdict in (0, 1, 2)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT
+"""The validator can fail, and every schema is one it understands."""
+
+import json
+
+import pytest
+from command import ROOT
+from schema import check
+
+FILES = sorted((ROOT / "scripts" / "schema").glob("*.schema.json"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_schema_refuses_nonsense(path):
+    schema = json.loads(path.read_text())
+    for nonsense in ({}, [], 3, {"format": "other", "format_version": 1}):
+        with pytest.raises(AssertionError):
+            check(nonsense, schema)
+
+
+@pytest.mark.parametrize("value, schema", [
+    (1.5, {"type": "integer"}), (True, {"type": "integer"}), (-1, {"type": "integer", "minimum": 0}),
+    ({"a": 1}, {"required": ["b"]}), ({"a": 1}, {"properties": {}, "additionalProperties": False}),
+    (["x"], {"items": {"type": "integer"}}), ("c", {"enum": ["a", "b"]}), (None, {"type": ["string"]}),
+    (1, {"unheard-of": 1}),
+])
+def test_validator_can_fail(value, schema):
+    with pytest.raises(AssertionError):
+        check(value, schema)

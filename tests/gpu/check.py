@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The checks of scripts/gpu_check.sh; see there. Programs are built into build-gpu/, with and without the preload
+they run one after the other, and what they printed stands in the result beside the conclusions."""
+
+import datetime
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+BUILD = ROOT / "build-gpu"
+LIBRARY = BUILD / "shim" / "libcachealloc.so"
+PARTS = ("build", "static", "shared", "torch", "latency", "native")
+DONE, FAILED, USAGE, LACKING = 0, 1, 2, 3
+
+
+class Lacking(Exception):
+    """What this machine does not have."""
+
+
+class Broken(Exception):
+    """A command that had to succeed did not."""
+
+
+# ---- tools
+
+def tool(name):
+    found = shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
+    if not found:
+        raise Lacking(f"{name} is needed and was not found")
+    return found
+
+
+def output(words, timeout=120):
+    """Standard output of a command, or None when it fails."""
+    try:
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=timeout,
+                              check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def must(words, timeout=420):
+    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=timeout, check=False, cwd=ROOT)
+    if done.returncode:
+        raise Broken(f"{words[0]} exited with {done.returncode}:\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
+def gpus():
+    """[{name, driver, memory_mib}] or Lacking."""
+    text = output(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits"])
+    if not text:
+        raise Lacking("no NVIDIA GPU here (nvidia-smi finds none)")
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+    return [{"name": row[0], "driver": row[1], "memory_mib": int(row[2]) if row[2].isdigit() else None} for row in rows]
+
+
+def program(name, *options):
+    """Compiles tests/gpu/NAME.cu into build-gpu/gpu/ and returns the path."""
+    folder = BUILD / "gpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "-".join([name, *(re.sub(r"\W", "", option) for option in options)])
+    source = HERE / f"{name}.cu"
+    if not path.exists() or path.stat().st_mtime < source.stat().st_mtime:
+        nvcc = tool("nvcc")
+        stubs = Path(nvcc).resolve().parent.parent / "lib64" / "stubs"
+        must([nvcc, "-O2", *options, "-o", path, source, f"-L{stubs}", "-lcuda"])
+    return path
+
+
+def environment(preload, **extra):
+    env = {name: value for name, value in os.environ.items()
+           if not name.startswith(("CACHEALLOC_", "SIMCUDA_")) and name != "LD_PRELOAD"}
+    if preload:
+        if not LIBRARY.exists():
+            raise Lacking(f"{LIBRARY} is not built: run the part `build` first")
+        env["LD_PRELOAD"] = str(LIBRARY)
+    env.update(extra)
+    return env
+
+
+def run(words, preload, timeout=200, **extra):
+    """{exit_code, seconds, output (last line's JSON), stderr, stats} of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        if preload:
+            extra["CACHEALLOC_STATS"] = f"{folder}/%p.json"
+        start = time.monotonic()
+        done = subprocess.run([str(word) for word in words], env=environment(preload, **extra), text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=False)
+        spent = time.monotonic() - start
+        stats = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
+    lines = done.stdout.strip().splitlines()
+    try:
+        said = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        said = None
+    return {"exit_code": done.returncode, "seconds": round(spent, 3), "output": said,
+            "stderr": done.stderr[-2000:], "stats": stats}
+
+
+def first_device(result):
+    devices = [device for stats in result["stats"] for device in stats["devices"]]
+    return devices[0] if devices else {}
+
+
+# ---- parts: each returns (data, [what failed])
+
+def part_build(_):
+    meson, ninja = tool("meson"), tool("ninja")
+    if not (BUILD / "build.ninja").exists():
+        must([meson, "setup", BUILD, "-Dtests=false"])
+    must([ninja, "-C", BUILD])
+    sources = {name: str(program(name, *options).name) for name, options in
+               (("runtime", ("-cudart=static",)), ("runtime", ("-cudart=shared",)), ("latency", ()), ("native", ()))}
+    doctor = output([sys.executable, str(ROOT / "scripts" / "cachealloc"), "doctor", "--json", "--library",
+                     str(LIBRARY), str(BUILD / "gpu" / sources["latency"])])
+    return {"meson": output([meson, "--version"]), "compiler": (output(["cc", "--version"]) or "").split("\n")[0],
+            "nvcc": (output([tool("nvcc"), "--version"]) or "").split("\n")[-1],
+            "doctor": {key: json.loads(doctor or "{}").get(key) for key in ("will_intercept", "reason", "roads")}}, []
+
+
+def runtime_part(kind):
+    """An nvcc program, stock and preloaded: same results, each allocation counted once."""
+    path = program("runtime", f"-cudart={kind}")
+    gpus()
+    stock, ours = run([path], preload=False), run([path], preload=True)
+    counted = run([path], preload=True, CACHEALLOC_DISABLE="count")
+    failed = [f"{name}: exit code {result['exit_code']}: {result['stderr'][-300:]}"
+              for name, result in (("stock", stock), ("preload", ours), ("count", counted)) if result["exit_code"]]
+    if not failed:
+        allocs = ours["output"]["allocs"]
+        for name, result in (("preload", ours), ("count", counted)):
+            seen = first_device(result).get("alloc_calls")
+            if seen is None or seen < allocs:
+                failed.append(f"{name}: the program allocated {allocs} times, {seen} were counted")
+        for key in ("allocs", "checksum", "errors"):
+            if not stock["output"][key] == ours["output"][key] == counted["output"][key]:
+                failed.append(f"{key} differs")
+    return {"stock": stock, "preload": ours, "count": counted}, failed
+
+
+def part_torch(_):
+    gpus()
+    script = [sys.executable, HERE / "torch_train.py"]
+    if output([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"]) is None:
+        raise Lacking("PyTorch with CUDA is needed (import torch; torch.cuda.is_available())")
+    native = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    off = {**native, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    results = {"pytorch_allocator": run(script, preload=False, **native),
+               "stock": run(script, preload=False, **off),
+               "count": run(script, preload=True, CACHEALLOC_DISABLE="count", **off),
+               "preload": run(script, preload=True, **off)}
+    failed = [f"{name}: exit code {result['exit_code']}: {result['stderr'][-300:]}"
+              for name, result in results.items() if result["exit_code"]]
+    if not failed:
+        losses = {name: result["output"]["losses"] for name, result in results.items()}
+        failed += [f"losses of {name} differ from stock" for name in losses if losses[name] != losses["stock"]]
+        if not first_device(results["preload"]).get("cache_hits"):
+            failed.append("nothing was served from the cache")
+    summary = {name: {"step_ms": (result["output"] or {}).get("step_ms"),
+                      "used_peak_bytes": (result["output"] or {}).get("used_peak_bytes"),
+                      **{key: first_device(result).get(key) for key in
+                         ("alloc_calls", "cache_hits", "driver_alloc_calls", "driver_free_calls", "driver_ns")},
+                      "peak_reserved_bytes": (first_device(result).get("reserved_bytes") or {}).get("peak")}
+               for name, result in results.items()}
+    return {"summary": summary, "runs": results}, failed
+
+
+def part_latency(_):
+    """Stock latencies; the median over processes of each figure."""
+    path = program("latency")
+    gpus()
+    runs = [run([path], preload=False) for _ in range(3)]
+    failed = [f"exit code {result['exit_code']}: {result['stderr'][-300:]}" for result in runs if result["exit_code"]]
+    if failed:
+        return {"runs": runs}, failed
+    tables = [result["output"]["calls"] for result in runs]
+    merged = {name: {size: {key: round(statistics.median(table[name][size][key] for table in tables))
+                            for key in tables[0][name][size]} for size in tables[0][name]} for name in tables[0]}
+    return {"device": runs[0]["output"]["device"], "driver_version": runs[0]["output"]["driver_version"],
+            "calls": merged}, []
+
+
+def part_native(_):
+    """What stock answers to misuse, and what a preloaded process answers: one process a case."""
+    path = program("native")
+    gpus()
+    names = must([path, "--list"]).split()
+    table, different = {}, []
+    for name in names:
+        stock, ours = (run([path, name], preload=preload, timeout=60) for preload in (False, True))
+        answers = [(result["output"] or {}).get("answers") for result in (stock, ours)]
+        table[name] = {"stock": answers[0], "preload": answers[1],
+                       "exit_codes": [stock["exit_code"], ours["exit_code"]]}
+        if answers[0] != answers[1]:
+            different.append(name)
+    return {"cases": table, "different": different}, []
+
+
+RUN = {"build": part_build, "static": lambda _: runtime_part("static"), "shared": lambda _: runtime_part("shared"),
+       "torch": part_torch, "latency": part_latency, "native": part_native}
+
+
+def record(part, out):
+    """Runs a part and writes its file. Returns the exit status."""
+    start = time.monotonic()
+    data, failed = RUN[part](out)
+    try:
+        machine = gpus()
+    except Lacking:
+        machine = []
+    result = {"part": part, "machine": machine, "driver": machine[0]["driver"] if machine else None,
+              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+              "commit": output(["git", "-C", str(ROOT), "rev-parse", "HEAD"]),
+              "seconds": round(time.monotonic() - start, 1), "failed": failed, "data": data}
+    path = out / (f"{part}.json" if not failed else f"{part}.failed.json")
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    for text in failed:
+        print(f"gpu_check: {part}: {text}", file=sys.stderr)
+    print(f"{part}: {'failed' if failed else 'done'} in {result['seconds']} s: {path}")
+    return FAILED if failed else DONE
+
+
+def main(argv):
+    force = "--force" in argv
+    words = [word for word in argv if word != "--force"]
+    if len(words) != 3 or words[1] != "--out" or words[0] not in PARTS + ("all",):
+        print(f"usage: scripts/gpu_check.sh PART|all --out DIR [--force]; parts: {' '.join(PARTS)}", file=sys.stderr)
+        return USAGE
+    out = Path(words[2])
+    out.mkdir(parents=True, exist_ok=True)
+    status = DONE
+    for part in PARTS if words[0] == "all" else [words[0]]:
+        if (out / f"{part}.json").exists() and not force:
+            print(f"{part}: {out / part}.json is there; --force measures again")
+            continue
+        try:
+            status = max(status, record(part, out))
+        except Lacking as problem:
+            print(f"gpu_check: {part}: {problem}", file=sys.stderr)
+            status = LACKING
+        except (Broken, subprocess.TimeoutExpired) as problem:
+            print(f"gpu_check: {part}: {problem}", file=sys.stderr)
+            status = max(status, FAILED)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

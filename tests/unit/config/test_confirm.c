@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* config/confirm.c: what is confirmed is what was set, in a form that can be set again. */
+#include "tests/unit/config/check.h"
+#include "tests/unit/config/fake_env.h"
+
+static void
+confirm(struct fake_env *env, const struct ca_config *config)
+{
+	env->lines = 0;
+	ca_config_confirm(config, fake_report, env);
+}
+
+static void
+test_silent_on_defaults(void **state)
+{
+	struct fake_env env = { 0 };
+	struct ca_config config;
+
+	ca_config_default(&config);
+	confirm(&env, &config);
+	assert_int_equal(env.lines, 0);
+}
+
+static void
+test_every_setting(void **state)
+{
+	static const char *const lines[] = {
+		"CACHEALLOC_STRICT=1",
+		"CACHEALLOC_DISABLE=count",
+		"CACHEALLOC_LOG=debug",
+		"CACHEALLOC_LOG_FILE=log.%p",
+		"CACHEALLOC_STATS=stats.%p.json",
+		"CACHEALLOC_STATS_INTERVAL=10s",
+		"CACHEALLOC_CONF=large_segment_size_mb:32",
+		"CACHEALLOC_CONF=max_split_size_mb:40",
+		"CACHEALLOC_CONF=max_non_split_rounding_mb:50",
+		"CACHEALLOC_CONF=reuse_slack_mb:unlimited",
+	};
+	struct fake_env env;
+	struct ca_config config;
+
+	fake_good(&env, "reuse_slack_mb:unlimited,max_split_size_mb:40,large_segment_size_mb:32,"
+			"max_non_split_rounding_mb:50");
+	assert_int_equal(fake_load(&env, &config), 0);
+	confirm(&env, &config);
+	assert_int_equal(env.lines, 10);
+	for (int i = 0; i < 10; i++)
+		assert_string_equal(env.line[i], lines[i]);
+}
+
+/* Loading what was confirmed gives the same struct. */
+static void
+test_round_trip(void **state)
+{
+	static const char *const intervals[] = { "10ms", "999ms", "1500ms", "2m", "24h" };
+	static const char *const stats[] = { "1", "file\x01.txt", "s.json" };
+	static const char *const disable[] = { "1", "count", "0" };
+	static struct fake_env env, again;
+	struct ca_config config, second;
+
+	for (size_t i = 0; i < 45; i++) {
+		memset(&env, 0, sizeof(env));
+		memset(&again, 0, sizeof(again));
+		fake_set(&env, "CACHEALLOC_STATS_INTERVAL", intervals[i % 5]);
+		fake_set(&env, "CACHEALLOC_STATS", stats[i % 3]);
+		fake_set(&env, "CACHEALLOC_DISABLE", disable[i / 15]);
+		assert_int_equal(fake_load(&env, &config), 0);
+		confirm(&env, &config);
+		for (int line = 0; line < env.lines; line++) {
+			char *equals = strchr(env.line[line], '=');
+
+			*equals = '\0';
+			fake_set(&again, env.line[line], equals + 1);
+		}
+		assert_int_equal(fake_load(&again, &second), 0);
+		if (i % 3 != 1) /* a control character is shown escaped */
+			assert_memory_equal(&config, &second, sizeof(config));
+		else
+			assert_string_equal(second.stats_file, "file\\x01.txt");
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_silent_on_defaults),
+		cmocka_unit_test(test_every_setting),
+		cmocka_unit_test(test_round_trip),
+	};
+
+	return cmocka_run_group_tests_name("confirm", tests, NULL, NULL);
+}
