@@ -251,6 +251,12 @@ probe_kernel(int argc, char **argv)
 	SAY("errors", found);
 	SAY("rc", cuModuleUnload(module));
 	SAY("unloaded", cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, fill_args, NULL));
+	SAY("rc", cuModuleLoadData(&module, "simcuda"));
+	SAY("rc", cuModuleGetFunction(&fill, module, "sim_fill"));
+	SAY("rc", cuCtxDestroy_v2(context));
+	SAY("rc", cuCtxCreate_v2(&context, 0, 0));
+	SAY("died", cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, fill_args, NULL));
+	SAY("died_module", cuModuleGetFunction(&fill, module, "sim_fill"));
 	return 0;
 }
 
