@@ -17,7 +17,7 @@ LIBC = {
     "sys/auxv.h", "sys/mman.h", "sys/random.h", "sys/resource.h", "sys/stat.h", "sys/syscall.h", "sys/time.h",
     "sys/types.h", "sys/uio.h", "sys/utsname.h", "sys/wait.h",
 }
-LOADER = {"dlfcn.h", "elf.h", "link.h", "sys/prctl.h", "ucontext.h"}
+LOADER = {"cet.h", "dlfcn.h", "elf.h", "link.h", "sys/prctl.h", "ucontext.h"}
 
 # folder -> (files and folders it may include, system headers it may include, identifiers it may not use)
 RULES = {

@@ -156,8 +156,11 @@ def main():
         total.skipped += [(f"{name}: {case}", reason) for case, reason in cases.skipped]
     if not total.total():
         total.failed.append("nothing ran")
+    reasons = {}
     for case, reason in total.skipped:
-        print(f"skipped: {case}: {reason}")
+        reasons.setdefault((case.split(": ")[0], reason), []).append(case)
+    for (stage, reason), names in reasons.items():
+        print(f"skipped: {names[0] if len(names) == 1 else f'{stage}: {len(names)} cases'}: {reason}")
     for case in total.failed:
         print(f"FAILED: {case}")
     print(total.text())

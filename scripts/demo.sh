@@ -13,7 +13,8 @@ cd "$(dirname "$0")/.."
 pairs=${1:-5}
 setup_packages demo
 say "building"
-{ setup_build build && ninja -C build -j "$JOBS"; } >build-demo.log 2>&1 || {
+targets=(shim/libcachealloc.so tests/sim/libcuda.so.1 tests/traces/trace_program)
+{ setup_build build && ninja -C build -j "$JOBS" "${targets[@]}"; } >build-demo.log 2>&1 || {
 	tail -n 20 build-demo.log >&2
 	say "the build failed; all of its output is in build-demo.log" >&2
 	exit 1
@@ -30,6 +31,9 @@ fi
 where=(--sim)
 if nvidia-smi -L >build-gpu.log 2>&1 && grep '^GPU 0' build-gpu.log; then
 	where=()
+	# the program was linked with the simulated driver; this one is to be found first
+	driver=$(/sbin/ldconfig -p | awk '/libcuda\.so\.1 .*(x86-64|AArch64)/ { print $NF; exit }')
+	export LD_LIBRARY_PATH=${driver%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 else
 	say "no GPU here: the simulated driver stands in for it, with latencies as published (simulated times)"
 	export SIMCUDA_LATENCY=published

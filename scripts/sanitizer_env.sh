@@ -30,4 +30,6 @@ thread)
 	;;
 esac
 export CACHEALLOC_TEST_PRELOAD_FIRST CACHEALLOC_TEST_SANITIZER=$kind
+# a test may load a library of BUILD into pytest's own process
+[ "$kind" != address ] || [ "${CACHEALLOC_TEST_LEAKS:-0}" = 1 ] || prefix=(env "LD_PRELOAD=$CACHEALLOC_TEST_PRELOAD_FIRST")
 exec "${prefix[@]}" "$@"

@@ -14,7 +14,6 @@ PACKAGES_TEST="$PACKAGES_DEMO libcmocka-dev= python3-pytest= python3-venv= git=g
 	gcc-aarch64-linux-gnu=aarch64-linux-gnu-gcc libc6-dev-arm64-cross= qemu-user=qemu-aarch64"
 
 PYTHON=/usr/bin/python3 # Debian's own: the one that sees Debian's pytest
-[ -x "$PYTHON" ] || PYTHON=python3
 export JOBS; JOBS=$(nproc)
 
 say() { printf '%s: %s\n' "${0##*/}" "$*"; }
@@ -29,17 +28,20 @@ setup_obstacle() {
 }
 
 setup_install() {
-	local as_root=()
-	[ "$(id -u)" -eq 0 ] || as_root=(sudo)
-	as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
-	# --no-install-recommends; a stale or absent package index is the usual reason for a first failure
-	"${as_root[@]}" install -y --no-install-recommends "$@" </dev/null >/dev/null 2>&1 ||
-		{ "${as_root[@]}" update </dev/null >/dev/null 2>&1 || true
-		  "${as_root[@]}" install -y --no-install-recommends "$@" </dev/null >/dev/null; }
+	local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+	[ "$(id -u)" -eq 0 ] || apt=(sudo "${apt[@]}")
+	# a stale or absent package index is the usual reason for a first failure
+	"${apt[@]}" install -y --no-install-recommends "$@" ||
+		{ "${apt[@]}" update; "${apt[@]}" install -y --no-install-recommends "$@"; }
 }
 
 # setup_packages demo|test: installs what is missing.
 setup_packages() {
+	setup_missing "$1"
+	[ -x "$PYTHON" ] || PYTHON=python3
+}
+
+setup_missing() {
 	local wanted=$PACKAGES_TEST missing=() entry package probe obstacle
 	[ "$1" != demo ] || wanted=$PACKAGES_DEMO
 	for entry in $wanted; do
@@ -57,8 +59,8 @@ setup_packages() {
 		exit 3
 	fi
 	say "installing ${missing[*]}"
-	if ! setup_install "${missing[@]}"; then
-		say "apt-get failed (no network?); please install: ${missing[*]}" >&2
+	if ! setup_install "${missing[@]}" </dev/null >build-setup.log 2>&1; then
+		say "apt-get failed (no network? see build-setup.log); please install: ${missing[*]}" >&2
 		exit 3
 	fi
 }

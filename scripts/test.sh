@@ -28,7 +28,10 @@ results="build-results"
 rm -rf "$results" && mkdir "$results"
 : >"$results/stages"
 export PYTHONDONTWRITEBYTECODE=1
+export CACHEALLOC_TEST_VENV=$PWD/build-venv
 [ -z "$long" ] || export CACHEALLOC_TEST_LONG=1
+setup_bindings build-venv ||
+	say "the Python package index cannot be reached (build-venv.log): the test of cuda-bindings will be skipped"
 
 # ------------------------------------------------------------------------------------------------ stages ---
 
@@ -114,10 +117,6 @@ check_cppcheck() {
 
 # -------------------------------------------------------------------------------------------------- lanes ---
 lane_plain() {
-	if wanted gcc-process && ! setup_bindings build-venv; then
-		say "cuda-bindings cannot be installed from the Python package index (build-venv.log): its test is skipped"
-	fi
-	[ ! -e build-venv/ok ] || export CACHEALLOC_TEST_VENV=$PWD/build-venv
 	unit gcc build
 	for each in abi process fault cli stress; do suite gcc "$each"; done
 	[ -z "$quick" ] || return 0

@@ -29,9 +29,10 @@ def clean_env(**extra):
 def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):
     """Runs argv; preload=True adds our library. Returns CompletedProcess with text output."""
     full = clean_env(**env)
-    if preload:
-        first = os.environ.get("CACHEALLOC_TEST_PRELOAD_FIRST", "")  # a sanitizer's runtime
-        full["LD_PRELOAD"] = ":".join(p for p in (first, str(LIBRARY)) if p)
+    first = os.environ.get("CACHEALLOC_TEST_PRELOAD_FIRST", "")  # a sanitizer's runtime, which libraries need too
+    libraries = [p for p in (first, str(LIBRARY) if preload else "", full.get("LD_PRELOAD")) if p]
+    if libraries:
+        full["LD_PRELOAD"] = ":".join(libraries)
     emulator = os.environ.get("CACHEALLOC_TEST_EMULATOR", "").split()  # for programs of another machine
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH") if emulator else ():
         value = full.pop(name, None)  # the program's, not the emulator's

@@ -64,6 +64,8 @@ contents(void)
 	RULE(cudaMemcpy(p, host, 1000, cudaMemcpyHostToDevice) == cudaSuccess);
 	RULE(cudaMemcpy(q, p, 1000, cudaMemcpyDefault) == cudaSuccess);
 	RULE(cudaMemset(p, 9, 500) == cudaSuccess);
+	/* The per-thread default stream and `stream` do not wait for each other. */
+	RULE(cudaStreamSynchronize(NULL) == cudaSuccess);
 	RULE(cudaMemcpyAsync(back, q, 1000, cudaMemcpyDeviceToHost, stream) == cudaSuccess);
 	RULE(cudaStreamSynchronize(stream) == cudaSuccess && !memcmp(host, back, 1000));
 	memset(host, 9, 500);

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""Random programs (random_program.c) natively and with our library, judged by their contents and the race oracle.
+
+CACHEALLOC_TEST_SEED=N runs that seed instead of the fixed ones and a fresh one; CACHEALLOC_TEST_LONG=1 runs 100 seeds of
+each shape.
+"""
+
+import json
+import os
+import random
+
+import pytest
+
+from conftest import BUILD, LIBRARY, run
+
+STRESS = BUILD / "tests" / "stress"
+SHAPES = [(1, 1, 1), (2, 1, 1), (4, 2, 1), (9, 3, 1), (6, 3, 2), (3, 2, 2)]  # streams, threads, devices
+SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
+FRESH = random.SystemRandom().randrange(1 << 32)
+
+
+def seeds():
+    if "CACHEALLOC_TEST_SEED" in os.environ:
+        return [int(os.environ["CACHEALLOC_TEST_SEED"])]
+    return [*range(1, 101 if os.environ.get("CACHEALLOC_TEST_LONG") else 3), FRESH]
+
+
+def random_program(seed, shape, operations=400, preload=True, races="abort", **env):
+    streams, threads, devices = shape
+    argv = [STRESS / "random_program", seed, operations, streams, threads, devices]
+    env = {"SIMCUDA_RACES": races, "SIMCUDA_DEVICES": devices, "SIMCUDA_MEM": "512M", **env}
+    print(*argv, f"preload={preload}", *(f"{k}={v}" for k, v in env.items()))
+    return run(argv, preload=preload, timeout=120, **env)
+
+
+def sound(done):
+    assert done.returncode == 0, (done.returncode, done.args, done.stdout[-2000:], done.stderr[-2000:])
+    assert done.stderr == ""
+
+
+@pytest.fixture(name="library")
+def _library():
+    assert LIBRARY.is_file(), f"{LIBRARY} is not built"
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", seeds())
+def test_native(seed, shape, clock):
+    """The program itself has no race: what the tests below find is the library's."""
+    sound(random_program(seed, shape, preload=False, SIMCUDA_CLOCK=clock))
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", seeds())
+def test_preload(seed, shape, clock, library):
+    sound(random_program(seed, shape, SIMCUDA_CLOCK=clock))
+
+
+@pytest.mark.parametrize("memory", ["96M", "160M"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", seeds())
+def test_pressure(seed, shape, memory, library):
+    """Little memory: flushes, waits and out of memory all the time."""
+    sound(random_program(seed, shape, SIMCUDA_CLOCK="real", SIMCUDA_MEM=memory))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_cache_is_used(shape, tmp_path, library):
+    """Else the tests above would prove nothing."""
+    sim, stats = tmp_path / "sim.json", tmp_path / "stats.json"
+    sound(random_program(1, shape, 1500, SIMCUDA_STATS=sim, CACHEALLOC_STATS=stats))
+    devices = json.loads(stats.read_text())["devices"]
+    assert sum(d["cache_hits"] for d in devices) > 0
+    assert json.loads(sim.read_text())["calls"]["cuMemAlloc_v2"] < sum(d["alloc_calls"] for d in devices)
+
+
+# ------------------------------------------------------------------ the program itself ---
+
+def preload_of_ours(name):
+    if SANITIZER:
+        pytest.skip(f"proves the program, not the library; not repeated under {SANITIZER}")
+    return STRESS / f"lib{name}.so"
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", seeds())
+def test_order_of_its_own(seed, shape, clock):
+    """No race either when frees wait for nothing and no address comes back (wrong_free.c, WRONG_LEAK)."""
+    sound(random_program(seed, shape, preload=False, LD_PRELOAD=preload_of_ours("never_free"), SIMCUDA_CLOCK=clock,
+                         SIMCUDA_MEM="64G"))
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s[0] > 1])
+def test_reuse_at_once_is_caught(shape, clock):
+    """By the oracle, within a few seeds, on every shape with more than one stream."""
+    wrong = preload_of_ours("reuse_at_once")
+    caught = [seed for seed in range(1, 11)
+              if "race" in random_program(seed, shape, preload=False, LD_PRELOAD=wrong, SIMCUDA_CLOCK=clock).stderr]
+    assert len(caught) >= 5, caught
+
+
+def test_reuse_at_once_shows_in_the_contents():
+    """Without the oracle; on the manual clock, so that speed plays no part."""
+    wrong = preload_of_ours("reuse_at_once")
+    codes = [random_program(seed, (9, 1, 1), preload=False, races="off", LD_PRELOAD=wrong,
+                            SIMCUDA_CLOCK="manual").returncode for seed in range(1, 11)]
+    assert 1 in codes and set(codes) <= {0, 1}, codes
