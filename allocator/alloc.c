@@ -48,17 +48,21 @@ take_hit(struct ca_space *space, uint64_t bytes, bool waited)
 	return block;
 }
 
-/* From what was freed, without new memory; NULL when that is not to be had. */
+/*
+ * From what was freed, without new memory; NULL when that is not to be had. Before a larger block is cut, what
+ * has finished meanwhile is looked at: it may fit better.
+ */
 static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = take_hit(space, bytes, false);
+	bool settled = false;
+	struct ca_block *block;
 
-	if (block || !space->waiting_blocks)
-		return block;
-	ca_pending_mark_unmarked_locked(space);
-	if (ca_pending_poll_locked(space))
-		block = take_hit(space, bytes, true);
+	if (space->waiting_blocks && !ca_pool_fits_whole_locked(space, bytes)) {
+		ca_pending_mark_unmarked_locked(space);
+		settled = ca_pending_poll_locked(space) > 0;
+	}
+	block = take_hit(space, bytes, settled);
 	while (!block && waiting_bytes(space) > space->heap->config.reuse_slack_bytes &&
 	       waiting_useful(space, bytes)) {
 		if (ca_pending_wait_locked(space) <= 0)

@@ -14,6 +14,8 @@
 #include "allocator/list.h"
 #include "allocator/tree.h"
 
+enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201 }; /* cuda.h */
+
 #define FIRST_ADDRESS ((uint64_t)0x7f0000000000)
 
 struct range {
@@ -35,6 +37,7 @@ struct ca_model {
 	struct ca_model_config config;
 	struct ca_model_sums sums;
 	struct ca_tree held, freed, recorded;
+	struct ca_tree dead; /* destroyed contexts: ranges without bytes, by context */
 	uint64_t next_address;
 	uint64_t next_mark;
 	uint64_t submitted, finished; /* pieces of work */
@@ -87,6 +90,15 @@ range_find(struct ca_tree *tree, uint64_t address)
 	return node && node->key == address ? CA_CONTAINER_OF(node, struct range, node) : NULL;
 }
 
+/* As begin(), for a call that names a context. Lock held. */
+static int
+begin_in(struct ca_model *model, enum ca_model_function function, void *context)
+{
+	int r = begin(model, function);
+
+	return !r && range_find(&model->dead, (uint64_t)(uintptr_t)context) ? INVALID_CONTEXT : r;
+}
+
 static struct range *
 range_get(struct ca_model *model, uint64_t bytes)
 {
@@ -115,7 +127,7 @@ segment_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 
 	observe(model, CA_MODEL_TAKE, false);
 	pthread_mutex_lock(&model->lock);
-	r = begin(model, CA_MODEL_TAKE);
+	r = begin_in(model, CA_MODEL_TAKE, context);
 	if (!r && model->sums.used_bytes + granules(model, size) > model->config.capacity)
 		r = CA_DRIVER_OUT_OF_MEMORY;
 	if (!r && !(range = range_get(model, size)))
@@ -154,13 +166,13 @@ segment_return(void *self, void *context, uint64_t address)
 
 	observe(model, CA_MODEL_RETURN, false);
 	pthread_mutex_lock(&model->lock);
-	r = begin(model, CA_MODEL_RETURN);
+	r = begin_in(model, CA_MODEL_RETURN, context);
 	if (!r && model->capturing)
 		r = -EBUSY;
 	range = range_find(&model->held, address);
 	if (!r && (!range || range->context != context)) {
 		model->sums.misuses++;
-		r = 1; /* invalid value */
+		r = INVALID_VALUE;
 	}
 	if (!r) {
 		model->finished = model->submitted;
@@ -180,7 +192,7 @@ mark_record(void *self, void *context, ca_mark *ret_mark)
 
 	observe(model, CA_MODEL_RECORD, false);
 	pthread_mutex_lock(&model->lock);
-	r = begin(model, CA_MODEL_RECORD);
+	r = begin_in(model, CA_MODEL_RECORD, context);
 	if (!r && model->config.no_marks)
 		r = -ENOTSUP;
 	if (!r && model->capturing)
@@ -272,7 +284,7 @@ synchronize(void *self, void *context)
 
 	observe(model, CA_MODEL_SYNCHRONIZE, false);
 	pthread_mutex_lock(&model->lock);
-	r = begin(model, CA_MODEL_SYNCHRONIZE);
+	r = begin_in(model, CA_MODEL_SYNCHRONIZE, context);
 	if (!r && model->capturing)
 		r = -EBUSY;
 	if (!r)
@@ -456,8 +468,12 @@ void
 ca_model_context_destroy(struct ca_model *model, void *context)
 {
 	struct ca_tree_node *node, *next;
+	struct range *grave;
 
 	pthread_mutex_lock(&model->lock);
+	grave = ca_objects_get(&model->ranges);
+	if (grave)
+		ca_tree_insert(&model->dead, &grave->node, (uint64_t)(uintptr_t)context, 0);
 	for (node = ca_tree_first(&model->held); node; node = next) {
 		struct range *range = CA_CONTAINER_OF(node, struct range, node);
 

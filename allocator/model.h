@@ -56,7 +56,7 @@ void ca_model_finish(struct ca_model *model, uint64_t work);
 uint64_t ca_model_finished(struct ca_model *model);
 uint64_t ca_model_submitted(struct ca_model *model);
 
-void ca_model_set_capturing(struct ca_model *model, bool capturing);
+void ca_model_set_capturing(struct ca_model *model, bool value);
 void ca_model_set_observer(struct ca_model *model, ca_model_observer *observer, void *arg);
 /* The `nth` call (from 1, counted from now) of `function`, and all later ones if `for_ever`,
  * returns `code` and does nothing. nth 0: no failure. */
@@ -64,7 +64,8 @@ void ca_model_fail(struct ca_model *model, enum ca_model_function function, unsi
 		   bool for_ever, int code);
 /* True if a planned failure was reached since ca_model_fail. */
 bool ca_model_failed(struct ca_model *model);
-/* The context's memory is freed, as at its destruction. */
+/* The context's memory is freed, as at its destruction; calls that name it answer 201 from now on.
+ */
 void ca_model_context_destroy(struct ca_model *model, void *context);
 /* Frees one segment behind the allocator's back. 0, or -ENOENT. */
 int ca_model_steal(struct ca_model *model, uint64_t address);

@@ -112,6 +112,17 @@ best_fit(const struct ca_config *config, struct ca_pool *pool, uint64_t bytes)
 	return block && oversize_allows(config, block, bytes) ? block : NULL;
 }
 
+bool
+ca_pool_fits_whole_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block = best_fit(&space->heap->config, ca_pool_for(space, bytes), bytes);
+	uint64_t pad = 0;
+
+	if (block && bytes >= CA_BOUNDARY)
+		ca_block_usable(block, &pad);
+	return block && !pad && !ca_pool_splits(&space->heap->config, block, bytes);
+}
+
 struct ca_block *
 ca_pool_take_locked(struct ca_space *space, uint64_t bytes)
 {

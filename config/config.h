@@ -66,8 +66,9 @@ void ca_config_default(struct ca_config *ret_config);
  * how many were not shown.
  *
  * Returns the number of bad settings; 0 when all is well. *ret_config is valid in either case.
- * Whether any of it is fatal (ret_config->strict) is the caller's business. `report` is called on
- * this thread.
+ * Whether any of it is fatal (ret_config->strict) is the caller's business. CACHEALLOC_STRICT is
+ * read first: ret_config->strict is right already when `report` is called, which happens on this
+ * thread.
  */
 int ca_config_load(struct ca_config *ret_config, ca_getenv_fn *env, void *env_arg,
 		   char *const *environ_names, ca_report_fn *report, void *report_arg);

@@ -28,11 +28,11 @@ find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 		return -ENOENT;
 	rc = ca_lookup(process->heap, pointer, ret_info);
 	errno = saved;
-	if (rc)
+	if (rc || ret_info->adopted)
 		return -ENOENT;
 	if (!ret_info->live || pointer - ret_info->address >= ret_info->requested_bytes)
 		return -ESTALE;
-	return ret_info->adopted ? -ENOENT : 0;
+	return 0;
 }
 
 static CUdeviceptr

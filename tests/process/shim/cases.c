@@ -25,6 +25,12 @@ case_context(int device)
 	return context;
 }
 
+void
+case_context_died(void)
+{
+	module = NULL;
+}
+
 void *
 case_kernel(const char *name)
 {

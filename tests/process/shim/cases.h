@@ -45,6 +45,8 @@ enum { KIB = 1 << 10, MIB = 1 << 20 };
 CUcontext case_start(void);
 /* A context of its own on `device`, current afterwards. */
 CUcontext case_context(int device);
+/* The context died: its module is loaded anew at the next kernel. */
+void case_context_died(void);
 /* The built-in kernels. */
 void *case_kernel(const char *name);
 /* sim_fill of `words` 32-bit words with `value`, lasting `spin_us`. */

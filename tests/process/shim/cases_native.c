@@ -101,6 +101,7 @@ primary_reset(void)
 		OK(cuMemAlloc_v2(&second, 4 * MIB));
 		OK(cuMemFree_v2(second));
 		OK(cuDevicePrimaryCtxReset_v2(0));
+		case_context_died();
 		SHOW(cuMemFree_v2(first));
 		OK(cuDevicePrimaryCtxRetain(&context, 0));
 		OK(cuCtxSetCurrent(context));

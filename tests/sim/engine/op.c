@@ -78,6 +78,19 @@ sim_op_depend_locked(struct sim_op *op, struct sim_op *dep)
 	op->n_waits++;
 }
 
+/*
+ * All it waited for is done. A mark of a whole context does nothing itself and is on no stream that a
+ * synchronisation could name: it is done at once, so that it is whenever all the work before it is.
+ */
+static void
+op_ready_locked(struct sim_op *op)
+{
+	if (op->work.kind == SIM_WORK_MARK && !op->stream_id)
+		sim_op_complete_locked(op);
+	else
+		sim_worker_push_locked(op);
+}
+
 void
 sim_op_start_locked(struct sim_op *op)
 {
@@ -90,7 +103,7 @@ sim_op_start_locked(struct sim_op *op)
 	sim_g.last = op;
 	sim_g.n_pending++;
 	if (!op->n_waits)
-		sim_worker_push_locked(op);
+		op_ready_locked(op);
 }
 
 void
@@ -111,7 +124,7 @@ sim_op_complete_locked(struct sim_op *op)
 	sim_g.n_pending--;
 	for (unsigned i = 0; i < op->n_nexts; i++)
 		if (!--op->nexts[i]->n_waits)
-			sim_worker_push_locked(op->nexts[i]);
+			op_ready_locked(op->nexts[i]);
 	op_drop_edges(op);
 	pthread_cond_broadcast(&sim_g.done);
 	sim_op_unref_locked(op);

@@ -43,24 +43,24 @@ malloc(size_t size)
 }
 
 void *
-calloc(size_t count, size_t size)
+calloc(size_t nmemb, size_t size)
 {
 	look();
-	return __libc_calloc(count, size);
+	return __libc_calloc(nmemb, size);
 }
 
 void *
-realloc(void *pointer, size_t size)
+realloc(void *ptr, size_t size)
 {
 	look();
-	return __libc_realloc(pointer, size);
+	return __libc_realloc(ptr, size);
 }
 
 void
-free(void *pointer)
+free(void *ptr)
 {
 	look();
-	__libc_free(pointer);
+	__libc_free(ptr);
 }
 
 static void

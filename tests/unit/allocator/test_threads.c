@@ -15,6 +15,7 @@ enum { THREADS = 4, HELD = 8, FREED = 4096 };
 
 struct piece {
 	uint64_t address, size, work;
+	unsigned owner; /* thread */
 };
 
 struct shared {
@@ -25,15 +26,19 @@ struct shared {
 	unsigned freed_next;
 	unsigned steps;
 	bool captures;
+	bool churn;         /* each thread has a context of its own, and replaces it now and then */
 	bool uniform;       /* two sizes that can never fragment: no out of memory allowed */
 	const char *broken; /* first broken claim */
-	unsigned ooms, reused;
+	unsigned ooms, reused, kills;
+	uintptr_t contexts; /* the last one created */
 };
 
 struct worker {
 	struct shared *shared;
 	unsigned index;
 	uint64_t seed;
+	struct ca_space *space;
+	void *context;
 };
 
 static void
@@ -96,6 +101,30 @@ size_of(struct worker *w)
 	return dice & 1 ? 1 + (dice >> 8) % (900 * KIB) : 1 + (dice >> 8) % (30 * MIB);
 }
 
+/* The thread's context dies; what the thread held and freed there is nobody's any more. */
+static void
+replace_context(struct worker *w)
+{
+	struct shared *shared = w->shared;
+	unsigned i;
+
+	pthread_mutex_lock(&shared->lock);
+	for (i = 0; i < HELD; i++)
+		shared->live[w->index][i].size = 0;
+	for (i = 0; i < FREED; i++)
+		if (shared->freed[i].owner == w->index)
+			shared->freed[i].size = 0;
+	shared->kills++;
+	pthread_mutex_unlock(&shared->lock);
+	ca_model_context_destroy(shared->f.model, w->context);
+	ca_space_kill(w->space);
+	pthread_mutex_lock(&shared->lock);
+	w->context = (void *)++shared->contexts;
+	if (ca_space_create(shared->f.heap, w->context, 0, &w->space))
+		broken(shared, "no space");
+	pthread_mutex_unlock(&shared->lock);
+}
+
 static void
 step(struct worker *w)
 {
@@ -111,6 +140,8 @@ step(struct worker *w)
 		ca_trim(shared->f.heap, 100 * MIB);
 	else if (dice < 27 && shared->captures)
 		ca_model_set_capturing(shared->f.model, fixture_random(&w->seed) % 3 == 0);
+	else if (dice < 32 && shared->churn)
+		replace_context(w);
 	if (place->size) {
 		address = place->address;
 		leave(shared, place);
@@ -118,9 +149,9 @@ step(struct worker *w)
 			broken(shared, "free failed");
 		return;
 	}
-	struct piece piece = { .size = size_of(w) };
+	struct piece piece = { .size = size_of(w), .owner = w->index };
 
-	r = ca_alloc(shared->f.space, piece.size, &piece.address);
+	r = ca_alloc(w->space, piece.size, &piece.address);
 	if (!r) {
 		enter(shared, place, piece);
 		return;
@@ -159,10 +190,20 @@ run(struct shared *shared, uint64_t seed)
 
 	pthread_mutex_init(&shared->lock, NULL);
 	fixture_start(&shared->f);
+	shared->contexts = 1;
 	ca_model_set_observer(shared->f.model, dawdle, NULL);
 	seed = fixture_seed(seed);
 	for (i = 0; i < THREADS; i++) {
-		workers[i] = (struct worker){ shared, i, seed + i * 7919 };
+		workers[i] = (struct worker){ .shared = shared,
+					      .index = i,
+					      .seed = seed + (uint64_t)i * 7919,
+					      .space = shared->f.space };
+		if (shared->churn) {
+			workers[i].context = (void *)++shared->contexts;
+			assert_int_equal(ca_space_create(shared->f.heap, workers[i].context, 0,
+							 &workers[i].space),
+					 0);
+		}
 		assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
 	}
 	for (i = 0; i < THREADS; i++)
@@ -242,10 +283,23 @@ test_no_false_oom(void **state)
 	struct shared *shared = shared_new();
 
 	shared->uniform = true;
-	shared->f.pretend.capacity = THREADS * HELD * 30 * MIB;
+	shared->f.pretend.capacity = 30 * MIB * THREADS * HELD;
 	shared->f.config.max_split_size_bytes = 10 * MIB;
 	shared->f.config.reuse_slack_bytes = UINT64_MAX;
 	run(shared, 35);
+}
+
+/* Contexts die while other threads query, wait for and return what belongs to them. */
+static void
+test_dying_contexts(void **state)
+{
+	struct shared *shared = shared_new();
+
+	shared->churn = true;
+	shared->f.pretend.capacity = 300 * MIB;
+	shared->f.config.reuse_slack_bytes = UINT64_MAX;
+	run(shared, 36);
+	assert_true(shared->kills > 10 && shared->ooms > 0);
 }
 
 /* A segment of ours is on its way back to the driver while another thread runs out of memory. */
@@ -306,9 +360,13 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plenty),       cmocka_unit_test(test_pressure),
-		cmocka_unit_test(test_no_marks),     cmocka_unit_test(test_captures),
-		cmocka_unit_test(test_no_false_oom), cmocka_unit_test(test_memory_on_its_way_back),
+		cmocka_unit_test(test_plenty),
+		cmocka_unit_test(test_pressure),
+		cmocka_unit_test(test_no_marks),
+		cmocka_unit_test(test_captures),
+		cmocka_unit_test(test_no_false_oom),
+		cmocka_unit_test(test_dying_contexts),
+		cmocka_unit_test(test_memory_on_its_way_back),
 	};
 
 	return cmocka_run_group_tests_name("allocator-threads", tests, NULL, NULL);

@@ -129,6 +129,27 @@ test_cross_rule(void **state)
 	}
 }
 
+static void
+report_needs_strict(void *arg, const char *line)
+{
+	assert_true(((struct ca_config *)arg)->strict);
+}
+
+/* Whoever reports a line may ask at once whether it is fatal. */
+static void
+test_strict_is_read_first(void **state)
+{
+	struct fake_env env = { 0 };
+	struct ca_config config;
+
+	fake_set(&env, "CACHEALLOC_CONF", "colour:blue");
+	fake_set(&env, "CACHEALLOC_LIMIT", "8G");
+	fake_set(&env, "CACHEALLOC_DISABLE", "x");
+	fake_set(&env, "CACHEALLOC_STRICT", "1");
+	assert_int_equal(
+		ca_config_load(&config, fake_get, &env, NULL, report_needs_strict, &config), 3);
+}
+
 struct bad_row {
 	const char *variable; /* NULL: CACHEALLOC_CONF, between two good keys */
 	const char *value;
@@ -353,8 +374,7 @@ test_not_in_this_version(void **state)
 static void
 test_unknown_variables(void **state)
 {
-	static char long_name[] =
-		"CACHEALLOC_LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL=1";
+	static char long_name[128];
 	char *const names[] = { "PATH=/bin",
 				"CACHEALLOC=1",
 				"CACHEALLOCX_LOG=1",
@@ -371,6 +391,8 @@ test_unknown_variables(void **state)
 	struct fake_env env = { .environ_names = names };
 	struct ca_config config;
 
+	memset(long_name, 'L', sizeof(long_name) - 1);
+	memcpy(long_name, "CACHEALLOC_", 11);
 	assert_int_equal(fake_load(&env, &config), 5);
 	assert_lines_tidy(&env, 5);
 	assert_string_equal(
@@ -522,6 +544,7 @@ main(void)
 		cmocka_unit_test(test_stats_forms),
 		cmocka_unit_test(test_segment_size_moves_rounding),
 		cmocka_unit_test(test_cross_rule),
+		cmocka_unit_test(test_strict_is_read_first),
 		cmocka_unit_test(test_bad_settings),
 		cmocka_unit_test(test_bad_settings_together),
 		cmocka_unit_test(test_duplicates),
