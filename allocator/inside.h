@@ -80,6 +80,7 @@ struct ca_segment {
 	bool adopted;  /* the program took it from the driver itself */
 	bool retired;  /* adopted, exported, poisoned: back to the driver at the last free */
 	bool stuck;    /* the driver refused it: not offered again in this round */
+	bool returning; /* the driver is being asked to take it back: its address may be another's already */
 };
 
 /* A mark and the blocks that wait for it. */
@@ -155,6 +156,11 @@ void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_blo
 void ca_block_settle_locked(struct ca_block *block);
 /* The block whose bytes hold `address`, or NULL. */
 struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
+/*
+ * For questions of the program: while the segment is on its way back, the driver may already have given the
+ * address to somebody else, so the answer waits until that is decided. Leaves and retakes the lock.
+ */
+struct ca_block *ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address);
 
 /* ---- pool.c: which block serves, and how it is cut */
 void ca_pool_init(struct ca_pool *pool, bool small);
@@ -232,6 +238,12 @@ int ca_pending_wait_locked(struct ca_space *space);
 /* Gives finished segments of the device back, just enough for `bytes`. Returns bytes given back;
  * *ret_busy is set when a capture stood in the way. */
 uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
+/*
+ * While something captures no mark can be asked, and memory that was freed natively would be free: whole segments
+ * without a live block go back although the device may still use them, since the driver's free waits as it does
+ * for the program's own. Returns bytes given back.
+ */
+uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes);
 /* Waits for the oldest group of the device, own space first. As ca_pending_wait_locked. */
 int ca_ladder_wait_locked(struct ca_space *space);
 /* Waits while others are inside driver calls that may bring memory. True: something changed since
@@ -251,3 +263,5 @@ void ca_outside_leave(struct ca_space *space);
 void ca_outside_after_fork_child(void);
 /* In-flight calls of other threads. */
 unsigned ca_outside_others_locked(const struct ca_device *device);
+/* True inside a driver call of the calling thread's own. */
+bool ca_outside_self(void);

@@ -59,6 +59,8 @@ free_block(struct ca_process *process, CUdeviceptr dptr)
 	struct ca_block_info info;
 	int rc;
 
+	if (ca_context_any_closed())
+		(void)ca_context_lookup(process->heap, dptr, &info);
 	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info))
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	rc = ca_free(process->heap, dptr);
@@ -102,7 +104,7 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, is_cap
 	CUresult rc;
 	int freed;
 
-	if (!process || !dptr || ca_lookup(process->heap, dptr, &info))
+	if (!process || !dptr || ca_context_lookup(process->heap, dptr, &info))
 		return CA_INSIDE(real_free(dptr, stream));
 	if (!process->serves) {
 		rc = CA_INSIDE(real_free(dptr, stream));
