@@ -52,17 +52,34 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	return rc;
 }
 
+/*
+ * A free that a capture prohibits gets the driver's own code and invalidates the capture (cuda.h,
+ * cuThreadExchangeStreamCaptureMode). The block's memory cannot be shown to the driver for that, so an allocation is,
+ * which is prohibited likewise. 0: it is not prohibited after all.
+ */
+static int
+refuse_in_capture(const struct ca_real *real)
+{
+	CUdeviceptr probe;
+	CUresult rc = CA_INSIDE(real->cuMemAlloc_v2(&probe, 1));
+
+	if (rc == CUDA_SUCCESS)
+		(void)CA_INSIDE(real->cuMemFree_v2(probe));
+	return ca_capture_is_error(rc) ? (int)rc : 0;
+}
+
 /* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. */
 static int
-free_block(struct ca_process *process, CUdeviceptr dptr)
+free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
 {
 	struct ca_block_info info;
 	int rc;
 
 	if (ca_context_any_closed())
 		(void)ca_context_lookup(process->heap, dptr, &info);
-	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info))
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info) && info.live &&
+	    info.address == dptr && (rc = refuse_in_capture(real)))
+		return rc;
 	rc = ca_free(process->heap, dptr);
 	if (rc < 0 && rc != -ENOENT)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -78,7 +95,7 @@ cuMemFree_v2(CUdeviceptr dptr)
 	int rc = -ENOENT;
 
 	if (process && dptr)
-		rc = free_block(process, dptr);
+		rc = free_block(real, process, dptr);
 	errno = saved;
 	if (rc < 0)
 		return CA_INSIDE(real->cuMemFree_v2(dptr));
