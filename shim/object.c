@@ -12,7 +12,9 @@
  */
 #include "shim/object.h"
 
-#include <string.h>
+#include <dlfcn.h>
+
+#include "shim/early.h"
 
 struct walk {
 	ca_object_visit *visit;
@@ -71,12 +73,31 @@ walk_one(struct dl_phdr_info *info, size_t size, void *arg)
 	return walk->visit(&object, walk->arg);
 }
 
+#ifdef CA_SANITIZE_THREAD
+/* libtsan wraps dl_iterate_phdr, and asks dlsym for functions before its wrapper can be called. */
+static int
+iterate(int (*visit)(struct dl_phdr_info *info, size_t size, void *arg), void *arg)
+{
+#ifdef __x86_64__
+	static const char version[] = "GLIBC_2.2.5";
+#else
+	static const char version[] = "GLIBC_2.17";
+#endif
+	int (*real)(int (*)(struct dl_phdr_info *, size_t, void *), void *);
+
+	*(void **)&real = dlvsym(RTLD_NEXT, "dl_iterate_phdr", version);
+	return real(visit, arg);
+}
+#else
+#define iterate dl_iterate_phdr
+#endif
+
 bool
 ca_object_walk(ca_object_visit *visit, void *arg)
 {
 	struct walk walk = { .visit = visit, .arg = arg };
 
-	return dl_iterate_phdr(walk_one, &walk) != 0;
+	return iterate(walk_one, &walk) != 0;
 }
 
 bool
@@ -97,7 +118,7 @@ ca_object_is_driver(const struct ca_object *object)
 	static const char prefix[] = "libcuda.so.";
 	const char *rest = object->soname + sizeof(prefix) - 1;
 
-	return !strncmp(object->soname, prefix, sizeof(prefix) - 1) && *rest >= '0' && *rest <= '9';
+	return ca_early_starts_with(object->soname, prefix) && *rest >= '0' && *rest <= '9';
 }
 
 static bool
@@ -106,7 +127,7 @@ symbol_is(const struct ca_object *object, uint32_t index, const char *name)
 	const ElfW(Sym) *s = &object->symbols[index];
 
 	return s->st_shndx != SHN_UNDEF && s->st_value &&
-	       !strcmp(object->strings + s->st_name, name);
+	       ca_early_equal(object->strings + s->st_name, name);
 }
 
 /* Index in the symbol table, 0 if not found (entry 0 is always empty). */

@@ -14,10 +14,10 @@
  *
  * Idempotent: every thread that comes early finds the same values and stores them.
  */
+#include "shim/early.h"
 #include "shim/loader.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "shim/object.h"
 #include "shim/trampoline.h"
@@ -36,7 +36,8 @@ struct search {
 static bool
 is_libc(const struct ca_object *object)
 {
-	return !strncmp(object->soname, "libc.so.", 8) || !strncmp(object->soname, "libdl.so.", 9);
+	return ca_early_starts_with(object->soname, "libc.so.") ||
+	       ca_early_starts_with(object->soname, "libdl.so.");
 }
 
 static bool

@@ -21,11 +21,11 @@
  * dlsym on libc's handle for "dlsym" gives ours, except to a wrapper of dlsym that stands behind
  * us: that one wants libc's, and given ours, would call itself in a circle.
  */
+#include "shim/early.h"
 #include "shim/loader.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <string.h>
 
 #include "config/log.h"
 #include "shim/object.h"
@@ -184,7 +184,7 @@ ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 		return way;
 	if (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z')
 		way.answer = route_named(handle, name, caller, scoped);
-	else if (!scoped && name[0] == 'd' && !strcmp(name, "dlsym"))
+	else if (!scoped && name[0] == 'd' && ca_early_equal(name, "dlsym"))
 		way.answer = route_named(handle, name, caller, false);
 	return way;
 }
