@@ -42,6 +42,7 @@ static _Atomic uint64_t missing[SIMB_NAMES]; /* those of calls[] that met a name
 static _Atomic uint64_t injected;            /* failures made by SIMCUDA_FAIL */
 
 static _Thread_local enum simb_flavour flavour_now; /* of the call under way in this thread */
+static _Thread_local uint64_t charged_ns;           /* by simb_charge() in that call */
 static _Thread_local int name_now = -1;             /* likewise, index into simb_names */
 
 /* One line to fd in one write, so that lines of several threads and processes stay whole. */
@@ -125,29 +126,55 @@ clock_ns(void)
 
 /* Sleeps all but the end, which a sleep would miss by some 60 us, and spins that. */
 static void
-delay(uint64_t ns)
+delay_until(uint64_t end_ns)
 {
 	const uint64_t spin_ns = 100000;
-	uint64_t end;
+	uint64_t now = clock_ns();
 
-	if (!ns)
-		return;
-	end = clock_ns() + ns;
-	if (ns > spin_ns) {
-		struct timespec nap = { (time_t)((ns - spin_ns) / 1000000000),
-					(long)((ns - spin_ns) % 1000000000) };
+	if (end_ns > now + spin_ns) {
+		uint64_t nap_ns = end_ns - now - spin_ns;
+		struct timespec nap = { (time_t)(nap_ns / 1000000000),
+					(long)(nap_ns % 1000000000) };
 
 		nanosleep(&nap, NULL);
 	}
-	while (clock_ns() < end)
+	while (clock_ns() < end_ns)
 		;
+}
+
+/*
+ * A delay of one's own comes before the call has any effect, to open the windows that races need.
+ * Published figures are what a whole call took, so they are waited for at the end, counted from the
+ * start: our own time is part of them.
+ */
+static void
+delay_enter(struct simb_call *call)
+{
+	const struct simb_latency *latency = &knobs.latency[call->name];
+
+	charged_ns = 0;
+	call->start_ns = 0;
+	if (!latency->fixed_ns)
+		return;
+	call->start_ns = clock_ns();
+	if (!knobs.latency_whole)
+		delay_until(call->start_ns + latency->fixed_ns);
+}
+
+static void
+delay_leave(const struct simb_call *call)
+{
+	const struct simb_latency *latency = &knobs.latency[call->name];
+
+	if (latency->fixed_ns && knobs.latency_whole)
+		delay_until(call->start_ns + latency->fixed_ns + charged_ns);
 }
 
 void
 simb_charge(size_t n_bytes)
 {
 	if (name_now >= 0)
-		delay((n_bytes >> 20) * simb_knobs()->latency[name_now].ns_per_mib);
+		charged_ns += (n_bytes >> 20) * knobs.latency[name_now].ns_per_mib;
 }
 
 /* ------------------------------------------------------ around a call --- */
@@ -198,7 +225,7 @@ simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour, enu
 	simb_knobs();
 	nth = atomic_fetch_add_explicit(&calls[name], 1, memory_order_relaxed) + 1;
 	nth_all = atomic_fetch_add_explicit(&calls_all, 1, memory_order_relaxed) + 1;
-	delay(knobs.latency[name].fixed_ns);
+	delay_enter(call);
 	rc = fail_find(name, nth, nth_all);
 	if (rc) {
 		atomic_fetch_add_explicit(&injected, 1, memory_order_relaxed);
@@ -221,6 +248,7 @@ simb_call_leave(struct simb_call *call, int rc)
 {
 	if (knobs.log_fd >= 0)
 		line_write(knobs.log_fd, "%s = %d", simb_names[call->name].symbol, rc);
+	delay_leave(call);
 	flavour_now = call->outer;
 	name_now = call->outer_name;
 	errno = call->saved_errno;

@@ -24,6 +24,7 @@ enum simb_when {
 
 struct simb_call {
 	int name;                /* index into simb_names */
+	uint64_t start_ns;       /* when it began; 0 if it has no latency */
 	int saved_errno;         /* the caller's */
 	enum simb_flavour outer; /* flavour of the call this one is nested in */
 	int outer_name;          /* index of that call, -1: none */
