@@ -21,9 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tests/sim/delay.h"
 #include "tests/sim/engine.h"
 #include "tests/sim/names.h"
 #include "tests/sim/stats.h"
@@ -42,7 +42,6 @@ static _Atomic uint64_t missing[SIMB_NAMES]; /* those of calls[] that met a name
 static _Atomic uint64_t injected;            /* failures made by SIMCUDA_FAIL */
 
 static _Thread_local enum simb_flavour flavour_now; /* of the call under way in this thread */
-static _Thread_local uint64_t charged_ns;           /* by simb_charge() in that call */
 static _Thread_local int name_now = -1;             /* likewise, index into simb_names */
 
 /* One line to fd in one write, so that lines of several threads and processes stay whole. */
@@ -90,6 +89,12 @@ simb_phase(void)
 	return (enum simb_phase)atomic_load(&phase);
 }
 
+int
+simb_call_name(void)
+{
+	return name_now;
+}
+
 uint64_t
 simb_calls(int name)
 {
@@ -112,69 +117,6 @@ uint64_t
 simb_injected(void)
 {
 	return atomic_load_explicit(&injected, memory_order_relaxed);
-}
-
-/* ------------------------------------------------------------- delays --- */
-static uint64_t
-clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-/* Sleeps all but the end, which a sleep would miss by some 60 us, and spins that. */
-static void
-delay_until(uint64_t end_ns)
-{
-	const uint64_t spin_ns = 100000;
-	uint64_t now = clock_ns();
-
-	if (end_ns > now + spin_ns) {
-		uint64_t nap_ns = end_ns - now - spin_ns;
-		struct timespec nap = { (time_t)(nap_ns / 1000000000),
-					(long)(nap_ns % 1000000000) };
-
-		nanosleep(&nap, NULL);
-	}
-	while (clock_ns() < end_ns)
-		;
-}
-
-/*
- * A delay of one's own comes before the call has any effect, to open the windows that races need.
- * Published figures are what a whole call took, so they are waited for at the end, counted from the
- * start: our own time is part of them.
- */
-static void
-delay_enter(struct simb_call *call)
-{
-	const struct simb_latency *latency = &knobs.latency[call->name];
-
-	charged_ns = 0;
-	call->start_ns = 0;
-	if (!latency->fixed_ns)
-		return;
-	call->start_ns = clock_ns();
-	if (!knobs.latency_whole)
-		delay_until(call->start_ns + latency->fixed_ns);
-}
-
-static void
-delay_leave(const struct simb_call *call)
-{
-	const struct simb_latency *latency = &knobs.latency[call->name];
-
-	if (latency->fixed_ns && knobs.latency_whole)
-		delay_until(call->start_ns + latency->fixed_ns + charged_ns);
-}
-
-void
-simb_charge(size_t n_bytes)
-{
-	if (name_now >= 0)
-		charged_ns += (n_bytes >> 20) * knobs.latency[name_now].ns_per_mib;
 }
 
 /* ------------------------------------------------------ around a call --- */
@@ -225,7 +167,7 @@ simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour, enu
 	simb_knobs();
 	nth = atomic_fetch_add_explicit(&calls[name], 1, memory_order_relaxed) + 1;
 	nth_all = atomic_fetch_add_explicit(&calls_all, 1, memory_order_relaxed) + 1;
-	delay_enter(call);
+	simb_delay_enter(call);
 	rc = fail_find(name, nth, nth_all);
 	if (rc) {
 		atomic_fetch_add_explicit(&injected, 1, memory_order_relaxed);
@@ -248,7 +190,7 @@ simb_call_leave(struct simb_call *call, int rc)
 {
 	if (knobs.log_fd >= 0)
 		line_write(knobs.log_fd, "%s = %d", simb_names[call->name].symbol, rc);
-	delay_leave(call);
+	simb_delay_leave(call);
 	flavour_now = call->outer;
 	name_now = call->outer_name;
 	errno = call->saved_errno;

@@ -53,6 +53,9 @@ void simb_charge(size_t n_bytes);
 /* The stream that a stream argument means in the call under way. */
 CUstream simb_stream(CUstream stream);
 
+/* Index of the name whose call is under way in this thread, -1: none. */
+int simb_call_name(void);
+
 /* cuInit's part: starts the engine. Repeated calls are fine. */
 int simb_start(void);
 
