@@ -166,6 +166,9 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	for (space = heap->spaces; space; space = space->next) {
 		ca_pending_mark_unmarked_locked(space);
 		ca_pending_poll_locked(space);
+		if (heap->no_marks) /* nothing but a wait tells what is finished */
+			ca_pending_wait_locked(space);
+		ca_segment_unstick_locked(space);
 		given += ca_segment_return_due_locked(space, NULL);
 	}
 	while (cached_bytes(heap) > keep_bytes && (block = largest_whole(heap))) {

@@ -79,7 +79,7 @@ struct ca_segment {
 	uint64_t live; /* LIVE blocks */
 	bool adopted;  /* the program took it from the driver itself */
 	bool retired;  /* adopted, exported, poisoned: back to the driver at the last free */
-	bool stuck;    /* the driver refused it: not offered again before it was reused */
+	bool stuck;    /* the driver refused it: not offered again in this round */
 };
 
 /* A mark and the blocks that wait for it. */
@@ -110,6 +110,7 @@ struct ca_space {
 	struct ca_list pending;  /* ca_group.link */
 	struct ca_list unmarked; /* ca_block.waiting */
 	uint64_t waiting_blocks;
+	uint64_t stuck_segments; /* at least as many as are stuck */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 };
@@ -200,6 +201,8 @@ void ca_segment_retire_locked(struct ca_segment *segment);
 /* A whole CLEAN segment, by its one block. Result as ca_segment_return_locked; on failure it is
  * CLEAN again. */
 int ca_segment_release_locked(struct ca_block *block);
+/* A new round of giving back begins: what the driver refused in the last one is offered again. */
+void ca_segment_unstick_locked(struct ca_space *space);
 /* Returns what `due` holds. Bytes given back; *ret_busy (may be NULL) is set when a capture stood
  * in the way. */
 uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);

@@ -36,6 +36,16 @@ return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
 	return given;
 }
 
+static void
+unstick(struct ca_heap *heap, const struct ca_device *device)
+{
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device == device)
+			ca_segment_unstick_locked(space);
+}
+
 /* The smallest whole segment of at least `bytes`, or the largest of all. */
 static struct ca_block *
 candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
@@ -189,6 +199,9 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	int r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	unsigned busy_steps = 0;
 	bool again = false;
+
+	if (r == CA_DRIVER_OUT_OF_MEMORY)
+		unstick(space->heap, device);
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
 		generation = device->generation;

@@ -225,11 +225,33 @@ ca_segment_release_locked(struct ca_block *block)
 	block = ca_block_find_locked(space->heap, address);
 	segment = block->segment;
 	segment->stuck = r != -EBUSY;
+	space->stuck_segments += segment->stuck;
 	if (segment->retired)
 		ca_list_insert(&space->due, &segment->hand);
 	else
 		ca_block_settle_locked(block);
 	return r;
+}
+
+void
+ca_segment_unstick_locked(struct ca_space *space)
+{
+	struct ca_list *link;
+
+	if (!space->stuck_segments)
+		return;
+	space->stuck_segments = 0;
+	for (link = space->segments.next; link != &space->segments; link = link->next) {
+		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+		struct ca_block *block = segment->first;
+
+		if (!segment->stuck)
+			continue;
+		segment->stuck = false;
+		if (block->state == CA_BLOCK_CLEAN && !block->next)
+			ca_tree_insert(&space->wholes, &block->by_whole, block->bytes,
+				       block->address);
+	}
 }
 
 void

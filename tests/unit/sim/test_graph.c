@@ -102,6 +102,33 @@ test_edges_order(void **state)
 	assert_int_equal(sim_exec_destroy(exec), 0);
 }
 
+/* With a real clock, where nodes run as soon as they may. */
+static void
+test_edges_hold_nodes_back(void **state)
+{
+	struct sim_exec *exec;
+
+	sim_stop();
+	fixture_begin(1, 64 * MIB, SIM_CLOCK_REAL);
+	s = must_stream(SIM_STREAM_NON_BLOCKING);
+	t = must_stream(SIM_STREAM_NON_BLOCKING);
+	p = must_alloc(4096);
+	q = must_alloc(4096);
+	e = must_event();
+	assert_int_equal(sim_capture_begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+	fill_spin(p, 4096, 1, 20000, s);
+	assert_int_equal(sim_event_record(e, s), 0);
+	assert_int_equal(sim_stream_wait_event(t, e, 0), 0);
+	copy_words(q, p, 4096, t);
+	assert_int_equal(sim_event_record(e, t), 0);
+	assert_int_equal(sim_stream_wait_event(s, e, 0), 0);
+	exec = finish(s);
+	assert_int_equal(sim_exec_launch(exec, t), 0);
+	assert_int_equal(sim_stream_sync(t), 0);
+	assert_int_equal(word_at(q), 1);
+	assert_int_equal(sim_exec_destroy(exec), 0);
+}
+
 static void
 test_race_inside_a_graph(void **state)
 {
@@ -170,6 +197,7 @@ main(void)
 		T(test_runs_what_was_captured_each_time),
 		T(test_pageable_source_is_read_at_the_launch),
 		T(test_edges_order),
+		T(test_edges_hold_nodes_back),
 		T(test_race_inside_a_graph),
 		T(test_launch_is_ordered_in_its_stream),
 		T(test_launches_of_one_executable),

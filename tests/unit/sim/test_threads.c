@@ -13,7 +13,7 @@
 
 enum {
 	N_THREADS = 16,
-	N_ROUNDS = 60,
+	N_ROUNDS = 24,
 };
 
 static uint64_t seed;
@@ -49,7 +49,7 @@ launch_fill(CUdeviceptr ptr, size_t n, uint32_t value, uint64_t spin_us, CUstrea
 static void
 one_round(uint64_t *x, CUstream a, CUstream b, CUevent e)
 {
-	size_t n = 4 + (next_random(x) % (3 * MIB) & ~(size_t)3);
+	size_t n = 4 + (next_random(x) % (2 * MIB) & ~(size_t)3);
 	uint32_t value = (uint32_t)next_random(x);
 	CUdeviceptr p = 0, errors = 0;
 	uint64_t args[5], n_errors = 1;
@@ -86,7 +86,7 @@ worker(void *arg)
 	EXPECT(sim_event_create(0, &e) == 0);
 	for (int i = 0; i < N_ROUNDS; i++) {
 		one_round(&x, a, i % 3 ? b : CU_STREAM_PER_THREAD, e);
-		if (i % 20)
+		if (i % 8)
 			continue;
 		EXPECT(sim_ctx_create((int)(next_random(&x) % 2), 0, &own) == 0);
 		EXPECT(sim_mem_alloc(512, &(CUdeviceptr){ 0 }) == 0);
