@@ -33,6 +33,7 @@ class Cases:
         self.passed = 0
         self.failed = []   # names
         self.skipped = []  # (name, reason)
+        self.excused = False  # a bad status that says no more than that a case was skipped
 
     def total(self):
         return self.passed + len(self.failed) + len(self.skipped)
@@ -74,7 +75,7 @@ def read_meson(cases, path):
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         test = json.loads(line)
         name, result = test["name"], test["result"]
-        before = len(cases.failed)
+        before, skips = len(cases.failed), len(cases.skipped)
         seen = read_tap(cases, name, test.get("stdout") or "")
         if result in ("OK", "EXPECTEDFAIL"):
             cases.passed += 0 if seen else 1
@@ -82,6 +83,8 @@ def read_meson(cases, path):
             if not seen:
                 reason = ((test.get("stderr") or test.get("stdout") or "").strip().splitlines() or [""])[-1]
                 cases.skipped.append((name, reason or "no reason given"))
+        elif result == "FAIL" and not test.get("returncode") and len(cases.failed) == before and len(cases.skipped) > skips:
+            cases.excused = True  # cmocka writes `not ok 1 # SKIP`, which Meson takes for a failure
         elif len(cases.failed) == before:
             cases.failed.append(f"{name}: {result.lower()} (status {test.get('returncode')})")
 
@@ -122,7 +125,7 @@ def read_stage(folder, kind, name, status):
         cases.failed.append(f"{name}: no readable results ({error})")
     if not cases.total():
         cases.failed.append(f"{name}: ran no test")
-    if status != "0" and not cases.failed:
+    if status != "0" and not cases.failed and not cases.excused:
         cases.failed.append(f"{name}: status {status} though no case failed")
     return cases
 

@@ -2,13 +2,13 @@
 /*
  * cuGetProcAddress, in both its ABIs.
  *
- * The real one is asked first, with the program's own arguments. Only where it succeeded with an address is
- * that address replaced: by the entry point of ours that the route table has for it, which carries ABI version and
- * stream flavour by construction, or by a counting thunk if we do not know the entry point. symbolStatus, error codes, and everything
- * else are the driver's.
+ * The real one is asked first, with the program's own arguments. Only where it succeeded with an
+ * address is that address replaced: by the entry point of ours that the route table has for it,
+ * which carries ABI version and stream flavour by construction, or by a counting thunk if we do not
+ * know the entry point. symbolStatus, error codes, and everything else are the driver's.
  *
- * Known means: the name is in cuda_names.def, and either a version of our table's time was asked for, or the driver gives
- * the same address for a version of our table's time.
+ * Known means: the name is in cuda_names.def, and either a version of our table's time was asked
+ * for, or the driver gives the same address for a version of our table's time.
  */
 #include "shim/hooks.h"
 
@@ -70,7 +70,8 @@ replace(const struct ca_real *real, const char *symbol, void **pfn, int version,
 	ca_loader_note_lookup("cuGetProcAddress", symbol, outcome);
 }
 
-/* The configuration is read here at the latest, so that its debug lines cover the program's first look-ups. */
+/* The configuration is read here at the latest, so that its debug lines cover the program's first
+ * look-ups. */
 static const struct ca_real *
 enter(void)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the parts of the loader side share: the real resolver, the tables of names, and the route from a real
- * address to our entry point.
+ * What the parts of the loader side share: the real resolver, the tables of names, and the route
+ * from a real address to our entry point.
  *
- * Everything here is thread-safe without locks and keeps errno. What is marked "early" may run inside dlsym:
- * in a constructor, inside the driver's own start, before a sanitizer's runtime is up.
+ * Everything here is thread-safe without locks and keeps errno. What is marked "early" may run
+ * inside dlsym: in a constructor, inside the driver's own start, before a sanitizer's runtime is
+ * up.
  */
 #pragma once
 
@@ -18,19 +19,21 @@ typedef void *ca_dlsym_fn(void *handle, const char *name);
 typedef void *ca_dlopen_fn(const char *name, int mode);
 typedef void ca_any_fn(void);
 
-/* Early. libc's own dlsym and dlopen (libdl's before glibc 2.34), NULL if there are none in this process. */
+/* Early. libc's own dlsym and dlopen (libdl's before glibc 2.34), NULL if there are none in this
+ * process. */
 ca_dlsym_fn *ca_loader_dlsym(void);
 ca_dlopen_fn *ca_loader_dlopen(void);
-/* Early. The dlsym of the next object in load order that defines one: another wrapper's, or libc's. */
+/* Early. The dlsym of the next object in load order that defines one: another wrapper's, or libc's.
+ */
 ca_dlsym_fn *ca_loader_next_dlsym(void);
 
 /* One row of hooks.def, in the order of the file, which is also the order of struct ca_real. */
 struct ca_row {
 	const char *symbol;
 	const char *base;
-	int version;       /* CUDA version that brought this ABI */
-	bool per_thread;   /* the per-thread default stream's flavour */
-	uintptr_t hook;    /* our entry point; 0: CA_NEED, never answered for */
+	int version;     /* CUDA version that brought this ABI */
+	bool per_thread; /* the per-thread default stream's flavour */
+	uintptr_t hook;  /* our entry point; 0: CA_NEED, never answered for */
 };
 extern const struct ca_row ca_rows[];
 enum {
@@ -47,19 +50,22 @@ const struct ca_row *ca_row_of_hook(const char *symbol);
 /* Early. Names of cuda_names.def: as exported by libcuda, and as asked of cuGetProcAddress. */
 bool ca_name_is_symbol(const char *name);
 bool ca_name_is_base(const char *name);
-/* The newest CUDA version in cuda_names.def: above it, a known name may mean an ABI that we do not know. */
+/* The newest CUDA version in cuda_names.def: above it, a known name may mean an ABI that we do not
+ * know. */
 int ca_name_newest_version(void);
 /* Calls visit for each exported symbol of a base name until it returns true; true then. */
 bool ca_name_each_symbol(const char *base, bool (*visit)(const char *symbol, void *arg), void *arg);
 
-/* Our entry point for an address that the real driver answered with; 0: none. Needs ca_real() first. */
+/* Our entry point for an address that the real driver answered with; 0: none. Needs ca_real()
+ * first. */
 uintptr_t ca_route(uintptr_t real_address);
 
 enum ca_outcome {
+	CA_ANSWER_DRIVER, /* left as the driver answered: not worth a line */
 	CA_ANSWER_OURS,   /* one of our entry points */
 	CA_ANSWER_THUNK,  /* a counting thunk: the name is unknown to us */
-	CA_ANSWER_DRIVER, /* left as the driver answered */
 };
-/* Early. One debug line a look-up, once ca_loader_set_verbose(true) was called; silent before. */
+/* Early. One debug line for each replaced answer, once ca_loader_set_verbose(true) was called;
+ * silent before. */
 void ca_loader_note_lookup(const char *road, const char *name, enum ca_outcome outcome);
 void ca_loader_set_verbose(bool verbose);

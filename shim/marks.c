@@ -7,6 +7,8 @@
  * Recording and querying happen inside the capture gate. Waiting may block on the device, so it stays outside
  * (a begin-capture must not wait for the device) and runs in relaxed capture mode instead, in which the driver
  * does not prohibit it.
+ *
+ * CA_MUTANT_*: deliberate mistakes, built only into libraries of tests/stress, which must find them.
  */
 #include "shim/marks.h"
 
@@ -181,6 +183,10 @@ record_all(const struct ca_real *real, struct ca_context *owner, struct ca_mark_
 	for (context = ca_context_first(); context && !rc; context = ca_context_next(context)) {
 		if (atomic_load(&context->kind) == CA_CONTEXT_GREEN)
 			continue;
+#ifdef CA_MUTANT_OWN_CONTEXT_ONLY
+		if (context != owner)
+			continue;
+#endif
 		if (ca_context_enter(context)) {
 			rc = record_part(real, context, owner, chain);
 			ca_context_leave(context);
@@ -271,6 +277,9 @@ ca_mark_query(void *self, ca_mark mark)
 
 	if (!real)
 		return CUDA_ERROR_NOT_INITIALIZED;
+#ifdef CA_MUTANT_REUSE_AT_ONCE
+	return 0;
+#endif
 	if (!ca_gate_enter())
 		return -EBUSY;
 	rc = call_parts(mark, real, real->cuEventQuery);

@@ -2,13 +2,12 @@
 /*
  * The tables of names: hooks.def as rows, cuda_names.def as a sorted list.
  *
- * cuda_names.def is sorted by symbol in byte order (a unit test holds it to that), so a symbol is found by
- * bisection. The symbols of one base name all begin with it and so stand close together behind the first
- * symbol that is not smaller; names with a longer base may stand between them.
+ * cuda_names.def is sorted by symbol in byte order (a unit test holds it to that), so a symbol is
+ * found by bisection. The symbols of one base name all begin with it and so stand close together
+ * behind the first symbol that is not smaller; names with a longer base may stand between them.
  */
+#include "shim/early.h"
 #include "shim/loader.h"
-
-#include <string.h>
 
 #include "shim/hooks.h"
 
@@ -43,7 +42,7 @@ const struct ca_row *
 ca_row_of_hook(const char *symbol)
 {
 	for (unsigned i = 0; i < CA_ROW_COUNT; i++)
-		if (ca_rows[i].hook && !strcmp(ca_rows[i].symbol, symbol))
+		if (ca_rows[i].hook && ca_early_equal(ca_rows[i].symbol, symbol))
 			return &ca_rows[i];
 	return NULL;
 }
@@ -57,7 +56,7 @@ name_bound(const char *symbol)
 	while (low < high) {
 		unsigned middle = low + (high - low) / 2;
 
-		if (strcmp(names[middle].symbol, symbol) < 0)
+		if (ca_early_compare(names[middle].symbol, symbol) < 0)
 			low = middle + 1;
 		else
 			high = middle;
@@ -70,17 +69,15 @@ ca_name_is_symbol(const char *name)
 {
 	unsigned i = name_bound(name);
 
-	return i < NAME_COUNT && !strcmp(names[i].symbol, name);
+	return i < NAME_COUNT && ca_early_equal(names[i].symbol, name);
 }
 
 bool
 ca_name_each_symbol(const char *base, bool (*visit)(const char *symbol, void *arg), void *arg)
 {
-	size_t length = strlen(base);
-
 	for (unsigned i = name_bound(base);
-	     i < NAME_COUNT && !strncmp(names[i].symbol, base, length); i++)
-		if (!strcmp(names[i].base, base) && visit(names[i].symbol, arg))
+	     i < NAME_COUNT && ca_early_starts_with(names[i].symbol, base); i++)
+		if (ca_early_equal(names[i].base, base) && visit(names[i].symbol, arg))
 			return true;
 	return false;
 }

@@ -2,33 +2,24 @@
 /*
  * Reading loaded ELF objects.
  *
- * dl_iterate_phdr hands out each object's program headers; its dynamic section then names the symbol table,
- * the strings and a hash table. glibc has already turned the addresses in there into run-time ones, except in
- * the vdso; an address below the object's base is one that has not been turned.
+ * dl_iterate_phdr hands out each object's program headers; its dynamic section then names the
+ * symbol table, the strings and a hash table. glibc has already turned the addresses in there into
+ * run-time ones, except in the vdso; an address below the object's base is one that has not been
+ * turned.
  *
- * The hash tables are the loader's: GNU hash (buckets of the symbols from `offset` on, a chain ends where
- * bit 0 is set) and the older System V one.
+ * The hash tables are the loader's: GNU hash (buckets of the symbols from `offset` on, a chain ends
+ * where bit 0 is set) and the older System V one.
  */
 #include "shim/object.h"
 
-#include <string.h>
+#include <dlfcn.h>
+
+#include "shim/early.h"
 
 struct walk {
 	ca_object_visit *visit;
 	void *arg;
 };
-
-bool
-ca_object_text_same(const char *a, const char *b, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (a[i] != b[i])
-			return false;
-		if (a[i] == '\0')
-			return true;
-	}
-	return true;
-}
 
 static const void *
 runtime_address(uintptr_t base, uintptr_t value)
@@ -75,20 +66,38 @@ walk_one(struct dl_phdr_info *info, size_t size, void *arg)
 
 	for (unsigned i = 0; i < object.phdr_count; i++)
 		if (object.phdr[i].p_type == PT_DYNAMIC)
-			object.dynamic =
-				(const ElfW(Dyn) *)(object.base + object.phdr[i].p_vaddr);
+			object.dynamic = (const ElfW(Dyn) *)(object.base + object.phdr[i].p_vaddr);
 	if (!object.dynamic)
 		return 0;
 	read_dynamic(&object);
 	return walk->visit(&object, walk->arg);
 }
 
+#ifdef CA_SANITIZE_THREAD
+/* libtsan wraps dl_iterate_phdr, and asks dlsym for functions before its wrapper can be called. */
+static int
+iterate(int (*visit)(struct dl_phdr_info *info, size_t size, void *arg), void *arg)
+{
+#ifdef __x86_64__
+	static const char version[] = "GLIBC_2.2.5";
+#else
+	static const char version[] = "GLIBC_2.17";
+#endif
+	int (*real)(int (*)(struct dl_phdr_info *, size_t, void *), void *);
+
+	*(void **)&real = dlvsym(RTLD_NEXT, "dl_iterate_phdr", version);
+	return real(visit, arg);
+}
+#else
+#define iterate dl_iterate_phdr
+#endif
+
 bool
 ca_object_walk(ca_object_visit *visit, void *arg)
 {
 	struct walk walk = { .visit = visit, .arg = arg };
 
-	return dl_iterate_phdr(walk_one, &walk) != 0;
+	return iterate(walk_one, &walk) != 0;
 }
 
 bool
@@ -109,8 +118,7 @@ ca_object_is_driver(const struct ca_object *object)
 	static const char prefix[] = "libcuda.so.";
 	const char *rest = object->soname + sizeof(prefix) - 1;
 
-	return ca_object_text_same(object->soname, prefix, sizeof(prefix) - 1) && *rest >= '0' &&
-	       *rest <= '9';
+	return ca_early_starts_with(object->soname, prefix) && *rest >= '0' && *rest <= '9';
 }
 
 static bool
@@ -119,7 +127,7 @@ symbol_is(const struct ca_object *object, uint32_t index, const char *name)
 	const ElfW(Sym) *s = &object->symbols[index];
 
 	return s->st_shndx != SHN_UNDEF && s->st_value &&
-	       ca_object_text_same(object->strings + s->st_name, name, SIZE_MAX);
+	       ca_early_equal(object->strings + s->st_name, name);
 }
 
 /* Index in the symbol table, 0 if not found (entry 0 is always empty). */

@@ -2,9 +2,9 @@
 /*
  * The loaded ELF objects, read directly: which object holds an address, and what an object defines.
  *
- * Nothing here calls dlopen, dlsym, malloc or stdio, so it may run inside dlsym and inside a constructor.
- * The loader's own lock is held while a visitor runs (dl_iterate_phdr); a visitor must not keep the object,
- * its strings or its symbols.
+ * Nothing here calls dlopen, dlsym, malloc or stdio, so it may run inside dlsym and inside a
+ * constructor. The loader's own lock is held while a visitor runs (dl_iterate_phdr); a visitor must
+ * not keep the object, its strings or its symbols.
  */
 #pragma once
 
@@ -15,16 +15,17 @@
 struct ca_object {
 	uintptr_t base;          /* load bias: what is added to every address in the file */
 	const char *soname;      /* DT_SONAME, or "" */
-	const ElfW(Phdr) *phdr;  /* program headers */
+	const ElfW(Phdr) * phdr; /* program headers */
 	unsigned phdr_count;
-	const ElfW(Dyn) *dynamic;
-	const ElfW(Sym) *symbols;
+	const ElfW(Dyn) * dynamic;
+	const ElfW(Sym) * symbols;
 	const char *strings;
 	const uint32_t *gnu_hash;  /* NULL: none */
 	const uint32_t *sysv_hash; /* NULL: none */
 };
 
-/* Called for each object in load order, which is global scope order for those present at start. true: stop. */
+/* Called for each object in load order, which is global scope order for those present at start.
+ * true: stop. */
 typedef bool ca_object_visit(const struct ca_object *object, void *arg);
 /* True if a visitor stopped the walk. */
 bool ca_object_walk(ca_object_visit *visit, void *arg);
@@ -37,9 +38,3 @@ uintptr_t ca_object_symbol(const struct ca_object *object, const char *name, uns
 
 /* True if a CUDA driver holds the address. */
 bool ca_object_driver_holds(uintptr_t address);
-
-/*
- * Whether two texts are equal in their first n characters (SIZE_MAX: altogether). Not strcmp: a sanitizer's
- * runtime replaces that, and asks dlsym for the real one before it is ready.
- */
-bool ca_object_text_same(const char *a, const char *b, size_t n);

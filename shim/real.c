@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The binding to the real driver: its functions, and the routes from its addresses to our entry points.
+ * The binding to the real driver: its functions, and the routes from its addresses to our entry
+ * points.
  *
- * Made at the first hooked call, all at once, in a block of its own, and published by one compare-and-swap. Several
- * threads may build at the same time; one wins, the others give theirs back. No lock is held while the loader
- * or the driver is called. A driver that calls back into a hook while we ask it (as some do while they start)
- * sees what is known so far.
+ * Made at the first hooked call, all at once, in a block of its own, and published by one
+ * compare-and-swap. Several threads may build at the same time; one wins, the others give theirs
+ * back. No lock is held while the loader or the driver is called. A driver that calls back into a
+ * hook while we ask it (as some do while they start) sees what is known so far.
  *
- * The library is one that the program has loaded: a driver among the loaded objects, taken by its soname with RTLD_NOLOAD.
- * That handle is kept for ever, on purpose: hooks stay in the program's hands and need these addresses, so a
- * dlclose by the program must not unmap the driver under them.
+ * The library is one that the program has loaded: a driver among the loaded objects, taken by its
+ * soname with RTLD_NOLOAD. That handle is kept for ever, on purpose: hooks stay in the program's
+ * hands and need these addresses, so a dlclose by the program must not unmap the driver under them.
  *
- * The driver's symbol table is read before dlsym is asked, since a look-up that fails would change what the program's next
- * dlerror says.
+ * The driver's symbol table is read before dlsym is asked, since a look-up that fails would change
+ * what the program's next dlerror says.
  *
- * Routes are the union of two answers for each row: the exported symbol, which is exact, and what cuGetProcAddress answers
- * for (base name, version, flavour), which need not be the same address. The second is taken only if it is not the
- * exported address of some other name: an old or odd driver may answer with an older ABI.
+ * Routes are the union of two answers for each row: the exported symbol, which is exact, and what
+ * cuGetProcAddress answers for (base name, version, flavour), which need not be the same address.
+ * The second is taken only if it is not the exported address of some other name: an old or odd
+ * driver may answer with an older ABI.
  */
 #include "shim/real.h"
 
@@ -167,7 +169,8 @@ visit_other(const struct ca_object *object, void *arg)
 	       ca_name_each_symbol(other->row->base, visit_other_symbol, other);
 }
 
-/* The driver exports this address as another symbol of the same base name: an ABI that is not the row's. */
+/* The driver exports this address as another symbol of the same base name: an ABI that is not the
+ * row's. */
 static bool
 is_other_abi(const struct ca_row *row, uintptr_t address)
 {
@@ -191,8 +194,8 @@ take_answer(struct binding *binding, unsigned row_index, cuuint64_t flags)
 	const struct ca_row *row = &ca_rows[row_index];
 	uintptr_t address = ask_driver(&binding->real, row->base, row->version, flags);
 
-	if (!address || address == binding->functions[row_index] ||
-	    route_find(binding, address) || is_other_abi(row, address))
+	if (!address || address == binding->functions[row_index] || route_find(binding, address) ||
+	    is_other_abi(row, address))
 		return;
 	if (!binding->functions[row_index])
 		binding->functions[row_index] = address;

@@ -2,21 +2,22 @@
 /*
  * Finding the real dlsym and dlopen.
  *
- * Neither can be had by asking: plain `dlsym` is our own export, and dlvsym needs the version to be guessed
- * (it differs between architectures and changed in glibc 2.34) and is itself in libdl before 2.34. So the loaded
- * objects are read: the first libc.so.N or libdl.so.N that defines the name. libdl is not among our own needs, since on
- * today's glibc that would open a second file in every process; where it is not loaded, nobody in the process
- * can have called dlsym natively.
+ * Neither can be had by asking: plain `dlsym` is our own export, and dlvsym needs the version to be
+ * guessed (it differs between architectures and changed in glibc 2.34) and is itself in libdl
+ * before 2.34. So the loaded objects are read: the first libc.so.N or libdl.so.N that defines the
+ * name. libdl is not among our own needs, since on today's glibc that would open a second file in
+ * every process; where it is not loaded, nobody in the process can have called dlsym natively.
  *
- * Next to libc's there is the next dlsym: the first definition after ours in load order, as RTLD_NEXT would find it, so
- * that another preloaded wrapper behind us is still asked. Usually it is libc's as well.
+ * Next to libc's there is the next dlsym: the first definition after ours in load order, as
+ * RTLD_NEXT would find it, so that another preloaded wrapper behind us is still asked. Usually it
+ * is libc's as well.
  *
  * Idempotent: every thread that comes early finds the same values and stores them.
  */
+#include "shim/early.h"
 #include "shim/loader.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "shim/object.h"
 #include "shim/trampoline.h"
@@ -35,8 +36,8 @@ struct search {
 static bool
 is_libc(const struct ca_object *object)
 {
-	return ca_object_text_same(object->soname, "libc.so.", 8) ||
-	       ca_object_text_same(object->soname, "libdl.so.", 9);
+	return ca_early_starts_with(object->soname, "libc.so.") ||
+	       ca_early_starts_with(object->soname, "libdl.so.");
 }
 
 static bool
@@ -68,8 +69,7 @@ find(void)
 	ca_object_walk(visit_object, &search);
 	__atomic_store_n(&libc_dlopen, search.dlopen, __ATOMIC_RELAXED);
 	__atomic_store_n(&libc_dlsym, search.dlsym, __ATOMIC_RELAXED);
-	__atomic_store_n(&next_dlsym, search.next ? search.next : search.dlsym,
-			 __ATOMIC_RELEASE);
+	__atomic_store_n(&next_dlsym, search.next ? search.next : search.dlsym, __ATOMIC_RELEASE);
 	errno = saved;
 }
 

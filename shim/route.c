@@ -2,27 +2,30 @@
 /*
  * What dlsym is answered with.
  *
- * Called by the trampoline for every dlsym in the process, so: three bytes of the name decide for almost all.
- * For a name that could be the driver's and an explicit handle, the real dlsym is asked first, with the caller's own
- * arguments, and its answer is replaced only if it lies in a CUDA driver. Nothing is ever turned into a miss, and
- * a miss never into an answer: those go on to the real dlsym, which sets dlerror as it does natively.
+ * Called by the trampoline for every dlsym in the process, so: three bytes of the name decide for
+ * almost all. For a name that could be the driver's and an explicit handle, the real dlsym is asked
+ * first, with the caller's own arguments, and its answer is replaced only if it lies in a CUDA
+ * driver. Nothing is ever turned into a miss, and a miss never into an answer: those go on to the
+ * real dlsym, which sets dlerror as it does natively.
  *
- * RTLD_NEXT and RTLD_DEFAULT always go on, and straight to libc, because they depend on the caller, which a wrapper
- * of dlsym behind us may lose. With a handle the caller does not matter, and such a wrapper is asked next. Under RTLD_DEFAULT our exports stand first in the global scope anyway,
- * and RTLD_NEXT asks for what comes after the caller. A name that we do not know is then only counted, if a loaded driver
- * defines it: the answer depends on the caller, so no thunk can be put in its place.
+ * RTLD_NEXT and RTLD_DEFAULT always go on, and straight to libc, because they depend on the caller,
+ * which a wrapper of dlsym behind us may lose. With a handle the caller does not matter, and such a
+ * wrapper is asked next. Under RTLD_DEFAULT our exports stand first in the global scope anyway, and
+ * RTLD_NEXT asks for what comes after the caller. A name that we do not know is then only counted,
+ * if a loaded driver defines it: the answer depends on the caller, so no thunk can be put in its
+ * place.
  *
- * The driver itself is never answered for (a loader library on WSL asks the true driver for its own names), and
- * nothing here opens a library or waits (drivers call dlsym while they start).
+ * The driver itself is never answered for (a loader library on WSL asks the true driver for its own
+ * names), and nothing here opens a library or waits (drivers call dlsym while they start).
  *
- * dlsym on libc's handle for "dlsym" gives ours, except to a wrapper of dlsym that stands behind us: that one wants libc's, and
- * given ours, would call itself in a circle.
+ * dlsym on libc's handle for "dlsym" gives ours, except to a wrapper of dlsym that stands behind
+ * us: that one wants libc's, and given ours, would call itself in a circle.
  */
+#include "shim/early.h"
 #include "shim/loader.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <string.h>
 
 #include "config/log.h"
 #include "shim/object.h"
@@ -43,10 +46,9 @@ ca_loader_note_lookup(const char *road, const char *name, enum ca_outcome outcom
 	static const char *const texts[] = {
 		[CA_ANSWER_OURS] = "ours",
 		[CA_ANSWER_THUNK] = "counted",
-		[CA_ANSWER_DRIVER] = "the driver's",
 	};
 
-	if (__atomic_load_n(&verbose, __ATOMIC_RELAXED))
+	if (outcome != CA_ANSWER_DRIVER && __atomic_load_n(&verbose, __ATOMIC_RELAXED))
 		ca_debug("asked for %s by %s: %s", name, road, texts[outcome]);
 }
 
@@ -148,7 +150,8 @@ route_dlsym(void *handle, const char *name, uintptr_t caller)
 	ca_dlsym_fn *real_dlsym = ca_loader_dlsym();
 
 	ca_object_walk(visit_wrapper, &wrapper);
-	if (!real_dlsym || wrapper.behind_us || (uintptr_t)real_dlsym(handle, name) != (uintptr_t)real_dlsym)
+	if (!real_dlsym || wrapper.behind_us ||
+	    (uintptr_t)real_dlsym(handle, name) != (uintptr_t)real_dlsym)
 		return 0;
 	return (uintptr_t)ca_dlsym_trampoline;
 }
@@ -181,7 +184,7 @@ ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 		return way;
 	if (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z')
 		way.answer = route_named(handle, name, caller, scoped);
-	else if (!scoped && name[0] == 'd' && !strcmp(name, "dlsym"))
+	else if (!scoped && name[0] == 'd' && ca_early_equal(name, "dlsym"))
 		way.answer = route_named(handle, name, caller, false);
 	return way;
 }

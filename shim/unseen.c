@@ -2,9 +2,9 @@
 /*
  * Counting thunks for entry points that we do not know.
  *
- * The code is assembled once (thunks_*.S); thunk i jumps to slot i of a table. Slots are filled from the front by
- * compare-and-swap and never emptied, so a target that is there stands before the first empty slot, and two
- * threads that bring the same target meet in the same slot.
+ * The code is assembled once (thunks_*.S); thunk i jumps to slot i of a table. Slots are filled
+ * from the front by compare-and-swap and never emptied, so a target that is there stands before the
+ * first empty slot, and two threads that bring the same target meet in the same slot.
  */
 #include "shim/unseen.h"
 

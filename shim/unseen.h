@@ -2,8 +2,9 @@
 /*
  * Driver entry points that we do not know.
  *
- * An address handed out for a cu* name that shim/cuda_names.def does not list is replaced by a counting thunk
- * (a fixed table of assembled thunks, no writable code), so that we know that something unseen was called.
+ * An address handed out for a cu* name that shim/cuda_names.def does not list is replaced by a
+ * counting thunk (a fixed table of assembled thunks, no writable code), so that we know that
+ * something unseen was called.
  */
 #pragma once
 
@@ -13,8 +14,9 @@
 uint64_t ca_unseen_calls(void);
 
 /*
- * The thunk that counts and jumps to `target` (a function of the driver, not 0); the same target has always
- * the same thunk. 0: the table is full; the look-up has then been counted. Thread-safe, no lock.
+ * The thunk that counts and jumps to `target` (a function of the driver, not 0); the same target
+ * has always the same thunk. 0: the table is full; the look-up has then been counted. Thread-safe,
+ * no lock.
  */
 uintptr_t ca_unseen_thunk(uintptr_t target);
 /* Counts a look-up of an unknown name that is handed out as it is. */

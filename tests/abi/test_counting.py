@@ -49,6 +49,11 @@ def test_a_skipped_check_says_why(tmp_path):
     assert (status, lines) == (0, ["skipped: c: c: not installed", "0 passed, 0 failed, 1 skipped"])
 
 
+def test_a_skip_of_cmocka_is_no_failure(tmp_path):
+    tap = meson("plain", "1..2\nok 1 - a\nnot ok 2 # SKIP b\n", "FAIL", 0)
+    assert count(tmp_path, ["meson m 1 1"], m_json=tap)[1][-1] == "1 passed, 0 failed, 1 skipped"
+
+
 @pytest.mark.parametrize("stages, files, complaint", [
     ([], {}, "nothing ran"),
     (["check c - -"], {}, "c: status -"),

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The process-wide state of the bridge is small: the knobs (read once), the phase (new, up, down, forked), and a
- * counter for each name. Everything is atomic; the only lock is the once of the knobs and the one around the start
- * of the engine.
+ * The process-wide state of the bridge is small: the knobs (read once), the phase (new, up, down,
+ * forked), and a counter for each name. Everything is atomic; the only lock is the once of the
+ * knobs and the one around the start of the engine.
  *
- * A call walks: count -> delay -> injected failure -> phase -> body. So a call that is refused still counts, as
- * SIMCUDA_STATS promises "what reached the driver", and an injected failure hits before the body did anything.
+ * A call walks: count -> delay -> injected failure -> phase -> body. So a call that is refused
+ * still counts, as SIMCUDA_STATS promises "what reached the driver", and an injected failure hits
+ * before the body did anything.
  *
- * Phases. The real driver registers an exit handler in cuInit and answers DEINITIALIZED after that; so do we. A
- * child forked after cuInit gets NOT_INITIALIZED from everything, cuInit included; its counters start at zero.
- * A child forked before cuInit is a process like any other.
+ * Phases. The real driver registers an exit handler in cuInit and answers DEINITIALIZED after that;
+ * so do we. A child forked after cuInit gets NOT_INITIALIZED from everything, cuInit included; its
+ * counters start at zero. A child forked before cuInit is a process like any other.
  */
 #include "tests/sim/call.h"
 
@@ -31,16 +32,17 @@ extern char **environ;
 
 static struct simb_knobs knobs;
 static pthread_once_t knobs_once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* around the change to SIMB_PHASE_UP */
-static _Atomic int phase = SIMB_PHASE_NEW;		       /* enum simb_phase */
+static pthread_mutex_t start_lock =
+	PTHREAD_MUTEX_INITIALIZER;         /* around the change to SIMB_PHASE_UP */
+static _Atomic int phase = SIMB_PHASE_NEW; /* enum simb_phase */
 
-static _Atomic uint64_t calls[SIMB_NAMES]; /* each name's, refused ones included */
-static _Atomic uint64_t calls_all;	   /* sum of calls[] */
+static _Atomic uint64_t calls[SIMB_NAMES];   /* each name's, refused ones included */
+static _Atomic uint64_t calls_all;           /* sum of calls[] */
 static _Atomic uint64_t missing[SIMB_NAMES]; /* those of calls[] that met a name not built */
-static _Atomic uint64_t injected;	     /* failures made by SIMCUDA_FAIL */
+static _Atomic uint64_t injected;            /* failures made by SIMCUDA_FAIL */
 
 static _Thread_local enum simb_flavour flavour_now; /* of the call under way in this thread */
-static _Thread_local int name_now = -1;		    /* likewise, index into simb_names */
+static _Thread_local int name_now = -1;             /* likewise, index into simb_names */
 
 /* One line to fd in one write, so that lines of several threads and processes stay whole. */
 __attribute__((format(printf, 2, 3))) static void
@@ -132,8 +134,8 @@ delay(uint64_t ns)
 		return;
 	end = clock_ns() + ns;
 	if (ns > spin_ns) {
-		struct timespec nap = {(time_t)((ns - spin_ns) / 1000000000),
-				       (long)((ns - spin_ns) % 1000000000)};
+		struct timespec nap = { (time_t)((ns - spin_ns) / 1000000000),
+					(long)((ns - spin_ns) % 1000000000) };
 
 		nanosleep(&nap, NULL);
 	}
@@ -206,7 +208,8 @@ simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour, enu
 		return rc;
 	}
 	if (simb_names[name].version > knobs.driver_version) {
-		line_write(STDERR_FILENO, "%s is newer than this driver (SIMCUDA_DRIVER_VERSION=%d)",
+		line_write(STDERR_FILENO,
+			   "%s is newer than this driver (SIMCUDA_DRIVER_VERSION=%d)",
 			   simb_names[name].symbol, knobs.driver_version);
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
@@ -249,7 +252,8 @@ simb_unbuilt(const char *what)
 void
 simb_note(const char *what)
 {
-	line_write(STDERR_FILENO, "%s: %s", name_now >= 0 ? simb_names[name_now].symbol : "?", what);
+	line_write(STDERR_FILENO, "%s: %s", name_now >= 0 ? simb_names[name_now].symbol : "?",
+		   what);
 }
 
 int

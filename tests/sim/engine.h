@@ -20,28 +20,34 @@
  * *values* come back after a destroy, as natively (last in, first out); context ids
  * (sim_ctx_get_id) never do.
  *
- * Time. Every submission becomes an operation with a list of operations it must wait for. Clock
- * "real": a worker thread per device runs what is ready; a kernel with spin_us is held until its
- * time is over without stopping the others, and its effect on memory happens at its end. Clock
- * "manual": nothing runs until a synchronising call needs it (then exactly that and what it depends
- * on, in submission order) or sim_step() says so. So in manual mode a missing order shows in the
- * contents, and nothing depends on speed.
+ * Time. Every submission becomes an operation with a list of operations it must wait for.
+ * Clock "real": a worker thread per device runs what is ready; a kernel with spin_us is held until
+ * its time is over without stopping the others, and its effect on memory happens at its end.
+ * Clock "manual": nothing runs until a synchronising call needs it (then exactly that and what it
+ * depends on, in submission order) or sim_step() says so. A query makes nothing run, so a program
+ * that polls needs sim_step(). A missing order shows in the contents, and nothing depends on speed.
  *
  * Race oracle. Judged when an operation is submitted, so the verdict does not depend on timing.
  * Each stream is a component of a vector clock; an operation inherits the clocks of what it waits
  * for (stream order, event waits, context waits, legacy default rules, graph edges) and the host's
  * clock. Two operations that touch the same byte, one of them writing, and neither before the
- * other, are a race; atomic adds do not race with each other. The host is ONE component shared by
- * all threads: a synchronisation or a query that answered "done", in any thread, orders what it
- * covered before every later submission of every thread. For testing an allocator under the program
- * that is the right side to err on: threads of the program hand each other pointers through means
- * we cannot see (mutexes, queues, atomics), so per-thread host clocks would accuse correct
- * programs. What is lost are races between host threads that by luck called in the right order;
- * what is kept is everything that an allocator can get wrong, because reuse without waiting
- * performs no synchronisation and hence teaches the host clock nothing. Only what the driver
- * promises teaches: a pageable host-to-device copy, a device-to-device copy and a set do not, even
- * if they happen to be finished. sim_mem_free() waits for its context and therefore orders. Cost:
- * O(streams) for the clocks and O(log ranges + ranges touched) for the bytes, per operation.
+ * other, are a race; atomic adds do not race with each other. At most one report a range touched.
+ *
+ * The host is ONE component shared by all threads: a synchronisation or a query that answered
+ * "done", in any thread, orders what it covered before every later submission of every thread. For
+ * testing an allocator under a program that is the right side to err on. Threads of the program
+ * hand each other pointers through means we cannot see (mutexes, queues, atomics), so host clocks
+ * per thread would accuse correct programs. What is lost are races between host threads that by
+ * luck called in the right order. What is kept is everything an allocator can get wrong, because
+ * reuse without waiting synchronises with nothing and hence teaches the host clock nothing; and it
+ * is judged by the program's own operations, so an interposer that never calls sim_mem_free() is
+ * seen as well.
+ *
+ * Only what the driver promises teaches: a pageable host-to-device copy, a device-to-device copy
+ * and a set do not, even if they happen to be finished. sim_mem_free() waits for the context of the
+ * memory and therefore orders. An unmarked end of work that nobody asked about orders nothing.
+ *
+ * Cost per operation: O(streams) for the clocks, O(log ranges + ranges touched) for the bytes.
  */
 #pragma once
 
@@ -229,8 +235,9 @@ enum {
 };
 
 int sim_stream_create(unsigned flags, int priority, CUstream *ret_stream);
-/* Outstanding work still completes. The default streams: INVALID_HANDLE... as natively. A capture
- * in which the stream takes part is invalidated. */
+/* Outstanding work still completes, and the legacy stream and marks of the context still wait for
+ * it. The default streams: INVALID_HANDLE. The stream that began a capture: the capture is dropped;
+ * one that joined: invalidated. */
 int sim_stream_destroy(CUstream stream);
 /* Legacy default stream: also waits for the blocking streams of its context, as every action on it
  * does. A capturing stream: 900, and the capture is invalidated. After a kernel's illegal access:

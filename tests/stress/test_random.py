@@ -109,3 +109,23 @@ def test_reuse_at_once_shows_in_the_contents():
     codes = [random_program(seed, (9, 1, 1), preload=False, races="off", LD_PRELOAD=wrong,
                             SIMCUDA_CLOCK="manual").returncode for seed in range(1, 11)]
     assert 1 in codes and set(codes) <= {0, 1}, codes
+
+
+# ------------------------------------------------------------------ the library's mutants ---
+
+@pytest.mark.parametrize("shape", [(4, 1, 1), (9, 3, 1)])
+def test_mutant_that_reuses_at_once_is_caught(shape):
+    """shim/marks.c with every mark taken for done: races on the manual clock, within ten seeds."""
+    wrong = preload_of_ours("mutant_reuse_at_once")
+    caught = [seed for seed in range(1, 11)
+              if "race" in random_program(seed, shape, preload=False, LD_PRELOAD=wrong, SIMCUDA_CLOCK="manual").stderr]
+    assert len(caught) >= 5, caught
+
+
+def test_mutant_that_marks_one_context_is_caught():
+    """A copy of another context is no race of the random programs (their frees are ordered natively): a case of its own."""
+    case = [BUILD / "tests" / "process" / "shim" / "cases_shim", "reuse_waits_for_other_contexts"]
+    env = {"SIMCUDA_DEVICES": 2, "SIMCUDA_CLOCK": "manual", "SIMCUDA_RACES": "report"}
+    wrong = run(case, preload=False, LD_PRELOAD=preload_of_ours("mutant_own_context_only"), **env)
+    assert wrong.returncode == 1 or "race" in wrong.stderr
+    assert "race" not in run(case, check=0, **env).stderr

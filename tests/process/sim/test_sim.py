@@ -210,6 +210,7 @@ def test_stats_exact(tmp_path):
 def test_strict():
     seen = probe("misuse")
     assert (seen.one("free"), seen.one("errno")) == (INVALID_VALUE, 17) and not seen.err
+    assert probe("misuse", SIMCUDA_LOG="/dev/full").one("errno") == 17  # where every write of a line fails
     seen = probe("misuse", check=-6, SIMCUDA_STRICT=1)
     assert "misuse in cuMemFree_v2" in seen.err
 
@@ -272,6 +273,7 @@ def test_kernels():
     assert seen.one("programmatic") == NOT_SUPPORTED and "launch attribute is not built" in seen.err
     assert seen.one("no_threads") == INVALID_VALUE
     assert seen.one("not_a_function") == INVALID_HANDLE and seen.one("unloaded") == INVALID_HANDLE
+    assert seen.one("died") == INVALID_HANDLE and seen.one("died_module") == INVALID_HANDLE
     assert seen.one("errors") == 1024
 
 

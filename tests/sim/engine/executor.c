@@ -65,8 +65,10 @@ op_run_locked(struct sim_op *op)
 		struct sim_mem *mem = sim_mem_find_locked(op->work.a[0]);
 
 		/* Its context may have died and taken it along. */
-		if (mem && mem->info.id == op->work.a[1])
+		if (mem && mem->info.id == op->work.a[1]) {
+			mem->waited = true;
 			sim_mem_release_locked(mem);
+		}
 	} else if (!is_pool_edge(op)) {
 		for (; n < op->work.n_touches; n++) {
 			const struct sim_touch *touch = &op->work.touch[n];

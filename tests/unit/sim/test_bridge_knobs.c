@@ -61,13 +61,14 @@ test_units(void **state)
 	assert_true(simb_time_parse("2ms", &n) && n == 2000000);
 	assert_true(simb_time_parse("1s", &n) && n == 1000000000);
 	n = 77;
-	for (const char *const *bad = (const char *const[]){"", "K", "1k", "1 K", " 1", "+1", "-1", "0x10", "1.5G",
-							    "1GB", "17179869184G",
-							    "18446744073709551616", NULL};
+	for (const char *const *bad =
+		     (const char *const[]){ "", "K", "1k", "1 K", " 1", "+1", "-1", "0x10", "1.5G",
+					    "1GB", "17179869184G", "18446744073709551616", NULL };
 	     *bad; bad++)
 		assert_false(simb_bytes_parse(*bad, &n));
-	for (const char *const *bad = (const char *const[]){"", "us", "1", "1m", "1us ", "18446744074s", NULL}; *bad;
-	     bad++)
+	for (const char *const *bad =
+		     (const char *const[]){ "", "us", "1", "1m", "1us ", "18446744074s", NULL };
+	     *bad; bad++)
 		assert_false(simb_time_parse(*bad, &n));
 	assert_int_equal(n, 77);
 }
@@ -106,12 +107,12 @@ static void
 test_refused_by_name(void **state)
 {
 	static const char *const cases[][2] = {
-		{"SIMCUDA_DEVICES", "17"},	{"SIMCUDA_DEVICES", "1x"},
-		{"SIMCUDA_MEM", "2097151"},	{"SIMCUDA_DRIVER_VERSION", "10020"},
-		{"SIMCUDA_FAIL", ":1:2"},	{"SIMCUDA_FAIL", "cuInit:1"},
-		{"SIMCUDA_FAIL", "cuInit:+:2"}, {"SIMCUDA_FAIL", "cuInit:1:2:3"},
-		{"SIMCUDA_CLOCK", "Real"},	{"SIMCUDA_RACES", ""},
-		{"SIMCUDA_STRICT", "2"},	{"SIMCUDA_STATS", "%h"},
+		{ "SIMCUDA_DEVICES", "17" },      { "SIMCUDA_DEVICES", "1x" },
+		{ "SIMCUDA_MEM", "2097151" },     { "SIMCUDA_DRIVER_VERSION", "10020" },
+		{ "SIMCUDA_FAIL", ":1:2" },       { "SIMCUDA_FAIL", "cuInit:1" },
+		{ "SIMCUDA_FAIL", "cuInit:+:2" }, { "SIMCUDA_FAIL", "cuInit:1:2:3" },
+		{ "SIMCUDA_CLOCK", "Real" },      { "SIMCUDA_RACES", "" },
+		{ "SIMCUDA_STRICT", "2" },        { "SIMCUDA_STATS", "%h" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -125,16 +126,19 @@ test_refused_by_name(void **state)
 static void
 test_too_many_rules_and_too_long_items(void **state)
 {
-	char text[SIMB_FAILS_MAX * 12 + 400] = "*:1:1";
+	static const char rule[] = "*:1:1,";
+	const size_t n_rule = sizeof(rule) - 1;
+	char text[(SIMB_FAILS_MAX + 1) * sizeof(rule)];
 
-	for (int i = 1; i < SIMB_FAILS_MAX; i++)
-		strcat(text, ",*:1:1");
+	for (size_t i = 0; i <= SIMB_FAILS_MAX; i++)
+		memcpy(text + i * n_rule, rule, n_rule);
+	text[(SIMB_FAILS_MAX + 1) * n_rule - 1] = '\0'; /* in place of the last comma */
+	assert_int_equal(parse("SIMCUDA_FAIL", text), -EINVAL);
+	text[SIMB_FAILS_MAX * n_rule - 1] = '\0';
 	assert_int_equal(parse("SIMCUDA_FAIL", text), 0);
 	assert_int_equal(knobs.n_fails, SIMB_FAILS_MAX);
-	strcat(text, ",*:1:1");
-	assert_int_equal(parse("SIMCUDA_FAIL", text), -EINVAL);
 	memset(text, 'c', 300);
-	strcpy(text + 300, ":1:1");
+	memcpy(text + 300, ":1:1", sizeof(":1:1"));
 	assert_int_equal(parse("SIMCUDA_FAIL", text), -EINVAL);
 }
 
@@ -155,7 +159,7 @@ static void
 test_unknown_variable(void **state)
 {
 	char home[] = "HOME=/", good[] = "SIMCUDA_MEM=1", longer[] = "SIMCUDA_MEMORY=1";
-	char *fine[] = {home, good, NULL}, *bad[] = {good, longer, NULL};
+	char *fine[] = { home, good, NULL }, *bad[] = { good, longer, NULL };
 
 	assert_null(simb_knobs_unknown(fine));
 	assert_null(simb_knobs_unknown(NULL));

@@ -34,7 +34,8 @@ test_table_is_sorted_and_filled(void **state)
 		assert_int_equal(simb_name_find(name->symbol), i);
 		assert_true(name->addr != NULL);
 		assert_true(name->version >= 2000 && name->version <= DRIVER);
-		assert_int_equal(name->ptsz, strstr(name->symbol, "_ptsz") || strstr(name->symbol, "_ptds"));
+		assert_int_equal(name->ptsz,
+				 strstr(name->symbol, "_ptsz") || strstr(name->symbol, "_ptds"));
 	}
 	assert_int_equal(simb_name_find("cuMemAlloc_v9"), -ENOENT);
 	assert_int_equal(simb_name_find(""), -ENOENT);
@@ -47,8 +48,9 @@ test_every_row_is_reached_by_its_own_version(void **state)
 	for (int i = 0; i < SIMB_NAMES; i++) {
 		const struct simb_name *name = &simb_names[i];
 
-		assert_string_equal(query(name->base, name->version, name->ptsz ? PTSZ_FLAG : 0, DRIVER),
-				    name->symbol);
+		assert_string_equal(
+			query(name->base, name->version, name->ptsz ? PTSZ_FLAG : 0, DRIVER),
+			name->symbol);
 	}
 }
 
@@ -57,8 +59,8 @@ test_one_version_below_is_another_row(void **state)
 {
 	for (int i = 0; i < SIMB_NAMES; i++) {
 		const struct simb_name *name = &simb_names[i];
-		int below = simb_name_query(name->base, name->version - 1, name->ptsz ? PTSZ_FLAG : 0,
-					    DRIVER);
+		int below = simb_name_query(name->base, name->version - 1,
+					    name->ptsz ? PTSZ_FLAG : 0, DRIVER);
 
 		assert_int_not_equal(below, i);
 		assert_int_not_equal(below, -ENOENT);

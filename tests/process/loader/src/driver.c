@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A libcuda.so.1 that is all about names: several ABIs and flavours of one base name, addresses that
- * cuGetProcAddress gives and the symbol table does not, and entry points that no CUDA we know has.
+ * A libcuda.so.1 that is all about names: several ABIs and flavours of one base name, addresses
+ * that cuGetProcAddress gives and the symbol table does not, and entry points that no CUDA we know
+ * has.
  *
  *   LOADER_ALIAS=1    cuGetProcAddress answers with other addresses than dlsym (same behaviour)
- *   LOADER_REENTER=1  the constructor and cuGetProcAddress_v2 call dlsym on this library, and the resolver calls itself
- *                     through its exported name
+ *   LOADER_REENTER=1  the constructor and cuGetProcAddress_v2 call dlsym on this library, and the
+ * resolver calls itself through its exported name
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -24,27 +25,67 @@ fixture_calls(void)
 	return calls;
 }
 
-#define BODY(code) { calls++; return code; }
-int cuInit(unsigned flags) BODY(0)
-int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
-int cuMemAlloc(unsigned *dptr, unsigned size) { calls++; *dptr = 32; return 0; }
-int cuMemAlloc_v2(unsigned long long *dptr, size_t size) { calls++; *dptr = 64 + size; return 0; }
-int cuMemFree(unsigned dptr) BODY(132)
-int cuMemFree_v2(unsigned long long dptr) BODY(164)
-int cuMemFreeAsync(unsigned long long dptr, void *stream) BODY(201)
-int cuMemFreeAsync_ptsz(unsigned long long dptr, void *stream) BODY(202)
-int cuStreamBeginCapture(void *stream) BODY(203)
-int cuStreamBeginCapture_ptsz(void *stream) BODY(204)
-int cuStreamBeginCapture_v2(void *stream, int mode) BODY(205)
-int cuStreamBeginCapture_v2_ptsz(void *stream, int mode) BODY(206)
-static int alias_alloc(unsigned long long *dptr, size_t size) { calls++; *dptr = 64 + size; return 0; }
-static int free_v3(unsigned long long dptr, int more) BODY(300)
-
-double
-cuNewThing(int a, double b, const char *c, float d, long e, long f, long g, long h, double i, short j)
+#define BODY(code)                                                                                 \
+	{                                                                                          \
+		calls++;                                                                           \
+		return code;                                                                       \
+	}
+int
+cuInit(unsigned flags) BODY(0) int cuDriverGetVersion(int *version)
+{
+	*version = 13000;
+	return 0;
+}
+int
+cuMemAlloc(unsigned *dptr, unsigned size)
 {
 	calls++;
-	return a + b + (double)strlen(c) + d + (double)(e * 10 + f * 100 + g * 1000 + h * 10000) + i * 100000 + j;
+	*dptr = 32;
+	return 0;
+}
+int
+cuMemAlloc_v2(unsigned long long *dptr, size_t size)
+{
+	calls++;
+	*dptr = 64 + size;
+	return 0;
+}
+int
+cuMemFree(unsigned dptr) BODY(132) int cuMemFree_v2(unsigned long long dptr)
+	BODY(164) int cuMemFreeAsync(unsigned long long dptr, void *stream)
+		BODY(201) int cuMemFreeAsync_ptsz(unsigned long long dptr, void *stream) BODY(
+			202) int cuStreamBeginCapture(void *stream)
+			BODY(203) int cuStreamBeginCapture_ptsz(void *stream) BODY(
+				204) int cuStreamBeginCapture_v2(void *stream, int mode)
+				BODY(205) int cuStreamBeginCapture_v2_ptsz(void *stream, int mode)
+					BODY(206) static int alias_alloc(unsigned long long *dptr,
+									 size_t size)
+{
+	calls++;
+	*dptr = 64 + size;
+	return 0;
+}
+static int
+alias_free_async(unsigned long long dptr, void *stream)
+{
+	calls++;
+	return 201;
+}
+static int
+alias_free_async_ptsz(unsigned long long dptr, void *stream)
+{
+	calls++;
+	return 202;
+}
+static int
+free_v3(unsigned long long dptr, int more) BODY(300)
+
+	double cuNewThing(int a, double b, const char *c, float d, long e, long f, long g, long h,
+			  double i, short j)
+{
+	calls++;
+	return a + b + (double)strlen(c) + d + (double)(e * 10 + f * 100 + g * 1000 + h * 10000) +
+	       i * 100000 + j;
 }
 
 static int lookup(const char *name, void **pfn, int version, unsigned long long flags, int *status);
@@ -58,26 +99,34 @@ cuGetProcAddress(const char *name, void **pfn, int version, unsigned long long f
 static void reenter(void);
 
 int
-cuGetProcAddress_v2(const char *name, void **pfn, int version, unsigned long long flags, int *status)
+cuGetProcAddress_v2(const char *name, void **pfn, int version, unsigned long long flags,
+		    int *status)
 {
 	reenter();
 	return lookup(name, pfn, version, flags, status);
 }
 
-struct entry { const char *base; int version, per_thread; void *fn; };
+struct entry {
+	const char *base;
+	int version, per_thread;
+	void *fn;
+};
 
 static int
 lookup(const char *name, void **pfn, int version, unsigned long long flags, int *status)
 {
+	int alias = getenv("LOADER_ALIAS") != NULL;
 	const struct entry entries[] = {
 		{ "cuInit", 2000, 0, cuInit },
 		{ "cuMemAlloc", 2000, 0, cuMemAlloc },
-		{ "cuMemAlloc", 3020, 0, getenv("LOADER_ALIAS") ? (void *)alias_alloc : (void *)cuMemAlloc_v2 },
+		{ "cuMemAlloc", 3020, 0, alias ? (void *)alias_alloc : (void *)cuMemAlloc_v2 },
 		{ "cuMemFree", 2000, 0, cuMemFree },
 		{ "cuMemFree", 3020, 0, cuMemFree_v2 },
 		{ "cuMemFree", 14000, 0, free_v3 },
-		{ "cuMemFreeAsync", 11020, 0, cuMemFreeAsync },
-		{ "cuMemFreeAsync", 11020, 1, cuMemFreeAsync_ptsz },
+		{ "cuMemFreeAsync", 11020, 0,
+		  alias ? (void *)alias_free_async : (void *)cuMemFreeAsync },
+		{ "cuMemFreeAsync", 11020, 1,
+		  alias ? (void *)alias_free_async_ptsz : (void *)cuMemFreeAsync_ptsz },
 		{ "cuStreamBeginCapture", 10000, 0, cuStreamBeginCapture },
 		{ "cuStreamBeginCapture", 10000, 1, cuStreamBeginCapture_ptsz },
 		{ "cuStreamBeginCapture", 10010, 0, cuStreamBeginCapture_v2 },
@@ -97,7 +146,8 @@ lookup(const char *name, void **pfn, int version, unsigned long long flags, int 
 		if (strcmp(e->base, name))
 			continue;
 		named = 1;
-		if (e->version <= version && (!e->per_thread || flags == 2) && (!best || e->version >= best->version))
+		if (e->version <= version && (!e->per_thread || flags == 2) &&
+		    (!best || e->version >= best->version))
 			best = e;
 	}
 	if (status)
@@ -125,7 +175,8 @@ reenter(void)
 		abort();
 	}
 	int (*exported)(const char *, void **, int, unsigned long long, int *) =
-		(int (*)(const char *, void **, int, unsigned long long, int *))dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2");
+		(int (*)(const char *, void **, int, unsigned long long, int *))dlsym(
+			RTLD_DEFAULT, "cuGetProcAddress_v2");
 	if (exported)
 		exported("cuInit", &found, 12000, 0, NULL);
 	depth--;

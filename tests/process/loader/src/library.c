@@ -6,7 +6,8 @@
 #include <stdlib.h>
 
 #if defined(KIND_CHAIN)
-/* LEVEL 2, 1, 0 in load order: each asks for the next one's `chain_next`, twice (a lost caller finds itself: endless). */
+/* LEVEL 2, 1, 0 in load order: each asks for the next one's `chain_next`, twice (a lost caller
+ * finds itself: endless). */
 int chain_next(int depth);
 
 int
@@ -47,19 +48,30 @@ ompt_start_tool(unsigned version, const char *name)
 
 #elif defined(KIND_PLUGIN)
 /* Loaded RTLD_LOCAL: its own names are in its scope only. */
-int plugin_own(void) { return 42; }
-int plugin_default(void)
+int
+plugin_own(void)
+{
+	return 42;
+}
+int
+plugin_default(void)
 {
 	return dlsym(RTLD_DEFAULT, "plugin_own") == (void *)plugin_own;
 }
 /* Its own cu* name too, which no scope but its own has. */
-int cuPluginOwn(void) { return 43; }
-int plugin_default_cu(void)
+int
+cuPluginOwn(void)
+{
+	return 43;
+}
+int
+plugin_default_cu(void)
 {
 	return dlsym(RTLD_DEFAULT, "cuPluginOwn") == (void *)cuPluginOwn;
 }
 /* By RUNPATH $ORIGIN, which is the plugin's. */
-int plugin_sibling(void)
+int
+plugin_sibling(void)
 {
 	void *handle = dlopen("libsibling.so", RTLD_NOW | RTLD_LOCAL);
 
@@ -67,20 +79,43 @@ int plugin_sibling(void)
 }
 
 #elif defined(KIND_SIBLING)
-/* Names that begin like the driver's and are not; and one that is the driver's, in a library that is not. */
-int cudnnCreate(void) { return 1; }
-int cublasCreate_v2(void) { return 2; }
-int curl_x(void) { return 3; }
-int cuMemAlloc_v2(void) { return 4; }
-int cuUnheardOf(void) { return 5; }
+/* Names that begin like the driver's and are not; and one that is the driver's, in a library that
+ * is not. */
+int
+cudnnCreate(void)
+{
+	return 1;
+}
+int
+cublasCreate_v2(void)
+{
+	return 2;
+}
+int
+curl_x(void)
+{
+	return 3;
+}
+int
+cuMemAlloc_v2(void)
+{
+	return 4;
+}
+int
+cuUnheardOf(void)
+{
+	return 5;
+}
 /* cuDNN 9 asks for its own names by dlsym(NULL, ...) */
-int sibling_self(void)
+int
+sibling_self(void)
 {
 	return dlsym(RTLD_DEFAULT, "cudnnCreate") == (void *)cudnnCreate;
 }
 
 #elif defined(KIND_OTHER)
-/* Another preloaded wrapper, of the common kind: dlsym in C, found by dlvsym; one entry point, chained by RTLD_NEXT. */
+/* Another preloaded wrapper, of the common kind: dlsym in C, found by dlvsym; one entry point,
+ * chained by RTLD_NEXT. */
 static int allocs, lookups;
 
 #if defined(__x86_64__)
@@ -113,13 +148,22 @@ cuMemAlloc_v2(unsigned long long *dptr, size_t size)
 }
 
 /* What it gets where it asks libc for dlsym by name, as some fall back to. */
-void *other_libc_dlsym(void)
+void *
+other_libc_dlsym(void)
 {
 	void *(*visible)(void *, const char *) = (void *(*)(void *, const char *))dlsym(
 		dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), "dlsym");
 
 	return (void *)visible;
 }
-int other_allocs(void) { return allocs; }
-int other_lookups(void) { return lookups; }
+int
+other_allocs(void)
+{
+	return allocs;
+}
+int
+other_lookups(void)
+{
+	return lookups;
+}
 #endif

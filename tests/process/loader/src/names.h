@@ -17,6 +17,8 @@ int cuStreamBeginCapture(void *stream);
 int cuStreamBeginCapture_ptsz(void *stream);
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamBeginCapture_v2_ptsz(void *stream, int mode);
-double cuNewThing(int a, double b, const char *c, float d, long e, long f, long g, long h, double i, short j);
+double cuNewThing(int a, double b, const char *c, float d, long e, long f, long g, long h, double i,
+		  short j);
 int cuGetProcAddress(const char *name, void **pfn, int version, unsigned long long flags);
-int cuGetProcAddress_v2(const char *name, void **pfn, int version, unsigned long long flags, int *status);
+int cuGetProcAddress_v2(const char *name, void **pfn, int version, unsigned long long flags,
+			int *status);

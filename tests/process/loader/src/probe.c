@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * probe CASE: one question about the loader in a process of its own. 0: right; 1: wrong, with a line for each
- * wrong answer. Built twice: -DDIRECT is linked against the driver, the other opens it.
+ * probe CASE: one question about the loader in a process of its own. 0: right; 1: wrong, with a
+ * line for each wrong answer. Built twice: -DDIRECT is linked against the driver, the other opens
+ * it.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -36,8 +37,16 @@ in_library(void *address, const char *name)
 	return !strncmp(file ? file + 1 : info.dli_fname, name, strlen(name));
 }
 
-static int ours(void *address) { return in_library(address, "libcachealloc.so"); }
-static int drivers(void *address) { return in_library(address, "libcuda.so"); }
+static int
+ours(void *address)
+{
+	return in_library(address, "libcachealloc.so");
+}
+static int
+drivers(void *address)
+{
+	return in_library(address, "libcuda.so");
+}
 
 static void *
 open_driver(void)
@@ -80,7 +89,8 @@ explicit_handle(void)
 	CHECK(drivers(dlsym(driver, "cuInit")));
 	CHECK(ours(dlsym(driver, "cuMemFreeAsync")) && ours(dlsym(driver, "cuMemFreeAsync_ptsz")));
 	CHECK(dlsym(driver, "cuMemFreeAsync") != dlsym(driver, "cuMemFreeAsync_ptsz"));
-	CHECK(ours(dlsym(driver, "cuGetProcAddress")) && ours(dlsym(driver, "cuGetProcAddress_v2")));
+	CHECK(ours(dlsym(driver, "cuGetProcAddress")) &&
+	      ours(dlsym(driver, "cuGetProcAddress_v2")));
 	/* misses: this driver lacks the first, every driver the second */
 	CHECK(dlsym(driver, "cuIpcGetMemHandle") == NULL);
 	error = dlerror();
@@ -106,7 +116,8 @@ other_names(void)
 	CHECK(in_library(dlsym(sibling, "cuUnheardOf"), "libsibling"));
 	CHECK(((count_fn *)dlsym(sibling, "sibling_self"))());
 	CHECK(dlsym(sibling, "") == NULL);
-	CHECK(dlsym(sibling, "c") == NULL && dlsym(sibling, "cu") == NULL && dlsym(sibling, "cuM") == NULL);
+	CHECK(dlsym(sibling, "c") == NULL && dlsym(sibling, "cu") == NULL &&
+	      dlsym(sibling, "cuM") == NULL);
 }
 
 static void
@@ -169,8 +180,10 @@ getproc(void)
 	CHECK(v1("cuMemAlloc", &found, 11030, 0) == 0 && ours(found));
 	/* version and flavour */
 	CHECK(v2("cuMemAlloc", &found, 3000, 0, &status) == 0 && drivers(found));
-	CHECK(v2("cuMemFreeAsync", &found, 12000, 0, &status) == 0 && found == dlsym(driver, "cuMemFreeAsync"));
-	CHECK(v2("cuMemFreeAsync", &found, 12000, 1, &status) == 0 && found == dlsym(driver, "cuMemFreeAsync"));
+	CHECK(v2("cuMemFreeAsync", &found, 12000, 0, &status) == 0 &&
+	      found == dlsym(driver, "cuMemFreeAsync"));
+	CHECK(v2("cuMemFreeAsync", &found, 12000, 1, &status) == 0 &&
+	      found == dlsym(driver, "cuMemFreeAsync"));
 	CHECK(v2("cuMemFreeAsync", &found, 12000, 2, &status) == 0 &&
 	      found == dlsym(driver, "cuMemFreeAsync_ptsz"));
 	CHECK(v2("cuMemAlloc", &found, 12000, 2, &status) == 0 && ours(found));
@@ -209,12 +222,14 @@ unknown(void)
 	CHECK(v2("cuNewThing", &found, 13010, 0, NULL) == 0 && found == (void *)thing);
 	/* data is not called: as the driver has it */
 	CHECK(*(int *)dlsym(driver, "cuNewData") == 77);
-	/* a known name in a version after our time, and the same name in one that changed nothing */
+	/* a known name in a version after our time, and the same name in one that changed nothing
+	 */
 	CHECK(v2("cuMemFree", &found, 14000, 0, NULL) == 0 && ours(found));
 	CHECK(found != dlsym(driver, "cuMemFree_v2"));
 	CHECK(((int (*)(unsigned long long, int))found)(1, 2) == 300);
 	CHECK(v2("cuInit", &found, 14000, 0, NULL) == 0 && drivers(found));
-	CHECK(v2("cuMemAlloc", &found, 14000, 0, NULL) == 0 && found == dlsym(driver, "cuMemAlloc_v2"));
+	CHECK(v2("cuMemAlloc", &found, 14000, 0, NULL) == 0 &&
+	      found == dlsym(driver, "cuMemAlloc_v2"));
 }
 
 static pthread_barrier_t together;
@@ -229,9 +244,10 @@ first_call(void *arg)
 
 	pthread_barrier_wait(&together);
 	if ((uintptr_t)arg % 2)
-		bad |= ((alloc_fn *)dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"))(&address, 8) != 0 || address != 72;
-	bad |= ((getproc2_fn *)dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2"))("cuMemAlloc", &found, 12000, 0,
-									   &status) != 0;
+		bad |= ((alloc_fn *)dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"))(&address, 8) != 0 ||
+		       address != 72;
+	bad |= ((getproc2_fn *)dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2"))("cuMemAlloc", &found,
+									   12000, 0, &status) != 0;
 	bad |= status != 0 || !ours(found);
 	bad |= ((alloc_fn *)found)(&address, 16) != 0 || address != 80;
 	return (void *)bad;
@@ -317,8 +333,9 @@ other_preload(void)
 	CHECK(outer(&address, 1) == 0 && address == 65 && calls() == 1);
 	CHECK(other_allocs() == other_first);
 	/*
-	 * A wrapper before us that takes the next dlsym by dlvsym gets libc's: dlvsym passes over symbols without
-	 * a version, as ours is. What the program then looks up through it is not ours; all works as without us.
+	 * A wrapper before us that takes the next dlsym by dlvsym gets libc's: dlvsym passes over
+	 * symbols without a version, as ours is. What the program then looks up through it is not
+	 * ours; all works as without us.
 	 */
 	CHECK((other_first ? drivers : ours)(dlsym(driver, "cuMemAlloc_v2")));
 	/* and a wrapper behind us gets libc's own too, or it would call itself in a circle */
@@ -349,10 +366,18 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{ "explicit_handle", explicit_handle }, { "other_names", other_names }, { "scopes", scopes },
-	{ "chains", chains }, { "own_dlsym", own_dlsym }, { "getproc", getproc }, { "unknown", unknown },
-	{ "threads", threads }, { "reopen", reopen }, { "no_driver", no_driver },
-	{ "dlerror_kept", dlerror_kept }, { "other_preload", other_preload },
+	{ "explicit_handle", explicit_handle },
+	{ "other_names", other_names },
+	{ "scopes", scopes },
+	{ "chains", chains },
+	{ "own_dlsym", own_dlsym },
+	{ "getproc", getproc },
+	{ "unknown", unknown },
+	{ "threads", threads },
+	{ "reopen", reopen },
+	{ "no_driver", no_driver },
+	{ "dlerror_kept", dlerror_kept },
+	{ "other_preload", other_preload },
 #ifdef DIRECT
 	{ "direct", direct },
 #endif
