@@ -144,3 +144,11 @@ ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t reque
 	ca_heap_unlock(heap);
 	return r;
 }
+
+void
+ca_note_other_alloc(struct ca_space *space)
+{
+	ca_heap_lock(space->heap);
+	CA_COUNT(space, other_alloc_calls);
+	ca_heap_unlock(space->heap);
+}
