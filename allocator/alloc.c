@@ -49,8 +49,8 @@ take_hit(struct ca_space *space, uint64_t bytes, bool waited)
 }
 
 /*
- * From what was freed, without new memory; NULL when that is not to be had. Before a larger block is cut, what
- * has finished meanwhile is looked at: it may fit better.
+ * From what was freed, without new memory; NULL when that is not to be had. Before a larger block
+ * is cut, what has finished meanwhile is looked at: it may fit better.
  */
 static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)

@@ -226,7 +226,8 @@ ca_emit_to_buffer(void *arg, const char *text, size_t length)
 	size_t room = last > buffer->length ? last - buffer->length : 0;
 	size_t piece = length < room ? length : room;
 
-	memcpy(buffer->text + (buffer->length < last ? buffer->length : last), text, piece);
+	if (piece)
+		memcpy(buffer->text + buffer->length, text, piece);
 	buffer->length += length;
 	end = buffer->length < last ? buffer->length : last;
 	if (buffer->size)

@@ -63,7 +63,7 @@ int ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t r
  * Frees a live block by its base address. -ENOENT: not ours (hand it to the driver); -EINVAL:
  * inside a segment of ours but not the base of a live block (double or interior free); > 0: the
  * driver's error: a retired block's return failed, or the context is poisoned; the block then stays
- * live.
+ * live. -EBUSY: only with CA_DISABLE_COUNT, from segment_return; the block stays live.
  */
 int ca_free(struct ca_heap *heap, uint64_t address);
 

@@ -110,7 +110,7 @@ struct ca_space {
 	struct ca_list pending;  /* ca_group.link */
 	struct ca_list unmarked; /* ca_block.waiting */
 	uint64_t waiting_blocks;
-	uint64_t stuck_segments;  /* at least as many as are stuck */
+	uint64_t stuck_segments; /* at least as many as are stuck */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 };

@@ -249,7 +249,8 @@ ca_segment_unstick_locked(struct ca_space *space)
 			continue;
 		segment->stuck = false;
 		if (block->state == CA_BLOCK_CLEAN && !block->next)
-			ca_tree_insert(&space->wholes, &block->by_whole, block->bytes, block->address);
+			ca_tree_insert(&space->wholes, &block->by_whole, block->bytes,
+				       block->address);
 	}
 }
 

@@ -25,7 +25,7 @@ RULES = {
     "allocator": (("config/", "allocator/"), LIBC, r"dlopen|dlsym|dlmopen|getenv|secure_getenv"),
     "shim": (("config/", "allocator/", "shim/"), LIBC | LOADER, None),
     # the simulator is a piece of its own: it shares nothing with us but the driver's ABI
-    "tests/sim": (("tests/sim/", "shim/cuda_abi.h"), None, None),
+    "tests/sim": (("tests/sim/", "shim/cuda_abi.h", "shim/cuda_names.def"), None, None),
 }
 # programs that are not loaded into anybody else's process: stdio and the environment are theirs
 PROGRAMS = {"allocator/replay_main.c", "shim/replay_main.c"}

@@ -119,7 +119,7 @@ def text(result):
     else:
         ending = [sentence, f"{memory}, {calls}"]
     return "\n".join(_header(result) + [_table(result)] + ending
-                     + [f"{result['pairs_done']} pairs, seed {result['seed']}"])
+                     + [f"seed {result['seed']}"])
 
 
 def warn(result, warmup):

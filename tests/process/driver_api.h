@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prototypes of the driver entry points in driver_api.def, for test programs that link against libcuda
- * directly. The program finds the library through LD_LIBRARY_PATH; no run path is recorded.
+ * Prototypes of the driver entry points in driver_api.def, for test programs that link against
+ * libcuda directly. The program finds the library through LD_LIBRARY_PATH; no run path is recorded.
  */
 #pragma once
 

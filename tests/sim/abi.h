@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the simulated driver needs of CUDA's ABI beyond shim/cuda_abi.h. Values and layouts are those of cuda.h
- * 13.0; tests/process/sim compares the prototypes and sizes with the toolkit's header where that is installed.
+ * What the simulated driver needs of CUDA's ABI beyond shim/cuda_abi.h. Values and layouts are
+ * those of cuda.h 13.0; tests/process/sim compares the prototypes and sizes with the toolkit's
+ * header where that is installed.
  */
 #pragma once
 

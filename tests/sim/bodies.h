@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The bodies of the entry points, declared once for each row of entries.def (twins repeat the same declaration).
- * A body returns the driver's code, writes its outputs only on success, and runs on a started engine unless its
- * row says ANY.
+ * The bodies of the entry points, declared once for each row of entries.def (twins repeat the same
+ * declaration). A body returns the driver's code, writes its outputs only on success, and runs on a
+ * started engine unless its row says ANY.
  */
 #pragma once
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The process-wide state of the bridge is small: the knobs (read once), the phase (new, up, down, forked), and a
- * counter for each name. Everything is atomic; the only lock is the once of the knobs and the one around the start
- * of the engine.
+ * The process-wide state of the bridge is small: the knobs (read once), the phase (new, up, down,
+ * forked), and a counter for each name. Everything is atomic; the only lock is the once of the
+ * knobs and the one around the start of the engine.
  *
- * A call walks: count -> delay -> injected failure -> phase -> body. So a call that is refused still counts, as
- * SIMCUDA_STATS promises "what reached the driver", and an injected failure hits before the body did anything.
+ * A call walks: count -> delay -> injected failure -> phase -> body. So a call that is refused
+ * still counts, as SIMCUDA_STATS promises "what reached the driver", and an injected failure hits
+ * before the body did anything.
  *
- * Phases. The real driver registers an exit handler in cuInit and answers DEINITIALIZED after that; so do we. A
- * child forked after cuInit gets NOT_INITIALIZED from everything, cuInit included; its counters start at zero.
- * A child forked before cuInit is a process like any other.
+ * Phases. The real driver registers an exit handler in cuInit and answers DEINITIALIZED after that;
+ * so do we. A child forked after cuInit gets NOT_INITIALIZED from everything, cuInit included; its
+ * counters start at zero. A child forked before cuInit is a process like any other.
  */
 #include "tests/sim/call.h"
 
@@ -20,9 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tests/sim/delay.h"
 #include "tests/sim/engine.h"
 #include "tests/sim/names.h"
 #include "tests/sim/stats.h"
@@ -31,16 +32,17 @@ extern char **environ;
 
 static struct simb_knobs knobs;
 static pthread_once_t knobs_once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* around the change to SIMB_PHASE_UP */
-static _Atomic int phase = SIMB_PHASE_NEW;		       /* enum simb_phase */
+static pthread_mutex_t start_lock =
+	PTHREAD_MUTEX_INITIALIZER;         /* around the change to SIMB_PHASE_UP */
+static _Atomic int phase = SIMB_PHASE_NEW; /* enum simb_phase */
 
-static _Atomic uint64_t calls[SIMB_NAMES]; /* each name's, refused ones included */
-static _Atomic uint64_t calls_all;	   /* sum of calls[] */
+static _Atomic uint64_t calls[SIMB_NAMES];   /* each name's, refused ones included */
+static _Atomic uint64_t calls_all;           /* sum of calls[] */
 static _Atomic uint64_t missing[SIMB_NAMES]; /* those of calls[] that met a name not built */
-static _Atomic uint64_t injected;	     /* failures made by SIMCUDA_FAIL */
+static _Atomic uint64_t injected;            /* failures made by SIMCUDA_FAIL */
 
 static _Thread_local enum simb_flavour flavour_now; /* of the call under way in this thread */
-static _Thread_local int name_now = -1;		    /* likewise, index into simb_names */
+static _Thread_local int name_now = -1;             /* likewise, index into simb_names */
 
 /* One line to fd in one write, so that lines of several threads and processes stay whole. */
 __attribute__((format(printf, 2, 3))) static void
@@ -87,6 +89,12 @@ simb_phase(void)
 	return (enum simb_phase)atomic_load(&phase);
 }
 
+int
+simb_call_name(void)
+{
+	return name_now;
+}
+
 uint64_t
 simb_calls(int name)
 {
@@ -109,43 +117,6 @@ uint64_t
 simb_injected(void)
 {
 	return atomic_load_explicit(&injected, memory_order_relaxed);
-}
-
-/* ------------------------------------------------------------- delays --- */
-static uint64_t
-clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-/* Sleeps all but the end, which a sleep would miss by some 60 us, and spins that. */
-static void
-delay(uint64_t ns)
-{
-	const uint64_t spin_ns = 100000;
-	uint64_t end;
-
-	if (!ns)
-		return;
-	end = clock_ns() + ns;
-	if (ns > spin_ns) {
-		struct timespec nap = {(time_t)((ns - spin_ns) / 1000000000),
-				       (long)((ns - spin_ns) % 1000000000)};
-
-		nanosleep(&nap, NULL);
-	}
-	while (clock_ns() < end)
-		;
-}
-
-void
-simb_charge(size_t n_bytes)
-{
-	if (name_now >= 0)
-		delay((n_bytes >> 20) * simb_knobs()->latency[name_now].ns_per_mib);
 }
 
 /* ------------------------------------------------------ around a call --- */
@@ -196,7 +167,7 @@ simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour, enu
 	simb_knobs();
 	nth = atomic_fetch_add_explicit(&calls[name], 1, memory_order_relaxed) + 1;
 	nth_all = atomic_fetch_add_explicit(&calls_all, 1, memory_order_relaxed) + 1;
-	delay(knobs.latency[name].fixed_ns);
+	simb_delay_enter(call);
 	rc = fail_find(name, nth, nth_all);
 	if (rc) {
 		atomic_fetch_add_explicit(&injected, 1, memory_order_relaxed);
@@ -206,7 +177,8 @@ simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour, enu
 		return rc;
 	}
 	if (simb_names[name].version > knobs.driver_version) {
-		line_write(STDERR_FILENO, "%s is newer than this driver (SIMCUDA_DRIVER_VERSION=%d)",
+		line_write(STDERR_FILENO,
+			   "%s is newer than this driver (SIMCUDA_DRIVER_VERSION=%d)",
 			   simb_names[name].symbol, knobs.driver_version);
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
@@ -218,6 +190,7 @@ simb_call_leave(struct simb_call *call, int rc)
 {
 	if (knobs.log_fd >= 0)
 		line_write(knobs.log_fd, "%s = %d", simb_names[call->name].symbol, rc);
+	simb_delay_leave(call);
 	flavour_now = call->outer;
 	name_now = call->outer_name;
 	errno = call->saved_errno;
@@ -249,7 +222,8 @@ simb_unbuilt(const char *what)
 void
 simb_note(const char *what)
 {
-	line_write(STDERR_FILENO, "%s: %s", name_now >= 0 ? simb_names[name_now].symbol : "?", what);
+	line_write(STDERR_FILENO, "%s: %s", name_now >= 0 ? simb_names[name_now].symbol : "?",
+		   what);
 }
 
 int

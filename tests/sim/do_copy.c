@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: one-dimensional copies and sets, synchronous and not. The synchronous ones run on the default stream of their
- * flavour; what the host waits for is the engine's affair.
+ * Bodies: one-dimensional copies and sets, synchronous and not. The synchronous ones run on the
+ * default stream of their flavour; what the host waits for is the engine's affair.
  */
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
@@ -63,7 +63,8 @@ simb_do_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t 
 }
 
 int
-simb_do_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+simb_do_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+			     CUstream hStream)
 {
 	return copy_async(address(dstHost), srcDevice, ByteCount, SIM_COPY_DTOH, hStream);
 }

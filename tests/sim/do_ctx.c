@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: contexts. The usage count of the long-deprecated cuCtxAttach and cuCtxDetach lives here, keyed by the
- * context's id, because the engine knows nothing of it: detach counts down, and destroys when nothing is left.
+ * Bodies: contexts. The usage count of the long-deprecated cuCtxAttach and cuCtxDetach lives here,
+ * keyed by the context's id, because the engine knows nothing of it: detach counts down, and
+ * destroys when nothing is left.
  */
 #include <pthread.h>
 
@@ -16,14 +17,17 @@ enum {
 
 static struct {
 	unsigned long long ctx_id; /* 0: free entry */
-	unsigned n;		   /* attaches not yet undone */
+	unsigned n;                /* attaches not yet undone */
 } attached[ATTACHED_MAX];
 static pthread_mutex_t attached_lock = PTHREAD_MUTEX_INITIALIZER; /* around attached[] */
 
 static int
 answer_check(const void *answer)
 {
-	return answer ? 0 : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+	if (answer)
+		return 0;
+	simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 int
@@ -110,9 +114,11 @@ int
 simb_do_cuCtxDetach(CUcontext ctx)
 {
 	unsigned long long id;
-	int rc = ctx ? sim_ctx_get_id(ctx, &id)
-		     : simb_misuse(CUDA_ERROR_INVALID_CONTEXT, "NULL is no context");
+	int rc;
 
+	if (!ctx)
+		return simb_misuse(CUDA_ERROR_INVALID_CONTEXT, "NULL is no context");
+	rc = sim_ctx_get_id(ctx, &id);
 	if (rc || attached_change(id, -1))
 		return rc;
 	return sim_ctx_destroy(ctx);

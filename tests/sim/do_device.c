@@ -12,7 +12,7 @@
 static const struct {
 	int number, value;
 } attributes[] = {
-#define SIM_ATTRIBUTE(number, value, name) {number, value},
+#define SIM_ATTRIBUTE(number, value, name) { number, value },
 #include "tests/sim/attributes.def"
 #undef SIM_ATTRIBUTE
 };
@@ -21,11 +21,14 @@ static const struct {
 static int
 device_check(CUdevice dev, const void *answer)
 {
-	if (!answer)
-		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
-	if (dev < 0 || dev >= sim_device_count())
-		return simb_misuse(CUDA_ERROR_INVALID_DEVICE, "no such device");
-	return 0;
+	if (!answer) {
+		simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (dev >= 0 && dev < sim_device_count())
+		return 0;
+	simb_misuse(CUDA_ERROR_INVALID_DEVICE, "no such device");
+	return CUDA_ERROR_INVALID_DEVICE;
 }
 
 int
@@ -86,11 +89,11 @@ simb_do_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 	int rc = device_check(dev, minor);
 
 	if (!rc)
-		rc = simb_do_cuDeviceGetAttribute(major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-						  dev);
+		rc = simb_do_cuDeviceGetAttribute(
+			major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, dev);
 	if (!rc)
-		rc = simb_do_cuDeviceGetAttribute(minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-						  dev);
+		rc = simb_do_cuDeviceGetAttribute(
+			minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, dev);
 	return rc;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: the driver as a whole (initialisation, version, look-up of entry points, error names). The private tables
- * behind cuGetExportTable are NVIDIA's own affair: none is imitated, every id is unknown, as it natively is to an
- * application's made-up one.
+ * Bodies: the driver as a whole (initialisation, version, look-up of entry points, error names).
+ * The private tables behind cuGetExportTable are NVIDIA's own affair: none is imitated, every id is
+ * unknown, as it natively is to an application's made-up one.
  */
 #include <errno.h>
 #include <string.h>
@@ -36,7 +36,8 @@ simb_do_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuu
 
 	if (!symbol || !pfn || cudaVersion > driver_version ||
 	    flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
-		return CUDA_ERROR_INVALID_VALUE; /* a question, not a misuse: programs probe with it */
+		return CUDA_ERROR_INVALID_VALUE; /* a question, not a misuse: programs probe with it
+						  */
 	index = simb_name_query(symbol, cudaVersion, flags, driver_version);
 	if (index < 0)
 		status = index == -ERANGE ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
@@ -65,7 +66,7 @@ static const struct {
 	int code;
 	const char *name, *text;
 } errors[] = {
-#define SIM_ERROR(name, value, text) {value, #name, text},
+#define SIM_ERROR(name, value, text) { value, #name, text },
 #include "tests/sim/errors.def"
 #undef SIM_ERROR
 };

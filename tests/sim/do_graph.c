@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: capture, and graphs that came from a capture. The nodes of a graph cannot be looked at or edited yet, and
- * whoever asks for them is told so. A CUgraphExec is the engine's struct sim_exec.
+ * Bodies: capture, and graphs that came from a capture. The nodes of a graph cannot be looked at or
+ * edited yet, and whoever asks for them is told so. A CUgraphExec is the engine's struct sim_exec.
  */
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
 #include "tests/sim/engine.h"
 
 enum {
-	/* auto-free on launch and node priorities change nothing for a graph without memory nodes and priorities */
+	/* auto-free on launch and node priorities change nothing for a graph without memory nodes
+	   and priorities */
 	INSTANTIATE_FLAGS_HARMLESS = 1 | 8,
 };
 
@@ -36,7 +37,8 @@ simb_do_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 	if (!phGraph)
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the graph");
 	rc = sim_capture_end(simb_stream(hStream), &graph);
-	if (!rc || rc == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || rc == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+	if (!rc || rc == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+	    rc == CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
 		*phGraph = rc ? NULL : graph;
 	return rc;
 }
@@ -66,15 +68,19 @@ simb_do_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStat
 	return simb_do_cuStreamGetCaptureInfo(hStream, captureStatus, NULL);
 }
 
+/* NOLINTBEGIN(readability-non-const-parameter): the prototype is cuda.h's */
 int
 simb_do_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
 				  cuuint64_t *id_out, CUgraph *graph_out,
 				  const CUgraphNode **dependencies_out, size_t *numDependencies_out)
 {
-	CUstreamCaptureStatus status;
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	cuuint64_t id = 0;
-	int rc = simb_do_cuStreamGetCaptureInfo(hStream, captureStatus_out ? &status : NULL, &id);
+	int rc;
 
+	if (!captureStatus_out)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the status");
+	rc = simb_do_cuStreamGetCaptureInfo(hStream, &status, &id);
 	if (rc)
 		return rc;
 	if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
@@ -85,6 +91,7 @@ simb_do_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captu
 		*id_out = id;
 	return 0;
 }
+/* NOLINTEND(readability-non-const-parameter) */
 
 int
 simb_do_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
@@ -92,7 +99,8 @@ simb_do_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captu
 				  const CUgraphNode **dependencies_out,
 				  const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
 {
-	size_t ignored, *n = edgeData_out && !numDependencies_out ? &ignored : numDependencies_out;
+	size_t ignored = 0,
+	       *n = edgeData_out && !numDependencies_out ? &ignored : numDependencies_out;
 
 	return simb_do_cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out,
 						 dependencies_out, n);
@@ -113,7 +121,8 @@ simb_do_cuGraphDestroy(CUgraph hGraph)
 }
 
 int
-simb_do_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
+simb_do_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+				    unsigned long long flags)
 {
 	struct sim_exec *exec;
 	int rc;

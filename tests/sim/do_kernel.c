@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: the one module there is, "simcuda", and the launch of its kernels. A module is a small block with one entry for
- * each kernel of the engine, and a CUfunction is the address of such an entry; both are looked up in the list of
- * live modules before they are believed. Modules die with their context, which shows in the context's id.
+ * Bodies: the one module there is, "simcuda", and the launch of its kernels. A module is a small
+ * block with one entry for each kernel of the engine, and a CUfunction is the address of such an
+ * entry; both are looked up in the list of live modules before they are believed. Modules die with
+ * their context, which shows in the context's id.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,12 +20,13 @@ enum {
 
 struct module {
 	struct module *next;
-	CUcontext ctx;			/* where it was loaded */
-	unsigned long long ctx_id;	/* that context's id: differs when it died and its handle came back */
+	CUcontext ctx; /* where it was loaded */
+	unsigned long long
+		ctx_id; /* that context's id: differs when it died and its handle came back */
 	char functions[SIM_KERNEL_COUNT]; /* only their addresses matter */
 };
 
-static struct module *modules; /* all loaded and not unloaded */
+static struct module *modules;                                   /* all loaded and not unloaded */
 static pthread_mutex_t modules_lock = PTHREAD_MUTEX_INITIALIZER; /* around the list */
 
 static bool
@@ -43,12 +45,13 @@ simb_do_cuModuleLoadData(CUmodule *module, const void *image)
 	unsigned long long id;
 	int rc = sim_ctx_get_id(NULL, &id);
 
-	if (!rc && (!module || !image))
-		rc = simb_misuse(CUDA_ERROR_INVALID_VALUE, "no image, or no place for the module");
 	if (!rc)
 		rc = sim_ctx_get_current(&ctx);
 	if (rc)
 		return rc;
+	if (!module || !image)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE,
+				   "no image, or no place for the module");
 	if (strncmp(image, "simcuda", sizeof("simcuda")) != 0) {
 		simb_note("this image is not \"simcuda\", and device code cannot be run");
 		return CUDA_ERROR_INVALID_IMAGE;
@@ -119,7 +122,8 @@ simb_do_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 	int rc = CUDA_ERROR_INVALID_HANDLE;
 
 	if (!hfunc || !name)
-		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no name, or no place for the function");
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE,
+				   "no name, or no place for the function");
 	pthread_mutex_lock(&modules_lock);
 	for (module = modules; module; module = module->next)
 		if (module == (struct module *)(void *)hmod && module_alive(module))
@@ -160,7 +164,8 @@ args_collect(uint64_t *args, unsigned n, void **params, void **extra)
 	if (extra) {
 		block = extra_find(extra, &n_block);
 		if (!block || n_block != n * sizeof(*args))
-			return simb_misuse(CUDA_ERROR_INVALID_VALUE, "argument block of another size");
+			return simb_misuse(CUDA_ERROR_INVALID_VALUE,
+					   "argument block of another size");
 		memcpy(args, block, n_block);
 		return 0;
 	}
@@ -198,12 +203,13 @@ sizes_check(const unsigned *grid, const unsigned *block)
 }
 
 int
-simb_do_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-		       unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-		       unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
+simb_do_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+		       unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+		       unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+		       void **kernelParams, void **extra)
 {
-	const unsigned grid[] = {gridDimX, gridDimY, gridDimZ};
-	const unsigned block[] = {blockDimX, blockDimY, blockDimZ};
+	const unsigned grid[] = { gridDimX, gridDimY, gridDimZ };
+	const unsigned block[] = { blockDimX, blockDimY, blockDimZ };
 
 	return launch(f, sizes_check(grid, block), hStream, kernelParams, extra);
 }
@@ -227,7 +233,8 @@ attribute_harmless(CUlaunchAttributeID id)
 }
 
 int
-simb_do_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
+simb_do_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
+			 void **extra)
 {
 	if (!config || (config->numAttrs && !config->attrs))
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no configuration");

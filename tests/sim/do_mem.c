@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: taking and giving back memory, page-locked host memory, the default pool. Registered host memory is only
- * a list of ranges: the engine copies from it as from pageable memory, so it is *less* asynchronous than natively.
+ * Bodies: taking and giving back memory, page-locked host memory, the default pool. Registered host
+ * memory is only a list of ranges: the engine copies from it as from pageable memory, so it is
+ * *less* asynchronous than natively.
  */
 #include <pthread.h>
 
@@ -11,7 +12,7 @@
 #include "tests/sim/pool.h"
 
 enum {
-	HOST_ALLOC_FLAGS = 7,	 /* portable, device-mapped, write-combined */
+	HOST_ALLOC_FLAGS = 7,    /* portable, device-mapped, write-combined */
 	HOST_REGISTER_FLAGS = 3, /* portable, device-mapped */
 	REGISTERED_MAX = 256,
 };
@@ -25,7 +26,10 @@ static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER; /* around re
 static int
 answer_check(const void *answer)
 {
-	return answer ? 0 : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+	if (answer)
+		return 0;
+	simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 int
@@ -191,7 +195,7 @@ simb_do_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	return sim_mem_free_async(dptr, simb_stream(hStream));
 }
 
-static char pools[SIM_DEVICES_MAX];	       /* a pool's handle is the address of its device's entry */
+static char pools[SIM_DEVICES_MAX]; /* a pool's handle is the address of its device's entry */
 static _Atomic uint64_t thresholds[SIM_DEVICES_MAX]; /* stored, without effect */
 
 CUmemoryPool

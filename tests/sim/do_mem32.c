@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: the 32-bit ABI of CUDA 2, still exported under the unversioned names. They take 32-bit addresses and sizes,
- * so they can only fail for memory that lies higher: an allocation is given back and reported as out of memory, any
- * other use of a 32-bit address meets no live memory. They are functions of their own and never lead to the 64-bit
- * ones by name, because mixing the two up is a mistake that interposers have made.
+ * Bodies: the 32-bit ABI of CUDA 2, still exported under the unversioned names. They take 32-bit
+ * addresses and sizes, so they can only fail for memory that lies higher: an allocation is given
+ * back and reported as out of memory, any other use of a 32-bit address meets no live memory. They
+ * are functions of their own and never lead to the 64-bit ones by name, because mixing the two up
+ * is a mistake that interposers have made.
  */
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
@@ -52,7 +53,8 @@ simb_do_cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned int
 	int rc = CUDA_ERROR_INVALID_VALUE;
 
 	if (dptr && pPitch)
-		rc = simb_do_cuMemAllocPitch_v2(&ptr, &pitch, WidthInBytes, Height, ElementSizeBytes);
+		rc = simb_do_cuMemAllocPitch_v2(&ptr, &pitch, WidthInBytes, Height,
+						ElementSizeBytes);
 	if (rc)
 		return rc;
 	if (ptr > UINT32_MAX || pitch > UINT32_MAX) {
@@ -107,7 +109,8 @@ int
 simb_do_cuMemHostGetDevicePointer(CUdeviceptr_v1 *pdptr, void *p, unsigned int Flags)
 {
 	CUdeviceptr ptr;
-	int rc = pdptr ? simb_do_cuMemHostGetDevicePointer_v2(&ptr, p, Flags) : CUDA_ERROR_INVALID_VALUE;
+	int rc = pdptr ? simb_do_cuMemHostGetDevicePointer_v2(&ptr, p, Flags)
+		       : CUDA_ERROR_INVALID_VALUE;
 
 	if (!rc && ptr > UINT32_MAX)
 		rc = CUDA_ERROR_INVALID_VALUE;
@@ -149,8 +152,8 @@ simb_do_cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int 
 }
 
 int
-simb_do_cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int ByteCount,
-			  CUstream hStream)
+simb_do_cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice,
+			  unsigned int ByteCount, CUstream hStream)
 {
 	return simb_do_cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream);
 }

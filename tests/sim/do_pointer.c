@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: what can be asked about a pointer. One table gives each attribute's size, so that the answer for memory that
- * is not the driver's (all zero, and device -2) needs no second switch. Booleans are written as 32 bits.
+ * Bodies: what can be asked about a pointer. One table gives each attribute's size, so that the
+ * answer for memory that is not the driver's (all zero, and device -2) needs no second switch.
+ * Booleans are written as 32 bits.
  */
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +45,8 @@ legacy_ipc(const struct sim_mem_info *info)
 	return info->kind == SIM_MEM_DEVICE || info->kind == SIM_MEM_PITCH;
 }
 
-/* The attribute as a number of at most 8 bytes (little-endian, so 4-byte attributes are its low half). */
+/* The attribute as a number of at most 8 bytes (little-endian, so 4-byte attributes are its low
+ * half). */
 static uint64_t
 attribute_value(const struct sim_mem_info *info, int attribute, CUdeviceptr ptr)
 {
@@ -91,13 +93,14 @@ attribute_value(const struct sim_mem_info *info, int attribute, CUdeviceptr ptr)
 static int
 attribute_write(void *data, int attribute, const struct sim_mem_info *info, CUdeviceptr ptr)
 {
-	uint64_t value = attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (uint64_t)CU_DEVICE_INVALID
-									  : 0;
+	uint64_t value =
+		attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (uint64_t)CU_DEVICE_INVALID : 0;
 
 	if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
 		return simb_unbuilt("CU_POINTER_ATTRIBUTE_P2P_TOKENS");
 	if (attribute < 0 || attribute >= ATTRIBUTES || !sizes[attribute] || !data)
-		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no such attribute, or no place for it");
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE,
+				   "no such attribute, or no place for it");
 	if (info)
 		value = attribute_value(info, attribute, ptr);
 	memcpy(data, &value, sizes[attribute]);
@@ -119,8 +122,8 @@ simb_do_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevic
 }
 
 int
-simb_do_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
-			       CUdeviceptr ptr)
+simb_do_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+			       void **data, CUdeviceptr ptr)
 {
 	struct sim_mem_info info;
 	bool known;
@@ -172,6 +175,7 @@ simb_do_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	if (info.base != dptr || !legacy_ipc(&info))
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "not the base of cuMemAlloc memory");
 	memset(pHandle->reserved, 0, sizeof(pHandle->reserved));
-	snprintf(pHandle->reserved, sizeof(pHandle->reserved), "simcuda-%d-%llu", (int)getpid(), info.id);
+	snprintf(pHandle->reserved, sizeof(pHandle->reserved), "simcuda-%d-%llu", (int)getpid(),
+		 info.id);
 	return 0;
 }

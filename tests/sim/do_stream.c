@@ -9,7 +9,10 @@
 static int
 answer_check(const void *answer)
 {
-	return answer ? 0 : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+	if (answer)
+		return 0;
+	simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the answer");
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 /* --------------------------------------------------------------- streams --- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The exported functions: one prologue for all (call.h), then the body. Twins and versions that mean the same share
- * a body; which stream a NULL means is in the call.
+ * The exported functions: one prologue for all (call.h), then the body. Twins and versions that
+ * mean the same share a body; which stream a NULL means is in the call.
  */
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"

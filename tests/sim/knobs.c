@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One table of knobs: name, parser, and the sentence that says what is accepted. A parser sees the value only;
- * simb_knobs_parse() makes the error line from the table, so that all of them read alike:
+ * One table of knobs: name, parser, and the sentence that says what is accepted. A parser sees the
+ * value only; simb_knobs_parse() makes the error line from the table, so that all of them read
+ * alike:
  *
  *   simcuda: SIMCUDA_CLOCK=fast: expected real or manual
  *
- * Lists (SIMCUDA_FAIL, SIMCUDA_LATENCY) are cut into items by hand, since the environment must not be written to.
+ * Lists (SIMCUDA_FAIL, SIMCUDA_LATENCY) are cut into items by hand, since the environment must not
+ * be written to.
  */
 #include "tests/sim/knobs.h"
 
@@ -51,7 +53,7 @@ scaled_parse(const char *text, const char *const *units, const uint64_t *factors
 	memcpy(digits, text, n);
 	digits[n] = '\0';
 	for (size_t i = 0; units[i]; i++) {
-		if (strcmp(text + n, units[i]))
+		if (strcmp(text + n, units[i]) != 0)
 			continue;
 		if (!number_parse(digits, UINT64_MAX / factors[i], &value))
 			return false;
@@ -64,8 +66,8 @@ scaled_parse(const char *text, const char *const *units, const uint64_t *factors
 bool
 simb_bytes_parse(const char *text, uint64_t *ret_bytes)
 {
-	static const char *const units[] = {"", "K", "M", "G", NULL};
-	static const uint64_t factors[] = {1, 1ULL << 10, 1ULL << 20, 1ULL << 30};
+	static const char *const units[] = { "", "K", "M", "G", NULL };
+	static const uint64_t factors[] = { 1, 1ULL << 10, 1ULL << 20, 1ULL << 30 };
 
 	return scaled_parse(text, units, factors, ret_bytes);
 }
@@ -73,8 +75,8 @@ simb_bytes_parse(const char *text, uint64_t *ret_bytes)
 bool
 simb_time_parse(const char *text, uint64_t *ret_ns)
 {
-	static const char *const units[] = {"ns", "us", "ms", "s", NULL};
-	static const uint64_t factors[] = {1, 1000, 1000000, 1000000000};
+	static const char *const units[] = { "ns", "us", "ms", "s", NULL };
+	static const uint64_t factors[] = { 1, 1000, 1000000, 1000000000 };
 
 	return scaled_parse(text, units, factors, ret_ns);
 }
@@ -132,7 +134,7 @@ version_parse(struct simb_knobs *knobs, const char *value)
 static bool
 clock_parse(struct simb_knobs *knobs, const char *value)
 {
-	knobs->clock = strcmp(value, "manual") ? SIM_CLOCK_REAL : SIM_CLOCK_MANUAL;
+	knobs->clock = strcmp(value, "manual") != 0 ? SIM_CLOCK_REAL : SIM_CLOCK_MANUAL;
 	return !strcmp(value, "real") || !strcmp(value, "manual");
 }
 
@@ -140,7 +142,8 @@ static bool
 races_parse(struct simb_knobs *knobs, const char *value)
 {
 	static const char *const words[] = {
-		[SIM_RACES_OFF] = "off", [SIM_RACES_REPORT] = "report", [SIM_RACES_ABORT] = "abort"};
+		[SIM_RACES_OFF] = "off", [SIM_RACES_REPORT] = "report", [SIM_RACES_ABORT] = "abort"
+	};
 
 	for (int i = SIM_RACES_OFF; i <= SIM_RACES_ABORT; i++) {
 		if (!strcmp(value, words[i])) {
@@ -198,7 +201,7 @@ fail_item_parse(struct simb_knobs *knobs, char *item)
 		return false;
 	*nth++ = '\0';
 	*code++ = '\0';
-	fail->name = strcmp(item, "*") ? simb_name_find(item) : -1;
+	fail->name = strcmp(item, "*") != 0 ? simb_name_find(item) : -1;
 	if (fail->name < -1)
 		return false;
 	fail->onwards = *nth && nth[strlen(nth) - 1] == '+';
@@ -261,8 +264,9 @@ latency_parse(struct simb_knobs *knobs, const char *value)
 		return true;
 	if (!strcmp(value, "published")) {
 		knobs->latency_source = "published";
+		knobs->latency_whole = true;
 #define SIM_LATENCY(symbol, fixed, per_mib, source)                                                \
-	knobs->latency[SIMB_NAME_##symbol] = (struct simb_latency){fixed, per_mib};
+	knobs->latency[SIMB_NAME_##symbol] = (struct simb_latency){ fixed, per_mib };
 #include "tests/sim/latency_published.def"
 #undef SIM_LATENCY
 		return true;
@@ -276,27 +280,28 @@ static const struct {
 	bool (*parse)(struct simb_knobs *knobs, const char *value);
 	const char *expected;
 } table[] = {
-	{"SIMCUDA_DEVICES", devices_parse, "a number of devices, 0 to 16"},
-	{"SIMCUDA_MEM", mem_parse, "bytes per device, 2M or more, as 64M or 16G"},
-	{"SIMCUDA_DRIVER_VERSION", version_parse,
-	 "a CUDA version from 11000 to 13000, as 12040 for CUDA 12.4"},
-	{"SIMCUDA_FAIL", fail_parse,
-	 "name:nth[+]:code, comma-separated; name is an exported symbol or *, nth counts from 1, "
-	 "code is a number above 0"},
-	{"SIMCUDA_LATENCY", latency_parse,
-	 "published, none, or name:time, comma-separated, as cuMemAlloc_v2:100us (the preset h200 "
-	 "does not exist: nothing was measured there)"},
-	{"SIMCUDA_CLOCK", clock_parse, "real or manual"},
-	{"SIMCUDA_RACES", races_parse, "off, report or abort"},
-	{"SIMCUDA_STRICT", strict_parse, "0 or 1"},
-	{"SIMCUDA_LOG", log_parse, "0, 1, stderr, or a file that can be opened (%p: process id)"},
-	{"SIMCUDA_STATS", stats_parse, "a file name (%p: process id)"},
+	{ "SIMCUDA_DEVICES", devices_parse, "a number of devices, 0 to 16" },
+	{ "SIMCUDA_MEM", mem_parse, "bytes per device, 2M or more, as 64M or 16G" },
+	{ "SIMCUDA_DRIVER_VERSION", version_parse,
+	  "a CUDA version from 11000 to 13000, as 12040 for CUDA 12.4" },
+	{ "SIMCUDA_FAIL", fail_parse,
+	  "name:nth[+]:code, comma-separated; name is an exported symbol or *, nth counts from 1, "
+	  "code is a number above 0" },
+	{ "SIMCUDA_LATENCY", latency_parse,
+	  "published, none, or name:time, comma-separated, as cuMemAlloc_v2:100us (the preset h200 "
+	  "does not exist: nothing was measured there)" },
+	{ "SIMCUDA_CLOCK", clock_parse, "real or manual" },
+	{ "SIMCUDA_RACES", races_parse, "off, report or abort" },
+	{ "SIMCUDA_STRICT", strict_parse, "0 or 1" },
+	{ "SIMCUDA_LOG", log_parse, "0, 1, stderr, or a file that can be opened (%p: process id)" },
+	{ "SIMCUDA_STATS", stats_parse, "a file name (%p: process id)" },
 };
 
 enum { N_TABLE = sizeof(table) / sizeof(table[0]) };
 
 int
-simb_knobs_parse(struct simb_knobs *knobs, char *(*get)(const char *name), char *error, size_t n_error)
+simb_knobs_parse(struct simb_knobs *knobs, char *(*get)(const char *name), char *error,
+		 size_t n_error)
 {
 	memset(knobs, 0, sizeof(*knobs));
 	knobs->n_devices = 1;
@@ -323,7 +328,7 @@ simb_knobs_unknown(char *const *environment)
 		size_t n = strcspn(*environment, "=");
 		bool known = false;
 
-		if (strncmp(*environment, "SIMCUDA_", 8))
+		if (strncmp(*environment, "SIMCUDA_", 8) != 0)
 			continue;
 		for (int i = 0; i < N_TABLE; i++)
 			known |= strlen(table[i].name) == n &&

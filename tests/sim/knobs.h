@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The SIMCUDA_* environment, parsed strictly: this is a test tool, and a test that believes in a knob which was not
- * understood is worse than none.
+ * The SIMCUDA_* environment, parsed strictly: this is a test tool, and a test that believes in a
+ * knob which was not understood is worse than none.
  */
 #pragma once
 
@@ -31,26 +31,28 @@ struct simb_latency {
 };
 
 struct simb_knobs {
-	int n_devices;			 /* 0..SIM_DEVICES_MAX; 0: cuInit answers NO_DEVICE */
-	uint64_t mem_bytes;		 /* capacity of each device */
-	int driver_version;		 /* 1000 * major + 10 * minor */
+	int n_devices;      /* 0..SIM_DEVICES_MAX; 0: cuInit answers NO_DEVICE */
+	uint64_t mem_bytes; /* capacity of each device */
+	int driver_version; /* 1000 * major + 10 * minor */
 	enum sim_clock clock;
 	enum sim_races races;
-	bool strict;			 /* abort at a misuse */
-	int log_fd;			 /* -1: no log */
-	char stats_path[SIMB_PATH_MAX];	 /* empty: none; %p not yet expanded */
-	const char *latency_source;	 /* "none", "published" or "custom" */
+	bool strict;                    /* abort at a misuse */
+	int log_fd;                     /* -1: no log */
+	char stats_path[SIMB_PATH_MAX]; /* empty: none; %p not yet expanded */
+	bool latency_whole;             /* latencies are those of whole calls, not added to ours */
+	const char *latency_source;     /* "none", "published" or "custom" */
 	struct simb_latency latency[SIMB_NAMES];
 	int n_fails;
 	struct simb_fail fails[SIMB_FAILS_MAX];
 };
 
 /*
- * Reads the environment through `get` (getenv's contract) into *knobs. 0, or -EINVAL with one line in `error`
- * naming variable, value and what is accepted. SIMCUDA_* variables that do not exist are not looked for here
- * (simb_knobs_unknown does). Opens the log file.
+ * Reads the environment through `get` (getenv's contract) into *knobs. 0, or -EINVAL with one line
+ * in `error` naming variable, value and what is accepted. SIMCUDA_* variables that do not exist are
+ * not looked for here (simb_knobs_unknown does). Opens the log file.
  */
-int simb_knobs_parse(struct simb_knobs *knobs, char *(*get)(const char *name), char *error, size_t n_error);
+int simb_knobs_parse(struct simb_knobs *knobs, char *(*get)(const char *name), char *error,
+		     size_t n_error);
 
 /* The first SIMCUDA_* variable in `environment` that is no knob, or NULL. */
 const char *simb_knobs_unknown(char *const *environment);
@@ -60,5 +62,6 @@ bool simb_bytes_parse(const char *text, uint64_t *ret_bytes);
 /* "100us", "3ms", "250ns", "1s" -> nanoseconds; false if it is anything else. */
 bool simb_time_parse(const char *text, uint64_t *ret_ns);
 
-/* Copies pattern to out with %p replaced by pid and %% by %; -ENAMETOOLONG, or -EINVAL for another % sequence. */
+/* Copies pattern to out with %p replaced by pid and %% by %; -ENAMETOOLONG, or -EINVAL for another
+ * % sequence. */
 int simb_path_expand(const char *pattern, int pid, char *out, size_t n_out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The names that are not built. Every name of cuda.h gets a weak function here, and those of entries.def override
- * theirs when the library is linked; so a name can be forgotten in no list. Calling one is loud and refused.
+ * The names that are not built. Every name of cuda.h gets a weak function here, and those of
+ * entries.def override theirs when the library is linked; so a name can be forgotten in no list.
+ * Calling one is loud and refused.
  */
 #include "tests/sim/call.h"
 #include "tests/sim/names.h"

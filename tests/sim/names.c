@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table takes the address of every exported function without knowing its prototype: all are declared here as
- * functions without parameters, and this file includes no header with the real ones. With -Bsymbolic-functions
- * the addresses are those of this library even if a preloaded library exports the same names, which is what the
- * real driver does and what interposers have to cope with.
+ * The table takes the address of every exported function without knowing its prototype: all are
+ * declared here as functions without parameters, and this file includes no header with the real
+ * ones. With -Bsymbolic-functions the addresses are those of this library even if a preloaded
+ * library exports the same names, which is what the real driver does and what interposers have to
+ * cope with.
  *
  * Several rows share a base name; the search is a plain scan, a few microseconds long.
  */
@@ -19,7 +20,7 @@
 enum { LEGACY = 0, PTSZ = 1 };
 
 const struct simb_name simb_names[SIMB_NAMES] = {
-#define CA_NAME(symbol, base, version, flavour) {#symbol, #base, version, flavour, symbol},
+#define CA_NAME(symbol, base, version, flavour) { #symbol, #base, version, flavour, symbol },
 #include "shim/cuda_names.def"
 #undef CA_NAME
 };
@@ -52,7 +53,8 @@ newest(const char *base, int cuda_version, int ptsz)
 	for (int i = 0; i < SIMB_NAMES; i++) {
 		const struct simb_name *name = &simb_names[i];
 
-		if (name->ptsz != ptsz || name->version > cuda_version || strcmp(name->base, base))
+		if (name->ptsz != ptsz || name->version > cuda_version ||
+		    strcmp(name->base, base) != 0)
 			continue;
 		if (best < 0 || name->version > simb_names[best].version)
 			best = i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One formatter for the file, the exported function and the tests. It appends to a buffer and goes on counting when
- * that is full, as snprintf does, so a caller can ask for the length first.
+ * One formatter for the file, the exported function and the tests. It appends to a buffer and goes
+ * on counting when that is full, as snprintf does, so a caller can ask for the length first.
  */
 #include "tests/sim/stats.h"
 
@@ -54,10 +54,11 @@ counts_add(struct text *text, const char *key, uint64_t (*count)(int name))
 }
 
 size_t
+/* NOLINTNEXTLINE(readability-non-const-parameter): written to through the struct */
 simb_stats_format(char *buffer, size_t n_buffer)
 {
 	const struct simb_knobs *knobs = simb_knobs();
-	struct text text = {buffer, n_buffer, 0};
+	struct text text = { buffer, n_buffer, 0 };
 	enum simb_phase phase = simb_phase();
 	/* In a forked child the engine's lock may be held by a thread that is not there. */
 	bool engine = phase == SIMB_PHASE_UP || phase == SIMB_PHASE_DOWN;

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * random_program SEED OPERATIONS STREAMS THREADS DEVICES: a random CUDA program with known contents.
+ * random_program SEED OPERATIONS STREAMS THREADS DEVICES: a random CUDA program with known
+ * contents.
  *
- * Threads allocate, fill, check, copy and free blocks on several streams, contexts and devices, and hand blocks to
- * each other. Live blocks are ordered by events, waits and synchronisation of the program's own (world.c); frees
- * are not: a block is freed while kernels still read and write it, often right after their launch, because
- * cuMemFree promises that its memory is not given out again before that work is done. So the program has no race on
- * a driver that keeps the promise, and an allocator under it that breaks the promise shows: sim_check counts words
- * that another life of the same memory has overwritten, the host compares what it copies back, two live blocks must
- * never overlap, and the simulator's race oracle (SIMCUDA_RACES=abort) sees the missing order even when the
- * contents happen to survive.
+ * Threads allocate, fill, check, copy and free blocks on several streams, contexts and devices, and
+ * hand blocks to each other. Live blocks are ordered by events, waits and synchronisation of the
+ * program's own (world.c); frees are not: a block is freed while kernels still read and write it,
+ * often right after their launch, because cuMemFree promises that its memory is not given out again
+ * before that work is done. So the program has no race on a driver that keeps the promise, and an
+ * allocator under it that breaks the promise shows: sim_check counts words that another life of the
+ * same memory has overwritten, the host compares what it copies back, two live blocks must never
+ * overlap, and the simulator's race oracle (SIMCUDA_RACES=abort) sees the missing order even when
+ * the contents happen to survive.
  *
- * Out of memory is no error: the thread frees some blocks and goes on. One line is printed at the end. Exit status:
- * 0; 1 contents or overlap; 2 usage or an unexpected driver error. With one thread the run is the same every time.
+ * Out of memory is no error: the thread frees some blocks and goes on. One line is printed at the
+ * end. Exit status: 0; 1 contents or overlap; 2 usage or an unexpected driver error. With one
+ * thread the run is the same every time.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -20,35 +23,19 @@
 #include <string.h>
 
 #include "tests/stress/ranges.h"
-#include "tests/stress/world.h"
+#include "tests/stress/worker.h"
 
 enum {
 	THREADS_MAX = 3,
 	WORLDS_MAX = 5,
-	BLOCKS_MAX = 24,      /* live blocks of one thread */
 	MAILBOX_MAX = 16,
-	PALETTE = 6,	      /* sizes that come again and again */
-	TOUCHED_MAX = 1 << 16, /* words that one kernel touches at most */
+	PALETTE = 6, /* sizes that come again and again */
 };
 
 struct mailbox {
 	pthread_mutex_t lock;
 	struct block blocks[MAILBOX_MAX];
 	int n;
-};
-
-struct tally {
-	unsigned long allocs, frees, ooms, launches, host_checks, wrong_words;
-};
-
-struct worker {
-	int index;
-	long operations;
-	struct rng rng;
-	struct block blocks[BLOCKS_MAX];
-	int n_blocks;
-	size_t live_bytes;
-	struct tally tally;
 };
 
 static struct world worlds[WORLDS_MAX];
@@ -75,119 +62,6 @@ size_pick(struct rng *rng)
 	return rng_below(rng, 4) ? palette[rng_below(rng, PALETTE)] : size_any(rng);
 }
 
-/* Mostly short, sometimes long enough to outlast many host calls. */
-static unsigned
-spin_pick(struct rng *rng)
-{
-	return (unsigned)(rng_below(rng, 6) ? rng_below(rng, 40) : rng_below(rng, 2000));
-}
-
-/* --------------------------------------------------------------- blocks --- */
-
-static void
-block_drop(struct worker *w, int i)
-{
-	w->live_bytes -= w->blocks[i].n_bytes;
-	w->blocks[i] = w->blocks[--w->n_blocks];
-}
-
-/* The head of the block most of the time, so that successive lives of the memory meet; else its tail or all of it. */
-static void
-block_touch(struct worker *w, struct block *b, int slot)
-{
-	size_t words = b->n_bytes / 4, n = words < TOUCHED_MAX ? words : TOUCHED_MAX, start = 0;
-
-	switch (rng_below(&w->rng, 8)) {
-	case 0:
-		start = words - n;
-		break;
-	case 1:
-		n = 1 + rng_below(&w->rng, n);
-		break;
-	default:
-		break;
-	}
-	block_fill(b, slot, (uint32_t)rng_next(&w->rng), start, n, spin_pick(&w->rng), &w->rng);
-	w->tally.launches++;
-}
-
-/* Compares the known part with its value on the host. */
-static void
-block_compare(struct worker *w, const struct block *b, const uint32_t *words)
-{
-	unsigned long wrong = 0;
-
-	for (size_t i = 0; i < b->n_words; i++)
-		wrong += words[i] != b->value;
-	if (wrong)
-		fprintf(stderr, "block %#llx of %zu bytes: %lu of %zu words wrong, first is %#x, should be %#x\n",
-			b->ptr, b->n_bytes, wrong, b->n_words, words[0], b->value);
-	w->tally.wrong_words += wrong;
-	w->tally.host_checks++;
-}
-
-static void
-block_read_back(struct worker *w, struct block *b)
-{
-	uint32_t *words = malloc(TOUCHED_MAX * 4);
-	int slot = world_pick(b->world, w->index, &w->rng);
-	CUdeviceptr from = b->ptr + 4 * b->start;
-
-	if (!words)
-		exit(2);
-	if (rng_below(&w->rng, 2))
-		slot = STREAM_LEGACY;
-	block_use(b, slot, 0, &w->rng);
-	world_enter(b->world);
-	if (slot == STREAM_LEGACY)
-		CHECK(cuMemcpyDtoH_v2(words, from, 4 * b->n_words));
-	else
-		CHECK(cuMemcpyDtoHAsync_v2(words, from, 4 * b->n_words, b->world->streams[slot].handle));
-	CHECK(cuStreamSynchronize(b->world->streams[slot].handle));
-	block_compare(w, b, words);
-	free(words);
-}
-
-/* Contents from the host: synchronous, which happens on the legacy stream, or not. */
-static void
-block_write(struct worker *w, struct block *b)
-{
-	size_t words = b->n_bytes / 4, n = words < TOUCHED_MAX ? words : TOUCHED_MAX;
-	int sync = (int)rng_below(&w->rng, 2);
-	int slot = sync ? STREAM_LEGACY : world_pick(b->world, w->index, &w->rng);
-	uint32_t value = (uint32_t)rng_next(&w->rng), *data = malloc(4 * n + 4);
-
-	if (!data)
-		exit(2);
-	for (size_t i = 0; i < n; i++)
-		data[i] = value;
-	block_use(b, slot, 1, &w->rng);
-	world_enter(b->world);
-	if (sync)
-		CHECK(cuMemcpyHtoD_v2(b->ptr, data, 4 * n));
-	else
-		CHECK(cuMemcpyHtoDAsync_v2(b->ptr, data, 4 * n, b->world->streams[slot].handle));
-	b->value = value;
-	b->start = 0;
-	b->n_words = n;
-	free(data);
-}
-
-static void
-block_set(struct worker *w, struct block *b)
-{
-	size_t n = b->n_bytes < 4 * TOUCHED_MAX ? b->n_bytes : 4 * TOUCHED_MAX;
-	int slot = world_pick(b->world, w->index, &w->rng);
-	unsigned char value = (unsigned char)rng_next(&w->rng);
-
-	block_use(b, slot, 1, &w->rng);
-	world_enter(b->world);
-	CHECK(cuMemsetD8Async(b->ptr, value, n, b->world->streams[slot].handle));
-	b->value = value * 0x01010101u;
-	b->start = 0;
-	b->n_words = n / 4;
-}
-
 /* ----------------------------------------------------------- operations --- */
 
 static void
@@ -203,19 +77,20 @@ op_free(struct worker *w, int i)
 			block_check(&b, world_pick(b.world, w->index, &w->rng),
 				    (unsigned)rng_below(&w->rng, 3000), &w->rng);
 		if (rng_below(&w->rng, 4) == 0)
-			block_touch(w, &b, slot);
+			worker_touch(w, &b, slot);
 	}
 	if (async)
 		block_gather(&b, slot, &w->rng);
 	/* Freeing needs no particular context. */
-	world_enter(rng_below(&w->rng, 4) && !async ? &worlds[rng_below(&w->rng, n_worlds)] : b.world);
+	world_enter(rng_below(&w->rng, 4) && !async ? &worlds[rng_below(&w->rng, n_worlds)]
+						    : b.world);
 	range_remove(b.ptr);
 	if (async)
 		CHECK(cuMemFreeAsync(b.ptr, b.world->streams[slot].handle));
 	else
 		CHECK(cuMemFree_v2(b.ptr));
 	w->tally.frees++;
-	block_drop(w, i);
+	worker_drop(w, i);
 }
 
 static void
@@ -259,11 +134,11 @@ op_alloc(struct worker *w)
 		return;
 	}
 	if (b->n_bytes < 4)
-		block_set(w, b);
+		worker_set(w, b);
 	else if (rng_below(&w->rng, 4) == 0)
-		block_write(w, b);
+		worker_write(w, b);
 	else
-		block_touch(w, b, world_pick(world, w->index, &w->rng));
+		worker_touch(w, b, world_pick(world, w->index, &w->rng));
 }
 
 static void
@@ -275,17 +150,18 @@ op_launch(struct worker *w, struct block *b)
 	if (b->n_words == 0)
 		return;
 	w->tally.launches++;
-	if (other != b && other->world == b->world && other->n_bytes >= 4 && rng_below(&w->rng, 3) == 0)
+	if (other != b && other->world == b->world && other->n_bytes >= 4 &&
+	    rng_below(&w->rng, 3) == 0)
 		block_copy(other, b, slot, spin_pick(&w->rng), &w->rng);
 	else if (rng_below(&w->rng, 2))
 		block_check(b, slot, spin_pick(&w->rng), &w->rng);
 	else
-		block_touch(w, b, slot);
+		worker_touch(w, b, slot);
 }
 
 /*
- * Another context copies from the block, and then the block is freed: what the copy's stream did is ordered before
- * a stream of the block's own context, by an event, and the free waits for that one.
+ * Another context copies from the block, and then the block is freed: what the copy's stream did is
+ * ordered before a stream of the block's own context, by an event, and the free waits for that one.
  */
 static void
 op_cross(struct worker *w, int i)
@@ -301,8 +177,8 @@ op_cross(struct worker *w, int i)
 	if (!to)
 		return;
 	world_order(from.world, __builtin_ctz(from.users), world, slot, &w->rng);
-	CHECK(cuMemcpyPeerAsync(to->ptr + 4 * from.start, world->ctx, from.ptr + 4 * from.start, from.world->ctx,
-				4 * from.n_words, world->streams[slot].handle));
+	CHECK(cuMemcpyPeerAsync(to->ptr + 4 * from.start, world->ctx, from.ptr + 4 * from.start,
+				from.world->ctx, 4 * from.n_words, world->streams[slot].handle));
 	to->users = to->ordered = 1u << slot;
 	to->value = from.value;
 	to->start = from.start;
@@ -322,7 +198,7 @@ op_pass(struct worker *w, int i)
 	pthread_mutex_lock(&box->lock);
 	if (box->n < MAILBOX_MAX) {
 		box->blocks[box->n++] = w->blocks[i];
-		block_drop(w, i);
+		worker_drop(w, i);
 	}
 	pthread_mutex_unlock(&box->lock);
 }
@@ -384,9 +260,9 @@ op_any(struct worker *w)
 	else if (dice < 84)
 		op_free(w, i);
 	else if (dice < 87 && w->blocks[i].n_words)
-		block_read_back(w, &w->blocks[i]);
+		worker_read_back(w, &w->blocks[i]);
 	else if (dice < 90)
-		block_set(w, &w->blocks[i]);
+		worker_set(w, &w->blocks[i]);
 	else if (dice < 93 && n_worlds > 1)
 		op_cross(w, i);
 	else if (dice < 96 && n_threads > 1)
@@ -419,10 +295,10 @@ worker_finish(struct worker *w)
 		w->blocks[i].users = w->blocks[i].ordered = 0;
 	while (w->n_blocks) {
 		if (w->blocks[0].n_words)
-			block_read_back(w, &w->blocks[0]);
+			worker_read_back(w, &w->blocks[0]);
 		world_enter(w->blocks[0].world);
 		CHECK(cuMemFree_v2(w->blocks[0].ptr));
-		block_drop(w, 0);
+		worker_drop(w, 0);
 	}
 }
 
@@ -435,7 +311,8 @@ set_up(uint64_t seed, long operations, int streams, int devices)
 	for (int d = 0; d < devices; d++)
 		world_open(&worlds[n_worlds++], d, 1, streams, n_threads, &rng);
 	if (rng_below(&rng, 2))
-		world_open(&worlds[n_worlds++], 0, 0, 1 + (int)rng_below(&rng, streams), n_threads, &rng);
+		world_open(&worlds[n_worlds++], 0, 0, 1 + (int)rng_below(&rng, streams), n_threads,
+			   &rng);
 	budget_bytes = worlds[0].total_bytes / 20 * 19 / n_threads;
 	size_max = (size_t)64 << 20;
 	if (size_max > budget_bytes / 4)
@@ -452,7 +329,7 @@ set_up(uint64_t seed, long operations, int streams, int devices)
 static void
 run_all(void)
 {
-	pthread_t threads[THREADS_MAX];
+	pthread_t threads[THREADS_MAX] = { 0 };
 
 	for (int t = 1; t < n_threads; t++)
 		if (pthread_create(&threads[t], NULL, worker_main, &workers[t]))
@@ -462,7 +339,8 @@ run_all(void)
 		pthread_join(threads[t], NULL);
 }
 
-/* Waits for all work, empties the mailboxes and returns the words that were found wrong, anywhere. */
+/* Waits for all work, empties the mailboxes and returns the words that were found wrong, anywhere.
+ */
 static unsigned long
 finish(struct tally *sum)
 {
@@ -507,7 +385,9 @@ main(int argc, char **argv)
 		numbers[i] = argc == 6 ? strtol(argv[2 + i], NULL, 10) : 0;
 	if (numbers[0] < 1 || numbers[1] < 1 || numbers[1] >= WORLD_STREAMS_MAX || numbers[2] < 1 ||
 	    numbers[2] > THREADS_MAX || numbers[3] < 1 || numbers[3] >= WORLDS_MAX) {
-		fprintf(stderr, "usage: %s SEED OPERATIONS STREAMS(1-9) THREADS(1-3) DEVICES(1-4)\n", argv[0]);
+		fprintf(stderr,
+			"usage: %s SEED OPERATIONS STREAMS(1-9) THREADS(1-3) DEVICES(1-4)\n",
+			argv[0]);
 		return 2;
 	}
 	seed = strtoull(argv[1], NULL, 10);
@@ -515,9 +395,10 @@ main(int argc, char **argv)
 	set_up(seed, numbers[0], (int)numbers[1], (int)numbers[3]);
 	run_all();
 	wrong = finish(&sum);
-	printf("seed %llu: %ld operations, %ld streams, %d threads, %ld devices, %d contexts: %lu allocated, %lu freed, "
+	printf("seed %llu: %ld operations, %ld streams, %d threads, %ld devices, %d contexts: %lu "
+	       "allocated, %lu freed, "
 	       "%lu out of memory, %lu launches, %lu host checks, %lu words wrong\n",
-	       (unsigned long long)seed, numbers[0], numbers[1], n_threads, numbers[3], n_worlds, sum.allocs, sum.frees,
-	       sum.ooms, sum.launches, sum.host_checks, wrong);
+	       (unsigned long long)seed, numbers[0], numbers[1], n_threads, numbers[3], n_worlds,
+	       sum.allocs, sum.frees, sum.ooms, sum.launches, sum.host_checks, wrong);
 	return wrong != 0;
 }

@@ -24,8 +24,9 @@ range_add(unsigned long long ptr, size_t n_bytes)
 	for (int i = 0; i < n_ranges; i++) {
 		if (ptr >= ranges[i].ptr + ranges[i].n_bytes || ranges[i].ptr >= ptr + n_bytes)
 			continue;
-		fprintf(stderr, "new block %#llx of %zu bytes overlaps live block %#llx of %zu bytes\n", ptr, n_bytes,
-			ranges[i].ptr, ranges[i].n_bytes);
+		fprintf(stderr,
+			"new block %#llx of %zu bytes overlaps live block %#llx of %zu bytes\n",
+			ptr, n_bytes, ranges[i].ptr, ranges[i].n_bytes);
 		exit(1);
 	}
 	if (n_ranges == RANGES_MAX)

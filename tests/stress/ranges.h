@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The device addresses that are allocated now, over all threads and contexts. Thread-safe. A range must be removed
- * before it is freed, because its addresses may be given out again from then on.
+ * The device addresses that are allocated now, over all threads and contexts. Thread-safe. A range
+ * must be removed before it is freed, because its addresses may be given out again from then on.
  */
 #pragma once
 

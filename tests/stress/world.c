@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Order. A block keeps two sets of slots. `ordered` are the slots known to come after its last write: the writer
- * itself and those that were made to wait since. `users` are the slots that touched it since then (a subset).
- * Reading from a slot outside `ordered` first orders one user, the writer or a reader after it, before that slot;
- * writing first orders every user before it, and then the writer is alone in both sets.
+ * Order. A block keeps two sets of slots. `ordered` are the slots known to come after its last
+ * write: the writer itself and those that were made to wait since. `users` are the slots that
+ * touched it since then (a subset). Reading from a slot outside `ordered` first orders one user,
+ * the writer or a reader after it, before that slot; writing first orders every user before it, and
+ * then the writer is alone in both sets.
  *
- * That is the whole discipline of the program for live blocks. Nothing is assumed of the legacy stream's
- * implicit order, and nothing is done before a free: there the promise of cuMemFree is under test.
+ * That is the whole discipline of the program for live blocks. Nothing is assumed of the legacy
+ * stream's implicit order, and nothing is done before a free: there the promise of cuMemFree is
+ * under test.
  */
 #include "tests/stress/world.h"
 
@@ -60,7 +62,8 @@ stream_open(struct world *world, int slot, int threads, struct rng *rng)
 }
 
 void
-world_open(struct world *world, int device, int primary, int n_streams, int threads, struct rng *rng)
+world_open(struct world *world, int device, int primary, int n_streams, int threads,
+	   struct rng *rng)
 {
 	void *module;
 	CUdevice dev;
@@ -101,7 +104,8 @@ world_pick(const struct world *world, int thread, struct rng *rng)
 }
 
 void
-world_order(const struct world *world, int from, const struct world *to_world, int to, struct rng *rng)
+world_order(const struct world *world, int from, const struct world *to_world, int to,
+	    struct rng *rng)
 {
 	CUevent event;
 	int way = (int)rng_below(rng, 40);
@@ -190,12 +194,13 @@ launch(const struct world *world, void *kernel, int slot, uint64_t *args, int n_
 	for (int i = 0; i < n_args; i++)
 		params[i] = &args[i];
 	world_enter(world);
-	CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, world->streams[slot].handle, params, NULL));
+	CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, world->streams[slot].handle, params,
+			     NULL));
 }
 
 void
-block_fill(struct block *b, int slot, uint32_t value, size_t start, size_t n_words, unsigned spin_us,
-	   struct rng *rng)
+block_fill(struct block *b, int slot, uint32_t value, size_t start, size_t n_words,
+	   unsigned spin_us, struct rng *rng)
 {
 	uint64_t args[] = { b->ptr + 4 * start, n_words, value, spin_us };
 
@@ -209,7 +214,8 @@ block_fill(struct block *b, int slot, uint32_t value, size_t start, size_t n_wor
 void
 block_check(struct block *b, int slot, unsigned spin_us, struct rng *rng)
 {
-	uint64_t args[] = { b->ptr + 4 * b->start, b->n_words, b->value, b->world->errors, spin_us };
+	uint64_t args[] = { b->ptr + 4 * b->start, b->n_words, b->value, b->world->errors,
+			    spin_us };
 
 	block_use(b, slot, 0, rng);
 	launch(b->world, b->world->check, slot, args, 5);

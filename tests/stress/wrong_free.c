@@ -2,10 +2,9 @@
 /*
  * Two preloads that prove the random program (direct links only; not thread-safe beyond one lock).
  *
- *   default         reuses at once: a freed block is the next one of its size, whatever still runs on it. The
- *                   program has to fail on it.
- *   -DWRONG_LEAK    never frees: no address comes back and no free waits for anything. The program has to have no
- *                   race on it, or its own order is wrong.
+ *   default         reuses at once: a freed block is the next one of its size, whatever still runs
+ * on it. The program has to fail on it. -DWRONG_LEAK    never frees: no address comes back and no
+ * free waits for anything. The program has to have no race on it, or its own order is wrong.
  */
 #include "shim/cuda_abi.h"
 

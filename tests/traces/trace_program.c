@@ -106,6 +106,39 @@ grown(void *array, size_t count, size_t size)
 	return bigger;
 }
 
+/* The next number of a line, after blanks; *line then stands behind it. False: there is none. */
+static bool
+number_next(char **line, uint64_t *ret_number)
+{
+	char *end;
+
+	errno = 0;
+	*ret_number = strtoull(*line, &end, 10);
+	if (end == *line || errno)
+		return false;
+	*line = end;
+	return true;
+}
+
+/* False: the line is not of the trace's form. */
+static bool
+event_parse(char *line, struct event *ret_event)
+{
+	uint64_t id = 0;
+
+	*ret_event = (struct event){ .kind = line[0] };
+	if (line[0] == 'P')
+		return true;
+	if (!line[0] || !strchr("IAF", line[0]) || line[1] != ' ')
+		return false;
+	line++;
+	if (!number_next(&line, &id) || id >= ID_MAX)
+		return false;
+	ret_event->id = (uint32_t)id;
+	return ret_event->kind == 'F' ||
+	       (number_next(&line, &ret_event->bytes) && ret_event->bytes);
+}
+
 static void
 trace_read(struct program *program, const char *path)
 {
@@ -116,14 +149,9 @@ trace_read(struct program *program, const char *path)
 	if (!file)
 		fail(path, errno);
 	while (fgets(line, sizeof(line), file)) {
-		struct event event = { 0 };
-		unsigned long long bytes = 0;
-		int fields = sscanf(line, "%c %u %llu", &event.kind, &event.id, &bytes);
+		struct event event;
 
-		event.bytes = bytes;
-		if (fields < 1 || !strchr("IAFP", event.kind) ||
-		    (event.kind != 'P' && fields < 2) ||
-		    (strchr("IA", event.kind) && (fields < 3 || !bytes)) || event.id >= ID_MAX)
+		if (!event_parse(line, &event))
 			fail("malformed line", (long)program->events_count + 1);
 		if (program->events_count == room) {
 			room = room ? 2 * room : 1024;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A ring of live blocks: step i frees the block in slot i % LIVE and allocates a new one there. Each new block must
- * be aligned to 256 bytes and apart from every live one, which is what a program may rely on.
+ * A ring of live blocks: step i frees the block in slot i % LIVE and allocates a new one there.
+ * Each new block must be aligned to 256 bytes and apart from every live one, which is what a
+ * program may rely on.
  */
 #include "tests/process/programs/road.h"
 

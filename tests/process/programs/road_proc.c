@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Roads through cuGetProcAddress. ROAD_ABI: 1 the 4-argument one of 11.3, 2 the 5-argument one of 12.0 (dlsym
- * cuGetProcAddress_v2). ROAD_FLAGS: passed with every lookup. ROAD_SELF: the resolver is looked up through itself
- * before use: 1 cuGetProcAddress at 11030 (gives the 4-argument one), 2 at 12000 (the 5-argument one),
- * 3 both in a row, ending with the 5-argument one.
+ * Roads through cuGetProcAddress. ROAD_ABI: 1 the 4-argument one of 11.3, 2 the 5-argument one
+ * of 12.0 (dlsym cuGetProcAddress_v2). ROAD_FLAGS: passed with every lookup. ROAD_SELF: the
+ * resolver is looked up through itself before use: 1 cuGetProcAddress at 11030 (gives the
+ * 4-argument one), 2 at 12000 (the 5-argument one), 3 both in a row, ending with the 5-argument
+ * one.
  */
 #include "shim/cuda_abi.h"
 #include "tests/process/programs/road.h"
@@ -18,7 +19,8 @@
 #endif
 
 typedef CUresult proc_v1_fn(const char *, void **, int, cuuint64_t);
-typedef CUresult proc_v2_fn(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
+typedef CUresult proc_v2_fn(const char *, void **, int, cuuint64_t,
+			    CUdriverProcAddressQueryResult *);
 
 /* Exactly one is set. */
 static proc_v1_fn *proc_v1;

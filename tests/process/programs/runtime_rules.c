@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a program may expect of the runtime above cudaMalloc, checked on whatever runtime it is linked to. Prints each
- * rule that does not hold and exits with their number. It needs a device with real memory (the simulator).
+ * What a program may expect of the runtime above cudaMalloc, checked on whatever runtime it is
+ * linked to. Prints each rule that does not hold and exits with their number. It needs a device
+ * with real memory (the simulator).
  */
 #include "tests/sim/cudart/cudart_abi.h"
 
@@ -12,12 +13,12 @@
 
 static int failures;
 
-#define RULE(condition)                                                              \
-	do {                                                                         \
-		if (!(condition)) {                                                  \
-			fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition); \
-			failures++;                                                  \
-		}                                                                    \
+#define RULE(condition)                                                                            \
+	do {                                                                                       \
+		if (!(condition)) {                                                                \
+			fprintf(stderr, "line %d: not so: %s\n", __LINE__, #condition);            \
+			failures++;                                                                \
+		}                                                                                  \
 	} while (0)
 
 static void
@@ -56,7 +57,7 @@ contents(void)
 {
 	unsigned char host[1000], back[1000];
 	cudaStream_t stream;
-	void *p, *q;
+	void *p = NULL, *q = NULL;
 
 	memset(host, 7, sizeof(host));
 	RULE(cudaMalloc(&p, 1000) == cudaSuccess && cudaMallocAsync(&q, 1000, NULL) == cudaSuccess);
@@ -69,7 +70,8 @@ contents(void)
 	RULE(cudaMemcpyAsync(back, q, 1000, cudaMemcpyDeviceToHost, stream) == cudaSuccess);
 	RULE(cudaStreamSynchronize(stream) == cudaSuccess && !memcmp(host, back, 1000));
 	memset(host, 9, 500);
-	RULE(cudaMemcpy(back, p, 1000, cudaMemcpyDeviceToHost) == cudaSuccess && !memcmp(host, back, 1000));
+	RULE(cudaMemcpy(back, p, 1000, cudaMemcpyDeviceToHost) == cudaSuccess &&
+	     !memcmp(host, back, 1000));
 	RULE(cudaMemcpy(p, host, 10, (enum cudaMemcpyKind)9) == cudaErrorInvalidMemcpyDirection);
 	RULE(cudaFreeAsync(q, stream) == cudaSuccess && cudaFree(p) == cudaSuccess);
 	RULE(cudaStreamDestroy(stream) == cudaSuccess);
@@ -108,7 +110,8 @@ pointer_attributes(void)
 	RULE(at.hostPointer == h);
 	RULE(cudaPointerGetAttributes(&at, &failures) == cudaSuccess);
 	RULE(at.type == cudaMemoryTypeUnregistered && at.device == cudaInvalidDeviceId);
-	RULE(cudaFree(p) == cudaSuccess && cudaFree(m) == cudaSuccess && cudaFreeHost(h) == cudaSuccess);
+	RULE(cudaFree(p) == cudaSuccess && cudaFree(m) == cudaSuccess &&
+	     cudaFreeHost(h) == cudaSuccess);
 }
 
 static void
@@ -120,16 +123,19 @@ devices(void)
 
 	RULE(cudaGetDeviceCount(&n) == cudaSuccess && n >= 1);
 	RULE(cudaGetDevice(&device) == cudaSuccess && device == 0);
-	RULE(cudaSetDevice(n) == cudaErrorInvalidDevice && cudaGetLastError() == cudaErrorInvalidDevice);
+	RULE(cudaSetDevice(n) == cudaErrorInvalidDevice &&
+	     cudaGetLastError() == cudaErrorInvalidDevice);
 	RULE(cudaGetDevice(&device) == cudaSuccess && device == 0);
-	RULE(cudaGetDeviceProperties(&prop, 0) == cudaSuccess && prop.name[0] && prop.warpSize == 32);
+	RULE(cudaGetDeviceProperties(&prop, 0) == cudaSuccess && prop.name[0] &&
+	     prop.warpSize == 32);
 	RULE(cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess && free_bytes <= total_bytes);
 	RULE(prop.totalGlobalMem == total_bytes);
 	RULE(cudaDriverGetVersion(&version) == cudaSuccess && version >= 13000);
 	RULE(cudaRuntimeGetVersion(&version) == cudaSuccess && version == 13000);
 	if (n < 2)
 		return;
-	RULE(cudaSetDevice(1) == cudaSuccess && cudaGetDevice(&device) == cudaSuccess && device == 1);
+	RULE(cudaSetDevice(1) == cudaSuccess && cudaGetDevice(&device) == cudaSuccess &&
+	     device == 1);
 	RULE(cudaSetDevice(0) == cudaSuccess);
 }
 
@@ -156,10 +162,43 @@ threads(void)
 	RULE(cudaGetLastError() == cudaErrorInvalidDevice);
 }
 
+static pthread_barrier_t barrier;
+
+static void *
+thread_across_reset(void *arg)
+{
+	void *p;
+
+	RULE(cudaMalloc(&p, 64) == cudaSuccess);
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	RULE(cudaFree(p) == cudaErrorInvalidValue);
+	RULE(cudaMalloc(&p, 64) == cudaSuccess && cudaMemset(p, 1, 64) == cudaSuccess);
+	RULE(cudaDeviceSynchronize() == cudaSuccess && cudaFree(p) == cudaSuccess);
+	return arg;
+}
+
+/* A thread that was in the context when another reset the device and entered the new one. */
+static void
+reset_beside_a_thread(void)
+{
+	pthread_t thread;
+	void *p;
+
+	pthread_barrier_init(&barrier, NULL, 2);
+	pthread_create(&thread, NULL, thread_across_reset, NULL);
+	pthread_barrier_wait(&barrier);
+	RULE(cudaDeviceReset() == cudaSuccess);
+	RULE(cudaMalloc(&p, 64) == cudaSuccess);
+	pthread_barrier_wait(&barrier);
+	pthread_join(thread, NULL);
+	RULE(cudaFree(p) == cudaSuccess);
+}
+
 static void
 reset(void)
 {
-	void *p, *q;
+	void *p = NULL, *q = NULL;
 
 	RULE(cudaMalloc(&p, 1 << 20) == cudaSuccess);
 	RULE(cudaDeviceReset() == cudaSuccess);
@@ -179,5 +218,6 @@ main(void)
 	devices();
 	threads();
 	reset();
+	reset_beside_a_thread();
 	return failures;
 }

@@ -213,11 +213,11 @@ free_async(void)
 	SHOW(cuMemFreeAsync(pointer + 512, stream));
 	SHOW(cuMemFreeAsync(pointer, stream));
 	SHOW(cuMemFreeAsync(pointer, stream));
+	SHOW(cuMemFree_v2(pointer));
 	OK(cuMemAlloc_v2(&other, 4096));
 	case_fill(other, 1024, 4, 0, NULL);
 	OK(cuCtxSynchronize());
 	EXPECT(case_wrong_words(other, 1024, 4) == 0);
-	SHOW(cuMemFree_v2(pointer));
 	SHOW(cuMemFree_v2(other));
 	OK(cuMemAllocAsync(&pointer, 4096, stream));
 	SHOW(cuMemFreeAsync(pointer, stream));

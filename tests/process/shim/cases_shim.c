@@ -32,26 +32,27 @@ reuse_waits(void)
 static void
 reuse_waits_for_other_contexts(void)
 {
+	const size_t size = 12 * MIB; /* a segment of its own: the next one of that size would be the same */
 	CUdeviceptr source, target, next;
 	CUcontext here = case_context(0), there;
 	CUstream stream;
 
-	OK(cuMemAlloc_v2(&source, MIB));
-	case_fill(source, MIB / 4, 0xabc, 0, NULL);
+	OK(cuMemAlloc_v2(&source, size));
+	case_fill(source, size / 4, 0xabc, 0, NULL);
 	OK(cuCtxSynchronize());
 	there = case_context(1);
 	OK(cuStreamCreate(&stream, 1));
-	OK(cuMemAlloc_v2(&target, MIB));
-	OK(cuMemcpyDtoDAsync_v2(target, source, MIB, stream));
+	OK(cuMemAlloc_v2(&target, size));
+	OK(cuMemcpyDtoDAsync_v2(target, source, size, stream));
 	OK(cuCtxSetCurrent(here));
 	OK(cuMemFree_v2(source));
-	OK(cuMemAlloc_v2(&next, MIB));
+	OK(cuMemAlloc_v2(&next, size));
 	EXPECT(next != source);
-	OK(cuMemsetD32_v2(next, 0xdef, MIB / 4));
+	OK(cuMemsetD32_v2(next, 0xdef, size / 4));
 	OK(cuCtxSynchronize());
 	OK(cuCtxSetCurrent(there));
 	OK(cuStreamSynchronize(stream));
-	EXPECT(case_wrong_words(target, MIB / 4, 0xabc) == 0);
+	EXPECT(case_wrong_words(target, size / 4, 0xabc) == 0);
 	OK(cuMemFree_v2(target));
 	OK(cuMemFree_v2(next));
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program linked to the simulated driver, one scenario a run: probe NAME [ARGS]. It prints what it saw as
- * "key value" lines and leaves judging to the test. Linked directly, so it also shows that every name resolves.
+ * A program linked to the simulated driver, one scenario a run: probe NAME [ARGS]. It prints what
+ * it saw as "key value" lines and leaves judging to the test. Linked directly, so it also shows
+ * that every name resolves.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -56,7 +57,7 @@ probe_getproc(int argc, char **argv)
 {
 	void *pfn = (void *)0x1;
 	CUdriverProcAddressQueryResult status = (CUdriverProcAddressQueryResult)99;
-	int version = atoi(argv[1]);
+	int version = (int)strtol(argv[1], NULL, 10);
 	cuuint64_t flags = strtoull(argv[2], NULL, 0);
 	Dl_info info;
 
@@ -97,7 +98,7 @@ probe_alloc(int argc, char **argv)
 	CUdeviceptr ptr = 0;
 
 	begin();
-	for (int i = 0; i < atoi(argv[0]); i++)
+	for (int i = 0; i < (int)strtol(argv[0], NULL, 10); i++)
 		SAY("alloc", cuMemAlloc_v2(&ptr, strtoull(argv[1], NULL, 0)));
 	return 0;
 }
@@ -220,13 +221,13 @@ probe_kernel(int argc, char **argv)
 	CUfunction fill, check, none;
 	CUdeviceptr ptr, errors;
 	uint64_t words = 1024, value = 42, other = 43, spin = 0, found = 0;
-	void *fill_args[] = {&ptr, &words, &value, &spin};
+	void *fill_args[] = { &ptr, &words, &value, &spin };
 	uint64_t block[5];
 	size_t n_block = sizeof(block);
-	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, block, CU_LAUNCH_PARAM_BUFFER_SIZE, &n_block,
-			 CU_LAUNCH_PARAM_END};
-	CUlaunchAttribute attribute = {.id = (CUlaunchAttributeID)6};
-	CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, NULL, &attribute, 1};
+	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, block, CU_LAUNCH_PARAM_BUFFER_SIZE,
+			  &n_block, CU_LAUNCH_PARAM_END };
+	CUlaunchAttribute attribute = { .id = (CUlaunchAttributeID)6 };
+	CUlaunchConfig config = { 1, 1, 1, 1, 1, 1, 0, NULL, &attribute, 1 };
 
 	begin();
 	SAY("rc", cuMemAlloc_v2(&ptr, words * 4));
@@ -238,18 +239,24 @@ probe_kernel(int argc, char **argv)
 	SAY("rc", cuModuleGetFunction(&check, module, "sim_check"));
 	SAY("unknown", cuModuleGetFunction(&none, module, "sim_none"));
 	SAY("rc", cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, NULL, fill_args, NULL));
-	memcpy(block, (uint64_t[]){ptr, words, other, errors, 0}, sizeof(block));
+	memcpy(block, (uint64_t[]){ ptr, words, other, errors, 0 }, sizeof(block));
 	SAY("rc", cuLaunchKernel_ptsz(check, 1, 1, 1, 32, 1, 1, 0, CU_STREAM_LEGACY, NULL, extra));
 	SAY("programmatic", cuLaunchKernelEx(&config, fill, fill_args, NULL));
 	attribute.id = CU_LAUNCH_ATTRIBUTE_IGNORE;
 	SAY("rc", cuLaunchKernelEx(&config, fill, fill_args, NULL));
 	SAY("no_threads", cuLaunchKernel(fill, 0, 1, 1, 1, 1, 1, 0, NULL, fill_args, NULL));
-	SAY("not_a_function", cuLaunchKernel((CUfunction)(void *)block, 1, 1, 1, 1, 1, 1, 0, NULL,
-					     fill_args, NULL));
+	SAY("not_a_function",
+	    cuLaunchKernel((CUfunction)(void *)block, 1, 1, 1, 1, 1, 1, 0, NULL, fill_args, NULL));
 	SAY("rc", cuMemcpyDtoH_v2(&found, errors, 8));
 	SAY("errors", found);
 	SAY("rc", cuModuleUnload(module));
 	SAY("unloaded", cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, fill_args, NULL));
+	SAY("rc", cuModuleLoadData(&module, "simcuda"));
+	SAY("rc", cuModuleGetFunction(&fill, module, "sim_fill"));
+	SAY("rc", cuCtxDestroy_v2(context));
+	SAY("rc", cuCtxCreate_v2(&context, 0, 0));
+	SAY("died", cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, fill_args, NULL));
+	SAY("died_module", cuModuleGetFunction(&fill, module, "sim_fill"));
 	return 0;
 }
 
@@ -306,9 +313,10 @@ probe_pointer(int argc, char **argv)
 	int ordinal = 5, type = 0, n = 0;
 	CUcontext ctx = NULL;
 	CUipcMemHandle one, two;
-	CUpointer_attribute ask[] = {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-				     CU_POINTER_ATTRIBUTE_CONTEXT};
-	void *answers[] = {&ordinal, &type, &ctx};
+	CUpointer_attribute ask[] = { CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+				      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+				      CU_POINTER_ATTRIBUTE_CONTEXT };
+	void *answers[] = { &ordinal, &type, &ctx };
 	cuuint64_t threshold = 1 << 20;
 
 	begin();
@@ -444,12 +452,15 @@ static const struct {
 	int n_args; /* at least */
 	int (*run)(int argc, char **argv);
 } probes[] = {
-	{"init", 0, probe_init},	   {"getproc", 3, probe_getproc}, {"call", 1, probe_call},
-	{"alloc", 2, probe_alloc},	   {"counts", 0, probe_counts},	  {"abi32", 0, probe_abi32},
-	{"fork", 1, probe_fork},	   {"late", 0, probe_late},	  {"twins", 0, probe_twins},
-	{"kernel", 0, probe_kernel},	   {"race", 0, probe_race},	  {"manual", 0, probe_manual},
-	{"misuse", 0, probe_misuse},	   {"pointer", 0, probe_pointer}, {"capture", 0, probe_capture},
-	{"contexts", 0, probe_contexts},   {"threads", 0, probe_threads},
+	{ "init", 0, probe_init },       { "getproc", 3, probe_getproc },
+	{ "call", 1, probe_call },       { "alloc", 2, probe_alloc },
+	{ "counts", 0, probe_counts },   { "abi32", 0, probe_abi32 },
+	{ "fork", 1, probe_fork },       { "late", 0, probe_late },
+	{ "twins", 0, probe_twins },     { "kernel", 0, probe_kernel },
+	{ "race", 0, probe_race },       { "manual", 0, probe_manual },
+	{ "misuse", 0, probe_misuse },   { "pointer", 0, probe_pointer },
+	{ "capture", 0, probe_capture }, { "contexts", 0, probe_contexts },
+	{ "threads", 0, probe_threads },
 };
 
 int

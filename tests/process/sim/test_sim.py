@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -170,12 +171,13 @@ def test_failed_init_stays_failed_for_that_call_only():
 
 
 def test_latency_is_at_least_what_was_asked(tmp_path):
-    import time
     start = time.monotonic()
     probe("alloc", 5, 4096, SIMCUDA_LATENCY="cuMemAlloc_v2:40ms")
     assert time.monotonic() - start >= 0.2
     stats = tmp_path / "s.json"
-    probe("alloc", 1, 4096, SIMCUDA_LATENCY="published", SIMCUDA_STATS=stats)
+    start = time.monotonic()
+    probe("alloc", 8, 2 << 30, SIMCUDA_LATENCY="published", SIMCUDA_STATS=stats)  # 59.2 us and 2048 x 655 ns each
+    assert time.monotonic() - start >= 8 * (59.2e-6 + 2048 * 655e-9)
     assert json.loads(stats.read_text())["latency"] == "published"
 
 
@@ -210,6 +212,7 @@ def test_stats_exact(tmp_path):
 def test_strict():
     seen = probe("misuse")
     assert (seen.one("free"), seen.one("errno")) == (INVALID_VALUE, 17) and not seen.err
+    assert probe("misuse", SIMCUDA_LOG="/dev/full").one("errno") == 17  # where every write of a line fails
     seen = probe("misuse", check=-6, SIMCUDA_STRICT=1)
     assert "misuse in cuMemFree_v2" in seen.err
 
@@ -272,6 +275,7 @@ def test_kernels():
     assert seen.one("programmatic") == NOT_SUPPORTED and "launch attribute is not built" in seen.err
     assert seen.one("no_threads") == INVALID_VALUE
     assert seen.one("not_a_function") == INVALID_HANDLE and seen.one("unloaded") == INVALID_HANDLE
+    assert seen.one("died") == INVALID_HANDLE and seen.one("died_module") == INVALID_HANDLE
     assert seen.one("errors") == 1024
 
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The part of the runtime API 13.0 that the stand-in provides: types, constants and prototypes, with the names,
- * values and layouts of driver_types.h and cuda_runtime_api.h. tests/abi compares them with the toolkit's own
- * headers where those are installed. A program may be compiled against this header or against the toolkit's.
+ * The part of the runtime API 13.0 that the stand-in provides: types, constants and prototypes,
+ * with the names, values and layouts of driver_types.h and cuda_runtime_api.h. tests/abi compares
+ * them with the toolkit's own headers where those are installed. A program may be compiled against
+ * this header or against the toolkit's.
  *
- * With -DCUDA_API_PER_THREAD_DEFAULT_STREAM the calls that have a per-thread flavour are the _ptds and _ptsz ones,
- * as the toolkit's header arranges for nvcc --default-stream per-thread.
+ * With -DCUDA_API_PER_THREAD_DEFAULT_STREAM the calls that have a per-thread flavour are the _ptds
+ * and _ptsz ones, as the toolkit's header arranges for nvcc --default-stream per-thread.
  */
 #pragma once
 
@@ -20,7 +21,7 @@ typedef enum cudaError {
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 
-#define cudaStreamLegacy    ((cudaStream_t)0x1)
+#define cudaStreamLegacy ((cudaStream_t)0x1)
 #define cudaStreamPerThread ((cudaStream_t)0x2)
 
 enum {
@@ -51,13 +52,14 @@ enum cudaMemoryType {
 
 struct cudaPointerAttributes {
 	enum cudaMemoryType type;
-	int device;	     /* ordinal; cudaInvalidDeviceId for unregistered memory */
+	int device;          /* ordinal; cudaInvalidDeviceId for unregistered memory */
 	void *devicePointer; /* NULL: not reachable from the device */
 	void *hostPointer;   /* NULL: not reachable from the host */
 	long reserved[8];
 };
 
-/* Bytes unless the name says otherwise; fields are filled from the driver's attributes (device_props.c). */
+/* Bytes unless the name says otherwise; fields are filled from the driver's attributes
+ * (device_props.c). */
 struct cudaDeviceProp {
 	char name[256];
 	char uuid[16];
@@ -155,15 +157,15 @@ struct cudaDeviceProp {
 };
 
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-#define cudaMemcpy	      cudaMemcpy_ptds
-#define cudaMemcpyAsync	      cudaMemcpyAsync_ptsz
-#define cudaMemset	      cudaMemset_ptds
-#define cudaMemsetAsync	      cudaMemsetAsync_ptsz
-#define cudaMallocAsync	      cudaMallocAsync_ptsz
-#define cudaFreeAsync	      cudaFreeAsync_ptsz
+#define cudaMemcpy cudaMemcpy_ptds
+#define cudaMemcpyAsync cudaMemcpyAsync_ptsz
+#define cudaMemset cudaMemset_ptds
+#define cudaMemsetAsync cudaMemsetAsync_ptsz
+#define cudaMallocAsync cudaMallocAsync_ptsz
+#define cudaFreeAsync cudaFreeAsync_ptsz
 #define cudaStreamSynchronize cudaStreamSynchronize_ptsz
-#define cudaStreamWaitEvent   cudaStreamWaitEvent_ptsz
-#define cudaEventRecord	      cudaEventRecord_ptsz
+#define cudaStreamWaitEvent cudaStreamWaitEvent_ptsz
+#define cudaEventRecord cudaEventRecord_ptsz
 #endif
 
 #define SIM_RT_API(name, params) cudaError_t name params;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Devices and versions. Properties come from the driver's attributes; one that the driver does not know (it answers
- * CUDA_ERROR_INVALID_VALUE, as a driver older than the attribute does) stays 0.
+ * Devices and versions. Properties come from the driver's attributes; one that the driver does not
+ * know (it answers CUDA_ERROR_INVALID_VALUE, as a driver older than the attribute does) stays 0.
  */
 #include "tests/sim/cudart/state.h"
 
@@ -95,53 +95,54 @@ cudaRuntimeGetVersion(int *runtimeVersion)
 
 /* ---------------------------------------------------------- properties --- */
 
-/* PROPERTY(field, number): `number` is the CU_DEVICE_ATTRIBUTE_* of cuda.h 13.0 that fills the field. */
-#define PROPERTIES(PROPERTY)                          \
-	PROPERTY(maxThreadsPerBlock, 1)               \
-	PROPERTY(maxThreadsDim[0], 2)                 \
-	PROPERTY(maxThreadsDim[1], 3)                 \
-	PROPERTY(maxThreadsDim[2], 4)                 \
-	PROPERTY(maxGridSize[0], 5)                   \
-	PROPERTY(maxGridSize[1], 6)                   \
-	PROPERTY(maxGridSize[2], 7)                   \
-	PROPERTY(sharedMemPerBlock, 8)                \
-	PROPERTY(totalConstMem, 9)                    \
-	PROPERTY(warpSize, 10)                        \
-	PROPERTY(memPitch, 11)                        \
-	PROPERTY(regsPerBlock, 12)                    \
-	PROPERTY(textureAlignment, 14)                \
-	PROPERTY(multiProcessorCount, 16)             \
-	PROPERTY(integrated, 18)                      \
-	PROPERTY(canMapHostMemory, 19)                \
-	PROPERTY(surfaceAlignment, 30)                \
-	PROPERTY(concurrentKernels, 31)               \
-	PROPERTY(ECCEnabled, 32)                      \
-	PROPERTY(pciBusID, 33)                        \
-	PROPERTY(pciDeviceID, 34)                     \
-	PROPERTY(tccDriver, 35)                       \
-	PROPERTY(memoryBusWidth, 37)                  \
-	PROPERTY(l2CacheSize, 38)                     \
-	PROPERTY(maxThreadsPerMultiProcessor, 39)     \
-	PROPERTY(asyncEngineCount, 40)                \
-	PROPERTY(unifiedAddressing, 41)               \
-	PROPERTY(pciDomainID, 50)                     \
-	PROPERTY(texturePitchAlignment, 51)           \
-	PROPERTY(major, 75)                           \
-	PROPERTY(minor, 76)                           \
-	PROPERTY(streamPrioritiesSupported, 78)       \
-	PROPERTY(sharedMemPerMultiprocessor, 81)      \
-	PROPERTY(regsPerMultiprocessor, 82)           \
-	PROPERTY(managedMemory, 83)                   \
-	PROPERTY(pageableMemoryAccess, 88)            \
-	PROPERTY(concurrentManagedAccess, 89)         \
-	PROPERTY(cooperativeLaunch, 95)               \
-	PROPERTY(sharedMemPerBlockOptin, 97)          \
-	PROPERTY(maxBlocksPerMultiProcessor, 106)     \
-	PROPERTY(reservedSharedMemPerBlock, 111)      \
-	PROPERTY(memoryPoolsSupported, 115)           \
-	PROPERTY(gpuDirectRDMASupported, 116)         \
-	PROPERTY(memoryPoolSupportedHandleTypes, 119) \
-	PROPERTY(clusterLaunch, 120)                  \
+/* PROPERTY(field, number): `number` is the CU_DEVICE_ATTRIBUTE_* of cuda.h 13.0 that fills the
+ * field. */
+#define PROPERTIES(PROPERTY)                                                                       \
+	PROPERTY(maxThreadsPerBlock, 1)                                                            \
+	PROPERTY(maxThreadsDim[0], 2)                                                              \
+	PROPERTY(maxThreadsDim[1], 3)                                                              \
+	PROPERTY(maxThreadsDim[2], 4)                                                              \
+	PROPERTY(maxGridSize[0], 5)                                                                \
+	PROPERTY(maxGridSize[1], 6)                                                                \
+	PROPERTY(maxGridSize[2], 7)                                                                \
+	PROPERTY(sharedMemPerBlock, 8)                                                             \
+	PROPERTY(totalConstMem, 9)                                                                 \
+	PROPERTY(warpSize, 10)                                                                     \
+	PROPERTY(memPitch, 11)                                                                     \
+	PROPERTY(regsPerBlock, 12)                                                                 \
+	PROPERTY(textureAlignment, 14)                                                             \
+	PROPERTY(multiProcessorCount, 16)                                                          \
+	PROPERTY(integrated, 18)                                                                   \
+	PROPERTY(canMapHostMemory, 19)                                                             \
+	PROPERTY(surfaceAlignment, 30)                                                             \
+	PROPERTY(concurrentKernels, 31)                                                            \
+	PROPERTY(ECCEnabled, 32)                                                                   \
+	PROPERTY(pciBusID, 33)                                                                     \
+	PROPERTY(pciDeviceID, 34)                                                                  \
+	PROPERTY(tccDriver, 35)                                                                    \
+	PROPERTY(memoryBusWidth, 37)                                                               \
+	PROPERTY(l2CacheSize, 38)                                                                  \
+	PROPERTY(maxThreadsPerMultiProcessor, 39)                                                  \
+	PROPERTY(asyncEngineCount, 40)                                                             \
+	PROPERTY(unifiedAddressing, 41)                                                            \
+	PROPERTY(pciDomainID, 50)                                                                  \
+	PROPERTY(texturePitchAlignment, 51)                                                        \
+	PROPERTY(major, 75)                                                                        \
+	PROPERTY(minor, 76)                                                                        \
+	PROPERTY(streamPrioritiesSupported, 78)                                                    \
+	PROPERTY(sharedMemPerMultiprocessor, 81)                                                   \
+	PROPERTY(regsPerMultiprocessor, 82)                                                        \
+	PROPERTY(managedMemory, 83)                                                                \
+	PROPERTY(pageableMemoryAccess, 88)                                                         \
+	PROPERTY(concurrentManagedAccess, 89)                                                      \
+	PROPERTY(cooperativeLaunch, 95)                                                            \
+	PROPERTY(sharedMemPerBlockOptin, 97)                                                       \
+	PROPERTY(maxBlocksPerMultiProcessor, 106)                                                  \
+	PROPERTY(reservedSharedMemPerBlock, 111)                                                   \
+	PROPERTY(memoryPoolsSupported, 115)                                                        \
+	PROPERTY(gpuDirectRDMASupported, 116)                                                      \
+	PROPERTY(memoryPoolSupportedHandleTypes, 119)                                              \
+	PROPERTY(clusterLaunch, 120)                                                               \
 	PROPERTY(ipcEventSupported, 125)
 
 static cudaError_t
@@ -159,7 +160,8 @@ attribute_get(const struct sim_rt_driver *drv, int attribute, int device, int *r
 static cudaError_t
 properties_get(const struct sim_rt_driver *drv, int device, struct cudaDeviceProp *prop)
 {
-	cudaError_t code = SIM_RT_CALL(drv, cuDeviceGetName, prop->name, sizeof(prop->name), device);
+	cudaError_t code =
+		SIM_RT_CALL(drv, cuDeviceGetName, prop->name, sizeof(prop->name), device);
 	CUuuid uuid;
 	int value;
 
@@ -169,10 +171,10 @@ properties_get(const struct sim_rt_driver *drv, int device, struct cudaDevicePro
 		code = SIM_RT_CALL(drv, cuDeviceGetUuid, &uuid, device);
 	if (code == cudaSuccess)
 		memcpy(prop->uuid, uuid.bytes, sizeof(prop->uuid));
-#define PROPERTY(field, number)                                         \
-	if (code == cudaSuccess)                                        \
-		code = attribute_get(drv, number, device, &value);      \
-	if (code == cudaSuccess)                                        \
+#define PROPERTY(field, number)                                                                    \
+	if (code == cudaSuccess)                                                                   \
+		code = attribute_get(drv, number, device, &value);                                 \
+	if (code == cudaSuccess)                                                                   \
 		prop->field = value;
 	PROPERTIES(PROPERTY)
 #undef PROPERTY

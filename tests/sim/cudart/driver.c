@@ -3,11 +3,12 @@
  * The resolver sequence of the real runtime, which is what an interposer has to survive:
  *
  *   dlopen("libcuda.so.1", RTLD_NOW)
- *   dlsym "cuGetProcAddress_v2"; called once with an empty name and version 0, to see whether it works
- *     works:  every name of driver.def by it, with its version and flags
- *     else:   every exported name of driver.def by plain dlsym, cuInit and cuGetProcAddress first
+ *   dlsym "cuGetProcAddress_v2"; called once with an empty name and version 0, to see whether it
+ * works works:  every name of driver.def by it, with its version and flags else:   every exported
+ * name of driver.def by plain dlsym, cuInit and cuGetProcAddress first
  *
- * The handle is never closed. dlsym is called through an ordinary reference, so that a preloaded dlsym sees it.
+ * The handle is never closed. dlsym is called through an ordinary reference, so that a preloaded
+ * dlsym sees it.
  */
 #include "tests/sim/cudart/driver.h"
 
@@ -19,7 +20,8 @@ static pthread_once_t init_once = PTHREAD_ONCE_INIT;
 static cudaError_t found_code, init_code;
 static struct sim_rt_driver driver;
 
-typedef CUresult resolver_fn(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
+typedef CUresult resolver_fn(const char *, void **, int, cuuint64_t,
+			     CUdriverProcAddressQueryResult *);
 
 static void
 resolve_by_proc_address(resolver_fn *resolver)
@@ -27,9 +29,9 @@ resolve_by_proc_address(resolver_fn *resolver)
 	CUdriverProcAddressQueryResult status;
 	void *pfn;
 
-#define SIM_RT_NEED(symbol, base, version, flags, params)                   \
-	pfn = NULL;                                                         \
-	if (resolver(#base, &pfn, version, flags, &status) == CUDA_SUCCESS) \
+#define SIM_RT_NEED(symbol, base, version, flags, params)                                          \
+	pfn = NULL;                                                                                \
+	if (resolver(#base, &pfn, version, flags, &status) == CUDA_SUCCESS)                        \
 		*(void **)&driver.symbol = pfn;
 #include "tests/sim/cudart/driver.def"
 #undef SIM_RT_NEED
@@ -38,7 +40,8 @@ resolve_by_proc_address(resolver_fn *resolver)
 static void
 resolve_by_dlsym(void *libcuda)
 {
-#define SIM_RT_NEED(symbol, base, version, flags, params) *(void **)&driver.symbol = dlsym(libcuda, #symbol);
+#define SIM_RT_NEED(symbol, base, version, flags, params)                                          \
+	*(void **)&driver.symbol = dlsym(libcuda, #symbol);
 #include "tests/sim/cudart/driver.def"
 #undef SIM_RT_NEED
 }

@@ -21,21 +21,24 @@ enum {
 };
 
 /*
- * Finds libcuda.so.1 and resolves every name; calls nothing of it but cuGetProcAddress_v2. The work is done once,
- * its outcome is kept. Members that this driver lacks are NULL. cudaErrorInsufficientDriver: no libcuda.
+ * Finds libcuda.so.1 and resolves every name; calls nothing of it but cuGetProcAddress_v2. The work
+ * is done once, its outcome is kept. Members that this driver lacks are NULL.
+ * cudaErrorInsufficientDriver: no libcuda.
  */
 cudaError_t sim_rt_driver_find(const struct sim_rt_driver **ret_driver);
 
 /*
- * The same, then cuInit, once. cudaErrorInsufficientDriver also when the driver's version is of an older major
- * release than SIM_RT_VERSION; a failure of cuInit is kept and returned by every call.
+ * The same, then cuInit, once. cudaErrorInsufficientDriver also when the driver's version is of an
+ * older major release than SIM_RT_VERSION; a failure of cuInit is kept and returned by every call.
  */
 cudaError_t sim_rt_driver_init(const struct sim_rt_driver **ret_driver);
 
-/* The runtime's code for a driver's: the same number where the runtime has it, else cudaErrorUnknown. */
+/* The runtime's code for a driver's: the same number where the runtime has it, else
+ * cudaErrorUnknown. */
 cudaError_t sim_rt_error_from_driver(CUresult code);
 
-/* The value of a driver call, mapped; cudaErrorCallRequiresNewerDriver where the driver lacks the entry point. */
-#define SIM_RT_CALL(driver, symbol, ...)                                             \
-	((driver)->symbol ? sim_rt_error_from_driver((driver)->symbol(__VA_ARGS__)) \
+/* The value of a driver call, mapped; cudaErrorCallRequiresNewerDriver where the driver lacks the
+ * entry point. */
+#define SIM_RT_CALL(driver, symbol, ...)                                                           \
+	((driver)->symbol ? sim_rt_error_from_driver((driver)->symbol(__VA_ARGS__))                \
 			  : cudaErrorCallRequiresNewerDriver)

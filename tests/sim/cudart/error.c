@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Codes and their texts. Since CUDA 10.1 the runtime's codes have the driver's numbers, so mapping means asking
- * whether the runtime knows the number.
+ * Codes and their texts. Since CUDA 10.1 the runtime's codes have the driver's numbers, so mapping
+ * means asking whether the runtime knows the number.
  */
 #include "tests/sim/cudart/state.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls whose default stream depends on how the program was compiled. This file is compiled twice: plainly, and with
- * CUDA_API_PER_THREAD_DEFAULT_STREAM, by which the header renames each of these functions to its _ptds or _ptsz twin
- * and the driver's twin is called.
+ * Calls whose default stream depends on how the program was compiled. This file is compiled twice:
+ * plainly, and with CUDA_API_PER_THREAD_DEFAULT_STREAM, by which the header renames each of these
+ * functions to its _ptds or _ptsz twin and the driver's twin is called.
  */
 #include "tests/sim/cudart/state.h"
 
@@ -44,7 +44,8 @@ cudaFreeAsync(void *devPtr, cudaStream_t hStream)
 }
 
 static cudaError_t
-copy(const struct sim_rt_driver *drv, void *dst, const void *src, size_t n, enum cudaMemcpyKind kind)
+copy(const struct sim_rt_driver *drv, void *dst, const void *src, size_t n,
+     enum cudaMemcpyKind kind)
 {
 	CUdeviceptr to = (uintptr_t)dst, from = (uintptr_t)src;
 
@@ -63,8 +64,8 @@ copy(const struct sim_rt_driver *drv, void *dst, const void *src, size_t n, enum
 }
 
 static cudaError_t
-copy_async(const struct sim_rt_driver *drv, void *dst, const void *src, size_t n, enum cudaMemcpyKind kind,
-	   cudaStream_t stream)
+copy_async(const struct sim_rt_driver *drv, void *dst, const void *src, size_t n,
+	   enum cudaMemcpyKind kind, cudaStream_t stream)
 {
 	CUdeviceptr to = (uintptr_t)dst, from = (uintptr_t)src;
 
@@ -94,7 +95,8 @@ cudaMemcpy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind)
 }
 
 SIM_RT_EXPORT cudaError_t
-cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,
+		cudaStream_t stream)
 {
 	const struct sim_rt_driver *drv;
 	cudaError_t code = sim_rt_context_enter(&drv);
@@ -111,7 +113,8 @@ cudaMemset(void *devPtr, int value, size_t count)
 	cudaError_t code = sim_rt_context_enter(&drv);
 
 	if (code == cudaSuccess && count)
-		code = CALL(drv, PTDS(cuMemsetD8_v2), (uintptr_t)devPtr, (unsigned char)value, count);
+		code = CALL(drv, PTDS(cuMemsetD8_v2), (uintptr_t)devPtr, (unsigned char)value,
+			    count);
 	return sim_rt_error_note(code);
 }
 
@@ -122,7 +125,8 @@ cudaMemsetAsync(void *devPtr, int value, size_t count, cudaStream_t stream)
 	cudaError_t code = sim_rt_context_enter(&drv);
 
 	if (code == cudaSuccess && count)
-		code = CALL(drv, PTSZ(cuMemsetD8Async), (uintptr_t)devPtr, (unsigned char)value, count, stream);
+		code = CALL(drv, PTSZ(cuMemsetD8Async), (uintptr_t)devPtr, (unsigned char)value,
+			    count, stream);
 	return sim_rt_error_note(code);
 }
 

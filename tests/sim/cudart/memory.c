@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Allocation as the real runtime does it above the driver: a size of zero succeeds with NULL and frees of NULL
- * succeed, both without asking the driver for memory (the driver itself refuses zero bytes), yet both initialise.
- * Outputs are untouched on failure.
+ * Allocation as the real runtime does it above the driver: a size of zero succeeds with NULL and
+ * frees of NULL succeed, both without asking the driver for memory (the driver itself refuses zero
+ * bytes), yet both initialise. Outputs are untouched on failure.
  */
 #include "tests/sim/cudart/state.h"
 
@@ -110,7 +110,7 @@ cudaMemGetInfo(size_t *free, size_t *total)
 }
 
 enum {
-	DRIVER_MEMORY_HOST = 1,	  /* CU_MEMORYTYPE_HOST */
+	DRIVER_MEMORY_HOST = 1,   /* CU_MEMORYTYPE_HOST */
 	DRIVER_MEMORY_DEVICE = 2, /* CU_MEMORYTYPE_DEVICE */
 };
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lazy initialisation. A thread that has no current context gets the primary context of its device at its first call
- * that needs one. A primary context is retained once for the process and never released; cudaDeviceReset kills it in
- * the driver, so each device has a generation that counts resets: a thread whose current context is that primary
- * context, entered in an older generation, enters anew. Handles come back with the same value after a reset, which is
- * why the handle alone does not tell.
+ * Lazy initialisation. A thread that has no current context gets the primary context of its device
+ * at its first call that needs one. A primary context is retained once for the process and never
+ * released; cudaDeviceReset kills it in the driver, so each device has a generation that counts
+ * resets: a thread whose current context is that primary context, entered in an older generation,
+ * enters anew. Handles come back with the same value after a reset, which is why the handle alone
+ * does not tell.
  *
- * The last error is per thread and sticks until cudaGetLastError takes it; a later success does not clear it.
+ * The last error is per thread and sticks until cudaGetLastError takes it; a later success does not
+ * clear it.
  */
 #include "tests/sim/cudart/state.h"
 
@@ -18,13 +20,13 @@ enum {
 
 struct device_state {
 	CUcontext primary;   /* handle of the primary context; NULL: never retained */
-	int retained;	     /* 0: not yet in this generation */
+	int retained;        /* 0: not yet in this generation */
 	unsigned generation; /* resets so far */
 };
 
 struct thread_state {
-	int device;			  /* ordinal chosen by cudaSetDevice */
-	unsigned entered[DEVICES_MAX];	  /* generation in which it entered each primary context */
+	int device;                    /* ordinal chosen by cudaSetDevice */
+	unsigned entered[DEVICES_MAX]; /* generation in which it entered each primary context */
 	cudaError_t last_error;
 };
 
@@ -65,7 +67,8 @@ primary_enter(const struct sim_rt_driver *drv, int device)
 	return code;
 }
 
-/* The device whose primary context has to be entered before the thread can go on; -1: none, `ctx` serves. */
+/* The device whose primary context has to be entered before the thread can go on; -1: none, `ctx`
+ * serves. */
 static int
 device_to_enter(CUcontext ctx)
 {

@@ -11,9 +11,9 @@
 #define SIM_RT_EXPORT __attribute__((visibility(SIM_RT_VISIBILITY)))
 
 /*
- * Makes the thread ready for a call that needs a context: driver initialised, and a context current. A context that
- * the program made current itself is kept; otherwise it is the primary context of the thread's device, retained here
- * at its first use and again after a reset.
+ * Makes the thread ready for a call that needs a context: driver initialised, and a context
+ * current. A context that the program made current itself is kept; otherwise it is the primary
+ * context of the thread's device, retained here at its first use and again after a reset.
  */
 cudaError_t sim_rt_context_enter(const struct sim_rt_driver **ret_driver);
 
@@ -26,5 +26,6 @@ cudaError_t sim_rt_device_set(const struct sim_rt_driver *drv, int device);
 /* Destroys the primary context of the thread's device for the whole process. */
 cudaError_t sim_rt_device_reset(const struct sim_rt_driver *drv);
 
-/* Remembers a failure as the thread's last error; returns `code`. Every API call but the two queries ends in it. */
+/* Remembers a failure as the thread's last error; returns `code`. Every API call but the two
+ * queries ends in it. */
 cudaError_t sim_rt_error_note(cudaError_t code);

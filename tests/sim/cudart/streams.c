@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Streams and events, as far as they do not depend on which default stream is meant (flavoured.c has the others).
+ * Streams and events, as far as they do not depend on which default stream is meant (flavoured.c
+ * has the others).
  */
 #include "tests/sim/cudart/state.h"
 
@@ -53,16 +54,17 @@ cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 	return sim_rt_error_note(code);
 }
 
-/* cudaErrorNotReady is noted too: programs that poll have to take it with cudaGetLastError, as natively. */
-#define EVENT_CALL(name, symbol)                                     \
-	SIM_RT_EXPORT cudaError_t name(cudaEvent_t event)            \
-	{                                                            \
-		const struct sim_rt_driver *drv;                     \
-		cudaError_t code = sim_rt_context_enter(&drv);       \
-                                                                     \
-		if (code == cudaSuccess)                             \
-			code = SIM_RT_CALL(drv, symbol, event);      \
-		return sim_rt_error_note(code);                      \
+/* cudaErrorNotReady is noted too: programs that poll have to take it with cudaGetLastError, as
+ * natively. */
+#define EVENT_CALL(name, symbol)                                                                   \
+	SIM_RT_EXPORT cudaError_t name(cudaEvent_t event)                                          \
+	{                                                                                          \
+		const struct sim_rt_driver *drv;                                                   \
+		cudaError_t code = sim_rt_context_enter(&drv);                                     \
+                                                                                                   \
+		if (code == cudaSuccess)                                                           \
+			code = SIM_RT_CALL(drv, symbol, event);                                    \
+		return sim_rt_error_note(code);                                                    \
 	}
 
 EVENT_CALL(cudaEventQuery, cuEventQuery)

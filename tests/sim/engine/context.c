@@ -9,7 +9,6 @@
  */
 #include "tests/sim/engine/internal.h"
 
-#include <sched.h>
 #include <string.h>
 
 enum {
@@ -157,6 +156,7 @@ sim_ctx_kill_locked(struct sim_ctx *ctx)
 	}
 	if (primary) {
 		memset(ctx, 0, sizeof(*ctx));
+		pthread_cond_broadcast(&sim_g.done);
 		return;
 	}
 	sim_slab_put(&sim_g.ctxs, ctx);
@@ -180,11 +180,8 @@ sim_primary_retain(int device, CUcontext *ret_ctx)
 		goto out;
 	ctx = sim_g.device[device].primary;
 	/* Another thread is taking the last life down: wait for the end of it. */
-	while (ctx->handle.life == SIM_ZOMBIE) {
-		sim_unlock();
-		sched_yield();
-		sim_lock();
-	}
+	while (ctx->handle.life == SIM_ZOMBIE)
+		pthread_cond_wait(&sim_g.done, &sim_g.lock);
 	rc = 0;
 	if (ctx->handle.life == SIM_DEAD) {
 		rc = ctx_init_locked(ctx, device, sim_g.device[device].primary_flags);

@@ -287,7 +287,7 @@ out:
 int
 sim_ctx_wait_event(CUcontext ctx_handle, CUevent handle)
 {
-	struct sim_event *event;
+	struct sim_event *event = NULL;
 	struct sim_ctx *ctx;
 	struct sim_op *gate;
 	int rc;

@@ -266,7 +266,7 @@ struct sim_mem {
 	uint64_t n_taken; /* bytes of address range it holds: grains or units */
 	bool large;       /* whole units; else cut from a chunk */
 	bool freeing;     /* a free of it is under way or queued */
-	bool waited;      /* a thread inside sim_mem_free() owns the record */
+	bool waited;      /* a thread is about to release it: nobody else may */
 	unsigned pins;    /* operations running on it */
 	struct sim_ctx *ctx;
 	struct sim_mem *prev, *next; /* all of the engine */

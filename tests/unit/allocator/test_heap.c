@@ -315,6 +315,26 @@ test_ladder_other_space(void **state)
 	fixture_stop(&f);
 }
 
+/* What the driver refused to take back is offered again before "out of memory" is answered. */
+static void
+test_ladder_refused(void **state)
+{
+	struct fixture f;
+	uint64_t a, out;
+
+	fixture_defaults(&f);
+	f.pretend.capacity = 40 * MIB;
+	fixture_start(&f);
+	a = fixture_alloc(&f, 20 * MIB);
+	fixture_free(&f, a);
+	ca_model_fail(f.model, CA_MODEL_RETURN, 1, true, 700);
+	assert_int_equal(ca_alloc(f.space, 40 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
+	fixture_check(&f);
+	ca_model_fail(f.model, CA_MODEL_RETURN, 0, false, 0);
+	fixture_alloc(&f, 40 * MIB);
+	fixture_stop(&f);
+}
+
 /* Busy without a capture (a context on its way out): a moment later it works. */
 static void
 test_ladder_busy(void **state)
@@ -580,6 +600,7 @@ main(void)
 		cmocka_unit_test(test_oversize),
 		cmocka_unit_test(test_ladder),
 		cmocka_unit_test(test_ladder_other_space),
+		cmocka_unit_test(test_ladder_refused),
 		cmocka_unit_test(test_ladder_busy),
 		cmocka_unit_test(test_reclaim),
 		cmocka_unit_test(test_kill),

@@ -333,12 +333,13 @@ fail_each(enum ca_model_function function, bool for_ever, int code, const char *
 {
 	unsigned n, reached = 0;
 
-	for (n = 1;; n += 1 + n / 16) {
+	for (n = 1;; n++) {
 		struct program *p = program_new(2000 + (uint64_t)function);
 		bool failed;
 		unsigned i;
 
 		p->failing = true;
+		p->f.pretend.capacity = 200 * MIB;
 		p->f.pretend.no_marks = no_marks;
 		if (no_marks)
 			p->f.config.reuse_slack_bytes = 0;
@@ -349,7 +350,7 @@ fail_each(enum ca_model_function function, bool for_ever, int code, const char *
 		p->next_context = 2;
 		assert_int_equal(ca_space_create(p->f.heap, p->contexts[1], 0, &p->spaces[1]), 0);
 		ca_model_fail(p->f.model, function, n, for_ever, code);
-		for (i = 0; i < 300; i++) {
+		for (i = 0; i < 400; i++) {
 			step(p);
 			fixture_check(&p->f);
 		}
@@ -363,15 +364,14 @@ fail_each(enum ca_model_function function, bool for_ever, int code, const char *
 			;
 		ca_trim(p->f.heap, 0);
 		fixture_check(&p->f);
-		/* what the driver once refused to take back may stay; it is still on record */
-		if (function != CA_MODEL_RETURN)
-			assert_int_equal(fixture_sums(&p->f).held_bytes, 0);
+		assert_int_equal(fixture_sums(&p->f).held_bytes, 0);
 		fixture_stop(&p->f);
 		if (!failed)
 			break;
 	}
 	printf("# %s: %u runs with a failure\n", name, reached);
-	assert_true(reached > 0);
+	if (!getenv("CACHEALLOC_TEST_SEED")) /* a seed of somebody's choice may never get there */
+		assert_true(reached > 0);
 }
 
 static void

@@ -5,6 +5,11 @@
  */
 #include "tests/unit/sim/fixture.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 static CUdeviceptr p, q, errors;
 static CUstream s, t; /* non-blocking */
 static CUevent e;
@@ -180,6 +185,33 @@ test_query_that_says_done_orders(void **state)
 	assert_int_equal(sim_stream_query(t), 0);
 	fill(p, 4096, 3, s);
 	assert_int_equal(fx.n_races, 0);
+}
+
+static void
+test_query_that_says_not_ready_orders_nothing(void **state)
+{
+	fill(p, 4096, 1, s);
+	assert_int_equal(sim_event_record(e, s), 0);
+	assert_int_equal(sim_event_query(e), CUDA_ERROR_NOT_READY);
+	fill(p, 4096, 2, t);
+	assert_int_equal(fx.n_races, 1);
+}
+
+/* A write of the first half leaves what is known of the second. */
+static void
+test_write_of_a_part_keeps_the_rest(void **state)
+{
+	CUstream u = must_stream(SIM_STREAM_NON_BLOCKING);
+
+	fill(p, 12288, 1, s);
+	assert_int_equal(sim_event_record(e, s), 0);
+	assert_int_equal(sim_stream_wait_event(t, e, 0), 0);
+	fill(p + 4096, 4096, 2, t);
+	assert_int_equal(fx.n_races, 0);
+	fill(p + 8192, 4, 3, u);
+	assert_int_equal(fx.n_races, 1);
+	fill(p + 4092, 4, 3, u);
+	assert_int_equal(fx.n_races, 2);
 }
 
 static void
@@ -378,6 +410,69 @@ test_ranges_of_all_sizes(void **state)
 	assert_int_equal(fx.n_races, 3);
 }
 
+/* ---------------------------------------------------------------- modes --- */
+static void
+start_plain(enum sim_races races)
+{
+	struct sim_config config = {
+		.n_devices = 1,
+		.mem_bytes = 64 * MIB,
+		.clock = SIM_CLOCK_MANUAL,
+		.races = races,
+	};
+
+	sim_stop();
+	assert_int_equal(sim_start(&config), 0);
+	assert_int_equal(sim_primary_retain(0, &fx.ctx), 0);
+	assert_int_equal(sim_ctx_set_current(fx.ctx), 0);
+	p = must_alloc(4096);
+	s = must_stream(SIM_STREAM_NON_BLOCKING);
+	t = must_stream(SIM_STREAM_NON_BLOCKING);
+}
+
+static void
+test_off_counts_nothing(void **state)
+{
+	start_plain(SIM_RACES_OFF);
+	fill(p, 4096, 1, s);
+	fill(p, 4096, 2, t);
+	assert_int_equal(sim_races_counted(), 0);
+}
+
+/* In a child, since it must die; what it says is read from its stderr. */
+static void
+test_abort_says_which_and_aborts(void **state)
+{
+	struct rlimit none = { 0, 0 };
+	char text[1024] = "";
+	int fd[2], status;
+	pid_t pid;
+
+	start_plain(SIM_RACES_ABORT);
+	assert_int_equal(pipe(fd), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		setrlimit(RLIMIT_CORE, &none);
+		signal(SIGABRT, SIG_DFL);
+		dup2(fd[1], STDERR_FILENO);
+		fill(p, 4096, 1, s);
+		fill(p, 4096, 2, t);
+		_exit(0);
+	}
+	close(fd[1]);
+	for (ssize_t n, have = 0;
+	     (n = read(fd[0], text + have, sizeof(text) - 1 - (size_t)have)) > 0;)
+		have += n;
+	close(fd[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	assert_non_null(strstr(text, "simcuda: race on 0x"));
+	assert_non_null(strstr(text, "(4096 bytes)"));
+	assert_non_null(strstr(text, "before: sim_fill #"));
+	assert_non_null(strstr(text, "now: sim_fill #"));
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, begin, fixture_end)
 
 int
@@ -396,6 +491,8 @@ main(void)
 		T(test_host_synchronisation_orders),
 		T(test_completion_nobody_saw_orders_nothing),
 		T(test_query_that_says_done_orders),
+		T(test_query_that_says_not_ready_orders_nothing),
+		T(test_write_of_a_part_keeps_the_rest),
 		T(test_syncing_another_stream_orders_nothing),
 		T(test_legacy_stream_orders_blocking_streams),
 		T(test_legacy_stream_is_a_barrier),
@@ -412,6 +509,8 @@ main(void)
 		T(test_pinned_buffer_races),
 		T(test_contexts_are_not_ordered),
 		T(test_ranges_of_all_sizes),
+		T(test_off_counts_nothing),
+		T(test_abort_says_which_and_aborts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

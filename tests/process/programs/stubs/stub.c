@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What test programs link against instead of a driver, like the stub in NVIDIA's toolkit: names only. */
+/* What test programs link against instead of a driver, like the stub in NVIDIA's toolkit: names
+ * only. */
 #include "tests/process/driver_api.h"
 
-#define DRV(symbol, base, version, flavour, params) \
-	CUresult symbol params                      \
-	{                                           \
-		return CUDA_ERROR_STUB_LIBRARY;     \
+#define DRV(symbol, base, version, flavour, params)                                                \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		return CUDA_ERROR_STUB_LIBRARY;                                                    \
 	}
 #include "tests/process/driver_api.def"
 #undef DRV

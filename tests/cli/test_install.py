@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""What `meson install` puts down works from where it was put, wherever that is."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from command import environment
+from conftest import BUILD
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    meson = shutil.which("meson")
+    if not meson or not (BUILD / "build.ninja").exists():
+        pytest.skip("no Meson build to install from")
+    root = tmp_path_factory.mktemp("root")
+    done = subprocess.run([meson, "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", root], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    assert done.returncode == 0, done.stdout
+    command = next(root.glob("**/bin/cachealloc"))
+    return command.parent.parent
+
+
+def installed(prefix, *words):
+    return subprocess.run([prefix / "bin" / "cachealloc", *words], env=environment(), text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+
+
+def test_finds_its_library(prefix):
+    data = json.loads(installed(prefix, "version", "--json").stdout)
+    assert data["library_version"] == data["version"]
+    assert data["library_path"].startswith(str(prefix))
+
+
+def test_runs_a_program(prefix):
+    done = installed(prefix, "run", "sh", "-c", "exit 7")
+    assert done.returncode == 7 and not done.stderr
+    assert installed(prefix, "doctor", "/bin/true").returncode == 1
+
+
+def test_knows_the_keys(prefix):
+    assert "max_split_size_mb" in installed(prefix, "run", "--help").stdout
+
+
+def test_pages_completions_and_schemas(prefix):
+    for path in ("share/man/man1/cachealloc.1", "share/man/man7/cachealloc.7", "share/cachealloc/options.json",
+                 "share/cachealloc/schema/stats.schema.json", "share/bash-completion/completions/cachealloc",
+                 "share/zsh/site-functions/_cachealloc", "share/fish/vendor_completions.d/cachealloc.fish"):
+        found = prefix / path
+        assert found.exists() or found.with_name(found.name + ".gz").exists(), path
