@@ -278,8 +278,6 @@ sim_ctx_record_event(CUcontext ctx_handle, CUevent handle)
 	for (unsigned i = 0; i < ops.n; i++)
 		sim_op_depend_locked(event->op, ops.at[i]);
 	sim_op_start_locked(event->op);
-	/* So that a synchronisation of the context leaves the mark done. */
-	sim_ctx_adopt_locked(ctx, event->op, false);
 	sim_ops_clear_locked(&ops);
 out:
 	sim_unlock();

@@ -186,7 +186,7 @@ struct sim_ctx {
 	struct sim_op *gate; /* last sim_ctx_wait_event: everything later waits for it */
 	struct sim_vc gate_vc;
 	struct sim_ops
-		orphans[2]; /* of no living stream: marks, last ones of dead streams; [blocking] */
+		orphans[2]; /* last operations of destroyed streams: non-blocking, blocking */
 	struct sim_vc orphan_vc[2];
 };
 
@@ -196,9 +196,6 @@ int sim_ctx_current_locked(struct sim_ctx **ret_ctx);
 int sim_ctx_resolve_locked(CUcontext handle, struct sim_ctx **ret_ctx);
 /* What is the last of everything submitted to it, and its clock. Adds to both. */
 void sim_ctx_targets_locked(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *vc);
-/* Takes an operation of no living stream into account for targets, and for the legacy stream if
- * blocking. */
-void sim_ctx_adopt_locked(struct sim_ctx *ctx, struct sim_op *op, bool blocking);
 /* Waits for all of it and teaches the host clock. */
 void sim_ctx_drain_locked(struct sim_ctx *ctx);
 void sim_ctx_kill_locked(struct sim_ctx *ctx);

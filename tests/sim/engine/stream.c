@@ -33,10 +33,10 @@ sim_stream_new_locked(struct sim_ctx *ctx, unsigned flags, int priority)
 	return stream;
 }
 
-void
-sim_ctx_adopt_locked(struct sim_ctx *ctx, struct sim_op *op, bool blocking)
+static void
+orphans_add(struct sim_ctx *ctx, const struct sim_stream *stream)
 {
-	struct sim_ops *list = &ctx->orphans[blocking];
+	struct sim_ops *list = &ctx->orphans[stream->blocking];
 	unsigned kept = 0;
 
 	for (unsigned i = 0; i < list->n; i++) {
@@ -46,7 +46,8 @@ sim_ctx_adopt_locked(struct sim_ctx *ctx, struct sim_op *op, bool blocking)
 			list->at[kept++] = list->at[i];
 	}
 	list->n = kept;
-	sim_ops_add(list, op);
+	sim_ops_add(list, stream->last);
+	sim_vc_join(&ctx->orphan_vc[stream->blocking], &stream->vc);
 }
 
 void
@@ -60,8 +61,7 @@ sim_stream_drop_locked(struct sim_stream *stream)
 	while (*p != stream)
 		p = &(*p)->next;
 	*p = stream->next;
-	sim_ctx_adopt_locked(ctx, stream->last, stream->blocking);
-	sim_vc_join(&ctx->orphan_vc[stream->blocking], &stream->vc);
+	orphans_add(ctx, stream);
 	sim_op_unref_locked(stream->last);
 	stream->last = NULL;
 	sim_vc_free(&stream->vc);
