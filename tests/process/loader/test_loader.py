@@ -14,6 +14,8 @@ CASES = ["explicit_handle", "scopes", "chains", "own_dlsym", "getproc", "unknown
 
 
 def probe(fixtures, case, program="probe", path=(), **env):
+    if case == "scopes" and "CACHEALLOC_TEST_PRELOAD_FIRST" in os.environ:
+        pytest.skip("the sanitizer's own dlopen loses its caller, and with it RUNPATH")
     folders = [fixtures, fixtures / "driver", *path]
     env.setdefault("CACHEALLOC_DISABLE", 1)  # what the hooks do is others' business
     done = run([fixtures / program, case], LD_LIBRARY_PATH=":".join(map(str, folders)), **env)
