@@ -55,15 +55,28 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	return rc;
 }
 
+/*
+ * The driver prohibits frees to this thread now. It is asked to free what it does not know, so that
+ * the attempt does to the capture what it does natively.
+ */
+static int
+refuse(const struct ca_real *real)
+{
+	static const char unknown_memory;
+
+	(void)CA_INSIDE(real->cuMemFree_v2((CUdeviceptr)(uintptr_t)&unknown_memory));
+	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 /* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. */
 static int
-free_block(struct ca_process *process, CUdeviceptr dptr)
+free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
 {
 	struct ca_block_info info;
 	int rc;
 
 	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info))
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		return refuse(real);
 	rc = ca_free(process->heap, dptr);
 	if (rc < 0 && rc != -ENOENT)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -79,7 +92,7 @@ cuMemFree_v2(CUdeviceptr dptr)
 	int rc = -ENOENT;
 
 	if (process && dptr)
-		rc = free_block(process, dptr);
+		rc = free_block(real, process, dptr);
 	errno = saved;
 	if (rc < 0)
 		return CA_INSIDE(real->cuMemFree_v2(dptr));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Cases whose every line must be the same with and without the preload. */
 #include <unistd.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 
 #include "tests/process/shim/cases.h"
@@ -302,7 +303,7 @@ ipc(void)
 
 /* Capture modes: what is refused, what is not, and whether the capture survives. */
 static void
-capture(CUstreamCaptureMode mode, CUstreamCaptureMode thread_mode)
+capture(CUstreamCaptureMode mode, CUstreamCaptureMode thread_mode, bool freeing)
 {
 	CUdeviceptr before, during = 0, freed;
 	CUstreamCaptureMode previous = thread_mode;
@@ -317,6 +318,8 @@ capture(CUstreamCaptureMode mode, CUstreamCaptureMode thread_mode)
 	case_fill(before, 1024, 6, 0, stream);
 	printf("mode %d, thread %d: alloc %d\n", mode, thread_mode,
 	       (int)cuMemAlloc_v2(&during, 8192));
+	if (freeing)
+		printf("free %d\n", (int)cuMemFree_v2(before));
 	printf("end %d, graph %s\n", (int)cuStreamEndCapture(stream, &graph),
 	       graph ? "made" : "none");
 	OK(cuThreadExchangeStreamCaptureMode(&previous));
@@ -333,7 +336,9 @@ captures(void)
 	case_start();
 	for (int mode = 0; mode < 3; mode++)
 		for (int thread_mode = 0; thread_mode < 3; thread_mode++)
-			capture((CUstreamCaptureMode)mode, (CUstreamCaptureMode)thread_mode);
+			for (int freeing = 0; freeing < 2; freeing++)
+				capture((CUstreamCaptureMode)mode, (CUstreamCaptureMode)thread_mode,
+					freeing);
 }
 
 const struct test_case test_cases[] = {
