@@ -101,6 +101,8 @@ int ca_disown(struct ca_heap *heap, uint64_t address);
  * something was given back, try again; false: nothing is left.
  */
 bool ca_reclaim(struct ca_space *space, uint64_t size, unsigned *rung);
+/* The program got memory by a road that is not ours: counted, nothing else. */
+void ca_note_other_alloc(struct ca_space *space);
 /* Gives finished cached segments back until at most `keep_bytes` stay reserved and unused. Returns
  * bytes given back. */
 uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);

@@ -84,7 +84,7 @@ unit_run() {
 
 # suite BUILD SUITE [COMMAND...] [-- PYTEST-ARGUMENTS...]: one folder of pytest tests, under COMMAND.
 suite() {
-	local build=$1 suite=$2 name=$1-$2
+	local build=$1 suite=$2 name=$1-${2##*/}
 	shift 2
 	wanted "$name" || return 0
 	built "$build"
@@ -120,7 +120,7 @@ lane_plain() {
 	unit gcc build
 	for each in abi process fault cli stress; do suite gcc "$each"; done
 	[ -z "$quick" ] || return 0
-	suite aarch64 process env CACHEALLOC_BUILD=build-aarch64 \
+	suite aarch64 process/loader env CACHEALLOC_BUILD=build-aarch64 \
 		CACHEALLOC_TEST_EMULATOR="qemu-aarch64 -L /usr/aarch64-linux-gnu" -- -m loader
 }
 lane_thorough() {

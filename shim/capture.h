@@ -2,10 +2,11 @@
 /*
  * Stream captures in progress, and the gate that keeps our own driver calls away from them.
  *
- * A context mark invalidates captures of its context, and a query or a synchronisation is refused while
- * another thread captures in global mode (cuda.h, cuCtxRecordEvent, cuThreadExchangeStreamCaptureMode). So an internal call
- * enters the gate, which is shut while anything captures; begin-capture shuts the gate, waits until it is
- * empty, and only then calls the driver. Nothing that enters the gate blocks on the device.
+ * A context mark invalidates captures of its context, and a query or a synchronisation is refused
+ * while another thread captures in global mode (cuda.h, cuCtxRecordEvent,
+ * cuThreadExchangeStreamCaptureMode). So an internal call enters the gate, which is shut while
+ * anything captures; begin-capture shuts the gate, waits until it is empty, and only then calls the
+ * driver. Nothing that enters the gate blocks on the device.
  *
  * A capture ends when the driver says so: end-capture, or the death of its stream or context.
  */
@@ -34,10 +35,12 @@ void ca_capture_context_died(CUcontext context);
 
 /* The calling thread's capture interaction mode, as last exchanged. */
 void ca_capture_set_thread_mode(CUstreamCaptureMode mode);
-/* True if the driver prohibits potentially unsafe calls (cudaMalloc, cudaFree) to the calling thread now. */
+/* True if the driver prohibits potentially unsafe calls (cudaMalloc, cudaFree) to the calling
+ * thread now. */
 bool ca_capture_prohibits(void);
 
-/* Swaps the driver's interaction mode of this thread around a call of ours; returns the mode to restore. */
+/* Swaps the driver's interaction mode of this thread around a call of ours; returns the mode to
+ * restore. */
 CUstreamCaptureMode ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode mode);
 /* True for the driver's capture codes (900 to 908): the call conflicted with a capture. */
 bool ca_capture_is_error(CUresult rc);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The list of the living changes under one lock and is walked without it: a new record is complete before
- * it is linked, and an unlinked one keeps its `next`, so a walker that stands on it still reaches the end.
+ * The list of the living changes under one lock and is walked without it: a new record is complete
+ * before it is linked, and an unlinked one keeps its `next`, so a walker that stands on it still
+ * reaches the end.
  *
- * A record that is closed for a destruction which then fails is reopened; one whose context died is unlinked
- * before anybody can learn that the handle is free for reuse, because the driver call that frees the handle
- * happens after the close, and registering a handle whose record is closed waits for burial or reopening.
+ * A record that is closed for a destruction which then fails is reopened; one whose context died is
+ * unlinked before anybody can learn that the handle is free for reuse, because the driver call that
+ * frees the handle happens after the close, and registering a handle whose record is closed waits
+ * for burial or reopening.
  */
 #include "shim/context.h"
 
@@ -62,8 +64,8 @@ unlink_locked(struct ca_context *gone)
 }
 
 /*
- * A context seen for the first time when it is used: is it its device's primary one? Asked only when that is
- * active, so that asking does not create it.
+ * A context seen for the first time when it is used: is it its device's primary one? Asked only
+ * when that is active, so that asking does not create it.
  */
 static bool
 is_primary(const struct ca_real *real, CUcontext handle, CUdevice device)
@@ -82,7 +84,8 @@ is_primary(const struct ca_real *real, CUcontext handle, CUdevice device)
 }
 
 static struct ca_context *
-make_record(const struct ca_real *real, CUcontext handle, CUdevice device, enum ca_context_kind kind)
+make_record(const struct ca_real *real, CUcontext handle, CUdevice device,
+	    enum ca_context_kind kind)
 {
 	struct ca_context *context = NULL;
 	unsigned long long id = 0;
@@ -107,7 +110,8 @@ make_record(const struct ca_real *real, CUcontext handle, CUdevice device, enum 
 }
 
 struct ca_context *
-ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice device, enum ca_context_kind kind)
+ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice device,
+		    enum ca_context_kind kind)
 {
 	struct ca_context *context;
 
@@ -157,13 +161,15 @@ ca_context_space(const struct ca_real *real)
 	struct ca_process *process = ca_process();
 	CUcontext handle = NULL;
 
-	if (!process || !real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&handle)) || !handle)
+	if (!process || !real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&handle)) ||
+	    !handle)
 		return NULL;
 	struct ca_context *context = ca_context_find(handle);
 
 	if (!context)
 		context = ca_context_register(real, handle, -1, CA_CONTEXT_CREATED);
-	if (!context || atomic_load(&context->kind) == CA_CONTEXT_GREEN || atomic_load(&context->closed))
+	if (!context || atomic_load(&context->kind) == CA_CONTEXT_GREEN ||
+	    atomic_load(&context->closed))
 		return NULL;
 	return open_space(process, context);
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Contexts: which are alive, which space of the heap each owns, and who may call into the driver for it.
+ * Contexts: which are alive, which space of the heap each owns, and who may call into the driver
+ * for it.
  *
- * Every context of the process is registered when it is created (or first seen), since a mark must cover all
- * of them: a copy submitted in one context may touch memory of another. A context is looked up by handle in
- * a list of the living (one to a few entries); a record is never reused for another context, so a stale
- * pointer to a dead one is harmless.
+ * Every context of the process is registered when it is created (or first seen), since a mark must
+ * cover all of them: a copy submitted in one context may touch memory of another. A context is
+ * looked up by handle in a list of the living (one to a few entries); a record is never reused for
+ * another context, so a stale pointer to a dead one is harmless.
  *
- * Before a context is destroyed its record is closed: no internal driver call for it starts any more, and
- * those in flight have ended. A green context has no space: its allocations pass through, and the mark of
- * its primary context covers its work (cuda.h, cuCtxRecordEvent).
+ * Before a context is destroyed its record is closed: no internal driver call for it starts any
+ * more, and those in flight have ended. A green context has no space: its allocations pass through,
+ * and the mark of its primary context covers its work (cuda.h, cuCtxRecordEvent).
  */
 #pragma once
 
@@ -29,17 +30,17 @@ enum ca_context_kind {
 };
 
 struct ca_context {
-	CUcontext handle;                  /* constant */
-	unsigned long long id;             /* cuCtxGetId, 0 where the driver has none; constant */
-	CUdevice device;                   /* ordinal; constant */
+	CUcontext handle;      /* constant */
+	unsigned long long id; /* cuCtxGetId, 0 where the driver has none; constant */
+	CUdevice device;       /* ordinal; constant */
 	_Atomic enum ca_context_kind kind;
-	_Atomic unsigned usage;            /* cuCtxCreate + cuCtxAttach - cuCtxDetach */
-	struct ca_space *_Atomic space;    /* NULL until the first allocation */
-	_Atomic unsigned users;            /* internal driver calls in flight */
-	_Atomic bool closed;               /* being destroyed, or dead */
-	_Atomic bool dead;                 /* destroyed */
-	struct ca_mark_part *spare;        /* parts with an event, ready for use; under the marks' lock */
-	struct ca_context *_Atomic next;   /* in the list of the living; kept when unlinked */
+	_Atomic unsigned usage;         /* cuCtxCreate + cuCtxAttach - cuCtxDetach */
+	struct ca_space *_Atomic space; /* NULL until the first allocation */
+	_Atomic unsigned users;         /* internal driver calls in flight */
+	_Atomic bool closed;            /* being destroyed, or dead */
+	_Atomic bool dead;              /* destroyed */
+	struct ca_mark_part *spare; /* parts with an event, ready for use; under the marks' lock */
+	struct ca_context *_Atomic next; /* in the list of the living; kept when unlinked */
 };
 
 /* The living, newest first. Safe to walk without a lock. */
@@ -48,10 +49,10 @@ struct ca_context *ca_context_next(struct ca_context *context);
 
 /* The record of `handle`, or NULL. */
 struct ca_context *ca_context_find(CUcontext handle);
-/* Finds or makes the record of a context that the driver just returned. NULL: no memory. `device` < 0: asks the driver, which must
- * have the context current. */
-struct ca_context *ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice device,
-				       enum ca_context_kind kind);
+/* Finds or makes the record of a context that the driver just returned. NULL: no memory. `device` <
+ * 0: asks the driver, which must have the context current. */
+struct ca_context *ca_context_register(const struct ca_real *real, CUcontext handle,
+				       CUdevice device, enum ca_context_kind kind);
 /* The space that serves the calling thread's current context; NULL: pass the call through. */
 struct ca_space *ca_context_space(const struct ca_real *real);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The real driver behind struct ca_driver: segments by cuMemAlloc_v2 and cuMemFree_v2, marks by marks.c.
+ * The real driver behind struct ca_driver: segments by cuMemAlloc_v2 and cuMemFree_v2, marks by
+ * marks.c.
  *
- * A segment is taken in whatever capture mode the program's thread is in, so that the driver refuses where it
- * would have refused the program. Memory goes back in relaxed mode and outside the capture gate, because
- * cuMemFree may wait for the device and a begin-capture must not wait for it.
+ * A segment is taken in whatever capture mode the program's thread is in, so that the driver
+ * refuses where it would have refused the program. Memory goes back in relaxed mode and outside the
+ * capture gate, because cuMemFree may wait for the device and a begin-capture must not wait for it.
  */
 #include "shim/driver_table.h"
 

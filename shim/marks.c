@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Marks: one event a living context, recorded by cuCtxRecordEvent, which captures all work of the context
- * whatever stream it went to. An event belongs to one context for ever, so each context keeps a list of
- * spare parts; a part goes back there when its mark is dropped, and becomes an empty record when the context dies.
+ * Marks: one event a living context, recorded by cuCtxRecordEvent, which captures all work of the
+ * context whatever stream it went to. An event belongs to one context for ever, so each context
+ * keeps a list of spare parts; a part goes back there when its mark is dropped, and becomes an
+ * empty record when the context dies.
  *
- * Recording and querying happen inside the capture gate. Waiting may block on the device, so it stays outside
- * (a begin-capture must not wait for the device) and runs in relaxed capture mode instead, in which the driver
- * does not prohibit it.
+ * Recording and querying happen inside the capture gate. Waiting may block on the device, so it
+ * stays outside (a begin-capture must not wait for the device) and runs in relaxed capture mode
+ * instead, in which the driver does not prohibit it.
  *
- * CA_MUTANT_*: deliberate mistakes, built only into libraries of tests/stress, which must find them.
+ * CA_MUTANT_*: deliberate mistakes, built only into libraries of tests/stress, which must find
+ * them.
  */
 #include "shim/marks.h"
 
@@ -41,7 +43,8 @@ static _Atomic bool no_marks;      /* the driver said that it has none */
 static struct ca_mark_part *
 part_of(ca_mark mark)
 {
-	return mark == EMPTY_MARK ? NULL : (struct ca_mark_part *)(uintptr_t)mark; // NOLINT: our own value
+	return mark == EMPTY_MARK ? NULL
+				  : (struct ca_mark_part *)(uintptr_t)mark; // NOLINT: our own value
 }
 
 static struct ca_mark_part *

@@ -7,7 +7,8 @@
 
 #include "tests/process/shim/cases.h"
 
-/* Unfinished memory is not handed out; finished memory is. Manual clock: nothing finishes by itself. */
+/* Unfinished memory is not handed out; finished memory is. Manual clock: nothing finishes by
+ * itself. */
 static void
 reuse_waits(void)
 {
@@ -32,7 +33,8 @@ reuse_waits(void)
 static void
 reuse_waits_for_other_contexts(void)
 {
-	const size_t size = 12 * MIB; /* a segment of its own: the next one of that size would be the same */
+	const size_t size =
+		12 * MIB; /* a segment of its own: the next one of that size would be the same */
 	CUdeviceptr source, target, next;
 	CUcontext here = case_context(0), there;
 	CUstream stream;
@@ -70,8 +72,8 @@ export_of_a_part(void)
 	OK(cuMemAlloc_v2(&second, 4096));
 	EXPECT(cuIpcGetMemHandle(&handle, first) == CUDA_ERROR_INVALID_VALUE);
 	EXPECT(cuIpcGetMemHandle(&handle, second) == CUDA_ERROR_INVALID_VALUE);
-	EXPECT(cuMemGetHandleForAddressRange(&fd, first, 4096, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0) ==
-	       CUDA_ERROR_NOT_SUPPORTED);
+	EXPECT(cuMemGetHandleForAddressRange(&fd, first, 4096, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					     0) == CUDA_ERROR_NOT_SUPPORTED);
 	EXPECT(fd == -1);
 	OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, first));
 	EXPECT(capable == 0);
@@ -158,6 +160,31 @@ cache_works(void)
 	OK(cuMemFree_v2(second));
 	OK(cuCtxSynchronize());
 	return first == second;
+}
+
+/* SIMCUDA_MEM=256M: other allocation calls get the room that cuMemGetInfo says is there. */
+static void
+other_calls_get_room(void)
+{
+	CUdeviceptr cached, managed, pooled;
+	size_t free_bytes, total;
+
+	case_start();
+	for (int round = 0; round < 2; round++) {
+		OK(cuMemAlloc_v2(&cached, 200 * MIB));
+		OK(cuMemFree_v2(cached));
+		OK(cuMemGetInfo_v2(&free_bytes, &total));
+		EXPECT(free_bytes == total);
+		if (round == 0) {
+			OK(cuMemAllocManaged(&managed, 240 * MIB, 1));
+			OK(cuMemFree_v2(managed));
+		} else {
+			OK(cuMemAllocAsync(&pooled, 240 * MIB, NULL));
+			OK(cuMemFreeAsync(pooled, NULL));
+			OK(cuCtxSynchronize());
+		}
+	}
+	EXPECT(cuMemAllocManaged(&managed, 300 * MIB, 1) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 /* 200 rounds of a millisecond or more. */
@@ -293,7 +320,8 @@ ten(void)
 	}
 }
 
-/* What the default pool of the driver holds is not ours, and a bad stream is the driver's to refuse. */
+/* What the default pool of the driver holds is not ours, and a bad stream is the driver's to
+ * refuse. */
 static void
 foreign(void)
 {
@@ -317,6 +345,7 @@ const struct test_case test_cases[] = {
 	{ "capture_memory", capture_memory },
 	{ "oom_flush", oom_flush },
 	{ "oom_is_native", oom_is_native },
+	{ "other_calls_get_room", other_calls_get_room },
 	{ "slow", slow },
 	{ "ten", ten },
 	{ "foreign", foreign },

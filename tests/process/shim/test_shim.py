@@ -62,6 +62,11 @@ def test_cached_memory_makes_room(tmp_path):
     assert theirs["calls"]["cuMemFree_v2"] == ours["driver_free_calls"]
 
 
+def test_cached_memory_makes_room_for_other_calls(tmp_path):
+    _, ours, _ = run_case(tmp_path, "other_calls_get_room", SIMCUDA_MEM="256M")
+    assert ours["other_alloc_calls"] == 2 and ours["flushes"] == 2
+
+
 def test_out_of_memory_is_the_drivers_answer(tmp_path):
     _, ours, _ = run_case(tmp_path, "oom_is_native", SIMCUDA_MEM="256M")
     assert ours["ooms"] == 2
