@@ -72,7 +72,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 	}
 	while (waiting_useful(space, bytes) && beyond_slack(space) &&
 	       !ca_pool_fits_whole_locked(space, bytes)) {
-		if (ca_pending_wait_locked(space) <= 0)
+		if (ca_pending_wait_locked(space, CA_WAIT_EXACT) <= 0)
 			break;
 		settled = true;
 	}

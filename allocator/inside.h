@@ -87,6 +87,7 @@ struct ca_group {
 	struct ca_list link;   /* space->pending, oldest first */
 	struct ca_list blocks; /* ca_block.waiting */
 	ca_mark mark;
+	bool late; /* some of the blocks were freed long before the mark was recorded */
 };
 
 struct ca_device {
@@ -223,16 +224,25 @@ unsigned ca_pending_poll_locked(struct ca_space *space);
 void ca_pending_drop_all_locked(struct ca_space *space);
 /* The driver answers nothing but errors: retires every segment of the space. */
 void ca_pending_poison_locked(struct ca_space *space);
-/* Waits on the host for the oldest group. 1: settled one; 0: nothing to wait for; -EBUSY: capture.
- */
-int ca_pending_wait_locked(struct ca_space *space);
+enum ca_wait {
+	CA_WAIT_EXACT, /* only for what the driver's own free would have waited for */
+	CA_WAIT_ANY,   /* also for work submitted after the free: memory is short */
+};
+
+/* Waits on the host for the oldest group. 1: settled one; 0: nothing to wait for; -EAGAIN: work of
+ * other contexts is in the way; -EBUSY: capture. */
+int ca_pending_wait_locked(struct ca_space *space, enum ca_wait which);
+/* Takes the WAITING blocks of one segment without a live block off their marks and makes the
+ * segment due for return, where the driver's free does the waiting. False: there is none. */
+bool ca_pending_surrender_locked(struct ca_space *space);
 
 /* ---- ladder.c: out of memory */
 
 /* Gives finished segments of the device back, just enough for `bytes`. Returns bytes given back;
  * *ret_busy is set when a capture stood in the way. */
 uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
-/* Waits for the oldest group of the device, own space first. As ca_pending_wait_locked. */
+/* Waits for the oldest group of the device, own space first, or surrenders a segment. 1: something
+ * changed; 0: nothing is left; -EBUSY: capture. */
 int ca_ladder_wait_locked(struct ca_space *space);
 /* Waits while others are inside driver calls that may bring memory. True: something changed since
  * `generation`. */

@@ -261,14 +261,20 @@ call_part(const struct ca_real *real, struct ca_mark_part *part, event_call *cal
 	}
 }
 
+enum which {
+	OWN_PARTS,
+	ALL_PARTS,
+};
+
 static int
-call_parts(ca_mark mark, const struct ca_real *real, event_call *call)
+call_parts(ca_mark mark, const struct ca_real *real, event_call *call, enum which which)
 {
 	struct ca_mark_part *part;
 	int rc = 0;
 
 	for (part = part_of(mark); part && !rc; part = part->next)
-		rc = call_part(real, part, call);
+		if (which == ALL_PARTS || part->context == part->owner)
+			rc = call_part(real, part, call);
 	return rc;
 }
 
@@ -285,7 +291,7 @@ ca_mark_query(void *self, ca_mark mark)
 #endif
 	if (!ca_gate_enter())
 		return -EBUSY;
-	rc = call_parts(mark, real, real->cuEventQuery);
+	rc = call_parts(mark, real, real->cuEventQuery, ALL_PARTS);
 	ca_gate_leave();
 	return rc;
 }
@@ -302,9 +308,11 @@ ca_mark_wait(void *self, ca_mark mark)
 	if (ca_capture_active())
 		return -EBUSY;
 	mode = ca_capture_exchange_mode(real, CU_STREAM_CAPTURE_MODE_RELAXED);
-	rc = call_parts(mark, real, real->cuEventSynchronize);
+	rc = call_parts(mark, real, real->cuEventSynchronize, OWN_PARTS);
 	ca_capture_exchange_mode(real, mode);
-	return rc == -EAGAIN ? -EBUSY : rc;
+	if (rc == -EAGAIN)
+		return -EBUSY; /* its context is being destroyed */
+	return rc ? rc : ca_mark_query(self, mark);
 }
 
 void
