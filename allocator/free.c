@@ -65,7 +65,7 @@ ca_free(struct ca_heap *heap, uint64_t address)
 	int r;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_locked(heap, address);
+	block = ca_block_find_settled_locked(heap, address);
 	if (!block) {
 		r = -ENOENT;
 	} else if (block->address != address || block->state != CA_BLOCK_LIVE) {
@@ -87,7 +87,7 @@ ca_disown(struct ca_heap *heap, uint64_t address)
 	int r = -ENOENT;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_locked(heap, address);
+	block = ca_block_find_settled_locked(heap, address);
 	if (block && block->address == address && block->state == CA_BLOCK_LIVE && !block->prev &&
 	    !block->next) {
 		CA_COUNT(block->segment->space, free_calls);
@@ -106,6 +106,8 @@ ca_reclaim(struct ca_space *space, uint64_t size, unsigned *rung)
 	bool given = false, busy = heap->driver.capturing(heap->driver.self);
 
 	ca_heap_lock(heap);
+	if (busy)
+		given = ca_ladder_release_unfinished_locked(space, bytes) > 0;
 	while (!given && !busy) {
 		uint64_t generation = space->device->generation;
 		int r;

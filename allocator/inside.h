@@ -76,10 +76,12 @@ struct ca_segment {
 	struct ca_block *first; /* lowest block */
 	uint64_t address;
 	uint64_t bytes;
-	uint64_t live; /* LIVE blocks */
-	bool adopted;  /* the program took it from the driver itself */
-	bool retired;  /* adopted, exported, poisoned: back to the driver at the last free */
-	bool stuck;    /* the driver refused it: not offered again in this round */
+	uint64_t live;  /* LIVE blocks */
+	bool adopted;   /* the program took it from the driver itself */
+	bool retired;   /* adopted, exported, poisoned: back to the driver at the last free */
+	bool stuck;     /* the driver refused it: not offered again in this round */
+	bool returning; /* the driver is being asked to take it back: its address may be another's
+			   already */
 };
 
 /* A mark and the blocks that wait for it. */
@@ -156,6 +158,12 @@ void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_blo
 void ca_block_settle_locked(struct ca_block *block);
 /* The block whose bytes hold `address`, or NULL. */
 struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
+/*
+ * For questions of the program: while the segment is on its way back, the driver may already have
+ * given the address to somebody else, so the answer waits until that is decided. Leaves and retakes
+ * the lock.
+ */
+struct ca_block *ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address);
 
 /* ---- pool.c: which block serves, and how it is cut */
 void ca_pool_init(struct ca_pool *pool, bool small);
@@ -241,6 +249,12 @@ bool ca_pending_surrender_locked(struct ca_space *space);
 /* Gives finished segments of the device back, just enough for `bytes`. Returns bytes given back;
  * *ret_busy is set when a capture stood in the way. */
 uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
+/*
+ * While something captures no mark can be asked, and memory that was freed natively would be free:
+ * whole segments without a live block go back although the device may still use them, since the
+ * driver's free waits as it does for the program's own. Returns bytes given back.
+ */
+uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes);
 /* Waits for the oldest group of the device, own space first, or surrenders a segment. 1: something
  * changed; 0: nothing is left; -EBUSY: capture. */
 int ca_ladder_wait_locked(struct ca_space *space);
@@ -261,3 +275,5 @@ void ca_outside_leave(struct ca_space *space);
 void ca_outside_after_fork_child(void);
 /* In-flight calls of other threads. */
 unsigned ca_outside_others_locked(const struct ca_device *device);
+/* True inside a driver call of the calling thread's own. */
+bool ca_outside_self(void);

@@ -103,6 +103,40 @@ ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 	return given;
 }
 
+/* Makes whole segments without a live block due, until they are enough. */
+static void
+condemn(struct ca_space *space, uint64_t bytes, uint64_t *sum)
+{
+	struct ca_list *link;
+
+	for (link = space->segments.next; link != &space->segments && *sum < bytes;
+	     link = link->next) {
+		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+
+		if (segment->live || segment->stuck || !ca_list_empty(&segment->hand))
+			continue;
+		ca_segment_retire_locked(segment);
+		*sum += segment->bytes;
+	}
+}
+
+uint64_t
+ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_heap *heap = space->heap;
+	bool busy = false;
+	uint64_t given = ca_ladder_release_locked(space, bytes, &busy), sum = given;
+	struct ca_space *other;
+
+	if (busy || given >= bytes)
+		return given;
+	for (other = heap->spaces; other; other = other->next)
+		if (other->device == space->device && !other->dead)
+			condemn(other, bytes, &sum);
+	given += return_due(space->device, heap, &busy);
+	return given;
+}
+
 int
 ca_ladder_wait_locked(struct ca_space *space)
 {

@@ -60,9 +60,10 @@ reuse_waits_for_other_contexts(void)
 }
 
 /*
- * Work of another device that started before the free and touches nothing of it, and that only the end of this
- * program can finish (manual clock). A free waits for it no more than the driver's own would: with 64 MiB of
- * memory too the next allocation succeeds, and the other device's work is still not done.
+ * Work of another device that started before the free and touches nothing of it, and that only the
+ * end of this program can finish (manual clock). A free waits for it no more than the driver's own
+ * would: with 64 MiB of memory too the next allocation succeeds, and the other device's work is
+ * still not done.
  */
 static void
 other_devices_are_not_waited_for(void)
