@@ -26,10 +26,17 @@ waiting_useful(struct ca_space *space, uint64_t bytes)
 	return ca_pool_for(space, bytes)->waiting_bytes >= bytes;
 }
 
-static uint64_t
-waiting_bytes(const struct ca_space *space)
+/*
+ * True when the cache has grown by more than reuse_slack over what the program has: memory that
+ * waits, and memory that is free but in pieces that do not fit.
+ */
+static bool
+beyond_slack(const struct ca_space *space)
 {
-	return space->pools[0].waiting_bytes + space->pools[1].waiting_bytes;
+	uint64_t waiting = space->pools[0].waiting_bytes + space->pools[1].waiting_bytes;
+	uint64_t slack = space->heap->config.reuse_slack_bytes;
+
+	return waiting > slack || space->device->stats.cached_bytes.current > slack - waiting;
 }
 
 static struct ca_block *
@@ -50,26 +57,26 @@ take_hit(struct ca_space *space, uint64_t bytes, bool waited)
 
 /*
  * From what was freed, without new memory; NULL when that is not to be had. Before a larger block
- * is cut, what has finished meanwhile is looked at: it may fit better.
+ * is cut, what has finished meanwhile is looked at: it may fit as it is. And once the cache is
+ * large enough the host waits for the block that would, because cutting another one now leaves
+ * pieces that nothing fits into later.
  */
 static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)
 {
 	bool settled = false;
-	struct ca_block *block;
 
 	if (space->waiting_blocks && !ca_pool_fits_whole_locked(space, bytes)) {
 		ca_pending_mark_unmarked_locked(space);
 		settled = ca_pending_poll_locked(space) > 0;
 	}
-	block = take_hit(space, bytes, settled);
-	while (!block && waiting_bytes(space) > space->heap->config.reuse_slack_bytes &&
-	       waiting_useful(space, bytes)) {
-		if (ca_pending_wait_locked(space) <= 0)
+	while (waiting_useful(space, bytes) && beyond_slack(space) &&
+	       !ca_pool_fits_whole_locked(space, bytes)) {
+		if (ca_pending_wait_locked(space, CA_WAIT_EXACT) <= 0)
 			break;
-		block = take_hit(space, bytes, true);
+		settled = true;
 	}
-	return block;
+	return take_hit(space, bytes, settled);
 }
 
 /* A segment of its own: in a capture, in a poisoned context, or when only counting. */
@@ -155,4 +162,12 @@ ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t reque
 	}
 	ca_heap_unlock(heap);
 	return r;
+}
+
+void
+ca_note_other_alloc(struct ca_space *space)
+{
+	ca_heap_lock(space->heap);
+	CA_COUNT(space, other_alloc_calls);
+	ca_heap_unlock(space->heap);
 }

@@ -169,7 +169,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 		ca_pending_mark_unmarked_locked(space);
 		ca_pending_poll_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
-			ca_pending_wait_locked(space);
+			ca_pending_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);
 		given += ca_segment_return_due_locked(space, NULL);
 	}

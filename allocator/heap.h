@@ -36,8 +36,8 @@ void ca_heap_destroy(struct ca_heap *heap);
 void ca_heap_after_fork_child(struct ca_heap *heap);
 
 /*
- * True in a signal handler that interrupted the heap in this thread: every other function here would wait for
- * ever. (A handler may call exit, which writes statistics.)
+ * True in a signal handler that interrupted the heap in this thread: every other function here
+ * would wait for ever. (A handler may call exit, which writes statistics.)
  */
 bool ca_heap_locked_here(void);
 
@@ -107,6 +107,8 @@ int ca_disown(struct ca_heap *heap, uint64_t address);
  * something was given back, try again; false: nothing is left.
  */
 bool ca_reclaim(struct ca_space *space, uint64_t size, unsigned *rung);
+/* The program got memory by a road that is not ours: counted, nothing else. */
+void ca_note_other_alloc(struct ca_space *space);
 /* Gives finished cached segments back until at most `keep_bytes` stay reserved and unused. Returns
  * bytes given back. */
 uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);

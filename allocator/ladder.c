@@ -5,7 +5,8 @@
  *   1. a segment of exactly the needed size, where the pool's rule asked for more;
  *   2. finished cached segments of the device go back, of any space, just enough: the smallest
  *      that fits alone, or else the largest until their sum does; while there are any;
- *   3. the host waits for the oldest pending free, own space first; then 2 again;
+ *   3. the host waits for the oldest pending free, own space first; then 2 again; what still waits,
+ * for work of other contexts, goes back to the driver, whose own free knows how long to wait;
  *   4. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through;
  *   5. the driver's own code, unchanged.
@@ -108,7 +109,8 @@ condemn(struct ca_space *space, uint64_t bytes, uint64_t *sum)
 {
 	struct ca_list *link;
 
-	for (link = space->segments.next; link != &space->segments && *sum < bytes; link = link->next) {
+	for (link = space->segments.next; link != &space->segments && *sum < bytes;
+	     link = link->next) {
 		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
 
 		if (segment->live || segment->stuck || !ca_list_empty(&segment->hand))
@@ -139,12 +141,17 @@ int
 ca_ladder_wait_locked(struct ca_space *space)
 {
 	struct ca_space *other;
-	int r = ca_pending_wait_locked(space);
+	int r = ca_pending_wait_locked(space, CA_WAIT_ANY);
 
-	for (other = space->heap->spaces; !r && other; other = other->next)
+	for (other = space->heap->spaces; (!r || r == -EAGAIN) && other; other = other->next)
 		if (other->device == space->device)
-			r = ca_pending_wait_locked(other);
-	return r;
+			r = ca_pending_wait_locked(other, CA_WAIT_ANY);
+	if (r && r != -EAGAIN)
+		return r;
+	for (other = space->heap->spaces; other; other = other->next)
+		if (other->device == space->device && ca_pending_surrender_locked(other))
+			return 1;
+	return 0;
 }
 
 /* Steps grow from 20 us to 20 ms. Sleeping needs no condition variable, which old glibc has in

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Functions for programs that want them; found with dlsym(RTLD_DEFAULT, ...) or ctypes when the library is preloaded, so
- * that a program needs neither this header nor a link against us.
+ * Functions for programs that want them; found with dlsym(RTLD_DEFAULT, ...) or ctypes when the
+ * library is preloaded, so that a program needs neither this header nor a link against us.
  *
  * All are thread-safe, allocate nothing with malloc, and keep errno.
  */
@@ -13,13 +13,14 @@
 /* "0.1.0". Static storage. */
 const char *cachealloc_version(void);
 /*
- * Gives cached segments that the device has finished with back to the driver, largest first, until at most
- * `keep_bytes` stay cached. Returns the bytes given back; 0 while a stream captures, or when nothing is served here. May
- * wait for the device, as cuMemFree does.
+ * Gives cached segments that the device has finished with back to the driver, largest first, until
+ * at most `keep_bytes` stay cached. Returns the bytes given back; 0 while a stream captures, or
+ * when nothing is served here. May wait for the device, as cuMemFree does.
  */
 uint64_t cachealloc_trim(uint64_t keep_bytes);
 /*
- * The statistics as JSON (format "stats"), terminated and cut at `size` bytes. Returns the length of the whole
- * text without its terminator, so a result >= size means it was cut; 0 when nothing is served here.
+ * The statistics as JSON (format "stats"), terminated and cut at `size` bytes. Returns the length
+ * of the whole text without its terminator, so a result >= size means it was cut; 0 when nothing is
+ * served here.
  */
 size_t cachealloc_stats_json(char *text, size_t size);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two counters make the gate: captures open or opening, and internal calls inside. Each side raises its own
- * before it reads the other's (sequentially consistent), so that at least one of them sees the other:
- * an internal call that sees a capture turns back, a begin-capture that sees an internal call waits for it.
+ * Two counters make the gate: captures open or opening, and internal calls inside. Each side raises
+ * its own before it reads the other's (sequentially consistent), so that at least one of them sees
+ * the other: an internal call that sees a capture turns back, a begin-capture that sees an internal
+ * call waits for it.
  *
- * The table remembers which streams capture, so that a destroyed stream or context lowers the count, and the
- * modes, from which cuda.h's rule of prohibited calls follows. Captures beyond the table's size are only
- * counted: they end one by one, as end-captures of unknown streams succeed.
+ * The table remembers which streams capture, so that a destroyed stream or context lowers the
+ * count, and the modes, from which cuda.h's rule of prohibited calls follows. Captures beyond the
+ * table's size are only counted: they end one by one, as end-captures of unknown streams succeed.
  */
 #include "shim/capture.h"
 
@@ -220,7 +221,8 @@ ca_capture_restore_mode(const struct ca_real *real, CUstreamCaptureMode mode)
 bool
 ca_capture_is_error(CUresult rc)
 {
-	return rc >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && rc <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	return rc >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+	       rc <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
 void

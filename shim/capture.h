@@ -2,10 +2,11 @@
 /*
  * Stream captures in progress, and the gate that keeps our own driver calls away from them.
  *
- * A context mark invalidates captures of its context, and a query or a synchronisation is refused while
- * another thread captures in global mode (cuda.h, cuCtxRecordEvent, cuThreadExchangeStreamCaptureMode). So an internal call
- * enters the gate, which is shut while anything captures; begin-capture shuts the gate, waits until it is
- * empty, and only then calls the driver. Nothing that enters the gate blocks on the device.
+ * A context mark invalidates captures of its context, and a query or a synchronisation is refused
+ * while another thread captures in global mode (cuda.h, cuCtxRecordEvent,
+ * cuThreadExchangeStreamCaptureMode). So an internal call enters the gate, which is shut while
+ * anything captures; begin-capture shuts the gate, waits until it is empty, and only then calls the
+ * driver. Nothing that enters the gate blocks on the device.
  *
  * A capture ends when the driver says so: end-capture, or the death of its stream or context.
  */
@@ -28,9 +29,10 @@ void ca_capture_opening(void);
 void ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode);
 void ca_capture_failed(void);
 /*
- * Around a call that may end the capture on `stream`: begin before it, and afterwards say whether it did. The
- * handle may name a new stream, or the stream a new capture, before the call is back in our hands. The result of
- * the first (false: nothing of ours captures there) is given to the second.
+ * Around a call that may end the capture on `stream`: begin before it, and afterwards say whether
+ * it did. The handle may name a new stream, or the stream a new capture, before the call is back in
+ * our hands. The result of the first (false: nothing of ours captures there) is given to the
+ * second.
  */
 struct ca_capture_end {
 	bool open;     /* a capture was open */
@@ -44,12 +46,13 @@ void ca_capture_context_died(CUcontext context);
 
 /* The calling thread's capture interaction mode, as last exchanged. */
 void ca_capture_set_thread_mode(CUstreamCaptureMode mode);
-/* True if the driver prohibits potentially unsafe calls (cudaMalloc, cudaFree) to the calling thread now. */
+/* True if the driver prohibits potentially unsafe calls (cudaMalloc, cudaFree) to the calling
+ * thread now. */
 bool ca_capture_prohibits(void);
 
 /*
- * Around a call of ours: *mode becomes the driver's interaction mode of this thread, and what that was. False: the
- * driver refused, there is nothing to undo.
+ * Around a call of ours: *mode becomes the driver's interaction mode of this thread, and what that
+ * was. False: the driver refused, there is nothing to undo.
  */
 bool ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode *mode);
 void ca_capture_restore_mode(const struct ca_real *real, CUstreamCaptureMode mode);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The list of the living changes under one lock and is walked without it: a new record is complete before
- * it is linked, and an unlinked one keeps its `next`, so a walker that stands on it still reaches the end.
+ * The list of the living changes under one lock and is walked without it: a new record is complete
+ * before it is linked, and an unlinked one keeps its `next`, so a walker that stands on it still
+ * reaches the end.
  *
- * A record that is closed for a destruction which then fails is reopened; one whose context died is unlinked
- * before anybody can learn that the handle is free for reuse, because the driver call that frees the handle
- * happens after the close, and registering a handle whose record is closed waits for burial or reopening. So
- * burial unlinks last: what it ends by handle (captures) is the old bearer's.
+ * A record that is closed for a destruction which then fails is reopened; one whose context died is
+ * unlinked before anybody can learn that the handle is free for reuse, because the driver call that
+ * frees the handle happens after the close, and registering a handle whose record is closed waits
+ * for burial or reopening. So burial unlinks last: what it ends by handle (captures) is the old
+ * bearer's.
  */
 #include "shim/context.h"
 
@@ -22,8 +24,9 @@
 #include "shim/process.h"
 #include "shim/slab.h"
 
-#define FOUR_LOCKS                                                                                             \
-	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER
+#define FOUR_LOCKS                                                                                 \
+	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,           \
+		PTHREAD_MUTEX_INITIALIZER
 #define PRIMARY_LOCKS_INITIALIZER FOUR_LOCKS, FOUR_LOCKS, FOUR_LOCKS, FOUR_LOCKS
 enum { PRIMARY_LOCKS = 16 };
 
@@ -82,8 +85,8 @@ unlink_locked(struct ca_context *gone)
 }
 
 /*
- * A context seen for the first time when it is used: is it its device's primary one? Asked only when that is
- * active, so that asking does not create it.
+ * A context seen for the first time when it is used: is it its device's primary one? Asked only
+ * when that is active, so that asking does not create it.
  */
 static bool
 is_primary(const struct ca_real *real, CUcontext handle, CUdevice device)
@@ -104,7 +107,8 @@ is_primary(const struct ca_real *real, CUcontext handle, CUdevice device)
 }
 
 static struct ca_context *
-make_record(const struct ca_real *real, CUcontext handle, CUdevice device, enum ca_context_kind kind)
+make_record(const struct ca_real *real, CUcontext handle, CUdevice device,
+	    enum ca_context_kind kind)
 {
 	struct ca_context *context = NULL;
 	unsigned long long id = 0;
@@ -129,7 +133,8 @@ make_record(const struct ca_real *real, CUcontext handle, CUdevice device, enum 
 }
 
 struct ca_context *
-ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice device, enum ca_context_kind kind)
+ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice device,
+		    enum ca_context_kind kind)
 {
 	struct ca_context *context;
 
@@ -182,15 +187,18 @@ ca_context_space(const struct ca_real *real)
 	struct ca_process *process = ca_process();
 	CUcontext handle = NULL;
 
-	if (!process || !real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&handle)) || !handle)
+	if (!process || !real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&handle)) ||
+	    !handle)
 		return NULL;
 	struct ca_context *context = ca_context_find(handle);
 
 	if (!context)
 		context = ca_context_register(real, handle, -1, CA_CONTEXT_CREATED);
-	if (!context || atomic_load(&context->kind) == CA_CONTEXT_GREEN || atomic_load(&context->dead))
+	if (!context || atomic_load(&context->kind) == CA_CONTEXT_GREEN ||
+	    atomic_load(&context->dead))
 		return NULL;
-	return open_space(process, context); /* closed or not: one usage fewer is no end yet, and its death kills the space */
+	return open_space(process, context); /* closed or not: one usage fewer is no end yet, and
+						its death kills the space */
 }
 
 bool
@@ -262,7 +270,8 @@ ca_context_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *
 {
 	int rc = ca_lookup(heap, address, ret_info);
 
-	while (!rc && ca_context_any_closed() && atomic_load(&((struct ca_context *)ret_info->context)->closers)) {
+	while (!rc && ca_context_any_closed() &&
+	       atomic_load(&((struct ca_context *)ret_info->context)->closers)) {
 		sched_yield();
 		rc = ca_lookup(heap, address, ret_info);
 	}

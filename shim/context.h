@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Contexts: which are alive, which space of the heap each owns, and who may call into the driver for it.
+ * Contexts: which are alive, which space of the heap each owns, and who may call into the driver
+ * for it.
  *
- * Every context of the process is registered when it is created (or first seen), since a mark must cover all
- * of them: a copy submitted in one context may touch memory of another. A context is looked up by handle in
- * a list of the living (one to a few entries); a record is never reused for another context, so a stale
- * pointer to a dead one is harmless.
+ * Every context of the process is registered when it is created (or first seen), since a mark must
+ * cover all of them: a copy submitted in one context may touch memory of another. A context is
+ * looked up by handle in a list of the living (one to a few entries); a record is never reused for
+ * another context, so a stale pointer to a dead one is harmless.
  *
- * Before a context is destroyed its record is closed: no internal driver call for it starts any more, and
- * those in flight have ended. Several calls may close it at once (two holders of a primary context release it):
- * it is open again when all have returned and it lives. A green context has no space: its allocations pass through, and the mark of
- * its primary context covers its work (cuda.h, cuCtxRecordEvent).
+ * Before a context is destroyed its record is closed: no internal driver call for it starts any
+ * more, and those in flight have ended. Several calls may close it at once (two holders of a
+ * primary context release it): it is open again when all have returned and it lives. A green
+ * context has no space: its allocations pass through, and the mark of its primary context covers
+ * its work (cuda.h, cuCtxRecordEvent).
  */
 #pragma once
 
@@ -30,17 +32,17 @@ enum ca_context_kind {
 };
 
 struct ca_context {
-	CUcontext handle;                  /* constant */
-	unsigned long long id;             /* cuCtxGetId, 0 where the driver has none; constant */
-	CUdevice device;                   /* ordinal; constant */
+	CUcontext handle;      /* constant */
+	unsigned long long id; /* cuCtxGetId, 0 where the driver has none; constant */
+	CUdevice device;       /* ordinal; constant */
 	_Atomic enum ca_context_kind kind;
-	_Atomic unsigned usage;            /* cuCtxCreate + cuCtxAttach - cuCtxDetach */
-	struct ca_space *_Atomic space;    /* NULL until the first allocation */
-	_Atomic unsigned users;            /* internal driver calls in flight */
-	_Atomic unsigned closers;          /* calls in flight that may destroy it; stays up when one did */
-	_Atomic bool dead;                 /* destroyed */
-	struct ca_mark_part *spare;        /* parts with an event, ready for use; under the marks' lock */
-	struct ca_context *_Atomic next;   /* in the list of the living; kept when unlinked */
+	_Atomic unsigned usage;         /* cuCtxCreate + cuCtxAttach - cuCtxDetach */
+	struct ca_space *_Atomic space; /* NULL until the first allocation */
+	_Atomic unsigned users;         /* internal driver calls in flight */
+	_Atomic unsigned closers;   /* calls in flight that may destroy it; stays up when one did */
+	_Atomic bool dead;          /* destroyed */
+	struct ca_mark_part *spare; /* parts with an event, ready for use; under the marks' lock */
+	struct ca_context *_Atomic next; /* in the list of the living; kept when unlinked */
 };
 
 /* The living, newest first. Safe to walk without a lock. */
@@ -49,10 +51,10 @@ struct ca_context *ca_context_next(struct ca_context *context);
 
 /* The record of `handle`, or NULL. */
 struct ca_context *ca_context_find(CUcontext handle);
-/* Finds or makes the record of a context that the driver just returned. NULL: no memory. `device` < 0: asks the driver, which must
- * have the context current. */
-struct ca_context *ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice device,
-				       enum ca_context_kind kind);
+/* Finds or makes the record of a context that the driver just returned. NULL: no memory. `device` <
+ * 0: asks the driver, which must have the context current. */
+struct ca_context *ca_context_register(const struct ca_real *real, CUcontext handle,
+				       CUdevice device, enum ca_context_kind kind);
 /* The space that serves the calling thread's current context; NULL: pass the call through. */
 struct ca_space *ca_context_space(const struct ca_real *real);
 
@@ -64,16 +66,17 @@ CUresult ca_context_push(const struct ca_real *real, struct ca_context *context,
 void ca_context_pop(const struct ca_real *real, bool pushed);
 
 /*
- * Calls of the real driver that retain, release or reset the primary context of `device` run one at a time
- * (also natively: the driver has one count of usages): else a release could not tell whether it ended the
- * context, when another thread retained it anew meanwhile.
+ * Calls of the real driver that retain, release or reset the primary context of `device` run one at
+ * a time (also natively: the driver has one count of usages): else a release could not tell whether
+ * it ended the context, when another thread retained it anew meanwhile.
  */
 void ca_context_primary_lock(CUdevice device);
 void ca_context_primary_unlock(CUdevice device);
 
 /*
- * ca_lookup for a hook. While a context dies, the driver may already have handed its memory out anew, although our
- * records of it are not gone yet: an answer from a closed context's records is awaited until it is dead or open.
+ * ca_lookup for a hook. While a context dies, the driver may already have handed its memory out
+ * anew, although our records of it are not gone yet: an answer from a closed context's records is
+ * awaited until it is dead or open.
  */
 int ca_context_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info);
 /* True while any context is closed: then a hook looks an address up before it frees it. */

@@ -2,8 +2,9 @@
 /*
  * The part of CUDA's driver ABI that we use, so that no toolkit is needed to build.
  *
- * Values and layouts are those of cuda.h 13.0; tests/abi compares every one of them with the toolkit's own
- * header where that is installed. Handles are opaque pointers of distinct types, as there.
+ * Values and layouts are those of cuda.h 13.0; tests/abi compares every one of them with the
+ * toolkit's own header where that is installed. Handles are opaque pointers of distinct types, as
+ * there.
  */
 #pragma once
 
@@ -20,6 +21,10 @@ typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
+typedef struct CUarray_st *CUarray;
+typedef struct CUmipmappedArray_st *CUmipmappedArray;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUuuid_st {
 	char bytes[16];
 } CUuuid;
@@ -114,3 +119,6 @@ typedef struct CUipcMemHandle_st {
 typedef struct CUgraphEdgeData_st CUgraphEdgeData;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
+typedef struct CUDA_ARRAY_DESCRIPTOR_st CUDA_ARRAY_DESCRIPTOR;
+typedef struct CUDA_ARRAY3D_DESCRIPTOR_st CUDA_ARRAY3D_DESCRIPTOR;
+typedef struct CUmemAllocationProp_st CUmemAllocationProp;

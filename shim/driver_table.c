@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The real driver behind struct ca_driver: segments by cuMemAlloc_v2 and cuMemFree_v2, marks by marks.c.
+ * The real driver behind struct ca_driver: segments by cuMemAlloc_v2 and cuMemFree_v2, marks by
+ * marks.c.
  *
- * A segment is taken in whatever capture mode the program's thread is in, so that the driver refuses where it
- * would have refused the program. Memory goes back in relaxed mode and outside the capture gate, because
- * cuMemFree may wait for the device and a begin-capture must not wait for it. While something captures it goes
- * back only in a thread to which the driver would allow the program's own cuMemFree.
+ * A segment is taken in whatever capture mode the program's thread is in, so that the driver
+ * refuses where it would have refused the program. Memory goes back in relaxed mode and outside the
+ * capture gate, because cuMemFree may wait for the device and a begin-capture must not wait for it.
+ * While something captures it goes back only in a thread to which the driver would allow the
+ * program's own cuMemFree.
  */
 #include "shim/driver_table.h"
 
@@ -37,8 +39,8 @@ synchronize_one(const struct ca_real *real, struct ca_context *context)
 enum { GATE_LOST = -ECANCELED };
 
 /*
- * False: it is dead, or *rc is set. The end of a destruction is awaited outside the gate, which may be shut
- * afterwards.
+ * False: it is dead, or *rc is set. The end of a destruction is awaited outside the gate, which may
+ * be shut afterwards.
  */
 static bool
 enter_or_died(struct ca_context *context, int *rc)

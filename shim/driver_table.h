@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * struct ca_driver over the real CUDA driver. The `context` of its functions is a struct ca_context; `self`
- * is unused.
+ * struct ca_driver over the real CUDA driver. The `context` of its functions is a struct
+ * ca_context; `self` is unused.
  */
 #pragma once
 

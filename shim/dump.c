@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The text goes through one buffer on the stack, so that a line or a table reaches its file in as few
- * writes as it can. A statistics file is created once, by its pattern, and reopened by name for each further
- * line: a descriptor kept open could be closed by the program and its number given to a file of the program's.
+ * The text goes through one buffer on the stack, so that a line or a table reaches its file in as
+ * few writes as it can. A statistics file is created once, by its pattern, and reopened by name for
+ * each further line: a descriptor kept open could be closed by the program and its number given to
+ * a file of the program's.
  */
 #include "shim/dump.h"
 
@@ -31,10 +32,10 @@ struct device_note {
 
 static const struct ca_config *config;
 static struct device_note notes[DEVICES_MAX];
-static uint64_t begun_ns;          /* first hooked call */
-static _Atomic uint64_t due_ns;    /* next interval; 0: none */
+static uint64_t begun_ns;       /* first hooked call */
+static _Atomic uint64_t due_ns; /* next interval; 0: none */
 static atomic_flag writing = ATOMIC_FLAG_INIT;
-static char file[CA_PATH_MAX];     /* the one created; while `writing` is held */
+static char file[CA_PATH_MAX]; /* the one created; while `writing` is held */
 
 static uint64_t
 now_ns(void)
@@ -55,7 +56,8 @@ ca_dump_start(const struct ca_config *one)
 {
 	config = one;
 	begun_ns = now_ns();
-	atomic_store(&due_ns, wanted() && one->stats_interval_ns ? begun_ns + one->stats_interval_ns : 0);
+	atomic_store(&due_ns,
+		     wanted() && one->stats_interval_ns ? begun_ns + one->stats_interval_ns : 0);
 }
 
 void
@@ -99,10 +101,12 @@ ca_dump_note_device(CUdevice device)
 	note = &notes[device];
 	if (!atomic_compare_exchange_strong(&note->state, &unknown, 1))
 		return;
-	if (!real->cuDeviceGetName || CA_INSIDE(real->cuDeviceGetName(note->name, NAME_MAX_BYTES, device)))
+	if (!real->cuDeviceGetName ||
+	    CA_INSIDE(real->cuDeviceGetName(note->name, NAME_MAX_BYTES, device)))
 		note->name[0] = '\0';
 	note->name[NAME_MAX_BYTES - 1] = '\0';
-	if (real->cuDeviceGetUuid_v2 && CA_INSIDE(real->cuDeviceGetUuid_v2(&uuid, device)) == CUDA_SUCCESS)
+	if (real->cuDeviceGetUuid_v2 &&
+	    CA_INSIDE(real->cuDeviceGetUuid_v2(&uuid, device)) == CUDA_SUCCESS)
 		write_uuid(note->uuid, &uuid);
 	atomic_store(&note->state, 2);
 }
@@ -200,7 +204,8 @@ open_file(void)
 	fd = ca_path_open(config->stats_file, file);
 	if (fd < 0) {
 		file[0] = '\0';
-		ca_warn("CACHEALLOC_STATS: no file by the pattern \"%s\" could be made (%d)", config->stats_file, -fd);
+		ca_warn("CACHEALLOC_STATS: no file by the pattern '%s' can be made: %s (errno %d)",
+			config->stats_file, ca_log_error_name(-fd), -fd);
 	}
 	return fd;
 }
@@ -211,6 +216,27 @@ is_json(const char *pattern)
 	size_t length = strlen(pattern);
 
 	return length >= 5 && memcmp(pattern + length - 5, ".json", 5) == 0;
+}
+
+static void
+write_file(const struct ca_emit_process *process, const struct figures *figures)
+{
+	struct sink sink = { .fd = open_file() };
+	int rc;
+
+	if (sink.fd < 0)
+		return;
+	if (is_json(config->stats_file))
+		rc = ca_emit_stats_json(figures->devices, figures->count, take_text, &sink);
+	else
+		rc = ca_emit_stats_table(process, figures->devices, figures->count, take_text,
+					 &sink);
+	if (!rc)
+		rc = flush(&sink);
+	if (rc)
+		ca_warn("CACHEALLOC_STATS: the file '%s' is incomplete: %s (errno %d)", file,
+			ca_log_error_name(-rc), -rc);
+	close(sink.fd);
 }
 
 static void
@@ -226,20 +252,12 @@ write_all(struct ca_heap *heap)
 
 	gather(heap, &figures);
 	if (config->stats_stderr) {
-		(void)ca_emit_stats_table(&process, figures.devices, figures.count, take_text, &sink);
+		(void)ca_emit_stats_table(&process, figures.devices, figures.count, take_text,
+					  &sink);
 		(void)flush(&sink);
 	}
-	if (!config->stats_file[0])
-		return;
-	sink.fd = open_file();
-	if (sink.fd < 0)
-		return;
-	if (is_json(config->stats_file))
-		(void)ca_emit_stats_json(figures.devices, figures.count, take_text, &sink);
-	else
-		(void)ca_emit_stats_table(&process, figures.devices, figures.count, take_text, &sink);
-	(void)flush(&sink);
-	close(sink.fd);
+	if (config->stats_file[0])
+		write_file(&process, &figures);
 }
 
 static void

@@ -11,10 +11,10 @@
 #include "shim/real.h"
 
 /* The real table, or an early return: there is no libcuda, or not this function in it. */
-#define CA_HOOK_REAL(real, symbol)                                                                             \
-	const struct ca_real *real = ca_real();                                                                \
-	if (!real || !real->symbol)                                                                            \
-		return real ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_NOT_INITIALIZED
+#define CA_HOOK_REAL(real, symbol)                                                                 \
+	const struct ca_real *real = ca_real();                                                    \
+	if (!real || !real->symbol)                                                                \
+	return real ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_NOT_INITIALIZED
 
 /* NULL when the call must go straight through: disabled, or entered from inside the driver. */
 static inline struct ca_process *

@@ -2,8 +2,8 @@
 /*
  * Begin and end of stream captures, told to shim/capture.h.
  *
- * A capture has ended when the driver says that its stream captures no more: after a failed end-capture it is
- * asked (a capture that another thread must end goes on).
+ * A capture has ended when the driver says that its stream captures no more: after a failed
+ * end-capture it is asked (a capture that another thread must end goes on).
  */
 #include "shim/capture.h"
 #include "shim/context.h"
@@ -38,34 +38,36 @@ context_of(const struct ca_real *real, CUstream stream)
 }
 
 /* `call` begins a capture on `stream`. */
-#define BEGIN(stream, mode, call)                                                                              \
-	do {                                                                                                   \
-		CUstream named = (stream);                                                                     \
-		CUresult rc;                                                                                   \
-                                                                                                               \
-		if (!ca_hook_process())                                                                        \
-			return CA_INSIDE(call);                                                                \
-		ca_capture_opening();                                                                          \
-		rc = CA_INSIDE(call);                                                                          \
-		if (rc == CUDA_SUCCESS)                                                                        \
-			ca_capture_began(context_of(real, named), named, mode);                                \
-		else                                                                                           \
-			ca_capture_failed();                                                                   \
-		return rc;                                                                                     \
+#define BEGIN(stream, mode, call)                                                                  \
+	do {                                                                                       \
+		CUstream named = (stream);                                                         \
+		CUresult rc;                                                                       \
+                                                                                                   \
+		if (!ca_hook_process())                                                            \
+			return CA_INSIDE(call);                                                    \
+		ca_capture_opening();                                                              \
+		rc = CA_INSIDE(call);                                                              \
+		if (rc == CUDA_SUCCESS)                                                            \
+			ca_capture_began(context_of(real, named), named, mode);                    \
+		else                                                                               \
+			ca_capture_failed();                                                       \
+		return rc;                                                                         \
 	} while (0)
 
 CUresult
 cuStreamBeginCapture(CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuStreamBeginCapture);
-	BEGIN(legacy_name(hStream), CU_STREAM_CAPTURE_MODE_GLOBAL, real->cuStreamBeginCapture(hStream));
+	BEGIN(legacy_name(hStream), CU_STREAM_CAPTURE_MODE_GLOBAL,
+	      real->cuStreamBeginCapture(hStream));
 }
 
 CUresult
 cuStreamBeginCapture_ptsz(CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuStreamBeginCapture_ptsz);
-	BEGIN(per_thread_name(hStream), CU_STREAM_CAPTURE_MODE_GLOBAL, real->cuStreamBeginCapture_ptsz(hStream));
+	BEGIN(per_thread_name(hStream), CU_STREAM_CAPTURE_MODE_GLOBAL,
+	      real->cuStreamBeginCapture_ptsz(hStream));
 }
 
 CUresult
@@ -84,11 +86,13 @@ cuStreamBeginCapture_v2_ptsz(CUstream hStream, CUstreamCaptureMode mode)
 
 CUresult
 cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
-			    const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+			    const CUgraphEdgeData *dependencyData, size_t numDependencies,
+			    CUstreamCaptureMode mode)
 {
 	CA_HOOK_REAL(real, cuStreamBeginCaptureToGraph);
 	BEGIN(legacy_name(hStream), mode,
-	      real->cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData, numDependencies, mode));
+	      real->cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData,
+						numDependencies, mode));
 }
 
 CUresult
@@ -98,15 +102,15 @@ cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraph
 {
 	CA_HOOK_REAL(real, cuStreamBeginCaptureToGraph_ptsz);
 	BEGIN(per_thread_name(hStream), mode,
-	      real->cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData, numDependencies,
-						     mode));
+	      real->cuStreamBeginCaptureToGraph_ptsz(hStream, hGraph, dependencies, dependencyData,
+						     numDependencies, mode));
 }
 
 typedef CUresult end_call(CUstream stream, CUgraph *graph);
 
 static CUresult
-end_capture(const struct ca_real *real, CUstream named, CUstream stream, CUgraph *graph, end_call *call,
-	    is_capturing_call *is_capturing)
+end_capture(const struct ca_real *real, CUstream named, CUstream stream, CUgraph *graph,
+	    end_call *call, is_capturing_call *is_capturing)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	struct ca_capture_end end;
@@ -153,8 +157,8 @@ CUresult
 cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
 	CA_HOOK_REAL(real, cuStreamEndCapture_ptsz);
-	return end_capture(real, per_thread_name(hStream), hStream, phGraph, real->cuStreamEndCapture_ptsz,
-			   real->cuStreamIsCapturing_ptsz);
+	return end_capture(real, per_thread_name(hStream), hStream, phGraph,
+			   real->cuStreamEndCapture_ptsz, real->cuStreamIsCapturing_ptsz);
 }
 
 CUresult

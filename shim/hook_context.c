@@ -2,8 +2,9 @@
 /*
  * Birth and death of contexts, told to shim/context.h.
  *
- * Before a call that may destroy a context its record is closed; afterwards the driver's answer decides
- * between burial and reopening. A primary context lives until its last release: the driver is asked.
+ * Before a call that may destroy a context its record is closed; afterwards the driver's answer
+ * decides between burial and reopening. A primary context lives until its last release: the driver
+ * is asked.
  */
 #include <stdatomic.h>
 
@@ -11,7 +12,8 @@
 #include "shim/hook.h"
 
 static void
-born(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device, enum ca_context_kind kind)
+born(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device,
+     enum ca_context_kind kind)
 {
 	int saved = errno;
 
@@ -41,7 +43,8 @@ cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 }
 
 CUresult
-cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev)
+cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags,
+	       CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuCtxCreate_v3);
 	CUresult rc = CA_INSIDE(real->cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev));
@@ -51,7 +54,8 @@ cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
 }
 
 CUresult
-cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
+cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+	       CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuCtxCreate_v4);
 	CUresult rc = CA_INSIDE(real->cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev));
@@ -90,8 +94,8 @@ cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	return rc;
 }
 
-/* A green context keeps its device's primary context alive (cuda.h, cuGreenCtxCreate), whose marks cover it:
- * we must know that one. */
+/* A green context keeps its device's primary context alive (cuda.h, cuGreenCtxCreate), whose marks
+ * cover it: we must know that one. */
 CUresult
 cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {
@@ -99,7 +103,8 @@ cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsign
 	CUresult rc = CA_INSIDE(real->cuGreenCtxCreate(phCtx, desc, dev, flags));
 	CUcontext primary = NULL;
 
-	if (rc || !ca_hook_process() || !real->cuDevicePrimaryCtxRetain || !real->cuDevicePrimaryCtxRelease_v2)
+	if (rc || !ca_hook_process() || !real->cuDevicePrimaryCtxRetain ||
+	    !real->cuDevicePrimaryCtxRelease_v2)
 		return rc;
 	ca_context_primary_lock(dev);
 	if (CA_INSIDE(real->cuDevicePrimaryCtxRetain(&primary, dev)) == CUDA_SUCCESS) {
@@ -126,7 +131,8 @@ find_primary(CUdevice device)
 {
 	struct ca_context *context = ca_context_first();
 
-	while (context && (atomic_load(&context->kind) != CA_CONTEXT_PRIMARY || context->device != device))
+	while (context &&
+	       (atomic_load(&context->kind) != CA_CONTEXT_PRIMARY || context->device != device))
 		context = ca_context_next(context);
 	return context;
 }
@@ -140,9 +146,11 @@ primary_died(const struct ca_real *real, const struct ca_context *context)
 	int active = 0;
 
 	if (!real->cuDevicePrimaryCtxGetState ||
-	    CA_INSIDE(real->cuDevicePrimaryCtxGetState(context->device, &flags, &active)) || !active)
+	    CA_INSIDE(real->cuDevicePrimaryCtxGetState(context->device, &flags, &active)) ||
+	    !active)
 		return true;
-	return context->id && CA_INSIDE(real->cuCtxGetId(context->handle, &id)) == CUDA_SUCCESS && id != context->id;
+	return context->id && CA_INSIDE(real->cuCtxGetId(context->handle, &id)) == CUDA_SUCCESS &&
+	       id != context->id;
 }
 
 static void
@@ -236,7 +244,8 @@ cuGreenCtxDestroy(CUgreenCtx hCtx)
 
 	if (!ca_hook_process())
 		return CA_INSIDE(real->cuGreenCtxDestroy(hCtx));
-	for (context = ca_context_first(); context && count < PRIMARIES_MAX; context = ca_context_next(context)) {
+	for (context = ca_context_first(); context && count < PRIMARIES_MAX;
+	     context = ca_context_next(context)) {
 		if (atomic_load(&context->kind) != CA_CONTEXT_PRIMARY)
 			continue;
 		ca_context_close(context);
@@ -260,7 +269,8 @@ destroy(CUcontext handle, context_call *call, unsigned last)
 	if (context)
 		ca_context_close(context);
 	rc = CA_INSIDE(call(handle));
-	settle(context, rc == CUDA_SUCCESS && (!last || atomic_fetch_sub(&context->usage, 1) <= last));
+	settle(context,
+	       rc == CUDA_SUCCESS && (!last || atomic_fetch_sub(&context->usage, 1) <= last));
 	return rc;
 }
 

@@ -2,8 +2,9 @@
 /*
  * Allocation and free: hook -> context -> heap -> out.
  *
- * Whatever the heap does not know or cannot do goes to the driver with the program's own arguments, so that
- * errors, NULL and zero sizes are answered as natively. Outputs are written only on success.
+ * Whatever the heap does not know or cannot do goes to the driver with the program's own arguments,
+ * so that errors, NULL and zero sizes are answered as natively. Outputs are written only on
+ * success.
  */
 #include "shim/capture.h"
 #include "shim/context.h"
@@ -44,8 +45,10 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	CUresult rc;
 
 	do {
-		rc = CA_INSIDE(real->cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes));
-	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && space && ca_reclaim(space, WidthInBytes * Height, &rung));
+		rc = CA_INSIDE(real->cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
+							ElementSizeBytes));
+	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && space &&
+		 ca_reclaim(space, WidthInBytes * Height, &rung));
 	if (rc == CUDA_SUCCESS && space && *dptr)
 		(void)ca_adopt(space, *dptr, *pPitch * Height, WidthInBytes * Height);
 	errno = saved;
@@ -107,12 +110,13 @@ typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);
 typedef CUresult is_capturing_call(CUstream stream, CUstreamCaptureStatus *status);
 
 /*
- * A free of our block that is ordered after a stream: the mark that every free records covers that stream
- * too. The stream is shown to the driver first, which answers for bad handles; a capturing stream takes only
- * the addresses of graph allocations (cuda.h, cuMemFreeAsync).
+ * A free of our block that is ordered after a stream: the mark that every free records covers that
+ * stream too. The stream is shown to the driver first, which answers for bad handles; a capturing
+ * stream takes only the addresses of graph allocations (cuda.h, cuMemFreeAsync).
  */
 static CUresult
-free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, is_capturing_call *real_status)
+free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
+	   is_capturing_call *real_status)
 {
 	struct ca_process *process = ca_hook_process();
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -169,7 +173,8 @@ cuMemGetInfo_v2(size_t *free, size_t *total)
 	if (rc || !process || !process->serves || !free)
 		return rc;
 	space = ca_context_space(real);
-	if (space && CA_INSIDE(real->cuMemGetInfo_v2(&native_free, &native_total)) == CUDA_SUCCESS) {
+	if (space &&
+	    CA_INSIDE(real->cuMemGetInfo_v2(&native_free, &native_total)) == CUDA_SUCCESS) {
 		uint64_t sum = native_free + ca_drainable_bytes(space);
 
 		*free = sum < native_total ? (size_t)sum : native_total;

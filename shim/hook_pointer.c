@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What others can see of a block: each answers as an allocation of its own, though it may share a segment.
+ * What others can see of a block: each answers as an allocation of its own, though it may share a
+ * segment.
  *
- * Ranges, sizes and buffer ids are ours; everything else the driver says of the segment holds for the block.
- * A cached (freed) block is unknown memory: the question is put to the driver with an address that it does
- * not know, so that the answer is the native one. What changes or exports an allocation for its life retires
- * the segment (it is never handed out again); a handle that would name the whole segment although the block
- * is only a part of it is refused.
+ * Ranges, sizes and buffer ids are ours; everything else the driver says of the segment holds for
+ * the block. A cached (freed) block is unknown memory: the question is put to the driver with an
+ * address that it does not know, so that the answer is the native one. What changes or exports an
+ * allocation for its life retires the segment (it is never handed out again); a handle that would
+ * name the whole segment although the block is only a part of it is refused.
  */
 #include <stdatomic.h>
 
@@ -17,7 +18,8 @@
 /* No driver knows this address as an allocation. */
 static const char unknown_memory;
 
-/* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE. Not ours, or nothing to virtualise: -ENOENT. */
+/* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE. Not ours, or nothing to virtualise:
+ * -ENOENT. */
 static int
 find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 {
@@ -59,8 +61,10 @@ warn_export(const char *what)
 	static atomic_flag warned = ATOMIC_FLAG_INIT;
 
 	if (!atomic_flag_test_and_set(&warned))
-		ca_warn("%s of a block that shares its segment is refused in this version. hint: blocks of 10 MiB and "
-			"more have segments of their own; or run the exporting program with CACHEALLOC_DISABLE=1",
+		ca_warn("%s of a block that shares its segment is refused in this version. hint: "
+			"blocks of 10 MiB and "
+			"more have segments of their own; or run the exporting program with "
+			"CACHEALLOC_DISABLE=1",
 			what);
 }
 
@@ -123,8 +127,8 @@ cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr
 	CA_HOOK_REAL(real, cuPointerGetAttribute);
 	struct ca_block_info info;
 	int found = find_block(ptr, &info);
-	CUresult rc = CA_INSIDE(
-		real->cuPointerGetAttribute(data, attribute, found == -ESTALE ? unknown_pointer() : ptr));
+	CUresult rc = CA_INSIDE(real->cuPointerGetAttribute(
+		data, attribute, found == -ESTALE ? unknown_pointer() : ptr));
 
 	if (rc == CUDA_SUCCESS && found == 0)
 		patch_attribute(data, attribute, &info);
@@ -165,7 +169,8 @@ get_attributes(const struct ca_real *real, unsigned count, CUpointer_attribute *
 }
 
 CUresult
-cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
+cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
+		       CUdeviceptr ptr)
 {
 	CA_HOOK_REAL(real, cuPointerGetAttributes);
 	struct ca_block_info info;
@@ -189,8 +194,8 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 	CA_HOOK_REAL(real, cuPointerSetAttribute);
 	struct ca_block_info info;
 	int found = find_block(ptr, &info);
-	CUresult rc = CA_INSIDE(
-		real->cuPointerSetAttribute(value, attribute, found == -ESTALE ? unknown_pointer() : ptr));
+	CUresult rc = CA_INSIDE(real->cuPointerSetAttribute(
+		value, attribute, found == -ESTALE ? unknown_pointer() : ptr));
 
 	if (rc == CUDA_SUCCESS && found == 0)
 		retire(ptr);
@@ -218,8 +223,8 @@ cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 }
 
 CUresult
-cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType,
-			      unsigned long long flags)
+cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+			      CUmemRangeHandleType handleType, unsigned long long flags)
 {
 	CA_HOOK_REAL(real, cuMemGetHandleForAddressRange);
 	struct ca_block_info info;

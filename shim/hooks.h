@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Our entry points: one exported function for each CA_HOOK of hooks.def, with libcuda's own name and ABI.
+ * Our entry points: one exported function for each CA_HOOK of hooks.def, with libcuda's own name
+ * and ABI.
  */
 #pragma once
 

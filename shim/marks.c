@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Marks: one event a living context, recorded by cuCtxRecordEvent, which captures all work of the context
- * whatever stream it went to. An event belongs to one context for ever, so each context keeps a list of
- * spare parts; a part goes back there when its mark is dropped, and becomes an empty record when the context dies.
+ * Marks: one event a living context, recorded by cuCtxRecordEvent, which captures all work of the
+ * context whatever stream it went to. An event belongs to one context for ever, so each context
+ * keeps a list of spare parts; a part goes back there when its mark is dropped, and becomes an
+ * empty record when the context dies.
  *
- * Recording and querying happen inside the capture gate. Waiting may block on the device, so it stays outside
- * (a begin-capture must not wait for the device) and runs in relaxed capture mode instead, in which the driver
- * does not prohibit it.
+ * Recording and querying happen inside the capture gate. Waiting may block on the device, so it
+ * stays outside (a begin-capture must not wait for the device) and runs in relaxed capture mode
+ * instead, in which the driver does not prohibit it.
  *
- * A context that is being destroyed while a mark is recorded gets a part without a record: done once the
- * context is dead, and recorded at the next look if it turns out to live on (later than the free, so it covers
- * what must be covered).
+ * A context that is being destroyed while a mark is recorded gets a part without a record: done
+ * once the context is dead, and recorded at the next look if it turns out to live on (later than
+ * the free, so it covers what must be covered).
  *
- * CA_MUTANT_*: deliberate mistakes, built only into libraries of tests/stress, which must find them.
+ * CA_MUTANT_*: deliberate mistakes, built only into libraries of tests/stress, which must find
+ * them.
  */
 #include "shim/marks.h"
 
@@ -48,7 +50,8 @@ static _Atomic bool no_marks;      /* the driver said that it has none */
 static struct ca_mark_part *
 part_of(ca_mark mark)
 {
-	return mark == EMPTY_MARK ? NULL : (struct ca_mark_part *)(uintptr_t)mark; // NOLINT: our own value
+	return mark == EMPTY_MARK ? NULL
+				  : (struct ca_mark_part *)(uintptr_t)mark; // NOLINT: our own value
 }
 
 static struct ca_mark_part *
@@ -304,6 +307,7 @@ call_part(const struct ca_real *real, struct ca_mark_part *part, event_call *cal
 	}
 }
 
+/* Waits for the parts of the memory's own context, or asks all. */
 static int
 call_parts(ca_mark mark, const struct ca_real *real, event_call *call, bool wait)
 {
@@ -311,7 +315,8 @@ call_parts(ca_mark mark, const struct ca_real *real, event_call *call, bool wait
 	int rc = 0;
 
 	for (part = part_of(mark); part && !rc; part = part->next)
-		rc = call_part(real, part, call, wait);
+		if (!wait || part->context == part->owner)
+			rc = call_part(real, part, call, wait);
 	return rc;
 }
 
@@ -349,7 +354,9 @@ ca_mark_wait(void *self, ca_mark mark)
 	rc = call_parts(mark, real, real->cuEventSynchronize, true);
 	if (exchanged)
 		ca_capture_restore_mode(real, mode);
-	return rc == -EAGAIN ? -EBUSY : rc;
+	if (rc == -EAGAIN)
+		return -EBUSY; /* its context is being destroyed */
+	return rc ? rc : ca_mark_query(self, mark);
 }
 
 void

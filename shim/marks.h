@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Order marks of the real driver (contract: allocator/driver.h), made of events recorded on contexts.
+ * Order marks of the real driver (contract: allocator/driver.h), made of events recorded on
+ * contexts.
  *
- * A mark is a chain of parts, one event for each context alive when it was recorded, because work submitted
- * in any of them may touch the memory (copies between contexts, peer access). It is done when all its parts
- * are; a part whose context died is done, since a destroyed context runs nothing.
+ * A mark is a chain of parts, one event for each context alive when it was recorded, because work
+ * submitted in any of them may touch the memory (copies between contexts, peer access). It is done
+ * when all its parts are; a part whose context died is done, since a destroyed context runs
+ * nothing.
  */
 #pragma once
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One word tells the state: not begun, being made (then it is the maker's pid, so that a child forked in that
- * moment does not wait for a thread it does not have), or made. The maker reads the environment twice: once
- * to learn where log lines go, once to report.
+ * One word tells the state: not begun, being made (then it is the maker's pid, so that a child
+ * forked in that moment does not wait for a thread it does not have), or made. The maker reads the
+ * environment twice: once to learn where log lines go, once to report.
  */
 #include "shim/process.h"
 
@@ -35,7 +35,8 @@ after_fork_child(void)
 	struct ca_process *parents = atomic_load(&made);
 
 	if (parents)
-		ca_heap_after_fork_child(parents->heap); /* its records go; a new heap comes with new hooked calls */
+		ca_heap_after_fork_child(
+			parents->heap); /* its records go; a new heap comes with new hooked calls */
 	ca_log_after_fork_child();
 	ca_capture_after_fork_child();
 	ca_context_after_fork_child();
@@ -81,7 +82,8 @@ read_configuration(struct ca_config *config)
 		level = CA_LOG_ERROR;
 	ca_log_configure(level, config->log_file);
 	if (bad)
-		ca_config_load(config, get_environment, NULL, environ, report_setting, &config->strict);
+		ca_config_load(config, get_environment, NULL, environ, report_setting,
+			       &config->strict);
 	if (bad && config->strict)
 		_exit(EXIT_BAD_CONFIGURATION);
 	if (ca_log_enabled(CA_LOG_INFO)) {
@@ -105,7 +107,8 @@ make(void)
 	fork_handler_set = true;
 	rc = ca_heap_create(&process.config, ca_driver_table(), &process.heap);
 	if (rc) {
-		ca_warn("no memory for the first records: this process is served by the driver alone");
+		ca_warn("no memory for the first records: this process is served by the driver "
+			"alone");
 		return;
 	}
 	process.serves = process.config.disable == CA_DISABLE_OFF;

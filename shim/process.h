@@ -2,9 +2,9 @@
 /*
  * The state of this process: the configuration, the heap, and whether we serve at all.
  *
- * Made at the first hooked call that needs it; no constructor, no thread, no driver call. A forked child
- * starts anew (what the parent held is the parent's). At exit, statistics are written if they were asked
- * for and at least one hooked call was made.
+ * Made at the first hooked call that needs it; no constructor, no thread, no driver call. A forked
+ * child starts anew (what the parent held is the parent's). At exit, statistics are written if they
+ * were asked for and at least one hooked call was made.
  */
 #pragma once
 
@@ -26,16 +26,17 @@ struct ca_process *ca_process(void);
 void ca_process_tick(struct ca_process *process);
 
 /*
- * > 0 while this thread is inside a call of ours into the driver: a hook entered then (by the driver, or by
- * another interposer under us) passes straight through, so that nothing is counted or locked twice.
+ * > 0 while this thread is inside a call of ours into the driver: a hook entered then (by the
+ * driver, or by another interposer under us) passes straight through, so that nothing is counted or
+ * locked twice.
  */
 extern __thread unsigned ca_inside __attribute__((tls_model("initial-exec")));
 
 /* Evaluates a call of the real driver with ca_inside raised. */
-#define CA_INSIDE(call)                                                                                        \
-	__extension__({                                                                                        \
-		ca_inside++;                                                                                   \
-		CUresult ca_result_ = (call);                                                                  \
-		ca_inside--;                                                                                   \
-		ca_result_;                                                                                    \
+#define CA_INSIDE(call)                                                                            \
+	__extension__({                                                                            \
+		ca_inside++;                                                                       \
+		CUresult ca_result_ = (call);                                                      \
+		ca_inside--;                                                                       \
+		ca_result_;                                                                        \
 	})

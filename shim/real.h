@@ -2,10 +2,10 @@
 /*
  * The real driver: one pointer for each row of hooks.def, taken from libcuda's own handle.
  *
- * ca_real() resolves at its first call (never in the dlsym path) and costs one load afterwards. It finds a
- * libcuda that the program has loaded already (RTLD_NOLOAD) and never loads one. Thread-safe; no malloc of
- * ours; errno kept. NULL: no libcuda in this process; the hook answers CUDA_ERROR_NOT_INITIALIZED.
- * Members that this driver lacks are NULL.
+ * ca_real() resolves at its first call (never in the dlsym path) and costs one load afterwards. It
+ * finds a libcuda that the program has loaded already (RTLD_NOLOAD) and never loads one.
+ * Thread-safe; no malloc of ours; errno kept. NULL: no libcuda in this process; the hook answers
+ * CUDA_ERROR_NOT_INITIALIZED. Members that this driver lacks are NULL.
  */
 #pragma once
 

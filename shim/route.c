@@ -32,12 +32,12 @@
 #include "shim/trampoline.h"
 #include "shim/unseen.h"
 
-static bool verbose;
+static bool verbose_lookups;
 
 void
-ca_loader_set_verbose(bool set)
+ca_loader_set_verbose(bool verbose)
 {
-	__atomic_store_n(&verbose, set, __ATOMIC_RELAXED);
+	__atomic_store_n(&verbose_lookups, verbose, __ATOMIC_RELAXED);
 }
 
 void
@@ -48,7 +48,7 @@ ca_loader_note_lookup(const char *road, const char *name, enum ca_outcome outcom
 		[CA_ANSWER_THUNK] = "counted",
 	};
 
-	if (outcome != CA_ANSWER_DRIVER && __atomic_load_n(&verbose, __ATOMIC_RELAXED))
+	if (outcome != CA_ANSWER_DRIVER && __atomic_load_n(&verbose_lookups, __ATOMIC_RELAXED))
 		ca_debug("asked for %s by %s: %s", name, road, texts[outcome]);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A chunk is claimed by adding to its fill mark; whoever overflows it maps a new one. Two threads may both
- * map: the loser of the exchange unmaps its own.
+ * A chunk is claimed by adding to its fill mark; whoever overflows it maps a new one. Two threads
+ * may both map: the loser of the exchange unmaps its own.
  */
 #include "shim/slab.h"
 
@@ -22,7 +22,8 @@ static struct chunk *
 map_chunk(void)
 {
 	int saved = errno;
-	void *memory = mmap(NULL, CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *memory =
+		mmap(NULL, CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	errno = saved;
 	if (memory == MAP_FAILED)
@@ -42,7 +43,8 @@ ca_slab_take(size_t size)
 		struct chunk *chunk = atomic_load_explicit(&current, memory_order_acquire);
 
 		if (chunk) {
-			size_t at = atomic_fetch_add_explicit(&chunk->used, bytes, memory_order_relaxed);
+			size_t at = atomic_fetch_add_explicit(&chunk->used, bytes,
+							      memory_order_relaxed);
 
 			if (at + bytes <= CHUNK_BYTES)
 				return (char *)chunk + at;

@@ -2,8 +2,9 @@
 /*
  * Records of the shim's own (contexts, marks): bump allocation from mmap'd chunks, never returned.
  *
- * A reader without a lock may still hold a record after it left its list, so records are recycled by their
- * owners, for the same purpose, and their memory is never unmapped. Thread-safe without a lock.
+ * A reader without a lock may still hold a record after it left its list, so records are recycled
+ * by their owners, for the same purpose, and their memory is never unmapped. Thread-safe without a
+ * lock.
  */
 #pragma once
 

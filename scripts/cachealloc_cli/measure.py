@@ -64,16 +64,20 @@ def stats_figures(folder, stem):
     }
 
 
-def simulator_figures(path):
-    """What reached the simulated driver, or None when the program did not run on it."""
-    data = _load(path, None)
-    if not data or not isinstance(data.get("calls"), dict):
+def simulator_figures(folder, stem):
+    """What reached the simulated driver, summed over processes; None when the program did not run on it."""
+    found = [_load(path, None) for path in sorted(glob.glob(os.path.join(glob.escape(folder), stem + ".*.simulator")))]
+    found = [data for data in found if data and isinstance(data.get("calls"), dict)]
+    if not found:
         return None
-    calls = {name: number for name, number in data["calls"].items() if isinstance(number, int)}
+    calls = {}
+    for data in found:
+        for name, number in data["calls"].items():
+            calls[name] = calls.get(name, 0) + number
     return {
         "driver_calls": sum(number for name, number in calls.items() if _DRIVER_CALLS.fullmatch(name)),
-        "peak_bytes": sum(data.get("peak_bytes") or [0]),
-        "races": data.get("races"),
+        "peak_bytes": sum(sum(data.get("peak_bytes") or [0]) for data in found),
+        "races": sum(data.get("races") or 0 for data in found),
         "calls": calls,
     }
 
@@ -81,10 +85,8 @@ def simulator_figures(path):
 def once(program, env, arm, folder, stem, padding):
     """Runs the program and returns a dict of what was seen. Raises Unusable."""
     env = {name: value for name, value in env.items() if name not in _DROPPED}
-    sim_path = os.path.join(folder, stem + ".simulator")
-    env.update(arm.changes)
-    env["CACHEALLOC_STATS"] = os.path.join(folder, stem).replace("%", "%%") + ".%p.json"
-    env["SIMCUDA_STATS"] = sim_path
+    files = os.path.join(folder, stem).replace("%", "%%") + ".%p"
+    env.update(arm.changes, CACHEALLOC_STATS=files + ".json", SIMCUDA_STATS=files + ".simulator")
     env["COMPARE_PADDING"] = "x" * padding  # where the stack starts depends on the environment's size
     with open(os.path.join(folder, stem + ".stderr"), "wb") as errors:
         start = time.perf_counter_ns()
@@ -107,7 +109,7 @@ def once(program, env, arm, folder, stem, padding):
         "signal": signal.Signals(-status).name if status < 0 else None,
         "padding_bytes": padding,
         **stats_figures(folder, stem),
-        "simulator": simulator_figures(sim_path),
+        "simulator": simulator_figures(folder, stem),
     }
 
 

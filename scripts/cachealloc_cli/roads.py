@@ -4,7 +4,8 @@
 direct          linked with libcuda.so.1: our exported names stand before libcuda's
 shared-runtime  linked with libcudart.so.N, which asks dlsym and cuGetProcAddress
 static-runtime  contains the CUDA runtime (nvcc's default), which does the same
-run-time        can load libraries later (dlopen, dlsym); nothing more is known
+dlopen          names libcuda.so or libcudart.so and imports dlopen
+run-time        can load libraries later (dlopen); nothing more is known
 """
 
 import re
@@ -53,6 +54,8 @@ def of_file(label, elf, main):
             roads.append(_looked_up("shared-runtime", label, f"linked with {name}, the shared CUDA runtime", main))
     if contains_runtime(elf) and not is_runtime(elf.soname or ""):
         roads.append(_looked_up("static-runtime", label, "contains the CUDA runtime", main))
+    elif not roads and "dlopen" in elf.imported and (elf.contains(b"libcuda.so") or elf.contains(b"libcudart.so")):
+        roads.append(_looked_up("dlopen", label, "loads CUDA at run time (imports dlopen and names it)", main))
     elif not roads and elf.imported & {"dlopen", "dlmopen"}:
         roads.append(_looked_up("run-time", label, "can load CUDA at run time (imports dlopen)", main))
     return roads

@@ -75,7 +75,7 @@ stats_write(const char *pattern, int stock)
 static void
 simulator_write(const char *path, int stock)
 {
-	FILE *file = fopen(path, "w");
+	FILE *file = pattern_open(path);
 
 	if (!file)
 		return;

@@ -156,6 +156,20 @@ def test_on_the_simulator_exact_figures_lead(cli, tmp_path):
     assert "say nothing about a GPU" in done.stdout and "races" in done.stderr
 
 
+def test_processes_of_one_run_are_summed(cli, script, tmp_path):
+    """Two programs under a shell (which may leave by _exit), in a folder whose name looks like a pattern."""
+    out = tmp_path / "out.json"
+    (tmp_path / "100%p").mkdir()
+    done = cli("compare", "-r", "1", "--json", out, script("cat /dev/null; cat /dev/null; exit 0"), STUB_SIMULATOR=1,
+               TMPDIR=tmp_path / "100%p")
+    assert done.returncode == 0, done.stderr
+    a, b = load(out)["runs"]
+    n = a["processes"]
+    assert n == b["processes"] >= 2
+    assert (a["alloc_calls"], a["driver_calls"], a["simulator"]["driver_calls"]) == (1000 * n, 1990 * n, 1000 * n)
+    assert b["simulator"]["calls"]["cuMemAlloc_v2"] == 3 * n
+
+
 def test_few_pairs_warn(cli):
     assert "2 pairs only" in cli("compare", "-r", "2", "true").stderr
     assert "pairs only" not in cli("compare", "-r", "5", "true").stderr

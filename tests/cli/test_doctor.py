@@ -66,6 +66,13 @@ def test_contains_the_static_runtime(doctor):
     assert not any("dlmopen" in note["text"] for note in data["notes"])
 
 
+@pytest.mark.parametrize("name", [b"libcuda.so.1", b"libcudart.so.13"])
+def test_loads_cuda_by_name(doctor, name):
+    status, data = doctor(crafted.elf(needed=["libc.so.6"], imported=["dlopen", "dlsym"], payload=name))
+    assert status == 0 and kinds(data) == [("dlopen", True)]
+    assert doctor(crafted.elf(needed=["libc.so.6"], payload=name))[0] == 1  # a mere string
+
+
 def test_may_load_cuda_later(doctor):
     status, data = doctor(crafted.elf(needed=["libc.so.6"], imported=["dlopen", "dlsym"]))
     assert status == 2 and kinds(data) == [("run-time", True)]

@@ -2,12 +2,14 @@
 """scripts/gpu_check.sh as far as it goes without a GPU: its programs compile, and it says what is missing."""
 
 import ast
+import json
 import os
 import shutil
 import subprocess
 
 import pytest
 from command import ROOT, environment
+from conftest import LIBRARY, SIM, run
 
 GPU = ROOT / "tests" / "gpu"
 NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
@@ -24,15 +26,38 @@ def gpu_check(*words):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
 
 
-@pytest.mark.skipif(not NVCC, reason="no nvcc: tests/gpu/*.cu are not compiled")
-@pytest.mark.parametrize("name, options", [("runtime", ["-cudart=static"]), ("runtime", ["-cudart=shared"]),
-                                           ("latency", []), ("native", [])])
-def test_programs_compile_without_warnings(tmp_path, name, options):
+def compiled(folder, name, options):
     stubs = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(NVCC))), "lib64", "stubs")
-    done = subprocess.run([NVCC, *options, "-Xcompiler", "-Wall,-Wextra", "-o", tmp_path / name, GPU / f"{name}.cu",
+    done = subprocess.run([NVCC, *options, "-Xcompiler", "-Wall,-Wextra", "-o", folder / name, GPU / f"{name}.cu",
                            f"-L{stubs}", "-lcuda"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr, done.stderr
+    return folder / name
+
+
+needs_nvcc = pytest.mark.skipif(not NVCC, reason="no nvcc: tests/gpu/*.cu are not compiled")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name, options", [("runtime", ["-cudart=static"]), ("runtime", ["-cudart=shared"]),
+                                           ("latency", [])])
+def test_programs_compile_without_warnings(tmp_path, name, options):
+    compiled(tmp_path, name, options)
+
+
+@needs_nvcc
+def test_native_cases_end_well_on_the_simulator(tmp_path):
+    """The table of native answers needs the driver only, so every case can be tried without a GPU."""
+    if not LIBRARY.exists() or not (SIM / "libcuda.so.1").exists():
+        pytest.skip("library or simulator is not built")
+    program = compiled(tmp_path, "native", [])
+    names = run([program, "--list"], preload=False, check=0).stdout.split()
+    assert len(names) > 15
+    for name in names:
+        for preload in (False, True):
+            done = run([program, name], preload=preload, check=0)
+            data = json.loads(done.stdout)
+            assert data["case"] == name and len(data["answers"]) >= 2
 
 
 @pytest.mark.parametrize("name", ["check.py", "torch_train.py"])

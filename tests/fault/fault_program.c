@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program that survives an error from any driver call: what fails is skipped, what succeeded must be right.
+ * A program that survives an error from any driver call: what fails is skipped, what succeeded must
+ * be right.
  *
- * It allocates, fills, copies, reads back and frees on two streams, in a capture, and in a second context that
- * dies. Whatever memory it was given and could use holds what was put there; every free that failed is tried
- * again; in the end everything is free, and with the preload trimming leaves nothing reserved.
+ * It allocates, fills, copies, reads back and frees on two streams, in a capture, and in a second
+ * context that dies. Whatever memory it was given and could use holds what was put there; every
+ * free that failed is tried again; in the end everything is free, and with the preload trimming
+ * leaves nothing reserved.
  *
  *     fault_program [OPERATIONS]
  *
- * Exit 0 all right; 1 wrong contents; 3 memory lost; 4 the first calls (cuInit, context) failed for good.
+ * Exit 0 all right; 1 wrong contents; 3 memory lost; 4 the first calls (cuInit, context) failed for
+ * good.
  */
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -73,7 +76,8 @@ check(struct live *one, CUstream stream)
 		wrong += copy[i] != one->value;
 }
 
-/* Some frees are refused (an injected error): the memory is still there, and a later free succeeds. */
+/* Some frees are refused (an injected error): the memory is still there, and a later free succeeds.
+ */
 static void
 put(struct live *one)
 {
@@ -169,7 +173,7 @@ leave(size_t total)
 int
 main(int argc, char **argv)
 {
-	unsigned operations = argc > 1 ? (unsigned)atoi(argv[1]) : 60;
+	unsigned operations = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 60;
 	size_t free_bytes, total;
 	CUcontext context = NULL;
 	void *module = NULL;

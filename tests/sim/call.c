@@ -21,9 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "tests/sim/delay.h"
 #include "tests/sim/engine.h"
 #include "tests/sim/names.h"
 #include "tests/sim/stats.h"
@@ -89,6 +89,12 @@ simb_phase(void)
 	return (enum simb_phase)atomic_load(&phase);
 }
 
+int
+simb_call_name(void)
+{
+	return name_now;
+}
+
 uint64_t
 simb_calls(int name)
 {
@@ -111,43 +117,6 @@ uint64_t
 simb_injected(void)
 {
 	return atomic_load_explicit(&injected, memory_order_relaxed);
-}
-
-/* ------------------------------------------------------------- delays --- */
-static uint64_t
-clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-/* Sleeps all but the end, which a sleep would miss by some 60 us, and spins that. */
-static void
-delay(uint64_t ns)
-{
-	const uint64_t spin_ns = 100000;
-	uint64_t end;
-
-	if (!ns)
-		return;
-	end = clock_ns() + ns;
-	if (ns > spin_ns) {
-		struct timespec nap = { (time_t)((ns - spin_ns) / 1000000000),
-					(long)((ns - spin_ns) % 1000000000) };
-
-		nanosleep(&nap, NULL);
-	}
-	while (clock_ns() < end)
-		;
-}
-
-void
-simb_charge(size_t n_bytes)
-{
-	if (name_now >= 0)
-		delay((n_bytes >> 20) * simb_knobs()->latency[name_now].ns_per_mib);
 }
 
 /* ------------------------------------------------------ around a call --- */
@@ -198,7 +167,7 @@ simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour, enu
 	simb_knobs();
 	nth = atomic_fetch_add_explicit(&calls[name], 1, memory_order_relaxed) + 1;
 	nth_all = atomic_fetch_add_explicit(&calls_all, 1, memory_order_relaxed) + 1;
-	delay(knobs.latency[name].fixed_ns);
+	simb_delay_enter(call);
 	rc = fail_find(name, nth, nth_all);
 	if (rc) {
 		atomic_fetch_add_explicit(&injected, 1, memory_order_relaxed);
@@ -221,6 +190,7 @@ simb_call_leave(struct simb_call *call, int rc)
 {
 	if (knobs.log_fd >= 0)
 		line_write(knobs.log_fd, "%s = %d", simb_names[call->name].symbol, rc);
+	simb_delay_leave(call);
 	flavour_now = call->outer;
 	name_now = call->outer_name;
 	errno = call->saved_errno;

@@ -24,6 +24,7 @@ enum simb_when {
 
 struct simb_call {
 	int name;                /* index into simb_names */
+	uint64_t start_ns;       /* when it began; 0 if it has no latency */
 	int saved_errno;         /* the caller's */
 	enum simb_flavour outer; /* flavour of the call this one is nested in */
 	int outer_name;          /* index of that call, -1: none */
@@ -51,6 +52,9 @@ void simb_charge(size_t n_bytes);
 
 /* The stream that a stream argument means in the call under way. */
 CUstream simb_stream(CUstream stream);
+
+/* Index of the name whose call is under way in this thread, -1: none. */
+int simb_call_name(void);
 
 /* cuInit's part: starts the engine. Repeated calls are fine. */
 int simb_start(void);

@@ -158,19 +158,19 @@ int sim_primary_get_state(int device, unsigned *ret_flags, int *ret_active);
 int sim_ctx_create(int device, unsigned flags, CUcontext *ret_ctx);
 /* Waits for its work, frees its memory, kills its streams and events, pops it if it is the caller's
  * current one. The primary context: INVALID_CONTEXT. Captures in its streams are dropped. */
-int sim_ctx_destroy(CUcontext ctx);
+int sim_ctx_destroy(CUcontext handle);
 
 /* The calling thread's stack. set_current replaces the top (NULL pops it); get_current gives NULL
  * when empty; pop on an empty stack: INVALID_CONTEXT. ret_ctx of pop may be NULL. */
-int sim_ctx_set_current(CUcontext ctx);
+int sim_ctx_set_current(CUcontext handle);
 int sim_ctx_get_current(CUcontext *ret_ctx);
-int sim_ctx_push(CUcontext ctx);
+int sim_ctx_push(CUcontext handle);
 int sim_ctx_pop(CUcontext *ret_ctx);
 /* Of the current context. */
 int sim_ctx_get_device(int *ret_device);
 int sim_ctx_get_flags(unsigned *ret_flags);
 /* NULL means the current context. ids start at 1. */
-int sim_ctx_get_id(CUcontext ctx, unsigned long long *ret_id);
+int sim_ctx_get_id(CUcontext handle, unsigned long long *ret_id);
 /* Waits for everything submitted to the current context before the call. */
 int sim_ctx_sync(void);
 
@@ -218,10 +218,10 @@ int sim_mem_host_free(void *ptr);
 /* Default pool, release threshold 0: what is freed goes back to the device when its free has run.
  * The bytes count at once and come back when the free has run. In a capturing stream: NOT_SUPPORTED
  * (graph memory nodes are a later piece). 0 bytes: INVALID_VALUE. */
-int sim_mem_alloc_async(size_t n_bytes, CUstream stream, CUdeviceptr *ret_ptr);
+int sim_mem_alloc_async(size_t n_bytes, CUstream handle, CUdeviceptr *ret_ptr);
 /* Frees at its place in the stream; no wait. Also for SIM_MEM_DEVICE and SIM_MEM_PITCH memory.
  * INVALID_VALUE: not the base of live memory, or a free of it is already queued. */
-int sim_mem_free_async(CUdeviceptr ptr, CUstream stream);
+int sim_mem_free_async(CUdeviceptr ptr, CUstream handle);
 
 /* Of the current context's device: capacity less units in use. */
 int sim_mem_get_info(size_t *ret_free, size_t *ret_total);
@@ -238,20 +238,20 @@ int sim_stream_create(unsigned flags, int priority, CUstream *ret_stream);
 /* Outstanding work still completes, and the legacy stream and marks of the context still wait for
  * it. The default streams: INVALID_HANDLE. The stream that began a capture: the capture is dropped;
  * one that joined: invalidated. */
-int sim_stream_destroy(CUstream stream);
+int sim_stream_destroy(CUstream handle);
 /* Legacy default stream: also waits for the blocking streams of its context, as every action on it
  * does. A capturing stream: 900, and the capture is invalidated. After a kernel's illegal access:
  * 700, from then on. */
-int sim_stream_sync(CUstream stream);
+int sim_stream_sync(CUstream handle);
 /* 0 or CUDA_ERROR_NOT_READY. */
-int sim_stream_query(CUstream stream);
-int sim_stream_get_flags(CUstream stream, unsigned *ret_flags);
-int sim_stream_get_priority(CUstream stream, int *ret_priority);
-int sim_stream_get_ctx(CUstream stream, CUcontext *ret_ctx);
+int sim_stream_query(CUstream handle);
+int sim_stream_get_flags(CUstream handle, unsigned *ret_flags);
+int sim_stream_get_priority(CUstream handle, int *ret_priority);
+int sim_stream_get_ctx(CUstream handle, CUcontext *ret_ctx);
 /* Unique over the process; default streams have ids too. */
-int sim_stream_get_id(CUstream stream, unsigned long long *ret_id);
-int sim_stream_get_device(CUstream stream, int *ret_device);
-int sim_stream_wait_event(CUstream stream, CUevent event, unsigned flags);
+int sim_stream_get_id(CUstream handle, unsigned long long *ret_id);
+int sim_stream_get_device(CUstream handle, int *ret_device);
+int sim_stream_wait_event(CUstream stream_handle, CUevent handle, unsigned flags);
 
 /* ---------------------------------------------------------------- events --- */
 enum {
@@ -263,19 +263,19 @@ enum {
 /* Unknown flags, or INTERPROCESS without DISABLE_TIMING: INVALID_VALUE. INTERPROCESS itself:
  * NOT_SUPPORTED. */
 int sim_event_create(unsigned flags, CUevent *ret_event);
-int sim_event_destroy(CUevent event);
+int sim_event_destroy(CUevent handle);
 /* Event and stream must be of the same context: else INVALID_HANDLE. */
-int sim_event_record(CUevent event, CUstream stream);
+int sim_event_record(CUevent handle, CUstream stream_handle);
 /* Never recorded: 0. Last recorded in a capture: CUDA_ERROR_CAPTURED_EVENT. */
-int sim_event_query(CUevent event);
-int sim_event_sync(CUevent event);
+int sim_event_query(CUevent handle);
+int sim_event_sync(CUevent handle);
 /* Milliseconds. INVALID_HANDLE: never recorded or without timing; NOT_READY: not complete. */
-int sim_event_elapsed(CUevent start, CUevent end, float *ret_ms);
+int sim_event_elapsed(CUevent start_handle, CUevent end_handle, float *ret_ms);
 
 /* Marks of a whole context (cuCtxRecordEvent, cuCtxWaitEvent); NULL means the current one. 900, and
  * the captures of that context are invalidated, while one of its streams captures. */
-int sim_ctx_record_event(CUcontext ctx, CUevent event);
-int sim_ctx_wait_event(CUcontext ctx, CUevent event);
+int sim_ctx_record_event(CUcontext ctx_handle, CUevent handle);
+int sim_ctx_wait_event(CUcontext ctx_handle, CUevent handle);
 
 /* -------------------------------------------------------- copies and sets --- */
 enum sim_copy_kind {
@@ -295,12 +295,12 @@ enum sim_copy_kind {
  *device memory. `sync` false is the Async form. A synchronous form takes NULL or
  * CU_STREAM_PER_THREAD for stream.
  */
-int sim_copy(uint64_t dst, uint64_t src, size_t n_bytes, enum sim_copy_kind kind, CUstream stream,
+int sim_copy(uint64_t dst, uint64_t src, size_t n_bytes, enum sim_copy_kind kind, CUstream handle,
 	     bool sync);
 
 /* n elements of element_bytes (1, 2, 4), value's low bits. dst aligned to the element, else
  * INVALID_VALUE. The sync form waits only if dst is page-locked host memory. */
-int sim_set(CUdeviceptr dst, uint32_t value, unsigned element_bytes, size_t n, CUstream stream,
+int sim_set(CUdeviceptr dst, uint32_t value, unsigned element_bytes, size_t n, CUstream handle,
 	    bool sync);
 
 /* --------------------------------------------------------------- kernels --- */
@@ -319,30 +319,30 @@ const char *sim_kernel_name(enum sim_kernel kernel);
 /* args: sim_kernel_arg_count() values of 8 bytes. Addresses are judged when it runs: one outside
  * live memory makes the context answer 700 to later synchronisations. INVALID_VALUE: not aligned
  * (words to 4, errors_ptr to 8), or too many words. */
-int sim_kernel_launch(enum sim_kernel kernel, const uint64_t *args, CUstream stream);
+int sim_kernel_launch(enum sim_kernel kernel, const uint64_t *args, CUstream handle);
 
 /* -------------------------------------------------------------- captures --- */
 /* Begin: 401 when capturing already, 900 on the legacy stream. While it captures, submissions to
  * the stream are recorded; another stream joins by waiting for an event recorded there. */
-int sim_capture_begin(CUstream stream, CUstreamCaptureMode mode);
+int sim_capture_begin(CUstream handle, CUstreamCaptureMode mode);
 /* 401 not capturing; 903 not the stream that began; 908 other thread than began it (unless RELAXED;
  * the capture goes on); 901 was invalidated; 904 a fork was not joined. After 901 and 904 the
  * capture is over. */
-int sim_capture_end(CUstream stream, CUgraph *ret_graph);
+int sim_capture_end(CUstream handle, CUgraph *ret_graph);
 /* Status; ret_id (may be NULL) only when active. 906 for the legacy stream while a blocking stream
  * captures (nothing is invalidated by asking). */
-int sim_capture_info(CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id);
+int sim_capture_info(CUstream handle, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id);
 /* Swaps the calling thread's mode with *mode. INVALID_VALUE for no mode. */
 int sim_capture_exchange_mode(CUstreamCaptureMode *mode);
 
 struct sim_exec; /* CUgraphExec of the bridge; only a handle outside the engine */
 
-int sim_graph_destroy(CUgraph graph);
+int sim_graph_destroy(CUgraph handle);
 /* Number of nodes captured. */
-int sim_graph_node_count(CUgraph graph, size_t *ret_n);
-int sim_graph_instantiate(CUgraph graph, struct sim_exec **ret_exec);
+int sim_graph_node_count(CUgraph handle, size_t *ret_n);
+int sim_graph_instantiate(CUgraph handle, struct sim_exec **ret_exec);
 /* Runs the nodes in captured order: after the stream's earlier work and the exec's earlier
  * launches. */
-int sim_exec_launch(struct sim_exec *exec, CUstream stream);
+int sim_exec_launch(struct sim_exec *handle, CUstream stream_handle);
 /* A launch under way still completes. */
-int sim_exec_destroy(struct sim_exec *exec);
+int sim_exec_destroy(struct sim_exec *handle);

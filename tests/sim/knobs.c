@@ -264,6 +264,7 @@ latency_parse(struct simb_knobs *knobs, const char *value)
 		return true;
 	if (!strcmp(value, "published")) {
 		knobs->latency_source = "published";
+		knobs->latency_whole = true;
 #define SIM_LATENCY(symbol, fixed, per_mib, source)                                                \
 	knobs->latency[SIMB_NAME_##symbol] = (struct simb_latency){ fixed, per_mib };
 #include "tests/sim/latency_published.def"

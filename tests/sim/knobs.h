@@ -39,6 +39,7 @@ struct simb_knobs {
 	bool strict;                    /* abort at a misuse */
 	int log_fd;                     /* -1: no log */
 	char stats_path[SIMB_PATH_MAX]; /* empty: none; %p not yet expanded */
+	bool latency_whole;             /* latencies are those of whole calls, not added to ours */
 	const char *latency_source;     /* "none", "published" or "custom" */
 	struct simb_latency latency[SIMB_NAMES];
 	int n_fails;

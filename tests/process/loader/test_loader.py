@@ -14,6 +14,8 @@ CASES = ["explicit_handle", "scopes", "chains", "own_dlsym", "getproc", "unknown
 
 
 def probe(fixtures, case, program="probe", path=(), **env):
+    if case == "scopes" and "CACHEALLOC_TEST_PRELOAD_FIRST" in os.environ:
+        pytest.skip("the sanitizer's own dlopen loses its caller, and with it RUNPATH")
     folders = [fixtures, fixtures / "driver", *path]
     env.setdefault("CACHEALLOC_DISABLE", 1)  # what the hooks do is others' business
     done = run([fixtures / program, case], LD_LIBRARY_PATH=":".join(map(str, folders)), **env)
@@ -49,6 +51,8 @@ def test_other_addresses(fixtures, case):
 @pytest.mark.parametrize("program", ["probe", "probe_direct"])
 def test_driver_that_looks_up(fixtures, case, program):
     """The driver calls dlsym on itself while it starts and while it is asked."""
+    if program == "probe_direct" and os.environ.get("CACHEALLOC_TEST_SANITIZER") == "thread":
+        pytest.skip("a linked driver's constructor runs before this sanitizer's runtime is up")
     probe(fixtures, case, program=program, LOADER_REENTER=1)
 
 

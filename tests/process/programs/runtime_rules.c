@@ -162,6 +162,39 @@ threads(void)
 	RULE(cudaGetLastError() == cudaErrorInvalidDevice);
 }
 
+static pthread_barrier_t barrier;
+
+static void *
+thread_across_reset(void *arg)
+{
+	void *p;
+
+	RULE(cudaMalloc(&p, 64) == cudaSuccess);
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	RULE(cudaFree(p) == cudaErrorInvalidValue);
+	RULE(cudaMalloc(&p, 64) == cudaSuccess && cudaMemset(p, 1, 64) == cudaSuccess);
+	RULE(cudaDeviceSynchronize() == cudaSuccess && cudaFree(p) == cudaSuccess);
+	return arg;
+}
+
+/* A thread that was in the context when another reset the device and entered the new one. */
+static void
+reset_beside_a_thread(void)
+{
+	pthread_t thread;
+	void *p;
+
+	pthread_barrier_init(&barrier, NULL, 2);
+	pthread_create(&thread, NULL, thread_across_reset, NULL);
+	pthread_barrier_wait(&barrier);
+	RULE(cudaDeviceReset() == cudaSuccess);
+	RULE(cudaMalloc(&p, 64) == cudaSuccess);
+	pthread_barrier_wait(&barrier);
+	pthread_join(thread, NULL);
+	RULE(cudaFree(p) == cudaSuccess);
+}
+
 static void
 reset(void)
 {
@@ -185,5 +218,6 @@ main(void)
 	devices();
 	threads();
 	reset();
+	reset_beside_a_thread();
 	return failures;
 }

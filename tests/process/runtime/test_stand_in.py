@@ -49,6 +49,16 @@ def test_every_name_by_the_second_resolver(program, tmp_path):
     assert sum(words == ["call", "cuMemAlloc_v2"] for words in log) == 8
 
 
+@pytest.mark.parametrize("link", ["shared", "static"])
+def test_flavours_of_the_default_stream(link, tmp_path):
+    for flavour, called, other in (("", "cuMemsetD8Async", "cuMemsetD8Async_ptsz"),
+                                   ("_ptsz", "cuMemsetD8Async_ptsz", "cuMemsetD8Async")):
+        folder = tmp_path / f"flavour{flavour}"
+        folder.mkdir()
+        _, log = on_fixture(f"road_runtime_{link}{flavour}-O2", folder)
+        assert ["call", called] in log and ["call", other] not in log
+
+
 @pytest.mark.parametrize("driver, proc", [("", "v1"), ("", "none"), ("v1", "both"), ("v0", "both")])
 @pytest.mark.parametrize("program", FLAVOURS)
 def test_falls_back_to_dlsym(program, driver, proc, tmp_path):

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Small cases run one per process: `cases_x NAME`. A case prints what a program can see (codes, relations,
- * never addresses), so that the same case run without the preload must print the same; EXPECT is for
- * what has one right answer either way. Exit 0 done, 1 an expectation failed, 2 no such case.
+ * Small cases run one per process: `cases_x NAME`. A case prints what a program can see (codes,
+ * relations, never addresses), so that the same case run without the preload must print the same;
+ * EXPECT is for what has one right answer either way. Exit 0 done, 1 an expectation failed, 2 no
+ * such case.
  */
 #pragma once
 
@@ -19,21 +20,22 @@ struct test_case {
 
 extern const struct test_case test_cases[];
 
-#define EXPECT(condition)                                                                                      \
-	do {                                                                                                   \
-		if (!(condition)) {                                                                            \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                \
-			exit(1);                                                                               \
-		}                                                                                              \
+#define EXPECT(condition)                                                                          \
+	do {                                                                                       \
+		if (!(condition)) {                                                                \
+			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);    \
+			exit(1);                                                                   \
+		}                                                                                  \
 	} while (0)
 
-#define OK(call)                                                                                               \
-	do {                                                                                                   \
-		CUresult ok_rc = (call);                                                                       \
-		if (ok_rc) {                                                                                   \
-			fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #call, (int)ok_rc);            \
-			exit(1);                                                                               \
-		}                                                                                              \
+#define OK(call)                                                                                   \
+	do {                                                                                       \
+		CUresult ok_rc = (call);                                                           \
+		if (ok_rc) {                                                                       \
+			fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #call,             \
+				(int)ok_rc);                                                       \
+			exit(1);                                                                   \
+		}                                                                                  \
 	} while (0)
 
 /* Prints the code that a call gave: the line to compare with the native run. */
@@ -50,7 +52,9 @@ void case_context_died(void);
 /* The built-in kernels. */
 void *case_kernel(const char *name);
 /* sim_fill of `words` 32-bit words with `value`, lasting `spin_us`. */
-void case_fill(CUdeviceptr target, uint64_t words, uint64_t value, uint64_t spin_us, CUstream stream);
-void case_copy(CUdeviceptr target, CUdeviceptr source, uint64_t words, uint64_t spin_us, CUstream stream);
+void case_fill(CUdeviceptr target, uint64_t words, uint64_t value, uint64_t spin_us,
+	       CUstream stream);
+void case_copy(CUdeviceptr target, CUdeviceptr source, uint64_t words, uint64_t spin_us,
+	       CUstream stream);
 /* Number of 32-bit words at `target` that differ from `value`, read by the host. */
 uint64_t case_wrong_words(CUdeviceptr target, uint64_t words, uint32_t value);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <unistd.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 
 #include "tests/process/shim/cases.h"
@@ -130,7 +131,8 @@ show_range(CUdeviceptr pointer, CUdeviceptr base, size_t offset)
 	CUresult rc = cuMemGetAddressRange_v2(&found, &size, pointer + offset);
 
 	if (rc == CUDA_SUCCESS)
-		printf("range at +%zu: base %s, size %zu\n", offset, found == base ? "right" : "wrong", size);
+		printf("range at +%zu: base %s, size %zu\n", offset,
+		       found == base ? "right" : "wrong", size);
 	else
 		printf("range at +%zu: code %d, outputs %s\n", offset, (int)rc,
 		       found == 1 && size == 2 ? "kept" : "changed");
@@ -143,14 +145,17 @@ show_attributes(CUdeviceptr pointer, CUdeviceptr base)
 	size_t size = 2;
 	unsigned type = 3;
 	int managed = 4, ordinal = 5;
-	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-					CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-					CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL };
+	CUpointer_attribute names[] = {
+		CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+		CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+	};
 	void *data[] = { &start, &size, &type, &device, &managed, &ordinal };
 	CUresult rc = cuPointerGetAttributes(6, names, data, pointer);
 
-	printf("attributes: code %d, start %s, size %zu, type %u, pointer %s, managed %d, ordinal %d\n", (int)rc,
-	       start == base ? "base" : (start ? "other" : "null"), size, type,
+	printf("attributes: code %d, start %s, size %zu, type %u, pointer %s, managed %d, ordinal "
+	       "%d\n",
+	       (int)rc, start == base ? "base" : (start ? "other" : "null"), size, type,
 	       device == pointer ? "itself" : (device ? "other" : "null"), managed, ordinal);
 	size = 2;
 	rc = cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, pointer);
@@ -199,7 +204,8 @@ buffer_ids(void)
 	OK(cuCtxSynchronize());
 	OK(cuMemAlloc_v2(&pointer, 4096));
 	OK(cuPointerGetAttribute(&second, CU_POINTER_ATTRIBUTE_BUFFER_ID, pointer));
-	printf("ids: first %s, stable %d, unique %d\n", first ? "set" : "0", first == again, first != second);
+	printf("ids: first %s, stable %d, unique %d\n", first ? "set" : "0", first == again,
+	       first != second);
 }
 
 static void
@@ -299,7 +305,7 @@ ipc(void)
 
 /* Capture modes: what is refused, what is not, and whether the capture survives. */
 static void
-capture(CUstreamCaptureMode mode, CUstreamCaptureMode thread_mode)
+capture(CUstreamCaptureMode mode, CUstreamCaptureMode thread_mode, bool freeing)
 {
 	CUdeviceptr before, during = 0, freed;
 	CUstreamCaptureMode previous = thread_mode;
@@ -312,8 +318,12 @@ capture(CUstreamCaptureMode mode, CUstreamCaptureMode thread_mode)
 	OK(cuThreadExchangeStreamCaptureMode(&previous));
 	OK(cuStreamBeginCapture_v2(stream, mode));
 	case_fill(before, 1024, 6, 0, stream);
-	printf("mode %d, thread %d: alloc %d\n", mode, thread_mode, (int)cuMemAlloc_v2(&during, 8192));
-	printf("end %d, graph %s\n", (int)cuStreamEndCapture(stream, &graph), graph ? "made" : "none");
+	printf("mode %d, thread %d: alloc %d\n", mode, thread_mode,
+	       (int)cuMemAlloc_v2(&during, 8192));
+	if (freeing)
+		printf("free %d\n", (int)cuMemFree_v2(before));
+	printf("end %d, graph %s\n", (int)cuStreamEndCapture(stream, &graph),
+	       graph ? "made" : "none");
 	OK(cuThreadExchangeStreamCaptureMode(&previous));
 	SHOW(cuMemFree_v2(freed));
 	SHOW(cuMemFree_v2(before));
@@ -328,7 +338,9 @@ captures(void)
 	case_start();
 	for (int mode = 0; mode < 3; mode++)
 		for (int thread_mode = 0; thread_mode < 3; thread_mode++)
-			capture((CUstreamCaptureMode)mode, (CUstreamCaptureMode)thread_mode);
+			for (int freeing = 0; freeing < 2; freeing++)
+				capture((CUstreamCaptureMode)mode, (CUstreamCaptureMode)thread_mode,
+					freeing);
 }
 
 /* A free that a capture prohibits: its code, and what it does to the capture. */

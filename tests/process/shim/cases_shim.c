@@ -8,7 +8,8 @@
 
 #include "tests/process/shim/cases.h"
 
-/* Unfinished memory is not handed out; finished memory is. Manual clock: nothing finishes by itself. */
+/* Unfinished memory is not handed out; finished memory is. Manual clock: nothing finishes by
+ * itself. */
 static void
 reuse_waits(void)
 {
@@ -33,7 +34,8 @@ reuse_waits(void)
 static void
 reuse_waits_for_other_contexts(void)
 {
-	const size_t size = 12 * MIB; /* a segment of its own: the next one of that size would be the same */
+	const size_t size =
+		12 * MIB; /* a segment of its own: the next one of that size would be the same */
 	CUdeviceptr source, target, next;
 	CUcontext here = case_context(0), there;
 	CUstream stream;
@@ -58,6 +60,32 @@ reuse_waits_for_other_contexts(void)
 	OK(cuMemFree_v2(next));
 }
 
+/*
+ * Work of another device that started before the free and touches nothing of it, and that only the
+ * end of this program can finish (manual clock). A free waits for it no more than the driver's own
+ * would: with 64 MiB of memory too the next allocation succeeds, and the other device's work is
+ * still not done.
+ */
+static void
+other_devices_are_not_waited_for(void)
+{
+	const size_t size = 48 * MIB;
+	CUdeviceptr first, second, elsewhere;
+	CUcontext here = case_context(0);
+	CUstream stream;
+
+	OK(cuMemAlloc_v2(&first, size));
+	case_context(1);
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuMemAlloc_v2(&elsewhere, 4096));
+	case_fill(elsewhere, 1024, 1, 0, stream);
+	OK(cuCtxSetCurrent(here));
+	OK(cuMemFree_v2(first));
+	OK(cuMemAlloc_v2(&second, size));
+	EXPECT(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+	OK(cuMemFree_v2(second));
+}
+
 /* Export of a part of a segment is refused and nothing else happens to the block. */
 static void
 export_of_a_part(void)
@@ -71,8 +99,8 @@ export_of_a_part(void)
 	OK(cuMemAlloc_v2(&second, 4096));
 	EXPECT(cuIpcGetMemHandle(&handle, first) == CUDA_ERROR_INVALID_VALUE);
 	EXPECT(cuIpcGetMemHandle(&handle, second) == CUDA_ERROR_INVALID_VALUE);
-	EXPECT(cuMemGetHandleForAddressRange(&fd, first, 4096, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0) ==
-	       CUDA_ERROR_NOT_SUPPORTED);
+	EXPECT(cuMemGetHandleForAddressRange(&fd, first, 4096, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+					     0) == CUDA_ERROR_NOT_SUPPORTED);
 	EXPECT(fd == -1);
 	OK(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, first));
 	EXPECT(capable == 0);
@@ -159,6 +187,31 @@ cache_works(void)
 	OK(cuMemFree_v2(second));
 	OK(cuCtxSynchronize());
 	return first == second;
+}
+
+/* SIMCUDA_MEM=256M: other allocation calls get the room that cuMemGetInfo says is there. */
+static void
+other_calls_get_room(void)
+{
+	CUdeviceptr cached, managed, pooled;
+	size_t free_bytes, total;
+
+	case_start();
+	for (int round = 0; round < 2; round++) {
+		OK(cuMemAlloc_v2(&cached, 200 * MIB));
+		OK(cuMemFree_v2(cached));
+		OK(cuMemGetInfo_v2(&free_bytes, &total));
+		EXPECT(free_bytes == total);
+		if (round == 0) {
+			OK(cuMemAllocManaged(&managed, 240 * MIB, 1));
+			OK(cuMemFree_v2(managed));
+		} else {
+			OK(cuMemAllocAsync(&pooled, 240 * MIB, NULL));
+			OK(cuMemFreeAsync(pooled, NULL));
+			OK(cuCtxSynchronize());
+		}
+	}
+	EXPECT(cuMemAllocManaged(&managed, 300 * MIB, 1) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 /* 200 rounds of a millisecond or more. */
@@ -294,7 +347,8 @@ ten(void)
 	}
 }
 
-/* What the default pool of the driver holds is not ours, and a bad stream is the driver's to refuse. */
+/* What the default pool of the driver holds is not ours, and a bad stream is the driver's to
+ * refuse. */
 static void
 foreign(void)
 {
@@ -377,6 +431,7 @@ exit_in_handler(void)
 const struct test_case test_cases[] = {
 	{ "reuse_waits", reuse_waits },
 	{ "reuse_waits_for_other_contexts", reuse_waits_for_other_contexts },
+	{ "other_devices_are_not_waited_for", other_devices_are_not_waited_for },
 	{ "export_of_a_part", export_of_a_part },
 	{ "sync_memops", sync_memops },
 	{ "captures_survive", captures_survive },
@@ -384,6 +439,7 @@ const struct test_case test_cases[] = {
 	{ "capture_memory", capture_memory },
 	{ "oom_flush", oom_flush },
 	{ "oom_is_native", oom_is_native },
+	{ "other_calls_get_room", other_calls_get_room },
 	{ "slow", slow },
 	{ "two_releases", two_releases },
 	{ "exit_in_handler", exit_in_handler },

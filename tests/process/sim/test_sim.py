@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -170,12 +171,13 @@ def test_failed_init_stays_failed_for_that_call_only():
 
 
 def test_latency_is_at_least_what_was_asked(tmp_path):
-    import time
     start = time.monotonic()
     probe("alloc", 5, 4096, SIMCUDA_LATENCY="cuMemAlloc_v2:40ms")
     assert time.monotonic() - start >= 0.2
     stats = tmp_path / "s.json"
-    probe("alloc", 1, 4096, SIMCUDA_LATENCY="published", SIMCUDA_STATS=stats)
+    start = time.monotonic()
+    probe("alloc", 8, 2 << 30, SIMCUDA_LATENCY="published", SIMCUDA_STATS=stats)  # 59.2 us and 2048 x 655 ns each
+    assert time.monotonic() - start >= 8 * (59.2e-6 + 2048 * 655e-9)
     assert json.loads(stats.read_text())["latency"] == "published"
 
 

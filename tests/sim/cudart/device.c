@@ -65,7 +65,8 @@ cudaDeviceSynchronize(void)
 	cudaError_t code = sim_rt_context_enter(&drv);
 
 	if (code == cudaSuccess)
-		code = SIM_RT_CALL(drv, cuCtxSynchronize);
+		code = drv->cuCtxSynchronize ? sim_rt_error_from_driver(drv->cuCtxSynchronize())
+					     : cudaErrorCallRequiresNewerDriver;
 	return sim_rt_error_note(code);
 }
 

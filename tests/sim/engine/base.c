@@ -39,7 +39,7 @@ sim_xrealloc(void *old, size_t n, size_t size)
 
 	if (size && n > SIZE_MAX / size)
 		sim_die("out of host memory");
-	p = realloc(old, n * size);
+	p = realloc(old, n && size ? n * size : 1);
 	if (!p)
 		sim_die("out of host memory");
 	return p;

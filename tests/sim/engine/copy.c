@@ -23,16 +23,18 @@ enum side {
 static int
 side_of(uint64_t addr, size_t n, enum sim_access access, struct sim_work *work, enum side *ret_side)
 {
-	struct sim_mem *mem = sim_mem_find_locked(addr);
+	struct sim_mem *mem = sim_mem_hold_locked(addr, n);
 
-	if (!mem && !sim_mem_is_device_range(addr)) {
+	if (!mem && !sim_mem_find_locked(addr) && !sim_mem_is_device_range(addr)) {
 		*ret_side = SIDE_PAGEABLE;
 		return addr ? 0 : CUDA_ERROR_INVALID_VALUE;
 	}
-	if (!sim_mem_hold_locked(addr, n))
-		return sim_misuse_locked(CUDA_ERROR_INVALID_VALUE,
-					 "copy or set outside an allocation: 0x%llx, %zu bytes",
-					 (unsigned long long)addr, n);
+	if (!mem) {
+		sim_misuse_locked(CUDA_ERROR_INVALID_VALUE,
+				  "copy or set outside an allocation: 0x%llx, %zu bytes",
+				  (unsigned long long)addr, n);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	*ret_side = mem->info.kind == SIM_MEM_HOST ? SIDE_PINNED : SIDE_DEVICE;
 	work->touch[work->n_touches++] = (struct sim_touch){ addr, n, access };
 	return 0;

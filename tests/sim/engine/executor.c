@@ -40,7 +40,7 @@ op_fail(struct sim_op *op, const struct sim_touch *touch)
 		"0x%llx..0x%llx\n",
 		op->work.name, (unsigned long long)op->seq, (unsigned long long)op->stream_id,
 		(unsigned long long)op->ctx_id, (unsigned long long)touch->addr,
-		(unsigned long long)(touch->addr + touch->n_bytes));
+		(unsigned long long)touch->addr + touch->n_bytes);
 	sim_misuse_locked(CUDA_ERROR_ILLEGAL_ADDRESS,
 			  "%s touches memory that is not allocated: 0x%llx", op->work.name,
 			  (unsigned long long)touch->addr);
@@ -251,7 +251,7 @@ ops_close(struct sim_ops *list)
 	sim_ops_clear_locked(list);
 	*list = all;
 	if (list->n)
-		qsort(list->at, list->n, sizeof(*list->at), by_seq);
+		qsort(list->at, list->n, sizeof(struct sim_op *), by_seq);
 }
 
 /* By this thread, or by the other one that has it. */

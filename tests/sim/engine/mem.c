@@ -110,11 +110,12 @@ pinned_take(struct sim_mem *mem)
 	mem->info.base = (uint64_t)(uintptr_t)p;
 	if (sim_g.n_pinned == sim_g.cap_pinned) {
 		sim_g.cap_pinned = sim_g.cap_pinned * 2 + 16;
-		sim_g.pinned = sim_xrealloc(sim_g.pinned, sim_g.cap_pinned, sizeof(*sim_g.pinned));
+		sim_g.pinned =
+			sim_xrealloc(sim_g.pinned, sim_g.cap_pinned, sizeof(struct sim_mem *));
 	}
 	i = pinned_above(mem->info.base);
 	memmove(&sim_g.pinned[i + 1], &sim_g.pinned[i],
-		(sim_g.n_pinned - i) * sizeof(*sim_g.pinned));
+		(sim_g.n_pinned - i) * sizeof(struct sim_mem *));
 	sim_g.pinned[i] = mem;
 	sim_g.n_pinned++;
 	return 0;
@@ -127,7 +128,7 @@ pinned_give(struct sim_mem *mem)
 
 	sim_g.n_pinned--;
 	memmove(&sim_g.pinned[i - 1], &sim_g.pinned[i],
-		(sim_g.n_pinned + 1 - i) * sizeof(*sim_g.pinned));
+		(sim_g.n_pinned + 1 - i) * sizeof(struct sim_mem *));
 	munmap((void *)(uintptr_t)mem->info.base, mem->n_taken);
 }
 

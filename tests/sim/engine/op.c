@@ -63,7 +63,7 @@ op_push(struct sim_op ***list, unsigned *n, unsigned *cap, struct sim_op *op)
 {
 	if (*n == *cap) {
 		*cap = *cap * 2 + 2;
-		*list = sim_xrealloc(*list, *cap, sizeof(**list));
+		*list = sim_xrealloc(*list, *cap, sizeof(struct sim_op *));
 	}
 	(*list)[(*n)++] = op;
 }
@@ -79,8 +79,9 @@ sim_op_depend_locked(struct sim_op *op, struct sim_op *dep)
 }
 
 /*
- * All it waited for is done. A mark of a whole context does nothing itself and is on no stream that a
- * synchronisation could name: it is done at once, so that it is whenever all the work before it is.
+ * All it waited for is done. A mark of a whole context does nothing itself and is on no stream that
+ * a synchronisation could name: it is done at once, so that it is whenever all the work before it
+ * is.
  */
 static void
 op_ready_locked(struct sim_op *op)

@@ -123,7 +123,7 @@ static void
 entry_add(struct range *range, const struct entry *entry)
 {
 	if (range->n == range->cap) {
-		struct entry *bigger = sim_xcalloc(range->cap * 2, sizeof(*bigger));
+		struct entry *bigger = sim_xcalloc((size_t)range->cap * 2, sizeof(*bigger));
 
 		for (unsigned i = 0; i < range->n; i++)
 			bigger[i] = range->entry[i];

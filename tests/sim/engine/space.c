@@ -219,7 +219,8 @@ give_small(struct sim_space *space, struct sim_mem *mem)
 	unsigned n = (unsigned)(mem->n_taken / SIM_GRAIN);
 
 	memset((void *)(uintptr_t)mem->info.base, POISON, mem->n_taken);
-	memset(&chunk->at[(mem->info.base - chunk->base) / SIM_GRAIN], 0, n * sizeof(chunk->at[0]));
+	memset(&chunk->at[(mem->info.base - chunk->base) / SIM_GRAIN], 0,
+	       n * sizeof(struct sim_mem *));
 	chunk->n_free += n;
 	if (chunk->n_free < SIM_SLOTS)
 		return;

@@ -49,6 +49,8 @@ sim_misuse_locked(int code, const char *format, ...)
 	if (!sim_g.config.on_misuse)
 		return code;
 	va_start(ap, format);
+	/* The analyzer does not follow va_start here.
+	 * NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
 	vsnprintf(line, sizeof(line), format, ap);
 	va_end(ap);
 	sim_g.config.on_misuse(sim_g.config.arg, code, line);

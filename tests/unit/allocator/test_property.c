@@ -370,7 +370,8 @@ fail_each(enum ca_model_function function, bool for_ever, int code, const char *
 			break;
 	}
 	printf("# %s: %u runs with a failure\n", name, reached);
-	assert_true(reached > 0);
+	if (!getenv("CACHEALLOC_TEST_SEED")) /* a seed of somebody's choice may never get there */
+		assert_true(reached > 0);
 }
 
 static void

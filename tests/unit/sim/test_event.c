@@ -132,6 +132,19 @@ test_context_mark_covers_all_streams(void **state)
 }
 
 static void
+test_context_mark_is_done_after_synchronising(void **state)
+{
+	CUdeviceptr p = must_alloc(512);
+	CUevent e = must_event();
+
+	fill(p, 512, 1, NULL);
+	assert_int_equal(sim_ctx_record_event(NULL, e), 0);
+	assert_int_equal(sim_ctx_sync(), 0);
+	assert_int_equal(sim_event_query(e), 0);
+	assert_int_equal(sim_pending(), 0);
+}
+
+static void
 test_context_wait_holds_all_streams(void **state)
 {
 	CUstream s = must_stream(SIM_STREAM_NON_BLOCKING), t = must_stream(SIM_STREAM_NON_BLOCKING);
@@ -158,6 +171,7 @@ main(void)
 		T(test_elapsed),
 		T(test_contexts_must_match),
 		T(test_context_mark_covers_all_streams),
+		T(test_context_mark_is_done_after_synchronising),
 		T(test_context_wait_holds_all_streams),
 	};
 

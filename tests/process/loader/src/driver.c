@@ -25,17 +25,30 @@ fixture_calls(void)
 	return calls;
 }
 
-#define BODY(code)                                                                                 \
+#define ANSWER(symbol, code, ...)                                                                  \
+	int symbol(__VA_ARGS__)                                                                    \
 	{                                                                                          \
 		calls++;                                                                           \
 		return code;                                                                       \
 	}
+ANSWER(cuInit, 0, unsigned flags)
+ANSWER(cuMemFree, 132, unsigned dptr)
+ANSWER(cuMemFree_v2, 164, unsigned long long dptr)
+ANSWER(cuMemFreeAsync, 201, unsigned long long dptr, void *stream)
+ANSWER(cuMemFreeAsync_ptsz, 202, unsigned long long dptr, void *stream)
+ANSWER(cuStreamBeginCapture, 203, void *stream)
+ANSWER(cuStreamBeginCapture_ptsz, 204, void *stream)
+ANSWER(cuStreamBeginCapture_v2, 205, void *stream, int mode)
+ANSWER(cuStreamBeginCapture_v2_ptsz, 206, void *stream, int mode)
+
 int
-cuInit(unsigned flags) BODY(0) int cuDriverGetVersion(int *version)
+cuDriverGetVersion(int *version)
 {
 	*version = 13000;
 	return 0;
 }
+
+/* the 32-bit ABI of CUDA 2 */
 int
 cuMemAlloc(unsigned *dptr, unsigned size)
 {
@@ -43,6 +56,7 @@ cuMemAlloc(unsigned *dptr, unsigned size)
 	*dptr = 32;
 	return 0;
 }
+
 int
 cuMemAlloc_v2(unsigned long long *dptr, size_t size)
 {
@@ -50,21 +64,16 @@ cuMemAlloc_v2(unsigned long long *dptr, size_t size)
 	*dptr = 64 + size;
 	return 0;
 }
-int
-cuMemFree(unsigned dptr) BODY(132) int cuMemFree_v2(unsigned long long dptr)
-	BODY(164) int cuMemFreeAsync(unsigned long long dptr, void *stream)
-		BODY(201) int cuMemFreeAsync_ptsz(unsigned long long dptr, void *stream) BODY(
-			202) int cuStreamBeginCapture(void *stream)
-			BODY(203) int cuStreamBeginCapture_ptsz(void *stream) BODY(
-				204) int cuStreamBeginCapture_v2(void *stream, int mode)
-				BODY(205) int cuStreamBeginCapture_v2_ptsz(void *stream, int mode)
-					BODY(206) static int alias_alloc(unsigned long long *dptr,
-									 size_t size)
+
+/* The same behaviour at addresses that the symbol table does not have. */
+static int
+alias_alloc(unsigned long long *dptr, size_t size)
 {
 	calls++;
 	*dptr = 64 + size;
 	return 0;
 }
+
 static int
 alias_free_async(unsigned long long dptr, void *stream)
 {
@@ -78,10 +87,15 @@ alias_free_async_ptsz(unsigned long long dptr, void *stream)
 	return 202;
 }
 static int
-free_v3(unsigned long long dptr, int more) BODY(300)
+free_v3(unsigned long long dptr, int more)
+{
+	calls++;
+	return 300;
+}
 
-	double cuNewThing(int a, double b, const char *c, float d, long e, long f, long g, long h,
-			  double i, short j)
+double
+cuNewThing(int a, double b, const char *c, float d, long e, long f, long g, long h, double i,
+	   short j)
 {
 	calls++;
 	return a + b + (double)strlen(c) + d + (double)(e * 10 + f * 100 + g * 1000 + h * 10000) +

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Other roads to device memory: managed, stream-ordered, virtual memory, arrays.
+ *
+ * The driver serves them. But cuMemGetInfo counts our cached memory as free, and rightly so only if
+ * whoever asks for memory can have it: when the driver has none, cached memory is given back, as
+ * much as is asked for, and the call is repeated until it succeeds or nothing of ours is left.
+ */
+#include "shim/context.h"
+#include "shim/hook.h"
+
+/* How much an array takes is the driver's secret: give this much back at a time. */
+#define ARRAY_STEP_BYTES ((uint64_t)64 << 20)
+
+#define RETRIED(symbol, bytes, args)                                                               \
+	CA_HOOK_REAL(real, symbol);                                                                \
+	struct ca_process *process = ca_hook_process();                                            \
+	struct ca_space *space = NULL;                                                             \
+	unsigned rung = 0;                                                                         \
+	CUresult rc;                                                                               \
+	int saved;                                                                                 \
+                                                                                                   \
+	rc = CA_INSIDE(real->symbol args);                                                         \
+	saved = errno;                                                                             \
+	if (process && process->serves && (rc == CUDA_SUCCESS || rc == CUDA_ERROR_OUT_OF_MEMORY))  \
+		space = ca_context_space(real);                                                    \
+	while (rc == CUDA_ERROR_OUT_OF_MEMORY && space && ca_reclaim(space, bytes, &rung))         \
+		rc = CA_INSIDE(real->symbol args);                                                 \
+	if (rc == CUDA_SUCCESS && space)                                                           \
+		ca_note_other_alloc(space);                                                        \
+	errno = saved;                                                                             \
+	return rc
+
+CUresult
+cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+	RETRIED(cuMemAllocManaged, bytesize, (dptr, bytesize, flags));
+}
+
+CUresult
+cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	RETRIED(cuMemAllocAsync, bytesize, (dptr, bytesize, hStream));
+}
+
+CUresult
+cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+	RETRIED(cuMemAllocAsync_ptsz, bytesize, (dptr, bytesize, hStream));
+}
+
+CUresult
+cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
+{
+	RETRIED(cuMemAllocFromPoolAsync, bytesize, (dptr, bytesize, pool, hStream));
+}
+
+CUresult
+cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+			     CUstream hStream)
+{
+	RETRIED(cuMemAllocFromPoolAsync_ptsz, bytesize, (dptr, bytesize, pool, hStream));
+}
+
+CUresult
+cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+	    unsigned long long flags)
+{
+	RETRIED(cuMemCreate, size, (handle, size, prop, flags));
+}
+
+CUresult
+cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
+{
+	RETRIED(cuArrayCreate_v2, ARRAY_STEP_BYTES, (pHandle, pAllocateArray));
+}
+
+CUresult
+cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
+{
+	RETRIED(cuArray3DCreate_v2, ARRAY_STEP_BYTES, (pHandle, pAllocateArray));
+}
+
+CUresult
+cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
+		       const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
+		       unsigned int numMipmapLevels)
+{
+	RETRIED(cuMipmappedArrayCreate, ARRAY_STEP_BYTES,
+		(pHandle, pMipmappedArrayDesc, numMipmapLevels));
+}
