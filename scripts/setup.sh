@@ -65,12 +65,11 @@ setup_missing() {
 	fi
 }
 
-# setup_build FOLDER MESON-ARGUMENTS...: configures once, or again after a failed attempt. Also answers for a
-# folder that was configured from another checkout.
+# setup_build FOLDER MESON-ARGUMENTS...: configures once, and again where that failed or its files have moved.
 setup_build() {
 	local folder=$1
 	shift
-	if [ -f "$folder/build.ninja" ] && [ -f "$folder/meson-private/coredata.dat" ]; then return 0; fi
+	if [ -f "$folder/meson-private/coredata.dat" ] && ninja -C "$folder" build.ninja >/dev/null 2>&1; then return 0; fi
 	rm -rf "${folder:?}/meson-private" "$folder/meson-info"
 	meson setup "$@" "$folder"
 }
