@@ -52,7 +52,7 @@ struct ca_driver {
 	int (*mark_query)(void *self, ca_mark mark);
 	/* Waits on the host until the mark is done. -EBUSY, -EIO as above. */
 	int (*mark_wait)(void *self, ca_mark mark);
-	/* The allocator has no more use for the mark. Called once per recorded mark. Cannot fail.
+	/* The allocator has no more use for the mark. Called once per recorded mark; cannot fail.
 	 */
 	void (*mark_drop)(void *self, ca_mark mark);
 	/* Waits on the host for everything submitted so far, in every context, for drivers without
@@ -62,8 +62,6 @@ struct ca_driver {
 	/* True while any stream of the process captures: the allocator then hands out new memory
 	 * only. */
 	bool (*capturing)(void *self);
-	/* Free and total bytes of the context's device. */
-	int (*memory_info)(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total);
 	/* Monotonic, in nanoseconds. Never fails. */
 	uint64_t (*clock_ns)(void *self);
 };

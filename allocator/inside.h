@@ -23,15 +23,13 @@
 #include "allocator/list.h"
 #include "allocator/tree.h"
 
-#define CA_GRAIN ((uint64_t)512)             /* bytes: every block is a multiple */
-#define CA_SMALL_MAX ((uint64_t)1 << 20)     /* bytes: largest block of the small pool */
-#define CA_SMALL_SEGMENT ((uint64_t)2 << 20) /* bytes: segment of the small pool */
-#define CA_LARGE_MIN                                                                               \
-	((uint64_t)10 << 20) /* bytes: from here a request gets a segment of its size */
-#define CA_BOUNDARY                                                                                \
-	((uint64_t)2 << 20)             /* bytes: requests of this size start on such a boundary   \
-					 */
-#define CA_SIZE_MAX ((uint64_t)1 << 60) /* bytes: larger requests are not ours */
+/* Sizes, in bytes. */
+#define CA_GRAIN ((uint64_t)512)             /* every block is a multiple */
+#define CA_SMALL_MAX ((uint64_t)1 << 20)     /* largest block of the small pool */
+#define CA_SMALL_SEGMENT ((uint64_t)2 << 20) /* segment of the small pool */
+#define CA_LARGE_MIN ((uint64_t)10 << 20)    /* from here a request has a segment of its size */
+#define CA_BOUNDARY ((uint64_t)2 << 20)      /* from here a request starts on such a boundary */
+#define CA_SIZE_MAX ((uint64_t)1 << 60)      /* larger requests are not ours */
 
 enum ca_block_state {
 	CA_BLOCK_FRESH,   /* just made, in no sum and no index */
@@ -44,14 +42,12 @@ enum ca_block_state {
 struct ca_segment;
 
 struct ca_block {
-	struct ca_tree_node by_address; /* heap->blocks, always */
+	struct ca_tree_node by_address; /* heap->by_address, always */
 	struct ca_tree_node by_size;    /* CLEAN: pool->by_size */
-	struct ca_tree_node
-		by_usable; /* CLEAN, large pool: bytes from the first 2 MiB boundary on */
-	struct ca_tree_node
-		by_whole; /* CLEAN and a whole segment the driver could take back: space->wholes */
-	struct ca_list waiting;       /* WAITING: see above */
-	struct ca_block *prev, *next; /* neighbours in the segment */
+	struct ca_tree_node by_usable;  /* CLEAN, large pool: pool->by_usable */
+	struct ca_tree_node by_whole;   /* CLEAN, whole segment, not stuck: space->wholes */
+	struct ca_list waiting;         /* WAITING: see above */
+	struct ca_block *prev, *next;   /* neighbours in the segment */
 	struct ca_segment *segment;
 	uint64_t address;
 	uint64_t bytes;
@@ -62,9 +58,9 @@ struct ca_block {
 
 struct ca_pool {
 	struct ca_tree by_size; /* CLEAN blocks by (bytes, address) */
-	struct ca_tree
-		by_usable; /* those with a 2 MiB boundary inside, by (bytes from there, address) */
-	uint64_t waiting_bytes;
+	/* CLEAN blocks with a 2 MiB boundary inside, by (bytes from there, address) */
+	struct ca_tree by_usable;
+	uint64_t waiting_bytes; /* in WAITING blocks */
 	bool small;
 };
 
@@ -134,9 +130,6 @@ ca_round_up(uint64_t bytes, uint64_t step)
 {
 	return (bytes + step - 1) / step * step;
 }
-
-void ca_heap_lock(struct ca_heap *heap);
-void ca_heap_unlock(struct ca_heap *heap);
 
 /* ---- stats.c: sums */
 void ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes);
@@ -215,8 +208,8 @@ uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);
  * failed, the space is poisoned, and `keep` (may be NULL; the first of the list) is LIVE again.
  */
 int ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca_block *keep);
-/* One mark for everything unmarked. 0 also when there is nothing to do. -EBUSY: capture. */
-int ca_pending_mark_unmarked_locked(struct ca_space *space);
+/* Tries to get one mark for everything unmarked. */
+void ca_pending_mark_unmarked_locked(struct ca_space *space);
 /* Settles finished groups, oldest first. Returns how many. */
 unsigned ca_pending_poll_locked(struct ca_space *space);
 /* Drops every mark of a dead space, whose blocks are forgotten. */
@@ -229,22 +222,16 @@ int ca_pending_wait_locked(struct ca_space *space);
 
 /* ---- ladder.c: out of memory */
 
-/* Gives finished segments of the device back, just enough for `bytes`. Returns bytes given back;
- * *ret_busy is set when a capture stood in the way. */
-uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
-/* Waits for the oldest group of the device, own space first. As ca_pending_wait_locked. */
-int ca_ladder_wait_locked(struct ca_space *space);
-/* Waits while others are inside driver calls that may bring memory. True: something changed since
- * `generation`. */
-bool ca_ladder_settled_locked(struct ca_heap *heap, struct ca_device *device, uint64_t generation);
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
-/* ---- outside.c: the only callers of the driver */
+/* ---- outside.c: the lock, and leaving it for a driver call */
 
-/* Leaves the lock for a driver call that may bring memory; retakes it and wakes whoever waits for
- * that. */
+void ca_heap_lock(struct ca_heap *heap);
+void ca_heap_unlock(struct ca_heap *heap);
+/* Around a driver call that may bring memory back: leaves the lock, counted as in flight; takes it
+ * again. */
 void ca_outside_enter_locked(struct ca_space *space);
 void ca_outside_leave(struct ca_space *space);
 /* The child's one thread is in no driver call it could return from. */

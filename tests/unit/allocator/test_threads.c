@@ -218,7 +218,7 @@ run(struct shared *shared, uint64_t seed)
 		for (j = 0; j < HELD; j++)
 			if (shared->live[i][j].size)
 				fixture_free(&shared->f, shared->live[i][j].address);
-	while (ca_reclaim(shared->f.space, GIB, &(unsigned){ 0 }))
+	while (ca_reclaim(shared->f.space, GIB))
 		;
 	fixture_check(&shared->f);
 	assert_int_equal(fixture_sums(&shared->f).held_bytes, 0);
@@ -232,7 +232,7 @@ shared_new(void)
 {
 	static struct shared shared;
 
-	memset(&shared, 0, sizeof shared);
+	memset(&shared, 0, sizeof(shared));
 	fixture_defaults(&shared.f);
 	shared.steps = 4000;
 	return &shared;

@@ -386,7 +386,7 @@ static const struct {
 int
 main(int argc, char **argv)
 {
-	for (unsigned i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++) {
+	for (unsigned i = 0; argc == 2 && i < sizeof(cases) / sizeof(*cases); i++) {
 		if (!strcmp(cases[i].name, argv[1])) {
 			cases[i].run();
 			return wrong;
