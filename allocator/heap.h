@@ -35,8 +35,8 @@ void ca_heap_destroy(struct ca_heap *heap);
  * driver call (the child cannot use the parent's memory). Spaces are dead afterwards. */
 void ca_heap_after_fork_child(struct ca_heap *heap);
 
-/* `context` goes back to the driver functions as it is; `device` is the device's ordinal. -ENOMEM.
- */
+/* `context` goes back to the driver functions as it is;
+ * `device` is the device's ordinal. -ENOMEM. */
 int ca_space_create(struct ca_heap *heap, void *context, unsigned device,
 		    struct ca_space **ret_space);
 /*
@@ -79,8 +79,8 @@ struct ca_block_info {
 	bool whole_segment; /* the block is a driver allocation of its own */
 	bool adopted;
 };
-/* The block that holds `address` (base or interior, live or not). -ENOENT: not in a segment of
- * ours. */
+/* The block that holds `address` (base or interior, live or not).
+ * -ENOENT: not in a segment of ours. */
 int ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info);
 /*
  * The segment that holds `address` was changed or exported for life (IPC, dma-buf, SYNC_MEMOPS):
@@ -107,8 +107,8 @@ void ca_note_other_alloc(struct ca_space *space);
 /* Gives finished cached segments of all devices back, largest first, until at most `keep_bytes`
  * stay cached. Returns bytes given back; 0 while anything captures. May wait for the device. */
 uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);
-/* Bytes that are free or pending in whole segments of `space`'s device: what cuMemGetInfo may add
- * to free. */
+/* Bytes that are free or pending in whole segments of `space`'s device:
+ * what cuMemGetInfo may add to free. */
 uint64_t ca_drainable_bytes(struct ca_space *space);
 
 /* Sums over the device's spaces, living and dead. `device` as in ca_space_create. */

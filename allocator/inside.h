@@ -140,11 +140,11 @@ void ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes);
 
 /* Moves the block's bytes between the sums. Touches no index and no list. */
 void ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state);
-/* Cuts an unindexed block; *upper becomes the part from `bytes` on, in the same state and no index.
- */
+/* Cuts an unindexed block; *upper becomes the part from `bytes` on,
+ * in the same state and no index. */
 void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *upper);
-/* A WAITING or FRESH block in no list becomes free: CLEAN, merged and indexed, or IDLE in a retired
- * segment. */
+/* A WAITING or FRESH block in no list becomes free:
+ * CLEAN, merged and indexed, or IDLE in a retired segment. */
 void ca_block_settle_locked(struct ca_block *block);
 /* The block whose bytes hold `address`, or NULL. */
 struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
@@ -154,8 +154,8 @@ void ca_pool_init(struct ca_pool *pool, bool small);
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
 struct ca_pool *ca_pool_for(struct ca_space *space, uint64_t bytes);
-/* The segment the pool's rule asks of the driver for a request of `bytes` (rounded to the grain).
- */
+/* The segment the pool's rule asks of the driver for
+ * a request of `bytes` (rounded to the grain). */
 uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);
 /* Best fit, cut: CLEAN, in no index, for the caller to make LIVE. NULL when nothing fits (or no
  * record for the rest could be had). */
@@ -191,8 +191,8 @@ int ca_segment_return_locked(struct ca_segment *segment);
 void ca_segment_forget_locked(struct ca_segment *segment);
 /* No reuse from now on; without a live block it is due for return. */
 void ca_segment_retire_locked(struct ca_segment *segment);
-/* A whole CLEAN segment, by its one block. Result as ca_segment_return_locked; on failure it is
- * CLEAN again. */
+/* A whole CLEAN segment, by its one block.
+ * Result as ca_segment_return_locked; on failure it is CLEAN again. */
 int ca_segment_release_locked(struct ca_block *block);
 /* A new round of giving back begins: what the driver refused in the last one is offered again. */
 void ca_segment_unstick_locked(struct ca_space *space);
@@ -216,8 +216,8 @@ unsigned ca_pending_poll_locked(struct ca_space *space);
 void ca_pending_drop_all_locked(struct ca_space *space);
 /* The driver answers nothing but errors: retires every segment of the space. */
 void ca_pending_poison_locked(struct ca_space *space);
-/* Waits on the host for the oldest group. 1: settled one; 0: nothing to wait for; -EBUSY: capture.
- */
+/* Waits on the host for the oldest group.
+ * 1: settled one; 0: nothing to wait for; -EBUSY: capture. */
 int ca_pending_wait_locked(struct ca_space *space);
 
 /* ---- ladder.c: out of memory */
@@ -230,8 +230,8 @@ int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_bloc
 
 void ca_heap_lock(struct ca_heap *heap);
 void ca_heap_unlock(struct ca_heap *heap);
-/* Around a driver call that may bring memory back: leaves the lock, counted as in flight; takes it
- * again. */
+/* Around a driver call that may bring memory back:
+ * leaves the lock, counted as in flight; takes it again. */
 void ca_outside_enter_locked(struct ca_space *space);
 void ca_outside_leave(struct ca_space *space);
 /* The child's one thread is in no driver call it could return from. */

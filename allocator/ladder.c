@@ -117,8 +117,8 @@ wait_locked(struct ca_space *space)
 	return r;
 }
 
-/* Steps grow from 20 us to 20 ms. Sleeping needs no condition variable, which old glibc has in
- * another library. */
+/* Steps grow from 20 us to 20 ms.
+ * Sleeping needs no condition variable, which old glibc has in another library. */
 static void
 settled_wait(struct ca_heap *heap, unsigned step)
 {
@@ -131,8 +131,8 @@ settled_wait(struct ca_heap *heap, unsigned step)
 	errno = saved;
 }
 
-/* Waits while others are inside driver calls that may bring memory. True: something changed since
- * `generation`. */
+/* Waits while others are inside driver calls that may bring memory.
+ * True: something changed since `generation`. */
 static bool
 settled_locked(struct ca_heap *heap, const struct ca_device *device, uint64_t generation)
 {

@@ -63,8 +63,8 @@ void ca_model_fail(struct ca_model *model, enum ca_model_function function, unsi
 		   bool for_ever, int code);
 /* True if a planned failure was reached since ca_model_fail. */
 bool ca_model_failed(struct ca_model *model);
-/* Frees the context's memory, as its destruction does; calls that name it answer 201 from now on.
- */
+/* Frees the context's memory, as its destruction does;
+ * calls that name it answer 201 from now on. */
 void ca_model_context_destroy(struct ca_model *model, void *context);
 /* Frees one segment behind the allocator's back. 0, or -ENOENT. */
 int ca_model_steal(struct ca_model *model, uint64_t address);

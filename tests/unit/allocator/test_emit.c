@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Statistics as text: exact JSON of a small case, a table that fits 80 columns, errors of the
- * writer. */
+/* Statistics as text: exact JSON of a small case,
+ * a table that fits 80 columns, errors of the writer. */
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>

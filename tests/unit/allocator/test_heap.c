@@ -49,8 +49,8 @@ test_large_segments(void **state)
 	fixture_stop(&f);
 }
 
-/* A freed block must not come back before the work that used it is finished, and does so right
- * after. */
+/* A freed block must not come back before the work
+ * that used it is finished, and does so right after. */
 static void
 test_reuse_waits(void **state)
 {
@@ -443,8 +443,8 @@ test_counting(void **state)
 	fixture_stop(&f);
 }
 
-/* A mark that cannot be recorded: the host waits instead; when that fails too, nothing is reused
- * any more. */
+/* A mark that cannot be recorded: the host waits instead;
+ * when that fails too, nothing is reused any more. */
 static void
 test_poison(void **state)
 {

@@ -318,8 +318,8 @@ slow_return(void *arg, enum ca_model_function function, bool end)
 
 	if (function != CA_MODEL_RETURN || end)
 		return;
-	/* until the other thread was refused, and a while longer, in which a hasty one would give
-	 * up */
+	/* until the other thread was refused, and a while longer,
+	 * in which a hasty one would give up */
 	for (i = 0; i < 10000 && fixture_sums(&scene->f).calls[CA_MODEL_TAKE] == scene->takes; i++)
 		usleep(1000);
 	usleep(50000);
