@@ -72,7 +72,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 	}
 	while (waiting_useful(space, bytes) && beyond_slack(space) &&
 	       !ca_pool_fits_whole_locked(space, bytes)) {
-		if (ca_pending_wait_locked(space) <= 0)
+		if (ca_pending_wait_locked(space, CA_WAIT_EXACT) <= 0)
 			break;
 		settled = true;
 	}
@@ -87,6 +87,20 @@ take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 	return ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_WHOLE, ret_block);
 }
 
+/* In a capture. */
+static int
+take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+{
+	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes;
+	int r;
+
+	do
+		r = take_own(space, segment_bytes, bytes, ret_block);
+	while (r == CA_DRIVER_OUT_OF_MEMORY &&
+	       ca_ladder_release_unfinished_locked(space, segment_bytes));
+	return r;
+}
+
 static int
 take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **ret_block)
 {
@@ -95,9 +109,7 @@ take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **re
 	if (space->heap->config.disable != CA_DISABLE_OFF)
 		return take_own(space, size, size, ret_block);
 	if (capturing)
-		return take_own(space,
-				bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes,
-				bytes, ret_block);
+		return take_new(space, bytes, ret_block);
 	ca_segment_return_due_locked(space, NULL);
 	*ret_block = reuse(space, bytes);
 	if (*ret_block)

@@ -50,7 +50,11 @@ struct ca_driver {
 	/* 0: done; -EAGAIN: not yet; -EBUSY: a capture is in progress, not known;
 	 * -EIO as above; > 0: the driver's error. */
 	int (*mark_query)(void *self, ca_mark mark);
-	/* Waits on the host until the mark is done. -EBUSY, -EIO as above. */
+	/*
+	 * Waits on the host for the mark's part in its own context, which is what the driver's own
+	 * free would have waited for. 0: the mark is done; -EAGAIN: what is left is work of other
+	 * contexts, for which waiting might be for ever; -EBUSY, -EIO as above.
+	 */
 	int (*mark_wait)(void *self, ca_mark mark);
 	/* The allocator has no more use for the mark.
 	 * Called once per recorded mark; cannot fail. */

@@ -65,7 +65,7 @@ ca_free(struct ca_heap *heap, uint64_t address)
 	int r;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_locked(heap, address);
+	block = ca_block_find_settled_locked(heap, address);
 	if (!block) {
 		r = -ENOENT;
 	} else if (block->address != address || block->state != CA_BLOCK_LIVE) {
@@ -87,7 +87,7 @@ ca_disown(struct ca_heap *heap, uint64_t address)
 	int r = -ENOENT;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_locked(heap, address);
+	block = ca_block_find_settled_locked(heap, address);
 	if (block && block->address == address && block->state == CA_BLOCK_LIVE && !block->prev &&
 	    !block->next) {
 		CA_COUNT(block->segment->space, free_calls);
@@ -143,7 +143,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 		ca_pending_mark_unmarked_locked(space);
 		ca_pending_poll_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
-			ca_pending_wait_locked(space);
+			ca_pending_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);
 		given += ca_segment_return_due_locked(space, NULL);
 	}

@@ -145,7 +145,7 @@ ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info
 	struct ca_block *block;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_locked(heap, address);
+	block = ca_block_find_settled_locked(heap, address);
 	if (block)
 		*ret_info = (struct ca_block_info){
 			.address = block->address,
@@ -168,7 +168,7 @@ ca_retire(struct ca_heap *heap, uint64_t address)
 	struct ca_block *block;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_locked(heap, address);
+	block = ca_block_find_settled_locked(heap, address);
 	if (block)
 		ca_segment_retire_locked(block->segment);
 	ca_heap_unlock(heap);

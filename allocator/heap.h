@@ -35,6 +35,12 @@ void ca_heap_destroy(struct ca_heap *heap);
  * driver call (the child cannot use the parent's memory). Spaces are dead afterwards. */
 void ca_heap_after_fork_child(struct ca_heap *heap);
 
+/*
+ * True in a signal handler that interrupted the heap in this thread: every other function here
+ * would wait for ever. (A handler may call exit, which writes statistics.)
+ */
+bool ca_heap_locked_here(void);
+
 /* `context` goes back to the driver functions as it is;
  * `device` is the device's ordinal. -ENOMEM. */
 int ca_space_create(struct ca_heap *heap, void *context, unsigned device,

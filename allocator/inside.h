@@ -72,10 +72,11 @@ struct ca_segment {
 	struct ca_block *first; /* lowest block */
 	uint64_t address;
 	uint64_t bytes;
-	uint64_t live; /* LIVE blocks */
-	bool adopted;  /* the program took it from the driver itself */
-	bool retired;  /* adopted, exported, poisoned: back to the driver at the last free */
-	bool stuck;    /* the driver refused it: not offered again in this round */
+	uint64_t live;  /* LIVE blocks */
+	bool adopted;   /* the program took it from the driver itself */
+	bool retired;   /* adopted, exported, poisoned: back to the driver at the last free */
+	bool stuck;     /* the driver refused it: not offered again in this round */
+	bool returning; /* inside the driver's free: its address may be another's already */
 };
 
 /* A mark and the blocks that wait for it. */
@@ -83,6 +84,7 @@ struct ca_group {
 	struct ca_list link;   /* space->pending, oldest first */
 	struct ca_list blocks; /* ca_block.waiting */
 	ca_mark mark;
+	bool late; /* some of the blocks were freed long before the mark was recorded */
 };
 
 struct ca_device {
@@ -148,6 +150,12 @@ void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_blo
 void ca_block_settle_locked(struct ca_block *block);
 /* The block whose bytes hold `address`, or NULL. */
 struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
+/*
+ * For questions of the program: while the segment is on its way back, the driver may already have
+ * given the address to somebody else, so the answer waits until that is decided. Leaves and retakes
+ * the lock.
+ */
+struct ca_block *ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address);
 
 /* ---- pool.c: which block serves, and how it is cut */
 void ca_pool_init(struct ca_pool *pool, bool small);
@@ -216,12 +224,26 @@ unsigned ca_pending_poll_locked(struct ca_space *space);
 void ca_pending_drop_all_locked(struct ca_space *space);
 /* The driver answers nothing but errors: retires every segment of the space. */
 void ca_pending_poison_locked(struct ca_space *space);
-/* Waits on the host for the oldest group.
- * 1: settled one; 0: nothing to wait for; -EBUSY: capture. */
-int ca_pending_wait_locked(struct ca_space *space);
+enum ca_wait {
+	CA_WAIT_EXACT, /* only for what the driver's own free would have waited for */
+	CA_WAIT_ANY,   /* also for work submitted after the free: memory is short */
+};
+
+/* Waits on the host for the oldest group. 1: settled one; 0: nothing to wait for;
+ * -EAGAIN: work of other contexts is in the way; -EBUSY: capture. */
+int ca_pending_wait_locked(struct ca_space *space, enum ca_wait which);
+/* Takes the WAITING blocks of one segment without a live block off their marks and makes the
+ * segment due for return, where the driver's free does the waiting. False: there is none. */
+bool ca_pending_surrender_locked(struct ca_space *space);
 
 /* ---- ladder.c: out of memory */
 
+/*
+ * While something captures no mark can be asked, and memory that was freed natively would be free:
+ * whole segments without a live block go back although the device may still use them, since the
+ * driver's free waits as it does for the program's own. Returns bytes given back.
+ */
+uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes);
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
@@ -238,3 +260,5 @@ void ca_outside_leave(struct ca_space *space);
 void ca_outside_after_fork_child(void);
 /* In-flight calls of other threads. */
 unsigned ca_outside_others_locked(const struct ca_device *device);
+/* True inside a driver call of the calling thread's own. */
+bool ca_outside_self(void);

@@ -74,6 +74,8 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 	struct ca_block_info info;
 	int rc;
 
+	if (ca_context_any_closed())
+		(void)ca_context_lookup(process->heap, dptr, &info);
 	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info))
 		return refuse(real);
 	rc = ca_free(process->heap, dptr);
@@ -118,7 +120,7 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 	CUresult rc;
 	int freed;
 
-	if (!process || !dptr || ca_lookup(process->heap, dptr, &info))
+	if (!process || !dptr || ca_context_lookup(process->heap, dptr, &info))
 		return CA_INSIDE(real_free(dptr, stream));
 	if (!process->serves) {
 		rc = CA_INSIDE(real_free(dptr, stream));

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "config/log.h"
+#include "shim/context.h"
 #include "shim/hook.h"
 
 /* No driver knows this address as an allocation. */
@@ -28,7 +29,7 @@ find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 
 	if (!process || !process->serves || !pointer)
 		return -ENOENT;
-	rc = ca_lookup(process->heap, pointer, ret_info);
+	rc = ca_context_lookup(process->heap, pointer, ret_info);
 	errno = saved;
 	if (rc || ret_info->adopted)
 		return -ENOENT;

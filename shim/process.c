@@ -167,6 +167,6 @@ at_exit(void)
 {
 	struct ca_process *one = process_if_made();
 
-	if (one)
+	if (one && !ca_heap_locked_here())
 		ca_dump_final(one->heap);
 }

@@ -59,6 +59,32 @@ reuse_waits_for_other_contexts(void)
 	OK(cuMemFree_v2(next));
 }
 
+/*
+ * Work of another device that started before the free and touches nothing of it, and that only the
+ * end of this program can finish (manual clock). A free waits for it no more than the driver's own
+ * would: with 64 MiB of memory too the next allocation succeeds, and the other device's work is
+ * still not done.
+ */
+static void
+other_devices_are_not_waited_for(void)
+{
+	const size_t size = 48 * MIB;
+	CUdeviceptr first, second, elsewhere;
+	CUcontext here = case_context(0);
+	CUstream stream;
+
+	OK(cuMemAlloc_v2(&first, size));
+	case_context(1);
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuMemAlloc_v2(&elsewhere, 4096));
+	case_fill(elsewhere, 1024, 1, 0, stream);
+	OK(cuCtxSetCurrent(here));
+	OK(cuMemFree_v2(first));
+	OK(cuMemAlloc_v2(&second, size));
+	EXPECT(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+	OK(cuMemFree_v2(second));
+}
+
 /* Export of a part of a segment is refused and nothing else happens to the block. */
 static void
 export_of_a_part(void)
@@ -338,6 +364,7 @@ foreign(void)
 const struct test_case test_cases[] = {
 	{ "reuse_waits", reuse_waits },
 	{ "reuse_waits_for_other_contexts", reuse_waits_for_other_contexts },
+	{ "other_devices_are_not_waited_for", other_devices_are_not_waited_for },
 	{ "export_of_a_part", export_of_a_part },
 	{ "sync_memops", sync_memops },
 	{ "captures_survive", captures_survive },

@@ -41,6 +41,12 @@ def test_work_of_other_contexts_counts(tmp_path):
              SIMCUDA_DEVICES="2")
 
 
+@pytest.mark.parametrize("memory", ["64M", "1G"])
+def test_other_devices_are_not_waited_for(tmp_path, memory):
+    run_case(tmp_path, "other_devices_are_not_waited_for", SIMCUDA_CLOCK="manual", SIMCUDA_DEVICES="2",
+             SIMCUDA_MEM=memory, CACHEALLOC_CONF="reuse_slack_mb:0")
+
+
 def test_export_of_a_part_is_refused_with_one_warning(tmp_path):
     done, _, _ = run_case(tmp_path, "export_of_a_part", CACHEALLOC_LOG="warn")
     assert len(re.findall("refused in this version", done.stderr)) == 1
