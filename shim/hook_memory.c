@@ -41,14 +41,13 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	struct ca_process *process = ca_hook_process();
 	struct ca_space *space = process && dptr && pPitch ? ca_context_space(real) : NULL;
 	int saved = errno;
-	unsigned rung = 0;
 	CUresult rc;
 
 	do {
 		rc = CA_INSIDE(real->cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
 							ElementSizeBytes));
 	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && space &&
-		 ca_reclaim(space, WidthInBytes * Height, &rung));
+		 ca_reclaim(space, WidthInBytes * Height));
 	if (rc == CUDA_SUCCESS && space && *dptr)
 		(void)ca_adopt(space, *dptr, *pPitch * Height, WidthInBytes * Height);
 	errno = saved;

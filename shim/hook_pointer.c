@@ -18,8 +18,8 @@
 /* No driver knows this address as an allocation. */
 static const char unknown_memory;
 
-/* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE. Not ours, or nothing to virtualise:
- * -ENOENT. */
+/* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE.
+ * Not ours, or nothing to virtualise: -ENOENT. */
 static int
 find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 {

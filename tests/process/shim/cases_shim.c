@@ -7,8 +7,8 @@
 
 #include "tests/process/shim/cases.h"
 
-/* Unfinished memory is not handed out; finished memory is. Manual clock: nothing finishes by
- * itself. */
+/* Unfinished memory is not handed out; finished memory is.
+ * Manual clock: nothing finishes by itself. */
 static void
 reuse_waits(void)
 {
@@ -346,8 +346,8 @@ ten(void)
 	}
 }
 
-/* What the default pool of the driver holds is not ours, and a bad stream is the driver's to
- * refuse. */
+/* What the default pool of the driver holds is not ours,
+ * and a bad stream is the driver's to refuse. */
 static void
 foreign(void)
 {
