@@ -41,14 +41,13 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	struct ca_process *process = ca_hook_process();
 	struct ca_space *space = process && dptr && pPitch ? ca_context_space(real) : NULL;
 	int saved = errno;
-	unsigned rung = 0;
 	CUresult rc;
 
 	do {
 		rc = CA_INSIDE(real->cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
 							ElementSizeBytes));
 	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && space &&
-		 ca_reclaim(space, WidthInBytes * Height, &rung));
+		 ca_reclaim(space, WidthInBytes * Height));
 	if (rc == CUDA_SUCCESS && space && *dptr)
 		(void)ca_adopt(space, *dptr, *pPitch * Height, WidthInBytes * Height);
 	errno = saved;
@@ -57,8 +56,8 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 
 /*
  * A free that a capture prohibits gets the driver's own code and invalidates the capture (cuda.h,
- * cuThreadExchangeStreamCaptureMode). The block's memory cannot be shown to the driver for that, so an allocation is,
- * which is prohibited likewise. 0: it is not prohibited after all.
+ * cuThreadExchangeStreamCaptureMode). The block's memory cannot be shown to the driver for that, so
+ * an allocation is, which is prohibited likewise. 0: it is not prohibited after all.
  */
 static int
 refuse_in_capture(const struct ca_real *real)
@@ -80,8 +79,8 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 
 	if (ca_context_any_closed())
 		(void)ca_context_lookup(process->heap, dptr, &info);
-	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info) && info.live &&
-	    info.address == dptr && (rc = refuse_in_capture(real)))
+	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info) &&
+	    info.live && info.address == dptr && (rc = refuse_in_capture(real)))
 		return rc;
 	rc = ca_free(process->heap, dptr);
 	if (rc < 0 && rc != -ENOENT)

@@ -18,8 +18,8 @@
 /* No driver knows this address as an allocation. */
 static const char unknown_memory;
 
-/* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE. Not ours, or nothing to virtualise:
- * -ENOENT. */
+/* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE.
+ * Not ours, or nothing to virtualise: -ENOENT. */
 static int
 find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 {
@@ -140,17 +140,18 @@ enum { ATTRIBUTES_MAX = 64 };
 static bool
 is_patched(CUpointer_attribute attribute)
 {
-	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
+	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
 	       attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID;
 }
 
 /*
- * A call that fails may have answered some questions before. So what is ours to answer goes to a place of ours, and
- * from there to the program only if the driver wrote there.
+ * A call that fails may have answered some questions before. So what is ours to answer goes to a
+ * place of ours, and from there to the program only if the driver wrote there.
  */
 static CUresult
-get_attributes(const struct ca_real *real, unsigned count, CUpointer_attribute *attributes, void **data,
-	       const struct ca_block_info *info, CUdeviceptr ptr)
+get_attributes(const struct ca_real *real, unsigned count, CUpointer_attribute *attributes,
+	       void **data, const struct ca_block_info *info, CUdeviceptr ptr)
 {
 	const unsigned long long untouched = 0xa5c3f00d5eed9e37ull;
 	unsigned long long places[ATTRIBUTES_MAX];

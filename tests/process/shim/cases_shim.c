@@ -8,8 +8,8 @@
 
 #include "tests/process/shim/cases.h"
 
-/* Unfinished memory is not handed out; finished memory is. Manual clock: nothing finishes by
- * itself. */
+/* Unfinished memory is not handed out; finished memory is.
+ * Manual clock: nothing finishes by itself. */
 static void
 reuse_waits(void)
 {
@@ -82,6 +82,10 @@ other_devices_are_not_waited_for(void)
 	OK(cuCtxSetCurrent(here));
 	OK(cuMemFree_v2(first));
 	OK(cuMemAlloc_v2(&second, size));
+	for (int i = 0; i < 50; i++) {
+		OK(cuMemFree_v2(second));
+		OK(cuMemAlloc_v2(&second, size));
+	}
 	EXPECT(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
 	OK(cuMemFree_v2(second));
 }
@@ -283,7 +287,8 @@ capture_memory(void)
 	OK(cuMemFree_v2(during));
 	OK(cuMemFree_v2(live));
 	EXPECT(cuMemFreeAsync(live, stream) == CUDA_ERROR_INVALID_VALUE);
-	EXPECT(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED); /* by the refused call */
+	EXPECT(cuStreamEndCapture(stream, &graph) ==
+	       CUDA_ERROR_STREAM_CAPTURE_INVALIDATED); /* by the refused call */
 	OK(cuThreadExchangeStreamCaptureMode(&mode));
 	EXPECT(cuMemFree_v2(live) == CUDA_ERROR_INVALID_VALUE);
 }
@@ -347,8 +352,8 @@ ten(void)
 	}
 }
 
-/* What the default pool of the driver holds is not ours, and a bad stream is the driver's to
- * refuse. */
+/* What the default pool of the driver holds is not ours,
+ * and a bad stream is the driver's to refuse. */
 static void
 foreign(void)
 {
