@@ -103,7 +103,9 @@ def test_holders_of_a_primary_context_do_not_disturb_each_other(tmp_path):
                SIMCUDA_RACES="abort", SIMCUDA_LATENCY="cuDevicePrimaryCtxRelease_v2:1ms")
     assert "every invariant of the records holds" in done.stderr
     second = stats(out)["devices"][1]
-    assert second["driver_free_calls"] == second["ooms"] == 0
+    assert second["ooms"] == 0
+    # what is freed while a context is being released waits for it, and no more than reuse_slack_mb may wait
+    assert second["reserved_bytes"]["peak"] <= (256 + 16) << 20
     assert second["cache_hits"] >= 900
 
 
