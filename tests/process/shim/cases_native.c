@@ -366,10 +366,10 @@ captures(void)
 static void
 prohibited_free(void)
 {
+	CUcontext context = case_start();
 	CUdeviceptr pointer;
 	CUstream stream;
 
-	case_start();
 	OK(cuMemAlloc_v2(&pointer, 4096));
 	OK(cuStreamCreate(&stream, 1));
 	for (int mode = 0; mode < 3; mode++) {
@@ -377,7 +377,9 @@ prohibited_free(void)
 
 		OK(cuStreamBeginCapture_v2(stream, (CUstreamCaptureMode)mode));
 		SHOW(cuMemFree_v2(pointer + 16));
-		SHOW(cuMemFree_v2(pointer));
+		OK(cuCtxSetCurrent(mode == 1 ? NULL : context)); /* a free needs none */
+		printf("mode %d: free %d\n", mode, (int)cuMemFree_v2(pointer));
+		OK(cuCtxSetCurrent(context));
 		SHOW(cuStreamEndCapture(stream, &graph));
 	}
 	SHOW(cuMemFree_v2(pointer));
