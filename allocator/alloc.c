@@ -20,7 +20,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested)
 	CA_COUNT(space, alloc_calls);
 }
 
-static uint64_t
+static bool
 waiting_useful(struct ca_space *space, uint64_t bytes)
 {
 	return ca_pool_for(space, bytes)->waiting_bytes >= bytes;

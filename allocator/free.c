@@ -98,32 +98,6 @@ ca_disown(struct ca_heap *heap, uint64_t address)
 	return r;
 }
 
-bool
-ca_reclaim(struct ca_space *space, uint64_t size, unsigned *rung)
-{
-	struct ca_heap *heap = space->heap;
-	uint64_t bytes = size < CA_GRAIN ? CA_GRAIN : size;
-	bool given = false, busy = heap->driver.capturing(heap->driver.self);
-
-	ca_heap_lock(heap);
-	if (busy)
-		given = ca_ladder_release_unfinished_locked(space, bytes) > 0;
-	while (!given && !busy) {
-		uint64_t generation = space->device->generation;
-		int r;
-
-		given = ca_ladder_release_locked(space, bytes, &busy) > 0;
-		if (given || busy)
-			break;
-		r = ca_ladder_wait_locked(space);
-		if (r < 0 || (!r && !ca_ladder_settled_locked(heap, space->device, generation)))
-			break;
-	}
-	(*rung)++;
-	ca_heap_unlock(heap);
-	return given;
-}
-
 /* The largest whole CLEAN segment of the heap. */
 static struct ca_block *
 largest_whole(struct ca_heap *heap)

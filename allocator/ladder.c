@@ -77,8 +77,10 @@ candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
 	return best;
 }
 
-uint64_t
-ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
+/* Gives finished segments of the device back, just enough for `bytes`. Returns bytes given back;
+ * *ret_busy is set when a capture stood in the way. */
+static uint64_t
+release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 {
 	struct ca_device *device = space->device;
 	struct ca_heap *heap = space->heap;
@@ -125,7 +127,7 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_heap *heap = space->heap;
 	bool busy = false;
-	uint64_t given = ca_ladder_release_locked(space, bytes, &busy), sum = given;
+	uint64_t given = release_locked(space, bytes, &busy), sum = given;
 	struct ca_space *other;
 
 	if (busy || given >= bytes)
@@ -137,8 +139,10 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes)
 	return given;
 }
 
-int
-ca_ladder_wait_locked(struct ca_space *space)
+/* Waits for the oldest group of the device, own space first, or surrenders a segment.
+ * 1: something changed; 0: nothing is left; -EBUSY: capture. */
+static int
+wait_locked(struct ca_space *space)
 {
 	struct ca_space *other;
 	int r = ca_pending_wait_locked(space, CA_WAIT_ANY);
@@ -154,8 +158,8 @@ ca_ladder_wait_locked(struct ca_space *space)
 	return 0;
 }
 
-/* Steps grow from 20 us to 20 ms. Sleeping needs no condition variable, which old glibc has in
- * another library. */
+/* Steps grow from 20 us to 20 ms.
+ * Sleeping needs no condition variable, which old glibc has in another library. */
 static void
 settled_wait(struct ca_heap *heap, unsigned step)
 {
@@ -168,8 +172,10 @@ settled_wait(struct ca_heap *heap, unsigned step)
 	errno = saved;
 }
 
-bool
-ca_ladder_settled_locked(struct ca_heap *heap, struct ca_device *device, uint64_t generation)
+/* Waits while others are inside driver calls that may bring memory.
+ * True: something changed since `generation`. */
+static bool
+settled_locked(struct ca_heap *heap, const struct ca_device *device, uint64_t generation)
 {
 	unsigned steps;
 
@@ -223,12 +229,12 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 	bool busy = false;
 	int r;
 
-	if (ca_ladder_release_locked(space, bytes, &busy))
+	if (release_locked(space, bytes, &busy))
 		return true;
-	r = busy ? -EBUSY : ca_ladder_wait_locked(space);
+	r = busy ? -EBUSY : wait_locked(space);
 	if (r < 0)
 		return busy_passes(space, busy_steps);
-	return r > 0 || ca_ladder_settled_locked(space->heap, space->device, generation);
+	return r > 0 || settled_locked(space->heap, space->device, generation);
 }
 
 int
@@ -258,4 +264,29 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 			break;
 	}
 	return r;
+}
+
+bool
+ca_reclaim(struct ca_space *space, uint64_t size)
+{
+	struct ca_heap *heap = space->heap;
+	uint64_t bytes = size < CA_GRAIN ? CA_GRAIN : size;
+	bool given = false, busy = heap->driver.capturing(heap->driver.self);
+
+	ca_heap_lock(heap);
+	if (busy)
+		given = ca_ladder_release_unfinished_locked(space, bytes) > 0;
+	while (!given && !busy) {
+		uint64_t generation = space->device->generation;
+		int r;
+
+		given = release_locked(space, bytes, &busy) > 0;
+		if (given || busy)
+			break;
+		r = wait_locked(space);
+		if (r < 0 || (!r && !settled_locked(heap, space->device, generation)))
+			break;
+	}
+	ca_heap_unlock(heap);
+	return given;
 }

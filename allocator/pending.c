@@ -160,16 +160,16 @@ ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca
 	return r;
 }
 
-int
+void
 ca_pending_mark_unmarked_locked(struct ca_space *space)
 {
 	struct ca_list hand;
 
 	if (space->heap->no_marks || space->poisoned || ca_list_empty(&space->unmarked))
-		return 0;
+		return;
 	ca_list_init(&hand);
 	ca_list_splice(&hand, &space->unmarked);
-	return ca_pending_submit_locked(space, &hand, NULL);
+	ca_pending_submit_locked(space, &hand, NULL);
 }
 
 static struct ca_group *

@@ -210,8 +210,8 @@ target_get(void)
 	return STDERR_FILENO;
 }
 
-/* Ends the text in "..." where it was cut, keeps it on one line, adds the newline. Returns the new
- * length. */
+/* Ends the text in "..." where it was cut, keeps it on one line, adds the newline.
+ * Returns the new length. */
 static size_t
 line_finish(char *line, size_t size, size_t length)
 {

@@ -60,11 +60,11 @@ built() {
 build() { # FOLDER MESON-ARGUMENTS...
 	setup_build "$@" && ninja -C "$1" -j "$JOBS"
 }
-build_gcc() { build build --native-file build-dev.ini; }
-build_clang() { CC=clang build build-clang --native-file build-dev.ini; }
-build_asan() { build build-asan --native-file build-dev.ini -Db_sanitize=address,undefined -Db_lundef=false; }
-build_tsan() { build build-tsan --native-file build-dev.ini -Db_sanitize=thread -Db_lundef=false; }
-build_aarch64() { build build-aarch64 --native-file build-dev.ini --cross-file scripts/aarch64.ini; }
+build_gcc() { build build --native-file scripts/build-dev.ini; }
+build_clang() { CC=clang build build-clang --native-file scripts/build-dev.ini; }
+build_asan() { build build-asan --native-file scripts/build-dev.ini -Db_sanitize=address,undefined -Db_lundef=false; }
+build_tsan() { build build-tsan --native-file scripts/build-dev.ini -Db_sanitize=thread -Db_lundef=false; }
+build_aarch64() { build build-aarch64 --native-file scripts/build-dev.ini --cross-file scripts/aarch64.ini; }
 
 # unit BUILD FOLDER [COMMAND...]: the C unit tests of a build, under COMMAND.
 unit() {

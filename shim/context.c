@@ -197,8 +197,8 @@ ca_context_space(const struct ca_real *real)
 	if (!context || atomic_load(&context->kind) == CA_CONTEXT_GREEN ||
 	    atomic_load(&context->dead))
 		return NULL;
-	return open_space(process, context); /* closed or not: one usage fewer is no end yet, and
-						its death kills the space */
+	/* closed or not: one usage fewer is no end yet, and its death kills the space */
+	return open_space(process, context);
 }
 
 bool

@@ -123,7 +123,7 @@ segment_return(void *self, void *space_context, uint64_t address)
 		exchanged = ca_capture_exchange_mode(real, &mode);
 		rc = CA_INSIDE(real->cuMemFree_v2(address));
 		if (exchanged)
-			(void)ca_capture_exchange_mode(real, &mode);
+			ca_capture_restore_mode(real, mode);
 		ca_context_pop(real, pushed);
 	}
 	ca_context_leave(context);
@@ -134,32 +134,6 @@ static bool
 capturing(void *self)
 {
 	return ca_capture_active();
-}
-
-static int
-memory_info(void *self, void *space_context, uint64_t *ret_free, uint64_t *ret_total)
-{
-	const struct ca_real *real = ca_real();
-	struct ca_context *context = space_context;
-	size_t free_bytes = 0, total_bytes = 0;
-	bool pushed;
-	CUresult rc;
-
-	if (!real || !real->cuMemGetInfo_v2)
-		return CUDA_ERROR_NOT_INITIALIZED;
-	if (!ca_context_enter(context))
-		return -EBUSY;
-	rc = ca_context_push(real, context, &pushed);
-	if (!rc) {
-		rc = CA_INSIDE(real->cuMemGetInfo_v2(&free_bytes, &total_bytes));
-		ca_context_pop(real, pushed);
-	}
-	ca_context_leave(context);
-	if (rc)
-		return (int)rc;
-	*ret_free = free_bytes;
-	*ret_total = total_bytes;
-	return 0;
 }
 
 static uint64_t
@@ -183,7 +157,6 @@ ca_driver_table(void)
 		.mark_drop = ca_mark_drop,
 		.synchronize = synchronize,
 		.capturing = capturing,
-		.memory_info = memory_info,
 		.clock_ns = clock_ns,
 	};
 

@@ -76,8 +76,8 @@ check(struct live *one, CUstream stream)
 		wrong += copy[i] != one->value;
 }
 
-/* Some frees are refused (an injected error): the memory is still there, and a later free succeeds.
- */
+/* Some frees are refused (an injected error):
+ * the memory is still there, and a later free succeeds. */
 static void
 put(struct live *one)
 {

@@ -37,6 +37,7 @@ struct simb_knobs {
 	enum sim_clock clock;
 	enum sim_races races;
 	bool strict;                    /* abort at a misuse */
+	unsigned deadlock_ms;           /* limit of a wait without progress; 0: none */
 	int log_fd;                     /* -1: no log */
 	char stats_path[SIMB_PATH_MAX]; /* empty: none; %p not yet expanded */
 	bool latency_whole;             /* latencies are those of whole calls, not added to ours */
@@ -62,6 +63,6 @@ bool simb_bytes_parse(const char *text, uint64_t *ret_bytes);
 /* "100us", "3ms", "250ns", "1s" -> nanoseconds; false if it is anything else. */
 bool simb_time_parse(const char *text, uint64_t *ret_ns);
 
-/* Copies pattern to out with %p replaced by pid and %% by %; -ENAMETOOLONG, or -EINVAL for another
- * % sequence. */
+/* Copies pattern to out with %p replaced by pid and %% by %;
+ * -ENAMETOOLONG, or -EINVAL for another % sequence. */
 int simb_path_expand(const char *pattern, int pid, char *out, size_t n_out);

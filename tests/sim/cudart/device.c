@@ -96,8 +96,8 @@ cudaRuntimeGetVersion(int *runtimeVersion)
 
 /* ---------------------------------------------------------- properties --- */
 
-/* PROPERTY(field, number): `number` is the CU_DEVICE_ATTRIBUTE_* of cuda.h 13.0 that fills the
- * field. */
+/* PROPERTY(field, number):
+ * `number` is the CU_DEVICE_ATTRIBUTE_* of cuda.h 13.0 that fills the field. */
 #define PROPERTIES(PROPERTY)                                                                       \
 	PROPERTY(maxThreadsPerBlock, 1)                                                            \
 	PROPERTY(maxThreadsDim[0], 2)                                                              \
