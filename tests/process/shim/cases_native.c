@@ -93,6 +93,25 @@ dead_context(void)
 	SHOW(cuMemFree_v2(third));
 }
 
+/* A context with two usages dies at the second detach. */
+static void
+detached_context(void)
+{
+	CUcontext context = case_context(0), again;
+	CUdeviceptr pointer;
+
+	SHOW(cuCtxAttach(&again, 0));
+	EXPECT(again == context);
+	OK(cuMemAlloc_v2(&pointer, 4096));
+	SHOW(cuCtxDetach(context));
+	SHOW(cuMemFree_v2(pointer));
+	OK(cuMemAlloc_v2(&pointer, 4096));
+	SHOW(cuCtxDetach(context));
+	SHOW(cuMemFree_v2(pointer));
+	SHOW(cuCtxDetach(NULL));
+	SHOW(cuCtxDestroy_v2(NULL));
+}
+
 static void
 primary_reset(void)
 {
@@ -370,7 +389,8 @@ failing_attributes(void)
 {
 	CUdeviceptr pointer, start = 1;
 	size_t size = 2;
-	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+					CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
 					(CUpointer_attribute)99 };
 	void *data[] = { &size, &start, &start };
 
@@ -378,11 +398,13 @@ failing_attributes(void)
 	OK(cuMemAlloc_v2(&pointer, 4096));
 	OK(cuMemAlloc_v2(&pointer, 300));
 	printf("code %d, ", (int)cuPointerGetAttributes(3, names, data, pointer));
-	printf("size %zu, start %s\n", size, start == pointer ? "base" : (start == 1 ? "kept" : "other"));
+	printf("size %zu, start %s\n", size,
+	       start == pointer ? "base" : (start == 1 ? "kept" : "other"));
 	OK(cuMemFree_v2(pointer));
 }
 
-/* A thread's capture mode after waits and frees of ours, of which one exchange was refused (SIMCUDA_FAIL). */
+/* A thread's capture mode after waits and frees of ours, of which one exchange was refused
+ * (SIMCUDA_FAIL). */
 static void
 capture_mode_stays(void)
 {
@@ -492,6 +514,7 @@ const struct test_case test_cases[] = {
 	{ "odd_sizes", odd_sizes },
 	{ "no_context", no_context },
 	{ "dead_context", dead_context },
+	{ "detached_context", detached_context },
 	{ "primary_reset", primary_reset },
 	{ "ranges", ranges },
 	{ "buffer_ids", buffer_ids },
