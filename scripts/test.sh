@@ -18,7 +18,8 @@ for argument in "$@"; do
 	case $argument in
 	--quick) quick=1 ;;
 	--long) long=1 ;;
-	-*) sed -n '/^# Installs/,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 2 ;;
+	-h | --help) say_usage "$0" && exit 0 ;;
+	-*) say_usage "$0" >&2 && exit 2 ;;
 	*) filter=$argument ;;
 	esac
 done
