@@ -97,6 +97,7 @@ def test_malformed(tmp_path, name, value, words):
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("cachealloc: warning: CACHEALLOC_" + name), lines
+    assert " is ignored" in lines[0]
     for word in words:
         assert word in lines[0]
     assert all(" " <= character <= "~" for character in lines[0])
@@ -106,6 +107,7 @@ def test_malformed(tmp_path, name, value, words):
     strict = started(name, value, tmp_path, CACHEALLOC_STRICT="1")
     assert strict.returncode == 125
     assert len(strict.stderr.splitlines()) == 1 and words[0] in strict.stderr
+    assert strict.stderr.startswith("cachealloc: error: ") and " is refused" in strict.stderr
 
 
 def test_enough_of_them():
