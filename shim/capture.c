@@ -9,9 +9,10 @@
  * count, and the modes, from which cuda.h's rule of prohibited calls follows. Captures beyond the
  * table's size are only counted: they end one by one, as end-captures of unknown streams succeed.
  *
- * The wait has an end: a driver without context marks is synchronised inside the gate, for as long as its
- * work takes, and that work may need the thread that begins the capture. A call that is still inside after a
- * second has long been judged by the driver, and does not harm a capture that begins now.
+ * The wait has an end: a driver without context marks is synchronised inside the gate, for as long
+ * as its work takes, and that work may need the thread that begins the capture. A call that is
+ * still inside after a second has long been judged by the driver, and does not harm a capture that
+ * begins now.
  */
 #include "shim/capture.h"
 
@@ -89,7 +90,8 @@ ca_capture_opening(void)
 	end.tv_sec += GATE_WAIT_S;
 	while (atomic_load(&inside)) {
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (now.tv_sec > end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec >= end.tv_nsec))
+		if (now.tv_sec > end.tv_sec ||
+		    (now.tv_sec == end.tv_sec && now.tv_nsec >= end.tv_nsec))
 			return;
 		sched_yield();
 	}

@@ -227,7 +227,8 @@ ca_context_push(const struct ca_real *real, struct ca_context *context, bool *re
 	if (!real->cuCtxGetCurrent || !real->cuCtxPushCurrent_v2 || !real->cuCtxPopCurrent_v2)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	/* where the driver does not tell, a push is right too */
-	if (CA_INSIDE(real->cuCtxGetCurrent(&current)) == CUDA_SUCCESS && current == context->handle)
+	if (CA_INSIDE(real->cuCtxGetCurrent(&current)) == CUDA_SUCCESS &&
+	    current == context->handle)
 		return CUDA_SUCCESS;
 	rc = CA_INSIDE(real->cuCtxPushCurrent_v2(context->handle));
 	*ret_pushed = !rc;

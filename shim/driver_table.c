@@ -37,8 +37,8 @@ synchronize_one(const struct ca_real *real, struct ca_context *context)
 }
 
 /*
- * One context, in the gate: a capture may have begun during the wait for the one before. The end of a
- * destruction is awaited outside.
+ * One context, in the gate: a capture may have begun during the wait for the one before. The end of
+ * a destruction is awaited outside.
  */
 static int
 synchronize_context(const struct ca_real *real, struct ca_context *context)

@@ -68,7 +68,8 @@ refuse_in_capture(const struct ca_real *real, struct ca_context *context)
 
 	if (!ca_context_enter(context))
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	(void)ca_context_push(real, context, &pushed); /* an allocation needs one, a free does not */
+	(void)ca_context_push(real, context,
+			      &pushed); /* an allocation needs one, a free does not */
 	rc = CA_INSIDE(real->cuMemAlloc_v2(&probe, 1));
 	if (rc == CUDA_SUCCESS)
 		(void)CA_INSIDE(real->cuMemFree_v2(probe));
