@@ -48,8 +48,10 @@ def names(status):
 
 def keys_text():
     """The keys of CACHEALLOC_CONF for --help."""
-    lines = [f"  {row['name']:<27} default {row['default'] or 'unset'} {row['unit']}".rstrip()
-             for row in table("key", "built")]
+    lines = []
+    for row in table("key", "built"):
+        unit = f" {row['unit']}" if row["default"].isdigit() else ""
+        lines.append(f"  {row['name']:<27} default {row['default'] or 'unset'}{unit}")
     return "\nKeys (cachealloc(7) tells what they do):\n" + "\n".join(lines) + "\n" if lines else ""
 
 
