@@ -208,7 +208,7 @@ ca_path_check(const char *pattern)
 	int saved = errno;
 
 	if (!place_allowed(pattern))
-		return -EINVAL;
+		return -EPERM;
 	for (const char *at = pattern; *at; at++) {
 		last = *at;
 		if (*at != '%') {
@@ -224,7 +224,7 @@ ca_path_check(const char *pattern)
 	}
 	errno = saved;
 	if (last == '/')
-		return -EINVAL;
+		return -EISDIR;
 	return length + TRIES_WIDTH < CA_PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 

@@ -37,14 +37,15 @@ setup_bindings build-venv ||
 
 # stage KIND NAME COMMAND...: runs one stage (kinds: count_results.py) and prints its line.
 stage() {
-	local kind=$1 name=$2 start=$SECONDS status=0
+	local kind=$1 name=$2 start=$SECONDS status=0 line
 	shift 2
 	echo "$kind $name - -" >>"$results/stages"
 	"$@" >"$results/$name.log" 2>&1 </dev/null || status=$?
 	echo "$kind $name $status $((SECONDS - start))" >>"$results/stages"
-	"$PYTHON" scripts/count_results.py "$results" --stage "$name"
-	# 77: skipped; 5: pytest found no test
-	[ "$status" -eq 0 ] || [ "$status" -eq 77 ] || tail -n 40 "$results/$name.log" | sed 's/^/    | /'
+	line=$("$PYTHON" scripts/count_results.py "$results" --stage "$name")
+	echo "$line"
+	# by the count, not by the status: Meson fails for cmocka's way of skipping
+	[[ $line != FAIL* ]] || tail -n 40 "$results/$name.log" | sed 's/^/    | /'
 }
 
 wanted() { [[ $1 == *"$filter"* ]]; }

@@ -18,7 +18,7 @@
 
 #include "shim/process.h"
 
-enum { TABLE_SIZE = CA_CAPTURE_NO_SLOT };
+enum { TABLE_SIZE = CA_CAPTURE_NO_SLOT, RESTORE_TRIES = 3 };
 
 struct capture {
 	CUcontext context;
@@ -208,6 +208,14 @@ ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode *mode)
 {
 	return real->cuThreadExchangeStreamCaptureMode &&
 	       CA_INSIDE(real->cuThreadExchangeStreamCaptureMode(mode)) == CUDA_SUCCESS;
+}
+
+void
+ca_capture_restore_mode(const struct ca_real *real, CUstreamCaptureMode mode)
+{
+	for (int i = 0; i < RESTORE_TRIES; i++) /* it must not stay relaxed for one refusal */
+		if (ca_capture_exchange_mode(real, &mode))
+			return;
 }
 
 bool

@@ -55,6 +55,7 @@ bool ca_capture_prohibits(void);
  * was. False: the driver refused, there is nothing to undo.
  */
 bool ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode *mode);
+void ca_capture_restore_mode(const struct ca_real *real, CUstreamCaptureMode mode);
 /* True for the driver's capture codes (900 to 908): the call conflicted with a capture. */
 bool ca_capture_is_error(CUresult rc);
 

@@ -123,7 +123,7 @@ segment_return(void *self, void *space_context, uint64_t address)
 		exchanged = ca_capture_exchange_mode(real, &mode);
 		rc = CA_INSIDE(real->cuMemFree_v2(address));
 		if (exchanged)
-			(void)ca_capture_exchange_mode(real, &mode);
+			ca_capture_restore_mode(real, mode);
 		ca_context_pop(real, pushed);
 	}
 	ca_context_leave(context);

@@ -353,7 +353,7 @@ ca_mark_wait(void *self, ca_mark mark)
 	exchanged = ca_capture_exchange_mode(real, &mode);
 	rc = call_parts(mark, real, real->cuEventSynchronize, true);
 	if (exchanged)
-		(void)ca_capture_exchange_mode(real, &mode);
+		ca_capture_restore_mode(real, mode);
 	if (rc == -EAGAIN)
 		return -EBUSY; /* its context is being destroyed */
 	return rc ? rc : ca_mark_query(self, mark);

@@ -285,6 +285,8 @@ start_locked(void)
 		.clock = knobs.clock,
 		.races = knobs.races,
 		.on_misuse = misuse_hear,
+		.deadlock_ms = knobs.deadlock_ms,
+		.deadlock_abort = knobs.strict || knobs.deadlock_ms,
 	};
 	int rc;
 

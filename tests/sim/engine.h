@@ -25,7 +25,9 @@
  * its time is over without stopping the others, and its effect on memory happens at its end.
  * Clock "manual": nothing runs until a synchronising call needs it (then exactly that and what it
  * depends on, in submission order) or sim_step() says so. A query makes nothing run, so a program
- * that polls needs sim_step(). A missing order shows in the contents, and nothing depends on speed.
+ * that polls needs sim_step(). Where that is a wait for a value, what writes the word is needed,
+ * too, and then runs as far as the value takes, oldest first. A missing order shows in the
+ * contents, and nothing depends on speed.
  *
  * Race oracle. Judged when an operation is submitted, so the verdict does not depend on timing.
  * Each stream is a component of a vector clock; an operation inherits the clocks of what it waits
@@ -109,6 +111,15 @@ struct sim_config {
 	 */
 	void (*on_misuse)(void *arg, int code, const char *what);
 	void (*on_race)(void *arg, const struct sim_race *race);
+	/*
+	 * Deadlocks (engine/deadlock.c). Reported on stderr, once a wait: those that are certain
+	 * always; and if deadlock_ms is not 0, every wait of the host in which that long no
+	 * operation completed. deadlock_abort: abort() after the report. on_deadlock may be NULL;
+	 * called after the report with the lock held.
+	 */
+	unsigned deadlock_ms;
+	bool deadlock_abort;
+	void (*on_deadlock)(void *arg, bool certain);
 	void *arg;
 };
 
@@ -126,7 +137,8 @@ int sim_start(const struct sim_config *config);
 void sim_stop(void);
 
 /* Manual clock: completes up to `n` operations in submission order (event records and waits count
- * as operations). Returns how many it completed; 0 with a real clock. */
+ * as operations), passing over those that wait for a value that is not there. Returns how many it
+ * completed; 0 with a real clock. */
 uint64_t sim_step(uint64_t n);
 
 /* Operations submitted and not complete, over all devices. */
@@ -303,11 +315,36 @@ int sim_copy(uint64_t dst, uint64_t src, size_t n_bytes, enum sim_copy_kind kind
 int sim_set(CUdeviceptr dst, uint32_t value, unsigned element_bytes, size_t n, CUstream handle,
 	    bool sync);
 
+/* ------------------------------------------------------ values in memory --- */
+enum sim_compare {                  /* values are those of CUstreamWaitValue_flags */
+		   SIM_COMPARE_GEQ, /* (int32_t)(word - value) >= 0, or 64 bits: cyclic */
+		   SIM_COMPARE_EQ,
+		   SIM_COMPARE_AND, /* (word & value) != 0 */
+		   SIM_COMPARE_NOR, /* ~(word | value) != 0 */
+};
+
+/*
+ * Memory operations of streams, on a word of n_bytes (4 or 8, aligned) in device, managed or
+ * page-locked host memory; elsewhere: INVALID_VALUE. A wait ends when somebody made the comparison
+ * true: another stream, or the host by writing the word. `release`: what comes before the write in
+ * its stream is before what comes after a wait it satisfies (else the oracle learns nothing). For
+ * the oracle see engine/order.c; sim_wait and sim_signal are the same as kernels.
+ */
+int sim_stream_wait_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
+			  enum sim_compare compare);
+int sim_stream_write_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
+			   bool release);
+
 /* --------------------------------------------------------------- kernels --- */
 enum sim_kernel {
 	SIM_KERNEL_FILL,  /* ptr, n_words, value, spin_us */
 	SIM_KERNEL_CHECK, /* ptr, n_words, value, errors_ptr, spin_us: counts words != value */
 	SIM_KERNEL_COPY,  /* dst, src, n_words, spin_us */
+	/* ptr, value: a 32-bit word. WAIT ends when the word equals value and holds up nothing but
+	   what is ordered after it. SIGNAL stores value, atomically, after all before it in its
+	   stream. Both touch the word as atomic adds do: neither races with the other. */
+	SIM_KERNEL_WAIT,
+	SIM_KERNEL_SIGNAL,
 	SIM_KERNEL_COUNT,
 };
 

@@ -162,6 +162,22 @@ strict_parse(struct simb_knobs *knobs, const char *value)
 }
 
 static bool
+deadlock_parse(struct simb_knobs *knobs, const char *value)
+{
+	uint64_t ms;
+
+	knobs->deadlock_ms = 0;
+	if (!strcmp(value, "off") || !strcmp(value, "0"))
+		return true;
+	if (!strcmp(value, "on"))
+		ms = 10000;
+	else if (!number_parse(value, 86400000, &ms))
+		return false;
+	knobs->deadlock_ms = (unsigned)ms;
+	return true;
+}
+
+static bool
 log_parse(struct simb_knobs *knobs, const char *value)
 {
 	char path[SIMB_PATH_MAX];
@@ -293,6 +309,7 @@ static const struct {
 	{ "SIMCUDA_CLOCK", clock_parse, "real or manual" },
 	{ "SIMCUDA_RACES", races_parse, "off, report or abort" },
 	{ "SIMCUDA_STRICT", strict_parse, "0 or 1" },
+	{ "SIMCUDA_DEADLOCK", deadlock_parse, "off, on, or a number of milliseconds" },
 	{ "SIMCUDA_LOG", log_parse, "0, 1, stderr, or a file that can be opened (%p: process id)" },
 	{ "SIMCUDA_STATS", stats_parse, "a file name (%p: process id)" },
 };

@@ -37,6 +37,7 @@ struct simb_knobs {
 	enum sim_clock clock;
 	enum sim_races races;
 	bool strict;                    /* abort at a misuse */
+	unsigned deadlock_ms;           /* limit of a wait without progress; 0: none */
 	int log_fd;                     /* -1: no log */
 	char stats_path[SIMB_PATH_MAX]; /* empty: none; %p not yet expanded */
 	bool latency_whole;             /* latencies are those of whole calls, not added to ours */

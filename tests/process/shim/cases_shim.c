@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Cases about what only the preload does; test_shim.py knows the knobs each is run with. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <unistd.h>
@@ -282,7 +283,7 @@ capture_memory(void)
 	OK(cuMemFree_v2(during));
 	OK(cuMemFree_v2(live));
 	EXPECT(cuMemFreeAsync(live, stream) == CUDA_ERROR_INVALID_VALUE);
-	OK(cuStreamEndCapture(stream, &graph));
+	EXPECT(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED); /* by the refused call */
 	OK(cuThreadExchangeStreamCaptureMode(&mode));
 	EXPECT(cuMemFree_v2(live) == CUDA_ERROR_INVALID_VALUE);
 }
@@ -361,6 +362,72 @@ foreign(void)
 	OK(cuMemFree_v2(ours));
 }
 
+static _Atomic int releasing;
+
+static void *
+release_often(void *arg)
+{
+	for (int i = 0; i < 15; i++) {
+		CUcontext context;
+		CUdeviceptr pointer;
+
+		OK(cuDevicePrimaryCtxRetain(&context, 0));
+		OK(cuCtxSetCurrent(context));
+		OK(cuMemAlloc_v2(&pointer, 4096));
+		OK(cuMemFree_v2(pointer));
+		OK(cuCtxSetCurrent(NULL));
+		OK(cuDevicePrimaryCtxRelease_v2(0));
+	}
+	releasing--;
+	return NULL;
+}
+
+/* Three holders of a primary context come and go; another device's cache is none the worse. */
+static void
+two_releases(void)
+{
+	pthread_t threads[3];
+	CUdeviceptr pointer;
+
+	case_context(1);
+	for (int i = 0; i < 3; i++) {
+		releasing++;
+		EXPECT(!pthread_create(&threads[i], NULL, release_often, NULL));
+	}
+	for (size_t n = 0; releasing; n++) {
+		OK(cuMemAlloc_v2(&pointer, (1 + n % 64) * 4096));
+		OK(cuMemFree_v2(pointer));
+	}
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < 1000; i++) {
+		OK(cuMemAlloc_v2(&pointer, 4096));
+		OK(cuMemFree_v2(pointer));
+	}
+}
+
+static void
+leave(int signal_number)
+{
+	exit(7);
+}
+
+/* The signal most likely interrupts a look-up. */
+static void
+exit_in_handler(void)
+{
+	CUdeviceptr pointers[2000], base;
+	size_t size;
+
+	case_start();
+	for (int i = 0; i < 2000; i++)
+		OK(cuMemAlloc_v2(&pointers[i], 512));
+	signal(SIGALRM, leave);
+	ualarm(20 * 1000, 0);
+	for (unsigned i = 0;; i++)
+		OK(cuMemGetAddressRange_v2(&base, &size, pointers[i * 7919 % 2000] + 5));
+}
+
 const struct test_case test_cases[] = {
 	{ "reuse_waits", reuse_waits },
 	{ "reuse_waits_for_other_contexts", reuse_waits_for_other_contexts },
@@ -374,6 +441,8 @@ const struct test_case test_cases[] = {
 	{ "oom_is_native", oom_is_native },
 	{ "other_calls_get_room", other_calls_get_room },
 	{ "slow", slow },
+	{ "two_releases", two_releases },
+	{ "exit_in_handler", exit_in_handler },
 	{ "ten", ten },
 	{ "foreign", foreign },
 	{ NULL, NULL },

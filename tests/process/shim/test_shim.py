@@ -95,6 +95,22 @@ def test_ten_of_one_size_take_one_segment(tmp_path):
     assert ours["uuid"].startswith("GPU-") and ours["name"]
 
 
+def test_holders_of_a_primary_context_do_not_disturb_each_other(tmp_path):
+    out = tmp_path / "ours.json"
+    done = run([PROGRAM, "two_releases"], check=0, CACHEALLOC_STATS=out, CACHEALLOC_LOG="debug", SIMCUDA_DEVICES=2,
+               SIMCUDA_RACES="abort", SIMCUDA_LATENCY="cuDevicePrimaryCtxRelease_v2:5ms")
+    assert "every invariant of the records holds" in done.stderr
+    second = stats(out)["devices"][1]
+    # what is freed while a context is being released waits for it, and no more than reuse_slack_mb may wait
+    assert second["reserved_bytes"]["peak"] <= (256 + 4) << 20
+    assert second["cache_hits"] >= 900
+
+
+@pytest.mark.parametrize("attempt", range(6))
+def test_exit_in_a_signal_handler(attempt):
+    run([PROGRAM, "exit_in_handler"], check=7, timeout=20, CACHEALLOC_STATS="1")
+
+
 def test_counting_only(tmp_path):
     _, ours, theirs = run_case(tmp_path, "ten", CACHEALLOC_DISABLE="count")
     assert (ours["alloc_calls"], ours["free_calls"], ours["cache_hits"]) == (10, 10, 0)

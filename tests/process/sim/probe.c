@@ -447,6 +447,39 @@ probe_threads(int argc, char **argv)
 	return 0;
 }
 
+static CUfunction
+kernel(const char *name)
+{
+	static CUmodule module;
+	CUfunction function = NULL;
+
+	if (!module)
+		SAY("rc", cuModuleLoadData(&module, "simcuda"));
+	SAY("rc", cuModuleGetFunction(&function, module, name));
+	return function;
+}
+
+static CUresult
+launch(CUfunction function, CUstream stream, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+	void *params[] = { &a, &b, &c, &d };
+
+	return cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+static int
+probe_deadlock(int argc, char **argv)
+{
+	CUdeviceptr ptr;
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	SAY("rc", launch(kernel("sim_wait"), NULL, ptr, 7, 0, 0));
+	SAY("rc", launch(kernel("sim_fill"), NULL, ptr, 1, 1, 0));
+	SAY("sync", cuCtxSynchronize());
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int n_args; /* at least */
@@ -460,7 +493,7 @@ static const struct {
 	{ "race", 0, probe_race },       { "manual", 0, probe_manual },
 	{ "misuse", 0, probe_misuse },   { "pointer", 0, probe_pointer },
 	{ "capture", 0, probe_capture }, { "contexts", 0, probe_contexts },
-	{ "threads", 0, probe_threads },
+	{ "threads", 0, probe_threads }, { "deadlock", 0, probe_deadlock },
 };
 
 int

@@ -139,7 +139,7 @@ BAD = [
     ("SIMCUDA_LATENCY", "h200"), ("SIMCUDA_LATENCY", "cuMemAlloc_v2:100"), ("SIMCUDA_LATENCY", "cuMem:1us"),
     ("SIMCUDA_LATENCY", "cuMemAlloc_v2:1us,,cuInit:1us"), ("SIMCUDA_CLOCK", "fast"), ("SIMCUDA_RACES", "on"),
     ("SIMCUDA_STRICT", "yes"), ("SIMCUDA_LOG", ""), ("SIMCUDA_LOG", "/no/such/dir/x"), ("SIMCUDA_STATS", ""),
-    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_RACE", "abort"),
+    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_DEADLOCK", "yes"), ("SIMCUDA_DEADLOCK", "10s"), ("SIMCUDA_RACE", "abort"),
 ]
 
 
@@ -230,6 +230,13 @@ def test_manual_clock():
     seen = probe("manual", SIMCUDA_CLOCK="manual")
     assert seen.one("query") == NOT_READY and seen.one("stepped") >= 1 and seen.one("query_after") == 0
     assert probe("manual").one("stepped") == 0
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+def test_deadlock(clock):
+    seen = probe("deadlock", check=-6, SIMCUDA_CLOCK=clock, SIMCUDA_DEADLOCK=300)
+    assert "deadlock" in seen.err and "sim_wait #1" in seen.err and "== 0x7; it holds 0x0" in seen.err
+    assert "sim_fill #2" in seen.err
 
 
 # ------------------------------------------------------------------------- behaviour ---

@@ -64,7 +64,7 @@ cudaDeviceSynchronize(void)
 	const struct sim_rt_driver *drv;
 	cudaError_t code = sim_rt_context_enter(&drv);
 
-	if (code == cudaSuccess) /* not SIM_RT_CALL: ISO C wants an argument for its `...` */
+	if (code == cudaSuccess)
 		code = drv->cuCtxSynchronize ? sim_rt_error_from_driver(drv->cuCtxSynchronize())
 					     : cudaErrorCallRequiresNewerDriver;
 	return sim_rt_error_note(code);

@@ -6,9 +6,9 @@
  * a spin time is put aside with a deadline and takes effect when that has passed; meanwhile the
  * thread runs others. So a long kernel holds up only what is ordered after it, and its effect on
  * memory comes as late as possible, which is when a missing order does the most visible harm.
- * Manual clock: there are no threads. Whoever must wait collects all unfinished ancestors of what
- * it waits for and runs exactly those, by seq, itself. In both, the lock is released while memory
- * is touched; the allocations concerned are pinned, and giving memory back waits for its pins.
+ * A wait for a value is put aside in the same way, and looked at whenever the thread has nothing
+ * else to do. Manual clock: manual.c. In both, the lock is released while memory is touched; the
+ * allocations concerned are pinned, and giving memory back waits for its pins.
  */
 #include "tests/sim/engine/internal.h"
 
@@ -23,6 +23,21 @@ mono_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+static void
+cond_wait_until(pthread_cond_t *cond, uint64_t ns)
+{
+	struct timespec ts = { .tv_sec = (time_t)(ns / 1000000000),
+			       .tv_nsec = (long)(ns % 1000000000) };
+
+	pthread_cond_timedwait(cond, &sim_g.lock, &ts);
+}
+
+void
+sim_done_wait_locked(unsigned ms)
+{
+	cond_wait_until(&sim_g.done, mono_ns() + (uint64_t)ms * 1000000);
 }
 
 uint64_t
@@ -52,9 +67,8 @@ is_pool_edge(const struct sim_op *op)
 	return op->work.kind == SIM_WORK_ALLOC || op->work.kind == SIM_WORK_FREE;
 }
 
-/* Runs one operation whose deps are done. Releases the lock on the way. */
-static void
-op_run_locked(struct sim_op *op)
+void
+sim_op_run_locked(struct sim_op *op)
 {
 	struct sim_mem *pinned[SIM_WORK_TOUCHES];
 	unsigned n = 0;
@@ -136,14 +150,51 @@ worker_pop_expired(struct sim_worker *worker, uint64_t *ret_deadline)
 	return op;
 }
 
+/* Takes a wait for a value that is there now. */
+static struct sim_op *
+worker_pop_met(struct sim_worker *worker)
+{
+	for (struct sim_op **p = &worker->awaiting; *p; p = &(*p)->queue_next) {
+		struct sim_op *op = *p;
+
+		if (!sim_await_met_locked(&op->work))
+			continue;
+		*p = op->queue_next;
+		return op;
+	}
+	return NULL;
+}
+
+/* Puts aside what cannot end at once. False: it can. */
+static bool
+worker_set_aside(struct sim_worker *worker, struct sim_op *op)
+{
+	if (sim_op_awaits(op) && !sim_await_met_locked(&op->work)) {
+		op->queue_next = worker->awaiting;
+		worker->awaiting = op;
+		return true;
+	}
+	if (!op->work.spin_ns)
+		return false;
+	op->state = SIM_OP_RUNNING;
+	op->deadline_ns = mono_ns() + op->work.spin_ns;
+	op->queue_next = worker->running;
+	worker->running = op;
+	return true;
+}
+
+/* Values that are waited for may be written by the host or by another device, which nobody tells
+ * us: they are looked at again soon. */
 static void
 worker_sleep(struct sim_worker *worker, uint64_t deadline)
 {
-	struct timespec ts = { .tv_sec = (time_t)(deadline / 1000000000),
-			       .tv_nsec = (long)(deadline % 1000000000) };
+	const uint64_t look_ns = 100000;
+	uint64_t look = worker->awaiting ? mono_ns() + look_ns : 0;
 
+	if (look && (!deadline || look < deadline))
+		deadline = look;
 	if (deadline)
-		pthread_cond_timedwait(&worker->wake, &sim_g.lock, &ts);
+		cond_wait_until(&worker->wake, deadline);
 	else
 		pthread_cond_wait(&worker->wake, &sim_g.lock);
 }
@@ -158,20 +209,17 @@ worker_main(void *arg)
 		uint64_t deadline;
 		struct sim_op *op = worker_pop_ready(worker);
 
-		if (op && op->work.spin_ns) {
-			op->state = SIM_OP_RUNNING;
-			op->deadline_ns = mono_ns() + op->work.spin_ns;
-			op->queue_next = worker->running;
-			worker->running = op;
+		if (op && worker_set_aside(worker, op))
 			continue;
-		}
+		if (!op)
+			op = worker_pop_met(worker);
 		if (op) {
-			op_run_locked(op);
+			sim_op_run_locked(op);
 			continue;
 		}
 		op = worker_pop_expired(worker, &deadline);
 		if (op)
-			op_run_locked(op);
+			sim_op_run_locked(op);
 		else
 			worker_sleep(worker, deadline);
 	}
@@ -191,7 +239,7 @@ sim_worker_start_locked(int device)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&worker->wake, &attr);
 	pthread_condattr_destroy(&attr);
-	worker->ready = worker->running = NULL;
+	worker->ready = worker->running = worker->awaiting = NULL;
 	worker->ready_tail = &worker->ready;
 	worker->stop = false;
 	if (pthread_create(&worker->thread, NULL, worker_main, worker))
@@ -218,69 +266,6 @@ sim_workers_stop(void)
 	}
 }
 
-/* ------------------------------------------------------- manual clock --- */
-static int
-by_seq(const void *a, const void *b)
-{
-	uint64_t x = (*(struct sim_op *const *)a)->seq, y = (*(struct sim_op *const *)b)->seq;
-
-	return x < y ? -1 : x > y;
-}
-
-/* Turns the list into all its unfinished ancestors and itself, by seq. */
-static void
-ops_close(struct sim_ops *list)
-{
-	uint64_t visit = ++sim_g.visits;
-	struct sim_ops all = { 0 };
-
-	for (unsigned i = 0; i < list->n; i++) {
-		if (list->at[i]->visit != visit)
-			sim_ops_add(&all, list->at[i]);
-		list->at[i]->visit = visit;
-	}
-	for (unsigned i = 0; i < all.n; i++) {
-		for (unsigned d = 0; d < all.at[i]->n_deps; d++) {
-			struct sim_op *dep = all.at[i]->deps[d];
-
-			if (dep->visit != visit)
-				sim_ops_add(&all, dep);
-			dep->visit = visit;
-		}
-	}
-	sim_ops_clear_locked(list);
-	*list = all;
-	if (list->n)
-		qsort(list->at, list->n, sizeof(struct sim_op *), by_seq);
-}
-
-/* By this thread, or by the other one that has it. */
-static void
-op_finish_locked(struct sim_op *op)
-{
-	if (op->state == SIM_OP_WAITING)
-		op_run_locked(op);
-	while (op->state != SIM_OP_DONE)
-		pthread_cond_wait(&sim_g.done, &sim_g.lock);
-}
-
-uint64_t
-sim_step(uint64_t n)
-{
-	uint64_t n_done = 0;
-
-	sim_lock();
-	while (sim_g.config.clock == SIM_CLOCK_MANUAL && n_done < n && sim_g.first) {
-		struct sim_op *op = sim_op_ref(sim_g.first);
-
-		op_finish_locked(op);
-		sim_op_unref_locked(op);
-		n_done++;
-	}
-	sim_unlock();
-	return n_done;
-}
-
 /* ------------------------------------------------------------ waiting --- */
 bool
 sim_ops_done(const struct sim_ops *list)
@@ -294,12 +279,14 @@ sim_ops_done(const struct sim_ops *list)
 void
 sim_ops_wait_locked(struct sim_ops *list)
 {
+	struct sim_stall stall = { 0 };
+
 	if (sim_g.config.clock == SIM_CLOCK_MANUAL) {
-		ops_close(list);
-		for (unsigned i = 0; i < list->n; i++)
-			op_finish_locked(list->at[i]);
+		sim_manual_wait_locked(list);
 		return;
 	}
-	while (!sim_ops_done(list))
-		pthread_cond_wait(&sim_g.done, &sim_g.lock);
+	while (!sim_ops_done(list)) {
+		sim_done_wait_locked(50);
+		sim_stall_look_locked(&stall);
+	}
 }

@@ -178,6 +178,7 @@ node_start(struct sim_exec *exec, unsigned i, struct sim_op *begin, const struct
 	if (sim_oracle_on()) {
 		count = sim_component_tick_locked(component);
 		sim_vc_set(&vcs[i], component, count);
+		sim_order_submit_locked(op, component, count, &vcs[i]);
 		sim_oracle_touch_locked(op, component, count, &vcs[i]);
 	}
 	sim_op_start_locked(op);

@@ -67,13 +67,15 @@ void sim_components_free_locked(void);
 
 /* ------------------------------------------------------------ work --- */
 enum sim_work_kind {
-	SIM_WORK_MARK,  /* nothing: event record, wait, graph edge */
-	SIM_WORK_COPY,  /* a: dst, src, n_bytes */
-	SIM_WORK_SET,   /* a: dst, value, element_bytes, n */
-	SIM_WORK_FILL,  /* a: ptr, n_words, value */
-	SIM_WORK_CHECK, /* a: ptr, n_words, value, errors_ptr */
-	SIM_WORK_ALLOC, /* a: ptr; only an access */
-	SIM_WORK_FREE,  /* a: ptr, id of the memory */
+	SIM_WORK_MARK,   /* nothing: event record, wait, graph edge */
+	SIM_WORK_COPY,   /* a: dst, src, n_bytes */
+	SIM_WORK_SET,    /* a: dst, value, element_bytes, n */
+	SIM_WORK_FILL,   /* a: ptr, n_words, value */
+	SIM_WORK_CHECK,  /* a: ptr, n_words, value, errors_ptr */
+	SIM_WORK_ALLOC,  /* a: ptr; only an access */
+	SIM_WORK_FREE,   /* a: ptr, id of the memory */
+	SIM_WORK_AWAIT,  /* a: ptr, value, enum sim_compare, bytes of the word (4 or 8) */
+	SIM_WORK_SIGNAL, /* a: ptr, value, 1: releases what is before it, bytes of the word */
 };
 
 struct sim_touch {
@@ -150,6 +152,7 @@ struct sim_worker {
 	pthread_cond_t wake;
 	struct sim_op *ready, **ready_tail; /* FIFO */
 	struct sim_op *running;             /* with a deadline, unordered */
+	struct sim_op *awaiting;            /* waits for a value not there yet, unordered */
 };
 
 int sim_worker_start_locked(int device);
@@ -160,8 +163,55 @@ void sim_ops_wait_locked(struct sim_ops *list);
 bool sim_ops_done(const struct sim_ops *list);
 uint64_t sim_now_ns(void);
 
+/* Runs one operation whose deps are done. Releases the lock on the way. */
+void sim_op_run_locked(struct sim_op *op);
+/* Waits up to ms for an operation to complete, a pin to go, or the like. */
+void sim_done_wait_locked(unsigned ms);
+
 /* Memory effect of a piece of work; called without the lock, memory pinned. */
 void sim_work_run(const struct sim_work *work);
+
+/* ---------------------------------------------------------- manual.c --- */
+/* Manual clock: runs what `list` needs until all of it is done. */
+void sim_manual_wait_locked(struct sim_ops *list);
+
+/* ----------------------------------------------------------- await.c --- */
+/* What a wait for a value would see now. True also for memory that is not there, so that the
+ * operation runs and fails as any other. */
+bool sim_await_met_locked(const struct sim_work *work);
+/* Whether a word that holds `have` satisfies the wait. */
+bool sim_await_holds(const struct sim_work *work, uint64_t have);
+/* The operation, once its deps are done, stands still until somebody writes a word. */
+static inline bool
+sim_op_awaits(const struct sim_op *op)
+{
+	return op->work.kind == SIM_WORK_AWAIT && !op->n_waits;
+}
+
+/* -------------------------------------------------------- deadlock.c --- */
+/* A wait of the host, watched for progress. */
+struct sim_stall {
+	uint64_t n_done;   /* sim_g.n_done when it last changed */
+	uint64_t since_ms; /* monotonic, of that; 0: not yet looked */
+	bool told;
+};
+
+/* Called at every turn of a wait of the host. Reports, and ends the process where asked for. */
+void sim_stall_look_locked(struct sim_stall *stall);
+
+/* ----------------------------------------------------------- order.c --- */
+/* Called for each operation before it is judged; its clock gains what signals teach. */
+void sim_order_submit_locked(const struct sim_op *op, uint32_t component, uint64_t count,
+			     struct sim_vc *vc);
+/* A wait for a value is over. */
+void sim_order_done_locked(const struct sim_op *op);
+/* 0, or the number of a wait without a signal so far, other than op itself, that is before
+ * everything with this clock. */
+uint64_t sim_order_open_locked(const struct sim_op *op, const struct sim_vc *vc);
+bool sim_order_is_open_locked(uint64_t number);
+/* Memory is given back: the words in it are no flags any more. */
+void sim_order_forget_locked(uint64_t addr, uint64_t n_bytes);
+void sim_order_free_locked(void);
 
 /* ------------------------------------------------------------ oracle.c --- */
 /* Judges one operation's touches and remembers them.
@@ -385,6 +435,7 @@ struct sim_global {
 	pthread_cond_t done;         /* some operation completed, or a pin went */
 	struct sim_op *first, *last; /* pending, by seq */
 	uint64_t n_pending;
+	uint64_t n_done;    /* operations completed, to see progress */
 	uint64_t manual_ns; /* engine time with a manual clock */
 	uint64_t visits;
 	struct sim_vc host; /* the host's clock */

@@ -16,6 +16,8 @@ static const struct {
 	[SIM_KERNEL_FILL] = { "sim_fill", SIM_WORK_FILL, 4 },
 	[SIM_KERNEL_CHECK] = { "sim_check", SIM_WORK_CHECK, 5 },
 	[SIM_KERNEL_COPY] = { "sim_copy", SIM_WORK_COPY, 4 },
+	[SIM_KERNEL_WAIT] = { "sim_wait", SIM_WORK_AWAIT, 2 },
+	[SIM_KERNEL_SIGNAL] = { "sim_signal", SIM_WORK_SIGNAL, 2 },
 };
 
 int
@@ -49,12 +51,31 @@ work_touch(struct sim_work *work, uint64_t addr, uint64_t n_bytes, enum sim_acce
 		work->touch[work->n_touches++] = (struct sim_touch){ addr, n_bytes, access };
 }
 
+/* sim_wait and sim_signal: one word of 32 bits. */
+static bool
+value_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
+{
+	bool wait = kernel == SIM_KERNEL_WAIT;
+
+	*work = (struct sim_work){
+		.kind = kernels[kernel].work,
+		.name = kernels[kernel].name,
+		.a = { args[0], (uint32_t)args[1], wait ? SIM_COMPARE_EQ : 1, 4 },
+	};
+	work_touch(work, args[0], 4, SIM_ATOMIC);
+	return args[0] % 4 == 0;
+}
+
 /* false: the words do not fit an address range, or an address is not aligned. */
 static bool
 kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
 {
-	uint64_t n_words = args[kernel == SIM_KERNEL_COPY ? 2 : 1], n_bytes = n_words * 4;
+	uint64_t n_words, n_bytes;
 
+	if (kernel == SIM_KERNEL_WAIT || kernel == SIM_KERNEL_SIGNAL)
+		return value_work(kernel, args, work);
+	n_words = args[kernel == SIM_KERNEL_COPY ? 2 : 1];
+	n_bytes = n_words * 4;
 	if (n_words > UINT64_MAX / 8 || args[0] % 4 ||
 	    (kernel == SIM_KERNEL_CHECK && args[3] % 8) ||
 	    (kernel == SIM_KERNEL_COPY && args[1] % 4))
@@ -75,6 +96,8 @@ kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
 		work_touch(work, args[0], n_bytes, SIM_WRITE);
 		work_touch(work, args[1], n_bytes, SIM_READ);
 		break;
+	case SIM_KERNEL_WAIT:
+	case SIM_KERNEL_SIGNAL:
 	case SIM_KERNEL_COUNT:
 		return false;
 	}

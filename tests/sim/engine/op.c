@@ -123,6 +123,9 @@ sim_op_complete_locked(struct sim_op *op)
 	else
 		sim_g.last = op->prev;
 	sim_g.n_pending--;
+	sim_g.n_done++;
+	if (op->work.kind == SIM_WORK_AWAIT)
+		sim_order_done_locked(op);
 	for (unsigned i = 0; i < op->n_nexts; i++)
 		if (!--op->nexts[i]->n_waits)
 			op_ready_locked(op->nexts[i]);

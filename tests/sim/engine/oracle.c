@@ -25,6 +25,7 @@ enum {
 struct entry {
 	struct sim_race_side side;
 	uint64_t count;
+	uint64_t open; /* 0, or the wait without a signal that it comes after (order.c) */
 	uint32_t component;
 };
 
@@ -208,7 +209,8 @@ judge(struct touch *touch, struct range *range)
 		struct entry *e = &range->entry[i];
 
 		if (!touch->told && sim_vc_get(touch->vc, e->component) < e->count &&
-		    conflict(e->side.access, touch->now.side.access)) {
+		    conflict(e->side.access, touch->now.side.access) &&
+		    !sim_order_is_open_locked(e->open)) {
 			touch->told = true;
 			report(touch, range, e);
 		}
@@ -286,6 +288,7 @@ sim_oracle_touch_locked(const struct sim_op *op, uint32_t component, uint64_t co
 							 op->ctx_id, t->access };
 		touch.now.component = component;
 		touch.now.count = count;
+		touch.now.open = sim_order_open_locked(op, vc);
 		touch_range(&touch);
 	}
 }
@@ -297,6 +300,7 @@ sim_oracle_forget_locked(uint64_t addr, uint64_t n_bytes)
 
 	if (!sim_oracle_on())
 		return;
+	sim_order_forget_locked(addr, n_bytes);
 	cut(addr);
 	cut(addr + n_bytes);
 	split(root, addr, &l, &m);

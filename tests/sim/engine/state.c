@@ -97,6 +97,17 @@ open_all(const struct sim_config *config)
 	return rc;
 }
 
+static void
+cond_init_monotonic(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
 int
 sim_start(const struct sim_config *config)
 {
@@ -115,7 +126,7 @@ sim_start(const struct sim_config *config)
 		close_all();
 		goto out;
 	}
-	pthread_cond_init(&sim_g.done, NULL);
+	cond_init_monotonic(&sim_g.done);
 	sim_g.generation++;
 	sim_g.on = true;
 out:
@@ -141,6 +152,7 @@ sim_stop(void)
 	sim_captures_free_locked();
 	sim_execs_free_locked();
 	sim_oracle_free_locked();
+	sim_order_free_locked();
 	sim_components_free_locked();
 	sim_vc_free(&sim_g.host);
 	free(sim_g.pinned);

@@ -157,6 +157,7 @@ sim_stream_commit_locked(struct sim_stream *stream, struct sim_op *op)
 		uint64_t count = sim_component_tick_locked(stream->component);
 
 		sim_vc_set(&stream->vc, stream->component, count);
+		sim_order_submit_locked(op, stream->component, count, &stream->vc);
 		sim_oracle_touch_locked(op, stream->component, count, &stream->vc);
 	}
 	sim_op_unref_locked(stream->last);

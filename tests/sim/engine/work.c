@@ -40,6 +40,15 @@ check_run(const uint32_t *words, uint64_t n, uint32_t value, uint64_t *errors)
 		__atomic_fetch_add(errors, bad, __ATOMIC_RELAXED);
 }
 
+static void
+signal_run(void *word, uint64_t value, uint64_t n_bytes)
+{
+	if (n_bytes == 8)
+		__atomic_store_n((uint64_t *)word, value, __ATOMIC_RELEASE);
+	else
+		__atomic_store_n((uint32_t *)word, (uint32_t)value, __ATOMIC_RELEASE);
+}
+
 void
 sim_work_run(const struct sim_work *work)
 {
@@ -58,6 +67,10 @@ sim_work_run(const struct sim_work *work)
 	case SIM_WORK_CHECK:
 		check_run(at(a[0]), a[1], (uint32_t)a[2], at(a[3]));
 		break;
+	case SIM_WORK_SIGNAL:
+		signal_run(at(a[0]), a[1], a[3]);
+		break;
+	case SIM_WORK_AWAIT:
 	case SIM_WORK_MARK:
 	case SIM_WORK_ALLOC:
 	case SIM_WORK_FREE:
