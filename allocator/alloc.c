@@ -56,6 +56,21 @@ take_hit(struct ca_space *space, uint64_t bytes, bool waited)
 }
 
 /*
+ * The cache is large enough, and nothing in it fits as it is: the host waits for what the driver's
+ * own free would have waited for; what then still waits for other contexts is given to the driver's
+ * free, as the program wanted. False: neither is to be had.
+ */
+static bool
+shrink_waiting(struct ca_space *space)
+{
+	int r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
+
+	if (r != -EAGAIN)
+		return r > 0;
+	return ca_pending_surrender_locked(space) && ca_segment_return_due_locked(space, NULL);
+}
+
+/*
  * From what was freed, without new memory; NULL when that is not to be had. Before a larger block
  * is cut, what has finished meanwhile is looked at: it may fit as it is. And once the cache is
  * large enough the host waits for the block that would, because cutting another one now leaves
@@ -72,7 +87,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 	}
 	while (waiting_useful(space, bytes) && beyond_slack(space) &&
 	       !ca_pool_fits_whole_locked(space, bytes)) {
-		if (ca_pending_wait_locked(space, CA_WAIT_EXACT) <= 0)
+		if (!shrink_waiting(space))
 			break;
 		settled = true;
 	}

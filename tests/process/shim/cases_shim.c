@@ -82,6 +82,10 @@ other_devices_are_not_waited_for(void)
 	OK(cuCtxSetCurrent(here));
 	OK(cuMemFree_v2(first));
 	OK(cuMemAlloc_v2(&second, size));
+	for (int i = 0; i < 50; i++) {
+		OK(cuMemFree_v2(second));
+		OK(cuMemAlloc_v2(&second, size));
+	}
 	EXPECT(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
 	OK(cuMemFree_v2(second));
 }
