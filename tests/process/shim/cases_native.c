@@ -370,7 +370,8 @@ failing_attributes(void)
 {
 	CUdeviceptr pointer, start = 1;
 	size_t size = 2;
-	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+					CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
 					(CUpointer_attribute)99 };
 	void *data[] = { &size, &start, &start };
 
@@ -378,11 +379,13 @@ failing_attributes(void)
 	OK(cuMemAlloc_v2(&pointer, 4096));
 	OK(cuMemAlloc_v2(&pointer, 300));
 	printf("code %d, ", (int)cuPointerGetAttributes(3, names, data, pointer));
-	printf("size %zu, start %s\n", size, start == pointer ? "base" : (start == 1 ? "kept" : "other"));
+	printf("size %zu, start %s\n", size,
+	       start == pointer ? "base" : (start == 1 ? "kept" : "other"));
 	OK(cuMemFree_v2(pointer));
 }
 
-/* A thread's capture mode after waits and frees of ours, of which one exchange was refused (SIMCUDA_FAIL). */
+/* A thread's capture mode after waits and frees of ours,
+ * of which one exchange was refused (SIMCUDA_FAIL). */
 static void
 capture_mode_stays(void)
 {
