@@ -36,9 +36,8 @@ struct ca_driver {
 	 * CA_DRIVER_OUT_OF_MEMORY when there is none.
 	 */
 	int (*segment_take)(void *self, void *context, uint64_t size, uint64_t *ret_address);
-	/* Gives a segment back. May wait for the device (counted by the
-	 * allocator as a host sync). -EBUSY: not now, nothing was done: a
-	 * stream capture is in the way, or the context is being destroyed. */
+	/* Gives a segment back. May wait for the device (counted by the allocator as a host sync).
+	 * -EBUSY: a stream capture is in the way, nothing was done. */
 	int (*segment_return)(void *self, void *context, uint64_t address);
 
 	/*
