@@ -93,6 +93,25 @@ dead_context(void)
 	SHOW(cuMemFree_v2(third));
 }
 
+/* A context with two usages dies at the second detach. */
+static void
+detached_context(void)
+{
+	CUcontext context = case_context(0), again;
+	CUdeviceptr pointer;
+
+	SHOW(cuCtxAttach(&again, 0));
+	EXPECT(again == context);
+	OK(cuMemAlloc_v2(&pointer, 4096));
+	SHOW(cuCtxDetach(context));
+	SHOW(cuMemFree_v2(pointer));
+	OK(cuMemAlloc_v2(&pointer, 4096));
+	SHOW(cuCtxDetach(context));
+	SHOW(cuMemFree_v2(pointer));
+	SHOW(cuCtxDetach(NULL));
+	SHOW(cuCtxDestroy_v2(NULL));
+}
+
 static void
 primary_reset(void)
 {
@@ -495,6 +514,7 @@ const struct test_case test_cases[] = {
 	{ "odd_sizes", odd_sizes },
 	{ "no_context", no_context },
 	{ "dead_context", dead_context },
+	{ "detached_context", detached_context },
 	{ "primary_reset", primary_reset },
 	{ "ranges", ranges },
 	{ "buffer_ids", buffer_ids },
