@@ -6,10 +6,12 @@
  *   2. finished cached segments of the device go back, of any space, just enough: the smallest
  *      that fits alone, or else the largest until their sum does; while there are any;
  *   3. the host waits for the oldest pending free, own space first; then 2 again; what still waits,
- * for work of other contexts, goes back to the driver, whose own free knows how long to wait;
+ *      for work of other contexts, goes back to the driver, whose own free knows how long to wait;
  *   4. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through;
  *   5. the driver's own code, unchanged.
+ *
+ * While something captures, whole segments without a live block go back, and that is all.
  *
  * So outside captures "out of memory" is answered only when nothing of ours on that device is left
  * to give. Every round but the last gave something back or saw another thread do so, which ends it.

@@ -134,6 +134,7 @@ lane_thorough() {
 	suite asan process scripts/sanitizer_env.sh address build-asan
 	unit tsan build-tsan scripts/sanitizer_env.sh thread build-tsan
 	suite tsan stress scripts/sanitizer_env.sh thread build-tsan
+	unit clang build-clang
 	for each in clang-build tidy cppcheck; do ! wanted "$each" || built clang; done
 	check tidy check_tidy
 	check cppcheck check_cppcheck

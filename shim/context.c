@@ -17,7 +17,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "config/log.h"
 #include "shim/capture.h"
 #include "shim/dump.h"
 #include "shim/marks.h"

@@ -8,7 +8,6 @@
  */
 #include "shim/capture.h"
 #include "shim/context.h"
-#include "shim/dump.h"
 #include "shim/hook.h"
 
 CUresult
@@ -116,7 +115,6 @@ cuMemFree_v2(CUdeviceptr dptr)
 }
 
 typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);
-typedef CUresult is_capturing_call(CUstream stream, CUstreamCaptureStatus *status);
 
 /*
  * A free of our block that is ordered after a stream: the mark that every free records covers that
@@ -125,7 +123,7 @@ typedef CUresult is_capturing_call(CUstream stream, CUstreamCaptureStatus *statu
  */
 static CUresult
 free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
-	   is_capturing_call *real_status)
+	   ca_is_capturing_fn *real_status)
 {
 	struct ca_process *process = ca_hook_process();
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -405,8 +405,8 @@ failing_attributes(void)
 	OK(cuMemFree_v2(pointer));
 }
 
-/* A thread's capture mode after waits and frees of ours, of which one exchange was refused
- * (SIMCUDA_FAIL). */
+/* A thread's capture mode after waits and frees of ours,
+ * of which one exchange was refused (SIMCUDA_FAIL). */
 static void
 capture_mode_stays(void)
 {
