@@ -16,6 +16,8 @@ LAYOUTS = {
     "CUlaunchConfig": ["gridDimX", "sharedMemBytes", "hStream", "attrs", "numAttrs"],
     "CUlaunchAttribute": ["id", "value"],
     "CUDA_GRAPH_INSTANTIATE_PARAMS": ["flags", "hUploadStream", "hErrNode_out", "result_out"],
+    "CUstreamBatchMemOpParams": ["operation", "waitValue.address", "waitValue.value64", "waitValue.flags",
+                                 "writeValue.value", "writeValue.flags", "memoryBarrier.flags"],
     "CUuuid": ["bytes"],
     "CUipcMemHandle": ["reserved"],
 }

@@ -41,6 +41,42 @@ typedef enum CUlaunchAttributeID_enum {
 	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN = 10,
 } CUlaunchAttributeID;
 
+typedef uint32_t cuuint32_t;
+typedef void (*CUhostFn)(void *userData);
+typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
+
+typedef enum CUstreamBatchMemOpType_enum {
+	CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
+	CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
+	CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES = 3,
+	CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
+	CU_STREAM_MEM_OP_WRITE_VALUE_64 = 5,
+	CU_STREAM_MEM_OP_BARRIER = 6,
+} CUstreamBatchMemOpType;
+
+enum {
+	CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30,
+};
+
+typedef union CUstreamBatchMemOpParams_union {
+	CUstreamBatchMemOpType operation;
+	struct {
+		CUstreamBatchMemOpType operation;
+		CUdeviceptr address;
+		union {
+			cuuint32_t value;
+			cuuint64_t value64;
+		};
+		unsigned int flags;
+		CUdeviceptr alias;
+	} waitValue, writeValue;
+	struct {
+		CUstreamBatchMemOpType operation;
+		unsigned int flags;
+	} flushRemoteWrites, memoryBarrier;
+	cuuint64_t pad[6];
+} CUstreamBatchMemOpParams;
+
 typedef struct CUlaunchAttribute_st {
 	CUlaunchAttributeID id;
 	char pad[8 - sizeof(CUlaunchAttributeID)];

@@ -335,6 +335,23 @@ int sim_stream_wait_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsi
 int sim_stream_write_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
 			   bool release);
 
+/* -------------------------------------------------------- host functions --- */
+/* As CUhostFn and CUstreamCallback. */
+typedef void (*sim_host_function)(void *data);
+typedef void (*sim_callback)(CUstream stream, CUresult status, void *data);
+
+/*
+ * Called by a thread of the engine, without its lock, one at a time over the whole process, when
+ * what is before it in the stream is done; what comes after it waits until it has returned. Neither
+ * may call the engine. A host function is not called once its context has an error; a callback gets
+ * that error, and is refused while the stream captures (900). `shown` is the stream argument it is
+ * given. NULL function: INVALID_VALUE.
+ */
+int sim_stream_host_function(CUstream handle, sim_host_function function, void *data);
+int sim_stream_callback(CUstream handle, sim_callback callback, void *data, CUstream shown);
+/* True in a thread that is executing one. */
+bool sim_in_host_function(void);
+
 /* --------------------------------------------------------------- kernels --- */
 enum sim_kernel {
 	SIM_KERNEL_FILL,  /* ptr, n_words, value, spin_us */

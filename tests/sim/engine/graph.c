@@ -180,6 +180,8 @@ node_start(struct sim_exec *exec, unsigned i, struct sim_op *begin, const struct
 		sim_vc_set(&vcs[i], component, count);
 		sim_order_submit_locked(op, component, count, &vcs[i]);
 		sim_oracle_touch_locked(op, component, count, &vcs[i]);
+		if (op->work.kind == SIM_WORK_HOST)
+			sim_vc_copy(&op->teaches, &vcs[i]);
 	}
 	sim_op_start_locked(op);
 	return op;

@@ -75,6 +75,7 @@ enum sim_work_kind {
 	SIM_WORK_ALLOC,  /* a: ptr; only an access */
 	SIM_WORK_FREE,   /* a: ptr, id of the memory */
 	SIM_WORK_AWAIT,  /* a: ptr, value, enum sim_compare, bytes of the word (4 or 8) */
+	SIM_WORK_HOST,   /* a: function, its argument, 1: a callback, then its stream argument */
 	SIM_WORK_SIGNAL, /* a: ptr, value, 1: releases what is before it, bytes of the word */
 };
 
@@ -124,6 +125,7 @@ struct sim_op {
 	uint64_t deadline_ns;       /* monotonic, while running with spin_ns */
 	uint64_t done_ns;           /* engine time of completion */
 	uint64_t visit;
+	struct sim_vc teaches; /* what the host knows when it begins; host functions only */
 };
 
 struct sim_ops {
@@ -170,6 +172,14 @@ void sim_done_wait_locked(unsigned ms);
 
 /* Memory effect of a piece of work; called without the lock, memory pinned. */
 void sim_work_run(const struct sim_work *work);
+
+/* -------------------------------------------------------- hostfunc.c --- */
+/* Begins a host function whose turn it is; it completes when the function has returned. */
+void sim_host_begin_locked(struct sim_op *op);
+/* Ends the thread. */
+void sim_host_stop(void);
+/* 1 when the thread of host functions runs, else 0. */
+unsigned sim_host_threads_locked(void);
 
 /* ---------------------------------------------------------- manual.c --- */
 /* Manual clock: runs what `list` needs until all of it is done. */

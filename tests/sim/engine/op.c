@@ -40,6 +40,7 @@ sim_op_unref_locked(struct sim_op *op)
 	if (!op || --op->refs)
 		return;
 	op_drop_edges(op);
+	sim_vc_free(&op->teaches);
 	free(op);
 }
 

@@ -148,6 +148,7 @@ sim_stop(void)
 	}
 	sim_unlock();
 	sim_workers_stop();
+	sim_host_stop();
 	sim_lock();
 	sim_captures_free_locked();
 	sim_execs_free_locked();

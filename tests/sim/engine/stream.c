@@ -159,6 +159,8 @@ sim_stream_commit_locked(struct sim_stream *stream, struct sim_op *op)
 		sim_vc_set(&stream->vc, stream->component, count);
 		sim_order_submit_locked(op, stream->component, count, &stream->vc);
 		sim_oracle_touch_locked(op, stream->component, count, &stream->vc);
+		if (op->work.kind == SIM_WORK_HOST)
+			sim_vc_copy(&op->teaches, &stream->vc);
 	}
 	sim_op_unref_locked(stream->last);
 	stream->last = sim_op_ref(op);
