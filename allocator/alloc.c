@@ -20,7 +20,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested)
 	CA_COUNT(space, alloc_calls);
 }
 
-static uint64_t
+static bool
 waiting_useful(struct ca_space *space, uint64_t bytes)
 {
 	return ca_pool_for(space, bytes)->waiting_bytes >= bytes;
@@ -56,6 +56,21 @@ take_hit(struct ca_space *space, uint64_t bytes, bool waited)
 }
 
 /*
+ * The cache is large enough, and nothing in it fits as it is: the host waits for what the driver's
+ * own free would have waited for; what then still waits for other contexts is given to the driver's
+ * free, as the program wanted. False: neither is to be had.
+ */
+static bool
+shrink_waiting(struct ca_space *space)
+{
+	int r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
+
+	if (r != -EAGAIN)
+		return r > 0;
+	return ca_pending_surrender_locked(space) && ca_segment_return_due_locked(space, NULL);
+}
+
+/*
  * From what was freed, without new memory; NULL when that is not to be had. Before a larger block
  * is cut, what has finished meanwhile is looked at: it may fit as it is. And once the cache is
  * large enough the host waits for the block that would, because cutting another one now leaves
@@ -72,7 +87,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 	}
 	while (waiting_useful(space, bytes) && beyond_slack(space) &&
 	       !ca_pool_fits_whole_locked(space, bytes)) {
-		if (ca_pending_wait_locked(space) <= 0)
+		if (!shrink_waiting(space))
 			break;
 		settled = true;
 	}
@@ -87,6 +102,20 @@ take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 	return ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_WHOLE, ret_block);
 }
 
+/* In a capture. */
+static int
+take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+{
+	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes;
+	int r;
+
+	do
+		r = take_own(space, segment_bytes, bytes, ret_block);
+	while (r == CA_DRIVER_OUT_OF_MEMORY &&
+	       ca_ladder_release_unfinished_locked(space, segment_bytes));
+	return r;
+}
+
 static int
 take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **ret_block)
 {
@@ -95,9 +124,7 @@ take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **re
 	if (space->heap->config.disable != CA_DISABLE_OFF)
 		return take_own(space, size, size, ret_block);
 	if (capturing)
-		return take_own(space,
-				bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes,
-				bytes, ret_block);
+		return take_new(space, bytes, ret_block);
 	ca_segment_return_due_locked(space, NULL);
 	*ret_block = reuse(space, bytes);
 	if (*ret_block)

@@ -68,7 +68,7 @@ ca_arena_destroy(struct ca_arena *arena)
 	struct ca_arena_chunk *chunk = arena->chunks;
 	int saved = errno;
 
-	memset(arena, 0, sizeof *arena);
+	memset(arena, 0, sizeof(*arena));
 	while (chunk) {
 		struct ca_arena_chunk *next = chunk->next;
 
@@ -93,7 +93,7 @@ ca_objects_get(struct ca_objects *objects)
 	void *object = objects->free;
 
 	if (object) {
-		memcpy(&objects->free, object, sizeof objects->free);
+		memcpy(&objects->free, object, sizeof(objects->free));
 		memset(object, 0, objects->bytes);
 	} else {
 		object = ca_arena_alloc(objects->arena, objects->bytes);
@@ -108,7 +108,7 @@ ca_objects_put(struct ca_objects *objects, void *object)
 {
 	if (!object)
 		return;
-	memcpy(object, &objects->free, sizeof objects->free);
+	memcpy(object, &objects->free, sizeof(objects->free));
 	objects->free = object;
 	objects->used--;
 }

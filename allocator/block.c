@@ -9,6 +9,8 @@
  */
 #include "allocator/inside.h"
 
+#include <sched.h>
+
 static void
 sums_leave(struct ca_stats *stats, const struct ca_block *block)
 {
@@ -158,4 +160,18 @@ ca_block_find_locked(struct ca_heap *heap, uint64_t address)
 		return NULL;
 	block = CA_CONTAINER_OF(node, struct ca_block, by_address);
 	return address - block->address < block->bytes ? block : NULL;
+}
+
+struct ca_block *
+ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address)
+{
+	struct ca_block *block;
+
+	while ((block = ca_block_find_locked(heap, address)) && block->segment->returning &&
+	       !ca_outside_self()) {
+		ca_heap_unlock(heap);
+		sched_yield();
+		ca_heap_lock(heap);
+	}
+	return block;
 }

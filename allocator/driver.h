@@ -47,23 +47,25 @@ struct ca_driver {
 	 * be known.
 	 */
 	int (*mark_record)(void *self, void *context, ca_mark *ret_mark);
-	/* 0: done; -EAGAIN: not yet; -EBUSY: capture in progress, unknown; -EIO as above; > 0: the
-	 * driver's error. */
+	/* 0: done; -EAGAIN: not yet; -EBUSY: a capture is in progress, not known;
+	 * -EIO as above; > 0: the driver's error. */
 	int (*mark_query)(void *self, ca_mark mark);
-	/* Waits on the host until the mark is done. -EBUSY, -EIO as above. */
-	int (*mark_wait)(void *self, ca_mark mark);
-	/* The allocator has no more use for the mark. Called once per recorded mark. Cannot fail.
+	/*
+	 * Waits on the host for the mark's part in its own context, which is what the driver's own
+	 * free would have waited for. 0: the mark is done; -EAGAIN: what is left is work of other
+	 * contexts, for which waiting might be for ever; -EBUSY, -EIO as above.
 	 */
+	int (*mark_wait)(void *self, ca_mark mark);
+	/* The allocator has no more use for the mark.
+	 * Called once per recorded mark; cannot fail. */
 	void (*mark_drop)(void *self, ca_mark mark);
 	/* Waits on the host for everything submitted so far, in every context, for drivers without
 	 * marks. -EBUSY, -EIO as above. */
 	int (*synchronize)(void *self, void *context);
 
-	/* True while any stream of the process captures: the allocator then hands out new memory
-	 * only. */
+	/* True while any stream of the process captures:
+	 * the allocator then hands out new memory only. */
 	bool (*capturing)(void *self);
-	/* Free and total bytes of the context's device. */
-	int (*memory_info)(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total);
 	/* Monotonic, in nanoseconds. Never fails. */
 	uint64_t (*clock_ns)(void *self);
 };

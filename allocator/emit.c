@@ -34,14 +34,14 @@ static void
 put_bytes(struct out *out, const char *text, size_t length)
 {
 	while (length) {
-		size_t room = sizeof out->text - out->length;
+		size_t room = sizeof(out->text) - out->length;
 		size_t piece = length < room ? length : room;
 
 		memcpy(out->text + out->length, text, piece);
 		out->length += piece;
 		text += piece;
 		length -= piece;
-		if (out->length == sizeof out->text)
+		if (out->length == sizeof(out->text))
 			out_flush(out);
 	}
 }
@@ -58,7 +58,7 @@ static void __attribute__((format(printf, 2, 3))) putf(struct out *out, const ch
 	va_list args;
 
 	va_start(args, format);
-	ca_text_vformat(line, sizeof line, format, args);
+	ca_text_vformat(line, sizeof(line), format, args);
 	va_end(args);
 	put(out, line);
 }

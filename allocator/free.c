@@ -65,7 +65,7 @@ ca_free(struct ca_heap *heap, uint64_t address)
 	int r;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_locked(heap, address);
+	block = ca_block_find_settled_locked(heap, address);
 	if (!block) {
 		r = -ENOENT;
 	} else if (block->address != address || block->state != CA_BLOCK_LIVE) {
@@ -87,7 +87,7 @@ ca_disown(struct ca_heap *heap, uint64_t address)
 	int r = -ENOENT;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_locked(heap, address);
+	block = ca_block_find_settled_locked(heap, address);
 	if (block && block->address == address && block->state == CA_BLOCK_LIVE && !block->prev &&
 	    !block->next) {
 		CA_COUNT(block->segment->space, free_calls);
@@ -96,30 +96,6 @@ ca_disown(struct ca_heap *heap, uint64_t address)
 	}
 	ca_heap_unlock(heap);
 	return r;
-}
-
-bool
-ca_reclaim(struct ca_space *space, uint64_t size, unsigned *rung)
-{
-	struct ca_heap *heap = space->heap;
-	uint64_t bytes = size < CA_GRAIN ? CA_GRAIN : size;
-	bool given = false, busy = heap->driver.capturing(heap->driver.self);
-
-	ca_heap_lock(heap);
-	while (!given && !busy) {
-		uint64_t generation = space->device->generation;
-		int r;
-
-		given = ca_ladder_release_locked(space, bytes, &busy) > 0;
-		if (given || busy)
-			break;
-		r = ca_ladder_wait_locked(space);
-		if (r < 0 || (!r && !ca_ladder_settled_locked(heap, space->device, generation)))
-			break;
-	}
-	(*rung)++;
-	ca_heap_unlock(heap);
-	return given;
 }
 
 /* The largest whole CLEAN segment of the heap. */
@@ -167,7 +143,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 		ca_pending_mark_unmarked_locked(space);
 		ca_pending_poll_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
-			ca_pending_wait_locked(space);
+			ca_pending_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);
 		given += ca_segment_return_due_locked(space, NULL);
 	}

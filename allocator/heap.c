@@ -25,7 +25,7 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 	       struct ca_heap **ret_heap)
 {
 	struct ca_arena fixed = { 0 };
-	struct ca_heap *heap = ca_arena_alloc(&fixed, sizeof *heap);
+	struct ca_heap *heap = ca_arena_alloc(&fixed, sizeof(*heap));
 
 	if (!heap)
 		return -ENOMEM;
@@ -79,7 +79,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 		space->dead = true;
 	}
 	for (device = heap->devices; device; device = device->next) {
-		memset(&device->stats, 0, sizeof device->stats);
+		memset(&device->stats, 0, sizeof(device->stats));
 		device->in_flight = 0;
 		device->drainable_bytes = 0;
 	}
@@ -93,7 +93,7 @@ device_get(struct ca_heap *heap, unsigned ordinal)
 	for (device = heap->devices; device; device = device->next)
 		if (device->ordinal == ordinal)
 			return device;
-	device = ca_arena_alloc(&heap->fixed, sizeof *device);
+	device = ca_arena_alloc(&heap->fixed, sizeof(*device));
 	if (!device)
 		return NULL;
 	device->ordinal = ordinal;
@@ -111,7 +111,7 @@ ca_space_create(struct ca_heap *heap, void *context, unsigned device, struct ca_
 	ca_heap_lock(heap);
 	found = device_get(heap, device);
 	if (found)
-		space = ca_arena_alloc(&heap->fixed, sizeof *space);
+		space = ca_arena_alloc(&heap->fixed, sizeof(*space));
 	if (space) {
 		space->heap = heap;
 		space->device = found;
@@ -145,7 +145,7 @@ ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info
 	struct ca_block *block;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_locked(heap, address);
+	block = ca_block_find_settled_locked(heap, address);
 	if (block)
 		*ret_info = (struct ca_block_info){
 			.address = block->address,
@@ -168,7 +168,7 @@ ca_retire(struct ca_heap *heap, uint64_t address)
 	struct ca_block *block;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_locked(heap, address);
+	block = ca_block_find_settled_locked(heap, address);
 	if (block)
 		ca_segment_retire_locked(block->segment);
 	ca_heap_unlock(heap);

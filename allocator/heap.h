@@ -26,7 +26,7 @@
 struct ca_heap;
 struct ca_space;
 
-/* `config` and `driver` are copied. -ENOMEM when not even the first arena page could be mapped. */
+/* `config` and `driver` are copied. -ENOMEM when not even the first chunk could be mapped. */
 int ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 		   struct ca_heap **ret_heap);
 /* Unmaps all metadata. Makes no driver call: what the driver holds stays there. Not thread-safe. */
@@ -35,8 +35,14 @@ void ca_heap_destroy(struct ca_heap *heap);
  * driver call (the child cannot use the parent's memory). Spaces are dead afterwards. */
 void ca_heap_after_fork_child(struct ca_heap *heap);
 
-/* `context` goes back to the driver functions as it is; `device` is the device's ordinal (stats).
+/*
+ * True in a signal handler that interrupted the heap in this thread: every other function here
+ * would wait for ever. (A handler may call exit, which writes statistics.)
  */
+bool ca_heap_locked_here(void);
+
+/* `context` goes back to the driver functions as it is;
+ * `device` is the device's ordinal. -ENOMEM. */
 int ca_space_create(struct ca_heap *heap, void *context, unsigned device,
 		    struct ca_space **ret_space);
 /*
@@ -49,14 +55,15 @@ void ca_space_kill(struct ca_space *space);
 /*
  * `size` bytes (> 0), 512-byte aligned; sizes of 2 MiB and more on a 2 MiB boundary whenever the
  * segment is. > 0: the driver's code (out of memory only after the ladder of DESIGN section 3).
- * -ENODEV: the space is dead; -ENOMEM: no metadata; -E2BIG: larger than 2^60: in these cases
- * nothing was taken and the caller passes the call through to the driver.
+ * -ENODEV: the space is dead; -ENOMEM: no metadata; -E2BIG: larger than 2^60; -EINVAL: `size` is 0.
+ * On < 0 nothing was taken and the caller passes the call through to the driver.
  */
 int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 /*
  * Tracks [address, address + size) that the program got from the driver itself (pitch,
  * pass-through): never cached, freed by returning it to the driver. `requested` bytes count in the
- * statistics.
+ * statistics. -ENODEV, -ENOMEM, -EINVAL: as for ca_alloc; the memory stays the program's,
+ * untracked.
  */
 int ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested);
 /*
@@ -78,8 +85,8 @@ struct ca_block_info {
 	bool whole_segment; /* the block is a driver allocation of its own */
 	bool adopted;
 };
-/* The block that holds `address` (base or interior, live or not). -ENOENT: not in a segment of
- * ours. */
+/* The block that holds `address` (base or interior, live or not).
+ * -ENOENT: not in a segment of ours. */
 int ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info);
 /*
  * The segment that holds `address` was changed or exported for life (IPC, dma-buf, SYNC_MEMOPS):
@@ -96,18 +103,18 @@ int ca_retire(struct ca_heap *heap, uint64_t address);
 int ca_disown(struct ca_heap *heap, uint64_t address);
 
 /*
- * The out-of-memory ladder for a driver call that is not ours to serve (pitch, ...): gives memory
- * back so that the driver may find `size` bytes. `*rung` starts at 0 and is advanced. True:
- * something was given back, try again; false: nothing is left.
+ * The out-of-memory ladder for a driver call that is not ours to serve (pitch, arrays, ...): gives
+ * memory back so that the driver may find `size` bytes. True: something was given back, try again;
+ * false: nothing is left, or a capture is in progress.
  */
-bool ca_reclaim(struct ca_space *space, uint64_t size, unsigned *rung);
-/* The program got memory by a road that is not ours: counted, nothing else. */
+bool ca_reclaim(struct ca_space *space, uint64_t size);
+/* The program got memory by a call that is not ours to serve: counted, nothing else. */
 void ca_note_other_alloc(struct ca_space *space);
-/* Gives finished cached segments back until at most `keep_bytes` stay reserved and unused. Returns
- * bytes given back. */
+/* Gives finished cached segments of all devices back, largest first, until at most `keep_bytes`
+ * stay cached. Returns bytes given back; 0 while anything captures. May wait for the device. */
 uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);
-/* Bytes that are free or pending in whole segments of `space`'s device: what cuMemGetInfo may add
- * to free. */
+/* Bytes that are free or pending in whole segments of `space`'s device:
+ * what cuMemGetInfo may add to free. */
 uint64_t ca_drainable_bytes(struct ca_space *space);
 
 /* Sums over the device's spaces, living and dead. `device` as in ca_space_create. */

@@ -23,15 +23,13 @@
 #include "allocator/list.h"
 #include "allocator/tree.h"
 
-#define CA_GRAIN ((uint64_t)512)             /* bytes: every block is a multiple */
-#define CA_SMALL_MAX ((uint64_t)1 << 20)     /* bytes: largest block of the small pool */
-#define CA_SMALL_SEGMENT ((uint64_t)2 << 20) /* bytes: segment of the small pool */
-#define CA_LARGE_MIN                                                                               \
-	((uint64_t)10 << 20) /* bytes: from here a request gets a segment of its size */
-#define CA_BOUNDARY                                                                                \
-	((uint64_t)2 << 20)             /* bytes: requests of this size start on such a boundary   \
-					 */
-#define CA_SIZE_MAX ((uint64_t)1 << 60) /* bytes: larger requests are not ours */
+/* Sizes, in bytes. */
+#define CA_GRAIN ((uint64_t)512)             /* every block is a multiple */
+#define CA_SMALL_MAX ((uint64_t)1 << 20)     /* largest block of the small pool */
+#define CA_SMALL_SEGMENT ((uint64_t)2 << 20) /* segment of the small pool */
+#define CA_LARGE_MIN ((uint64_t)10 << 20)    /* from here a request has a segment of its size */
+#define CA_BOUNDARY ((uint64_t)2 << 20)      /* from here a request starts on such a boundary */
+#define CA_SIZE_MAX ((uint64_t)1 << 60)      /* larger requests are not ours */
 
 enum ca_block_state {
 	CA_BLOCK_FRESH,   /* just made, in no sum and no index */
@@ -44,14 +42,12 @@ enum ca_block_state {
 struct ca_segment;
 
 struct ca_block {
-	struct ca_tree_node by_address; /* heap->blocks, always */
+	struct ca_tree_node by_address; /* heap->by_address, always */
 	struct ca_tree_node by_size;    /* CLEAN: pool->by_size */
-	struct ca_tree_node
-		by_usable; /* CLEAN, large pool: bytes from the first 2 MiB boundary on */
-	struct ca_tree_node
-		by_whole; /* CLEAN and a whole segment the driver could take back: space->wholes */
-	struct ca_list waiting;       /* WAITING: see above */
-	struct ca_block *prev, *next; /* neighbours in the segment */
+	struct ca_tree_node by_usable;  /* CLEAN, large pool: pool->by_usable */
+	struct ca_tree_node by_whole;   /* CLEAN, whole segment, not stuck: space->wholes */
+	struct ca_list waiting;         /* WAITING: see above */
+	struct ca_block *prev, *next;   /* neighbours in the segment */
 	struct ca_segment *segment;
 	uint64_t address;
 	uint64_t bytes;
@@ -62,9 +58,9 @@ struct ca_block {
 
 struct ca_pool {
 	struct ca_tree by_size; /* CLEAN blocks by (bytes, address) */
-	struct ca_tree
-		by_usable; /* those with a 2 MiB boundary inside, by (bytes from there, address) */
-	uint64_t waiting_bytes;
+	/* CLEAN blocks with a 2 MiB boundary inside, by (bytes from there, address) */
+	struct ca_tree by_usable;
+	uint64_t waiting_bytes; /* in WAITING blocks */
 	bool small;
 };
 
@@ -76,10 +72,11 @@ struct ca_segment {
 	struct ca_block *first; /* lowest block */
 	uint64_t address;
 	uint64_t bytes;
-	uint64_t live; /* LIVE blocks */
-	bool adopted;  /* the program took it from the driver itself */
-	bool retired;  /* adopted, exported, poisoned: back to the driver at the last free */
-	bool stuck;    /* the driver refused it: not offered again in this round */
+	uint64_t live;  /* LIVE blocks */
+	bool adopted;   /* the program took it from the driver itself */
+	bool retired;   /* adopted, exported, poisoned: back to the driver at the last free */
+	bool stuck;     /* the driver refused it: not offered again in this round */
+	bool returning; /* inside the driver's free: its address may be another's already */
 };
 
 /* A mark and the blocks that wait for it. */
@@ -87,6 +84,7 @@ struct ca_group {
 	struct ca_list link;   /* space->pending, oldest first */
 	struct ca_list blocks; /* ca_block.waiting */
 	ca_mark mark;
+	bool late; /* some of the blocks were freed long before the mark was recorded */
 };
 
 struct ca_device {
@@ -135,9 +133,6 @@ ca_round_up(uint64_t bytes, uint64_t step)
 	return (bytes + step - 1) / step * step;
 }
 
-void ca_heap_lock(struct ca_heap *heap);
-void ca_heap_unlock(struct ca_heap *heap);
-
 /* ---- stats.c: sums */
 void ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes);
 void ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes);
@@ -147,22 +142,28 @@ void ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes);
 
 /* Moves the block's bytes between the sums. Touches no index and no list. */
 void ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state);
-/* Cuts an unindexed block; *upper becomes the part from `bytes` on, in the same state and no index.
- */
+/* Cuts an unindexed block; *upper becomes the part from `bytes` on,
+ * in the same state and no index. */
 void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *upper);
-/* A WAITING or FRESH block in no list becomes free: CLEAN, merged and indexed, or IDLE in a retired
- * segment. */
+/* A WAITING or FRESH block in no list becomes free:
+ * CLEAN, merged and indexed, or IDLE in a retired segment. */
 void ca_block_settle_locked(struct ca_block *block);
 /* The block whose bytes hold `address`, or NULL. */
 struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
+/*
+ * For questions of the program: while the segment is on its way back, the driver may already have
+ * given the address to somebody else, so the answer waits until that is decided. Leaves and retakes
+ * the lock.
+ */
+struct ca_block *ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address);
 
 /* ---- pool.c: which block serves, and how it is cut */
 void ca_pool_init(struct ca_pool *pool, bool small);
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
 struct ca_pool *ca_pool_for(struct ca_space *space, uint64_t bytes);
-/* The segment the pool's rule asks of the driver for a request of `bytes` (rounded to the grain).
- */
+/* The segment the pool's rule asks of the driver for
+ * a request of `bytes` (rounded to the grain). */
 uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);
 /* Best fit, cut: CLEAN, in no index, for the caller to make LIVE. NULL when nothing fits (or no
  * record for the rest could be had). */
@@ -198,8 +199,8 @@ int ca_segment_return_locked(struct ca_segment *segment);
 void ca_segment_forget_locked(struct ca_segment *segment);
 /* No reuse from now on; without a live block it is due for return. */
 void ca_segment_retire_locked(struct ca_segment *segment);
-/* A whole CLEAN segment, by its one block. Result as ca_segment_return_locked; on failure it is
- * CLEAN again. */
+/* A whole CLEAN segment, by its one block.
+ * Result as ca_segment_return_locked; on failure it is CLEAN again. */
 int ca_segment_release_locked(struct ca_block *block);
 /* A new round of giving back begins: what the driver refused in the last one is offered again. */
 void ca_segment_unstick_locked(struct ca_space *space);
@@ -215,39 +216,49 @@ uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);
  * failed, the space is poisoned, and `keep` (may be NULL; the first of the list) is LIVE again.
  */
 int ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca_block *keep);
-/* One mark for everything unmarked. 0 also when there is nothing to do. -EBUSY: capture. */
-int ca_pending_mark_unmarked_locked(struct ca_space *space);
+/* Tries to get one mark for everything unmarked. */
+void ca_pending_mark_unmarked_locked(struct ca_space *space);
 /* Settles finished groups, oldest first. Returns how many. */
 unsigned ca_pending_poll_locked(struct ca_space *space);
 /* Drops every mark of a dead space, whose blocks are forgotten. */
 void ca_pending_drop_all_locked(struct ca_space *space);
 /* The driver answers nothing but errors: retires every segment of the space. */
 void ca_pending_poison_locked(struct ca_space *space);
-/* Waits on the host for the oldest group. 1: settled one; 0: nothing to wait for; -EBUSY: capture.
- */
-int ca_pending_wait_locked(struct ca_space *space);
+enum ca_wait {
+	CA_WAIT_EXACT, /* only for what the driver's own free would have waited for */
+	CA_WAIT_ANY,   /* also for work submitted after the free: memory is short */
+};
+
+/* Waits on the host for the oldest group. 1: settled one; 0: nothing to wait for;
+ * -EAGAIN: work of other contexts is in the way; -EBUSY: capture. */
+int ca_pending_wait_locked(struct ca_space *space, enum ca_wait which);
+/* Takes the WAITING blocks of one segment without a live block off their marks and makes the
+ * segment due for return, where the driver's free does the waiting. False: there is none. */
+bool ca_pending_surrender_locked(struct ca_space *space);
 
 /* ---- ladder.c: out of memory */
 
-/* Gives finished segments of the device back, just enough for `bytes`. Returns bytes given back;
- * *ret_busy is set when a capture stood in the way. */
-uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
-/* Waits for the oldest group of the device, own space first. As ca_pending_wait_locked. */
-int ca_ladder_wait_locked(struct ca_space *space);
-/* Waits while others are inside driver calls that may bring memory. True: something changed since
- * `generation`. */
-bool ca_ladder_settled_locked(struct ca_heap *heap, struct ca_device *device, uint64_t generation);
+/*
+ * While something captures no mark can be asked, and memory that was freed natively would be free:
+ * whole segments without a live block go back although the device may still use them, since the
+ * driver's free waits as it does for the program's own. Returns bytes given back.
+ */
+uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes);
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
-/* ---- outside.c: the only callers of the driver */
+/* ---- outside.c: the lock, and leaving it for a driver call */
 
-/* Leaves the lock for a driver call that may bring memory; retakes it and wakes whoever waits for
- * that. */
+void ca_heap_lock(struct ca_heap *heap);
+void ca_heap_unlock(struct ca_heap *heap);
+/* Around a driver call that may bring memory back:
+ * leaves the lock, counted as in flight; takes it again. */
 void ca_outside_enter_locked(struct ca_space *space);
 void ca_outside_leave(struct ca_space *space);
 /* The child's one thread is in no driver call it could return from. */
 void ca_outside_after_fork_child(void);
 /* In-flight calls of other threads. */
 unsigned ca_outside_others_locked(const struct ca_device *device);
+/* True inside a driver call of the calling thread's own. */
+bool ca_outside_self(void);

@@ -5,7 +5,8 @@
  *   1. a segment of exactly the needed size, where the pool's rule asked for more;
  *   2. finished cached segments of the device go back, of any space, just enough: the smallest
  *      that fits alone, or else the largest until their sum does; while there are any;
- *   3. the host waits for the oldest pending free, own space first; then 2 again;
+ *   3. the host waits for the oldest pending free, own space first; then 2 again; what still waits,
+ * for work of other contexts, goes back to the driver, whose own free knows how long to wait;
  *   4. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through;
  *   5. the driver's own code, unchanged.
@@ -76,8 +77,10 @@ candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
 	return best;
 }
 
-uint64_t
-ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
+/* Gives finished segments of the device back, just enough for `bytes`. Returns bytes given back;
+ * *ret_busy is set when a capture stood in the way. */
+static uint64_t
+release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 {
 	struct ca_device *device = space->device;
 	struct ca_heap *heap = space->heap;
@@ -102,20 +105,61 @@ ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 	return given;
 }
 
-int
-ca_ladder_wait_locked(struct ca_space *space)
+/* Makes whole segments without a live block due, until they are enough. */
+static void
+condemn(struct ca_space *space, uint64_t bytes, uint64_t *sum)
 {
-	struct ca_space *other;
-	int r = ca_pending_wait_locked(space);
+	struct ca_list *link;
 
-	for (other = space->heap->spaces; !r && other; other = other->next)
-		if (other->device == space->device)
-			r = ca_pending_wait_locked(other);
-	return r;
+	for (link = space->segments.next; link != &space->segments && *sum < bytes;
+	     link = link->next) {
+		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+
+		if (segment->live || segment->stuck || !ca_list_empty(&segment->hand))
+			continue;
+		ca_segment_retire_locked(segment);
+		*sum += segment->bytes;
+	}
 }
 
-/* Steps grow from 20 us to 20 ms. Sleeping needs no condition variable, which old glibc has in
- * another library. */
+uint64_t
+ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_heap *heap = space->heap;
+	bool busy = false;
+	uint64_t given = release_locked(space, bytes, &busy), sum = given;
+	struct ca_space *other;
+
+	if (busy || given >= bytes)
+		return given;
+	for (other = heap->spaces; other; other = other->next)
+		if (other->device == space->device && !other->dead)
+			condemn(other, bytes, &sum);
+	given += return_due(space->device, heap, &busy);
+	return given;
+}
+
+/* Waits for the oldest group of the device, own space first, or surrenders a segment.
+ * 1: something changed; 0: nothing is left; -EBUSY: capture. */
+static int
+wait_locked(struct ca_space *space)
+{
+	struct ca_space *other;
+	int r = ca_pending_wait_locked(space, CA_WAIT_ANY);
+
+	for (other = space->heap->spaces; (!r || r == -EAGAIN) && other; other = other->next)
+		if (other->device == space->device)
+			r = ca_pending_wait_locked(other, CA_WAIT_ANY);
+	if (r && r != -EAGAIN)
+		return r;
+	for (other = space->heap->spaces; other; other = other->next)
+		if (other->device == space->device && ca_pending_surrender_locked(other))
+			return 1;
+	return 0;
+}
+
+/* Steps grow from 20 us to 20 ms.
+ * Sleeping needs no condition variable, which old glibc has in another library. */
 static void
 settled_wait(struct ca_heap *heap, unsigned step)
 {
@@ -128,8 +172,10 @@ settled_wait(struct ca_heap *heap, unsigned step)
 	errno = saved;
 }
 
-bool
-ca_ladder_settled_locked(struct ca_heap *heap, struct ca_device *device, uint64_t generation)
+/* Waits while others are inside driver calls that may bring memory.
+ * True: something changed since `generation`. */
+static bool
+settled_locked(struct ca_heap *heap, const struct ca_device *device, uint64_t generation)
 {
 	unsigned steps;
 
@@ -183,12 +229,12 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 	bool busy = false;
 	int r;
 
-	if (ca_ladder_release_locked(space, bytes, &busy))
+	if (release_locked(space, bytes, &busy))
 		return true;
-	r = busy ? -EBUSY : ca_ladder_wait_locked(space);
+	r = busy ? -EBUSY : wait_locked(space);
 	if (r < 0)
 		return busy_passes(space, busy_steps);
-	return r > 0 || ca_ladder_settled_locked(space->heap, space->device, generation);
+	return r > 0 || settled_locked(space->heap, space->device, generation);
 }
 
 int
@@ -218,4 +264,29 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 			break;
 	}
 	return r;
+}
+
+bool
+ca_reclaim(struct ca_space *space, uint64_t size)
+{
+	struct ca_heap *heap = space->heap;
+	uint64_t bytes = size < CA_GRAIN ? CA_GRAIN : size;
+	bool given = false, busy = heap->driver.capturing(heap->driver.self);
+
+	ca_heap_lock(heap);
+	if (busy)
+		given = ca_ladder_release_unfinished_locked(space, bytes) > 0;
+	while (!given && !busy) {
+		uint64_t generation = space->device->generation;
+		int r;
+
+		given = release_locked(space, bytes, &busy) > 0;
+		if (given || busy)
+			break;
+		r = wait_locked(space);
+		if (r < 0 || (!r && !settled_locked(heap, space->device, generation)))
+			break;
+	}
+	ca_heap_unlock(heap);
+	return given;
 }

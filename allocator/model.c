@@ -306,18 +306,6 @@ capturing(void *self)
 	return result;
 }
 
-static int
-memory_info(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total)
-{
-	struct ca_model *model = self;
-
-	pthread_mutex_lock(&model->lock);
-	*ret_free = model->config.capacity - model->sums.used_bytes;
-	*ret_total = model->config.capacity;
-	pthread_mutex_unlock(&model->lock);
-	return 0;
-}
-
 static uint64_t
 clock_ns(void *self)
 {
@@ -334,7 +322,7 @@ int
 ca_model_create(const struct ca_model_config *config, struct ca_model **ret_model)
 {
 	struct ca_arena arena = { 0 };
-	struct ca_model *model = ca_arena_alloc(&arena, sizeof *model);
+	struct ca_model *model = ca_arena_alloc(&arena, sizeof(*model));
 
 	if (!model)
 		return -ENOMEM;
@@ -374,7 +362,6 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.mark_drop = mark_drop,
 		.synchronize = synchronize,
 		.capturing = capturing,
-		.memory_info = memory_info,
 		.clock_ns = clock_ns,
 	};
 }

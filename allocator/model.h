@@ -32,15 +32,14 @@ enum ca_model_function {
 
 struct ca_model_config {
 	uint64_t capacity; /* bytes of the one device */
-	uint64_t granule;  /* bytes: capacity is used in multiples of this; 2 MiB as on real devices
-			    */
+	uint64_t granule;  /* bytes: capacity is used in multiples of this; 2 MiB on real devices */
 	uint64_t alignment;  /* bytes, of every address; 512 or more */
 	bool no_marks;       /* mark_record answers -ENOTSUP */
 	bool finish_at_once; /* submitted work is finished immediately */
 };
 
-/* Called outside the model's lock at the begin (`end` false) and end of each driver call; for
- * interleavings. */
+/* Called without the model's lock at the begin (`end` false) and at the end of each driver call:
+ * for tests of interleavings. */
 typedef void ca_model_observer(void *arg, enum ca_model_function function, bool end);
 
 /* -ENOMEM. */
@@ -64,8 +63,8 @@ void ca_model_fail(struct ca_model *model, enum ca_model_function function, unsi
 		   bool for_ever, int code);
 /* True if a planned failure was reached since ca_model_fail. */
 bool ca_model_failed(struct ca_model *model);
-/* The context's memory is freed, as at its destruction; calls that name it answer 201 from now on.
- */
+/* Frees the context's memory, as its destruction does;
+ * calls that name it answer 201 from now on. */
 void ca_model_context_destroy(struct ca_model *model, void *context);
 /* Frees one segment behind the allocator's back. 0, or -ENOENT. */
 int ca_model_steal(struct ca_model *model, uint64_t address);

@@ -8,11 +8,16 @@
  */
 #include "allocator/inside.h"
 
+#include <signal.h>
+
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
+/* written by its thread, read by its signal handlers */
+static __thread volatile sig_atomic_t lock_held __attribute__((tls_model("initial-exec")));
 
 void
 ca_heap_lock(struct ca_heap *heap)
 {
+	lock_held = 1; /* first: between the two, a handler errs on the safe side */
 	pthread_mutex_lock(&heap->lock);
 }
 
@@ -20,6 +25,7 @@ void
 ca_heap_unlock(struct ca_heap *heap)
 {
 	pthread_mutex_unlock(&heap->lock);
+	lock_held = 0;
 }
 
 void
@@ -44,8 +50,21 @@ ca_outside_others_locked(const struct ca_device *device)
 	return device->in_flight > own_calls ? device->in_flight - own_calls : 0;
 }
 
+bool
+ca_outside_self(void)
+{
+	return own_calls != 0;
+}
+
+bool
+ca_heap_locked_here(void)
+{
+	return lock_held;
+}
+
 void
 ca_outside_after_fork_child(void)
 {
 	own_calls = 0;
+	lock_held = 0;
 }

@@ -29,6 +29,20 @@ settle_all(struct ca_list *blocks)
 	}
 }
 
+/* WAITING blocks of a segment that is to be returned wait for nothing any more. */
+static void
+give_up_waiting(struct ca_segment *segment)
+{
+	struct ca_block *block;
+
+	for (block = segment->first; block; block = block->next)
+		if (block->state == CA_BLOCK_WAITING) {
+			ca_list_remove(&block->waiting);
+			ca_block_set_state_locked(block, CA_BLOCK_IDLE);
+		}
+	ca_segment_retire_locked(segment);
+}
+
 void
 ca_pending_poison_locked(struct ca_space *space)
 {
@@ -37,17 +51,8 @@ ca_pending_poison_locked(struct ca_space *space)
 	if (space->poisoned || space->dead)
 		return;
 	space->poisoned = true;
-	for (link = space->segments.next; link != &space->segments; link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-		struct ca_block *block;
-
-		for (block = segment->first; block; block = block->next)
-			if (block->state == CA_BLOCK_WAITING) {
-				ca_list_remove(&block->waiting);
-				ca_block_set_state_locked(block, CA_BLOCK_IDLE);
-			}
-		ca_segment_retire_locked(segment);
-	}
+	for (link = space->segments.next; link != &space->segments; link = link->next)
+		give_up_waiting(CA_CONTAINER_OF(link, struct ca_segment, link));
 }
 
 /* True when the order of work can no longer be known: our context's error, or another's (-EIO). */
@@ -103,7 +108,7 @@ group_publish(struct ca_space *space, struct ca_group *group, struct ca_list *pl
 
 /* Records a mark for the hand. 0: published; otherwise the hand is as it was, less what died. */
 static int
-mark(struct ca_space *space, struct ca_list *hand)
+mark(struct ca_space *space, struct ca_list *hand, bool late)
 {
 	struct ca_heap *heap = space->heap;
 	const struct ca_driver *driver = &heap->driver;
@@ -122,6 +127,7 @@ mark(struct ca_space *space, struct ca_list *hand)
 		return r;
 	}
 	CA_COUNT(space, order_marks);
+	group->late = late;
 	ca_list_splice(&group->blocks, hand);
 	group_publish(space, group, &space->pending);
 	return 0;
@@ -131,7 +137,7 @@ int
 ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca_block *keep)
 {
 	struct ca_heap *heap = space->heap;
-	int r = heap->no_marks ? -ENOTSUP : mark(space, hand);
+	int r = heap->no_marks ? -ENOTSUP : mark(space, hand, !keep);
 
 	if (r == -ENOTSUP)
 		heap->no_marks = true;
@@ -154,16 +160,16 @@ ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca
 	return r;
 }
 
-int
+void
 ca_pending_mark_unmarked_locked(struct ca_space *space)
 {
 	struct ca_list hand;
 
 	if (space->heap->no_marks || space->poisoned || ca_list_empty(&space->unmarked))
-		return 0;
+		return;
 	ca_list_init(&hand);
 	ca_list_splice(&hand, &space->unmarked);
-	return ca_pending_submit_locked(space, &hand, NULL);
+	ca_pending_submit_locked(space, &hand, NULL);
 }
 
 static struct ca_group *
@@ -225,19 +231,24 @@ ca_pending_poll_locked(struct ca_space *space)
 }
 
 int
-ca_pending_wait_locked(struct ca_space *space)
+ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_group *group = group_oldest(space);
 	struct ca_list hand;
 	int r;
 
+	if (group && group->late && which == CA_WAIT_EXACT) {
+		ca_list_insert(space->pending.next, &group->link);
+		return 0;
+	}
 	if (group) {
 		CA_COUNT(space, host_syncs);
-		r = group_ask(space, group, driver->mark_wait);
-		return r < 0 ? -EBUSY : r;
+		return group_ask(space, group, driver->mark_wait);
 	}
 	if (space->poisoned || ca_list_empty(&space->unmarked))
+		return 0;
+	if (which == CA_WAIT_EXACT && !space->heap->no_marks)
 		return 0;
 	ca_list_init(&hand);
 	ca_list_splice(&hand, &space->unmarked);
@@ -245,6 +256,24 @@ ca_pending_wait_locked(struct ca_space *space)
 	if (is_lost(r))
 		ca_pending_poison_locked(space);
 	return r < 0 && !is_lost(r) ? -EBUSY : 1;
+}
+
+bool
+ca_pending_surrender_locked(struct ca_space *space)
+{
+	struct ca_list *link;
+
+	if (!space->waiting_blocks)
+		return false;
+	for (link = space->segments.next; link != &space->segments; link = link->next) {
+		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+
+		if (segment->live || segment->retired)
+			continue;
+		give_up_waiting(segment);
+		return true;
+	}
+	return false;
 }
 
 void

@@ -191,6 +191,7 @@ ca_segment_return_locked(struct ca_segment *segment)
 
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &segment->hand);
+	segment->returning = true;
 	ca_outside_enter_locked(space);
 	begin = driver->clock_ns(driver->self);
 	r = driver->segment_return(driver->self, space->context, address);
@@ -204,6 +205,7 @@ ca_segment_return_locked(struct ca_segment *segment)
 	if (ca_list_empty(&hand))
 		return 0; /* died, or is somebody's new memory by now */
 	ca_list_remove(&segment->hand);
+	segment->returning = false;
 	if (!r)
 		ca_segment_forget_locked(segment);
 	return r;

@@ -112,8 +112,8 @@ edge(struct ca_tree_node *node, int side)
 	return node;
 }
 
-/* Gives `node`, which has two children, the place-holder `heir`, its successor. Returns where to
- * rebalance. */
+/* Gives `node`, which has two children, the place-holder `heir`, its successor.
+ * Returns where to rebalance. */
 static struct ca_tree_node *
 inherit(struct ca_tree *tree, struct ca_tree_node *node, struct ca_tree_node *heir)
 {

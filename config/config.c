@@ -208,7 +208,11 @@ pattern_reason(const struct ca_option *option, const char *value)
 	case -ENAMETOOLONG:
 		return " (too long)";
 	case -EINVAL:
-		return " (no such place, or a % that is none of %p %h %r %e %t %n %%)";
+		return " (a % that is none of %p %h %r %e %t %n %%)";
+	case -EISDIR:
+		return " (no file name at its end)";
+	case -EPERM:
+		return " (nothing is written below /dev, /proc and /sys)";
 	default:
 		return "";
 	}

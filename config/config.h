@@ -18,19 +18,16 @@
 enum ca_disable {
 	CA_DISABLE_OFF,   /* the allocator serves */
 	CA_DISABLE_ALL,   /* pure pass-through, nothing counted */
-	CA_DISABLE_COUNT, /* pass-through that counts and times the native calls (arm A of a
-			     comparison) */
+	CA_DISABLE_COUNT, /* pass-through that counts and times the native calls */
 };
 
 struct ca_config {
 	/* CACHEALLOC_CONF: tuning keys */
-	uint64_t max_split_size_bytes; /* blocks of at least this are never split; UINT64_MAX: no
-					  limit */
-	uint64_t max_non_split_rounding_bytes; /* slack when an oversize request reuses a larger
-						  oversize block */
-	uint64_t large_segment_size_bytes;     /* segment for requests of 1 to 10 MiB; > 10 MiB */
-	uint64_t reuse_slack_bytes;            /* freed, unfinished memory tolerated before waiting;
-						  UINT64_MAX: any */
+	uint64_t max_split_size_bytes; /* such blocks are never split; UINT64_MAX: none */
+	uint64_t
+		max_non_split_rounding_bytes; /* slack when such a block serves a smaller request */
+	uint64_t large_segment_size_bytes;    /* segment for requests of 1 to 10 MiB; > 10 MiB */
+	uint64_t reuse_slack_bytes; /* cached memory tolerated before waiting; UINT64_MAX: any */
 
 	/* variables with one purpose each */
 	enum ca_disable disable;
@@ -42,11 +39,11 @@ struct ca_config {
 	char stats_file[CA_PATH_MAX]; /* pattern; empty: none; suffix .json selects JSON */
 };
 
-/* Returns the value of an environment variable or NULL; secure_getenv in the library, a table in
- * tests. */
+/* Returns the value of an environment variable or NULL;
+ * secure_getenv in the library, a table in tests. */
 typedef const char *ca_getenv_fn(void *arg, const char *name);
-/* Called once per bad setting with a complete line, without newline and without the "cachealloc: "
- * prefix. */
+/* Called once per bad setting with a complete line,
+ * without newline and without the "cachealloc: " prefix. */
 typedef void ca_report_fn(void *arg, const char *line);
 
 enum { CA_CONFIG_REPORT_MAX = 64 };

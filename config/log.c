@@ -51,15 +51,16 @@ level_name(enum ca_log_level level)
 	return names[level];
 }
 
-/* The names a user may know from their manual; strerror() would need the locale. */
-static const char *
-error_name(int error)
+const char *
+ca_log_error_name(int error)
 {
 	switch (error) {
 	case EACCES:
 		return "permission denied";
 	case EEXIST:
 		return "name is taken";
+	case EFBIG:
+		return "file too large";
 	case EINVAL:
 		return "bad pattern";
 	case EISDIR:
@@ -67,6 +68,8 @@ error_name(int error)
 	case EMFILE:
 	case ENFILE:
 		return "too many open files";
+	case ELOOP:
+		return "a link";
 	case ENAMETOOLONG:
 		return "name too long";
 	case ENOENT:
@@ -177,8 +180,8 @@ file_open(void)
 		stderr_line(CA_LOG_WARN,
 			    "CACHEALLOC_LOG_FILE: '%s' cannot be opened: %s (errno %d); "
 			    "lines go to stderr",
-			    ca_text_escape(shown, sizeof(shown), log_pattern), error_name(-fd),
-			    -fd);
+			    ca_text_escape(shown, sizeof(shown), log_pattern),
+			    ca_log_error_name(-fd), -fd);
 		fd = STDERR_FILENO;
 	}
 	atomic_store(&log_target, fd);
@@ -207,8 +210,8 @@ target_get(void)
 	return STDERR_FILENO;
 }
 
-/* Ends the text in "..." where it was cut, keeps it on one line, adds the newline. Returns the new
- * length. */
+/* Ends the text in "..." where it was cut, keeps it on one line, adds the newline.
+ * Returns the new length. */
 static size_t
 line_finish(char *line, size_t size, size_t length)
 {

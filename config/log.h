@@ -33,6 +33,9 @@ void ca_log_configure(enum ca_log_level level, const char *file_pattern);
 /* In a forked child: a file of its own at the next line, and the count of lines starts again. */
 void ca_log_after_fork_child(void);
 bool ca_log_enabled(enum ca_log_level level);
+/* A phrase for an errno value of a file that cannot be opened or written, "error" for others;
+ * strerror() would need the locale. */
+const char *ca_log_error_name(int error);
 void ca_log(enum ca_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define ca_error(...) ca_log(CA_LOG_ERROR, __VA_ARGS__)

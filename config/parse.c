@@ -221,8 +221,7 @@ entry_split(struct ca_conf_entry *entry, const char *from, const char *to)
 		colon++;
 	if (colon < to && *colon == '[')
 		colon = to; /* a list without a key */
-	copy_dropping_space(entry->key, sizeof(entry->key), from,
-			    colon); /* cut, it is no known key */
+	copy_dropping_space(entry->key, sizeof(entry->key), from, colon);
 	if (colon == to)
 		return entry->key[0] ? CA_CONF_NO_COLON : CA_CONF_EMPTY;
 	whole = copy_dropping_space(entry->value, sizeof(entry->value), colon + 1, to);

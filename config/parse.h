@@ -29,8 +29,8 @@ bool ca_parse_mb_unlimited(const char *text, uint64_t min, uint64_t max, uint64_
 
 enum {
 	CA_CONF_TEXT_MAX = 16384, /* longest CACHEALLOC_CONF that is read */
-	CA_CONF_KEY_MAX =
-		64, /* bytes with the terminator; what is longer is cut and is no known key */
+	/* bytes with the terminator; a longer key is cut, and is no known key then */
+	CA_CONF_KEY_MAX = 64,
 	CA_CONF_VALUE_MAX = 256,
 };
 

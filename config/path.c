@@ -155,8 +155,8 @@ letter_width(char letter)
 	}
 }
 
-/* Prints what %letter stands for; ret has WORD_MAX bytes. `number` is %n's value, 0 until it is
- * asked for. */
+/* Prints what %letter stands for; ret has WORD_MAX bytes.
+ * `number` is %n's value, 0 until it is asked for. */
 static void
 letter_expand(char letter, unsigned *number, char *ret)
 {
@@ -208,7 +208,7 @@ ca_path_check(const char *pattern)
 	int saved = errno;
 
 	if (!place_allowed(pattern))
-		return -EINVAL;
+		return -EPERM;
 	for (const char *at = pattern; *at; at++) {
 		last = *at;
 		if (*at != '%') {
@@ -218,14 +218,13 @@ ca_path_check(const char *pattern)
 		at++;
 		if (!letter_width(*at))
 			return -EINVAL;
-		if (*at == 'r')
-			rank_get(rank); /* read it while the environment is as the program was given
-					   it */
+		if (*at == 'r') /* while the environment is as the program was given it */
+			rank_get(rank);
 		length += letter_width(*at);
 	}
 	errno = saved;
 	if (last == '/')
-		return -EINVAL;
+		return -EISDIR;
 	return length + TRIES_WIDTH < CA_PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
@@ -304,8 +303,8 @@ file_create(const char *path)
 	return fd < 0 ? -errno : (int)fd;
 }
 
-/* True if the name leads to a folder, a device, a pipe or a socket: numbering would litter beside
- * it. */
+/* True if the name leads to a folder, a device, a pipe or a socket:
+ * numbering would litter beside it. */
 static bool
 taken_by_other_kind(const char *path)
 {

@@ -20,12 +20,12 @@ enum { CA_PATH_MAX = 1024 };
 
 /*
  * 0 if the pattern can name a file: every % is known, it does not end in '/', it does not lead into
- * /proc, /sys or /dev (but /dev/shm), and the longest expansion fits in CA_PATH_MAX. -EINVAL,
- * -ENAMETOOLONG.
+ * /proc, /sys or /dev (but /dev/shm), and the longest expansion fits in CA_PATH_MAX. -EINVAL (a %),
+ * -EISDIR (the end), -EPERM (the place), -ENAMETOOLONG.
  */
 int ca_path_check(const char *pattern);
-/* Expands the pattern into ret_path (size bytes, always terminated on success). 0, -EINVAL,
- * -ENAMETOOLONG. */
+/* Expands the pattern into ret_path (size bytes, always terminated on success).
+ * 0, -EINVAL, -ENAMETOOLONG. */
 int ca_path_expand(const char *pattern, char *ret_path, size_t size);
 /*
  * Expands and opens a new file for writing. Returns the descriptor (>= 0) or -errno; ret_path (may

@@ -216,8 +216,8 @@ ca_text_vformat(char *ret, size_t size, const char *format, va_list args)
 			continue;
 		}
 		at = spec_parse(at + 1, &spec);
-		/* arguments are taken here only: a va_list cannot be handed on and come back on all
-		 * ABIs */
+		/* arguments are taken here only:
+		 * a va_list cannot be handed on and come back on all ABIs */
 		if (spec.width_star)
 			width_set(&spec, va_arg(args, int));
 		if (spec.precision_star)

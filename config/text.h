@@ -3,9 +3,8 @@
  * Bounded text without stdio, locale or malloc.
  *
  * Formats: %s %c %d %i %u %x %lld %llu %llx %ld %lu %lx %zu %p %% with width, '-' and '0' flags and
- * %.Ns;
- * `*` takes width or precision from an int argument. Output is cut at the buffer's end and always
- * terminated. An unknown conversion, and all that follows it, is copied as it stands.
+ * %.Ns; `*` takes width or precision from an int argument. Output is cut at the buffer's end and
+ * always terminated. An unknown conversion, and all that follows it, is copied as it stands.
  * Thread-safe, async-signal-safe, errno kept.
  */
 #pragma once
@@ -19,8 +18,8 @@ size_t ca_text_vformat(char *ret, size_t size, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
 size_t ca_text_format(char *ret, size_t size, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* "1.25 GiB", "512 B": at most CA_TEXT_SIZE_MAX bytes with the terminator; rounded to two decimals.
- * Returns ret. */
+/* "1.25 GiB", "512 B": at most CA_TEXT_SIZE_MAX bytes with the terminator;
+ * rounded to two decimals. Returns ret. */
 enum { CA_TEXT_SIZE_MAX = 16 };
 char *ca_text_bytes(char ret[CA_TEXT_SIZE_MAX], uint64_t bytes);
 /*

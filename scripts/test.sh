@@ -37,14 +37,15 @@ setup_bindings build-venv ||
 
 # stage KIND NAME COMMAND...: runs one stage (kinds: count_results.py) and prints its line.
 stage() {
-	local kind=$1 name=$2 start=$SECONDS status=0
+	local kind=$1 name=$2 start=$SECONDS status=0 line
 	shift 2
 	echo "$kind $name - -" >>"$results/stages"
 	"$@" >"$results/$name.log" 2>&1 </dev/null || status=$?
 	echo "$kind $name $status $((SECONDS - start))" >>"$results/stages"
-	"$PYTHON" scripts/count_results.py "$results" --stage "$name"
-	# 77: skipped; 5: pytest found no test
-	[ "$status" -eq 0 ] || [ "$status" -eq 77 ] || tail -n 40 "$results/$name.log" | sed 's/^/    | /'
+	line=$("$PYTHON" scripts/count_results.py "$results" --stage "$name")
+	echo "$line"
+	# by the count, not by the status: Meson fails for cmocka's way of skipping
+	[[ $line != FAIL* ]] || tail -n 40 "$results/$name.log" | sed 's/^/    | /'
 }
 
 wanted() { [[ $1 == *"$filter"* ]]; }
@@ -59,11 +60,11 @@ built() {
 build() { # FOLDER MESON-ARGUMENTS...
 	setup_build "$@" && ninja -C "$1" -j "$JOBS"
 }
-build_gcc() { build build --native-file build-dev.ini; }
-build_clang() { CC=clang build build-clang --native-file build-dev.ini; }
-build_asan() { build build-asan --native-file build-dev.ini -Db_sanitize=address,undefined -Db_lundef=false; }
-build_tsan() { build build-tsan --native-file build-dev.ini -Db_sanitize=thread -Db_lundef=false; }
-build_aarch64() { build build-aarch64 --native-file build-dev.ini --cross-file scripts/aarch64.ini; }
+build_gcc() { build build --native-file scripts/build-dev.ini; }
+build_clang() { CC=clang build build-clang --native-file scripts/build-dev.ini; }
+build_asan() { build build-asan --native-file scripts/build-dev.ini -Db_sanitize=address,undefined -Db_lundef=false; }
+build_tsan() { build build-tsan --native-file scripts/build-dev.ini -Db_sanitize=thread -Db_lundef=false; }
+build_aarch64() { build build-aarch64 --native-file scripts/build-dev.ini --cross-file scripts/aarch64.ini; }
 
 # unit BUILD FOLDER [COMMAND...]: the C unit tests of a build, under COMMAND.
 unit() {

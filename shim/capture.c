@@ -18,13 +18,14 @@
 
 #include "shim/process.h"
 
-enum { TABLE_SIZE = 256 };
+enum { TABLE_SIZE = CA_CAPTURE_NO_SLOT, RESTORE_TRIES = 3 };
 
 struct capture {
 	CUcontext context;
-	CUstream stream; /* NULL: free slot */
-	const void *thread;
+	CUstream stream; /* NULL: free slot, unless `ending` */
+	uint64_t thread;
 	CUstreamCaptureMode mode;
+	bool ending; /* a call that may end it is in the driver */
 };
 
 static _Atomic unsigned captures; /* open or opening */
@@ -36,12 +37,17 @@ static unsigned table_end;               /* slots ever used; under lock */
 static unsigned lost;                    /* captures without a slot; under lock */
 
 static __thread CUstreamCaptureMode thread_mode __attribute__((tls_model("initial-exec")));
+static __thread uint64_t thread_number __attribute__((tls_model("initial-exec"))); /* 0: none yet */
 
-/* An address that differs from thread to thread. */
-static const void *
+/* A number that no other thread of the process has or had. */
+static uint64_t
 thread_identity(void)
 {
-	return &thread_mode;
+	static _Atomic uint64_t last;
+
+	if (!thread_number)
+		thread_number = atomic_fetch_add(&last, 1) + 1;
+	return thread_number;
 }
 
 bool
@@ -88,10 +94,10 @@ ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode)
 	unsigned slot = 0;
 
 	pthread_mutex_lock(&lock);
-	while (slot < table_end && table[slot].stream)
+	while (slot < table_end && (table[slot].stream || table[slot].ending))
 		slot++;
 	if (slot < TABLE_SIZE) {
-		table[slot] = (struct capture){ context, stream, thread_identity(), mode };
+		table[slot] = (struct capture){ context, stream, thread_identity(), mode, false };
 		table_end = slot < table_end ? table_end : slot + 1;
 	} else {
 		lost++;
@@ -110,26 +116,44 @@ is_capture_of(const struct capture *capture, CUcontext context, CUstream stream)
 	return capture->thread == thread_identity() && capture->context == context;
 }
 
-void
-ca_capture_ended(CUcontext context, CUstream stream)
+struct ca_capture_end
+ca_capture_ending(CUcontext context, CUstream stream)
 {
-	bool found = false;
+	struct ca_capture_end end = { .slot = TABLE_SIZE };
 
 	if (!ca_capture_active())
-		return;
+		return end;
 	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < table_end && !found; i++) {
-		if (is_capture_of(&table[i], context, stream)) {
-			table[i].stream = NULL;
-			found = true;
+	for (unsigned i = 0; i < table_end && !end.open; i++) {
+		if (!table[i].ending && is_capture_of(&table[i], context, stream)) {
+			table[i].ending = true;
+			end = (struct ca_capture_end){ .open = true, .slot = i };
 		}
 	}
-	if (!found && lost) {
-		lost--;
-		found = true;
+	if (!end.open && lost)
+		end.open = true;
+	pthread_mutex_unlock(&lock);
+	return end;
+}
+
+void
+ca_capture_ended(struct ca_capture_end end, bool ended)
+{
+	if (!end.open)
+		return;
+	pthread_mutex_lock(&lock);
+	if (end.slot < TABLE_SIZE) {
+		/* its context may have died meanwhile, and taken it along */
+		ended = ended && table[end.slot].stream;
+		table[end.slot].ending = false;
+		if (ended)
+			table[end.slot].stream = NULL;
+	} else if (ended) {
+		ended = lost > 0;
+		lost -= ended;
 	}
 	pthread_mutex_unlock(&lock);
-	if (found)
+	if (ended)
 		atomic_fetch_sub(&captures, 1);
 }
 
@@ -179,12 +203,19 @@ ca_capture_prohibits(void)
 	return prohibited;
 }
 
-CUstreamCaptureMode
-ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode mode)
+bool
+ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode *mode)
 {
-	if (real->cuThreadExchangeStreamCaptureMode)
-		(void)CA_INSIDE(real->cuThreadExchangeStreamCaptureMode(&mode));
-	return mode;
+	return real->cuThreadExchangeStreamCaptureMode &&
+	       CA_INSIDE(real->cuThreadExchangeStreamCaptureMode(mode)) == CUDA_SUCCESS;
+}
+
+void
+ca_capture_restore_mode(const struct ca_real *real, CUstreamCaptureMode mode)
+{
+	for (int i = 0; i < RESTORE_TRIES; i++) /* it must not stay relaxed for one refusal */
+		if (ca_capture_exchange_mode(real, &mode))
+			return;
 }
 
 bool

@@ -28,8 +28,19 @@ void ca_capture_opening(void);
 /* The driver began a capture on `stream` of the current context `context`. */
 void ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode);
 void ca_capture_failed(void);
-/* The driver says that nothing captures on `stream` any more. */
-void ca_capture_ended(CUcontext context, CUstream stream);
+/*
+ * Around a call that may end the capture on `stream`: begin before it, and afterwards say whether
+ * it did. The handle may name a new stream, or the stream a new capture, before the call is back in
+ * our hands. The result of the first (false: nothing of ours captures there) is given to the
+ * second.
+ */
+struct ca_capture_end {
+	bool open;     /* a capture was open */
+	unsigned slot; /* its place, or CA_CAPTURE_NO_SLOT: one of those beyond the table */
+};
+enum { CA_CAPTURE_NO_SLOT = 256 };
+struct ca_capture_end ca_capture_ending(CUcontext context, CUstream stream);
+void ca_capture_ended(struct ca_capture_end end, bool ended);
 /* All captures of a context that died. */
 void ca_capture_context_died(CUcontext context);
 
@@ -39,9 +50,12 @@ void ca_capture_set_thread_mode(CUstreamCaptureMode mode);
  * thread now. */
 bool ca_capture_prohibits(void);
 
-/* Swaps the driver's interaction mode of this thread around a call of ours; returns the mode to
- * restore. */
-CUstreamCaptureMode ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode mode);
+/*
+ * Around a call of ours: *mode becomes the driver's interaction mode of this thread, and what that
+ * was. False: the driver refused, there is nothing to undo.
+ */
+bool ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode *mode);
+void ca_capture_restore_mode(const struct ca_real *real, CUstreamCaptureMode mode);
 /* True for the driver's capture codes (900 to 908): the call conflicted with a capture. */
 bool ca_capture_is_error(CUresult rc);
 

@@ -7,7 +7,8 @@
  * A record that is closed for a destruction which then fails is reopened; one whose context died is
  * unlinked before anybody can learn that the handle is free for reuse, because the driver call that
  * frees the handle happens after the close, and registering a handle whose record is closed waits
- * for burial or reopening.
+ * for burial or reopening. So burial unlinks last: what it ends by handle (captures) is the old
+ * bearer's.
  */
 #include "shim/context.h"
 
@@ -23,8 +24,28 @@
 #include "shim/process.h"
 #include "shim/slab.h"
 
+#define FOUR_LOCKS                                                                                 \
+	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,           \
+		PTHREAD_MUTEX_INITIALIZER
+#define PRIMARY_LOCKS_INITIALIZER FOUR_LOCKS, FOUR_LOCKS, FOUR_LOCKS, FOUR_LOCKS
+enum { PRIMARY_LOCKS = 16 };
+
 static struct ca_context *_Atomic first;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t primary_locks[PRIMARY_LOCKS] = { PRIMARY_LOCKS_INITIALIZER };
+static _Atomic unsigned closings; /* between close and reopening or burial */
+
+void
+ca_context_primary_lock(CUdevice device)
+{
+	pthread_mutex_lock(&primary_locks[(unsigned)device % PRIMARY_LOCKS]);
+}
+
+void
+ca_context_primary_unlock(CUdevice device)
+{
+	pthread_mutex_unlock(&primary_locks[(unsigned)device % PRIMARY_LOCKS]);
+}
 
 struct ca_context *
 ca_context_first(void)
@@ -75,11 +96,13 @@ is_primary(const struct ca_real *real, CUcontext handle, CUdevice device)
 	int active = 0;
 
 	if (!real->cuDevicePrimaryCtxGetState || !real->cuDevicePrimaryCtxRetain ||
-	    !real->cuDevicePrimaryCtxRelease_v2 ||
-	    CA_INSIDE(real->cuDevicePrimaryCtxGetState(device, &flags, &active)) || !active ||
-	    CA_INSIDE(real->cuDevicePrimaryCtxRetain(&primary, device)))
+	    !real->cuDevicePrimaryCtxRelease_v2)
 		return false;
-	(void)CA_INSIDE(real->cuDevicePrimaryCtxRelease_v2(device));
+	ca_context_primary_lock(device);
+	if (!CA_INSIDE(real->cuDevicePrimaryCtxGetState(device, &flags, &active)) && active &&
+	    !CA_INSIDE(real->cuDevicePrimaryCtxRetain(&primary, device)))
+		(void)CA_INSIDE(real->cuDevicePrimaryCtxRelease_v2(device));
+	ca_context_primary_unlock(device);
 	return primary == handle;
 }
 
@@ -115,7 +138,7 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 {
 	struct ca_context *context;
 
-	while ((context = ca_context_find(handle)) && atomic_load(&context->closed))
+	while ((context = ca_context_find(handle)) && atomic_load(&context->closers))
 		sched_yield(); /* its old bearer is between destruction and burial */
 	if (context) {
 		if (kind != CA_CONTEXT_CREATED)
@@ -149,10 +172,13 @@ open_space(struct ca_process *process, struct ca_context *context)
 	ca_dump_note_device(context->device);
 	if (ca_space_create(process->heap, context, (unsigned)context->device, &fresh))
 		return NULL;
-	if (atomic_compare_exchange_strong(&context->space, &space, fresh))
-		return fresh;
-	ca_space_kill(fresh);
-	return space;
+	if (!atomic_compare_exchange_strong(&context->space, &space, fresh)) {
+		ca_space_kill(fresh);
+		return space;
+	}
+	if (atomic_load(&context->dead)) /* its burial may have come too early to see the space */
+		ca_space_kill(fresh);
+	return fresh;
 }
 
 struct ca_space *
@@ -169,8 +195,9 @@ ca_context_space(const struct ca_real *real)
 	if (!context)
 		context = ca_context_register(real, handle, -1, CA_CONTEXT_CREATED);
 	if (!context || atomic_load(&context->kind) == CA_CONTEXT_GREEN ||
-	    atomic_load(&context->closed))
+	    atomic_load(&context->dead))
 		return NULL;
+	/* closed or not: one usage fewer is no end yet, and its death kills the space */
 	return open_space(process, context);
 }
 
@@ -178,7 +205,7 @@ bool
 ca_context_enter(struct ca_context *context)
 {
 	atomic_fetch_add(&context->users, 1);
-	if (!atomic_load(&context->closed))
+	if (!atomic_load(&context->closers))
 		return true;
 	atomic_fetch_sub(&context->users, 1);
 	return false;
@@ -219,7 +246,8 @@ ca_context_pop(const struct ca_real *real, bool pushed)
 void
 ca_context_close(struct ca_context *context)
 {
-	atomic_store(&context->closed, true);
+	atomic_fetch_add(&closings, 1);
+	atomic_fetch_add(&context->closers, 1);
 	while (atomic_load(&context->users))
 		sched_yield();
 }
@@ -227,27 +255,53 @@ ca_context_close(struct ca_context *context)
 void
 ca_context_reopen(struct ca_context *context)
 {
-	atomic_store(&context->closed, false);
+	atomic_fetch_sub(&context->closers, 1);
+	atomic_fetch_sub(&closings, 1);
+}
+
+bool
+ca_context_any_closed(void)
+{
+	return atomic_load(&closings) != 0;
+}
+
+int
+ca_context_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info)
+{
+	int rc = ca_lookup(heap, address, ret_info);
+
+	while (!rc && ca_context_any_closed() &&
+	       atomic_load(&((struct ca_context *)ret_info->context)->closers)) {
+		sched_yield();
+		rc = ca_lookup(heap, address, ret_info);
+	}
+	return rc;
 }
 
 void
 ca_context_bury(struct ca_context *context)
 {
-	struct ca_space *space = atomic_load(&context->space);
+	struct ca_space *space;
 
-	atomic_store(&context->dead, true);
-	pthread_mutex_lock(&lock);
-	unlink_locked(context);
-	pthread_mutex_unlock(&lock);
-	if (space)
-		ca_space_kill(space);
-	ca_marks_context_died(context);
-	ca_capture_context_died(context->handle);
+	if (!atomic_exchange(&context->dead, true)) {
+		space = atomic_load(&context->space);
+		if (space)
+			ca_space_kill(space);
+		ca_marks_context_died(context);
+		ca_capture_context_died(context->handle);
+		pthread_mutex_lock(&lock);
+		unlink_locked(context);
+		pthread_mutex_unlock(&lock);
+	}
+	atomic_fetch_sub(&closings, 1);
 }
 
 void
 ca_context_after_fork_child(void)
 {
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	for (unsigned i = 0; i < PRIMARY_LOCKS; i++)
+		primary_locks[i] = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	atomic_store(&closings, 0);
 	atomic_store(&first, NULL);
 }

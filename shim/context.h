@@ -9,8 +9,10 @@
  * another context, so a stale pointer to a dead one is harmless.
  *
  * Before a context is destroyed its record is closed: no internal driver call for it starts any
- * more, and those in flight have ended. A green context has no space: its allocations pass through,
- * and the mark of its primary context covers its work (cuda.h, cuCtxRecordEvent).
+ * more, and those in flight have ended. Several calls may close it at once (two holders of a
+ * primary context release it): it is open again when all have returned and it lives. A green
+ * context has no space: its allocations pass through, and the mark of its primary context covers
+ * its work (cuda.h, cuCtxRecordEvent).
  */
 #pragma once
 
@@ -37,8 +39,8 @@ struct ca_context {
 	_Atomic unsigned usage;         /* cuCtxCreate + cuCtxAttach - cuCtxDetach */
 	struct ca_space *_Atomic space; /* NULL until the first allocation */
 	_Atomic unsigned users;         /* internal driver calls in flight */
-	_Atomic bool closed;            /* being destroyed, or dead */
-	_Atomic bool dead;              /* destroyed */
+	_Atomic unsigned closers;   /* calls in flight that may destroy it; stays up when one did */
+	_Atomic bool dead;          /* destroyed */
 	struct ca_mark_part *spare; /* parts with an event, ready for use; under the marks' lock */
 	struct ca_context *_Atomic next; /* in the list of the living; kept when unlinked */
 };
@@ -62,6 +64,23 @@ void ca_context_leave(struct ca_context *context);
 /* Makes `context` current (unless it is), and undoes it. 0 or the driver's code. */
 CUresult ca_context_push(const struct ca_real *real, struct ca_context *context, bool *ret_pushed);
 void ca_context_pop(const struct ca_real *real, bool pushed);
+
+/*
+ * Calls of the real driver that retain, release or reset the primary context of `device` run one at
+ * a time (also natively: the driver has one count of usages): else a release could not tell whether
+ * it ended the context, when another thread retained it anew meanwhile.
+ */
+void ca_context_primary_lock(CUdevice device);
+void ca_context_primary_unlock(CUdevice device);
+
+/*
+ * ca_lookup for a hook. While a context dies, the driver may already have handed its memory out
+ * anew, although our records of it are not gone yet: an answer from a closed context's records is
+ * awaited until it is dead or open.
+ */
+int ca_context_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info);
+/* True while any context is closed: then a hook looks an address up before it frees it. */
+bool ca_context_any_closed(void);
 
 /* Around the real call that may destroy it: close; then either bury or reopen. */
 void ca_context_close(struct ca_context *context);

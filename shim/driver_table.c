@@ -6,10 +6,13 @@
  * A segment is taken in whatever capture mode the program's thread is in, so that the driver
  * refuses where it would have refused the program. Memory goes back in relaxed mode and outside the
  * capture gate, because cuMemFree may wait for the device and a begin-capture must not wait for it.
+ * While something captures it goes back only in a thread to which the driver would allow the
+ * program's own cuMemFree.
  */
 #include "shim/driver_table.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
@@ -33,6 +36,28 @@ synchronize_one(const struct ca_real *real, struct ca_context *context)
 	return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
 }
 
+enum { GATE_LOST = -ECANCELED };
+
+/*
+ * False: it is dead, or *rc is set. The end of a destruction is awaited outside the gate, which may
+ * be shut afterwards.
+ */
+static bool
+enter_or_died(struct ca_context *context, int *rc)
+{
+	while (!ca_context_enter(context)) {
+		if (atomic_load(&context->dead))
+			return false;
+		ca_gate_leave();
+		sched_yield();
+		if (!ca_gate_enter()) {
+			*rc = GATE_LOST;
+			return false;
+		}
+	}
+	return true;
+}
+
 static int
 synchronize(void *self, void *space_context)
 {
@@ -45,19 +70,16 @@ synchronize(void *self, void *space_context)
 	if (!ca_gate_enter())
 		return -EBUSY;
 	for (context = ca_context_first(); context && !rc; context = ca_context_next(context)) {
-		if (atomic_load(&context->kind) == CA_CONTEXT_GREEN)
+		if (atomic_load(&context->kind) == CA_CONTEXT_GREEN || !enter_or_died(context, &rc))
 			continue;
-		if (ca_context_enter(context)) {
-			rc = synchronize_one(real, context);
-			if (rc > 0 && context != space_context)
-				rc = -EIO;
-			ca_context_leave(context);
-		} else if (!atomic_load(&context->dead)) {
-			rc = -EBUSY;
-		}
+		rc = synchronize_one(real, context);
+		if (rc > 0 && context != space_context)
+			rc = -EIO;
+		ca_context_leave(context);
 	}
-	ca_gate_leave();
-	return rc;
+	if (rc != GATE_LOST)
+		ca_gate_leave();
+	return rc == GATE_LOST ? -EBUSY : rc;
 }
 
 static int
@@ -81,23 +103,27 @@ segment_return(void *self, void *space_context, uint64_t address)
 	const struct ca_real *real = ca_real();
 	struct ca_context *context = space_context;
 	struct ca_process *process = ca_process();
-	CUstreamCaptureMode mode;
-	bool pushed;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool pushed, exchanged;
 	CUresult rc;
 
 	if (!real || !real->cuMemFree_v2)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	if (process && !process->serves) /* the program's own call, counted */
 		return (int)CA_INSIDE(real->cuMemFree_v2(address));
-	if (ca_capture_active())
+	if (ca_capture_prohibits())
 		return -EBUSY;
-	if (!ca_context_enter(context))
-		return atomic_load(&context->dead) ? 0 : -EBUSY;
+	while (!ca_context_enter(context)) {
+		if (atomic_load(&context->dead))
+			return 0;
+		sched_yield(); /* being destroyed, or one usage fewer: it is known in a moment */
+	}
 	rc = ca_context_push(real, context, &pushed);
 	if (!rc) {
-		mode = ca_capture_exchange_mode(real, CU_STREAM_CAPTURE_MODE_RELAXED);
+		exchanged = ca_capture_exchange_mode(real, &mode);
 		rc = CA_INSIDE(real->cuMemFree_v2(address));
-		ca_capture_exchange_mode(real, mode);
+		if (exchanged)
+			ca_capture_restore_mode(real, mode);
 		ca_context_pop(real, pushed);
 	}
 	ca_context_leave(context);
@@ -108,32 +134,6 @@ static bool
 capturing(void *self)
 {
 	return ca_capture_active();
-}
-
-static int
-memory_info(void *self, void *space_context, uint64_t *ret_free, uint64_t *ret_total)
-{
-	const struct ca_real *real = ca_real();
-	struct ca_context *context = space_context;
-	size_t free_bytes = 0, total_bytes = 0;
-	bool pushed;
-	CUresult rc;
-
-	if (!real || !real->cuMemGetInfo_v2)
-		return CUDA_ERROR_NOT_INITIALIZED;
-	if (!ca_context_enter(context))
-		return -EBUSY;
-	rc = ca_context_push(real, context, &pushed);
-	if (!rc) {
-		rc = CA_INSIDE(real->cuMemGetInfo_v2(&free_bytes, &total_bytes));
-		ca_context_pop(real, pushed);
-	}
-	ca_context_leave(context);
-	if (rc)
-		return (int)rc;
-	*ret_free = free_bytes;
-	*ret_total = total_bytes;
-	return 0;
 }
 
 static uint64_t
@@ -157,7 +157,6 @@ ca_driver_table(void)
 		.mark_drop = ca_mark_drop,
 		.synchronize = synchronize,
 		.capturing = capturing,
-		.memory_info = memory_info,
 		.clock_ns = clock_ns,
 	};
 

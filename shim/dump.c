@@ -204,8 +204,8 @@ open_file(void)
 	fd = ca_path_open(config->stats_file, file);
 	if (fd < 0) {
 		file[0] = '\0';
-		ca_warn("CACHEALLOC_STATS: no file by the pattern \"%s\" could be made (%d)",
-			config->stats_file, -fd);
+		ca_warn("CACHEALLOC_STATS: no file by the pattern '%s' can be made: %s (errno %d)",
+			config->stats_file, ca_log_error_name(-fd), -fd);
 	}
 	return fd;
 }
@@ -216,6 +216,27 @@ is_json(const char *pattern)
 	size_t length = strlen(pattern);
 
 	return length >= 5 && memcmp(pattern + length - 5, ".json", 5) == 0;
+}
+
+static void
+write_file(const struct ca_emit_process *process, const struct figures *figures)
+{
+	struct sink sink = { .fd = open_file() };
+	int rc;
+
+	if (sink.fd < 0)
+		return;
+	if (is_json(config->stats_file))
+		rc = ca_emit_stats_json(figures->devices, figures->count, take_text, &sink);
+	else
+		rc = ca_emit_stats_table(process, figures->devices, figures->count, take_text,
+					 &sink);
+	if (!rc)
+		rc = flush(&sink);
+	if (rc)
+		ca_warn("CACHEALLOC_STATS: the file '%s' is incomplete: %s (errno %d)", file,
+			ca_log_error_name(-rc), -rc);
+	close(sink.fd);
 }
 
 static void
@@ -235,18 +256,8 @@ write_all(struct ca_heap *heap)
 					  &sink);
 		(void)flush(&sink);
 	}
-	if (!config->stats_file[0])
-		return;
-	sink.fd = open_file();
-	if (sink.fd < 0)
-		return;
-	if (is_json(config->stats_file))
-		(void)ca_emit_stats_json(figures.devices, figures.count, take_text, &sink);
-	else
-		(void)ca_emit_stats_table(&process, figures.devices, figures.count, take_text,
-					  &sink);
-	(void)flush(&sink);
-	close(sink.fd);
+	if (config->stats_file[0])
+		write_file(&process, &figures);
 }
 
 static void

@@ -13,15 +13,15 @@
 
 /* Once a process, before any other; `config` must outlive it. */
 void ca_dump_start(const struct ca_config *config);
-/* Name and UUID of a device that has a context now; asks the driver once a device, if statistics
- * are wanted. */
+/* Name and UUID of a device that has a context now;
+ * asks the driver once a device, if statistics are wanted. */
 void ca_dump_note_device(CUdevice device);
 /* Writes if CACHEALLOC_STATS_INTERVAL has passed since the last time. */
 void ca_dump_if_due(struct ca_heap *heap);
 /* The statistics JSON into `text`, cut at `size` and terminated. *ret_length is that of the whole.
  * 0 or -errno. */
 int ca_dump_json(struct ca_heap *heap, char *text, size_t size, size_t *ret_length);
-/* At exit. With CACHEALLOC_LOG=debug the records are walked, and a line says whether every
- * invariant holds. */
+/* At exit. With CACHEALLOC_LOG=debug the records are walked,
+ * and a line says whether every invariant holds. */
 void ca_dump_final(struct ca_heap *heap);
 void ca_dump_after_fork_child(void);

@@ -70,8 +70,8 @@ replace(const struct ca_real *real, const char *symbol, void **pfn, int version,
 	ca_loader_note_lookup("cuGetProcAddress", symbol, outcome);
 }
 
-/* The configuration is read here at the latest, so that its debug lines cover the program's first
- * look-ups. */
+/* The configuration is read here at the latest,
+ * so that its debug lines cover the program's first look-ups. */
 static const struct ca_real *
 enter(void)
 {

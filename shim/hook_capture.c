@@ -2,8 +2,8 @@
 /*
  * Begin and end of stream captures, told to shim/capture.h.
  *
- * A capture has ended when the driver says that its stream captures no more: that is asked after
- * every end-capture, failed ones included (a capture that another thread must end goes on).
+ * A capture has ended when the driver says that its stream captures no more: after a failed
+ * end-capture it is asked (a capture that another thread must end goes on).
  */
 #include "shim/capture.h"
 #include "shim/context.h"
@@ -106,38 +106,59 @@ cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraph
 						     numDependencies, mode));
 }
 
-static void
-note_end(const struct ca_real *real, CUstream named, CUstream stream,
-	 is_capturing_call *is_capturing)
+typedef CUresult end_call(CUstream stream, CUgraph *graph);
+
+static CUresult
+end_capture(const struct ca_real *real, CUstream named, CUstream stream, CUgraph *graph,
+	    end_call *call, is_capturing_call *is_capturing)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct ca_capture_end end;
+	CUresult rc;
 
-	if (is_capturing && CA_INSIDE(is_capturing(stream, &status)) == CUDA_SUCCESS &&
-	    status != CU_STREAM_CAPTURE_STATUS_NONE)
-		return;
-	ca_capture_ended(context_of(real, named), named);
+	if (!ca_hook_process() || !ca_capture_active())
+		return CA_INSIDE(call(stream, graph));
+	end = ca_capture_ending(context_of(real, named), named);
+	rc = CA_INSIDE(call(stream, graph));
+	if (rc && is_capturing && CA_INSIDE(is_capturing(stream, &status)))
+		status = CU_STREAM_CAPTURE_STATUS_NONE;
+	ca_capture_ended(end, status == CU_STREAM_CAPTURE_STATUS_NONE);
+	return rc;
+}
+
+static CUresult
+destroy_stream(const struct ca_real *real, CUstream stream, CUresult (*call)(CUstream stream))
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct ca_capture_end end;
+	CUresult rc;
+
+	if (!ca_hook_process() || !ca_capture_active())
+		return CA_INSIDE(call(stream));
+	end = ca_capture_ending(NULL, stream);
+	if (end.open && end.slot == CA_CAPTURE_NO_SLOT) /* one of those only counted? */
+		end.open = real->cuStreamIsCapturing &&
+			   CA_INSIDE(real->cuStreamIsCapturing(stream, &status)) == CUDA_SUCCESS &&
+			   status != CU_STREAM_CAPTURE_STATUS_NONE;
+	rc = CA_INSIDE(call(stream));
+	ca_capture_ended(end, rc == CUDA_SUCCESS);
+	return rc;
 }
 
 CUresult
 cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
 	CA_HOOK_REAL(real, cuStreamEndCapture);
-	CUresult rc = CA_INSIDE(real->cuStreamEndCapture(hStream, phGraph));
-
-	if (ca_hook_process())
-		note_end(real, legacy_name(hStream), hStream, real->cuStreamIsCapturing);
-	return rc;
+	return end_capture(real, legacy_name(hStream), hStream, phGraph, real->cuStreamEndCapture,
+			   real->cuStreamIsCapturing);
 }
 
 CUresult
 cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
 	CA_HOOK_REAL(real, cuStreamEndCapture_ptsz);
-	CUresult rc = CA_INSIDE(real->cuStreamEndCapture_ptsz(hStream, phGraph));
-
-	if (ca_hook_process())
-		note_end(real, per_thread_name(hStream), hStream, real->cuStreamIsCapturing_ptsz);
-	return rc;
+	return end_capture(real, per_thread_name(hStream), hStream, phGraph,
+			   real->cuStreamEndCapture_ptsz, real->cuStreamIsCapturing_ptsz);
 }
 
 CUresult
@@ -156,20 +177,12 @@ CUresult
 cuStreamDestroy(CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuStreamDestroy);
-	CUresult rc = CA_INSIDE(real->cuStreamDestroy(hStream));
-
-	if (rc == CUDA_SUCCESS && ca_hook_process())
-		ca_capture_ended(NULL, hStream);
-	return rc;
+	return destroy_stream(real, hStream, real->cuStreamDestroy);
 }
 
 CUresult
 cuStreamDestroy_v2(CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuStreamDestroy_v2);
-	CUresult rc = CA_INSIDE(real->cuStreamDestroy_v2(hStream));
-
-	if (rc == CUDA_SUCCESS && ca_hook_process())
-		ca_capture_ended(NULL, hStream);
-	return rc;
+	return destroy_stream(real, hStream, real->cuStreamDestroy_v2);
 }

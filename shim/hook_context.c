@@ -83,9 +83,14 @@ CUresult
 cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuDevicePrimaryCtxRetain);
-	CUresult rc = CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
+	CUresult rc;
 
+	if (!ca_hook_process())
+		return CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
+	ca_context_primary_lock(dev);
+	rc = CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
 	born(real, rc, pctx, dev, CA_CONTEXT_PRIMARY);
+	ca_context_primary_unlock(dev);
 	return rc;
 }
 
@@ -98,12 +103,15 @@ cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsign
 	CUresult rc = CA_INSIDE(real->cuGreenCtxCreate(phCtx, desc, dev, flags));
 	CUcontext primary = NULL;
 
-	if (rc == CUDA_SUCCESS && ca_hook_process() && real->cuDevicePrimaryCtxRetain &&
-	    real->cuDevicePrimaryCtxRelease_v2 &&
-	    CA_INSIDE(real->cuDevicePrimaryCtxRetain(&primary, dev)) == CUDA_SUCCESS) {
+	if (rc || !ca_hook_process() || !real->cuDevicePrimaryCtxRetain ||
+	    !real->cuDevicePrimaryCtxRelease_v2)
+		return rc;
+	ca_context_primary_lock(dev);
+	if (CA_INSIDE(real->cuDevicePrimaryCtxRetain(&primary, dev)) == CUDA_SUCCESS) {
 		born(real, CUDA_SUCCESS, &primary, dev, CA_CONTEXT_PRIMARY);
 		(void)CA_INSIDE(real->cuDevicePrimaryCtxRelease_v2(dev));
 	}
+	ca_context_primary_unlock(dev);
 	return rc;
 }
 
@@ -162,13 +170,18 @@ typedef CUresult device_call(CUdevice device);
 static CUresult
 release_primary(const struct ca_real *real, CUdevice device, device_call *call)
 {
-	struct ca_context *context = ca_hook_process() ? find_primary(device) : NULL;
+	struct ca_context *context;
 	CUresult rc;
 
+	if (!ca_hook_process())
+		return CA_INSIDE(call(device));
+	ca_context_primary_lock(device);
+	context = find_primary(device);
 	if (context)
 		ca_context_close(context);
 	rc = CA_INSIDE(call(device));
 	settle(context, rc == CUDA_SUCCESS && context && primary_died(real, context));
+	ca_context_primary_unlock(device);
 	return rc;
 }
 
@@ -189,13 +202,18 @@ cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 static CUresult
 reset_primary(CUdevice device, device_call *call)
 {
-	struct ca_context *context = ca_hook_process() ? find_primary(device) : NULL;
+	struct ca_context *context;
 	CUresult rc;
 
+	if (!ca_hook_process())
+		return CA_INSIDE(call(device));
+	ca_context_primary_lock(device);
+	context = find_primary(device);
 	if (context)
 		ca_context_close(context);
 	rc = CA_INSIDE(call(device));
 	settle(context, rc == CUDA_SUCCESS);
+	ca_context_primary_unlock(device);
 	return rc;
 }
 
@@ -213,24 +231,29 @@ cuDevicePrimaryCtxReset_v2(CUdevice dev)
 	return reset_primary(dev, real->cuDevicePrimaryCtxReset_v2);
 }
 
+enum { PRIMARIES_MAX = 64 };
+
 /* It held a usage of a primary context, and does not say of which: all are asked. */
 CUresult
 cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	CA_HOOK_REAL(real, cuGreenCtxDestroy);
-	bool serves = ca_hook_process() != NULL;
-	struct ca_context *context, *next;
+	struct ca_context *context, *closed[PRIMARIES_MAX];
+	unsigned count = 0;
 	CUresult rc;
 
-	for (context = ca_context_first(); serves && context; context = ca_context_next(context))
-		if (atomic_load(&context->kind) == CA_CONTEXT_PRIMARY)
-			ca_context_close(context);
-	rc = CA_INSIDE(real->cuGreenCtxDestroy(hCtx));
-	for (context = ca_context_first(); serves && context; context = next) {
-		next = ca_context_next(context);
-		if (atomic_load(&context->kind) == CA_CONTEXT_PRIMARY)
-			settle(context, rc == CUDA_SUCCESS && primary_died(real, context));
+	if (!ca_hook_process())
+		return CA_INSIDE(real->cuGreenCtxDestroy(hCtx));
+	for (context = ca_context_first(); context && count < PRIMARIES_MAX;
+	     context = ca_context_next(context)) {
+		if (atomic_load(&context->kind) != CA_CONTEXT_PRIMARY)
+			continue;
+		ca_context_close(context);
+		closed[count++] = context;
 	}
+	rc = CA_INSIDE(real->cuGreenCtxDestroy(hCtx));
+	while (count--)
+		settle(closed[count], rc == CUDA_SUCCESS && primary_died(real, closed[count]));
 	return rc;
 }
 

@@ -41,14 +41,13 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	struct ca_process *process = ca_hook_process();
 	struct ca_space *space = process && dptr && pPitch ? ca_context_space(real) : NULL;
 	int saved = errno;
-	unsigned rung = 0;
 	CUresult rc;
 
 	do {
 		rc = CA_INSIDE(real->cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
 							ElementSizeBytes));
 	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && space &&
-		 ca_reclaim(space, WidthInBytes * Height, &rung));
+		 ca_reclaim(space, WidthInBytes * Height));
 	if (rc == CUDA_SUCCESS && space && *dptr)
 		(void)ca_adopt(space, *dptr, *pPitch * Height, WidthInBytes * Height);
 	errno = saved;
@@ -56,16 +55,19 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 }
 
 /*
- * The driver prohibits frees to this thread now. It is asked to free what it does not know, so that
- * the attempt does to the capture what it does natively.
+ * A free that a capture prohibits gets the driver's own code and invalidates the capture (cuda.h,
+ * cuThreadExchangeStreamCaptureMode). The block's memory cannot be shown to the driver for that, so
+ * an allocation is, which is prohibited likewise. 0: it is not prohibited after all.
  */
 static int
-refuse(const struct ca_real *real)
+refuse_in_capture(const struct ca_real *real)
 {
-	static const char unknown_memory;
+	CUdeviceptr probe;
+	CUresult rc = CA_INSIDE(real->cuMemAlloc_v2(&probe, 1));
 
-	(void)CA_INSIDE(real->cuMemFree_v2((CUdeviceptr)(uintptr_t)&unknown_memory));
-	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (rc == CUDA_SUCCESS)
+		(void)CA_INSIDE(real->cuMemFree_v2(probe));
+	return ca_capture_is_error(rc) ? (int)rc : 0;
 }
 
 /* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. */
@@ -75,8 +77,11 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 	struct ca_block_info info;
 	int rc;
 
-	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info))
-		return refuse(real);
+	if (ca_context_any_closed())
+		(void)ca_context_lookup(process->heap, dptr, &info);
+	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info) &&
+	    info.live && info.address == dptr && (rc = refuse_in_capture(real)))
+		return rc;
 	rc = ca_free(process->heap, dptr);
 	if (rc < 0 && rc != -ENOENT)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -119,7 +124,7 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 	CUresult rc;
 	int freed;
 
-	if (!process || !dptr || ca_lookup(process->heap, dptr, &info))
+	if (!process || !dptr || ca_context_lookup(process->heap, dptr, &info))
 		return CA_INSIDE(real_free(dptr, stream));
 	if (!process->serves) {
 		rc = CA_INSIDE(real_free(dptr, stream));

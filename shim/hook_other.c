@@ -16,7 +16,6 @@
 	CA_HOOK_REAL(real, symbol);                                                                \
 	struct ca_process *process = ca_hook_process();                                            \
 	struct ca_space *space = NULL;                                                             \
-	unsigned rung = 0;                                                                         \
 	CUresult rc;                                                                               \
 	int saved;                                                                                 \
                                                                                                    \
@@ -24,7 +23,7 @@
 	saved = errno;                                                                             \
 	if (process && process->serves && (rc == CUDA_SUCCESS || rc == CUDA_ERROR_OUT_OF_MEMORY))  \
 		space = ca_context_space(real);                                                    \
-	while (rc == CUDA_ERROR_OUT_OF_MEMORY && space && ca_reclaim(space, bytes, &rung))         \
+	while (rc == CUDA_ERROR_OUT_OF_MEMORY && space && ca_reclaim(space, bytes))                \
 		rc = CA_INSIDE(real->symbol args);                                                 \
 	if (rc == CUDA_SUCCESS && space)                                                           \
 		ca_note_other_alloc(space);                                                        \

@@ -12,13 +12,14 @@
 #include <stdatomic.h>
 
 #include "config/log.h"
+#include "shim/context.h"
 #include "shim/hook.h"
 
 /* No driver knows this address as an allocation. */
 static const char unknown_memory;
 
-/* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE. Not ours, or nothing to virtualise:
- * -ENOENT. */
+/* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE.
+ * Not ours, or nothing to virtualise: -ENOENT. */
 static int
 find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 {
@@ -28,7 +29,7 @@ find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 
 	if (!process || !process->serves || !pointer)
 		return -ENOENT;
-	rc = ca_lookup(process->heap, pointer, ret_info);
+	rc = ca_context_lookup(process->heap, pointer, ret_info);
 	errno = saved;
 	if (rc || ret_info->adopted)
 		return -ENOENT;
@@ -134,6 +135,40 @@ cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr
 	return rc;
 }
 
+enum { ATTRIBUTES_MAX = 64 };
+
+static bool
+is_patched(CUpointer_attribute attribute)
+{
+	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
+	       attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID;
+}
+
+/*
+ * A call that fails may have answered some questions before. So what is ours to answer goes to a
+ * place of ours, and from there to the program only if the driver wrote there.
+ */
+static CUresult
+get_attributes(const struct ca_real *real, unsigned count, CUpointer_attribute *attributes,
+	       void **data, const struct ca_block_info *info, CUdeviceptr ptr)
+{
+	const unsigned long long untouched = 0xa5c3f00d5eed9e37ull;
+	unsigned long long places[ATTRIBUTES_MAX];
+	void *targets[ATTRIBUTES_MAX];
+	CUresult rc;
+
+	for (unsigned i = 0; i < count; i++) {
+		places[i] = untouched;
+		targets[i] = data[i] && is_patched(attributes[i]) ? &places[i] : data[i];
+	}
+	rc = CA_INSIDE(real->cuPointerGetAttributes(count, attributes, targets, ptr));
+	for (unsigned i = 0; i < count; i++)
+		if (is_patched(attributes[i]) ? places[i] != untouched : rc == CUDA_SUCCESS)
+			patch_attribute(data[i], attributes[i], info);
+	return rc;
+}
+
 CUresult
 cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
 		       CUdeviceptr ptr)
@@ -141,6 +176,9 @@ cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attribut
 	CA_HOOK_REAL(real, cuPointerGetAttributes);
 	struct ca_block_info info;
 	int found = find_block(ptr, &info);
+
+	if (found == 0 && attributes && data && numAttributes <= ATTRIBUTES_MAX)
+		return get_attributes(real, numAttributes, attributes, data, &info, ptr);
 	CUresult rc = CA_INSIDE(real->cuPointerGetAttributes(
 		numAttributes, attributes, data, found == -ESTALE ? unknown_pointer() : ptr));
 

@@ -19,12 +19,12 @@ typedef void *ca_dlsym_fn(void *handle, const char *name);
 typedef void *ca_dlopen_fn(const char *name, int mode);
 typedef void ca_any_fn(void);
 
-/* Early. libc's own dlsym and dlopen (libdl's before glibc 2.34), NULL if there are none in this
- * process. */
+/* Early. libc's own dlsym and dlopen (libdl's before glibc 2.34),
+ * NULL if there are none in this process. */
 ca_dlsym_fn *ca_loader_dlsym(void);
 ca_dlopen_fn *ca_loader_dlopen(void);
-/* Early. The dlsym of the next object in load order that defines one: another wrapper's, or libc's.
- */
+/* Early. The dlsym of the next object in load order that defines one:
+ * another wrapper's, or libc's. */
 ca_dlsym_fn *ca_loader_next_dlsym(void);
 
 /* One row of hooks.def, in the order of the file, which is also the order of struct ca_real. */
@@ -50,14 +50,14 @@ const struct ca_row *ca_row_of_hook(const char *symbol);
 /* Early. Names of cuda_names.def: as exported by libcuda, and as asked of cuGetProcAddress. */
 bool ca_name_is_symbol(const char *name);
 bool ca_name_is_base(const char *name);
-/* The newest CUDA version in cuda_names.def: above it, a known name may mean an ABI that we do not
- * know. */
+/* The newest CUDA version in cuda_names.def: above it,
+ * a known name may mean an ABI that we do not know. */
 int ca_name_newest_version(void);
 /* Calls visit for each exported symbol of a base name until it returns true; true then. */
 bool ca_name_each_symbol(const char *base, bool (*visit)(const char *symbol, void *arg), void *arg);
 
-/* Our entry point for an address that the real driver answered with; 0: none. Needs ca_real()
- * first. */
+/* Our entry point for an address that the real driver answered with; 0: none.
+ * Needs ca_real() first. */
 uintptr_t ca_route(uintptr_t real_address);
 
 enum ca_outcome {
@@ -65,7 +65,7 @@ enum ca_outcome {
 	CA_ANSWER_OURS,   /* one of our entry points */
 	CA_ANSWER_THUNK,  /* a counting thunk: the name is unknown to us */
 };
-/* Early. One debug line for each replaced answer, once ca_loader_set_verbose(true) was called;
- * silent before. */
+/* Early. One debug line for each replaced answer,
+ * once ca_loader_set_verbose(true) was called; silent before. */
 void ca_loader_note_lookup(const char *road, const char *name, enum ca_outcome outcome);
 void ca_loader_set_verbose(bool verbose);

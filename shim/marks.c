@@ -9,6 +9,10 @@
  * stays outside (a begin-capture must not wait for the device) and runs in relaxed capture mode
  * instead, in which the driver does not prohibit it.
  *
+ * A context that is being destroyed while a mark is recorded gets a part without a record: done
+ * once the context is dead, and recorded at the next look if it turns out to live on (later than
+ * the free, so it covers what must be covered).
+ *
  * CA_MUTANT_*: deliberate mistakes, built only into libraries of tests/stress, which must find
  * them.
  */
@@ -16,6 +20,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -30,6 +35,8 @@ struct ca_mark_part {
 	struct ca_context *context;
 	struct ca_context *owner;  /* whose memory the mark is for */
 	struct ca_mark_part *next; /* in its mark, or in the spare list */
+	bool has_event;            /* `event` is one of `context` */
+	bool recorded;             /* false: the context was closed when the mark was recorded */
 	_Atomic bool done;         /* the event was seen completed since it was recorded */
 };
 
@@ -76,8 +83,12 @@ retire_part(struct ca_mark_part *part)
 	struct ca_context *context = part->context;
 
 	pthread_mutex_lock(&lock);
-	struct ca_mark_part **list = atomic_load(&context->dead) ? &blank : &context->spare;
+	struct ca_mark_part **list = &context->spare;
 
+	if (!part->has_event || atomic_load(&context->dead)) {
+		part->has_event = false;
+		list = &blank;
+	}
 	part->next = *list;
 	*list = part;
 	pthread_mutex_unlock(&lock);
@@ -96,28 +107,23 @@ create_event(const struct ca_real *real, struct ca_context *context, CUevent *re
 	return (int)rc;
 }
 
-static int
-take_part(const struct ca_real *real, struct ca_context *context, struct ca_mark_part **ret_part)
+/* With an event or, where there is no spare one, without. NULL: no memory. */
+static struct ca_mark_part *
+take_part(struct ca_context *context, struct ca_context *owner)
 {
 	struct ca_mark_part *part = pop(&context->spare);
-	int rc;
 
-	if (!part) {
+	if (!part)
 		part = pop(&blank);
-		if (!part)
-			part = ca_slab_take(sizeof(*part));
-		if (!part)
-			return -ENOMEM;
-		rc = create_event(real, context, &part->event);
-		if (rc) {
-			push(&blank, part);
-			return rc;
-		}
-		part->context = context;
-	}
+	if (!part)
+		part = ca_slab_take(sizeof(*part));
+	if (!part)
+		return NULL;
+	part->context = context;
+	part->owner = owner;
+	part->recorded = false;
 	atomic_store_explicit(&part->done, false, memory_order_relaxed);
-	*ret_part = part;
-	return 0;
+	return part;
 }
 
 void
@@ -155,22 +161,43 @@ record_error(CUresult rc, const struct ca_context *context, const struct ca_cont
 	}
 }
 
-/* Adds a recorded part for `context` to the chain. The context is entered. */
+/* In the gate; the part's context is entered. */
 static int
-record_part(const struct ca_real *real, struct ca_context *context, struct ca_context *owner,
-	    struct ca_mark_part **chain)
+record_part(const struct ca_real *real, struct ca_mark_part *part)
 {
-	struct ca_mark_part *part;
-	int rc = take_part(real, context, &part);
+	struct ca_context *context = part->context;
+	CUresult rc;
 
+	if (!part->has_event) {
+		rc = (CUresult)create_event(real, context, &part->event);
+		if (rc)
+			return error_of(rc, context, part->owner);
+		part->has_event = true;
+	}
+	rc = CA_INSIDE(real->cuCtxRecordEvent(context->handle, part->event));
 	if (rc)
-		return rc > 0 ? error_of((CUresult)rc, context, owner) : rc;
-	part->owner = owner;
-	CUresult result = CA_INSIDE(real->cuCtxRecordEvent(context->handle, part->event));
+		return record_error(rc, context, part->owner);
+	part->recorded = true;
+	return 0;
+}
 
-	if (result) {
+/* Adds a part for `context` to the chain, recorded unless the context is being destroyed. */
+static int
+add_part(const struct ca_real *real, struct ca_context *context, struct ca_context *owner,
+	 struct ca_mark_part **chain)
+{
+	struct ca_mark_part *part = take_part(context, owner);
+	int rc = 0;
+
+	if (!part)
+		return -ENOMEM;
+	if (ca_context_enter(context)) {
+		rc = record_part(real, part);
+		ca_context_leave(context);
+	}
+	if (rc) {
 		retire_part(part);
-		return record_error(result, context, owner);
+		return rc;
 	}
 	part->next = *chain;
 	*chain = part;
@@ -190,12 +217,7 @@ record_all(const struct ca_real *real, struct ca_context *owner, struct ca_mark_
 		if (context != owner)
 			continue;
 #endif
-		if (ca_context_enter(context)) {
-			rc = record_part(real, context, owner, chain);
-			ca_context_leave(context);
-		} else if (!atomic_load(&context->dead)) {
-			rc = -EBUSY; /* being destroyed: not known yet whether its work ends */
-		}
+		rc = add_part(real, context, owner, chain);
 	}
 	return rc;
 }
@@ -239,17 +261,41 @@ call_in_context(const struct ca_real *real, struct ca_mark_part *part, event_cal
 	return rc;
 }
 
+/* A part of a context that was closed, and lives on. The gate is entered, or entered here. */
 static int
-call_part(const struct ca_real *real, struct ca_mark_part *part, event_call *call)
+record_late(const struct ca_real *real, struct ca_mark_part *part, bool in_gate)
+{
+	int rc;
+
+	if (!in_gate && !ca_gate_enter())
+		return -EBUSY;
+	rc = record_part(real, part);
+	if (!in_gate)
+		ca_gate_leave();
+	return rc == -ENOTSUP ? -EIO : rc;
+}
+
+static int
+call_part(const struct ca_real *real, struct ca_mark_part *part, event_call *call, bool wait)
 {
 	CUresult rc;
+	int late = 0;
 
 	if (atomic_load_explicit(&part->done, memory_order_acquire))
 		return 0;
-	if (!ca_context_enter(part->context))
-		return atomic_load(&part->context->dead) ? 0 : -EAGAIN;
-	rc = call_in_context(real, part, call);
+	while (!ca_context_enter(part->context)) {
+		if (atomic_load(&part->context->dead))
+			return 0;
+		if (!wait)
+			return -EAGAIN;
+		sched_yield(); /* until its destruction has come to an end */
+	}
+	if (!part->recorded)
+		late = record_late(real, part, !wait);
+	rc = late ? CUDA_SUCCESS : call_in_context(real, part, call);
 	ca_context_leave(part->context);
+	if (late)
+		return late;
 	switch (rc) {
 	case CUDA_SUCCESS:
 		atomic_store_explicit(&part->done, true, memory_order_release);
@@ -261,14 +307,16 @@ call_part(const struct ca_real *real, struct ca_mark_part *part, event_call *cal
 	}
 }
 
+/* Waits for the parts of the memory's own context, or asks all. */
 static int
-call_parts(ca_mark mark, const struct ca_real *real, event_call *call)
+call_parts(ca_mark mark, const struct ca_real *real, event_call *call, bool wait)
 {
 	struct ca_mark_part *part;
 	int rc = 0;
 
 	for (part = part_of(mark); part && !rc; part = part->next)
-		rc = call_part(real, part, call);
+		if (!wait || part->context == part->owner)
+			rc = call_part(real, part, call, wait);
 	return rc;
 }
 
@@ -285,7 +333,7 @@ ca_mark_query(void *self, ca_mark mark)
 #endif
 	if (!ca_gate_enter())
 		return -EBUSY;
-	rc = call_parts(mark, real, real->cuEventQuery);
+	rc = call_parts(mark, real, real->cuEventQuery, false);
 	ca_gate_leave();
 	return rc;
 }
@@ -294,17 +342,21 @@ int
 ca_mark_wait(void *self, ca_mark mark)
 {
 	const struct ca_real *real = ca_real();
-	CUstreamCaptureMode mode;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool exchanged;
 	int rc;
 
 	if (!real)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	if (ca_capture_active())
 		return -EBUSY;
-	mode = ca_capture_exchange_mode(real, CU_STREAM_CAPTURE_MODE_RELAXED);
-	rc = call_parts(mark, real, real->cuEventSynchronize);
-	ca_capture_exchange_mode(real, mode);
-	return rc == -EAGAIN ? -EBUSY : rc;
+	exchanged = ca_capture_exchange_mode(real, &mode);
+	rc = call_parts(mark, real, real->cuEventSynchronize, true);
+	if (exchanged)
+		ca_capture_restore_mode(real, mode);
+	if (rc == -EAGAIN)
+		return -EBUSY; /* its context is being destroyed */
+	return rc ? rc : ca_mark_query(self, mark);
 }
 
 void
@@ -312,8 +364,10 @@ ca_marks_context_died(struct ca_context *context)
 {
 	struct ca_mark_part *part;
 
-	while ((part = pop(&context->spare)))
+	while ((part = pop(&context->spare))) {
+		part->has_event = false;
 		push(&blank, part);
+	}
 }
 
 void

@@ -35,8 +35,7 @@ after_fork_child(void)
 	struct ca_process *parents = atomic_load(&made);
 
 	if (parents)
-		ca_heap_after_fork_child(
-			parents->heap); /* its records go; a new heap comes with new hooked calls */
+		ca_heap_after_fork_child(parents->heap); /* the next hooked call makes a new one */
 	ca_log_after_fork_child();
 	ca_capture_after_fork_child();
 	ca_context_after_fork_child();
@@ -168,6 +167,6 @@ at_exit(void)
 {
 	struct ca_process *one = process_if_made();
 
-	if (one)
+	if (one && !ca_heap_locked_here())
 		ca_dump_final(one->heap);
 }

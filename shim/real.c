@@ -169,8 +169,8 @@ visit_other(const struct ca_object *object, void *arg)
 	       ca_name_each_symbol(other->row->base, visit_other_symbol, other);
 }
 
-/* The driver exports this address as another symbol of the same base name: an ABI that is not the
- * row's. */
+/* The driver exports this address as another symbol of the same base name:
+ * an ABI that is not the row's. */
 static bool
 is_other_abi(const struct ca_row *row, uintptr_t address)
 {

@@ -12,8 +12,8 @@ void ca_dlsym_trampoline(void);
 /* Comes back in two registers, which the assembly relies on. */
 struct ca_dlsym_way {
 	uintptr_t answer; /* what dlsym returns; 0: jump */
-	uintptr_t jump;   /* the dlsym to jump to with the caller's own arguments; 0: there is none
-			     but ours */
+	uintptr_t
+		jump; /* the dlsym to jump to, with the caller's own arguments; 0: none but ours */
 };
 /* For dlsym(handle, name), called from `caller`. Keeps errno. */
 struct ca_dlsym_way ca_dlsym_route(void *handle, const char *name, uintptr_t caller);

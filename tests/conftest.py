@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("CACHEALLOC_BUILD", ROOT / "build")).resolve()
 LIBRARY = BUILD / "shim" / "libcachealloc.so"
 SIM = BUILD / "tests" / "sim"
+REACHED = pytest.StashKey()  # (entry point, code, number of injected failures reached)
 
 
 def clean_env(**extra):
@@ -45,6 +46,7 @@ def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):
 
 
 def pytest_configure(config):
+    config.stash[REACHED] = []
     config.addinivalue_line("markers", "loader: needs nothing but the loader; runs under an emulator too")
 
 
@@ -53,3 +55,21 @@ def build():
     if not BUILD.is_dir():
         pytest.exit(f"no build at {BUILD}: set CACHEALLOC_BUILD", returncode=2)
     return BUILD
+
+
+# ------------------------------------------------------------------ injected failures ---
+
+
+@pytest.fixture
+def reached(request):
+    """A list; each (entry point, code, number of failures reached) in it is printed at the end."""
+    return request.config.stash[REACHED]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    results = config.stash[REACHED]
+    if results:
+        terminalreporter.section("injected failures")
+        for entry, code, number in results:
+            terminalreporter.line(f"{entry}: {number} failures with code {code}")
+        terminalreporter.line(f"{sum(r[2] for r in results)} failures reached in {len(results)} series")

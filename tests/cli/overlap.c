@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A broken allocator: every allocation gets the same memory. Tests that look at contents must
- * notice. */
+/* A broken allocator: every allocation gets the same memory.
+ * Tests that look at contents must notice. */
 #include <dlfcn.h>
 #include <stddef.h>
 

@@ -76,8 +76,8 @@ check(struct live *one, CUstream stream)
 		wrong += copy[i] != one->value;
 }
 
-/* Some frees are refused (an injected error): the memory is still there, and a later free succeeds.
- */
+/* Some frees are refused (an injected error):
+ * the memory is still there, and a later free succeeds. */
 static void
 put(struct live *one)
 {
@@ -173,7 +173,7 @@ leave(size_t total)
 int
 main(int argc, char **argv)
 {
-	unsigned operations = argc > 1 ? (unsigned)atoi(argv[1]) : 60;
+	unsigned operations = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 60;
 	size_t free_bytes, total;
 	CUcontext context = NULL;
 	void *module = NULL;

@@ -43,16 +43,16 @@ def sound(done):
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("entry", entries())
-def test_nth_call_fails(tmp_path, entry, code):
-    reached = 0
+def test_nth_call_fails(tmp_path, reached, entry, code):
+    number = 0
     for n in range(1, 10000):
         done, sim = go(tmp_path, f"{entry}:{n}:{code}")
         if entry not in FATAL or done.returncode != 4:
             sound(done)
         if sim["injected"] == 0:
             break
-        reached += 1
-    print(f"{entry}: {reached} failures with code {code} reached")
+        number += 1
+    reached.append((entry, code, number))
     assert sim["injected"] == 0
 
 

@@ -30,8 +30,8 @@ struct simb_call {
 	int outer_name;          /* index of that call, -1: none */
 };
 
-/* 0: go on with the body; otherwise the code to answer. Pairs with simb_call_leave(), which returns
- * the result. */
+/* 0: go on with the body; otherwise the code to answer.
+ * Pairs with simb_call_leave(), which returns the result. */
 int simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour,
 		    enum simb_when when);
 CUresult simb_call_leave(struct simb_call *call, int rc);
@@ -40,14 +40,14 @@ CUresult simb_call_leave(struct simb_call *call, int rc);
 CUresult simb_call_missing(int name);
 /* The same for something that a built entry point cannot do: one line on stderr, NOT_SUPPORTED. */
 int simb_unbuilt(const char *what);
-/* A mistake of the program that the engine cannot see: logged, fatal with SIMCUDA_STRICT=1. Returns
- * code. */
+/* A mistake of the program that the engine cannot see:
+ * logged, fatal with SIMCUDA_STRICT=1. Returns code. */
 int simb_misuse(int code, const char *what);
 
 /* One line on stderr that names the call under way. */
 void simb_note(const char *what);
-/* Delays for n_bytes allocated by the call under way, where SIMCUDA_LATENCY has a figure per MiB.
- */
+/* Delays for n_bytes allocated by the call under way,
+ * where SIMCUDA_LATENCY has a figure per MiB. */
 void simb_charge(size_t n_bytes);
 
 /* The stream that a stream argument means in the call under way. */
@@ -62,8 +62,7 @@ int simb_start(void);
 /* Knobs of this process, read at the first call. */
 const struct simb_knobs *simb_knobs(void);
 
-/* --- figures, for stats.c
- * ------------------------------------------------------------------------- */
+/* ------------------------------------------------- figures, for stats.c --- */
 enum simb_phase {
 	SIMB_PHASE_NEW,    /* before cuInit */
 	SIMB_PHASE_UP,     /* engine started */

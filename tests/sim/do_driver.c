@@ -34,10 +34,10 @@ simb_do_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuu
 	int driver_version = simb_knobs()->driver_version;
 	int index;
 
+	/* a question, not a misuse: programs probe with it */
 	if (!symbol || !pfn || cudaVersion > driver_version ||
 	    flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
-		return CUDA_ERROR_INVALID_VALUE; /* a question, not a misuse: programs probe with it
-						  */
+		return CUDA_ERROR_INVALID_VALUE;
 	index = simb_name_query(symbol, cudaVersion, flags, driver_version);
 	if (index < 0)
 		status = index == -ERANGE ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT

@@ -8,8 +8,8 @@
 #include "tests/sim/engine.h"
 
 enum {
-	/* auto-free on launch and node priorities change nothing for a graph without memory nodes
-	   and priorities */
+	/* auto-free on launch and node priorities change nothing
+	 * for a graph without memory nodes and priorities */
 	INSTANTIATE_FLAGS_HARMLESS = 1 | 8,
 };
 

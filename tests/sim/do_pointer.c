@@ -45,8 +45,8 @@ legacy_ipc(const struct sim_mem_info *info)
 	return info->kind == SIM_MEM_DEVICE || info->kind == SIM_MEM_PITCH;
 }
 
-/* The attribute as a number of at most 8 bytes (little-endian, so 4-byte attributes are its low
- * half). */
+/* The attribute as a number of at most 8 bytes (little-endian,
+ * so 4-byte attributes are its low half). */
 static uint64_t
 attribute_value(const struct sim_mem_info *info, int attribute, CUdeviceptr ptr)
 {

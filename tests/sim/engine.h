@@ -145,24 +145,24 @@ uint64_t sim_step(uint64_t n);
 uint64_t sim_pending(void);
 
 uint64_t sim_races_counted(void);
-/* Highest number of bytes in use on the device, as counted against its capacity (pool memory
- * included). */
+/* Highest number of bytes in use on the device,
+ * as counted against its capacity (pool memory included). */
 uint64_t sim_peak_bytes(int device);
 /* The device's capacity in bytes as granted (mem_bytes rounded). 0 for no such device. */
 uint64_t sim_total_bytes(int device);
 int sim_device_count(void);
 
 /* -------------------------------------------------------------- contexts --- */
-/* Primary context. retain counts up and makes it if there is none; the handle of a device's primary
- * context is always the same value, its id is new after each death. INVALID_DEVICE for a bad
- * ordinal. */
+/* Primary context. retain counts up and makes it if there is none; the
+ * handle of a device's primary context is always the same value, its
+ * id is new after each death. INVALID_DEVICE for a bad ordinal. */
 int sim_primary_retain(int device, CUcontext *ret_ctx);
 /* Counts down; the last one kills it like sim_ctx_destroy. INVALID_CONTEXT when not retained. */
 int sim_primary_release(int device);
 /* Kills it whatever the count, which becomes 0. Nothing to kill: success. */
 int sim_primary_reset(int device);
-/* `flags`: SUCCESS; PRIMARY_CONTEXT_ACTIVE never arises (flags may change while active since 11.x).
- */
+/* `flags`: SUCCESS; PRIMARY_CONTEXT_ACTIVE never
+ * arises (flags may change while active since 11.x). */
 int sim_primary_set_flags(int device, unsigned flags);
 int sim_primary_get_state(int device, unsigned *ret_flags, int *ret_active);
 
@@ -211,18 +211,18 @@ struct sim_mem_info {
 	unsigned sync_memops;  /* what sim_mem_set_sync_memops stored */
 };
 
-/* INVALID_VALUE for 0 bytes, OUT_OF_MEMORY when it does not fit (also absurd sizes), 900 while a
- * capture forbids. */
+/* INVALID_VALUE for 0 bytes, OUT_OF_MEMORY when it does not
+ * fit (also absurd sizes), 900 while a capture forbids. */
 int sim_mem_alloc(size_t n_bytes, CUdeviceptr *ret_ptr);
 /* Rows of width_bytes, each aligned to 512. element_bytes must be 4, 8 or 16. */
 int sim_mem_alloc_pitch(size_t width_bytes, size_t height, unsigned element_bytes,
 			CUdeviceptr *ret_ptr, size_t *ret_pitch);
 /* flags: 1 (attach global) or 2 (attach host). */
 int sim_mem_alloc_managed(size_t n_bytes, unsigned flags, CUdeviceptr *ret_ptr);
-/* NULL: success, nothing done. Otherwise waits for all work submitted to the memory's context
- * before the call, then gives the memory back. INVALID_VALUE: not the base of live memory (unknown,
- * interior, freed before, host). Memory of any kind but SIM_MEM_HOST, from any current context, or
- * none. */
+/* NULL: success, nothing done. Otherwise waits for all work submitted to the
+ * memory's context before the call, then gives the memory back. INVALID_VALUE:
+ * not the base of live memory (unknown, interior, freed before, host). Memory
+ * of any kind but SIM_MEM_HOST, from any current context, or none. */
 int sim_mem_free(CUdeviceptr ptr);
 int sim_mem_host_alloc(size_t n_bytes, void **ret_ptr);
 int sim_mem_host_free(void *ptr);
@@ -272,8 +272,8 @@ enum {
 	SIM_EVENT_INTERPROCESS = 4,
 };
 
-/* Unknown flags, or INTERPROCESS without DISABLE_TIMING: INVALID_VALUE. INTERPROCESS itself:
- * NOT_SUPPORTED. */
+/* Unknown flags, or INTERPROCESS without DISABLE_TIMING: INVALID_VALUE.
+ * INTERPROCESS itself: NOT_SUPPORTED. */
 int sim_event_create(unsigned flags, CUevent *ret_event);
 int sim_event_destroy(CUevent handle);
 /* Event and stream must be of the same context: else INVALID_HANDLE. */
@@ -355,8 +355,7 @@ bool sim_in_host_function(void);
 /* --------------------------------------------------------------- kernels --- */
 enum sim_kernel {
 	SIM_KERNEL_FILL,  /* ptr, n_words, value, spin_us */
-	SIM_KERNEL_CHECK, /* ptr, n_words, value, errors_ptr, spin_us: adds the number of words !=
-			     value */
+	SIM_KERNEL_CHECK, /* ptr, n_words, value, errors_ptr, spin_us: counts words != value */
 	SIM_KERNEL_COPY,  /* dst, src, n_words, spin_us */
 	/* ptr, value: a 32-bit word. WAIT ends when the word equals value and holds up nothing but
 	   what is ordered after it. SIGNAL stores value, atomically, after all before it in its
@@ -395,8 +394,8 @@ int sim_graph_destroy(CUgraph handle);
 /* Number of nodes captured. */
 int sim_graph_node_count(CUgraph handle, size_t *ret_n);
 int sim_graph_instantiate(CUgraph handle, struct sim_exec **ret_exec);
-/* Runs the nodes in captured order: after the stream's earlier work and the exec's earlier
- * launches. */
+/* Runs the nodes in captured order:
+ * after the stream's earlier work and the exec's earlier launches. */
 int sim_exec_launch(struct sim_exec *handle, CUstream stream_handle);
 /* A launch under way still completes. */
 int sim_exec_destroy(struct sim_exec *handle);

@@ -66,6 +66,6 @@ bool simb_bytes_parse(const char *text, uint64_t *ret_bytes);
 /* "100us", "3ms", "250ns", "1s" -> nanoseconds; false if it is anything else. */
 bool simb_time_parse(const char *text, uint64_t *ret_ns);
 
-/* Copies pattern to out with %p replaced by pid and %% by %; -ENAMETOOLONG, or -EINVAL for another
- * % sequence. */
+/* Copies pattern to out with %p replaced by pid and %% by %;
+ * -ENAMETOOLONG, or -EINVAL for another % sequence. */
 int simb_path_expand(const char *pattern, int pid, char *out, size_t n_out);

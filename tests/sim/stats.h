@@ -8,12 +8,12 @@
 
 #include <stddef.h>
 
-/* Writes the JSON text, ended by NUL, as far as it fits. Returns its full length without the NUL.
- */
+/* Writes the JSON text, ended by NUL, as far as it fits.
+ * Returns its full length without the NUL. */
 size_t simb_stats_format(char *buffer, size_t n_buffer);
 
-/* Writes it to the file that the pattern names (%p: process id), replacing what was there. 0 or
- * -errno. */
+/* Writes it to the file that the pattern names (%p:
+ * process id), replacing what was there. 0 or -errno. */
 int simb_stats_write(const char *pattern);
 
 /* Exported: the same as simb_stats_format, for programs and ctypes. */

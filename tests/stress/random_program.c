@@ -339,8 +339,8 @@ run_all(void)
 		pthread_join(threads[t], NULL);
 }
 
-/* Waits for all work, empties the mailboxes and returns the words that were found wrong, anywhere.
- */
+/* Waits for all work, empties the mailboxes and
+ * returns the words that were found wrong, anywhere. */
 static unsigned long
 finish(struct tally *sum)
 {

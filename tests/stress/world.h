@@ -51,8 +51,7 @@ struct block {
 	uint32_t value;        /* what every word of the known part holds */
 	size_t start, n_words; /* the known part, in 32-bit words; n_words 0: contents unknown */
 	unsigned users;        /* slots whose work may still touch the block */
-	unsigned ordered; /* slots that come after the last write; all others must be made to wait
-			     first */
+	unsigned ordered;      /* slots that come after the last write; others must wait first */
 };
 
 /* splitmix64; every thread has its own state. */
@@ -84,20 +83,20 @@ int world_pick(const struct world *world, int thread, struct rng *rng);
 void world_order(const struct world *world, int from, const struct world *to_world, int to,
 		 struct rng *rng);
 
-/* Destroys the created stream in the slot, with its work possibly unfinished, and creates another.
- */
+/* Destroys the created stream in the slot,
+ * with its work possibly unfinished, and creates another. */
 void world_recreate(struct world *world, int slot, struct rng *rng);
 
 /* Prepares an access by `slot`, so that it is ordered after whatever it has to be ordered after,
  * and notes it. */
 void block_use(struct block *b, int slot, int write, struct rng *rng);
 
-/* All use of the block comes before what is submitted to `slot` from now on, and `slot` becomes its
- * only user. */
+/* All use of the block comes before what is submitted to `slot` from now on,
+ * and `slot` becomes its only user. */
 void block_gather(struct block *b, int slot, struct rng *rng);
 
-/* Use by private slots is moved to a shared slot, so that another thread can go on with the block.
- */
+/* Use by private slots is moved to a shared slot,
+ * so that another thread can go on with the block. */
 void block_settle(struct block *b, struct rng *rng);
 
 /* Kernels on `slot`; block_use() is called inside. */

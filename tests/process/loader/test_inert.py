@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -63,18 +65,21 @@ def test_static_program(tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a set-uid program for another user to run")
-def test_set_uid_program(tmp_path):
+def test_set_uid_program():
     available(["setpriv"])
-    program = compiled(tmp_path)
-    program.chmod(0o4755)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == 0 and str(folder).startswith("/tmp/"):
-            folder.chmod(0o755)
-    # the library must be where the other user could read it, or its being ignored would prove nothing
-    done = same(["setpriv", "--reuid=65534", "--clear-groups", "sh", "-c", f"exec {program}"])
-    if done.stdout != "65534 0\n":
-        pytest.skip(f"set-uid bits have no effect here: {done.stdout!r}")
-    assert done.returncode == 5
+    # The library must be where the other user can read it, or its being ignored would prove nothing: neither below
+    # root's home nor below pytest's own folder, which any pytest that starts closes to others.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        program, library = compiled(folder), Path(shutil.copy(LIBRARY, folder))
+        program.chmod(0o4755)
+        library.chmod(0o755)
+        argv = ["setpriv", "--reuid=65534", "--clear-groups", "sh", "-c", f"exec {program}"]
+        plain, loaded = run(argv, preload=False), run(argv, preload=False, LD_PRELOAD=library)
+    if plain.stdout != "65534 0\n":
+        pytest.skip(f"set-uid bits have no effect here: {plain.stdout!r}")
+    assert (loaded.returncode, loaded.stdout, loaded.stderr) == (5, plain.stdout, "")
 
 
 def traced(argv, tmp_path, preload):

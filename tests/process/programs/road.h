@@ -25,6 +25,6 @@ typedef void *road_find_fn(const char *base, const char *symbol, int version);
 /* Fills the road by `find`, then as road_walk(). */
 int road_walk_found(int argc, char **argv, road_find_fn *find);
 
-/* Init, primary context of device 0, then the allocations. init == NULL: the road needs none of the
- * set-up. */
+/* Init, primary context of device 0, then the allocations.
+ * init == NULL: the road needs none of the set-up. */
 int road_walk(int argc, char **argv, const struct road *road);

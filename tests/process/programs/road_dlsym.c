@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Road: dlopen, then dlsym on the handle (default), or dlsym(RTLD_DEFAULT) when built with
- * -DROAD_DEFAULT. */
+/* Road: dlopen, then dlsym on the handle (default),
+ * or dlsym(RTLD_DEFAULT) when built with -DROAD_DEFAULT. */
 #include "tests/process/programs/road.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Cases whose every line must be the same with and without the preload. */
+#include <pthread.h>
+#include <stdbool.h>
 #include <unistd.h>
 #include <stdbool.h>
 #include <sys/wait.h>
@@ -341,7 +343,151 @@ captures(void)
 					freeing);
 }
 
+/* A free that a capture prohibits: its code, and what it does to the capture. */
+static void
+prohibited_free(void)
+{
+	CUdeviceptr pointer;
+	CUstream stream;
+
+	case_start();
+	OK(cuMemAlloc_v2(&pointer, 4096));
+	OK(cuStreamCreate(&stream, 1));
+	for (int mode = 0; mode < 3; mode++) {
+		CUgraph graph = NULL;
+
+		OK(cuStreamBeginCapture_v2(stream, (CUstreamCaptureMode)mode));
+		SHOW(cuMemFree_v2(pointer + 16));
+		SHOW(cuMemFree_v2(pointer));
+		SHOW(cuStreamEndCapture(stream, &graph));
+	}
+	SHOW(cuMemFree_v2(pointer));
+}
+
+/* A query that fails after it has answered a part of the questions. */
+static void
+failing_attributes(void)
+{
+	CUdeviceptr pointer, start = 1;
+	size_t size = 2;
+	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+					(CUpointer_attribute)99 };
+	void *data[] = { &size, &start, &start };
+
+	case_start();
+	OK(cuMemAlloc_v2(&pointer, 4096));
+	OK(cuMemAlloc_v2(&pointer, 300));
+	printf("code %d, ", (int)cuPointerGetAttributes(3, names, data, pointer));
+	printf("size %zu, start %s\n", size, start == pointer ? "base" : (start == 1 ? "kept" : "other"));
+	OK(cuMemFree_v2(pointer));
+}
+
+/* A thread's capture mode after waits and frees of ours, of which one exchange was refused (SIMCUDA_FAIL). */
+static void
+capture_mode_stays(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	CUdeviceptr pointer;
+
+	case_start();
+	for (int i = 0; i < 8; i++) {
+		OK(cuMemAlloc_v2(&pointer, (size_t)(20 + 2 * i) * MIB));
+		OK(cuMemFree_v2(pointer));
+	}
+	(void)cuThreadExchangeStreamCaptureMode(&mode);
+	printf("mode %d\n", (int)mode);
+}
+
+/* In a capture that allows it, memory that is freed can be had again. */
+static void
+memory_in_a_capture(void)
+{
+	CUdeviceptr pointer;
+	CUstream stream;
+	CUgraph graph;
+
+	case_start();
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (int i = 0; i < 12; i++) {
+		OK(cuMemAlloc_v2(&pointer, 10 * MIB));
+		OK(cuMemFree_v2(pointer));
+	}
+	SHOW(cuStreamEndCapture(stream, &graph));
+}
+
+static void *
+destroy_context(void *context)
+{
+	OK(cuCtxDestroy_v2(context));
+	return NULL;
+}
+
+/* One device is nearly full while another's context takes long to die (SIMCUDA_LATENCY). */
+static void
+slow_death(void)
+{
+	CUcontext dying = case_context(0);
+	CUdeviceptr pointer;
+	pthread_t thread;
+
+	case_context(1);
+	EXPECT(!pthread_create(&thread, NULL, destroy_context, dying));
+	usleep(100 * 1000);
+	for (int i = 0; i < 5; i++) {
+		OK(cuMemAlloc_v2(&pointer, (size_t)(40 + 2 * i) * MIB));
+		OK(cuMemFree_v2(pointer));
+	}
+	pthread_join(thread, NULL);
+}
+
+static _Atomic bool over;
+
+static void *
+die_often(void *arg)
+{
+	CUdeviceptr pointer;
+
+	for (int i = 0; i < 300; i++) {
+		CUcontext context;
+
+		OK(cuCtxCreate_v2(&context, 0, 0));
+		for (int j = 0; j < 4; j++)
+			OK(cuMemAlloc_v2(&pointer, 2 * MIB));
+		OK(cuCtxDestroy_v2(context));
+	}
+	over = true;
+	return NULL;
+}
+
+/* Memory of a dead context comes back to others as managed memory, which is theirs at once. */
+static void
+addresses_come_back(void)
+{
+	CUcontext context = case_start();
+	pthread_t thread;
+
+	OK(cuCtxSetCurrent(context));
+	EXPECT(!pthread_create(&thread, NULL, die_often, NULL));
+	while (!over) {
+		CUdeviceptr pointer, base = 1;
+		size_t size = 2;
+
+		OK(cuMemAllocManaged(&pointer, 2 * MIB, 1));
+		OK(cuMemGetAddressRange_v2(&base, &size, pointer + 100));
+		EXPECT(base == pointer && size == 2 * MIB);
+		OK(cuMemFree_v2(pointer));
+	}
+	pthread_join(thread, NULL);
+}
+
 const struct test_case test_cases[] = {
+	{ "prohibited_free", prohibited_free },
+	{ "failing_attributes", failing_attributes },
+	{ "capture_mode_stays", capture_mode_stays },
+	{ "memory_in_a_capture", memory_in_a_capture },
+	{ "slow_death", slow_death },
+	{ "addresses_come_back", addresses_come_back },
 	{ "bad_frees", bad_frees },
 	{ "odd_sizes", odd_sizes },
 	{ "no_context", no_context },

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Cases about what only the preload does; test_shim.py knows the knobs each is run with. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <unistd.h>
 
 #include "tests/process/shim/cases.h"
 
-/* Unfinished memory is not handed out; finished memory is. Manual clock: nothing finishes by
- * itself. */
+/* Unfinished memory is not handed out; finished memory is.
+ * Manual clock: nothing finishes by itself. */
 static void
 reuse_waits(void)
 {
@@ -57,6 +58,36 @@ reuse_waits_for_other_contexts(void)
 	EXPECT(case_wrong_words(target, size / 4, 0xabc) == 0);
 	OK(cuMemFree_v2(target));
 	OK(cuMemFree_v2(next));
+}
+
+/*
+ * Work of another device that started before the free and touches nothing of it, and that only the
+ * end of this program can finish (manual clock). A free waits for it no more than the driver's own
+ * would: with 64 MiB of memory too the next allocation succeeds, and the other device's work is
+ * still not done.
+ */
+static void
+other_devices_are_not_waited_for(void)
+{
+	const size_t size = 48 * MIB;
+	CUdeviceptr first, second, elsewhere;
+	CUcontext here = case_context(0);
+	CUstream stream;
+
+	OK(cuMemAlloc_v2(&first, size));
+	case_context(1);
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuMemAlloc_v2(&elsewhere, 4096));
+	case_fill(elsewhere, 1024, 1, 0, stream);
+	OK(cuCtxSetCurrent(here));
+	OK(cuMemFree_v2(first));
+	OK(cuMemAlloc_v2(&second, size));
+	for (int i = 0; i < 50; i++) {
+		OK(cuMemFree_v2(second));
+		OK(cuMemAlloc_v2(&second, size));
+	}
+	EXPECT(cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+	OK(cuMemFree_v2(second));
 }
 
 /* Export of a part of a segment is refused and nothing else happens to the block. */
@@ -256,7 +287,7 @@ capture_memory(void)
 	OK(cuMemFree_v2(during));
 	OK(cuMemFree_v2(live));
 	EXPECT(cuMemFreeAsync(live, stream) == CUDA_ERROR_INVALID_VALUE);
-	OK(cuStreamEndCapture(stream, &graph));
+	EXPECT(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED); /* by the refused call */
 	OK(cuThreadExchangeStreamCaptureMode(&mode));
 	EXPECT(cuMemFree_v2(live) == CUDA_ERROR_INVALID_VALUE);
 }
@@ -320,8 +351,8 @@ ten(void)
 	}
 }
 
-/* What the default pool of the driver holds is not ours, and a bad stream is the driver's to
- * refuse. */
+/* What the default pool of the driver holds is not ours,
+ * and a bad stream is the driver's to refuse. */
 static void
 foreign(void)
 {
@@ -335,9 +366,76 @@ foreign(void)
 	OK(cuMemFree_v2(ours));
 }
 
+static _Atomic int releasing;
+
+static void *
+release_often(void *arg)
+{
+	for (int i = 0; i < 15; i++) {
+		CUcontext context;
+		CUdeviceptr pointer;
+
+		OK(cuDevicePrimaryCtxRetain(&context, 0));
+		OK(cuCtxSetCurrent(context));
+		OK(cuMemAlloc_v2(&pointer, 4096));
+		OK(cuMemFree_v2(pointer));
+		OK(cuCtxSetCurrent(NULL));
+		OK(cuDevicePrimaryCtxRelease_v2(0));
+	}
+	releasing--;
+	return NULL;
+}
+
+/* Three holders of a primary context come and go; another device's cache is none the worse. */
+static void
+two_releases(void)
+{
+	pthread_t threads[3];
+	CUdeviceptr pointer;
+
+	case_context(1);
+	for (int i = 0; i < 3; i++) {
+		releasing++;
+		EXPECT(!pthread_create(&threads[i], NULL, release_often, NULL));
+	}
+	for (size_t n = 0; releasing; n++) {
+		OK(cuMemAlloc_v2(&pointer, (1 + n % 64) * 4096));
+		OK(cuMemFree_v2(pointer));
+	}
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < 1000; i++) {
+		OK(cuMemAlloc_v2(&pointer, 4096));
+		OK(cuMemFree_v2(pointer));
+	}
+}
+
+static void
+leave(int signal_number)
+{
+	exit(7);
+}
+
+/* The signal most likely interrupts a look-up. */
+static void
+exit_in_handler(void)
+{
+	CUdeviceptr pointers[2000], base;
+	size_t size;
+
+	case_start();
+	for (int i = 0; i < 2000; i++)
+		OK(cuMemAlloc_v2(&pointers[i], 512));
+	signal(SIGALRM, leave);
+	ualarm(20 * 1000, 0);
+	for (unsigned i = 0;; i++)
+		OK(cuMemGetAddressRange_v2(&base, &size, pointers[i * 7919 % 2000] + 5));
+}
+
 const struct test_case test_cases[] = {
 	{ "reuse_waits", reuse_waits },
 	{ "reuse_waits_for_other_contexts", reuse_waits_for_other_contexts },
+	{ "other_devices_are_not_waited_for", other_devices_are_not_waited_for },
 	{ "export_of_a_part", export_of_a_part },
 	{ "sync_memops", sync_memops },
 	{ "captures_survive", captures_survive },
@@ -347,6 +445,8 @@ const struct test_case test_cases[] = {
 	{ "oom_is_native", oom_is_native },
 	{ "other_calls_get_room", other_calls_get_room },
 	{ "slow", slow },
+	{ "two_releases", two_releases },
+	{ "exit_in_handler", exit_in_handler },
 	{ "ten", ten },
 	{ "foreign", foreign },
 	{ NULL, NULL },

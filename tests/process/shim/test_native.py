@@ -15,11 +15,24 @@ def cases():
     return listed.stdout.split() or ["(no build)"]
 
 
+KNOBS = {
+    "memory_in_a_capture": {"SIMCUDA_MEM": "64M"},
+    "slow_death": {"SIMCUDA_MEM": "64M", "SIMCUDA_DEVICES": "2", "SIMCUDA_LATENCY": "cuCtxDestroy_v2:1s"},
+}
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_capture_mode_after_a_refused_exchange(nth):
+    knobs = {"SIMCUDA_MEM": "48M", "SIMCUDA_FAIL": f"cuThreadExchangeStreamCaptureMode:{nth}:999"}
+    assert run([PROGRAM, "capture_mode_stays"], check=0, **knobs).stdout == "mode 0\n"
+
+
 @pytest.mark.parametrize("case", cases())
 @pytest.mark.parametrize("driver", ["13000", "12040"])
 def test_same_answers(case, driver):
-    native = run([PROGRAM, case], preload=False, SIMCUDA_DRIVER_VERSION=driver)
-    ours = run([PROGRAM, case], SIMCUDA_DRIVER_VERSION=driver, CACHEALLOC_LOG="debug")
+    knobs = {"SIMCUDA_DRIVER_VERSION": driver, **KNOBS.get(case, {})}
+    native = run([PROGRAM, case], preload=False, **knobs)
+    ours = run([PROGRAM, case], CACHEALLOC_LOG="debug", **knobs)
     assert native.returncode == 0, native.stderr
     assert ours.returncode == 0, ours.stderr
     assert ours.stdout == native.stdout
@@ -29,7 +42,7 @@ def test_same_answers(case, driver):
 @pytest.mark.parametrize("case", cases())
 @pytest.mark.parametrize("disable", ["1", "count"])
 def test_same_answers_when_disabled(case, disable):
-    native = run([PROGRAM, case], preload=False, check=0)
-    ours = run([PROGRAM, case], check=0, CACHEALLOC_DISABLE=disable)
+    native = run([PROGRAM, case], preload=False, check=0, **KNOBS.get(case, {}))
+    ours = run([PROGRAM, case], check=0, CACHEALLOC_DISABLE=disable, **KNOBS.get(case, {}))
     assert ours.stdout == native.stdout
     assert ours.stderr == native.stderr

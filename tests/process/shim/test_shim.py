@@ -41,6 +41,14 @@ def test_work_of_other_contexts_counts(tmp_path):
              SIMCUDA_DEVICES="2")
 
 
+@pytest.mark.parametrize("memory", ["64M", "1G"])
+def test_other_devices_are_not_waited_for(tmp_path, memory):
+    _, ours, _ = run_case(tmp_path, "other_devices_are_not_waited_for", SIMCUDA_CLOCK="manual", SIMCUDA_DEVICES="2",
+                          SIMCUDA_MEM=memory, CACHEALLOC_CONF="reuse_slack_mb:0")
+    # nor does the cache grow for it: beyond reuse_slack_mb freed memory goes back to the driver
+    assert ours["reserved_bytes"]["peak"] <= 2 * 48 << 20
+
+
 def test_export_of_a_part_is_refused_with_one_warning(tmp_path):
     done, _, _ = run_case(tmp_path, "export_of_a_part", CACHEALLOC_LOG="warn")
     assert len(re.findall("refused in this version", done.stderr)) == 1
@@ -87,6 +95,22 @@ def test_ten_of_one_size_take_one_segment(tmp_path):
     assert ours["allocated_bytes"]["peak"] == 1024
     assert ours["reserved_bytes"]["current"] == 2 << 20
     assert ours["uuid"].startswith("GPU-") and ours["name"]
+
+
+def test_holders_of_a_primary_context_do_not_disturb_each_other(tmp_path):
+    out = tmp_path / "ours.json"
+    done = run([PROGRAM, "two_releases"], check=0, CACHEALLOC_STATS=out, CACHEALLOC_LOG="debug", SIMCUDA_DEVICES=2,
+               SIMCUDA_RACES="abort", SIMCUDA_LATENCY="cuDevicePrimaryCtxRelease_v2:5ms")
+    assert "every invariant of the records holds" in done.stderr
+    second = stats(out)["devices"][1]
+    # what is freed while a context is being released waits for it, and no more than reuse_slack_mb may wait
+    assert second["reserved_bytes"]["peak"] <= (256 + 4) << 20
+    assert second["cache_hits"] >= 900
+
+
+@pytest.mark.parametrize("attempt", range(6))
+def test_exit_in_a_signal_handler(attempt):
+    run([PROGRAM, "exit_in_handler"], check=7, timeout=20, CACHEALLOC_STATS="1")
 
 
 def test_counting_only(tmp_path):

@@ -58,8 +58,8 @@ struct cudaPointerAttributes {
 	long reserved[8];
 };
 
-/* Bytes unless the name says otherwise; fields are filled from the driver's attributes
- * (device_props.c). */
+/* Bytes unless the name says otherwise;
+ * fields are filled from the driver's attributes (device_props.c). */
 struct cudaDeviceProp {
 	char name[256];
 	char uuid[16];

@@ -65,7 +65,8 @@ cudaDeviceSynchronize(void)
 	cudaError_t code = sim_rt_context_enter(&drv);
 
 	if (code == cudaSuccess)
-		code = SIM_RT_CALL(drv, cuCtxSynchronize);
+		code = drv->cuCtxSynchronize ? sim_rt_error_from_driver(drv->cuCtxSynchronize())
+					     : cudaErrorCallRequiresNewerDriver;
 	return sim_rt_error_note(code);
 }
 
@@ -95,8 +96,8 @@ cudaRuntimeGetVersion(int *runtimeVersion)
 
 /* ---------------------------------------------------------- properties --- */
 
-/* PROPERTY(field, number): `number` is the CU_DEVICE_ATTRIBUTE_* of cuda.h 13.0 that fills the
- * field. */
+/* PROPERTY(field, number):
+ * `number` is the CU_DEVICE_ATTRIBUTE_* of cuda.h 13.0 that fills the field. */
 #define PROPERTIES(PROPERTY)                                                                       \
 	PROPERTY(maxThreadsPerBlock, 1)                                                            \
 	PROPERTY(maxThreadsDim[0], 2)                                                              \

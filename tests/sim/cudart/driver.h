@@ -33,12 +33,12 @@ cudaError_t sim_rt_driver_find(const struct sim_rt_driver **ret_driver);
  */
 cudaError_t sim_rt_driver_init(const struct sim_rt_driver **ret_driver);
 
-/* The runtime's code for a driver's: the same number where the runtime has it, else
- * cudaErrorUnknown. */
+/* The runtime's code for a driver's:
+ * the same number where the runtime has it, else cudaErrorUnknown. */
 cudaError_t sim_rt_error_from_driver(CUresult code);
 
-/* The value of a driver call, mapped; cudaErrorCallRequiresNewerDriver where the driver lacks the
- * entry point. */
+/* The value of a driver call, mapped;
+ * cudaErrorCallRequiresNewerDriver where the driver lacks the entry point. */
 #define SIM_RT_CALL(driver, symbol, ...)                                                           \
 	((driver)->symbol ? sim_rt_error_from_driver((driver)->symbol(__VA_ARGS__))                \
 			  : cudaErrorCallRequiresNewerDriver)

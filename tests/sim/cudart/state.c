@@ -67,8 +67,8 @@ primary_enter(const struct sim_rt_driver *drv, int device)
 	return code;
 }
 
-/* The device whose primary context has to be entered before the thread can go on; -1: none, `ctx`
- * serves. */
+/* The device whose primary context has to be entered before the thread can go on;
+ * -1: none, `ctx` serves. */
 static int
 device_to_enter(CUcontext ctx)
 {

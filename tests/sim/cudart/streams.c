@@ -54,8 +54,8 @@ cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 	return sim_rt_error_note(code);
 }
 
-/* cudaErrorNotReady is noted too: programs that poll have to take it with cudaGetLastError, as
- * natively. */
+/* cudaErrorNotReady is noted too:
+ * programs that poll have to take it with cudaGetLastError, as natively. */
 #define EVENT_CALL(name, symbol)                                                                   \
 	SIM_RT_EXPORT cudaError_t name(cudaEvent_t event)                                          \
 	{                                                                                          \

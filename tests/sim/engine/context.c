@@ -117,8 +117,8 @@ sim_ctx_drain_locked(struct sim_ctx *ctx)
 	sim_host_wait_locked(&ops, &vc);
 }
 
-/* Its marks, gates, and nodes of graphs launched elsewhere: operations that are in none of its
- * streams. */
+/* Its marks, gates, and nodes of graphs launched elsewhere:
+ * operations that are in none of its streams. */
 static void
 wait_strays(struct sim_ctx *ctx)
 {

@@ -18,8 +18,8 @@ enum side {
 	SIDE_DEVICE,
 };
 
-/* Classifies [addr, addr + n) and adds a touch for tracked memory. INVALID_VALUE: partly outside.
- */
+/* Classifies [addr, addr + n) and adds a touch for tracked memory.
+ * INVALID_VALUE: partly outside. */
 static int
 side_of(uint64_t addr, size_t n, enum sim_access access, struct sim_work *work, enum side *ret_side)
 {

@@ -20,8 +20,8 @@ void *sim_xcalloc(size_t n, size_t size);
 void *sim_xrealloc(void *old, size_t n, size_t size);
 _Noreturn void sim_die(const char *what);
 
-/* A table of handles: fixed addresses, last freed first used. Every element begins with struct
- * sim_handle. */
+/* A table of handles: fixed addresses, last freed first used.
+ * Every element begins with struct sim_handle. */
 enum sim_life {
 	SIM_DEAD,
 	SIM_LIVE,
@@ -224,8 +224,8 @@ void sim_order_forget_locked(uint64_t addr, uint64_t n_bytes);
 void sim_order_free_locked(void);
 
 /* ------------------------------------------------------------ oracle.c --- */
-/* Judges one operation's touches and remembers them. vc: clock of the operation, its own tick
- * included. */
+/* Judges one operation's touches and remembers them.
+ * vc: clock of the operation, its own tick included. */
 void sim_oracle_touch_locked(const struct sim_op *op, uint32_t component, uint64_t count,
 			     const struct sim_vc *vc);
 void sim_oracle_forget_locked(uint64_t addr, uint64_t n_bytes);
@@ -359,8 +359,8 @@ struct sim_space {
 
 int sim_space_open(struct sim_space *space, uint64_t cap_bytes);
 void sim_space_close(struct sim_space *space);
-/* Takes address range and capacity for mem->info.n_bytes and sets base; OUT_OF_MEMORY. Contents are
- * undefined. */
+/* Takes address range and capacity for mem->info.n_bytes and sets base; OUT_OF_MEMORY.
+ * Contents are undefined. */
 int sim_space_take_locked(struct sim_space *space, struct sim_mem *mem);
 void sim_space_give_locked(struct sim_space *space, struct sim_mem *mem);
 struct sim_mem *sim_space_find(const struct sim_space *space, uint64_t addr);
@@ -391,8 +391,8 @@ struct sim_capture {
 
 /* 0, or 900 after invalidating what stands against a potentially unsafe call of this thread. */
 int sim_capture_unsafe_locked(void);
-/* 0, or 906 after invalidating: a use of the legacy stream of ctx while a blocking stream of it
- * captures. */
+/* 0, or 906 after invalidating:
+ * a use of the legacy stream of ctx while a blocking stream of it captures. */
 int sim_capture_legacy_locked(struct sim_ctx *ctx);
 /* 0, or 900 after invalidating: an action on the whole context while it captures. */
 int sim_capture_ctx_locked(struct sim_ctx *ctx);

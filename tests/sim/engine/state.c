@@ -88,8 +88,8 @@ open_all(const struct sim_config *config)
 	for (int i = 0; !rc && i < config->n_devices; i++) {
 		rc = sim_space_open(&sim_g.device[i].space, config->mem_bytes);
 		if (!rc) {
-			/* The primary context's slot is never given back, so that its handle stays.
-			 */
+			/* The primary context's slot is never given back,
+			 * so that its handle stays. */
 			sim_g.device[i].primary = sim_slab_get(&sim_g.ctxs);
 			sim_g.device[i].primary->handle.life = SIM_DEAD;
 		}

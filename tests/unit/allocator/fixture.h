@@ -31,7 +31,7 @@ struct fixture {
 static inline void
 fixture_defaults(struct fixture *f)
 {
-	memset(f, 0, sizeof *f);
+	memset(f, 0, sizeof(*f));
 	f->config.max_split_size_bytes = UINT64_MAX;
 	f->config.max_non_split_rounding_bytes = 20 * MIB;
 	f->config.large_segment_size_bytes = 20 * MIB;
@@ -83,7 +83,7 @@ fixture_check(struct fixture *f)
 	char reason[128] = "";
 	struct ca_model_sums sums = fixture_sums(f);
 
-	if (ca_heap_check(f->heap, reason, sizeof reason))
+	if (ca_heap_check(f->heap, reason, sizeof(reason)))
 		fail_msg("invariant: %s", reason);
 	assert_int_equal(fixture_stats(f).reserved_bytes.current, sums.held_bytes);
 	assert_int_equal(sums.misuses, 0);

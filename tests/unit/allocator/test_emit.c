@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Statistics as text: exact JSON of a small case, a table that fits 80 columns, errors of the
- * writer. */
+/* Statistics as text: exact JSON of a small case,
+ * a table that fits 80 columns, errors of the writer. */
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ sample(void)
 static void
 test_json(void **state)
 {
-	struct ca_emit_buffer buffer = { .text = text, .size = sizeof text };
+	struct ca_emit_buffer buffer = { .text = text, .size = sizeof(text) };
 	struct ca_stats stats = sample();
 	struct ca_emit_device devices[] = {
 		{ .index = 0, .name = "a \"b\"\\\n\001", .uuid = NULL, .stats = &stats },
@@ -60,7 +60,7 @@ test_json(void **state)
 static void
 test_table(void **state)
 {
-	struct ca_emit_buffer buffer = { .text = text, .size = sizeof text };
+	struct ca_emit_buffer buffer = { .text = text, .size = sizeof(text) };
 	struct ca_stats stats = sample();
 	struct ca_emit_device device = { .index = 0,
 					 .name = "NVIDIA with a very very long product name",
@@ -81,9 +81,9 @@ static void
 test_buffer_is_cut(void **state)
 {
 	char small[8];
-	struct ca_emit_buffer buffer = { .text = small, .size = sizeof small };
+	struct ca_emit_buffer buffer = { .text = small, .size = sizeof(small) };
 
-	memset(small, 'x', sizeof small);
+	memset(small, 'x', sizeof(small));
 	assert_int_equal(ca_emit_to_buffer(&buffer, "abcd", 4), 0);
 	assert_string_equal(small, "abcd");
 	assert_int_equal(ca_emit_to_buffer(&buffer, "efghij", 6), 0);

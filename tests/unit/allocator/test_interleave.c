@@ -32,7 +32,7 @@ observer(void *arg, enum ca_model_function function, bool end)
 static void
 scene_start(struct scene *scene)
 {
-	memset(scene, 0, sizeof *scene);
+	memset(scene, 0, sizeof(*scene));
 	fixture_defaults(&scene->f);
 	fixture_start(&scene->f);
 	assert_int_equal(ca_space_create(scene->f.heap, (void *)2, 0, &scene->other), 0);

@@ -97,8 +97,8 @@ test_no_malloc(void **state)
 	}
 	ca_heap_stats(f.heap, 0, &stats);
 	ca_trim(f.heap, 0);
-	ca_reclaim(f.space, MIB, &(unsigned){ 0 });
-	bad += ca_heap_check(f.heap, reason, sizeof reason) != 0;
+	ca_reclaim(f.space, MIB);
+	bad += ca_heap_check(f.heap, reason, sizeof(reason)) != 0;
 	ca_space_kill(f.space);
 	bad += errno != 77;
 	forbidden = 0;

@@ -214,7 +214,7 @@ step(struct program *p)
 	else if (dice < 982)
 		do_kill(p);
 	else if (dice < 990)
-		ca_reclaim(p->spaces[0], random_size(p), &(unsigned){ 0 });
+		ca_reclaim(p->spaces[0], random_size(p));
 }
 
 static void
@@ -262,7 +262,7 @@ program_run(struct program *p, unsigned steps)
 		do_free(p);
 	ca_model_finish(p->f.model, UINT64_MAX);
 	ca_trim(p->f.heap, 0);
-	while (ca_reclaim(p->spaces[0], GIB, &(unsigned){ 0 }))
+	while (ca_reclaim(p->spaces[0], GIB))
 		;
 	fixture_check(&p->f);
 	assert_int_equal(fixture_sums(&p->f).held_bytes, 0);
@@ -275,7 +275,7 @@ program_new(uint64_t seed)
 {
 	static struct program program;
 
-	memset(&program, 0, sizeof program);
+	memset(&program, 0, sizeof(program));
 	fixture_defaults(&program.f);
 	program.f.pretend.capacity = 600 * MIB;
 	program.seed = fixture_seed(seed);
@@ -360,7 +360,7 @@ fail_each(enum ca_model_function function, bool for_ever, int code, const char *
 		ca_model_set_capturing(p->f.model, p->capturing = false);
 		while (p->live_count)
 			do_free(p);
-		while (ca_reclaim(p->spaces[0], GIB, &(unsigned){ 0 }))
+		while (ca_reclaim(p->spaces[0], GIB))
 			;
 		ca_trim(p->f.heap, 0);
 		fixture_check(&p->f);

@@ -218,7 +218,7 @@ run(struct shared *shared, uint64_t seed)
 		for (j = 0; j < HELD; j++)
 			if (shared->live[i][j].size)
 				fixture_free(&shared->f, shared->live[i][j].address);
-	while (ca_reclaim(shared->f.space, GIB, &(unsigned){ 0 }))
+	while (ca_reclaim(shared->f.space, GIB))
 		;
 	fixture_check(&shared->f);
 	assert_int_equal(fixture_sums(&shared->f).held_bytes, 0);
@@ -232,7 +232,7 @@ shared_new(void)
 {
 	static struct shared shared;
 
-	memset(&shared, 0, sizeof shared);
+	memset(&shared, 0, sizeof(shared));
 	fixture_defaults(&shared.f);
 	shared.steps = 4000;
 	return &shared;
@@ -318,8 +318,8 @@ slow_return(void *arg, enum ca_model_function function, bool end)
 
 	if (function != CA_MODEL_RETURN || end)
 		return;
-	/* until the other thread was refused, and a while longer, in which a hasty one would give
-	 * up */
+	/* until the other thread was refused, and a while longer,
+	 * in which a hasty one would give up */
 	for (i = 0; i < 10000 && fixture_sums(&scene->f).calls[CA_MODEL_TAKE] == scene->takes; i++)
 		usleep(1000);
 	usleep(50000);

@@ -54,7 +54,7 @@ test_random(void **state)
 	uint64_t seed = fixture_seed(88172645463325252u);
 	int step, inside = 0;
 
-	memset(nodes, 0, sizeof nodes);
+	memset(nodes, 0, sizeof(nodes));
 	for (step = 0; step < STEPS; step++) {
 		int i = (int)(fixture_random(&seed) % NODES);
 		struct ca_tree_node *n;

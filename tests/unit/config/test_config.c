@@ -228,7 +228,7 @@ static const struct bad_row bad_rows[] = {
 	{ "CACHEALLOC_LOG_FILE", "log.%q", "none of %p" },
 	{ "CACHEALLOC_LOG_FILE", "log.%", "none of %p" },
 	{ "CACHEALLOC_LOG_FILE", "logs/", NULL },
-	{ "CACHEALLOC_LOG_FILE", "/dev/stderr", "no such place" },
+	{ "CACHEALLOC_LOG_FILE", "/dev/stderr", "below /dev" },
 	{ "CACHEALLOC_STATS", "2", NULL },
 	{ "CACHEALLOC_STATS", "%z.json", NULL },
 	{ "CACHEALLOC_STATS", "/proc/self/mem", NULL },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* config/log.c: one write a line, nothing lost or mixed, no harm to the program's own descriptors.
- */
+/* config/log.c: one write a line, nothing lost or mixed,
+ * no harm to the program's own descriptors. */
 #include "config/log.h"
 
 #include <dirent.h>

@@ -41,15 +41,19 @@ test_check(void **state)
 	static const char *const good[] = { "x",     "/tmp/a.json", "%p%h%r%e%t%n%%",
 					    "a/b/c", "/dev/shm/x",  "./1",
 					    "../x",  "/device/x" };
-	static const char *const bad[] = { "",        "%",     "x%", "%q",          "%P",
-					   "%5p",     "a/",    "/",  "/dev/stderr", "/dev/null",
-					   "/proc/x", "/sys/x" };
+	static const char *const bad[] = { "%", "x%", "%q", "%P", "%5p" };
+	static const char *const endless[] = { "", "a/", "/" };
+	static const char *const forbidden[] = { "/dev/stderr", "/dev/null", "/proc/x", "/sys/x" };
 	char text[CA_PATH_MAX + 8];
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
 		assert_int_equal(ca_path_check(good[i]), 0);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(ca_path_check(bad[i]), -EINVAL);
+	for (size_t i = 0; i < sizeof(endless) / sizeof(endless[0]); i++)
+		assert_int_equal(ca_path_check(endless[i]), -EISDIR);
+	for (size_t i = 0; i < sizeof(forbidden) / sizeof(forbidden[0]); i++)
+		assert_int_equal(ca_path_check(forbidden[i]), -EPERM);
 	memset(text, 'a', sizeof(text));
 	text[CA_PATH_MAX] = '\0';
 	assert_int_equal(ca_path_check(text), -ENAMETOOLONG);

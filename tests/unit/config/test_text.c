@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* config/text.c: the formatter agrees with snprintf where both know the format, and never overruns.
- */
+/* config/text.c: the formatter agrees with snprintf
+ * where both know the format, and never overruns. */
 #include "config/text.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* shim/unseen.c and the assembled thunks: every argument arrives, every call is counted, the table
- * ends. */
+/* shim/unseen.c and the assembled thunks:
+ * every argument arrives, every call is counted, the table ends. */
 #include "shim/unseen.h"
 
 #include <pthread.h>

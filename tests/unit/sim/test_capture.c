@@ -88,8 +88,8 @@ test_bad_begin_and_end(void **state)
 			 CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	assert_int_equal(sim_capture_begin(s, (CUstreamCaptureMode)3), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(sim_capture_end(s, &graph), CUDA_ERROR_ILLEGAL_STATE);
-	/* A stream that joined is not the one to end it; nor is a fork that comes not back allowed.
-	 */
+	/* A stream that joined is not the one to end it;
+	 * nor is a fork that comes not back allowed. */
 	assert_int_equal(sim_capture_begin(s, CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
 	fill(p, 4096, 1, s);
 	assert_int_equal(sim_event_record(e, s), 0);

@@ -154,7 +154,7 @@ lookup(const char *name, void **pfn, int version, unsigned long long flags, int 
 
 	if (!name || !pfn || version > 15000)
 		return 1;
-	for (unsigned i = 0; i < sizeof entries / sizeof *entries; i++) {
+	for (unsigned i = 0; i < sizeof(entries) / sizeof(*entries); i++) {
 		const struct entry *e = &entries[i];
 
 		if (strcmp(e->base, name))

@@ -79,8 +79,8 @@ plugin_sibling(void)
 }
 
 #elif defined(KIND_SIBLING)
-/* Names that begin like the driver's and are not; and one that is the driver's, in a library that
- * is not. */
+/* Names that begin like the driver's and are not;
+ * and one that is the driver's, in a library that is not. */
 int
 cudnnCreate(void)
 {

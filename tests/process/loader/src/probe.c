@@ -222,8 +222,8 @@ unknown(void)
 	CHECK(v2("cuNewThing", &found, 13010, 0, NULL) == 0 && found == (void *)thing);
 	/* data is not called: as the driver has it */
 	CHECK(*(int *)dlsym(driver, "cuNewData") == 77);
-	/* a known name in a version after our time, and the same name in one that changed nothing
-	 */
+	/* a known name in a version after our time,
+	 * and the same name in one that changed nothing */
 	CHECK(v2("cuMemFree", &found, 14000, 0, NULL) == 0 && ours(found));
 	CHECK(found != dlsym(driver, "cuMemFree_v2"));
 	CHECK(((int (*)(unsigned long long, int))found)(1, 2) == 300);
@@ -386,7 +386,7 @@ static const struct {
 int
 main(int argc, char **argv)
 {
-	for (unsigned i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++) {
+	for (unsigned i = 0; argc == 2 && i < sizeof(cases) / sizeof(*cases); i++) {
 		if (!strcmp(cases[i].name, argv[1])) {
 			cases[i].run();
 			return wrong;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What test programs link against instead of a driver, like the stub in NVIDIA's toolkit: names
- * only. */
+/* What test programs link against instead of a driver,
+ * like the stub in NVIDIA's toolkit: names only. */
 #include "tests/process/driver_api.h"
 
 #define DRV(symbol, base, version, flavour, params)                                                \

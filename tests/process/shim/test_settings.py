@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""Bad settings and bad places for files, as a user meets them: one line, and the program runs as before."""
+
+import json
+import os
+import resource
+import stat
+import subprocess
+
+import pytest
+
+from conftest import BUILD, LIBRARY, clean_env, run
+
+PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
+
+KEYS = "key:value,key:value"
+SPLIT = "a whole number of MiB, at least large_segment_size_mb, or unlimited"
+SEGMENT = "a whole number of MiB, more than 10 and at most 1048576"
+SLACK = "a whole number of MiB, or unlimited"
+DURATION = "a duration such as 500ms, 10s or 2m (10ms to 24h), or 0"
+FILES = "1, 0 or a file pattern"
+LEVELS = "off, error, warn, info or debug"
+LETTERS = "none of %p %h %r %e %t %n %%"
+LATER = "not in this version"
+
+# variable without its prefix, value, what the line has to name
+MALFORMED = [
+    ("CONF", "max_split_size_mb", ["max_split_size_mb", "no colon and value", SPLIT]),
+    ("CONF", "max_split_size_mb:", ["max_split_size_mb", "no value after the colon", SPLIT]),
+    ("CONF", ":5", [":5", "no key before the colon", KEYS]),
+    ("CONF", ",", ["an empty setting between commas", KEYS]),
+    ("CONF", "max_split_size_mb:banana", ["max_split_size_mb", "'banana'", SPLIT]),
+    ("CONF", "max_split_size_mb:-1", ["max_split_size_mb", "'-1'", SPLIT]),
+    ("CONF", "max_split_size_mb:+64", ["max_split_size_mb", "'+64'", SPLIT]),
+    ("CONF", "max_split_size_mb:20.5", ["max_split_size_mb", "'20.5'", SPLIT]),
+    ("CONF", "max_split_size_mb:1e3", ["max_split_size_mb", "'1e3'", SPLIT]),
+    ("CONF", "max_split_size_mb:0x20", ["max_split_size_mb", "'0x20'", SPLIT]),
+    ("CONF", "max_split_size_mb:64MB", ["max_split_size_mb", "'64MB'", SPLIT]),
+    ("CONF", "max_split_size_mb:5", ["max_split_size_mb", "'5'", SPLIT]),
+    ("CONF", "max_split_size_mb:" + "9" * 26, ["max_split_size_mb", "9" * 26, SPLIT]),
+    ("CONF", "max_split_size_mb:64:65", ["max_split_size_mb", "'64:65'", SPLIT]),
+    ("CONF", "max_split_size_mb=64", ["'max_split_size_mb=64'", "no colon and value", KEYS]),
+    ("CONF", "max_split_size_mb:64;reuse_slack_mb:1", ["max_split_size_mb", "'64;reuse_slack_mb:1'", SPLIT]),
+    ("CONF", "max_spilt_size_mb:64", ["unknown key 'max_spilt_size_mb'", "'64'", "did you mean max_split_size_mb?"]),
+    ("CONF", "MAX_SPLIT_SIZE_MB:64", ["'MAX_SPLIT_SIZE_MB'", "did you mean max_split_size_mb?"]),
+    ("CONF", '"max_split_size_mb:64"', ["unknown key", "did you mean max_split_size_mb?"]),
+    ("CONF", "zzz:1", ["unknown key 'zzz'", "'1'", "expected one of large_segment_size_mb"]),
+    ("CONF", "reuse_slack_mb:[1,2", ["reuse_slack_mb", "a [ without ]", SLACK]),
+    ("CONF", "reuse_slack_mb:[1,2]", ["reuse_slack_mb", "'[1,2]'", SLACK]),
+    ("CONF", "reuse_slack_mb:1]", ["reuse_slack_mb", "'1]'", SLACK]),
+    ("CONF", "reuse_slack_mb:unlimted", ["reuse_slack_mb", "'unlimted'", SLACK]),
+    ("CONF", "reuse_slack_mb:" + "9" * 5000, ["reuse_slack_mb", "too long", SLACK]),
+    ("CONF", "large_segment_size_mb:0", ["large_segment_size_mb", "'0'", SEGMENT]),
+    ("CONF", "large_segment_size_mb:10", ["large_segment_size_mb", "'10'", SEGMENT]),
+    ("CONF", "large_segment_size_mb:1048577", ["large_segment_size_mb", "'1048577'", SEGMENT]),
+    ("CONF", "large_segment_size_mb:unlimited", ["large_segment_size_mb", "'unlimited'", SEGMENT]),
+    ("CONF", "large_segment_size_mb:100,max_split_size_mb:50", ["max_split_size_mb", "'50'", "at least"]),
+    ("CONF", "expandable_segments:True", ["expandable_segments", LATER]),
+    ("CONF", "backend:native", ["backend", "PyTorch's own"]),
+    ("CONF", "a" * 5000, ["a" * 60, "no colon and value", KEYS]),
+    ("CONF", b"\xff\xfe:1", [r"\xff\xfe", "unknown key"]),
+    ("CONF", "k\x1b31m:1", [r"k\x1b31m", "unknown key"]),
+    ("DISABLE", "2", ["'2'", "1, 0 or count"]),
+    ("DISABLE", " 1", ["' 1'", "1, 0 or count"]),
+    ("LOG", "verbose", ["'verbose'", LEVELS]),
+    ("LOG", "3", ["'3'", LEVELS]),
+    ("LOG_FILE", "%z", ["'%z'", LETTERS, "a file pattern"]),
+    ("LOG_FILE", "/dev/full", ["'/dev/full'", "below /dev", "a file pattern"]),
+    ("STATS", "stats.%q.json", ["'stats.%q.json'", LETTERS, FILES]),
+    ("STATS", "stats/", ["'stats/'", "no file name at its end", FILES]),
+    ("STATS", "/dev/full", ["'/dev/full'", "below /dev", FILES]),
+    ("STATS", "/proc/self/x", ["'/proc/self/x'", "below /dev, /proc", FILES]),
+    ("STATS", "2", ["'2'", FILES]),
+    ("STATS", "x" * 5000, ["xxx", "too long", FILES]),
+    ("STATS_INTERVAL", "10", ["'10'", DURATION]),
+    ("STATS_INTERVAL", "1ms", ["'1ms'", DURATION]),
+    ("STATS_INTERVAL", "25h", ["'25h'", DURATION]),
+    ("STATS_INTERVAL", "-1s", ["'-1s'", DURATION]),
+    ("STATS_INTERVAL", "1.5s", ["'1.5s'", DURATION]),
+    ("STATS_INTERVAL", "9" * 21 + "s", ["9" * 21, DURATION]),
+    ("STRICT", "2", ["'2'", "1 or 0"]),
+    ("STAT", "1", ["unknown variable", "did you mean CACHEALLOC_STATS?"]),
+    ("stats", "1", ["unknown variable", "did you mean CACHEALLOC_STATS?"]),
+    ("FROBNICATE", "1", ["unknown variable", "one of STRICT, DISABLE, CONF"]),
+    ("LIMIT", "8G", [LATER]),
+]
+
+
+def started(name, value, cwd, **env):
+    # bytes that are no text pass through the environment as surrogates
+    return run([PROGRAM, "ten"], cwd=cwd, **{"CACHEALLOC_" + name: os.fsdecode(value), **env})
+
+
+@pytest.mark.parametrize("name, value, words", MALFORMED, ids=lambda value: str(value)[:40].replace("\x1b", "ESC"))
+def test_malformed(tmp_path, name, value, words):
+    done = started(name, value, tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("cachealloc: warning: CACHEALLOC_" + name), lines
+    for word in words:
+        assert word in lines[0]
+    assert all(" " <= character <= "~" for character in lines[0])
+    assert not list(tmp_path.iterdir())
+    if name == "STRICT":
+        return
+    strict = started(name, value, tmp_path, CACHEALLOC_STRICT="1")
+    assert strict.returncode == 125
+    assert len(strict.stderr.splitlines()) == 1 and words[0] in strict.stderr
+
+
+def test_enough_of_them():
+    assert len(MALFORMED) >= 30
+
+
+@pytest.mark.parametrize("name", ["CONF", "DISABLE", "LOG", "LOG_FILE", "STATS", "STATS_INTERVAL", "STRICT"])
+def test_empty_is_unset(name, tmp_path):
+    assert run([PROGRAM, "ten"], check=0, cwd=tmp_path, **{"CACHEALLOC_" + name: ""}).stderr == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["folder", "below a file", "closed folder", "link"])
+@pytest.mark.parametrize("name", ["STATS", "LOG_FILE"])
+def test_file_that_cannot_be_made(name, kind, tmp_path):
+    if kind == "closed folder" and os.getuid() == 0:
+        pytest.skip("root may write everywhere")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "closed").mkdir(mode=0o500)
+    (tmp_path / "link").symlink_to(tmp_path / "closed")
+    place = {"folder": ".", "below a file": "file/x.json", "closed folder": "closed/x.json", "link": "link"}[kind]
+    done = run([PROGRAM, "ten"], check=0, cwd=tmp_path, CACHEALLOC_LOG="info" if name == "LOG_FILE" else "warn",
+               **{"CACHEALLOC_" + name: place})
+    complaints = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert len(complaints) == 1 and "CACHEALLOC_" + name in complaints[0] and f"'{place}'" in complaints[0]
+    assert "errno" in complaints[0]
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_missing_folders_are_made(tmp_path):
+    run([PROGRAM, "ten"], check=0, cwd=tmp_path, CACHEALLOC_STATS="a/b/c.json")
+    assert json.loads((tmp_path / "a" / "b" / "c.json").read_text())["format"] == "stats"
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+
+
+def test_full_disk(tmp_path):
+    """A file that cannot take all of the statistics: said in one line. The limit on file size stands for the disk."""
+    env = clean_env(LD_PRELOAD=":".join(filter(None, [os.environ.get("CACHEALLOC_TEST_PRELOAD_FIRST"), str(LIBRARY)])),
+                    CACHEALLOC_STATS=str(tmp_path / "s.json"))
+    done = subprocess.run([str(PROGRAM), "ten"], env=env, text=True, capture_output=True, timeout=60, check=False,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)))
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == 1 and "is incomplete" in done.stderr and "s.json" in done.stderr
+    assert (tmp_path / "s.json").stat().st_size <= 100
