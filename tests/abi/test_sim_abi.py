@@ -18,6 +18,12 @@ LAYOUTS = {
     "CUDA_GRAPH_INSTANTIATE_PARAMS": ["flags", "hUploadStream", "hErrNode_out", "result_out"],
     "CUstreamBatchMemOpParams": ["operation", "waitValue.address", "waitValue.value64", "waitValue.flags",
                                  "writeValue.value", "writeValue.flags", "memoryBarrier.flags"],
+    "CUDA_KERNEL_NODE_PARAMS": ["func", "gridDimX", "sharedMemBytes", "kernelParams", "extra", "kern", "ctx"],
+    "CUDA_MEMSET_NODE_PARAMS": ["dst", "pitch", "value", "elementSize", "width", "height"],
+    "CUDA_HOST_NODE_PARAMS": ["fn", "userData"],
+    "CUDA_MEMCPY3D": ["srcMemoryType", "srcHost", "srcDevice", "dstXInBytes", "dstMemoryType", "dstHost", "dstDevice",
+                      "WidthInBytes", "Height", "Depth"],
+    "CUgraphExecUpdateResultInfo": ["result", "errorNode", "errorFromNode"],
     "CUuuid": ["bytes"],
     "CUipcMemHandle": ["reserved"],
 }

@@ -45,6 +45,62 @@ typedef uint32_t cuuint32_t;
 typedef void (*CUhostFn)(void *userData);
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
 
+typedef struct CUuserObject_st *CUuserObject;
+typedef struct CUkern_st *CUkernel;
+
+typedef struct CUDA_KERNEL_NODE_PARAMS_v2_st {
+	CUfunction func;
+	unsigned int gridDimX;
+	unsigned int gridDimY;
+	unsigned int gridDimZ;
+	unsigned int blockDimX;
+	unsigned int blockDimY;
+	unsigned int blockDimZ;
+	unsigned int sharedMemBytes;
+	void **kernelParams;
+	void **extra;
+	CUkernel kern;
+	CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
+
+typedef struct CUDA_MEMSET_NODE_PARAMS_st {
+	CUdeviceptr dst;
+	size_t pitch;
+	unsigned int value;
+	unsigned int elementSize;
+	size_t width;
+	size_t height;
+} CUDA_MEMSET_NODE_PARAMS;
+
+typedef struct CUDA_HOST_NODE_PARAMS_st {
+	CUhostFn fn;
+	void *userData;
+} CUDA_HOST_NODE_PARAMS;
+
+typedef struct CUDA_MEMCPY3D_st {
+	size_t srcXInBytes, srcY, srcZ, srcLOD;
+	int srcMemoryType;
+	const void *srcHost;
+	CUdeviceptr srcDevice;
+	CUarray srcArray;
+	void *reserved0;
+	size_t srcPitch, srcHeight;
+	size_t dstXInBytes, dstY, dstZ, dstLOD;
+	int dstMemoryType;
+	void *dstHost;
+	CUdeviceptr dstDevice;
+	CUarray dstArray;
+	void *reserved1;
+	size_t dstPitch, dstHeight;
+	size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D;
+
+typedef struct CUgraphExecUpdateResultInfo_st {
+	int result; /* CUgraphExecUpdateResult: 0 success, 2 topology changed */
+	CUgraphNode errorNode;
+	CUgraphNode errorFromNode;
+} CUgraphExecUpdateResultInfo;
+
 typedef enum CUstreamBatchMemOpType_enum {
 	CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
 	CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
@@ -107,6 +163,11 @@ enum {
 	CU_DEVICE_INVALID = -2,
 	CU_MEMORYTYPE_HOST = 1,
 	CU_MEMORYTYPE_DEVICE = 2,
+	CU_MEMORYTYPE_UNIFIED = 4,
+	CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
+	CU_GRAPH_USER_OBJECT_MOVE = 1,
+	CU_STREAM_ADD_CAPTURE_DEPENDENCIES = 0,
+	CU_STREAM_SET_CAPTURE_DEPENDENCIES = 1,
 	CU_CTX_FLAGS_MASK = 0xff,
 	CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,
 	CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE = 15,

@@ -14,7 +14,6 @@
 #include "tests/sim/engine.h"
 
 enum {
-	ARGS_MAX = 8,
 	EXTRA_MAX = 8, /* entries of cuLaunchKernel's `extra` before we call it endless */
 };
 
@@ -177,10 +176,19 @@ args_collect(uint64_t *args, unsigned n, void **params, void **extra)
 	return 0;
 }
 
+int
+simb_kernel_args(CUfunction function, void **params, void **extra, enum sim_kernel *ret_kernel,
+		 uint64_t *args)
+{
+	if (!function_find(function, ret_kernel))
+		return simb_misuse(CUDA_ERROR_INVALID_HANDLE, "not a function");
+	return args_collect(args, sim_kernel_arg_count(*ret_kernel), params, extra);
+}
+
 static int
 launch(CUfunction function, bool sizes_ok, CUstream stream, void **params, void **extra)
 {
-	uint64_t args[ARGS_MAX];
+	uint64_t args[SIMB_ARGS_MAX];
 	enum sim_kernel kernel;
 	int rc;
 

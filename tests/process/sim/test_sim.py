@@ -320,7 +320,7 @@ def test_pointers():
 
 def test_capture():
     seen = probe("capture")
-    assert seen.one("capturing") == 1 and seen.one("look_inside") == NOT_SUPPORTED
+    assert seen.one("capturing") == 1 and seen.one("look_inside") == SUCCESS
     assert (seen.one("before"), seen.one("after")) == (1, 9)
 
 

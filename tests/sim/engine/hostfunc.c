@@ -11,6 +11,8 @@
  */
 #include "tests/sim/engine/internal.h"
 
+#include <stdlib.h>
+
 static struct {
 	pthread_t thread;
 	bool started, stop;
@@ -18,6 +20,14 @@ static struct {
 	struct sim_op *first, **last; /* FIFO by queue_next */
 } host;
 
+/* A destructor to call. */
+struct later {
+	struct later *next;
+	sim_host_function function;
+	void *data;
+};
+
+static struct later *laters;
 static __thread bool inside;
 
 bool
@@ -40,14 +50,46 @@ call(const struct sim_work *work, int status)
 	inside = false;
 }
 
+/* Releases the lock on the way. */
+static void
+later_run_locked(void)
+{
+	struct later *later = laters;
+
+	laters = later->next;
+	sim_unlock();
+	inside = true;
+	later->function(later->data);
+	inside = false;
+	free(later);
+	sim_lock();
+}
+
+void
+sim_host_later_locked(sim_host_function function, void *data)
+{
+	struct later *later = sim_xcalloc(1, sizeof(*later)), **p = &laters;
+
+	later->function = function;
+	later->data = data;
+	while (*p)
+		p = &(*p)->next;
+	*p = later;
+	pthread_cond_signal(&host.wake);
+}
+
 static void *
 host_main(void *arg)
 {
 	sim_lock();
-	while (!host.stop) {
+	while (!host.stop || laters) {
 		struct sim_op *op = host.first;
 		int status;
 
+		if (laters) {
+			later_run_locked();
+			continue;
+		}
 		if (!op) {
 			pthread_cond_wait(&host.wake, &sim_g.lock);
 			continue;
@@ -66,8 +108,8 @@ host_main(void *arg)
 	return NULL;
 }
 
-static int
-host_start_locked(void)
+int
+sim_host_start_locked(void)
 {
 	if (host.started)
 		return 0;
@@ -124,7 +166,7 @@ host_submit(CUstream handle, const struct sim_work *work, bool in_capture)
 		rc = sim_capture_spoil_locked(stream->capture,
 					      CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	if (!rc)
-		rc = host_start_locked();
+		rc = sim_host_start_locked();
 	if (!rc)
 		rc = sim_submit_locked(stream, work, NULL, NULL, NULL);
 	sim_unlock();

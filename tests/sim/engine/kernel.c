@@ -67,11 +67,13 @@ value_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
 }
 
 /* false: the words do not fit an address range, or an address is not aligned. */
-static bool
-kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
+bool
+sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
 {
 	uint64_t n_words, n_bytes;
 
+	if ((unsigned)kernel >= SIM_KERNEL_COUNT || !args)
+		return false;
 	if (kernel == SIM_KERNEL_WAIT || kernel == SIM_KERNEL_SIGNAL)
 		return value_work(kernel, args, work);
 	n_words = args[kernel == SIM_KERNEL_COPY ? 2 : 1];
@@ -111,7 +113,7 @@ sim_kernel_launch(enum sim_kernel kernel, const uint64_t *args, CUstream handle)
 	struct sim_work work;
 	int rc;
 
-	if ((unsigned)kernel >= SIM_KERNEL_COUNT || !args || !kernel_work(kernel, args, &work))
+	if (!sim_kernel_work(kernel, args, &work))
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_lock();
 	rc = sim_stream_resolve_locked(handle, &stream);
