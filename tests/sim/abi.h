@@ -36,9 +36,12 @@ typedef enum CUlaunchAttributeID_enum {
 	CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1,
 	CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
 	CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE = 5,
+	CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
+	CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT = 7,
 	CU_LAUNCH_ATTRIBUTE_PRIORITY = 8,
 	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP = 9,
 	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN = 10,
+	CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT = 12,
 } CUlaunchAttributeID;
 
 typedef uint32_t cuuint32_t;
@@ -136,7 +139,19 @@ typedef union CUstreamBatchMemOpParams_union {
 typedef struct CUlaunchAttribute_st {
 	CUlaunchAttributeID id;
 	char pad[8 - sizeof(CUlaunchAttributeID)];
-	char value[64];
+	union {
+		char pad[64];
+		int programmaticStreamSerializationAllowed;
+		struct {
+			CUevent event;
+			int flags;
+			int triggerAtBlockStart;
+		} programmaticEvent;
+		struct {
+			CUevent event;
+			int flags;
+		} launchCompletionEvent;
+	} value;
 } CUlaunchAttribute;
 
 typedef struct CUlaunchConfig_st {

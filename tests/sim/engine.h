@@ -373,6 +373,11 @@ const char *sim_kernel_name(enum sim_kernel kernel);
  * live memory makes the context answer 700 to later synchronisations. INVALID_VALUE: not aligned
  * (words to 4, errors_ptr to 8), or too many words. */
 int sim_kernel_launch(enum sim_kernel kernel, const uint64_t *args, CUstream handle);
+/* With launch attributes (engine/pdl.c). overlap: it may start before the kernel in front of it in
+ * the stream ends. event: NULL, or recorded so that it may fire when the kernel has started; it
+ * must be without timing. While the stream captures: NOT_SUPPORTED. */
+int sim_kernel_launch_programmatic(enum sim_kernel kernel, const uint64_t *args, CUstream handle,
+				   bool overlap, CUevent event_handle);
 
 /* -------------------------------------------------------------- captures --- */
 /* Begin: 401 when capturing already, 900 on the legacy stream. While it captures, submissions to

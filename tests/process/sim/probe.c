@@ -226,7 +226,7 @@ probe_kernel(int argc, char **argv)
 	size_t n_block = sizeof(block);
 	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, block, CU_LAUNCH_PARAM_BUFFER_SIZE,
 			  &n_block, CU_LAUNCH_PARAM_END };
-	CUlaunchAttribute attribute = { .id = (CUlaunchAttributeID)6 };
+	CUlaunchAttribute attribute = { .id = (CUlaunchAttributeID)2 };
 	CUlaunchConfig config = { 1, 1, 1, 1, 1, 1, 0, NULL, &attribute, 1 };
 
 	begin();
@@ -241,7 +241,12 @@ probe_kernel(int argc, char **argv)
 	SAY("rc", cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, NULL, fill_args, NULL));
 	memcpy(block, (uint64_t[]){ ptr, words, other, errors, 0 }, sizeof(block));
 	SAY("rc", cuLaunchKernel_ptsz(check, 1, 1, 1, 32, 1, 1, 0, CU_STREAM_LEGACY, NULL, extra));
-	SAY("programmatic", cuLaunchKernelEx(&config, fill, fill_args, NULL));
+	SAY("cooperative", cuLaunchKernelEx(&config, fill, fill_args, NULL));
+	attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+	attribute.value.programmaticStreamSerializationAllowed = 1;
+	SAY("rc", cuStreamCreate(&config.hStream, 0));
+	SAY("rc", cuLaunchKernelEx(&config, fill, fill_args, NULL));
+	SAY("rc", cuLaunchKernelEx(&config, fill, fill_args, NULL));
 	attribute.id = CU_LAUNCH_ATTRIBUTE_IGNORE;
 	SAY("rc", cuLaunchKernelEx(&config, fill, fill_args, NULL));
 	SAY("no_threads", cuLaunchKernel(fill, 0, 1, 1, 1, 1, 1, 0, NULL, fill_args, NULL));

@@ -302,11 +302,13 @@ def test_kernels():
     seen = probe("kernel")
     assert seen.one("ptx") == INVALID_IMAGE and "device code cannot be run" in seen.err
     assert seen.one("unknown") == NOT_FOUND
-    assert seen.one("programmatic") == NOT_SUPPORTED and "launch attribute is not built" in seen.err
+    assert seen.one("cooperative") == NOT_SUPPORTED and "launch attribute is not built" in seen.err
     assert seen.one("no_threads") == INVALID_VALUE
     assert seen.one("not_a_function") == INVALID_HANDLE and seen.one("unloaded") == INVALID_HANDLE
     assert seen.one("died") == INVALID_HANDLE and seen.one("died_module") == INVALID_HANDLE
     assert seen.one("errors") == 1024
+    seen = probe("kernel", SIMCUDA_RACES="report")
+    assert seen.err.count("race on") == 1  # the two programmatic launches, and nothing else
 
 
 def test_pointers():

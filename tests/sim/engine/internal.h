@@ -97,6 +97,7 @@ struct sim_work {
 		touch[SIM_WORK_TOUCHES]; /* tracked memory only, not pageable host memory */
 	unsigned n_touches;
 	uint64_t spin_ns;
+	bool is_kernel;
 	void *staged; /* malloc'd copy of a pageable source, or NULL; owned by the operation */
 };
 
@@ -277,7 +278,12 @@ struct sim_stream {
 	struct sim_capture *capture; /* it takes part in, or NULL */
 	unsigned *frontier;          /* nodes the next captured one depends on */
 	unsigned n_frontier;
-	unsigned chain;     /* number of this stream in the capture */
+	unsigned chain; /* number of this stream in the capture */
+	/* While the last operation is a kernel: what the first of the run of programmatic launches
+	   that it may belong to waited for (pdl.c). */
+	struct sim_ops base;
+	struct sim_vc base_vc;
+	bool has_base;
 	CUgraphNode *shown; /* the frontier as last handed to the program */
 };
 
@@ -417,6 +423,11 @@ void sim_captures_free_locked(void);
 bool sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work);
 /* Checks both sides. A pageable side is read or written when the node runs. */
 int sim_copy_work_locked(uint64_t dst, uint64_t src, size_t n_bytes, struct sim_work *work);
+
+/* -------------------------------------------------------------- pdl.c --- */
+/* `op` is about to become the stream's last one, its own tick not yet in the clock. */
+void sim_pdl_note_locked(struct sim_stream *stream, const struct sim_op *op);
+void sim_pdl_clear_locked(struct sim_stream *stream);
 
 /* ----------------------------------------------------- user objects --- */
 struct sim_user_object {

@@ -61,6 +61,7 @@ value_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
 		.kind = kernels[kernel].work,
 		.name = kernels[kernel].name,
 		.a = { args[0], (uint32_t)args[1], wait ? SIM_COMPARE_EQ : 1, 4 },
+		.is_kernel = true,
 	};
 	work_touch(work, args[0], 4, SIM_ATOMIC);
 	return args[0] % 4 == 0;
@@ -83,6 +84,7 @@ sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *w
 	    (kernel == SIM_KERNEL_COPY && args[1] % 4))
 		return false;
 	*work = (struct sim_work){ .kind = kernels[kernel].work, .name = kernels[kernel].name };
+	work->is_kernel = true;
 	work->spin_ns = args[kernels[kernel].n_args - 1] * 1000;
 	memcpy(work->a, args, (kernels[kernel].n_args - 1) * sizeof(args[0]));
 	switch (kernel) {
