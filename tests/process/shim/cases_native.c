@@ -366,10 +366,10 @@ captures(void)
 static void
 prohibited_free(void)
 {
+	CUcontext context = case_start();
 	CUdeviceptr pointer;
 	CUstream stream;
 
-	case_start();
 	OK(cuMemAlloc_v2(&pointer, 4096));
 	OK(cuStreamCreate(&stream, 1));
 	for (int mode = 0; mode < 3; mode++) {
@@ -377,7 +377,9 @@ prohibited_free(void)
 
 		OK(cuStreamBeginCapture_v2(stream, (CUstreamCaptureMode)mode));
 		SHOW(cuMemFree_v2(pointer + 16));
-		SHOW(cuMemFree_v2(pointer));
+		OK(cuCtxSetCurrent(mode == 1 ? NULL : context)); /* a free needs none */
+		printf("mode %d: free %d\n", mode, (int)cuMemFree_v2(pointer));
+		OK(cuCtxSetCurrent(context));
 		SHOW(cuStreamEndCapture(stream, &graph));
 	}
 	SHOW(cuMemFree_v2(pointer));
@@ -463,6 +465,50 @@ slow_death(void)
 	pthread_join(thread, NULL);
 }
 
+static CUcontext waiting_context;
+
+/* A kernel of this context waits for the host; natively the first free here waits too. */
+static void *
+allocate_behind_a_kernel(void *arg)
+{
+	CUdeviceptr pointer;
+
+	OK(cuCtxSetCurrent(waiting_context));
+	for (int i = 0; i < 6; i++) {
+		OK(cuMemAlloc_v2(&pointer, (size_t)(10 + 2 * i) * MIB));
+		OK(cuMemFree_v2(pointer));
+	}
+	return NULL;
+}
+
+/* A thread waits for a kernel; the one that lets the kernel end captures before it does. */
+static void
+capture_behind_a_wait(void)
+{
+	CUstream stream;
+	CUgraph graph;
+	pthread_t thread;
+	void *word;
+
+	waiting_context = case_context(0);
+	OK(cuMemHostAlloc(&word, 4096, 0));
+	memset(word, 0, 4096);
+	OK(cuStreamCreate(&stream, 1));
+
+	uint64_t address = (uint64_t)(uintptr_t)word, value = 1;
+	void *args[] = { &address, &value };
+
+	OK(cuLaunchKernel(case_kernel("sim_wait"), 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+	EXPECT(!pthread_create(&thread, NULL, allocate_behind_a_kernel, NULL));
+	usleep(200 * 1000);
+	case_context(0);
+	OK(cuStreamCreate(&stream, 1));
+	SHOW(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	SHOW(cuStreamEndCapture(stream, &graph));
+	__atomic_store_n((unsigned *)word, 1, __ATOMIC_SEQ_CST);
+	pthread_join(thread, NULL);
+}
+
 static _Atomic bool over;
 
 static void *
@@ -509,6 +555,7 @@ const struct test_case test_cases[] = {
 	{ "capture_mode_stays", capture_mode_stays },
 	{ "memory_in_a_capture", memory_in_a_capture },
 	{ "slow_death", slow_death },
+	{ "capture_behind_a_wait", capture_behind_a_wait },
 	{ "addresses_come_back", addresses_come_back },
 	{ "bad_frees", bad_frees },
 	{ "odd_sizes", odd_sizes },
