@@ -209,7 +209,12 @@ group_ask(struct ca_space *space, struct ca_group *group, int (*ask)(void *self,
 		driver->mark_drop(driver->self, group->mark);
 	ca_outside_leave(space);
 	if (r == -EAGAIN || r == -EBUSY) {
-		group_publish(space, group, space->pending.next);
+		if (ca_list_empty(&group->blocks)) {
+			group_drop(space, group);
+			return r;
+		}
+		ca_list_insert(space->pending.next, &group->link);
+		space->device->put_back++;
 		return r;
 	}
 	ca_list_init(&hand);

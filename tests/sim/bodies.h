@@ -7,7 +7,16 @@
 #pragma once
 
 #include "tests/sim/abi.h"
+#include "tests/sim/engine.h"
 
 #define SIM_ENTRY(symbol, body, flavour, when, params, args) int simb_do_##body params;
 #include "tests/sim/entries.def"
 #undef SIM_ENTRY
+
+enum {
+	SIMB_ARGS_MAX = 8,
+};
+/* What a launch of `function` with these parameters means: the kernel, and its arguments into
+ * SIMB_ARGS_MAX places. */
+int simb_kernel_args(CUfunction function, void **params, void **extra, enum sim_kernel *ret_kernel,
+		     uint64_t *args);

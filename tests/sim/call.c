@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/sim/delay.h"
@@ -62,6 +63,21 @@ line_write(int fd, const char *format, ...)
 		return; /* nowhere left to say so */
 }
 
+/* Said where the log goes, so that a run can be repeated. */
+static void
+jitter_seed(void)
+{
+	struct timespec now;
+
+	if (!knobs.jitter_us)
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (!knobs.jitter_seeded)
+		knobs.jitter_seed = (uint64_t)now.tv_nsec << 20 ^ (uint64_t)getpid();
+	line_write(knobs.log_fd >= 0 ? knobs.log_fd : STDERR_FILENO, "SIMCUDA_JITTER=%u:%llu",
+		   knobs.jitter_us, (unsigned long long)knobs.jitter_seed);
+}
+
 static void
 knobs_read(void)
 {
@@ -70,8 +86,10 @@ knobs_read(void)
 
 	if (unknown)
 		snprintf(error, sizeof(error), "simcuda: %.256s: no such knob", unknown);
-	else if (!simb_knobs_parse(&knobs, getenv, error, sizeof(error)))
+	else if (!simb_knobs_parse(&knobs, getenv, error, sizeof(error))) {
+		jitter_seed();
 		return;
+	}
 	fprintf(stderr, "%s\n", error);
 	abort();
 }
@@ -182,6 +200,8 @@ simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour, enu
 			   simb_names[name].symbol, knobs.driver_version);
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
+	if (when == SIMB_INIT && sim_in_host_function())
+		return CUDA_ERROR_NOT_PERMITTED;
 	return phase_check(when);
 }
 

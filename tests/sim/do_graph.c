@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: capture, and graphs that came from a capture. The nodes of a graph cannot be looked at or
- * edited yet, and whoever asks for them is told so. A CUgraphExec is the engine's struct sim_exec.
+ * Bodies: capture, and running graphs; do_node.c has what builds them. A CUgraphExec is the
+ * engine's struct sim_exec.
  */
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
@@ -75,7 +75,10 @@ simb_do_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captu
 				  const CUgraphNode **dependencies_out, size_t *numDependencies_out)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	const CUgraphNode *nodes = NULL;
+	CUgraph graph = NULL;
 	cuuint64_t id = 0;
+	size_t n = 0;
 	int rc;
 
 	if (!captureStatus_out)
@@ -83,9 +86,18 @@ simb_do_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captu
 	rc = simb_do_cuStreamGetCaptureInfo(hStream, &status, &id);
 	if (rc)
 		return rc;
-	if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
-	    (graph_out || dependencies_out || numDependencies_out))
-		return simb_unbuilt("looking into a graph under capture");
+	if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		rc = sim_capture_look(simb_stream(hStream), &graph, &nodes, &n);
+	if (rc)
+		return rc;
+	if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+		if (graph_out)
+			*graph_out = graph;
+		if (dependencies_out)
+			*dependencies_out = nodes;
+		if (numDependencies_out)
+			*numDependencies_out = n;
+	}
 	*captureStatus_out = status;
 	if (id_out && status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		*id_out = id;
@@ -99,11 +111,12 @@ simb_do_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captu
 				  const CUgraphNode **dependencies_out,
 				  const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
 {
-	size_t ignored = 0,
-	       *n = edgeData_out && !numDependencies_out ? &ignored : numDependencies_out;
-
+	if (edgeData_out && !dependencies_out)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "edges without nodes");
+	if (edgeData_out)
+		*edgeData_out = NULL; /* all edges are plain ones */
 	return simb_do_cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out,
-						 dependencies_out, n);
+						 dependencies_out, numDependencies_out);
 }
 
 int

@@ -14,7 +14,6 @@
 #include "tests/sim/engine.h"
 
 enum {
-	ARGS_MAX = 8,
 	EXTRA_MAX = 8, /* entries of cuLaunchKernel's `extra` before we call it endless */
 };
 
@@ -177,10 +176,19 @@ args_collect(uint64_t *args, unsigned n, void **params, void **extra)
 	return 0;
 }
 
+int
+simb_kernel_args(CUfunction function, void **params, void **extra, enum sim_kernel *ret_kernel,
+		 uint64_t *args)
+{
+	if (!function_find(function, ret_kernel))
+		return simb_misuse(CUDA_ERROR_INVALID_HANDLE, "not a function");
+	return args_collect(args, sim_kernel_arg_count(*ret_kernel), params, extra);
+}
+
 static int
 launch(CUfunction function, bool sizes_ok, CUstream stream, void **params, void **extra)
 {
-	uint64_t args[ARGS_MAX];
+	uint64_t args[SIMB_ARGS_MAX];
 	enum sim_kernel kernel;
 	int rc;
 
@@ -232,16 +240,61 @@ attribute_harmless(CUlaunchAttributeID id)
 	}
 }
 
+/* What the attributes ask for; *ret_event: NULL, or to be recorded. */
+static int
+attributes_read(const CUlaunchConfig *config, bool *ret_overlap, CUevent *ret_event)
+{
+	for (unsigned i = 0; i < config->numAttrs; i++) {
+		const CUlaunchAttribute *attr = &config->attrs[i];
+
+		switch ((int)attr->id) {
+		case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+			*ret_overlap = attr->value.programmaticStreamSerializationAllowed;
+			break;
+		case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+		case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+			if (*ret_event)
+				return simb_unbuilt("more than one launch event");
+			if (!attr->value.launchCompletionEvent.event ||
+			    attr->value.launchCompletionEvent.flags)
+				return simb_misuse(CUDA_ERROR_INVALID_VALUE,
+						   "no event, or flags for it");
+			*ret_event = attr->value.launchCompletionEvent.event;
+			break;
+		default:
+			if (!attribute_harmless(attr->id))
+				return simb_unbuilt("a launch attribute");
+		}
+	}
+	return 0;
+}
+
 int
 simb_do_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
 			 void **extra)
 {
+	uint64_t args[SIMB_ARGS_MAX];
+	enum sim_kernel kernel;
+	bool overlap = false;
+	CUevent event = NULL;
+	int rc;
+
 	if (!config || (config->numAttrs && !config->attrs))
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no configuration");
-	for (unsigned i = 0; i < config->numAttrs; i++)
-		if (!attribute_harmless(config->attrs[i].id))
-			return simb_unbuilt("a launch attribute");
-	return simb_do_cuLaunchKernel(f, config->gridDimX, config->gridDimY, config->gridDimZ,
-				      config->blockDimX, config->blockDimY, config->blockDimZ,
-				      config->sharedMemBytes, config->hStream, kernelParams, extra);
+	rc = attributes_read(config, &overlap, &event);
+	if (rc)
+		return rc;
+	if (!overlap && !event)
+		return simb_do_cuLaunchKernel(
+			f, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+			config->blockDimY, config->blockDimZ, config->sharedMemBytes,
+			config->hStream, kernelParams, extra);
+	if (!sizes_check(&config->gridDimX, &config->blockDimX))
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "grid or block without threads");
+	rc = simb_kernel_args(f, kernelParams, extra, &kernel, args);
+	if (!rc)
+		rc = sim_kernel_launch_programmatic(kernel, args, simb_stream(config->hStream),
+						    overlap, event);
+	return rc == CUDA_ERROR_NOT_SUPPORTED ? simb_unbuilt("capturing a programmatic launch")
+					      : rc;
 }

@@ -335,6 +335,23 @@ int sim_stream_wait_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsi
 int sim_stream_write_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
 			   bool release);
 
+/* -------------------------------------------------------- host functions --- */
+/* As CUhostFn and CUstreamCallback. */
+typedef void (*sim_host_function)(void *data);
+typedef void (*sim_callback)(CUstream stream, CUresult status, void *data);
+
+/*
+ * Called by a thread of the engine, without its lock, one at a time over the whole process, when
+ * what is before it in the stream is done; what comes after it waits until it has returned. Neither
+ * may call the engine. A host function is not called once its context has an error; a callback gets
+ * that error, and is refused while the stream captures (900). `shown` is the stream argument it is
+ * given. NULL function: INVALID_VALUE.
+ */
+int sim_stream_host_function(CUstream handle, sim_host_function function, void *data);
+int sim_stream_callback(CUstream handle, sim_callback callback, void *data, CUstream shown);
+/* True in a thread that is executing one. */
+bool sim_in_host_function(void);
+
 /* --------------------------------------------------------------- kernels --- */
 enum sim_kernel {
 	SIM_KERNEL_FILL,  /* ptr, n_words, value, spin_us */
@@ -356,6 +373,11 @@ const char *sim_kernel_name(enum sim_kernel kernel);
  * live memory makes the context answer 700 to later synchronisations. INVALID_VALUE: not aligned
  * (words to 4, errors_ptr to 8), or too many words. */
 int sim_kernel_launch(enum sim_kernel kernel, const uint64_t *args, CUstream handle);
+/* With launch attributes (engine/pdl.c). overlap: it may start before the kernel in front of it in
+ * the stream ends. event: NULL, or recorded so that it may fire when the kernel has started; it
+ * must be without timing. While the stream captures: NOT_SUPPORTED. */
+int sim_kernel_launch_programmatic(enum sim_kernel kernel, const uint64_t *args, CUstream handle,
+				   bool overlap, CUevent event_handle);
 
 /* -------------------------------------------------------------- captures --- */
 /* Begin: 401 when capturing already, 900 on the legacy stream. While it captures, submissions to
@@ -371,7 +393,62 @@ int sim_capture_info(CUstream handle, CUstreamCaptureStatus *ret_status, cuuint6
 /* Swaps the calling thread's mode with *mode. INVALID_VALUE for no mode. */
 int sim_capture_exchange_mode(CUstreamCaptureMode *mode);
 
+/* Begins a capture that adds to a graph, after the n nodes. Ending it returns that graph; it lives
+ * on if the capture fails. INVALID_VALUE: no graph, one being captured into, or no node of it. */
+int sim_capture_begin_into(CUstream handle, CUgraph graph_handle, const CUgraphNode *nodes,
+			   size_t n, CUstreamCaptureMode mode);
+/* The graph under capture, and what the stream's next node will depend on; the list lives until the
+ * next such call for the stream or the end of the capture. ILLEGAL_STATE: not capturing. */
+int sim_capture_look(CUstream handle, CUgraph *ret_graph, const CUgraphNode **ret_nodes,
+		     size_t *ret_n);
+/* Adds to what the next node will depend on, or replaces it. ILLEGAL_STATE: not capturing. */
+int sim_capture_update(CUstream handle, const CUgraphNode *nodes, size_t n, bool replace);
+
 struct sim_exec; /* CUgraphExec of the bridge; only a handle outside the engine */
+
+/*
+ * Graphs built by hand: each node comes after the n nodes given. Allowed on a graph under capture.
+ * They belong to the current context. INVALID_VALUE: no graph, or no node of it. A copy takes plain
+ * addresses as sim_copy(SIM_COPY_ANY), a pageable side being used when it runs. An event is
+ * recorded or waited for by each launch; one that is destroyed is passed over. A child graph is
+ * copied, user objects included.
+ */
+int sim_graph_create(CUgraph *ret_graph);
+int sim_graph_add_empty(CUgraph graph, const CUgraphNode *deps, size_t n, CUgraphNode *ret_node);
+int sim_graph_add_kernel(CUgraph graph, const CUgraphNode *deps, size_t n, enum sim_kernel kernel,
+			 const uint64_t *args, CUgraphNode *ret_node);
+int sim_graph_add_copy(CUgraph graph, const CUgraphNode *deps, size_t n, uint64_t dst, uint64_t src,
+		       size_t n_bytes, CUgraphNode *ret_node);
+int sim_graph_add_set(CUgraph graph, const CUgraphNode *deps, size_t n, CUdeviceptr dst,
+		      uint32_t value, unsigned element_bytes, size_t n_elements,
+		      CUgraphNode *ret_node);
+int sim_graph_add_host(CUgraph graph, const CUgraphNode *deps, size_t n, sim_host_function function,
+		       void *data, CUgraphNode *ret_node);
+int sim_graph_add_event(CUgraph graph, const CUgraphNode *deps, size_t n, CUevent event,
+			bool record, CUgraphNode *ret_node);
+int sim_graph_add_child(CUgraph handle, const CUgraphNode *deps, size_t n, CUgraph child_handle,
+			CUgraphNode *ret_node);
+int sim_graph_clone(CUgraph handle, CUgraph *ret_graph);
+
+enum {
+	SIM_GRAPH_EXEC_UPDATE_FAILURE = 910, /* CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE */
+};
+
+/* Takes the nodes of a graph of the same shape over. GRAPH_EXEC_UPDATE_FAILURE: another shape. */
+int sim_exec_update(struct sim_exec *handle, CUgraph graph_handle);
+/* A mark in the stream. */
+int sim_exec_upload(struct sim_exec *handle, CUstream stream_handle);
+
+/* User objects (engine/userobj.c). INVALID_VALUE: no such object or graph, no references, or more
+ * than are held. move: the caller's references become the graph's. */
+struct sim_user_object;
+int sim_user_object_create(void *data, sim_host_function destroy, unsigned n_refs,
+			   struct sim_user_object **ret_object);
+int sim_user_object_retain(struct sim_user_object *handle, unsigned n);
+int sim_user_object_release(struct sim_user_object *handle, unsigned n);
+int sim_graph_retain_object(CUgraph graph_handle, struct sim_user_object *handle, unsigned n,
+			    bool move);
+int sim_graph_release_object(CUgraph graph_handle, struct sim_user_object *handle, unsigned n);
 
 int sim_graph_destroy(CUgraph handle);
 /* Number of nodes captured. */

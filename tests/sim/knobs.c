@@ -177,6 +177,24 @@ deadlock_parse(struct simb_knobs *knobs, const char *value)
 	return true;
 }
 
+/* "50" or "50:1234": microseconds, seed */
+static bool
+jitter_parse(struct simb_knobs *knobs, const char *value)
+{
+	size_t n_us = strcspn(value, ":");
+	char us[16] = "";
+	uint64_t n;
+
+	if (n_us >= sizeof(us))
+		return false;
+	memcpy(us, value, n_us);
+	if (!number_parse(us, 1000000, &n))
+		return false;
+	knobs->jitter_us = (unsigned)n;
+	knobs->jitter_seeded = value[n_us];
+	return !value[n_us] || number_parse(value + n_us + 1, UINT64_MAX, &knobs->jitter_seed);
+}
+
 static bool
 log_parse(struct simb_knobs *knobs, const char *value)
 {
@@ -310,6 +328,7 @@ static const struct {
 	{ "SIMCUDA_RACES", races_parse, "off, report or abort" },
 	{ "SIMCUDA_STRICT", strict_parse, "0 or 1" },
 	{ "SIMCUDA_DEADLOCK", deadlock_parse, "off, on, or a number of milliseconds" },
+	{ "SIMCUDA_JITTER", jitter_parse, "microseconds, at most 1000000, or microseconds:seed" },
 	{ "SIMCUDA_LOG", log_parse, "0, 1, stderr, or a file that can be opened (%p: process id)" },
 	{ "SIMCUDA_STATS", stats_parse, "a file name (%p: process id)" },
 };

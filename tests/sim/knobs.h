@@ -36,7 +36,10 @@ struct simb_knobs {
 	int driver_version; /* 1000 * major + 10 * minor */
 	enum sim_clock clock;
 	enum sim_races races;
-	bool strict;                    /* abort at a misuse */
+	bool strict;        /* abort at a misuse */
+	unsigned jitter_us; /* longest random delay of a submission; 0: none */
+	bool jitter_seeded; /* the seed was given */
+	uint64_t jitter_seed;
 	unsigned deadlock_ms;           /* limit of a wait without progress; 0: none */
 	int log_fd;                     /* -1: no log */
 	char stats_path[SIMB_PATH_MAX]; /* empty: none; %p not yet expanded */

@@ -226,7 +226,7 @@ probe_kernel(int argc, char **argv)
 	size_t n_block = sizeof(block);
 	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, block, CU_LAUNCH_PARAM_BUFFER_SIZE,
 			  &n_block, CU_LAUNCH_PARAM_END };
-	CUlaunchAttribute attribute = { .id = (CUlaunchAttributeID)6 };
+	CUlaunchAttribute attribute = { .id = (CUlaunchAttributeID)2 };
 	CUlaunchConfig config = { 1, 1, 1, 1, 1, 1, 0, NULL, &attribute, 1 };
 
 	begin();
@@ -241,7 +241,12 @@ probe_kernel(int argc, char **argv)
 	SAY("rc", cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, NULL, fill_args, NULL));
 	memcpy(block, (uint64_t[]){ ptr, words, other, errors, 0 }, sizeof(block));
 	SAY("rc", cuLaunchKernel_ptsz(check, 1, 1, 1, 32, 1, 1, 0, CU_STREAM_LEGACY, NULL, extra));
-	SAY("programmatic", cuLaunchKernelEx(&config, fill, fill_args, NULL));
+	SAY("cooperative", cuLaunchKernelEx(&config, fill, fill_args, NULL));
+	attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+	attribute.value.programmaticStreamSerializationAllowed = 1;
+	SAY("rc", cuStreamCreate(&config.hStream, 0));
+	SAY("rc", cuLaunchKernelEx(&config, fill, fill_args, NULL));
+	SAY("rc", cuLaunchKernelEx(&config, fill, fill_args, NULL));
 	attribute.id = CU_LAUNCH_ATTRIBUTE_IGNORE;
 	SAY("rc", cuLaunchKernelEx(&config, fill, fill_args, NULL));
 	SAY("no_threads", cuLaunchKernel(fill, 0, 1, 1, 1, 1, 1, 0, NULL, fill_args, NULL));
@@ -480,6 +485,76 @@ probe_deadlock(int argc, char **argv)
 	return 0;
 }
 
+static CUresult rc_inside[3];
+
+static void
+host_function(void *data)
+{
+	CUdeviceptr ptr;
+	int version;
+
+	rc_inside[0] = cuMemAlloc_v2(&ptr, 512);
+	rc_inside[1] = cuStreamQuery(NULL);
+	rc_inside[2] = cuDriverGetVersion(&version);
+}
+
+static void
+callback(CUstream stream, CUresult status, void *data)
+{
+	*(CUstream *)data = stream;
+}
+
+/* Values in memory and host functions through the driver's names, batches included. */
+static int
+probe_value(int argc, char **argv)
+{
+	CUstreamBatchMemOpParams op[4] = { 0 };
+	CUstream s, t, shown = (CUstream)1;
+	CUdeviceptr ptr;
+	uint64_t out[2] = { 0, 0 };
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	SAY("rc", cuMemsetD8_v2(ptr, 0, 4096));
+	SAY("rc", cuStreamCreate(&s, 1));
+	SAY("rc", cuStreamCreate(&t, 1));
+	SAY("rc", cuStreamWaitValue32_v2(s, ptr, 3, 0));
+	SAY("rc", cuStreamWriteValue64_v2(s, ptr + 8, 1ull << 40, 0));
+	op[0].operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+	op[0].waitValue.address = ptr + 8;
+	op[0].waitValue.value64 = 1ull << 40;
+	op[0].waitValue.flags = 1;
+	op[1].operation = CU_STREAM_MEM_OP_BARRIER;
+	op[2].operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+	op[2].writeValue.address = ptr + 4;
+	op[2].writeValue.value = 77;
+	SAY("rc", cuStreamBatchMemOp_v2(t, 3, op, 0));
+	SAY("before", cuStreamQuery(s));
+	SAY("rc", cuStreamWriteValue32_v2_ptsz(NULL, ptr, 4, 0));
+	SAY("rc", cuLaunchHostFunc(s, host_function, NULL));
+	SAY("rc", cuStreamAddCallback(s, callback, &shown, 0));
+	SAY("rc", cuStreamSynchronize(s));
+	SAY("rc", cuStreamSynchronize(t));
+	SAY("rc", cuMemcpyDtoH_v2(out, ptr, 16));
+	SAY("low", out[0] & 0xffffffff);
+	SAY("batch", out[0] >> 32);
+	SAY("wide", out[1] == 1ull << 40);
+	SAY("shown", shown == s);
+	for (int i = 0; i < 3; i++)
+		SAY("inside", rc_inside[i]);
+	SAY("flush", cuStreamWaitValue32_v2(s, ptr, 3, 1 << 30));
+	SAY("no_barrier", cuStreamWriteValue32_v2(s, ptr, 3, 1));
+	SAY("host_memory", cuStreamWriteValue32_v2(s, (CUdeviceptr)(uintptr_t)out, 3, 0));
+	op[1].operation = (CUstreamBatchMemOpType)9;
+	op[2].writeValue.value = 78;
+	SAY("bad_batch", cuStreamBatchMemOp_v2(s, 3, op, 0));
+	SAY("long_batch", cuStreamBatchMemOp_v2(s, 256, op, 0));
+	SAY("rc", cuStreamSynchronize(s));
+	SAY("rc", cuMemcpyDtoH_v2(out, ptr, 16));
+	SAY("untouched", out[0] >> 32);
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int n_args; /* at least */
@@ -494,6 +569,7 @@ static const struct {
 	{ "misuse", 0, probe_misuse },   { "pointer", 0, probe_pointer },
 	{ "capture", 0, probe_capture }, { "contexts", 0, probe_contexts },
 	{ "threads", 0, probe_threads }, { "deadlock", 0, probe_deadlock },
+	{ "value", 0, probe_value },
 };
 
 int

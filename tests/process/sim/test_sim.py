@@ -16,6 +16,7 @@ from conftest import BUILD, ROOT, run  # noqa: E402
 PROBE = BUILD / "tests" / "process" / "sim" / "sim-probe"
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, DEINITIALIZED = range(5)
 NO_DEVICE, INVALID_DEVICE, INVALID_CONTEXT = 100, 101, 201
+NOT_PERMITTED = 800
 INVALID_IMAGE, INVALID_HANDLE, NOT_FOUND, NOT_READY, NOT_SUPPORTED = 200, 400, 500, 600, 801
 
 
@@ -139,7 +140,8 @@ BAD = [
     ("SIMCUDA_LATENCY", "h200"), ("SIMCUDA_LATENCY", "cuMemAlloc_v2:100"), ("SIMCUDA_LATENCY", "cuMem:1us"),
     ("SIMCUDA_LATENCY", "cuMemAlloc_v2:1us,,cuInit:1us"), ("SIMCUDA_CLOCK", "fast"), ("SIMCUDA_RACES", "on"),
     ("SIMCUDA_STRICT", "yes"), ("SIMCUDA_LOG", ""), ("SIMCUDA_LOG", "/no/such/dir/x"), ("SIMCUDA_STATS", ""),
-    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_DEADLOCK", "yes"), ("SIMCUDA_DEADLOCK", "10s"), ("SIMCUDA_RACE", "abort"),
+    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_DEADLOCK", "yes"), ("SIMCUDA_JITTER", "5us"),
+    ("SIMCUDA_JITTER", ":5"), ("SIMCUDA_JITTER", "5:"), ("SIMCUDA_DEADLOCK", "10s"), ("SIMCUDA_RACE", "abort"),
 ]
 
 
@@ -239,7 +241,28 @@ def test_deadlock(clock):
     assert "sim_fill #2" in seen.err
 
 
+def test_jitter(tmp_path):
+    log = tmp_path / "log"
+    probe("value", SIMCUDA_JITTER="2000:7", SIMCUDA_LOG=log)
+    assert log.read_text().splitlines()[0].endswith(": SIMCUDA_JITTER=2000:7")
+    assert re.fullmatch(r"simcuda\[\d+\]: SIMCUDA_JITTER=5:\d+\n", probe("alloc", 1, 4096, SIMCUDA_JITTER=5).err)
+    start = time.monotonic()
+    probe("deadlock", check=-6, SIMCUDA_DEADLOCK=100, SIMCUDA_JITTER="300000:5")
+    assert time.monotonic() - start > 0.5  # seed 5 draws 434 ms for the two launches; 100 ms is the limit
+
+
 # ------------------------------------------------------------------------- behaviour ---
+@pytest.mark.parametrize("clock", ["real", "manual"])
+def test_values_and_host_functions(clock):
+    seen = probe("value", SIMCUDA_CLOCK=clock, SIMCUDA_DEADLOCK="on")
+    assert seen.one("before") == NOT_READY
+    assert (seen.one("low"), seen.one("batch"), seen.one("wide"), seen.one("shown")) == (4, 77, 1, 1)
+    assert seen["inside"] == [NOT_PERMITTED, NOT_PERMITTED, SUCCESS]
+    assert seen.one("flush") == NOT_SUPPORTED and "flushing remote writes is not built" in seen.err
+    assert [seen.one(k) for k in ("no_barrier", "host_memory", "bad_batch", "long_batch")] == [INVALID_VALUE] * 4
+    assert seen.one("untouched") == 77
+
+
 def test_32_bit_names_are_functions_of_their_own():
     seen = probe("abi32")
     assert seen.one("alloc32") == OUT_OF_MEMORY and seen.one("ptr") == 7  # memory lies above 4 GiB; untouched
@@ -279,11 +302,13 @@ def test_kernels():
     seen = probe("kernel")
     assert seen.one("ptx") == INVALID_IMAGE and "device code cannot be run" in seen.err
     assert seen.one("unknown") == NOT_FOUND
-    assert seen.one("programmatic") == NOT_SUPPORTED and "launch attribute is not built" in seen.err
+    assert seen.one("cooperative") == NOT_SUPPORTED and "launch attribute is not built" in seen.err
     assert seen.one("no_threads") == INVALID_VALUE
     assert seen.one("not_a_function") == INVALID_HANDLE and seen.one("unloaded") == INVALID_HANDLE
     assert seen.one("died") == INVALID_HANDLE and seen.one("died_module") == INVALID_HANDLE
     assert seen.one("errors") == 1024
+    seen = probe("kernel", SIMCUDA_RACES="report")
+    assert seen.err.count("race on") == 1  # the two programmatic launches, and nothing else
 
 
 def test_pointers():
@@ -297,7 +322,7 @@ def test_pointers():
 
 def test_capture():
     seen = probe("capture")
-    assert seen.one("capturing") == 1 and seen.one("look_inside") == NOT_SUPPORTED
+    assert seen.one("capturing") == 1 and seen.one("look_inside") == SUCCESS
     assert (seen.one("before"), seen.one("after")) == (1, 9)
 
 

@@ -113,6 +113,8 @@ static void
 stream_detach(struct sim_stream *stream)
 {
 	free(stream->frontier);
+	free(stream->shown);
+	stream->shown = NULL;
 	stream->frontier = NULL;
 	stream->n_frontier = 0;
 	stream->capture = NULL;
@@ -153,7 +155,8 @@ sim_capture_leave_locked(struct sim_stream *stream)
 		stream_detach(stream);
 		return;
 	}
-	graph_drop(capture->graph);
+	if (!capture->into)
+		graph_drop(capture->graph);
 	capture_close(capture);
 }
 
@@ -161,7 +164,8 @@ void
 sim_captures_free_locked(void)
 {
 	while (sim_g.captures) {
-		graph_drop(sim_g.captures->graph);
+		if (!sim_g.captures->into)
+			graph_drop(sim_g.captures->graph);
 		capture_close(sim_g.captures);
 	}
 	for (size_t i = 0; i < sim_g.graphs.n_used; i++) {
@@ -188,29 +192,23 @@ sim_capture_record_locked(struct sim_stream *stream, const struct sim_work *work
 {
 	struct sim_capture *capture = stream->capture;
 	struct sim_graph *graph = capture->graph;
-	struct sim_node *node;
+	unsigned n;
 
 	if (capture->invalid) {
 		free(work->staged);
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	}
-	if (graph->n_nodes == graph->cap_nodes) {
-		graph->cap_nodes = graph->cap_nodes * 2 + 8;
-		graph->node = sim_xrealloc(graph->node, graph->cap_nodes, sizeof(*graph->node));
-	}
-	node = &graph->node[graph->n_nodes];
-	*node = (struct sim_node){
-		.work = *work,
-		.ctx = stream->ctx,
-		.ctx_id = stream->ctx->id,
-		.stream_id = stream->id,
-		.deps = stream->frontier,
-		.n_deps = stream->n_frontier,
-		.chain = stream->chain,
-	};
-	stream->frontier = indices_copy(&graph->n_nodes, 1);
+	n = sim_graph_add_locked(graph, &(struct sim_node){
+						.work = *work,
+						.ctx = stream->ctx,
+						.ctx_id = stream->ctx->id,
+						.stream_id = stream->id,
+						.deps = stream->frontier,
+						.n_deps = stream->n_frontier,
+						.chain = stream->chain,
+					});
+	stream->frontier = indices_copy(&n, 1);
 	stream->n_frontier = 1;
-	graph->n_nodes++;
 	return 0;
 }
 
@@ -267,7 +265,7 @@ sim_capture_event_wait_locked(struct sim_stream *stream, struct sim_event *event
 		return sim_capture_spoil_locked(from, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 	if (!stream->capture) {
 		stream->capture = from;
-		stream->chain = from->n_chains++;
+		stream->chain = from->graph->n_chains++;
 	}
 	for (unsigned i = 0; i < event->n_nodes; i++)
 		frontier_add(stream, event->nodes[i]);
@@ -275,39 +273,138 @@ sim_capture_event_wait_locked(struct sim_stream *stream, struct sim_event *event
 }
 
 /* ------------------------------------------------------------ begin, end --- */
+/* `into`: NULL for a new graph. */
+static int
+begin_locked(struct sim_stream *stream, CUstreamCaptureMode mode, struct sim_graph *into)
+{
+	struct sim_capture *capture;
+
+	if (stream->is_legacy)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (stream->capture)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	capture = sim_xcalloc(1, sizeof(*capture));
+	capture->into = into;
+	capture->graph = into ? into : sim_slab_get(&sim_g.graphs);
+	if (!capture->graph) {
+		free(capture);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	capture->id = ++sim_g.next_capture;
+	capture->mode = mode;
+	capture->thread = sim_thread_id();
+	capture->origin = stream;
+	capture->n_before = capture->graph->n_nodes;
+	capture->next = sim_g.captures;
+	sim_g.captures = capture;
+	stream->capture = capture;
+	stream->chain = capture->graph->n_chains++;
+	return 0;
+}
+
 int
 sim_capture_begin(CUstream handle, CUstreamCaptureMode mode)
 {
 	struct sim_stream *stream;
-	struct sim_capture *capture;
 	int rc;
 
 	if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_lock();
 	rc = sim_stream_resolve_locked(handle, &stream);
-	if (!rc && stream->is_legacy)
-		rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	if (!rc && stream->capture)
+	if (!rc)
+		rc = begin_locked(stream, mode, NULL);
+	sim_unlock();
+	return rc;
+}
+
+int
+sim_capture_begin_into(CUstream handle, CUgraph graph_handle, const CUgraphNode *nodes, size_t n,
+		       CUstreamCaptureMode mode)
+{
+	struct sim_stream *stream;
+	struct sim_graph *graph;
+	unsigned *deps = NULL;
+	int rc = CUDA_ERROR_INVALID_VALUE;
+
+	if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+		return rc;
+	sim_lock();
+	graph = sim_graph_find_locked(graph_handle);
+	for (struct sim_capture *c = sim_g.captures; c; c = c->next)
+		if (c->graph == graph)
+			graph = NULL;
+	if (graph)
+		deps = sim_node_indices_locked(graph, nodes, n);
+	if (!deps)
+		goto out;
+	rc = sim_stream_resolve_locked(handle, &stream);
+	if (!rc)
+		rc = begin_locked(stream, mode, graph);
+	if (rc) {
+		free(deps);
+		goto out;
+	}
+	stream->frontier = deps;
+	stream->n_frontier = (unsigned)n;
+out:
+	sim_unlock();
+	return rc;
+}
+
+int
+sim_capture_look(CUstream handle, CUgraph *ret_graph, const CUgraphNode **ret_nodes, size_t *ret_n)
+{
+	struct sim_stream *stream;
+	int rc;
+
+	sim_lock();
+	rc = sim_stream_resolve_locked(handle, &stream);
+	if (!rc && (!stream->capture || stream->capture->invalid))
 		rc = CUDA_ERROR_ILLEGAL_STATE;
 	if (rc)
 		goto out;
-	capture = sim_xcalloc(1, sizeof(*capture));
-	capture->graph = sim_slab_get(&sim_g.graphs);
-	if (!capture->graph) {
-		free(capture);
-		rc = CUDA_ERROR_OUT_OF_MEMORY;
+	free(stream->shown);
+	stream->shown = sim_xcalloc(stream->n_frontier, sizeof(CUgraphNode));
+	for (unsigned i = 0; i < stream->n_frontier; i++)
+		stream->shown[i] =
+			sim_node_handle_locked(stream->capture->graph, stream->frontier[i]);
+	*ret_graph = (CUgraph)(void *)stream->capture->graph;
+	*ret_nodes = stream->shown;
+	*ret_n = stream->n_frontier;
+out:
+	sim_unlock();
+	return rc;
+}
+
+int
+sim_capture_update(CUstream handle, const CUgraphNode *nodes, size_t n, bool replace)
+{
+	struct sim_stream *stream;
+	unsigned *deps;
+	int rc;
+
+	sim_lock();
+	rc = sim_stream_resolve_locked(handle, &stream);
+	if (!rc && !stream->capture)
+		rc = CUDA_ERROR_ILLEGAL_STATE;
+	if (!rc && stream->capture->invalid)
+		rc = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (rc)
 		goto out;
+	rc = CUDA_ERROR_INVALID_VALUE;
+	deps = sim_node_indices_locked(stream->capture->graph, nodes, n);
+	if (!deps)
+		goto out;
+	rc = 0;
+	/* What is no longer in the set need not be joined. */
+	if (replace) {
+		stream->capture->edited = true;
+		stream->n_frontier = 0;
 	}
-	capture->id = ++sim_g.next_capture;
-	capture->mode = mode;
-	capture->thread = sim_thread_id();
-	capture->origin = stream;
-	capture->n_chains = 1;
-	capture->next = sim_g.captures;
-	sim_g.captures = capture;
-	stream->capture = capture;
-	stream->chain = 0;
+	for (size_t i = 0; i < n; i++)
+		frontier_add(stream, deps[i]);
+	free(deps);
 out:
 	sim_unlock();
 	return rc;
@@ -334,8 +431,8 @@ all_joined(const struct sim_capture *capture)
 		ancestors(capture->graph, capture->origin->frontier, capture->origin->n_frontier);
 	bool ok = true;
 
-	for (unsigned i = 0; ok && i < capture->graph->n_nodes; i++)
-		ok = in[i];
+	for (unsigned i = capture->n_before; ok && i < capture->graph->n_nodes; i++)
+		ok = in[i] || !capture->graph->node[i].stream_id;
 	free(in);
 	return ok;
 }
@@ -346,6 +443,7 @@ sim_capture_end(CUstream handle, CUgraph *ret_graph)
 	struct sim_stream *stream;
 	struct sim_capture *capture;
 	struct sim_graph *graph;
+	bool into;
 	int rc;
 
 	sim_lock();
@@ -365,13 +463,13 @@ sim_capture_end(CUstream handle, CUgraph *ret_graph)
 	graph = capture->graph;
 	if (capture->invalid)
 		rc = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-	else if (!all_joined(capture))
+	else if (!capture->edited && !all_joined(capture))
 		rc = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-	graph->n_chains = capture->n_chains;
+	into = capture->into;
 	capture_close(capture);
-	if (rc)
+	if (rc && !into)
 		graph_drop(graph);
-	else
+	if (!rc)
 		*ret_graph = (CUgraph)(void *)graph;
 out:
 	sim_unlock();

@@ -93,6 +93,23 @@ copy_locked(struct sim_stream *stream, struct sim_work *work, enum sim_copy_kind
 }
 
 int
+sim_copy_work_locked(uint64_t dst, uint64_t src, size_t n_bytes, struct sim_work *work)
+{
+	enum side side;
+	int rc;
+
+	*work = (struct sim_work){
+		.kind = SIM_WORK_COPY,
+		.name = "copy",
+		.a = { dst, src, n_bytes },
+	};
+	if (!n_bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	rc = side_of(dst, n_bytes, SIM_WRITE, work, &side);
+	return rc ? rc : side_of(src, n_bytes, SIM_READ, work, &side);
+}
+
+int
 sim_copy(uint64_t dst, uint64_t src, size_t n_bytes, enum sim_copy_kind kind, CUstream handle,
 	 bool sync)
 {

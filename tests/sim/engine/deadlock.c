@@ -54,7 +54,7 @@ stuck(const struct sim_op *op)
 static bool
 certain_locked(void)
 {
-	unsigned n_threads = 1;
+	unsigned n_threads = 1 + sim_host_threads_locked();
 
 	for (const struct sim_op *op = sim_g.first; op; op = op->next)
 		if (!stuck(op))

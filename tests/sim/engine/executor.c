@@ -75,6 +75,10 @@ sim_op_run_locked(struct sim_op *op)
 	bool ok = true;
 
 	op->state = SIM_OP_RUNNING;
+	if (op->work.kind == SIM_WORK_HOST) {
+		sim_host_begin_locked(op);
+		return;
+	}
 	if (op->work.kind == SIM_WORK_FREE) {
 		struct sim_mem *mem = sim_mem_find_locked(op->work.a[0]);
 

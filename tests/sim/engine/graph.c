@@ -33,6 +33,13 @@ sim_graph_free_nodes(struct sim_graph *graph)
 	free(graph->node);
 	graph->node = NULL;
 	graph->n_nodes = graph->cap_nodes = 0;
+	sim_held_drop_locked(&graph->held);
+}
+
+struct sim_graph *
+sim_graph_find_locked(CUgraph handle)
+{
+	return sim_slab_find(&sim_g.graphs, handle);
 }
 
 static struct sim_graph *
@@ -76,8 +83,9 @@ sim_graph_node_count(CUgraph handle, size_t *ret_n)
 static void
 nodes_copy(struct sim_graph *to, const struct sim_graph *from)
 {
+	sim_held_copy_locked(&to->held, from->held);
 	to->node = sim_xcalloc(from->n_nodes, sizeof(*to->node));
-	to->n_nodes = from->n_nodes;
+	to->n_nodes = to->cap_nodes = from->n_nodes;
 	to->n_chains = from->n_chains;
 	for (unsigned i = 0; i < from->n_nodes; i++) {
 		unsigned n = from->node[i].n_deps;
@@ -111,9 +119,89 @@ sim_graph_instantiate(CUgraph handle, struct sim_exec **ret_exec)
 	return exec ? 0 : graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
 }
 
+int
+sim_graph_clone(CUgraph handle, CUgraph *ret_graph)
+{
+	struct sim_graph *graph, *clone = NULL;
+
+	sim_lock();
+	graph = graph_find(handle);
+	if (graph)
+		clone = sim_slab_get(&sim_g.graphs);
+	if (clone) {
+		nodes_copy(clone, graph);
+		*ret_graph = (CUgraph)(void *)clone;
+	}
+	sim_unlock();
+	return clone ? 0 : graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+}
+
+static bool
+same_shape(const struct sim_graph *a, const struct sim_graph *b)
+{
+	bool same = a->n_nodes == b->n_nodes && a->n_chains == b->n_chains;
+
+	for (unsigned i = 0; same && i < a->n_nodes; i++) {
+		const struct sim_node *x = &a->node[i], *y = &b->node[i];
+
+		same = x->work.kind == y->work.kind && x->event_use == y->event_use &&
+		       x->n_deps == y->n_deps && x->chain == y->chain && x->ctx == y->ctx &&
+		       (!x->n_deps || !memcmp(x->deps, y->deps, x->n_deps * sizeof(*x->deps)));
+	}
+	return same;
+}
+
+int
+sim_exec_update(struct sim_exec *handle, CUgraph graph_handle)
+{
+	struct sim_exec *exec;
+	struct sim_graph *graph;
+	int rc = CUDA_ERROR_INVALID_VALUE;
+
+	sim_lock();
+	exec = sim_slab_find(&sim_g.execs, handle);
+	graph = graph_find(graph_handle);
+	if (!exec || !graph)
+		goto out;
+	rc = SIM_GRAPH_EXEC_UPDATE_FAILURE;
+	if (!same_shape(&exec->graph, graph))
+		goto out;
+	rc = 0;
+	if (exec->last && exec->last->state != SIM_OP_DONE)
+		sim_held_copy_locked(&exec->last->held, exec->graph.held);
+	sim_graph_free_nodes(&exec->graph);
+	nodes_copy(&exec->graph, graph);
+out:
+	sim_unlock();
+	return rc;
+}
+
+int
+sim_exec_upload(struct sim_exec *handle, CUstream stream_handle)
+{
+	static const struct sim_work upload_work = { .kind = SIM_WORK_MARK,
+						     .name = "graph upload" };
+	struct sim_stream *stream;
+	int rc = CUDA_ERROR_INVALID_VALUE;
+
+	sim_lock();
+	if (sim_slab_find(&sim_g.execs, handle))
+		rc = sim_stream_resolve_locked(stream_handle, &stream);
+	if (!rc && stream->capture)
+		rc = sim_capture_spoil_locked(stream->capture,
+					      CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	if (!rc)
+		rc = sim_submit_locked(stream, &upload_work, NULL, NULL, NULL);
+	sim_unlock();
+	return rc;
+}
+
 static void
 exec_free(struct sim_exec *exec)
 {
+	/* A launch under way keeps what it may still use. */
+	if (exec->last && exec->last->state != SIM_OP_DONE)
+		sim_held_copy_locked(&exec->last->held, exec->graph.held);
 	for (unsigned i = 0; i < exec->graph.n_chains; i++)
 		sim_component_retire_locked(exec->component[i]);
 	sim_graph_free_nodes(&exec->graph);
@@ -159,6 +247,24 @@ contexts_alive(const struct sim_exec *exec)
 	return true;
 }
 
+static void
+node_records(struct sim_event *event, struct sim_op *op, const struct sim_vc *vc)
+{
+	sim_event_clear_locked(event);
+	event->op = sim_op_ref(op);
+	sim_vc_copy(&event->vc, vc);
+}
+
+/* The event of the node, if it has one that lives. */
+static struct sim_event *
+node_event(const struct sim_node *node)
+{
+	struct sim_event *event =
+		node->event_use ? sim_slab_find(&sim_g.events, node->event) : NULL;
+
+	return event && event->handle.life == SIM_LIVE ? event : NULL;
+}
+
 /* The operation of one node. ops and vcs: of the nodes before it. */
 static struct sim_op *
 node_start(struct sim_exec *exec, unsigned i, struct sim_op *begin, const struct sim_vc *begin_vc,
@@ -167,6 +273,7 @@ node_start(struct sim_exec *exec, unsigned i, struct sim_op *begin, const struct
 	const struct sim_node *node = &exec->graph.node[i];
 	uint32_t component = exec->component[node->chain];
 	struct sim_op *op = sim_op_new_locked(node->ctx, node->stream_id, &node->work);
+	struct sim_event *event = node_event(node);
 	uint64_t count;
 
 	sim_op_depend_locked(op, begin);
@@ -175,12 +282,21 @@ node_start(struct sim_exec *exec, unsigned i, struct sim_op *begin, const struct
 		sim_op_depend_locked(op, ops[node->deps[d]]);
 		sim_vc_join(&vcs[i], &vcs[node->deps[d]]);
 	}
+	if (event && node->event_use == SIM_NODE_WAITS) {
+		sim_op_depend_locked(op, event->op);
+		sim_vc_join(&vcs[i], &event->vc);
+		event = NULL;
+	}
 	if (sim_oracle_on()) {
 		count = sim_component_tick_locked(component);
 		sim_vc_set(&vcs[i], component, count);
 		sim_order_submit_locked(op, component, count, &vcs[i]);
 		sim_oracle_touch_locked(op, component, count, &vcs[i]);
+		if (op->work.kind == SIM_WORK_HOST)
+			sim_vc_copy(&op->teaches, &vcs[i]);
 	}
+	if (event)
+		node_records(event, op, &vcs[i]);
 	sim_op_start_locked(op);
 	return op;
 }

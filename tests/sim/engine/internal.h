@@ -75,6 +75,7 @@ enum sim_work_kind {
 	SIM_WORK_ALLOC,  /* a: ptr; only an access */
 	SIM_WORK_FREE,   /* a: ptr, id of the memory */
 	SIM_WORK_AWAIT,  /* a: ptr, value, enum sim_compare, bytes of the word (4 or 8) */
+	SIM_WORK_HOST,   /* a: function, its argument, 1: a callback, then its stream argument */
 	SIM_WORK_SIGNAL, /* a: ptr, value, 1: releases what is before it, bytes of the word */
 };
 
@@ -96,6 +97,7 @@ struct sim_work {
 		touch[SIM_WORK_TOUCHES]; /* tracked memory only, not pageable host memory */
 	unsigned n_touches;
 	uint64_t spin_ns;
+	bool is_kernel;
 	void *staged; /* malloc'd copy of a pageable source, or NULL; owned by the operation */
 };
 
@@ -124,6 +126,8 @@ struct sim_op {
 	uint64_t deadline_ns;       /* monotonic, while running with spin_ns */
 	uint64_t done_ns;           /* engine time of completion */
 	uint64_t visit;
+	struct sim_held *held; /* user objects of an executable destroyed before this was done */
+	struct sim_vc teaches; /* what the host knows when it begins; host functions only */
 };
 
 struct sim_ops {
@@ -170,6 +174,14 @@ void sim_done_wait_locked(unsigned ms);
 
 /* Memory effect of a piece of work; called without the lock, memory pinned. */
 void sim_work_run(const struct sim_work *work);
+
+/* -------------------------------------------------------- hostfunc.c --- */
+/* Begins a host function whose turn it is; it completes when the function has returned. */
+void sim_host_begin_locked(struct sim_op *op);
+/* Ends the thread. */
+void sim_host_stop(void);
+/* 1 when the thread of host functions runs, else 0. */
+unsigned sim_host_threads_locked(void);
 
 /* ---------------------------------------------------------- manual.c --- */
 /* Manual clock: runs what `list` needs until all of it is done. */
@@ -267,6 +279,12 @@ struct sim_stream {
 	unsigned *frontier;          /* nodes the next captured one depends on */
 	unsigned n_frontier;
 	unsigned chain; /* number of this stream in the capture */
+	/* While the last operation is a kernel: what the first of the run of programmatic launches
+	   that it may belong to waited for (pdl.c). */
+	struct sim_ops base;
+	struct sim_vc base_vc;
+	bool has_base;
+	CUgraphNode *shown; /* the frontier as last handed to the program */
 };
 
 struct sim_stream *sim_stream_new_locked(struct sim_ctx *ctx, unsigned flags, int priority);
@@ -375,8 +393,10 @@ struct sim_capture {
 	uint64_t thread;
 	struct sim_stream *origin;
 	struct sim_graph *graph;
+	bool into;   /* a graph of the program's, which outlives the capture */
+	bool edited; /* a dependency set was replaced: unjoined nodes are no mistake */
 	bool invalid;
-	unsigned n_chains;
+	unsigned n_before; /* nodes that the graph had when it began */
 };
 
 /* 0, or 900 after invalidating what stands against a potentially unsafe call of this thread. */
@@ -398,14 +418,56 @@ int sim_capture_event_wait_locked(struct sim_stream *stream, struct sim_event *e
 int sim_capture_event_use_locked(struct sim_event *event);
 void sim_captures_free_locked(void);
 
+/* ---------------------------------------------------- work of nodes --- */
+/* false: no such kernel, the words do not fit an address range, or an address is not aligned. */
+bool sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work);
+/* Checks both sides. A pageable side is read or written when the node runs. */
+int sim_copy_work_locked(uint64_t dst, uint64_t src, size_t n_bytes, struct sim_work *work);
+
+/* -------------------------------------------------------------- pdl.c --- */
+/* `op` is about to become the stream's last one, its own tick not yet in the clock. */
+void sim_pdl_note_locked(struct sim_stream *stream, const struct sim_op *op);
+void sim_pdl_clear_locked(struct sim_stream *stream);
+
+/* ----------------------------------------------------- user objects --- */
+struct sim_user_object {
+	struct sim_handle handle;
+	uint64_t n_refs; /* the program's, and those of graphs, executables and operations */
+	sim_host_function destroy;
+	void *data;
+};
+
+/* References to one object held by a graph or executable. */
+struct sim_held {
+	struct sim_held *next;
+	struct sim_user_object *object;
+	uint64_t n;
+};
+
+/* Adds references like those of `from`. */
+void sim_held_copy_locked(struct sim_held **to, const struct sim_held *from);
+/* Gives all back; the list becomes empty. */
+void sim_held_drop_locked(struct sim_held **list);
+/* Has the thread of host functions call destroy(data) some time. */
+void sim_host_later_locked(sim_host_function function, void *data);
+int sim_host_start_locked(void);
+
 /* ----------------------------------------------------------- graphs --- */
+enum sim_node_event {
+	SIM_NODE_NO_EVENT,
+	SIM_NODE_RECORDS,
+	SIM_NODE_WAITS,
+};
+
 struct sim_node {
 	struct sim_work work;
 	struct sim_ctx *ctx;
 	uint64_t ctx_id, stream_id;
 	unsigned *deps;
 	unsigned n_deps;
-	unsigned chain; /* captured stream it came from */
+	unsigned chain; /* captured stream it came from, or of its own */
+	enum sim_node_event event_use;
+	CUevent event;
 };
 
 struct sim_graph {
@@ -413,7 +475,20 @@ struct sim_graph {
 	struct sim_node *node;
 	unsigned n_nodes, cap_nodes;
 	unsigned n_chains;
+	struct sim_held *held;
 };
+
+/* Also one that is being captured into. */
+struct sim_graph *sim_graph_find_locked(CUgraph handle);
+/* A node handle is a number: which graph, and which node of it. */
+CUgraphNode sim_node_handle_locked(const struct sim_graph *graph, unsigned node);
+/* False: no node of the graph. */
+bool sim_node_index_locked(const struct sim_graph *graph, CUgraphNode handle, unsigned *ret_node);
+/* Adds a node; takes `deps` (malloc'd) over. Returns its number. */
+unsigned sim_graph_add_locked(struct sim_graph *graph, const struct sim_node *node);
+/* The indices of n handles, malloc'd; NULL: one is no node of the graph. */
+unsigned *sim_node_indices_locked(const struct sim_graph *graph, const CUgraphNode *nodes,
+				  size_t n);
 
 void sim_graph_free_nodes(struct sim_graph *graph);
 void sim_execs_free_locked(void);
@@ -431,7 +506,7 @@ struct sim_global {
 	bool on;
 	struct sim_config config;
 	struct sim_device device[SIM_DEVICES_MAX];
-	struct sim_slab ctxs, streams, events, graphs, execs;
+	struct sim_slab ctxs, streams, events, graphs, execs, objects;
 	pthread_cond_t done;         /* some operation completed, or a pin went */
 	struct sim_op *first, *last; /* pending, by seq */
 	uint64_t n_pending;

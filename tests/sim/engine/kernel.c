@@ -61,17 +61,20 @@ value_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
 		.kind = kernels[kernel].work,
 		.name = kernels[kernel].name,
 		.a = { args[0], (uint32_t)args[1], wait ? SIM_COMPARE_EQ : 1, 4 },
+		.is_kernel = true,
 	};
 	work_touch(work, args[0], 4, SIM_ATOMIC);
 	return args[0] % 4 == 0;
 }
 
 /* false: the words do not fit an address range, or an address is not aligned. */
-static bool
-kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
+bool
+sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
 {
 	uint64_t n_words, n_bytes;
 
+	if ((unsigned)kernel >= SIM_KERNEL_COUNT || !args)
+		return false;
 	if (kernel == SIM_KERNEL_WAIT || kernel == SIM_KERNEL_SIGNAL)
 		return value_work(kernel, args, work);
 	n_words = args[kernel == SIM_KERNEL_COPY ? 2 : 1];
@@ -81,6 +84,7 @@ kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
 	    (kernel == SIM_KERNEL_COPY && args[1] % 4))
 		return false;
 	*work = (struct sim_work){ .kind = kernels[kernel].work, .name = kernels[kernel].name };
+	work->is_kernel = true;
 	work->spin_ns = args[kernels[kernel].n_args - 1] * 1000;
 	memcpy(work->a, args, (kernels[kernel].n_args - 1) * sizeof(args[0]));
 	switch (kernel) {
@@ -111,7 +115,7 @@ sim_kernel_launch(enum sim_kernel kernel, const uint64_t *args, CUstream handle)
 	struct sim_work work;
 	int rc;
 
-	if ((unsigned)kernel >= SIM_KERNEL_COUNT || !args || !kernel_work(kernel, args, &work))
+	if (!sim_kernel_work(kernel, args, &work))
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_lock();
 	rc = sim_stream_resolve_locked(handle, &stream);

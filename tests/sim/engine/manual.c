@@ -7,8 +7,10 @@
  * whatever writes the word. What writes is known, since every operation declares what it touches,
  * so only if nothing else of the collection can run, the oldest operation not in it that writes a
  * word waited for is added, with its ancestors; and so on, until the value is there. Thus a program
- * that ends natively ends here, and no more runs than must. While nothing at all can run, another
- * thread may still submit or write what is missing, so the wait goes on, watched by deadlock.c.
+ * that ends natively ends here, and no more runs than must. While a host function takes
+ * its time, other work may run, too: it may be what the function waits for. While nothing at all
+ * can run, another thread may still submit or write what is missing, so the wait goes on, watched
+ * by deadlock.c.
  */
 #include "tests/sim/engine/internal.h"
 
@@ -113,6 +115,26 @@ list_extend(struct sim_ops *list)
 	return false;
 }
 
+/* A host function may stand still until other work, which nothing here depends on, is done. */
+static void
+busy_wait_locked(struct sim_ops *list)
+{
+	uint64_t n_done = sim_g.n_done, visit;
+
+	sim_done_wait_locked(20);
+	if (sim_g.n_done != n_done)
+		return;
+	visit = ++sim_g.visits;
+	for (unsigned i = 0; i < list->n; i++)
+		list->at[i]->visit = visit;
+	for (struct sim_op *op = sim_g.first; op; op = op->next) {
+		if (op->visit == visit || !op_can_run(op))
+			continue;
+		sim_ops_add(list, op);
+		return;
+	}
+}
+
 void
 sim_manual_wait_locked(struct sim_ops *list)
 {
@@ -125,11 +147,10 @@ sim_manual_wait_locked(struct sim_ops *list)
 	while (!sim_ops_done(list)) {
 		if (list_run(&all, list))
 			continue;
-		if (list_busy(&all)) {
-			sim_done_wait_locked(20);
-		} else if (!list_extend(&all)) {
+		if (list_busy(&all))
+			busy_wait_locked(&all);
+		else if (!list_extend(&all))
 			sim_done_wait_locked(1);
-		}
 		ops_close(&all);
 		sim_stall_look_locked(&stall);
 	}
@@ -154,7 +175,11 @@ sim_step(uint64_t n)
 			sim_done_wait_locked(20);
 			continue;
 		}
+		sim_op_ref(op);
 		sim_op_run_locked(op);
+		while (op->state != SIM_OP_DONE)
+			sim_done_wait_locked(20);
+		sim_op_unref_locked(op);
 		n_done++;
 	}
 	sim_unlock();

@@ -40,6 +40,7 @@ sim_op_unref_locked(struct sim_op *op)
 	if (!op || --op->refs)
 		return;
 	op_drop_edges(op);
+	sim_vc_free(&op->teaches);
 	free(op);
 }
 
@@ -130,6 +131,7 @@ sim_op_complete_locked(struct sim_op *op)
 		if (!--op->nexts[i]->n_waits)
 			op_ready_locked(op->nexts[i]);
 	op_drop_edges(op);
+	sim_held_drop_locked(&op->held);
 	pthread_cond_broadcast(&sim_g.done);
 	sim_op_unref_locked(op);
 }

@@ -69,6 +69,7 @@ close_all(void)
 	sim_slab_close(&sim_g.events);
 	sim_slab_close(&sim_g.graphs);
 	sim_slab_close(&sim_g.execs);
+	sim_slab_close(&sim_g.objects);
 }
 
 static int
@@ -85,6 +86,8 @@ open_all(const struct sim_config *config)
 		rc = sim_slab_open(&sim_g.graphs, sizeof(struct sim_graph), 1 << 18);
 	if (!rc)
 		rc = sim_slab_open(&sim_g.execs, 256, 1 << 18);
+	if (!rc)
+		rc = sim_slab_open(&sim_g.objects, sizeof(struct sim_user_object), 1 << 18);
 	for (int i = 0; !rc && i < config->n_devices; i++) {
 		rc = sim_space_open(&sim_g.device[i].space, config->mem_bytes);
 		if (!rc) {
@@ -151,6 +154,9 @@ sim_stop(void)
 	sim_lock();
 	sim_captures_free_locked();
 	sim_execs_free_locked();
+	sim_unlock();
+	sim_host_stop();
+	sim_lock();
 	sim_oracle_free_locked();
 	sim_order_free_locked();
 	sim_components_free_locked();

@@ -64,6 +64,8 @@ sim_stream_drop_locked(struct sim_stream *stream)
 	orphans_add(ctx, stream);
 	sim_op_unref_locked(stream->last);
 	stream->last = NULL;
+	sim_pdl_clear_locked(stream);
+	sim_vc_free(&stream->base_vc);
 	sim_vc_free(&stream->vc);
 	sim_component_retire_locked(stream->component);
 	/* A dead context's created streams stay recognisable until the program destroys them. */
@@ -153,12 +155,15 @@ sim_stream_inherit_locked(struct sim_stream *stream, struct sim_op *op)
 void
 sim_stream_commit_locked(struct sim_stream *stream, struct sim_op *op)
 {
+	sim_pdl_note_locked(stream, op);
 	if (sim_oracle_on()) {
 		uint64_t count = sim_component_tick_locked(stream->component);
 
 		sim_vc_set(&stream->vc, stream->component, count);
 		sim_order_submit_locked(op, stream->component, count, &stream->vc);
 		sim_oracle_touch_locked(op, stream->component, count, &stream->vc);
+		if (op->work.kind == SIM_WORK_HOST)
+			sim_vc_copy(&op->teaches, &stream->vc);
 	}
 	sim_op_unref_locked(stream->last);
 	stream->last = sim_op_ref(op);

@@ -70,6 +70,7 @@ sim_work_run(const struct sim_work *work)
 	case SIM_WORK_SIGNAL:
 		signal_run(at(a[0]), a[1], a[3]);
 		break;
+	case SIM_WORK_HOST:
 	case SIM_WORK_AWAIT:
 	case SIM_WORK_MARK:
 	case SIM_WORK_ALLOC:
