@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <unistd.h>
-#include <stdbool.h>
 #include <sys/wait.h>
 
 #include "tests/process/shim/cases.h"

@@ -414,7 +414,7 @@ two_releases(void)
 static void
 leave(int signal_number)
 {
-	exit(7);
+	exit(7); /* NOLINT(bugprone-signal-handler): programs do it, and we must bear it */
 }
 
 /* The signal most likely interrupts a look-up. */

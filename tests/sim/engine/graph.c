@@ -181,7 +181,7 @@ sim_exec_upload(struct sim_exec *handle, CUstream stream_handle)
 {
 	static const struct sim_work upload_work = { .kind = SIM_WORK_MARK,
 						     .name = "graph upload" };
-	struct sim_stream *stream;
+	struct sim_stream *stream = NULL;
 	int rc = CUDA_ERROR_INVALID_VALUE;
 
 	sim_lock();
