@@ -200,3 +200,11 @@ enum {
 #define CU_LAUNCH_PARAM_END ((void *)0x00)
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)0x01)
 #define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)0x02)
+
+/* The simulator's own private table: cuGetExportTable gives it for this id (16 characters, no end)
+ * if SIMCUDA_PRIVATE_TABLE=1. `fill` submits what sim_fill does; NULL is the legacy stream. */
+#define SIMB_PRIVATE_TABLE_ID "simcuda-private1"
+struct simb_private_table {
+	size_t n_bytes; /* of this structure */
+	CUresult (*fill)(CUdeviceptr dst, unsigned int value, size_t n_words, CUstream stream);
+};

@@ -555,6 +555,30 @@ probe_value(int argc, char **argv)
 	return 0;
 }
 
+static int
+probe_private(int argc, char **argv)
+{
+	static const unsigned char theirs[16] = { 0x6b, 0xd5, 0xfb, 0x6c };
+	const struct simb_private_table *table = NULL;
+	CUdeviceptr ptr;
+	unsigned out = 0;
+	CUuuid id;
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	memcpy(id.bytes, theirs, sizeof(id.bytes));
+	SAY("other", cuGetExportTable((const void **)&table, &id));
+	memcpy(id.bytes, SIMB_PRIVATE_TABLE_ID, sizeof(id.bytes));
+	SAY("ours", cuGetExportTable((const void **)&table, &id));
+	if (!table)
+		return 0;
+	SAY("size", table->n_bytes == sizeof(*table));
+	SAY("rc", table->fill(ptr, 77, 1024, NULL));
+	SAY("rc", cuMemcpyDtoH_v2(&out, ptr + 4092, 4));
+	SAY("filled", out);
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int n_args; /* at least */
@@ -569,7 +593,7 @@ static const struct {
 	{ "misuse", 0, probe_misuse },   { "pointer", 0, probe_pointer },
 	{ "capture", 0, probe_capture }, { "contexts", 0, probe_contexts },
 	{ "threads", 0, probe_threads }, { "deadlock", 0, probe_deadlock },
-	{ "value", 0, probe_value },
+	{ "value", 0, probe_value },     { "private", 0, probe_private },
 };
 
 int
