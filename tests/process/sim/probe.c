@@ -579,6 +579,33 @@ probe_private(int argc, char **argv)
 	return 0;
 }
 
+static int
+probe_peer(int argc, char **argv)
+{
+	CUcontext other;
+	CUdeviceptr ptr;
+	int can = -1;
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	SAY("rc", cuDeviceCanAccessPeer(&can, 0, 1));
+	SAY("can", can);
+	SAY("rc", cuDeviceCanAccessPeer(&can, 0, 0));
+	SAY("can", can);
+	SAY("rc", cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
+	SAY("can", can);
+	SAY("self", cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 1, 1));
+	SAY("rc", cuCtxCreate_v2(&other, 0, 1));
+	SAY("flags", cuCtxEnablePeerAccess(context, 1));
+	SAY("rc", cuCtxEnablePeerAccess(context, 0));
+	SAY("rc", launch(kernel("sim_fill"), NULL, ptr, 1, 1, 0));
+	SAY("rc", cuCtxSynchronize());
+	SAY("rc", cuCtxDisablePeerAccess(context));
+	SAY("rc", launch(kernel("sim_fill"), NULL, ptr, 1, 1, 0));
+	SAY("without", cuCtxSynchronize());
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int n_args; /* at least */
@@ -594,6 +621,7 @@ static const struct {
 	{ "capture", 0, probe_capture }, { "contexts", 0, probe_contexts },
 	{ "threads", 0, probe_threads }, { "deadlock", 0, probe_deadlock },
 	{ "value", 0, probe_value },     { "private", 0, probe_private },
+	{ "peer", 0, probe_peer },
 };
 
 int

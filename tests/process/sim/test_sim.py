@@ -274,6 +274,12 @@ def test_private_table(clock, tmp_path):
         {"cuInit", "cuCtxCreate_v2", "cuMemAlloc_v2", "cuGetExportTable", "cuMemcpyDtoH_v2"}
 
 
+def test_peer_access():
+    seen = probe("peer", SIMCUDA_DEVICES=2)
+    assert seen["can"] == [1, 0, 1] and seen.one("self") == INVALID_DEVICE and seen.one("flags") == INVALID_VALUE
+    assert seen.one("without") == 700
+
+
 def test_32_bit_names_are_functions_of_their_own():
     seen = probe("abi32")
     assert seen.one("alloc32") == OUT_OF_MEMORY and seen.one("ptr") == 7  # memory lies above 4 GiB; untouched
