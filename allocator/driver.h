@@ -37,7 +37,7 @@ struct ca_driver {
 	 */
 	int (*segment_take)(void *self, void *context, uint64_t size, uint64_t *ret_address);
 	/* Gives a segment back. May wait for the device (counted by the allocator as a host sync).
-	 * -EBUSY: a stream capture is in progress, nothing was done. */
+	 * -EBUSY: a stream capture is in the way, nothing was done. */
 	int (*segment_return)(void *self, void *context, uint64_t address);
 
 	/*

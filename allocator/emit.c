@@ -3,7 +3,7 @@
  * One emitter: names come from the X-macros of allocator/stats.h, so JSON and struct cannot drift
  * apart.
  *
- * Output is collected in a small buffer on the stack and handed to the caller's write function when
+ * Output is collected in a buffer on the stack and handed to the caller's write function when
  * that is full; the first error sticks and ends the output.
  */
 #include "allocator/emit.h"
@@ -17,9 +17,9 @@
 struct out {
 	ca_emit_write_fn *write;
 	void *arg;
-	int error;     /* of the first write that failed */
-	size_t length; /* of text */
-	char text[512];
+	int error;       /* of the first write that failed */
+	size_t length;   /* of text */
+	char text[4096]; /* one write for a usual line or table */
 };
 
 static void

@@ -105,7 +105,7 @@ int ca_disown(struct ca_heap *heap, uint64_t address);
 /*
  * The out-of-memory ladder for a driver call that is not ours to serve (pitch, arrays, ...): gives
  * memory back so that the driver may find `size` bytes. True: something was given back, try again;
- * false: nothing is left, or a capture is in progress.
+ * false: nothing is left, or a capture is in the way.
  */
 bool ca_reclaim(struct ca_space *space, uint64_t size);
 /* The program got memory by a call that is not ours to serve: counted, nothing else. */

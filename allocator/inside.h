@@ -90,8 +90,9 @@ struct ca_group {
 struct ca_device {
 	struct ca_device *next;
 	unsigned ordinal;
-	unsigned in_flight;       /* driver calls in progress that may bring memory back */
-	uint64_t generation;      /* advances whenever memory may have become available */
+	unsigned in_flight;  /* driver calls in progress that may bring memory back */
+	uint64_t generation; /* advances whenever memory may have become available */
+	uint64_t put_back;   /* advances when a group comes back unchanged: others may ask it now */
 	uint64_t drainable_bytes; /* in segments without a live block */
 	struct ca_stats stats;    /* figures (not gauges, counters) unused */
 };

@@ -6,10 +6,12 @@
  *   2. finished cached segments of the device go back, of any space, just enough: the smallest
  *      that fits alone, or else the largest until their sum does; while there are any;
  *   3. the host waits for the oldest pending free, own space first; then 2 again; what still waits,
- * for work of other contexts, goes back to the driver, whose own free knows how long to wait;
+ *      for work of other contexts, goes back to the driver, whose own free knows how long to wait;
  *   4. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through;
  *   5. the driver's own code, unchanged.
+ *
+ * While something captures, whole segments without a live block go back, and that is all.
  *
  * So outside captures "out of memory" is answered only when nothing of ours on that device is left
  * to give. Every round but the last gave something back or saw another thread do so, which ends it.
@@ -139,23 +141,29 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes)
 	return given;
 }
 
-/* Waits for the oldest group of the device, own space first, or surrenders a segment.
- * 1: something changed; 0: nothing is left; -EBUSY: capture. */
+/*
+ * Waits for the oldest group of the device, own space first, or surrenders a segment. 1: something
+ * changed; 0: there is nothing; -EAGAIN: only what waits for other contexts; -EBUSY: capture.
+ */
 static int
 wait_locked(struct ca_space *space)
 {
-	struct ca_space *other;
+	struct ca_space *other = space->heap->spaces;
 	int r = ca_pending_wait_locked(space, CA_WAIT_ANY);
+	bool foreign = r == -EAGAIN;
 
-	for (other = space->heap->spaces; (!r || r == -EAGAIN) && other; other = other->next)
-		if (other->device == space->device)
-			r = ca_pending_wait_locked(other, CA_WAIT_ANY);
+	for (; (!r || r == -EAGAIN) && other; other = other->next) {
+		if (other->device != space->device)
+			continue;
+		r = ca_pending_wait_locked(other, CA_WAIT_ANY);
+		foreign = foreign || r == -EAGAIN;
+	}
 	if (r && r != -EAGAIN)
 		return r;
 	for (other = space->heap->spaces; other; other = other->next)
 		if (other->device == space->device && ca_pending_surrender_locked(other))
 			return 1;
-	return 0;
+	return foreign ? -EAGAIN : 0;
 }
 
 /* Steps grow from 20 us to 20 ms.
@@ -172,19 +180,33 @@ settled_wait(struct ca_heap *heap, unsigned step)
 	errno = saved;
 }
 
-/* Waits while others are inside driver calls that may bring memory.
- * True: something changed since `generation`. */
+/* What tells that another thread made a difference. */
+struct moment {
+	uint64_t generation;
+	uint64_t put_back;
+	bool unseen; /* a group may have been in another thread's hand: put_back counts */
+};
+
 static bool
-settled_locked(struct ca_heap *heap, const struct ca_device *device, uint64_t generation)
+is_past(const struct ca_device *device, const struct moment *moment)
+{
+	return device->generation != moment->generation ||
+	       (moment->unseen && device->put_back != moment->put_back);
+}
+
+/* Waits while others are inside driver calls that may bring memory. True: something changed since
+ * `moment`. */
+static bool
+settled_locked(struct ca_heap *heap, const struct ca_device *device, const struct moment *moment)
 {
 	unsigned steps;
 
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
-		if (device->generation != generation || !ca_outside_others_locked(device))
+		if (is_past(device, moment) || !ca_outside_others_locked(device))
 			break;
 		settled_wait(heap, steps);
 	}
-	return device->generation != generation;
+	return is_past(device, moment);
 }
 
 static struct ca_block *
@@ -222,6 +244,27 @@ busy_passes(struct ca_space *space, unsigned *steps)
 	return true;
 }
 
+/*
+ * Nothing could be given back: is there something to wait for? 1: something changed; 0: no; -EBUSY:
+ * capture.
+ *
+ * A group that another thread has in its hand cannot be seen; when it is put back it is worth a
+ * look. But what was looked at and waits for other contexts will be put back for ever: then only
+ * the generation counts.
+ */
+static int
+look_again(struct ca_space *space, uint64_t generation)
+{
+	struct ca_device *device = space->device;
+	struct moment moment = { generation, device->put_back, true };
+	int r = wait_locked(space);
+
+	if (r && r != -EAGAIN)
+		return r;
+	moment.unseen = !r;
+	return settled_locked(space->heap, device, &moment);
+}
+
 /* One round of giving back. True: something may have changed, ask the driver again. */
 static bool
 round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsigned *busy_steps)
@@ -231,10 +274,8 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 
 	if (release_locked(space, bytes, &busy))
 		return true;
-	r = busy ? -EBUSY : wait_locked(space);
-	if (r < 0)
-		return busy_passes(space, busy_steps);
-	return r > 0 || settled_locked(space->heap, space->device, generation);
+	r = busy ? -EBUSY : look_again(space, generation);
+	return r < 0 ? busy_passes(space, busy_steps) : r > 0;
 }
 
 int
@@ -283,8 +324,8 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 		given = release_locked(space, bytes, &busy) > 0;
 		if (given || busy)
 			break;
-		r = wait_locked(space);
-		if (r < 0 || (!r && !settled_locked(heap, space->device, generation)))
+		r = look_again(space, generation);
+		if (r <= 0)
 			break;
 	}
 	ca_heap_unlock(heap);

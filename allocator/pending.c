@@ -83,6 +83,17 @@ synchronize(struct ca_space *space, struct ca_list *hand)
 	return r;
 }
 
+/* 1: settled, or the space is poisoned, its blocks IDLE; -EBUSY: unmarked again. */
+static int
+settle_by_wait(struct ca_space *space, struct ca_list *hand)
+{
+	int r = synchronize(space, hand);
+
+	if (is_lost(r))
+		ca_pending_poison_locked(space);
+	return r < 0 && !is_lost(r) ? -EBUSY : 1;
+}
+
 /* Drops the mark of a group in the hand, outside the lock, and the group. */
 static void
 group_drop(struct ca_space *space, struct ca_group *group)
@@ -198,7 +209,12 @@ group_ask(struct ca_space *space, struct ca_group *group, int (*ask)(void *self,
 		driver->mark_drop(driver->self, group->mark);
 	ca_outside_leave(space);
 	if (r == -EAGAIN || r == -EBUSY) {
-		group_publish(space, group, space->pending.next);
+		if (ca_list_empty(&group->blocks)) {
+			group_drop(space, group);
+			return r;
+		}
+		ca_list_insert(space->pending.next, &group->link);
+		space->device->put_back++;
 		return r;
 	}
 	ca_list_init(&hand);
@@ -209,10 +225,7 @@ group_ask(struct ca_space *space, struct ca_group *group, int (*ask)(void *self,
 		space->device->generation++;
 		return 1;
 	}
-	r = synchronize(space, &hand);
-	if (is_lost(r))
-		ca_pending_poison_locked(space);
-	return r < 0 && !is_lost(r) ? -EBUSY : 1;
+	return settle_by_wait(space, &hand);
 }
 
 unsigned
@@ -236,7 +249,6 @@ ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_group *group = group_oldest(space);
 	struct ca_list hand;
-	int r;
 
 	if (group && group->late && which == CA_WAIT_EXACT) {
 		ca_list_insert(space->pending.next, &group->link);
@@ -252,10 +264,7 @@ ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 		return 0;
 	ca_list_init(&hand);
 	ca_list_splice(&hand, &space->unmarked);
-	r = synchronize(space, &hand);
-	if (is_lost(r))
-		ca_pending_poison_locked(space);
-	return r < 0 && !is_lost(r) ? -EBUSY : 1;
+	return settle_by_wait(space, &hand);
 }
 
 bool

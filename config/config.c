@@ -44,6 +44,13 @@ row_bit(const struct ca_option *option)
 
 /* ---- messages ---- */
 
+/* What happens to a bad setting, for its line. */
+static const char *
+fate(const struct load *load)
+{
+	return load->config->strict ? "refused" : "ignored";
+}
+
 __attribute__((format(printf, 2, 3))) static void
 bad(struct load *load, const char *format, ...)
 {
@@ -78,8 +85,8 @@ bad_value(struct load *load, const struct ca_option *option, const char *value, 
 {
 	char name[TITLE_BYTES], shown[SHOWN_BYTES];
 
-	bad(load, "%s: '%s' is ignored%s: expected %s", title(name, option),
-	    ca_text_escape(shown, sizeof(shown), value), why, option->accepted);
+	bad(load, "%s: '%s' is %s%s: expected %s", title(name, option),
+	    ca_text_escape(shown, sizeof(shown), value), fate(load), why, option->accepted);
 }
 
 /* "STRICT, DISABLE, ...": the names that have an effect. */
@@ -117,10 +124,10 @@ bad_unknown(struct load *load, bool is_key, const char *name, const char *value)
 			       known_names(known, sizeof(known), is_key));
 	ca_text_escape(shown, sizeof(shown), name);
 	if (is_key)
-		bad(load, "CACHEALLOC_CONF: unknown key '%s' (value '%s') is ignored: %s", shown,
-		    ca_text_escape(shown_value, sizeof(shown_value), value), hint);
+		bad(load, "CACHEALLOC_CONF: unknown key '%s' (value '%s') is %s: %s", shown,
+		    ca_text_escape(shown_value, sizeof(shown_value), value), fate(load), hint);
 	else
-		bad(load, "%s%s: unknown variable is ignored: %s", prefix, shown, hint);
+		bad(load, "%s%s: unknown variable is %s: %s", prefix, shown, fate(load), hint);
 }
 
 /* A known setting without effect here: one line, once. */
@@ -133,10 +140,10 @@ bad_absent(struct load *load, const struct ca_option *option)
 		return;
 	load->told |= row_bit(option);
 	if (option->status == CA_STATUS_FOREIGN)
-		bad(load, "%s is ignored: it is PyTorch's own and does not apply here",
-		    title(name, option));
+		bad(load, "%s is %s: it is PyTorch's own and does not apply here",
+		    title(name, option), fate(load));
 	else
-		bad(load, "%s is ignored: not in this version", title(name, option));
+		bad(load, "%s is %s: not in this version", title(name, option), fate(load));
 }
 
 /* ---- values ---- */
@@ -198,7 +205,7 @@ value_store(struct ca_config *config, const struct ca_option *option, const char
 	return false;
 }
 
-/* What to add to "is ignored" where a pattern is at fault. */
+/* What to add to the message where a pattern is at fault. */
 static const char *
 pattern_reason(const struct ca_option *option, const char *value)
 {
@@ -252,14 +259,14 @@ conf_fault(struct load *load, const struct ca_conf_entry *entry)
 	char key[SHOWN_BYTES], value[SHOWN_BYTES];
 
 	if (entry->fault == CA_CONF_EMPTY) {
-		bad(load, "CACHEALLOC_CONF: %s is ignored: expected key:value,key:value",
-		    reasons[entry->fault]);
+		bad(load, "CACHEALLOC_CONF: %s is %s: expected key:value,key:value",
+		    reasons[entry->fault], fate(load));
 		return;
 	}
-	bad(load, "CACHEALLOC_CONF: '%s%s%s' is ignored (%s): expected %s",
+	bad(load, "CACHEALLOC_CONF: '%s%s%s' is %s (%s): expected %s",
 	    ca_text_escape(key, sizeof(key), entry->key),
 	    entry->fault == CA_CONF_NO_COLON ? "" : ":",
-	    ca_text_escape(value, sizeof(value), entry->value), reasons[entry->fault],
+	    ca_text_escape(value, sizeof(value), entry->value), fate(load), reasons[entry->fault],
 	    option && *option->accepted ? option->accepted : "key:value,key:value");
 }
 
@@ -290,8 +297,8 @@ conf_at_least_segment(struct load *load, const struct ca_option *option, uint64_
 		return;
 	load->set &= ~row_bit(option);
 	value_store(load->config, option, option->default_text);
-	bad(load, "%s: '%llu' is ignored: expected at least large_segment_size_mb (%llu)",
-	    title(name, option), (unsigned long long)(bytes >> 20),
+	bad(load, "%s: '%llu' is %s: expected at least large_segment_size_mb (%llu)",
+	    title(name, option), (unsigned long long)(bytes >> 20), fate(load),
 	    (unsigned long long)(least >> 20));
 }
 

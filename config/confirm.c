@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "config/options.h"
+#include "config/parse.h"
 #include "config/text.h"
 
 enum { VALUE_BYTES = CA_PATH_MAX + 1 };
@@ -46,7 +47,6 @@ static void
 value_print(const struct ca_config *config, const struct ca_option *option, char *ret)
 {
 	static const char disable[][8] = { "0", "1", "count" };
-	static const char levels[][8] = { "off", "error", "warn", "info", "debug" };
 	const void *place = (const char *)config + option->offset;
 
 	ret[0] = '\0';
@@ -55,7 +55,7 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 		text_print(ret, disable[*(const enum ca_disable *)place]);
 		break;
 	case CA_TYPE_LEVEL:
-		text_print(ret, levels[*(const enum ca_log_level *)place]);
+		text_print(ret, ca_parse_level_words[*(const enum ca_log_level *)place]);
 		break;
 	case CA_TYPE_PATTERN:
 		text_print(ret, place);

@@ -15,6 +15,8 @@
 
 static const uint64_t MILLISECOND = 1000000;
 
+const char ca_parse_level_words[CA_LOG_DEBUG + 1][8] = { "off", "error", "warn", "info", "debug" };
+
 static bool
 is_space(char c)
 {
@@ -96,10 +98,8 @@ ca_parse_disable(const char *text, enum ca_disable *ret_value)
 bool
 ca_parse_level(const char *text, enum ca_log_level *ret_value)
 {
-	static const char words[][8] = { "off", "error", "warn", "info", "debug" };
-
-	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		if (is_word(text, words[i])) {
+	for (unsigned i = 0; i <= CA_LOG_DEBUG; i++) {
+		if (is_word(text, ca_parse_level_words[i])) {
 			*ret_value = (enum ca_log_level)i;
 			return true;
 		}

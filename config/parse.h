@@ -19,6 +19,8 @@ bool ca_parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *ret
 bool ca_parse_flag(const char *text, bool *ret_value);
 /* A flag, or "count". */
 bool ca_parse_disable(const char *text, enum ca_disable *ret_value);
+/* The words of enum ca_log_level, as a user writes them. */
+extern const char ca_parse_level_words[CA_LOG_DEBUG + 1][8];
 bool ca_parse_level(const char *text, enum ca_log_level *ret_value);
 /* Digits and one of ms, s, m, h; or a bare 0, whatever the range. Nanoseconds. */
 bool ca_parse_duration(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);

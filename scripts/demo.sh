@@ -11,6 +11,10 @@ cd "$(dirname "$0")/.."
 . scripts/setup.sh
 
 pairs=${1:-5}
+case $#,$pairs in
+1,-h | 1,--help) say_usage "$0" && exit 0 ;;
+[01],*[!0-9]* | [01],0 | [!01],*) say_usage "$0" >&2 && exit 2 ;;
+esac
 setup_packages demo
 say "building"
 targets=(shim/libcachealloc.so tests/sim/libcuda.so.1 tests/traces/trace_program)

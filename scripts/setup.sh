@@ -17,6 +17,8 @@ PYTHON=/usr/bin/python3 # Debian's own: the one that sees Debian's pytest
 export JOBS; JOBS=$(nproc)
 
 say() { printf '%s: %s\n' "${0##*/}" "$*"; }
+# The comment at the top of a script.
+say_usage() { sed -n '/^# Installs/,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$1"; }
 
 # Why packages cannot be installed here; nothing when they can.
 setup_obstacle() {

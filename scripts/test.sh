@@ -18,7 +18,8 @@ for argument in "$@"; do
 	case $argument in
 	--quick) quick=1 ;;
 	--long) long=1 ;;
-	-*) sed -n '/^# Installs/,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 2 ;;
+	-h | --help) say_usage "$0" && exit 0 ;;
+	-*) say_usage "$0" >&2 && exit 2 ;;
 	*) filter=$argument ;;
 	esac
 done
@@ -133,6 +134,7 @@ lane_thorough() {
 	suite asan process scripts/sanitizer_env.sh address build-asan
 	unit tsan build-tsan scripts/sanitizer_env.sh thread build-tsan
 	suite tsan stress scripts/sanitizer_env.sh thread build-tsan
+	unit clang build-clang
 	for each in clang-build tidy cppcheck; do ! wanted "$each" || built clang; done
 	check tidy check_tidy
 	check cppcheck check_cppcheck
@@ -144,6 +146,20 @@ lane() {
 	"$1"
 	echo "lane $1 0 $SECONDS" >>"$results/stages"
 }
+
+# Lanes run in the background, where an interrupt from the terminal does not reach them or what they started.
+kill_with_children() { # PID
+	local child children
+	children=$(cat "/proc/$1/task/$1/children" 2>/dev/null) || children=''
+	kill "$1" 2>/dev/null || true
+	for child in $children; do kill_with_children "$child"; done
+}
+interrupted() {
+	for each in $(jobs -p); do kill_with_children "$each"; done
+	say "interrupted" >&2
+	exit 130
+}
+trap interrupted INT TERM HUP
 
 SECONDS=0
 lane lane_thorough &

@@ -8,6 +8,11 @@
  * The table remembers which streams capture, so that a destroyed stream or context lowers the
  * count, and the modes, from which cuda.h's rule of prohibited calls follows. Captures beyond the
  * table's size are only counted: they end one by one, as end-captures of unknown streams succeed.
+ *
+ * The wait has an end: a driver without context marks is synchronised inside the gate, for as long
+ * as its work takes, and that work may need the thread that begins the capture. A call that is
+ * still inside after a second has long been judged by the driver, and does not harm a capture that
+ * begins now.
  */
 #include "shim/capture.h"
 
@@ -15,10 +20,11 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "shim/process.h"
 
-enum { TABLE_SIZE = CA_CAPTURE_NO_SLOT, RESTORE_TRIES = 3 };
+enum { TABLE_SIZE = CA_CAPTURE_NO_SLOT, RESTORE_TRIES = 3, GATE_WAIT_S = 1 };
 
 struct capture {
 	CUcontext context;
@@ -77,9 +83,18 @@ ca_capture_active(void)
 void
 ca_capture_opening(void)
 {
+	struct timespec now, end;
+
 	atomic_fetch_add(&captures, 1);
-	while (atomic_load(&inside))
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += GATE_WAIT_S;
+	while (atomic_load(&inside)) {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec > end.tv_sec ||
+		    (now.tv_sec == end.tv_sec && now.tv_nsec >= end.tv_nsec))
+			return;
 		sched_yield();
+	}
 }
 
 void

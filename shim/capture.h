@@ -6,7 +6,9 @@
  * while another thread captures in global mode (cuda.h, cuCtxRecordEvent,
  * cuThreadExchangeStreamCaptureMode). So an internal call enters the gate, which is shut while
  * anything captures; begin-capture shuts the gate, waits until it is empty, and only then calls the
- * driver. Nothing that enters the gate blocks on the device.
+ * driver. Nothing that enters the gate blocks on the device, but for the
+ * synchronisation of drivers without context marks, for which a begin-capture waits a second at
+ * most.
  *
  * A capture ends when the driver says so: end-capture, or the death of its stream or context.
  */

@@ -17,7 +17,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "config/log.h"
 #include "shim/capture.h"
 #include "shim/dump.h"
 #include "shim/marks.h"
@@ -221,14 +220,15 @@ CUresult
 ca_context_push(const struct ca_real *real, struct ca_context *context, bool *ret_pushed)
 {
 	CUcontext current = NULL;
-	CUresult rc = CUDA_SUCCESS;
+	CUresult rc;
 
 	*ret_pushed = false;
 	if (!real->cuCtxGetCurrent || !real->cuCtxPushCurrent_v2 || !real->cuCtxPopCurrent_v2)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	rc = CA_INSIDE(real->cuCtxGetCurrent(&current));
-	if (rc || current == context->handle)
-		return rc;
+	/* where the driver does not tell, a push is right too */
+	if (CA_INSIDE(real->cuCtxGetCurrent(&current)) == CUDA_SUCCESS &&
+	    current == context->handle)
+		return CUDA_SUCCESS;
 	rc = CA_INSIDE(real->cuCtxPushCurrent_v2(context->handle));
 	*ret_pushed = !rc;
 	return rc;

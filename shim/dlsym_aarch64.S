@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dlsym(handle, name) for aarch64: ask ca_dlsym_route; on an answer return it, otherwise branch where it says.
+ * dlsym(handle, name) for aarch64: ask ca_dlsym_route; on an answer return it, otherwise branch
+ * where it says.
  *
- * The branch, not a call, is the point: the real dlsym finds its caller by the link register, and RTLD_NEXT,
- * RTLD_DEFAULT and RUNPATH depend on it. Every argument register arrives there as it came. x16 holds the
- * target, as `bti c` at its entry demands.
+ * The branch, not a call, is the point: the real dlsym finds its caller by the link register, and
+ * RTLD_NEXT, RTLD_DEFAULT and RUNPATH depend on it. Every argument register arrives there as it
+ * came. x16 holds the target, as `bti c` at its entry demands.
  */
 	.text
 	.globl	dlsym

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dlsym(handle, name) for x86-64: ask ca_dlsym_route; on an answer return it, otherwise jump where it says.
+ * dlsym(handle, name) for x86-64: ask ca_dlsym_route; on an answer return it, otherwise jump where
+ * it says.
  *
- * The jump, not a call, is the point: the real dlsym finds its caller by the return address on the stack, and
- * RTLD_NEXT, RTLD_DEFAULT and RUNPATH depend on it. No compiler option can break that here. Every argument
- * register arrives there as it came.
+ * The jump, not a call, is the point: the real dlsym finds its caller by the return address on the
+ * stack, and RTLD_NEXT, RTLD_DEFAULT and RUNPATH depend on it. No compiler option can break that
+ * here. Every argument register arrives there as it came.
  */
 	.text
 	.globl	dlsym

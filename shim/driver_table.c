@@ -36,26 +36,29 @@ synchronize_one(const struct ca_real *real, struct ca_context *context)
 	return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
 }
 
-enum { GATE_LOST = -ECANCELED };
-
 /*
- * False: it is dead, or *rc is set. The end of a destruction is awaited outside the gate, which may
- * be shut afterwards.
+ * One context, in the gate: a capture may have begun during the wait for the one before. The end of
+ * a destruction is awaited outside.
  */
-static bool
-enter_or_died(struct ca_context *context, int *rc)
+static int
+synchronize_context(const struct ca_real *real, struct ca_context *context)
 {
-	while (!ca_context_enter(context)) {
-		if (atomic_load(&context->dead))
-			return false;
+	int rc;
+
+	for (;;) {
+		if (!ca_gate_enter())
+			return -EBUSY;
+		if (ca_context_enter(context))
+			break;
 		ca_gate_leave();
+		if (atomic_load(&context->dead))
+			return 0;
 		sched_yield();
-		if (!ca_gate_enter()) {
-			*rc = GATE_LOST;
-			return false;
-		}
 	}
-	return true;
+	rc = synchronize_one(real, context);
+	ca_context_leave(context);
+	ca_gate_leave();
+	return rc;
 }
 
 static int
@@ -67,19 +70,14 @@ synchronize(void *self, void *space_context)
 
 	if (!real || !real->cuCtxSynchronize)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (!ca_gate_enter())
-		return -EBUSY;
 	for (context = ca_context_first(); context && !rc; context = ca_context_next(context)) {
-		if (atomic_load(&context->kind) == CA_CONTEXT_GREEN || !enter_or_died(context, &rc))
+		if (atomic_load(&context->kind) == CA_CONTEXT_GREEN)
 			continue;
-		rc = synchronize_one(real, context);
+		rc = synchronize_context(real, context);
 		if (rc > 0 && context != space_context)
 			rc = -EIO;
-		ca_context_leave(context);
 	}
-	if (rc != GATE_LOST)
-		ca_gate_leave();
-	return rc == GATE_LOST ? -EBUSY : rc;
+	return rc;
 }
 
 static int

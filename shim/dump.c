@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The text goes through one buffer on the stack, so that a line or a table reaches its file in as
- * few writes as it can. A statistics file is created once, by its pattern, and reopened by name for
+ * The emitter collects the text on the stack, so that a line or a table reaches its file in as few
+ * writes as it can. A statistics file is created once, by its pattern, and reopened by name for
  * each further line: a descriptor kept open could be closed by the program and its number given to
  * a file of the program's.
  */
@@ -22,7 +22,7 @@
 #include "shim/real.h"
 #include "shim/unseen.h"
 
-enum { DEVICES_MAX = 32, NAME_MAX_BYTES = 100, UUID_BYTES = 48, CHUNK_BYTES = 4096 };
+enum { DEVICES_MAX = 32, NAME_MAX_BYTES = 100, UUID_BYTES = 48 };
 
 struct device_note {
 	_Atomic int state; /* 0 unknown, 1 being asked, 2 known */
@@ -111,42 +111,12 @@ ca_dump_note_device(CUdevice device)
 	atomic_store(&note->state, 2);
 }
 
-struct sink {
-	int fd;
-	size_t length;
-	char chunk[CHUNK_BYTES];
-};
-
 static int
-flush(struct sink *sink)
+write_to(void *arg, const char *text, size_t length)
 {
-	int rc = ca_text_write(sink->fd, sink->chunk, sink->length);
+	const int *fd = arg;
 
-	sink->length = 0;
-	return rc;
-}
-
-static int
-take_text(void *arg, const char *text, size_t length)
-{
-	struct sink *sink = arg;
-
-	while (length) {
-		size_t room = CHUNK_BYTES - sink->length;
-		size_t part = length < room ? length : room;
-
-		memcpy(sink->chunk + sink->length, text, part);
-		sink->length += part;
-		text += part;
-		length -= part;
-		if (sink->length == CHUNK_BYTES) {
-			int rc = flush(sink);
-
-			if (rc)
-				return rc;
-		}
-	}
-	return 0;
+	return ca_text_write(*fd, text, length);
 }
 
 static const char *
@@ -221,22 +191,19 @@ is_json(const char *pattern)
 static void
 write_file(const struct ca_emit_process *process, const struct figures *figures)
 {
-	struct sink sink = { .fd = open_file() };
+	int fd = open_file();
 	int rc;
 
-	if (sink.fd < 0)
+	if (fd < 0)
 		return;
 	if (is_json(config->stats_file))
-		rc = ca_emit_stats_json(figures->devices, figures->count, take_text, &sink);
+		rc = ca_emit_stats_json(figures->devices, figures->count, write_to, &fd);
 	else
-		rc = ca_emit_stats_table(process, figures->devices, figures->count, take_text,
-					 &sink);
-	if (!rc)
-		rc = flush(&sink);
+		rc = ca_emit_stats_table(process, figures->devices, figures->count, write_to, &fd);
 	if (rc)
 		ca_warn("CACHEALLOC_STATS: the file '%s' is incomplete: %s (errno %d)", file,
 			ca_log_error_name(-rc), -rc);
-	close(sink.fd);
+	close(fd);
 }
 
 static void
@@ -248,14 +215,11 @@ write_all(struct ca_heap *heap)
 		.pid = getpid(),
 		.elapsed_ns = now_ns() - begun_ns,
 	};
-	struct sink sink = { .fd = STDERR_FILENO };
+	int fd = STDERR_FILENO;
 
 	gather(heap, &figures);
-	if (config->stats_stderr) {
-		(void)ca_emit_stats_table(&process, figures.devices, figures.count, take_text,
-					  &sink);
-		(void)flush(&sink);
-	}
+	if (config->stats_stderr)
+		(void)ca_emit_stats_table(&process, figures.devices, figures.count, write_to, &fd);
 	if (config->stats_file[0])
 		write_file(&process, &figures);
 }

@@ -26,19 +26,10 @@ is_known(const struct ca_real *real, const char *symbol, int version, cuuint64_t
 	 void *address)
 {
 	int newest = ca_name_newest_version();
-	CUdriverProcAddressQueryResult status;
-	CUresult result = CUDA_ERROR_NOT_FOUND;
-	void *older = NULL;
 
 	if (!ca_name_is_base(symbol))
 		return ca_name_is_symbol(symbol);
-	if (version <= newest)
-		return true;
-	if (real->cuGetProcAddress_v2)
-		result = real->cuGetProcAddress_v2(symbol, &older, newest, flags, &status);
-	else if (real->cuGetProcAddress)
-		result = real->cuGetProcAddress(symbol, &older, newest, flags);
-	return result == CUDA_SUCCESS && older == address;
+	return version <= newest || ca_real_ask(real, symbol, newest, flags) == (uintptr_t)address;
 }
 
 /* Only what the driver's own code holds gets a thunk: nothing else is sure to be a function. */

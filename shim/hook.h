@@ -16,6 +16,9 @@
 	if (!real || !real->symbol)                                                                \
 	return real ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_NOT_INITIALIZED
 
+/* cuStreamIsCapturing, in the stream flavour of the hook that asks. */
+typedef CUresult ca_is_capturing_fn(CUstream stream, CUstreamCaptureStatus *status);
+
 /* NULL when the call must go straight through: disabled, or entered from inside the driver. */
 static inline struct ca_process *
 ca_hook_process(void)

@@ -9,8 +9,6 @@
 #include "shim/context.h"
 #include "shim/hook.h"
 
-typedef CUresult is_capturing_call(CUstream stream, CUstreamCaptureStatus *status);
-
 /* One name for the default streams, whatever the ABI flavour calls them. */
 static CUstream
 legacy_name(CUstream stream)
@@ -110,7 +108,7 @@ typedef CUresult end_call(CUstream stream, CUgraph *graph);
 
 static CUresult
 end_capture(const struct ca_real *real, CUstream named, CUstream stream, CUgraph *graph,
-	    end_call *call, is_capturing_call *is_capturing)
+	    end_call *call, ca_is_capturing_fn *is_capturing)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	struct ca_capture_end end;

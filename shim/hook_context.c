@@ -266,8 +266,9 @@ destroy(CUcontext handle, context_call *call, unsigned last)
 	struct ca_context *context = ca_hook_process() && handle ? ca_context_find(handle) : NULL;
 	CUresult rc;
 
-	if (context)
-		ca_context_close(context);
+	if (!context)
+		return CA_INSIDE(call(handle));
+	ca_context_close(context);
 	rc = CA_INSIDE(call(handle));
 	settle(context,
 	       rc == CUDA_SUCCESS && (!last || atomic_fetch_sub(&context->usage, 1) <= last));

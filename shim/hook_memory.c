@@ -8,7 +8,6 @@
  */
 #include "shim/capture.h"
 #include "shim/context.h"
-#include "shim/dump.h"
 #include "shim/hook.h"
 
 CUresult
@@ -60,14 +59,24 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
  * an allocation is, which is prohibited likewise. 0: it is not prohibited after all.
  */
 static int
-refuse_in_capture(const struct ca_real *real)
+refuse_in_capture(const struct ca_real *real, struct ca_context *context)
 {
 	CUdeviceptr probe;
-	CUresult rc = CA_INSIDE(real->cuMemAlloc_v2(&probe, 1));
+	bool pushed = false;
+	CUresult rc;
 
+	if (!ca_context_enter(context))
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	(void)ca_context_push(real, context,
+			      &pushed); /* an allocation needs one, a free does not */
+	rc = CA_INSIDE(real->cuMemAlloc_v2(&probe, 1));
 	if (rc == CUDA_SUCCESS)
 		(void)CA_INSIDE(real->cuMemFree_v2(probe));
-	return ca_capture_is_error(rc) ? (int)rc : 0;
+	ca_context_pop(real, pushed);
+	ca_context_leave(context);
+	if (rc == CUDA_SUCCESS)
+		return 0;
+	return ca_capture_is_error(rc) ? (int)rc : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 /* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. */
@@ -80,7 +89,7 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 	if (ca_context_any_closed())
 		(void)ca_context_lookup(process->heap, dptr, &info);
 	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info) &&
-	    info.live && info.address == dptr && (rc = refuse_in_capture(real)))
+	    info.live && info.address == dptr && (rc = refuse_in_capture(real, info.context)))
 		return rc;
 	rc = ca_free(process->heap, dptr);
 	if (rc < 0 && rc != -ENOENT)
@@ -106,7 +115,6 @@ cuMemFree_v2(CUdeviceptr dptr)
 }
 
 typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);
-typedef CUresult is_capturing_call(CUstream stream, CUstreamCaptureStatus *status);
 
 /*
  * A free of our block that is ordered after a stream: the mark that every free records covers that
@@ -115,7 +123,7 @@ typedef CUresult is_capturing_call(CUstream stream, CUstreamCaptureStatus *statu
  */
 static CUresult
 free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
-	   is_capturing_call *real_status)
+	   ca_is_capturing_fn *real_status)
 {
 	struct ca_process *process = ca_hook_process();
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -182,7 +182,7 @@ cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attribut
 	CUresult rc = CA_INSIDE(real->cuPointerGetAttributes(
 		numAttributes, attributes, data, found == -ESTALE ? unknown_pointer() : ptr));
 
-	if (rc != CUDA_SUCCESS || found)
+	if (rc != CUDA_SUCCESS || found || !attributes || !data)
 		return rc;
 	for (unsigned i = 0; i < numAttributes; i++)
 		patch_attribute(data[i], attributes[i], &info);

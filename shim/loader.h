@@ -17,7 +17,6 @@
 
 typedef void *ca_dlsym_fn(void *handle, const char *name);
 typedef void *ca_dlopen_fn(const char *name, int mode);
-typedef void ca_any_fn(void);
 
 /* Early. libc's own dlsym and dlopen (libdl's before glibc 2.34),
  * NULL if there are none in this process. */

@@ -130,8 +130,8 @@ take_exported(struct binding *binding, const struct library *library, void *hand
 	}
 }
 
-static uintptr_t
-ask_driver(const struct ca_real *real, const char *base, int version, cuuint64_t flags)
+uintptr_t
+ca_real_ask(const struct ca_real *real, const char *base, int version, cuuint64_t flags)
 {
 	CUdriverProcAddressQueryResult status;
 	CUresult result = CUDA_ERROR_NOT_FOUND;
@@ -192,7 +192,7 @@ static void
 take_answer(struct binding *binding, unsigned row_index, cuuint64_t flags)
 {
 	const struct ca_row *row = &ca_rows[row_index];
-	uintptr_t address = ask_driver(&binding->real, row->base, row->version, flags);
+	uintptr_t address = ca_real_ask(&binding->real, row->base, row->version, flags);
 
 	if (!address || address == binding->functions[row_index] || route_find(binding, address) ||
 	    is_other_abi(row, address))

@@ -2,7 +2,8 @@
 /*
  * Counting thunks for x86-64: thunk i counts one call and jumps to ca_thunk_targets[i].
  *
- * No register, no stack slot and no vector state is touched (flags only), so any signature passes through.
+ * No register, no stack slot and no vector state is touched (flags only), so any signature passes
+ * through.
  */
 #include "shim/thunks.h"
 

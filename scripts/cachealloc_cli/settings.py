@@ -46,9 +46,14 @@ def names(status):
         [name for name, _ in VARIABLES] if status == "built" else [])
 
 
+def default_text(row):
+    """The default as a person reads it: a unit behind numbers only."""
+    return f"{row['default']} {row['unit']}".rstrip() if row["default"].isdigit() else row["default"] or "unset"
+
+
 def keys_text():
     """The keys of CACHEALLOC_CONF for --help."""
-    lines = [f"  {row['name']:<27} default {row['default'] or 'unset'} {row['unit']}".rstrip()
+    lines = [f"  {row['name']:<27} default {default_text(row)}"
              for row in table("key", "built")]
     return "\nKeys (cachealloc(7) tells what they do):\n" + "\n".join(lines) + "\n" if lines else ""
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from command import environment
-from conftest import BUILD
+from conftest import BUILD, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,8 @@ def test_runs_a_program(prefix):
 
 
 def test_knows_the_keys(prefix):
-    assert "max_split_size_mb" in installed(prefix, "run", "--help").stdout
+    text = installed(prefix, "run", "--help").stdout
+    assert "max_split_size_mb           default unlimited\n" in text and "reuse_slack_mb              default 256 MiB\n" in text
 
 
 def test_pages_completions_and_schemas(prefix):
@@ -50,3 +51,19 @@ def test_pages_completions_and_schemas(prefix):
                  "share/zsh/site-functions/_cachealloc", "share/fish/vendor_completions.d/cachealloc.fish"):
         found = prefix / path
         assert found.exists() or found.with_name(found.name + ".gz").exists(), path
+
+
+def test_the_simulator_stays_together(tmp_path):
+    """The driver and both stand-in runtimes, in the folder that `cachealloc run --sim` puts on the loader's path."""
+    meson = shutil.which("meson")
+    if not meson:
+        pytest.skip("no Meson")
+    done = subprocess.run([meson, "setup", "-Dsimulator=enabled", tmp_path / "build", ROOT], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+    assert done.returncode == 0, done.stdout
+    plan = json.loads(subprocess.run([meson, "introspect", "--install-plan", tmp_path / "build"], check=True,
+                                     stdout=subprocess.PIPE, timeout=60).stdout)
+    places = [place["destination"] for place in plan["targets"].values()]
+    assert sorted(place.rpartition("/")[2] for place in places if "/cachealloc/sim/" in place) == [
+        "libcuda.so.1", "libcudart.so.13", "libcudart_static.a"]
+    assert [place.rpartition("/")[2] for place in places if "/cachealloc/sim/" not in place] == ["libcachealloc.so"]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The validator can fail, and every schema is one it understands."""
+"""The validator can fail, every schema is one it understands, and the statistics' fields are all described."""
 
 import json
+import re
 
 import pytest
 from command import ROOT
@@ -27,3 +28,12 @@ def test_every_schema_refuses_nonsense(path):
 def test_validator_can_fail(value, schema):
     with pytest.raises(AssertionError):
         check(value, schema)
+
+
+def test_every_statistic_is_described():
+    written = set(re.findall(r"\bX\((\w+)\)", (ROOT / "allocator" / "stats.h").read_text())) - {"name"}
+    written |= {"index", "name", "uuid", "version"}
+    schema = json.loads((ROOT / "scripts" / "schema" / "stats.schema.json").read_text())
+    assert set(schema["properties"]["devices"]["items"]["properties"]) == written
+    table = (ROOT / "README.md").read_text().split("A device in the JSON:")[1].split("Exported for programs")[0]
+    assert {n for row in re.findall(r"^\| (`.*?) \|", table, re.M) for n in re.findall(r"`(\w+)`", row)} == written

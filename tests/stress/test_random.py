@@ -58,12 +58,19 @@ def test_preload(seed, shape, clock, library):
     sound(random_program(seed, shape, SIMCUDA_CLOCK=clock))
 
 
-@pytest.mark.parametrize("memory", ["96M", "160M"])
+@pytest.mark.parametrize("clock, memory, slack", [("real", "96M", 256), ("real", "160M", 0), ("manual", "128M", 0)])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", seeds())
-def test_pressure(seed, shape, memory, library):
+def test_pressure(seed, shape, clock, memory, slack, library):
     """Little memory: flushes, waits and out of memory all the time."""
-    sound(random_program(seed, shape, SIMCUDA_CLOCK="real", SIMCUDA_MEM=memory))
+    sound(random_program(seed, shape, SIMCUDA_CLOCK=clock, SIMCUDA_MEM=memory,
+                         CACHEALLOC_CONF=f"reuse_slack_mb:{slack}"))
+
+
+def test_other_contexts_do_not_hold_up_out_of_memory(library):
+    """Two contexts, of which one does not finish: the ladder once went round for ever."""
+    sound(random_program(84926962, (1, 1, 1), 600, SIMCUDA_CLOCK="manual", SIMCUDA_MEM="326M",
+                         CACHEALLOC_CONF="reuse_slack_mb:0"))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

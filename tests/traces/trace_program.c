@@ -146,8 +146,10 @@ trace_read(struct program *program, const char *path)
 	size_t room = 0;
 	char line[256];
 
-	if (!file)
-		fail(path, errno);
+	if (!file) {
+		fprintf(stderr, "trace_program: %s: %s\n", path, strerror(errno));
+		exit(1);
+	}
 	while (fgets(line, sizeof(line), file)) {
 		struct event event;
 

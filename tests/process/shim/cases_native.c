@@ -93,6 +93,25 @@ dead_context(void)
 	SHOW(cuMemFree_v2(third));
 }
 
+/* A context with two usages dies at the second detach. */
+static void
+detached_context(void)
+{
+	CUcontext context = case_context(0), again;
+	CUdeviceptr pointer;
+
+	SHOW(cuCtxAttach(&again, 0));
+	EXPECT(again == context);
+	OK(cuMemAlloc_v2(&pointer, 4096));
+	SHOW(cuCtxDetach(context));
+	SHOW(cuMemFree_v2(pointer));
+	OK(cuMemAlloc_v2(&pointer, 4096));
+	SHOW(cuCtxDetach(context));
+	SHOW(cuMemFree_v2(pointer));
+	SHOW(cuCtxDetach(NULL));
+	SHOW(cuCtxDestroy_v2(NULL));
+}
+
 static void
 primary_reset(void)
 {
@@ -347,10 +366,10 @@ captures(void)
 static void
 prohibited_free(void)
 {
+	CUcontext context = case_start();
 	CUdeviceptr pointer;
 	CUstream stream;
 
-	case_start();
 	OK(cuMemAlloc_v2(&pointer, 4096));
 	OK(cuStreamCreate(&stream, 1));
 	for (int mode = 0; mode < 3; mode++) {
@@ -358,7 +377,9 @@ prohibited_free(void)
 
 		OK(cuStreamBeginCapture_v2(stream, (CUstreamCaptureMode)mode));
 		SHOW(cuMemFree_v2(pointer + 16));
-		SHOW(cuMemFree_v2(pointer));
+		OK(cuCtxSetCurrent(mode == 1 ? NULL : context)); /* a free needs none */
+		printf("mode %d: free %d\n", mode, (int)cuMemFree_v2(pointer));
+		OK(cuCtxSetCurrent(context));
 		SHOW(cuStreamEndCapture(stream, &graph));
 	}
 	SHOW(cuMemFree_v2(pointer));
@@ -370,7 +391,8 @@ failing_attributes(void)
 {
 	CUdeviceptr pointer, start = 1;
 	size_t size = 2;
-	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+					CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
 					(CUpointer_attribute)99 };
 	void *data[] = { &size, &start, &start };
 
@@ -378,11 +400,13 @@ failing_attributes(void)
 	OK(cuMemAlloc_v2(&pointer, 4096));
 	OK(cuMemAlloc_v2(&pointer, 300));
 	printf("code %d, ", (int)cuPointerGetAttributes(3, names, data, pointer));
-	printf("size %zu, start %s\n", size, start == pointer ? "base" : (start == 1 ? "kept" : "other"));
+	printf("size %zu, start %s\n", size,
+	       start == pointer ? "base" : (start == 1 ? "kept" : "other"));
 	OK(cuMemFree_v2(pointer));
 }
 
-/* A thread's capture mode after waits and frees of ours, of which one exchange was refused (SIMCUDA_FAIL). */
+/* A thread's capture mode after waits and frees of ours,
+ * of which one exchange was refused (SIMCUDA_FAIL). */
 static void
 capture_mode_stays(void)
 {
@@ -441,6 +465,50 @@ slow_death(void)
 	pthread_join(thread, NULL);
 }
 
+static CUcontext waiting_context;
+
+/* A kernel of this context waits for the host; natively the first free here waits too. */
+static void *
+allocate_behind_a_kernel(void *arg)
+{
+	CUdeviceptr pointer;
+
+	OK(cuCtxSetCurrent(waiting_context));
+	for (int i = 0; i < 6; i++) {
+		OK(cuMemAlloc_v2(&pointer, (size_t)(10 + 2 * i) * MIB));
+		OK(cuMemFree_v2(pointer));
+	}
+	return NULL;
+}
+
+/* A thread waits for a kernel; the one that lets the kernel end captures before it does. */
+static void
+capture_behind_a_wait(void)
+{
+	CUstream stream;
+	CUgraph graph;
+	pthread_t thread;
+	void *word;
+
+	waiting_context = case_context(0);
+	OK(cuMemHostAlloc(&word, 4096, 0));
+	memset(word, 0, 4096);
+	OK(cuStreamCreate(&stream, 1));
+
+	uint64_t address = (uint64_t)(uintptr_t)word, value = 1;
+	void *args[] = { &address, &value };
+
+	OK(cuLaunchKernel(case_kernel("sim_wait"), 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+	EXPECT(!pthread_create(&thread, NULL, allocate_behind_a_kernel, NULL));
+	usleep(200 * 1000);
+	case_context(0);
+	OK(cuStreamCreate(&stream, 1));
+	SHOW(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	SHOW(cuStreamEndCapture(stream, &graph));
+	__atomic_store_n((unsigned *)word, 1, __ATOMIC_SEQ_CST);
+	pthread_join(thread, NULL);
+}
+
 static _Atomic bool over;
 
 static void *
@@ -487,11 +555,13 @@ const struct test_case test_cases[] = {
 	{ "capture_mode_stays", capture_mode_stays },
 	{ "memory_in_a_capture", memory_in_a_capture },
 	{ "slow_death", slow_death },
+	{ "capture_behind_a_wait", capture_behind_a_wait },
 	{ "addresses_come_back", addresses_come_back },
 	{ "bad_frees", bad_frees },
 	{ "odd_sizes", odd_sizes },
 	{ "no_context", no_context },
 	{ "dead_context", dead_context },
+	{ "detached_context", detached_context },
 	{ "primary_reset", primary_reset },
 	{ "ranges", ranges },
 	{ "buffer_ids", buffer_ids },

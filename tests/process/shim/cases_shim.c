@@ -287,7 +287,8 @@ capture_memory(void)
 	OK(cuMemFree_v2(during));
 	OK(cuMemFree_v2(live));
 	EXPECT(cuMemFreeAsync(live, stream) == CUDA_ERROR_INVALID_VALUE);
-	EXPECT(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED); /* by the refused call */
+	EXPECT(cuStreamEndCapture(stream, &graph) ==
+	       CUDA_ERROR_STREAM_CAPTURE_INVALIDATED); /* by the refused call */
 	OK(cuThreadExchangeStreamCaptureMode(&mode));
 	EXPECT(cuMemFree_v2(live) == CUDA_ERROR_INVALID_VALUE);
 }

@@ -17,6 +17,7 @@ def cases():
 
 KNOBS = {
     "memory_in_a_capture": {"SIMCUDA_MEM": "64M"},
+    "capture_behind_a_wait": {"SIMCUDA_MEM": "40M"},
     "slow_death": {"SIMCUDA_MEM": "64M", "SIMCUDA_DEVICES": "2", "SIMCUDA_LATENCY": "cuCtxDestroy_v2:1s"},
 }
 

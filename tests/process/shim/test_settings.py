@@ -6,6 +6,7 @@ import os
 import resource
 import stat
 import subprocess
+import sys
 
 import pytest
 
@@ -97,6 +98,7 @@ def test_malformed(tmp_path, name, value, words):
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("cachealloc: warning: CACHEALLOC_" + name), lines
+    assert " is ignored" in lines[0]
     for word in words:
         assert word in lines[0]
     assert all(" " <= character <= "~" for character in lines[0])
@@ -106,6 +108,7 @@ def test_malformed(tmp_path, name, value, words):
     strict = started(name, value, tmp_path, CACHEALLOC_STRICT="1")
     assert strict.returncode == 125
     assert len(strict.stderr.splitlines()) == 1 and words[0] in strict.stderr
+    assert strict.stderr.startswith("cachealloc: error: ") and " is refused" in strict.stderr
 
 
 def test_enough_of_them():
@@ -150,3 +153,25 @@ def test_full_disk(tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(done.stderr.splitlines()) == 1 and "is incomplete" in done.stderr and "s.json" in done.stderr
     assert (tmp_path / "s.json").stat().st_size <= 100
+
+
+UNTIL_REPEATED = """
+import ctypes, os, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, device, pointer = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
+assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device) == 0
+lines = 0
+while lines < 3:
+    assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1000)) == 0 and cuda.cuMemFree_v2(pointer) == 0
+    lines = open(sys.argv[1]).read().count("\\n") if os.path.exists(sys.argv[1]) else 0
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif("CACHEALLOC_TEST_SANITIZER" in os.environ, reason="Python cannot load a library with a sanitizer")
+def test_repeated_statistics_outlive_a_process_that_ends_at_once(tmp_path):
+    path = tmp_path / "s.json"
+    run([sys.executable, "-c", UNTIL_REPEATED, path], check=0, CACHEALLOC_STATS=path, CACHEALLOC_STATS_INTERVAL="10ms")
+    counts = [json.loads(line)["devices"][0]["alloc_calls"] for line in path.read_text().splitlines()]
+    assert len(counts) == 3 and counts == sorted(counts)
