@@ -274,6 +274,14 @@ def test_private_table(clock, tmp_path):
         {"cuInit", "cuCtxCreate_v2", "cuMemAlloc_v2", "cuGetExportTable", "cuMemcpyDtoH_v2"}
 
 
+@pytest.mark.parametrize("clock", ["real", "manual"])
+def test_graph_nodes(clock):
+    seen = probe("nodes", SIMCUDA_CLOCK=clock, SIMCUDA_RACES="abort")
+    assert (seen.one("calls"), seen.one("set"), seen.one("filled")) == (3, 3, 7)
+    assert seen.one("two_rows") == NOT_SUPPORTED and (seen.one("topology"), seen.one("result")) == (910, 2)
+    assert (seen.one("early"), seen.one("destroyed")) == (0, 1)
+
+
 def test_peer_access():
     seen = probe("peer", SIMCUDA_DEVICES=2)
     assert seen["can"] == [1, 0, 1] and seen.one("self") == INVALID_DEVICE and seen.one("flags") == INVALID_VALUE
