@@ -167,8 +167,13 @@ settle(struct ca_context *context, bool died)
 
 typedef CUresult device_call(CUdevice device);
 
+enum primary_end {
+	PRIMARY_RELEASED, /* ends with its last usage: the driver is asked */
+	PRIMARY_RESET,    /* ends whatever its usages */
+};
+
 static CUresult
-release_primary(const struct ca_real *real, CUdevice device, device_call *call)
+end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum primary_end end)
 {
 	struct ca_context *context;
 	CUresult rc;
@@ -180,7 +185,8 @@ release_primary(const struct ca_real *real, CUdevice device, device_call *call)
 	if (context)
 		ca_context_close(context);
 	rc = CA_INSIDE(call(device));
-	settle(context, rc == CUDA_SUCCESS && context && primary_died(real, context));
+	settle(context, rc == CUDA_SUCCESS && context &&
+				(end == PRIMARY_RESET || primary_died(real, context)));
 	ca_context_primary_unlock(device);
 	return rc;
 }
@@ -189,46 +195,28 @@ CUresult
 cuDevicePrimaryCtxRelease(CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuDevicePrimaryCtxRelease);
-	return release_primary(real, dev, real->cuDevicePrimaryCtxRelease);
+	return end_primary(real, dev, real->cuDevicePrimaryCtxRelease, PRIMARY_RELEASED);
 }
 
 CUresult
 cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuDevicePrimaryCtxRelease_v2);
-	return release_primary(real, dev, real->cuDevicePrimaryCtxRelease_v2);
-}
-
-static CUresult
-reset_primary(CUdevice device, device_call *call)
-{
-	struct ca_context *context;
-	CUresult rc;
-
-	if (!ca_hook_process())
-		return CA_INSIDE(call(device));
-	ca_context_primary_lock(device);
-	context = find_primary(device);
-	if (context)
-		ca_context_close(context);
-	rc = CA_INSIDE(call(device));
-	settle(context, rc == CUDA_SUCCESS);
-	ca_context_primary_unlock(device);
-	return rc;
+	return end_primary(real, dev, real->cuDevicePrimaryCtxRelease_v2, PRIMARY_RELEASED);
 }
 
 CUresult
 cuDevicePrimaryCtxReset(CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuDevicePrimaryCtxReset);
-	return reset_primary(dev, real->cuDevicePrimaryCtxReset);
+	return end_primary(real, dev, real->cuDevicePrimaryCtxReset, PRIMARY_RESET);
 }
 
 CUresult
 cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuDevicePrimaryCtxReset_v2);
-	return reset_primary(dev, real->cuDevicePrimaryCtxReset_v2);
+	return end_primary(real, dev, real->cuDevicePrimaryCtxReset_v2, PRIMARY_RESET);
 }
 
 enum { PRIMARIES_MAX = 64 };
