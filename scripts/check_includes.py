@@ -27,9 +27,6 @@ RULES = {
     # the simulator is a piece of its own: it shares nothing with us but the driver's ABI
     "tests/sim": (("tests/sim/", "shim/cuda_abi.h", "shim/cuda_names.def"), None, None),
 }
-# programs that are not loaded into anybody else's process: stdio and the environment are theirs
-PROGRAMS = {"allocator/replay_main.c", "shim/replay_main.c"}
-STDIO = {"stdio.h", "wchar.h"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 NOISE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
@@ -49,9 +46,8 @@ def check_file(root, path, rule):
             elif not (root / target).is_file():
                 yield f"{name}:{line}: no \"{target}\" under the root"
         elif headers is not None and target not in headers:
-            if not (name in PROGRAMS and target in STDIO):
-                yield f"{name}:{line}: may not include <{target}>"
-    if identifiers and name not in PROGRAMS:
+            yield f"{name}:{line}: may not include <{target}>"
+    if identifiers:
         for found in re.finditer(rf"\b(?:{identifiers})\b", NOISE.sub("", text)):
             yield f"{name}: may not use {found.group()}"
 
