@@ -218,6 +218,22 @@ take_answers(struct binding *binding)
 	}
 }
 
+/*
+ * What the driver is too old for is not there for us, even if it exports the name: some answer with
+ * an error only when called. A hook keeps its function, since the program's call is the program's.
+ */
+static void
+drop_newer(struct binding *binding)
+{
+	int version;
+
+	if (!binding->real.cuDriverGetVersion || binding->real.cuDriverGetVersion(&version))
+		return;
+	for (unsigned i = 0; i < CA_ROW_COUNT; i++)
+		if (!ca_rows[i].hook && ca_rows[i].version > version)
+			binding->functions[i] = 0;
+}
+
 static struct binding *
 build(void)
 {
@@ -237,6 +253,7 @@ build(void)
 		return NULL;
 	take_exported(binding, &library, handle);
 	building = binding;
+	drop_newer(binding);
 	take_answers(binding);
 	building = NULL;
 	return binding;

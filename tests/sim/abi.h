@@ -48,6 +48,14 @@ typedef uint32_t cuuint32_t;
 typedef void (*CUhostFn)(void *userData);
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
 
+typedef enum CUdevice_P2PAttribute_enum {
+	CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,
+	CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED = 2,
+	CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED = 3,
+	CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED = 4,
+	CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED = 5,
+} CUdevice_P2PAttribute;
+
 typedef struct CUuserObject_st *CUuserObject;
 typedef struct CUkern_st *CUkernel;
 
@@ -200,3 +208,11 @@ enum {
 #define CU_LAUNCH_PARAM_END ((void *)0x00)
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)0x01)
 #define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)0x02)
+
+/* The simulator's own private table: cuGetExportTable gives it for this id (16 characters, no end)
+ * if SIMCUDA_PRIVATE_TABLE=1. `fill` submits what sim_fill does; NULL is the legacy stream. */
+#define SIMB_PRIVATE_TABLE_ID "simcuda-private1"
+struct simb_private_table {
+	size_t n_bytes; /* of this structure */
+	CUresult (*fill)(CUdeviceptr dst, unsigned int value, size_t n_words, CUstream stream);
+};

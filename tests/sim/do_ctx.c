@@ -248,3 +248,17 @@ simb_do_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 {
 	return sim_ctx_wait_event(hCtx, hEvent);
 }
+
+int
+simb_do_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+	if (Flags)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
+	return sim_ctx_enable_peer(peerContext);
+}
+
+int
+simb_do_cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+	return sim_ctx_disable_peer(peerContext);
+}

@@ -134,7 +134,7 @@ simb_do_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 	return 0;
 }
 
-/* Peer access is not built, so no device can reach another; the question itself has an answer. */
+/* Every device can reach every other; none is its own peer. */
 int
 simb_do_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
@@ -143,7 +143,26 @@ simb_do_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev
 	if (!rc)
 		rc = device_check(peerDev, canAccessPeer);
 	if (!rc)
-		*canAccessPeer = 0;
+		*canAccessPeer = dev != peerDev;
+	return rc;
+}
+
+int
+simb_do_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
+				CUdevice dstDevice)
+{
+	int rc = device_check(srcDevice, value);
+
+	if (!rc)
+		rc = device_check(dstDevice, value);
+	if (!rc && srcDevice == dstDevice)
+		rc = simb_misuse(CUDA_ERROR_INVALID_DEVICE, "a device is not its own peer");
+	if (!rc && (attrib < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
+		    attrib > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED))
+		rc = simb_misuse(CUDA_ERROR_INVALID_VALUE, "no such attribute");
+	if (!rc)
+		*value = attrib == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
+			 attrib == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
 	return rc;
 }
 

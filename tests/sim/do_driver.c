@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Bodies: the driver as a whole (initialisation, version, look-up of entry points, error names).
- * The private tables behind cuGetExportTable are NVIDIA's own affair: none is imitated, every id is
- * unknown, as it natively is to an application's made-up one.
+ * The private tables behind cuGetExportTable are NVIDIA's own affair: none is imitated, their ids
+ * are unknown. SIMCUDA_PRIVATE_TABLE=1 gives one of our own, under an id of our own.
  */
 #include <errno.h>
 #include <string.h>
@@ -54,12 +54,32 @@ simb_do_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint
 	return simb_do_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL);
 }
 
+/* Submits like a kernel launch, and no exported function is called: nothing that wraps those sees
+ * it, as with the private tables that some libraries use natively. It is neither counted nor
+ * logged. */
+static CUresult
+private_fill(CUdeviceptr dst, unsigned int value, size_t n_words, CUstream stream)
+{
+	uint64_t args[] = { dst, n_words, value, 0 };
+
+	return (CUresult)sim_kernel_launch(SIM_KERNEL_FILL, args, stream);
+}
+
+static const struct simb_private_table private_table = {
+	.n_bytes = sizeof(private_table),
+	.fill = private_fill,
+};
+
 int
 simb_do_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
 	if (!ppExportTable || !pExportTableId)
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_ERROR_NOT_FOUND;
+	if (!simb_knobs()->private_table || memcmp(pExportTableId->bytes, SIMB_PRIVATE_TABLE_ID,
+						   sizeof(pExportTableId->bytes)) != 0)
+		return CUDA_ERROR_NOT_FOUND;
+	*ppExportTable = &private_table;
+	return 0;
 }
 
 static const struct {

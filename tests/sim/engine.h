@@ -186,6 +186,15 @@ int sim_ctx_get_id(CUcontext handle, unsigned long long *ret_id);
 /* Waits for everything submitted to the current context before the call. */
 int sim_ctx_sync(void);
 
+/*
+ * Peer access of the current context to the memory of another device's context, for kernels
+ * (engine/peer.c); one without it that touches such memory fails as at an illegal address (700).
+ * 217 PEER_ACCESS_UNSUPPORTED: same device; 704, 705: enabled already, not enabled;
+ * INVALID_CONTEXT: NULL, dead, or the current context itself.
+ */
+int sim_ctx_enable_peer(CUcontext handle);
+int sim_ctx_disable_peer(CUcontext handle);
+
 /* ---------------------------------------------------------------- memory --- */
 /*
  * Device memory is host memory in a reserved range, so its contents are real and a host access to

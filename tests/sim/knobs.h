@@ -37,6 +37,7 @@ struct simb_knobs {
 	enum sim_clock clock;
 	enum sim_races races;
 	bool strict;        /* abort at a misuse */
+	bool private_table; /* cuGetExportTable knows ours */
 	unsigned jitter_us; /* longest random delay of a submission; 0: none */
 	bool jitter_seeded; /* the seed was given */
 	uint64_t jitter_seed;

@@ -555,6 +555,133 @@ probe_value(int argc, char **argv)
 	return 0;
 }
 
+static int
+probe_private(int argc, char **argv)
+{
+	static const unsigned char theirs[16] = { 0x6b, 0xd5, 0xfb, 0x6c };
+	const struct simb_private_table *table = NULL;
+	CUdeviceptr ptr;
+	unsigned out = 0;
+	CUuuid id;
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	memcpy(id.bytes, theirs, sizeof(id.bytes));
+	SAY("other", cuGetExportTable((const void **)&table, &id));
+	memcpy(id.bytes, SIMB_PRIVATE_TABLE_ID, sizeof(id.bytes));
+	SAY("ours", cuGetExportTable((const void **)&table, &id));
+	if (!table)
+		return 0;
+	SAY("size", table->n_bytes == sizeof(*table));
+	SAY("rc", table->fill(ptr, 77, 1024, NULL));
+	SAY("rc", cuMemcpyDtoH_v2(&out, ptr + 4092, 4));
+	SAY("filled", out);
+	return 0;
+}
+
+static int
+probe_peer(int argc, char **argv)
+{
+	CUcontext other;
+	CUdeviceptr ptr;
+	int can = -1;
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	SAY("rc", cuDeviceCanAccessPeer(&can, 0, 1));
+	SAY("can", can);
+	SAY("rc", cuDeviceCanAccessPeer(&can, 0, 0));
+	SAY("can", can);
+	SAY("rc", cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
+	SAY("can", can);
+	SAY("self", cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 1, 1));
+	SAY("rc", cuCtxCreate_v2(&other, 0, 1));
+	SAY("flags", cuCtxEnablePeerAccess(context, 1));
+	SAY("rc", cuCtxEnablePeerAccess(context, 0));
+	SAY("rc", launch(kernel("sim_fill"), NULL, ptr, 1, 1, 0));
+	SAY("rc", cuCtxSynchronize());
+	SAY("rc", cuCtxDisablePeerAccess(context));
+	SAY("rc", launch(kernel("sim_fill"), NULL, ptr, 1, 1, 0));
+	SAY("without", cuCtxSynchronize());
+	return 0;
+}
+
+static void
+add_one(void *data)
+{
+	__atomic_fetch_add((int *)data, 1, __ATOMIC_RELAXED);
+}
+
+/* A graph built by hand, with a user object, through the driver's names. */
+static int
+probe_nodes(int argc, char **argv)
+{
+	uint64_t words = 1024, value = 7, spin = 0;
+	int calls = 0, destroyed = 0;
+	unsigned out[2] = { 0, 0 };
+	CUdeviceptr ptr;
+	void *args[] = { &ptr, &words, &value, &spin };
+	CUDA_KERNEL_NODE_PARAMS fill = { .gridDimX = 1, .kernelParams = args };
+	CUDA_MEMSET_NODE_PARAMS set = { .value = 3, .elementSize = 4, .width = 1, .height = 1 };
+	CUDA_HOST_NODE_PARAMS host = { add_one, &calls };
+	CUDA_MEMCPY3D copy = { .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .dstMemoryType = CU_MEMORYTYPE_HOST,
+			       .dstHost = out,
+			       .WidthInBytes = 8,
+			       .Height = 1,
+			       .Depth = 1 };
+	CUgraphExecUpdateResultInfo info;
+	CUgraph graph, clone, child;
+	CUuserObject object;
+	CUgraphNode node;
+	CUgraphExec exec;
+	CUevent event;
+
+	begin();
+	SAY("rc", cuMemAlloc_v2(&ptr, 4096));
+	SAY("rc", cuEventCreate(&event, 0));
+	fill.func = kernel("sim_fill");
+	set.dst = copy.srcDevice = ptr;
+	SAY("rc", cuGraphCreate(&graph, 0));
+	SAY("rc", cuGraphCreate(&child, 0));
+	SAY("rc", cuGraphAddHostNode(&node, child, NULL, 0, &host));
+	SAY("rc", cuGraphAddEmptyNode(&node, graph, NULL, 0));
+	SAY("rc", cuGraphAddKernelNode_v2(&node, graph, &node, 1, &fill));
+	SAY("rc", cuGraphAddMemsetNode(&node, graph, &node, 1, &set, context));
+	SAY("rc", cuGraphAddMemcpyNode(&node, graph, &node, 1, &copy, context));
+	SAY("rc", cuGraphAddChildGraphNode(&node, graph, &node, 1, child));
+	SAY("rc", cuGraphAddEventRecordNode(&node, graph, &node, 1, event));
+	copy.Height = 2;
+	SAY("two_rows", cuGraphAddMemcpyNode(&node, graph, &node, 1, &copy, context));
+	SAY("rc", cuUserObjectCreate(&object, &destroyed, add_one, 1, 1));
+	SAY("rc", cuUserObjectRetain(object, 1));
+	SAY("rc", cuUserObjectRelease(object, 1));
+	SAY("rc", cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+	SAY("rc", cuGraphClone(&clone, graph));
+	SAY("rc", cuGraphInstantiateWithFlags(&exec, clone, 0));
+	SAY("rc", cuGraphExecUpdate_v2(exec, graph, &info));
+	SAY("topology", cuGraphExecUpdate_v2(exec, child, &info));
+	SAY("result", info.result);
+	SAY("rc", cuGraphUpload(exec, NULL));
+	for (int i = 0; i < 3; i++)
+		SAY("rc", cuGraphLaunch(exec, NULL));
+	SAY("rc", cuEventSynchronize(event));
+	SAY("rc", cuCtxSynchronize());
+	SAY("calls", calls);
+	SAY("set", out[0]);
+	SAY("filled", out[1]);
+	SAY("rc", cuGraphReleaseUserObject(clone, object, 1));
+	SAY("rc", cuGraphDestroy(graph));
+	SAY("rc", cuGraphDestroy(clone));
+	usleep(2000);
+	SAY("early", __atomic_load_n(&destroyed, __ATOMIC_RELAXED));
+	SAY("rc", cuGraphExecDestroy(exec));
+	while (!__atomic_load_n(&destroyed, __ATOMIC_RELAXED))
+		usleep(100);
+	SAY("destroyed", destroyed);
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int n_args; /* at least */
@@ -569,7 +696,8 @@ static const struct {
 	{ "misuse", 0, probe_misuse },   { "pointer", 0, probe_pointer },
 	{ "capture", 0, probe_capture }, { "contexts", 0, probe_contexts },
 	{ "threads", 0, probe_threads }, { "deadlock", 0, probe_deadlock },
-	{ "value", 0, probe_value },
+	{ "value", 0, probe_value },     { "private", 0, probe_private },
+	{ "peer", 0, probe_peer },       { "nodes", 0, probe_nodes },
 };
 
 int

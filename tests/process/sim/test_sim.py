@@ -140,7 +140,7 @@ BAD = [
     ("SIMCUDA_LATENCY", "h200"), ("SIMCUDA_LATENCY", "cuMemAlloc_v2:100"), ("SIMCUDA_LATENCY", "cuMem:1us"),
     ("SIMCUDA_LATENCY", "cuMemAlloc_v2:1us,,cuInit:1us"), ("SIMCUDA_CLOCK", "fast"), ("SIMCUDA_RACES", "on"),
     ("SIMCUDA_STRICT", "yes"), ("SIMCUDA_LOG", ""), ("SIMCUDA_LOG", "/no/such/dir/x"), ("SIMCUDA_STATS", ""),
-    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_DEADLOCK", "yes"), ("SIMCUDA_JITTER", "5us"),
+    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_PRIVATE_TABLE", "on"), ("SIMCUDA_DEADLOCK", "yes"), ("SIMCUDA_JITTER", "5us"),
     ("SIMCUDA_JITTER", ":5"), ("SIMCUDA_JITTER", "5:"), ("SIMCUDA_DEADLOCK", "10s"), ("SIMCUDA_RACE", "abort"),
 ]
 
@@ -261,6 +261,31 @@ def test_values_and_host_functions(clock):
     assert seen.one("flush") == NOT_SUPPORTED and "flushing remote writes is not built" in seen.err
     assert [seen.one(k) for k in ("no_barrier", "host_memory", "bad_batch", "long_batch")] == [INVALID_VALUE] * 4
     assert seen.one("untouched") == 77
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+def test_private_table(clock, tmp_path):
+    seen = probe("private")
+    assert seen.one("other") == seen.one("ours") == NOT_FOUND
+    stats = tmp_path / "s.json"
+    seen = probe("private", SIMCUDA_PRIVATE_TABLE=1, SIMCUDA_CLOCK=clock, SIMCUDA_STATS=stats)
+    assert (seen.one("other"), seen.one("ours"), seen.one("size"), seen.one("filled")) == (NOT_FOUND, 0, 1, 77)
+    assert set(json.loads(stats.read_text())["calls"]) == \
+        {"cuInit", "cuCtxCreate_v2", "cuMemAlloc_v2", "cuGetExportTable", "cuMemcpyDtoH_v2"}
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+def test_graph_nodes(clock):
+    seen = probe("nodes", SIMCUDA_CLOCK=clock, SIMCUDA_RACES="abort")
+    assert (seen.one("calls"), seen.one("set"), seen.one("filled")) == (3, 3, 7)
+    assert seen.one("two_rows") == NOT_SUPPORTED and (seen.one("topology"), seen.one("result")) == (910, 2)
+    assert (seen.one("early"), seen.one("destroyed")) == (0, 1)
+
+
+def test_peer_access():
+    seen = probe("peer", SIMCUDA_DEVICES=2)
+    assert seen["can"] == [1, 0, 1] and seen.one("self") == INVALID_DEVICE and seen.one("flags") == INVALID_VALUE
+    assert seen.one("without") == 700
 
 
 def test_32_bit_names_are_functions_of_their_own():

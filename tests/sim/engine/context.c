@@ -9,6 +9,7 @@
  */
 #include "tests/sim/engine/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -150,6 +151,9 @@ sim_ctx_kill_locked(struct sim_ctx *ctx)
 	sim_mem_kill_ctx_locked(ctx);
 	sim_op_unref_locked(ctx->gate);
 	sim_vc_free(&ctx->gate_vc);
+	free(ctx->peers);
+	ctx->peers = NULL;
+	ctx->n_peers = 0;
 	for (int i = 0; i < 2; i++) {
 		sim_ops_clear_locked(&ctx->orphans[i]);
 		sim_vc_free(&ctx->orphan_vc[i]);

@@ -48,7 +48,7 @@ static bool
 stuck(const struct sim_op *op)
 {
 	return op->state == SIM_OP_WAITING &&
-	       (op->n_waits || (sim_op_awaits(op) && !sim_await_met_locked(&op->work)));
+	       (op->n_waits || (sim_op_awaits(op) && !sim_await_met_locked(op)));
 }
 
 static bool

@@ -92,7 +92,7 @@ sim_op_run_locked(struct sim_op *op)
 			const struct sim_touch *touch = &op->work.touch[n];
 
 			pinned[n] = sim_mem_hold_locked(touch->addr, touch->n_bytes);
-			if (!pinned[n]) {
+			if (!pinned[n] || !sim_peer_reaches_locked(op, pinned[n])) {
 				op_fail(op, touch);
 				ok = false;
 				break;
@@ -161,7 +161,7 @@ worker_pop_met(struct sim_worker *worker)
 	for (struct sim_op **p = &worker->awaiting; *p; p = &(*p)->queue_next) {
 		struct sim_op *op = *p;
 
-		if (!sim_await_met_locked(&op->work))
+		if (!sim_await_met_locked(op))
 			continue;
 		*p = op->queue_next;
 		return op;
@@ -173,7 +173,7 @@ worker_pop_met(struct sim_worker *worker)
 static bool
 worker_set_aside(struct sim_worker *worker, struct sim_op *op)
 {
-	if (sim_op_awaits(op) && !sim_await_met_locked(&op->work)) {
+	if (sim_op_awaits(op) && !sim_await_met_locked(op)) {
 		op->queue_next = worker->awaiting;
 		worker->awaiting = op;
 		return true;

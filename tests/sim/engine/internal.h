@@ -190,7 +190,7 @@ void sim_manual_wait_locked(struct sim_ops *list);
 /* ----------------------------------------------------------- await.c --- */
 /* What a wait for a value would see now. True also for memory that is not there, so that the
  * operation runs and fails as any other. */
-bool sim_await_met_locked(const struct sim_work *work);
+bool sim_await_met_locked(const struct sim_op *op);
 /* Whether a word that holds `have` satisfies the wait. */
 bool sim_await_holds(const struct sim_work *work, uint64_t have);
 /* The operation, once its deps are done, stands still until somebody writes a word. */
@@ -233,6 +233,8 @@ void sim_oracle_touch_locked(const struct sim_op *op, uint32_t component, uint64
 void sim_oracle_forget_locked(uint64_t addr, uint64_t n_bytes);
 void sim_oracle_free_locked(void);
 
+struct sim_mem;
+
 /* -------------------------------------------------------- contexts --- */
 struct sim_ctx {
 	struct sim_handle handle;
@@ -240,7 +242,9 @@ struct sim_ctx {
 	int device;
 	unsigned flags;
 	bool primary;
-	unsigned retains;           /* primary only */
+	unsigned retains; /* primary only */
+	uint64_t *peers;  /* ids of contexts whose memory its kernels may touch */
+	unsigned n_peers;
 	int sticky;                 /* 0, or the code every synchronisation gives from now on */
 	struct sim_stream *streams; /* all of it, default streams included */
 	struct sim_stream *legacy;
@@ -256,6 +260,8 @@ struct sim_ctx {
 int sim_ctx_current_locked(struct sim_ctx **ret_ctx);
 /* A handle, NULL meaning the current one. */
 int sim_ctx_resolve_locked(CUcontext handle, struct sim_ctx **ret_ctx);
+/* Whether the operation may touch that memory. */
+bool sim_peer_reaches_locked(const struct sim_op *op, const struct sim_mem *mem);
 /* What is the last of everything submitted to it, and its clock. Adds to both. */
 void sim_ctx_targets_locked(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *vc);
 /* Waits for all of it and teaches the host clock. */

@@ -55,7 +55,7 @@ static bool
 op_can_run(const struct sim_op *op)
 {
 	return op->state == SIM_OP_WAITING && !op->n_waits &&
-	       (op->work.kind != SIM_WORK_AWAIT || sim_await_met_locked(&op->work));
+	       (op->work.kind != SIM_WORK_AWAIT || sim_await_met_locked(op));
 }
 
 /* Runs all of the list that can run, once through. False: nothing could. */

@@ -101,6 +101,7 @@ test_rendezvous_of_two_devices(void **state)
 	CUstream far;
 
 	assert_int_equal(sim_ctx_create(1, 0, &other), 0);
+	assert_int_equal(sim_ctx_enable_peer(fx.ctx), 0);
 	far = must_stream(0);
 	wait_for(a, 7, far);
 	tell(b, 8, far);

@@ -185,14 +185,19 @@ test_teaches_when_it_begins(void **state)
 
 #define B(f)                                                                                       \
 	{ #f " (manual)", f, begin_manual, fixture_end, NULL },                                    \
-	{ #f " (real)", f, begin_real, fixture_end, NULL }
+	{                                                                                          \
+#f " (real)", f, begin_real, fixture_end, NULL                                     \
+	}
 
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		B(test_place_in_the_stream), B(test_after_an_error), B(test_waits_for_other_work),
-		B(test_blocks_only_its_stream), B(test_capture),
+		B(test_place_in_the_stream),
+		B(test_after_an_error),
+		B(test_waits_for_other_work),
+		B(test_blocks_only_its_stream),
+		B(test_capture),
 		cmocka_unit_test_setup_teardown(test_teaches_when_it_begins, begin_manual,
 						fixture_end),
 	};
