@@ -164,6 +164,7 @@ get_attributes(const struct ca_real *real, unsigned count, CUpointer_attribute *
 	}
 	rc = CA_INSIDE(real->cuPointerGetAttributes(count, attributes, targets, ptr));
 	for (unsigned i = 0; i < count; i++)
+		/* cppcheck-suppress uninitvar ; the loop above has filled as many */
 		if (is_patched(attributes[i]) ? places[i] != untouched : rc == CUDA_SUCCESS)
 			patch_attribute(data[i], attributes[i], info);
 	return rc;
