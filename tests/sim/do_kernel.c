@@ -274,7 +274,8 @@ simb_do_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kern
 			 void **extra)
 {
 	uint64_t args[SIMB_ARGS_MAX];
-	enum sim_kernel kernel;
+	enum sim_kernel kernel =
+		SIM_KERNEL_FILL; /* the analyzer cannot see that a misuse has a code */
 	bool overlap = false;
 	CUevent event = NULL;
 	int rc;
