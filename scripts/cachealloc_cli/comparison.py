@@ -112,7 +112,9 @@ def text(result):
     """Table and verdict."""
     a, b = result["arms"]
     memory = f"peak memory {change(a['peak_reserved_bytes'], b['peak_reserved_bytes'])}"
-    calls = f"driver calls {terminal.count_text(a['driver_calls'])} -> {terminal.count_text(b['driver_calls'])}"
+    calls = "driver calls unknown"
+    if None not in (a["driver_calls"], b["driver_calls"]):
+        calls = f"driver calls {terminal.count_text(a['driver_calls'])} -> {terminal.count_text(b['driver_calls'])}"
     sentence = terminal.paint(verdict(result["time_ratio"], result["pairs_done"]), "bold")
     if result["simulated"]:
         ending = [f"{calls}, {memory}", sentence]
