@@ -226,7 +226,7 @@ search(struct ca_space *space, uint64_t bytes)
 }
 
 /*
- * The driver answered "busy". In a capture that ends the ladder. Otherwise a context is dying, and
+ * The driver answered "busy". In a capture that ends the waiting. Otherwise a context is dying, and
  * its memory will be free in a moment: true when it is worth another round.
  */
 static bool
@@ -275,7 +275,12 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 	if (release_locked(space, bytes, &busy))
 		return true;
 	r = busy ? -EBUSY : look_again(space, generation);
-	return r < 0 ? busy_passes(space, busy_steps) : r > 0;
+	if (r >= 0)
+		return r > 0;
+	if (busy_passes(space, busy_steps))
+		return true;
+	/* a capture began meanwhile: unlike the marks, the driver's free may still be asked */
+	return ca_ladder_release_unfinished_locked(space, bytes) > 0;
 }
 
 int

@@ -48,6 +48,7 @@ struct ca_model {
 	bool failed;
 	int fail_code;
 	bool capturing;
+	bool relaxed; /* segments may be returned in the capture */
 	ca_model_observer *observer;
 	void *observer_arg;
 };
@@ -167,7 +168,7 @@ segment_return(void *self, void *context, uint64_t address)
 	observe(model, CA_MODEL_RETURN, false);
 	pthread_mutex_lock(&model->lock);
 	r = begin_in(model, CA_MODEL_RETURN, context);
-	if (!r && model->capturing)
+	if (!r && model->capturing && !model->relaxed)
 		r = -EBUSY;
 	range = range_find(&model->held, address);
 	if (!r && (!range || range->context != context)) {
@@ -417,6 +418,16 @@ ca_model_set_capturing(struct ca_model *model, bool value)
 {
 	pthread_mutex_lock(&model->lock);
 	model->capturing = value;
+	model->relaxed = false;
+	pthread_mutex_unlock(&model->lock);
+}
+
+void
+ca_model_set_capturing_relaxed(struct ca_model *model)
+{
+	pthread_mutex_lock(&model->lock);
+	model->capturing = true;
+	model->relaxed = true;
 	pthread_mutex_unlock(&model->lock);
 }
 

@@ -56,6 +56,8 @@ uint64_t ca_model_finished(struct ca_model *model);
 uint64_t ca_model_submitted(struct ca_model *model);
 
 void ca_model_set_capturing(struct ca_model *model, bool value);
+/* A capture that does not prohibit the driver's free, as another thread's relaxed one. */
+void ca_model_set_capturing_relaxed(struct ca_model *model);
 void ca_model_set_observer(struct ca_model *model, ca_model_observer *observer, void *arg);
 /* The `nth` call (from 1, counted from now) of `function`, and all later ones if `for_ever`,
  * returns `code` and does nothing. nth 0: no failure. */

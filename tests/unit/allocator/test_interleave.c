@@ -302,6 +302,42 @@ test_capture_begins(void **state)
 	capture_begins(CA_MODEL_RETURN);
 }
 
+static void
+act_capture_relaxed(struct scene *scene)
+{
+	ca_model_set_capturing_relaxed(scene->f.model);
+}
+
+/* One in which the driver's free is allowed: what was freed is there, as without the cache. */
+static void
+relaxed_begins(enum ca_model_function function)
+{
+	struct scene scene;
+	uint64_t out = 0;
+
+	scene_start(&scene);
+	ca_heap_destroy(scene.f.heap);
+	ca_model_destroy(scene.f.model);
+	scene.f.pretend.capacity = 40 * MIB;
+	fixture_start(&scene.f);
+	scene.a = fixture_alloc(&scene.f, 20 * MIB);
+	scene.b = fixture_alloc(&scene.f, 20 * MIB);
+	ca_model_submit(scene.f.model);
+	fixture_free(&scene.f, scene.a);
+	fixture_free(&scene.f, scene.b);
+	scene_set(&scene, function, false, act_capture_relaxed);
+	assert_int_equal(ca_alloc(scene.f.space, 30 * MIB, &out), 0);
+	ca_model_set_capturing(scene.f.model, false);
+	scene_stop(&scene);
+}
+
+static void
+test_relaxed_capture_begins(void **state)
+{
+	relaxed_begins(CA_MODEL_QUERY);
+	relaxed_begins(CA_MODEL_WAIT);
+}
+
 int
 main(void)
 {
@@ -315,6 +351,7 @@ main(void)
 		cmocka_unit_test(test_double_free_meanwhile),
 		cmocka_unit_test(test_retire_meanwhile),
 		cmocka_unit_test(test_capture_begins),
+		cmocka_unit_test(test_relaxed_capture_begins),
 	};
 
 	return cmocka_run_group_tests_name("allocator-interleave", tests, NULL, NULL);
