@@ -118,6 +118,47 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 	claim(walk, !space->dead || ca_list_empty(&space->segments), "segments in a dead space");
 }
 
+static uint64_t
+waiting_list_check(struct walk *walk, const struct ca_space *space, const struct ca_list *blocks)
+{
+	const struct ca_list *link;
+	uint64_t count = 0;
+
+	for (link = blocks->next; link != blocks; link = link->next) {
+		const struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
+
+		claim(walk, block->state == CA_BLOCK_WAITING,
+		      "a mark has a block that does not wait");
+		claim(walk, block->segment->space == space, "a mark has a block of another space");
+		count++;
+	}
+	return count;
+}
+
+/* Every waiting block is on one list, unless a thread has it in its hand; every segment that is due
+ * could go back. */
+static void
+lists_check(struct walk *walk, const struct ca_space *space)
+{
+	const struct ca_list *link;
+	uint64_t listed = waiting_list_check(walk, space, &space->unmarked);
+
+	for (link = space->pending.next; link != &space->pending; link = link->next) {
+		const struct ca_group *group = CA_CONTAINER_OF(link, struct ca_group, link);
+
+		listed += waiting_list_check(walk, space, &group->blocks);
+	}
+	claim(walk, listed <= space->waiting_blocks, "a block waits on two lists");
+	claim(walk, space->device->in_flight || listed == space->waiting_blocks,
+	      "a waiting block is on no list");
+	for (link = space->due.next; link != &space->due; link = link->next) {
+		const struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, hand);
+
+		claim(walk, segment->retired && !segment->live, "a segment in use is due");
+		claim(walk, segment->space == space, "a segment of another space is due");
+	}
+}
+
 static void
 device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_device *device)
 {
@@ -126,8 +167,10 @@ device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_devi
 	struct sums sums = { 0 };
 
 	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
+		if (space->device == device) {
 			space_check(walk, space, &sums);
+			lists_check(walk, space);
+		}
 	claim(walk, sums.requested == stats->requested_bytes.current, "requested_bytes is wrong");
 	claim(walk, sums.allocated == stats->allocated_bytes.current, "allocated_bytes is wrong");
 	claim(walk, sums.active == stats->active_bytes.current, "active_bytes is wrong");

@@ -318,21 +318,24 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 	struct ca_heap *heap = space->heap;
 	uint64_t bytes = size < CA_GRAIN ? CA_GRAIN : size;
 	bool given = false, busy = heap->driver.capturing(heap->driver.self);
+	unsigned busy_steps = 0;
 
 	ca_heap_lock(heap);
-	if (busy)
-		given = ca_ladder_release_unfinished_locked(space, bytes) > 0;
+	unstick(heap, space->device);
 	while (!given && !busy) {
 		uint64_t generation = space->device->generation;
 		int r;
 
 		given = release_locked(space, bytes, &busy) > 0;
-		if (given || busy)
+		if (given)
 			break;
-		r = look_again(space, generation);
-		if (r <= 0)
+		r = busy ? -EBUSY : look_again(space, generation);
+		busy = r < 0 && !busy_passes(space, &busy_steps);
+		if (!r)
 			break;
 	}
+	if (!given && busy)
+		given = ca_ladder_release_unfinished_locked(space, bytes) > 0;
 	ca_heap_unlock(heap);
 	return given;
 }

@@ -267,6 +267,16 @@ ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 	return settle_by_wait(space, &hand);
 }
 
+static bool
+has_waiting(const struct ca_segment *segment)
+{
+	const struct ca_block *block = segment->first;
+
+	while (block && block->state != CA_BLOCK_WAITING)
+		block = block->next;
+	return block != NULL;
+}
+
 bool
 ca_pending_surrender_locked(struct ca_space *space)
 {
@@ -277,7 +287,8 @@ ca_pending_surrender_locked(struct ca_space *space)
 	for (link = space->segments.next; link != &space->segments; link = link->next) {
 		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
 
-		if (segment->live || segment->retired)
+		if (segment->live || segment->retired || !has_waiting(segment) ||
+		    !ca_list_empty(&segment->hand))
 			continue;
 		give_up_waiting(segment);
 		return true;
