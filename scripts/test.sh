@@ -133,6 +133,8 @@ lane_thorough() {
 	unit asan build-asan env CACHEALLOC_TEST_LEAKS=1 scripts/sanitizer_env.sh address build-asan
 	suite asan process scripts/sanitizer_env.sh address build-asan
 	unit tsan build-tsan scripts/sanitizer_env.sh thread build-tsan
+	suite tsan process/shim scripts/sanitizer_env.sh thread build-tsan -- \
+		-k "captures or release or other_dev or signal or slow_death or come_back or holders or waits"
 	suite tsan stress scripts/sanitizer_env.sh thread build-tsan
 	unit clang build-clang
 	for each in clang-build tidy cppcheck; do ! wanted "$each" || built clang; done
