@@ -201,7 +201,6 @@ static const struct bad_row bad_rows[] = {
 	{ NULL, "max_non_split_rounding_mb:31", "at least large_segment_size_mb (32)" },
 	{ NULL, "max_non_split_rounding_mb:unlimited", "'unlimited'" },
 	{ NULL, "reuse:order", "'order' is refused: expected ordered or finished" },
-	{ NULL, "reuse:ordered or finished", NULL },
 	{ NULL, "free_sync:1", "'1' is refused: expected event or host" },
 	/* keys */
 	{ NULL, "max_splt_size_mb:40",
