@@ -417,7 +417,6 @@ test_a_forked_child_drops_everything(void **state)
 	order_open(&f, 1);
 	order_launch(&f, s);
 	users = order_free(&f, born);
-	pthread_mutex_lock(&order->lock); /* as another thread of the parent may have */
 	calls = order_calls(&f, CA_MODEL_DROP);
 	ca_heap_after_fork_child(f.heap);
 	assert_true(ca_users_prune(&users));

@@ -72,7 +72,7 @@ take(struct worker *w)
 }
 
 static void
-put(struct worker *w, struct piece *piece, uint64_t born)
+put(struct worker *w, struct piece *piece, struct ca_stream *stream, uint64_t born)
 {
 	struct shared *shared = w->shared;
 	struct ca_users users;
@@ -87,7 +87,10 @@ put(struct worker *w, struct piece *piece, uint64_t born)
 			ca_order_expose(shared->order, &users.user[i]);
 			shared->exposed++;
 		}
-	/* users.context: the exposed ones are ordered all the same */
+	if (users.context) { /* perhaps more than fit: expose what did use it, all the same */
+		users.user[0] = (struct ca_user){ stream, atomic_load(&stream->last) };
+		ca_order_expose(shared->order, &users.user[0]);
+	}
 	piece->taken = false;
 	pthread_mutex_unlock(&shared->heap);
 }
@@ -111,7 +114,7 @@ use(struct worker *w)
 	}
 	piece->work[name] = ca_model_stream_submit(shared->f.model, HANDLE(name));
 	ca_submit_end(stream);
-	put(w, piece, born);
+	put(w, piece, stream, born);
 }
 
 static void
