@@ -18,6 +18,10 @@ records_init(struct ca_heap *heap)
 	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
+	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_users));
+	ca_objects_init(&heap->holds, &heap->records, sizeof(struct ca_hold));
+	ca_list_init(&heap->graphs);
+	heap->undecided = false;
 }
 
 int
@@ -61,7 +65,9 @@ space_init(struct ca_space *space)
 	ca_list_init(&space->due);
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
+	ca_list_init(&space->held);
 	space->waiting_blocks = 0;
+	space->owned_blocks = 0;
 }
 
 void
@@ -76,6 +82,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	records_init(heap);
 	for (space = heap->spaces; space; space = space->next) {
 		space_init(space);
+		ca_owned_forget(space);
 		space->dead = true;
 	}
 	for (device = heap->devices; device; device = device->next) {
@@ -117,6 +124,7 @@ ca_space_create(struct ca_heap *heap, void *context, unsigned device, struct ca_
 		space->device = found;
 		space->context = context;
 		space_init(space);
+		ca_order_init(space);
 		space->next = heap->spaces;
 		heap->spaces = space;
 		*ret_space = space;
@@ -137,6 +145,7 @@ ca_space_kill(struct ca_space *space)
 		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 	ca_pending_drop_all_locked(space);
 	ca_heap_unlock(heap);
+	ca_order_kill(space);
 }
 
 int

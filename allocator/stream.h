@@ -101,6 +101,10 @@ bool ca_users_prune(struct ca_users *users);
 bool ca_order_is_quiet(struct ca_order *order);
 /* The one stream of a quiet space that has unfinished work, or NULL. */
 struct ca_stream_record *ca_order_only_stream(struct ca_order *order);
+/* The unfinished users that LIVE blocks of ours (of any space) in the named ranges inherited.
+ * Takes the heap's lock itself. `context`: more than fit, or not known. */
+void ca_touch_users(struct ca_space *space, const struct ca_touch *touch,
+		    struct ca_users *ret_users);
 
 /* ---- exposure */
 
