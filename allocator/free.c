@@ -12,15 +12,13 @@
 
 #include <errno.h>
 
-#include "config/mutant.h"
-
 /* By what its users have finished, without a driver call. False: only a context mark will do. */
 static bool
 free_to_streams(struct ca_block *block)
 {
 	struct ca_users inherited = { .n = 0 }, users;
 
-	if (block->user.stream && !CA_MUTANT(INHERITED_DROPPED)) {
+	if (block->user.stream) {
 		inherited.n = 1;
 		inherited.user[0] = block->user;
 	}

@@ -25,9 +25,7 @@ ordered(const struct ca_space *space)
 struct ca_stream_record *
 ca_owned_quiet_locked(struct ca_space *space)
 {
-	if (!ordered(space) || !ca_order_is_quiet(&space->order))
-		return NULL;
-	return ca_order_only_stream(&space->order);
+	return ordered(space) ? ca_order_only_stream(&space->order) : NULL;
 }
 
 /* The stream's pools exist, or can be made. */

@@ -19,6 +19,8 @@
 
 #include <errno.h>
 
+#include "config/mutant.h"
+
 static void
 settle_all(struct ca_list *blocks)
 {
@@ -154,6 +156,8 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 
 	if (!group)
 		return -EBUSY; /* as in a capture: later */
+	if (CA_MUTANT(BLOCK_BEFORE_MARK))
+		settle_all(hand);
 	ca_list_init(&group->link);
 	ca_list_init(&group->blocks);
 	group->bound = ca_order_context_bound(&space->order);

@@ -4,6 +4,7 @@
  * called, so whoever receives its memory must find its work finished. Built with TSan, this is the
  * race test.
  */
+#define FIXTURE_UNSEEN
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
