@@ -17,12 +17,14 @@ struct record {
 	_Atomic uintptr_t bearer; /* the handle; 0: teaches nothing */
 	_Atomic bool outside;     /* other processes may record it */
 	CUcontext context;        /* where it was made; NULL: unknown */
-	struct record *next;      /* free records; under free_lock */
+	struct record *next;      /* in a free list; under free_lock */
 };
 
+enum { FREE_LISTS = 16 };
+
 static struct ca_handles handles;
-static struct record *free_records;
-static _Atomic bool free_lock; /* held for two loads */
+static struct record *free_records[FREE_LISTS]; /* by context */
+static _Atomic bool free_lock;                  /* held for two loads */
 
 static void
 lock_free_records(void)
@@ -37,17 +39,31 @@ unlock_free_records(void)
 	atomic_store_explicit(&free_lock, false, memory_order_release);
 }
 
+static struct record **
+free_list(CUcontext context)
+{
+	return &free_records[((uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15)) >> 60];
+}
+
+/* A record stays with its context, for the writers of one event exclude each other by a lock of
+ * that (allocator/event.c). */
 static struct record *
-take_record(void)
+take_record(CUcontext context)
 {
 	struct record *record;
 
 	lock_free_records();
-	record = free_records;
+	record = *free_list(context);
+	if (record && record->context != context)
+		record = NULL;
 	if (record)
-		free_records = record->next;
+		*free_list(context) = record->next;
 	unlock_free_records();
-	return record ? record : ca_slab_take(sizeof(*record));
+	if (!record)
+		record = ca_slab_take(sizeof(*record));
+	if (record)
+		record->context = context;
+	return record;
 }
 
 static void
@@ -63,8 +79,8 @@ give_record(struct record *record)
 {
 	silence(record);
 	lock_free_records();
-	record->next = free_records;
-	free_records = record;
+	record->next = *free_list(record->context);
+	*free_list(record->context) = record;
 	unlock_free_records();
 }
 
@@ -93,11 +109,10 @@ is_still(const struct ca_event *event, CUevent handle)
 static void
 enter(CUevent event, CUcontext context, bool outside)
 {
-	struct record *record = take_record();
+	struct record *record = take_record(context);
 	uint64_t old = 0;
 
 	if (record) {
-		record->context = context;
 		atomic_store(&record->outside, outside);
 		atomic_store(&record->bearer, outside ? 0 : (uintptr_t)event);
 	}
@@ -227,6 +242,7 @@ void
 ca_events_after_fork_child(void)
 {
 	ca_handles_after_fork_child(&handles);
-	free_records = NULL;
+	for (unsigned i = 0; i < FREE_LISTS; i++)
+		free_records[i] = NULL;
 	atomic_store(&free_lock, false);
 }

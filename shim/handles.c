@@ -162,8 +162,7 @@ ca_handles_remove(struct ca_handles *handles, const void *handle)
 
 	if (entry && entry->handle) {
 		word = entry->word;
-		close_gap_locked(handles, shard,
-				 (size_t)(entry - handles->shard[shard].entries));
+		close_gap_locked(handles, shard, (size_t)(entry - handles->shard[shard].entries));
 	}
 	unlock_shard(handles, shard);
 	return word;

@@ -18,6 +18,8 @@
 #include "shim/context.h"
 #include "shim/driver_table.h"
 #include "shim/dump.h"
+#include "shim/events.h"
+#include "shim/graphs.h"
 #include "shim/marks.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
@@ -41,6 +43,8 @@ after_fork_child(void)
 	ca_context_after_fork_child();
 	ca_marks_after_fork_child();
 	ca_dump_after_fork_child();
+	ca_events_after_fork_child();
+	ca_graphs_after_fork_child();
 	atomic_store(&made, NULL);
 	atomic_store(&state, UNMADE);
 }
