@@ -41,10 +41,13 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 void
 ca_heap_destroy(struct ca_heap *heap)
 {
+	struct ca_space *space;
 	struct ca_arena fixed;
 
 	if (!heap)
 		return;
+	for (space = heap->spaces; space; space = space->next)
+		ca_order_destroy(&space->order);
 	pthread_mutex_destroy(&heap->lock);
 	ca_arena_destroy(&heap->records);
 	fixed = heap->fixed; /* the heap lies in it */
@@ -76,6 +79,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	records_init(heap);
 	for (space = heap->spaces; space; space = space->next) {
 		space_init(space);
+		ca_order_after_fork_child(&space->order);
 		space->dead = true;
 	}
 	for (device = heap->devices; device; device = device->next) {
@@ -111,12 +115,14 @@ ca_space_create(struct ca_heap *heap, void *context, unsigned device, struct ca_
 	ca_heap_lock(heap);
 	found = device_get(heap, device);
 	if (found)
-		space = ca_arena_alloc(&heap->fixed, sizeof(*space));
+		space = ca_arena_alloc_aligned(&heap->fixed, sizeof(*space),
+					       _Alignof(struct ca_space));
 	if (space) {
 		space->heap = heap;
 		space->device = found;
 		space->context = context;
 		space_init(space);
+		ca_order_init(space);
 		space->next = heap->spaces;
 		heap->spaces = space;
 		*ret_space = space;
@@ -137,6 +143,7 @@ ca_space_kill(struct ca_space *space)
 		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 	ca_pending_drop_all_locked(space);
 	ca_heap_unlock(heap);
+	ca_order_kill(space);
 }
 
 int

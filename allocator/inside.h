@@ -21,6 +21,7 @@
 #include "allocator/arena.h"
 #include "allocator/heap.h"
 #include "allocator/list.h"
+#include "allocator/stream.h"
 #include "allocator/tree.h"
 
 /* Sizes, in bytes. */
@@ -112,6 +113,7 @@ struct ca_space {
 	uint64_t stuck_segments; /* at least as many as are stuck */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
+	struct ca_order order;
 };
 
 struct ca_heap {
@@ -124,8 +126,9 @@ struct ca_heap {
 	struct ca_tree by_address;
 	struct ca_space *spaces; /* newest first */
 	struct ca_device *devices;
-	uint64_t serial; /* of the last allocation */
-	bool no_marks;   /* mark_record answered -ENOTSUP */
+	uint64_t serial;        /* of the last allocation */
+	bool no_marks;          /* mark_record answered -ENOTSUP */
+	unsigned finished_only; /* CA_REASON_* of every space, those to come included */
 };
 
 static inline uint64_t
@@ -249,10 +252,13 @@ uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t by
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
-/* ---- outside.c: the lock, and leaving it for a driver call */
+/* ---- outside.c: the locks, and leaving it for a driver call */
 
 void ca_heap_lock(struct ca_heap *heap);
 void ca_heap_unlock(struct ca_heap *heap);
+/* May be taken with the heap's lock held. */
+void ca_order_lock(struct ca_order *order);
+void ca_order_unlock(struct ca_order *order);
 /* Around a driver call that may bring memory back:
  * leaves the lock, counted as in flight; takes it again. */
 void ca_outside_enter_locked(struct ca_space *space);

@@ -180,6 +180,8 @@ launch_begin(enum ca_flavour flavour, CUgraphExec exec, CUstream stream)
 		return launching;
 	launching.captures = ca_submission_captures(flavour, stream);
 	launching.stream = ca_submission_begin(flavour, stream, NULL);
+	if (!launching.captures)
+		ca_submission_guard_foreign(launching.stream, NULL);
 	launching.hazard = launching.stream && ca_graphs_is_hazard(exec);
 	if (launching.hazard)
 		ca_submit_hazard_begin(launching.stream);

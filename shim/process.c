@@ -21,6 +21,7 @@
 #include "shim/events.h"
 #include "shim/graphs.h"
 #include "shim/marks.h"
+#include "shim/streams.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
 
@@ -42,6 +43,7 @@ after_fork_child(void)
 	ca_capture_after_fork_child();
 	ca_context_after_fork_child();
 	ca_marks_after_fork_child();
+	ca_streams_after_fork_child();
 	ca_dump_after_fork_child();
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();
