@@ -221,6 +221,10 @@ enum {
  * context mark, and nothing is exposed. True the first time for this reason there (for the log). */
 bool ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned reason);
 
+/* Waits on the host until nothing that is exposed in `space` (NULL: in every space) is unfinished.
+ */
+void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
+
 /*
  * An accessor that is no stream is about to see the block at `address`: waits on the host for what
  * its inherited users have not finished (counted as `settles` if there was anything).

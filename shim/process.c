@@ -18,6 +18,7 @@
 #include "shim/context.h"
 #include "shim/driver_table.h"
 #include "shim/dump.h"
+#include "shim/fallback.h"
 #include "shim/marks.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
@@ -112,6 +113,7 @@ make(void)
 	}
 	process.serves = process.config.disable == CA_DISABLE_OFF;
 	ca_dump_start(&process.config);
+	ca_fallback_start(&process);
 	atomic_store_explicit(&made, &process, memory_order_release);
 }
 
