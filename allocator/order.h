@@ -217,7 +217,9 @@ void ca_event_finished(struct ca_event *event, const struct ca_event_copy *copy)
 	X(IPC, "ipc", "memory of another process was opened")                                      \
 	X(NETWORK, "network_library", "a network or storage library is loaded")                    \
 	X(STREAMS, "too_many_streams", "more streams than are tracked")                            \
-	X(GREEN, "green_context", "a green context was made")
+	X(GREEN, "green_context", "a green context was made")                                      \
+	X(CONTEXT_WAIT, "context_wait", "a whole context was made to wait for an event")           \
+	X(DEVICE_GRAPH, "device_graph", "a graph that a device can launch was made")
 
 enum {
 #define X(name, text, why) CA_BIT_##name,

@@ -9,6 +9,7 @@
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/hook.h"
+#include "shim/submit.h"
 
 CUresult
 cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
@@ -116,6 +117,19 @@ cuMemFree_v2(CUdeviceptr dptr)
 
 typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);
 
+/* Of memory that is not ours: nothing of ours is touched, but an allocation elsewhere may be made
+ * to wait for it. */
+static CUresult
+free_others(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, enum ca_flavour flavour)
+{
+	static const struct ca_touch nothing;
+	struct ca_stream *submitted = ca_submission_begin(flavour, stream, &nothing);
+	CUresult rc = CA_INSIDE(real_free(dptr, stream));
+
+	ca_submission_end(submitted);
+	return rc;
+}
+
 /*
  * A free of our block that is ordered after a stream: the mark that every free records covers that
  * stream too. The stream is shown to the driver first, which answers for bad handles; a capturing
@@ -123,7 +137,7 @@ typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);
  */
 static CUresult
 free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
-	   ca_is_capturing_fn *real_status)
+	   ca_is_capturing_fn *real_status, enum ca_flavour flavour)
 {
 	struct ca_process *process = ca_hook_process();
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -133,7 +147,7 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 	int freed;
 
 	if (!process || !dptr || ca_context_lookup(process->heap, dptr, &info))
-		return CA_INSIDE(real_free(dptr, stream));
+		return free_others(dptr, stream, real_free, flavour);
 	if (!process->serves) {
 		rc = CA_INSIDE(real_free(dptr, stream));
 		if (rc == CUDA_SUCCESS && info.live && info.address == dptr)
@@ -156,14 +170,16 @@ CUresult
 cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuMemFreeAsync);
-	return free_async(dptr, hStream, real->cuMemFreeAsync, real->cuStreamIsCapturing);
+	return free_async(dptr, hStream, real->cuMemFreeAsync, real->cuStreamIsCapturing,
+			  CA_FLAVOUR_LEGACY);
 }
 
 CUresult
 cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuMemFreeAsync_ptsz);
-	return free_async(dptr, hStream, real->cuMemFreeAsync_ptsz, real->cuStreamIsCapturing_ptsz);
+	return free_async(dptr, hStream, real->cuMemFreeAsync_ptsz, real->cuStreamIsCapturing_ptsz,
+			  CA_FLAVOUR_PER_THREAD);
 }
 
 /* What we hold but could give back is free to the program. */

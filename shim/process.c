@@ -18,6 +18,8 @@
 #include "shim/context.h"
 #include "shim/driver_table.h"
 #include "shim/dump.h"
+#include "shim/events.h"
+#include "shim/graphs.h"
 #include "shim/marks.h"
 #include "shim/streams.h"
 
@@ -43,6 +45,8 @@ after_fork_child(void)
 	ca_marks_after_fork_child();
 	ca_streams_after_fork_child();
 	ca_dump_after_fork_child();
+	ca_events_after_fork_child();
+	ca_graphs_after_fork_child();
 	atomic_store(&made, NULL);
 	atomic_store(&state, UNMADE);
 }
