@@ -82,8 +82,10 @@ look_through(const struct ca_real *real, CUgraph graph, unsigned depth)
 	nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (nodes == MAP_FAILED)
 		return false;
-	if (CA_INSIDE(real->cuGraphGetNodes(graph, nodes, &n)))
-		harmless = n = 0;
+	if (CA_INSIDE(real->cuGraphGetNodes(graph, nodes, &n))) {
+		harmless = false;
+		n = 0;
+	}
 	for (size_t i = 0; i < n && i < bytes / sizeof(CUgraphNode); i++)
 		if (!node_is_harmless(real, nodes[i], depth))
 			harmless = false;
