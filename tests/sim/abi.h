@@ -36,7 +36,6 @@ typedef enum CUdevice_P2PAttribute_enum {
 	CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED = 5,
 } CUdevice_P2PAttribute;
 
-typedef struct CUuserObject_st *CUuserObject;
 typedef struct CUkern_st *CUkernel;
 
 typedef struct CUDA_KERNEL_NODE_PARAMS_v2_st {
@@ -96,17 +95,8 @@ enum {
 	CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30,
 };
 
-typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st {
-	cuuint64_t flags;
-	CUstream hUploadStream;
-	CUgraphNode hErrNode_out;
-	int result_out; /* CUgraphInstantiateResult: 0 is success */
-} CUDA_GRAPH_INSTANTIATE_PARAMS;
-
 enum {
 	CU_DEVICE_INVALID = -2,
-	CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
-	CU_GRAPH_USER_OBJECT_MOVE = 1,
 	CU_STREAM_ADD_CAPTURE_DEPENDENCIES = 0,
 	CU_STREAM_SET_CAPTURE_DEPENDENCIES = 1,
 	CU_CTX_FLAGS_MASK = 0xff,
