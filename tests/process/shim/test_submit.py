@@ -38,4 +38,5 @@ def test_same_answers_and_effects(flavour, knobs):
                  **{name: value for name, value in knobs.items() if name.startswith("SIMCUDA")})
     ours = run([PROGRAM, flavour], check=0, SIMCUDA_RACES="abort", **knobs)
     assert ours.stdout == native.stdout and len(native.stdout.splitlines()) > 80
-    assert ours.stderr == native.stderr
+    # what we ask of the driver by ourselves may not be built; natively it is not asked
+    assert re.sub(r"simcuda.*: \w+ is not built\n", "", ours.stderr) == native.stderr
