@@ -47,19 +47,16 @@ name(unsigned stream)
 	return (void *)((uintptr_t)stream + 100);
 }
 
+/* A few sizes, so that what is freed is soon asked for again. */
 static uint64_t
 random_size(struct program *p)
 {
-	switch (pick(p, 4)) {
-	case 0:
-		return 1 + pick(p, 8192);
-	case 1:
-		return 1 + pick(p, 2 * MIB);
-	case 2:
-		return 2 * MIB + pick(p, 9) * 512 * KIB;
-	default:
-		return 1 + pick(p, 30 * MIB);
-	}
+	static const uint64_t sizes[] = { 512,     4096,     700 * KIB, 3 * MIB / 2,
+					  3 * MIB, 12 * MIB, 20 * MIB };
+
+	if (pick(p, 8))
+		return sizes[pick(p, sizeof(sizes) / sizeof(sizes[0]))];
+	return 1 + pick(p, 30 * MIB);
 }
 
 static bool
@@ -295,31 +292,33 @@ step(struct program *p)
 {
 	unsigned dice = (unsigned)pick(p, 1000);
 
-	if (dice < 330)
+	if (p->capturing && !pick(p, 30))
+		ca_model_set_capturing(p->f.model, p->capturing = false);
+	if (dice < 390)
 		do_alloc(p);
-	else if (dice < 600)
+	else if (dice < 740)
 		do_free(p);
-	else if (dice < 860)
+	else if (dice < 940)
 		do_launch(p);
-	else if (dice < 900)
-		do_finish(p);
-	else if (dice < 915)
-		do_sync(p);
-	else if (dice < 925)
-		do_foreign(p);
-	else if (dice < 935)
-		open_stream(p);
-	else if (dice < 943)
-		close_stream(p);
 	else if (dice < 955)
-		ca_model_set_capturing(p->f.model, p->capturing = !p->capturing && pick(p, 2));
-	else if (dice < 965)
-		ca_trim(p->f.heap, pick(p, 64 * MIB));
-	else if (dice < 970 && p->live_count)
-		ca_retire(p->f.heap, p->live[pick(p, p->live_count)].address);
+		do_finish(p);
+	else if (dice < 962)
+		do_sync(p);
+	else if (dice < 964)
+		do_foreign(p);
 	else if (dice < 975)
+		open_stream(p);
+	else if (dice < 979)
+		close_stream(p);
+	else if (dice < 985)
+		ca_model_set_capturing(p->f.model, p->capturing = !p->capturing && pick(p, 2));
+	else if (dice < 988)
+		ca_trim(p->f.heap, pick(p, 64 * MIB));
+	else if (dice < 991 && p->live_count)
+		ca_retire(p->f.heap, p->live[pick(p, p->live_count)].address);
+	else if (dice < 993)
 		ca_reclaim(p->f.space, random_size(p));
-	else if (dice < 980 && p->live_count)
+	else if (dice < 995 && p->live_count)
 		ca_settle(p->f.heap, p->live[pick(p, p->live_count)].address);
 }
 
@@ -436,7 +435,7 @@ fail_each(enum ca_model_function function, bool for_ever, int code)
 		p->f.config.reuse_slack_bytes = 0;
 		fixture_start(&p->f);
 		ca_model_fail(p->f.model, function, n, for_ever, code);
-		program_run(p, 300);
+		program_run(p, 500);
 		failed = ca_model_failed(p->f.model);
 		reached += failed;
 		program_end(p);
