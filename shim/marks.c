@@ -114,6 +114,7 @@ ca_mark_part_take(struct ca_context *context, struct ca_context *owner)
 		return NULL;
 	part->context = context;
 	part->owner = owner;
+	part->next = NULL;
 	part->recorded = false;
 	atomic_store_explicit(&part->done, false, memory_order_relaxed);
 	return part;
