@@ -237,6 +237,10 @@ bool ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsign
  * can order is about to begin. Call after ca_order_finished_only. */
 void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
 
+/* Waits on the host until nothing that is exposed in `space` (NULL: in every space) is unfinished.
+ */
+void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
+
 /*
  * An accessor that is no stream is about to see the block at `address`: waits on the host for what
  * its inherited users have not finished (counted as `settles` if there was anything).

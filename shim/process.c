@@ -20,6 +20,7 @@
 #include "shim/dump.h"
 #include "shim/events.h"
 #include "shim/graphs.h"
+#include "shim/fallback.h"
 #include "shim/marks.h"
 #include "shim/streams.h"
 
@@ -118,6 +119,7 @@ make(void)
 	}
 	process.serves = process.config.disable == CA_DISABLE_OFF;
 	ca_dump_start(&process.config);
+	ca_fallback_start(&process);
 	atomic_store_explicit(&made, &process, memory_order_release);
 }
 
