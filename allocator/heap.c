@@ -18,6 +18,10 @@ records_init(struct ca_heap *heap)
 	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
+	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_users));
+	ca_objects_init(&heap->holds, &heap->records, sizeof(struct ca_hold));
+	ca_list_init(&heap->graphs);
+	heap->undecided = false;
 }
 
 int
@@ -64,7 +68,9 @@ space_init(struct ca_space *space)
 	ca_list_init(&space->due);
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
+	ca_list_init(&space->held);
 	space->waiting_blocks = 0;
+	space->owned_blocks = 0;
 }
 
 void
@@ -79,6 +85,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	records_init(heap);
 	for (space = heap->spaces; space; space = space->next) {
 		space_init(space);
+		ca_owned_forget(space);
 		ca_order_after_fork_child(&space->order);
 		space->dead = true;
 	}

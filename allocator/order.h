@@ -103,15 +103,21 @@ void ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other);
 /* Slow path of ca_submit_end: the stamp is older than the epoch. */
 void ca_submit_stamp(struct ca_stream *stream, uint64_t epoch);
 
+/* False: nothing was exposed since the guard last ran for the stream, and it is not armed. */
+static inline bool
+ca_submit_needs_guard(struct ca_stream *stream)
+{
+	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
+
+	return exposures != atomic_load_explicit(&stream->seen, memory_order_relaxed) ||
+	       atomic_load_explicit(&stream->armed, memory_order_relaxed) != 0;
+}
+
 /* Before the real call; not for a capturing stream. */
 static inline void
 ca_submit_begin(struct ca_stream *stream, const struct ca_touch *touch)
 {
-	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
-
-	if (__builtin_expect(exposures != atomic_load_explicit(&stream->seen, memory_order_relaxed),
-			     0) ||
-	    __builtin_expect(atomic_load_explicit(&stream->armed, memory_order_relaxed) != 0, 0))
+	if (__builtin_expect(ca_submit_needs_guard(stream), 0))
 		ca_submit_guard(stream, touch);
 }
 
@@ -217,7 +223,9 @@ void ca_event_finished(struct ca_event *event, const struct ca_event_copy *copy)
 	X(IPC, "ipc", "memory of another process was opened")                                      \
 	X(NETWORK, "network_library", "a network or storage library is loaded")                    \
 	X(STREAMS, "too_many_streams", "more streams than are tracked")                            \
-	X(GREEN, "green_context", "a green context was made")
+	X(GREEN, "green_context", "a green context was made")                                      \
+	X(CONTEXT_WAIT, "context_wait", "a whole context was made to wait for an event")           \
+	X(DEVICE_GRAPH, "device_graph", "a graph that a device can launch was made")
 
 enum {
 #define X(name, text, why) CA_BIT_##name,
@@ -233,6 +241,10 @@ enum {
 bool ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned reason);
 /* Waits on the host for what is exposed in `space` (NULL: in every space), for work that no guard
  * can order is about to begin. Call after ca_order_finished_only. */
+void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
+
+/* Waits on the host until nothing that is exposed in `space` (NULL: in every space) is unfinished.
+ */
 void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
 
 /*
