@@ -200,6 +200,7 @@ null_is_two_streams(void)
 		order_fill(x, 1, LONG / 4, NULL);
 		x = order_again(x, BIG);
 		order_use(x, 2, r);
+		x = order_again(x, BIG);
 		OK(cuMemsetD32Async_ptsz(x, 3, WORDS, NULL));
 		x = order_again(x, BIG);
 		OK(cuMemsetD32Async(x, 4, WORDS, r));

@@ -18,7 +18,7 @@ SETTINGS = {
     "no_slack": {"CACHEALLOC_CONF": "reuse_slack_mb:0"},
     "finished": {"CACHEALLOC_CONF": "reuse:finished,reuse_slack_mb:0"},
     "host": {"CACHEALLOC_CONF": "free_sync:host"},
-    "small": {"SIMCUDA_MEM": "176M", "CACHEALLOC_CONF": "reuse_slack_mb:0"},
+    "small": {"SIMCUDA_MEM": "320M", "CACHEALLOC_CONF": "reuse_slack_mb:0"},
 }
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}, {"SIMCUDA_JITTER": "200:2"}]
 #: what natively is an error of the program, and what we promise all the same: memory taken and freed inside a capture
