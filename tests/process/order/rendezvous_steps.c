@@ -37,6 +37,9 @@ static pthread_mutex_t mutexes[STREAMS_MAX];
 static pthread_barrier_t meeting;
 static int pipes[STREAMS_MAX][2];
 
+/* Exported by the simulated driver: runs what can run, with a manual clock. */
+unsigned long long simcuda_step(unsigned long long n);
+
 unsigned
 script_steps(const struct script *script, unsigned thread)
 {
@@ -166,7 +169,7 @@ step_host(const char *step)
 		break;
 	case 'p':
 		while (__atomic_load_n(&words[n], __ATOMIC_ACQUIRE) != value)
-			usleep(20);
+			simcuda_step(1); /* with a manual clock the device needs us to go on */
 		break;
 	case 'l':
 		pthread_mutex_lock(&mutexes[n]);
@@ -298,6 +301,7 @@ actor_prepare(unsigned number)
 	struct actor *self = &actors[number];
 
 	self->number = number;
+	self->buffer[0].device = self->buffer[1].device = device_of(text[1]);
 	for (unsigned b = 0; b < BUFFERS; b++) {
 		for (unsigned at = n; at-- > 0;) {
 			const char *step = text + (size_t)at * STEP;
