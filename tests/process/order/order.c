@@ -241,7 +241,7 @@ order_wrong(CUdeviceptr memory, uint32_t value)
 void
 order_end(void)
 {
-	OK(cuCtxSynchronize());
+	OK(cuCtxSynchronize_v2(NULL));
 	EXPECT(*place_here()->errors == 0);
 }
 
