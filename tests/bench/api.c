@@ -66,7 +66,7 @@ find(void *library, enum road road)
 	}
 }
 
-void
+CUcontext
 api_open(enum road road)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -80,6 +80,7 @@ api_open(enum road road)
 	CALL(cuInit, 0);
 	CALL(cuDevicePrimaryCtxRetain, &context, 0);
 	CALL(cuCtxSetCurrent, context);
+	return context;
 }
 
 void *

@@ -30,8 +30,9 @@ extern struct api api;
 
 enum road { ROAD_PROC, ROAD_DLSYM };
 
-/* Loads libcuda.so.1, fills in `api`, and makes the primary context of device 0 current. */
-void api_open(enum road road);
+/* Loads libcuda.so.1, fills in `api`, and makes the primary context of device 0, which it returns,
+ * current. */
+CUcontext api_open(enum road road);
 
 /* The simulator's built-in kernel of that name; the table that returns at once knows any name. */
 void *api_kernel(const char *name);
