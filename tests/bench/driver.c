@@ -75,7 +75,7 @@ handle_new(void *ret_handle, unsigned int flags)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	n_handles++;
 	*handle = (struct handle){ .flags = flags };
-	memcpy(ret_handle, &handle, sizeof(handle));
+	*(struct handle **)ret_handle = handle;
 	return CUDA_SUCCESS;
 }
 

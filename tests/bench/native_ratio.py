@@ -3,7 +3,8 @@
 """Is any program slower with the preload than without? native_ratio.py [--out FILE].
 
 Workloads of workloads.c on the simulator with published latencies. Each is run without and with the preload in pairs
-(AB BA ...); the ratio preload/stock of wall times is the geometric mean with Student's 95 % interval; below 1 is faster.
+(AB BA ...); the ratio preload/stock of wall times is the geometric mean with Student's 95 % interval; below 1 is
+faster.
 Driver calls are counted in a run of their own with the manual clock, where work finishes only in calls that wait: then
 their number does not depend on speed. A table on stdout; JSON with --out. Nothing is enforced here; test_cost.py
 compares the driver calls.
@@ -16,7 +17,8 @@ from pathlib import Path
 
 import measuring
 
-WORKLOADS = ["rmm1", "rmm2", "rmm4", "handoff", "two_sides", "mixed_streams", "naive", "threads", "priority"]
+WORKLOADS = ["rmm1", "rmm2", "rmm4", "handoff", "two_sides", "mixed_streams", "static", "naive", "threads",
+             "priority"]
 SOURCE = "simulated times, source: published"
 # asked at the start, or free of cost
 NOT_COUNTED = {"cuGetProcAddress", "cuGetProcAddress_v2", "cuCtxGetCurrent"}

@@ -4,8 +4,8 @@
 
 1,000 pairs between launches that rotate over 8 streams (pairs.c says which variants there are), on the driver that
 returns at once, idle and busy, and on the simulator. Nanoseconds a pair: the median and the fastest round; launches are
-not timed. Marks a stream for each 64 frees: counted by the driver. Instructions a pair: by callgrind. A table on stdout;
-JSON with --out. Limits are printed; test_cost.py enforces the one on marks, and a guard on instructions.
+not timed. Marks a stream for each 64 frees: counted by the driver. Instructions a pair: by callgrind. A table on
+stdout; JSON with --out. Limits are printed; test_cost.py enforces the one on marks, and a guard on instructions.
 """
 
 import argparse

@@ -38,6 +38,13 @@ static bool fixed;
 static void *fill, *copy;
 static CUcontext context;
 
+/* All work is done. */
+static void
+finish(void)
+{
+	api_check(api.cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
 static CUdeviceptr
 take(void)
 {
@@ -108,7 +115,7 @@ in_turn(const CUstream *streams, unsigned n, uint64_t spin_us)
 		fill_block(block, spin_us, streams[i % n]);
 		CALL(cuMemFree_v2, block);
 	}
-	CALL(cuCtxSynchronize);
+	finish();
 	return now_ns() - start;
 }
 
@@ -150,6 +157,26 @@ mixed_streams(void)
 }
 
 static uint64_t
+static_blocks(void)
+{
+	CUdeviceptr blocks[2 * STREAMS_MAX];
+	CUstream streams[STREAMS_MAX];
+	uint64_t start;
+
+	for (int i = 0; i < STREAMS_MAX; i++)
+		streams[i] = stream_new(NON_BLOCKING);
+	start = now_ns();
+	for (int i = 0; i < 2 * STREAMS_MAX; i++)
+		blocks[i] = take();
+	for (unsigned long i = 0; i < 4 * steps; i++)
+		fill_block(blocks[i % STREAMS_MAX], 20, streams[i % STREAMS_MAX]);
+	for (int i = 0; i < 2 * STREAMS_MAX; i++)
+		CALL(cuMemFree_v2, blocks[i]);
+	finish();
+	return now_ns() - start;
+}
+
+static uint64_t
 naive(void)
 {
 	CUstream none = NULL;
@@ -174,7 +201,7 @@ handoff(void)
 		CALL(cuMemFree_v2, made);
 		CALL(cuMemFree_v2, used);
 	}
-	CALL(cuCtxSynchronize);
+	finish();
 	return now_ns() - start;
 }
 
@@ -262,7 +289,7 @@ two_sides(void)
 	thread_start(&thread, produce, &producer);
 	consume(consumer);
 	pthread_join(thread, NULL);
-	CALL(cuCtxSynchronize);
+	finish();
 	return now_ns() - start;
 }
 
@@ -346,9 +373,16 @@ static const struct {
 	const char *name;
 	uint64_t (*run)(void);
 } workloads[] = {
-	{ "rmm1", rmm1 },       { "rmm2", rmm2 },           { "rmm4", rmm4 },
-	{ "handoff", handoff }, { "two_sides", two_sides }, { "mixed_streams", mixed_streams },
-	{ "naive", naive },     { "threads", threads },     { "priority", priority },
+	{ "rmm1", rmm1 },
+	{ "rmm2", rmm2 },
+	{ "rmm4", rmm4 },
+	{ "handoff", handoff },
+	{ "two_sides", two_sides },
+	{ "mixed_streams", mixed_streams },
+	{ "static", static_blocks },
+	{ "naive", naive },
+	{ "threads", threads },
+	{ "priority", priority },
 };
 
 int
