@@ -34,8 +34,8 @@ struct capture {
 	bool ending; /* a call that may end it is in the driver */
 };
 
-static _Atomic unsigned captures; /* open or opening */
-static _Atomic unsigned inside;   /* internal calls in the gate */
+_Atomic uint64_t ca_capture_word = CA_STREAM_GENERATION;
+static _Atomic unsigned inside; /* internal calls in the gate */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture table[TABLE_SIZE]; /* under lock */
@@ -59,10 +59,10 @@ thread_identity(void)
 bool
 ca_gate_enter(void)
 {
-	if (atomic_load_explicit(&captures, memory_order_relaxed))
+	if (atomic_load_explicit(&ca_capture_word, memory_order_relaxed) & CA_CAPTURES)
 		return false;
 	atomic_fetch_add(&inside, 1);
-	if (!atomic_load(&captures))
+	if (!ca_capture_active())
 		return true;
 	atomic_fetch_sub(&inside, 1);
 	return false;
@@ -74,18 +74,12 @@ ca_gate_leave(void)
 	atomic_fetch_sub(&inside, 1);
 }
 
-bool
-ca_capture_active(void)
-{
-	return atomic_load(&captures) != 0;
-}
-
 void
 ca_capture_opening(void)
 {
 	struct timespec now, end;
 
-	atomic_fetch_add(&captures, 1);
+	atomic_fetch_add(&ca_capture_word, 1);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_sec += GATE_WAIT_S;
 	while (atomic_load(&inside)) {
@@ -100,7 +94,7 @@ ca_capture_opening(void)
 void
 ca_capture_failed(void)
 {
-	atomic_fetch_sub(&captures, 1);
+	atomic_fetch_sub(&ca_capture_word, 1);
 }
 
 void
@@ -169,7 +163,7 @@ ca_capture_ended(struct ca_capture_end end, bool ended)
 	}
 	pthread_mutex_unlock(&lock);
 	if (ended)
-		atomic_fetch_sub(&captures, 1);
+		atomic_fetch_sub(&ca_capture_word, 1);
 }
 
 void
@@ -187,7 +181,7 @@ ca_capture_context_died(CUcontext context)
 		}
 	}
 	pthread_mutex_unlock(&lock);
-	atomic_fetch_sub(&captures, ended);
+	atomic_fetch_sub(&ca_capture_word, ended);
 }
 
 void
@@ -244,7 +238,7 @@ void
 ca_capture_after_fork_child(void)
 {
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	atomic_store(&captures, 0);
+	atomic_fetch_and(&ca_capture_word, ~CA_CAPTURES);
 	atomic_store(&inside, 0);
 	table_end = 0;
 	lost = 0;

@@ -19,6 +19,7 @@
 #include "shim/driver_table.h"
 #include "shim/dump.h"
 #include "shim/marks.h"
+#include "shim/streams.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
 
@@ -40,6 +41,7 @@ after_fork_child(void)
 	ca_capture_after_fork_child();
 	ca_context_after_fork_child();
 	ca_marks_after_fork_child();
+	ca_streams_after_fork_child();
 	ca_dump_after_fork_child();
 	atomic_store(&made, NULL);
 	atomic_store(&state, UNMADE);
