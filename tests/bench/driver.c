@@ -331,6 +331,23 @@ WITH(cuMemGetInfo_v2, (size_t * free_bytes, size_t *total_bytes))
 	return CUDA_SUCCESS;
 }
 
+/* What the program asks about is the host's own memory, which the driver does not know: zeros. */
+WITH(cuPointerGetAttributes,
+     (unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr address))
+{
+	for (unsigned int i = 0; i < n; i++) {
+		switch (attributes[i]) {
+		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+			*(unsigned int *)data[i] = 0;
+			break;
+		default:
+			return CUDA_ERROR_NOT_SUPPORTED;
+		}
+	}
+	return CUDA_SUCCESS;
+}
+
 WITH(cuModuleLoadData, (void **module, const void *image))
 {
 	*module = (void *)OBJECT; // NOLINT: a number as a handle
