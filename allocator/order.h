@@ -217,7 +217,9 @@ void ca_event_finished(struct ca_event *event, const struct ca_event_copy *copy)
 	X(IPC, "ipc", "memory of another process was opened")                                      \
 	X(NETWORK, "network_library", "a network or storage library is loaded")                    \
 	X(STREAMS, "too_many_streams", "more streams than are tracked")                            \
-	X(GREEN, "green_context", "a green context was made")
+	X(GREEN, "green_context", "a green context was made")                                      \
+	X(CONTEXT_WAIT, "context_wait", "a whole context was made to wait for an event")           \
+	X(DEVICE_GRAPH, "device_graph", "a graph that a device can launch was made")
 
 enum {
 #define X(name, text, why) CA_BIT_##name,
@@ -233,6 +235,10 @@ enum {
 bool ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned reason);
 /* Waits on the host for what is exposed in `space` (NULL: in every space), for work that no guard
  * can order is about to begin. Call after ca_order_finished_only. */
+void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
+
+/* Waits on the host until nothing that is exposed in `space` (NULL: in every space) is unfinished.
+ */
 void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
 
 /*

@@ -31,7 +31,8 @@ struct capture {
 	CUstream stream; /* NULL: free slot, unless `ending` */
 	uint64_t thread;
 	CUstreamCaptureMode mode;
-	bool ending; /* a call that may end it is in the driver */
+	uint64_t serial; /* of the last allocation before it */
+	bool ending;     /* a call that may end it is in the driver */
 };
 
 _Atomic uint64_t ca_capture_word = CA_STREAM_GENERATION;
@@ -41,6 +42,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture table[TABLE_SIZE]; /* under lock */
 static unsigned table_end;               /* slots ever used; under lock */
 static unsigned lost;                    /* captures without a slot; under lock */
+static uint64_t lost_serial;             /* smallest of theirs; under lock */
 
 static __thread CUstreamCaptureMode thread_mode __attribute__((tls_model("initial-exec")));
 static __thread uint64_t thread_number __attribute__((tls_model("initial-exec"))); /* 0: none yet */
@@ -98,7 +100,7 @@ ca_capture_failed(void)
 }
 
 void
-ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode)
+ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode, uint64_t serial)
 {
 	unsigned slot = 0;
 
@@ -106,9 +108,17 @@ ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode)
 	while (slot < table_end && (table[slot].stream || table[slot].ending))
 		slot++;
 	if (slot < TABLE_SIZE) {
-		table[slot] = (struct capture){ context, stream, thread_identity(), mode, false };
+		table[slot] = (struct capture){
+			.context = context,
+			.stream = stream,
+			.thread = thread_identity(),
+			.mode = mode,
+			.serial = serial,
+		};
 		table_end = slot < table_end ? table_end : slot + 1;
 	} else {
+		if (!lost || serial < lost_serial)
+			lost_serial = serial;
 		lost++;
 	}
 	pthread_mutex_unlock(&lock);
@@ -136,11 +146,13 @@ ca_capture_ending(CUcontext context, CUstream stream)
 	for (unsigned i = 0; i < table_end && !end.open; i++) {
 		if (!table[i].ending && is_capture_of(&table[i], context, stream)) {
 			table[i].ending = true;
-			end = (struct ca_capture_end){ .open = true, .slot = i };
+			end = (struct ca_capture_end){ true, i, table[i].serial };
 		}
 	}
-	if (!end.open && lost)
+	if (!end.open && lost) {
 		end.open = true;
+		end.serial = lost_serial;
+	}
 	pthread_mutex_unlock(&lock);
 	return end;
 }

@@ -41,8 +41,10 @@ ca_capture_active(void)
 
 /* Shuts the gate and waits until it is empty. Balanced by ca_capture_began or ca_capture_failed. */
 void ca_capture_opening(void);
-/* The driver began a capture on `stream` of the current context `context`. */
-void ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode);
+/* The driver began a capture on `stream` of the current context `context`. `serial` is of the last
+ * allocation before (allocator/heap.h, ca_graph_serial). */
+void ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode,
+		      uint64_t serial);
 void ca_capture_failed(void);
 /*
  * Around a call that may end the capture on `stream`: begin before it, and afterwards say whether
@@ -51,8 +53,9 @@ void ca_capture_failed(void);
  * second.
  */
 struct ca_capture_end {
-	bool open;     /* a capture was open */
-	unsigned slot; /* its place, or CA_CAPTURE_NO_SLOT: one of those beyond the table */
+	bool open;       /* a capture was open */
+	unsigned slot;   /* its place, or CA_CAPTURE_NO_SLOT: one of those beyond the table */
+	uint64_t serial; /* as given when it began, or smaller */
 };
 enum { CA_CAPTURE_NO_SLOT = 256 };
 struct ca_capture_end ca_capture_ending(CUcontext context, CUstream stream);

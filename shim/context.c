@@ -19,6 +19,7 @@
 
 #include "shim/capture.h"
 #include "shim/dump.h"
+#include "shim/events.h"
 #include "shim/marks.h"
 #include "shim/process.h"
 #include "shim/slab.h"
@@ -295,6 +296,7 @@ ca_context_bury(struct ca_context *context)
 		ca_streams_context_died(context);
 		ca_marks_context_died(context);
 		ca_capture_context_died(context->handle);
+		ca_events_context_died(context->handle);
 		pthread_mutex_lock(&lock);
 		unlink_locked(context);
 		pthread_mutex_unlock(&lock);

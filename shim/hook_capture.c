@@ -7,6 +7,7 @@
  */
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "shim/graphs.h"
 #include "shim/hook.h"
 #include "shim/submit.h"
 
@@ -51,16 +52,19 @@ mark_before_capture(CUstream named)
 /* `call` begins a capture on `stream`. */
 #define BEGIN(stream, mode, call)                                                                  \
 	do {                                                                                       \
+		struct ca_process *process = ca_hook_process();                                    \
 		CUstream named = (stream);                                                         \
+		uint64_t serial;                                                                   \
 		CUresult rc;                                                                       \
                                                                                                    \
-		if (!ca_hook_process())                                                            \
+		if (!process)                                                                      \
 			return CA_INSIDE(call);                                                    \
 		mark_before_capture(named);                                                        \
+		serial = ca_graph_serial(process->heap);                                           \
 		ca_capture_opening();                                                              \
 		rc = CA_INSIDE(call);                                                              \
 		if (rc == CUDA_SUCCESS)                                                            \
-			ca_capture_began(context_of(real, named), named, mode);                    \
+			ca_capture_began(context_of(real, named), named, mode, serial);            \
 		else                                                                               \
 			ca_capture_failed();                                                       \
 		return rc;                                                                         \
@@ -125,13 +129,16 @@ end_capture(const struct ca_real *real, CUstream named, CUstream stream, CUgraph
 	    end_call *call, ca_is_capturing_fn *is_capturing)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct ca_process *process = ca_hook_process();
 	struct ca_capture_end end;
 	CUresult rc;
 
-	if (!ca_hook_process() || !ca_capture_active())
+	if (!process || !ca_capture_active())
 		return CA_INSIDE(call(stream, graph));
 	end = ca_capture_ending(context_of(real, named), named);
 	rc = CA_INSIDE(call(stream, graph));
+	if (rc == CUDA_SUCCESS && end.open && process->serves)
+		ca_graphs_captured(real, process->heap, *graph, end.serial);
 	if (rc && is_capturing && CA_INSIDE(is_capturing(stream, &status)))
 		status = CU_STREAM_CAPTURE_STATUS_NONE;
 	ca_capture_ended(end, status == CU_STREAM_CAPTURE_STATUS_NONE);
