@@ -12,9 +12,6 @@
  * A context that is being destroyed while a mark is recorded gets a part without a record: done
  * once the context is dead, and recorded at the next look if it turns out to live on (later than
  * the free, so it covers what must be covered).
- *
- * CA_MUTANT_*: deliberate mistakes, built only into libraries of tests/stress, which must find
- * them.
  */
 #include "shim/marks.h"
 
@@ -24,6 +21,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "config/mutant.h"
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/process.h"
@@ -213,10 +211,8 @@ record_all(const struct ca_real *real, struct ca_context *owner, struct ca_mark_
 	for (context = ca_context_first(); context && !rc; context = ca_context_next(context)) {
 		if (atomic_load(&context->kind) == CA_CONTEXT_GREEN)
 			continue;
-#ifdef CA_MUTANT_OWN_CONTEXT_ONLY
-		if (context != owner)
+		if (CA_MUTANT(OWN_CONTEXT_ONLY) && context != owner)
 			continue;
-#endif
 		rc = add_part(real, context, owner, chain);
 	}
 	return rc;
@@ -328,9 +324,8 @@ ca_mark_query(void *self, ca_mark mark)
 
 	if (!real)
 		return CUDA_ERROR_NOT_INITIALIZED;
-#ifdef CA_MUTANT_REUSE_AT_ONCE
-	return 0;
-#endif
+	if (CA_MUTANT(REUSE_AT_ONCE))
+		return 0;
 	if (!ca_gate_enter())
 		return -EBUSY;
 	rc = call_parts(mark, real, real->cuEventQuery, false);

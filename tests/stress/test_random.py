@@ -120,12 +120,16 @@ def test_reuse_at_once_shows_in_the_contents():
 
 # ------------------------------------------------------------------ the library's mutants ---
 
+def mutant(name):
+    return {"LD_PRELOAD": preload_of_ours("cachealloc_mutants"), "CACHEALLOC_TEST_MUTANT": name}
+
+
 @pytest.mark.parametrize("shape", [(4, 1, 1), (9, 3, 1)])
 def test_mutant_that_reuses_at_once_is_caught(shape):
-    """shim/marks.c with every mark taken for done: races on the manual clock, within ten seeds."""
-    wrong = preload_of_ours("mutant_reuse_at_once")
+    """Every mark taken for done: races on the manual clock, within ten seeds."""
     caught = [seed for seed in range(1, 11)
-              if "race" in random_program(seed, shape, preload=False, LD_PRELOAD=wrong, SIMCUDA_CLOCK="manual").stderr]
+              if "race" in random_program(seed, shape, preload=False, SIMCUDA_CLOCK="manual",
+                                          **mutant("REUSE_AT_ONCE")).stderr]
     assert len(caught) >= 5, caught
 
 
@@ -133,6 +137,20 @@ def test_mutant_that_marks_one_context_is_caught():
     """A copy of another context is no race of the random programs (their frees are ordered natively): a case of its own."""
     case = [BUILD / "tests" / "process" / "shim" / "cases_shim", "reuse_waits_for_other_contexts"]
     env = {"SIMCUDA_DEVICES": 2, "SIMCUDA_CLOCK": "manual", "SIMCUDA_RACES": "report"}
-    wrong = run(case, preload=False, LD_PRELOAD=preload_of_ours("mutant_own_context_only"), **env)
+    wrong = run(case, preload=False, **mutant("OWN_CONTEXT_ONLY"), **env)
     assert wrong.returncode == 1 or "race" in wrong.stderr
     assert "race" not in run(case, check=0, **env).stderr
+
+
+def test_no_mutant_is_in_the_library(library):
+    """Neither the switch nor its name; the object of the tests has both."""
+    shipped, tests = LIBRARY.read_bytes(), (STRESS / "libcachealloc_mutants.so").read_bytes()
+    for word in (b"CACHEALLOC_TEST_MUTANT", b"ca_mutant_chosen"):
+        assert word in tests and word not in shipped, word
+    for command in json.loads((BUILD / "compile_commands.json").read_text()):
+        if "cachealloc_mutants" not in command["output"]:
+            assert "CA_MUTANTS" not in command["command"], command["output"]
+
+
+def test_a_mutant_that_does_not_exist_is_an_error():
+    assert random_program(1, (1, 1, 1), 10, preload=False, **mutant("NO_SUCH")).returncode == 2

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Mutants: deliberate mistakes in the code, which the tests must find, or the tests prove nothing.
+ *
+ * Each is written where it would be made:
+ *
+ *   if (CA_MUTANT(SEEN_BEFORE_WAIT))
+ *           publish(...);
+ *
+ * In everything that is shipped CA_MUTANT() is a constant 0, so the compiler drops what depends on
+ * it. One object of the tests (tests/stress/meson.build) is built with CA_MUTANTS defined; there
+ * the environment variable CACHEALLOC_TEST_MUTANT names the one mistake that is made.
+ */
+#pragma once
+
+/*
+ * STAMP_BEFORE_CALL     a submission is stamped before the real call instead of after it
+ * SEEN_BEFORE_WAIT      a guard's generation is published before its wait was inserted
+ * SNAPSHOT_UNCHECKED    an event's snapshot is used without a second look after the real wait
+ * INHERITED_DROPPED     a free forgets the block's inherited users
+ * DTOD_IS_FINISH        a device-to-device copy counts as a finish of its stream
+ * MARK_AT_GUARD         a mark is recorded when a guard needs it
+ * GUARD_OFF_IN_CAPTURE  no guard while anything captures
+ * PDL_KEPT              the programmatic attribute of a launch is never replaced
+ * PER_THREAD_MARK       a mark for another thread's per-thread stream goes to the caller's own
+ * STALE_HANDLE          the record of a stream outlives its destruction
+ * BLOCK_BEFORE_MARK     a freed block is published before its mark is recorded
+ * GUARD_OFF             no guard at all
+ * REUSE_AT_ONCE         every mark that is asked for is done
+ * OWN_CONTEXT_ONLY      a free looks at the block's own context only
+ */
+#define CA_MUTANT_NAMES(X)                                                                         \
+	X(STAMP_BEFORE_CALL)                                                                       \
+	X(SEEN_BEFORE_WAIT)                                                                        \
+	X(SNAPSHOT_UNCHECKED)                                                                      \
+	X(INHERITED_DROPPED)                                                                       \
+	X(DTOD_IS_FINISH)                                                                          \
+	X(MARK_AT_GUARD)                                                                           \
+	X(GUARD_OFF_IN_CAPTURE)                                                                    \
+	X(PDL_KEPT)                                                                                \
+	X(PER_THREAD_MARK)                                                                         \
+	X(STALE_HANDLE)                                                                            \
+	X(BLOCK_BEFORE_MARK)                                                                       \
+	X(GUARD_OFF)                                                                               \
+	X(REUSE_AT_ONCE)                                                                           \
+	X(OWN_CONTEXT_ONLY)
+
+enum ca_mutant {
+	CA_MUTANT_NONE,
+#define X(name) CA_MUTANT_##name,
+	CA_MUTANT_NAMES(X)
+#undef X
+};
+
+#ifdef CA_MUTANTS
+/* Set before main() by tests/stress/mutant.c. */
+extern enum ca_mutant ca_mutant_chosen __attribute__((visibility("hidden")));
+
+#define CA_MUTANT(name) __builtin_expect(ca_mutant_chosen == CA_MUTANT_##name, 0)
+#else
+#define CA_MUTANT(name) (CA_MUTANT_##name == CA_MUTANT_NONE) /* 0, and the name is checked */
+#endif
