@@ -56,6 +56,18 @@ struct ca_driver {
 	 * contexts, for which waiting might be for ever; -EBUSY, -EIO as above.
 	 */
 	int (*mark_wait)(void *self, ca_mark mark);
+	/*
+	 * Records a mark on one stream (as given to ca_stream_open) of the space's `context`: done
+	 * when all that was submitted to that stream before has finished. On a legacy stream it
+	 * must not act as a barrier. -EBUSY: a capture is in the way, nothing was done; -ENOTSUP:
+	 * this thread cannot name the stream; > 0: the driver's error.
+	 * mark_query and mark_wait answer for such a mark without regard to other contexts.
+	 */
+	int (*stream_mark)(void *self, void *context, void *stream, ca_mark *ret_mark);
+	/* Later work of the stream runs after the mark (which is a stream's). Results as above. */
+	int (*stream_wait)(void *self, void *context, void *stream, ca_mark mark);
+	/* Waits on the host for one stream; 0, -EBUSY, -ENOTSUP, or the driver's error. */
+	int (*stream_synchronize)(void *self, void *context, void *stream);
 	/* The allocator has no more use for the mark.
 	 * Called once per recorded mark; cannot fail. */
 	void (*mark_drop)(void *self, ca_mark mark);

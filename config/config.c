@@ -194,6 +194,8 @@ value_store(struct ca_config *config, const struct ca_option *option, const char
 		return ca_parse_duration(text, option->min, option->max, place);
 	case CA_TYPE_FLAG:
 		return ca_parse_flag(text, place);
+	case CA_TYPE_CHOICE:
+		return ca_parse_choice(text, option->accepted, place);
 	case CA_TYPE_MB:
 		return ca_parse_mb(text, option->min, option->max, place);
 	case CA_TYPE_MB_UNLIMITED:

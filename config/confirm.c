@@ -44,6 +44,15 @@ mb_print(char *ret, uint64_t bytes)
 }
 
 static void
+choice_print(char *ret, const char *accepted, bool second)
+{
+	char first[VALUE_BYTES];
+	const char *rest = ca_parse_choice_words(accepted, first, sizeof(first));
+
+	text_print(ret, second ? rest : first);
+}
+
+static void
 value_print(const struct ca_config *config, const struct ca_option *option, char *ret)
 {
 	static const char disable[][8] = { "0", "1", "count" };
@@ -68,6 +77,9 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 		break;
 	case CA_TYPE_FLAG:
 		text_print(ret, *(const bool *)place ? "1" : "0");
+		break;
+	case CA_TYPE_CHOICE:
+		choice_print(ret, option->accepted, *(const bool *)place);
 		break;
 	case CA_TYPE_MB:
 	case CA_TYPE_MB_UNLIMITED:

@@ -17,6 +17,7 @@ enum ca_option_type {
 	CA_TYPE_STATS,        /* bool stats_stderr, and stats_file */
 	CA_TYPE_DURATION,     /* uint64_t, nanoseconds */
 	CA_TYPE_FLAG,         /* bool */
+	CA_TYPE_CHOICE,       /* bool: the second of the two words of `accepted` ("this or that") */
 	CA_TYPE_MB,           /* uint64_t, bytes; written in MiB */
 	CA_TYPE_MB_UNLIMITED, /* the same, or UINT64_MAX for the word "unlimited" */
 	CA_TYPE_ANY,          /* not read in this version */

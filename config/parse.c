@@ -9,9 +9,10 @@
  */
 #include "config/parse.h"
 
-#include <stddef.h>
+#include <string.h>
 
 #include "config/options.h"
+#include "config/text.h"
 
 static const uint64_t MILLISECOND = 1000000;
 
@@ -78,6 +79,27 @@ ca_parse_flag(const char *text, bool *ret_value)
 		}
 	}
 	return false;
+}
+
+const char *
+ca_parse_choice_words(const char *accepted, char *ret_first, size_t size)
+{
+	const char *end = strstr(accepted, " or ");
+
+	ca_text_format(ret_first, size, "%.*s", (int)(end - accepted), accepted);
+	return end + 4;
+}
+
+bool
+ca_parse_choice(const char *text, const char *accepted, bool *ret_value)
+{
+	char first[CA_CONF_VALUE_MAX];
+	const char *second = ca_parse_choice_words(accepted, first, sizeof(first));
+
+	if (!is_word(text, first) && !is_word(text, second))
+		return false;
+	*ret_value = is_word(text, second);
+	return true;
 }
 
 bool

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "config/config.h"
@@ -17,6 +18,10 @@
 bool ca_parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 /* 1 on true yes, 0 off false no. */
 bool ca_parse_flag(const char *text, bool *ret_value);
+/* One of the two words of `accepted`, "this or that": true for the second. */
+bool ca_parse_choice(const char *text, const char *accepted, bool *ret_value);
+/* The first of those words goes to `ret_first`, cut to `size`; the second is returned. */
+const char *ca_parse_choice_words(const char *accepted, char *ret_first, size_t size);
 /* A flag, or "count". */
 bool ca_parse_disable(const char *text, enum ca_disable *ret_value);
 /* The words of enum ca_log_level, as a user writes them. */

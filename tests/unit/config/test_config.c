@@ -27,6 +27,7 @@ test_defaults(void **state)
 	assert_int_equal(config.max_non_split_rounding_bytes, 20 * MIB);
 	assert_int_equal(config.large_segment_size_bytes, 20 * MIB);
 	assert_int_equal(config.reuse_slack_bytes, 256 * MIB);
+	assert_false(config.reuse_finished || config.free_sync_host);
 	assert_int_equal(config.disable, CA_DISABLE_OFF);
 	assert_int_equal(config.log_level, CA_LOG_WARN);
 	assert_false(config.strict || config.stats_stderr);
@@ -42,13 +43,15 @@ test_all_set(void **state)
 	struct ca_config config;
 
 	fake_good(&env, "max_split_size_mb:200, max_non_split_rounding_mb: 70,"
-			"large_segment_size_mb:64,\treuse_slack_mb:0,");
+			"large_segment_size_mb:64,\treuse_slack_mb:0,reuse:Finished,"
+			"free_sync:host,");
 	assert_int_equal(fake_load(&env, &config), 0);
 	assert_int_equal(env.lines, 0);
 	assert_int_equal(config.max_split_size_bytes, 200 * MIB);
 	assert_int_equal(config.max_non_split_rounding_bytes, 70 * MIB);
 	assert_int_equal(config.large_segment_size_bytes, 64 * MIB);
 	assert_int_equal(config.reuse_slack_bytes, 0);
+	assert_true(config.reuse_finished && config.free_sync_host);
 	assert_int_equal(config.disable, CA_DISABLE_COUNT);
 	assert_int_equal(config.log_level, CA_LOG_DEBUG);
 	assert_true(config.strict);
@@ -197,6 +200,8 @@ static const struct bad_row bad_rows[] = {
 	{ NULL, "max_non_split_rounding_mb:1", "'1'" },
 	{ NULL, "max_non_split_rounding_mb:31", "at least large_segment_size_mb (32)" },
 	{ NULL, "max_non_split_rounding_mb:unlimited", "'unlimited'" },
+	{ NULL, "reuse:order", "'order' is refused: expected ordered or finished" },
+	{ NULL, "free_sync:1", "'1' is refused: expected event or host" },
 	/* keys */
 	{ NULL, "max_splt_size_mb:40",
 	  "'max_splt_size_mb' (value '40') is refused: did you mean max_split_size_mb?" },

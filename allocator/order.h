@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The order tracker: which work of which stream may still touch what was freed.
+ *
+ * Every space (allocator/heap.h) has an *epoch*, a number that moves rarely. A submission *stamps*
+ * its stream with the epoch read after the driver's call returned. A mark on a stream, or a
+ * synchronisation, takes its *bound* before its own driver call and moves the epoch on: work is
+ * covered if its stamp is at most the bound, nothing else. Marks are pooled events of the driver
+ * (allocator/driver.h: stream_mark, mark_query ...).
+ *
+ * A *quiet* space has one stream that could submit, and nothing of ours is ever recorded, queried
+ * or waited for. Otherwise a free *arms* the streams of the block's users: a mark is recorded
+ * before the next submission to them, or when one is first needed, so that it covers nothing
+ * submitted after the free: a wait on it can never depend on work that waits for us.
+ *
+ * Handing out memory that stream s has not finished with (s, t) *exposes* it; the *guard* then
+ * orders later submissions to other streams behind (s, t), unless they are known to be (vector
+ * clocks learned from the program's own events, waits and synchronisations).
+ *
+ * Thread-safe. Nothing here is called with the driver's or a caller's lock held; driver functions
+ * are called without any lock of ours. No malloc, no stdio, errno kept.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/heap.h"
+
+enum ca_stream_kind {
+	CA_STREAM_BLOCKING, /* ordered with the legacy stream by the driver */
+	CA_STREAM_NONBLOCKING,
+	CA_STREAM_LEGACY,
+	CA_STREAM_PER_THREAD, /* blocking, and only its own thread can name it */
+};
+
+/* The words every submission reads; one a space. */
+struct ca_order_words {
+	_Alignas(64) _Atomic uint64_t epoch;     /* G; starts at 1 */
+	_Alignas(64) _Atomic uint64_t exposures; /* moves when something is exposed; starts at 1 */
+	_Alignas(64) _Atomic uint64_t dirty;     /* a stream was stamped with the present epoch */
+};
+
+/* What a submission reads and writes of its stream. Embedded at the start of the private record
+ * (allocator/inside.h); valid for the life of the process: a closed stream's record may later serve
+ * another stream of the same space. */
+struct ca_stream {
+	_Alignas(64) struct ca_order_words *words; /* constant */
+	_Atomic uint64_t seen;  /* `exposures` for which the guard has run; 0: never */
+	_Atomic uint64_t armed; /* != 0: record a mark before the next submission */
+	_Atomic uint64_t last;  /* largest stamp; 0: never submitted */
+};
+
+/* ---- life of streams (called by shim/) */
+
+/*
+ * A stream of `space`, opened by the thread that made it (a per-thread stream: by its thread; any
+ * other that the program used without our seeing its birth: by its first user, `known` false).
+ * `handle` goes back to the driver functions as it is. If this ends a quiet space, marks are
+ * recorded for what is exposed. -ENOMEM; -ENODEV: the space is dead; -ENOSPC: more streams than are
+ * tracked (the space is on finished memory only from now on).
+ */
+int ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, bool known,
+		   struct ca_stream **ret_stream);
+/*
+ * Before the stream is destroyed (or its thread has ended: `gone` true, no driver call can name it
+ * any more): records a last mark if it has unfinished work and one can be had, and forgets the
+ * handle. The record stays as a ghost until that work is done. No submission may follow.
+ */
+void ca_stream_close(struct ca_stream *stream, bool gone);
+/* The calling thread submits to `stream` for the first time (or again after the shim's cache
+ * forgot): who submits to what decides what may be exposed. */
+void ca_stream_note_thread(struct ca_stream *stream);
+
+/* The stream of the calling thread's last submission; NULL: none. */
+extern __thread struct ca_stream *ca_order_last_stream __attribute__((tls_model("initial-exec")));
+/* A number for the calling thread: never 0, never another thread's. */
+uint64_t ca_order_thread(void);
+
+/* ---- submissions */
+
+/* The memory that a one-dimensional copy or set names. */
+struct ca_touch {
+	unsigned n; /* 0 to 2 */
+	struct {
+		uint64_t address;
+		uint64_t bytes;
+	} range[2];
+};
+
+/* Guards a submission to `stream`. `touch` NULL: it may touch anything. Slow path of
+ * ca_submit_begin. Never fails: where a mark or a wait cannot be had, the host waits. */
+void ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch);
+/* Slow path of ca_submit_end: the stamp is older than the epoch. */
+void ca_submit_stamp(struct ca_stream *stream, uint64_t epoch);
+
+/* Before the real call; not for a capturing stream. */
+static inline void
+ca_submit_begin(struct ca_stream *stream, const struct ca_touch *touch)
+{
+	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
+
+	if (__builtin_expect(exposures != atomic_load_explicit(&stream->seen, memory_order_relaxed),
+			     0) ||
+	    __builtin_expect(atomic_load_explicit(&stream->armed, memory_order_relaxed) != 0, 0))
+		ca_submit_guard(stream, touch);
+}
+
+/* After the real call has returned, also when it failed. */
+static inline void
+ca_submit_end(struct ca_stream *stream)
+{
+	uint64_t epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
+
+	ca_order_last_stream = stream;
+	if (__builtin_expect(atomic_load_explicit(&stream->last, memory_order_relaxed) < epoch, 0))
+		ca_submit_stamp(stream, epoch);
+}
+
+/*
+ * After a submission (and its ca_submit_end) whose end depends on somebody outside its stream: wait
+ * for a value, external semaphore, host function, event of another process, cooperative launch over
+ * several devices. Until it is done the stream is a user of every block, and nothing of it is
+ * exposed.
+ */
+void ca_submit_hazard(struct ca_stream *stream);
+/*
+ * Programmatic launch: true if the attribute must be taken off, since unfinished memory of the
+ * stream was handed out after its last submission that waited for all before. Any other submission
+ * than a programmatic one to a non-capturing stream may call ca_submit_serialized; it need not.
+ */
+bool ca_submit_must_serialize(struct ca_stream *stream);
+/* After a launch went out without the attribute: everything exposed before is behind it. */
+void ca_submit_serialized(struct ca_stream *stream);
+/* Work in another space may have touched memory of `space` (call after the real call returned). */
+void ca_submit_foreign(struct ca_space *space);
+
+/* ---- what the program's own calls teach */
+
+/* Before a synchronising or querying call on the stream: its bound. */
+uint64_t ca_order_bound(struct ca_stream *stream);
+/* After it succeeded: everything of `stream` stamped at most `bound` has finished. */
+void ca_order_finished(struct ca_stream *stream, uint64_t bound);
+/* The same for all streams of a space; `blocking`: only the legacy, blocking and the caller's own
+ * per-thread ones (synchronising copies on the legacy stream). */
+uint64_t ca_order_space_bound(struct ca_space *space);
+void ca_order_space_finished(struct ca_space *space, uint64_t bound, bool blocking);
+
+/*
+ * An event of the program, as far as we know what its last record stands for. Zero-initialised:
+ * teaches nothing. The owner (shim/) keeps it alive during calls.
+ */
+enum { CA_CLOCK_PARTS = 8 };
+struct ca_clock_part {
+	struct ca_stream *stream;
+	uint64_t stamp;
+};
+struct ca_event {
+	_Atomic uint64_t sequence; /* odd: a record is in progress or nothing is known */
+	struct ca_stream *stream;
+	uint64_t bound;
+	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what the recorded stream was ordered after */
+};
+
+/*
+ * Around the real record of `event` on `stream` (NULL: by a road that teaches nothing; then only
+ * ca_event_forget). Begin before the call; end after, with its success. If another record came
+ * between, nothing is learned.
+ */
+struct ca_event_record {
+	uint64_t sequence;
+	uint64_t bound;
+};
+struct ca_event_record ca_event_record_begin(struct ca_event *event, struct ca_stream *stream);
+void ca_event_record_end(struct ca_event *event, struct ca_stream *stream,
+			 struct ca_event_record record, bool done);
+/* The event was recorded by something that teaches nothing, or is about to be destroyed. */
+void ca_event_forget(struct ca_event *event);
+/*
+ * Around the real cuStreamWaitEvent, cuEventSynchronize or cuEventQuery: copy before, and use the
+ * copy afterwards only if the call succeeded and the event is still the same.
+ */
+struct ca_event_copy {
+	uint64_t sequence;
+	struct ca_stream *stream; /* NULL: teaches nothing */
+	uint64_t bound;
+	struct ca_clock_part clock[CA_CLOCK_PARTS];
+};
+void ca_event_copy(struct ca_event *event, struct ca_event_copy *ret_copy);
+/* `stream` now comes after the event (same space only; otherwise nothing is learned). */
+void ca_event_waited(struct ca_event *event, const struct ca_event_copy *copy,
+		     struct ca_stream *stream);
+/* The event has completed: so has what it stands for, and what that was ordered after. */
+void ca_event_finished(struct ca_event *event, const struct ca_event_copy *copy);
+
+/* ---- fallback and accessors */
+
+/* Why reuse is restricted to finished memory. Bits; written to the statistics as
+ * `finished_only_reasons`. */
+#define CA_FINISHED_ONLY_REASONS(X)                                                                \
+	X(UNSEEN_CALL, "unseen_call", "an unknown driver function was called")                     \
+	X(PRIVATE_TABLE, "private_table", "a private driver table is in use")                      \
+	X(PEER_ACCESS, "peer_access", "another context has access to this memory")                 \
+	X(IPC, "ipc", "memory of another process was opened")                                      \
+	X(NETWORK, "network_library", "a network or storage library is loaded")                    \
+	X(STREAMS, "too_many_streams", "more streams than are tracked")                            \
+	X(GREEN, "green_context", "a green context was made")
+
+enum {
+#define X(name, text, why) CA_BIT_##name,
+	CA_FINISHED_ONLY_REASONS(X)
+#undef X
+#define X(name, text, why) CA_REASON_##name = 1u << CA_BIT_##name,
+		CA_FINISHED_ONLY_REASONS(X)
+#undef X
+};
+
+/* From now on every freed block of `space` (NULL: of every space, present and future) needs a
+ * context mark, and nothing is exposed. True the first time for this reason there (for the log). */
+bool ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned reason);
+
+/*
+ * An accessor that is no stream is about to see the block at `address`: waits on the host for what
+ * its inherited users have not finished (counted as `settles` if there was anything).
+ * -ENOENT: not ours; -EBUSY: a capture is in the way.
+ */
+int ca_settle(struct ca_heap *heap, uint64_t address);

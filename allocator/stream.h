@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What lies between the order tracker (order.c, guard.c, event.c) and the blocks (alloc.c, free.c,
+ * pending.c, owned.c): private to allocator/, included by inside.h.
+ *
+ * Locks: the heap's lock may be held when a space's order lock is taken, never the other way round;
+ * neither is held in a driver call. Functions named *_locked want the heap's lock and make no
+ * driver call; the others want no lock, and may call the driver.
+ */
+#pragma once
+
+#include <pthread.h>
+
+#include "allocator/list.h"
+#include "allocator/order.h"
+
+enum {
+	CA_USERS_MAX = 4,     /* more users: the block waits for a context mark */
+	CA_STREAMS_MAX = 256, /* tracked at a time in a space, ghosts included */
+	CA_ACTIVE_WORDS = CA_STREAMS_MAX / 64,
+};
+
+/* Work of `stream` stamped at most `stamp` may touch the memory. */
+struct ca_user {
+	struct ca_stream *stream;
+	uint64_t stamp;
+};
+
+struct ca_users {
+	uint8_t n;
+	bool context; /* users that no stream mark covers: only a context mark will do */
+	struct ca_user user[CA_USERS_MAX];
+};
+
+/* A mark on a stream that has been recorded: covers stamps up to bound. */
+struct ca_point {
+	struct ca_list link; /* record->points, in the order in which the driver's calls returned */
+	ca_mark mark;
+	uint64_t bound;
+	unsigned references; /* the list, and threads that use the mark without the lock */
+};
+
+struct ca_stream_record {
+	struct ca_stream hot; /* first */
+	struct ca_space *space;
+	void *handle;
+	enum ca_stream_kind kind;
+	unsigned index;                     /* in order->streams */
+	_Alignas(64) _Atomic uint64_t done; /* work stamped at most this has finished */
+	_Atomic uint64_t hazard;  /* stamp of the last operation that somebody else must end */
+	_Atomic uint64_t exposed; /* largest stamp of its unfinished memory handed out */
+	_Atomic uint64_t loose; /* != 0: exposed since the last launch that waited for all before */
+	_Atomic bool closed;    /* a ghost: no handle any more */
+	_Atomic bool lost;      /* no mark of it can be had any more: context marks only */
+	uint64_t thread; /* the only thread that ever submitted to it, or made it; 0: several */
+	/* under the order lock */
+	struct ca_list points;
+	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what its next submission comes after */
+	unsigned clock_next;                        /* the part to forget next */
+	/* under the heap's lock: the blocks' side */
+	struct ca_pool *pools; /* [2]: OWNED blocks, by size */
+	struct ca_list
+		waiting; /* ca_block.waiting of OWNED and MULTI blocks, smallest stamp first */
+};
+
+/* One a space. */
+struct ca_order {
+	struct ca_order_words words;
+	_Alignas(64) _Atomic uint64_t
+		active[CA_ACTIVE_WORDS]; /* streams with last > done, perhaps more */
+	_Atomic uint64_t progress;       /* moves when some stream's done or lost changes */
+	_Atomic uint64_t hazards;        /* streams that ever had one; 0: none need be looked for */
+	_Atomic uint64_t foreign;        /* stamp of the last work of another space; 0: none */
+	_Atomic uint64_t foreign_done;
+	_Atomic unsigned candidates;    /* streams that could submit: quiet if at most 1 */
+	_Atomic unsigned finished_only; /* CA_REASON_* */
+	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
+	pthread_mutex_t lock;
+	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
+	struct ca_stream_record *streams[CA_STREAMS_MAX];
+};
+
+/* ---- life */
+void ca_order_init(struct ca_space *space);
+/* The context is gone: drops all points, forgets handles; every stamp counts as finished. */
+void ca_order_kill(struct ca_space *space);
+
+/* ---- stamps and users */
+
+/* The birth of an allocation: every stamp so far is smaller. */
+uint64_t ca_order_born(struct ca_order *order);
+/*
+ * The users of a block at its free: of `inherited` those that have not finished, and every stream
+ * stamped at `born` or later. Arms them unless the space is quiet.
+ */
+void ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inherited,
+		    struct ca_users *ret_users);
+bool ca_user_is_done(const struct ca_user *user);
+/* Takes finished users out. True: none is left. */
+bool ca_users_prune(struct ca_users *users);
+bool ca_order_is_quiet(struct ca_order *order);
+/* The one stream of a quiet space that has unfinished work, or NULL. */
+struct ca_stream_record *ca_order_only_stream(struct ca_order *order);
+
+/* ---- exposure */
+
+/* May memory whose one user is (stream, stamp) be handed to the calling thread? Yes in a quiet space, or if
+ * every other stream has only the calling thread as submitter, and an exact mark is to be had. */
+bool ca_order_may_expose(struct ca_order *order, const struct ca_user *user);
+/* It was: before the block leaves the heap's lock. */
+void ca_order_expose(struct ca_order *order, const struct ca_user *user);
+
+/* ---- marks: these call the driver */
+
+/* Asks the oldest points of every stream, recording a mark where blocks wait for one and there is
+ * none. 0, or the first error (> 0 the driver's, -EIO); -EBUSY: a capture is in the way. */
+int ca_order_poll(struct ca_space *space);
+/* Waits on the host for exactly this user. 0: done; -EAGAIN: no exact mark is to be had; -EBUSY;
+ * > 0, -EIO: errors. */
+int ca_order_wait(struct ca_space *space, const struct ca_user *user);
+/* A context mark covers everything stamped before this was taken; once it is done, tell. */
+uint64_t ca_order_context_bound(struct ca_order *order);
+void ca_order_context_finished(struct ca_order *order, uint64_t bound);
