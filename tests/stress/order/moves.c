@@ -76,7 +76,7 @@ move_free_async(struct worker *w, int i)
 	struct block *b = &w->blocks[i];
 	int slot = place_pick(w, b->place);
 
-	if (slot == SLOT_PER_THREAD || b->fresh)
+	if (slot == SLOT_PER_THREAD || b->fresh || settings.cross)
 		return;
 	block_use(w, b, slot, true);
 	block_free_async(w, i, slot);
@@ -151,7 +151,7 @@ move_any(struct worker *w)
 		move_alloc(w);
 	else if (dice < 50)
 		noise_any(w, place_any(w));
-	else if (dice < 53)
+	else if (dice < 53 && !settings.cross)
 		graph_any(w);
 	else if (dice < 55)
 		move_home(w);

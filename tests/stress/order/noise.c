@@ -25,7 +25,7 @@ look(struct worker *w)
 	CUdeviceptr base;
 	size_t n_bytes;
 
-	if (!w->n_blocks || w->window)
+	if (!w->n_blocks || w->window || settings.cross)
 		return;
 	b = &w->blocks[rng_below(&w->rng, w->n_blocks)];
 	place_enter(b->place);

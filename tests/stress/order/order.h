@@ -96,6 +96,7 @@ struct settings {
 	bool solo;  /* no place of all */
 	bool cross; /* frees do not wait for copies of other contexts by an order of the program's
 		       own */
+	bool meet;  /* kernels wait for kernels that are submitted later */
 	bool table; /* work by the simulator's private table */
 	bool wide;  /* more than one stream from the start */
 };

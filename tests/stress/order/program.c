@@ -10,8 +10,11 @@
  *   solo   no context that several workers use
  *   team   phases: one worker gets memory early in a context of its own, then all go on there
  *   wide   more than one stream from the start, in every context
- *   cross  frees while another context still copies from the block: more than the simulated driver
- *          promises by itself, so not for a run without an allocator on top
+ *   cross  frees while another context still copies from the block, which is more than the
+ * simulated driver promises by itself: not for a run without an allocator on top, and without what
+ *          may make an allocator leave a free to the driver (captures, questions about addresses,
+ *          frees in a stream)
+ *   meet   kernels wait for kernels that are submitted later
  *   table  work by the simulator's private table (SIMCUDA_PRIVATE_TABLE=1)
  *
  * What each worker does depends on the seed alone, except that it polls as long as it must. An
@@ -308,6 +311,7 @@ settings_read(int argc, char **argv)
 	settings.team = strstr(mode, "team") && !settings.solo;
 	settings.wide = strstr(mode, "wide");
 	settings.cross = strstr(mode, "cross");
+	settings.meet = strstr(mode, "meet");
 	settings.table = strstr(mode, "table");
 	settings.n_workers = (int)strtol(argv[4], NULL, 10);
 	settings.n_devices = (int)strtol(argv[5], NULL, 10);

@@ -193,10 +193,12 @@ scene_any(struct worker *w)
 		scene_stale(w, place, slot, other);
 		break;
 	case 6:
-		scene_rendezvous(w, place, slot, other);
+		if (settings.meet)
+			scene_rendezvous(w, place, slot, other);
 		break;
 	case 7:
-		scene_window(w, place, slot);
+		if (!settings.cross)
+			scene_window(w, place, slot);
 		break;
 	default:
 		scene_cross(w, place, slot);
