@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The way of an allocation: clean best fit; else settle what has finished and search again; else,
- * when too much freed memory is waiting, let the host wait for the oldest of it; else new memory
- * (ladder.c).
+ * The way of an allocation: best fit of what nobody uses any more (in a quiet space: or only the
+ * one stream); else settle what has finished and search again; else, when too much freed memory is
+ * waiting, expose what the caller's own stream has not finished with, or let the host wait for the
+ * oldest that the caller itself freed; else new memory (ladder.c).
  *
  * While anything captures, memory handed out before must not be: the request gets a segment of its
  * own.
@@ -16,14 +17,30 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested)
 {
 	block->requested = requested;
 	block->serial = ++space->heap->serial;
+	block->born = ca_order_born(&space->order);
+	block->thread = ca_order_thread();
 	ca_block_set_state_locked(block, CA_BLOCK_LIVE);
 	CA_COUNT(space, alloc_calls);
+}
+
+/* Memory that waits in the space. */
+static uint64_t
+waiting_bytes(struct ca_space *space)
+{
+	return ca_owned_waiting_bytes_locked(space, &space->pools[0]) +
+	       ca_owned_waiting_bytes_locked(space, &space->pools[1]);
 }
 
 static bool
 waiting_useful(struct ca_space *space, uint64_t bytes)
 {
-	return ca_pool_for(space, bytes)->waiting_bytes >= bytes;
+	return ca_owned_waiting_bytes_locked(space, ca_pool_for(space, bytes)) >= bytes;
+}
+
+bool
+ca_alloc_is_crowded_locked(struct ca_space *space)
+{
+	return waiting_bytes(space) > space->heap->config.reuse_slack_bytes;
 }
 
 /*
@@ -31,27 +48,45 @@ waiting_useful(struct ca_space *space, uint64_t bytes)
  * waits, and memory that is free but in pieces that do not fit.
  */
 static bool
-beyond_slack(const struct ca_space *space)
+beyond_slack(struct ca_space *space)
 {
-	uint64_t waiting = space->pools[0].waiting_bytes + space->pools[1].waiting_bytes;
+	uint64_t waiting = waiting_bytes(space);
 	uint64_t slack = space->heap->config.reuse_slack_bytes;
 
 	return waiting > slack || space->device->stats.cached_bytes.current > slack - waiting;
 }
 
-static struct ca_block *
-take_hit(struct ca_space *space, uint64_t bytes, bool waited)
+/* The block, CLEAN or OWNED, leaves its stream; what of it is unfinished is exposed. */
+static void
+count_hit(struct ca_space *space, struct ca_block *block, bool own, bool waited)
 {
-	struct ca_block *block =
-		space->dead || space->poisoned ? NULL : ca_pool_take_locked(space, bytes);
+	CA_COUNT(space, cache_hits);
+	if (block->state != CA_BLOCK_OWNED || ca_user_is_done(&block->user)) {
+		block->user.stream = NULL;
+		if (waited)
+			CA_COUNT(space, taken_pending_done);
+		else
+			CA_COUNT(space, taken_clean);
+		return;
+	}
+	ca_order_expose(&space->order, &block->user);
+	if (own)
+		CA_COUNT(space, taken_same_stream);
+	else
+		CA_COUNT(space, taken_exposed);
+}
 
+struct ca_block *
+ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes, bool waited)
+{
+	bool own;
+
+	if (block)
+		block = ca_pool_cut_locked(block, bytes);
 	if (!block)
 		return NULL;
-	CA_COUNT(space, cache_hits);
-	if (waited)
-		CA_COUNT(space, taken_pending_done);
-	else
-		CA_COUNT(space, taken_clean);
+	own = ca_owned_quiet_locked(space) || block->user.stream == ca_order_last_stream;
+	count_hit(space, block, own, waited);
 	return block;
 }
 
@@ -63,11 +98,22 @@ take_hit(struct ca_space *space, uint64_t bytes, bool waited)
 static bool
 shrink_waiting(struct ca_space *space)
 {
-	int r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
+	int r = ca_owned_wait_locked(space, CA_WAIT_EXACT);
 
+	if (!r)
+		r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
 	if (r != -EAGAIN)
 		return r > 0;
 	return ca_pending_surrender_locked(space) && ca_segment_return_due_locked(space, NULL);
+}
+
+/* Beyond the slack, what may be exposed is as good as `block`, which may be NULL. */
+static struct ca_block *
+or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
+{
+	struct ca_block *exposable = ca_owned_exposable_locked(space, bytes);
+
+	return exposable && (!block || exposable->bytes <= block->bytes) ? exposable : NULL;
 }
 
 /*
@@ -79,19 +125,25 @@ shrink_waiting(struct ca_space *space)
 static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)
 {
-	bool settled = false;
+	struct ca_block *block = ca_owned_find_locked(space, bytes), *exposable;
+	bool waited = false;
 
-	if (space->waiting_blocks && !ca_pool_fits_whole_locked(space, bytes)) {
-		ca_pending_mark_unmarked_locked(space);
-		settled = ca_pending_poll_locked(space) > 0;
-	}
+	if (block && ca_pool_is_whole(block, bytes))
+		return ca_alloc_hit_locked(space, block, bytes, false);
+	if (ca_owned_look_locked(space))
+		waited = true;
+	block = ca_owned_find_locked(space, bytes);
 	while (waiting_useful(space, bytes) && beyond_slack(space) &&
-	       !ca_pool_fits_whole_locked(space, bytes)) {
+	       !(block && ca_pool_is_whole(block, bytes))) {
+		exposable = or_exposable(space, block, bytes);
+		if (exposable)
+			return ca_alloc_hit_locked(space, exposable, bytes, waited);
 		if (!shrink_waiting(space))
 			break;
-		settled = true;
+		waited = true;
+		block = ca_owned_find_locked(space, bytes);
 	}
-	return take_hit(space, bytes, settled);
+	return ca_alloc_hit_locked(space, ca_owned_find_locked(space, bytes), bytes, waited);
 }
 
 /* A segment of its own: in a capture, in a poisoned context, or when only counting. */
@@ -113,6 +165,8 @@ take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 		r = take_own(space, segment_bytes, bytes, ret_block);
 	while (r == CA_DRIVER_OUT_OF_MEMORY &&
 	       ca_ladder_release_unfinished_locked(space, segment_bytes));
+	if (!r)
+		(*ret_block)->segment->captured = true;
 	return r;
 }
 

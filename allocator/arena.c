@@ -62,6 +62,14 @@ ca_arena_alloc(struct ca_arena *arena, size_t bytes)
 	return result;
 }
 
+void *
+ca_arena_alloc_aligned(struct ca_arena *arena, size_t bytes, size_t alignment)
+{
+	char *result = ca_arena_alloc(arena, bytes + alignment - 1);
+
+	return result ? result + (-(uintptr_t)result & (alignment - 1)) : NULL;
+}
+
 void
 ca_arena_destroy(struct ca_arena *arena)
 {

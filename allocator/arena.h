@@ -25,6 +25,8 @@ struct ca_objects {
 
 /* Zeroed, 16-byte aligned, valid until ca_arena_destroy. NULL when mmap fails. */
 void *ca_arena_alloc(struct ca_arena *arena, size_t bytes);
+/* The same on a multiple of `alignment`, a power of two. */
+void *ca_arena_alloc_aligned(struct ca_arena *arena, size_t bytes, size_t alignment);
 /* Unmaps everything; *arena is empty and usable afterwards. */
 void ca_arena_destroy(struct ca_arena *arena);
 

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Blocks tile their segment from end to end; each is in one state, and the state decides which sums
- * hold its bytes (LIVE: requested, allocated, active; WAITING: active; CLEAN: cached). Every change
- * of state goes through ca_block_set_state_locked, so the sums are exact by construction.
+ * hold its bytes (LIVE: requested, allocated, active; WAITING, OWNED, MULTI: active; CLEAN:
+ * cached). Every change of state goes through ca_block_set_state_locked, so the sums are exact by
+ * construction.
  *
- * A block that becomes free merges with CLEAN neighbours: the lowest record survives, the others go
- * back.
+ * A block that becomes free merges with neighbours that may be used in just the same way: CLEAN
+ * with CLEAN, OWNED with OWNED by the same stream (the larger stamp holds for both). While nothing
+ * has to wait in the space, OWNED is as good as CLEAN, and they merge into OWNED. The lowest record
+ * survives, the others go back.
  */
 #include "allocator/inside.h"
 
@@ -46,7 +49,8 @@ sums_enter(struct ca_stats *stats, const struct ca_block *block)
 static bool
 active(enum ca_block_state state)
 {
-	return state == CA_BLOCK_LIVE || state == CA_BLOCK_WAITING;
+	return state == CA_BLOCK_LIVE || state == CA_BLOCK_WAITING || state == CA_BLOCK_OWNED ||
+	       state == CA_BLOCK_MULTI;
 }
 
 static void
@@ -63,17 +67,28 @@ live_change(struct ca_segment *segment, bool was, bool is)
 		device->drainable_bytes += segment->bytes;
 }
 
+/* Adds (sign 1) or takes away (-1, modulo 2^64) a block that waits. */
 static void
-waiting_change(struct ca_block *block, bool was, bool is)
+waiting_count(struct ca_block *block, uint64_t sign)
 {
 	struct ca_segment *segment = block->segment;
+	struct ca_space *space = segment->space;
 
-	if (was && !is) {
-		segment->pool->waiting_bytes -= block->bytes;
-		segment->space->waiting_blocks--;
-	} else if (is && !was) {
-		segment->pool->waiting_bytes += block->bytes;
-		segment->space->waiting_blocks++;
+	switch (block->state) {
+	case CA_BLOCK_WAITING:
+		segment->pool->waiting_bytes += sign * block->bytes;
+		space->waiting_blocks += sign;
+		break;
+	case CA_BLOCK_MULTI:
+		segment->pool->waiting_bytes += sign * block->bytes;
+		space->owned_blocks += sign;
+		break;
+	case CA_BLOCK_OWNED:
+		segment->pool->owned_bytes += sign * block->bytes;
+		space->owned_blocks += sign;
+		break;
+	default:
+		break;
 	}
 }
 
@@ -84,13 +99,14 @@ ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
 	enum ca_block_state was = block->state;
 
 	sums_leave(&device->stats, block);
+	waiting_count(block, (uint64_t)-1);
 	block->state = state;
+	waiting_count(block, 1);
 	sums_enter(&device->stats, block);
 	if (active(was) && !active(state))
 		ca_gauge_sub(&device->stats.active_bytes, block->bytes);
 	else if (active(state) && !active(was))
 		ca_gauge_add(&device->stats.active_bytes, block->bytes);
-	waiting_change(block, was == CA_BLOCK_WAITING, state == CA_BLOCK_WAITING);
 	live_change(block->segment, was == CA_BLOCK_LIVE, state == CA_BLOCK_LIVE);
 	if (state != CA_BLOCK_LIVE)
 		device->generation++;
@@ -105,7 +121,13 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 	upper->address = block->address + bytes;
 	upper->bytes = block->bytes - bytes;
 	upper->state = block->state;
+	upper->thread = block->thread;
+	upper->user = block->user;
 	ca_list_init(&upper->waiting);
+	if (block->state == CA_BLOCK_OWNED) {
+		ca_list_insert(block->waiting.next, &upper->waiting);
+		block->segment->space->owned_blocks++;
+	}
 	upper->prev = block;
 	upper->next = block->next;
 	if (upper->next)
@@ -115,19 +137,100 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 	ca_tree_insert(&heap->by_address, &upper->by_address, upper->address, 0);
 }
 
-/* Appends block->next, CLEAN and unindexed as `block` itself, to `block`. */
+/* Appends block->next, unindexed, in no list and in the same state as `block`, to it. */
 static void
 merge_next(struct ca_block *block)
 {
 	struct ca_heap *heap = block->segment->space->heap;
 	struct ca_block *upper = block->next;
 
+	if (block->state == CA_BLOCK_OWNED) {
+		block->segment->space->owned_blocks--;
+		if (upper->thread != block->thread)
+			block->thread = 0;
+		if (upper->user.stamp > block->user.stamp)
+			block->user.stamp = upper->user.stamp;
+	}
 	block->bytes += upper->bytes;
 	block->next = upper->next;
 	if (block->next)
 		block->next->prev = block;
 	ca_tree_remove(&heap->by_address, &upper->by_address);
 	ca_objects_put(&heap->blocks, upper);
+}
+
+/* A CLEAN block, unindexed, comes to share what is known of `owned`. */
+static void
+make_like(struct ca_block *block, const struct ca_block *owned)
+{
+	ca_block_set_state_locked(block, CA_BLOCK_OWNED);
+	block->thread = owned->thread;
+	block->user = owned->user;
+}
+
+/* Takes a neighbour out of its index and makes both alike, if they may be merged. */
+static bool
+join(struct ca_block *block, struct ca_block *neighbour,
+     const struct ca_stream_record *free_for_all)
+{
+	bool owned = block->state == CA_BLOCK_OWNED;
+
+	if (!neighbour)
+		return false;
+	if (neighbour->state == block->state) {
+		if (owned && neighbour->user.stream != block->user.stream)
+			return false;
+		ca_pool_unindex_locked(neighbour);
+		ca_list_remove(&neighbour->waiting);
+		return true;
+	}
+	if (!free_for_all || neighbour->state != (owned ? CA_BLOCK_CLEAN : CA_BLOCK_OWNED) ||
+	    ca_owned_record(owned ? &block->user : &neighbour->user) != free_for_all)
+		return false;
+	ca_pool_unindex_locked(neighbour);
+	ca_list_remove(&neighbour->waiting);
+	if (owned)
+		make_like(neighbour, block);
+	else
+		make_like(block, neighbour);
+	return true;
+}
+
+/* A CLEAN or OWNED block, in no index, with its neighbours. Returns what they have become. */
+static struct ca_block *
+merge(struct ca_block *block)
+{
+	struct ca_stream_record *free_for_all = ca_owned_quiet_locked(block->segment->space);
+
+	if (join(block, block->next, free_for_all))
+		merge_next(block);
+	if (join(block, block->prev, free_for_all)) {
+		block = block->prev;
+		merge_next(block);
+	}
+	return block;
+}
+
+/* By stamp. A new block has the largest, or nearly so. */
+static void
+list_by_stamp(struct ca_block *block)
+{
+	struct ca_list *head = &ca_owned_record(&block->user)->waiting, *place = head;
+
+	while (place->prev != head &&
+	       CA_CONTAINER_OF(place->prev, struct ca_block, waiting)->user.stamp >
+		       block->user.stamp)
+		place = place->prev;
+	ca_list_insert(place, &block->waiting);
+}
+
+/* In its final state, after merging. */
+static void
+enter(struct ca_block *block)
+{
+	ca_pool_index_locked(block);
+	if (block->state == CA_BLOCK_OWNED)
+		list_by_stamp(block);
 }
 
 void
@@ -138,16 +241,32 @@ ca_block_settle_locked(struct ca_block *block)
 		return;
 	}
 	ca_block_set_state_locked(block, CA_BLOCK_CLEAN);
-	if (block->next && block->next->state == CA_BLOCK_CLEAN) {
-		ca_pool_unindex_locked(block->next);
-		merge_next(block);
-	}
-	if (block->prev && block->prev->state == CA_BLOCK_CLEAN) {
-		block = block->prev;
-		ca_pool_unindex_locked(block);
-		merge_next(block);
-	}
-	ca_pool_index_locked(block);
+	enter(merge(block));
+}
+
+void
+ca_block_own_locked(struct ca_block *block, struct ca_user user)
+{
+	ca_block_set_state_locked(block, CA_BLOCK_OWNED);
+	block->user = user;
+	enter(merge(block));
+}
+
+void
+ca_block_wait_locked(struct ca_block *block)
+{
+	ca_block_set_state_locked(block, CA_BLOCK_MULTI);
+	list_by_stamp(block);
+}
+
+void
+ca_block_detach_locked(struct ca_block *block)
+{
+	ca_pool_unindex_locked(block);
+	ca_list_remove(&block->waiting);
+	ca_objects_put(&block->segment->space->heap->users, block->users);
+	block->users = NULL;
+	block->user.stream = NULL;
 }
 
 struct ca_block *

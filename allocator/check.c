@@ -28,38 +28,63 @@ claim(struct walk *walk, bool holds, const char *reason)
 	return holds;
 }
 
+/* Who may still use the block. */
+static void
+users_check(struct walk *walk, const struct ca_block *block)
+{
+	const struct ca_block *next = block->next;
+	bool owned = block->state == CA_BLOCK_OWNED, multi = block->state == CA_BLOCK_MULTI;
+	unsigned i, found = 0;
+
+	claim(walk, multi == (block->users != NULL),
+	      "several users, but not of a block that waits");
+	claim(walk, !(owned || multi) || block->user.stream, "a block waits for no stream");
+	if ((owned || multi) && block->user.stream)
+		claim(walk, ca_owned_record(&block->user)->space == block->segment->space,
+		      "a block waits for a stream of another space");
+	claim(walk,
+	      !owned || !next || next->state != CA_BLOCK_OWNED ||
+		      next->user.stream != block->user.stream,
+	      "neighbours of one stream not merged");
+	for (i = 0; multi && i < block->users->n; i++)
+		found += block->users->user[i].stream == block->user.stream &&
+			 block->users->user[i].stamp == block->user.stamp;
+	claim(walk, !multi || (found == 1 && !block->users->context),
+	      "a block waits for a stream that is not its user");
+}
+
 static void
 block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 {
 	const struct ca_segment *segment = block->segment;
 	bool clean = block->state == CA_BLOCK_CLEAN;
+	bool indexed = clean || block->state == CA_BLOCK_OWNED;
 	uint64_t pad, usable = segment->pool->small ? 0 : ca_block_usable(block, &pad);
 
 	claim(walk, block->bytes > 0, "empty block");
 	claim(walk, block->state != CA_BLOCK_FRESH, "fresh block left behind");
-	claim(walk, (block->by_size.height != 0) == clean,
+	claim(walk, (block->by_size.height != 0) == indexed,
 	      "block clean but not indexed, or indexed but not clean");
-	claim(walk, (block->by_usable.height != 0) == (clean && usable),
+	claim(walk, (block->by_usable.height != 0) == (indexed && usable),
 	      "wrong in the index of usable bytes");
 	claim(walk,
 	      (block->by_whole.height != 0) ==
 		      (clean && block->bytes == segment->bytes && !segment->stuck),
 	      "wrong in the index of whole segments");
-	claim(walk, !clean || block->by_size.key == block->bytes, "indexed under another size");
-	claim(walk, !clean || !usable || block->by_usable.key == usable,
+	claim(walk, !indexed || block->by_size.key == block->bytes, "indexed under another size");
+	claim(walk, !indexed || !usable || block->by_usable.key == usable,
 	      "indexed under other usable bytes");
-	claim(walk, !clean || !segment->retired, "clean block in a retired segment");
+	claim(walk, !indexed || !segment->retired, "clean block in a retired segment");
 	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_CLEAN,
 	      "clean neighbours not merged");
-	claim(walk, ca_list_empty(&block->waiting) == (block->state != CA_BLOCK_WAITING),
+	claim(walk, ca_list_empty(&block->waiting) == !ca_block_waits(block),
 	      "waiting and list disagree");
+	users_check(walk, block);
 	claim(walk, block->by_address.height != 0 && block->by_address.key == block->address,
 	      "not found by address");
 	sums->requested += block->state == CA_BLOCK_LIVE ? block->requested : 0;
 	sums->allocated += block->state == CA_BLOCK_LIVE ? block->bytes : 0;
-	sums->active += block->state == CA_BLOCK_LIVE || block->state == CA_BLOCK_WAITING
-				? block->bytes
-				: 0;
+	sums->active += block->state == CA_BLOCK_LIVE || ca_block_waits(block) ? block->bytes : 0;
 	sums->cached += clean ? block->bytes : 0;
 }
 
@@ -88,7 +113,8 @@ static void
 space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 {
 	const struct ca_list *link;
-	uint64_t waiting[2] = { 0, 0 }, count = 0, clean = 0, indexed = 0;
+	uint64_t waiting[2] = { 0, 0 }, owned[2] = { 0, 0 };
+	uint64_t count = 0, streams = 0, clean = 0, indexed = 0;
 	const struct ca_tree_node *node;
 	unsigned i;
 
@@ -99,22 +125,27 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 		claim(walk, segment->space == space, "segment of another space");
 		segment_check(walk, segment, sums);
 		for (block = segment->first; block; block = block->next) {
+			bool is_owned = block->state == CA_BLOCK_OWNED;
+
 			clean += block->state == CA_BLOCK_CLEAN;
-			if (block->state != CA_BLOCK_WAITING)
+			if (!ca_block_waits(block))
 				continue;
-			waiting[!segment->pool->small] += block->bytes;
-			count++;
+			(is_owned ? owned : waiting)[!segment->pool->small] += block->bytes;
+			count += block->state == CA_BLOCK_WAITING;
+			streams += block->state != CA_BLOCK_WAITING;
 		}
 	}
 	for (i = 0; i < 2; i++) {
 		claim(walk, waiting[i] == space->pools[i].waiting_bytes,
 		      "waiting bytes miscounted");
+		claim(walk, owned[i] == space->pools[i].owned_bytes, "owned bytes miscounted");
 		for (node = ca_tree_first(&space->pools[i].by_size); node;
 		     node = ca_tree_next(node))
 			indexed++;
 	}
 	claim(walk, indexed == clean, "index holds blocks that are gone");
 	claim(walk, count == space->waiting_blocks, "waiting blocks miscounted");
+	claim(walk, streams == space->owned_blocks, "blocks that wait for streams miscounted");
 	claim(walk, !space->dead || ca_list_empty(&space->segments), "segments in a dead space");
 }
 
@@ -135,6 +166,47 @@ waiting_list_check(struct walk *walk, const struct ca_space *space, const struct
 	return count;
 }
 
+/* The blocks of a stream's list, smallest stamp first; those in its pools are OWNED. */
+static void
+stream_check(struct walk *walk, const struct ca_stream_record *record, uint64_t *listed)
+{
+	const struct ca_list *link;
+	const struct ca_tree_node *node;
+	uint64_t stamp = 0, owned = 0;
+	unsigned i;
+
+	for (link = record->waiting.next; link != &record->waiting; link = link->next) {
+		const struct ca_block *block =
+			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
+
+		claim(walk, block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI,
+		      "a stream's list has a block that does not wait for it");
+		claim(walk, block->user.stream == &record->hot,
+		      "a block is in a wrong stream's list");
+		claim(walk, block->user.stamp >= stamp, "a stream's list is not in order");
+		stamp = block->user.stamp;
+		owned += block->state == CA_BLOCK_OWNED;
+		++*listed;
+	}
+	for (i = 0; record->pools && i < 2; i++)
+		for (node = ca_tree_first(&record->pools[i].by_size); node;
+		     node = ca_tree_next(node))
+			owned--;
+	claim(walk, owned == 0, "a stream's pools and its list disagree");
+}
+
+static void
+streams_check(struct walk *walk, const struct ca_space *space)
+{
+	uint64_t listed = 0;
+	unsigned i;
+
+	for (i = 0; i < atomic_load_explicit(&space->order.n_streams, memory_order_acquire); i++)
+		if (space->order.streams[i])
+			stream_check(walk, space->order.streams[i], &listed);
+	claim(walk, listed == space->owned_blocks, "a block waits for no stream, or for two");
+}
+
 /* Every waiting block is on one list, unless a thread has it in its hand; every segment that is due
  * could go back. */
 static void
@@ -142,6 +214,8 @@ lists_check(struct walk *walk, const struct ca_space *space)
 {
 	const struct ca_list *link;
 	uint64_t listed = waiting_list_check(walk, space, &space->unmarked);
+
+	listed += waiting_list_check(walk, space, &space->held);
 
 	for (link = space->pending.next; link != &space->pending; link = link->next) {
 		const struct ca_group *group = CA_CONTAINER_OF(link, struct ca_group, link);
@@ -170,6 +244,7 @@ device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_devi
 		if (space->device == device) {
 			space_check(walk, space, &sums);
 			lists_check(walk, space);
+			streams_check(walk, space);
 		}
 	claim(walk, sums.requested == stats->requested_bytes.current, "requested_bytes is wrong");
 	claim(walk, sums.allocated == stats->allocated_bytes.current, "allocated_bytes is wrong");

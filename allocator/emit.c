@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "allocator/order.h"
 #include "config/text.h"
 
 struct out {
@@ -100,6 +101,28 @@ put_gauge(struct out *out, const char *name, const struct ca_gauge *gauge)
 	     (unsigned long long)gauge->total);
 }
 
+/* Why the device's memory is reused only when it is finished: names of allocator/order.h. */
+static void
+put_reasons(struct out *out, uint64_t reasons)
+{
+	static const char *const names[] = {
+#define X(name, text, why) [CA_BIT_##name] = text,
+		CA_FINISHED_ONLY_REASONS(X)
+#undef X
+	};
+	const char *comma = "";
+	unsigned i;
+
+	put(out, ",\"finished_only_reasons\":[");
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!(reasons >> i & 1))
+			continue;
+		putf(out, "%s\"%s\"", comma, names[i]);
+		comma = ",";
+	}
+	put(out, "]");
+}
+
 static void
 put_device(struct out *out, const struct ca_emit_device *device)
 {
@@ -113,6 +136,7 @@ put_device(struct out *out, const struct ca_emit_device *device)
 	CA_STATS_COUNTERS(X)
 	CA_STATS_FIGURES(X)
 #undef X
+	put_reasons(out, stats->finished_only_reasons);
 #define X(field) put_gauge(out, #field, &stats->field);
 	CA_STATS_GAUGES(X)
 #undef X

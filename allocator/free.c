@@ -2,13 +2,29 @@
 /*
  * The way of a free, and of memory that goes back to the driver without a free.
  *
- * An ordinary block leaves LIVE at once and waits for a mark (pending.c), which also serves
- * everything freed earlier that has none yet. In a retired segment the last free is the driver's
- * own: it waits for the device, so no mark is needed, and its error is the program's.
+ * An ordinary block leaves LIVE at once: to CLEAN if no unfinished work may use it, else to the
+ * streams that may (owned.c). If not all of them can be marked it waits for a mark on the context
+ * (pending.c), which also serves everything freed earlier that has none yet. In a retired segment
+ * the last free is the driver's own: it waits for the device, so no mark is needed, and its error
+ * is the program's.
  */
 #include "allocator/inside.h"
 
 #include <errno.h>
+
+/* By what its users have finished, without a driver call. False: only a context mark will do. */
+static bool
+free_to_streams(struct ca_block *block)
+{
+	struct ca_users inherited = { .n = 0 }, users;
+
+	if (block->user.stream) {
+		inherited.n = 1;
+		inherited.user[0] = block->user;
+	}
+	ca_order_users(&block->segment->space->order, block->born, &inherited, &users);
+	return ca_owned_place_locked(block, &users);
+}
 
 static int
 free_to_cache(struct ca_block *block)
@@ -16,6 +32,10 @@ free_to_cache(struct ca_block *block)
 	struct ca_space *space = block->segment->space;
 	struct ca_list hand;
 
+	block->thread = ca_order_thread();
+	if (ca_graph_keeps_locked(block) || free_to_streams(block))
+		return 0;
+	block->user.stream = NULL;
 	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &block->waiting);
@@ -57,14 +77,40 @@ free_live(struct ca_block *block)
 	return r == -EIO ? free_retired(block) : r;
 }
 
+/*
+ * Whoever frees what another thread allocates could run ahead of the device for ever, since that
+ * thread never waits for somebody else's free: so this one waits, as the driver's free would have.
+ */
+static void
+hold_back(struct ca_space *space, uint64_t allocated_by)
+{
+	if (allocated_by == ca_order_thread() || !ca_alloc_is_crowded_locked(space))
+		return;
+	if (!ca_owned_wait_locked(space, CA_WAIT_EXACT))
+		ca_pending_wait_locked(space, CA_WAIT_EXACT);
+}
+
+/* free_sync:host: a free waits for the device, as the driver's does. */
+static void
+wait_as_driver(struct ca_heap *heap, uint64_t address)
+{
+	struct ca_block *block = ca_block_find_settled_locked(heap, address);
+
+	if (block && block->address == address && block->state == CA_BLOCK_LIVE)
+		ca_pending_rescue_locked(block->segment->space);
+}
+
 int
 ca_free(struct ca_heap *heap, uint64_t address)
 {
 	struct ca_block *block;
 	struct ca_space *space;
+	uint64_t allocated_by;
 	int r;
 
 	ca_heap_lock(heap);
+	if (heap->config.free_sync_host && heap->config.disable == CA_DISABLE_OFF)
+		wait_as_driver(heap, address);
 	block = ca_block_find_settled_locked(heap, address);
 	if (!block) {
 		r = -ENOENT;
@@ -72,9 +118,12 @@ ca_free(struct ca_heap *heap, uint64_t address)
 		r = -EINVAL;
 	} else {
 		space = block->segment->space;
+		allocated_by = block->thread;
 		r = free_live(block);
 		if (!r)
 			CA_COUNT(space, free_calls);
+		if (!r)
+			hold_back(space, allocated_by);
 	}
 	ca_heap_unlock(heap);
 	return r;
@@ -140,8 +189,8 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 		return 0;
 	ca_heap_lock(heap);
 	for (space = heap->spaces; space; space = space->next) {
-		ca_pending_mark_unmarked_locked(space);
-		ca_pending_poll_locked(space);
+		ca_owned_poll_locked(space);
+		ca_owned_look_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_pending_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);

@@ -18,6 +18,10 @@ records_init(struct ca_heap *heap)
 	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
+	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_users));
+	ca_objects_init(&heap->holds, &heap->records, sizeof(struct ca_hold));
+	ca_list_init(&heap->graphs);
+	heap->undecided = false;
 }
 
 int
@@ -41,10 +45,13 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 void
 ca_heap_destroy(struct ca_heap *heap)
 {
+	struct ca_space *space;
 	struct ca_arena fixed;
 
 	if (!heap)
 		return;
+	for (space = heap->spaces; space; space = space->next)
+		ca_order_destroy(&space->order);
 	pthread_mutex_destroy(&heap->lock);
 	ca_arena_destroy(&heap->records);
 	fixed = heap->fixed; /* the heap lies in it */
@@ -61,7 +68,9 @@ space_init(struct ca_space *space)
 	ca_list_init(&space->due);
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
+	ca_list_init(&space->held);
 	space->waiting_blocks = 0;
+	space->owned_blocks = 0;
 }
 
 void
@@ -76,6 +85,8 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	records_init(heap);
 	for (space = heap->spaces; space; space = space->next) {
 		space_init(space);
+		ca_owned_forget(space);
+		ca_order_after_fork_child(&space->order);
 		space->dead = true;
 	}
 	for (device = heap->devices; device; device = device->next) {
@@ -111,12 +122,14 @@ ca_space_create(struct ca_heap *heap, void *context, unsigned device, struct ca_
 	ca_heap_lock(heap);
 	found = device_get(heap, device);
 	if (found)
-		space = ca_arena_alloc(&heap->fixed, sizeof(*space));
+		space = ca_arena_alloc_aligned(&heap->fixed, sizeof(*space),
+					       _Alignof(struct ca_space));
 	if (space) {
 		space->heap = heap;
 		space->device = found;
 		space->context = context;
 		space_init(space);
+		ca_order_init(space);
 		space->next = heap->spaces;
 		heap->spaces = space;
 		*ret_space = space;
@@ -137,6 +150,7 @@ ca_space_kill(struct ca_space *space)
 		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 	ca_pending_drop_all_locked(space);
 	ca_heap_unlock(heap);
+	ca_order_kill(space);
 }
 
 int

@@ -9,9 +9,9 @@
  * Results: 0 done; > 0 the driver's code unchanged; < 0 -errno. Outputs are written only on
  * success.
  *
- * Rule of reuse in this version: a freed block is handed out again only after a mark recorded after
- * its free is known to be done (or, on a driver without marks, after a synchronisation that began
- * after its free); while anything captures, only memory never handed out before.
+ * Rule of reuse: memory is handed out again when no work submitted before its free can still touch
+ * it (allocator/order.h tells whose work that could be), or when all later work is ordered behind
+ * that work; while anything captures, only memory never handed out before.
  */
 #pragma once
 
@@ -94,6 +94,18 @@ int ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_
  * block is freed. -ENOENT: not ours.
  */
 int ca_retire(struct ca_heap *heap, uint64_t address);
+
+/*
+ * Graphs. Memory handed out while something captures may be named by the graph that comes of it.
+ * Read the serial before the capture begins and after it ended; then, before the driver says that
+ * nothing captures any more, tell the heap of the graph: blocks with first < serial <= last are not
+ * handed out again after their free until *gone is true (it must stay readable for ever). A capture
+ * that ends without a graph need not be told. No driver call. -ENOMEM.
+ */
+uint64_t ca_graph_serial(struct ca_heap *heap);
+int ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool *gone);
+/* The end of the graph cannot be learned: their segments are retired, as by ca_retire. */
+void ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last);
 
 /*
  * The program gave the whole segment at `address` back by a driver call of its own (cuMemFreeAsync

@@ -8,19 +8,25 @@
  * whatever list it is on, so after taking the lock again a thread looks at its list: what is no
  * longer there has died and must not be touched.
  *
- * A block's way:  FRESH -> LIVE -> WAITING -> CLEAN -> LIVE ...
- *                                  WAITING -> IDLE (segment retired) -> returned
- * WAITING blocks are in exactly one list: a thread's hand, a mark's `blocks`, or the space's
- * `unmarked`. CLEAN blocks are in their pool's indexes. Neighbouring CLEAN blocks are always
- * merged.
+ * A block's way:  FRESH -> LIVE -> CLEAN -> LIVE ...           nobody uses it any more
+ *                          LIVE -> OWNED or MULTI -> CLEAN     when its users have finished
+ *                                  OWNED -> LIVE               exposed: its user is inherited
+ *                          LIVE -> WAITING -> CLEAN            users that no stream mark covers
+ *                                  any of these -> IDLE (segment retired) -> returned
+ * WAITING blocks are in exactly one list: a thread's hand, a mark's `blocks`, the space's
+ * `unmarked`, or its `held`. OWNED and MULTI blocks are in the list of their user's stream, and
+ * never in a hand. CLEAN blocks are in their pool's indexes, OWNED ones in those of their stream.
+ * Neighbouring CLEAN blocks are always merged, and so are neighbours OWNED by the same stream.
  */
 #pragma once
 
+#include <errno.h>
 #include <pthread.h>
 
 #include "allocator/arena.h"
 #include "allocator/heap.h"
 #include "allocator/list.h"
+#include "allocator/stream.h"
 #include "allocator/tree.h"
 
 /* Sizes, in bytes. */
@@ -34,7 +40,9 @@
 enum ca_block_state {
 	CA_BLOCK_FRESH,   /* just made, in no sum and no index */
 	CA_BLOCK_LIVE,    /* the program has it */
-	CA_BLOCK_WAITING, /* freed; the device may still use it */
+	CA_BLOCK_WAITING, /* freed; waits for a context mark, or for the end of a graph */
+	CA_BLOCK_OWNED,   /* freed; one stream may still use it; indexed */
+	CA_BLOCK_MULTI,   /* freed; several streams may still use it */
 	CA_BLOCK_CLEAN,   /* free, finished, indexed */
 	CA_BLOCK_IDLE,    /* free in a retired segment: never handed out again */
 };
@@ -43,24 +51,32 @@ struct ca_segment;
 
 struct ca_block {
 	struct ca_tree_node by_address; /* heap->by_address, always */
-	struct ca_tree_node by_size;    /* CLEAN: pool->by_size */
-	struct ca_tree_node by_usable;  /* CLEAN, large pool: pool->by_usable */
+	struct ca_tree_node by_size;    /* CLEAN, OWNED: pool->by_size */
+	struct ca_tree_node by_usable;  /* the same, large pool: pool->by_usable */
 	struct ca_tree_node by_whole;   /* CLEAN, whole segment, not stuck: space->wholes */
-	struct ca_list waiting;         /* WAITING: see above */
+	struct ca_list waiting;         /* WAITING, OWNED, MULTI: see above */
 	struct ca_block *prev, *next;   /* neighbours in the segment */
 	struct ca_segment *segment;
 	uint64_t address;
 	uint64_t bytes;
 	uint64_t requested; /* bytes, of the last allocation */
 	uint64_t serial;    /* of the last allocation */
+	uint64_t born;      /* epoch of the last allocation */
+	uint64_t thread;    /* LIVE: that allocated it; freed: that freed it, 0 if several */
+	/* LIVE: whose unfinished memory it was handed out as; OWNED: who may still use it; MULTI:
+	 * the one of its users in whose list it is. No stream: none. */
+	struct ca_user user;
+	struct ca_users *users; /* MULTI: all of them */
 	enum ca_block_state state;
 };
 
+/* A space's pool of CLEAN blocks, or a stream's of OWNED ones. */
 struct ca_pool {
-	struct ca_tree by_size; /* CLEAN blocks by (bytes, address) */
-	/* CLEAN blocks with a 2 MiB boundary inside, by (bytes from there, address) */
+	struct ca_tree by_size; /* by (bytes, address) */
+	/* blocks with a 2 MiB boundary inside, by (bytes from there, address) */
 	struct ca_tree by_usable;
-	uint64_t waiting_bytes; /* in WAITING blocks */
+	uint64_t waiting_bytes; /* a space's: in WAITING and MULTI blocks */
+	uint64_t owned_bytes;   /* a space's: in OWNED blocks */
 	bool small;
 };
 
@@ -77,6 +93,7 @@ struct ca_segment {
 	bool retired;   /* adopted, exported, poisoned: back to the driver at the last free */
 	bool stuck;     /* the driver refused it: not offered again in this round */
 	bool returning; /* inside the driver's free: its address may be another's already */
+	bool captured;  /* its one block was handed out in a capture (graph.c) */
 };
 
 /* A mark and the blocks that wait for it. */
@@ -84,7 +101,16 @@ struct ca_group {
 	struct ca_list link;   /* space->pending, oldest first */
 	struct ca_list blocks; /* ca_block.waiting */
 	ca_mark mark;
-	bool late; /* some of the blocks were freed long before the mark was recorded */
+	uint64_t bound;  /* of the stamps that the mark covers */
+	uint64_t thread; /* that freed all the blocks; 0: several */
+	bool late;       /* some of the blocks were freed long before the mark was recorded */
+};
+
+/* Memory handed out in a capture from which a graph was made. */
+struct ca_hold {
+	struct ca_list link;  /* heap->graphs */
+	uint64_t first, last; /* serials: first < serial <= last */
+	_Atomic bool *gone;   /* the last graph that can use it is gone */
 };
 
 struct ca_device {
@@ -108,10 +134,14 @@ struct ca_space {
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
 	struct ca_list pending;  /* ca_group.link */
 	struct ca_list unmarked; /* ca_block.waiting */
-	uint64_t waiting_blocks;
+	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
+	uint64_t waiting_blocks; /* WAITING */
+	uint64_t owned_blocks;   /* OWNED and MULTI */
+	uint64_t settled;        /* order.progress for which streams' lists were settled */
 	uint64_t stuck_segments; /* at least as many as are stuck */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
+	struct ca_order order;
 };
 
 struct ca_heap {
@@ -120,12 +150,15 @@ struct ca_heap {
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
 	struct ca_arena records;
-	struct ca_objects blocks, segments, groups;
+	struct ca_objects blocks, segments, groups, users, holds;
 	struct ca_tree by_address;
 	struct ca_space *spaces; /* newest first */
 	struct ca_device *devices;
-	uint64_t serial; /* of the last allocation */
-	bool no_marks;   /* mark_record answered -ENOTSUP */
+	struct ca_list graphs;  /* ca_hold.link */
+	uint64_t serial;        /* of the last allocation */
+	bool no_marks;          /* mark_record answered -ENOTSUP */
+	bool undecided;         /* memory of a capture was freed that no graph holds so far */
+	unsigned finished_only; /* CA_REASON_* of every space, those to come included */
 };
 
 static inline uint64_t
@@ -143,12 +176,26 @@ void ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes);
 
 /* Moves the block's bytes between the sums. Touches no index and no list. */
 void ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state);
-/* Cuts an unindexed block; *upper becomes the part from `bytes` on,
- * in the same state and no index. */
+/* Cuts an unindexed block; *upper becomes the part from `bytes` on, in the same state and no index,
+ * and next to it in the list of its stream. */
 void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *upper);
-/* A WAITING or FRESH block in no list becomes free:
+/* A freed or FRESH block in no list and no index becomes free:
  * CLEAN, merged and indexed, or IDLE in a retired segment. */
 void ca_block_settle_locked(struct ca_block *block);
+/* The same for a block that `user` may still use: OWNED, merged, indexed and in its list. */
+void ca_block_own_locked(struct ca_block *block, struct ca_user user);
+/* The same for a block with several users, of which block->user is the one to wait for now: MULTI.
+ */
+void ca_block_wait_locked(struct ca_block *block);
+/* Takes the block out of whatever list and index its state has it in, and drops its users. */
+void ca_block_detach_locked(struct ca_block *block);
+
+static inline bool
+ca_block_waits(const struct ca_block *block)
+{
+	return block->state == CA_BLOCK_WAITING || block->state == CA_BLOCK_OWNED ||
+	       block->state == CA_BLOCK_MULTI;
+}
 /* The block whose bytes hold `address`, or NULL. */
 struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
 /*
@@ -166,11 +213,14 @@ struct ca_pool *ca_pool_for(struct ca_space *space, uint64_t bytes);
 /* The segment the pool's rule asks of the driver for
  * a request of `bytes` (rounded to the grain). */
 uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);
-/* Best fit, cut: CLEAN, in no index, for the caller to make LIVE. NULL when nothing fits (or no
- * record for the rest could be had). */
-struct ca_block *ca_pool_take_locked(struct ca_space *space, uint64_t bytes);
-/* True when the next take would use a block as it is, without cutting one. */
-bool ca_pool_fits_whole_locked(struct ca_space *space, uint64_t bytes);
+/* Best fit in one pool, still indexed; NULL: nothing fits. */
+struct ca_block *ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool,
+				     uint64_t bytes);
+/* Cuts an indexed block for a request: in no index and no list, for the caller to make LIVE. NULL:
+ * no record for the rest could be had, nothing was done. */
+struct ca_block *ca_pool_cut_locked(struct ca_block *block, uint64_t bytes);
+/* True when the cut would use the block as it is. */
+bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
 /* True when the rest of `block` behind the first `bytes` is worth a block of its own. */
 bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
 /* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
@@ -230,12 +280,84 @@ enum ca_wait {
 	CA_WAIT_ANY,   /* also for work submitted after the free: memory is short */
 };
 
-/* Waits on the host for the oldest group. 1: settled one; 0: nothing to wait for;
- * -EAGAIN: work of other contexts is in the way; -EBUSY: capture. */
+/*
+ * Waits on the host for the oldest group that the calling thread freed (another thread's free must
+ * never hold this one up). 1: settled one; 0: nothing to wait for; -EAGAIN: work of other contexts
+ * is in the way; -EBUSY: capture.
+ */
 int ca_pending_wait_locked(struct ca_space *space, enum ca_wait which);
-/* Takes the WAITING blocks of one segment without a live block off their marks and makes the
- * segment due for return, where the driver's free does the waiting. False: there is none. */
+/*
+ * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
+ * its marks and streams, and makes the segment due for return, where the driver's free does the
+ * waiting. False: there is none.
+ */
 bool ca_pending_surrender_locked(struct ca_space *space);
+/* The order of work is not known: the host waits for all of it. 1: done; -EBUSY: a capture is in
+ * the way; otherwise the space is poisoned, and 1 is returned, too. */
+int ca_pending_rescue_locked(struct ca_space *space);
+/* True for an answer after which the order of work can no longer be known. */
+static inline bool
+ca_pending_is_lost(int r)
+{
+	return r > 0 || r == -EIO;
+}
+
+/* ---- owned.c: freed blocks that wait for streams */
+
+static inline struct ca_stream_record *
+ca_owned_record(const struct ca_user *user)
+{
+	return CA_CONTAINER_OF(user->stream, struct ca_stream_record, hot);
+}
+
+/*
+ * A freed block in no list and no index gets its place by what is unfinished of `users`: CLEAN,
+ * OWNED or MULTI. False: only a context mark will do; the block is as it was.
+ */
+bool ca_owned_place_locked(struct ca_block *block, struct ca_users *users);
+/* Settles what finished streams have used, if any progressed since the last time. True if so. */
+bool ca_owned_settle_locked(struct ca_space *space);
+/* The stream whose unfinished memory is as good as CLEAN: the one stream of a quiet space. NULL:
+ * there is none. */
+struct ca_stream_record *ca_owned_quiet_locked(struct ca_space *space);
+/* Best fit of what is CLEAN or OWNED by the quiet space's stream. */
+struct ca_block *ca_owned_find_locked(struct ca_space *space, uint64_t bytes);
+/* Best fit of what is OWNED by the stream of the calling thread's last submission and may be
+ * exposed to it. */
+struct ca_block *ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes);
+/* The same for any stream: memory is short. */
+struct ca_block *ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes);
+/* Bytes of the space's pool that wait. */
+uint64_t ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
+/* Asks the streams' marks. True: something was settled. Leaves and retakes the lock. */
+bool ca_owned_poll_locked(struct ca_space *space);
+/* Looks at everything that waits in the space, without waiting; true: something was settled. Leaves
+ * and retakes the lock. */
+bool ca_owned_look_locked(struct ca_space *space);
+/* As ca_pending_wait_locked, for what waits for streams. */
+int ca_owned_wait_locked(struct ca_space *space, enum ca_wait which);
+/* True if blocks wait that another thread freed. */
+bool ca_owned_others_wait_locked(const struct ca_space *space);
+/* The blocks are gone: the streams' pools and lists are empty. */
+void ca_owned_forget(struct ca_space *space);
+
+/* ---- graph.c: memory that graphs may use */
+
+/* True, and it waits in space->held: the block was handed out in a capture and freed, and a graph
+ * may use it. It is in no list. */
+bool ca_graph_keeps_locked(struct ca_block *block);
+/* Lets go of what no graph can use any more. True: something was. Leaves and retakes the lock. */
+bool ca_graph_look_locked(struct ca_heap *heap);
+
+/* ---- alloc.c */
+
+/* Takes `block` (CLEAN or OWNED, indexed; NULL: NULL) for a request, counted; what its stream has
+ * not finished is exposed. `waited`: the caller settled something before. In no index, for the
+ * caller to make LIVE. */
+struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes,
+				     bool waited);
+/* What waits is more than reuse_slack. */
+bool ca_alloc_is_crowded_locked(struct ca_space *space);
 
 /* ---- ladder.c: out of memory */
 
@@ -249,10 +371,13 @@ uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t by
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
-/* ---- outside.c: the lock, and leaving it for a driver call */
+/* ---- outside.c: the locks, and leaving it for a driver call */
 
 void ca_heap_lock(struct ca_heap *heap);
 void ca_heap_unlock(struct ca_heap *heap);
+/* May be taken with the heap's lock held. */
+void ca_order_lock(struct ca_order *order);
+void ca_order_unlock(struct ca_order *order);
 /* Around a driver call that may bring memory back:
  * leaves the lock, counted as in flight; takes it again. */
 void ca_outside_enter_locked(struct ca_space *space);

@@ -2,19 +2,22 @@
 /*
  * The out-of-memory ladder. Each rung is followed by a new search and a new request:
  *
- *   1. a segment of exactly the needed size, where the pool's rule asked for more;
- *   2. finished cached segments of the device go back, of any space, just enough: the smallest
+ *   1. what unfinished memory of any stream may be exposed to the caller (a search);
+ *   2. a segment of exactly the needed size, where the pool's rule asked for more;
+ *   3. finished cached segments of the device go back, of any space, just enough: the smallest
  *      that fits alone, or else the largest until their sum does; while there are any;
- *   3. the host waits for the oldest pending free, own space first; then 2 again; what still waits,
- *      for work of other contexts, goes back to the driver, whose own free knows how long to wait;
- *   4. if another thread was inside the driver with memory of ours, or gave some back since this
- *      round began, the round is repeated when that is through;
- *   5. the driver's own code, unchanged.
+ *   4. the host waits for the oldest free of the calling thread, own space first; then 3 again;
+ * what of those still waits goes back to the driver, whose own free knows how long to wait;
+ *   5. if another thread was inside the driver with memory of ours, or gave some back since this
+ *      round began, the round is repeated when that is through; frees of other threads are polled
+ *      for some seconds (their work may depend on this thread: never waited for);
+ *   6. the driver's own code, unchanged.
  *
  * While something captures, whole segments without a live block go back, and that is all.
  *
  * So outside captures "out of memory" is answered only when nothing of ours on that device is left
- * to give. Every round but the last gave something back or saw another thread do so, which ends it.
+ * to give, but for what other threads' work still uses. Every round but the last gave something
+ * back or saw another thread do so, which ends it.
  */
 #include "allocator/inside.h"
 
@@ -109,7 +112,7 @@ release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 
 /* Makes whole segments without a live block due, until they are enough. */
 static void
-condemn(struct ca_space *space, uint64_t bytes, uint64_t *sum)
+condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
 {
 	struct ca_list *link;
 
@@ -117,7 +120,8 @@ condemn(struct ca_space *space, uint64_t bytes, uint64_t *sum)
 	     link = link->next) {
 		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
 
-		if (segment->live || segment->stuck || !ca_list_empty(&segment->hand))
+		if (segment->live || segment->stuck || segment->captured != captured ||
+		    !ca_list_empty(&segment->hand))
 			continue;
 		ca_segment_retire_locked(segment);
 		*sum += segment->bytes;
@@ -131,34 +135,60 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes)
 	bool busy = false;
 	uint64_t given = release_locked(space, bytes, &busy), sum = given;
 	struct ca_space *other;
+	int captured;
 
 	if (busy || given >= bytes)
 		return given;
-	for (other = heap->spaces; other; other = other->next)
-		if (other->device == space->device && !other->dead)
-			condemn(other, bytes, &sum);
+	/* what a graph may use comes last; natively it would be gone, too */
+	for (captured = 0; captured < 2; captured++)
+		for (other = heap->spaces; other; other = other->next)
+			if (other->device == space->device && !other->dead)
+				condemn(other, captured, bytes, &sum);
 	given += return_due(space->device, heap, &busy);
 	return given;
 }
 
+/* Waits for the oldest free of the calling thread in the space. */
+static int
+wait_in_space(struct ca_space *space, enum ca_wait which)
+{
+	int r = ca_owned_wait_locked(space, which);
+
+	return r ? r : ca_pending_wait_locked(space, which);
+}
+
+/* The same on the device, own space first. *ret_foreign is set by work of other contexts. */
+static int
+wait_on_device(struct ca_space *space, enum ca_wait which, bool *ret_foreign)
+{
+	struct ca_space *other = space->heap->spaces;
+	int r = wait_in_space(space, which);
+
+	*ret_foreign = *ret_foreign || r == -EAGAIN;
+	for (; (!r || r == -EAGAIN) && other; other = other->next) {
+		if (other->device != space->device || other == space)
+			continue;
+		r = wait_in_space(other, which);
+		*ret_foreign = *ret_foreign || r == -EAGAIN;
+	}
+	return r == -EAGAIN ? 0 : r;
+}
+
 /*
- * Waits for the oldest group of the device, own space first, or surrenders a segment. 1: something
- * changed; 0: there is nothing; -EAGAIN: only what waits for other contexts; -EBUSY: capture.
+ * Waits for the oldest free of the calling thread on the device, or surrenders a segment. 1:
+ * something changed; 0: there is nothing; -EAGAIN: only what waits for other contexts; -EBUSY:
+ * capture.
  */
 static int
 wait_locked(struct ca_space *space)
 {
-	struct ca_space *other = space->heap->spaces;
-	int r = ca_pending_wait_locked(space, CA_WAIT_ANY);
-	bool foreign = r == -EAGAIN;
+	struct ca_space *other;
+	bool foreign = false;
+	int r = wait_on_device(space, CA_WAIT_EXACT, &foreign);
 
-	for (; (!r || r == -EAGAIN) && other; other = other->next) {
-		if (other->device != space->device)
-			continue;
-		r = ca_pending_wait_locked(other, CA_WAIT_ANY);
-		foreign = foreign || r == -EAGAIN;
-	}
-	if (r && r != -EAGAIN)
+	if (!r)
+		r = wait_on_device(space, CA_WAIT_ANY, &foreign);
+	if (r)
 		return r;
 	for (other = space->heap->spaces; other; other = other->next)
 		if (other->device == space->device && ca_pending_surrender_locked(other))
@@ -194,15 +224,32 @@ is_past(const struct ca_device *device, const struct moment *moment)
 	       (moment->unseen && device->put_back != moment->put_back);
 }
 
-/* Waits while others are inside driver calls that may bring memory. True: something changed since
- * `moment`. */
+/* Memory of the device waits that another thread freed. Looks at it, without waiting. */
+static bool
+others_wait(struct ca_heap *heap, const struct ca_device *device)
+{
+	struct ca_space *space;
+	bool wait = false;
+
+	for (space = heap->spaces; space; space = space->next) {
+		if (space->device != device || !ca_owned_others_wait_locked(space))
+			continue;
+		wait = true;
+		ca_owned_look_locked(space);
+	}
+	return wait;
+}
+
+/* Waits while others are inside driver calls that may bring memory, or have freed some that may
+ * soon be finished. True: something changed since `moment`. */
 static bool
 settled_locked(struct ca_heap *heap, const struct ca_device *device, const struct moment *moment)
 {
 	unsigned steps;
 
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
-		if (is_past(device, moment) || !ca_outside_others_locked(device))
+		if (is_past(device, moment) ||
+		    (!ca_outside_others_locked(device) && !others_wait(heap, device)))
 			break;
 		settled_wait(heap, steps);
 	}
@@ -214,15 +261,11 @@ search(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *block;
 
-	ca_pending_poll_locked(space);
-	if (space->dead)
-		return NULL;
-	block = ca_pool_take_locked(space, bytes);
-	if (block) {
-		CA_COUNT(space, cache_hits);
-		CA_COUNT(space, taken_pending_done);
-	}
-	return block;
+	ca_owned_look_locked(space);
+	block = ca_owned_find_locked(space, bytes);
+	if (!block)
+		block = ca_owned_exposable_any_locked(space, bytes);
+	return ca_alloc_hit_locked(space, block, bytes, true);
 }
 
 /*

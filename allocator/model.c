@@ -4,57 +4,15 @@
  * the way a driver with virtual memory behaves: capacity is what runs out, never address space, and
  * an address that was just returned comes back soon (which is what makes stale records dangerous).
  */
-#include "allocator/model.h"
+#include "allocator/model_inside.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stddef.h>
-
-#include "allocator/arena.h"
-#include "allocator/list.h"
-#include "allocator/tree.h"
-
-enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201 }; /* cuda.h */
 
 #define FIRST_ADDRESS ((uint64_t)0x7f0000000000)
 
-struct range {
-	struct ca_tree_node node; /* held: by address; free: by (bytes, address) */
-	uint64_t address;
-	uint64_t bytes; /* as asked for */
-	void *context;
-};
-
-struct mark {
-	struct ca_tree_node node; /* by id */
-	uint64_t work;            /* submitted when it was recorded */
-};
-
-struct ca_model {
-	struct ca_arena arena;
-	struct ca_objects ranges, marks;
-	pthread_mutex_t lock;
-	struct ca_model_config config;
-	struct ca_model_sums sums;
-	struct ca_tree held, freed, recorded;
-	struct ca_tree dead; /* destroyed contexts: ranges without bytes, by context */
-	uint64_t next_address;
-	uint64_t next_mark;
-	uint64_t submitted, finished; /* pieces of work */
-	uint64_t now_ns;
-	enum ca_model_function fail_function;
-	unsigned fail_in; /* calls until the failure; 0: none */
-	bool fail_for_ever;
-	bool failed;
-	int fail_code;
-	bool capturing;
-	bool relaxed; /* segments may be returned in the capture */
-	ca_model_observer *observer;
-	void *observer_arg;
-};
-
-static void
-observe(struct ca_model *model, enum ca_model_function function, bool end)
+void
+ca_model_observe(struct ca_model *model, enum ca_model_function function, bool end)
 {
 	if (model->observer)
 		model->observer(model->observer_arg, function, end);
@@ -66,9 +24,8 @@ granules(const struct ca_model *model, uint64_t bytes)
 	return (bytes + model->config.granule - 1) / model->config.granule * model->config.granule;
 }
 
-/* Counts the call and applies the plan of failures. Lock held. */
-static int
-begin(struct ca_model *model, enum ca_model_function function)
+int
+ca_model_begin(struct ca_model *model, enum ca_model_function function)
 {
 	model->sums.calls[function]++;
 	if (!model->fail_in || function != model->fail_function)
@@ -91,11 +48,10 @@ range_find(struct ca_tree *tree, uint64_t address)
 	return node && node->key == address ? CA_CONTAINER_OF(node, struct range, node) : NULL;
 }
 
-/* As begin(), for a call that names a context. Lock held. */
-static int
-begin_in(struct ca_model *model, enum ca_model_function function, void *context)
+int
+ca_model_begin_in(struct ca_model *model, enum ca_model_function function, void *context)
 {
-	int r = begin(model, function);
+	int r = ca_model_begin(model, function);
 
 	return !r && range_find(&model->dead, (uint64_t)(uintptr_t)context) ? INVALID_CONTEXT : r;
 }
@@ -126,9 +82,9 @@ segment_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 	struct range *range = NULL;
 	int r;
 
-	observe(model, CA_MODEL_TAKE, false);
+	ca_model_observe(model, CA_MODEL_TAKE, false);
 	pthread_mutex_lock(&model->lock);
-	r = begin_in(model, CA_MODEL_TAKE, context);
+	r = ca_model_begin_in(model, CA_MODEL_TAKE, context);
 	if (!r && model->sums.used_bytes + granules(model, size) > model->config.capacity)
 		r = CA_DRIVER_OUT_OF_MEMORY;
 	if (!r && !(range = range_get(model, size)))
@@ -144,7 +100,7 @@ segment_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 		*ret_address = range->address;
 	}
 	pthread_mutex_unlock(&model->lock);
-	observe(model, CA_MODEL_TAKE, true);
+	ca_model_observe(model, CA_MODEL_TAKE, true);
 	return r;
 }
 
@@ -165,9 +121,9 @@ segment_return(void *self, void *context, uint64_t address)
 	struct range *range;
 	int r;
 
-	observe(model, CA_MODEL_RETURN, false);
+	ca_model_observe(model, CA_MODEL_RETURN, false);
 	pthread_mutex_lock(&model->lock);
-	r = begin_in(model, CA_MODEL_RETURN, context);
+	r = ca_model_begin_in(model, CA_MODEL_RETURN, context);
 	if (!r && model->capturing && !model->relaxed)
 		r = -EBUSY;
 	range = range_find(&model->held, address);
@@ -176,11 +132,11 @@ segment_return(void *self, void *context, uint64_t address)
 		r = INVALID_VALUE;
 	}
 	if (!r) {
-		model->finished = model->submitted;
+		ca_model_finish_all(model);
 		range_free(model, range);
 	}
 	pthread_mutex_unlock(&model->lock);
-	observe(model, CA_MODEL_RETURN, true);
+	ca_model_observe(model, CA_MODEL_RETURN, true);
 	return r;
 }
 
@@ -188,34 +144,40 @@ static int
 mark_record(void *self, void *context, ca_mark *ret_mark)
 {
 	struct ca_model *model = self;
-	struct mark *mark;
+	struct mark *mark = NULL;
 	int r;
 
-	observe(model, CA_MODEL_RECORD, false);
+	ca_model_observe(model, CA_MODEL_RECORD, false);
 	pthread_mutex_lock(&model->lock);
-	r = begin_in(model, CA_MODEL_RECORD, context);
+	r = ca_model_begin_in(model, CA_MODEL_RECORD, context);
 	if (!r && model->config.no_marks)
 		r = -ENOTSUP;
 	if (!r && model->capturing)
 		r = -EBUSY;
-	if (!r) {
-		mark = ca_objects_get(&model->marks);
-		if (mark) {
-			mark->work = model->submitted;
-			ca_tree_insert(&model->recorded, &mark->node, ++model->next_mark, 0);
-			model->sums.marks++;
-			*ret_mark = model->next_mark;
-		} else {
-			r = -ENOMEM;
-		}
-	}
+	if (!r && !(mark = ca_model_mark_new(model, ret_mark)))
+		r = -ENOMEM;
+	if (mark)
+		ca_model_mark_everything(model, mark);
 	pthread_mutex_unlock(&model->lock);
-	observe(model, CA_MODEL_RECORD, true);
+	ca_model_observe(model, CA_MODEL_RECORD, true);
 	return r;
 }
 
-static struct mark *
-mark_find(struct ca_model *model, ca_mark id)
+struct mark *
+ca_model_mark_new(struct ca_model *model, ca_mark *ret_mark)
+{
+	struct mark *mark = ca_objects_get(&model->marks);
+
+	if (!mark)
+		return NULL;
+	ca_tree_insert(&model->recorded, &mark->node, ++model->next_mark, 0);
+	model->sums.marks++;
+	*ret_mark = model->next_mark;
+	return mark;
+}
+
+struct mark *
+ca_model_mark_find(struct ca_model *model, ca_mark id)
 {
 	struct ca_tree_node *node = ca_tree_at_least(&model->recorded, id, 0);
 
@@ -231,18 +193,18 @@ mark_ask(struct ca_model *model, ca_mark id, enum ca_model_function function)
 	struct mark *mark;
 	int r;
 
-	observe(model, function, false);
+	ca_model_observe(model, function, false);
 	pthread_mutex_lock(&model->lock);
-	mark = mark_find(model, id);
-	r = begin(model, function);
-	if (!r && model->capturing)
+	mark = ca_model_mark_find(model, id);
+	r = ca_model_begin(model, function);
+	if (!r && model->capturing && mark && !mark->stream)
 		r = -EBUSY;
-	if (!r && mark && function == CA_MODEL_WAIT && model->finished < mark->work)
-		model->finished = mark->work;
-	if (!r && mark && model->finished < mark->work)
+	if (!r && mark && function == CA_MODEL_WAIT)
+		ca_model_mark_finish(model, mark);
+	if (!r && mark && !ca_model_mark_is_done(model, mark))
 		r = -EAGAIN;
 	pthread_mutex_unlock(&model->lock);
-	observe(model, function, true);
+	ca_model_observe(model, function, true);
 	return r;
 }
 
@@ -264,17 +226,17 @@ mark_drop(void *self, ca_mark id)
 	struct ca_model *model = self;
 	struct mark *mark;
 
-	observe(model, CA_MODEL_DROP, false);
+	ca_model_observe(model, CA_MODEL_DROP, false);
 	pthread_mutex_lock(&model->lock);
 	model->sums.calls[CA_MODEL_DROP]++;
-	mark = mark_find(model, id);
+	mark = ca_model_mark_find(model, id);
 	if (mark) {
 		ca_tree_remove(&model->recorded, &mark->node);
 		ca_objects_put(&model->marks, mark);
 		model->sums.marks--;
 	}
 	pthread_mutex_unlock(&model->lock);
-	observe(model, CA_MODEL_DROP, true);
+	ca_model_observe(model, CA_MODEL_DROP, true);
 }
 
 static int
@@ -283,15 +245,15 @@ synchronize(void *self, void *context)
 	struct ca_model *model = self;
 	int r;
 
-	observe(model, CA_MODEL_SYNCHRONIZE, false);
+	ca_model_observe(model, CA_MODEL_SYNCHRONIZE, false);
 	pthread_mutex_lock(&model->lock);
-	r = begin_in(model, CA_MODEL_SYNCHRONIZE, context);
+	r = ca_model_begin_in(model, CA_MODEL_SYNCHRONIZE, context);
 	if (!r && model->capturing)
 		r = -EBUSY;
 	if (!r)
-		model->finished = model->submitted;
+		ca_model_finish_all(model);
 	pthread_mutex_unlock(&model->lock);
-	observe(model, CA_MODEL_SYNCHRONIZE, true);
+	ca_model_observe(model, CA_MODEL_SYNCHRONIZE, true);
 	return r;
 }
 
@@ -334,6 +296,7 @@ ca_model_create(const struct ca_model_config *config, struct ca_model **ret_mode
 	pthread_mutex_init(&model->lock, NULL);
 	ca_objects_init(&model->ranges, &model->arena, sizeof(struct range));
 	ca_objects_init(&model->marks, &model->arena, sizeof(struct mark));
+	ca_objects_init(&model->edges, &model->arena, sizeof(struct edge));
 	*ret_model = model;
 	return 0;
 }
@@ -360,6 +323,9 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.mark_record = mark_record,
 		.mark_query = mark_query,
 		.mark_wait = mark_wait,
+		.stream_mark = ca_model_stream_mark,
+		.stream_wait = ca_model_stream_wait,
+		.stream_synchronize = ca_model_stream_synchronize,
 		.mark_drop = mark_drop,
 		.synchronize = synchronize,
 		.capturing = capturing,

@@ -27,6 +27,9 @@ enum ca_model_function {
 	CA_MODEL_WAIT,
 	CA_MODEL_DROP,
 	CA_MODEL_SYNCHRONIZE,
+	CA_MODEL_STREAM_MARK,
+	CA_MODEL_STREAM_WAIT,
+	CA_MODEL_STREAM_SYNCHRONIZE,
 	CA_MODEL_FUNCTIONS,
 };
 
@@ -55,6 +58,27 @@ void ca_model_finish(struct ca_model *model, uint64_t work);
 uint64_t ca_model_finished(struct ca_model *model);
 uint64_t ca_model_submitted(struct ca_model *model);
 
+/*
+ * Work on pretend streams, named by any pointer that is not NULL. Each stream has its own counters;
+ * what a stream waits for (the driver's stream_wait) is finished before its later work is. A mark
+ * of mark_record stands for the work of all streams, too; everything that waits for all work waits
+ * for theirs.
+ */
+enum { CA_MODEL_STREAMS = 64 };
+/* Submits a piece of work to the stream; returns its number there, from 1. */
+uint64_t ca_model_stream_submit(struct ca_model *model, void *stream);
+/* Everything of the stream up to piece `work` is finished, and what that came after. */
+void ca_model_stream_finish(struct ca_model *model, void *stream, uint64_t work);
+uint64_t ca_model_stream_finished(struct ca_model *model, void *stream);
+uint64_t ca_model_stream_submitted(struct ca_model *model, void *stream);
+/* The last piece of `before` that the next piece of `stream` comes after, over any detour; what is
+ * finished counts. */
+uint64_t ca_model_stream_behind(struct ca_model *model, void *stream, void *before);
+/* Only the calling thread can name the stream: others' marks on it answer -ENOTSUP. */
+void ca_model_stream_set_private(struct ca_model *model, void *stream);
+
+/* In a capture, context marks answer -EBUSY, and so do marks on streams; waits for the latter go
+ * on. */
 void ca_model_set_capturing(struct ca_model *model, bool value);
 /* A capture that does not prohibit the driver's free, as another thread's relaxed one. */
 void ca_model_set_capturing_relaxed(struct ca_model *model);

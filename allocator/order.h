@@ -48,9 +48,10 @@ struct ca_order_words {
  * another stream of the same space. */
 struct ca_stream {
 	_Alignas(64) struct ca_order_words *words; /* constant */
-	_Atomic uint64_t seen;  /* `exposures` for which the guard has run; 0: never */
-	_Atomic uint64_t armed; /* != 0: record a mark before the next submission */
-	_Atomic uint64_t last;  /* largest stamp; 0: never submitted */
+	_Atomic uint64_t seen;     /* `exposures` for which the guard has run; 0: never */
+	_Atomic uint64_t armed;    /* != 0: record a mark before the next submission */
+	_Atomic uint64_t last;     /* largest stamp; 0: never submitted */
+	_Atomic unsigned stamping; /* threads inside ca_submit_stamp */
 };
 
 /* ---- life of streams (called by shim/) */
@@ -74,6 +75,9 @@ void ca_stream_close(struct ca_stream *stream, bool gone);
  * forgot): who submits to what decides what may be exposed. */
 void ca_stream_note_thread(struct ca_stream *stream);
 
+/* Of a record that will never be another space's. */
+struct ca_space *ca_stream_space(const struct ca_stream *stream);
+
 /* The stream of the calling thread's last submission; NULL: none. */
 extern __thread struct ca_stream *ca_order_last_stream __attribute__((tls_model("initial-exec")));
 /* A number for the calling thread: never 0, never another thread's. */
@@ -83,7 +87,7 @@ uint64_t ca_order_thread(void);
 
 /* The memory that a one-dimensional copy or set names. */
 struct ca_touch {
-	unsigned n; /* 0 to 2 */
+	unsigned n; /* 0 to 2; 0: it touches nothing of ours */
 	struct {
 		uint64_t address;
 		uint64_t bytes;
@@ -93,6 +97,9 @@ struct ca_touch {
 /* Guards a submission to `stream`. `touch` NULL: it may touch anything. Slow path of
  * ca_submit_begin. Never fails: where a mark or a wait cannot be had, the host waits. */
 void ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch);
+/* Guards a submission to `stream` that may touch memory of another space, too. After
+ * ca_submit_begin; never fails, either. */
+void ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other);
 /* Slow path of ca_submit_end: the stamp is older than the epoch. */
 void ca_submit_stamp(struct ca_stream *stream, uint64_t epoch);
 
@@ -120,19 +127,22 @@ ca_submit_end(struct ca_stream *stream)
 }
 
 /*
- * After a submission (and its ca_submit_end) whose end depends on somebody outside its stream: wait
- * for a value, external semaphore, host function, event of another process, cooperative launch over
- * several devices. Until it is done the stream is a user of every block, and nothing of it is
- * exposed.
+ * Around a submission whose end depends on somebody outside its stream: wait for a value, external
+ * semaphore, host function, event of another process, cooperative launch over several devices. The
+ * first before the real call: marks what is exposed, so that no wait for it depends on the
+ * operation. The second after it (and after ca_submit_end): until it is done the stream is a user
+ * of every block, and nothing of it is exposed.
  */
+void ca_submit_hazard_begin(struct ca_stream *stream);
 void ca_submit_hazard(struct ca_stream *stream);
 /*
- * Programmatic launch: true if the attribute must be taken off, since unfinished memory of the
- * stream was handed out after its last submission that waited for all before. Any other submission
- * than a programmatic one to a non-capturing stream may call ca_submit_serialized; it need not.
+ * Before a programmatic launch: true if the attribute must be taken off, since unfinished memory of
+ * the stream was handed out after its last submission that waited for all before.
  */
 bool ca_submit_must_serialize(struct ca_stream *stream);
-/* After a launch went out without the attribute: everything exposed before is behind it. */
+/* After a launch that waited for all before it (the attribute was taken off, or it never had it)
+ * went out: everything exposed before this thread's last ca_submit_must_serialize is behind it. An
+ * ordinary launch may call both; it need not. */
 void ca_submit_serialized(struct ca_stream *stream);
 /* Work in another space may have touched memory of `space` (call after the real call returned). */
 void ca_submit_foreign(struct ca_space *space);
@@ -172,6 +182,7 @@ struct ca_event {
 struct ca_event_record {
 	uint64_t sequence;
 	uint64_t bound;
+	struct ca_clock_part clock[CA_CLOCK_PARTS];
 };
 struct ca_event_record ca_event_record_begin(struct ca_event *event, struct ca_stream *stream);
 void ca_event_record_end(struct ca_event *event, struct ca_stream *stream,
@@ -206,7 +217,9 @@ void ca_event_finished(struct ca_event *event, const struct ca_event_copy *copy)
 	X(IPC, "ipc", "memory of another process was opened")                                      \
 	X(NETWORK, "network_library", "a network or storage library is loaded")                    \
 	X(STREAMS, "too_many_streams", "more streams than are tracked")                            \
-	X(GREEN, "green_context", "a green context was made")
+	X(GREEN, "green_context", "a green context was made")                                      \
+	X(CONTEXT_WAIT, "context_wait", "a whole context was made to wait for an event")           \
+	X(DEVICE_GRAPH, "device_graph", "a graph that a device can launch was made")
 
 enum {
 #define X(name, text, why) CA_BIT_##name,
@@ -220,6 +233,13 @@ enum {
 /* From now on every freed block of `space` (NULL: of every space, present and future) needs a
  * context mark, and nothing is exposed. True the first time for this reason there (for the log). */
 bool ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned reason);
+/* Waits on the host for what is exposed in `space` (NULL: in every space), for work that no guard
+ * can order is about to begin. Call after ca_order_finished_only. */
+void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
+
+/* Waits on the host until nothing that is exposed in `space` (NULL: in every space) is unfinished.
+ */
+void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
 
 /*
  * An accessor that is no stream is about to see the block at `address`: waits on the host for what

@@ -11,13 +11,13 @@
 #include <signal.h>
 
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
-/* written by its thread, read by its signal handlers */
+/* locks held; written by its thread, read by its signal handlers */
 static __thread volatile sig_atomic_t lock_held __attribute__((tls_model("initial-exec")));
 
 void
 ca_heap_lock(struct ca_heap *heap)
 {
-	lock_held = 1; /* first: between the two, a handler errs on the safe side */
+	lock_held++; /* first: between the two, a handler errs on the safe side */
 	pthread_mutex_lock(&heap->lock);
 }
 
@@ -25,7 +25,21 @@ void
 ca_heap_unlock(struct ca_heap *heap)
 {
 	pthread_mutex_unlock(&heap->lock);
-	lock_held = 0;
+	lock_held--;
+}
+
+void
+ca_order_lock(struct ca_order *order)
+{
+	lock_held++;
+	pthread_mutex_lock(&order->lock);
+}
+
+void
+ca_order_unlock(struct ca_order *order)
+{
+	pthread_mutex_unlock(&order->lock);
+	lock_held--;
 }
 
 void

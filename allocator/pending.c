@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Frees that wait until the device can no longer use the memory.
+ * Frees that wait for a context mark, since no stream mark covers all that may use the memory
+ * (owned.c has the others).
  *
  * Record first, publish after: a freed block leaves LIVE, is seen by nobody else while the lock is
  * free, a mark is recorded behind everything submitted so far, and only then mark and block enter
@@ -18,6 +19,8 @@
 
 #include <errno.h>
 
+#include "config/mutant.h"
+
 static void
 settle_all(struct ca_list *blocks)
 {
@@ -29,15 +32,15 @@ settle_all(struct ca_list *blocks)
 	}
 }
 
-/* WAITING blocks of a segment that is to be returned wait for nothing any more. */
+/* What a segment that is to be returned has waits for nothing any more. */
 static void
 give_up_waiting(struct ca_segment *segment)
 {
 	struct ca_block *block;
 
 	for (block = segment->first; block; block = block->next)
-		if (block->state == CA_BLOCK_WAITING) {
-			ca_list_remove(&block->waiting);
+		if (ca_block_waits(block)) {
+			ca_block_detach_locked(block);
 			ca_block_set_state_locked(block, CA_BLOCK_IDLE);
 		}
 	ca_segment_retire_locked(segment);
@@ -55,19 +58,13 @@ ca_pending_poison_locked(struct ca_space *space)
 		give_up_waiting(CA_CONTAINER_OF(link, struct ca_segment, link));
 }
 
-/* True when the order of work can no longer be known: our context's error, or another's (-EIO). */
-static bool
-is_lost(int r)
-{
-	return r > 0 || r == -EIO;
-}
-
 /* The blocks of a hand become CLEAN after a host wait, or unmarked in a capture. Lost: the hand is
  * as it was. */
 static int
 synchronize(struct ca_space *space, struct ca_list *hand)
 {
 	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t bound = ca_order_context_bound(&space->order);
 	int r;
 
 	ca_outside_enter_locked(space);
@@ -76,8 +73,10 @@ synchronize(struct ca_space *space, struct ca_list *hand)
 	if (r != -EBUSY)
 		CA_COUNT(space, host_syncs);
 	if (!r)
+		ca_order_context_finished(&space->order, bound);
+	if (!r)
 		settle_all(hand);
-	else if (!is_lost(r))
+	else if (!ca_pending_is_lost(r))
 		ca_list_splice(&space->unmarked, hand);
 	space->device->generation++;
 	return r;
@@ -89,9 +88,21 @@ settle_by_wait(struct ca_space *space, struct ca_list *hand)
 {
 	int r = synchronize(space, hand);
 
-	if (is_lost(r))
+	if (ca_pending_is_lost(r))
 		ca_pending_poison_locked(space);
-	return r < 0 && !is_lost(r) ? -EBUSY : 1;
+	return r < 0 && !ca_pending_is_lost(r) ? -EBUSY : 1;
+}
+
+int
+ca_pending_rescue_locked(struct ca_space *space)
+{
+	struct ca_list nothing;
+	int r;
+
+	ca_list_init(&nothing);
+	r = settle_by_wait(space, &nothing);
+	ca_owned_settle_locked(space);
+	return r;
 }
 
 /* Drops the mark of a group in the hand, outside the lock, and the group. */
@@ -117,6 +128,23 @@ group_publish(struct ca_space *space, struct ca_group *group, struct ca_list *pl
 	space->device->generation++;
 }
 
+/* The thread that freed all of the blocks, or 0. */
+static uint64_t
+freed_by(const struct ca_list *blocks)
+{
+	const struct ca_list *link = blocks->next;
+	uint64_t thread;
+
+	if (link == blocks)
+		return 0;
+	thread = CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting)->thread;
+	for (; link != blocks && thread; link = link->next)
+		if (CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting)->thread !=
+		    thread)
+			thread = 0;
+	return thread;
+}
+
 /* Records a mark for the hand. 0: published; otherwise the hand is as it was, less what died. */
 static int
 mark(struct ca_space *space, struct ca_list *hand, bool late)
@@ -128,8 +156,11 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 
 	if (!group)
 		return -EBUSY; /* as in a capture: later */
+	if (CA_MUTANT(BLOCK_BEFORE_MARK))
+		settle_all(hand);
 	ca_list_init(&group->link);
 	ca_list_init(&group->blocks);
+	group->bound = ca_order_context_bound(&space->order);
 	ca_outside_enter_locked(space);
 	r = driver->mark_record(driver->self, space->context, &group->mark);
 	ca_outside_leave(space);
@@ -140,6 +171,7 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 	CA_COUNT(space, order_marks);
 	group->late = late;
 	ca_list_splice(&group->blocks, hand);
+	group->thread = freed_by(&group->blocks);
 	group_publish(space, group, &space->pending);
 	return 0;
 }
@@ -159,7 +191,7 @@ ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca
 	}
 	if (r)
 		r = synchronize(space, hand);
-	if (!is_lost(r))
+	if (!ca_pending_is_lost(r))
 		return 0;
 	if (keep) {
 		if (hand->next != &keep->waiting)
@@ -219,6 +251,8 @@ group_ask(struct ca_space *space, struct ca_group *group, int (*ask)(void *self,
 	}
 	ca_list_init(&hand);
 	ca_list_splice(&hand, &group->blocks);
+	if (!r)
+		ca_order_context_finished(&space->order, group->bound);
 	ca_objects_put(&space->heap->groups, group);
 	if (!r) {
 		settle_all(&hand);
@@ -243,17 +277,31 @@ ca_pending_poll_locked(struct ca_space *space)
 	return settled;
 }
 
+/* The oldest group that the calling thread freed, taken from the queue. */
+static struct ca_group *
+group_own(struct ca_space *space, enum ca_wait which)
+{
+	uint64_t thread = ca_order_thread();
+	struct ca_list *link;
+
+	for (link = space->pending.next; link != &space->pending; link = link->next) {
+		struct ca_group *group = CA_CONTAINER_OF(link, struct ca_group, link);
+
+		if (group->thread != thread || (group->late && which == CA_WAIT_EXACT))
+			continue;
+		ca_list_remove(&group->link);
+		return group;
+	}
+	return NULL;
+}
+
 int
 ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 {
 	const struct ca_driver *driver = &space->heap->driver;
-	struct ca_group *group = group_oldest(space);
+	struct ca_group *group = group_own(space, which);
 	struct ca_list hand;
 
-	if (group && group->late && which == CA_WAIT_EXACT) {
-		ca_list_insert(space->pending.next, &group->link);
-		return 0;
-	}
 	if (group) {
 		CA_COUNT(space, host_syncs);
 		return group_ask(space, group, driver->mark_wait);
@@ -267,33 +315,48 @@ ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 	return settle_by_wait(space, &hand);
 }
 
+/* Something in the segment waits, and the calling thread freed all of that. */
 static bool
-has_waiting(const struct ca_segment *segment)
+has_own_waiting(const struct ca_segment *segment)
 {
-	const struct ca_block *block = segment->first;
+	uint64_t thread = ca_order_thread();
+	const struct ca_block *block;
+	bool any = false;
 
-	while (block && block->state != CA_BLOCK_WAITING)
-		block = block->next;
-	return block != NULL;
+	for (block = segment->first; block; block = block->next) {
+		if (!ca_block_waits(block))
+			continue;
+		if (block->thread != thread)
+			return false;
+		any = true;
+	}
+	return any;
 }
 
-bool
-ca_pending_surrender_locked(struct ca_space *space)
+/* `captured`: also what a graph may still use (the driver's own free would not have asked). */
+static bool
+surrender(struct ca_space *space, bool captured)
 {
 	struct ca_list *link;
 
-	if (!space->waiting_blocks)
-		return false;
 	for (link = space->segments.next; link != &space->segments; link = link->next) {
 		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
 
-		if (segment->live || segment->retired || !has_waiting(segment) ||
-		    !ca_list_empty(&segment->hand))
+		if (segment->live || segment->retired || segment->captured != captured ||
+		    !has_own_waiting(segment) || !ca_list_empty(&segment->hand))
 			continue;
 		give_up_waiting(segment);
 		return true;
 	}
 	return false;
+}
+
+bool
+ca_pending_surrender_locked(struct ca_space *space)
+{
+	if (!space->waiting_blocks && !space->owned_blocks)
+		return false;
+	return surrender(space, false) || surrender(space, true);
 }
 
 void

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two pools a space: small blocks (up to 1 MiB, from 2 MiB segments) and large ones. Best fit is
- * the first CLEAN block in the order (bytes, address) that is large enough.
+ * Two pools a space for CLEAN blocks, and two a stream for those it OWNS: small blocks (up to 1
+ * MiB, from 2 MiB segments) and large ones. Best fit is the first block of the pool in the order
+ * (bytes, address) that is large enough.
  *
  * A request of 2 MiB or more must start on a 2 MiB boundary of its segment (drivers hand such
  * memory out on that boundary, and some programs map it by pages). The large pool therefore has a
@@ -50,18 +51,28 @@ ca_block_usable(const struct ca_block *block, uint64_t *ret_pad)
 	return pad < block->bytes ? block->bytes - pad : 0;
 }
 
+/* Whose indexes a CLEAN or OWNED block is in. */
+static struct ca_pool *
+pool_of(const struct ca_block *block)
+{
+	struct ca_pool *pool = block->segment->pool;
+
+	return block->state == CA_BLOCK_OWNED ? &ca_owned_record(&block->user)->pools[!pool->small]
+					      : pool;
+}
+
 void
 ca_pool_index_locked(struct ca_block *block)
 {
 	struct ca_segment *segment = block->segment;
-	struct ca_pool *pool = segment->pool;
+	struct ca_pool *pool = pool_of(block);
 	uint64_t pad, usable;
 
 	ca_tree_insert(&pool->by_size, &block->by_size, block->bytes, block->address);
 	usable = pool->small ? 0 : ca_block_usable(block, &pad);
 	if (usable)
 		ca_tree_insert(&pool->by_usable, &block->by_usable, usable, block->address);
-	if (!block->prev && !block->next && !segment->stuck)
+	if (!block->prev && !block->next && !segment->stuck && block->state == CA_BLOCK_CLEAN)
 		ca_tree_insert(&segment->space->wholes, &block->by_whole, block->bytes,
 			       block->address);
 }
@@ -69,11 +80,11 @@ ca_pool_index_locked(struct ca_block *block)
 void
 ca_pool_unindex_locked(struct ca_block *block)
 {
-	struct ca_segment *segment = block->segment;
+	struct ca_pool *pool = pool_of(block);
 
-	ca_tree_remove(&segment->pool->by_size, &block->by_size);
-	ca_tree_remove(&segment->pool->by_usable, &block->by_usable);
-	ca_tree_remove(&segment->space->wholes, &block->by_whole);
+	ca_tree_remove(&pool->by_size, &block->by_size);
+	ca_tree_remove(&pool->by_usable, &block->by_usable);
+	ca_tree_remove(&block->segment->space->wholes, &block->by_whole);
 }
 
 bool
@@ -96,8 +107,8 @@ oversize_allows(const struct ca_config *config, const struct ca_block *block, ui
 	return block->bytes - bytes < config->max_non_split_rounding_bytes || block->bytes == bytes;
 }
 
-static struct ca_block *
-best_fit(const struct ca_config *config, struct ca_pool *pool, uint64_t bytes)
+struct ca_block *
+ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, uint64_t bytes)
 {
 	struct ca_tree_node *node;
 	struct ca_block *block;
@@ -112,31 +123,34 @@ best_fit(const struct ca_config *config, struct ca_pool *pool, uint64_t bytes)
 	return block && oversize_allows(config, block, bytes) ? block : NULL;
 }
 
-bool
-ca_pool_fits_whole_locked(struct ca_space *space, uint64_t bytes)
+/* In front of the first boundary, if the request needs one. */
+static uint64_t
+pad_for(const struct ca_block *block, uint64_t bytes)
 {
-	struct ca_block *block = best_fit(&space->heap->config, ca_pool_for(space, bytes), bytes);
 	uint64_t pad = 0;
 
-	if (block && bytes >= CA_BOUNDARY)
+	if (bytes >= CA_BOUNDARY)
 		ca_block_usable(block, &pad);
-	return block && !pad && !ca_pool_splits(&space->heap->config, block, bytes);
+	return pad;
+}
+
+bool
+ca_pool_is_whole(const struct ca_block *block, uint64_t bytes)
+{
+	return !ca_pool_splits(&block->segment->space->heap->config, block, bytes) &&
+	       !pad_for(block, bytes);
 }
 
 struct ca_block *
-ca_pool_take_locked(struct ca_space *space, uint64_t bytes)
+ca_pool_cut_locked(struct ca_block *block, uint64_t bytes)
 {
-	struct ca_heap *heap = space->heap;
-	struct ca_block *block = best_fit(&heap->config, ca_pool_for(space, bytes), bytes);
-	struct ca_block *front = NULL, *spare;
-	uint64_t pad = 0;
+	struct ca_heap *heap = block->segment->space->heap;
+	struct ca_block *front = NULL, *spare = NULL;
+	uint64_t pad = pad_for(block, bytes);
 
-	if (!block)
+	if (!ca_pool_is_whole(block, bytes) && !(spare = ca_objects_get(&heap->blocks)))
 		return NULL;
-	if (bytes >= CA_BOUNDARY)
-		ca_block_usable(block, &pad);
-	spare = ca_objects_get(&heap->blocks);
-	if (!spare || (pad && !(front = ca_objects_get(&heap->blocks)))) {
+	if (pad && !(front = ca_objects_get(&heap->blocks))) {
 		ca_objects_put(&heap->blocks, spare);
 		return NULL;
 	}
@@ -152,6 +166,7 @@ ca_pool_take_locked(struct ca_space *space, uint64_t bytes)
 	} else {
 		ca_objects_put(&heap->blocks, spare);
 	}
+	ca_list_remove(&block->waiting);
 	block->segment->stuck = false;
 	return block;
 }

@@ -165,8 +165,7 @@ ca_segment_forget_locked(struct ca_segment *segment)
 	while (block) {
 		struct ca_block *next = block->next;
 
-		ca_pool_unindex_locked(block);
-		ca_list_remove(&block->waiting);
+		ca_block_detach_locked(block);
 		ca_block_set_state_locked(block, CA_BLOCK_FRESH);
 		ca_tree_remove(&heap->by_address, &block->by_address);
 		ca_objects_put(&heap->blocks, block);
@@ -263,8 +262,9 @@ ca_segment_retire_locked(struct ca_segment *segment)
 
 	segment->retired = true;
 	for (block = segment->first; block; block = block->next)
-		if (block->state == CA_BLOCK_CLEAN) {
-			ca_pool_unindex_locked(block);
+		if (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED ||
+		    block->state == CA_BLOCK_MULTI) {
+			ca_block_detach_locked(block);
 			ca_block_set_state_locked(block, CA_BLOCK_IDLE);
 		}
 	if (!segment->live && ca_list_empty(&segment->hand))

@@ -31,7 +31,19 @@ figures(const struct ca_space *space, struct ca_stats *stats)
 		if (node && node->key > stats->largest_free_block_bytes)
 			stats->largest_free_block_bytes = node->key;
 	}
-	stats->pending_blocks += space->waiting_blocks;
+	stats->pending_blocks += space->waiting_blocks + space->owned_blocks;
+}
+
+/* What the order tracker counted, without the heap's lock. */
+static void
+order_counts(const struct ca_order *order, struct ca_stats *stats)
+{
+	stats->order_marks += atomic_load_explicit(&order->marks, memory_order_relaxed);
+	stats->order_waits += atomic_load_explicit(&order->waits, memory_order_relaxed);
+	stats->pdl_stripped += atomic_load_explicit(&order->stripped, memory_order_relaxed);
+	stats->order_fallbacks += atomic_load_explicit(&order->fallbacks, memory_order_relaxed);
+	stats->finished_only_reasons |=
+		atomic_load_explicit(&order->finished_only, memory_order_relaxed);
 }
 
 void
@@ -46,8 +58,10 @@ ca_heap_stats(struct ca_heap *heap, unsigned device, struct ca_stats *ret_stats)
 		if (at->ordinal == device)
 			stats = at->stats;
 	for (space = heap->spaces; space; space = space->next)
-		if (space->device->ordinal == device)
+		if (space->device->ordinal == device) {
 			figures(space, &stats);
+			order_counts(&space->order, &stats);
+		}
 	ca_heap_unlock(heap);
 	*ret_stats = stats;
 }

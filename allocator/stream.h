@@ -4,13 +4,14 @@
  * pending.c, owned.c): private to allocator/, included by inside.h.
  *
  * Locks: the heap's lock may be held when a space's order lock is taken, never the other way round;
- * neither is held in a driver call. Functions named *_locked want the heap's lock and make no
- * driver call; the others want no lock, and may call the driver.
+ * neither is held in a driver call. What takes a struct ca_order makes no driver call and may be
+ * called with the heap's lock held; what takes a space wants no lock, and may call the driver.
  */
 #pragma once
 
 #include <pthread.h>
 
+#include "allocator/arena.h"
 #include "allocator/list.h"
 #include "allocator/order.h"
 
@@ -50,17 +51,24 @@ struct ca_stream_record {
 	_Atomic uint64_t hazard;  /* stamp of the last operation that somebody else must end */
 	_Atomic uint64_t exposed; /* largest stamp of its unfinished memory handed out */
 	_Atomic uint64_t loose; /* != 0: exposed since the last launch that waited for all before */
-	_Atomic bool closed;    /* a ghost: no handle any more */
-	_Atomic bool lost;      /* no mark of it can be had any more: context marks only */
-	uint64_t thread; /* the only thread that ever submitted to it, or made it; 0: several */
+	/* Memory freed at a stamp up to this may have no exact mark (it was freed in a quiet space,
+	 * or a capture was in the way of the mark): not exposed unless the space is quiet. */
+	_Atomic uint64_t inexact;
+	_Atomic bool closed; /* a ghost: no handle any more */
+	_Atomic bool lost;   /* no mark of it can be had any more: context marks only */
 	/* under the order lock */
+	uint64_t thread; /* the only thread that ever submitted to it, or made it; 0: several */
+	bool submitted;  /* ca_stream_note_thread was called: `thread` is not only who made it */
+	unsigned calls;  /* calls of ours into the driver that name the handle now */
+	uint64_t arms;   /* the last number in hot.armed */
 	struct ca_list points;
 	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what its next submission comes after */
 	unsigned clock_next;                        /* the part to forget next */
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools; /* [2]: OWNED blocks, by size */
 	struct ca_list
-		waiting; /* ca_block.waiting of OWNED and MULTI blocks, smallest stamp first */
+		waiting;    /* ca_block.waiting of OWNED and MULTI blocks, smallest stamp first */
+	uint64_t exposures; /* the last number in loose */
 };
 
 /* One a space. */
@@ -72,18 +80,27 @@ struct ca_order {
 	_Atomic uint64_t hazards;        /* streams that ever had one; 0: none need be looked for */
 	_Atomic uint64_t foreign;        /* stamp of the last work of another space; 0: none */
 	_Atomic uint64_t foreign_done;
-	_Atomic unsigned candidates;    /* streams that could submit: quiet if at most 1 */
-	_Atomic unsigned finished_only; /* CA_REASON_* */
+	_Atomic unsigned candidates;           /* streams that could submit: quiet if at most 1 */
+	struct ca_stream_record *_Atomic only; /* the one candidate, if there is one */
+	_Atomic unsigned finished_only;        /* CA_REASON_* */
 	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
 	pthread_mutex_t lock;
 	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
 	struct ca_stream_record *streams[CA_STREAMS_MAX];
+	/* under the lock */
+	bool dead;
+	struct ca_arena arena; /* records of streams, points */
+	struct ca_objects points;
 };
 
 /* ---- life */
 void ca_order_init(struct ca_space *space);
 /* The context is gone: drops all points, forgets handles; every stamp counts as finished. */
 void ca_order_kill(struct ca_space *space);
+/* Unmaps the records; no call is in progress. */
+void ca_order_destroy(struct ca_order *order);
+/* As ca_order_kill, but the locks are remade and nothing is walked or dropped. */
+void ca_order_after_fork_child(struct ca_order *order);
 
 /* ---- stamps and users */
 
@@ -101,11 +118,16 @@ bool ca_users_prune(struct ca_users *users);
 bool ca_order_is_quiet(struct ca_order *order);
 /* The one stream of a quiet space that has unfinished work, or NULL. */
 struct ca_stream_record *ca_order_only_stream(struct ca_order *order);
+/* The unfinished users that LIVE blocks of ours (of any space) in the named ranges inherited.
+ * Takes the heap's lock itself. `context`: more than fit, or not known. */
+void ca_touch_users(struct ca_space *space, const struct ca_touch *touch,
+		    struct ca_users *ret_users);
 
 /* ---- exposure */
 
-/* May memory whose one user is (stream, stamp) be handed to the calling thread? Yes in a quiet space, or if
- * every other stream has only the calling thread as submitter, and an exact mark is to be had. */
+/* May memory whose one user is (stream, stamp) be handed to the calling thread? Yes in a quiet
+ * space, or if every other stream has only the calling thread as submitter, and an exact mark is to
+ * be had. */
 bool ca_order_may_expose(struct ca_order *order, const struct ca_user *user);
 /* It was: before the block leaves the heap's lock. */
 void ca_order_expose(struct ca_order *order, const struct ca_user *user);

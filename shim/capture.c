@@ -31,16 +31,18 @@ struct capture {
 	CUstream stream; /* NULL: free slot, unless `ending` */
 	uint64_t thread;
 	CUstreamCaptureMode mode;
-	bool ending; /* a call that may end it is in the driver */
+	uint64_t serial; /* of the last allocation before it */
+	bool ending;     /* a call that may end it is in the driver */
 };
 
-static _Atomic unsigned captures; /* open or opening */
-static _Atomic unsigned inside;   /* internal calls in the gate */
+_Atomic uint64_t ca_capture_word = CA_STREAM_GENERATION;
+static _Atomic unsigned inside; /* internal calls in the gate */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture table[TABLE_SIZE]; /* under lock */
 static unsigned table_end;               /* slots ever used; under lock */
 static unsigned lost;                    /* captures without a slot; under lock */
+static uint64_t lost_serial;             /* smallest of theirs; under lock */
 
 static __thread CUstreamCaptureMode thread_mode __attribute__((tls_model("initial-exec")));
 static __thread uint64_t thread_number __attribute__((tls_model("initial-exec"))); /* 0: none yet */
@@ -59,10 +61,10 @@ thread_identity(void)
 bool
 ca_gate_enter(void)
 {
-	if (atomic_load_explicit(&captures, memory_order_relaxed))
+	if (atomic_load_explicit(&ca_capture_word, memory_order_relaxed) & CA_CAPTURES)
 		return false;
 	atomic_fetch_add(&inside, 1);
-	if (!atomic_load(&captures))
+	if (!ca_capture_active())
 		return true;
 	atomic_fetch_sub(&inside, 1);
 	return false;
@@ -74,18 +76,12 @@ ca_gate_leave(void)
 	atomic_fetch_sub(&inside, 1);
 }
 
-bool
-ca_capture_active(void)
-{
-	return atomic_load(&captures) != 0;
-}
-
 void
 ca_capture_opening(void)
 {
 	struct timespec now, end;
 
-	atomic_fetch_add(&captures, 1);
+	atomic_fetch_add(&ca_capture_word, 1);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_sec += GATE_WAIT_S;
 	while (atomic_load(&inside)) {
@@ -100,11 +96,11 @@ ca_capture_opening(void)
 void
 ca_capture_failed(void)
 {
-	atomic_fetch_sub(&captures, 1);
+	atomic_fetch_sub(&ca_capture_word, 1);
 }
 
 void
-ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode)
+ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode, uint64_t serial)
 {
 	unsigned slot = 0;
 
@@ -112,9 +108,17 @@ ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode)
 	while (slot < table_end && (table[slot].stream || table[slot].ending))
 		slot++;
 	if (slot < TABLE_SIZE) {
-		table[slot] = (struct capture){ context, stream, thread_identity(), mode, false };
+		table[slot] = (struct capture){
+			.context = context,
+			.stream = stream,
+			.thread = thread_identity(),
+			.mode = mode,
+			.serial = serial,
+		};
 		table_end = slot < table_end ? table_end : slot + 1;
 	} else {
+		if (!lost || serial < lost_serial)
+			lost_serial = serial;
 		lost++;
 	}
 	pthread_mutex_unlock(&lock);
@@ -142,11 +146,13 @@ ca_capture_ending(CUcontext context, CUstream stream)
 	for (unsigned i = 0; i < table_end && !end.open; i++) {
 		if (!table[i].ending && is_capture_of(&table[i], context, stream)) {
 			table[i].ending = true;
-			end = (struct ca_capture_end){ .open = true, .slot = i };
+			end = (struct ca_capture_end){ true, i, table[i].serial };
 		}
 	}
-	if (!end.open && lost)
+	if (!end.open && lost) {
 		end.open = true;
+		end.serial = lost_serial;
+	}
 	pthread_mutex_unlock(&lock);
 	return end;
 }
@@ -169,7 +175,7 @@ ca_capture_ended(struct ca_capture_end end, bool ended)
 	}
 	pthread_mutex_unlock(&lock);
 	if (ended)
-		atomic_fetch_sub(&captures, 1);
+		atomic_fetch_sub(&ca_capture_word, 1);
 }
 
 void
@@ -187,7 +193,7 @@ ca_capture_context_died(CUcontext context)
 		}
 	}
 	pthread_mutex_unlock(&lock);
-	atomic_fetch_sub(&captures, ended);
+	atomic_fetch_sub(&ca_capture_word, ended);
 }
 
 void
@@ -244,7 +250,7 @@ void
 ca_capture_after_fork_child(void)
 {
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	atomic_store(&captures, 0);
+	atomic_fetch_and(&ca_capture_word, ~CA_CAPTURES);
 	atomic_store(&inside, 0);
 	table_end = 0;
 	lost = 0;

@@ -14,7 +14,9 @@
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "shim/cuda_abi.h"
 #include "shim/real.h"
@@ -22,13 +24,27 @@
 /* Before and after an internal driver call. False: something captures, make no call. */
 bool ca_gate_enter(void);
 void ca_gate_leave(void);
+/*
+ * The low bits (CA_CAPTURES) count the captures open or opening; the bits above are the generation
+ * of what is known about streams (shim/streams.h). One word, so that a submission learns with one
+ * comparison that neither concerns it.
+ */
+extern _Atomic uint64_t ca_capture_word __attribute__((visibility("hidden")));
+#define CA_STREAM_GENERATION ((uint64_t)1 << 24)
+#define CA_CAPTURES (CA_STREAM_GENERATION - 1)
 /* True while any stream of the process captures. */
-bool ca_capture_active(void);
+static inline bool
+ca_capture_active(void)
+{
+	return (atomic_load(&ca_capture_word) & CA_CAPTURES) != 0;
+}
 
 /* Shuts the gate and waits until it is empty. Balanced by ca_capture_began or ca_capture_failed. */
 void ca_capture_opening(void);
-/* The driver began a capture on `stream` of the current context `context`. */
-void ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode);
+/* The driver began a capture on `stream` of the current context `context`. `serial` is of the last
+ * allocation before (allocator/heap.h, ca_graph_serial). */
+void ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode,
+		      uint64_t serial);
 void ca_capture_failed(void);
 /*
  * Around a call that may end the capture on `stream`: begin before it, and afterwards say whether
@@ -37,8 +53,9 @@ void ca_capture_failed(void);
  * second.
  */
 struct ca_capture_end {
-	bool open;     /* a capture was open */
-	unsigned slot; /* its place, or CA_CAPTURE_NO_SLOT: one of those beyond the table */
+	bool open;       /* a capture was open */
+	unsigned slot;   /* its place, or CA_CAPTURE_NO_SLOT: one of those beyond the table */
+	uint64_t serial; /* as given when it began, or smaller */
 };
 enum { CA_CAPTURE_NO_SLOT = 256 };
 struct ca_capture_end ca_capture_ending(CUcontext context, CUstream stream);

@@ -19,9 +19,11 @@
 
 #include "shim/capture.h"
 #include "shim/dump.h"
+#include "shim/events.h"
 #include "shim/marks.h"
 #include "shim/process.h"
 #include "shim/slab.h"
+#include "shim/streams.h"
 
 #define FOUR_LOCKS                                                                                 \
 	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,           \
@@ -33,6 +35,7 @@ static struct ca_context *_Atomic first;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t primary_locks[PRIMARY_LOCKS] = { PRIMARY_LOCKS_INITIALIZER };
 static _Atomic unsigned closings; /* between close and reopening or burial */
+_Atomic unsigned ca_context_spaces;
 
 void
 ca_context_primary_lock(CUdevice device)
@@ -160,8 +163,8 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 }
 
 /* Two threads may both make a space: the loser's is killed, empty. */
-static struct ca_space *
-open_space(struct ca_process *process, struct ca_context *context)
+struct ca_space *
+ca_context_open_space(struct ca_process *process, struct ca_context *context)
 {
 	struct ca_space *space = atomic_load_explicit(&context->space, memory_order_acquire);
 	struct ca_space *fresh;
@@ -175,6 +178,7 @@ open_space(struct ca_process *process, struct ca_context *context)
 		ca_space_kill(fresh);
 		return space;
 	}
+	atomic_fetch_add(&ca_context_spaces, 1);
 	if (atomic_load(&context->dead)) /* its burial may have come too early to see the space */
 		ca_space_kill(fresh);
 	return fresh;
@@ -197,7 +201,7 @@ ca_context_space(const struct ca_real *real)
 	    atomic_load(&context->dead))
 		return NULL;
 	/* closed or not: one usage fewer is no end yet, and its death kills the space */
-	return open_space(process, context);
+	return ca_context_open_space(process, context);
 }
 
 bool
@@ -285,10 +289,14 @@ ca_context_bury(struct ca_context *context)
 
 	if (!atomic_exchange(&context->dead, true)) {
 		space = atomic_load(&context->space);
-		if (space)
+		if (space) {
 			ca_space_kill(space);
+			atomic_fetch_sub(&ca_context_spaces, 1);
+		}
+		ca_streams_context_died(context);
 		ca_marks_context_died(context);
 		ca_capture_context_died(context->handle);
+		ca_events_context_died(context->handle);
 		pthread_mutex_lock(&lock);
 		unlink_locked(context);
 		pthread_mutex_unlock(&lock);
@@ -303,5 +311,6 @@ ca_context_after_fork_child(void)
 	for (unsigned i = 0; i < PRIMARY_LOCKS; i++)
 		primary_locks[i] = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	atomic_store(&closings, 0);
+	atomic_store(&ca_context_spaces, 0);
 	atomic_store(&first, NULL);
 }

@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,6 +25,7 @@
 #include "shim/real.h"
 
 struct ca_mark_part;
+struct ca_process;
 
 enum ca_context_kind {
 	CA_CONTEXT_CREATED,
@@ -42,6 +44,7 @@ struct ca_context {
 	_Atomic unsigned closers;   /* calls in flight that may destroy it; stays up when one did */
 	_Atomic bool dead;          /* destroyed */
 	struct ca_mark_part *spare; /* parts with an event, ready for use; under the marks' lock */
+	CUstream _Atomic marker; /* a stream of ours, to mark the legacy stream; NULL: none yet */
 	struct ca_context *_Atomic next; /* in the list of the living; kept when unlinked */
 };
 
@@ -57,6 +60,16 @@ struct ca_context *ca_context_register(const struct ca_real *real, CUcontext han
 				       CUdevice device, enum ca_context_kind kind);
 /* The space that serves the calling thread's current context; NULL: pass the call through. */
 struct ca_space *ca_context_space(const struct ca_real *real);
+/* The space of a context that is not green. NULL: no memory. */
+struct ca_space *ca_context_open_space(struct ca_process *process, struct ca_context *context);
+/* Living contexts with a space. */
+extern _Atomic unsigned ca_context_spaces __attribute__((visibility("hidden")));
+/* True if work of one space could touch another's memory. */
+static inline bool
+ca_context_several(void)
+{
+	return atomic_load_explicit(&ca_context_spaces, memory_order_relaxed) > 1;
+}
 
 /* Before and after an internal driver call for `context`. False: it is closed, make no call. */
 bool ca_context_enter(struct ca_context *context);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The real driver behind struct ca_driver: segments by cuMemAlloc_v2 and cuMemFree_v2, marks by
- * marks.c.
+ * marks.c and stream_marks.c.
  *
  * A segment is taken in whatever capture mode the program's thread is in, so that the driver
  * refuses where it would have refused the program. Memory goes back in relaxed mode and outside the
@@ -22,6 +22,7 @@
 #include "shim/marks.h"
 #include "shim/process.h"
 #include "shim/real.h"
+#include "shim/stream_marks.h"
 
 static int
 synchronize_one(const struct ca_real *real, struct ca_context *context)
@@ -152,6 +153,9 @@ ca_driver_table(void)
 		.mark_record = ca_mark_record,
 		.mark_query = ca_mark_query,
 		.mark_wait = ca_mark_wait,
+		.stream_mark = ca_stream_mark,
+		.stream_wait = ca_stream_wait,
+		.stream_synchronize = ca_stream_synchronize,
 		.mark_drop = ca_mark_drop,
 		.synchronize = synchronize,
 		.capturing = capturing,

@@ -7,7 +7,9 @@
  */
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "shim/graphs.h"
 #include "shim/hook.h"
+#include "shim/submit.h"
 
 /* One name for the default streams, whatever the ABI flavour calls them. */
 static CUstream
@@ -35,18 +37,34 @@ context_of(const struct ca_real *real, CUstream stream)
 	return context;
 }
 
+/* What was freed behind its last submission is marked while that can be. */
+static void
+mark_before_capture(CUstream named)
+{
+	struct ca_stream *stream = named == CU_STREAM_LEGACY
+					   ? NULL /* it cannot capture */
+					   : ca_submission_stream(CA_FLAVOUR_LEGACY, named);
+
+	if (stream && !ca_capture_active())
+		ca_submit_begin(stream, NULL);
+}
+
 /* `call` begins a capture on `stream`. */
 #define BEGIN(stream, mode, call)                                                                  \
 	do {                                                                                       \
+		struct ca_process *process = ca_hook_process();                                    \
 		CUstream named = (stream);                                                         \
+		uint64_t serial;                                                                   \
 		CUresult rc;                                                                       \
                                                                                                    \
-		if (!ca_hook_process())                                                            \
+		if (!process)                                                                      \
 			return CA_INSIDE(call);                                                    \
+		mark_before_capture(named);                                                        \
+		serial = ca_graph_serial(process->heap);                                           \
 		ca_capture_opening();                                                              \
 		rc = CA_INSIDE(call);                                                              \
 		if (rc == CUDA_SUCCESS)                                                            \
-			ca_capture_began(context_of(real, named), named, mode);                    \
+			ca_capture_began(context_of(real, named), named, mode, serial);            \
 		else                                                                               \
 			ca_capture_failed();                                                       \
 		return rc;                                                                         \
@@ -111,35 +129,19 @@ end_capture(const struct ca_real *real, CUstream named, CUstream stream, CUgraph
 	    end_call *call, ca_is_capturing_fn *is_capturing)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct ca_process *process = ca_hook_process();
 	struct ca_capture_end end;
 	CUresult rc;
 
-	if (!ca_hook_process() || !ca_capture_active())
+	if (!process || !ca_capture_active())
 		return CA_INSIDE(call(stream, graph));
 	end = ca_capture_ending(context_of(real, named), named);
 	rc = CA_INSIDE(call(stream, graph));
+	if (rc == CUDA_SUCCESS && end.open && process->serves)
+		ca_graphs_captured(real, process->heap, *graph, end.serial);
 	if (rc && is_capturing && CA_INSIDE(is_capturing(stream, &status)))
 		status = CU_STREAM_CAPTURE_STATUS_NONE;
 	ca_capture_ended(end, status == CU_STREAM_CAPTURE_STATUS_NONE);
-	return rc;
-}
-
-static CUresult
-destroy_stream(const struct ca_real *real, CUstream stream, CUresult (*call)(CUstream stream))
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	struct ca_capture_end end;
-	CUresult rc;
-
-	if (!ca_hook_process() || !ca_capture_active())
-		return CA_INSIDE(call(stream));
-	end = ca_capture_ending(NULL, stream);
-	if (end.open && end.slot == CA_CAPTURE_NO_SLOT) /* one of those only counted? */
-		end.open = real->cuStreamIsCapturing &&
-			   CA_INSIDE(real->cuStreamIsCapturing(stream, &status)) == CUDA_SUCCESS &&
-			   status != CU_STREAM_CAPTURE_STATUS_NONE;
-	rc = CA_INSIDE(call(stream));
-	ca_capture_ended(end, rc == CUDA_SUCCESS);
 	return rc;
 }
 
@@ -169,18 +171,4 @@ cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 	if (rc == CUDA_SUCCESS && !ca_inside)
 		ca_capture_set_thread_mode(wanted);
 	return rc;
-}
-
-CUresult
-cuStreamDestroy(CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuStreamDestroy);
-	return destroy_stream(real, hStream, real->cuStreamDestroy);
-}
-
-CUresult
-cuStreamDestroy_v2(CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuStreamDestroy_v2);
-	return destroy_stream(real, hStream, real->cuStreamDestroy_v2);
 }

@@ -10,6 +10,7 @@
 
 #include "shim/context.h"
 #include "shim/hook.h"
+#include "shim/streams.h"
 
 static void
 born(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device,
@@ -95,7 +96,7 @@ cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 }
 
 /* A green context keeps its device's primary context alive (cuda.h, cuGreenCtxCreate), whose marks
- * cover it: we must know that one. */
+ * cover it: we must know that one. Its own work is not tracked. */
 CUresult
 cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {
@@ -103,15 +104,16 @@ cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsign
 	CUresult rc = CA_INSIDE(real->cuGreenCtxCreate(phCtx, desc, dev, flags));
 	CUcontext primary = NULL;
 
-	if (rc || !ca_hook_process() || !real->cuDevicePrimaryCtxRetain ||
-	    !real->cuDevicePrimaryCtxRelease_v2)
+	if (rc || !ca_hook_process())
 		return rc;
 	ca_context_primary_lock(dev);
-	if (CA_INSIDE(real->cuDevicePrimaryCtxRetain(&primary, dev)) == CUDA_SUCCESS) {
+	if (real->cuDevicePrimaryCtxRetain && real->cuDevicePrimaryCtxRelease_v2 &&
+	    CA_INSIDE(real->cuDevicePrimaryCtxRetain(&primary, dev)) == CUDA_SUCCESS) {
 		born(real, CUDA_SUCCESS, &primary, dev, CA_CONTEXT_PRIMARY);
 		(void)CA_INSIDE(real->cuDevicePrimaryCtxRelease_v2(dev));
 	}
 	ca_context_primary_unlock(dev);
+	ca_streams_green(dev);
 	return rc;
 }
 

@@ -6,9 +6,24 @@
  * so that errors, NULL and zero sizes are answered as natively. Outputs are written only on
  * success.
  */
+#include "allocator/order.h"
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "shim/fallback.h"
 #include "shim/hook.h"
+#include "shim/submit.h"
+
+enum { LOOK_EVERY = 64 }; /* allocations of a thread */
+
+/* Whether memory may be reused before it is finished depends on what else is in the process. */
+static void
+look_around(struct ca_process *process)
+{
+	static __thread unsigned allocations;
+
+	if (__builtin_expect(allocations++ % LOOK_EVERY == 0, 0))
+		ca_fallback_look_around(process);
+}
 
 CUresult
 cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
@@ -20,8 +35,10 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	int saved = errno;
 	int rc = -ENODEV;
 
-	if (process && dptr && bytesize && (space = ca_context_space(real)))
+	if (process && dptr && bytesize && (space = ca_context_space(real))) {
+		look_around(process);
 		rc = ca_alloc(space, bytesize, &address);
+	}
 	errno = saved;
 	if (rc < 0)
 		return CA_INSIDE(real->cuMemAlloc_v2(dptr, bytesize));
@@ -79,6 +96,41 @@ refuse_in_capture(const struct ca_real *real, struct ca_context *context)
 	return ca_capture_is_error(rc) ? (int)rc : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+/*
+ * free_sync:host: waits for the device as the driver's own free does. What a capture forbids is
+ * left out, as the driver leaves it out. > 0: the driver's error; the block stays the program's.
+ */
+static int
+barrier(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	struct ca_block_info info;
+	struct ca_context *context;
+	bool pushed, exchanged;
+	uint64_t bound;
+	CUresult rc;
+
+	if (ca_lookup(process->heap, dptr, &info) || !info.live || info.address != dptr ||
+	    !real->cuCtxSynchronize)
+		return 0;
+	context = info.context;
+	if (!ca_context_enter(context))
+		return 0;
+	rc = ca_context_push(real, context, &pushed);
+	if (!rc) {
+		exchanged = ca_capture_exchange_mode(real, &mode);
+		bound = ca_order_space_bound(info.space);
+		rc = CA_INSIDE(real->cuCtxSynchronize());
+		if (!rc)
+			ca_order_space_finished(info.space, bound, false);
+		if (exchanged)
+			ca_capture_restore_mode(real, mode);
+		ca_context_pop(real, pushed);
+	}
+	ca_context_leave(context);
+	return ca_capture_is_error(rc) ? 0 : (int)rc;
+}
+
 /* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. */
 static int
 free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
@@ -90,6 +142,9 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 		(void)ca_context_lookup(process->heap, dptr, &info);
 	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info) &&
 	    info.live && info.address == dptr && (rc = refuse_in_capture(real, info.context)))
+		return rc;
+	if (process->serves && process->config.free_sync_host &&
+	    (rc = barrier(real, process, dptr)))
 		return rc;
 	rc = ca_free(process->heap, dptr);
 	if (rc < 0 && rc != -ENOENT)
@@ -116,6 +171,19 @@ cuMemFree_v2(CUdeviceptr dptr)
 
 typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);
 
+/* Of memory that is not ours: nothing of ours is touched, but an allocation elsewhere may be made
+ * to wait for it. */
+static CUresult
+free_others(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, enum ca_flavour flavour)
+{
+	static const struct ca_touch nothing;
+	struct ca_stream *submitted = ca_submission_begin(flavour, stream, &nothing);
+	CUresult rc = CA_INSIDE(real_free(dptr, stream));
+
+	ca_submission_end(submitted);
+	return rc;
+}
+
 /*
  * A free of our block that is ordered after a stream: the mark that every free records covers that
  * stream too. The stream is shown to the driver first, which answers for bad handles; a capturing
@@ -123,7 +191,7 @@ typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);
  */
 static CUresult
 free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
-	   ca_is_capturing_fn *real_status)
+	   ca_is_capturing_fn *real_status, enum ca_flavour flavour)
 {
 	struct ca_process *process = ca_hook_process();
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -133,7 +201,7 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 	int freed;
 
 	if (!process || !dptr || ca_context_lookup(process->heap, dptr, &info))
-		return CA_INSIDE(real_free(dptr, stream));
+		return free_others(dptr, stream, real_free, flavour);
 	if (!process->serves) {
 		rc = CA_INSIDE(real_free(dptr, stream));
 		if (rc == CUDA_SUCCESS && info.live && info.address == dptr)
@@ -156,14 +224,16 @@ CUresult
 cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuMemFreeAsync);
-	return free_async(dptr, hStream, real->cuMemFreeAsync, real->cuStreamIsCapturing);
+	return free_async(dptr, hStream, real->cuMemFreeAsync, real->cuStreamIsCapturing,
+			  CA_FLAVOUR_LEGACY);
 }
 
 CUresult
 cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuMemFreeAsync_ptsz);
-	return free_async(dptr, hStream, real->cuMemFreeAsync_ptsz, real->cuStreamIsCapturing_ptsz);
+	return free_async(dptr, hStream, real->cuMemFreeAsync_ptsz, real->cuStreamIsCapturing_ptsz,
+			  CA_FLAVOUR_PER_THREAD);
 }
 
 /* What we hold but could give back is free to the program. */

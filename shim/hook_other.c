@@ -8,12 +8,16 @@
  */
 #include "shim/context.h"
 #include "shim/hook.h"
+#include "shim/submit.h"
 
 /* How much an array takes is the driver's secret: give this much back at a time. */
 #define ARRAY_STEP_BYTES ((uint64_t)64 << 20)
 
-#define RETRIED(symbol, bytes, args)                                                               \
+/* `begun`: the stream that the call submits to, guarded. Stream-ordered memory is none of ours, but
+ * an allocation may make its stream wait for another's free: it is part of the order. */
+#define RETRIED_IN(begun, symbol, bytes, args)                                                     \
 	CA_HOOK_REAL(real, symbol);                                                                \
+	struct ca_stream *stream = begun;                                                          \
 	struct ca_process *process = ca_hook_process();                                            \
 	struct ca_space *space = NULL;                                                             \
 	CUresult rc;                                                                               \
@@ -25,10 +29,16 @@
 		space = ca_context_space(real);                                                    \
 	while (rc == CUDA_ERROR_OUT_OF_MEMORY && space && ca_reclaim(space, bytes))                \
 		rc = CA_INSIDE(real->symbol args);                                                 \
+	ca_submission_end(stream);                                                                 \
 	if (rc == CUDA_SUCCESS && space)                                                           \
 		ca_note_other_alloc(space);                                                        \
 	errno = saved;                                                                             \
 	return rc
+
+#define RETRIED(symbol, bytes, args) RETRIED_IN(NULL, symbol, bytes, args)
+#define RETRIED_ASYNC(flavour, symbol, bytes, args)                                                \
+	static const struct ca_touch nothing;                                                      \
+	RETRIED_IN(ca_submission_begin(flavour, hStream, &nothing), symbol, bytes, args)
 
 CUresult
 cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
@@ -39,26 +49,29 @@ cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 CUresult
 cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	RETRIED(cuMemAllocAsync, bytesize, (dptr, bytesize, hStream));
+	RETRIED_ASYNC(CA_FLAVOUR_LEGACY, cuMemAllocAsync, bytesize, (dptr, bytesize, hStream));
 }
 
 CUresult
 cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	RETRIED(cuMemAllocAsync_ptsz, bytesize, (dptr, bytesize, hStream));
+	RETRIED_ASYNC(CA_FLAVOUR_PER_THREAD, cuMemAllocAsync_ptsz, bytesize,
+		      (dptr, bytesize, hStream));
 }
 
 CUresult
 cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
 {
-	RETRIED(cuMemAllocFromPoolAsync, bytesize, (dptr, bytesize, pool, hStream));
+	RETRIED_ASYNC(CA_FLAVOUR_LEGACY, cuMemAllocFromPoolAsync, bytesize,
+		      (dptr, bytesize, pool, hStream));
 }
 
 CUresult
 cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
 			     CUstream hStream)
 {
-	RETRIED(cuMemAllocFromPoolAsync_ptsz, bytesize, (dptr, bytesize, pool, hStream));
+	RETRIED_ASYNC(CA_FLAVOUR_PER_THREAD, cuMemAllocFromPoolAsync_ptsz, bytesize,
+		      (dptr, bytesize, pool, hStream));
 }
 
 CUresult

@@ -11,6 +11,7 @@
  */
 #include <stdatomic.h>
 
+#include "allocator/order.h"
 #include "config/log.h"
 #include "shim/context.h"
 #include "shim/hook.h"
@@ -36,6 +37,19 @@ find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 	if (!ret_info->live || pointer - ret_info->address >= ret_info->requested_bytes)
 		return -ESTALE;
 	return 0;
+}
+
+/* Somebody who is no stream is about to see the block: nothing that used the memory before may
+ * still run. */
+static void
+settle(CUdeviceptr pointer)
+{
+	struct ca_process *process = ca_process();
+	int saved = errno;
+
+	if (process)
+		(void)ca_settle(process->heap, pointer);
+	errno = saved;
 }
 
 static CUdeviceptr
@@ -79,6 +93,7 @@ cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 		return CA_INSIDE(real->cuMemGetAddressRange_v2(pbase, psize, dptr));
 	if (rc)
 		return CA_INSIDE(real->cuMemGetAddressRange_v2(pbase, psize, unknown_pointer()));
+	settle(dptr);
 	if (pbase)
 		*pbase = info.address;
 	if (psize)
@@ -121,14 +136,27 @@ patch_attribute(void *data, CUpointer_attribute attribute, const struct ca_block
 	}
 }
 
+/* Questions of those who hand the memory to other devices. */
+static void
+settle_for(CUpointer_attribute attribute, CUdeviceptr pointer)
+{
+	if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
+	    attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+		settle(pointer);
+}
+
 CUresult
 cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	CA_HOOK_REAL(real, cuPointerGetAttribute);
 	struct ca_block_info info;
 	int found = find_block(ptr, &info);
-	CUresult rc = CA_INSIDE(real->cuPointerGetAttribute(
-		data, attribute, found == -ESTALE ? unknown_pointer() : ptr));
+	CUresult rc;
+
+	if (found == 0)
+		settle_for(attribute, ptr);
+	rc = CA_INSIDE(real->cuPointerGetAttribute(data, attribute,
+						   found == -ESTALE ? unknown_pointer() : ptr));
 
 	if (rc == CUDA_SUCCESS && found == 0)
 		patch_attribute(data, attribute, &info);
@@ -178,6 +206,8 @@ cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attribut
 	struct ca_block_info info;
 	int found = find_block(ptr, &info);
 
+	for (unsigned i = 0; found == 0 && attributes && i < numAttributes; i++)
+		settle_for(attributes[i], ptr);
 	if (found == 0 && attributes && data && numAttributes <= ATTRIBUTES_MAX)
 		return get_attributes(real, numAttributes, attributes, data, &info, ptr);
 	CUresult rc = CA_INSIDE(real->cuPointerGetAttributes(
@@ -196,8 +226,12 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 	CA_HOOK_REAL(real, cuPointerSetAttribute);
 	struct ca_block_info info;
 	int found = find_block(ptr, &info);
-	CUresult rc = CA_INSIDE(real->cuPointerSetAttribute(
-		value, attribute, found == -ESTALE ? unknown_pointer() : ptr));
+	CUresult rc;
+
+	if (found == 0)
+		settle(ptr);
+	rc = CA_INSIDE(real->cuPointerSetAttribute(value, attribute,
+						   found == -ESTALE ? unknown_pointer() : ptr));
 
 	if (rc == CUDA_SUCCESS && found == 0)
 		retire(ptr);
@@ -218,6 +252,8 @@ cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 		warn_export("cuIpcGetMemHandle");
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+	if (found == 0)
+		settle(dptr);
 	rc = CA_INSIDE(real->cuIpcGetMemHandle(pHandle, dptr));
 	if (rc == CUDA_SUCCESS && found == 0)
 		retire(dptr);
@@ -239,6 +275,8 @@ cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
 		warn_export("cuMemGetHandleForAddressRange");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
+	if (found == 0)
+		settle(dptr);
 	rc = CA_INSIDE(real->cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags));
 	if (rc == CUDA_SUCCESS && found == 0)
 		retire(dptr);

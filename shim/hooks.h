@@ -6,6 +6,7 @@
 #pragma once
 
 #include "shim/cuda_abi.h"
+#include "shim/graphics_abi.h"
 
 #define CA_EXPORT __attribute__((visibility("default")))
 

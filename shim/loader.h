@@ -44,7 +44,8 @@ enum {
 	CA_ROW_COUNT
 };
 
-/* Early. The hooked row of that exported symbol, NULL if it is not hooked. */
+/* Early. The row of that exported symbol, NULL if there is none; and NULL if it is not hooked. */
+const struct ca_row *ca_row_of(const char *symbol);
 const struct ca_row *ca_row_of_hook(const char *symbol);
 /* Early. Names of cuda_names.def: as exported by libcuda, and as asked of cuGetProcAddress. */
 bool ca_name_is_symbol(const char *name);

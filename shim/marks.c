@@ -28,16 +28,6 @@
 #include "shim/real.h"
 #include "shim/slab.h"
 
-struct ca_mark_part {
-	CUevent event;
-	struct ca_context *context;
-	struct ca_context *owner;  /* whose memory the mark is for */
-	struct ca_mark_part *next; /* in its mark, or in the spare list */
-	bool has_event;            /* `event` is one of `context` */
-	bool recorded;             /* false: the context was closed when the mark was recorded */
-	_Atomic bool done;         /* the event was seen completed since it was recorded */
-};
-
 /* A mark recorded while no context was alive: nothing can be running. */
 static const ca_mark EMPTY_MARK = 1;
 
@@ -45,11 +35,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ca_mark_part *blank; /* parts without an event; under lock */
 static _Atomic bool no_marks;      /* the driver said that it has none */
 
-static struct ca_mark_part *
-part_of(ca_mark mark)
+struct ca_mark_part *
+ca_mark_part_of(ca_mark mark)
 {
-	return mark == EMPTY_MARK ? NULL
-				  : (struct ca_mark_part *)(uintptr_t)mark; // NOLINT: our own value
+	if (mark == EMPTY_MARK)
+		return NULL;
+	mark &= ~(ca_mark)CA_MARK_STREAM_BIT;
+	return (struct ca_mark_part *)(uintptr_t)mark; // NOLINT: our own value
 }
 
 static struct ca_mark_part *
@@ -75,8 +67,8 @@ push(struct ca_mark_part **list, struct ca_mark_part *part)
 }
 
 /* Back to its context's spares; a dead context's events died with it. */
-static void
-retire_part(struct ca_mark_part *part)
+void
+ca_mark_part_retire(struct ca_mark_part *part)
 {
 	struct ca_context *context = part->context;
 
@@ -92,22 +84,25 @@ retire_part(struct ca_mark_part *part)
 	pthread_mutex_unlock(&lock);
 }
 
-static int
-create_event(const struct ca_real *real, struct ca_context *context, CUevent *ret_event)
+CUresult
+ca_mark_part_create_event(const struct ca_real *real, struct ca_mark_part *part)
 {
 	bool pushed;
-	CUresult rc = ca_context_push(real, context, &pushed);
+	CUresult rc;
 
+	if (part->has_event)
+		return CUDA_SUCCESS;
+	rc = ca_context_push(real, part->context, &pushed);
 	if (rc)
-		return (int)rc;
-	rc = CA_INSIDE(real->cuEventCreate(ret_event, CU_EVENT_DISABLE_TIMING));
+		return rc;
+	rc = CA_INSIDE(real->cuEventCreate(&part->event, CU_EVENT_DISABLE_TIMING));
 	ca_context_pop(real, pushed);
-	return (int)rc;
+	part->has_event = rc == CUDA_SUCCESS;
+	return rc;
 }
 
-/* With an event or, where there is no spare one, without. NULL: no memory. */
-static struct ca_mark_part *
-take_part(struct ca_context *context, struct ca_context *owner)
+struct ca_mark_part *
+ca_mark_part_take(struct ca_context *context, struct ca_context *owner)
 {
 	struct ca_mark_part *part = pop(&context->spare);
 
@@ -127,12 +122,12 @@ take_part(struct ca_context *context, struct ca_context *owner)
 void
 ca_mark_drop(void *self, ca_mark mark)
 {
-	struct ca_mark_part *part = part_of(mark);
+	struct ca_mark_part *part = ca_mark_part_of(mark);
 
 	while (part) {
 		struct ca_mark_part *next = part->next;
 
-		retire_part(part);
+		ca_mark_part_retire(part);
 		part = next;
 	}
 }
@@ -164,14 +159,10 @@ static int
 record_part(const struct ca_real *real, struct ca_mark_part *part)
 {
 	struct ca_context *context = part->context;
-	CUresult rc;
+	CUresult rc = ca_mark_part_create_event(real, part);
 
-	if (!part->has_event) {
-		rc = (CUresult)create_event(real, context, &part->event);
-		if (rc)
-			return error_of(rc, context, part->owner);
-		part->has_event = true;
-	}
+	if (rc)
+		return error_of(rc, context, part->owner);
 	rc = CA_INSIDE(real->cuCtxRecordEvent(context->handle, part->event));
 	if (rc)
 		return record_error(rc, context, part->owner);
@@ -184,7 +175,7 @@ static int
 add_part(const struct ca_real *real, struct ca_context *context, struct ca_context *owner,
 	 struct ca_mark_part **chain)
 {
-	struct ca_mark_part *part = take_part(context, owner);
+	struct ca_mark_part *part = ca_mark_part_take(context, owner);
 	int rc = 0;
 
 	if (!part)
@@ -194,7 +185,7 @@ add_part(const struct ca_real *real, struct ca_context *context, struct ca_conte
 		ca_context_leave(context);
 	}
 	if (rc) {
-		retire_part(part);
+		ca_mark_part_retire(part);
 		return rc;
 	}
 	part->next = *chain;
@@ -310,7 +301,7 @@ call_parts(ca_mark mark, const struct ca_real *real, event_call *call, bool wait
 	struct ca_mark_part *part;
 	int rc = 0;
 
-	for (part = part_of(mark); part && !rc; part = part->next)
+	for (part = ca_mark_part_of(mark); part && !rc; part = part->next)
 		if (!wait || part->context == part->owner)
 			rc = call_part(real, part, call, wait);
 	return rc;
@@ -338,12 +329,12 @@ ca_mark_wait(void *self, ca_mark mark)
 {
 	const struct ca_real *real = ca_real();
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	bool exchanged;
+	bool of_stream = mark & CA_MARK_STREAM_BIT, exchanged;
 	int rc;
 
 	if (!real)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (ca_capture_active())
+	if (ca_capture_active() && !of_stream)
 		return -EBUSY;
 	exchanged = ca_capture_exchange_mode(real, &mode);
 	rc = call_parts(mark, real, real->cuEventSynchronize, true);
@@ -351,7 +342,7 @@ ca_mark_wait(void *self, ca_mark mark)
 		ca_capture_restore_mode(real, mode);
 	if (rc == -EAGAIN)
 		return -EBUSY; /* its context is being destroyed */
-	return rc ? rc : ca_mark_query(self, mark);
+	return rc || of_stream ? rc : ca_mark_query(self, mark);
 }
 
 void

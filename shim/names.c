@@ -36,16 +36,21 @@ static const struct name names[] = {
 #undef CA_NAME
 };
 
-enum { NAME_COUNT = sizeof(names) / sizeof(names[0]) };
+enum {
+#define CA_NAME(symbol, base, version, flavour) NAME_##symbol,
+#include "shim/cuda_names.def"
+#undef CA_NAME
+	NAME_COUNT
+};
 
-const struct ca_row *
-ca_row_of_hook(const char *symbol)
-{
-	for (unsigned i = 0; i < CA_ROW_COUNT; i++)
-		if (ca_rows[i].hook && ca_early_equal(ca_rows[i].symbol, symbol))
-			return &ca_rows[i];
-	return NULL;
-}
+/* 1 + its row in hooks.def; 0: none. A row whose name is not in cuda_names.def does not compile. */
+static const unsigned short name_rows[NAME_COUNT] = {
+#define CA_HOOK(symbol, base, version, flags, params, args) [NAME_##symbol] = CA_ROW_##symbol + 1,
+#define CA_NEED(symbol, base, version, flags, params) [NAME_##symbol] = CA_ROW_##symbol + 1,
+#include "shim/hooks.def"
+#undef CA_HOOK
+#undef CA_NEED
+};
 
 /* The first name that is not smaller than `symbol`. */
 static unsigned
@@ -62,6 +67,24 @@ name_bound(const char *symbol)
 			high = middle;
 	}
 	return low;
+}
+
+const struct ca_row *
+ca_row_of(const char *symbol)
+{
+	unsigned i = name_bound(symbol);
+
+	if (i == NAME_COUNT || !name_rows[i] || !ca_early_equal(names[i].symbol, symbol))
+		return NULL;
+	return &ca_rows[name_rows[i] - 1];
+}
+
+const struct ca_row *
+ca_row_of_hook(const char *symbol)
+{
+	const struct ca_row *row = ca_row_of(symbol);
+
+	return row && row->hook ? row : NULL;
 }
 
 bool

@@ -18,7 +18,11 @@
 #include "shim/context.h"
 #include "shim/driver_table.h"
 #include "shim/dump.h"
+#include "shim/events.h"
+#include "shim/graphs.h"
+#include "shim/fallback.h"
 #include "shim/marks.h"
+#include "shim/streams.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
 
@@ -40,7 +44,10 @@ after_fork_child(void)
 	ca_capture_after_fork_child();
 	ca_context_after_fork_child();
 	ca_marks_after_fork_child();
+	ca_streams_after_fork_child();
 	ca_dump_after_fork_child();
+	ca_events_after_fork_child();
+	ca_graphs_after_fork_child();
 	atomic_store(&made, NULL);
 	atomic_store(&state, UNMADE);
 }
@@ -112,6 +119,7 @@ make(void)
 	}
 	process.serves = process.config.disable == CA_DISABLE_OFF;
 	ca_dump_start(&process.config);
+	ca_fallback_start(&process);
 	atomic_store_explicit(&made, &process, memory_order_release);
 }
 

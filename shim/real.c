@@ -180,12 +180,17 @@ is_other_abi(const struct ca_row *row, uintptr_t address)
 }
 
 static bool
+visit_per_thread(const char *symbol, void *arg)
+{
+	const struct ca_row *row = ca_row_of(symbol);
+
+	return row && row->per_thread;
+}
+
+static bool
 has_per_thread_twin(const struct ca_row *row)
 {
-	for (unsigned i = 0; i < CA_ROW_COUNT; i++)
-		if (ca_rows[i].per_thread && !strcmp(ca_rows[i].base, row->base))
-			return true;
-	return false;
+	return ca_name_each_symbol(row->base, visit_per_thread, NULL);
 }
 
 static void

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "shim/cuda_abi.h"
+#include "shim/graphics_abi.h"
 
 struct ca_real {
 #define CA_HOOK(symbol, base, version, flags, params, args) CUresult(*symbol) params;

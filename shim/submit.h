@@ -9,12 +9,23 @@
  * NULL: nothing to track (disabled, inside the driver, a capturing stream, no context, no memory of
  * ours and none to come). The common path is inline: a per-thread cache of handles, one comparison
  * of the guard's generation, one of the epoch.
+ *
+ * A default stream is the current context's, so the driver is asked which that is. The cache holds
+ * only what was found while this process serves, and is never valid while anything captures: a hit
+ * needs no look at either.
  */
 #pragma once
 
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "allocator/order.h"
+#include "shim/capture.h"
+#include "shim/context.h"
 #include "shim/cuda_abi.h"
 #include "shim/process.h"
+#include "shim/stream_table.h"
 
 /* What the NULL stream means to an entry point: _ptsz and _ptds names are per-thread. */
 enum ca_flavour {
@@ -22,9 +33,127 @@ enum ca_flavour {
 	CA_FLAVOUR_PER_THREAD,
 };
 
-struct ca_stream *ca_submission_begin(enum ca_flavour flavour, CUstream handle,
-				      const struct ca_touch *touch);
-void ca_submission_end(struct ca_stream *stream);
+enum { CA_SUBMISSION_BITS = 4 };
+
+/* What this thread knows about a stream to which it has submitted. */
+struct ca_submission_slot {
+	CUstream handle;          /* never NULL in a slot in use */
+	CUcontext context;        /* of a default stream, else NULL */
+	uint64_t word;            /* ca_capture_word when it was looked up, less the captures */
+	struct ca_stream *stream; /* not NULL */
+};
+
+struct ca_submission_cache {
+	struct ca_submission_slot created[1u << CA_SUBMISSION_BITS]; /* by handle */
+	struct ca_submission_slot last[CA_FLAVOUR_PER_THREAD + 1];   /* default streams */
+};
+
+extern __thread struct ca_submission_cache ca_submission_cache
+	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* The real cuCtxGetCurrent, once somebody needed it. */
+typedef CUresult ca_get_current_fn(CUcontext *context);
+extern ca_get_current_fn *_Atomic ca_submission_get_current __attribute__((visibility("hidden")));
+
+/* ca_submission_begin for what is not in the cache. `handle` as the program gave it. */
+__attribute__((cold)) struct ca_stream *
+ca_submission_begin_slow(enum ca_flavour flavour, CUstream handle, const struct ca_touch *touch);
+/* The next two in a process with several spaces. */
+__attribute__((cold)) void ca_submission_guard_others(struct ca_stream *stream,
+						      const struct ca_touch *touch);
+__attribute__((cold)) void ca_submission_mark_others(struct ca_stream *stream,
+						     const struct ca_touch *touch);
+
+static inline CUstream
+ca_submission_handle(enum ca_flavour flavour, CUstream handle)
+{
+	if (handle)
+		return handle;
+	return flavour == CA_FLAVOUR_LEGACY ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
+}
+
+static inline unsigned
+ca_submission_hash(CUstream handle)
+{
+	return (unsigned)((uint64_t)(uintptr_t)handle * 0x9e3779b97f4a7c15u >>
+			  (64 - CA_SUBMISSION_BITS));
+}
+
+/* The thread's last default stream of this kind, if it is one of the current context: *ret_current.
+ * NULL otherwise, or if the driver was never asked. */
+static inline struct ca_submission_slot *
+ca_submission_last(enum ca_flavour flavour, CUstream handle)
+{
+	ca_get_current_fn *get_current =
+		atomic_load_explicit(&ca_submission_get_current, memory_order_relaxed);
+	CUcontext current;
+	unsigned i = (unsigned)(uintptr_t)ca_submission_handle(flavour, handle) - 1;
+
+	if (__builtin_expect(!get_current || CA_INSIDE(get_current(&current)), 0) ||
+	    __builtin_expect(ca_submission_cache.last[i].context != current, 0))
+		return NULL;
+	return &ca_submission_cache.last[i];
+}
+
+/* A hit in the cache. */
+static inline struct ca_submission_slot *
+ca_submission_hit(enum ca_flavour flavour, CUstream handle)
+{
+	struct ca_submission_slot *slot;
+
+	if (__builtin_expect(ca_inside != 0, 0))
+		return NULL;
+	if (ca_stream_is_default(handle)) {
+		slot = ca_submission_last(flavour, handle);
+		if (__builtin_expect(!slot, 0))
+			return NULL;
+	} else {
+		slot = &ca_submission_cache.created[ca_submission_hash(handle)];
+		if (__builtin_expect(slot->handle != handle, 0))
+			return NULL;
+	}
+	if (__builtin_expect(
+		    slot->word != atomic_load_explicit(&ca_capture_word, memory_order_acquire), 0))
+		return NULL;
+	return slot;
+}
+
+/*
+ * After ca_submission_begin, for a submission that may touch memory of other spaces than its
+ * stream's: guards it there, too. Begin does so by itself for the memory that `touch` names; others
+ * (graphs, copies of two dimensions, between peers, batches) call it with NULL.
+ */
+static inline void
+ca_submission_guard_foreign(struct ca_stream *stream, const struct ca_touch *touch)
+{
+	if (__builtin_expect(ca_context_several(), 0))
+		ca_submission_guard_others(stream, touch);
+}
+
+/* `touch`: the memory that the call names, if it touches no other; NULL: it may touch anything. */
+static inline struct ca_stream *
+ca_submission_begin(enum ca_flavour flavour, CUstream handle, const struct ca_touch *touch)
+{
+	struct ca_submission_slot *slot = ca_submission_hit(flavour, handle);
+	struct ca_stream *stream;
+
+	if (__builtin_expect(!slot, 0))
+		return ca_submission_begin_slow(flavour, handle, touch);
+	stream = slot->stream;
+	if (!stream)
+		__builtin_unreachable();
+	ca_submit_begin(stream, touch);
+	if (touch && touch->n)
+		ca_submission_guard_foreign(stream, touch);
+	return stream;
+}
+
+/* After the real call has returned, also when it failed. */
+static inline void
+ca_submission_end(struct ca_stream *stream)
+{
+	if (__builtin_expect(stream != NULL, 1))
+		ca_submit_end(stream);
+}
 
 /* The record of a stream as the program named it, without guarding (events, synchronisation,
  * graphs). NULL as above, but for capturing streams: those are found. */
@@ -33,5 +162,10 @@ struct ca_stream *ca_submission_stream(enum ca_flavour flavour, CUstream handle)
 bool ca_submission_captures(enum ca_flavour flavour, CUstream handle);
 
 /* After the end of a submission that names memory: marks the spaces of other contexts that it
- * touched as having foreign work. `touch` NULL: it may have touched any. */
-void ca_submission_foreign(struct ca_stream *stream, const struct ca_touch *touch);
+ * touched as having foreign work. `touch` NULL: it may have touched any. `stream` may be NULL. */
+static inline void
+ca_submission_foreign(struct ca_stream *stream, const struct ca_touch *touch)
+{
+	if (__builtin_expect(ca_context_several(), 0))
+		ca_submission_mark_others(stream, touch);
+}

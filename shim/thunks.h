@@ -3,4 +3,4 @@
 #pragma once
 
 #define CA_THUNK_COUNT 256
-#define CA_THUNK_BYTES 32
+#define CA_THUNK_BYTES 64

@@ -3,7 +3,8 @@
  * Counting thunks for aarch64: thunk i counts one call and branches to ca_thunk_targets[i].
  *
  * Only x14 to x17 are used, which no signature passes anything in; x8 (the address of a returned
- * struct), x0-x7, v0-v7 and the stack stay as they are.
+ * struct), x0-x7, v0-v7 and the stack stay as they are. While an alarm is set (the first call), it
+ * is raised before the jump, with all of these kept around it.
  */
 #include "shim/thunks.h"
 
@@ -11,18 +12,18 @@
 	.globl	ca_thunks
 	.hidden	ca_thunks
 	.type	ca_thunks, %function
-	.p2align 5
+	.p2align 6
 ca_thunks:
 	.cfi_startproc
 	.set	thunk, 0
 	.rept	CA_THUNK_COUNT
-	.p2align 5
+	.p2align 6
 	hint	#34			/* bti c */
 	mov	w17, #thunk
 	b	ca_thunk_count
 	.set	thunk, thunk + 1
 	.endr
-	.p2align 5
+	.p2align 6
 	.cfi_endproc
 	.size	ca_thunks, . - ca_thunks
 
@@ -32,6 +33,10 @@ ca_thunk_count:
 	adrp	x16, ca_thunk_targets
 	add	x16, x16, #:lo12:ca_thunk_targets
 	ldr	x17, [x16, x17, lsl #3]
+	adrp	x16, ca_thunk_alarm
+	ldr	x16, [x16, #:lo12:ca_thunk_alarm]
+	cbnz	x16, ca_thunk_raise
+ca_thunk_jump:
 	adrp	x16, ca_thunk_calls
 	add	x16, x16, #:lo12:ca_thunk_calls
 1:	ldxr	x15, [x16]
@@ -43,6 +48,43 @@ ca_thunk_count:
 	.cfi_endproc
 	.size	ca_thunk_count, . - ca_thunk_count
 
+	.type	ca_thunk_raise, %function
+ca_thunk_raise:
+	.cfi_startproc
+	stp	x29, x30, [sp, #-224]!
+	.cfi_adjust_cfa_offset 224
+	.cfi_rel_offset x29, 0
+	.cfi_rel_offset x30, 8
+	mov	x29, sp
+	stp	x0, x1, [sp, #16]
+	stp	x2, x3, [sp, #32]
+	stp	x4, x5, [sp, #48]
+	stp	x6, x7, [sp, #64]
+	stp	x8, x17, [sp, #80]
+	stp	q0, q1, [sp, #96]
+	stp	q2, q3, [sp, #128]
+	stp	q4, q5, [sp, #160]
+	stp	q6, q7, [sp, #192]
+	bl	ca_unseen_raise
+	ldp	x0, x1, [sp, #16]
+	ldp	x2, x3, [sp, #32]
+	ldp	x4, x5, [sp, #48]
+	ldp	x6, x7, [sp, #64]
+	ldp	x8, x17, [sp, #80]
+	ldp	q0, q1, [sp, #96]
+	ldp	q2, q3, [sp, #128]
+	ldp	q4, q5, [sp, #160]
+	ldp	q6, q7, [sp, #192]
+	ldp	x29, x30, [sp], #224
+	.cfi_adjust_cfa_offset -224
+	.cfi_restore x29
+	.cfi_restore x30
+	b	ca_thunk_jump
+	.cfi_endproc
+	.size	ca_thunk_raise, . - ca_thunk_raise
+
+	.hidden	ca_thunk_alarm
+	.hidden	ca_unseen_raise
 	.hidden	ca_thunk_calls
 	.hidden	ca_thunk_targets
 	.section .note.GNU-stack, "", %progbits

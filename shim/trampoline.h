@@ -22,3 +22,6 @@ struct ca_dlsym_way ca_dlsym_route(void *handle, const char *name, uintptr_t cal
 extern const char ca_thunks[];
 extern uintptr_t ca_thunk_targets[CA_THUNK_COUNT];
 extern uint64_t ca_thunk_calls;
+/* While not NULL, a thunk calls ca_unseen_raise first. */
+extern void (*ca_thunk_alarm)(void);
+void ca_unseen_raise(void);

@@ -14,6 +14,7 @@
 
 uintptr_t ca_thunk_targets[CA_THUNK_COUNT];
 uint64_t ca_thunk_calls;
+void (*ca_thunk_alarm)(void);
 static uint64_t lookups;
 
 uint64_t
@@ -21,6 +22,21 @@ ca_unseen_calls(void)
 {
 	return __atomic_load_n(&ca_thunk_calls, __ATOMIC_RELAXED) +
 	       __atomic_load_n(&lookups, __ATOMIC_RELAXED);
+}
+
+void
+ca_unseen_set_alarm(void (*alarm)(void))
+{
+	__atomic_store_n(&ca_thunk_alarm, alarm, __ATOMIC_RELEASE);
+}
+
+void
+ca_unseen_raise(void)
+{
+	void (*alarm)(void) = __atomic_load_n(&ca_thunk_alarm, __ATOMIC_ACQUIRE);
+
+	if (alarm)
+		alarm();
 }
 
 void

@@ -24,8 +24,9 @@ class Toolkit:
         text = (self.include / "cuda.h").read_text(errors="replace")
         self.version = int(re.search(r"^#define CUDA_VERSION (\d+)", text, re.M).group(1))
 
-    def errors(self, source):
+    def errors(self, source, *folders):
         """Compiles C text against the toolkit's headers; the compiler's errors, empty if there are none."""
-        done = subprocess.run(["gcc", "-std=gnu11", f"-I{self.include}", "-fsyntax-only", "-xc", "-"], input=source,
+        found = [f"-I{folder}" for folder in (*folders, self.include)]
+        done = subprocess.run(["gcc", "-std=gnu11", *found, "-fsyntax-only", "-xc", "-"], input=source,
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
         return done.stdout if done.returncode else ""

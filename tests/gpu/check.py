@@ -19,7 +19,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = ROOT / "build-gpu"
 LIBRARY = BUILD / "shim" / "libcachealloc.so"
-PARTS = ("build", "static", "shared", "torch", "latency", "native")
+PARTS = ("build", "static", "shared", "torch", "latency", "native", "order_cost", "order_claims", "order_random")
+RANDOM_SOURCES = ("random_program", "ranges", "worker", "world")
 DONE, FAILED, USAGE, LACKING = 0, 1, 2, 3
 
 
@@ -209,8 +210,75 @@ def part_native(_):
     return {"cases": table, "different": different}, []
 
 
+def kernels():
+    """The kernels of the simulator, for this device."""
+    path, source = BUILD / "gpu" / "kernels.fatbin", HERE / "kernels.cu"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.stat().st_mtime < source.stat().st_mtime:
+        must([tool("nvcc"), "-fatbin", "-arch=all-major", "-o", path, source])
+    return path
+
+
+def part_order_cost(_):
+    """What the tracker's calls cost, and what the preload adds to a launch: interleaved runs, medians."""
+    path, fatbin = program("order"), kernels()
+    gpus()
+    runs = {False: [], True: []}
+    for _ in range(5):
+        for preload in (False, True):
+            runs[preload].append(run([path, "cost", fatbin], preload=preload))
+    failed = [f"exit code {result['exit_code']}: {result['stderr'][-300:]}"
+              for result in runs[False] + runs[True] if result["exit_code"]]
+    if failed:
+        return {"runs": runs[False] + runs[True]}, failed
+    table = {name: {"stock_ns": statistics.median(result["output"][name] for result in runs[False]),
+                    "preload_ns": statistics.median(result["output"][name] for result in runs[True])}
+             for name in runs[False][0]["output"]}
+    burst = table["launch_burst_ns"]
+    added = (burst["preload_ns"] - burst["stock_ns"]) / burst["stock_ns"]
+    return {"median_of_5": table, "launch_added_share": round(added, 4)}, \
+        [f"a launch costs {added:.1%} more, the limit is 1 %"] if added > 0.01 else []
+
+
+def part_order_claims(_):
+    """What is only documented and the tracker rests on; stock driver."""
+    path, fatbin = program("order"), kernels()
+    gpus()
+    result = run([path, "claims", fatbin], preload=False)
+    if result["exit_code"]:
+        return result, [f"exit code {result['exit_code']}: {result['stderr'][-300:]}"]
+    return result["output"], [f"{name} does not hold" for name, holds in result["output"].items() if not holds]
+
+
+def part_order_random(_):
+    """The random programs of tests/stress with real kernels: contents checked on the device."""
+    path, fatbin = BUILD / "gpu" / "random_program", kernels()
+    stubs = Path(tool("nvcc")).resolve().parent.parent / "lib64" / "stubs"
+    sources = [ROOT / "tests" / "stress" / f"{name}.c" for name in RANDOM_SOURCES]
+    must(["cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-I", ROOT, "-o", path, *sources, f"-L{stubs}", "-lcuda", "-lpthread"])
+    gpus()
+    failed, table = [], []
+    begin = time.monotonic()
+    for seed in range(1, 1000):
+        for streams, threads in ((1, 1), (4, 1), (6, 3)):
+            for conf in ("reuse_slack_mb:0", "reuse_slack_mb:256"):
+                if time.monotonic() - begin > 300:
+                    break
+                result = run([path, seed, 2000, streams, threads, 1], preload=True, CACHEALLOC_CONF=conf,
+                             CACHEALLOC_TEST_KERNELS=str(fatbin))
+                figures = first_device(result)
+                table.append([seed, streams, threads, conf, result["exit_code"],
+                              *(figures.get(key) for key in ("taken_clean", "taken_same_stream", "order_waits"))])
+                if result["exit_code"]:
+                    failed.append(f"seed {seed}, {streams} streams, {threads} threads, {conf}: exit code "
+                                  f"{result['exit_code']}: {result['stderr'][-300:]}")
+    return {"columns": ["seed", "streams", "threads", "conf", "exit_code", "taken_clean", "taken_same_stream",
+                        "order_waits"], "runs": table}, failed
+
+
 RUN = {"build": part_build, "static": lambda _: runtime_part("static"), "shared": lambda _: runtime_part("shared"),
-       "torch": part_torch, "latency": part_latency, "native": part_native}
+       "torch": part_torch, "latency": part_latency, "native": part_native, "order_cost": part_order_cost,
+       "order_claims": part_order_claims, "order_random": part_order_random}
 
 
 def record(part, out):

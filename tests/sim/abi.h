@@ -10,9 +10,6 @@
 
 typedef unsigned int CUdeviceptr_v1; /* the 32-bit ABI of CUDA 2 */
 typedef struct CUmod_st *CUmodule;
-typedef struct CUfunc_st *CUfunction;
-typedef struct CUgraphExec_st *CUgraphExec;
-typedef struct CUmemPoolHandle_st *CUmemoryPool;
 
 typedef enum CUdevice_attribute_enum {
 	CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
@@ -31,23 +28,6 @@ typedef enum CUjit_option_enum {
 	CU_JIT_MAX_REGISTERS = 0,
 } CUjit_option;
 
-typedef enum CUlaunchAttributeID_enum {
-	CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
-	CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1,
-	CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
-	CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE = 5,
-	CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
-	CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT = 7,
-	CU_LAUNCH_ATTRIBUTE_PRIORITY = 8,
-	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP = 9,
-	CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN = 10,
-	CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT = 12,
-} CUlaunchAttributeID;
-
-typedef uint32_t cuuint32_t;
-typedef void (*CUhostFn)(void *userData);
-typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
-
 typedef enum CUdevice_P2PAttribute_enum {
 	CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,
 	CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED = 2,
@@ -56,7 +36,6 @@ typedef enum CUdevice_P2PAttribute_enum {
 	CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED = 5,
 } CUdevice_P2PAttribute;
 
-typedef struct CUuserObject_st *CUuserObject;
 typedef struct CUkern_st *CUkernel;
 
 typedef struct CUDA_KERNEL_NODE_PARAMS_v2_st {
@@ -112,83 +91,12 @@ typedef struct CUgraphExecUpdateResultInfo_st {
 	CUgraphNode errorFromNode;
 } CUgraphExecUpdateResultInfo;
 
-typedef enum CUstreamBatchMemOpType_enum {
-	CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
-	CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
-	CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES = 3,
-	CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
-	CU_STREAM_MEM_OP_WRITE_VALUE_64 = 5,
-	CU_STREAM_MEM_OP_BARRIER = 6,
-} CUstreamBatchMemOpType;
-
 enum {
 	CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30,
 };
 
-typedef union CUstreamBatchMemOpParams_union {
-	CUstreamBatchMemOpType operation;
-	struct {
-		CUstreamBatchMemOpType operation;
-		CUdeviceptr address;
-		union {
-			cuuint32_t value;
-			cuuint64_t value64;
-		};
-		unsigned int flags;
-		CUdeviceptr alias;
-	} waitValue, writeValue;
-	struct {
-		CUstreamBatchMemOpType operation;
-		unsigned int flags;
-	} flushRemoteWrites, memoryBarrier;
-	cuuint64_t pad[6];
-} CUstreamBatchMemOpParams;
-
-typedef struct CUlaunchAttribute_st {
-	CUlaunchAttributeID id;
-	char pad[8 - sizeof(CUlaunchAttributeID)];
-	union {
-		char pad[64];
-		int programmaticStreamSerializationAllowed;
-		struct {
-			CUevent event;
-			int flags;
-			int triggerAtBlockStart;
-		} programmaticEvent;
-		struct {
-			CUevent event;
-			int flags;
-		} launchCompletionEvent;
-	} value;
-} CUlaunchAttribute;
-
-typedef struct CUlaunchConfig_st {
-	unsigned int gridDimX;
-	unsigned int gridDimY;
-	unsigned int gridDimZ;
-	unsigned int blockDimX;
-	unsigned int blockDimY;
-	unsigned int blockDimZ;
-	unsigned int sharedMemBytes;
-	CUstream hStream;
-	CUlaunchAttribute *attrs;
-	unsigned int numAttrs;
-} CUlaunchConfig;
-
-typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st {
-	cuuint64_t flags;
-	CUstream hUploadStream;
-	CUgraphNode hErrNode_out;
-	int result_out; /* CUgraphInstantiateResult: 0 is success */
-} CUDA_GRAPH_INSTANTIATE_PARAMS;
-
 enum {
 	CU_DEVICE_INVALID = -2,
-	CU_MEMORYTYPE_HOST = 1,
-	CU_MEMORYTYPE_DEVICE = 2,
-	CU_MEMORYTYPE_UNIFIED = 4,
-	CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
-	CU_GRAPH_USER_OBJECT_MOVE = 1,
 	CU_STREAM_ADD_CAPTURE_DEPENDENCIES = 0,
 	CU_STREAM_SET_CAPTURE_DEPENDENCIES = 1,
 	CU_CTX_FLAGS_MASK = 0xff,

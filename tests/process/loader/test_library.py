@@ -24,8 +24,10 @@ def readelf(*options):
 
 
 def hooked():
-    text = (ROOT / "shim" / "hooks.def").read_text()
-    return set(re.findall(r"^CA_HOOK\((\w+),", text, re.M))
+    hooks, submit = ((ROOT / "shim" / name).read_text() for name in ("hooks.def", "submit.def"))
+    names = set(re.findall(r"^CA_HOOK\((\w+),", hooks, re.M))
+    names |= set(re.findall(r"^CA_(?:SUBMIT|ELSEWHERE)(?:_TWINS)?\((\w+),", submit, re.M))
+    return names | {"".join(twin) for twin in re.findall(r"^CA_\w+_TWINS\((\w+), (\w+),", submit, re.M)}
 
 
 def symbols():

@@ -14,6 +14,7 @@
 
 #include "allocator/heap.h"
 #include "allocator/model.h"
+#include "allocator/order.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
@@ -26,6 +27,7 @@ struct fixture {
 	struct ca_driver driver;
 	struct ca_heap *heap;
 	struct ca_space *space; /* context (void *)1, device 0 */
+	bool unseen; /* the tests' work has no streams: every free waits for a context mark */
 };
 
 static inline void
@@ -37,6 +39,9 @@ fixture_defaults(struct fixture *f)
 	f->config.large_segment_size_bytes = 20 * MIB;
 	f->config.reuse_slack_bytes = 64 * MIB;
 	f->config.disable = CA_DISABLE_OFF;
+#ifdef FIXTURE_UNSEEN
+	f->unseen = true;
+#endif
 	f->pretend = (struct ca_model_config){ .capacity = 4 * GIB,
 					       .granule = 2 * MIB,
 					       .alignment = 2 * MIB };
@@ -48,6 +53,8 @@ fixture_start(struct fixture *f)
 	assert_int_equal(ca_model_create(&f->pretend, &f->model), 0);
 	ca_model_driver(f->model, &f->driver);
 	assert_int_equal(ca_heap_create(&f->config, &f->driver, &f->heap), 0);
+	if (f->unseen)
+		ca_order_finished_only(f->heap, NULL, CA_REASON_UNSEEN_CALL);
 	assert_int_equal(ca_space_create(f->heap, (void *)1, 0, &f->space), 0);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a program sees of the heap: pools, reuse, statistics, errors, dying contexts. */
+#define FIXTURE_UNSEEN
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>

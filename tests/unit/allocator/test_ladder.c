@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* allocator/ladder.c: what is given back, in which order, before "out of memory" is answered. */
+#define FIXTURE_UNSEEN
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>

@@ -5,6 +5,7 @@
  * freed range whose work is unfinished (in a capture: none that was ever handed out and not given
  * back).
  */
+#define FIXTURE_UNSEEN
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>

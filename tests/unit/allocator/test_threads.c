@@ -4,11 +4,13 @@
  * called, so whoever receives its memory must find its work finished. Built with TSan, this is the
  * race test.
  */
+#define FIXTURE_UNSEEN
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 enum { THREADS = 4, HELD = 8, FREED = 4096 };
@@ -32,6 +34,7 @@ struct shared {
 	unsigned ooms, reused, kills;
 	uint64_t flushes;
 	uintptr_t contexts; /* the last one created */
+	_Atomic bool stop;  /* the device */
 };
 
 struct worker {
@@ -164,6 +167,19 @@ step(struct worker *w)
 	pthread_mutex_unlock(&shared->lock);
 }
 
+/* The device works on its own: what another thread freed is only polled for. */
+static void *
+device(void *arg)
+{
+	struct shared *shared = arg;
+
+	while (!atomic_load(&shared->stop)) {
+		ca_model_finish(shared->f.model, ca_model_finished(shared->f.model) + 20);
+		usleep(200);
+	}
+	return NULL;
+}
+
 static void *
 work(void *arg)
 {
@@ -186,7 +202,7 @@ static void
 run(struct shared *shared, uint64_t seed)
 {
 	struct worker workers[THREADS];
-	pthread_t threads[THREADS];
+	pthread_t threads[THREADS], device_thread;
 	unsigned i, j;
 
 	pthread_mutex_init(&shared->lock, NULL);
@@ -194,6 +210,7 @@ run(struct shared *shared, uint64_t seed)
 	shared->contexts = 1;
 	ca_model_set_observer(shared->f.model, dawdle, NULL);
 	seed = fixture_seed(seed);
+	assert_int_equal(pthread_create(&device_thread, NULL, device, shared), 0);
 	for (i = 0; i < THREADS; i++) {
 		workers[i] = (struct worker){ .shared = shared,
 					      .index = i,
@@ -209,6 +226,9 @@ run(struct shared *shared, uint64_t seed)
 	}
 	for (i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
+	atomic_store(&shared->stop, true);
+	pthread_join(device_thread, NULL);
+	ca_model_finish(shared->f.model, UINT64_MAX);
 	if (shared->broken)
 		fail_msg("%s", shared->broken);
 	ca_model_set_capturing(shared->f.model, false);

@@ -59,6 +59,43 @@ test_same_target_same_thunk(void **state)
 	assert_int_equal(ca_unseen_thunk((uintptr_t)gather), first);
 }
 
+static unsigned alarms;
+static uint64_t counted_at_alarm;
+
+/* Spoils every register that an argument could be in, as any C function may. */
+static void
+alarm_once(void)
+{
+	volatile double spoil[16];
+	char text[256];
+
+	for (int i = 0; i < 16; i++)
+		spoil[i] = i * 3.5 + alarms;
+	memset(text, (int)spoil[3], sizeof(text));
+	assert_int_equal(text[17], (char)(int)spoil[3]);
+	alarms++;
+	counted_at_alarm = ca_unseen_calls();
+	ca_unseen_set_alarm(NULL);
+}
+
+/* The alarm goes before the call is made, once, and the call is none the worse for it. */
+static void
+test_alarm_before_the_first_call(void **state)
+{
+	uintptr_t thunk = ca_unseen_thunk((uintptr_t)gather);
+	struct large direct = call(gather), through;
+	uint64_t before = ca_unseen_calls();
+
+	ca_unseen_set_alarm(alarm_once);
+	for (int i = 0; i < 3; i++) {
+		through = call((gather_fn *)thunk);
+		assert_memory_equal(&direct, &through, sizeof(direct));
+	}
+	assert_int_equal(alarms, 1);
+	assert_int_equal(counted_at_alarm, before + 1);
+	assert_int_equal(ca_unseen_calls(), before + 3);
+}
+
 enum { THREADS = 8, CALLS = 10000 };
 static pthread_barrier_t together;
 
@@ -125,6 +162,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_arguments_and_count),
+		cmocka_unit_test(test_alarm_before_the_first_call),
 		cmocka_unit_test(test_same_target_same_thunk),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_full_table),

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Exposure: memory handed out before its one user has finished with it.
+ *
+ * Later submissions to other streams must come after that user (guard.c). In a quiet space there is
+ * no other stream, so nobody needs to look: `exposures` moves only where somebody must. A stream
+ * that is opened meanwhile raises `candidates` first and looks for what is exposed afterwards; here
+ * `exposed` is raised first and `candidates` read afterwards: one of the two sees the other.
+ *
+ * A guard waits for a mark of the user that covers nothing submitted after the free; otherwise
+ * work that the program meant to run at the same time could wait for itself. So memory without such
+ * an exact mark is exposed only where no guard can follow.
+ */
+#include "allocator/track.h"
+
+static bool
+is_exact_ordered(struct ca_stream_record *record, uint64_t stamp)
+{
+	if (stamp <= atomic_load(&record->inexact))
+		return false;
+	if (ca_point_find_ordered(record, stamp))
+		return true;
+	/* armed and not yet marked: nothing was submitted since the free. A per-thread stream can
+	 * be marked by its thread only, which may never submit again. */
+	return atomic_load(&record->hot.armed) && !atomic_load(&record->closed) &&
+	       record->kind != CA_STREAM_PER_THREAD;
+}
+
+/* Every stream but `record` is submitted to by this thread only: no submission that goes on at the
+ * same time as a free can be what `record` waits for. */
+static bool
+others_are_ours_ordered(struct ca_order *order, struct ca_stream_record *record)
+{
+	uint64_t thread = ca_order_thread();
+	struct ca_stream_record *other;
+	unsigned i;
+
+	for (i = 0; (other = ca_record_at(order, i)); i++)
+		if (other != record && !atomic_load(&other->closed) && other->thread != thread)
+			return false;
+	return true;
+}
+
+static bool
+may_expose_ordered(struct ca_order *order, struct ca_stream_record *record, uint64_t stamp)
+{
+	if (ca_order_is_quiet_ordered(order) && !atomic_load(&record->closed))
+		return true;
+	if (atomic_load(&record->hazard) > atomic_load(&record->done))
+		return false;
+	if (record->kind == CA_STREAM_PER_THREAD && record->thread != ca_order_thread())
+		return false;
+	return is_exact_ordered(record, stamp) && others_are_ours_ordered(order, record);
+}
+
+bool
+ca_order_may_expose(struct ca_order *order, const struct ca_user *user)
+{
+	struct ca_stream_record *record = ca_record(user->stream);
+	bool result;
+
+	if (atomic_load(&order->finished_only) || atomic_load(&record->lost) ||
+	    ca_order_space(order)->heap->config.reuse_finished)
+		return false;
+	if (atomic_load(&order->only) == record && !atomic_load(&order->hazards))
+		return true; /* quiet */
+	ca_order_lock(order);
+	result = may_expose_ordered(order, record, user->stamp);
+	ca_order_unlock(order);
+	return result;
+}
+
+/* The space was quiet when it was asked for, and is not any more. */
+static void
+arm_if_unmarked(struct ca_order *order, struct ca_stream_record *record, uint64_t stamp)
+{
+	ca_order_lock(order);
+	if (!ca_point_find_ordered(record, stamp) && !atomic_load(&record->closed) &&
+	    !atomic_load(&record->lost))
+		atomic_store(&record->hot.armed, ++record->arms);
+	ca_order_unlock(order);
+}
+
+void
+ca_order_expose(struct ca_order *order, const struct ca_user *user)
+{
+	struct ca_stream_record *record = ca_record(user->stream);
+
+	atomic_store(&record->loose, ++record->exposures);
+	ca_raise(&record->exposed, user->stamp);
+	if (atomic_load(&order->candidates) <= 1 && !atomic_load(&record->closed))
+		return;
+	arm_if_unmarked(order, record, user->stamp);
+	atomic_fetch_add(&order->words.exposures, 1);
+}
+
+/* ---- programmatic launches */
+
+static __thread struct ca_stream *loose_stream __attribute__((tls_model("initial-exec")));
+static __thread uint64_t loose_seen __attribute__((tls_model("initial-exec")));
+
+bool
+ca_submit_must_serialize(struct ca_stream *stream)
+{
+	struct ca_stream_record *record = ca_record(stream);
+
+	loose_stream = stream;
+	loose_seen = atomic_load(&record->loose);
+	return loose_seen != 0;
+}
+
+void
+ca_submit_serialized(struct ca_stream *stream)
+{
+	if (loose_stream == stream && loose_seen)
+		atomic_compare_exchange_strong(&ca_record(stream)->loose, &loose_seen, 0);
+}

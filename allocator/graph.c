@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory that was handed out in a capture: the graph made from the capture names it, and runs again
+ * long after the program has freed it. It stays out of reuse until the last graph that can run it
+ * is gone; a graph that is gone may still be running, so a context mark follows.
+ *
+ * What was freed in a capture is held at once, before anybody knows whether a graph will come of
+ * it; when nothing captures any more and no graph has claimed it, it is ordinary memory.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+
+uint64_t
+ca_graph_serial(struct ca_heap *heap)
+{
+	uint64_t serial;
+
+	ca_heap_lock(heap);
+	serial = heap->serial;
+	ca_heap_unlock(heap);
+	return serial;
+}
+
+int
+ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool *gone)
+{
+	struct ca_hold *hold;
+
+	ca_heap_lock(heap);
+	hold = ca_objects_get(&heap->holds);
+	if (hold) {
+		hold->first = first;
+		hold->last = last;
+		hold->gone = gone;
+		ca_list_init(&hold->link);
+		ca_list_insert(&heap->graphs, &hold->link);
+	}
+	ca_heap_unlock(heap);
+	return hold ? 0 : -ENOMEM;
+}
+
+static bool
+born_between(const struct ca_segment *segment, uint64_t first, uint64_t last)
+{
+	return segment->captured && segment->first->serial > first &&
+	       segment->first->serial <= last;
+}
+
+/* One segment that was handed out in the capture and is not retired. */
+static struct ca_segment *
+segment_of(struct ca_heap *heap, uint64_t first, uint64_t last)
+{
+	struct ca_space *space;
+	struct ca_list *link;
+
+	for (space = heap->spaces; space; space = space->next)
+		for (link = space->segments.next; link != &space->segments; link = link->next) {
+			struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+
+			if (!segment->retired && born_between(segment, first, last))
+				return segment;
+		}
+	return NULL;
+}
+
+void
+ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last)
+{
+	struct ca_segment *segment;
+
+	ca_heap_lock(heap);
+	while ((segment = segment_of(heap, first, last)))
+		ca_segment_retire_locked(segment);
+	ca_heap_unlock(heap);
+}
+
+static bool
+is_held(const struct ca_heap *heap, uint64_t serial)
+{
+	const struct ca_list *link;
+
+	for (link = heap->graphs.next; link != &heap->graphs; link = link->next) {
+		const struct ca_hold *hold =
+			CA_CONTAINER_OF((struct ca_list *)link, struct ca_hold, link);
+
+		if (serial > hold->first && serial <= hold->last)
+			return true;
+	}
+	return false;
+}
+
+bool
+ca_graph_keeps_locked(struct ca_block *block)
+{
+	struct ca_space *space = block->segment->space;
+
+	if (!block->segment->captured)
+		return false;
+	if (!is_held(space->heap, block->serial))
+		space->heap->undecided = true;
+	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
+	ca_list_insert(&space->held, &block->waiting);
+	return true;
+}
+
+/* Forgets graphs that are gone. True if there were any. */
+static bool
+sweep(struct ca_heap *heap)
+{
+	struct ca_list *link = heap->graphs.next;
+	bool swept = false;
+
+	while (link != &heap->graphs) {
+		struct ca_hold *hold = CA_CONTAINER_OF(link, struct ca_hold, link);
+
+		link = link->next;
+		if (!atomic_load_explicit(hold->gone, memory_order_acquire))
+			continue;
+		ca_list_remove(&hold->link);
+		ca_objects_put(&heap->holds, hold);
+		swept = true;
+	}
+	return swept;
+}
+
+/* What was handed out up to `decided`, and no graph holds, waits for a mark. */
+static bool
+let_go(struct ca_space *space, uint64_t decided)
+{
+	struct ca_list *link = space->held.next;
+	bool any = false;
+
+	while (link != &space->held) {
+		struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
+
+		link = link->next;
+		if (block->serial > decided || is_held(space->heap, block->serial))
+			continue;
+		ca_list_remove(&block->waiting);
+		block->segment->captured = false;
+		ca_list_insert(&space->unmarked, &block->waiting);
+		any = true;
+	}
+	return any;
+}
+
+/* The serial up to which memory of captures is decided: those captures have ended, and their graphs
+ * are known. 0: something captures. */
+static uint64_t
+decided(struct ca_heap *heap)
+{
+	uint64_t serial = heap->serial;
+	bool capturing;
+
+	heap->undecided = false;
+	ca_heap_unlock(heap);
+	capturing = heap->driver.capturing(heap->driver.self);
+	ca_heap_lock(heap);
+	if (capturing)
+		heap->undecided = true;
+	return capturing ? 0 : serial;
+}
+
+bool
+ca_graph_look_locked(struct ca_heap *heap)
+{
+	bool swept = sweep(heap), any = false;
+	struct ca_space *space;
+	uint64_t until;
+
+	if (!swept && !heap->undecided)
+		return false;
+	until = decided(heap);
+	for (space = heap->spaces; until && space; space = space->next)
+		any = let_go(space, until) || any;
+	heap->undecided = heap->undecided || !until;
+	return any;
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The guard: a submission to one stream comes after the unfinished work of the others whose memory
+ * was handed out.
+ *
+ * `exposures` is read before looking and published as `seen` after the last wait has been inserted:
+ * whoever finds `seen` up to date may submit at once. A thread that looks meanwhile inserts the
+ * same waits once more, which is harmless. Where a wait cannot be inserted the host waits: for the
+ * exact mark, for the stream, for the context, whichever works first. If none does, because the
+ * driver answers with errors, the space is poisoned and the submission goes on, for the driver to
+ * refuse. If none does because of a capture (the shim's waits work in any but one on the very
+ * stream that is to be waited for), nothing is published: every submission tries again.
+ */
+#include "allocator/track.h"
+
+#include <errno.h>
+
+#include "config/mutant.h"
+
+/* ---- waiting on the host */
+
+static void
+count_host_sync(struct ca_space *space)
+{
+	ca_heap_lock(space->heap);
+	CA_COUNT(space, host_syncs);
+	ca_heap_unlock(space->heap);
+}
+
+static int
+wait_for_mark(const struct ca_user *user)
+{
+	struct ca_stream_record *record = ca_record(user->stream);
+	const struct ca_driver *driver = &record->space->heap->driver;
+	struct ca_point *point = ca_point_get(record, user->stamp);
+	int r;
+
+	if (!point)
+		return -EAGAIN;
+	r = driver->mark_wait(driver->self, point->mark);
+	if (!r)
+		ca_order_finished(user->stream, point->bound);
+	ca_point_put(record, point);
+	return r;
+}
+
+static int
+wait_for_stream(const struct ca_user *user)
+{
+	struct ca_stream_record *record = ca_record(user->stream);
+	const struct ca_driver *driver = &record->space->heap->driver;
+	uint64_t bound = ca_order_bound(user->stream);
+	void *handle;
+	int r;
+
+	if (!ca_record_pin(record, &handle))
+		return -ENOTSUP;
+	r = driver->stream_synchronize(driver->self, record->space->context, handle);
+	ca_record_unpin(record);
+	if (!r)
+		ca_order_finished(user->stream, bound);
+	return r;
+}
+
+static int
+wait_for_context(const struct ca_user *user)
+{
+	struct ca_space *space = ca_record(user->stream)->space;
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t bound = ca_order_context_bound(&space->order);
+	int r = driver->synchronize(driver->self, space->context);
+
+	if (!r)
+		ca_order_context_finished(&space->order, bound);
+	return r;
+}
+
+int
+ca_order_wait_hard(const struct ca_user *user)
+{
+	struct ca_space *space = ca_record(user->stream)->space;
+	int r;
+
+	if (ca_user_is_done(user))
+		return 0;
+	count_host_sync(space);
+	r = wait_for_mark(user);
+	if (r)
+		r = wait_for_stream(user);
+	if (r)
+		r = wait_for_context(user);
+	if (ca_user_is_done(user))
+		return 0; /* the space may have died, too */
+	if (r && r != -EBUSY) {
+		ca_heap_lock(space->heap);
+		ca_pending_poison_locked(space);
+		ca_heap_unlock(space->heap);
+	}
+	return r;
+}
+
+/* ---- waiting on the device */
+
+static struct ca_point *
+newest_get(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_point *point = NULL;
+
+	ca_point_record(record);
+	ca_order_lock(order);
+	if (!ca_list_empty(&record->points)) {
+		point = CA_CONTAINER_OF(record->points.prev, struct ca_point, link);
+		point->references++;
+	}
+	ca_order_unlock(order);
+	return point;
+}
+
+/* The exact point, or one recorded now, which may cover more than it should: only for what was
+ * handed out while its stream was alone. */
+static struct ca_point *
+point_for(const struct ca_user *user)
+{
+	struct ca_stream_record *record = ca_record(user->stream);
+	struct ca_point *point;
+
+	if (CA_MUTANT(MARK_AT_GUARD))
+		return newest_get(record);
+	point = ca_point_get(record, user->stamp);
+	if (!point && !ca_user_is_done(user) && !ca_point_record(record))
+		point = ca_point_get(record, user->stamp);
+	return point;
+}
+
+static int
+wait_on_device(struct ca_stream_record *record, struct ca_stream *before, struct ca_point *point)
+{
+	struct ca_space *space = record->space;
+	const struct ca_driver *driver = &space->heap->driver;
+	int r = driver->stream_wait(driver->self, space->context, record->handle, point->mark);
+
+	if (r)
+		return r;
+	atomic_fetch_add(&space->order.waits, 1);
+	ca_order_lock(&space->order);
+	ca_clock_learn_ordered(record, before, point->bound);
+	ca_order_unlock(&space->order);
+	return 0;
+}
+
+/* 0: whatever is submitted to the stream from now on comes after `user`. */
+static int
+order_behind(struct ca_stream_record *record, const struct ca_user *user)
+{
+	struct ca_point *point = point_for(user);
+	int r = -EAGAIN;
+
+	if (point) {
+		r = wait_on_device(record, user->stream, point);
+		ca_point_put(ca_record(user->stream), point);
+	}
+	return r ? ca_order_wait_hard(user) : 0;
+}
+
+/* ---- who is waited for */
+
+/* The driver orders a legacy stream and the blocking ones of its context. (Not known of a destroyed
+ * stream's work.) */
+static bool
+is_ordered_by_driver(const struct ca_stream_record *a, const struct ca_stream_record *b)
+{
+	if (a->space != b->space || atomic_load(&a->closed) || atomic_load(&b->closed))
+		return false;
+	if (a->kind == CA_STREAM_NONBLOCKING || b->kind == CA_STREAM_NONBLOCKING)
+		return false;
+	return a->kind == CA_STREAM_LEGACY || b->kind == CA_STREAM_LEGACY;
+}
+
+/* Must the next submission to the stream be ordered behind the user by us? The stream's lock. */
+static bool
+is_needed_ordered(struct ca_stream_record *record, const struct ca_user *user)
+{
+	return user->stream != &record->hot && !ca_user_is_done(user) &&
+	       !is_ordered_by_driver(record, ca_record(user->stream)) &&
+	       !ca_clock_knows_ordered(record, user->stream, user->stamp);
+}
+
+static bool
+is_needed(struct ca_stream_record *record, const struct ca_user *user)
+{
+	struct ca_order *order = ca_record_order(record);
+	bool needed;
+
+	ca_order_lock(order);
+	needed = is_needed_ordered(record, user);
+	ca_order_unlock(order);
+	return needed;
+}
+
+/* The next stream of `order`, from index *at on, with something exposed. */
+static bool
+next_exposed(struct ca_order *order, unsigned *at, struct ca_user *ret_user)
+{
+	struct ca_stream_record *record;
+
+	ca_order_lock(order);
+	for (; (record = ca_order_next_active_ordered(order, at)); ++*at) {
+		uint64_t exposed = atomic_load(&record->exposed);
+
+		if (exposed > atomic_load(&record->done)) {
+			*ret_user = (struct ca_user){ &record->hot, exposed };
+			break;
+		}
+	}
+	ca_order_unlock(order);
+	return record != NULL;
+}
+
+/* True if some submission to the stream has to wait for something exposed in `order`. */
+static bool
+is_any_needed(struct ca_stream_record *record, struct ca_order *order)
+{
+	struct ca_user user;
+	unsigned at;
+
+	for (at = 0; next_exposed(order, &at, &user); at++)
+		if (is_needed(record, &user))
+			return true;
+	return false;
+}
+
+/* 0, or the last error. */
+static int
+guard_all(struct ca_stream_record *record, struct ca_order *order)
+{
+	struct ca_user user;
+	unsigned at;
+	int r = 0;
+
+	for (at = 0; next_exposed(order, &at, &user); at++)
+		if (is_needed(record, &user)) {
+			int behind = order_behind(record, &user);
+
+			if (behind)
+				r = behind;
+		}
+	return r;
+}
+
+/* True if the users of what is touched are known, and waited for. */
+static bool
+guard_touched(struct ca_stream_record *record, const struct ca_touch *touch)
+{
+	struct ca_users users = { 0 };
+	unsigned i;
+
+	if (touch->n)
+		ca_touch_users(record->space, touch, &users);
+	if (users.context)
+		return false;
+	for (i = 0; i < users.n; i++)
+		if (is_needed(record, &users.user[i]))
+			order_behind(record, &users.user[i]);
+	return true;
+}
+
+static bool
+is_mutant_off(struct ca_stream_record *record)
+{
+	const struct ca_driver *driver = &record->space->heap->driver;
+
+	return CA_MUTANT(GUARD_OFF) ||
+	       (CA_MUTANT(GUARD_OFF_IN_CAPTURE) && driver->capturing(driver->self));
+}
+
+void
+ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
+{
+	struct ca_stream_record *record = ca_record(stream);
+	struct ca_order *order = ca_record_order(record);
+	uint64_t exposures;
+
+	if (atomic_load(&stream->armed) && !CA_MUTANT(MARK_AT_GUARD))
+		ca_point_record_if_due(record);
+	exposures = atomic_load(&stream->words->exposures);
+	if (exposures == atomic_load(&stream->seen))
+		return;
+	if (CA_MUTANT(SEEN_BEFORE_WAIT))
+		ca_raise(&stream->seen, exposures);
+	if (touch && is_any_needed(record, order) && guard_touched(record, touch))
+		return;
+	if (is_mutant_off(record) || !guard_all(record, order))
+		ca_raise(&stream->seen, exposures);
+}
+
+void
+ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other)
+{
+	struct ca_stream_record *record = ca_record(stream);
+
+	if (other != record->space && !is_mutant_off(record))
+		guard_all(record, &other->order);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* What model.c (memory, marks over everything) and model_stream.c share. */
+#pragma once
+
+#include <pthread.h>
+
+#include "allocator/arena.h"
+#include "allocator/list.h"
+#include "allocator/model.h"
+#include "allocator/tree.h"
+
+enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201 }; /* cuda.h */
+
+struct range {
+	struct ca_tree_node node; /* held: by address; free: by (bytes, address) */
+	uint64_t address;
+	uint64_t bytes; /* as asked for */
+	void *context;
+};
+
+struct mark {
+	struct ca_tree_node node;        /* by id */
+	uint64_t work;                   /* submitted when it was recorded */
+	bool stream;                     /* of one stream */
+	uint64_t upto[CA_MODEL_STREAMS]; /* work of each stream that must finish */
+};
+
+/* Work of a stream after piece `at` comes after what `mark` stood for. */
+struct edge {
+	struct edge *next;
+	uint64_t at;
+	uint64_t upto[CA_MODEL_STREAMS];
+};
+
+struct stream {
+	void *name;
+	uint64_t submitted, finished;
+	uint64_t behind[CA_MODEL_STREAMS]; /* what its next piece comes after */
+	struct edge *edges;
+	bool private;
+	pthread_t owner;
+};
+
+struct ca_model {
+	struct ca_arena arena;
+	struct ca_objects ranges, marks, edges;
+	pthread_mutex_t lock;
+	struct ca_model_config config;
+	struct ca_model_sums sums;
+	struct ca_tree held, freed, recorded;
+	struct ca_tree dead; /* destroyed contexts: ranges without bytes, by context */
+	uint64_t next_address;
+	uint64_t next_mark;
+	uint64_t submitted, finished; /* pieces of work */
+	struct stream streams[CA_MODEL_STREAMS];
+	unsigned n_streams;
+	uint64_t now_ns;
+	enum ca_model_function fail_function;
+	unsigned fail_in; /* calls until the failure; 0: none */
+	bool fail_for_ever;
+	bool failed;
+	int fail_code;
+	bool capturing;
+	bool relaxed; /* segments may be returned in the capture */
+	ca_model_observer *observer;
+	void *observer_arg;
+};
+
+void ca_model_observe(struct ca_model *model, enum ca_model_function function, bool end);
+
+/* The rest wants the model's lock. */
+
+/* Counts the call and applies the plan of failures. */
+int ca_model_begin(struct ca_model *model, enum ca_model_function function);
+/* The same for a call that names a context. */
+int ca_model_begin_in(struct ca_model *model, enum ca_model_function function, void *context);
+struct mark *ca_model_mark_new(struct ca_model *model, ca_mark *ret_mark);
+struct mark *ca_model_mark_find(struct ca_model *model, ca_mark id);
+
+void ca_model_mark_everything(struct ca_model *model, struct mark *mark);
+bool ca_model_mark_is_done(const struct ca_model *model, const struct mark *mark);
+void ca_model_mark_finish(struct ca_model *model, const struct mark *mark);
+void ca_model_finish_all(struct ca_model *model);
+
+/* struct ca_driver's */
+int ca_model_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark);
+int ca_model_stream_wait(void *self, void *context, void *stream, ca_mark mark);
+int ca_model_stream_synchronize(void *self, void *context, void *stream);

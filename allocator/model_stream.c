@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Pretend streams: counters, and a vector of what each stream's next piece of work comes after. A
+ * mark on a stream carries the vector along, a wait merges it.
+ */
+#include "allocator/model_inside.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static struct stream *
+stream_get(struct ca_model *model, void *name)
+{
+	unsigned i;
+
+	for (i = 0; i < model->n_streams; i++)
+		if (model->streams[i].name == name)
+			return &model->streams[i];
+	if (model->n_streams == CA_MODEL_STREAMS)
+		abort(); /* a test with too many streams proves nothing */
+	model->streams[model->n_streams].name = name;
+	return &model->streams[model->n_streams++];
+}
+
+static unsigned
+index_of(const struct ca_model *model, const struct stream *stream)
+{
+	return (unsigned)(stream - model->streams);
+}
+
+static void
+merge(uint64_t *into, const uint64_t *from)
+{
+	unsigned i;
+
+	for (i = 0; i < CA_MODEL_STREAMS; i++)
+		if (into[i] < from[i])
+			into[i] = from[i];
+}
+
+static void finish_upto(struct ca_model *model, const uint64_t *upto);
+
+static void
+stream_finish(struct ca_model *model, struct stream *stream, uint64_t work)
+{
+	struct edge **at;
+
+	if (work > stream->submitted)
+		work = stream->submitted;
+	if (work <= stream->finished)
+		return;
+	stream->finished = work;
+	for (at = &stream->edges; *at;) {
+		struct edge *edge = *at;
+
+		if (edge->at >= work) {
+			at = &edge->next;
+			continue;
+		}
+		*at = edge->next;
+		finish_upto(model, edge->upto);
+		ca_objects_put(&model->edges, edge);
+		at = &stream->edges; /* the walk may have come through here */
+	}
+}
+
+static void
+finish_upto(struct ca_model *model, const uint64_t *upto)
+{
+	uint64_t all[CA_MODEL_STREAMS];
+	unsigned i;
+
+	for (i = 0; i < CA_MODEL_STREAMS; i++)
+		all[i] = upto[i];
+	for (i = 0; i < model->n_streams; i++)
+		stream_finish(model, &model->streams[i], all[i]);
+}
+
+void
+ca_model_mark_everything(struct ca_model *model, struct mark *mark)
+{
+	unsigned i;
+
+	mark->work = model->submitted;
+	for (i = 0; i < model->n_streams; i++)
+		mark->upto[i] = model->streams[i].submitted;
+}
+
+bool
+ca_model_mark_is_done(const struct ca_model *model, const struct mark *mark)
+{
+	unsigned i;
+
+	for (i = 0; i < model->n_streams; i++)
+		if (model->streams[i].finished < mark->upto[i])
+			return false;
+	return model->finished >= mark->work;
+}
+
+void
+ca_model_mark_finish(struct ca_model *model, const struct mark *mark)
+{
+	if (model->finished < mark->work)
+		model->finished = mark->work;
+	finish_upto(model, mark->upto);
+}
+
+void
+ca_model_finish_all(struct ca_model *model)
+{
+	unsigned i;
+
+	model->finished = model->submitted;
+	for (i = 0; i < model->n_streams; i++)
+		stream_finish(model, &model->streams[i], UINT64_MAX);
+}
+
+/* ---- struct ca_driver's */
+
+static bool
+is_anothers(const struct stream *stream)
+{
+	return stream->private && !pthread_equal(stream->owner, pthread_self());
+}
+
+int
+ca_model_stream_mark(void *self, void *context, void *name, ca_mark *ret_mark)
+{
+	struct ca_model *model = self;
+	struct mark *mark = NULL;
+	struct stream *stream;
+	int r;
+
+	ca_model_observe(model, CA_MODEL_STREAM_MARK, false);
+	pthread_mutex_lock(&model->lock);
+	stream = stream_get(model, name);
+	r = ca_model_begin_in(model, CA_MODEL_STREAM_MARK, context);
+	if (!r && model->capturing)
+		r = -EBUSY;
+	if (!r && is_anothers(stream))
+		r = -ENOTSUP;
+	if (!r && !(mark = ca_model_mark_new(model, ret_mark)))
+		r = -ENOMEM;
+	if (mark) {
+		mark->stream = true;
+		merge(mark->upto, stream->behind);
+		mark->upto[index_of(model, stream)] = stream->submitted;
+	}
+	pthread_mutex_unlock(&model->lock);
+	ca_model_observe(model, CA_MODEL_STREAM_MARK, true);
+	return r;
+}
+
+static int
+add_edge(struct ca_model *model, struct stream *stream, const struct mark *mark)
+{
+	struct edge *edge = ca_objects_get(&model->edges);
+
+	if (!edge)
+		return -ENOMEM;
+	edge->at = stream->submitted;
+	merge(edge->upto, mark->upto);
+	edge->upto[index_of(model, stream)] = 0; /* its own order */
+	merge(stream->behind, edge->upto);
+	edge->next = stream->edges;
+	stream->edges = edge;
+	return 0;
+}
+
+int
+ca_model_stream_wait(void *self, void *context, void *name, ca_mark id)
+{
+	struct ca_model *model = self;
+	struct mark *mark;
+	int r;
+
+	ca_model_observe(model, CA_MODEL_STREAM_WAIT, false);
+	pthread_mutex_lock(&model->lock);
+	mark = ca_model_mark_find(model, id);
+	r = ca_model_begin_in(model, CA_MODEL_STREAM_WAIT, context);
+	if (!r && (!mark || !mark->stream)) {
+		model->sums.misuses++;
+		r = INVALID_VALUE;
+	}
+	if (!r)
+		r = add_edge(model, stream_get(model, name), mark);
+	pthread_mutex_unlock(&model->lock);
+	ca_model_observe(model, CA_MODEL_STREAM_WAIT, true);
+	return r;
+}
+
+int
+ca_model_stream_synchronize(void *self, void *context, void *name)
+{
+	struct ca_model *model = self;
+	struct stream *stream;
+	int r;
+
+	ca_model_observe(model, CA_MODEL_STREAM_SYNCHRONIZE, false);
+	pthread_mutex_lock(&model->lock);
+	stream = stream_get(model, name);
+	r = ca_model_begin_in(model, CA_MODEL_STREAM_SYNCHRONIZE, context);
+	if (!r && is_anothers(stream))
+		r = -ENOTSUP;
+	if (!r)
+		stream_finish(model, stream, UINT64_MAX);
+	pthread_mutex_unlock(&model->lock);
+	ca_model_observe(model, CA_MODEL_STREAM_SYNCHRONIZE, true);
+	return r;
+}
+
+/* ---- the test's side */
+
+uint64_t
+ca_model_stream_submit(struct ca_model *model, void *name)
+{
+	struct stream *stream;
+	uint64_t work;
+
+	pthread_mutex_lock(&model->lock);
+	stream = stream_get(model, name);
+	work = ++stream->submitted;
+	if (model->config.finish_at_once)
+		stream_finish(model, stream, work);
+	pthread_mutex_unlock(&model->lock);
+	return work;
+}
+
+void
+ca_model_stream_finish(struct ca_model *model, void *name, uint64_t work)
+{
+	pthread_mutex_lock(&model->lock);
+	stream_finish(model, stream_get(model, name), work);
+	pthread_mutex_unlock(&model->lock);
+}
+
+uint64_t
+ca_model_stream_finished(struct ca_model *model, void *name)
+{
+	uint64_t work;
+
+	pthread_mutex_lock(&model->lock);
+	work = stream_get(model, name)->finished;
+	pthread_mutex_unlock(&model->lock);
+	return work;
+}
+
+uint64_t
+ca_model_stream_submitted(struct ca_model *model, void *name)
+{
+	uint64_t work;
+
+	pthread_mutex_lock(&model->lock);
+	work = stream_get(model, name)->submitted;
+	pthread_mutex_unlock(&model->lock);
+	return work;
+}
+
+uint64_t
+ca_model_stream_behind(struct ca_model *model, void *name, void *before)
+{
+	struct stream *stream, *other;
+	uint64_t work;
+
+	pthread_mutex_lock(&model->lock);
+	stream = stream_get(model, name);
+	other = stream_get(model, before);
+	work = stream == other ? other->submitted : stream->behind[index_of(model, other)];
+	if (work < other->finished)
+		work = other->finished;
+	pthread_mutex_unlock(&model->lock);
+	return work;
+}
+
+void
+ca_model_stream_set_private(struct ca_model *model, void *name)
+{
+	struct stream *stream;
+
+	pthread_mutex_lock(&model->lock);
+	stream = stream_get(model, name);
+	stream->private = true;
+	stream->owner = pthread_self();
+	pthread_mutex_unlock(&model->lock);
+}

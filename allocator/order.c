@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The streams of a space: birth, death, and who submits to what.
+ *
+ * Records live as long as their space and are reused: stamps are numbers of the space that only
+ * grow, so what an old holder of the pointer believes to be finished or ordered stays true of the
+ * stream that has the record now. A closed stream's record is a *ghost* while its work goes on.
+ *
+ * The handle of a stream goes to the driver only between pin and unpin; closing waits for that.
+ */
+#include "allocator/track.h"
+
+#include <errno.h>
+#include <sched.h>
+
+__thread struct ca_stream *ca_order_last_stream __attribute__((tls_model("initial-exec")));
+
+uint64_t
+ca_order_thread(void)
+{
+	static _Atomic uint64_t threads;
+	static __thread uint64_t own __attribute__((tls_model("initial-exec")));
+
+	if (!own)
+		own = atomic_fetch_add(&threads, 1) + 1;
+	return own;
+}
+
+struct ca_space *
+ca_stream_space(const struct ca_stream *stream)
+{
+	return ((const struct ca_stream_record *)stream)->space;
+}
+
+void
+ca_order_init(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+
+	atomic_init(&order->words.epoch, 1);
+	atomic_init(&order->words.exposures, 1);
+	atomic_init(&order->finished_only, space->heap->finished_only);
+	pthread_mutex_init(&order->lock, NULL);
+	ca_objects_init(&order->points, &order->arena, sizeof(struct ca_point));
+}
+
+void
+ca_order_destroy(struct ca_order *order)
+{
+	pthread_mutex_destroy(&order->lock);
+	ca_arena_destroy(&order->arena);
+}
+
+static void
+record_kill(struct ca_stream_record *record)
+{
+	atomic_store(&record->done, UINT64_MAX);
+	atomic_store(&record->hot.armed, 0);
+	atomic_store(&record->closed, true);
+	record->handle = NULL;
+}
+
+void
+ca_order_kill(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+	struct ca_stream_record *record;
+	struct ca_list dropped;
+	unsigned i;
+
+	ca_list_init(&dropped);
+	ca_order_lock(order);
+	order->dead = true;
+	atomic_store(&order->foreign_done, UINT64_MAX);
+	for (i = 0; (record = ca_record_at(order, i)); i++) {
+		record_kill(record);
+		ca_points_collect_ordered(record, &dropped);
+		ca_record_settle_ordered(record);
+	}
+	ca_order_note_progress(order);
+	ca_order_unlock(order);
+	ca_points_drop(space, &dropped);
+}
+
+void
+ca_order_after_fork_child(struct ca_order *order)
+{
+	struct ca_stream_record *record;
+	unsigned i;
+
+	pthread_mutex_init(&order->lock, NULL);
+	order->dead = true;
+	atomic_store(&order->foreign_done, UINT64_MAX);
+	for (i = 0; (record = ca_record_at(order, i)); i++) {
+		record_kill(record);
+		ca_list_init(&record->points);
+		ca_list_init(&record->waiting);
+		record->calls = 0;
+	}
+	for (i = 0; i < CA_ACTIVE_WORDS; i++)
+		atomic_store(&order->active[i], 0);
+}
+
+static bool
+is_free(struct ca_stream_record *record, struct ca_list *dropped)
+{
+	if (!atomic_load(&record->closed) || record->calls || ca_record_is_busy(record))
+		return false;
+	ca_points_collect_ordered(record, dropped);
+	return ca_list_empty(&record->points);
+}
+
+static int
+record_new(struct ca_order *order, struct ca_stream_record **ret_record)
+{
+	unsigned n = atomic_load(&order->n_streams);
+	struct ca_stream_record *record;
+
+	if (n == CA_STREAMS_MAX)
+		return -ENOSPC;
+	record = ca_arena_alloc_aligned(&order->arena, sizeof(*record),
+					_Alignof(struct ca_stream_record));
+	if (!record)
+		return -ENOMEM;
+	record->hot.words = &order->words;
+	record->space = ca_order_space(order);
+	record->index = n;
+	ca_list_init(&record->points);
+	ca_list_init(&record->waiting);
+	order->streams[n] = record;
+	atomic_store(&order->n_streams, n + 1);
+	*ret_record = record;
+	return 0;
+}
+
+static int
+record_get(struct ca_order *order, struct ca_stream_record **ret_record, struct ca_list *dropped)
+{
+	struct ca_stream_record *record;
+	unsigned i;
+
+	for (i = 0; (record = ca_record_at(order, i)); i++)
+		if (is_free(record, dropped)) {
+			*ret_record = record;
+			return 0;
+		}
+	return record_new(order, ret_record);
+}
+
+static void
+candidates_change(struct ca_order *order, int change)
+{
+	unsigned n = atomic_fetch_add(&order->candidates, (unsigned)change) + (unsigned)change;
+	struct ca_stream_record *record = NULL;
+	unsigned i;
+
+	if (n == 1)
+		for (i = 0; (record = ca_record_at(order, i)); i++)
+			if (!atomic_load(&record->closed))
+				break;
+	atomic_store(&order->only, record);
+}
+
+/* Nothing of a former stream of the record is left but stamps that are done. */
+static void
+record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *handle, bool known)
+{
+	unsigned i;
+
+	record->kind = kind;
+	record->handle = handle;
+	record->thread = known || kind == CA_STREAM_PER_THREAD ? ca_order_thread() : 0;
+	record->submitted = !known;
+	for (i = 0; i < CA_CLOCK_PARTS; i++)
+		record->clock[i] = (struct ca_clock_part){ 0 };
+	atomic_store(&record->hot.seen, 0);
+	atomic_store(&record->hot.armed, 0);
+	atomic_store(&record->loose, 0);
+	atomic_store(&record->lost, false);
+	atomic_store(&record->closed, false);
+}
+
+/* More streams than records: their work is never seen. */
+static void
+untracked(struct ca_space *space)
+{
+	ca_order_finished_only(space->heap, space, CA_REASON_STREAMS);
+	ca_order_settle_exposed(space->heap, space);
+}
+
+int
+ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, bool known,
+	       struct ca_stream **ret_stream)
+{
+	struct ca_order *order = &space->order;
+	struct ca_stream_record *record = NULL;
+	struct ca_list dropped;
+	bool ends = false;
+	int r;
+
+	ca_list_init(&dropped);
+	ca_order_lock(order);
+	r = order->dead ? -ENODEV : record_get(order, &record, &dropped);
+	if (!r) {
+		ends = atomic_load(&order->candidates) == 1;
+		if (ends)
+			ca_order_leave_quiet_ordered(order);
+		record_start(record, kind, handle, known);
+		candidates_change(order, 1);
+		*ret_stream = &record->hot;
+	}
+	ca_order_unlock(order);
+	ca_points_drop(space, &dropped);
+	if (ends)
+		ca_order_mark_exposed(space);
+	if (r == -ENOSPC || r == -ENOMEM)
+		untracked(space);
+	return r;
+}
+
+void
+ca_order_leave_quiet_ordered(struct ca_order *order)
+{
+	struct ca_stream_record *record;
+	unsigned at;
+
+	/* later stamps are larger than what is inexact */
+	atomic_fetch_add(&order->words.epoch, 1);
+	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
+		ca_raise(&record->inexact, atomic_load(&record->hot.last));
+		if (!atomic_load(&record->closed))
+			atomic_store(&record->hot.armed, ++record->arms);
+	}
+}
+
+static bool
+is_covered(struct ca_stream_record *record)
+{
+	uint64_t last = atomic_load(&record->hot.last);
+
+	return last <= atomic_load(&record->done) || ca_point_find_ordered(record, last);
+}
+
+void
+ca_stream_close(struct ca_stream *stream, bool gone)
+{
+	struct ca_stream_record *record = ca_record(stream);
+	struct ca_order *order = ca_record_order(record);
+	bool lost;
+
+	if (!gone)
+		ca_point_record_if_due(record);
+	ca_order_lock(order);
+	if (order->dead || atomic_load(&record->closed)) {
+		ca_order_unlock(order);
+		return;
+	}
+	if (ca_order_is_quiet_ordered(order))
+		ca_raise(&record->inexact, atomic_load(&record->hot.last));
+	atomic_store(&record->closed, true);
+	atomic_store(&record->hot.armed, 0);
+	candidates_change(order, -1);
+	lost = !is_covered(record);
+	while (record->calls) {
+		ca_order_unlock(order);
+		sched_yield();
+		ca_order_lock(order);
+	}
+	record->handle = NULL;
+	ca_order_unlock(order);
+	if (lost)
+		ca_record_lose(record);
+	if (ca_order_last_stream == stream)
+		ca_order_last_stream = NULL;
+}
+
+void
+ca_stream_note_thread(struct ca_stream *stream)
+{
+	struct ca_stream_record *record = ca_record(stream);
+	struct ca_order *order = ca_record_order(record);
+	uint64_t thread = ca_order_thread();
+
+	ca_order_lock(order);
+	if (record->thread != thread)
+		record->thread = record->submitted ? 0 : thread;
+	record->submitted = true;
+	ca_order_unlock(order);
+}
+
+bool
+ca_record_is_nameable_ordered(struct ca_stream_record *record)
+{
+	if (ca_record_order(record)->dead || atomic_load(&record->closed))
+		return false;
+	return record->kind != CA_STREAM_PER_THREAD || record->thread == ca_order_thread();
+}
+
+bool
+ca_record_pin(struct ca_stream_record *record, void **ret_handle)
+{
+	struct ca_order *order = ca_record_order(record);
+	bool nameable;
+
+	ca_order_lock(order);
+	nameable = ca_record_is_nameable_ordered(record);
+	if (nameable) {
+		record->calls++;
+		*ret_handle = record->handle;
+	}
+	ca_order_unlock(order);
+	return nameable;
+}
+
+void
+ca_record_unpin(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+
+	ca_order_lock(order);
+	record->calls--;
+	ca_order_unlock(order);
+}

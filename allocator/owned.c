@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Freed blocks that wait for streams.
+ *
+ * A block that one stream may still use is OWNED by it: it lies in the stream's own pools, where it
+ * can be found by size should it be exposed (handed out although the stream has not finished). One
+ * that several may still use is MULTI, and waits for the first of them. Either is in the list of
+ * the stream it waits for, smallest stamp first, so that a stream's progress settles the head of
+ * its list and costs nothing otherwise.
+ *
+ * In a quiet space, with one stream that could submit, what that stream owns is as good as CLEAN:
+ * whatever is submitted later comes after it.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+
+static bool
+ordered(const struct ca_space *space)
+{
+	return !space->heap->config.reuse_finished &&
+	       !atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
+}
+
+struct ca_stream_record *
+ca_owned_quiet_locked(struct ca_space *space)
+{
+	return ordered(space) ? ca_order_only_stream(&space->order) : NULL;
+}
+
+/* The stream's pools exist, or can be made. */
+static bool
+pools_ready(struct ca_heap *heap, struct ca_stream_record *record)
+{
+	if (record->pools)
+		return true;
+	record->pools = ca_arena_alloc(&heap->fixed, 2 * sizeof(*record->pools));
+	if (!record->pools)
+		return false;
+	ca_pool_init(&record->pools[0], true);
+	ca_pool_init(&record->pools[1], false);
+	return true;
+}
+
+static void
+drop_users(struct ca_block *block)
+{
+	ca_objects_put(&block->segment->space->heap->users, block->users);
+	block->users = NULL;
+	block->user.stream = NULL;
+}
+
+static bool
+multi(struct ca_block *block, const struct ca_users *users)
+{
+	if (!block->users)
+		block->users = ca_objects_get(&block->segment->space->heap->users);
+	if (!block->users)
+		return false;
+	*block->users = *users;
+	block->user = users->user[0];
+	ca_block_wait_locked(block);
+	return true;
+}
+
+static bool
+markable(const struct ca_users *users)
+{
+	unsigned i;
+
+	for (i = 0; i < users->n; i++)
+		if (atomic_load_explicit(&ca_owned_record(&users->user[i])->lost,
+					 memory_order_acquire))
+			return false;
+	return !users->context;
+}
+
+bool
+ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
+{
+	struct ca_heap *heap = block->segment->space->heap;
+
+	if ((ca_users_prune(users) && !users->context) || block->segment->retired) {
+		drop_users(block);
+		ca_block_settle_locked(block);
+		return true;
+	}
+	if (!markable(users) || heap->no_marks)
+		return false;
+	if (users->n > 1)
+		return multi(block, users);
+	if (!pools_ready(heap, ca_owned_record(&users->user[0])))
+		return false;
+	drop_users(block);
+	ca_block_own_locked(block, users->user[0]);
+	return true;
+}
+
+/* The head of a list, in no list and no index: its place now. */
+static void
+place_again(struct ca_block *block)
+{
+	struct ca_space *space = block->segment->space;
+	struct ca_users users = { .n = 1, .user = { block->user } };
+
+	if (block->state == CA_BLOCK_MULTI)
+		users = *block->users;
+	else
+		ca_pool_unindex_locked(block);
+	ca_list_remove(&block->waiting);
+	if (ca_owned_place_locked(block, &users))
+		return;
+	ca_block_detach_locked(block);
+	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
+	ca_list_insert(&space->unmarked, &block->waiting);
+}
+
+static bool
+settle_stream(struct ca_stream_record *record)
+{
+	bool lost = atomic_load_explicit(&record->lost, memory_order_acquire), settled = false;
+
+	while (!ca_list_empty(&record->waiting)) {
+		struct ca_block *block =
+			CA_CONTAINER_OF(record->waiting.next, struct ca_block, waiting);
+
+		if (!lost && !ca_user_is_done(&block->user))
+			break;
+		place_again(block);
+		settled = true;
+	}
+	return settled;
+}
+
+/* Streams of the space, in use or not. */
+static unsigned
+streams(const struct ca_space *space)
+{
+	return atomic_load_explicit(&space->order.n_streams, memory_order_acquire);
+}
+
+bool
+ca_owned_settle_locked(struct ca_space *space)
+{
+	uint64_t progress = atomic_load_explicit(&space->order.progress, memory_order_acquire);
+	bool settled = false;
+	unsigned i;
+
+	if (progress == space->settled)
+		return false;
+	space->settled = progress;
+	for (i = 0; space->owned_blocks && i < streams(space); i++)
+		if (space->order.streams[i])
+			settled = settle_stream(space->order.streams[i]) || settled;
+	return settled;
+}
+
+static struct ca_block *
+find_in(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
+{
+	if (!record || !record->pools)
+		return NULL;
+	return ca_pool_find_locked(&space->heap->config, &record->pools[bytes > CA_SMALL_MAX],
+				   bytes);
+}
+
+/* The smaller one; `a` if they are equal. */
+static struct ca_block *
+better(struct ca_block *a, struct ca_block *b)
+{
+	return !a || (b && b->bytes < a->bytes) ? b : a;
+}
+
+struct ca_block *
+ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *clean;
+
+	if (space->dead || space->poisoned)
+		return NULL;
+	ca_owned_settle_locked(space);
+	clean = ca_pool_find_locked(&space->heap->config, ca_pool_for(space, bytes), bytes);
+	if (!space->owned_blocks)
+		return clean;
+	return better(clean, find_in(space, ca_owned_quiet_locked(space), bytes));
+}
+
+static struct ca_block *
+exposable_of(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
+{
+	struct ca_block *block = find_in(space, record, bytes);
+
+	return block && ca_order_may_expose(&space->order, &block->user) ? block : NULL;
+}
+
+/* The record of the calling thread's last submission, if that was in this space. */
+static struct ca_stream_record *
+last_stream(const struct ca_space *space)
+{
+	struct ca_user user = { .stream = ca_order_last_stream };
+
+	if (!user.stream || ca_owned_record(&user)->space != space)
+		return NULL;
+	return ca_owned_record(&user);
+}
+
+struct ca_block *
+ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
+{
+	if (space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
+		return NULL;
+	return exposable_of(space, last_stream(space), bytes);
+}
+
+struct ca_block *
+ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block = ca_owned_exposable_locked(space, bytes);
+	unsigned i;
+
+	if (block || space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
+		return block;
+	for (i = 0; i < streams(space); i++)
+		block = better(block, exposable_of(space, space->order.streams[i], bytes));
+	return block;
+}
+
+uint64_t
+ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool)
+{
+	/* in a quiet space nobody has to wait for what is OWNED */
+	return pool->waiting_bytes + (ca_owned_quiet_locked(space) ? 0 : pool->owned_bytes);
+}
+
+/* Something waits for a stream, although in a quiet space nothing has to wait for its one. */
+static bool
+waits_for_streams(struct ca_space *space)
+{
+	struct ca_stream_record *quiet = ca_owned_quiet_locked(space);
+	unsigned i;
+
+	if (!space->owned_blocks || !quiet)
+		return space->owned_blocks != 0;
+	for (i = 0; i < streams(space); i++)
+		if (space->order.streams[i] && space->order.streams[i] != quiet &&
+		    !ca_list_empty(&space->order.streams[i]->waiting))
+			return true;
+	return false;
+}
+
+bool
+ca_owned_poll_locked(struct ca_space *space)
+{
+	int r;
+
+	if (!space->owned_blocks || space->poisoned)
+		return false;
+	ca_outside_enter_locked(space);
+	r = ca_order_poll(space);
+	ca_outside_leave(space);
+	if (ca_pending_is_lost(r))
+		ca_pending_rescue_locked(space);
+	return ca_owned_settle_locked(space) || ca_pending_is_lost(r);
+}
+
+bool
+ca_owned_look_locked(struct ca_space *space)
+{
+	bool settled = ca_graph_look_locked(space->heap);
+
+	if (waits_for_streams(space))
+		settled = ca_owned_poll_locked(space) || settled;
+	if (space->waiting_blocks) {
+		ca_pending_mark_unmarked_locked(space);
+		settled = ca_pending_poll_locked(space) || settled;
+	}
+	return settled;
+}
+
+enum { OLDEST_LOOK = 256 }; /* entries of a list: a wait is not worth a long search */
+
+/* The oldest block of the stream's list that the thread freed. */
+static struct ca_block *
+oldest_of(const struct ca_stream_record *record, uint64_t thread)
+{
+	const struct ca_list *link;
+	unsigned looked = 0;
+
+	for (link = record->waiting.next; link != &record->waiting && looked++ < OLDEST_LOOK;
+	     link = link->next) {
+		struct ca_block *block =
+			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
+
+		if (block->thread == thread)
+			return block;
+	}
+	return NULL;
+}
+
+static struct ca_block *
+oldest(const struct ca_space *space)
+{
+	struct ca_block *best = NULL;
+	uint64_t thread = ca_order_thread();
+	unsigned i;
+
+	for (i = 0; i < streams(space); i++) {
+		struct ca_block *block =
+			space->order.streams[i] ? oldest_of(space->order.streams[i], thread) : NULL;
+
+		if (!best || (block && block->user.stamp < best->user.stamp))
+			best = block;
+	}
+	return best;
+}
+
+int
+ca_owned_wait_locked(struct ca_space *space, enum ca_wait which)
+{
+	struct ca_block *block = space->owned_blocks && !space->poisoned ? oldest(space) : NULL;
+	struct ca_user user;
+	int r;
+
+	if (!block)
+		return 0;
+	user = block->user;
+	ca_outside_enter_locked(space);
+	r = ca_order_wait(space, &user);
+	ca_outside_leave(space);
+	if (r == -EBUSY)
+		return r;
+	if (ca_pending_is_lost(r) || (r && which == CA_WAIT_ANY))
+		return ca_pending_rescue_locked(space);
+	if (r)
+		return 0;
+	CA_COUNT(space, host_syncs);
+	ca_owned_settle_locked(space);
+	space->device->generation++;
+	return 1;
+}
+
+static bool
+others_in(const struct ca_list *list, uint64_t thread)
+{
+	const struct ca_list *link;
+
+	for (link = list->next; link != list; link = link->next)
+		if (CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting)->thread !=
+		    thread)
+			return true;
+	return false;
+}
+
+bool
+ca_owned_others_wait_locked(const struct ca_space *space)
+{
+	uint64_t thread = ca_order_thread();
+	const struct ca_list *link;
+	unsigned i;
+
+	for (i = 0; space->owned_blocks && i < streams(space); i++)
+		if (space->order.streams[i] && others_in(&space->order.streams[i]->waiting, thread))
+			return true;
+	for (link = space->pending.next; link != &space->pending; link = link->next)
+		if (CA_CONTAINER_OF((struct ca_list *)link, struct ca_group, link)->thread !=
+		    thread)
+			return true;
+	return others_in(&space->unmarked, thread);
+}
+
+void
+ca_owned_forget(struct ca_space *space)
+{
+	unsigned i;
+
+	for (i = 0; i < streams(space); i++) {
+		struct ca_stream_record *record = space->order.streams[i];
+
+		if (!record)
+			continue;
+		ca_list_init(&record->waiting);
+		if (record->pools) {
+			ca_pool_init(&record->pools[0], true);
+			ca_pool_init(&record->pools[1], false);
+		}
+	}
+}

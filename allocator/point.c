@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Points: the marks recorded on a stream, in the order in which the driver's calls returned.
+ *
+ * The bound is taken before the driver's call, the point published after it. The first published
+ * point that covers a stamp is the exact one: whoever found the stream armed recorded and published
+ * a point before submitting anything, so nothing submitted after the free lies before the first.
+ * `armed` holds a number; it is cleared only if nobody armed the stream again meanwhile.
+ */
+#include "allocator/track.h"
+
+#include <errno.h>
+
+struct ca_point *
+ca_point_find_ordered(struct ca_stream_record *record, uint64_t stamp)
+{
+	struct ca_list *link;
+
+	for (link = record->points.next; link != &record->points; link = link->next) {
+		struct ca_point *point = CA_CONTAINER_OF(link, struct ca_point, link);
+
+		if (point->bound >= stamp)
+			return point;
+	}
+	return NULL;
+}
+
+struct ca_point *
+ca_point_get(struct ca_stream_record *record, uint64_t stamp)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_point *point;
+
+	ca_order_lock(order);
+	point = ca_point_find_ordered(record, stamp);
+	if (point)
+		point->references++;
+	ca_order_unlock(order);
+	return point;
+}
+
+static void
+unreference_ordered(struct ca_point *point, struct ca_list *dropped)
+{
+	if (!--point->references)
+		ca_list_insert(dropped, &point->link);
+}
+
+void
+ca_point_put(struct ca_stream_record *record, struct ca_point *point)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_list dropped;
+
+	ca_list_init(&dropped);
+	ca_order_lock(order);
+	unreference_ordered(point, &dropped);
+	ca_order_unlock(order);
+	ca_points_drop(record->space, &dropped);
+}
+
+void
+ca_points_collect_ordered(struct ca_stream_record *record, struct ca_list *dropped)
+{
+	uint64_t done = atomic_load(&record->done);
+
+	while (!ca_list_empty(&record->points)) {
+		struct ca_point *point =
+			CA_CONTAINER_OF(record->points.next, struct ca_point, link);
+
+		if (point->bound > done)
+			return;
+		ca_list_remove(&point->link);
+		unreference_ordered(point, dropped);
+	}
+}
+
+void
+ca_points_drop(struct ca_space *space, struct ca_list *dropped)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_order *order = &space->order;
+
+	while (!ca_list_empty(dropped)) {
+		struct ca_point *point = CA_CONTAINER_OF(dropped->next, struct ca_point, link);
+
+		ca_list_remove(&point->link);
+		driver->mark_drop(driver->self, point->mark);
+		ca_order_lock(order);
+		ca_objects_put(&order->points, point);
+		ca_order_unlock(order);
+	}
+}
+
+void
+ca_record_lose(struct ca_stream_record *record)
+{
+	atomic_store(&record->lost, true);
+	atomic_store(&record->hot.armed, 0);
+	ca_order_note_progress(ca_record_order(record));
+}
+
+/* ---- recording */
+
+/* What is freed so far is followed by work that no point separates from it. */
+static void
+give_up_exactness(struct ca_stream_record *record, int r)
+{
+	struct ca_order *order = ca_record_order(record);
+
+	ca_order_lock(order);
+	ca_raise(&record->inexact, atomic_load(&record->hot.last));
+	ca_order_unlock(order);
+	if (r != -EBUSY && r != -ENOMEM)
+		ca_record_lose(record);
+}
+
+static void
+publish(struct ca_stream_record *record, struct ca_point *point, uint64_t armed)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_list dropped;
+
+	ca_list_init(&dropped);
+	ca_order_lock(order);
+	point->references = 1;
+	ca_list_insert(&record->points, &point->link);
+	ca_points_collect_ordered(record, &dropped); /* this one, too, if the space is dead */
+	atomic_compare_exchange_strong(&record->hot.armed, &armed, 0);
+	ca_order_unlock(order);
+	ca_points_drop(record->space, &dropped);
+}
+
+static struct ca_point *
+point_new(struct ca_order *order)
+{
+	struct ca_point *point;
+
+	ca_order_lock(order);
+	point = ca_objects_get(&order->points);
+	if (point) {
+		ca_list_init(&point->link);
+		point->bound = atomic_fetch_add(&order->words.epoch, 1);
+	}
+	ca_order_unlock(order);
+	return point;
+}
+
+static void
+point_free(struct ca_order *order, struct ca_point *point)
+{
+	ca_order_lock(order);
+	ca_objects_put(&order->points, point);
+	ca_order_unlock(order);
+}
+
+static int
+record_pinned(struct ca_stream_record *record, void *handle)
+{
+	struct ca_space *space = record->space;
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t armed = atomic_load(&record->hot.armed);
+	struct ca_point *point = point_new(&space->order);
+	int r;
+
+	if (!point)
+		return -ENOMEM;
+	r = driver->stream_mark(driver->self, space->context, handle, &point->mark);
+	if (r) {
+		point_free(&space->order, point);
+		return r;
+	}
+	atomic_fetch_add(&space->order.marks, 1);
+	publish(record, point, armed);
+	return 0;
+}
+
+int
+ca_point_record(struct ca_stream_record *record)
+{
+	void *handle;
+	int r;
+
+	if (!ca_record_pin(record, &handle))
+		return -ENODEV;
+	r = record_pinned(record, handle);
+	ca_record_unpin(record);
+	if (r)
+		give_up_exactness(record, r);
+	return r;
+}
+
+/* True if a mark is missing; otherwise whatever armed the stream is served. */
+static bool
+is_due(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	uint64_t armed, last;
+	bool due;
+
+	ca_order_lock(order);
+	armed = atomic_load(&record->hot.armed);
+	last = atomic_load(&record->hot.last);
+	due = last > atomic_load(&record->done) && !ca_point_find_ordered(record, last);
+	if (!due)
+		atomic_compare_exchange_strong(&record->hot.armed, &armed, 0);
+	ca_order_unlock(order);
+	return due;
+}
+
+int
+ca_point_record_if_due(struct ca_stream_record *record)
+{
+	return is_due(record) ? ca_point_record(record) : 0;
+}
+
+static struct ca_stream_record *
+next_unmarked(struct ca_order *order, unsigned *at)
+{
+	struct ca_stream_record *record;
+
+	ca_order_lock(order);
+	for (; (record = ca_order_next_active_ordered(order, at)); ++*at) {
+		uint64_t exposed = atomic_load(&record->exposed);
+
+		if (exposed > atomic_load(&record->done) && !ca_point_find_ordered(record, exposed))
+			break;
+	}
+	ca_order_unlock(order);
+	return record;
+}
+
+void
+ca_order_mark_exposed(struct ca_space *space)
+{
+	struct ca_stream_record *record;
+	unsigned at;
+
+	for (at = 0; (record = next_unmarked(&space->order, &at)); at++)
+		ca_point_record(record);
+}
+
+/* ---- asking */
+
+/* What to ask the stream for: the oldest unfinished point, with a reference. */
+static struct ca_point *
+oldest_get(struct ca_stream_record *record, bool *ret_record)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_point *point;
+
+	ca_order_lock(order);
+	point = ca_point_find_ordered(record, atomic_load(&record->done) + 1);
+	if (point)
+		point->references++;
+	*ret_record = !point && ca_record_is_busy(record) &&
+		      ca_record_is_nameable_ordered(record) && !atomic_load(&record->lost) &&
+		      (atomic_load(&record->hot.armed) || ca_order_is_quiet_ordered(order));
+	ca_order_unlock(order);
+	return point;
+}
+
+/* 0: the point is done. An error other than "not yet": the stream is lost. */
+static int
+ask(struct ca_stream_record *record, struct ca_point *point, int (*how)(void *self, ca_mark mark))
+{
+	int r = how(record->space->heap->driver.self, point->mark);
+
+	if (!r)
+		ca_order_finished(&record->hot, point->bound);
+	else if (r != -EAGAIN && r != -EBUSY)
+		ca_record_lose(record);
+	ca_point_put(record, point);
+	return r;
+}
+
+static int
+poll_stream(struct ca_stream_record *record)
+{
+	const struct ca_driver *driver = &record->space->heap->driver;
+	bool want;
+	int r = 0;
+
+	while (!r) {
+		struct ca_point *point = oldest_get(record, &want);
+
+		if (point)
+			r = ask(record, point, driver->mark_query);
+		else if (want)
+			r = ca_point_record(record);
+		else
+			break;
+	}
+	return r == -EAGAIN || r == -ENODEV ? 0 : r;
+}
+
+/* Points that something else than a point has overtaken. */
+static void
+drop_overtaken(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+	struct ca_stream_record *record;
+	struct ca_list dropped;
+	unsigned i;
+
+	ca_list_init(&dropped);
+	ca_order_lock(order);
+	for (i = 0; (record = ca_record_at(order, i)); i++)
+		ca_points_collect_ordered(record, &dropped);
+	ca_order_unlock(order);
+	ca_points_drop(space, &dropped);
+}
+
+int
+ca_order_poll(struct ca_space *space)
+{
+	struct ca_stream_record *record;
+	int first = 0;
+	unsigned i;
+
+	drop_overtaken(space);
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		if (ca_record_is_busy(record)) {
+			int r = poll_stream(record);
+
+			if (!first)
+				first = r;
+		}
+	return first;
+}
+
+/* 0: there is an exact point, or one can be recorded (*ret_record); -EAGAIN. */
+static int
+exactness(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)
+{
+	struct ca_order *order = ca_record_order(record);
+	int r = -EAGAIN;
+
+	*ret_record = false;
+	ca_order_lock(order);
+	if (stamp > atomic_load(&record->inexact)) {
+		if (ca_point_find_ordered(record, stamp))
+			r = 0;
+		else if (atomic_load(&record->hot.armed) && ca_record_is_nameable_ordered(record))
+			*ret_record = true;
+	}
+	ca_order_unlock(order);
+	return *ret_record ? 0 : r;
+}
+
+int
+ca_order_wait(struct ca_space *space, const struct ca_user *user)
+{
+	struct ca_stream_record *record = ca_record(user->stream);
+	struct ca_point *point;
+	bool missing;
+	int r;
+
+	if (ca_user_is_done(user))
+		return 0;
+	r = exactness(record, user->stamp, &missing);
+	if (!r && missing)
+		r = ca_point_record(record);
+	if (r == -ENODEV || r == -ENOMEM || r == -ENOTSUP)
+		r = -EAGAIN;
+	point = r ? NULL : ca_point_get(record, user->stamp);
+	if (point)
+		r = ask(record, point, space->heap->driver.mark_wait);
+	return ca_user_is_done(user) ? 0 : r ? r : -EAGAIN;
+}

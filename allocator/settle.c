@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * LIVE memory that was handed out before its former user had finished (block->user): who that is,
+ * for a copy that names the memory, and waiting for it, for an accessor that is not a stream.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+
+/* Adds an unfinished user. */
+static void
+users_add(struct ca_users *users, struct ca_user user)
+{
+	unsigned i;
+
+	if (!user.stream || ca_user_is_done(&user))
+		return;
+	for (i = 0; i < users->n; i++) {
+		if (users->user[i].stream != user.stream)
+			continue;
+		if (users->user[i].stamp < user.stamp)
+			users->user[i].stamp = user.stamp;
+		return;
+	}
+	if (users->n == CA_USERS_MAX)
+		users->context = true;
+	else
+		users->user[users->n++] = user;
+}
+
+/* The block that holds `address`, or the first behind it. */
+static struct ca_block *
+first_from(struct ca_heap *heap, uint64_t address)
+{
+	struct ca_block *block = ca_block_find_locked(heap, address);
+	struct ca_tree_node *node;
+
+	if (block)
+		return block;
+	node = ca_tree_at_least(&heap->by_address, address, 0);
+	return node ? CA_CONTAINER_OF(node, struct ca_block, by_address) : NULL;
+}
+
+static void
+touch_range(struct ca_heap *heap, uint64_t address, uint64_t bytes, struct ca_users *users)
+{
+	struct ca_block *block = first_from(heap, address);
+
+	while (block && (block->address <= address || block->address - address < bytes)) {
+		struct ca_tree_node *next = ca_tree_next(&block->by_address);
+
+		if (block->state == CA_BLOCK_LIVE)
+			users_add(users, block->user);
+		block = next ? CA_CONTAINER_OF(next, struct ca_block, by_address) : NULL;
+	}
+}
+
+void
+ca_touch_users(struct ca_space *space, const struct ca_touch *touch, struct ca_users *ret_users)
+{
+	unsigned i;
+
+	ret_users->n = 0;
+	ret_users->context = false;
+	ca_heap_lock(space->heap);
+	for (i = 0; i < touch->n; i++)
+		touch_range(space->heap, touch->range[i].address, touch->range[i].bytes, ret_users);
+	ca_heap_unlock(space->heap);
+}
+
+/* 0: the user has finished; -EBUSY; > 0, -EIO: errors, the space is poisoned. */
+static int
+wait_locked(struct ca_space *space, const struct ca_user *user)
+{
+	int r;
+
+	ca_outside_enter_locked(space);
+	r = ca_order_wait(space, user);
+	ca_outside_leave(space);
+	if (r == -EBUSY)
+		return r;
+	if (r) /* no exact mark, or an error: for all there is */
+		return ca_pending_rescue_locked(space) < 0 ? -EBUSY : 0;
+	CA_COUNT(space, host_syncs);
+	return 0;
+}
+
+int
+ca_settle(struct ca_heap *heap, uint64_t address)
+{
+	struct ca_block *block;
+	struct ca_user user;
+	uint64_t serial;
+	int r = 0;
+
+	ca_heap_lock(heap);
+	block = ca_block_find_settled_locked(heap, address);
+	if (!block) {
+		ca_heap_unlock(heap);
+		return -ENOENT;
+	}
+	user = block->user;
+	serial = block->serial;
+	if (block->state == CA_BLOCK_LIVE && user.stream && !ca_user_is_done(&user)) {
+		CA_COUNT(block->segment->space, settles);
+		r = wait_locked(block->segment->space, &user);
+		block = ca_block_find_locked(heap, address);
+		if (!r && block && block->state == CA_BLOCK_LIVE && block->serial == serial)
+			block->user.stream = NULL;
+	}
+	ca_heap_unlock(heap);
+	return r;
+}

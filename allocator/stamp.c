@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Stamps, bounds, and the users of what is freed.
+ *
+ * The epoch moves when an allocation is born after a stamp, and when a bound is taken. A submission
+ * stamps after the real call has returned; whoever skips the stamp saw `last` at the epoch, put
+ * there by somebody who had set the stream's active bit before. The bit must therefore never be
+ * clear while `last` is above `done`: it is cleared only under the order lock, under which users
+ * are looked for, and set again unless no thread is inside ca_submit_stamp and `last` is still not
+ * above `done`.
+ */
+#include "allocator/track.h"
+
+#include "config/mutant.h"
+
+static uint64_t
+active_bit(const struct ca_stream_record *record)
+{
+	return (uint64_t)1 << record->index % 64;
+}
+
+static _Atomic uint64_t *
+active_word(struct ca_stream_record *record)
+{
+	return &ca_record_order(record)->active[record->index / 64];
+}
+
+void
+ca_submit_stamp(struct ca_stream *stream, uint64_t epoch)
+{
+	struct ca_stream_record *record = ca_record(stream);
+	struct ca_order_words *words = stream->words;
+
+	atomic_fetch_add(&stream->stamping, 1);
+	if (!(atomic_load(active_word(record)) & active_bit(record)))
+		atomic_fetch_or(active_word(record), active_bit(record));
+	if (!atomic_load(&words->dirty))
+		atomic_store(&words->dirty, 1);
+	ca_raise(&stream->last, epoch);
+	atomic_fetch_sub(&stream->stamping, 1);
+}
+
+void
+ca_record_settle_ordered(struct ca_stream_record *record)
+{
+	if (ca_record_is_busy(record) || atomic_load(&record->hot.stamping) ||
+	    !(atomic_load(active_word(record)) & active_bit(record)))
+		return;
+	atomic_fetch_and(active_word(record), ~active_bit(record));
+	if (atomic_load(&record->hot.stamping) || ca_record_is_busy(record))
+		atomic_fetch_or(active_word(record), active_bit(record));
+}
+
+struct ca_stream_record *
+ca_order_next_active_ordered(struct ca_order *order, unsigned *at)
+{
+	for (; *at < CA_STREAMS_MAX; ++*at) {
+		uint64_t word = atomic_load(&order->active[*at / 64]) >> *at % 64;
+
+		if (!word) {
+			*at |= 63;
+			continue;
+		}
+		*at += (unsigned)__builtin_ctzll(word);
+		if (ca_record_is_busy(order->streams[*at]))
+			return order->streams[*at];
+	}
+	return NULL;
+}
+
+uint64_t
+ca_order_born(struct ca_order *order)
+{
+	struct ca_order_words *words = &order->words;
+
+	if (atomic_load(&words->dirty) && atomic_exchange(&words->dirty, 0))
+		return atomic_fetch_add(&words->epoch, 1) + 1;
+	return atomic_load(&words->epoch);
+}
+
+/* ---- users */
+
+bool
+ca_user_is_done(const struct ca_user *user)
+{
+	return atomic_load(&ca_record(user->stream)->done) >= user->stamp;
+}
+
+bool
+ca_users_prune(struct ca_users *users)
+{
+	unsigned i;
+
+	for (i = 0; i < users->n;)
+		if (ca_user_is_done(&users->user[i]))
+			users->user[i] = users->user[--users->n];
+		else
+			i++;
+	return !users->n && !users->context;
+}
+
+static void
+users_add(struct ca_users *users, struct ca_stream *stream, uint64_t stamp)
+{
+	unsigned i;
+
+	for (i = 0; i < users->n; i++)
+		if (users->user[i].stream == stream) {
+			if (users->user[i].stamp < stamp)
+				users->user[i].stamp = stamp;
+			return;
+		}
+	if (users->n == CA_USERS_MAX)
+		users->context = true;
+	else
+		users->user[users->n++] = (struct ca_user){ stream, stamp };
+}
+
+/* No mark of ours covers the work: the stream is another thread's, or lost. */
+static bool
+needs_context(struct ca_stream_record *record)
+{
+	if (atomic_load(&record->lost))
+		return true;
+	return record->kind == CA_STREAM_PER_THREAD && !atomic_load(&record->closed) &&
+	       record->thread != ca_order_thread();
+}
+
+static bool
+has_foreign_user(struct ca_order *order, uint64_t born)
+{
+	uint64_t foreign = atomic_load(&order->foreign);
+
+	return foreign >= born && foreign > atomic_load(&order->foreign_done);
+}
+
+static void
+users_collect_ordered(struct ca_order *order, uint64_t born, struct ca_users *users)
+{
+	struct ca_stream_record *record;
+	unsigned at;
+
+	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
+		uint64_t last = atomic_load(&record->hot.last);
+
+		if (last >= born || atomic_load(&record->hazard) > atomic_load(&record->done))
+			users_add(users, &record->hot, last);
+	}
+}
+
+static void
+arm_ordered(const struct ca_users *users)
+{
+	unsigned i;
+
+	for (i = 0; i < users->n; i++) {
+		struct ca_stream_record *record = ca_record(users->user[i].stream);
+
+		if (!atomic_load(&record->closed))
+			atomic_store(&record->hot.armed, ++record->arms);
+	}
+}
+
+void
+ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inherited,
+	       struct ca_users *ret_users)
+{
+	unsigned fallback = atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK;
+	struct ca_users users = { 0 };
+	unsigned i;
+
+	ca_order_lock(order);
+	users.context = fallback || inherited->context || has_foreign_user(order, born);
+	for (i = 0; i < inherited->n && !CA_MUTANT(INHERITED_DROPPED); i++)
+		if (!ca_user_is_done(&inherited->user[i]))
+			users_add(&users, inherited->user[i].stream, inherited->user[i].stamp);
+	users_collect_ordered(order, born, &users);
+	for (i = 0; i < users.n; i++)
+		users.context |= needs_context(ca_record(users.user[i].stream));
+	if (!users.context && !ca_order_is_quiet_ordered(order))
+		arm_ordered(&users);
+	ca_order_unlock(order);
+	*ret_users = users;
+}
+
+/* ---- quiet */
+
+bool
+ca_order_is_quiet_ordered(struct ca_order *order)
+{
+	struct ca_stream_record *record;
+	unsigned at;
+
+	if (atomic_load(&order->candidates) > 1)
+		return false;
+	if (!atomic_load(&order->hazards))
+		return true;
+	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++)
+		if (atomic_load(&record->hazard) > atomic_load(&record->done))
+			return false;
+	return true;
+}
+
+bool
+ca_order_is_quiet(struct ca_order *order)
+{
+	bool quiet;
+
+	if (atomic_load(&order->candidates) > 1)
+		return false;
+	if (!atomic_load(&order->hazards))
+		return true;
+	ca_order_lock(order);
+	quiet = ca_order_is_quiet_ordered(order);
+	ca_order_unlock(order);
+	return quiet;
+}
+
+struct ca_stream_record *
+ca_order_only_stream(struct ca_order *order)
+{
+	struct ca_stream_record *only = atomic_load(&order->only);
+
+	return only && ca_order_is_quiet(order) && ca_record_is_busy(only) ? only : NULL;
+}
+
+/* ---- bounds, and what has finished */
+
+/* A bound that covers `last`: the epoch moves only if somebody was stamped with it. */
+static uint64_t
+bound_over(struct ca_order_words *words, uint64_t last)
+{
+	uint64_t epoch = atomic_load(&words->epoch);
+
+	return last < epoch ? epoch - 1 : atomic_fetch_add(&words->epoch, 1);
+}
+
+uint64_t
+ca_order_bound(struct ca_stream *stream)
+{
+	return bound_over(stream->words, atomic_load(&stream->last));
+}
+
+uint64_t
+ca_order_context_bound(struct ca_order *order)
+{
+	uint64_t last = atomic_load(&order->foreign);
+	struct ca_stream_record *record;
+	unsigned i;
+
+	for (i = 0; (record = ca_record_at(order, i)); i++)
+		if (atomic_load(&record->hot.last) > last)
+			last = atomic_load(&record->hot.last);
+	return bound_over(&order->words, last);
+}
+
+uint64_t
+ca_order_space_bound(struct ca_space *space)
+{
+	return ca_order_context_bound(&space->order);
+}
+
+void
+ca_order_note_progress(struct ca_order *order)
+{
+	atomic_fetch_add(&order->progress, 1);
+}
+
+void
+ca_record_finished(struct ca_stream_record *record, uint64_t bound, struct ca_list *dropped)
+{
+	struct ca_order *order = ca_record_order(record);
+
+	if (atomic_load(&record->done) >= bound)
+		return;
+	if (ca_raise(&record->done, bound))
+		ca_order_note_progress(order);
+	ca_order_lock(order);
+	ca_record_settle_ordered(record);
+	if (dropped)
+		ca_points_collect_ordered(record, dropped);
+	ca_order_unlock(order);
+}
+
+void
+ca_order_finished(struct ca_stream *stream, uint64_t bound)
+{
+	struct ca_stream_record *record = ca_record(stream);
+	struct ca_list dropped;
+
+	ca_list_init(&dropped);
+	ca_record_finished(record, bound, &dropped);
+	ca_points_drop(record->space, &dropped);
+}
+
+/* Does a synchronising copy of the calling thread on the legacy stream wait for it? */
+static bool
+is_behind_legacy(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	bool result;
+
+	ca_order_lock(order);
+	result = !atomic_load(&record->closed) && record->kind != CA_STREAM_NONBLOCKING &&
+		 (record->kind != CA_STREAM_PER_THREAD || record->thread == ca_order_thread());
+	ca_order_unlock(order);
+	return result;
+}
+
+void
+ca_order_space_finished(struct ca_space *space, uint64_t bound, bool blocking)
+{
+	struct ca_stream_record *record;
+	unsigned i;
+
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		if (ca_record_is_busy(record) && (!blocking || is_behind_legacy(record)))
+			ca_order_finished(&record->hot, bound);
+}
+
+void
+ca_order_context_finished(struct ca_order *order, uint64_t bound)
+{
+	struct ca_stream_record *record;
+	unsigned i;
+
+	if (ca_raise(&order->foreign_done, bound))
+		ca_order_note_progress(order);
+	for (i = 0; (record = ca_record_at(order, i)); i++)
+		if (ca_record_is_busy(record))
+			ca_record_finished(record, bound, NULL);
+}
+
+/* ---- work that the stream does not end by itself, and of other spaces */
+
+void
+ca_submit_hazard_begin(struct ca_stream *stream)
+{
+	struct ca_order *order = ca_record_order(ca_record(stream));
+	bool ends;
+
+	ca_order_lock(order);
+	ends = ca_order_is_quiet_ordered(order);
+	if (ends)
+		ca_order_leave_quiet_ordered(order);
+	ca_order_unlock(order);
+	if (ends)
+		ca_order_mark_exposed(ca_order_space(order));
+}
+
+void
+ca_submit_hazard(struct ca_stream *stream)
+{
+	struct ca_stream_record *record = ca_record(stream);
+	struct ca_order *order = ca_record_order(record);
+
+	ca_order_lock(order);
+	/* what was freed since the beginning in a quiet space has no exact mark, either */
+	if (ca_order_is_quiet_ordered(order))
+		ca_order_leave_quiet_ordered(order);
+	atomic_fetch_add(&order->hazards, 1);
+	ca_raise(&record->hazard, atomic_load(&stream->last));
+	ca_order_unlock(order);
+}
+
+void
+ca_submit_foreign(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+	uint64_t epoch = atomic_load(&order->words.epoch);
+
+	if (atomic_load(&order->foreign) >= epoch)
+		return;
+	atomic_store(&order->words.dirty, 1);
+	ca_raise(&order->foreign, epoch);
+}

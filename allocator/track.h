@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the files of the order tracker share: order.c (life of streams), stamp.c (stamps, users,
+ * bounds), expose.c, point.c (marks), guard.c, event.c (clocks), fallback.c.
+ *
+ * Functions named *_ordered want the order lock of the record's space and make no driver call.
+ */
+#pragma once
+
+#include "allocator/inside.h"
+
+static inline struct ca_stream_record *
+ca_record(struct ca_stream *stream)
+{
+	return (struct ca_stream_record *)stream; /* hot comes first */
+}
+
+static inline struct ca_order *
+ca_record_order(struct ca_stream_record *record)
+{
+	return &record->space->order;
+}
+
+static inline struct ca_space *
+ca_order_space(struct ca_order *order)
+{
+	return CA_CONTAINER_OF(order, struct ca_space, order);
+}
+
+/* Raises *word to `value`. True if it was smaller. */
+static inline bool
+ca_raise(_Atomic uint64_t *word, uint64_t value)
+{
+	uint64_t was = atomic_load(word);
+
+	while (was < value)
+		if (atomic_compare_exchange_weak(word, &was, value))
+			return true;
+	return false;
+}
+
+/* Work of it may be unfinished. */
+static inline bool
+ca_record_is_busy(struct ca_stream_record *record)
+{
+	return atomic_load(&record->hot.last) > atomic_load(&record->done);
+}
+
+/* Streams by index, without a lock: NULL at the end. */
+static inline struct ca_stream_record *
+ca_record_at(struct ca_order *order, unsigned index)
+{
+	return index < atomic_load(&order->n_streams) ? order->streams[index] : NULL;
+}
+
+/* ---- order.c */
+/* True if the calling thread may hand the record's handle to the driver. */
+bool ca_record_is_nameable_ordered(struct ca_stream_record *record);
+/* Around driver calls that name the handle: false if it is not nameable (any more). */
+bool ca_record_pin(struct ca_stream_record *record, void **ret_handle);
+void ca_record_unpin(struct ca_stream_record *record);
+/* A quiet space is about to end: what was freed until now has no exact marks, and those frees arm
+ * their streams now. Mark what is exposed afterwards (ca_order_mark_exposed). */
+void ca_order_leave_quiet_ordered(struct ca_order *order);
+
+/* ---- stamp.c */
+/* `done` of the record was raised: it may be idle now. */
+void ca_record_settle_ordered(struct ca_stream_record *record);
+/* Finished or lost: whoever looks for progress finds it. */
+void ca_order_note_progress(struct ca_order *order);
+bool ca_order_is_quiet_ordered(struct ca_order *order);
+/* Finished up to bound; the points that were waiting go to `dropped` (may be NULL: they stay). */
+void ca_record_finished(struct ca_stream_record *record, uint64_t bound, struct ca_list *dropped);
+/* The next index >= *at of a stream with work unfinished; NULL: there is none. */
+struct ca_stream_record *ca_order_next_active_ordered(struct ca_order *order, unsigned *at);
+
+/* ---- point.c */
+/* The first published point that covers `stamp`, or NULL. */
+struct ca_point *ca_point_find_ordered(struct ca_stream_record *record, uint64_t stamp);
+/* Records a mark on the stream, published on success. 0; -ENODEV: nobody can (closed, dead);
+ * -ENOTSUP: this thread cannot; -EBUSY, -ENOMEM: not now; otherwise the stream is lost. */
+int ca_point_record(struct ca_stream_record *record);
+/* The same unless everything so far is covered or finished. */
+int ca_point_record_if_due(struct ca_stream_record *record);
+/* As ca_point_find_ordered, with a reference, for a thread without the lock. */
+struct ca_point *ca_point_get(struct ca_stream_record *record, uint64_t stamp);
+void ca_point_put(struct ca_stream_record *record, struct ca_point *point);
+/* Finished points, and all of a dead space: to `dropped`, for ca_point_drop. */
+void ca_points_collect_ordered(struct ca_stream_record *record, struct ca_list *dropped);
+void ca_points_drop(struct ca_space *space, struct ca_list *dropped);
+/* No mark of the stream can be had any more. */
+void ca_record_lose(struct ca_stream_record *record);
+/* Marks every stream with unfinished memory handed out that has no mark for it. */
+void ca_order_mark_exposed(struct ca_space *space);
+
+/* ---- guard.c */
+/* Waits on the host for `user` by whatever road works: 0, or the last error. */
+int ca_order_wait_hard(const struct ca_user *user);
+
+/* ---- event.c */
+/* Does the next submission to `record` come after (stream, stamp)? */
+bool ca_clock_knows_ordered(const struct ca_stream_record *record, const struct ca_stream *stream,
+			    uint64_t stamp);
+void ca_clock_learn_ordered(struct ca_stream_record *record, struct ca_stream *stream,
+			    uint64_t stamp);

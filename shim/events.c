@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One record an event, found through a table of handles. `bearer` is the handle while the event
+ * teaches, and is cleared before the sequence moves: a thread that moved or read the sequence first
+ * finds it moved when it is done, and one that came later finds the bearer gone.
+ */
+#include "shim/events.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "shim/handles.h"
+#include "shim/slab.h"
+
+struct record {
+	struct ca_event event;
+	_Atomic uintptr_t bearer; /* the handle; 0: teaches nothing */
+	_Atomic bool outside;     /* other processes may record it */
+	CUcontext context;        /* where it was made; NULL: unknown */
+	struct record *next;      /* in a free list; under free_lock */
+};
+
+enum { FREE_LISTS = 16 };
+
+static struct ca_handles handles;
+static struct record *free_records[FREE_LISTS]; /* by context */
+static _Atomic bool free_lock;                  /* held for two loads */
+
+static void
+lock_free_records(void)
+{
+	while (atomic_exchange_explicit(&free_lock, true, memory_order_acquire))
+		sched_yield();
+}
+
+static void
+unlock_free_records(void)
+{
+	atomic_store_explicit(&free_lock, false, memory_order_release);
+}
+
+static struct record **
+free_list(CUcontext context)
+{
+	return &free_records[((uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15)) >> 60];
+}
+
+/* A record stays with its context, for the writers of one event exclude each other by a lock of
+ * that (allocator/event.c). */
+static struct record *
+take_record(CUcontext context)
+{
+	struct record *record;
+
+	lock_free_records();
+	record = *free_list(context);
+	if (record && record->context != context)
+		record = NULL;
+	if (record)
+		*free_list(context) = record->next;
+	unlock_free_records();
+	if (!record)
+		record = ca_slab_take(sizeof(*record));
+	if (record)
+		record->context = context;
+	return record;
+}
+
+static void
+silence(struct record *record)
+{
+	atomic_store(&record->bearer, 0);
+	ca_event_forget(&record->event);
+}
+
+/* The record is in no table any more. */
+static void
+give_record(struct record *record)
+{
+	silence(record);
+	lock_free_records();
+	record->next = *free_list(record->context);
+	*free_list(record->context) = record;
+	unlock_free_records();
+}
+
+static struct record *
+find(CUevent event)
+{
+	return (struct record *)(uintptr_t)ca_handles_get(&handles, event);
+}
+
+/* NULL, or the part that teaches. */
+static struct ca_event *
+find_teaching(CUevent event)
+{
+	struct record *record = event ? find(event) : NULL;
+
+	return record && atomic_load(&record->bearer) ? &record->event : NULL;
+}
+
+/* Is it still the event that was looked up? */
+static bool
+is_still(const struct ca_event *event, CUevent handle)
+{
+	return atomic_load(&((const struct record *)event)->bearer) == (uintptr_t)handle;
+}
+
+static void
+enter(CUevent event, CUcontext context, bool outside)
+{
+	struct record *record = take_record(context);
+	uint64_t old = 0;
+
+	if (record) {
+		atomic_store(&record->outside, outside);
+		atomic_store(&record->bearer, outside ? 0 : (uintptr_t)event);
+	}
+	if (!record || ca_handles_put(&handles, event, (uintptr_t)record, &old)) {
+		old = ca_handles_remove(&handles, event);
+		if (record)
+			give_record(record);
+	}
+	if (old) /* its end was not seen: the handle has a new bearer */
+		give_record((struct record *)(uintptr_t)old);
+}
+
+void
+ca_events_born(CUevent event, CUcontext context, unsigned flags)
+{
+	enter(event, context, flags & CU_EVENT_INTERPROCESS);
+}
+
+void
+ca_events_opened(CUevent event)
+{
+	enter(event, NULL, true);
+}
+
+void
+ca_events_gone(CUevent event)
+{
+	uint64_t word = event ? ca_handles_remove(&handles, event) : 0;
+
+	if (word)
+		give_record((struct record *)(uintptr_t)word);
+}
+
+static bool
+was_of_context(uint64_t word, void *arg)
+{
+	struct record *record = (struct record *)(uintptr_t)word;
+
+	if (record->context != arg)
+		return false;
+	give_record(record);
+	return true;
+}
+
+void
+ca_events_context_died(CUcontext context)
+{
+	ca_handles_sweep(&handles, was_of_context, context);
+}
+
+void
+ca_events_forget(CUevent event)
+{
+	struct ca_event *one = find_teaching(event);
+
+	if (one)
+		ca_event_forget(one);
+}
+
+void
+ca_events_silence(CUevent event)
+{
+	struct record *record = event ? find(event) : NULL;
+
+	if (record)
+		silence(record);
+}
+
+bool
+ca_events_is_outside(CUevent event)
+{
+	const struct record *record = find(event);
+
+	return !record || atomic_load(&record->outside);
+}
+
+void
+ca_events_record_begin(struct ca_events_use *use, CUevent event, struct ca_stream *stream)
+{
+	*use = (struct ca_events_use){ find_teaching(event), event, stream, { 0 }, { 0 } };
+	if (!use->event)
+		return;
+	if (stream)
+		use->record = ca_event_record_begin(use->event, stream);
+	else
+		ca_event_forget(use->event);
+}
+
+void
+ca_events_record_end(struct ca_events_use *use, bool done)
+{
+	if (!use->event)
+		return;
+	if (use->stream)
+		ca_event_record_end(use->event, use->stream, use->record,
+				    done && is_still(use->event, use->handle));
+	else
+		ca_event_forget(use->event);
+}
+
+void
+ca_events_look(struct ca_events_use *use, CUevent event)
+{
+	*use = (struct ca_events_use){ find_teaching(event), event, NULL, { 0 }, { 0 } };
+	if (!use->event)
+		return;
+	ca_event_copy(use->event, &use->copy);
+	if (!is_still(use->event, event))
+		use->event = NULL;
+}
+
+void
+ca_events_waited(struct ca_events_use *use, struct ca_stream *stream)
+{
+	if (use->event)
+		ca_event_waited(use->event, &use->copy, stream);
+}
+
+void
+ca_events_finished(struct ca_events_use *use)
+{
+	if (use->event)
+		ca_event_finished(use->event, &use->copy);
+}
+
+void
+ca_events_after_fork_child(void)
+{
+	ca_handles_after_fork_child(&handles);
+	for (unsigned i = 0; i < FREE_LISTS; i++)
+		free_records[i] = NULL;
+	atomic_store(&free_lock, false);
+}

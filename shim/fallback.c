@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#include "shim/fallback.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "allocator/order.h"
+#include "config/log.h"
+#include "shim/object.h"
+#include "shim/unseen.h"
+
+static void
+tell(unsigned reason)
+{
+	static const struct {
+		unsigned reason;
+		const char *why;
+	} texts[] = {
+#define X(name, text, why) { CA_REASON_##name, why },
+		CA_FINISHED_ONLY_REASONS(X)
+#undef X
+	};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (texts[i].reason == reason)
+			ca_info("only finished memory is reused from now on: %s", texts[i].why);
+}
+
+void
+ca_fallback(struct ca_process *process, struct ca_space *space, unsigned reason)
+{
+	int saved = errno;
+
+	if (process->serves) {
+		if (ca_order_finished_only(process->heap, space, reason))
+			tell(reason);
+		ca_order_settle_exposed(process->heap, space);
+	}
+	errno = saved;
+}
+
+/* A driver function that we do not know is about to be called, or may have been. */
+static void
+unseen(void)
+{
+	struct ca_process *process = ca_inside ? NULL : ca_process();
+
+	if (!process)
+		return;
+	ca_fallback(process, NULL, CA_REASON_UNSEEN_CALL);
+	ca_unseen_set_alarm(NULL);
+}
+
+void
+ca_fallback_start(struct ca_process *process)
+{
+	ca_unseen_set_alarm(unseen);
+	if (ca_unseen_calls())
+		ca_fallback(process, NULL, CA_REASON_UNSEEN_CALL);
+}
+
+static bool
+begins(const char *name, const char *with)
+{
+	return !strncmp(name, with, strlen(with));
+}
+
+static bool
+visit_network(const struct ca_object *object, void *arg)
+{
+	return begins(object->soname, "libibverbs.so") || begins(object->soname, "libcufile.so") ||
+	       begins(object->soname, "libgdrapi.so");
+}
+
+static int
+loaded_so_far(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	*(unsigned long long *)arg = info->dlpi_adds;
+	return 1;
+}
+
+void
+ca_fallback_look_around(struct ca_process *process)
+{
+	static _Atomic unsigned long long looked_at;
+	static _Atomic uint64_t counted;
+	unsigned long long loaded = 0;
+	int saved = errno;
+
+	dl_iterate_phdr(loaded_so_far, &loaded);
+	if (atomic_exchange_explicit(&looked_at, loaded, memory_order_acq_rel) != loaded &&
+	    ca_object_walk(visit_network, NULL))
+		ca_fallback(process, NULL, CA_REASON_NETWORK);
+	if (atomic_exchange_explicit(&counted, ca_unseen_calls(), memory_order_relaxed) !=
+	    ca_unseen_calls())
+		ca_fallback(process, NULL, CA_REASON_UNSEEN_CALL);
+	errno = saved;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The copies that synchronise, from the device to the host, and the one that seems to.
+ *
+ * "For transfers from device memory to either pageable or pinned host memory, the function returns
+ * only once the copy has completed" (CUDA's page on API synchronization behavior). The copy is
+ * ordered behind everything in its stream, on the legacy stream behind every blocking stream of the
+ * context too. So all of that has finished, and the copy itself needs no stamp.
+ *
+ * The driver goes by what a pointer is, not by the name of the call: a destination on the device
+ * makes it a copy that need not wait. Managed memory is neither. So the driver is asked.
+ */
+#include "config/mutant.h"
+#include "shim/hook.h"
+#include "shim/submit.h"
+
+typedef CUresult to_host_call(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount);
+typedef CUresult to_device_call(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount);
+
+static bool
+is_host_memory(const struct ca_real *real, const void *address)
+{
+	CUpointer_attribute wanted[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+					 CU_POINTER_ATTRIBUTE_IS_MANAGED };
+	unsigned type = 0, managed = 0; /* what is not known to the driver keeps these */
+	void *answers[] = { &type, &managed };
+
+	if (!real->cuPointerGetAttributes ||
+	    CA_INSIDE(real->cuPointerGetAttributes(2, wanted, answers, (uintptr_t)address)))
+		return false;
+	return (type == 0 || type == CU_MEMORYTYPE_HOST) && !managed;
+}
+
+static uint64_t
+bound_before(struct ca_stream *stream, enum ca_flavour flavour)
+{
+	if (flavour == CA_FLAVOUR_PER_THREAD)
+		return ca_order_bound(stream);
+	return ca_order_space_bound(ca_stream_space(stream));
+}
+
+static void
+finished(struct ca_stream *stream, enum ca_flavour flavour, uint64_t bound)
+{
+	if (flavour == CA_FLAVOUR_PER_THREAD)
+		ca_order_finished(stream, bound);
+	else
+		ca_order_space_finished(ca_stream_space(stream), bound, true);
+}
+
+/* Stream of the copy, with a bound for all that it waits for. */
+struct copy {
+	enum ca_flavour flavour;
+	struct ca_touch touch;
+	struct ca_stream *stream;
+	uint64_t bound;
+};
+
+static struct copy
+copy_begin(enum ca_flavour flavour, uint64_t target, uint64_t source, size_t bytes)
+{
+	struct copy copy = {
+		.flavour = flavour,
+		.touch = { .n = 2, .range = { { target, bytes }, { source, bytes } } },
+	};
+
+	copy.stream = ca_submission_begin(flavour, NULL, &copy.touch);
+	if (copy.stream)
+		copy.bound = bound_before(copy.stream, flavour);
+	return copy;
+}
+
+static void
+copy_end(const struct copy *copy, bool completed)
+{
+	if (completed && copy->stream) {
+		finished(copy->stream, copy->flavour, copy->bound);
+		return;
+	}
+	ca_submission_end(copy->stream);
+	ca_submission_foreign(copy->stream, &copy->touch);
+}
+
+static CUresult
+copy_to_host(const struct ca_real *real, to_host_call *call, enum ca_flavour flavour, void *target,
+	     CUdeviceptr source, size_t bytes)
+{
+	struct copy copy = copy_begin(flavour, (uintptr_t)target, source, bytes);
+	CUresult rc = CA_INSIDE(call(target, source, bytes));
+	int saved = errno;
+
+	copy_end(&copy, rc == CUDA_SUCCESS && bytes && is_host_memory(real, target));
+	errno = saved;
+	return rc;
+}
+
+/* "For transfers from device memory to device memory, no host-side synchronization is performed",
+ * although the call has a twin with Async in its name. */
+static CUresult
+copy_on_device(to_device_call *call, enum ca_flavour flavour, CUdeviceptr target,
+	       CUdeviceptr source, size_t bytes)
+{
+	struct copy copy = copy_begin(flavour, target, source, bytes);
+	CUresult rc = CA_INSIDE(call(target, source, bytes));
+	int saved = errno;
+
+	copy_end(&copy, rc == CUDA_SUCCESS && CA_MUTANT(DTOD_IS_FINISH));
+	errno = saved;
+	return rc;
+}
+
+CUresult
+cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	CA_HOOK_REAL(real, cuMemcpyDtoH_v2);
+	return copy_to_host(real, real->cuMemcpyDtoH_v2, CA_FLAVOUR_LEGACY, dstHost, srcDevice,
+			    ByteCount);
+}
+
+CUresult
+cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	CA_HOOK_REAL(real, cuMemcpyDtoH_v2_ptds);
+	return copy_to_host(real, real->cuMemcpyDtoH_v2_ptds, CA_FLAVOUR_PER_THREAD, dstHost,
+			    srcDevice, ByteCount);
+}
+
+CUresult
+cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	CA_HOOK_REAL(real, cuMemcpyDtoD_v2);
+	return copy_on_device(real->cuMemcpyDtoD_v2, CA_FLAVOUR_LEGACY, dstDevice, srcDevice,
+			      ByteCount);
+}
+
+CUresult
+cuMemcpyDtoD_v2_ptds(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	CA_HOOK_REAL(real, cuMemcpyDtoD_v2_ptds);
+	return copy_on_device(real->cuMemcpyDtoD_v2_ptds, CA_FLAVOUR_PER_THREAD, dstDevice,
+			      srcDevice, ByteCount);
+}

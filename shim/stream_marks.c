@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Marks are recorded inside the capture gate. Waits are wanted while something else captures, too:
+ * then the driver is asked first whether this stream does, as it is for the legacy stream, which
+ * is unusable while a blocking stream captures.
+ *
+ * A record on the legacy stream would be a barrier for all blocking streams. So it goes to a
+ * blocking stream of our own, which the driver orders behind what was submitted to the legacy
+ * stream, and which nobody else uses.
+ *
+ * Created streams need no current context of their own; where a driver wants one, it gets it.
+ */
+#include "shim/stream_marks.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "config/mutant.h"
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/marks.h"
+#include "shim/process.h"
+#include "shim/real.h"
+#include "shim/streams.h"
+#include "shim/stream_table.h"
+
+/* One of the calls below, on `stream`, with everything that it needs. */
+struct call {
+	const struct ca_real *real;
+	struct ca_context *context;
+	CUstream stream;
+	CUevent event; /* of a mark */
+};
+
+typedef CUresult call_fn(const struct call *call);
+
+static CUresult
+record(const struct call *call)
+{
+	return CA_INSIDE(call->real->cuEventRecord(call->event, call->stream));
+}
+
+static CUresult
+wait_event(const struct call *call)
+{
+	return CA_INSIDE(call->real->cuStreamWaitEvent(call->stream, call->event, 0));
+}
+
+static CUresult
+synchronize(const struct call *call)
+{
+	return CA_INSIDE(call->real->cuStreamSynchronize(call->stream));
+}
+
+/* In its context, if the stream's name or the driver wants that. */
+static CUresult
+make(const struct call *call, call_fn *fn)
+{
+	CUresult rc = CUDA_ERROR_INVALID_CONTEXT;
+	bool pushed;
+
+	if (!ca_stream_is_default(call->stream))
+		rc = fn(call);
+	if (rc != CUDA_ERROR_INVALID_CONTEXT)
+		return rc;
+	rc = ca_context_push(call->real, call->context, &pushed);
+	if (rc)
+		return rc;
+	rc = fn(call);
+	ca_context_pop(call->real, pushed);
+	return rc;
+}
+
+static int
+result_of(CUresult rc)
+{
+	return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
+}
+
+/* 0; -ENOTSUP: the driver lacks something, or this thread cannot name the stream. */
+static int
+prepare(struct call *call, void *context, void *stream)
+{
+	uint64_t thread;
+
+	call->real = ca_real();
+	call->context = context;
+	call->stream = ca_stream_decode(stream, &thread);
+	if (thread && thread != ca_order_thread() && !CA_MUTANT(PER_THREAD_MARK))
+		return -ENOTSUP;
+	if (!call->real || !call->real->cuEventRecord || !call->real->cuEventCreate ||
+	    !call->real->cuStreamWaitEvent || !call->real->cuStreamSynchronize ||
+	    !call->real->cuEventQuery || !call->real->cuEventSynchronize)
+		return -ENOTSUP;
+	return 0;
+}
+
+/* The context is entered, and the gate too if *ret_gate: else something captures. 0, or the answer
+ * of the whole. */
+static int
+enter(const struct call *call, bool *ret_gate)
+{
+	*ret_gate = ca_gate_enter();
+	if (ca_context_enter(call->context))
+		return 0;
+	if (*ret_gate)
+		ca_gate_leave();
+	return atomic_load(&call->context->dead) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : -EBUSY;
+}
+
+static void
+leave(const struct call *call, bool gate)
+{
+	ca_context_leave(call->context);
+	if (gate)
+		ca_gate_leave();
+}
+
+static CUresult
+ask_capture(const struct call *call)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult rc;
+
+	if (!call->real->cuStreamIsCapturing)
+		return CUDA_SUCCESS;
+	rc = CA_INSIDE(call->real->cuStreamIsCapturing(call->stream, &status));
+	if (rc == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+		rc = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	return rc;
+}
+
+/* ---- recording */
+
+/* The context's stream for marks of the legacy stream, in the gate. Of two threads that make one,
+ * one keeps it. */
+static CUresult
+take_marker(struct call *call)
+{
+	CUstream made, marker = atomic_load(&call->context->marker);
+	bool pushed;
+	CUresult rc;
+
+	if (!marker) {
+		if (!call->real->cuStreamCreate || !call->real->cuStreamDestroy_v2)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		rc = ca_context_push(call->real, call->context, &pushed);
+		if (rc)
+			return rc;
+		rc = CA_INSIDE(call->real->cuStreamCreate(&made, 0));
+		if (!rc && !atomic_compare_exchange_strong(&call->context->marker, &marker, made))
+			(void)CA_INSIDE(call->real->cuStreamDestroy_v2(made));
+		else
+			marker = made;
+		ca_context_pop(call->real, pushed);
+		if (rc)
+			return rc;
+	}
+	call->stream = marker;
+	return CUDA_SUCCESS;
+}
+
+static int
+record_part(struct call *call, struct ca_mark_part *part)
+{
+	CUresult rc = ca_mark_part_create_event(call->real, part);
+
+	if (!rc && call->stream == CU_STREAM_LEGACY)
+		rc = take_marker(call);
+	if (rc)
+		return result_of(rc);
+	call->event = part->event;
+	rc = make(call, record);
+	part->recorded = rc == CUDA_SUCCESS;
+	return result_of(rc);
+}
+
+int
+ca_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark)
+{
+	struct ca_mark_part *part;
+	struct call call;
+	bool gate;
+	int rc = prepare(&call, context, stream);
+
+	if (rc)
+		return rc;
+	rc = enter(&call, &gate);
+	if (rc)
+		return rc;
+	part = gate ? ca_mark_part_take(call.context, call.context) : NULL;
+	if (part)
+		rc = record_part(&call, part);
+	else
+		rc = gate ? -ENOMEM : -EBUSY;
+	leave(&call, gate);
+	if (!rc)
+		*ret_mark = (ca_mark)(uintptr_t)part | CA_MARK_STREAM_BIT;
+	else if (part)
+		ca_mark_part_retire(part);
+	return rc;
+}
+
+/* ---- waiting */
+
+int
+ca_stream_wait(void *self, void *context, void *stream, ca_mark mark)
+{
+	struct call call;
+	bool gate;
+	int rc = prepare(&call, context, stream);
+
+	if (rc)
+		return rc;
+	rc = enter(&call, &gate);
+	if (rc)
+		return rc;
+	call.event = ca_mark_part_of(mark)->event;
+	if (!gate)
+		rc = result_of(make(&call, ask_capture));
+	if (!rc)
+		rc = result_of(make(&call, wait_event));
+	leave(&call, gate);
+	return rc;
+}
+
+/*
+ * In the gate, as the synchronisation of a whole context is: a begin-capture on this stream waits,
+ * for a second at most. Relaxed, for captures that do not concern it. A context that is being
+ * destroyed is awaited.
+ */
+int
+ca_stream_synchronize(void *self, void *context, void *stream)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool gate, exchanged;
+	struct call call;
+	int rc = prepare(&call, context, stream);
+
+	if (rc)
+		return rc;
+	while ((rc = enter(&call, &gate)) == -EBUSY)
+		sched_yield();
+	if (rc)
+		return 0; /* nothing runs in a dead context */
+	if (!gate)
+		rc = result_of(make(&call, ask_capture));
+	if (!rc) {
+		exchanged = ca_capture_exchange_mode(call.real, &mode);
+		rc = result_of(make(&call, synchronize));
+		if (exchanged)
+			ca_capture_restore_mode(call.real, mode);
+	}
+	leave(&call, gate);
+	return rc;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+#include "shim/stream_table.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+#include "shim/slab.h"
+
+enum { BUCKETS = 256 };
+
+struct entry {
+	struct entry *next; /* in its bucket, or free */
+	struct ca_stream_name name;
+	struct ca_context *owner; /* the stream's context; NULL: not known yet */
+	struct ca_stream *stream;
+	uint64_t claim; /* 0: entered */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct entry *buckets[BUCKETS]; /* under lock, like all below */
+static struct entry *spare;
+static uint64_t last_claim;
+
+/* Several entries of one default stream's handle (threads, contexts) share a bucket, and are few.
+ */
+static struct entry **
+bucket_of(CUstream handle)
+{
+	return &buckets[(uint64_t)(uintptr_t)handle * 0x9e3779b97f4a7c15u >> 56];
+}
+
+static struct entry *
+find_locked(const struct ca_stream_name *name)
+{
+	struct entry *entry = *bucket_of(name->handle);
+
+	while (entry &&
+	       (entry->name.handle != name->handle || entry->name.context != name->context ||
+		entry->name.thread != name->thread))
+		entry = entry->next;
+	return entry;
+}
+
+static struct entry *
+add_locked(const struct ca_stream_name *name)
+{
+	struct entry **bucket = bucket_of(name->handle);
+	struct entry *entry = spare;
+
+	if (entry)
+		spare = entry->next;
+	else
+		entry = ca_slab_take(sizeof(*entry));
+	if (!entry)
+		return NULL;
+	*entry = (struct entry){
+		.next = *bucket, .name = *name, .owner = name->context, .claim = ++last_claim
+	};
+	*bucket = entry;
+	return entry;
+}
+
+static void
+remove_locked(struct entry *gone)
+{
+	struct entry **link = bucket_of(gone->name.handle);
+
+	while (*link != gone)
+		link = &(*link)->next;
+	*link = gone->next;
+	gone->next = spare;
+	spare = gone;
+}
+
+enum ca_stream_claim
+ca_stream_table_claim(const struct ca_stream_name *name, struct ca_stream **ret_stream,
+		      uint64_t *ret_claim)
+{
+	enum ca_stream_claim result = CA_STREAM_BUSY;
+	struct entry *entry;
+
+	pthread_mutex_lock(&lock);
+	entry = find_locked(name);
+	if (!entry) {
+		entry = add_locked(name);
+		result = entry ? CA_STREAM_CLAIMED : CA_STREAM_NO_MEMORY;
+		if (entry)
+			*ret_claim = entry->claim;
+	} else if (!entry->claim) {
+		result = CA_STREAM_FOUND;
+		*ret_stream = entry->stream;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+bool
+ca_stream_table_enter(const struct ca_stream_name *name, uint64_t claim, struct ca_context *context,
+		      struct ca_stream *stream)
+{
+	struct entry *entry;
+	bool entered;
+
+	pthread_mutex_lock(&lock);
+	entry = find_locked(name);
+	entered = entry && entry->claim == claim;
+	if (entered) {
+		entry->owner = context;
+		entry->stream = stream;
+		entry->claim = 0;
+	}
+	pthread_mutex_unlock(&lock);
+	return entered;
+}
+
+void
+ca_stream_table_abandon(const struct ca_stream_name *name, uint64_t claim)
+{
+	struct entry *entry;
+
+	pthread_mutex_lock(&lock);
+	entry = find_locked(name);
+	if (entry && entry->claim == claim)
+		remove_locked(entry);
+	pthread_mutex_unlock(&lock);
+}
+
+static bool
+take_locked(struct entry *entry, struct ca_stream **ret_stream)
+{
+	if (!entry)
+		return false;
+	*ret_stream = entry->stream;
+	remove_locked(entry);
+	return true;
+}
+
+bool
+ca_stream_table_take(CUstream handle, struct ca_stream **ret_stream)
+{
+	struct ca_stream_name name = { .handle = handle };
+	bool taken;
+
+	pthread_mutex_lock(&lock);
+	taken = take_locked(find_locked(&name), ret_stream);
+	pthread_mutex_unlock(&lock);
+	return taken;
+}
+
+bool
+ca_stream_table_take_of_context(const struct ca_context *context, struct ca_stream **ret_stream)
+{
+	struct entry *entry = NULL;
+	bool taken;
+
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < BUCKETS && !entry; i++)
+		for (entry = buckets[i]; entry && entry->owner != context;)
+			entry = entry->next;
+	taken = take_locked(entry, ret_stream);
+	pthread_mutex_unlock(&lock);
+	return taken;
+}
+
+bool
+ca_stream_table_take_of_thread(uint64_t thread, struct ca_stream **ret_stream)
+{
+	struct entry *entry;
+	bool taken;
+
+	pthread_mutex_lock(&lock);
+	entry = *bucket_of(CU_STREAM_PER_THREAD);
+	while (entry && entry->name.thread != thread)
+		entry = entry->next;
+	taken = take_locked(entry, ret_stream);
+	pthread_mutex_unlock(&lock);
+	return taken;
+}
+
+void
+ca_stream_table_after_fork_child(void)
+{
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	for (unsigned i = 0; i < BUCKETS; i++)
+		buckets[i] = NULL;
+	spare = NULL;
+}

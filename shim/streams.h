@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The program's streams: when they are born, found, and gone; which record of the order tracker
+ * (allocator/order.h) stands for each.
+ *
+ * A created stream belongs to the context it was made in, whatever is current when it is used. One
+ * whose birth we did not see is entered at its first use. Streams of green contexts are not
+ * tracked: making such a context has put the memory of its primary context on finished memory only.
+ *
+ * What is found is kept in a small cache a thread (shim/submit.h), valid for one *generation*
+ * (in ca_capture_word, shim/capture.h), which moves whenever a handle is dropped. It is dropped
+ * before its value can come back: a destroyed stream's before the real call, a dead context's
+ * before the context is unlinked, and a newborn stream replaces whatever its handle meant before.
+ *
+ * Thread-safe; no lock is held in driver calls; errno kept.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/order.h"
+#include "shim/cuda_abi.h"
+
+struct ca_context;
+
+/*
+ * How the order tracker names a stream to driver functions: as the driver does, but a per-thread
+ * stream with its thread's number (ca_order_thread).
+ */
+void *ca_stream_encode(CUstream handle, uint64_t thread);
+/* The driver's name, and the thread: 0 unless it is a per-thread stream. */
+CUstream ca_stream_decode(void *encoded, uint64_t *ret_thread);
+
+/*
+ * The record of the stream `handle`, never NULL but CU_STREAM_LEGACY or CU_STREAM_PER_THREAD of the
+ * current context `current` (NULL: ask nothing about it, for a created stream). It is entered if it
+ * is new. False: it cannot be known now, and is not to be remembered. *ret_stream NULL: it is not
+ * tracked.
+ */
+bool ca_streams_find(CUstream handle, CUcontext current, struct ca_stream **ret_stream);
+
+/* The driver made `handle` in the context `context`. */
+void ca_streams_born(CUstream handle, CUcontext context, unsigned flags);
+/* The driver made `handle` in a green context. */
+void ca_streams_born_untracked(CUstream handle);
+/* The driver is about to be told to destroy `handle`: its record becomes a ghost. */
+void ca_streams_closing(CUstream handle);
+/* The context is dead (and its space killed): its streams are forgotten. */
+void ca_streams_context_died(const struct ca_context *context);
+/* A green context was made on `device`, whose work is not tracked. */
+void ca_streams_green(CUdevice device);
+
+void ca_streams_after_fork_child(void);

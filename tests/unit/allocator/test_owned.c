@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: MIT */
+/* Freed memory and the streams that may still use it: what is handed out, to whom, and when. */
+#include "tests/unit/allocator/fixture.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+enum { S = 0x51, R = 0x52 }; /* handles of streams */
+
+struct scene {
+	struct fixture f;
+	struct ca_stream *s, *r;
+};
+
+static struct ca_stream *
+open_stream(struct fixture *f, uintptr_t handle)
+{
+	struct ca_stream *stream;
+
+	assert_int_equal(ca_stream_open(f->space, CA_STREAM_NONBLOCKING, (void *)handle, true,
+					&stream),
+			 0);
+	return stream;
+}
+
+static void
+scene_start(struct scene *scene, unsigned streams)
+{
+	fixture_start(&scene->f);
+	scene->s = open_stream(&scene->f, S);
+	scene->r = streams > 1 ? open_stream(&scene->f, R) : NULL;
+}
+
+static void
+scene_new(struct scene *scene, unsigned streams)
+{
+	fixture_defaults(&scene->f);
+	scene_start(scene, streams);
+}
+
+/* Returns the piece of work. */
+static uint64_t
+launch(struct scene *scene, uintptr_t handle)
+{
+	struct ca_stream *stream = handle == S ? scene->s : scene->r;
+	uint64_t work;
+
+	ca_stream_note_thread(stream);
+	ca_submit_begin(stream, NULL);
+	work = ca_model_stream_submit(scene->f.model, (void *)handle);
+	ca_submit_end(stream);
+	return work;
+}
+
+static void
+finish(struct scene *scene, uintptr_t handle)
+{
+	ca_model_stream_finish(scene->f.model, (void *)handle, UINT64_MAX);
+}
+
+static uint64_t
+calls(struct scene *scene)
+{
+	struct ca_model_sums sums = fixture_sums(&scene->f);
+
+	return sums.calls[CA_MODEL_RECORD] + sums.calls[CA_MODEL_STREAM_MARK] +
+	       sums.calls[CA_MODEL_QUERY] + sums.calls[CA_MODEL_WAIT] +
+	       sums.calls[CA_MODEL_SYNCHRONIZE] + sums.calls[CA_MODEL_STREAM_WAIT] +
+	       sums.calls[CA_MODEL_STREAM_SYNCHRONIZE];
+}
+
+static void
+test_memory_that_nobody_used_is_clean_at_once(void **state)
+{
+	struct scene scene;
+	uint64_t a, b;
+
+	scene_new(&scene, 2);
+	launch(&scene, S);
+	a = fixture_alloc(&scene.f, 20 * MIB); /* the launch is older */
+	fixture_free(&scene.f, a);
+	b = fixture_alloc(&scene.f, 20 * MIB);
+	assert_int_equal(a, b);
+	assert_int_equal(fixture_stats(&scene.f).taken_clean, 1);
+	assert_int_equal(calls(&scene), 0);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_one_stream_reuses_without_a_driver_call(void **state)
+{
+	struct scene scene;
+	uint64_t a, i;
+
+	scene_new(&scene, 1);
+	for (i = 0; i < 50; i++) {
+		a = fixture_alloc(&scene.f, 20 * MIB);
+		launch(&scene, S);
+		fixture_free(&scene.f, a);
+		a = fixture_alloc(&scene.f, 3000);
+		launch(&scene, S);
+		fixture_free(&scene.f, a);
+	}
+	assert_int_equal(calls(&scene), 0);
+	assert_int_equal(fixture_sums(&scene.f).held_bytes, 22 * MIB);
+	assert_int_equal(fixture_stats(&scene.f).taken_same_stream, 98);
+	assert_int_equal(fixture_stats(&scene.f).driver_alloc_calls, 2);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_two_streams_wait_for_the_user(void **state)
+{
+	struct scene scene;
+	uint64_t a, b, c;
+
+	scene_new(&scene, 2);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	assert_int_equal(fixture_stats(&scene.f).pending_blocks, 1);
+	b = fixture_alloc(&scene.f, 20 * MIB); /* below the slack: rather more memory */
+	assert_int_not_equal(a, b);
+	finish(&scene, S);
+	c = fixture_alloc(&scene.f, 20 * MIB);
+	assert_int_equal(a, c);
+	assert_int_equal(fixture_stats(&scene.f).taken_pending_done, 1);
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_RECORD], 0); /* stream marks only */
+	fixture_stop(&scene.f);
+}
+
+static void
+test_users_are_inherited(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 1);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	fixture_free(&scene.f, a); /* nothing was submitted since the second allocation */
+	scene.r = open_stream(&scene.f, R);
+	assert_int_not_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	finish(&scene, S);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_several_users_must_all_finish(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 2);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	launch(&scene, S);
+	launch(&scene, R);
+	fixture_free(&scene.f, a);
+	finish(&scene, R);
+	assert_int_not_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	finish(&scene, S);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_pieces_keep_their_user_and_merge_again(void **state)
+{
+	struct scene scene;
+	uint64_t a, b, c;
+
+	scene_new(&scene, 1);
+	a = fixture_alloc(&scene.f, 40 * MIB);
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a); /* the rest is still s's */
+	scene.r = open_stream(&scene.f, R);
+	b = fixture_alloc(&scene.f, 18 * MIB);
+	assert_true(b < a || b >= a + 40 * MIB);
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	assert_int_equal(fixture_stats(&scene.f).pending_blocks, 1); /* merged */
+	finish(&scene, S);
+	c = fixture_alloc(&scene.f, 40 * MIB);
+	assert_int_equal(c, a);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_beyond_the_slack_the_own_stream_is_exposed_and_others_guarded(void **state)
+{
+	struct scene scene;
+	uint64_t a, work;
+
+	fixture_defaults(&scene.f);
+	scene.f.config.reuse_slack_bytes = 0;
+	scene_start(&scene, 2);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	work = launch(&scene, S);
+	fixture_free(&scene.f, a);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	assert_int_equal(fixture_stats(&scene.f).taken_same_stream, 1);
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
+	assert_true(ca_model_stream_behind(scene.f.model, (void *)R, (void *)S) < work);
+	launch(&scene, R);
+	assert_true(ca_model_stream_behind(scene.f.model, (void *)R, (void *)S) >= work);
+	assert_int_equal(fixture_stats(&scene.f).order_waits, 1);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_reuse_finished_exposes_nothing(void **state)
+{
+	struct scene scene;
+	uint64_t a, b;
+
+	fixture_defaults(&scene.f);
+	scene.f.config.reuse_finished = true;
+	scene_start(&scene, 1);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	b = fixture_alloc(&scene.f, 20 * MIB);
+	assert_int_not_equal(a, b);
+	finish(&scene, S);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	fixture_stop(&scene.f);
+}
+
+/* ---- threads */
+
+struct job {
+	struct scene *scene;
+	uint64_t address;
+	uintptr_t handle;
+	bool alloc;
+};
+
+static void *
+job_run(void *arg)
+{
+	struct job *job = arg;
+
+	if (job->handle)
+		launch(job->scene, job->handle);
+	if (job->alloc)
+		assert_int_equal(ca_alloc(job->scene->f.space, 20 * MIB, &job->address), 0);
+	else if (job->address)
+		assert_int_equal(ca_free(job->scene->f.heap, job->address), 0);
+	return NULL;
+}
+
+static uint64_t
+elsewhere(struct scene *scene, struct job job)
+{
+	pthread_t thread;
+
+	job.scene = scene;
+	assert_int_equal(pthread_create(&thread, NULL, job_run, &job), 0);
+	pthread_join(thread, NULL);
+	fixture_check(&scene->f);
+	return job.address;
+}
+
+static void
+test_another_threads_free_is_not_waited_for(void **state)
+{
+	struct scene scene;
+	uint64_t a, b;
+
+	fixture_defaults(&scene.f);
+	scene.f.config.reuse_slack_bytes = 0;
+	scene_start(&scene, 2);
+	a = elsewhere(&scene, (struct job){ .alloc = true });
+	elsewhere(&scene, (struct job){ .handle = R });
+	b = fixture_alloc(&scene.f, 20 * MIB); /* so that r is a user of a only */
+	elsewhere(&scene, (struct job){ .address = a });
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 1); /* not its allocator: as stock */
+	fixture_free(&scene.f, b);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_beyond_the_slack_others_memory_is_not_waited_for(void **state)
+{
+	struct scene scene;
+	uint64_t a, b;
+	pthread_t thread;
+	struct job job = { .scene = &scene };
+
+	fixture_defaults(&scene.f);
+	scene.f.config.reuse_slack_bytes = 10 * MIB;
+	scene_start(&scene, 2);
+	/* one other thread allocates, launches and frees: its own memory */
+	job.alloc = true;
+	a = elsewhere(&scene, job);
+	elsewhere(&scene, (struct job){ .handle = R });
+	ca_model_set_capturing(scene.f.model, true); /* so that the free cannot wait */
+	job = (struct job){ .scene = &scene, .address = a };
+	assert_int_equal(pthread_create(&thread, NULL, job_run, &job), 0);
+	pthread_join(thread, NULL);
+	ca_model_set_capturing(scene.f.model, false);
+	b = fixture_alloc(&scene.f, 20 * MIB);
+	assert_int_not_equal(a, b);
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_beyond_the_slack_the_own_free_is_waited_for(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	fixture_defaults(&scene.f);
+	scene.f.config.reuse_slack_bytes = 10 * MIB;
+	scene_start(&scene, 2);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	elsewhere(&scene, (struct job){ .handle = R }); /* r is another thread's: no exposure */
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	assert_true(fixture_stats(&scene.f).host_syncs > 0);
+	assert_int_equal(fixture_stats(&scene.f).taken_pending_done, 1);
+	fixture_stop(&scene.f);
+}
+
+/* ---- pressure */
+
+static void
+test_out_of_memory_exposes_another_stream(void **state)
+{
+	struct scene scene;
+	uint64_t a, work;
+
+	fixture_defaults(&scene.f);
+	scene.f.pretend.capacity = 40 * MIB;
+	scene_start(&scene, 2);
+	a = fixture_alloc(&scene.f, 40 * MIB);
+	work = launch(&scene, S);
+	fixture_free(&scene.f, a);
+	launch(&scene, R); /* the own last stream is r now */
+	assert_int_equal(fixture_alloc(&scene.f, 40 * MIB), a);
+	assert_int_equal(fixture_stats(&scene.f).taken_exposed, 1);
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
+	launch(&scene, R);
+	assert_true(ca_model_stream_behind(scene.f.model, (void *)R, (void *)S) >= work);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_out_of_memory_gives_unfinished_segments_back(void **state)
+{
+	struct scene scene;
+	uint64_t a, b;
+
+	fixture_defaults(&scene.f);
+	scene.f.pretend.capacity = 60 * MIB;
+	scene_start(&scene, 2);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	b = fixture_alloc(&scene.f, 40 * MIB);
+	launch(&scene, S);
+	launch(&scene, R);
+	fixture_free(&scene.f, a);
+	fixture_free(&scene.f, b);
+	fixture_alloc(&scene.f, 60 * MIB);
+	assert_int_equal(fixture_stats(&scene.f).ooms, 0);
+	assert_int_equal(fixture_sums(&scene.f).held_bytes, 60 * MIB);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_trim_takes_what_is_finished(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 1);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	assert_int_equal(ca_drainable_bytes(scene.f.space), 20 * MIB);
+	assert_int_equal(ca_trim(scene.f.heap, 0), 0);
+	finish(&scene, S);
+	assert_int_equal(ca_trim(scene.f.heap, 0), 20 * MIB);
+	fixture_check(&scene.f);
+	assert_int_equal(fixture_sums(&scene.f).marks, 0);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_retired_memory_waits_for_no_stream(void **state)
+{
+	struct scene scene;
+	uint64_t a, b, c;
+
+	scene_new(&scene, 2);
+	a = fixture_alloc(&scene.f, 2 * MIB);
+	b = fixture_alloc(&scene.f, 2 * MIB);
+	c = fixture_alloc(&scene.f, 2 * MIB);
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	launch(&scene, R);
+	fixture_free(&scene.f, b);
+	assert_int_equal(ca_retire(scene.f.heap, c), 0);
+	fixture_check(&scene.f);
+	assert_int_equal(fixture_stats(&scene.f).pending_blocks, 0);
+	fixture_free(&scene.f, c);
+	assert_int_equal(fixture_sums(&scene.f).held_bytes, 0);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_a_dying_context_takes_its_blocks_along(void **state)
+{
+	struct scene scene;
+	uint64_t a, b;
+
+	scene_new(&scene, 2);
+	a = fixture_alloc(&scene.f, 2 * MIB);
+	b = fixture_alloc(&scene.f, 40 * MIB);
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	launch(&scene, R);
+	fixture_free(&scene.f, b);
+	ca_model_context_destroy(scene.f.model, (void *)1);
+	ca_space_kill(scene.f.space);
+	fixture_check(&scene.f);
+	assert_int_equal(fixture_sums(&scene.f).marks, 0);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_a_lost_stream_falls_back_to_the_context(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 2);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	launch(&scene, S);
+	ca_model_fail(scene.f.model, CA_MODEL_STREAM_MARK, 1, true, 700);
+	fixture_free(&scene.f, a);
+	assert_int_not_equal(fixture_alloc(&scene.f, 512), a); /* looks, and learns of the error */
+	ca_model_fail(scene.f.model, CA_MODEL_STREAM_MARK, 0, false, 0);
+	finish(&scene, S);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	fixture_stop(&scene.f);
+}
+
+/* ---- accessors */
+
+static void
+test_accessors_wait_for_inherited_users(void **state)
+{
+	struct scene scene;
+	uint64_t a, work;
+
+	scene_new(&scene, 1);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	assert_int_equal(ca_settle(scene.f.heap, a), 0);
+	work = launch(&scene, S);
+	fixture_free(&scene.f, a);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	assert_int_equal(fixture_stats(&scene.f).settles, 0);
+	assert_int_equal(ca_settle(scene.f.heap, a + 5), 0);
+	assert_int_equal(fixture_stats(&scene.f).settles, 1);
+	assert_true(ca_model_stream_finished(scene.f.model, (void *)S) >= work);
+	assert_int_equal(ca_settle(scene.f.heap, a), 0);
+	assert_int_equal(fixture_stats(&scene.f).settles, 1);
+	assert_int_equal(ca_settle(scene.f.heap, 4096), -ENOENT);
+	fixture_check(&scene.f);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_a_free_that_waits_as_the_driver_does(void **state)
+{
+	struct scene scene;
+	uint64_t a, work;
+
+	fixture_defaults(&scene.f);
+	scene.f.config.free_sync_host = true;
+	scene_start(&scene, 2);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	work = launch(&scene, S);
+	fixture_free(&scene.f, a);
+	assert_true(ca_model_stream_finished(scene.f.model, (void *)S) >= work);
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 1);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	fixture_stop(&scene.f);
+}
+
+/* ---- graphs */
+
+static void
+test_memory_of_a_graph_stays_while_the_graph_does(void **state)
+{
+	static _Atomic bool gone;
+	struct scene scene;
+	uint64_t first, a, b;
+
+	scene_new(&scene, 1);
+	gone = false;
+	first = ca_graph_serial(scene.f.heap);
+	ca_model_set_capturing(scene.f.model, true);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	b = fixture_alloc(&scene.f, 30 * MIB);
+	fixture_free(&scene.f, a); /* in the capture */
+	assert_int_equal(
+		ca_graph_hold(scene.f.heap, first, ca_graph_serial(scene.f.heap), &gone), 0);
+	ca_model_set_capturing(scene.f.model, false);
+	fixture_free(&scene.f, b); /* and behind it */
+	assert_int_not_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	assert_int_not_equal(fixture_alloc(&scene.f, 30 * MIB), b);
+	assert_int_equal(fixture_stats(&scene.f).pending_blocks, 2);
+	gone = true;
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	assert_int_equal(fixture_alloc(&scene.f, 30 * MIB), b);
+	fixture_free(&scene.f, a); /* ordinary memory by now */
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_a_capture_without_a_graph_keeps_nothing(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 1);
+	ca_model_set_capturing(scene.f.model, true);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	fixture_free(&scene.f, a);
+	assert_int_not_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	ca_model_set_capturing(scene.f.model, false);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_memory_of_a_graph_whose_end_is_not_known_goes_back(void **state)
+{
+	struct scene scene;
+	uint64_t first, a, b;
+
+	scene_new(&scene, 1);
+	first = ca_graph_serial(scene.f.heap);
+	ca_model_set_capturing(scene.f.model, true);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	b = fixture_alloc(&scene.f, 30 * MIB);
+	fixture_free(&scene.f, a);
+	ca_graph_retire(scene.f.heap, first, ca_graph_serial(scene.f.heap));
+	fixture_check(&scene.f);
+	ca_model_set_capturing(scene.f.model, false);
+	fixture_free(&scene.f, b);
+	fixture_alloc(&scene.f, 512);
+	assert_int_equal(fixture_sums(&scene.f).held_bytes, 2 * MIB);
+	fixture_stop(&scene.f);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_memory_that_nobody_used_is_clean_at_once),
+		cmocka_unit_test(test_one_stream_reuses_without_a_driver_call),
+		cmocka_unit_test(test_two_streams_wait_for_the_user),
+		cmocka_unit_test(test_users_are_inherited),
+		cmocka_unit_test(test_several_users_must_all_finish),
+		cmocka_unit_test(test_pieces_keep_their_user_and_merge_again),
+		cmocka_unit_test(
+			test_beyond_the_slack_the_own_stream_is_exposed_and_others_guarded),
+		cmocka_unit_test(test_reuse_finished_exposes_nothing),
+		cmocka_unit_test(test_another_threads_free_is_not_waited_for),
+		cmocka_unit_test(test_beyond_the_slack_others_memory_is_not_waited_for),
+		cmocka_unit_test(test_beyond_the_slack_the_own_free_is_waited_for),
+		cmocka_unit_test(test_out_of_memory_exposes_another_stream),
+		cmocka_unit_test(test_out_of_memory_gives_unfinished_segments_back),
+		cmocka_unit_test(test_trim_takes_what_is_finished),
+		cmocka_unit_test(test_retired_memory_waits_for_no_stream),
+		cmocka_unit_test(test_a_dying_context_takes_its_blocks_along),
+		cmocka_unit_test(test_a_lost_stream_falls_back_to_the_context),
+		cmocka_unit_test(test_accessors_wait_for_inherited_users),
+		cmocka_unit_test(test_a_free_that_waits_as_the_driver_does),
+		cmocka_unit_test(test_memory_of_a_graph_stays_while_the_graph_does),
+		cmocka_unit_test(test_a_capture_without_a_graph_keeps_nothing),
+		cmocka_unit_test(test_memory_of_a_graph_whose_end_is_not_known_goes_back),
+	};
+
+	return cmocka_run_group_tests_name("allocator-owned", tests, NULL, NULL);
+}
