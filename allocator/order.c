@@ -241,6 +241,22 @@ is_covered(struct ca_stream_record *record)
 	return last <= atomic_load(&record->done) || ca_point_find_ordered(record, last);
 }
 
+/* When the last call that names the handle has returned. Leaves and retakes the lock. */
+static void
+release_handle_ordered(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+
+	record->calls++; /* nobody else gets the record before we are through */
+	while (record->calls > 1) {
+		ca_order_unlock(order);
+		sched_yield();
+		ca_order_lock(order);
+	}
+	record->handle = NULL;
+	record->calls--;
+}
+
 void
 ca_stream_close(struct ca_stream *stream, bool gone)
 {
@@ -261,12 +277,7 @@ ca_stream_close(struct ca_stream *stream, bool gone)
 	atomic_store(&record->hot.armed, 0);
 	candidates_change(order, -1);
 	lost = !is_covered(record);
-	while (record->calls) {
-		ca_order_unlock(order);
-		sched_yield();
-		ca_order_lock(order);
-	}
-	record->handle = NULL;
+	release_handle_ordered(record);
 	ca_order_unlock(order);
 	if (lost)
 		ca_record_lose(record);

@@ -250,6 +250,19 @@ cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 	return CA_INSIDE(real->cuCtxWaitEvent(hCtx, hEvent));
 }
 
+/* Whose memory its streams use it does not say. */
+CUresult
+cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
+{
+	CA_HOOK_REAL(real, cuGreenCtxWaitEvent);
+	struct ca_process *process = ca_hook_process();
+
+	if (process && process->serves &&
+	    ca_order_finished_only(process->heap, NULL, CA_REASON_CONTEXT_WAIT))
+		ca_order_settle_exposed(process->heap, NULL);
+	return CA_INSIDE(real->cuGreenCtxWaitEvent(hCtx, hEvent));
+}
+
 /* ---- answers to the host */
 
 CUresult

@@ -12,65 +12,73 @@
 #include "shim/hook.h"
 #include "shim/submit.h"
 
+/* What a row says of its call. */
+struct work {
+	const struct ca_touch *touch; /* NULL: anything */
+	bool far;                     /* memory of other spaces than the stream's, too */
+	bool hazard;
+};
+
 static __attribute__((noinline)) struct ca_stream *
-begin(enum ca_flavour flavour, CUstream handle, const struct ca_touch *touch)
+begin(enum ca_flavour flavour, CUstream handle, const struct work *work)
 {
-	return ca_submission_begin(flavour, handle, touch);
+	struct ca_stream *stream = ca_submission_begin(flavour, handle, work->touch);
+
+	if (work->far && !work->touch)
+		ca_submission_guard_foreign(stream, NULL);
+	if (work->hazard && stream)
+		ca_submit_hazard_begin(stream);
+	return stream;
 }
 
-static __attribute__((noinline)) void
-finish(struct ca_stream *stream, bool hazard)
+static __attribute__((noinline)) CUresult
+finish(struct ca_stream *stream, const struct work *work, CUresult rc)
 {
 	ca_submission_end(stream);
-	if (hazard && stream)
+	if (work->hazard && stream && rc == CUDA_SUCCESS)
 		ca_submit_hazard(stream);
+	if (work->far)
+		ca_submission_foreign(stream, work->touch);
+	return rc;
 }
 
+/* A batch has less than 256 operations (cuda.h); what a longer one has is the driver's to read. */
 static bool
-ca_batch_waits(unsigned count, const CUstreamBatchMemOpParams *ops)
+batch_waits(unsigned count, const CUstreamBatchMemOpParams *ops)
 {
-	for (unsigned i = 0; i < count; i++)
+	if (count > 256)
+		return true;
+	for (unsigned i = 0; ops && i < count; i++)
 		if (ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
 		    ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)
 			return true;
 	return false;
 }
 
-/* A row's touch, as what the guard is told and what other spaces are. A stream that captures, or
- * whose context has none of our memory, has no record, but may reach that of others all the same.
- */
+/* A row's touch. A stream that captures, or whose context has none of our memory, has no record,
+ * but may reach that of other contexts all the same. */
 #define TOUCH_NONE                                                                                 \
 	static const struct ca_touch nothing;                                                      \
-	const struct ca_touch *const touched = &nothing;                                           \
-	enum { REACHES_FAR = false }
-#define TOUCH_ANY                                                                                  \
-	const struct ca_touch *const touched = NULL;                                               \
-	enum { REACHES_FAR = false }
-#define TOUCH_FAR                                                                                  \
-	const struct ca_touch *const touched = NULL;                                               \
-	enum { REACHES_FAR = true }
-#define TOUCH_RANGE(at, count_bytes)                                                               \
-	const struct ca_touch named = { .n = 1, .range = { { at, count_bytes } } };                \
-	const struct ca_touch *const touched = &named;                                             \
-	enum { REACHES_FAR = true }
-#define TOUCH_RANGES(at, from, count_bytes)                                                        \
-	const struct ca_touch named = { .n = 2,                                                    \
-					.range = { { at, count_bytes }, { from, count_bytes } } }; \
-	const struct ca_touch *const touched = &named;                                             \
-	enum { REACHES_FAR = true }
+	struct work work = { .touch = &nothing }
+#define TOUCH_ANY struct work work = { .touch = NULL }
+#define TOUCH_FAR struct work work = { .far = true }
+#define TOUCH_RANGE(at, bytes)                                                                     \
+	const struct ca_touch touched = { .n = 1, .range = { { at, bytes } } };                    \
+	struct work work = { .touch = &touched, .far = true }
+#define TOUCH_RANGES(at, from, bytes)                                                              \
+	const struct ca_touch touched = { .n = 2, .range = { { at, bytes }, { from, bytes } } };   \
+	struct work work = { .touch = &touched, .far = true }
 
-#define WRAPPER(symbol, flavour, params, args, handle, touch, hazard)                              \
+#define WRAPPER(symbol, flavour, params, args, handle, touch, waits)                               \
 	CUresult symbol params                                                                     \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
 		TOUCH_##touch;                                                                     \
-		struct ca_stream *submitted = begin(flavour, handle, touched);                     \
-		CUresult rc = CA_INSIDE(real->symbol args);                                        \
+		struct ca_stream *submitted;                                                       \
                                                                                                    \
-		finish(submitted, rc == CUDA_SUCCESS && (hazard));                                 \
-		if (REACHES_FAR)                                                                   \
-			ca_submission_foreign(submitted, touched);                                 \
-		return rc;                                                                         \
+		work.hazard = waits;                                                               \
+		submitted = begin(flavour, handle, &work);                                         \
+		return finish(submitted, &work, CA_INSIDE(real->symbol args));                     \
 	}
 
 #define CA_SUBMIT(symbol, base, version, params, args, stream, touch, hazard)                      \

@@ -112,6 +112,7 @@ ca_mark_part_take(struct ca_context *context, struct ca_context *owner)
 		part = ca_slab_take(sizeof(*part));
 	if (!part)
 		return NULL;
+	part->next = NULL; /* not the spare list's */
 	part->context = context;
 	part->owner = owner;
 	part->recorded = false;

@@ -205,9 +205,23 @@ ca_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark)
 
 /* ---- waiting */
 
+/* For a mark of another context, which must not go meanwhile. */
+static int
+wait_across(const struct call *call, struct ca_mark_part *part)
+{
+	int rc;
+
+	if (!ca_context_enter(part->context))
+		return atomic_load(&part->context->dead) ? 0 : -EBUSY;
+	rc = result_of(make(call, wait_event));
+	ca_context_leave(part->context);
+	return rc;
+}
+
 int
 ca_stream_wait(void *self, void *context, void *stream, ca_mark mark)
 {
+	struct ca_mark_part *part = ca_mark_part_of(mark);
 	struct call call;
 	bool gate;
 	int rc = prepare(&call, context, stream);
@@ -217,11 +231,13 @@ ca_stream_wait(void *self, void *context, void *stream, ca_mark mark)
 	rc = enter(&call, &gate);
 	if (rc)
 		return rc;
-	call.event = ca_mark_part_of(mark)->event;
+	call.event = part->event;
 	if (!gate)
 		rc = result_of(make(&call, ask_capture));
-	if (!rc)
+	if (!rc && part->context == context)
 		rc = result_of(make(&call, wait_event));
+	else if (!rc)
+		rc = wait_across(&call, part);
 	leave(&call, gate);
 	return rc;
 }

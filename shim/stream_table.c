@@ -94,6 +94,19 @@ ca_stream_table_claim(const struct ca_stream_name *name, struct ca_stream **ret_
 	return result;
 }
 
+struct ca_stream *
+ca_stream_table_find(const struct ca_stream_name *name)
+{
+	struct ca_stream *stream;
+	struct entry *entry;
+
+	pthread_mutex_lock(&lock);
+	entry = find_locked(name);
+	stream = entry ? entry->stream : NULL;
+	pthread_mutex_unlock(&lock);
+	return stream;
+}
+
 bool
 ca_stream_table_enter(const struct ca_stream_name *name, uint64_t claim, struct ca_context *context,
 		      struct ca_stream *stream)

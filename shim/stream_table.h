@@ -40,6 +40,8 @@ enum ca_stream_claim {
 /* The record of `name`, or a claim on its entry: *ret_claim. */
 enum ca_stream_claim ca_stream_table_claim(const struct ca_stream_name *name,
 					   struct ca_stream **ret_stream, uint64_t *ret_claim);
+/* The record of `name`, if it is entered; NULL also if it is not tracked. */
+struct ca_stream *ca_stream_table_find(const struct ca_stream_name *name);
 /* The claimed stream is `context`'s and has the record `stream` (NULL: not tracked). False: the
  * claim is gone, since its context or thread has ended or the process was forked. */
 bool ca_stream_table_enter(const struct ca_stream_name *name, uint64_t claim,

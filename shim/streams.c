@@ -236,7 +236,7 @@ find_or_enter(struct ca_process *process, const struct ca_real *real,
 }
 
 bool
-ca_streams_find(CUstream handle, CUcontext current, struct ca_stream **ret_stream)
+ca_streams_find(CUstream handle, CUcontext current, bool submits, struct ca_stream **ret_stream)
 {
 	struct ca_stream_name name = { .handle = handle };
 	struct ca_process *process = ca_process();
@@ -252,6 +252,11 @@ ca_streams_find(CUstream handle, CUcontext current, struct ca_stream **ret_strea
 			goto out;
 		if (handle == CU_STREAM_PER_THREAD)
 			name.thread = ca_order_thread();
+		if (!submits) {
+			*ret_stream = ca_stream_table_find(&name);
+			found = *ret_stream != NULL;
+			goto out;
+		}
 	}
 	found = find_or_enter(process, real, &name, ret_stream);
 out:

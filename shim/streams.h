@@ -34,11 +34,12 @@ CUstream ca_stream_decode(void *encoded, uint64_t *ret_thread);
 
 /*
  * The record of the stream `handle`, never NULL but CU_STREAM_LEGACY or CU_STREAM_PER_THREAD of the
- * current context `current` (NULL: ask nothing about it, for a created stream). It is entered if it
- * is new. False: it cannot be known now, and is not to be remembered. *ret_stream NULL: it is not
- * tracked.
+ * current context `current` (NULL for a created stream). It is entered if it is new; but a default
+ * stream, which every context has, only if this is for a submission (`submits`). False: it cannot
+ * be known now, and is not to be remembered. *ret_stream NULL: it is not tracked.
  */
-bool ca_streams_find(CUstream handle, CUcontext current, struct ca_stream **ret_stream);
+bool ca_streams_find(CUstream handle, CUcontext current, bool submits,
+		     struct ca_stream **ret_stream);
 
 /* The driver made `handle` in the context `context`. */
 void ca_streams_born(CUstream handle, CUcontext context, unsigned flags);

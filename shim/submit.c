@@ -41,7 +41,7 @@ get_current(CUcontext *ret_current)
 /* `handle` is not NULL. The word is read first: what is dropped while we look must not be
  * remembered. NULL: the stream cannot be known now. */
 static struct ca_submission_slot *
-look_up(CUstream handle)
+look_up(CUstream handle, bool submits)
 {
 	struct ca_submission_slot found = { .handle = handle };
 	struct ca_submission_slot *slot;
@@ -55,7 +55,7 @@ look_up(CUstream handle)
 		      (1u << CA_SUBMISSION_BITS)];
 	if (slot->handle == handle && slot->context == found.context && slot->word == found.word)
 		return slot;
-	if (!ca_streams_find(handle, found.context, &found.stream))
+	if (!ca_streams_find(handle, found.context, submits, &found.stream))
 		return NULL;
 	*slot = found;
 	return slot;
@@ -69,7 +69,7 @@ ca_submission_stream(enum ca_flavour flavour, CUstream handle)
 
 	if (ca_inside)
 		return NULL;
-	slot = look_up(ca_submission_handle(flavour, handle));
+	slot = look_up(ca_submission_handle(flavour, handle), false);
 	errno = saved;
 	return slot ? slot->stream : NULL;
 }
@@ -116,7 +116,7 @@ ca_submission_begin_slow(enum ca_flavour flavour, CUstream handle, const struct 
 
 	if (ca_inside || ca_submission_captures(flavour, handle))
 		return NULL;
-	slot = look_up(ca_submission_handle(flavour, handle));
+	slot = look_up(ca_submission_handle(flavour, handle), true);
 	stream = slot ? slot->stream : NULL;
 	if (stream) {
 		remember(slot);

@@ -156,7 +156,8 @@ ca_submission_end(struct ca_stream *stream)
 }
 
 /* The record of a stream as the program named it, without guarding (events, synchronisation,
- * graphs). NULL as above, but for capturing streams: those are found. */
+ * graphs). NULL as above, but for capturing streams, which are found, and default streams to which
+ * nothing was ever submitted, which are not. */
 struct ca_stream *ca_submission_stream(enum ca_flavour flavour, CUstream handle);
 /* True if the driver says that the stream captures now (asked only while anything captures). */
 bool ca_submission_captures(enum ca_flavour flavour, CUstream handle);

@@ -36,7 +36,7 @@ WAITS = {
     r"cuEventDestroy|cuEventDestroy_v2": "the event is gone",
     r"cuCtxSynchronize|cuCtxSynchronize_v2": "every stream of the context has finished",
     r"cuCtxRecordEvent|cuGreenCtxRecordEvent": "the event stands for more than a stream: it teaches nothing",
-    r"cuCtxWaitEvent|cuGreenCtxWaitEvent": "orders a whole context: finished memory only from then on",
+    r"cuCtxWaitEvent": "orders a whole context: finished memory only from then on",
 }
 
 NEITHER = {
@@ -50,6 +50,7 @@ NEITHER = {
     "capture: hooked": r"cuStream(BeginCapture|BeginCapture_v2|BeginCaptureToGraph|EndCapture)",
     "life of a stream: hooked": r"cuStreamCreate|cuStreamCreateWithPriority|cuGreenCtxStreamCreate|cuStreamDestroy|"
                                 r"cuStreamDestroy_v2",
+    "of a green context: where there is one, finished memory only": r"cuGreenCtxWaitEvent",
     # nothing is submitted
     "asks the driver about a stream": r"cuStreamGet(Attribute|CaptureInfo|CaptureInfo_v[23]|Ctx|Ctx_v2|Device|Flags|GreenCtx|Id|"
                                       r"Priority)|cuStreamIsCapturing",

@@ -178,6 +178,39 @@ simb_do_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 					phGraphNode);
 }
 
+int
+simb_do_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
+{
+	int rc = answer_check(numNodes);
+
+	return rc ? rc : sim_graph_get_nodes(hGraph, nodes, numNodes);
+}
+
+int
+simb_do_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
+{
+	int rc = answer_check(type);
+	CUevent event;
+
+	return rc ? rc : sim_node_look(hNode, type, &event);
+}
+
+int
+simb_do_cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
+{
+	int rc = answer_check(event_out);
+	CUgraphNodeType type;
+	CUevent event;
+
+	if (!rc)
+		rc = sim_node_look(hNode, &type, &event);
+	if (!rc && type != CU_GRAPH_NODE_TYPE_EVENT_RECORD)
+		rc = simb_misuse(CUDA_ERROR_INVALID_VALUE, "the node records no event");
+	if (!rc)
+		*event_out = event;
+	return rc;
+}
+
 /* ----------------------------------------------------------- executables --- */
 int
 simb_do_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,

@@ -282,7 +282,7 @@ enum {
 };
 
 /* Unknown flags, or INTERPROCESS without DISABLE_TIMING: INVALID_VALUE.
- * INTERPROCESS itself: NOT_SUPPORTED. */
+ * INTERPROCESS itself changes nothing: there is no other process. */
 int sim_event_create(unsigned flags, CUevent *ret_event);
 int sim_event_destroy(CUevent handle);
 /* Event and stream must be of the same context: else INVALID_HANDLE. */
@@ -460,6 +460,10 @@ int sim_graph_retain_object(CUgraph graph_handle, struct sim_user_object *handle
 int sim_graph_release_object(CUgraph graph_handle, struct sim_user_object *handle, unsigned n);
 
 int sim_graph_destroy(CUgraph handle);
+/* Up to *n nodes, then NULL; *n becomes how many there are (at most *n). ret_nodes NULL: *n only. */
+int sim_graph_get_nodes(CUgraph handle, CUgraphNode *ret_nodes, size_t *n);
+/* The type of a node, and its event if it has one. */
+int sim_node_look(CUgraphNode handle, CUgraphNodeType *ret_type, CUevent *ret_event);
 /* Number of nodes captured. */
 int sim_graph_node_count(CUgraph handle, size_t *ret_n);
 int sim_graph_instantiate(CUgraph handle, struct sim_exec **ret_exec);

@@ -72,8 +72,6 @@ sim_event_create(unsigned flags, CUevent *ret_event)
 	if (flags & ~7u ||
 	    ((flags & SIM_EVENT_INTERPROCESS) && !(flags & SIM_EVENT_DISABLE_TIMING)))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & SIM_EVENT_INTERPROCESS)
-		return CUDA_ERROR_NOT_SUPPORTED;
 	sim_lock();
 	rc = sim_ctx_current_locked(&ctx);
 	if (rc)

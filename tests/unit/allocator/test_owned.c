@@ -17,9 +17,8 @@ open_stream(struct fixture *f, uintptr_t handle)
 {
 	struct ca_stream *stream;
 
-	assert_int_equal(ca_stream_open(f->space, CA_STREAM_NONBLOCKING, (void *)handle, true,
-					&stream),
-			 0);
+	assert_int_equal(
+		ca_stream_open(f->space, CA_STREAM_NONBLOCKING, (void *)handle, true, &stream), 0);
 	return stream;
 }
 
@@ -511,8 +510,8 @@ test_memory_of_a_graph_stays_while_the_graph_does(void **state)
 	a = fixture_alloc(&scene.f, 20 * MIB);
 	b = fixture_alloc(&scene.f, 30 * MIB);
 	fixture_free(&scene.f, a); /* in the capture */
-	assert_int_equal(
-		ca_graph_hold(scene.f.heap, first, ca_graph_serial(scene.f.heap), &gone), 0);
+	assert_int_equal(ca_graph_hold(scene.f.heap, first, ca_graph_serial(scene.f.heap), &gone),
+			 0);
 	ca_model_set_capturing(scene.f.model, false);
 	fixture_free(&scene.f, b); /* and behind it */
 	assert_int_not_equal(fixture_alloc(&scene.f, 20 * MIB), a);

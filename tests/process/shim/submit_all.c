@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Calls every submitting entry point that the simulator builds, by its own name and its per-thread
+ * twin's: submit_all legacy|twins. Prints each call's code and what the memory holds afterwards, so
+ * that a run with the preload must print the same.
+ */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/graphics_abi.h"
+#include "tests/sim/abi.h"
+
+#define CA_HOOK(symbol, base, version, flags, params, args) typedef CUresult fn_##symbol params;
+#define CA_NEED(symbol, base, version, flags, params)
+#include "shim/hooks.def"
+#undef CA_HOOK
+#undef CA_NEED
+typedef CUresult fn_cuInit(unsigned flags);
+typedef CUresult fn_cuCtxSetCurrent(CUcontext context);
+typedef CUresult fn_cuCtxSynchronize(void);
+typedef CUresult fn_cuModuleLoadData(CUmodule *module, const void *image);
+typedef CUresult fn_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+typedef CUresult fn_cuMemHostAlloc(void **pp, size_t bytes, unsigned flags);
+typedef CUresult fn_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
+						unsigned long long flags);
+typedef CUresult fn_cuStreamCreate(CUstream *stream, unsigned flags);
+
+enum { WORDS = 256, BYTES = 4 * WORDS };
+
+static bool twins;
+static void *driver;
+static CUdeviceptr a, b, flag;
+static uint32_t *host;
+
+static void *
+find(const char *name, const char *suffix)
+{
+	char full[128];
+	void *found;
+
+	snprintf(full, sizeof(full), "%s%s", name, suffix);
+	found = dlsym(driver, full);
+	if (!found) {
+		fprintf(stderr, "no %s\n", full);
+		exit(2);
+	}
+	return found;
+}
+
+static CUresult
+say(const char *name, CUresult rc)
+{
+	printf("%s = %d\n", name, (int)rc);
+	return rc;
+}
+
+#define RAW(symbol, suffix, ...) ((fn_##symbol *)(uintptr_t)find(#symbol, suffix))(__VA_ARGS__)
+#define CALL(symbol, suffix, ...) say(#symbol, RAW(symbol, twins ? #suffix : "", __VA_ARGS__))
+#define PLAIN(symbol, ...)                                                                         \
+	do {                                                                                       \
+		CUresult plain_rc = RAW(symbol, "", __VA_ARGS__);                                  \
+		if (plain_rc) {                                                                    \
+			fprintf(stderr, "%s = %d\n", #symbol, (int)plain_rc);                      \
+			exit(1);                                                                   \
+		}                                                                                  \
+	} while (0)
+
+/* What the first words of `from` are once everything is done. */
+static void
+show(CUdeviceptr from)
+{
+	uint32_t seen[4] = { 0 };
+
+	PLAIN(cuCtxSynchronize);
+	CALL(cuMemcpyDtoH_v2, _ptds, seen, from, sizeof(seen));
+	printf("  %08x %08x %08x %08x\n", seen[0], seen[1], seen[2], seen[3]);
+}
+
+static void
+sets(void)
+{
+	CALL(cuMemsetD8_v2, _ptds, a, 0x11, BYTES);
+	show(a);
+	CALL(cuMemsetD8Async, _ptsz, a, 0x12, BYTES, NULL);
+	show(a);
+	CALL(cuMemsetD16_v2, _ptds, a, 0x1314, BYTES / 2);
+	show(a);
+	CALL(cuMemsetD16Async, _ptsz, a, 0x1516, BYTES / 2, NULL);
+	show(a);
+	CALL(cuMemsetD32_v2, _ptds, a, 0x17181920, WORDS);
+	show(a);
+	CALL(cuMemsetD32Async, _ptsz, a, 0x21222324, WORDS, NULL);
+	show(a);
+	CALL(cuMemsetD32Async, _ptsz, a, 1, 1ull << 62, NULL);
+}
+
+static void
+fill(CUdeviceptr target, uint32_t value)
+{
+	PLAIN(cuMemsetD32_v2, target, value, WORDS);
+	PLAIN(cuCtxSynchronize);
+}
+
+static void
+copies(CUcontext context)
+{
+	uint32_t words[WORDS];
+
+	memset(words, 0x31, sizeof(words));
+	CALL(cuMemcpyHtoD_v2, _ptds, b, words, BYTES);
+	show(b);
+	memset(host, 0x32, BYTES);
+	CALL(cuMemcpyHtoDAsync_v2, _ptsz, b, host, BYTES, NULL);
+	show(b);
+	fill(a, 0x33);
+	CALL(cuMemcpyDtoD_v2, _ptds, b, a, BYTES);
+	show(b);
+	fill(a, 0x34);
+	CALL(cuMemcpyDtoDAsync_v2, _ptsz, b, a, BYTES, NULL);
+	show(b);
+	fill(a, 0x35);
+	CALL(cuMemcpy, _ptds, b, a, BYTES);
+	show(b);
+	fill(a, 0x36);
+	CALL(cuMemcpyAsync, _ptsz, b, a, BYTES, NULL);
+	show(b);
+	fill(a, 0x37);
+	CALL(cuMemcpyPeer, _ptds, b, context, a, context, BYTES);
+	show(b);
+	fill(a, 0x38);
+	CALL(cuMemcpyPeerAsync, _ptsz, b, context, a, context, BYTES, NULL);
+	show(b);
+	fill(a, 0x39);
+	CALL(cuMemcpyDtoHAsync_v2, _ptsz, host, a, BYTES, NULL);
+	PLAIN(cuCtxSynchronize);
+	printf("  %08x\n", host[1]);
+	CALL(cuMemcpyDtoH_v2, _ptds, words, a, 0);
+	CALL(cuMemcpyDtoH_v2, _ptds, words, 0, BYTES);
+	CALL(cuMemcpyHtoD_v2, _ptds, a, words, (size_t)1 << 40);
+}
+
+static void
+called(void *data)
+{
+	++*(int *)data;
+}
+
+static void
+called_back(CUstream stream, CUresult status, void *data)
+{
+	*(int *)data += 10 + (int)status;
+}
+
+static void
+kernels(void)
+{
+	static int calls;
+	uint64_t words = WORDS, value = 0x41, spin_us = 10;
+	void *args[] = { &a, &words, &value, &spin_us };
+	CUmodule module;
+	CUfunction function;
+	CUlaunchAttribute list[40] = {
+		{ .id = CU_LAUNCH_ATTRIBUTE_IGNORE },
+		{ .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+		  .value.programmaticStreamSerializationAllowed = 1 },
+	};
+	CUlaunchConfig config = { .gridDimX = 1,
+				  .gridDimY = 1,
+				  .gridDimZ = 1,
+				  .blockDimX = 1,
+				  .blockDimY = 1,
+				  .blockDimZ = 1 };
+
+	PLAIN(cuModuleLoadData, &module, "simcuda");
+	PLAIN(cuModuleGetFunction, &function, module, "sim_fill");
+	CALL(cuLaunchKernel, _ptsz, function, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL);
+	show(a);
+	CALL(cuLaunchKernel, _ptsz, function, 0, 1, 1, 1, 1, 1, 0, NULL, args, NULL);
+	for (unsigned n = 0; n <= 40; n += 20) {
+		config.attrs = n ? list : NULL;
+		config.numAttrs = n;
+		value = 0x50 + n;
+		CALL(cuLaunchKernelEx, _ptsz, &config, function, args, NULL);
+		show(a);
+	}
+	config.attrs = NULL;
+	CALL(cuLaunchKernelEx, _ptsz, &config, function, args, NULL);
+	CALL(cuLaunchKernelEx, _ptsz, NULL, function, args, NULL);
+	CALL(cuLaunchHostFunc, _ptsz, NULL, called, &calls);
+	CALL(cuStreamAddCallback, _ptsz, NULL, called_back, &calls, 0);
+	PLAIN(cuCtxSynchronize);
+	printf("  called %d\n", calls);
+}
+
+static void
+values(void)
+{
+	CUstreamBatchMemOpParams ops[2] = {
+		{ .waitValue = { CU_STREAM_MEM_OP_WAIT_VALUE_32, flag, { 7 }, 0, 0 } },
+		{ .writeValue = { CU_STREAM_MEM_OP_WRITE_VALUE_32, flag, { 8 }, 0, 0 } },
+	};
+
+	CALL(cuStreamWriteValue32_v2, _ptsz, NULL, flag, 5, 0);
+	CALL(cuStreamWaitValue32_v2, _ptsz, NULL, flag, 5, 0);
+	CALL(cuStreamWriteValue64_v2, _ptsz, NULL, flag, 7, 0);
+	CALL(cuStreamWaitValue64_v2, _ptsz, NULL, flag, 7, 0);
+	show(flag);
+	CALL(cuStreamBatchMemOp_v2, _ptsz, NULL, 2, ops, 0);
+	show(flag);
+	CALL(cuStreamBatchMemOp_v2, _ptsz, NULL, 2, NULL, 0);
+}
+
+static void
+pools(void)
+{
+	CUdeviceptr made;
+
+	if (CALL(cuMemAllocAsync, _ptsz, &made, BYTES, NULL))
+		return;
+	fill(made, 0x61);
+	show(made);
+	CALL(cuMemFreeAsync, _ptsz, made, NULL);
+	CALL(cuMemFreeAsync, _ptsz, 12345, NULL);
+}
+
+static void
+graphs(void)
+{
+	CUstream stream;
+	CUgraph graph;
+	CUgraphExec exec;
+
+	PLAIN(cuStreamCreate, &stream, 0);
+	PLAIN(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+	CALL(cuMemsetD32Async, _ptsz, a, 0x71, WORDS, stream);
+	CALL(cuMemcpyDtoDAsync_v2, _ptsz, b, a, BYTES, stream);
+	PLAIN(cuStreamEndCapture, stream, &graph);
+	PLAIN(cuGraphInstantiateWithFlags, &exec, graph, 0);
+	CALL(cuGraphUpload, _ptsz, exec, NULL);
+	CALL(cuGraphLaunch, _ptsz, exec, NULL);
+	show(b);
+	CALL(cuGraphLaunch, _ptsz, NULL, NULL);
+}
+
+int
+main(int argc, char **argv)
+{
+	CUcontext context;
+
+	twins = argc > 1 && !strcmp(argv[1], "twins");
+	driver = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!driver)
+		return 2;
+	PLAIN(cuInit, 0);
+	PLAIN(cuDevicePrimaryCtxRetain, &context, 0);
+	PLAIN(cuCtxSetCurrent, context);
+	PLAIN(cuMemAlloc_v2, &a, BYTES);
+	PLAIN(cuMemAlloc_v2, &b, BYTES);
+	PLAIN(cuMemAlloc_v2, &flag, BYTES);
+	PLAIN(cuMemHostAlloc, (void **)&host, BYTES, 0);
+	fill(flag, 0);
+	sets();
+	copies(context);
+	kernels();
+	values();
+	pools();
+	graphs();
+	return 0;
+}

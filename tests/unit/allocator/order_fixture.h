@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* Pretend streams under the order tracker, without blocks: the tests free and expose by hand. */
+#pragma once
+
+#include "allocator/inside.h"
+#include "tests/unit/allocator/fixture.h"
+
+#include <errno.h>
+
+/* The handle of pretend stream `n`. */
+#define HANDLE(n) ((void *)(uintptr_t)(0x100 + (n)))
+
+static inline struct ca_order *
+order_start(struct fixture *f)
+{
+	fixture_defaults(f);
+	fixture_start(f);
+	return &f->space->order;
+}
+
+static inline struct ca_stream_record *
+order_record(struct ca_stream *stream)
+{
+	return (struct ca_stream_record *)stream;
+}
+
+static inline void *
+order_handle(struct ca_stream *stream)
+{
+	return order_record(stream)->handle;
+}
+
+static inline struct ca_stream *
+order_open_kind(struct fixture *f, unsigned n, enum ca_stream_kind kind)
+{
+	struct ca_stream *stream = NULL;
+
+	assert_int_equal(ca_stream_open(f->space, kind, HANDLE(n), true, &stream), 0);
+	return stream;
+}
+
+static inline struct ca_stream *
+order_open(struct fixture *f, unsigned n)
+{
+	return order_open_kind(f, n, CA_STREAM_NONBLOCKING);
+}
+
+/* A submission; returns its number on the pretend stream. */
+static inline uint64_t
+order_launch_touching(struct fixture *f, struct ca_stream *stream, const struct ca_touch *touch)
+{
+	uint64_t work;
+
+	ca_submit_begin(stream, touch);
+	work = ca_model_stream_submit(f->model, order_handle(stream));
+	ca_submit_end(stream);
+	return work;
+}
+
+static inline uint64_t
+order_launch(struct fixture *f, struct ca_stream *stream)
+{
+	return order_launch_touching(f, stream, NULL);
+}
+
+static const struct ca_users order_nobody;
+
+static inline struct ca_users
+order_free(struct fixture *f, uint64_t born)
+{
+	struct ca_users users;
+
+	ca_order_users(&f->space->order, born, &order_nobody, &users);
+	return users;
+}
+
+static inline uint64_t
+order_behind(struct fixture *f, struct ca_stream *stream, unsigned before)
+{
+	return ca_model_stream_behind(f->model, order_handle(stream), HANDLE(before));
+}
+
+static inline uint64_t
+order_calls(struct fixture *f, enum ca_model_function function)
+{
+	return fixture_sums(f).calls[function];
+}
+
+/* Nothing was recorded and not dropped, and the model has no complaint. */
+static inline void
+order_stop(struct fixture *f)
+{
+	ca_model_context_destroy(f->model, (void *)1);
+	ca_space_kill(f->space);
+	assert_int_equal(fixture_sums(f).marks, 0);
+	assert_int_equal(fixture_sums(f).misuses, 0);
+	fixture_stop(f);
+}
