@@ -162,6 +162,20 @@ queried_stream_teaches(void)
 }
 
 static void
+refused_query_teaches_nothing(void)
+{
+	CUevent event;
+	CUdeviceptr block;
+
+	start();
+	event = make_event();
+	block = used_and_recorded(event);
+	EXPECT(cuStreamQuery(one) == CUDA_ERROR_NOT_READY);
+	EXPECT(cuEventQuery(event) == CUDA_ERROR_NOT_READY);
+	EXPECT(!comes_back(block));
+}
+
+static void
 synchronised_context_teaches(void)
 {
 	CUdeviceptr block;
@@ -202,6 +216,7 @@ event_of_a_graph_teaches_nothing(void)
 	block = used_and_recorded(event);
 	OK(cuGraphLaunch(exec, two));
 	OK(cuEventSynchronize(event));
+	OK(cuStreamSynchronize(two)); /* or it would be the block's user itself */
 	EXPECT(!comes_back(block));
 }
 
@@ -616,6 +631,7 @@ const struct test_case test_cases[] = {
 	CASE(unfinished_work_is_not_reused),
 	CASE(synchronised_stream_teaches),
 	CASE(queried_stream_teaches),
+	CASE(refused_query_teaches_nothing),
 	CASE(synchronised_context_teaches),
 	CASE(event_of_a_graph_teaches_nothing),
 	CASE(destroyed_event_teaches_nothing),
