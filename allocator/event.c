@@ -127,7 +127,9 @@ publish_ordered(struct ca_event *event, struct ca_stream *stream,
 	uint64_t sequence = begun->sequence;
 	unsigned i;
 
-	if (atomic_load(&event->sequence) != sequence)
+	/* One that began between our count and our sequence is still counted, or has moved the
+	 * sequence at its end. */
+	if (atomic_load(&event->recording) != 1 || atomic_load(&event->sequence) != sequence)
 		return;
 	__atomic_store_n(&event->stream, stream, __ATOMIC_RELEASE);
 	__atomic_store_n(&event->bound, begun->bound, __ATOMIC_RELEASE);
@@ -147,6 +149,8 @@ ca_event_record_end(struct ca_event *event, struct ca_stream *stream, struct ca_
 		publish_ordered(event, stream, &record);
 		ca_order_unlock(order);
 	}
+	if (!record.sequence)
+		invalidate(event);
 	atomic_fetch_sub(&event->recording, 1);
 }
 

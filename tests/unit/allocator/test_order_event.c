@@ -261,6 +261,34 @@ test_of_two_records_at_once_neither_is_believed(void **state)
 	order_stop(&scene.f);
 }
 
+/* A thread that found itself alone is overtaken by another before it takes its sequence: the same
+ * as if it had the later one. Whichever ends first, nothing is learned. */
+static void
+test_a_record_overtaken_while_it_begins_leaves_none(void **state)
+{
+	struct ca_event_record first, second;
+	struct scene scene;
+	unsigned order;
+
+	for (order = 0; order < 2; order++) {
+		scene_start(&scene);
+		first = ca_event_record_begin(&scene.event, scene.s);
+		second = ca_event_record_begin(&scene.event, scene.r);
+		first.sequence = atomic_load(&scene.event.sequence);
+		if (order)
+			ca_event_record_end(&scene.event, scene.r, second, true);
+		ca_event_record_end(&scene.event, scene.s, first, true);
+		finish(&scene.event);
+		assert_false(ca_user_is_done(&scene.users.user[0]));
+		if (!order)
+			ca_event_record_end(&scene.event, scene.r, second, true);
+		record(&scene.event, scene.s);
+		finish(&scene.event);
+		assert_true(ca_user_is_done(&scene.users.user[0]));
+		order_stop(&scene.f);
+	}
+}
+
 static void
 test_nothing_is_learned_across_spaces(void **state)
 {
@@ -345,6 +373,7 @@ main(void)
 		cmocka_unit_test(test_an_event_that_was_forgotten_teaches_nothing),
 		cmocka_unit_test(test_an_event_recorded_meanwhile_teaches_nothing),
 		cmocka_unit_test(test_of_two_records_at_once_neither_is_believed),
+		cmocka_unit_test(test_a_record_overtaken_while_it_begins_leaves_none),
 		cmocka_unit_test(test_nothing_is_learned_across_spaces),
 		cmocka_unit_test(test_a_forgotten_part_only_costs_a_wait),
 		cmocka_unit_test(test_a_reused_record_inherits_no_order),
