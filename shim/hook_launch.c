@@ -89,7 +89,30 @@ ready(CUstream handle)
 	return __builtin_expect(ca_submit_needs_guard(stream), 0) ? NULL : stream;
 }
 
-/* The long way is also what the pointer to the real function points to before that is known. */
+/* The same for a default stream: the driver is asked what context is current. */
+static inline struct ca_stream *
+ready_default(enum ca_flavour flavour, CUstream handle)
+{
+	const struct ca_submission_slot *slot;
+
+	if (!ca_stream_is_default(handle) || !(slot = ca_submission_hit(flavour, handle)) ||
+	    ca_submit_needs_guard(slot->stream))
+		return NULL;
+	return slot->stream;
+}
+
+static __attribute__((noinline)) CUresult
+stamped(struct ca_stream *stream, uint64_t epoch, CUresult rc)
+{
+	ca_submit_stamp(stream, epoch);
+	return rc;
+}
+
+/*
+ * Three ways: for a created stream, for a default stream, and the long one. Each hands over to the
+ * next by a jump. The long way is also what the pointer to the real function points to before that
+ * is known.
+ */
 #define LAUNCH_KERNEL(symbol, flavour)                                                             \
 	static launch_call symbol##_long;                                                          \
 	static launch_call *_Atomic symbol##_real = symbol##_long;                                 \
@@ -104,16 +127,23 @@ ready(CUstream handle)
 		atomic_store_explicit(&symbol##_real, call, memory_order_relaxed);                 \
 		return rc;                                                                         \
 	}                                                                                          \
-	CA_EXPORT CUresult symbol##_fast(KERNEL_PARAMS) __asm__(#symbol);                          \
-	CUresult symbol##_fast(KERNEL_PARAMS)                                                      \
+	LAUNCH_READY(static __attribute__((noinline)), symbol##_default, symbol##_real,            \
+		     ready_default(flavour, REST_STREAM), symbol##_long)                           \
+	CA_EXPORT CUresult symbol##_created(KERNEL_PARAMS) __asm__(#symbol);                       \
+	LAUNCH_READY(, symbol##_created, symbol##_real, ready(REST_STREAM), symbol##_default)
+
+#define LAUNCH_READY(storage, name, call, find, otherwise)                                         \
+	storage CUresult name(KERNEL_PARAMS)                                                       \
 	{                                                                                          \
-		struct ca_stream *stream = ready(REST_STREAM);                                     \
+		struct ca_stream *stream = find;                                                   \
+		uint64_t epoch;                                                                    \
 		CUresult rc;                                                                       \
                                                                                                    \
 		if (__builtin_expect(!stream, 0))                                                  \
-			return symbol##_long(KERNEL_ARGS);                                         \
-		rc = atomic_load_explicit(&symbol##_real, memory_order_relaxed)(KERNEL_ARGS);      \
-		ca_submit_end(stream);                                                             \
+			return otherwise(KERNEL_ARGS);                                             \
+		rc = atomic_load_explicit(&call, memory_order_relaxed)(KERNEL_ARGS);               \
+		if (__builtin_expect(ca_submit_needs_stamp(stream, &epoch), 0))                    \
+			return stamped(stream, epoch, rc);                                         \
 		return rc;                                                                         \
 	}
 
