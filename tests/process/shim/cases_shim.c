@@ -8,16 +8,17 @@
 
 #include "tests/process/shim/cases.h"
 
-/* Unfinished memory is not handed out; finished memory is.
+/* With two streams, unfinished memory is not handed out; finished memory is.
  * Manual clock: nothing finishes by itself. */
 static void
 reuse_waits(void)
 {
 	CUdeviceptr first, second, third;
-	CUstream stream;
+	CUstream stream, other;
 
 	case_start();
 	OK(cuStreamCreate(&stream, 1));
+	OK(cuStreamCreate(&other, 1));
 	OK(cuMemAlloc_v2(&first, 4 * MIB));
 	case_fill(first, MIB, 1, 1000, stream);
 	OK(cuMemFree_v2(first));
