@@ -154,30 +154,38 @@ is_special(const CUlaunchConfig *config)
 	return false;
 }
 
-/* As in hook_launch.c: the common launch, and the long way. */
+#define EX_PARAMS const CUlaunchConfig *config, CUfunction f, void **params, void **extra
+#define EX_ARGS config, f, params, extra
+
+/* Three ways, as in hook_launch.c: without attributes, with others than those above, and the long
+ * one. */
 #define LAUNCH_EX(symbol, flavour)                                                                 \
 	static launch_ex_call symbol##_long;                                                       \
 	static launch_ex_call *_Atomic symbol##_real = symbol##_long;                              \
-	static __attribute__((noinline)) CUresult symbol##_long(                                   \
-		const CUlaunchConfig *config, CUfunction f, void **params, void **extra)           \
+	static __attribute__((noinline)) CUresult symbol##_long(EX_PARAMS)                         \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
-		const struct launch launch = { config, f, params, extra };                         \
+		const struct launch launch = { EX_ARGS };                                          \
                                                                                                    \
 		atomic_store_explicit(&symbol##_real, real->symbol, memory_order_relaxed);         \
 		return launch_ex(real->symbol, flavour, &launch);                                  \
 	}                                                                                          \
-	CUresult symbol(const CUlaunchConfig *config, CUfunction f, void **params, void **extra)   \
+	LAUNCH_EX_READY(static __attribute__((noinline)), symbol##_attributed, symbol##_real,      \
+			!is_special(config), symbol##_long)                                        \
+	LAUNCH_EX_READY(, symbol, symbol##_real, !config->numAttrs, symbol##_attributed)
+
+#define LAUNCH_EX_READY(storage, name, call, is_plain, otherwise)                                  \
+	storage CUresult name(EX_PARAMS)                                                           \
 	{                                                                                          \
-		struct ca_stream *stream;                                                          \
+		struct ca_stream *stream = NULL;                                                   \
 		uint64_t epoch;                                                                    \
 		CUresult rc;                                                                       \
                                                                                                    \
-		stream = config && !is_special(config) ? ca_launch_ready(config->hStream) : NULL;  \
+		if (config && (is_plain))                                                          \
+			stream = ca_launch_ready(config->hStream);                                 \
 		if (__builtin_expect(!stream, 0))                                                  \
-			return symbol##_long(config, f, params, extra);                            \
-		rc = atomic_load_explicit(&symbol##_real, memory_order_relaxed)(config, f, params, \
-										extra);            \
+			return otherwise(EX_ARGS);                                                 \
+		rc = atomic_load_explicit(&call, memory_order_relaxed)(EX_ARGS);                   \
 		if (__builtin_expect(ca_submit_needs_stamp(stream, &epoch), 0))                    \
 			return ca_launch_stamped(stream, epoch, rc);                               \
 		return rc;                                                                         \
