@@ -21,25 +21,29 @@ fill_per_thread(CUdeviceptr target, uint64_t words, uint64_t value, CUstream str
 static void
 a_handle_comes_back(void)
 {
+	const size_t size = 12 * MIB; /* a segment of its own: the same one again, or a new one */
 	CUstream old, fresh, other;
-	CUdeviceptr first, second;
+	CUdeviceptr kept, first, second;
 	unsigned same = 0;
 
 	case_start();
 	OK(cuStreamCreate(&other, 1));
+	OK(cuMemAlloc_v2(&kept, BLOCK));
 	for (int i = 0; i < 20; i++) {
 		OK(cuStreamCreate(&old, 1));
-		OK(cuMemAlloc_v2(&first, BLOCK));
+		OK(cuMemAlloc_v2(&first, size));
 		case_fill(first, WORDS, 1, 0, old);
 		OK(cuMemFree_v2(first));
+		case_fill(kept, WORDS, 1, 0, old); /* by now `first` is marked */
 		OK(cuStreamDestroy_v2(old));
 		OK(cuStreamCreate(&fresh, 1));
 		same += fresh == old;
-		OK(cuMemAlloc_v2(&second, BLOCK));
+		OK(cuMemAlloc_v2(&second, size));
 		case_fill(second, WORDS, 2, 0, fresh);
 		OK(cuStreamSynchronize(fresh));
 		OK(cuStreamDestroy_v2(fresh));
 		OK(cuMemFree_v2(second));
+		OK(cuCtxSynchronize());
 	}
 	EXPECT(same > 0);
 }
