@@ -13,8 +13,9 @@
 #include <errno.h>
 #include <sched.h>
 
-enum { GHOSTS_TOLERATED = 16 };
 #include "config/mutant.h"
+
+enum { GHOSTS_TOLERATED = 16 };
 
 __thread struct ca_stream *ca_order_last_stream __attribute__((tls_model("initial-exec")));
 
