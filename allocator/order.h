@@ -109,8 +109,8 @@ ca_submit_needs_guard(struct ca_stream *stream)
 {
 	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
 
-	return exposures != atomic_load_explicit(&stream->seen, memory_order_relaxed) ||
-	       atomic_load_explicit(&stream->armed, memory_order_relaxed) != 0;
+	return ((exposures ^ atomic_load_explicit(&stream->seen, memory_order_relaxed)) |
+		atomic_load_explicit(&stream->armed, memory_order_relaxed)) != 0;
 }
 
 /* Before the real call; not for a capturing stream. */
@@ -121,14 +121,22 @@ ca_submit_begin(struct ca_stream *stream, const struct ca_touch *touch)
 		ca_submit_guard(stream, touch);
 }
 
+/* What ca_submit_end does but for the stamp; true if that is needed, for *ret_epoch. */
+static inline bool
+ca_submit_needs_stamp(struct ca_stream *stream, uint64_t *ret_epoch)
+{
+	*ret_epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
+	ca_order_last_stream = stream;
+	return atomic_load_explicit(&stream->last, memory_order_relaxed) < *ret_epoch;
+}
+
 /* After the real call has returned, also when it failed. */
 static inline void
 ca_submit_end(struct ca_stream *stream)
 {
-	uint64_t epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
+	uint64_t epoch;
 
-	ca_order_last_stream = stream;
-	if (__builtin_expect(atomic_load_explicit(&stream->last, memory_order_relaxed) < epoch, 0))
+	if (__builtin_expect(ca_submit_needs_stamp(stream, &epoch), 0))
 		ca_submit_stamp(stream, epoch);
 }
 
