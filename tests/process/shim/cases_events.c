@@ -494,6 +494,25 @@ memory_of_no_graph_is_ordinary(void)
 	wait_until_handed_out(block);
 }
 
+/* The whole context waits: what is freed from now on needs more than marks on streams. */
+static void
+context_waits(void)
+{
+	CUcontext context;
+	CUevent event;
+	CUdeviceptr block;
+
+	start();
+	OK(cuCtxGetCurrent(&context));
+	event = make_event();
+	block = used_and_recorded(event);
+	OK(cuCtxRecordEvent(context, event));
+	OK(cuCtxWaitEvent(context, event));
+	EXPECT(!comes_back(block));
+	OK(cuCtxSynchronize());
+	EXPECT(is_handed_out(block));
+}
+
 static void
 many_events(void)
 {
@@ -647,6 +666,7 @@ const struct test_case test_cases[] = {
 	CASE(memory_of_a_graph_stays),
 	CASE(memory_of_a_graph_without_an_object),
 	CASE(memory_of_no_graph_is_ordinary),
+	CASE(context_waits),
 	CASE(many_events),
 	CASE(forked_with_events),
 	CASE(shared_events),

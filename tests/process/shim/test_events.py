@@ -76,6 +76,11 @@ def test_a_capture_without_new_memory_needs_no_object(tmp_path):
     assert theirs["calls"].get("cuUserObjectCreate", 0) == 0
 
 
+def test_a_context_that_waits_is_on_finished_memory(tmp_path):
+    ours, theirs = run_case(tmp_path, "context_waits")
+    assert ours["order_fallbacks"] == 1 and theirs["calls"]["cuCtxRecordEvent"] > 1
+
+
 def test_a_hundred_thousand_events(tmp_path):
     run_case(tmp_path, "many_events", SIMCUDA_CLOCK="real", SIMCUDA_RACES=None)
 
