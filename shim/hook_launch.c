@@ -24,9 +24,9 @@ struct stacked {
 #define REST_STREAM rest.stream
 #else
 #define REST_PARAMS                                                                                \
-	unsigned block_z, unsigned shared_bytes, CUstream stream, void **params, void **extra
-#define REST_ARGS block_z, shared_bytes, stream, params, extra
-#define REST_STREAM stream
+	unsigned block_z, unsigned shared_bytes, CUstream handle, void **params, void **extra
+#define REST_ARGS block_z, shared_bytes, handle, params, extra
+#define REST_STREAM handle
 #endif
 #define KERNEL_PARAMS                                                                              \
 	CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,         \
