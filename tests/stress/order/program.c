@@ -24,10 +24,12 @@
 #include "tests/stress/order/order.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/stress/ranges.h"
 
@@ -298,6 +300,17 @@ set_up(uint64_t seed)
 	}
 }
 
+/* The race oracle aborts: how far had we come? */
+static void
+on_abort(int number)
+{
+	char line[64];
+	int n = snprintf(line, sizeof(line), "aborted after %lu operations\n", operations());
+
+	if (n > 0 && write(STDERR_FILENO, line, (size_t)n) < 0)
+		_exit(2);
+}
+
 static bool
 settings_read(int argc, char **argv)
 {
@@ -374,6 +387,7 @@ main(int argc, char **argv)
 			argv[0]);
 		return 2;
 	}
+	signal(SIGABRT, on_abort);
 	wanted = strtoul(argv[2], NULL, 10);
 	set_up(strtoull(argv[1], NULL, 10));
 	pthread_barrier_init(&together, NULL, (unsigned)settings.n_workers);
