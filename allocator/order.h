@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "allocator/heap.h"
+#include "config/mutant.h"
 
 enum ca_stream_kind {
 	CA_STREAM_BLOCKING, /* ordered with the legacy stream by the driver */
@@ -110,6 +111,7 @@ ca_submit_needs_guard(struct ca_stream *stream)
 	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
 
 	return exposures != atomic_load_explicit(&stream->seen, memory_order_relaxed) ||
+	       CA_MUTANT(STAMP_BEFORE_CALL) ||
 	       atomic_load_explicit(&stream->armed, memory_order_relaxed) != 0;
 }
 
@@ -119,6 +121,8 @@ ca_submit_begin(struct ca_stream *stream, const struct ca_touch *touch)
 {
 	if (__builtin_expect(ca_submit_needs_guard(stream), 0))
 		ca_submit_guard(stream, touch);
+	if (CA_MUTANT(STAMP_BEFORE_CALL))
+		ca_submit_stamp(stream, atomic_load(&stream->words->epoch));
 }
 
 /* After the real call has returned, also when it failed. */
@@ -128,6 +132,8 @@ ca_submit_end(struct ca_stream *stream)
 	uint64_t epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
 
 	ca_order_last_stream = stream;
+	if (CA_MUTANT(STAMP_BEFORE_CALL))
+		return;
 	if (__builtin_expect(atomic_load_explicit(&stream->last, memory_order_relaxed) < epoch, 0))
 		ca_submit_stamp(stream, epoch);
 }
