@@ -304,7 +304,8 @@ ca_record_is_nameable_ordered(struct ca_stream_record *record)
 {
 	if (ca_record_order(record)->dead || atomic_load(&record->closed))
 		return false;
-	return record->kind != CA_STREAM_PER_THREAD || record->thread == ca_order_thread();
+	return record->kind != CA_STREAM_PER_THREAD || record->thread == ca_order_thread() ||
+	       CA_MUTANT(PER_THREAD_MARK);
 }
 
 bool

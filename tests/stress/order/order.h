@@ -98,6 +98,7 @@ struct settings {
 		       own */
 	bool meet;  /* kernels wait for kernels that are submitted later */
 	bool table; /* work by the simulator's private table */
+	bool quiet; /* one stream a context */
 	bool wide;  /* more than one stream from the start */
 };
 

@@ -10,6 +10,7 @@
  *   solo   no context that several workers use
  *   team   phases: one worker gets memory early in a context of its own, then all go on there
  *   wide   more than one stream from the start, in every context
+ *   quiet  one stream in every context of a worker's own, for ever
  *   cross  frees while another context still copies from the block, which is more than the
  * simulated driver promises by itself: not for a run without an allocator on top, and without what
  *          may make an allocator leave a free to the driver (captures, questions about addresses,
@@ -322,6 +323,7 @@ settings_read(int argc, char **argv)
 	settings.pipe = strstr(mode, "pipe");
 	settings.solo = strstr(mode, "solo");
 	settings.team = strstr(mode, "team") && !settings.solo;
+	settings.quiet = strstr(mode, "quiet");
 	settings.wide = strstr(mode, "wide");
 	settings.cross = strstr(mode, "cross");
 	settings.meet = strstr(mode, "meet");
