@@ -93,6 +93,7 @@ struct settings {
 	int n_workers, n_devices, n_streams;
 	bool pipe;  /* frees right after launches, few sizes, immediate reuse */
 	bool team;  /* phases that begin with memory handed out early */
+	bool storm; /* of one event, in short phases */
 	bool solo;  /* no place of all */
 	bool cross; /* frees do not wait for copies of other contexts by an order of the program's
 		       own */

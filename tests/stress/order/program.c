@@ -9,6 +9,7 @@
  *   pipe   immediate reuse: frees right after launches, two sizes
  *   solo   no context that several workers use
  *   team   phases: one worker gets memory early in a context of its own, then all go on there
+ *   storm  (team) short phases that begin with records of an event and waits for it at a time
  *   wide   more than one stream from the start, in every context
  *   quiet  one stream in every context of a worker's own, for ever
  *   cross  frees while another context still copies from the block, which is more than the
@@ -167,17 +168,45 @@ team_prepare(struct worker *w)
 	submit_record(w, place, phase.slot, place->shared[0]);
 }
 
+/* Half of them synchronise with the stream that the others submit to; what those then free had its
+ * user submitted just before, during or just after. */
+static void
+team_sync(struct worker *w, struct place *place, int slot)
+{
+	for (int n = 0; n < 3; n++) {
+		struct block *b;
+
+		if (w->index % 2) {
+			submit_sync(w, place, slot);
+			submit_sync(w, place, slot);
+			continue;
+		}
+		while (w->n_blocks > BLOCKS_MAX - 2)
+			free_one(w);
+		b = block_alloc(w, place, palette[1]);
+		if (!b)
+			return;
+		block_fill(w, b, slot, spin_pick(w));
+		block_free(w, w->n_blocks - 1);
+		b = block_alloc(w, place, palette[1]);
+		if (b)
+			block_fill(w, b, place_pick_other(w, place, slot), spin_pick(w));
+	}
+}
+
 static void
 team_begin(struct worker *w, struct rng *rng)
 {
 	struct place *place = team_place();
 	int n_created = place->n_slots - SLOT_FIRST;
 	int slot = SLOT_FIRST + (int)rng_below(rng, n_created);
-	bool storm = rng_below(rng, 2);
+	unsigned storm = settings.storm ? 1 : (unsigned)rng_below(rng, 3);
 
 	if (place->slots[slot].owner != EVERYBODY)
 		slot = SLOT_FIRST;
-	if (storm)
+	if (storm == 0)
+		team_sync(w, place, slot);
+	else if (storm == 1)
 		noise_storm(w, place, slot, phase.other);
 	while (w->n_blocks == BLOCKS_MAX)
 		free_one(w);
@@ -206,11 +235,11 @@ static void
 phase_run(struct worker *w)
 {
 	struct rng common = { phase.seed };
-	int n = 1 + (int)rng_below(&common, settings.team ? 12 : 60);
+	int n = (int)rng_below(&common, settings.storm ? 3 : settings.team ? 12 : 60);
 
 	if (settings.team)
 		team_begin(w, &common);
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i <= n; i++) {
 		move_any(w);
 		if (settings.n_workers > 1 && !settings.solo && rng_below(&common, 8) == 0)
 			exchange(w);
@@ -323,6 +352,7 @@ settings_read(int argc, char **argv)
 	settings.pipe = strstr(mode, "pipe");
 	settings.solo = strstr(mode, "solo");
 	settings.team = strstr(mode, "team") && !settings.solo;
+	settings.storm = strstr(mode, "storm");
 	settings.quiet = strstr(mode, "quiet");
 	settings.wide = strstr(mode, "wide");
 	settings.cross = strstr(mode, "cross");
