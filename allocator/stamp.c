@@ -122,8 +122,8 @@ needs_context(struct ca_stream_record *record)
 {
 	if (atomic_load(&record->lost))
 		return true;
-	return record->kind == CA_STREAM_PER_THREAD && !atomic_load(&record->closed) &&
-	       record->thread != ca_order_thread();
+	return record->kind == CA_STREAM_PER_THREAD && !CA_MUTANT(PER_THREAD_MARK) &&
+	       !atomic_load(&record->closed) && record->thread != ca_order_thread();
 }
 
 static bool

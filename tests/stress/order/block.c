@@ -139,7 +139,7 @@ block_fill(struct worker *w, struct block *b, int slot, unsigned spin_us)
 	bool fresh = b->fresh;
 
 	block_use(w, b, slot, true);
-	if (fresh && !w->window && chance(w, 6))
+	if (fresh && !w->window && chance(w, 3))
 		submit_programmatic(w, b->place, slot, b->place->fill, args, 4,
 				    chance(w, 4) ? b->place->shared[rng_below(&w->rng, EVENTS_MAX)]
 						 : NULL);

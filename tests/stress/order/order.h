@@ -93,11 +93,13 @@ struct settings {
 	int n_workers, n_devices, n_streams;
 	bool pipe;  /* frees right after launches, few sizes, immediate reuse */
 	bool team;  /* phases that begin with memory handed out early */
+	bool storm; /* of one event, in short phases */
 	bool solo;  /* no place of all */
 	bool cross; /* frees do not wait for copies of other contexts by an order of the program's
 		       own */
 	bool meet;  /* kernels wait for kernels that are submitted later */
 	bool table; /* work by the simulator's private table */
+	bool quiet; /* one stream a context */
 	bool wide;  /* more than one stream from the start */
 };
 

@@ -37,7 +37,8 @@ slot_create(struct slot *slot, struct rng *rng)
 static void
 slots_open(struct place *place, struct rng *rng)
 {
-	bool quiet = place->owner != EVERYBODY && !settings.wide && rng_below(rng, 2);
+	bool quiet = settings.quiet ||
+		     (place->owner != EVERYBODY && !settings.wide && rng_below(rng, 2));
 	bool defaults = !quiet && rng_below(rng, 2);
 
 	place->n_slots = SLOT_FIRST + settings.n_streams;
@@ -218,7 +219,7 @@ place_widen(struct worker *w)
 {
 	struct place *place = w->home;
 
-	if (!place)
+	if (!place || settings.quiet)
 		return;
 	for (int i = place->n_slots - 1; i >= 0; i--) {
 		struct slot *slot = &place->slots[i];

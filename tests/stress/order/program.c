@@ -9,7 +9,9 @@
  *   pipe   immediate reuse: frees right after launches, two sizes
  *   solo   no context that several workers use
  *   team   phases: one worker gets memory early in a context of its own, then all go on there
+ *   storm  (team) short phases that begin with records of an event and waits for it at a time
  *   wide   more than one stream from the start, in every context
+ *   quiet  one stream in every context of a worker's own, for ever
  *   cross  frees while another context still copies from the block, which is more than the
  * simulated driver promises by itself: not for a run without an allocator on top, and without what
  *          may make an allocator leave a free to the driver (captures, questions about addresses,
@@ -24,10 +26,12 @@
 #include "tests/stress/order/order.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/stress/ranges.h"
 
@@ -164,17 +168,45 @@ team_prepare(struct worker *w)
 	submit_record(w, place, phase.slot, place->shared[0]);
 }
 
+/* Half of them synchronise with the stream that the others submit to; what those then free had its
+ * user submitted just before, during or just after. */
+static void
+team_sync(struct worker *w, struct place *place, int slot)
+{
+	for (int n = 0; n < 3; n++) {
+		struct block *b;
+
+		if (w->index % 2) {
+			submit_sync(w, place, slot);
+			submit_sync(w, place, slot);
+			continue;
+		}
+		while (w->n_blocks > BLOCKS_MAX - 2)
+			free_one(w);
+		b = block_alloc(w, place, palette[1]);
+		if (!b)
+			return;
+		block_fill(w, b, slot, spin_pick(w));
+		block_free(w, w->n_blocks - 1);
+		b = block_alloc(w, place, palette[1]);
+		if (b)
+			block_fill(w, b, place_pick_other(w, place, slot), spin_pick(w));
+	}
+}
+
 static void
 team_begin(struct worker *w, struct rng *rng)
 {
 	struct place *place = team_place();
 	int n_created = place->n_slots - SLOT_FIRST;
 	int slot = SLOT_FIRST + (int)rng_below(rng, n_created);
-	bool storm = rng_below(rng, 2);
+	unsigned storm = settings.storm ? 1 : (unsigned)rng_below(rng, 3);
 
 	if (place->slots[slot].owner != EVERYBODY)
 		slot = SLOT_FIRST;
-	if (storm)
+	if (storm == 0)
+		team_sync(w, place, slot);
+	else if (storm == 1)
 		noise_storm(w, place, slot, phase.other);
 	while (w->n_blocks == BLOCKS_MAX)
 		free_one(w);
@@ -203,11 +235,11 @@ static void
 phase_run(struct worker *w)
 {
 	struct rng common = { phase.seed };
-	int n = 1 + (int)rng_below(&common, settings.team ? 12 : 60);
+	int n = (int)rng_below(&common, settings.storm ? 3 : settings.team ? 12 : 60);
 
 	if (settings.team)
 		team_begin(w, &common);
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i <= n; i++) {
 		move_any(w);
 		if (settings.n_workers > 1 && !settings.solo && rng_below(&common, 8) == 0)
 			exchange(w);
@@ -298,6 +330,17 @@ set_up(uint64_t seed)
 	}
 }
 
+/* The race oracle aborts: how far had we come? */
+static void
+on_abort(int number)
+{
+	char line[64];
+	int n = snprintf(line, sizeof(line), "aborted after %lu operations\n", operations());
+
+	if (n > 0 && write(STDERR_FILENO, line, (size_t)n) < 0)
+		_exit(2);
+}
+
 static bool
 settings_read(int argc, char **argv)
 {
@@ -309,6 +352,8 @@ settings_read(int argc, char **argv)
 	settings.pipe = strstr(mode, "pipe");
 	settings.solo = strstr(mode, "solo");
 	settings.team = strstr(mode, "team") && !settings.solo;
+	settings.storm = strstr(mode, "storm");
+	settings.quiet = strstr(mode, "quiet");
 	settings.wide = strstr(mode, "wide");
 	settings.cross = strstr(mode, "cross");
 	settings.meet = strstr(mode, "meet");
@@ -374,6 +419,7 @@ main(int argc, char **argv)
 			argv[0]);
 		return 2;
 	}
+	signal(SIGABRT, on_abort);
 	wanted = strtoul(argv[2], NULL, 10);
 	set_up(strtoull(argv[1], NULL, 10));
 	pthread_barrier_init(&together, NULL, (unsigned)settings.n_workers);

@@ -36,6 +36,14 @@ scene_other_stream(struct worker *w, struct place *place, int slot, int other)
 		move_first_use(w, &w->blocks[w->n_blocks - 1], chance(w, 4) ? slot : other);
 }
 
+/* The next launch on the stream may start before the old user ends. */
+static void
+scene_programmatic(struct worker *w, struct place *place, int slot)
+{
+	if (scene_handover(w, place, slot, size_pick(w)))
+		block_fill(w, &w->blocks[w->n_blocks - 1], slot, spin_pick(w));
+}
+
 /* The new block is freed untouched: the next life still has the first one's user. */
 static void
 scene_untouched(struct worker *w, struct place *place, int slot, int other)
@@ -180,7 +188,10 @@ scene_any(struct worker *w)
 	switch (rng_below(&w->rng, settings.cross ? 9 : 8)) {
 	case 0:
 	case 1:
-		scene_other_stream(w, place, slot, other);
+		if (chance(w, 3))
+			scene_programmatic(w, place, slot);
+		else
+			scene_other_stream(w, place, slot, other);
 		break;
 	case 2:
 		scene_untouched(w, place, slot, other);

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""Random programs in which a free orders only the block's old users (order/program.c): the library, and its mutants.
+
+CACHEALLOC_TEST_SEED=N runs that seed instead of fresh ones; CACHEALLOC_TEST_LONG=1 runs ten times the operations.
+Operations are the program's driver calls that allocate, free, submit, order or wait.
+"""
+
+import os
+import random
+import re
+
+import pytest
+
+from conftest import BUILD, LIBRARY, ROOT, run
+
+STRESS = BUILD / "tests" / "stress"
+MUTANTS = STRESS / "libcachealloc_mutants.so"
+SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
+LONG = bool(os.environ.get("CACHEALLOC_TEST_LONG"))
+SYSTEM = random.SystemRandom()
+DEVICES = 2
+
+
+def fresh():
+    return int(os.environ.get("CACHEALLOC_TEST_SEED", SYSTEM.randrange(1 << 32)))
+
+
+def program(seed, operations, mode, workers, streams, *, preload=None, conf="", jitter=0, timeout=600, **env):
+    """One run: (status, what it printed on stderr, operations done)."""
+    argv = [STRESS / "order_program", seed, operations, mode, workers, DEVICES, streams]
+    env = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEVICES": DEVICES, "SIMCUDA_DEADLOCK": 60000, **env}
+    if preload:
+        env["LD_PRELOAD"] = preload
+    if conf:
+        env["CACHEALLOC_CONF"] = conf
+    if jitter:
+        env["SIMCUDA_JITTER"] = f"{jitter}:{seed}"
+    if "table" in mode:
+        env["SIMCUDA_PRIVATE_TABLE"] = 1
+    print(*argv, *(f"{k}={v}" for k, v in env.items()))
+    done = run(argv, preload=False, timeout=timeout, **env)
+    counted = re.findall(r"(\d+) operations", done.stdout + done.stderr)
+    return done.returncode, done.stderr, int(counted[-1]) if counted else 0
+
+
+def sound(result):
+    status, stderr, _ = result
+    ours = "\n".join(line for line in stderr.splitlines() if not line.startswith("simcuda: jitter"))
+    assert (status, ours) == (0, ""), (status, stderr[-2000:])
+
+
+# ------------------------------------------------------------------ the program itself ---
+
+# mode, workers, streams
+SHAPES = [
+    ("mix", 1, 4), ("mix+table", 3, 3), ("solo", 2, 3), ("pipe+solo", 1, 2), ("pipe", 4, 5), ("team+wide", 3, 4),
+    ("team+pipe+wide", 4, 4), ("pipe+solo+quiet", 1, 1), ("mix+meet", 2, 4),
+]
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("mode, workers, streams", SHAPES)
+def test_native(mode, workers, streams, clock):
+    """No race by itself: what the tests below find is the library's."""
+    sound(program(fresh(), 10000, mode, workers, streams, SIMCUDA_CLOCK=clock))
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("mode, workers, streams", [*SHAPES, ("mix+cross", 3, 3), ("pipe+wide+cross", 2, 4)])
+def test_order_of_its_own(mode, workers, streams, clock):
+    """No race either when frees wait for nothing and no address comes back."""
+    if SANITIZER:
+        pytest.skip(f"proves the program, not the library; not repeated under {SANITIZER}")
+    sound(program(fresh(), 10000, mode, workers, streams, preload=STRESS / "libnever_free.so", SIMCUDA_CLOCK=clock,
+                  SIMCUDA_MEM="2000G"))
+
+
+# -------------------------------------------------------------------------- the library ---
+
+# mode, workers, streams, clock, jitter (us), configuration: a million operations in all, ten with CACHEALLOC_TEST_LONG
+RUNS = [
+    ("mix", 1, 4, "manual", 0, ""),
+    ("mix", 3, 4, "manual", 0, "reuse_slack_mb:0"),
+    ("mix", 4, 3, "real", 5, "reuse_slack_mb:0"),
+    ("mix", 2, 6, "real", 0, "reuse:finished"),
+    ("mix", 2, 4, "manual", 5, "free_sync:host"),
+    ("mix+table", 2, 3, "manual", 0, "reuse_slack_mb:0"),
+    ("solo", 1, 3, "manual", 0, "reuse_slack_mb:0"),
+    ("solo+wide", 3, 3, "real", 0, "reuse_slack_mb:0"),
+    ("pipe+solo", 1, 2, "manual", 0, "reuse_slack_mb:0"),
+    ("pipe+solo+wide", 1, 5, "manual", 0, "reuse_slack_mb:0"),
+    ("pipe+solo+quiet", 1, 1, "manual", 0, ""),
+    ("pipe+solo+wide", 2, 4, "manual", 5, "reuse_slack_mb:0"),
+    ("pipe", 3, 4, "manual", 5, ""),
+    ("pipe", 4, 4, "manual", 0, "reuse_slack_mb:0"),
+    ("pipe+wide", 3, 7, "real", 0, "reuse_slack_mb:0"),
+    ("team+wide", 3, 4, "manual", 5, "reuse_slack_mb:0"),
+    ("team+wide", 4, 3, "real", 5, "reuse_slack_mb:0"),
+    ("team+pipe+wide", 3, 4, "manual", 0, "reuse_slack_mb:0"),
+    ("team+storm+pipe+wide", 3, 4, "manual", 5, "reuse_slack_mb:0"),
+    ("team+pipe", 2, 2, "manual", 0, ""),
+]
+OPERATIONS = 50000 * (10 if LONG else 1)
+operations_done = []
+
+
+@pytest.mark.parametrize("mode, workers, streams, clock, jitter, conf", RUNS)
+def test_library(mode, workers, streams, clock, jitter, conf):
+    assert LIBRARY.is_file(), f"{LIBRARY} is not built"
+    operations = OPERATIONS // 20 if SANITIZER else OPERATIONS
+    result = program(fresh(), operations, mode, workers, streams, preload=LIBRARY, conf=conf, jitter=jitter,
+                     timeout=1800, SIMCUDA_CLOCK=clock)
+    sound(result)
+    operations_done.append(result[2])
+    print(f"{sum(operations_done)} operations so far")
+
+
+def test_a_million_operations_were_done():
+    if len(operations_done) < len(RUNS) or SANITIZER:
+        pytest.skip("not all of the tests above ran and passed")
+    print(f"{sum(operations_done)} operations")
+    assert sum(operations_done) >= (10_000_000 if LONG else 1_000_000)
+
+
+# -------------------------------------------------------------------------- its mutants ---
+
+# What catches it: mode, workers, streams, jitter, configuration. All on the manual clock, so that speed plays no part.
+CATCHERS = {
+    "STAMP_BEFORE_CALL": ("team+pipe+wide", 3, 4, 20, "reuse_slack_mb:0"),
+    "SEEN_BEFORE_WAIT": ("team+pipe+wide", 3, 4, 20, "reuse_slack_mb:0"),
+    "SNAPSHOT_UNCHECKED": ("team+storm+pipe+wide", 3, 4, 20, "reuse_slack_mb:0"),
+    "INHERITED_DROPPED": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "DTOD_IS_FINISH": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "MARK_AT_GUARD": ("pipe+solo+wide+meet", 1, 4, 0, "reuse_slack_mb:0"),
+    "GUARD_OFF_IN_CAPTURE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "PDL_KEPT": ("pipe+solo+quiet", 1, 1, 0, "reuse_slack_mb:0"),
+    "PER_THREAD_MARK": ("mix", 3, 1, 0, "reuse_slack_mb:0"),
+    "STALE_HANDLE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "BLOCK_BEFORE_MARK": ("pipe", 3, 3, 0, "reuse_slack_mb:0"),
+    "GUARD_OFF": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "REUSE_AT_ONCE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "OWN_CONTEXT_ONLY": ("pipe+wide+cross", 1, 3, 0, ""),
+}
+MUTANT_OPERATIONS = 200_000
+SIGABRT = -6
+
+
+def names_of_mutants():
+    header = (ROOT / "config" / "mutant.h").read_text(encoding="utf-8")
+    return re.findall(r"X\(([A-Z_]+)\)", header)
+
+
+def test_every_mutant_has_a_catcher():
+    assert set(names_of_mutants()) == set(CATCHERS)
+
+
+def caught(status, stderr, mutant):
+    """By the race oracle, wrong contents, or a deadlock; nothing else will do."""
+    if status == SIGABRT:
+        return "simcuda: race" in stderr or (mutant == "MARK_AT_GUARD" and "simcuda: deadlock" in stderr)
+    return status == 1
+
+
+@pytest.mark.parametrize("mutant", CATCHERS)
+def test_mutant_is_caught(mutant):
+    """With each of five seeds, and of five that are new each time."""
+    if SANITIZER:
+        pytest.skip(f"proves the programs, not the library; not repeated under {SANITIZER}")
+    mode, workers, streams, jitter, conf = CATCHERS[mutant]
+    needed = []
+    for seed in [1, 2, 3, 4, 5, *(SYSTEM.randrange(1 << 32) for _ in range(5))]:
+        status, stderr, operations = program(
+            seed, MUTANT_OPERATIONS, mode, workers, streams, preload=MUTANTS, conf=conf, jitter=jitter,
+            SIMCUDA_CLOCK="manual", SIMCUDA_DEADLOCK=2000, CACHEALLOC_TEST_MUTANT=mutant)
+        assert caught(status, stderr, mutant), f"mutant {mutant} not caught, seed {seed}: {status} {stderr[-500:]}"
+        needed.append(operations)
+    print(f"{mutant}: median {sorted(needed)[5]}, at most {max(needed)} operations")
+
+
+@pytest.mark.parametrize("mode, workers, streams, jitter, conf", sorted(set(CATCHERS.values())))
+def test_no_mutant_no_catch(mode, workers, streams, jitter, conf):
+    """The same object without a mistake passes the same programs."""
+    if "cross" in mode or "meet" in mode or SANITIZER:
+        pytest.skip("see test_meet and test_cross" if not SANITIZER else f"not repeated under {SANITIZER}")
+    sound(program(fresh(), 20000, mode, workers, streams, preload=MUTANTS, conf=conf, jitter=jitter,
+                  SIMCUDA_CLOCK="manual"))
+
+
+# ------------------------------------------------------- what must neither hang nor fault ---
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("conf", ["", "reuse_slack_mb:0"])
+@pytest.mark.parametrize("mode, workers", [("mix+meet", 1), ("pipe+solo+wide+meet", 3), ("team+meet", 3)])
+def test_meet(mode, workers, conf, clock):
+    """Kernels that wait for kernels submitted later: never a hang that there is not natively."""
+    sound(program(fresh(), 10000, mode, workers, 4, preload=LIBRARY, conf=conf, SIMCUDA_CLOCK=clock,
+                  SIMCUDA_DEADLOCK=10000))
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("mode, workers", [("mix+cross", 1), ("pipe+wide+cross", 3)])
+def test_cross(mode, workers, clock):
+    """Copies of another context keep a freed block from its next life, and its memory from the driver."""
+    sound(program(fresh(), 10000, mode, workers, 3, preload=LIBRARY, SIMCUDA_CLOCK=clock))
