@@ -335,6 +335,8 @@ struct ca_block *ca_owned_exposable_any_locked(struct ca_space *space, uint64_t 
 uint64_t ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
 /* Asks the streams' marks. True: something was settled. Leaves and retakes the lock. */
 bool ca_owned_poll_locked(struct ca_space *space);
+/* Something waits, and looking at it might help. */
+bool ca_owned_is_waiting_locked(struct ca_space *space);
 /* Looks at everything that waits in the space, without waiting; true: something was settled. Leaves
  * and retakes the lock. */
 bool ca_owned_look_locked(struct ca_space *space);
