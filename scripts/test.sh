@@ -120,7 +120,7 @@ check_cppcheck() {
 # -------------------------------------------------------------------------------------------------- lanes ---
 lane_plain() {
 	unit gcc build
-	for each in abi process fault cli stress; do suite gcc "$each"; done
+	for each in abi process fault cli stress bench; do suite gcc "$each"; done
 	[ -z "$quick" ] || return 0
 	suite aarch64 process/loader env CACHEALLOC_BUILD=build-aarch64 \
 		CACHEALLOC_TEST_EMULATOR="qemu-aarch64 -L /usr/aarch64-linux-gnu" -- -m loader

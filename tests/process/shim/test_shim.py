@@ -36,6 +36,13 @@ def test_unfinished_memory_is_not_reused(tmp_path, driver):
     assert ours["host_syncs"] == 0
 
 
+def test_the_only_stream_gets_its_memory_back_at_once(tmp_path):
+    """The same program, in which nothing finishes by itself."""
+    done, ours, _ = run_case(tmp_path, "reuse_on_the_only_stream", SIMCUDA_CLOCK="manual", SIMCUDA_RACES="abort")
+    assert ours["taken_same_stream"] == 1
+    assert ours["order_marks"] == ours["order_waits"] == ours["host_syncs"] == 0
+
+
 def test_work_of_other_contexts_counts(tmp_path):
     run_case(tmp_path, "reuse_waits_for_other_contexts", SIMCUDA_CLOCK="manual", SIMCUDA_RACES="abort",
              SIMCUDA_DEVICES="2")

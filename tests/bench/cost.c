@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The price of submitting work: cost [--road proc|dlsym] [--cpu N] [--rounds N] [--calls N]
+ * SITUATION
+ *
+ * One situation a process, because streams that were once made or used stay in everybody's memory.
+ * The calls go through measured(), for callgrind's --toggle-collect; before them, as many are made
+ * for warming up that are not counted.
+ *
+ * Prints one JSON object: nanoseconds a call by rounds. Where something is done between the calls
+ * (situations that begin with after_), each call is timed alone, and the clock is part of the
+ * figure: only the difference between two runs means anything.
+ */
+#include "tests/bench/api.h"
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAMS_MAX = 8, BYTES = 64 << 10, COPIED = 64 };
+
+enum work {
+	LAUNCH,
+	LAUNCH_PTSZ,
+	LAUNCH_EX,
+	COPY_HTOD,
+	COPY_DTOH,
+	COPY_DTOD,
+	SET,
+	COPY_HTOD_ASYNC,
+	COPY_DTOH_ASYNC,
+	COPY_DTOD_ASYNC,
+	SET_ASYNC,
+};
+
+/* What is done before each call. */
+enum before {
+	NOTHING,
+	PAIR,      /* an allocation, and its free */
+	ALLOC,     /* the oldest of a few blocks is freed, and another allocated */
+	USED_FREE, /* a block is allocated, a kernel of the next stream fills it, it is freed */
+};
+
+struct situation {
+	const char *name;
+	enum work work;
+	int n_streams; /* created ones, used in rotation; 0: the NULL stream */
+	enum before before;
+};
+
+static const struct situation situations[] = {
+	{ "null", LAUNCH, 0, NOTHING },
+	{ "one", LAUNCH, 1, NOTHING },
+	{ "eight", LAUNCH, 8, NOTHING },
+	{ "per_thread", LAUNCH_PTSZ, 0, NOTHING },
+	{ "ex_one", LAUNCH_EX, 1, NOTHING },
+	{ "ex_eight", LAUNCH_EX, 8, NOTHING },
+	{ "after_pair_null", LAUNCH, 0, PAIR },
+	{ "after_pair_one", LAUNCH, 1, PAIR },
+	{ "after_pair_eight", LAUNCH, 8, PAIR },
+	{ "after_alloc_null", LAUNCH, 0, ALLOC },
+	{ "after_alloc_one", LAUNCH, 1, ALLOC },
+	{ "after_alloc_eight", LAUNCH, 8, ALLOC },
+	{ "after_used_free_one", LAUNCH, 1, USED_FREE },
+	{ "after_used_free_eight", LAUNCH, 8, USED_FREE },
+	{ "htod", COPY_HTOD, 0, NOTHING },
+	{ "dtoh", COPY_DTOH, 0, NOTHING },
+	{ "dtod", COPY_DTOD, 0, NOTHING },
+	{ "set", SET, 0, NOTHING },
+	{ "htod_async", COPY_HTOD_ASYNC, 1, NOTHING },
+	{ "dtoh_async", COPY_DTOH_ASYNC, 1, NOTHING },
+	{ "dtod_async", COPY_DTOD_ASYNC, 1, NOTHING },
+	{ "set_async", SET_ASYNC, 1, NOTHING },
+	{ NULL, LAUNCH, 0, NOTHING },
+};
+
+static struct {
+	const struct situation *situation;
+	enum road road;
+	int cpu;
+	unsigned long rounds, calls;
+} options = { .situation = situations, .cpu = -1, .rounds = 20, .calls = 1000 };
+
+static CUstream streams[STREAMS_MAX]; /* [0] stays NULL where none is created */
+static int n_streams = 1;
+static CUdeviceptr from, to, ring[8];
+static unsigned char host[COPIED];
+static void *fill;
+static unsigned long n_calls;
+
+void measured(CUstream stream);
+
+static void
+launch(CUdeviceptr target, CUstream stream)
+{
+	uint64_t words = COPIED / 4, value = 1, spin_us = 0;
+	void *arguments[] = { &target, &words, &value, &spin_us };
+	struct launch_config config = { .grid = { 1, 1, 1 },
+					.block = { 1, 1, 1 },
+					.stream = stream };
+
+	switch (options.situation->work) {
+	case LAUNCH_EX:
+		CALL(cuLaunchKernelEx, &config, fill, arguments, NULL);
+		break;
+	case LAUNCH_PTSZ:
+		CALL(cuLaunchKernel_ptsz, fill, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
+		break;
+	default:
+		CALL(cuLaunchKernel, fill, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
+		break;
+	}
+}
+
+static void
+submit(CUstream stream)
+{
+	switch (options.situation->work) {
+	case LAUNCH:
+	case LAUNCH_PTSZ:
+	case LAUNCH_EX:
+		launch(to, stream);
+		break;
+	case COPY_HTOD:
+		CALL(cuMemcpyHtoD_v2, to, host, COPIED);
+		break;
+	case COPY_DTOH:
+		CALL(cuMemcpyDtoH_v2, host, to, COPIED);
+		break;
+	case COPY_DTOD:
+		CALL(cuMemcpyDtoD_v2, to, from, COPIED);
+		break;
+	case SET:
+		CALL(cuMemsetD8_v2, to, 1, COPIED);
+		break;
+	case COPY_HTOD_ASYNC:
+		CALL(cuMemcpyHtoDAsync_v2, to, host, COPIED, stream);
+		break;
+	case COPY_DTOH_ASYNC:
+		CALL(cuMemcpyDtoHAsync_v2, host, to, COPIED, stream);
+		break;
+	case COPY_DTOD_ASYNC:
+		CALL(cuMemcpyDtoDAsync_v2, to, from, COPIED, stream);
+		break;
+	case SET_ASYNC:
+		CALL(cuMemsetD8Async, to, 1, COPIED, stream);
+		break;
+	}
+}
+
+__attribute__((noinline)) void
+measured(CUstream stream)
+{
+	submit(stream);
+}
+
+static CUdeviceptr
+take(void)
+{
+	CUdeviceptr address;
+
+	CALL(cuMemAlloc_v2, &address, BYTES);
+	return address;
+}
+
+static CUstream
+next_stream(void)
+{
+	return streams[n_calls++ % (unsigned)n_streams];
+}
+
+static void
+prepare(void)
+{
+	CUdeviceptr *oldest = &ring[n_calls % (sizeof(ring) / sizeof(ring[0]))], block;
+
+	switch (options.situation->before) {
+	case NOTHING:
+		break;
+	case PAIR:
+		CALL(cuMemFree_v2, take());
+		break;
+	case ALLOC:
+		CALL(cuMemFree_v2, *oldest);
+		*oldest = take();
+		break;
+	case USED_FREE:
+		block = take();
+		launch(block, next_stream());
+		CALL(cuMemFree_v2, block);
+		break;
+	}
+}
+
+/* Nanoseconds of a round's calls. */
+static uint64_t
+round_alone(void)
+{
+	uint64_t sum = 0, start;
+
+	for (unsigned long i = 0; i < options.calls; i++) {
+		CUstream stream;
+
+		prepare();
+		stream = next_stream();
+		start = now_ns();
+		measured(stream);
+		sum += now_ns() - start;
+	}
+	return sum;
+}
+
+static uint64_t
+round_of_calls(void)
+{
+	uint64_t start = now_ns();
+
+	if (options.situation->before != NOTHING)
+		return round_alone();
+	for (unsigned long i = 0; i < options.calls; i++)
+		measured(next_stream());
+	return now_ns() - start;
+}
+
+static void
+set_up(void)
+{
+	api_open(options.road);
+	fill = api_kernel("sim_fill");
+	from = take();
+	to = take();
+	for (size_t i = 0; i < sizeof(ring) / sizeof(ring[0]); i++)
+		ring[i] = take();
+	for (int i = 0; i < options.situation->n_streams; i++)
+		CALL(cuStreamCreate, &streams[i], 0);
+	if (options.situation->n_streams)
+		n_streams = options.situation->n_streams;
+	for (unsigned long i = 0; i < options.calls; i++) {
+		prepare();
+		submit(next_stream());
+	}
+}
+
+static bool
+read_arguments(int argc, char **argv)
+{
+	static const struct option names[] = {
+		{ "road", required_argument, NULL, 'R' },
+		{ "cpu", required_argument, NULL, 'c' },
+		{ "rounds", required_argument, NULL, 'r' },
+		{ "calls", required_argument, NULL, 'n' },
+		{ NULL, 0, NULL, 0 },
+	};
+	int name;
+
+	while ((name = getopt_long(argc, argv, "", names, NULL)) != -1) {
+		switch (name) {
+		case 'R':
+			options.road = strcmp(optarg, "dlsym") ? ROAD_PROC : ROAD_DLSYM;
+			break;
+		case 'c':
+			options.cpu = (int)strtol(optarg, NULL, 10);
+			break;
+		case 'r':
+			options.rounds = strtoul(optarg, NULL, 10);
+			break;
+		case 'n':
+			options.calls = strtoul(optarg, NULL, 10);
+			break;
+		default:
+			return false;
+		}
+	}
+	while (optind + 1 == argc && options.situation->name &&
+	       strcmp(argv[optind], options.situation->name))
+		options.situation++;
+	return optind + 1 == argc && options.situation->name && options.calls;
+}
+
+int
+main(int argc, char **argv)
+{
+	if (!read_arguments(argc, argv)) {
+		fputs("usage: cost [--road proc|dlsym] [--cpu N] [--rounds N] [--calls N] "
+		      "SITUATION\n",
+		      stderr);
+		for (const struct situation *s = situations; s->name; s++)
+			fprintf(stderr, "  %s\n", s->name);
+		return 2;
+	}
+	pin_to(options.cpu);
+	set_up();
+	printf("{\"situation\": \"%s\", \"calls\": %lu, \"ns_per_call\": [",
+	       options.situation->name, options.calls);
+	for (unsigned long i = 0; i < options.rounds; i++)
+		printf("%s%.2f", i ? ", " : "", (double)round_of_calls() / (double)options.calls);
+	printf("]}\n");
+	return 0;
+}

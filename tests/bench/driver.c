@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A libcuda.so.1 whose entry points return at once: no device, no memory, no work. What a program
+ * then spends is its own time and that of whatever is preloaded. For one thread.
+ *
+ *   BENCH_DEVICE=idle   (default) all work is finished as soon as it is submitted
+ *   BENCH_DEVICE=busy   nothing is finished before the host waits for it
+ *   BENCH_CALLS=FILE    at exit: JSON with the calls of what orders work (launches are not counted)
+ */
+#include "tests/bench/driver.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Entry points that the driver has nothing to do for here. */
+#define NOW(symbol)                                                                                \
+	CUresult symbol(void);                                                                     \
+	EXPORT CUresult symbol(void)                                                               \
+	{                                                                                          \
+		return CUDA_SUCCESS;                                                               \
+	}
+#define WITH(symbol, params)                                                                       \
+	CUresult symbol params;                                                                    \
+	EXPORT CUresult symbol params
+
+enum { HANDLES_MAX = 1 << 16 };
+
+static const uintptr_t CONTEXT = 0xc0ffee00, OBJECT = 0xf00d0000;
+static const CUdeviceptr FIRST_ADDRESS = 0x510000000000;
+static const uint64_t CAPACITY = (uint64_t)80 << 30, BOUNDARY = (uint64_t)2 << 20;
+
+/* Of a stream or an event; its handle is the address. */
+struct handle {
+	uint64_t recorded; /* the event's place in the sequence of records; 0: never */
+	unsigned int flags;
+};
+
+static struct handle handles[HANDLES_MAX];
+static unsigned n_handles;
+static uint64_t n_finished; /* records that the host knows to be done */
+static uint64_t n_records, n_context_records, n_queries, n_waits, n_syncs, n_allocs, n_frees;
+static CUdeviceptr next_address;
+static bool busy;
+static __thread CUcontext current;
+static __thread CUstreamCaptureMode capture_mode;
+
+static void
+write_calls(void)
+{
+	const char *path = getenv("BENCH_CALLS");
+	FILE *file = path ? fopen(path, "w") : NULL;
+
+	if (!file)
+		return;
+	fprintf(file,
+		"{\"records\": %llu, \"context_records\": %llu, \"queries\": %llu, \"waits\": "
+		"%llu, "
+		"\"syncs\": %llu, \"allocs\": %llu, \"frees\": %llu}\n",
+		(unsigned long long)n_records, (unsigned long long)n_context_records,
+		(unsigned long long)n_queries, (unsigned long long)n_waits,
+		(unsigned long long)n_syncs, (unsigned long long)n_allocs,
+		(unsigned long long)n_frees);
+	fclose(file);
+}
+
+static CUresult
+handle_new(void *ret_handle, unsigned int flags)
+{
+	struct handle *handle = &handles[n_handles];
+
+	if (n_handles == HANDLES_MAX)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	n_handles++;
+	*handle = (struct handle){ .flags = flags };
+	*(struct handle **)ret_handle = handle;
+	return CUDA_SUCCESS;
+}
+
+static CUresult
+finish(uint64_t recorded)
+{
+	n_syncs++;
+	if (n_finished < recorded)
+		n_finished = recorded;
+	return CUDA_SUCCESS;
+}
+
+/* ------------------------------------------------------ start, contexts --- */
+
+WITH(cuInit, (unsigned int flags))
+{
+	const char *device = getenv("BENCH_DEVICE");
+
+	busy = device && !strcmp(device, "busy");
+	next_address = FIRST_ADDRESS;
+	atexit(write_calls);
+	return CUDA_SUCCESS;
+}
+
+WITH(cuGetProcAddress_v2, (const char *symbol, void **pfn, int version, cuuint64_t flags,
+			   CUdriverProcAddressQueryResult *status))
+{
+	if (version > DRIVER_VERSION)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pfn = driver_find(symbol, version, flags);
+	if (status)
+		*status = *pfn ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuGetProcAddress, (const char *symbol, void **pfn, int version, cuuint64_t flags))
+{
+	CUresult rc = cuGetProcAddress_v2(symbol, pfn, version, flags, NULL);
+
+	return rc || *pfn ? rc : CUDA_ERROR_NOT_FOUND;
+}
+
+WITH(cuDriverGetVersion, (int *version))
+{
+	*version = DRIVER_VERSION;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuDeviceGetCount, (int *count))
+{
+	*count = 1;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuDeviceGet, (CUdevice * device, int ordinal))
+{
+	*device = ordinal;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuDeviceGetName, (char *name, int n, CUdevice device))
+{
+	snprintf(name, (size_t)n, "nothing");
+	return CUDA_SUCCESS;
+}
+
+WITH(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))
+{
+	*uuid = (CUuuid){ { 1 } };
+	return CUDA_SUCCESS;
+}
+
+WITH(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))
+{
+	*context = (CUcontext)CONTEXT; // NOLINT: a number as a handle
+	return CUDA_SUCCESS;
+}
+
+WITH(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned int *flags, int *active))
+{
+	*flags = 0;
+	*active = 1;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuCtxSetCurrent, (CUcontext context))
+{
+	current = context;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuCtxPushCurrent_v2, (CUcontext context))
+{
+	current = context;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuCtxPopCurrent_v2, (CUcontext * context))
+{
+	*context = current; /* there is only one */
+	return CUDA_SUCCESS;
+}
+
+WITH(cuCtxGetCurrent, (CUcontext * context))
+{
+	*context = current;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuCtxGetDevice, (CUdevice * device))
+{
+	*device = 0;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuCtxGetId, (CUcontext context, unsigned long long *id))
+{
+	*id = 1;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuCtxSynchronize, (void))
+{
+	return finish(n_records + n_context_records);
+}
+
+WITH(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode))
+{
+	CUstreamCaptureMode before = capture_mode;
+
+	capture_mode = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
+}
+
+NOW(cuDevicePrimaryCtxRelease_v2)
+
+/* ------------------------------------------------------ streams, events --- */
+
+WITH(cuStreamCreate, (CUstream * stream, unsigned int flags))
+{
+	return handle_new(stream, flags);
+}
+
+WITH(cuStreamCreateWithPriority, (CUstream * stream, unsigned int flags, int priority))
+{
+	return handle_new(stream, flags);
+}
+
+WITH(cuStreamGetFlags, (CUstream stream, unsigned int *flags))
+{
+	*flags = stream > CU_STREAM_PER_THREAD ? ((struct handle *)stream)->flags : 0;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuStreamGetId, (CUstream stream, unsigned long long *id))
+{
+	*id = (uintptr_t)stream;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuStreamGetCtx, (CUstream stream, CUcontext *context))
+{
+	*context = (CUcontext)CONTEXT; // NOLINT: a number as a handle
+	return CUDA_SUCCESS;
+}
+
+WITH(cuStreamGetCtx_v2, (CUstream stream, CUcontext *context, CUgreenCtx *green))
+{
+	*context = (CUcontext)CONTEXT; // NOLINT: a number as a handle
+	*green = NULL;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status))
+{
+	*status = CU_STREAM_CAPTURE_STATUS_NONE;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuStreamQuery, (CUstream stream))
+{
+	n_queries++;
+	return busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+WITH(cuStreamSynchronize, (CUstream stream))
+{
+	return finish(n_records + n_context_records);
+}
+
+WITH(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))
+{
+	n_waits++;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuEventCreate, (CUevent * event, unsigned int flags))
+{
+	return handle_new(event, flags);
+}
+
+WITH(cuEventRecord, (CUevent event, CUstream stream))
+{
+	n_records++;
+	((struct handle *)event)->recorded = n_records + n_context_records;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuCtxRecordEvent, (CUcontext context, CUevent event))
+{
+	n_context_records++;
+	((struct handle *)event)->recorded = n_records + n_context_records;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuEventQuery, (CUevent event))
+{
+	n_queries++;
+	if (busy && ((struct handle *)event)->recorded > n_finished)
+		return CUDA_ERROR_NOT_READY;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuEventSynchronize, (CUevent event))
+{
+	return finish(((struct handle *)event)->recorded);
+}
+
+NOW(cuStreamDestroy_v2)
+NOW(cuEventDestroy_v2)
+
+/* --------------------------------------------------------- memory, work --- */
+
+WITH(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes))
+{
+	n_allocs++;
+	*address = next_address;
+	next_address += (bytes + BOUNDARY - 1) & ~(BOUNDARY - 1);
+	return CUDA_SUCCESS;
+}
+
+WITH(cuMemFree_v2, (CUdeviceptr address))
+{
+	n_frees++;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuMemGetInfo_v2, (size_t * free_bytes, size_t *total_bytes))
+{
+	*free_bytes = CAPACITY - (next_address - FIRST_ADDRESS);
+	*total_bytes = CAPACITY;
+	return CUDA_SUCCESS;
+}
+
+/* What the program asks about is the host's own memory, which the driver does not know: zeros. */
+WITH(cuPointerGetAttributes,
+     (unsigned int n, CUpointer_attribute *attributes, void **data, CUdeviceptr address))
+{
+	for (unsigned int i = 0; i < n; i++) {
+		switch (attributes[i]) {
+		case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+			*(unsigned int *)data[i] = 0;
+			break;
+		default:
+			return CUDA_ERROR_NOT_SUPPORTED;
+		}
+	}
+	return CUDA_SUCCESS;
+}
+
+WITH(cuModuleLoadData, (void **module, const void *image))
+{
+	*module = (void *)OBJECT; // NOLINT: a number as a handle
+	return CUDA_SUCCESS;
+}
+
+WITH(cuModuleGetFunction, (void **function, void *module, const char *name))
+{
+	*function = (void *)OBJECT; // NOLINT: a number as a handle
+	return CUDA_SUCCESS;
+}
+
+NOW(cuLaunchKernel)
+NOW(cuLaunchKernel_ptsz)
+NOW(cuLaunchKernelEx)
+NOW(cuMemcpyHtoD_v2)
+NOW(cuMemcpyDtoH_v2)
+NOW(cuMemcpyDtoD_v2)
+NOW(cuMemsetD8_v2)
+NOW(cuMemcpyHtoDAsync_v2)
+NOW(cuMemcpyDtoHAsync_v2)
+NOW(cuMemcpyDtoDAsync_v2)
+NOW(cuMemsetD8Async)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""What the library may cost, in figures that are the same on every machine: instructions and driver calls."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import launch_cost
+import measuring
+import native_ratio
+import pairs
+
+HERE = Path(__file__).resolve().parent
+# of the library's own instructions for a malloc/free pair: a guard against accidents, not a limit anybody set
+PAIR_INSTRUCTIONS_MAX = {"same": 4000, "ring": 4000, "mixed": 5000}
+
+needs_valgrind = pytest.mark.skipif(bool(measuring.without_valgrind()), reason=str(measuring.without_valgrind()))
+
+
+@needs_valgrind
+@pytest.mark.parametrize("situation", launch_cost.LIMITS)
+def test_a_launch_costs_few_instructions_more(build, situation):
+    added, plain = launch_cost.added_instructions(situation)
+    limit = launch_cost.LIMITS[situation][1]
+    assert plain > 0
+    assert added <= limit, f"{added:.1f} instructions more for each launch; {limit} are allowed"
+
+
+@needs_valgrind
+@pytest.mark.parametrize("situation", ["one", "eight", "after_pair_one"])
+def test_a_launch_found_by_dlsym_costs_as_little(build, situation):
+    assert launch_cost.added_instructions(situation, road="dlsym")[0] <= launch_cost.LIMITS[situation][1]
+
+
+@pytest.mark.parametrize("driver", pairs.DRIVERS)
+@pytest.mark.parametrize("variant", pairs.VARIANTS)
+def test_frees_between_launches_share_a_mark(build, variant, driver):
+    result = pairs.run(variant, driver, preload=True, rounds=8)
+    assert result["frees"] == 9000
+    assert result["marks_per_stream_per_64_frees"] <= pairs.LIMIT_MARKS, result
+
+
+@needs_valgrind
+@pytest.mark.parametrize("variant", pairs.VARIANTS)
+def test_a_pair_takes_a_bounded_number_of_instructions(build, variant):
+    # more than none, or the library was not there
+    assert 0 < pairs.instructions_per_pair(variant) <= PAIR_INSTRUCTIONS_MAX[variant]
+
+
+@pytest.mark.parametrize("workload", native_ratio.WORKLOADS)
+def test_a_program_makes_no_more_driver_calls_than_stock(build, workload):
+    stock, ours = (native_ratio.driver_calls(workload, preload) for preload in (False, True))
+    assert ours["cuLaunchKernel"] == stock["cuLaunchKernel"]
+    assert ours["cuMemAlloc_v2"] < stock["cuMemAlloc_v2"], "the library was not there"
+    assert sum(ours.values()) <= sum(stock.values()), (stock, ours)
+    assert native_ratio.host_waits(ours) <= native_ratio.host_waits(stock), (stock, ours)
+
+
+@pytest.mark.parametrize("script, arguments, rows", [
+    ("launch_cost.py", ["--pairs", "1", "one", "htod"], "situations"),
+    ("pairs.py", ["--runs", "1", "ring"], "rows"),
+    ("native_ratio.py", ["--pairs", "2", "--steps", "20", "rmm2"], "rows"),
+])
+def test_a_measurement_says_what_it_measured(build, tmp_path, script, arguments, rows):
+    out = tmp_path / "out.json"
+    subprocess.run([sys.executable, HERE / script, *arguments, "--out", out], check=True, timeout=300,
+                   stdout=subprocess.DEVNULL)
+    result = json.loads(out.read_text())
+    assert (result["format"], result["format_version"]) == (script.removesuffix(".py"), 1)
+    assert result[rows] and all(row for row in result[rows])
