@@ -175,15 +175,16 @@ struct ca_clock_part {
 };
 struct ca_event {
 	_Atomic uint64_t sequence; /* odd: a record is in progress or nothing is known */
+	_Atomic unsigned recording; /* records in progress: which comes last, only the driver knows */
 	struct ca_stream *stream;
 	uint64_t bound;
 	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what the recorded stream was ordered after */
 };
 
 /*
- * Around the real record of `event` on `stream` (NULL: by a road that teaches nothing; then only
- * ca_event_forget). Begin before the call; end after, with its success. If another record came
- * between, nothing is learned.
+ * Around the real record of `event` on `stream` (NULL: by a road that teaches nothing). Begin before
+ * the call; end after, with its success; each begin has its end. Of records that overlap nothing is
+ * learned.
  */
 struct ca_event_record {
 	uint64_t sequence;
@@ -193,7 +194,7 @@ struct ca_event_record {
 struct ca_event_record ca_event_record_begin(struct ca_event *event, struct ca_stream *stream);
 void ca_event_record_end(struct ca_event *event, struct ca_stream *stream,
 			 struct ca_event_record record, bool done);
-/* The event was recorded by something that teaches nothing, or is about to be destroyed. */
+/* The event is about to be destroyed, or to be recorded by something that we shall not see. */
 void ca_event_forget(struct ca_event *event);
 /*
  * Around the real cuStreamWaitEvent, cuEventSynchronize or cuEventQuery: copy before, and use the

@@ -143,15 +143,15 @@ has_programmatic(const CUlaunchConfig *config)
 }
 
 static void
-forget_events(const CUlaunchConfig *config)
+forget_events(const CUlaunchConfig *config, void (*forget)(CUevent event))
 {
 	for (unsigned i = 0; i < attribute_count(config); i++) {
 		const CUlaunchAttribute *attribute = &config->attrs[i];
 
 		if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)
-			ca_events_forget(attribute->value.programmaticEvent.event);
+			forget(attribute->value.programmaticEvent.event);
 		else if (attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
-			ca_events_forget(attribute->value.launchCompletionEvent.event);
+			forget(attribute->value.launchCompletionEvent.event);
 	}
 }
 
@@ -208,7 +208,7 @@ launch_ex(launch_ex_call *call, enum ca_flavour flavour, const struct launch *la
 	if (!config || !ca_hook_process())
 		return CA_INSIDE(call(config, launch->function, launch->params, launch->extra));
 	stream = ca_submission_begin(flavour, config->hStream, NULL);
-	forget_events(config);
+	forget_events(config, ca_events_forget_begin);
 	if (stream && has_programmatic(config) && ca_submit_must_serialize(stream) &&
 	    !CA_MUTANT(PDL_KEPT)) {
 		rc = launch_serialized(call, launch);
@@ -217,7 +217,7 @@ launch_ex(launch_ex_call *call, enum ca_flavour flavour, const struct launch *la
 	} else {
 		rc = CA_INSIDE(call(config, launch->function, launch->params, launch->extra));
 	}
-	forget_events(config);
+	forget_events(config, ca_events_forget_end);
 	ca_submission_end(stream);
 	return rc;
 }
