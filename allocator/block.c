@@ -24,6 +24,7 @@ sums_leave(struct ca_stats *stats, const struct ca_block *block)
 		ca_gauge_sub(&stats->allocated_bytes, block->bytes);
 		break;
 	case CA_BLOCK_CLEAN:
+	case CA_BLOCK_PARKED:
 		ca_gauge_sub(&stats->cached_bytes, block->bytes);
 		break;
 	default:
@@ -40,6 +41,7 @@ sums_enter(struct ca_stats *stats, const struct ca_block *block)
 		ca_gauge_add(&stats->allocated_bytes, block->bytes);
 		break;
 	case CA_BLOCK_CLEAN:
+	case CA_BLOCK_PARKED:
 		ca_gauge_add(&stats->cached_bytes, block->bytes);
 		break;
 	default:
@@ -339,6 +341,8 @@ ca_block_wait_locked(struct ca_block *block)
 void
 ca_block_detach_locked(struct ca_block *block)
 {
+	if (block->state == CA_BLOCK_PARKED)
+		ca_park_leave_locked(block);
 	ca_pool_unindex_locked(block);
 	ca_list_remove(&block->waiting);
 	ca_objects_put(&block->segment->space->heap->users, block->users);

@@ -82,7 +82,10 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 
 	if ((ca_users_prune(users) && !users->context) || block->segment->retired) {
 		drop_users(block);
-		ca_block_settle_locked(block);
+		if (block->state == CA_BLOCK_LIVE)
+			ca_park_locked(block);
+		else
+			ca_block_settle_locked(block);
 		return true;
 	}
 	if (!markable(users) || heap->no_marks)
@@ -179,6 +182,7 @@ ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
 	if (space->dead || space->poisoned)
 		return NULL;
 	ca_owned_settle_locked(space);
+	ca_park_clear_locked(space);
 	clean = ca_pool_find_locked(&space->heap->config, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks)
 		return clean;
