@@ -125,13 +125,19 @@ or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = ca_owned_find_locked(space, bytes), *exposable;
+	struct ca_block *block = ca_park_take_locked(space, bytes), *exposable;
 	bool waited = false;
 
-	if (block && ca_pool_is_whole(block, bytes))
+	if (block) {
+		CA_COUNT(space, cache_hits);
+		CA_COUNT(space, taken_clean);
+		return block;
+	}
+	block = ca_owned_find_locked(space, bytes);
+
+	if (!ca_owned_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
 		return ca_alloc_hit_locked(space, block, bytes, false);
-	if (ca_owned_look_locked(space))
-		waited = true;
+	waited = ca_owned_look_locked(space);
 	block = ca_owned_find_locked(space, bytes);
 	while (waiting_useful(space, bytes) && beyond_slack(space) &&
 	       !(block && ca_pool_is_whole(block, bytes))) {

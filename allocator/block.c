@@ -7,8 +7,9 @@
  *
  * A block that becomes free merges with neighbours that may be used in just the same way: CLEAN
  * with CLEAN, OWNED with OWNED by the same stream (the larger stamp holds for both). While nothing
- * has to wait in the space, OWNED is as good as CLEAN, and they merge into OWNED. The lowest record
- * survives, the others go back.
+ * has to wait in the space, OWNED is as good as CLEAN, and they merge into OWNED. One record
+ * survives, the others go back; a record that is indexed and only grows or shrinks keeps its places
+ * in the trees if it can.
  */
 #include "allocator/inside.h"
 
@@ -23,6 +24,7 @@ sums_leave(struct ca_stats *stats, const struct ca_block *block)
 		ca_gauge_sub(&stats->allocated_bytes, block->bytes);
 		break;
 	case CA_BLOCK_CLEAN:
+	case CA_BLOCK_PARKED:
 		ca_gauge_sub(&stats->cached_bytes, block->bytes);
 		break;
 	default:
@@ -39,6 +41,7 @@ sums_enter(struct ca_stats *stats, const struct ca_block *block)
 		ca_gauge_add(&stats->allocated_bytes, block->bytes);
 		break;
 	case CA_BLOCK_CLEAN:
+	case CA_BLOCK_PARKED:
 		ca_gauge_add(&stats->cached_bytes, block->bytes);
 		break;
 	default:
@@ -137,6 +140,53 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 	ca_tree_insert(&heap->by_address, &upper->by_address, upper->address, 0);
 }
 
+void
+ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
+{
+	struct ca_segment *segment = block->segment;
+	struct ca_tree *by_address = &segment->space->heap->by_address;
+
+	lower->segment = segment;
+	lower->address = block->address;
+	lower->bytes = bytes;
+	lower->state = block->state;
+	lower->thread = block->thread;
+	lower->user = block->user;
+	ca_list_init(&lower->waiting);
+	segment->space->owned_blocks += block->state == CA_BLOCK_OWNED;
+	lower->prev = block->prev;
+	lower->next = block;
+	if (lower->prev)
+		lower->prev->next = lower;
+	else
+		segment->first = lower;
+	block->prev = lower;
+	block->address += bytes;
+	block->bytes -= bytes;
+	ca_tree_rekey(by_address, &block->by_address, block->address, 0);
+	ca_tree_insert(by_address, &lower->by_address, lower->address, 0);
+}
+
+/* Gives block->prev, CLEAN, unindexed and in no list, to `block`, which is CLEAN. */
+static void
+merge_prev(struct ca_block *block)
+{
+	struct ca_segment *segment = block->segment;
+	struct ca_heap *heap = segment->space->heap;
+	struct ca_block *lower = block->prev;
+
+	block->bytes += lower->bytes;
+	block->address = lower->address;
+	block->prev = lower->prev;
+	if (block->prev)
+		block->prev->next = block;
+	else
+		segment->first = block;
+	ca_tree_remove(&heap->by_address, &lower->by_address);
+	ca_tree_rekey(&heap->by_address, &block->by_address, block->address, 0);
+	ca_objects_put(&heap->blocks, lower);
+}
+
 /* Appends block->next, unindexed, in no list and in the same state as `block`, to it. */
 static void
 merge_next(struct ca_block *block)
@@ -233,6 +283,32 @@ enter(struct ca_block *block)
 		list_by_stamp(block);
 }
 
+static bool
+is_in(const struct ca_block *block, enum ca_block_state state)
+{
+	return block && block->state == state;
+}
+
+/* A CLEAN block, in no index, between neighbours that are CLEAN or in use. */
+static void
+enter_clean(struct ca_block *block)
+{
+	bool upper = is_in(block->next, CA_BLOCK_CLEAN);
+
+	if (is_in(block->prev, CA_BLOCK_CLEAN)) {
+		if (upper) {
+			ca_pool_unindex_locked(block->next);
+			merge_next(block);
+		}
+		block = block->prev;
+		merge_next(block);
+	} else if (upper) {
+		block = block->next;
+		merge_prev(block);
+	}
+	ca_pool_index_locked(block);
+}
+
 void
 ca_block_settle_locked(struct ca_block *block)
 {
@@ -241,7 +317,10 @@ ca_block_settle_locked(struct ca_block *block)
 		return;
 	}
 	ca_block_set_state_locked(block, CA_BLOCK_CLEAN);
-	enter(merge(block));
+	if (is_in(block->prev, CA_BLOCK_OWNED) || is_in(block->next, CA_BLOCK_OWNED))
+		enter(merge(block));
+	else
+		enter_clean(block);
 }
 
 void
@@ -262,6 +341,8 @@ ca_block_wait_locked(struct ca_block *block)
 void
 ca_block_detach_locked(struct ca_block *block)
 {
+	if (block->state == CA_BLOCK_PARKED)
+		ca_park_leave_locked(block);
 	ca_pool_unindex_locked(block);
 	ca_list_remove(&block->waiting);
 	ca_objects_put(&block->segment->space->heap->users, block->users);

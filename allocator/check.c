@@ -74,7 +74,8 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	claim(walk, !indexed || block->by_size.key == block->bytes, "indexed under another size");
 	claim(walk, !indexed || !usable || block->by_usable.key == usable,
 	      "indexed under other usable bytes");
-	claim(walk, !indexed || !segment->retired, "clean block in a retired segment");
+	claim(walk, !(indexed || block->state == CA_BLOCK_PARKED) || !segment->retired,
+	      "clean block in a retired segment");
 	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_CLEAN,
 	      "clean neighbours not merged");
 	claim(walk, ca_list_empty(&block->waiting) == !ca_block_waits(block),
@@ -85,7 +86,7 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	sums->requested += block->state == CA_BLOCK_LIVE ? block->requested : 0;
 	sums->allocated += block->state == CA_BLOCK_LIVE ? block->bytes : 0;
 	sums->active += block->state == CA_BLOCK_LIVE || ca_block_waits(block) ? block->bytes : 0;
-	sums->cached += clean ? block->bytes : 0;
+	sums->cached += clean || block->state == CA_BLOCK_PARKED ? block->bytes : 0;
 }
 
 static void
@@ -114,7 +115,7 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 {
 	const struct ca_list *link;
 	uint64_t waiting[2] = { 0, 0 }, owned[2] = { 0, 0 };
-	uint64_t count = 0, streams = 0, clean = 0, indexed = 0;
+	uint64_t count = 0, streams = 0, clean = 0, indexed = 0, parked = 0, slots = 0;
 	const struct ca_tree_node *node;
 	unsigned i;
 
@@ -128,6 +129,7 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 			bool is_owned = block->state == CA_BLOCK_OWNED;
 
 			clean += block->state == CA_BLOCK_CLEAN;
+			parked += block->state == CA_BLOCK_PARKED;
 			if (!ca_block_waits(block))
 				continue;
 			(is_owned ? owned : waiting)[!segment->pool->small] += block->bytes;
@@ -143,6 +145,12 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 		     node = ca_tree_next(node))
 			indexed++;
 	}
+	for (i = 0; i < CA_PARKED_MAX; i++)
+		slots += (space->parked_slots >> i & 1) &&
+			 space->parked[i]->state == CA_BLOCK_PARKED &&
+			 space->parked[i]->segment->space == space;
+	claim(walk, parked == slots && parked == (unsigned)__builtin_popcount(space->parked_slots),
+	      "a parked block has no place, or a place no parked block");
 	claim(walk, indexed == clean, "index holds blocks that are gone");
 	claim(walk, count == space->waiting_blocks, "waiting blocks miscounted");
 	claim(walk, streams == space->owned_blocks, "blocks that wait for streams miscounted");

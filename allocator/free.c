@@ -155,8 +155,11 @@ largest_whole(struct ca_heap *heap)
 	struct ca_space *space;
 
 	for (space = heap->spaces; space; space = space->next) {
-		struct ca_tree_node *node = ca_tree_last(&space->wholes);
+		struct ca_tree_node *node;
 		struct ca_block *block;
+
+		ca_park_clear_locked(space);
+		node = ca_tree_last(&space->wholes);
 
 		if (!node)
 			continue;
@@ -191,6 +194,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	for (space = heap->spaces; space; space = space->next) {
 		ca_owned_poll_locked(space);
 		ca_owned_look_locked(space);
+		ca_park_clear_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_pending_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);

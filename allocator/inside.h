@@ -17,6 +17,8 @@
  * `unmarked`, or its `held`. OWNED and MULTI blocks are in the list of their user's stream, and
  * never in a hand. CLEAN blocks are in their pool's indexes, OWNED ones in those of their stream.
  * Neighbouring CLEAN blocks are always merged, and so are neighbours OWNED by the same stream.
+ * A few blocks that were CLEAN at their free are PARKED instead, merged and indexed only when
+ * somebody looks for more than just their size (park.c).
  */
 #pragma once
 
@@ -28,6 +30,8 @@
 #include "allocator/list.h"
 #include "allocator/stream.h"
 #include "allocator/tree.h"
+
+enum { CA_PARKED_MAX = 16 };
 
 /* Sizes, in bytes. */
 #define CA_GRAIN ((uint64_t)512)             /* every block is a multiple */
@@ -44,6 +48,7 @@ enum ca_block_state {
 	CA_BLOCK_OWNED,   /* freed; one stream may still use it; indexed */
 	CA_BLOCK_MULTI,   /* freed; several streams may still use it */
 	CA_BLOCK_CLEAN,   /* free, finished, indexed */
+	CA_BLOCK_PARKED,  /* the same, but kept as it is for the next request of its size */
 	CA_BLOCK_IDLE,    /* free in a retired segment: never handed out again */
 };
 
@@ -132,11 +137,13 @@ struct ca_space {
 	struct ca_tree wholes;   /* by (bytes, address) */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
-	struct ca_list pending;  /* ca_group.link */
-	struct ca_list unmarked; /* ca_block.waiting */
-	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
-	uint64_t waiting_blocks; /* WAITING */
-	uint64_t owned_blocks;   /* OWNED and MULTI */
+	struct ca_list pending;                 /* ca_group.link */
+	struct ca_list unmarked;                /* ca_block.waiting */
+	struct ca_list held;                    /* ca_block.waiting: freed memory of captures */
+	struct ca_block *parked[CA_PARKED_MAX]; /* by a hash of their bytes */
+	uint32_t parked_slots;                  /* bits: which of these hold a block */
+	uint64_t waiting_blocks;                /* WAITING */
+	uint64_t owned_blocks;                  /* OWNED and MULTI */
 	uint64_t settled;        /* order.progress for which streams' lists were settled */
 	uint64_t stuck_segments; /* at least as many as are stuck */
 	bool dead;
@@ -179,6 +186,9 @@ void ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state
 /* Cuts an unindexed block; *upper becomes the part from `bytes` on, in the same state and no index,
  * and next to it in the list of its stream. */
 void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *upper);
+/* The same from below: *lower becomes the first `bytes`, in no index and no list; `block`, what is
+ * left, may stay indexed, but has to be indexed again. */
+void ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower);
 /* A freed or FRESH block in no list and no index becomes free:
  * CLEAN, merged and indexed, or IDLE in a retired segment. */
 void ca_block_settle_locked(struct ca_block *block);
@@ -207,6 +217,7 @@ struct ca_block *ca_block_find_settled_locked(struct ca_heap *heap, uint64_t add
 
 /* ---- pool.c: which block serves, and how it is cut */
 void ca_pool_init(struct ca_pool *pool, bool small);
+/* Also if it is indexed already, and its bytes or address have changed. */
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
 struct ca_pool *ca_pool_for(struct ca_space *space, uint64_t bytes);
@@ -225,6 +236,17 @@ bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
 bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
 /* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
 uint64_t ca_block_usable(const struct ca_block *block, uint64_t *ret_pad);
+
+/* ---- park.c: a block that is asked for again at once */
+
+/* A freed block that nobody uses, in no list and no index: PARKED, or CLEAN. */
+void ca_park_locked(struct ca_block *block);
+/* A PARKED block of exactly `bytes`, for the caller to make LIVE; NULL: there is none. */
+struct ca_block *ca_park_take_locked(struct ca_space *space, uint64_t bytes);
+/* Takes a PARKED block out of its place. */
+void ca_park_leave_locked(struct ca_block *block);
+/* All PARKED blocks of the space become CLEAN. Wherever free memory is looked for. */
+void ca_park_clear_locked(struct ca_space *space);
 
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */
 
@@ -331,6 +353,8 @@ struct ca_block *ca_owned_exposable_any_locked(struct ca_space *space, uint64_t 
 uint64_t ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
 /* Asks the streams' marks. True: something was settled. Leaves and retakes the lock. */
 bool ca_owned_poll_locked(struct ca_space *space);
+/* Something waits, and looking at it might help. */
+bool ca_owned_is_waiting_locked(struct ca_space *space);
 /* Looks at everything that waits in the space, without waiting; true: something was settled. Leaves
  * and retakes the lock. */
 bool ca_owned_look_locked(struct ca_space *space);

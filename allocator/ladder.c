@@ -66,6 +66,7 @@ candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
 
 		if (space->device != device)
 			continue;
+		ca_park_clear_locked(space);
 		node = ca_tree_at_least(&space->wholes, bytes, 0);
 		if (!node)
 			node = ca_tree_last(&space->wholes);

@@ -82,7 +82,10 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 
 	if ((ca_users_prune(users) && !users->context) || block->segment->retired) {
 		drop_users(block);
-		ca_block_settle_locked(block);
+		if (block->state == CA_BLOCK_LIVE)
+			ca_park_locked(block);
+		else
+			ca_block_settle_locked(block);
 		return true;
 	}
 	if (!markable(users) || heap->no_marks)
@@ -179,6 +182,7 @@ ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
 	if (space->dead || space->poisoned)
 		return NULL;
 	ca_owned_settle_locked(space);
+	ca_park_clear_locked(space);
 	clean = ca_pool_find_locked(&space->heap->config, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks)
 		return clean;
@@ -236,11 +240,14 @@ ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool
 static bool
 waits_for_streams(struct ca_space *space)
 {
-	struct ca_stream_record *quiet = ca_owned_quiet_locked(space);
+	struct ca_stream_record *quiet;
 	unsigned i;
 
-	if (!space->owned_blocks || !quiet)
-		return space->owned_blocks != 0;
+	if (!space->owned_blocks)
+		return false;
+	quiet = ca_owned_quiet_locked(space);
+	if (!quiet)
+		return true;
 	for (i = 0; i < streams(space); i++)
 		if (space->order.streams[i] && space->order.streams[i] != quiet &&
 		    !ca_list_empty(&space->order.streams[i]->waiting))
@@ -261,6 +268,12 @@ ca_owned_poll_locked(struct ca_space *space)
 	if (ca_pending_is_lost(r))
 		ca_pending_rescue_locked(space);
 	return ca_owned_settle_locked(space) || ca_pending_is_lost(r);
+}
+
+bool
+ca_owned_is_waiting_locked(struct ca_space *space)
+{
+	return space->waiting_blocks || waits_for_streams(space);
 }
 
 bool

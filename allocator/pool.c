@@ -68,13 +68,17 @@ ca_pool_index_locked(struct ca_block *block)
 	struct ca_pool *pool = pool_of(block);
 	uint64_t pad, usable;
 
-	ca_tree_insert(&pool->by_size, &block->by_size, block->bytes, block->address);
+	ca_tree_rekey(&pool->by_size, &block->by_size, block->bytes, block->address);
 	usable = pool->small ? 0 : ca_block_usable(block, &pad);
 	if (usable)
-		ca_tree_insert(&pool->by_usable, &block->by_usable, usable, block->address);
+		ca_tree_rekey(&pool->by_usable, &block->by_usable, usable, block->address);
+	else
+		ca_tree_remove(&pool->by_usable, &block->by_usable);
 	if (!block->prev && !block->next && !segment->stuck && block->state == CA_BLOCK_CLEAN)
-		ca_tree_insert(&segment->space->wholes, &block->by_whole, block->bytes,
-			       block->address);
+		ca_tree_rekey(&segment->space->wholes, &block->by_whole, block->bytes,
+			      block->address);
+	else
+		ca_tree_remove(&segment->space->wholes, &block->by_whole);
 }
 
 void
@@ -154,6 +158,12 @@ ca_pool_cut_locked(struct ca_block *block, uint64_t bytes)
 		ca_objects_put(&heap->blocks, spare);
 		return NULL;
 	}
+	block->segment->stuck = false;
+	if (spare && !pad) {
+		ca_block_split_lower_locked(block, bytes, spare);
+		ca_pool_index_locked(block);
+		return spare;
+	}
 	ca_pool_unindex_locked(block);
 	if (pad) {
 		ca_block_split_locked(block, pad, front);
@@ -167,6 +177,5 @@ ca_pool_cut_locked(struct ca_block *block, uint64_t bytes)
 		ca_objects_put(&heap->blocks, spare);
 	}
 	ca_list_remove(&block->waiting);
-	block->segment->stuck = false;
 	return block;
 }

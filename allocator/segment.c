@@ -262,8 +262,8 @@ ca_segment_retire_locked(struct ca_segment *segment)
 
 	segment->retired = true;
 	for (block = segment->first; block; block = block->next)
-		if (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED ||
-		    block->state == CA_BLOCK_MULTI) {
+		if (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_PARKED ||
+		    block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI) {
 			ca_block_detach_locked(block);
 			ca_block_set_state_locked(block, CA_BLOCK_IDLE);
 		}

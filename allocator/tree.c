@@ -2,7 +2,7 @@
 /*
  * AVL tree with parent pointers: the heights of two siblings differ by one at most, so that every
  * search takes at most 1.44 log2(n) steps. After an insertion or removal the way up to the root is
- * walked once: each height is recomputed and a node out of balance is rotated.
+ * walked as far as heights change: each is recomputed and a node out of balance is rotated.
  */
 #include "allocator/tree.h"
 
@@ -62,16 +62,19 @@ static void
 rebalance(struct ca_tree *tree, struct ca_tree_node *node)
 {
 	for (; node; node = node->parent) {
-		int lean = height(node->child[1]) - height(node->child[0]);
+		int lean = height(node->child[1]) - height(node->child[0]), was = node->height;
 		int heavy = lean > 0;
 		struct ca_tree_node *child = node->child[heavy];
 
-		height_update(node);
-		if (lean >= -1 && lean <= 1)
-			continue;
-		if (height(child->child[!heavy]) > height(child->child[heavy]))
-			rotate(tree, child, heavy);
-		node = rotate(tree, node, !heavy);
+		if (lean >= -1 && lean <= 1) {
+			node->height = height(child) + 1;
+		} else {
+			if (height(child->child[!heavy]) > height(child->child[heavy]))
+				rotate(tree, child, heavy);
+			node = rotate(tree, node, !heavy);
+		}
+		if (node->height == was)
+			return;
 	}
 }
 
@@ -128,6 +131,7 @@ inherit(struct ca_tree *tree, struct ca_tree_node *node, struct ca_tree_node *he
 	}
 	heir->child[0] = node->child[0];
 	heir->child[0]->parent = heir;
+	heir->height = node->height;
 	replace(tree, node, heir);
 	return start;
 }
@@ -145,6 +149,37 @@ ca_tree_remove(struct ca_tree *tree, struct ca_tree_node *node)
 		replace(tree, node, node->child[0] ? node->child[0] : node->child[1]);
 	node->height = 0;
 	rebalance(tree, start);
+}
+
+/* The node before (side 0) or behind (1) in order. */
+static struct ca_tree_node *
+neighbour(const struct ca_tree_node *node, int side)
+{
+	if (node->child[side])
+		return edge(node->child[side], !side);
+	while (node->parent && side_of(node) == side)
+		node = node->parent;
+	return node->parent;
+}
+
+void
+ca_tree_rekey(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uint64_t subkey)
+{
+	struct ca_tree_node *before, *behind;
+
+	if (!node->height) {
+		ca_tree_insert(tree, node, key, subkey);
+		return;
+	}
+	before = neighbour(node, 0);
+	behind = neighbour(node, 1);
+	if ((before && less(key, subkey, before)) || (behind && !less(key, subkey, behind))) {
+		ca_tree_remove(tree, node);
+		ca_tree_insert(tree, node, key, subkey);
+		return;
+	}
+	node->key = key;
+	node->subkey = subkey;
 }
 
 struct ca_tree_node *
@@ -192,9 +227,5 @@ ca_tree_last(const struct ca_tree *tree)
 struct ca_tree_node *
 ca_tree_next(const struct ca_tree_node *node)
 {
-	if (node->child[1])
-		return edge(node->child[1], 0);
-	while (node->parent && side_of(node))
-		node = node->parent;
-	return node->parent;
+	return neighbour(node, 1);
 }

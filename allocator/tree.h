@@ -24,6 +24,8 @@ struct ca_tree {
 void ca_tree_insert(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
 /* Harmless on a node that is in no tree. */
 void ca_tree_remove(struct ca_tree *tree, struct ca_tree_node *node);
+/* Gives the node, in this tree or in none, new keys; cheap if it keeps its place. */
+void ca_tree_rekey(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
 /* The first node with keys >= (key, subkey), or NULL. */
 struct ca_tree_node *ca_tree_at_least(const struct ca_tree *tree, uint64_t key, uint64_t subkey);
 /* The last node whose first key is <= key, or NULL. */

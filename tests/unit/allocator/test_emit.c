@@ -20,6 +20,7 @@ sample(void)
 	stats.driver_alloc_calls = 214;
 	stats.driver_ns = 44940000;
 	stats.largest_free_block_bytes = UINT64_MAX;
+	stats.finished_only_reasons = CA_REASON_UNSEEN_CALL | CA_REASON_IPC;
 	stats.reserved_bytes = (struct ca_gauge){ 10 * GIB, 11 * GIB, 12 * GIB };
 	return stats;
 }
@@ -45,6 +46,7 @@ test_json(void **state)
 	assert_non_null(strstr(text,
 			       "\"reserved_bytes\":{\"current\":10737418240,\"peak\":11811160064,"
 			       "\"total\":12884901888}"));
+	assert_non_null(strstr(text, ",\"finished_only_reasons\":[\"unseen_call\",\"ipc\"],"));
 	assert_non_null(strstr(text, "},{\"index\":3,\"name\":null,\"uuid\":\"GPU-1\","));
 	assert_string_equal(text + strlen(text) - 4, "}]}\n");
 #define X(name) assert_non_null(strstr(text, "\"" #name "\":"));

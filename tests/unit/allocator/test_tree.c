@@ -60,7 +60,10 @@ test_random(void **state)
 		struct ca_tree_node *n;
 		int seen = 0;
 
-		if (nodes[i].height) {
+		if (fixture_random(&seed) % 3 == 0) {
+			inside += !nodes[i].height;
+			ca_tree_rekey(&tree, &nodes[i], fixture_random(&seed) % 50, (uint64_t)i);
+		} else if (nodes[i].height) {
 			ca_tree_remove(&tree, &nodes[i]);
 			inside--;
 		} else {
@@ -69,8 +72,12 @@ test_random(void **state)
 		}
 		ca_tree_remove(&tree, &(struct ca_tree_node){ 0 }); /* in no tree: harmless */
 		height_check(tree.root, NULL);
-		for (n = ca_tree_first(&tree); n; n = ca_tree_next(n))
+		for (n = ca_tree_first(&tree); n; n = ca_tree_next(n)) {
 			seen++;
+			assert_true(!ca_tree_next(n) || n->key < ca_tree_next(n)->key ||
+				    (n->key == ca_tree_next(n)->key &&
+				     n->subkey < ca_tree_next(n)->subkey));
+		}
 		assert_int_equal(seen, inside);
 		compare(&tree, fixture_random(&seed) % 52, fixture_random(&seed) % NODES);
 	}
