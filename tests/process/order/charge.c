@@ -444,15 +444,14 @@ memory_of_dead_graphs_comes_back(void)
 
 	two_streams();
 	OK(cuThreadExchangeStreamCaptureMode(&mode));
-	for (uint32_t i = 0; i < 60; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
 		scratch = order_take(BIG);
 		order_use(scratch, i, s);
 		order_give(scratch);
 		OK(cuStreamEndCapture(s, &graph));
 		OK(cuGraphDestroy(graph));
-		OK(cuCtxSynchronize());
-		order_give(order_take(BIG));
+		printf("%s\n", turns_up(scratch) ? "found" : "lost");
 	}
 	order_end();
 }
@@ -548,8 +547,8 @@ go_on_or_stand_still(int number)
 
 	if (number) {
 		x = used_by(r);
-		order_wait(word, 1, r);
 		order_give(x);
+		order_wait(word, 1, r);
 		while (!atomic_load(&done))
 			order_sleep(100);
 		*word = 1;

