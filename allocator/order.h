@@ -103,15 +103,21 @@ void ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other);
 /* Slow path of ca_submit_end: the stamp is older than the epoch. */
 void ca_submit_stamp(struct ca_stream *stream, uint64_t epoch);
 
+/* False: nothing was exposed since the guard last ran for the stream, and it is not armed. */
+static inline bool
+ca_submit_needs_guard(struct ca_stream *stream)
+{
+	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
+
+	return exposures != atomic_load_explicit(&stream->seen, memory_order_relaxed) ||
+	       atomic_load_explicit(&stream->armed, memory_order_relaxed) != 0;
+}
+
 /* Before the real call; not for a capturing stream. */
 static inline void
 ca_submit_begin(struct ca_stream *stream, const struct ca_touch *touch)
 {
-	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
-
-	if (__builtin_expect(exposures != atomic_load_explicit(&stream->seen, memory_order_relaxed),
-			     0) ||
-	    __builtin_expect(atomic_load_explicit(&stream->armed, memory_order_relaxed) != 0, 0))
+	if (__builtin_expect(ca_submit_needs_guard(stream), 0))
 		ca_submit_guard(stream, touch);
 }
 

@@ -36,21 +36,84 @@ struct launch {
 	void **extra;
 };
 
+/*
+ * What does not fit into registers stays together as it came: on x86-64 (System V) a structure of
+ * this size is passed where its members would be passed one by one, so the names below have
+ * cuda.h's ABI. That saves the wrapper from carrying five values through its fast path. Elsewhere
+ * they are parameters like the others.
+ */
+#ifdef __x86_64__
+struct stacked {
+	uint64_t block_z; /* two unsigned int; the upper halves are whatever they are */
+	uint64_t shared_bytes;
+	CUstream stream;
+	void **params;
+	void **extra;
+};
+#define REST_PARAMS struct stacked rest
+#define REST_ARGS rest
+#define REST_STREAM rest.stream
+#else
+#define REST_PARAMS                                                                                \
+	unsigned block_z, unsigned shared_bytes, CUstream stream, void **params, void **extra
+#define REST_ARGS block_z, shared_bytes, stream, params, extra
+#define REST_STREAM stream
+#endif
 #define KERNEL_PARAMS                                                                              \
-	CUfunction f, unsigned gridDimX, unsigned gridDimY, unsigned gridDimZ, unsigned blockDimX, \
-		unsigned blockDimY, unsigned blockDimZ, unsigned sharedMemBytes, CUstream hStream, \
-		void **kernelParams, void **extra
-#define KERNEL_ARGS                                                                                \
-	f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream, \
-		kernelParams, extra
+	CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,         \
+		unsigned block_y, REST_PARAMS
+#define KERNEL_ARGS f, grid_x, grid_y, grid_z, block_x, block_y, REST_ARGS
+
+typedef CUresult launch_call(KERNEL_PARAMS);
+
+/*
+ * The stream of a launch that nothing stands in the way of, or NULL: it is one the program created,
+ * this thread knows it, nothing captures, nothing was exposed or armed since it was last looked at.
+ * No function is called to find that out. The thread may be inside the driver, too: a launch from
+ * there is tracked like any other.
+ */
+static inline struct ca_stream *
+ready(CUstream handle)
+{
+	const struct ca_submission_slot *slot =
+		&ca_submission_cache.created[ca_submission_hash(handle)];
+	struct ca_stream *stream = slot->stream;
+
+	if (__builtin_expect(slot->handle != handle, 0) ||
+	    __builtin_expect(
+		    slot->word != atomic_load_explicit(&ca_capture_word, memory_order_acquire), 0))
+		return NULL;
+	if (!stream)
+		__builtin_unreachable(); /* an empty slot's word is 0, which the real one never is
+					  */
+	return __builtin_expect(ca_submit_needs_guard(stream), 0) ? NULL : stream;
+}
+
+/* The long way is also what the pointer to the real function points to before that is known. */
 #define LAUNCH_KERNEL(symbol, flavour)                                                             \
-	CUresult symbol(KERNEL_PARAMS)                                                             \
+	static launch_call symbol##_long;                                                          \
+	static launch_call *_Atomic symbol##_real = symbol##_long;                                 \
+	static __attribute__((noinline)) CUresult symbol##_long(KERNEL_PARAMS)                     \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
-		struct ca_stream *stream = ca_submission_begin(flavour, hStream, NULL);            \
-		CUresult rc = CA_INSIDE(real->symbol(KERNEL_ARGS));                                \
+		launch_call *call = (launch_call *)(uintptr_t)real->symbol;                        \
+		struct ca_stream *stream = ca_submission_begin(flavour, REST_STREAM, NULL);        \
+		CUresult rc = CA_INSIDE(call(KERNEL_ARGS));                                        \
                                                                                                    \
 		ca_submission_end(stream);                                                         \
+		atomic_store_explicit(&symbol##_real, call, memory_order_relaxed);                 \
+		return rc;                                                                         \
+	}                                                                                          \
+	CA_EXPORT CUresult symbol##_fast(KERNEL_PARAMS) __asm__(#symbol);                          \
+	CUresult symbol##_fast(KERNEL_PARAMS)                                                      \
+	{                                                                                          \
+		struct ca_stream *stream = ready(REST_STREAM);                                     \
+		CUresult rc;                                                                       \
+                                                                                                   \
+		if (__builtin_expect(!stream, 0))                                                  \
+			return symbol##_long(KERNEL_ARGS);                                         \
+		rc = atomic_load_explicit(&symbol##_real, memory_order_relaxed)(KERNEL_ARGS);      \
+		ca_submit_end(stream);                                                             \
 		return rc;                                                                         \
 	}
 

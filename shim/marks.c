@@ -115,6 +115,7 @@ ca_mark_part_take(struct ca_context *context, struct ca_context *owner)
 	part->next = NULL; /* not the spare list's */
 	part->context = context;
 	part->owner = owner;
+	part->next = NULL;
 	part->recorded = false;
 	atomic_store_explicit(&part->done, false, memory_order_relaxed);
 	return part;

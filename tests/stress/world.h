@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "tests/process/driver_api.h"
+#include "tests/stress/rng.h"
 
 enum {
 	WORLD_STREAMS_MAX = 10,
@@ -53,15 +54,6 @@ struct block {
 	unsigned users;        /* slots whose work may still touch the block */
 	unsigned ordered;      /* slots that come after the last write; others must wait first */
 };
-
-/* splitmix64; every thread has its own state. */
-struct rng {
-	uint64_t state;
-};
-
-uint64_t rng_next(struct rng *rng);
-/* 0 .. n-1 */
-uint64_t rng_below(struct rng *rng, uint64_t n);
 
 /* Ends the program when code is not 0. */
 void check_code(CUresult code, const char *what);

@@ -8,16 +8,17 @@
 
 #include "tests/process/shim/cases.h"
 
-/* Unfinished memory is not handed out; finished memory is.
+/* With two streams, unfinished memory is not handed out; finished memory is.
  * Manual clock: nothing finishes by itself. */
 static void
 reuse_waits(void)
 {
 	CUdeviceptr first, second, third;
-	CUstream stream;
+	CUstream stream, other;
 
 	case_start();
 	OK(cuStreamCreate(&stream, 1));
+	OK(cuStreamCreate(&other, 1));
 	OK(cuMemAlloc_v2(&first, 4 * MIB));
 	case_fill(first, MIB, 1, 1000, stream);
 	OK(cuMemFree_v2(first));
@@ -28,6 +29,25 @@ reuse_waits(void)
 	printf("%s\n", third == first ? "reused" : "new");
 	OK(cuMemFree_v2(second));
 	OK(cuMemFree_v2(third));
+}
+
+/* Unfinished memory of the one stream goes to that stream again. */
+static void
+reuse_on_the_only_stream(void)
+{
+	CUdeviceptr first, second;
+	CUstream stream;
+
+	case_start();
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuMemAlloc_v2(&first, 4 * MIB));
+	case_fill(first, MIB, 1, 1000, stream);
+	OK(cuMemFree_v2(first));
+	OK(cuMemAlloc_v2(&second, 4 * MIB));
+	EXPECT(second == first);
+	case_fill(second, MIB, 2, 0, stream);
+	OK(cuMemFree_v2(second));
+	OK(cuCtxSynchronize());
 }
 
 /* A copy in another context, on another device, still reads the block when it is freed. */
@@ -435,6 +455,7 @@ exit_in_handler(void)
 
 const struct test_case test_cases[] = {
 	{ "reuse_waits", reuse_waits },
+	{ "reuse_on_the_only_stream", reuse_on_the_only_stream },
 	{ "reuse_waits_for_other_contexts", reuse_waits_for_other_contexts },
 	{ "other_devices_are_not_waited_for", other_devices_are_not_waited_for },
 	{ "export_of_a_part", export_of_a_part },

@@ -239,6 +239,12 @@ test_two_records_at_once_leave_one_or_none(void **state)
 	ca_event_record_end(&scene.event, scene.r, second, true);
 	finish(&scene.event);
 	assert_false(ca_user_is_done(&scene.users.user[0]));
+	first = ca_event_record_begin(&scene.event, scene.s);
+	second = ca_event_record_begin(&scene.event, scene.r);
+	ca_event_record_end(&scene.event, scene.r, second, true);
+	ca_event_record_end(&scene.event, scene.s, first, true); /* too late */
+	finish(&scene.event);
+	assert_false(ca_user_is_done(&scene.users.user[0]));
 	order_stop(&scene.f);
 }
 

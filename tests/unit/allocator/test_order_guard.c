@@ -166,6 +166,25 @@ test_an_operation_that_somebody_else_ends_is_a_user_of_everything(void **state)
 	order_stop(&scene.f);
 }
 
+/* Also what was freed before the operation, with an exact mark. */
+static void
+test_nothing_of_a_stream_that_somebody_else_must_end_is_exposed(void **state)
+{
+	struct scene scene;
+
+	scene_of_two(&scene);
+	order_launch(&scene.f, scene.s);
+	assert_true(ca_order_may_expose(scene.order, &scene.user));
+	ca_submit_hazard_begin(scene.s);
+	order_launch(&scene.f, scene.s);
+	ca_submit_hazard(scene.s);
+	assert_false(ca_order_may_expose(scene.order, &scene.user));
+	ca_order_finished(scene.s, ca_order_bound(scene.s));
+	free_memory(&scene);
+	assert_true(ca_order_may_expose(scene.order, &scene.user));
+	order_stop(&scene.f);
+}
+
 /* ---- exposure */
 
 static void *
@@ -711,6 +730,7 @@ main(void)
 		cmocka_unit_test(test_memory_freed_in_a_quiet_space_is_not_exposed_later),
 		cmocka_unit_test(test_a_ghosts_memory_in_a_quiet_space_is_guarded),
 		cmocka_unit_test(test_an_operation_that_somebody_else_ends_is_a_user_of_everything),
+		cmocka_unit_test(test_nothing_of_a_stream_that_somebody_else_must_end_is_exposed),
 		cmocka_unit_test(test_nothing_is_exposed_while_another_thread_submits),
 		cmocka_unit_test(
 			test_a_threads_own_stream_is_exposed_to_itself_and_with_a_mark_only),

@@ -360,6 +360,42 @@ test_a_stream_is_not_closed_under_a_call_that_names_it(void **state)
 	scene_stop(&scene);
 }
 
+static void
+part_close_only(struct scene *scene)
+{
+	ca_stream_close(scene->s, false);
+}
+
+static void
+act_wait_for_close(struct scene *scene)
+{
+	scene->there = true;
+	while (!atomic_load(&order_record(scene->s)->closed))
+		sched_yield();
+}
+
+/* The call that named the handle returns, and a stream is opened before the closing thread looks
+ * again: the record is not free yet. */
+static void
+test_a_record_is_not_reused_before_its_stream_is_closed(void **state)
+{
+	struct ca_stream *other;
+	struct scene scene;
+	unsigned i;
+
+	for (i = 0; i < 100; i++) {
+		scene_start(&scene);
+		ca_model_stream_finish(scene.f.model, HANDLE(0), UINT64_MAX);
+		scene_set(&scene, CA_MODEL_STREAM_MARK, false, act_wait_for_close);
+		with_other_thread(&scene, part_close_only);
+		ca_order_poll(scene.f.space);
+		other = order_open(&scene.f, 2);
+		pthread_join(scene.thread, NULL);
+		assert_ptr_equal(order_handle(other), HANDLE(2));
+		scene_stop(&scene);
+	}
+}
+
 int
 main(void)
 {
@@ -374,6 +410,7 @@ main(void)
 		cmocka_unit_test(test_a_stream_may_open_while_another_closes),
 		cmocka_unit_test(test_a_held_mark_does_not_let_a_submission_slip_before_the_first),
 		cmocka_unit_test(test_a_stream_is_not_closed_under_a_call_that_names_it),
+		cmocka_unit_test(test_a_record_is_not_reused_before_its_stream_is_closed),
 	};
 
 	return cmocka_run_group_tests_name("allocator-order-interleave", tests, NULL, NULL);

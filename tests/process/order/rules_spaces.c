@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT */
+/* Rules 12 to 14 (T11 to T13): other contexts and devices, work that nobody sees, accessors that
+ * are no streams. */
+#include "tests/process/order/rules.h"
+
+static CUcontext here, there;
+static CUstream s, r, far;
+
+/* Two contexts with streams of their own; the first is current. */
+static void
+begin(int device)
+{
+	here = order_context(0);
+	s = order_stream(NONBLOCKING);
+	r = order_stream(NONBLOCKING);
+	there = order_context(device);
+	far = order_stream(NONBLOCKING);
+	order_enter(here);
+}
+
+/* Memory that s has not finished with is taken, and `copy` in the other context touches it. */
+static void
+used_from_there(int device, void (*copy)(CUdeviceptr near, CUdeviceptr distant))
+{
+	CUdeviceptr x, distant;
+
+	begin(device);
+	order_enter(there);
+	distant = order_take(BIG);
+	order_fill(distant, 8, 0, far);
+	OK(cuStreamSynchronize(far));
+	for (int i = 0; i < 3; i++) {
+		order_enter(here);
+		x = order_take(BIG);
+		order_fill(x, 1, LONG / 2, s);
+		x = order_again(x, BIG);
+		if (i == 2)
+			order_use(x, 2, r);
+		if (i == 2)
+			OK(cuStreamSynchronize(r));
+		order_enter(there);
+		copy(x, distant);
+		OK(cuStreamSynchronize(far));
+		order_enter(here);
+		order_check(x, 8, r);
+		order_give(x);
+	}
+	order_end();
+}
+
+static void
+copy_dtod(CUdeviceptr near, CUdeviceptr distant)
+{
+	OK(cuMemcpyDtoDAsync_v2(near, distant, WORDS * 4, far));
+}
+
+static void
+copy_any(CUdeviceptr near, CUdeviceptr distant)
+{
+	OK(cuMemcpyAsync(near, distant, WORDS * 4, far));
+}
+
+static void
+copy_peer(CUdeviceptr near, CUdeviceptr distant)
+{
+	OK(cuMemcpyPeerAsync(near, here, distant, there, WORDS * 4, far));
+}
+
+static void
+set_it(CUdeviceptr near, CUdeviceptr distant)
+{
+	OK(cuMemsetD32Async(near, 8, WORDS, far));
+}
+
+static void
+fill_as_a_peer(CUdeviceptr near, CUdeviceptr distant)
+{
+	cuCtxEnablePeerAccess(here, 0); /* the first time; then it is enabled already */
+	order_fill(near, 8, 0, far);
+}
+
+static void
+fill_on_the_same_device(CUdeviceptr near, CUdeviceptr distant)
+{
+	order_fill(near, 8, 0, far);
+}
+
+#define FROM_THERE(device, copy)                                                                   \
+	static void copy##_##device(void)                                                          \
+	{                                                                                          \
+		used_from_there(device, copy);                                                     \
+	}
+
+FROM_THERE(0, copy_dtod)
+FROM_THERE(1, copy_dtod)
+FROM_THERE(0, copy_any)
+FROM_THERE(1, copy_any)
+FROM_THERE(0, copy_peer)
+FROM_THERE(1, copy_peer)
+FROM_THERE(0, set_it)
+FROM_THERE(1, fill_as_a_peer)
+FROM_THERE(0, fill_on_the_same_device)
+
+/* A copy of the other context still reads the block when it is freed here. */
+static void
+still_read_from_there(int device)
+{
+	CUdeviceptr x, distant;
+
+	begin(device);
+	order_enter(there);
+	distant = order_take(BIG);
+	for (int i = 0; i < 4; i++) {
+		order_enter(here);
+		x = order_take(BIG);
+		order_fill(x, 5, 0, s);
+		OK(cuStreamSynchronize(s));
+		order_enter(there);
+		order_fill(distant, 0, LONG / 2, far);
+		if (i % 2)
+			OK(cuMemcpyDtoDAsync_v2(distant, x, WORDS * 4, far));
+		else
+			OK(cuMemcpyPeerAsync(distant, there, x, here, WORDS * 4, far));
+		order_enter(here);
+		x = order_again(x, BIG);
+		order_use(x, 6, s);
+		order_enter(there);
+		order_check(distant, 5, far);
+		order_enter(here);
+		order_give(x);
+	}
+	order_enter(there);
+	order_end();
+	order_enter(here);
+	order_end();
+}
+
+static void
+still_read_by_another_context(void)
+{
+	still_read_from_there(0);
+}
+
+static void
+still_read_by_another_device(void)
+{
+	still_read_from_there(1);
+}
+
+/* NULL is the legacy stream of whichever context is current. */
+static void
+null_is_a_stream_of_the_current_context(void)
+{
+	CUdeviceptr x;
+
+	begin(0);
+	for (int i = 0; i < 4; i++) {
+		order_enter(here);
+		x = order_take(BIG);
+		order_fill(x, 1, LONG / 2, NULL);
+		x = order_again(x, BIG);
+		order_enter(there);
+		if (i % 2)
+			OK(cuMemsetD32Async(x, 3, WORDS, NULL));
+		else
+			order_fill(x, 3, 0, NULL);
+		OK(cuStreamSynchronize(NULL));
+		order_enter(here);
+		order_check(x, 3, r);
+		order_give(x);
+	}
+	order_end();
+}
+
+/* A stream handle works whichever context is current. */
+static void
+streams_are_used_from_elsewhere(void)
+{
+	CUdeviceptr x;
+
+	begin(0);
+	for (int i = 0; i < 3; i++) {
+		x = order_take(BIG);
+		OK(cuCtxSetCurrent(there));
+		OK(cuMemsetD32Async(x, 1, WORDS, s));
+		OK(cuMemcpyDtoDAsync_v2(x + MIB, x, WORDS * 4, s));
+		OK(cuCtxSetCurrent(here));
+		order_fill(x, 1, LONG / 4, s);
+		x = order_again(x, BIG);
+		OK(cuCtxSetCurrent(there));
+		OK(cuMemsetD32Async(x, 2, WORDS, r));
+		OK(cuMemsetD32Async(x + MIB, 2, WORDS, r));
+		OK(cuCtxSetCurrent(here));
+		order_check(x, 2, r);
+		order_give(x);
+	}
+	order_end();
+}
+
+/* --------------------------------------------------- work that nobody sees --- */
+static void
+private_table_submits(void)
+{
+	const struct simb_private_table *table;
+	const void *found;
+	CUuuid id;
+	CUdeviceptr x;
+
+	memcpy(id.bytes, SIMB_PRIVATE_TABLE_ID, sizeof(id.bytes));
+	order_start();
+	s = order_stream(NONBLOCKING);
+	r = order_stream(NONBLOCKING);
+	x = order_take(BIG);
+	order_fill(x, 1, LONG / 4, s);
+	x = order_again(x, BIG);
+	OK(cuGetExportTable(&found, &id));
+	table = found;
+	for (int i = 0; i < 6; i++) {
+		order_fill(x + MIB, 1, LONG / 4, r);
+		OK(table->fill(x, 1, WORDS, i % 2 ? s : r));
+		if (i % 3 == 0)
+			OK(table->fill(x + MIB, 1, WORDS, r));
+		x = order_again(x, BIG);
+		order_use(x, 2, i % 2 ? r : s);
+		order_use(x + MIB, 2, i % 2 ? r : s);
+		x = order_again(x, BIG);
+		OK(table->fill(x, 3, WORDS, i % 2 ? r : s));
+		order_check(x, 3, i % 2 ? r : s);
+		x = order_again(x, BIG);
+	}
+	order_end();
+}
+
+/* ------------------------------------------------------------- accessors --- */
+/* Whoever gets at the memory by this road writes it at once, as a network card would. */
+static void
+accessed(CUdeviceptr x)
+{
+	uint32_t *words = (uint32_t *)(uintptr_t)x;
+
+	for (int i = 0; i < WORDS; i++)
+		words[i] = 0xacce55;
+}
+
+static void
+accessor_after_reuse(void (*access)(CUdeviceptr x), size_t bytes)
+{
+	CUdeviceptr x;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	for (int i = 0; i < 3; i++) {
+		x = order_take(bytes);
+		order_fill(x, 1, LONG, s);
+		x = order_again(x, bytes);
+		access(x);
+		accessed(x);
+		OK(cuStreamSynchronize(s));
+		for (int n = 0; n < WORDS; n++)
+			EXPECT(((uint32_t *)(uintptr_t)x)[n] == 0xacce55);
+		order_give(x);
+	}
+	order_end();
+}
+
+static void
+access_ipc(CUdeviceptr x)
+{
+	CUipcMemHandle handle;
+
+	OK(cuIpcGetMemHandle(&handle, x));
+}
+
+static void
+access_sync_memops(CUdeviceptr x)
+{
+	unsigned yes = 1;
+
+	OK(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, x));
+}
+
+static void
+access_buffer_id(CUdeviceptr x)
+{
+	unsigned long long id;
+
+	OK(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, x));
+}
+
+static void
+access_buffer_id_among_others(CUdeviceptr x)
+{
+	CUpointer_attribute names[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+					CU_POINTER_ATTRIBUTE_BUFFER_ID };
+	unsigned long long id;
+	unsigned type;
+	void *values[] = { &type, &id };
+
+	OK(cuPointerGetAttributes(2, names, values, x));
+}
+
+static void
+access_range(CUdeviceptr x)
+{
+	CUdeviceptr base;
+	size_t bytes;
+
+	OK(cuMemGetAddressRange_v2(&base, &bytes, x + 100));
+	EXPECT(base == x);
+}
+
+#define ACCESSOR(access)                                                                           \
+	static void after_##access(void)                                                           \
+	{                                                                                          \
+		accessor_after_reuse(access, BIG);                                                 \
+	}
+
+ACCESSOR(access_ipc)
+ACCESSOR(access_sync_memops)
+ACCESSOR(access_buffer_id)
+ACCESSOR(access_buffer_id_among_others)
+ACCESSOR(access_range)
+
+const struct order_case rules_spaces[] = {
+	{ "t11_copied_to_by_another_context", copy_dtod_0 },
+	{ "t11_copied_to_by_another_device", copy_dtod_1 },
+	{ "t11_copied_to_by_another_context_without_a_kind", copy_any_0 },
+	{ "t11_copied_to_by_another_device_without_a_kind", copy_any_1 },
+	{ "t11_peer_copy_between_contexts", copy_peer_0 },
+	{ "t11_peer_copy_between_devices", copy_peer_1 },
+	{ "t11_set_by_another_context", set_it_0 },
+	{ "t11_filled_by_a_peer_enabled_later", fill_as_a_peer_1 },
+	{ "t11_filled_by_another_context_of_the_device", fill_on_the_same_device_0 },
+	{ "t11_still_read_by_another_context", still_read_by_another_context },
+	{ "t11_still_read_by_another_device", still_read_by_another_device },
+	{ "t11_null_is_a_stream_of_the_current_context", null_is_a_stream_of_the_current_context },
+	{ "t11_streams_are_used_from_elsewhere", streams_are_used_from_elsewhere },
+	{ "t12_private_table_submits", private_table_submits },
+	{ "t13_export_to_another_process", after_access_ipc },
+	{ "t13_synchronous_memory_operations", after_access_sync_memops },
+	{ "t13_buffer_id", after_access_buffer_id },
+	{ "t13_buffer_id_among_other_attributes", after_access_buffer_id_among_others },
+	{ "t13_address_range", after_access_range },
+	{ NULL, NULL },
+};

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""Rule T15: each of our internal calls fails in turn, the n-th of each name, n = 1, 2, 3 ... until a run sees no failure.
+
+The program must not notice: its contents are right, nothing is launched unguarded (the race oracle), nothing hangs.
+"""
+
+import json
+
+import pytest
+
+from conftest import BUILD, run
+
+PROGRAM = BUILD / "tests" / "process" / "order" / "order_failure"
+CASES = ["streams_of_all_kinds", "streams_that_die", "captures_and_graphs", "little_memory"]
+#: what the programs of failure.c never call themselves
+OURS = ["cuEventRecord", "cuEventRecord_ptsz", "cuEventRecordWithFlags", "cuEventCreate", "cuEventDestroy_v2", "cuEventQuery",
+        "cuEventSynchronize", "cuStreamWaitEvent", "cuStreamWaitEvent_ptsz", "cuCtxRecordEvent", "cuStreamQuery",
+        "cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuCtxSynchronize", "cuStreamCreate", "cuStreamDestroy_v2",
+        "cuStreamGetCtx", "cuStreamGetFlags", "cuStreamGetId", "cuStreamIsCapturing", "cuStreamGetCaptureInfo",
+        "cuStreamGetCaptureInfo_v2", "cuStreamGetCaptureInfo_v3", "cuThreadExchangeStreamCaptureMode", "cuCtxPushCurrent_v2",
+        "cuCtxPopCurrent_v2", "cuCtxGetCurrent", "cuUserObjectCreate", "cuGraphRetainUserObject", "cuUserObjectRelease"]
+#: one after the other they fail for good: the host waits instead, and then nothing is reused any more
+LASTING = ["cuEventRecord:3+:999", "cuStreamWaitEvent:1+:999", "cuEventCreate:2+:2", "cuEventQuery:1+:999",
+           "cuEventRecord:3+:999,cuCtxRecordEvent:1+:999",
+           "cuStreamWaitEvent:1+:999,cuEventSynchronize:1+:999",
+           "cuStreamWaitEvent:2+:999,cuEventSynchronize:1+:999,cuStreamSynchronize:1+:999",
+           "cuEventRecord:2+:999,cuCtxRecordEvent:1+:999,cuStreamSynchronize:1+:999",
+           "cuStreamWaitEvent:1+:999,cuEventSynchronize:1+:999,cuStreamSynchronize:1+:999,cuCtxSynchronize:1+:999",
+           "cuEventQuery:1+:999,cuEventSynchronize:1+:999,cuStreamSynchronize:1+:999,cuCtxSynchronize:1+:999",
+           "cuStreamGetCaptureInfo_v2:1+:999,cuStreamGetCaptureInfo_v3:1+:999,cuStreamIsCapturing:1+:999"]
+
+
+def go(tmp_path, case, fail, slack, clock):
+    sim = tmp_path / "sim.json"
+    sim.unlink(missing_ok=True)
+    done = run([PROGRAM, case], SIMCUDA_RACES="abort", SIMCUDA_STATS=sim, SIMCUDA_FAIL=fail, SIMCUDA_CLOCK=clock,
+               SIMCUDA_DEADLOCK="10000", SIMCUDA_MEM="80M" if case == "little_memory" else "1G",
+               CACHEALLOC_CONF=f"reuse_slack_mb:{slack}", CACHEALLOC_LOG="debug")
+    assert "race" not in done.stderr and "deadlock" not in done.stderr and "not so" not in done.stderr, done.stderr[-3000:]
+    return done, json.loads(sim.read_text())["injected"] if sim.exists() else -1
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("case", CASES)
+def test_nth_call_fails(tmp_path, reached, case, name, clock):
+    number = 0
+    for n in (*range(1, 12), *range(12, 4000, 7)):
+        done, injected = go(tmp_path, case, f"{name}:{n}:999", 0, clock)
+        assert done.returncode == 0 and "inconsistent" not in done.stderr, (n, done.returncode, done.stderr[-3000:])
+        if not injected:
+            break
+        number += 1
+    assert injected == 0
+    if number:
+        reached.append((f"{case} {name} {clock}", 999, number))
+
+
+@pytest.mark.parametrize("slack", [0, 256])
+@pytest.mark.parametrize("fail", LASTING)
+@pytest.mark.parametrize("case", CASES)
+def test_calls_that_fail_for_good(tmp_path, case, fail, slack):
+    """The driver's own error may come through then; wrong contents and unguarded launches may not."""
+    for clock in ("real", "manual"):
+        done, _ = go(tmp_path, case, fail, slack, clock)
+        assert done.returncode == 0 or done.returncode == 1 and "= 999" in done.stderr, (done.returncode, done.stderr[-3000:])

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""Rules T1-T17 of reuse, hole by hole (rules_*.c): natively, where the programs must be right, and with our library.
+
+Every case runs with both clocks of the simulated driver, with and without delays in it, and with several settings of
+the library; the race oracle and the contents judge.
+"""
+
+import subprocess
+
+import pytest
+
+from conftest import BUILD, clean_env, run
+
+PROGRAM = BUILD / "tests" / "process" / "order" / "order_rules"
+#: no cache growth where unfinished memory may be handed out; the default; what turns parts of it off; small memory
+SETTINGS = {
+    "default": {},
+    "no_slack": {"CACHEALLOC_CONF": "reuse_slack_mb:0"},
+    "finished": {"CACHEALLOC_CONF": "reuse:finished,reuse_slack_mb:0"},
+    "host": {"CACHEALLOC_CONF": "free_sync:host"},
+    "small": {"SIMCUDA_MEM": "320M", "CACHEALLOC_CONF": "reuse_slack_mb:0"},
+}
+CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}, {"SIMCUDA_JITTER": "200:2"}]
+#: what natively is an error of the program, and what we promise all the same: memory taken and freed inside a capture
+#: stays for its graph, and a copy in another context counts as a user
+MORE_THAN_NATIVE = ("t16_scratch", "t11_still_read")
+KNOBS = {"t12_private_table_submits": {"SIMCUDA_PRIVATE_TABLE": "1"}}
+
+
+def cases():
+    if not PROGRAM.exists():
+        return ["(no build)"]
+    listed = subprocess.run([str(PROGRAM), "--list"], env=clean_env(), capture_output=True, text=True)
+    return listed.stdout.split()
+
+
+def go(case, preload, **env):
+    knobs = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEVICES": "2", "SIMCUDA_DEADLOCK": "20000", **KNOBS.get(case, {}), **env}
+    done = run([PROGRAM, case], preload=preload, timeout=60, **knobs)
+    quiet = [line for line in done.stderr.splitlines() if "SIMCUDA_JITTER=" not in line]
+    assert done.returncode == 0 and not quiet, (knobs, done.returncode, done.stdout[-1000:], done.stderr[-3000:])
+
+
+@pytest.mark.parametrize("case", [c for c in cases() if not c.startswith(MORE_THAN_NATIVE)])
+def test_native(case):
+    for clock in CLOCKS:
+        go(case, False, **clock)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("case", cases())
+def test_with_the_library(case, setting):
+    for clock in CLOCKS:
+        go(case, True, **clock, **SETTINGS[setting])

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/unit/shim/check.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "shim/handles.h"
+
+static struct ca_handles handles;
+
+static int
+empty(void **state)
+{
+	ca_handles_after_fork_child(&handles);
+	return 0;
+}
+
+static const void *
+handle(uint64_t i)
+{
+	return (const void *)(uintptr_t)(i * 64 + 64);
+}
+
+static uint64_t
+put(uint64_t i, uint64_t word)
+{
+	uint64_t old = 12345;
+
+	assert_int_equal(ca_handles_put(&handles, handle(i), word, &old), 0);
+	return old;
+}
+
+static void
+test_a_handle_is_found_until_it_is_removed(void **state)
+{
+	assert_int_equal(ca_handles_get(&handles, handle(1)), 0);
+	assert_int_equal(ca_handles_remove(&handles, handle(1)), 0);
+	assert_int_equal(put(1, 7), 0);
+	assert_int_equal(put(1, 8), 7);
+	assert_int_equal(ca_handles_get(&handles, handle(1)), 8);
+	ca_handles_add_bits(&handles, handle(1), 3);
+	ca_handles_add_bits(&handles, handle(2), 3);
+	assert_int_equal(ca_handles_get(&handles, handle(1)), 11);
+	assert_int_equal(ca_handles_get(&handles, handle(2)), 0);
+	assert_int_equal(ca_handles_remove(&handles, handle(1)), 11);
+	assert_int_equal(ca_handles_get(&handles, handle(1)), 0);
+}
+
+static void
+test_null_is_never_there(void **state)
+{
+	uint64_t old;
+
+	assert_int_equal(ca_handles_put(&handles, NULL, 1, &old), -EINVAL);
+	assert_int_equal(ca_handles_get(&handles, NULL), 0);
+	assert_int_equal(ca_handles_remove(&handles, NULL), 0);
+	put(1, 7);
+	assert_int_equal(ca_handles_get(&handles, NULL), 0);
+}
+
+enum { KEYS = 20000, STEPS = 400000 };
+
+/* Against an array that says what is right. */
+static void
+test_random_use(void **state)
+{
+	uint64_t *model = calloc(KEYS, sizeof(*model));
+	unsigned random = 1;
+
+	print_message("# seed %u\n", random);
+	for (int i = 0; i < STEPS; i++) {
+		unsigned key = (unsigned)rand_r(&random) % (i < STEPS / 2 ? KEYS : KEYS / 100);
+
+		if (rand_r(&random) % 2) {
+			uint64_t word = (uint64_t)i + 1;
+
+			assert_int_equal(put(key, word), model[key]);
+			model[key] = word;
+		} else {
+			assert_int_equal(ca_handles_remove(&handles, handle(key)), model[key]);
+			model[key] = 0;
+		}
+	}
+	for (unsigned key = 0; key < KEYS; key++)
+		assert_int_equal(ca_handles_get(&handles, handle(key)), model[key]);
+	free(model);
+}
+
+static bool
+is_odd(uint64_t word, void *arg)
+{
+	*(unsigned *)arg += word & 1;
+	return word & 1;
+}
+
+static void
+test_a_sweep_takes_each_leaver_once(void **state)
+{
+	unsigned left = 0;
+
+	for (unsigned i = 0; i < KEYS; i++)
+		put(i, i + 1);
+	ca_handles_sweep(&handles, is_odd, &left);
+	assert_int_equal(left, KEYS / 2);
+	for (unsigned i = 0; i < KEYS; i++)
+		assert_int_equal(ca_handles_get(&handles, handle(i)), i & 1 ? i + 1 : 0);
+}
+
+static void *
+use_own_keys(void *argument)
+{
+	uint64_t first = (uintptr_t)argument * KEYS, old;
+
+	for (uint64_t round = 0; round < 5; round++) {
+		for (uint64_t i = first; i < first + 1000; i++)
+			if (ca_handles_put(&handles, handle(i), i + 1, &old) || old)
+				return (void *)1;
+		for (uint64_t i = first; i < first + 1000; i++)
+			if (ca_handles_remove(&handles, handle(i)) != i + 1)
+				return (void *)1;
+	}
+	return NULL;
+}
+
+static void
+test_threads_do_not_disturb_each_other(void **state)
+{
+	pthread_t threads[4];
+	void *failed;
+
+	for (uintptr_t i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, use_own_keys, (void *)i), 0);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(threads[i], &failed);
+		assert_null(failed);
+	}
+}
+
+int
+main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, empty, empty)
+	const struct CMUnitTest tests[] = {
+		T(test_a_handle_is_found_until_it_is_removed),
+		T(test_null_is_never_there),
+		T(test_random_use),
+		T(test_a_sweep_takes_each_leaver_once),
+		T(test_threads_do_not_disturb_each_other),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
