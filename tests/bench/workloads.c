@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Small programs that stock CUDA runs well or badly: workloads [--steps N] [--fixed] NAME
+ * Small programs that stock CUDA runs well or badly: workloads [--steps N] [--burst N] [--fixed]
+ * NAME
  *
  * For the simulator, whose kernels take the time they are told and overlap as streams allow.
+ * The host runs ahead of the device as far as it can; with --burst N it waits for all work after
+ * every N operations, as a program does that looks at its results.
+ *
  * Prints one JSON object: wall time from the first allocation to the end of all work, in
  * nanoseconds; for `priority` that of the thread with the high priority.
  *
@@ -33,7 +37,7 @@ enum {
 	QUEUE = 8,
 };
 
-static unsigned long steps = 200;
+static unsigned long steps = 200, burst;
 static bool fixed;
 static void *fill, *copy;
 static CUcontext context;
@@ -43,6 +47,13 @@ static void
 finish(void)
 {
 	api_check(api.cuCtxSynchronize(), "cuCtxSynchronize");
+}
+
+static void
+operation_done(unsigned long i)
+{
+	if (burst && i % burst == burst - 1)
+		finish();
 }
 
 static CUdeviceptr
@@ -114,6 +125,7 @@ in_turn(const CUstream *streams, unsigned n, uint64_t spin_us)
 
 		fill_block(block, spin_us, streams[i % n]);
 		CALL(cuMemFree_v2, block);
+		operation_done(i);
 	}
 	finish();
 	return now_ns() - start;
@@ -168,8 +180,10 @@ static_blocks(void)
 	start = now_ns();
 	for (int i = 0; i < 2 * STREAMS_MAX; i++)
 		blocks[i] = take();
-	for (unsigned long i = 0; i < 4 * steps; i++)
+	for (unsigned long i = 0; i < 4 * steps; i++) {
 		fill_block(blocks[i % STREAMS_MAX], 20, streams[i % STREAMS_MAX]);
+		operation_done(i);
+	}
 	for (int i = 0; i < 2 * STREAMS_MAX; i++)
 		CALL(cuMemFree_v2, blocks[i]);
 	finish();
@@ -200,6 +214,7 @@ handoff(void)
 		copy_block(used, made, 40, consumer);
 		CALL(cuMemFree_v2, made);
 		CALL(cuMemFree_v2, used);
+		operation_done(i);
 	}
 	finish();
 	return now_ns() - start;
@@ -264,6 +279,7 @@ consume(CUstream stream)
 		copy_block(used, made, 40, stream);
 		CALL(cuMemFree_v2, made);
 		CALL(cuMemFree_v2, used);
+		operation_done(i);
 	}
 }
 
@@ -395,6 +411,8 @@ main(int argc, char **argv)
 			fixed = true;
 		else if (!strcmp(argv[i], "--steps") && i + 1 < argc - 1)
 			steps = strtoul(argv[++i], NULL, 10);
+		else if (!strcmp(argv[i], "--burst") && i + 1 < argc - 1)
+			burst = strtoul(argv[++i], NULL, 10);
 		else
 			name = "";
 	}
@@ -408,6 +426,6 @@ main(int argc, char **argv)
 		       workloads[i].name, steps, (unsigned long long)workloads[i].run());
 		return 0;
 	}
-	fputs("usage: workloads [--steps N] [--fixed] NAME\n", stderr);
+	fputs("usage: workloads [--steps N] [--burst N] [--fixed] NAME\n", stderr);
 	return 2;
 }
