@@ -10,8 +10,9 @@
  * before the real record until after it, and moves with every record that begins. Bound and clock
  * are taken before the real record. Whoever uses the snapshot looks at the sequence before and
  * after its own real call: if they differ, the event may have stood for something else when the
- * driver looked, and nothing is learned. Writers of one event exclude each other by the order lock
- * of their space.
+ * driver looked, and nothing is learned. Of two records that overlap nobody but the driver knows
+ * which came last, so neither is published. Writers of one event exclude each other by the order
+ * lock of their space.
  */
 #include "allocator/track.h"
 
@@ -102,10 +103,13 @@ ca_event_record_begin(struct ca_event *event, struct ca_stream *stream)
 {
 	struct ca_event_record begun = { 0 };
 	struct ca_stream_record *record = ca_record(stream);
+	bool alone = atomic_fetch_add(&event->recording, 1) == 0;
 	unsigned i;
 
 	begun.sequence = invalidate(event);
-	if (!stream)
+	if (!alone)
+		begun.sequence = 0; /* never the sequence of a record in progress */
+	if (!stream || !alone)
 		return begun;
 	begun.bound = ca_order_bound(stream);
 	ca_order_lock(ca_record_order(record));
@@ -136,14 +140,14 @@ void
 ca_event_record_end(struct ca_event *event, struct ca_stream *stream, struct ca_event_record record,
 		    bool done)
 {
-	struct ca_order *order;
+	struct ca_order *order = stream ? ca_record_order(ca_record(stream)) : NULL;
 
-	if (!stream || !done)
-		return; /* stays invalid */
-	order = ca_record_order(ca_record(stream));
-	ca_order_lock(order);
-	publish_ordered(event, stream, &record);
-	ca_order_unlock(order);
+	if (order && done && record.sequence) { /* else it stays invalid */
+		ca_order_lock(order);
+		publish_ordered(event, stream, &record);
+		ca_order_unlock(order);
+	}
+	atomic_fetch_sub(&event->recording, 1);
 }
 
 void

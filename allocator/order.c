@@ -13,6 +13,9 @@
 #include <errno.h>
 #include <sched.h>
 
+enum { GHOSTS_TOLERATED = 16 };
+#include "config/mutant.h"
+
 __thread struct ca_stream *ca_order_last_stream __attribute__((tls_model("initial-exec")));
 
 uint64_t
@@ -180,6 +183,39 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 	atomic_store(&record->closed, false);
 }
 
+/* True if it may be worth asking whether ghosts are through. */
+static bool
+has_many_ghosts(struct ca_order *order)
+{
+	struct ca_stream_record *record;
+	unsigned i, ghosts = 0;
+
+	for (i = 0; (record = ca_record_at(order, i)); i++)
+		if (atomic_load(&record->closed) && ca_record_is_busy(record))
+			ghosts++;
+	return ghosts >= GHOSTS_TOLERATED;
+}
+
+/* Ghosts whose work is done give up their records; those without a mark by a context mark. */
+static void
+reclaim_records(struct ca_space *space)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_order *order = &space->order;
+	uint64_t bound;
+	ca_mark mark;
+
+	ca_order_poll(space);
+	if (!has_many_ghosts(order))
+		return;
+	bound = ca_order_context_bound(order);
+	if (driver->mark_record(driver->self, space->context, &mark))
+		return;
+	if (!driver->mark_query(driver->self, mark))
+		ca_order_context_finished(order, bound);
+	driver->mark_drop(driver->self, mark);
+}
+
 /* More streams than records: their work is never seen. */
 static void
 untracked(struct ca_space *space)
@@ -198,6 +234,8 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 	bool ends = false;
 	int r;
 
+	if (has_many_ghosts(order))
+		reclaim_records(space);
 	ca_list_init(&dropped);
 	ca_order_lock(order);
 	r = order->dead ? -ENODEV : record_get(order, &record, &dropped);

@@ -28,7 +28,6 @@
 #include <stdint.h>
 
 #include "allocator/heap.h"
-#include "config/mutant.h"
 
 enum ca_stream_kind {
 	CA_STREAM_BLOCKING, /* ordered with the legacy stream by the driver */
@@ -110,9 +109,8 @@ ca_submit_needs_guard(struct ca_stream *stream)
 {
 	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
 
-	return exposures != atomic_load_explicit(&stream->seen, memory_order_relaxed) ||
-	       CA_MUTANT(STAMP_BEFORE_CALL) ||
-	       atomic_load_explicit(&stream->armed, memory_order_relaxed) != 0;
+	return ((exposures ^ atomic_load_explicit(&stream->seen, memory_order_relaxed)) |
+		atomic_load_explicit(&stream->armed, memory_order_relaxed)) != 0;
 }
 
 /* Before the real call; not for a capturing stream. */
@@ -121,20 +119,24 @@ ca_submit_begin(struct ca_stream *stream, const struct ca_touch *touch)
 {
 	if (__builtin_expect(ca_submit_needs_guard(stream), 0))
 		ca_submit_guard(stream, touch);
-	if (CA_MUTANT(STAMP_BEFORE_CALL))
-		ca_submit_stamp(stream, atomic_load(&stream->words->epoch));
+}
+
+/* What ca_submit_end does but for the stamp; true if that is needed, for *ret_epoch. */
+static inline bool
+ca_submit_needs_stamp(struct ca_stream *stream, uint64_t *ret_epoch)
+{
+	*ret_epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
+	ca_order_last_stream = stream;
+	return atomic_load_explicit(&stream->last, memory_order_relaxed) < *ret_epoch;
 }
 
 /* After the real call has returned, also when it failed. */
 static inline void
 ca_submit_end(struct ca_stream *stream)
 {
-	uint64_t epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
+	uint64_t epoch;
 
-	ca_order_last_stream = stream;
-	if (CA_MUTANT(STAMP_BEFORE_CALL))
-		return;
-	if (__builtin_expect(atomic_load_explicit(&stream->last, memory_order_relaxed) < epoch, 0))
+	if (__builtin_expect(ca_submit_needs_stamp(stream, &epoch), 0))
 		ca_submit_stamp(stream, epoch);
 }
 
@@ -181,15 +183,16 @@ struct ca_clock_part {
 };
 struct ca_event {
 	_Atomic uint64_t sequence; /* odd: a record is in progress or nothing is known */
+	_Atomic unsigned recording; /* records in progress: which comes last, only the driver knows */
 	struct ca_stream *stream;
 	uint64_t bound;
 	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what the recorded stream was ordered after */
 };
 
 /*
- * Around the real record of `event` on `stream` (NULL: by a road that teaches nothing; then only
- * ca_event_forget). Begin before the call; end after, with its success. If another record came
- * between, nothing is learned.
+ * Around the real record of `event` on `stream` (NULL: by a road that teaches nothing). Begin before
+ * the call; end after, with its success; each begin has its end. Of records that overlap nothing is
+ * learned.
  */
 struct ca_event_record {
 	uint64_t sequence;
@@ -199,7 +202,7 @@ struct ca_event_record {
 struct ca_event_record ca_event_record_begin(struct ca_event *event, struct ca_stream *stream);
 void ca_event_record_end(struct ca_event *event, struct ca_stream *stream,
 			 struct ca_event_record record, bool done);
-/* The event was recorded by something that teaches nothing, or is about to be destroyed. */
+/* The event is about to be destroyed, or to be recorded by something that we shall not see. */
 void ca_event_forget(struct ca_event *event);
 /*
  * Around the real cuStreamWaitEvent, cuEventSynchronize or cuEventQuery: copy before, and use the

@@ -134,7 +134,7 @@ lane_thorough() {
 	suite asan process scripts/sanitizer_env.sh address build-asan
 	unit tsan build-tsan scripts/sanitizer_env.sh thread build-tsan
 	suite tsan process/shim scripts/sanitizer_env.sh thread build-tsan -- \
-		-k "captures or release or other_dev or signal or slow_death or come_back or holders or waits"
+		-k "captures or release or other_dev or signal or slow_death or come_back or holders or waits or streams or threads"
 	suite tsan stress scripts/sanitizer_env.sh thread build-tsan
 	unit clang build-clang
 	for each in clang-build tidy cppcheck; do ! wanted "$each" || built clang; done

@@ -163,13 +163,25 @@ ca_events_context_died(CUcontext context)
 	ca_handles_sweep(&handles, was_of_context, context);
 }
 
+/* Should the event be destroyed meanwhile, the record stays as if it were being recorded: it
+ * teaches nothing any more. */
 void
-ca_events_forget(CUevent event)
+ca_events_forget_begin(CUevent event)
 {
-	struct ca_event *one = find_teaching(event);
+	struct record *record = event ? find(event) : NULL;
 
-	if (one)
-		ca_event_forget(one);
+	if (record)
+		(void)ca_event_record_begin(&record->event, NULL);
+}
+
+void
+ca_events_forget_end(CUevent event)
+{
+	static const struct ca_event_record nothing;
+	struct record *record = event ? find(event) : NULL;
+
+	if (record)
+		ca_event_record_end(&record->event, NULL, nothing, false);
 }
 
 void
@@ -193,24 +205,16 @@ void
 ca_events_record_begin(struct ca_events_use *use, CUevent event, struct ca_stream *stream)
 {
 	*use = (struct ca_events_use){ find_teaching(event), event, stream, { 0 }, { 0 } };
-	if (!use->event)
-		return;
-	if (stream)
+	if (use->event)
 		use->record = ca_event_record_begin(use->event, stream);
-	else
-		ca_event_forget(use->event);
 }
 
 void
 ca_events_record_end(struct ca_events_use *use, bool done)
 {
-	if (!use->event)
-		return;
-	if (use->stream)
+	if (use->event)
 		ca_event_record_end(use->event, use->stream, use->record,
 				    done && is_still(use->event, use->handle));
-	else
-		ca_event_forget(use->event);
 }
 
 void

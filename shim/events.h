@@ -30,12 +30,9 @@ void ca_events_opened(CUevent event);
 void ca_events_gone(CUevent event);
 /* The driver destroyed `context` and its events. */
 void ca_events_context_died(CUcontext context);
-/*
- * The event is recorded by a road that teaches nothing. Called before the real call, so that nobody
- * learns from the record before, and again after it, so that a record of the usual kind that came
- * between does not stand for this one.
- */
-void ca_events_forget(CUevent event);
+/* Around a real call that records the event by a road that teaches nothing. */
+void ca_events_forget_begin(CUevent event);
+void ca_events_forget_end(CUevent event);
 /* From now on it teaches nothing: a graph that records it was made. */
 void ca_events_silence(CUevent event);
 /* True for an event that somebody outside this process, or unknown to us, may have to end. */

@@ -155,9 +155,9 @@ cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 
 	if (!tracks())
 		return CA_INSIDE(real->cuCtxRecordEvent(hCtx, hEvent));
-	ca_events_forget(hEvent);
+	ca_events_forget_begin(hEvent);
 	rc = CA_INSIDE(real->cuCtxRecordEvent(hCtx, hEvent));
-	ca_events_forget(hEvent);
+	ca_events_forget_end(hEvent);
 	return rc;
 }
 
@@ -169,9 +169,9 @@ cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
 
 	if (!tracks())
 		return CA_INSIDE(real->cuGreenCtxRecordEvent(hCtx, hEvent));
-	ca_events_forget(hEvent);
+	ca_events_forget_begin(hEvent);
 	rc = CA_INSIDE(real->cuGreenCtxRecordEvent(hCtx, hEvent));
-	ca_events_forget(hEvent);
+	ca_events_forget_end(hEvent);
 	return rc;
 }
 

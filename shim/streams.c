@@ -292,9 +292,8 @@ ca_streams_born(CUstream handle, CUcontext context_handle, unsigned flags)
 
 	if (!process || !process->serves || !real)
 		return;
-	if (CA_MUTANT(STALE_HANDLE) && ca_stream_table_find(&name))
-		return;
-	drop(handle, true); /* it died with its context, or unseen */
+	if (!CA_MUTANT(STALE_HANDLE))
+		drop(handle, true); /* it died with its context, or unseen */
 	context = context_handle ? context_of(process, real, context_handle) : NULL;
 	if (context && ca_stream_table_claim(&name, &ignored, &claim) == CA_STREAM_CLAIMED)
 		(void)enter(process, context, &name, claim,

@@ -74,8 +74,7 @@ ca_submission_handle(enum ca_flavour flavour, CUstream handle)
 static inline unsigned
 ca_submission_hash(CUstream handle)
 {
-	return (unsigned)((uint64_t)(uintptr_t)handle * 0x9e3779b97f4a7c15u >>
-			  (64 - CA_SUBMISSION_BITS));
+	return (uint32_t)(uintptr_t)handle * 0x9e3779b1u >> (32 - CA_SUBMISSION_BITS);
 }
 
 /* The thread's last default stream of this kind, if it is one of the current context: *ret_current.

@@ -80,8 +80,8 @@ synchronised_event_teaches(void)
 
 	start();
 	event = make_event();
-	block = used_and_recorded(event);
 	case_fill(elsewhere, WORDS, 2, 0, two); /* does not finish */
+	block = used_and_recorded(event);
 	OK(cuEventSynchronize(event));
 	EXPECT(comes_back(block));
 }
@@ -138,9 +138,9 @@ synchronised_stream_teaches(void)
 	CUdeviceptr block;
 
 	start();
+	case_fill(elsewhere, WORDS, 2, 0, two);
 	block = take();
 	case_fill(block, WORDS, 1, 0, one);
-	case_fill(elsewhere, WORDS, 2, 0, two);
 	OK(cuStreamSynchronize(one));
 	EXPECT(comes_back(block));
 }
@@ -159,6 +159,20 @@ queried_stream_teaches(void)
 	OK(cuStreamSynchronize(two));
 	OK(cuStreamQuery(one));
 	EXPECT(comes_back(block));
+}
+
+static void
+refused_query_teaches_nothing(void)
+{
+	CUevent event;
+	CUdeviceptr block;
+
+	start();
+	event = make_event();
+	block = used_and_recorded(event);
+	EXPECT(cuStreamQuery(one) == CUDA_ERROR_NOT_READY);
+	EXPECT(cuEventQuery(event) == CUDA_ERROR_NOT_READY);
+	EXPECT(!comes_back(block));
 }
 
 static void
@@ -202,6 +216,7 @@ event_of_a_graph_teaches_nothing(void)
 	block = used_and_recorded(event);
 	OK(cuGraphLaunch(exec, two));
 	OK(cuEventSynchronize(event));
+	OK(cuStreamSynchronize(two)); /* or it would be the block's user itself */
 	EXPECT(!comes_back(block));
 }
 
@@ -223,26 +238,29 @@ destroyed_event_teaches_nothing(void)
 	EXPECT(!comes_back(block));
 }
 
-/* An event that died with its context, and one of the next context under its name. */
+/* Events that died with their context, and those of the next under their names. */
 static void
 event_of_a_dead_context_teaches_nothing(void)
 {
-	CUcontext context;
-	CUevent event, again;
+	enum { COUNT = 1000 };
+	CUcontext context, next;
+	CUevent event;
 	CUdeviceptr block;
 
 	start();
+	OK(cuCtxGetCurrent(&next));
 	context = case_context(0);
-	event = make_event();
-	OK(cuEventRecord(event, NULL));
+	for (int i = 0; i < COUNT; i++)
+		OK(cuEventRecord(make_event(), NULL));
 	OK(cuCtxDestroy_v2(context));
+	OK(cuCtxSetCurrent(next));
 	case_context_died();
 	block = take();
 	case_fill(block, WORDS, 1, 0, one);
-	do
-		again = make_event();
-	while (again != event);
-	OK(cuEventQuery(again));
+	for (int i = 0; i < COUNT; i++) {
+		event = make_event();
+		OK(cuEventQuery(event));
+	}
 	EXPECT(!comes_back(block));
 }
 
@@ -392,26 +410,23 @@ is_handed_out(CUdeviceptr block)
 	return next == block;
 }
 
-/* The destructor of a user object runs some time after the last graph is gone. */
+/* The destructor of a user object runs some time after the last graph is gone, and it is looked for
+ * when memory is needed. */
 static void
 wait_until_handed_out(CUdeviceptr block)
 {
-	CUdeviceptr taken[64];
-	bool found = false;
+	enum { MOST = 500 };
+	CUdeviceptr taken[MOST];
+	int n = 0;
 
-	for (int i = 0; i < 2000 && !found; i++) {
-		int n = 0;
-
-		while (n < 4 && !found) {
-			taken[n] = take();
-			found = taken[n++] == block;
-		}
-		while (n)
-			OK(cuMemFree_v2(taken[--n]));
+	do {
+		EXPECT(n < MOST);
 		OK(cuCtxSynchronize());
 		usleep(1000);
-	}
-	EXPECT(found);
+		taken[n] = take();
+	} while (taken[n++] != block);
+	while (n)
+		OK(cuMemFree_v2(taken[--n]));
 }
 
 static void
@@ -616,6 +631,7 @@ const struct test_case test_cases[] = {
 	CASE(unfinished_work_is_not_reused),
 	CASE(synchronised_stream_teaches),
 	CASE(queried_stream_teaches),
+	CASE(refused_query_teaches_nothing),
 	CASE(synchronised_context_teaches),
 	CASE(event_of_a_graph_teaches_nothing),
 	CASE(destroyed_event_teaches_nothing),

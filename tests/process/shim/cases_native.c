@@ -548,6 +548,40 @@ addresses_come_back(void)
 	pthread_join(thread, NULL);
 }
 
+/* The legacy stream is unusable while a blocking stream captures; others go on. */
+static void
+legacy_stream_beside_a_capture(void)
+{
+	CUstream streams[2], beside;
+	CUdeviceptr pointer;
+	CUgraph graph;
+
+	case_start();
+	OK(cuMemAlloc_v2(&pointer, KIB));
+	OK(cuStreamCreate(&beside, 1));
+	for (unsigned flags = 0; flags < 2; flags++) {
+		OK(cuStreamCreate(&streams[flags], flags));
+		SHOW(cuMemsetD8Async(pointer, 1, KIB, NULL));
+		SHOW(cuStreamSynchronize(NULL));
+		SHOW(cuStreamBeginCapture_v2(streams[flags], 2));
+		SHOW(cuMemsetD8Async(pointer, 2, KIB, beside));
+		SHOW(cuMemsetD8Async(pointer, 3, KIB, streams[flags]));
+		SHOW(cuStreamSynchronize(beside));
+		SHOW(cuMemsetD8Async(pointer, 4, KIB, NULL));
+		graph = NULL;
+		SHOW(cuStreamEndCapture(streams[flags], &graph));
+		if (graph)
+			SHOW(cuGraphDestroy(graph));
+		SHOW(cuMemsetD8Async(pointer, 5, KIB, NULL));
+		SHOW(cuStreamDestroy_v2(streams[flags]));
+	}
+	SHOW(cuStreamDestroy_v2(NULL));
+	SHOW(cuStreamDestroy_v2(CU_STREAM_LEGACY));
+	SHOW(cuMemsetD8Async(pointer, 6, KIB, CU_STREAM_LEGACY));
+	SHOW(cuCtxSynchronize());
+	OK(cuMemFree_v2(pointer));
+}
+
 const struct test_case test_cases[] = {
 	{ "prohibited_free", prohibited_free },
 	{ "failing_attributes", failing_attributes },
@@ -570,5 +604,6 @@ const struct test_case test_cases[] = {
 	{ "pitch", pitch },
 	{ "ipc", ipc },
 	{ "captures", captures },
+	{ "legacy_stream_beside_a_capture", legacy_stream_beside_a_capture },
 	{ NULL, NULL },
 };

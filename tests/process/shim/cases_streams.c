@@ -21,25 +21,29 @@ fill_per_thread(CUdeviceptr target, uint64_t words, uint64_t value, CUstream str
 static void
 a_handle_comes_back(void)
 {
+	const size_t size = 12 * MIB; /* a segment of its own: the same one again, or a new one */
 	CUstream old, fresh, other;
-	CUdeviceptr first, second;
+	CUdeviceptr kept, first, second;
 	unsigned same = 0;
 
 	case_start();
 	OK(cuStreamCreate(&other, 1));
+	OK(cuMemAlloc_v2(&kept, BLOCK));
 	for (int i = 0; i < 20; i++) {
 		OK(cuStreamCreate(&old, 1));
-		OK(cuMemAlloc_v2(&first, BLOCK));
+		OK(cuMemAlloc_v2(&first, size));
 		case_fill(first, WORDS, 1, 0, old);
 		OK(cuMemFree_v2(first));
+		case_fill(kept, WORDS, 1, 0, old); /* by now `first` is marked */
 		OK(cuStreamDestroy_v2(old));
 		OK(cuStreamCreate(&fresh, 1));
 		same += fresh == old;
-		OK(cuMemAlloc_v2(&second, BLOCK));
+		OK(cuMemAlloc_v2(&second, size));
 		case_fill(second, WORDS, 2, 0, fresh);
 		OK(cuStreamSynchronize(fresh));
 		OK(cuStreamDestroy_v2(fresh));
 		OK(cuMemFree_v2(second));
+		OK(cuCtxSynchronize());
 	}
 	EXPECT(same > 0);
 }
@@ -61,6 +65,29 @@ one_stream_at_a_time(void)
 			OK(cuStreamSynchronize(stream));
 		OK(cuStreamDestroy_v2(stream));
 	}
+}
+
+/* The driver refuses to destroy a stream: it goes on, with what it did not finish. */
+static void
+destroy_is_refused(void)
+{
+	const size_t size = 12 * MIB;
+	CUdeviceptr first, second;
+	CUstream stream, other;
+
+	case_start();
+	OK(cuStreamCreate(&other, 1));
+	OK(cuStreamCreate(&stream, 1));
+	for (int i = 0; i < 3; i++) {
+		OK(cuMemAlloc_v2(&first, size));
+		case_fill(first, WORDS, 1, 0, stream);
+		OK(cuMemFree_v2(first));
+		EXPECT((cuStreamDestroy_v2(stream) != 0) == (i < 2));
+		OK(cuMemAlloc_v2(&second, size));
+		case_fill(second, WORDS, 2, 0, i < 2 ? stream : other);
+		OK(cuMemFree_v2(second));
+	}
+	OK(cuCtxSynchronize());
 }
 
 /* More streams at a time than are tracked. */
@@ -306,6 +333,7 @@ captures_beside(void)
 const struct test_case test_cases[] = {
 	{ "a_handle_comes_back", a_handle_comes_back },
 	{ "one_stream_at_a_time", one_stream_at_a_time },
+	{ "destroy_is_refused", destroy_is_refused },
 	{ "very_many_streams", very_many_streams },
 	{ "threads_end", threads_end },
 	{ "threads_make_and_destroy", threads_make_and_destroy },

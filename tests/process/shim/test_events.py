@@ -33,7 +33,8 @@ def test_what_the_program_learns_we_learn(tmp_path, case):
 
 
 @pytest.mark.parametrize("case", [
-    "unfinished_work_is_not_reused", "event_of_a_graph_teaches_nothing", "destroyed_event_teaches_nothing",
+    "unfinished_work_is_not_reused", "refused_query_teaches_nothing", "event_of_a_graph_teaches_nothing",
+    "destroyed_event_teaches_nothing",
     "event_of_a_dead_context_teaches_nothing", "captured_event_teaches_nothing",
     "event_of_another_process_teaches_nothing", "launched_graph_uses_its_memory"])
 def test_what_says_nothing_teaches_nothing(tmp_path, case):

@@ -8,6 +8,7 @@ import pytest
 from conftest import BUILD, run
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_streams"
+MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 SLACK = ["0", "64"]  # without slack, memory is reused as early as the rules allow
 
 
@@ -27,6 +28,22 @@ def test_a_handle_that_comes_back_is_another_stream(tmp_path, slack):
 
 def test_one_stream_at_a_time(tmp_path):
     run_case(tmp_path, "one_stream_at_a_time")
+
+
+@pytest.mark.parametrize("slack", SLACK)
+def test_a_stream_that_the_driver_keeps_goes_on(tmp_path, slack):
+    _, theirs = run_case(tmp_path, "destroy_is_refused", SIMCUDA_CLOCK="manual",
+                         SIMCUDA_FAIL="cuStreamDestroy_v2:1:999,cuStreamDestroy_v2:2:999",
+                         CACHEALLOC_CONF=f"reuse_slack_mb:{slack}")
+    assert theirs["injected"] == 2
+
+
+def test_stale_handles_are_found():
+    """The case proves something: with a library that keeps handles too long, the race is there."""
+    env = {"CACHEALLOC_TEST_MUTANT": "STALE_HANDLE", "CACHEALLOC_CONF": "reuse_slack_mb:0"}
+    done = run([PROGRAM, "a_handle_comes_back"], preload=False, LD_PRELOAD=MUTANTS, SIMCUDA_CLOCK="manual",
+               SIMCUDA_RACES="abort", **env)
+    assert "simcuda: race on" in done.stderr
 
 
 def test_more_streams_than_are_tracked(tmp_path):

@@ -341,6 +341,35 @@ test_streams_beyond_the_limit_end_reuse_of_unfinished_memory(void **state)
 	order_stop(&f);
 }
 
+/* Streams that come and go, with work unfinished at their end, by a mark or without. */
+static void
+churn(bool gone)
+{
+	enum ca_stream_kind kind = gone ? CA_STREAM_PER_THREAD : CA_STREAM_BLOCKING;
+	struct fixture f;
+	struct ca_order *order = order_start(&f);
+	unsigned i;
+
+	for (i = 0; i < 10 * CA_STREAMS_MAX; i++) {
+		struct ca_stream *stream = order_open_kind(&f, 0, kind);
+
+		ca_order_born(order);
+		order_launch(&f, stream);
+		ca_stream_close(stream, gone);
+		ca_model_stream_finish(f.model, HANDLE(0), UINT64_MAX);
+	}
+	assert_true(atomic_load(&order->n_streams) < 32);
+	assert_int_equal(atomic_load(&order->finished_only), 0);
+	order_stop(&f);
+}
+
+static void
+test_ghosts_do_not_use_up_the_records(void **state)
+{
+	churn(false);
+	churn(true);
+}
+
 static void
 test_finished_only_sends_every_free_to_a_context_mark(void **state)
 {
@@ -477,6 +506,7 @@ main(void)
 		cmocka_unit_test(test_a_closed_stream_is_a_ghost_until_its_last_mark_is_done),
 		cmocka_unit_test(test_a_failed_last_mark_loses_the_stream),
 		cmocka_unit_test(test_streams_beyond_the_limit_end_reuse_of_unfinished_memory),
+		cmocka_unit_test(test_ghosts_do_not_use_up_the_records),
 		cmocka_unit_test(test_finished_only_sends_every_free_to_a_context_mark),
 		cmocka_unit_test(test_a_network_library_only_ends_exposure),
 		cmocka_unit_test(test_a_dead_space_has_no_users_and_no_streams),

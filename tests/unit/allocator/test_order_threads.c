@@ -217,11 +217,55 @@ test_threads_find_every_exposed_piece_ordered(void **state)
 	order_stop(&shared.f);
 }
 
+/* ---- one thread finishes what another submits and frees */
+
+struct finisher {
+	struct ca_stream *stream;
+	_Atomic bool stop;
+};
+
+static void *
+finish_again_and_again(void *arg)
+{
+	struct finisher *finisher = arg;
+
+	while (!finisher->stop)
+		ca_order_finished(finisher->stream, ca_order_bound(finisher->stream));
+	return NULL;
+}
+
+/* A stream is never overlooked between its submission and the end of that. */
+static void
+test_a_stream_that_goes_idle_meanwhile_is_not_overlooked(void **state)
+{
+	struct finisher finisher = { 0 };
+	struct fixture f;
+	struct ca_order *order = order_start(&f);
+	pthread_t thread;
+	unsigned i;
+
+	finisher.stream = order_open(&f, 0);
+	assert_int_equal(pthread_create(&thread, NULL, finish_again_and_again, &finisher), 0);
+	for (i = 0; i < 200000; i++) {
+		uint64_t born = ca_order_born(order);
+
+		ca_submit_begin(finisher.stream, NULL);
+		ca_submit_end(finisher.stream);
+		if (!order_free(&f, born).n && atomic_load(&order_record(finisher.stream)->done) <
+						       atomic_load(&finisher.stream->last))
+			fail_msg("overlooked in round %u", i);
+	}
+	finisher.stop = true;
+	pthread_join(thread, NULL);
+	order_stop(&f);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_threads_find_every_exposed_piece_ordered),
+		cmocka_unit_test(test_a_stream_that_goes_idle_meanwhile_is_not_overlooked),
 	};
 
 	return cmocka_run_group_tests_name("allocator-order-threads", tests, NULL, NULL);
