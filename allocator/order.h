@@ -28,7 +28,6 @@
 #include <stdint.h>
 
 #include "allocator/heap.h"
-#include "config/mutant.h"
 
 enum ca_stream_kind {
 	CA_STREAM_BLOCKING, /* ordered with the legacy stream by the driver */
@@ -121,8 +120,6 @@ ca_submit_begin(struct ca_stream *stream, const struct ca_touch *touch)
 {
 	if (__builtin_expect(ca_submit_needs_guard(stream), 0))
 		ca_submit_guard(stream, touch);
-	if (CA_MUTANT(STAMP_BEFORE_CALL))
-		ca_submit_stamp(stream, atomic_load(&stream->words->epoch));
 }
 
 /* What ca_submit_end does but for the stamp; true if that is needed, for *ret_epoch. */
