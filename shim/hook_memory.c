@@ -96,39 +96,60 @@ refuse_in_capture(const struct ca_real *real, struct ca_context *context)
 	return ca_capture_is_error(rc) ? (int)rc : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+/* Waits for the context, unless something captures: that would invalidate the capture. -EBUSY. */
+static int
+wait_for_context(const struct ca_real *real, const struct ca_block_info *info)
+{
+	CUresult rc;
+	uint64_t bound;
+
+	if (!ca_gate_enter())
+		return -EBUSY;
+	bound = ca_order_space_bound(info->space);
+	rc = CA_INSIDE(real->cuCtxSynchronize());
+	if (!rc)
+		ca_order_space_finished(info->space, bound, false);
+	ca_gate_leave();
+	return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
+}
+
+/* A free of the driver's own, which waits as far as a capture allows. */
+static void
+free_natively(const struct ca_real *real)
+{
+	CUdeviceptr probe;
+
+	if (CA_INSIDE(real->cuMemAlloc_v2(&probe, 1)) == CUDA_SUCCESS)
+		(void)CA_INSIDE(real->cuMemFree_v2(probe));
+}
+
 /*
- * free_sync:host: waits for the device as the driver's own free does. What a capture forbids is
- * left out, as the driver leaves it out. > 0: the driver's error; the block stays the program's.
+ * free_sync:host: waits for the device as the driver's own free does. > 0: the driver's error; the
+ * block stays the program's.
  */
 static int
 barrier(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	struct ca_block_info info;
-	struct ca_context *context;
 	bool pushed, exchanged;
-	uint64_t bound;
-	CUresult rc;
+	int rc;
 
 	if (ca_lookup(process->heap, dptr, &info) || !info.live || info.address != dptr ||
-	    !real->cuCtxSynchronize)
+	    !real->cuCtxSynchronize || !ca_context_enter(info.context))
 		return 0;
-	context = info.context;
-	if (!ca_context_enter(context))
-		return 0;
-	rc = ca_context_push(real, context, &pushed);
+	rc = (int)ca_context_push(real, info.context, &pushed);
 	if (!rc) {
 		exchanged = ca_capture_exchange_mode(real, &mode);
-		bound = ca_order_space_bound(info.space);
-		rc = CA_INSIDE(real->cuCtxSynchronize());
-		if (!rc)
-			ca_order_space_finished(info.space, bound, false);
+		rc = wait_for_context(real, &info);
+		if (rc == -EBUSY)
+			free_natively(real);
 		if (exchanged)
 			ca_capture_restore_mode(real, mode);
 		ca_context_pop(real, pushed);
 	}
-	ca_context_leave(context);
-	return ca_capture_is_error(rc) ? 0 : (int)rc;
+	ca_context_leave(info.context);
+	return rc == -EBUSY ? 0 : rc;
 }
 
 /* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. */
