@@ -537,7 +537,7 @@ high_priority_and_low_in_turn(void)
 	order_end();
 }
 
-static _Atomic int done;
+static _Atomic int done, standing;
 
 /* Thread 1 stands still until thread 0 is through with everything. */
 static void
@@ -549,12 +549,15 @@ go_on_or_stand_still(int number)
 		x = used_by(r);
 		order_give(x);
 		order_wait(word, 1, r);
+		atomic_store(&standing, 1);
 		while (!atomic_load(&done))
 			order_sleep(100);
 		*word = 1;
 		OK(cuStreamSynchronize(r));
 		return;
 	}
+	while (!atomic_load(&standing)) /* what is taken from now on has nothing to do with r */
+		order_sleep(100);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		x = order_take(BIG);
 		order_use(x, i, s);

@@ -5,9 +5,9 @@
  *   order_rendezvous MS PACES VARIANTS SKIP [JOB]
  *
  * MS is how long a run may take; PACES how many ways of sleeping between the steps are tried;
- * VARIANTS which buffers and sizes: 1 to 3. Positions named in the file SKIP ("-": none) are left
- * out, and pairs with one of them. JOB, as printed, is the only one to run. Pairs of positions are
- * tried for scripts that have at most PAIRS positions.
+ * VARIANTS which buffers and sizes: 1 to 3. Positions and scripts named in the file SKIP ("-":
+ * none) are left out, and pairs with one of them. JOB, as printed, is the only one to run. Pairs of
+ * positions are tried for scripts that have at most PAIRS positions.
  *
  * Prints a line for each run that did not end well: "hang" or "died", the job, its pace and its
  * variant; its position is not tried again. The last line is "runs N hang N died N".
@@ -127,6 +127,9 @@ known_bad(const struct job *job)
 		if (!strcmp(bad[i], name))
 			return 1;
 	snprintf(line, sizeof(line), "\n%s\n", name);
+	if (skip && strstr(skip, line))
+		return 1;
+	snprintf(line, sizeof(line), "\n%s\n", job->script->name);
 	return skip && strstr(skip, line);
 }
 
