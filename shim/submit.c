@@ -48,6 +48,7 @@ look_up(CUstream handle, bool submits)
 	bool is_default = ca_stream_is_default(handle);
 
 	found.word = atomic_load(&ca_capture_word) & ~CA_CAPTURES;
+	found.alone = ca_context_is_alone();
 	if (is_default && !get_current(&found.context))
 		return NULL;
 	slot = &known[(ca_submission_hash(handle) ^
@@ -88,18 +89,21 @@ ca_submission_captures(enum ca_flavour flavour, CUstream handle)
 
 /* Into the inline cache, unless it is there. */
 static void
-remember(const struct ca_submission_slot *found)
+remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstream handle)
 {
 	struct ca_submission_slot *slot =
-		ca_stream_is_default(found->handle)
-			? &ca_submission_cache.last[(uintptr_t)found->handle - 1]
-			: &ca_submission_cache.created[ca_submission_hash(found->handle)];
+		&ca_submission_cache.alone[flavour][ca_submission_hash(handle)];
+	struct ca_submission_slot kept = *found;
 
-	if (slot->handle == found->handle && slot->stream == found->stream &&
-	    slot->context == found->context && slot->word == found->word)
+	if (ca_stream_is_default(handle) && !found->alone)
+		slot = &ca_submission_cache.last[(uintptr_t)found->handle - 1];
+	else
+		kept.handle = handle;
+	if (slot->handle == kept.handle && slot->stream == kept.stream &&
+	    slot->context == kept.context && slot->word == kept.word)
 		return; /* it was of no use, since something captures */
-	ca_stream_note_thread(found->stream);
-	*slot = *found;
+	ca_stream_note_thread(kept.stream);
+	*slot = kept;
 }
 
 /*
@@ -119,7 +123,7 @@ ca_submission_begin_slow(enum ca_flavour flavour, CUstream handle, const struct 
 	slot = look_up(ca_submission_handle(flavour, handle), true);
 	stream = slot ? slot->stream : NULL;
 	if (stream) {
-		remember(slot);
+		remember(slot, flavour, handle);
 		ca_submit_begin(stream, touch);
 	}
 	if (touch && touch->n)

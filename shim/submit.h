@@ -33,19 +33,22 @@ enum ca_flavour {
 	CA_FLAVOUR_PER_THREAD,
 };
 
-enum { CA_SUBMISSION_BITS = 4 };
+enum { CA_FLAVOURS = 2, CA_SUBMISSION_BITS = 4 };
 
 /* What this thread knows about a stream to which it has submitted. */
 struct ca_submission_slot {
-	CUstream handle;          /* never NULL in a slot in use */
+	CUstream handle;          /* as the program names it; NULL only in `alone` */
 	CUcontext context;        /* of a default stream, else NULL */
 	uint64_t word;            /* ca_capture_word when it was looked up, less the captures */
 	struct ca_stream *stream; /* not NULL */
+	bool alone;               /* the process had one context */
 };
 
 struct ca_submission_cache {
-	struct ca_submission_slot created[1u << CA_SUBMISSION_BITS]; /* by handle */
-	struct ca_submission_slot last[CA_FLAVOUR_PER_THREAD + 1];   /* default streams */
+	/* By handle. Default streams too, as long as the process has one context: then there is no
+	 * need to ask which is current. (The word moves when another is made.) */
+	struct ca_submission_slot alone[CA_FLAVOURS][1u << CA_SUBMISSION_BITS];
+	struct ca_submission_slot last[CA_FLAVOURS]; /* default streams, with several contexts */
 };
 
 extern __thread struct ca_submission_cache ca_submission_cache
@@ -97,23 +100,18 @@ ca_submission_last(enum ca_flavour flavour, CUstream handle)
 static inline struct ca_submission_slot *
 ca_submission_hit(enum ca_flavour flavour, CUstream handle)
 {
+	uint64_t word = atomic_load_explicit(&ca_capture_word, memory_order_acquire);
 	struct ca_submission_slot *slot;
 
 	if (__builtin_expect(ca_inside != 0, 0))
 		return NULL;
-	if (ca_stream_is_default(handle)) {
-		slot = ca_submission_last(flavour, handle);
-		if (__builtin_expect(!slot, 0))
-			return NULL;
-	} else {
-		slot = &ca_submission_cache.created[ca_submission_hash(handle)];
-		if (__builtin_expect(slot->handle != handle, 0))
-			return NULL;
-	}
-	if (__builtin_expect(
-		    slot->word != atomic_load_explicit(&ca_capture_word, memory_order_acquire), 0))
+	slot = &ca_submission_cache.alone[flavour][ca_submission_hash(handle)];
+	if (__builtin_expect(slot->handle == handle && slot->word == word, 1))
+		return slot; /* an empty slot's word is 0, which the real one never is */
+	if (!ca_stream_is_default(handle))
 		return NULL;
-	return slot;
+	slot = ca_submission_last(flavour, handle);
+	return slot && slot->word == word ? slot : NULL;
 }
 
 /*
