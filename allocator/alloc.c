@@ -92,8 +92,9 @@ ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t byt
 
 /*
  * The cache is large enough, and nothing in it fits as it is: the host waits for what the driver's
- * own free would have waited for; what then still waits for other contexts is given to the driver's
- * free, as the program wanted. False: neither is to be had.
+ * own free would have waited for. What then still waits for other contexts' work stays: the
+ * driver's free may not wait for that, so its memory goes back only when there is no other
+ * (ladder.c). False: nothing is to be had.
  */
 static bool
 shrink_waiting(struct ca_space *space)
@@ -102,9 +103,7 @@ shrink_waiting(struct ca_space *space)
 
 	if (!r)
 		r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
-	if (r != -EAGAIN)
-		return r > 0;
-	return ca_pending_surrender_locked(space) && ca_segment_return_due_locked(space, NULL);
+	return r > 0;
 }
 
 /* Beyond the slack, what may be exposed is as good as `block`, which may be NULL. */
