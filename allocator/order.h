@@ -110,9 +110,9 @@ ca_submit_needs_guard(struct ca_stream *stream)
 {
 	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
 
-	return CA_MUTANT(STAMP_BEFORE_CALL) ||
-	       ((exposures ^ atomic_load_explicit(&stream->seen, memory_order_relaxed)) |
-		atomic_load_explicit(&stream->armed, memory_order_relaxed)) != 0;
+	return ((exposures ^ atomic_load_explicit(&stream->seen, memory_order_relaxed)) |
+		atomic_load_explicit(&stream->armed, memory_order_relaxed)) != 0 ||
+	       CA_MUTANT(STAMP_BEFORE_CALL);
 }
 
 /* Before the real call; not for a capturing stream. */
@@ -131,8 +131,8 @@ ca_submit_needs_stamp(struct ca_stream *stream, uint64_t *ret_epoch)
 {
 	*ret_epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
 	ca_order_last_stream = stream;
-	return !CA_MUTANT(STAMP_BEFORE_CALL) &&
-	       atomic_load_explicit(&stream->last, memory_order_relaxed) < *ret_epoch;
+	return atomic_load_explicit(&stream->last, memory_order_relaxed) < *ret_epoch &&
+	       !CA_MUTANT(STAMP_BEFORE_CALL);
 }
 
 /* After the real call has returned, also when it failed. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which mistake libcachealloc_mutants.so makes: CACHEALLOC_TEST_MUTANT=NAME (config/mutant.h);
- * unset: none. The variable is taken out of the environment, where the library would report it; what the program
- * executes then makes no mistake.
+ * unset: none. The variable is taken out of the environment, where the library would report it;
+ * what the program executes then makes no mistake.
  */
 #include "config/mutant.h"
 

@@ -235,3 +235,12 @@ void graph_window(struct worker *w, struct place *place);
 void scene_any(struct worker *w);
 /* Memory handed out before its old user is done, in w->blocks[...]; NULL: nothing fitted. */
 struct block *scene_handover(struct worker *w, struct place *place, int slot, size_t n_bytes);
+
+/* ---- team.c: in phases, which the workers begin and end together */
+/* The first place of all that is no primary context. */
+struct place *team_place(void);
+/* The leader, while the others wait. */
+void team_prepare(struct worker *w);
+/* Everybody; `rng` is in the same state for all. */
+void team_begin(struct worker *w, struct rng *rng);
+void team_end(struct worker *w);

@@ -144,10 +144,11 @@ place_close(struct worker *w, struct place *place)
 	}
 	/* copies of other contexts may still read what was freed here: its death does not wait for
 	 * them */
-	for (int i = 0; settings.cross && i < PLACES_MAX; i++)
-		if (places[i].alive && &places[i] != place &&
-		    (places[i].owner == EVERYBODY || places[i].owner == w->index))
+	for (int i = 0; settings.cross && i <= settings.n_devices; i++)
+		if (places[i].alive && &places[i] != place)
 			context_sync(w, &places[i]);
+	if (settings.cross && w->home && w->home != place)
+		context_sync(w, w->home);
 	if (chance(w, 3)) /* else its death is the only wait */
 		w->wrong_words += place_wrong(place);
 	else
