@@ -90,16 +90,6 @@ hold_back(struct ca_space *space, uint64_t allocated_by)
 		ca_pending_wait_locked(space, CA_WAIT_EXACT);
 }
 
-/* free_sync:host: a free waits for the device, as the driver's does. */
-static void
-wait_as_driver(struct ca_heap *heap, uint64_t address)
-{
-	struct ca_block *block = ca_block_find_settled_locked(heap, address);
-
-	if (block && block->address == address && block->state == CA_BLOCK_LIVE)
-		ca_pending_rescue_locked(block->segment->space);
-}
-
 int
 ca_free(struct ca_heap *heap, uint64_t address)
 {
@@ -109,8 +99,6 @@ ca_free(struct ca_heap *heap, uint64_t address)
 	int r;
 
 	ca_heap_lock(heap);
-	if (heap->config.free_sync_host && heap->config.disable == CA_DISABLE_OFF)
-		wait_as_driver(heap, address);
 	block = ca_block_find_settled_locked(heap, address);
 	if (!block) {
 		r = -ENOENT;
