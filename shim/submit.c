@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stddef.h>
 
+#include "shim/fallback.h"
 #include "shim/real.h"
 #include "shim/streams.h"
 
@@ -22,6 +23,20 @@ static __thread struct ca_submission_slot known[1u << CA_SUBMISSION_BITS]
 
 ca_get_current_fn *_Atomic ca_submission_get_current;
 
+/*
+ * The driver does not say which context is current: whatever is submitted now to a default stream
+ * is not seen. (Before cuInit and at the end of the process there is nothing to submit.)
+ */
+static void
+current_is_unknown(CUresult rc)
+{
+	struct ca_process *process = ca_process();
+
+	if (process && process->serves && rc != CUDA_ERROR_NOT_INITIALIZED &&
+	    rc != CUDA_ERROR_DEINITIALIZED)
+		ca_fallback(process, NULL, CA_REASON_CURRENT);
+}
+
 /* False: no context is current, or that cannot be asked. */
 static bool
 get_current(CUcontext *ret_current)
@@ -29,13 +44,17 @@ get_current(CUcontext *ret_current)
 	ca_get_current_fn *ask =
 		atomic_load_explicit(&ca_submission_get_current, memory_order_relaxed);
 	const struct ca_real *real;
+	CUresult rc;
 
 	if (!ask) {
 		real = ca_real();
 		ask = real ? real->cuCtxGetCurrent : NULL;
 		atomic_store_explicit(&ca_submission_get_current, ask, memory_order_relaxed);
 	}
-	return ask && CA_INSIDE(ask(ret_current)) == CUDA_SUCCESS && *ret_current;
+	rc = ask ? CA_INSIDE(ask(ret_current)) : CUDA_ERROR_NOT_INITIALIZED;
+	if (rc)
+		current_is_unknown(rc);
+	return !rc && *ret_current;
 }
 
 /* `handle` is not NULL. The word is read first: what is dropped while we look must not be
