@@ -22,7 +22,6 @@
 #include "allocator/inside.h"
 
 #include <errno.h>
-#include <time.h>
 
 enum {
 	SETTLE_STEP_NS = 20 * 1000 * 1000,
@@ -199,18 +198,11 @@ wait_locked(struct ca_space *space)
 	return foreign ? -EAGAIN : 0;
 }
 
-/* Steps grow from 20 us to 20 ms.
- * Sleeping needs no condition variable, which old glibc has in another library. */
+/* Steps grow from 20 us to 20 ms. */
 static void
 settled_wait(struct ca_heap *heap, unsigned step)
 {
-	struct timespec pause = { .tv_nsec = step < 10 ? 20000L << step : SETTLE_STEP_NS };
-	int saved = errno;
-
-	ca_heap_unlock(heap);
-	nanosleep(&pause, NULL);
-	ca_heap_lock(heap);
-	errno = saved;
+	ca_outside_pause(heap, step < 10 ? 20000L << step : SETTLE_STEP_NS);
 }
 
 /* What tells that another thread made a difference. */
