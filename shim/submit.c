@@ -67,7 +67,6 @@ look_up(CUstream handle, bool submits)
 	bool is_default = ca_stream_is_default(handle);
 
 	found.word = atomic_load(&ca_capture_word) & ~CA_CAPTURES;
-	found.alone = ca_context_is_alone();
 	if (is_default && !get_current(&found.context))
 		return NULL;
 	slot = &known[(ca_submission_hash(handle) ^
@@ -114,7 +113,7 @@ remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstre
 		&ca_submission_cache.alone[flavour][ca_submission_hash(handle)];
 	struct ca_submission_slot kept = *found;
 
-	if (ca_stream_is_default(handle) && !found->alone)
+	if (ca_stream_is_default(handle) && !ca_context_is_alone())
 		slot = &ca_submission_cache.last[(uintptr_t)found->handle - 1];
 	else
 		kept.handle = handle;

@@ -41,7 +41,6 @@ struct ca_submission_slot {
 	CUcontext context;        /* of a default stream, else NULL */
 	uint64_t word;            /* ca_capture_word when it was looked up, less the captures */
 	struct ca_stream *stream; /* not NULL */
-	bool alone;               /* the process had one context */
 };
 
 struct ca_submission_cache {
