@@ -15,7 +15,12 @@
 #include "shim/real.h"
 #include "shim/streams.h"
 
-__thread struct ca_submission_cache ca_submission_cache __attribute__((tls_model("initial-exec")));
+__thread struct ca_submission_slot ca_submission_legacy[1u << CA_SUBMISSION_BITS]
+	__attribute__((tls_model("initial-exec")));
+__thread struct ca_submission_slot ca_submission_per_thread[1u << CA_SUBMISSION_BITS]
+	__attribute__((tls_model("initial-exec")));
+__thread struct ca_submission_slot ca_submission_default[CA_FLAVOURS]
+	__attribute__((tls_model("initial-exec")));
 
 /* Streams asked about, and those that are not tracked (`stream` NULL); by handle and context. */
 static __thread struct ca_submission_slot known[1u << CA_SUBMISSION_BITS]
@@ -109,12 +114,11 @@ ca_submission_captures(enum ca_flavour flavour, CUstream handle)
 static void
 remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstream handle)
 {
-	struct ca_submission_slot *slot =
-		&ca_submission_cache.alone[flavour][ca_submission_hash(handle)];
+	struct ca_submission_slot *slot = ca_submission_alone(flavour, handle);
 	struct ca_submission_slot kept = *found;
 
 	if (ca_stream_is_default(handle) && !ca_context_is_alone())
-		slot = &ca_submission_cache.last[(uintptr_t)found->handle - 1];
+		slot = &ca_submission_default[(uintptr_t)found->handle - 1];
 	else
 		kept.handle = handle;
 	if (slot->handle == kept.handle && slot->stream == kept.stream &&
