@@ -19,7 +19,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested)
 	block->serial = ++space->heap->serial;
 	block->born = ca_order_born(&space->order);
 	block->thread = ca_order_thread();
-	ca_block_set_state_locked(block, CA_BLOCK_LIVE);
+	ca_block_hand_out_locked(block);
 	CA_COUNT(space, alloc_calls);
 }
 

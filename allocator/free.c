@@ -16,13 +16,18 @@
 static bool
 free_to_streams(struct ca_block *block)
 {
+	struct ca_order *order = &block->segment->space->order;
 	struct ca_users inherited = { .n = 0 }, users;
 
+	if (!block->user.stream && ca_order_is_untouched(order, block->born)) {
+		ca_park_locked(block);
+		return true;
+	}
 	if (block->user.stream) {
 		inherited.n = 1;
 		inherited.user[0] = block->user;
 	}
-	ca_order_users(&block->segment->space->order, block->born, &inherited, &users);
+	ca_order_users(order, block->born, &inherited, &users);
 	return ca_owned_place_locked(block, &users);
 }
 
@@ -33,7 +38,7 @@ free_to_cache(struct ca_block *block)
 	struct ca_list hand;
 
 	block->thread = ca_order_thread();
-	if (ca_graph_keeps_locked(block) || free_to_streams(block))
+	if ((block->segment->captured && ca_graph_keeps_locked(block)) || free_to_streams(block))
 		return 0;
 	block->user.stream = NULL;
 	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
@@ -111,7 +116,9 @@ ca_free(struct ca_heap *heap, uint64_t address)
 	ca_heap_lock(heap);
 	if (heap->config.free_sync_host && heap->config.disable == CA_DISABLE_OFF)
 		wait_as_driver(heap, address);
-	block = ca_block_find_settled_locked(heap, address);
+	block = ca_block_base_locked(heap, address);
+	if (!block)
+		block = ca_block_find_settled_locked(heap, address);
 	if (!block) {
 		r = -ENOENT;
 	} else if (block->address != address || block->state != CA_BLOCK_LIVE) {

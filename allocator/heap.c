@@ -15,6 +15,7 @@ static void
 records_init(struct ca_heap *heap)
 {
 	heap->by_address.root = NULL;
+	memset(heap->bases, 0, sizeof(heap->bases));
 	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));

@@ -31,7 +31,11 @@
 #include "allocator/stream.h"
 #include "allocator/tree.h"
 
-enum { CA_PARKED_MAX = 16 };
+enum {
+	CA_PARKED_MAX = 16,
+	CA_BASES_LOG = 10,
+	CA_BASES = 1 << CA_BASES_LOG,
+};
 
 /* Sizes, in bytes. */
 #define CA_GRAIN ((uint64_t)512)             /* every block is a multiple */
@@ -159,7 +163,8 @@ struct ca_heap {
 	struct ca_arena records;
 	struct ca_objects blocks, segments, groups, users, holds;
 	struct ca_tree by_address;
-	struct ca_space *spaces; /* newest first */
+	struct ca_block *bases[CA_BASES]; /* by a hash of their address: find.c */
+	struct ca_space *spaces;          /* newest first */
 	struct ca_device *devices;
 	struct ca_list graphs;  /* ca_hold.link */
 	uint64_t serial;        /* of the last allocation */
@@ -174,9 +179,22 @@ ca_round_up(uint64_t bytes, uint64_t step)
 	return (bytes + step - 1) / step * step;
 }
 
-/* ---- stats.c: sums */
-void ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes);
-void ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes);
+/* ---- sums, and what stats.c makes of them */
+
+static inline void
+ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes)
+{
+	gauge->current += bytes;
+	gauge->total += bytes;
+	if (gauge->current > gauge->peak)
+		gauge->peak = gauge->current;
+}
+
+static inline void
+ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes)
+{
+	gauge->current -= bytes;
+}
 #define CA_COUNT(space, name) ((space)->device->stats.name++)
 
 /* ---- block.c: states, splitting and merging */
@@ -206,6 +224,14 @@ ca_block_waits(const struct ca_block *block)
 	return block->state == CA_BLOCK_WAITING || block->state == CA_BLOCK_OWNED ||
 	       block->state == CA_BLOCK_MULTI;
 }
+
+/* ---- find.c: blocks by address */
+
+/* The block becomes the program's. */
+void ca_block_hand_out_locked(struct ca_block *block);
+/* The LIVE block that begins at `address`, if it was handed out lately enough; NULL: ask for the
+ * block that holds it. */
+struct ca_block *ca_block_base_locked(const struct ca_heap *heap, uint64_t address);
 /* The block whose bytes hold `address`, or NULL. */
 struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
 /*

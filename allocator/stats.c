@@ -5,21 +5,6 @@
  */
 #include "allocator/inside.h"
 
-void
-ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes)
-{
-	gauge->current += bytes;
-	gauge->total += bytes;
-	if (gauge->current > gauge->peak)
-		gauge->peak = gauge->current;
-}
-
-void
-ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes)
-{
-	gauge->current -= bytes;
-}
-
 static void
 figures(const struct ca_space *space, struct ca_stats *stats)
 {
