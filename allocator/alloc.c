@@ -183,7 +183,8 @@ take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **re
 		return take_own(space, size, size, ret_block);
 	if (capturing)
 		return take_new(space, bytes, ret_block);
-	ca_segment_return_due_locked(space, NULL);
+	if (!ca_list_empty(&space->due))
+		ca_segment_return_due_locked(space, NULL);
 	*ret_block = reuse(space, bytes);
 	if (*ret_block)
 		return 0;

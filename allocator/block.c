@@ -95,11 +95,12 @@ waiting_count(struct ca_block *block, uint64_t sign)
 	}
 }
 
-void
-ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
+/* Inlined, so that states known beforehand cost only what they move. */
+static inline __attribute__((always_inline)) void
+change(struct ca_block *block, enum ca_block_state from, enum ca_block_state state)
 {
 	struct ca_device *device = block->segment->space->device;
-	unsigned was = sums_of[block->state], is = sums_of[state];
+	unsigned was = sums_of[from], is = sums_of[state];
 
 	if (was & WAITS)
 		waiting_count(block, (uint64_t)-1);
@@ -112,6 +113,18 @@ ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
 		live_change(block->segment, is & IN_USE ? 1 : (uint64_t)-1);
 	if (!(is & IN_USE))
 		device->generation++;
+}
+
+void
+ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
+{
+	/* nearly every free, and nearly every allocation */
+	if (block->state == CA_BLOCK_LIVE && state == CA_BLOCK_PARKED)
+		change(block, CA_BLOCK_LIVE, CA_BLOCK_PARKED);
+	else if (block->state == CA_BLOCK_PARKED && state == CA_BLOCK_LIVE)
+		change(block, CA_BLOCK_PARKED, CA_BLOCK_LIVE);
+	else
+		change(block, block->state, state);
 }
 
 void

@@ -19,7 +19,7 @@ enum { LOOK_EVERY = 64 }; /* allocations of a thread */
 static void
 look_around(struct ca_process *process)
 {
-	static __thread unsigned allocations;
+	static __thread unsigned allocations __attribute__((tls_model("initial-exec")));
 
 	if (__builtin_expect(allocations++ % LOOK_EVERY == 0, 0))
 		ca_fallback_look_around(process);
