@@ -17,7 +17,7 @@
  * `unmarked`, or its `held`. OWNED and MULTI blocks are in the list of their user's stream, and
  * never in a hand. CLEAN blocks are in their pool's indexes, OWNED ones in those of their stream.
  * Neighbouring CLEAN blocks are always merged, and so are neighbours OWNED by the same stream.
- * A few blocks that were CLEAN at their free are PARKED instead, merged and indexed only when
+ * Blocks that nobody uses at their free are PARKED first: merged and indexed (CLEAN) only when
  * somebody looks for more than just their size (park.c).
  */
 #pragma once
@@ -32,7 +32,8 @@
 #include "allocator/tree.h"
 
 enum {
-	CA_PARKED_MAX = 16,
+	CA_PLACES_LOG = 6,
+	CA_PLACES = 1 << CA_PLACES_LOG, /* bits in places_taken */
 	CA_BASES_LOG = 10,
 	CA_BASES = 1 << CA_BASES_LOG,
 };
@@ -75,7 +76,9 @@ struct ca_block {
 	/* LIVE: whose unfinished memory it was handed out as; OWNED: who may still use it; MULTI:
 	 * the one of its users in whose list it is. No stream: none. */
 	struct ca_user user;
-	struct ca_users *users; /* MULTI: all of them */
+	struct ca_users *users;  /* MULTI: all of them */
+	struct ca_block *parked; /* PARKED: the one parked before in the same place */
+	unsigned parks;          /* PARKED: blocks in the place, from this one down */
 	enum ca_block_state state;
 };
 
@@ -141,13 +144,13 @@ struct ca_space {
 	struct ca_tree wholes;   /* by (bytes, address) */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
-	struct ca_list pending;                 /* ca_group.link */
-	struct ca_list unmarked;                /* ca_block.waiting */
-	struct ca_list held;                    /* ca_block.waiting: freed memory of captures */
-	struct ca_block *parked[CA_PARKED_MAX]; /* by a hash of their bytes */
-	uint32_t parked_slots;                  /* bits: which of these hold a block */
-	uint64_t waiting_blocks;                /* WAITING */
-	uint64_t owned_blocks;                  /* OWNED and MULTI */
+	struct ca_list pending;             /* ca_group.link */
+	struct ca_list unmarked;            /* ca_block.waiting */
+	struct ca_list held;                /* ca_block.waiting: freed memory of captures */
+	struct ca_block *places[CA_PLACES]; /* the latest PARKED block, by a hash of its bytes */
+	uint64_t places_taken;              /* bits: which of these hold a block */
+	uint64_t waiting_blocks;            /* WAITING */
+	uint64_t owned_blocks;              /* OWNED and MULTI */
 	uint64_t settled;        /* order.progress for which streams' lists were settled */
 	uint64_t stuck_segments; /* at least as many as are stuck */
 	bool dead;
@@ -265,14 +268,16 @@ uint64_t ca_block_usable(const struct ca_block *block, uint64_t *ret_pad);
 
 /* ---- park.c: a block that is asked for again at once */
 
-/* A freed block that nobody uses, in no list and no index: PARKED, or CLEAN. */
+/* A freed block that nobody uses, in no list and no index, its segment not retired: PARKED. */
 void ca_park_locked(struct ca_block *block);
 /* A PARKED block of exactly `bytes`, for the caller to make LIVE; NULL: there is none. */
 struct ca_block *ca_park_take_locked(struct ca_space *space, uint64_t bytes);
-/* Takes a PARKED block out of its place. */
+/* Takes a PARKED block out of its place, whatever it is to become. */
 void ca_park_leave_locked(struct ca_block *block);
 /* All PARKED blocks of the space become CLEAN. Wherever free memory is looked for. */
 void ca_park_clear_locked(struct ca_space *space);
+/* Bytes of the largest PARKED block; 0: there is none. */
+uint64_t ca_park_largest_locked(const struct ca_space *space);
 
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */
 
