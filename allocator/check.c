@@ -120,7 +120,9 @@ places_check(struct walk *walk, const struct ca_space *space)
 	for (i = 0; i < CA_PLACES; i++) {
 		const struct ca_block *block = space->places[i];
 
-		for (; space->places_taken >> i & 1 && block; block = block->parked) {
+		claim(walk, (space->places_taken >> i & 1) == (block != NULL),
+		      "a place is taken by nothing, or not taken by a block");
+		for (; block; block = block->parked) {
 			claim(walk,
 			      block->state == CA_BLOCK_PARKED && block->segment->space == space,
 			      "a place has a block that is not parked");

@@ -27,7 +27,7 @@ free_to_streams(struct ca_block *block)
 	return ca_owned_place_locked(block, &users);
 }
 
-static int
+static CA_APART int
 free_used(struct ca_block *block)
 {
 	struct ca_space *space = block->segment->space;
@@ -58,7 +58,7 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 	return free_used(block);
 }
 
-static int
+static CA_APART int
 free_retired(struct ca_block *block)
 {
 	struct ca_segment *segment = block->segment;
@@ -96,7 +96,7 @@ free_live(struct ca_block *block, uint64_t thread)
  * Whoever frees what another thread allocates could run ahead of the device for ever, since that
  * thread never waits for somebody else's free: so this one waits, as the driver's free would have.
  */
-static void
+static CA_APART void
 hold_back(struct ca_space *space)
 {
 	if (ca_alloc_is_crowded_locked(space) && !ca_owned_wait_locked(space, CA_WAIT_EXACT))
@@ -104,7 +104,7 @@ hold_back(struct ca_space *space)
 }
 
 /* free_sync:host: a free waits for the device, as the driver's does. */
-static void
+static CA_APART void
 wait_as_driver(struct ca_heap *heap, uint64_t address)
 {
 	struct ca_block *block = ca_block_find_settled_locked(heap, address);
@@ -113,17 +113,14 @@ wait_as_driver(struct ca_heap *heap, uint64_t address)
 		ca_pending_rescue_locked(block->segment->space);
 }
 
-static int
+static CA_APART int
 find_live(struct ca_heap *heap, uint64_t address, struct ca_block **ret_block)
 {
-	struct ca_block *block = ca_block_base_locked(heap, address);
-
-	if (!block)
-		block = ca_block_find_settled_locked(heap, address);
-	if (!block)
+	*ret_block = ca_block_find_settled_locked(heap, address);
+	if (!*ret_block)
 		return -ENOENT;
-	*ret_block = block;
-	return block->address == address && block->state == CA_BLOCK_LIVE ? 0 : -EINVAL;
+	return (*ret_block)->address == address && (*ret_block)->state == CA_BLOCK_LIVE ? 0
+											: -EINVAL;
 }
 
 int
@@ -132,12 +129,14 @@ ca_free(struct ca_heap *heap, uint64_t address)
 	struct ca_block *block;
 	struct ca_space *space;
 	uint64_t thread = ca_order_thread(), allocated_by;
-	int r;
+	int r = 0;
 
 	ca_heap_lock(heap);
 	if (heap->config.free_sync_host && heap->config.disable == CA_DISABLE_OFF)
 		wait_as_driver(heap, address);
-	r = find_live(heap, address, &block);
+	block = ca_block_base_locked(heap, address);
+	if (!block)
+		r = find_live(heap, address, &block);
 	if (!r) {
 		space = block->segment->space;
 		allocated_by = block->thread;

@@ -70,6 +70,7 @@ space_init(struct ca_space *space)
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
 	ca_list_init(&space->held);
+	memset(space->places, 0, sizeof(space->places));
 	space->places_taken = 0;
 	space->waiting_blocks = 0;
 	space->owned_blocks = 0;

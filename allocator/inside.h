@@ -38,6 +38,9 @@ enum {
 	CA_BASES = 1 << CA_BASES_LOG,
 };
 
+/* What is seldom called from where every call passes: apart, so that only it saves registers. */
+#define CA_APART __attribute__((noinline, cold))
+
 /* Sizes, in bytes. */
 #define CA_GRAIN ((uint64_t)512)             /* every block is a multiple */
 #define CA_SMALL_MAX ((uint64_t)1 << 20)     /* largest block of the small pool */
@@ -144,15 +147,16 @@ struct ca_space {
 	struct ca_tree wholes;   /* by (bytes, address) */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
-	struct ca_list pending;             /* ca_group.link */
-	struct ca_list unmarked;            /* ca_block.waiting */
-	struct ca_list held;                /* ca_block.waiting: freed memory of captures */
-	struct ca_block *places[CA_PLACES]; /* the latest PARKED block, by a hash of its bytes */
-	uint64_t places_taken;              /* bits: which of these hold a block */
-	uint64_t waiting_blocks;            /* WAITING */
-	uint64_t owned_blocks;              /* OWNED and MULTI */
-	uint64_t settled;        /* order.progress for which streams' lists were settled */
-	uint64_t stuck_segments; /* at least as many as are stuck */
+	struct ca_list pending;  /* ca_group.link */
+	struct ca_list unmarked; /* ca_block.waiting */
+	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
+	struct ca_block
+		*places[CA_PLACES]; /* the latest PARKED block, by a hash of its bytes, or NULL */
+	uint64_t places_taken;      /* bits: which of these hold a block */
+	uint64_t waiting_blocks;    /* WAITING */
+	uint64_t owned_blocks;      /* OWNED and MULTI */
+	uint64_t settled;           /* order.progress for which streams' lists were settled */
+	uint64_t stuck_segments;    /* at least as many as are stuck */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;

@@ -20,12 +20,6 @@ place_of(uint64_t bytes)
 	return (unsigned)(bytes / CA_GRAIN * UINT64_C(0x9e3779b97f4a7c15) >> (64 - CA_PLACES_LOG));
 }
 
-static bool
-is_taken(const struct ca_space *space, unsigned place)
-{
-	return space->places_taken >> place & 1;
-}
-
 /* The latest block of the place leaves it. */
 static void
 pop(struct ca_space *space, unsigned place, struct ca_block *block)
@@ -54,15 +48,25 @@ ca_park_leave_locked(struct ca_block *block)
 	above->parked = block->parked;
 }
 
-static void
+static CA_APART void
 clear(struct ca_space *space, unsigned place)
 {
-	while (is_taken(space, place)) {
-		struct ca_block *block = space->places[place];
+	struct ca_block *block;
 
+	while ((block = space->places[place])) {
 		pop(space, place, block);
 		ca_block_settle_locked(block);
 	}
+}
+
+/* The block becomes the latest of its place, on top of `below`. */
+static void
+push(struct ca_space *space, unsigned place, struct ca_block *block, struct ca_block *below)
+{
+	block->parked = below;
+	block->parks = below ? below->parks + 1 : 1;
+	space->places[place] = block;
+	space->places_taken |= (uint64_t)1 << place;
 }
 
 void
@@ -70,35 +74,32 @@ ca_park_locked(struct ca_block *block)
 {
 	struct ca_space *space = block->segment->space;
 	unsigned place = place_of(block->bytes);
-	struct ca_block *below = NULL;
+	struct ca_block *below = space->places[place];
 
-	if (is_taken(space, place)) {
-		below = space->places[place];
-		if (below->bytes != block->bytes || below->parks == PARKED_MAX) {
-			clear(space, place);
-			below = NULL;
-		}
+	if (below && (below->bytes != block->bytes || below->parks == PARKED_MAX)) {
+		clear(space, place); /* the block is still LIVE, and merged with nothing */
+		below = NULL;
 	}
+	push(space, place, block, below);
 	ca_block_set_state_locked(block, CA_BLOCK_PARKED);
-	block->parked = below;
-	block->parks = below ? below->parks + 1 : 1;
-	space->places[place] = block;
-	space->places_taken |= (uint64_t)1 << place;
+}
+
+static CA_APART bool
+is_off_boundary(const struct ca_block *block)
+{
+	uint64_t pad;
+
+	ca_block_usable(block, &pad);
+	return pad != 0;
 }
 
 struct ca_block *
 ca_park_take_locked(struct ca_space *space, uint64_t bytes)
 {
 	unsigned place = place_of(bytes);
-	struct ca_block *block;
-	uint64_t pad = 0;
+	struct ca_block *block = space->places[place];
 
-	if (!is_taken(space, place))
-		return NULL;
-	block = space->places[place];
-	if (block->bytes != bytes)
-		return NULL;
-	if (bytes >= CA_BOUNDARY && (ca_block_usable(block, &pad), pad))
+	if (!block || block->bytes != bytes || (bytes >= CA_BOUNDARY && is_off_boundary(block)))
 		return NULL;
 	pop(space, place, block);
 	block->segment->stuck = false;
@@ -119,7 +120,7 @@ ca_park_largest_locked(const struct ca_space *space)
 	unsigned place;
 
 	for (place = 0; place < CA_PLACES; place++)
-		if (is_taken(space, place) && space->places[place]->bytes > largest)
+		if (space->places[place] && space->places[place]->bytes > largest)
 			largest = space->places[place]->bytes;
 	return largest;
 }
