@@ -128,6 +128,7 @@ places_check(struct walk *walk, const struct ca_space *space)
 			      "a place has a block that is not parked");
 			claim(walk, block->bytes == space->places[i]->bytes,
 			      "a place has blocks of two sizes");
+			claim(walk, block->parks <= CA_PARKED_MAX, "a place has too many blocks");
 			claim(walk, block->parks == (block->parked ? block->parked->parks : 0) + 1,
 			      "the blocks of a place are miscounted");
 			count++;

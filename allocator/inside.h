@@ -32,6 +32,7 @@
 #include "allocator/tree.h"
 
 enum {
+	CA_PARKED_MAX = 16, /* blocks in a place */
 	CA_PLACES_LOG = 6,
 	CA_PLACES = 1 << CA_PLACES_LOG, /* bits in places_taken */
 	CA_BASES_LOG = 10,

@@ -11,8 +11,6 @@
  */
 #include "allocator/inside.h"
 
-enum { PARKED_MAX = 16 }; /* blocks in a place */
-
 static unsigned
 place_of(uint64_t bytes)
 {
@@ -76,7 +74,7 @@ ca_park_locked(struct ca_block *block)
 	unsigned place = place_of(block->bytes);
 	struct ca_block *below = space->places[place];
 
-	if (below && (below->bytes != block->bytes || below->parks == PARKED_MAX)) {
+	if (below && (below->bytes != block->bytes || below->parks == CA_PARKED_MAX)) {
 		clear(space, place); /* the block is still LIVE, and merged with nothing */
 		below = NULL;
 	}
