@@ -19,7 +19,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested)
 	block->serial = ++space->heap->serial;
 	block->born = ca_order_born(&space->order);
 	block->thread = ca_order_thread();
-	ca_block_set_state_locked(block, CA_BLOCK_LIVE);
+	ca_block_hand_out_locked(block);
 	CA_COUNT(space, alloc_calls);
 }
 
@@ -160,15 +160,8 @@ or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = ca_park_take_locked(space, bytes), *exposable;
+	struct ca_block *block = ca_owned_find_locked(space, bytes), *exposable;
 	bool waited = false;
-
-	if (block) {
-		CA_COUNT(space, cache_hits);
-		CA_COUNT(space, taken_clean);
-		return block;
-	}
-	block = ca_owned_find_locked(space, bytes);
 
 	if (!ca_owned_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
 		return ca_alloc_hit_locked(space, block, bytes, false);
@@ -188,7 +181,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 }
 
 /* A segment of its own: in a capture, in a poisoned context, or when only counting. */
-static int
+static CA_APART int
 take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 	 struct ca_block **ret_block)
 {
@@ -196,7 +189,7 @@ take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 }
 
 /* In a capture. */
-static int
+static CA_APART int
 take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes;
@@ -211,6 +204,18 @@ take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	return r;
 }
 
+/* What was not parked. */
+static CA_APART int
+take_searched(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+{
+	*ret_block = reuse(space, bytes);
+	if (*ret_block)
+		return 0;
+	if (space->poisoned)
+		return take_own(space, bytes, bytes, ret_block);
+	return ca_ladder_take_locked(space, bytes, ret_block);
+}
+
 static int
 take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **ret_block)
 {
@@ -220,13 +225,14 @@ take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **re
 		return take_own(space, size, size, ret_block);
 	if (capturing)
 		return take_new(space, bytes, ret_block);
-	ca_segment_return_due_locked(space, NULL);
-	*ret_block = reuse(space, bytes);
-	if (*ret_block)
-		return 0;
-	if (space->poisoned)
-		return take_own(space, bytes, bytes, ret_block);
-	return ca_ladder_take_locked(space, bytes, ret_block);
+	if (!ca_list_empty(&space->due))
+		ca_segment_return_due_locked(space, NULL);
+	*ret_block = ca_park_take_locked(space, bytes);
+	if (!*ret_block)
+		return take_searched(space, bytes, ret_block);
+	CA_COUNT(space, cache_hits);
+	CA_COUNT(space, taken_clean);
+	return 0;
 }
 
 int

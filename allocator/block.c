@@ -13,59 +13,59 @@
  */
 #include "allocator/inside.h"
 
-#include <sched.h>
+enum {
+	IN_USE = 1, /* requested, allocated */
+	ACTIVE = 2,
+	CACHED = 4,
+	WAITS = 8, /* in the sums of what waits in the space */
+};
+
+/* The sums that hold a block's bytes, by its state. */
+static const uint8_t sums_of[] = {
+	[CA_BLOCK_FRESH] = 0,
+	[CA_BLOCK_LIVE] = IN_USE | ACTIVE,
+	[CA_BLOCK_WAITING] = ACTIVE | WAITS,
+	[CA_BLOCK_OWNED] = ACTIVE | WAITS,
+	[CA_BLOCK_MULTI] = ACTIVE | WAITS,
+	[CA_BLOCK_CLEAN] = CACHED,
+	[CA_BLOCK_PARKED] = CACHED,
+	[CA_BLOCK_IDLE] = 0,
+};
 
 static void
-sums_leave(struct ca_stats *stats, const struct ca_block *block)
+sums_leave(struct ca_stats *stats, const struct ca_block *block, unsigned sums)
 {
-	switch (block->state) {
-	case CA_BLOCK_LIVE:
+	if (sums & IN_USE) {
 		ca_gauge_sub(&stats->requested_bytes, block->requested);
 		ca_gauge_sub(&stats->allocated_bytes, block->bytes);
-		break;
-	case CA_BLOCK_CLEAN:
-	case CA_BLOCK_PARKED:
-		ca_gauge_sub(&stats->cached_bytes, block->bytes);
-		break;
-	default:
-		break;
 	}
+	if (sums & ACTIVE)
+		ca_gauge_sub(&stats->active_bytes, block->bytes);
+	if (sums & CACHED)
+		ca_gauge_sub(&stats->cached_bytes, block->bytes);
 }
 
 static void
-sums_enter(struct ca_stats *stats, const struct ca_block *block)
+sums_enter(struct ca_stats *stats, const struct ca_block *block, unsigned sums)
 {
-	switch (block->state) {
-	case CA_BLOCK_LIVE:
+	if (sums & IN_USE) {
 		ca_gauge_add(&stats->requested_bytes, block->requested);
 		ca_gauge_add(&stats->allocated_bytes, block->bytes);
-		break;
-	case CA_BLOCK_CLEAN:
-	case CA_BLOCK_PARKED:
-		ca_gauge_add(&stats->cached_bytes, block->bytes);
-		break;
-	default:
-		break;
 	}
-}
-
-static bool
-active(enum ca_block_state state)
-{
-	return state == CA_BLOCK_LIVE || state == CA_BLOCK_WAITING || state == CA_BLOCK_OWNED ||
-	       state == CA_BLOCK_MULTI;
+	if (sums & ACTIVE)
+		ca_gauge_add(&stats->active_bytes, block->bytes);
+	if (sums & CACHED)
+		ca_gauge_add(&stats->cached_bytes, block->bytes);
 }
 
 static void
-live_change(struct ca_segment *segment, bool was, bool is)
+live_change(struct ca_segment *segment, uint64_t sign)
 {
 	struct ca_device *device = segment->space->device;
 
-	if (was == is)
-		return;
 	if (segment->live == 0)
 		device->drainable_bytes -= segment->bytes;
-	segment->live += is ? 1 : (uint64_t)-1;
+	segment->live += sign;
 	if (segment->live == 0)
 		device->drainable_bytes += segment->bytes;
 }
@@ -95,24 +95,36 @@ waiting_count(struct ca_block *block, uint64_t sign)
 	}
 }
 
+/* Inlined, so that states known beforehand cost only what they move. */
+static inline __attribute__((always_inline)) void
+change(struct ca_block *block, enum ca_block_state from, enum ca_block_state state)
+{
+	struct ca_device *device = block->segment->space->device;
+	unsigned was = sums_of[from], is = sums_of[state];
+
+	if (was & WAITS)
+		waiting_count(block, (uint64_t)-1);
+	block->state = state;
+	if (is & WAITS)
+		waiting_count(block, 1);
+	sums_leave(&device->stats, block, was & ~is);
+	sums_enter(&device->stats, block, is & ~was);
+	if ((was ^ is) & IN_USE)
+		live_change(block->segment, is & IN_USE ? 1 : (uint64_t)-1);
+	if (!(is & IN_USE))
+		device->generation++;
+}
+
 void
 ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
 {
-	struct ca_device *device = block->segment->space->device;
-	enum ca_block_state was = block->state;
-
-	sums_leave(&device->stats, block);
-	waiting_count(block, (uint64_t)-1);
-	block->state = state;
-	waiting_count(block, 1);
-	sums_enter(&device->stats, block);
-	if (active(was) && !active(state))
-		ca_gauge_sub(&device->stats.active_bytes, block->bytes);
-	else if (active(state) && !active(was))
-		ca_gauge_add(&device->stats.active_bytes, block->bytes);
-	live_change(block->segment, was == CA_BLOCK_LIVE, state == CA_BLOCK_LIVE);
-	if (state != CA_BLOCK_LIVE)
-		device->generation++;
+	/* nearly every free, and nearly every allocation */
+	if (block->state == CA_BLOCK_LIVE && state == CA_BLOCK_PARKED)
+		change(block, CA_BLOCK_LIVE, CA_BLOCK_PARKED);
+	else if (block->state == CA_BLOCK_PARKED && state == CA_BLOCK_LIVE)
+		change(block, CA_BLOCK_PARKED, CA_BLOCK_LIVE);
+	else
+		change(block, block->state, state);
 }
 
 void
@@ -348,30 +360,4 @@ ca_block_detach_locked(struct ca_block *block)
 	ca_objects_put(&block->segment->space->heap->users, block->users);
 	block->users = NULL;
 	block->user.stream = NULL;
-}
-
-struct ca_block *
-ca_block_find_locked(struct ca_heap *heap, uint64_t address)
-{
-	struct ca_tree_node *node = ca_tree_at_most(&heap->by_address, address);
-	struct ca_block *block;
-
-	if (!node)
-		return NULL;
-	block = CA_CONTAINER_OF(node, struct ca_block, by_address);
-	return address - block->address < block->bytes ? block : NULL;
-}
-
-struct ca_block *
-ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address)
-{
-	struct ca_block *block;
-
-	while ((block = ca_block_find_locked(heap, address)) && block->segment->returning &&
-	       !ca_outside_self()) {
-		ca_heap_unlock(heap);
-		sched_yield();
-		ca_heap_lock(heap);
-	}
-	return block;
 }

@@ -110,12 +110,39 @@ segment_check(struct walk *walk, const struct ca_segment *segment, struct sums *
 	sums->drainable += live ? 0 : segment->bytes;
 }
 
+/* PARKED blocks in their places. */
+static uint64_t
+places_check(struct walk *walk, const struct ca_space *space)
+{
+	uint64_t count = 0;
+	unsigned i;
+
+	for (i = 0; i < CA_PLACES; i++) {
+		const struct ca_block *block = space->places[i];
+
+		claim(walk, (space->places_taken >> i & 1) == (block != NULL),
+		      "a place is taken by nothing, or not taken by a block");
+		for (; block; block = block->parked) {
+			claim(walk,
+			      block->state == CA_BLOCK_PARKED && block->segment->space == space,
+			      "a place has a block that is not parked");
+			claim(walk, block->bytes == space->places[i]->bytes,
+			      "a place has blocks of two sizes");
+			claim(walk, block->parks <= CA_PARKED_MAX, "a place has too many blocks");
+			claim(walk, block->parks == (block->parked ? block->parked->parks : 0) + 1,
+			      "the blocks of a place are miscounted");
+			count++;
+		}
+	}
+	return count;
+}
+
 static void
 space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 {
 	const struct ca_list *link;
 	uint64_t waiting[2] = { 0, 0 }, owned[2] = { 0, 0 };
-	uint64_t count = 0, streams = 0, clean = 0, indexed = 0, parked = 0, slots = 0;
+	uint64_t count = 0, streams = 0, clean = 0, indexed = 0, parked = 0;
 	const struct ca_tree_node *node;
 	unsigned i;
 
@@ -145,12 +172,7 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 		     node = ca_tree_next(node))
 			indexed++;
 	}
-	for (i = 0; i < CA_PARKED_MAX; i++)
-		slots += (space->parked_slots >> i & 1) &&
-			 space->parked[i]->state == CA_BLOCK_PARKED &&
-			 space->parked[i]->segment->space == space;
-	claim(walk, parked == slots && parked == (unsigned)__builtin_popcount(space->parked_slots),
-	      "a parked block has no place, or a place no parked block");
+	claim(walk, parked == places_check(walk, space), "a parked block has no place");
 	claim(walk, indexed == clean, "index holds blocks that are gone");
 	claim(walk, count == space->waiting_blocks, "waiting blocks miscounted");
 	claim(walk, streams == space->owned_blocks, "blocks that wait for streams miscounted");

@@ -16,23 +16,23 @@
 static bool
 free_to_streams(struct ca_block *block)
 {
+	struct ca_order *order = &block->segment->space->order;
 	struct ca_users inherited = { .n = 0 }, users;
 
 	if (block->user.stream) {
 		inherited.n = 1;
 		inherited.user[0] = block->user;
 	}
-	ca_order_users(&block->segment->space->order, block->born, &inherited, &users);
+	ca_order_users(order, block->born, &inherited, &users);
 	return ca_owned_place_locked(block, &users);
 }
 
-static int
-free_to_cache(struct ca_block *block)
+static CA_APART int
+free_used(struct ca_block *block)
 {
 	struct ca_space *space = block->segment->space;
 	struct ca_list hand;
 
-	block->thread = ca_order_thread();
 	if (ca_graph_keeps_locked(block) || free_to_streams(block))
 		return 0;
 	block->user.stream = NULL;
@@ -44,6 +44,21 @@ free_to_cache(struct ca_block *block)
 }
 
 static int
+free_to_cache(struct ca_block *block, uint64_t thread)
+{
+	struct ca_segment *segment = block->segment;
+
+	block->thread = thread;
+	/* the usual case needs no list of users */
+	if (!block->user.stream && !segment->captured &&
+	    ca_order_is_untouched(&segment->space->order, block->born)) {
+		ca_park_locked(block);
+		return 0;
+	}
+	return free_used(block);
+}
+
+static CA_APART int
 free_retired(struct ca_block *block)
 {
 	struct ca_segment *segment = block->segment;
@@ -65,14 +80,14 @@ free_retired(struct ca_block *block)
 }
 
 static int
-free_live(struct ca_block *block)
+free_live(struct ca_block *block, uint64_t thread)
 {
 	const struct ca_heap *heap = block->segment->space->heap;
 	int r;
 
 	if (block->segment->retired || heap->config.disable != CA_DISABLE_OFF)
 		return free_retired(block);
-	r = free_to_cache(block);
+	r = free_to_cache(block, thread);
 	/* another context's error: no reuse from now on, but the driver may well free the memory */
 	return r == -EIO ? free_retired(block) : r;
 }
@@ -81,13 +96,21 @@ free_live(struct ca_block *block)
  * Whoever frees what another thread allocates could run ahead of the device for ever, since that
  * thread never waits for somebody else's free: so this one waits, as the driver's free would have.
  */
-static void
-hold_back(struct ca_space *space, uint64_t allocated_by)
+static CA_APART void
+hold_back(struct ca_space *space)
 {
-	if (allocated_by == ca_order_thread() || !ca_alloc_is_crowded_locked(space))
-		return;
-	if (!ca_owned_wait_locked(space, CA_WAIT_EXACT))
+	if (ca_alloc_is_crowded_locked(space) && !ca_owned_wait_locked(space, CA_WAIT_EXACT))
 		ca_pending_wait_locked(space, CA_WAIT_EXACT);
+}
+
+static CA_APART int
+find_live(struct ca_heap *heap, uint64_t address, struct ca_block **ret_block)
+{
+	*ret_block = ca_block_find_settled_locked(heap, address);
+	if (!*ret_block)
+		return -ENOENT;
+	return (*ret_block)->address == address && (*ret_block)->state == CA_BLOCK_LIVE ? 0
+											: -EINVAL;
 }
 
 int
@@ -95,23 +118,21 @@ ca_free(struct ca_heap *heap, uint64_t address)
 {
 	struct ca_block *block;
 	struct ca_space *space;
-	uint64_t allocated_by;
-	int r;
+	uint64_t thread = ca_order_thread(), allocated_by;
+	int r = 0;
 
 	ca_heap_lock(heap);
-	block = ca_block_find_settled_locked(heap, address);
-	if (!block) {
-		r = -ENOENT;
-	} else if (block->address != address || block->state != CA_BLOCK_LIVE) {
-		r = -EINVAL;
-	} else {
+	block = ca_block_base_locked(heap, address);
+	if (!block)
+		r = find_live(heap, address, &block);
+	if (!r) {
 		space = block->segment->space;
 		allocated_by = block->thread;
-		r = free_live(block);
+		r = free_live(block, thread);
 		if (!r)
 			CA_COUNT(space, free_calls);
-		if (!r)
-			hold_back(space, allocated_by);
+		if (!r && allocated_by != thread)
+			hold_back(space);
 	}
 	ca_heap_unlock(heap);
 	return r;

@@ -15,6 +15,7 @@ static void
 records_init(struct ca_heap *heap)
 {
 	heap->by_address.root = NULL;
+	memset(heap->bases, 0, sizeof(heap->bases));
 	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
@@ -69,7 +70,8 @@ space_init(struct ca_space *space)
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
 	ca_list_init(&space->held);
-	space->parked_slots = 0;
+	memset(space->places, 0, sizeof(space->places));
+	space->places_taken = 0;
 	space->waiting_blocks = 0;
 	space->owned_blocks = 0;
 }

@@ -17,7 +17,7 @@
  * `unmarked`, or its `held`. OWNED and MULTI blocks are in the list of their user's stream, and
  * never in a hand. CLEAN blocks are in their pool's indexes, OWNED ones in those of their stream.
  * Neighbouring CLEAN blocks are always merged, and so are neighbours OWNED by the same stream.
- * A few blocks that were CLEAN at their free are PARKED instead, merged and indexed only when
+ * Blocks that nobody uses at their free are PARKED first: merged and indexed (CLEAN) only when
  * somebody looks for more than just their size (park.c).
  */
 #pragma once
@@ -31,7 +31,16 @@
 #include "allocator/stream.h"
 #include "allocator/tree.h"
 
-enum { CA_PARKED_MAX = 16 };
+enum {
+	CA_PARKED_MAX = 16, /* blocks in a place */
+	CA_PLACES_LOG = 6,
+	CA_PLACES = 1 << CA_PLACES_LOG, /* bits in places_taken */
+	CA_BASES_LOG = 10,
+	CA_BASES = 1 << CA_BASES_LOG,
+};
+
+/* What is seldom called from where every call passes: apart, so that only it saves registers. */
+#define CA_APART __attribute__((noinline, cold))
 
 /* Sizes, in bytes. */
 #define CA_GRAIN ((uint64_t)512)             /* every block is a multiple */
@@ -71,7 +80,9 @@ struct ca_block {
 	/* LIVE: whose unfinished memory it was handed out as; OWNED: who may still use it; MULTI:
 	 * the one of its users in whose list it is. No stream: none. */
 	struct ca_user user;
-	struct ca_users *users; /* MULTI: all of them */
+	struct ca_users *users;  /* MULTI: all of them */
+	struct ca_block *parked; /* PARKED: the one parked before in the same place */
+	unsigned parks;          /* PARKED: blocks in the place, from this one down */
 	enum ca_block_state state;
 };
 
@@ -137,17 +148,18 @@ struct ca_space {
 	struct ca_tree wholes;   /* by (bytes, address) */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
-	struct ca_list pending;                 /* ca_group.link */
-	struct ca_list unmarked;                /* ca_block.waiting */
-	struct ca_list held;                    /* ca_block.waiting: freed memory of captures */
-	struct ca_block *parked[CA_PARKED_MAX]; /* by a hash of their bytes */
-	uint32_t parked_slots;                  /* bits: which of these hold a block */
-	uint64_t waiting_blocks;                /* WAITING */
-	uint64_t owned_blocks;                  /* OWNED and MULTI */
-	uint64_t settled;        /* order.progress for which streams' lists were settled */
-	uint64_t stuck_segments; /* at least as many as are stuck */
-	unsigned impatience;     /* moments in vain, lately */
-	unsigned not_now;        /* allocations until the next one */
+	struct ca_list pending;  /* ca_group.link */
+	struct ca_list unmarked; /* ca_block.waiting */
+	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
+	struct ca_block
+		*places[CA_PLACES]; /* the latest PARKED block, by a hash of its bytes, or NULL */
+	uint64_t places_taken;      /* bits: which of these hold a block */
+	uint64_t waiting_blocks;    /* WAITING */
+	uint64_t owned_blocks;      /* OWNED and MULTI */
+	uint64_t settled;           /* order.progress for which streams' lists were settled */
+	uint64_t stuck_segments;    /* at least as many as are stuck */
+	unsigned impatience;        /* moments in vain, lately */
+	unsigned not_now;           /* allocations until the next one */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;
@@ -161,7 +173,8 @@ struct ca_heap {
 	struct ca_arena records;
 	struct ca_objects blocks, segments, groups, users, holds;
 	struct ca_tree by_address;
-	struct ca_space *spaces; /* newest first */
+	struct ca_block *bases[CA_BASES]; /* by a hash of their address: find.c */
+	struct ca_space *spaces;          /* newest first */
 	struct ca_device *devices;
 	struct ca_list graphs;  /* ca_hold.link */
 	uint64_t serial;        /* of the last allocation */
@@ -176,9 +189,22 @@ ca_round_up(uint64_t bytes, uint64_t step)
 	return (bytes + step - 1) / step * step;
 }
 
-/* ---- stats.c: sums */
-void ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes);
-void ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes);
+/* ---- sums, and what stats.c makes of them */
+
+static inline void
+ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes)
+{
+	gauge->current += bytes;
+	gauge->total += bytes;
+	if (gauge->current > gauge->peak)
+		gauge->peak = gauge->current;
+}
+
+static inline void
+ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes)
+{
+	gauge->current -= bytes;
+}
 #define CA_COUNT(space, name) ((space)->device->stats.name++)
 
 /* ---- block.c: states, splitting and merging */
@@ -208,6 +234,14 @@ ca_block_waits(const struct ca_block *block)
 	return block->state == CA_BLOCK_WAITING || block->state == CA_BLOCK_OWNED ||
 	       block->state == CA_BLOCK_MULTI;
 }
+
+/* ---- find.c: blocks by address */
+
+/* The block becomes the program's. */
+void ca_block_hand_out_locked(struct ca_block *block);
+/* The LIVE block that begins at `address`, if it was handed out lately enough; NULL: ask for the
+ * block that holds it. */
+struct ca_block *ca_block_base_locked(const struct ca_heap *heap, uint64_t address);
 /* The block whose bytes hold `address`, or NULL. */
 struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
 /*
@@ -241,14 +275,16 @@ uint64_t ca_block_usable(const struct ca_block *block, uint64_t *ret_pad);
 
 /* ---- park.c: a block that is asked for again at once */
 
-/* A freed block that nobody uses, in no list and no index: PARKED, or CLEAN. */
+/* A freed block that nobody uses, in no list and no index, its segment not retired: PARKED. */
 void ca_park_locked(struct ca_block *block);
 /* A PARKED block of exactly `bytes`, for the caller to make LIVE; NULL: there is none. */
 struct ca_block *ca_park_take_locked(struct ca_space *space, uint64_t bytes);
-/* Takes a PARKED block out of its place. */
+/* Takes a PARKED block out of its place, whatever it is to become. */
 void ca_park_leave_locked(struct ca_block *block);
 /* All PARKED blocks of the space become CLEAN. Wherever free memory is looked for. */
 void ca_park_clear_locked(struct ca_space *space);
+/* Bytes of the largest PARKED block; 0: there is none. */
+uint64_t ca_park_largest_locked(const struct ca_space *space);
 
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */
 

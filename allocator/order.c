@@ -25,7 +25,7 @@ ca_order_thread(void)
 	static _Atomic uint64_t threads;
 	static __thread uint64_t own __attribute__((tls_model("initial-exec")));
 
-	if (!own)
+	if (__builtin_expect(!own, 0))
 		own = atomic_fetch_add(&threads, 1) + 1;
 	return own;
 }

@@ -82,7 +82,7 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 
 	if ((ca_users_prune(users) && !users->context) || block->segment->retired) {
 		drop_users(block);
-		if (block->state == CA_BLOCK_LIVE)
+		if (block->state == CA_BLOCK_LIVE && !block->segment->retired)
 			ca_park_locked(block);
 		else
 			ca_block_settle_locked(block);

@@ -1,65 +1,105 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Programs free a block and ask for one of just that size again. Merging it with what is free
- * around it, only to cut it off once more, would be most of the work of both calls; so a few freed
- * blocks are parked as they are, one a slot by a hash of their size, and the next request of that
- * size takes one without a look at the trees. Anything else that looks for free memory clears the
- * slots first: best fit never misses a merged block for a parked part of it.
+ * around it, only to cut it off once more, would be most of the work of both calls; so freed blocks
+ * are parked as they are, in places by a hash of their size, and the next request of that size
+ * takes the latest without a look at the trees. Anything else that looks for free memory settles
+ * them first: best fit never misses a merged block for a parked part of it.
+ *
+ * A place holds blocks of one size, and not more than a few: what is settled at once must not take
+ * long under the heap's lock.
  */
 #include "allocator/inside.h"
 
 static unsigned
-slot_of(uint64_t bytes)
+place_of(uint64_t bytes)
 {
-	/* Fibonacci hashing: the top 4 bits */
-	return (unsigned)(bytes / CA_GRAIN * UINT64_C(0x9e3779b97f4a7c15) >> 60);
+	/* Fibonacci hashing: the top bits */
+	return (unsigned)(bytes / CA_GRAIN * UINT64_C(0x9e3779b97f4a7c15) >> (64 - CA_PLACES_LOG));
+}
+
+/* The latest block of the place leaves it. */
+static void
+pop(struct ca_space *space, unsigned place, struct ca_block *block)
+{
+	space->places[place] = block->parked;
+	if (!block->parked)
+		space->places_taken &= ~((uint64_t)1 << place);
 }
 
 void
 ca_park_leave_locked(struct ca_block *block)
 {
-	block->segment->space->parked_slots &= ~(1u << slot_of(block->bytes));
+	struct ca_space *space = block->segment->space;
+	unsigned place = place_of(block->bytes);
+	struct ca_block *above = space->places[place];
+
+	if (above == block) {
+		pop(space, place, block);
+		return;
+	}
+	while (above->parked != block) {
+		above->parks--;
+		above = above->parked;
+	}
+	above->parks--;
+	above->parked = block->parked;
 }
 
-static struct ca_block *
-parked_in(const struct ca_space *space, unsigned slot)
+static CA_APART void
+clear(struct ca_space *space, unsigned place)
 {
-	return space->parked_slots >> slot & 1 ? space->parked[slot] : NULL;
+	struct ca_block *block;
+
+	while ((block = space->places[place])) {
+		pop(space, place, block);
+		ca_block_settle_locked(block);
+	}
+}
+
+/* The block becomes the latest of its place, on top of `below`. */
+static void
+push(struct ca_space *space, unsigned place, struct ca_block *block, struct ca_block *below)
+{
+	block->parked = below;
+	block->parks = below ? below->parks + 1 : 1;
+	space->places[place] = block;
+	space->places_taken |= (uint64_t)1 << place;
 }
 
 void
 ca_park_locked(struct ca_block *block)
 {
 	struct ca_space *space = block->segment->space;
-	unsigned slot = slot_of(block->bytes);
-	struct ca_block *former = parked_in(space, slot);
+	unsigned place = place_of(block->bytes);
+	struct ca_block *below = space->places[place];
 
-	if (block->segment->retired) {
-		ca_block_settle_locked(block);
-		return;
+	if (below && (below->bytes != block->bytes || below->parks == CA_PARKED_MAX)) {
+		clear(space, place); /* the block is still LIVE, and merged with nothing */
+		below = NULL;
 	}
-	if (former) {
-		ca_park_leave_locked(former);
-		ca_block_settle_locked(former);
-	}
+	push(space, place, block, below);
 	ca_block_set_state_locked(block, CA_BLOCK_PARKED);
-	space->parked[slot] = block;
-	space->parked_slots |= 1u << slot;
+}
+
+static CA_APART bool
+is_off_boundary(const struct ca_block *block)
+{
+	uint64_t pad;
+
+	ca_block_usable(block, &pad);
+	return pad != 0;
 }
 
 struct ca_block *
 ca_park_take_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = parked_in(space, slot_of(bytes));
-	uint64_t pad = 0;
+	unsigned place = place_of(bytes);
+	struct ca_block *block = space->places[place];
 
-	if (!block || block->bytes != bytes)
+	if (!block || block->bytes != bytes || (bytes >= CA_BOUNDARY && is_off_boundary(block)))
 		return NULL;
-	if (bytes >= CA_BOUNDARY)
-		ca_block_usable(block, &pad);
-	if (pad)
-		return NULL;
-	ca_park_leave_locked(block);
+	pop(space, place, block);
 	block->segment->stuck = false;
 	return block;
 }
@@ -67,11 +107,18 @@ ca_park_take_locked(struct ca_space *space, uint64_t bytes)
 void
 ca_park_clear_locked(struct ca_space *space)
 {
-	while (space->parked_slots) {
-		struct ca_block *block =
-			space->parked[(unsigned)__builtin_ctz(space->parked_slots)];
+	while (space->places_taken)
+		clear(space, (unsigned)__builtin_ctzll(space->places_taken));
+}
 
-		ca_park_leave_locked(block);
-		ca_block_settle_locked(block);
-	}
+uint64_t
+ca_park_largest_locked(const struct ca_space *space)
+{
+	uint64_t largest = 0;
+	unsigned place;
+
+	for (place = 0; place < CA_PLACES; place++)
+		if (space->places[place] && space->places[place]->bytes > largest)
+			largest = space->places[place]->bytes;
+	return largest;
 }

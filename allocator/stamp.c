@@ -127,14 +127,6 @@ needs_context(struct ca_stream_record *record)
 	       !atomic_load(&record->closed) && record->thread != ca_order_thread();
 }
 
-static bool
-has_foreign_user(struct ca_order *order, uint64_t born)
-{
-	uint64_t foreign = atomic_load(&order->foreign);
-
-	return foreign >= born && foreign > atomic_load(&order->foreign_done);
-}
-
 static void
 users_collect_ordered(struct ca_order *order, uint64_t born, struct ca_users *users)
 {
@@ -162,18 +154,6 @@ arm_ordered(const struct ca_users *users)
 	}
 }
 
-/*
- * True only if no stream was stamped since `born`: the present epoch is the one of the birth, and
- * nobody was stamped with it. (`dirty` is cleared under the heap's lock, which is held, and the
- * epoch moves then.)
- */
-static bool
-is_untouched(struct ca_order *order, uint64_t born)
-{
-	return !atomic_load(&order->words.dirty) && atomic_load(&order->words.epoch) == born &&
-	       !atomic_load(&order->hazards) && !has_foreign_user(order, born);
-}
-
 void
 ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inherited,
 	       struct ca_users *ret_users)
@@ -182,13 +162,8 @@ ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inh
 	struct ca_users users = { 0 };
 	unsigned i;
 
-	if (!fallback && !inherited->n && !inherited->context && is_untouched(order, born)) {
-		ret_users->n = 0;
-		ret_users->context = false;
-		return;
-	}
 	ca_order_lock(order);
-	users.context = fallback || inherited->context || has_foreign_user(order, born);
+	users.context = fallback || inherited->context || ca_order_has_foreign_user(order, born);
 	for (i = 0; i < inherited->n && !CA_MUTANT(INHERITED_DROPPED); i++)
 		if (!ca_user_is_done(&inherited->user[i]))
 			users_add(&users, inherited->user[i].stream, inherited->user[i].stamp);

@@ -5,30 +5,14 @@
  */
 #include "allocator/inside.h"
 
-void
-ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes)
-{
-	gauge->current += bytes;
-	gauge->total += bytes;
-	if (gauge->current > gauge->peak)
-		gauge->peak = gauge->current;
-}
-
-void
-ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes)
-{
-	gauge->current -= bytes;
-}
-
 static void
 figures(const struct ca_space *space, struct ca_stats *stats)
 {
+	uint64_t parked = ca_park_largest_locked(space);
 	unsigned i;
 
-	for (i = 0; i < CA_PARKED_MAX; i++)
-		if (space->parked_slots >> i & 1 &&
-		    space->parked[i]->bytes > stats->largest_free_block_bytes)
-			stats->largest_free_block_bytes = space->parked[i]->bytes;
+	if (parked > stats->largest_free_block_bytes)
+		stats->largest_free_block_bytes = parked;
 	for (i = 0; i < 2; i++) {
 		const struct ca_tree_node *node = ca_tree_last(&space->pools[i].by_size);
 

@@ -106,6 +106,28 @@ void ca_order_after_fork_child(struct ca_order *order);
 
 /* The birth of an allocation: every stamp so far is smaller. */
 uint64_t ca_order_born(struct ca_order *order);
+/* Work of another space may touch what was born then. */
+static inline bool
+ca_order_has_foreign_user(struct ca_order *order, uint64_t born)
+{
+	uint64_t foreign = atomic_load(&order->foreign);
+
+	return foreign >= born && foreign > atomic_load(&order->foreign_done);
+}
+
+/*
+ * What is usual at a free, cheaply. True only if no stream was stamped since `born`: the present
+ * epoch is the one of the birth, and nobody was stamped with it. (`dirty` is cleared under the
+ * heap's lock, which is held, and the epoch moves then.)
+ */
+static inline bool
+ca_order_is_untouched(struct ca_order *order, uint64_t born)
+{
+	return !(atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK) &&
+	       !atomic_load(&order->words.dirty) && atomic_load(&order->words.epoch) == born &&
+	       !atomic_load(&order->hazards) && !ca_order_has_foreign_user(order, born);
+}
+
 /*
  * The users of a block at its free: of `inherited` those that have not finished, and every stream
  * stamped at `born` or later. Arms them unless the space is quiet.

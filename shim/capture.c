@@ -203,11 +203,11 @@ ca_capture_set_thread_mode(CUstreamCaptureMode mode)
 }
 
 bool
-ca_capture_prohibits(void)
+ca_capture_one_prohibits(void)
 {
 	bool prohibited = false;
 
-	if (!ca_capture_active() || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+	if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
 		return false;
 	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < table_end; i++) {

@@ -65,9 +65,14 @@ void ca_capture_context_died(CUcontext context);
 
 /* The calling thread's capture interaction mode, as last exchanged. */
 void ca_capture_set_thread_mode(CUstreamCaptureMode mode);
+bool ca_capture_one_prohibits(void);
 /* True if the driver prohibits potentially unsafe calls (cudaMalloc, cudaFree) to the calling
  * thread now. */
-bool ca_capture_prohibits(void);
+static inline bool
+ca_capture_prohibits(void)
+{
+	return ca_capture_active() && ca_capture_one_prohibits();
+}
 
 /*
  * Around a call of ours: *mode becomes the driver's interaction mode of this thread, and what that

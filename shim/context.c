@@ -34,8 +34,7 @@ enum { PRIMARY_LOCKS = 16 };
 static struct ca_context *_Atomic first;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t primary_locks[PRIMARY_LOCKS] = { PRIMARY_LOCKS_INITIALIZER };
-static _Atomic unsigned closings; /* between close and reopening or burial */
-_Atomic unsigned ca_context_spaces;
+_Atomic unsigned ca_context_spaces, ca_context_closings;
 
 void
 ca_context_primary_lock(CUdevice device)
@@ -174,13 +173,10 @@ ca_context_is_alone(void)
 
 /* Two threads may both make a space: the loser's is killed, empty. */
 struct ca_space *
-ca_context_open_space(struct ca_process *process, struct ca_context *context)
+ca_context_make_space(struct ca_process *process, struct ca_context *context)
 {
-	struct ca_space *space = atomic_load_explicit(&context->space, memory_order_acquire);
-	struct ca_space *fresh;
+	struct ca_space *space = NULL, *fresh;
 
-	if (space)
-		return space;
 	ca_dump_note_device(context->device);
 	if (ca_space_create(process->heap, context, (unsigned)context->device, &fresh))
 		return NULL;
@@ -260,7 +256,7 @@ ca_context_pop(const struct ca_real *real, bool pushed)
 void
 ca_context_close(struct ca_context *context)
 {
-	atomic_fetch_add(&closings, 1);
+	atomic_fetch_add(&ca_context_closings, 1);
 	atomic_fetch_add(&context->closers, 1);
 	while (atomic_load(&context->users))
 		sched_yield();
@@ -270,13 +266,7 @@ void
 ca_context_reopen(struct ca_context *context)
 {
 	atomic_fetch_sub(&context->closers, 1);
-	atomic_fetch_sub(&closings, 1);
-}
-
-bool
-ca_context_any_closed(void)
-{
-	return atomic_load(&closings) != 0;
+	atomic_fetch_sub(&ca_context_closings, 1);
 }
 
 int
@@ -311,7 +301,7 @@ ca_context_bury(struct ca_context *context)
 		unlink_locked(context);
 		pthread_mutex_unlock(&lock);
 	}
-	atomic_fetch_sub(&closings, 1);
+	atomic_fetch_sub(&ca_context_closings, 1);
 }
 
 void
@@ -320,7 +310,7 @@ ca_context_after_fork_child(void)
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	for (unsigned i = 0; i < PRIMARY_LOCKS; i++)
 		primary_locks[i] = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	atomic_store(&closings, 0);
+	atomic_store(&ca_context_closings, 0);
 	atomic_store(&ca_context_spaces, 0);
 	atomic_store(&first, NULL);
 }

@@ -62,8 +62,16 @@ struct ca_context *ca_context_register(const struct ca_real *real, CUcontext han
 				       CUdevice device, enum ca_context_kind kind);
 /* The space that serves the calling thread's current context; NULL: pass the call through. */
 struct ca_space *ca_context_space(const struct ca_real *real);
+struct ca_space *ca_context_make_space(struct ca_process *process, struct ca_context *context);
 /* The space of a context that is not green. NULL: no memory. */
-struct ca_space *ca_context_open_space(struct ca_process *process, struct ca_context *context);
+static inline struct ca_space *
+ca_context_open_space(struct ca_process *process, struct ca_context *context)
+{
+	struct ca_space *space = atomic_load_explicit(&context->space, memory_order_acquire);
+
+	return space ? space : ca_context_make_space(process, context);
+}
+
 /* Living contexts with a space. */
 extern _Atomic unsigned ca_context_spaces __attribute__((visibility("hidden")));
 /* True if work of one space could touch another's memory. */
@@ -94,8 +102,14 @@ void ca_context_primary_unlock(CUdevice device);
  * awaited until it is dead or open.
  */
 int ca_context_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info);
+/* Between close and reopening or burial. */
+extern _Atomic unsigned ca_context_closings __attribute__((visibility("hidden")));
 /* True while any context is closed: then a hook looks an address up before it frees it. */
-bool ca_context_any_closed(void);
+static inline bool
+ca_context_any_closed(void)
+{
+	return atomic_load(&ca_context_closings) != 0;
+}
 
 /* Around the real call that may destroy it: close; then either bury or reopen. */
 void ca_context_close(struct ca_context *context);

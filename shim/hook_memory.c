@@ -19,7 +19,7 @@ enum { LOOK_EVERY = 64 }; /* allocations of a thread */
 static void
 look_around(struct ca_process *process)
 {
-	static __thread unsigned allocations;
+	static __thread unsigned allocations __attribute__((tls_model("initial-exec")));
 
 	if (__builtin_expect(allocations++ % LOOK_EVERY == 0, 0))
 		ca_fallback_look_around(process);
@@ -76,7 +76,7 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
  * an allocation is, which is prohibited likewise. 0: it is not prohibited after all.
  */
 static int
-refuse_in_capture(const struct ca_real *real, struct ca_context *context)
+refuse_in(const struct ca_real *real, struct ca_context *context)
 {
 	CUdeviceptr probe;
 	bool pushed = false;
@@ -123,11 +123,31 @@ free_natively(const struct ca_real *real)
 		(void)CA_INSIDE(real->cuMemFree_v2(probe));
 }
 
+/* The same for the block at `dptr`, if there is one. */
+static __attribute__((noinline, cold)) int
+refuse_in_capture(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
+{
+	struct ca_block_info info;
+
+	if (ca_lookup(process->heap, dptr, &info) || !info.live || info.address != dptr)
+		return 0;
+	return refuse_in(real, info.context);
+}
+
+/* Until none of its memory may be in a dying context. */
+static __attribute__((noinline, cold)) void
+await_burials(struct ca_process *process, CUdeviceptr dptr)
+{
+	struct ca_block_info info;
+
+	(void)ca_context_lookup(process->heap, dptr, &info);
+}
+
 /*
  * free_sync:host: waits for the device as the driver's own free does. > 0: the driver's error; the
  * block stays the program's.
  */
-static int
+static __attribute__((noinline, cold)) int
 barrier(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -156,13 +176,12 @@ barrier(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr
 static int
 free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
 {
-	struct ca_block_info info;
 	int rc;
 
 	if (ca_context_any_closed())
-		(void)ca_context_lookup(process->heap, dptr, &info);
-	if (process->serves && ca_capture_prohibits() && !ca_lookup(process->heap, dptr, &info) &&
-	    info.live && info.address == dptr && (rc = refuse_in_capture(real, info.context)))
+		await_burials(process, dptr);
+	if (process->serves && ca_capture_prohibits() &&
+	    (rc = refuse_in_capture(real, process, dptr)))
 		return rc;
 	if (process->serves && process->config.free_sync_host &&
 	    (rc = barrier(real, process, dptr)))

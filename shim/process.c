@@ -123,7 +123,7 @@ make(void)
 	atomic_store_explicit(&made, &process, memory_order_release);
 }
 
-static struct ca_process *
+static __attribute__((noinline, cold)) struct ca_process *
 make_once(void)
 {
 	int saved = errno;
@@ -161,13 +161,6 @@ static struct ca_process *
 process_if_made(void)
 {
 	return atomic_load(&state) == MADE ? atomic_load(&made) : NULL;
-}
-
-void
-ca_process_tick(struct ca_process *one)
-{
-	if (__builtin_expect(one->config.stats_interval_ns != 0, 0))
-		ca_dump_if_due(one->heap);
 }
 
 __attribute__((destructor)) static void

@@ -12,6 +12,7 @@
 
 #include "allocator/heap.h"
 #include "config/config.h"
+#include "shim/dump.h"
 
 struct ca_process {
 	struct ca_config config;
@@ -23,7 +24,12 @@ struct ca_process {
 struct ca_process *ca_process(void);
 
 /* Called after a hooked call: repeats the statistics when CACHEALLOC_STATS_INTERVAL is due. */
-void ca_process_tick(struct ca_process *process);
+static inline void
+ca_process_tick(struct ca_process *process)
+{
+	if (__builtin_expect(process->config.stats_interval_ns != 0, 0))
+		ca_dump_if_due(process->heap);
+}
 
 /*
  * > 0 while this thread is inside a call of ours into the driver: a hook entered then (by the

@@ -264,7 +264,8 @@ build(void)
 	return binding;
 }
 
-static const struct ca_real *
+/* Apart, so that what every hook calls saves no registers. */
+static __attribute__((noinline, cold)) const struct ca_real *
 bind_driver(void)
 {
 	struct binding *expected = NULL, *binding;
