@@ -166,6 +166,11 @@ void ca_submit_serialized(struct ca_stream *stream);
 /* Work in another space may have touched memory of `space` (call after the real call returned). */
 void ca_submit_foreign(struct ca_space *space);
 
+/* Before a capture begins: marks what is exposed in every space and has no mark. While anything
+ * captures none can be recorded, and a stream that captures cannot even be waited for by the host.
+ */
+void ca_order_mark_before_capture(struct ca_heap *heap);
+
 /* ---- what the program's own calls teach */
 
 /* Before a synchronising or querying call on the stream: its bound. */

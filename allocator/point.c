@@ -240,6 +240,18 @@ ca_order_mark_exposed(struct ca_space *space)
 		ca_point_record(record);
 }
 
+void
+ca_order_mark_before_capture(struct ca_heap *heap)
+{
+	struct ca_space *space;
+
+	ca_heap_lock(heap);
+	space = heap->spaces;
+	ca_heap_unlock(heap);
+	for (; space; space = space->next) /* spaces are never freed */
+		ca_order_mark_exposed(space);
+}
+
 /* ---- asking */
 
 /* What to ask the stream for: the oldest unfinished point, with a reference. */

@@ -37,16 +37,21 @@ context_of(const struct ca_real *real, CUstream stream)
 	return context;
 }
 
-/* What was freed behind its last submission is marked while that can be. */
+/* What was freed behind its last submission is marked while that can be; and what was handed out
+ * of any stream, for the capture may take in others, or a stream be made during it. */
 static void
-mark_before_capture(CUstream named)
+mark_before_capture(struct ca_process *process, CUstream named)
 {
 	struct ca_stream *stream = named == CU_STREAM_LEGACY
 					   ? NULL /* it cannot capture */
 					   : ca_submission_stream(CA_FLAVOUR_LEGACY, named);
 
-	if (stream && !ca_capture_active())
+	if (ca_capture_active())
+		return;
+	if (stream)
 		ca_submit_begin(stream, NULL);
+	if (process->serves)
+		ca_order_mark_before_capture(process->heap);
 }
 
 /* `call` begins a capture on `stream`. */
@@ -59,7 +64,7 @@ mark_before_capture(CUstream named)
                                                                                                    \
 		if (!process)                                                                      \
 			return CA_INSIDE(call);                                                    \
-		mark_before_capture(named);                                                        \
+		mark_before_capture(process, named);                                               \
 		serial = ca_graph_serial(process->heap);                                           \
 		ca_capture_opening();                                                              \
 		rc = CA_INSIDE(call);                                                              \

@@ -117,6 +117,60 @@ the_old_user_captures(void)
 	order_end();
 }
 
+/* The old user, the only stream so far, captures when a second one comes and wants its memory. */
+static void
+the_only_stream_captures(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUgraph graph;
+	CUdeviceptr x;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	OK(cuThreadExchangeStreamCaptureMode(&mode));
+	out = order_take(BIG);
+	x = order_take(BIG);
+	order_fill(x, 1, 10 * LONG, s);
+	x = order_again(x, BIG);
+	OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	order_fill(out, 1, 0, s);
+	r = order_stream(NONBLOCKING);
+	order_use(x, 2, r);
+	OK(cuStreamEndCapture(s, &graph));
+	OK(cuGraphDestroy(graph));
+	order_give(x);
+	order_end();
+}
+
+/* The old user joins the capture of another stream before anybody wanted its memory. */
+static void
+the_old_user_joins_a_capture(void)
+{
+	CUevent fork, join;
+	CUgraph graph;
+	CUdeviceptr x;
+
+	begin();
+	fork = order_event();
+	join = order_event();
+	x = order_take(BIG);
+	order_fill(out, 1, 0, q);
+	order_fill(out + MIB, 1, 0, r);
+	order_fill(x, 1, 10 * LONG, s);
+	x = order_again(x, BIG);
+	OK(cuStreamBeginCapture_v2(q, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuEventRecord(fork, q));
+	OK(cuStreamWaitEvent(s, fork, 0));
+	order_fill(out, 1, 0, s);
+	order_use(x, 2, r);
+	OK(cuEventRecord(join, s));
+	OK(cuStreamWaitEvent(q, join, 0));
+	OK(cuStreamEndCapture(q, &graph));
+	OK(cuGraphDestroy(graph));
+	order_give(x);
+	order_end();
+}
+
 static void
 free_and_take_while_capturing(void)
 {
@@ -398,6 +452,8 @@ const struct order_case rules_captures[] = {
 	{ "t6_storm_of_captures_beside_frees", storm_of_captures_beside_frees },
 	{ "t6_guards_run_while_another_stream_captures", guards_run_while_another_stream_captures },
 	{ "t6_the_old_user_captures", the_old_user_captures },
+	{ "t6_the_only_stream_captures", the_only_stream_captures },
+	{ "t6_the_old_user_joins_a_capture", the_old_user_joins_a_capture },
 	{ "t6_free_and_take_while_capturing", free_and_take_while_capturing },
 	{ "t6_a_capture_ends_with_its_stream", a_capture_ends_with_its_stream },
 	{ "t6_a_capture_over_two_streams", a_capture_over_two_streams },
