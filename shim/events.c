@@ -22,9 +22,16 @@ struct record {
 
 enum { FREE_LISTS = 16 };
 
+/* The free records of one context. Never given back: another of the same handle goes on with it. */
+struct free_list {
+	struct free_list *next; /* constant */
+	CUcontext context;      /* constant */
+	struct record *first;
+};
+
 static struct ca_handles handles;
-static struct record *free_records[FREE_LISTS]; /* by context */
-static _Atomic bool free_lock;                  /* held for two loads */
+static struct free_list *free_lists[FREE_LISTS]; /* by a hash of the context */
+static _Atomic bool free_lock;                   /* held for a few loads */
 
 static void
 lock_free_records(void)
@@ -39,10 +46,21 @@ unlock_free_records(void)
 	atomic_store_explicit(&free_lock, false, memory_order_release);
 }
 
-static struct record **
-free_list(CUcontext context)
+/* NULL: no memory. */
+static struct free_list *
+free_list_locked(CUcontext context)
 {
-	return &free_records[((uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15)) >> 60];
+	struct free_list **head =
+		&free_lists[((uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15)) >> 60];
+	struct free_list *list = *head;
+
+	while (list && list->context != context)
+		list = list->next;
+	if (list || !(list = ca_slab_take(sizeof(*list))))
+		return list;
+	*list = (struct free_list){ *head, context, NULL };
+	*head = list;
+	return list;
 }
 
 /* A record stays with its context, for the writers of one event exclude each other by a lock of
@@ -50,14 +68,15 @@ free_list(CUcontext context)
 static struct record *
 take_record(CUcontext context)
 {
-	struct record *record;
+	struct record *record = NULL;
+	struct free_list *list;
 
 	lock_free_records();
-	record = *free_list(context);
-	if (record && record->context != context)
-		record = NULL;
-	if (record)
-		*free_list(context) = record->next;
+	list = free_list_locked(context);
+	if (list && list->first) {
+		record = list->first;
+		list->first = record->next;
+	}
 	unlock_free_records();
 	if (!record)
 		record = ca_slab_take(sizeof(*record));
@@ -77,10 +96,15 @@ silence(struct record *record)
 static void
 give_record(struct record *record)
 {
+	struct free_list *list;
+
 	silence(record);
 	lock_free_records();
-	record->next = *free_list(record->context);
-	*free_list(record->context) = record;
+	list = free_list_locked(record->context); /* there, or the record is lost */
+	if (list) {
+		record->next = list->first;
+		list->first = record;
+	}
 	unlock_free_records();
 }
 
@@ -247,6 +271,6 @@ ca_events_after_fork_child(void)
 {
 	ca_handles_after_fork_child(&handles);
 	for (unsigned i = 0; i < FREE_LISTS; i++)
-		free_records[i] = NULL;
+		free_lists[i] = NULL;
 	atomic_store(&free_lock, false);
 }
