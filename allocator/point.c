@@ -254,7 +254,8 @@ ca_order_mark_before_capture(struct ca_heap *heap)
 
 /* ---- asking */
 
-/* What to ask the stream for: the oldest unfinished point, with a reference. */
+/* What to ask the stream for: the oldest unfinished point, with a reference. A mark on a stream
+ * that is not armed may cover what was submitted after a free. */
 static struct ca_point *
 oldest_get(struct ca_stream_record *record, bool *ret_record)
 {
@@ -268,6 +269,8 @@ oldest_get(struct ca_stream_record *record, bool *ret_record)
 	*ret_record = !point && ca_record_is_busy(record) &&
 		      ca_record_is_nameable_ordered(record) && !atomic_load(&record->lost) &&
 		      (atomic_load(&record->hot.armed) || ca_order_is_quiet_ordered(order));
+	if (*ret_record && !atomic_load(&record->hot.armed))
+		ca_raise(&record->inexact, atomic_load(&record->hot.last));
 	ca_order_unlock(order);
 	return point;
 }

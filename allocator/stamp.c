@@ -154,6 +154,13 @@ arm_ordered(const struct ca_users *users)
 	}
 }
 
+/* Where nothing is exposed, memory freed in a quiet space waits as it does elsewhere. */
+static bool
+waits_when_quiet(struct ca_order *order)
+{
+	return ca_order_space(order)->heap->config.reuse_finished;
+}
+
 void
 ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inherited,
 	       struct ca_users *ret_users)
@@ -170,7 +177,7 @@ ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inh
 	users_collect_ordered(order, born, &users);
 	for (i = 0; i < users.n; i++)
 		users.context |= needs_context(ca_record(users.user[i].stream));
-	if (!users.context && !ca_order_is_quiet_ordered(order))
+	if (!users.context && (waits_when_quiet(order) || !ca_order_is_quiet_ordered(order)))
 		arm_ordered(&users);
 	ca_order_unlock(order);
 	*ret_users = users;

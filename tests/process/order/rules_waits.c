@@ -292,6 +292,34 @@ memory_of_a_stream_that_another_thread_uses_next(void)
 	order_end();
 }
 
+/* With one stream: what was freed before the kernel that waits for us must not be waited for as if
+ * it had been freed after it. */
+static void
+taken_behind_a_waiting_kernel(void)
+{
+	CUdeviceptr x, y;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	word = order_word();
+	for (int i = 0; i < 3; i++) {
+		x = order_take(BIG);
+		order_fill(x, 1, LONG / 4, s);
+		order_give(x);
+		order_wait(word, 1, s);
+		x = order_take(BIG);
+		y = order_take(BIG);
+		order_fill(x, 2, 0, s);
+		order_fill(y, 2, 0, s);
+		*word = 1;
+		OK(cuStreamSynchronize(s));
+		*word = 0;
+		order_give(x);
+		order_give(y);
+	}
+	order_end();
+}
+
 const struct order_case rules_waits[] = {
 	{ "t5_wait_value_after_the_free_released_by_the_host", stall_value_release_host },
 	{ "t5_wait_value_after_the_free_released_by_a_stream", stall_value_release_stream },
@@ -303,6 +331,7 @@ const struct order_case rules_waits[] = {
 	{ "t5_host_function_behind_a_mutex", stall_mutex_release_mutex },
 	{ "t5_host_function_behind_a_pipe", stall_pipe_release_pipe },
 	{ "t5_callback_behind_a_pipe", stall_callback_release_pipe },
+	{ "t5_taken_behind_a_waiting_kernel", taken_behind_a_waiting_kernel },
 	{ "t5_free_while_the_release_is_on_its_way", free_while_the_release_is_on_its_way },
 	{ "t5_host_function_before_the_free", host_function_before_the_free },
 	{ "t5_memory_of_a_stream_that_another_thread_uses_next",
