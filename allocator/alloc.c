@@ -105,6 +105,43 @@ shrink_waiting(struct ca_space *space)
 	return r > 0;
 }
 
+enum {
+	MOMENT_LOOKS = 20,
+	MOMENT_PAUSE_NS = 50 * 1000,
+	IMPATIENCE_MAX = 8,
+};
+
+/*
+ * What another thread freed may be waiting for the caller's own next submission, so it is never
+ * waited for; but most work ends soon. So before the cache grows the caller looks again for a
+ * moment, about as long as the driver takes to allocate. Where that was in vain it is tried more
+ * and more seldom.
+ */
+static bool
+others_finish(struct ca_space *space, uint64_t bytes)
+{
+	unsigned looks;
+
+	if (!ca_owned_others_wait_locked(space))
+		return false;
+	if (space->not_now) {
+		space->not_now--;
+		return false;
+	}
+	for (looks = 0; looks < MOMENT_LOOKS && !space->dead; looks++) {
+		ca_outside_pause(space->heap, MOMENT_PAUSE_NS);
+		ca_owned_look_locked(space);
+		if (ca_owned_find_locked(space, bytes)) {
+			space->impatience = 0;
+			return true;
+		}
+	}
+	if (space->impatience < IMPATIENCE_MAX)
+		space->impatience++;
+	space->not_now = 1u << space->impatience;
+	return false;
+}
+
 /* Beyond the slack, what may be exposed is as good as `block`, which may be NULL. */
 static struct ca_block *
 or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
@@ -135,7 +172,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 		exposable = or_exposable(space, block, bytes);
 		if (exposable)
 			return ca_alloc_hit_locked(space, exposable, bytes, waited);
-		if (!shrink_waiting(space))
+		if (!shrink_waiting(space) && (block || !others_finish(space, bytes)))
 			break;
 		waited = true;
 		block = ca_owned_find_locked(space, bytes);

@@ -27,7 +27,8 @@ is_exact_ordered(struct ca_stream_record *record, uint64_t stamp)
 }
 
 /* Every stream but `record` is submitted to by this thread only: no submission that goes on at the
- * same time as a free can be what `record` waits for. */
+ * same time as a free can be what `record` waits for. A stream that nobody has submitted to yet may
+ * be meant for another thread. */
 static bool
 others_are_ours_ordered(struct ca_order *order, struct ca_stream_record *record)
 {
@@ -36,7 +37,8 @@ others_are_ours_ordered(struct ca_order *order, struct ca_stream_record *record)
 	unsigned i;
 
 	for (i = 0; (other = ca_record_at(order, i)); i++)
-		if (other != record && !atomic_load(&other->closed) && other->thread != thread)
+		if (other != record && !atomic_load(&other->closed) &&
+		    (other->thread != thread || !other->submitted))
 			return false;
 	return true;
 }

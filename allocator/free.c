@@ -103,16 +103,6 @@ hold_back(struct ca_space *space)
 		ca_pending_wait_locked(space, CA_WAIT_EXACT);
 }
 
-/* free_sync:host: a free waits for the device, as the driver's does. */
-static CA_APART void
-wait_as_driver(struct ca_heap *heap, uint64_t address)
-{
-	struct ca_block *block = ca_block_find_settled_locked(heap, address);
-
-	if (block && block->address == address && block->state == CA_BLOCK_LIVE)
-		ca_pending_rescue_locked(block->segment->space);
-}
-
 static CA_APART int
 find_live(struct ca_heap *heap, uint64_t address, struct ca_block **ret_block)
 {
@@ -132,8 +122,6 @@ ca_free(struct ca_heap *heap, uint64_t address)
 	int r = 0;
 
 	ca_heap_lock(heap);
-	if (heap->config.free_sync_host && heap->config.disable == CA_DISABLE_OFF)
-		wait_as_driver(heap, address);
 	block = ca_block_base_locked(heap, address);
 	if (!block)
 		r = find_live(heap, address, &block);

@@ -158,6 +158,8 @@ struct ca_space {
 	uint64_t owned_blocks;      /* OWNED and MULTI */
 	uint64_t settled;           /* order.progress for which streams' lists were settled */
 	uint64_t stuck_segments;    /* at least as many as are stuck */
+	unsigned impatience;        /* moments in vain, lately */
+	unsigned not_now;           /* allocations until the next one */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;
@@ -444,6 +446,8 @@ void ca_outside_enter_locked(struct ca_space *space);
 void ca_outside_leave(struct ca_space *space);
 /* The child's one thread is in no driver call it could return from. */
 void ca_outside_after_fork_child(void);
+/* Leaves the lock for that long. */
+void ca_outside_pause(struct ca_heap *heap, long ns);
 /* In-flight calls of other threads. */
 unsigned ca_outside_others_locked(const struct ca_device *device);
 /* True inside a driver call of the calling thread's own. */

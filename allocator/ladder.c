@@ -22,11 +22,12 @@
 #include "allocator/inside.h"
 
 #include <errno.h>
-#include <time.h>
 
 enum {
 	SETTLE_STEP_NS = 20 * 1000 * 1000,
 	SETTLE_STEPS = 500, /* 10 s: then the call that never ends is no longer waited for */
+	PATIENCE_ROUNDS = 500,
+	PATIENCE_ROUNDS_MAX = 1000 * 1000, /* where the clock stands still */
 	BUSY_STEPS = 10,
 };
 
@@ -197,18 +198,11 @@ wait_locked(struct ca_space *space)
 	return foreign ? -EAGAIN : 0;
 }
 
-/* Steps grow from 20 us to 20 ms.
- * Sleeping needs no condition variable, which old glibc has in another library. */
+/* Steps grow from 20 us to 20 ms. */
 static void
 settled_wait(struct ca_heap *heap, unsigned step)
 {
-	struct timespec pause = { .tv_nsec = step < 10 ? 20000L << step : SETTLE_STEP_NS };
-	int saved = errno;
-
-	ca_heap_unlock(heap);
-	nanosleep(&pause, NULL);
-	ca_heap_lock(heap);
-	errno = saved;
+	ca_outside_pause(heap, step < 10 ? 20000L << step : SETTLE_STEP_NS);
 }
 
 /* What tells that another thread made a difference. */
@@ -255,6 +249,27 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device, const struc
 		settled_wait(heap, steps);
 	}
 	return is_past(device, moment);
+}
+
+/*
+ * What several threads at the end of the memory do for themselves looks like a change to each of
+ * the others. So the rounds end after some time, too.
+ */
+struct patience {
+	unsigned rounds;
+	uint64_t since_ns;
+};
+
+static bool
+is_patient(const struct ca_heap *heap, struct patience *patience)
+{
+	uint64_t now = heap->driver.clock_ns(heap->driver.self);
+
+	if (!patience->rounds++)
+		patience->since_ns = now;
+	return patience->rounds <= PATIENCE_ROUNDS ||
+	       (now - patience->since_ns < (uint64_t)SETTLE_STEPS * SETTLE_STEP_NS &&
+		patience->rounds < PATIENCE_ROUNDS_MAX);
 }
 
 static struct ca_block *
@@ -333,6 +348,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
 	int r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
+	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 	bool again = false;
 
@@ -349,7 +365,8 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 			r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
-		again = round_locked(space, bytes, generation, &busy_steps);
+		again = round_locked(space, bytes, generation, &busy_steps) &&
+			is_patient(space->heap, &patience);
 		if (!again)
 			break;
 	}
@@ -362,6 +379,7 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 	struct ca_heap *heap = space->heap;
 	uint64_t bytes = size < CA_GRAIN ? CA_GRAIN : size;
 	bool given = false, busy = heap->driver.capturing(heap->driver.self);
+	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 
 	ca_heap_lock(heap);
@@ -375,7 +393,7 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 			break;
 		r = busy ? -EBUSY : look_again(space, generation);
 		busy = r < 0 && !busy_passes(space, &busy_steps);
-		if (!r)
+		if (!r || !is_patient(heap, &patience))
 			break;
 	}
 	if (!given && busy)

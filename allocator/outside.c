@@ -8,7 +8,9 @@
  */
 #include "allocator/inside.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <time.h>
 
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
 /* locks held; written by its thread, read by its signal handlers */
@@ -81,4 +83,17 @@ ca_outside_after_fork_child(void)
 {
 	own_calls = 0;
 	lock_held = 0;
+}
+
+/* Sleeping needs no condition variable, which old glibc has in another library. */
+void
+ca_outside_pause(struct ca_heap *heap, long ns)
+{
+	struct timespec pause = { .tv_nsec = ns };
+	int saved = errno;
+
+	ca_heap_unlock(heap);
+	nanosleep(&pause, NULL);
+	ca_heap_lock(heap);
+	errno = saved;
 }

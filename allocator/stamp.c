@@ -29,13 +29,14 @@ void
 ca_submit_stamp(struct ca_stream *stream, uint64_t epoch)
 {
 	struct ca_stream_record *record = ca_record(stream);
-	struct ca_order_words *words = stream->words;
+	_Atomic uint64_t *active = active_word(record);
+	uint64_t bit = active_bit(record);
 
 	atomic_fetch_add(&stream->stamping, 1);
-	if (!(atomic_load(active_word(record)) & active_bit(record)))
-		atomic_fetch_or(active_word(record), active_bit(record));
-	if (!atomic_load(&words->dirty))
-		atomic_store(&words->dirty, 1);
+	if (!(atomic_load(active) & bit))
+		atomic_fetch_or(active, bit);
+	/* who misses it has a user too many */
+	atomic_store_explicit(&stream->words->dirty, 1, memory_order_release);
 	ca_raise(&stream->last, epoch);
 	atomic_fetch_sub(&stream->stamping, 1);
 }

@@ -155,10 +155,20 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 	if (!context) {
 		atomic_store_explicit(&fresh->next, ca_context_first(), memory_order_relaxed);
 		atomic_store_explicit(&first, fresh, memory_order_release);
+		/* a default stream is now looked for by context (shim/submit.h) */
+		atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
 		context = fresh;
 	}
 	pthread_mutex_unlock(&lock);
 	return context;
+}
+
+bool
+ca_context_is_alone(void)
+{
+	struct ca_context *context = ca_context_first();
+
+	return context && !ca_context_next(context);
 }
 
 /* Two threads may both make a space: the loser's is killed, empty. */

@@ -52,6 +52,8 @@ struct ca_context {
 struct ca_context *ca_context_first(void);
 struct ca_context *ca_context_next(struct ca_context *context);
 
+/* True if the process has one context, as far as is known. */
+bool ca_context_is_alone(void);
 /* The record of `handle`, or NULL. */
 struct ca_context *ca_context_find(CUcontext handle);
 /* Finds or makes the record of a context that the driver just returned. NULL: no memory. `device` <

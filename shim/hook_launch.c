@@ -69,7 +69,7 @@ ready_default(enum ca_flavour flavour, CUstream handle)
 	LAUNCH_READY(static __attribute__((noinline)), symbol##_default, symbol##_real,            \
 		     ready_default(flavour, REST_STREAM), symbol##_long)                           \
 	CA_EXPORT CUresult symbol##_created(KERNEL_PARAMS) __asm__(#symbol);                       \
-	LAUNCH_READY(, symbol##_created, symbol##_real, ca_launch_ready(REST_STREAM),              \
+	LAUNCH_READY(, symbol##_created, symbol##_real, ca_launch_ready(flavour, REST_STREAM),     \
 		     symbol##_default)
 
 #define LAUNCH_READY(storage, name, call, find, otherwise)                                         \

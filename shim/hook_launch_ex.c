@@ -170,11 +170,11 @@ is_special(const CUlaunchConfig *config)
 		atomic_store_explicit(&symbol##_real, real->symbol, memory_order_relaxed);         \
 		return launch_ex(real->symbol, flavour, &launch);                                  \
 	}                                                                                          \
-	LAUNCH_EX_READY(static __attribute__((noinline)), symbol##_attributed, symbol##_real,      \
-			!is_special(config), symbol##_long)                                        \
-	LAUNCH_EX_READY(, symbol, symbol##_real, !config->numAttrs, symbol##_attributed)
+	LAUNCH_EX_READY(static __attribute__((noinline)), symbol##_attributed, flavour,            \
+			symbol##_real, !is_special(config), symbol##_long)                         \
+	LAUNCH_EX_READY(, symbol, flavour, symbol##_real, !config->numAttrs, symbol##_attributed)
 
-#define LAUNCH_EX_READY(storage, name, call, is_plain, otherwise)                                  \
+#define LAUNCH_EX_READY(storage, name, flavour, call, is_plain, otherwise)                         \
 	storage CUresult name(EX_PARAMS)                                                           \
 	{                                                                                          \
 		struct ca_stream *stream = NULL;                                                   \
@@ -182,7 +182,7 @@ is_special(const CUlaunchConfig *config)
 		CUresult rc;                                                                       \
                                                                                                    \
 		if (config && (is_plain))                                                          \
-			stream = ca_launch_ready(config->hStream);                                 \
+			stream = ca_launch_ready(flavour, config->hStream);                        \
 		if (__builtin_expect(!stream, 0))                                                  \
 			return otherwise(EX_ARGS);                                                 \
 		rc = atomic_load_explicit(&call, memory_order_relaxed)(EX_ARGS);                   \

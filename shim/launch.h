@@ -9,15 +9,14 @@
 
 /*
  * The stream of a launch that nothing stands in the way of, or NULL: it is one the program created,
- * this thread knows it, nothing captures, nothing was exposed or armed since it was last looked at.
- * No function is called to find that out. The thread may be inside the driver, too: a launch from
- * there is tracked like any other.
+ * or the process has one context; this thread knows it, nothing captures, nothing was exposed or
+ * armed since it was last looked at. No function is called to find that out. The thread may be
+ * inside the driver, too: a launch from there is tracked like any other.
  */
 static inline struct ca_stream *
-ca_launch_ready(CUstream handle)
+ca_launch_ready(enum ca_flavour flavour, CUstream handle)
 {
-	const struct ca_submission_slot *slot =
-		&ca_submission_cache.created[ca_submission_hash(handle)];
+	const struct ca_submission_slot *slot = ca_submission_alone(flavour, handle);
 	struct ca_stream *stream = slot->stream;
 
 	if (__builtin_expect(slot->handle != handle, 0) ||

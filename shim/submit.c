@@ -11,16 +11,36 @@
 #include <errno.h>
 #include <stddef.h>
 
+#include "shim/fallback.h"
 #include "shim/real.h"
 #include "shim/streams.h"
 
-__thread struct ca_submission_cache ca_submission_cache __attribute__((tls_model("initial-exec")));
+__thread struct ca_submission_slot ca_submission_legacy[1u << CA_SUBMISSION_BITS]
+	__attribute__((tls_model("initial-exec")));
+__thread struct ca_submission_slot ca_submission_per_thread[1u << CA_SUBMISSION_BITS]
+	__attribute__((tls_model("initial-exec")));
+__thread struct ca_submission_slot ca_submission_default[CA_FLAVOURS]
+	__attribute__((tls_model("initial-exec")));
 
 /* Streams asked about, and those that are not tracked (`stream` NULL); by handle and context. */
 static __thread struct ca_submission_slot known[1u << CA_SUBMISSION_BITS]
 	__attribute__((tls_model("initial-exec")));
 
 ca_get_current_fn *_Atomic ca_submission_get_current;
+
+/*
+ * The driver does not say which context is current: whatever is submitted now to a default stream
+ * is not seen. (Before cuInit and at the end of the process there is nothing to submit.)
+ */
+static void
+current_is_unknown(CUresult rc)
+{
+	struct ca_process *process = ca_process();
+
+	if (process && process->serves && rc != CUDA_ERROR_NOT_INITIALIZED &&
+	    rc != CUDA_ERROR_DEINITIALIZED)
+		ca_fallback(process, NULL, CA_REASON_CURRENT);
+}
 
 /* False: no context is current, or that cannot be asked. */
 static bool
@@ -29,13 +49,17 @@ get_current(CUcontext *ret_current)
 	ca_get_current_fn *ask =
 		atomic_load_explicit(&ca_submission_get_current, memory_order_relaxed);
 	const struct ca_real *real;
+	CUresult rc;
 
 	if (!ask) {
 		real = ca_real();
 		ask = real ? real->cuCtxGetCurrent : NULL;
 		atomic_store_explicit(&ca_submission_get_current, ask, memory_order_relaxed);
 	}
-	return ask && CA_INSIDE(ask(ret_current)) == CUDA_SUCCESS && *ret_current;
+	rc = ask ? CA_INSIDE(ask(ret_current)) : CUDA_ERROR_NOT_INITIALIZED;
+	if (rc)
+		current_is_unknown(rc);
+	return !rc && *ret_current;
 }
 
 /* `handle` is not NULL. The word is read first: what is dropped while we look must not be
@@ -88,18 +112,20 @@ ca_submission_captures(enum ca_flavour flavour, CUstream handle)
 
 /* Into the inline cache, unless it is there. */
 static void
-remember(const struct ca_submission_slot *found)
+remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstream handle)
 {
-	struct ca_submission_slot *slot =
-		ca_stream_is_default(found->handle)
-			? &ca_submission_cache.last[(uintptr_t)found->handle - 1]
-			: &ca_submission_cache.created[ca_submission_hash(found->handle)];
+	struct ca_submission_slot *slot = ca_submission_alone(flavour, handle);
+	struct ca_submission_slot kept = *found;
 
-	if (slot->handle == found->handle && slot->stream == found->stream &&
-	    slot->context == found->context && slot->word == found->word)
+	if (ca_stream_is_default(handle) && !ca_context_is_alone())
+		slot = &ca_submission_default[(uintptr_t)found->handle - 1];
+	else
+		kept.handle = handle;
+	if (slot->handle == kept.handle && slot->stream == kept.stream &&
+	    slot->context == kept.context && slot->word == kept.word)
 		return; /* it was of no use, since something captures */
-	ca_stream_note_thread(found->stream);
-	*slot = *found;
+	ca_stream_note_thread(kept.stream);
+	*slot = kept;
 }
 
 /*
@@ -119,7 +145,7 @@ ca_submission_begin_slow(enum ca_flavour flavour, CUstream handle, const struct 
 	slot = look_up(ca_submission_handle(flavour, handle), true);
 	stream = slot ? slot->stream : NULL;
 	if (stream) {
-		remember(slot);
+		remember(slot, flavour, handle);
 		ca_submit_begin(stream, touch);
 	}
 	if (touch && touch->n)

@@ -30,12 +30,14 @@ order_handle(struct ca_stream *stream)
 	return order_record(stream)->handle;
 }
 
+/* A stream to which this thread has submitted, long ago. */
 static inline struct ca_stream *
 order_open_kind(struct fixture *f, unsigned n, enum ca_stream_kind kind)
 {
 	struct ca_stream *stream = NULL;
 
 	assert_int_equal(ca_stream_open(f->space, kind, HANDLE(n), true, &stream), 0);
+	ca_stream_note_thread(stream);
 	return stream;
 }
 
