@@ -460,7 +460,8 @@ int sim_graph_retain_object(CUgraph graph_handle, struct sim_user_object *handle
 int sim_graph_release_object(CUgraph graph_handle, struct sim_user_object *handle, unsigned n);
 
 int sim_graph_destroy(CUgraph handle);
-/* Up to *n nodes, then NULL; *n becomes how many there are (at most *n). ret_nodes NULL: *n only. */
+/* Up to *n nodes, then NULL; *n becomes how many there are (at most *n). ret_nodes NULL: *n only.
+ */
 int sim_graph_get_nodes(CUgraph handle, CUgraphNode *ret_nodes, size_t *n);
 /* The type of a node, and its event if it has one. */
 int sim_node_look(CUgraphNode handle, CUgraphNodeType *ret_type, CUevent *ret_event);

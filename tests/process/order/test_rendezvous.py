@@ -15,7 +15,8 @@ from conftest import BUILD, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_rendezvous"
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}}
-SLOW = 10 if os.environ.get("CACHEALLOC_TEST_SANITIZER") else 1
+SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
+SLOW = 10 if SANITIZER else 1
 #: settings, and how many variants (of buffer and size) they are worth
 SETTINGS = {
     "default": (None, 1),
@@ -70,6 +71,8 @@ def stock_hangs_too(positions, clock):
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("clock, jitter", [("real", None), ("real", "80:1"), ("manual", None)])
 def test_all_that_stock_ends_ends(tmp_path, stuck, setting, clock, jitter):
+    if SANITIZER and (setting, clock, jitter) != ("no_slack", "real", None):
+        pytest.skip(f"a question of order, not of memory errors or data races; once is enough under {SANITIZER}")
     conf, variants = SETTINGS[setting]
     skip = tmp_path / "skip"
     late = {"default": LATE, "no_slack": LATE + NEWCOMER}.get(setting, [])

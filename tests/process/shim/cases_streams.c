@@ -29,6 +29,9 @@ a_handle_comes_back(void)
 	case_start();
 	OK(cuStreamCreate(&other, 1));
 	OK(cuMemAlloc_v2(&kept, BLOCK));
+	case_fill(kept, WORDS, 1, 0,
+		  other); /* whose stream it is, is known: memory may be exposed */
+	OK(cuStreamSynchronize(other));
 	for (int i = 0; i < 20; i++) {
 		OK(cuStreamCreate(&old, 1));
 		OK(cuMemAlloc_v2(&first, size));
