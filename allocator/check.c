@@ -46,10 +46,10 @@ users_check(struct walk *walk, const struct ca_block *block)
 	      !owned || !next || next->state != CA_BLOCK_OWNED ||
 		      next->user.stream != block->user.stream,
 	      "neighbours of one stream not merged");
-	for (i = 0; multi && i < block->users->n; i++)
+	for (i = 0; multi && block->users && i < block->users->n; i++)
 		found += block->users->user[i].stream == block->user.stream &&
 			 block->users->user[i].stamp == block->user.stamp;
-	claim(walk, !multi || (found == 1 && !block->users->context),
+	claim(walk, !multi || (found == 1 && block->users && !block->users->context),
 	      "a block waits for a stream that is not its user");
 }
 

@@ -268,10 +268,9 @@ guard_touched(struct ca_stream_record *record, const struct ca_touch *touch)
 static bool
 is_mutant_off(struct ca_stream_record *record)
 {
-	const struct ca_driver *driver = &record->space->heap->driver;
-
 	return CA_MUTANT(GUARD_OFF) ||
-	       (CA_MUTANT(GUARD_OFF_IN_CAPTURE) && driver->capturing(driver->self));
+	       (CA_MUTANT(GUARD_OFF_IN_CAPTURE) &&
+		record->space->heap->driver.capturing(record->space->heap->driver.self));
 }
 
 void

@@ -64,6 +64,7 @@ pool_of(const struct ca_block *block)
 void
 ca_pool_index_locked(struct ca_block *block)
 {
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no caller has none */
 	struct ca_segment *segment = block->segment;
 	struct ca_pool *pool = pool_of(block);
 	uint64_t pad, usable;

@@ -30,9 +30,9 @@ struct capture {
 	CUcontext context;
 	CUstream stream; /* NULL: free slot, unless `ending` */
 	uint64_t thread;
-	CUstreamCaptureMode mode;
 	uint64_t serial; /* of the last allocation before it */
-	bool ending;     /* a call that may end it is in the driver */
+	CUstreamCaptureMode mode;
+	bool ending; /* a call that may end it is in the driver */
 };
 
 _Atomic uint64_t ca_capture_word = CA_STREAM_GENERATION;

@@ -350,7 +350,9 @@ scene_set(unsigned first, unsigned n_actors)
 	OK(cuMemHostAlloc(&p, 4096, 0));
 	words = p;
 	memset(p, 0, 4096);
-	for (char s = '0'; s <= '9'; s++) {
+	for (int digit = '0'; digit <= '9'; digit++) {
+		char s = (char)digit;
+
 		if (says(0, s) && !says('c', s))
 			stream_create(s);
 		pthread_mutex_init(&mutexes[s - '0'], NULL);

@@ -74,7 +74,7 @@ show(CUdeviceptr from)
 {
 	uint32_t seen[4] = { 0 };
 
-	PLAIN(cuCtxSynchronize);
+	PLAIN(cuCtxSynchronize, );
 	CALL(cuMemcpyDtoH_v2, _ptds, seen, from, sizeof(seen));
 	printf("  %08x %08x %08x %08x\n", seen[0], seen[1], seen[2], seen[3]);
 }
@@ -101,7 +101,7 @@ static void
 fill(CUdeviceptr target, uint32_t value)
 {
 	PLAIN(cuMemsetD32_v2, target, value, WORDS);
-	PLAIN(cuCtxSynchronize);
+	PLAIN(cuCtxSynchronize, );
 }
 
 static void
@@ -135,7 +135,7 @@ copies(CUcontext context)
 	show(b);
 	fill(a, 0x39);
 	CALL(cuMemcpyDtoHAsync_v2, _ptsz, host, a, BYTES, NULL);
-	PLAIN(cuCtxSynchronize);
+	PLAIN(cuCtxSynchronize, );
 	printf("  %08x\n", host[1]);
 	CALL(cuMemcpyDtoH_v2, _ptds, words, a, 0);
 	CALL(cuMemcpyDtoH_v2, _ptds, words, 0, BYTES);
@@ -191,7 +191,7 @@ kernels(void)
 	CALL(cuLaunchKernelEx, _ptsz, NULL, function, args, NULL);
 	CALL(cuLaunchHostFunc, _ptsz, NULL, called, &calls);
 	CALL(cuStreamAddCallback, _ptsz, NULL, called_back, &calls, 0);
-	PLAIN(cuCtxSynchronize);
+	PLAIN(cuCtxSynchronize, );
 	printf("  called %d\n", calls);
 }
 

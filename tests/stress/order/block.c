@@ -21,7 +21,7 @@ spin_pick(struct worker *w)
 struct block *
 block_alloc(struct worker *w, struct place *place, size_t n_bytes)
 {
-	struct block *b = &w->blocks[w->n_blocks];
+	struct block *b;
 	CUresult code;
 
 	while (w->n_blocks == BLOCKS_MAX && !w->window)

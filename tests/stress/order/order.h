@@ -104,14 +104,14 @@ struct settings {
 };
 
 struct worker {
-	int index;
 	struct rng rng;
 	struct block blocks[BLOCKS_MAX];
-	int n_blocks;
 	struct graph graphs[GRAPHS_MAX];
+	int index;
+	int n_blocks;
 	int n_graphs;
-	struct place *home; /* its own place */
 	int last;           /* slot that it used last */
+	struct place *home; /* its own place */
 	bool window;        /* inside a capture: nothing but submissions, events, allocations */
 	uint32_t *pinned[PINNED_MAX]; /* page-locked, TOUCHED_MAX words each; [0] is scratch, */
 	uint32_t pinned_value[PINNED_MAX]; /* the others hold this value */

@@ -174,7 +174,8 @@ may_use(const struct worker *w, const struct place *place, int slot)
 
 	if (w->window && slot == SLOT_LEGACY)
 		return false; /* it would spoil the capture of a blocking stream */
-	return s->open && (s->owner == EVERYBODY || s->owner == w->index);
+	/* another worker's own slot may be changing */
+	return (s->owner == EVERYBODY || s->owner == w->index) && s->open;
 }
 
 int

@@ -218,6 +218,7 @@ static void
 on_abort(int number)
 {
 	char line[64];
+	/* NOLINTNEXTLINE(bugprone-signal-handler): abort() was called by a thread of ours */
 	int n = snprintf(line, sizeof(line), "aborted after %lu operations\n", operations());
 
 	if (n > 0 && write(STDERR_FILENO, line, (size_t)n) < 0)
@@ -294,7 +295,7 @@ finish(void)
 int
 main(int argc, char **argv)
 {
-	pthread_t threads[WORKERS_MAX];
+	pthread_t threads[WORKERS_MAX] = { 0 };
 
 	if (!settings_read(argc, argv)) {
 		fprintf(stderr,

@@ -238,7 +238,7 @@ order_slots(struct worker *w, struct place *from_place, int from, struct place *
 			by_value(w, from_place, from, to);
 			break;
 		}
-		/* fall through */
+		__attribute__((fallthrough));
 	default:
 		by_event(w, from_place, from, to_place, to, EVENT_WAIT, false);
 	}
