@@ -147,6 +147,8 @@ void place_open(struct place *place, int device, bool primary, int owner, struct
 void place_close(struct worker *w, struct place *place);
 struct place *place_unused(void);
 void place_enter(const struct place *place);
+/* The first submission to each stream of the worker's own. */
+void place_introduce(const struct worker *w);
 /* A slot that the worker may use; often the one it used last. */
 int place_pick(struct worker *w, struct place *place);
 /* Another one than `slot`, if there is one. */

@@ -34,6 +34,39 @@ slot_create(struct slot *slot, struct rng *rng)
 		DO(calls.cuStreamCreateWithPriority(&slot->handle, flags, -(int)rng_below(rng, 2)));
 }
 
+/* By the worker that will submit to it. */
+static void
+slot_renew(struct place *place, struct slot *slot, struct rng *rng)
+{
+	slot_create(slot, rng);
+	DO(cuMemsetD8Async(place->errors, 0, 0, slot->handle));
+}
+
+/*
+ * Nothing, submitted by the thread whose stream it is: the library hands out unfinished memory only
+ * where it has seen who submits to each stream.
+ */
+void
+place_introduce(const struct worker *w)
+{
+	for (int p = 0; p < PLACES_MAX; p++) {
+		struct place *place = &places[p];
+
+		for (int i = SLOT_FIRST; place->alive && i < place->n_slots; i++) {
+			struct slot *slot = &place->slots[i];
+			bool mine = slot->owner == w->index ||
+				    (slot->owner == EVERYBODY &&
+				     (place->owner == EVERYBODY ? w->index == 0
+								: place->owner == w->index));
+
+			if (!mine || !slot->open || !slot->handle)
+				continue;
+			place_enter(place);
+			DO(cuMemsetD8Async(place->errors, 0, 0, slot->handle));
+		}
+	}
+}
+
 static void
 slots_open(struct place *place, struct rng *rng)
 {
@@ -230,7 +263,7 @@ place_widen(struct worker *w)
 			continue;
 		place_enter(place);
 		if (i >= SLOT_FIRST)
-			slot_create(slot, &w->rng);
+			slot_renew(place, slot, &w->rng);
 		slot->open = true;
 		return;
 	}
@@ -280,5 +313,5 @@ place_renew(struct worker *w, struct place *place, int slot)
 			move_users(w, &w->graphs[g].blocks[i], slot, other);
 	place_enter(place);
 	OP(w, cuStreamDestroy_v2(place->slots[slot].handle));
-	slot_create(&place->slots[slot], &w->rng);
+	slot_renew(place, &place->slots[slot], &w->rng);
 }

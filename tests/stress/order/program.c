@@ -146,6 +146,7 @@ worker_main(void *arg)
 {
 	struct worker *w = arg;
 
+	place_introduce(w);
 	for (;;) {
 		pthread_barrier_wait(&together);
 		if (w->index == 0) {
