@@ -20,7 +20,7 @@ ROOT = HERE.parent.parent
 BUILD = ROOT / "build-gpu"
 LIBRARY = BUILD / "shim" / "libcachealloc.so"
 PARTS = ("build", "static", "shared", "torch", "latency", "native", "order_cost", "order_claims", "order_random")
-RANDOM_SOURCES = ("random_program", "ranges", "worker", "world")
+RANDOM_SOURCES = ("random_program", "ranges", "rng", "worker", "world")
 DONE, FAILED, USAGE, LACKING = 0, 1, 2, 3
 
 

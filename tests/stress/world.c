@@ -45,6 +45,24 @@ stream_open(struct world *world, int slot, int threads, struct rng *rng)
 	CHECK(cuStreamCreate(&s->handle, (unsigned)rng_below(rng, 2)));
 }
 
+/* The simulator's, or for a real device those of the file that CACHEALLOC_TEST_KERNELS names. */
+static const char *
+kernels(void)
+{
+	static char image[1 << 20];
+	const char *path = getenv("CACHEALLOC_TEST_KERNELS");
+	FILE *file = path ? fopen(path, "rb") : NULL;
+
+	if (!path)
+		return "simcuda";
+	if (!file || !fread(image, 1, sizeof(image), file)) {
+		perror(path);
+		exit(2);
+	}
+	fclose(file);
+	return image;
+}
+
 void
 world_open(struct world *world, int device, int primary, int n_streams, int threads,
 	   struct rng *rng)
@@ -60,7 +78,7 @@ world_open(struct world *world, int device, int primary, int n_streams, int thre
 	else
 		CHECK(cuCtxCreate_v2(&world->ctx, 0, dev));
 	world_enter(world);
-	CHECK(cuModuleLoadData(&module, "simcuda"));
+	CHECK(cuModuleLoadData(&module, kernels()));
 	CHECK(cuModuleGetFunction(&world->fill, module, "sim_fill"));
 	CHECK(cuModuleGetFunction(&world->check, module, "sim_check"));
 	CHECK(cuModuleGetFunction(&world->copy, module, "sim_copy"));
