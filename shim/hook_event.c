@@ -17,6 +17,7 @@
  */
 #include "shim/context.h"
 #include "shim/events.h"
+#include "shim/fallback.h"
 #include "shim/hook.h"
 #include "shim/submit.h"
 
@@ -245,8 +246,8 @@ cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 	struct ca_context *context = process && process->serves ? ca_context_find(hCtx) : NULL;
 	struct ca_space *space = context ? atomic_load(&context->space) : NULL;
 
-	if (space && ca_order_finished_only(process->heap, space, CA_REASON_CONTEXT_WAIT))
-		ca_order_settle_exposed(process->heap, space);
+	if (space)
+		ca_fallback(process, space, CA_REASON_CONTEXT_WAIT);
 	return CA_INSIDE(real->cuCtxWaitEvent(hCtx, hEvent));
 }
 
@@ -257,9 +258,8 @@ cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
 	CA_HOOK_REAL(real, cuGreenCtxWaitEvent);
 	struct ca_process *process = ca_hook_process();
 
-	if (process && process->serves &&
-	    ca_order_finished_only(process->heap, NULL, CA_REASON_CONTEXT_WAIT))
-		ca_order_settle_exposed(process->heap, NULL);
+	if (process)
+		ca_fallback(process, NULL, CA_REASON_CONTEXT_WAIT);
 	return CA_INSIDE(real->cuGreenCtxWaitEvent(hCtx, hEvent));
 }
 

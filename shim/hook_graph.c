@@ -7,6 +7,7 @@
  * place in a stream and touches nothing of ours.
  */
 #include "shim/graphs.h"
+#include "shim/fallback.h"
 
 #include "shim/events.h"
 #include "shim/hook.h"
@@ -35,8 +36,8 @@ expect_flags(unsigned long long flags)
 	struct ca_process *process =
 		flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH ? serving() : NULL;
 
-	if (process && ca_order_finished_only(process->heap, NULL, CA_REASON_DEVICE_GRAPH))
-		ca_order_settle_exposed(process->heap, NULL);
+	if (process)
+		ca_fallback(process, NULL, CA_REASON_DEVICE_GRAPH);
 }
 
 CUresult

@@ -6,6 +6,7 @@
  * which costs marks, but is safe, as a thread's number never comes back.
  */
 #include "shim/streams.h"
+#include "shim/fallback.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -63,14 +64,6 @@ move_generation(void)
 	atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
 }
 
-/* What submits to a stream without a record is not seen by the tracker. */
-static void
-give_up(struct ca_process *process, struct ca_space *space, unsigned reason)
-{
-	(void)ca_order_finished_only(process->heap, space, reason);
-	ca_order_settle_exposed(process->heap, space);
-}
-
 /* ---- the end of a thread */
 
 static void
@@ -112,7 +105,7 @@ open_stream(struct ca_process *process, struct ca_context *context,
 	if (!space) /* no memory of ours is there, and other spaces have their own rule */
 		return NULL;
 	if (!can_encode(name->handle)) {
-		give_up(process, space, CA_REASON_STREAMS);
+		ca_fallback(process, space, CA_REASON_STREAMS);
 		return NULL;
 	}
 	if (kind == CA_STREAM_PER_THREAD)
@@ -172,7 +165,7 @@ context_of(struct ca_process *process, const struct ca_real *real, CUcontext han
 	if (context)
 		return context;
 	if (atomic_load(&green)) { /* its stream's answer to cuStreamGetCtx, never to be pushed */
-		give_up(process, NULL, CA_REASON_GREEN);
+		ca_fallback(process, NULL, CA_REASON_GREEN);
 		return NULL;
 	}
 	if (handle == current_context(real))
@@ -218,7 +211,7 @@ find_or_enter(struct ca_process *process, const struct ca_real *real,
 		case CA_STREAM_FOUND:
 			return true;
 		case CA_STREAM_NO_MEMORY:
-			give_up(process, NULL, CA_REASON_STREAMS);
+			ca_fallback(process, NULL, CA_REASON_STREAMS);
 			return false;
 		case CA_STREAM_BUSY:
 			sched_yield();
@@ -356,7 +349,7 @@ ca_streams_green(CUdevice device)
 	for (context = ca_context_first(); context && !space; context = ca_context_next(context))
 		if (atomic_load(&context->kind) == CA_CONTEXT_PRIMARY && context->device == device)
 			space = ca_context_open_space(process, context);
-	give_up(process, space, CA_REASON_GREEN);
+	ca_fallback(process, space, CA_REASON_GREEN);
 	errno = saved;
 }
 
