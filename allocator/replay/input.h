@@ -12,7 +12,8 @@
  * ca_replay_input_resolve, which runs after it:
  *   - an id names a block from its allocation to its free and may then be used again (an address);
  *   - a free of an id that is not live, with bytes: the block was live at the start;
- *   - blocks never freed stay live to the end.
+ *   - blocks never freed stay live to the end;
+ *   - a time that falls (several threads wrote the trace) is raised to the one before.
  *
  * Results: 0 done; -EINVAL: not of this format, or broken (the error says where); -ENOMEM. Not
  * thread-safe.
@@ -38,7 +39,7 @@ enum { CA_REPLAY_DEVICES = 64 }; /* ordinals are below */
 struct ca_replay_event {
 	uint64_t id;      /* LIVE, ALLOC, FREE: of the block: an address, or any number */
 	uint64_t bytes;   /* as asked for; LIVE, ALLOC: > 0; FREE: 0 if not known */
-	uint64_t time_ns; /* from any origin, never falling on a device; or CA_REPLAY_NO_TIME */
+	uint64_t time_ns; /* from any origin; or CA_REPLAY_NO_TIME */
 	uint64_t stream;  /* as recorded (a handle or a number); 0: the default stream */
 	uint64_t where;   /* line (from 1) or byte offset in the file, for messages */
 	uint32_t thread;  /* as recorded; 0: not known. For information only */
@@ -107,6 +108,6 @@ int ca_replay_input_read(const uint8_t *data, size_t size, struct ca_replay_inpu
 /*
  * Brings LIVE events to the front (in their order), makes the missing ones, numbers the blocks and
  * gives every FREE its block's bytes and stream. -EINVAL: an id allocated while it is live, or
- * freed while it is not (and without bytes); an event without bytes; a time that falls.
+ * freed while it is not (and without bytes); an event without bytes.
  */
 int ca_replay_input_resolve(struct ca_replay_input *input, struct ca_replay_error *error);
