@@ -284,6 +284,9 @@ def test_a_recorded_snapshot_as_json_is_the_same(folder, tmp_path, snapshot, nam
             raise AssertionError("a snapshot names no class")
     with open(folder / f"{snapshot}.pickle", "rb") as file:
         data = Plain(file).load()
+    for entry in [event for trace in data["device_traces"] for event in trace] + \
+            [block for segment in data["segments"] for block in segment["blocks"]]:
+        del entry["frames"][2:]  # pickles share them, JSON cannot
     path = tmp_path / "snapshot.json"
     path.write_text(json.dumps(data))
     assert played(path) == played(folder / f"{snapshot}.pickle")
