@@ -4,20 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-void
-ca_json_blank(struct ca_json *json)
-{
-	while (json->at < json->size && json->data[json->at] <= ' ' &&
-	       strchr(" \t\r\n", json->data[json->at]) && json->data[json->at])
-		json->at++;
-}
-
-int
-ca_json_peek(const struct ca_json *json)
-{
-	return json->at < json->size ? json->data[json->at] : -1;
-}
-
 int
 ca_json_expected(struct ca_json *json, const char *what)
 {
@@ -59,15 +45,15 @@ ca_json_string(struct ca_json *json, struct ca_replay_text *ret)
 	if (!ca_json_take(json, '"'))
 		return ca_json_expected(json, "a string");
 	for (start = json->at;;) {
-		int c = ca_json_peek(json);
+		int c;
 
+		while ((c = ca_json_peek(json)) >= ' ' && c != '"' && c != '\\')
+			json->at++;
 		if (c < ' ')
 			return ca_json_expected(json, "the end of a string");
 		json->at++;
 		if (c == '"')
 			break;
-		if (c != '\\')
-			continue;
 		c = ca_json_peek(json);
 		if (c <= 0 || !strchr("\"\\/bfnrtu", c))
 			return ca_json_expected(json, "an escape");

@@ -17,10 +17,23 @@ struct ca_json {
 	struct ca_replay_error *error;
 };
 
-/* Over white space. */
-void ca_json_blank(struct ca_json *json);
 /* The next byte; -1 at the end. */
-int ca_json_peek(const struct ca_json *json);
+static inline int
+ca_json_peek(const struct ca_json *json)
+{
+	return json->at < json->size ? json->data[json->at] : -1;
+}
+
+/* Over white space. */
+static inline void
+ca_json_blank(struct ca_json *json)
+{
+	int c;
+
+	while ((c = ca_json_peek(json)) == ' ' || c == '\n' || c == '\t' || c == '\r')
+		json->at++;
+}
+
 /* -EINVAL, with what was expected at the place. */
 int ca_json_expected(struct ca_json *json, const char *what);
 /* Takes `c` after white space. False: something else is there. */

@@ -28,13 +28,19 @@ static const char *const key_names[] = {
 #undef X
 };
 
+static const size_t key_lengths[] = {
+#define X(name) sizeof(#name) - 1,
+	CA_SNAPSHOT_KEYS(X)
+#undef X
+};
+
 enum ca_snapshot_key
 ca_snapshot_key(struct ca_replay_text name)
 {
 	unsigned i;
 
 	for (i = 0; i < CA_SNAPSHOT_KEY_COUNT; i++)
-		if (ca_replay_text_is(name, key_names[i]))
+		if (name.length == key_lengths[i] && !memcmp(name.at, key_names[i], name.length))
 			return (enum ca_snapshot_key)i;
 	return CA_SNAPSHOT_KEY_COUNT;
 }
