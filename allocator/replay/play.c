@@ -139,6 +139,8 @@ play_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
 	if (r)
 		return trouble(p, event, "the allocation", r);
 	*(after.takes != before.takes ? &result->misses : &result->hits) += 1;
+	if (p->setting->placed)
+		p->setting->placed(p->setting->placed_arg, number, *address);
 	result->live_bytes += event->bytes;
 	if (result->live_bytes > result->peak_live_bytes)
 		result->peak_live_bytes = result->live_bytes;

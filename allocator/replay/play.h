@@ -29,6 +29,9 @@ struct ca_replay_setting {
 	const struct ca_config *config;
 	uint64_t memory_bytes; /* of each device */
 	bool time;
+	/* NULL, or told where each allocation went: its number in the input, from 0 */
+	void (*placed)(void *arg, size_t event, uint64_t address);
+	void *placed_arg;
 };
 
 /* Where the memory ran out; the replay ended there. */

@@ -83,20 +83,20 @@ int
 ca_replay_streams_submit(struct ca_replay_streams *streams, unsigned at, uint64_t time_ns)
 {
 	struct ca_replay_stream *stream = &streams->stream[at];
+	uint64_t piece;
 	size_t last;
 
 	if (stream->stream)
 		ca_submit_begin(stream->stream, NULL);
-	ca_model_stream_submit(streams->model, handle(at));
+	piece = ca_model_stream_submit(streams->model, handle(at));
 	if (stream->stream)
 		ca_submit_end(stream->stream);
-	stream->submitted++;
 	if (time_ns == UINT64_MAX)
 		return 0;
 	if (streams->work_count == streams->work_room && work_grow(streams))
 		return -ENOMEM;
 	last = (streams->work_first + streams->work_count++) & (streams->work_room - 1);
-	streams->work[last] = (struct ca_replay_work){ time_ns, at };
+	streams->work[last] = (struct ca_replay_work){ time_ns, piece, at };
 	return 0;
 }
 
@@ -108,8 +108,7 @@ ca_replay_streams_advance(struct ca_replay_streams *streams, uint64_t time_ns, u
 
 		if (work->time_ns > time_ns || time_ns - work->time_ns < ago_ns)
 			break;
-		ca_model_stream_finish(streams->model, handle(work->stream),
-				       ++streams->stream[work->stream].ended);
+		ca_model_stream_finish(streams->model, handle(work->stream), work->piece);
 		streams->work_first = (streams->work_first + 1) & (streams->work_room - 1);
 		streams->work_count--;
 	}
@@ -121,10 +120,8 @@ ca_replay_streams_finish(struct ca_replay_streams *streams)
 	uint64_t bound = ca_order_space_bound(streams->space);
 	unsigned i;
 
-	for (i = 0; i < streams->count; i++) {
-		streams->stream[i].ended = streams->stream[i].submitted;
+	for (i = 0; i < streams->count; i++)
 		ca_model_stream_finish(streams->model, handle(i), UINT64_MAX);
-	}
 	streams->work_count = 0;
 	ca_order_space_finished(streams->space, bound, false);
 }

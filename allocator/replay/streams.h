@@ -17,13 +17,12 @@ struct ca_replay_stream {
 	struct ca_stream *stream; /* NULL: not tracked */
 	uint64_t recorded;        /* the trace's */
 	uint64_t used;            /* moment of the last use */
-	uint64_t submitted;       /* pieces of work */
-	uint64_t ended;           /* pieces that have finished by time */
 };
 
 /* Work that ends by time. */
 struct ca_replay_work {
 	uint64_t time_ns; /* of its submission */
+	uint64_t piece;   /* its number on the pretend stream */
 	unsigned stream;
 };
 
