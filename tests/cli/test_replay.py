@@ -20,6 +20,7 @@ import make_small  # noqa: E402
 REPLAY = BUILD / "allocator" / "cachealloc-replay"
 EVENTS = BUILD / "tests" / "traces" / "replay_events"
 SCHEMA = json.loads((ROOT / "scripts" / "schema" / "replay.schema.json").read_text())
+STATS = json.loads((ROOT / "scripts" / "schema" / "stats.schema.json").read_text())
 MIB = 1 << 20
 STEP = "".join(f"A {i} {3 * MIB * (1 + i % 7)} 0\n" for i in range(40)) + "".join(f"F {i}\n" for i in range(40))
 
@@ -35,12 +36,24 @@ def replay(*words, stdin=None, program=(REPLAY,), **env):
                           stderr=subprocess.PIPE, timeout=120, check=False)
 
 
+def checked(text):
+    """The result; its devices have every figure of the library's own statistics."""
+    data = json.loads(text)
+    check(data, SCHEMA)
+    figures = dict(STATS["properties"]["devices"]["items"]["properties"])
+    for name in ("name", "uuid", "version"):
+        del figures[name]
+    for device in data["devices"]:
+        assert set(device) == set(figures) | set(SCHEMA["properties"]["devices"]["items"]["properties"])
+        for name, schema in figures.items():
+            check(device[name], schema, STATS, name)
+    return data
+
+
 def result(*words, status=0, **more):
     done = replay("--json", *words, **more)
     assert done.returncode == status, done.stderr
-    data = json.loads(done.stdout)
-    check(data, SCHEMA)
-    return data
+    return checked(done.stdout)
 
 
 @pytest.fixture
@@ -176,8 +189,7 @@ def test_running_out_of_memory_is_3_and_told_in_full(tmp_path):
     path.write_text(f"# three\nA 1 {20 * MIB} 0\nA 2 {20 * MIB} 0\nA 3 {MIB} 0\n")
     done = replay("--json", "--memory", "40M", path)
     assert done.returncode == 3
-    data = json.loads(done.stdout)
-    check(data, SCHEMA)
+    data = checked(done.stdout)
     assert data["completed"] is False and data["memory_bytes"] == 40 * MIB
     assert data["devices"][0]["out_of_memory"] == {
         "event": 3, "line": 4, "request_bytes": MIB, "live_bytes": 40 * MIB, "reserved_bytes": 40 * MIB}
