@@ -37,7 +37,7 @@ def array(name, data):
 
 
 def main():
-    print("/* SPDX-License-Identifier: MIT */\n/* Made by make_small.py. */\n// clang-format off\n#pragma once\n\n"
+    print("/* SPDX-License-Identifier: MIT */\n/* Made by make_small.py. */\n/* clang-format off */\n#pragma once\n\n"
           "#include <stdint.h>\n")
     for protocol in (2, 4, 5):
         print(array(f"small_pickle{protocol}", pickle.dumps(snapshot(), protocol)))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Made by make_small.py. */
-// clang-format off
+/* clang-format off */
 #pragma once
 
 #include <stdint.h>
