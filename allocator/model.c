@@ -261,12 +261,8 @@ static bool
 capturing(void *self)
 {
 	struct ca_model *model = self;
-	bool result;
 
-	pthread_mutex_lock(&model->lock);
-	result = model->capturing;
-	pthread_mutex_unlock(&model->lock);
-	return result;
+	return model->capturing;
 }
 
 static uint64_t
@@ -279,6 +275,15 @@ clock_ns(void *self)
 	now = ++model->now_ns;
 	pthread_mutex_unlock(&model->lock);
 	return now;
+}
+
+void
+ca_model_set_clock(struct ca_model *model, uint64_t now_ns)
+{
+	pthread_mutex_lock(&model->lock);
+	if (model->now_ns < now_ns)
+		model->now_ns = now_ns;
+	pthread_mutex_unlock(&model->lock);
 }
 
 int
