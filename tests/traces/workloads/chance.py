@@ -2,6 +2,7 @@
 """Random numbers that are the same everywhere: integers, and only those floating point operations that IEEE 754
 defines to the last bit (Python's own random module may change its ways, and libm's functions differ)."""
 
+from functools import lru_cache
 from math import ldexp
 
 _MASK = (1 << 64) - 1
@@ -19,6 +20,7 @@ def exp(x):
     return ldexp(total, n)
 
 
+@lru_cache(maxsize=64)
 def log(x):
     """The natural logarithm, x > 0."""
     n = 0
