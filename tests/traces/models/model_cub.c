@@ -111,13 +111,15 @@ block_return(struct cub *cub, struct block *block)
 static void
 flush(struct cub *cub)
 {
-	for (unsigned i = 0; i < BINS; i++)
-		while (!ca_list_empty(&cub->bins[i])) {
-			struct ca_list *link = cub->bins[i].next;
+	for (unsigned i = 0; i < BINS; i++) {
+		struct ca_list *bin = &cub->bins[i], *link, *next;
 
-			ca_list_remove(link);
+		for (link = bin->next; link != bin; link = next) {
+			next = link->next;
 			block_return(cub, CA_CONTAINER_OF(link, struct block, link));
 		}
+		ca_list_init(bin);
+	}
 	cub->cached_bytes = 0;
 }
 

@@ -168,8 +168,13 @@ hole_take(struct stock *stock, uint64_t bytes, uint64_t *ret_address)
 static void
 chunk_destroy(struct stock *stock, struct stock_chunk *chunk)
 {
-	while (chunk->first)
-		hole_remove(stock, chunk->first);
+	struct hole *hole, *next;
+
+	for (hole = chunk->first; hole; hole = next) {
+		next = hole->next;
+		ca_tree_remove(&stock->holes, &hole->node);
+		free(hole);
+	}
 	if (stock->open == chunk)
 		stock->open = NULL;
 	free(chunk);

@@ -141,12 +141,14 @@ block_free(struct torch *torch, struct block *block)
 static void
 waiting_free(struct torch *torch, struct ca_list *waiting)
 {
-	while (!ca_list_empty(waiting)) {
-		struct block *block = CA_CONTAINER_OF(waiting->next, struct block, waiting);
+	struct ca_list *link, *next;
 
-		ca_list_remove(&block->waiting);
-		block_free(torch, block);
+	for (link = waiting->next; link != waiting; link = next) {
+		next = link->next;
+		ca_list_init(link);
+		block_free(torch, CA_CONTAINER_OF(link, struct block, waiting));
 	}
+	ca_list_init(waiting);
 }
 
 static void

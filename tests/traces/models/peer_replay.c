@@ -27,6 +27,7 @@ static const struct peer *const peers[] = {
 #ifdef WITH_CUB
 	&peer_cub_real, &peer_cub_g2_real,
 #endif
+	NULL,
 };
 
 struct live {
@@ -189,10 +190,11 @@ struct options {
 static const struct peer *
 peer_find(const char *name)
 {
-	for (size_t i = 0; i < sizeof(peers) / sizeof(*peers); i++)
-		if (!strcmp(peers[i]->name, name))
-			return peers[i];
-	return NULL;
+	const struct peer *const *peer = peers;
+
+	while (*peer && strcmp((*peer)->name, name))
+		peer++;
+	return *peer;
 }
 
 static bool
@@ -228,8 +230,8 @@ usage(void)
 {
 	fprintf(stderr, "usage: peer-replay --model NAME [--memory BYTES] [--find-min-capacity] "
 			"[--json] FILE.trc\nmodels:");
-	for (size_t i = 0; i < sizeof(peers) / sizeof(*peers); i++)
-		fprintf(stderr, " %s", peers[i]->name);
+	for (const struct peer *const *peer = peers; *peer; peer++)
+		fprintf(stderr, " %s", (*peer)->name);
 	fprintf(stderr, "\n");
 	return 2;
 }
