@@ -21,6 +21,8 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested)
 	block->thread = ca_order_thread();
 	ca_block_hand_out_locked(block);
 	CA_COUNT(space, alloc_calls);
+	if (ca_tracing(space->heap))
+		ca_trace_alloc_locked(block);
 }
 
 /* Memory that waits in the space. */
@@ -256,6 +258,8 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 	} else if (r == CA_DRIVER_OUT_OF_MEMORY) {
 		CA_COUNT(space, ooms);
 	}
+	if (r > 0 && ca_tracing(heap))
+		ca_trace_failed(space, size, r);
 	ca_heap_unlock(heap);
 	return r;
 }
