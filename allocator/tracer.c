@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "allocator/trace_clock.h"
 #include "allocator/trace_file.h"
 #include "config/log.h"
 
@@ -38,15 +39,15 @@ struct ca_tracer {
 	_Alignas(64) _Atomic uint64_t head;
 	_Atomic uint64_t time_ns; /* of a record whose place is taken already */
 	_Alignas(64) atomic_flag draining;
-	struct ca_driver clock;
-	struct ca_trace_file file; /* while `draining` is held */
+	struct ca_trace_file file;                /* while `draining` is held */
+	_Alignas(64) struct ca_trace_clock clock; /* the one who drains learns */
 	_Alignas(64) struct cell ring[CA_TRACE_RING];
 };
 
 static uint64_t
-now_ns(const struct ca_tracer *tracer)
+now_ns(struct ca_tracer *tracer)
 {
-	return tracer->clock.clock_ns(tracer->clock.self);
+	return ca_trace_clock_now(&tracer->clock);
 }
 
 int
@@ -61,7 +62,7 @@ ca_tracer_open(const struct ca_trace_start *start, struct ca_tracer **ret_tracer
 	if (tracer == MAP_FAILED)
 		return -ENOMEM;
 	atomic_flag_clear(&tracer->draining);
-	tracer->clock = start->clock;
+	ca_trace_clock_init(&tracer->clock, &start->clock, start->counter);
 	r = ca_trace_file_create(start, &tracer->file);
 	if (r) {
 		munmap(tracer, sizeof(*tracer));
@@ -154,6 +155,7 @@ ca_tracer_drain(struct ca_tracer *tracer)
 	if (is_stopped(tracer) || atomic_flag_test_and_set(&tracer->draining))
 		return;
 	atomic_store_explicit(&tracer->words.due, false, memory_order_relaxed);
+	ca_trace_clock_learn(&tracer->clock);
 	atomic_store_explicit(&tracer->drained_ns, now_ns(tracer), memory_order_relaxed);
 	/* around the ring's end; not for as long as others add something */
 	while (n && !r && pieces++ < 2)

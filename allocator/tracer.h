@@ -41,6 +41,7 @@ struct ca_trace_start {
 	const char *program;    /* may be NULL */
 	const char *settings;   /* lines, each ended by a newline; may be NULL */
 	struct ca_driver clock; /* only clock_ns and self are used */
+	bool counter;           /* that clock is the machine's: allocator/trace_clock.h */
 };
 
 /* Makes the file and writes its header. -ENOMEM, or the -errno of the file. */

@@ -39,6 +39,7 @@ ca_tracing_start(const struct ca_config *config, struct ca_heap *heap)
 		.program = program_invocation_short_name,
 		.settings = settings.text,
 		.clock = *ca_driver_table(),
+		.counter = true,
 	};
 	struct ca_tracer *tracer;
 	char shown[128];
