@@ -281,6 +281,15 @@ clock_ns(void *self)
 	return now;
 }
 
+void
+ca_model_set_clock(struct ca_model *model, uint64_t now_ns)
+{
+	pthread_mutex_lock(&model->lock);
+	if (model->now_ns < now_ns)
+		model->now_ns = now_ns;
+	pthread_mutex_unlock(&model->lock);
+}
+
 int
 ca_model_create(const struct ca_model_config *config, struct ca_model **ret_model)
 {

@@ -77,6 +77,8 @@ uint64_t ca_model_stream_behind(struct ca_model *model, void *stream, void *befo
 /* Only the calling thread can name the stream: others' marks on it answer -ENOTSUP. */
 void ca_model_stream_set_private(struct ca_model *model, void *stream);
 
+/* From now on the clock stands at `now_ns` at least; asking it moves it on by 1. */
+void ca_model_set_clock(struct ca_model *model, uint64_t now_ns);
 /* In a capture, context marks answer -EBUSY, and so do marks on streams; waits for the latter go
  * on. */
 void ca_model_set_capturing(struct ca_model *model, bool value);

@@ -260,6 +260,13 @@ enum {
 /* From now on every freed block of `space` (NULL: of every space, present and future) needs a
  * context mark, and nothing is exposed. True the first time for this reason there (for the log). */
 bool ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned reason);
+/*
+ * For who knows more than submissions tell (the replay of a trace that names each block's stream):
+ * from now on what is freed in `space` has no other user than `stream`, whatever else was submitted
+ * to since it was allocated. NULL: as always, whoever was.
+ */
+void ca_order_set_sole_user(struct ca_space *space, struct ca_stream *stream);
+
 /* Waits on the host for what is exposed in `space` (NULL: in every space), for work that no guard
  * can order is about to begin. Call after ca_order_finished_only. */
 void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);

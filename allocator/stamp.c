@@ -136,9 +136,19 @@ users_collect_ordered(struct ca_order *order, uint64_t born, struct ca_users *us
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
 		uint64_t last = atomic_load(&record->hot.last);
 
+		if (order->sole_user && order->sole_user != record)
+			continue;
 		if (last >= born || atomic_load(&record->hazard) > atomic_load(&record->done))
 			users_add(users, &record->hot, last);
 	}
+}
+
+void
+ca_order_set_sole_user(struct ca_space *space, struct ca_stream *stream)
+{
+	ca_order_lock(&space->order);
+	space->order.sole_user = stream ? ca_record(stream) : NULL;
+	ca_order_unlock(&space->order);
 }
 
 static void

@@ -89,7 +89,8 @@ struct ca_order {
 	struct ca_stream_record *streams[CA_STREAMS_MAX];
 	/* under the lock */
 	bool dead;
-	struct ca_arena arena; /* records of streams, points */
+	struct ca_stream_record *sole_user; /* see ca_order_set_sole_user; NULL: any */
+	struct ca_arena arena;              /* records of streams, points */
 	struct ca_objects points;
 };
 

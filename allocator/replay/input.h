@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a replay plays: the events of a recorded trace, whatever its format.
+ *
+ * A reader is a function over the whole file in memory that appends events; it neither prints nor
+ * exits, and believes nothing: every size, count, depth and number of the file is checked before it
+ * is used, and no more memory is taken than the file's size allows for. The formats are listed in
+ * allocator/replay/formats.c, which tells them apart by content. This is a tool's code: malloc and
+ * stdio are allowed.
+ *
+ * A reader gives events in the order of the trace and may leave these things to
+ * ca_replay_input_resolve, which runs after it:
+ *   - an id names a block from its allocation to its free and may then be used again (an address);
+ *   - a free of an id that is not live, with bytes: the block was live at the start;
+ *   - blocks never freed stay live to the end;
+ *   - a time that falls (several threads wrote the trace) is raised to the one before.
+ *
+ * Results: 0 done; -EINVAL: not of this format, or broken (the error says where); -ENOMEM. Not
+ * thread-safe.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ca_replay_kind {
+	CA_REPLAY_LIVE,  /* live at the start; may come at any place, counts as before all others */
+	CA_REPLAY_ALLOC, /* of `bytes` on `stream` */
+	CA_REPLAY_FREE,  /* `bytes` and `stream` only where the format tells them, else 0 */
+	CA_REPLAY_PHASE, /* everything submitted to `device` has finished */
+	CA_REPLAY_SUBMIT, /* work on `stream`; readers need not give any: allocations and frees
+			   * imply a piece of work on their block's stream */
+};
+
+#define CA_REPLAY_NO_TIME UINT64_MAX
+enum { CA_REPLAY_DEVICES = 64 }; /* ordinals are below */
+
+struct ca_replay_event {
+	uint64_t id;      /* LIVE, ALLOC, FREE: of the block: an address, or any number */
+	uint64_t bytes;   /* as asked for; LIVE, ALLOC: > 0; FREE: 0 if not known */
+	uint64_t time_ns; /* from any origin; or CA_REPLAY_NO_TIME */
+	uint64_t stream;  /* as recorded (a handle or a number); 0: the default stream */
+	uint64_t where;   /* line (from 1) or byte offset in the file, for messages */
+	uint32_t thread;  /* as recorded; 0: not known. For information only */
+	uint16_t device;  /* ordinal, below CA_REPLAY_DEVICES */
+	uint8_t kind;     /* enum ca_replay_kind */
+};
+
+struct ca_replay_input {
+	struct ca_replay_event *events; /* malloc; freed by ca_replay_input_clear */
+	size_t count;
+	size_t room;        /* events that fit */
+	const char *format; /* name for people, constant text; set by the caller of the reader */
+	bool lines;         /* `where` counts lines, else bytes */
+	bool truncated; /* the file ends in the middle of a record that the format allows to be cut:
+			 * everything before it was read */
+	uint64_t segment_events; /* the recording allocator's own driver calls: not played */
+	uint64_t other_events;   /* known and without meaning here (annotations, out of memory) */
+	/* by device, what the recording allocator held at the end; 0: not known */
+	uint64_t recorded_reserved_bytes[CA_REPLAY_DEVICES];
+	/* by ca_replay_input_resolve */
+	uint32_t *blocks; /* by event: number of its block, from 0 (LIVE, ALLOC, FREE) */
+	uint32_t n_blocks;
+};
+
+enum { CA_REPLAY_ERROR_MAX = 256 };
+
+struct ca_replay_error {
+	char text[CA_REPLAY_ERROR_MAX]; /* one sentence, without file name or place */
+	uint64_t where;                 /* line (from 1) or byte offset; UINT64_MAX: no place */
+	bool line;                      /* `where` is a line */
+};
+
+/* One per format. `input` is zeroed; on failure what was appended is the caller's to clear. */
+typedef int ca_replay_reader(const uint8_t *data, size_t size, struct ca_replay_input *input,
+			     struct ca_replay_error *error);
+/* Does the file begin as one of the format? Looks at no more than it needs. */
+typedef bool ca_replay_prober(const uint8_t *data, size_t size);
+
+struct ca_replay_format {
+	const char *name; /* "PyTorch snapshot (pickle)" */
+	ca_replay_prober *is;
+	ca_replay_reader *read;
+};
+/* Ended by a row without name. The first that `is` reads. */
+extern const struct ca_replay_format ca_replay_formats[];
+
+/* Appends a copy. 0, -ENOMEM. */
+int ca_replay_input_add(struct ca_replay_input *input, const struct ca_replay_event *event);
+void ca_replay_input_clear(struct ca_replay_input *input);
+
+/* Write a place and a sentence; return -EINVAL. A text that is too long is cut. */
+int ca_replay_fail_line(struct ca_replay_error *error, uint64_t line, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+int ca_replay_fail_byte(struct ca_replay_error *error, uint64_t offset, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Without a place. */
+int ca_replay_fail(struct ca_replay_error *error, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/*
+ * Recognises the format, reads, and resolves. *input is cleared on failure. -EINVAL, -ENOMEM, with
+ * *error filled in either case.
+ */
+int ca_replay_input_read(const uint8_t *data, size_t size, struct ca_replay_input *ret_input,
+			 struct ca_replay_error *error);
+/*
+ * Brings LIVE events to the front (in their order), makes the missing ones, numbers the blocks and
+ * gives every FREE its block's bytes and stream. -EINVAL: an id allocated while it is live, or
+ * freed while it is not (and without bytes); an event without bytes.
+ */
+int ca_replay_input_resolve(struct ca_replay_input *input, struct ca_replay_error *error);

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/* cachealloc-replay: from the command line to the report. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/replay/emit.h"
+#include "allocator/replay/file.h"
+#include "allocator/replay/options.h"
+#include "config/text.h"
+
+enum {
+	STATUS_DONE = 0,
+	STATUS_FAILED = 1,
+	STATUS_USAGE = 2,
+	STATUS_OUT_OF_MEMORY = 3,
+};
+
+struct run {
+	struct ca_replay_options options;
+	struct ca_config config;
+	struct ca_replay_input input;
+	struct ca_replay_setting setting;
+	struct ca_replay_result results[CA_REPLAY_DEVICES];
+	uint64_t capacity[CA_REPLAY_DEVICES];
+	unsigned n_results;
+};
+
+/* ---- settings: as the library reads its own, and any bad one is fatal */
+
+static const char *
+setting(void *arg, const char *name)
+{
+	const struct ca_replay_options *options = arg;
+
+	if (!strcmp(name, "CACHEALLOC_CONF"))
+		return options->conf;
+	return strcmp(name, "CACHEALLOC_STRICT") ? NULL : "1";
+}
+
+static void
+bad_setting(void *arg, const char *line)
+{
+	ca_replay_complain("%s", line);
+}
+
+/* ---- the file */
+
+static void
+complain_of_file(const char *file, const struct ca_replay_error *error)
+{
+	if (error->where == UINT64_MAX)
+		ca_replay_complain("%s: %s", file, error->text);
+	else if (error->line)
+		ca_replay_complain("%s:%" PRIu64 ": %s", file, error->where, error->text);
+	else
+		ca_replay_complain("%s: byte %" PRIu64 ": %s", file, error->where, error->text);
+}
+
+static int
+read_input(struct run *run)
+{
+	const char *name = run->options.file;
+	struct ca_replay_file file = { 0 };
+	struct ca_replay_error error = { .where = UINT64_MAX };
+	int r = ca_replay_file_read(name, &file);
+
+	if (r) {
+		ca_replay_complain("%s: %s", name, strerror(-r));
+		return STATUS_FAILED;
+	}
+	r = ca_replay_input_read(file.data, file.size, &run->input, &error);
+	if (r)
+		complain_of_file(name, &error);
+	else if (run->input.truncated)
+		fprintf(stderr,
+			"cachealloc-replay: warning: %s is cut off: what is there is played\n",
+			name);
+	ca_replay_file_clear(&file);
+	return r ? STATUS_FAILED : STATUS_DONE;
+}
+
+/* ---- replaying */
+
+/* Replays again and keeps the quietest. */
+static int
+play_timed(struct run *run, struct ca_replay_result *result, struct ca_replay_error *error)
+{
+	struct ca_replay_result again;
+	unsigned i;
+	int r = 0;
+
+	for (i = 1; i < run->options.time_runs && !r; i++) {
+		r = ca_replay_play(&run->input, result->device, &run->setting, &again, error);
+		if (!r && again.times.op.mean < result->times.op.mean)
+			*result = again;
+	}
+	return r;
+}
+
+static int
+play_device(struct run *run, unsigned device, struct ca_replay_error *error)
+{
+	struct ca_replay_result *result = &run->results[run->n_results];
+	int r = ca_replay_play(&run->input, device, &run->setting, result, error);
+
+	if (!r)
+		r = play_timed(run, result, error);
+	if (!r && run->options.find_capacity && !result->out_of_memory)
+		r = ca_replay_find_capacity(&run->input, &run->setting, result,
+					    &run->capacity[run->n_results], error);
+	run->n_results++;
+	return r;
+}
+
+/* Every device that has an event; device 0 if there is none at all. */
+static int
+play_all(struct run *run)
+{
+	struct ca_replay_error error = { .where = UINT64_MAX };
+	uint64_t devices = 0;
+	unsigned device;
+	size_t i;
+	int r = 0;
+
+	for (i = 0; i < run->input.count; i++)
+		devices |= UINT64_C(1) << run->input.events[i].device;
+	if (!devices)
+		devices = 1;
+	for (device = 0; device < CA_REPLAY_DEVICES && !r; device++)
+		if (devices >> device & 1)
+			r = play_device(run, device, &error);
+	if (r)
+		complain_of_file(run->options.file, &error);
+	return r ? STATUS_FAILED : STATUS_DONE;
+}
+
+static int
+complain_of_memory(const struct run *run)
+{
+	char request[CA_TEXT_SIZE_MAX], live[CA_TEXT_SIZE_MAX], held[CA_TEXT_SIZE_MAX];
+	int status = STATUS_DONE;
+	unsigned i;
+
+	for (i = 0; i < run->n_results; i++) {
+		const struct ca_replay_oom *oom = &run->results[i].oom;
+
+		if (!run->results[i].out_of_memory)
+			continue;
+		status = STATUS_OUT_OF_MEMORY;
+		ca_replay_complain("%s: device %u is out of memory at event %" PRIu64
+				   " (%s %" PRIu64
+				   "): %s were asked for, %s are live, %s are reserved",
+				   run->options.file, run->results[i].device, oom->event,
+				   run->input.lines ? "line" : "byte", oom->where,
+				   ca_text_bytes(request, oom->request_bytes),
+				   ca_text_bytes(live, oom->live_bytes),
+				   ca_text_bytes(held, oom->reserved_bytes));
+	}
+	return status;
+}
+
+static void
+report(const struct run *run)
+{
+	struct ca_replay_report report = { .file = run->options.file,
+					   .conf = run->options.conf,
+					   .memory_bytes = run->options.memory_bytes,
+					   .input = &run->input,
+					   .results = run->results,
+					   .n_results = run->n_results };
+
+	if (run->options.find_capacity)
+		report.min_capacity_bytes = run->capacity;
+	if (run->options.json)
+		ca_replay_emit_json(&report, stdout);
+	else
+		ca_replay_emit_text(&report, stdout);
+}
+
+static int
+replay(struct run *run)
+{
+	int status;
+
+	if (ca_config_load(&run->config, setting, &run->options, NULL, bad_setting, NULL))
+		return STATUS_USAGE;
+	run->setting.config = &run->config;
+	run->setting.memory_bytes = run->options.memory_bytes;
+	run->setting.time = run->options.time_runs;
+	status = read_input(run);
+	if (!status)
+		status = play_all(run);
+	if (!status) {
+		report(run);
+		status = complain_of_memory(run);
+	}
+	if (fflush(stdout) || ferror(stdout)) {
+		ca_replay_complain("writing the result: %s", strerror(errno));
+		status = STATUS_FAILED;
+	}
+	ca_replay_input_clear(&run->input);
+	return status;
+}
+
+int
+main(int argc, char **argv)
+{
+	static struct run run;
+
+	switch (ca_replay_options_parse(argc, argv, &run.options)) {
+	case CA_REPLAY_ASKED_REPLAY:
+		return replay(&run);
+	case CA_REPLAY_ASKED_HELP:
+		fputs(ca_replay_help, stdout);
+		return STATUS_DONE;
+	case CA_REPLAY_ASKED_VERSION:
+		printf("cachealloc-replay %s\n", CA_VERSION);
+		return STATUS_DONE;
+	default:
+		return STATUS_USAGE;
+	}
+}

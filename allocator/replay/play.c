@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+#include "allocator/replay/play.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/model.h"
+#include "allocator/replay/streams.h"
+
+struct player {
+	const struct ca_replay_input *input;
+	const struct ca_replay_setting *setting;
+	struct ca_replay_result *result;
+	struct ca_replay_error *error;
+	struct ca_model *model;
+	struct ca_heap *heap;
+	struct ca_space *space;
+	uint64_t *address; /* by block */
+	struct ca_replay_streams streams;
+	struct ca_replay_stopwatch *watch; /* NULL: nothing is timed */
+	uint64_t first_ns;                 /* time of the device's first event */
+	bool started;                      /* the blocks live at the start are there */
+};
+
+static int
+trouble(struct player *p, const struct ca_replay_event *event, const char *what, int code)
+{
+	if (p->input->lines)
+		ca_replay_fail_line(p->error, event->where, "%s failed with %d", what, code);
+	else
+		ca_replay_fail_byte(p->error, event->where, "%s failed with %d", what, code);
+	return code == -ENOMEM ? code : -EINVAL;
+}
+
+/* ---- time */
+
+static void
+driver_call(void *arg, enum ca_model_function function, bool end)
+{
+	struct ca_replay_stopwatch *watch = arg;
+
+	if (end)
+		watch->driver_ticks += ca_replay_ticks() - watch->driver_began;
+	else
+		watch->driver_began = ca_replay_ticks();
+}
+
+static inline uint64_t
+op_begin(struct player *p)
+{
+	if (!p->watch)
+		return 0;
+	p->watch->driver_ticks = 0;
+	return ca_replay_ticks();
+}
+
+/* Ticks since op_begin returned `began`. */
+static inline uint64_t
+op_end(struct player *p, uint64_t began)
+{
+	return p->watch ? ca_replay_ticks() - began : 0;
+}
+
+static inline void
+op_note(struct player *p, uint64_t took, bool miss)
+{
+	struct ca_replay_stopwatch *watch = p->watch;
+
+	if (!watch)
+		return;
+	took -= took < watch->overhead ? took : watch->overhead;
+	took -= took < watch->driver_ticks ? took : watch->driver_ticks;
+	ca_replay_histogram_add(miss ? &watch->miss : &watch->op, took);
+}
+
+static void
+advance(struct player *p, uint64_t time_ns)
+{
+	if (time_ns == CA_REPLAY_NO_TIME)
+		return;
+	if (p->first_ns == CA_REPLAY_NO_TIME)
+		p->first_ns = time_ns;
+	ca_model_set_clock(p->model, time_ns - p->first_ns);
+	ca_replay_streams_advance(&p->streams, time_ns, CA_REPLAY_WORK_NS);
+}
+
+/* ---- events */
+
+/* What an operation cost in calls of the driver's: segments asked for and given back. */
+struct calls {
+	uint64_t takes, returns;
+};
+
+static struct calls
+driver_calls(struct player *p)
+{
+	struct ca_model_sums sums;
+
+	ca_model_sums(p->model, &sums);
+	return (struct calls){ sums.calls[CA_MODEL_TAKE], sums.calls[CA_MODEL_RETURN] };
+}
+
+static void
+note_oom(struct player *p, const struct ca_replay_event *event, size_t number)
+{
+	struct ca_replay_result *result = p->result;
+
+	result->out_of_memory = true;
+	result->oom = (struct ca_replay_oom){ .event = number + 1,
+					      .where = event->where,
+					      .request_bytes = event->bytes,
+					      .live_bytes = result->live_bytes };
+}
+
+static int
+play_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
+{
+	struct ca_replay_result *result = p->result;
+	uint64_t *address = &p->address[p->input->blocks[number]], began, took;
+	struct calls before, after;
+	unsigned at = 0;
+	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
+
+	if (r)
+		return trouble(p, event, "opening a stream", r);
+	before = driver_calls(p);
+	ca_order_last_stream = p->streams.stream[at].stream;
+	began = op_begin(p);
+	r = ca_alloc(p->space, event->bytes, address);
+	took = op_end(p, began);
+	after = driver_calls(p);
+	op_note(p, took, after.takes != before.takes || after.returns != before.returns);
+	if (r == CA_DRIVER_OUT_OF_MEMORY || r == -E2BIG) {
+		note_oom(p, event, number);
+		return 0;
+	}
+	if (r)
+		return trouble(p, event, "the allocation", r);
+	*(after.takes != before.takes ? &result->misses : &result->hits) += 1;
+	result->live_bytes += event->bytes;
+	if (result->live_bytes > result->peak_live_bytes)
+		result->peak_live_bytes = result->live_bytes;
+	r = ca_replay_streams_submit(&p->streams, at, event->time_ns);
+	return r ? trouble(p, event, "a submission", r) : 0;
+}
+
+static int
+play_free(struct player *p, const struct ca_replay_event *event, size_t number)
+{
+	uint64_t began;
+	unsigned at = 0;
+	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
+
+	if (!r)
+		r = ca_replay_streams_submit(&p->streams, at, event->time_ns);
+	if (r)
+		return trouble(p, event, "a submission", r);
+	if (p->streams.count > 1)
+		ca_order_set_sole_user(p->space, p->streams.stream[at].stream);
+	began = op_begin(p);
+	r = ca_free(p->heap, p->address[p->input->blocks[number]]);
+	op_note(p, op_end(p, began), false);
+	p->result->live_bytes -= event->bytes;
+	return r ? trouble(p, event, "the free", r) : 0;
+}
+
+static void
+play_phase(struct player *p)
+{
+	ca_replay_streams_finish(&p->streams);
+	if (!p->result->phases++) {
+		struct ca_model_sums sums;
+
+		ca_model_sums(p->model, &sums);
+		p->result->later_driver_allocs = sums.calls[CA_MODEL_TAKE];
+		p->result->later_driver_frees = sums.calls[CA_MODEL_RETURN];
+	}
+}
+
+static int
+play_submit(struct player *p, const struct ca_replay_event *event)
+{
+	unsigned at = 0;
+	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
+
+	if (!r)
+		r = ca_replay_streams_submit(&p->streams, at, event->time_ns);
+	return r ? trouble(p, event, "a submission", r) : 0;
+}
+
+static int
+play_event(struct player *p, const struct ca_replay_event *event, size_t number)
+{
+	if (!p->started && event->kind != CA_REPLAY_LIVE) {
+		ca_replay_streams_finish(&p->streams);
+		p->started = true;
+	}
+	advance(p, event->time_ns);
+	switch (event->kind) {
+	case CA_REPLAY_LIVE:
+		p->result->at_start++;
+		return play_alloc(p, event, number);
+	case CA_REPLAY_ALLOC:
+		p->result->allocations++;
+		return play_alloc(p, event, number);
+	case CA_REPLAY_FREE:
+		p->result->frees++;
+		return play_free(p, event, number);
+	case CA_REPLAY_PHASE:
+		play_phase(p);
+		return 0;
+	default:
+		return play_submit(p, event);
+	}
+}
+
+/* ---- begin and end */
+
+static int
+start(struct player *p)
+{
+	struct ca_model_config pretend = { .capacity = p->setting->memory_bytes,
+					   .granule = CA_REPLAY_GRANULE,
+					   .alignment = CA_REPLAY_GRANULE };
+	struct ca_driver driver;
+	int r = ca_model_create(&pretend, &p->model);
+
+	if (r)
+		return r;
+	ca_model_driver(p->model, &driver);
+	r = ca_heap_create(p->setting->config, &driver, &p->heap);
+	if (!r)
+		r = ca_space_create(p->heap, (void *)1, p->result->device, &p->space);
+	p->address = malloc(((size_t)p->input->n_blocks + 1) * sizeof(*p->address));
+	if (!p->address)
+		r = -ENOMEM;
+	if (!r && p->setting->time)
+		r = (p->watch = calloc(1, sizeof(*p->watch))) ? 0 : -ENOMEM;
+	if (r)
+		return r;
+	p->streams.model = p->model;
+	p->streams.space = p->space;
+	if (p->watch) {
+		ca_model_set_observer(p->model, driver_call, p->watch);
+		ca_replay_stopwatch_start(p->watch);
+	}
+	return 0;
+}
+
+/* The figures, and whether the allocator and the model are still of one mind. */
+static int
+finish(struct player *p)
+{
+	struct ca_replay_result *result = p->result;
+	struct ca_model_sums sums;
+	char reason[128] = "";
+
+	if (p->watch)
+		ca_replay_stopwatch_read(p->watch, &result->times);
+	ca_heap_stats(p->heap, result->device, &result->stats);
+	ca_model_sums(p->model, &sums);
+	result->peak_reserved_bytes = sums.peak_bytes;
+	result->bytes_from_driver = result->stats.reserved_bytes.total;
+	result->streams = p->streams.different;
+	result->later_driver_allocs =
+		result->phases ? sums.calls[CA_MODEL_TAKE] - result->later_driver_allocs : 0;
+	result->later_driver_frees =
+		result->phases ? sums.calls[CA_MODEL_RETURN] - result->later_driver_frees : 0;
+	result->oom.reserved_bytes = result->stats.reserved_bytes.current;
+	if (ca_heap_check(p->heap, reason, sizeof(reason)))
+		return ca_replay_fail(p->error, "the allocator's records are broken: %s", reason);
+	if (sums.misuses || sums.held_bytes != result->stats.reserved_bytes.current)
+		return ca_replay_fail(p->error, "the allocator misused the pretend driver");
+	return 0;
+}
+
+static void
+stop(struct player *p)
+{
+	ca_replay_streams_clear(&p->streams);
+	if (p->heap)
+		ca_heap_destroy(p->heap);
+	ca_model_destroy(p->model);
+	free(p->address);
+	free(p->watch);
+}
+
+int
+ca_replay_play(const struct ca_replay_input *input, unsigned device,
+	       const struct ca_replay_setting *setting, struct ca_replay_result *ret_result,
+	       struct ca_replay_error *error)
+{
+	struct player p = { .input = input,
+			    .setting = setting,
+			    .result = ret_result,
+			    .error = error,
+			    .first_ns = CA_REPLAY_NO_TIME };
+	size_t i;
+	int r;
+
+	*ret_result = (struct ca_replay_result){ .device = device };
+	r = start(&p);
+	if (r)
+		ca_replay_fail(error, "out of host memory");
+	for (i = 0; i < input->count && !r && !ret_result->out_of_memory; i++)
+		if (input->events[i].device == device)
+			r = play_event(&p, &input->events[i], i);
+	if (!r)
+		r = finish(&p);
+	stop(&p);
+	return r;
+}
+
+/* ---- capacity */
+
+static int
+completes(const struct ca_replay_input *input, unsigned device,
+	  const struct ca_replay_setting *setting, uint64_t granules, bool *ret_completes,
+	  struct ca_replay_error *error)
+{
+	struct ca_replay_setting with = { .config = setting->config,
+					  .memory_bytes = granules * CA_REPLAY_GRANULE };
+	struct ca_replay_result *result = malloc(sizeof(*result));
+	int r = result ? ca_replay_play(input, device, &with, result, error) : -ENOMEM;
+
+	if (!result)
+		ca_replay_fail(error, "out of host memory");
+	if (!r)
+		*ret_completes = !result->out_of_memory;
+	free(result);
+	return r;
+}
+
+int
+ca_replay_find_capacity(const struct ca_replay_input *input,
+			const struct ca_replay_setting *setting,
+			const struct ca_replay_result *result, uint64_t *ret_bytes,
+			struct ca_replay_error *error)
+{
+	uint64_t live = (result->peak_live_bytes + CA_REPLAY_GRANULE - 1) / CA_REPLAY_GRANULE;
+	uint64_t low = live ? live - 1 : 0;                        /* cannot do */
+	uint64_t high = setting->memory_bytes / CA_REPLAY_GRANULE; /* does */
+	uint64_t used = result->peak_reserved_bytes / CA_REPLAY_GRANULE;
+	bool fits = false;
+	int r = 0;
+
+	if (used < high)
+		r = completes(input, result->device, setting, used, &fits, error);
+	if (fits)
+		high = used;
+	if (!live)
+		high = 0;
+	while (!r && high > low + 1) {
+		uint64_t middle = low + (high - low) / 2;
+
+		r = completes(input, result->device, setting, middle, &fits, error);
+		*(fits ? &high : &low) = middle;
+	}
+	*ret_bytes = high * CA_REPLAY_GRANULE;
+	return r;
+}
