@@ -41,12 +41,12 @@ bool
 ca_trace_clock_convert(struct ca_trace_clock *clock, uint64_t ticks, uint64_t *ret_ns)
 {
 	uint64_t sequence = atomic_load_explicit(&clock->sequence, memory_order_acquire);
-	uint64_t rate = atomic_load_explicit(&clock->rate, memory_order_relaxed);
-	uint64_t base = atomic_load_explicit(&clock->ticks, memory_order_relaxed);
-	uint64_t ns = atomic_load_explicit(&clock->ns, memory_order_relaxed);
+	/* whoever reads what is newer than `sequence` sees it changed */
+	uint64_t rate = atomic_load_explicit(&clock->rate, memory_order_acquire);
+	uint64_t base = atomic_load_explicit(&clock->ticks, memory_order_acquire);
+	uint64_t ns = atomic_load_explicit(&clock->ns, memory_order_acquire);
 	uint64_t passed = ticks - base;
 
-	atomic_thread_fence(memory_order_acquire);
 	if (!rate || sequence & 1 ||
 	    atomic_load_explicit(&clock->sequence, memory_order_relaxed) != sequence)
 		return false;
@@ -72,10 +72,9 @@ publish(struct ca_trace_clock *clock, uint64_t ticks, uint64_t ns, uint64_t rate
 	uint64_t sequence = atomic_load_explicit(&clock->sequence, memory_order_relaxed);
 
 	atomic_store_explicit(&clock->sequence, sequence + 1, memory_order_relaxed);
-	atomic_thread_fence(memory_order_release);
-	atomic_store_explicit(&clock->ticks, ticks, memory_order_relaxed);
-	atomic_store_explicit(&clock->ns, ns, memory_order_relaxed);
-	atomic_store_explicit(&clock->rate, rate, memory_order_relaxed);
+	atomic_store_explicit(&clock->ticks, ticks, memory_order_release);
+	atomic_store_explicit(&clock->ns, ns, memory_order_release);
+	atomic_store_explicit(&clock->rate, rate, memory_order_release);
 	atomic_store_explicit(&clock->sequence, sequence + 2, memory_order_release);
 }
 
