@@ -408,7 +408,7 @@ test_unknown_variables(void **state)
 		env.line[3],
 		"CACHEALLOC_QWERTYUIOP: unknown variable is ignored: expected CACHEALLOC_ "
 		"and one of STRICT, DISABLE, CONF, LOG, LOG_FILE, STATS, "
-		"STATS_INTERVAL");
+		"STATS_INTERVAL, TRACE");
 }
 
 static void
