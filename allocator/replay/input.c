@@ -44,7 +44,7 @@ ca_replay_input_clear(struct ca_replay_input *input)
 	*input = (struct ca_replay_input){ 0 };
 }
 
-static int
+static int __attribute__((format(printf, 4, 0)))
 fail(struct ca_replay_error *error, uint64_t where, bool line, const char *format, va_list args)
 {
 	error->where = where;

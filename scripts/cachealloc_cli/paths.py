@@ -63,6 +63,20 @@ def simulator():
                    + "; it is built with the tests")
 
 
+def replay():
+    """Path of the program cachealloc-replay. Raises NotFound."""
+    candidates = []
+    if os.environ.get("CACHEALLOC_BUILD") or uninstalled():
+        candidates.append(os.path.join(build(), "allocator", "cachealloc-replay"))
+    if not uninstalled():
+        prefix = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+        candidates.append(os.path.join(prefix, "bin", "cachealloc-replay"))
+    for path in candidates:
+        if os.path.isfile(path):
+            return path
+    raise NotFound("cachealloc-replay was not found at " + " or ".join(candidates))
+
+
 def options():
     """The table of settings, generated from config/options.def: scripts/, or share/cachealloc/ when installed."""
     return os.path.join(os.path.dirname(HERE), "options.json")

@@ -6,15 +6,16 @@ _cachealloc() {
 	cur=${COMP_WORDS[COMP_CWORD]}
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run compare doctor version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay version help --help --version" -- "$cur")
 		return
 	fi
 	verb=${COMP_WORDS[1]}
 	case $verb in
 	run) options="--conf --stats --stats-interval --log --log-file --disable --strict --sim --library --dry-run --help" ;;
 	compare) options="--runs --warmup --conf-a --conf-b --json --force --ignore-failure --seed --fail-above --sim --library --help" ;;
+	replay) options="--conf --memory --find-min-capacity --time --json --help" ;;
 	doctor | version) options="--json --library --help" ;;
-	help) options="run compare doctor version" ;;
+	help) options="run compare doctor replay version" ;;
 	*) return ;;
 	esac
 	case $prev in
@@ -36,7 +37,7 @@ _cachealloc() {
 			i=$((i + 1))
 			break
 			;;
-		--conf | --stats-interval | --log | --log-file | --library | -r | --runs | --warmup | --conf-a | --conf-b | --seed | --fail-above)
+		--conf | --memory | --stats-interval | --log | --log-file | --library | -r | --runs | --warmup | --conf-a | --conf-b | --seed | --fail-above)
 			i=$((i + 1))
 			;;
 		--json) [[ $verb == compare ]] && i=$((i + 1)) ;;
@@ -48,6 +49,8 @@ _cachealloc() {
 		_command_offset "$i"
 	elif [[ $cur == -* || $verb == help ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
+	elif [[ $verb == replay ]]; then
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 	elif [[ $verb != version ]]; then
 		mapfile -t COMPREPLY < <(compgen -c -- "$cur")
 	fi

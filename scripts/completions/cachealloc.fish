@@ -4,6 +4,7 @@
 complete -c cachealloc -n __fish_use_subcommand -f -a run -d 'run a program on the caching allocator'
 complete -c cachealloc -n __fish_use_subcommand -f -a compare -d 'measure a program with and without it'
 complete -c cachealloc -n __fish_use_subcommand -f -a doctor -d 'tell whether the hooks will bind'
+complete -c cachealloc -n __fish_use_subcommand -f -a replay -d 'play a recorded trace, without a GPU'
 complete -c cachealloc -n __fish_use_subcommand -f -a version -d 'versions of command and library'
 complete -c cachealloc -n __fish_use_subcommand -f -a help -d 'help on a verb'
 
@@ -28,7 +29,13 @@ complete -c cachealloc -n $compare -l ignore-failure -d 'go on when the program 
 complete -c cachealloc -n $compare -l seed -x -d 'seed'
 complete -c cachealloc -n $compare -l fail-above -x -d 'limit in percent'
 
+set -l replay '__fish_seen_subcommand_from replay'
+complete -c cachealloc -n $replay -l conf -x -d 'tuning keys'
+complete -c cachealloc -n $replay -l memory -x -d 'memory of a device'
+complete -c cachealloc -n $replay -l find-min-capacity -d 'search the smallest memory'
+complete -c cachealloc -n $replay -l time -d 'measure times'
+
 complete -c cachealloc -n '__fish_seen_subcommand_from run compare' -l sim -d 'on the simulated driver'
-complete -c cachealloc -n '__fish_seen_subcommand_from doctor version' -l json -d 'as JSON'
+complete -c cachealloc -n '__fish_seen_subcommand_from doctor replay version' -l json -d 'as JSON'
 complete -c cachealloc -n '__fish_seen_subcommand_from run compare doctor version' -l library -r -d 'libcachealloc.so'
-complete -c cachealloc -n '__fish_seen_subcommand_from run compare doctor version' -s h -l help -d 'help'
+complete -c cachealloc -n '__fish_seen_subcommand_from run compare doctor replay version' -s h -l help -d 'help'

@@ -40,15 +40,22 @@ def test_runs_a_program(prefix):
     assert installed(prefix, "doctor", "/bin/true").returncode == 1
 
 
+def test_replays_a_trace(prefix, tmp_path):
+    (tmp_path / "a.trc").write_text("A 1 100 0\n")
+    done = installed(prefix, "replay", "--json", tmp_path / "a.trc")
+    assert done.returncode == 0 and json.loads(done.stdout)["misses"] == 1
+
+
 def test_knows_the_keys(prefix):
     text = installed(prefix, "run", "--help").stdout
     assert "max_split_size_mb           default unlimited\n" in text and "reuse_slack_mb              default 256 MiB\n" in text
 
 
 def test_pages_completions_and_schemas(prefix):
-    for path in ("share/man/man1/cachealloc.1", "share/man/man7/cachealloc.7", "share/man/man5/cachealloc-trace.5",
-                 "share/cachealloc/options.json",
-                 "share/cachealloc/schema/stats.schema.json", "share/bash-completion/completions/cachealloc",
+    for path in ("share/man/man1/cachealloc.1", "share/man/man1/cachealloc-replay.1", "share/man/man5/cachealloc-trace.5",
+                 "share/man/man7/cachealloc.7", "share/cachealloc/options.json",
+                 "share/cachealloc/schema/stats.schema.json", "share/cachealloc/schema/replay.schema.json",
+                 "share/bash-completion/completions/cachealloc",
                  "share/zsh/site-functions/_cachealloc", "share/fish/vendor_completions.d/cachealloc.fish"):
         found = prefix / path
         assert found.exists() or found.with_name(found.name + ".gz").exists(), path
@@ -67,4 +74,5 @@ def test_the_simulator_stays_together(tmp_path):
     places = [place["destination"] for place in plan["targets"].values()]
     assert sorted(place.rpartition("/")[2] for place in places if "/cachealloc/sim/" in place) == [
         "libcuda.so.1", "libcudart.so.13", "libcudart_static.a"]
-    assert [place.rpartition("/")[2] for place in places if "/cachealloc/sim/" not in place] == ["libcachealloc.so"]
+    assert sorted(place.rpartition("/")[2] for place in places if "/cachealloc/sim/" not in place) == [
+        "cachealloc-replay", "libcachealloc.so"]
