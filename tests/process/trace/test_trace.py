@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """CACHEALLOC_TRACE: what a program did with device memory is in its trace, whatever happens to the program or the file."""
 
+import json
 import os
 import stat
 import subprocess
@@ -121,6 +122,31 @@ def test_a_trace_can_be_cut_anywhere(tmp_path):
         part = Trace(data[:length])
         assert not part.whole
         assert part.records == whole.records[:(length - whole.header_bytes) // 24]
+
+
+def replayed(path):
+    done = run([BUILD / "allocator" / "cachealloc-replay", "--json", path], check=0)
+    return json.loads(done.stdout)
+
+
+def test_the_replay_makes_of_it_what_the_program_made(tmp_path):
+    traced(tmp_path, "team", CACHEALLOC_STATS=tmp_path / "stats.json")
+    (device,) = json.loads((tmp_path / "stats.json").read_text())["devices"]
+    result = replayed(tmp_path / "t.trace")
+    (again,) = result["devices"]
+    assert result["input_format"] == "cachealloc trace" and not result["truncated"]
+    assert again["recorded_reserved_bytes"] == device["reserved_bytes"]["current"]
+    for name in ("alloc_calls", "free_calls"):
+        assert again[name] == device[name]
+    assert again["requested_bytes"]["total"] == device["requested_bytes"]["total"]
+    peak = device["requested_bytes"]["peak"]  # may be low by 8 MiB a thread
+    assert peak <= result["peak_live_bytes"] <= peak + 8 * (8 << 20)
+
+
+def test_what_a_killed_process_left_is_replayed(tmp_path):
+    _, trace = traced(tmp_path, "killed", check=-9)
+    result = replayed(tmp_path / "t.trace")
+    assert result["truncated"] and result["allocations"] == len(trace.of("alloc"))
 
 
 # ------------------------------------------------------------------ files ---
