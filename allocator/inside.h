@@ -145,7 +145,6 @@ struct ca_space {
 	struct ca_heap *heap;
 	struct ca_device *device;
 	void *context;
-	unsigned number;         /* from 0, in the order of their making */
 	struct ca_pool pools[2]; /* small, large */
 	struct ca_tree wholes;   /* by (bytes, address) */
 	struct ca_list segments;
@@ -162,6 +161,7 @@ struct ca_space {
 	uint64_t stuck_segments;    /* at least as many as are stuck */
 	unsigned impatience;        /* moments in vain, lately */
 	unsigned not_now;           /* allocations until the next one */
+	unsigned number;            /* from 0, in the order of their making */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;

@@ -34,13 +34,14 @@ struct cell {
 
 struct ca_tracer {
 	struct ca_tracer_words words; /* first */
-	_Atomic uint64_t drained_ns;
-	_Atomic uint64_t tail;
 	_Alignas(64) _Atomic uint64_t head;
 	_Atomic uint64_t time_ns; /* of a record whose place is taken already */
-	_Alignas(64) atomic_flag draining;
-	struct ca_trace_file file;                /* while `draining` is held */
-	_Alignas(64) struct ca_trace_clock clock; /* the one who drains learns */
+	/* written by who drains */
+	_Alignas(64) _Atomic uint64_t tail;
+	_Atomic uint64_t drained_ns;
+	struct ca_trace_clock clock; /* the one who drains learns */
+	struct ca_trace_file file;   /* while `draining` is held */
+	atomic_flag draining;
 	_Alignas(64) struct cell ring[CA_TRACE_RING];
 };
 

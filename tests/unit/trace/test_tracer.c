@@ -217,8 +217,8 @@ test_threads_wait_for_room_and_lose_nothing(void **state)
 	uint64_t next[THREADS] = { 0 };
 	struct content content;
 
-	for (uint16_t i = 0; i < THREADS; i++) {
-		worker[i] = (struct worker){ tracer, i };
+	for (unsigned i = 0; i < THREADS; i++) {
+		worker[i] = (struct worker){ tracer, (uint16_t)i };
 		assert_false(pthread_create(&thread[i], NULL, work, &worker[i]));
 	}
 	for (unsigned i = 0; i < THREADS; i++)
