@@ -72,6 +72,19 @@ users(void)
 	OK(cuMemFree_v2(block[3]));
 }
 
+/* The driver does not take the memory back at first. */
+static void
+free_that_fails(void)
+{
+	CUdeviceptr pitch;
+	size_t row;
+
+	case_start();
+	OK(cuMemAllocPitch_v2(&pitch, &row, 1000, 30, 4));
+	EXPECT(cuMemFree_v2(pitch) != CUDA_SUCCESS);
+	OK(cuMemFree_v2(pitch));
+}
+
 /* A context goes with its memory. */
 static void
 contexts(void)
@@ -117,10 +130,11 @@ killed(void)
 
 /* ---- eight threads that hand memory to each other */
 
-enum { THREADS = 8, SLOTS = 16, TURNS = 4000 };
+enum { THREADS = 8, SLOTS = 16, TURNS = 4000, FEW_TURNS = 200 };
 
 static _Atomic CUdeviceptr slots[SLOTS];
 static CUcontext shared_context;
+static int turns;
 
 static void *
 work(void *arg)
@@ -128,7 +142,7 @@ work(void *arg)
 	unsigned random = *(unsigned *)arg;
 
 	OK(cuCtxSetCurrent(shared_context));
-	for (int i = 0; i < TURNS; i++) {
+	for (int i = 0; i < turns; i++) {
 		static const size_t sizes[] = { 100, 512, 5000, 1 << 20, 3 << 20 };
 		unsigned number = (unsigned)rand_r(&random);
 		CUdeviceptr block, old;
@@ -142,11 +156,12 @@ work(void *arg)
 }
 
 static void
-team(void)
+play(int each)
 {
 	pthread_t thread[THREADS];
 	unsigned seed[THREADS];
 
+	turns = each;
 	shared_context = case_start();
 	for (unsigned i = 0; i < THREADS; i++) {
 		seed[i] = i + 1;
@@ -157,6 +172,18 @@ team(void)
 	for (int i = 0; i < SLOTS; i++)
 		if (slots[i])
 			OK(cuMemFree_v2(slots[i]));
+}
+
+static void
+team(void)
+{
+	play(TURNS);
+}
+
+static void
+team_for_short(void)
+{
+	play(FEW_TURNS);
 }
 
 /* ---- processes */
@@ -251,11 +278,15 @@ no_room(void)
 	pairs(MANY);
 }
 
+#define CASE(name)                                                                                 \
+	{                                                                                          \
+#name, name                                                                        \
+	}
+
 const struct test_case test_cases[] = {
-	{ "steps", steps },           { "users", users },
-	{ "contexts", contexts },     { "many", many },
-	{ "killed", killed },         { "team", team },
-	{ "fork_first", fork_first }, { "fork_after", fork_after },
-	{ "closes", closes },         { "closes_and_removes", closes_and_removes },
-	{ "no_room", no_room },       { NULL, NULL },
+	CASE(steps),      CASE(users),          CASE(free_that_fails),
+	CASE(contexts),   CASE(many),           CASE(killed),
+	CASE(team),       CASE(team_for_short), CASE(fork_first),
+	CASE(fork_after), CASE(closes),         CASE(closes_and_removes),
+	CASE(no_room),    { NULL, NULL },
 };

@@ -81,6 +81,14 @@ def test_a_free_names_the_streams_that_may_use_the_block(tmp_path):
     assert finished == [(one, 1), (two, 0)]
 
 
+def test_a_free_that_fails_is_taken_back(tmp_path):
+    _, trace = traced(tmp_path, "free_that_fails", SIMCUDA_FAIL="cuMemFree_v2:1:999")
+    events = trace.of("adopt", "free", "kept")
+    assert [r.kind for r in events] == ["adopt", "free", "kept", "free"] and len({r.a for r in events}) == 1
+    assert events[0].bytes == events[2].bytes == 30000 and not trace.live_at_the_end()
+    assert replayed(tmp_path / "t.trace")["frees"] == 2
+
+
 def test_memory_goes_with_its_context(tmp_path):
     _, trace = traced(tmp_path, "contexts")
     assert [r.bytes for r in trace.of("alloc")] == [1000, 2000, 3000]
@@ -90,15 +98,20 @@ def test_memory_goes_with_its_context(tmp_path):
     assert kinds == ["alloc", "alloc", "free", "alloc", "free", "free"]
 
 
-def test_threads_never_see_an_address_twice(tmp_path):
+@pytest.mark.parametrize("case, turns, env", [
+    ("team", 4000, {}),
+    ("team", 4000, {"CACHEALLOC_CONF": "reuse:finished"}),
+    ("team_for_short", 200, {"CACHEALLOC_DISABLE": "count"}),  # the driver hands the memory on at once
+], ids=["cached", "finished", "native"])
+def test_threads_never_see_an_address_twice(tmp_path, case, turns, env):
     """A free is in the trace before the allocation that has its memory."""
-    _, trace = traced(tmp_path, "team")
+    _, trace = traced(tmp_path, case, **env)
     assert trace.whole and not trace.live_at_the_end()
-    assert len(trace.of("alloc")) == len(trace.of("free")) == 8 * 4000
+    assert len(trace.of("alloc")) == len(trace.of("free")) == 8 * turns
     counts = {}
     for r in trace.of("alloc"):
         counts[r.thread] = counts.get(r.thread, 0) + 1
-    assert len(counts) == 8 and set(counts.values()) == {4000}
+    assert len(counts) == 8 and set(counts.values()) == {turns}
 
 
 def test_many_events_are_all_there(tmp_path):
