@@ -78,8 +78,9 @@ ca_tracer_open(const struct ca_trace_start *start, struct ca_tracer **ret_tracer
 void
 ca_tracer_after_fork_child(struct ca_tracer *tracer)
 {
+	atomic_store(&tracer->words.stopped, true);
 	ca_trace_file_close(&tracer->file);
-	munmap(tracer, sizeof(*tracer));
+	/* not unmapped: the fork may have been a signal handler's, on top of an event */
 }
 
 static bool

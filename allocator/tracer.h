@@ -48,8 +48,8 @@ struct ca_trace_start {
 int ca_tracer_open(const struct ca_trace_start *start, struct ca_tracer **ret_tracer);
 /* Writes CA_TRACE_END and the rest. Later events are dropped; the tracer stays valid for ever. */
 void ca_tracer_close(struct ca_tracer *tracer);
-/* In a forked child: what is in the ring is the parent's to write. The file is closed, the tracer
- * unmapped. */
+/* In a forked child: what is in the ring is the parent's to write. The file is closed, and events
+ * are dropped. */
 void ca_tracer_after_fork_child(struct ca_tracer *tracer);
 
 /* The device has `bytes` of memory (0: not known); `name` may be NULL. Once a device. */
