@@ -261,12 +261,8 @@ static bool
 capturing(void *self)
 {
 	struct ca_model *model = self;
-	bool result;
 
-	pthread_mutex_lock(&model->lock);
-	result = model->capturing;
-	pthread_mutex_unlock(&model->lock);
-	return result;
+	return model->capturing;
 }
 
 static uint64_t

@@ -60,8 +60,8 @@ struct ca_model {
 	bool fail_for_ever;
 	bool failed;
 	int fail_code;
-	bool capturing;
-	bool relaxed; /* segments may be returned in the capture */
+	_Atomic bool capturing; /* read without the lock: every allocation asks */
+	bool relaxed;           /* segments may be returned in the capture */
 	ca_model_observer *observer;
 	void *observer_arg;
 };

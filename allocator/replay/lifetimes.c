@@ -195,7 +195,7 @@ ca_replay_read_lifetimes(const uint8_t *data, size_t size, struct ca_replay_inpu
 			 struct ca_replay_error *error)
 {
 	struct ca_replay_lines lines = ca_replay_lines(data, size);
-	struct ca_replay_text line, field;
+	struct ca_replay_text line, field = { "", 0 };
 	struct ends ends = { 0 };
 	struct layout layout;
 	char quoted[CA_REPLAY_QUOTE_MAX];

@@ -23,7 +23,7 @@
 /* Memory is taken from the device in pieces of this size. */
 #define CA_REPLAY_GRANULE ((uint64_t)2 << 20)
 /* More than any device has. */
-#define CA_REPLAY_UNLIMITED ((uint64_t)1 << 62)
+#define CA_REPLAY_UNLIMITED ((uint64_t)1 << 50)
 
 struct ca_replay_setting {
 	const struct ca_config *config;

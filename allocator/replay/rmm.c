@@ -179,7 +179,7 @@ ca_replay_read_rmm(const uint8_t *data, size_t size, struct ca_replay_input *inp
 {
 	struct ca_replay_lines lines = ca_replay_lines(data, size);
 	struct ca_replay_text line, field[COLUMNS];
-	struct ca_replay_event event;
+	struct ca_replay_event event = { 0 };
 	struct clock clock = { 0 };
 	int r = 0;
 

@@ -62,8 +62,10 @@ static int
 record(struct reader *r, const struct ca_snapshot_value *value, const char *what, uint64_t near,
        struct ca_snapshot_record *ret)
 {
-	if (value->type != CA_SNAPSHOT_DICT)
+	if (value->type != CA_SNAPSHOT_DICT) {
+		*ret = (struct ca_snapshot_record){ 0 };
 		return ca_replay_fail_byte(r->error, near, "%s is not a dictionary", what);
+	}
 	return r->source->record(r->source->self, value, ret, r->error);
 }
 
