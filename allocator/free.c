@@ -37,7 +37,7 @@ free_used(struct ca_block *block)
 
 	if (ca_graph_keeps_locked(block)) {
 		if (ca_tracing(space->heap))
-			ca_trace_free_locked(block, NULL);
+			ca_trace_free_locked(block, &(struct ca_users){ .context = true });
 		return 0;
 	}
 	if (free_to_streams(block))

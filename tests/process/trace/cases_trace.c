@@ -72,6 +72,26 @@ users(void)
 	OK(cuMemFree_v2(block[3]));
 }
 
+/* Memory that a graph may use for as long as it exists. */
+static void
+captured(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUdeviceptr during;
+	CUstream stream;
+	CUgraph graph;
+
+	case_start();
+	case_kernel("sim_fill");
+	OK(cuStreamCreate(&stream, 1));
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuThreadExchangeStreamCaptureMode(&mode));
+	OK(cuMemAlloc_v2(&during, 4096));
+	case_fill(during, 1024, 1, 0, stream);
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuMemFree_v2(during));
+}
+
 /* The driver does not take the memory back at first. */
 static void
 free_that_fails(void)
@@ -284,9 +304,19 @@ no_room(void)
 	}
 
 const struct test_case test_cases[] = {
-	CASE(steps),      CASE(users),          CASE(free_that_fails),
-	CASE(contexts),   CASE(many),           CASE(killed),
-	CASE(team),       CASE(team_for_short), CASE(fork_first),
-	CASE(fork_after), CASE(closes),         CASE(closes_and_removes),
-	CASE(no_room),    { NULL, NULL },
+	CASE(steps),
+	CASE(users),
+	CASE(captured),
+	CASE(free_that_fails),
+	CASE(contexts),
+	CASE(many),
+	CASE(killed),
+	CASE(team),
+	CASE(team_for_short),
+	CASE(fork_first),
+	CASE(fork_after),
+	CASE(closes),
+	CASE(closes_and_removes),
+	CASE(no_room),
+	{ NULL, NULL },
 };

@@ -81,6 +81,11 @@ def test_a_free_names_the_streams_that_may_use_the_block(tmp_path):
     assert finished == [(one, 1), (two, 0)]
 
 
+def test_a_graph_may_go_on_using_what_is_freed(tmp_path):
+    _, trace = traced(tmp_path, "captured")
+    assert [r.users for r in trace.of("free")] == [[ANY_STREAM]]
+
+
 def test_a_free_that_fails_is_taken_back(tmp_path):
     _, trace = traced(tmp_path, "free_that_fails", SIMCUDA_FAIL="cuMemFree_v2:1:999")
     events = trace.of("adopt", "free", "kept")
