@@ -157,8 +157,8 @@ def test_the_replay_makes_of_it_what_the_program_made(tmp_path):
     for name in ("alloc_calls", "free_calls"):
         assert again[name] == device[name]
     assert again["requested_bytes"]["total"] == device["requested_bytes"]["total"]
-    peak = device["requested_bytes"]["peak"]  # may be low by 8 MiB a thread
-    assert peak <= result["peak_live_bytes"] <= peak + 8 * (8 << 20)
+    # the peak in the statistics may be off by 8 MiB a thread
+    assert abs(device["requested_bytes"]["peak"] - result["peak_live_bytes"]) <= 8 * (8 << 20)
 
 
 def test_what_a_killed_process_left_is_replayed(tmp_path):
