@@ -235,6 +235,16 @@ take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **re
 	return 0;
 }
 
+/* The program gets the driver's code. */
+static CA_APART void
+refuse(struct ca_space *space, uint64_t size, int code)
+{
+	if (code == CA_DRIVER_OUT_OF_MEMORY)
+		CA_COUNT(space, ooms);
+	if (ca_tracing(space->heap))
+		ca_trace_failed(space, size, code);
+}
+
 int
 ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
@@ -253,8 +263,10 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 	if (!r) {
 		hand_out(space, block, size);
 		*ret_address = block->address;
-	} else if (r == CA_DRIVER_OUT_OF_MEMORY) {
-		CA_COUNT(space, ooms);
+		if (ca_tracing(heap))
+			ca_trace_alloc_locked(block);
+	} else if (r > 0) {
+		refuse(space, size, r);
 	}
 	ca_heap_unlock(heap);
 	return r;
@@ -275,6 +287,8 @@ ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t reque
 		block->segment->adopted = true;
 		block->segment->retired = true;
 		hand_out(space, block, requested);
+		if (ca_tracing(heap))
+			ca_trace_alloc_locked(block);
 	}
 	ca_heap_unlock(heap);
 	return r;

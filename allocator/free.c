@@ -24,6 +24,8 @@ free_to_streams(struct ca_block *block)
 		inherited.user[0] = block->user;
 	}
 	ca_order_users(order, block->born, &inherited, &users);
+	if (ca_tracing(block->segment->space->heap))
+		ca_trace_free_locked(block, &users);
 	return ca_owned_place_locked(block, &users);
 }
 
@@ -33,7 +35,12 @@ free_used(struct ca_block *block)
 	struct ca_space *space = block->segment->space;
 	struct ca_list hand;
 
-	if (ca_graph_keeps_locked(block) || free_to_streams(block))
+	if (ca_graph_keeps_locked(block)) {
+		if (ca_tracing(space->heap))
+			ca_trace_free_locked(block, &(struct ca_users){ .context = true });
+		return 0;
+	}
+	if (free_to_streams(block))
 		return 0;
 	block->user.stream = NULL;
 	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
@@ -52,6 +59,8 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 	/* the usual case needs no list of users */
 	if (!block->user.stream && !segment->captured &&
 	    ca_order_is_untouched(&segment->space->order, block->born)) {
+		if (ca_tracing(segment->space->heap))
+			ca_trace_free_locked(block, NULL);
 		ca_park_locked(block);
 		return 0;
 	}
@@ -85,8 +94,11 @@ free_live(struct ca_block *block, uint64_t thread)
 	const struct ca_heap *heap = block->segment->space->heap;
 	int r;
 
-	if (block->segment->retired || heap->config.disable != CA_DISABLE_OFF)
+	if (block->segment->retired || heap->config.disable != CA_DISABLE_OFF) {
+		if (ca_tracing(heap)) /* before the driver may give the address to others */
+			ca_trace_free_locked(block, NULL);
 		return free_retired(block);
+	}
 	r = free_to_cache(block, thread);
 	/* another context's error: no reuse from now on, but the driver may well free the memory */
 	return r == -EIO ? free_retired(block) : r;
@@ -132,6 +144,8 @@ free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 		r = free_live(block, thread);
 		if (!r)
 			CA_COUNT(space, free_calls);
+		else if (ca_tracing(heap))
+			ca_trace_kept_locked(block);
 		if (!r && thread && allocated_by != thread)
 			hold_back(space);
 	}

@@ -44,6 +44,12 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 }
 
 void
+ca_heap_set_tracer(struct ca_heap *heap, struct ca_tracer *tracer)
+{
+	heap->tracer = tracer;
+}
+
+void
 ca_heap_destroy(struct ca_heap *heap)
 {
 	struct ca_space *space;
@@ -84,6 +90,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 
 	pthread_mutex_init(&heap->lock, NULL);
 	ca_outside_after_fork_child();
+	heap->tracer = NULL;
 	ca_arena_destroy(&heap->records);
 	records_init(heap);
 	for (space = heap->spaces; space; space = space->next) {
@@ -131,6 +138,7 @@ ca_space_create(struct ca_heap *heap, void *context, unsigned device, struct ca_
 		space->heap = heap;
 		space->device = found;
 		space->context = context;
+		space->number = heap->n_spaces++;
 		space_init(space);
 		ca_order_init(space);
 		space->next = heap->spaces;

@@ -25,10 +25,14 @@
 
 struct ca_heap;
 struct ca_space;
+struct ca_tracer;
 
 /* `config` and `driver` are copied. -ENOMEM when not even the first chunk could be mapped. */
 int ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 		   struct ca_heap **ret_heap);
+/* Every event from now on goes to the tracer (allocator/tracer.h), which must outlive the heap or
+ * be NULL. Before any other call; the caller drains it. */
+void ca_heap_set_tracer(struct ca_heap *heap, struct ca_tracer *tracer);
 /* Unmaps all metadata. Makes no driver call: what the driver holds stays there. Not thread-safe. */
 void ca_heap_destroy(struct ca_heap *heap);
 /* In a forked child, before any other call: locks are remade and every record is dropped without a

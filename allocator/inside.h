@@ -29,6 +29,7 @@
 #include "allocator/heap.h"
 #include "allocator/list.h"
 #include "allocator/stream.h"
+#include "allocator/tracer.h"
 #include "allocator/tree.h"
 
 enum {
@@ -160,6 +161,7 @@ struct ca_space {
 	uint64_t stuck_segments;    /* at least as many as are stuck */
 	unsigned impatience;        /* moments in vain, lately */
 	unsigned not_now;           /* allocations until the next one */
+	unsigned number;            /* from 0, in the order of their making */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;
@@ -176,11 +178,13 @@ struct ca_heap {
 	struct ca_block *bases[CA_BASES]; /* by a hash of their address: find.c */
 	struct ca_space *spaces;          /* newest first */
 	struct ca_device *devices;
-	struct ca_list graphs;  /* ca_hold.link */
-	uint64_t serial;        /* of the last allocation */
-	bool no_marks;          /* mark_record answered -ENOTSUP */
-	bool undecided;         /* memory of a capture was freed that no graph holds so far */
-	unsigned finished_only; /* CA_REASON_* of every space, those to come included */
+	struct ca_list graphs;    /* ca_hold.link */
+	uint64_t serial;          /* of the last allocation */
+	bool no_marks;            /* mark_record answered -ENOTSUP */
+	bool undecided;           /* memory of a capture was freed that no graph holds so far */
+	unsigned finished_only;   /* CA_REASON_* of every space, those to come included */
+	unsigned n_spaces;        /* made so far */
+	struct ca_tracer *tracer; /* NULL: nobody records */
 };
 
 static inline uint64_t
@@ -432,6 +436,32 @@ uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t by
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+
+/* ---- trace_event.c: records of what happens. Only if ca_tracing(). */
+
+static inline bool
+ca_tracing(const struct ca_heap *heap)
+{
+	return __builtin_expect(heap->tracer != NULL, 0);
+}
+
+/* A block became the program's. */
+void ca_trace_alloc_locked(const struct ca_block *block);
+/* A block stops being the program's, and nobody else can have it so far. `users` as
+ * ca_order_users tells; NULL: none. */
+void ca_trace_free_locked(const struct ca_block *block, const struct ca_users *users);
+/* The free that was recorded has failed: the block is still the program's. */
+void ca_trace_kept_locked(const struct ca_block *block);
+/* The program was refused `bytes`. */
+void ca_trace_failed(struct ca_space *space, uint64_t bytes, int code);
+/* A segment came or went. */
+void ca_trace_segment_locked(const struct ca_segment *segment, enum ca_trace_kind kind);
+/* The driver refused a segment. */
+void ca_trace_refused(struct ca_space *space, uint64_t bytes, int code);
+/* What was submitted to the stream until lately has finished. */
+void ca_trace_finished_ordered(struct ca_stream_record *record);
+/* The record is another stream's now. */
+void ca_trace_stream(struct ca_stream_record *record);
 
 /* ---- outside.c: the locks, and leaving it for a driver call */
 

@@ -249,6 +249,8 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 		*ret_stream = &record->hot;
 	}
 	ca_order_unlock(order);
+	if (!r && ca_tracing(space->heap))
+		ca_trace_stream(record);
 	ca_points_drop(space, &dropped);
 	if (ends)
 		ca_order_mark_exposed(space);

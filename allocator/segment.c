@@ -92,6 +92,8 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	ca_tree_insert(&space->heap->by_address, &block->by_address, address, 0);
 	ca_gauge_add(&space->device->stats.reserved_bytes, bytes);
 	space->device->drainable_bytes += bytes;
+	if (ca_tracing(space->heap))
+		ca_trace_segment_locked(segment, CA_TRACE_TAKEN);
 	return block;
 }
 
@@ -121,6 +123,8 @@ driver_take(struct ca_space *space, uint64_t bytes, uint64_t *ret_address)
 	r = driver->segment_take(driver->self, space->context, bytes, ret_address);
 	end = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
+	if (r > 0 && ca_tracing(space->heap))
+		ca_trace_refused(space, bytes, r);
 	CA_COUNT(space, driver_alloc_calls);
 	space->device->stats.driver_ns += end - begin;
 	return r;
@@ -165,12 +169,16 @@ ca_segment_forget_locked(struct ca_segment *segment)
 	while (block) {
 		struct ca_block *next = block->next;
 
+		if (block->state == CA_BLOCK_LIVE && ca_tracing(heap))
+			ca_trace_free_locked(block, NULL);
 		ca_block_detach_locked(block);
 		ca_block_set_state_locked(block, CA_BLOCK_FRESH);
 		ca_tree_remove(&heap->by_address, &block->by_address);
 		ca_objects_put(&heap->blocks, block);
 		block = next;
 	}
+	if (ca_tracing(heap))
+		ca_trace_segment_locked(segment, CA_TRACE_RETURNED);
 	space->device->drainable_bytes -= segment->bytes;
 	space->device->generation++;
 	ca_gauge_sub(&space->device->stats.reserved_bytes, segment->bytes);

@@ -280,13 +280,17 @@ void
 ca_record_finished(struct ca_stream_record *record, uint64_t bound, struct ca_list *dropped)
 {
 	struct ca_order *order = ca_record_order(record);
+	bool raised;
 
 	if (atomic_load(&record->done) >= bound)
 		return;
-	if (ca_raise(&record->done, bound))
+	raised = ca_raise(&record->done, bound);
+	if (raised)
 		ca_order_note_progress(order);
 	ca_order_lock(order);
 	ca_record_settle_ordered(record);
+	if (raised && ca_tracing(record->space->heap))
+		ca_trace_finished_ordered(record);
 	if (dropped)
 		ca_points_collect_ordered(record, dropped);
 	ca_order_unlock(order);

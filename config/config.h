@@ -39,6 +39,7 @@ struct ca_config {
 	uint64_t stats_interval_ns;   /* 0: only at exit */
 	char log_file[CA_PATH_MAX];   /* pattern; empty: stderr */
 	char stats_file[CA_PATH_MAX]; /* pattern; empty: none; suffix .json selects JSON */
+	char trace_file[CA_PATH_MAX]; /* pattern; empty: none */
 };
 
 /* Returns the value of an environment variable or NULL;

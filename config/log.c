@@ -7,30 +7,26 @@
  * first line that finds UNOPENED wins the right to open the file; others wait for it, but only a
  * little (they may be a signal handler on top of the opener) and then use stderr.
  *
- * The descriptor lives in a table that belongs to the program, which may close everything above 2
- * and open its own data under our number. So the file's device and inode are remembered, compared
- * before each line, and on a difference the descriptor is forgotten (not closed: it is not ours)
- * and a new file is opened.
+ * The descriptor lives in a table that belongs to the program (config/file.h). When it no longer
+ * leads to our file, a new one is opened.
  */
 #include "config/log.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "config/file.h"
 #include "config/path.h"
 #include "config/text.h"
 
 enum {
 	LINE_MAX_BYTES = 1024,
 	OPENS_MAX = 8,      /* then stderr: somebody keeps closing our file */
-	FD_FIRST = 512,     /* above the numbers that programs use themselves */
 	OPENING_WAITS = 50, /* of 1 ms each */
 	TARGET_UNOPENED = -1,
 	TARGET_OPENING = -2,
@@ -96,27 +92,12 @@ ca_log_configure(enum ca_log_level level, const char *file_pattern)
 	atomic_store(&log_target, log_pattern[0] ? TARGET_UNOPENED : STDERR_FILENO);
 }
 
-/* The file behind a descriptor, or 0, 0 where the kernel will not tell. False: there is none. */
-static bool
-file_identify(int fd, uint64_t *ret_device, uint64_t *ret_inode)
-{
-	struct statx info = { 0 };
-
-	/* an empty path asks about the descriptor; fstat() would need a glibc of 2.33 */
-	if (statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info) && errno == EBADF)
-		return false;
-	*ret_device = ((uint64_t)info.stx_dev_major << 32) | info.stx_dev_minor;
-	*ret_inode = info.stx_ino;
-	return true;
-}
-
 static bool
 file_is_ours(int fd)
 {
-	uint64_t device, inode;
+	struct ca_file_id id = { atomic_load(&log_device), atomic_load(&log_inode) };
 
-	return file_identify(fd, &device, &inode) && device == atomic_load(&log_device) &&
-	       inode == atomic_load(&log_inode);
+	return ca_file_is(fd, &id);
 }
 
 void
@@ -162,20 +143,16 @@ static int
 file_open(void)
 {
 	char shown[128];
-	uint64_t device = 0, inode = 0;
-	int fd, high;
+	struct ca_file_id id = { 0, 0 };
+	int fd;
 
 	fd = atomic_fetch_add(&log_opens, 1) < OPENS_MAX ? ca_path_open(log_pattern, NULL)
 							 : -EMFILE;
 	if (fd >= 0) {
-		high = fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);
-		if (high >= 0) {
-			syscall(SYS_close, fd);
-			fd = high;
-		}
-		file_identify(fd, &device, &inode);
-		atomic_store(&log_device, device);
-		atomic_store(&log_inode, inode);
+		fd = ca_file_lift(fd);
+		ca_file_identify(fd, &id);
+		atomic_store(&log_device, id.device);
+		atomic_store(&log_inode, id.inode);
 	} else {
 		stderr_line(CA_LOG_WARN,
 			    "CACHEALLOC_LOG_FILE: '%s' cannot be opened: %s (errno %d); "

@@ -20,6 +20,7 @@
 #include "shim/driver_table.h"
 #include "shim/process.h"
 #include "shim/real.h"
+#include "shim/tracing.h"
 #include "shim/unseen.h"
 
 enum { DEVICES_MAX = 32, NAME_MAX_BYTES = 100, UUID_BYTES = 48 };
@@ -65,6 +66,8 @@ ca_dump_after_fork_child(void)
 {
 	config = NULL;
 	file[0] = '\0';
+	for (unsigned i = 0; i < DEVICES_MAX; i++)
+		atomic_store(&notes[i].state, 0);
 	atomic_flag_clear(&writing);
 }
 
@@ -96,7 +99,7 @@ ca_dump_note_device(CUdevice device)
 	CUuuid uuid;
 	int unknown = 0;
 
-	if (!wanted() || !real || device < 0 || device >= DEVICES_MAX)
+	if (!(wanted() || ca_tracing_tracer) || !real || device < 0 || device >= DEVICES_MAX)
 		return;
 	note = &notes[device];
 	if (!atomic_compare_exchange_strong(&note->state, &unknown, 1))
@@ -109,6 +112,7 @@ ca_dump_note_device(CUdevice device)
 	    CA_INSIDE(real->cuDeviceGetUuid_v2(&uuid, device)) == CUDA_SUCCESS)
 		write_uuid(note->uuid, &uuid);
 	atomic_store(&note->state, 2);
+	ca_tracing_note_device(device, note->name);
 }
 
 static int

@@ -14,7 +14,7 @@
 /* Once a process, before any other; `config` must outlive it. */
 void ca_dump_start(const struct ca_config *config);
 /* Name and UUID of a device that has a context now;
- * asks the driver once a device, if statistics are wanted. */
+ * asks the driver once a device, if statistics or a trace are wanted. */
 void ca_dump_note_device(CUdevice device);
 /* Writes if CACHEALLOC_STATS_INTERVAL has passed since the last time. */
 void ca_dump_if_due(struct ca_heap *heap);

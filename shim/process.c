@@ -23,6 +23,7 @@
 #include "shim/fallback.h"
 #include "shim/marks.h"
 #include "shim/streams.h"
+#include "shim/tracing.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
 
@@ -40,6 +41,7 @@ after_fork_child(void)
 
 	if (parents)
 		ca_heap_after_fork_child(parents->heap); /* the next hooked call makes a new one */
+	ca_tracing_after_fork_child();
 	ca_log_after_fork_child();
 	ca_capture_after_fork_child();
 	ca_context_after_fork_child();
@@ -106,7 +108,8 @@ make(void)
 	read_configuration(&process.config);
 	if (process.config.disable == CA_DISABLE_ALL)
 		return;
-	if (!fork_handler_set && pthread_atfork(NULL, NULL, after_fork_child)) {
+	if (!fork_handler_set &&
+	    pthread_atfork(NULL, ca_tracing_after_fork_parent, after_fork_child)) {
 		ca_warn("no memory for a fork handler: this process is served by the driver alone");
 		return;
 	}
@@ -118,6 +121,8 @@ make(void)
 		return;
 	}
 	process.serves = process.config.disable == CA_DISABLE_OFF;
+	ca_tracing_start(&process.config, process.heap);
+	process.ticks = process.config.stats_interval_ns || ca_tracing_tracer;
 	ca_dump_start(&process.config);
 	ca_fallback_start(&process);
 	atomic_store_explicit(&made, &process, memory_order_release);
@@ -156,6 +161,13 @@ ca_process(void)
 	return make_once();
 }
 
+void
+ca_process_tick_due(struct ca_process *one)
+{
+	ca_dump_if_due(one->heap);
+	ca_tracing_tick();
+}
+
 /* Looks, but does not make: a process without hooked calls has nothing to write. */
 static struct ca_process *
 process_if_made(void)
@@ -170,4 +182,6 @@ at_exit(void)
 
 	if (one && !ca_heap_locked_here())
 		ca_dump_final(one->heap);
+	if (one)
+		ca_tracing_end();
 }

@@ -17,18 +17,21 @@
 struct ca_process {
 	struct ca_config config;
 	struct ca_heap *heap;
+	bool ticks;  /* something is to be done after hooked calls */
 	bool serves; /* false: CACHEALLOC_DISABLE=count; blocks are the driver's own, answers too */
 };
 
 /* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
 struct ca_process *ca_process(void);
 
-/* Called after a hooked call: repeats the statistics when CACHEALLOC_STATS_INTERVAL is due. */
+void ca_process_tick_due(struct ca_process *process);
+/* Called after a hooked call: repeats the statistics when CACHEALLOC_STATS_INTERVAL is due, and
+ * writes what CACHEALLOC_TRACE has recorded. */
 static inline void
 ca_process_tick(struct ca_process *process)
 {
-	if (__builtin_expect(process->config.stats_interval_ns != 0, 0))
-		ca_dump_if_due(process->heap);
+	if (__builtin_expect(process->ticks, 0))
+		ca_process_tick_due(process);
 }
 
 /*

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "allocator/replay/input.h"
+#include "allocator/replay/input_trace.h"
 #include "allocator/replay/readers.h"
 
 /* Told apart by content: a format that can be mistaken for another stands behind it. */
 const struct ca_replay_format ca_replay_formats[] = {
+	{ "cachealloc trace", ca_replay_is_trace, ca_replay_read_trace },
 	{ "PyTorch snapshot (pickle)", ca_replay_is_pickle, ca_replay_read_pickle },
 	{ "PyTorch snapshot (JSON)", ca_replay_is_json, ca_replay_read_json },
 	{ "RMM log", ca_replay_is_rmm, ca_replay_read_rmm },

@@ -148,6 +148,12 @@ WITH(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))
 	return CUDA_SUCCESS;
 }
 
+WITH(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))
+{
+	*bytes = CAPACITY;
+	return CUDA_SUCCESS;
+}
+
 WITH(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))
 {
 	*context = (CUcontext)CONTEXT; // NOLINT: a number as a handle

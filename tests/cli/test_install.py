@@ -52,7 +52,8 @@ def test_knows_the_keys(prefix):
 
 
 def test_pages_completions_and_schemas(prefix):
-    for path in ("share/man/man1/cachealloc.1", "share/man/man1/cachealloc-replay.1", "share/man/man7/cachealloc.7", "share/cachealloc/options.json",
+    for path in ("share/man/man1/cachealloc.1", "share/man/man1/cachealloc-replay.1", "share/man/man5/cachealloc-trace.5",
+                 "share/man/man7/cachealloc.7", "share/cachealloc/options.json",
                  "share/cachealloc/schema/stats.schema.json", "share/cachealloc/schema/replay.schema.json",
                  "share/bash-completion/completions/cachealloc",
                  "share/zsh/site-functions/_cachealloc", "share/fish/vendor_completions.d/cachealloc.fish"):

@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit" / "replay"))
 sys.dont_write_bytecode = True
 import make_small  # noqa: E402
+import make_trace  # noqa: E402
 
 TEXTS = {
     "trc": "I 7 300 2\nA 1 100 0\nA 2 200 1\nF 1\nP\nF 7\n",
@@ -31,6 +32,9 @@ def seeds(target):
     """Yields (name, bytes)."""
     if target == "fuzz_text":
         yield from ((name, text.encode()) for name, text in TEXTS.items())
+        return
+    if target == "fuzz_trace":
+        yield from make_trace.seeds()
         return
     snapshot = make_small.snapshot()
     for protocol in range(2, 6):

@@ -79,6 +79,8 @@ MALFORMED = [
     ("STATS_INTERVAL", "-1s", ["'-1s'", DURATION]),
     ("STATS_INTERVAL", "1.5s", ["'1.5s'", DURATION]),
     ("STATS_INTERVAL", "9" * 21 + "s", ["9" * 21, DURATION]),
+    ("TRACE", "trace.%q", ["'trace.%q'", LETTERS, "a file pattern"]),
+    ("TRACE", "/dev/full", ["'/dev/full'", "below /dev", "a file pattern"]),
     ("STRICT", "2", ["'2'", "1 or 0"]),
     ("STAT", "1", ["unknown variable", "did you mean CACHEALLOC_STATS?"]),
     ("stats", "1", ["unknown variable", "did you mean CACHEALLOC_STATS?"]),
@@ -115,14 +117,14 @@ def test_enough_of_them():
     assert len(MALFORMED) >= 30
 
 
-@pytest.mark.parametrize("name", ["CONF", "DISABLE", "LOG", "LOG_FILE", "STATS", "STATS_INTERVAL", "STRICT"])
+@pytest.mark.parametrize("name", ["CONF", "DISABLE", "LOG", "LOG_FILE", "STATS", "STATS_INTERVAL", "TRACE", "STRICT"])
 def test_empty_is_unset(name, tmp_path):
     assert run([PROGRAM, "ten"], check=0, cwd=tmp_path, **{"CACHEALLOC_" + name: ""}).stderr == ""
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("kind", ["folder", "below a file", "closed folder", "link"])
-@pytest.mark.parametrize("name", ["STATS", "LOG_FILE"])
+@pytest.mark.parametrize("name", ["STATS", "LOG_FILE", "TRACE"])
 def test_file_that_cannot_be_made(name, kind, tmp_path):
     if kind == "closed folder" and os.getuid() == 0:
         pytest.skip("root may write everywhere")

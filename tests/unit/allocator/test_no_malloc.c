@@ -8,7 +8,10 @@
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <unistd.h>
+
+#include "allocator/tracer.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -63,18 +66,22 @@ free(void *ptr)
 	__libc_free(ptr);
 }
 
+/* Makes a trace, too, if it has a name. */
 static void
-test_no_malloc(void **state)
+check_no_malloc(const char *trace)
 {
 	static uint64_t held[400];
 	void *volatile probe; /* or else the compiler drops the pair of calls */
 	struct ca_block_info info;
 	struct ca_stats stats;
+	struct ca_trace_start start = { .pattern = trace };
+	struct ca_tracer *tracer = NULL;
 	struct fixture f;
 	char reason[64];
 	uint64_t seed = 5;
 	int i, bad = 0;
 
+	memset(held, 0, sizeof(held));
 	fixture_defaults(&f);
 	f.pretend.capacity = 700 * MIB;
 	fixture_start(&f);
@@ -85,6 +92,11 @@ test_no_malloc(void **state)
 	assert_int_equal(seen, 2);
 	seen = 0;
 	errno = 77;
+	if (trace) {
+		ca_model_driver(f.model, &start.clock);
+		bad += ca_tracer_open(&start, &tracer) != 0;
+		ca_heap_set_tracer(f.heap, tracer);
+	}
 	for (i = 0; i < 4000; i++) {
 		uint64_t *place = &held[fixture_random(&seed) % 400];
 
@@ -96,12 +108,16 @@ test_no_malloc(void **state)
 			*place = 0;
 		}
 		ca_lookup(f.heap, *place, &info);
+		if (tracer && ca_tracer_is_due(tracer))
+			ca_tracer_drain(tracer);
 	}
 	ca_heap_stats(f.heap, 0, &stats);
 	ca_trim(f.heap, 0);
 	ca_reclaim(f.space, MIB);
 	bad += ca_heap_check(f.heap, reason, sizeof(reason)) != 0;
 	ca_space_kill(f.space);
+	if (tracer)
+		ca_tracer_close(tracer);
 	bad += errno != 77;
 	forbidden = 0;
 	assert_int_equal(seen, 0);
@@ -109,9 +125,33 @@ test_no_malloc(void **state)
 	assert_true(stats.ooms > 0);
 	fixture_stop(&f);
 }
+
+static void
+test_no_malloc(void **state)
+{
+	check_no_malloc(NULL);
+}
+
+static void
+test_no_malloc_in_a_trace(void **state)
+{
+	char folder[] = "/tmp/ca-no-malloc-XXXXXX", name[64];
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(name, sizeof(name), "%s/t.trace", folder);
+	check_no_malloc(name);
+	assert_int_equal(unlink(name), 0);
+	rmdir(folder);
+}
 #else
 static void
 test_no_malloc(void **state)
+{
+	skip();
+}
+
+static void
+test_no_malloc_in_a_trace(void **state)
 {
 	skip();
 }
@@ -120,7 +160,10 @@ test_no_malloc(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_no_malloc) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_malloc),
+		cmocka_unit_test(test_no_malloc_in_a_trace),
+	};
 
 	return cmocka_run_group_tests_name("allocator-no-malloc", tests, NULL, NULL);
 }

@@ -237,6 +237,8 @@ static const struct bad_row bad_rows[] = {
 	{ "CACHEALLOC_STATS", "2", NULL },
 	{ "CACHEALLOC_STATS", "%z.json", NULL },
 	{ "CACHEALLOC_STATS", "/proc/self/mem", NULL },
+	{ "CACHEALLOC_TRACE", "%z", "none of %p" },
+	{ "CACHEALLOC_TRACE", "/dev/null", "below /dev" },
 	{ "CACHEALLOC_STATS_INTERVAL", "10", "'10' is refused: expected a duration such as 500ms" },
 	{ "CACHEALLOC_STATS_INTERVAL", "10 s", NULL },
 	{ "CACHEALLOC_STATS_INTERVAL", "-10s", NULL },
@@ -244,7 +246,6 @@ static const struct bad_row bad_rows[] = {
 	{ "CACHEALLOC_STATS_INTERVAL", "1ms", NULL },
 	{ "CACHEALLOC_STATS_INTERVAL", "99999999999999999999s", NULL },
 	{ "CACHEALLOC_LIMIT", "8G", "not in this version" },
-	{ "CACHEALLOC_TRACE", "x", "not in this version" },
 	{ "CACHEALLOC_SNAPSHOT", "x", "not in this version" },
 	{ "CACHEALLOC_SNAPSHOT_ON", "exit", "not in this version" },
 	{ "CACHEALLOC_SIGNAL", "USR2", "not in this version" },
@@ -407,7 +408,7 @@ test_unknown_variables(void **state)
 		env.line[3],
 		"CACHEALLOC_QWERTYUIOP: unknown variable is ignored: expected CACHEALLOC_ "
 		"and one of STRICT, DISABLE, CONF, LOG, LOG_FILE, STATS, "
-		"STATS_INTERVAL");
+		"STATS_INTERVAL, TRACE");
 }
 
 static void

@@ -29,9 +29,9 @@ test_sets(void **state)
 	char text[NAMES_BYTES];
 
 	assert_string_equal(names(text, false, CA_STATUS_BUILT),
-			    "STRICT DISABLE CONF LOG LOG_FILE STATS STATS_INTERVAL");
+			    "STRICT DISABLE CONF LOG LOG_FILE STATS STATS_INTERVAL TRACE");
 	assert_string_equal(names(text, false, CA_STATUS_LATER),
-			    "LIMIT TRACE SNAPSHOT SNAPSHOT_ON SIGNAL TAKEOVER");
+			    "LIMIT SNAPSHOT SNAPSHOT_ON SIGNAL TAKEOVER");
 	assert_string_equal(names(text, false, CA_STATUS_OURS), "BUILD TEST_* TRACES");
 	assert_string_equal(names(text, true, CA_STATUS_BUILT),
 			    "large_segment_size_mb max_split_size_mb max_non_split_rounding_mb "

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One pass over the records. What is live is kept by address, for two reasons: a free tells who
+ * used the block, which belongs to its allocation; and frees of blocks whose allocation is not in
+ * the trace are left out.
+ */
+#include "allocator/replay/input_trace.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "allocator/replay/map.h"
+#include "allocator/trace.h"
+
+enum { NUMBERS = 1 << 16, TICK_NS_MAX = 1000 * 1000 };
+
+struct reading {
+	struct ca_replay_input *input;
+	struct ca_replay_error *error;
+	struct ca_trace_header header;
+	struct ca_replay_map live;     /* (address, device) -> its allocation among the events */
+	uint64_t legacy[NUMBERS / 64]; /* bits: numbers of default streams */
+	uint64_t time;                 /* in ticks: the latest so far */
+	uint64_t where;                /* of the record */
+	bool ended;
+};
+
+bool
+ca_replay_is_trace(const uint8_t *data, size_t size)
+{
+	return size >= 8 && !memcmp(data, CA_TRACE_MAGIC, 8);
+}
+
+/* ---- header */
+
+static int
+check_header(const struct ca_trace_header *header, struct ca_replay_error *error)
+{
+	if (header->byte_order == __builtin_bswap32(CA_TRACE_BYTE_ORDER))
+		return ca_replay_fail_byte(error, 8, "the trace has the other byte order");
+	if (header->byte_order != CA_TRACE_BYTE_ORDER)
+		return ca_replay_fail_byte(error, 8, "the byte order is not to be told");
+	if (header->version != CA_TRACE_VERSION)
+		return ca_replay_fail_byte(error, 12,
+					   "the trace has version %u of its format; version %u "
+					   "is what can be read here",
+					   (unsigned)header->version, (unsigned)CA_TRACE_VERSION);
+	if (header->fixed_bytes < sizeof(*header) || header->fixed_bytes % 8 ||
+	    header->header_bytes < header->fixed_bytes || header->header_bytes % 8 ||
+	    header->header_bytes > CA_TRACE_HEADER_MAX)
+		return ca_replay_fail_byte(error, 16, "the header's size makes no sense");
+	if (header->record_bytes < sizeof(struct ca_trace_record) || header->record_bytes % 8 ||
+	    header->record_bytes > CA_TRACE_RECORD_MAX)
+		return ca_replay_fail_byte(error, 24, "the records' size makes no sense");
+	if (!header->tick_ns || header->tick_ns > TICK_NS_MAX)
+		return ca_replay_fail_byte(error, 28, "the unit of time makes no sense");
+	return 0;
+}
+
+/* ---- records */
+
+/* The whole time, from its low half. */
+static void
+advance(struct reading *reading, const struct ca_trace_record *record, uint64_t *ret_ns)
+{
+	uint64_t start = reading->header.start_ns / reading->header.tick_ns, time, passed;
+
+	if (record->kind == CA_TRACE_TIME && record->a > reading->time)
+		reading->time = record->a;
+	time = reading->time + (uint64_t)(int64_t)(int32_t)(record->time - (uint32_t)reading->time);
+	if ((int64_t)(time - reading->time) > 0)
+		reading->time = time;
+	passed = (int64_t)(time - start) > 0 ? time - start : 0;
+	if (__builtin_mul_overflow(passed, (uint64_t)reading->header.tick_ns, ret_ns))
+		*ret_ns = CA_REPLAY_NO_TIME - 1;
+}
+
+static uint64_t
+stream_of(const struct reading *reading, uint16_t number)
+{
+	if (number == CA_TRACE_NO_STREAM || number == CA_TRACE_ANY_STREAM ||
+	    reading->legacy[number / 64] >> number % 64 & 1)
+		return 0;
+	return (uint64_t)number + 1;
+}
+
+static bool
+is_named(uint16_t number)
+{
+	return number != CA_TRACE_NO_STREAM && number != CA_TRACE_ANY_STREAM;
+}
+
+static uint64_t
+bytes_of(const struct ca_trace_record *record)
+{
+	return record->b & (((uint64_t)1 << CA_TRACE_BYTES_BITS) - 1);
+}
+
+static int
+add(struct reading *reading, enum ca_replay_kind kind, const struct ca_trace_record *record,
+    uint64_t ns)
+{
+	bool allocates = kind == CA_REPLAY_ALLOC;
+	struct ca_replay_event event = {
+		.id = kind == CA_REPLAY_PHASE ? 0 : record->a,
+		.bytes = allocates ? bytes_of(record) : 0,
+		.time_ns = ns,
+		.stream = allocates ? stream_of(reading, record->stream) : 0,
+		.where = reading->where,
+		.thread = (uint32_t)(record->b >> CA_TRACE_BYTES_BITS),
+		.device = record->device,
+		.kind = (uint8_t)kind,
+	};
+
+	return ca_replay_input_add(reading->input, &event);
+}
+
+static int
+read_alloc(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
+{
+	size_t number = reading->input->count;
+	int r;
+
+	if (!bytes_of(record))
+		return ca_replay_fail_byte(reading->error, reading->where,
+					   "an allocation of nothing");
+	if (number >= UINT32_MAX)
+		return ca_replay_fail_byte(reading->error, reading->where, "too many events");
+	r = ca_replay_map_add(&reading->live, record->a, record->device, (uint32_t)number);
+	if (r == -EEXIST)
+		return ca_replay_fail_byte(reading->error, reading->where,
+					   "address 0x%llx is allocated while it is live",
+					   (unsigned long long)record->a);
+	return r ? r : add(reading, CA_REPLAY_ALLOC, record, ns);
+}
+
+static int
+read_free(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
+{
+	uint32_t number;
+
+	if (!ca_replay_map_take(&reading->live, record->a, record->device, &number)) {
+		reading->input->other_events++;
+		return 0;
+	}
+	if (is_named(record->stream))
+		reading->input->events[number].stream = stream_of(reading, record->stream);
+	return add(reading, CA_REPLAY_FREE, record, ns);
+}
+
+static void
+read_segment(struct reading *reading, const struct ca_trace_record *record)
+{
+	uint64_t *reserved = &reading->input->recorded_reserved_bytes[record->device];
+	uint64_t bytes = bytes_of(record);
+
+	reading->input->segment_events++;
+	if (record->kind == CA_TRACE_TAKEN)
+		*reserved += bytes;
+	else if (record->kind == CA_TRACE_RETURNED)
+		*reserved -= bytes < *reserved ? bytes : *reserved;
+}
+
+static void
+read_stream(struct reading *reading, const struct ca_trace_record *record)
+{
+	uint64_t *word = &reading->legacy[record->stream / 64];
+	uint64_t bit = (uint64_t)1 << record->stream % 64;
+
+	if (bytes_of(record) == CA_TRACE_STREAM_LEGACY)
+		*word |= bit;
+	else
+		*word &= ~bit;
+}
+
+static bool
+has_device(const struct ca_trace_record *record)
+{
+	return record->kind >= CA_TRACE_ALLOC && record->kind <= CA_TRACE_FINISHED;
+}
+
+static int
+read_record(struct reading *reading, const struct ca_trace_record *record)
+{
+	uint64_t ns;
+
+	advance(reading, record, &ns);
+	if (has_device(record) && record->device >= CA_REPLAY_DEVICES)
+		return ca_replay_fail_byte(reading->error, reading->where, "there is no device %u",
+					   (unsigned)record->device);
+	switch (record->kind) {
+	case CA_TRACE_ALLOC:
+	case CA_TRACE_ADOPT:
+	case CA_TRACE_KEPT:
+		return read_alloc(reading, record, ns);
+	case CA_TRACE_FREE:
+		return read_free(reading, record, ns);
+	case CA_TRACE_TAKEN:
+	case CA_TRACE_RETURNED:
+	case CA_TRACE_REFUSED:
+		read_segment(reading, record);
+		return 0;
+	case CA_TRACE_FINISHED:
+		if (!record->a && !bytes_of(record))
+			return add(reading, CA_REPLAY_PHASE, record, ns);
+		break;
+	case CA_TRACE_STREAM:
+		read_stream(reading, record);
+		break;
+	case CA_TRACE_END:
+		reading->ended = true;
+		break;
+	}
+	reading->input->other_events++;
+	return 0;
+}
+
+int
+ca_replay_read_trace(const uint8_t *data, size_t size, struct ca_replay_input *input,
+		     struct ca_replay_error *error)
+{
+	struct reading reading = { .input = input, .error = error };
+	struct ca_trace_record record;
+	size_t step, at;
+	int r;
+
+	input->truncated = true;
+	if (size < sizeof(reading.header))
+		return 0;
+	memcpy(&reading.header, data, sizeof(reading.header));
+	r = check_header(&reading.header, error);
+	step = reading.header.record_bytes;
+	reading.time = reading.header.start_ns / (r ? 1 : reading.header.tick_ns);
+	for (at = reading.header.header_bytes; !r && at <= size && size - at >= step; at += step) {
+		memcpy(&record, data + at, sizeof(record));
+		reading.where = at;
+		r = read_record(&reading, &record);
+	}
+	input->truncated = !reading.ended || at != size;
+	ca_replay_map_clear(&reading.live);
+	return r;
+}

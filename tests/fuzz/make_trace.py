@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+"""Traces in our own format, as seeds."""
+
+import struct
+
+NONE = 0xffff
+USERS = (1 << 48) - 1  # none
+
+
+def header(record_bytes=24, more=0):
+    fields = struct.pack("<II8s", 2, 7, b"program")
+    return struct.pack("<8sIHHIIIIQQII", b"\x89CAtr\r\n\n", 0x01020304, 1, 0, 56 + more + len(fields), 56 + more, record_bytes,
+                       1, 1000, 1, 2, 3) + bytes(more) + fields
+
+
+def records(extra=b""):
+    rows = [(11, 0, NONE, 1000, 1 << 30, 0), (12, 0, 0, 1000, 0x6665646362, 0), (10, 0, 0, 1000, 0, 2),
+            (6, 0, NONE, 1001, 0x200000, 2 << 20), (1, 0, 0, 1002, 0x200000, 100), (1, 0, 1, 1003, 0x200200, 700),
+            (3, 0, 1, 1004, 0x200000, USERS), (1, 0, 1, 1005, 0x200000, 100), (9, 0, 1, 1006, 0, 0),
+            (3, 0, NONE, 1007, 0x200200, USERS), (4, 0, NONE, 1008, 0x200200, 700), (5, 0, NONE, 1009, 1 << 40, 2),
+            (8, 0, NONE, 1009, 1 << 40, 2), (2, 1, NONE, 1010, 0x900000, 30000), (14, 255, NONE, 1011, 0, 0),
+            (13, 255, NONE, 5, 1 << 33, 0), (7, 0, NONE, 6, 0x200000, 2 << 20), (15, 255, NONE, 7, 0, 0)]
+    return b"".join(struct.pack("<BBHIQQ", *row) + extra for row in rows)
+
+
+def seeds():
+    """Yields (name, bytes)."""
+    yield "whole", header() + records()
+    yield "cut", (header() + records())[:-30]
+    yield "later", header(40, 16) + records(bytes(16))
