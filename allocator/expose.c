@@ -4,8 +4,9 @@
  *
  * Later submissions to other streams must come after that user (guard.c). In a quiet space there is
  * no other stream, so nobody needs to look: `exposures` moves only where somebody must. A stream
- * that is opened meanwhile raises `candidates` first and looks for what is exposed afterwards; here
- * `exposed` is raised first and `candidates` read afterwards: one of the two sees the other.
+ * that is opened meanwhile, here or as the first of another space, raises `candidates` first and
+ * looks for what is exposed afterwards; here `exposed` is raised first and `candidates` read
+ * afterwards: one of the two sees the other.
  *
  * A guard waits for a mark of the user that covers nothing submitted after the free; otherwise
  * work that the program meant to run at the same time could wait for itself. So memory without such
@@ -43,6 +44,26 @@ others_are_ours_ordered(struct ca_order *order, struct ca_stream_record *record)
 	return true;
 }
 
+/* The same for the streams of other spaces, whose graphs and copies are guarded against this one.
+ */
+static bool
+company_is_ours(struct ca_order *order)
+{
+	struct ca_space *space = ca_order_space(order)->heap->spaces;
+	bool ours = true;
+
+	if (!atomic_load(&order->company))
+		return true;
+	for (; space && ours; space = space->next) {
+		if (&space->order == order)
+			continue;
+		ca_order_lock(&space->order);
+		ours = others_are_ours_ordered(&space->order, NULL);
+		ca_order_unlock(&space->order);
+	}
+	return ours;
+}
+
 static bool
 may_expose_ordered(struct ca_order *order, struct ca_stream_record *record, uint64_t stamp)
 {
@@ -76,7 +97,7 @@ ca_order_may_expose(struct ca_order *order, const struct ca_user *user)
 	ca_order_lock(order);
 	result = may_expose_ordered(order, record, user->stamp);
 	ca_order_unlock(order);
-	return result;
+	return result && company_is_ours(order);
 }
 
 /* The space was quiet when it was asked for, and is not any more. */
