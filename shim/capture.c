@@ -262,8 +262,9 @@ ca_capture_restore_mode(const struct ca_real *real, CUstreamCaptureMode mode)
 bool
 ca_capture_is_error(CUresult rc)
 {
-	return rc >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-	       rc <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	return (rc >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+		rc <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) ||
+	       rc == CUDA_ERROR_NOT_PERMITTED;
 }
 
 void

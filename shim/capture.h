@@ -89,7 +89,8 @@ ca_capture_prohibits(void)
  */
 bool ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode *mode);
 void ca_capture_restore_mode(const struct ca_real *real, CUstreamCaptureMode mode);
-/* True for the driver's capture codes (900 to 908): the call conflicted with a capture. */
+/* True for the driver's capture codes (900 to 908): the call conflicted with a capture. And for the
+ * code that every call answers inside a host function: there, too, it is worth a try later. */
 bool ca_capture_is_error(CUresult rc);
 
 void ca_capture_after_fork_child(void);

@@ -254,7 +254,7 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 		return rc;
 	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
 		return CUDA_ERROR_INVALID_VALUE;
-	freed = ca_free(process->heap, dptr);
+	freed = ca_free_async(process->heap, dptr);
 	errno = saved;
 	ca_process_tick(process);
 	return freed < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)freed;

@@ -144,7 +144,43 @@ device_graph(void)
 	go_on();
 }
 
+static CUresult given;
+
+static void
+give_there(void *memory)
+{
+	given = cuMemFree_v2(*(CUdeviceptr *)memory);
+}
+
+/* The driver serves nobody inside a host function: not our marks, either. Afterwards it does. Too
+ * many streams have used the memory for anything but a mark over all. */
+static void
+free_in_a_host_function(void)
+{
+	enum { USERS = 12 };
+	CUstream user[USERS];
+	CUevent event;
+
+	begin();
+	for (int i = 0; i < USERS; i++)
+		user[i] = order_stream(NONBLOCKING);
+	for (int i = 0; i < USERS; i++) {
+		event = order_event();
+		order_fill(x, 1, 0, user[i]);
+		OK(cuEventRecord(event, user[i]));
+		OK(cuStreamWaitEvent(user[(i + 1) % USERS], event, 0));
+	}
+	OK(cuLaunchHostFunc(user[0], give_there, &x));
+	OK(cuStreamSynchronize(user[0]));
+	if (given)
+		EXPECT(given == CUDA_ERROR_NOT_PERMITTED);
+	else
+		x = order_take(BIG);
+	go_on();
+}
+
 static const struct order_case cases[] = {
+	{ "free_in_a_host_function", free_in_a_host_function },
 	{ "unseen_call", unseen_call },
 	{ "private_table", private_table },
 	{ "peer_access", peer_access },

@@ -46,3 +46,12 @@ def test_only_finished_memory_and_it_is_said_once(tmp_path, network, case, clock
     device = json.loads((tmp_path / "stats.json").read_text())["devices"][0]
     assert case in device["finished_only_reasons"], device["finished_only_reasons"]
     assert device["order_fallbacks"] >= 1
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+def test_a_free_in_a_host_function_is_no_reason(tmp_path, clock):
+    done = run([PROGRAM, "free_in_a_host_function"], check=0, CACHEALLOC_CONF="reuse_slack_mb:0", SIMCUDA_CLOCK=clock,
+               SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK=20000, CACHEALLOC_STATS=tmp_path / "stats.json")
+    device = json.loads((tmp_path / "stats.json").read_text())["devices"][0]
+    assert not device["finished_only_reasons"] and device["driver_free_calls"] <= 1 and not done.stderr, (device, done.stderr)
+    assert device["cache_hits"] >= 5
