@@ -44,26 +44,6 @@ others_are_ours_ordered(struct ca_order *order, struct ca_stream_record *record)
 	return true;
 }
 
-/* The same for the streams of other spaces, whose graphs and copies are guarded against this one.
- */
-static bool
-company_is_ours(struct ca_order *order)
-{
-	struct ca_space *space = ca_order_space(order)->heap->spaces;
-	bool ours = true;
-
-	if (!atomic_load(&order->company))
-		return true;
-	for (; space && ours; space = space->next) {
-		if (&space->order == order)
-			continue;
-		ca_order_lock(&space->order);
-		ours = others_are_ours_ordered(&space->order, NULL);
-		ca_order_unlock(&space->order);
-	}
-	return ours;
-}
-
 static bool
 may_expose_ordered(struct ca_order *order, struct ca_stream_record *record, uint64_t stamp)
 {
@@ -97,7 +77,7 @@ ca_order_may_expose(struct ca_order *order, const struct ca_user *user)
 	ca_order_lock(order);
 	result = may_expose_ordered(order, record, user->stamp);
 	ca_order_unlock(order);
-	return result && company_is_ours(order);
+	return result;
 }
 
 /* The space was quiet when it was asked for, and is not any more. */

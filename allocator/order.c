@@ -44,8 +44,7 @@ ca_order_init(struct ca_space *space)
 	atomic_init(&order->words.epoch, 1);
 	atomic_init(&order->words.exposures, 1);
 	atomic_init(&order->finished_only, space->heap->finished_only);
-	order->company = space->heap->peopled > 1;
-	atomic_init(&order->candidates, order->company ? 1 : 0);
+	atomic_init(&order->candidates, space->heap->peopled > 1 ? 1 : 0); /* company */
 	pthread_mutex_init(&order->lock, NULL);
 	ca_objects_init(&order->points, &order->arena, sizeof(struct ca_point));
 }

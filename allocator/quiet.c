@@ -62,7 +62,6 @@ ca_order_company_comes_locked(struct ca_space *space)
 	for (space = heap->spaces; space; space = space->next) {
 		ca_order_lock(&space->order);
 		ca_order_candidate_comes_ordered(&space->order);
-		atomic_store(&space->order.company, true);
 		ca_order_unlock(&space->order);
 	}
 	return true;
@@ -77,7 +76,6 @@ ca_order_company_goes(struct ca_space *space)
 	if (space->order.peopled && --heap->peopled == 1)
 		for (struct ca_space *each = heap->spaces; each; each = each->next) {
 			ca_order_lock(&each->order);
-			atomic_store(&each->order.company, false);
 			ca_order_candidates_change_ordered(&each->order, -1);
 			ca_order_unlock(&each->order);
 		}

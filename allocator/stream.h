@@ -91,8 +91,6 @@ struct ca_order {
 	struct ca_stream_record *streams[CA_STREAMS_MAX];
 	/* under the heap's lock and this one */
 	bool peopled; /* it ever had a candidate, and is alive: company for the other spaces */
-	_Atomic bool company; /* several spaces are peopled: what is submitted elsewhere may reach
-			       * this one, and be what its stream waits for */
 	/* under the lock */
 	bool dead;
 	bool shown;            /* an accessor that is no stream met memory without an exact mark */

@@ -102,8 +102,6 @@ test_memory_freed_in_company_has_an_exact_mark(void **state)
 	scene.s = order_open(&scene.f, 0);
 	scene.r = open_in(another_space(&scene, (void *)2), 1);
 	scene_free_memory(&scene);
-	assert_false(ca_order_may_expose(scene.order, &scene.user)); /* who will submit to r? */
-	ca_stream_note_thread(scene.r);
 	scene_expose(&scene);
 	order_launch(&scene.f, scene.s); /* may wait for r */
 	ca_submit_guard_other(scene.r, scene.f.space, NULL);
