@@ -181,6 +181,7 @@ struct ca_heap {
 	bool no_marks;          /* mark_record answered -ENOTSUP */
 	bool undecided;         /* memory of a capture was freed that no graph holds so far */
 	unsigned finished_only; /* CA_REASON_* of every space, those to come included */
+	unsigned peopled;       /* spaces that are: ca_order.peopled */
 };
 
 static inline uint64_t

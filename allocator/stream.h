@@ -80,15 +80,20 @@ struct ca_order {
 	_Atomic uint64_t hazards;        /* streams that ever had one; 0: none need be looked for */
 	_Atomic uint64_t foreign;        /* stamp of the last work of another space; 0: none */
 	_Atomic uint64_t foreign_done;
-	_Atomic unsigned candidates;           /* streams that could submit: quiet if at most 1 */
-	struct ca_stream_record *_Atomic only; /* the one candidate, if there is one */
-	_Atomic unsigned finished_only;        /* CA_REASON_* */
+	/* Streams that could submit, one more if there is company, one more if `shown`: quiet if at
+	 * most 1. */
+	_Atomic unsigned candidates;
+	struct ca_stream_record *_Atomic only;              /* the one candidate, if there is one */
+	_Atomic unsigned finished_only;                     /* CA_REASON_* */
 	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
 	pthread_mutex_t lock;
 	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
 	struct ca_stream_record *streams[CA_STREAMS_MAX];
+	/* under the heap's lock and this one */
+	bool peopled; /* it ever had a candidate, and is alive: company for the other spaces */
 	/* under the lock */
 	bool dead;
+	bool shown;            /* an accessor that is no stream met memory without an exact mark */
 	struct ca_arena arena; /* records of streams, points */
 	struct ca_objects points;
 };
@@ -97,6 +102,8 @@ struct ca_order {
 void ca_order_init(struct ca_space *space);
 /* The context is gone: drops all points, forgets handles; every stamp counts as finished. */
 void ca_order_kill(struct ca_space *space);
+/* The space is as if it had one stream more from now on: frees get exact marks. */
+void ca_order_end_quiet(struct ca_space *space);
 /* Unmaps the records; no call is in progress. */
 void ca_order_destroy(struct ca_order *order);
 /* As ca_order_kill, but the locks are remade and nothing is walked or dropped. */

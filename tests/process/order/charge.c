@@ -456,6 +456,25 @@ memory_of_dead_graphs_comes_back(void)
 	order_end();
 }
 
+/* A library that looks up whatever it gets, as those for networks do. */
+static void
+address_ranges(void)
+{
+	CUdeviceptr x, base;
+	size_t bytes;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		x = order_take(BIG);
+		OK(cuMemGetAddressRange_v2(&base, &bytes, x));
+		OK(cuMemGetAddressRange_v2(&base, &bytes, x));
+		order_use(x, i, s);
+		order_give(x);
+	}
+	order_end();
+}
+
 static const struct order_case cases[] = {
 	{ "one_legacy_stream", one_legacy_stream },
 	{ "one_created_stream", one_created_stream },
@@ -473,6 +492,7 @@ static const struct order_case cases[] = {
 	{ "nothing_is_stranded_on_dead_streams", nothing_is_stranded_on_dead_streams },
 	{ "a_busy_second_stream", a_busy_second_stream },
 	{ "two_independent_threads", two_independent_threads },
+	{ "address_ranges", address_ranges },
 	{ "steady_state", steady_state },
 	{ "memory_runs_short", memory_runs_short },
 	{ "memory_of_dead_graphs_comes_back", memory_of_dead_graphs_comes_back },

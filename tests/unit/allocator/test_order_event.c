@@ -302,7 +302,7 @@ test_nothing_is_learned_across_spaces(void **state)
 	record(&scene.event, scene.s);
 	wait(&scene.event, q);
 	ca_order_expose(scene.order, &scene.users.user[0]);
-	ca_submit_guard_other(q, scene.f.space);
+	ca_submit_guard_other(q, scene.f.space, NULL);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_WAIT), 1);
 	order_stop(&scene.f);
 }

@@ -65,8 +65,8 @@ calls(struct scene *scene)
 
 	return sums.calls[CA_MODEL_RECORD] + sums.calls[CA_MODEL_STREAM_MARK] +
 	       sums.calls[CA_MODEL_QUERY] + sums.calls[CA_MODEL_WAIT] +
-	       sums.calls[CA_MODEL_SYNCHRONIZE] + sums.calls[CA_MODEL_STREAM_WAIT] +
-	       sums.calls[CA_MODEL_STREAM_SYNCHRONIZE];
+	       sums.calls[CA_MODEL_SYNCHRONIZE] + sums.calls[CA_MODEL_CONTEXT_SYNCHRONIZE] +
+	       sums.calls[CA_MODEL_STREAM_WAIT] + sums.calls[CA_MODEL_STREAM_SYNCHRONIZE];
 }
 
 static void
@@ -503,6 +503,37 @@ test_accessors_wait_for_inherited_users(void **state)
 	fixture_stop(&scene.f);
 }
 
+/* The space was quiet, so the first wait is for what there is on the stream; then frees are marked,
+ * and a wait is for nothing after them. Never for other contexts. */
+static void
+test_accessors_wait_for_one_stream_and_exactly_from_the_second_on(void **state)
+{
+	struct scene scene;
+	uint64_t a, work;
+
+	fixture_defaults(&scene.f);
+	scene.f.config.reuse_slack_bytes = 0;
+	scene_start(&scene, 1);
+	for (unsigned i = 0; i < 3; i++) {
+		a = fixture_alloc(&scene.f, 20 * MIB);
+		work = launch(&scene, S);
+		fixture_free(&scene.f, a);
+		assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+		launch(&scene, S); /* may wait for the host */
+		assert_int_equal(ca_settle(scene.f.heap, a), 0);
+		assert_int_equal(fixture_stats(&scene.f).settles, i + 1);
+		assert_int_equal(ca_model_stream_finished(scene.f.model, (void *)S),
+				 i ? work : work + 1);
+		fixture_free(&scene.f, a);
+	}
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_WAIT], 3);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_SYNCHRONIZE], 0);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_CONTEXT_SYNCHRONIZE], 0);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_STREAM_SYNCHRONIZE], 0);
+	fixture_check(&scene.f);
+	fixture_stop(&scene.f);
+}
+
 /* Its first submission may come from another thread, at the same time as the free: it may be what
  * the memory's user waits for. */
 static void
@@ -615,6 +646,7 @@ main(void)
 		cmocka_unit_test(test_a_dying_context_takes_its_blocks_along),
 		cmocka_unit_test(test_a_lost_stream_falls_back_to_the_context),
 		cmocka_unit_test(test_accessors_wait_for_inherited_users),
+		cmocka_unit_test(test_accessors_wait_for_one_stream_and_exactly_from_the_second_on),
 		cmocka_unit_test(test_memory_of_a_graph_stays_while_the_graph_does),
 		cmocka_unit_test(test_a_capture_without_a_graph_keeps_nothing),
 		cmocka_unit_test(test_memory_of_a_graph_whose_end_is_not_known_goes_back),
