@@ -208,12 +208,32 @@ last_stream(const struct ca_space *space)
 	return ca_owned_record(&user);
 }
 
+/* Of another stream: what the next submission to `last` comes after as it is. */
+static struct ca_block *
+exposable_behind(struct ca_space *space, struct ca_stream_record *last, uint64_t bytes)
+{
+	unsigned i;
+
+	for (i = 0; last && i < streams(space); i++) {
+		struct ca_block *block = find_in(space, space->order.streams[i], bytes);
+
+		if (block && ca_order_is_behind(last, &block->user) &&
+		    ca_order_may_expose(&space->order, &block->user))
+			return block;
+	}
+	return NULL;
+}
+
 struct ca_block *
 ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
 {
+	struct ca_stream_record *last = last_stream(space);
+	struct ca_block *block;
+
 	if (space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
 		return NULL;
-	return exposable_of(space, last_stream(space), bytes);
+	block = exposable_of(space, last, bytes);
+	return block ? block : exposable_behind(space, last, bytes);
 }
 
 struct ca_block *
