@@ -227,11 +227,12 @@ exposable_behind(struct ca_space *space, struct ca_stream_record *last, uint64_t
 struct ca_block *
 ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_stream_record *last = last_stream(space);
+	struct ca_stream_record *last;
 	struct ca_block *block;
 
 	if (space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
 		return NULL;
+	last = last_stream(space);
 	block = exposable_of(space, last, bytes);
 	return block ? block : exposable_behind(space, last, bytes);
 }
