@@ -141,6 +141,7 @@ CATCHERS = {
     "BLOCK_BEFORE_MARK": ("pipe", 3, 3, 0, "reuse_slack_mb:0"),
     "GUARD_OFF": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "REUSE_AT_ONCE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "OLD_ORDER_COUNTS": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "OWN_CONTEXT_ONLY": ("pipe+wide+cross", 1, 3, 0, ""),
 }
 MUTANT_OPERATIONS = 200_000
