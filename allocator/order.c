@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <string.h>
 
 #include "config/mutant.h"
 
@@ -166,6 +167,8 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 	record->submitted = !known;
 	for (i = 0; i < CA_CLOCK_PARTS; i++)
 		record->clock[i] = (struct ca_clock_part){ 0 };
+	memset(record->known, 0, sizeof(record->known));
+	record->learned = 0;
 	atomic_store(&record->hot.seen, 0);
 	atomic_store(&record->hot.armed, 0);
 	atomic_store(&record->loose, 0);

@@ -110,6 +110,17 @@ void ca_order_mark_exposed(struct ca_space *space);
 /* Waits on the host for `user` by whatever road works: 0, or the last error. */
 int ca_order_wait_hard(const struct ca_user *user);
 
+/* ---- dominate.c */
+enum { CA_CANDIDATES_MAX = 64 };
+/* Whatever may be a user of a freed block: each stream once, none finished. */
+struct ca_candidates {
+	unsigned n;
+	bool more; /* than fit */
+	struct ca_user user[CA_CANDIDATES_MAX];
+};
+/* Those that no other one stands for. `context` is raised if they are too many, never cleared. */
+void ca_users_choose_ordered(const struct ca_candidates *all, struct ca_users *ret_users);
+
 /* ---- event.c */
 /* Does the next submission to `record` come after (stream, stamp)? */
 bool ca_clock_knows_ordered(const struct ca_stream_record *record, const struct ca_stream *stream,

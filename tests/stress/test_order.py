@@ -134,13 +134,14 @@ CATCHERS = {
     "INHERITED_DROPPED": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "DTOD_IS_FINISH": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "MARK_AT_GUARD": ("pipe+solo+wide+meet", 1, 4, 0, "reuse_slack_mb:0"),
-    "GUARD_OFF_IN_CAPTURE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "GUARD_OFF_IN_CAPTURE": ("solo+wide", 1, 7, 0, "reuse_slack_mb:0"),
     "PDL_KEPT": ("pipe+solo+quiet", 1, 1, 0, "reuse_slack_mb:0"),
     "PER_THREAD_MARK": ("mix", 3, 1, 0, "reuse_slack_mb:0"),
     "STALE_HANDLE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "BLOCK_BEFORE_MARK": ("pipe", 3, 3, 0, "reuse_slack_mb:0"),
     "GUARD_OFF": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "REUSE_AT_ONCE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "OLD_ORDER_COUNTS": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "OWN_CONTEXT_ONLY": ("pipe+wide+cross", 1, 3, 0, ""),
 }
 MUTANT_OPERATIONS = 200_000

@@ -238,6 +238,54 @@ test_beyond_the_slack_the_own_stream_is_exposed_and_others_guarded(void **state)
 	fixture_stop(&scene.f);
 }
 
+/* r waits for what s has done up to now. */
+static void
+order_behind_s(struct scene *scene)
+{
+	const struct ca_driver *driver = &scene->f.driver;
+	struct ca_event event = { 0 };
+	struct ca_event_copy copy;
+	ca_mark mark;
+
+	ca_event_record_end(&event, scene->s, ca_event_record_begin(&event, scene->s), true);
+	assert_int_equal(driver->stream_mark(driver->self, (void *)1, (void *)S, &mark), 0);
+	ca_event_copy(&event, &copy);
+	assert_int_equal(driver->stream_wait(driver->self, (void *)1, (void *)R, mark), 0);
+	ca_event_waited(&event, &copy, scene->r);
+	driver->mark_drop(driver->self, mark);
+}
+
+/* Two blocks were freed on s; r has waited for the user of the first only. */
+static void
+test_beyond_the_slack_what_the_own_stream_comes_after_is_exposed(void **state)
+{
+	struct scene scene;
+	uint64_t a, b, later;
+
+	fixture_defaults(&scene.f);
+	scene.f.config.reuse_slack_bytes = 0;
+	scene_start(&scene, 2);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	b = fixture_alloc(&scene.f, 20 * MIB);
+	later = a < b ? a : b; /* the best fit: at the lower address */
+	launch(&scene, S);
+	fixture_free(&scene.f, a + b - later);
+	launch(&scene, S);
+	order_behind_s(&scene);
+	launch(&scene, S);
+	fixture_free(&scene.f, later);
+	launch(&scene, S);
+	launch(&scene, R);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a + b - later);
+	assert_int_equal(fixture_stats(&scene.f).taken_exposed, 1);
+	launch(&scene, R);
+	assert_int_equal(fixture_stats(&scene.f).order_waits, 0);
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
+	fixture_alloc(&scene.f, 20 * MIB); /* the other one only by waiting */
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 1);
+	fixture_stop(&scene.f);
+}
+
 static void
 test_reuse_finished_exposes_nothing(void **state)
 {
@@ -634,6 +682,7 @@ main(void)
 		cmocka_unit_test(test_pieces_keep_their_user_and_merge_again),
 		cmocka_unit_test(
 			test_beyond_the_slack_the_own_stream_is_exposed_and_others_guarded),
+		cmocka_unit_test(test_beyond_the_slack_what_the_own_stream_comes_after_is_exposed),
 		cmocka_unit_test(test_reuse_finished_exposes_nothing),
 		cmocka_unit_test(test_another_threads_free_is_not_waited_for),
 		cmocka_unit_test(test_beyond_the_slack_others_memory_is_not_waited_for),
