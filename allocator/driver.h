@@ -74,6 +74,8 @@ struct ca_driver {
 	/* Waits on the host for everything submitted so far, in every context, for drivers without
 	 * marks. -EBUSY, -EIO as above. */
 	int (*synchronize)(void *self, void *context);
+	/* The same for one context, not for the others. -EBUSY, or the driver's error. */
+	int (*context_synchronize)(void *self, void *context);
 
 	/* True while any stream of the process captures, or is about to: the allocator then hands
 	 * out new memory only. Cheap, and may be called with a lock held. */

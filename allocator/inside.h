@@ -185,6 +185,7 @@ struct ca_heap {
 	unsigned finished_only;   /* CA_REASON_* of every space, those to come included */
 	unsigned n_spaces;        /* made so far */
 	struct ca_tracer *tracer; /* NULL: nobody records */
+	unsigned peopled;         /* spaces that are: ca_order.peopled */
 };
 
 static inline uint64_t
@@ -272,6 +273,8 @@ struct ca_block *ca_pool_find_locked(const struct ca_config *config, const struc
 struct ca_block *ca_pool_cut_locked(struct ca_block *block, uint64_t bytes);
 /* True when the cut would use the block as it is. */
 bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
+/* Could be handed out for `bytes`, whole or cut. */
+bool ca_pool_fits(const struct ca_block *block, uint64_t bytes);
 /* True when the rest of `block` behind the first `bytes` is worth a block of its own. */
 bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
 /* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */

@@ -194,15 +194,35 @@ ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
  * driver would have made this thread wait for: what it was last used by may wait for this thread's
  * next submission. (In a quiet space nothing waits for it.)
  */
+static bool
+is_ours(struct ca_space *space, const struct ca_block *block)
+{
+	return block->thread == ca_order_thread() ||
+	       ca_owned_record(&block->user) == ca_owned_quiet_locked(space);
+}
+
+static bool
+may_expose(struct ca_space *space, const struct ca_block *block)
+{
+	return is_ours(space, block) && ca_order_may_expose(&space->order, &block->user);
+}
+
 static struct ca_block *
 exposable_of(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
 {
 	struct ca_block *block = find_in(space, record, bytes);
 
-	if (!block ||
-	    (block->thread != ca_order_thread() && record != ca_owned_quiet_locked(space)))
-		return NULL;
-	return ca_order_may_expose(&space->order, &block->user) ? block : NULL;
+	return block && may_expose(space, block) ? block : NULL;
+}
+
+/* At the end of the memory, where natively the answer would be an error while the other thread's
+ * free still waits. */
+static struct ca_block *
+exposable_of_anybody(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
+{
+	struct ca_block *block = find_in(space, record, bytes);
+
+	return block && ca_order_may_expose(&space->order, &block->user) ? block : NULL;
 }
 
 /* The record of the calling thread's last submission, if that was in this space. */
@@ -216,12 +236,60 @@ last_stream(const struct ca_space *space)
 	return ca_owned_record(&user);
 }
 
+enum { BEHIND_LOOK = 16 }; /* blocks of a stream's list: the next best is a wait */
+
+/* The best fit of the stream may have been freed too late: so the oldest that are large enough,
+ * too. */
+static struct ca_block *
+exposable_oldest(struct ca_space *space, struct ca_stream_record *record,
+		 struct ca_stream_record *last, uint64_t bytes)
+{
+	struct ca_block *best = NULL;
+	struct ca_list *link = record->waiting.next;
+	unsigned looked;
+
+	for (looked = 0; link != &record->waiting && looked < BEHIND_LOOK; looked++) {
+		struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
+
+		if (!ca_order_is_behind(last, &block->user))
+			break;
+		if (block->state == CA_BLOCK_OWNED && ca_pool_fits(block, bytes) &&
+		    may_expose(space, block))
+			best = better(best, block);
+		link = link->next;
+	}
+	return best;
+}
+
+/* Of another stream: what the next submission to `last` comes after as it is. */
+static struct ca_block *
+exposable_behind(struct ca_space *space, struct ca_stream_record *last, uint64_t bytes)
+{
+	unsigned i;
+
+	for (i = 0; last && i < streams(space); i++) {
+		struct ca_stream_record *record = space->order.streams[i];
+		struct ca_block *block = find_in(space, record, bytes);
+
+		if (block && (!ca_order_is_behind(last, &block->user) || !may_expose(space, block)))
+			block = exposable_oldest(space, record, last, bytes);
+		if (block)
+			return block;
+	}
+	return NULL;
+}
+
 struct ca_block *
 ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
 {
+	struct ca_stream_record *last;
+	struct ca_block *block;
+
 	if (space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
 		return NULL;
-	return exposable_of(space, last_stream(space), bytes);
+	last = last_stream(space);
+	block = exposable_of(space, last, bytes);
+	return block ? block : exposable_behind(space, last, bytes);
 }
 
 struct ca_block *
@@ -233,7 +301,7 @@ ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 	if (block || space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
 		return block;
 	for (i = 0; i < streams(space); i++)
-		block = better(block, exposable_of(space, space->order.streams[i], bytes));
+		block = better(block, exposable_of_anybody(space, space->order.streams[i], bytes));
 	return block;
 }
 
