@@ -135,6 +135,8 @@ struct ca_device {
 	unsigned in_flight;  /* driver calls in progress that may bring memory back */
 	uint64_t generation; /* advances whenever memory may have become available */
 	uint64_t put_back;   /* advances when a group comes back unchanged: others may ask it now */
+	unsigned room_in_vain;    /* ca_ladder_make_room_locked waited so often for nothing */
+	unsigned room_not_now;    /* so often it will not wait */
 	uint64_t drainable_bytes; /* in segments without a live block */
 	struct ca_stats stats;    /* figures (not gauges, counters) unused */
 };
@@ -166,6 +168,7 @@ struct ca_space {
 };
 
 struct ca_heap {
+	_Atomic bool shared; /* ca_heap_share */
 	pthread_mutex_t lock;
 	struct ca_config config;
 	struct ca_driver driver;
@@ -432,6 +435,13 @@ uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t by
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+
+/*
+ * Before `bytes` more are taken: gives finished cached memory of the device back, as much as they
+ * would be more than was ever held. The driver's own free would have waited for what is not
+ * finished: so does this, but not for ever. Not while anything captures.
+ */
+void ca_ladder_make_room_locked(struct ca_space *space, uint64_t bytes);
 
 /* ---- outside.c: the locks, and leaving it for a driver call */
 
