@@ -268,7 +268,7 @@ take_through(struct ca_space *space, uint64_t size, bool capturing, struct ca_bl
 	int r;
 
 	if (!capturing)
-		ca_ladder_make_room_locked(space, size);
+		ca_room_make_locked(space, size);
 	for (;;) {
 		r = space->dead ? -ENODEV : take_own(space, size, size, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)

@@ -61,8 +61,8 @@ void ca_space_kill(struct ca_space *space);
 int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 /*
  * `size` bytes straight from the driver, exactly as asked for, and back to it at their free; never
- * from the cache and never kept by it. Before the driver's memory runs out, and before what is held
- * of it (reserved_bytes) would pass its peak, cached memory is given back. Results as of ca_alloc.
+ * from the cache and never kept by it. Cached memory is given back before the driver's runs out.
+ * Results as of ca_alloc.
  */
 int ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 /*

@@ -29,10 +29,6 @@ enum {
 	PATIENCE_ROUNDS = 500,
 	PATIENCE_ROUNDS_MAX = 1000 * 1000, /* where the clock stands still */
 	BUSY_STEPS = 10,
-	ROOM_PAUSE_NS = 50 * 1000,
-	ROOM_NS = 100 * 1000 * 1000,
-	ROOM_LOOKS = 2000, /* where the clock stands still */
-	ROOM_IN_VAIN_MAX = 8,
 };
 
 static uint64_t
@@ -346,100 +342,17 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 	return ca_ladder_release_unfinished_locked(space, bytes) > 0;
 }
 
-/* Looks at what waits in the space, that of its one stream included. */
-static bool
-look_at_all(struct ca_space *space)
-{
-	bool settled = ca_owned_poll_locked(space);
-
-	if (space->waiting_blocks) {
-		ca_pending_mark_unmarked_locked(space);
-		settled = ca_pending_poll_locked(space) || settled;
-	}
-	return settled;
-}
-
-/*
- * Freed memory of the space is not finished, and the driver's own free would have waited for it. A
- * wait could be for work that was submitted since, which may itself wait for the host: so it is
- * looked at for a while only. Where that was in vain it is tried more and more seldom.
- */
-static bool
-unfinished_finishes(struct ca_space *space)
-{
-	const struct ca_heap *heap = space->heap;
-	struct ca_device *device = space->device;
-	uint64_t since = heap->driver.clock_ns(heap->driver.self);
-	unsigned looks;
-
-	if (device->room_not_now) {
-		device->room_not_now--;
-		return look_at_all(space);
-	}
-	for (looks = 0; looks < ROOM_LOOKS && !space->dead; looks++) {
-		if (look_at_all(space)) {
-			device->room_in_vain = 0;
-			return true;
-		}
-		if ((!space->owned_blocks && !space->waiting_blocks) ||
-		    heap->driver.clock_ns(heap->driver.self) - since > ROOM_NS)
-			break;
-		ca_outside_pause(space->heap, ROOM_PAUSE_NS);
-	}
-	if (device->room_in_vain < ROOM_IN_VAIN_MAX)
-		device->room_in_vain++;
-	device->room_not_now = (1u << device->room_in_vain) - 1;
-	return false;
-}
-
-void
-ca_ladder_make_room_locked(struct ca_space *space, uint64_t bytes)
-{
-	const struct ca_gauge *reserved = &space->device->stats.reserved_bytes;
-	bool busy = false, foreign = false;
-
-	unstick(space->heap, space->device);
-	while (reserved->current + bytes > reserved->peak && !space->dead) {
-		uint64_t over = reserved->current + bytes - reserved->peak;
-
-		release_locked(space, over, &busy);
-		if (busy || reserved->current + bytes <= reserved->peak ||
-		    (!space->owned_blocks && !space->waiting_blocks))
-			return;
-		if (wait_on_device(space, CA_WAIT_EXACT, &foreign) <= 0 &&
-		    !unfinished_finishes(space))
-			return;
-	}
-}
-
-/*
- * By the pool's rule; but where another cache shares the device, not more than is needed if that
- * would be more than was ever held.
- */
-static uint64_t
-segment_size(struct ca_space *space, uint64_t bytes)
-{
-	const struct ca_gauge *reserved = &space->device->stats.reserved_bytes;
-	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes);
-
-	if (bytes > CA_SMALL_MAX && reserved->current + segment_bytes > reserved->peak &&
-	    atomic_load_explicit(&space->heap->shared, memory_order_relaxed))
-		return ca_round_up(bytes, CA_BOUNDARY);
-	return segment_bytes;
-}
-
 int
 ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	struct ca_device *device = space->device;
-	uint64_t segment_bytes = segment_size(space, bytes), generation;
+	uint64_t segment_bytes = ca_room_segment_bytes(space, bytes), generation;
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 	bool again = false;
 	int r;
 
-	if (atomic_load_explicit(&space->heap->shared, memory_order_relaxed))
-		ca_ladder_make_room_locked(space, segment_bytes);
+	ca_room_make_locked(space, segment_bytes);
 	r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY)
 		unstick(space->heap, device);
@@ -489,4 +402,19 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 		given = ca_ladder_release_unfinished_locked(space, bytes) > 0;
 	ca_heap_unlock(heap);
 	return given;
+}
+
+uint64_t
+ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
+{
+	unstick(space->heap, space->device);
+	return release_locked(space, bytes, ret_busy);
+}
+
+bool
+ca_ladder_wait_exact_locked(struct ca_space *space)
+{
+	bool foreign = false;
+
+	return wait_on_device(space, CA_WAIT_EXACT, &foreign) > 0;
 }

@@ -13,6 +13,8 @@
  *   other:FILE       from now on the other library is that file
  *   raw:BYTES:N      N workspaces of that size in turn
  *   keep:BYTES       one more, not given back
+ *   wrong:BYTES      prints the codes of frees of an interior pointer, of the workspace itself, and
+ *                    of it once more
  *   look             prints what model, other library and driver have counted, one line of JSON
  */
 #include <dlfcn.h>
@@ -211,6 +213,19 @@ raw(const char *text)
 }
 
 static void
+wrong(size_t n_bytes)
+{
+	char *pointer = other_take(n_bytes);
+	int codes[3];
+
+	need(pointer != NULL, "a workspace");
+	codes[0] = other_give(pointer + 512);
+	codes[1] = other_give(pointer);
+	codes[2] = other_give(pointer);
+	printf("{\"codes\": [%d, %d, %d]}\n", codes[0], codes[1], codes[2]);
+}
+
+static void
 step(const char *text)
 {
 	const char *argument = strchr(text, ':') ? strchr(text, ':') + 1 : "";
@@ -243,6 +258,8 @@ step(const char *text)
 		open_other(argument);
 	else if (!strncmp(text, "raw:", 4))
 		raw(argument);
+	else if (!strncmp(text, "wrong:", 6))
+		wrong(n);
 	else if (!strncmp(text, "keep:", 5))
 		need(other_take(n) != NULL, "a workspace");
 	else
