@@ -97,7 +97,8 @@ ca_frame_up(struct ca_frame *frame, uint64_t generation)
 	    !lies_between(frame->sp, sp, rule.return_to) ||
 	    (rule.fp == CA_CFI_FP_SAVED && !lies_between(frame->sp, sp, rule.fp_saved)))
 		return false;
-	frame->pc = *(const uintptr_t *)(sp + (uintptr_t)(intptr_t)rule.return_to);
+	frame->kept = (const uintptr_t *)(sp + (uintptr_t)(intptr_t)rule.return_to);
+	frame->pc = *frame->kept;
 	if (rule.fp == CA_CFI_FP_SAVED)
 		frame->fp = *(const uintptr_t *)(sp + (uintptr_t)(intptr_t)rule.fp_saved);
 	else if (rule.fp == CA_CFI_FP_LOST)

@@ -11,9 +11,10 @@
 #include <stdint.h>
 
 struct ca_frame {
-	uintptr_t pc; /* where it goes on when its callee returns */
-	uintptr_t sp; /* stack pointer then */
-	uintptr_t fp; /* frame pointer then; 0: not known */
+	uintptr_t pc;          /* where it goes on when its callee returns */
+	uintptr_t sp;          /* stack pointer then */
+	uintptr_t fp;          /* frame pointer then; 0: not known */
+	const uintptr_t *kept; /* where on the stack pc was found; NULL in the first frame */
 };
 
 /* The frame that called the function this stands in. */

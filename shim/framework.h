@@ -19,8 +19,8 @@
  *  - Interposing cudaMalloc as well would tell the caller, but there may be several libcudart in a
  *    process, and each caller wants its own.
  * The walk reads only where libcudart's tables say that a return address is; where they say nothing
- * understandable it stops. It happens only in a process with such a framework, and costs a look-up
- * and a comparison for each of the three or four frames.
+ * understandable it stops. It happens only in a process with such a framework; a thread that calls
+ * again the same way is recognised by comparing the return addresses in the same places.
  *
  * The list of libraries is read again when it has changed, and that is looked at when somebody
  * called dlsym since (whoever uses a library that was opened late does), and every 64 allocations
@@ -54,9 +54,13 @@ ca_framework_is_quiet(void)
 		1);
 }
 
-/* True: the request of `bytes` by the caller of the hook goes straight to the driver. errno kept.
- */
-bool ca_framework_passes(struct ca_process *process, uint64_t bytes, const struct ca_frame *caller);
+/* True: the request of `bytes` to the hook that this stands in goes straight to the driver. errno
+ * kept. */
+#define CA_FRAMEWORK_PASSES(process, bytes)                                                        \
+	ca_framework_passes(process, bytes, (uintptr_t)__builtin_return_address(0),                \
+			    (uintptr_t)__builtin_dwarf_cfa())
+/* `pc`: where the hook's caller goes on; `sp`: its stack pointer then. */
+bool ca_framework_passes(struct ca_process *process, uint64_t bytes, uintptr_t pc, uintptr_t sp);
 /* Libraries were loaded or unloaded. */
 void ca_framework_look_again(void);
 void ca_framework_after_fork_child(void);

@@ -38,8 +38,7 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 
 	if (process && dptr && bytesize && (space = ca_context_space(real))) {
 		look_around(process);
-		if (ca_framework_is_quiet() ||
-		    !ca_framework_passes(process, bytesize, &CA_FRAME_OF_CALLER()))
+		if (ca_framework_is_quiet() || !CA_FRAMEWORK_PASSES(process, bytesize))
 			rc = ca_alloc(space, bytesize, &address);
 		else
 			rc = ca_alloc_through(space, bytesize, &address);
