@@ -10,7 +10,7 @@
  *   largest          prints the largest number of tensors of 24 MiB that fit together, freed again
  *   hold:N, drop     N MiB as one tensor, until dropped
  *   empty            the framework's empty_cache
- *   other:FILE       from now on the other library is that file
+ *   other:FILE       from now on the other library is that file; the one before is closed
  *   raw:BYTES:N      N workspaces of that size in turn
  *   keep:BYTES       one more, not given back
  *   wrong:BYTES      prints the codes of frees of an interior pointer, of the workspace itself, and
@@ -80,8 +80,11 @@ close_library(void)
 static void
 open_other(const char *path)
 {
-	void *other = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	static void *other;
 
+	if (other)
+		need(!dlclose(other), "dlclose");
+	other = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	need(other != NULL, path);
 	*(void **)&other_take = dlsym(other, "workspace_take");
 	*(void **)&other_give = dlsym(other, "workspace_give");

@@ -168,6 +168,21 @@ def test_a_library_with_a_name_of_its_own_stays_cached(tmp_path, model):
     assert calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2") <= 1
 
 
+@pytest.mark.parametrize("model", ["libfakedriver.so", "libfakestatic.so", "libfakecudnn.so"])
+def test_what_stands_where_a_closed_library_stood_is_not_taken_for_it(tmp_path, model):
+    """The same file under two names: most likely at one address, so that every return address is the same."""
+    plain, plugin = tmp_path / "libplain.so", tmp_path / "xla_cuda_plugin.so"
+    shutil.copy(HERE / model, plain)
+    shutil.copy(HERE / model, plugin)
+    steps = []
+    for path in (plain, plugin, plain, plugin):
+        steps += [f"other:{path}", "look", "raw:21000000:10", "look"]
+    lines, _ = app("open", "train:1", *steps)
+    asked = [calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2")
+             for before, after in zip(lines[::2], lines[1::2])]
+    assert asked[1] == asked[3] == 10 and asked[0] <= 1 and asked[2] <= 1
+
+
 def without_unwind_tables(source, target):
     """A copy whose program header of .eh_frame_hdr is blanked."""
     data = bytearray(source.read_bytes())
