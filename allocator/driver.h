@@ -75,8 +75,8 @@ struct ca_driver {
 	 * marks. -EBUSY, -EIO as above. */
 	int (*synchronize)(void *self, void *context);
 
-	/* True while any stream of the process captures:
-	 * the allocator then hands out new memory only. */
+	/* True while any stream of the process captures, or is about to: the allocator then hands
+	 * out new memory only. Cheap, and may be called with a lock held. */
 	bool (*capturing)(void *self);
 	/* Monotonic, in nanoseconds. Never fails. */
 	uint64_t (*clock_ns)(void *self);

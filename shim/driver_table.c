@@ -132,7 +132,7 @@ segment_return(void *self, void *space_context, uint64_t address)
 static bool
 capturing(void *self)
 {
-	return ca_capture_active();
+	return ca_capture_is_near();
 }
 
 static uint64_t
