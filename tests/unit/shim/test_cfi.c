@@ -22,6 +22,14 @@ struct copy {
 	uintptr_t code, code_bytes;
 };
 
+/* Between a program's constants a sanitizer has fences. */
+static __attribute__((no_sanitize("address"))) void
+copy_bytes(unsigned char *to, const volatile unsigned char *from, size_t n)
+{
+	while (n--)
+		*to++ = *from++;
+}
+
 /* The segment of this program that holds the tables, in memory of its own. */
 static bool
 copy_tables(const struct ca_object *object, void *arg)
@@ -46,7 +54,7 @@ copy_tables(const struct ca_object *object, void *arg)
 	}
 	copy->n = segment->p_filesz;
 	copy->bytes = malloc(copy->n);
-	memcpy(copy->bytes, (const void *)(object->base + segment->p_vaddr), copy->n);
+	copy_bytes(copy->bytes, (const unsigned char *)(object->base + segment->p_vaddr), copy->n);
 	copy->hdr = hdr->p_vaddr - segment->p_vaddr;
 	copy->phdr[0] = *segment;
 	copy->phdr[0].p_memsz = copy->n;
