@@ -273,6 +273,56 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 	return r;
 }
 
+/* The driver's own memory, with the ladder if it has none. */
+static int
+take_through(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **ret_block)
+{
+	bool again;
+	int r;
+
+	if (!capturing)
+		ca_room_make_locked(space, size);
+	for (;;) {
+		r = space->dead ? -ENODEV : take_own(space, size, size, ret_block);
+		if (r != CA_DRIVER_OUT_OF_MEMORY)
+			return r;
+		ca_heap_unlock(space->heap);
+		again = ca_reclaim(space, size);
+		ca_heap_lock(space->heap);
+		if (!again)
+			return r;
+		CA_COUNT(space, alloc_retries);
+	}
+}
+
+int
+ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+{
+	struct ca_heap *heap = space->heap;
+	struct ca_block *block;
+	bool capturing;
+	int r;
+
+	if (!size)
+		return -EINVAL;
+	if (size > CA_SIZE_MAX)
+		return -E2BIG;
+	capturing = heap->driver.capturing(heap->driver.self);
+	ca_heap_lock(heap);
+	r = take_through(space, size, capturing, &block);
+	if (!r) {
+		block->segment->adopted = true;
+		block->segment->retired = true;
+		hand_out(space, block, size);
+		CA_COUNT(space, passed_alloc_calls);
+		*ret_address = block->address;
+	} else if (r == CA_DRIVER_OUT_OF_MEMORY) {
+		CA_COUNT(space, ooms);
+	}
+	ca_heap_unlock(heap);
+	return r;
+}
+
 int
 ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested)
 {

@@ -65,6 +65,12 @@ ca_heap_destroy(struct ca_heap *heap)
 	ca_arena_destroy(&fixed);
 }
 
+void
+ca_heap_share(struct ca_heap *heap)
+{
+	atomic_store_explicit(&heap->shared, true, memory_order_relaxed);
+}
+
 static void
 space_init(struct ca_space *space)
 {

@@ -64,6 +64,18 @@ void ca_space_kill(struct ca_space *space);
  */
 int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 /*
+ * `size` bytes straight from the driver, exactly as asked for, and back to it at their free; never
+ * from the cache and never kept by it. Cached memory is given back before the driver's runs out.
+ * Results as of ca_alloc.
+ */
+int ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address);
+/*
+ * Somebody else caches in this process, and takes memory by ca_alloc_through: from now on no
+ * segment makes reserved_bytes pass its peak while finished cached memory could be given back
+ * instead.
+ */
+void ca_heap_share(struct ca_heap *heap);
+/*
  * Tracks [address, address + size) that the program got from the driver itself (pitch,
  * pass-through): never cached, freed by returning it to the driver. `requested` bytes count in the
  * statistics. -ENODEV, -ENOMEM, -EINVAL: as for ca_alloc; the memory stays the program's,

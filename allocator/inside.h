@@ -136,6 +136,8 @@ struct ca_device {
 	unsigned in_flight;  /* driver calls in progress that may bring memory back */
 	uint64_t generation; /* advances whenever memory may have become available */
 	uint64_t put_back;   /* advances when a group comes back unchanged: others may ask it now */
+	unsigned room_in_vain;    /* ca_room_make_locked waited so often for nothing */
+	unsigned room_not_now;    /* so often it will not wait */
 	uint64_t drainable_bytes; /* in segments without a live block */
 	struct ca_stats stats;    /* figures (not gauges, counters) unused */
 };
@@ -168,6 +170,7 @@ struct ca_space {
 };
 
 struct ca_heap {
+	_Atomic bool shared; /* ca_heap_share */
 	pthread_mutex_t lock;
 	struct ca_config config;
 	struct ca_driver driver;
@@ -439,6 +442,25 @@ uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t by
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+
+/* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
+ * back; *ret_busy is set when a capture stood in the way. */
+uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
+/* Waits for the oldest free of the calling thread on the device, as the driver's own free would
+ * have. False: there is none, or that cannot be told from what came later. */
+bool ca_ladder_wait_exact_locked(struct ca_space *space);
+
+/* ---- room.c: next to another cache (ca_heap_share); without one these do nothing */
+
+/*
+ * Before `bytes` more are taken: gives finished cached memory of the device back, as much as they
+ * would be more than was ever held. The driver's own free would have waited for what is not
+ * finished: so does this, but not for ever. Not while anything captures.
+ */
+void ca_room_make_locked(struct ca_space *space, uint64_t bytes);
+/* ca_pool_segment_bytes, or only what the request needs if that would be more than was ever held.
+ */
+uint64_t ca_room_segment_bytes(const struct ca_space *space, uint64_t bytes);
 
 /* ---- trace_event.c: records of what happens. Only if ca_tracing(). */
 

@@ -347,12 +347,14 @@ int
 ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	struct ca_device *device = space->device;
-	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
-	int r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
+	uint64_t segment_bytes = ca_room_segment_bytes(space, bytes), generation;
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 	bool again = false;
+	int r;
 
+	ca_room_make_locked(space, segment_bytes);
+	r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY)
 		unstick(space->heap, device);
 
@@ -401,4 +403,19 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 		given = ca_ladder_release_unfinished_locked(space, bytes) > 0;
 	ca_heap_unlock(heap);
 	return given;
+}
+
+uint64_t
+ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
+{
+	unstick(space->heap, space->device);
+	return release_locked(space, bytes, ret_busy);
+}
+
+bool
+ca_ladder_wait_exact_locked(struct ca_space *space)
+{
+	bool foreign = false;
+
+	return wait_on_device(space, CA_WAIT_EXACT, &foreign) > 0;
 }

@@ -26,6 +26,7 @@
 	X(order_fallbacks) /* times reuse fell back to finished memory only */                     \
 	X(unseen_calls)    /* calls of driver entry points we do not know */                       \
 	X(stale_records)   /* segments dropped because the driver handed their memory out anew */  \
+	X(passed_alloc_calls) /* allocations that went straight to the driver: ca_alloc_through */ \
 	X(other_alloc_calls)  /* allocations through other entry points */                         \
 	X(taken_clean)        /* hits: nobody had used the block since it was last finished */     \
 	X(taken_same_stream)  /* hits: the block's one user is the caller's stream */              \

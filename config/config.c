@@ -196,6 +196,12 @@ value_store(struct ca_config *config, const struct ca_option *option, const char
 		return ca_parse_flag(text, place);
 	case CA_TYPE_CHOICE:
 		return ca_parse_choice(text, option->accepted, place);
+	case CA_TYPE_WORD:
+		return ca_parse_word(text, option->accepted, place);
+	case CA_TYPE_SIZE:
+		return ca_parse_size(text, option->min, option->max, place);
+	case CA_TYPE_SIZE_UNLIMITED:
+		return ca_parse_size_unlimited(text, option->min, option->max, place);
 	case CA_TYPE_MB:
 		return ca_parse_mb(text, option->min, option->max, place);
 	case CA_TYPE_MB_UNLIMITED:

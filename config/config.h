@@ -21,6 +21,13 @@ enum ca_disable {
 	CA_DISABLE_COUNT, /* pass-through that counts and times the native calls */
 };
 
+enum ca_under_framework {                 /* in the order of options.def */
+			  CA_UNDER_AUTO,  /* what a framework asks for that caches by itself goes to
+					     the driver */
+			  CA_UNDER_PASS,  /* the same, whether its cache is on or not */
+			  CA_UNDER_CACHE, /* cached like everybody's */
+};
+
 struct ca_config {
 	/* CACHEALLOC_CONF: tuning keys */
 	uint64_t max_split_size_bytes; /* such blocks are never split; UINT64_MAX: none */
@@ -28,8 +35,11 @@ struct ca_config {
 		max_non_split_rounding_bytes; /* slack when such a block serves a smaller request */
 	uint64_t large_segment_size_bytes;    /* segment for requests of 1 to 10 MiB; > 10 MiB */
 	uint64_t reuse_slack_bytes; /* cached memory tolerated before waiting; UINT64_MAX: any */
-	bool reuse_finished; /* never hand out memory that the device has not finished with */
-	bool free_sync_host; /* a free waits for the device, as the driver's own does */
+	bool reuse_finished;      /* never hand out memory that the device has not finished with */
+	bool free_sync_host;      /* a free waits for the device, as the driver's own does */
+	unsigned under_framework; /* enum ca_under_framework */
+	uint64_t min_size_bytes;  /* smaller requests go straight to the driver */
+	uint64_t max_size_bytes;  /* larger ones too; UINT64_MAX: none */
 
 	/* variables with one purpose each */
 	enum ca_disable disable;

@@ -44,6 +44,21 @@ mb_print(char *ret, uint64_t bytes)
 }
 
 static void
+size_print(char *ret, uint64_t bytes)
+{
+	static const char units[] = "\0KMGT";
+	unsigned unit = 0;
+
+	if (bytes == UINT64_MAX) {
+		text_print(ret, "unlimited");
+		return;
+	}
+	for (; bytes && !(bytes & 1023) && unit < 4; bytes >>= 10)
+		unit++;
+	ca_text_format(ret, VALUE_BYTES, "%llu%.1s", (unsigned long long)bytes, &units[unit]);
+}
+
+static void
 choice_print(char *ret, const char *accepted, bool second)
 {
 	char first[VALUE_BYTES];
@@ -80,6 +95,13 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 		break;
 	case CA_TYPE_CHOICE:
 		choice_print(ret, option->accepted, *(const bool *)place);
+		break;
+	case CA_TYPE_WORD:
+		ca_parse_word_at(option->accepted, *(const unsigned *)place, ret, VALUE_BYTES);
+		break;
+	case CA_TYPE_SIZE:
+	case CA_TYPE_SIZE_UNLIMITED:
+		size_print(ret, *(const uint64_t *)place);
 		break;
 	case CA_TYPE_MB:
 	case CA_TYPE_MB_UNLIMITED:

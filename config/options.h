@@ -10,17 +10,20 @@
 #include <stdint.h>
 
 enum ca_option_type {
-	CA_TYPE_CONF,         /* the list of keys; stored nowhere itself */
-	CA_TYPE_DISABLE,      /* enum ca_disable */
-	CA_TYPE_LEVEL,        /* enum ca_log_level */
-	CA_TYPE_PATTERN,      /* char[CA_PATH_MAX] */
-	CA_TYPE_STATS,        /* bool stats_stderr, and stats_file */
-	CA_TYPE_DURATION,     /* uint64_t, nanoseconds */
-	CA_TYPE_FLAG,         /* bool */
-	CA_TYPE_CHOICE,       /* bool: the second of the two words of `accepted` ("this or that") */
-	CA_TYPE_MB,           /* uint64_t, bytes; written in MiB */
+	CA_TYPE_CONF,     /* the list of keys; stored nowhere itself */
+	CA_TYPE_DISABLE,  /* enum ca_disable */
+	CA_TYPE_LEVEL,    /* enum ca_log_level */
+	CA_TYPE_PATTERN,  /* char[CA_PATH_MAX] */
+	CA_TYPE_STATS,    /* bool stats_stderr, and stats_file */
+	CA_TYPE_DURATION, /* uint64_t, nanoseconds */
+	CA_TYPE_FLAG,     /* bool */
+	CA_TYPE_CHOICE,   /* bool: the second of the two words of `accepted` ("this or that") */
+	CA_TYPE_WORD,     /* unsigned: the place of one of the words of `accepted` ("a, b or c") */
+	CA_TYPE_MB,       /* uint64_t, bytes; written in MiB */
 	CA_TYPE_MB_UNLIMITED, /* the same, or UINT64_MAX for the word "unlimited" */
-	CA_TYPE_ANY,          /* not read in this version */
+	CA_TYPE_SIZE,         /* uint64_t, bytes; written with K, M, G or T, or without a letter */
+	CA_TYPE_SIZE_UNLIMITED, /* the same, or UINT64_MAX for the word "unlimited" */
+	CA_TYPE_ANY,            /* not read in this version */
 };
 
 enum ca_option_status {
@@ -37,7 +40,7 @@ struct ca_option {
 	enum ca_option_status status;
 	size_t offset;            /* in struct ca_config; 0 where there is no place */
 	const char *default_text; /* as a user would write it; "": unset */
-	uint64_t min, max;        /* MiB or nanoseconds, by type; 0, 0: no range */
+	uint64_t min, max;        /* MiB, bytes or nanoseconds, by type; 0, 0: no range */
 	const char *accepted;     /* read after "expected" */
 };
 

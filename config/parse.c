@@ -102,6 +102,37 @@ ca_parse_choice(const char *text, const char *accepted, bool *ret_value)
 	return true;
 }
 
+size_t
+ca_parse_word_at(const char *accepted, unsigned place, char *ret, size_t size)
+{
+	size_t length;
+
+	for (;; accepted += length) {
+		accepted += strspn(accepted, ", ");
+		length = strcspn(accepted, ", ");
+		if (length == 2 && !strncmp(accepted, "or", length))
+			continue;
+		if (!length || !place--)
+			break;
+	}
+	ca_text_format(ret, size, "%.*s", (int)length, accepted);
+	return length;
+}
+
+bool
+ca_parse_word(const char *text, const char *accepted, unsigned *ret_place)
+{
+	char word[CA_CONF_VALUE_MAX];
+
+	for (unsigned i = 0; ca_parse_word_at(accepted, i, word, sizeof(word)); i++) {
+		if (is_word(text, word)) {
+			*ret_place = i;
+			return true;
+		}
+	}
+	return false;
+}
+
 bool
 ca_parse_disable(const char *text, enum ca_disable *ret_value)
 {
@@ -174,6 +205,47 @@ ca_parse_mb_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *re
 {
 	if (!is_word(text, "unlimited"))
 		return ca_parse_mb(text, min, max, ret_value);
+	*ret_value = UINT64_MAX;
+	return true;
+}
+
+/* The power of two that a unit stands for: "" is 0. False: no unit. */
+static bool
+unit_read(const char *text, unsigned *ret_shift)
+{
+	static const char units[][3][4] = {
+		{ "k", "kb", "kib" },
+		{ "m", "mb", "mib" },
+		{ "g", "gb", "gib" },
+		{ "t", "tb", "tib" },
+	};
+
+	*ret_shift = 0;
+	for (unsigned i = 0; *text && i < 4; i++)
+		for (unsigned j = 0; j < 3; j++)
+			if (is_word(text, units[i][j]))
+				*ret_shift = 10 * (i + 1);
+	return *ret_shift || !*text;
+}
+
+bool
+ca_parse_size(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
+{
+	uint64_t value;
+	const char *end = digits_read(text, &value);
+	unsigned shift;
+
+	if (!end || !unit_read(end, &shift) || value > max >> shift || value << shift < min)
+		return false;
+	*ret_value = value << shift;
+	return true;
+}
+
+bool
+ca_parse_size_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
+{
+	if (!is_word(text, "unlimited"))
+		return ca_parse_size(text, min, max, ret_value);
 	*ret_value = UINT64_MAX;
 	return true;
 }

@@ -22,6 +22,10 @@ bool ca_parse_flag(const char *text, bool *ret_value);
 bool ca_parse_choice(const char *text, const char *accepted, bool *ret_value);
 /* The first of those words goes to `ret_first`, cut to `size`; the second is returned. */
 const char *ca_parse_choice_words(const char *accepted, char *ret_first, size_t size);
+/* One of the words of `accepted`, "a, b or c": its place, from 0. */
+bool ca_parse_word(const char *text, const char *accepted, unsigned *ret_place);
+/* The word at `place` of `accepted`, cut to `size`; its length, 0 if there are not so many. */
+size_t ca_parse_word_at(const char *accepted, unsigned place, char *ret, size_t size);
 /* A flag, or "count". */
 bool ca_parse_disable(const char *text, enum ca_disable *ret_value);
 /* The words of enum ca_log_level, as a user writes them. */
@@ -33,6 +37,12 @@ bool ca_parse_duration(const char *text, uint64_t min, uint64_t max, uint64_t *r
 bool ca_parse_mb(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 /* The same, or "unlimited": UINT64_MAX. */
 bool ca_parse_mb_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+
+/* Digits, then nothing or one of K, M, G, T, each alone or as in KB or KiB: bytes in [min, max], in
+ * powers of 1024. */
+bool ca_parse_size(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+/* The same, or "unlimited": UINT64_MAX. */
+bool ca_parse_size_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 
 enum {
 	CA_CONF_TEXT_MAX = 16384, /* longest CACHEALLOC_CONF that is read */

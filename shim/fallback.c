@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "allocator/order.h"
+#include "shim/framework.h"
 #include "shim/object.h"
 #include "shim/unseen.h"
 
@@ -54,25 +55,19 @@ visit_network(const struct ca_object *object, void *arg)
 	       begins(object->soname, "libgdrapi.so");
 }
 
-static int
-loaded_so_far(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	*(unsigned long long *)arg = info->dlpi_adds;
-	return 1;
-}
-
 void
 ca_fallback_look_around(struct ca_process *process)
 {
-	static _Atomic unsigned long long looked_at;
+	static _Atomic uint64_t looked_at;
 	static _Atomic uint64_t counted;
-	unsigned long long loaded = 0;
+	uint64_t loaded = ca_object_generation();
 	int saved = errno;
 
-	dl_iterate_phdr(loaded_so_far, &loaded);
-	if (atomic_exchange_explicit(&looked_at, loaded, memory_order_acq_rel) != loaded &&
-	    ca_object_walk(visit_network, NULL))
-		ca_fallback(process, NULL, CA_REASON_NETWORK);
+	if (atomic_exchange_explicit(&looked_at, loaded, memory_order_acq_rel) != loaded) {
+		ca_framework_look_again();
+		if (ca_object_walk(visit_network, NULL))
+			ca_fallback(process, NULL, CA_REASON_NETWORK);
+	}
 	if (atomic_exchange_explicit(&counted, ca_unseen_calls(), memory_order_relaxed) !=
 	    ca_unseen_calls())
 		ca_fallback(process, NULL, CA_REASON_UNSEEN_CALL);

@@ -10,6 +10,7 @@
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/fallback.h"
+#include "shim/framework.h"
 #include "shim/hook.h"
 #include "shim/submit.h"
 
@@ -37,7 +38,10 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 
 	if (process && dptr && bytesize && (space = ca_context_space(real))) {
 		look_around(process);
-		rc = ca_alloc(space, bytesize, &address);
+		if (ca_framework_is_quiet() || !CA_FRAMEWORK_PASSES(process, bytesize))
+			rc = ca_alloc(space, bytesize, &address);
+		else
+			rc = ca_alloc_through(space, bytesize, &address);
 	}
 	errno = saved;
 	if (rc < 0)

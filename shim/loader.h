@@ -26,6 +26,13 @@ ca_dlopen_fn *ca_loader_dlopen(void);
  * another wrapper's, or libc's. */
 ca_dlsym_fn *ca_loader_next_dlsym(void);
 
+/*
+ * Early. Advances with every dlsym of the process. Who calls into a library that was opened late
+ * has asked for its functions by dlsym first, so while this stands still nobody uses a new one (but
+ * for libraries that do everything in their constructors).
+ */
+extern _Atomic uint64_t ca_loader_lookups __attribute__((visibility("hidden")));
+
 /* One row of hooks.def, in the order of the file, which is also the order of struct ca_real. */
 struct ca_row {
 	const char *symbol;

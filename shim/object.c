@@ -60,6 +60,7 @@ walk_one(struct dl_phdr_info *info, size_t size, void *arg)
 	struct ca_object object = {
 		.base = info->dlpi_addr,
 		.soname = "",
+		.path = info->dlpi_name ? info->dlpi_name : "",
 		.phdr = info->dlpi_phdr,
 		.phdr_count = info->dlpi_phnum,
 	};
@@ -98,6 +99,22 @@ ca_object_walk(ca_object_visit *visit, void *arg)
 	struct walk walk = { .visit = visit, .arg = arg };
 
 	return iterate(walk_one, &walk) != 0;
+}
+
+static int
+count_first(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	*(uint64_t *)arg = info->dlpi_adds + info->dlpi_subs;
+	return 1;
+}
+
+uint64_t
+ca_object_generation(void)
+{
+	uint64_t generation = 0;
+
+	iterate(count_first, &generation);
+	return generation;
 }
 
 bool

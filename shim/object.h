@@ -15,6 +15,7 @@
 struct ca_object {
 	uintptr_t base;          /* load bias: what is added to every address in the file */
 	const char *soname;      /* DT_SONAME, or "" */
+	const char *path;        /* as the loader opened it; "" for the program */
 	const ElfW(Phdr) * phdr; /* program headers */
 	unsigned phdr_count;
 	const ElfW(Dyn) * dynamic;
@@ -29,6 +30,9 @@ struct ca_object {
 typedef bool ca_object_visit(const struct ca_object *object, void *arg);
 /* True if a visitor stopped the walk. */
 bool ca_object_walk(ca_object_visit *visit, void *arg);
+
+/* Advances whenever an object is loaded or unloaded. */
+uint64_t ca_object_generation(void);
 
 bool ca_object_holds(const struct ca_object *object, uintptr_t address);
 /* A CUDA driver by its soname: libcuda.so.N. */

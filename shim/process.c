@@ -21,6 +21,7 @@
 #include "shim/events.h"
 #include "shim/graphs.h"
 #include "shim/fallback.h"
+#include "shim/framework.h"
 #include "shim/marks.h"
 #include "shim/streams.h"
 #include "shim/tracing.h"
@@ -50,6 +51,7 @@ after_fork_child(void)
 	ca_dump_after_fork_child();
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();
+	ca_framework_after_fork_child();
 	atomic_store(&made, NULL);
 	atomic_store(&state, UNMADE);
 }

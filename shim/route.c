@@ -26,11 +26,14 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdatomic.h>
 
 #include "config/log.h"
 #include "shim/object.h"
 #include "shim/trampoline.h"
 #include "shim/unseen.h"
+
+_Atomic uint64_t ca_loader_lookups = 1;
 
 static bool verbose_lookups;
 
@@ -180,6 +183,7 @@ ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 		.jump = (uintptr_t)(scoped ? ca_loader_dlsym() : ca_loader_next_dlsym()),
 	};
 
+	atomic_fetch_add_explicit(&ca_loader_lookups, 1, memory_order_release);
 	if (!name)
 		return way;
 	if (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z')

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 
-from . import paths, roads, surroundings, terminal
+from . import frameworks, paths, roads, surroundings, terminal
 from .args import Option, UsageError, describe, parse
 from .elf import DF_1_NODEFLIB, Elf, ElfError
 from .libraries import Search, closure
@@ -118,9 +118,8 @@ def check_loader(report, elf, path):
                           f"{ours.bits}-bit {ours.machine}")
 
 
-def check_roads(report, elf, path, search):
+def check_roads(report, elf, path, search, loaded):
     """Roads of the program and of every library loaded with it."""
-    loaded = closure(elf, path, search)
     report.roads = roads.of_file("the program", elf, elf)
     for name, where, library in loaded:
         if library is None:
@@ -139,6 +138,15 @@ def check_roads(report, elf, path, search):
         report.note("it imports dlmopen: what it loads into another namespace is not seen", problem=True)
     if elf.contains(b"RTLD_DEEPBIND"):
         report.note("it mentions RTLD_DEEPBIND: libraries loaded so bind to libcuda before any hook")
+
+
+def note_frameworks(report, path, loaded, environ):
+    """What becomes of the memory of frameworks with a cache of their own."""
+    names = [frameworks.of_library(where) for _, where, _ in loaded if where]
+    if os.path.basename(path).startswith("python"):
+        names += frameworks.of_python(path, environ)
+    for name in dict.fromkeys(name for name in names if name):
+        report.note(frameworks.phrase(name, environ))
 
 
 def conclude(report):
@@ -186,14 +194,14 @@ def examine(program, library=None, environ=None):
         elf = Elf(path)
         search = Search(environ)
         check_loader(report, elf, path)
-        check_roads(report, elf, path, search)
+        loaded = closure(elf, path, search)
+        check_roads(report, elf, path, search, loaded)
+        note_frameworks(report, path, loaded, environ)
         report.libcuda = search.find("libcuda.so.1", elf, path)
     except ElfError as problem:
         report.decide(UNKNOWN, f"{path}: {problem}")
         return report
     conclude(report)
-    if os.path.basename(path).startswith("python"):
-        report.note("frameworks with a cache of their own keep it (PyTorch: PYTORCH_NO_CUDA_MEMORY_CACHING=1)")
     return report
 
 

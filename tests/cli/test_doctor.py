@@ -4,6 +4,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 
@@ -220,6 +221,55 @@ def test_environment_typos_and_other_preloads(doctor):
     assert any("CACHEALLOC_DISABLE=1" in text for text in problems)
     _, data = doctor(program, LD_PRELOAD="libc.so.6")
     assert any("LD_PRELOAD also names libc.so.6" in note["text"] for note in data["notes"])
+
+
+# ---- frameworks with a cache of their own
+
+def texts(data):
+    return [note["text"] for note in data["notes"]]
+
+
+def test_frameworks_of_the_program_are_named_with_their_take_over_setting(doctor, tmp_path):
+    (tmp_path / "libc10_cuda.so").write_bytes(crafted.elf(interpreter=None, soname="libc10_cuda.so",
+                                                          needed=["libcudart.so.13"]))
+    program = crafted.elf(needed=["libc10_cuda.so", "libcuda.so.1"])
+    clean = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "", "PYTORCH_CUDA_ALLOC_CONF": ""}
+    _, data = doctor(program, **clean)
+    assert texts(data).count("PyTorch's own cache is on: its segments go straight through; to let cachealloc take over, "
+                             "set PYTORCH_NO_CUDA_MEMORY_CACHING=1") == 1
+    for off in ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, {"PYTORCH_CUDA_ALLOC_CONF": "a:1, backend: cudaMallocAsync"}):
+        _, data = doctor(program, **{**clean, **off})
+        assert any("PyTorch's own cache is off" in text for text in texts(data)), texts(data)
+    _, data = doctor(program, **clean, CACHEALLOC_CONF="reuse:finished,under_framework:cache")
+    assert any("cached like everybody's" in text for text in texts(data))
+
+
+def test_frameworks_of_a_python_are_found_where_it_keeps_its_packages(doctor, tmp_path):
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    for file in ("torch/lib/libc10_cuda.so", "cupy/cuda/memory.cpython-311-x86_64-linux-gnu.so"):
+        (packages / file).parent.mkdir(parents=True)
+        (packages / file).write_bytes(b"")
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python3.11"
+    python.write_bytes(crafted.elf(needed=["libc.so.6"], imported=["dlopen", "dlsym"]))
+    python.chmod(0o755)
+    _, data = doctor(python, PYTORCH_NO_CUDA_MEMORY_CACHING="", PYTHONPATH="")
+    named = [text.split(maxsplit=1)[0] for text in texts(data) if "own cache" in text]
+    assert named == ["PyTorch's", "CuPy's"]
+
+
+def test_doctor_and_the_library_know_the_same_frameworks():
+    from cachealloc_cli.frameworks import FRAMEWORKS
+    table = (ROOT / "shim" / "frameworks.def").read_text()
+    ids = dict(re.findall(r'^CA_FRAMEWORK\((\w+), "(.*?)", ".*"\)$', table, re.M))
+    take_over = dict(re.findall(r'^CA_FRAMEWORK\((\w+), ".*?", "(.*)"\)$', table, re.M))
+    files = re.findall(r'^CA_FRAMEWORK_FILE\((\w+), "(.*)"\)$', table, re.M)
+    switches = re.findall(r'^CA_FRAMEWORK_OFF\((\w+), "(.*?)", "(.*)"\)$', table, re.M)
+    assert FRAMEWORKS == {
+        name: (tuple(pattern for owner, pattern in files if owner == id_), take_over[id_],
+               tuple((variable, value) for owner, variable, value in switches if owner == id_))
+        for id_, name in ids.items()}
+    assert len(FRAMEWORKS) == 4
 
 
 # ---- real compilers' output

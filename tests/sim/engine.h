@@ -148,6 +148,8 @@ uint64_t sim_races_counted(void);
 /* Highest number of bytes in use on the device,
  * as counted against its capacity (pool memory included). */
 uint64_t sim_peak_bytes(int device);
+/* The same at the moment. */
+uint64_t sim_used_bytes(int device);
 /* The device's capacity in bytes as granted (mem_bytes rounded). 0 for no such device. */
 uint64_t sim_total_bytes(int device);
 int sim_device_count(void);

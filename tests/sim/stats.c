@@ -69,6 +69,10 @@ simb_stats_format(char *buffer, size_t n_buffer)
 	for (int i = 0; i < knobs->n_devices; i++)
 		text_add(&text, "%s%llu", i ? "," : "",
 			 engine ? (unsigned long long)sim_peak_bytes(i) : 0ULL);
+	text_add(&text, "],\"used_bytes\":[");
+	for (int i = 0; i < knobs->n_devices; i++)
+		text_add(&text, "%s%llu", i ? "," : "",
+			 engine ? (unsigned long long)sim_used_bytes(i) : 0ULL);
 	text_add(&text, "],\"races\":%llu",
 		 engine ? (unsigned long long)sim_races_counted() : 0ULL);
 	text_add(&text, ",\"injected\":%llu,", (unsigned long long)simb_injected());

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * SIMCUDA_STATS: what reached the simulated driver, as JSON. `calls` holds the names that were
- * called at least once, `peak_bytes` one number for each device, `races` what the oracle found;
+ * called at least once, `peak_bytes` and `used_bytes` (now) one number for each device, `races` what the oracle found;
  * further keys may be added.
  */
 #pragma once

@@ -17,6 +17,7 @@ PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
 KEYS = "key:value,key:value"
 SPLIT = "a whole number of MiB, at least large_segment_size_mb, or unlimited"
 SEGMENT = "a whole number of MiB, more than 10 and at most 1048576"
+SIZE = "a number of bytes, or of KiB, MiB, GiB or TiB as in 64K, 2M, 1G or 1T"
 SLACK = "a whole number of MiB, or unlimited"
 DURATION = "a duration such as 500ms, 10s or 2m (10ms to 24h), or 0"
 FILES = "1, 0 or a file pattern"
@@ -56,6 +57,12 @@ MALFORMED = [
     ("CONF", "large_segment_size_mb:1048577", ["large_segment_size_mb", "'1048577'", SEGMENT]),
     ("CONF", "large_segment_size_mb:unlimited", ["large_segment_size_mb", "'unlimited'", SEGMENT]),
     ("CONF", "large_segment_size_mb:100,max_split_size_mb:50", ["max_split_size_mb", "'50'", "at least"]),
+    ("CONF", "under_framework:yes", ["under_framework", "'yes'", "auto, pass or cache"]),
+    ("CONF", "min_size:-1", ["min_size", "'-1'", SIZE]),
+    ("CONF", "min_size:1.5M", ["min_size", "'1.5M'", SIZE]),
+    ("CONF", "min_size:unlimited", ["min_size", "'unlimited'", SIZE]),
+    ("CONF", "max_size:2Q", ["max_size", "'2Q'", SIZE + ", or unlimited"]),
+    ("CONF", "max_size:" + "9" * 26, ["max_size", "9" * 26, SIZE]),
     ("CONF", "expandable_segments:True", ["expandable_segments", LATER]),
     ("CONF", "backend:native", ["backend", "PyTorch's own"]),
     ("CONF", "a" * 5000, ["a" * 60, "no colon and value", KEYS]),

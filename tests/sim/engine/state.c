@@ -206,6 +206,18 @@ sim_peak_bytes(int device)
 }
 
 uint64_t
+sim_used_bytes(int device)
+{
+	uint64_t n = 0;
+
+	sim_lock();
+	if (device >= 0 && device < sim_g.config.n_devices)
+		n = sim_g.device[device].space.used * SIM_UNIT;
+	sim_unlock();
+	return n;
+}
+
+uint64_t
 sim_total_bytes(int device)
 {
 	if (device < 0 || device >= sim_g.config.n_devices)

@@ -37,16 +37,20 @@ test_every_setting(void **state)
 		"CACHEALLOC_CONF=reuse_slack_mb:unlimited",
 		"CACHEALLOC_CONF=reuse:finished",
 		"CACHEALLOC_CONF=free_sync:host",
+		"CACHEALLOC_CONF=under_framework:cache",
+		"CACHEALLOC_CONF=min_size:64K",
+		"CACHEALLOC_CONF=max_size:1048577",
 	};
 	struct fake_env env;
 	struct ca_config config;
 
 	fake_good(&env, "reuse_slack_mb:unlimited,max_split_size_mb:40,large_segment_size_mb:32,"
-			"max_non_split_rounding_mb:50,reuse:finished,free_sync:host");
+			"max_non_split_rounding_mb:50,reuse:finished,free_sync:host,"
+			"under_framework:cache,min_size:65536,max_size:1048577");
 	assert_int_equal(fake_load(&env, &config), 0);
 	confirm(&env, &config);
-	assert_int_equal(env.lines, 12);
-	for (int i = 0; i < 12; i++)
+	assert_int_equal(env.lines, 15);
+	for (int i = 0; i < 15; i++)
 		assert_string_equal(env.line[i], lines[i]);
 }
 

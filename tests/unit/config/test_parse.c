@@ -99,6 +99,66 @@ test_duration(void **state)
 }
 
 static void
+test_word(void **state)
+{
+	static const char accepted[] = "auto, pass or cache";
+	unsigned place = 9;
+	char word[8];
+
+	assert_true(ca_parse_word("auto", accepted, &place) && place == 0);
+	assert_true(ca_parse_word("Pass", accepted, &place) && place == 1);
+	assert_true(ca_parse_word("cache", accepted, &place) && place == 2);
+	place = 9;
+	assert_false(ca_parse_word("or", accepted, &place));
+	assert_false(ca_parse_word("", accepted, &place));
+	assert_false(ca_parse_word("pass,", accepted, &place));
+	assert_false(ca_parse_word("cac", accepted, &place));
+	assert_int_equal(place, 9);
+	assert_int_equal(ca_parse_word_at(accepted, 2, word, sizeof(word)), 5);
+	assert_string_equal(word, "cache");
+	assert_int_equal(ca_parse_word_at(accepted, 3, word, sizeof(word)), 0);
+}
+
+static void
+test_size(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t bytes;
+	} good[] = {
+		{ "0", 0 },
+		{ "1", 1 },
+		{ "4096", 4096 },
+		{ "64K", 64 << 10 },
+		{ "64kib", 64 << 10 },
+		{ "2M", 2 << 20 },
+		{ "2MB", 2 << 20 },
+		{ "3GiB", (uint64_t)3 << 30 },
+		{ "1T", (uint64_t)1 << 40 },
+		{ "18446744073709551615", UINT64_MAX },
+	};
+	static const char *const bad[] = { "",    "K",  "-1",        "1.5M",
+					   "1 M", "1X", "1Ki",       "0x1",
+					   "1MM", "M1", "1E",        "unlimited",
+					   "1iB", "B",  "16777216T", "18446744073709551616" };
+	uint64_t value = 7;
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		assert_true(ca_parse_size(good[i].text, 0, UINT64_MAX, &value));
+		assert_true(value == good[i].bytes);
+	}
+	value = 7;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_false(ca_parse_size(bad[i], 0, UINT64_MAX, &value));
+	assert_false(ca_parse_size("2K", 0, 2047, &value));
+	assert_false(ca_parse_size("2K", 2049, UINT64_MAX, &value));
+	assert_int_equal(value, 7);
+	assert_true(ca_parse_size("2K", 2048, 2048, &value));
+	assert_true(ca_parse_size_unlimited("Unlimited", 0, 5, &value) && value == UINT64_MAX);
+	assert_false(ca_parse_size_unlimited("6", 0, 5, &value));
+}
+
+static void
 test_mb(void **state)
 {
 	uint64_t value = 7;
@@ -242,6 +302,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_number),   cmocka_unit_test(test_words),
 		cmocka_unit_test(test_duration), cmocka_unit_test(test_mb),
+		cmocka_unit_test(test_word),     cmocka_unit_test(test_size),
 		cmocka_unit_test(test_entries),  cmocka_unit_test(test_faults),
 		cmocka_unit_test(test_unclosed), cmocka_unit_test(test_long),
 		cmocka_unit_test(test_random),

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""Frameworks that cache device memory themselves: which of them a program brings along, and what becomes of their
+memory. The same table as shim/frameworks.def; a test compares the two."""
+
+import glob
+import os
+
+# name -> (how its libraries' names begin or, with a slash, a part of their path; how its cache is switched off;
+#          [(variable, value)] that say that it is off: a value with a colon is a part of the variable's)
+FRAMEWORKS = {
+    "PyTorch": (("libc10_cuda.", "libc10_cuda-"), "set PYTORCH_NO_CUDA_MEMORY_CACHING=1",
+                (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"), ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync"),
+                 ("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"))),
+    "JAX": (("xla_cuda_plugin.", "pjrt_c_api_gpu_plugin.", "xla_extension.", "libxla_extension."),
+            "set XLA_PYTHON_CLIENT_ALLOCATOR=platform",
+            tuple(("XLA_PYTHON_CLIENT_ALLOCATOR", value) for value in ("platform", "cuda_async", "vmm", "address"))),
+    "TensorFlow": (("libtensorflow", "_pywrap_tensorflow", "lib_pywrap_tensorflow"), "set TF_GPU_ALLOCATOR=cuda_malloc",
+                   (("TF_GPU_ALLOCATOR", "cuda_malloc"), ("TF_GPU_ALLOCATOR", "cuda_malloc_async"))),
+    "CuPy": (("/cupy/cuda/memory.", "/cupy_backends/cuda/api/runtime."),
+             "call cupy.cuda.set_allocator(None) and set CACHEALLOC_CONF=under_framework:cache", ()),
+}
+
+# name -> where its libraries lie below a folder of Python packages
+PLACES = {
+    "PyTorch": ("torch/lib/libc10_cuda*.so",),
+    "JAX": ("jax_plugins/xla_cuda*/xla_cuda_plugin.so", "jaxlib/xla_extension.so"),
+    "TensorFlow": ("tensorflow/libtensorflow_cc.so*",),
+    "CuPy": ("cupy/cuda/memory.*.so",),
+}
+
+
+def of_library(path):
+    """The framework that a library belongs to, or None."""
+    for name, (patterns, _, _) in FRAMEWORKS.items():
+        if any(pattern in path if "/" in pattern else os.path.basename(path).startswith(pattern)
+               for pattern in patterns):
+            return name
+    return None
+
+
+def package_folders(python, environ):
+    """Where that interpreter would look for packages, without running it."""
+    found = [folder for folder in environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    for start in dict.fromkeys((os.path.dirname(os.path.abspath(python)), os.path.dirname(os.path.realpath(python)))):
+        prefix = os.path.dirname(start)
+        for library in ("lib", "lib64", "local/lib"):
+            for packages in ("site-packages", "dist-packages"):
+                found += sorted(glob.glob(os.path.join(glob.escape(prefix), library, "python3*", packages)))
+    return list(dict.fromkeys(found))
+
+
+def of_python(python, environ):
+    """Frameworks installed for an interpreter, which a script of its may import."""
+    folders = package_folders(python, environ)
+    return [name for name, places in PLACES.items()
+            if any(glob.glob(os.path.join(glob.escape(folder), place)) for folder in folders for place in places)]
+
+
+def switched_off(name, environ):
+    """The variable that says that the framework's cache is off, or None."""
+    for variable, value in FRAMEWORKS[name][2]:
+        is_set = environ.get(variable, "")
+        if value in "".join(is_set.split()) if ":" in value else is_set == value:
+            return variable
+    return None
+
+
+def setting(environ):
+    """under_framework as CACHEALLOC_CONF has it."""
+    word = "auto"
+    for entry in environ.get("CACHEALLOC_CONF", "").split(","):
+        key, _, value = entry.partition(":")
+        if "".join(key.split()) == "under_framework" and "".join(value.split()).lower() in ("auto", "pass", "cache"):
+            word = "".join(value.split()).lower()
+    return word
+
+
+def phrase(name, environ):
+    """One phrase about a framework that the program has."""
+    variable, word = switched_off(name, environ), setting(environ)
+    if word == "cache":
+        return f"{name}: what it asks of cudaMalloc is cached like everybody's (under_framework:cache)"
+    if variable and word == "auto":
+        return f"{name}'s own cache is off ({variable}): what it asks of cudaMalloc is cached here"
+    if variable:
+        return f"{name}'s own cache is off ({variable}), but what it asks for goes straight through (under_framework:pass)"
+    return (f"{name}'s own cache is on: its segments go straight through; to let cachealloc take over, "
+            f"{FRAMEWORKS[name][1]}")

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+#include "shim/framework_list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/log.h"
+#include "shim/object.h"
+
+static const struct {
+	const char *name, *take_over;
+} frameworks[] = {
+#define CA_FRAMEWORK(id, name, take_over) { name, take_over },
+#define CA_FRAMEWORK_FILE(id, pattern)
+#define CA_FRAMEWORK_OFF(id, variable, value)
+#include "shim/frameworks.def"
+#undef CA_FRAMEWORK
+#undef CA_FRAMEWORK_FILE
+#undef CA_FRAMEWORK_OFF
+};
+
+static const struct {
+	enum ca_framework framework;
+	const char *pattern;
+} files[] = {
+#define CA_FRAMEWORK(id, name, take_over)
+#define CA_FRAMEWORK_FILE(id, pattern) { CA_FRAMEWORK_##id, pattern },
+#define CA_FRAMEWORK_OFF(id, variable, value)
+#include "shim/frameworks.def"
+#undef CA_FRAMEWORK
+#undef CA_FRAMEWORK_FILE
+#undef CA_FRAMEWORK_OFF
+};
+
+static const struct {
+	enum ca_framework framework;
+	const char *variable, *value;
+} switches[] = {
+#define CA_FRAMEWORK(id, name, take_over)
+#define CA_FRAMEWORK_FILE(id, pattern)
+#define CA_FRAMEWORK_OFF(id, variable, value) { CA_FRAMEWORK_##id, variable, value },
+#include "shim/frameworks.def"
+#undef CA_FRAMEWORK
+#undef CA_FRAMEWORK_FILE
+#undef CA_FRAMEWORK_OFF
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static _Atomic unsigned told; /* two bits a framework: that it passes, that its cache is off */
+
+static bool
+begins(const char *name, const char *with)
+{
+	return !strncmp(name, with, strlen(with));
+}
+
+static bool
+matches(const struct ca_object *object, const char *pattern)
+{
+	const char *slash = strrchr(object->path, '/');
+
+	if (strchr(pattern, '/'))
+		return strstr(object->path, pattern);
+	return begins(object->soname, pattern) || begins(slash ? slash + 1 : object->path, pattern);
+}
+
+static enum ca_framework
+owner_of(const struct ca_object *object)
+{
+	for (size_t i = 0; i < COUNT(files); i++)
+		if (matches(object, files[i].pattern))
+			return files[i].framework;
+	/* older wheels of PyTorch bring a libcudart-<hash>.so of their own */
+	if (matches(object, "libcudart.so") || matches(object, "libcudart-"))
+		return CA_FRAMEWORK_RUNTIME;
+	return CA_FRAMEWORK_NOBODY;
+}
+
+static bool
+contains_dropping_space(const char *text, const char *word)
+{
+	for (; *text; text++) {
+		const char *at = text, *want = word;
+
+		for (; *want && *at; at++) {
+			if (strchr(" \t\n\v\f\r", *at))
+				continue;
+			if (*at != *want)
+				break;
+			want++;
+		}
+		if (!*want)
+			return true;
+	}
+	return false;
+}
+
+/* The variable that says so, or NULL. */
+static const char *
+switched_off(enum ca_framework framework)
+{
+	for (size_t i = 0; i < COUNT(switches); i++) {
+		const char *value;
+
+		if (switches[i].framework != framework)
+			continue;
+		value = secure_getenv(switches[i].variable);
+		if (!value)
+			continue;
+		if (strchr(switches[i].value, ':')
+			    ? contains_dropping_space(value, switches[i].value)
+			    : !strcmp(value, switches[i].value))
+			return switches[i].variable;
+	}
+	return NULL;
+}
+
+struct reading {
+	struct ca_framework_list *table;
+	unsigned off; /* a bit a framework whose requests are not looked for */
+	unsigned seen;
+};
+
+static bool
+visit(const struct ca_object *object, void *arg)
+{
+	struct reading *reading = arg;
+	unsigned n = CA_LIST_GET(reading->table->n_ranges);
+	enum ca_framework owner = owner_of(object);
+	uintptr_t low = UINTPTR_MAX, high = 0;
+
+	if (owner == CA_FRAMEWORK_NOBODY)
+		return false;
+	reading->seen |= 1u << owner;
+	if (reading->off >> owner & 1 || n == CA_FRAMEWORK_RANGES_MAX)
+		return false;
+	for (unsigned i = 0; i < object->phdr_count; i++) {
+		const ElfW(Phdr) *p = &object->phdr[i];
+		uintptr_t begin = object->base + p->p_vaddr;
+
+		if (p->p_type != PT_LOAD)
+			continue;
+		low = begin < low ? begin : low;
+		high = begin + p->p_memsz > high ? begin + p->p_memsz : high;
+	}
+	CA_LIST_SET(reading->table->ranges[n].low, low);
+	CA_LIST_SET(reading->table->ranges[n].high, high);
+	CA_LIST_SET(reading->table->ranges[n].owner, owner);
+	CA_LIST_SET(reading->table->n_ranges, n + 1);
+	return false;
+}
+
+static bool
+first_time(unsigned bit)
+{
+	return !(atomic_fetch_or(&told, 1u << bit) >> bit & 1);
+}
+
+static void
+tell_off(unsigned seen)
+{
+	for (unsigned i = 0; i < CA_FRAMEWORKS; i++) {
+		const char *variable = seen >> i & 1 ? switched_off(i) : NULL;
+
+		if (variable && first_time(2 * i + 1))
+			ca_info("%s's own cache is off (%s): what it asks of cudaMalloc is cached "
+				"here",
+				frameworks[i].name, variable);
+	}
+}
+
+void
+ca_framework_read(const struct ca_config *config, uint64_t generation, uint64_t lookups,
+		  struct ca_framework_list *table)
+{
+	struct reading reading = { .table = table };
+
+	memset(table, 0, sizeof(*table));
+	for (unsigned i = 0; config->under_framework == CA_UNDER_AUTO && i < CA_FRAMEWORKS; i++)
+		reading.off |= switched_off(i) ? 1u << i : 0;
+	ca_object_walk(visit, &reading);
+	CA_LIST_SET(table->generation, generation);
+	CA_LIST_SET(table->lookups, lookups);
+	CA_LIST_SET(table->on, reading.seen & ~reading.off & ((1u << CA_FRAMEWORKS) - 1));
+	if (reading.off & reading.seen)
+		tell_off(reading.off & reading.seen);
+}
+
+void
+ca_framework_tell_on(enum ca_framework owner)
+{
+	if (owner == CA_FRAMEWORK_RUNTIME || CA_LIST_GET(told) >> (2 * owner) & 1 ||
+	    !first_time(2 * owner))
+		return;
+	ca_info("%s's own cache is on: its segments go straight through; to let cachealloc take "
+		"over, %s",
+		frameworks[owner].name, frameworks[owner].take_over);
+}
+
+void
+ca_framework_forget_told(void)
+{
+	atomic_store(&told, 0);
+}

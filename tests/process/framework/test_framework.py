@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: MIT
+"""A framework that caches by itself (a model of PyTorch's, and libraries named like others'), beside another library:
+its segments reach the driver one to one, what the other library asks for is cached. app.c says what the steps do."""
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+
+import pytest
+
+from conftest import BUILD, SIM, run
+
+HERE = BUILD / "tests" / "process" / "framework"
+APP, LINKED = HERE / "framework_app", HERE / "framework_app_linked"
+OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+
+
+def app(*steps, program=APP, preload=True, runtime=SIM, **env):
+    """The JSON lines of a run, and its stderr."""
+    env.setdefault("CACHEALLOC_LOG", "info")
+    for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_CUDA_ALLOC_CONF", "XLA_PYTHON_CLIENT_ALLOCATOR"):
+        env.setdefault(name, "")
+    done = run([program, HERE, *steps], preload=preload, check=0, LD_LIBRARY_PATH=f"{runtime}:{SIM}:{HERE}", **env)
+    return [json.loads(line) for line in done.stdout.replace("}\n}", "}}").splitlines()], done.stderr
+
+
+def calls(line, name):
+    return line["driver"]["calls"].get(name, 0)
+
+
+def used(line):
+    return line["driver"]["used_bytes"][0]
+
+
+def peak(line):
+    return line["driver"]["peak_bytes"][0]
+
+
+# How the application comes to its framework. The last step of each list is taken with the framework there.
+WAYS = {
+    "opened first": (APP, ["open"]),
+    "opened late": (APP, ["workspaces:30", "open"]),
+    "linked": (LINKED, ["open"]),
+    "opened again": (APP, ["open", "train:1", "empty", "close", "workspaces:3", "open"]),
+    "in a child": (APP, ["fork", "workspaces:2", "open"]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_segments_reach_the_driver_one_to_one_and_the_other_library_is_cached(way):
+    program, steps = WAYS[way]
+    (before, after, emptied), log = app(*steps, "look", "train:6", "look", "empty", "look", program=program)
+    segments = after["segments"] - before["segments"]
+    assert segments > 10
+    # the other library took a few while it and the framework grew: then it is cached
+    others = calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2") - segments
+    workspaces = after["workspaces"] - before["workspaces"]
+    assert workspaces == 72 and others <= segments + 3
+    # each of the framework's segments is the driver's own
+    assert calls(emptied, "cuMemFree_v2") - calls(after, "cuMemFree_v2") == emptied["given_back"] - after["given_back"]
+    assert emptied["reserved"] == 0 and used(after) - used(emptied) == after["reserved"]
+    assert log.count("PyTorch's own cache is on") == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_once_everything_has_its_memory_neither_asks_the_driver(way):
+    program, steps = WAYS[way]
+    (warm, after), _ = app(*steps, "train:8", "look", "train:8", "look", program=program)
+    assert after["segments"] == warm["segments"] and after["workspaces"] - warm["workspaces"] == 96
+    assert calls(after, "cuMemAlloc_v2") == calls(warm, "cuMemAlloc_v2")
+    assert calls(after, "cuMemFree_v2") == calls(warm, "cuMemFree_v2")
+
+
+@pytest.mark.parametrize("steps", [["open", "train:6"], ["workspaces:30", "open", "train:6"],
+                                   ["open", "train:3", "empty", "workspaces:5", "train:3"],
+                                   ["open", "hold:700", "drop", "empty", "train:2", "raw:50000000:3", "train:2"]],
+                         ids=lambda steps: " ".join(steps))
+def test_the_peak_is_at_most_one_percent_above_stock(steps):
+    (stock,), _ = app(*steps, "look", preload=False)
+    (ours,), _ = app(*steps, "look")
+    assert ours["peak_reserved"] == stock["peak_reserved"] and ours["segments"] == stock["segments"]
+    assert peak(ours) <= 1.01 * peak(stock)
+    assert calls(ours, "cuMemAlloc_v2") < calls(stock, "cuMemAlloc_v2")
+
+
+@pytest.mark.parametrize("before", [[], ["workspaces:10"], ["raw:300000000:2", "raw:200000000:2", "raw:700000:9"]],
+                         ids=lambda steps: " ".join(steps))
+@pytest.mark.parametrize("memory", ["1G", "1537M"])
+def test_the_largest_batch_that_fits_is_that_of_stock(before, memory):
+    steps = ["open", *before, "largest", "look", "empty", "look"]
+    (stock, stock_look, _), _ = app(*steps, preload=False, SIMCUDA_MEM=memory)
+    (ours, look, emptied), _ = app(*steps, SIMCUDA_MEM=memory)
+    assert stock["largest"] > 30
+    assert ours["largest"] == stock["largest"]
+    assert look["failed"] == stock_look["failed"] and look["segments"] == stock_look["segments"]
+    assert emptied["reserved"] == 0
+
+
+@pytest.mark.parametrize("steps", [["open", "threads:4"], ["workspaces:5", "open", "threads:4"],
+                                   ["open", "train:1", "threads:4", "empty", "close", "open", "threads:4"]],
+                         ids=lambda steps: " ".join(steps))
+def test_with_four_threads(steps):
+    (after, emptied), _ = app(*steps, "look", "empty", "look")
+    assert emptied["reserved"] == 0 and used(after) - used(emptied) == after["reserved"]
+    assert calls(after, "cuMemAlloc_v2") < after["workspaces"] / 3
+
+
+def test_when_its_cache_is_off_everything_is_cached():
+    (after,), log = app("open", "train:6", "look", **OFF)
+    assert after["segments"] == 240 and calls(after, "cuMemAlloc_v2") < 40
+    assert "PyTorch's own cache is off (PYTORCH_NO_CUDA_MEMORY_CACHING)" in log and "is on" not in log
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_when_it_uses_the_drivers_pool_it_is_not_taken_for_a_cache(name):
+    _, log = app("open", "train:1", **{name: "max_split_size_mb:64, backend : cudaMallocAsync"})
+    assert f"PyTorch's own cache is off ({name})" in log
+    _, log = app("open", "train:1", **{name: "backend:native"})
+    assert "PyTorch's own cache is on" in log
+
+
+def test_under_framework_pass_and_cache():
+    (cached, emptied), log = app("open", "train:2", "look", "empty", "look", CACHEALLOC_CONF="under_framework:cache")
+    assert used(emptied) == used(cached) and "own cache" not in log  # hoarded, as asked for
+    (passed,), _ = app("open", "train:2", "look", CACHEALLOC_CONF="under_framework:pass", **OFF)
+    assert calls(passed, "cuMemAlloc_v2") >= passed["segments"] == 80
+
+
+def test_nothing_is_said_by_default():
+    _, log = app("open", "train:2", CACHEALLOC_LOG="")
+    assert log == ""
+
+
+# Library name -> (framework, variable that switches its cache off, value)
+OTHERS = {
+    "jax_plugins/xla_cuda12/xla_cuda_plugin.so": ("JAX", "XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
+    "tensorflow/libtensorflow_cc.so.2": ("TensorFlow", "TF_GPU_ALLOCATOR", "cuda_malloc"),
+    "cupy/cuda/memory.cpython-311-x86_64-linux-gnu.so": ("CuPy", None, None),
+    "cupy_backends/cuda/api/runtime.cpython-311-x86_64-linux-gnu.so": ("CuPy", None, None),
+}
+
+
+@pytest.mark.parametrize("model", ["libfakedriver.so", "libfakestatic.so", "libfakecudnn.so"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_frameworks_are_known_by_their_libraries(tmp_path, name, model):
+    """By the driver directly, by a runtime linked into the library, and by the shared one."""
+    path = tmp_path / name
+    path.parent.mkdir(parents=True)
+    shutil.copy(HERE / model, path)
+    framework, variable, value = OTHERS[name]
+    steps = ["workspaces:3", f"other:{path}", "look", "raw:11000000:20", "look"]
+    (before, after), log = app(*steps)
+    assert calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2") == 20
+    assert log.count(f"{framework}'s own cache is on") == 1
+    if variable:
+        (before, after), log = app(*steps, **{variable: value})
+        assert calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2") <= 1
+        assert f"{framework}'s own cache is off ({variable})" in log
+
+
+@pytest.mark.parametrize("model", ["libfakedriver.so", "libfakestatic.so"])
+def test_a_library_with_a_name_of_its_own_stays_cached(tmp_path, model):
+    path = tmp_path / "libc10.so"
+    shutil.copy(HERE / model, path)
+    (before, after), _ = app("open", "train:1", f"other:{path}", "look", "raw:20971520:20", "look")
+    assert calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2") <= 1
+
+
+@pytest.mark.parametrize("model", ["libfakedriver.so", "libfakestatic.so", "libfakecudnn.so"])
+def test_what_stands_where_a_closed_library_stood_is_not_taken_for_it(tmp_path, model):
+    """The same file under two names: most likely at one address, so that every return address is the same."""
+    plain, plugin = tmp_path / "libplain.so", tmp_path / "xla_cuda_plugin.so"
+    shutil.copy(HERE / model, plain)
+    shutil.copy(HERE / model, plugin)
+    steps = []
+    for path in (plain, plugin, plain, plugin):
+        steps += [f"other:{path}", "look", "raw:21000000:10", "look"]
+    lines, _ = app("open", "train:1", *steps)
+    asked = [calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2")
+             for before, after in zip(lines[::2], lines[1::2])]
+    assert asked[1] == asked[3] == 10 and asked[0] <= 1 and asked[2] <= 1
+
+
+def without_unwind_tables(source, target):
+    """A copy whose program header of .eh_frame_hdr is blanked."""
+    data = bytearray(source.read_bytes())
+    offset, = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    for i in range(count):
+        if struct.unpack_from("<I", data, offset + i * size)[0] == 0x6474E550:  # PT_GNU_EH_FRAME
+            struct.pack_into("<I", data, offset + i * size, 0)
+    target.write_bytes(data)
+
+
+def test_without_unwind_tables_in_the_runtime_sizes_decide(tmp_path):
+    without_unwind_tables(SIM / "libcudart.so.13", tmp_path / "libcudart.so.13")
+    steps = ["open", "train:4", "look", "raw:3000000:50", "look", "empty", "look"]
+    (after, raw, emptied), _ = app(*steps, runtime=tmp_path)
+    assert used(raw) - used(emptied) == raw["reserved"] and emptied["reserved"] == 0
+    assert calls(raw, "cuMemAlloc_v2") - calls(after, "cuMemAlloc_v2") <= 1  # no segment's size: cached
+
+
+# ---- the window of sizes
+
+
+def stats(tmp_path, *steps, **env):
+    path = tmp_path / "stats.json"
+    lines, _ = app(*steps, CACHEALLOC_STATS=path, **env)
+    return lines, json.loads(path.read_text())["devices"][0]
+
+
+def test_max_size_sends_larger_requests_to_the_driver(tmp_path):
+    (look,), device = stats(tmp_path, "raw:1048576:9", "raw:1048577:9", "look", CACHEALLOC_CONF="max_size:1M")
+    assert calls(look, "cuMemAlloc_v2") == 10 and calls(look, "cuMemFree_v2") == 9
+    assert device["passed_alloc_calls"] == 9 and device["alloc_calls"] == device["free_calls"] == 18
+    assert device["driver_alloc_calls"] == 10 and device["driver_free_calls"] == 9
+    assert device["requested_bytes"]["total"] == 9 * (1048576 + 1048577)
+
+
+def test_min_size_sends_smaller_requests_to_the_driver(tmp_path):
+    (look,), device = stats(tmp_path, "raw:65536:9", "raw:65535:9", "look", CACHEALLOC_CONF="min_size:64KiB")
+    assert calls(look, "cuMemAlloc_v2") == 10 and device["passed_alloc_calls"] == 9
+
+
+def test_one_giant_allocation_leaves_with_its_free(tmp_path):
+    (held, gone), device = stats(tmp_path, "open", "hold:12000", "look", "drop", "empty", "look",
+                                 CACHEALLOC_CONF="max_size:1G,under_framework:cache")
+    assert used(held) == 12000 << 20 and used(gone) == 0
+    assert device["reserved_bytes"]["current"] == 0 and device["reserved_bytes"]["peak"] == 12000 << 20
+
+
+@pytest.mark.parametrize("bytes_", [4096, 3000000, 30 << 20])
+@pytest.mark.parametrize("window", ["max_size:1", "min_size:1T"])
+def test_wrong_frees_of_passed_memory_get_the_drivers_answer(window, bytes_):
+    steps = ["raw:5000000:1", f"wrong:{bytes_}"]
+    (stock,), _ = app(*steps, preload=False)
+    (ours,), _ = app(*steps, CACHEALLOC_CONF=window)
+    assert ours["codes"] == stock["codes"] and ours["codes"][1] == 0 and ours["codes"][2] != 0
+
+
+def test_running_out_in_the_window_gives_cached_memory_back_first(tmp_path):
+    steps = ["raw:600000000:1", "keep:900000000", "look"]
+    (look,), device = stats(tmp_path, *steps, CACHEALLOC_CONF="max_size:700M", SIMCUDA_MEM="1G")
+    assert used(look) >= 900000000 and device["ooms"] == 0 and device["passed_alloc_calls"] == 1
+
+
+# ---- the walk out of the runtime
+
+
+def readelf_rows(library):
+    """{address: (CFA, return address, frame pointer)} in readelf's words."""
+    done = subprocess.run(["readelf", "--debug-dump=frames-interp", library], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.DEVNULL, check=True)
+    rows, columns, wanted = {}, None, False
+    for line in done.stdout.splitlines():
+        words = line.split()
+        if len(words) > 3 and words[3] in ("FDE", "CIE"):
+            wanted, columns = words[3] == "FDE", None
+        elif wanted and words[:1] == ["LOC"]:
+            columns = words
+        elif columns and len(words) == len(columns):
+            row = dict(zip(columns, words))
+            rows[int(row["LOC"], 16)] = (row["CFA"], row.get("ra", "u"), row.get("rbp", row.get("x29", "u")))
+    return rows
+
+
+def toolkit_runtimes():
+    for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
+        for folder in ("lib64", "lib"):
+            path = f"{home}/{folder}/libcudart.so.13"
+            if home and os.path.isfile(path):
+                return [path]
+    return []
+
+
+@pytest.mark.skipif(not shutil.which("readelf"), reason="no readelf to compare with")
+@pytest.mark.skipif("CACHEALLOC_TEST_EMULATOR" in os.environ, reason="the program and readelf are of two machines")
+@pytest.mark.parametrize("library", [str(SIM / "libcudart.so.13"), *toolkit_runtimes()])
+def test_frames_are_read_as_readelf_reads_them(library):
+    rows = readelf_rows(library)
+    done = subprocess.run([HERE / "cfi_rows", library], input="".join(f"{pc:x}\n" for pc in rows), text=True,
+                          stdout=subprocess.PIPE, check=True, timeout=60,
+                          env={**os.environ, "LD_LIBRARY_PATH": str(SIM)})
+    found = {int(line.split()[0], 16): tuple(line.split()[1:]) for line in done.stdout.splitlines()}
+    assert len(found) == len(rows) > 300
+    unknown = {pc for pc in rows if found[pc] == ("unknown",)}
+    assert all(rows[pc][0] == "exp" or not rows[pc][1].startswith("c") for pc in unknown)
+    wrong = {pc: (found[pc], rows[pc]) for pc in rows if pc not in unknown and found[pc] != rows[pc]}
+    assert not wrong

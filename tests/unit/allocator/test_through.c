@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory that goes straight through, and how the cache behaves next to another one. */
+#include "tests/unit/allocator/fixture.h"
+
+#include <errno.h>
+#include <time.h>
+
+enum { SLOTS = 48, STEPS = 6000 };
+
+static uint64_t
+through(struct fixture *f, uint64_t size)
+{
+	uint64_t address = 0;
+
+	assert_int_equal(ca_alloc_through(f->space, size, &address), 0);
+	fixture_check(f);
+	return address;
+}
+
+static uint64_t
+reserved(struct fixture *f)
+{
+	return fixture_stats(f).reserved_bytes.current;
+}
+
+static void
+test_it_is_the_drivers_own_and_leaves_with_its_free(void **state)
+{
+	static const uint64_t sizes[] = { 1, 511, 512, 70000, 2 * MIB, 20 * MIB, 3 * GIB };
+	struct fixture f;
+	size_t i;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		uint64_t address = through(&f, sizes[i]), same = through(&f, 4096);
+		struct ca_block_info info;
+
+		assert_int_equal(ca_lookup(f.heap, address, &info), 0);
+		assert_true(info.adopted && info.live && info.requested_bytes == sizes[i]);
+		assert_int_equal(ca_free(f.heap, address + 1), sizes[i] == 1 ? -ENOENT : -EINVAL);
+		fixture_free(&f, address);
+		assert_int_equal(ca_free(f.heap, address), -ENOENT);
+		fixture_free(&f, same);
+		assert_int_equal(reserved(&f), 0);
+	}
+	assert_int_equal(fixture_stats(&f).passed_alloc_calls, 2 * i);
+	assert_int_equal(fixture_stats(&f).alloc_calls, 2 * i);
+	assert_int_equal(fixture_stats(&f).free_calls, 2 * i);
+	assert_int_equal(fixture_stats(&f).driver_alloc_calls, 2 * i);
+	assert_int_equal(fixture_stats(&f).driver_free_calls, 2 * i);
+	assert_int_equal(fixture_stats(&f).cache_hits, 0);
+	fixture_stop(&f);
+}
+
+static void
+test_bad_requests_are_left_to_the_driver(void **state)
+{
+	struct fixture f;
+	uint64_t address = 7;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	assert_int_equal(ca_alloc_through(f.space, 0, &address), -EINVAL);
+	assert_int_equal(ca_alloc_through(f.space, ((uint64_t)1 << 60) + 1, &address), -E2BIG);
+	ca_space_kill(f.space);
+	assert_int_equal(ca_alloc_through(f.space, 512, &address), -ENODEV);
+	assert_int_equal(address, 7);
+	fixture_stop(&f);
+}
+
+static void
+test_it_is_refused_only_when_the_cache_has_given_everything_back(void **state)
+{
+	uint64_t blocks[30], address = 7;
+	struct fixture f;
+	int i;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	for (i = 0; i < 30; i++)
+		blocks[i] = fixture_alloc(&f, 100 * MIB);
+	for (i = 0; i < 30; i++)
+		fixture_free(&f, blocks[i]);
+	assert_int_equal(reserved(&f), 3000 * MIB);
+	address = through(&f, 4 * GIB);
+	assert_int_equal(reserved(&f), 4 * GIB);
+	assert_true(fixture_stats(&f).alloc_retries > 0);
+	assert_int_equal(fixture_stats(&f).ooms, 0);
+	assert_int_equal(ca_alloc_through(f.space, 512, &address), CA_DRIVER_OUT_OF_MEMORY);
+	assert_int_equal(fixture_stats(&f).ooms, 1);
+	assert_int_equal(fixture_stats(&f).passed_alloc_calls, 1);
+	fixture_check(&f);
+	fixture_stop(&f);
+}
+
+/* Another's segment of 100 MiB, after a workspace of as much: what is held then. */
+static uint64_t
+held_after_a_workspace(bool shared)
+{
+	struct fixture f;
+	uint64_t peak;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	if (shared)
+		ca_heap_share(f.heap);
+	fixture_free(&f, fixture_alloc(&f, 100 * MIB));
+	through(&f, 100 * MIB);
+	peak = fixture_stats(&f).reserved_bytes.peak;
+	assert_int_equal(peak, reserved(&f));
+	fixture_stop(&f);
+	return peak;
+}
+
+static void
+test_next_to_another_cache_the_peak_does_not_grow_by_what_is_cached(void **state)
+{
+	assert_int_equal(held_after_a_workspace(true), 100 * MIB);
+	assert_int_equal(held_after_a_workspace(false), 200 * MIB);
+}
+
+static void
+test_next_to_another_cache_segments_are_no_larger_than_needed_at_the_peak(void **state)
+{
+	uint64_t address, small;
+	struct fixture f;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	ca_heap_share(f.heap);
+	small = fixture_alloc(&f, 3 * MIB);
+	assert_int_equal(reserved(&f), 4 * MIB);
+	fixture_free(&f, small);
+	address = through(&f, 60 * MIB);
+	fixture_free(&f, address);
+	/* below the peak as ever */
+	small = fixture_alloc(&f, 5 * MIB);
+	assert_int_equal(reserved(&f), 20 * MIB);
+	fixture_free(&f, small);
+	address = through(&f, 40 * MIB);
+	assert_int_equal(reserved(&f), 60 * MIB);
+	assert_int_equal(fixture_stats(&f).driver_free_calls, 2);
+	fixture_stop(&f);
+}
+
+/* Whole workspaces of sizes that leave no rest: the peak is exactly that of no cache at all. */
+static void
+test_next_to_another_cache_the_peak_is_that_of_stock(void **state)
+{
+	uint64_t seed = (uint64_t)time(NULL) | 1, slots[SLOTS] = { 0 }, sizes[SLOTS], live = 0;
+	uint64_t stock_peak = 0;
+	struct fixture f;
+	int step;
+
+	print_message("seed %llu\n", (unsigned long long)seed);
+	fixture_defaults(&f);
+	f.pretend.capacity = 64 * GIB;
+	fixture_start(&f);
+	ca_heap_share(f.heap);
+	for (step = 0; step < STEPS; step++) {
+		unsigned i = (unsigned)(fixture_random(&seed) % SLOTS);
+
+		if (slots[i]) {
+			assert_int_equal(ca_free(f.heap, slots[i]), 0);
+			slots[i] = 0;
+			live -= sizes[i];
+			continue;
+		}
+		/* no two workspaces are alive at once: a cut one could not go back as a whole */
+		sizes[i] = (i ? 2 + fixture_random(&seed) % 30 : 128) * 2 * MIB;
+		live += sizes[i];
+		stock_peak = live > stock_peak ? live : stock_peak;
+		assert_int_equal(i ? ca_alloc_through(f.space, sizes[i], &slots[i])
+				   : ca_alloc(f.space, sizes[i], &slots[i]),
+				 0);
+		assert_int_equal(fixture_stats(&f).reserved_bytes.peak, stock_peak);
+		if (step % 64 == 0)
+			fixture_check(&f);
+	}
+	assert_true(fixture_stats(&f).cache_hits > 0);
+	fixture_stop(&f);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_it_is_the_drivers_own_and_leaves_with_its_free),
+		cmocka_unit_test(test_bad_requests_are_left_to_the_driver),
+		cmocka_unit_test(test_it_is_refused_only_when_the_cache_has_given_everything_back),
+		cmocka_unit_test(
+			test_next_to_another_cache_the_peak_does_not_grow_by_what_is_cached),
+		cmocka_unit_test(
+			test_next_to_another_cache_segments_are_no_larger_than_needed_at_the_peak),
+		cmocka_unit_test(test_next_to_another_cache_the_peak_is_that_of_stock),
+	};
+
+	return cmocka_run_group_tests_name("through", tests, NULL, NULL);
+}
