@@ -82,12 +82,11 @@ ca_trace_free_locked(const struct ca_block *block, const struct ca_users *users)
 {
 	uint16_t number[1 + CA_TRACE_MORE_USERS] = { CA_TRACE_NO_STREAM, CA_TRACE_NO_STREAM,
 						     CA_TRACE_NO_STREAM, CA_TRACE_NO_STREAM };
-	unsigned n = 0, i;
+	unsigned n = 0;
 
-	_Static_assert(CA_USERS_MAX <= 1 + CA_TRACE_MORE_USERS, "every user has a place");
-	for (i = 0; users && i < users->n; i++)
-		number[n++] = number_of((struct ca_stream_record *)users->user[i].stream);
-	if (users && users->context)
+	for (; users && n < users->n && n <= CA_TRACE_MORE_USERS; n++)
+		number[n] = number_of((struct ca_stream_record *)users->user[n].stream);
+	if (users && (users->context || n < users->n))
 		number[n <= CA_TRACE_MORE_USERS ? n : CA_TRACE_MORE_USERS] = CA_TRACE_ANY_STREAM;
 	add(block->segment->space, CA_TRACE_FREE, number[0], block->address,
 	    with_thread(number[1] | (uint64_t)number[2] << 16 | (uint64_t)number[3] << 32));
