@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * SIMCUDA_STATS: what reached the simulated driver, as JSON. `calls` holds the names that were
- * called at least once, `peak_bytes` and `used_bytes` (now) one number for each device, `races` what the oracle found;
- * further keys may be added.
+ * called at least once, `peak_bytes` and `used_bytes` (now) one number for each device, `races`
+ * what the oracle found; further keys may be added.
  */
 #pragma once
 
