@@ -75,6 +75,9 @@ struct ca_driver {
 	 * marks. -EBUSY, -EIO as above. */
 	int (*synchronize)(void *self, void *context);
 
+	/* Bytes of the context's device that the driver has left, and all of them. 0, or the driver's
+	 * code. */
+	int (*memory_info)(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total);
 	/* True while any stream of the process captures:
 	 * the allocator then hands out new memory only. */
 	bool (*capturing)(void *self);

@@ -5,13 +5,15 @@
  *   1. what unfinished memory of any stream may be exposed to the caller (a search);
  *   2. a segment of exactly the needed size, where the pool's rule asked for more;
  *   3. finished cached segments of the device go back, of any space, just enough: the smallest
- *      that fits alone, or else the largest until their sum does; while there are any;
+ *      that fits alone, or else the largest until their sum does; while there are any. Enough is
+ *      what the driver lacks, so that no round gives back more than that and one segment;
  *   4. the host waits for the oldest free of the calling thread, own space first; then 3 again;
  * what of those still waits goes back to the driver, whose own free knows how long to wait;
  *   5. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through; frees of other threads are polled
  *      for some seconds (their work may depend on this thread: never waited for);
- *   6. the driver's own code, unchanged.
+ *   6. a small request is served between large blocks, which it otherwise never is;
+ *   7. the driver's own code, unchanged.
  *
  * While something captures, whole segments without a live block go back, and that is all.
  *
@@ -130,11 +132,29 @@ condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
 	}
 }
 
+/*
+ * How much must come back before `bytes` fit. Where the driver says that it has as much, it is in
+ * pieces of no use, and all of it is wanted.
+ */
+static uint64_t
+shortage_locked(struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t free_bytes, total;
+	int r;
+
+	ca_outside_enter_locked(space);
+	r = driver->memory_info(driver->self, space->context, &free_bytes, &total);
+	ca_outside_leave(space);
+	return !r && free_bytes < bytes ? bytes - free_bytes : bytes;
+}
+
 uint64_t
-ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes)
+ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
 {
 	struct ca_heap *heap = space->heap;
 	bool busy = false;
+	uint64_t bytes = shortage_locked(space, request);
 	uint64_t given = release_locked(space, bytes, &busy), sum = given;
 	struct ca_space *other;
 	int captured;
@@ -331,7 +351,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 	bool busy = false;
 	int r;
 
-	if (release_locked(space, bytes, &busy))
+	if (release_locked(space, shortage_locked(space, bytes), &busy))
 		return true;
 	r = busy ? -EBUSY : look_again(space, generation);
 	if (r >= 0)
@@ -340,6 +360,20 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 		return true;
 	/* a capture began meanwhile: unlike the marks, the driver's free may still be asked */
 	return ca_ladder_release_unfinished_locked(space, bytes) > 0;
+}
+
+/* Nothing can be had any more: a small request takes a hole between large blocks. */
+static int
+take_hole(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+{
+	struct ca_block *block = NULL;
+
+	if (bytes <= CA_SMALL_MAX && !space->dead && !space->poisoned) {
+		ca_park_clear_locked(space);
+		block = ca_pool_find_locked(&space->heap->config, &space->pools[1], bytes);
+	}
+	*ret_block = ca_alloc_hit_locked(space, block, bytes, true);
+	return *ret_block ? 0 : CA_DRIVER_OUT_OF_MEMORY;
 }
 
 int
@@ -368,7 +402,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 		again = round_locked(space, bytes, generation, &busy_steps) &&
 			is_patient(space->heap, &patience);
 		if (!again)
-			break;
+			return take_hole(space, bytes, ret_block);
 	}
 	return r;
 }
@@ -388,7 +422,7 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 		uint64_t generation = space->device->generation;
 		int r;
 
-		given = release_locked(space, bytes, &busy) > 0;
+		given = release_locked(space, shortage_locked(space, bytes), &busy) > 0;
 		if (given)
 			break;
 		r = busy ? -EBUSY : look_again(space, generation);

@@ -281,6 +281,24 @@ clock_ns(void *self)
 	return now;
 }
 
+static int
+memory_info(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total)
+{
+	struct ca_model *model = self;
+	int r;
+
+	ca_model_observe(model, CA_MODEL_INFO, false);
+	pthread_mutex_lock(&model->lock);
+	r = ca_model_begin_in(model, CA_MODEL_INFO, context);
+	if (!r) {
+		*ret_free = model->config.capacity - model->sums.used_bytes;
+		*ret_total = model->config.capacity;
+	}
+	pthread_mutex_unlock(&model->lock);
+	ca_model_observe(model, CA_MODEL_INFO, true);
+	return r;
+}
+
 int
 ca_model_create(const struct ca_model_config *config, struct ca_model **ret_model)
 {
@@ -328,6 +346,7 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.stream_synchronize = ca_model_stream_synchronize,
 		.mark_drop = mark_drop,
 		.synchronize = synchronize,
+		.memory_info = memory_info,
 		.capturing = capturing,
 		.clock_ns = clock_ns,
 	};

@@ -129,6 +129,32 @@ segment_return(void *self, void *space_context, uint64_t address)
 	return (int)rc;
 }
 
+static int
+memory_info(void *self, void *space_context, uint64_t *ret_free, uint64_t *ret_total)
+{
+	const struct ca_real *real = ca_real();
+	struct ca_context *context = space_context;
+	size_t free_bytes, total_bytes;
+	bool pushed;
+	CUresult rc;
+
+	if (!real || !real->cuMemGetInfo_v2)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!ca_context_enter(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	rc = ca_context_push(real, context, &pushed);
+	if (!rc) {
+		rc = CA_INSIDE(real->cuMemGetInfo_v2(&free_bytes, &total_bytes));
+		ca_context_pop(real, pushed);
+	}
+	ca_context_leave(context);
+	if (rc)
+		return (int)rc;
+	*ret_free = free_bytes;
+	*ret_total = total_bytes;
+	return 0;
+}
+
 static bool
 capturing(void *self)
 {
@@ -158,6 +184,7 @@ ca_driver_table(void)
 		.stream_synchronize = ca_stream_synchronize,
 		.mark_drop = ca_mark_drop,
 		.synchronize = synchronize,
+		.memory_info = memory_info,
 		.capturing = capturing,
 		.clock_ns = clock_ns,
 	};
