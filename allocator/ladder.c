@@ -250,6 +250,7 @@ others_wait(struct ca_heap *heap, const struct ca_device *device)
 		if (space->device != device || !ca_owned_others_wait_locked(space))
 			continue;
 		wait = true;
+		ca_owned_poll_locked(space); /* a quiet space's stream is otherwise not asked */
 		ca_owned_look_locked(space);
 	}
 	return wait;

@@ -27,6 +27,9 @@ typedef struct CUarray_st *CUarray;
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUfunc_st *CUfunction;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUlib_st *CUlibrary;
+typedef struct CUkern_st *CUkernel;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUextSemaphore_st *CUexternalSemaphore;
 typedef struct CUgraphicsResource_st *CUgraphicsResource;
@@ -180,6 +183,19 @@ typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st {
 
 typedef void (*CUhostFn)(void *userData);
 typedef void (*CUstreamCallback)(CUstream hStream, CUresult status, void *userData);
+
+typedef enum CUjit_option_enum {
+	CU_JIT_MAX_REGISTERS = 0,
+} CUjit_option;
+
+typedef enum CUlibraryOption_enum {
+	CU_LIBRARY_BINARY_IS_PRESERVED = 1,
+} CUlibraryOption;
+
+typedef enum CUlimit_enum {
+	CU_LIMIT_STACK_SIZE = 0,
+	CU_LIMIT_MALLOC_HEAP_SIZE = 2,
+} CUlimit;
 
 typedef enum CUmemLocationType_enum {
 	CU_MEM_LOCATION_TYPE_INVALID = 0,

@@ -2,16 +2,12 @@
 /*
  * Other roads to device memory: managed, stream-ordered, virtual memory, arrays.
  *
- * The driver serves them. But cuMemGetInfo counts our cached memory as free, and rightly so only if
- * whoever asks for memory can have it: when the driver has none, cached memory is given back, as
- * much as is asked for, and the call is repeated until it succeeds or nothing of ours is left.
+ * The driver serves them, and gets our cached memory back when it has none (shim/room.h).
  */
 #include "shim/context.h"
 #include "shim/hook.h"
+#include "shim/room.h"
 #include "shim/submit.h"
-
-/* How much an array takes is the driver's secret: give this much back at a time. */
-#define ARRAY_STEP_BYTES ((uint64_t)64 << 20)
 
 /* `begun`: the stream that the call submits to, guarded. Stream-ordered memory is none of ours, but
  * an allocation may make its stream wait for another's free: it is part of the order. */
@@ -84,13 +80,13 @@ cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAlloca
 CUresult
 cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
 {
-	RETRIED(cuArrayCreate_v2, ARRAY_STEP_BYTES, (pHandle, pAllocateArray));
+	RETRIED(cuArrayCreate_v2, CA_ROOM_STEP, (pHandle, pAllocateArray));
 }
 
 CUresult
 cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
 {
-	RETRIED(cuArray3DCreate_v2, ARRAY_STEP_BYTES, (pHandle, pAllocateArray));
+	RETRIED(cuArray3DCreate_v2, CA_ROOM_STEP, (pHandle, pAllocateArray));
 }
 
 CUresult
@@ -98,6 +94,6 @@ cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 		       const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
 		       unsigned int numMipmapLevels)
 {
-	RETRIED(cuMipmappedArrayCreate, ARRAY_STEP_BYTES,
+	RETRIED(cuMipmappedArrayCreate, CA_ROOM_STEP,
 		(pHandle, pMipmappedArrayDesc, numMipmapLevels));
 }

@@ -82,6 +82,32 @@ def test_cached_memory_makes_room_for_other_calls(tmp_path):
     assert ours["other_alloc_calls"] == 2 and ours["flushes"] == 2
 
 
+def test_no_more_goes_back_than_is_missing(tmp_path):
+    _, ours, theirs = run_case(tmp_path, "oom_gives_back_little", SIMCUDA_MEM="256M")
+    assert ours["driver_free_calls"] == theirs["calls"]["cuMemFree_v2"] == 1
+
+
+def test_out_of_memory_only_when_nothing_is_left(tmp_path):
+    _, ours, _ = run_case(tmp_path, "oom_takes_everything", SIMCUDA_MEM="256M", SIMCUDA_RACES="abort")
+    assert ours["ooms"] == 0 and ours["reserved_bytes"]["current"] == 256 << 20
+
+
+ROOMY = ["cuModuleLoadData", "cuModuleGetFunction", "cuStreamCreate", "cuEventCreate", "cuGraphInstantiateWithFlags",
+         "cuCtxCreate_v2", "cuDevicePrimaryCtxRetain:2"]
+
+
+@pytest.mark.parametrize("name", ROOMY)
+def test_cached_memory_makes_room_for_calls_that_need_a_little(tmp_path, name):
+    name, _, nth = name.partition(":")
+    fail = f"{name}:{nth or 1}:2"
+    _, ours, theirs = run_case(tmp_path, "calls_that_need_room", SIMCUDA_FAIL=fail)
+    assert ours["flushes"] == 1 and ours["reserved_bytes"]["current"] == 0
+    # without memory of ours to give the answer is the driver's
+    done = run([PROGRAM, "calls_that_need_room"], check=1, SIMCUDA_FAIL=f"{name}:{nth or 1}+:2")
+    assert " = 2\n" in done.stderr
+    run([PROGRAM, "calls_that_need_room"], check=1, preload=False, SIMCUDA_FAIL=fail)
+
+
 def test_out_of_memory_is_the_drivers_answer(tmp_path):
     _, ours, _ = run_case(tmp_path, "oom_is_native", SIMCUDA_MEM="256M")
     assert ours["ooms"] == 2
