@@ -195,6 +195,7 @@ take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes;
 	int r;
 
+	ca_ladder_begin_capture();
 	do
 		r = take_own(space, segment_bytes, bytes, ret_block);
 	while (r == CA_DRIVER_OUT_OF_MEMORY &&

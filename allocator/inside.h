@@ -429,6 +429,8 @@ bool ca_alloc_is_crowded_locked(struct ca_space *space);
  * driver's free waits as it does for the program's own. Returns bytes given back.
  */
 uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes);
+/* A request in a capture begins: noted for a report. */
+void ca_ladder_begin_capture(void);
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);

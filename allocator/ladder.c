@@ -24,6 +24,11 @@
 #include "allocator/inside.h"
 
 #include <errno.h>
+#include <string.h>
+
+#include "allocator/report.h"
+
+__thread struct ca_tried ca_ladder_tried __attribute__((tls_model("initial-exec")));
 
 enum {
 	SETTLE_STEP_NS = 20 * 1000 * 1000,
@@ -104,13 +109,15 @@ release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 			break;
 		block_bytes = block->bytes;
 		r = ca_segment_release_locked(block);
-		if (!r)
+		if (!r) {
 			given += block_bytes;
-		else if (r == -EBUSY)
+			ca_ladder_tried.given_segments++;
+		} else if (r == -EBUSY)
 			*ret_busy = true;
 	}
 	if (given)
 		CA_COUNT(space, flushes);
+	ca_ladder_tried.given_bytes += given;
 	return given;
 }
 
@@ -149,6 +156,13 @@ shortage_locked(struct ca_space *space, uint64_t bytes)
 	return !r && free_bytes < bytes ? bytes - free_bytes : bytes;
 }
 
+void
+ca_ladder_begin_capture(void)
+{
+	memset(&ca_ladder_tried, 0, sizeof(ca_ladder_tried));
+	ca_ladder_tried.capture = true;
+}
+
 uint64_t
 ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
 {
@@ -166,8 +180,9 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
 		for (other = heap->spaces; other; other = other->next)
 			if (other->device == space->device && !other->dead)
 				condemn(other, captured, bytes, &sum);
-	given += return_due(space->device, heap, &busy);
-	return given;
+	sum = return_due(space->device, heap, &busy);
+	ca_ladder_tried.given_bytes += sum;
+	return given + sum;
 }
 
 /* Waits for the oldest free of the calling thread in the space. */
@@ -206,7 +221,10 @@ wait_locked(struct ca_space *space)
 {
 	struct ca_space *other;
 	bool foreign = false;
-	int r = wait_on_device(space, CA_WAIT_EXACT, &foreign);
+	int r;
+
+	ca_ladder_tried.waits++;
+	r = wait_on_device(space, CA_WAIT_EXACT, &foreign);
 
 	if (!r)
 		r = wait_on_device(space, CA_WAIT_ANY, &foreign);
@@ -269,6 +287,7 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device, const struc
 			break;
 		settled_wait(heap, steps);
 	}
+	ca_ladder_tried.others = steps == SETTLE_STEPS;
 	return is_past(device, moment);
 }
 
@@ -298,6 +317,7 @@ search(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *block;
 
+	ca_ladder_tried.searches++;
 	ca_owned_look_locked(space);
 	block = ca_owned_find_locked(space, bytes);
 	if (!block)
@@ -387,15 +407,17 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	unsigned busy_steps = 0;
 	bool again = false;
 
-	if (r == CA_DRIVER_OUT_OF_MEMORY)
+	if (r == CA_DRIVER_OUT_OF_MEMORY) {
+		memset(&ca_ladder_tried, 0, sizeof(ca_ladder_tried));
 		unstick(space->heap, device);
-
+	}
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
 		generation = device->generation;
 		if ((*ret_block = search(space, bytes)))
 			return 0;
 		if (again)
 			CA_COUNT(space, alloc_retries);
+		ca_ladder_tried.asked++;
 		if (again || segment_bytes != bytes)
 			r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)

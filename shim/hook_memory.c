@@ -11,6 +11,7 @@
 #include "shim/context.h"
 #include "shim/fallback.h"
 #include "shim/hook.h"
+#include "shim/report.h"
 #include "shim/submit.h"
 
 enum { LOOK_EVERY = 64 }; /* allocations of a thread */
@@ -44,6 +45,8 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 		return CA_INSIDE(real->cuMemAlloc_v2(dptr, bytesize));
 	if (rc == 0)
 		*dptr = address;
+	else if (rc == CUDA_ERROR_OUT_OF_MEMORY)
+		ca_report_oom(space, bytesize);
 	ca_process_tick(process);
 	return (CUresult)rc;
 }

@@ -22,6 +22,7 @@
 #include "shim/graphs.h"
 #include "shim/fallback.h"
 #include "shim/marks.h"
+#include "shim/report.h"
 #include "shim/streams.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
@@ -48,6 +49,7 @@ after_fork_child(void)
 	ca_dump_after_fork_child();
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();
+	ca_report_after_fork_child();
 	atomic_store(&made, NULL);
 	atomic_store(&state, UNMADE);
 }

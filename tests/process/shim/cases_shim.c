@@ -264,6 +264,28 @@ calls_that_need_room(void)
 	OK(cuDevicePrimaryCtxRetain(&other, 0));
 }
 
+/* SIMCUDA_MEM=256M: what a report has to tell: live, cached, and freed but used by a stream. */
+static void
+oom_report(void)
+{
+	CUdeviceptr live, cached[2], used, none;
+	CUstream streams[2];
+
+	case_start();
+	for (int i = 0; i < 2; i++) {
+		OK(cuStreamCreate(&streams[i], 1));
+		OK(cuMemAlloc_v2(&cached[i], 4 * MIB)); /* one segment of 20 MiB */
+	}
+	OK(cuMemAlloc_v2(&live, 100 * MIB));
+	OK(cuMemFree_v2(cached[0]));
+	for (int i = 0; i < 3; i++)
+		EXPECT(cuMemAlloc_v2(&none, 180 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	usleep(1100 * 1000);
+	OK(cuMemAlloc_v2(&used, 1000));
+	EXPECT(cuMemAlloc_v2(&none, 300 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	EXPECT(cuMemAlloc_v2(&none, 600 * MIB) == CUDA_ERROR_OUT_OF_MEMORY); /* too soon */
+}
+
 /* SIMCUDA_MEM=256M: 56 MiB are free and 200 cached in ten segments; 14 MiB are missing. */
 static void
 oom_gives_back_little(void)
@@ -551,6 +573,7 @@ const struct test_case test_cases[] = {
 	{ "capture_memory", capture_memory },
 	{ "oom_flush", oom_flush },
 	{ "oom_is_native", oom_is_native },
+	{ "oom_report", oom_report },
 	{ "oom_gives_back_little", oom_gives_back_little },
 	{ "oom_takes_everything", oom_takes_everything },
 	{ "calls_that_need_room", calls_that_need_room },

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#include "allocator/report.h"
+
 /* Out of memory gives back what is cached, waits for what is pending, and only then fails. */
 static void
 test_ladder(void **state)
@@ -252,6 +254,43 @@ test_only_what_is_missing_goes_back(void **state)
 	fixture_stop(&f);
 }
 
+/* The figures of a report, and what was tried. */
+static void
+test_a_report_tells_what_is_free_and_what_was_tried(void **state)
+{
+	struct fixture f;
+	struct ca_report report;
+	uint64_t a, b, out;
+
+	fixture_defaults(&f);
+	f.pretend.capacity = 100 * MIB;
+	fixture_start(&f);
+	a = fixture_alloc(&f, 30 * MIB);
+	b = fixture_alloc(&f, 4 * MIB);
+	fixture_free(&f, a);
+	ca_trim(f.heap, UINT64_MAX);
+	assert_int_equal(ca_alloc(f.space, 90 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
+	ca_report_fill(f.space, 90 * MIB, &report);
+	assert_true(report.known);
+	assert_int_equal(report.total, 100 * MIB);
+	assert_int_equal(report.free, 80 * MIB);
+	assert_int_equal(report.requested, 90 * MIB);
+	assert_int_equal(report.live, 4 * MIB);
+	assert_int_equal(report.reserved, 20 * MIB);
+	assert_int_equal(report.largest, 16 * MIB);
+	assert_int_equal(report.clean, 16 * MIB);
+	assert_int_equal(report.waiting, 0);
+	assert_int_equal(report.tried.given_bytes, 30 * MIB);
+	assert_int_equal(report.tried.given_segments, 1);
+	assert_false(report.tried.capture);
+	fixture_free(&f, b);
+	ca_model_set_capturing(f.model, true);
+	assert_int_equal(ca_alloc(f.space, 90 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
+	ca_report_fill(f.space, 90 * MIB, &report);
+	assert_true(report.tried.capture);
+	fixture_stop(&f);
+}
+
 int
 main(void)
 {
@@ -262,6 +301,7 @@ main(void)
 		cmocka_unit_test(test_ladder_busy),
 		cmocka_unit_test(test_reclaim),
 		cmocka_unit_test(test_only_what_is_missing_goes_back),
+		cmocka_unit_test(test_a_report_tells_what_is_free_and_what_was_tried),
 		cmocka_unit_test(
 			test_out_of_memory_means_that_nothing_is_left_and_no_rung_gives_back_too_much),
 		cmocka_unit_test(test_the_same_while_freed_memory_is_still_used),
