@@ -222,8 +222,11 @@ take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **re
 {
 	uint64_t bytes = ca_round_up(size, CA_GRAIN);
 
-	if (space->heap->config.disable != CA_DISABLE_OFF)
-		return take_own(space, size, size, ret_block);
+	if (__builtin_expect(!space->heap->plain, 0)) {
+		if (space->heap->config.disable != CA_DISABLE_OFF)
+			return take_own(space, size, size, ret_block);
+		bytes = ca_round_request(&space->heap->config.roundup, size);
+	}
 	if (capturing)
 		return take_new(space, bytes, ret_block);
 	if (!ca_list_empty(&space->due))

@@ -96,20 +96,28 @@ struct ca_pool {
 	bool small;
 };
 
+enum {
+	CA_STUCK = 1, /* the driver refused it: not offered again in this round */
+	CA_RESTS = 2, /* was seen whole and free, at the two moments below */
+};
+
 struct ca_segment {
-	struct ca_list link; /* space->segments */
-	struct ca_list hand; /* a thread returning it, or space->due */
+	uint64_t rests_since_ns;
+	uint64_t rests_since; /* heap->serial */
+	struct ca_list link;  /* space->segments */
+	struct ca_list hand;  /* a thread returning it, or space->due */
 	struct ca_space *space;
 	struct ca_pool *pool;
 	struct ca_block *first; /* lowest block */
 	uint64_t address;
 	uint64_t bytes;
-	uint64_t live;  /* LIVE blocks */
-	bool adopted;   /* the program took it from the driver itself */
-	bool retired;   /* adopted, exported, poisoned: back to the driver at the last free */
-	bool stuck;     /* the driver refused it: not offered again in this round */
-	bool returning; /* inside the driver's free: its address may be another's already */
-	bool captured;  /* its one block was handed out in a capture (graph.c) */
+	uint64_t live; /* LIVE blocks */
+	bool adopted;  /* the program took it from the driver itself */
+	bool retired;  /* adopted, exported, poisoned: back to the driver at the last free */
+	bool managed;  /* managed memory, for want of other */
+	unsigned char standing; /* CA_STUCK, CA_RESTS; 0 again when memory of it is handed out */
+	bool returning;         /* inside the driver's free: its address may be another's already */
+	bool captured;          /* its one block was handed out in a capture (graph.c) */
 };
 
 /* A mark and the blocks that wait for it. */
@@ -129,6 +137,13 @@ struct ca_hold {
 	_Atomic bool *gone;   /* the last graph that can use it is gone */
 };
 
+/* Memory by a call that is not ours to serve, where there is a limit. */
+struct ca_charge {
+	struct ca_tree_node node; /* heap->charged, by (handle, kind) */
+	struct ca_space *space;
+	uint64_t bytes; /* requested */
+};
+
 struct ca_device {
 	struct ca_device *next;
 	unsigned ordinal;
@@ -136,6 +151,13 @@ struct ca_device {
 	uint64_t generation; /* advances whenever memory may have become available */
 	uint64_t put_back;   /* advances when a group comes back unchanged: others may ask it now */
 	uint64_t drainable_bytes; /* in segments without a live block */
+	uint64_t total_bytes;     /* of the device; 0: not asked yet (limit.c) */
+	uint64_t taking_bytes;    /* segments being asked of the driver, where there is a limit */
+	uint64_t other_bytes;     /* of calls that are not ours to serve, where there is a limit */
+	uint64_t managed_bytes;   /* in managed segments */
+	uint64_t next_trim;       /* alloc_calls at which trim_every is due (tend.c) */
+	uint64_t next_look_ns;    /* when trim_idle_ms looks again */
+	uint64_t gc_wanted;       /* bytes that the next free is to give back */
 	struct ca_stats stats;    /* figures (not gauges, counters) unused */
 };
 
@@ -167,12 +189,15 @@ struct ca_space {
 
 struct ca_heap {
 	pthread_mutex_t lock;
+	bool plain;   /* requests are rounded to the grain, and served */
+	bool limited; /* there is a limit, or something relative to one */
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
 	struct ca_arena records;
-	struct ca_objects blocks, segments, groups, users, holds;
+	struct ca_objects blocks, segments, groups, users, holds, charges;
 	struct ca_tree by_address;
+	struct ca_tree charged;           /* struct ca_charge, by (handle, kind): limit.c */
 	struct ca_block *bases[CA_BASES]; /* by a hash of their address: find.c */
 	struct ca_space *spaces;          /* newest first */
 	struct ca_device *devices;
@@ -289,8 +314,9 @@ uint64_t ca_park_largest_locked(const struct ca_space *space);
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */
 
 enum ca_segment_kind {
-	CA_SEGMENT_CUT,   /* the rest behind the block may become a free block */
-	CA_SEGMENT_WHOLE, /* one block */
+	CA_SEGMENT_CUT,     /* the rest behind the block may become a free block */
+	CA_SEGMENT_WHOLE,   /* one block */
+	CA_SEGMENT_MANAGED, /* one block of managed memory, never cached */
 };
 
 /* A segment of segment_bytes and in it a FRESH block of `bytes` at its start, for the caller to
@@ -410,6 +436,31 @@ void ca_owned_forget(struct ca_space *space);
 bool ca_graph_keeps_locked(struct ca_block *block);
 /* Lets go of what no graph can use any more. True: something was. Leaves and retakes the lock. */
 bool ca_graph_look_locked(struct ca_heap *heap);
+
+/* ---- round.c */
+
+/* The bytes of a block for `size` of them, by roundup_power2_divisions. */
+uint64_t ca_round_request(const struct ca_roundup *roundup, uint64_t size);
+
+/* ---- limit.c: CACHEALLOC_LIMIT, per_process_memory_fraction */
+
+/* True if a limit, or what is relative to one, is set. */
+bool ca_limit_is_set(const struct ca_config *config);
+/* Asks the driver how large the device is, where that matters and is not known. Leaves and retakes
+ * the lock. */
+void ca_limit_learn_locked(struct ca_space *space);
+/* What the segments of a device may hold, or UINT64_MAX. */
+uint64_t ca_limit_of_segments(const struct ca_space *space);
+/* How much must go back before `bytes` more are allowed, for a segment of ours or another call. */
+uint64_t ca_limit_shortage_locked(const struct ca_space *space, uint64_t bytes, bool segment);
+/* The space is dead: what was charged there is gone. */
+void ca_limit_forget_locked(struct ca_space *space);
+
+/* ---- tend.c: automatic trims */
+
+/* Before `bytes` more are asked of the driver: garbage_collection_threshold. Leaves and retakes the
+ * lock. */
+void ca_tend_growth_locked(struct ca_space *space, uint64_t bytes);
 
 /* ---- alloc.c */
 

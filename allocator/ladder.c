@@ -13,7 +13,8 @@
  *      round began, the round is repeated when that is through; frees of other threads are polled
  *      for some seconds (their work may depend on this thread: never waited for);
  *   6. a small request is served between large blocks, which it otherwise never is;
- *   7. the driver's own code, unchanged.
+ *   7. if the user wants it, the driver is asked for some time more, and for managed memory;
+ *   8. the driver's own code, unchanged.
  *
  * While something captures, whole segments without a live block go back, and that is all.
  *
@@ -131,8 +132,8 @@ condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
 	     link = link->next) {
 		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
 
-		if (segment->live || segment->stuck || segment->captured != captured ||
-		    !ca_list_empty(&segment->hand))
+		if (segment->live || (segment->standing & CA_STUCK) ||
+		    segment->captured != captured || !ca_list_empty(&segment->hand))
 			continue;
 		ca_segment_retire_locked(segment);
 		*sum += segment->bytes;
@@ -140,16 +141,21 @@ condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
 }
 
 /*
- * How much must come back before `bytes` fit. Where the driver says that it has as much, it is in
- * pieces of no use, and all of it is wanted.
+ * How much must come back before `bytes` fit, for a segment or another call: first by the limits
+ * that the user set. Where the driver says that it has as much, it is in pieces of no use, and all
+ * of it is wanted.
  */
 static uint64_t
-shortage_locked(struct ca_space *space, uint64_t bytes)
+shortage_locked(struct ca_space *space, uint64_t bytes, bool segment)
 {
 	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t free_bytes, total;
+	uint64_t free_bytes, total, refused = 0;
 	int r;
 
+	if (space->heap->limited)
+		refused = ca_limit_shortage_locked(space, bytes, segment);
+	if (refused)
+		return refused;
 	ca_outside_enter_locked(space);
 	r = driver->memory_info(driver->self, space->context, &free_bytes, &total);
 	ca_outside_leave(space);
@@ -168,7 +174,7 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
 {
 	struct ca_heap *heap = space->heap;
 	bool busy = false;
-	uint64_t bytes = shortage_locked(space, request);
+	uint64_t bytes = shortage_locked(space, request, true);
 	uint64_t given = release_locked(space, bytes, &busy), sum = given;
 	struct ca_space *other;
 	int captured;
@@ -372,7 +378,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 	bool busy = false;
 	int r;
 
-	if (release_locked(space, shortage_locked(space, bytes), &busy))
+	if (release_locked(space, shortage_locked(space, bytes, true), &busy))
 		return true;
 	r = busy ? -EBUSY : look_again(space, generation);
 	if (r >= 0)
@@ -397,20 +403,79 @@ take_hole(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	return *ret_block ? 0 : CA_DRIVER_OUT_OF_MEMORY;
 }
 
+enum { RETRY_STEP_MS = 5 };
+
+/* oom_retry_ms: other processes may give memory back meanwhile. */
+static int
+retry(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+{
+	uint64_t ms, step;
+	int r = CA_DRIVER_OUT_OF_MEMORY;
+
+	for (ms = space->heap->config.oom_retry_ms; ms && r == CA_DRIVER_OUT_OF_MEMORY;
+	     ms -= step) {
+		step = ms < RETRY_STEP_MS ? ms : RETRY_STEP_MS;
+		ca_outside_pause(space->heap, (long)step * 1000 * 1000);
+		if ((*ret_block = search(space, bytes)))
+			return 0;
+		ca_ladder_tried.asked++;
+		r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_CUT, ret_block);
+	}
+	return r;
+}
+
+/*
+ * oom_fallback:managed. Only as much as the device has free, what is there of it already included:
+ * more would make the driver move pages to and fro.
+ */
+static int
+take_managed(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t free_bytes, total;
+	int r;
+
+	ca_outside_enter_locked(space);
+	r = driver->memory_info(driver->self, space->context, &free_bytes, &total);
+	ca_outside_leave(space);
+	if (r || space->device->managed_bytes + space->device->taking_bytes + bytes > free_bytes)
+		return CA_DRIVER_OUT_OF_MEMORY;
+	r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_MANAGED, ret_block);
+	if (!r)
+		CA_COUNT(space, managed_fallbacks);
+	return r;
+}
+
+/* When nothing of ours is left to give. */
+static int
+last_resorts(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+{
+	int r = take_hole(space, bytes, ret_block);
+
+	if (r == CA_DRIVER_OUT_OF_MEMORY)
+		r = retry(space, bytes, ret_block);
+	if (r == CA_DRIVER_OUT_OF_MEMORY && space->heap->config.oom_managed)
+		r = take_managed(space, bytes, ret_block);
+	return r;
+}
+
 int
 ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
-	int r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 	bool again = false;
+	int r;
 
-	if (r == CA_DRIVER_OUT_OF_MEMORY) {
-		memset(&ca_ladder_tried, 0, sizeof(ca_ladder_tried));
+	memset(&ca_ladder_tried, 0, sizeof(ca_ladder_tried));
+	if (space->heap->config.gc_threshold)
+		ca_tend_growth_locked(space, segment_bytes);
+	r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
+	if (r == CA_DRIVER_OUT_OF_MEMORY)
 		unstick(space->heap, device);
-	}
+
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
 		generation = device->generation;
 		if ((*ret_block = search(space, bytes)))
@@ -425,7 +490,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 		again = round_locked(space, bytes, generation, &busy_steps) &&
 			is_patient(space->heap, &patience);
 		if (!again)
-			return take_hole(space, bytes, ret_block);
+			return last_resorts(space, bytes, ret_block);
 	}
 	return r;
 }
@@ -445,7 +510,7 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 		uint64_t generation = space->device->generation;
 		int r;
 
-		given = release_locked(space, shortage_locked(space, bytes), &busy) > 0;
+		given = release_locked(space, shortage_locked(space, bytes, false), &busy) > 0;
 		if (given)
 			break;
 		r = busy ? -EBUSY : look_again(space, generation);

@@ -104,12 +104,40 @@ segment_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 	return r;
 }
 
+/* Nothing of it is on the device: nobody touches it. */
+static int
+managed_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
+{
+	struct ca_model *model = self;
+	struct range *range = NULL;
+	int r;
+
+	ca_model_observe(model, CA_MODEL_MANAGED, false);
+	pthread_mutex_lock(&model->lock);
+	r = ca_model_begin_in(model, CA_MODEL_MANAGED, context);
+	if (!r && !(range = range_get(model, size)))
+		r = CA_DRIVER_OUT_OF_MEMORY;
+	if (range) {
+		range->context = context;
+		range->managed = true;
+		ca_tree_insert(&model->held, &range->node, range->address, 0);
+		model->sums.held_bytes += size;
+		model->sums.segments++;
+		*ret_address = range->address;
+	}
+	pthread_mutex_unlock(&model->lock);
+	ca_model_observe(model, CA_MODEL_MANAGED, true);
+	return r;
+}
+
 static void
 range_free(struct ca_model *model, struct range *range)
 {
 	ca_tree_remove(&model->held, &range->node);
 	model->sums.held_bytes -= range->bytes;
-	model->sums.used_bytes -= granules(model, range->bytes);
+	if (!range->managed)
+		model->sums.used_bytes -= granules(model, range->bytes);
+	range->managed = false;
 	model->sums.segments--;
 	ca_tree_insert(&model->freed, &range->node, range->bytes, range->address);
 }
@@ -337,6 +365,7 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 	*ret_driver = (struct ca_driver){
 		.self = model,
 		.segment_take = segment_take,
+		.managed_take = managed_take,
 		.segment_return = segment_return,
 		.mark_record = mark_record,
 		.mark_query = mark_query,

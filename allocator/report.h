@@ -38,6 +38,8 @@ struct ca_report {
 	bool known;         /* the driver told the next two */
 	uint64_t total;     /* capacity */
 	uint64_t free;      /* what the driver has left */
+	uint64_t allowed;   /* by the smaller limit that the user set; 0: none */
+	bool by_limit;      /* that is CACHEALLOC_LIMIT */
 	uint64_t requested; /* by the call */
 	uint64_t live;      /* allocated by the program, after rounding */
 	uint64_t reserved;  /* held from the driver */

@@ -20,6 +20,10 @@ enum ca_option_type {
 	CA_TYPE_CHOICE,       /* bool: the second of the two words of `accepted` ("this or that") */
 	CA_TYPE_MB,           /* uint64_t, bytes; written in MiB */
 	CA_TYPE_MB_UNLIMITED, /* the same, or UINT64_MAX for the word "unlimited" */
+	CA_TYPE_NUMBER,       /* uint64_t */
+	CA_TYPE_FRACTION,     /* uint64_t, billionths; range likewise */
+	CA_TYPE_ROUNDUP,      /* struct ca_roundup */
+	CA_TYPE_LIMIT,        /* struct ca_limit */
 	CA_TYPE_ANY,          /* not read in this version */
 };
 
@@ -37,7 +41,7 @@ struct ca_option {
 	enum ca_option_status status;
 	size_t offset;            /* in struct ca_config; 0 where there is no place */
 	const char *default_text; /* as a user would write it; "": unset */
-	uint64_t min, max;        /* MiB or nanoseconds, by type; 0, 0: no range */
+	uint64_t min, max;        /* MiB, nanoseconds or billionths, by type; 0, 0: no range */
 	const char *accepted;     /* read after "expected" */
 };
 

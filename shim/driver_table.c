@@ -97,6 +97,21 @@ segment_take(void *self, void *space_context, uint64_t size, uint64_t *ret_addre
 }
 
 static int
+managed_take(void *self, void *space_context, uint64_t size, uint64_t *ret_address)
+{
+	const struct ca_real *real = ca_real();
+	CUdeviceptr address;
+	CUresult rc;
+
+	if (!real || !real->cuMemAllocManaged)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	rc = CA_INSIDE(real->cuMemAllocManaged(&address, size, CU_MEM_ATTACH_GLOBAL));
+	if (rc == CUDA_SUCCESS)
+		*ret_address = address;
+	return rc == CUDA_SUCCESS ? 0 : CUDA_ERROR_OUT_OF_MEMORY; /* the answer is the first one */
+}
+
+static int
 segment_return(void *self, void *space_context, uint64_t address)
 {
 	const struct ca_real *real = ca_real();
@@ -175,6 +190,7 @@ ca_driver_table(void)
 {
 	static const struct ca_driver driver = {
 		.segment_take = segment_take,
+		.managed_take = managed_take,
 		.segment_return = segment_return,
 		.mark_record = ca_mark_record,
 		.mark_query = ca_mark_query,

@@ -22,6 +22,7 @@
 #include "shim/graphs.h"
 #include "shim/fallback.h"
 #include "shim/marks.h"
+#include "shim/real.h"
 #include "shim/report.h"
 #include "shim/streams.h"
 
@@ -120,6 +121,13 @@ make(void)
 		return;
 	}
 	process.serves = process.config.disable == CA_DISABLE_OFF;
+	process.fills = process.serves && (process.config.zero || process.config.poison);
+	process.ticks = process.config.stats_interval_ns || ca_tend_is_wanted(&process.config);
+	process.attends =
+		process.serves && (process.config.free_sync_host || process.config.poison ||
+				   ca_tend_is_wanted(&process.config));
+	process.limited =
+		process.serves && (process.config.limit.bytes || process.config.limit.share);
 	ca_dump_start(&process.config);
 	ca_fallback_start(&process);
 	atomic_store_explicit(&made, &process, memory_order_release);
@@ -156,6 +164,21 @@ ca_process(void)
 	if (__builtin_expect(atomic_load_explicit(&state, memory_order_acquire) == MADE, 1))
 		return atomic_load_explicit(&made, memory_order_acquire);
 	return make_once();
+}
+
+__attribute__((cold)) void
+ca_process_tend(struct ca_process *one)
+{
+	const struct ca_real *real = ca_real();
+	struct ca_space *space;
+	int saved = errno;
+
+	if (one->config.stats_interval_ns)
+		ca_dump_if_due(one->heap);
+	if (real && !ca_inside && ca_tend_is_wanted(&one->config) &&
+	    (space = ca_context_space(real)))
+		ca_tend(space, false);
+	errno = saved;
 }
 
 /* Looks, but does not make: a process without hooked calls has nothing to write. */

@@ -62,15 +62,17 @@ is_new(unsigned device, uint64_t bytes)
 static void
 tell_sentence(const struct ca_report *report)
 {
-	char capacity[LINE_BYTES] = "";
+	char capacity[LINE_BYTES] = "", allowed[32] = "";
 
 	if (report->known)
 		ca_text_format(capacity, sizeof(capacity),
 			       "GPU %u has a total capacity of %s of which %s is free. ",
 			       report->device, SIZE(report->total), SIZE(report->free));
-	ca_warn("CUDA out of memory. Tried to allocate %s. %sOf the allocated memory %s is "
+	if (report->allowed)
+		ca_text_format(allowed, sizeof(allowed), "%s allowed; ", SIZE(report->allowed));
+	ca_warn("CUDA out of memory. Tried to allocate %s. %s%sOf the allocated memory %s is "
 		"allocated by the program, and %s is reserved by cachealloc but unallocated.",
-		SIZE(report->requested), capacity, SIZE(report->live),
+		SIZE(report->requested), capacity, allowed, SIZE(report->live),
 		SIZE(report->reserved - report->live));
 }
 
@@ -125,6 +127,11 @@ tell_hint(const struct ca_report *report, const struct ca_config *config)
 
 	if (report->tried.capture)
 		ca_warn("hint: allocate before the capture begins");
+	else if (report->tried.refused_by_us)
+		ca_warn("hint: %s allows %s on this device, cached memory is given up first: raise "
+			"it, or use less",
+			report->by_limit ? "CACHEALLOC_LIMIT" : "per_process_memory_fraction",
+			SIZE(report->allowed));
 	else if (report->known && report->live + report->requested > report->total)
 		ca_warn("hint: live memory alone exceeds the device: %s allocated and %s asked for "
 			"are more than %s; use less (a smaller batch), or a larger device",

@@ -29,19 +29,19 @@ test_sets(void **state)
 	char text[NAMES_BYTES];
 
 	assert_string_equal(names(text, false, CA_STATUS_BUILT),
-			    "STRICT DISABLE CONF LOG LOG_FILE STATS STATS_INTERVAL");
+			    "STRICT DISABLE CONF LOG LOG_FILE STATS STATS_INTERVAL LIMIT");
 	assert_string_equal(names(text, false, CA_STATUS_LATER),
-			    "LIMIT TRACE SNAPSHOT SNAPSHOT_ON SIGNAL TAKEOVER");
+			    "TRACE SNAPSHOT SNAPSHOT_ON SIGNAL TAKEOVER");
 	assert_string_equal(names(text, false, CA_STATUS_OURS), "BUILD TEST_* TRACES");
 	assert_string_equal(names(text, true, CA_STATUS_BUILT),
 			    "large_segment_size_mb max_split_size_mb max_non_split_rounding_mb "
-			    "reuse_slack_mb reuse free_sync");
-	assert_string_equal(
-		names(text, true, CA_STATUS_LATER),
-		"roundup_power2_divisions garbage_collection_threshold expandable_segments "
-		"per_process_memory_fraction max_cached_mb min_reserve_mb trim_idle_ms "
-		"trim_every min_size max_size zero poison oom_retry_ms oom_fallback "
-		"background_thread under_framework");
+			    "reuse_slack_mb reuse free_sync roundup_power2_divisions "
+			    "garbage_collection_threshold per_process_memory_fraction "
+			    "max_cached_mb min_reserve_mb trim_idle_ms trim_every zero poison "
+			    "oom_retry_ms oom_fallback");
+	assert_string_equal(names(text, true, CA_STATUS_LATER),
+			    "expandable_segments min_size max_size background_thread "
+			    "under_framework");
 	assert_string_equal(
 		names(text, true, CA_STATUS_FOREIGN),
 		"backend expandable_segments_reserve expandable_segments_reserve_by_class "
