@@ -188,8 +188,8 @@ ca_attend_free(const struct ca_real *real, struct ca_process *process, CUdevicep
 }
 
 bool
-ca_attend_alloc(const struct ca_real *real, struct ca_process *process, struct ca_space *space,
-		CUdeviceptr dptr, size_t bytes)
+ca_attend_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr,
+		size_t bytes)
 {
 	struct ca_block_info info;
 

@@ -17,5 +17,5 @@ int ca_attend_free(const struct ca_real *real, struct ca_process *process, CUdev
  * zero, poison: fills what ca_alloc just handed out in the current context. False: the fill goes on
  * and nobody may have the memory; it is lost, and the call is for the driver.
  */
-bool ca_attend_alloc(const struct ca_real *real, struct ca_process *process, struct ca_space *space,
-		     CUdeviceptr dptr, size_t bytes);
+bool ca_attend_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr,
+		     size_t bytes);

@@ -28,6 +28,20 @@ look_around(struct ca_process *process)
 		ca_fallback_look_around(process);
 }
 
+/* What few programs want: zero, poison, trims, repeated statistics. */
+static __attribute__((noinline, cold)) CUresult
+finish_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr *dptr,
+	     size_t bytes, CUresult rc)
+{
+	int saved = errno;
+
+	if (rc == CUDA_SUCCESS && process->fills && !ca_attend_alloc(real, process, *dptr, bytes))
+		rc = CA_INSIDE(real->cuMemAlloc_v2(dptr, bytes));
+	errno = saved;
+	ca_process_tick(process);
+	return rc;
+}
+
 CUresult
 cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
@@ -42,9 +56,6 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 		look_around(process);
 		rc = ca_alloc(space, bytesize, &address);
 	}
-	if (rc == 0 && __builtin_expect(process->fills, 0) &&
-	    !ca_attend_alloc(real, process, space, address, bytesize))
-		rc = -EIO;
 	errno = saved;
 	if (rc < 0)
 		return CA_INSIDE(real->cuMemAlloc_v2(dptr, bytesize));
@@ -52,7 +63,8 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 		*dptr = address;
 	else if (rc == CUDA_ERROR_OUT_OF_MEMORY)
 		ca_report_oom(space, bytesize);
-	ca_process_tick(process);
+	if (__builtin_expect(process->ticks, 0))
+		return finish_alloc(real, process, dptr, bytesize, (CUresult)rc);
 	return (CUresult)rc;
 }
 

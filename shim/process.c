@@ -122,7 +122,8 @@ make(void)
 	}
 	process.serves = process.config.disable == CA_DISABLE_OFF;
 	process.fills = process.serves && (process.config.zero || process.config.poison);
-	process.ticks = process.config.stats_interval_ns || ca_tend_is_wanted(&process.config);
+	process.ticks = process.fills || process.config.stats_interval_ns ||
+			ca_tend_is_wanted(&process.config);
 	process.attends =
 		process.serves && (process.config.free_sync_host || process.config.poison ||
 				   ca_tend_is_wanted(&process.config));

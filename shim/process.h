@@ -17,7 +17,7 @@
 struct ca_process {
 	struct ca_config config;
 	struct ca_heap *heap;
-	bool ticks;   /* something is due by time or count: ca_process_tick */
+	bool ticks;   /* allocations have more to do, or something is due by time or count */
 	bool attends; /* frees have more to do than to free (shim/attend.h) */
 	bool limited; /* CACHEALLOC_LIMIT */
 	bool fills;   /* zero, poison */
