@@ -22,6 +22,7 @@ enum {
 	FILL_FREED = 0xfe,
 	ASK_PAUSE_NS = 50 * 1000,
 	ASKS_MAX = 200 * 1000, /* 10 s, and more */
+	FAILED_MAX = 100,
 	STREAM_NON_BLOCKING = 1,
 };
 
@@ -67,6 +68,8 @@ await_fill(const struct ca_real *real, CUstream stream)
 {
 	static const struct timespec pause = { .tv_nsec = ASK_PAUSE_NS };
 
+	unsigned failed = 0;
+
 	for (unsigned asked = 0; asked < ASKS_MAX; asked++) {
 		CUresult rc = CUDA_ERROR_NOT_READY;
 
@@ -74,8 +77,11 @@ await_fill(const struct ca_real *real, CUstream stream)
 			rc = CA_INSIDE(real->cuStreamQuery(stream));
 			ca_gate_leave();
 		}
-		if (rc != CUDA_ERROR_NOT_READY && !ca_capture_is_error(rc))
-			return true; /* done, or the device is lost */
+		if (rc == CUDA_SUCCESS)
+			return true;
+		if (rc != CUDA_ERROR_NOT_READY && !ca_capture_is_error(rc) &&
+		    ++failed == FAILED_MAX)
+			return true; /* the device is lost */
 		nanosleep(&pause, NULL);
 	}
 	return false;

@@ -164,6 +164,22 @@ zeroed(void)
 	filled(0);
 }
 
+/* With one stream freed memory is otherwise handed out unfinished. */
+static void
+zeroed_on_one_stream(void)
+{
+	CUdeviceptr block;
+	CUstream stream;
+
+	case_start();
+	OK(cuStreamCreate(&stream, 1));
+	for (uint32_t i = 0; i < 20; i++) {
+		OK(cuMemAlloc_v2(&block, 100000));
+		case_fill(block, 25000, 7, 300, stream);
+		OK(cuMemFree_v2(block));
+	}
+}
+
 static void
 poisoned(void)
 {
@@ -260,6 +276,7 @@ const struct test_case test_cases[] = {
 	{ "idle", idle },
 	{ "trim_does_not_wait", trim_does_not_wait },
 	{ "zeroed", zeroed },
+	{ "zeroed_on_one_stream", zeroed_on_one_stream },
 	{ "poisoned", poisoned },
 	{ "use_after_free", use_after_free },
 	{ "fill_in_a_capture", fill_in_a_capture },
