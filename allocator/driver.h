@@ -80,8 +80,8 @@ struct ca_driver {
 	/* Bytes of the context's device that the driver has left, and all of them. 0, or the
 	 * driver's code. */
 	int (*memory_info)(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total);
-	/* True while any stream of the process captures:
-	 * the allocator then hands out new memory only. */
+	/* True while any stream of the process captures, or is about to: the allocator then hands
+	 * out new memory only. Cheap, and may be called with a lock held. */
 	bool (*capturing)(void *self);
 	/* Monotonic, in nanoseconds. Never fails. */
 	uint64_t (*clock_ns)(void *self);

@@ -56,13 +56,20 @@ may_expose_ordered(struct ca_order *order, struct ca_stream_record *record, uint
 }
 
 bool
+ca_order_may_capture(const struct ca_heap *heap)
+{
+	return heap->driver.capturing(heap->driver.self);
+}
+
+bool
 ca_order_may_expose(struct ca_order *order, const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
+	const struct ca_heap *heap = record->space->heap;
 	bool result;
 
 	if (atomic_load(&order->finished_only) || atomic_load(&record->lost) ||
-	    ca_order_space(order)->heap->config.reuse_finished)
+	    heap->config.reuse_finished || ca_order_may_capture(heap))
 		return false;
 	if (atomic_load(&order->only) == record && !atomic_load(&order->hazards))
 		return true; /* quiet */

@@ -6,6 +6,25 @@
  */
 #include "allocator/track.h"
 
+#include "config/log.h"
+
+static void
+tell(unsigned reason)
+{
+	static const struct {
+		unsigned reason;
+		const char *why;
+	} texts[] = {
+#define X(name, text, why) { CA_REASON_##name, why },
+		CA_FINISHED_ONLY_REASONS(X)
+#undef X
+	};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (texts[i].reason == reason)
+			ca_info("only finished memory is reused from now on: %s", texts[i].why);
+}
+
 static bool
 restrict_space(struct ca_space *space, unsigned reason)
 {
@@ -41,6 +60,8 @@ ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned re
 	ca_heap_lock(heap);
 	first = space ? restrict_space(space, reason) : restrict_all_locked(heap, reason);
 	ca_heap_unlock(heap);
+	if (first)
+		tell(reason);
 	return first;
 }
 

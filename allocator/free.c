@@ -113,12 +113,13 @@ find_live(struct ca_heap *heap, uint64_t address, struct ca_block **ret_block)
 											: -EINVAL;
 }
 
-int
-ca_free(struct ca_heap *heap, uint64_t address)
+/* `thread` 0: nobody may be made to wait for it. */
+static int
+free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 {
 	struct ca_block *block;
 	struct ca_space *space;
-	uint64_t thread = ca_order_thread(), allocated_by;
+	uint64_t allocated_by;
 	int r = 0;
 
 	ca_heap_lock(heap);
@@ -131,11 +132,23 @@ ca_free(struct ca_heap *heap, uint64_t address)
 		r = free_live(block, thread);
 		if (!r)
 			CA_COUNT(space, free_calls);
-		if (!r && allocated_by != thread)
+		if (!r && thread && allocated_by != thread)
 			hold_back(space);
 	}
 	ca_heap_unlock(heap);
 	return r;
+}
+
+int
+ca_free(struct ca_heap *heap, uint64_t address)
+{
+	return free_as(heap, address, ca_order_thread());
+}
+
+int
+ca_free_async(struct ca_heap *heap, uint64_t address)
+{
+	return free_as(heap, address, 0);
 }
 
 int

@@ -184,17 +184,25 @@ ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
 	ca_owned_settle_locked(space);
 	ca_park_clear_locked(space);
 	clean = ca_pool_find_locked(&space->heap->config, ca_pool_for(space, bytes), bytes);
-	if (!space->owned_blocks)
+	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return clean;
 	return better(clean, find_in(space, ca_owned_quiet_locked(space), bytes));
 }
 
+/*
+ * What another thread freed, or the program with its own asynchronous free, is nothing that the
+ * driver would have made this thread wait for: what it was last used by may wait for this thread's
+ * next submission. (In a quiet space nothing waits for it.)
+ */
 static struct ca_block *
 exposable_of(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
 {
 	struct ca_block *block = find_in(space, record, bytes);
 
-	return block && ca_order_may_expose(&space->order, &block->user) ? block : NULL;
+	if (!block ||
+	    (block->thread != ca_order_thread() && record != ca_owned_quiet_locked(space)))
+		return NULL;
+	return ca_order_may_expose(&space->order, &block->user) ? block : NULL;
 }
 
 /* The record of the calling thread's last submission, if that was in this space. */

@@ -147,6 +147,9 @@ void ca_touch_users(struct ca_space *space, const struct ca_touch *touch,
 
 /* ---- exposure */
 
+/* Something captures, or is about to: nothing unfinished may be handed out any more. Asked under
+ * the heap's lock, which ca_order_mark_before_capture takes afterwards: it misses no exposure. */
+bool ca_order_may_capture(const struct ca_heap *heap);
 /* May memory whose one user is (stream, stamp) be handed to the calling thread? Yes in a quiet
  * space, or if every other stream has only the calling thread as submitter, and an exact mark is to
  * be had. */

@@ -124,6 +124,10 @@ lane_plain() {
 	[ -z "$quick" ] || return 0
 	suite aarch64 process/loader env CACHEALLOC_BUILD=build-aarch64 \
 		CACHEALLOC_TEST_EMULATOR="qemu-aarch64 -L /usr/aarch64-linux-gnu" -- -m loader
+	unit clang build-clang
+	for each in clang-build tidy cppcheck; do ! wanted "$each" || built clang; done
+	check tidy check_tidy
+	check cppcheck check_cppcheck
 }
 lane_thorough() {
 	check format check_format
@@ -136,10 +140,6 @@ lane_thorough() {
 	suite tsan process/shim scripts/sanitizer_env.sh thread build-tsan -- \
 		-k "captures or release or other_dev or signal or slow_death or come_back or holders or waits or streams or threads"
 	suite tsan stress scripts/sanitizer_env.sh thread build-tsan
-	unit clang build-clang
-	for each in clang-build tidy cppcheck; do ! wanted "$each" || built clang; done
-	check tidy check_tidy
-	check cppcheck check_cppcheck
 }
 
 # A lane that dies has not written its second line, which counts as a failure.

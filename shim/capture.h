@@ -32,13 +32,22 @@ void ca_gate_leave(void);
 extern _Atomic uint64_t ca_capture_word __attribute__((visibility("hidden")));
 #define CA_STREAM_GENERATION ((uint64_t)1 << 24)
 #define CA_CAPTURES (CA_STREAM_GENERATION - 1)
-/* True while any stream of the process captures. */
+/* True while any stream of the process captures, or is about to. */
 static inline bool
 ca_capture_active(void)
 {
 	return (atomic_load(&ca_capture_word) & CA_CAPTURES) != 0;
 }
 
+/*
+ * A capture is going to be opened: nothing unfinished is handed out from now on (the driver table's
+ * `capturing` is true), while the gate is still open for the marks of what was. Ends once the gate
+ * is shut.
+ */
+void ca_capture_prepare(void);
+void ca_capture_prepared(void);
+/* True while a capture is open, opening or prepared. */
+bool ca_capture_is_near(void);
 /* Shuts the gate and waits until it is empty. Balanced by ca_capture_began or ca_capture_failed. */
 void ca_capture_opening(void);
 /* The driver began a capture on `stream` of the current context `context`. `serial` is of the last
@@ -80,7 +89,8 @@ ca_capture_prohibits(void)
  */
 bool ca_capture_exchange_mode(const struct ca_real *real, CUstreamCaptureMode *mode);
 void ca_capture_restore_mode(const struct ca_real *real, CUstreamCaptureMode mode);
-/* True for the driver's capture codes (900 to 908): the call conflicted with a capture. */
+/* True for the driver's capture codes (900 to 908): the call conflicted with a capture. And for the
+ * code that every call answers inside a host function: there, too, it is worth a try later. */
 bool ca_capture_is_error(CUresult rc);
 
 void ca_capture_after_fork_child(void);

@@ -173,7 +173,7 @@ memory_info(void *self, void *space_context, uint64_t *ret_free, uint64_t *ret_t
 static bool
 capturing(void *self)
 {
-	return ca_capture_active();
+	return ca_capture_is_near();
 }
 
 static uint64_t

@@ -6,26 +6,8 @@
 #include <string.h>
 
 #include "allocator/order.h"
-#include "config/log.h"
 #include "shim/object.h"
 #include "shim/unseen.h"
-
-static void
-tell(unsigned reason)
-{
-	static const struct {
-		unsigned reason;
-		const char *why;
-	} texts[] = {
-#define X(name, text, why) { CA_REASON_##name, why },
-		CA_FINISHED_ONLY_REASONS(X)
-#undef X
-	};
-
-	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-		if (texts[i].reason == reason)
-			ca_info("only finished memory is reused from now on: %s", texts[i].why);
-}
 
 void
 ca_fallback(struct ca_process *process, struct ca_space *space, unsigned reason)
@@ -33,8 +15,7 @@ ca_fallback(struct ca_process *process, struct ca_space *space, unsigned reason)
 	int saved = errno;
 
 	if (process->serves) {
-		if (ca_order_finished_only(process->heap, space, reason))
-			tell(reason);
+		ca_order_finished_only(process->heap, space, reason);
 		ca_order_settle_exposed(process->heap, space);
 	}
 	errno = saved;

@@ -37,15 +37,19 @@ context_of(const struct ca_real *real, CUstream stream)
 	return context;
 }
 
-/* What was freed behind its last submission is marked while that can be; and what was handed out
- * of any stream, for the capture may take in others, or a stream be made during it. */
+/*
+ * What was freed behind its last submission is marked while that can be; and what was handed out
+ * of any stream, for the capture may take in others, or a stream be made during it. While another
+ * capture is open that was done when it began.
+ */
 static void
-mark_before_capture(struct ca_process *process, CUstream named)
+prepare(struct ca_process *process, CUstream named)
 {
 	struct ca_stream *stream = named == CU_STREAM_LEGACY
 					   ? NULL /* it cannot capture */
 					   : ca_submission_stream(CA_FLAVOUR_LEGACY, named);
 
+	ca_capture_prepare();
 	if (ca_capture_active())
 		return;
 	if (stream)
@@ -64,9 +68,10 @@ mark_before_capture(struct ca_process *process, CUstream named)
                                                                                                    \
 		if (!process)                                                                      \
 			return CA_INSIDE(call);                                                    \
-		mark_before_capture(process, named);                                               \
+		prepare(process, named);                                                           \
 		serial = ca_graph_serial(process->heap);                                           \
 		ca_capture_opening();                                                              \
+		ca_capture_prepared();                                                             \
 		rc = CA_INSIDE(call);                                                              \
 		if (rc == CUDA_SUCCESS)                                                            \
 			ca_capture_began(context_of(real, named), named, mode, serial);            \

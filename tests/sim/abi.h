@@ -113,7 +113,12 @@ enum {
 /* The simulator's own private table: cuGetExportTable gives it for this id (16 characters, no end)
  * if SIMCUDA_PRIVATE_TABLE=1. `fill` submits what sim_fill does; NULL is the legacy stream. */
 #define SIMB_PRIVATE_TABLE_ID "simcuda-private1"
+typedef CUresult simb_private_fill(CUdeviceptr dst, unsigned int value, size_t n_words,
+				   CUstream stream);
 struct simb_private_table {
 	size_t n_bytes; /* of this structure */
-	CUresult (*fill)(CUdeviceptr dst, unsigned int value, size_t n_words, CUstream stream);
+	simb_private_fill *fill;
 };
+/* The same function under a name of a driver yet to come: cuGetProcAddress gives it if
+ * SIMCUDA_FUTURE=1. */
+#define SIMB_FUTURE_NAME "cuFutureFill"

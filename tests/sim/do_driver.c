@@ -2,7 +2,8 @@
 /*
  * Bodies: the driver as a whole (initialisation, version, look-up of entry points, error names).
  * The private tables behind cuGetExportTable are NVIDIA's own affair: none is imitated, their ids
- * are unknown. SIMCUDA_PRIVATE_TABLE=1 gives one of our own, under an id of our own.
+ * are unknown. SIMCUDA_PRIVATE_TABLE=1 gives one of our own, under an id of our own;
+ * SIMCUDA_FUTURE=1 an entry point that is in no table.
  */
 #include <errno.h>
 #include <string.h>
@@ -26,6 +27,27 @@ simb_do_cuDriverGetVersion(int *driverVersion)
 	return 0;
 }
 
+/* Submits like a kernel launch, and no exported function is called: nothing that wraps those sees
+ * it, as with the private tables that some libraries use natively. It is neither counted nor
+ * logged. */
+static CUresult
+private_fill(CUdeviceptr dst, unsigned int value, size_t n_words, CUstream stream)
+{
+	uint64_t args[] = { dst, n_words, value, 0 };
+
+	return (CUresult)sim_kernel_launch(SIM_KERNEL_FILL, args, stream);
+}
+
+static void *
+address_of(const char *symbol, int index)
+{
+	if (index >= 0)
+		return (void *)(uintptr_t)simb_names[index].addr;
+	if (simb_knobs()->future && !strcmp(symbol, SIMB_FUTURE_NAME))
+		return (void *)(uintptr_t)private_fill;
+	return NULL;
+}
+
 int
 simb_do_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
 			    CUdriverProcAddressQueryResult *symbolStatus)
@@ -39,10 +61,10 @@ simb_do_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuu
 	    flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
 		return CUDA_ERROR_INVALID_VALUE;
 	index = simb_name_query(symbol, cudaVersion, flags, driver_version);
-	if (index < 0)
+	*pfn = address_of(symbol, index);
+	if (!*pfn)
 		status = index == -ERANGE ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
 					  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-	*pfn = index < 0 ? NULL : (void *)(uintptr_t)simb_names[index].addr;
 	if (symbolStatus)
 		*symbolStatus = status;
 	return 0;
@@ -52,17 +74,6 @@ int
 simb_do_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
 {
 	return simb_do_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL);
-}
-
-/* Submits like a kernel launch, and no exported function is called: nothing that wraps those sees
- * it, as with the private tables that some libraries use natively. It is neither counted nor
- * logged. */
-static CUresult
-private_fill(CUdeviceptr dst, unsigned int value, size_t n_words, CUstream stream)
-{
-	uint64_t args[] = { dst, n_words, value, 0 };
-
-	return (CUresult)sim_kernel_launch(SIM_KERNEL_FILL, args, stream);
 }
 
 static const struct simb_private_table private_table = {

@@ -203,6 +203,13 @@ private_parse(struct simb_knobs *knobs, const char *value)
 }
 
 static bool
+future_parse(struct simb_knobs *knobs, const char *value)
+{
+	knobs->future = !strcmp(value, "1");
+	return knobs->future || !strcmp(value, "0");
+}
+
+static bool
 log_parse(struct simb_knobs *knobs, const char *value)
 {
 	char path[SIMB_PATH_MAX];
@@ -337,6 +344,7 @@ static const struct {
 	{ "SIMCUDA_DEADLOCK", deadlock_parse, "off, on, or a number of milliseconds" },
 	{ "SIMCUDA_JITTER", jitter_parse, "microseconds, at most 1000000, or microseconds:seed" },
 	{ "SIMCUDA_PRIVATE_TABLE", private_parse, "0 or 1" },
+	{ "SIMCUDA_FUTURE", future_parse, "0 or 1" },
 	{ "SIMCUDA_LOG", log_parse, "0, 1, stderr, or a file that can be opened (%p: process id)" },
 	{ "SIMCUDA_STATS", stats_parse, "a file name (%p: process id)" },
 };

@@ -182,6 +182,30 @@ memory_of_a_thread_that_left(void)
 	order_end();
 }
 
+/* With little memory, what another thread freed must go back, as soon as the device is idle. */
+static void
+fill_and_give(int number)
+{
+	CUdeviceptr x = order_take((size_t)200 * MIB);
+
+	order_fill(x, 1, LONG, streams[0]);
+	order_give(x);
+}
+
+static void
+memory_of_another_thread_at_the_end(void)
+{
+	CUdeviceptr x;
+
+	order_start();
+	streams_make(1);
+	order_threads(1, fill_and_give);
+	order_sleep(20000);
+	x = order_take((size_t)250 * MIB);
+	order_use(x, 2, streams[0]);
+	order_end();
+}
+
 /* NULL means the legacy stream to one half of the names, and the thread's own to the other. */
 static void
 null_is_two_streams(void)
@@ -307,6 +331,7 @@ const struct order_case rules_threads[] = {
 	{ "t10_per_thread_streams_and_threads_that_exit",
 	  per_thread_streams_and_threads_that_exit },
 	{ "t10_memory_of_a_thread_that_left", memory_of_a_thread_that_left },
+	{ "t10_memory_of_another_thread_at_the_end", memory_of_another_thread_at_the_end },
 	{ "t10_null_is_two_streams", null_is_two_streams },
 	{ "t14_streams_come_and_go_in_four_threads", streams_come_and_go_in_four_threads },
 	{ NULL, NULL },

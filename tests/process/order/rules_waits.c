@@ -320,7 +320,99 @@ taken_behind_a_waiting_kernel(void)
 	order_end();
 }
 
+/* Both streams have been used, and s waits behind x's last use. */
+static CUdeviceptr
+used_and_waiting(void)
+{
+	CUdeviceptr x, y;
+
+	begin();
+	x = order_take(BIG);
+	y = order_take(BIG);
+	order_fill(x, 1, 0, s);
+	order_fill(y, 1, 0, r);
+	OK(cuCtxSynchronize());
+	order_fill(x, 1, 0, s);
+	order_wait(word, 1, s);
+	return x;
+}
+
+/* r ends what s waits for; whatever `y` is, s may use it. */
+static void
+release_and_use(CUdeviceptr y)
+{
+	order_signal(word, 1, r);
+	order_use(y, 2, s);
+	order_end();
+}
+
+/* The driver's free in stream order waits for nobody. */
+static void
+freed_in_stream_order(void)
+{
+	CUdeviceptr x = used_and_waiting();
+
+	OK(cuMemFreeAsync(x, s));
+	release_and_use(order_take(BIG));
+}
+
+static void
+freed_in_stream_order_and_another_used_last(void)
+{
+	CUdeviceptr x = used_and_waiting(), z = order_take(BIG);
+
+	order_fill(z, 1, 0, r);
+	OK(cuMemFreeAsync(x, s));
+	release_and_use(order_take(BIG));
+}
+
+static void *
+free_async_elsewhere(void *x)
+{
+	OK(cuMemFreeAsync((CUdeviceptr)(uintptr_t)x, s));
+	return NULL;
+}
+
+static void *
+free_elsewhere(void *x)
+{
+	order_give((CUdeviceptr)(uintptr_t)x); /* natively this waits until s is released */
+	return NULL;
+}
+
+static void
+freed_in_stream_order_by_another_thread(void)
+{
+	CUdeviceptr x = used_and_waiting();
+	pthread_t thread;
+
+	EXPECT(!pthread_create(&thread, NULL, free_async_elsewhere, (void *)(uintptr_t)x));
+	EXPECT(!pthread_join(thread, NULL));
+	release_and_use(order_take(BIG));
+}
+
+/* Natively the other thread alone waits for s. */
+static void
+freed_by_another_thread(void)
+{
+	CUdeviceptr x = used_and_waiting(), y;
+	pthread_t thread;
+
+	EXPECT(!pthread_create(&thread, NULL, free_elsewhere, (void *)(uintptr_t)x));
+	order_sleep(20000);
+	y = order_take(BIG);
+	order_signal(word, 1, r);
+	EXPECT(!pthread_join(thread, NULL));
+	order_use(y, 2, s);
+	order_end();
+}
+
 const struct order_case rules_waits[] = {
+	{ "t5_freed_in_stream_order", freed_in_stream_order },
+	{ "t5_freed_in_stream_order_and_another_used_last",
+	  freed_in_stream_order_and_another_used_last },
+	{ "t5_freed_in_stream_order_by_another_thread", freed_in_stream_order_by_another_thread },
+	{ "t5_freed_by_another_thread", freed_by_another_thread },
 	{ "t5_wait_value_after_the_free_released_by_the_host", stall_value_release_host },
 	{ "t5_wait_value_after_the_free_released_by_a_stream", stall_value_release_stream },
 	{ "t5_wait_value_after_the_free_released_by_a_thread", stall_value_release_thread },

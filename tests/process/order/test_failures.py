@@ -72,6 +72,9 @@ def test_calls_that_fail_for_good(tmp_path, case, fail, slack):
 @pytest.mark.parametrize("fail", BROKEN)
 @pytest.mark.parametrize("case", CASES)
 def test_a_broken_context(tmp_path, case, fail):
-    for clock in ("real", "manual"):
+    reached = 0
+    for clock in ("manual", "real"):  # how far work is at a real clock is chance, and with it which calls are made
         done, injected = go(tmp_path, case, fail, 0, clock, races="off")
-        assert injected and done.returncode in (0, 1) and "inconsistent" not in done.stderr, done.stderr[-3000:]
+        assert done.returncode in (0, 1) and "inconsistent" not in done.stderr, done.stderr[-3000:]
+        reached += injected
+    assert reached

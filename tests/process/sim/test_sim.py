@@ -140,7 +140,7 @@ BAD = [
     ("SIMCUDA_LATENCY", "h200"), ("SIMCUDA_LATENCY", "cuMemAlloc_v2:100"), ("SIMCUDA_LATENCY", "cuMem:1us"),
     ("SIMCUDA_LATENCY", "cuMemAlloc_v2:1us,,cuInit:1us"), ("SIMCUDA_CLOCK", "fast"), ("SIMCUDA_RACES", "on"),
     ("SIMCUDA_STRICT", "yes"), ("SIMCUDA_LOG", ""), ("SIMCUDA_LOG", "/no/such/dir/x"), ("SIMCUDA_STATS", ""),
-    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_PRIVATE_TABLE", "on"), ("SIMCUDA_DEADLOCK", "yes"), ("SIMCUDA_JITTER", "5us"),
+    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_PRIVATE_TABLE", "on"), ("SIMCUDA_FUTURE", "2"), ("SIMCUDA_DEADLOCK", "yes"), ("SIMCUDA_JITTER", "5us"),
     ("SIMCUDA_JITTER", ":5"), ("SIMCUDA_JITTER", "5:"), ("SIMCUDA_DEADLOCK", "10s"), ("SIMCUDA_RACE", "abort"),
 ]
 

@@ -1,289 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Quiet spaces, exposure, marks, the guard, polling and waiting. */
-#include "tests/unit/allocator/order_fixture.h"
-
-#include <pthread.h>
-
-/* A scene: s has freed memory at `user`, after `work`. */
-struct scene {
-	struct fixture f;
-	struct ca_order *order;
-	struct ca_stream *s, *r;
-	struct ca_user user;
-	uint64_t born, work;
-};
-
-static void
-free_memory(struct scene *scene)
-{
-	struct ca_users users;
-
-	scene->born = ca_order_born(scene->order);
-	scene->work = order_launch(&scene->f, scene->s);
-	users = order_free(&scene->f, scene->born);
-	assert_int_equal(users.n, 1);
-	assert_false(users.context);
-	scene->user = users.user[0];
-}
-
-static void
-expose(struct scene *scene)
-{
-	assert_true(ca_order_may_expose(scene->order, &scene->user));
-	ca_order_expose(scene->order, &scene->user);
-}
-
-/* One stream. */
-static void
-quiet_scene(struct scene *scene)
-{
-	scene->order = order_start(&scene->f);
-	scene->s = order_open(&scene->f, 0);
-	scene->r = NULL;
-	free_memory(scene);
-}
-
-/* Two streams, and s freed memory afterwards. */
-static void
-scene_of_two(struct scene *scene)
-{
-	scene->order = order_start(&scene->f);
-	scene->s = order_open(&scene->f, 0);
-	scene->r = order_open(&scene->f, 1);
-	free_memory(scene);
-}
-
-static uint64_t
-driver_calls(struct fixture *f)
-{
-	return order_calls(f, CA_MODEL_STREAM_MARK) + order_calls(f, CA_MODEL_STREAM_WAIT) +
-	       order_calls(f, CA_MODEL_STREAM_SYNCHRONIZE) + order_calls(f, CA_MODEL_QUERY) +
-	       order_calls(f, CA_MODEL_WAIT) + order_calls(f, CA_MODEL_SYNCHRONIZE) +
-	       order_calls(f, CA_MODEL_RECORD);
-}
-
-/* ---- quiet */
-
-static void
-test_a_quiet_space_calls_no_driver(void **state)
-{
-	struct scene scene;
-	unsigned i;
-
-	quiet_scene(&scene);
-	assert_true(ca_order_is_quiet(scene.order));
-	for (i = 0; i < 100; i++) {
-		free_memory(&scene);
-		assert_ptr_equal(ca_order_only_stream(scene.order), order_record(scene.s));
-		expose(&scene);
-	}
-	assert_int_equal(driver_calls(&scene.f), 0);
-	assert_int_equal(atomic_load(&scene.s->armed), 0);
-	order_stop(&scene.f);
-}
-
-static void
-test_a_second_stream_ends_the_quiet_and_comes_after_what_is_exposed(void **state)
-{
-	struct scene scene;
-	uint64_t later;
-
-	quiet_scene(&scene);
-	expose(&scene);
-	scene.r = order_open(&scene.f, 1);
-	assert_false(ca_order_is_quiet(scene.order));
-	assert_ptr_equal(ca_order_only_stream(scene.order), NULL);
-	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_MARK), 1); /* at once */
-	later = order_launch(&scene.f, scene.s);
-	order_launch(&scene.f, scene.r);
-	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work);
-	assert_true(scene.work < later);
-	order_stop(&scene.f);
-}
-
-/* Whatever was submitted between such a free and the second stream may wait for that stream. */
-static void
-test_memory_freed_in_a_quiet_space_is_not_exposed_later(void **state)
-{
-	struct scene scene;
-
-	quiet_scene(&scene);
-	order_launch(&scene.f, scene.s);
-	scene.r = order_open(&scene.f, 1);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
-	assert_int_equal(ca_order_wait(scene.f.space, &scene.user), -EAGAIN);
-	free_memory(&scene);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
-	order_stop(&scene.f);
-}
-
-static void
-test_a_ghosts_memory_in_a_quiet_space_is_guarded(void **state)
-{
-	struct scene scene;
-
-	quiet_scene(&scene);
-	expose(&scene);
-	ca_stream_close(scene.s, false);
-	assert_true(ca_order_is_quiet(scene.order));
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
-	scene.r = order_open(&scene.f, 1);
-	assert_true(ca_order_is_quiet(scene.order));
-	order_launch(&scene.f, scene.r);
-	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work);
-	ca_order_expose(scene.order, &scene.user); /* and once more */
-	assert_int_not_equal(atomic_load(&scene.r->seen),
-			     atomic_load(&scene.order->words.exposures));
-	order_stop(&scene.f);
-}
-
-static void
-test_an_operation_that_somebody_else_ends_is_a_user_of_everything(void **state)
-{
-	struct scene scene;
-	struct ca_users users;
-	uint64_t born;
-
-	quiet_scene(&scene);
-	expose(&scene);
-	ca_submit_hazard_begin(scene.s);
-	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_MARK), 1); /* before it */
-	order_launch(&scene.f, scene.s);
-	ca_submit_hazard(scene.s);
-	assert_false(ca_order_is_quiet(scene.order));
-	assert_ptr_equal(ca_order_only_stream(scene.order), NULL);
-	born = ca_order_born(scene.order);
-	users = order_free(&scene.f, born);
-	assert_int_equal(users.n, 1);
-	assert_false(ca_order_may_expose(scene.order, &users.user[0]));
-	scene.r = order_open(&scene.f, 1);
-	order_launch(&scene.f, scene.r);
-	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work); /* not the operation */
-	ca_order_finished(scene.s, ca_order_bound(scene.s));
-	assert_ptr_equal(order_free(&scene.f, born).user[0].stream, scene.r);
-	ca_stream_close(scene.r, false);
-	assert_true(ca_order_is_quiet(scene.order));
-	order_stop(&scene.f);
-}
-
-/* Also what was freed before the operation, with an exact mark. */
-static void
-test_nothing_of_a_stream_that_somebody_else_must_end_is_exposed(void **state)
-{
-	struct scene scene;
-
-	scene_of_two(&scene);
-	order_launch(&scene.f, scene.s);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
-	ca_submit_hazard_begin(scene.s);
-	order_launch(&scene.f, scene.s);
-	ca_submit_hazard(scene.s);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
-	ca_order_finished(scene.s, ca_order_bound(scene.s));
-	free_memory(&scene);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
-	order_stop(&scene.f);
-}
-
-/* ---- exposure */
-
-static void *
-submit_elsewhere(void *arg)
-{
-	struct scene *scene = arg;
-
-	ca_stream_note_thread(scene->r);
-	order_launch(&scene->f, scene->r);
-	return NULL;
-}
-
-static void
-in_thread(void *(*start)(void *), void *arg)
-{
-	pthread_t thread;
-
-	assert_int_equal(pthread_create(&thread, NULL, start, arg), 0);
-	pthread_join(thread, NULL);
-}
-
-static void
-test_nothing_is_exposed_while_another_thread_submits(void **state)
-{
-	struct scene scene;
-
-	scene_of_two(&scene);
-	ca_stream_note_thread(scene.s);
-	ca_stream_note_thread(scene.r);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
-	in_thread(submit_elsewhere, &scene);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
-	ca_stream_close(scene.r, false);
-	free_memory(&scene);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
-	order_stop(&scene.f);
-}
-
-static void *
-ask_elsewhere(void *arg)
-{
-	struct scene *scene = arg;
-
-	return ca_order_may_expose(scene->order, &scene->user) ? arg : NULL;
-}
-
-static void
-test_a_threads_own_stream_is_exposed_to_itself_and_with_a_mark_only(void **state)
-{
-	struct scene scene;
-	pthread_t thread;
-	void *exposed;
-
-	scene.order = order_start(&scene.f);
-	scene.s = order_open_kind(&scene.f, 0, CA_STREAM_PER_THREAD);
-	scene.r = order_open(&scene.f, 1);
-	free_memory(&scene);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
-	order_launch(&scene.f, scene.s);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
-	assert_int_equal(pthread_create(&thread, NULL, ask_elsewhere, &scene), 0);
-	pthread_join(thread, &exposed);
-	assert_null(exposed);
-	order_stop(&scene.f);
-}
-
-static void
-test_finished_reuse_exposes_nothing(void **state)
-{
-	struct scene scene;
-
-	fixture_defaults(&scene.f);
-	scene.f.config.reuse_finished = true;
-	fixture_start(&scene.f);
-	scene.order = &scene.f.space->order;
-	scene.s = order_open(&scene.f, 0);
-	free_memory(&scene);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
-	order_stop(&scene.f);
-}
-
-/* A launch that overtakes its predecessor must not overtake the block's last user. */
-static void
-test_a_programmatic_launch_is_serialized_once(void **state)
-{
-	struct scene scene;
-
-	quiet_scene(&scene);
-	assert_false(ca_submit_must_serialize(scene.s));
-	expose(&scene);
-	assert_true(ca_submit_must_serialize(scene.s));
-	assert_true(ca_submit_must_serialize(scene.s));
-	ca_order_expose(scene.order, &scene.user); /* while the launch goes on */
-	ca_submit_serialized(scene.s);
-	assert_true(ca_submit_must_serialize(scene.s));
-	ca_submit_serialized(scene.s);
-	assert_false(ca_submit_must_serialize(scene.s));
-	order_stop(&scene.f);
-}
+/* Marks, the guard, polling and waiting. */
+#include "tests/unit/allocator/order_scene.h"
 
 /* ---- marks and the guard */
 
@@ -323,7 +40,7 @@ test_a_guard_waits_once_and_for_nothing_after_the_free(void **state)
 
 	scene_of_two(&scene);
 	order_launch(&scene.f, scene.s); /* after the free: may wait for r */
-	expose(&scene);
+	scene_expose(&scene);
 	order_launch(&scene.f, scene.r);
 	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work);
 	order_launch(&scene.f, scene.r);
@@ -339,7 +56,7 @@ test_a_guard_records_the_mark_of_an_armed_stream(void **state)
 	struct scene scene;
 
 	scene_of_two(&scene);
-	expose(&scene);
+	scene_expose(&scene);
 	order_launch(&scene.f, scene.r);
 	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_MARK), 1);
@@ -354,10 +71,10 @@ test_a_guard_waits_for_nothing_finished(void **state)
 	struct scene scene;
 
 	scene_of_two(&scene);
-	expose(&scene);
+	scene_expose(&scene);
 	ca_order_finished(scene.s, ca_order_bound(scene.s));
 	order_launch(&scene.f, scene.r);
-	assert_int_equal(driver_calls(&scene.f), 0);
+	assert_int_equal(scene_driver_calls(&scene.f), 0);
 	assert_int_equal(atomic_load(&scene.r->seen), atomic_load(&scene.order->words.exposures));
 	order_stop(&scene.f);
 }
@@ -370,9 +87,9 @@ waits_between(enum ca_stream_kind s, enum ca_stream_kind r, unsigned waits)
 	scene.order = order_start(&scene.f);
 	scene.s = order_open_kind(&scene.f, 0, s);
 	scene.r = order_open_kind(&scene.f, 1, r);
-	free_memory(&scene);
+	scene_free_memory(&scene);
 	order_launch(&scene.f, scene.s);
-	expose(&scene);
+	scene_expose(&scene);
 	order_launch(&scene.f, scene.r);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_WAIT), waits);
 	order_stop(&scene.f);
@@ -397,7 +114,7 @@ test_a_copy_that_touches_nothing_of_ours_is_not_guarded_and_publishes_nothing(vo
 	struct scene scene;
 
 	scene_of_two(&scene);
-	expose(&scene);
+	scene_expose(&scene);
 	order_launch_touching(&scene.f, scene.r, &nothing);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_WAIT), 0);
 	order_launch(&scene.f, scene.r);
@@ -414,7 +131,7 @@ test_a_copy_publishes_when_nothing_was_exempt(void **state)
 	struct scene scene;
 
 	scene_of_two(&scene);
-	expose(&scene);
+	scene_expose(&scene);
 	order_launch(&scene.f, scene.r);
 	ca_order_expose(scene.order, &scene.user);
 	order_launch_touching(&scene.f, scene.r, &nothing);
@@ -429,8 +146,8 @@ test_a_submission_that_reaches_another_space_comes_after_what_is_exposed_there(v
 	struct ca_space *other;
 	struct ca_stream *r;
 
-	quiet_scene(&scene);
-	expose(&scene);
+	scene_of_one(&scene);
+	scene_expose(&scene);
 	assert_int_equal(ca_space_create(scene.f.heap, (void *)2, 0, &other), 0);
 	assert_int_equal(ca_stream_open(other, CA_STREAM_BLOCKING, HANDLE(1), true, &r), 0);
 	ca_submit_begin(r, NULL);
@@ -450,7 +167,7 @@ test_finished_marks_are_dropped(void **state)
 
 	scene_of_two(&scene);
 	for (i = 0; i < 10; i++) {
-		free_memory(&scene);
+		scene_free_memory(&scene);
 		order_launch(&scene.f, scene.s);
 	}
 	assert_true(fixture_sums(&scene.f).marks >= 10);
@@ -475,7 +192,7 @@ guard_with_failure(const enum ca_model_function *failing, unsigned n, int code)
 	unsigned i;
 
 	scene_of_two(&scene);
-	expose(&scene);
+	scene_expose(&scene);
 	for (i = 0; i < n; i++)
 		ca_model_fail(scene.f.model, failing[i], 1, true, code);
 	order_launch(&scene.f, scene.r);
@@ -558,7 +275,7 @@ test_no_set_of_failures_lets_a_submission_go_unordered_unless_all_fail(void **st
 			marked = set & 32;
 			if (marked)
 				order_launch(&scene.f, scene.s);
-			expose(&scene);
+			scene_expose(&scene);
 			plan.code = codes[code];
 			for (i = 0; i < 5; i++)
 				if (set & 1u << i)
@@ -597,7 +314,7 @@ test_a_capture_in_the_way_of_a_mark_ends_exactness_not_safety(void **state)
 	ca_model_stream_finish(scene.f.model, HANDLE(0), UINT64_MAX);
 	assert_int_equal(ca_order_poll(scene.f.space), 0);
 	assert_true(ca_user_is_done(&scene.user));
-	free_memory(&scene);
+	scene_free_memory(&scene);
 	assert_true(ca_order_may_expose(scene.order, &scene.user));
 	order_stop(&scene.f);
 }
@@ -609,7 +326,7 @@ test_guards_go_on_in_a_capture(void **state)
 
 	scene_of_two(&scene);
 	order_launch(&scene.f, scene.s);
-	expose(&scene);
+	scene_expose(&scene);
 	ca_model_set_capturing(scene.f.model, true);
 	order_launch(&scene.f, scene.r);
 	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work);
@@ -627,7 +344,7 @@ test_a_poll_asks_the_oldest_first_and_marks_what_is_armed(void **state)
 	scene_of_two(&scene);
 	first = scene.user;
 	order_launch(&scene.f, scene.s);
-	free_memory(&scene);
+	scene_free_memory(&scene);
 	assert_int_equal(ca_order_poll(scene.f.space), 0);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_QUERY), 1);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_MARK), 1);
@@ -670,7 +387,7 @@ test_a_wait_is_for_exactly_the_user(void **state)
 	scene_of_two(&scene);
 	first = scene.user;
 	order_launch(&scene.f, scene.s);
-	free_memory(&scene);
+	scene_free_memory(&scene);
 	assert_int_equal(ca_order_wait(scene.f.space, &first), 0);
 	assert_int_equal(ca_model_stream_finished(scene.f.model, HANDLE(0)), 1);
 	assert_true(ca_user_is_done(&first));
@@ -709,8 +426,8 @@ test_settling_ends_every_exposure_there_is(void **state)
 {
 	struct scene scene;
 
-	quiet_scene(&scene);
-	expose(&scene);
+	scene_of_one(&scene);
+	scene_expose(&scene);
 	order_launch(&scene.f, scene.s);
 	ca_order_settle_exposed(scene.f.heap, NULL);
 	assert_true(ca_user_is_done(&scene.user));
@@ -724,18 +441,6 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_quiet_space_calls_no_driver),
-		cmocka_unit_test(
-			test_a_second_stream_ends_the_quiet_and_comes_after_what_is_exposed),
-		cmocka_unit_test(test_memory_freed_in_a_quiet_space_is_not_exposed_later),
-		cmocka_unit_test(test_a_ghosts_memory_in_a_quiet_space_is_guarded),
-		cmocka_unit_test(test_an_operation_that_somebody_else_ends_is_a_user_of_everything),
-		cmocka_unit_test(test_nothing_of_a_stream_that_somebody_else_must_end_is_exposed),
-		cmocka_unit_test(test_nothing_is_exposed_while_another_thread_submits),
-		cmocka_unit_test(
-			test_a_threads_own_stream_is_exposed_to_itself_and_with_a_mark_only),
-		cmocka_unit_test(test_finished_reuse_exposes_nothing),
-		cmocka_unit_test(test_a_programmatic_launch_is_serialized_once),
 		cmocka_unit_test(test_one_mark_serves_all_frees_before_a_submission),
 		cmocka_unit_test(test_a_finished_stream_needs_no_mark),
 		cmocka_unit_test(test_a_guard_waits_once_and_for_nothing_after_the_free),

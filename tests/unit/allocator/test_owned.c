@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Freed memory and the streams that may still use it: what is handed out, to whom, and when. */
+#include "allocator/inside.h"
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
@@ -104,6 +105,31 @@ test_one_stream_reuses_without_a_driver_call(void **state)
 	assert_int_equal(fixture_sums(&scene.f).held_bytes, 22 * MIB);
 	assert_int_equal(fixture_stats(&scene.f).taken_same_stream, 98);
 	assert_int_equal(fixture_stats(&scene.f).driver_alloc_calls, 2);
+	fixture_stop(&scene.f);
+}
+
+static bool
+is_captured_after_one_look(void *self)
+{
+	static unsigned looks;
+
+	return looks++ % 2;
+}
+
+/* Another thread begins a capture just after an allocation found that there is none. */
+static void
+test_a_capture_that_begins_meanwhile_stops_exposure(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 1);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	scene.f.heap->driver.capturing = is_captured_after_one_look;
+	assert_int_not_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	assert_int_equal(fixture_stats(&scene.f).taken_same_stream, 0);
 	fixture_stop(&scene.f);
 }
 
@@ -570,6 +596,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_memory_that_nobody_used_is_clean_at_once),
 		cmocka_unit_test(test_one_stream_reuses_without_a_driver_call),
+		cmocka_unit_test(test_a_capture_that_begins_meanwhile_stops_exposure),
 		cmocka_unit_test(test_two_streams_wait_for_the_user),
 		cmocka_unit_test(test_users_are_inherited),
 		cmocka_unit_test(test_several_users_must_all_finish),

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What restricts reuse to finished memory: each case does one such thing twice over, while memory
+ * that was handed out unfinished is in use, and goes on as if nothing had happened.
+ */
+#include <dlfcn.h>
+
+#include "tests/process/order/order.h"
+
+static CUstream s;
+static CUdeviceptr x;
+static CUcontext context;
+
+/* One stream, whose unfinished memory is in the program's hands again. */
+static void
+begin(void)
+{
+	context = order_start();
+	s = order_stream(NONBLOCKING);
+	x = order_take(BIG);
+	order_fill(x, 1, LONG, s);
+	x = order_again(x, BIG);
+}
+
+/* Memory goes round on two streams that are not ordered. */
+static void
+go_on(void)
+{
+	CUstream r = order_stream(NONBLOCKING);
+
+	for (uint32_t i = 0; i < 6; i++) {
+		order_use(x, i, i % 2 ? s : r);
+		x = order_again(x, BIG);
+	}
+	order_end();
+}
+
+static void
+unseen_call(void)
+{
+	CUdriverProcAddressQueryResult status;
+	simb_private_fill *fill = NULL;
+	void *found = NULL;
+
+	begin();
+	OK(cuGetProcAddress_v2(SIMB_FUTURE_NAME, &found, 13000, 0, &status));
+	EXPECT(found);
+	memcpy(&fill, &found, sizeof(fill));
+	for (int i = 0; i < 2; i++) {
+		OK(fill(x, 7, WORDS, order_stream(NONBLOCKING)));
+		x = order_again(x, BIG);
+	}
+	go_on();
+}
+
+static void
+private_table(void)
+{
+	const struct simb_private_table *table;
+	const void *found;
+	CUuuid id;
+
+	begin();
+	memcpy(id.bytes, SIMB_PRIVATE_TABLE_ID, sizeof(id.bytes));
+	for (int i = 0; i < 2; i++) {
+		OK(cuGetExportTable(&found, &id));
+		table = found;
+		OK(table->fill(x, 7, WORDS, order_stream(NONBLOCKING)));
+		x = order_again(x, BIG);
+	}
+	go_on();
+}
+
+static void
+peer_access(void)
+{
+	CUcontext other;
+
+	begin();
+	other = order_context(1);
+	for (int i = 0; i < 2; i++)
+		(void)cuCtxEnablePeerAccess(context, 0); /* the second time it is an error */
+	order_enter(context);
+	go_on();
+	OK(cuCtxDestroy_v2(other));
+}
+
+/* The test makes cuCtxGetCurrent fail. */
+static void
+current_context(void)
+{
+	begin();
+	for (uint32_t i = 0; i < 4; i++) {
+		order_fill(x, i, 0, NULL);
+		order_check(x, i, NULL);
+		x = order_again(x, BIG);
+	}
+	go_on();
+}
+
+static void
+network_library(void)
+{
+	begin();
+	EXPECT(dlopen(getenv("NETWORK_LIBRARY"), RTLD_NOW));
+	for (int i = 0; i < 130; i++) /* it is looked for now and then */
+		x = order_again(x, BIG);
+	go_on();
+}
+
+static void
+too_many_streams(void)
+{
+	begin();
+	for (int i = 0; i < 500; i++)
+		order_fill(x + (size_t)i * 4 * WORDS, 3, 0, order_stream(BLOCKING));
+	OK(cuCtxSynchronize());
+	go_on();
+}
+
+static void
+context_wait(void)
+{
+	CUevent event;
+
+	begin();
+	event = order_event();
+	OK(cuEventRecord(event, s));
+	for (int i = 0; i < 2; i++)
+		OK(cuCtxWaitEvent(context, event));
+	go_on();
+}
+
+static void
+device_graph(void)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+
+	begin();
+	OK(cuGraphCreate(&graph, 0));
+	for (int i = 0; i < 2; i++) /* which the simulator refuses */
+		(void)cuGraphInstantiateWithFlags(&exec, graph, 4);
+	go_on();
+}
+
+static CUresult given;
+
+static void
+give_there(void *memory)
+{
+	given = cuMemFree_v2(*(CUdeviceptr *)memory);
+}
+
+/* The driver serves nobody inside a host function: not our marks, either. Afterwards it does. Too
+ * many streams have used the memory for anything but a mark over all. */
+static void
+free_in_a_host_function(void)
+{
+	enum { USERS = 12 };
+	CUstream user[USERS];
+	CUevent event;
+
+	begin();
+	for (int i = 0; i < USERS; i++)
+		user[i] = order_stream(NONBLOCKING);
+	for (int i = 0; i < USERS; i++) {
+		event = order_event();
+		order_fill(x, 1, 0, user[i]);
+		OK(cuEventRecord(event, user[i]));
+		OK(cuStreamWaitEvent(user[(i + 1) % USERS], event, 0));
+	}
+	OK(cuLaunchHostFunc(user[0], give_there, &x));
+	OK(cuStreamSynchronize(user[0]));
+	if (given)
+		EXPECT(given == CUDA_ERROR_NOT_PERMITTED);
+	else
+		x = order_take(BIG);
+	go_on();
+}
+
+static const struct order_case cases[] = {
+	{ "free_in_a_host_function", free_in_a_host_function },
+	{ "unseen_call", unseen_call },
+	{ "private_table", private_table },
+	{ "peer_access", peer_access },
+	{ "current_context", current_context },
+	{ "network_library", network_library },
+	{ "too_many_streams", too_many_streams },
+	{ "context_wait", context_wait },
+	{ "device_graph", device_graph },
+	{ NULL, NULL },
+};
+const struct order_case *const order_cases[] = { cases, NULL };

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+"""What may be done behind our back, or cannot be ordered: from then on only finished memory is reused, a line of the log
+says once why, the statistics name it, and contents stay right."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from conftest import BUILD, run
+
+PROGRAM = BUILD / "tests" / "process" / "order" / "order_fallback"
+#: case: what the simulator needs for it, and what the log says (the case's name is that in the statistics)
+CASES = {
+    "unseen_call": ({"SIMCUDA_FUTURE": "1"}, "an unknown driver function was called"),
+    "private_table": ({"SIMCUDA_PRIVATE_TABLE": "1"}, "a private driver table is in use"),
+    "peer_access": ({"SIMCUDA_DEVICES": "2"}, "another context has access to this memory"),
+    "current_context": ({"SIMCUDA_FAIL": "cuCtxGetCurrent:4+:999"}, "the driver did not say which context is current"),
+    "network_library": ({}, "a network or storage library is loaded"),
+    "too_many_streams": ({}, "more streams than are tracked"),
+    "context_wait": ({}, "a whole context was made to wait for an event"),
+    "device_graph": ({}, "a graph that a device can launch was made"),
+}
+
+
+@pytest.fixture(name="network", scope="module")
+def _network(tmp_path_factory):
+    """A library with the name of one that lets other devices read GPU memory."""
+    path = tmp_path_factory.mktemp("network") / "libgdrapi.so.2"
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-Wl,-soname,libgdrapi.so.2", "-o", path, "-xc", "/dev/null"],
+                   check=True)
+    return path
+
+
+@pytest.mark.parametrize("conf", ["reuse_slack_mb:0", "reuse_slack_mb:256", "reuse:finished"])
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("case", CASES)
+def test_only_finished_memory_and_it_is_said_once(tmp_path, network, case, clock, conf):
+    knobs, why = CASES[case]
+    done = run([PROGRAM, case], NETWORK_LIBRARY=network, CACHEALLOC_LOG="info", CACHEALLOC_CONF=conf, SIMCUDA_CLOCK=clock,
+               SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK=20000, CACHEALLOC_STATS=tmp_path / "stats.json", **knobs)
+    assert done.returncode == 0, (done.returncode, done.stderr[-3000:])
+    said = [line for line in done.stderr.splitlines() if "only finished memory" in line]
+    assert len(said) == 1 and said[0].endswith(f"from now on: {why}"), done.stderr[-3000:]
+    device = json.loads((tmp_path / "stats.json").read_text())["devices"][0]
+    assert case in device["finished_only_reasons"], device["finished_only_reasons"]
+    assert device["order_fallbacks"] >= 1
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+def test_a_free_in_a_host_function_is_no_reason(tmp_path, clock):
+    done = run([PROGRAM, "free_in_a_host_function"], check=0, CACHEALLOC_CONF="reuse_slack_mb:0", SIMCUDA_CLOCK=clock,
+               SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK=20000, CACHEALLOC_STATS=tmp_path / "stats.json")
+    device = json.loads((tmp_path / "stats.json").read_text())["devices"][0]
+    assert not device["finished_only_reasons"] and device["driver_free_calls"] <= 1 and not done.stderr, (device, done.stderr)
+    assert device["cache_hits"] >= 5
