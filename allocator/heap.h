@@ -156,6 +156,8 @@ uint64_t ca_limit_allowed(struct ca_space *space, bool *ret_is_limit);
  * unfinished, as far as is known. No effect while anything captures.
  */
 void ca_tend(struct ca_space *space, bool may_wait);
+/* No work of the space's device is unfinished, as far as is known. */
+bool ca_device_is_idle(struct ca_space *space);
 /* True if any of those settings is on. */
 bool ca_tend_is_wanted(const struct ca_config *config);
 /* Counts `n` blocks that were filled (zero, poison), or could not be. */

@@ -221,6 +221,17 @@ ca_tend(struct ca_space *space, bool may_wait)
 	ca_heap_unlock(heap);
 }
 
+bool
+ca_device_is_idle(struct ca_space *space)
+{
+	bool idle;
+
+	ca_heap_lock(space->heap);
+	idle = device_is_idle(space);
+	ca_heap_unlock(space->heap);
+	return idle;
+}
+
 /* Of all spaces of the device. */
 static void
 give_back_everywhere(struct ca_space *own, uint64_t now)

@@ -3,8 +3,8 @@
  * A fill runs in a stream of ours that waits for nobody. Before it, nothing uses the memory: what
  * is handed out has been finished with (zero and poison imply reuse:finished), and a free waits for
  * its context first. After it, the host waits, so whatever the program submits later comes after
- * it. It is asked for, not waited for: a kernel that fills the whole device may itself wait for the
- * program.
+ * it. In an allocation beside other work it is asked for, not waited for: a kernel that fills the
+ * whole device may itself wait for the program.
  */
 #include "shim/attend.h"
 
@@ -62,6 +62,20 @@ submit_fill(const struct ca_real *real, struct ca_context *context, CUdeviceptr 
 	return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
 }
 
+/* Where the device has nothing else to do, or the driver's own free would wait as well, the host
+ * may wait for the fill. -EBUSY: a capture is in the way. */
+static int
+wait_for_fill(const struct ca_real *real, CUstream stream)
+{
+	CUresult rc;
+
+	if (!ca_gate_enter())
+		return -EBUSY;
+	rc = CA_INSIDE(real->cuStreamSynchronize(stream));
+	ca_gate_leave();
+	return rc == CUDA_SUCCESS ? 0 : -EBUSY;
+}
+
 /* False: it has not ended, for all we know. */
 static bool
 await_fill(const struct ca_real *real, CUstream stream)
@@ -90,16 +104,16 @@ await_fill(const struct ca_real *real, CUstream stream)
 /* In the current context. False: it goes on. */
 static bool
 fill(const struct ca_real *real, const struct ca_block_info *info, size_t bytes,
-     unsigned char value)
+     unsigned char value, bool may_wait)
 {
 	CUstream stream;
 	bool done = true;
 	int r = -EBUSY;
 
 	if (real->cuStreamCreate && real->cuStreamDestroy_v2 && real->cuMemsetD8Async &&
-	    real->cuStreamQuery)
+	    real->cuStreamQuery && real->cuStreamSynchronize)
 		r = submit_fill(real, info->context, info->address, bytes, value, &stream);
-	if (!r)
+	if (!r && (!may_wait || wait_for_fill(real, stream)))
 		done = await_fill(real, stream);
 	ca_note_fill(info->space, !r && done);
 	if (!done)
@@ -149,7 +163,7 @@ prepare_in_context(const struct ca_real *real, const struct ca_config *config,
 		free_natively(real);
 	if (config->poison && rc)
 		ca_note_fill(info->space, false);
-	else if (config->poison && !fill(real, info, info->requested_bytes, FILL_FREED))
+	else if (config->poison && !fill(real, info, info->requested_bytes, FILL_FREED, true))
 		rc = -ENODEV;
 	if (exchanged)
 		ca_capture_restore_mode(real, mode);
@@ -201,5 +215,6 @@ ca_attend_alloc(const struct ca_real *real, struct ca_process *process, CUdevice
 
 	if (ca_lookup(process->heap, dptr, &info))
 		return true;
-	return fill(real, &info, bytes, process->config.zero ? 0 : FILL_ALLOCATED);
+	return fill(real, &info, bytes, process->config.zero ? 0 : FILL_ALLOCATED,
+		    ca_device_is_idle(info.space));
 }
