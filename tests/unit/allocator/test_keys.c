@@ -149,7 +149,7 @@ test_beyond_the_threshold_what_was_unused_longest_goes(void **state)
 	other = fixture_alloc(&f, 20 * MIB + 1); /* from the cache; not above the threshold */
 	fixture_free(&f, other);
 	assert_int_equal(fixture_stats(&f).driver_free_calls, 0);
-	other = fixture_alloc(&f, 35 * MIB); /* 62 + 36 MiB: a miss, which sees that `old` rests */
+	fixture_alloc(&f, 35 * MIB); /* 62 + 36 MiB: a miss, which sees that `old` rests */
 	fixture_free(&f, recent);
 	assert_int_equal(fixture_stats(&f).driver_free_calls, 0);
 	fixture_alloc(&f, 40 * MIB); /* 137 MiB would be held: 37 too many */
