@@ -142,13 +142,14 @@ others_finish(struct ca_space *space, uint64_t bytes)
 	return false;
 }
 
-/* Beyond the slack, what may be exposed is as good as `block`, which may be NULL. */
+/* Beyond the slack, what may be exposed is as good as `block`, which may be NULL: the smaller one,
+ * and nobody waits. NULL: nothing may be exposed. */
 static struct ca_block *
 or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 {
 	struct ca_block *exposable = ca_owned_exposable_locked(space, bytes);
 
-	return exposable && (!block || exposable->bytes <= block->bytes) ? exposable : NULL;
+	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
 }
 
 /*

@@ -76,6 +76,8 @@ struct ca_driver {
 	/* Waits on the host for everything submitted so far, in every context, for drivers without
 	 * marks. -EBUSY, -EIO as above. */
 	int (*synchronize)(void *self, void *context);
+	/* The same for one context, not for the others. -EBUSY, or the driver's error. */
+	int (*context_synchronize)(void *self, void *context);
 
 	/* Bytes of the context's device that the driver has left, and all of them. 0, or the
 	 * driver's code. */

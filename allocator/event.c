@@ -3,8 +3,10 @@
  * What the program's own events teach.
  *
  * A stream's clock says what its next submission comes after: parts (other stream, stamp). It grows
- * by the waits that the guard or the program inserts. It has few parts; forgetting one only costs a
- * wait that was not needed.
+ * by the waits that the guard or the program inserts. Of the own space every stream is kept;
+ * besides, the few parts learned last, for the events that are recorded: forgetting one only costs
+ * a wait that was not needed. `learned` is read after the wait's real call has returned, and a
+ * bound is taken before its own: a bound that is not smaller belongs to a mark behind the wait.
  *
  * An event's snapshot (stream, bound, the stream's clock) is a seqlock: the sequence is odd from
  * before the real record until after it, and moves with every record that begins. Bound and clock
@@ -24,12 +26,27 @@ bool
 ca_clock_knows_ordered(const struct ca_stream_record *record, const struct ca_stream *stream,
 		       uint64_t stamp)
 {
+	const struct ca_stream_record *other = (const struct ca_stream_record *)stream;
 	unsigned i;
 
+	if (other->space == record->space)
+		return record->known[other->index] >= stamp;
 	for (i = 0; i < CA_CLOCK_PARTS; i++)
 		if (record->clock[i].stream == stream)
 			return record->clock[i].stamp >= stamp;
 	return false;
+}
+
+bool
+ca_order_is_behind(struct ca_stream_record *record, const struct ca_user *user)
+{
+	struct ca_order *order = ca_record_order(record);
+	bool result;
+
+	ca_order_lock(order);
+	result = ca_clock_knows_ordered(record, user->stream, user->stamp);
+	ca_order_unlock(order);
+	return result;
 }
 
 static bool
@@ -53,6 +70,15 @@ part_for(struct ca_stream_record *record, const struct ca_stream *stream)
 	return &record->clock[record->clock_next++ % CA_CLOCK_PARTS];
 }
 
+static void
+know(struct ca_stream_record *record, uint64_t *known, uint64_t stamp)
+{
+	if (*known >= stamp)
+		return;
+	*known = stamp;
+	record->learned = atomic_load(&record->hot.words->epoch);
+}
+
 void
 ca_clock_learn_ordered(struct ca_stream_record *record, struct ca_stream *stream, uint64_t stamp)
 {
@@ -60,6 +86,8 @@ ca_clock_learn_ordered(struct ca_stream_record *record, struct ca_stream *stream
 
 	if (stream == &record->hot || atomic_load(&ca_record(stream)->done) >= stamp)
 		return;
+	if (ca_record(stream)->space == record->space)
+		know(record, &record->known[ca_record(stream)->index], stamp);
 	part = part_for(record, stream);
 	if (part->stream != stream)
 		*part = (struct ca_clock_part){ stream, stamp };

@@ -4,8 +4,9 @@
  *
  * Later submissions to other streams must come after that user (guard.c). In a quiet space there is
  * no other stream, so nobody needs to look: `exposures` moves only where somebody must. A stream
- * that is opened meanwhile raises `candidates` first and looks for what is exposed afterwards; here
- * `exposed` is raised first and `candidates` read afterwards: one of the two sees the other.
+ * that is opened meanwhile, here or as the first of another space, raises `candidates` first and
+ * looks for what is exposed afterwards; here `exposed` is raised first and `candidates` read
+ * afterwards: one of the two sees the other.
  *
  * A guard waits for a mark of the user that covers nothing submitted after the free; otherwise
  * work that the program meant to run at the same time could wait for itself. So memory without such

@@ -67,11 +67,11 @@ wait_for_context(const struct ca_user *user)
 {
 	struct ca_space *space = ca_record(user->stream)->space;
 	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t bound = ca_order_context_bound(&space->order);
-	int r = driver->synchronize(driver->self, space->context);
+	uint64_t bound = ca_order_space_bound(space);
+	int r = driver->context_synchronize(driver->self, space->context);
 
 	if (!r)
-		ca_order_context_finished(&space->order, bound);
+		ca_order_space_finished(space, bound, false);
 	return r;
 }
 
@@ -294,10 +294,14 @@ ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 }
 
 void
-ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other)
+ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other,
+		      const struct ca_touch *touch)
 {
 	struct ca_stream_record *record = ca_record(stream);
 
-	if (other != record->space && !is_mutant_off(record))
+	if (other == record->space || is_mutant_off(record) ||
+	    !is_any_needed(record, &other->order))
+		return;
+	if (!touch || !guard_touched(record, touch))
 		guard_all(record, &other->order);
 }

@@ -92,6 +92,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	ca_outside_after_fork_child();
 	ca_arena_destroy(&heap->records);
 	records_init(heap);
+	heap->peopled = 0;
 	for (space = heap->spaces; space; space = space->next) {
 		space_init(space);
 		ca_owned_forget(space);

@@ -206,6 +206,7 @@ struct ca_heap {
 	bool no_marks;          /* mark_record answered -ENOTSUP */
 	bool undecided;         /* memory of a capture was freed that no graph holds so far */
 	unsigned finished_only; /* CA_REASON_* of every space, those to come included */
+	unsigned peopled;       /* spaces that are: ca_order.peopled */
 };
 
 static inline uint64_t
@@ -293,6 +294,8 @@ struct ca_block *ca_pool_find_locked(const struct ca_config *config, const struc
 struct ca_block *ca_pool_cut_locked(struct ca_block *block, uint64_t bytes);
 /* True when the cut would use the block as it is. */
 bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
+/* Could be handed out for `bytes`, whole or cut. */
+bool ca_pool_fits(const struct ca_block *block, uint64_t bytes);
 /* True when the rest of `block` behind the first `bytes` is worth a block of its own. */
 bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
 /* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
@@ -485,6 +488,12 @@ void ca_ladder_begin_capture(void);
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+
+/* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
+struct ca_block *ca_ladder_search_locked(struct ca_space *space, uint64_t bytes);
+
+/* ---- resort.c: the end of the ladder */
+int ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
 /* ---- outside.c: the locks, and leaving it for a driver call */
 

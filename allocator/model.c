@@ -268,21 +268,33 @@ mark_drop(void *self, ca_mark id)
 }
 
 static int
-synchronize(void *self, void *context)
+synchronize_as(struct ca_model *model, enum ca_model_function function, void *context)
 {
-	struct ca_model *model = self;
 	int r;
 
-	ca_model_observe(model, CA_MODEL_SYNCHRONIZE, false);
+	ca_model_observe(model, function, false);
 	pthread_mutex_lock(&model->lock);
-	r = ca_model_begin_in(model, CA_MODEL_SYNCHRONIZE, context);
+	r = ca_model_begin_in(model, function, context);
 	if (!r && model->capturing)
 		r = -EBUSY;
 	if (!r)
 		ca_model_finish_all(model);
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, CA_MODEL_SYNCHRONIZE, true);
+	ca_model_observe(model, function, true);
 	return r;
+}
+
+static int
+synchronize(void *self, void *context)
+{
+	return synchronize_as(self, CA_MODEL_SYNCHRONIZE, context);
+}
+
+/* Pretend streams are of no context in particular: it waits for more than it must. */
+static int
+context_synchronize(void *self, void *context)
+{
+	return synchronize_as(self, CA_MODEL_CONTEXT_SYNCHRONIZE, context);
 }
 
 static bool
@@ -376,6 +388,7 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.mark_drop = mark_drop,
 		.synchronize = synchronize,
 		.memory_info = memory_info,
+		.context_synchronize = context_synchronize,
 		.capturing = capturing,
 		.clock_ns = clock_ns,
 	};

@@ -64,6 +64,14 @@ stream_finish(struct ca_model *model, struct stream *stream, uint64_t work)
 	}
 }
 
+/* All of it, and what it waits for with nothing behind the wait. */
+static void
+stream_drain(struct ca_model *model, struct stream *stream)
+{
+	stream_finish(model, stream, UINT64_MAX);
+	finish_upto(model, stream->behind);
+}
+
 static void
 finish_upto(struct ca_model *model, const uint64_t *upto)
 {
@@ -203,7 +211,7 @@ ca_model_stream_synchronize(void *self, void *context, void *name)
 	if (!r && is_anothers(stream))
 		r = -ENOTSUP;
 	if (!r)
-		stream_finish(model, stream, UINT64_MAX);
+		stream_drain(model, stream);
 	pthread_mutex_unlock(&model->lock);
 	ca_model_observe(model, CA_MODEL_STREAM_SYNCHRONIZE, true);
 	return r;
@@ -230,7 +238,10 @@ void
 ca_model_stream_finish(struct ca_model *model, void *name, uint64_t work)
 {
 	pthread_mutex_lock(&model->lock);
-	stream_finish(model, stream_get(model, name), work);
+	if (work == UINT64_MAX)
+		stream_drain(model, stream_get(model, name));
+	else
+		stream_finish(model, stream_get(model, name), work);
 	pthread_mutex_unlock(&model->lock);
 }
 

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <string.h>
 
 #include "config/mutant.h"
 
@@ -44,6 +45,7 @@ ca_order_init(struct ca_space *space)
 	atomic_init(&order->words.epoch, 1);
 	atomic_init(&order->words.exposures, 1);
 	atomic_init(&order->finished_only, space->heap->finished_only);
+	atomic_init(&order->candidates, space->heap->peopled > 1 ? 1 : 0); /* company */
 	pthread_mutex_init(&order->lock, NULL);
 	ca_objects_init(&order->points, &order->arena, sizeof(struct ca_point));
 }
@@ -84,6 +86,7 @@ ca_order_kill(struct ca_space *space)
 	ca_order_note_progress(order);
 	ca_order_unlock(order);
 	ca_points_drop(space, &dropped);
+	ca_order_company_goes(space);
 }
 
 void
@@ -94,6 +97,7 @@ ca_order_after_fork_child(struct ca_order *order)
 
 	pthread_mutex_init(&order->lock, NULL);
 	order->dead = true;
+	order->peopled = false;
 	atomic_store(&order->foreign_done, UINT64_MAX);
 	for (i = 0; (record = ca_record_at(order, i)); i++) {
 		record_kill(record);
@@ -151,20 +155,6 @@ record_get(struct ca_order *order, struct ca_stream_record **ret_record, struct 
 	return record_new(order, ret_record);
 }
 
-static void
-candidates_change(struct ca_order *order, int change)
-{
-	unsigned n = atomic_fetch_add(&order->candidates, (unsigned)change) + (unsigned)change;
-	struct ca_stream_record *record = NULL;
-	unsigned i;
-
-	if (n == 1)
-		for (i = 0; (record = ca_record_at(order, i)); i++)
-			if (!atomic_load(&record->closed))
-				break;
-	atomic_store(&order->only, record);
-}
-
 /* Nothing of a former stream of the record is left but stamps that are done. */
 static void
 record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *handle, bool known)
@@ -177,6 +167,8 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 	record->submitted = !known;
 	for (i = 0; i < CA_CLOCK_PARTS; i++)
 		record->clock[i] = (struct ca_clock_part){ 0 };
+	memset(record->known, 0, sizeof(record->known));
+	record->learned = 0;
 	atomic_store(&record->hot.seen, 0);
 	atomic_store(&record->hot.armed, 0);
 	atomic_store(&record->loose, 0);
@@ -231,45 +223,31 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 {
 	struct ca_order *order = &space->order;
 	struct ca_stream_record *record = NULL;
+	bool ends = false, everywhere = false;
 	struct ca_list dropped;
-	bool ends = false;
 	int r;
 
 	if (has_many_ghosts(order))
 		reclaim_records(space);
 	ca_list_init(&dropped);
+	ca_heap_lock(space->heap); /* for company: nobody submits here before all spaces know */
 	ca_order_lock(order);
 	r = order->dead ? -ENODEV : record_get(order, &record, &dropped);
 	if (!r) {
-		ends = atomic_load(&order->candidates) == 1;
-		if (ends)
-			ca_order_leave_quiet_ordered(order);
 		record_start(record, kind, handle, known);
-		candidates_change(order, 1);
+		ends = ca_order_candidate_comes_ordered(order);
 		*ret_stream = &record->hot;
 	}
 	ca_order_unlock(order);
+	if (!r)
+		everywhere = ca_order_company_comes_locked(space);
+	ca_heap_unlock(space->heap);
 	ca_points_drop(space, &dropped);
-	if (ends)
-		ca_order_mark_exposed(space);
+	if (ends || everywhere)
+		ca_order_mark_exposed_in(space, everywhere);
 	if (r == -ENOSPC || r == -ENOMEM)
 		untracked(space);
 	return r;
-}
-
-void
-ca_order_leave_quiet_ordered(struct ca_order *order)
-{
-	struct ca_stream_record *record;
-	unsigned at;
-
-	/* later stamps are larger than what is inexact */
-	atomic_fetch_add(&order->words.epoch, 1);
-	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
-		ca_raise(&record->inexact, atomic_load(&record->hot.last));
-		if (!atomic_load(&record->closed))
-			atomic_store(&record->hot.armed, ++record->arms);
-	}
 }
 
 static bool
@@ -314,7 +292,7 @@ ca_stream_close(struct ca_stream *stream, bool gone)
 		ca_raise(&record->inexact, atomic_load(&record->hot.last));
 	atomic_store(&record->closed, true);
 	atomic_store(&record->hot.armed, 0);
-	candidates_change(order, -1);
+	ca_order_candidates_change_ordered(order, -1);
 	lost = !is_covered(record);
 	release_handle_ordered(record);
 	ca_order_unlock(order);

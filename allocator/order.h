@@ -8,10 +8,10 @@
  * covered if its stamp is at most the bound, nothing else. Marks are pooled events of the driver
  * (allocator/driver.h: stream_mark, mark_query ...).
  *
- * A *quiet* space has one stream that could submit, and nothing of ours is ever recorded, queried
- * or waited for. Otherwise a free *arms* the streams of the block's users: a mark is recorded
- * before the next submission to them, or when one is first needed, so that it covers nothing
- * submitted after the free: a wait on it can never depend on work that waits for us.
+ * A *quiet* space has one stream that could submit, no other space has any, and nothing of ours is
+ * ever recorded, queried or waited for. Otherwise a free *arms* the streams of the block's users: a
+ * mark is recorded before the next submission to them, or when one is first needed, so that it
+ * covers nothing submitted after the free: a wait on it can never depend on work that waits for us.
  *
  * Handing out memory that stream s has not finished with (s, t) *exposes* it; the *guard* then
  * orders later submissions to other streams behind (s, t), unless they are known to be (vector
@@ -60,8 +60,9 @@ struct ca_stream {
 /*
  * A stream of `space`, opened by the thread that made it (a per-thread stream: by its thread; any
  * other that the program used without our seeing its birth: by its first user, `known` false).
- * `handle` goes back to the driver functions as it is. If this ends a quiet space, marks are
- * recorded for what is exposed. -ENOMEM; -ENODEV: the space is dead; -ENOSPC: more streams than are
+ * `handle` goes back to the driver functions as it is. If this ends a quiet space (this one, or,
+ * as the first stream of the second space that has one, another), marks are recorded for what is
+ * exposed there. -ENOMEM; -ENODEV: the space is dead; -ENOSPC: more streams than are
  * tracked (the space is on finished memory only from now on).
  */
 int ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, bool known,
@@ -98,9 +99,10 @@ struct ca_touch {
 /* Guards a submission to `stream`. `touch` NULL: it may touch anything. Slow path of
  * ca_submit_begin. Never fails: where a mark or a wait cannot be had, the host waits. */
 void ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch);
-/* Guards a submission to `stream` that may touch memory of another space, too. After
- * ca_submit_begin; never fails, either. */
-void ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other);
+/* Guards a submission to `stream` that may touch memory of another space, too: `touch` is what it
+ * names, NULL: it may touch anything there. After ca_submit_begin; never fails, either. */
+void ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other,
+			   const struct ca_touch *touch);
 /* Slow path of ca_submit_end: the stamp is older than the epoch. */
 void ca_submit_stamp(struct ca_stream *stream, uint64_t epoch);
 
@@ -270,7 +272,8 @@ void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
 
 /*
  * An accessor that is no stream is about to see the block at `address`: waits on the host for what
- * its inherited users have not finished (counted as `settles` if there was anything).
- * -ENOENT: not ours; -EBUSY: a capture is in the way.
+ * its inherited users have not finished (counted as `settles` if there was anything): exactly for
+ * them where that is known, else, in a quiet space, for what was submitted to their stream so far,
+ * and the space is not quiet any more. -ENOENT: not ours; -EBUSY: a capture is in the way.
  */
 int ca_settle(struct ca_heap *heap, uint64_t address);

@@ -216,12 +216,61 @@ last_stream(const struct ca_space *space)
 	return ca_owned_record(&user);
 }
 
+enum { BEHIND_LOOK = 16 }; /* blocks of a stream's list: the next best is a wait */
+
+/* The best fit of the stream may have been freed too late: so the oldest that are large enough,
+ * too. */
+static struct ca_block *
+exposable_oldest(struct ca_space *space, struct ca_stream_record *record,
+		 struct ca_stream_record *last, uint64_t bytes)
+{
+	struct ca_block *best = NULL;
+	struct ca_list *link = record->waiting.next;
+	unsigned looked;
+
+	for (looked = 0; link != &record->waiting && looked < BEHIND_LOOK; looked++) {
+		struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
+
+		if (!ca_order_is_behind(last, &block->user))
+			break;
+		if (block->state == CA_BLOCK_OWNED && ca_pool_fits(block, bytes) &&
+		    ca_order_may_expose(&space->order, &block->user))
+			best = better(best, block);
+		link = link->next;
+	}
+	return best;
+}
+
+/* Of another stream: what the next submission to `last` comes after as it is. */
+static struct ca_block *
+exposable_behind(struct ca_space *space, struct ca_stream_record *last, uint64_t bytes)
+{
+	unsigned i;
+
+	for (i = 0; last && i < streams(space); i++) {
+		struct ca_stream_record *record = space->order.streams[i];
+		struct ca_block *block = find_in(space, record, bytes);
+
+		if (block && (!ca_order_is_behind(last, &block->user) ||
+			      !ca_order_may_expose(&space->order, &block->user)))
+			block = exposable_oldest(space, record, last, bytes);
+		if (block)
+			return block;
+	}
+	return NULL;
+}
+
 struct ca_block *
 ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
 {
+	struct ca_stream_record *last;
+	struct ca_block *block;
+
 	if (space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
 		return NULL;
-	return exposable_of(space, last_stream(space), bytes);
+	last = last_stream(space);
+	block = exposable_of(space, last, bytes);
+	return block ? block : exposable_behind(space, last, bytes);
 }
 
 struct ca_block *

@@ -129,6 +129,16 @@ ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, 
 	return block && oversize_allows(config, block, bytes) ? block : NULL;
 }
 
+bool
+ca_pool_fits(const struct ca_block *block, uint64_t bytes)
+{
+	const struct ca_segment *segment = block->segment;
+	uint64_t pad, usable = bytes >= CA_BOUNDARY ? ca_block_usable(block, &pad) : block->bytes;
+
+	return segment->pool == ca_pool_for(segment->space, bytes) && usable >= bytes &&
+	       oversize_allows(&segment->space->heap->config, block, bytes);
+}
+
 /* In front of the first boundary, if the request needs one. */
 static uint64_t
 pad_for(const struct ca_block *block, uint64_t bytes)

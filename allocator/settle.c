@@ -3,7 +3,7 @@
  * LIVE memory that was handed out before its former user had finished (block->user): who that is,
  * for a copy that names the memory, and waiting for it, for an accessor that is not a stream.
  */
-#include "allocator/inside.h"
+#include "allocator/track.h"
 
 #include <errno.h>
 
@@ -68,7 +68,11 @@ ca_touch_users(struct ca_space *space, const struct ca_touch *touch, struct ca_u
 	ca_heap_unlock(space->heap);
 }
 
-/* 0: the user has finished; -EBUSY; > 0, -EIO: errors, the space is poisoned. */
+/*
+ * 0: the user has finished, or the space is poisoned; -EBUSY. Where there is no exact mark, since
+ * the space was quiet, one that is recorded now has to do; a program that shows its memory to
+ * somebody who is no stream will do so again, so its frees get marks from now on.
+ */
 static int
 wait_locked(struct ca_space *space, const struct ca_user *user)
 {
@@ -76,11 +80,14 @@ wait_locked(struct ca_space *space, const struct ca_user *user)
 
 	ca_outside_enter_locked(space);
 	r = ca_order_wait(space, user);
+	if (r == -EAGAIN)
+		ca_order_end_quiet(space);
+	if (r) {
+		r = ca_order_wait_hard(user);
+		ca_outside_leave(space);
+		return r == -EBUSY ? r : 0;
+	}
 	ca_outside_leave(space);
-	if (r == -EBUSY)
-		return r;
-	if (r) /* no exact mark, or an error: for all there is */
-		return ca_pending_rescue_locked(space) < 0 ? -EBUSY : 0;
 	CA_COUNT(space, host_syncs);
 	return 0;
 }
@@ -105,7 +112,8 @@ ca_settle(struct ca_heap *heap, uint64_t address)
 		CA_COUNT(block->segment->space, settles);
 		r = wait_locked(block->segment->space, &user);
 		block = ca_block_find_locked(heap, address);
-		if (!r && block && block->state == CA_BLOCK_LIVE && block->serial == serial)
+		if (!r && ca_user_is_done(&user) && block && block->state == CA_BLOCK_LIVE &&
+		    block->serial == serial)
 			block->user.stream = NULL;
 	}
 	ca_heap_unlock(heap);

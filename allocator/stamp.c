@@ -100,21 +100,23 @@ ca_users_prune(struct ca_users *users)
 	return !users->n && !users->context;
 }
 
+/* Only an inherited user, of which there are few, can be the stream's already. */
 static void
-users_add(struct ca_users *users, struct ca_stream *stream, uint64_t stamp)
+candidates_add(struct ca_candidates *all, unsigned inherited, struct ca_stream *stream,
+	       uint64_t stamp)
 {
 	unsigned i;
 
-	for (i = 0; i < users->n; i++)
-		if (users->user[i].stream == stream) {
-			if (users->user[i].stamp < stamp)
-				users->user[i].stamp = stamp;
+	for (i = 0; i < inherited; i++)
+		if (all->user[i].stream == stream) {
+			if (all->user[i].stamp < stamp)
+				all->user[i].stamp = stamp;
 			return;
 		}
-	if (users->n == CA_USERS_MAX)
-		users->context = true;
+	if (all->n == CA_CANDIDATES_MAX)
+		all->more = true;
 	else
-		users->user[users->n++] = (struct ca_user){ stream, stamp };
+		all->user[all->n++] = (struct ca_user){ stream, stamp };
 }
 
 /* No mark of ours covers the work: the stream is another thread's, or lost. */
@@ -128,16 +130,16 @@ needs_context(struct ca_stream_record *record)
 }
 
 static void
-users_collect_ordered(struct ca_order *order, uint64_t born, struct ca_users *users)
+collect_ordered(struct ca_order *order, uint64_t born, struct ca_candidates *all)
 {
 	struct ca_stream_record *record;
-	unsigned at;
+	unsigned inherited = all->n, at;
 
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
 		uint64_t last = atomic_load(&record->hot.last);
 
 		if (last >= born || atomic_load(&record->hazard) > atomic_load(&record->done))
-			users_add(users, &record->hot, last);
+			candidates_add(all, inherited, &record->hot, last);
 	}
 }
 
@@ -166,21 +168,24 @@ ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inh
 	       struct ca_users *ret_users)
 {
 	unsigned fallback = atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK;
-	struct ca_users users = { 0 };
+	struct ca_candidates all;
 	unsigned i;
 
+	all.n = 0;
+	all.more = false;
 	ca_order_lock(order);
-	users.context = fallback || inherited->context || ca_order_has_foreign_user(order, born);
+	ret_users->context =
+		fallback || inherited->context || ca_order_has_foreign_user(order, born);
 	for (i = 0; i < inherited->n && !CA_MUTANT(INHERITED_DROPPED); i++)
 		if (!ca_user_is_done(&inherited->user[i]))
-			users_add(&users, inherited->user[i].stream, inherited->user[i].stamp);
-	users_collect_ordered(order, born, &users);
-	for (i = 0; i < users.n; i++)
-		users.context |= needs_context(ca_record(users.user[i].stream));
-	if (!users.context && (waits_when_quiet(order) || !ca_order_is_quiet_ordered(order)))
-		arm_ordered(&users);
+			all.user[all.n++] = inherited->user[i];
+	collect_ordered(order, born, &all);
+	ca_users_choose_ordered(&all, ret_users);
+	for (i = 0; i < ret_users->n; i++)
+		ret_users->context |= needs_context(ca_record(ret_users->user[i].stream));
+	if (!ret_users->context && (waits_when_quiet(order) || !ca_order_is_quiet_ordered(order)))
+		arm_ordered(ret_users);
 	ca_order_unlock(order);
-	*ret_users = users;
 }
 
 /* ---- quiet */

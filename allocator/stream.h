@@ -16,7 +16,7 @@
 #include "allocator/order.h"
 
 enum {
-	CA_USERS_MAX = 4,     /* more users: the block waits for a context mark */
+	CA_USERS_MAX = 8,     /* more users: the block waits for a context mark */
 	CA_STREAMS_MAX = 256, /* tracked at a time in a space, ghosts included */
 	CA_ACTIVE_WORDS = CA_STREAMS_MAX / 64,
 };
@@ -64,6 +64,10 @@ struct ca_stream_record {
 	struct ca_list points;
 	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what its next submission comes after */
 	unsigned clock_next;                        /* the part to forget next */
+	uint64_t known[CA_STREAMS_MAX];             /* the same of the own space, whole; by index */
+	/* The epoch after the last wait that raised `known` had returned: whoever waits for a stamp
+	 * that is not smaller waits for all that is known. */
+	uint64_t learned;
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools; /* [2]: OWNED blocks, by size */
 	struct ca_list
@@ -80,15 +84,20 @@ struct ca_order {
 	_Atomic uint64_t hazards;        /* streams that ever had one; 0: none need be looked for */
 	_Atomic uint64_t foreign;        /* stamp of the last work of another space; 0: none */
 	_Atomic uint64_t foreign_done;
-	_Atomic unsigned candidates;           /* streams that could submit: quiet if at most 1 */
-	struct ca_stream_record *_Atomic only; /* the one candidate, if there is one */
-	_Atomic unsigned finished_only;        /* CA_REASON_* */
+	/* Streams that could submit, one more if there is company, one more if `shown`: quiet if at
+	 * most 1. */
+	_Atomic unsigned candidates;
+	struct ca_stream_record *_Atomic only;              /* the one candidate, if there is one */
+	_Atomic unsigned finished_only;                     /* CA_REASON_* */
 	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
 	pthread_mutex_t lock;
 	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
 	struct ca_stream_record *streams[CA_STREAMS_MAX];
+	/* under the heap's lock and this one */
+	bool peopled; /* it ever had a candidate, and is alive: company for the other spaces */
 	/* under the lock */
 	bool dead;
+	bool shown;            /* an accessor that is no stream met memory without an exact mark */
 	struct ca_arena arena; /* records of streams, points */
 	struct ca_objects points;
 };
@@ -97,6 +106,8 @@ struct ca_order {
 void ca_order_init(struct ca_space *space);
 /* The context is gone: drops all points, forgets handles; every stamp counts as finished. */
 void ca_order_kill(struct ca_space *space);
+/* The space is as if it had one stream more from now on: frees get exact marks. */
+void ca_order_end_quiet(struct ca_space *space);
 /* Unmaps the records; no call is in progress. */
 void ca_order_destroy(struct ca_order *order);
 /* As ca_order_kill, but the locks are remade and nothing is walked or dropped. */
@@ -130,7 +141,8 @@ ca_order_is_untouched(struct ca_order *order, uint64_t born)
 
 /*
  * The users of a block at its free: of `inherited` those that have not finished, and every stream
- * stamped at `born` or later. Arms them unless the space is quiet.
+ * stamped at `born` or later; without those that another one stands for. Arms them unless the
+ * space is quiet. *ret_users is not *inherited.
  */
 void ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inherited,
 		    struct ca_users *ret_users);
@@ -150,6 +162,8 @@ void ca_touch_users(struct ca_space *space, const struct ca_touch *touch,
 /* Something captures, or is about to: nothing unfinished may be handed out any more. Asked under
  * the heap's lock, which ca_order_mark_before_capture takes afterwards: it misses no exposure. */
 bool ca_order_may_capture(const struct ca_heap *heap);
+/* The next submission to `record` comes after `user` by waits that it has made. */
+bool ca_order_is_behind(struct ca_stream_record *record, const struct ca_user *user);
 /* May memory whose one user is (stream, stamp) be handed to the calling thread? Yes in a quiet
  * space, or if every other stream has only the calling thread as submitter, and an exact mark is to
  * be had. */

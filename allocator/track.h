@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of the order tracker share: order.c (life of streams), stamp.c (stamps, users,
- * bounds), expose.c, point.c (marks), guard.c, event.c (clocks), fallback.c.
+ * What the files of the order tracker share: order.c (life of streams), quiet.c, stamp.c (stamps,
+ * users, bounds), expose.c, point.c (marks), guard.c, event.c (clocks), fallback.c.
  *
  * Functions named *_ordered want the order lock of the record's space and make no driver call.
  */
@@ -59,9 +59,22 @@ bool ca_record_is_nameable_ordered(struct ca_stream_record *record);
 /* Around driver calls that name the handle: false if it is not nameable (any more). */
 bool ca_record_pin(struct ca_stream_record *record, void **ret_handle);
 void ca_record_unpin(struct ca_stream_record *record);
+
+/* ---- quiet.c */
+/* By 1 or -1. */
+void ca_order_candidates_change_ordered(struct ca_order *order, int change);
+/* One candidate more. True if that ended a quiet space: mark what is exposed afterwards. */
+bool ca_order_candidate_comes_ordered(struct ca_order *order);
 /* A quiet space is about to end: what was freed until now has no exact marks, and those frees arm
  * their streams now. Mark what is exposed afterwards (ca_order_mark_exposed). */
 void ca_order_leave_quiet_ordered(struct ca_order *order);
+/* The space has a candidate. True if that makes it the second such space: one candidate more for
+ * all. Under the heap's lock from before the candidate came; mark what is exposed afterwards. */
+bool ca_order_company_comes_locked(struct ca_space *space);
+/* The space has died. */
+void ca_order_company_goes(struct ca_space *space);
+/* Marks what is exposed in the space, or in every space. */
+void ca_order_mark_exposed_in(struct ca_space *space, bool everywhere);
 
 /* ---- stamp.c */
 /* `done` of the record was raised: it may be idle now. */
@@ -96,6 +109,17 @@ void ca_order_mark_exposed(struct ca_space *space);
 /* ---- guard.c */
 /* Waits on the host for `user` by whatever road works: 0, or the last error. */
 int ca_order_wait_hard(const struct ca_user *user);
+
+/* ---- dominate.c */
+enum { CA_CANDIDATES_MAX = 64 };
+/* Whatever may be a user of a freed block: each stream once, none finished. */
+struct ca_candidates {
+	unsigned n;
+	bool more; /* than fit */
+	struct ca_user user[CA_CANDIDATES_MAX];
+};
+/* Those that no other one stands for. `context` is raised if they are too many, never cleared. */
+void ca_users_choose_ordered(const struct ca_candidates *all, struct ca_users *ret_users);
 
 /* ---- event.c */
 /* Does the next submission to `record` come after (stream, stamp)? */

@@ -28,6 +28,7 @@
  * GUARD_OFF             no guard at all
  * REUSE_AT_ONCE         every mark that is asked for is done
  * OWN_CONTEXT_ONLY      a free looks at the block's own context only
+ * OLD_ORDER_COUNTS      a free drops users that another one waited for at an earlier time
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -43,7 +44,8 @@
 	X(BLOCK_BEFORE_MARK)                                                                       \
 	X(GUARD_OFF)                                                                               \
 	X(REUSE_AT_ONCE)                                                                           \
-	X(OWN_CONTEXT_ONLY)
+	X(OWN_CONTEXT_ONLY)                                                                        \
+	X(OLD_ORDER_COUNTS)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

@@ -82,6 +82,16 @@ synchronize(void *self, void *space_context)
 }
 
 static int
+context_synchronize(void *self, void *space_context)
+{
+	const struct ca_real *real = ca_real();
+
+	if (!real || !real->cuCtxSynchronize)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	return synchronize_context(real, space_context);
+}
+
+static int
 segment_take(void *self, void *space_context, uint64_t size, uint64_t *ret_address)
 {
 	const struct ca_real *real = ca_real();
@@ -201,6 +211,7 @@ ca_driver_table(void)
 		.mark_drop = ca_mark_drop,
 		.synchronize = synchronize,
 		.memory_info = memory_info,
+		.context_synchronize = context_synchronize,
 		.capturing = capturing,
 		.clock_ns = clock_ns,
 	};

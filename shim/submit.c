@@ -156,7 +156,8 @@ ca_submission_begin_slow(enum ca_flavour flavour, CUstream handle, const struct 
 
 /* ---- work that touches other spaces */
 
-typedef void space_fn(struct ca_process *process, struct ca_stream *stream, struct ca_space *space);
+typedef void space_fn(struct ca_process *process, struct ca_stream *stream, struct ca_space *space,
+		      const struct ca_touch *touch);
 
 /* The spaces other than the stream's own that a submission may touch. */
 static void
@@ -173,28 +174,30 @@ for_others(struct ca_stream *stream, const struct ca_touch *touch, space_fn *fn)
 		return;
 	for (unsigned i = 0; touch && i < touch->n; i++)
 		if (!ca_lookup(process->heap, touch->range[i].address, &info) && info.space != own)
-			fn(process, stream, info.space);
+			fn(process, stream, info.space, touch);
 	context = touch ? NULL : ca_context_first();
 	for (; context; context = ca_context_next(context)) {
 		space = atomic_load_explicit(&context->space, memory_order_acquire);
 		if (space && space != own)
-			fn(process, stream, space);
+			fn(process, stream, space, NULL);
 	}
 	errno = saved;
 }
 
 /* A stream without a record cannot be ordered: unless it captures, the host waits. */
 static void
-guard_other(struct ca_process *process, struct ca_stream *stream, struct ca_space *space)
+guard_other(struct ca_process *process, struct ca_stream *stream, struct ca_space *space,
+	    const struct ca_touch *touch)
 {
 	if (stream)
-		ca_submit_guard_other(stream, space);
+		ca_submit_guard_other(stream, space, touch);
 	else if (!ca_capture_active())
 		ca_order_settle_exposed(process->heap, space);
 }
 
 static void
-mark_other(struct ca_process *process, struct ca_stream *stream, struct ca_space *space)
+mark_other(struct ca_process *process, struct ca_stream *stream, struct ca_space *space,
+	   const struct ca_touch *touch)
 {
 	ca_submit_foreign(space);
 }

@@ -134,13 +134,14 @@ CATCHERS = {
     "INHERITED_DROPPED": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "DTOD_IS_FINISH": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "MARK_AT_GUARD": ("pipe+solo+wide+meet", 1, 4, 0, "reuse_slack_mb:0"),
-    "GUARD_OFF_IN_CAPTURE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "GUARD_OFF_IN_CAPTURE": ("solo+wide", 1, 7, 0, "reuse_slack_mb:0"),
     "PDL_KEPT": ("pipe+solo+quiet", 1, 1, 0, "reuse_slack_mb:0"),
     "PER_THREAD_MARK": ("mix", 3, 1, 0, "reuse_slack_mb:0"),
     "STALE_HANDLE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "BLOCK_BEFORE_MARK": ("pipe", 3, 3, 0, "reuse_slack_mb:0"),
     "GUARD_OFF": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "REUSE_AT_ONCE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "OLD_ORDER_COUNTS": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "OWN_CONTEXT_ONLY": ("pipe+wide+cross", 1, 3, 0, ""),
 }
 MUTANT_OPERATIONS = 200_000
@@ -164,13 +165,14 @@ def caught(status, stderr, mutant):
 
 
 def catch(seed, mode, workers, streams, jitter, conf, mutant):
-    """(caught, operations): MUTANT_OPERATIONS at most, in runs of one program whose delays differ. A run that has come to
-    where nothing unfinished is handed out any more would go on in vain."""
+    """(caught, operations): MUTANT_OPERATIONS at most, in runs of one program whose delays differ, or, where there are
+    none, of programs that the seed and the turn make. A run that has come to where nothing unfinished is handed out any
+    more would go on in vain."""
     operations = 0
     for turn in range(TURNS):
         try:
             status, stderr, done = program(
-                seed, MUTANT_OPERATIONS // TURNS, mode, workers, streams, preload=MUTANTS, conf=conf,
+                seed if jitter or workers > 1 else seed + (turn << 32), MUTANT_OPERATIONS // TURNS, mode, workers, streams, preload=MUTANTS, conf=conf,
                 jitter=jitter and f"{jitter}:{seed + turn}", timeout=60, SIMCUDA_CLOCK="manual", SIMCUDA_DEADLOCK=2000,
                 CACHEALLOC_TEST_MUTANT=mutant)
         except subprocess.TimeoutExpired:
@@ -178,8 +180,6 @@ def catch(seed, mode, workers, streams, jitter, conf, mutant):
         operations += done
         if caught(status, stderr, mutant):
             return True, operations
-        if not jitter and workers == 1:
-            break  # the same again
     return False, operations
 
 

@@ -8,7 +8,7 @@
 
 #include "tests/process/order/order.h"
 
-enum { AHEAD = 1000, ROUNDS = 100 };
+enum { AHEAD = 1000, ROUNDS = 100, FORKED_MAX = 30 };
 
 /* Exported by the simulated driver. */
 unsigned long long simcuda_step(unsigned long long n);
@@ -155,6 +155,61 @@ fork_and_join(void)
 		order_give(y);
 	}
 	order_end();
+}
+
+/* One stream forks `n` others, each with a buffer of its own, and joins them. */
+static void
+fork_and_join_many(int n)
+{
+	CUevent forked, joined[FORKED_MAX];
+	CUstream forks[FORKED_MAX];
+	CUdeviceptr x, y[FORKED_MAX];
+	int i;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	forked = order_event();
+	for (i = 0; i < n; i++) {
+		forks[i] = order_stream(NONBLOCKING);
+		joined[i] = order_event();
+	}
+	for (uint32_t round = 0; round < ROUNDS / 2; round++) {
+		x = order_take(PART);
+		order_fill(x, round, 0, s);
+		OK(cuEventRecord(forked, s));
+		for (i = 0; i < n; i++) {
+			OK(cuStreamWaitEvent(forks[i], forked, 0));
+			y[i] = order_take(PART);
+			order_copy(y[i], x, 0, forks[i]);
+			OK(cuEventRecord(joined[i], forks[i]));
+		}
+		for (i = 0; i < n; i++)
+			OK(cuStreamWaitEvent(s, joined[i], 0));
+		for (i = 0; round % 2 && i < n; i++) /* else its waits are all that s does */
+			order_check(y[i], round, s);
+		for (i = 0; i < n; i++)
+			order_give(y[i]);
+		order_give(x);
+	}
+	order_end();
+}
+
+static void
+fork_and_join_3(void)
+{
+	fork_and_join_many(3);
+}
+
+static void
+fork_and_join_12(void)
+{
+	fork_and_join_many(12);
+}
+
+static void
+fork_and_join_30(void)
+{
+	fork_and_join_many(30);
 }
 
 /* A copy stream fills one of two sets of buffers while the compute stream works on the other. */
@@ -456,6 +511,25 @@ memory_of_dead_graphs_comes_back(void)
 	order_end();
 }
 
+/* A library that looks up whatever it gets, as those for networks do. */
+static void
+address_ranges(void)
+{
+	CUdeviceptr x, base;
+	size_t bytes;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		x = order_take(BIG);
+		OK(cuMemGetAddressRange_v2(&base, &bytes, x));
+		OK(cuMemGetAddressRange_v2(&base, &bytes, x));
+		order_use(x, i, s);
+		order_give(x);
+	}
+	order_end();
+}
+
 static const struct order_case cases[] = {
 	{ "one_legacy_stream", one_legacy_stream },
 	{ "one_created_stream", one_created_stream },
@@ -464,6 +538,9 @@ static const struct order_case cases[] = {
 	{ "one_stream_all_sizes", one_stream_all_sizes },
 	{ "one_stream_and_two_threads", one_stream_and_two_threads },
 	{ "fork_and_join", fork_and_join },
+	{ "fork_and_join_3", fork_and_join_3 },
+	{ "fork_and_join_12", fork_and_join_12 },
+	{ "fork_and_join_30", fork_and_join_30 },
 	{ "copy_and_compute", copy_and_compute },
 	{ "prefetch_overlaps", prefetch_overlaps },
 	{ "communication_is_not_waited_for", communication_is_not_waited_for },
@@ -473,6 +550,7 @@ static const struct order_case cases[] = {
 	{ "nothing_is_stranded_on_dead_streams", nothing_is_stranded_on_dead_streams },
 	{ "a_busy_second_stream", a_busy_second_stream },
 	{ "two_independent_threads", two_independent_threads },
+	{ "address_ranges", address_ranges },
 	{ "steady_state", steady_state },
 	{ "memory_runs_short", memory_runs_short },
 	{ "memory_of_dead_graphs_comes_back", memory_of_dead_graphs_comes_back },

@@ -190,6 +190,133 @@ streams_are_used_from_elsewhere(void)
 	order_end();
 }
 
+/* ----------------------------------------------------------- rendezvous --- */
+static volatile uint32_t *word;
+static CUdeviceptr mine, theirs; /* memory of either context, with no work in progress */
+static CUgraphExec signal_graph;
+
+static CUdeviceptr
+used_memory(CUstream stream)
+{
+	CUdeviceptr x = order_take(BIG);
+
+	order_fill(x, 8, 0, stream);
+	OK(cuStreamSynchronize(stream));
+	return x;
+}
+
+static void
+signal_by_batch(void)
+{
+	CUstreamBatchMemOpParams op = { 0 };
+
+	op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+	op.writeValue.address = (CUdeviceptr)(uintptr_t)word;
+	op.writeValue.value = 1;
+	OK(cuStreamBatchMemOp_v2(far, 1, &op, 0));
+}
+
+static void
+signal_by_graph(void)
+{
+	OK(cuGraphLaunch(signal_graph, far));
+}
+
+static void
+signal_behind_peer_copy(void)
+{
+	OK(cuMemcpyPeerAsync(theirs, there, mine, here, WORDS * 4, far));
+	order_signal(word, 1, far);
+}
+
+static void
+signal_behind_copy(void)
+{
+	OK(cuMemcpyAsync(theirs, mine, WORDS * 4, far));
+	order_signal(word, 1, far);
+}
+
+static void
+make_signal_graph(void)
+{
+	CUgraph graph;
+
+	OK(cuStreamBeginCapture_v2(far, CU_STREAM_CAPTURE_MODE_RELAXED));
+	order_signal(word, 1, far);
+	OK(cuStreamEndCapture(far, &graph));
+	OK(cuGraphInstantiateWithFlags(&signal_graph, graph, 0));
+}
+
+/*
+ * Each context has one stream. That of the first waits for the other's, after memory that it had
+ * not finished with was taken again; and what it waits for might touch this memory, for all that
+ * can be seen of it.
+ */
+static void
+meet(int device, void (*signal)(void))
+{
+	CUdeviceptr x;
+
+	here = order_context(0);
+	s = order_stream(NONBLOCKING);
+	word = order_word();
+	mine = used_memory(s);
+	there = order_context(device);
+	far = order_stream(NONBLOCKING);
+	theirs = used_memory(far);
+	make_signal_graph();
+	order_enter(here);
+	x = order_take(BIG);
+	order_fill(x, 1, 0, s);
+	x = order_again(x, BIG);
+	order_fill(x, 2, 0, s);
+	order_wait(word, 1, s);
+	order_enter(there);
+	signal();
+	OK(cuStreamSynchronize(far));
+	order_end();
+	order_enter(here);
+	order_check(x, 2, s);
+	order_end();
+}
+
+#define MEET(device, signal)                                                                       \
+	static void meet_##signal(void)                                                            \
+	{                                                                                          \
+		meet(device, signal);                                                              \
+	}
+
+MEET(0, signal_by_batch)
+MEET(1, signal_by_graph)
+MEET(1, signal_behind_peer_copy)
+MEET(0, signal_behind_copy)
+
+/* Another context waits for the host, which asks for a range first. */
+static void
+range_beside_another_context(void)
+{
+	CUdeviceptr x, base;
+	size_t bytes;
+
+	here = order_context(0);
+	s = order_stream(NONBLOCKING);
+	word = order_word();
+	x = order_take(BIG);
+	order_fill(x, 1, 0, s);
+	x = order_again(x, BIG);
+	there = order_context(1);
+	far = order_stream(NONBLOCKING);
+	used_memory(far);
+	order_wait(word, 1, far);
+	order_enter(here);
+	OK(cuMemGetAddressRange_v2(&base, &bytes, x));
+	EXPECT(base == x);
+	*word = 1;
+	order_end();
+	order_enter(there);
+	order_end();
+}
+
 /* --------------------------------------------------- work that nobody sees --- */
 static void
 private_table_submits(void)
@@ -327,11 +454,16 @@ const struct order_case rules_spaces[] = {
 	{ "t11_still_read_by_another_device", still_read_by_another_device },
 	{ "t11_null_is_a_stream_of_the_current_context", null_is_a_stream_of_the_current_context },
 	{ "t11_streams_are_used_from_elsewhere", streams_are_used_from_elsewhere },
+	{ "t11_a_batch_ends_the_wait_of_another_context", meet_signal_by_batch },
+	{ "t11_a_graph_ends_the_wait_of_another_device", meet_signal_by_graph },
+	{ "t11_a_peer_copy_goes_before_the_end_of_a_wait", meet_signal_behind_peer_copy },
+	{ "t11_a_copy_goes_before_the_end_of_a_wait", meet_signal_behind_copy },
 	{ "t12_private_table_submits", private_table_submits },
 	{ "t13_export_to_another_process", after_access_ipc },
 	{ "t13_synchronous_memory_operations", after_access_sync_memops },
 	{ "t13_buffer_id", after_access_buffer_id },
 	{ "t13_buffer_id_among_other_attributes", after_access_buffer_id_among_others },
 	{ "t13_address_range", after_access_range },
+	{ "t13_address_range_while_another_context_waits", range_beside_another_context },
 	{ NULL, NULL },
 };

@@ -38,7 +38,8 @@
 	  (CUgraphNode * node, CUgraph g, const CUgraphNode *deps, size_t n, CUevent e))           \
 	X(cuGraphAddKernelNode_v2, (CUgraphNode * node, CUgraph g, const CUgraphNode *deps,        \
 				    size_t n, const CUDA_KERNEL_NODE_PARAMS *params))              \
-	X(cuMemsetD32Async, (CUdeviceptr dst, unsigned value, size_t n, CUstream s))
+	X(cuMemsetD32Async, (CUdeviceptr dst, unsigned value, size_t n, CUstream s))               \
+	X(cuMemsetD32Async_ptsz, (CUdeviceptr dst, unsigned value, size_t n, CUstream s))
 
 struct order_calls {
 #define X(name, params) CUresult(*name) params;

@@ -11,7 +11,7 @@
  *   team   phases: one worker gets memory early in a context of its own, then all go on there
  *   storm  (team) short phases that begin with records of an event and waits for it at a time
  *   wide   more than one stream from the start, in every context
- *   quiet  one stream in every context of a worker's own, for ever
+ *   quiet  one stream in every context of a worker's own, for ever; with solo, none elsewhere
  *   cross  frees while another context still copies from the block, which is more than the
  * simulated driver promises by itself: not for a run without an allocator on top, and without what
  *          may make an allocator leave a free to the driver (captures, questions about addresses,
@@ -198,7 +198,10 @@ set_up(uint64_t seed)
 	calls_load();
 	palette_fill(&rng);
 	for (int d = 0; d < settings.n_devices; d++)
-		place_open(&places[d], d, true, EVERYBODY, &rng);
+		if (settings.quiet && settings.solo) /* no stream there */
+			DO(cuDevicePrimaryCtxRetain(&places[d].ctx, (CUdevice)d));
+		else
+			place_open(&places[d], d, true, EVERYBODY, &rng);
 	if (!settings.solo)
 		place_open(team_place(), 0, false, EVERYBODY, &rng);
 	place_enter(&places[0]);

@@ -184,7 +184,8 @@ submit_set(struct worker *w, struct place *p, int slot, CUdeviceptr to, unsigned
 
 	place_enter(p);
 	if (n % 4 == 0 && chance(w, 2))
-		OP(w, calls.cuMemsetD32Async(to, value * 0x01010101u, n / 4, s));
+		OP(w, (ptsz ? calls.cuMemsetD32Async_ptsz
+			    : calls.cuMemsetD32Async)(to, value * 0x01010101u, n / 4, s));
 	else
 		OP(w, (ptsz ? cuMemsetD8Async_ptsz : cuMemsetD8Async)(to, value, n, s));
 }

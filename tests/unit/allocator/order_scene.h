@@ -60,5 +60,5 @@ scene_driver_calls(struct fixture *f)
 	return order_calls(f, CA_MODEL_STREAM_MARK) + order_calls(f, CA_MODEL_STREAM_WAIT) +
 	       order_calls(f, CA_MODEL_STREAM_SYNCHRONIZE) + order_calls(f, CA_MODEL_QUERY) +
 	       order_calls(f, CA_MODEL_WAIT) + order_calls(f, CA_MODEL_SYNCHRONIZE) +
-	       order_calls(f, CA_MODEL_RECORD);
+	       order_calls(f, CA_MODEL_CONTEXT_SYNCHRONIZE) + order_calls(f, CA_MODEL_RECORD);
 }

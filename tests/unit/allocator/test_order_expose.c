@@ -43,6 +43,97 @@ test_a_second_stream_ends_the_quiet_and_comes_after_what_is_exposed(void **state
 	order_stop(&scene.f);
 }
 
+/* ---- other spaces */
+
+static struct ca_space *
+another_space(struct scene *scene, void *context)
+{
+	struct ca_space *space = NULL;
+
+	assert_int_equal(ca_space_create(scene->f.heap, context, 0, &space), 0);
+	return space;
+}
+
+static struct ca_stream *
+open_in(struct ca_space *space, unsigned n)
+{
+	struct ca_stream *stream = NULL;
+
+	assert_int_equal(ca_stream_open(space, CA_STREAM_NONBLOCKING, HANDLE(n), true, &stream), 0);
+	return stream;
+}
+
+static void
+test_another_spaces_stream_ends_the_quiet_of_all(void **state)
+{
+	struct ca_space *other, *third;
+	struct scene scene;
+
+	scene_of_one(&scene);
+	scene_expose(&scene);
+	other = another_space(&scene, (void *)2);
+	assert_true(ca_order_is_quiet(scene.order)); /* nobody submits there */
+	assert_int_equal(scene_driver_calls(&scene.f), 0);
+	scene.r = open_in(other, 1);
+	assert_false(ca_order_is_quiet(scene.order));
+	assert_false(ca_order_is_quiet(&other->order));
+	assert_ptr_equal(ca_order_only_stream(scene.order), NULL);
+	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_MARK), 1); /* at once */
+	order_launch(&scene.f, scene.s);                                  /* may wait for r */
+	ca_submit_guard_other(scene.r, scene.f.space, NULL);
+	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work);
+	third = another_space(&scene, (void *)3);
+	open_in(third, 2);
+	assert_false(ca_order_is_quiet(&third->order));
+	ca_space_kill(third);
+	assert_false(ca_order_is_quiet(scene.order));
+	ca_space_kill(other);
+	assert_true(ca_order_is_quiet(scene.order));
+	order_stop(&scene.f);
+}
+
+/* Once there is company, what is handed out has a mark that covers nothing after its free. */
+static void
+test_memory_freed_in_company_has_an_exact_mark(void **state)
+{
+	struct scene scene;
+
+	scene.order = order_start(&scene.f);
+	scene.s = order_open(&scene.f, 0);
+	scene.r = open_in(another_space(&scene, (void *)2), 1);
+	scene_free_memory(&scene);
+	scene_expose(&scene);
+	order_launch(&scene.f, scene.s); /* may wait for r */
+	ca_submit_guard_other(scene.r, scene.f.space, NULL);
+	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work);
+	order_stop(&scene.f);
+}
+
+static void
+test_spaces_one_after_the_other_are_quiet(void **state)
+{
+	struct ca_space *space = NULL;
+	struct scene scene;
+	unsigned i;
+
+	scene.order = order_start(&scene.f);
+	for (i = 0; i < 10; i++) {
+		space = another_space(&scene, (void *)(uintptr_t)(2 + i));
+		ca_stream_close(open_in(space, i), false);
+		open_in(space, i);
+		assert_true(ca_order_is_quiet(&space->order));
+		ca_space_kill(space);
+	}
+	scene.s = order_open(&scene.f, 0);
+	assert_true(ca_order_is_quiet(scene.order));
+	space = another_space(&scene, (void *)100);
+	ca_stream_close(open_in(space, 1), false); /* its work may still be under way */
+	assert_false(ca_order_is_quiet(scene.order));
+	order_stop(&scene.f);
+}
+
+/* ---- leaving it */
+
 /* Whatever was submitted between such a free and the second stream may wait for that stream. */
 static void
 test_memory_freed_in_a_quiet_space_is_not_exposed_later(void **state)
@@ -234,6 +325,9 @@ main(void)
 		cmocka_unit_test(test_a_quiet_space_calls_no_driver),
 		cmocka_unit_test(
 			test_a_second_stream_ends_the_quiet_and_comes_after_what_is_exposed),
+		cmocka_unit_test(test_another_spaces_stream_ends_the_quiet_of_all),
+		cmocka_unit_test(test_memory_freed_in_company_has_an_exact_mark),
+		cmocka_unit_test(test_spaces_one_after_the_other_are_quiet),
 		cmocka_unit_test(test_memory_freed_in_a_quiet_space_is_not_exposed_later),
 		cmocka_unit_test(test_a_ghosts_memory_in_a_quiet_space_is_guarded),
 		cmocka_unit_test(test_an_operation_that_somebody_else_ends_is_a_user_of_everything),

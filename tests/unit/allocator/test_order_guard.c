@@ -152,11 +152,49 @@ test_a_submission_that_reaches_another_space_comes_after_what_is_exposed_there(v
 	assert_int_equal(ca_stream_open(other, CA_STREAM_BLOCKING, HANDLE(1), true, &r), 0);
 	ca_submit_begin(r, NULL);
 	assert_int_equal(order_behind(&scene.f, r, 0), 0);
-	ca_submit_guard_other(r, scene.f.space);
+	ca_submit_guard_other(r, scene.f.space, NULL);
 	assert_int_equal(order_behind(&scene.f, r, 0), scene.work);
-	ca_submit_guard_other(r, scene.f.space);
+	ca_submit_guard_other(r, scene.f.space, NULL);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_WAIT), 1);
 	order_stop(&scene.f);
+}
+
+/* A block of the scene's space that was handed out unfinished. */
+static uint64_t
+inherited_block(struct scene *scene)
+{
+	uint64_t address;
+
+	scene->order = order_start(&scene->f);
+	scene->s = order_open(&scene->f, 0);
+	address = fixture_alloc(&scene->f, 20 * MIB);
+	scene->work = order_launch(&scene->f, scene->s);
+	fixture_free(&scene->f, address);
+	assert_int_equal(fixture_alloc(&scene->f, 20 * MIB), address);
+	return address;
+}
+
+static void
+test_a_copy_of_another_space_waits_only_for_users_of_what_it_names(void **state)
+{
+	struct ca_touch touch = { .n = 1 };
+	uint64_t innocent, address;
+	struct ca_space *other;
+	struct ca_stream *r;
+	struct scene scene;
+
+	address = inherited_block(&scene);
+	innocent = fixture_alloc(&scene.f, 20 * MIB);
+	assert_int_equal(ca_space_create(scene.f.heap, (void *)2, 0, &other), 0);
+	assert_int_equal(ca_stream_open(other, CA_STREAM_BLOCKING, HANDLE(1), true, &r), 0);
+	touch.range[0].bytes = 4096;
+	touch.range[0].address = innocent;
+	ca_submit_guard_other(r, scene.f.space, &touch);
+	assert_int_equal(order_behind(&scene.f, r, 0), 0);
+	touch.range[0].address = address + 4096;
+	ca_submit_guard_other(r, scene.f.space, &touch);
+	assert_int_equal(order_behind(&scene.f, r, 0), scene.work);
+	fixture_stop(&scene.f);
 }
 
 static void
@@ -240,7 +278,7 @@ FAILING(CA_MODEL_STREAM_SYNCHRONIZE, stream_synchronize, (void *self, void *c, v
 	(self, c, s))
 FAILING(CA_MODEL_WAIT, mark_wait, (void *self, ca_mark m), (self, m))
 FAILING(CA_MODEL_QUERY, mark_query, (void *self, ca_mark m), (self, m))
-FAILING(CA_MODEL_SYNCHRONIZE, synchronize, (void *self, void *c), (self, c))
+FAILING(CA_MODEL_CONTEXT_SYNCHRONIZE, context_synchronize, (void *self, void *c), (self, c))
 
 static void
 failing_scene(struct scene *scene)
@@ -256,7 +294,7 @@ failing_scene(struct scene *scene)
 	REPLACE(stream_synchronize);
 	REPLACE(mark_wait);
 	REPLACE(mark_query);
-	REPLACE(synchronize);
+	REPLACE(context_synchronize);
 }
 
 static void
@@ -264,7 +302,7 @@ test_no_set_of_failures_lets_a_submission_go_unordered_unless_all_fail(void **st
 {
 	const unsigned bits[] = { CA_MODEL_STREAM_MARK, CA_MODEL_STREAM_WAIT,
 				  CA_MODEL_STREAM_SYNCHRONIZE, CA_MODEL_WAIT,
-				  CA_MODEL_SYNCHRONIZE };
+				  CA_MODEL_CONTEXT_SYNCHRONIZE };
 	const int codes[] = { 700, -EIO, -EBUSY };
 	unsigned set, i, code, marked;
 	struct scene scene;
@@ -452,6 +490,8 @@ main(void)
 		cmocka_unit_test(test_a_copy_publishes_when_nothing_was_exempt),
 		cmocka_unit_test(
 			test_a_submission_that_reaches_another_space_comes_after_what_is_exposed_there),
+		cmocka_unit_test(
+			test_a_copy_of_another_space_waits_only_for_users_of_what_it_names),
 		cmocka_unit_test(test_finished_marks_are_dropped),
 		cmocka_unit_test(test_where_the_device_cannot_wait_the_host_does),
 		cmocka_unit_test(

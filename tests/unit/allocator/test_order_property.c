@@ -40,6 +40,8 @@ struct program {
 	struct block blocks[BLOCKS];
 	struct event events[EVENTS];
 	uint64_t seed;
+	struct ca_stream
+		*records[CA_MODEL_STREAMS]; /* by name; a record serves one after another */
 	unsigned names;
 	uint64_t frees, exposed, contexts, settled, guarded;
 };
@@ -56,17 +58,6 @@ open_stream(struct program *p)
 	struct stream *stream = &p->streams[pick(p, STREAMS)];
 
 	return stream->stream ? stream : NULL;
-}
-
-static const struct stream *
-stream_of(const struct program *p, unsigned name)
-{
-	unsigned i;
-
-	for (i = 0; i < STREAMS; i++)
-		if (p->streams[i].stream && p->streams[i].name == name)
-			return &p->streams[i];
-	return NULL;
 }
 
 /* What the driver itself does around the legacy stream. */
@@ -160,26 +151,36 @@ mark_context(struct program *p, struct block *block)
 	assert_int_equal(driver->mark_record(driver->self, (void *)1, &block->mark), 0);
 }
 
+/* A user is the stream, or comes after the piece of work that the stream named so did last. */
+static bool
+is_among(struct program *p, const struct block *block, unsigned name)
+{
+	unsigned i, j;
+
+	for (i = 0; i < block->users.n; i++)
+		for (j = 0; j < p->names; j++)
+			if (p->records[j] == block->users.user[i].stream &&
+			    ca_model_stream_behind(p->f.model, HANDLE(j), HANDLE(name)) >=
+				    block->work[name])
+				return true;
+	return false;
+}
+
 static void
 do_free(struct program *p, struct block *block)
 {
 	struct ca_users inherited = block->users;
-	unsigned i, name;
+	unsigned name;
 
 	if (block->state != LIVE)
 		return;
 	p->frees++;
 	ca_order_users(p->order, block->born, &inherited, &block->users);
 	block->state = FREED;
-	for (name = 0; name < p->names; name++) {
-		bool found = block->users.context;
-
+	for (name = 0; name < p->names && !block->users.context; name++) {
 		if (ca_model_stream_finished(p->f.model, HANDLE(name)) >= block->work[name])
 			continue;
-		for (i = 0; i < block->users.n; i++)
-			found |= !stream_of(p, name) ||
-				 block->users.user[i].stream == stream_of(p, name)->stream;
-		if (!found)
+		if (!is_among(p, block, name))
 			fail_msg("stream %u is a user and not reported", name);
 	}
 	if (block->users.context)
@@ -244,6 +245,7 @@ do_open(struct program *p)
 			return; /* there is one */
 	stream->name = p->names++;
 	stream->stream = order_open_kind(&p->f, stream->name, stream->kind);
+	p->records[stream->name] = stream->stream;
 }
 
 static void

@@ -65,8 +65,8 @@ calls(struct scene *scene)
 
 	return sums.calls[CA_MODEL_RECORD] + sums.calls[CA_MODEL_STREAM_MARK] +
 	       sums.calls[CA_MODEL_QUERY] + sums.calls[CA_MODEL_WAIT] +
-	       sums.calls[CA_MODEL_SYNCHRONIZE] + sums.calls[CA_MODEL_STREAM_WAIT] +
-	       sums.calls[CA_MODEL_STREAM_SYNCHRONIZE];
+	       sums.calls[CA_MODEL_SYNCHRONIZE] + sums.calls[CA_MODEL_CONTEXT_SYNCHRONIZE] +
+	       sums.calls[CA_MODEL_STREAM_WAIT] + sums.calls[CA_MODEL_STREAM_SYNCHRONIZE];
 }
 
 static void
@@ -235,6 +235,54 @@ test_beyond_the_slack_the_own_stream_is_exposed_and_others_guarded(void **state)
 	launch(&scene, R);
 	assert_true(ca_model_stream_behind(scene.f.model, (void *)R, (void *)S) >= work);
 	assert_int_equal(fixture_stats(&scene.f).order_waits, 1);
+	fixture_stop(&scene.f);
+}
+
+/* r waits for what s has done up to now. */
+static void
+order_behind_s(struct scene *scene)
+{
+	const struct ca_driver *driver = &scene->f.driver;
+	struct ca_event event = { 0 };
+	struct ca_event_copy copy;
+	ca_mark mark;
+
+	ca_event_record_end(&event, scene->s, ca_event_record_begin(&event, scene->s), true);
+	assert_int_equal(driver->stream_mark(driver->self, (void *)1, (void *)S, &mark), 0);
+	ca_event_copy(&event, &copy);
+	assert_int_equal(driver->stream_wait(driver->self, (void *)1, (void *)R, mark), 0);
+	ca_event_waited(&event, &copy, scene->r);
+	driver->mark_drop(driver->self, mark);
+}
+
+/* Two blocks were freed on s; r has waited for the user of the first only. */
+static void
+test_beyond_the_slack_what_the_own_stream_comes_after_is_exposed(void **state)
+{
+	struct scene scene;
+	uint64_t a, b, later;
+
+	fixture_defaults(&scene.f);
+	scene.f.config.reuse_slack_bytes = 0;
+	scene_start(&scene, 2);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	b = fixture_alloc(&scene.f, 20 * MIB);
+	later = a < b ? a : b; /* the best fit: at the lower address */
+	launch(&scene, S);
+	fixture_free(&scene.f, a + b - later);
+	launch(&scene, S);
+	order_behind_s(&scene);
+	launch(&scene, S);
+	fixture_free(&scene.f, later);
+	launch(&scene, S);
+	launch(&scene, R);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a + b - later);
+	assert_int_equal(fixture_stats(&scene.f).taken_exposed, 1);
+	launch(&scene, R);
+	assert_int_equal(fixture_stats(&scene.f).order_waits, 0);
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
+	fixture_alloc(&scene.f, 20 * MIB); /* the other one only by waiting */
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 1);
 	fixture_stop(&scene.f);
 }
 
@@ -503,6 +551,37 @@ test_accessors_wait_for_inherited_users(void **state)
 	fixture_stop(&scene.f);
 }
 
+/* The space was quiet, so the first wait is for what there is on the stream; then frees are marked,
+ * and a wait is for nothing after them. Never for other contexts. */
+static void
+test_accessors_wait_for_one_stream_and_exactly_from_the_second_on(void **state)
+{
+	struct scene scene;
+	uint64_t a, work;
+
+	fixture_defaults(&scene.f);
+	scene.f.config.reuse_slack_bytes = 0;
+	scene_start(&scene, 1);
+	for (unsigned i = 0; i < 3; i++) {
+		a = fixture_alloc(&scene.f, 20 * MIB);
+		work = launch(&scene, S);
+		fixture_free(&scene.f, a);
+		assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+		launch(&scene, S); /* may wait for the host */
+		assert_int_equal(ca_settle(scene.f.heap, a), 0);
+		assert_int_equal(fixture_stats(&scene.f).settles, i + 1);
+		assert_int_equal(ca_model_stream_finished(scene.f.model, (void *)S),
+				 i ? work : work + 1);
+		fixture_free(&scene.f, a);
+	}
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_WAIT], 3);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_SYNCHRONIZE], 0);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_CONTEXT_SYNCHRONIZE], 0);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_STREAM_SYNCHRONIZE], 0);
+	fixture_check(&scene.f);
+	fixture_stop(&scene.f);
+}
+
 /* Its first submission may come from another thread, at the same time as the free: it may be what
  * the memory's user waits for. */
 static void
@@ -603,6 +682,7 @@ main(void)
 		cmocka_unit_test(test_pieces_keep_their_user_and_merge_again),
 		cmocka_unit_test(
 			test_beyond_the_slack_the_own_stream_is_exposed_and_others_guarded),
+		cmocka_unit_test(test_beyond_the_slack_what_the_own_stream_comes_after_is_exposed),
 		cmocka_unit_test(test_reuse_finished_exposes_nothing),
 		cmocka_unit_test(test_another_threads_free_is_not_waited_for),
 		cmocka_unit_test(test_beyond_the_slack_others_memory_is_not_waited_for),
@@ -615,6 +695,7 @@ main(void)
 		cmocka_unit_test(test_a_dying_context_takes_its_blocks_along),
 		cmocka_unit_test(test_a_lost_stream_falls_back_to_the_context),
 		cmocka_unit_test(test_accessors_wait_for_inherited_users),
+		cmocka_unit_test(test_accessors_wait_for_one_stream_and_exactly_from_the_second_on),
 		cmocka_unit_test(test_memory_of_a_graph_stays_while_the_graph_does),
 		cmocka_unit_test(test_a_capture_without_a_graph_keeps_nothing),
 		cmocka_unit_test(test_memory_of_a_graph_whose_end_is_not_known_goes_back),

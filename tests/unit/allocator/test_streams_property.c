@@ -94,10 +94,23 @@ forget_idle(struct program *p)
 			i++;
 }
 
+/* Whatever is submitted to another of the users comes after what stream `j` did to the memory. */
+static bool
+is_stood_for(struct program *p, const uint64_t *unfinished, unsigned j)
+{
+	unsigned k;
+
+	for (k = 0; k < p->n_streams; k++)
+		if (k != j && unfinished[k] &&
+		    ca_model_stream_behind(p->f.model, name(k), name(j)) >= unfinished[j])
+			return true;
+	return false;
+}
+
 static void
 handed_out(struct program *p, const struct piece *piece)
 {
-	bool unfinished[STREAMS_MAX] = { false };
+	uint64_t unfinished[STREAMS_MAX] = { 0 };
 	unsigned i, j, users = 0;
 
 	for (i = 0; i < p->live_count; i++)
@@ -109,10 +122,12 @@ handed_out(struct program *p, const struct piece *piece)
 		if (p->freed[i].foreign > ca_model_finished(p->f.model))
 			fail_msg("handed out while another context's work uses it");
 		for (j = 0; j < p->n_streams; j++)
-			unfinished[j] |= is_unfinished(p, &p->freed[i], j);
+			if (is_unfinished(p, &p->freed[i], j) &&
+			    unfinished[j] < p->freed[i].work[j])
+				unfinished[j] = p->freed[i].work[j];
 	}
 	for (j = 0; j < p->n_streams; j++)
-		users += unfinished[j];
+		users += unfinished[j] && !is_stood_for(p, unfinished, j);
 	p->exposed += users != 0;
 	if (users > 1)
 		fail_msg("handed out while %u streams use it", users);

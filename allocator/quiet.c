@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What makes and ends a quiet space: its candidates, which are the streams that could submit.
+ *
+ * A space that ever had one is *company* for all others until its death: graphs, batches and copies
+ * of it may reach their memory, and be what their streams wait for. So with a second such space
+ * there is one candidate more in each, and none is quiet, whatever streams it has. Who is company
+ * changes under the heap's lock, where memory is handed out, too.
+ */
+#include "allocator/track.h"
+
+void
+ca_order_candidates_change_ordered(struct ca_order *order, int change)
+{
+	unsigned n = atomic_fetch_add(&order->candidates, (unsigned)change) + (unsigned)change;
+	struct ca_stream_record *record = NULL;
+	unsigned i;
+
+	if (n == 1)
+		for (i = 0; (record = ca_record_at(order, i)); i++)
+			if (!atomic_load(&record->closed))
+				break;
+	atomic_store(&order->only, record);
+}
+
+void
+ca_order_leave_quiet_ordered(struct ca_order *order)
+{
+	struct ca_stream_record *record;
+	unsigned at;
+
+	/* later stamps are larger than what is inexact */
+	atomic_fetch_add(&order->words.epoch, 1);
+	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
+		ca_raise(&record->inexact, atomic_load(&record->hot.last));
+		if (!atomic_load(&record->closed))
+			atomic_store(&record->hot.armed, ++record->arms);
+	}
+}
+
+bool
+ca_order_candidate_comes_ordered(struct ca_order *order)
+{
+	bool ends = atomic_load(&order->candidates) == 1;
+
+	if (ends)
+		ca_order_leave_quiet_ordered(order);
+	ca_order_candidates_change_ordered(order, 1);
+	return ends;
+}
+
+bool
+ca_order_company_comes_locked(struct ca_space *space)
+{
+	struct ca_heap *heap = space->heap;
+
+	if (space->order.peopled)
+		return false;
+	space->order.peopled = true;
+	if (++heap->peopled != 2)
+		return false;
+	for (space = heap->spaces; space; space = space->next) {
+		ca_order_lock(&space->order);
+		ca_order_candidate_comes_ordered(&space->order);
+		ca_order_unlock(&space->order);
+	}
+	return true;
+}
+
+void
+ca_order_company_goes(struct ca_space *space)
+{
+	struct ca_heap *heap = space->heap;
+
+	ca_heap_lock(heap);
+	if (space->order.peopled && --heap->peopled == 1)
+		for (struct ca_space *each = heap->spaces; each; each = each->next) {
+			ca_order_lock(&each->order);
+			ca_order_candidates_change_ordered(&each->order, -1);
+			ca_order_unlock(&each->order);
+		}
+	space->order.peopled = false;
+	ca_heap_unlock(heap);
+}
+
+void
+ca_order_end_quiet(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+	bool ends = false;
+
+	ca_order_lock(order);
+	if (!order->dead && !order->shown) {
+		order->shown = true;
+		ends = ca_order_candidate_comes_ordered(order);
+	}
+	ca_order_unlock(order);
+	if (ends)
+		ca_order_mark_exposed(space);
+}
+
+void
+ca_order_mark_exposed_in(struct ca_space *space, bool everywhere)
+{
+	struct ca_heap *heap = space->heap;
+
+	if (!everywhere) {
+		ca_order_mark_exposed(space);
+		return;
+	}
+	ca_heap_lock(heap);
+	space = heap->spaces;
+	ca_heap_unlock(heap);
+	for (; space; space = space->next) /* spaces are never freed */
+		ca_order_mark_exposed(space);
+}
