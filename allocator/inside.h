@@ -452,6 +452,8 @@ bool ca_limit_is_set(const struct ca_config *config);
 /* Asks the driver how large the device is, where that matters and is not known. Leaves and retakes
  * the lock. */
 void ca_limit_learn_locked(struct ca_space *space);
+/* `share` billionths of `total`. */
+uint64_t ca_limit_share(uint64_t total, uint64_t share);
 /* What the segments of a device may hold, or UINT64_MAX. */
 uint64_t ca_limit_of_segments(const struct ca_space *space);
 /* How much must go back before `bytes` more are allowed, for a segment of ours or another call. */

@@ -42,8 +42,8 @@ ca_limit_learn_locked(struct ca_space *space)
 		space->device->total_bytes = total;
 }
 
-static uint64_t
-share_of(uint64_t total, uint64_t share)
+uint64_t
+ca_limit_share(uint64_t total, uint64_t share)
 {
 	return (uint64_t)(__extension__(unsigned __int128) total * share / CA_WHOLE);
 }
@@ -57,7 +57,7 @@ limit_of_all(const struct ca_space *space)
 
 	if (limit->bytes)
 		return limit->bytes;
-	return limit->share && total ? share_of(total, limit->share) : UINT64_MAX;
+	return limit->share && total ? ca_limit_share(total, limit->share) : UINT64_MAX;
 }
 
 static uint64_t
@@ -66,7 +66,7 @@ limit_of_fraction(const struct ca_space *space)
 	const struct ca_config *config = &space->heap->config;
 	uint64_t total = space->device->total_bytes;
 
-	return has_fraction(config) && total ? share_of(total, config->memory_fraction)
+	return has_fraction(config) && total ? ca_limit_share(total, config->memory_fraction)
 					     : UINT64_MAX;
 }
 

@@ -257,8 +257,7 @@ ca_tend_growth_locked(struct ca_space *space, uint64_t bytes)
 	limit = ca_limit_of_segments(space);
 	if (limit == UINT64_MAX)
 		return;
-	threshold = (uint64_t)(__extension__(unsigned __int128) limit *
-			       space->heap->config.gc_threshold / CA_WHOLE);
+	threshold = ca_limit_share(limit, space->heap->config.gc_threshold);
 	if (device->stats.reserved_bytes.current + bytes <= threshold)
 		return;
 	device->gc_wanted = device->stats.reserved_bytes.current + bytes - threshold;

@@ -106,7 +106,7 @@ static bool
 fill(const struct ca_real *real, const struct ca_block_info *info, size_t bytes,
      unsigned char value, bool may_wait)
 {
-	CUstream stream;
+	CUstream stream = NULL;
 	bool done = true;
 	int r = -EBUSY;
 
