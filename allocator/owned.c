@@ -194,15 +194,35 @@ ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
  * driver would have made this thread wait for: what it was last used by may wait for this thread's
  * next submission. (In a quiet space nothing waits for it.)
  */
+static bool
+is_ours(struct ca_space *space, const struct ca_block *block)
+{
+	return block->thread == ca_order_thread() ||
+	       ca_owned_record(&block->user) == ca_owned_quiet_locked(space);
+}
+
+static bool
+may_expose(struct ca_space *space, const struct ca_block *block)
+{
+	return is_ours(space, block) && ca_order_may_expose(&space->order, &block->user);
+}
+
 static struct ca_block *
 exposable_of(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
 {
 	struct ca_block *block = find_in(space, record, bytes);
 
-	if (!block ||
-	    (block->thread != ca_order_thread() && record != ca_owned_quiet_locked(space)))
-		return NULL;
-	return ca_order_may_expose(&space->order, &block->user) ? block : NULL;
+	return block && may_expose(space, block) ? block : NULL;
+}
+
+/* At the end of the memory, where natively the answer would be an error while the other thread's
+ * free still waits. */
+static struct ca_block *
+exposable_of_anybody(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
+{
+	struct ca_block *block = find_in(space, record, bytes);
+
+	return block && ca_order_may_expose(&space->order, &block->user) ? block : NULL;
 }
 
 /* The record of the calling thread's last submission, if that was in this space. */
@@ -234,7 +254,7 @@ exposable_oldest(struct ca_space *space, struct ca_stream_record *record,
 		if (!ca_order_is_behind(last, &block->user))
 			break;
 		if (block->state == CA_BLOCK_OWNED && ca_pool_fits(block, bytes) &&
-		    ca_order_may_expose(&space->order, &block->user))
+		    may_expose(space, block))
 			best = better(best, block);
 		link = link->next;
 	}
@@ -251,8 +271,7 @@ exposable_behind(struct ca_space *space, struct ca_stream_record *last, uint64_t
 		struct ca_stream_record *record = space->order.streams[i];
 		struct ca_block *block = find_in(space, record, bytes);
 
-		if (block && (!ca_order_is_behind(last, &block->user) ||
-			      !ca_order_may_expose(&space->order, &block->user)))
+		if (block && (!ca_order_is_behind(last, &block->user) || !may_expose(space, block)))
 			block = exposable_oldest(space, record, last, bytes);
 		if (block)
 			return block;
@@ -282,7 +301,7 @@ ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 	if (block || space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
 		return block;
 	for (i = 0; i < streams(space); i++)
-		block = better(block, exposable_of(space, space->order.streams[i], bytes));
+		block = better(block, exposable_of_anybody(space, space->order.streams[i], bytes));
 	return block;
 }
 
