@@ -196,6 +196,7 @@ take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes;
 	int r;
 
+	ca_ladder_begin(true);
 	do
 		r = take_own(space, segment_bytes, bytes, ret_block);
 	while (r == CA_DRIVER_OUT_OF_MEMORY &&
@@ -222,8 +223,11 @@ take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **re
 {
 	uint64_t bytes = ca_round_up(size, CA_GRAIN);
 
-	if (space->heap->config.disable != CA_DISABLE_OFF)
-		return take_own(space, size, size, ret_block);
+	if (__builtin_expect(!space->heap->plain, 0)) {
+		if (space->heap->config.disable != CA_DISABLE_OFF)
+			return take_own(space, size, size, ret_block);
+		bytes = ca_round_request(&space->heap->config.roundup, size);
+	}
 	if (capturing)
 		return take_new(space, bytes, ret_block);
 	if (!ca_list_empty(&space->due))
@@ -277,20 +281,17 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 static int
 take_through(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **ret_block)
 {
-	bool again;
 	int r;
 
+	ca_ladder_begin(capturing);
 	if (!capturing)
 		ca_room_make_locked(space, size);
 	for (;;) {
 		r = space->dead ? -ENODEV : take_own(space, size, size, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			return r;
-		ca_heap_unlock(space->heap);
-		again = ca_reclaim(space, size);
-		ca_heap_lock(space->heap);
-		if (!again)
-			return r;
+		if (!ca_ladder_reclaim_locked(space, size, true))
+			return capturing ? r : ca_resort_through_locked(space, size, ret_block);
 		CA_COUNT(space, alloc_retries);
 	}
 }
@@ -316,8 +317,10 @@ ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 		hand_out(space, block, size);
 		CA_COUNT(space, passed_alloc_calls);
 		*ret_address = block->address;
-	} else if (r == CA_DRIVER_OUT_OF_MEMORY) {
-		CA_COUNT(space, ooms);
+		if (ca_tracing(heap))
+			ca_trace_alloc_locked(block);
+	} else if (r > 0) {
+		refuse(space, size, r);
 	}
 	ca_heap_unlock(heap);
 	return r;

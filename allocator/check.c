@@ -69,7 +69,7 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	      "wrong in the index of usable bytes");
 	claim(walk,
 	      (block->by_whole.height != 0) ==
-		      (clean && block->bytes == segment->bytes && !segment->stuck),
+		      (clean && block->bytes == segment->bytes && !(segment->standing & CA_STUCK)),
 	      "wrong in the index of whole segments");
 	claim(walk, !indexed || block->by_size.key == block->bytes, "indexed under another size");
 	claim(walk, !indexed || !usable || block->by_usable.key == usable,

@@ -36,6 +36,8 @@ struct ca_driver {
 	 * CA_DRIVER_OUT_OF_MEMORY when there is none.
 	 */
 	int (*segment_take)(void *self, void *context, uint64_t size, uint64_t *ret_address);
+	/* The same in managed memory, which segment_return gives back, too. */
+	int (*managed_take)(void *self, void *context, uint64_t size, uint64_t *ret_address);
 	/* Gives a segment back. May wait for the device (counted by the allocator as a host sync).
 	 * -EBUSY: a stream capture is in the way, nothing was done. */
 	int (*segment_return)(void *self, void *context, uint64_t address);
@@ -77,6 +79,9 @@ struct ca_driver {
 	/* The same for one context, not for the others. -EBUSY, or the driver's error. */
 	int (*context_synchronize)(void *self, void *context);
 
+	/* Bytes of the context's device that the driver has left, and all of them. 0, or the
+	 * driver's code. */
+	int (*memory_info)(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total);
 	/* True while any stream of the process captures, or is about to: the allocator then hands
 	 * out new memory only. Cheap, and may be called with a lock held. */
 	bool (*capturing)(void *self);

@@ -15,12 +15,14 @@ static void
 records_init(struct ca_heap *heap)
 {
 	heap->by_address.root = NULL;
+	heap->charged.root = NULL;
 	memset(heap->bases, 0, sizeof(heap->bases));
 	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
 	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_users));
 	ca_objects_init(&heap->holds, &heap->records, sizeof(struct ca_hold));
+	ca_objects_init(&heap->charges, &heap->records, sizeof(struct ca_charge));
 	ca_list_init(&heap->graphs);
 	heap->undecided = false;
 }
@@ -37,6 +39,10 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 	heap->fixed = fixed;
 	heap->config = *config;
 	heap->driver = *driver;
+	/* what was filled must not be written by an earlier user any more */
+	heap->config.reuse_finished = config->reuse_finished || config->zero || config->poison;
+	heap->plain = config->disable == CA_DISABLE_OFF && !config->roundup.count;
+	heap->limited = ca_limit_is_set(config);
 	pthread_mutex_init(&heap->lock, NULL);
 	records_init(heap);
 	*ret_heap = heap;
@@ -110,6 +116,8 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 		memset(&device->stats, 0, sizeof(device->stats));
 		device->in_flight = 0;
 		device->drainable_bytes = 0;
+		device->taking_bytes = device->other_bytes = device->managed_bytes = 0;
+		device->next_trim = device->gc_wanted = 0;
 	}
 }
 
@@ -167,6 +175,7 @@ ca_space_kill(struct ca_space *space)
 	while ((link = space->segments.next) != &space->segments)
 		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 	ca_pending_drop_all_locked(space);
+	ca_limit_forget_locked(space);
 	ca_heap_unlock(heap);
 	ca_order_kill(space);
 }

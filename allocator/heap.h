@@ -141,6 +141,43 @@ int ca_disown(struct ca_heap *heap, uint64_t address);
 bool ca_reclaim(struct ca_space *space, uint64_t size);
 /* The program got memory by a call that is not ours to serve: counted, nothing else. */
 void ca_note_other_alloc(struct ca_space *space);
+/*
+ * CACHEALLOC_LIMIT for memory by calls that are not ours to serve. Charge before the call: cached
+ * memory is given back where that makes room; false: out of memory. Cancel where the call failed;
+ * otherwise keep it by the handle (an address, a handle) that will be freed. Drop before the real
+ * free: the bytes that were charged, 0 for none; restore them if that failed.
+ */
+enum ca_charge_kind {
+	CA_CHARGE_ADDRESS,
+	CA_CHARGE_PHYSICAL, /* cuMemCreate */
+	CA_CHARGE_ARRAY,
+	CA_CHARGE_MIPMAP,
+};
+bool ca_charge(struct ca_space *space, uint64_t bytes);
+void ca_charge_cancel(struct ca_space *space, uint64_t bytes);
+void ca_charge_keep(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle,
+		    uint64_t bytes);
+uint64_t ca_charge_drop(struct ca_heap *heap, enum ca_charge_kind kind, uint64_t handle,
+			struct ca_space **ret_space);
+void ca_charge_restore(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle,
+		       uint64_t bytes);
+/* What cuMemGetInfo reports becomes what CACHEALLOC_LIMIT leaves, if that is less. */
+void ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_bytes);
+/* The smaller limit of segments in bytes, 0: none; *ret_is_limit: it is CACHEALLOC_LIMIT. */
+uint64_t ca_limit_allowed(struct ca_space *space, bool *ret_is_limit);
+/*
+ * Automatic trims (max_cached_mb, trim_idle_ms, trim_every, garbage_collection_threshold) that are
+ * due in the space. `may_wait`: the program frees memory of the space by a call for which the
+ * driver's own would wait for the device. Otherwise nothing is done while work of the device is
+ * unfinished, as far as is known. No effect while anything captures.
+ */
+void ca_tend(struct ca_space *space, bool may_wait);
+/* No work of the space's device is unfinished, as far as is known. */
+bool ca_device_is_idle(struct ca_space *space);
+/* True if any of those settings is on. */
+bool ca_tend_is_wanted(const struct ca_config *config);
+/* Counts `n` blocks that were filled (zero, poison), or could not be. */
+void ca_note_fill(struct ca_space *space, bool filled);
 /* Gives finished cached segments of all devices back, largest first, until at most `keep_bytes`
  * stay cached. Returns bytes given back; 0 while anything captures. May wait for the device. */
 uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);

@@ -97,20 +97,28 @@ struct ca_pool {
 	bool small;
 };
 
+enum {
+	CA_STUCK = 1, /* the driver refused it: not offered again in this round */
+	CA_RESTS = 2, /* was seen whole and free, at the two moments below */
+};
+
 struct ca_segment {
-	struct ca_list link; /* space->segments */
-	struct ca_list hand; /* a thread returning it, or space->due */
+	uint64_t rests_since_ns;
+	uint64_t rests_since; /* heap->serial */
+	struct ca_list link;  /* space->segments */
+	struct ca_list hand;  /* a thread returning it, or space->due */
 	struct ca_space *space;
 	struct ca_pool *pool;
 	struct ca_block *first; /* lowest block */
 	uint64_t address;
 	uint64_t bytes;
-	uint64_t live;  /* LIVE blocks */
-	bool adopted;   /* the program took it from the driver itself */
-	bool retired;   /* adopted, exported, poisoned: back to the driver at the last free */
-	bool stuck;     /* the driver refused it: not offered again in this round */
-	bool returning; /* inside the driver's free: its address may be another's already */
-	bool captured;  /* its one block was handed out in a capture (graph.c) */
+	uint64_t live; /* LIVE blocks */
+	bool adopted;  /* the program took it from the driver itself */
+	bool retired;  /* adopted, exported, poisoned: back to the driver at the last free */
+	bool managed;  /* managed memory, for want of other */
+	unsigned char standing; /* CA_STUCK, CA_RESTS; 0 again when memory of it is handed out */
+	bool returning;         /* inside the driver's free: its address may be another's already */
+	bool captured;          /* its one block was handed out in a capture (graph.c) */
 };
 
 /* A mark and the blocks that wait for it. */
@@ -130,6 +138,13 @@ struct ca_hold {
 	_Atomic bool *gone;   /* the last graph that can use it is gone */
 };
 
+/* Memory by a call that is not ours to serve, where there is a limit. */
+struct ca_charge {
+	struct ca_tree_node node; /* heap->charged, by (handle, kind) */
+	struct ca_space *space;
+	uint64_t bytes; /* requested */
+};
+
 struct ca_device {
 	struct ca_device *next;
 	unsigned ordinal;
@@ -139,6 +154,13 @@ struct ca_device {
 	unsigned room_in_vain;    /* ca_room_make_locked waited so often for nothing */
 	unsigned room_not_now;    /* so often it will not wait */
 	uint64_t drainable_bytes; /* in segments without a live block */
+	uint64_t total_bytes;     /* of the device; 0: not asked yet (limit.c) */
+	uint64_t taking_bytes;    /* segments being asked of the driver, where there is a limit */
+	uint64_t other_bytes;     /* of calls that are not ours to serve, where there is a limit */
+	uint64_t managed_bytes;   /* in managed segments */
+	uint64_t next_trim;       /* alloc_calls at which trim_every is due (tend.c) */
+	uint64_t next_look_ns;    /* when trim_idle_ms looks again */
+	uint64_t gc_wanted;       /* bytes that the next free is to give back */
 	struct ca_stats stats;    /* figures (not gauges, counters) unused */
 };
 
@@ -172,12 +194,15 @@ struct ca_space {
 struct ca_heap {
 	_Atomic bool shared; /* ca_heap_share */
 	pthread_mutex_t lock;
+	bool plain;   /* requests are rounded to the grain, and served */
+	bool limited; /* there is a limit, or something relative to one */
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
 	struct ca_arena records;
-	struct ca_objects blocks, segments, groups, users, holds;
+	struct ca_objects blocks, segments, groups, users, holds, charges;
 	struct ca_tree by_address;
+	struct ca_tree charged;           /* struct ca_charge, by (handle, kind): limit.c */
 	struct ca_block *bases[CA_BASES]; /* by a hash of their address: find.c */
 	struct ca_space *spaces;          /* newest first */
 	struct ca_device *devices;
@@ -299,8 +324,9 @@ uint64_t ca_park_largest_locked(const struct ca_space *space);
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */
 
 enum ca_segment_kind {
-	CA_SEGMENT_CUT,   /* the rest behind the block may become a free block */
-	CA_SEGMENT_WHOLE, /* one block */
+	CA_SEGMENT_CUT,     /* the rest behind the block may become a free block */
+	CA_SEGMENT_WHOLE,   /* one block */
+	CA_SEGMENT_MANAGED, /* one block of managed memory, never cached */
 };
 
 /* A segment of segment_bytes and in it a FRESH block of `bytes` at its start, for the caller to
@@ -421,6 +447,33 @@ bool ca_graph_keeps_locked(struct ca_block *block);
 /* Lets go of what no graph can use any more. True: something was. Leaves and retakes the lock. */
 bool ca_graph_look_locked(struct ca_heap *heap);
 
+/* ---- round.c */
+
+/* The bytes of a block for `size` of them, by roundup_power2_divisions. */
+uint64_t ca_round_request(const struct ca_roundup *roundup, uint64_t size);
+
+/* ---- limit.c: CACHEALLOC_LIMIT, per_process_memory_fraction */
+
+/* True if a limit, or what is relative to one, is set. */
+bool ca_limit_is_set(const struct ca_config *config);
+/* Asks the driver how large the device is, where that matters and is not known. Leaves and retakes
+ * the lock. */
+void ca_limit_learn_locked(struct ca_space *space);
+/* `share` billionths of `total`. */
+uint64_t ca_limit_share(uint64_t total, uint64_t share);
+/* What the segments of a device may hold, or UINT64_MAX. */
+uint64_t ca_limit_of_segments(const struct ca_space *space);
+/* How much must go back before `bytes` more are allowed, for a segment of ours or another call. */
+uint64_t ca_limit_shortage_locked(const struct ca_space *space, uint64_t bytes, bool segment);
+/* The space is dead: what was charged there is gone. */
+void ca_limit_forget_locked(struct ca_space *space);
+
+/* ---- tend.c: automatic trims */
+
+/* Before `bytes` more are asked of the driver: garbage_collection_threshold. Leaves and retakes the
+ * lock. */
+void ca_tend_growth_locked(struct ca_space *space, uint64_t bytes);
+
 /* ---- alloc.c */
 
 /* Takes `block` (CLEAN or OWNED, indexed; NULL: NULL) for a request, counted; what its stream has
@@ -439,16 +492,28 @@ bool ca_alloc_is_crowded_locked(struct ca_space *space);
  * driver's free waits as it does for the program's own. Returns bytes given back.
  */
 uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes);
+/* A request begins, in a capture or not: noted for a report. */
+void ca_ladder_begin(bool capturing);
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
  * the take, or CLEAN and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
+/* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
+struct ca_block *ca_ladder_search_locked(struct ca_space *space, uint64_t bytes);
+/* As ca_reclaim, for a segment or another call. */
+bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
  * back; *ret_busy is set when a capture stood in the way. */
 uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
 /* Waits for the oldest free of the calling thread on the device, as the driver's own free would
  * have. False: there is none, or that cannot be told from what came later. */
 bool ca_ladder_wait_exact_locked(struct ca_space *space);
+
+/* ---- resort.c: the end of the ladder */
+
+int ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+/* The same for what goes straight through: nothing cached. */
+int ca_resort_through_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
 /* ---- room.c: next to another cache (ca_heap_share); without one these do nothing */
 

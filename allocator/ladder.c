@@ -5,13 +5,16 @@
  *   1. what unfinished memory of any stream may be exposed to the caller (a search);
  *   2. a segment of exactly the needed size, where the pool's rule asked for more;
  *   3. finished cached segments of the device go back, of any space, just enough: the smallest
- *      that fits alone, or else the largest until their sum does; while there are any;
+ *      that fits alone, or else the largest until their sum does; while there are any. Enough is
+ *      what the driver lacks, so that no round gives back more than that and one segment;
  *   4. the host waits for the oldest free of the calling thread, own space first; then 3 again;
  * what of those still waits goes back to the driver, whose own free knows how long to wait;
  *   5. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through; frees of other threads are polled
  *      for some seconds (their work may depend on this thread: never waited for);
- *   6. the driver's own code, unchanged.
+ *   6. a small request is served between large blocks, which it otherwise never is;
+ *   7. if the user wants it, the driver is asked for some time more, and for managed memory;
+ *   8. the driver's own code, unchanged.
  *
  * While something captures, whole segments without a live block go back, and that is all.
  *
@@ -22,6 +25,11 @@
 #include "allocator/inside.h"
 
 #include <errno.h>
+#include <string.h>
+
+#include "allocator/report.h"
+
+__thread struct ca_tried ca_ladder_tried __attribute__((tls_model("initial-exec")));
 
 enum {
 	SETTLE_STEP_NS = 20 * 1000 * 1000,
@@ -102,13 +110,15 @@ release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 			break;
 		block_bytes = block->bytes;
 		r = ca_segment_release_locked(block);
-		if (!r)
+		if (!r) {
 			given += block_bytes;
-		else if (r == -EBUSY)
+			ca_ladder_tried.given_segments++;
+		} else if (r == -EBUSY)
 			*ret_busy = true;
 	}
 	if (given)
 		CA_COUNT(space, flushes);
+	ca_ladder_tried.given_bytes += given;
 	return given;
 }
 
@@ -122,19 +132,49 @@ condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
 	     link = link->next) {
 		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
 
-		if (segment->live || segment->stuck || segment->captured != captured ||
-		    !ca_list_empty(&segment->hand))
+		if (segment->live || (segment->standing & CA_STUCK) ||
+		    segment->captured != captured || !ca_list_empty(&segment->hand))
 			continue;
 		ca_segment_retire_locked(segment);
 		*sum += segment->bytes;
 	}
 }
 
+/*
+ * How much must come back before `bytes` fit, for a segment or another call: first by the limits
+ * that the user set. Where the driver says that it has as much, it is in pieces of no use, and all
+ * of it is wanted.
+ */
+static uint64_t
+shortage_locked(struct ca_space *space, uint64_t bytes, bool segment)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t free_bytes, total, refused = 0;
+	int r;
+
+	if (space->heap->limited)
+		refused = ca_limit_shortage_locked(space, bytes, segment);
+	if (refused)
+		return refused;
+	ca_outside_enter_locked(space);
+	r = driver->memory_info(driver->self, space->context, &free_bytes, &total);
+	ca_outside_leave(space);
+	return !r && free_bytes < bytes ? bytes - free_bytes : bytes;
+}
+
+void
+ca_ladder_begin(bool capturing)
+{
+	memset(&ca_ladder_tried, 0, sizeof(ca_ladder_tried));
+	ca_ladder_tried.capture = capturing;
+}
+
 uint64_t
-ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes)
+ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
 {
 	struct ca_heap *heap = space->heap;
 	bool busy = false;
+	uint64_t bytes = shortage_locked(space, request, true);
 	uint64_t given = release_locked(space, bytes, &busy), sum = given;
 	struct ca_space *other;
 	int captured;
@@ -146,8 +186,9 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes)
 		for (other = heap->spaces; other; other = other->next)
 			if (other->device == space->device && !other->dead)
 				condemn(other, captured, bytes, &sum);
-	given += return_due(space->device, heap, &busy);
-	return given;
+	sum = return_due(space->device, heap, &busy);
+	ca_ladder_tried.given_bytes += sum;
+	return given + sum;
 }
 
 /* Waits for the oldest free of the calling thread in the space. */
@@ -186,7 +227,10 @@ wait_locked(struct ca_space *space)
 {
 	struct ca_space *other;
 	bool foreign = false;
-	int r = wait_on_device(space, CA_WAIT_EXACT, &foreign);
+	int r;
+
+	ca_ladder_tried.waits++;
+	r = wait_on_device(space, CA_WAIT_EXACT, &foreign);
 
 	if (!r)
 		r = wait_on_device(space, CA_WAIT_ANY, &foreign);
@@ -249,6 +293,7 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device, const struc
 			break;
 		settled_wait(heap, steps);
 	}
+	ca_ladder_tried.others = steps == SETTLE_STEPS;
 	return is_past(device, moment);
 }
 
@@ -273,11 +318,12 @@ is_patient(const struct ca_heap *heap, struct patience *patience)
 		patience->rounds < PATIENCE_ROUNDS_MAX);
 }
 
-static struct ca_block *
-search(struct ca_space *space, uint64_t bytes)
+struct ca_block *
+ca_ladder_search_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *block;
 
+	ca_ladder_tried.searches++;
 	ca_owned_look_locked(space);
 	block = ca_owned_find_locked(space, bytes);
 	if (!block)
@@ -332,7 +378,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 	bool busy = false;
 	int r;
 
-	if (release_locked(space, bytes, &busy))
+	if (release_locked(space, shortage_locked(space, bytes, true), &busy))
 		return true;
 	r = busy ? -EBUSY : look_again(space, generation);
 	if (r >= 0)
@@ -353,17 +399,21 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	bool again = false;
 	int r;
 
+	ca_ladder_begin(false);
 	ca_room_make_locked(space, segment_bytes);
+	if (space->heap->config.gc_threshold)
+		ca_tend_growth_locked(space, segment_bytes);
 	r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY)
 		unstick(space->heap, device);
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
 		generation = device->generation;
-		if ((*ret_block = search(space, bytes)))
+		if ((*ret_block = ca_ladder_search_locked(space, bytes)))
 			return 0;
 		if (again)
 			CA_COUNT(space, alloc_retries);
+		ca_ladder_tried.asked++;
 		if (again || segment_bytes != bytes)
 			r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
@@ -371,27 +421,25 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 		again = round_locked(space, bytes, generation, &busy_steps) &&
 			is_patient(space->heap, &patience);
 		if (!again)
-			break;
+			return ca_resort_take_locked(space, bytes, ret_block);
 	}
 	return r;
 }
 
 bool
-ca_reclaim(struct ca_space *space, uint64_t size)
+ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 {
 	struct ca_heap *heap = space->heap;
-	uint64_t bytes = size < CA_GRAIN ? CA_GRAIN : size;
 	bool given = false, busy = heap->driver.capturing(heap->driver.self);
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 
-	ca_heap_lock(heap);
 	unstick(heap, space->device);
 	while (!given && !busy) {
 		uint64_t generation = space->device->generation;
 		int r;
 
-		given = release_locked(space, bytes, &busy) > 0;
+		given = release_locked(space, shortage_locked(space, bytes, segment), &busy) > 0;
 		if (given)
 			break;
 		r = busy ? -EBUSY : look_again(space, generation);
@@ -401,7 +449,17 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 	}
 	if (!given && busy)
 		given = ca_ladder_release_unfinished_locked(space, bytes) > 0;
-	ca_heap_unlock(heap);
+	return given;
+}
+
+bool
+ca_reclaim(struct ca_space *space, uint64_t size)
+{
+	bool given;
+
+	ca_heap_lock(space->heap);
+	given = ca_ladder_reclaim_locked(space, size < CA_GRAIN ? CA_GRAIN : size, false);
+	ca_heap_unlock(space->heap);
 	return given;
 }
 

@@ -104,12 +104,40 @@ segment_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 	return r;
 }
 
+/* Nothing of it is on the device: nobody touches it. */
+static int
+managed_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
+{
+	struct ca_model *model = self;
+	struct range *range = NULL;
+	int r;
+
+	ca_model_observe(model, CA_MODEL_MANAGED, false);
+	pthread_mutex_lock(&model->lock);
+	r = ca_model_begin_in(model, CA_MODEL_MANAGED, context);
+	if (!r && !(range = range_get(model, size)))
+		r = CA_DRIVER_OUT_OF_MEMORY;
+	if (range) {
+		range->context = context;
+		range->managed = true;
+		ca_tree_insert(&model->held, &range->node, range->address, 0);
+		model->sums.held_bytes += size;
+		model->sums.segments++;
+		*ret_address = range->address;
+	}
+	pthread_mutex_unlock(&model->lock);
+	ca_model_observe(model, CA_MODEL_MANAGED, true);
+	return r;
+}
+
 static void
 range_free(struct ca_model *model, struct range *range)
 {
 	ca_tree_remove(&model->held, &range->node);
 	model->sums.held_bytes -= range->bytes;
-	model->sums.used_bytes -= granules(model, range->bytes);
+	if (!range->managed)
+		model->sums.used_bytes -= granules(model, range->bytes);
+	range->managed = false;
 	model->sums.segments--;
 	ca_tree_insert(&model->freed, &range->node, range->bytes, range->address);
 }
@@ -298,6 +326,24 @@ ca_model_set_clock(struct ca_model *model, uint64_t now_ns)
 	pthread_mutex_unlock(&model->lock);
 }
 
+static int
+memory_info(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total)
+{
+	struct ca_model *model = self;
+	int r;
+
+	ca_model_observe(model, CA_MODEL_INFO, false);
+	pthread_mutex_lock(&model->lock);
+	r = ca_model_begin_in(model, CA_MODEL_INFO, context);
+	if (!r) {
+		*ret_free = model->config.capacity - model->sums.used_bytes;
+		*ret_total = model->config.capacity;
+	}
+	pthread_mutex_unlock(&model->lock);
+	ca_model_observe(model, CA_MODEL_INFO, true);
+	return r;
+}
+
 int
 ca_model_create(const struct ca_model_config *config, struct ca_model **ret_model)
 {
@@ -336,6 +382,7 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 	*ret_driver = (struct ca_driver){
 		.self = model,
 		.segment_take = segment_take,
+		.managed_take = managed_take,
 		.segment_return = segment_return,
 		.mark_record = mark_record,
 		.mark_query = mark_query,
@@ -345,6 +392,7 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.stream_synchronize = ca_model_stream_synchronize,
 		.mark_drop = mark_drop,
 		.synchronize = synchronize,
+		.memory_info = memory_info,
 		.context_synchronize = context_synchronize,
 		.capturing = capturing,
 		.clock_ns = clock_ns,

@@ -16,6 +16,7 @@ struct range {
 	uint64_t address;
 	uint64_t bytes; /* as asked for */
 	void *context;
+	bool managed; /* held, and takes nothing of the capacity */
 };
 
 struct mark {

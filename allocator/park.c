@@ -100,7 +100,7 @@ ca_park_take_locked(struct ca_space *space, uint64_t bytes)
 	if (!block || block->bytes != bytes || (bytes >= CA_BOUNDARY && is_off_boundary(block)))
 		return NULL;
 	pop(space, place, block);
-	block->segment->stuck = false;
+	block->segment->standing = 0;
 	return block;
 }
 

@@ -75,7 +75,8 @@ ca_pool_index_locked(struct ca_block *block)
 		ca_tree_rekey(&pool->by_usable, &block->by_usable, usable, block->address);
 	else
 		ca_tree_remove(&pool->by_usable, &block->by_usable);
-	if (!block->prev && !block->next && !segment->stuck && block->state == CA_BLOCK_CLEAN)
+	if (!block->prev && !block->next && !(segment->standing & CA_STUCK) &&
+	    block->state == CA_BLOCK_CLEAN)
 		ca_tree_rekey(&segment->space->wholes, &block->by_whole, block->bytes,
 			      block->address);
 	else
@@ -169,7 +170,7 @@ ca_pool_cut_locked(struct ca_block *block, uint64_t bytes)
 		ca_objects_put(&heap->blocks, spare);
 		return NULL;
 	}
-	block->segment->stuck = false;
+	block->segment->standing = 0;
 	if (spare && !pad) {
 		ca_block_split_lower_locked(block, bytes, spare);
 		ca_pool_index_locked(block);

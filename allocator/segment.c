@@ -15,6 +15,8 @@
 
 #include <errno.h>
 
+#include "allocator/report.h"
+
 struct parts {
 	struct ca_segment *segment;
 	struct ca_block *block;
@@ -112,17 +114,26 @@ ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t bytes
 }
 
 static int
-driver_take(struct ca_space *space, uint64_t bytes, uint64_t *ret_address)
+driver_take(struct ca_space *space, uint64_t bytes, enum ca_segment_kind kind,
+	    uint64_t *ret_address)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	uint64_t begin, end;
 	int r;
 
+	if (space->heap->limited && ca_limit_shortage_locked(space, bytes, true)) {
+		ca_ladder_tried.refused_by_us = true;
+		return CA_DRIVER_OUT_OF_MEMORY;
+	}
+	space->device->taking_bytes += bytes;
 	ca_outside_enter_locked(space);
 	begin = driver->clock_ns(driver->self);
-	r = driver->segment_take(driver->self, space->context, bytes, ret_address);
+	r = kind == CA_SEGMENT_MANAGED
+		    ? driver->managed_take(driver->self, space->context, bytes, ret_address)
+		    : driver->segment_take(driver->self, space->context, bytes, ret_address);
 	end = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
+	space->device->taking_bytes -= bytes;
 	if (r > 0 && ca_tracing(space->heap))
 		ca_trace_refused(space, bytes, r);
 	CA_COUNT(space, driver_alloc_calls);
@@ -137,11 +148,14 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 	struct ca_heap *heap = space->heap;
 	struct parts parts;
 	uint64_t address = 0;
-	int r = space->dead ? -ENODEV : parts_get(heap, &parts);
+	int r;
 
+	if (heap->limited)
+		ca_limit_learn_locked(space);
+	r = space->dead ? -ENODEV : parts_get(heap, &parts);
 	if (r)
 		return r;
-	r = driver_take(space, segment_bytes, &address);
+	r = driver_take(space, segment_bytes, kind, &address);
 	if (!r && space->dead)
 		r = -ENODEV;
 	if (r) {
@@ -154,6 +168,12 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 		ca_block_settle_locked(parts.rest);
 	} else {
 		ca_objects_put(&heap->blocks, parts.rest);
+	}
+	if (kind == CA_SEGMENT_MANAGED) {
+		parts.segment->managed = true;
+		parts.segment->adopted = true;
+		parts.segment->retired = true;
+		space->device->managed_bytes += segment_bytes;
 	}
 	*ret_block = parts.block;
 	return 0;
@@ -180,6 +200,8 @@ ca_segment_forget_locked(struct ca_segment *segment)
 	if (ca_tracing(heap))
 		ca_trace_segment_locked(segment, CA_TRACE_RETURNED);
 	space->device->drainable_bytes -= segment->bytes;
+	if (segment->managed)
+		space->device->managed_bytes -= segment->bytes;
 	space->device->generation++;
 	ca_gauge_sub(&space->device->stats.reserved_bytes, segment->bytes);
 	ca_list_remove(&segment->link);
@@ -233,8 +255,8 @@ ca_segment_release_locked(struct ca_block *block)
 		return 0;
 	block = ca_block_find_locked(space->heap, address);
 	segment = block->segment;
-	segment->stuck = r != -EBUSY;
-	space->stuck_segments += segment->stuck;
+	segment->standing = r != -EBUSY ? CA_STUCK : 0;
+	space->stuck_segments += r != -EBUSY;
 	if (segment->retired)
 		ca_list_insert(&space->due, &segment->hand);
 	else
@@ -254,9 +276,9 @@ ca_segment_unstick_locked(struct ca_space *space)
 		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
 		struct ca_block *block = segment->first;
 
-		if (!segment->stuck)
+		if (!(segment->standing & CA_STUCK))
 			continue;
-		segment->stuck = false;
+		segment->standing = 0;
 		if (block->state == CA_BLOCK_CLEAN && !block->next)
 			ca_tree_insert(&space->wholes, &block->by_whole, block->bytes,
 				       block->address);

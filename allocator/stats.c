@@ -67,3 +67,14 @@ ca_heap_device_count(struct ca_heap *heap)
 	ca_heap_unlock(heap);
 	return count;
 }
+
+void
+ca_note_fill(struct ca_space *space, bool filled)
+{
+	ca_heap_lock(space->heap);
+	if (filled)
+		CA_COUNT(space, fills);
+	else
+		CA_COUNT(space, fills_skipped);
+	ca_heap_unlock(space->heap);
+}

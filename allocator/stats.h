@@ -28,6 +28,10 @@
 	X(stale_records)   /* segments dropped because the driver handed their memory out anew */  \
 	X(passed_alloc_calls) /* allocations that went straight to the driver: ca_alloc_through */ \
 	X(other_alloc_calls)  /* allocations through other entry points */                         \
+	X(managed_fallbacks)  /* allocations in managed memory, for want of other */               \
+	X(trims)              /* segments given back by max_cached_mb, trim_* or a threshold */    \
+	X(fills)              /* blocks cleared or poisoned */                                     \
+	X(fills_skipped)      /* those that could not be: a capture, a stream-ordered free */      \
 	X(taken_clean)        /* hits: nobody had used the block since it was last finished */     \
 	X(taken_same_stream)  /* hits: the block's one user is the caller's stream */              \
 	X(taken_pending_done) /* hits: the block waited and its mark is done */                    \

@@ -107,7 +107,7 @@ known_names(char *ret, size_t size, bool is_key)
 static void
 bad_unknown(struct load *load, bool is_key, const char *name, const char *value)
 {
-	char shown[SHOWN_BYTES], shown_value[SHOWN_BYTES], known[256], hint[320];
+	char shown[SHOWN_BYTES], shown_value[SHOWN_BYTES], known[512], hint[576];
 	const struct ca_option *near;
 
 	if (silent(load)) {
@@ -206,6 +206,14 @@ value_store(struct ca_config *config, const struct ca_option *option, const char
 		return ca_parse_mb(text, option->min, option->max, place);
 	case CA_TYPE_MB_UNLIMITED:
 		return ca_parse_mb_unlimited(text, option->min, option->max, place);
+	case CA_TYPE_NUMBER:
+		return ca_parse_number(text, option->min, option->max, place);
+	case CA_TYPE_FRACTION:
+		return ca_parse_fraction(text, option->min, option->max, place);
+	case CA_TYPE_ROUNDUP:
+		return !ca_parse_roundup(text, place);
+	case CA_TYPE_LIMIT:
+		return ca_parse_limit(text, place);
 	case CA_TYPE_CONF:
 	case CA_TYPE_ANY:
 		break;
@@ -213,10 +221,14 @@ value_store(struct ca_config *config, const struct ca_option *option, const char
 	return false;
 }
 
-/* What to add to the message where a pattern is at fault. */
+/* What to add to the message where a list or a pattern is at fault. */
 static const char *
-pattern_reason(const struct ca_option *option, const char *value)
+reason_of(const struct ca_option *option, const char *value)
 {
+	struct ca_roundup roundup;
+
+	if (option->type == CA_TYPE_ROUNDUP)
+		return ca_parse_roundup(value, &roundup);
 	if (option->type != CA_TYPE_PATTERN && option->type != CA_TYPE_STATS)
 		return "";
 	switch (ca_path_check(value)) {
@@ -241,7 +253,7 @@ conf_key(struct load *load, const struct ca_option *option, const char *value)
 	char name[TITLE_BYTES], shown[SHOWN_BYTES];
 
 	if (!value_store(load->config, option, value)) {
-		bad_value(load, option, value, "");
+		bad_value(load, option, value, reason_of(option, value));
 		return;
 	}
 	if (load->set & row_bit(option))
@@ -349,7 +361,7 @@ variable_load(struct load *load, const struct ca_option *option, const char *val
 	else if (option->type == CA_TYPE_CONF)
 		conf_load(load, option, value);
 	else if (!value_store(load->config, option, value))
-		bad_value(load, option, value, pattern_reason(option, value));
+		bad_value(load, option, value, reason_of(option, value));
 }
 
 /* Names in the environment that begin like ours and are none. */

@@ -28,6 +28,27 @@ enum ca_under_framework {                 /* in the order of options.def */
 			  CA_UNDER_CACHE, /* cached like everybody's */
 };
 
+/* Shares are numbers of billionths. */
+#define CA_WHOLE ((uint64_t)1000000000)
+
+/* Rounding of sizes below `below` bytes (and not of a smaller interval): to the next of `divisions`
+ * equal steps between two powers of two; 0 or 1: to the grain only. */
+struct ca_interval {
+	uint64_t below; /* UINT64_MAX: all that are left */
+	uint64_t divisions;
+};
+enum { CA_INTERVALS_MAX = 20 };
+struct ca_roundup {
+	uint64_t count; /* 0: off */
+	struct ca_interval interval[CA_INTERVALS_MAX];
+};
+
+/* At most one of the two is set. */
+struct ca_limit {
+	uint64_t bytes; /* 0: none */
+	uint64_t share; /* of the device, in billionths; 0: none */
+};
+
 struct ca_config {
 	/* CACHEALLOC_CONF: tuning keys */
 	uint64_t max_split_size_bytes; /* such blocks are never split; UINT64_MAX: none */
@@ -37,11 +58,23 @@ struct ca_config {
 	uint64_t reuse_slack_bytes; /* cached memory tolerated before waiting; UINT64_MAX: any */
 	bool reuse_finished;      /* never hand out memory that the device has not finished with */
 	bool free_sync_host;      /* a free waits for the device, as the driver's own does */
+	bool zero;                /* memory is cleared before it is handed out */
+	bool poison;              /* memory is filled when it is handed out and when it is freed */
+	bool oom_managed;         /* managed memory where there is no other */
 	unsigned under_framework; /* enum ca_under_framework */
 	uint64_t min_size_bytes;  /* smaller requests go straight to the driver */
 	uint64_t max_size_bytes;  /* larger ones too; UINT64_MAX: none */
+	struct ca_roundup roundup;
+	uint64_t gc_threshold;      /* share of the cap or the device; 0: off */
+	uint64_t memory_fraction;   /* share of the device for segments; 0, CA_WHOLE: all */
+	uint64_t max_cached_bytes;  /* free memory that is kept; UINT64_MAX: any */
+	uint64_t min_reserve_bytes; /* that automatic trims leave reserved */
+	uint64_t trim_idle_ms;      /* segments unused for so long go back; 0: off */
+	uint64_t trim_every;        /* allocations between two trims; 0: off */
+	uint64_t oom_retry_ms;      /* how long to ask the driver again; 0: not at all */
 
 	/* variables with one purpose each */
+	struct ca_limit limit; /* of all device memory of the process, per device */
 	enum ca_disable disable;
 	bool strict;
 	enum ca_log_level log_level;

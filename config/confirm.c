@@ -67,6 +67,67 @@ choice_print(char *ret, const char *accepted, bool second)
 	text_print(ret, second ? rest : first);
 }
 
+/* 0: nothing. At most nine places. */
+static void
+fraction_print(char *ret, uint64_t value, uint64_t whole, const char *unit)
+{
+	uint64_t rest = value % whole;
+	size_t length;
+
+	ret[0] = '\0';
+	if (!value)
+		return;
+	length = ca_text_format(ret, VALUE_BYTES, "%llu", (unsigned long long)(value / whole));
+	for (const char *point = "."; rest; point = "", rest = rest * 10 % whole)
+		length += ca_text_format(ret + length, VALUE_BYTES - length, "%s%llu", point,
+					 (unsigned long long)(rest * 10 / whole));
+	ca_text_format(ret + length, VALUE_BYTES - length, "%s", unit);
+}
+
+static void
+limit_print(char *ret, const struct ca_limit *limit)
+{
+	static const char units[][2] = { "", "K", "M", "G", "T" };
+	uint64_t bytes = limit->bytes;
+	unsigned unit = 0;
+
+	if (limit->share) {
+		fraction_print(ret, limit->share, CA_WHOLE / 100, "%");
+		return;
+	}
+	for (; bytes && bytes % 1024 == 0 && unit < 4; unit++)
+		bytes /= 1024;
+	if (bytes)
+		ca_text_format(ret, VALUE_BYTES, "%llu%s", (unsigned long long)bytes, units[unit]);
+	else
+		text_print(ret, "");
+}
+
+static void
+roundup_print(char *ret, const struct ca_roundup *roundup)
+{
+	bool list =
+		roundup->count > 1 || (roundup->count && roundup->interval[0].below != UINT64_MAX);
+	size_t length =
+		ca_text_format(ret, VALUE_BYTES, roundup->count ? "%s" : "0", list ? "[" : "");
+
+	for (unsigned i = 0; i < roundup->count; i++) {
+		const struct ca_interval *one = &roundup->interval[i];
+
+		if (list && one->below == UINT64_MAX)
+			length += ca_text_format(ret + length, VALUE_BYTES - length,
+						 "%s>:", i ? "," : "");
+		else if (list)
+			length += ca_text_format(ret + length, VALUE_BYTES - length,
+						 "%s%llu:", i ? "," : "",
+						 (unsigned long long)(one->below >> 20));
+		length += ca_text_format(ret + length, VALUE_BYTES - length, "%llu",
+					 (unsigned long long)one->divisions);
+	}
+	if (list)
+		ca_text_format(ret + length, VALUE_BYTES - length, "]");
+}
+
 static void
 value_print(const struct ca_config *config, const struct ca_option *option, char *ret)
 {
@@ -106,6 +167,19 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 	case CA_TYPE_MB:
 	case CA_TYPE_MB_UNLIMITED:
 		mb_print(ret, *(const uint64_t *)place);
+		break;
+	case CA_TYPE_NUMBER:
+		ca_text_format(ret, VALUE_BYTES, "%llu",
+			       (unsigned long long)*(const uint64_t *)place);
+		break;
+	case CA_TYPE_FRACTION:
+		fraction_print(ret, *(const uint64_t *)place, CA_WHOLE, "");
+		break;
+	case CA_TYPE_ROUNDUP:
+		roundup_print(ret, place);
+		break;
+	case CA_TYPE_LIMIT:
+		limit_print(ret, place);
 		break;
 	case CA_TYPE_CONF:
 	case CA_TYPE_ANY:

@@ -23,6 +23,10 @@ enum ca_option_type {
 	CA_TYPE_MB_UNLIMITED, /* the same, or UINT64_MAX for the word "unlimited" */
 	CA_TYPE_SIZE,         /* uint64_t, bytes; written with K, M, G or T, or without a letter */
 	CA_TYPE_SIZE_UNLIMITED, /* the same, or UINT64_MAX for the word "unlimited" */
+	CA_TYPE_NUMBER,         /* uint64_t */
+	CA_TYPE_FRACTION,       /* uint64_t, billionths; range likewise */
+	CA_TYPE_ROUNDUP,        /* struct ca_roundup */
+	CA_TYPE_LIMIT,          /* struct ca_limit */
 	CA_TYPE_ANY,            /* not read in this version */
 };
 
@@ -40,8 +44,8 @@ struct ca_option {
 	enum ca_option_status status;
 	size_t offset;            /* in struct ca_config; 0 where there is no place */
 	const char *default_text; /* as a user would write it; "": unset */
-	uint64_t min, max;        /* MiB, bytes or nanoseconds, by type; 0, 0: no range */
-	const char *accepted;     /* read after "expected" */
+	uint64_t min, max;    /* MiB, bytes, nanoseconds or billionths, by type; 0, 0: no range */
+	const char *accepted; /* read after "expected" */
 };
 
 /* Rows in the order of options.def: variables first. */

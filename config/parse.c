@@ -209,9 +209,8 @@ ca_parse_mb_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *re
 	return true;
 }
 
-/* The power of two that a unit stands for: "" is 0. False: no unit. */
-static bool
-unit_read(const char *text, unsigned *ret_shift)
+bool
+ca_parse_unit(const char *text, unsigned *ret_shift)
 {
 	static const char units[][3][4] = {
 		{ "k", "kb", "kib" },
@@ -235,7 +234,7 @@ ca_parse_size(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
 	const char *end = digits_read(text, &value);
 	unsigned shift;
 
-	if (!end || !unit_read(end, &shift) || value > max >> shift || value << shift < min)
+	if (!end || !ca_parse_unit(end, &shift) || value > max >> shift || value << shift < min)
 		return false;
 	*ret_value = value << shift;
 	return true;

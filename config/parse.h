@@ -38,11 +38,21 @@ bool ca_parse_mb(const char *text, uint64_t min, uint64_t max, uint64_t *ret_val
 /* The same, or "unlimited": UINT64_MAX. */
 bool ca_parse_mb_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 
+/* K, M, G or T, perhaps with B or iB behind it: the power of two that it stands for; "" is 0.
+ * False: no unit. */
+bool ca_parse_unit(const char *text, unsigned *ret_shift);
 /* Digits, then nothing or one of K, M, G, T, each alone or as in KB or KiB: bytes in [min, max], in
  * powers of 1024. */
 bool ca_parse_size(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 /* The same, or "unlimited": UINT64_MAX. */
 bool ca_parse_size_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+/* A decimal number such as 0.8 with at most nine places, in billionths. */
+bool ca_parse_fraction(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+/* A size (8G, 1.5G, 512M, 1073741824) of at least a byte, or a share (90%, 62.5%) in (0, 100]. */
+bool ca_parse_limit(const char *text, struct ca_limit *ret_value);
+/* A number, or a list [MiB:divisions,...,>:divisions]. NULL: done; otherwise what is wrong, to be
+ * read in brackets after the value. */
+const char *ca_parse_roundup(const char *text, struct ca_roundup *ret_value);
 
 enum {
 	CA_CONF_TEXT_MAX = 16384, /* longest CACHEALLOC_CONF that is read */

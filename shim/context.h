@@ -45,6 +45,7 @@ struct ca_context {
 	_Atomic bool dead;          /* destroyed */
 	struct ca_mark_part *spare; /* parts with an event, ready for use; under the marks' lock */
 	CUstream _Atomic marker; /* a stream of ours, to mark the legacy stream; NULL: none yet */
+	CUstream _Atomic filler; /* a stream of ours, to fill memory; NULL: none yet */
 	struct ca_context *_Atomic next; /* in the list of the living; kept when unlinked */
 };
 

@@ -107,6 +107,21 @@ segment_take(void *self, void *space_context, uint64_t size, uint64_t *ret_addre
 }
 
 static int
+managed_take(void *self, void *space_context, uint64_t size, uint64_t *ret_address)
+{
+	const struct ca_real *real = ca_real();
+	CUdeviceptr address;
+	CUresult rc;
+
+	if (!real || !real->cuMemAllocManaged)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	rc = CA_INSIDE(real->cuMemAllocManaged(&address, size, CU_MEM_ATTACH_GLOBAL));
+	if (rc == CUDA_SUCCESS)
+		*ret_address = address;
+	return rc == CUDA_SUCCESS ? 0 : CUDA_ERROR_OUT_OF_MEMORY; /* the answer is the first one */
+}
+
+static int
 segment_return(void *self, void *space_context, uint64_t address)
 {
 	const struct ca_real *real = ca_real();
@@ -139,6 +154,32 @@ segment_return(void *self, void *space_context, uint64_t address)
 	return (int)rc;
 }
 
+static int
+memory_info(void *self, void *space_context, uint64_t *ret_free, uint64_t *ret_total)
+{
+	const struct ca_real *real = ca_real();
+	struct ca_context *context = space_context;
+	size_t free_bytes, total_bytes;
+	bool pushed;
+	CUresult rc;
+
+	if (!real || !real->cuMemGetInfo_v2)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!ca_context_enter(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	rc = ca_context_push(real, context, &pushed);
+	if (!rc) {
+		rc = CA_INSIDE(real->cuMemGetInfo_v2(&free_bytes, &total_bytes));
+		ca_context_pop(real, pushed);
+	}
+	ca_context_leave(context);
+	if (rc)
+		return (int)rc;
+	*ret_free = free_bytes;
+	*ret_total = total_bytes;
+	return 0;
+}
+
 static bool
 capturing(void *self)
 {
@@ -159,6 +200,7 @@ ca_driver_table(void)
 {
 	static const struct ca_driver driver = {
 		.segment_take = segment_take,
+		.managed_take = managed_take,
 		.segment_return = segment_return,
 		.mark_record = ca_mark_record,
 		.mark_query = ca_mark_query,
@@ -168,6 +210,7 @@ ca_driver_table(void)
 		.stream_synchronize = ca_stream_synchronize,
 		.mark_drop = ca_mark_drop,
 		.synchronize = synchronize,
+		.memory_info = memory_info,
 		.context_synchronize = context_synchronize,
 		.capturing = capturing,
 		.clock_ns = clock_ns,

@@ -10,6 +10,7 @@
 
 #include "shim/context.h"
 #include "shim/hook.h"
+#include "shim/room.h"
 #include "shim/streams.h"
 
 static void
@@ -27,7 +28,8 @@ CUresult
 cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuCtxCreate);
-	CUresult rc = CA_INSIDE(real->cuCtxCreate(pctx, flags, dev));
+	CUresult rc = CA_ROOM_RETRIED(real->cuCtxCreate(pctx, flags, dev),
+				      ca_room_make_on(dev, CA_ROOM_STEP));
 
 	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
 	return rc;
@@ -37,7 +39,8 @@ CUresult
 cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuCtxCreate_v2);
-	CUresult rc = CA_INSIDE(real->cuCtxCreate_v2(pctx, flags, dev));
+	CUresult rc = CA_ROOM_RETRIED(real->cuCtxCreate_v2(pctx, flags, dev),
+				      ca_room_make_on(dev, CA_ROOM_STEP));
 
 	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
 	return rc;
@@ -48,7 +51,9 @@ cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
 	       CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuCtxCreate_v3);
-	CUresult rc = CA_INSIDE(real->cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev));
+	CUresult rc =
+		CA_ROOM_RETRIED(real->cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev),
+				ca_room_make_on(dev, CA_ROOM_STEP));
 
 	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
 	return rc;
@@ -59,7 +64,8 @@ cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int
 	       CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuCtxCreate_v4);
-	CUresult rc = CA_INSIDE(real->cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev));
+	CUresult rc = CA_ROOM_RETRIED(real->cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev),
+				      ca_room_make_on(dev, CA_ROOM_STEP));
 
 	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
 	return rc;
@@ -88,10 +94,12 @@ cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 
 	if (!ca_hook_process())
 		return CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
-	ca_context_primary_lock(dev);
-	rc = CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
-	born(real, rc, pctx, dev, CA_CONTEXT_PRIMARY);
-	ca_context_primary_unlock(dev);
+	do { /* no room is made with the lock held: a context that is being released needs it */
+		ca_context_primary_lock(dev);
+		rc = CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
+		born(real, rc, pctx, dev, CA_CONTEXT_PRIMARY);
+		ca_context_primary_unlock(dev);
+	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && ca_room_make_on(dev, CA_ROOM_STEP));
 	return rc;
 }
 

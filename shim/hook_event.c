@@ -19,6 +19,7 @@
 #include "shim/events.h"
 #include "shim/fallback.h"
 #include "shim/hook.h"
+#include "shim/room.h"
 #include "shim/submit.h"
 
 /* Does this process track events, in this call? */
@@ -34,7 +35,7 @@ CUresult
 cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
 	CA_HOOK_REAL(real, cuEventCreate);
-	CUresult rc = CA_INSIDE(real->cuEventCreate(phEvent, Flags));
+	CUresult rc = CA_ROOM(real, real->cuEventCreate(phEvent, Flags));
 	CUcontext context = NULL;
 
 	if (rc || !phEvent || !tracks())

@@ -11,6 +11,7 @@
 
 #include "shim/events.h"
 #include "shim/hook.h"
+#include "shim/room.h"
 #include "shim/submit.h"
 
 static struct ca_process *
@@ -46,8 +47,8 @@ cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErro
 {
 	CA_HOOK_REAL(real, cuGraphInstantiate);
 	return made(real,
-		    CA_INSIDE(real->cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer,
-						       bufferSize)),
+		    CA_ROOM(real, real->cuGraphInstantiate(phGraphExec, hGraph, phErrorNode,
+							   logBuffer, bufferSize)),
 		    phGraphExec, hGraph);
 }
 
@@ -57,8 +58,8 @@ cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phE
 {
 	CA_HOOK_REAL(real, cuGraphInstantiate_v2);
 	return made(real,
-		    CA_INSIDE(real->cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode,
-							  logBuffer, bufferSize)),
+		    CA_ROOM(real, real->cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode,
+							      logBuffer, bufferSize)),
 		    phGraphExec, hGraph);
 }
 
@@ -67,7 +68,8 @@ cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned l
 {
 	CA_HOOK_REAL(real, cuGraphInstantiateWithFlags);
 	expect_flags(flags);
-	return made(real, CA_INSIDE(real->cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags)),
+	return made(real,
+		    CA_ROOM(real, real->cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags)),
 		    phGraphExec, hGraph);
 }
 
@@ -78,8 +80,8 @@ cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
 	CA_HOOK_REAL(real, cuGraphInstantiateWithParams);
 	expect_flags(instantiateParams ? instantiateParams->flags : 0);
 	return made(real,
-		    CA_INSIDE(real->cuGraphInstantiateWithParams(phGraphExec, hGraph,
-								 instantiateParams)),
+		    CA_ROOM(real, real->cuGraphInstantiateWithParams(phGraphExec, hGraph,
+								     instantiateParams)),
 		    phGraphExec, hGraph);
 }
 
@@ -90,8 +92,8 @@ cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
 	CA_HOOK_REAL(real, cuGraphInstantiateWithParams_ptsz);
 	expect_flags(instantiateParams ? instantiateParams->flags : 0);
 	return made(real,
-		    CA_INSIDE(real->cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph,
-								      instantiateParams)),
+		    CA_ROOM(real, real->cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph,
+									  instantiateParams)),
 		    phGraphExec, hGraph);
 }
 

@@ -7,11 +7,14 @@
  * success.
  */
 #include "allocator/order.h"
+#include "shim/attend.h"
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/fallback.h"
 #include "shim/framework.h"
 #include "shim/hook.h"
+#include "shim/report.h"
+#include "shim/road.h"
 #include "shim/submit.h"
 
 enum { LOOK_EVERY = 64 }; /* allocations of a thread */
@@ -24,6 +27,20 @@ look_around(struct ca_process *process)
 
 	if (__builtin_expect(allocations++ % LOOK_EVERY == 0, 0))
 		ca_fallback_look_around(process);
+}
+
+/* What few programs want: zero, poison, trims, repeated statistics. */
+static __attribute__((noinline, cold)) CUresult
+finish_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr *dptr,
+	     size_t bytes, CUresult rc)
+{
+	int saved = errno;
+
+	if (rc == CUDA_SUCCESS && process->fills && !ca_attend_alloc(real, process, *dptr, bytes))
+		rc = CA_INSIDE(real->cuMemAlloc_v2(dptr, bytes));
+	errno = saved;
+	ca_process_tick(process);
+	return rc;
 }
 
 CUresult
@@ -48,7 +65,10 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 		return CA_INSIDE(real->cuMemAlloc_v2(dptr, bytesize));
 	if (rc == 0)
 		*dptr = address;
-	ca_process_tick(process);
+	else if (rc == CUDA_ERROR_OUT_OF_MEMORY)
+		ca_report_oom(space, bytesize);
+	if (__builtin_expect(process->ticks, 0))
+		return finish_alloc(real, process, dptr, bytesize, (CUresult)rc);
 	return (CUresult)rc;
 }
 
@@ -60,9 +80,13 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	CA_HOOK_REAL(real, cuMemAllocPitch_v2);
 	struct ca_process *process = ca_hook_process();
 	struct ca_space *space = process && dptr && pPitch ? ca_context_space(real) : NULL;
+	/* charged by its segment later on, until then like other memory */
+	struct ca_road road = ca_road_begin(real, -1, WidthInBytes * Height, space != NULL);
 	int saved = errno;
 	CUresult rc;
 
+	if (road.refused)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	do {
 		rc = CA_INSIDE(real->cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
 							ElementSizeBytes));
@@ -70,6 +94,7 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 		 ca_reclaim(space, WidthInBytes * Height));
 	if (rc == CUDA_SUCCESS && space && *dptr)
 		(void)ca_adopt(space, *dptr, *pPitch * Height, WidthInBytes * Height);
+	ca_road_failed(&road);
 	errno = saved;
 	return rc;
 }
@@ -100,33 +125,6 @@ refuse_in(const struct ca_real *real, struct ca_context *context)
 	return ca_capture_is_error(rc) ? (int)rc : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-/* Waits for the context, unless something captures: that would invalidate the capture. -EBUSY. */
-static int
-wait_for_context(const struct ca_real *real, const struct ca_block_info *info)
-{
-	CUresult rc;
-	uint64_t bound;
-
-	if (!ca_gate_enter())
-		return -EBUSY;
-	bound = ca_order_space_bound(info->space);
-	rc = CA_INSIDE(real->cuCtxSynchronize());
-	if (!rc)
-		ca_order_space_finished(info->space, bound, false);
-	ca_gate_leave();
-	return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
-}
-
-/* A free of the driver's own, which waits as far as a capture allows. */
-static void
-free_natively(const struct ca_real *real)
-{
-	CUdeviceptr probe;
-
-	if (CA_INSIDE(real->cuMemAlloc_v2(&probe, 1)) == CUDA_SUCCESS)
-		(void)CA_INSIDE(real->cuMemFree_v2(probe));
-}
-
 /* The same for the block at `dptr`, if there is one. */
 static __attribute__((noinline, cold)) int
 refuse_in_capture(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
@@ -147,35 +145,6 @@ await_burials(struct ca_process *process, CUdeviceptr dptr)
 	(void)ca_context_lookup(process->heap, dptr, &info);
 }
 
-/*
- * free_sync:host: waits for the device as the driver's own free does. > 0: the driver's error; the
- * block stays the program's.
- */
-static __attribute__((noinline, cold)) int
-barrier(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
-{
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	struct ca_block_info info;
-	bool pushed, exchanged;
-	int rc;
-
-	if (ca_lookup(process->heap, dptr, &info) || !info.live || info.address != dptr ||
-	    !real->cuCtxSynchronize || !ca_context_enter(info.context))
-		return 0;
-	rc = (int)ca_context_push(real, info.context, &pushed);
-	if (!rc) {
-		exchanged = ca_capture_exchange_mode(real, &mode);
-		rc = wait_for_context(real, &info);
-		if (rc == -EBUSY)
-			free_natively(real);
-		if (exchanged)
-			ca_capture_restore_mode(real, mode);
-		ca_context_pop(real, pushed);
-	}
-	ca_context_leave(info.context);
-	return rc == -EBUSY ? 0 : rc;
-}
-
 /* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. */
 static int
 free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
@@ -187,12 +156,23 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 	if (process->serves && ca_capture_prohibits() &&
 	    (rc = refuse_in_capture(real, process, dptr)))
 		return rc;
-	if (process->serves && process->config.free_sync_host &&
-	    (rc = barrier(real, process, dptr)))
-		return rc;
-	rc = ca_free(process->heap, dptr);
+	if (__builtin_expect(process->attends, 0))
+		rc = ca_attend_free(real, process, dptr);
+	else
+		rc = ca_free(process->heap, dptr);
 	if (rc < 0 && rc != -ENOENT)
 		return CUDA_ERROR_INVALID_VALUE;
+	return rc;
+}
+
+/* Of memory that is not ours. */
+static CUresult
+free_foreign(const struct ca_real *real, CUdeviceptr dptr)
+{
+	struct ca_road road = ca_road_end_begin(CA_CHARGE_ADDRESS, dptr);
+	CUresult rc = CA_INSIDE(real->cuMemFree_v2(dptr));
+
+	ca_road_end_done(&road, rc, CA_CHARGE_ADDRESS, dptr);
 	return rc;
 }
 
@@ -208,7 +188,7 @@ cuMemFree_v2(CUdeviceptr dptr)
 		rc = free_block(real, process, dptr);
 	errno = saved;
 	if (rc < 0)
-		return CA_INSIDE(real->cuMemFree_v2(dptr));
+		return free_foreign(real, dptr);
 	ca_process_tick(process);
 	return (CUresult)rc;
 }
@@ -222,8 +202,10 @@ free_others(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, enum 
 {
 	static const struct ca_touch nothing;
 	struct ca_stream *submitted = ca_submission_begin(flavour, stream, &nothing);
+	struct ca_road road = ca_road_end_begin(CA_CHARGE_ADDRESS, dptr);
 	CUresult rc = CA_INSIDE(real_free(dptr, stream));
 
+	ca_road_end_done(&road, rc, CA_CHARGE_ADDRESS, dptr);
 	ca_submission_end(submitted);
 	return rc;
 }
@@ -259,6 +241,8 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
 		return CUDA_ERROR_INVALID_VALUE;
 	freed = ca_free_async(process->heap, dptr);
+	if (!freed && process->config.poison)
+		ca_note_fill(info.space, false); /* nothing here waits for the stream */
 	errno = saved;
 	ca_process_tick(process);
 	return freed < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)freed;
@@ -280,7 +264,7 @@ cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 			  CA_FLAVOUR_PER_THREAD);
 }
 
-/* What we hold but could give back is free to the program. */
+/* What we hold but could give back is free to the program, as far as CACHEALLOC_LIMIT allows. */
 CUresult
 cuMemGetInfo_v2(size_t *free, size_t *total)
 {
@@ -289,16 +273,23 @@ cuMemGetInfo_v2(size_t *free, size_t *total)
 	CUresult rc = CA_INSIDE(real->cuMemGetInfo_v2(free, total));
 	struct ca_space *space;
 	size_t native_free, native_total;
+	uint64_t free_bytes, total_bytes;
 	int saved = errno;
 
-	if (rc || !process || !process->serves || !free)
+	if (rc || !process || !process->serves || (!free && !process->limited))
 		return rc;
 	space = ca_context_space(real);
 	if (space &&
 	    CA_INSIDE(real->cuMemGetInfo_v2(&native_free, &native_total)) == CUDA_SUCCESS) {
-		uint64_t sum = native_free + ca_drainable_bytes(space);
-
-		*free = sum < native_total ? (size_t)sum : native_total;
+		total_bytes = native_total;
+		free_bytes = native_free + ca_drainable_bytes(space);
+		if (free_bytes > total_bytes)
+			free_bytes = total_bytes;
+		ca_limit_info(space, &free_bytes, &total_bytes);
+		if (free)
+			*free = (size_t)free_bytes;
+		if (total)
+			*total = (size_t)total_bytes;
 	}
 	errno = saved;
 	return rc;

@@ -2,95 +2,178 @@
 /*
  * Other roads to device memory: managed, stream-ordered, virtual memory, arrays.
  *
- * The driver serves them. But cuMemGetInfo counts our cached memory as free, and rightly so only if
- * whoever asks for memory can have it: when the driver has none, cached memory is given back, as
- * much as is asked for, and the call is repeated until it succeeds or nothing of ours is left.
+ * The driver serves them, and gets our cached memory back when it has none (shim/room.h).
  */
-#include "shim/context.h"
 #include "shim/hook.h"
+#include "shim/road.h"
 #include "shim/submit.h"
 
-/* How much an array takes is the driver's secret: give this much back at a time. */
-#define ARRAY_STEP_BYTES ((uint64_t)64 << 20)
-
 /* `begun`: the stream that the call submits to, guarded. Stream-ordered memory is none of ours, but
- * an allocation may make its stream wait for another's free: it is part of the order. */
-#define RETRIED_IN(begun, symbol, bytes, args)                                                     \
+ * an allocation may make its stream wait for another's free: it is part of the order. `size` of
+ * `device` are taken unless `counts` is false, and go by `handle` of `kind` if the call succeeds.
+ */
+#define TAKEN(symbol, begun, device, size, counts, args, kind, handle)                             \
 	CA_HOOK_REAL(real, symbol);                                                                \
+	uint64_t bytes = size;                                                                     \
 	struct ca_stream *stream = begun;                                                          \
-	struct ca_process *process = ca_hook_process();                                            \
-	struct ca_space *space = NULL;                                                             \
-	CUresult rc;                                                                               \
-	int saved;                                                                                 \
+	struct ca_road road = ca_road_begin(real, device, bytes, counts);                          \
+	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;                                                    \
                                                                                                    \
-	rc = CA_INSIDE(real->symbol args);                                                         \
-	saved = errno;                                                                             \
-	if (process && process->serves && (rc == CUDA_SUCCESS || rc == CUDA_ERROR_OUT_OF_MEMORY))  \
-		space = ca_context_space(real);                                                    \
-	while (rc == CUDA_ERROR_OUT_OF_MEMORY && space && ca_reclaim(space, bytes))                \
-		rc = CA_INSIDE(real->symbol args);                                                 \
+	if (!road.refused)                                                                         \
+		rc = CA_ROOM_RETRIED(real->symbol args, ca_room_make(real, bytes));                \
 	ca_submission_end(stream);                                                                 \
-	if (rc == CUDA_SUCCESS && space)                                                           \
-		ca_note_other_alloc(space);                                                        \
-	errno = saved;                                                                             \
+	if (rc == CUDA_SUCCESS)                                                                    \
+		ca_road_succeeded(real, &road, kind, (uint64_t)(uintptr_t)(handle));               \
+	else                                                                                       \
+		ca_road_failed(&road);                                                             \
 	return rc
 
-#define RETRIED(symbol, bytes, args) RETRIED_IN(NULL, symbol, bytes, args)
-#define RETRIED_ASYNC(flavour, symbol, bytes, args)                                                \
+/* In a stream that captures (`stream` is NULL then) nothing is allocated. */
+#define TAKEN_ASYNC(flavour, symbol, args)                                                         \
 	static const struct ca_touch nothing;                                                      \
-	RETRIED_IN(ca_submission_begin(flavour, hStream, &nothing), symbol, bytes, args)
+	TAKEN(symbol, ca_submission_begin(flavour, hStream, &nothing), -1, bytesize,               \
+	      stream != NULL, args, CA_CHARGE_ADDRESS, *dptr)
+
+#define FREED(symbol, args, kind, handle)                                                          \
+	CA_HOOK_REAL(real, symbol);                                                                \
+	struct ca_road road = ca_road_end_begin(kind, (uint64_t)(uintptr_t)(handle));              \
+	CUresult rc = CA_INSIDE(real->symbol args);                                                \
+                                                                                                   \
+	ca_road_end_done(&road, rc, kind, (uint64_t)(uintptr_t)(handle));                          \
+	return rc
 
 CUresult
 cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
-	RETRIED(cuMemAllocManaged, bytesize, (dptr, bytesize, flags));
+	TAKEN(cuMemAllocManaged, NULL, -1, bytesize, true, (dptr, bytesize, flags),
+	      CA_CHARGE_ADDRESS, *dptr);
 }
 
 CUresult
 cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	RETRIED_ASYNC(CA_FLAVOUR_LEGACY, cuMemAllocAsync, bytesize, (dptr, bytesize, hStream));
+	TAKEN_ASYNC(CA_FLAVOUR_LEGACY, cuMemAllocAsync, (dptr, bytesize, hStream));
 }
 
 CUresult
 cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-	RETRIED_ASYNC(CA_FLAVOUR_PER_THREAD, cuMemAllocAsync_ptsz, bytesize,
-		      (dptr, bytesize, hStream));
+	TAKEN_ASYNC(CA_FLAVOUR_PER_THREAD, cuMemAllocAsync_ptsz, (dptr, bytesize, hStream));
 }
 
 CUresult
 cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
 {
-	RETRIED_ASYNC(CA_FLAVOUR_LEGACY, cuMemAllocFromPoolAsync, bytesize,
-		      (dptr, bytesize, pool, hStream));
+	TAKEN_ASYNC(CA_FLAVOUR_LEGACY, cuMemAllocFromPoolAsync, (dptr, bytesize, pool, hStream));
 }
 
 CUresult
 cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
 			     CUstream hStream)
 {
-	RETRIED_ASYNC(CA_FLAVOUR_PER_THREAD, cuMemAllocFromPoolAsync_ptsz, bytesize,
-		      (dptr, bytesize, pool, hStream));
+	TAKEN_ASYNC(CA_FLAVOUR_PER_THREAD, cuMemAllocFromPoolAsync_ptsz,
+		    (dptr, bytesize, pool, hStream));
+}
+
+static bool
+is_on_device(const CUmemAllocationProp *prop)
+{
+	return prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
 CUresult
 cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 	    unsigned long long flags)
 {
-	RETRIED(cuMemCreate, size, (handle, size, prop, flags));
+	TAKEN(cuMemCreate, NULL, is_on_device(prop) ? prop->location.id : -1, size,
+	      is_on_device(prop), (handle, size, prop, flags), CA_CHARGE_PHYSICAL, *handle);
+}
+
+CUresult
+cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	FREED(cuMemRelease, (handle), CA_CHARGE_PHYSICAL, handle);
+}
+
+/* ---- arrays: how much they take is the driver's secret; what was asked for is not */
+
+/* Of an element's component; those of textures with blocks of several texels are not told apart. */
+static uint64_t
+component_bytes(CUarray_format format)
+{
+	switch (format) {
+	case CU_AD_FORMAT_UNSIGNED_INT8:
+	case CU_AD_FORMAT_SIGNED_INT8:
+		return 1;
+	case CU_AD_FORMAT_UNSIGNED_INT16:
+	case CU_AD_FORMAT_SIGNED_INT16:
+	case CU_AD_FORMAT_HALF:
+		return 2;
+	default:
+		return 4;
+	}
+}
+
+/* At least one, of what may be 0 for "one-dimensional"; saturates. */
+static uint64_t
+times(uint64_t bytes, uint64_t count)
+{
+	uint64_t product;
+
+	return __builtin_mul_overflow(bytes, count ? count : 1, &product) ? UINT64_MAX : product;
+}
+
+static uint64_t
+array_bytes(const CUDA_ARRAY_DESCRIPTOR *one)
+{
+	if (!one)
+		return 0;
+	return times(times(component_bytes(one->Format) * one->NumChannels, one->Width),
+		     one->Height);
+}
+
+static uint64_t
+array3d_bytes(const CUDA_ARRAY3D_DESCRIPTOR *one)
+{
+	if (!one)
+		return 0;
+	return times(times(times(component_bytes(one->Format) * one->NumChannels, one->Width),
+			   one->Height),
+		     one->Depth);
+}
+
+/* All levels: each has half of the extents of the one before. */
+static uint64_t
+mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *one, unsigned levels)
+{
+	CUDA_ARRAY3D_DESCRIPTOR level;
+	uint64_t bytes = 0;
+
+	if (!one)
+		return 0;
+	level = *one;
+	for (unsigned i = 0; i < levels && i < 64; i++) {
+		if (__builtin_add_overflow(bytes, array3d_bytes(&level), &bytes))
+			return UINT64_MAX;
+		level.Width = level.Width > 1 ? level.Width / 2 : level.Width;
+		level.Height = level.Height > 1 ? level.Height / 2 : level.Height;
+		level.Depth = level.Depth > 1 ? level.Depth / 2 : level.Depth;
+	}
+	return bytes;
 }
 
 CUresult
 cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
 {
-	RETRIED(cuArrayCreate_v2, ARRAY_STEP_BYTES, (pHandle, pAllocateArray));
+	TAKEN(cuArrayCreate_v2, NULL, -1, array_bytes(pAllocateArray), true,
+	      (pHandle, pAllocateArray), CA_CHARGE_ARRAY, *pHandle);
 }
 
 CUresult
 cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
 {
-	RETRIED(cuArray3DCreate_v2, ARRAY_STEP_BYTES, (pHandle, pAllocateArray));
+	TAKEN(cuArray3DCreate_v2, NULL, -1, array3d_bytes(pAllocateArray), true,
+	      (pHandle, pAllocateArray), CA_CHARGE_ARRAY, *pHandle);
 }
 
 CUresult
@@ -98,6 +181,18 @@ cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 		       const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
 		       unsigned int numMipmapLevels)
 {
-	RETRIED(cuMipmappedArrayCreate, ARRAY_STEP_BYTES,
-		(pHandle, pMipmappedArrayDesc, numMipmapLevels));
+	TAKEN(cuMipmappedArrayCreate, NULL, -1, mipmap_bytes(pMipmappedArrayDesc, numMipmapLevels),
+	      true, (pHandle, pMipmappedArrayDesc, numMipmapLevels), CA_CHARGE_MIPMAP, *pHandle);
+}
+
+CUresult
+cuArrayDestroy(CUarray hArray)
+{
+	FREED(cuArrayDestroy, (hArray), CA_CHARGE_ARRAY, hArray);
+}
+
+CUresult
+cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
+{
+	FREED(cuMipmappedArrayDestroy, (hMipmappedArray), CA_CHARGE_MIPMAP, hMipmappedArray);
 }

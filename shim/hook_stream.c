@@ -4,6 +4,7 @@
  */
 #include "shim/capture.h"
 #include "shim/hook.h"
+#include "shim/room.h"
 #include "shim/streams.h"
 
 /* The stream is one of the current context. */
@@ -23,7 +24,7 @@ CUresult
 cuStreamCreate(CUstream *phStream, unsigned int Flags)
 {
 	CA_HOOK_REAL(real, cuStreamCreate);
-	CUresult rc = CA_INSIDE(real->cuStreamCreate(phStream, Flags));
+	CUresult rc = CA_ROOM(real, real->cuStreamCreate(phStream, Flags));
 
 	born(real, rc, phStream, Flags);
 	return rc;
@@ -33,7 +34,7 @@ CUresult
 cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
 	CA_HOOK_REAL(real, cuStreamCreateWithPriority);
-	CUresult rc = CA_INSIDE(real->cuStreamCreateWithPriority(phStream, flags, priority));
+	CUresult rc = CA_ROOM(real, real->cuStreamCreateWithPriority(phStream, flags, priority));
 
 	born(real, rc, phStream, flags);
 	return rc;
@@ -43,7 +44,8 @@ CUresult
 cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags, int priority)
 {
 	CA_HOOK_REAL(real, cuGreenCtxStreamCreate);
-	CUresult rc = CA_INSIDE(real->cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority));
+	CUresult rc =
+		CA_ROOM(real, real->cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority));
 
 	if (rc == CUDA_SUCCESS && phStream && *phStream && ca_hook_process())
 		ca_streams_born_untracked(*phStream);

@@ -34,8 +34,10 @@ begin(enum ca_flavour flavour, CUstream handle)
 static CUresult
 end(struct ended ended, CUresult rc)
 {
-	if (ended.stream && rc == CUDA_SUCCESS)
+	if (ended.stream && rc == CUDA_SUCCESS) {
 		ca_order_finished(ended.stream, ended.bound);
+		ca_process_tick(ca_process());
+	}
 	return rc;
 }
 
@@ -100,8 +102,10 @@ cuCtxSynchronize(void)
 	uint64_t bound = space ? ca_order_space_bound(space) : 0;
 	CUresult rc = CA_INSIDE(real->cuCtxSynchronize());
 
-	if (space && rc == CUDA_SUCCESS)
+	if (space && rc == CUDA_SUCCESS) {
 		ca_order_space_finished(space, bound, false);
+		ca_process_tick(ca_process());
+	}
 	return rc;
 }
 
@@ -113,7 +117,9 @@ cuCtxSynchronize_v2(CUcontext ctx)
 	uint64_t bound = space ? ca_order_space_bound(space) : 0;
 	CUresult rc = CA_INSIDE(real->cuCtxSynchronize_v2(ctx));
 
-	if (space && rc == CUDA_SUCCESS)
+	if (space && rc == CUDA_SUCCESS) {
 		ca_order_space_finished(space, bound, false);
+		ca_process_tick(ca_process());
+	}
 	return rc;
 }

@@ -23,6 +23,8 @@
 #include "shim/fallback.h"
 #include "shim/framework.h"
 #include "shim/marks.h"
+#include "shim/real.h"
+#include "shim/report.h"
 #include "shim/streams.h"
 #include "shim/tracing.h"
 
@@ -52,6 +54,7 @@ after_fork_child(void)
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();
 	ca_framework_after_fork_child();
+	ca_report_after_fork_child();
 	atomic_store(&made, NULL);
 	atomic_store(&state, UNMADE);
 }
@@ -123,8 +126,15 @@ make(void)
 		return;
 	}
 	process.serves = process.config.disable == CA_DISABLE_OFF;
+	process.fills = process.serves && (process.config.zero || process.config.poison);
+	process.attends =
+		process.serves && (process.config.free_sync_host || process.config.poison ||
+				   ca_tend_is_wanted(&process.config));
+	process.limited =
+		process.serves && (process.config.limit.bytes || process.config.limit.share);
 	ca_tracing_start(&process.config, process.heap);
-	process.ticks = process.config.stats_interval_ns || ca_tracing_tracer;
+	process.ticks = process.fills || process.config.stats_interval_ns || ca_tracing_tracer ||
+			ca_tend_is_wanted(&process.config);
 	ca_dump_start(&process.config);
 	ca_fallback_start(&process);
 	atomic_store_explicit(&made, &process, memory_order_release);
@@ -163,11 +173,20 @@ ca_process(void)
 	return make_once();
 }
 
-void
-ca_process_tick_due(struct ca_process *one)
+__attribute__((cold)) void
+ca_process_tend(struct ca_process *one)
 {
-	ca_dump_if_due(one->heap);
+	const struct ca_real *real = ca_real();
+	struct ca_space *space;
+	int saved = errno;
+
+	if (one->config.stats_interval_ns)
+		ca_dump_if_due(one->heap);
 	ca_tracing_tick();
+	if (real && !ca_inside && ca_tend_is_wanted(&one->config) &&
+	    (space = ca_context_space(real)))
+		ca_tend(space, false);
+	errno = saved;
 }
 
 /* Looks, but does not make: a process without hooked calls has nothing to write. */

@@ -17,21 +17,25 @@
 struct ca_process {
 	struct ca_config config;
 	struct ca_heap *heap;
-	bool ticks;  /* something is to be done after hooked calls */
+	bool ticks;   /* allocations have more to do, or something is due by time or count */
+	bool attends; /* frees have more to do than to free (shim/attend.h) */
+	bool limited; /* CACHEALLOC_LIMIT */
+	bool fills;   /* zero, poison */
 	bool serves; /* false: CACHEALLOC_DISABLE=count; blocks are the driver's own, answers too */
 };
 
 /* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
 struct ca_process *ca_process(void);
 
-void ca_process_tick_due(struct ca_process *process);
-/* Called after a hooked call: repeats the statistics when CACHEALLOC_STATS_INTERVAL is due, and
- * writes what CACHEALLOC_TRACE has recorded. */
+/* What is due by time or count in the current context, when nothing may wait for the device. */
+void ca_process_tend(struct ca_process *process);
+/* Called after a hooked call: repeats the statistics when CACHEALLOC_STATS_INTERVAL is due, writes
+ * what CACHEALLOC_TRACE has recorded, and trims (allocator/heap.h, ca_tend). */
 static inline void
 ca_process_tick(struct ca_process *process)
 {
 	if (__builtin_expect(process->ticks, 0))
-		ca_process_tick_due(process);
+		ca_process_tend(process);
 }
 
 /*

@@ -18,6 +18,7 @@ OWN = ("CACHEALLOC_BUILD", "CACHEALLOC_TRACES")
 # One row a variable of the library: the option of `run` that sets it.
 VARIABLES = (
     ("CACHEALLOC_CONF", Option("--conf", "value", "Tuning keys; may be repeated.", "K:V,...", repeat=True)),
+    ("CACHEALLOC_LIMIT", Option("--limit", "value", "Cap on the device memory of the program: 8G, or 90%.", "SIZE")),
     ("CACHEALLOC_STATS", Option("--stats", "optional", "Statistics at exit: a table on stderr, or into FILE "
                                 "(a name ending in .json: JSON). %p is the pid.", "FILE")),
     ("CACHEALLOC_STATS_INTERVAL", Option("--stats-interval", "value", "Repeat the statistics, for example 10s.",

@@ -10,6 +10,7 @@ complete -c cachealloc -n __fish_use_subcommand -f -a help -d 'help on a verb'
 
 set -l run '__fish_seen_subcommand_from run'
 complete -c cachealloc -n $run -l conf -x -d 'tuning keys'
+complete -c cachealloc -n $run -l limit -x -d 'cap on device memory'
 complete -c cachealloc -n $run -l stats -d 'statistics at exit'
 complete -c cachealloc -n $run -l stats-interval -x -d 'repeat them'
 complete -c cachealloc -n $run -l log -x -a 'off error warn info debug' -d 'log level'

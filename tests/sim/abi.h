@@ -9,7 +9,6 @@
 #include "shim/cuda_abi.h"
 
 typedef unsigned int CUdeviceptr_v1; /* the 32-bit ABI of CUDA 2 */
-typedef struct CUmod_st *CUmodule;
 
 typedef enum CUdevice_attribute_enum {
 	CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
@@ -24,10 +23,6 @@ typedef enum CUmemPool_attribute_enum {
 	CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
 } CUmemPool_attribute;
 
-typedef enum CUjit_option_enum {
-	CU_JIT_MAX_REGISTERS = 0,
-} CUjit_option;
-
 typedef enum CUdevice_P2PAttribute_enum {
 	CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,
 	CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED = 2,
@@ -35,8 +30,6 @@ typedef enum CUdevice_P2PAttribute_enum {
 	CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED = 4,
 	CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED = 5,
 } CUdevice_P2PAttribute;
-
-typedef struct CUkern_st *CUkernel;
 
 typedef struct CUDA_KERNEL_NODE_PARAMS_v2_st {
 	CUfunction func;

@@ -82,6 +82,49 @@ def test_cached_memory_makes_room_for_other_calls(tmp_path):
     assert ours["other_alloc_calls"] == 2 and ours["flushes"] == 2
 
 
+def test_no_more_goes_back_than_is_missing(tmp_path):
+    _, ours, theirs = run_case(tmp_path, "oom_gives_back_little", SIMCUDA_MEM="256M")
+    assert ours["driver_free_calls"] == theirs["calls"]["cuMemFree_v2"] == 1
+
+
+def test_out_of_memory_only_when_nothing_is_left(tmp_path):
+    _, ours, _ = run_case(tmp_path, "oom_takes_everything", SIMCUDA_MEM="256M", SIMCUDA_RACES="abort")
+    assert ours["ooms"] == 0 and ours["reserved_bytes"]["current"] == 256 << 20
+
+
+def test_out_of_memory_is_reported_once_a_size_and_not_too_often():
+    done = run([PROGRAM, "oom_report"], check=0, SIMCUDA_MEM="256M")
+    lines = [line.removeprefix("cachealloc: warning: ") for line in done.stderr.splitlines()]
+    assert lines[0] == ("CUDA out of memory. Tried to allocate 180.00 MiB. GPU 0 has a total capacity of 256.00 MiB of which "
+                        "136.00 MiB is free. Of the allocated memory 104.00 MiB is allocated by the program, and 16.00 MiB is "
+                        "reserved by cachealloc but unallocated.")
+    assert "188743680 bytes were asked for; the largest free block has 12582912. Free: 16.00 MiB for every" in lines[1]
+    assert lines[2].startswith("out of memory: tried: searched 1 times")
+    assert lines[3].startswith("hint: live memory alone exceeds the device: 104.00 MiB allocated and 180.00 MiB asked")
+    assert len(lines) == 8 and "Tried to allocate 300.00 MiB" in lines[4]
+
+
+@pytest.mark.parametrize("level", ["off", "error"])
+def test_the_report_can_be_silenced(level):
+    assert run([PROGRAM, "oom_report"], check=0, SIMCUDA_MEM="256M", CACHEALLOC_LOG=level).stderr == ""
+
+
+ROOMY = ["cuModuleLoadData", "cuModuleGetFunction", "cuStreamCreate", "cuEventCreate", "cuGraphInstantiateWithFlags",
+         "cuCtxCreate_v2", "cuDevicePrimaryCtxRetain:2"]
+
+
+@pytest.mark.parametrize("name", ROOMY)
+def test_cached_memory_makes_room_for_calls_that_need_a_little(tmp_path, name):
+    name, _, nth = name.partition(":")
+    fail = f"{name}:{nth or 1}:2"
+    _, ours, theirs = run_case(tmp_path, "calls_that_need_room", SIMCUDA_FAIL=fail)
+    assert ours["flushes"] == 1 and ours["reserved_bytes"]["current"] == 0
+    # without memory of ours to give the answer is the driver's
+    done = run([PROGRAM, "calls_that_need_room"], check=1, SIMCUDA_FAIL=f"{name}:{nth or 1}+:2")
+    assert " = 2\n" in done.stderr
+    run([PROGRAM, "calls_that_need_room"], check=1, preload=False, SIMCUDA_FAIL=fail)
+
+
 def test_out_of_memory_is_the_drivers_answer(tmp_path):
     _, ours, _ = run_case(tmp_path, "oom_is_native", SIMCUDA_MEM="256M")
     assert ours["ooms"] == 2

@@ -39,6 +39,7 @@ fixture_defaults(struct fixture *f)
 	f->config.large_segment_size_bytes = 20 * MIB;
 	f->config.reuse_slack_bytes = 64 * MIB;
 	f->config.disable = CA_DISABLE_OFF;
+	f->config.max_cached_bytes = UINT64_MAX;
 #ifdef FIXTURE_UNSEEN
 	f->unseen = true;
 #endif

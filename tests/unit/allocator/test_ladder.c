@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#include "allocator/report.h"
+
 /* Out of memory gives back what is cached, waits for what is pending, and only then fails. */
 static void
 test_ladder(void **state)
@@ -120,13 +122,189 @@ test_reclaim(void **state)
 	fixture_stop(&f);
 }
 
+enum { HELD_MAX = 64, LADDER_STEPS = 20000 };
+
+/* What the program holds, and what one request may have cost. */
+struct promises {
+	struct fixture f;
+	struct ca_space *other;
+	uint64_t held[HELD_MAX];
+	unsigned n, ooms, released;
+	uint64_t seed;
+};
+
+static uint64_t
+largest_segment(uint64_t request)
+{
+	return request > 20 * MIB ? request : 20 * MIB;
+}
+
+/*
+ * Nothing that is ours is left where "out of memory" is answered, and what went back to the driver
+ * for a request is at most what was missing and one segment.
+ */
+static void
+promise_request(struct promises *p, struct ca_space *space, uint64_t request, uint64_t *largest)
+{
+	struct ca_model_sums before = fixture_sums(&p->f), after;
+	uint64_t taken = fixture_stats(&p->f).reserved_bytes.total, address, returned, missing;
+	uint64_t free_bytes = p->f.pretend.capacity - before.used_bytes;
+	int r = ca_alloc(space, request, &address);
+
+	after = fixture_sums(&p->f);
+	taken = fixture_stats(&p->f).reserved_bytes.total - taken;
+	returned = before.held_bytes + taken - after.held_bytes;
+	missing = request > free_bytes ? request - free_bytes : 0;
+	if (r) {
+		assert_int_equal(r, CA_DRIVER_OUT_OF_MEMORY);
+		assert_int_equal(ca_drainable_bytes(space), 0);
+		if (!p->other) /* nor does any hole fit (a boundary may be in the way) */
+			assert_true(fixture_stats(&p->f).largest_free_block_bytes <
+				    request + 2 * MIB);
+		p->ooms++;
+	} else {
+		assert_true(returned <= missing + *largest);
+		p->released += returned > 0;
+		p->held[p->n++] = address;
+		if (largest_segment(request) > *largest)
+			*largest = largest_segment(request);
+	}
+}
+
+static void
+promise_run(struct promises *p, bool pending)
+{
+	uint64_t largest = 20 * MIB;
+
+	for (unsigned i = 0; i < LADDER_STEPS; i++) {
+		uint64_t random = fixture_random(&p->seed), size = 1 + random % (40 * MIB);
+
+		if (random >> 40 & 1)
+			size >>= random >> 41 & 15;
+		if (p->n < HELD_MAX && random >> 60) {
+			promise_request(p, p->other && random >> 50 & 1 ? p->other : p->f.space,
+					size ? size : 1, &largest);
+		} else if (p->n) {
+			unsigned at = (unsigned)(random >> 32) % p->n;
+
+			if (pending)
+				ca_model_submit(p->f.model);
+			fixture_free(&p->f, p->held[at]);
+			p->held[at] = p->held[--p->n];
+		}
+		while (i % 32 == 31 && p->n > (random & 7))
+			fixture_free(&p->f, p->held[--p->n]);
+	}
+}
+
+static void
+promises(bool pending, bool two_contexts, uint64_t seed)
+{
+	struct promises p = { .seed = fixture_seed(seed) };
+
+	fixture_defaults(&p.f);
+	p.f.pretend.capacity = 300 * MIB;
+	p.f.pretend.granule = 512;
+	fixture_start(&p.f);
+	if (two_contexts)
+		assert_int_equal(ca_space_create(p.f.heap, (void *)2, 0, &p.other), 0);
+	promise_run(&p, pending);
+	fixture_check(&p.f);
+	assert_true(p.ooms > 10 && p.released > 10);
+	fixture_stop(&p.f);
+}
+
+static void
+test_out_of_memory_means_that_nothing_is_left_and_no_rung_gives_back_too_much(void **state)
+{
+	promises(false, false, 7);
+	promises(false, true, 8);
+}
+
+static void
+test_the_same_while_freed_memory_is_still_used(void **state)
+{
+	promises(true, false, 11);
+	promises(true, true, 12);
+}
+
+/* What is missing decides, not what was asked for. */
+static void
+test_only_what_is_missing_goes_back(void **state)
+{
+	struct fixture f;
+	uint64_t pieces[8];
+
+	fixture_defaults(&f);
+	f.pretend.capacity = 200 * MIB;
+	fixture_start(&f);
+	for (unsigned i = 0; i < 8; i++)
+		pieces[i] = fixture_alloc(&f, 20 * MIB);
+	for (unsigned i = 0; i < 8; i++)
+		fixture_free(&f, pieces[i]);
+	ca_trim(f.heap, UINT64_MAX);
+	fixture_alloc(&f, 70 * MIB); /* 40 are free: two segments */
+	assert_int_equal(fixture_stats(&f).driver_free_calls, 2);
+	assert_true(ca_reclaim(f.space, 30 * MIB)); /* 10 are free: one */
+	assert_int_equal(fixture_stats(&f).driver_free_calls, 3);
+	/* the driver does not say: as much as was asked for */
+	ca_model_fail(f.model, CA_MODEL_INFO, 1, true, 999);
+	assert_true(ca_reclaim(f.space, 30 * MIB));
+	assert_int_equal(fixture_stats(&f).driver_free_calls, 5);
+	fixture_stop(&f);
+}
+
+/* The figures of a report, and what was tried. */
+static void
+test_a_report_tells_what_is_free_and_what_was_tried(void **state)
+{
+	struct fixture f;
+	struct ca_report report;
+	uint64_t a, b, out;
+
+	fixture_defaults(&f);
+	f.pretend.capacity = 100 * MIB;
+	fixture_start(&f);
+	a = fixture_alloc(&f, 30 * MIB);
+	b = fixture_alloc(&f, 4 * MIB);
+	fixture_free(&f, a);
+	ca_trim(f.heap, UINT64_MAX);
+	assert_int_equal(ca_alloc(f.space, 90 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
+	ca_report_fill(f.space, 90 * MIB, &report);
+	assert_true(report.known);
+	assert_int_equal(report.total, 100 * MIB);
+	assert_int_equal(report.free, 80 * MIB);
+	assert_int_equal(report.requested, 90 * MIB);
+	assert_int_equal(report.live, 4 * MIB);
+	assert_int_equal(report.reserved, 20 * MIB);
+	assert_int_equal(report.largest, 16 * MIB);
+	assert_int_equal(report.clean, 16 * MIB);
+	assert_int_equal(report.waiting, 0);
+	assert_int_equal(report.tried.given_bytes, 30 * MIB);
+	assert_int_equal(report.tried.given_segments, 1);
+	assert_false(report.tried.capture);
+	fixture_free(&f, b);
+	ca_model_set_capturing(f.model, true);
+	assert_int_equal(ca_alloc(f.space, 90 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
+	ca_report_fill(f.space, 90 * MIB, &report);
+	assert_true(report.tried.capture);
+	fixture_stop(&f);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ladder),         cmocka_unit_test(test_ladder_other_space),
-		cmocka_unit_test(test_ladder_refused), cmocka_unit_test(test_ladder_busy),
+		cmocka_unit_test(test_ladder),
+		cmocka_unit_test(test_ladder_other_space),
+		cmocka_unit_test(test_ladder_refused),
+		cmocka_unit_test(test_ladder_busy),
 		cmocka_unit_test(test_reclaim),
+		cmocka_unit_test(test_only_what_is_missing_goes_back),
+		cmocka_unit_test(test_a_report_tells_what_is_free_and_what_was_tried),
+		cmocka_unit_test(
+			test_out_of_memory_means_that_nothing_is_left_and_no_rung_gives_back_too_much),
+		cmocka_unit_test(test_the_same_while_freed_memory_is_still_used),
 	};
 
 	return cmocka_run_group_tests_name("allocator-ladder", tests, NULL, NULL);

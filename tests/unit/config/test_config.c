@@ -146,7 +146,7 @@ test_strict_is_read_first(void **state)
 	struct ca_config config;
 
 	fake_set(&env, "CACHEALLOC_CONF", "colour:blue");
-	fake_set(&env, "CACHEALLOC_LIMIT", "8G");
+	fake_set(&env, "CACHEALLOC_SNAPSHOT", "8G");
 	fake_set(&env, "CACHEALLOC_DISABLE", "x");
 	fake_set(&env, "CACHEALLOC_STRICT", "1");
 	assert_int_equal(
@@ -211,11 +211,22 @@ static const struct bad_row bad_rows[] = {
 	{ NULL, "\x07\x07:1", "\\x07\\x07" },
 	{ NULL, "reuse_slack_mb:7", "more than once: the last one, '7', is used" },
 	{ NULL, "expandable_segments:True", "expandable_segments is refused: not in this version" },
-	{ NULL, "garbage_collection_threshold:0.8", "not in this version" },
-	{ NULL, "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", "not in this version" },
-	{ NULL, "roundup_power2_divisions:[256:1,512:2", "not in this version" },
-	{ NULL, "zero", "not in this version" },
-	{ NULL, "zero:1,zero:1", "not in this version" },
+	{ NULL, "garbage_collection_threshold:1", "'1' is refused: expected a number between 0" },
+	{ NULL, "garbage_collection_threshold:0", "expected a number between 0 and 1" },
+	{ NULL, "per_process_memory_fraction:1.5", "above 0 and at most 1" },
+	{ NULL, "roundup_power2_divisions:[256:1,512:2", "(a [ without ])" },
+	{ NULL, "roundup_power2_divisions:[256:1,512:3]", "(divisions that are no power of two)" },
+	{ NULL, "roundup_power2_divisions:[512:1,256:2]", "(the sizes do not ascend, > last)" },
+	{ NULL, "roundup_power2_divisions:6",
+	  "'6' is refused (no power of two): expected a power" },
+	{ NULL, "max_cached_mb:1.5", "expected a whole number of MiB, or unlimited" },
+	{ NULL, "trim_idle_ms:10s", "expected a whole number of ms" },
+	{ NULL, "trim_every:-1", "expected a whole number of allocations" },
+	{ NULL, "zero:maybe", "expected True or False" },
+	{ NULL, "oom_retry_ms:3600001", "at most 3600000" },
+	{ NULL, "oom_fallback:host", "expected none or managed" },
+	{ NULL, "background_thread", "not in this version" },
+	{ NULL, "background_thread:1,background_thread:1", "not in this version" },
 	{ NULL, "backend:cudaMallocAsync", "does not apply here" },
 	{ NULL, "pinned_num_register_threads:8", "does not apply here" },
 	{ NULL, "release_lock_on_cudamalloc:True", "does not apply here" },
@@ -245,7 +256,8 @@ static const struct bad_row bad_rows[] = {
 	{ "CACHEALLOC_STATS_INTERVAL", "1.5s", NULL },
 	{ "CACHEALLOC_STATS_INTERVAL", "1ms", NULL },
 	{ "CACHEALLOC_STATS_INTERVAL", "99999999999999999999s", NULL },
-	{ "CACHEALLOC_LIMIT", "8G", "not in this version" },
+	{ "CACHEALLOC_LIMIT", "8X", "'8X' is refused: expected a size such as 8G" },
+	{ "CACHEALLOC_LIMIT", "110%", "or a share of the device such as 90%" },
 	{ "CACHEALLOC_SNAPSHOT", "x", "not in this version" },
 	{ "CACHEALLOC_SNAPSHOT_ON", "exit", "not in this version" },
 	{ "CACHEALLOC_SIGNAL", "USR2", "not in this version" },
@@ -408,7 +420,7 @@ test_unknown_variables(void **state)
 		env.line[3],
 		"CACHEALLOC_QWERTYUIOP: unknown variable is ignored: expected CACHEALLOC_ "
 		"and one of STRICT, DISABLE, CONF, LOG, LOG_FILE, STATS, "
-		"STATS_INTERVAL, TRACE");
+		"STATS_INTERVAL, LIMIT, TRACE");
 }
 
 static void

@@ -31,6 +31,7 @@ test_every_setting(void **state)
 		"CACHEALLOC_LOG_FILE=log.%p",
 		"CACHEALLOC_STATS=stats.%p.json",
 		"CACHEALLOC_STATS_INTERVAL=10s",
+		"CACHEALLOC_LIMIT=1536M",
 		"CACHEALLOC_CONF=large_segment_size_mb:32",
 		"CACHEALLOC_CONF=max_split_size_mb:40",
 		"CACHEALLOC_CONF=max_non_split_rounding_mb:50",
@@ -40,17 +41,34 @@ test_every_setting(void **state)
 		"CACHEALLOC_CONF=under_framework:cache",
 		"CACHEALLOC_CONF=min_size:64K",
 		"CACHEALLOC_CONF=max_size:1048577",
+		"CACHEALLOC_CONF=roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+		"CACHEALLOC_CONF=garbage_collection_threshold:0.8",
+		"CACHEALLOC_CONF=per_process_memory_fraction:0.123456789",
+		"CACHEALLOC_CONF=max_cached_mb:0",
+		"CACHEALLOC_CONF=min_reserve_mb:64",
+		"CACHEALLOC_CONF=trim_idle_ms:500",
+		"CACHEALLOC_CONF=trim_every:1000",
+		"CACHEALLOC_CONF=zero:1",
+		"CACHEALLOC_CONF=poison:1",
+		"CACHEALLOC_CONF=oom_retry_ms:20",
+		"CACHEALLOC_CONF=oom_fallback:managed",
 	};
 	struct fake_env env;
 	struct ca_config config;
 
 	fake_good(&env, "reuse_slack_mb:unlimited,max_split_size_mb:40,large_segment_size_mb:32,"
 			"max_non_split_rounding_mb:50,reuse:finished,free_sync:host,"
-			"under_framework:cache,min_size:65536,max_size:1048577");
+			"under_framework:cache,min_size:65536,max_size:1048577,"
+			"roundup_power2_divisions:[256:1,512:2,1024:4,>:8],"
+			"garbage_collection_threshold:0.80,"
+			"per_process_memory_fraction:0.123456789,max_cached_mb:0,"
+			"min_reserve_mb:64,trim_idle_ms:500,trim_every:1000,zero:True,"
+			"poison:yes,oom_retry_ms:20,oom_fallback:managed");
+	fake_set(&env, "CACHEALLOC_LIMIT", "1.5G");
 	assert_int_equal(fake_load(&env, &config), 0);
 	confirm(&env, &config);
-	assert_int_equal(env.lines, 15);
-	for (int i = 0; i < 15; i++)
+	assert_int_equal(env.lines, 27);
+	for (int i = 0; i < 27; i++)
 		assert_string_equal(env.line[i], lines[i]);
 }
 
@@ -64,12 +82,22 @@ test_round_trip(void **state)
 	static struct fake_env env, again;
 	struct ca_config config, second;
 
+	static const char *const limits[] = { "90%", "62.5%", "8G", "1.5GiB", "1000", "0.000001%" };
+	static const char *const keys[] = {
+		"roundup_power2_divisions:8",
+		"roundup_power2_divisions:[1:0,>:4]",
+		"roundup_power2_divisions:[>:2],per_process_memory_fraction:1",
+		"per_process_memory_fraction:0.5",
+	};
+
 	for (size_t i = 0; i < 45; i++) {
 		memset(&env, 0, sizeof(env));
 		memset(&again, 0, sizeof(again));
 		fake_set(&env, "CACHEALLOC_STATS_INTERVAL", intervals[i % 5]);
 		fake_set(&env, "CACHEALLOC_STATS", stats[i % 3]);
 		fake_set(&env, "CACHEALLOC_DISABLE", disable[i / 15]);
+		fake_set(&env, "CACHEALLOC_LIMIT", limits[i % 6]);
+		fake_set(&env, "CACHEALLOC_CONF", keys[i % 4]);
 		assert_int_equal(fake_load(&env, &config), 0);
 		confirm(&env, &config);
 		for (int line = 0; line < env.lines; line++) {

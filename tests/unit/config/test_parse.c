@@ -296,6 +296,120 @@ test_random(void **state)
 	}
 }
 
+static void
+test_fraction(void **state)
+{
+	static const char *const refused[] = {
+		"",      ".5",   "1.",           "-0.5",
+		"0,5",   "5e-1", "0.5 ",         " 1",
+		"nan",   "50%",  "0.1234567891", "1.1",
+		"2",     "0",    "0.0",          "99999999999999999999",
+		"0.5.5", "1/2"
+	};
+	uint64_t value = 7;
+
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		assert_false(ca_parse_fraction(refused[i], 1, CA_WHOLE, &value));
+		assert_int_equal(value, 7);
+	}
+	assert_true(ca_parse_fraction("0.5", 1, CA_WHOLE, &value) && value == CA_WHOLE / 2);
+	assert_true(ca_parse_fraction("1", 1, CA_WHOLE, &value) && value == CA_WHOLE);
+	assert_true(ca_parse_fraction("1.000000000", 1, CA_WHOLE, &value) && value == CA_WHOLE);
+	assert_true(ca_parse_fraction("0.000000001", 1, CA_WHOLE, &value) && value == 1);
+	assert_false(ca_parse_fraction("1", 1, CA_WHOLE - 1, &value));
+}
+
+static void
+test_limit(void **state)
+{
+	static const char *const refused[] = { "",
+					       "0",
+					       "0G",
+					       "G",
+					       "8 G",
+					       "8X",
+					       "-1G",
+					       "1.5",
+					       "8GG",
+					       "8Gb",
+					       "0%",
+					       "101%",
+					       "100.1%",
+					       "%",
+					       "8G%",
+					       "1e9",
+					       "99999999999T",
+					       "18446744073709551616",
+					       "0.0000000001%" };
+	struct ca_limit limit = { .bytes = 7 };
+
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		assert_false(ca_parse_limit(refused[i], &limit));
+		assert_int_equal(limit.bytes, 7);
+	}
+	assert_true(ca_parse_limit("8G", &limit) && limit.bytes == UINT64_C(8) << 30);
+	assert_true(ca_parse_limit("8g", &limit) && limit.bytes == UINT64_C(8) << 30);
+	assert_true(ca_parse_limit("1.5GiB", &limit) && limit.bytes == UINT64_C(3) << 29);
+	assert_true(ca_parse_limit("512MB", &limit) && limit.bytes == UINT64_C(512) << 20);
+	assert_true(ca_parse_limit("1000", &limit) && limit.bytes == 1000 && !limit.share);
+	assert_true(ca_parse_limit("90%", &limit) && limit.share == 900000000 && !limit.bytes);
+	assert_true(ca_parse_limit("100%", &limit) && limit.share == CA_WHOLE);
+	assert_true(ca_parse_limit("62.5%", &limit) && limit.share == 625000000);
+}
+
+static void
+test_roundup(void **state)
+{
+	static const struct {
+		const char *text, *fault;
+	} refused[] = {
+		{ "3", " (no power of two)" },
+		{ "-1", " (no number, and no list)" },
+		{ "x", " (no number, and no list)" },
+		{ "2097152", " (no number, and no list)" },
+		{ "[", " (a [ without ])" },
+		{ "[256:1", " (a [ without ])" },
+		{ "[]", " (an entry that is not MiB:divisions)" },
+		{ "[256]", " (an entry that is not MiB:divisions)" },
+		{ "[256:1,]", " (an entry that is not MiB:divisions)" },
+		{ "[256:1]x]", " (an entry that is not MiB:divisions)" },
+		{ "[256:3]", " (divisions that are no power of two)" },
+		{ "[256:]", " (divisions that are no number)" },
+		{ "[256:a]", " (divisions that are no number)" },
+		{ "[100:1]", " (a size that is no power of two)" },
+		{ "[0:1]", " (a size that is no power of two)" },
+		{ "[512:1,256:2]", " (the sizes do not ascend, > last)" },
+		{ "[256:1,256:2]", " (the sizes do not ascend, > last)" },
+		{ "[>:1,256:2]", " (the sizes do not ascend, > last)" },
+		{ "[1:1,2:1,4:1,8:1,16:1,32:1,64:1,128:1,256:1,512:1,1024:1,2048:1,4096:1,8192:1,"
+		  "16384:1,32768:1,65536:1,131072:1,262144:1,524288:1,1048576:1]",
+		  " (too many entries)" },
+	};
+	struct ca_roundup roundup = { .count = 7 };
+
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		const char *fault = ca_parse_roundup(refused[i].text, &roundup);
+
+		assert_non_null(fault);
+		assert_string_equal(fault, refused[i].fault);
+		assert_int_equal(roundup.count, 7);
+	}
+	assert_null(ca_parse_roundup("0", &roundup));
+	assert_int_equal(roundup.count, 0);
+	assert_null(ca_parse_roundup("1", &roundup));
+	assert_int_equal(roundup.count, 0);
+	assert_null(ca_parse_roundup("8", &roundup));
+	assert_int_equal(roundup.count, 1);
+	assert_true(roundup.interval[0].below == UINT64_MAX && roundup.interval[0].divisions == 8);
+	assert_null(ca_parse_roundup("[256:1,512:2,1024:4,>:8]", &roundup));
+	assert_int_equal(roundup.count, 4);
+	assert_true(roundup.interval[1].below == UINT64_C(512) << 20);
+	assert_int_equal(roundup.interval[1].divisions, 2);
+	assert_true(roundup.interval[3].below == UINT64_MAX);
+	assert_null(ca_parse_roundup("[1:0]", &roundup));
+	assert_int_equal(roundup.count, 1);
+}
+
 int
 main(void)
 {
@@ -305,7 +419,8 @@ main(void)
 		cmocka_unit_test(test_word),     cmocka_unit_test(test_size),
 		cmocka_unit_test(test_entries),  cmocka_unit_test(test_faults),
 		cmocka_unit_test(test_unclosed), cmocka_unit_test(test_long),
-		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_random),   cmocka_unit_test(test_fraction),
+		cmocka_unit_test(test_limit),    cmocka_unit_test(test_roundup),
 	};
 
 	return cmocka_run_group_tests_name("parse", tests, NULL, NULL);

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Limits that the user set, per device.
+ *
+ * CACHEALLOC_LIMIT counts what segments hold, live or cached, and what the program asked for by
+ * calls that the driver serves itself; per_process_memory_fraction counts segments only. A request
+ * that would exceed one is out of memory before the driver is asked, so the ladder gives cached
+ * segments back first, as if the device were that small.
+ *
+ * What other calls got is charged before the call, and kept by its handle until that is freed.
+ */
+#include "allocator/inside.h"
+
+#include <errno.h>
+
+static bool
+has_fraction(const struct ca_config *config)
+{
+	return config->memory_fraction && config->memory_fraction < CA_WHOLE;
+}
+
+bool
+ca_limit_is_set(const struct ca_config *config)
+{
+	return config->disable == CA_DISABLE_OFF && (config->limit.bytes || config->limit.share ||
+						     has_fraction(config) || config->gc_threshold);
+}
+
+void
+ca_limit_learn_locked(struct ca_space *space)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t free_bytes, total;
+	int r;
+
+	if (space->device->total_bytes)
+		return;
+	ca_outside_enter_locked(space);
+	r = driver->memory_info(driver->self, space->context, &free_bytes, &total);
+	ca_outside_leave(space);
+	if (!r)
+		space->device->total_bytes = total;
+}
+
+uint64_t
+ca_limit_share(uint64_t total, uint64_t share)
+{
+	return (uint64_t)(__extension__(unsigned __int128) total * share / CA_WHOLE);
+}
+
+/* UINT64_MAX: none, or not known yet. */
+static uint64_t
+limit_of_all(const struct ca_space *space)
+{
+	const struct ca_limit *limit = &space->heap->config.limit;
+	uint64_t total = space->device->total_bytes;
+
+	if (limit->bytes)
+		return limit->bytes;
+	return limit->share && total ? ca_limit_share(total, limit->share) : UINT64_MAX;
+}
+
+static uint64_t
+limit_of_fraction(const struct ca_space *space)
+{
+	const struct ca_config *config = &space->heap->config;
+	uint64_t total = space->device->total_bytes;
+
+	return has_fraction(config) && total ? ca_limit_share(total, config->memory_fraction)
+					     : UINT64_MAX;
+}
+
+static uint64_t
+least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t
+ca_limit_of_segments(const struct ca_space *space)
+{
+	uint64_t limit = least(limit_of_all(space), limit_of_fraction(space));
+
+	return least(limit, space->device->total_bytes ? space->device->total_bytes : UINT64_MAX);
+}
+
+static uint64_t
+excess(uint64_t bytes, uint64_t limit)
+{
+	return bytes > limit ? bytes - limit : 0;
+}
+
+uint64_t
+ca_limit_shortage_locked(const struct ca_space *space, uint64_t bytes, bool segment)
+{
+	const struct ca_device *device = space->device;
+	uint64_t held = device->stats.reserved_bytes.current + device->taking_bytes + bytes;
+	uint64_t all = excess(held + device->other_bytes, limit_of_all(space));
+	uint64_t own = segment ? excess(held, limit_of_fraction(space)) : 0;
+
+	return all > own ? all : own;
+}
+
+bool
+ca_charge(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_heap *heap = space->heap;
+	bool allowed;
+
+	do {
+		ca_heap_lock(heap);
+		ca_limit_learn_locked(space);
+		allowed = bytes <= CA_SIZE_MAX && !ca_limit_shortage_locked(space, bytes, false);
+		if (allowed)
+			space->device->other_bytes += bytes;
+		ca_heap_unlock(heap);
+	} while (!allowed && bytes <= CA_SIZE_MAX && ca_reclaim(space, bytes));
+	return allowed;
+}
+
+void
+ca_charge_cancel(struct ca_space *space, uint64_t bytes)
+{
+	ca_heap_lock(space->heap);
+	space->device->other_bytes -= bytes;
+	ca_heap_unlock(space->heap);
+}
+
+void
+ca_charge_keep(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle, uint64_t bytes)
+{
+	struct ca_heap *heap = space->heap;
+	struct ca_tree_node *node;
+	struct ca_charge *charge;
+
+	ca_heap_lock(heap);
+	node = ca_tree_at_least(&heap->charged, handle, kind);
+	charge = ca_objects_get(&heap->charges);
+	if (!charge || space->dead || (node && node->key == handle && node->subkey == kind)) {
+		ca_objects_put(&heap->charges, charge);
+		space->device->other_bytes -=
+			bytes; /* no record: better too little than too much */
+	} else {
+		charge->space = space;
+		charge->bytes = bytes;
+		ca_tree_insert(&heap->charged, &charge->node, handle, kind);
+	}
+	ca_heap_unlock(heap);
+}
+
+uint64_t
+ca_charge_drop(struct ca_heap *heap, enum ca_charge_kind kind, uint64_t handle,
+	       struct ca_space **ret_space)
+{
+	struct ca_tree_node *node;
+	struct ca_charge *charge;
+	uint64_t bytes = 0;
+
+	ca_heap_lock(heap);
+	node = ca_tree_at_least(&heap->charged, handle, kind);
+	if (node && node->key == handle && node->subkey == kind) {
+		charge = CA_CONTAINER_OF(node, struct ca_charge, node);
+		bytes = charge->bytes;
+		*ret_space = charge->space;
+		charge->space->device->other_bytes -= bytes;
+		ca_tree_remove(&heap->charged, node);
+		ca_objects_put(&heap->charges, charge);
+	}
+	ca_heap_unlock(heap);
+	return bytes;
+}
+
+void
+ca_charge_restore(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle, uint64_t bytes)
+{
+	ca_heap_lock(space->heap);
+	space->device->other_bytes += bytes;
+	ca_heap_unlock(space->heap);
+	ca_charge_keep(space, kind, handle, bytes);
+}
+
+/* Physical memory belongs to the process, all else to its context. */
+void
+ca_limit_forget_locked(struct ca_space *space)
+{
+	struct ca_tree_node *node = ca_tree_first(&space->heap->charged), *next;
+
+	for (; node; node = next) {
+		struct ca_charge *charge = CA_CONTAINER_OF(node, struct ca_charge, node);
+
+		next = ca_tree_next(node);
+		if (charge->space != space || node->subkey == CA_CHARGE_PHYSICAL)
+			continue;
+		space->device->other_bytes -= charge->bytes;
+		ca_tree_remove(&space->heap->charged, node);
+		ca_objects_put(&space->heap->charges, charge);
+	}
+}
+
+void
+ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+	struct ca_heap *heap = space->heap;
+	const struct ca_device *device = space->device;
+	uint64_t limit, used;
+
+	if (!heap->config.limit.bytes && !heap->config.limit.share)
+		return;
+	ca_heap_lock(heap);
+	ca_limit_learn_locked(space);
+	limit = limit_of_all(space);
+	used = device->stats.reserved_bytes.current - device->drainable_bytes + device->other_bytes;
+	ca_heap_unlock(heap);
+	*total_bytes = least(*total_bytes, limit);
+	*free_bytes = least(*free_bytes, excess(limit, used));
+}
+
+uint64_t
+ca_limit_allowed(struct ca_space *space, bool *ret_is_limit)
+{
+	struct ca_heap *heap = space->heap;
+	uint64_t all, own;
+
+	ca_heap_lock(heap);
+	all = limit_of_all(space);
+	own = limit_of_fraction(space);
+	ca_heap_unlock(heap);
+	*ret_is_limit = all <= own;
+	return least(all, own) == UINT64_MAX ? 0 : least(all, own);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Automatic trims. There is no thread: what is due is done in a call of the program.
+ *
+ * Giving a segment back may wait for the device, and a wait that the program does not expect may be
+ * for ever (a kernel may wait for what the caller submits next). So it is done where the driver
+ * would have waited as well, in the program's own free of memory of the same context; or wherever
+ * the device has nothing to do, as far as the order tracker knows.
+ *
+ * How long a segment has been unused is noticed, not measured: a look marks those that are whole
+ * and free, and handing out memory of one takes the mark off.
+ */
+#include "allocator/track.h"
+
+enum {
+	DUE_EVERY = 1,
+	DUE_IDLE = 2,
+	DUE_CACHED = 4,
+	DUE_THRESHOLD = 8,
+};
+
+bool
+ca_tend_is_wanted(const struct ca_config *config)
+{
+	return config->disable == CA_DISABLE_OFF &&
+	       (config->max_cached_bytes != UINT64_MAX || config->trim_idle_ms ||
+		config->trim_every || config->gc_threshold);
+}
+
+static bool
+space_is_idle(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+	unsigned i, n = atomic_load(&order->n_streams);
+
+	if (atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK ||
+	    atomic_load(&order->foreign) > atomic_load(&order->foreign_done))
+		return false;
+	for (i = 0; i < n; i++)
+		if (order->streams[i] && ca_record_is_busy(order->streams[i]))
+			return false;
+	return true;
+}
+
+static bool
+device_is_idle(const struct ca_space *own)
+{
+	struct ca_space *space;
+
+	for (space = own->heap->spaces; space; space = space->next)
+		if (space->device == own->device && !space->dead && !space_is_idle(space))
+			return false;
+	return true;
+}
+
+/* Marks the segments that are whole and free. */
+static void
+mark_resting(struct ca_space *space, uint64_t now)
+{
+	struct ca_tree_node *node;
+
+	ca_park_clear_locked(space);
+	for (node = ca_tree_first(&space->wholes); node; node = ca_tree_next(node)) {
+		struct ca_segment *segment =
+			CA_CONTAINER_OF(node, struct ca_block, by_whole)->segment;
+
+		if (segment->standing & CA_RESTS)
+			continue;
+		segment->standing |= CA_RESTS;
+		segment->rests_since = space->heap->serial;
+		segment->rests_since_ns = now;
+	}
+}
+
+/* The segment unused for longest, and at least since `until_ns`, that min_reserve_mb does not keep.
+ */
+static struct ca_block *
+longest_resting(struct ca_space *space, uint64_t until_ns)
+{
+	uint64_t floor = space->heap->config.min_reserve_bytes;
+	uint64_t reserved = space->device->stats.reserved_bytes.current;
+	struct ca_block *best = NULL;
+	struct ca_tree_node *node;
+
+	for (node = ca_tree_first(&space->wholes); node; node = ca_tree_next(node)) {
+		struct ca_block *block = CA_CONTAINER_OF(node, struct ca_block, by_whole);
+		const struct ca_segment *segment = block->segment;
+
+		if (!(segment->standing & CA_RESTS) || segment->rests_since_ns > until_ns ||
+		    reserved < floor + segment->bytes)
+			continue;
+		if (!best || segment->rests_since < best->segment->rests_since)
+			best = block;
+	}
+	return best;
+}
+
+/* Bytes given back; 0: there is no such segment, or the driver did not take it. */
+static uint64_t
+give_longest_resting(struct ca_space *space, uint64_t until_ns)
+{
+	struct ca_block *block = longest_resting(space, until_ns);
+	uint64_t bytes = block ? block->bytes : 0;
+
+	if (!block || ca_segment_release_locked(block))
+		return 0;
+	CA_COUNT(space, trims);
+	return bytes;
+}
+
+/* Freed memory of the device that is kept, finished or not. */
+static uint64_t
+kept(const struct ca_space *space)
+{
+	const struct ca_stats *stats = &space->device->stats;
+
+	return stats->reserved_bytes.current - stats->allocated_bytes.current;
+}
+
+/* Waits for what the calling thread freed, as the driver's own free would have. */
+static bool
+wait_for_one(struct ca_space *space)
+{
+	int r = ca_owned_wait_locked(space, CA_WAIT_EXACT);
+
+	if (!r)
+		r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
+	if (!r && ca_pending_surrender_locked(space))
+		r = ca_segment_return_due_locked(space, NULL) > 0;
+	return r > 0;
+}
+
+static void
+shrink(struct ca_space *space, uint64_t keep, bool may_wait, uint64_t now)
+{
+	while (kept(space) > keep && !space->dead) {
+		mark_resting(space, now);
+		if (give_longest_resting(space, UINT64_MAX))
+			continue;
+		if (longest_resting(space, UINT64_MAX) || !may_wait ||
+		    !space->device->drainable_bytes || !wait_for_one(space))
+			break; /* refused, kept by min_reserve_mb, or in use */
+	}
+}
+
+static unsigned
+what_is_due(struct ca_space *space, uint64_t now)
+{
+	const struct ca_config *config = &space->heap->config;
+	struct ca_device *device = space->device;
+	unsigned due = 0;
+
+	if (config->trim_every && !device->next_trim)
+		device->next_trim = config->trim_every;
+	if (config->trim_every && device->stats.alloc_calls >= device->next_trim)
+		due |= DUE_EVERY;
+	if (config->trim_idle_ms && now >= device->next_look_ns)
+		due |= DUE_IDLE;
+	if (kept(space) > config->max_cached_bytes && device->drainable_bytes)
+		due |= DUE_CACHED;
+	if (device->gc_wanted)
+		due |= DUE_THRESHOLD;
+	return due;
+}
+
+static void
+trim_idle(struct ca_space *space, uint64_t now)
+{
+	uint64_t ns = space->heap->config.trim_idle_ms * 1000 * 1000;
+
+	space->device->next_look_ns = now + ns / 2;
+	while (now >= ns && give_longest_resting(space, now - ns))
+		;
+}
+
+static void
+give_back_wanted(struct ca_space *space)
+{
+	struct ca_device *device = space->device;
+	uint64_t given;
+
+	while (device->gc_wanted && (given = give_longest_resting(space, UINT64_MAX)))
+		device->gc_wanted -= given < device->gc_wanted ? given : device->gc_wanted;
+}
+
+static void
+tend(struct ca_space *space, unsigned due, bool may_wait, uint64_t now)
+{
+	const struct ca_config *config = &space->heap->config;
+	struct ca_device *device = space->device;
+
+	ca_owned_poll_locked(space);
+	ca_owned_look_locked(space);
+	mark_resting(space, now);
+	if (due & DUE_THRESHOLD)
+		give_back_wanted(space);
+	device->gc_wanted = 0;
+	if (due & DUE_EVERY) {
+		device->next_trim = device->stats.alloc_calls + config->trim_every;
+		shrink(space, 0, may_wait, now);
+	}
+	if (due & DUE_IDLE)
+		trim_idle(space, now);
+	if (due & DUE_CACHED)
+		shrink(space, config->max_cached_bytes, may_wait, now);
+}
+
+void
+ca_tend(struct ca_space *space, bool may_wait)
+{
+	struct ca_heap *heap = space->heap;
+	uint64_t now = heap->driver.clock_ns(heap->driver.self);
+	unsigned due;
+
+	if (heap->driver.capturing(heap->driver.self))
+		return;
+	ca_heap_lock(heap);
+	due = space->dead || space->poisoned ? 0 : what_is_due(space, now);
+	if (due && (may_wait || device_is_idle(space)))
+		tend(space, due, may_wait, now);
+	ca_heap_unlock(heap);
+}
+
+bool
+ca_device_is_idle(struct ca_space *space)
+{
+	bool idle;
+
+	ca_heap_lock(space->heap);
+	idle = device_is_idle(space);
+	ca_heap_unlock(space->heap);
+	return idle;
+}
+
+/* Of all spaces of the device. */
+static void
+give_back_everywhere(struct ca_space *own, uint64_t now)
+{
+	struct ca_space *space;
+
+	for (space = own->heap->spaces; space && own->device->gc_wanted; space = space->next) {
+		if (space->device != own->device || space->dead)
+			continue;
+		mark_resting(space, now);
+		give_back_wanted(space);
+	}
+	own->device->gc_wanted = 0;
+}
+
+void
+ca_tend_growth_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_device *device = space->device;
+	uint64_t limit, threshold;
+
+	ca_limit_learn_locked(space);
+	limit = ca_limit_of_segments(space);
+	if (limit == UINT64_MAX)
+		return;
+	threshold = ca_limit_share(limit, space->heap->config.gc_threshold);
+	if (device->stats.reserved_bytes.current + bytes <= threshold)
+		return;
+	device->gc_wanted = device->stats.reserved_bytes.current + bytes - threshold;
+	/* not later than now: trim_idle_ms must not take it for older */
+	if (device_is_idle(space))
+		give_back_everywhere(space, device->next_look_ns);
+	else
+		mark_resting(space, device->next_look_ns);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * PyTorch's sentence comes first, figure by figure, because people and tools know it; what it lacks
+ * comes after: the request itself, the largest free block, who still uses freed memory.
+ */
+#include "shim/report.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "allocator/report.h"
+#include "config/log.h"
+#include "config/text.h"
+#include "shim/driver_table.h"
+#include "shim/process.h"
+
+enum { DEVICES_MAX = 32, LINE_BYTES = 512 };
+#define SPACING_NS ((uint64_t)1000000000)
+
+static _Atomic uint64_t told[DEVICES_MAX]; /* a bit per size class */
+static _Atomic uint64_t next_ns;           /* none before that */
+static _Atomic unsigned reports;
+
+/* A size as text, for the arguments of a format. */
+struct size_text {
+	char text[CA_TEXT_SIZE_MAX];
+};
+#define SIZE(bytes) ca_text_bytes((struct size_text){ 0 }.text, bytes)
+
+void
+ca_report_after_fork_child(void)
+{
+	for (unsigned i = 0; i < DEVICES_MAX; i++)
+		atomic_store(&told[i], 0);
+	atomic_store(&next_ns, 0);
+	atomic_store(&reports, 0);
+}
+
+static bool
+is_due(void)
+{
+	const struct ca_driver *driver = ca_driver_table();
+	uint64_t now = driver->clock_ns(driver->self), next = atomic_load(&next_ns);
+
+	return now >= next && atomic_compare_exchange_strong(&next_ns, &next, now + SPACING_NS);
+}
+
+static bool
+is_new(unsigned device, uint64_t bytes)
+{
+	uint64_t bit = (uint64_t)1 << (63 - __builtin_clzll(bytes | 1));
+
+	if (device >= DEVICES_MAX || atomic_load(&told[device]) & bit ||
+	    atomic_load(&reports) >= CA_REPORTS_MAX || !is_due())
+		return false;
+	return !(atomic_fetch_or(&told[device], bit) & bit) &&
+	       atomic_fetch_add(&reports, 1) < CA_REPORTS_MAX;
+}
+
+static void
+tell_sentence(const struct ca_report *report)
+{
+	char capacity[LINE_BYTES] = "", allowed[32] = "";
+
+	if (report->known)
+		ca_text_format(capacity, sizeof(capacity),
+			       "GPU %u has a total capacity of %s of which %s is free. ",
+			       report->device, SIZE(report->total), SIZE(report->free));
+	if (report->allowed)
+		ca_text_format(allowed, sizeof(allowed), "%s allowed; ", SIZE(report->allowed));
+	ca_warn("CUDA out of memory. Tried to allocate %s. %s%sOf the allocated memory %s is "
+		"allocated by the program, and %s is reserved by cachealloc but unallocated.",
+		SIZE(report->requested), capacity, allowed, SIZE(report->live),
+		SIZE(report->reserved - report->live));
+}
+
+static void
+tell_free(const struct ca_report *report)
+{
+	char streams[LINE_BYTES] = "";
+	size_t length = 0;
+
+	for (unsigned i = 0; i < report->n_streams && length < sizeof(streams); i++) {
+		const struct ca_report_stream *one = &report->streams[i];
+		const char *name = one->kind == CA_STREAM_LEGACY       ? "the legacy stream"
+				   : one->kind == CA_STREAM_PER_THREAD ? "a per-thread stream"
+								       : "stream";
+
+		length += ca_text_format(streams + length, sizeof(streams) - length, "%s%s by %s",
+					 i ? ", " : ": ", SIZE(one->bytes), name);
+		if (one->kind != CA_STREAM_LEGACY && one->kind != CA_STREAM_PER_THREAD &&
+		    length < sizeof(streams))
+			length += ca_text_format(streams + length, sizeof(streams) - length, " %p",
+						 one->handle);
+	}
+	ca_warn("out of memory: %llu bytes were asked for; the largest free block has %llu. Free: "
+		"%s for every stream, %s still in use%s",
+		(unsigned long long)report->requested, (unsigned long long)report->largest,
+		SIZE(report->clean), SIZE(report->waiting), streams);
+}
+
+static void
+tell_tried(const struct ca_tried *tried)
+{
+	if (tried->capture) {
+		ca_warn("out of memory: a stream captures, so that only new memory would do; %s "
+			"went back to the driver",
+			SIZE(tried->given_bytes));
+		return;
+	}
+	ca_warn("out of memory: tried: searched %u times, asked the driver %u times more, gave %s "
+		"(%u segments) back to it, waited %u times for freed memory%s",
+		tried->searches, tried->asked, SIZE(tried->given_bytes), tried->given_segments,
+		tried->waits,
+		tried->others ? ", looked ten seconds at what other threads had freed" : "");
+}
+
+/* The cause that explains most, and what to do about it. */
+static void
+tell_hint(const struct ca_report *report, const struct ca_config *config)
+{
+	uint64_t unallocated = report->reserved - report->live;
+	uint64_t used = report->known ? report->total - report->free : 0;
+	uint64_t others = used > report->reserved ? used - report->reserved : 0;
+
+	if (report->tried.capture)
+		ca_warn("hint: allocate before the capture begins");
+	else if (report->tried.refused_by_us)
+		ca_warn("hint: %s allows %s on this device, cached memory is given up first: raise "
+			"it, or use less",
+			report->by_limit ? "CACHEALLOC_LIMIT" : "per_process_memory_fraction",
+			SIZE(report->allowed));
+	else if (report->known && report->live + report->requested > report->total)
+		ca_warn("hint: live memory alone exceeds the device: %s allocated and %s asked for "
+			"are more than %s; use less (a smaller batch), or a larger device",
+			SIZE(report->live), SIZE(report->requested), SIZE(report->total));
+	else if (report->known && report->live + report->requested + others > report->total)
+		ca_warn("hint: %s of the device are used by others: other processes, libraries, "
+			"pools and arrays of this one, the contexts themselves",
+			SIZE(others));
+	else if (report->waiting >= report->requested)
+		ca_warn("hint: freed memory is still in use by other threads' work: synchronise "
+			"before allocating, or free in the thread that allocates");
+	else if (unallocated >= report->requested && config->max_split_size_bytes == UINT64_MAX)
+		ca_warn("hint: the free memory is in pieces: try "
+			"CACHEALLOC_CONF=max_split_size_mb:%llu",
+			(unsigned long long)(config->large_segment_size_bytes >> 20) * 2);
+	else
+		ca_warn("hint: the free memory is in pieces beside live blocks: allocate what "
+			"lives long first, or free it earlier");
+}
+
+__attribute__((noinline, cold)) void
+ca_report_oom(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_process *process = ca_process();
+	struct ca_report report;
+	int saved = errno;
+
+	if (process && process->serves && ca_log_enabled(CA_LOG_WARN) &&
+	    is_new(ca_report_device(space), bytes)) {
+		ca_report_fill(space, bytes, &report);
+		tell_sentence(&report);
+		tell_free(&report);
+		tell_tried(&report.tried);
+		tell_hint(&report, &process->config);
+	}
+	errno = saved;
+}

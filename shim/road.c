@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A charge is dropped before the real free, since the handle may come back to another thread before
+ * that call returns, and restored if the free failed.
+ */
+#include "shim/road.h"
+
+#include <stdatomic.h>
+
+#include "shim/context.h"
+
+static struct ca_space *
+space_on(const struct ca_real *real, CUdevice device)
+{
+	struct ca_context *context;
+	struct ca_space *space;
+
+	for (context = ca_context_first(); device >= 0 && context;
+	     context = ca_context_next(context)) {
+		space = atomic_load_explicit(&context->space, memory_order_acquire);
+		if (space && context->device == device)
+			return space;
+	}
+	return ca_context_space(real);
+}
+
+struct ca_road
+ca_road_begin(const struct ca_real *real, CUdevice device, uint64_t bytes, bool counts)
+{
+	struct ca_road road = { .process = ca_hook_process(), .bytes = bytes };
+	int saved = errno;
+
+	if (!road.process || !road.process->limited || !counts || !bytes)
+		return road;
+	road.space = space_on(real, device);
+	if (road.space && !ca_charge(road.space, bytes)) {
+		road.space = NULL;
+		road.refused = true;
+	}
+	errno = saved;
+	return road;
+}
+
+void
+ca_road_succeeded(const struct ca_real *real, const struct ca_road *road, enum ca_charge_kind kind,
+		  uint64_t handle)
+{
+	struct ca_space *space;
+	int saved = errno;
+
+	if (!road->process || !road->process->serves)
+		return;
+	space = road->space ? road->space : ca_context_space(real);
+	if (space)
+		ca_note_other_alloc(space);
+	if (road->space)
+		ca_charge_keep(road->space, kind, handle, road->bytes);
+	errno = saved;
+}
+
+void
+ca_road_failed(const struct ca_road *road)
+{
+	if (road->space)
+		ca_charge_cancel(road->space, road->bytes);
+}
+
+struct ca_road
+ca_road_end_begin(enum ca_charge_kind kind, uint64_t handle)
+{
+	struct ca_road road = { .process = ca_hook_process() };
+
+	if (road.process && road.process->limited)
+		road.bytes = ca_charge_drop(road.process->heap, kind, handle, &road.space);
+	return road;
+}
+
+void
+ca_road_end_done(const struct ca_road *road, CUresult rc, enum ca_charge_kind kind, uint64_t handle)
+{
+	if (road->bytes && rc != CUDA_SUCCESS)
+		ca_charge_restore(road->space, kind, handle, road->bytes);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Other roads to device memory than cuMemAlloc: what CACHEALLOC_LIMIT has to say to a call, and who
+ * makes room for it (shim/room.h).
+ */
+#pragma once
+
+#include "shim/cuda_abi.h"
+#include "shim/process.h"
+#include "shim/real.h"
+#include "shim/room.h"
+
+struct ca_road {
+	struct ca_process *process; /* NULL: pass through */
+	struct ca_space *space;     /* where the memory was charged; NULL: it was not */
+	uint64_t bytes;
+	bool refused; /* out of memory by the limit: the driver is not to be asked */
+};
+
+/* Before a call that takes `bytes` of `device` (< 0: of the current context's); `counts` false: it
+ * takes none. */
+struct ca_road ca_road_begin(const struct ca_real *real, CUdevice device, uint64_t bytes,
+			     bool counts);
+/* After it succeeded: the memory goes by `handle`. */
+void ca_road_succeeded(const struct ca_real *real, const struct ca_road *road,
+		       enum ca_charge_kind kind, uint64_t handle);
+void ca_road_failed(const struct ca_road *road);
+
+/* Before a call that frees what goes by `handle`, and after it. */
+struct ca_road ca_road_end_begin(enum ca_charge_kind kind, uint64_t handle);
+void ca_road_end_done(const struct ca_road *road, CUresult rc, enum ca_charge_kind kind,
+		      uint64_t handle);
