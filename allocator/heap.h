@@ -65,7 +65,8 @@ void ca_space_kill(struct ca_space *space);
 int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 /*
  * `size` bytes straight from the driver, exactly as asked for, and back to it at their free; never
- * from the cache and never kept by it. Cached memory is given back before the driver's runs out.
+ * from the cache and never kept by it. Cached memory is given back before the driver's runs out;
+ * limits, oom_retry_ms and oom_fallback apply as to ca_alloc.
  * Results as of ca_alloc.
  */
 int ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address);

@@ -93,7 +93,6 @@ MALFORMED = [
     ("stats", "1", ["unknown variable", "did you mean CACHEALLOC_STATS?"]),
     ("FROBNICATE", "1", ["unknown variable", "one of STRICT, DISABLE, CONF"]),
     ("LIMIT", "8X", ["'8X'", "a size such as 8G"]),
-    ("TRACE", "x", [LATER]),
     ("CONF", "roundup_power2_divisions:[256:1,512:3]", ["roundup_power2_divisions", "divisions that are no power of two"]),
     ("CONF", "roundup_power2_divisions:[100:1]", ["roundup_power2_divisions", "a size that is no power of two"]),
     ("CONF", "garbage_collection_threshold:1.0", ["garbage_collection_threshold", "'1.0'", "between 0 and 1"]),

@@ -38,7 +38,7 @@ def lines_of(trace):
 
 
 def test_the_events_are_what_the_program_did(tmp_path):
-    done, trace = traced(tmp_path, "steps", SIMCUDA_MEM="64M", CACHEALLOC_CONF="reuse_slack_mb:7")
+    done, trace = traced(tmp_path, "steps", SIMCUDA_MEM="64M", CACHEALLOC_CONF="reuse_slack_mb:7", CACHEALLOC_LOG="error")
     assert done.stderr == "" and lines_of(trace) == done.stdout.splitlines()
     assert trace.whole and trace.fields["program"] == "cases_trace"
     assert "CACHEALLOC_CONF=reuse_slack_mb:7" in trace.fields["settings"].splitlines()
@@ -63,6 +63,26 @@ def test_the_events_are_what_the_program_did(tmp_path):
 def test_native_calls_are_recorded_too(tmp_path, disable):
     done, trace = traced(tmp_path, "steps", SIMCUDA_MEM="64M", CACHEALLOC_DISABLE=disable)
     assert lines_of(trace) == done.stdout.splitlines() and trace.live_at_the_end()
+
+
+@pytest.mark.parametrize("env", [
+    {"CACHEALLOC_CONF": "max_size:0", "SIMCUDA_MEM": "64M"},
+    {"CACHEALLOC_CONF": "oom_fallback:managed", "SIMCUDA_FAIL": "cuMemAlloc_v2:1+:2", "SIMCUDA_MEM": "110M"},
+    {"CACHEALLOC_CONF": "oom_fallback:managed,max_size:0", "SIMCUDA_FAIL": "cuMemAlloc_v2:1+:2", "SIMCUDA_MEM": "110M"},
+], ids=["passed", "managed", "passed and managed"])
+def test_memory_that_is_never_cached_is_recorded_as_the_drivers_own(tmp_path, env):
+    done, trace = traced(tmp_path, "steps", **env)
+    assert lines_of(trace) == [line.replace("alloc", "adopt") for line in done.stdout.splitlines()]
+    assert len(trace.of("taken")) == len(trace.of("returned")) + len(trace.live_at_the_end())
+    assert replayed(tmp_path / "t.trace")["frees"] == len(trace.of("free"))
+
+
+@pytest.mark.parametrize("conf", ["zero:1", "poison:1", "zero:1,poison:1,max_cached_mb:0,trim_every:2,trim_idle_ms:1"])
+def test_fills_and_trims_leave_the_record_as_it_is(tmp_path, conf):
+    done, trace = traced(tmp_path, "steps", SIMCUDA_MEM="64M", CACHEALLOC_CONF=conf)
+    assert lines_of(trace) == done.stdout.splitlines()
+    reserved = sum(r.bytes for r in trace.of("taken")) - sum(r.bytes for r in trace.of("returned"))
+    assert reserved >= sum(r.bytes for r in trace.live_at_the_end().values()) > 0
 
 
 def test_nothing_is_recorded_where_nothing_is_served(tmp_path):

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <time.h>
 
+#include "allocator/report.h"
+
 enum { SLOTS = 48, STEPS = 6000 };
 
 static uint64_t
@@ -91,6 +93,54 @@ test_it_is_refused_only_when_the_cache_has_given_everything_back(void **state)
 	assert_int_equal(fixture_stats(&f).ooms, 1);
 	assert_int_equal(fixture_stats(&f).passed_alloc_calls, 1);
 	fixture_check(&f);
+	fixture_stop(&f);
+}
+
+static void
+test_a_limit_counts_it_and_what_is_cached_goes_first(void **state)
+{
+	uint64_t address = 7, live;
+	struct ca_report report;
+	struct fixture f;
+
+	fixture_defaults(&f);
+	f.config.limit.bytes = 100 * MIB;
+	fixture_start(&f);
+	live = through(&f, 30 * MIB);
+	fixture_free(&f, fixture_alloc(&f, 40 * MIB));
+	fixture_free(&f, fixture_alloc(&f, 20 * MIB));
+	assert_int_equal(ca_alloc_through(f.space, 71 * MIB, &address), CA_DRIVER_OUT_OF_MEMORY);
+	ca_report_fill(f.space, 71 * MIB, &report);
+	assert_true(report.tried.refused_by_us && report.tried.given_bytes && report.by_limit);
+	assert_int_equal(address, 7);
+	through(&f, 70 * MIB);
+	fixture_free(&f, live);
+	assert_int_equal(reserved(&f), 70 * MIB);
+	fixture_check(&f);
+	fixture_stop(&f);
+}
+
+/* As for memory that is cached: oom_retry_ms, then oom_fallback:managed. */
+static void
+test_the_last_resorts_are_for_it_too(void **state)
+{
+	uint64_t address;
+	struct fixture f;
+
+	fixture_defaults(&f);
+	f.config.oom_retry_ms = 100;
+	f.config.oom_managed = true;
+	fixture_start(&f);
+	ca_model_fail(f.model, CA_MODEL_TAKE, 1, false, CA_DRIVER_OUT_OF_MEMORY);
+	fixture_free(&f, through(&f, 40 * MIB));
+	assert_int_equal(fixture_stats(&f).managed_fallbacks, 0);
+	ca_model_fail(f.model, CA_MODEL_TAKE, 1, true, CA_DRIVER_OUT_OF_MEMORY);
+	address = through(&f, 40 * MIB);
+	assert_int_equal(fixture_stats(&f).managed_fallbacks, 1);
+	assert_int_equal(reserved(&f), 40 * MIB);
+	fixture_free(&f, address);
+	assert_int_equal(reserved(&f), 0);
+	assert_int_equal(fixture_stats(&f).ooms, 0);
 	fixture_stop(&f);
 }
 
@@ -189,6 +239,8 @@ main(void)
 		cmocka_unit_test(test_it_is_the_drivers_own_and_leaves_with_its_free),
 		cmocka_unit_test(test_bad_requests_are_left_to_the_driver),
 		cmocka_unit_test(test_it_is_refused_only_when_the_cache_has_given_everything_back),
+		cmocka_unit_test(test_a_limit_counts_it_and_what_is_cached_goes_first),
+		cmocka_unit_test(test_the_last_resorts_are_for_it_too),
 		cmocka_unit_test(
 			test_next_to_another_cache_the_peak_does_not_grow_by_what_is_cached),
 		cmocka_unit_test(

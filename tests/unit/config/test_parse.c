@@ -331,7 +331,7 @@ test_limit(void **state)
 					       "-1G",
 					       "1.5",
 					       "8GG",
-					       "8Gb",
+					       "8Gbit",
 					       "0%",
 					       "101%",
 					       "100.1%",
@@ -350,6 +350,7 @@ test_limit(void **state)
 	assert_true(ca_parse_limit("8G", &limit) && limit.bytes == UINT64_C(8) << 30);
 	assert_true(ca_parse_limit("8g", &limit) && limit.bytes == UINT64_C(8) << 30);
 	assert_true(ca_parse_limit("1.5GiB", &limit) && limit.bytes == UINT64_C(3) << 29);
+	assert_true(ca_parse_limit("1.5gib", &limit) && limit.bytes == UINT64_C(3) << 29);
 	assert_true(ca_parse_limit("512MB", &limit) && limit.bytes == UINT64_C(512) << 20);
 	assert_true(ca_parse_limit("1000", &limit) && limit.bytes == 1000 && !limit.share);
 	assert_true(ca_parse_limit("90%", &limit) && limit.share == 900000000 && !limit.bytes);
