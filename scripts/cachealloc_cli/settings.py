@@ -23,6 +23,8 @@ VARIABLES = (
                                 "(a name ending in .json: JSON). %p is the pid.", "FILE")),
     ("CACHEALLOC_STATS_INTERVAL", Option("--stats-interval", "value", "Repeat the statistics, for example 10s.",
                                          "TIME")),
+    ("CACHEALLOC_TRACE", Option("--trace", "value", "Record every allocation and free into FILE, for replay. %p is the "
+                                "pid.", "FILE")),
     ("CACHEALLOC_LOG", Option("--log", "value", "off, error, warn (default), info or debug.", "LEVEL")),
     ("CACHEALLOC_LOG_FILE", Option("--log-file", "value", "Log lines go to FILE instead of stderr.", "FILE")),
     ("CACHEALLOC_DISABLE", Option("--disable", "optional", "Pass every call through; --disable=count still "

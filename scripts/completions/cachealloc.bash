@@ -11,7 +11,7 @@ _cachealloc() {
 	fi
 	verb=${COMP_WORDS[1]}
 	case $verb in
-	run) options="--conf --limit --stats --stats-interval --log --log-file --disable --strict --sim --library --dry-run --help" ;;
+	run) options="--conf --limit --stats --stats-interval --trace --log --log-file --disable --strict --sim --library --dry-run --help" ;;
 	compare) options="--runs --warmup --conf-a --conf-b --json --force --ignore-failure --seed --fail-above --sim --library --help" ;;
 	replay) options="--conf --memory --find-min-capacity --time --json --help" ;;
 	doctor | version) options="--json --library --help" ;;
@@ -23,7 +23,7 @@ _cachealloc() {
 		mapfile -t COMPREPLY < <(compgen -W "off error warn info debug" -- "$cur")
 		return
 		;;
-	--library | --log-file | --json)
+	--library | --log-file | --trace | --json)
 		if [[ $verb == compare || $prev != --json ]]; then
 			mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 			return
@@ -37,7 +37,7 @@ _cachealloc() {
 			i=$((i + 1))
 			break
 			;;
-		--conf | --limit | --memory | --stats-interval | --log | --log-file | --library | -r | --runs | --warmup | --conf-a | --conf-b | --seed | --fail-above)
+		--conf | --limit | --memory | --stats-interval | --trace | --log | --log-file | --library | -r | --runs | --warmup | --conf-a | --conf-b | --seed | --fail-above)
 			i=$((i + 1))
 			;;
 		--json) [[ $verb == compare ]] && i=$((i + 1)) ;;

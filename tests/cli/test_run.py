@@ -77,6 +77,8 @@ def test_a_path_the_loader_would_split_is_refused(cli, stub_build, tmp_path):
     (["--stats"], "CACHEALLOC_STATS", "1"),
     (["--stats=x-%p.json"], "CACHEALLOC_STATS", "x-%p.json"),
     (["--stats-interval", "10s"], "CACHEALLOC_STATS_INTERVAL", "10s"),
+    (["--trace=t-%p.trace"], "CACHEALLOC_TRACE", "t-%p.trace"),
+    (["--limit", "8G"], "CACHEALLOC_LIMIT", "8G"),
     (["--log", "info"], "CACHEALLOC_LOG", "info"),
     (["--log-file=l"], "CACHEALLOC_LOG_FILE", "l"),
     (["--conf", "a:1", "--conf=b:[1,2]"], "CACHEALLOC_CONF", "a:1,b:[1,2]"),
