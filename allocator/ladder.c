@@ -391,6 +391,8 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 		uint64_t generation = space->device->generation;
 		int r;
 
+		/* memory of captures that have ended may be nobody's by now */
+		ca_owned_look_locked(space);
 		given = release_locked(space, bytes, &busy) > 0;
 		if (given)
 			break;
