@@ -439,6 +439,8 @@ ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 		uint64_t generation = space->device->generation;
 		int r;
 
+		/* memory of captures that have ended may be nobody's by now */
+		ca_owned_look_locked(space);
 		given = release_locked(space, shortage_locked(space, bytes, segment), &busy) > 0;
 		if (given)
 			break;

@@ -46,7 +46,16 @@ struct ca_stream_record {
 	struct ca_space *space;
 	void *handle;
 	enum ca_stream_kind kind;
-	unsigned index;                     /* in order->streams */
+	unsigned index; /* in order->streams */
+	/* under the order lock */
+	uint64_t thread; /* the only thread that ever submitted to it, or made it; 0: several */
+	uint64_t arms;   /* the last number in hot.armed */
+	/* The epoch after the last wait that raised `known` had returned: whoever waits for a stamp
+	 * that is not smaller waits for all that is known. */
+	uint64_t learned;
+	unsigned calls;      /* calls of ours into the driver that name the handle now */
+	unsigned clock_next; /* the part of the clock to forget next */
+	bool submitted; /* ca_stream_note_thread was called: `thread` is not only who made it */
 	_Alignas(64) _Atomic uint64_t done; /* work stamped at most this has finished */
 	_Atomic uint64_t hazard;  /* stamp of the last operation that somebody else must end */
 	_Atomic uint64_t exposed; /* largest stamp of its unfinished memory handed out */
@@ -57,17 +66,9 @@ struct ca_stream_record {
 	_Atomic bool closed; /* a ghost: no handle any more */
 	_Atomic bool lost;   /* no mark of it can be had any more: context marks only */
 	/* under the order lock */
-	uint64_t thread; /* the only thread that ever submitted to it, or made it; 0: several */
-	bool submitted;  /* ca_stream_note_thread was called: `thread` is not only who made it */
-	unsigned calls;  /* calls of ours into the driver that name the handle now */
-	uint64_t arms;   /* the last number in hot.armed */
 	struct ca_list points;
 	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what its next submission comes after */
-	unsigned clock_next;                        /* the part to forget next */
 	uint64_t known[CA_STREAMS_MAX];             /* the same of the own space, whole; by index */
-	/* The epoch after the last wait that raised `known` had returned: whoever waits for a stamp
-	 * that is not smaller waits for all that is known. */
-	uint64_t learned;
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools; /* [2]: OWNED blocks, by size */
 	struct ca_list

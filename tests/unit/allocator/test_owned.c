@@ -649,6 +649,22 @@ test_a_capture_without_a_graph_keeps_nothing(void **state)
 }
 
 static void
+test_what_a_capture_freed_is_given_back_once_it_has_ended(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 1);
+	ca_model_set_capturing(scene.f.model, true);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	elsewhere(&scene, (struct job){ .address = a });
+	ca_model_set_capturing(scene.f.model, false);
+	assert_true(ca_reclaim(scene.f.space, MIB));
+	assert_int_equal(fixture_sums(&scene.f).held_bytes, 0);
+	fixture_stop(&scene.f);
+}
+
+static void
 test_memory_of_a_graph_whose_end_is_not_known_goes_back(void **state)
 {
 	struct scene scene;
@@ -698,6 +714,7 @@ main(void)
 		cmocka_unit_test(test_accessors_wait_for_one_stream_and_exactly_from_the_second_on),
 		cmocka_unit_test(test_memory_of_a_graph_stays_while_the_graph_does),
 		cmocka_unit_test(test_a_capture_without_a_graph_keeps_nothing),
+		cmocka_unit_test(test_what_a_capture_freed_is_given_back_once_it_has_ended),
 		cmocka_unit_test(test_memory_of_a_graph_whose_end_is_not_known_goes_back),
 	};
 
