@@ -188,7 +188,7 @@ test_next_to_another_cache_segments_are_no_larger_than_needed_at_the_peak(void *
 	small = fixture_alloc(&f, 5 * MIB);
 	assert_int_equal(reserved(&f), 20 * MIB);
 	fixture_free(&f, small);
-	address = through(&f, 40 * MIB);
+	through(&f, 40 * MIB);
 	assert_int_equal(reserved(&f), 60 * MIB);
 	assert_int_equal(fixture_stats(&f).driver_free_calls, 2);
 	fixture_stop(&f);
