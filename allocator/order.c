@@ -41,7 +41,7 @@ ca_order_init(struct ca_space *space)
 {
 	struct ca_order *order = &space->order;
 
-	atomic_init(&order->words.epoch, 1);
+	atomic_init(&order->words.epoch, 2);
 	atomic_init(&order->words.exposures, 1);
 	atomic_init(&order->finished_only, space->heap->finished_only);
 	pthread_mutex_init(&order->lock, NULL);
@@ -264,7 +264,7 @@ ca_order_leave_quiet_ordered(struct ca_order *order)
 	unsigned at;
 
 	/* later stamps are larger than what is inexact */
-	atomic_fetch_add(&order->words.epoch, 1);
+	ca_order_advance(order);
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
 		ca_raise(&record->inexact, atomic_load(&record->hot.last));
 		if (!atomic_load(&record->closed))

@@ -140,7 +140,7 @@ point_new(struct ca_order *order)
 	point = ca_objects_get(&order->points);
 	if (point) {
 		ca_list_init(&point->link);
-		point->bound = atomic_fetch_add(&order->words.epoch, 1);
+		point->bound = ca_order_advance(order);
 	}
 	ca_order_unlock(order);
 	return point;

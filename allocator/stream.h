@@ -116,16 +116,15 @@ ca_order_has_foreign_user(struct ca_order *order, uint64_t born)
 }
 
 /*
- * What is usual at a free, cheaply. True only if no stream was stamped since `born`: the present
- * epoch is the one of the birth, and nobody was stamped with it. (`dirty` is cleared under the
- * heap's lock, which is held, and the epoch moves then.)
+ * What is usual at a free, cheaply, without a lock. True only if no stream was stamped since
+ * `born`: the present epoch is the one of the birth, and nobody was stamped with it.
  */
 static inline bool
 ca_order_is_untouched(struct ca_order *order, uint64_t born)
 {
 	return !(atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK) &&
-	       !atomic_load(&order->words.dirty) && atomic_load(&order->words.epoch) == born &&
-	       !atomic_load(&order->hazards) && !ca_order_has_foreign_user(order, born);
+	       atomic_load(&order->words.epoch) == born && !atomic_load(&order->hazards) &&
+	       !ca_order_has_foreign_user(order, born);
 }
 
 /*

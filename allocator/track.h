@@ -64,6 +64,8 @@ void ca_record_unpin(struct ca_stream_record *record);
 void ca_order_leave_quiet_ordered(struct ca_order *order);
 
 /* ---- stamp.c */
+/* A new epoch begins. Returns a bound: of all stamps with earlier ones. */
+uint64_t ca_order_advance(struct ca_order *order);
 /* `done` of the record was raised: it may be idle now. */
 void ca_record_settle_ordered(struct ca_stream_record *record);
 /* Finished or lost: whoever looks for progress finds it. */
