@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { CHUNK_BYTES = 64 << 10, ALIGNMENT = 16 };
 
@@ -71,6 +72,20 @@ ca_arena_alloc_aligned(struct ca_arena *arena, size_t bytes, size_t alignment)
 }
 
 void
+ca_arena_give_pages(void *memory, size_t bytes)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t begin = ((uintptr_t)memory + page - 1) & ~(page - 1);
+	uintptr_t end = ((uintptr_t)memory + bytes) & ~(page - 1);
+	int saved = errno;
+
+	if (begin < end)
+		(void)madvise((char *)memory + (begin - (uintptr_t)memory), end - begin,
+			      MADV_DONTNEED);
+	errno = saved;
+}
+
+void
 ca_arena_destroy(struct ca_arena *arena)
 {
 	struct ca_arena_chunk *chunk = arena->chunks;
@@ -93,6 +108,7 @@ ca_objects_init(struct ca_objects *objects, struct ca_arena *arena, size_t bytes
 	objects->bytes = round_up(bytes, ALIGNMENT);
 	objects->free = NULL;
 	objects->used = 0;
+	objects->kept = 0;
 }
 
 void *
@@ -102,7 +118,7 @@ ca_objects_get(struct ca_objects *objects)
 
 	if (object) {
 		memcpy(&objects->free, object, sizeof(objects->free));
-		memset(object, 0, objects->bytes);
+		memset(object, 0, objects->bytes - objects->kept);
 	} else {
 		object = ca_arena_alloc(objects->arena, objects->bytes);
 	}

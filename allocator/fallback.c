@@ -27,7 +27,7 @@ restrict_all_locked(struct ca_heap *heap, unsigned reason)
 		return false;
 	heap->finished_only |= reason;
 	if (reason == CA_REASON_NETWORK)
-		heap->config.reuse_finished = true;
+		__atomic_store_n(&heap->config.reuse_finished, true, __ATOMIC_RELAXED);
 	for (space = heap->spaces; space; space = space->next)
 		restrict_space(space, reason);
 	return true;

@@ -11,12 +11,24 @@
 #include <errno.h>
 #include <string.h>
 
+static uint64_t
+unique_id(void)
+{
+	static _Atomic uint64_t ids;
+
+	return atomic_fetch_add(&ids, 1) + 1;
+}
+
 static void
 records_init(struct ca_heap *heap)
 {
 	heap->by_address.root = NULL;
-	memset(heap->bases, 0, sizeof(heap->bases));
+	ca_bases_init(&heap->bases, &heap->records);
+	heap->magazines = NULL;
+	heap->magazines_end = &heap->magazines;
+	heap->id = unique_id();
 	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
+	heap->blocks.kept = sizeof(((struct ca_block *)NULL)->quick);
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
 	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_users));
@@ -70,10 +82,9 @@ space_init(struct ca_space *space)
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
 	ca_list_init(&space->held);
-	memset(space->places, 0, sizeof(space->places));
-	space->places_taken = 0;
-	space->waiting_blocks = 0;
-	space->owned_blocks = 0;
+	space->id = unique_id();
+	atomic_store(&space->waiting_blocks, 0);
+	atomic_store(&space->owned_blocks, 0);
 }
 
 void
@@ -149,6 +160,7 @@ ca_space_kill(struct ca_space *space)
 
 	ca_heap_lock(heap);
 	space->dead = true;
+	atomic_store_explicit(&space->attention, true, memory_order_relaxed);
 	while ((link = space->segments.next) != &space->segments)
 		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 	ca_pending_drop_all_locked(space);
@@ -166,12 +178,13 @@ ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info
 	if (block)
 		*ret_info = (struct ca_block_info){
 			.address = block->address,
-			.requested_bytes = block->requested,
+			.requested_bytes =
+				atomic_load_explicit(&block->requested, memory_order_relaxed),
 			.block_bytes = block->bytes,
-			.serial = block->serial,
+			.serial = atomic_load_explicit(&block->serial, memory_order_relaxed),
 			.space = block->segment->space,
 			.context = block->segment->space->context,
-			.live = block->state == CA_BLOCK_LIVE,
+			.live = ca_block_is_live(block),
 			.whole_segment = block->bytes == block->segment->bytes,
 			.adopted = block->segment->adopted,
 		};

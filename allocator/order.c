@@ -171,7 +171,7 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 {
 	unsigned i;
 
-	record->kind = kind;
+	atomic_store(&record->kind, kind);
 	record->handle = handle;
 	record->thread = known || kind == CA_STREAM_PER_THREAD ? ca_order_thread() : 0;
 	record->submitted = !known;
@@ -242,10 +242,10 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 	r = order->dead ? -ENODEV : record_get(order, &record, &dropped);
 	if (!r) {
 		ends = atomic_load(&order->candidates) == 1;
-		if (ends)
-			ca_order_leave_quiet_ordered(order);
 		record_start(record, kind, handle, known);
 		candidates_change(order, 1);
+		if (ends) /* now that nobody finds the space quiet any more */
+			ca_order_leave_quiet_ordered(order);
 		*ret_stream = &record->hot;
 	}
 	ca_order_unlock(order);

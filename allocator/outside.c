@@ -9,31 +9,46 @@
 #include "allocator/inside.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <time.h>
 
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
-/* locks held; written by its thread, read by its signal handlers */
-static __thread volatile sig_atomic_t lock_held __attribute__((tls_model("initial-exec")));
+__thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
+
+enum { SPINS = 200 };
+
+/* It is held for a few instructions, mostly: to sleep and be woken takes much longer. */
+static CA_APART void
+lock_contended(pthread_mutex_t *lock)
+{
+	unsigned spins;
+
+	for (spins = 0; spins < SPINS; spins++) {
+		ca_relax();
+		if (!pthread_mutex_trylock(lock))
+			return;
+	}
+	pthread_mutex_lock(lock);
+}
 
 void
 ca_heap_lock(struct ca_heap *heap)
 {
-	lock_held++; /* first: between the two, a handler errs on the safe side */
-	pthread_mutex_lock(&heap->lock);
+	ca_locks_held++; /* first: between the two, a handler errs on the safe side */
+	if (pthread_mutex_trylock(&heap->lock))
+		lock_contended(&heap->lock);
 }
 
 void
 ca_heap_unlock(struct ca_heap *heap)
 {
 	pthread_mutex_unlock(&heap->lock);
-	lock_held--;
+	ca_locks_held--;
 }
 
 void
 ca_order_lock(struct ca_order *order)
 {
-	lock_held++;
+	ca_locks_held++;
 	pthread_mutex_lock(&order->lock);
 }
 
@@ -41,7 +56,7 @@ void
 ca_order_unlock(struct ca_order *order)
 {
 	pthread_mutex_unlock(&order->lock);
-	lock_held--;
+	ca_locks_held--;
 }
 
 void
@@ -75,14 +90,14 @@ ca_outside_self(void)
 bool
 ca_heap_locked_here(void)
 {
-	return lock_held;
+	return ca_locks_held;
 }
 
 void
 ca_outside_after_fork_child(void)
 {
 	own_calls = 0;
-	lock_held = 0;
+	ca_locks_held = 0;
 }
 
 /* Sleeping needs no condition variable, which old glibc has in another library. */

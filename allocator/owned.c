@@ -18,7 +18,7 @@
 static bool
 ordered(const struct ca_space *space)
 {
-	return !space->heap->config.reuse_finished &&
+	return !__atomic_load_n(&space->heap->config.reuse_finished, __ATOMIC_RELAXED) &&
 	       !atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
 }
 
@@ -26,6 +26,12 @@ struct ca_stream_record *
 ca_owned_quiet_locked(struct ca_space *space)
 {
 	return ordered(space) ? ca_order_only_stream(&space->order) : NULL;
+}
+
+bool
+ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user)
+{
+	return ca_owned_quiet_locked(space) == ca_owned_record(user);
 }
 
 /* The stream's pools exist, or can be made. */
@@ -82,10 +88,7 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 
 	if ((ca_users_prune(users) && !users->context) || block->segment->retired) {
 		drop_users(block);
-		if (block->state == CA_BLOCK_LIVE && !block->segment->retired)
-			ca_park_locked(block);
-		else
-			ca_block_settle_locked(block);
+		ca_block_settle_locked(block);
 		return true;
 	}
 	if (!markable(users) || heap->no_marks)
@@ -99,11 +102,20 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 	return true;
 }
 
+void
+ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
+{
+	if (ca_owned_place_locked(block, users))
+		return;
+	ca_block_detach_locked(block);
+	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
+	ca_list_insert(&block->segment->space->unmarked, &block->waiting);
+}
+
 /* The head of a list, in no list and no index: its place now. */
 static void
 place_again(struct ca_block *block)
 {
-	struct ca_space *space = block->segment->space;
 	struct ca_users users = { .n = 1, .user = { block->user } };
 
 	if (block->state == CA_BLOCK_MULTI)
@@ -111,11 +123,7 @@ place_again(struct ca_block *block)
 	else
 		ca_pool_unindex_locked(block);
 	ca_list_remove(&block->waiting);
-	if (ca_owned_place_locked(block, &users))
-		return;
-	ca_block_detach_locked(block);
-	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
-	ca_list_insert(&space->unmarked, &block->waiting);
+	ca_owned_place_or_mark_locked(block, &users);
 }
 
 static bool
@@ -177,12 +185,19 @@ better(struct ca_block *a, struct ca_block *b)
 struct ca_block *
 ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
 {
+	ca_magazines_clear_locked(space);
+	return ca_owned_find_own_locked(space, bytes);
+}
+
+struct ca_block *
+ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
+{
 	struct ca_block *clean;
 
 	if (space->dead || space->poisoned)
 		return NULL;
 	ca_owned_settle_locked(space);
-	ca_park_clear_locked(space);
+	ca_magazine_clear_own_locked(space);
 	clean = ca_pool_find_locked(&space->heap->config, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks)
 		return clean;

@@ -160,8 +160,10 @@ ca_segment_forget_locked(struct ca_segment *segment)
 {
 	struct ca_space *space = segment->space;
 	struct ca_heap *heap = space->heap;
-	struct ca_block *block = segment->first;
+	struct ca_block *block;
 
+	ca_block_claim_all_locked(segment);
+	block = segment->first;
 	while (block) {
 		struct ca_block *next = block->next;
 
@@ -228,7 +230,7 @@ ca_segment_release_locked(struct ca_block *block)
 	segment->stuck = r != -EBUSY;
 	space->stuck_segments += segment->stuck;
 	if (segment->retired)
-		ca_list_insert(&space->due, &segment->hand);
+		ca_segment_make_due_locked(segment);
 	else
 		ca_block_settle_locked(block);
 	return r;
@@ -261,14 +263,22 @@ ca_segment_retire_locked(struct ca_segment *segment)
 	struct ca_block *block;
 
 	segment->retired = true;
+	ca_block_claim_all_locked(segment);
 	for (block = segment->first; block; block = block->next)
-		if (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_PARKED ||
-		    block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI) {
+		if (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED ||
+		    block->state == CA_BLOCK_MULTI) {
 			ca_block_detach_locked(block);
 			ca_block_set_state_locked(block, CA_BLOCK_IDLE);
 		}
 	if (!segment->live && ca_list_empty(&segment->hand))
-		ca_list_insert(&segment->space->due, &segment->hand);
+		ca_segment_make_due_locked(segment);
+}
+
+void
+ca_segment_make_due_locked(struct ca_segment *segment)
+{
+	ca_list_insert(&segment->space->due, &segment->hand);
+	atomic_store_explicit(&segment->space->attention, true, memory_order_relaxed);
 }
 
 uint64_t
@@ -285,12 +295,15 @@ ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy)
 		ca_list_remove(&segment->hand);
 		r = ca_segment_return_locked(segment);
 		if (r) {
-			ca_list_insert(&space->due, &segment->hand);
+			ca_segment_make_due_locked(segment);
 			if (r == -EBUSY && ret_busy)
 				*ret_busy = true;
 			break;
 		}
 		given += bytes;
 	}
+	atomic_store_explicit(&space->attention,
+			      space->dead || space->poisoned || !ca_list_empty(&space->due),
+			      memory_order_relaxed);
 	return given;
 }

@@ -49,7 +49,7 @@ touch_range(struct ca_heap *heap, uint64_t address, uint64_t bytes, struct ca_us
 	while (block && (block->address <= address || block->address - address < bytes)) {
 		struct ca_tree_node *next = ca_tree_next(&block->by_address);
 
-		if (block->state == CA_BLOCK_LIVE)
+		if (ca_block_is_live(block))
 			users_add(users, block->user);
 		block = next ? CA_CONTAINER_OF(next, struct ca_block, by_address) : NULL;
 	}
@@ -100,12 +100,13 @@ ca_settle(struct ca_heap *heap, uint64_t address)
 		return -ENOENT;
 	}
 	user = block->user;
-	serial = block->serial;
-	if (block->state == CA_BLOCK_LIVE && user.stream && !ca_user_is_done(&user)) {
+	serial = atomic_load_explicit(&block->serial, memory_order_relaxed);
+	if (ca_block_is_live(block) && user.stream && !ca_user_is_done(&user)) {
 		CA_COUNT(block->segment->space, settles);
 		r = wait_locked(block->segment->space, &user);
 		block = ca_block_find_locked(heap, address);
-		if (!r && block && block->state == CA_BLOCK_LIVE && block->serial == serial)
+		if (!r && block && ca_block_is_live(block) &&
+		    atomic_load_explicit(&block->serial, memory_order_relaxed) == serial)
 			block->user.stream = NULL;
 	}
 	ca_heap_unlock(heap);

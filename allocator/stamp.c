@@ -178,7 +178,8 @@ arm_ordered(const struct ca_users *users)
 static bool
 waits_when_quiet(struct ca_order *order)
 {
-	return ca_order_space(order)->heap->config.reuse_finished;
+	return __atomic_load_n(&ca_order_space(order)->heap->config.reuse_finished,
+			       __ATOMIC_RELAXED);
 }
 
 void
@@ -234,6 +235,27 @@ ca_order_is_quiet(struct ca_order *order)
 	quiet = ca_order_is_quiet_ordered(order);
 	ca_order_unlock(order);
 	return quiet;
+}
+
+struct ca_stream_record *
+ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
+{
+	struct ca_stream_record *only = atomic_load(&order->only);
+	unsigned i;
+
+	if (!only || atomic_load(&only->kind) == CA_STREAM_PER_THREAD ||
+	    atomic_load(&order->finished_only) || atomic_load(&order->hazards))
+		return NULL;
+	for (i = 0; i < CA_ACTIVE_WORDS; i++)
+		if (atomic_load(&order->active[i]) &
+		    ~(only->index / 64 == i ? active_bit(only) : 0))
+			return NULL;
+	*ret_last = atomic_load(&only->hot.last);
+	/* who ends the quiet from now on finds that stamp */
+	if (atomic_load(&order->hazards) || atomic_load(&order->candidates) > 1 ||
+	    atomic_load(&order->only) != only || atomic_load(&only->lost))
+		return NULL;
+	return only;
 }
 
 struct ca_stream_record *
@@ -375,10 +397,11 @@ ca_submit_hazard(struct ca_stream *stream)
 	struct ca_order *order = ca_record_order(record);
 
 	ca_order_lock(order);
+	/* first, so that whoever still finds the space quiet is looked at below */
+	atomic_fetch_add(&order->hazards, 1);
 	/* what was freed since the beginning in a quiet space has no exact mark, either */
 	if (ca_order_is_quiet_ordered(order))
 		ca_order_leave_quiet_ordered(order);
-	atomic_fetch_add(&order->hazards, 1);
 	ca_raise(&record->hazard, atomic_load(&stream->last));
 	ca_order_unlock(order);
 }

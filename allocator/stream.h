@@ -45,7 +45,7 @@ struct ca_stream_record {
 	struct ca_stream hot; /* first */
 	struct ca_space *space;
 	void *handle;
-	enum ca_stream_kind kind;
+	_Atomic enum ca_stream_kind kind;
 	unsigned index;                     /* in order->streams */
 	_Alignas(64) _Atomic uint64_t done; /* work stamped at most this has finished */
 	_Atomic uint64_t hazard;  /* stamp of the last operation that somebody else must end */
@@ -67,8 +67,7 @@ struct ca_stream_record {
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools; /* [2]: OWNED blocks, by size */
 	struct ca_list
-		waiting;    /* ca_block.waiting of OWNED and MULTI blocks, smallest stamp first */
-	uint64_t exposures; /* the last number in loose */
+		waiting; /* ca_block.waiting of OWNED and MULTI blocks, smallest stamp first */
 };
 
 /* One a space. */
@@ -139,6 +138,12 @@ bool ca_users_prune(struct ca_users *users);
 bool ca_order_is_quiet(struct ca_order *order);
 /* The one stream of a quiet space that has unfinished work, or NULL. */
 struct ca_stream_record *ca_order_only_stream(struct ca_order *order);
+/*
+ * The one stream that may use what a free gives back, without a lock: the space is quiet, no other
+ * stream has unfinished work, and what is freed now is marked if the space ceases to be quiet.
+ * *ret_last: that stream's last stamp. NULL: it is not known to be so simple.
+ */
+struct ca_stream_record *ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last);
 /* The unfinished users that LIVE blocks of ours (of any space) in the named ranges inherited.
  * Takes the heap's lock itself. `context`: more than fit, or not known. */
 void ca_touch_users(struct ca_space *space, const struct ca_touch *touch,

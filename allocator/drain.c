@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Magazines as who has the heap's lock sees them: made, bound to a space, counted and emptied.
+ *
+ * A thread that ends leaves its magazine as it is: what it keeps is found by whoever looks for free
+ * memory, and the magazine itself goes to a new thread once the kernel does not know the old one
+ * any more. (A destructor for the thread would need the C library's allocator.)
+ */
+#include "allocator/drain.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	SPINS = 1000,
+	YIELDS = 20,
+	PAUSE_NS = 50 * 1000,
+	SERIALS = 1024,   /* numbers that a magazine takes at a time */
+	STRANGE_MAX = 64, /* calls for another space, after which the magazine goes there */
+	PROBES_MAX = 16,  /* old magazines looked at for one that has lost its owner */
+};
+
+/* Its holder is in a few instructions, or is not running. */
+void
+ca_magazine_wait(struct ca_magazine *magazine)
+{
+	struct timespec pause = { .tv_nsec = PAUSE_NS };
+	int saved = errno;
+	unsigned tries = 0;
+
+	while (atomic_load_explicit(&magazine->lock, memory_order_relaxed) ||
+	       atomic_exchange_explicit(&magazine->lock, 1, memory_order_acquire)) {
+		tries++;
+		ca_relax();
+		if (tries > SPINS + YIELDS)
+			nanosleep(&pause, NULL);
+		else if (tries > SPINS)
+			sched_yield();
+	}
+	errno = saved;
+}
+
+/* ---- counting */
+
+static void
+gauge_count(struct ca_gauge *sum, struct ca_gauge *change)
+{
+	if (sum->current + change->peak > sum->peak)
+		sum->peak = sum->current + change->peak;
+	sum->current += change->current;
+	sum->total += change->total;
+	*change = (struct ca_gauge){ 0 };
+}
+
+static void
+count_held(struct ca_magazine *magazine)
+{
+	struct ca_counts *counts = &magazine->counts;
+	struct ca_stats *stats = &magazine->space->device->stats;
+
+	gauge_count(&stats->requested_bytes, &counts->requested);
+	gauge_count(&stats->allocated_bytes, &counts->allocated);
+	gauge_count(&stats->active_bytes, &counts->active);
+	gauge_count(&stats->cached_bytes, &counts->cached);
+	stats->alloc_calls += counts->allocs;
+	stats->cache_hits += counts->allocs;
+	stats->taken_clean += counts->clean;
+	stats->taken_same_stream += counts->allocs - counts->clean;
+	stats->free_calls += counts->frees;
+	counts->allocs = counts->clean = counts->frees = 0;
+}
+
+void
+ca_magazines_count_locked(struct ca_heap *heap)
+{
+	struct ca_magazine *magazine;
+
+	for (magazine = heap->magazines; magazine; magazine = magazine->next) {
+		ca_magazine_lock(magazine);
+		count_held(magazine);
+		ca_magazine_unlock(magazine);
+	}
+}
+
+void
+ca_magazines_lock_locked(struct ca_heap *heap)
+{
+	struct ca_magazine *magazine;
+
+	for (magazine = heap->magazines; magazine; magazine = magazine->next)
+		ca_magazine_lock(magazine);
+}
+
+void
+ca_magazines_unlock_locked(struct ca_heap *heap)
+{
+	struct ca_magazine *magazine;
+
+	for (magazine = heap->magazines; magazine; magazine = magazine->next)
+		ca_magazine_unlock(magazine);
+}
+
+/* ---- emptying */
+
+static struct ca_block *
+detach_held(struct ca_magazine *magazine, struct ca_stack *stack)
+{
+	struct ca_block *top = stack->top;
+
+	ca_magazine_add_kept(magazine, -stack->depth);
+	stack->top = NULL;
+	stack->depth = 0;
+	return top;
+}
+
+/* Blocks that are in no magazine any more, and counted as free: each gets its place. */
+static void
+settle_locked(struct ca_block *block)
+{
+	while (block) {
+		struct ca_block *below = block->below;
+		struct ca_users users = { .n = 1, .user = { block->user } };
+
+		atomic_store_explicit(&block->quick, 0, memory_order_relaxed);
+		ca_block_come_out_locked(block);
+		if (block->user.stream)
+			ca_owned_place_or_mark_locked(block, &users);
+		else
+			ca_block_settle_locked(block);
+		block = below;
+	}
+}
+
+static void
+clear_locked(struct ca_magazine *magazine)
+{
+	struct ca_block *tops[CA_SETS * CA_WAYS];
+	unsigned n = 0, i;
+
+	if (!atomic_load_explicit(&magazine->kept, memory_order_relaxed))
+		return;
+	ca_magazine_lock(magazine);
+	count_held(magazine);
+	for (i = 0; i < CA_SETS * CA_WAYS; i++) {
+		struct ca_stack *stack = &magazine->stacks[i / CA_WAYS][i % CA_WAYS];
+
+		if (stack->depth)
+			tops[n++] = detach_held(magazine, stack);
+	}
+	ca_magazine_unlock(magazine);
+	for (i = 0; i < n; i++)
+		settle_locked(tops[i]);
+}
+
+void
+ca_magazines_clear_locked(struct ca_space *space)
+{
+	struct ca_magazine *magazine;
+
+	for (magazine = space->heap->magazines; magazine; magazine = magazine->next)
+		if (magazine->space == space)
+			clear_locked(magazine);
+}
+
+void
+ca_magazine_clear_own_locked(struct ca_space *space)
+{
+	if (ca_own.space == space->id)
+		clear_locked(ca_own.magazine);
+}
+
+void
+ca_magazines_look_locked(const struct ca_space *space, uint64_t *ret_used, uint64_t *ret_largest)
+{
+	struct ca_magazine *magazine;
+	uint64_t used = 0, largest = 0;
+
+	for (magazine = space->heap->magazines; magazine; magazine = magazine->next) {
+		unsigned i;
+
+		if (magazine->space != space)
+			continue;
+		ca_magazine_lock(magazine);
+		for (i = 0; i < CA_SETS * CA_WAYS; i++) {
+			const struct ca_block *block =
+				magazine->stacks[i / CA_WAYS][i % CA_WAYS].top;
+
+			for (; block; block = block->below) {
+				used += block->user.stream != NULL;
+				if (!block->user.stream && block->bytes > largest)
+					largest = block->bytes;
+			}
+		}
+		ca_magazine_unlock(magazine);
+	}
+	*ret_used = used;
+	*ret_largest = largest;
+}
+
+/* ---- whose */
+
+static bool
+has_lost_owner(const struct ca_magazine *magazine, long self)
+{
+	int saved = errno;
+	bool lost = magazine->tid == self ||
+		    (syscall(SYS_tgkill, getpid(), magazine->tid, 0) && errno == ESRCH);
+
+	errno = saved;
+	return lost;
+}
+
+static struct ca_magazine *
+inherit_locked(struct ca_heap *heap, long self)
+{
+	struct ca_magazine **link = &heap->magazines, *magazine;
+	unsigned probes = 0;
+
+	while ((magazine = *link) && probes++ < PROBES_MAX) {
+		*link = magazine->next; /* the next time, others are looked at */
+		magazine->next = NULL;
+		*heap->magazines_end = magazine;
+		heap->magazines_end = &magazine->next;
+		if (link == heap->magazines_end)
+			link = &heap->magazines;
+		if (has_lost_owner(magazine, self))
+			return magazine;
+	}
+	return NULL;
+}
+
+static struct ca_magazine *
+make_locked(struct ca_heap *heap)
+{
+	struct ca_magazine *magazine = ca_arena_alloc_aligned(&heap->fixed, sizeof(*magazine),
+							      _Alignof(struct ca_magazine));
+	struct ca_magazine *each;
+
+	if (!magazine)
+		return NULL;
+	*heap->magazines_end = magazine;
+	heap->magazines_end = &magazine->next;
+	if (heap->magazines == magazine)
+		return magazine;
+	for (each = heap->magazines; each; each = each->next) {
+		ca_magazine_lock(each);
+		each->several = true;
+		ca_magazine_unlock(each);
+	}
+	return magazine;
+}
+
+static void
+bind_locked(struct ca_magazine *magazine, struct ca_space *space)
+{
+	ca_magazine_lock(magazine);
+	if (magazine->space)
+		count_held(magazine);
+	magazine->space = space;
+	ca_magazine_unlock(magazine);
+	magazine->strange = 0;
+	ca_own.space = space->id;
+}
+
+static struct ca_magazine *
+first_own_locked(struct ca_space *space)
+{
+	struct ca_heap *heap = space->heap;
+	long self = syscall(SYS_gettid);
+	struct ca_magazine *magazine = inherit_locked(heap, self);
+
+	if (!magazine)
+		magazine = make_locked(heap);
+	if (!magazine)
+		return NULL;
+	if (magazine->space)
+		clear_locked(magazine);
+	magazine->tid = self;
+	ca_magazine_lock(magazine);
+	magazine->thread = ca_order_thread();
+	ca_magazine_unlock(magazine);
+	ca_own.magazine = magazine;
+	ca_own.heap = heap->id;
+	bind_locked(magazine, space);
+	return magazine;
+}
+
+/* The calling thread's magazine, if it is for the space, counted. NULL: there is none. */
+static struct ca_magazine *
+own_locked(struct ca_space *space)
+{
+	struct ca_magazine *magazine = ca_own.magazine;
+
+	if (ca_own.heap != space->heap->id)
+		return first_own_locked(space);
+	if (ca_own.space != space->id) {
+		if (!magazine->space->dead && ++magazine->strange < STRANGE_MAX)
+			return NULL;
+		clear_locked(magazine);
+		bind_locked(magazine, space);
+	}
+	return magazine;
+}
+
+/* Counted, and with a number for an allocation. */
+static void
+refresh_locked(struct ca_heap *heap, struct ca_magazine *magazine)
+{
+	ca_magazine_lock(magazine);
+	count_held(magazine);
+	if (magazine->serial == magazine->serials_end) {
+		magazine->serial = heap->serial + 1;
+		heap->serial += SERIALS;
+		magazine->serials_end = heap->serial + 1;
+	}
+	ca_magazine_unlock(magazine);
+}
+
+uint64_t
+ca_magazine_serial_locked(struct ca_heap *heap)
+{
+	struct ca_magazine *magazine = ca_own.magazine;
+	uint64_t serial;
+
+	if (ca_own.heap != heap->id)
+		return ++heap->serial;
+	refresh_locked(heap, magazine);
+	ca_magazine_lock(magazine);
+	serial = magazine->serial++;
+	ca_magazine_unlock(magazine);
+	return serial;
+}
+
+/* ---- making it likely */
+
+/* Room for a block of that size: something else makes it. */
+static struct ca_stack *
+room_locked(struct ca_magazine *magazine, uint64_t bytes)
+{
+	struct ca_stack *stack;
+	struct ca_block *out;
+
+	ca_magazine_lock(magazine);
+	stack = ca_stack_for(magazine, bytes);
+	if (stack) {
+		ca_magazine_unlock(magazine);
+		return stack;
+	}
+	count_held(magazine);
+	stack = ca_stack_find(magazine, bytes);
+	if (!stack)
+		stack = &ca_stack_set(magazine, bytes)[magazine->evict++ % CA_WAYS];
+	out = detach_held(magazine, stack);
+	stack->bytes = bytes;
+	ca_magazine_unlock(magazine);
+	settle_locked(out);
+	if (atomic_load_explicit(&magazine->kept, memory_order_relaxed) >= CA_KEPT_ALL)
+		clear_locked(magazine);
+	return stack;
+}
+
+/* All that another thread keeps of that size. */
+static bool
+steal_locked(struct ca_magazine *magazine, uint64_t bytes)
+{
+	struct ca_magazine *other;
+	struct ca_stack *stack;
+
+	for (other = magazine->space->heap->magazines; other; other = other->next) {
+		struct ca_block *top = NULL;
+		unsigned depth = 0;
+
+		if (other == magazine || other->space != magazine->space ||
+		    !atomic_load_explicit(&other->kept, memory_order_relaxed))
+			continue;
+		ca_magazine_lock(other);
+		stack = ca_stack_find(other, bytes);
+		if (stack && stack->depth) {
+			depth = stack->depth;
+			top = detach_held(other, stack);
+		}
+		ca_magazine_unlock(other);
+		if (!top)
+			continue;
+		stack = room_locked(magazine, bytes);
+		ca_magazine_lock(magazine);
+		stack->top = top;
+		stack->depth = depth;
+		ca_magazine_add_kept(magazine, depth);
+		ca_magazine_unlock(magazine);
+		return true;
+	}
+	return false;
+}
+
+bool
+ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_magazine *magazine = own_locked(space);
+	const struct ca_stack *stack;
+
+	if (!magazine)
+		return false;
+	refresh_locked(space->heap, magazine);
+	stack = ca_stack_find(magazine, bytes);
+	return (stack && stack->depth) || steal_locked(magazine, bytes);
+}
+
+bool
+ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_magazine *magazine = own_locked(space);
+
+	if (!magazine)
+		return false;
+	refresh_locked(space->heap, magazine);
+	room_locked(magazine, bytes);
+	return true;
+}
