@@ -139,8 +139,6 @@ ca_block_come_out_locked(struct ca_block *block)
 void
 ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *upper)
 {
-	struct ca_heap *heap = block->segment->space->heap;
-
 	upper->segment = block->segment;
 	upper->address = block->address + bytes;
 	upper->bytes = block->bytes - bytes;
@@ -158,14 +156,14 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 		upper->next->prev = upper;
 	block->next = upper;
 	block->bytes = bytes;
-	ca_tree_insert(&heap->by_address, &upper->by_address, upper->address, 0);
+	ca_tree_insert(&block->segment->blocks, &upper->by_address, upper->address, 0);
 }
 
 void
 ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
 {
 	struct ca_segment *segment = block->segment;
-	struct ca_tree *by_address = &segment->space->heap->by_address;
+	struct ca_tree *by_address = &segment->blocks;
 
 	lower->segment = segment;
 	lower->address = block->address;
@@ -203,8 +201,8 @@ merge_prev(struct ca_block *block)
 		block->prev->next = block;
 	else
 		segment->first = block;
-	ca_tree_remove(&heap->by_address, &lower->by_address);
-	ca_tree_rekey(&heap->by_address, &block->by_address, block->address, 0);
+	ca_tree_remove(&segment->blocks, &lower->by_address);
+	ca_tree_rekey(&segment->blocks, &block->by_address, block->address, 0);
 	ca_objects_put(&heap->blocks, lower);
 }
 
@@ -226,7 +224,7 @@ merge_next(struct ca_block *block)
 	block->next = upper->next;
 	if (block->next)
 		block->next->prev = block;
-	ca_tree_remove(&heap->by_address, &upper->by_address);
+	ca_tree_remove(&block->segment->blocks, &upper->by_address);
 	ca_objects_put(&heap->blocks, upper);
 }
 

@@ -166,9 +166,11 @@ magazines_check(struct walk *walk, const struct ca_heap *heap)
 	for (magazine = heap->magazines; magazine; magazine = magazine->next) {
 		unsigned sum = 0, i;
 
-		for (i = 0; i < CA_SETS * CA_WAYS; i++) {
-			const struct ca_stack *stack = &magazine->stacks[i / CA_WAYS][i % CA_WAYS];
+		for (i = 0; i < CA_STACKS; i++) {
+			const struct ca_stack *stack = &magazine->stacks[i];
 
+			claim(walk, (magazine->taken[i / 64] >> i % 64 & 1) == (stack->depth != 0),
+			      "a stack is noted as empty, or as not");
 			stack_check(walk, magazine, stack);
 			sum += stack->depth;
 		}
@@ -210,8 +212,8 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 		claim(walk, waiting[i] == space->pools[i].waiting_bytes,
 		      "waiting bytes miscounted");
 		claim(walk, owned[i] == space->pools[i].owned_bytes, "owned bytes miscounted");
-		for (node = ca_tree_first(&space->pools[i].by_size); node;
-		     node = ca_tree_next(node))
+		for (node = ca_index_first(&space->pools[i].by_size); node;
+		     node = ca_index_next(&space->pools[i].by_size, node))
 			indexed++;
 	}
 	claim(walk, indexed == clean, "index holds blocks that are gone");
@@ -260,8 +262,8 @@ stream_check(struct walk *walk, const struct ca_stream_record *record, uint64_t 
 		++*listed;
 	}
 	for (i = 0; record->pools && i < 2; i++)
-		for (node = ca_tree_first(&record->pools[i].by_size); node;
-		     node = ca_tree_next(node))
+		for (node = ca_index_first(&record->pools[i].by_size); node;
+		     node = ca_index_next(&record->pools[i].by_size, node))
 			owned--;
 	claim(walk, owned == 0, "a stream's pools and its list disagree");
 }
@@ -345,15 +347,18 @@ device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_devi
 static void
 addresses_check(struct walk *walk, const struct ca_heap *heap)
 {
-	const struct ca_tree_node *node;
+	const struct ca_tree_node *node, *inner;
 	uint64_t end = 0, count = 0;
 
 	for (node = ca_tree_first(&heap->by_address); node; node = ca_tree_next(node)) {
-		const struct ca_block *block = CA_CONTAINER_OF(node, struct ca_block, by_address);
+		const struct ca_segment *segment =
+			CA_CONTAINER_OF(node, struct ca_segment, by_address);
 
-		claim(walk, block->address >= end, "blocks overlap");
-		end = block->address + block->bytes;
-		count++;
+		claim(walk, node->key == segment->address, "a segment is not found by address");
+		claim(walk, segment->address >= end, "segments overlap");
+		end = segment->address + segment->bytes;
+		for (inner = ca_tree_first(&segment->blocks); inner; inner = ca_tree_next(inner))
+			count++;
 	}
 	claim(walk, count == walk->blocks, "addresses of blocks that are gone");
 }

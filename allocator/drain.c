@@ -112,6 +112,7 @@ detach_held(struct ca_magazine *magazine, struct ca_stack *stack)
 	struct ca_block *top = stack->top;
 
 	ca_magazine_add_kept(magazine, -stack->depth);
+	ca_stack_note(magazine, stack, false);
 	stack->top = NULL;
 	stack->depth = 0;
 	return top;
@@ -138,19 +139,16 @@ settle_locked(struct ca_block *block)
 static void
 clear_locked(struct ca_magazine *magazine)
 {
-	struct ca_block *tops[CA_SETS * CA_WAYS];
-	unsigned n = 0, i;
+	struct ca_block *tops[CA_STACKS];
+	unsigned n = 0, word, i;
 
 	if (!atomic_load_explicit(&magazine->kept, memory_order_relaxed))
 		return;
 	ca_magazine_lock(magazine);
 	count_held(magazine);
-	for (i = 0; i < CA_SETS * CA_WAYS; i++) {
-		struct ca_stack *stack = &magazine->stacks[i / CA_WAYS][i % CA_WAYS];
-
-		if (stack->depth)
-			tops[n++] = detach_held(magazine, stack);
-	}
+	for (word = 0; word < CA_STACKS / 64; word++)
+		while (magazine->taken[word])
+			tops[n++] = detach_held(magazine, ca_stack_first(magazine, word));
 	ca_magazine_unlock(magazine);
 	for (i = 0; i < n; i++)
 		settle_locked(tops[i]);
@@ -185,9 +183,8 @@ ca_magazines_look_locked(const struct ca_space *space, uint64_t *ret_used, uint6
 		if (magazine->space != space)
 			continue;
 		ca_magazine_lock(magazine);
-		for (i = 0; i < CA_SETS * CA_WAYS; i++) {
-			const struct ca_block *block =
-				magazine->stacks[i / CA_WAYS][i % CA_WAYS].top;
+		for (i = 0; i < CA_STACKS; i++) {
+			const struct ca_block *block = magazine->stacks[i].top;
 
 			for (; block; block = block->below) {
 				used += block->user.stream != NULL;
@@ -214,19 +211,22 @@ has_lost_owner(const struct ca_magazine *magazine, long self)
 	return lost;
 }
 
+/* Some of the magazines are looked at, the next time others: each goes to the end of the list. */
 static struct ca_magazine *
 inherit_locked(struct ca_heap *heap, long self)
 {
-	struct ca_magazine **link = &heap->magazines, *magazine;
-	unsigned probes = 0;
+	struct ca_magazine *first = heap->magazines, *magazine;
+	unsigned probes;
 
-	while ((magazine = *link) && probes++ < PROBES_MAX) {
-		*link = magazine->next; /* the next time, others are looked at */
-		magazine->next = NULL;
-		*heap->magazines_end = magazine;
-		heap->magazines_end = &magazine->next;
-		if (link == heap->magazines_end)
-			link = &heap->magazines;
+	for (probes = 0; probes < PROBES_MAX && (magazine = heap->magazines); probes++) {
+		if (probes && magazine == first)
+			return NULL;
+		if (magazine->next) {
+			heap->magazines = magazine->next;
+			magazine->next = NULL;
+			*heap->magazines_end = magazine;
+			heap->magazines_end = &magazine->next;
+		}
 		if (has_lost_owner(magazine, self))
 			return magazine;
 	}
@@ -390,6 +390,7 @@ steal_locked(struct ca_magazine *magazine, uint64_t bytes)
 		ca_magazine_lock(magazine);
 		stack->top = top;
 		stack->depth = depth;
+		ca_stack_note(magazine, stack, true);
 		ca_magazine_add_kept(magazine, depth);
 		ca_magazine_unlock(magazine);
 		return true;

@@ -38,8 +38,29 @@ static inline struct ca_stack *
 ca_stack_set(struct ca_magazine *magazine, uint64_t bytes)
 {
 	/* Fibonacci hashing: the top bits */
-	return magazine
-		->stacks[bytes / CA_GRAIN * UINT64_C(0x9e3779b97f4a7c15) >> (64 - CA_SETS_LOG)];
+	uint64_t set = bytes / CA_GRAIN * UINT64_C(0x9e3779b97f4a7c15) >> (64 - CA_SETS_LOG);
+
+	return &magazine->stacks[set * CA_WAYS];
+}
+
+/* The stack is empty from now on, or is not. */
+static inline void
+ca_stack_note(struct ca_magazine *magazine, const struct ca_stack *stack, bool taken)
+{
+	unsigned i = (unsigned)(stack - magazine->stacks);
+	uint64_t bit = (uint64_t)1 << i % 64;
+
+	if (taken)
+		magazine->taken[i / 64] |= bit;
+	else
+		magazine->taken[i / 64] &= ~bit;
+}
+
+/* Of those 64 in the word, of which one is not empty. */
+static inline struct ca_stack *
+ca_stack_first(struct ca_magazine *magazine, unsigned word)
+{
+	return &magazine->stacks[word * 64 + (unsigned)__builtin_ctzll(magazine->taken[word])];
 }
 
 /* The stack of that size, or NULL. */
@@ -88,7 +109,8 @@ ca_stack_push(struct ca_magazine *magazine, struct ca_stack *stack, struct ca_bl
 {
 	block->below = stack->top;
 	stack->top = block;
-	stack->depth++;
+	if (!stack->depth++)
+		ca_stack_note(magazine, stack, true);
 	ca_magazine_add_kept(magazine, 1);
 }
 
@@ -96,6 +118,7 @@ static inline void
 ca_stack_pop(struct ca_magazine *magazine, struct ca_stack *stack)
 {
 	stack->top = stack->top->below;
-	stack->depth--;
+	if (!--stack->depth)
+		ca_stack_note(magazine, stack, false);
 	ca_magazine_add_kept(magazine, -1u);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Blocks by address: a tree of all of them, and in front of it a table of the LIVE ones (bases.c),
- * since nearly every question is a free, which names the base of a live block.
+ * Blocks by address: trees of all of them, and in front of those a table of the LIVE ones
+ * (bases.c), since nearly every question is a free, which names the base of a live block.
  */
 #include "allocator/inside.h"
 
@@ -34,16 +34,23 @@ ca_block_claim_all_locked(struct ca_segment *segment)
 	}
 }
 
+struct ca_segment *
+ca_segment_at_most_locked(const struct ca_heap *heap, uint64_t address)
+{
+	struct ca_tree_node *node = ca_tree_at_most(&heap->by_address, address);
+
+	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address) : NULL;
+}
+
 struct ca_block *
 ca_block_find_locked(struct ca_heap *heap, uint64_t address)
 {
-	struct ca_tree_node *node = ca_tree_at_most(&heap->by_address, address);
-	struct ca_block *block;
+	const struct ca_segment *segment = ca_segment_at_most_locked(heap, address);
 
-	if (!node)
+	if (!segment || address - segment->address >= segment->bytes)
 		return NULL;
-	block = CA_CONTAINER_OF(node, struct ca_block, by_address);
-	return address - block->address < block->bytes ? block : NULL;
+	return CA_CONTAINER_OF(ca_tree_at_most(&segment->blocks, address), struct ca_block,
+			       by_address);
 }
 
 struct ca_block *

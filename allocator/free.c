@@ -193,7 +193,7 @@ largest_whole(struct ca_heap *heap)
 		struct ca_block *block;
 
 		ca_magazines_clear_locked(space);
-		node = ca_tree_last(&space->wholes);
+		node = ca_index_last(&space->wholes);
 
 		if (!node)
 			continue;

@@ -76,7 +76,7 @@ space_init(struct ca_space *space)
 {
 	ca_pool_init(&space->pools[0], true);
 	ca_pool_init(&space->pools[1], false);
-	space->wholes.root = NULL;
+	ca_index_init(&space->wholes);
 	ca_list_init(&space->segments);
 	ca_list_init(&space->due);
 	ca_list_init(&space->pending);

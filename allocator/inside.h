@@ -29,6 +29,7 @@
 #include "allocator/arena.h"
 #include "allocator/bases.h"
 #include "allocator/heap.h"
+#include "allocator/index.h"
 #include "allocator/list.h"
 #include "allocator/magazine.h"
 #include "allocator/stream.h"
@@ -71,7 +72,7 @@ enum ca_block_state {
 struct ca_segment;
 
 struct ca_block {
-	struct ca_tree_node by_address; /* heap->by_address, always */
+	struct ca_tree_node by_address; /* segment->blocks, always */
 	struct ca_tree_node by_size;    /* CLEAN, OWNED: pool->by_size */
 	struct ca_tree_node by_usable;  /* the same, large pool: pool->by_usable */
 	struct ca_tree_node by_whole;   /* CLEAN, whole segment, not stuck: space->wholes */
@@ -99,17 +100,19 @@ struct ca_block {
 
 /* A space's pool of CLEAN blocks, or a stream's of OWNED ones. */
 struct ca_pool {
-	struct ca_tree by_size; /* by (bytes, address) */
+	struct ca_index by_size; /* by (bytes, address) */
 	/* blocks with a 2 MiB boundary inside, by (bytes from there, address) */
-	struct ca_tree by_usable;
+	struct ca_index by_usable;
 	uint64_t waiting_bytes; /* a space's: in WAITING and MULTI blocks */
 	uint64_t owned_bytes;   /* a space's: in OWNED blocks */
 	bool small;
 };
 
 struct ca_segment {
-	struct ca_list link; /* space->segments */
-	struct ca_list hand; /* a thread returning it, or space->due */
+	struct ca_tree_node by_address; /* heap->by_address */
+	struct ca_tree blocks;          /* by address */
+	struct ca_list link;            /* space->segments */
+	struct ca_list hand;            /* a thread returning it, or space->due */
 	struct ca_space *space;
 	struct ca_pool *pool;
 	struct ca_block *first; /* lowest block */
@@ -156,7 +159,7 @@ struct ca_space {
 	struct ca_device *device;
 	void *context;
 	struct ca_pool pools[2]; /* small, large */
-	struct ca_tree wholes;   /* by (bytes, address) */
+	struct ca_index wholes;  /* by (bytes, address) */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
 	struct ca_list pending;  /* ca_group.link */
@@ -182,7 +185,7 @@ struct ca_heap {
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
 	struct ca_arena records;
 	struct ca_objects blocks, segments, groups, users, holds;
-	struct ca_tree by_address;
+	struct ca_tree by_address; /* ca_segment.by_address */
 	struct ca_bases bases;
 	uint64_t id;                   /* no other heap of the process ever had it */
 	struct ca_magazine *magazines; /* all of them */
@@ -268,7 +271,7 @@ ca_block_is_live(const struct ca_block *block)
 	       !(atomic_load_explicit(&block->quick, memory_order_acquire) & CA_QUICK_KEPT);
 }
 
-/* ---- find.c: blocks by address */
+/* ---- find.c: blocks by address, in two steps: the tree of a segment's blocks is small */
 
 /* The program's block that begins at `address` belongs to the caller, for a free: no magazine has
  * or takes it. False: it is not the program's any more. */
@@ -276,6 +279,8 @@ bool ca_block_claim_locked(struct ca_block *block);
 /* No magazine has or takes a block of the segment any more. Free blocks of its space may be merged.
  */
 void ca_block_claim_all_locked(struct ca_segment *segment);
+/* The segment that holds `address`, or the last before it, or NULL. */
+struct ca_segment *ca_segment_at_most_locked(const struct ca_heap *heap, uint64_t address);
 /* The block whose bytes hold `address`, or NULL. */
 struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
 /*

@@ -68,9 +68,9 @@ candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
 		if (space->device != device)
 			continue;
 		ca_magazines_clear_locked(space);
-		node = ca_tree_at_least(&space->wholes, bytes, 0);
+		node = ca_index_at_least(&space->wholes, bytes, 0);
 		if (!node)
-			node = ca_tree_last(&space->wholes);
+			node = ca_index_last(&space->wholes);
 		if (!node)
 			continue;
 		block = CA_CONTAINER_OF(node, struct ca_block, by_whole);

@@ -31,6 +31,7 @@ enum {
 	CA_SETS_LOG = 5,
 	CA_SETS = 1 << CA_SETS_LOG,
 	CA_WAYS = 4,
+	CA_STACKS = CA_SETS * CA_WAYS,
 	CA_KEPT_EACH = 64,  /* blocks of one size: emptying a stack must not take long */
 	CA_KEPT_ALL = 1024, /* blocks in a magazine */
 };
@@ -62,7 +63,8 @@ struct ca_magazine {
 	bool several;           /* there are other magazines: counts are added often */
 	unsigned evict;         /* the way that makes room next */
 	struct ca_counts counts;
-	struct ca_stack stacks[CA_SETS][CA_WAYS];
+	uint64_t taken[CA_STACKS / 64];    /* bits: stacks that are not empty */
+	struct ca_stack stacks[CA_STACKS]; /* CA_WAYS to a set */
 	/* under the heap's lock */
 	struct ca_magazine *next; /* heap->magazines */
 	long tid;                 /* of its owner, as the kernel calls it */

@@ -182,26 +182,37 @@ better(struct ca_block *a, struct ca_block *b)
 	return !a || (b && b->bytes < a->bytes) ? b : a;
 }
 
-struct ca_block *
-ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
-{
-	ca_magazines_clear_locked(space);
-	return ca_owned_find_own_locked(space, bytes);
-}
-
-struct ca_block *
-ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
+static struct ca_block *
+find(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *clean;
 
 	if (space->dead || space->poisoned)
 		return NULL;
 	ca_owned_settle_locked(space);
-	ca_magazine_clear_own_locked(space);
 	clean = ca_pool_find_locked(&space->heap->config, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks)
 		return clean;
 	return better(clean, find_in(space, ca_owned_quiet_locked(space), bytes));
+}
+
+struct ca_block *
+ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
+{
+	ca_magazines_clear_locked(space);
+	return find(space, bytes);
+}
+
+struct ca_block *
+ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block = find(space, bytes);
+
+	/* what fits as it is cannot become better; before another is cut, all is merged */
+	if (block && block->bytes == bytes && ca_pool_is_whole(block, bytes))
+		return block;
+	ca_magazine_clear_own_locked(space);
+	return find(space, bytes);
 }
 
 static struct ca_block *

@@ -52,18 +52,14 @@ drop_stale(struct ca_space *space, uint64_t address, uint64_t bytes)
 	struct ca_heap *heap = space->heap;
 
 	for (;;) {
-		struct ca_tree_node *node = ca_tree_at_most(&heap->by_address, address + bytes - 1);
-		struct ca_block *block;
+		struct ca_segment *segment = ca_segment_at_most_locked(heap, address + bytes - 1);
 
-		if (!node)
-			return;
-		block = CA_CONTAINER_OF(node, struct ca_block, by_address);
-		if (block->address + block->bytes <= address)
+		if (!segment || segment->address + segment->bytes <= address)
 			return;
 		/* one in a hand is just being returned by us: nothing went behind our back */
-		if (ca_list_empty(&block->segment->hand))
+		if (ca_list_empty(&segment->hand))
 			CA_COUNT(space, stale_records);
-		ca_segment_forget_locked(block->segment);
+		ca_segment_forget_locked(segment);
 	}
 }
 
@@ -89,7 +85,8 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	block->bytes = bytes;
 	block->state = CA_BLOCK_FRESH;
 	ca_list_init(&block->waiting);
-	ca_tree_insert(&space->heap->by_address, &block->by_address, address, 0);
+	ca_tree_insert(&space->heap->by_address, &segment->by_address, address, 0);
+	ca_tree_insert(&segment->blocks, &block->by_address, address, 0);
 	ca_gauge_add(&space->device->stats.reserved_bytes, bytes);
 	space->device->drainable_bytes += bytes;
 	return block;
@@ -169,13 +166,13 @@ ca_segment_forget_locked(struct ca_segment *segment)
 
 		ca_block_detach_locked(block);
 		ca_block_set_state_locked(block, CA_BLOCK_FRESH);
-		ca_tree_remove(&heap->by_address, &block->by_address);
 		ca_objects_put(&heap->blocks, block);
 		block = next;
 	}
 	space->device->drainable_bytes -= segment->bytes;
 	space->device->generation++;
 	ca_gauge_sub(&space->device->stats.reserved_bytes, segment->bytes);
+	ca_tree_remove(&heap->by_address, &segment->by_address);
 	ca_list_remove(&segment->link);
 	ca_list_remove(&segment->hand);
 	ca_objects_put(&heap->segments, segment);
@@ -252,8 +249,8 @@ ca_segment_unstick_locked(struct ca_space *space)
 			continue;
 		segment->stuck = false;
 		if (block->state == CA_BLOCK_CLEAN && !block->next)
-			ca_tree_insert(&space->wholes, &block->by_whole, block->bytes,
-				       block->address);
+			ca_index_set(&space->wholes, &block->by_whole, block->bytes,
+				     block->address);
 	}
 }
 

@@ -38,7 +38,19 @@ first_from(struct ca_heap *heap, uint64_t address)
 	if (block)
 		return block;
 	node = ca_tree_at_least(&heap->by_address, address, 0);
-	return node ? CA_CONTAINER_OF(node, struct ca_block, by_address) : NULL;
+	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address)->first : NULL;
+}
+
+/* The next higher one. */
+static struct ca_block *
+next_of(const struct ca_block *block)
+{
+	struct ca_tree_node *node;
+
+	if (block->next)
+		return block->next;
+	node = ca_tree_next(&block->segment->by_address);
+	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address)->first : NULL;
 }
 
 static void
@@ -47,11 +59,9 @@ touch_range(struct ca_heap *heap, uint64_t address, uint64_t bytes, struct ca_us
 	struct ca_block *block = first_from(heap, address);
 
 	while (block && (block->address <= address || block->address - address < bytes)) {
-		struct ca_tree_node *next = ca_tree_next(&block->by_address);
-
 		if (ca_block_is_live(block))
 			users_add(users, block->user);
-		block = next ? CA_CONTAINER_OF(next, struct ca_block, by_address) : NULL;
+		block = next_of(block);
 	}
 }
 

@@ -15,7 +15,7 @@ figures(const struct ca_space *space, struct ca_stats *stats)
 	if (largest > stats->largest_free_block_bytes)
 		stats->largest_free_block_bytes = largest;
 	for (i = 0; i < 2; i++) {
-		const struct ca_tree_node *node = ca_tree_last(&space->pools[i].by_size);
+		const struct ca_tree_node *node = ca_index_last(&space->pools[i].by_size);
 
 		if (node && node->key > stats->largest_free_block_bytes)
 			stats->largest_free_block_bytes = node->key;
