@@ -328,10 +328,10 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 
 	if (ca_own.heap != heap->id)
 		return ++heap->serial;
-	refresh_locked(heap, magazine);
-	ca_magazine_lock(magazine);
+	/* the numbers are their owner's, who is here */
+	if (magazine->serial == magazine->serials_end)
+		refresh_locked(heap, magazine);
 	serial = magazine->serial++;
-	ca_magazine_unlock(magazine);
 	return serial;
 }
 

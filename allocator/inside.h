@@ -410,6 +410,13 @@ bool ca_owned_settle_locked(struct ca_space *space);
 /* The stream whose unfinished memory is as good as CLEAN: the one stream of a quiet space. NULL:
  * there is none. */
 struct ca_stream_record *ca_owned_quiet_locked(struct ca_space *space);
+/* Nothing unfinished is handed out. Needs no lock. */
+static inline bool
+ca_owned_is_finished_only(const struct ca_space *space)
+{
+	return __atomic_load_n(&space->heap->config.reuse_finished, __ATOMIC_RELAXED) ||
+	       atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
+}
 /* True if the user is that stream. Needs no lock; who hands memory out by that says so to
  * ca_order_expose, which sees to it if the space has ceased to be quiet. */
 bool ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user);

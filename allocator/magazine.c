@@ -147,7 +147,8 @@ quiet_user(struct ca_space *space, const struct ca_block *block, struct ca_user 
 	if (user.stream && ca_user_is_done(&user))
 		user.stream = NULL;
 	*ret_user = user;
-	return !user.stream || ca_owned_is_quiet_for(space, &user);
+	/* the space is quiet, but does that count? */
+	return !user.stream || !ca_owned_is_finished_only(space);
 }
 
 static bool

@@ -15,17 +15,10 @@
 
 #include <errno.h>
 
-static bool
-ordered(const struct ca_space *space)
-{
-	return !__atomic_load_n(&space->heap->config.reuse_finished, __ATOMIC_RELAXED) &&
-	       !atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
-}
-
 struct ca_stream_record *
 ca_owned_quiet_locked(struct ca_space *space)
 {
-	return ordered(space) ? ca_order_only_stream(&space->order) : NULL;
+	return ca_owned_is_finished_only(space) ? NULL : ca_order_only_stream(&space->order);
 }
 
 bool
@@ -237,7 +230,8 @@ last_stream(const struct ca_space *space)
 struct ca_block *
 ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
 {
-	if (space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
+	if (space->dead || space->poisoned || !space->owned_blocks ||
+	    ca_owned_is_finished_only(space))
 		return NULL;
 	return exposable_of(space, last_stream(space), bytes);
 }
@@ -248,7 +242,8 @@ ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 	struct ca_block *block = ca_owned_exposable_locked(space, bytes);
 	unsigned i;
 
-	if (block || space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
+	if (block || space->dead || space->poisoned || !space->owned_blocks ||
+	    ca_owned_is_finished_only(space))
 		return block;
 	for (i = 0; i < streams(space); i++)
 		block = better(block, exposable_of(space, space->order.streams[i], bytes));

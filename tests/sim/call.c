@@ -33,6 +33,7 @@ extern char **environ;
 
 static struct simb_knobs knobs;
 static pthread_once_t knobs_once = PTHREAD_ONCE_INIT;
+static _Atomic bool knobs_are_read;
 static pthread_mutex_t start_lock =
 	PTHREAD_MUTEX_INITIALIZER;         /* around the change to SIMB_PHASE_UP */
 static _Atomic int phase = SIMB_PHASE_NEW; /* enum simb_phase */
@@ -88,6 +89,7 @@ knobs_read(void)
 		snprintf(error, sizeof(error), "simcuda: %.256s: no such knob", unknown);
 	else if (!simb_knobs_parse(&knobs, getenv, error, sizeof(error))) {
 		jitter_seed();
+		atomic_store_explicit(&knobs_are_read, true, memory_order_release);
 		return;
 	}
 	fprintf(stderr, "%s\n", error);
@@ -97,7 +99,8 @@ knobs_read(void)
 const struct simb_knobs *
 simb_knobs(void)
 {
-	pthread_once(&knobs_once, knobs_read);
+	if (!atomic_load_explicit(&knobs_are_read, memory_order_acquire))
+		pthread_once(&knobs_once, knobs_read);
 	return &knobs;
 }
 
