@@ -18,10 +18,12 @@ struct ca_arena {
 /* Objects of one size with a free list. Objects go back to the list, never to the arena. */
 struct ca_objects {
 	struct ca_arena *arena;
-	size_t bytes; /* of one object, a multiple of 16 */
-	void *free;   /* singly linked through the first word */
-	size_t used;  /* objects handed out and not given back */
-	size_t kept;  /* bytes at the end of an object that are left alone when it goes round */
+	size_t bytes;   /* of one object, a multiple of 16 */
+	void *free;     /* singly linked through the first word */
+	size_t used;    /* objects handed out and not given back */
+	char *fresh;    /* where they are multiples of 64 and so aligned: never used so far ... */
+	size_t n_fresh; /* ... that many */
+	size_t kept;    /* bytes at the end of an object that are left alone when it goes round */
 };
 
 /* Zeroed, 16-byte aligned, valid until ca_arena_destroy. NULL when mmap fails. */

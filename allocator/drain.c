@@ -136,14 +136,15 @@ settle_locked(struct ca_block *block)
 	}
 }
 
-static void
+/* False: it was empty. */
+static bool
 clear_locked(struct ca_magazine *magazine)
 {
 	struct ca_block *tops[CA_STACKS];
 	unsigned n = 0, word, i;
 
 	if (!atomic_load_explicit(&magazine->kept, memory_order_relaxed))
-		return;
+		return false;
 	ca_magazine_lock(magazine);
 	count_held(magazine);
 	for (word = 0; word < CA_STACKS / 64; word++)
@@ -152,6 +153,7 @@ clear_locked(struct ca_magazine *magazine)
 	ca_magazine_unlock(magazine);
 	for (i = 0; i < n; i++)
 		settle_locked(tops[i]);
+	return n != 0;
 }
 
 void
@@ -164,11 +166,10 @@ ca_magazines_clear_locked(struct ca_space *space)
 			clear_locked(magazine);
 }
 
-void
+bool
 ca_magazine_clear_own_locked(struct ca_space *space)
 {
-	if (ca_own.space == space->id)
-		clear_locked(ca_own.magazine);
+	return ca_own.space == space->id && clear_locked(ca_own.magazine);
 }
 
 void

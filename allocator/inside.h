@@ -78,18 +78,19 @@ struct ca_block {
 	struct ca_tree_node by_whole;   /* CLEAN, whole segment, not stuck: space->wholes */
 	struct ca_list waiting;         /* WAITING, OWNED, MULTI: see above */
 	struct ca_block *prev, *next;   /* neighbours in the segment */
+	struct ca_users *users;         /* MULTI: all of them */
 	struct ca_segment *segment;
 	uint64_t address;
 	uint64_t bytes;
+	uint64_t rounded; /* bytes last asked for by the rules of sizes; the block may be larger */
 	enum ca_block_state state;
-	struct ca_users *users; /* MULTI: all of them */
-	/* of the last allocation; where the block is in a magazine, or may get there, these belong
-	 * to who has it: the program's calls and the magazine's lock exclude each other */
-	_Atomic uint64_t requested; /* bytes */
+	/* of the last allocation: one cache line of all that a hit writes. Where the block is in a
+	 * magazine, or may get there, this belongs to who has it: the program's calls and the
+	 * magazine's lock exclude each other. */
+	_Alignas(64) _Atomic uint64_t requested; /* bytes */
 	_Atomic uint64_t serial;
-	uint64_t rounded; /* bytes asked for by the rules of sizes; the block may be larger */
-	uint64_t born;    /* epoch */
-	uint64_t thread;  /* LIVE: that allocated it; freed: that freed it, 0 if several */
+	uint64_t born;   /* epoch */
+	uint64_t thread; /* LIVE: that allocated it; freed: that freed it, 0 if several */
 	/* LIVE: whose unfinished memory it was handed out as; OWNED: who may still use it; MULTI:
 	 * the one of its users in whose list it is. No stream: none. */
 	struct ca_user user;

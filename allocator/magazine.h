@@ -91,8 +91,8 @@ uint64_t ca_magazine_serial_locked(struct ca_heap *heap);
 /* All that magazines keep of the space becomes what it would have become at its free. Wherever free
  * memory is looked for. */
 void ca_magazines_clear_locked(struct ca_space *space);
-/* The calling thread's only. */
-void ca_magazine_clear_own_locked(struct ca_space *space);
+/* The calling thread's only. False: it was empty. */
+bool ca_magazine_clear_own_locked(struct ca_space *space);
 /* Adds what was counted so far to the devices' sums. */
 void ca_magazines_count_locked(struct ca_heap *heap);
 /* All of them, so that nothing moves. */

@@ -204,8 +204,7 @@ ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
 	/* what fits as it is cannot become better; before another is cut, all is merged */
 	if (block && block->bytes == bytes && ca_pool_is_whole(block, bytes))
 		return block;
-	ca_magazine_clear_own_locked(space);
-	return find(space, bytes);
+	return ca_magazine_clear_own_locked(space) ? find(space, bytes) : block;
 }
 
 static struct ca_block *

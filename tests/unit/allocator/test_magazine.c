@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-enum { MANY = 64, THREADS = 200, AT_ONCE = 4, ROUNDS = 2000 };
+enum { MANY = 64, THREADS = 200, AT_ONCE = 4, ROUNDS = 300 };
 
 struct shared {
 	struct fixture f;
@@ -14,6 +14,7 @@ struct shared {
 	uint64_t blocks[MANY];
 	_Atomic unsigned started, done;
 	_Atomic int results[2];
+	pthread_barrier_t together;
 };
 
 static void
@@ -134,11 +135,10 @@ free_the_same(void *arg)
 	struct shared *shared = arg;
 	unsigned me = atomic_fetch_add(&shared->started, 1), round;
 
-	for (round = 1; round <= ROUNDS; round++) {
-		while (atomic_load(&shared->done) < round)
-			;
+	for (round = 0; round < ROUNDS; round++) {
+		pthread_barrier_wait(&shared->together);
 		atomic_store(&shared->results[me], ca_free(shared->f.heap, shared->blocks[0]));
-		atomic_fetch_add(&shared->started, 1);
+		pthread_barrier_wait(&shared->together);
 	}
 	return NULL;
 }
@@ -152,19 +152,18 @@ test_of_two_frees_of_a_block_one_succeeds(void **state)
 
 	fixture_defaults(&shared.f);
 	fixture_start(&shared.f);
+	pthread_barrier_init(&shared.together, NULL, 3);
 	for (i = 0; i < 2; i++)
 		pthread_create(&threads[i], NULL, free_the_same, &shared);
-	while (atomic_load(&shared.started) < 2)
-		;
-	for (round = 1; round <= ROUNDS; round++) {
+	for (round = 0; round < ROUNDS; round++) {
 		assert_int_equal(ca_alloc(shared.f.space, shared.size, &shared.blocks[0]), 0);
-		atomic_store(&shared.done, round);
-		while (atomic_load(&shared.started) < 2 + 2 * round)
-			;
+		pthread_barrier_wait(&shared.together);
+		pthread_barrier_wait(&shared.together);
 		assert_int_equal(shared.results[0] + shared.results[1], -EINVAL);
 	}
 	for (i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&shared.together);
 	fixture_check(&shared.f);
 	assert_int_equal(fixture_stats(&shared.f).free_calls, ROUNDS);
 	fixture_stop(&shared.f);
