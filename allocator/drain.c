@@ -136,15 +136,14 @@ settle_locked(struct ca_block *block)
 	}
 }
 
-/* False: it was empty. */
-static bool
+static void
 clear_locked(struct ca_magazine *magazine)
 {
 	struct ca_block *tops[CA_STACKS];
 	unsigned n = 0, word, i;
 
 	if (!atomic_load_explicit(&magazine->kept, memory_order_relaxed))
-		return false;
+		return;
 	ca_magazine_lock(magazine);
 	count_held(magazine);
 	for (word = 0; word < CA_STACKS / 64; word++)
@@ -153,7 +152,6 @@ clear_locked(struct ca_magazine *magazine)
 	ca_magazine_unlock(magazine);
 	for (i = 0; i < n; i++)
 		settle_locked(tops[i]);
-	return n != 0;
 }
 
 void
@@ -166,10 +164,11 @@ ca_magazines_clear_locked(struct ca_space *space)
 			clear_locked(magazine);
 }
 
-bool
+void
 ca_magazine_clear_own_locked(struct ca_space *space)
 {
-	return ca_own.space == space->id && clear_locked(ca_own.magazine);
+	if (ca_own.space == space->id)
+		clear_locked(ca_own.magazine);
 }
 
 void
@@ -307,7 +306,8 @@ own_locked(struct ca_space *space)
 	return magazine;
 }
 
-/* Counted, and with a number for an allocation. */
+/* Counted, and with a number for an allocation. Whatever is added to the device's sums with the
+ * lock comes after this, so that peaks are exact as long as there is one thread. */
 static void
 refresh_locked(struct ca_heap *heap, struct ca_magazine *magazine)
 {
@@ -329,10 +329,10 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 
 	if (ca_own.heap != heap->id)
 		return ++heap->serial;
-	/* the numbers are their owner's, who is here */
-	if (magazine->serial == magazine->serials_end)
+	if (magazine->serial == magazine->serials_end || magazine->counts.allocs ||
+	    magazine->counts.frees)
 		refresh_locked(heap, magazine);
-	serial = magazine->serial++;
+	serial = magazine->serial++; /* these are their owner's, who is here */
 	return serial;
 }
 
@@ -371,6 +371,8 @@ steal_locked(struct ca_magazine *magazine, uint64_t bytes)
 	struct ca_magazine *other;
 	struct ca_stack *stack;
 
+	if (!magazine->several)
+		return false;
 	for (other = magazine->space->heap->magazines; other; other = other->next) {
 		struct ca_block *top = NULL;
 		unsigned depth = 0;
@@ -407,7 +409,8 @@ ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes)
 
 	if (!magazine)
 		return false;
-	refresh_locked(space->heap, magazine);
+	if (magazine->several || magazine->serial == magazine->serials_end)
+		refresh_locked(space->heap, magazine);
 	stack = ca_stack_find(magazine, bytes);
 	return (stack && stack->depth) || steal_locked(magazine, bytes);
 }

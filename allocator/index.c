@@ -90,6 +90,12 @@ ca_index_at_least(const struct ca_index *index, uint64_t key, uint64_t subkey)
 	return node ? node : first_from(index, class + 1);
 }
 
+bool
+ca_index_has_about(const struct ca_index *index, uint64_t key)
+{
+	return index->classes[class_of(key)].root != NULL;
+}
+
 struct ca_tree_node *
 ca_index_first(const struct ca_index *index)
 {

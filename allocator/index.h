@@ -25,6 +25,8 @@ void ca_index_init(struct ca_index *index);
 void ca_index_set(struct ca_index *index, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
 void ca_index_remove(struct ca_index *index, struct ca_tree_node *node);
 struct ca_tree_node *ca_index_at_least(const struct ca_index *index, uint64_t key, uint64_t subkey);
+/* False: nothing has just this key, or one about as large. */
+bool ca_index_has_about(const struct ca_index *index, uint64_t key);
 struct ca_tree_node *ca_index_first(const struct ca_index *index);
 struct ca_tree_node *ca_index_last(const struct ca_index *index);
 struct ca_tree_node *ca_index_next(const struct ca_index *index, const struct ca_tree_node *node);

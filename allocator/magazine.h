@@ -86,13 +86,14 @@ bool ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked);
  * block of it; counts what it did so far. False: it cannot. */
 bool ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes);
 bool ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes);
-/* A number for an allocation, from the calling thread's magazine if it has one. */
+/* A number for an allocation, from the calling thread's magazine if it has one, which is counted.
+ */
 uint64_t ca_magazine_serial_locked(struct ca_heap *heap);
 /* All that magazines keep of the space becomes what it would have become at its free. Wherever free
  * memory is looked for. */
 void ca_magazines_clear_locked(struct ca_space *space);
-/* The calling thread's only. False: it was empty. */
-bool ca_magazine_clear_own_locked(struct ca_space *space);
+/* The calling thread's only. */
+void ca_magazine_clear_own_locked(struct ca_space *space);
 /* Adds what was counted so far to the devices' sums. */
 void ca_magazines_count_locked(struct ca_heap *heap);
 /* All of them, so that nothing moves. */

@@ -189,6 +189,21 @@ find(struct ca_space *space, uint64_t bytes)
 	return better(clean, find_in(space, ca_owned_quiet_locked(space), bytes));
 }
 
+/* False: no free block is just as large. */
+static bool
+has_about(struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_stream_record *quiet;
+
+	if (ca_index_has_about(&ca_pool_for(space, bytes)->by_size, bytes))
+		return true;
+	if (!space->owned_blocks)
+		return false;
+	quiet = ca_owned_quiet_locked(space);
+	return quiet && quiet->pools &&
+	       ca_index_has_about(&quiet->pools[bytes > CA_SMALL_MAX].by_size, bytes);
+}
+
 struct ca_block *
 ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
 {
@@ -199,12 +214,16 @@ ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
 struct ca_block *
 ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = find(space, bytes);
+	struct ca_block *block;
 
 	/* what fits as it is cannot become better; before another is cut, all is merged */
-	if (block && block->bytes == bytes && ca_pool_is_whole(block, bytes))
-		return block;
-	return ca_magazine_clear_own_locked(space) ? find(space, bytes) : block;
+	if (has_about(space, bytes)) {
+		block = find(space, bytes);
+		if (block && block->bytes == bytes && ca_pool_is_whole(block, bytes))
+			return block;
+	}
+	ca_magazine_clear_own_locked(space);
+	return find(space, bytes);
 }
 
 static struct ca_block *

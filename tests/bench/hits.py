@@ -11,6 +11,7 @@ Limits are printed; test_cost.py enforces those on instructions.
 
 import argparse
 import ctypes
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -48,12 +49,20 @@ def run(arguments, arm="cuda", driver=measuring.AT_ONCE, rounds=20, cpu=1, **ext
     return measuring.run(argv, arm == "cuda", driver, BENCH_DEVICE="idle", **extra)
 
 
-def instructions_per_pair(name, preload=True):
-    """Of the program, the library and the driver: for a pair in the second round."""
-    def total(rounds):
-        return measuring.instructions(["hits", "--rounds", rounds, "--pairs", COUNTED_PAIRS, *SITUATIONS[name][0]],
-                                      preload, measuring.AT_ONCE, "measured_*", BENCH_DEVICE="idle")
-    return (total(2) - total(1)) / COUNTED_PAIRS
+def instructions_per_pair(name, arguments=()):
+    """Of the program, the library and the driver. The first round of `pair` is counted, too."""
+    rounds = 2 if name == "pair" else 1
+    argv = ["hits", "--rounds", 1, "--pairs", COUNTED_PAIRS, *arguments, *SITUATIONS[name][0]]
+    return measuring.instructions(argv, True, measuring.AT_ONCE, "measured_*",
+                                  BENCH_DEVICE="idle") / COUNTED_PAIRS / rounds
+
+
+def driver_calls(pairs):
+    """{name: number}: what reaches the simulated driver in two rounds of `pair`."""
+    with tempfile.TemporaryDirectory() as folder:
+        calls = Path(folder) / "calls.json"
+        run(["--pairs", pairs, "pair"], driver=measuring.SIMULATOR, rounds=1, cpu=-1, SIMCUDA_STATS=calls)
+        return json.loads(calls.read_text())["calls"]
 
 
 def measure(name, runs, counting, mimalloc):
