@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What magazine.c (the quick ways) and drain.c (those with the heap's lock) share. */
+/* What magazine.c (the quick ways), drain.c and owner.c (those with the heap's lock) share. */
 #pragma once
 
 #include "allocator/inside.h"
@@ -33,6 +33,18 @@ ca_magazine_unlock(struct ca_magazine *magazine)
 	atomic_store_explicit(&magazine->lock, 0, memory_order_release);
 	ca_locks_held--;
 }
+
+/* ---- drain.c: the heap's lock is held; *_held: the magazine's, too */
+
+/* Adds what was counted so far to the device's sums. */
+void ca_magazine_count_held(struct ca_magazine *magazine);
+/* The stack's blocks, linked by `below`: in no magazine any more. Count before they are settled. */
+struct ca_block *ca_stack_detach_held(struct ca_magazine *magazine, struct ca_stack *stack);
+/* Such blocks, counted as free: each gets its place. */
+void ca_blocks_settle_locked(struct ca_block *block);
+void ca_magazine_clear_locked(struct ca_magazine *magazine);
+
+/* ---- stacks: the magazine's lock is held */
 
 static inline struct ca_stack *
 ca_stack_set(struct ca_magazine *magazine, uint64_t bytes)
