@@ -126,16 +126,16 @@ ca_blocks_settle_locked(struct ca_block *block)
 }
 
 void
-ca_magazine_clear_locked(struct ca_magazine *magazine)
+ca_magazine_clear_locked(struct ca_magazine *magazine, enum ca_kept which)
 {
 	struct ca_block *tops[CA_STACKS];
-	unsigned n = 0, word, i;
+	unsigned n = 0, word = which == CA_KEPT_LARGE, i;
 
 	if (!atomic_load_explicit(&magazine->kept, memory_order_relaxed))
 		return;
 	ca_magazine_lock(magazine);
 	ca_magazine_count_held(magazine);
-	for (word = 0; word < CA_STACKS / 64; word++)
+	for (; word < CA_STACKS / 64; word++)
 		while (magazine->taken[word])
 			tops[n++] = ca_stack_detach_held(magazine, ca_stack_first(magazine, word));
 	ca_magazine_unlock(magazine);
@@ -150,14 +150,14 @@ ca_magazines_clear_locked(struct ca_space *space)
 
 	for (magazine = space->heap->magazines; magazine; magazine = magazine->next)
 		if (magazine->space == space)
-			ca_magazine_clear_locked(magazine);
+			ca_magazine_clear_locked(magazine, CA_KEPT_ANY);
 }
 
 void
-ca_magazine_clear_own_locked(struct ca_space *space)
+ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which)
 {
 	if (ca_own.space == space->id)
-		ca_magazine_clear_locked(ca_own.magazine);
+		ca_magazine_clear_locked(ca_own.magazine, which);
 }
 
 void

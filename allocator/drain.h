@@ -42,7 +42,7 @@ void ca_magazine_count_held(struct ca_magazine *magazine);
 struct ca_block *ca_stack_detach_held(struct ca_magazine *magazine, struct ca_stack *stack);
 /* Such blocks, counted as free: each gets its place. */
 void ca_blocks_settle_locked(struct ca_block *block);
-void ca_magazine_clear_locked(struct ca_magazine *magazine);
+void ca_magazine_clear_locked(struct ca_magazine *magazine, enum ca_kept which);
 
 /* ---- stacks: the magazine's lock is held */
 
@@ -52,6 +52,7 @@ ca_stack_set(struct ca_magazine *magazine, uint64_t bytes)
 	/* Fibonacci hashing: the top bits */
 	uint64_t set = bytes / CA_GRAIN * UINT64_C(0x9e3779b97f4a7c15) >> (64 - CA_SETS_LOG);
 
+	set += bytes > CA_SMALL_MAX ? CA_SETS / 2 : 0;
 	return &magazine->stacks[set * CA_WAYS];
 }
 

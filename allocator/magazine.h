@@ -28,8 +28,8 @@ struct ca_space;
 #define CA_QUICK_KEPT ((uint64_t)2) /* in a magazine */
 
 enum {
-	CA_SETS_LOG = 5,
-	CA_SETS = 1 << CA_SETS_LOG,
+	CA_SETS_LOG = 4,
+	CA_SETS = 2 << CA_SETS_LOG, /* half of them for small sizes, half for large ones */
 	CA_WAYS = 4,
 	CA_STACKS = CA_SETS * CA_WAYS,
 	CA_KEPT_EACH = 64,  /* blocks of one size: emptying a stack must not take long */
@@ -63,7 +63,7 @@ struct ca_magazine {
 	bool several;           /* there are other magazines: counts are added often */
 	unsigned evict;         /* the way that makes room next */
 	struct ca_counts counts;
-	uint64_t taken[CA_STACKS / 64];    /* bits: stacks that are not empty */
+	uint64_t taken[CA_STACKS / 64];    /* bits: stacks that are not empty; [1]: large ones */
 	struct ca_stack stacks[CA_STACKS]; /* CA_WAYS to a set */
 	/* under the heap's lock */
 	struct ca_magazine *next; /* heap->magazines */
@@ -92,8 +92,9 @@ uint64_t ca_magazine_serial_locked(struct ca_heap *heap);
 /* All that magazines keep of the space becomes what it would have become at its free. Wherever free
  * memory is looked for. */
 void ca_magazines_clear_locked(struct ca_space *space);
-/* The calling thread's only. */
-void ca_magazine_clear_own_locked(struct ca_space *space);
+enum ca_kept { CA_KEPT_ANY, CA_KEPT_LARGE };
+/* The calling thread's only, or of that only what is above CA_SMALL_MAX. */
+void ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which);
 /* Adds what was counted so far to the devices' sums. */
 void ca_magazines_count_locked(struct ca_heap *heap);
 /* All of them, so that nothing moves. */

@@ -211,18 +211,35 @@ ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
 	return find(space, bytes);
 }
 
+/* Small blocks stay where they are as long as anything else can be cut: pieces of a small segment
+ * are pieces of one anyway. */
+static struct ca_block *
+find_small(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block;
+
+	ca_magazine_clear_own_locked(space, CA_KEPT_LARGE);
+	block = find(space, bytes);
+	if (block)
+		return block;
+	ca_magazine_clear_own_locked(space, CA_KEPT_ANY);
+	return find(space, bytes);
+}
+
 struct ca_block *
 ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *block;
 
+	if (bytes <= CA_SMALL_MAX)
+		return find_small(space, bytes);
 	/* what fits as it is cannot become better; before another is cut, all is merged */
 	if (has_about(space, bytes)) {
 		block = find(space, bytes);
 		if (block && block->bytes == bytes && ca_pool_is_whole(block, bytes))
 			return block;
 	}
-	ca_magazine_clear_own_locked(space);
+	ca_magazine_clear_own_locked(space, CA_KEPT_ANY);
 	return find(space, bytes);
 }
 

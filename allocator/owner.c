@@ -98,7 +98,7 @@ first_own_locked(struct ca_space *space)
 	if (!magazine)
 		return NULL;
 	if (magazine->space)
-		ca_magazine_clear_locked(magazine);
+		ca_magazine_clear_locked(magazine, CA_KEPT_ANY);
 	magazine->tid = self;
 	ca_magazine_lock(magazine);
 	magazine->thread = ca_order_thread();
@@ -120,7 +120,7 @@ own_locked(struct ca_space *space)
 	if (ca_own.space != space->id) {
 		if (!magazine->space->dead && ++magazine->strange < STRANGE_MAX)
 			return NULL;
-		ca_magazine_clear_locked(magazine);
+		ca_magazine_clear_locked(magazine, CA_KEPT_ANY);
 		bind_locked(magazine, space);
 	}
 	return magazine;
@@ -180,7 +180,7 @@ room_locked(struct ca_magazine *magazine, uint64_t bytes)
 	ca_magazine_unlock(magazine);
 	ca_blocks_settle_locked(out);
 	if (atomic_load_explicit(&magazine->kept, memory_order_relaxed) >= CA_KEPT_ALL)
-		ca_magazine_clear_locked(magazine);
+		ca_magazine_clear_locked(magazine, CA_KEPT_ANY);
 	return stack;
 }
 
