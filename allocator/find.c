@@ -30,6 +30,9 @@ ca_block_claim_all_locked(struct ca_segment *segment)
 			continue;
 		}
 		ca_magazines_clear_locked(segment->space);
+		/* or a thread is about to see that its magazine is not for this block */
+		ca_magazines_lock_locked(segment->space->heap);
+		ca_magazines_unlock_locked(segment->space->heap);
 		block = segment->first;
 	}
 }

@@ -94,6 +94,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	struct ca_space *space;
 
 	pthread_mutex_init(&heap->lock, NULL);
+	atomic_store(&heap->held, false);
 	ca_outside_after_fork_child();
 	ca_arena_destroy(&heap->records);
 	records_init(heap);

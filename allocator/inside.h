@@ -181,6 +181,7 @@ struct ca_space {
 
 struct ca_heap {
 	pthread_mutex_t lock;
+	_Atomic bool held; /* the lock is; a hint */
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */

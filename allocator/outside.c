@@ -16,31 +16,34 @@ __thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-e
 
 enum { SPINS = 200 };
 
-/* It is held for a few instructions, mostly: to sleep and be woken takes much longer. */
+/* It is held for a few instructions, mostly: to sleep and be woken takes much longer. (Trying the
+ * mutex itself would need a newer C library.) */
 static CA_APART void
-lock_contended(pthread_mutex_t *lock)
+await_holder(const struct ca_heap *heap)
 {
 	unsigned spins;
 
 	for (spins = 0; spins < SPINS; spins++) {
-		ca_relax();
-		if (!pthread_mutex_trylock(lock))
+		if (!atomic_load_explicit(&heap->held, memory_order_relaxed))
 			return;
+		ca_relax();
 	}
-	pthread_mutex_lock(lock);
 }
 
 void
 ca_heap_lock(struct ca_heap *heap)
 {
 	ca_locks_held++; /* first: between the two, a handler errs on the safe side */
-	if (pthread_mutex_trylock(&heap->lock))
-		lock_contended(&heap->lock);
+	if (atomic_load_explicit(&heap->held, memory_order_relaxed))
+		await_holder(heap);
+	pthread_mutex_lock(&heap->lock);
+	atomic_store_explicit(&heap->held, true, memory_order_relaxed);
 }
 
 void
 ca_heap_unlock(struct ca_heap *heap)
 {
+	atomic_store_explicit(&heap->held, false, memory_order_relaxed);
 	pthread_mutex_unlock(&heap->lock);
 	ca_locks_held--;
 }
