@@ -249,6 +249,8 @@ handoff(void)
 	uint64_t cpu, allocating_ns = 0;
 	pthread_t thread;
 
+	if (!a_round)
+		api_fail("--pairs", (long)options.pairs);
 	cpu_ns = calloc(options.rounds, sizeof(*cpu_ns));
 	if (!cpu_ns)
 		api_fail("calloc", ENOMEM);
@@ -353,14 +355,15 @@ static void
 trace_read(void)
 {
 	FILE *file = options.trace ? fopen(options.trace, "r") : NULL;
-	unsigned long long id, bytes;
 	size_t room = 0;
 	char line[256];
 
 	if (!file)
 		api_fail("--trace", errno);
 	while (fgets(line, sizeof(line), file)) {
-		int fields = sscanf(line + 1, "%llu %llu", &id, &bytes);
+		char *end = line + 1;
+		uint64_t id = strtoull(end, &end, 10), bytes = strtoull(end, &end, 10);
+		bool named = line[0] && strchr("IAF", line[0]);
 
 		if (n_events == room) {
 			room = room ? 2 * room : 1024;
@@ -368,11 +371,11 @@ trace_read(void)
 			if (!events)
 				api_fail("realloc", ENOMEM);
 		}
-		if (line[0] != 'P' && (fields < 1 || id >= ID_MAX))
+		if ((!named && line[0] != 'P') || id >= ID_MAX)
 			api_fail("malformed line", (long)n_events + 1);
-		events[n_events++] = (struct event){ line[0], fields > 0 ? (uint32_t)id : 0,
-						     fields > 1 ? bytes : 0 };
-		if (fields > 0 && id >= n_ids)
+		events[n_events++] =
+			(struct event){ line[0], named ? (uint32_t)id : 0, named ? bytes : 0 };
+		if (named && id >= n_ids)
 			n_ids = (size_t)id + 1;
 	}
 	fclose(file);
