@@ -245,12 +245,11 @@ handoff_thread(void *arg)
 static void
 handoff(void)
 {
-	unsigned long a_round = options.pairs / BATCH, b = 0;
+	/* not 0: see read_arguments */
+	unsigned long a_round = options.pairs < BATCH ? 1 : options.pairs / BATCH, b = 0;
 	uint64_t cpu, allocating_ns = 0;
 	pthread_t thread;
 
-	if (!a_round)
-		api_fail("--pairs", (long)options.pairs);
 	cpu_ns = calloc(options.rounds, sizeof(*cpu_ns));
 	if (!cpu_ns)
 		api_fail("calloc", ENOMEM);
@@ -314,7 +313,7 @@ live_pairs(void)
 		api_fail("--live", ENOMEM);
 	for (unsigned long i = 0; i < all; i++)
 		live[i] = take(size_for(&seed));
-	for (unsigned long i = all - 1; i; i--) { /* shuffled: holes are everywhere */
+	for (unsigned long i = 1; i < all; i++) { /* shuffled: holes are everywhere */
 		unsigned long j = random_next(&seed) % (i + 1);
 		uint64_t one = live[i];
 
