@@ -32,6 +32,8 @@ struct cell {
 	_Atomic uint64_t word[WORDS];
 };
 
+/* Each writer has a line of the cache for itself.
+ * NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding) */
 struct ca_tracer {
 	struct ca_tracer_words words; /* first */
 	_Alignas(64) _Atomic uint64_t head;

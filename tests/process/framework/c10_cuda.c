@@ -162,9 +162,9 @@ take_locked(size_t n_bytes)
 static void
 merge(struct segment *segment)
 {
-	for (struct block *block = segment->first; block && block->next;) {
-		struct block *next = block->next;
+	struct block *block = segment->first, *next;
 
+	while ((next = block->next)) {
 		if (block->used || next->used) {
 			block = next;
 			continue;

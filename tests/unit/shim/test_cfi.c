@@ -52,6 +52,8 @@ copy_tables(const struct ca_object *object, void *arg)
 			copy->code_bytes = p->p_memsz;
 		}
 	}
+	if (!segment)
+		return false;
 	copy->n = segment->p_filesz;
 	copy->bytes = malloc(copy->n);
 	copy_bytes(copy->bytes, (const unsigned char *)(object->base + segment->p_vaddr), copy->n);
