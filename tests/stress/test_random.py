@@ -48,6 +48,8 @@ def _library():
 @pytest.mark.parametrize("seed", seeds())
 def test_native(seed, shape, clock):
     """The program itself has no race: what the tests below find is the library's."""
+    if SANITIZER:
+        pytest.skip(f"proves the program, not the library; not repeated under {SANITIZER}")
     sound(random_program(seed, shape, preload=False, SIMCUDA_CLOCK=clock))
 
 
