@@ -24,10 +24,7 @@ static _Atomic uint64_t next_ns;           /* none before that */
 static _Atomic unsigned reports;
 
 /* A size as text, for the arguments of a format. */
-struct size_text {
-	char text[CA_TEXT_SIZE_MAX];
-};
-#define SIZE(bytes) ca_text_bytes((struct size_text){ 0 }.text, bytes)
+#define SIZE(bytes) ca_text_bytes((char[CA_TEXT_SIZE_MAX]){ 0 }, bytes)
 
 void
 ca_report_after_fork_child(void)
