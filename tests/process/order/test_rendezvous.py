@@ -16,7 +16,6 @@ from conftest import BUILD, run
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_rendezvous"
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}}
 SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
-SLOW = 10 if SANITIZER else 1
 LONG = os.environ.get("CACHEALLOC_TEST_LONG") == "1"
 #: settings, and how many variants (of buffer and size) they are worth in the long run
 SETTINGS = {
@@ -79,15 +78,15 @@ ORDINARY = [("default", "real", None), ("finished", "manual", None), ("host", "r
 @pytest.mark.parametrize("setting, clock, jitter",
                          [(setting, *time) for setting in SETTINGS for time in TIMES] if LONG else ORDINARY)
 def test_all_that_stock_ends_ends(tmp_path, stuck, setting, clock, jitter):
-    if SANITIZER and (setting, clock, jitter) != ("no_slack", "real", None):
-        pytest.skip(f"a question of order, not of memory errors or data races; once is enough under {SANITIZER}")
+    if SANITIZER:
+        pytest.skip(f"a question of order and of time, not of memory errors or data races; not repeated under {SANITIZER}")
     conf, variants = SETTINGS[setting] if LONG else (SETTINGS[setting][0], 1)
     skip = tmp_path / "skip"
     late = {"default": LATE, "no_slack": LATE + NEWCOMER}.get(setting, [])
     skip.write_text("\n".join([*late, stuck(clock).read_text()]))
     env = {**CLOCKS[clock], **({"CACHEALLOC_CONF": conf} if conf else {}), **({"SIMCUDA_JITTER": jitter} if jitter else {})}
-    bad, runs, output = rendezvous(True, 20000 * SLOW, 1 if jitter else 3, variants, skip,
-                                   SIMCUDA_DEADLOCK=8000 * SLOW, **env)
+    bad, runs, output = rendezvous(True, 20000, 1 if jitter else 3, variants, skip,
+                                   SIMCUDA_DEADLOCK=8000, **env)
     print(f"{runs} runs")
     assert "race" not in output and "not so" not in output, output[:6000]
     assert len(bad) < 20, (len(bad), output[:6000])
