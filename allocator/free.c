@@ -160,8 +160,10 @@ ca_free(struct ca_heap *heap, uint64_t address)
 }
 
 int
-ca_free_async(struct ca_heap *heap, uint64_t address)
+ca_free_async(struct ca_heap *heap, uint64_t address, struct ca_stream *stream)
 {
+	if (stream)
+		ca_order_free_in(stream);
 	return free_as(heap, address, 0);
 }
 

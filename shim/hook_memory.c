@@ -240,7 +240,7 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 		return rc;
 	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
 		return CUDA_ERROR_INVALID_VALUE;
-	freed = ca_free_async(process->heap, dptr);
+	freed = ca_free_async(process->heap, dptr, ca_submission_stream(flavour, stream));
 	if (!freed && process->config.poison)
 		ca_note_fill(info.space, false); /* nothing here waits for the stream */
 	errno = saved;

@@ -366,6 +366,23 @@ freed_in_stream_order_and_another_used_last(void)
 	release_and_use(order_take(BIG));
 }
 
+/* What is submitted after the call may come before the free, by the order of the device. */
+static void
+used_before_the_free_in_stream_order(void)
+{
+	CUdeviceptr x = used_and_waiting(), y;
+	CUstream q;
+
+	q = order_stream(NONBLOCKING);
+	x = order_take(BIG); /* younger than all work of s */
+	OK(cuMemFreeAsync(x, s));
+	order_fill(x, 1, LONG, r);
+	y = order_take(BIG);
+	order_use(y, 2, q);
+	order_signal(word, 1, r);
+	order_end();
+}
+
 static void *
 free_async_elsewhere(void *x)
 {
@@ -411,6 +428,7 @@ const struct order_case rules_waits[] = {
 	{ "t5_freed_in_stream_order", freed_in_stream_order },
 	{ "t5_freed_in_stream_order_and_another_used_last",
 	  freed_in_stream_order_and_another_used_last },
+	{ "t5_used_before_the_free_in_stream_order", used_before_the_free_in_stream_order },
 	{ "t5_freed_in_stream_order_by_another_thread", freed_in_stream_order_by_another_thread },
 	{ "t5_freed_by_another_thread", freed_by_another_thread },
 	{ "t5_wait_value_after_the_free_released_by_the_host", stall_value_release_host },
