@@ -177,6 +177,22 @@ is_ordered_by_driver(const struct ca_stream_record *a, const struct ca_stream_re
 	return a->kind == CA_STREAM_LEGACY || b->kind == CA_STREAM_LEGACY;
 }
 
+/* What the free takes effect behind need not be known to be unfinished: the stream may only wait.
+ */
+void
+ca_order_free_in(struct ca_stream *stream)
+{
+	struct ca_stream_record *record = ca_record(stream), *other;
+	struct ca_order *order = ca_record_order(record);
+	uint64_t epoch = atomic_load(&stream->words->epoch);
+	unsigned i;
+
+	ca_submit_stamp(stream, epoch);
+	for (i = 0; (other = ca_record_at(order, i)); i++)
+		if (other != record && is_ordered_by_driver(record, other))
+			ca_submit_stamp(&other->hot, epoch);
+}
+
 /* Must the next submission to the stream be ordered behind the user by us? The stream's lock. */
 static bool
 is_needed_ordered(struct ca_stream_record *record, const struct ca_user *user)

@@ -91,7 +91,7 @@ int ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t r
  * live. -EBUSY: only with CA_DISABLE_COUNT, from segment_return; the block stays live.
  */
 int ca_free(struct ca_heap *heap, uint64_t address);
-/* The same for a free that takes effect when `stream` (NULL: one without unfinished work) gets
+/* The same for a free that takes effect when `stream` (NULL: not tracked) gets
  * there: until then the stream counts as a user. Natively it waits for nobody: it returns at once
  * whatever waits, and no thread is made to wait for what the memory was last used by. */
 int ca_free_async(struct ca_heap *heap, uint64_t address, struct ca_stream *stream);

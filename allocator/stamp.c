@@ -79,13 +79,6 @@ ca_order_born(struct ca_order *order)
 	return atomic_load(&words->epoch);
 }
 
-void
-ca_order_free_in(struct ca_stream *stream)
-{
-	if (ca_record_is_busy(ca_record(stream)))
-		ca_submit_stamp(stream, atomic_load(&stream->words->epoch));
-}
-
 /* ---- users */
 
 bool

@@ -148,8 +148,8 @@ ca_order_is_untouched(struct ca_order *order, uint64_t born)
  */
 void ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inherited,
 		    struct ca_users *ret_users);
-/* A free takes effect behind the stream's unfinished work, which may be what makes other streams'
- * later use of the memory come first. */
+/* A free takes effect behind what was submitted to the stream, and what the driver orders before
+ * it, which may be what makes other streams' later use of the memory come first. */
 void ca_order_free_in(struct ca_stream *stream);
 bool ca_user_is_done(const struct ca_user *user);
 /* Takes finished users out. True: none is left. */

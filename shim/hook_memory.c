@@ -211,15 +211,18 @@ free_others(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, enum 
 }
 
 /*
- * A free of our block that is ordered after a stream: the mark that every free records covers that
- * stream too. The stream is shown to the driver first, which answers for bad handles; a capturing
- * stream takes only the addresses of graph allocations (cuda.h, cuMemFreeAsync).
+ * A free of our block that takes effect behind a stream, of whatever context, which so counts as
+ * its last user. The stream is shown to the driver first, which answers for bad handles; a
+ * capturing stream takes only the addresses of graph allocations (cuda.h, cuMemFreeAsync).
  */
 static CUresult
 free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 	   ca_is_capturing_fn *real_status, enum ca_flavour flavour)
 {
 	struct ca_process *process = ca_hook_process();
+	static const struct ca_touch nothing;
+	const struct ca_touch block = { .n = 1, .range = { { dptr, 1 } } };
+	struct ca_stream *submitted;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	struct ca_block_info info;
 	int saved = errno;
@@ -240,7 +243,9 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 		return rc;
 	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
 		return CUDA_ERROR_INVALID_VALUE;
-	freed = ca_free_async(process->heap, dptr, ca_submission_stream(flavour, stream));
+	submitted = ca_submission_begin(flavour, stream, &nothing);
+	ca_submission_foreign(submitted, &block);
+	freed = ca_free_async(process->heap, dptr, submitted);
 	if (!freed && process->config.poison)
 		ca_note_fill(info.space, false); /* nothing here waits for the stream */
 	errno = saved;
