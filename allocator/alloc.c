@@ -250,6 +250,22 @@ refuse(struct ca_space *space, uint64_t size, int code)
 		ca_trace_failed(space, size, code);
 }
 
+/* The block is the program's, or the program gets the driver's code. */
+static inline int
+answer(struct ca_space *space, struct ca_block *block, uint64_t size, int r, uint64_t *ret_address)
+{
+	if (r) {
+		if (r > 0)
+			refuse(space, size, r);
+		return r;
+	}
+	hand_out(space, block, size);
+	*ret_address = block->address;
+	if (ca_tracing(space->heap))
+		ca_trace_alloc_locked(block);
+	return 0;
+}
+
 int
 ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
@@ -265,14 +281,7 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 	capturing = heap->driver.capturing(heap->driver.self);
 	ca_heap_lock(heap);
 	r = space->dead ? -ENODEV : take(space, size, capturing, &block);
-	if (!r) {
-		hand_out(space, block, size);
-		*ret_address = block->address;
-		if (ca_tracing(heap))
-			ca_trace_alloc_locked(block);
-	} else if (r > 0) {
-		refuse(space, size, r);
-	}
+	r = answer(space, block, size, r, ret_address);
 	ca_heap_unlock(heap);
 	return r;
 }
@@ -300,7 +309,7 @@ int
 ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
-	struct ca_block *block;
+	struct ca_block *block = NULL;
 	bool capturing;
 	int r;
 
@@ -314,14 +323,9 @@ ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 	if (!r) {
 		block->segment->adopted = true;
 		block->segment->retired = true;
-		hand_out(space, block, size);
 		CA_COUNT(space, passed_alloc_calls);
-		*ret_address = block->address;
-		if (ca_tracing(heap))
-			ca_trace_alloc_locked(block);
-	} else if (r > 0) {
-		refuse(space, size, r);
 	}
+	r = answer(space, block, size, r, ret_address);
 	ca_heap_unlock(heap);
 	return r;
 }

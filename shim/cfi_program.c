@@ -18,8 +18,8 @@ ca_cfi_fixed(struct ca_cfi_bytes *bytes, unsigned size)
 	return value;
 }
 
-uint64_t
-ca_cfi_uleb(struct ca_cfi_bytes *bytes)
+static uint64_t
+leb(struct ca_cfi_bytes *bytes, bool is_signed)
 {
 	uint64_t value = 0, byte;
 	unsigned shift = 0;
@@ -30,24 +30,21 @@ ca_cfi_uleb(struct ca_cfi_bytes *bytes)
 			value |= (byte & 0x7f) << shift;
 		shift += 7;
 	} while (byte & 0x80);
+	if (is_signed && shift < 64 && (byte & 0x40))
+		value |= ~(uint64_t)0 << shift;
 	return value;
+}
+
+uint64_t
+ca_cfi_uleb(struct ca_cfi_bytes *bytes)
+{
+	return leb(bytes, false);
 }
 
 int64_t
 ca_cfi_sleb(struct ca_cfi_bytes *bytes)
 {
-	uint64_t value = 0, byte;
-	unsigned shift = 0;
-
-	do {
-		byte = ca_cfi_fixed(bytes, 1);
-		if (shift < 64)
-			value |= (byte & 0x7f) << shift;
-		shift += 7;
-	} while (byte & 0x80);
-	if (shift < 64 && (byte & 0x40))
-		value |= ~(uint64_t)0 << shift;
-	return (int64_t)value;
+	return (int64_t)leb(bytes, true);
 }
 
 void
