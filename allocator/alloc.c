@@ -5,6 +5,8 @@
  * waiting, expose what the caller's own stream has not finished with, or let the host wait for the
  * oldest that the caller itself freed; else new memory (ladder.c).
  *
+ * What the calling thread has just freed comes first (magazine.c); all this is for the rest.
+ *
  * While anything captures, memory handed out before must not be: the request gets a segment of its
  * own.
  */
@@ -12,14 +14,31 @@
 
 #include <errno.h>
 
-static void
-hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested)
+/* May the block go to a magazine at its free? */
+static bool
+is_quick(const struct ca_block *block)
 {
-	block->requested = requested;
-	block->serial = ++space->heap->serial;
+	const struct ca_segment *segment = block->segment;
+
+	return segment->space->heap->quick && !segment->retired && !segment->captured &&
+	       block->address % CA_GRAIN == 0;
+}
+
+static void
+hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uint64_t rounded)
+{
+	struct ca_heap *heap = space->heap;
+	uint64_t serial =
+		block->segment->captured ? ++heap->serial : ca_magazine_serial_locked(heap);
+
+	atomic_store_explicit(&block->requested, requested, memory_order_relaxed);
+	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
+	block->rounded = rounded;
 	block->born = ca_order_born(&space->order);
 	block->thread = ca_order_thread();
-	ca_block_hand_out_locked(block);
+	ca_block_set_state_locked(block, CA_BLOCK_LIVE);
+	atomic_store_explicit(&block->quick, is_quick(block) ? block->address | CA_QUICK_LIVE : 0,
+			      memory_order_release);
 	CA_COUNT(space, alloc_calls);
 }
 
@@ -53,7 +72,9 @@ beyond_slack(struct ca_space *space)
 	uint64_t waiting = waiting_bytes(space);
 	uint64_t slack = space->heap->config.reuse_slack_bytes;
 
-	return waiting > slack || space->device->stats.cached_bytes.current > slack - waiting;
+	/* signed: another thread's magazine may not have counted yet what it gave */
+	return waiting > slack ||
+	       (int64_t)space->device->stats.cached_bytes.current > (int64_t)(slack - waiting);
 }
 
 /* The block, CLEAN or OWNED, leaves its stream; what of it is unfinished is exposed. */
@@ -161,9 +182,11 @@ or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = ca_owned_find_locked(space, bytes), *exposable;
+	struct ca_block *block = ca_owned_find_own_locked(space, bytes), *exposable;
 	bool waited = false;
 
+	if (!block) /* others' magazines are left alone as long as that costs no new memory */
+		block = ca_owned_find_locked(space, bytes);
 	if (!ca_owned_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
 		return ca_alloc_hit_locked(space, block, bytes, false);
 	waited = ca_owned_look_locked(space);
@@ -206,8 +229,7 @@ take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	return r;
 }
 
-/* What was not parked. */
-static CA_APART int
+static int
 take_searched(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	*ret_block = reuse(space, bytes);
@@ -219,25 +241,16 @@ take_searched(struct ca_space *space, uint64_t bytes, struct ca_block **ret_bloc
 }
 
 static int
-take(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **ret_block)
+take(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
+     struct ca_block **ret_block)
 {
-	uint64_t bytes = ca_round_up(size, CA_GRAIN);
-
-	if (__builtin_expect(!space->heap->plain, 0)) {
-		if (space->heap->config.disable != CA_DISABLE_OFF)
-			return take_own(space, size, size, ret_block);
-		bytes = ca_round_request(&space->heap->config.roundup, size);
-	}
+	if (space->dead)
+		return -ENODEV;
+	if (space->heap->config.disable != CA_DISABLE_OFF)
+		return take_own(space, size, size, ret_block);
 	if (capturing)
 		return take_new(space, bytes, ret_block);
-	if (!ca_list_empty(&space->due))
-		ca_segment_return_due_locked(space, NULL);
-	*ret_block = ca_park_take_locked(space, bytes);
-	if (!*ret_block)
-		return take_searched(space, bytes, ret_block);
-	CA_COUNT(space, cache_hits);
-	CA_COUNT(space, taken_clean);
-	return 0;
+	return take_searched(space, bytes, ret_block);
 }
 
 /* The program gets the driver's code. */
@@ -252,38 +265,77 @@ refuse(struct ca_space *space, uint64_t size, int code)
 
 /* The block is the program's, or the program gets the driver's code. */
 static inline int
-answer(struct ca_space *space, struct ca_block *block, uint64_t size, int r, uint64_t *ret_address)
+answer(struct ca_space *space, struct ca_block *block, uint64_t size, uint64_t rounded, int r,
+       uint64_t *ret_address)
 {
 	if (r) {
 		if (r > 0)
 			refuse(space, size, r);
 		return r;
 	}
-	hand_out(space, block, size);
+	hand_out(space, block, size, rounded);
 	*ret_address = block->address;
 	if (ca_tracing(space->heap))
 		ca_trace_alloc_locked(block);
 	return 0;
 }
 
+/* Another thread's magazine may have what the caller's has not. */
+static bool
+take_quick(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
+{
+	const struct ca_heap *heap = space->heap;
+
+	if (heap->config.disable != CA_DISABLE_OFF)
+		return false;
+	if (!ca_list_empty(&space->due))
+		ca_segment_return_due_locked(space, NULL);
+	return heap->quick && !space->dead && ca_magazine_prepare_take_locked(space, bytes) &&
+	       ca_magazine_take(space, size, bytes, true, ret_address);
+}
+
+/* What the calling thread's magazine does not have. */
+static __attribute__((noinline)) int
+alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uint64_t *ret_address)
+{
+	struct ca_heap *heap = space->heap;
+	struct ca_block *block = NULL;
+	int r = 0;
+
+	ca_heap_lock(heap);
+	ca_magazine_count_own_locked(heap);
+	if (capturing || !take_quick(space, size, bytes, ret_address)) {
+		r = take(space, size, bytes, capturing, &block);
+		r = answer(space, block, size, bytes, r, ret_address);
+	}
+	ca_heap_unlock(heap);
+	return r;
+}
+
+static uint64_t
+rounded_of(const struct ca_heap *heap, uint64_t size)
+{
+	if (__builtin_expect(!heap->plain, 0))
+		return ca_round_request(&heap->config.roundup, size);
+	return ca_round_up(size, CA_GRAIN);
+}
+
 int
 ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
-	struct ca_block *block = NULL;
+	uint64_t bytes;
 	bool capturing;
-	int r;
 
 	if (!size)
 		return -EINVAL;
 	if (size > CA_SIZE_MAX)
 		return -E2BIG;
+	bytes = rounded_of(heap, size);
 	capturing = heap->driver.capturing(heap->driver.self);
-	ca_heap_lock(heap);
-	r = space->dead ? -ENODEV : take(space, size, capturing, &block);
-	r = answer(space, block, size, r, ret_address);
-	ca_heap_unlock(heap);
-	return r;
+	if (!capturing && ca_magazine_take(space, size, bytes, false, ret_address))
+		return 0;
+	return alloc(space, size, bytes, capturing, ret_address);
 }
 
 /* The driver's own memory, with the ladder if it has none. */
@@ -319,13 +371,14 @@ ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 		return -E2BIG;
 	capturing = heap->driver.capturing(heap->driver.self);
 	ca_heap_lock(heap);
+	ca_magazine_count_own_locked(heap);
 	r = take_through(space, size, capturing, &block);
 	if (!r) {
 		block->segment->adopted = true;
 		block->segment->retired = true;
 		CA_COUNT(space, passed_alloc_calls);
 	}
-	r = answer(space, block, size, r, ret_address);
+	r = answer(space, block, size, size, r, ret_address);
 	ca_heap_unlock(heap);
 	return r;
 }
@@ -344,7 +397,7 @@ ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t reque
 	if (!r) {
 		block->segment->adopted = true;
 		block->segment->retired = true;
-		hand_out(space, block, requested);
+		hand_out(space, block, requested, size);
 		if (ca_tracing(heap))
 			ca_trace_alloc_locked(block);
 	}

@@ -4,7 +4,7 @@
  *
  * A chunk starts with its header; the newest chunk serves until it is used up, its rest is then
  * given up (objects are small against a chunk). Nothing goes back to the kernel before the arena is
- * destroyed: the number of records follows the peak number of blocks, about 200 bytes each.
+ * destroyed: the number of records follows the peak number of blocks, about 400 bytes each.
  */
 #include "allocator/arena.h"
 
@@ -13,8 +13,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-enum { CHUNK_BYTES = 64 << 10, ALIGNMENT = 16 };
+enum { CHUNK_BYTES = 64 << 10, ALIGNMENT = 16, LINE = 64, BATCH = 16 };
 
 struct ca_arena_chunk {
 	struct ca_arena_chunk *next; /* older */
@@ -71,6 +72,20 @@ ca_arena_alloc_aligned(struct ca_arena *arena, size_t bytes, size_t alignment)
 }
 
 void
+ca_arena_give_pages(void *memory, size_t bytes)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t begin = ((uintptr_t)memory + page - 1) & ~(page - 1);
+	uintptr_t end = ((uintptr_t)memory + bytes) & ~(page - 1);
+	int saved = errno;
+
+	if (begin < end)
+		(void)madvise((char *)memory + (begin - (uintptr_t)memory), end - begin,
+			      MADV_DONTNEED);
+	errno = saved;
+}
+
+void
 ca_arena_destroy(struct ca_arena *arena)
 {
 	struct ca_arena_chunk *chunk = arena->chunks;
@@ -93,6 +108,30 @@ ca_objects_init(struct ca_objects *objects, struct ca_arena *arena, size_t bytes
 	objects->bytes = round_up(bytes, ALIGNMENT);
 	objects->free = NULL;
 	objects->used = 0;
+	objects->kept = 0;
+	objects->fresh = NULL;
+	objects->n_fresh = 0;
+}
+
+/* One that was never used. */
+static void *
+object_new(struct ca_objects *objects)
+{
+	void *object;
+
+	if (objects->bytes % LINE)
+		return ca_arena_alloc(objects->arena, objects->bytes);
+	if (!objects->n_fresh) {
+		objects->fresh =
+			ca_arena_alloc_aligned(objects->arena, BATCH * objects->bytes, LINE);
+		if (!objects->fresh)
+			return NULL;
+		objects->n_fresh = BATCH;
+	}
+	object = objects->fresh;
+	objects->fresh += objects->bytes;
+	objects->n_fresh--;
+	return object;
 }
 
 void *
@@ -102,9 +141,9 @@ ca_objects_get(struct ca_objects *objects)
 
 	if (object) {
 		memcpy(&objects->free, object, sizeof(objects->free));
-		memset(object, 0, objects->bytes);
+		memset(object, 0, objects->bytes - objects->kept);
 	} else {
-		object = ca_arena_alloc(objects->arena, objects->bytes);
+		object = object_new(objects);
 	}
 	if (object)
 		objects->used++;

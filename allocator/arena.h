@@ -18,15 +18,21 @@ struct ca_arena {
 /* Objects of one size with a free list. Objects go back to the list, never to the arena. */
 struct ca_objects {
 	struct ca_arena *arena;
-	size_t bytes; /* of one object, a multiple of 16 */
-	void *free;   /* singly linked through the first word */
-	size_t used;  /* objects handed out and not given back */
+	size_t bytes;   /* of one object, a multiple of 16 */
+	void *free;     /* singly linked through the first word */
+	size_t used;    /* objects handed out and not given back */
+	char *fresh;    /* where they are multiples of 64 and so aligned: never used so far ... */
+	size_t n_fresh; /* ... that many */
+	size_t kept;    /* bytes at the end of an object that are left alone when it goes round */
 };
 
 /* Zeroed, 16-byte aligned, valid until ca_arena_destroy. NULL when mmap fails. */
 void *ca_arena_alloc(struct ca_arena *arena, size_t bytes);
 /* The same on a multiple of `alignment`, a power of two. */
 void *ca_arena_alloc_aligned(struct ca_arena *arena, size_t bytes, size_t alignment);
+/* Nobody needs what is in [memory, memory + bytes) any more: its whole pages go back to the system.
+ * They stay mapped and read as zeros. */
+void ca_arena_give_pages(void *memory, size_t bytes);
 /* Unmaps everything; *arena is empty and usable afterwards. */
 void ca_arena_destroy(struct ca_arena *arena);
 

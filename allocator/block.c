@@ -28,15 +28,22 @@ static const uint8_t sums_of[] = {
 	[CA_BLOCK_OWNED] = ACTIVE | WAITS,
 	[CA_BLOCK_MULTI] = ACTIVE | WAITS,
 	[CA_BLOCK_CLEAN] = CACHED,
-	[CA_BLOCK_PARKED] = CACHED,
 	[CA_BLOCK_IDLE] = 0,
+	[CA_BLOCK_CLEAN_OUT] = CACHED,
+	[CA_BLOCK_OWNED_OUT] = ACTIVE,
 };
+
+static uint64_t
+requested_of(const struct ca_block *block)
+{
+	return atomic_load_explicit(&block->requested, memory_order_relaxed);
+}
 
 static void
 sums_leave(struct ca_stats *stats, const struct ca_block *block, unsigned sums)
 {
 	if (sums & IN_USE) {
-		ca_gauge_sub(&stats->requested_bytes, block->requested);
+		ca_gauge_sub(&stats->requested_bytes, requested_of(block));
 		ca_gauge_sub(&stats->allocated_bytes, block->bytes);
 	}
 	if (sums & ACTIVE)
@@ -49,7 +56,7 @@ static void
 sums_enter(struct ca_stats *stats, const struct ca_block *block, unsigned sums)
 {
 	if (sums & IN_USE) {
-		ca_gauge_add(&stats->requested_bytes, block->requested);
+		ca_gauge_add(&stats->requested_bytes, requested_of(block));
 		ca_gauge_add(&stats->allocated_bytes, block->bytes);
 	}
 	if (sums & ACTIVE)
@@ -58,10 +65,18 @@ sums_enter(struct ca_stats *stats, const struct ca_block *block, unsigned sums)
 		ca_gauge_add(&stats->cached_bytes, block->bytes);
 }
 
+/* The block becomes LIVE (sign 1) or ceases to be (-1, modulo 2^64). */
 static void
-live_change(struct ca_segment *segment, uint64_t sign)
+live_change(struct ca_block *block, uint64_t sign)
 {
+	struct ca_segment *segment = block->segment;
 	struct ca_device *device = segment->space->device;
+	struct ca_bases *bases = &segment->space->heap->bases;
+
+	if (sign == 1)
+		ca_bases_enter_locked(bases, block);
+	else
+		ca_bases_leave_locked(bases, block);
 
 	if (segment->live == 0)
 		device->drainable_bytes -= segment->bytes;
@@ -80,27 +95,26 @@ waiting_count(struct ca_block *block, uint64_t sign)
 	switch (block->state) {
 	case CA_BLOCK_WAITING:
 		segment->pool->waiting_bytes += sign * block->bytes;
-		space->waiting_blocks += sign;
+		ca_change(&space->waiting_blocks, sign);
 		break;
 	case CA_BLOCK_MULTI:
 		segment->pool->waiting_bytes += sign * block->bytes;
-		space->owned_blocks += sign;
+		ca_change(&space->owned_blocks, sign);
 		break;
 	case CA_BLOCK_OWNED:
 		segment->pool->owned_bytes += sign * block->bytes;
-		space->owned_blocks += sign;
+		ca_change(&space->owned_blocks, sign);
 		break;
 	default:
 		break;
 	}
 }
 
-/* Inlined, so that states known beforehand cost only what they move. */
-static inline __attribute__((always_inline)) void
-change(struct ca_block *block, enum ca_block_state from, enum ca_block_state state)
+void
+ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
 {
 	struct ca_device *device = block->segment->space->device;
-	unsigned was = sums_of[from], is = sums_of[state];
+	unsigned was = sums_of[block->state], is = sums_of[state];
 
 	if (was & WAITS)
 		waiting_count(block, (uint64_t)-1);
@@ -110,28 +124,21 @@ change(struct ca_block *block, enum ca_block_state from, enum ca_block_state sta
 	sums_leave(&device->stats, block, was & ~is);
 	sums_enter(&device->stats, block, is & ~was);
 	if ((was ^ is) & IN_USE)
-		live_change(block->segment, is & IN_USE ? 1 : (uint64_t)-1);
+		live_change(block, is & IN_USE ? 1 : (uint64_t)-1);
 	if (!(is & IN_USE))
 		device->generation++;
 }
 
 void
-ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
+ca_block_come_out_locked(struct ca_block *block)
 {
-	/* nearly every free, and nearly every allocation */
-	if (block->state == CA_BLOCK_LIVE && state == CA_BLOCK_PARKED)
-		change(block, CA_BLOCK_LIVE, CA_BLOCK_PARKED);
-	else if (block->state == CA_BLOCK_PARKED && state == CA_BLOCK_LIVE)
-		change(block, CA_BLOCK_PARKED, CA_BLOCK_LIVE);
-	else
-		change(block, block->state, state);
+	block->state = block->user.stream ? CA_BLOCK_OWNED_OUT : CA_BLOCK_CLEAN_OUT;
+	live_change(block, (uint64_t)-1);
 }
 
 void
 ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *upper)
 {
-	struct ca_heap *heap = block->segment->space->heap;
-
 	upper->segment = block->segment;
 	upper->address = block->address + bytes;
 	upper->bytes = block->bytes - bytes;
@@ -141,7 +148,7 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 	ca_list_init(&upper->waiting);
 	if (block->state == CA_BLOCK_OWNED) {
 		ca_list_insert(block->waiting.next, &upper->waiting);
-		block->segment->space->owned_blocks++;
+		ca_change(&block->segment->space->owned_blocks, 1);
 	}
 	upper->prev = block;
 	upper->next = block->next;
@@ -149,14 +156,14 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 		upper->next->prev = upper;
 	block->next = upper;
 	block->bytes = bytes;
-	ca_tree_insert(&heap->by_address, &upper->by_address, upper->address, 0);
+	ca_tree_insert(&block->segment->blocks, &upper->by_address, upper->address, 0);
 }
 
 void
 ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
 {
 	struct ca_segment *segment = block->segment;
-	struct ca_tree *by_address = &segment->space->heap->by_address;
+	struct ca_tree *by_address = &segment->blocks;
 
 	lower->segment = segment;
 	lower->address = block->address;
@@ -165,7 +172,7 @@ ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_bl
 	lower->thread = block->thread;
 	lower->user = block->user;
 	ca_list_init(&lower->waiting);
-	segment->space->owned_blocks += block->state == CA_BLOCK_OWNED;
+	ca_change(&segment->space->owned_blocks, block->state == CA_BLOCK_OWNED);
 	lower->prev = block->prev;
 	lower->next = block;
 	if (lower->prev)
@@ -194,8 +201,8 @@ merge_prev(struct ca_block *block)
 		block->prev->next = block;
 	else
 		segment->first = block;
-	ca_tree_remove(&heap->by_address, &lower->by_address);
-	ca_tree_rekey(&heap->by_address, &block->by_address, block->address, 0);
+	ca_tree_remove(&segment->blocks, &lower->by_address);
+	ca_tree_rekey(&segment->blocks, &block->by_address, block->address, 0);
 	ca_objects_put(&heap->blocks, lower);
 }
 
@@ -207,7 +214,7 @@ merge_next(struct ca_block *block)
 	struct ca_block *upper = block->next;
 
 	if (block->state == CA_BLOCK_OWNED) {
-		block->segment->space->owned_blocks--;
+		ca_change(&block->segment->space->owned_blocks, (uint64_t)-1);
 		if (upper->thread != block->thread)
 			block->thread = 0;
 		if (upper->user.stamp > block->user.stamp)
@@ -217,7 +224,7 @@ merge_next(struct ca_block *block)
 	block->next = upper->next;
 	if (block->next)
 		block->next->prev = block;
-	ca_tree_remove(&heap->by_address, &upper->by_address);
+	ca_tree_remove(&block->segment->blocks, &upper->by_address);
 	ca_objects_put(&heap->blocks, upper);
 }
 
@@ -353,8 +360,6 @@ ca_block_wait_locked(struct ca_block *block)
 void
 ca_block_detach_locked(struct ca_block *block)
 {
-	if (block->state == CA_BLOCK_PARKED)
-		ca_park_leave_locked(block);
 	ca_pool_unindex_locked(block);
 	ca_list_remove(&block->waiting);
 	ca_objects_put(&block->segment->space->heap->users, block->users);

@@ -14,6 +14,8 @@
 struct walk {
 	const char *reason; /* of the first broken claim */
 	uint64_t blocks;    /* seen, all spaces */
+	uint64_t kept;      /* of those, in magazines */
+	uint64_t bases;     /* of those, in the table of bases */
 };
 
 struct sums {
@@ -53,10 +55,32 @@ users_check(struct walk *walk, const struct ca_block *block)
 	      "a block waits for a stream that is not its user");
 }
 
+/* May the program's block, or one in a magazine, be where it is? (All magazines are locked.) */
+static void
+quick_check(struct walk *walk, const struct ca_block *block)
+{
+	uint64_t quick = atomic_load_explicit(&block->quick, memory_order_relaxed);
+	bool live = block->state == CA_BLOCK_LIVE;
+	struct ca_block *base;
+
+	claim(walk, !quick || live, "a magazine may have a block that is not live");
+	claim(walk, !quick || !block->segment->retired, "a magazine may have a retired block");
+	claim(walk,
+	      !quick || quick == (block->address | CA_QUICK_LIVE) ||
+		      quick == (block->address | CA_QUICK_KEPT),
+	      "a block's word has another address");
+	walk->kept += live && (quick & CA_QUICK_KEPT);
+	base = ca_bases_find_locked(&block->segment->space->heap->bases, block->address);
+	claim(walk, !base || (live && base == block),
+	      "found as live at an address where it is not");
+	walk->bases += base != NULL;
+}
+
 static void
 block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 {
 	const struct ca_segment *segment = block->segment;
+	bool live = ca_block_is_live(block), kept = block->state == CA_BLOCK_LIVE && !live;
 	bool clean = block->state == CA_BLOCK_CLEAN;
 	bool indexed = clean || block->state == CA_BLOCK_OWNED;
 	uint64_t pad, usable = segment->pool->small ? 0 : ca_block_usable(block, &pad);
@@ -74,8 +98,7 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	claim(walk, !indexed || block->by_size.key == block->bytes, "indexed under another size");
 	claim(walk, !indexed || !usable || block->by_usable.key == usable,
 	      "indexed under other usable bytes");
-	claim(walk, !(indexed || block->state == CA_BLOCK_PARKED) || !segment->retired,
-	      "clean block in a retired segment");
+	claim(walk, !indexed || !segment->retired, "clean block in a retired segment");
 	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_CLEAN,
 	      "clean neighbours not merged");
 	claim(walk, ca_list_empty(&block->waiting) == !ca_block_waits(block),
@@ -83,10 +106,13 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	users_check(walk, block);
 	claim(walk, block->by_address.height != 0 && block->by_address.key == block->address,
 	      "not found by address");
-	sums->requested += block->state == CA_BLOCK_LIVE ? block->requested : 0;
-	sums->allocated += block->state == CA_BLOCK_LIVE ? block->bytes : 0;
-	sums->active += block->state == CA_BLOCK_LIVE || ca_block_waits(block) ? block->bytes : 0;
-	sums->cached += clean || block->state == CA_BLOCK_PARKED ? block->bytes : 0;
+	quick_check(walk, block);
+	if (live)
+		sums->requested += atomic_load_explicit(&block->requested, memory_order_relaxed);
+	sums->allocated += live ? block->bytes : 0;
+	sums->active +=
+		live || (kept && block->user.stream) || ca_block_waits(block) ? block->bytes : 0;
+	sums->cached += clean || (kept && !block->user.stream) ? block->bytes : 0;
 }
 
 static void
@@ -110,31 +136,50 @@ segment_check(struct walk *walk, const struct ca_segment *segment, struct sums *
 	sums->drainable += live ? 0 : segment->bytes;
 }
 
-/* PARKED blocks in their places. */
-static uint64_t
-places_check(struct walk *walk, const struct ca_space *space)
+static void
+stack_check(struct walk *walk, const struct ca_magazine *magazine, const struct ca_stack *stack)
 {
-	uint64_t count = 0;
-	unsigned i;
+	const struct ca_block *block;
+	unsigned depth = 0;
 
-	for (i = 0; i < CA_PLACES; i++) {
-		const struct ca_block *block = space->places[i];
-
-		claim(walk, (space->places_taken >> i & 1) == (block != NULL),
-		      "a place is taken by nothing, or not taken by a block");
-		for (; block; block = block->parked) {
-			claim(walk,
-			      block->state == CA_BLOCK_PARKED && block->segment->space == space,
-			      "a place has a block that is not parked");
-			claim(walk, block->bytes == space->places[i]->bytes,
-			      "a place has blocks of two sizes");
-			claim(walk, block->parks <= CA_PARKED_MAX, "a place has too many blocks");
-			claim(walk, block->parks == (block->parked ? block->parked->parks : 0) + 1,
-			      "the blocks of a place are miscounted");
-			count++;
-		}
+	for (block = stack->top; block; block = block->below, depth++) {
+		claim(walk, block->state == CA_BLOCK_LIVE,
+		      "a magazine has a block that is not live");
+		claim(walk,
+		      atomic_load_explicit(&block->quick, memory_order_relaxed) ==
+			      (block->address | CA_QUICK_KEPT),
+		      "a magazine has a block that it does not keep");
+		claim(walk, block->segment->space == magazine->space,
+		      "a magazine has a block of another space");
+		claim(walk, block->rounded == stack->bytes, "a stack has blocks of two sizes");
 	}
-	return count;
+	claim(walk, depth == stack->depth, "the blocks of a stack are miscounted");
+	claim(walk, depth <= CA_KEPT_EACH, "a stack has too many blocks");
+}
+
+static void
+magazines_check(struct walk *walk, const struct ca_heap *heap)
+{
+	const struct ca_magazine *magazine;
+	uint64_t kept = 0;
+
+	for (magazine = heap->magazines; magazine; magazine = magazine->next) {
+		unsigned sum = 0, i;
+
+		for (i = 0; i < CA_STACKS; i++) {
+			const struct ca_stack *stack = &magazine->stacks[i];
+
+			claim(walk, (magazine->taken[i / 64] >> i % 64 & 1) == (stack->depth != 0),
+			      "a stack is noted as empty, or as not");
+			stack_check(walk, magazine, stack);
+			sum += stack->depth;
+		}
+		claim(walk, sum == magazine->kept, "the blocks of a magazine are miscounted");
+		kept += sum;
+	}
+	claim(walk, kept == walk->kept, "a block that is kept is in no magazine, or in two");
+	claim(walk, walk->bases == heap->bases.entered, "bases of blocks that are gone");
+	claim(walk, walk->bases == ca_bases_count_locked(&heap->bases), "bases are miscounted");
 }
 
 static void
@@ -142,7 +187,7 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 {
 	const struct ca_list *link;
 	uint64_t waiting[2] = { 0, 0 }, owned[2] = { 0, 0 };
-	uint64_t count = 0, streams = 0, clean = 0, indexed = 0, parked = 0;
+	uint64_t count = 0, streams = 0, clean = 0, indexed = 0;
 	const struct ca_tree_node *node;
 	unsigned i;
 
@@ -156,7 +201,6 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 			bool is_owned = block->state == CA_BLOCK_OWNED;
 
 			clean += block->state == CA_BLOCK_CLEAN;
-			parked += block->state == CA_BLOCK_PARKED;
 			if (!ca_block_waits(block))
 				continue;
 			(is_owned ? owned : waiting)[!segment->pool->small] += block->bytes;
@@ -168,11 +212,10 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 		claim(walk, waiting[i] == space->pools[i].waiting_bytes,
 		      "waiting bytes miscounted");
 		claim(walk, owned[i] == space->pools[i].owned_bytes, "owned bytes miscounted");
-		for (node = ca_tree_first(&space->pools[i].by_size); node;
-		     node = ca_tree_next(node))
+		for (node = ca_index_first(&space->pools[i].by_size); node;
+		     node = ca_index_next(&space->pools[i].by_size, node))
 			indexed++;
 	}
-	claim(walk, parked == places_check(walk, space), "a parked block has no place");
 	claim(walk, indexed == clean, "index holds blocks that are gone");
 	claim(walk, count == space->waiting_blocks, "waiting blocks miscounted");
 	claim(walk, streams == space->owned_blocks, "blocks that wait for streams miscounted");
@@ -219,8 +262,8 @@ stream_check(struct walk *walk, const struct ca_stream_record *record, uint64_t 
 		++*listed;
 	}
 	for (i = 0; record->pools && i < 2; i++)
-		for (node = ca_tree_first(&record->pools[i].by_size); node;
-		     node = ca_tree_next(node))
+		for (node = ca_index_first(&record->pools[i].by_size); node;
+		     node = ca_index_next(&record->pools[i].by_size, node))
 			owned--;
 	claim(walk, owned == 0, "a stream's pools and its list disagree");
 }
@@ -263,6 +306,22 @@ lists_check(struct walk *walk, const struct ca_space *space)
 	}
 }
 
+/* What magazines have not added to the device's sums yet, taken off (modulo 2^64). */
+static void
+uncounted_add(const struct ca_heap *heap, const struct ca_device *device, struct sums *sums)
+{
+	const struct ca_magazine *magazine;
+
+	for (magazine = heap->magazines; magazine; magazine = magazine->next) {
+		if (!magazine->space || magazine->space->device != device)
+			continue;
+		sums->requested -= magazine->counts.requested.current;
+		sums->allocated -= magazine->counts.allocated.current;
+		sums->active -= magazine->counts.active.current;
+		sums->cached -= magazine->counts.cached.current;
+	}
+}
+
 static void
 device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_device *device)
 {
@@ -276,6 +335,7 @@ device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_devi
 			lists_check(walk, space);
 			streams_check(walk, space);
 		}
+	uncounted_add(heap, device, &sums);
 	claim(walk, sums.requested == stats->requested_bytes.current, "requested_bytes is wrong");
 	claim(walk, sums.allocated == stats->allocated_bytes.current, "allocated_bytes is wrong");
 	claim(walk, sums.active == stats->active_bytes.current, "active_bytes is wrong");
@@ -287,15 +347,18 @@ device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_devi
 static void
 addresses_check(struct walk *walk, const struct ca_heap *heap)
 {
-	const struct ca_tree_node *node;
+	const struct ca_tree_node *node, *inner;
 	uint64_t end = 0, count = 0;
 
 	for (node = ca_tree_first(&heap->by_address); node; node = ca_tree_next(node)) {
-		const struct ca_block *block = CA_CONTAINER_OF(node, struct ca_block, by_address);
+		const struct ca_segment *segment =
+			CA_CONTAINER_OF(node, struct ca_segment, by_address);
 
-		claim(walk, block->address >= end, "blocks overlap");
-		end = block->address + block->bytes;
-		count++;
+		claim(walk, node->key == segment->address, "a segment is not found by address");
+		claim(walk, segment->address >= end, "segments overlap");
+		end = segment->address + segment->bytes;
+		for (inner = ca_tree_first(&segment->blocks); inner; inner = ca_tree_next(inner))
+			count++;
 	}
 	claim(walk, count == walk->blocks, "addresses of blocks that are gone");
 }
@@ -308,9 +371,12 @@ ca_heap_check(struct ca_heap *heap, char *ret_reason, size_t size)
 	size_t length;
 
 	ca_heap_lock(heap);
+	ca_magazines_lock_locked(heap);
 	for (device = heap->devices; device; device = device->next)
 		device_check(&walk, heap, device);
 	addresses_check(&walk, heap);
+	magazines_check(&walk, heap);
+	ca_magazines_unlock_locked(heap);
 	ca_heap_unlock(heap);
 	if (!walk.reason)
 		return 0;

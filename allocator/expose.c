@@ -70,7 +70,8 @@ ca_order_may_expose(struct ca_order *order, const struct ca_user *user)
 	bool result;
 
 	if (atomic_load(&order->finished_only) || atomic_load(&record->lost) ||
-	    heap->config.reuse_finished || ca_order_may_capture(heap))
+	    __atomic_load_n(&heap->config.reuse_finished, __ATOMIC_RELAXED) ||
+	    ca_order_may_capture(heap))
 		return false;
 	if (atomic_load(&order->only) == record && !atomic_load(&order->hazards))
 		return true; /* quiet */
@@ -91,12 +92,21 @@ arm_if_unmarked(struct ca_order *order, struct ca_stream_record *record, uint64_
 	ca_order_unlock(order);
 }
 
+/* Never 0, and never the same again. */
+static uint64_t
+loose_number(void)
+{
+	static __thread uint64_t exposures __attribute__((tls_model("initial-exec")));
+
+	return ca_order_thread() << 40 | ++exposures;
+}
+
 void
 ca_order_expose(struct ca_order *order, const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
 
-	atomic_store(&record->loose, ++record->exposures);
+	atomic_store_explicit(&record->loose, loose_number(), memory_order_release);
 	ca_raise(&record->exposed, user->stamp);
 	if (atomic_load(&order->candidates) <= 1 && !atomic_load(&record->closed))
 		return;

@@ -46,7 +46,7 @@ restrict_all_locked(struct ca_heap *heap, unsigned reason)
 		return false;
 	heap->finished_only |= reason;
 	if (reason == CA_REASON_NETWORK)
-		heap->config.reuse_finished = true;
+		__atomic_store_n(&heap->config.reuse_finished, true, __ATOMIC_RELAXED);
 	for (space = heap->spaces; space; space = space->next)
 		restrict_space(space, reason);
 	return true;
@@ -59,6 +59,7 @@ ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned re
 
 	ca_heap_lock(heap);
 	first = space ? restrict_space(space, reason) : restrict_all_locked(heap, reason);
+	ca_magazines_pass_locked(heap); /* what is exposed from now on is not unfinished */
 	ca_heap_unlock(heap);
 	if (first)
 		tell(reason);

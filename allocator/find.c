@@ -1,51 +1,58 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Blocks by address: a tree of all of them, and in front of it a table of those handed out lately,
- * since nearly every question is a free, which names the base of a live block.
+ * Blocks by address: trees of all of them, and in front of those a table of the LIVE ones
+ * (bases.c), since nearly every question is a free, which names the base of a live block.
  */
 #include "allocator/inside.h"
 
 #include <sched.h>
 
-static unsigned
-base_slot(uint64_t address)
+bool
+ca_block_claim_locked(struct ca_block *block)
 {
-	/* Fibonacci hashing: the top bits */
-	return (unsigned)(address / CA_GRAIN * UINT64_C(0x9e3779b97f4a7c15) >> (64 - CA_BASES_LOG));
+	uint64_t live = block->address | CA_QUICK_LIVE;
+
+	if (block->state != CA_BLOCK_LIVE)
+		return false;
+	if (atomic_compare_exchange_strong(&block->quick, &live, 0))
+		return true;
+	return live == 0; /* no magazine may take it: it was the lock's alone */
 }
 
 void
-ca_block_hand_out_locked(struct ca_block *block)
+ca_block_claim_all_locked(struct ca_segment *segment)
 {
-	ca_block_set_state_locked(block, CA_BLOCK_LIVE);
-	block->segment->space->heap->bases[base_slot(block->address)] = block;
+	struct ca_block *block = segment->first;
+
+	while (block) {
+		if (block->state != CA_BLOCK_LIVE || ca_block_claim_locked(block)) {
+			block = block->next;
+			continue;
+		}
+		ca_magazines_clear_locked(segment->space);
+		/* or a thread is about to see that its magazine is not for this block */
+		ca_magazines_pass_locked(segment->space->heap);
+		block = segment->first;
+	}
 }
 
-/*
- * Nothing is taken out: a record that is not LIVE at just this address is not the answer, whatever
- * it is used for now (records are never unmapped while the heap is there), and one that is LIVE
- * there is in the heap, since records are put back in another state.
- */
-struct ca_block *
-ca_block_base_locked(const struct ca_heap *heap, uint64_t address)
+struct ca_segment *
+ca_segment_at_most_locked(const struct ca_heap *heap, uint64_t address)
 {
-	struct ca_block *block = heap->bases[base_slot(address)];
+	struct ca_tree_node *node = ca_tree_at_most(&heap->by_address, address);
 
-	if (!block || block->address != address || block->state != CA_BLOCK_LIVE)
-		return NULL;
-	return block;
+	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address) : NULL;
 }
 
 struct ca_block *
 ca_block_find_locked(struct ca_heap *heap, uint64_t address)
 {
-	struct ca_tree_node *node = ca_tree_at_most(&heap->by_address, address);
-	struct ca_block *block;
+	const struct ca_segment *segment = ca_segment_at_most_locked(heap, address);
 
-	if (!node)
+	if (!segment || address - segment->address >= segment->bytes)
 		return NULL;
-	block = CA_CONTAINER_OF(node, struct ca_block, by_address);
-	return address - block->address < block->bytes ? block : NULL;
+	return CA_CONTAINER_OF(ca_tree_at_most(&segment->blocks, address), struct ca_block,
+			       by_address);
 }
 
 struct ca_block *

@@ -2,11 +2,11 @@
 /*
  * The way of a free, and of memory that goes back to the driver without a free.
  *
- * An ordinary block leaves LIVE at once: to CLEAN if no unfinished work may use it, else to the
- * streams that may (owned.c). If not all of them can be marked it waits for a mark on the context
- * (pending.c), which also serves everything freed earlier that has none yet. In a retired segment
- * the last free is the driver's own: it waits for the device, so no mark is needed, and its error
- * is the program's.
+ * What a magazine takes (magazine.c) is nobody's business here. Any other ordinary block leaves
+ * LIVE at once: to CLEAN if no unfinished work may use it, else to the streams that may (owned.c).
+ * If not all of them can be marked it waits for a mark on the context (pending.c), which also
+ * serves everything freed earlier that has none yet. In a retired segment the last free is the
+ * driver's own: it waits for the device, so no mark is needed, and its error is the program's.
  */
 #include "allocator/inside.h"
 
@@ -61,7 +61,7 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 	    ca_order_is_untouched(&segment->space->order, block->born)) {
 		if (ca_tracing(segment->space->heap))
 			ca_trace_free_locked(block, NULL);
-		ca_park_locked(block);
+		ca_block_settle_locked(block);
 		return 0;
 	}
 	return free_used(block);
@@ -80,7 +80,7 @@ free_retired(struct ca_block *block)
 		return 0;
 	r = ca_segment_return_locked(segment);
 	if (r == -EBUSY && !counting) {
-		ca_list_insert(&space->due, &segment->hand);
+		ca_segment_make_due_locked(segment);
 		r = 0;
 	}
 	if (r)
@@ -121,34 +121,49 @@ find_live(struct ca_heap *heap, uint64_t address, struct ca_block **ret_block)
 	*ret_block = ca_block_find_settled_locked(heap, address);
 	if (!*ret_block)
 		return -ENOENT;
-	return (*ret_block)->address == address && (*ret_block)->state == CA_BLOCK_LIVE ? 0
-											: -EINVAL;
+	return (*ret_block)->address == address && ca_block_is_live(*ret_block) ? 0 : -EINVAL;
 }
 
 /* `thread` 0: nobody may be made to wait for it. */
 static int
+free_claimed(struct ca_block *block, uint64_t thread)
+{
+	struct ca_space *space = block->segment->space;
+	uint64_t allocated_by = block->thread;
+	int r = free_live(block, thread);
+
+	if (!r)
+		CA_COUNT(space, free_calls);
+	else if (ca_tracing(space->heap))
+		ca_trace_kept_locked(block);
+	if (!r && thread && allocated_by != thread)
+		hold_back(space);
+	return r;
+}
+
+/* The calling thread's magazine takes the block once there is room, or once there is a magazine. */
+static bool
+give(struct ca_heap *heap, struct ca_block *block, uint64_t address)
+{
+	return atomic_load_explicit(&block->quick, memory_order_relaxed) &&
+	       ca_magazine_prepare_give_locked(block->segment->space, block->rounded) &&
+	       ca_magazine_give(heap, address, true);
+}
+
+/* What the calling thread's magazine does not take as it is. `thread` 0: no magazine takes it, for
+ * that would say whose free it is. */
+static __attribute__((noinline)) int
 free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 {
 	struct ca_block *block;
-	struct ca_space *space;
-	uint64_t allocated_by;
 	int r = 0;
 
 	ca_heap_lock(heap);
-	block = ca_block_base_locked(heap, address);
-	if (!block)
+	block = ca_bases_find_locked(&heap->bases, address);
+	if (!block || !ca_block_is_live(block))
 		r = find_live(heap, address, &block);
-	if (!r) {
-		space = block->segment->space;
-		allocated_by = block->thread;
-		r = free_live(block, thread);
-		if (!r)
-			CA_COUNT(space, free_calls);
-		else if (ca_tracing(heap))
-			ca_trace_kept_locked(block);
-		if (!r && thread && allocated_by != thread)
-			hold_back(space);
-	}
+	if (!r && !(thread && give(heap, block, address)))
+		r = ca_block_claim_locked(block) ? free_claimed(block, thread) : -EINVAL;
 	ca_heap_unlock(heap);
 	return r;
 }
@@ -156,6 +171,8 @@ free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 int
 ca_free(struct ca_heap *heap, uint64_t address)
 {
+	if (ca_magazine_give(heap, address, false))
+		return 0;
 	return free_as(heap, address, ca_order_thread());
 }
 
@@ -175,7 +192,7 @@ ca_disown(struct ca_heap *heap, uint64_t address)
 
 	ca_heap_lock(heap);
 	block = ca_block_find_settled_locked(heap, address);
-	if (block && block->address == address && block->state == CA_BLOCK_LIVE && !block->prev &&
+	if (block && block->address == address && ca_block_is_live(block) && !block->prev &&
 	    !block->next) {
 		CA_COUNT(block->segment->space, free_calls);
 		ca_segment_forget_locked(block->segment);
@@ -196,8 +213,8 @@ largest_whole(struct ca_heap *heap)
 		struct ca_tree_node *node;
 		struct ca_block *block;
 
-		ca_park_clear_locked(space);
-		node = ca_tree_last(&space->wholes);
+		ca_magazines_clear_locked(space);
+		node = ca_index_last(&space->wholes);
 
 		if (!node)
 			continue;
@@ -232,7 +249,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	for (space = heap->spaces; space; space = space->next) {
 		ca_owned_poll_locked(space);
 		ca_owned_look_locked(space);
-		ca_park_clear_locked(space);
+		ca_magazines_clear_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_pending_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);
@@ -253,9 +270,13 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 uint64_t
 ca_drainable_bytes(struct ca_space *space)
 {
+	struct ca_space *other;
 	uint64_t bytes;
 
 	ca_heap_lock(space->heap);
+	for (other = space->heap->spaces; other; other = other->next)
+		if (other->device == space->device)
+			ca_magazines_clear_locked(other);
 	bytes = space->device->drainable_bytes;
 	ca_heap_unlock(space->heap);
 	return bytes;

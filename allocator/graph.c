@@ -43,8 +43,9 @@ ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool 
 static bool
 born_between(const struct ca_segment *segment, uint64_t first, uint64_t last)
 {
-	return segment->captured && segment->first->serial > first &&
-	       segment->first->serial <= last;
+	uint64_t serial = atomic_load_explicit(&segment->first->serial, memory_order_relaxed);
+
+	return segment->captured && serial > first && serial <= last;
 }
 
 /* One segment that was handed out in the capture and is not retired. */

@@ -11,13 +11,25 @@
 #include <errno.h>
 #include <string.h>
 
+static uint64_t
+unique_id(void)
+{
+	static _Atomic uint64_t ids;
+
+	return atomic_fetch_add(&ids, 1) + 1;
+}
+
 static void
 records_init(struct ca_heap *heap)
 {
 	heap->by_address.root = NULL;
 	heap->charged.root = NULL;
-	memset(heap->bases, 0, sizeof(heap->bases));
+	ca_bases_init(&heap->bases, &heap->records);
+	heap->magazines = NULL;
+	heap->magazines_end = &heap->magazines;
+	heap->id = unique_id();
 	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
+	heap->blocks.kept = sizeof(((struct ca_block *)NULL)->quick);
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
 	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_users));
@@ -42,6 +54,9 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 	/* what was filled must not be written by an earlier user any more */
 	heap->config.reuse_finished = config->reuse_finished || config->zero || config->poison;
 	heap->plain = config->disable == CA_DISABLE_OFF && !config->roundup.count;
+	/* what is tended must be seen where it is */
+	heap->quick = config->disable == CA_DISABLE_OFF && !ca_tend_is_wanted(config) &&
+		      !config->zero && !config->poison;
 	heap->limited = ca_limit_is_set(config);
 	pthread_mutex_init(&heap->lock, NULL);
 	records_init(heap);
@@ -82,16 +97,15 @@ space_init(struct ca_space *space)
 {
 	ca_pool_init(&space->pools[0], true);
 	ca_pool_init(&space->pools[1], false);
-	space->wholes.root = NULL;
+	ca_index_init(&space->wholes);
 	ca_list_init(&space->segments);
 	ca_list_init(&space->due);
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
 	ca_list_init(&space->held);
-	memset(space->places, 0, sizeof(space->places));
-	space->places_taken = 0;
-	space->waiting_blocks = 0;
-	space->owned_blocks = 0;
+	space->id = unique_id();
+	atomic_store(&space->waiting_blocks, 0);
+	atomic_store(&space->owned_blocks, 0);
 }
 
 void
@@ -101,6 +115,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	struct ca_space *space;
 
 	pthread_mutex_init(&heap->lock, NULL);
+	atomic_store(&heap->held, false);
 	ca_outside_after_fork_child();
 	heap->tracer = NULL;
 	ca_arena_destroy(&heap->records);
@@ -172,6 +187,7 @@ ca_space_kill(struct ca_space *space)
 
 	ca_heap_lock(heap);
 	space->dead = true;
+	atomic_store_explicit(&space->attention, true, memory_order_relaxed);
 	while ((link = space->segments.next) != &space->segments)
 		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 	ca_pending_drop_all_locked(space);
@@ -190,12 +206,13 @@ ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info
 	if (block)
 		*ret_info = (struct ca_block_info){
 			.address = block->address,
-			.requested_bytes = block->requested,
+			.requested_bytes =
+				atomic_load_explicit(&block->requested, memory_order_relaxed),
 			.block_bytes = block->bytes,
-			.serial = block->serial,
+			.serial = atomic_load_explicit(&block->serial, memory_order_relaxed),
 			.space = block->segment->space,
 			.context = block->segment->space->context,
-			.live = block->state == CA_BLOCK_LIVE,
+			.live = ca_block_is_live(block),
 			.whole_segment = block->bytes == block->segment->bytes,
 			.adopted = block->segment->adopted,
 		};

@@ -17,31 +17,38 @@
  * `unmarked`, or its `held`. OWNED and MULTI blocks are in the list of their user's stream, and
  * never in a hand. CLEAN blocks are in their pool's indexes, OWNED ones in those of their stream.
  * Neighbouring CLEAN blocks are always merged, and so are neighbours OWNED by the same stream.
- * Blocks that nobody uses at their free are PARKED first: merged and indexed (CLEAN) only when
- * somebody looks for more than just their size (park.c).
+ * A block that its free left in a magazine is still LIVE here (allocator/magazine.h); when it comes
+ * out, it is CLEAN_OUT or OWNED_OUT until it has got the place that it would have got at its free.
  */
 #pragma once
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 
 #include "allocator/arena.h"
+#include "allocator/bases.h"
 #include "allocator/heap.h"
+#include "allocator/index.h"
 #include "allocator/list.h"
+#include "allocator/magazine.h"
 #include "allocator/stream.h"
 #include "allocator/tracer.h"
 #include "allocator/tree.h"
 
-enum {
-	CA_PARKED_MAX = 16, /* blocks in a place */
-	CA_PLACES_LOG = 6,
-	CA_PLACES = 1 << CA_PLACES_LOG, /* bits in places_taken */
-	CA_BASES_LOG = 10,
-	CA_BASES = 1 << CA_BASES_LOG,
-};
-
 /* What is seldom called from where every call passes: apart, so that only it saves registers. */
 #define CA_APART __attribute__((noinline, cold))
+
+/* In a loop that waits for another processor. */
+static inline void
+ca_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
 
 /* Sizes, in bytes. */
 #define CA_GRAIN ((uint64_t)512)             /* every block is a multiple */
@@ -52,46 +59,52 @@ enum {
 #define CA_SIZE_MAX ((uint64_t)1 << 60)      /* larger requests are not ours */
 
 enum ca_block_state {
-	CA_BLOCK_FRESH,   /* just made, in no sum and no index */
-	CA_BLOCK_LIVE,    /* the program has it */
-	CA_BLOCK_WAITING, /* freed; waits for a context mark, or for the end of a graph */
-	CA_BLOCK_OWNED,   /* freed; one stream may still use it; indexed */
-	CA_BLOCK_MULTI,   /* freed; several streams may still use it */
-	CA_BLOCK_CLEAN,   /* free, finished, indexed */
-	CA_BLOCK_PARKED,  /* the same, but kept as it is for the next request of its size */
-	CA_BLOCK_IDLE,    /* free in a retired segment: never handed out again */
+	CA_BLOCK_FRESH,     /* just made, in no sum and no index */
+	CA_BLOCK_LIVE,      /* the program has it */
+	CA_BLOCK_WAITING,   /* freed; waits for a context mark, or for the end of a graph */
+	CA_BLOCK_OWNED,     /* freed; one stream may still use it; indexed */
+	CA_BLOCK_MULTI,     /* freed; several streams may still use it */
+	CA_BLOCK_CLEAN,     /* free, finished, indexed */
+	CA_BLOCK_IDLE,      /* free in a retired segment: never handed out again */
+	CA_BLOCK_CLEAN_OUT, /* just out of a magazine, in no index: about to become CLEAN */
+	CA_BLOCK_OWNED_OUT, /* the same, with a user: OWNED, most likely */
 };
 
 struct ca_segment;
 
 struct ca_block {
-	struct ca_tree_node by_address; /* heap->by_address, always */
+	struct ca_tree_node by_address; /* segment->blocks, always */
 	struct ca_tree_node by_size;    /* CLEAN, OWNED: pool->by_size */
 	struct ca_tree_node by_usable;  /* the same, large pool: pool->by_usable */
 	struct ca_tree_node by_whole;   /* CLEAN, whole segment, not stuck: space->wholes */
 	struct ca_list waiting;         /* WAITING, OWNED, MULTI: see above */
 	struct ca_block *prev, *next;   /* neighbours in the segment */
+	struct ca_users *users;         /* MULTI: all of them */
 	struct ca_segment *segment;
 	uint64_t address;
 	uint64_t bytes;
-	uint64_t requested; /* bytes, of the last allocation */
-	uint64_t serial;    /* of the last allocation */
-	uint64_t born;      /* epoch of the last allocation */
-	uint64_t thread;    /* LIVE: that allocated it; freed: that freed it, 0 if several */
+	uint64_t rounded; /* bytes last asked for by the rules of sizes; the block may be larger */
+	enum ca_block_state state;
+	/* of the last allocation: one cache line of all that a hit writes. Where the block is in a
+	 * magazine, or may get there, this belongs to who has it: the program's calls and the
+	 * magazine's lock exclude each other. */
+	_Alignas(64) _Atomic uint64_t requested; /* bytes */
+	_Atomic uint64_t serial;
+	uint64_t born;   /* epoch */
+	uint64_t thread; /* LIVE: that allocated it; freed: that freed it, 0 if several */
 	/* LIVE: whose unfinished memory it was handed out as; OWNED: who may still use it; MULTI:
 	 * the one of its users in whose list it is. No stream: none. */
 	struct ca_user user;
-	struct ca_users *users;  /* MULTI: all of them */
-	struct ca_block *parked; /* PARKED: the one parked before in the same place */
-	unsigned parks;          /* PARKED: blocks in the place, from this one down */
-	enum ca_block_state state;
+	struct ca_block *below; /* in a magazine: freed before it */
+	/* last: read without a lock, even when the record has gone round */
+	_Atomic uint64_t quick; /* allocator/magazine.h */
 };
 
 /* A space's pool of CLEAN blocks, or a stream's of OWNED ones. */
 struct ca_pool {
-	struct ca_tree by_size; /* by (bytes, address) */
+	struct ca_index by_size; /* by (bytes, address) */
 	/* blocks with a 2 MiB boundary inside, by (bytes from there, address) */
-	struct ca_tree by_usable;
+	struct ca_index by_usable;
 	uint64_t waiting_bytes; /* a space's: in WAITING and MULTI blocks */
 	uint64_t owned_bytes;   /* a space's: in OWNED blocks */
 	bool small;
@@ -103,6 +116,8 @@ enum {
 };
 
 struct ca_segment {
+	struct ca_tree_node by_address; /* heap->by_address */
+	struct ca_tree blocks;          /* by address */
 	uint64_t rests_since_ns;
 	uint64_t rests_since; /* heap->serial */
 	struct ca_list link;  /* space->segments */
@@ -170,22 +185,21 @@ struct ca_space {
 	struct ca_device *device;
 	void *context;
 	struct ca_pool pools[2]; /* small, large */
-	struct ca_tree wholes;   /* by (bytes, address) */
+	struct ca_index wholes;  /* by (bytes, address) */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
 	struct ca_list pending;  /* ca_group.link */
 	struct ca_list unmarked; /* ca_block.waiting */
 	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
-	struct ca_block
-		*places[CA_PLACES]; /* the latest PARKED block, by a hash of its bytes, or NULL */
-	uint64_t places_taken;      /* bits: which of these hold a block */
-	uint64_t waiting_blocks;    /* WAITING */
-	uint64_t owned_blocks;      /* OWNED and MULTI */
-	uint64_t settled;           /* order.progress for which streams' lists were settled */
-	uint64_t stuck_segments;    /* at least as many as are stuck */
-	unsigned impatience;        /* moments in vain, lately */
-	unsigned not_now;           /* allocations until the next one */
-	unsigned number;            /* from 0, in the order of their making */
+	uint64_t id;             /* no other space of the process ever had it */
+	_Atomic bool attention;  /* magazines do not serve: dead, poisoned, or segments are due */
+	_Atomic uint64_t waiting_blocks; /* WAITING */
+	_Atomic uint64_t owned_blocks;   /* OWNED and MULTI */
+	uint64_t settled;                /* order.progress for which streams' lists were settled */
+	uint64_t stuck_segments;         /* at least as many as are stuck */
+	unsigned impatience;             /* moments in vain, lately */
+	unsigned not_now;                /* allocations until the next one */
+	unsigned number;                 /* from 0, in the order of their making */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;
@@ -194,21 +208,26 @@ struct ca_space {
 struct ca_heap {
 	_Atomic bool shared; /* ca_heap_share */
 	pthread_mutex_t lock;
-	bool plain;   /* requests are rounded to the grain, and served */
-	bool limited; /* there is a limit, or something relative to one */
+	_Atomic bool held; /* the lock is; a hint */
+	bool plain;        /* requests are rounded to the grain, and served */
+	bool quick;        /* magazines serve */
+	bool limited;      /* there is a limit, or something relative to one */
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
 	struct ca_arena records;
 	struct ca_objects blocks, segments, groups, users, holds, charges;
-	struct ca_tree by_address;
-	struct ca_tree charged;           /* struct ca_charge, by (handle, kind): limit.c */
-	struct ca_block *bases[CA_BASES]; /* by a hash of their address: find.c */
-	struct ca_space *spaces;          /* newest first */
+	struct ca_tree by_address; /* ca_segment.by_address */
+	struct ca_tree charged;    /* struct ca_charge, by (handle, kind): limit.c */
+	struct ca_bases bases;
+	uint64_t id;                   /* no other heap of the process ever had it */
+	struct ca_magazine *magazines; /* all of them */
+	struct ca_magazine **magazines_end;
+	struct ca_space *spaces; /* newest first */
 	struct ca_device *devices;
 	struct ca_list graphs;    /* ca_hold.link */
 	uint64_t serial;          /* of the last allocation */
-	bool no_marks;            /* mark_record answered -ENOTSUP */
+	_Atomic bool no_marks;    /* mark_record answered -ENOTSUP */
 	bool undecided;           /* memory of a capture was freed that no graph holds so far */
 	unsigned finished_only;   /* CA_REASON_* of every space, those to come included */
 	unsigned n_spaces;        /* made so far */
@@ -229,7 +248,8 @@ ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes)
 {
 	gauge->current += bytes;
 	gauge->total += bytes;
-	if (gauge->current > gauge->peak)
+	/* signed: what one thread allocated and another freed may be counted in that order */
+	if ((int64_t)gauge->current > (int64_t)gauge->peak)
 		gauge->peak = gauge->current;
 }
 
@@ -239,6 +259,14 @@ ca_gauge_sub(struct ca_gauge *gauge, uint64_t bytes)
 	gauge->current -= bytes;
 }
 #define CA_COUNT(space, name) ((space)->device->stats.name++)
+
+/* Of words that others read without the lock. */
+static inline void
+ca_change(_Atomic uint64_t *word, uint64_t difference)
+{
+	atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + difference,
+			      memory_order_relaxed);
+}
 
 /* ---- block.c: states, splitting and merging */
 
@@ -268,13 +296,27 @@ ca_block_waits(const struct ca_block *block)
 	       block->state == CA_BLOCK_MULTI;
 }
 
-/* ---- find.c: blocks by address */
+/* A block comes out of a magazine whose counts have it as free already: in no index and no list. */
+void ca_block_come_out_locked(struct ca_block *block);
 
-/* The block becomes the program's. */
-void ca_block_hand_out_locked(struct ca_block *block);
-/* The LIVE block that begins at `address`, if it was handed out lately enough; NULL: ask for the
- * block that holds it. */
-struct ca_block *ca_block_base_locked(const struct ca_heap *heap, uint64_t address);
+/* LIVE, and not in a magazine: the program has it. */
+static inline bool
+ca_block_is_live(const struct ca_block *block)
+{
+	return block->state == CA_BLOCK_LIVE &&
+	       !(atomic_load_explicit(&block->quick, memory_order_acquire) & CA_QUICK_KEPT);
+}
+
+/* ---- find.c: blocks by address, in two steps: the tree of a segment's blocks is small */
+
+/* The program's block that begins at `address` belongs to the caller, for a free: no magazine has
+ * or takes it. False: it is not the program's any more. */
+bool ca_block_claim_locked(struct ca_block *block);
+/* No magazine has or takes a block of the segment any more. Free blocks of its space may be merged.
+ */
+void ca_block_claim_all_locked(struct ca_segment *segment);
+/* The segment that holds `address`, or the last before it, or NULL. */
+struct ca_segment *ca_segment_at_most_locked(const struct ca_heap *heap, uint64_t address);
 /* The block whose bytes hold `address`, or NULL. */
 struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
 /*
@@ -308,19 +350,6 @@ bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block
 /* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
 uint64_t ca_block_usable(const struct ca_block *block, uint64_t *ret_pad);
 
-/* ---- park.c: a block that is asked for again at once */
-
-/* A freed block that nobody uses, in no list and no index, its segment not retired: PARKED. */
-void ca_park_locked(struct ca_block *block);
-/* A PARKED block of exactly `bytes`, for the caller to make LIVE; NULL: there is none. */
-struct ca_block *ca_park_take_locked(struct ca_space *space, uint64_t bytes);
-/* Takes a PARKED block out of its place, whatever it is to become. */
-void ca_park_leave_locked(struct ca_block *block);
-/* All PARKED blocks of the space become CLEAN. Wherever free memory is looked for. */
-void ca_park_clear_locked(struct ca_space *space);
-/* Bytes of the largest PARKED block; 0: there is none. */
-uint64_t ca_park_largest_locked(const struct ca_space *space);
-
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */
 
 enum ca_segment_kind {
@@ -351,6 +380,8 @@ void ca_segment_retire_locked(struct ca_segment *segment);
 int ca_segment_release_locked(struct ca_block *block);
 /* A new round of giving back begins: what the driver refused in the last one is offered again. */
 void ca_segment_unstick_locked(struct ca_space *space);
+/* A retired segment in no list, without a live block, goes back when it can. */
+void ca_segment_make_due_locked(struct ca_segment *segment);
 /* Returns what `due` holds. Bytes given back; *ret_busy (may be NULL) is set when a capture stood
  * in the way. */
 uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);
@@ -411,13 +442,34 @@ ca_owned_record(const struct ca_user *user)
  * OWNED or MULTI. False: only a context mark will do; the block is as it was.
  */
 bool ca_owned_place_locked(struct ca_block *block, struct ca_users *users);
+/* The same; what only a context mark will do for waits for one. */
+void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
 /* Settles what finished streams have used, if any progressed since the last time. True if so. */
 bool ca_owned_settle_locked(struct ca_space *space);
 /* The stream whose unfinished memory is as good as CLEAN: the one stream of a quiet space. NULL:
  * there is none. */
 struct ca_stream_record *ca_owned_quiet_locked(struct ca_space *space);
-/* Best fit of what is CLEAN or OWNED by the quiet space's stream. */
+/* Nothing unfinished is handed out. Needs no lock. */
+static inline bool
+ca_owned_is_finished_only(const struct ca_space *space)
+{
+	return __atomic_load_n(&space->heap->config.reuse_finished, __ATOMIC_RELAXED) ||
+	       atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
+}
+/* True if the user is that stream. Needs no lock; who hands memory out by that says so to
+ * ca_order_expose, which sees to it if the space has ceased to be quiet. */
+bool ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user);
+/* Blocks wait in the space. Needs no lock. */
+static inline bool
+ca_owned_any(const struct ca_space *space)
+{
+	return atomic_load_explicit(&space->owned_blocks, memory_order_relaxed) ||
+	       atomic_load_explicit(&space->waiting_blocks, memory_order_relaxed);
+}
+/* Best fit of what is CLEAN or OWNED by the quiet space's stream, once all magazines are empty. */
 struct ca_block *ca_owned_find_locked(struct ca_space *space, uint64_t bytes);
+/* The same, but only the calling thread's magazine is emptied. */
+struct ca_block *ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes);
 /* Best fit of what is OWNED by the stream of the calling thread's last submission and may be
  * exposed to it. */
 struct ca_block *ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes);
@@ -554,6 +606,10 @@ void ca_trace_finished_ordered(struct ca_stream_record *record);
 void ca_trace_stream(struct ca_stream_record *record);
 
 /* ---- outside.c: the locks, and leaving it for a driver call */
+
+/* Locks of ours that the thread holds, or is about to; written by it, read by its signal handlers.
+ */
+extern __thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
 
 void ca_heap_lock(struct ca_heap *heap);
 void ca_heap_unlock(struct ca_heap *heap);

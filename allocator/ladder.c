@@ -75,10 +75,10 @@ candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
 
 		if (space->device != device)
 			continue;
-		ca_park_clear_locked(space);
-		node = ca_tree_at_least(&space->wholes, bytes, 0);
+		ca_magazines_clear_locked(space);
+		node = ca_index_at_least(&space->wholes, bytes, 0);
 		if (!node)
-			node = ca_tree_last(&space->wholes);
+			node = ca_index_last(&space->wholes);
 		if (!node)
 			continue;
 		block = CA_CONTAINER_OF(node, struct ca_block, by_whole);
@@ -128,6 +128,7 @@ condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
 {
 	struct ca_list *link;
 
+	ca_magazines_clear_locked(space);
 	for (link = space->segments.next; link != &space->segments && *sum < bytes;
 	     link = link->next) {
 		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
@@ -280,6 +281,17 @@ others_wait(struct ca_heap *heap, const struct ca_device *device)
 	return wait;
 }
 
+/* What others freed meanwhile changes the generation. */
+static void
+clear_magazines(struct ca_heap *heap, const struct ca_device *device)
+{
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device == device)
+			ca_magazines_clear_locked(space);
+}
+
 /* Waits while others are inside driver calls that may bring memory, or have freed some that may
  * soon be finished. True: something changed since `moment`. */
 static bool
@@ -288,11 +300,13 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device, const struc
 	unsigned steps;
 
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
+		clear_magazines(heap, device);
 		if (is_past(device, moment) ||
 		    (!ca_outside_others_locked(device) && !others_wait(heap, device)))
 			break;
 		settled_wait(heap, steps);
 	}
+	clear_magazines(heap, device);
 	ca_ladder_tried.others = steps == SETTLE_STEPS;
 	return is_past(device, moment);
 }

@@ -42,7 +42,7 @@ ca_order_init(struct ca_space *space)
 {
 	struct ca_order *order = &space->order;
 
-	atomic_init(&order->words.epoch, 1);
+	atomic_init(&order->words.epoch, 2);
 	atomic_init(&order->words.exposures, 1);
 	atomic_init(&order->finished_only, space->heap->finished_only);
 	atomic_init(&order->candidates, space->heap->peopled > 1 ? 1 : 0); /* company */
@@ -161,7 +161,7 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 {
 	unsigned i;
 
-	record->kind = kind;
+	atomic_store(&record->kind, kind);
 	record->handle = handle;
 	record->thread = known || kind == CA_STREAM_PER_THREAD ? ca_order_thread() : 0;
 	record->submitted = !known;

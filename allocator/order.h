@@ -3,7 +3,8 @@
  * The order tracker: which work of which stream may still touch what was freed.
  *
  * Every space (allocator/heap.h) has an *epoch*, a number that moves rarely. A submission *stamps*
- * its stream with the epoch read after the driver's call returned. A mark on a stream, or a
+ * its stream with the epoch read after the driver's call returned (made odd: births are even, so
+ * that one look at the epoch tells whether anything was stamped since). A mark on a stream, or a
  * synchronisation, takes its *bound* before its own driver call and moves the epoch on: work is
  * covered if its stamp is at most the bound, nothing else. Marks are pooled events of the driver
  * (allocator/driver.h: stream_mark, mark_query ...).
@@ -39,9 +40,9 @@ enum ca_stream_kind {
 
 /* The words every submission reads; one a space. */
 struct ca_order_words {
-	_Alignas(64) _Atomic uint64_t epoch;     /* G; starts at 1 */
+	/* G: even, starting at 2; one more once a stream was stamped with it */
+	_Alignas(64) _Atomic uint64_t epoch;
 	_Alignas(64) _Atomic uint64_t exposures; /* moves when something is exposed; starts at 1 */
-	_Alignas(64) _Atomic uint64_t dirty;     /* a stream was stamped with the present epoch */
 };
 
 /* What a submission reads and writes of its stream. Embedded at the start of the private record
@@ -133,7 +134,7 @@ ca_submit_needs_stamp(struct ca_stream *stream, uint64_t *ret_epoch)
 {
 	*ret_epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
 	ca_order_last_stream = stream;
-	return atomic_load_explicit(&stream->last, memory_order_relaxed) < *ret_epoch &&
+	return atomic_load_explicit(&stream->last, memory_order_acquire) < *ret_epoch &&
 	       !CA_MUTANT(STAMP_BEFORE_CALL);
 }
 

@@ -9,31 +9,49 @@
 #include "allocator/inside.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <time.h>
 
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
-/* locks held; written by its thread, read by its signal handlers */
-static __thread volatile sig_atomic_t lock_held __attribute__((tls_model("initial-exec")));
+__thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
+
+enum { SPINS = 200 };
+
+/* It is held for a few instructions, mostly: to sleep and be woken takes much longer. (Trying the
+ * mutex itself would need a newer C library.) */
+static CA_APART void
+await_holder(const struct ca_heap *heap)
+{
+	unsigned spins;
+
+	for (spins = 0; spins < SPINS; spins++) {
+		if (!atomic_load_explicit(&heap->held, memory_order_relaxed))
+			return;
+		ca_relax();
+	}
+}
 
 void
 ca_heap_lock(struct ca_heap *heap)
 {
-	lock_held++; /* first: between the two, a handler errs on the safe side */
+	ca_locks_held++; /* first: between the two, a handler errs on the safe side */
+	if (atomic_load_explicit(&heap->held, memory_order_relaxed))
+		await_holder(heap);
 	pthread_mutex_lock(&heap->lock);
+	atomic_store_explicit(&heap->held, true, memory_order_relaxed);
 }
 
 void
 ca_heap_unlock(struct ca_heap *heap)
 {
+	atomic_store_explicit(&heap->held, false, memory_order_relaxed);
 	pthread_mutex_unlock(&heap->lock);
-	lock_held--;
+	ca_locks_held--;
 }
 
 void
 ca_order_lock(struct ca_order *order)
 {
-	lock_held++;
+	ca_locks_held++;
 	pthread_mutex_lock(&order->lock);
 }
 
@@ -41,7 +59,7 @@ void
 ca_order_unlock(struct ca_order *order)
 {
 	pthread_mutex_unlock(&order->lock);
-	lock_held--;
+	ca_locks_held--;
 }
 
 void
@@ -75,14 +93,14 @@ ca_outside_self(void)
 bool
 ca_heap_locked_here(void)
 {
-	return lock_held;
+	return ca_locks_held;
 }
 
 void
 ca_outside_after_fork_child(void)
 {
 	own_calls = 0;
-	lock_held = 0;
+	ca_locks_held = 0;
 }
 
 /* Sleeping needs no condition variable, which old glibc has in another library. */

@@ -15,17 +15,16 @@
 
 #include <errno.h>
 
-static bool
-ordered(const struct ca_space *space)
-{
-	return !space->heap->config.reuse_finished &&
-	       !atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
-}
-
 struct ca_stream_record *
 ca_owned_quiet_locked(struct ca_space *space)
 {
-	return ordered(space) ? ca_order_only_stream(&space->order) : NULL;
+	return ca_owned_is_finished_only(space) ? NULL : ca_order_only_stream(&space->order);
+}
+
+bool
+ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user)
+{
+	return ca_owned_quiet_locked(space) == ca_owned_record(user);
 }
 
 /* The stream's pools exist, or can be made. */
@@ -82,10 +81,7 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 
 	if ((ca_users_prune(users) && !users->context) || block->segment->retired) {
 		drop_users(block);
-		if (block->state == CA_BLOCK_LIVE && !block->segment->retired)
-			ca_park_locked(block);
-		else
-			ca_block_settle_locked(block);
+		ca_block_settle_locked(block);
 		return true;
 	}
 	if (!markable(users) || heap->no_marks)
@@ -99,11 +95,20 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 	return true;
 }
 
+void
+ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
+{
+	if (ca_owned_place_locked(block, users))
+		return;
+	ca_block_detach_locked(block);
+	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
+	ca_list_insert(&block->segment->space->unmarked, &block->waiting);
+}
+
 /* The head of a list, in no list and no index: its place now. */
 static void
 place_again(struct ca_block *block)
 {
-	struct ca_space *space = block->segment->space;
 	struct ca_users users = { .n = 1, .user = { block->user } };
 
 	if (block->state == CA_BLOCK_MULTI)
@@ -111,11 +116,7 @@ place_again(struct ca_block *block)
 	else
 		ca_pool_unindex_locked(block);
 	ca_list_remove(&block->waiting);
-	if (ca_owned_place_locked(block, &users))
-		return;
-	ca_block_detach_locked(block);
-	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
-	ca_list_insert(&space->unmarked, &block->waiting);
+	ca_owned_place_or_mark_locked(block, &users);
 }
 
 static bool
@@ -174,19 +175,72 @@ better(struct ca_block *a, struct ca_block *b)
 	return !a || (b && b->bytes < a->bytes) ? b : a;
 }
 
-struct ca_block *
-ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
+static struct ca_block *
+find(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *clean;
 
 	if (space->dead || space->poisoned)
 		return NULL;
 	ca_owned_settle_locked(space);
-	ca_park_clear_locked(space);
 	clean = ca_pool_find_locked(&space->heap->config, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return clean;
 	return better(clean, find_in(space, ca_owned_quiet_locked(space), bytes));
+}
+
+/* False: no free block is just as large. */
+static bool
+has_about(struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_stream_record *quiet;
+
+	if (ca_index_has_about(&ca_pool_for(space, bytes)->by_size, bytes))
+		return true;
+	if (!space->owned_blocks)
+		return false;
+	quiet = ca_owned_quiet_locked(space);
+	return quiet && quiet->pools &&
+	       ca_index_has_about(&quiet->pools[bytes > CA_SMALL_MAX].by_size, bytes);
+}
+
+struct ca_block *
+ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
+{
+	ca_magazines_clear_locked(space);
+	return find(space, bytes);
+}
+
+/* Small blocks stay where they are as long as anything else can be cut: pieces of a small segment
+ * are pieces of one anyway. */
+static struct ca_block *
+find_small(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block;
+
+	ca_magazine_clear_own_locked(space, CA_KEPT_LARGE);
+	block = find(space, bytes);
+	if (block)
+		return block;
+	ca_magazine_clear_own_locked(space, CA_KEPT_ANY);
+	return find(space, bytes);
+}
+
+struct ca_block *
+ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block;
+
+	if (bytes <= CA_SMALL_MAX)
+		return find_small(space, bytes);
+	/* what fits as it is cannot become better; before another is cut, all is merged */
+	if (has_about(space, bytes)) {
+		block = find(space, bytes);
+		if (block && block->bytes == bytes && ca_pool_is_whole(block, bytes))
+			return block;
+	}
+	ca_magazine_clear_own_locked(space, CA_KEPT_ANY);
+	return find(space, bytes);
 }
 
 /*
@@ -285,7 +339,8 @@ ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
 	struct ca_stream_record *last;
 	struct ca_block *block;
 
-	if (space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
+	if (space->dead || space->poisoned || !space->owned_blocks ||
+	    ca_owned_is_finished_only(space))
 		return NULL;
 	last = last_stream(space);
 	block = exposable_of(space, last, bytes);
@@ -298,7 +353,8 @@ ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 	struct ca_block *block = ca_owned_exposable_locked(space, bytes);
 	unsigned i;
 
-	if (block || space->dead || space->poisoned || !space->owned_blocks || !ordered(space))
+	if (block || space->dead || space->poisoned || !space->owned_blocks ||
+	    ca_owned_is_finished_only(space))
 		return block;
 	for (i = 0; i < streams(space); i++)
 		block = better(block, exposable_of_anybody(space, space->order.streams[i], bytes));

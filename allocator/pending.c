@@ -54,6 +54,7 @@ ca_pending_poison_locked(struct ca_space *space)
 	if (space->poisoned || space->dead)
 		return;
 	space->poisoned = true;
+	atomic_store_explicit(&space->attention, true, memory_order_relaxed);
 	for (link = space->segments.next; link != &space->segments; link = link->next)
 		give_up_waiting(CA_CONTAINER_OF(link, struct ca_segment, link));
 }
@@ -356,6 +357,7 @@ ca_pending_surrender_locked(struct ca_space *space)
 {
 	if (!space->waiting_blocks && !space->owned_blocks)
 		return false;
+	ca_magazines_clear_locked(space);
 	return surrender(space, false) || surrender(space, true);
 }
 

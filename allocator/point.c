@@ -140,7 +140,7 @@ point_new(struct ca_order *order)
 	point = ca_objects_get(&order->points);
 	if (point) {
 		ca_list_init(&point->link);
-		point->bound = atomic_fetch_add(&order->words.epoch, 1);
+		point->bound = ca_order_advance(order);
 	}
 	ca_order_unlock(order);
 	return point;
@@ -246,6 +246,7 @@ ca_order_mark_before_capture(struct ca_heap *heap)
 	struct ca_space *space;
 
 	ca_heap_lock(heap);
+	ca_magazines_pass_locked(heap);
 	space = heap->spaces;
 	ca_heap_unlock(heap);
 	for (; space; space = space->next) /* spaces are never freed */

@@ -20,7 +20,11 @@
 void
 ca_pool_init(struct ca_pool *pool, bool small)
 {
-	*pool = (struct ca_pool){ .small = small };
+	ca_index_init(&pool->by_size);
+	ca_index_init(&pool->by_usable);
+	pool->waiting_bytes = 0;
+	pool->owned_bytes = 0;
+	pool->small = small;
 }
 
 struct ca_pool *
@@ -69,18 +73,18 @@ ca_pool_index_locked(struct ca_block *block)
 	struct ca_pool *pool = pool_of(block);
 	uint64_t pad, usable;
 
-	ca_tree_rekey(&pool->by_size, &block->by_size, block->bytes, block->address);
+	ca_index_set(&pool->by_size, &block->by_size, block->bytes, block->address);
 	usable = pool->small ? 0 : ca_block_usable(block, &pad);
 	if (usable)
-		ca_tree_rekey(&pool->by_usable, &block->by_usable, usable, block->address);
+		ca_index_set(&pool->by_usable, &block->by_usable, usable, block->address);
 	else
-		ca_tree_remove(&pool->by_usable, &block->by_usable);
+		ca_index_remove(&pool->by_usable, &block->by_usable);
 	if (!block->prev && !block->next && !(segment->standing & CA_STUCK) &&
 	    block->state == CA_BLOCK_CLEAN)
-		ca_tree_rekey(&segment->space->wholes, &block->by_whole, block->bytes,
-			      block->address);
+		ca_index_set(&segment->space->wholes, &block->by_whole, block->bytes,
+			     block->address);
 	else
-		ca_tree_remove(&segment->space->wholes, &block->by_whole);
+		ca_index_remove(&segment->space->wholes, &block->by_whole);
 }
 
 void
@@ -88,9 +92,9 @@ ca_pool_unindex_locked(struct ca_block *block)
 {
 	struct ca_pool *pool = pool_of(block);
 
-	ca_tree_remove(&pool->by_size, &block->by_size);
-	ca_tree_remove(&pool->by_usable, &block->by_usable);
-	ca_tree_remove(&block->segment->space->wholes, &block->by_whole);
+	ca_index_remove(&pool->by_size, &block->by_size);
+	ca_index_remove(&pool->by_usable, &block->by_usable);
+	ca_index_remove(&block->segment->space->wholes, &block->by_whole);
 }
 
 bool
@@ -120,10 +124,10 @@ ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, 
 	struct ca_block *block;
 
 	if (bytes >= CA_BOUNDARY) {
-		node = ca_tree_at_least(&pool->by_usable, bytes, 0);
+		node = ca_index_at_least(&pool->by_usable, bytes, 0);
 		block = node ? CA_CONTAINER_OF(node, struct ca_block, by_usable) : NULL;
 	} else {
-		node = ca_tree_at_least(&pool->by_size, bytes, 0);
+		node = ca_index_at_least(&pool->by_size, bytes, 0);
 		block = node ? CA_CONTAINER_OF(node, struct ca_block, by_size) : NULL;
 	}
 	return block && oversize_allows(config, block, bytes) ? block : NULL;

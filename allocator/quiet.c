@@ -30,7 +30,7 @@ ca_order_leave_quiet_ordered(struct ca_order *order)
 	unsigned at;
 
 	/* later stamps are larger than what is inexact */
-	atomic_fetch_add(&order->words.epoch, 1);
+	ca_order_advance(order);
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
 		ca_raise(&record->inexact, atomic_load(&record->hot.last));
 		if (!atomic_load(&record->closed))
@@ -43,9 +43,9 @@ ca_order_candidate_comes_ordered(struct ca_order *order)
 {
 	bool ends = atomic_load(&order->candidates) == 1;
 
-	if (ends)
-		ca_order_leave_quiet_ordered(order);
 	ca_order_candidates_change_ordered(order, 1);
+	if (ends) /* now that nobody finds the space quiet any more */
+		ca_order_leave_quiet_ordered(order);
 	return ends;
 }
 

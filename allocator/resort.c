@@ -14,7 +14,7 @@ take_hole(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	struct ca_block *block = NULL;
 
 	if (bytes <= CA_SMALL_MAX && !space->dead && !space->poisoned) {
-		ca_park_clear_locked(space);
+		ca_magazines_clear_locked(space);
 		block = ca_pool_find_locked(&space->heap->config, &space->pools[1], bytes);
 	}
 	*ret_block = ca_alloc_hit_locked(space, block, bytes, true);

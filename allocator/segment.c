@@ -54,18 +54,14 @@ drop_stale(struct ca_space *space, uint64_t address, uint64_t bytes)
 	struct ca_heap *heap = space->heap;
 
 	for (;;) {
-		struct ca_tree_node *node = ca_tree_at_most(&heap->by_address, address + bytes - 1);
-		struct ca_block *block;
+		struct ca_segment *segment = ca_segment_at_most_locked(heap, address + bytes - 1);
 
-		if (!node)
-			return;
-		block = CA_CONTAINER_OF(node, struct ca_block, by_address);
-		if (block->address + block->bytes <= address)
+		if (!segment || segment->address + segment->bytes <= address)
 			return;
 		/* one in a hand is just being returned by us: nothing went behind our back */
-		if (ca_list_empty(&block->segment->hand))
+		if (ca_list_empty(&segment->hand))
 			CA_COUNT(space, stale_records);
-		ca_segment_forget_locked(block->segment);
+		ca_segment_forget_locked(segment);
 	}
 }
 
@@ -91,7 +87,8 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	block->bytes = bytes;
 	block->state = CA_BLOCK_FRESH;
 	ca_list_init(&block->waiting);
-	ca_tree_insert(&space->heap->by_address, &block->by_address, address, 0);
+	ca_tree_insert(&space->heap->by_address, &segment->by_address, address, 0);
+	ca_tree_insert(&segment->blocks, &block->by_address, address, 0);
 	ca_gauge_add(&space->device->stats.reserved_bytes, bytes);
 	space->device->drainable_bytes += bytes;
 	if (ca_tracing(space->heap))
@@ -184,8 +181,10 @@ ca_segment_forget_locked(struct ca_segment *segment)
 {
 	struct ca_space *space = segment->space;
 	struct ca_heap *heap = space->heap;
-	struct ca_block *block = segment->first;
+	struct ca_block *block;
 
+	ca_block_claim_all_locked(segment);
+	block = segment->first;
 	while (block) {
 		struct ca_block *next = block->next;
 
@@ -193,7 +192,6 @@ ca_segment_forget_locked(struct ca_segment *segment)
 			ca_trace_free_locked(block, NULL);
 		ca_block_detach_locked(block);
 		ca_block_set_state_locked(block, CA_BLOCK_FRESH);
-		ca_tree_remove(&heap->by_address, &block->by_address);
 		ca_objects_put(&heap->blocks, block);
 		block = next;
 	}
@@ -204,6 +202,7 @@ ca_segment_forget_locked(struct ca_segment *segment)
 		space->device->managed_bytes -= segment->bytes;
 	space->device->generation++;
 	ca_gauge_sub(&space->device->stats.reserved_bytes, segment->bytes);
+	ca_tree_remove(&heap->by_address, &segment->by_address);
 	ca_list_remove(&segment->link);
 	ca_list_remove(&segment->hand);
 	ca_objects_put(&heap->segments, segment);
@@ -258,7 +257,7 @@ ca_segment_release_locked(struct ca_block *block)
 	segment->standing = r != -EBUSY ? CA_STUCK : 0;
 	space->stuck_segments += r != -EBUSY;
 	if (segment->retired)
-		ca_list_insert(&space->due, &segment->hand);
+		ca_segment_make_due_locked(segment);
 	else
 		ca_block_settle_locked(block);
 	return r;
@@ -280,8 +279,8 @@ ca_segment_unstick_locked(struct ca_space *space)
 			continue;
 		segment->standing = 0;
 		if (block->state == CA_BLOCK_CLEAN && !block->next)
-			ca_tree_insert(&space->wholes, &block->by_whole, block->bytes,
-				       block->address);
+			ca_index_set(&space->wholes, &block->by_whole, block->bytes,
+				     block->address);
 	}
 }
 
@@ -291,14 +290,22 @@ ca_segment_retire_locked(struct ca_segment *segment)
 	struct ca_block *block;
 
 	segment->retired = true;
+	ca_block_claim_all_locked(segment);
 	for (block = segment->first; block; block = block->next)
-		if (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_PARKED ||
-		    block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI) {
+		if (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED ||
+		    block->state == CA_BLOCK_MULTI) {
 			ca_block_detach_locked(block);
 			ca_block_set_state_locked(block, CA_BLOCK_IDLE);
 		}
 	if (!segment->live && ca_list_empty(&segment->hand))
-		ca_list_insert(&segment->space->due, &segment->hand);
+		ca_segment_make_due_locked(segment);
+}
+
+void
+ca_segment_make_due_locked(struct ca_segment *segment)
+{
+	ca_list_insert(&segment->space->due, &segment->hand);
+	atomic_store_explicit(&segment->space->attention, true, memory_order_relaxed);
 }
 
 uint64_t
@@ -315,12 +322,15 @@ ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy)
 		ca_list_remove(&segment->hand);
 		r = ca_segment_return_locked(segment);
 		if (r) {
-			ca_list_insert(&space->due, &segment->hand);
+			ca_segment_make_due_locked(segment);
 			if (r == -EBUSY && ret_busy)
 				*ret_busy = true;
 			break;
 		}
 		given += bytes;
 	}
+	atomic_store_explicit(&space->attention,
+			      space->dead || space->poisoned || !ca_list_empty(&space->due),
+			      memory_order_relaxed);
 	return given;
 }

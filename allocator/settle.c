@@ -38,7 +38,19 @@ first_from(struct ca_heap *heap, uint64_t address)
 	if (block)
 		return block;
 	node = ca_tree_at_least(&heap->by_address, address, 0);
-	return node ? CA_CONTAINER_OF(node, struct ca_block, by_address) : NULL;
+	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address)->first : NULL;
+}
+
+/* The next higher one. */
+static struct ca_block *
+next_of(const struct ca_block *block)
+{
+	struct ca_tree_node *node;
+
+	if (block->next)
+		return block->next;
+	node = ca_tree_next(&block->segment->by_address);
+	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address)->first : NULL;
 }
 
 static void
@@ -47,11 +59,9 @@ touch_range(struct ca_heap *heap, uint64_t address, uint64_t bytes, struct ca_us
 	struct ca_block *block = first_from(heap, address);
 
 	while (block && (block->address <= address || block->address - address < bytes)) {
-		struct ca_tree_node *next = ca_tree_next(&block->by_address);
-
-		if (block->state == CA_BLOCK_LIVE)
+		if (ca_block_is_live(block))
 			users_add(users, block->user);
-		block = next ? CA_CONTAINER_OF(next, struct ca_block, by_address) : NULL;
+		block = next_of(block);
 	}
 }
 
@@ -107,13 +117,13 @@ ca_settle(struct ca_heap *heap, uint64_t address)
 		return -ENOENT;
 	}
 	user = block->user;
-	serial = block->serial;
-	if (block->state == CA_BLOCK_LIVE && user.stream && !ca_user_is_done(&user)) {
+	serial = atomic_load_explicit(&block->serial, memory_order_relaxed);
+	if (ca_block_is_live(block) && user.stream && !ca_user_is_done(&user)) {
 		CA_COUNT(block->segment->space, settles);
 		r = wait_locked(block->segment->space, &user);
 		block = ca_block_find_locked(heap, address);
-		if (!r && ca_user_is_done(&user) && block && block->state == CA_BLOCK_LIVE &&
-		    block->serial == serial)
+		if (!r && ca_user_is_done(&user) && block && ca_block_is_live(block) &&
+		    atomic_load_explicit(&block->serial, memory_order_relaxed) == serial)
 			block->user.stream = NULL;
 	}
 	ca_heap_unlock(heap);

@@ -25,6 +25,25 @@ active_word(struct ca_stream_record *record)
 	return &ca_record_order(record)->active[record->index / 64];
 }
 
+/* The present epoch has a stamp. */
+static void
+make_odd(struct ca_order_words *words)
+{
+	if (!(atomic_load(&words->epoch) & 1))
+		atomic_fetch_or(&words->epoch, 1);
+}
+
+uint64_t
+ca_order_advance(struct ca_order *order)
+{
+	_Atomic uint64_t *word = &order->words.epoch;
+	uint64_t epoch = atomic_load(word);
+
+	while (!atomic_compare_exchange_weak(word, &epoch, (epoch | 1) + 1))
+		;
+	return epoch | 1;
+}
+
 void
 ca_submit_stamp(struct ca_stream *stream, uint64_t epoch)
 {
@@ -35,9 +54,8 @@ ca_submit_stamp(struct ca_stream *stream, uint64_t epoch)
 	atomic_fetch_add(&stream->stamping, 1);
 	if (!(atomic_load(active) & bit))
 		atomic_fetch_or(active, bit);
-	/* who misses it has a user too many */
-	atomic_store_explicit(&stream->words->dirty, 1, memory_order_release);
-	ca_raise(&stream->last, epoch);
+	make_odd(stream->words); /* before anybody can see the stamp, and skip his own */
+	ca_raise(&stream->last, epoch | 1);
 	atomic_fetch_sub(&stream->stamping, 1);
 }
 
@@ -72,11 +90,13 @@ ca_order_next_active_ordered(struct ca_order *order, unsigned *at)
 uint64_t
 ca_order_born(struct ca_order *order)
 {
-	struct ca_order_words *words = &order->words;
+	_Atomic uint64_t *word = &order->words.epoch;
+	uint64_t epoch = atomic_load(word);
 
-	if (atomic_load(&words->dirty) && atomic_exchange(&words->dirty, 0))
-		return atomic_fetch_add(&words->epoch, 1) + 1;
-	return atomic_load(&words->epoch);
+	while (epoch & 1)
+		if (atomic_compare_exchange_weak(word, &epoch, epoch + 1))
+			return epoch + 1;
+	return epoch;
 }
 
 /* ---- users */
@@ -138,7 +158,7 @@ collect_ordered(struct ca_order *order, uint64_t born, struct ca_candidates *all
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
 		uint64_t last = atomic_load(&record->hot.last);
 
-		if (order->sole_user && order->sole_user != record)
+		if (!ca_order_is_user(order, record))
 			continue;
 		if (last >= born || atomic_load(&record->hazard) > atomic_load(&record->done))
 			candidates_add(all, inherited, &record->hot, last);
@@ -170,7 +190,8 @@ arm_ordered(const struct ca_users *users)
 static bool
 waits_when_quiet(struct ca_order *order)
 {
-	return ca_order_space(order)->heap->config.reuse_finished;
+	return __atomic_load_n(&ca_order_space(order)->heap->config.reuse_finished,
+			       __ATOMIC_RELAXED);
 }
 
 void
@@ -232,6 +253,27 @@ ca_order_is_quiet(struct ca_order *order)
 }
 
 struct ca_stream_record *
+ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
+{
+	struct ca_stream_record *only = atomic_load(&order->only);
+	unsigned i;
+
+	if (!only || atomic_load(&only->kind) == CA_STREAM_PER_THREAD ||
+	    atomic_load(&order->finished_only) || atomic_load(&order->hazards))
+		return NULL;
+	for (i = 0; i < CA_ACTIVE_WORDS; i++)
+		if (atomic_load(&order->active[i]) &
+		    ~(only->index / 64 == i ? active_bit(only) : 0))
+			return NULL;
+	*ret_last = atomic_load(&only->hot.last);
+	/* who ends the quiet from now on finds that stamp */
+	if (atomic_load(&order->hazards) || atomic_load(&order->candidates) > 1 ||
+	    atomic_load(&order->only) != only || atomic_load(&only->lost))
+		return NULL;
+	return only;
+}
+
+struct ca_stream_record *
 ca_order_only_stream(struct ca_order *order)
 {
 	struct ca_stream_record *only = atomic_load(&order->only);
@@ -243,17 +285,17 @@ ca_order_only_stream(struct ca_order *order)
 
 /* A bound that covers `last`: the epoch moves only if somebody was stamped with it. */
 static uint64_t
-bound_over(struct ca_order_words *words, uint64_t last)
+bound_over(struct ca_order *order, uint64_t last)
 {
-	uint64_t epoch = atomic_load(&words->epoch);
+	uint64_t epoch = atomic_load(&order->words.epoch) & ~(uint64_t)1;
 
-	return last < epoch ? epoch - 1 : atomic_fetch_add(&words->epoch, 1);
+	return last < epoch ? epoch - 1 : ca_order_advance(order);
 }
 
 uint64_t
 ca_order_bound(struct ca_stream *stream)
 {
-	return bound_over(stream->words, atomic_load(&stream->last));
+	return bound_over(ca_record_order(ca_record(stream)), atomic_load(&stream->last));
 }
 
 uint64_t
@@ -266,7 +308,7 @@ ca_order_context_bound(struct ca_order *order)
 	for (i = 0; (record = ca_record_at(order, i)); i++)
 		if (atomic_load(&record->hot.last) > last)
 			last = atomic_load(&record->hot.last);
-	return bound_over(&order->words, last);
+	return bound_over(order, last);
 }
 
 uint64_t
@@ -374,10 +416,11 @@ ca_submit_hazard(struct ca_stream *stream)
 	struct ca_order *order = ca_record_order(record);
 
 	ca_order_lock(order);
+	/* first, so that whoever still finds the space quiet is looked at below */
+	atomic_fetch_add(&order->hazards, 1);
 	/* what was freed since the beginning in a quiet space has no exact mark, either */
 	if (ca_order_is_quiet_ordered(order))
 		ca_order_leave_quiet_ordered(order);
-	atomic_fetch_add(&order->hazards, 1);
 	ca_raise(&record->hazard, atomic_load(&stream->last));
 	ca_order_unlock(order);
 }
@@ -390,6 +433,6 @@ ca_submit_foreign(struct ca_space *space)
 
 	if (atomic_load(&order->foreign) >= epoch)
 		return;
-	atomic_store(&order->words.dirty, 1);
-	ca_raise(&order->foreign, epoch);
+	make_odd(&order->words);
+	ca_raise(&order->foreign, epoch | 1);
 }

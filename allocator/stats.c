@@ -8,18 +8,19 @@
 static void
 figures(const struct ca_space *space, struct ca_stats *stats)
 {
-	uint64_t parked = ca_park_largest_locked(space);
+	uint64_t used, largest;
 	unsigned i;
 
-	if (parked > stats->largest_free_block_bytes)
-		stats->largest_free_block_bytes = parked;
+	ca_magazines_look_locked(space, &used, &largest);
+	if (largest > stats->largest_free_block_bytes)
+		stats->largest_free_block_bytes = largest;
 	for (i = 0; i < 2; i++) {
-		const struct ca_tree_node *node = ca_tree_last(&space->pools[i].by_size);
+		const struct ca_tree_node *node = ca_index_last(&space->pools[i].by_size);
 
 		if (node && node->key > stats->largest_free_block_bytes)
 			stats->largest_free_block_bytes = node->key;
 	}
-	stats->pending_blocks += space->waiting_blocks + space->owned_blocks;
+	stats->pending_blocks += space->waiting_blocks + space->owned_blocks + used;
 }
 
 /* What the order tracker counted, without the heap's lock. */
@@ -42,6 +43,7 @@ ca_heap_stats(struct ca_heap *heap, unsigned device, struct ca_stats *ret_stats)
 	const struct ca_space *space;
 
 	ca_heap_lock(heap);
+	ca_magazines_count_locked(heap);
 	for (at = heap->devices; at; at = at->next)
 		if (at->ordinal == device)
 			stats = at->stats;

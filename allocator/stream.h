@@ -45,7 +45,7 @@ struct ca_stream_record {
 	struct ca_stream hot; /* first */
 	struct ca_space *space;
 	void *handle;
-	enum ca_stream_kind kind;
+	_Atomic enum ca_stream_kind kind;
 	unsigned index; /* in order->streams */
 	/* under the order lock */
 	uint64_t thread; /* the only thread that ever submitted to it, or made it; 0: several */
@@ -72,8 +72,7 @@ struct ca_stream_record {
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools; /* [2]: OWNED blocks, by size */
 	struct ca_list
-		waiting;    /* ca_block.waiting of OWNED and MULTI blocks, smallest stamp first */
-	uint64_t exposures; /* the last number in loose */
+		waiting; /* ca_block.waiting of OWNED and MULTI blocks, smallest stamp first */
 };
 
 /* One a space. */
@@ -99,8 +98,8 @@ struct ca_order {
 	/* under the lock */
 	bool dead;
 	bool shown; /* an accessor that is no stream met memory without an exact mark */
-	struct ca_stream_record *sole_user; /* see ca_order_set_sole_user; NULL: any */
-	struct ca_arena arena;              /* records of streams, points */
+	struct ca_stream_record *_Atomic sole_user; /* see ca_order_set_sole_user; NULL: any */
+	struct ca_arena arena;                      /* records of streams, points */
 	struct ca_objects points;
 };
 
@@ -129,16 +128,15 @@ ca_order_has_foreign_user(struct ca_order *order, uint64_t born)
 }
 
 /*
- * What is usual at a free, cheaply. True only if no stream was stamped since `born`: the present
- * epoch is the one of the birth, and nobody was stamped with it. (`dirty` is cleared under the
- * heap's lock, which is held, and the epoch moves then.)
+ * What is usual at a free, cheaply, without a lock. True only if no stream was stamped since
+ * `born`: the present epoch is the one of the birth, and nobody was stamped with it.
  */
 static inline bool
 ca_order_is_untouched(struct ca_order *order, uint64_t born)
 {
 	return !(atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK) &&
-	       !atomic_load(&order->words.dirty) && atomic_load(&order->words.epoch) == born &&
-	       !atomic_load(&order->hazards) && !ca_order_has_foreign_user(order, born);
+	       atomic_load(&order->words.epoch) == born && !atomic_load(&order->hazards) &&
+	       !ca_order_has_foreign_user(order, born);
 }
 
 /*
@@ -157,6 +155,20 @@ bool ca_users_prune(struct ca_users *users);
 bool ca_order_is_quiet(struct ca_order *order);
 /* The one stream of a quiet space that has unfinished work, or NULL. */
 struct ca_stream_record *ca_order_only_stream(struct ca_order *order);
+/* False: somebody who knows says that it is no user of anything (ca_order_set_sole_user). */
+static inline bool
+ca_order_is_user(const struct ca_order *order, const struct ca_stream_record *record)
+{
+	const struct ca_stream_record *sole = atomic_load(&order->sole_user);
+
+	return !sole || sole == record;
+}
+/*
+ * The one stream that may use what a free gives back, without a lock: the space is quiet, no other
+ * stream has unfinished work, and what is freed now is marked if the space ceases to be quiet.
+ * *ret_last: that stream's last stamp. NULL: it is not known to be so simple.
+ */
+struct ca_stream_record *ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last);
 /* The unfinished users that LIVE blocks of ours (of any space) in the named ranges inherited.
  * Takes the heap's lock itself. `context`: more than fit, or not known. */
 void ca_touch_users(struct ca_space *space, const struct ca_touch *touch,
@@ -165,7 +177,8 @@ void ca_touch_users(struct ca_space *space, const struct ca_touch *touch,
 /* ---- exposure */
 
 /* Something captures, or is about to: nothing unfinished may be handed out any more. Asked under
- * the heap's lock, which ca_order_mark_before_capture takes afterwards: it misses no exposure. */
+ * the heap's lock or a magazine's, which ca_order_mark_before_capture takes afterwards: it misses
+ * no exposure. */
 bool ca_order_may_capture(const struct ca_heap *heap);
 /* The next submission to `record` comes after `user` by waits that it has made. */
 bool ca_order_is_behind(struct ca_stream_record *record, const struct ca_user *user);

@@ -59,8 +59,8 @@ mark_resting(struct ca_space *space, uint64_t now)
 {
 	struct ca_tree_node *node;
 
-	ca_park_clear_locked(space);
-	for (node = ca_tree_first(&space->wholes); node; node = ca_tree_next(node)) {
+	for (node = ca_index_first(&space->wholes); node;
+	     node = ca_index_next(&space->wholes, node)) {
 		struct ca_segment *segment =
 			CA_CONTAINER_OF(node, struct ca_block, by_whole)->segment;
 
@@ -82,7 +82,8 @@ longest_resting(struct ca_space *space, uint64_t until_ns)
 	struct ca_block *best = NULL;
 	struct ca_tree_node *node;
 
-	for (node = ca_tree_first(&space->wholes); node; node = ca_tree_next(node)) {
+	for (node = ca_index_first(&space->wholes); node;
+	     node = ca_index_next(&space->wholes, node)) {
 		struct ca_block *block = CA_CONTAINER_OF(node, struct ca_block, by_whole);
 		const struct ca_segment *segment = block->segment;
 

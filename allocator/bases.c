@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A hash table of buckets, one cache line each. A block may be in either of two buckets, in any
+ * place there; with at most three quarters of the places taken hardly any finds both full. Such a
+ * block is left out, and found by the tree.
+ *
+ * An entry is one word: the pointer and, in the bits above it, some of the hash, so that a reader
+ * looks at hardly any block but the right one. Records of blocks are never unmapped while the heap
+ * is there, nor are tables that have been outgrown (their pages go back to the system and read as
+ * empty), so a reader without the lock may look at what is gone, and then sees that it is. It may
+ * miss what was moved under its eyes: then the way with the lock finds it.
+ */
+#include "allocator/inside.h"
+
+enum { BUCKET = 8, LOG_MIN = 7, TAG_SHIFT = 48, TAG_BITS = 16, TAG_AT = 20 };
+
+struct ca_bases_table {
+	unsigned log; /* of the number of buckets */
+	_Alignas(64) _Atomic uint64_t places[][BUCKET];
+};
+
+/* Where a block may be. */
+struct key {
+	uint64_t tag;
+	size_t first, second; /* buckets */
+};
+
+static inline struct key
+key_of(const struct ca_bases_table *table, uint64_t address)
+{
+	uint64_t hash = (address / CA_GRAIN) * UINT64_C(0x9e3779b97f4a7c15);
+	struct key key = { .tag = hash >> TAG_AT & ((1 << TAG_BITS) - 1),
+			   .first = hash >> (64 - table->log) };
+
+	key.second = key.first ^ (key.tag | 1);
+	key.second &= ((size_t)1 << table->log) - 1;
+	return key;
+}
+
+static inline struct ca_block *
+block_of(uint64_t entry)
+{
+	return (struct ca_block *)(uintptr_t)(entry & (((uint64_t)1 << TAG_SHIFT) - 1));
+}
+
+/* One of them is usually at its own place in its bucket. */
+static inline unsigned
+place_from(const struct key *key, unsigned i)
+{
+	return (key->tag + i) % BUCKET;
+}
+
+void
+ca_bases_init(struct ca_bases *bases, struct ca_arena *arena)
+{
+	atomic_store_explicit(&bases->table, NULL, memory_order_relaxed);
+	bases->arena = arena;
+	bases->entered = 0;
+}
+
+static struct ca_bases_table *
+table_of(const struct ca_bases *bases)
+{
+	return atomic_load_explicit(&bases->table, memory_order_acquire);
+}
+
+static bool
+enter(struct ca_bases_table *table, struct ca_block *block)
+{
+	struct key key = key_of(table, block->address);
+	uint64_t entry = key.tag << TAG_SHIFT | (uint64_t)(uintptr_t)block;
+	unsigned i;
+
+	for (i = 0; i < 2 * BUCKET; i++) {
+		size_t bucket = i < BUCKET ? key.first : key.second;
+		_Atomic uint64_t *place = &table->places[bucket][place_from(&key, i)];
+
+		if (atomic_load_explicit(place, memory_order_relaxed))
+			continue;
+		atomic_store_explicit(place, entry, memory_order_release);
+		return true;
+	}
+	return false;
+}
+
+static size_t
+bytes_of(unsigned log)
+{
+	return sizeof(struct ca_bases_table) + (sizeof(_Atomic uint64_t[BUCKET]) << log);
+}
+
+/* Twice as large. Where there is no memory for that, the old one stays. */
+static CA_APART void
+grow(struct ca_bases *bases)
+{
+	struct ca_bases_table *old = table_of(bases), *table;
+	unsigned log = old ? old->log + 1 : LOG_MIN;
+	size_t bucket, i;
+
+	table = ca_arena_alloc_aligned(bases->arena, bytes_of(log),
+				       _Alignof(struct ca_bases_table));
+	if (!table)
+		return;
+	table->log = log;
+	bases->entered = 0;
+	for (bucket = 0; old && bucket >> old->log == 0; bucket++)
+		for (i = 0; i < BUCKET; i++) {
+			uint64_t entry =
+				atomic_load_explicit(&old->places[bucket][i], memory_order_relaxed);
+
+			if (entry)
+				bases->entered += enter(table, block_of(entry));
+		}
+	atomic_store_explicit(&bases->table, table, memory_order_release);
+	if (old)
+		ca_arena_give_pages((char *)old + sizeof(*old), bytes_of(old->log) - sizeof(*old));
+}
+
+void
+ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block)
+{
+	struct ca_bases_table *table = table_of(bases);
+
+	if (!table || bases->entered >= (uint64_t)BUCKET * 3 / 4 << table->log) {
+		grow(bases);
+		table = table_of(bases);
+	}
+	if (table)
+		bases->entered += enter(table, block);
+}
+
+void
+ca_bases_leave_locked(struct ca_bases *bases, const struct ca_block *block)
+{
+	struct ca_bases_table *table = table_of(bases);
+	struct key key;
+	unsigned i;
+
+	if (!table)
+		return;
+	key = key_of(table, block->address);
+	for (i = 0; i < 2 * BUCKET; i++) {
+		size_t bucket = i < BUCKET ? key.first : key.second;
+		_Atomic uint64_t *place = &table->places[bucket][place_from(&key, i)];
+
+		if (block_of(atomic_load_explicit(place, memory_order_relaxed)) != block)
+			continue;
+		atomic_store_explicit(place, 0, memory_order_relaxed);
+		bases->entered--;
+		return;
+	}
+}
+
+static bool
+is_live_at(struct ca_block *block, uint64_t address)
+{
+	return block->address == address;
+}
+
+static bool
+claims_at(struct ca_block *block, uint64_t address)
+{
+	uint64_t live = address | CA_QUICK_LIVE;
+
+	return atomic_compare_exchange_strong_explicit(&block->quick, &live,
+						       address | CA_QUICK_KEPT,
+						       memory_order_acq_rel, memory_order_relaxed);
+}
+
+static inline __attribute__((always_inline)) struct ca_block *
+find(const struct ca_bases *bases, uint64_t address,
+     bool (*is_it)(struct ca_block *block, uint64_t address))
+{
+	struct ca_bases_table *table = table_of(bases);
+	struct key key;
+	unsigned i;
+
+	if (!table)
+		return NULL;
+	key = key_of(table, address);
+	for (i = 0; i < 2 * BUCKET; i++) {
+		size_t bucket = i < BUCKET ? key.first : key.second;
+		uint64_t entry = atomic_load_explicit(&table->places[bucket][place_from(&key, i)],
+						      memory_order_acquire);
+
+		if (entry && entry >> TAG_SHIFT == key.tag && is_it(block_of(entry), address))
+			return block_of(entry);
+	}
+	return NULL;
+}
+
+struct ca_block *
+ca_bases_find_locked(const struct ca_bases *bases, uint64_t address)
+{
+	return find(bases, address, is_live_at);
+}
+
+struct ca_block *
+ca_bases_claim(const struct ca_bases *bases, uint64_t address)
+{
+	return find(bases, address, claims_at);
+}
+
+uint64_t
+ca_bases_count_locked(const struct ca_bases *bases)
+{
+	struct ca_bases_table *table = table_of(bases);
+	uint64_t count = 0;
+	size_t bucket, i;
+
+	for (bucket = 0; table && bucket >> table->log == 0; bucket++)
+		for (i = 0; i < BUCKET; i++)
+			count += atomic_load_explicit(&table->places[bucket][i],
+						      memory_order_relaxed) != 0;
+	return count;
+}

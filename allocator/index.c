@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The class of a size is its power of two and the next three bits below: sizes of a class differ by
+ * an eighth at most. Sizes below 512 bytes share the first.
+ */
+#include "allocator/index.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum { SMALLEST_LOG = 9 };
+
+static inline unsigned
+class_of(uint64_t key)
+{
+	unsigned log;
+
+	if (key < (uint64_t)1 << SMALLEST_LOG)
+		return 0;
+	log = 63 - (unsigned)__builtin_clzll(key);
+	return (log - SMALLEST_LOG) << CA_CLASSES_LOG |
+	       ((unsigned)(key >> (log - CA_CLASSES_LOG)) & ((1u << CA_CLASSES_LOG) - 1));
+}
+
+/* The first class from `class` on that is not empty; CA_CLASSES: none. */
+static inline unsigned
+taken_from(const struct ca_index *index, unsigned class)
+{
+	unsigned word = class / 64;
+	uint64_t bits;
+
+	if (class >= CA_CLASSES)
+		return CA_CLASSES;
+	bits = index->taken[word] >> class % 64 << class % 64;
+	while (!bits) {
+		if (++word == CA_CLASS_WORDS)
+			return CA_CLASSES;
+		bits = index->taken[word];
+	}
+	return word * 64 + (unsigned)__builtin_ctzll(bits);
+}
+
+static struct ca_tree_node *
+first_from(const struct ca_index *index, unsigned class)
+{
+	unsigned taken = taken_from(index, class);
+
+	return taken < CA_CLASSES ? ca_tree_first(&index->classes[taken]) : NULL;
+}
+
+void
+ca_index_init(struct ca_index *index)
+{
+	memset(index, 0, sizeof(*index));
+}
+
+void
+ca_index_remove(struct ca_index *index, struct ca_tree_node *node)
+{
+	unsigned class;
+
+	if (!node->height)
+		return;
+	class = class_of(node->key);
+	ca_tree_remove(&index->classes[class], node);
+	if (!index->classes[class].root)
+		index->taken[class / 64] &= ~((uint64_t)1 << class % 64);
+}
+
+void
+ca_index_set(struct ca_index *index, struct ca_tree_node *node, uint64_t key, uint64_t subkey)
+{
+	unsigned class = class_of(key);
+
+	if (node->height && class_of(node->key) == class) {
+		ca_tree_rekey(&index->classes[class], node, key, subkey);
+		return;
+	}
+	ca_index_remove(index, node);
+	ca_tree_insert(&index->classes[class], node, key, subkey);
+	index->taken[class / 64] |= (uint64_t)1 << class % 64;
+}
+
+struct ca_tree_node *
+ca_index_at_least(const struct ca_index *index, uint64_t key, uint64_t subkey)
+{
+	unsigned class = class_of(key);
+	struct ca_tree_node *node = ca_tree_at_least(&index->classes[class], key, subkey);
+
+	return node ? node : first_from(index, class + 1);
+}
+
+bool
+ca_index_has_about(const struct ca_index *index, uint64_t key)
+{
+	return index->classes[class_of(key)].root != NULL;
+}
+
+struct ca_tree_node *
+ca_index_first(const struct ca_index *index)
+{
+	return first_from(index, 0);
+}
+
+struct ca_tree_node *
+ca_index_last(const struct ca_index *index)
+{
+	unsigned word = CA_CLASS_WORDS;
+
+	while (word--)
+		if (index->taken[word])
+			return ca_tree_last(
+				&index->classes[word * 64 + 63 -
+						(unsigned)__builtin_clzll(index->taken[word])]);
+	return NULL;
+}
+
+struct ca_tree_node *
+ca_index_next(const struct ca_index *index, const struct ca_tree_node *node)
+{
+	struct ca_tree_node *next = ca_tree_next(node);
+
+	return next ? next : first_from(index, class_of(node->key) + 1);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Free blocks by size: trees (allocator/tree.h), one for each class of sizes, and a bit for each
+ * that is not empty. The order is that of one tree; but each is small, and mostly empty. Keys are
+ * unique. Not thread-safe: the heap's lock is held.
+ */
+#pragma once
+
+#include "allocator/tree.h"
+
+enum {
+	CA_CLASSES_LOG = 3, /* classes for each power of two */
+	CA_CLASSES = (64 - 9) << CA_CLASSES_LOG,
+	CA_CLASS_WORDS = (CA_CLASSES + 63) / 64,
+};
+
+struct ca_index {
+	uint64_t taken[CA_CLASS_WORDS]; /* bits: trees that are not empty */
+	struct ca_tree classes[CA_CLASSES];
+};
+
+/* All zeros is an empty one. */
+void ca_index_init(struct ca_index *index);
+/* As the functions of tree.h; key: bytes, at least 1. */
+void ca_index_set(struct ca_index *index, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
+void ca_index_remove(struct ca_index *index, struct ca_tree_node *node);
+struct ca_tree_node *ca_index_at_least(const struct ca_index *index, uint64_t key, uint64_t subkey);
+/* False: nothing has just this key, or one about as large. */
+bool ca_index_has_about(const struct ca_index *index, uint64_t key);
+struct ca_tree_node *ca_index_first(const struct ca_index *index);
+struct ca_tree_node *ca_index_last(const struct ca_index *index);
+struct ca_tree_node *ca_index_next(const struct ca_index *index, const struct ca_tree_node *node);

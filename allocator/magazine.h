@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a thread keeps of what it freed: private to allocator/, included by inside.h.
+ *
+ * A block in a magazine is LIVE for everybody who has the heap's lock: its segment counts it as
+ * live, it is in no index and merged with nothing. Only its `quick` word and the magazine's own
+ * counts tell that the program has freed it. So an allocation and a free that a magazine serves
+ * need no lock but the magazine's, which nobody else wants, until somebody looks for free memory
+ * and has all magazines emptied first.
+ *
+ * Locks: the heap's lock may be held when a magazine's is taken, and that when a space's order lock
+ * is; never the other way round. Only who has the heap's lock holds two magazines' locks.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/stats.h"
+
+struct ca_block;
+struct ca_heap;
+struct ca_space;
+
+/* A block's `quick` word: 0, or its address (512-byte aligned) and one of these. */
+#define CA_QUICK_LIVE ((uint64_t)1) /* the program has it, and a magazine may take it */
+#define CA_QUICK_KEPT ((uint64_t)2) /* in a magazine */
+
+enum {
+	CA_SETS_LOG = 4,
+	CA_SETS = 2 << CA_SETS_LOG, /* half of them for small sizes, half for large ones */
+	CA_WAYS = 4,
+	CA_STACKS = CA_SETS * CA_WAYS,
+	CA_KEPT_EACH = 64,  /* blocks of one size: emptying a stack must not take long */
+	CA_KEPT_ALL = 1024, /* blocks in a magazine */
+};
+
+/* Blocks of one size, the latest freed on top, linked by `below`. */
+struct ca_stack {
+	uint64_t bytes; /* as asked for, rounded; 0: never used */
+	struct ca_block *top;
+	unsigned depth;
+};
+
+/* What the magazine's hits changed of the device's sums since it was last counted there: modulo
+ * 2^64, but `peak`, which is the largest (at least 0) that `current` was. */
+struct ca_counts {
+	struct ca_gauge requested, allocated, active, cached;
+	uint64_t allocs; /* all of them hits */
+	uint64_t clean;  /* of those, whose block nobody used any more */
+	uint64_t frees;
+};
+
+/* One a thread; after the end of its thread another's. Under its lock, but for what is said. */
+struct ca_magazine {
+	_Alignas(64) _Atomic unsigned lock;
+	_Atomic unsigned kept;  /* blocks; a hint for whoever has no lock */
+	struct ca_space *space; /* whose blocks it keeps; changes under the heap's lock, too */
+	uint64_t thread;        /* ca_order_thread() of its owner */
+	uint64_t serial;        /* the next allocation's */
+	uint64_t serials_end;   /* the first that is not its own */
+	bool several;           /* there are other magazines: counts are added often */
+	unsigned evict;         /* the way that makes room next */
+	struct ca_counts counts;
+	uint64_t taken[CA_STACKS / 64];    /* bits: stacks that are not empty; [1]: large ones */
+	struct ca_stack stacks[CA_STACKS]; /* CA_WAYS to a set */
+	/* under the heap's lock */
+	struct ca_magazine *next; /* heap->magazines */
+	long tid;                 /* of its owner, as the kernel calls it */
+	unsigned strange;         /* calls of its owner for other spaces, lately */
+};
+
+/* ---- without the heap's lock, or with it (`locked`) */
+
+/* A block for `size` bytes, rounded to `bytes`, from the calling thread's magazine. False: not to
+ * be had that way. */
+bool ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool locked,
+		      uint64_t *ret_address);
+/* The live block at `address` goes to the calling thread's magazine. False: it does not. */
+bool ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked);
+
+/* ---- under the heap's lock */
+
+/* Makes it likely that the calling thread's magazine can serve a request of that size, or takes a
+ * block of it; counts what it did so far. False: it cannot. */
+bool ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes);
+bool ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes);
+/* A number for an allocation, from the calling thread's magazine if it has one, which is counted.
+ */
+uint64_t ca_magazine_serial_locked(struct ca_heap *heap);
+/* All that magazines keep of the space becomes what it would have become at its free. Wherever free
+ * memory is looked for. */
+void ca_magazines_clear_locked(struct ca_space *space);
+enum ca_kept { CA_KEPT_ANY, CA_KEPT_LARGE };
+/* The calling thread's only, or of that only what is above CA_SMALL_MAX. */
+void ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which);
+/* Adds what was counted so far to the devices' sums. */
+void ca_magazines_count_locked(struct ca_heap *heap);
+/* The same for the calling thread's only. */
+void ca_magazine_count_own_locked(struct ca_heap *heap);
+/* Calls that a magazine serves meanwhile have ended: what they handed out is seen from now on, and
+ * what was published before is seen by all that follow. */
+void ca_magazines_pass_locked(struct ca_heap *heap);
+/* All of them, so that nothing moves. */
+void ca_magazines_lock_locked(struct ca_heap *heap);
+void ca_magazines_unlock_locked(struct ca_heap *heap);
+/* What is kept of the space: the number of blocks that a stream may still use, and the bytes of the
+ * largest block. */
+void ca_magazines_look_locked(const struct ca_space *space, uint64_t *ret_used,
+			      uint64_t *ret_largest);

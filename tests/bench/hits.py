@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What an allocation that the cache serves costs, and its free: hits.py [--out FILE].
+
+Situations of hits.c, each on the driver that returns at once (the first on the simulator, too), and the same loops with
+mimalloc, where libmimalloc.so.2 is installed; the arms take turns. Nanoseconds a pair (traces: a call) are those of the
+quietest round, which is what is left when nothing else runs. Instructions a pair, by callgrind, are exact. The recorded
+traces are replayed where they are (tests/traces/workload.py says where it looks). A table on stdout; JSON with --out.
+Limits are printed; test_cost.py enforces those on instructions.
+"""
+
+import argparse
+import ctypes
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import measuring
+
+sys.path.insert(0, str(measuring.ROOT / "tests" / "traces"))
+import workload  # noqa: E402  pylint: disable=wrong-import-position
+
+LIMIT_PAIR_NS, LIMIT_CALL_NS, LIMIT_P999_NS, LIMIT_LIVE_NS, LIMIT_HANDOFF_NS = 50, 40, 1000, 150, 120
+# name -> (arguments of hits.c, the simulator too, limit in nanoseconds)
+SITUATIONS = {
+    "pair": (["pair"], True, LIMIT_PAIR_NS),
+    "one thread": (["--threads", 1, "own"], False, None),
+    "two threads": (["--threads", 2, "own"], False, None),
+    "handoff": (["--pairs", 6400, "handoff"], False, LIMIT_HANDOFF_NS),
+    "live 1000": (["--live", 1000, "--holes", 300, "live"], False, None),
+    "live 100000": (["--live", 100000, "--holes", 30000, "live"], False, LIMIT_LIVE_NS),
+}
+COUNTED = ["pair", "live 1000", "live 100000"]
+COUNTED_PAIRS = 4096
+
+
+def has_mimalloc():
+    try:
+        ctypes.CDLL("libmimalloc.so.2")
+    except OSError:
+        return False
+    return True
+
+
+def run(arguments, arm="cuda", driver=measuring.AT_ONCE, rounds=20, cpu=1, **extra):
+    """hits.c's JSON. cpu < 0: not pinned."""
+    argv = ["hits", "--arm", arm, "--cpu", cpu, "--rounds", rounds, *arguments]
+    return measuring.run(argv, arm == "cuda", driver, BENCH_DEVICE="idle", **extra)
+
+
+def instructions_per_pair(name, arguments=()):
+    """Of the program, the library and the driver. The first round of `pair` is counted, too."""
+    rounds = 2 if name == "pair" else 1
+    argv = ["hits", "--rounds", 1, "--pairs", COUNTED_PAIRS, *arguments, *SITUATIONS[name][0]]
+    return measuring.instructions(argv, True, measuring.AT_ONCE, "measured_*",
+                                  BENCH_DEVICE="idle") / COUNTED_PAIRS / rounds
+
+
+def driver_calls(pairs):
+    """{name: number}: what reaches the simulated driver in two rounds of `pair`."""
+    with tempfile.TemporaryDirectory() as folder:
+        calls = Path(folder) / "calls.json"
+        run(["--pairs", pairs, "pair"], driver=measuring.SIMULATOR, rounds=1, cpu=-1, SIMCUDA_STATS=calls)
+        return json.loads(calls.read_text())["calls"]
+
+
+def measure(name, runs, counting, mimalloc):
+    arguments, simulator, limit = SITUATIONS[name]
+    quietest = {}
+    for _ in range(runs):
+        arms = {"ours": lambda: run(arguments), **({"mimalloc": lambda: run(arguments, "mimalloc")} if mimalloc else {})}
+        if simulator:  # its worker must not share our processor
+            arms["simulator"] = lambda: run(arguments, driver=measuring.SIMULATOR, cpu=-1)
+        for arm, one in arms.items():
+            quietest[arm] = min(quietest.get(arm, float("inf")), *one()["ns"])
+    counted = counting and name in COUNTED
+    return {"situation": name, "ns": quietest["ours"], "simulator_ns": quietest.get("simulator"),
+            "mimalloc_ns": quietest.get("mimalloc"), "limit_ns": limit,
+            "ratio_to_mimalloc": round(quietest["ours"] / quietest["mimalloc"], 2) if mimalloc else None,
+            "instructions": round(instructions_per_pair(name), 1) if counted else None}
+
+
+def measure_trace(name, runs, folder):
+    path = workload.prepare(name, folder)
+    best = None
+    for _ in range(runs):
+        result = run(["--trace", path, "trace"], rounds=5)
+        if best is None or min(result["ns"]) < best["ns"]:
+            best = {"trace": name, "ns": min(result["ns"]), "limit_ns": LIMIT_CALL_NS, "limit_p999_ns": LIMIT_P999_NS,
+                    **{key: result[key] for key in ("p50_ns", "p99_ns", "p999_ns", "clock_ns", "calls")}}
+    return best
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=5, help="of each arm; the quietest round of all counts")
+    parser.add_argument("--out", type=Path, help="JSON")
+    parser.add_argument("situations", nargs="*", help=f"of {', '.join(SITUATIONS)}, traces; all if none is named")
+    args = parser.parse_args()
+    measuring.need_build("hits", "libcuda.so.1")
+    mimalloc, wanted = has_mimalloc(), args.situations or [*SITUATIONS, "traces"]
+    counting = not measuring.without_valgrind()
+    rows = [measure(name, args.runs, counting, mimalloc) for name in SITUATIONS if name in wanted]
+    names = ["generated", *(workload.RECORDED if workload.folder() else ())] if "traces" in wanted else []
+    with tempfile.TemporaryDirectory() as folder:
+        traces = [measure_trace(name, args.runs, folder) for name in names]
+    measuring.write({"format": "hits", "format_version": 1, "runs": args.runs, "rows": rows, "traces": traces}, args.out)
+    print(measuring.table(["a pair", "ns", "simulator", "mimalloc", "ratio", "limit", "instructions"],
+                          [[r["situation"], *(r[k] if r[k] is not None else "-" for k in (
+                              "ns", "simulator_ns", "mimalloc_ns", "ratio_to_mimalloc", "limit_ns", "instructions"))]
+                           for r in rows]))
+    if traces:
+        print(measuring.table(["a call of", "mean ns", "p50 *", "p99 *", "p99.9 *", "the clock"],
+                              [[t["trace"], t["ns"], t["p50_ns"], t["p99_ns"], t["p999_ns"], t["clock_ns"]]
+                               for t in traces]))
+        print("* with the clock. Limits: mean 40 ns, p99.9 1000 ns, for calls that the cache serves.")
+    print("" if mimalloc else "libmimalloc.so.2 is not installed: nothing to compare with.")
+
+
+if __name__ == "__main__":
+    main()

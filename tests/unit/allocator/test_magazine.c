@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+/* What a thread keeps of what it freed: who finds it, who must not, and what is counted. */
+#include "allocator/inside.h"
+#include "tests/unit/allocator/fixture.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+enum { MANY = 64, THREADS = 200, AT_ONCE = 4, ROUNDS = 300 };
+
+struct shared {
+	struct fixture f;
+	uint64_t size;
+	uint64_t blocks[MANY];
+	_Atomic unsigned started, done;
+	_Atomic int results[2];
+	pthread_barrier_t together;
+};
+
+static void
+in_thread(void *(*function)(void *), void *arg)
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, function, arg), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void *
+take_and_free_many(void *arg)
+{
+	struct shared *shared = arg;
+	int i;
+
+	for (i = 0; i < MANY; i++)
+		shared->done += ca_alloc(shared->f.space, shared->size, &shared->blocks[i]) != 0;
+	for (i = 0; i < MANY; i++)
+		shared->done += ca_free(shared->f.heap, shared->blocks[i]) != 0;
+	return NULL;
+}
+
+static unsigned
+magazines(const struct ca_heap *heap)
+{
+	const struct ca_magazine *magazine;
+	unsigned n = 0;
+
+	for (magazine = heap->magazines; magazine; magazine = magazine->next)
+		n++;
+	return n;
+}
+
+static void
+test_what_an_ended_thread_kept_serves_others(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	uint64_t held;
+	int i;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	in_thread(take_and_free_many, &shared);
+	held = fixture_stats(&shared.f).reserved_bytes.current;
+	for (i = 0; i < MANY; i++) /* of the same size ... */
+		fixture_alloc(&shared.f, 64 * KIB);
+	assert_int_equal(fixture_stats(&shared.f).reserved_bytes.current, held);
+	fixture_stop(&shared.f);
+}
+
+static void
+test_what_an_ended_thread_kept_is_merged_for_another_size(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	uint64_t held;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	in_thread(take_and_free_many, &shared);
+	held = fixture_stats(&shared.f).reserved_bytes.current;
+	fixture_alloc(&shared.f, MIB);
+	fixture_alloc(&shared.f, MIB);
+	assert_int_equal(fixture_stats(&shared.f).reserved_bytes.current, held);
+	fixture_stop(&shared.f);
+}
+
+static void
+test_out_of_memory_comes_only_when_no_thread_keeps_any(void **state)
+{
+	struct shared shared = { .size = MIB };
+	uint64_t block;
+
+	fixture_defaults(&shared.f);
+	shared.f.pretend.capacity = MANY * MIB;
+	fixture_start(&shared.f);
+	in_thread(take_and_free_many, &shared);
+	assert_int_equal(shared.done, 0);
+	assert_int_equal(ca_alloc(shared.f.space, MANY * MIB, &block), 0);
+	fixture_check(&shared.f);
+	fixture_free(&shared.f, block);
+	fixture_stop(&shared.f);
+}
+
+/* One after the other, and some at once. */
+static void
+test_magazines_of_ended_threads_go_to_new_ones(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	pthread_t threads[AT_ONCE];
+	int i, j;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	for (i = 0; i < THREADS; i++)
+		in_thread(take_and_free_many, &shared);
+	assert_in_range(magazines(shared.f.heap), 1, 8);
+	for (i = 0; i < 8; i++) {
+		struct shared each[AT_ONCE];
+
+		for (j = 0; j < AT_ONCE; j++) {
+			each[j] = shared;
+			pthread_create(&threads[j], NULL, take_and_free_many, &each[j]);
+		}
+		for (j = 0; j < AT_ONCE; j++)
+			pthread_join(threads[j], NULL);
+		fixture_check(&shared.f);
+	}
+	assert_int_equal(fixture_stats(&shared.f).allocated_bytes.current, 0);
+	assert_int_equal(ca_trim(shared.f.heap, 0), fixture_sums(&shared.f).peak_bytes);
+	fixture_stop(&shared.f);
+}
+
+static void *
+free_the_same(void *arg)
+{
+	struct shared *shared = arg;
+	unsigned me = atomic_fetch_add(&shared->started, 1), round;
+
+	for (round = 0; round < ROUNDS; round++) {
+		pthread_barrier_wait(&shared->together);
+		atomic_store(&shared->results[me], ca_free(shared->f.heap, shared->blocks[0]));
+		pthread_barrier_wait(&shared->together);
+	}
+	return NULL;
+}
+
+static void
+test_of_two_frees_of_a_block_one_succeeds(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	pthread_t threads[2];
+	unsigned i, round;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	pthread_barrier_init(&shared.together, NULL, 3);
+	for (i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, free_the_same, &shared);
+	for (round = 0; round < ROUNDS; round++) {
+		assert_int_equal(ca_alloc(shared.f.space, shared.size, &shared.blocks[0]), 0);
+		pthread_barrier_wait(&shared.together);
+		pthread_barrier_wait(&shared.together);
+		assert_int_equal(shared.results[0] + shared.results[1], -EINVAL);
+	}
+	for (i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	pthread_barrier_destroy(&shared.together);
+	fixture_check(&shared.f);
+	assert_int_equal(fixture_stats(&shared.f).free_calls, ROUNDS);
+	fixture_stop(&shared.f);
+}
+
+static void *
+free_all(void *arg)
+{
+	struct shared *shared = arg;
+	int i;
+
+	for (i = 0; i < MANY; i++)
+		shared->done += ca_free(shared->f.heap, shared->blocks[i]) != 0;
+	return NULL;
+}
+
+static void
+test_sums_are_exact_whoever_frees(void **state)
+{
+	struct shared shared = { .size = 0 };
+	struct ca_stats stats;
+	int i;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	for (i = 0; i < 3; i++) {
+		int j;
+
+		for (j = 0; j < MANY; j++)
+			shared.blocks[j] = fixture_alloc(&shared.f, 300 * KIB);
+		in_thread(free_all, &shared);
+		stats = fixture_stats(&shared.f);
+		assert_int_equal(stats.requested_bytes.current, 0);
+		assert_int_equal(stats.allocated_bytes.current, 0);
+		assert_int_equal(stats.active_bytes.current, 0);
+		assert_int_equal(stats.cached_bytes.current, stats.reserved_bytes.current);
+		assert_int_equal(stats.free_calls, (i + 1) * MANY);
+		assert_int_equal(stats.alloc_calls, (i + 1) * MANY);
+		assert_int_equal(stats.allocated_bytes.total, (i + 1) * MANY * 300 * KIB);
+		assert_in_range(stats.allocated_bytes.peak, MANY * 300 * KIB - 2 * 8 * MIB,
+				MANY * 300 * KIB);
+	}
+	fixture_stop(&shared.f);
+}
+
+static void
+test_a_dead_space_takes_what_is_kept_along(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	uint64_t block;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	fixture_free(&shared.f, fixture_alloc(&shared.f, 64 * KIB));
+	in_thread(take_and_free_many, &shared);
+	ca_model_context_destroy(shared.f.model, (void *)1);
+	ca_space_kill(shared.f.space);
+	fixture_check(&shared.f);
+	assert_int_equal(ca_free(shared.f.heap, shared.blocks[0]), -ENOENT);
+	assert_int_equal(ca_alloc(shared.f.space, 64 * KIB, &block), -ENODEV);
+	/* the same threads' magazines serve another space */
+	assert_int_equal(ca_space_create(shared.f.heap, (void *)2, 0, &shared.f.space), 0);
+	block = fixture_alloc(&shared.f, 64 * KIB);
+	fixture_free(&shared.f, block);
+	assert_int_equal(fixture_alloc(&shared.f, 64 * KIB), block);
+	fixture_stop(&shared.f);
+}
+
+static void
+test_a_retired_segment_is_taken_out_of_magazines(void **state)
+{
+	struct shared shared = { .size = MIB / 2 };
+	uint64_t block;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	block = fixture_alloc(&shared.f, MIB / 2);
+	in_thread(take_and_free_many, &shared);
+	assert_int_equal(ca_retire(shared.f.heap, block), 0);
+	fixture_check(&shared.f);
+	assert_int_equal(ca_retire(shared.f.heap, shared.blocks[MANY - 1]), 0);
+	fixture_check(&shared.f);
+	assert_int_equal(ca_free(shared.f.heap, block), 0); /* the segment goes back */
+	fixture_check(&shared.f);
+	assert_int_equal(ca_free(shared.f.heap, block), -ENOENT);
+	fixture_stop(&shared.f);
+}
+
+static void
+test_freed_memory_is_not_live(void **state)
+{
+	struct ca_block_info info;
+	struct fixture f;
+	uint64_t block;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	block = fixture_alloc(&f, 64 * KIB);
+	assert_int_equal(ca_lookup(f.heap, block + 5, &info), 0);
+	assert_true(info.live);
+	fixture_free(&f, block);
+	assert_int_equal(ca_lookup(f.heap, block + 5, &info), 0);
+	assert_false(info.live);
+	assert_int_equal(ca_disown(f.heap, block), -ENOENT);
+	assert_int_equal(ca_settle(f.heap, block), 0);
+	fixture_stop(&f);
+}
+
+static struct ca_stream *
+open_stream(struct fixture *f, uintptr_t handle)
+{
+	struct ca_stream *stream;
+
+	assert_int_equal(
+		ca_stream_open(f->space, CA_STREAM_NONBLOCKING, (void *)handle, true, &stream), 0);
+	return stream;
+}
+
+static void
+launch(struct fixture *f, struct ca_stream *stream, uintptr_t handle)
+{
+	ca_stream_note_thread(stream);
+	ca_submit_begin(stream, NULL);
+	ca_model_stream_submit(f->model, (void *)handle);
+	ca_submit_end(stream);
+}
+
+static void
+test_what_one_stream_uses_is_kept_until_there_is_another(void **state)
+{
+	struct fixture f;
+	struct ca_stream *s;
+	uint64_t block, before;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	s = open_stream(&f, 1);
+	block = fixture_alloc(&f, 64 * KIB);
+	launch(&f, s, 1);
+	fixture_free(&f, block);
+	assert_int_equal(fixture_alloc(&f, 64 * KIB), block);
+	assert_int_equal(fixture_stats(&f).taken_same_stream, 1);
+	fixture_free(&f, block);
+	before = fixture_stats(&f).pending_blocks;
+	assert_int_equal(before, 1);
+	open_stream(&f, 2);
+	assert_true(fixture_alloc(&f, 64 * KIB) !=
+		    block); /* freed while there was one: no exact mark */
+	ca_model_stream_finish(f.model, (void *)1, UINT64_MAX);
+	assert_int_equal(fixture_alloc(&f, 32 * MIB) % (2 * MIB), 0); /* looks at what waits */
+	assert_int_equal(fixture_stats(&f).pending_blocks, 0);
+	fixture_stop(&f);
+}
+
+static void
+test_a_forked_child_forgets_its_magazine(void **state)
+{
+	struct fixture f;
+	uint64_t block;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	block = fixture_alloc(&f, 64 * KIB);
+	fixture_free(&f, block);
+	ca_heap_after_fork_child(f.heap); /* same process: what matters is what it forgets */
+	assert_int_equal(ca_free(f.heap, block), -ENOENT);
+	assert_int_equal(ca_alloc(f.space, 64 * KIB, &block), -ENODEV);
+	fixture_stop(&f);
+}
+
+struct mixed {
+	struct shared *shared;
+	uint64_t seed;
+};
+
+/* Blocks of a few sizes, handed from thread to thread. */
+static void *
+exchange(void *arg)
+{
+	struct mixed *mixed = arg;
+	struct shared *shared = mixed->shared;
+	int i;
+
+	for (i = 0; i < 4000; i++) {
+		uint64_t dice = fixture_random(&mixed->seed), mine = 0, theirs;
+		_Atomic uint64_t *place = (_Atomic uint64_t *)&shared->blocks[dice % MANY];
+
+		if (dice >> 8 & 1)
+			shared->done += ca_alloc(shared->f.space,
+						 (1 + (dice >> 16) % 12) * 40 * KIB, &mine) != 0;
+		theirs = atomic_exchange(place, mine);
+		if (theirs)
+			shared->done += ca_free(shared->f.heap, theirs) != 0;
+		if (i % 256 == 255)
+			shared->done += ca_heap_check(shared->f.heap, NULL, 0) != 0;
+		if (i % 512 == 100)
+			ca_trim(shared->f.heap, 8 * MIB);
+	}
+	return NULL;
+}
+
+static void
+test_threads_that_free_each_others_blocks_keep_the_invariants(void **state)
+{
+	struct shared shared = { .size = 0 };
+	struct mixed mixed[AT_ONCE];
+	pthread_t threads[AT_ONCE];
+	uint64_t seed = fixture_seed(8713);
+	int i;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	for (i = 0; i < AT_ONCE; i++) {
+		mixed[i] = (struct mixed){ &shared, seed + (uint64_t)i };
+		pthread_create(&threads[i], NULL, exchange, &mixed[i]);
+	}
+	for (i = 0; i < AT_ONCE; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(shared.done, 0);
+	fixture_check(&shared.f);
+	for (i = 0; i < MANY; i++)
+		if (shared.blocks[i])
+			fixture_free(&shared.f, shared.blocks[i]);
+	assert_int_equal(fixture_stats(&shared.f).requested_bytes.current, 0);
+	ca_trim(shared.f.heap, 0);
+	assert_int_equal(fixture_sums(&shared.f).held_bytes, 0);
+	fixture_stop(&shared.f);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_an_ended_thread_kept_serves_others),
+		cmocka_unit_test(test_what_an_ended_thread_kept_is_merged_for_another_size),
+		cmocka_unit_test(test_out_of_memory_comes_only_when_no_thread_keeps_any),
+		cmocka_unit_test(test_magazines_of_ended_threads_go_to_new_ones),
+		cmocka_unit_test(test_of_two_frees_of_a_block_one_succeeds),
+		cmocka_unit_test(test_sums_are_exact_whoever_frees),
+		cmocka_unit_test(test_a_dead_space_takes_what_is_kept_along),
+		cmocka_unit_test(test_a_retired_segment_is_taken_out_of_magazines),
+		cmocka_unit_test(test_freed_memory_is_not_live),
+		cmocka_unit_test(test_what_one_stream_uses_is_kept_until_there_is_another),
+		cmocka_unit_test(test_a_forked_child_forgets_its_magazine),
+		cmocka_unit_test(test_threads_that_free_each_others_blocks_keep_the_invariants),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
