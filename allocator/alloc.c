@@ -71,10 +71,11 @@ beyond_slack(struct ca_space *space)
 {
 	uint64_t waiting = waiting_bytes(space);
 	uint64_t slack = space->heap->config.reuse_slack_bytes;
+	uint64_t cached = space->device->stats.cached_bytes.current;
 
-	/* signed: another thread's magazine may not have counted yet what it gave */
-	return waiting > slack ||
-	       (int64_t)space->device->stats.cached_bytes.current > (int64_t)(slack - waiting);
+	if ((int64_t)cached < 0)
+		cached = 0; /* another thread's magazine has not counted yet what it gave */
+	return waiting > slack || cached > slack - waiting;
 }
 
 /* The block, CLEAN or OWNED, leaves its stream; what of it is unfinished is exposed. */
