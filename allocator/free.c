@@ -233,7 +233,7 @@ cached_bytes(const struct ca_heap *heap)
 
 	for (device = heap->devices; device; device = device->next)
 		sum += device->stats.cached_bytes.current;
-	return sum;
+	return (int64_t)sum < 0 ? 0 : sum; /* some threads have not counted yet what they gave */
 }
 
 uint64_t
@@ -246,6 +246,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	if (heap->driver.capturing(heap->driver.self))
 		return 0;
 	ca_heap_lock(heap);
+	ca_magazines_count_locked(heap);
 	for (space = heap->spaces; space; space = space->next) {
 		ca_owned_poll_locked(space);
 		ca_owned_look_locked(space);

@@ -414,6 +414,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	int r;
 
 	ca_ladder_begin(false);
+	ca_magazines_count_locked(space->heap);
 	ca_room_make_locked(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
 		ca_tend_growth_locked(space, segment_bytes);
