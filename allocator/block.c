@@ -265,15 +265,16 @@ join(struct ca_block *block, struct ca_block *neighbour,
 	return true;
 }
 
-/* A CLEAN or OWNED block, in no index, with its neighbours. Returns what they have become. */
+/* A CLEAN or OWNED block, in no index, with its neighbours, and theirs: a CLEAN one that becomes
+ * OWNED may lie between two. Returns what they have become. */
 static struct ca_block *
 merge(struct ca_block *block)
 {
 	struct ca_stream_record *free_for_all = ca_owned_quiet_locked(block->segment->space);
 
-	if (join(block, block->next, free_for_all))
+	while (join(block, block->next, free_for_all))
 		merge_next(block);
-	if (join(block, block->prev, free_for_all)) {
+	while (join(block, block->prev, free_for_all)) {
 		block = block->prev;
 		merge_next(block);
 	}
