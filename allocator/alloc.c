@@ -21,7 +21,16 @@ is_quick(const struct ca_block *block)
 	const struct ca_segment *segment = block->segment;
 
 	return segment->space->heap->quick && !segment->retired && !segment->captured &&
-	       block->address % CA_GRAIN == 0;
+	       block->rounded && block->address % CA_GRAIN == 0;
+}
+
+/* 0: not so many grains, or more than are kept count of. */
+static uint32_t
+grains_of(uint64_t bytes)
+{
+	uint64_t grains = bytes / CA_GRAIN;
+
+	return bytes % CA_GRAIN || grains > UINT32_MAX ? 0 : (uint32_t)grains;
 }
 
 static void
@@ -33,7 +42,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 
 	atomic_store_explicit(&block->requested, requested, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
-	block->rounded = rounded;
+	block->rounded = grains_of(rounded);
 	block->born = ca_order_born(&space->order);
 	block->thread = ca_order_thread();
 	ca_block_set_state_locked(block, CA_BLOCK_LIVE);

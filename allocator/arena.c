@@ -4,7 +4,8 @@
  *
  * A chunk starts with its header; the newest chunk serves until it is used up, its rest is then
  * given up (objects are small against a chunk). Nothing goes back to the kernel before the arena is
- * destroyed: the number of records follows the peak number of blocks, about 400 bytes each.
+ * destroyed: the number of records follows the peak number of blocks, 128 bytes each and as much
+ * again where they are free.
  */
 #include "allocator/arena.h"
 
@@ -15,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 64 << 10, ALIGNMENT = 16, LINE = 64, BATCH = 16 };
+enum { CHUNK_BYTES = 64 << 10, ALIGNMENT = 16, LINE = 64, BATCH = 16, RESERVE_FIRST = 256 };
 
 struct ca_arena_chunk {
 	struct ca_arena_chunk *next; /* older */
@@ -111,6 +112,49 @@ ca_objects_init(struct ca_objects *objects, struct ca_arena *arena, size_t bytes
 	objects->kept = 0;
 	objects->fresh = NULL;
 	objects->n_fresh = 0;
+	objects->n_ahead = objects->next_ahead = 0;
+	objects->reserved = 0;
+}
+
+static size_t
+batch_of(unsigned number)
+{
+	return (size_t)RESERVE_FIRST << (number ? number - 1 : 0);
+}
+
+bool
+ca_objects_reserve(struct ca_objects *objects, size_t n)
+{
+	while (objects->reserved < n) {
+		size_t batch = batch_of(objects->n_ahead);
+		char *memory = objects->n_ahead < CA_BATCHES_MAX
+				       ? ca_arena_alloc(objects->arena, batch * objects->bytes)
+				       : NULL;
+
+		if (!memory)
+			return false;
+		objects->ahead[objects->n_ahead++] = memory;
+		objects->reserved += batch;
+	}
+	return true;
+}
+
+/* One that was reserved. */
+static void *
+object_ahead(struct ca_objects *objects)
+{
+	void *object;
+
+	if (!objects->n_fresh) {
+		if (objects->next_ahead == objects->n_ahead)
+			return NULL;
+		objects->n_fresh = batch_of(objects->next_ahead);
+		objects->fresh = objects->ahead[objects->next_ahead++];
+	}
+	object = objects->fresh;
+	objects->fresh += objects->bytes;
+	objects->n_fresh--;
+	return object;
 }
 
 /* One that was never used. */
@@ -119,6 +163,8 @@ object_new(struct ca_objects *objects)
 {
 	void *object;
 
+	if (objects->reserved)
+		return object_ahead(objects);
 	if (objects->bytes % LINE)
 		return ca_arena_alloc(objects->arena, objects->bytes);
 	if (!objects->n_fresh) {

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ca_arena_chunk;
@@ -15,6 +16,8 @@ struct ca_arena {
 	size_t free_bytes;             /* of that rest */
 };
 
+enum { CA_BATCHES_MAX = 32 };
+
 /* Objects of one size with a free list. Objects go back to the list, never to the arena. */
 struct ca_objects {
 	struct ca_arena *arena;
@@ -24,6 +27,11 @@ struct ca_objects {
 	char *fresh;    /* where they are multiples of 64 and so aligned: never used so far ... */
 	size_t n_fresh; /* ... that many */
 	size_t kept;    /* bytes at the end of an object that are left alone when it goes round */
+	/* ca_objects_reserve: never used so far, each as many as there were before, in their order
+	 */
+	char *ahead[CA_BATCHES_MAX];
+	unsigned n_ahead, next_ahead;
+	size_t reserved;
 };
 
 /* Zeroed, 16-byte aligned, valid until ca_arena_destroy. NULL when mmap fails. */
@@ -37,6 +45,9 @@ void ca_arena_give_pages(void *memory, size_t bytes);
 void ca_arena_destroy(struct ca_arena *arena);
 
 void ca_objects_init(struct ca_objects *objects, struct ca_arena *arena, size_t bytes);
+/* From now on `n` of them, those in use included, can be had without fail, and only what is used
+ * takes memory. For objects that are all had that way. False: mmap fails. */
+bool ca_objects_reserve(struct ca_objects *objects, size_t n);
 /* Zeroed. NULL when mmap fails. */
 void *ca_objects_get(struct ca_objects *objects);
 /* NULL is allowed. */

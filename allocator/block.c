@@ -129,6 +129,27 @@ ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
 		device->generation++;
 }
 
+struct ca_block *
+ca_block_new_locked(struct ca_heap *heap)
+{
+	struct ca_block *block = ca_objects_get(&heap->blocks);
+
+	if (!block || ca_objects_reserve(&heap->places, heap->blocks.used))
+		return block;
+	ca_objects_put(&heap->blocks, block);
+	return NULL;
+}
+
+void
+ca_block_drop_users_locked(struct ca_block *block)
+{
+	if (block->state == CA_BLOCK_MULTI) {
+		ca_objects_put(&block->segment->space->heap->users, block->users);
+		block->users = NULL;
+	}
+	block->user.stream = NULL;
+}
+
 void
 ca_block_come_out_locked(struct ca_block *block)
 {
@@ -156,14 +177,13 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 		upper->next->prev = upper;
 	block->next = upper;
 	block->bytes = bytes;
-	ca_tree_insert(&block->segment->blocks, &upper->by_address, upper->address, 0);
+	ca_chart_note_locked(upper, upper->address, upper->bytes);
 }
 
 void
 ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
 {
 	struct ca_segment *segment = block->segment;
-	struct ca_tree *by_address = &segment->blocks;
 
 	lower->segment = segment;
 	lower->address = block->address;
@@ -182,8 +202,7 @@ ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_bl
 	block->prev = lower;
 	block->address += bytes;
 	block->bytes -= bytes;
-	ca_tree_rekey(by_address, &block->by_address, block->address, 0);
-	ca_tree_insert(by_address, &lower->by_address, lower->address, 0);
+	ca_chart_note_locked(lower, lower->address, lower->bytes);
 }
 
 /* Gives block->prev, CLEAN, unindexed and in no list, to `block`, which is CLEAN. */
@@ -201,8 +220,7 @@ merge_prev(struct ca_block *block)
 		block->prev->next = block;
 	else
 		segment->first = block;
-	ca_tree_remove(&segment->blocks, &lower->by_address);
-	ca_tree_rekey(&segment->blocks, &block->by_address, block->address, 0);
+	ca_chart_note_locked(block, lower->address, lower->bytes);
 	ca_objects_put(&heap->blocks, lower);
 }
 
@@ -224,7 +242,7 @@ merge_next(struct ca_block *block)
 	block->next = upper->next;
 	if (block->next)
 		block->next->prev = block;
-	ca_tree_remove(&block->segment->blocks, &upper->by_address);
+	ca_chart_note_locked(block, upper->address, upper->bytes);
 	ca_objects_put(&heap->blocks, upper);
 }
 
@@ -363,7 +381,5 @@ ca_block_detach_locked(struct ca_block *block)
 {
 	ca_pool_unindex_locked(block);
 	ca_list_remove(&block->waiting);
-	ca_objects_put(&block->segment->space->heap->users, block->users);
-	block->users = NULL;
-	block->user.stream = NULL;
+	ca_block_drop_users_locked(block);
 }

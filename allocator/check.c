@@ -16,6 +16,7 @@ struct walk {
 	uint64_t blocks;    /* seen, all spaces */
 	uint64_t kept;      /* of those, in magazines */
 	uint64_t bases;     /* of those, in the table of bases */
+	uint64_t places;    /* of those, indexed */
 };
 
 struct sums {
@@ -38,8 +39,7 @@ users_check(struct walk *walk, const struct ca_block *block)
 	bool owned = block->state == CA_BLOCK_OWNED, multi = block->state == CA_BLOCK_MULTI;
 	unsigned i, found = 0;
 
-	claim(walk, multi == (block->users != NULL),
-	      "several users, but not of a block that waits");
+	claim(walk, !multi || block->users, "a block waits for several users and has none");
 	claim(walk, !(owned || multi) || block->user.stream, "a block waits for no stream");
 	if ((owned || multi) && block->user.stream)
 		claim(walk, ca_owned_record(&block->user)->space == block->segment->space,
@@ -77,6 +77,20 @@ quick_check(struct walk *walk, const struct ca_block *block)
 }
 
 static void
+places_check(struct walk *walk, const struct ca_block *block, uint64_t usable)
+{
+	const struct ca_places *places = block->places;
+
+	claim(walk, places->block == block, "the places of another block");
+	claim(walk, places->by_size.height && places->by_size.key == block->bytes,
+	      "not indexed under its size");
+	claim(walk, (places->by_usable.height != 0) == (usable != 0),
+	      "wrong in the index of usable bytes");
+	claim(walk, !usable || places->by_usable.key == usable, "indexed under other usable bytes");
+	walk->places++;
+}
+
+static void
 block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 {
 	const struct ca_segment *segment = block->segment;
@@ -87,24 +101,21 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 
 	claim(walk, block->bytes > 0, "empty block");
 	claim(walk, block->state != CA_BLOCK_FRESH, "fresh block left behind");
-	claim(walk, (block->by_size.height != 0) == indexed,
-	      "block clean but not indexed, or indexed but not clean");
-	claim(walk, (block->by_usable.height != 0) == (indexed && usable),
-	      "wrong in the index of usable bytes");
-	claim(walk,
-	      (block->by_whole.height != 0) ==
-		      (clean && block->bytes == segment->bytes && !(segment->standing & CA_STUCK)),
-	      "wrong in the index of whole segments");
-	claim(walk, !indexed || block->by_size.key == block->bytes, "indexed under another size");
-	claim(walk, !indexed || !usable || block->by_usable.key == usable,
-	      "indexed under other usable bytes");
+	claim(walk, ca_block_is_indexed(block) == indexed, "block free but not indexed");
+	if (indexed && block->places)
+		places_check(walk, block, usable);
+	claim(walk, indexed || kept || block->state == CA_BLOCK_MULTI || !block->below,
+	      "a block has a link of a state that it is not in");
 	claim(walk, !indexed || !segment->retired, "clean block in a retired segment");
 	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_CLEAN,
 	      "clean neighbours not merged");
 	claim(walk, ca_list_empty(&block->waiting) == !ca_block_waits(block),
 	      "waiting and list disagree");
 	users_check(walk, block);
-	claim(walk, block->by_address.height != 0 && block->by_address.key == block->address,
+	claim(walk,
+	      ca_block_find_locked(segment->space->heap, block->address) == block &&
+		      ca_block_find_locked(segment->space->heap,
+					   block->address + block->bytes - 1) == block,
 	      "not found by address");
 	quick_check(walk, block);
 	if (live)
@@ -132,6 +143,11 @@ segment_check(struct walk *walk, const struct ca_segment *segment, struct sums *
 	}
 	claim(walk, at == segment->address + segment->bytes, "blocks do not fill their segment");
 	claim(walk, live == segment->live, "live blocks miscounted");
+	claim(walk,
+	      (segment->by_whole.height != 0) ==
+		      (segment->first->state == CA_BLOCK_CLEAN && !segment->first->next &&
+		       !(segment->standing & CA_STUCK)),
+	      "wrong in the index of whole segments");
 	sums->reserved += segment->bytes;
 	sums->drainable += live ? 0 : segment->bytes;
 }
@@ -151,7 +167,8 @@ stack_check(struct walk *walk, const struct ca_magazine *magazine, const struct 
 		      "a magazine has a block that it does not keep");
 		claim(walk, block->segment->space == magazine->space,
 		      "a magazine has a block of another space");
-		claim(walk, block->rounded == stack->bytes, "a stack has blocks of two sizes");
+		claim(walk, ca_block_rounded(block) == stack->bytes,
+		      "a stack has blocks of two sizes");
 	}
 	claim(walk, depth == stack->depth, "the blocks of a stack are miscounted");
 	claim(walk, depth <= CA_KEPT_EACH, "a stack has too many blocks");
@@ -347,7 +364,7 @@ device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_devi
 static void
 addresses_check(struct walk *walk, const struct ca_heap *heap)
 {
-	const struct ca_tree_node *node, *inner;
+	const struct ca_tree_node *node;
 	uint64_t end = 0, count = 0;
 
 	for (node = ca_tree_first(&heap->by_address); node; node = ca_tree_next(node)) {
@@ -357,10 +374,12 @@ addresses_check(struct walk *walk, const struct ca_heap *heap)
 		claim(walk, node->key == segment->address, "a segment is not found by address");
 		claim(walk, segment->address >= end, "segments overlap");
 		end = segment->address + segment->bytes;
-		for (inner = ca_tree_first(&segment->blocks); inner; inner = ca_tree_next(inner))
-			count++;
+		count++;
 	}
-	claim(walk, count == walk->blocks, "addresses of blocks that are gone");
+	/* more are in the hands of threads that are in the driver */
+	claim(walk, count <= heap->segments.used, "addresses of segments that are gone");
+	claim(walk, walk->blocks <= heap->blocks.used, "records of blocks that are gone");
+	claim(walk, walk->places == heap->places.used, "places of blocks that are gone");
 }
 
 int

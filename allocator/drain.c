@@ -137,6 +137,7 @@ ca_blocks_settle_locked(struct ca_block *block)
 		struct ca_block *below = block->below;
 		struct ca_users users = { .n = 1, .user = { block->user } };
 
+		block->below = NULL;
 		atomic_store_explicit(&block->quick, 0, memory_order_relaxed);
 		ca_block_come_out_locked(block);
 		if (block->user.stream)

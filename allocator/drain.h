@@ -130,7 +130,10 @@ ca_stack_push(struct ca_magazine *magazine, struct ca_stack *stack, struct ca_bl
 static inline void
 ca_stack_pop(struct ca_magazine *magazine, struct ca_stack *stack)
 {
-	stack->top = stack->top->below;
+	struct ca_block *block = stack->top;
+
+	stack->top = block->below;
+	block->below = NULL;
 	if (!--stack->depth)
 		ca_stack_note(magazine, stack, false);
 	ca_magazine_add_kept(magazine, -1u);

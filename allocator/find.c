@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Blocks by address: trees of all of them, and in front of those a table of the LIVE ones
- * (bases.c), since nearly every question is a free, which names the base of a live block.
+ * Blocks by address. Nearly every question is a free, which names the base of a live block: for
+ * that there is a table (bases.c). Otherwise the segment is looked up in a tree, and its blocks are
+ * walked, from the one that its chart names for that part of it: at most a 32nd of the segment.
  */
 #include "allocator/inside.h"
 
@@ -44,15 +45,53 @@ ca_segment_at_most_locked(const struct ca_heap *heap, uint64_t address)
 	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address) : NULL;
 }
 
+static uint64_t
+chart_step(const struct ca_segment *segment)
+{
+	return (segment->bytes + CA_CHART - 1) / CA_CHART;
+}
+
+static void
+chart_range(struct ca_chart *chart, uint64_t step, struct ca_block *block, uint64_t from,
+	    uint64_t to)
+{
+	uint64_t i;
+
+	for (i = (from + step - 1) / step; i < CA_CHART && i * step < to; i++)
+		chart->at[i] = block;
+}
+
+void
+ca_chart_note_locked(struct ca_block *block, uint64_t address, uint64_t bytes)
+{
+	struct ca_segment *segment = block->segment;
+	uint64_t from = address - segment->address, step = chart_step(segment);
+
+	if (segment->chart) {
+		chart_range(segment->chart, step, block, from, from + bytes);
+		return;
+	}
+	segment->chart = ca_objects_get(&segment->space->heap->charts);
+	for (block = segment->first; segment->chart && block; block = block->next) {
+		from = block->address - segment->address;
+		chart_range(segment->chart, step, block, from, from + block->bytes);
+	}
+}
+
 struct ca_block *
 ca_block_find_locked(struct ca_heap *heap, uint64_t address)
 {
 	const struct ca_segment *segment = ca_segment_at_most_locked(heap, address);
+	struct ca_block *block;
 
 	if (!segment || address - segment->address >= segment->bytes)
 		return NULL;
-	return CA_CONTAINER_OF(ca_tree_at_most(&segment->blocks, address), struct ca_block,
-			       by_address);
+	block = segment->first;
+	if (segment->chart)
+		block = segment->chart->at[(address - segment->address) / chart_step(segment)];
+	while (address - block->address >= block->bytes)
+		block = block->next;
+	return block;
 }
 
 struct ca_block *

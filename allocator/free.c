@@ -146,7 +146,7 @@ static bool
 give(struct ca_heap *heap, struct ca_block *block, uint64_t address)
 {
 	return atomic_load_explicit(&block->quick, memory_order_relaxed) &&
-	       ca_magazine_prepare_give_locked(block->segment->space, block->rounded) &&
+	       ca_magazine_prepare_give_locked(block->segment->space, ca_block_rounded(block)) &&
 	       ca_magazine_give(heap, address, true);
 }
 
@@ -218,7 +218,7 @@ largest_whole(struct ca_heap *heap)
 
 		if (!node)
 			continue;
-		block = CA_CONTAINER_OF(node, struct ca_block, by_whole);
+		block = ca_whole_block(node);
 		if (!best || block->bytes > best->bytes)
 			best = block;
 	}

@@ -29,6 +29,8 @@ records_init(struct ca_heap *heap)
 	heap->magazines_end = &heap->magazines;
 	heap->id = unique_id();
 	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
+	ca_objects_init(&heap->places, &heap->records, sizeof(struct ca_places));
+	ca_objects_init(&heap->charts, &heap->records, sizeof(struct ca_chart));
 	heap->blocks.kept = sizeof(((struct ca_block *)NULL)->quick);
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));

@@ -72,22 +72,25 @@ enum ca_block_state {
 
 struct ca_segment;
 
+/* What a block needs only while it is free: its places in the trees. */
+struct ca_places {
+	struct ca_tree_node by_size;   /* pool->by_size */
+	struct ca_tree_node by_usable; /* large pool: pool->by_usable */
+	struct ca_block *block;
+};
+
+/* Two cache lines; of the second all is written by a hit, of the first nothing. */
 struct ca_block {
-	struct ca_tree_node by_address; /* segment->blocks, always */
-	struct ca_tree_node by_size;    /* CLEAN, OWNED: pool->by_size */
-	struct ca_tree_node by_usable;  /* the same, large pool: pool->by_usable */
-	struct ca_tree_node by_whole;   /* CLEAN, whole segment, not stuck: space->wholes */
-	struct ca_list waiting;         /* WAITING, OWNED, MULTI: see above */
-	struct ca_block *prev, *next;   /* neighbours in the segment */
-	struct ca_users *users;         /* MULTI: all of them */
+	struct ca_list waiting;       /* WAITING, OWNED, MULTI: see above */
+	struct ca_block *prev, *next; /* neighbours in the segment */
 	struct ca_segment *segment;
 	uint64_t address;
 	uint64_t bytes;
-	uint64_t rounded; /* bytes last asked for by the rules of sizes; the block may be larger */
-	enum ca_block_state state;
-	/* of the last allocation: one cache line of all that a hit writes. Where the block is in a
-	 * magazine, or may get there, this belongs to who has it: the program's calls and the
-	 * magazine's lock exclude each other. */
+	/* last asked for by the rules of sizes, in grains; the block may be larger. 0: too many */
+	uint32_t rounded;
+	enum ca_block_state state : 8;
+	/* of the last allocation. Where the block is in a magazine, or may get there, this belongs
+	 * to who has it: the program's calls and the magazine's lock exclude each other. */
 	_Alignas(64) _Atomic uint64_t requested; /* bytes */
 	_Atomic uint64_t serial;
 	uint64_t born;   /* epoch */
@@ -95,9 +98,21 @@ struct ca_block {
 	/* LIVE: whose unfinished memory it was handed out as; OWNED: who may still use it; MULTI:
 	 * the one of its users in whose list it is. No stream: none. */
 	struct ca_user user;
-	struct ca_block *below; /* in a magazine: freed before it */
+	/* NULL in any other state */
+	union {
+		struct ca_block *below;   /* LIVE, in a magazine: freed before it */
+		struct ca_users *users;   /* MULTI: all of them */
+		struct ca_places *places; /* CLEAN, OWNED: indexed */
+	};
 	/* last: read without a lock, even when the record has gone round */
 	_Atomic uint64_t quick; /* allocator/magazine.h */
+};
+_Static_assert(sizeof(struct ca_block) == 128, "what 100,000 live blocks cost");
+
+/* The lowest blocks at equal distances in a segment of several: ca_block_find_locked. */
+enum { CA_CHART = 32 };
+struct ca_chart {
+	struct ca_block *at[CA_CHART];
 };
 
 /* A space's pool of CLEAN blocks, or a stream's of OWNED ones. */
@@ -117,7 +132,8 @@ enum {
 
 struct ca_segment {
 	struct ca_tree_node by_address; /* heap->by_address */
-	struct ca_tree blocks;          /* by address */
+	struct ca_tree_node by_whole;   /* one block, CLEAN, not stuck: space->wholes */
+	struct ca_chart *chart;         /* NULL: it is one block, or was when there was no memory */
 	uint64_t rests_since_ns;
 	uint64_t rests_since; /* heap->serial */
 	struct ca_list link;  /* space->segments */
@@ -135,6 +151,13 @@ struct ca_segment {
 	bool returning;         /* inside the driver's free: its address may be another's already */
 	bool captured;          /* its one block was handed out in a capture (graph.c) */
 };
+
+/* By a node of space->wholes. */
+static inline struct ca_block *
+ca_whole_block(struct ca_tree_node *node)
+{
+	return CA_CONTAINER_OF(node, struct ca_segment, by_whole)->first;
+}
 
 /* A mark and the blocks that wait for it. */
 struct ca_group {
@@ -216,7 +239,7 @@ struct ca_heap {
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
 	struct ca_arena records;
-	struct ca_objects blocks, segments, groups, users, holds, charges;
+	struct ca_objects blocks, places, charts, segments, groups, users, holds, charges;
 	struct ca_tree by_address; /* ca_segment.by_address */
 	struct ca_tree charged;    /* struct ca_charge, by (handle, kind): limit.c */
 	struct ca_bases bases;
@@ -270,6 +293,15 @@ ca_change(_Atomic uint64_t *word, uint64_t difference)
 
 /* ---- block.c: states, splitting and merging */
 
+/* A record, zeroed but for `quick`. NULL: mmap fails. No free of it ever fails for want of memory.
+ */
+struct ca_block *ca_block_new_locked(struct ca_heap *heap);
+static inline uint64_t
+ca_block_rounded(const struct ca_block *block)
+{
+	return block->rounded * CA_GRAIN;
+}
+
 /* Moves the block's bytes between the sums. Touches no index and no list. */
 void ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state);
 /* Cuts an unindexed block; *upper becomes the part from `bytes` on, in the same state and no index,
@@ -286,6 +318,8 @@ void ca_block_own_locked(struct ca_block *block, struct ca_user user);
 /* The same for a block with several users, of which block->user is the one to wait for now: MULTI.
  */
 void ca_block_wait_locked(struct ca_block *block);
+/* Nobody is the block's user any more. Before it leaves its state. */
+void ca_block_drop_users_locked(struct ca_block *block);
 /* Takes the block out of whatever list and index its state has it in, and drops its users. */
 void ca_block_detach_locked(struct ca_block *block);
 
@@ -294,6 +328,12 @@ ca_block_waits(const struct ca_block *block)
 {
 	return block->state == CA_BLOCK_WAITING || block->state == CA_BLOCK_OWNED ||
 	       block->state == CA_BLOCK_MULTI;
+}
+
+static inline bool
+ca_block_is_indexed(const struct ca_block *block)
+{
+	return (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED) && block->places;
 }
 
 /* A block comes out of a magazine whose counts have it as free already: in no index and no list. */
@@ -307,7 +347,10 @@ ca_block_is_live(const struct ca_block *block)
 	       !(atomic_load_explicit(&block->quick, memory_order_acquire) & CA_QUICK_KEPT);
 }
 
-/* ---- find.c: blocks by address, in two steps: the tree of a segment's blocks is small */
+/* ---- find.c: blocks by address: the segment, from its chart a block not far below, and on */
+
+/* The block has come to hold [address, address + bytes). */
+void ca_chart_note_locked(struct ca_block *block, uint64_t address, uint64_t bytes);
 
 /* The program's block that begins at `address` belongs to the caller, for a free: no magazine has
  * or takes it. False: it is not the program's any more. */

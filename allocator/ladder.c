@@ -81,7 +81,7 @@ candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
 			node = ca_index_last(&space->wholes);
 		if (!node)
 			continue;
-		block = CA_CONTAINER_OF(node, struct ca_block, by_whole);
+		block = ca_whole_block(node);
 		if (best && best->bytes >= bytes)
 			better = block->bytes >= bytes && block->bytes < best->bytes;
 		else

@@ -208,7 +208,7 @@ ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 	block = ca_bases_claim(&heap->bases, address);
 	if (block) {
 		if (may_give(magazine, block, locked, &user))
-			stack = ca_stack_for(magazine, block->rounded);
+			stack = ca_stack_for(magazine, ca_block_rounded(block));
 		if (stack) {
 			if (ca_tracing(heap))
 				trace_give(block, &user);

@@ -41,22 +41,17 @@ pools_ready(struct ca_heap *heap, struct ca_stream_record *record)
 	return true;
 }
 
-static void
-drop_users(struct ca_block *block)
-{
-	ca_objects_put(&block->segment->space->heap->users, block->users);
-	block->users = NULL;
-	block->user.stream = NULL;
-}
-
 static bool
 multi(struct ca_block *block, const struct ca_users *users)
 {
-	if (!block->users)
-		block->users = ca_objects_get(&block->segment->space->heap->users);
-	if (!block->users)
+	struct ca_users *all = block->state == CA_BLOCK_MULTI
+				       ? block->users
+				       : ca_objects_get(&block->segment->space->heap->users);
+
+	if (!all)
 		return false;
-	*block->users = *users;
+	block->users = all;
+	*all = *users;
 	block->user = users->user[0];
 	ca_block_wait_locked(block);
 	return true;
@@ -80,7 +75,7 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 	struct ca_heap *heap = block->segment->space->heap;
 
 	if ((ca_users_prune(users) && !users->context) || block->segment->retired) {
-		drop_users(block);
+		ca_block_drop_users_locked(block);
 		ca_block_settle_locked(block);
 		return true;
 	}
@@ -90,7 +85,7 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 		return multi(block, users);
 	if (!pools_ready(heap, ca_owned_record(&users->user[0])))
 		return false;
-	drop_users(block);
+	ca_block_drop_users_locked(block);
 	ca_block_own_locked(block, users->user[0]);
 	return true;
 }

@@ -65,36 +65,54 @@ pool_of(const struct ca_block *block)
 					      : pool;
 }
 
+/* Each block can have some without fail. */
+static struct ca_places *
+places_of(struct ca_heap *heap, struct ca_block *block)
+{
+	if (!block->places) {
+		block->places = ca_objects_get(&heap->places);
+		block->places->block = block;
+	}
+	return block->places;
+}
+
 void
 ca_pool_index_locked(struct ca_block *block)
 {
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no caller has none */
 	struct ca_segment *segment = block->segment;
+	struct ca_places *places = places_of(segment->space->heap, block);
 	struct ca_pool *pool = pool_of(block);
 	uint64_t pad, usable;
 
-	ca_index_set(&pool->by_size, &block->by_size, block->bytes, block->address);
+	ca_index_set(&pool->by_size, &places->by_size, block->bytes, block->address);
 	usable = pool->small ? 0 : ca_block_usable(block, &pad);
 	if (usable)
-		ca_index_set(&pool->by_usable, &block->by_usable, usable, block->address);
+		ca_index_set(&pool->by_usable, &places->by_usable, usable, block->address);
 	else
-		ca_index_remove(&pool->by_usable, &block->by_usable);
+		ca_index_remove(&pool->by_usable, &places->by_usable);
 	if (!block->prev && !block->next && !(segment->standing & CA_STUCK) &&
 	    block->state == CA_BLOCK_CLEAN)
-		ca_index_set(&segment->space->wholes, &block->by_whole, block->bytes,
+		ca_index_set(&segment->space->wholes, &segment->by_whole, block->bytes,
 			     block->address);
 	else
-		ca_index_remove(&segment->space->wholes, &block->by_whole);
+		ca_index_remove(&segment->space->wholes, &segment->by_whole);
 }
 
 void
 ca_pool_unindex_locked(struct ca_block *block)
 {
 	struct ca_pool *pool = pool_of(block);
+	struct ca_segment *segment = block->segment;
+	struct ca_heap *heap = segment->space->heap;
 
-	ca_index_remove(&pool->by_size, &block->by_size);
-	ca_index_remove(&pool->by_usable, &block->by_usable);
-	ca_index_remove(&block->segment->space->wholes, &block->by_whole);
+	if (!ca_block_is_indexed(block))
+		return;
+	ca_index_remove(&pool->by_size, &block->places->by_size);
+	ca_index_remove(&pool->by_usable, &block->places->by_usable);
+	ca_index_remove(&segment->space->wholes, &segment->by_whole);
+	ca_objects_put(&heap->places, block->places);
+	block->places = NULL;
 }
 
 bool
@@ -125,10 +143,10 @@ ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, 
 
 	if (bytes >= CA_BOUNDARY) {
 		node = ca_index_at_least(&pool->by_usable, bytes, 0);
-		block = node ? CA_CONTAINER_OF(node, struct ca_block, by_usable) : NULL;
+		block = node ? CA_CONTAINER_OF(node, struct ca_places, by_usable)->block : NULL;
 	} else {
 		node = ca_index_at_least(&pool->by_size, bytes, 0);
-		block = node ? CA_CONTAINER_OF(node, struct ca_block, by_size) : NULL;
+		block = node ? CA_CONTAINER_OF(node, struct ca_places, by_size)->block : NULL;
 	}
 	return block && oversize_allows(config, block, bytes) ? block : NULL;
 }
@@ -168,9 +186,9 @@ ca_pool_cut_locked(struct ca_block *block, uint64_t bytes)
 	struct ca_block *front = NULL, *spare = NULL;
 	uint64_t pad = pad_for(block, bytes);
 
-	if (!ca_pool_is_whole(block, bytes) && !(spare = ca_objects_get(&heap->blocks)))
+	if (!ca_pool_is_whole(block, bytes) && !(spare = ca_block_new_locked(heap)))
 		return NULL;
-	if (pad && !(front = ca_objects_get(&heap->blocks))) {
+	if (pad && !(front = ca_block_new_locked(heap))) {
 		ca_objects_put(&heap->blocks, spare);
 		return NULL;
 	}

@@ -36,8 +36,8 @@ parts_get(struct ca_heap *heap, struct parts *ret_parts)
 {
 	struct parts parts = {
 		.segment = ca_objects_get(&heap->segments),
-		.block = ca_objects_get(&heap->blocks),
-		.rest = ca_objects_get(&heap->blocks),
+		.block = ca_block_new_locked(heap),
+		.rest = ca_block_new_locked(heap),
 	};
 
 	if (!parts.segment || !parts.block || !parts.rest) {
@@ -88,7 +88,6 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	block->state = CA_BLOCK_FRESH;
 	ca_list_init(&block->waiting);
 	ca_tree_insert(&space->heap->by_address, &segment->by_address, address, 0);
-	ca_tree_insert(&segment->blocks, &block->by_address, address, 0);
 	ca_gauge_add(&space->device->stats.reserved_bytes, bytes);
 	space->device->drainable_bytes += bytes;
 	if (ca_tracing(space->heap))
@@ -205,6 +204,7 @@ ca_segment_forget_locked(struct ca_segment *segment)
 	ca_tree_remove(&heap->by_address, &segment->by_address);
 	ca_list_remove(&segment->link);
 	ca_list_remove(&segment->hand);
+	ca_objects_put(&heap->charts, segment->chart);
 	ca_objects_put(&heap->segments, segment);
 }
 
@@ -279,7 +279,7 @@ ca_segment_unstick_locked(struct ca_space *space)
 			continue;
 		segment->standing = 0;
 		if (block->state == CA_BLOCK_CLEAN && !block->next)
-			ca_index_set(&space->wholes, &block->by_whole, block->bytes,
+			ca_index_set(&space->wholes, &segment->by_whole, block->bytes,
 				     block->address);
 	}
 }

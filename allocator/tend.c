@@ -61,8 +61,7 @@ mark_resting(struct ca_space *space, uint64_t now)
 
 	for (node = ca_index_first(&space->wholes); node;
 	     node = ca_index_next(&space->wholes, node)) {
-		struct ca_segment *segment =
-			CA_CONTAINER_OF(node, struct ca_block, by_whole)->segment;
+		struct ca_segment *segment = ca_whole_block(node)->segment;
 
 		if (segment->standing & CA_RESTS)
 			continue;
@@ -84,7 +83,7 @@ longest_resting(struct ca_space *space, uint64_t until_ns)
 
 	for (node = ca_index_first(&space->wholes); node;
 	     node = ca_index_next(&space->wholes, node)) {
-		struct ca_block *block = CA_CONTAINER_OF(node, struct ca_block, by_whole);
+		struct ca_block *block = ca_whole_block(node);
 		const struct ca_segment *segment = block->segment;
 
 		if (!(segment->standing & CA_RESTS) || segment->rests_since_ns > until_ns ||
