@@ -2,7 +2,7 @@
 /*
  * The price of an allocation that the cache serves, and of its free:
  *
- *   hits [--arm cuda|mimalloc] [--cpu N] [--rounds N] [--pairs N] [--threads N] [--live N]
+ *   hits [--arm cuda|mimalloc|cub] [--cpu N] [--rounds N] [--pairs N] [--threads N] [--live N]
  *        [--holes N] [--trace FILE] SITUATION
  *
  *   pair      free follows allocation at once, all of one size, after a kernel on the one stream
@@ -13,7 +13,9 @@
  *   trace     the allocations and frees of a recorded trace, work on one stream after each; each
  *             call is timed alone, less what reading the clock costs
  *
- * `--arm mimalloc` does the same with mi_malloc and mi_free (libmimalloc.so.2), for comparison.
+ * `--arm mimalloc` does the same with mi_malloc and mi_free (libmimalloc.so.2), `--arm cub` with
+ * CUB's CachingDeviceAllocator (cub.cpp; libbench_cub.so is looked for where the loader looks), for
+ * comparison.
  *
  * Prints one JSON object: nanoseconds a pair (trace: a call) by rounds; handoff also the time that
  * its threads' processors spent on it ("cpu_ns"), less waiting for each other. The calls run inside
@@ -35,15 +37,24 @@
 
 enum { BATCH = 64, THREADS_MAX = 16, BYTES = 64 << 10, GRAIN = 512, ID_MAX = 1 << 24 };
 
+/* Another allocator: a library and its two functions. */
+static const struct peer {
+	const char *name, *library, *take, *give;
+} peers[] = {
+	{ "mimalloc", "libmimalloc.so.2", "mi_malloc", "mi_free" },
+	{ "cub", "libbench_cub.so", "peer_take", "peer_give" }, /* cub.cpp */
+	{ NULL, NULL, NULL, NULL },
+};
+
 static struct {
-	bool mimalloc;
+	const struct peer *peer; /* NULL: the driver's calls */
 	int cpu;
 	unsigned long rounds, pairs, threads, live, holes;
 	const char *trace, *situation;
 } options = { .cpu = -1, .rounds = 20, .pairs = 10000, .threads = 2, .live = 1000 };
 
-static void *(*mi_take)(size_t bytes);
-static void (*mi_give)(void *block);
+static void *(*peer_take)(size_t bytes);
+static void (*peer_give)(void *block);
 static CUcontext context;
 static void *fill;
 static double *round_ns; /* sums over threads */
@@ -51,14 +62,14 @@ static double *round_ns; /* sums over threads */
 static void
 take_library(void)
 {
-	void *library = dlopen("libmimalloc.so.2", RTLD_NOW);
+	void *library = dlopen(options.peer->library, RTLD_NOW);
 
 	if (!library)
-		api_fail("libmimalloc.so.2 cannot be loaded", 0);
-	mi_take = (void *(*)(size_t))(uintptr_t)dlsym(library, "mi_malloc");
-	mi_give = (void (*)(void *))(uintptr_t)dlsym(library, "mi_free");
-	if (!mi_take || !mi_give)
-		api_fail("mi_malloc", 0);
+		api_fail("the peer's library cannot be loaded", 0);
+	peer_take = (void *(*)(size_t))(uintptr_t)dlsym(library, options.peer->take);
+	peer_give = (void (*)(void *))(uintptr_t)dlsym(library, options.peer->give);
+	if (!peer_take || !peer_give)
+		api_fail("the peer's functions", 0);
 }
 
 static inline uint64_t
@@ -66,8 +77,8 @@ take(size_t bytes)
 {
 	CUdeviceptr address;
 
-	if (options.mimalloc)
-		return (uint64_t)(uintptr_t)mi_take(bytes);
+	if (options.peer)
+		return (uint64_t)(uintptr_t)peer_take(bytes);
 	CALL(cuMemAlloc_v2, &address, bytes);
 	return address;
 }
@@ -75,8 +86,8 @@ take(size_t bytes)
 static inline void
 give(uint64_t address)
 {
-	if (options.mimalloc)
-		mi_give((void *)(uintptr_t)address);
+	if (options.peer)
+		peer_give((void *)(uintptr_t)address);
 	else
 		CALL(cuMemFree_v2, address);
 }
@@ -87,7 +98,7 @@ launch(uint64_t target, CUstream stream)
 	uint64_t words = 1, value = 1, spin_us = 0;
 	void *arguments[] = { &target, &words, &value, &spin_us };
 
-	if (!options.mimalloc)
+	if (!options.peer)
 		CALL(cuLaunchKernel, fill, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
 }
 
@@ -96,7 +107,7 @@ stream_new(void)
 {
 	CUstream stream = NULL;
 
-	if (!options.mimalloc)
+	if (!options.peer)
 		CALL(cuStreamCreate, &stream, 1);
 	return stream;
 }
@@ -137,7 +148,7 @@ own_thread(void *arg)
 	uint64_t start, kept;
 
 	pin_to(thread->cpu);
-	if (!options.mimalloc)
+	if (!options.peer)
 		CALL(cuCtxSetCurrent, context);
 	stream = stream_new();
 	kept = take(BYTES);
@@ -229,7 +240,7 @@ handoff_thread(void *arg)
 	uint64_t start;
 
 	pin_to(options.cpu < 0 ? -1 : 1);
-	if (!options.mimalloc)
+	if (!options.peer)
 		CALL(cuCtxSetCurrent, context);
 	for (unsigned long b = 0; b < n; b++) {
 		wait_until(&handed, b + 1);
@@ -437,7 +448,7 @@ trace_step(CUstream stream, bool counted)
 	for (size_t i = 0; i < n_ids; i++)
 		if (initial[i] && !addresses[i])
 			timed((uint32_t)i, true, stream, counted);
-	if (!options.mimalloc)
+	if (!options.peer)
 		CALL(cuStreamSynchronize, stream);
 }
 
@@ -505,6 +516,19 @@ static const struct situation {
 	{ "live", live_pairs }, { "trace", trace }, { NULL, NULL },
 };
 
+/* "cuda" is none. False: there is none of that name. */
+static bool
+peer_named(const char *name)
+{
+	options.peer = NULL;
+	if (!strcmp(name, "cuda"))
+		return true;
+	for (options.peer = peers; options.peer->name; options.peer++)
+		if (!strcmp(options.peer->name, name))
+			return true;
+	return false;
+}
+
 static bool
 read_arguments(int argc, char **argv)
 {
@@ -526,7 +550,8 @@ read_arguments(int argc, char **argv)
 
 		switch (name) {
 		case 'a':
-			options.mimalloc = optarg && !strcmp(optarg, "mimalloc");
+			if (!peer_named(optarg))
+				return false;
 			break;
 		case 'c':
 			options.cpu = optarg ? (int)strtol(optarg, NULL, 10) : -1;
@@ -564,7 +589,7 @@ main(int argc, char **argv)
 	const struct situation *s = situations;
 
 	if (!read_arguments(argc, argv)) {
-		fputs("usage: hits [--arm cuda|mimalloc] [--cpu N] [--rounds N] [--pairs N] "
+		fputs("usage: hits [--arm cuda|mimalloc|cub] [--cpu N] [--rounds N] [--pairs N] "
 		      "[--threads N] [--live N] [--holes N] [--trace FILE] SITUATION\n",
 		      stderr);
 		return 2;
@@ -574,7 +599,7 @@ main(int argc, char **argv)
 	if (!s->name)
 		api_fail("no such situation", 0);
 	pin_to(options.cpu);
-	if (options.mimalloc) {
+	if (options.peer) {
 		take_library();
 	} else {
 		context = api_open(ROAD_PROC);
@@ -585,7 +610,7 @@ main(int argc, char **argv)
 		api_fail("calloc", ENOMEM);
 	s->run();
 	printf("%s\"situation\": \"%s\", \"arm\": \"%s\", \"ns\": [", s->run == trace ? "" : "{",
-	       s->name, options.mimalloc ? "mimalloc" : "cuda");
+	       s->name, options.peer ? options.peer->name : "cuda");
 	for (unsigned long r = 0; r < options.rounds; r++)
 		printf("%s%.2f", r ? ", " : "", round_ns[r]);
 	for (unsigned long r = 0; cpu_ns && r < options.rounds; r++)

@@ -3,7 +3,8 @@
 """What an allocation that the cache serves costs, and its free: hits.py [--out FILE].
 
 Situations of hits.c, each on the driver that returns at once (the first on the simulator, too), and the same loops with
-mimalloc, where libmimalloc.so.2 is installed; the arms take turns. Nanoseconds a pair (traces: a call) are those of the
+mimalloc, where libmimalloc.so.2 is installed, and with CUB's CachingDeviceAllocator over a runtime that costs nothing,
+where a toolkit's headers are (not among many live blocks: it never splits one); the arms take turns. Nanoseconds a pair (traces: a call) are those of the
 quietest round, which is what is left when nothing else runs. Instructions a pair, by callgrind, are exact. The recorded
 traces are replayed where they are (tests/traces/workload.py says where it looks). A table on stdout; JSON with --out.
 Limits are printed; test_cost.py enforces those on instructions.
@@ -35,12 +36,20 @@ COUNTED = ["pair", "live 1000", "live 100000"]
 COUNTED_PAIRS = 4096
 
 
+CUB_SITUATIONS = ["pair", "one thread", "two threads", "handoff"]
+LIMIT_TO_CUB = 0.25
+
+
 def has_mimalloc():
     try:
         ctypes.CDLL("libmimalloc.so.2")
     except OSError:
         return False
     return True
+
+
+def peers():
+    return [*(["mimalloc"] if has_mimalloc() else []), *(["cub"] if (measuring.PROGRAMS / "libbench_cub.so").exists() else [])]
 
 
 def run(arguments, arm="cuda", driver=measuring.AT_ONCE, rounds=20, cpu=1, **extra):
@@ -65,19 +74,23 @@ def driver_calls(pairs):
         return json.loads(calls.read_text())["calls"]
 
 
-def measure(name, runs, counting, mimalloc):
+def measure(name, runs, counting, others):
     arguments, simulator, limit = SITUATIONS[name]
     quietest = {}
     for _ in range(runs):
-        arms = {"ours": lambda: run(arguments), **({"mimalloc": lambda: run(arguments, "mimalloc")} if mimalloc else {})}
+        arms = {"ours": lambda: run(arguments)}
+        for peer in others:
+            if peer != "cub" or name in CUB_SITUATIONS:
+                arms[peer] = lambda peer=peer: run(arguments, peer)
         if simulator:  # its worker must not share our processor
             arms["simulator"] = lambda: run(arguments, driver=measuring.SIMULATOR, cpu=-1)
         for arm, one in arms.items():
             quietest[arm] = min(quietest.get(arm, float("inf")), *one()["ns"])
     counted = counting and name in COUNTED
+    ratio = {peer: round(quietest["ours"] / quietest[peer], 2) if peer in quietest else None for peer in ("mimalloc", "cub")}
     return {"situation": name, "ns": quietest["ours"], "simulator_ns": quietest.get("simulator"),
-            "mimalloc_ns": quietest.get("mimalloc"), "limit_ns": limit,
-            "ratio_to_mimalloc": round(quietest["ours"] / quietest["mimalloc"], 2) if mimalloc else None,
+            "mimalloc_ns": quietest.get("mimalloc"), "cub_ns": quietest.get("cub"), "limit_ns": limit,
+            "ratio_to_mimalloc": ratio["mimalloc"], "ratio_to_cub": ratio["cub"],
             "instructions": round(instructions_per_pair(name), 1) if counted else None}
 
 
@@ -99,23 +112,26 @@ def main():
     parser.add_argument("situations", nargs="*", help=f"of {', '.join(SITUATIONS)}, traces; all if none is named")
     args = parser.parse_args()
     measuring.need_build("hits", "libcuda.so.1")
-    mimalloc, wanted = has_mimalloc(), args.situations or [*SITUATIONS, "traces"]
+    others, wanted = peers(), args.situations or [*SITUATIONS, "traces"]
     counting = not measuring.without_valgrind()
-    rows = [measure(name, args.runs, counting, mimalloc) for name in SITUATIONS if name in wanted]
+    rows = [measure(name, args.runs, counting, others) for name in SITUATIONS if name in wanted]
     names = ["generated", *(workload.RECORDED if workload.folder() else ())] if "traces" in wanted else []
     with tempfile.TemporaryDirectory() as folder:
         traces = [measure_trace(name, args.runs, folder) for name in names]
     measuring.write({"format": "hits", "format_version": 1, "runs": args.runs, "rows": rows, "traces": traces}, args.out)
-    print(measuring.table(["a pair", "ns", "simulator", "mimalloc", "ratio", "limit", "instructions"],
+    print(measuring.table(["a pair", "ns", "simulator", "mimalloc", "ratio", "cub", "ratio", "limit", "instructions"],
                           [[r["situation"], *(r[k] if r[k] is not None else "-" for k in (
-                              "ns", "simulator_ns", "mimalloc_ns", "ratio_to_mimalloc", "limit_ns", "instructions"))]
+                              "ns", "simulator_ns", "mimalloc_ns", "ratio_to_mimalloc", "cub_ns", "ratio_to_cub", "limit_ns",
+                              "instructions"))]
                            for r in rows]))
     if traces:
         print(measuring.table(["a call of", "mean ns", "p50 *", "p99 *", "p99.9 *", "the clock"],
                               [[t["trace"], t["ns"], t["p50_ns"], t["p99_ns"], t["p999_ns"], t["clock_ns"]]
                                for t in traces]))
         print("* with the clock. Limits: mean 40 ns, p99.9 1000 ns, for calls that the cache serves.")
-    print("" if mimalloc else "libmimalloc.so.2 is not installed: nothing to compare with.")
+    if "cub" in others:
+        print(f"Limit: a pair at most {LIMIT_TO_CUB} of CUB's.")
+    print("".join(f"There is no {peer} to compare with.\n" for peer in ("mimalloc", "cub") if peer not in others), end="")
 
 
 if __name__ == "__main__":
