@@ -62,7 +62,7 @@ check_out_of_memory(struct world *w, unsigned space, int r, bool excused)
 {
 	uint64_t left = ca_drainable_bytes(w->spaces[space]), held = held_bytes(w);
 
-	if (w->failing && r > 0 && r != CA_DRIVER_OUT_OF_MEMORY)
+	if (w->failing && r != CA_DRIVER_OUT_OF_MEMORY)
 		return;
 	if (r != CA_DRIVER_OUT_OF_MEMORY)
 		broken("ca_alloc answers %d", r);
@@ -141,7 +141,8 @@ step_free(struct world *w)
 {
 	if (!w->n_live)
 		return;
-	step_free_at(w, (unsigned)pick(w, w->n_live));
+	/* what has just been handed out has only users that it inherited */
+	step_free_at(w, pick(w, 3) ? (unsigned)pick(w, w->n_live) : w->n_live - 1);
 	if (ca_tend_is_wanted(&w->config) && pick(w, 2))
 		ca_tend(w->spaces[0], true);
 }

@@ -173,11 +173,17 @@ trim(struct world *w)
 	require(!w->capturing || !given, "a trim in a capture");
 }
 
+/* Not where the driver's own barriers would meet it. */
 static void
 plan_fault(struct world *w)
 {
 	static const int codes[] = { 700, CA_DRIVER_OUT_OF_MEMORY, -EBUSY, -ENOMEM };
 
+	unsigned i;
+
+	for (i = 0; i < w->n_streams; i++)
+		if (w->streams[i].stream && w->streams[i].kind == CA_STREAM_LEGACY)
+			return;
 	if (w->failing || !w->options->faults)
 		return;
 	w->failing = true;
@@ -190,7 +196,7 @@ step_rare(struct world *w)
 {
 	unsigned space = (unsigned)pick(w, SPACES);
 
-	switch (pick(w, 9)) {
+	switch (pick(w, w->calm ? 16 : 9)) {
 	case 0:
 		retire(w);
 		break;
@@ -216,7 +222,10 @@ step_rare(struct world *w)
 		ca_note_other_alloc(w->spaces[space]);
 		ca_note_fill(w->spaces[space], pick(w, 2));
 		break;
-	default:
+	case 8:
 		step_bad_free(w);
+		break;
+	default:
+		break;
 	}
 }

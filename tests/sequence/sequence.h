@@ -10,6 +10,7 @@ struct sequence_options {
 	unsigned actors;      /* threads that take turns; 0: by the source */
 	unsigned streams;     /* open at a time; 0: by the source */
 	unsigned keys;        /* chance of each key, in 16 */
+	bool eager;           /* exposes as soon as it may: without slack, and without rare steps */
 	bool faults;          /* by the source; else only the fault below */
 	enum ca_model_function fault;
 	unsigned fault_in; /* the n-th call of that function fails; 0: none */

@@ -104,6 +104,7 @@ struct world {
 	bool capturing, failing, unseen, counting, shares;
 	bool finished_only; /* nothing may be exposed */
 	bool async;         /* something was freed in the order of a stream */
+	bool calm;          /* only the common steps */
 	bool odd;           /* memory was adopted: caps do not bind it */
 	unsigned queries;   /* in this step */
 	uint64_t capture_serial, step;

@@ -73,6 +73,15 @@ test_the_defaults_keep_every_claim(void **state)
 }
 
 static void
+test_several_streams_without_slack_keep_every_claim(void **state)
+{
+	struct sequence_totals t;
+
+	run(75, 20, (struct sequence_options){ .actors = 1, .eager = true }, &t);
+	assert_true(t.exposed > 100);
+}
+
+static void
 test_one_thread_with_one_stream_keeps_every_claim(void **state)
 {
 	struct sequence_totals t;
@@ -104,6 +113,7 @@ main(void)
 		cmocka_unit_test(test_every_setting_that_is_built_has_random_values),
 		cmocka_unit_test(test_any_settings_streams_and_threads_keep_every_claim),
 		cmocka_unit_test(test_the_defaults_keep_every_claim),
+		cmocka_unit_test(test_several_streams_without_slack_keep_every_claim),
 		cmocka_unit_test(test_one_thread_with_one_stream_keeps_every_claim),
 		cmocka_unit_test(test_a_fault_of_the_driver_breaks_no_claim),
 	};
