@@ -232,6 +232,26 @@ test_unfinished_memory_counts_as_cached(void **state)
 	fixture_stop(&f);
 }
 
+/* The driver refused to take it back while something captured. */
+static void
+test_what_a_capture_held_up_counts_as_cached_and_goes_first(void **state)
+{
+	struct fixture f;
+	uint64_t address;
+
+	fixture_defaults(&f);
+	f.config.max_cached_bytes = 10 * MIB;
+	start(&f, 4 * GIB);
+	assert_int_equal(ca_alloc_through(f.space, 40 * MIB, &address), 0);
+	ca_model_set_capturing(f.model, true);
+	fixture_free(&f, address);
+	ca_model_set_capturing(f.model, false);
+	assert_int_equal(fixture_sums(&f).held_bytes, 40 * MIB);
+	ca_tend(f.space, true);
+	assert_int_equal(fixture_sums(&f).held_bytes, 0);
+	fixture_stop(&f);
+}
+
 static void
 test_trim_every_and_the_floor(void **state)
 {
@@ -369,6 +389,7 @@ main(void)
 		cmocka_unit_test(test_no_trim_waits_where_the_driver_would_not),
 		cmocka_unit_test(test_no_more_is_cached_than_max_cached_mb),
 		cmocka_unit_test(test_unfinished_memory_counts_as_cached),
+		cmocka_unit_test(test_what_a_capture_held_up_counts_as_cached_and_goes_first),
 		cmocka_unit_test(test_trim_every_and_the_floor),
 		cmocka_unit_test(test_segments_unused_for_long_enough_go),
 		cmocka_unit_test(test_the_driver_is_asked_again_for_a_time),
