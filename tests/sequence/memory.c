@@ -122,7 +122,7 @@ freed(struct world *w, unsigned live, int r)
 	if (r) {
 		require(w->going == &w->live[live], "a free that failed gave the memory back");
 		w->going = NULL;
-		if (!(w->counting && r == -EBUSY) && !(w->failing && r > 0))
+		if (!(w->counting && r == -EBUSY) && !w->failing)
 			broken("ca_free answers %d", r);
 		return;
 	}
