@@ -290,13 +290,17 @@ merge(struct ca_block *block)
 {
 	struct ca_stream_record *free_for_all = ca_owned_quiet_locked(block->segment->space);
 
-	while (join(block, block->next, free_for_all))
-		merge_next(block);
-	while (join(block, block->prev, free_for_all)) {
-		block = block->prev;
-		merge_next(block);
+	/* what has become OWNED on one side may have a like neighbour on the other */
+	for (;;) {
+		if (join(block, block->next, free_for_all)) {
+			merge_next(block);
+		} else if (join(block, block->prev, free_for_all)) {
+			block = block->prev;
+			merge_next(block);
+		} else {
+			return block;
+		}
 	}
-	return block;
 }
 
 /* By stamp. A new block has the largest, or nearly so. */

@@ -465,6 +465,9 @@ bool ca_pending_surrender_locked(struct ca_space *space);
 /* The order of work is not known: the host waits for all of it. 1: done; -EBUSY: a capture is in
  * the way; otherwise the space is poisoned, and 1 is returned, too. */
 int ca_pending_rescue_locked(struct ca_space *space);
+/* Whether the whole context is idle, without waiting: the only way to learn of another thread's
+ * per-thread stream. True: something waited for a stream and does no more. */
+bool ca_pending_ask_context_locked(struct ca_space *space);
 /* True for an answer after which the order of work can no longer be known. */
 static inline bool
 ca_pending_is_lost(int r)

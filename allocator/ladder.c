@@ -277,6 +277,8 @@ others_wait(struct ca_heap *heap, const struct ca_device *device)
 		wait = true;
 		ca_owned_poll_locked(space); /* a quiet space's stream is otherwise not asked */
 		ca_owned_look_locked(space);
+		if (ca_owned_others_wait_locked(space) && ca_pending_ask_context_locked(space))
+			space->device->generation++;
 	}
 	return wait;
 }

@@ -501,10 +501,14 @@ ca_owned_others_wait_locked(const struct ca_space *space)
 	for (i = 0; space->owned_blocks && i < streams(space); i++)
 		if (space->order.streams[i] && others_in(&space->order.streams[i]->waiting, thread))
 			return true;
-	for (link = space->pending.next; link != &space->pending; link = link->next)
-		if (CA_CONTAINER_OF((struct ca_list *)link, struct ca_group, link)->thread !=
-		    thread)
+	for (link = space->pending.next; link != &space->pending; link = link->next) {
+		const struct ca_group *group =
+			CA_CONTAINER_OF((struct ca_list *)link, struct ca_group, link);
+
+		/* the segments of what it stood for may have gone back */
+		if (group->thread != thread && !ca_list_empty(&group->blocks))
 			return true;
+	}
 	return others_in(&space->unmarked, thread);
 }
 

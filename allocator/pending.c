@@ -106,6 +106,29 @@ ca_pending_rescue_locked(struct ca_space *space)
 	return r;
 }
 
+bool
+ca_pending_ask_context_locked(struct ca_space *space)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t bound = ca_order_context_bound(&space->order);
+	ca_mark mark;
+	int r;
+
+	if (space->heap->no_marks || space->dead || space->poisoned)
+		return false;
+	ca_outside_enter_locked(space);
+	r = driver->mark_record(driver->self, space->context, &mark);
+	if (!r) {
+		r = driver->mark_query(driver->self, mark);
+		driver->mark_drop(driver->self, mark);
+	}
+	ca_outside_leave(space);
+	if (r)
+		return false;
+	ca_order_context_finished(&space->order, bound);
+	return ca_owned_settle_locked(space);
+}
+
 /* Drops the mark of a group in the hand, outside the lock, and the group. */
 static void
 group_drop(struct ca_space *space, struct ca_group *group)

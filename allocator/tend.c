@@ -134,6 +134,8 @@ static void
 shrink(struct ca_space *space, uint64_t keep, bool may_wait, uint64_t now)
 {
 	while (kept(space) > keep && !space->dead) {
+		if (may_wait && ca_segment_return_due_locked(space, NULL))
+			continue;
 		mark_resting(space, now);
 		if (give_longest_resting(space, UINT64_MAX))
 			continue;

@@ -13,7 +13,7 @@ from conftest import LIBRARY, SIM, run
 
 GPU = ROOT / "tests" / "gpu"
 NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
-PARTS = ("build", "static", "shared", "torch", "latency", "native")
+PARTS = ("build", "static", "shared", "torch", "latency", "native", "alloc_latency", "torch_policy", "framework", "naive")
 
 
 def has_gpu():
@@ -60,7 +60,34 @@ def test_native_cases_end_well_on_the_simulator(tmp_path):
             assert data["case"] == name and len(data["answers"]) >= 2
 
 
-@pytest.mark.parametrize("name", ["check.py", "torch_train.py"])
+@needs_nvcc
+def test_latencies_of_all_calls_can_be_taken_on_the_simulator(tmp_path):
+    if not LIBRARY.exists() or not (SIM / "libcuda.so.1").exists():
+        pytest.skip("library or simulator is not built")
+    program = compiled(tmp_path, "alloc_latency", ["-x=c++"])
+    for preload in (False, True):
+        data = json.loads(run([program, 4 << 20], preload=preload, check=0, SIMCUDA_MEM="256M").stdout)
+        for call in ("cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocPitch_v2", "cuMemAllocManaged", "cuMemAllocAsync",
+                     "cuMemHostAlloc", "cuMemAlloc_v2 while the device works"):
+            assert data["calls"][call]["131072"]["n"] >= 20 and call not in data["refused"]
+        assert data["calls"]["cuMemAlloc_v2 (out of memory)"]["0"]["p50_ns"] > 0
+
+
+@needs_nvcc
+def test_the_naive_program_runs_on_the_simulator(tmp_path):
+    if not LIBRARY.exists() or not (SIM / "libcudart.so.13").exists():
+        pytest.skip("library or simulator is not built")
+    program = compiled(tmp_path, "naive", ["-x=c++", "-cudart=shared"])
+    calls = []
+    for preload in (False, True):
+        stats = tmp_path / f"{preload}.json"
+        data = json.loads(run([program, 20, 64], preload=preload, check=0, SIMCUDA_STATS=stats, SIMCUDA_RACES="abort").stdout)
+        assert data["wrong"] == 0 and data["allocs"] == 20 * 20
+        calls.append(json.loads(stats.read_text())["calls"]["cuMemAlloc_v2"])
+    assert calls[0] >= 400 and calls[1] < 40
+
+
+@pytest.mark.parametrize("name", ["check.py", "torch_train.py", "torch_framework.py"])
 def test_scripts_parse(name):
     ast.parse((GPU / name).read_text(), name, feature_version=(3, 9))
 

@@ -28,8 +28,14 @@ TEXTS = {
 }
 
 
+CORPUS = Path(__file__).resolve().parent / "corpus"
+
+
 def seeds(target):
-    """Yields (name, bytes)."""
+    """Yields (name, bytes): what is committed, and what is made."""
+    yield from ((path.name, path.read_bytes()) for path in sorted((CORPUS / target[len("fuzz_"):]).iterdir()))
+    if target in ("fuzz_conf", "fuzz_sequence"):
+        return
     if target == "fuzz_text":
         yield from ((name, text.encode()) for name, text in TEXTS.items())
         return

@@ -19,7 +19,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = ROOT / "build-gpu"
 LIBRARY = BUILD / "shim" / "libcachealloc.so"
-PARTS = ("build", "static", "shared", "torch", "latency", "native", "order_cost", "order_claims", "order_random")
+PARTS = ("build", "static", "shared", "torch", "latency", "native", "order_cost", "order_claims", "order_random",
+         "alloc_latency", "torch_policy", "framework", "naive")
 RANDOM_SOURCES = ("random_program", "ranges", "rng", "worker", "world")
 DONE, FAILED, USAGE, LACKING = 0, 1, 2, 3
 
@@ -124,7 +125,8 @@ def part_build(_):
         must([meson, "setup", BUILD, "-Dtests=false"])
     must([ninja, "-C", BUILD])
     sources = {name: str(program(name, *options).name) for name, options in
-               (("runtime", ("-cudart=static",)), ("runtime", ("-cudart=shared",)), ("latency", ()), ("native", ()))}
+               (("runtime", ("-cudart=static",)), ("runtime", ("-cudart=shared",)), ("latency", ()), ("native", ()),
+                ("alloc_latency", ("-x=c++",)), ("naive", ("-x=c++", "-cudart=static")))}
     doctor = output([sys.executable, str(ROOT / "scripts" / "cachealloc"), "doctor", "--json", "--library",
                      str(LIBRARY), str(BUILD / "gpu" / sources["latency"])])
     return {"meson": output([meson, "--version"]), "compiler": (output(["cc", "--version"]) or "").split("\n")[0],
@@ -276,9 +278,140 @@ def part_order_random(_):
                         "order_waits"], "runs": table}, failed
 
 
+def exit_codes(results):
+    """What failed of {name: [results]}."""
+    return [f"{name}: exit code {result['exit_code']}: {result['stderr'][-300:]}"
+            for name, runs in results.items() for result in runs if result["exit_code"]]
+
+
+def interleaved(arms, rounds):
+    """{name: [results]} of {name: run()}; every other round in reverse, so that none is always the first."""
+    results = {name: [] for name in arms}
+    for i in range(rounds):
+        for name in list(arms) if i % 2 == 0 else reversed(list(arms)):
+            results[name].append(arms[name]())
+    return results
+
+
+def part_alloc_latency(_):
+    """Every call that takes or gives back memory, by size: stock, and through the cache. Medians over processes."""
+    path = program("alloc_latency", "-x=c++")
+    gpus()
+    results = interleaved({"stock": lambda: run([path], preload=False), "preload": lambda: run([path], preload=True)}, 3)
+    failed = exit_codes(results)
+    if failed:
+        return results, failed
+    data = {"device": results["stock"][0]["output"]["device"],
+            "driver_version": results["stock"][0]["output"]["driver_version"]}
+    for name, runs in results.items():
+        tables = [result["output"]["calls"] for result in runs]
+        data[name] = {"refused": runs[0]["output"]["refused"],
+                      "calls": {call: {size: {key: round(statistics.median(table[call][size][key] for table in tables))
+                                              for key in tables[0][call][size]} for size in tables[0][call]}
+                                for call in tables[0]}}
+    if data["stock"]["refused"] != data["preload"]["refused"]:
+        failed.append(f"stock refuses {data['stock']['refused']}, the preload {data['preload']['refused']}")
+    return data, failed
+
+
+def need_torch():
+    if output([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"]) is None:
+        raise Lacking("PyTorch with CUDA is needed (import torch; torch.cuda.is_available())")
+
+
+def policy_row(runs):
+    """Medians of one arm: step time, memory at the peak, calls that reached the driver."""
+    figures = [first_device(result) for result in runs]
+    row = {key: statistics.median(result["output"][key] for result in runs)
+           for key in ("used_peak_bytes", "torch_peak_reserved_bytes")}
+    row["step_ms"] = {key: statistics.median(result["output"]["step_ms"][key] for result in runs)
+                      for key in runs[0]["output"]["step_ms"]}
+    row["peak_reserved_bytes"] = max((figure.get("reserved_bytes") or {}).get("peak") or 0 for figure in figures) or None
+    for key in ("alloc_calls", "cache_hits", "driver_alloc_calls", "driver_free_calls", "driver_ns", "alloc_retries",
+                "host_syncs"):
+        row[key] = figures[0].get(key)
+    return row
+
+
+def part_torch_policy(_):
+    """A transformer on batches of mixed lengths under three policies: PyTorch's own cache, none, and ours. The counted
+    arm has PyTorch's cache on and only counts what it asks of the driver."""
+    gpus()
+    need_torch()
+    script, native = [sys.executable, HERE / "torch_train.py", 120], {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    off = {**native, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    arms = {"pytorch": lambda: run(script, preload=False, **native),
+            "pytorch_counted": lambda: run(script, preload=True, CACHEALLOC_DISABLE="count", **native),
+            "stock": lambda: run(script, preload=False, **off),
+            "preload": lambda: run(script, preload=True, **off)}
+    results = interleaved(arms, 3)
+    failed = exit_codes(results)
+    if failed:
+        return results, failed
+    losses = results["stock"][0]["output"]["losses"]
+    failed += [f"losses of {name} differ from stock" for name, runs in results.items()
+               if any(result["output"]["losses"] != losses for result in runs)]
+    table = {name: policy_row(runs) for name, runs in results.items()}
+    ours, theirs, stock = (table[name]["step_ms"]["p50"] for name in ("preload", "pytorch", "stock"))
+    if not table["preload"]["cache_hits"]:
+        failed.append("nothing was served from the cache")
+    if ours > stock:
+        failed.append(f"a step takes {ours:.1f} ms with the preload and {stock:.1f} ms without")
+    return {"rounds": 3, "steps": 120, "arms": table, "step_time_against_pytorch": round(ours / theirs, 4),
+            "step_time_against_stock": round(ours / stock, 4)}, failed
+
+
+def part_framework(_):
+    """PyTorch with its own cache on and nothing else set: its memory passes straight through."""
+    gpus()
+    need_torch()
+    script = [sys.executable, HERE / "torch_framework.py"]
+    results = interleaved({"stock": lambda: run(script, preload=False), "preload": lambda: run(script, preload=True)}, 2)
+    failed = exit_codes(results)
+    if failed:
+        return results, failed
+    table = {name: {key: value if isinstance(value, str) else statistics.median(r["output"][key] for r in runs)
+                    for key, value in runs[0]["output"].items()} for name, runs in results.items()}
+    stock, ours = table["stock"], table["preload"]
+    if ours["largest_tensor_bytes"] < stock["largest_tensor_bytes"]:
+        failed.append(f"the largest tensor is {ours['largest_tensor_bytes']} bytes, {stock['largest_tensor_bytes']} "
+                      "without the preload")
+    if ours["peak_used_bytes"] > 1.01 * stock["peak_used_bytes"]:
+        failed.append(f"{ours['peak_used_bytes']} bytes at the peak, {stock['peak_used_bytes']} without the preload")
+    if ours["after_empty_cache_bytes"] > 1.01 * stock["after_empty_cache_bytes"]:
+        failed.append(f"{ours['after_empty_cache_bytes']} bytes in use after empty_cache(), "
+                      f"{stock['after_empty_cache_bytes']} without the preload")
+    device = first_device(results["preload"][0])
+    return {"arms": table, "passed_alloc_calls": device.get("passed_alloc_calls"),
+            "cached_bytes": device.get("cached_bytes")}, failed
+
+
+def part_naive(_):
+    """cudaMalloc and cudaFree in every step: what such a program gains, with nothing changed in it."""
+    path = program("naive", "-x=c++", "-cudart=static")
+    gpus()
+    arms = {"stock": lambda: run([path], preload=False), "preload": lambda: run([path], preload=True),
+            "count": lambda: run([path], preload=True, CACHEALLOC_DISABLE="count")}
+    results = interleaved(arms, 5)
+    failed = exit_codes(results)
+    if failed:
+        return results, failed
+    table = {name: {"step_us_p50": statistics.median(r["output"]["step_us"]["p50"] for r in runs),
+                    "first_step_us": statistics.median(r["output"]["first_step_us"] for r in runs),
+                    **{key: first_device(runs[0]).get(key) for key in
+                       ("alloc_calls", "cache_hits", "driver_alloc_calls", "driver_free_calls", "driver_ns")},
+                    "peak_reserved_bytes": (first_device(runs[0]).get("reserved_bytes") or {}).get("peak")}
+             for name, runs in results.items()}
+    ratio = table["preload"]["step_us_p50"] / table["stock"]["step_us_p50"]
+    if ratio > 1:
+        failed.append(f"a step takes {ratio:.2f} times as long with the preload")
+    return {"arms": table, "step_time_against_stock": round(ratio, 4)}, failed
+
+
 RUN = {"build": part_build, "static": lambda _: runtime_part("static"), "shared": lambda _: runtime_part("shared"),
        "torch": part_torch, "latency": part_latency, "native": part_native, "order_cost": part_order_cost,
-       "order_claims": part_order_claims, "order_random": part_order_random}
+       "order_claims": part_order_claims, "order_random": part_order_random, "alloc_latency": part_alloc_latency,
+       "torch_policy": part_torch_policy, "framework": part_framework, "naive": part_naive}
 
 
 def record(part, out):

@@ -3,16 +3,18 @@
 """A small transformer trained on batches of changing length; one JSON line with losses, time and memory.
 
 Losses are exact (hexadecimal) and the algorithms deterministic, so that two runs can be compared bit by bit.
+`torch_train.py [STEPS]`.
 """
 
 import json
 import random
+import sys
 import time
 
 import torch
 from torch import nn
 
-STEPS, WARMUP, WIDTH, LAYERS, VOCABULARY = 40, 10, 512, 6, 5000
+WARMUP, WIDTH, LAYERS, VOCABULARY = 10, 512, 6, 5000
 
 
 def model():
@@ -22,6 +24,7 @@ def model():
 
 
 def main():
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 40
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
     torch.backends.cuda.enable_flash_sdp(False)
@@ -31,7 +34,7 @@ def main():
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
     losses, times, used = [], [], 0
     generator = torch.Generator().manual_seed(1)
-    for step in range(STEPS):
+    for step in range(steps):
         shape = (8, lengths.choice([128, 192, 256, 384, 512]))
         tokens = torch.randint(VOCABULARY, shape, generator=generator).cuda()
         torch.cuda.synchronize()
@@ -48,7 +51,8 @@ def main():
         used = max(used, total - free)
     times.sort()
     print(json.dumps({"losses": losses, "step_ms": {"p50": times[len(times) // 2], "min": times[0], "max": times[-1]},
-                      "used_peak_bytes": used, "torch": torch.__version__, "device": torch.cuda.get_device_name()}))
+                      "used_peak_bytes": used, "torch_peak_reserved_bytes": torch.cuda.max_memory_reserved(),
+                      "torch": torch.__version__, "device": torch.cuda.get_device_name()}))
 
 
 main()

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/process/shim/cases.h"
 
+#include <stdbool.h>
+
 static void *module;
 
 CUcontext
@@ -72,18 +74,30 @@ case_wrong_words(CUdeviceptr target, uint64_t words, uint32_t value)
 	return wrong;
 }
 
+/* True: it was there, and has run; or all were listed. */
+static bool
+run_or_list(const struct test_case *cases, const char *name)
+{
+	bool list = strcmp(name, "--list") == 0;
+
+	for (const struct test_case *one = cases; one && one->name; one++) {
+		if (list) {
+			puts(one->name);
+		} else if (strcmp(name, one->name) == 0) {
+			one->run();
+			return true;
+		}
+	}
+	return list;
+}
+
 int
 main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "--list";
+	bool done = run_or_list(test_cases, name);
 
-	for (const struct test_case *one = test_cases; one->name; one++) {
-		if (strcmp(name, "--list") == 0) {
-			puts(one->name);
-		} else if (strcmp(name, one->name) == 0) {
-			one->run();
-			return 0;
-		}
-	}
-	return strcmp(name, "--list") == 0 ? 0 : 2;
+	if (!done || strcmp(name, "--list") == 0)
+		done = run_or_list(more_test_cases, name);
+	return done ? 0 : 2;
 }

@@ -19,6 +19,8 @@ struct test_case {
 };
 
 extern const struct test_case test_cases[];
+/* Of a second file of the program, if it has one. */
+extern const struct test_case more_test_cases[] __attribute__((weak));
 
 #define EXPECT(condition)                                                                          \
 	do {                                                                                       \

@@ -1,76 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Cases about what the program's events, synchronisations and graphs teach. A lesson is seen by its
- * effect: a block whose work is known to have finished is handed out again at once, one whose work
- * is not known must stay away. Unless said otherwise the clock is manual: work runs only for a call
- * that waits for it. Two streams exist, so the space is never quiet.
- */
+/* Cases about what the program's events and synchronisation teach. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/process/shim/cases.h"
-
-enum {
-	BLOCK = 12 * MIB, /* a segment of its own: the next of that size would be the same */
-	WORDS = 1024,
-};
-
-static CUstream one, two;
-static CUdeviceptr elsewhere; /* memory that is never freed */
-
-static void
-start(void)
-{
-	case_start();
-	OK(cuStreamCreate(&one, 1));
-	OK(cuStreamCreate(&two, 1));
-	OK(cuMemAlloc_v2(&elsewhere, 4096));
-	case_kernel("sim_fill");
-}
-
-static CUevent
-make_event(void)
-{
-	CUevent event;
-
-	OK(cuEventCreate(&event, 2));
-	return event;
-}
-
-static CUdeviceptr
-take(void)
-{
-	CUdeviceptr block;
-
-	OK(cuMemAlloc_v2(&block, BLOCK));
-	return block;
-}
-
-/* Frees `block`; is it the next that is handed out? */
-static bool
-comes_back(CUdeviceptr block)
-{
-	CUdeviceptr next;
-
-	OK(cuMemFree_v2(block));
-	next = take();
-	OK(cuMemFree_v2(next));
-	return next == block;
-}
-
-/* Work on `one` that uses a block, and an event behind it. */
-static CUdeviceptr
-used_and_recorded(CUevent event)
-{
-	CUdeviceptr block = take();
-
-	case_fill(block, WORDS, 1, 0, one);
-	OK(cuEventRecord(event, one));
-	return block;
-}
+#include "tests/process/shim/lessons.h"
 
 static void
 synchronised_event_teaches(void)
@@ -187,39 +123,6 @@ synchronised_context_teaches(void)
 	EXPECT(comes_back(block));
 }
 
-static CUgraphExec
-recording_graph(CUevent event)
-{
-	CUgraphNode node;
-	CUgraphExec exec;
-	CUgraph graph;
-
-	OK(cuGraphCreate(&graph, 0));
-	OK(cuGraphAddEventRecordNode(&node, graph, NULL, 0, event));
-	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	OK(cuGraphDestroy(graph));
-	return exec;
-}
-
-/* The launch records the event anew, on another stream: its completion says nothing about the
- * block. */
-static void
-event_of_a_graph_teaches_nothing(void)
-{
-	CUgraphExec exec;
-	CUevent event;
-	CUdeviceptr block;
-
-	start();
-	event = make_event();
-	exec = recording_graph(event);
-	block = used_and_recorded(event);
-	OK(cuGraphLaunch(exec, two));
-	OK(cuEventSynchronize(event));
-	OK(cuStreamSynchronize(two)); /* or it would be the block's user itself */
-	EXPECT(!comes_back(block));
-}
-
 /* A new event under the old name, never recorded, has completed. */
 static void
 destroyed_event_teaches_nothing(void)
@@ -264,69 +167,6 @@ event_of_a_dead_context_teaches_nothing(void)
 	EXPECT(!comes_back(block));
 }
 
-static CUgraphExec
-captured(CUevent event, CUhostFn function)
-{
-	CUgraphExec exec;
-	CUgraph graph;
-
-	OK(cuStreamBeginCapture_v2(two, CU_STREAM_CAPTURE_MODE_RELAXED));
-	case_fill(elsewhere, WORDS, 1, 0, two);
-	if (event)
-		OK(cuEventRecord(event, two));
-	if (function)
-		OK(cuLaunchHostFunc(two, function, NULL));
-	OK(cuStreamEndCapture(two, &graph));
-	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	OK(cuGraphDestroy(graph));
-	return exec;
-}
-
-static void
-captured_event_teaches_nothing(void)
-{
-	CUevent event;
-	CUdeviceptr block;
-
-	start();
-	event = make_event();
-	block = used_and_recorded(event);
-	(void)captured(event, NULL);
-	EXPECT(cuEventQuery(event) == CUDA_ERROR_CAPTURED_EVENT);
-	EXPECT(!comes_back(block));
-}
-
-static void
-do_nothing(void *argument)
-{
-}
-
-/* Nobody used the block; but what may have to wait for somebody counts as a user of everything. */
-static void
-harmless_graph_uses_nothing(void)
-{
-	start();
-	OK(cuGraphLaunch(captured(NULL, NULL), two));
-	EXPECT(comes_back(take()));
-}
-
-static void
-graph_with_a_host_function_uses_everything(void)
-{
-	start();
-	OK(cuGraphLaunch(captured(NULL, do_nothing), two));
-	EXPECT(!comes_back(take()));
-}
-
-/* SIMCUDA_FAIL=cuGraphGetNodes:1+:...: what is in it is not known. */
-static void
-unknown_graph_uses_everything(void)
-{
-	start();
-	OK(cuGraphLaunch(captured(NULL, NULL), two));
-	EXPECT(!comes_back(take()));
-}
-
 static void
 ordinary_wait_uses_nothing(void)
 {
@@ -364,134 +204,6 @@ event_of_another_process_teaches_nothing(void)
 	case_fill(elsewhere, WORDS, 2, 0, one);
 	OK(cuMemFree_v2(block));
 	OK(cuEventQuery(event)); /* what we may know is by marks of ours alone */
-}
-
-/* A launch uses what it names, on every stream it is launched to. */
-static void
-launched_graph_uses_its_memory(void)
-{
-	CUdeviceptr block;
-	CUgraphExec exec;
-	CUgraph graph;
-
-	start();
-	block = take();
-	OK(cuStreamBeginCapture_v2(one, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	case_fill(block, WORDS, 1, 0, one);
-	OK(cuStreamEndCapture(one, &graph));
-	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	OK(cuGraphLaunch(exec, one));
-	OK(cuGraphLaunch(exec, two)); /* after the first, as launches of one executable are */
-	OK(cuGraphExecDestroy(exec));
-	OK(cuStreamSynchronize(one));
-	EXPECT(!comes_back(block));
-}
-
-/* Memory handed out and freed while a graph was captured that uses it. */
-static CUdeviceptr
-born_in_capture(CUgraph *ret_graph)
-{
-	CUdeviceptr block;
-
-	OK(cuStreamBeginCapture_v2(one, CU_STREAM_CAPTURE_MODE_RELAXED));
-	block = take();
-	case_fill(block, WORDS, 1, 0, one);
-	OK(cuMemFree_v2(block));
-	OK(cuStreamEndCapture(one, ret_graph));
-	return block;
-}
-
-static bool
-is_handed_out(CUdeviceptr block)
-{
-	CUdeviceptr next = take();
-
-	OK(cuMemFree_v2(next));
-	return next == block;
-}
-
-/* The destructor of a user object runs some time after the last graph is gone, and it is looked for
- * when memory is needed. */
-static void
-wait_until_handed_out(CUdeviceptr block)
-{
-	enum { MOST = 500 };
-	CUdeviceptr taken[MOST];
-	int n = 0;
-
-	do {
-		EXPECT(n < MOST);
-		OK(cuCtxSynchronize());
-		usleep(1000);
-		taken[n] = take();
-	} while (taken[n++] != block);
-	while (n)
-		OK(cuMemFree_v2(taken[--n]));
-}
-
-static void
-memory_of_a_graph_stays(void)
-{
-	CUgraphExec first, second;
-	CUgraph graph, clone;
-	CUdeviceptr block;
-
-	start();
-	block = born_in_capture(&graph);
-	EXPECT(!is_handed_out(block));
-	OK(cuGraphClone(&clone, graph));
-	OK(cuGraphInstantiateWithFlags(&first, graph, 0));
-	OK(cuGraphInstantiateWithFlags(&second, clone, 0));
-	OK(cuGraphDestroy(graph));
-	OK(cuGraphDestroy(clone));
-	for (int i = 0; i < 10; i++) {
-		CUdeviceptr other = take();
-
-		EXPECT(other != block);
-		case_fill(other, WORDS, 3, 0, two);
-		OK(cuGraphLaunch(i & 1 ? first : second, one));
-		OK(cuMemFree_v2(other));
-		OK(cuCtxSynchronize());
-	}
-	OK(cuGraphExecDestroy(first));
-	EXPECT(!is_handed_out(block));
-	OK(cuGraphLaunch(second, one));
-	OK(cuGraphExecDestroy(second));
-	EXPECT(!is_handed_out(block));
-	wait_until_handed_out(block);
-}
-
-/* SIMCUDA_FAIL=cuUserObjectCreate:1:...: as natively, the memory goes back to the driver. */
-static void
-memory_of_a_graph_without_an_object(void)
-{
-	CUdeviceptr block;
-	CUgraph graph;
-
-	start();
-	block = born_in_capture(&graph);
-	for (int i = 0; i < 10; i++) {
-		OK(cuCtxSynchronize());
-		(void)is_handed_out(block);
-	}
-	OK(cuGraphDestroy(graph));
-}
-
-/* A capture that fails leaves nothing behind. */
-static void
-memory_of_no_graph_is_ordinary(void)
-{
-	CUdeviceptr block;
-	CUgraph graph;
-
-	start();
-	OK(cuStreamBeginCapture_v2(one, CU_STREAM_CAPTURE_MODE_RELAXED));
-	block = take();
-	case_fill(block, WORDS, 1, 0, one);
-	OK(cuMemFree_v2(block));
-	EXPECT(cuStreamQuery(one) != CUDA_SUCCESS); /* invalidates it */
-	EXPECT(cuStreamEndCapture(one, &graph) != CUDA_SUCCESS);
-	wait_until_handed_out(block);
 }
 
 /* The whole context waits: what is freed from now on needs more than marks on streams. */
@@ -652,20 +364,11 @@ const struct test_case test_cases[] = {
 	CASE(queried_stream_teaches),
 	CASE(refused_query_teaches_nothing),
 	CASE(synchronised_context_teaches),
-	CASE(event_of_a_graph_teaches_nothing),
 	CASE(destroyed_event_teaches_nothing),
 	CASE(event_of_a_dead_context_teaches_nothing),
-	CASE(captured_event_teaches_nothing),
-	CASE(harmless_graph_uses_nothing),
-	CASE(graph_with_a_host_function_uses_everything),
-	CASE(unknown_graph_uses_everything),
 	CASE(ordinary_wait_uses_nothing),
 	CASE(wait_for_another_process_uses_everything),
 	CASE(event_of_another_process_teaches_nothing),
-	CASE(launched_graph_uses_its_memory),
-	CASE(memory_of_a_graph_stays),
-	CASE(memory_of_a_graph_without_an_object),
-	CASE(memory_of_no_graph_is_ordinary),
 	CASE(context_waits),
 	CASE(many_events),
 	CASE(forked_with_events),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The settings that shape and shrink the cache: limit.c, round.c, tend.c, the ladder's last
- * resorts. */
+ * resorts. (All of them together, at random: test_sequence.c.) */
 #include "tests/unit/allocator/order_fixture.h"
 
 #include <errno.h>
@@ -232,6 +232,26 @@ test_unfinished_memory_counts_as_cached(void **state)
 	fixture_stop(&f);
 }
 
+/* The driver refused to take it back while something captured. */
+static void
+test_what_a_capture_held_up_counts_as_cached_and_goes_first(void **state)
+{
+	struct fixture f;
+	uint64_t address;
+
+	fixture_defaults(&f);
+	f.config.max_cached_bytes = 10 * MIB;
+	start(&f, 4 * GIB);
+	assert_int_equal(ca_alloc_through(f.space, 40 * MIB, &address), 0);
+	ca_model_set_capturing(f.model, true);
+	fixture_free(&f, address);
+	ca_model_set_capturing(f.model, false);
+	assert_int_equal(fixture_sums(&f).held_bytes, 40 * MIB);
+	ca_tend(f.space, true);
+	assert_int_equal(fixture_sums(&f).held_bytes, 0);
+	fixture_stop(&f);
+}
+
 static void
 test_trim_every_and_the_floor(void **state)
 {
@@ -357,141 +377,6 @@ test_managed_memory_is_the_last_resort(void **state)
 	fixture_stop(&f);
 }
 
-enum { WORLDS = 250, OPERATIONS = 250, LIVE_MAX = 40 };
-
-/* Any of them, each with a chance of about a half. */
-static void
-random_config(struct ca_config *config, uint64_t random)
-{
-	if (random & 1)
-		config->limit.bytes = (30 + (random >> 8) % 200) * MIB;
-	if (random & 2)
-		config->memory_fraction = CA_WHOLE / (1 + (random >> 16) % 5);
-	if (random & 4)
-		config->gc_threshold = CA_WHOLE / (2 + (random >> 20) % 20);
-	if (random & 8)
-		config->max_cached_bytes = (random >> 24) % 100 * MIB;
-	if (random & 16)
-		config->min_reserve_bytes = (random >> 28) % 60 * MIB;
-	if (random & 32)
-		config->trim_every = 1 + (random >> 32) % 20;
-	if (random & 64)
-		config->trim_idle_ms = 1;
-	if (random & 128)
-		config->oom_managed = true;
-	if (random >> 40 & 1)
-		config->reuse_finished = true;
-	if (random >> 41 & 1)
-		config->roundup = (struct ca_roundup){
-			.count = 2,
-			.interval = { { 2 * MIB, 8 }, { UINT64_MAX, 2 } },
-		};
-	if (random >> 42 & 1)
-		config->max_split_size_bytes = 25 * MIB;
-}
-
-struct world {
-	struct fixture f;
-	struct ca_stream *streams[3];
-	uint64_t live[LIVE_MAX], charged[LIVE_MAX];
-	unsigned n, n_charged;
-	uint64_t handle;
-};
-
-static void
-world_charge(struct world *w, uint64_t random)
-{
-	struct ca_space *space = NULL;
-	uint64_t bytes = 1 + random % (30 * MIB);
-
-	if (w->n_charged && random >> 32 & 1) {
-		assert_true(ca_charge_drop(w->f.heap, CA_CHARGE_ADDRESS, w->charged[--w->n_charged],
-					   &space));
-	} else if (w->n_charged < LIVE_MAX && ca_charge(w->f.space, bytes)) {
-		ca_charge_keep(w->f.space, CA_CHARGE_ADDRESS, ++w->handle, bytes);
-		w->charged[w->n_charged++] = w->handle;
-	}
-}
-
-static void
-world_step(struct world *w, uint64_t random)
-{
-	uint64_t size = 1 + (random >> 8) % (20 * MIB), address;
-	struct ca_stream *stream = w->streams[random >> 4 & 1];
-
-	switch (random % 8) {
-	case 0:
-	case 1:
-	case 2:
-		if (w->n < LIVE_MAX && !ca_alloc(w->f.space, size >> (random >> 40 & 15), &address))
-			w->live[w->n++] = address;
-		break;
-	case 3:
-	case 4:
-		if (w->n) {
-			unsigned at = (unsigned)(random >> 32) % w->n;
-
-			fixture_free(&w->f, w->live[at]);
-			w->live[at] = w->live[--w->n];
-			if (random >> 50 & 1)
-				ca_tend(w->f.space, true);
-		}
-		break;
-	case 5:
-		order_launch(&w->f, stream);
-		break;
-	case 6:
-		world_charge(w, random >> 8);
-		break;
-	default:
-		ca_model_stream_finish(w->f.model, order_handle(stream), UINT64_MAX);
-		ca_tend(w->f.space, random >> 60 & 1);
-		if (random >> 61 == 0)
-			ca_trim(w->f.heap, size);
-	}
-}
-
-static void
-world_run(uint64_t *seed)
-{
-	struct world w = { .n = 0 };
-	const struct ca_config *config = &w.f.config;
-
-	fixture_defaults(&w.f);
-	random_config(&w.f.config, fixture_random(seed));
-	start(&w.f, 300 * MIB);
-	for (unsigned i = 0; i < 2; i++)
-		w.streams[i] = order_open(&w.f, i + 1);
-	for (unsigned i = 0; i < OPERATIONS; i++) {
-		world_step(&w, fixture_random(seed));
-		fixture_check(&w.f);
-		if (config->limit.bytes)
-			assert_true(fixture_stats(&w.f).reserved_bytes.current <=
-				    config->limit.bytes);
-	}
-	for (unsigned i = 0; i < 2; i++)
-		ca_model_stream_finish(w.f.model, order_handle(w.streams[i]), UINT64_MAX);
-	while (w.n)
-		fixture_free(&w.f, w.live[--w.n]);
-	if (config->max_cached_bytes != UINT64_MAX) {
-		ca_tend(w.f.space, true);
-		assert_true(fixture_sums(&w.f).held_bytes <= config->max_cached_bytes ||
-			    config->min_reserve_bytes);
-	}
-	ca_trim(w.f.heap, 0);
-	assert_int_equal(fixture_sums(&w.f).held_bytes, 0);
-	order_stop(&w.f);
-}
-
-static void
-test_any_keys_together_keep_the_invariants(void **state)
-{
-	uint64_t seed = fixture_seed(0x6b657973);
-
-	for (unsigned i = 0; i < WORLDS; i++)
-		world_run(&seed);
-}
-
 int
 main(void)
 {
@@ -504,11 +389,11 @@ main(void)
 		cmocka_unit_test(test_no_trim_waits_where_the_driver_would_not),
 		cmocka_unit_test(test_no_more_is_cached_than_max_cached_mb),
 		cmocka_unit_test(test_unfinished_memory_counts_as_cached),
+		cmocka_unit_test(test_what_a_capture_held_up_counts_as_cached_and_goes_first),
 		cmocka_unit_test(test_trim_every_and_the_floor),
 		cmocka_unit_test(test_segments_unused_for_long_enough_go),
 		cmocka_unit_test(test_the_driver_is_asked_again_for_a_time),
 		cmocka_unit_test(test_managed_memory_is_the_last_resort),
-		cmocka_unit_test(test_any_keys_together_keep_the_invariants),
 	};
 
 	return cmocka_run_group_tests_name("allocator-keys", tests, NULL, NULL);

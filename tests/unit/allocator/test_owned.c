@@ -215,6 +215,37 @@ test_pieces_keep_their_user_and_merge_again(void **state)
 	fixture_stop(&scene.f);
 }
 
+/* While another stream could submit, what is clean and what the stream owns lie side by side; once
+ * it cannot any more, a block between them joins all of it. */
+static void
+test_a_block_merges_with_all_around_it_when_a_space_is_quiet_again(void **state)
+{
+	struct scene scene;
+	uint64_t a, b, c, d;
+
+	scene_new(&scene, 1);
+	a = fixture_alloc(&scene.f, 4 * MIB);
+	b = fixture_alloc(&scene.f, 4 * MIB);
+	c = fixture_alloc(&scene.f, 4 * MIB);
+	d = fixture_alloc(&scene.f, 8 * MIB);
+	assert_true(a < b && b < c && c < d);
+	fixture_free(&scene.f, b);
+	fixture_free(&scene.f, c);
+	launch(&scene, S);
+	assert_int_equal(fixture_alloc(&scene.f, 4 * MIB), c); /* freed last */
+	assert_int_equal(fixture_alloc(&scene.f, 4 * MIB), b);
+	scene.r = open_stream(&scene.f, R);
+	fixture_free(&scene.f, a);
+	fixture_free(&scene.f, d);
+	fixture_free(&scene.f, c);
+	fixture_alloc(&scene.f, 30 * MIB); /* what was parked is looked at */
+	ca_stream_close(scene.r, false);
+	fixture_free(&scene.f, b);
+	fixture_alloc(&scene.f, 30 * MIB);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	fixture_stop(&scene.f);
+}
+
 static void
 test_beyond_the_slack_the_own_stream_is_exposed_and_others_guarded(void **state)
 {
@@ -696,6 +727,8 @@ main(void)
 		cmocka_unit_test(test_users_are_inherited),
 		cmocka_unit_test(test_several_users_must_all_finish),
 		cmocka_unit_test(test_pieces_keep_their_user_and_merge_again),
+		cmocka_unit_test(
+			test_a_block_merges_with_all_around_it_when_a_space_is_quiet_again),
 		cmocka_unit_test(
 			test_beyond_the_slack_the_own_stream_is_exposed_and_others_guarded),
 		cmocka_unit_test(test_beyond_the_slack_what_the_own_stream_comes_after_is_exposed),

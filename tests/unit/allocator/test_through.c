@@ -203,7 +203,7 @@ test_next_to_another_cache_the_peak_is_that_of_stock(void **state)
 	struct fixture f;
 	int step;
 
-	print_message("seed %llu\n", (unsigned long long)seed);
+	print_message("# seed %llu\n", (unsigned long long)seed);
 	fixture_defaults(&f);
 	f.pretend.capacity = 64 * GIB;
 	fixture_start(&f);

@@ -88,7 +88,7 @@ test_damaged(void **state)
 	unsigned seed = (unsigned)time(NULL);
 	unsigned char *good;
 
-	print_message("seed %u\n", seed);
+	print_message("# seed %u\n", seed);
 	srand(seed);
 	assert_true(ca_object_walk(copy_tables, &copy));
 	good = malloc(copy.n);

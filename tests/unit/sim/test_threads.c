@@ -228,6 +228,6 @@ main(void)
 	};
 
 	seed = env ? strtoull(env, NULL, 0) : (uint64_t)time(NULL);
-	fprintf(stderr, "SIM_TEST_SEED=%llu\n", (unsigned long long)seed);
+	fprintf(stderr, "# SIM_TEST_SEED=%llu\n", (unsigned long long)seed);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

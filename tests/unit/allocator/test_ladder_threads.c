@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* The out-of-memory ladder finds what a thread freed that is gone or idle now, although only that
+ * thread can name its per-thread stream. */
+#include "tests/unit/allocator/order_fixture.h"
+
+#include <pthread.h>
+
+#include "allocator/report.h"
+
+struct scene {
+	struct fixture f;
+	struct ca_space *space; /* the other thread's */
+};
+
+/* Works on its own per-thread stream, frees, and does nothing any more. */
+static void *
+other_thread(void *arg)
+{
+	struct scene *scene = arg;
+	struct ca_stream *stream = NULL;
+	uint64_t address = 0;
+
+	ca_model_stream_set_private(scene->f.model, HANDLE(1));
+	assert_int_equal(
+		ca_stream_open(scene->space, CA_STREAM_PER_THREAD, HANDLE(1), true, &stream), 0);
+	ca_stream_note_thread(stream);
+	assert_int_equal(ca_alloc(scene->space, 60 * MIB, &address), 0);
+	order_launch(&scene->f, stream);
+	assert_int_equal(ca_free(scene->f.heap, address), 0);
+	return NULL;
+}
+
+static void
+need_what_it_freed(bool other_space, bool own_stream)
+{
+	struct scene scene;
+	pthread_t thread;
+
+	fixture_defaults(&scene.f);
+	scene.f.pretend.capacity = 100 * MIB;
+	fixture_start(&scene.f);
+	scene.space = scene.f.space;
+	if (other_space)
+		assert_int_equal(ca_space_create(scene.f.heap, (void *)2, 0, &scene.space), 0);
+	if (own_stream)
+		order_launch(&scene.f, order_open(&scene.f, 2));
+	assert_int_equal(pthread_create(&thread, NULL, other_thread, &scene), 0);
+	pthread_join(thread, NULL);
+	ca_model_stream_finish(scene.f.model, HANDLE(1), UINT64_MAX);
+	ca_model_stream_finish(scene.f.model, HANDLE(2), UINT64_MAX);
+	fixture_alloc(&scene.f, 80 * MIB);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_finished_memory_of_an_idle_threads_own_stream_is_given_back(void **state)
+{
+	need_what_it_freed(false, false);
+	need_what_it_freed(false, true);
+}
+
+static void
+test_the_same_in_another_context(void **state)
+{
+	need_what_it_freed(true, false);
+	need_what_it_freed(true, true);
+}
+
+/* Its memory waits for a mark of the context. */
+static void *
+unseen_thread(void *arg)
+{
+	struct scene *scene = arg;
+	uint64_t address = 0;
+
+	assert_int_equal(ca_alloc(scene->f.space, 60 * MIB, &address), 0);
+	ca_model_submit(scene->f.model);
+	assert_int_equal(ca_free(scene->f.heap, address), 0);
+	return NULL;
+}
+
+static void
+test_nobody_waits_for_a_mark_whose_memory_has_gone_back(void **state)
+{
+	struct scene scene;
+	struct ca_report report;
+	pthread_t thread;
+	uint64_t address;
+
+	fixture_defaults(&scene.f);
+	scene.f.unseen = true;
+	scene.f.pretend.capacity = 100 * MIB;
+	fixture_start(&scene.f);
+	assert_int_equal(pthread_create(&thread, NULL, unseen_thread, &scene), 0);
+	pthread_join(thread, NULL);
+	ca_model_set_capturing_relaxed(scene.f.model);
+	fixture_alloc(&scene.f, 80 * MIB); /* natively the other thread's memory would be free */
+	ca_model_set_capturing(scene.f.model, false);
+	assert_int_equal(ca_alloc(scene.f.space, 60 * MIB, &address), CA_DRIVER_OUT_OF_MEMORY);
+	ca_report_fill(scene.f.space, 60 * MIB, &report);
+	assert_false(report.tried.others);
+	fixture_stop(&scene.f);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_finished_memory_of_an_idle_threads_own_stream_is_given_back),
+		cmocka_unit_test(test_the_same_in_another_context),
+		cmocka_unit_test(test_nobody_waits_for_a_mark_whose_memory_has_gone_back),
+	};
+
+	return cmocka_run_group_tests_name("allocator-ladder-threads", tests, NULL, NULL);
+}

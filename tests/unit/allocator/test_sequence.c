@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Random sequences under random settings against the naive reference of tests/sequence: several
+ * threads, streams and contexts, captures and graphs, faults; every claim is looked at after every
+ * step. CACHEALLOC_TEST_LONG=1 takes millions of steps, with a walk after each 16th;
+ * CACHEALLOC_TEST_SEED=N that seed's.
+ */
+#include "tests/unit/allocator/fixture.h"
+
+#include "tests/sequence/keys.h"
+#include "tests/sequence/sequence.h"
+
+enum { STEPS = 1000 };
+
+static void
+print_totals(const struct sequence_totals *t)
+{
+	printf("# %llu steps, %llu allocations, %llu out of memory, %llu reused, %llu exposed, "
+	       "%llu "
+	       "launches, %llu contexts replaced, %llu captures, %llu graphs, %llu turns\n",
+	       (unsigned long long)t->steps, (unsigned long long)t->allocs,
+	       (unsigned long long)t->ooms, (unsigned long long)t->reused,
+	       (unsigned long long)t->exposed, (unsigned long long)t->launches,
+	       (unsigned long long)t->kills, (unsigned long long)t->captures,
+	       (unsigned long long)t->graphs, (unsigned long long)t->switches);
+}
+
+/* `worlds` sequences; 60 times as many in the long run. */
+static void
+run(uint64_t seed, unsigned worlds, struct sequence_options options, struct sequence_totals *totals)
+{
+	bool is_long = getenv("CACHEALLOC_TEST_LONG") != NULL;
+
+	memset(totals, 0, sizeof(*totals));
+	options.check_every = is_long ? 16 : 1;
+	seed = fixture_seed(seed);
+	for (unsigned i = 0; i < worlds * (is_long ? 60 : 1); i++) {
+		uint64_t one = seed + (uint64_t)i * 7919;
+
+		if (getenv("CACHEALLOC_TEST_VERBOSE"))
+			fprintf(stderr, "# seed %llu\n", (unsigned long long)one);
+		sequence_run(source_seed(one, STEPS), &options, totals);
+	}
+	print_totals(totals);
+}
+
+static void
+test_every_setting_that_is_built_has_random_values(void **state)
+{
+	const char *missing = sequence_keys_missing();
+
+	if (missing)
+		fail_msg("%s has no generator in tests/sequence/keys.c", missing);
+}
+
+static void
+test_any_settings_streams_and_threads_keep_every_claim(void **state)
+{
+	struct sequence_totals t;
+
+	run(71, 40, (struct sequence_options){ .keys = 4 }, &t);
+	assert_true(t.reused > 1000 && t.ooms > 20 && t.exposed > 10);
+	assert_true(t.kills && t.captures && t.graphs && t.switches);
+}
+
+static void
+test_the_defaults_keep_every_claim(void **state)
+{
+	struct sequence_totals t;
+
+	run(72, 30, (struct sequence_options){ .keys = 0 }, &t);
+	assert_true(t.reused > 1000 && t.exposed > 30);
+}
+
+static void
+test_several_streams_without_slack_keep_every_claim(void **state)
+{
+	struct sequence_totals t;
+
+	run(75, 20, (struct sequence_options){ .actors = 1, .eager = true }, &t);
+	assert_true(t.exposed > 100);
+}
+
+static void
+test_one_thread_with_one_stream_keeps_every_claim(void **state)
+{
+	struct sequence_totals t;
+
+	run(73, 15, (struct sequence_options){ .keys = 2, .actors = 1, .streams = 1 }, &t);
+	assert_true(t.exposed > 50);
+}
+
+static void
+test_a_fault_of_the_driver_breaks_no_claim(void **state)
+{
+	struct sequence_totals t;
+
+	run(74, 20, (struct sequence_options){ .keys = 2, .faults = true }, &t);
+	assert_true(t.reused > 100);
+}
+
+static int
+stop(void **state)
+{
+	sequence_stop();
+	return 0;
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_setting_that_is_built_has_random_values),
+		cmocka_unit_test(test_any_settings_streams_and_threads_keep_every_claim),
+		cmocka_unit_test(test_the_defaults_keep_every_claim),
+		cmocka_unit_test(test_several_streams_without_slack_keep_every_claim),
+		cmocka_unit_test(test_one_thread_with_one_stream_keeps_every_claim),
+		cmocka_unit_test(test_a_fault_of_the_driver_breaks_no_claim),
+	};
+
+	return cmocka_run_group_tests_name("allocator-sequence", tests, NULL, stop);
+}
