@@ -210,7 +210,8 @@ free(void *pointer)
 WATCHED(X)
 #undef X
 
-/* Those with any number of arguments, by the one that takes a list. */
+/* Those with any number of arguments, by the one that takes a list.
+ * NOLINTBEGIN(clang-analyzer-valist.Uninitialized): va_start is called. */
 #define VARIADIC(name, parameters, last, call)                                                     \
 	int name parameters                                                                        \
 	{                                                                                          \
@@ -229,6 +230,7 @@ VARIADIC(dprintf, (int fd, const char *format, ...), format, vdprintf(fd, format
 VARIADIC(sprintf, (char *to, const char *format, ...), format, vsprintf(to, format, args))
 VARIADIC(snprintf, (char *to, size_t n, const char *format, ...), format,
 	 vsnprintf(to, n, format, args))
+// NOLINTEND(clang-analyzer-valist.Uninitialized)
 
 void
 exit(int status)
