@@ -103,7 +103,10 @@ caught(const char *name)
 	_exit(EXIT_CAUGHT);
 }
 
-static void
+/* Not static: some of what is watched is inline in the system's headers. */
+void watch(const char *name);
+
+void
 watch(const char *name)
 {
 	struct walk walk = { .left_program = false };
