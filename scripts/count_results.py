@@ -22,6 +22,8 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+OUTPUT_LINES = 40  # of a failed program, shown below its stage's line
+
 TAP_LINE = re.compile(r"^(not )?ok\b\s*(\d+)?\s*-?\s*([^#]*?)\s*(?:#\s*(SKIP|TODO)\S*\s*(.*))?$", re.I)
 TAP_PLAN = re.compile(r"^1\.\.(\d+)\s*(?:#\s*SKIP\S*\s*(.*))?$", re.I)
 
@@ -34,6 +36,7 @@ class Cases:
         self.failed = []   # names
         self.skipped = []  # (name, reason)
         self.excused = False  # a bad status that says no more than that a case was skipped
+        self.outputs = []  # what the failed programs printed, where no summary at the log's end has it
 
     def total(self):
         return self.passed + len(self.failed) + len(self.skipped)
@@ -87,6 +90,8 @@ def read_meson(cases, path):
             cases.excused = True  # cmocka writes `not ok 1 # SKIP`, which Meson takes for a failure
         elif len(cases.failed) == before:
             cases.failed.append(f"{name}: {result.lower()} (status {test.get('returncode')})")
+        if len(cases.failed) > before:
+            cases.outputs.append((name, "\n".join(filter(None, (test.get("stdout"), test.get("stderr"))))))
 
 
 def read_pytest(cases, path):
@@ -149,6 +154,12 @@ def main():
         kind, status, seconds = stages[arguments.stage]
         cases = read_stage(arguments.folder, kind, arguments.stage, status)
         print(f"{'FAIL' if cases.failed else 'ok':5}{arguments.stage:20}{seconds:>5} s  {cases.text()}")
+        for case in cases.failed:
+            print(f"    | FAILED: {case}")
+        for name, output in cases.outputs:
+            print(f"    | {name} printed:")
+            for line in [each for each in output.splitlines() if each][-OUTPUT_LINES:]:
+                print(f"    |   {line}")
         return 0
 
     total = Cases()

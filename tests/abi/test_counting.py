@@ -17,12 +17,12 @@ JUNIT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def count(folder, stages, **files):
+def count(folder, stages, *arguments, **files):
     """Runs the script over a results folder; returns (status, lines)."""
     (folder / "stages").write_text("".join(f"{line}\n" for line in stages))
     for name, text in files.items():
         (folder / name.replace("_", ".")).write_text(text)
-    done = subprocess.run([sys.executable, ROOT / "scripts" / "count_results.py", folder], text=True,
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "count_results.py", folder, *arguments], text=True,
                           stdout=subprocess.PIPE, timeout=60)
     return done.returncode, done.stdout.splitlines()
 
@@ -52,6 +52,14 @@ def test_a_skipped_check_says_why(tmp_path):
 def test_a_skip_of_cmocka_is_no_failure(tmp_path):
     tap = meson("plain", "1..2\nok 1 - a\nnot ok 2 # SKIP b\n", "FAIL", 0)
     assert count(tmp_path, ["meson m 1 1"], m_json=tap)[1][-1] == "1 passed, 0 failed, 1 skipped"
+
+
+def test_a_stage_that_failed_names_the_case_and_shows_what_its_program_printed(tmp_path):
+    tap = meson("pool", "# seed 7\nnot ok 1 - take\n", "FAIL", 1, "3 is not 4\n") + meson("other", "1..1\nok 1 - a\n")
+    _, lines = count(tmp_path, ["meson m 1 1"], "--stage", "m", m_json=tap)
+    assert lines[0].split() == "FAIL m 1 s 1 passed, 1 failed, 0 skipped".split()
+    assert lines[1:] == ["    | FAILED: pool: take", "    | pool printed:", "    |   # seed 7", "    |   not ok 1 - take",
+                         "    |   3 is not 4"]
 
 
 @pytest.mark.parametrize("stages, files, complaint", [

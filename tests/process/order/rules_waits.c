@@ -370,9 +370,10 @@ freed_in_stream_order_and_another_used_last(void)
 static void
 used_before_the_free_in_stream_order(void)
 {
-	CUdeviceptr x = used_and_waiting(), y;
+	CUdeviceptr x, y;
 	CUstream q;
 
+	used_and_waiting(); /* s is busy */
 	q = order_stream(NONBLOCKING);
 	x = order_take(BIG); /* younger than all work of s */
 	OK(cuMemFreeAsync(x, s));
