@@ -32,7 +32,7 @@ broken(const char *format, ...)
 		"sequence: step %llu, actor %u, CACHEALLOC_CONF=%s: ", (unsigned long long)w->step,
 		w->actor, w->conf);
 	va_start(args, format);
-	vfprintf(stderr, format, args);
+	vfprintf(stderr, format, args); // NOLINT(clang-analyzer-valist.Uninitialized): it is
 	va_end(args);
 	fputc('\n', stderr);
 	abort();

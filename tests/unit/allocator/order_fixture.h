@@ -82,6 +82,22 @@ order_behind(struct fixture *f, struct ca_stream *stream, unsigned before)
 	return ca_model_stream_behind(f->model, order_handle(stream), HANDLE(before));
 }
 
+/* The program records the event, and waits for it. */
+static inline void
+order_event_record(struct ca_event *event, struct ca_stream *stream)
+{
+	ca_event_record_end(event, stream, ca_event_record_begin(event, stream), true);
+}
+
+static inline void
+order_event_wait(struct ca_event *event, struct ca_stream *stream)
+{
+	struct ca_event_copy copy;
+
+	ca_event_copy(event, &copy);
+	ca_event_waited(event, &copy, stream);
+}
+
 static inline uint64_t
 order_calls(struct fixture *f, enum ca_model_function function)
 {

@@ -25,27 +25,12 @@ scene_start(struct scene *scene)
 }
 
 static void
-record(struct ca_event *event, struct ca_stream *stream)
-{
-	ca_event_record_end(event, stream, ca_event_record_begin(event, stream), true);
-}
-
-static void
-wait(struct ca_event *event, struct ca_stream *stream)
-{
-	struct ca_event_copy copy;
-
-	ca_event_copy(event, &copy);
-	ca_event_waited(event, &copy, stream);
-}
-
-static void
 order_after(struct ca_stream *first, struct ca_stream *second)
 {
 	struct ca_event event = { 0 };
 
-	record(&event, first);
-	wait(&event, second);
+	order_event_record(&event, first);
+	order_event_wait(&event, second);
 }
 
 static bool
@@ -96,10 +81,10 @@ test_a_wait_with_nothing_behind_it_is_enough(void **state)
 	struct scene scene;
 
 	scene_start(&scene);
-	record(&scene.event, scene.s);
+	order_event_record(&scene.event, scene.s);
 	ca_submit_begin(scene.r, NULL);
 	ca_submit_end(scene.r);
-	wait(&scene.event, scene.r);
+	order_event_wait(&scene.event, scene.r);
 	assert_freed(&scene, scene.r, NULL);
 	order_stop(&scene.f);
 }
@@ -110,9 +95,9 @@ test_work_after_the_event_is_not_waited_for(void **state)
 	struct scene scene;
 
 	scene_start(&scene);
-	record(&scene.event, scene.s);
+	order_event_record(&scene.event, scene.s);
 	order_launch(&scene.f, scene.s);
-	wait(&scene.event, scene.r);
+	order_event_wait(&scene.event, scene.r);
 	order_launch(&scene.f, scene.r);
 	assert_freed(&scene, scene.s, scene.r);
 	order_stop(&scene.f);

@@ -31,21 +31,6 @@ scene_start(struct scene *scene)
 }
 
 static void
-record(struct ca_event *event, struct ca_stream *stream)
-{
-	ca_event_record_end(event, stream, ca_event_record_begin(event, stream), true);
-}
-
-static void
-wait(struct ca_event *event, struct ca_stream *stream)
-{
-	struct ca_event_copy copy;
-
-	ca_event_copy(event, &copy);
-	ca_event_waited(event, &copy, stream);
-}
-
-static void
 finish(struct ca_event *event)
 {
 	struct ca_event_copy copy;
@@ -70,8 +55,8 @@ test_a_stream_that_waited_for_the_program_event_needs_no_guard(void **state)
 	struct scene scene;
 
 	scene_start(&scene);
-	record(&scene.event, scene.s);
-	wait(&scene.event, scene.r);
+	order_event_record(&scene.event, scene.s);
+	order_event_wait(&scene.event, scene.r);
 	assert_false(is_guarded(&scene, scene.r));
 	free_memory(&scene); /* after the record */
 	assert_true(is_guarded(&scene, scene.r));
@@ -87,10 +72,10 @@ test_what_a_stream_waited_for_is_passed_on(void **state)
 
 	scene_start(&scene);
 	q = order_open(&scene.f, 2);
-	record(&scene.event, scene.s);
-	wait(&scene.event, scene.r);
-	record(&second, scene.r);
-	wait(&second, q);
+	order_event_record(&scene.event, scene.s);
+	order_event_wait(&scene.event, scene.r);
+	order_event_record(&second, scene.r);
+	order_event_wait(&second, q);
 	assert_false(is_guarded(&scene, q));
 	order_stop(&scene.f);
 }
@@ -105,11 +90,11 @@ test_a_wait_after_the_record_is_not_part_of_the_event(void **state)
 
 	scene_start(&scene);
 	q = order_open(&scene.f, 2);
-	record(&scene.event, scene.s);
+	order_event_record(&scene.event, scene.s);
 	begun = ca_event_record_begin(&second, scene.r);
-	wait(&scene.event, scene.r); /* another thread's, later than the real record */
+	order_event_wait(&scene.event, scene.r); /* another thread's, later than the real record */
 	ca_event_record_end(&second, scene.r, begun, true);
-	wait(&second, q);
+	order_event_wait(&second, q);
 	assert_true(is_guarded(&scene, q));
 	order_stop(&scene.f);
 }
@@ -121,10 +106,10 @@ test_a_finished_event_finishes_its_stream_and_what_that_came_after(void **state)
 	struct scene scene;
 
 	scene_start(&scene);
-	record(&scene.event, scene.s);
-	wait(&scene.event, scene.r);
+	order_event_record(&scene.event, scene.s);
+	order_event_wait(&scene.event, scene.r);
 	order_launch(&scene.f, scene.r);
-	record(&second, scene.r);
+	order_event_record(&second, scene.r);
 	assert_false(ca_user_is_done(&scene.users.user[0]));
 	finish(&second);
 	assert_true(ca_user_is_done(&scene.users.user[0]));
@@ -155,7 +140,7 @@ test_an_event_that_was_never_recorded_teaches_nothing(void **state)
 
 	scene_start(&scene);
 	finish(&scene.event);
-	wait(&scene.event, scene.r);
+	order_event_wait(&scene.event, scene.r);
 	assert_true(is_guarded(&scene, scene.r));
 	assert_false(ca_user_is_done(&scene.users.user[0]));
 	order_stop(&scene.f);
@@ -167,7 +152,7 @@ test_a_failed_record_teaches_nothing(void **state)
 	struct scene scene;
 
 	scene_start(&scene);
-	record(&scene.event, scene.s);
+	order_event_record(&scene.event, scene.s);
 	ca_event_record_end(&scene.event, scene.s, ca_event_record_begin(&scene.event, scene.s),
 			    false);
 	finish(&scene.event);
@@ -183,7 +168,7 @@ test_an_event_that_was_forgotten_teaches_nothing(void **state)
 	struct scene scene;
 
 	scene_start(&scene);
-	record(&scene.event, scene.s);
+	order_event_record(&scene.event, scene.s);
 	ca_event_copy(&scene.event, &copy);
 	ca_event_forget(&scene.event);
 	ca_event_finished(&scene.event, &copy);
@@ -193,7 +178,7 @@ test_an_event_that_was_forgotten_teaches_nothing(void **state)
 	ca_event_record_end(&scene.event, scene.s, begun, true);
 	finish(&scene.event);
 	assert_false(ca_user_is_done(&scene.users.user[0]));
-	record(&scene.event, scene.s); /* and is an event again */
+	order_event_record(&scene.event, scene.s); /* and is an event again */
 	finish(&scene.event);
 	assert_true(ca_user_is_done(&scene.users.user[0]));
 	order_stop(&scene.f);
@@ -208,12 +193,12 @@ test_an_event_recorded_meanwhile_teaches_nothing(void **state)
 	struct scene scene;
 
 	scene_start(&scene);
-	record(&scene.event, scene.s);
+	order_event_record(&scene.event, scene.s);
 	ca_event_copy(&scene.event, &copy);
-	record(&scene.event, scene.r);
+	order_event_record(&scene.event, scene.r);
 	ca_event_waited(&scene.event, &copy, scene.r);
 	ca_event_finished(&scene.event, &copy);
-	record(&scene.event, scene.s);
+	order_event_record(&scene.event, scene.s);
 	ca_event_copy(&scene.event, &copy);
 	begun = ca_event_record_begin(&scene.event, scene.r);
 	ca_event_finished(&scene.event, &copy);
@@ -283,7 +268,7 @@ test_a_record_overtaken_while_it_begins_leaves_none(void **state)
 		assert_false(ca_user_is_done(&scene.users.user[0]));
 		if (!order)
 			ca_event_record_end(&scene.event, scene.r, second, true);
-		record(&scene.event, scene.s);
+		order_event_record(&scene.event, scene.s);
 		finish(&scene.event);
 		assert_true(ca_user_is_done(&scene.users.user[0]));
 		order_stop(&scene.f);
@@ -300,8 +285,8 @@ test_nothing_is_learned_across_spaces(void **state)
 	scene_start(&scene);
 	assert_int_equal(ca_space_create(scene.f.heap, (void *)2, 0, &other), 0);
 	assert_int_equal(ca_stream_open(other, CA_STREAM_BLOCKING, HANDLE(5), true, &q), 0);
-	record(&scene.event, scene.s);
-	wait(&scene.event, q);
+	order_event_record(&scene.event, scene.s);
+	order_event_wait(&scene.event, q);
 	ca_order_expose(scene.order, &scene.users.user[0]);
 	ca_submit_guard_other(q, scene.f.space, NULL);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_WAIT), 1);
@@ -320,16 +305,16 @@ test_a_forgotten_part_only_costs_a_wait(void **state)
 
 	scene_start(&scene);
 	q = order_open(&scene.f, 2 + 3 * CA_CLOCK_PARTS);
-	record(&scene.event, scene.s);
-	wait(&scene.event, scene.r);
+	order_event_record(&scene.event, scene.s);
+	order_event_wait(&scene.event, scene.r);
 	for (i = 0; i < 3 * CA_CLOCK_PARTS; i++) {
 		many[i] = order_open(&scene.f, 2 + i);
 		order_launch(&scene.f, many[i]);
-		record(&event, many[i]);
-		wait(&event, scene.r);
+		order_event_record(&event, many[i]);
+		order_event_wait(&event, scene.r);
 	}
-	record(&event, scene.r);
-	wait(&event, q);
+	order_event_record(&event, scene.r);
+	order_event_wait(&event, q);
 	assert_false(is_guarded(&scene, scene.r));
 	assert_true(is_guarded(&scene, q));
 	assert_true(order_behind(&scene.f, q, 0) >= scene.work);
@@ -345,8 +330,8 @@ test_a_reused_record_inherits_no_order(void **state)
 	struct ca_stream *again;
 
 	scene_start(&scene);
-	record(&scene.event, scene.s);
-	wait(&scene.event, scene.r);
+	order_event_record(&scene.event, scene.s);
+	order_event_wait(&scene.event, scene.r);
 	ca_model_stream_finish(scene.f.model, HANDLE(0), UINT64_MAX);
 	ca_order_finished(scene.s, ca_order_bound(scene.s));
 	ca_stream_close(scene.s, false);

@@ -89,3 +89,21 @@ expect_event(const struct ca_replay_input *input, size_t number, enum ca_replay_
 	assert_int_equal(input->events[number].bytes, bytes);
 	assert_int_equal(input->events[number].stream, stream);
 }
+
+struct expected {
+	enum ca_replay_kind kind;
+	uint64_t bytes;
+	uint64_t stream;
+};
+
+/* The trace has just these events. */
+static inline void
+expect_events(const struct ca_replay_input *input, const struct expected *rows, size_t n)
+{
+	assert_int_equal(input->count, n);
+	for (size_t i = 0; i < n; i++)
+		expect_event(input, i, rows[i].kind, rows[i].bytes, rows[i].stream);
+}
+#define EXPECT_EVENTS(input, ...)                                                                  \
+	expect_events(input, (const struct expected[]){ __VA_ARGS__ },                             \
+		      sizeof((const struct expected[]){ __VA_ARGS__ }) / sizeof(struct expected))

@@ -7,15 +7,10 @@
 static void
 expect_small(const struct ca_replay_input *input)
 {
-	assert_int_equal(input->count, 8);
-	expect_event(input, 0, CA_REPLAY_LIVE, 4096, 5);
-	expect_event(input, 1, CA_REPLAY_LIVE, 512, 5);
-	expect_event(input, 2, CA_REPLAY_LIVE, 1000000, 5);
-	expect_event(input, 3, CA_REPLAY_ALLOC, 2 << 20, 7);
-	expect_event(input, 4, CA_REPLAY_FREE, 4096, 5);
-	expect_event(input, 5, CA_REPLAY_FREE, 512, 5);
-	expect_event(input, 6, CA_REPLAY_ALLOC, 600, 5);
-	expect_event(input, 7, CA_REPLAY_FREE, 600, 5);
+	EXPECT_EVENTS(input, { CA_REPLAY_LIVE, 4096, 5 }, { CA_REPLAY_LIVE, 512, 5 },
+		      { CA_REPLAY_LIVE, 1000000, 5 }, { CA_REPLAY_ALLOC, 2 << 20, 7 },
+		      { CA_REPLAY_FREE, 4096, 5 }, { CA_REPLAY_FREE, 512, 5 },
+		      { CA_REPLAY_ALLOC, 600, 5 }, { CA_REPLAY_FREE, 600, 5 });
 	assert_int_equal(input->events[7].time_ns, 9000);
 	assert_int_equal(input->segment_events, 1);
 	assert_int_equal(input->other_events, 2);

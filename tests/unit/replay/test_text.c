@@ -9,14 +9,10 @@ a_trc_is_read_in_order_with_what_was_live_first(void **state)
 
 	read_good("# made by hand\n\nA 1 100 0\nI 7 300 2\r\nA\t2  200   1\nF 1\nP\nF 7\nA 1 50 0",
 		  &input);
-	assert_int_equal(input.count, 7);
-	expect_event(&input, 0, CA_REPLAY_LIVE, 300, 2);
-	expect_event(&input, 1, CA_REPLAY_ALLOC, 100, 0);
-	expect_event(&input, 2, CA_REPLAY_ALLOC, 200, 1);
-	expect_event(&input, 3, CA_REPLAY_FREE, 100, 0);
-	expect_event(&input, 4, CA_REPLAY_PHASE, 0, 0);
-	expect_event(&input, 5, CA_REPLAY_FREE, 300, 2);
-	expect_event(&input, 6, CA_REPLAY_ALLOC, 50, 0);
+	EXPECT_EVENTS(&input, { CA_REPLAY_LIVE, 300, 2 }, { CA_REPLAY_ALLOC, 100, 0 },
+		      { CA_REPLAY_ALLOC, 200, 1 }, { CA_REPLAY_FREE, 100, 0 },
+		      { CA_REPLAY_PHASE, 0, 0 }, { CA_REPLAY_FREE, 300, 2 },
+		      { CA_REPLAY_ALLOC, 50, 0 });
 	assert_int_equal(input.events[5].where, 8);
 	assert_int_equal(input.n_blocks, 4);
 	assert_int_equal(input.blocks[3], input.blocks[1]);
@@ -121,13 +117,9 @@ lifetimes_end_before_others_begin(void **state)
 	struct ca_replay_input input;
 
 	read_good(lifetimes, &input);
-	assert_int_equal(input.count, 6);
-	expect_event(&input, 0, CA_REPLAY_ALLOC, 6, 0);
-	expect_event(&input, 1, CA_REPLAY_ALLOC, 4, 0);
-	expect_event(&input, 2, CA_REPLAY_FREE, 4, 0);
-	expect_event(&input, 3, CA_REPLAY_ALLOC, 5, 0);
-	expect_event(&input, 4, CA_REPLAY_FREE, 5, 0);
-	expect_event(&input, 5, CA_REPLAY_FREE, 6, 0);
+	EXPECT_EVENTS(&input, { CA_REPLAY_ALLOC, 6, 0 }, { CA_REPLAY_ALLOC, 4, 0 },
+		      { CA_REPLAY_FREE, 4, 0 }, { CA_REPLAY_ALLOC, 5, 0 }, { CA_REPLAY_FREE, 5, 0 },
+		      { CA_REPLAY_FREE, 6, 0 });
 	assert_true(input.events[5].time_ns == CA_REPLAY_NO_TIME);
 	ca_replay_input_clear(&input);
 	read_good("size,offset,upper,lower,id\n10,99,2,1,x\n", &input);

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* One or two streams and what they do, for tests of freed memory that streams may still use. */
+#pragma once
+
+#include <pthread.h>
+
+#include "allocator/inside.h"
+#include "tests/unit/allocator/fixture.h"
+
+enum { S = 0x51, R = 0x52 }; /* handles of streams */
+
+struct scene {
+	struct fixture f;
+	struct ca_stream *s, *r;
+};
+
+static inline struct ca_stream *
+open_stream(struct fixture *f, uintptr_t handle)
+{
+	struct ca_stream *stream;
+
+	assert_int_equal(
+		ca_stream_open(f->space, CA_STREAM_NONBLOCKING, (void *)handle, true, &stream), 0);
+	return stream;
+}
+
+static inline void
+scene_start(struct scene *scene, unsigned streams)
+{
+	fixture_start(&scene->f);
+	scene->s = open_stream(&scene->f, S);
+	scene->r = streams > 1 ? open_stream(&scene->f, R) : NULL;
+}
+
+static inline void
+scene_new(struct scene *scene, unsigned streams)
+{
+	fixture_defaults(&scene->f);
+	scene_start(scene, streams);
+}
+
+/* Returns the piece of work. */
+static inline uint64_t
+launch(struct scene *scene, uintptr_t handle)
+{
+	struct ca_stream *stream = handle == S ? scene->s : scene->r;
+	uint64_t work;
+
+	ca_stream_note_thread(stream);
+	ca_submit_begin(stream, NULL);
+	work = ca_model_stream_submit(scene->f.model, (void *)handle);
+	ca_submit_end(stream);
+	return work;
+}
+
+static inline void
+finish(struct scene *scene, uintptr_t handle)
+{
+	ca_model_stream_finish(scene->f.model, (void *)handle, UINT64_MAX);
+}
+
+static inline uint64_t
+calls(struct scene *scene)
+{
+	struct ca_model_sums sums = fixture_sums(&scene->f);
+
+	return sums.calls[CA_MODEL_RECORD] + sums.calls[CA_MODEL_STREAM_MARK] +
+	       sums.calls[CA_MODEL_QUERY] + sums.calls[CA_MODEL_WAIT] +
+	       sums.calls[CA_MODEL_SYNCHRONIZE] + sums.calls[CA_MODEL_CONTEXT_SYNCHRONIZE] +
+	       sums.calls[CA_MODEL_STREAM_WAIT] + sums.calls[CA_MODEL_STREAM_SYNCHRONIZE];
+}
+
+struct job {
+	struct scene *scene;
+	uint64_t address;
+	uintptr_t handle;
+	bool alloc;
+};
+
+static inline void *
+job_run(void *arg)
+{
+	struct job *job = arg;
+
+	if (job->handle)
+		launch(job->scene, job->handle);
+	if (job->alloc)
+		assert_int_equal(ca_alloc(job->scene->f.space, 20 * MIB, &job->address), 0);
+	else if (job->address)
+		assert_int_equal(ca_free(job->scene->f.heap, job->address), 0);
+	return NULL;
+}
+
+static inline uint64_t
+elsewhere(struct scene *scene, struct job job)
+{
+	pthread_t thread;
+
+	job.scene = scene;
+	assert_int_equal(pthread_create(&thread, NULL, job_run, &job), 0);
+	pthread_join(thread, NULL);
+	fixture_check(&scene->f);
+	return job.address;
+}
