@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 64 << 10, ALIGNMENT = 16, LINE = 64, BATCH = 16, RESERVE_FIRST = 256 };
+enum { CHUNK_BYTES = 64 << 10, ALIGNMENT = 16, LINE = 64, BATCH = 64, RESERVE_FIRST = 256 };
 
 struct ca_arena_chunk {
 	struct ca_arena_chunk *next; /* older */

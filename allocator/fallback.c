@@ -59,7 +59,8 @@ ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned re
 
 	ca_heap_lock(heap);
 	first = space ? restrict_space(space, reason) : restrict_all_locked(heap, reason);
-	ca_magazines_pass_locked(heap); /* what is exposed from now on is not unfinished */
+	if (first)
+		ca_magazines_pass_locked(heap); /* nothing unfinished is exposed from now on */
 	ca_heap_unlock(heap);
 	if (first)
 		tell(reason);

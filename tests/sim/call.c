@@ -40,7 +40,7 @@ static pthread_mutex_t start_lock =
 static _Atomic int phase = SIMB_PHASE_NEW; /* enum simb_phase */
 
 static _Atomic uint64_t calls[SIMB_NAMES];   /* each name's, refused ones included */
-static _Atomic uint64_t calls_all;           /* sum of calls[] */
+static _Atomic uint64_t calls_all;           /* sum of calls[], where SIMCUDA_FAIL is set */
 static _Atomic uint64_t missing[SIMB_NAMES]; /* those of calls[] that met a name not built */
 static _Atomic uint64_t injected;            /* failures made by SIMCUDA_FAIL */
 
@@ -130,7 +130,11 @@ simb_calls(int name)
 uint64_t
 simb_calls_all(void)
 {
-	return atomic_load_explicit(&calls_all, memory_order_relaxed);
+	uint64_t sum = 0;
+
+	for (int name = 0; name < SIMB_NAMES; name++)
+		sum += simb_calls(name);
+	return sum;
 }
 
 uint64_t
@@ -181,7 +185,7 @@ phase_check(enum simb_when when)
 int
 simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour, enum simb_when when)
 {
-	uint64_t nth, nth_all;
+	uint64_t nth, nth_all = 0;
 	int rc;
 
 	call->name = name;
@@ -192,7 +196,8 @@ simb_call_enter(struct simb_call *call, int name, enum simb_flavour flavour, enu
 	name_now = name;
 	simb_knobs();
 	nth = atomic_fetch_add_explicit(&calls[name], 1, memory_order_relaxed) + 1;
-	nth_all = atomic_fetch_add_explicit(&calls_all, 1, memory_order_relaxed) + 1;
+	if (knobs.n_fails)
+		nth_all = atomic_fetch_add_explicit(&calls_all, 1, memory_order_relaxed) + 1;
 	call->start_ns = 0;
 	if (delays)
 		simb_delay_enter(call);

@@ -4,12 +4,11 @@
  * from the n-th call on, n = 1, 2, ... until a whole run meets no failure. Nothing may be lost or
  * half entered.
  */
+#include "allocator/inside.h"
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
 #include <sys/mman.h>
-
-#include "allocator/arena.h"
 
 static unsigned fail_from; /* calls until every mmap fails; 0: never */
 static unsigned failures;
@@ -71,6 +70,72 @@ test_objects(void **state)
 	assert_int_equal(errno, 77);
 	fail_from = 0;
 	ca_arena_destroy(&arena);
+}
+
+static void
+test_reserved_objects_come_when_there_is_no_memory(void **state)
+{
+	struct ca_arena arena = { 0 };
+	struct ca_objects objects;
+	void *object = NULL;
+	int i;
+
+	ca_objects_init(&objects, &arena, 104);
+	assert_true(ca_objects_reserve(&objects, 5000));
+	fail_from = 1;
+	for (i = 0; i < 5000; i++) {
+		object = ca_objects_get(&objects);
+		assert_non_null(object);
+		memset(object, 0xff, 104); /* it is nobody else's */
+	}
+	assert_false(ca_objects_reserve(&objects, 50000));
+	ca_objects_put(&objects, object);
+	assert_ptr_equal(ca_objects_get(&objects), object);
+	fail_from = 0;
+	ca_arena_destroy(&arena);
+}
+
+/* The chunks begin with the next one's address and their bytes (arena.c). */
+static uint64_t
+resident_bytes(const struct ca_arena *arena)
+{
+	struct header {
+		const struct header *next;
+		size_t bytes;
+	};
+	static unsigned char page[1 << 16];
+	const struct header *chunk = (const struct header *)arena->chunks;
+	uint64_t bytes = 0;
+	size_t i;
+
+	for (; chunk; chunk = chunk->next) {
+		assert_true(chunk->bytes / 4096 <= sizeof(page));
+		assert_int_equal(mincore((void *)(uintptr_t)chunk, chunk->bytes, page), 0);
+		for (i = 0; i < chunk->bytes / 4096; i++)
+			bytes += page[i] & 1 ? 4096 : 0;
+	}
+	return bytes;
+}
+
+enum { MANY = 100000 };
+
+static void
+test_what_a_live_block_costs(void **state)
+{
+	static uint64_t live[MANY];
+	struct fixture f;
+	unsigned i;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	for (i = 0; i < MANY; i++)
+		assert_int_equal(ca_alloc(f.space, 4096 + i % 8 * 512, &live[i]), 0);
+	assert_in_range(resident_bytes(&f.heap->records) / MANY, 128, 160);
+	for (i = 0; i < MANY; i += 4) /* the holes have places in the trees */
+		assert_int_equal(ca_free(f.heap, live[i]), 0);
+	ca_trim(f.heap, 0);
+	assert_in_range(resident_bytes(&f.heap->records) / MANY, 128, 160 + 30);
+	fixture_stop(&f);
 }
 
 static void
@@ -151,6 +216,8 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_objects),
+		cmocka_unit_test(test_reserved_objects_come_when_there_is_no_memory),
+		cmocka_unit_test(test_what_a_live_block_costs),
 		cmocka_unit_test(test_heap_without_memory),
 		cmocka_unit_test(test_create_without_memory),
 	};

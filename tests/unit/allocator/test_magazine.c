@@ -318,6 +318,95 @@ test_what_one_stream_uses_is_kept_until_there_is_another(void **state)
 	fixture_stop(&f);
 }
 
+static unsigned
+kept(const struct ca_heap *heap)
+{
+	const struct ca_magazine *magazine;
+	unsigned n = 0;
+
+	for (magazine = heap->magazines; magazine; magazine = magazine->next)
+		n += magazine->kept;
+	return n;
+}
+
+/* Whose free it was decides whom its memory may be handed to before it is finished. */
+static void
+test_a_free_in_stream_order_goes_past_the_magazine(void **state)
+{
+	struct ca_stream *stream;
+	struct fixture f;
+	uint64_t a, b;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	assert_int_equal(ca_stream_open(f.space, CA_STREAM_NONBLOCKING, &f, true, &stream), 0);
+	a = fixture_alloc(&f, 64 * KIB);
+	b = fixture_alloc(&f, 64 * KIB);
+	fixture_free(&f, a);
+	assert_int_equal(kept(f.heap), 1);
+	assert_int_equal(ca_free_async(f.heap, b, stream), 0);
+	fixture_check(&f);
+	assert_int_equal(kept(f.heap), 1);
+	assert_int_equal(fixture_stats(&f).pending_blocks, 1);
+	fixture_stop(&f);
+}
+
+/* What is to be trimmed or filled must be where it is looked for. */
+static void
+test_there_are_no_magazines_where_memory_is_tended_or_filled(void **state)
+{
+	unsigned setting;
+	uint64_t block;
+
+	for (setting = 0; setting < 5; setting++) {
+		struct fixture f;
+
+		fixture_defaults(&f);
+		f.config.trim_every = setting == 0;
+		f.config.trim_idle_ms = setting == 1;
+		f.config.max_cached_bytes = setting == 2 ? 0 : UINT64_MAX;
+		f.config.zero = setting == 3;
+		f.config.poison = setting == 4;
+		fixture_start(&f);
+		block = fixture_alloc(&f, 64 * KIB);
+		fixture_free(&f, block);
+		fixture_alloc(&f, 64 * KIB);
+		assert_int_equal(magazines(f.heap), 0);
+		fixture_stop(&f);
+	}
+}
+
+static bool captured_now;
+
+static bool
+is_captured(void *self)
+{
+	return captured_now;
+}
+
+static void
+test_what_is_unfinished_is_not_handed_out_once_a_capture_is_near(void **state)
+{
+	struct ca_stream *stream;
+	struct fixture f;
+	uint64_t a;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	assert_int_equal(ca_stream_open(f.space, CA_STREAM_NONBLOCKING, &f, true, &stream), 0);
+	a = fixture_alloc(&f, 64 * KIB);
+	ca_submit_begin(stream, NULL);
+	ca_submit_end(stream);
+	fixture_free(&f, a);
+	assert_int_equal(kept(f.heap), 1);
+	captured_now = true;
+	f.heap->driver.capturing = is_captured;
+	assert_false(ca_magazine_take(f.space, 64 * KIB, 64 * KIB, false, &a));
+	captured_now = false;
+	assert_true(ca_magazine_take(f.space, 64 * KIB, 64 * KIB, false, &a));
+	fixture_stop(&f);
+}
+
 static void
 test_a_forked_child_forgets_its_magazine(void **state)
 {
@@ -407,6 +496,9 @@ main(void)
 		cmocka_unit_test(test_a_retired_segment_is_taken_out_of_magazines),
 		cmocka_unit_test(test_freed_memory_is_not_live),
 		cmocka_unit_test(test_what_one_stream_uses_is_kept_until_there_is_another),
+		cmocka_unit_test(test_a_free_in_stream_order_goes_past_the_magazine),
+		cmocka_unit_test(test_there_are_no_magazines_where_memory_is_tended_or_filled),
+		cmocka_unit_test(test_what_is_unfinished_is_not_handed_out_once_a_capture_is_near),
 		cmocka_unit_test(test_a_forked_child_forgets_its_magazine),
 		cmocka_unit_test(test_threads_that_free_each_others_blocks_keep_the_invariants),
 	};
