@@ -240,6 +240,19 @@ ca_order_mark_exposed(struct ca_space *space)
 		ca_point_record(record);
 }
 
+/* What is exposed of a thread that has ended: no mark can be had, and in a capture no wait. */
+static void
+wait_for_lost(struct ca_space *space)
+{
+	struct ca_stream_record *record;
+	unsigned at;
+
+	for (at = 0; (record = next_unmarked(&space->order, &at)); at++)
+		if (atomic_load(&record->lost))
+			ca_order_wait_hard(
+				&(struct ca_user){ &record->hot, atomic_load(&record->exposed) });
+}
+
 void
 ca_order_mark_before_capture(struct ca_heap *heap)
 {
@@ -249,8 +262,10 @@ ca_order_mark_before_capture(struct ca_heap *heap)
 	ca_magazines_pass_locked(heap);
 	space = heap->spaces;
 	ca_heap_unlock(heap);
-	for (; space; space = space->next) /* spaces are never freed */
+	for (; space; space = space->next) { /* spaces are never freed */
 		ca_order_mark_exposed(space);
+		wait_for_lost(space);
+	}
 }
 
 /* ---- asking */

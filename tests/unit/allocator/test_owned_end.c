@@ -228,6 +228,25 @@ test_memory_of_a_graph_whose_end_is_not_known_goes_back(void **state)
 	fixture_stop(&scene.f);
 }
 
+/* Its thread has ended, so nobody can mark it; once something captures nobody could wait, either.
+ */
+static void
+test_a_capture_waits_for_what_is_exposed_of_a_thread_that_has_ended(void **state)
+{
+	struct scene scene;
+	uint64_t a, work;
+
+	scene_new(&scene, 1);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	work = launch(&scene, S);
+	fixture_free(&scene.f, a);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a); /* exposed */
+	ca_stream_close(scene.s, true);
+	ca_order_mark_before_capture(scene.f.heap);
+	assert_true(ca_model_stream_finished(scene.f.model, (void *)(uintptr_t)S) >= work);
+	fixture_stop(&scene.f);
+}
+
 int
 main(void)
 {
@@ -241,6 +260,8 @@ main(void)
 		cmocka_unit_test(test_memory_of_a_graph_stays_while_the_graph_does),
 		cmocka_unit_test(test_a_capture_without_a_graph_keeps_nothing),
 		cmocka_unit_test(test_what_a_capture_freed_is_given_back_once_it_has_ended),
+		cmocka_unit_test(
+			test_a_capture_waits_for_what_is_exposed_of_a_thread_that_has_ended),
 		cmocka_unit_test(test_memory_of_a_graph_whose_end_is_not_known_goes_back),
 	};
 
