@@ -92,6 +92,12 @@ candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
 	return best;
 }
 
+struct ca_block *
+ca_ladder_candidate_locked(struct ca_space *space, uint64_t bytes)
+{
+	return candidate(space->heap, space->device, bytes);
+}
+
 /* Gives finished segments of the device back, just enough for `bytes`. Returns bytes given back;
  * *ret_busy is set when a capture stood in the way. */
 static uint64_t
@@ -394,18 +400,24 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 {
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_room_segment_bytes(space, bytes), generation;
+	uint64_t exact = space->heap->config.give_back_oom || bytes <= CA_SMALL_MAX ? bytes : ca_round_up(bytes, CA_BOUNDARY);
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 	bool again = false;
 	int r;
 
 	ca_ladder_begin(false);
+	segment_bytes = ca_budget_segment_bytes(space, segment_bytes, bytes);
+	ca_budget_make_locked(space, segment_bytes, bytes);
+	segment_bytes = ca_budget_segment_bytes(space, segment_bytes, bytes);
 	ca_room_make_locked(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
 		ca_tend_growth_locked(space, segment_bytes);
 	r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
-	if (r == CA_DRIVER_OUT_OF_MEMORY)
+	if (r == CA_DRIVER_OUT_OF_MEMORY) {
+		ca_budget_refused_locked(space, segment_bytes);
 		unstick(space->heap, device);
+	}
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
 		generation = device->generation;
@@ -414,8 +426,8 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 		if (again)
 			CA_COUNT(space, alloc_retries);
 		ca_ladder_tried.asked++;
-		if (again || segment_bytes != bytes)
-			r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_CUT, ret_block);
+		if (again || segment_bytes != exact)
+			r = ca_segment_take_locked(space, exact, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
 		again = round_locked(space, bytes, generation, &busy_steps) &&

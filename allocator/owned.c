@@ -185,8 +185,9 @@ ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
 	ca_park_clear_locked(space);
 	clean = ca_pool_find_locked(&space->heap->config, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
-		return clean;
-	return better(clean, find_in(space, ca_owned_quiet_locked(space), bytes));
+		return ca_budget_choose_locked(space, clean, bytes);
+	return better(ca_budget_choose_locked(space, clean, bytes),
+		      ca_budget_choose_locked(space, find_in(space, ca_owned_quiet_locked(space), bytes), bytes));
 }
 
 /*
