@@ -39,15 +39,39 @@ room(const struct ca_space *space)
 }
 
 static bool
+tight(const struct ca_space *space)
+{
+	return space->device->budget.refused || (double)room(space) < KNOB(SCARCE,0.2) * (double)space->device->budget.total;
+}
+
+static bool
 spares(const struct ca_space *space, const struct ca_block *block, uint64_t bytes)
 {
+	if (block->segment->bytes <= (uint64_t)(KNOB(PACK,20)*1048576) && bytes < CA_LARGE_MIN) return false;
 	if (!whole(block) || block->segment->pool->small || !ca_pool_splits(&space->heap->config, block, bytes))
 		return false;
-	if (space->device->budget.refused && KNOB(BREF,1))
+	if (tight(space))
 		return true;
 	if (KNOB(BLIM,1) && over(space, 0, 0) > 0)
 		return true;
-	return KNOB(BROOM,0.05) > 0 && (double)(block->bytes - ca_round_up(bytes, CA_BOUNDARY)) > KNOB(BROOM,0.05) * (double)room(space);
+	return (double)(block->bytes - ca_round_up(bytes, CA_BOUNDARY)) > KNOB(BROOM,0.05) * (double)room(space);
+}
+
+static bool
+pins(const struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+{
+	uint64_t seg = block->segment->bytes;
+	if (!KNOB(STRICT,1) || !tight(space) || block->segment->pool->small || (double)seg <= KNOB(PINMIN,20) * 1048576)
+		return false;
+	if (whole(block)) return false;
+	if ((double)seg <= KNOB(PRATIO,0) * (double)bytes) return false;
+	return ca_pool_splits(&space->heap->config, block, bytes);
+}
+
+static bool
+refuses(const struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+{
+	return spares(space, block, bytes) || pins(space, block, bytes);
 }
 
 struct ca_block *
@@ -55,17 +79,17 @@ ca_budget_choose_locked(struct ca_space *space, struct ca_block *block, uint64_t
 {
 	struct ca_tree_node *node;
 	unsigned n;
-	if (space->heap->config.give_back_oom || !block || !spares(space, block, bytes))
+	if (space->heap->config.give_back_oom || space->device->budget.last || !block || !refuses(space, block, bytes))
 		return block;
 	if (bytes >= CA_BOUNDARY_FROM) {
 		for (node = &block->by_usable, n = 0; node && n < 16; node = ca_tree_next(node), n++) {
 			struct ca_block *at = CA_CONTAINER_OF(node, struct ca_block, by_usable);
-			if (!spares(space, at, bytes) && ca_pool_fits(at, bytes)) return at;
+			if (!refuses(space, at, bytes) && ca_pool_fits(at, bytes)) return at;
 		}
 	} else {
 		for (node = &block->by_size, n = 0; node && n < 16; node = ca_tree_next(node), n++) {
 			struct ca_block *at = CA_CONTAINER_OF(node, struct ca_block, by_size);
-			if (!spares(space, at, bytes) && ca_pool_fits(at, bytes)) return at;
+			if (!refuses(space, at, bytes) && ca_pool_fits(at, bytes)) return at;
 		}
 	}
 	return NULL;
@@ -76,9 +100,9 @@ ca_budget_segment_bytes(struct ca_space *space, uint64_t segment_bytes, uint64_t
 {
 	uint64_t exact = ca_round_up(bytes, CA_BOUNDARY);
 	if (space->heap->config.give_back_oom || exact >= segment_bytes) return segment_bytes;
-	if (space->device->budget.refused && KNOB(EXREF,1)) return exact;
+	if (KNOB(EXTIGHT,0) && tight(space)) return exact;
 	if (KNOB(EXLIM,0) && over(space, segment_bytes, bytes)) return exact;
-	if (KNOB(EXROOM,1) && (double)(segment_bytes - exact) > 0.05 * (double)room(space)) return exact;
+	if ((double)(segment_bytes - exact) > KNOB(EXROOM,9) * (double)room(space)) return exact;
 	return segment_bytes;
 }
 

@@ -15,7 +15,7 @@ struct ca_budget {
 	uint64_t regret_bytes;
 	uint64_t tokens, tokens_at;
 	unsigned in_vain, not_now;
-	bool refused;
+	bool refused, last;
 	uint64_t refused_at;
 	uint64_t total;
 };

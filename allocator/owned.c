@@ -163,8 +163,11 @@ find_in(struct ca_space *space, const struct ca_stream_record *record, uint64_t 
 {
 	if (!record || !record->pools)
 		return NULL;
-	return ca_pool_find_locked(&space->heap->config, &record->pools[bytes > CA_SMALL_MAX],
-				   bytes);
+	return ca_budget_choose_locked(space,
+				       ca_pool_find_locked(&space->heap->config,
+							   &record->pools[bytes > CA_SMALL_MAX],
+							   bytes),
+				       bytes);
 }
 
 /* The smaller one; `a` if they are equal. */
@@ -187,7 +190,7 @@ ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return ca_budget_choose_locked(space, clean, bytes);
 	return better(ca_budget_choose_locked(space, clean, bytes),
-		      ca_budget_choose_locked(space, find_in(space, ca_owned_quiet_locked(space), bytes), bytes));
+		      find_in(space, ca_owned_quiet_locked(space), bytes));
 }
 
 /*
@@ -254,7 +257,7 @@ exposable_oldest(struct ca_space *space, struct ca_stream_record *record,
 
 		if (!ca_order_is_behind(last, &block->user))
 			break;
-		if (block->state == CA_BLOCK_OWNED && ca_pool_fits(block, bytes) &&
+		if (block->state == CA_BLOCK_OWNED && ca_pool_fits(block, bytes) && ca_budget_choose_locked(space, block, bytes) == block &&
 		    may_expose(space, block))
 			best = better(best, block);
 		link = link->next;
