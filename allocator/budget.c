@@ -1,199 +1,331 @@
 /* SPDX-License-Identifier: MIT */
+/*
+ * What a cache wastes is what it holds beyond the most the program has had at a time. That peak,
+ * and 3 % or one segment for the pieces between, is the budget. A cache that is about to outgrow it
+ * first gives whole unused segments back: the smallest that suffices, or else the largest, and so
+ * on. And a segment that could go back as a whole is not cut for a small request while the budget
+ * is used up, since that request may keep it for long.
+ *
+ * What goes back and is asked for again was given back in vain. Such regret raises the budget, so a
+ * program that does the same over and over comes to rest: its cache ends up holding what all its
+ * phases need, as one that gives nothing back would from the beginning.
+ *
+ * At the end of the device's memory holes count for more than calls of the driver. There a large
+ * request takes a free block only as it is, or else memory of just its size, as it would natively;
+ * and only if the driver has none, holes (resort.c). So that sizes which never come again do not
+ * make a driver call of every allocation, only one in so many may be declined like that.
+ *
+ * Giving a segment back may wait for the device, for work that may itself wait for the caller's
+ * next submission. So it is done only while the device has nothing to do as far as is known; it is
+ * looked at for a moment, and where that was in vain, more and more seldom.
+ */
+#include "allocator/budget.h"
+
+#include "allocator/report.h"
 #include "allocator/track.h"
-#include <stdlib.h>
 
-static double K(const char *n, double d){ const char *s=getenv(n); return s?atof(s):d; }
-#define KNOB(n,d) __extension__ ({ static double v=-1; if (v<0) v=K(#n,d); v; })
-
-static uint64_t
-limit(const struct ca_space *space, uint64_t bytes)
-{
-	const struct ca_gauge *a = &space->device->stats.allocated_bytes;
-	const struct ca_budget *b = &space->device->budget;
-	uint64_t peak = a->current + bytes > a->peak ? a->current + bytes : a->peak;
-	uint64_t cap = (uint64_t)((double)peak * KNOB(REGRET, 0.10));
-	return (uint64_t)((double)peak * KNOB(LIM, 1.03)) + (uint64_t)(KNOB(ABS,0) * (1<<20)) +
-		(b->regret_bytes < cap ? b->regret_bytes : cap);
-}
-
-static uint64_t
-over(const struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
-{
-	uint64_t l = limit(space, bytes), want = space->device->stats.reserved_bytes.current + segment_bytes;
-	return want > l ? want - l : 0;
-}
+enum {
+	SPARE_PERCENT = 3, /* of the peak */
+	SLOW_SHARE = 4,    /* regret beyond half the peak counts for a quarter */
+	ALIKE = 4,         /* a request for less than 1/4 would not have brought the segment back */
+	GIVEN_AT_A_TIME = 32,
+	LOOKS = 16,          /* at larger blocks, instead of one that is not to be cut */
+	TIGHT_SHARE = 5,     /* of the device: less than 1/5 is left */
+	ROOM_SHARE = 20,     /* a rest of more than 1/20 of what is left is large */
+	DECLINED_MAX = 1024, /* and one more for so many allocations: */
+	DECLINE_EVERY = 8,
+	CALM = 128 * 1024, /* allocations after the driver had no more */
+	IDLE_PAUSE_NS = 50 * 1000,
+	IDLE_MOMENT_NS = 100 * 1000 * 1000,
+	IDLE_LOOKS = 2000, /* where the clock stands still */
+	IN_VAIN_MAX = 8,
+};
 
 static bool
-whole(const struct ca_block *block)
+is_early(const struct ca_config *config)
 {
-	return !block->prev && !block->next;
+	return !config->give_back_oom;
 }
 
+static uint64_t
+excess(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* What the cache may hold, with `bytes` more allocated. */
+static uint64_t
+allowed(const struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_gauge *allocated = &space->device->stats.allocated_bytes;
+	uint64_t floor = space->heap->config.min_reserve_bytes, spare, budget;
+	uint64_t peak = allocated->current + bytes;
+
+	if (peak < allocated->peak)
+		peak = allocated->peak;
+	spare = peak / 100 * SPARE_PERCENT;
+	if (spare < space->heap->config.large_segment_size_bytes)
+		spare = space->heap->config.large_segment_size_bytes;
+	budget = peak + spare + space->device->budget.regret_bytes;
+	return budget > floor ? budget : floor;
+}
+
+/* How much a segment for `bytes` would be too much. */
+static uint64_t
+too_much(const struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
+{
+	return excess(space->device->stats.reserved_bytes.current + segment_bytes,
+		      allowed(space, bytes));
+}
+
+/* ---- what is not cut */
+
+/* What the driver may have left for us. */
 static uint64_t
 room(const struct ca_space *space)
 {
-	const struct ca_device *d = space->device;
-	uint64_t cap = d->budget.total;
-	if (KNOB(REFAT,0) && d->budget.refused_at && d->budget.refused_at < cap) cap = d->budget.refused_at;
-	return cap > d->stats.reserved_bytes.current ? cap - d->stats.reserved_bytes.current : 0;
+	const struct ca_device *device = space->device;
+
+	return excess(ca_limit_of_segments(space),
+		      device->stats.reserved_bytes.current + device->other_bytes);
+}
+
+/* The driver had no more lately. */
+static bool
+is_full(const struct ca_space *space)
+{
+	const struct ca_device *device = space->device;
+
+	return device->budget.refused &&
+	       device->stats.alloc_calls - device->budget.refused_at < CALM;
 }
 
 static bool
-tight(const struct ca_space *space)
+is_tight(const struct ca_space *space)
 {
-	return space->device->budget.refused || (double)room(space) < KNOB(SCARCE,0.2) * (double)space->device->budget.total;
+	return is_full(space) || room(space) < ca_limit_of_segments(space) / TIGHT_SHARE;
 }
 
+/* It would be cut, and it is no segment that requests of that size are meant to share. */
 static bool
-spares(const struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+is_cut(const struct ca_space *space, const struct ca_block *block, uint64_t bytes)
 {
-	if (block->segment->bytes <= (uint64_t)(KNOB(PACK,20)*1048576) && bytes < CA_LARGE_MIN) return false;
-	if (!whole(block) || block->segment->pool->small || !ca_pool_splits(&space->heap->config, block, bytes))
+	const struct ca_config *config = &space->heap->config;
+	const struct ca_segment *segment = block->segment;
+
+	if (segment->pool->small || !ca_pool_splits(config, block, bytes))
 		return false;
-	if (tight(space))
-		return true;
-	if (KNOB(BLIM,1) && over(space, 0, 0) > 0)
-		return true;
-	return (double)(block->bytes - ca_round_up(bytes, CA_BOUNDARY)) > KNOB(BROOM,0.05) * (double)room(space);
+	return bytes >= CA_LARGE_MIN || segment->bytes > config->large_segment_size_bytes;
 }
 
 static bool
-pins(const struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+is_better_whole(const struct ca_space *space, const struct ca_block *block, uint64_t bytes)
 {
-	uint64_t seg = block->segment->bytes;
-	if (!KNOB(STRICT,1) || !tight(space) || block->segment->pool->small || (double)seg <= KNOB(PINMIN,20) * 1048576)
+	if (!is_cut(space, block, bytes))
 		return false;
-	if (whole(block)) return false;
-	if ((double)seg <= KNOB(PRATIO,0) * (double)bytes) return false;
-	return ca_pool_splits(&space->heap->config, block, bytes);
+	if (is_tight(space))
+		return true;
+	if (block->prev || block->next)
+		return false;
+	return too_much(space, 0, 0) || block->bytes - bytes > room(space) / ROOM_SHARE;
 }
 
-static bool
-refuses(const struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+bool
+ca_budget_allows_locked(struct ca_space *space, const struct ca_block *block, uint64_t bytes)
 {
-	return spares(space, block, bytes) || pins(space, block, bytes);
+	const struct ca_device *device = space->device;
+
+	return !is_early(&space->heap->config) || ca_ladder_tried.anything_goes ||
+	       (device->budget.declined >= DECLINED_MAX && !is_full(space)) ||
+	       !is_better_whole(space, block, bytes);
+}
+
+/* One more may be declined for so many allocations. */
+static void
+lower_declined(struct ca_device *device)
+{
+	struct ca_budget *budget = &device->budget;
+	uint64_t more = (device->stats.alloc_calls - budget->declined_until) / DECLINE_EVERY;
+
+	budget->declined_until += more * DECLINE_EVERY;
+	budget->declined = excess(budget->declined, more);
+}
+
+/* A request may be looked for several times. */
+static void
+count_declined(struct ca_space *space)
+{
+	struct ca_budget *budget = &space->device->budget;
+	uint64_t request = space->heap->serial + 1;
+
+	budget->declined += budget->declined_for != request;
+	budget->declined_for = request;
+}
+
+static struct ca_block *
+of_node(struct ca_tree_node *node, bool by_usable)
+{
+	if (!node)
+		return NULL;
+	return by_usable ? CA_CONTAINER_OF(node, struct ca_block, by_usable)
+			 : CA_CONTAINER_OF(node, struct ca_block, by_size);
 }
 
 struct ca_block *
 ca_budget_choose_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 {
-	struct ca_tree_node *node;
-	unsigned n;
-	if (space->heap->config.give_back_oom || space->device->budget.last || !block || !refuses(space, block, bytes))
+	bool by_usable = bytes >= CA_BOUNDARY_MIN;
+	unsigned looks;
+
+	if (!block || ca_budget_allows_locked(space, block, bytes))
 		return block;
-	if (bytes >= CA_BOUNDARY_FROM) {
-		for (node = &block->by_usable, n = 0; node && n < 16; node = ca_tree_next(node), n++) {
-			struct ca_block *at = CA_CONTAINER_OF(node, struct ca_block, by_usable);
-			if (!refuses(space, at, bytes) && ca_pool_fits(at, bytes)) return at;
-		}
-	} else {
-		for (node = &block->by_size, n = 0; node && n < 16; node = ca_tree_next(node), n++) {
-			struct ca_block *at = CA_CONTAINER_OF(node, struct ca_block, by_size);
-			if (!refuses(space, at, bytes) && ca_pool_fits(at, bytes)) return at;
-		}
+	lower_declined(space->device);
+	for (looks = 0; block && looks < LOOKS; looks++) {
+		if (ca_pool_fits(block, bytes) && ca_budget_allows_locked(space, block, bytes))
+			return block;
+		block = of_node(ca_tree_next(by_usable ? &block->by_usable : &block->by_size),
+				by_usable);
 	}
+	count_declined(space);
 	return NULL;
 }
 
-uint64_t
-ca_budget_segment_bytes(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
+/* ---- giving back */
+
+/* Looks at what the streams of the device have finished. */
+static void
+look(struct ca_space *own)
 {
-	uint64_t exact = ca_round_up(bytes, CA_BOUNDARY);
-	if (space->heap->config.give_back_oom || exact >= segment_bytes) return segment_bytes;
-	if (KNOB(EXTIGHT,0) && tight(space)) return exact;
-	if (KNOB(EXLIM,0) && over(space, segment_bytes, bytes)) return exact;
-	if ((double)(segment_bytes - exact) > KNOB(EXROOM,9) * (double)room(space)) return exact;
-	return segment_bytes;
+	struct ca_space *space;
+	int r;
+
+	for (space = own->heap->spaces; space; space = space->next) {
+		if (space->device != own->device || space->dead || space->poisoned)
+			continue;
+		ca_outside_enter_locked(space);
+		ca_order_mark_busy(space);
+		r = ca_order_poll(space);
+		ca_outside_leave(space);
+		if (ca_pending_is_lost(r))
+			ca_pending_rescue_locked(space);
+		ca_owned_settle_locked(space);
+		ca_owned_look_locked(space);
+	}
 }
 
-static bool
-idle_soon(struct ca_space *space)
+static void
+settle(struct ca_space *own)
 {
-	struct ca_budget *b = &space->device->budget;
+	struct ca_space *space;
+
+	for (space = own->heap->spaces; space; space = space->next)
+		if (space->device == own->device && !space->dead)
+			ca_owned_settle_locked(space);
+}
+
+/* The device has nothing to do, or it will not have in a moment. */
+static bool
+becomes_idle(struct ca_space *space)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_budget *budget = &space->device->budget;
+	uint64_t since;
 	unsigned looks;
-	if (ca_device_is_idle_locked(space)) {
-		struct ca_space *each;
-		for (each = space->heap->spaces; each; each = each->next)
-			if (each->device == space->device && !each->dead)
-				ca_owned_settle_locked(each);
+
+	if (driver->capturing(driver->self))
+		return false;
+	settle(space);
+	if (ca_device_is_idle_locked(space))
 		return true;
+	if (budget->not_now) {
+		budget->not_now--;
+		return false;
 	}
-	if (b->not_now) { b->not_now--; return false; }
-	for (looks = 0; looks < 100 && !space->dead; looks++) {
-		struct ca_space *each;
-		for (each = space->heap->spaces; each; each = each->next)
-			if (each->device == space->device && !each->dead) {
-				ca_outside_enter_locked(each);
-				ca_order_mark_busy(each);
-				ca_order_poll(each);
-				ca_outside_leave(each);
-				ca_owned_settle_locked(each);
-				ca_owned_look_locked(each);
-			}
-		if (ca_device_is_idle_locked(space)) { b->in_vain = 0; return true; }
-		ca_outside_pause(space->heap, 50000);
+	since = driver->clock_ns(driver->self);
+	for (looks = 0; looks < IDLE_LOOKS && !space->dead; looks++) {
+		look(space);
+		if (ca_device_is_idle_locked(space)) {
+			budget->in_vain = 0;
+			return true;
+		}
+		if (driver->clock_ns(driver->self) - since > IDLE_MOMENT_NS)
+			break;
+		ca_outside_pause(space->heap, IDLE_PAUSE_NS);
 	}
-	if (getenv("DBG")) for (unsigned i=0;i<atomic_load(&space->order.n_streams);i++) { struct ca_stream_record *r=space->order.streams[i]; __builtin_printf("stream %u last %lu done %lu lost %d armed %lu fin %u\n", i, atomic_load(&r->hot.last), atomic_load(&r->done), atomic_load(&r->lost), (unsigned long)atomic_load(&r->hot.armed), atomic_load(&space->order.finished_only)); }
-	if (b->in_vain < 8) b->in_vain++;
-	b->not_now = (1u << b->in_vain) - 1;
-	if (getenv("DBG")) __builtin_printf("vain looks %u drainable %lu\n", looks, space->device->drainable_bytes);
+	if (budget->in_vain < IN_VAIN_MAX)
+		budget->in_vain++;
+	budget->not_now = (1u << budget->in_vain) - 1;
 	return false;
+}
+
+/* The smallest unused segment of at least `bytes`, or the largest. False: there is none, or the
+ * driver did not take it. */
+static bool
+give_one(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_budget *budget = &space->device->budget;
+	struct ca_block *block = ca_ladder_candidate_locked(space, bytes);
+	uint64_t given = block ? block->bytes : 0;
+
+	if (!block || ca_segment_release_locked(block))
+		return false;
+	budget->given[budget->given_next] = given;
+	budget->given_next = (budget->given_next + 1) % CA_GIVEN_MAX;
+	CA_COUNT(space, trims);
+	return true;
 }
 
 void
 ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
 {
-	struct ca_budget *b = &space->device->budget;
-	unsigned n = 0;
-	uint64_t o;
-	if (space->heap->config.give_back_oom) return;
-	if (!b->total) {
-		uint64_t f, t; 
-		const struct ca_driver *driver = &space->heap->driver;
-		int r;
-		ca_outside_enter_locked(space);
-		r = driver->memory_info(driver->self, space->context, &f, &t);
-		ca_outside_leave(space);
-		b->total = r ? UINT64_MAX : t;
-	}
-	while (n++ < 64 && !space->dead && (o = over(space, segment_bytes, bytes)) && space->device->drainable_bytes) {
-		struct ca_block *block;
-		uint64_t block_bytes;
-		double earned = (double)(space->device->stats.alloc_calls - b->tokens_at) / KNOB(EARN, 8);
-		if (earned >= 1) {
-			b->tokens += (uint64_t)earned;
-			b->tokens_at = space->device->stats.alloc_calls;
-			if (b->tokens > KNOB(TOKMAX,1024)) b->tokens = (uint64_t)KNOB(TOKMAX,1024);
-		}
-		if (!b->tokens && KNOB(TOK,0)) return;
-		if (!idle_soon(space)) return;
-		block = ca_ladder_candidate_locked(space, o);
-		if (!block) { if (getenv("DBG")) __builtin_printf("no cand drain %lu over %lu n %u owned %lu\n", space->device->drainable_bytes,o,n,space->owned_blocks); return; }
-		block_bytes = block->bytes;
-		if (ca_segment_release_locked(block)) return;
-		b->tokens--;
-		b->given[b->given_next++ % CA_GIVEN_MAX] = block_bytes;
+	unsigned given;
+	uint64_t much;
+
+	if (!is_early(&space->heap->config))
+		return;
+	ca_limit_learn_locked(space);
+	for (given = 0; given < GIVEN_AT_A_TIME && !space->dead && !space->poisoned; given++) {
+		much = too_much(space, segment_bytes, bytes);
+		if (!much || !space->device->drainable_bytes || !becomes_idle(space) ||
+		    !give_one(space, much))
+			break;
 	}
 }
 
-void
-ca_budget_refused_locked(struct ca_space *space, uint64_t bytes)
-{
-	struct ca_budget *b = &space->device->budget;
-	uint64_t at = space->device->stats.reserved_bytes.current + bytes;
-	b->refused = true;
-	if (!b->refused_at || at < b->refused_at) b->refused_at = at;
-}
+/* ---- what happened */
 
 void
-ca_budget_taken_locked(struct ca_space *space, uint64_t bytes)
+ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes)
 {
-	struct ca_budget *b = &space->device->budget;
+	struct ca_device *device = space->device;
+	struct ca_budget *budget = &device->budget;
+	uint64_t fast = device->stats.allocated_bytes.peak / 2;
 	unsigned i;
-	for (i = 0; i < CA_GIVEN_MAX; i++)
-		if (b->given[i] == bytes) {
-			b->given[i] = 0;
-			b->regret_bytes += bytes;
-			return;
-		}
+
+	for (i = 0; i < CA_GIVEN_MAX; i++) {
+		if (budget->given[i] < segment_bytes || budget->given[i] / ALIKE > segment_bytes)
+			continue;
+		budget->given[i] = 0;
+		budget->regret_bytes +=
+			budget->regret_bytes < fast ? segment_bytes : segment_bytes / SLOW_SHARE;
+		return;
+	}
+}
+
+void
+ca_budget_refused_locked(struct ca_space *space)
+{
+	space->device->budget.refused = true;
+	space->device->budget.refused_at = space->device->stats.alloc_calls;
+}
+
+uint64_t
+ca_budget_exact(const struct ca_space *space, uint64_t bytes)
+{
+	uint64_t pages = ca_round_up(bytes, CA_BOUNDARY);
+
+	if (!is_early(&space->heap->config) || bytes <= CA_SMALL_MAX ||
+	    ca_limit_shortage_locked(space, pages, true))
+		return bytes;
+	return pages;
 }

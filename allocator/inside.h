@@ -49,8 +49,8 @@ enum {
 #define CA_SMALL_MAX ((uint64_t)1 << 20)     /* largest block of the small pool */
 #define CA_SMALL_SEGMENT ((uint64_t)2 << 20) /* segment of the small pool */
 #define CA_LARGE_MIN ((uint64_t)10 << 20)    /* from here a request has a segment of its size */
-#define CA_BOUNDARY ((uint64_t)2 << 20)      /* from here a request starts on such a boundary */
-#define CA_BOUNDARY_FROM ((uint64_t)10 << 20)
+#define CA_BOUNDARY ((uint64_t)2 << 20)      /* of pages: segments are multiples */
+#define CA_BOUNDARY_MIN CA_LARGE_MIN         /* from here a request starts on such a boundary */
 #define CA_SIZE_MAX ((uint64_t)1 << 60)      /* larger requests are not ours */
 
 enum ca_block_state {
@@ -164,7 +164,7 @@ struct ca_device {
 	uint64_t next_look_ns;    /* when trim_idle_ms looks again */
 	uint64_t gc_wanted;       /* bytes that the next free is to give back */
 	struct ca_budget budget;
-	struct ca_stats stats;    /* figures (not gauges, counters) unused */
+	struct ca_stats stats; /* figures (not gauges, counters) unused */
 };
 
 struct ca_space {
@@ -473,7 +473,8 @@ void ca_limit_forget_locked(struct ca_space *space);
 
 /* ---- tend.c: automatic trims */
 
-bool ca_device_is_idle_locked(const struct ca_space *own);
+/* No work of the space's device is unfinished, as far as is known. */
+bool ca_device_is_idle_locked(const struct ca_space *space);
 
 /* Before `bytes` more are asked of the driver: garbage_collection_threshold. Leaves and retakes the
  * lock. */
@@ -505,6 +506,8 @@ int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_bloc
 
 /* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
 struct ca_block *ca_ladder_search_locked(struct ca_space *space, uint64_t bytes);
+/* The smallest whole segment of the device, finished and free, of at least `bytes`; or the largest;
+ * NULL: there is none. */
 struct ca_block *ca_ladder_candidate_locked(struct ca_space *space, uint64_t bytes);
 /* As ca_reclaim, for a segment or another call. */
 bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment);

@@ -61,10 +61,11 @@ unstick(struct ca_heap *heap, const struct ca_device *device)
 			ca_segment_unstick_locked(space);
 }
 
-/* The smallest whole segment of at least `bytes`, or the largest of all. */
-static struct ca_block *
-candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
+struct ca_block *
+ca_ladder_candidate_locked(struct ca_space *own, uint64_t bytes)
 {
+	const struct ca_device *device = own->device;
+	struct ca_heap *heap = own->heap;
 	struct ca_block *best = NULL;
 	struct ca_space *space;
 
@@ -92,12 +93,6 @@ candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
 	return best;
 }
 
-struct ca_block *
-ca_ladder_candidate_locked(struct ca_space *space, uint64_t bytes)
-{
-	return candidate(space->heap, space->device, bytes);
-}
-
 /* Gives finished segments of the device back, just enough for `bytes`. Returns bytes given back;
  * *ret_busy is set when a capture stood in the way. */
 static uint64_t
@@ -108,7 +103,7 @@ release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 	uint64_t given = return_due(device, heap, ret_busy);
 
 	while (given < bytes && !*ret_busy) {
-		struct ca_block *block = candidate(heap, device, bytes - given);
+		struct ca_block *block = ca_ladder_candidate_locked(space, bytes - given);
 		uint64_t block_bytes;
 		int r;
 
@@ -400,22 +395,20 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 {
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_room_segment_bytes(space, bytes), generation;
-	uint64_t exact = space->heap->config.give_back_oom || bytes <= CA_SMALL_MAX ? bytes : ca_round_up(bytes, CA_BOUNDARY);
+	uint64_t exact = ca_budget_exact(space, bytes);
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 	bool again = false;
 	int r;
 
 	ca_ladder_begin(false);
-	segment_bytes = ca_budget_segment_bytes(space, segment_bytes, bytes);
 	ca_budget_make_locked(space, segment_bytes, bytes);
-	segment_bytes = ca_budget_segment_bytes(space, segment_bytes, bytes);
 	ca_room_make_locked(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
 		ca_tend_growth_locked(space, segment_bytes);
 	r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY) {
-		ca_budget_refused_locked(space, segment_bytes);
+		ca_budget_refused_locked(space);
 		unstick(space->heap, device);
 	}
 

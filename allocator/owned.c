@@ -257,8 +257,8 @@ exposable_oldest(struct ca_space *space, struct ca_stream_record *record,
 
 		if (!ca_order_is_behind(last, &block->user))
 			break;
-		if (block->state == CA_BLOCK_OWNED && ca_pool_fits(block, bytes) && ca_budget_choose_locked(space, block, bytes) == block &&
-		    may_expose(space, block))
+		if (block->state == CA_BLOCK_OWNED && ca_pool_fits(block, bytes) &&
+		    ca_budget_allows_locked(space, block, bytes) && may_expose(space, block))
 			best = better(best, block);
 		link = link->next;
 	}

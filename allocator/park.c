@@ -97,7 +97,7 @@ ca_park_take_locked(struct ca_space *space, uint64_t bytes)
 	unsigned place = place_of(bytes);
 	struct ca_block *block = space->places[place];
 
-	if (!block || block->bytes != bytes || (bytes >= CA_BOUNDARY_FROM && is_off_boundary(block)))
+	if (!block || block->bytes != bytes || (bytes >= CA_BOUNDARY_MIN && is_off_boundary(block)))
 		return NULL;
 	pop(space, place, block);
 	block->segment->standing = 0;

@@ -119,7 +119,7 @@ ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, 
 	struct ca_tree_node *node;
 	struct ca_block *block;
 
-	if (bytes >= CA_BOUNDARY_FROM) {
+	if (bytes >= CA_BOUNDARY_MIN) {
 		node = ca_tree_at_least(&pool->by_usable, bytes, 0);
 		block = node ? CA_CONTAINER_OF(node, struct ca_block, by_usable) : NULL;
 	} else {
@@ -133,7 +133,8 @@ bool
 ca_pool_fits(const struct ca_block *block, uint64_t bytes)
 {
 	const struct ca_segment *segment = block->segment;
-	uint64_t pad, usable = bytes >= CA_BOUNDARY_FROM ? ca_block_usable(block, &pad) : block->bytes;
+	uint64_t pad,
+		usable = bytes >= CA_BOUNDARY_MIN ? ca_block_usable(block, &pad) : block->bytes;
 
 	return segment->pool == ca_pool_for(segment->space, bytes) && usable >= bytes &&
 	       oversize_allows(&segment->space->heap->config, block, bytes);
@@ -145,7 +146,7 @@ pad_for(const struct ca_block *block, uint64_t bytes)
 {
 	uint64_t pad = 0;
 
-	if (bytes >= CA_BOUNDARY_FROM)
+	if (bytes >= CA_BOUNDARY_MIN)
 		ca_block_usable(block, &pad);
 	return pad;
 }

@@ -6,7 +6,6 @@
 #include "allocator/inside.h"
 
 #include "allocator/report.h"
-#include <stdlib.h>
 
 /* Nothing can be had any more: a small request takes a hole between large blocks. */
 static int
@@ -14,11 +13,6 @@ take_hole(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	struct ca_block *block = NULL;
 
-	space->device->budget.last = true;
-	*ret_block = ca_ladder_search_locked(space, bytes);
-	space->device->budget.last = false;
-	if (*ret_block)
-		return 0;
 	if (bytes <= CA_SMALL_MAX && !space->dead && !space->poisoned) {
 		ca_park_clear_locked(space);
 		block = ca_pool_find_locked(&space->heap->config, &space->pools[1], bytes);
@@ -74,20 +68,17 @@ take_managed(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block
 int
 ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
-	int r = take_hole(space, bytes, ret_block);
-	if (r && getenv("DBG")) {
-		__builtin_printf("OOM for %lu MiB, reserved %lu alloc %lu peak %lu\n", bytes>>20, space->device->stats.reserved_bytes.current>>20, space->device->stats.allocated_bytes.current>>20, space->device->stats.allocated_bytes.peak>>20);
-		for (struct ca_list *l=space->segments.next;l!=&space->segments;l=l->next) { struct ca_segment *g=CA_CONTAINER_OF(l,struct ca_segment,link);
-			uint64_t f=0; for (struct ca_block*b=g->first;b;b=b->next) if(b->state!=CA_BLOCK_LIVE) f+=b->bytes;
-			if (!f && g->first->next==NULL) continue;
-			__builtin_printf("seg %8.1f small %d free %8.1f: ", (double)g->bytes/1048576, g->pool->small, (double)f/1048576);
-			int n=0; for (struct ca_block*b=g->first;b&&n<24;b=b->next,n++) __builtin_printf(" %c%.1f", b->state==CA_BLOCK_LIVE?'L':'0'+b->state, (double)b->bytes/1048576); __builtin_printf("\n"); }
-	}
+	int r;
+
+	ca_ladder_tried.anything_goes = true;
+	*ret_block = ca_ladder_search_locked(space, bytes);
+	r = *ret_block ? 0 : take_hole(space, bytes, ret_block);
 
 	if (r == CA_DRIVER_OUT_OF_MEMORY)
 		r = retry(space, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY && space->heap->config.oom_managed)
 		r = take_managed(space, bytes, ret_block);
+	ca_ladder_tried.anything_goes = false;
 	return r;
 }
 
