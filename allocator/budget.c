@@ -16,8 +16,9 @@
  * make a driver call of every allocation, only one in so many may be declined like that.
  *
  * Giving a segment back may wait for the device, for work that may itself wait for the caller's
- * next submission. So it is done only while the device has nothing to do as far as is known; it is
- * looked at for a moment, and where that was in vain, more and more seldom.
+ * next submission. So it is done only while the device has nothing to do as far as is known. Where
+ * much is to be had the device is looked at for a moment, and where that was in vain, more and more
+ * seldom.
  */
 #include "allocator/budget.h"
 
@@ -34,7 +35,8 @@ enum {
 	ROOM_SHARE = 20,     /* a rest of more than 1/20 of what is left is large */
 	DECLINED_MAX = 1024, /* and one more for so many allocations: */
 	DECLINE_EVERY = 8,
-	CALM = 128 * 1024, /* allocations after the driver had no more */
+	CALM = 128 * 1024,        /* allocations after the driver had no more */
+	WORTH_LOOKING = 16 << 20, /* bytes */
 	IDLE_PAUSE_NS = 50 * 1000,
 	IDLE_MOMENT_NS = 100 * 1000 * 1000,
 	IDLE_LOOKS = 2000, /* where the clock stands still */
@@ -118,8 +120,29 @@ is_cut(const struct ca_space *space, const struct ca_block *block, uint64_t byte
 	return bytes >= CA_LARGE_MIN || segment->bytes > config->large_segment_size_bytes;
 }
 
+/*
+ * So much is too much: is it worth looking at the device? With several streams the cache may hold
+ * reuse_slack_mb before anybody waits.
+ */
 static bool
-is_better_whole(const struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+is_worth_looking(struct ca_space *space, uint64_t much)
+{
+	const struct ca_stats *stats = &space->device->stats;
+
+	return much >= WORTH_LOOKING &&
+	       (ca_order_is_quiet(&space->order) ||
+		stats->reserved_bytes.current - stats->allocated_bytes.current >
+			space->heap->config.reuse_slack_bytes);
+}
+
+static bool
+is_worth_giving(struct ca_space *space, uint64_t much)
+{
+	return is_worth_looking(space, much) || (much && ca_device_is_idle_locked(space));
+}
+
+static bool
+is_better_whole(struct ca_space *space, const struct ca_block *block, uint64_t bytes)
 {
 	if (!is_cut(space, block, bytes))
 		return false;
@@ -127,7 +150,8 @@ is_better_whole(const struct ca_space *space, const struct ca_block *block, uint
 		return true;
 	if (block->prev || block->next)
 		return false;
-	return too_much(space, 0, 0) || block->bytes - bytes > room(space) / ROOM_SHARE;
+	return is_worth_giving(space, too_much(space, 0, 0)) ||
+	       block->bytes - bytes > room(space) / ROOM_SHARE;
 }
 
 bool
@@ -223,9 +247,9 @@ settle(struct ca_space *own)
 			ca_owned_settle_locked(space);
 }
 
-/* The device has nothing to do, or it will not have in a moment. */
+/* The device has nothing to do; or it will not have in a moment, if that is worth looking at. */
 static bool
-becomes_idle(struct ca_space *space)
+becomes_idle(struct ca_space *space, uint64_t much)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_budget *budget = &space->device->budget;
@@ -237,6 +261,8 @@ becomes_idle(struct ca_space *space)
 	settle(space);
 	if (ca_device_is_idle_locked(space))
 		return true;
+	if (!is_worth_looking(space, much))
+		return false;
 	if (budget->not_now) {
 		budget->not_now--;
 		return false;
@@ -286,7 +312,7 @@ ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t b
 	ca_limit_learn_locked(space);
 	for (given = 0; given < GIVEN_AT_A_TIME && !space->dead && !space->poisoned; given++) {
 		much = too_much(space, segment_bytes, bytes);
-		if (!much || !space->device->drainable_bytes || !becomes_idle(space) ||
+		if (!much || !space->device->drainable_bytes || !becomes_idle(space, much) ||
 		    !give_one(space, much))
 			break;
 	}
