@@ -27,7 +27,7 @@
 
 enum {
 	SPARE_PERCENT = 3, /* of the peak */
-	SLOW_SHARE = 4,    /* regret beyond half the peak counts for a quarter */
+	SLOW_SHARE = 4,    /* regret beyond a quarter of the peak counts for a quarter */
 	ALIKE = 4,         /* a request for less than 1/4 would not have brought the segment back */
 	GIVEN_AT_A_TIME = 32,
 	LOOKS = 16,          /* at larger blocks, instead of one that is not to be cut */
@@ -325,7 +325,7 @@ ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes)
 {
 	struct ca_device *device = space->device;
 	struct ca_budget *budget = &device->budget;
-	uint64_t fast = device->stats.allocated_bytes.peak / 2;
+	uint64_t fast = device->stats.allocated_bytes.peak / 4;
 	unsigned i;
 
 	for (i = 0; i < CA_GIVEN_MAX; i++) {

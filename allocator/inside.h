@@ -308,7 +308,7 @@ bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
 bool ca_pool_fits(const struct ca_block *block, uint64_t bytes);
 /* True when the rest of `block` behind the first `bytes` is worth a block of its own. */
 bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
-/* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
+/* Bytes that a request of 10 MiB or more finds in the block; 0 without a boundary inside. */
 uint64_t ca_block_usable(const struct ca_block *block, uint64_t *ret_pad);
 
 /* ---- park.c: a block that is asked for again at once */

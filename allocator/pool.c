@@ -4,11 +4,11 @@
  * MiB, from 2 MiB segments) and large ones. Best fit is the first block of the pool in the order
  * (bytes, address) that is large enough.
  *
- * A request of 2 MiB or more must start on a 2 MiB boundary of its segment (drivers hand such
+ * A request of 10 MiB or more must start on a 2 MiB boundary of its segment (drivers hand such
  * memory out on that boundary, and some programs map it by pages). The large pool therefore has a
  * second index, by the bytes a block offers from its first boundary on: best fit in that index
  * costs O(log n), and the hole in front of the boundary is cut off and stays free for requests
- * below 2 MiB.
+ * below 10 MiB.
  *
  * The rest behind a block is split off when it is worth it: any grain in the small pool, more than
  * 1 MiB in the large one. Blocks of max_split_size or more are oversize: never cut, never given to

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is left to try when nothing of ours is left to give: a hole that is otherwise not for so
- * small a request, some patience, managed memory. The latter two only if the user wants them.
+ * What is left to try when nothing of ours is left to give: a hole that is otherwise not for such a
+ * request, some patience, managed memory. The latter two only if the user wants them.
  */
 #include "allocator/inside.h"
 
