@@ -34,7 +34,7 @@ enum {
 	TIGHT_SHARE = 5,     /* of the device: less than 1/5 is left */
 	ROOM_SHARE = 20,     /* a rest of more than 1/20 of what is left is large */
 	DECLINED_MAX = 1024, /* and one more for so many allocations: */
-	DECLINE_EVERY = 8,
+	DECLINE_EVERY = 16,
 	CALM = 128 * 1024,        /* allocations after the driver had no more */
 	WORTH_LOOKING = 16 << 20, /* bytes */
 	IDLE_PAUSE_NS = 50 * 1000,
@@ -92,14 +92,15 @@ room(const struct ca_space *space)
 		      device->stats.reserved_bytes.current + device->other_bytes);
 }
 
-/* The driver had no more lately. */
+/* The driver had no more lately, and the program needs most of what there is. */
 static bool
 is_full(const struct ca_space *space)
 {
 	const struct ca_device *device = space->device;
 
 	return device->budget.refused &&
-	       device->stats.alloc_calls - device->budget.refused_at < CALM;
+	       device->stats.alloc_calls - device->budget.refused_at < CALM &&
+	       device->stats.allocated_bytes.peak > ca_limit_of_segments(space) / 4 * 3;
 }
 
 static bool
