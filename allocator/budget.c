@@ -99,8 +99,7 @@ is_full(const struct ca_space *space)
 	const struct ca_device *device = space->device;
 
 	return device->budget.refused &&
-	       device->stats.alloc_calls - device->budget.refused_at < CALM &&
-	       device->stats.allocated_bytes.peak > ca_limit_of_segments(space) / 4 * 3;
+	       device->stats.alloc_calls - device->budget.refused_at < CALM;
 }
 
 static bool
@@ -340,10 +339,16 @@ ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes)
 }
 
 void
-ca_budget_refused_locked(struct ca_space *space)
+ca_budget_refused_locked(struct ca_space *space, uint64_t bytes)
 {
-	space->device->budget.refused = true;
-	space->device->budget.refused_at = space->device->stats.alloc_calls;
+	struct ca_device *device = space->device;
+	uint64_t needs = device->stats.allocated_bytes.current + bytes;
+
+	if (needs < device->stats.allocated_bytes.peak)
+		needs = device->stats.allocated_bytes.peak;
+	/* otherwise it is the cache's pieces, or another process: a few more of them do no harm */
+	device->budget.refused = needs > ca_limit_of_segments(space) / 2;
+	device->budget.refused_at = device->stats.alloc_calls;
 }
 
 uint64_t

@@ -21,7 +21,7 @@ struct ca_budget {
 	unsigned given_next;          /* the entry to write next */
 	uint64_t regret_bytes;        /* what was given back and then asked for again */
 	uint64_t refused_at;          /* stats.alloc_calls when the driver last had no more */
-	bool refused;                 /* it ever had no more */
+	bool refused;                 /* it had no more, and the program needed most of it */
 	uint64_t declined;            /* allocations with a free block not cut, of what may be */
 	uint64_t declined_for;        /* heap->serial at the last one */
 	uint64_t declined_until;      /* stats.alloc_calls for which `declined` was last lowered */
@@ -45,8 +45,8 @@ bool ca_budget_allows_locked(struct ca_space *space, const struct ca_block *bloc
 void ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes);
 /* A segment was taken. */
 void ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes);
-/* The driver has no segment of the size that was asked for. */
-void ca_budget_refused_locked(struct ca_space *space);
+/* The driver has no segment for `bytes`. */
+void ca_budget_refused_locked(struct ca_space *space, uint64_t bytes);
 /* What to ask of the driver for `bytes` when it has no more than that: whole pages, which it would
  * use in any case, unless a limit that the user set forbids them. */
 uint64_t ca_budget_exact(const struct ca_space *space, uint64_t bytes);

@@ -409,7 +409,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 		ca_tend_growth_locked(space, segment_bytes);
 	r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY) {
-		ca_budget_refused_locked(space);
+		ca_budget_refused_locked(space, bytes);
 		unstick(space->heap, device);
 	}
 
