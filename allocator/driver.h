@@ -85,6 +85,8 @@ struct ca_driver {
 	/* True while any stream of the process captures, or is about to: the allocator then hands
 	 * out new memory only. Cheap, and may be called with a lock held. */
 	bool (*capturing)(void *self);
+	/* The host does nothing for `ns` nanoseconds. NULL: the calling thread sleeps. */
+	void (*pause)(void *self, uint64_t ns);
 	/* Monotonic, in nanoseconds. Never fails. */
 	uint64_t (*clock_ns)(void *self);
 };

@@ -28,6 +28,7 @@
 
 #include "allocator/arena.h"
 #include "allocator/bases.h"
+#include "allocator/budget.h"
 #include "allocator/heap.h"
 #include "allocator/index.h"
 #include "allocator/list.h"
@@ -55,7 +56,8 @@ ca_relax(void)
 #define CA_SMALL_MAX ((uint64_t)1 << 20)     /* largest block of the small pool */
 #define CA_SMALL_SEGMENT ((uint64_t)2 << 20) /* segment of the small pool */
 #define CA_LARGE_MIN ((uint64_t)10 << 20)    /* from here a request has a segment of its size */
-#define CA_BOUNDARY ((uint64_t)2 << 20)      /* from here a request starts on such a boundary */
+#define CA_BOUNDARY ((uint64_t)2 << 20)      /* of pages: segments are multiples */
+#define CA_BOUNDARY_MIN CA_LARGE_MIN         /* from here a request starts on such a boundary */
 #define CA_SIZE_MAX ((uint64_t)1 << 60)      /* larger requests are not ours */
 
 enum ca_block_state {
@@ -199,7 +201,8 @@ struct ca_device {
 	uint64_t next_trim;       /* alloc_calls at which trim_every is due (tend.c) */
 	uint64_t next_look_ns;    /* when trim_idle_ms looks again */
 	uint64_t gc_wanted;       /* bytes that the next free is to give back */
-	struct ca_stats stats;    /* figures (not gauges, counters) unused */
+	struct ca_budget budget;
+	struct ca_stats stats; /* figures (not gauges, counters) unused */
 };
 
 struct ca_space {
@@ -378,6 +381,9 @@ struct ca_pool *ca_pool_for(struct ca_space *space, uint64_t bytes);
 /* The segment the pool's rule asks of the driver for
  * a request of `bytes` (rounded to the grain). */
 uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);
+/* The next larger one of the index in which such a request is looked for, of the block's pool; it
+ * need not fit. NULL: there is none. */
+struct ca_block *ca_pool_next_locked(const struct ca_block *block, uint64_t bytes);
 /* Best fit in one pool, still indexed; NULL: nothing fits. */
 struct ca_block *ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool,
 				     uint64_t bytes);
@@ -390,7 +396,7 @@ bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
 bool ca_pool_fits(const struct ca_block *block, uint64_t bytes);
 /* True when the rest of `block` behind the first `bytes` is worth a block of its own. */
 bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
-/* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
+/* Bytes that a request of 10 MiB or more finds in the block; 0 without a boundary inside. */
 uint64_t ca_block_usable(const struct ca_block *block, uint64_t *ret_pad);
 
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */
@@ -568,6 +574,9 @@ void ca_limit_forget_locked(struct ca_space *space);
 
 /* ---- tend.c: automatic trims */
 
+/* No work of the space's device is unfinished, as far as is known. */
+bool ca_device_is_idle_locked(const struct ca_space *space);
+
 /* Before `bytes` more are asked of the driver: garbage_collection_threshold. Leaves and retakes the
  * lock. */
 void ca_tend_growth_locked(struct ca_space *space, uint64_t bytes);
@@ -598,6 +607,9 @@ int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_bloc
 
 /* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
 struct ca_block *ca_ladder_search_locked(struct ca_space *space, uint64_t bytes);
+/* The smallest whole segment of the device, finished and free, of at least `bytes`; or the largest;
+ * NULL: there is none. */
+struct ca_block *ca_ladder_candidate_locked(struct ca_space *space, uint64_t bytes);
 /* As ca_reclaim, for a segment or another call. */
 bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given

@@ -12,7 +12,8 @@
  *   5. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through; frees of other threads are polled
  *      for some seconds (their work may depend on this thread: never waited for);
- *   6. a small request is served between large blocks, which it otherwise never is;
+ *   6. any hole serves: between large blocks for a small request, which it otherwise never does, or
+ *      in a block that was to stay whole (budget.c);
  *   7. if the user wants it, the driver is asked for some time more, and for managed memory;
  *   8. the driver's own code, unchanged.
  *
@@ -61,10 +62,11 @@ unstick(struct ca_heap *heap, const struct ca_device *device)
 			ca_segment_unstick_locked(space);
 }
 
-/* The smallest whole segment of at least `bytes`, or the largest of all. */
-static struct ca_block *
-candidate(struct ca_heap *heap, const struct ca_device *device, uint64_t bytes)
+struct ca_block *
+ca_ladder_candidate_locked(struct ca_space *own, uint64_t bytes)
 {
+	const struct ca_device *device = own->device;
+	struct ca_heap *heap = own->heap;
 	struct ca_block *best = NULL;
 	struct ca_space *space;
 
@@ -102,7 +104,7 @@ release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 	uint64_t given = return_due(device, heap, ret_busy);
 
 	while (given < bytes && !*ret_busy) {
-		struct ca_block *block = candidate(heap, device, bytes - given);
+		struct ca_block *block = ca_ladder_candidate_locked(space, bytes - given);
 		uint64_t block_bytes;
 		int r;
 
@@ -410,6 +412,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 {
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_room_segment_bytes(space, bytes), generation;
+	uint64_t exact = ca_budget_exact(space, bytes);
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 	bool again = false;
@@ -417,12 +420,15 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 
 	ca_ladder_begin(false);
 	ca_magazines_count_locked(space->heap);
+	ca_budget_make_locked(space, segment_bytes, bytes);
 	ca_room_make_locked(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
 		ca_tend_growth_locked(space, segment_bytes);
 	r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
-	if (r == CA_DRIVER_OUT_OF_MEMORY)
+	if (r == CA_DRIVER_OUT_OF_MEMORY) {
+		ca_budget_refused_locked(space, bytes);
 		unstick(space->heap, device);
+	}
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
 		generation = device->generation;
@@ -431,8 +437,8 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 		if (again)
 			CA_COUNT(space, alloc_retries);
 		ca_ladder_tried.asked++;
-		if (again || segment_bytes != bytes)
-			r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_CUT, ret_block);
+		if (again || segment_bytes != exact)
+			r = ca_segment_take_locked(space, exact, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
 		again = round_locked(space, bytes, generation, &busy_steps) &&

@@ -326,6 +326,19 @@ ca_model_set_clock(struct ca_model *model, uint64_t now_ns)
 	pthread_mutex_unlock(&model->lock);
 }
 
+static void
+pause_host(void *self, uint64_t ns)
+{
+	struct ca_model *model = self;
+
+	pthread_mutex_lock(&model->lock);
+	model->now_ns += ns;
+	model->paused_ns += ns;
+	if (model->paused_ns >= model->config.work_ns)
+		ca_model_finish_all(model);
+	pthread_mutex_unlock(&model->lock);
+}
+
 static int
 memory_info(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total)
 {
@@ -395,6 +408,7 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.memory_info = memory_info,
 		.context_synchronize = context_synchronize,
 		.capturing = capturing,
+		.pause = model->config.work_ns ? pause_host : NULL,
 		.clock_ns = clock_ns,
 	};
 }
@@ -406,6 +420,7 @@ ca_model_submit(struct ca_model *model)
 
 	pthread_mutex_lock(&model->lock);
 	work = ++model->submitted;
+	model->paused_ns = 0;
 	if (model->config.finish_at_once)
 		model->finished = work;
 	pthread_mutex_unlock(&model->lock);

@@ -42,6 +42,9 @@ struct ca_model_config {
 	uint64_t alignment;  /* bytes, of every address; 512 or more */
 	bool no_marks;       /* mark_record answers -ENOTSUP */
 	bool finish_at_once; /* submitted work is finished immediately */
+	/* A host that pauses does not sleep: the clock moves on, and when it has stood by for
+	 * that long in all since anything was submitted, all work is finished. 0: it sleeps. */
+	uint64_t work_ns;
 };
 
 /* Called without the model's lock at the begin (`end` false) and at the end of each driver call:

@@ -56,6 +56,7 @@ struct ca_model {
 	struct stream streams[CA_MODEL_STREAMS];
 	unsigned n_streams;
 	uint64_t now_ns;
+	uint64_t paused_ns; /* since the last submission */
 	enum ca_model_function fail_function;
 	unsigned fail_in; /* calls until the failure; 0: none */
 	bool fail_for_ever;

@@ -228,6 +228,7 @@ ca_model_stream_submit(struct ca_model *model, void *name)
 	pthread_mutex_lock(&model->lock);
 	stream = stream_get(model, name);
 	work = ++stream->submitted;
+	model->paused_ns = 0;
 	if (model->config.finish_at_once)
 		stream_finish(model, stream, work);
 	pthread_mutex_unlock(&model->lock);

@@ -111,7 +111,10 @@ ca_outside_pause(struct ca_heap *heap, long ns)
 	int saved = errno;
 
 	ca_heap_unlock(heap);
-	nanosleep(&pause, NULL);
+	if (heap->driver.pause)
+		heap->driver.pause(heap->driver.self, (uint64_t)ns);
+	else
+		nanosleep(&pause, NULL);
 	ca_heap_lock(heap);
 	errno = saved;
 }

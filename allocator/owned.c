@@ -159,8 +159,11 @@ find_in(struct ca_space *space, const struct ca_stream_record *record, uint64_t 
 {
 	if (!record || !record->pools)
 		return NULL;
-	return ca_pool_find_locked(&space->heap->config, &record->pools[bytes > CA_SMALL_MAX],
-				   bytes);
+	return ca_budget_choose_locked(space,
+				       ca_pool_find_locked(&space->heap->config,
+							   &record->pools[bytes > CA_SMALL_MAX],
+							   bytes),
+				       bytes);
 }
 
 /* The smaller one; `a` if they are equal. */
@@ -180,8 +183,9 @@ find(struct ca_space *space, uint64_t bytes)
 	ca_owned_settle_locked(space);
 	clean = ca_pool_find_locked(&space->heap->config, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
-		return clean;
-	return better(clean, find_in(space, ca_owned_quiet_locked(space), bytes));
+		return ca_budget_choose_locked(space, clean, bytes);
+	return better(ca_budget_choose_locked(space, clean, bytes),
+		      find_in(space, ca_owned_quiet_locked(space), bytes));
 }
 
 /* False: no free block is just as large. */
@@ -303,7 +307,7 @@ exposable_oldest(struct ca_space *space, struct ca_stream_record *record,
 		if (!ca_order_is_behind(last, &block->user))
 			break;
 		if (block->state == CA_BLOCK_OWNED && ca_pool_fits(block, bytes) &&
-		    may_expose(space, block))
+		    ca_budget_allows_locked(space, block, bytes) && may_expose(space, block))
 			best = better(best, block);
 		link = link->next;
 	}

@@ -360,6 +360,17 @@ ca_order_poll(struct ca_space *space)
 	return first;
 }
 
+void
+ca_order_mark_busy(struct ca_space *space)
+{
+	struct ca_stream_record *record;
+	unsigned i;
+
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		if (ca_record_is_busy(record) && !atomic_load(&record->lost))
+			ca_point_record_if_due(record);
+}
+
 /* 0: there is an exact point, or one can be recorded (*ret_record); -EAGAIN. */
 static int
 exactness(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)

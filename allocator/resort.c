@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is left to try when nothing of ours is left to give: a hole that is otherwise not for so
- * small a request, some patience, managed memory. The latter two only if the user wants them.
+ * What is left to try when nothing of ours is left to give: a hole that is otherwise not for such a
+ * request, some patience, managed memory. The latter two only if the user wants them.
  */
 #include "allocator/inside.h"
 
@@ -68,12 +68,17 @@ take_managed(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block
 int
 ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
-	int r = take_hole(space, bytes, ret_block);
+	int r;
+
+	ca_ladder_tried.anything_goes = true;
+	*ret_block = ca_ladder_search_locked(space, bytes);
+	r = *ret_block ? 0 : take_hole(space, bytes, ret_block);
 
 	if (r == CA_DRIVER_OUT_OF_MEMORY)
 		r = retry(space, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY && space->heap->config.oom_managed)
 		r = take_managed(space, bytes, ret_block);
+	ca_ladder_tried.anything_goes = false;
 	return r;
 }
 

@@ -159,6 +159,7 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 		return r;
 	}
 	enter(space, ca_pool_for(space, bytes), &parts, address, segment_bytes);
+	ca_budget_taken_locked(space, segment_bytes);
 	if (kind == CA_SEGMENT_CUT && ca_pool_splits(&heap->config, parts.block, bytes)) {
 		ca_block_split_locked(parts.block, bytes, parts.rest);
 		ca_block_settle_locked(parts.rest);

@@ -29,7 +29,7 @@
 	X(passed_alloc_calls) /* allocations that went straight to the driver: ca_alloc_through */ \
 	X(other_alloc_calls)  /* allocations through other entry points */                         \
 	X(managed_fallbacks)  /* allocations in managed memory, for want of other */               \
-	X(trims)              /* segments given back by max_cached_mb, trim_* or a threshold */    \
+	X(trims)              /* segments given back by keys that trim, or by give_back:early */   \
 	X(fills)              /* blocks cleared or poisoned */                                     \
 	X(fills_skipped)      /* those that could not be: a capture, a stream-ordered free */      \
 	X(taken_clean)        /* hits: nobody had used the block since it was last finished */     \

@@ -114,6 +114,10 @@ void ca_order_destroy(struct ca_order *order);
 /* As ca_order_kill, but the locks are remade and nothing is walked or dropped. */
 void ca_order_after_fork_child(struct ca_order *order);
 
+/* Records a mark on every stream of the space that is busy and has none for its last work, for
+ * ca_order_poll to ask. */
+void ca_order_mark_busy(struct ca_space *space);
+
 /* ---- stamps and users */
 
 /* The birth of an allocation: every stamp so far is smaller. */

@@ -42,8 +42,8 @@ space_is_idle(struct ca_space *space)
 	return true;
 }
 
-static bool
-device_is_idle(const struct ca_space *own)
+bool
+ca_device_is_idle_locked(const struct ca_space *own)
 {
 	struct ca_space *space;
 
@@ -218,7 +218,7 @@ ca_tend(struct ca_space *space, bool may_wait)
 		return;
 	ca_heap_lock(heap);
 	due = space->dead || space->poisoned ? 0 : what_is_due(space, now);
-	if (due && (may_wait || device_is_idle(space)))
+	if (due && (may_wait || ca_device_is_idle_locked(space)))
 		tend(space, due, may_wait, now);
 	ca_heap_unlock(heap);
 }
@@ -229,7 +229,7 @@ ca_device_is_idle(struct ca_space *space)
 	bool idle;
 
 	ca_heap_lock(space->heap);
-	idle = device_is_idle(space);
+	idle = ca_device_is_idle_locked(space);
 	ca_heap_unlock(space->heap);
 	return idle;
 }
@@ -264,7 +264,7 @@ ca_tend_growth_locked(struct ca_space *space, uint64_t bytes)
 		return;
 	device->gc_wanted = device->stats.reserved_bytes.current + bytes - threshold;
 	/* not later than now: trim_idle_ms must not take it for older */
-	if (device_is_idle(space))
+	if (ca_device_is_idle_locked(space))
 		give_back_everywhere(space, device->next_look_ns);
 	else
 		mark_resting(space, device->next_look_ns);

@@ -225,7 +225,8 @@ start(struct player *p)
 {
 	struct ca_model_config pretend = { .capacity = p->setting->memory_bytes,
 					   .granule = CA_REPLAY_GRANULE,
-					   .alignment = CA_REPLAY_GRANULE };
+					   .alignment = CA_REPLAY_GRANULE,
+					   .work_ns = CA_REPLAY_WORK_NS };
 	struct ca_driver driver;
 	int r = ca_model_create(&pretend, &p->model);
 

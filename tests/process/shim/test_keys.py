@@ -38,7 +38,7 @@ def test_a_fraction_caps_what_is_cached_and_handed_out(tmp_path):
 
 @pytest.mark.parametrize("conf", ["max_cached_mb:0", "max_cached_mb:30", "trim_every:10", "trim_idle_ms:1",
                                   "max_cached_mb:0,reuse:finished", "max_cached_mb:20,trim_every:7,trim_idle_ms:2",
-                                  "garbage_collection_threshold:0.05"])
+                                  "garbage_collection_threshold:0.05,give_back:oom"])
 @pytest.mark.parametrize("driver", ["13000", "12040"])
 def test_trims_are_safe_and_happen(tmp_path, conf, driver):
     ours, sim, stderr = go(tmp_path, "steps", conf, SIMCUDA_DRIVER_VERSION=driver, SIMCUDA_MEM="1G")

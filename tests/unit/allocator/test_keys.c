@@ -142,6 +142,7 @@ test_beyond_the_threshold_what_was_unused_longest_goes(void **state)
 
 	fixture_defaults(&f);
 	f.config.gc_threshold = CA_WHOLE / 2;
+	f.config.give_back_oom = true; /* this alone */
 	start(&f, 200 * MIB);
 	old = fixture_alloc(&f, 30 * MIB);
 	recent = fixture_alloc(&f, 32 * MIB);

@@ -369,9 +369,13 @@ static struct program *
 program_new(uint64_t seed, unsigned open_max)
 {
 	static struct program program;
+	static bool early;
 
 	memset(&program, 0, sizeof(program));
 	fixture_defaults(&program.f);
+	early = !early;
+	program.f.config.give_back_oom = !early;
+	program.f.pretend.work_ns = early ? 1000 * 1000 : 0; /* or it would sleep too often */
 	program.f.pretend.capacity = 500 * MIB;
 	program.open_max = open_max;
 	program.seed = seed;

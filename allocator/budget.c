@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a cache wastes is what it holds beyond the most the program has had at a time. That peak,
+ * and 3 % or one segment for the pieces between, is the budget. A cache that is about to outgrow it
+ * first gives whole unused segments back: the smallest that suffices, or else the largest, and so
+ * on. And a segment that could go back as a whole is not cut for a small request while the budget
+ * is used up, since that request may keep it for long.
+ *
+ * What goes back and is asked for again was given back in vain. Such regret raises the budget, so a
+ * program that does the same over and over comes to rest: its cache ends up holding what all its
+ * phases need, as one that gives nothing back would from the beginning.
+ *
+ * At the end of the device's memory holes count for more than calls of the driver. There a large
+ * request takes a free block only as it is, or else memory of just its size, as it would natively;
+ * and only if the driver has none, holes (resort.c). So that sizes which never come again do not
+ * make a driver call of every allocation, only one in so many may be declined like that.
+ *
+ * Giving a segment back may wait for the device, for work that may itself wait for the caller's
+ * next submission. So it is done only while the device has nothing to do as far as is known. Where
+ * much is to be had the device is looked at for a moment, and where that was in vain, more and more
+ * seldom.
+ */
+#include "allocator/budget.h"
+
+#include "allocator/report.h"
+#include "allocator/track.h"
+
+enum {
+	SPARE_PERCENT = 3, /* of the peak */
+	SLOW_SHARE = 4,    /* regret beyond a quarter of the peak counts for a quarter */
+	ALIKE = 4,         /* a request for less than 1/4 would not have brought the segment back */
+	GIVEN_AT_A_TIME = 32,
+	LOOKS = 16,          /* at larger blocks, instead of one that is not to be cut */
+	TIGHT_SHARE = 5,     /* of the device: less than 1/5 is left */
+	ROOM_SHARE = 20,     /* a rest of more than 1/20 of what is left is large */
+	DECLINED_MAX = 1024, /* and one more for so many allocations: */
+	DECLINE_EVERY = 16,
+	CALM = 128 * 1024,        /* allocations after the driver had no more */
+	WORTH_LOOKING = 16 << 20, /* bytes */
+	IDLE_PAUSE_NS = 50 * 1000,
+	IDLE_MOMENT_NS = 10 * 1000 * 1000,
+	IDLE_LOOKS = 2000, /* where the clock stands still */
+	IN_VAIN_MAX = 8,
+};
+
+static bool
+is_early(const struct ca_config *config)
+{
+	return !config->give_back_oom;
+}
+
+static uint64_t
+excess(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* What the cache may hold, with `bytes` more allocated. */
+static uint64_t
+allowed(const struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_gauge *allocated = &space->device->stats.allocated_bytes;
+	uint64_t floor = space->heap->config.min_reserve_bytes, spare, budget;
+	uint64_t peak = allocated->current + bytes;
+
+	if (peak < allocated->peak)
+		peak = allocated->peak;
+	spare = peak / 100 * SPARE_PERCENT;
+	if (spare < space->heap->config.large_segment_size_bytes)
+		spare = space->heap->config.large_segment_size_bytes;
+	budget = peak + spare + space->device->budget.regret_bytes;
+	return budget > floor ? budget : floor;
+}
+
+/* How much a segment for `bytes` would be too much. */
+static uint64_t
+too_much(const struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
+{
+	return excess(space->device->stats.reserved_bytes.current + segment_bytes,
+		      allowed(space, bytes));
+}
+
+/* ---- what is not cut */
+
+/* What the driver may have left for us. */
+static uint64_t
+room(const struct ca_space *space)
+{
+	const struct ca_device *device = space->device;
+
+	return excess(ca_limit_of_segments(space),
+		      device->stats.reserved_bytes.current + device->other_bytes);
+}
+
+/* The driver had no more lately, and the program needs most of what there is. */
+static bool
+is_full(const struct ca_space *space)
+{
+	const struct ca_device *device = space->device;
+
+	return device->budget.refused &&
+	       device->stats.alloc_calls - device->budget.refused_at < CALM;
+}
+
+static bool
+is_tight(const struct ca_space *space)
+{
+	return is_full(space) || room(space) < ca_limit_of_segments(space) / TIGHT_SHARE;
+}
+
+/* It would be cut, and it is no segment that requests of that size are meant to share. */
+static bool
+is_cut(const struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+{
+	const struct ca_config *config = &space->heap->config;
+	const struct ca_segment *segment = block->segment;
+
+	if (segment->pool->small || !ca_pool_splits(config, block, bytes))
+		return false;
+	return bytes >= CA_LARGE_MIN || segment->bytes > config->large_segment_size_bytes;
+}
+
+/*
+ * So much is too much: is it worth looking at the device? With several streams the cache may hold
+ * reuse_slack_mb before anybody waits.
+ */
+static bool
+is_worth_looking(struct ca_space *space, uint64_t much)
+{
+	const struct ca_stats *stats = &space->device->stats;
+
+	return much >= WORTH_LOOKING &&
+	       (ca_order_is_quiet(&space->order) ||
+		stats->reserved_bytes.current - stats->allocated_bytes.current >
+			space->heap->config.reuse_slack_bytes);
+}
+
+static bool
+is_worth_giving(struct ca_space *space, uint64_t much)
+{
+	return is_worth_looking(space, much) || (much && ca_device_is_idle_locked(space));
+}
+
+static bool
+is_better_whole(struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+{
+	if (!is_cut(space, block, bytes))
+		return false;
+	if (is_tight(space))
+		return true;
+	if (block->prev || block->next)
+		return false;
+	return is_worth_giving(space, too_much(space, 0, 0)) ||
+	       block->bytes - bytes > room(space) / ROOM_SHARE;
+}
+
+bool
+ca_budget_allows_locked(struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+{
+	const struct ca_device *device = space->device;
+
+	return !is_early(&space->heap->config) || ca_ladder_tried.anything_goes ||
+	       (device->budget.declined >= DECLINED_MAX && !is_full(space)) ||
+	       !is_better_whole(space, block, bytes);
+}
+
+/* One more may be declined for so many allocations. */
+static void
+lower_declined(struct ca_device *device)
+{
+	struct ca_budget *budget = &device->budget;
+	uint64_t more = (device->stats.alloc_calls - budget->declined_until) / DECLINE_EVERY;
+
+	budget->declined_until += more * DECLINE_EVERY;
+	budget->declined = excess(budget->declined, more);
+}
+
+/* A request may be looked for several times. */
+static void
+count_declined(struct ca_space *space)
+{
+	struct ca_budget *budget = &space->device->budget;
+	uint64_t request = space->heap->serial + 1;
+
+	budget->declined += budget->declined_for != request;
+	budget->declined_for = request;
+}
+
+struct ca_block *
+ca_budget_choose_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes)
+{
+	unsigned looks;
+
+	if (!block || ca_budget_allows_locked(space, block, bytes))
+		return block;
+	lower_declined(space->device);
+	for (looks = 0; block && looks < LOOKS; looks++) {
+		if (ca_pool_fits(block, bytes) && ca_budget_allows_locked(space, block, bytes))
+			return block;
+		block = ca_pool_next_locked(block, bytes);
+	}
+	count_declined(space);
+	return NULL;
+}
+
+/* ---- giving back */
+
+/* Looks at what the streams of the device have finished. */
+static void
+look(struct ca_space *own)
+{
+	struct ca_space *space;
+	int r;
+
+	for (space = own->heap->spaces; space; space = space->next) {
+		if (space->device != own->device || space->dead || space->poisoned)
+			continue;
+		ca_outside_enter_locked(space);
+		ca_order_mark_busy(space);
+		r = ca_order_poll(space);
+		ca_outside_leave(space);
+		if (ca_pending_is_lost(r))
+			ca_pending_rescue_locked(space);
+		ca_owned_settle_locked(space);
+		ca_owned_look_locked(space);
+	}
+}
+
+static void
+settle(struct ca_space *own)
+{
+	struct ca_space *space;
+
+	for (space = own->heap->spaces; space; space = space->next)
+		if (space->device == own->device && !space->dead)
+			ca_owned_settle_locked(space);
+}
+
+/* The device has nothing to do; or it will not have in a moment, if that is worth looking at. */
+static bool
+becomes_idle(struct ca_space *space, uint64_t much)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_budget *budget = &space->device->budget;
+	uint64_t since;
+	unsigned looks;
+
+	if (driver->capturing(driver->self))
+		return false;
+	settle(space);
+	if (ca_device_is_idle_locked(space))
+		return true;
+	if (!is_worth_looking(space, much))
+		return false;
+	if (budget->not_now) {
+		budget->not_now--;
+		return false;
+	}
+	since = driver->clock_ns(driver->self);
+	for (looks = 0; looks < IDLE_LOOKS && !space->dead; looks++) {
+		look(space);
+		if (ca_device_is_idle_locked(space)) {
+			budget->in_vain = 0;
+			return true;
+		}
+		if (driver->clock_ns(driver->self) - since > IDLE_MOMENT_NS)
+			break;
+		ca_outside_pause(space->heap, IDLE_PAUSE_NS);
+	}
+	if (budget->in_vain < IN_VAIN_MAX)
+		budget->in_vain++;
+	budget->not_now = (1u << budget->in_vain) - 1;
+	return false;
+}
+
+/* The smallest unused segment of at least `bytes`, or the largest. False: there is none, or the
+ * driver did not take it. */
+static bool
+give_one(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_budget *budget = &space->device->budget;
+	struct ca_block *block = ca_ladder_candidate_locked(space, bytes);
+	uint64_t given = block ? block->bytes : 0;
+
+	if (!block || ca_segment_release_locked(block))
+		return false;
+	budget->given[budget->given_next] = given;
+	budget->given_next = (budget->given_next + 1) % CA_GIVEN_MAX;
+	CA_COUNT(space, trims);
+	return true;
+}
+
+void
+ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
+{
+	unsigned given;
+	uint64_t much;
+
+	if (!is_early(&space->heap->config))
+		return;
+	ca_limit_learn_locked(space);
+	for (given = 0; given < GIVEN_AT_A_TIME && !space->dead && !space->poisoned; given++) {
+		much = too_much(space, segment_bytes, bytes);
+		if (!much || !space->device->drainable_bytes || !becomes_idle(space, much) ||
+		    !give_one(space, much))
+			break;
+	}
+}
+
+/* ---- what happened */
+
+void
+ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes)
+{
+	struct ca_device *device = space->device;
+	struct ca_budget *budget = &device->budget;
+	uint64_t fast = device->stats.allocated_bytes.peak / 4;
+	unsigned i;
+
+	for (i = 0; i < CA_GIVEN_MAX; i++) {
+		if (budget->given[i] < segment_bytes || budget->given[i] / ALIKE > segment_bytes)
+			continue;
+		budget->given[i] = 0;
+		budget->regret_bytes +=
+			budget->regret_bytes < fast ? segment_bytes : segment_bytes / SLOW_SHARE;
+		return;
+	}
+}
+
+void
+ca_budget_refused_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_device *device = space->device;
+	uint64_t needs = device->stats.allocated_bytes.current + bytes;
+
+	if (needs < device->stats.allocated_bytes.peak)
+		needs = device->stats.allocated_bytes.peak;
+	/* otherwise it is the cache's pieces, or another process: a few more of them do no harm */
+	device->budget.refused = needs > ca_limit_of_segments(space) / 2;
+	device->budget.refused_at = device->stats.alloc_calls;
+}
+
+uint64_t
+ca_budget_exact(const struct ca_space *space, uint64_t bytes)
+{
+	uint64_t pages = ca_round_up(bytes, CA_BOUNDARY);
+
+	if (!is_early(&space->heap->config) || bytes <= CA_SMALL_MAX ||
+	    ca_limit_shortage_locked(space, pages, true))
+		return bytes;
+	return pages;
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT */
+/* allocator/budget.c: what goes back before the cache outgrows what the program has needed. */
+#include "tests/unit/allocator/fixture.h"
+
+static char a_stream;
+#define S ((void *)&a_stream)
+
+/* Work goes to one stream, and is finished when the test says so. */
+struct scene {
+	struct fixture f;
+	struct ca_stream *stream;
+};
+
+static void
+scene_new(struct scene *scene, uint64_t capacity)
+{
+	memset(scene, 0, sizeof(*scene));
+	fixture_defaults(&scene->f);
+	scene->f.pretend.capacity = capacity;
+}
+
+static void
+scene_start(struct scene *scene)
+{
+	fixture_start(&scene->f);
+	assert_int_equal(
+		ca_stream_open(scene->f.space, CA_STREAM_BLOCKING, S, true, &scene->stream), 0);
+	ca_stream_note_thread(scene->stream);
+}
+
+static void
+launch(struct scene *scene)
+{
+	ca_submit_begin(scene->stream, NULL);
+	ca_model_stream_submit(scene->f.model, S);
+	ca_submit_end(scene->stream);
+}
+
+static void
+scene_stop(struct scene *scene)
+{
+	fixture_check(&scene->f);
+	ca_order_last_stream = NULL;
+	fixture_stop(&scene->f);
+}
+
+static uint64_t
+held(struct scene *scene)
+{
+	return fixture_sums(&scene->f).held_bytes;
+}
+
+static uint64_t
+takes(struct scene *scene)
+{
+	return fixture_sums(&scene->f).calls[CA_MODEL_TAKE];
+}
+
+static uint64_t
+returns(struct scene *scene)
+{
+	return fixture_sums(&scene->f).calls[CA_MODEL_RETURN];
+}
+
+static void
+once(struct scene *scene, uint64_t bytes)
+{
+	fixture_free(&scene->f, fixture_alloc(&scene->f, bytes));
+}
+
+static void
+test_an_unused_segment_goes_back_before_the_cache_grows(void **state)
+{
+	struct scene scene;
+
+	scene_new(&scene, 4 * GIB);
+	scene_start(&scene);
+	once(&scene, 100 * MIB);
+	once(&scene, 200 * MIB);
+	assert_int_equal(held(&scene), 200 * MIB);
+	assert_int_equal(fixture_stats(&scene.f).reserved_bytes.peak, 200 * MIB);
+	assert_int_equal(fixture_stats(&scene.f).trims, 1);
+	scene_stop(&scene);
+}
+
+static void
+test_only_at_the_end_of_the_memory_if_the_user_wants_it_so(void **state)
+{
+	struct scene scene;
+
+	scene_new(&scene, 4 * GIB);
+	scene.f.config.give_back_oom = true;
+	scene_start(&scene);
+	once(&scene, 100 * MIB);
+	once(&scene, 200 * MIB);
+	assert_int_equal(held(&scene), 300 * MIB);
+	scene_stop(&scene);
+}
+
+static void
+test_what_min_reserve_keeps_stays(void **state)
+{
+	struct scene scene;
+
+	scene_new(&scene, 4 * GIB);
+	scene.f.config.min_reserve_bytes = 300 * MIB;
+	scene_start(&scene);
+	once(&scene, 100 * MIB);
+	once(&scene, 200 * MIB);
+	assert_int_equal(held(&scene), 300 * MIB);
+	scene_stop(&scene);
+}
+
+/* One that suffices alone, and not a larger one; of two that do not, the larger one first. */
+static void
+test_the_smallest_segment_that_suffices_goes_back(void **state)
+{
+	struct scene scene;
+	uint64_t a, b, c;
+
+	scene_new(&scene, 16 * GIB);
+	scene_start(&scene);
+	a = fixture_alloc(&scene.f, 600 * MIB);
+	b = fixture_alloc(&scene.f, 200 * MIB);
+	c = fixture_alloc(&scene.f, 60 * MIB);
+	fixture_free(&scene.f, a);
+	fixture_free(&scene.f, b);
+	fixture_free(&scene.f, c);
+	c = fixture_alloc(&scene.f, 700 * MIB); /* 1560 less 885.8 are too many: 600, then 200 */
+	assert_int_equal(returns(&scene), 2);
+	assert_int_equal(held(&scene), 760 * MIB);
+	fixture_alloc(&scene.f, 190 * MIB); /* 950 of 916: the one of 60 */
+	assert_int_equal(held(&scene), 890 * MIB);
+	scene_stop(&scene);
+}
+
+/* The driver's free waits for the device, and its work may wait for the caller's next submission.
+ */
+static void
+test_nothing_goes_back_while_the_device_works(void **state)
+{
+	struct scene scene;
+
+	scene_new(&scene, 4 * GIB);
+	scene_start(&scene);
+	once(&scene, 100 * MIB);
+	launch(&scene);
+	once(&scene, 200 * MIB);
+	assert_int_equal(returns(&scene), 0);
+	assert_int_equal(held(&scene), 300 * MIB);
+	scene_stop(&scene);
+}
+
+/* The caller looks for a moment: most work ends soon. */
+static void
+test_work_that_ends_in_a_moment_is_awaited(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 4 * GIB);
+	scene.f.pretend.work_ns = 5 * 1000 * 1000;
+	scene_start(&scene);
+	a = fixture_alloc(&scene.f, 100 * MIB);
+	launch(&scene);
+	fixture_free(&scene.f, a);
+	once(&scene, 200 * MIB);
+	assert_int_equal(held(&scene), 200 * MIB);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_WAIT], 0);
+	scene_stop(&scene);
+}
+
+/* And where that was in vain, more and more seldom. */
+static void
+test_looking_in_vain_ends(void **state)
+{
+	struct scene scene;
+	uint64_t queries, i;
+
+	scene_new(&scene, 1024 * GIB);
+	scene.f.pretend.work_ns = UINT64_MAX / 2;
+	scene_start(&scene);
+	once(&scene, 100 * MIB);
+	launch(&scene);
+	for (i = 1; i < 8; i++)
+		once(&scene, (100 + 40 * i) * MIB);
+	queries = fixture_sums(&scene.f).calls[CA_MODEL_QUERY];
+	for (; i < 200; i++)
+		once(&scene, (100 + 40 * i) * MIB);
+	assert_int_equal(returns(&scene), 0);
+	assert_true(fixture_sums(&scene.f).calls[CA_MODEL_QUERY] <= 3 * queries);
+	scene_stop(&scene);
+}
+
+static void
+test_nothing_goes_back_while_something_captures(void **state)
+{
+	struct scene scene;
+	uint64_t out;
+
+	scene_new(&scene, 4 * GIB);
+	scene_start(&scene);
+	once(&scene, 100 * MIB);
+	ca_model_set_capturing(scene.f.model, true);
+	assert_int_equal(ca_alloc(scene.f.space, 200 * MIB, &out), 0);
+	assert_int_equal(returns(&scene), 0);
+	ca_model_set_capturing(scene.f.model, false);
+	scene_stop(&scene);
+}
+
+static void
+test_within_the_budget_an_unused_segment_is_cut(void **state)
+{
+	struct scene scene;
+
+	scene_new(&scene, 64 * GIB);
+	scene_start(&scene);
+	once(&scene, 1000 * MIB);
+	once(&scene, 600 * MIB);
+	assert_int_equal(held(&scene), 1000 * MIB);
+	assert_int_equal(takes(&scene), 1);
+	scene_stop(&scene);
+}
+
+/* One that could go back is no longer cut for something small, which may stay for long. */
+static void
+test_beyond_the_budget_it_is_not(void **state)
+{
+	struct scene scene;
+	uint64_t large, i;
+
+	scene_new(&scene, 64 * GIB);
+	scene_start(&scene);
+	large = fixture_alloc(&scene.f, 1000 * MIB);
+	for (i = 0; i < 50; i++) /* of 12 MiB each */
+		fixture_alloc(&scene.f, 10 * MIB + 1);
+	fixture_free(&scene.f, large);
+	assert_int_equal(held(&scene), 1600 * MIB); /* the budget is 1545 */
+	once(&scene, 600 * MIB);
+	assert_int_equal(held(&scene), 1200 * MIB);
+	scene_stop(&scene);
+}
+
+/* Near the end of the device's memory, too, where what is left of the segment is large. */
+static void
+test_where_little_is_left_a_segment_is_not_cut(void **state)
+{
+	struct scene scene;
+
+	scene_new(&scene, 1100 * MIB);
+	scene_start(&scene);
+	once(&scene, 1000 * MIB);
+	fixture_alloc(&scene.f, 30 * MIB); /* memory of its own */
+	assert_int_equal(takes(&scene), 2);
+	fixture_alloc(&scene.f, 1000 * MIB);
+	assert_int_equal(takes(&scene), 2);
+	scene_stop(&scene);
+}
+
+/* Requests that are meant to share a segment do. */
+static void
+test_small_requests_share_segments_in_any_case(void **state)
+{
+	struct scene scene;
+	uint64_t i;
+
+	scene_new(&scene, 24 * MIB);
+	scene_start(&scene);
+	once(&scene, 3 * MIB);
+	for (i = 0; i < 6; i++)
+		fixture_alloc(&scene.f, 3 * MIB);
+	assert_int_equal(takes(&scene), 1);
+	scene_stop(&scene);
+}
+
+/* Where the driver has no more, a large request takes no hole of a larger segment, unless nothing
+ * else is left: then it does. */
+static void
+test_a_hole_serves_when_nothing_else_is_left(void **state)
+{
+	struct scene scene;
+	uint64_t a, out;
+
+	scene_new(&scene, 200 * MIB);
+	scene_start(&scene);
+	once(&scene, 160 * MIB);
+	a = fixture_alloc(&scene.f, 156 * MIB); /* of the segment of 160 */
+	fixture_alloc(&scene.f, 3 * MIB);       /* in the hole behind it, or not */
+	fixture_free(&scene.f, a);
+	assert_int_equal(ca_alloc(scene.f.space, 190 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
+	for (unsigned i = 0; i < 16; i++)
+		fixture_alloc(&scene.f, 11 * MIB);
+	assert_int_equal(fixture_stats(&scene.f).ooms, 1);
+	scene_stop(&scene);
+}
+
+/* The same phases over and over, whose blocks do not fit into each other's segments: in the end
+ * the cache holds what they need, and the driver is left alone. */
+static void
+test_phases_that_alternate_come_to_rest(void **state)
+{
+	struct scene scene;
+	uint64_t calls, blocks[8], i, n;
+
+	scene_new(&scene, 64 * GIB);
+	scene.f.pretend.work_ns = 1000 * 1000;
+	scene_start(&scene);
+	for (i = calls = 0; i < 400; i++) {
+		uint64_t count = i % 2 ? 3 : 8, bytes = i % 2 ? 640 * MIB : 250 * MIB;
+
+		for (n = 0; n < count; n++) {
+			blocks[n] = fixture_alloc(&scene.f, bytes);
+			launch(&scene);
+		}
+		fixture_alloc(&scene.f, 512); /* what stays */
+		for (n = 0; n < count; n++)
+			fixture_free(&scene.f, blocks[n]);
+		if (i == 99)
+			calls = takes(&scene) + returns(&scene);
+	}
+	assert_int_equal(takes(&scene) + returns(&scene), calls);
+	assert_true(calls < 100);
+	scene_stop(&scene);
+}
+
+/* Sizes that never come again, next to much that stays: most requests are served by the cache. */
+static void
+test_new_sizes_do_not_make_a_driver_call_of_every_allocation(void **state)
+{
+	struct scene scene;
+	uint64_t seed = fixture_seed(77), before, i;
+
+	scene_new(&scene, 20 * GIB);
+	scene.f.pretend.work_ns = 1000 * 1000;
+	scene_start(&scene);
+	for (i = 0; i < 8; i++)
+		fixture_alloc(&scene.f, 1 * GIB + 512);
+	for (i = before = 0; i < 40000; i++) {
+		uint64_t address = 0;
+
+		assert_int_equal(
+			ca_alloc(scene.f.space, 100 * MIB + fixture_random(&seed) % GIB, &address),
+			0);
+		launch(&scene);
+		assert_int_equal(ca_free(scene.f.heap, address), 0);
+		if (i == 20000)
+			before = takes(&scene) + returns(&scene);
+	}
+	assert_true(takes(&scene) + returns(&scene) - before < 20000 / 3);
+	scene_stop(&scene);
+}
+
+/* Whatever is asked for: no allocation gives back more than a few segments, and what is held
+ * beyond the budget is in use, or went for nothing before. */
+static void
+test_an_allocation_gives_back_a_few_segments_at_most(void **state)
+{
+	struct scene scene;
+	uint64_t blocks[200], i;
+
+	scene_new(&scene, 64 * GIB);
+	scene_start(&scene);
+	for (i = 0; i < 200; i++)
+		blocks[i] = fixture_alloc(&scene.f, 12 * MIB);
+	for (i = 0; i < 200; i++)
+		fixture_free(&scene.f, blocks[i]);
+	fixture_alloc(&scene.f, 2400 * MIB);
+	assert_true(returns(&scene) > 0 && returns(&scene) <= 32);
+	scene_stop(&scene);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_an_unused_segment_goes_back_before_the_cache_grows),
+		cmocka_unit_test(test_only_at_the_end_of_the_memory_if_the_user_wants_it_so),
+		cmocka_unit_test(test_what_min_reserve_keeps_stays),
+		cmocka_unit_test(test_the_smallest_segment_that_suffices_goes_back),
+		cmocka_unit_test(test_nothing_goes_back_while_the_device_works),
+		cmocka_unit_test(test_work_that_ends_in_a_moment_is_awaited),
+		cmocka_unit_test(test_looking_in_vain_ends),
+		cmocka_unit_test(test_nothing_goes_back_while_something_captures),
+		cmocka_unit_test(test_within_the_budget_an_unused_segment_is_cut),
+		cmocka_unit_test(test_beyond_the_budget_it_is_not),
+		cmocka_unit_test(test_where_little_is_left_a_segment_is_not_cut),
+		cmocka_unit_test(test_small_requests_share_segments_in_any_case),
+		cmocka_unit_test(test_a_hole_serves_when_nothing_else_is_left),
+		cmocka_unit_test(test_phases_that_alternate_come_to_rest),
+		cmocka_unit_test(test_new_sizes_do_not_make_a_driver_call_of_every_allocation),
+		cmocka_unit_test(test_an_allocation_gives_back_a_few_segments_at_most),
+	};
+
+	return cmocka_run_group_tests_name("allocator-budget", tests, NULL, NULL);
+}
