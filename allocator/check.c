@@ -102,6 +102,11 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	claim(walk, block->bytes > 0, "empty block");
 	claim(walk, block->state != CA_BLOCK_FRESH, "fresh block left behind");
 	claim(walk, ca_block_is_indexed(block) == indexed, "block free but not indexed");
+	claim(walk,
+	      block->prev ||
+		      (segment->by_whole.height != 0) == (clean && block->bytes == segment->bytes &&
+							  !(segment->standing & CA_STUCK)),
+	      "wrong in the index of whole segments");
 	if (indexed && block->places)
 		places_check(walk, block, usable);
 	claim(walk, indexed || kept || block->state == CA_BLOCK_MULTI || !block->below,
@@ -143,11 +148,6 @@ segment_check(struct walk *walk, const struct ca_segment *segment, struct sums *
 	}
 	claim(walk, at == segment->address + segment->bytes, "blocks do not fill their segment");
 	claim(walk, live == segment->live, "live blocks miscounted");
-	claim(walk,
-	      (segment->by_whole.height != 0) ==
-		      (segment->first->state == CA_BLOCK_CLEAN && !segment->first->next &&
-		       !(segment->standing & CA_STUCK)),
-	      "wrong in the index of whole segments");
 	sums->reserved += segment->bytes;
 	sums->drainable += live ? 0 : segment->bytes;
 }

@@ -550,7 +550,7 @@ read_arguments(int argc, char **argv)
 
 		switch (name) {
 		case 'a':
-			if (!peer_named(optarg))
+			if (!optarg || !peer_named(optarg))
 				return false;
 			break;
 		case 'c':
