@@ -301,6 +301,8 @@ ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t b
 	ca_limit_learn_locked(space);
 	for (given = 0; given < GIVEN_AT_A_TIME && !space->dead && !space->poisoned; given++) {
 		much = too_much(space, segment_bytes, bytes);
+		if (much && !given)
+			ca_ladder_clear_magazines_locked(space->heap, space->device);
 		if (!much || !space->device->drainable_bytes || !becomes_idle(space, much) ||
 		    !give_one(space, much))
 			break;

@@ -610,6 +610,8 @@ struct ca_block *ca_ladder_search_locked(struct ca_space *space, uint64_t bytes)
 /* The smallest whole segment of the device, finished and free, of at least `bytes`; or the largest;
  * NULL: there is none. */
 struct ca_block *ca_ladder_candidate_locked(struct ca_space *space, uint64_t bytes);
+/* Empties all threads' magazines for the device: what they keep counts as live till then. */
+void ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device);
 /* As ca_reclaim, for a segment or another call. */
 bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given

@@ -286,8 +286,8 @@ others_wait(struct ca_heap *heap, const struct ca_device *device)
 }
 
 /* What others freed meanwhile changes the generation. */
-static void
-clear_magazines(struct ca_heap *heap, const struct ca_device *device)
+void
+ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device)
 {
 	struct ca_space *space;
 
@@ -304,13 +304,13 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device, const struc
 	unsigned steps;
 
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
-		clear_magazines(heap, device);
+		ca_ladder_clear_magazines_locked(heap, device);
 		if (is_past(device, moment) ||
 		    (!ca_outside_others_locked(device) && !others_wait(heap, device)))
 			break;
 		settled_wait(heap, steps);
 	}
-	clear_magazines(heap, device);
+	ca_ladder_clear_magazines_locked(heap, device);
 	ca_ladder_tried.others = steps == SETTLE_STEPS;
 	return is_past(device, moment);
 }
