@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What a cache wastes is what it holds beyond the most the program has had at a time. That peak,
- * and 3 % or one segment for the pieces between, is the budget. A cache that is about to outgrow it
+ * and 4 % or one segment for the pieces between, is the budget. A cache that is about to outgrow it
  * first gives whole unused segments back: the smallest that suffices, or else the largest, and so
  * on. And a segment that could go back as a whole is not cut for a small request while the budget
  * is used up, since that request may keep it for long.
@@ -26,7 +26,7 @@
 #include "allocator/track.h"
 
 enum {
-	SPARE_PERCENT = 3, /* of the peak */
+	SPARE_PERCENT = 4, /* of the peak */
 	SLOW_SHARE = 4,    /* regret beyond a quarter of the peak counts for a quarter */
 	ALIKE = 4,         /* a request for less than 1/4 would not have brought the segment back */
 	GIVEN_AT_A_TIME = 32,

@@ -56,8 +56,7 @@ ca_relax(void)
 #define CA_SMALL_MAX ((uint64_t)1 << 20)     /* largest block of the small pool */
 #define CA_SMALL_SEGMENT ((uint64_t)2 << 20) /* segment of the small pool */
 #define CA_LARGE_MIN ((uint64_t)10 << 20)    /* from here a request has a segment of its size */
-#define CA_BOUNDARY ((uint64_t)2 << 20)      /* of pages: segments are multiples */
-#define CA_BOUNDARY_MIN CA_LARGE_MIN         /* from here a request starts on such a boundary */
+#define CA_BOUNDARY ((uint64_t)2 << 20)      /* from here a request starts on such a boundary */
 #define CA_SIZE_MAX ((uint64_t)1 << 60)      /* larger requests are not ours */
 
 enum ca_block_state {
@@ -396,7 +395,7 @@ bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
 bool ca_pool_fits(const struct ca_block *block, uint64_t bytes);
 /* True when the rest of `block` behind the first `bytes` is worth a block of its own. */
 bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
-/* Bytes that a request of 10 MiB or more finds in the block; 0 without a boundary inside. */
+/* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
 uint64_t ca_block_usable(const struct ca_block *block, uint64_t *ret_pad);
 
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */

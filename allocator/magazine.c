@@ -74,7 +74,7 @@ may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_block *
 {
 	if (atomic_load_explicit(&space->attention, memory_order_relaxed) ||
 	    magazine->serial == magazine->serials_end || (!locked && is_over(magazine, bytes)) ||
-	    (bytes >= CA_BOUNDARY_MIN && is_off_boundary(block)))
+	    (bytes >= CA_BOUNDARY && is_off_boundary(block)))
 		return false;
 	return !block->user.stream || expose(space, block);
 }

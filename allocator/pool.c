@@ -4,11 +4,11 @@
  * MiB, from 2 MiB segments) and large ones. Best fit is the first block of the pool in the order
  * (bytes, address) that is large enough.
  *
- * A request of 10 MiB or more must start on a 2 MiB boundary of its segment (drivers hand such
+ * A request of 2 MiB or more must start on a 2 MiB boundary of its segment (drivers hand such
  * memory out on that boundary, and some programs map it by pages). The large pool therefore has a
  * second index, by the bytes a block offers from its first boundary on: best fit in that index
  * costs O(log n), and the hole in front of the boundary is cut off and stays free for requests
- * below 10 MiB.
+ * below 2 MiB.
  *
  * The rest behind a block is split off when it is worth it: any grain in the small pool, more than
  * 1 MiB in the large one. Blocks of max_split_size or more are oversize: never cut, never given to
@@ -141,7 +141,7 @@ ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, 
 	struct ca_tree_node *node;
 	struct ca_block *block;
 
-	if (bytes >= CA_BOUNDARY_MIN) {
+	if (bytes >= CA_BOUNDARY) {
 		node = ca_index_at_least(&pool->by_usable, bytes, 0);
 		block = node ? CA_CONTAINER_OF(node, struct ca_places, by_usable)->block : NULL;
 	} else {
@@ -158,7 +158,7 @@ ca_pool_next_locked(const struct ca_block *block, uint64_t bytes)
 	const struct ca_places *places = block->places;
 	struct ca_tree_node *node;
 
-	if (bytes >= CA_BOUNDARY_MIN) {
+	if (bytes >= CA_BOUNDARY) {
 		node = ca_index_next(&pool->by_usable, &places->by_usable);
 		return node ? CA_CONTAINER_OF(node, struct ca_places, by_usable)->block : NULL;
 	}
@@ -170,8 +170,7 @@ bool
 ca_pool_fits(const struct ca_block *block, uint64_t bytes)
 {
 	const struct ca_segment *segment = block->segment;
-	uint64_t pad,
-		usable = bytes >= CA_BOUNDARY_MIN ? ca_block_usable(block, &pad) : block->bytes;
+	uint64_t pad, usable = bytes >= CA_BOUNDARY ? ca_block_usable(block, &pad) : block->bytes;
 
 	return segment->pool == ca_pool_for(segment->space, bytes) && usable >= bytes &&
 	       oversize_allows(&segment->space->heap->config, block, bytes);
@@ -183,7 +182,7 @@ pad_for(const struct ca_block *block, uint64_t bytes)
 {
 	uint64_t pad = 0;
 
-	if (bytes >= CA_BOUNDARY_MIN)
+	if (bytes >= CA_BOUNDARY)
 		ca_block_usable(block, &pad);
 	return pad;
 }

@@ -136,6 +136,7 @@ static const struct generator keys[] = {
 	{ "poison", flag, 0, 0 },
 	{ "oom_retry_ms", number, 0, 1 },
 	{ "oom_fallback", choice, 0, 0 },
+	{ "give_back", choice, 0, 0 },
 };
 
 static const struct generator *

@@ -268,7 +268,7 @@ test_small_requests_share_segments_in_any_case(void **state)
 	scene_start(&scene);
 	once(&scene, 3 * MIB);
 	for (i = 0; i < 6; i++)
-		fixture_alloc(&scene.f, 3 * MIB);
+		fixture_alloc(&scene.f, 2 * MIB);
 	assert_int_equal(takes(&scene), 1);
 	scene_stop(&scene);
 }

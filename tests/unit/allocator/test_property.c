@@ -85,7 +85,7 @@ handed_out(struct program *p, unsigned slot, uint64_t address, uint64_t size)
 		p->freed[i] = p->freed[--p->freed_count];
 	}
 	assert_int_equal(address % 512, 0);
-	if (size >= 10 * MIB && p->f.pretend.alignment == 2 * MIB)
+	if (size >= 2 * MIB && p->f.pretend.alignment == 2 * MIB)
 		assert_int_equal(address % (2 * MIB), 0);
 	p->live[p->live_count++] =
 		(struct piece){ address, size, ca_model_submit(p->f.model), slot };
