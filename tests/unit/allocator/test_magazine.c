@@ -482,6 +482,27 @@ test_threads_that_free_each_others_blocks_keep_the_invariants(void **state)
 	fixture_stop(&shared.f);
 }
 
+/* Of the word that says whose a block is, the lowest bits say what it is. */
+static void
+test_a_free_inside_a_block_is_refused_whatever_the_address(void **state)
+{
+	struct fixture f;
+	uint64_t block, other;
+	unsigned offset;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	block = fixture_alloc(&f, 64 * KIB);
+	other = fixture_alloc(&f, 64 * KIB);
+	fixture_free(&f, other); /* there is a magazine */
+	for (offset = 1; offset < 2 * 512; offset++)
+		assert_int_equal(ca_free(f.heap, block + offset), -EINVAL);
+	fixture_check(&f);
+	assert_int_equal(fixture_stats(&f).free_calls, 1);
+	fixture_free(&f, block);
+	fixture_stop(&f);
+}
+
 int
 main(void)
 {
@@ -501,6 +522,7 @@ main(void)
 		cmocka_unit_test(test_what_is_unfinished_is_not_handed_out_once_a_capture_is_near),
 		cmocka_unit_test(test_a_forked_child_forgets_its_magazine),
 		cmocka_unit_test(test_threads_that_free_each_others_blocks_keep_the_invariants),
+		cmocka_unit_test(test_a_free_inside_a_block_is_refused_whatever_the_address),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
