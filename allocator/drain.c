@@ -39,7 +39,8 @@ ca_magazine_wait(struct ca_magazine *magazine)
 static void
 gauge_count(struct ca_gauge *sum, struct ca_gauge *change)
 {
-	if (sum->current + change->peak > sum->peak)
+	/* signed, as in ca_gauge_add */
+	if ((int64_t)(sum->current + change->peak) > (int64_t)sum->peak)
 		sum->peak = sum->current + change->peak;
 	sum->current += change->current;
 	sum->total += change->total;

@@ -503,6 +503,49 @@ test_a_free_inside_a_block_is_refused_whatever_the_address(void **state)
 	fixture_stop(&f);
 }
 
+static void *
+free_one_and_go_on(void *arg)
+{
+	struct shared *shared = arg;
+	uint64_t block;
+	int i;
+
+	shared->done += ca_alloc(shared->f.space, 4 * KIB, &block) != 0;
+	shared->done += ca_free(shared->f.heap, block) != 0;
+	pthread_barrier_wait(&shared->together);
+	pthread_barrier_wait(&shared->together);
+	shared->done += ca_free(shared->f.heap, shared->blocks[0]) != 0;
+	for (i = 1; i < 8; i++) /* each of a size of its own: past the magazine */
+		shared->done += ca_alloc(shared->f.space, i * KIB, &shared->blocks[i]) != 0;
+	return NULL;
+}
+
+/* The free is counted before the allocation is. */
+static void
+test_a_peak_is_no_more_than_was_held_whoever_is_counted_first(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	struct ca_stats stats;
+	pthread_t thread;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	pthread_barrier_init(&shared.together, NULL, 2);
+	fixture_free(&shared.f, fixture_alloc(&shared.f, 64 * KIB));
+	pthread_create(&thread, NULL, free_one_and_go_on, &shared);
+	pthread_barrier_wait(&shared.together);
+	assert_int_equal(ca_alloc(shared.f.space, 64 * KIB, &shared.blocks[0]), 0);
+	pthread_barrier_wait(&shared.together);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&shared.together);
+	assert_int_equal(shared.done, 0);
+	stats = fixture_stats(&shared.f);
+	assert_in_range(stats.requested_bytes.peak, 64 * KIB, 128 * KIB);
+	assert_in_range(stats.allocated_bytes.peak, 64 * KIB, 128 * KIB);
+	assert_in_range(stats.active_bytes.peak, 64 * KIB, 128 * KIB);
+	fixture_stop(&shared.f);
+}
+
 int
 main(void)
 {
@@ -523,6 +566,7 @@ main(void)
 		cmocka_unit_test(test_a_forked_child_forgets_its_magazine),
 		cmocka_unit_test(test_threads_that_free_each_others_blocks_keep_the_invariants),
 		cmocka_unit_test(test_a_free_inside_a_block_is_refused_whatever_the_address),
+		cmocka_unit_test(test_a_peak_is_no_more_than_was_held_whoever_is_counted_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
