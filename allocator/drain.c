@@ -70,11 +70,11 @@ ca_magazines_count_locked(struct ca_heap *heap)
 {
 	struct ca_magazine *magazine;
 
-	for (magazine = heap->magazines; magazine; magazine = magazine->next) {
-		ca_magazine_lock(magazine);
+	/* at one moment: what one thread has and another frees meanwhile is seen in both or none */
+	ca_magazines_lock_locked(heap);
+	for (magazine = heap->magazines; magazine; magazine = magazine->next)
 		ca_magazine_count_held(magazine);
-		ca_magazine_unlock(magazine);
-	}
+	ca_magazines_unlock_locked(heap);
 }
 
 void

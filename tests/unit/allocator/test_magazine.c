@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* What a thread keeps of what it freed: who finds it, who must not, and what is counted. */
-#include "allocator/inside.h"
+#include "allocator/drain.h"
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <time.h>
 
 enum { MANY = 64, THREADS = 200, AT_ONCE = 4, ROUNDS = 300 };
 
@@ -546,6 +548,106 @@ test_a_peak_is_no_more_than_was_held_whoever_is_counted_first(void **state)
 	fixture_stop(&shared.f);
 }
 
+enum { STEP_NS = 20 * 1000 * 1000 };
+
+static void
+sleep_a_step(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = STEP_NS }, NULL);
+}
+
+/* Three threads, whose magazines are made, and counted, in that order. */
+struct passing {
+	struct shared shared;
+	_Atomic unsigned ready;
+	_Atomic bool looking;
+	_Atomic uint64_t passed;
+};
+
+static void
+make_magazine(struct passing *passing, unsigned place)
+{
+	struct shared *shared = &passing->shared;
+	uint64_t block;
+
+	while (passing->ready != place)
+		sched_yield();
+	/* each of another size: none takes what the first keeps */
+	shared->done += ca_alloc(shared->f.space, (64 >> place) * KIB, &block) != 0;
+	shared->done += ca_free(shared->f.heap, block) != 0;
+	passing->ready++;
+}
+
+static void *
+pass_on(void *arg)
+{
+	struct passing *passing = arg;
+	uint64_t block;
+
+	make_magazine(passing, 0);
+	while (!passing->looking)
+		sched_yield();
+	passing->shared.done += ca_alloc(passing->shared.f.space, 64 * KIB, &block) != 0;
+	passing->passed = block;
+	return NULL;
+}
+
+static void *
+hold_the_looker_up(void *arg)
+{
+	struct passing *passing = arg;
+
+	make_magazine(passing, 1);
+	while (passing->ready != 3)
+		sched_yield();
+	atomic_store(&ca_own.magazine->lock, 1);
+	passing->ready++;
+	sleep_a_step();
+	passing->looking = true; /* it waits for this magazine by now, most likely */
+	sleep_a_step();
+	atomic_store(&ca_own.magazine->lock, 0);
+	return NULL;
+}
+
+static void *
+free_what_is_passed(void *arg)
+{
+	struct passing *passing = arg;
+
+	make_magazine(passing, 2);
+	while (!passing->passed)
+		sched_yield();
+	passing->shared.done += ca_free(passing->shared.f.heap, passing->passed) != 0;
+	return NULL;
+}
+
+static void
+test_who_looks_never_sees_less_than_nothing(void **state)
+{
+	struct passing passing = { .ready = 0 };
+	pthread_t threads[3];
+	struct ca_stats stats;
+	int i;
+
+	fixture_defaults(&passing.shared.f);
+	fixture_start(&passing.shared.f);
+	pthread_create(&threads[0], NULL, pass_on, &passing);
+	pthread_create(&threads[1], NULL, hold_the_looker_up, &passing);
+	pthread_create(&threads[2], NULL, free_what_is_passed, &passing);
+	while (passing.ready != 4)
+		sched_yield();
+	stats = fixture_stats(&passing.shared.f);
+	for (i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	assert_in_range(stats.requested_bytes.current, 0, 64 * KIB);
+	assert_in_range(stats.allocated_bytes.current, 0, 64 * KIB);
+	assert_in_range(stats.active_bytes.current, 0, 64 * KIB);
+	assert_in_range(stats.cached_bytes.current, 0, stats.reserved_bytes.current);
+	assert_int_equal(stats.alloc_calls - stats.free_calls, stats.allocated_bytes.current != 0);
+	assert_int_equal(passing.shared.done, 0);
+	fixture_stop(&passing.shared.f);
+}
+
 int
 main(void)
 {
@@ -567,6 +669,7 @@ main(void)
 		cmocka_unit_test(test_threads_that_free_each_others_blocks_keep_the_invariants),
 		cmocka_unit_test(test_a_free_inside_a_block_is_refused_whatever_the_address),
 		cmocka_unit_test(test_a_peak_is_no_more_than_was_held_whoever_is_counted_first),
+		cmocka_unit_test(test_who_looks_never_sees_less_than_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
