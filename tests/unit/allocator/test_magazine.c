@@ -648,6 +648,26 @@ test_who_looks_never_sees_less_than_nothing(void **state)
 	fixture_stop(&passing.shared.f);
 }
 
+static void
+test_a_trim_asks_for_what_a_magazine_keeps_unfinished(void **state)
+{
+	struct fixture f;
+	struct ca_stream *s;
+	uint64_t block;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	s = open_stream(&f, 1);
+	block = fixture_alloc(&f, 4 * MIB);
+	launch(&f, s, 1);
+	fixture_free(&f, block);
+	assert_int_equal(kept(f.heap), 1);
+	ca_model_stream_finish(f.model, (void *)1, UINT64_MAX); /* nobody has asked yet */
+	assert_true(ca_trim(f.heap, 0) > 0);
+	assert_int_equal(fixture_sums(&f).held_bytes, 0);
+	fixture_stop(&f);
+}
+
 int
 main(void)
 {
@@ -670,6 +690,7 @@ main(void)
 		cmocka_unit_test(test_a_free_inside_a_block_is_refused_whatever_the_address),
 		cmocka_unit_test(test_a_peak_is_no_more_than_was_held_whoever_is_counted_first),
 		cmocka_unit_test(test_who_looks_never_sees_less_than_nothing),
+		cmocka_unit_test(test_a_trim_asks_for_what_a_magazine_keeps_unfinished),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
