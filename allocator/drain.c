@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
 	SPINS = 1000,
@@ -27,7 +29,8 @@ ca_magazine_wait(struct ca_magazine *magazine)
 		tries++;
 		ca_relax();
 		if (tries > SPINS + YIELDS)
-			nanosleep(&pause, NULL);
+			/* not nanosleep(): that is a cancellation point */
+			syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 		else if (tries > SPINS)
 			sched_yield();
 	}

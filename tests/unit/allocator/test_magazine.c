@@ -668,6 +668,44 @@ test_a_trim_asks_for_what_a_magazine_keeps_unfinished(void **state)
 	fixture_stop(&f);
 }
 
+static void *
+trim(void *arg)
+{
+	struct shared *shared = arg;
+
+	shared->started++;
+	ca_trim(shared->f.heap, UINT64_MAX);
+	shared->done++;
+	return NULL;
+}
+
+/* It would leave the heap locked. */
+static void
+test_a_thread_is_not_cancelled_while_it_waits_for_a_magazine(void **state)
+{
+	struct shared shared = { .size = 0 };
+	struct ca_magazine *magazine;
+	pthread_t thread;
+	void *result;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	fixture_free(&shared.f, fixture_alloc(&shared.f, 64 * KIB));
+	magazine = shared.f.heap->magazines;
+	atomic_store(&magazine->lock, 1);
+	assert_int_equal(pthread_create(&thread, NULL, trim, &shared), 0);
+	while (!shared.started)
+		sched_yield();
+	pthread_cancel(thread);
+	sleep_a_step(); /* it is asleep by now, most likely */
+	atomic_store(&magazine->lock, 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_int_equal(shared.done, 1);
+	assert_int_equal(pthread_mutex_trylock(&shared.f.heap->lock), 0);
+	pthread_mutex_unlock(&shared.f.heap->lock);
+	fixture_stop(&shared.f);
+}
+
 int
 main(void)
 {
@@ -691,6 +729,7 @@ main(void)
 		cmocka_unit_test(test_a_peak_is_no_more_than_was_held_whoever_is_counted_first),
 		cmocka_unit_test(test_who_looks_never_sees_less_than_nothing),
 		cmocka_unit_test(test_a_trim_asks_for_what_a_magazine_keeps_unfinished),
+		cmocka_unit_test(test_a_thread_is_not_cancelled_while_it_waits_for_a_magazine),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
