@@ -548,6 +548,30 @@ test_a_peak_is_no_more_than_was_held_whoever_is_counted_first(void **state)
 	fixture_stop(&shared.f);
 }
 
+static void
+test_no_peak_is_more_than_was_ever_reserved(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	struct ca_stats stats;
+	int i, round;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	for (round = 0; round < 2; round++) {
+		for (i = 0; i < MANY; i++)
+			assert_int_equal(ca_alloc(shared.f.space, shared.size, &shared.blocks[i]),
+					 0);
+		in_thread(free_all, &shared);
+		in_thread(take_and_free_many, &shared);
+	}
+	stats = fixture_stats(&shared.f);
+	assert_in_range(stats.requested_bytes.peak, 1, stats.reserved_bytes.peak);
+	assert_in_range(stats.allocated_bytes.peak, 1, stats.reserved_bytes.peak);
+	assert_in_range(stats.active_bytes.peak, 1, stats.reserved_bytes.peak);
+	assert_in_range(stats.cached_bytes.peak, 1, stats.reserved_bytes.peak);
+	fixture_stop(&shared.f);
+}
+
 enum { STEP_NS = 20 * 1000 * 1000 };
 
 static void
@@ -727,6 +751,7 @@ main(void)
 		cmocka_unit_test(test_threads_that_free_each_others_blocks_keep_the_invariants),
 		cmocka_unit_test(test_a_free_inside_a_block_is_refused_whatever_the_address),
 		cmocka_unit_test(test_a_peak_is_no_more_than_was_held_whoever_is_counted_first),
+		cmocka_unit_test(test_no_peak_is_more_than_was_ever_reserved),
 		cmocka_unit_test(test_who_looks_never_sees_less_than_nothing),
 		cmocka_unit_test(test_a_trim_asks_for_what_a_magazine_keeps_unfinished),
 		cmocka_unit_test(test_a_thread_is_not_cancelled_while_it_waits_for_a_magazine),
