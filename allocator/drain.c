@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
 	SPINS = 1000,
@@ -27,7 +29,8 @@ ca_magazine_wait(struct ca_magazine *magazine)
 		tries++;
 		ca_relax();
 		if (tries > SPINS + YIELDS)
-			nanosleep(&pause, NULL);
+			/* not nanosleep(): that is a cancellation point */
+			syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 		else if (tries > SPINS)
 			sched_yield();
 	}
@@ -39,7 +42,8 @@ ca_magazine_wait(struct ca_magazine *magazine)
 static void
 gauge_count(struct ca_gauge *sum, struct ca_gauge *change)
 {
-	if (sum->current + change->peak > sum->peak)
+	/* signed, as in ca_gauge_add */
+	if ((int64_t)(sum->current + change->peak) > (int64_t)sum->peak)
 		sum->peak = sum->current + change->peak;
 	sum->current += change->current;
 	sum->total += change->total;
@@ -69,11 +73,11 @@ ca_magazines_count_locked(struct ca_heap *heap)
 {
 	struct ca_magazine *magazine;
 
-	for (magazine = heap->magazines; magazine; magazine = magazine->next) {
-		ca_magazine_lock(magazine);
+	/* at one moment: what one thread has and another frees meanwhile is seen in both or none */
+	ca_magazines_lock_locked(heap);
+	for (magazine = heap->magazines; magazine; magazine = magazine->next)
 		ca_magazine_count_held(magazine);
-		ca_magazine_unlock(magazine);
-	}
+	ca_magazines_unlock_locked(heap);
 }
 
 void

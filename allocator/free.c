@@ -248,9 +248,9 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	ca_heap_lock(heap);
 	ca_magazines_count_locked(heap);
 	for (space = heap->spaces; space; space = space->next) {
+		ca_magazines_clear_locked(space); /* what is kept may be finished, too */
 		ca_owned_poll_locked(space);
 		ca_owned_look_locked(space);
-		ca_magazines_clear_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_pending_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);

@@ -23,6 +23,20 @@ figures(const struct ca_space *space, struct ca_stats *stats)
 	stats->pending_blocks += space->waiting_blocks + space->owned_blocks + used;
 }
 
+/* What several threads have not counted yet may make a peak too high; it was within the segments.
+ */
+static void
+bound_peaks(struct ca_stats *stats)
+{
+	struct ca_gauge *gauges[] = { &stats->requested_bytes, &stats->allocated_bytes,
+				      &stats->active_bytes, &stats->cached_bytes };
+	unsigned i;
+
+	for (i = 0; i < sizeof(gauges) / sizeof(gauges[0]); i++)
+		if (gauges[i]->peak > stats->reserved_bytes.peak)
+			gauges[i]->peak = stats->reserved_bytes.peak;
+}
+
 /* What the order tracker counted, without the heap's lock. */
 static void
 order_counts(const struct ca_order *order, struct ca_stats *stats)
@@ -53,6 +67,7 @@ ca_heap_stats(struct ca_heap *heap, unsigned device, struct ca_stats *ret_stats)
 			order_counts(&space->order, &stats);
 		}
 	ca_heap_unlock(heap);
+	bound_peaks(&stats);
 	*ret_stats = stats;
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* What a thread keeps of what it freed: who finds it, who must not, and what is counted. */
-#include "allocator/inside.h"
+#include "allocator/drain.h"
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <time.h>
 
 enum { MANY = 64, THREADS = 200, AT_ONCE = 4, ROUNDS = 300 };
 
@@ -482,6 +484,252 @@ test_threads_that_free_each_others_blocks_keep_the_invariants(void **state)
 	fixture_stop(&shared.f);
 }
 
+/* Of the word that says whose a block is, the lowest bits say what it is. */
+static void
+test_a_free_inside_a_block_is_refused_whatever_the_address(void **state)
+{
+	struct fixture f;
+	uint64_t block, other;
+	unsigned offset;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	block = fixture_alloc(&f, 64 * KIB);
+	other = fixture_alloc(&f, 64 * KIB);
+	fixture_free(&f, other); /* there is a magazine */
+	for (offset = 1; offset < 2 * 512; offset++)
+		assert_int_equal(ca_free(f.heap, block + offset), -EINVAL);
+	fixture_check(&f);
+	assert_int_equal(fixture_stats(&f).free_calls, 1);
+	fixture_free(&f, block);
+	fixture_stop(&f);
+}
+
+static void *
+free_one_and_go_on(void *arg)
+{
+	struct shared *shared = arg;
+	uint64_t block;
+	int i;
+
+	shared->done += ca_alloc(shared->f.space, 4 * KIB, &block) != 0;
+	shared->done += ca_free(shared->f.heap, block) != 0;
+	pthread_barrier_wait(&shared->together);
+	pthread_barrier_wait(&shared->together);
+	shared->done += ca_free(shared->f.heap, shared->blocks[0]) != 0;
+	for (i = 1; i < 8; i++) /* each of a size of its own: past the magazine */
+		shared->done += ca_alloc(shared->f.space, i * KIB, &shared->blocks[i]) != 0;
+	return NULL;
+}
+
+/* The free is counted before the allocation is. */
+static void
+test_a_peak_is_no_more_than_was_held_whoever_is_counted_first(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	struct ca_stats stats;
+	pthread_t thread;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	pthread_barrier_init(&shared.together, NULL, 2);
+	fixture_free(&shared.f, fixture_alloc(&shared.f, 64 * KIB));
+	pthread_create(&thread, NULL, free_one_and_go_on, &shared);
+	pthread_barrier_wait(&shared.together);
+	assert_int_equal(ca_alloc(shared.f.space, 64 * KIB, &shared.blocks[0]), 0);
+	pthread_barrier_wait(&shared.together);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&shared.together);
+	assert_int_equal(shared.done, 0);
+	stats = fixture_stats(&shared.f);
+	assert_in_range(stats.requested_bytes.peak, 64 * KIB, 128 * KIB);
+	assert_in_range(stats.allocated_bytes.peak, 64 * KIB, 128 * KIB);
+	assert_in_range(stats.active_bytes.peak, 64 * KIB, 128 * KIB);
+	fixture_stop(&shared.f);
+}
+
+static void
+test_no_peak_is_more_than_was_ever_reserved(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	struct ca_stats stats;
+	int i, round;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	for (round = 0; round < 2; round++) {
+		for (i = 0; i < MANY; i++)
+			assert_int_equal(ca_alloc(shared.f.space, shared.size, &shared.blocks[i]),
+					 0);
+		in_thread(free_all, &shared);
+		in_thread(take_and_free_many, &shared);
+	}
+	stats = fixture_stats(&shared.f);
+	assert_in_range(stats.requested_bytes.peak, 1, stats.reserved_bytes.peak);
+	assert_in_range(stats.allocated_bytes.peak, 1, stats.reserved_bytes.peak);
+	assert_in_range(stats.active_bytes.peak, 1, stats.reserved_bytes.peak);
+	assert_in_range(stats.cached_bytes.peak, 1, stats.reserved_bytes.peak);
+	fixture_stop(&shared.f);
+}
+
+enum { STEP_NS = 20 * 1000 * 1000 };
+
+static void
+sleep_a_step(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = STEP_NS }, NULL);
+}
+
+/* Three threads, whose magazines are made, and counted, in that order. */
+struct passing {
+	struct shared shared;
+	_Atomic unsigned ready;
+	_Atomic bool looking;
+	_Atomic uint64_t passed;
+};
+
+static void
+make_magazine(struct passing *passing, unsigned place)
+{
+	struct shared *shared = &passing->shared;
+	uint64_t block;
+
+	while (passing->ready != place)
+		sched_yield();
+	/* each of another size: none takes what the first keeps */
+	shared->done += ca_alloc(shared->f.space, (64 >> place) * KIB, &block) != 0;
+	shared->done += ca_free(shared->f.heap, block) != 0;
+	passing->ready++;
+}
+
+static void *
+pass_on(void *arg)
+{
+	struct passing *passing = arg;
+	uint64_t block;
+
+	make_magazine(passing, 0);
+	while (!passing->looking)
+		sched_yield();
+	passing->shared.done += ca_alloc(passing->shared.f.space, 64 * KIB, &block) != 0;
+	passing->passed = block;
+	return NULL;
+}
+
+static void *
+hold_the_looker_up(void *arg)
+{
+	struct passing *passing = arg;
+
+	make_magazine(passing, 1);
+	while (passing->ready != 3)
+		sched_yield();
+	atomic_store(&ca_own.magazine->lock, 1);
+	passing->ready++;
+	sleep_a_step();
+	passing->looking = true; /* it waits for this magazine by now, most likely */
+	sleep_a_step();
+	atomic_store(&ca_own.magazine->lock, 0);
+	return NULL;
+}
+
+static void *
+free_what_is_passed(void *arg)
+{
+	struct passing *passing = arg;
+
+	make_magazine(passing, 2);
+	while (!passing->passed)
+		sched_yield();
+	passing->shared.done += ca_free(passing->shared.f.heap, passing->passed) != 0;
+	return NULL;
+}
+
+static void
+test_who_looks_never_sees_less_than_nothing(void **state)
+{
+	struct passing passing = { .ready = 0 };
+	pthread_t threads[3];
+	struct ca_stats stats;
+	int i;
+
+	fixture_defaults(&passing.shared.f);
+	fixture_start(&passing.shared.f);
+	pthread_create(&threads[0], NULL, pass_on, &passing);
+	pthread_create(&threads[1], NULL, hold_the_looker_up, &passing);
+	pthread_create(&threads[2], NULL, free_what_is_passed, &passing);
+	while (passing.ready != 4)
+		sched_yield();
+	stats = fixture_stats(&passing.shared.f);
+	for (i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	assert_in_range(stats.requested_bytes.current, 0, 64 * KIB);
+	assert_in_range(stats.allocated_bytes.current, 0, 64 * KIB);
+	assert_in_range(stats.active_bytes.current, 0, 64 * KIB);
+	assert_in_range(stats.cached_bytes.current, 0, stats.reserved_bytes.current);
+	assert_int_equal(stats.alloc_calls - stats.free_calls, stats.allocated_bytes.current != 0);
+	assert_int_equal(passing.shared.done, 0);
+	fixture_stop(&passing.shared.f);
+}
+
+static void
+test_a_trim_asks_for_what_a_magazine_keeps_unfinished(void **state)
+{
+	struct fixture f;
+	struct ca_stream *s;
+	uint64_t block;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	s = open_stream(&f, 1);
+	block = fixture_alloc(&f, 4 * MIB);
+	launch(&f, s, 1);
+	fixture_free(&f, block);
+	assert_int_equal(kept(f.heap), 1);
+	ca_model_stream_finish(f.model, (void *)1, UINT64_MAX); /* nobody has asked yet */
+	assert_true(ca_trim(f.heap, 0) > 0);
+	assert_int_equal(fixture_sums(&f).held_bytes, 0);
+	fixture_stop(&f);
+}
+
+static void *
+trim(void *arg)
+{
+	struct shared *shared = arg;
+
+	shared->started++;
+	ca_trim(shared->f.heap, UINT64_MAX);
+	shared->done++;
+	return NULL;
+}
+
+/* It would leave the heap locked. */
+static void
+test_a_thread_is_not_cancelled_while_it_waits_for_a_magazine(void **state)
+{
+	struct shared shared = { .size = 0 };
+	struct ca_magazine *magazine;
+	pthread_t thread;
+	void *result;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	fixture_free(&shared.f, fixture_alloc(&shared.f, 64 * KIB));
+	magazine = shared.f.heap->magazines;
+	atomic_store(&magazine->lock, 1);
+	assert_int_equal(pthread_create(&thread, NULL, trim, &shared), 0);
+	while (!shared.started)
+		sched_yield();
+	pthread_cancel(thread);
+	sleep_a_step(); /* it is asleep by now, most likely */
+	atomic_store(&magazine->lock, 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_int_equal(shared.done, 1);
+	assert_int_equal(pthread_mutex_trylock(&shared.f.heap->lock), 0);
+	pthread_mutex_unlock(&shared.f.heap->lock);
+	fixture_stop(&shared.f);
+}
+
 int
 main(void)
 {
@@ -501,6 +749,12 @@ main(void)
 		cmocka_unit_test(test_what_is_unfinished_is_not_handed_out_once_a_capture_is_near),
 		cmocka_unit_test(test_a_forked_child_forgets_its_magazine),
 		cmocka_unit_test(test_threads_that_free_each_others_blocks_keep_the_invariants),
+		cmocka_unit_test(test_a_free_inside_a_block_is_refused_whatever_the_address),
+		cmocka_unit_test(test_a_peak_is_no_more_than_was_held_whoever_is_counted_first),
+		cmocka_unit_test(test_no_peak_is_more_than_was_ever_reserved),
+		cmocka_unit_test(test_who_looks_never_sees_less_than_nothing),
+		cmocka_unit_test(test_a_trim_asks_for_what_a_magazine_keeps_unfinished),
+		cmocka_unit_test(test_a_thread_is_not_cancelled_while_it_waits_for_a_magazine),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
