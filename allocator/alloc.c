@@ -313,6 +313,7 @@ alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uin
 	int r = 0;
 
 	ca_heap_lock(heap);
+	heap->requests++;
 	ca_magazine_count_own_locked(heap);
 	if (capturing || !take_quick(space, size, bytes, ret_address)) {
 		r = take(space, size, bytes, capturing, &block);

@@ -121,7 +121,8 @@ is_cut(const struct ca_space *space, const struct ca_block *block, uint64_t byte
 }
 
 /*
- * So much is too much: is it worth looking at the device? With several streams the cache may hold
+ * So much is too much: is it worth looking at the device? A program with one stream has its order
+ * for nothing, and keeps that until little memory is left. With several the cache may hold
  * reuse_slack_mb before anybody waits.
  */
 static bool
@@ -129,10 +130,12 @@ is_worth_looking(struct ca_space *space, uint64_t much)
 {
 	const struct ca_stats *stats = &space->device->stats;
 
-	return much >= WORTH_LOOKING &&
-	       (ca_order_is_quiet(&space->order) ||
-		stats->reserved_bytes.current - stats->allocated_bytes.current >
-			space->heap->config.reuse_slack_bytes);
+	if (much < WORTH_LOOKING)
+		return false;
+	if (ca_order_is_quiet(&space->order))
+		return is_tight(space);
+	return stats->reserved_bytes.current - stats->allocated_bytes.current >
+	       space->heap->config.reuse_slack_bytes;
 }
 
 static bool
@@ -180,7 +183,7 @@ static void
 count_declined(struct ca_space *space)
 {
 	struct ca_budget *budget = &space->device->budget;
-	uint64_t request = space->heap->serial + 1;
+	uint64_t request = space->heap->requests;
 
 	budget->declined += budget->declined_for != request;
 	budget->declined_for = request;

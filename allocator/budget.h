@@ -23,7 +23,7 @@ struct ca_budget {
 	uint64_t refused_at;          /* stats.alloc_calls when the driver last had no more */
 	bool refused;                 /* it had no more, and the program needed most of it */
 	uint64_t declined;            /* allocations with a free block not cut, of what may be */
-	uint64_t declined_for;        /* heap->serial at the last one */
+	uint64_t declined_for;        /* heap->requests at the last one */
 	uint64_t declined_until;      /* stats.alloc_calls for which `declined` was last lowered */
 	unsigned in_vain;             /* moments in which the device did not become idle, lately */
 	unsigned not_now;             /* growths until the next moment */

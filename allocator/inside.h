@@ -252,6 +252,7 @@ struct ca_heap {
 	struct ca_device *devices;
 	struct ca_list graphs;    /* ca_hold.link */
 	uint64_t serial;          /* of the last allocation */
+	uint64_t requests;        /* allocations that no magazine served without the lock */
 	_Atomic bool no_marks;    /* mark_record answered -ENOTSUP */
 	bool undecided;           /* memory of a capture was freed that no graph holds so far */
 	unsigned finished_only;   /* CA_REASON_* of every space, those to come included */

@@ -151,9 +151,29 @@ test_nothing_goes_back_while_the_device_works(void **state)
 	scene_stop(&scene);
 }
 
-/* The caller looks for a moment: most work ends soon. */
+/* Where little memory is left the caller looks for a moment: most work ends soon. */
 static void
 test_work_that_ends_in_a_moment_is_awaited(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 520 * MIB);
+	scene.f.pretend.work_ns = 5 * 1000 * 1000;
+	scene_start(&scene);
+	fixture_alloc(&scene.f, 320 * MIB);
+	a = fixture_alloc(&scene.f, 100 * MIB);
+	launch(&scene);
+	fixture_free(&scene.f, a);
+	fixture_alloc(&scene.f, 110 * MIB);
+	assert_int_equal(held(&scene), 430 * MIB);
+	assert_int_equal(takes(&scene), 3);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_WAIT], 0);
+	scene_stop(&scene);
+}
+
+static void
+test_one_stream_is_not_asked_while_there_is_memory(void **state)
 {
 	struct scene scene;
 	uint64_t a;
@@ -165,7 +185,10 @@ test_work_that_ends_in_a_moment_is_awaited(void **state)
 	launch(&scene);
 	fixture_free(&scene.f, a);
 	once(&scene, 200 * MIB);
-	assert_int_equal(held(&scene), 200 * MIB);
+	assert_int_equal(held(&scene), 300 * MIB);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_STREAM_MARK], 0);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_RECORD], 0);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_QUERY], 0);
 	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_WAIT], 0);
 	scene_stop(&scene);
 }
@@ -174,12 +197,17 @@ test_work_that_ends_in_a_moment_is_awaited(void **state)
 static void
 test_looking_in_vain_ends(void **state)
 {
+	static char other;
+	struct ca_stream *second;
 	struct scene scene;
 	uint64_t queries, i;
 
 	scene_new(&scene, 1024 * GIB);
 	scene.f.pretend.work_ns = UINT64_MAX / 2;
+	scene.f.config.reuse_slack_bytes = 0;
 	scene_start(&scene);
+	assert_int_equal(ca_stream_open(scene.f.space, CA_STREAM_BLOCKING, &other, true, &second),
+			 0);
 	once(&scene, 100 * MIB);
 	launch(&scene);
 	for (i = 1; i < 8; i++)
@@ -188,6 +216,7 @@ test_looking_in_vain_ends(void **state)
 	for (; i < 200; i++)
 		once(&scene, (100 + 40 * i) * MIB);
 	assert_int_equal(returns(&scene), 0);
+	assert_true(queries > 0);
 	assert_true(fixture_sums(&scene.f).calls[CA_MODEL_QUERY] <= 3 * queries);
 	scene_stop(&scene);
 }
@@ -379,6 +408,7 @@ main(void)
 		cmocka_unit_test(test_the_smallest_segment_that_suffices_goes_back),
 		cmocka_unit_test(test_nothing_goes_back_while_the_device_works),
 		cmocka_unit_test(test_work_that_ends_in_a_moment_is_awaited),
+		cmocka_unit_test(test_one_stream_is_not_asked_while_there_is_memory),
 		cmocka_unit_test(test_looking_in_vain_ends),
 		cmocka_unit_test(test_nothing_goes_back_while_something_captures),
 		cmocka_unit_test(test_within_the_budget_an_unused_segment_is_cut),
