@@ -126,7 +126,7 @@ test_the_smallest_segment_that_suffices_goes_back(void **state)
 	fixture_free(&scene.f, a);
 	fixture_free(&scene.f, b);
 	fixture_free(&scene.f, c);
-	c = fixture_alloc(&scene.f, 700 * MIB); /* 1560 less 885.8 are too many: 600, then 200 */
+	fixture_alloc(&scene.f, 700 * MIB); /* 1560 less 885.8 are too many: 600, then 200 */
 	assert_int_equal(returns(&scene), 2);
 	assert_int_equal(held(&scene), 760 * MIB);
 	fixture_alloc(&scene.f, 190 * MIB); /* 950 of 916: the one of 60 */

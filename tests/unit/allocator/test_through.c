@@ -197,7 +197,7 @@ test_next_to_another_cache_segments_are_no_larger_than_needed_at_the_peak(void *
 static void
 test_next_to_another_cache_the_peak_is_that_of_stock(void **state)
 {
-	uint64_t seed = fixture_seed(61) | 1, slots[SLOTS] = { 0 }, sizes[SLOTS], live = 0;
+	uint64_t seed = fixture_seed(61) | 1, slots[SLOTS] = { 0 }, sizes[SLOTS] = { 0 }, live = 0;
 	uint64_t stock_peak = 0;
 	struct fixture f;
 	int step;
