@@ -239,6 +239,32 @@ settle(struct ca_space *own)
 			ca_owned_settle_locked(space);
 }
 
+/*
+ * All that the device was ever given came from the calling thread. Another thread could submit,
+ * just before the driver's free begins to wait, what waits for the caller's next submission.
+ */
+static bool
+is_ours_alone(const struct ca_space *own)
+{
+	uint64_t thread = ca_order_thread();
+	struct ca_space *space;
+	bool ours = true;
+
+	for (space = own->heap->spaces; ours && space; space = space->next) {
+		struct ca_stream_record *record;
+		unsigned i;
+
+		if (space->device != own->device || space->dead)
+			continue;
+		ca_order_lock(&space->order);
+		for (i = 0; ours && (record = ca_record_at(&space->order, i)); i++)
+			ours = atomic_load(&record->closed) || !record->submitted ||
+			       record->thread == thread;
+		ca_order_unlock(&space->order);
+	}
+	return ours;
+}
+
 /* The device has nothing to do; or it will not have in a moment, if that is worth looking at. */
 static bool
 becomes_idle(struct ca_space *space, uint64_t much)
@@ -248,7 +274,7 @@ becomes_idle(struct ca_space *space, uint64_t much)
 	uint64_t since;
 	unsigned looks;
 
-	if (driver->capturing(driver->self))
+	if (driver->capturing(driver->self) || !is_ours_alone(space))
 		return false;
 	settle(space);
 	if (ca_device_is_idle_locked(space))

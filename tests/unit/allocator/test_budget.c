@@ -2,6 +2,8 @@
 /* allocator/budget.c: what goes back before the cache outgrows what the program has needed. */
 #include "tests/unit/allocator/fixture.h"
 
+#include <pthread.h>
+
 static char a_stream;
 #define S ((void *)&a_stream)
 
@@ -148,6 +150,35 @@ test_nothing_goes_back_while_the_device_works(void **state)
 	once(&scene, 200 * MIB);
 	assert_int_equal(returns(&scene), 0);
 	assert_int_equal(held(&scene), 300 * MIB);
+	scene_stop(&scene);
+}
+
+static void *
+submit_elsewhere(void *arg)
+{
+	struct scene *scene = arg;
+
+	ca_stream_note_thread(scene->stream);
+	launch(scene);
+	return NULL;
+}
+
+/* It could submit again while the driver's free waits, and wait for the caller itself. */
+static void
+test_nothing_goes_back_where_another_thread_submits(void **state)
+{
+	struct scene scene;
+	pthread_t thread;
+
+	scene_new(&scene, 4 * GIB);
+	scene_start(&scene);
+	assert_int_equal(pthread_create(&thread, NULL, submit_elsewhere, &scene), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	ca_model_finish(scene.f.model, UINT64_MAX);
+	ca_order_finished(scene.stream, ca_order_bound(scene.stream));
+	once(&scene, 100 * MIB);
+	once(&scene, 200 * MIB);
+	assert_int_equal(returns(&scene), 0);
 	scene_stop(&scene);
 }
 
@@ -407,6 +438,7 @@ main(void)
 		cmocka_unit_test(test_what_min_reserve_keeps_stays),
 		cmocka_unit_test(test_the_smallest_segment_that_suffices_goes_back),
 		cmocka_unit_test(test_nothing_goes_back_while_the_device_works),
+		cmocka_unit_test(test_nothing_goes_back_where_another_thread_submits),
 		cmocka_unit_test(test_work_that_ends_in_a_moment_is_awaited),
 		cmocka_unit_test(test_one_stream_is_not_asked_while_there_is_memory),
 		cmocka_unit_test(test_looking_in_vain_ends),
