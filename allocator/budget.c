@@ -138,10 +138,37 @@ is_worth_looking(struct ca_space *space, uint64_t much)
 	       space->heap->config.reuse_slack_bytes;
 }
 
+/*
+ * All that the device was ever given came from the calling thread. Another thread could submit,
+ * just before the driver's free begins to wait, what waits for the caller's next submission.
+ */
+static bool
+is_ours_alone(const struct ca_space *own)
+{
+	uint64_t thread = ca_order_thread();
+	struct ca_space *space;
+	bool ours = true;
+
+	for (space = own->heap->spaces; ours && space; space = space->next) {
+		struct ca_stream_record *record;
+		unsigned i;
+
+		if (space->device != own->device || space->dead)
+			continue;
+		ca_order_lock(&space->order);
+		for (i = 0; ours && (record = ca_record_at(&space->order, i)); i++)
+			ours = atomic_load(&record->closed) || !record->submitted ||
+			       record->thread == thread;
+		ca_order_unlock(&space->order);
+	}
+	return ours;
+}
+
 static bool
 is_worth_giving(struct ca_space *space, uint64_t much)
 {
-	return is_worth_looking(space, much) || (much && ca_device_is_idle_locked(space));
+	return (is_worth_looking(space, much) || (much && ca_device_is_idle_locked(space))) &&
+	       is_ours_alone(space);
 }
 
 static bool
@@ -237,32 +264,6 @@ settle(struct ca_space *own)
 	for (space = own->heap->spaces; space; space = space->next)
 		if (space->device == own->device && !space->dead)
 			ca_owned_settle_locked(space);
-}
-
-/*
- * All that the device was ever given came from the calling thread. Another thread could submit,
- * just before the driver's free begins to wait, what waits for the caller's next submission.
- */
-static bool
-is_ours_alone(const struct ca_space *own)
-{
-	uint64_t thread = ca_order_thread();
-	struct ca_space *space;
-	bool ours = true;
-
-	for (space = own->heap->spaces; ours && space; space = space->next) {
-		struct ca_stream_record *record;
-		unsigned i;
-
-		if (space->device != own->device || space->dead)
-			continue;
-		ca_order_lock(&space->order);
-		for (i = 0; ours && (record = ca_record_at(&space->order, i)); i++)
-			ours = atomic_load(&record->closed) || !record->submitted ||
-			       record->thread == thread;
-		ca_order_unlock(&space->order);
-	}
-	return ours;
 }
 
 /* The device has nothing to do; or it will not have in a moment, if that is worth looking at. */
