@@ -141,9 +141,11 @@ tell_hint(const struct ca_report *report, const struct ca_config *config)
 		ca_warn("hint: freed memory is still in use by other threads' work: synchronise "
 			"before allocating, or free in the thread that allocates");
 	else if (unallocated >= report->requested && config->max_split_size_bytes == UINT64_MAX)
-		ca_warn("hint: the free memory is in pieces: try "
-			"CACHEALLOC_CONF=max_split_size_mb:%llu",
-			(unsigned long long)(config->large_segment_size_bytes >> 20) * 2);
+		ca_warn("hint: the free memory is in pieces: "
+			"CACHEALLOC_CONF=max_split_size_mb:%llu "
+			"may help; CACHEALLOC_TRACE records the program, and cachealloc-replay "
+			"--find-min-capacity tells without it which setting does",
+			(unsigned long long)(config->large_segment_size_bytes >> 20));
 	else
 		ca_warn("hint: the free memory is in pieces beside live blocks: allocate what "
 			"lives long first, or free it earlier");
