@@ -39,7 +39,7 @@ is_stood_for_ordered(const struct ca_candidates *all, const struct ca_user *user
 	struct ca_stream_record *record = ca_record(user->stream);
 	unsigned i;
 
-	if (atomic_load(&record->hazard) > atomic_load(&record->done))
+	if (record->coming || atomic_load(&record->hazard) > atomic_load(&record->done))
 		return false;
 	for (i = 0; i < all->n; i++)
 		if (stands_for(&all->user[i], user))

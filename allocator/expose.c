@@ -49,7 +49,7 @@ may_expose_ordered(struct ca_order *order, struct ca_stream_record *record, uint
 {
 	if (ca_order_is_quiet_ordered(order) && !atomic_load(&record->closed))
 		return true;
-	if (atomic_load(&record->hazard) > atomic_load(&record->done))
+	if (record->coming || atomic_load(&record->hazard) > atomic_load(&record->done))
 		return false;
 	if (record->kind == CA_STREAM_PER_THREAD && record->thread != ca_order_thread())
 		return false;

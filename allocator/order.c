@@ -104,6 +104,7 @@ ca_order_after_fork_child(struct ca_order *order)
 		ca_list_init(&record->points);
 		ca_list_init(&record->waiting);
 		record->calls = 0;
+		record->coming = 0;
 	}
 	for (i = 0; i < CA_ACTIVE_WORDS; i++)
 		atomic_store(&order->active[i], 0);

@@ -152,11 +152,12 @@ ca_submit_end(struct ca_stream *stream)
  * Around a submission whose end depends on somebody outside its stream: wait for a value, external
  * semaphore, host function, event of another process, cooperative launch over several devices. The
  * first before the real call: marks what is exposed, so that no wait for it depends on the
- * operation. The second after it (and after ca_submit_end): until it is done the stream is a user
- * of every block, and nothing of it is exposed.
+ * operation; from then on nothing of the stream is exposed. The second after it (and after
+ * ca_submit_end), always: if it was `submitted`, the stream is a user of every block until it is
+ * done.
  */
 void ca_submit_hazard_begin(struct ca_stream *stream);
-void ca_submit_hazard(struct ca_stream *stream);
+void ca_submit_hazard_end(struct ca_stream *stream, bool submitted);
 /*
  * Before a programmatic launch: true if the attribute must be taken off, since unfinished memory of
  * the stream was handed out after its last submission that waited for all before.

@@ -183,6 +183,8 @@ arm_ordered(const struct ca_users *users)
 
 		if (!atomic_load(&record->closed))
 			atomic_store(&record->hot.armed, ++record->arms);
+		if (record->coming) /* the mark may cover it */
+			ca_raise(&record->inexact, users->user[i].stamp);
 	}
 }
 
@@ -231,6 +233,8 @@ ca_order_is_quiet_ordered(struct ca_order *order)
 		return false;
 	if (!atomic_load(&order->hazards))
 		return true;
+	if (atomic_load(&order->coming))
+		return false;
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++)
 		if (atomic_load(&record->hazard) > atomic_load(&record->done))
 			return false;
@@ -397,31 +401,40 @@ ca_order_context_finished(struct ca_order *order, uint64_t bound)
 void
 ca_submit_hazard_begin(struct ca_stream *stream)
 {
-	struct ca_order *order = ca_record_order(ca_record(stream));
+	struct ca_stream_record *record = ca_record(stream);
+	struct ca_order *order = ca_record_order(record);
+	struct ca_space *space = ca_order_space(order);
 	bool ends;
 
 	ca_order_lock(order);
 	ends = ca_order_is_quiet_ordered(order);
+	/* first, so that whoever still finds the space quiet is looked at below */
+	atomic_fetch_add(&order->hazards, 1);
+	atomic_fetch_add(&order->coming, 1);
+	record->coming++;
 	if (ends)
 		ca_order_leave_quiet_ordered(order);
 	ca_order_unlock(order);
-	if (ends)
-		ca_order_mark_exposed(ca_order_space(order));
+	if (!ends)
+		return;
+	/* what was found to be exposable before is exposed by now */
+	ca_heap_lock(space->heap);
+	ca_magazines_pass_locked(space->heap);
+	ca_heap_unlock(space->heap);
+	ca_order_mark_exposed(space);
 }
 
 void
-ca_submit_hazard(struct ca_stream *stream)
+ca_submit_hazard_end(struct ca_stream *stream, bool submitted)
 {
 	struct ca_stream_record *record = ca_record(stream);
 	struct ca_order *order = ca_record_order(record);
 
 	ca_order_lock(order);
-	/* first, so that whoever still finds the space quiet is looked at below */
-	atomic_fetch_add(&order->hazards, 1);
-	/* what was freed since the beginning in a quiet space has no exact mark, either */
-	if (ca_order_is_quiet_ordered(order))
-		ca_order_leave_quiet_ordered(order);
-	ca_raise(&record->hazard, atomic_load(&stream->last));
+	if (submitted)
+		ca_raise(&record->hazard, atomic_load(&stream->last));
+	record->coming--;
+	atomic_fetch_sub(&order->coming, 1);
 	ca_order_unlock(order);
 }
 

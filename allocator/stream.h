@@ -53,6 +53,7 @@ struct ca_stream_record {
 	/* The epoch after the last wait that raised `known` had returned: whoever waits for a stamp
 	 * that is not smaller waits for all that is known. */
 	uint64_t learned;
+	unsigned coming;     /* hazards whose submission goes on */
 	unsigned calls;      /* calls of ours into the driver that name the handle now */
 	unsigned clock_next; /* the part of the clock to forget next */
 	bool submitted; /* ca_stream_note_thread was called: `thread` is not only who made it */
@@ -81,7 +82,8 @@ struct ca_order {
 	_Alignas(64) _Atomic uint64_t
 		active[CA_ACTIVE_WORDS]; /* streams with last > done, perhaps more */
 	_Atomic uint64_t progress;       /* moves when some stream's done or lost changes */
-	_Atomic uint64_t hazards;        /* streams that ever had one; 0: none need be looked for */
+	_Atomic uint64_t hazards;        /* that ever began; 0: none need be looked for */
+	_Atomic unsigned coming;         /* of those, whose submission goes on */
 	_Atomic uint64_t foreign;        /* stamp of the last work of another space; 0: none */
 	_Atomic uint64_t foreign_done;
 	/* Streams that could submit, one more if there is company, one more if `shown`: quiet if at

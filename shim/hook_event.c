@@ -208,8 +208,8 @@ wait_end(struct waiting *waiting, CUresult rc)
 	if (!waiting->stream)
 		return rc;
 	ca_submission_end(waiting->stream);
-	if (rc == CUDA_SUCCESS && waiting->outside)
-		ca_submit_hazard(waiting->stream);
+	if (waiting->outside)
+		ca_submit_hazard_end(waiting->stream, rc == CUDA_SUCCESS);
 	else if (rc == CUDA_SUCCESS)
 		ca_events_waited(&waiting->use, waiting->stream);
 	return rc;

@@ -196,7 +196,7 @@ launch_end(struct launching launching, CUresult rc)
 {
 	ca_submission_end(launching.stream);
 	if (launching.hazard)
-		ca_submit_hazard(launching.stream);
+		ca_submit_hazard_end(launching.stream, true);
 	if (!launching.captures)
 		ca_submission_foreign(launching.stream, NULL);
 	return rc;

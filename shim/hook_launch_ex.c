@@ -214,8 +214,8 @@ cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsig
 		real->cuLaunchCooperativeKernelMultiDevice(launchParamsList, numDevices, flags));
 	for (unsigned i = 0; i < n; i++) {
 		ca_submission_end(streams[i]);
-		if (rc == CUDA_SUCCESS && streams[i])
-			ca_submit_hazard(streams[i]);
+		if (streams[i])
+			ca_submit_hazard_end(streams[i], rc == CUDA_SUCCESS);
 	}
 	return rc;
 }

@@ -35,8 +35,8 @@ static __attribute__((noinline)) CUresult
 finish(struct ca_stream *stream, const struct work *work, CUresult rc)
 {
 	ca_submission_end(stream);
-	if (work->hazard && stream && rc == CUDA_SUCCESS)
-		ca_submit_hazard(stream);
+	if (work->hazard && stream)
+		ca_submit_hazard_end(stream, rc == CUDA_SUCCESS);
 	if (work->far)
 		ca_submission_foreign(stream, work->touch);
 	return rc;

@@ -425,7 +425,7 @@ test_a_dead_space_has_no_users_and_no_streams(void **state)
 	ca_submit_begin(s, NULL); /* a late thread */
 	ca_submit_end(s);
 	ca_submit_hazard_begin(other);
-	ca_submit_hazard(other);
+	ca_submit_hazard_end(other, true);
 	ca_stream_close(s, false);
 	assert_int_equal(order_free(&f, born).n, 0);
 	assert_int_equal(ca_stream_open(f.space, CA_STREAM_BLOCKING, HANDLE(2), true, &s), -ENODEV);

@@ -197,7 +197,7 @@ test_a_stream_that_somebody_else_must_end_is_kept(void **state)
 	scene_start(&scene);
 	ca_submit_hazard_begin(scene.s);
 	order_launch(&scene.f, scene.s);
-	ca_submit_hazard(scene.s);
+	ca_submit_hazard_end(scene.s, true);
 	order_after(scene.s, scene.r);
 	order_launch(&scene.f, scene.r);
 	assert_freed(&scene, scene.s, scene.r);
