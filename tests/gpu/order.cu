@@ -5,31 +5,16 @@
 #include <cuda.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
-#define NEED(call)                                                                                 \
-	do {                                                                                       \
-		int result_ = (int)(call);                                                         \
-		if (result_) {                                                                     \
-			fprintf(stderr, "%s: %d\n", #call, result_);                               \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "need.hpp"
 
 static CUfunction fill, wait_kernel, signal_kernel;
 static CUcontext context;
 static const char *comma = "";
-
-static double now_ns()
-{
-	return (double)std::chrono::duration_cast<std::chrono::nanoseconds>(
-		       std::chrono::steady_clock::now().time_since_epoch())
-		.count();
-}
 
 static void say(const char *name, double value)
 {
