@@ -252,7 +252,7 @@ read_arguments(int argc, char **argv)
 		{ "cpu", .integer = &options.cpu },
 		{ "rounds", .number = &options.rounds },
 		{ "calls", .number = &options.calls },
-		{ NULL },
+		{ .name = NULL },
 	};
 
 	if (!arguments_read(argc, argv, arguments, &name))

@@ -53,7 +53,7 @@ read_arguments(int argc, char **argv, const char **ret_situation)
 		{ "live", .number = &options.live },
 		{ "holes", .number = &options.holes },
 		{ "trace", .text = &options.trace },
-		{ NULL },
+		{ .name = NULL },
 	};
 
 	return arguments_read(argc, argv, arguments, ret_situation) && arm_choose(arm) &&

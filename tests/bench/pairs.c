@@ -189,7 +189,7 @@ read_arguments(int argc, char **argv)
 	const struct argument arguments[] = {
 		{ "cpu", .integer = &options.cpu },    { "rounds", .number = &options.rounds },
 		{ "pairs", .number = &options.pairs }, { "streams", .number = &options.streams },
-		{ "seed", .number = &options.seed },   { NULL },
+		{ "seed", .number = &options.seed },   { .name = NULL },
 	};
 	const char *name;
 
