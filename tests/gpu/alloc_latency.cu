@@ -174,16 +174,12 @@ int main(int argc, char **argv)
 	size_t largest = argc > 1 ? strtoull(argv[1], NULL, 10) : (size_t)1 << 30;
 	char name[256];
 	CUdevice device;
-	CUcontext context;
 	int version;
 
-	NEED(cuInit(0));
+	open_context(&device);
 	NEED(cuDriverGetVersion(&version));
-	NEED(cuDeviceGet(&device, 0));
 	device_index = (int)device;
 	NEED(cuDeviceGetName(name, sizeof(name), device));
-	NEED(cuDevicePrimaryCtxRetain(&context, device));
-	NEED(cuCtxSetCurrent(context));
 	NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	work_bytes = std::min<size_t>(largest, 256 << 20);
 	NEED(cuMemAlloc(&work, work_bytes));

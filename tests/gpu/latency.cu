@@ -167,12 +167,9 @@ int main()
 	CUstream stream, other;
 	int version;
 
-	NEED(cuInit(0));
+	context = open_context(&device);
 	NEED(cuDriverGetVersion(&version));
-	NEED(cuDeviceGet(&device, 0));
 	NEED(cuDeviceGetName(name, sizeof(name), device));
-	NEED(cuDevicePrimaryCtxRetain(&context, device));
-	NEED(cuCtxSetCurrent(context));
 	NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	NEED(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
 	nothing<<<1, 1, 0, (cudaStream_t)stream>>>(); // loads the module

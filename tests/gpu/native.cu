@@ -302,10 +302,7 @@ int main(int argc, char **argv)
 	for (auto &each : cases) {
 		if (argc != 2 || strcmp(argv[1], each.name))
 			continue;
-		NEED(cuInit(0));
-		NEED(cuDeviceGet(&device, 0));
-		NEED(cuDevicePrimaryCtxRetain(&context, device));
-		NEED(cuCtxSetCurrent(context));
+		context = open_context(&device);
 		NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 		printf("{\"case\":\"%s\",\"answers\":[", each.name);
 		each.run();

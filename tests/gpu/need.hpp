@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the programs of this folder share: a call that fails ends them with status 1, and the clock.
+// What the programs of this folder share: a call that fails ends them with status 1; how they begin; the clock.
 // Include it after the headers of CUDA.
 #pragma once
 
@@ -28,6 +28,20 @@ static inline void need(cudaError_t result, const char *what)
 #endif
 
 #define NEED(call) need(call, #call)
+
+#ifdef CUDA_VERSION
+// The primary context of device 0, which becomes current.
+static inline CUcontext open_context(CUdevice *ret_device)
+{
+	CUcontext context;
+
+	NEED(cuInit(0));
+	NEED(cuDeviceGet(ret_device, 0));
+	NEED(cuDevicePrimaryCtxRetain(&context, *ret_device));
+	NEED(cuCtxSetCurrent(context));
+	return context;
+}
+#endif
 
 // Monotonic.
 static inline uint64_t now_ns()

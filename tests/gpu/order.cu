@@ -180,10 +180,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: order cost|claims KERNELS.fatbin\n");
 		return 2;
 	}
-	NEED(cuInit(0));
-	NEED(cuDeviceGet(&device, 0));
-	NEED(cuDevicePrimaryCtxRetain(&context, device));
-	NEED(cuCtxSetCurrent(context));
+	context = open_context(&device);
 	NEED(cuModuleLoad(&module, argv[2]));
 	NEED(cuModuleGetFunction(&fill, module, "sim_fill"));
 	NEED(cuModuleGetFunction(&wait_kernel, module, "sim_wait"));
