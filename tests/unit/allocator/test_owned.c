@@ -302,18 +302,14 @@ test_who_takes_what_others_freed_waits_for_its_own(void **state)
 	struct scene scene;
 	unsigned round;
 
-	fixture_defaults(&scene.f);
-	scene.f.config.reuse_slack_bytes = 30 * MIB;
-	scene_start(&scene, 2);
+	scene_with_slack(&scene, 2, 30 * MIB);
 	for (round = 0; round < 30; round++) {
-		uint64_t others = elsewhere(&scene, (struct job){ .alloc = true }), ours;
+		uint64_t others = elsewhere(&scene, (struct job){ .alloc = true });
 
 		elsewhere(&scene, (struct job){ .handle = R });
 		elsewhere(&scene, (struct job){ .address = others });
 		finish(&scene, R);
-		ours = fixture_alloc(&scene.f, 20 * MIB);
-		launch(&scene, S);
-		fixture_free(&scene.f, ours);
+		free_used(&scene, 20 * MIB);
 	}
 	assert_true(fixture_sums(&scene.f).held_bytes <= 6 * 20 * MIB);
 	fixture_stop(&scene.f);
