@@ -33,7 +33,11 @@
 #include "allocator/index.h"
 #include "allocator/list.h"
 #include "allocator/magazine.h"
+#include "allocator/outside.h"
+#include "allocator/pending.h"
+#include "allocator/room.h"
 #include "allocator/stream.h"
+#include "allocator/trace_event.h"
 #include "allocator/tracer.h"
 #include "allocator/tree.h"
 
@@ -437,52 +441,6 @@ void ca_segment_make_due_locked(struct ca_segment *segment);
  * in the way. */
 uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);
 
-/* ---- pending.c: frees that wait for marks. These leave and retake the lock. */
-
-/*
- * A list of WAITING blocks in a thread's hand gets a mark recorded from now on, or waits on the
- * host. Blocks are on a mark, CLEAN or on `unmarked` afterwards. > 0 or -EIO: mark and host wait
- * failed, the space is poisoned, and `keep` (may be NULL; the first of the list) is LIVE again.
- */
-int ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca_block *keep);
-/* Tries to get one mark for everything unmarked. */
-void ca_pending_mark_unmarked_locked(struct ca_space *space);
-/* Settles finished groups, oldest first. Returns how many. */
-unsigned ca_pending_poll_locked(struct ca_space *space);
-/* Drops every mark of a dead space, whose blocks are forgotten. */
-void ca_pending_drop_all_locked(struct ca_space *space);
-/* The driver answers nothing but errors: retires every segment of the space. */
-void ca_pending_poison_locked(struct ca_space *space);
-enum ca_wait {
-	CA_WAIT_EXACT, /* only for what the driver's own free would have waited for */
-	CA_WAIT_ANY,   /* also for work submitted after the free: memory is short */
-};
-
-/*
- * Waits on the host for the oldest group that the calling thread freed (another thread's free must
- * never hold this one up). 1: settled one; 0: nothing to wait for; -EAGAIN: work of other contexts
- * is in the way; -EBUSY: capture.
- */
-int ca_pending_wait_locked(struct ca_space *space, enum ca_wait which);
-/*
- * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
- * its marks and streams, and makes the segment due for return, where the driver's free does the
- * waiting. False: there is none.
- */
-bool ca_pending_surrender_locked(struct ca_space *space);
-/* The order of work is not known: the host waits for all of it. 1: done; -EBUSY: a capture is in
- * the way; otherwise the space is poisoned, and 1 is returned, too. */
-int ca_pending_rescue_locked(struct ca_space *space);
-/* Whether the whole context is idle, without waiting: the only way to learn of another thread's
- * per-thread stream. True: something waited for a stream and does no more. */
-bool ca_pending_ask_context_locked(struct ca_space *space);
-/* True for an answer after which the order of work can no longer be known. */
-static inline bool
-ca_pending_is_lost(int r)
-{
-	return r > 0 || r == -EIO;
-}
-
 /* ---- owned.c: freed blocks that wait for streams */
 
 static inline struct ca_stream_record *
@@ -558,31 +516,6 @@ bool ca_graph_look_locked(struct ca_heap *heap);
 /* The bytes of a block for `size` of them, by roundup_power2_divisions. */
 uint64_t ca_round_request(const struct ca_roundup *roundup, uint64_t size);
 
-/* ---- limit.c: CACHEALLOC_LIMIT, per_process_memory_fraction */
-
-/* True if a limit, or what is relative to one, is set. */
-bool ca_limit_is_set(const struct ca_config *config);
-/* Asks the driver how large the device is, where that matters and is not known. Leaves and retakes
- * the lock. */
-void ca_limit_learn_locked(struct ca_space *space);
-/* `share` billionths of `total`. */
-uint64_t ca_limit_share(uint64_t total, uint64_t share);
-/* What the segments of a device may hold, or UINT64_MAX. */
-uint64_t ca_limit_of_segments(const struct ca_space *space);
-/* How much must go back before `bytes` more are allowed, for a segment of ours or another call. */
-uint64_t ca_limit_shortage_locked(const struct ca_space *space, uint64_t bytes, bool segment);
-/* The space is dead: what was charged there is gone. */
-void ca_limit_forget_locked(struct ca_space *space);
-
-/* ---- tend.c: automatic trims */
-
-/* No work of the space's device is unfinished, as far as is known. */
-bool ca_device_is_idle_locked(const struct ca_space *space);
-
-/* Before `bytes` more are asked of the driver: garbage_collection_threshold. Leaves and retakes the
- * lock. */
-void ca_tend_growth_locked(struct ca_space *space, uint64_t bytes);
-
 /* ---- alloc.c */
 
 /* Takes `block` (CLEAN or OWNED, indexed; NULL: NULL) for a request, counted; what its stream has
@@ -629,64 +562,9 @@ int ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_bloc
 /* The same for what goes straight through: nothing cached. */
 int ca_resort_through_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
-/* ---- room.c: next to another cache (ca_heap_share); without one these do nothing */
-
-/*
- * Before `bytes` more are taken: gives finished cached memory of the device back, as much as they
- * would be more than was ever held. The driver's own free would have waited for what is not
- * finished: so does this, but not for ever. Not while anything captures.
- */
-void ca_room_make_locked(struct ca_space *space, uint64_t bytes);
-/* ca_pool_segment_bytes, or only what the request needs if that would be more than was ever held.
- */
-uint64_t ca_room_segment_bytes(const struct ca_space *space, uint64_t bytes);
-
-/* ---- trace_event.c: records of what happens. Only if ca_tracing(). */
-
+/* Somebody records: what trace_event.h declares is for then. */
 static inline bool
 ca_tracing(const struct ca_heap *heap)
 {
 	return __builtin_expect(heap->tracer != NULL, 0);
 }
-
-/* A block became the program's. */
-void ca_trace_alloc_locked(const struct ca_block *block);
-/* A block stops being the program's, and nobody else can have it so far. `users` as
- * ca_order_users tells; NULL: none. */
-void ca_trace_free_locked(const struct ca_block *block, const struct ca_users *users);
-/* The free that was recorded has failed: the block is still the program's. */
-void ca_trace_kept_locked(const struct ca_block *block);
-/* The program was refused `bytes`. */
-void ca_trace_failed(struct ca_space *space, uint64_t bytes, int code);
-/* A segment came or went. */
-void ca_trace_segment_locked(const struct ca_segment *segment, enum ca_trace_kind kind);
-/* The driver refused a segment. */
-void ca_trace_refused(struct ca_space *space, uint64_t bytes, int code);
-/* What was submitted to the stream until lately has finished. */
-void ca_trace_finished_ordered(struct ca_stream_record *record);
-/* The record is another stream's now. */
-void ca_trace_stream(struct ca_stream_record *record);
-
-/* ---- outside.c: the locks, and leaving it for a driver call */
-
-/* Locks of ours that the thread holds, or is about to; written by it, read by its signal handlers.
- */
-extern __thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
-
-void ca_heap_lock(struct ca_heap *heap);
-void ca_heap_unlock(struct ca_heap *heap);
-/* May be taken with the heap's lock held. */
-void ca_order_lock(struct ca_order *order);
-void ca_order_unlock(struct ca_order *order);
-/* Around a driver call that may bring memory back:
- * leaves the lock, counted as in flight; takes it again. */
-void ca_outside_enter_locked(struct ca_space *space);
-void ca_outside_leave(struct ca_space *space);
-/* The child's one thread is in no driver call it could return from. */
-void ca_outside_after_fork_child(void);
-/* Leaves the lock for that long. */
-void ca_outside_pause(struct ca_heap *heap, long ns);
-/* In-flight calls of other threads. */
-unsigned ca_outside_others_locked(const struct ca_device *device);
-/* True inside a driver call of the calling thread's own. */
-bool ca_outside_self(void);

@@ -12,8 +12,8 @@
  * figure: only the difference between two runs means anything.
  */
 #include "tests/bench/api.h"
+#include "tests/bench/arguments.h"
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,37 +246,21 @@ set_up(void)
 static bool
 read_arguments(int argc, char **argv)
 {
-	static const struct option names[] = {
-		{ "road", required_argument, NULL, 'R' },
-		{ "cpu", required_argument, NULL, 'c' },
-		{ "rounds", required_argument, NULL, 'r' },
-		{ "calls", required_argument, NULL, 'n' },
-		{ NULL, 0, NULL, 0 },
+	const char *road = "proc", *name;
+	const struct argument arguments[] = {
+		{ "road", .text = &road },
+		{ "cpu", .integer = &options.cpu },
+		{ "rounds", .number = &options.rounds },
+		{ "calls", .number = &options.calls },
+		{ .name = NULL },
 	};
-	int name;
 
-	while ((name = getopt_long(argc, argv, "", names, NULL)) != -1) {
-		switch (name) {
-		case 'R':
-			options.road = strcmp(optarg, "dlsym") ? ROAD_PROC : ROAD_DLSYM;
-			break;
-		case 'c':
-			options.cpu = (int)strtol(optarg, NULL, 10);
-			break;
-		case 'r':
-			options.rounds = strtoul(optarg, NULL, 10);
-			break;
-		case 'n':
-			options.calls = strtoul(optarg, NULL, 10);
-			break;
-		default:
-			return false;
-		}
-	}
-	while (optind + 1 == argc && options.situation->name &&
-	       strcmp(argv[optind], options.situation->name))
+	if (!arguments_read(argc, argv, arguments, &name))
+		return false;
+	options.road = strcmp(road, "dlsym") ? ROAD_PROC : ROAD_DLSYM;
+	while (options.situation->name && strcmp(name, options.situation->name))
 		options.situation++;
-	return optind + 1 == argc && options.situation->name && options.calls;
+	return options.situation->name && options.calls;
 }
 
 int

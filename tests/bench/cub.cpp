@@ -8,8 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <cuda_runtime_api.h>
-#include <cub/util_allocator.cuh>
+#include "tests/traces/models/cub.hpp"
 
 namespace
 {
@@ -62,25 +61,6 @@ cudaEventRecord(cudaEvent_t, cudaStream_t)
 
 cudaError_t
 cudaEventQuery(cudaEvent_t)
-{
-	return cudaSuccess;
-}
-
-cudaError_t
-cudaGetDevice(int *device)
-{
-	*device = 0;
-	return cudaSuccess;
-}
-
-cudaError_t
-cudaSetDevice(int)
-{
-	return cudaSuccess;
-}
-
-cudaError_t
-cudaGetLastError(void)
 {
 	return cudaSuccess;
 }

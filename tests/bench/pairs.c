@@ -19,8 +19,8 @@
  * callgrind's --toggle-collect; the first round is for warming up, and neither printed nor counted.
  */
 #include "tests/bench/api.h"
+#include "tests/bench/arguments.h"
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,43 +186,18 @@ set_up(void)
 static bool
 read_arguments(int argc, char **argv)
 {
-	static const struct option names[] = {
-		{ "cpu", required_argument, NULL, 'c' },
-		{ "rounds", required_argument, NULL, 'r' },
-		{ "pairs", required_argument, NULL, 'p' },
-		{ "streams", required_argument, NULL, 's' },
-		{ "seed", required_argument, NULL, 'S' },
-		{ NULL, 0, NULL, 0 },
+	const struct argument arguments[] = {
+		{ "cpu", .integer = &options.cpu },    { "rounds", .number = &options.rounds },
+		{ "pairs", .number = &options.pairs }, { "streams", .number = &options.streams },
+		{ "seed", .number = &options.seed },   { .name = NULL },
 	};
-	int name;
+	const char *name;
 
-	while ((name = getopt_long(argc, argv, "", names, NULL)) != -1) {
-		unsigned long value = optarg ? strtoul(optarg, NULL, 10) : 0;
-
-		switch (name) {
-		case 'c':
-			options.cpu = (int)value;
-			break;
-		case 'r':
-			options.rounds = value;
-			break;
-		case 'p':
-			options.pairs = value;
-			break;
-		case 's':
-			options.streams = value;
-			break;
-		case 'S':
-			options.seed = value;
-			break;
-		default:
-			return false;
-		}
-	}
-	while (optind + 1 == argc && options.variant->name &&
-	       strcmp(argv[optind], options.variant->name))
+	if (!arguments_read(argc, argv, arguments, &name))
+		return false;
+	while (options.variant->name && strcmp(name, options.variant->name))
 		options.variant++;
-	return optind + 1 == argc && options.variant->name && options.pairs && options.streams &&
+	return options.variant->name && options.pairs && options.streams &&
 	       options.streams <= STREAMS_MAX;
 }
 

@@ -8,19 +8,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <map>
 #include <string>
 #include <vector>
 
-#define CHECK(call)                                                                                \
-	do {                                                                                       \
-		int result_ = (int)(call);                                                         \
-		if (result_) {                                                                     \
-			fprintf(stderr, "%s: %d\n", #call, result_);                               \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "need.hpp"
 
 static std::map<std::string, std::map<size_t, std::vector<uint64_t>>> table;
 static std::map<std::string, int> refused;
@@ -28,14 +20,6 @@ static CUstream stream;
 static CUdeviceptr work; // what the device is kept busy with
 static size_t work_bytes;
 static int device_index;
-
-static uint64_t now_ns()
-{
-	timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 // False: the driver refuses the call.
 template <typename F> static bool timed(const std::string &name, size_t size, F call)
@@ -54,7 +38,7 @@ template <typename F> static bool timed(const std::string &name, size_t size, F 
 static void keep_busy()
 {
 	for (int i = 0; i < 4; i++)
-		CHECK(cuMemsetD8Async(work, (unsigned char)i, work_bytes, stream));
+		NEED(cuMemsetD8Async(work, (unsigned char)i, work_bytes, stream));
 }
 
 static void pairs(const std::string &when, size_t size, bool busy)
@@ -81,7 +65,7 @@ static void pairs(const std::string &when, size_t size, bool busy)
 	if (timed("cuMemAllocManaged" + when, size,
 		  [&] { return cuMemAllocManaged(&block, size, CU_MEM_ATTACH_GLOBAL); }))
 		timed("cuMemFree_v2 (managed)" + when, size, [&] { return cuMemFree(block); });
-	CHECK(cuStreamSynchronize(stream));
+	NEED(cuStreamSynchronize(stream));
 }
 
 static void host(size_t size)
@@ -137,12 +121,12 @@ static void questions()
 	size_t left, total, size;
 	CUdeviceptr block, base;
 
-	CHECK(cuMemAlloc(&block, 1 << 20));
+	NEED(cuMemAlloc(&block, 1 << 20));
 	for (int i = 0; i < 200; i++) {
 		timed("cuMemGetInfo_v2", 0, [&] { return cuMemGetInfo(&left, &total); });
 		timed("cuMemGetAddressRange_v2", 0, [&] { return cuMemGetAddressRange(&base, &size, block + 4); });
 	}
-	CHECK(cuMemFree(block));
+	NEED(cuMemFree(block));
 	// refused for want of memory
 	for (int i = 0; i < 20; i++) {
 		uint64_t start = now_ns();
@@ -190,19 +174,15 @@ int main(int argc, char **argv)
 	size_t largest = argc > 1 ? strtoull(argv[1], NULL, 10) : (size_t)1 << 30;
 	char name[256];
 	CUdevice device;
-	CUcontext context;
 	int version;
 
-	CHECK(cuInit(0));
-	CHECK(cuDriverGetVersion(&version));
-	CHECK(cuDeviceGet(&device, 0));
+	open_context(&device);
+	NEED(cuDriverGetVersion(&version));
 	device_index = (int)device;
-	CHECK(cuDeviceGetName(name, sizeof(name), device));
-	CHECK(cuDevicePrimaryCtxRetain(&context, device));
-	CHECK(cuCtxSetCurrent(context));
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	NEED(cuDeviceGetName(name, sizeof(name), device));
+	NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	work_bytes = std::min<size_t>(largest, 256 << 20);
-	CHECK(cuMemAlloc(&work, work_bytes));
+	NEED(cuMemAlloc(&work, work_bytes));
 	for (size_t size = 512; size <= largest; size *= size < (1 << 20) ? 16 : 4) {
 		int rounds = size <= (64 << 20) ? 60 : 12;
 
@@ -218,7 +198,7 @@ int main(int argc, char **argv)
 		}
 	}
 	questions();
-	CHECK(cuMemFree(work));
+	NEED(cuMemFree(work));
 	print(name, version);
 	return 0;
 }

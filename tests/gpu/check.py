@@ -75,7 +75,8 @@ def program(name, *options):
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "-".join([name, *(re.sub(r"\W", "", option) for option in options)])
     source = HERE / f"{name}.cu"
-    if not path.exists() or path.stat().st_mtime < source.stat().st_mtime:
+    newest = max(file.stat().st_mtime for file in (source, HERE / "need.hpp"))
+    if not path.exists() or path.stat().st_mtime < newest:
         nvcc = tool("nvcc")
         stubs = Path(nvcc).resolve().parent.parent / "lib64" / "stubs"
         must([nvcc, "-O2", *options, "-o", path, source, f"-L{stubs}", "-lcuda"])

@@ -6,31 +6,15 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <map>
 #include <string>
 #include <vector>
 
-#define CHECK(call)                                                                                \
-	do {                                                                                       \
-		int result_ = (int)(call);                                                         \
-		if (result_) {                                                                     \
-			fprintf(stderr, "%s: %d\n", #call, result_);                               \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "need.hpp"
 
 typedef CUresult ctx_record_event_fn(CUcontext context, CUevent event);
 
 static std::map<std::string, std::map<size_t, std::vector<uint64_t>>> table;
-
-static uint64_t now_ns()
-{
-	timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 template <typename F> static void timed(const char *name, size_t size, F call)
 {
@@ -65,7 +49,7 @@ static void measure_memory(CUstream stream)
 				       20 << 20, 256 << 20, 1ull << 30, 8ull << 30};
 	CUdeviceptr small;
 
-	CHECK(cuMemAlloc(&small, 512));
+	NEED(cuMemAlloc(&small, 512));
 	for (size_t size : sizes) {
 		size_t count = std::min<size_t>(200, (16ull << 30) / size);
 		std::vector<CUdeviceptr> blocks(count);
@@ -79,9 +63,9 @@ static void measure_memory(CUstream stream)
 		for (int i = 0; i < 20; i++) {
 			CUdeviceptr block;
 
-			CHECK(cuMemAlloc(&block, size));
+			NEED(cuMemAlloc(&block, size));
 			timed("alloc_after_free", size, [&] {
-				CHECK(cuMemFree(block));
+				NEED(cuMemFree(block));
 				return cuMemAlloc(&block, size);
 			});
 			spin<<<1, 1, 0, (cudaStream_t)stream>>>(1000000);
@@ -92,10 +76,10 @@ static void measure_memory(CUstream stream)
 
 			timed("cuMemAllocAsync", size, [&] { return cuMemAllocAsync(&block, size, stream); });
 			timed("cuMemFreeAsync", size, [&] { return cuMemFreeAsync(block, stream); });
-			CHECK(cuStreamSynchronize(stream));
+			NEED(cuStreamSynchronize(stream));
 		}
 	}
-	CHECK(cuMemFree(small));
+	NEED(cuMemFree(small));
 }
 
 static void measure_calls(CUcontext context, CUstream stream, CUstream other)
@@ -106,10 +90,10 @@ static void measure_calls(CUcontext context, CUstream stream, CUstream other)
 	CUdeviceptr block;
 	size_t free_bytes, total_bytes;
 
-	CHECK(cuGetProcAddress("cuCtxRecordEvent", (void **)&ctx_record_event, 12050, 0, &found));
-	CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-	CHECK(cuEventCreate(&inexact, CU_EVENT_DISABLE_TIMING));
-	CHECK(cuMemAlloc(&block, 1 << 20));
+	NEED(cuGetProcAddress("cuCtxRecordEvent", (void **)&ctx_record_event, 12050, 0, &found));
+	NEED(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	NEED(cuEventCreate(&inexact, CU_EVENT_DISABLE_TIMING));
+	NEED(cuMemAlloc(&block, 1 << 20));
 	for (int i = 0; i < 2000; i++) {
 		CUcontext current;
 		CUstreamCaptureStatus status;
@@ -133,7 +117,7 @@ static void measure_calls(CUcontext context, CUstream stream, CUstream other)
 		timed("cuStreamIsCapturing", 0, [&] { return cuStreamIsCapturing(stream, &status); });
 		timed("cuThreadExchangeStreamCaptureMode", 0,
 		      [&] { return cuThreadExchangeStreamCaptureMode(&mode); });
-		CHECK(cuThreadExchangeStreamCaptureMode(&mode));
+		NEED(cuThreadExchangeStreamCaptureMode(&mode));
 		timed("cuMemsetD32Async", 4096, [&] { return cuMemsetD32Async(block, 0, 1024, stream); });
 		timed("cuMemGetAddressRange_v2", 0, [&] { return cuMemGetAddressRange(&base, &size, block); });
 		timed("cuStreamSynchronize", 0, [&] { return cuStreamSynchronize(stream); });
@@ -141,9 +125,9 @@ static void measure_calls(CUcontext context, CUstream stream, CUstream other)
 		if (i % 20 == 0)
 			timed("cuMemGetInfo_v2", 0, [&] { return cuMemGetInfo(&free_bytes, &total_bytes); });
 	}
-	CHECK(cuMemFree(block));
-	CHECK(cuEventDestroy(event));
-	CHECK(cuEventDestroy(inexact));
+	NEED(cuMemFree(block));
+	NEED(cuEventDestroy(event));
+	NEED(cuEventDestroy(inexact));
 }
 
 static void print(const char *device, int version)
@@ -183,18 +167,15 @@ int main()
 	CUstream stream, other;
 	int version;
 
-	CHECK(cuInit(0));
-	CHECK(cuDriverGetVersion(&version));
-	CHECK(cuDeviceGet(&device, 0));
-	CHECK(cuDeviceGetName(name, sizeof(name), device));
-	CHECK(cuDevicePrimaryCtxRetain(&context, device));
-	CHECK(cuCtxSetCurrent(context));
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	CHECK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	context = open_context(&device);
+	NEED(cuDriverGetVersion(&version));
+	NEED(cuDeviceGetName(name, sizeof(name), device));
+	NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	NEED(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
 	nothing<<<1, 1, 0, (cudaStream_t)stream>>>(); // loads the module
 	spin<<<1, 1, 0, (cudaStream_t)stream>>>(1000);
-	CHECK(cudaGetLastError());
-	CHECK(cuStreamSynchronize(stream));
+	NEED(cudaGetLastError());
+	NEED(cuStreamSynchronize(stream));
 	measure_calls(context, stream, other);
 	measure_memory(stream);
 	print(name, version);

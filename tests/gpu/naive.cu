@@ -6,25 +6,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <vector>
 
-#define CHECK(call)                                                                                \
-	do {                                                                                       \
-		cudaError_t result_ = (call);                                                      \
-		if (result_ != cudaSuccess) {                                                      \
-			fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(result_));           \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
-
-static double now_us()
-{
-	timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
+#include "need.hpp"
 
 // As in a small network: activations of each layer, and their gradients on the way back.
 static const size_t layers[] = {40 << 20, 24 << 20, 24 << 20, 12 << 20, 12 << 20, 6 << 20, 3 << 20, 1 << 20, 64 << 10, 4000};
@@ -36,7 +20,7 @@ static char *take(size_t bytes)
 {
 	void *memory;
 
-	CHECK(cudaMalloc(&memory, bytes));
+	NEED(cudaMalloc(&memory, bytes));
 	allocs++;
 	return (char *)memory;
 }
@@ -50,22 +34,22 @@ static void step(cudaStream_t stream, int value, size_t scale)
 		size_t bytes = std::max<size_t>(layers[i] / scale, 512);
 
 		forward[i] = take(bytes);
-		CHECK(cudaMemsetAsync(forward[i], value + i, bytes, stream));
+		NEED(cudaMemsetAsync(forward[i], value + i, bytes, stream));
 	}
 	for (int i = LAYERS - 1; i >= 0; i--) {
 		size_t bytes = std::max<size_t>(layers[i] / scale, 512);
 		char *gradient = take(bytes);
 
-		CHECK(cudaMemcpyAsync(gradient, forward[i], bytes, cudaMemcpyDeviceToDevice, stream));
-		CHECK(cudaFree(forward[i]));
+		NEED(cudaMemcpyAsync(gradient, forward[i], bytes, cudaMemcpyDeviceToDevice, stream));
+		NEED(cudaFree(forward[i]));
 		if (backward)
-			CHECK(cudaFree(backward));
+			NEED(cudaFree(backward));
 		backward = gradient;
 	}
-	CHECK(cudaStreamSynchronize(stream));
-	CHECK(cudaMemcpy(&first, backward, 1, cudaMemcpyDeviceToHost));
+	NEED(cudaStreamSynchronize(stream));
+	NEED(cudaMemcpy(&first, backward, 1, cudaMemcpyDeviceToHost));
 	wrong += first != (unsigned char)value;
-	CHECK(cudaFree(backward));
+	NEED(cudaFree(backward));
 }
 
 int main(int argc, char **argv)
@@ -75,15 +59,15 @@ int main(int argc, char **argv)
 	std::vector<double> times;
 	cudaStream_t stream;
 
-	CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	NEED(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 	for (int i = 0; i < steps; i++) {
-		double start = now_us();
+		uint64_t start = now_ns();
 
 		step(stream, i % 200, scale ? scale : 1);
-		times.push_back(now_us() - start);
+		times.push_back((double)(now_ns() - start) / 1e3);
 	}
-	CHECK(cudaMemGetInfo(&left, &total));
-	CHECK(cudaDeviceSynchronize());
+	NEED(cudaMemGetInfo(&left, &total));
+	NEED(cudaDeviceSynchronize());
 	double first = times.empty() ? 0 : times[0];
 	std::sort(times.begin(), times.end());
 	printf("{\"steps\":%d,\"allocs\":%lu,\"wrong\":%lu,\"first_step_us\":%.1f,\"step_us\":{\"p50\":%.1f,\"p90\":%.1f},"

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "need.hpp"
+
 static CUcontext context;
 static CUstream stream;
 static const char *comma = "";
@@ -19,14 +21,6 @@ static void say(const char *what, long long value)
 }
 
 #define SAY(call) say(#call, (long long)(call))
-#define NEED(call)                                                                                 \
-	do {                                                                                       \
-		int result_ = (int)(call);                                                         \
-		if (result_) {                                                                     \
-			fprintf(stderr, "%s: %d\n", #call, result_);                               \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
 
 static CUdeviceptr alloc(size_t size)
 {
@@ -308,10 +302,7 @@ int main(int argc, char **argv)
 	for (auto &each : cases) {
 		if (argc != 2 || strcmp(argv[1], each.name))
 			continue;
-		NEED(cuInit(0));
-		NEED(cuDeviceGet(&device, 0));
-		NEED(cuDevicePrimaryCtxRetain(&context, device));
-		NEED(cuCtxSetCurrent(context));
+		context = open_context(&device);
 		NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 		printf("{\"case\":\"%s\",\"answers\":[", each.name);
 		each.run();

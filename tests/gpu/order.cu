@@ -5,31 +5,16 @@
 #include <cuda.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
-#define NEED(call)                                                                                 \
-	do {                                                                                       \
-		int result_ = (int)(call);                                                         \
-		if (result_) {                                                                     \
-			fprintf(stderr, "%s: %d\n", #call, result_);                               \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "need.hpp"
 
 static CUfunction fill, wait_kernel, signal_kernel;
 static CUcontext context;
 static const char *comma = "";
-
-static double now_ns()
-{
-	return (double)std::chrono::duration_cast<std::chrono::nanoseconds>(
-		       std::chrono::steady_clock::now().time_since_epoch())
-		.count();
-}
 
 static void say(const char *name, double value)
 {
@@ -195,10 +180,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: order cost|claims KERNELS.fatbin\n");
 		return 2;
 	}
-	NEED(cuInit(0));
-	NEED(cuDeviceGet(&device, 0));
-	NEED(cuDevicePrimaryCtxRetain(&context, device));
-	NEED(cuCtxSetCurrent(context));
+	context = open_context(&device);
 	NEED(cuModuleLoad(&module, argv[2]));
 	NEED(cuModuleGetFunction(&fill, module, "sim_fill"));
 	NEED(cuModuleGetFunction(&wait_kernel, module, "sim_wait"));

@@ -6,14 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#define CHECK(call)                                                                                \
-	do {                                                                                       \
-		cudaError_t result_ = (call);                                                      \
-		if (result_ != cudaSuccess) {                                                      \
-			fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(result_));           \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "need.hpp"
 
 __global__ void fill(uint32_t *words, size_t n, uint32_t value)
 {
@@ -52,9 +45,9 @@ int main()
 	cudaStream_t streams[2];
 
 	for (cudaStream_t &stream : streams)
-		CHECK(cudaStreamCreate(&stream));
-	CHECK(cudaMalloc((void **)&errors, sizeof(*errors)));
-	CHECK(cudaMemset(errors, 0, sizeof(*errors)));
+		NEED(cudaStreamCreate(&stream));
+	NEED(cudaMalloc((void **)&errors, sizeof(*errors)));
+	NEED(cudaMemset(errors, 0, sizeof(*errors)));
 	for (int step = 0; step < 2000; step++) {
 		if (live.size() < 40 && draw(100) < 55) {
 			block one = {};
@@ -62,10 +55,10 @@ int main()
 			one.n = sizes[draw(sizeof(sizes) / sizeof(*sizes))] / 4;
 			one.value = (uint32_t)draw(1u << 31);
 			one.stream = streams[draw(2)];
-			CHECK(cudaMalloc((void **)&one.words, one.n * 4));
+			NEED(cudaMalloc((void **)&one.words, one.n * 4));
 			allocs++;
 			fill<<<64, 256, 0, one.stream>>>(one.words, one.n, one.value);
-			CHECK(cudaGetLastError());
+			NEED(cudaGetLastError());
 			checksum = checksum * 31 + one.value;
 			live.push_back(one);
 		} else if (!live.empty()) {
@@ -73,25 +66,25 @@ int main()
 			block one = live[at];
 
 			check<<<64, 256, 0, one.stream>>>(one.words, one.n, one.value, errors);
-			CHECK(cudaGetLastError());
-			CHECK(cudaFree(one.words)); // the check may still run: native cudaFree waits for it
+			NEED(cudaGetLastError());
+			NEED(cudaFree(one.words)); // the check may still run: native cudaFree waits for it
 			live.erase(live.begin() + (long)at);
 		}
 	}
 	for (const block &one : live) {
 		std::vector<uint32_t> host(one.n);
 
-		CHECK(cudaStreamSynchronize(one.stream));
-		CHECK(cudaMemcpy(host.data(), one.words, one.n * 4, cudaMemcpyDeviceToHost));
+		NEED(cudaStreamSynchronize(one.stream));
+		NEED(cudaMemcpy(host.data(), one.words, one.n * 4, cudaMemcpyDeviceToHost));
 		for (size_t i = 0; i < one.n; i++)
 			host_errors += host[i] != (one.value ^ (uint32_t)i);
-		CHECK(cudaFree(one.words));
+		NEED(cudaFree(one.words));
 	}
-	CHECK(cudaDeviceSynchronize());
+	NEED(cudaDeviceSynchronize());
 	unsigned long long device_errors;
-	CHECK(cudaMemcpy(&device_errors, errors, sizeof(device_errors), cudaMemcpyDeviceToHost));
-	CHECK(cudaFree(errors));
-	CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+	NEED(cudaMemcpy(&device_errors, errors, sizeof(device_errors), cudaMemcpyDeviceToHost));
+	NEED(cudaFree(errors));
+	NEED(cudaMemGetInfo(&free_bytes, &total_bytes));
 	printf("{\"allocs\":%zu,\"checksum\":%llu,\"errors\":%llu,\"free_bytes\":%zu,\"total_bytes\":%zu}\n", allocs,
 	       checksum, host_errors + device_errors, free_bytes, total_bytes);
 	return host_errors + device_errors ? 1 : 0;

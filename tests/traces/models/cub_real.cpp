@@ -8,9 +8,7 @@
 #include <cstdlib>
 #include <unordered_map>
 
-#include <cuda_runtime_api.h>
-#include <cub/util_allocator.cuh>
-
+#include "tests/traces/models/cub.hpp"
 #include "tests/traces/models/model_stock.h"
 
 namespace
@@ -78,25 +76,6 @@ cudaEventQuery(cudaEvent_t asked)
 {
 	return reinterpret_cast<event *>(asked)->phase < runtime.phase ? cudaSuccess
 								       : cudaErrorNotReady;
-}
-
-cudaError_t
-cudaGetDevice(int *device)
-{
-	*device = 0;
-	return cudaSuccess;
-}
-
-cudaError_t
-cudaSetDevice(int)
-{
-	return cudaSuccess;
-}
-
-cudaError_t
-cudaGetLastError(void)
-{
-	return cudaSuccess;
 }
 }
 

@@ -39,6 +39,15 @@ scene_new(struct scene *scene, unsigned streams)
 	scene_start(scene, streams);
 }
 
+/* Exposing begins when more than `slack_bytes` are unfinished. */
+static inline void
+scene_with_slack(struct scene *scene, unsigned streams, uint64_t slack_bytes)
+{
+	fixture_defaults(&scene->f);
+	scene->f.config.reuse_slack_bytes = slack_bytes;
+	scene_start(scene, streams);
+}
+
 /* Returns the piece of work. */
 static inline uint64_t
 launch(struct scene *scene, uintptr_t handle)
@@ -51,6 +60,17 @@ launch(struct scene *scene, uintptr_t handle)
 	work = ca_model_stream_submit(scene->f.model, (void *)handle);
 	ca_submit_end(stream);
 	return work;
+}
+
+/* A new block is freed while work of s may use it. Returns its address. */
+static inline uint64_t
+free_used(struct scene *scene, uint64_t bytes)
+{
+	uint64_t address = fixture_alloc(&scene->f, bytes);
+
+	launch(scene, S);
+	fixture_free(&scene->f, address);
+	return address;
 }
 
 static inline void

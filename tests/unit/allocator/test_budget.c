@@ -30,6 +30,14 @@ scene_start(struct scene *scene)
 	ca_stream_note_thread(scene->stream);
 }
 
+/* Under the defaults. */
+static void
+scene_of(struct scene *scene, uint64_t capacity)
+{
+	scene_new(scene, capacity);
+	scene_start(scene);
+}
+
 static void
 launch(struct scene *scene)
 {
@@ -70,15 +78,21 @@ once(struct scene *scene, uint64_t bytes)
 	fixture_free(&scene->f, fixture_alloc(&scene->f, bytes));
 }
 
+/* A cache of 100 MiB has to grow. */
+static void
+outgrow(struct scene *scene)
+{
+	once(scene, 100 * MIB);
+	once(scene, 200 * MIB);
+}
+
 static void
 test_an_unused_segment_goes_back_before_the_cache_grows(void **state)
 {
 	struct scene scene;
 
-	scene_new(&scene, 4 * GIB);
-	scene_start(&scene);
-	once(&scene, 100 * MIB);
-	once(&scene, 200 * MIB);
+	scene_of(&scene, 4 * GIB);
+	outgrow(&scene);
 	assert_int_equal(held(&scene), 200 * MIB);
 	assert_int_equal(fixture_stats(&scene.f).reserved_bytes.peak, 200 * MIB);
 	assert_int_equal(fixture_stats(&scene.f).trims, 1);
@@ -93,8 +107,7 @@ test_only_at_the_end_of_the_memory_if_the_user_wants_it_so(void **state)
 	scene_new(&scene, 4 * GIB);
 	scene.f.config.give_back_oom = true;
 	scene_start(&scene);
-	once(&scene, 100 * MIB);
-	once(&scene, 200 * MIB);
+	outgrow(&scene);
 	assert_int_equal(held(&scene), 300 * MIB);
 	scene_stop(&scene);
 }
@@ -107,8 +120,7 @@ test_what_min_reserve_keeps_stays(void **state)
 	scene_new(&scene, 4 * GIB);
 	scene.f.config.min_reserve_bytes = 300 * MIB;
 	scene_start(&scene);
-	once(&scene, 100 * MIB);
-	once(&scene, 200 * MIB);
+	outgrow(&scene);
 	assert_int_equal(held(&scene), 300 * MIB);
 	scene_stop(&scene);
 }
@@ -120,8 +132,7 @@ test_the_smallest_segment_that_suffices_goes_back(void **state)
 	struct scene scene;
 	uint64_t a, b, c;
 
-	scene_new(&scene, 16 * GIB);
-	scene_start(&scene);
+	scene_of(&scene, 16 * GIB);
 	a = fixture_alloc(&scene.f, 600 * MIB);
 	b = fixture_alloc(&scene.f, 200 * MIB);
 	c = fixture_alloc(&scene.f, 60 * MIB);
@@ -143,8 +154,7 @@ test_nothing_goes_back_while_the_device_works(void **state)
 {
 	struct scene scene;
 
-	scene_new(&scene, 4 * GIB);
-	scene_start(&scene);
+	scene_of(&scene, 4 * GIB);
 	once(&scene, 100 * MIB);
 	launch(&scene);
 	once(&scene, 200 * MIB);
@@ -170,14 +180,12 @@ test_nothing_goes_back_where_another_thread_submits(void **state)
 	struct scene scene;
 	pthread_t thread;
 
-	scene_new(&scene, 4 * GIB);
-	scene_start(&scene);
+	scene_of(&scene, 4 * GIB);
 	assert_int_equal(pthread_create(&thread, NULL, submit_elsewhere, &scene), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	ca_model_finish(scene.f.model, UINT64_MAX);
 	ca_order_finished(scene.stream, ca_order_bound(scene.stream));
-	once(&scene, 100 * MIB);
-	once(&scene, 200 * MIB);
+	outgrow(&scene);
 	assert_int_equal(returns(&scene), 0);
 	scene_stop(&scene);
 }
@@ -258,8 +266,7 @@ test_nothing_goes_back_while_something_captures(void **state)
 	struct scene scene;
 	uint64_t out;
 
-	scene_new(&scene, 4 * GIB);
-	scene_start(&scene);
+	scene_of(&scene, 4 * GIB);
 	once(&scene, 100 * MIB);
 	ca_model_set_capturing(scene.f.model, true);
 	assert_int_equal(ca_alloc(scene.f.space, 200 * MIB, &out), 0);
@@ -273,8 +280,7 @@ test_within_the_budget_an_unused_segment_is_cut(void **state)
 {
 	struct scene scene;
 
-	scene_new(&scene, 64 * GIB);
-	scene_start(&scene);
+	scene_of(&scene, 64 * GIB);
 	once(&scene, 1000 * MIB);
 	once(&scene, 600 * MIB);
 	assert_int_equal(held(&scene), 1000 * MIB);
@@ -289,8 +295,7 @@ test_beyond_the_budget_it_is_not(void **state)
 	struct scene scene;
 	uint64_t large, i;
 
-	scene_new(&scene, 64 * GIB);
-	scene_start(&scene);
+	scene_of(&scene, 64 * GIB);
 	large = fixture_alloc(&scene.f, 1000 * MIB);
 	for (i = 0; i < 50; i++) /* of 12 MiB each */
 		fixture_alloc(&scene.f, 10 * MIB + 1);
@@ -307,8 +312,7 @@ test_where_little_is_left_a_segment_is_not_cut(void **state)
 {
 	struct scene scene;
 
-	scene_new(&scene, 1100 * MIB);
-	scene_start(&scene);
+	scene_of(&scene, 1100 * MIB);
 	once(&scene, 1000 * MIB);
 	fixture_alloc(&scene.f, 30 * MIB); /* memory of its own */
 	assert_int_equal(takes(&scene), 2);
@@ -324,8 +328,7 @@ test_small_requests_share_segments_in_any_case(void **state)
 	struct scene scene;
 	uint64_t i;
 
-	scene_new(&scene, 24 * MIB);
-	scene_start(&scene);
+	scene_of(&scene, 24 * MIB);
 	once(&scene, 3 * MIB);
 	for (i = 0; i < 6; i++)
 		fixture_alloc(&scene.f, 2 * MIB);
@@ -341,8 +344,7 @@ test_a_hole_serves_when_nothing_else_is_left(void **state)
 	struct scene scene;
 	uint64_t a, out;
 
-	scene_new(&scene, 200 * MIB);
-	scene_start(&scene);
+	scene_of(&scene, 200 * MIB);
 	once(&scene, 160 * MIB);
 	a = fixture_alloc(&scene.f, 156 * MIB); /* of the segment of 160 */
 	fixture_alloc(&scene.f, 3 * MIB);       /* in the hole behind it, or not */
@@ -418,8 +420,7 @@ test_an_allocation_gives_back_a_few_segments_at_most(void **state)
 	struct scene scene;
 	uint64_t blocks[200], i;
 
-	scene_new(&scene, 64 * GIB);
-	scene_start(&scene);
+	scene_of(&scene, 64 * GIB);
 	for (i = 0; i < 200; i++)
 		blocks[i] = fixture_alloc(&scene.f, 12 * MIB);
 	for (i = 0; i < 200; i++)

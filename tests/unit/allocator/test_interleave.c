@@ -39,6 +39,21 @@ scene_start(struct scene *scene)
 	assert_int_equal(ca_space_create(scene->f.heap, (void *)2, 0, &scene->other), 0);
 }
 
+/* All the device has is in two freed segments, which work may still touch. */
+static void
+scene_full(struct scene *scene)
+{
+	memset(scene, 0, sizeof(*scene));
+	fixture_defaults(&scene->f);
+	scene->f.pretend.capacity = 40 * MIB;
+	fixture_start(&scene->f);
+	scene->a = fixture_alloc(&scene->f, 20 * MIB);
+	scene->b = fixture_alloc(&scene->f, 20 * MIB);
+	ca_model_submit(scene->f.model);
+	fixture_free(&scene->f, scene->a);
+	fixture_free(&scene->f, scene->b);
+}
+
 static void
 scene_set(struct scene *scene, enum ca_model_function at, bool end,
 	  void (*act)(struct scene *scene))
@@ -168,16 +183,7 @@ kill_in_alloc(enum ca_model_function function, bool end)
 	uint64_t out;
 	int r;
 
-	scene_start(&scene);
-	ca_heap_destroy(scene.f.heap);
-	ca_model_destroy(scene.f.model);
-	scene.f.pretend.capacity = 40 * MIB;
-	fixture_start(&scene.f);
-	scene.a = fixture_alloc(&scene.f, 20 * MIB);
-	scene.b = fixture_alloc(&scene.f, 20 * MIB);
-	ca_model_submit(scene.f.model);
-	fixture_free(&scene.f, scene.a);
-	fixture_free(&scene.f, scene.b);
+	scene_full(&scene);
 	scene_set(&scene, function, end, act_kill);
 	r = ca_alloc(scene.f.space, 30 * MIB, &out);
 	assert_int_equal(r, -ENODEV);
@@ -278,16 +284,7 @@ capture_begins(enum ca_model_function function)
 	struct scene scene;
 	uint64_t out;
 
-	scene_start(&scene);
-	ca_heap_destroy(scene.f.heap);
-	ca_model_destroy(scene.f.model);
-	scene.f.pretend.capacity = 40 * MIB;
-	fixture_start(&scene.f);
-	scene.a = fixture_alloc(&scene.f, 20 * MIB);
-	scene.b = fixture_alloc(&scene.f, 20 * MIB);
-	ca_model_submit(scene.f.model);
-	fixture_free(&scene.f, scene.a);
-	fixture_free(&scene.f, scene.b);
+	scene_full(&scene);
 	scene_set(&scene, function, false, act_capture);
 	assert_int_equal(ca_alloc(scene.f.space, 30 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
 	ca_model_set_capturing(scene.f.model, false);
@@ -316,16 +313,7 @@ relaxed_begins(enum ca_model_function function)
 	struct scene scene;
 	uint64_t out = 0;
 
-	scene_start(&scene);
-	ca_heap_destroy(scene.f.heap);
-	ca_model_destroy(scene.f.model);
-	scene.f.pretend.capacity = 40 * MIB;
-	fixture_start(&scene.f);
-	scene.a = fixture_alloc(&scene.f, 20 * MIB);
-	scene.b = fixture_alloc(&scene.f, 20 * MIB);
-	ca_model_submit(scene.f.model);
-	fixture_free(&scene.f, scene.a);
-	fixture_free(&scene.f, scene.b);
+	scene_full(&scene);
 	scene_set(&scene, function, false, act_capture_relaxed);
 	assert_int_equal(ca_alloc(scene.f.space, 30 * MIB, &out), 0);
 	ca_model_set_capturing(scene.f.model, false);

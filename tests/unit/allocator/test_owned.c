@@ -51,9 +51,7 @@ test_two_streams_wait_for_the_user(void **state)
 	uint64_t a, b, c;
 
 	scene_new(&scene, 2);
-	a = fixture_alloc(&scene.f, 20 * MIB);
-	launch(&scene, S);
-	fixture_free(&scene.f, a);
+	a = free_used(&scene, 20 * MIB);
 	assert_int_equal(fixture_stats(&scene.f).pending_blocks, 1);
 	b = fixture_alloc(&scene.f, 20 * MIB); /* below the slack: rather more memory */
 	assert_int_not_equal(a, b);
@@ -73,9 +71,7 @@ test_users_are_inherited(void **state)
 	uint64_t a;
 
 	scene_new(&scene, 1);
-	a = fixture_alloc(&scene.f, 20 * MIB);
-	launch(&scene, S);
-	fixture_free(&scene.f, a);
+	a = free_used(&scene, 20 * MIB);
 	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
 	fixture_free(&scene.f, a); /* nothing was submitted since the second allocation */
 	scene.r = open_stream(&scene.f, R);
@@ -110,9 +106,7 @@ test_pieces_keep_their_user_and_merge_again(void **state)
 	uint64_t a, b, c;
 
 	scene_new(&scene, 1);
-	a = fixture_alloc(&scene.f, 40 * MIB);
-	launch(&scene, S);
-	fixture_free(&scene.f, a);
+	a = free_used(&scene, 40 * MIB);
 	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a); /* the rest is still s's */
 	scene.r = open_stream(&scene.f, R);
 	b = fixture_alloc(&scene.f, 18 * MIB);
@@ -163,9 +157,7 @@ test_beyond_the_slack_the_own_stream_is_exposed_and_others_guarded(void **state)
 	struct scene scene;
 	uint64_t a, work;
 
-	fixture_defaults(&scene.f);
-	scene.f.config.reuse_slack_bytes = 0;
-	scene_start(&scene, 2);
+	scene_with_slack(&scene, 2, 0);
 	launch(&scene, R);
 	a = fixture_alloc(&scene.f, 20 * MIB);
 	work = launch(&scene, S);
@@ -204,9 +196,7 @@ test_beyond_the_slack_what_the_own_stream_comes_after_is_exposed(void **state)
 	struct scene scene;
 	uint64_t a, b, later;
 
-	fixture_defaults(&scene.f);
-	scene.f.config.reuse_slack_bytes = 0;
-	scene_start(&scene, 2);
+	scene_with_slack(&scene, 2, 0);
 	a = fixture_alloc(&scene.f, 20 * MIB);
 	b = fixture_alloc(&scene.f, 20 * MIB);
 	later = a < b ? a : b; /* the best fit: at the lower address */
@@ -237,9 +227,7 @@ test_reuse_finished_exposes_nothing(void **state)
 	fixture_defaults(&scene.f);
 	scene.f.config.reuse_finished = true;
 	scene_start(&scene, 1);
-	a = fixture_alloc(&scene.f, 20 * MIB);
-	launch(&scene, S);
-	fixture_free(&scene.f, a);
+	a = free_used(&scene, 20 * MIB);
 	b = fixture_alloc(&scene.f, 20 * MIB);
 	assert_int_not_equal(a, b);
 	finish(&scene, S);
@@ -255,9 +243,7 @@ test_another_threads_free_is_not_waited_for(void **state)
 	struct scene scene;
 	uint64_t a, b;
 
-	fixture_defaults(&scene.f);
-	scene.f.config.reuse_slack_bytes = 0;
-	scene_start(&scene, 2);
+	scene_with_slack(&scene, 2, 0);
 	a = elsewhere(&scene, (struct job){ .alloc = true });
 	elsewhere(&scene, (struct job){ .handle = R });
 	b = fixture_alloc(&scene.f, 20 * MIB); /* so that r is a user of a only */
@@ -275,9 +261,7 @@ test_beyond_the_slack_others_memory_is_not_waited_for(void **state)
 	pthread_t thread;
 	struct job job = { .scene = &scene };
 
-	fixture_defaults(&scene.f);
-	scene.f.config.reuse_slack_bytes = 10 * MIB;
-	scene_start(&scene, 2);
+	scene_with_slack(&scene, 2, 10 * MIB);
 	/* one other thread allocates, launches and frees: its own memory */
 	job.alloc = true;
 	a = elsewhere(&scene, job);
@@ -299,9 +283,7 @@ test_beyond_the_slack_the_own_free_is_waited_for(void **state)
 	struct scene scene;
 	uint64_t a;
 
-	fixture_defaults(&scene.f);
-	scene.f.config.reuse_slack_bytes = 10 * MIB;
-	scene_start(&scene, 2);
+	scene_with_slack(&scene, 2, 10 * MIB);
 	a = fixture_alloc(&scene.f, 20 * MIB);
 	elsewhere(&scene, (struct job){ .handle = R }); /* r is another thread's: no exposure */
 	launch(&scene, S);
@@ -320,18 +302,14 @@ test_who_takes_what_others_freed_waits_for_its_own(void **state)
 	struct scene scene;
 	unsigned round;
 
-	fixture_defaults(&scene.f);
-	scene.f.config.reuse_slack_bytes = 30 * MIB;
-	scene_start(&scene, 2);
+	scene_with_slack(&scene, 2, 30 * MIB);
 	for (round = 0; round < 30; round++) {
-		uint64_t others = elsewhere(&scene, (struct job){ .alloc = true }), ours;
+		uint64_t others = elsewhere(&scene, (struct job){ .alloc = true });
 
 		elsewhere(&scene, (struct job){ .handle = R });
 		elsewhere(&scene, (struct job){ .address = others });
 		finish(&scene, R);
-		ours = fixture_alloc(&scene.f, 20 * MIB);
-		launch(&scene, S);
-		fixture_free(&scene.f, ours);
+		free_used(&scene, 20 * MIB);
 	}
 	assert_true(fixture_sums(&scene.f).held_bytes <= 6 * 20 * MIB);
 	fixture_stop(&scene.f);
@@ -385,12 +363,9 @@ static void
 test_trim_takes_what_is_finished(void **state)
 {
 	struct scene scene;
-	uint64_t a;
 
 	scene_new(&scene, 1);
-	a = fixture_alloc(&scene.f, 20 * MIB);
-	launch(&scene, S);
-	fixture_free(&scene.f, a);
+	free_used(&scene, 20 * MIB);
 	assert_int_equal(ca_drainable_bytes(scene.f.space), 20 * MIB);
 	assert_int_equal(ca_trim(scene.f.heap, 0), 0);
 	finish(&scene, S);
@@ -406,20 +381,13 @@ static void
 test_nothing_is_exposed_while_a_stream_was_never_submitted_to(void **state)
 {
 	struct scene scene;
-	uint64_t a;
 
-	fixture_defaults(&scene.f);
-	scene.f.config.reuse_slack_bytes = 0;
-	scene_start(&scene, 2);
-	a = fixture_alloc(&scene.f, 20 * MIB);
-	launch(&scene, S);
-	fixture_free(&scene.f, a);
+	scene_with_slack(&scene, 2, 0);
+	free_used(&scene, 20 * MIB);
 	fixture_alloc(&scene.f, 20 * MIB);
 	assert_int_equal(fixture_stats(&scene.f).taken_same_stream, 0);
 	fixture_stop(&scene.f);
 }
-
-/* ---- graphs */
 
 int
 main(void)

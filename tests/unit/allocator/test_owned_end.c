@@ -21,9 +21,7 @@ test_a_capture_that_begins_meanwhile_stops_exposure(void **state)
 	uint64_t a;
 
 	scene_new(&scene, 1);
-	a = fixture_alloc(&scene.f, 20 * MIB);
-	launch(&scene, S);
-	fixture_free(&scene.f, a);
+	a = free_used(&scene, 20 * MIB);
 	scene.f.heap->driver.capturing = is_captured_after_one_look;
 	assert_int_not_equal(fixture_alloc(&scene.f, 20 * MIB), a);
 	assert_int_equal(fixture_stats(&scene.f).taken_same_stream, 0);
@@ -123,9 +121,7 @@ test_accessors_wait_for_one_stream_and_exactly_from_the_second_on(void **state)
 	struct scene scene;
 	uint64_t a, work;
 
-	fixture_defaults(&scene.f);
-	scene.f.config.reuse_slack_bytes = 0;
-	scene_start(&scene, 1);
+	scene_with_slack(&scene, 1, 0);
 	for (unsigned i = 0; i < 3; i++) {
 		a = fixture_alloc(&scene.f, 20 * MIB);
 		work = launch(&scene, S);

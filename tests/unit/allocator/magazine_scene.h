@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* What threads do with magazines, and how many there are. */
+#pragma once
+
+#include <pthread.h>
+#include <time.h>
+
+#include "allocator/drain.h"
+#include "tests/unit/allocator/fixture.h"
+
+enum { MANY = 64, STEP_NS = 20 * 1000 * 1000 };
+
+struct shared {
+	struct fixture f;
+	uint64_t size;
+	uint64_t blocks[MANY];
+	_Atomic unsigned started, done;
+	_Atomic int results[2];
+	pthread_barrier_t together;
+};
+
+static inline void
+in_thread(void *(*function)(void *), void *arg)
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, function, arg), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static inline void *
+free_all(void *arg)
+{
+	struct shared *shared = arg;
+	int i;
+
+	for (i = 0; i < MANY; i++)
+		shared->done += ca_free(shared->f.heap, shared->blocks[i]) != 0;
+	return NULL;
+}
+
+static inline void *
+take_and_free_many(void *arg)
+{
+	struct shared *shared = arg;
+	int i;
+
+	for (i = 0; i < MANY; i++)
+		shared->done += ca_alloc(shared->f.space, shared->size, &shared->blocks[i]) != 0;
+	return free_all(shared);
+}
+
+static inline unsigned
+magazines(const struct ca_heap *heap)
+{
+	const struct ca_magazine *magazine;
+	unsigned n = 0;
+
+	for (magazine = heap->magazines; magazine; magazine = magazine->next)
+		n++;
+	return n;
+}
+
+static inline unsigned
+kept(const struct ca_heap *heap)
+{
+	const struct ca_magazine *magazine;
+	unsigned n = 0;
+
+	for (magazine = heap->magazines; magazine; magazine = magazine->next)
+		n += magazine->kept;
+	return n;
+}
+
+static inline void
+sleep_a_step(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = STEP_NS }, NULL);
+}
