@@ -147,7 +147,7 @@ def test_mutant_that_marks_one_context_is_caught():
 
 def test_no_mutant_is_in_the_library(library):
     """Neither the switch nor its name; the object of the tests has both."""
-    shipped, tests = LIBRARY.read_bytes(), (STRESS / "libcachealloc_mutants.so").read_bytes()
+    shipped, tests = LIBRARY.read_bytes(), preload_of_ours("cachealloc_mutants").read_bytes()
     for word in (b"CACHEALLOC_TEST_MUTANT", b"ca_mutant_chosen"):
         assert word in tests and word not in shipped, word
     for command in json.loads((BUILD / "compile_commands.json").read_text()):
