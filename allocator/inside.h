@@ -226,11 +226,11 @@ struct ca_space {
 	_Atomic uint64_t owned_blocks;   /* OWNED and MULTI */
 	uint64_t settled;                /* order.progress for which streams' lists were settled */
 	uint64_t stuck_segments;         /* at least as many as are stuck */
+	uint64_t freed_by;               /* the thread that freed last; 0: none so far */
 	unsigned impatience;             /* moments in vain, lately */
 	unsigned not_now;                /* allocations until the next one */
 	unsigned number;                 /* from 0, in the order of their making */
-	uint64_t freed_by;               /* the thread that freed last; 0: none so far */
-	bool several_free;               /* and another before it */
+	bool several_free;               /* freed_by was another one before */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;
