@@ -110,12 +110,30 @@ waiting_count(struct ca_block *block, uint64_t sign)
 	}
 }
 
+/* What is usual. */
+static void
+clean_to_live(struct ca_block *block, struct ca_stats *stats)
+{
+	uint64_t bytes = block->bytes;
+
+	block->state = CA_BLOCK_LIVE;
+	ca_gauge_add(&stats->requested_bytes, requested_of(block));
+	ca_gauge_add(&stats->allocated_bytes, bytes);
+	ca_gauge_add(&stats->active_bytes, bytes);
+	ca_gauge_sub(&stats->cached_bytes, bytes);
+	live_change(block, 1);
+}
+
 void
 ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
 {
 	struct ca_device *device = block->segment->space->device;
 	unsigned was = sums_of[block->state], is = sums_of[state];
 
+	if (block->state == CA_BLOCK_CLEAN && state == CA_BLOCK_LIVE) {
+		clean_to_live(block, &device->stats);
+		return;
+	}
 	if (was & WAITS)
 		waiting_count(block, (uint64_t)-1);
 	block->state = state;
@@ -134,7 +152,8 @@ ca_block_new_locked(struct ca_heap *heap)
 {
 	struct ca_block *block = ca_objects_get(&heap->blocks);
 
-	if (!block || ca_objects_reserve(&heap->places, heap->blocks.used))
+	if (!block || heap->places.reserved >= heap->blocks.used ||
+	    ca_objects_reserve(&heap->places, heap->blocks.used))
 		return block;
 	ca_objects_put(&heap->blocks, block);
 	return NULL;
@@ -358,7 +377,12 @@ ca_block_settle_locked(struct ca_block *block)
 		ca_block_set_state_locked(block, CA_BLOCK_IDLE);
 		return;
 	}
-	ca_block_set_state_locked(block, CA_BLOCK_CLEAN);
+	if (block->state == CA_BLOCK_CLEAN_OUT) { /* no sum changes */
+		block->state = CA_BLOCK_CLEAN;
+		block->segment->space->device->generation++;
+	} else {
+		ca_block_set_state_locked(block, CA_BLOCK_CLEAN);
+	}
 	if (is_in(block->prev, CA_BLOCK_OWNED) || is_in(block->next, CA_BLOCK_OWNED))
 		enter(merge(block));
 	else

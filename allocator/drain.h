@@ -34,7 +34,8 @@ ca_magazine_unlock(struct ca_magazine *magazine)
 	ca_locks_held--;
 }
 
-/* ---- drain.c: the heap's lock is held; *_held: the magazine's, too */
+/* ---- drain.c: the heap's lock is held; *_held: the magazine's, too, unless it is the calling
+ * thread's own: whoever else touches that one has the heap's lock */
 
 /* Adds what was counted so far to the device's sums. */
 void ca_magazine_count_held(struct ca_magazine *magazine);

@@ -54,17 +54,42 @@ ca_index_init(struct ca_index *index)
 	memset(index, 0, sizeof(*index));
 }
 
-void
-ca_index_remove(struct ca_index *index, struct ca_tree_node *node)
-{
-	unsigned class;
+/* Most classes have no block, or one: what that takes is done here. */
 
-	if (!node->height)
+static inline void
+leave(struct ca_index *index, struct ca_tree_node *node)
+{
+	unsigned class = class_of(node->key);
+	struct ca_tree *tree = &index->classes[class];
+
+	if (!ca_tree_is_alone(tree, node)) {
+		ca_tree_remove(tree, node);
 		return;
-	class = class_of(node->key);
-	ca_tree_remove(&index->classes[class], node);
-	if (!index->classes[class].root)
-		index->taken[class / 64] &= ~((uint64_t)1 << class % 64);
+	}
+	tree->root = NULL;
+	node->height = 0;
+	index->taken[class / 64] &= ~((uint64_t)1 << class % 64);
+}
+
+static inline void
+enter(struct ca_index *index, unsigned class, struct ca_tree_node *node, uint64_t key,
+      uint64_t subkey)
+{
+	struct ca_tree *tree = &index->classes[class];
+
+	if (tree->root) {
+		ca_tree_insert(tree, node, key, subkey);
+		return;
+	}
+	*node = (struct ca_tree_node){ .key = key, .subkey = subkey, .height = 1 };
+	tree->root = node;
+	index->taken[class / 64] |= (uint64_t)1 << class % 64;
+}
+
+void
+ca_index_remove_from(struct ca_index *index, struct ca_tree_node *node)
+{
+	leave(index, node);
 }
 
 void
@@ -72,28 +97,37 @@ ca_index_set(struct ca_index *index, struct ca_tree_node *node, uint64_t key, ui
 {
 	unsigned class = class_of(key);
 
-	if (node->height && class_of(node->key) == class) {
+	if (!node->height) {
+		enter(index, class, node, key, subkey);
+	} else if (class_of(node->key) != class) {
+		leave(index, node);
+		enter(index, class, node, key, subkey);
+	} else if (ca_tree_is_alone(&index->classes[class], node)) {
+		node->key = key;
+		node->subkey = subkey;
+	} else {
 		ca_tree_rekey(&index->classes[class], node, key, subkey);
-		return;
 	}
-	ca_index_remove(index, node);
-	ca_tree_insert(&index->classes[class], node, key, subkey);
-	index->taken[class / 64] |= (uint64_t)1 << class % 64;
 }
 
 struct ca_tree_node *
 ca_index_at_least(const struct ca_index *index, uint64_t key, uint64_t subkey)
 {
 	unsigned class = class_of(key);
-	struct ca_tree_node *node = ca_tree_at_least(&index->classes[class], key, subkey);
+	struct ca_tree_node *node;
 
+	if (!(index->taken[class / 64] >> class % 64 & 1))
+		return first_from(index, class + 1);
+	node = ca_tree_at_least(&index->classes[class], key, subkey);
 	return node ? node : first_from(index, class + 1);
 }
 
 bool
 ca_index_has_about(const struct ca_index *index, uint64_t key)
 {
-	return index->classes[class_of(key)].root != NULL;
+	unsigned class = class_of(key);
+
+	return index->taken[class / 64] >> class % 64 & 1;
 }
 
 struct ca_tree_node *

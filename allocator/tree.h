@@ -20,6 +20,13 @@ struct ca_tree {
 	struct ca_tree_node *root;
 };
 
+/* The tree has the node, and no other. */
+static inline bool
+ca_tree_is_alone(const struct ca_tree *tree, const struct ca_tree_node *node)
+{
+	return tree->root == node && node->height == 1;
+}
+
 /* `node` must be in no tree, and no node with the same keys in `tree`. */
 void ca_tree_insert(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
 /* Harmless on a node that is in no tree. */
