@@ -59,7 +59,7 @@ ca_index_init(struct ca_index *index)
 static inline void
 leave(struct ca_index *index, struct ca_tree_node *node)
 {
-	unsigned class = class_of(node->key);
+	unsigned class = node->class;
 	struct ca_tree *tree = &index->classes[class];
 
 	if (!ca_tree_is_alone(tree, node)) {
@@ -77,11 +77,15 @@ enter(struct ca_index *index, unsigned class, struct ca_tree_node *node, uint64_
 {
 	struct ca_tree *tree = &index->classes[class];
 
+	node->class = class;
 	if (tree->root) {
 		ca_tree_insert(tree, node, key, subkey);
 		return;
 	}
-	*node = (struct ca_tree_node){ .key = key, .subkey = subkey, .height = 1 };
+	node->parent = node->child[0] = node->child[1] = NULL;
+	node->key = key;
+	node->subkey = subkey;
+	node->height = 1;
 	tree->root = node;
 	index->taken[class / 64] |= (uint64_t)1 << class % 64;
 }
@@ -99,7 +103,7 @@ ca_index_set(struct ca_index *index, struct ca_tree_node *node, uint64_t key, ui
 
 	if (!node->height) {
 		enter(index, class, node, key, subkey);
-	} else if (class_of(node->key) != class) {
+	} else if (node->class != class) {
 		leave(index, node);
 		enter(index, class, node, key, subkey);
 	} else if (ca_tree_is_alone(&index->classes[class], node)) {
@@ -154,5 +158,5 @@ ca_index_next(const struct ca_index *index, const struct ca_tree_node *node)
 {
 	struct ca_tree_node *next = ca_tree_next(node);
 
-	return next ? next : first_from(index, class_of(node->key) + 1);
+	return next ? next : first_from(index, node->class + 1);
 }

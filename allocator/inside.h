@@ -534,13 +534,20 @@ void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *user
 bool ca_owned_settle_locked(struct ca_space *space);
 /* The stream whose unfinished memory is as good as CLEAN: the one stream of a quiet space. NULL:
  * there is none. */
-struct ca_stream_record *ca_owned_quiet_locked(struct ca_space *space);
+static inline struct ca_stream_record *ca_owned_quiet_locked(struct ca_space *space);
 /* Nothing unfinished is handed out. Needs no lock. */
 static inline bool
 ca_owned_is_finished_only(const struct ca_space *space)
 {
 	return __atomic_load_n(&space->heap->config.reuse_finished, __ATOMIC_RELAXED) ||
 	       atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
+}
+static inline struct ca_stream_record *
+ca_owned_quiet_locked(struct ca_space *space)
+{
+	struct ca_stream_record *only = ca_order_only_stream(&space->order);
+
+	return only && !ca_owned_is_finished_only(space) ? only : NULL;
 }
 /* True if the user is that stream. Needs no lock; who hands memory out by that says so to
  * ca_order_expose, which sees to it if the space has ceased to be quiet. */

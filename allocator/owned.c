@@ -15,12 +15,6 @@
 
 #include <errno.h>
 
-struct ca_stream_record *
-ca_owned_quiet_locked(struct ca_space *space)
-{
-	return ca_owned_is_finished_only(space) ? NULL : ca_order_only_stream(&space->order);
-}
-
 bool
 ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user)
 {

@@ -216,10 +216,10 @@ steal_locked(struct ca_magazine *magazine, uint64_t bytes)
 bool
 ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_magazine *magazine = own_locked(space);
+	struct ca_magazine *magazine = ca_own.magazine;
 	const struct ca_stack *stack;
 
-	if (!magazine)
+	if (ca_own.space != space->id && !(magazine = own_locked(space)))
 		return false;
 	if (magazine->several || magazine->serial == magazine->serials_end)
 		refresh_locked(space->heap, magazine);

@@ -157,8 +157,17 @@ bool ca_user_is_done(const struct ca_user *user);
 /* Takes finished users out. True: none is left. */
 bool ca_users_prune(struct ca_users *users);
 bool ca_order_is_quiet(struct ca_order *order);
+/* The candidate, if it is the one stream of a quiet space and has unfinished work, or NULL. */
+struct ca_stream_record *ca_order_is_only_stream(struct ca_order *order,
+						 struct ca_stream_record *only);
 /* The one stream of a quiet space that has unfinished work, or NULL. */
-struct ca_stream_record *ca_order_only_stream(struct ca_order *order);
+static inline struct ca_stream_record *
+ca_order_only_stream(struct ca_order *order)
+{
+	struct ca_stream_record *only = atomic_load(&order->only);
+
+	return only ? ca_order_is_only_stream(order, only) : NULL;
+}
 /* False: somebody who knows says that it is no user of anything (ca_order_set_sole_user). */
 static inline bool
 ca_order_is_user(const struct ca_order *order, const struct ca_stream_record *record)
