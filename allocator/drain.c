@@ -132,17 +132,6 @@ ca_stack_detach_held(struct ca_magazine *magazine, struct ca_stack *stack)
 	return top;
 }
 
-static void
-settle_used(struct ca_block *block)
-{
-	struct ca_users users;
-
-	users.n = 1;
-	users.context = false;
-	users.user[0] = block->user;
-	ca_owned_place_or_mark_locked(block, &users);
-}
-
 void
 ca_blocks_settle_locked(struct ca_block *block)
 {
@@ -153,7 +142,7 @@ ca_blocks_settle_locked(struct ca_block *block)
 		atomic_store_explicit(&block->quick, 0, memory_order_relaxed);
 		ca_block_come_out_locked(block);
 		if (block->user.stream)
-			settle_used(block);
+			ca_owned_place_kept_locked(block);
 		else
 			ca_block_settle_locked(block);
 		block = below;
@@ -164,10 +153,10 @@ ca_blocks_settle_locked(struct ca_block *block)
 static void
 clear_held(struct ca_magazine *magazine, enum ca_kept which)
 {
-	unsigned word = which == CA_KEPT_LARGE;
+	unsigned word = which == CA_KEPT_LARGE ? CA_STACK_WORDS / 2 : 0;
 
 	ca_magazine_count_held(magazine);
-	for (; word < CA_STACKS / 64; word++)
+	for (; word < CA_STACK_WORDS; word++)
 		while (magazine->taken[word])
 			ca_blocks_settle_locked(
 				ca_stack_detach_held(magazine, ca_stack_first(magazine, word)));
@@ -177,13 +166,13 @@ void
 ca_magazine_clear_locked(struct ca_magazine *magazine, enum ca_kept which)
 {
 	struct ca_block *tops[CA_STACKS];
-	unsigned n = 0, word = which == CA_KEPT_LARGE, i;
+	unsigned n = 0, word = which == CA_KEPT_LARGE ? CA_STACK_WORDS / 2 : 0, i;
 
 	if (!atomic_load_explicit(&magazine->kept, memory_order_relaxed))
 		return;
 	ca_magazine_lock(magazine);
 	ca_magazine_count_held(magazine);
-	for (; word < CA_STACKS / 64; word++)
+	for (; word < CA_STACK_WORDS; word++)
 		while (magazine->taken[word])
 			tops[n++] = ca_stack_detach_held(magazine, ca_stack_first(magazine, word));
 	ca_magazine_unlock(magazine);
@@ -205,8 +194,7 @@ void
 ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which)
 {
 	if (ca_own.space == space->id &&
-	    (which == CA_KEPT_LARGE ? ca_own.magazine->taken[1]
-				    : ca_own.magazine->taken[0] | ca_own.magazine->taken[1]))
+	    atomic_load_explicit(&ca_own.magazine->kept, memory_order_relaxed))
 		clear_held(ca_own.magazine, which);
 }
 

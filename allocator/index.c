@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The class of a size is its power of two and the next three bits below: sizes of a class differ by
- * an eighth at most. Sizes below 512 bytes share the first.
+ * The class of a size is its power of two and the next four bits below: sizes of a class differ by
+ * a sixteenth at most. Sizes below 512 bytes share the first.
  */
 #include "allocator/index.h"
 

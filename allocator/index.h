@@ -9,7 +9,7 @@
 #include "allocator/tree.h"
 
 enum {
-	CA_CLASSES_LOG = 3, /* classes for each power of two */
+	CA_CLASSES_LOG = 4, /* classes for each power of two */
 	CA_CLASSES = (64 - 9) << CA_CLASSES_LOG,
 	CA_CLASS_WORDS = (CA_CLASSES + 63) / 64,
 };

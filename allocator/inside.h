@@ -528,6 +528,8 @@ ca_owned_record(const struct ca_user *user)
  * OWNED or MULTI. False: only a context mark will do; the block is as it was.
  */
 bool ca_owned_place_locked(struct ca_block *block, struct ca_users *users);
+/* The place of a block with a user that comes out of a magazine. */
+void ca_owned_place_kept_locked(struct ca_block *block);
 /* The same; what only a context mark will do for waits for one. */
 void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
 /* Settles what finished streams have used, if any progressed since the last time. True if so. */

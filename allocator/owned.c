@@ -85,6 +85,24 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 }
 
 void
+ca_owned_place_kept_locked(struct ca_block *block)
+{
+	struct ca_stream_record *record = ca_owned_record(&block->user);
+	struct ca_users users;
+
+	if (record->pools && !block->segment->retired && !ca_user_is_done(&block->user) &&
+	    !atomic_load_explicit(&record->lost, memory_order_acquire) &&
+	    !record->space->heap->no_marks) {
+		ca_block_own_locked(block, block->user);
+		return;
+	}
+	users.n = 1;
+	users.context = false;
+	users.user[0] = block->user;
+	ca_owned_place_or_mark_locked(block, &users);
+}
+
+void
 ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
 {
 	if (ca_owned_place_locked(block, users))

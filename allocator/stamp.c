@@ -102,12 +102,6 @@ ca_order_born(struct ca_order *order)
 /* ---- users */
 
 bool
-ca_user_is_done(const struct ca_user *user)
-{
-	return atomic_load(&ca_record(user->stream)->done) >= user->stamp;
-}
-
-bool
 ca_users_prune(struct ca_users *users)
 {
 	unsigned i;

@@ -153,7 +153,13 @@ void ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users
 /* A free takes effect behind what was submitted to the stream, and what the driver orders before
  * it, which may be what makes other streams' later use of the memory come first. */
 void ca_order_free_in(struct ca_stream *stream);
-bool ca_user_is_done(const struct ca_user *user);
+static inline bool
+ca_user_is_done(const struct ca_user *user)
+{
+	const struct ca_stream_record *record = (const struct ca_stream_record *)user->stream;
+
+	return atomic_load(&record->done) >= user->stamp; /* hot comes first */
+}
 /* Takes finished users out. True: none is left. */
 bool ca_users_prune(struct ca_users *users);
 bool ca_order_is_quiet(struct ca_order *order);
