@@ -168,6 +168,8 @@ room_locked(struct ca_magazine *magazine, uint64_t bytes)
 		return stack;
 	ca_magazine_count_held(magazine);
 	stack = ca_stack_find(magazine, bytes);
+	if (stack && stack->depth >= CA_KEPT_EACH)
+		return NULL;
 	if (!stack)
 		stack = &ca_stack_set(magazine, bytes)[magazine->evict++ % CA_WAYS];
 	out = ca_stack_detach_held(magazine, stack);
@@ -235,6 +237,5 @@ ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes)
 	if (!magazine)
 		return false;
 	refresh_locked(space->heap, magazine);
-	room_locked(magazine, bytes);
-	return true;
+	return room_locked(magazine, bytes) != NULL;
 }
