@@ -87,6 +87,22 @@ beyond_slack(struct ca_space *space)
 	return waiting > slack || cached > slack - waiting;
 }
 
+/*
+ * Who takes what another thread got back, while more than the slack of its own still waits, makes
+ * that thread take new memory; and so on for ever, if its own stream is the slower one. The driver
+ * would have made it wait at each of its frees. So from then on each of its allocations waits for
+ * the oldest of them, until no more than the slack is waiting.
+ */
+static __thread uint64_t in_debt __attribute__((tls_model("initial-exec"))); /* space->id; 0 */
+
+static void
+note_debt(struct ca_space *space, const struct ca_block *block)
+{
+	if (space->several_free && block->state == CA_BLOCK_CLEAN &&
+	    block->thread != ca_order_thread() && ca_alloc_is_crowded_locked(space))
+		in_debt = space->id;
+}
+
 /* The block, CLEAN or OWNED, leaves its stream; what of it is unfinished is exposed. */
 static void
 count_hit(struct ca_space *space, struct ca_block *block, bool waited)
@@ -117,6 +133,7 @@ ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t byt
 		block = ca_pool_cut_locked(block, bytes);
 	if (!block)
 		return NULL;
+	note_debt(space, block);
 	count_hit(space, block, waited);
 	return block;
 }
@@ -134,6 +151,17 @@ shrink_waiting(struct ca_space *space)
 	if (!r)
 		r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
 	return r > 0;
+}
+
+static void
+pay_debt(struct ca_space *space)
+{
+	if (in_debt != space->id)
+		return;
+	if (ca_alloc_is_crowded_locked(space))
+		shrink_waiting(space);
+	else
+		in_debt = 0;
 }
 
 enum {
@@ -192,9 +220,11 @@ or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = ca_owned_find_own_locked(space, bytes), *exposable;
+	struct ca_block *block, *exposable;
 	bool waited = false;
 
+	pay_debt(space);
+	block = ca_owned_find_own_locked(space, bytes);
 	if (!block) /* others' magazines are left alone as long as that costs no new memory */
 		block = ca_owned_find_locked(space, bytes);
 	if (!ca_owned_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))

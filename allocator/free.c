@@ -56,6 +56,10 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 	struct ca_segment *segment = block->segment;
 
 	block->thread = thread;
+	if (thread && segment->space->freed_by != thread) {
+		segment->space->several_free = segment->space->freed_by != 0;
+		segment->space->freed_by = thread;
+	}
 	/* the usual case needs no list of users */
 	if (!block->user.stream && !segment->captured &&
 	    ca_order_is_untouched(&segment->space->order, block->born)) {

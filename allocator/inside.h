@@ -227,6 +227,8 @@ struct ca_space {
 	unsigned impatience;             /* moments in vain, lately */
 	unsigned not_now;                /* allocations until the next one */
 	unsigned number;                 /* from 0, in the order of their making */
+	uint64_t freed_by;               /* the thread that freed last; 0: none so far */
+	bool several_free;               /* and another before it */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;

@@ -312,6 +312,31 @@ test_beyond_the_slack_the_own_free_is_waited_for(void **state)
 	fixture_stop(&scene.f);
 }
 
+/* This thread's stream is slow, another's is not: what that thread gets back is taken by this one,
+ * whose own memory waits, so the other one needs more. */
+static void
+test_who_takes_what_others_freed_waits_for_its_own(void **state)
+{
+	struct scene scene;
+	unsigned round;
+
+	fixture_defaults(&scene.f);
+	scene.f.config.reuse_slack_bytes = 30 * MIB;
+	scene_start(&scene, 2);
+	for (round = 0; round < 30; round++) {
+		uint64_t others = elsewhere(&scene, (struct job){ .alloc = true }), ours;
+
+		elsewhere(&scene, (struct job){ .handle = R });
+		elsewhere(&scene, (struct job){ .address = others });
+		finish(&scene, R);
+		ours = fixture_alloc(&scene.f, 20 * MIB);
+		launch(&scene, S);
+		fixture_free(&scene.f, ours);
+	}
+	assert_true(fixture_sums(&scene.f).held_bytes <= 6 * 20 * MIB);
+	fixture_stop(&scene.f);
+}
+
 /* ---- pressure */
 
 static void
@@ -416,6 +441,7 @@ main(void)
 		cmocka_unit_test(test_beyond_the_slack_others_memory_is_not_waited_for),
 		cmocka_unit_test(test_nothing_is_exposed_while_a_stream_was_never_submitted_to),
 		cmocka_unit_test(test_beyond_the_slack_the_own_free_is_waited_for),
+		cmocka_unit_test(test_who_takes_what_others_freed_waits_for_its_own),
 		cmocka_unit_test(test_out_of_memory_exposes_another_stream),
 		cmocka_unit_test(test_out_of_memory_gives_unfinished_segments_back),
 		cmocka_unit_test(test_trim_takes_what_is_finished),
