@@ -105,8 +105,10 @@ note_debt(struct ca_space *space, const struct ca_block *block)
 
 /* The block, CLEAN or OWNED, leaves its stream; what of it is unfinished is exposed. */
 static void
-count_hit(struct ca_space *space, struct ca_block *block, bool own, bool waited)
+count_hit(struct ca_space *space, struct ca_block *block, bool waited)
 {
+	bool quiet;
+
 	CA_COUNT(space, cache_hits);
 	if (block->state != CA_BLOCK_OWNED || ca_user_is_done(&block->user)) {
 		block->user.stream = NULL;
@@ -116,8 +118,9 @@ count_hit(struct ca_space *space, struct ca_block *block, bool own, bool waited)
 			CA_COUNT(space, taken_clean);
 		return;
 	}
+	quiet = ca_owned_quiet_locked(space) != NULL;
 	ca_order_expose(&space->order, &block->user);
-	if (own)
+	if (quiet || block->user.stream == ca_order_last_stream)
 		CA_COUNT(space, taken_same_stream);
 	else
 		CA_COUNT(space, taken_exposed);
@@ -126,15 +129,12 @@ count_hit(struct ca_space *space, struct ca_block *block, bool own, bool waited)
 struct ca_block *
 ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes, bool waited)
 {
-	bool own;
-
 	if (block)
 		block = ca_pool_cut_locked(block, bytes);
 	if (!block)
 		return NULL;
 	note_debt(space, block);
-	own = ca_owned_quiet_locked(space) || block->user.stream == ca_order_last_stream;
-	count_hit(space, block, own, waited);
+	count_hit(space, block, waited);
 	return block;
 }
 

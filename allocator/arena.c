@@ -183,14 +183,13 @@ object_new(struct ca_objects *objects)
 void *
 ca_objects_get(struct ca_objects *objects)
 {
-	void *object = objects->free;
+	void *object = ca_objects_again(objects);
 
 	if (object) {
-		memcpy(&objects->free, object, sizeof(objects->free));
 		memset(object, 0, objects->bytes - objects->kept);
-	} else {
-		object = object_new(objects);
+		return object;
 	}
+	object = object_new(objects);
 	if (object)
 		objects->used++;
 	return object;

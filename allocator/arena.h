@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 struct ca_arena_chunk;
 
@@ -50,5 +51,18 @@ void ca_objects_init(struct ca_objects *objects, struct ca_arena *arena, size_t 
 bool ca_objects_reserve(struct ca_objects *objects, size_t n);
 /* Zeroed. NULL when mmap fails. */
 void *ca_objects_get(struct ca_objects *objects);
+/* One that was given back, as it is but for its first word, for the caller to zero. NULL: there is
+ * none. */
+static inline void *
+ca_objects_again(struct ca_objects *objects)
+{
+	void *object = objects->free;
+
+	if (!object)
+		return NULL;
+	memcpy(&objects->free, object, sizeof(objects->free));
+	objects->used++;
+	return object;
+}
 /* NULL is allowed. */
 void ca_objects_put(struct ca_objects *objects, void *object);

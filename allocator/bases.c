@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A hash table of buckets, one cache line each. A block may be in either of two buckets, in any
- * place there; with at most three quarters of the places taken hardly any finds both full. Such a
- * block is left out, and found by the tree.
+ * place there; where both are full one of theirs goes to its other bucket. With at most seven
+ * eighths of the places taken that leaves hardly any without a place: such a block is found by the
+ * tree.
  *
  * An entry is one word: the pointer and, in the bits above it, some of the hash, so that a reader
  * looks at hardly any block but the right one. Records of blocks are never unmapped while the heap
@@ -25,6 +26,13 @@ struct key {
 	size_t first, second; /* buckets */
 };
 
+/* Of the two, by one of them. */
+static inline size_t
+other_bucket(const struct ca_bases_table *table, size_t bucket, uint64_t tag)
+{
+	return (bucket ^ (tag | 1)) & (((size_t)1 << table->log) - 1);
+}
+
 static inline struct key
 key_of(const struct ca_bases_table *table, uint64_t address)
 {
@@ -32,8 +40,7 @@ key_of(const struct ca_bases_table *table, uint64_t address)
 	struct key key = { .tag = hash >> TAG_AT & ((1 << TAG_BITS) - 1),
 			   .first = hash >> (64 - table->log) };
 
-	key.second = key.first ^ (key.tag | 1);
-	key.second &= ((size_t)1 << table->log) - 1;
+	key.second = other_bucket(table, key.first, key.tag);
 	return key;
 }
 
@@ -64,23 +71,58 @@ table_of(const struct ca_bases *bases)
 	return atomic_load_explicit(&bases->table, memory_order_acquire);
 }
 
+/* Where nothing is; NULL: the bucket is full. */
+static _Atomic uint64_t *
+room_in(struct ca_bases_table *table, size_t bucket, uint64_t tag)
+{
+	unsigned i;
+
+	for (i = 0; i < BUCKET; i++) {
+		_Atomic uint64_t *place = &table->places[bucket][(tag + i) % BUCKET];
+
+		if (!atomic_load_explicit(place, memory_order_relaxed))
+			return place;
+	}
+	return NULL;
+}
+
+/* An entry of the bucket goes to the other one where it may be. A reader finds it here or there, or
+ * misses it. */
+static CA_APART _Atomic uint64_t *
+make_room_in(struct ca_bases_table *table, size_t bucket)
+{
+	unsigned i;
+
+	for (i = 0; i < BUCKET; i++) {
+		_Atomic uint64_t *place = &table->places[bucket][i], *other;
+		uint64_t entry = atomic_load_explicit(place, memory_order_relaxed);
+		uint64_t tag = entry >> TAG_SHIFT;
+
+		other = room_in(table, other_bucket(table, bucket, tag), tag);
+		if (!other)
+			continue;
+		atomic_store_explicit(other, entry, memory_order_release);
+		return place;
+	}
+	return NULL;
+}
+
 static bool
 enter(struct ca_bases_table *table, struct ca_block *block)
 {
 	struct key key = key_of(table, block->address);
-	uint64_t entry = key.tag << TAG_SHIFT | (uint64_t)(uintptr_t)block;
-	unsigned i;
+	_Atomic uint64_t *place = room_in(table, key.first, key.tag);
 
-	for (i = 0; i < 2 * BUCKET; i++) {
-		size_t bucket = i < BUCKET ? key.first : key.second;
-		_Atomic uint64_t *place = &table->places[bucket][place_from(&key, i)];
-
-		if (atomic_load_explicit(place, memory_order_relaxed))
-			continue;
-		atomic_store_explicit(place, entry, memory_order_release);
-		return true;
-	}
-	return false;
+	if (!place)
+		place = room_in(table, key.second, key.tag);
+	if (!place)
+		place = make_room_in(table, key.first);
+	if (!place)
+		place = make_room_in(table, key.second);
+	if (place)
+		atomic_store_explicit(place, key.tag << TAG_SHIFT | (uint64_t)(uintptr_t)block,
+				      memory_order_release);
+	return place != NULL;
 }
 
 static size_t
@@ -121,7 +163,7 @@ ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block)
 {
 	struct ca_bases_table *table = table_of(bases);
 
-	if (!table || bases->entered >= (uint64_t)BUCKET * 3 / 4 << table->log) {
+	if (!table || bases->entered >= (uint64_t)BUCKET * 7 / 8 << table->log) {
 		grow(bases);
 		table = table_of(bases);
 	}

@@ -97,7 +97,7 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	bool live = ca_block_is_live(block), kept = block->state == CA_BLOCK_LIVE && !live;
 	bool clean = block->state == CA_BLOCK_CLEAN;
 	bool indexed = clean || block->state == CA_BLOCK_OWNED;
-	uint64_t pad, usable = segment->pool->small ? 0 : ca_block_usable(block, &pad);
+	uint64_t usable = ca_pool_usable(block);
 
 	claim(walk, block->bytes > 0, "empty block");
 	claim(walk, block->state != CA_BLOCK_FRESH, "fresh block left behind");

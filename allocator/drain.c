@@ -56,6 +56,8 @@ ca_magazine_count_held(struct ca_magazine *magazine)
 	struct ca_counts *counts = &magazine->counts;
 	struct ca_stats *stats = &magazine->space->device->stats;
 
+	if (!(counts->allocs | counts->frees))
+		return;
 	gauge_count(&stats->requested_bytes, &counts->requested);
 	gauge_count(&stats->allocated_bytes, &counts->allocated);
 	gauge_count(&stats->active_bytes, &counts->active);
@@ -83,12 +85,8 @@ ca_magazines_count_locked(struct ca_heap *heap)
 void
 ca_magazine_count_own_locked(struct ca_heap *heap)
 {
-	if (ca_own.heap != heap->id)
-		return;
-	ca_magazine_lock(ca_own.magazine);
-	if (ca_own.magazine->space)
+	if (ca_own.heap == heap->id)
 		ca_magazine_count_held(ca_own.magazine);
-	ca_magazine_unlock(ca_own.magazine);
 }
 
 void
@@ -139,30 +137,42 @@ ca_blocks_settle_locked(struct ca_block *block)
 {
 	while (block) {
 		struct ca_block *below = block->below;
-		struct ca_users users = { .n = 1, .user = { block->user } };
 
 		block->below = NULL;
 		atomic_store_explicit(&block->quick, 0, memory_order_relaxed);
 		ca_block_come_out_locked(block);
 		if (block->user.stream)
-			ca_owned_place_or_mark_locked(block, &users);
+			ca_owned_place_kept_locked(block);
 		else
 			ca_block_settle_locked(block);
 		block = below;
 	}
 }
 
+/* What the calling thread keeps moves no more, without a lock of the magazine's. */
+static void
+clear_held(struct ca_magazine *magazine, enum ca_kept which)
+{
+	unsigned word = which == CA_KEPT_LARGE ? CA_STACK_WORDS / 2 : 0;
+
+	ca_magazine_count_held(magazine);
+	for (; word < CA_STACK_WORDS; word++)
+		while (magazine->taken[word])
+			ca_blocks_settle_locked(
+				ca_stack_detach_held(magazine, ca_stack_first(magazine, word)));
+}
+
 void
 ca_magazine_clear_locked(struct ca_magazine *magazine, enum ca_kept which)
 {
 	struct ca_block *tops[CA_STACKS];
-	unsigned n = 0, word = which == CA_KEPT_LARGE, i;
+	unsigned n = 0, word = which == CA_KEPT_LARGE ? CA_STACK_WORDS / 2 : 0, i;
 
 	if (!atomic_load_explicit(&magazine->kept, memory_order_relaxed))
 		return;
 	ca_magazine_lock(magazine);
 	ca_magazine_count_held(magazine);
-	for (; word < CA_STACKS / 64; word++)
+	for (; word < CA_STACK_WORDS; word++)
 		while (magazine->taken[word])
 			tops[n++] = ca_stack_detach_held(magazine, ca_stack_first(magazine, word));
 	ca_magazine_unlock(magazine);
@@ -183,8 +193,9 @@ ca_magazines_clear_locked(struct ca_space *space)
 void
 ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which)
 {
-	if (ca_own.space == space->id)
-		ca_magazine_clear_locked(ca_own.magazine, which);
+	if (ca_own.space == space->id &&
+	    atomic_load_explicit(&ca_own.magazine->kept, memory_order_relaxed))
+		clear_held(ca_own.magazine, which);
 }
 
 void

@@ -34,7 +34,8 @@ ca_magazine_unlock(struct ca_magazine *magazine)
 	ca_locks_held--;
 }
 
-/* ---- drain.c: the heap's lock is held; *_held: the magazine's, too */
+/* ---- drain.c: the heap's lock is held; *_held: the magazine's, too, unless it is the calling
+ * thread's own: whoever else touches that one has the heap's lock */
 
 /* Adds what was counted so far to the device's sums. */
 void ca_magazine_count_held(struct ca_magazine *magazine);
@@ -76,17 +77,23 @@ ca_stack_first(struct ca_magazine *magazine, unsigned word)
 	return &magazine->stacks[word * 64 + (unsigned)__builtin_ctzll(magazine->taken[word])];
 }
 
-/* The stack of that size, or NULL. */
 static inline struct ca_stack *
-ca_stack_find(struct ca_magazine *magazine, uint64_t bytes)
+ca_stack_in(struct ca_stack *set, uint64_t bytes)
 {
-	struct ca_stack *set = ca_stack_set(magazine, bytes);
 	unsigned way;
 
+#pragma GCC unroll 4
 	for (way = 0; way < CA_WAYS; way++)
 		if (set[way].bytes == bytes)
 			return &set[way];
 	return NULL;
+}
+
+/* The stack of that size, or NULL. */
+static inline struct ca_stack *
+ca_stack_find(struct ca_magazine *magazine, uint64_t bytes)
+{
+	return ca_stack_in(ca_stack_set(magazine, bytes), bytes);
 }
 
 static inline void
@@ -101,14 +108,14 @@ ca_magazine_add_kept(struct ca_magazine *magazine, unsigned blocks)
 static inline struct ca_stack *
 ca_stack_for(struct ca_magazine *magazine, uint64_t bytes)
 {
-	struct ca_stack *set, *stack = ca_stack_find(magazine, bytes);
+	struct ca_stack *set = ca_stack_set(magazine, bytes), *stack = ca_stack_in(set, bytes);
 	unsigned way;
 
 	if (atomic_load_explicit(&magazine->kept, memory_order_relaxed) >= CA_KEPT_ALL)
 		return NULL;
 	if (stack)
 		return stack->depth < CA_KEPT_EACH ? stack : NULL;
-	set = ca_stack_set(magazine, bytes);
+#pragma GCC unroll 4
 	for (way = 0; way < CA_WAYS; way++)
 		if (!set[way].depth) {
 			set[way].bytes = bytes;

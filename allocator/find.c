@@ -2,7 +2,7 @@
 /*
  * Blocks by address. Nearly every question is a free, which names the base of a live block: for
  * that there is a table (bases.c). Otherwise the segment is looked up in a tree, and its blocks are
- * walked, from the one that its chart names for that part of it: at most a 32nd of the segment.
+ * walked, from the one that its chart names for that part of it: at most a 16th of the segment.
  */
 #include "allocator/inside.h"
 
@@ -45,37 +45,22 @@ ca_segment_at_most_locked(const struct ca_heap *heap, uint64_t address)
 	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address) : NULL;
 }
 
-static uint64_t
-chart_step(const struct ca_segment *segment)
+unsigned char
+ca_chart_log(uint64_t bytes)
 {
-	return (segment->bytes + CA_CHART - 1) / CA_CHART;
-}
+	unsigned bits = bytes > 1 ? 64 - (unsigned)__builtin_clzll(bytes - 1) : 0;
 
-static void
-chart_range(struct ca_chart *chart, uint64_t step, struct ca_block *block, uint64_t from,
-	    uint64_t to)
-{
-	uint64_t i;
-
-	for (i = (from + step - 1) / step; i < CA_CHART && i * step < to; i++)
-		chart->at[i] = block;
+	return bits > CA_CHART_LOG ? (unsigned char)(bits - CA_CHART_LOG) : 0;
 }
 
 void
-ca_chart_note_locked(struct ca_block *block, uint64_t address, uint64_t bytes)
+ca_chart_make_locked(struct ca_segment *segment)
 {
-	struct ca_segment *segment = block->segment;
-	uint64_t from = address - segment->address, step = chart_step(segment);
+	struct ca_block *block;
 
-	if (segment->chart) {
-		chart_range(segment->chart, step, block, from, from + bytes);
-		return;
-	}
 	segment->chart = ca_objects_get(&segment->space->heap->charts);
-	for (block = segment->first; segment->chart && block; block = block->next) {
-		from = block->address - segment->address;
-		chart_range(segment->chart, step, block, from, from + block->bytes);
-	}
+	for (block = segment->first; segment->chart && block; block = block->next)
+		ca_chart_note_locked(block, block->address, block->bytes);
 }
 
 struct ca_block *
@@ -88,7 +73,7 @@ ca_block_find_locked(struct ca_heap *heap, uint64_t address)
 		return NULL;
 	block = segment->first;
 	if (segment->chart)
-		block = segment->chart->at[(address - segment->address) / chart_step(segment)];
+		block = segment->chart->at[(address - segment->address) >> segment->chart_log];
 	while (address - block->address >= block->bytes)
 		block = block->next;
 	return block;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The class of a size is its power of two and the next three bits below: sizes of a class differ by
- * an eighth at most. Sizes below 512 bytes share the first.
+ * The class of a size is its power of two and the next four bits below: sizes of a class differ by
+ * a sixteenth at most. Sizes below 512 bytes share the first.
  */
 #include "allocator/index.h"
 
@@ -54,17 +54,46 @@ ca_index_init(struct ca_index *index)
 	memset(index, 0, sizeof(*index));
 }
 
-void
-ca_index_remove(struct ca_index *index, struct ca_tree_node *node)
-{
-	unsigned class;
+/* Most classes have no block, or one: what that takes is done here. */
 
-	if (!node->height)
+static inline void
+leave(struct ca_index *index, struct ca_tree_node *node)
+{
+	unsigned class = node->class;
+	struct ca_tree *tree = &index->classes[class];
+
+	if (!ca_tree_is_alone(tree, node)) {
+		ca_tree_remove(tree, node);
 		return;
-	class = class_of(node->key);
-	ca_tree_remove(&index->classes[class], node);
-	if (!index->classes[class].root)
-		index->taken[class / 64] &= ~((uint64_t)1 << class % 64);
+	}
+	tree->root = NULL;
+	node->height = 0;
+	index->taken[class / 64] &= ~((uint64_t)1 << class % 64);
+}
+
+static inline void
+enter(struct ca_index *index, unsigned class, struct ca_tree_node *node, uint64_t key,
+      uint64_t subkey)
+{
+	struct ca_tree *tree = &index->classes[class];
+
+	node->class = class;
+	if (tree->root) {
+		ca_tree_insert(tree, node, key, subkey);
+		return;
+	}
+	node->parent = node->child[0] = node->child[1] = NULL;
+	node->key = key;
+	node->subkey = subkey;
+	node->height = 1;
+	tree->root = node;
+	index->taken[class / 64] |= (uint64_t)1 << class % 64;
+}
+
+void
+ca_index_remove_from(struct ca_index *index, struct ca_tree_node *node)
+{
+	leave(index, node);
 }
 
 void
@@ -72,28 +101,37 @@ ca_index_set(struct ca_index *index, struct ca_tree_node *node, uint64_t key, ui
 {
 	unsigned class = class_of(key);
 
-	if (node->height && class_of(node->key) == class) {
+	if (!node->height) {
+		enter(index, class, node, key, subkey);
+	} else if (node->class != class) {
+		leave(index, node);
+		enter(index, class, node, key, subkey);
+	} else if (ca_tree_is_alone(&index->classes[class], node)) {
+		node->key = key;
+		node->subkey = subkey;
+	} else {
 		ca_tree_rekey(&index->classes[class], node, key, subkey);
-		return;
 	}
-	ca_index_remove(index, node);
-	ca_tree_insert(&index->classes[class], node, key, subkey);
-	index->taken[class / 64] |= (uint64_t)1 << class % 64;
 }
 
 struct ca_tree_node *
 ca_index_at_least(const struct ca_index *index, uint64_t key, uint64_t subkey)
 {
 	unsigned class = class_of(key);
-	struct ca_tree_node *node = ca_tree_at_least(&index->classes[class], key, subkey);
+	struct ca_tree_node *node;
 
+	if (!(index->taken[class / 64] >> class % 64 & 1))
+		return first_from(index, class + 1);
+	node = ca_tree_at_least(&index->classes[class], key, subkey);
 	return node ? node : first_from(index, class + 1);
 }
 
 bool
 ca_index_has_about(const struct ca_index *index, uint64_t key)
 {
-	return index->classes[class_of(key)].root != NULL;
+	unsigned class = class_of(key);
+
+	return index->taken[class / 64] >> class % 64 & 1;
 }
 
 struct ca_tree_node *
@@ -120,5 +158,5 @@ ca_index_next(const struct ca_index *index, const struct ca_tree_node *node)
 {
 	struct ca_tree_node *next = ca_tree_next(node);
 
-	return next ? next : first_from(index, class_of(node->key) + 1);
+	return next ? next : first_from(index, node->class + 1);
 }

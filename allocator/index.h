@@ -9,7 +9,7 @@
 #include "allocator/tree.h"
 
 enum {
-	CA_CLASSES_LOG = 3, /* classes for each power of two */
+	CA_CLASSES_LOG = 4, /* classes for each power of two */
 	CA_CLASSES = (64 - 9) << CA_CLASSES_LOG,
 	CA_CLASS_WORDS = (CA_CLASSES + 63) / 64,
 };
@@ -23,7 +23,13 @@ struct ca_index {
 void ca_index_init(struct ca_index *index);
 /* As the functions of tree.h; key: bytes, at least 1. */
 void ca_index_set(struct ca_index *index, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
-void ca_index_remove(struct ca_index *index, struct ca_tree_node *node);
+void ca_index_remove_from(struct ca_index *index, struct ca_tree_node *node);
+static inline void
+ca_index_remove(struct ca_index *index, struct ca_tree_node *node)
+{
+	if (node->height)
+		ca_index_remove_from(index, node);
+}
 struct ca_tree_node *ca_index_at_least(const struct ca_index *index, uint64_t key, uint64_t subkey);
 /* False: nothing has just this key, or one about as large. */
 bool ca_index_has_about(const struct ca_index *index, uint64_t key);

@@ -114,8 +114,9 @@ struct ca_block {
 };
 _Static_assert(sizeof(struct ca_block) == 128, "what 100,000 live blocks cost");
 
-/* The lowest blocks at equal distances in a segment of several: ca_block_find_locked. */
-enum { CA_CHART = 32 };
+/* The lowest blocks at equal distances, powers of two, in a segment of several:
+ * ca_block_find_locked. */
+enum { CA_CHART_LOG = 5, CA_CHART = 1 << CA_CHART_LOG };
 struct ca_chart {
 	struct ca_block *at[CA_CHART];
 };
@@ -123,7 +124,7 @@ struct ca_chart {
 /* A space's pool of CLEAN blocks, or a stream's of OWNED ones. */
 struct ca_pool {
 	struct ca_index by_size; /* by (bytes, address) */
-	/* blocks with a 2 MiB boundary inside, by (bytes from there, address) */
+	/* blocks with 2 MiB or more behind a boundary inside, by (bytes from there, address) */
 	struct ca_index by_usable;
 	uint64_t waiting_bytes; /* a space's: in WAITING and MULTI blocks */
 	uint64_t owned_bytes;   /* a space's: in OWNED blocks */
@@ -155,6 +156,7 @@ struct ca_segment {
 	unsigned char standing; /* CA_STUCK, CA_RESTS; 0 again when memory of it is handed out */
 	bool returning;         /* inside the driver's free: its address may be another's already */
 	bool captured;          /* its one block was handed out in a capture (graph.c) */
+	unsigned char chart_log; /* of the distance of the chart's blocks, bytes */
 };
 
 /* By a node of space->wholes. */
@@ -358,8 +360,25 @@ ca_block_is_live(const struct ca_block *block)
 
 /* ---- find.c: blocks by address: the segment, from its chart a block not far below, and on */
 
+/* The distance of the chart's blocks in a segment of so many bytes. */
+unsigned char ca_chart_log(uint64_t bytes);
+/* There is no chart so far. */
+void ca_chart_make_locked(struct ca_segment *segment);
 /* The block has come to hold [address, address + bytes). */
-void ca_chart_note_locked(struct ca_block *block, uint64_t address, uint64_t bytes);
+static inline void
+ca_chart_note_locked(struct ca_block *block, uint64_t address, uint64_t bytes)
+{
+	struct ca_segment *segment = block->segment;
+	uint64_t from = address - segment->address, to = from + bytes, i;
+
+	if (__builtin_expect(!segment->chart, 0)) {
+		ca_chart_make_locked(segment);
+		return;
+	}
+	i = (from + ((uint64_t)1 << segment->chart_log) - 1) >> segment->chart_log;
+	for (; i << segment->chart_log < to; i++)
+		segment->chart->at[i] = block;
+}
 
 /* The program's block that begins at `address` belongs to the caller, for a free: no magazine has
  * or takes it. False: it is not the program's any more. */
@@ -403,7 +422,22 @@ bool ca_pool_fits(const struct ca_block *block, uint64_t bytes);
 /* True when the rest of `block` behind the first `bytes` is worth a block of its own. */
 bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
 /* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
-uint64_t ca_block_usable(const struct ca_block *block, uint64_t *ret_pad);
+static inline uint64_t
+ca_block_usable(const struct ca_block *block, uint64_t *ret_pad)
+{
+	uint64_t pad = (block->segment->address - block->address) & (CA_BOUNDARY - 1);
+
+	*ret_pad = pad;
+	return pad < block->bytes ? block->bytes - pad : 0;
+}
+/* The same, where it is of use to such a request: its key in the index by_usable. */
+static inline uint64_t
+ca_pool_usable(const struct ca_block *block)
+{
+	uint64_t pad, usable = block->segment->pool->small ? 0 : ca_block_usable(block, &pad);
+
+	return usable >= CA_BOUNDARY ? usable : 0;
+}
 
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */
 
@@ -454,19 +488,28 @@ ca_owned_record(const struct ca_user *user)
  * OWNED or MULTI. False: only a context mark will do; the block is as it was.
  */
 bool ca_owned_place_locked(struct ca_block *block, struct ca_users *users);
+/* The place of a block with a user that comes out of a magazine. */
+void ca_owned_place_kept_locked(struct ca_block *block);
 /* The same; what only a context mark will do for waits for one. */
 void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
 /* Settles what finished streams have used, if any progressed since the last time. True if so. */
 bool ca_owned_settle_locked(struct ca_space *space);
 /* The stream whose unfinished memory is as good as CLEAN: the one stream of a quiet space. NULL:
  * there is none. */
-struct ca_stream_record *ca_owned_quiet_locked(struct ca_space *space);
+static inline struct ca_stream_record *ca_owned_quiet_locked(struct ca_space *space);
 /* Nothing unfinished is handed out. Needs no lock. */
 static inline bool
 ca_owned_is_finished_only(const struct ca_space *space)
 {
 	return __atomic_load_n(&space->heap->config.reuse_finished, __ATOMIC_RELAXED) ||
 	       atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
+}
+static inline struct ca_stream_record *
+ca_owned_quiet_locked(struct ca_space *space)
+{
+	struct ca_stream_record *only = ca_order_only_stream(&space->order);
+
+	return only && !ca_owned_is_finished_only(space) ? only : NULL;
 }
 /* True if the user is that stream. Needs no lock; who hands memory out by that says so to
  * ca_order_expose, which sees to it if the space has ceased to be quiet. */

@@ -32,6 +32,7 @@ enum {
 	CA_SETS = 2 << CA_SETS_LOG, /* half of them for small sizes, half for large ones */
 	CA_WAYS = 4,
 	CA_STACKS = CA_SETS * CA_WAYS,
+	CA_STACK_WORDS = CA_STACKS / 64, /* of which the second half is for large sizes */
 	CA_KEPT_EACH = 64,  /* blocks of one size: emptying a stack must not take long */
 	CA_KEPT_ALL = 1024, /* blocks in a magazine */
 };
@@ -63,7 +64,7 @@ struct ca_magazine {
 	bool several;           /* there are other magazines: counts are added often */
 	unsigned evict;         /* the way that makes room next */
 	struct ca_counts counts;
-	uint64_t taken[CA_STACKS / 64];    /* bits: stacks that are not empty; [1]: large ones */
+	uint64_t taken[CA_STACK_WORDS];    /* bits: stacks that are not empty */
 	struct ca_stack stacks[CA_STACKS]; /* CA_WAYS to a set */
 	/* under the heap's lock */
 	struct ca_magazine *next; /* heap->magazines */

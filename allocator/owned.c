@@ -15,12 +15,6 @@
 
 #include <errno.h>
 
-struct ca_stream_record *
-ca_owned_quiet_locked(struct ca_space *space)
-{
-	return ca_owned_is_finished_only(space) ? NULL : ca_order_only_stream(&space->order);
-}
-
 bool
 ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user)
 {
@@ -91,6 +85,24 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 }
 
 void
+ca_owned_place_kept_locked(struct ca_block *block)
+{
+	struct ca_stream_record *record = ca_owned_record(&block->user);
+	struct ca_users users;
+
+	if (record->pools && !block->segment->retired && !ca_user_is_done(&block->user) &&
+	    !atomic_load_explicit(&record->lost, memory_order_acquire) &&
+	    !record->space->heap->no_marks) {
+		ca_block_own_locked(block, block->user);
+		return;
+	}
+	users.n = 1;
+	users.context = false;
+	users.user[0] = block->user;
+	ca_owned_place_or_mark_locked(block, &users);
+}
+
+void
 ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
 {
 	if (ca_owned_place_locked(block, users))
@@ -154,16 +166,24 @@ ca_owned_settle_locked(struct ca_space *space)
 	return settled;
 }
 
+/* Best fit in the pool. What is not cut, or is of the small pool, is nothing that the budget would
+ * keep. */
+static struct ca_block *
+find_best(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+{
+	struct ca_block *block = ca_pool_find_locked(&space->heap->config, pool, bytes);
+
+	if (!block || pool->small || block->bytes - bytes <= CA_SMALL_MAX)
+		return block;
+	return ca_budget_choose_locked(space, block, bytes);
+}
+
 static struct ca_block *
 find_in(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
 {
-	if (!record || !record->pools)
-		return NULL;
-	return ca_budget_choose_locked(space,
-				       ca_pool_find_locked(&space->heap->config,
-							   &record->pools[bytes > CA_SMALL_MAX],
-							   bytes),
-				       bytes);
+	return record && record->pools
+		       ? find_best(space, &record->pools[bytes > CA_SMALL_MAX], bytes)
+		       : NULL;
 }
 
 /* The smaller one; `a` if they are equal. */
@@ -181,11 +201,10 @@ find(struct ca_space *space, uint64_t bytes)
 	if (space->dead || space->poisoned)
 		return NULL;
 	ca_owned_settle_locked(space);
-	clean = ca_pool_find_locked(&space->heap->config, ca_pool_for(space, bytes), bytes);
+	clean = find_best(space, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
-		return ca_budget_choose_locked(space, clean, bytes);
-	return better(ca_budget_choose_locked(space, clean, bytes),
-		      find_in(space, ca_owned_quiet_locked(space), bytes));
+		return clean;
+	return better(clean, find_in(space, ca_owned_quiet_locked(space), bytes));
 }
 
 /* False: no free block is just as large. */

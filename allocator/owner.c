@@ -131,14 +131,12 @@ own_locked(struct ca_space *space)
 static void
 refresh_locked(struct ca_heap *heap, struct ca_magazine *magazine)
 {
-	ca_magazine_lock(magazine);
-	ca_magazine_count_held(magazine);
+	ca_magazine_count_held(magazine); /* the calling thread's own */
 	if (magazine->serial == magazine->serials_end) {
 		magazine->serial = heap->serial + 1;
 		heap->serial += SERIALS;
 		magazine->serials_end = heap->serial + 1;
 	}
-	ca_magazine_unlock(magazine);
 }
 
 uint64_t
@@ -158,26 +156,24 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 
 /* ---- making it likely */
 
-/* Room for a block of that size: something else makes it. */
+/* Room for a block of that size in the calling thread's own: something else makes it. */
 static struct ca_stack *
 room_locked(struct ca_magazine *magazine, uint64_t bytes)
 {
 	struct ca_stack *stack;
 	struct ca_block *out;
 
-	ca_magazine_lock(magazine);
 	stack = ca_stack_for(magazine, bytes);
-	if (stack) {
-		ca_magazine_unlock(magazine);
+	if (stack)
 		return stack;
-	}
 	ca_magazine_count_held(magazine);
 	stack = ca_stack_find(magazine, bytes);
+	if (stack && stack->depth >= CA_KEPT_EACH)
+		return NULL;
 	if (!stack)
 		stack = &ca_stack_set(magazine, bytes)[magazine->evict++ % CA_WAYS];
 	out = ca_stack_detach_held(magazine, stack);
 	stack->bytes = bytes;
-	ca_magazine_unlock(magazine);
 	ca_blocks_settle_locked(out);
 	if (atomic_load_explicit(&magazine->kept, memory_order_relaxed) >= CA_KEPT_ALL)
 		ca_magazine_clear_locked(magazine, CA_KEPT_ANY);
@@ -210,12 +206,10 @@ steal_locked(struct ca_magazine *magazine, uint64_t bytes)
 		if (!top)
 			continue;
 		stack = room_locked(magazine, bytes);
-		ca_magazine_lock(magazine);
 		stack->top = top;
 		stack->depth = depth;
 		ca_stack_note(magazine, stack, true);
 		ca_magazine_add_kept(magazine, depth);
-		ca_magazine_unlock(magazine);
 		return true;
 	}
 	return false;
@@ -224,10 +218,10 @@ steal_locked(struct ca_magazine *magazine, uint64_t bytes)
 bool
 ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_magazine *magazine = own_locked(space);
+	struct ca_magazine *magazine = ca_own.magazine;
 	const struct ca_stack *stack;
 
-	if (!magazine)
+	if (ca_own.space != space->id && !(magazine = own_locked(space)))
 		return false;
 	if (magazine->several || magazine->serial == magazine->serials_end)
 		refresh_locked(space->heap, magazine);
@@ -243,6 +237,5 @@ ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes)
 	if (!magazine)
 		return false;
 	refresh_locked(space->heap, magazine);
-	room_locked(magazine, bytes);
-	return true;
+	return room_locked(magazine, bytes) != NULL;
 }

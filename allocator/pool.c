@@ -45,16 +45,6 @@ ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes)
 	return config->large_segment_size_bytes > exact ? config->large_segment_size_bytes : exact;
 }
 
-uint64_t
-ca_block_usable(const struct ca_block *block, uint64_t *ret_pad)
-{
-	uint64_t offset = block->address - block->segment->address;
-	uint64_t pad = ca_round_up(offset, CA_BOUNDARY) - offset;
-
-	*ret_pad = pad;
-	return pad < block->bytes ? block->bytes - pad : 0;
-}
-
 /* Whose indexes a CLEAN or OWNED block is in. */
 static struct ca_pool *
 pool_of(const struct ca_block *block)
@@ -83,10 +73,10 @@ ca_pool_index_locked(struct ca_block *block)
 	struct ca_segment *segment = block->segment;
 	struct ca_places *places = places_of(segment->space->heap, block);
 	struct ca_pool *pool = pool_of(block);
-	uint64_t pad, usable;
+	uint64_t usable;
 
 	ca_index_set(&pool->by_size, &places->by_size, block->bytes, block->address);
-	usable = pool->small ? 0 : ca_block_usable(block, &pad);
+	usable = ca_pool_usable(block);
 	if (usable)
 		ca_index_set(&pool->by_usable, &places->by_usable, usable, block->address);
 	else
@@ -190,35 +180,51 @@ pad_for(const struct ca_block *block, uint64_t bytes)
 bool
 ca_pool_is_whole(const struct ca_block *block, uint64_t bytes)
 {
-	return !ca_pool_splits(&block->segment->space->heap->config, block, bytes) &&
-	       !pad_for(block, bytes);
+	return block->bytes == bytes ||
+	       (!ca_pool_splits(&block->segment->space->heap->config, block, bytes) &&
+		!pad_for(block, bytes));
 }
 
-struct ca_block *
-ca_pool_cut_locked(struct ca_block *block, uint64_t bytes)
+/* Behind the cut is something left, in front of it nothing. */
+static struct ca_block *
+cut_lower(struct ca_block *block, uint64_t bytes)
+{
+	struct ca_block *lower = ca_block_new_locked(block->segment->space->heap);
+
+	if (!lower)
+		return NULL;
+	block->segment->standing = 0;
+	ca_block_split_lower_locked(block, bytes, lower);
+	ca_pool_index_locked(block);
+	return lower;
+}
+
+static struct ca_block *
+cut_all(struct ca_block *block)
+{
+	block->segment->standing = 0;
+	ca_pool_unindex_locked(block);
+	ca_list_remove(&block->waiting);
+	return block;
+}
+
+/* In front of the cut is something left. */
+static struct ca_block *
+cut_upper(struct ca_block *block, uint64_t pad, uint64_t bytes)
 {
 	struct ca_heap *heap = block->segment->space->heap;
-	struct ca_block *front = NULL, *spare = NULL;
-	uint64_t pad = pad_for(block, bytes);
+	struct ca_block *front = ca_block_new_locked(heap);
+	struct ca_block *spare = front ? ca_block_new_locked(heap) : NULL;
 
-	if (!ca_pool_is_whole(block, bytes) && !(spare = ca_block_new_locked(heap)))
-		return NULL;
-	if (pad && !(front = ca_block_new_locked(heap))) {
-		ca_objects_put(&heap->blocks, spare);
+	if (!spare) {
+		ca_objects_put(&heap->blocks, front);
 		return NULL;
 	}
 	block->segment->standing = 0;
-	if (spare && !pad) {
-		ca_block_split_lower_locked(block, bytes, spare);
-		ca_pool_index_locked(block);
-		return spare;
-	}
 	ca_pool_unindex_locked(block);
-	if (pad) {
-		ca_block_split_locked(block, pad, front);
-		ca_pool_index_locked(block);
-		block = front;
-	}
+	ca_block_split_locked(block, pad, front);
+	ca_pool_index_locked(block);
+	block = front;
 	if (ca_pool_splits(&heap->config, block, bytes)) {
 		ca_block_split_locked(block, bytes, spare);
 		ca_pool_index_locked(spare);
@@ -227,4 +233,15 @@ ca_pool_cut_locked(struct ca_block *block, uint64_t bytes)
 	}
 	ca_list_remove(&block->waiting);
 	return block;
+}
+
+struct ca_block *
+ca_pool_cut_locked(struct ca_block *block, uint64_t bytes)
+{
+	const struct ca_config *config = &block->segment->space->heap->config;
+	uint64_t pad = pad_for(block, bytes);
+
+	if (pad)
+		return cut_upper(block, pad, bytes);
+	return ca_pool_splits(config, block, bytes) ? cut_lower(block, bytes) : cut_all(block);
 }

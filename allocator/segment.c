@@ -78,6 +78,7 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	segment->first = block;
 	segment->address = address;
 	segment->bytes = bytes;
+	segment->chart_log = ca_chart_log(bytes);
 	segment->retired = space->poisoned;
 	ca_list_init(&segment->hand);
 	ca_list_init(&segment->link);

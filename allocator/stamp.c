@@ -102,12 +102,6 @@ ca_order_born(struct ca_order *order)
 /* ---- users */
 
 bool
-ca_user_is_done(const struct ca_user *user)
-{
-	return atomic_load(&ca_record(user->stream)->done) >= user->stamp;
-}
-
-bool
 ca_users_prune(struct ca_users *users)
 {
 	unsigned i;
@@ -260,15 +254,18 @@ struct ca_stream_record *
 ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
 {
 	struct ca_stream_record *only = atomic_load(&order->only);
+	uint64_t others = 0;
 	unsigned i;
 
 	if (!only || atomic_load(&only->kind) == CA_STREAM_PER_THREAD ||
 	    atomic_load(&order->finished_only) || atomic_load(&order->hazards))
 		return NULL;
+#pragma GCC unroll 4
 	for (i = 0; i < CA_ACTIVE_WORDS; i++)
-		if (atomic_load(&order->active[i]) &
-		    ~(only->index / 64 == i ? active_bit(only) : 0))
-			return NULL;
+		others |= atomic_load(&order->active[i]) &
+			  ~(only->index / 64 == i ? active_bit(only) : 0);
+	if (others)
+		return NULL;
 	*ret_last = atomic_load(&only->hot.last);
 	/* who ends the quiet from now on finds that stamp */
 	if (atomic_load(&order->hazards) || atomic_load(&order->candidates) > 1 ||
@@ -278,11 +275,9 @@ ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
 }
 
 struct ca_stream_record *
-ca_order_only_stream(struct ca_order *order)
+ca_order_is_only_stream(struct ca_order *order, struct ca_stream_record *only)
 {
-	struct ca_stream_record *only = atomic_load(&order->only);
-
-	return only && ca_order_is_quiet(order) && ca_record_is_busy(only) ? only : NULL;
+	return ca_order_is_quiet(order) && ca_record_is_busy(only) ? only : NULL;
 }
 
 /* ---- bounds, and what has finished */

@@ -155,12 +155,27 @@ void ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users
 /* A free takes effect behind what was submitted to the stream, and what the driver orders before
  * it, which may be what makes other streams' later use of the memory come first. */
 void ca_order_free_in(struct ca_stream *stream);
-bool ca_user_is_done(const struct ca_user *user);
+static inline bool
+ca_user_is_done(const struct ca_user *user)
+{
+	const struct ca_stream_record *record = (const struct ca_stream_record *)user->stream;
+
+	return atomic_load(&record->done) >= user->stamp; /* hot comes first */
+}
 /* Takes finished users out. True: none is left. */
 bool ca_users_prune(struct ca_users *users);
 bool ca_order_is_quiet(struct ca_order *order);
+/* The candidate, if it is the one stream of a quiet space and has unfinished work, or NULL. */
+struct ca_stream_record *ca_order_is_only_stream(struct ca_order *order,
+						 struct ca_stream_record *only);
 /* The one stream of a quiet space that has unfinished work, or NULL. */
-struct ca_stream_record *ca_order_only_stream(struct ca_order *order);
+static inline struct ca_stream_record *
+ca_order_only_stream(struct ca_order *order)
+{
+	struct ca_stream_record *only = atomic_load(&order->only);
+
+	return only ? ca_order_is_only_stream(order, only) : NULL;
+}
 /* False: somebody who knows says that it is no user of anything (ca_order_set_sole_user). */
 static inline bool
 ca_order_is_user(const struct ca_order *order, const struct ca_stream_record *record)

@@ -14,11 +14,19 @@ struct ca_tree_node {
 	uint64_t key;                  /* first order: size or address, bytes */
 	uint64_t subkey;               /* second order: address, or 0 */
 	int height;                    /* 1 for a leaf; 0: in no tree */
+	unsigned class;                /* allocator/index.h: which tree */
 };
 
 struct ca_tree {
 	struct ca_tree_node *root;
 };
+
+/* The tree has the node, and no other. */
+static inline bool
+ca_tree_is_alone(const struct ca_tree *tree, const struct ca_tree_node *node)
+{
+	return tree->root == node && node->height == 1;
+}
 
 /* `node` must be in no tree, and no node with the same keys in `tree`. */
 void ca_tree_insert(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
