@@ -227,6 +227,40 @@ static void free_async()
 	SAY(cuMemFree(p));
 }
 
+static size_t free_now()
+{
+	size_t unused = 0, total;
+
+	NEED(cuMemGetInfo(&unused, &total));
+	return unused;
+}
+
+// Memory of cuMemAlloc that a stream-ordered free takes: the call waits for nobody, and the memory is there again when
+// the stream was synchronised; whether before, differs.
+static void free_async_memory()
+{
+	const size_t size = 256 << 20;
+	size_t before = free_now();
+	CUdeviceptr p = alloc(size), q;
+	int i;
+
+	say("taken", before - free_now() >= size);
+	for (i = 0; i < 100; i++)
+		NEED(cuMemsetD32Async(p, i, size / 4, stream));
+	SAY(cuMemFreeAsync(p, stream));
+	say("the call waited for the work", cuStreamQuery(stream) == CUDA_SUCCESS);
+	say("back while the stream works", before - free_now() < size);
+	while (cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
+		;
+	say("back when a query has answered", before - free_now() < size);
+	q = alloc(4096);
+	say("back when other memory was taken", before - free_now() < size);
+	SAY(cuStreamSynchronize(stream));
+	say("back when the stream was synchronised", before - free_now() < size);
+	SAY(cuMemFree(q));
+	say("all of it", before - free_now() == 0);
+}
+
 static void no_context()
 {
 	CUdeviceptr p = alloc(4096), q = 0;
@@ -286,7 +320,8 @@ static const struct {
 	CASE(alignment),	   CASE(address_range),	       CASE(attributes),	   CASE(attributes_of_freed),
 	CASE(buffer_ids),	   CASE(ipc),		       CASE(capture_alloc_global), CASE(capture_alloc_local),
 	CASE(capture_alloc_relaxed), CASE(capture_free_global), CASE(capture_free_local),   CASE(capture_free_relaxed),
-	CASE(capture_context_mark), CASE(free_async),	       CASE(no_context),	   CASE(other_context),
+	CASE(capture_context_mark), CASE(free_async),	       CASE(free_async_memory),	   CASE(no_context),
+	CASE(other_context),
 	CASE(after_reset),	   CASE(pitch),
 };
 

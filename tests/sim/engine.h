@@ -242,8 +242,9 @@ int sim_mem_host_free(void *ptr);
  * The bytes count at once and come back when the free has run. In a capturing stream: NOT_SUPPORTED
  * (graph memory nodes are a later piece). 0 bytes: INVALID_VALUE. */
 int sim_mem_alloc_async(size_t n_bytes, CUstream handle, CUdeviceptr *ret_ptr);
-/* Frees at its place in the stream; no wait. Also for SIM_MEM_DEVICE and SIM_MEM_PITCH memory.
- * INVALID_VALUE: not the base of live memory, or a free of it is already queued. */
+/* Frees at its place in the stream; no wait. Also for SIM_MEM_DEVICE and SIM_MEM_PITCH memory,
+ * which is free when the stream, or its context (cuMemFree included), has been synchronised after
+ * that. INVALID_VALUE: not the base of live memory, or a free of it is already queued. */
 int sim_mem_free_async(CUdeviceptr ptr, CUstream handle);
 
 /* Of the current context's device: capacity less units in use. */

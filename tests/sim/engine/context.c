@@ -443,6 +443,8 @@ sim_ctx_sync(void)
 		goto out;
 	id = ctx->id;
 	sim_ctx_drain_locked(ctx);
+	if (ctx->id == id)
+		sim_mem_arrive_locked(ctx, 0);
 	/* It may have died while we waited; its slot is still readable. */
 	rc = ctx->id == id ? ctx->sticky : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 out:

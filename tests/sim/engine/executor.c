@@ -83,7 +83,9 @@ sim_op_run_locked(struct sim_op *op)
 		struct sim_mem *mem = sim_mem_find_locked(op->work.a[0]);
 
 		/* Its context may have died and taken it along. */
-		if (mem && mem->info.id == op->work.a[1]) {
+		if (mem && mem->info.id == op->work.a[1] && mem->info.kind != SIM_MEM_POOL) {
+			sim_mem_leave_locked(mem, op->stream_id);
+		} else if (mem && mem->info.id == op->work.a[1]) {
 			mem->waited = true;
 			sim_mem_release_locked(mem);
 		}

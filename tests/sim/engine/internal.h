@@ -341,6 +341,8 @@ struct sim_mem {
 	bool large;       /* whole units; else cut from a chunk */
 	bool freeing;     /* a free of it is under way or queued */
 	bool waited;      /* a thread is about to release it: nobody else may */
+	bool gone;        /* its stream-ordered free has run: nobody may use it any more */
+	uint64_t left_in; /* the stream of that free */
 	unsigned pins;    /* operations running on it */
 	struct sim_ctx *ctx;
 	struct sim_mem *prev, *next; /* all of the engine */
@@ -387,6 +389,10 @@ bool sim_mem_is_device_range(uint64_t addr);
 struct sim_mem *sim_mem_hold_locked(uint64_t addr, uint64_t n_bytes);
 /* Gives it back now. Waits for pins. */
 void sim_mem_release_locked(struct sim_mem *mem);
+/* Ordinary memory that was freed in stream order: released when the stream (0: any of the context)
+ * has been synchronised after the free. */
+void sim_mem_leave_locked(struct sim_mem *mem, uint64_t stream_id);
+void sim_mem_arrive_locked(const struct sim_ctx *ctx, uint64_t stream_id);
 void sim_mem_kill_ctx_locked(struct sim_ctx *ctx);
 int sim_mem_new_locked(struct sim_ctx *ctx, size_t n_bytes, enum sim_mem_kind kind,
 		       struct sim_mem **ret_mem);

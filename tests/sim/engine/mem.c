@@ -43,7 +43,7 @@ sim_mem_find_locked(uint64_t addr)
 	if (i)
 		mem = sim_g.pinned[i - 1];
 	/* Beyond the requested size is outside, though the space holds more. */
-	return mem && addr - mem->info.base < mem->info.n_bytes ? mem : NULL;
+	return mem && !mem->gone && addr - mem->info.base < mem->info.n_bytes ? mem : NULL;
 }
 
 bool
@@ -185,6 +185,28 @@ sim_mem_release_locked(struct sim_mem *mem)
 }
 
 void
+sim_mem_leave_locked(struct sim_mem *mem, uint64_t stream_id)
+{
+	mem->gone = true;
+	mem->left_in = stream_id;
+}
+
+void
+sim_mem_arrive_locked(const struct sim_ctx *ctx, uint64_t stream_id)
+{
+	struct sim_mem *mem = sim_g.mems, *next;
+
+	for (; mem; mem = next) {
+		next = mem->next;
+		if (!mem->gone || mem->waited || mem->pins ||
+		    (stream_id ? mem->left_in != stream_id : mem->ctx != ctx))
+			continue;
+		mem->waited = true;
+		sim_mem_release_locked(mem); /* at once: nothing runs on it */
+	}
+}
+
+void
 sim_mem_kill_ctx_locked(struct sim_ctx *ctx)
 {
 	struct sim_mem *mem = sim_g.mems;
@@ -296,6 +318,7 @@ mem_free(uint64_t addr, bool host)
 		goto out;
 	mem->freeing = mem->waited = true;
 	sim_ctx_drain_locked(mem->ctx);
+	sim_mem_arrive_locked(mem->ctx, 0);
 	sim_oracle_forget_locked(mem->info.base, mem->n_taken);
 	sim_mem_release_locked(mem);
 out:

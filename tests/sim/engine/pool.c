@@ -5,9 +5,10 @@
  *
  * An allocation takes address range and capacity at once, and puts an operation into the stream
  * that "writes" all of it for the race oracle: a use that is not ordered after it is a race. A free
- * puts one that writes it as well, and gives the memory back when it runs. When the device is full,
- * frees still under way are waited for, oldest first, before out-of-memory is the answer; that wait
- * teaches the host clock nothing.
+ * puts one that writes it as well, and gives the memory back when it runs; ordinary memory cannot
+ * be used from then on, and goes back when the stream, or its context, is next synchronised. When
+ * the device is full, frees still under way are waited for, oldest first, before out-of-memory is
+ * the answer; that wait teaches the host clock nothing.
  */
 #include "tests/sim/engine/internal.h"
 

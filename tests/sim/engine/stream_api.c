@@ -70,6 +70,7 @@ sim_stream_sync(CUstream handle)
 	struct sim_vc vc = { 0 };
 	struct sim_stream *stream;
 	struct sim_ctx *ctx;
+	uint64_t id;
 	int rc;
 
 	sim_lock();
@@ -77,8 +78,10 @@ sim_stream_sync(CUstream handle)
 	if (rc)
 		goto out;
 	ctx = stream->ctx;
+	id = stream->id;
 	sim_stream_targets_locked(stream, &ops, &vc);
 	sim_host_wait_locked(&ops, &vc);
+	sim_mem_arrive_locked(ctx, id);
 	rc = ctx->sticky;
 out:
 	sim_unlock();

@@ -75,6 +75,29 @@ test_stream_ordered_free_of_plain_memory(void **state)
 	assert_int_equal(sim_mem_free_async((uintptr_t)host, s), CUDA_ERROR_INVALID_VALUE);
 }
 
+/* It may not be used once the free has run, and is there again when the host has waited. */
+static void
+test_freed_plain_memory_is_back_after_a_synchronisation(void **state)
+{
+	CUdeviceptr p = must_alloc(4 * MIB);
+	struct sim_mem_info info;
+
+	assert_int_equal(sim_mem_free_async(p, s), 0);
+	while (sim_step(1))
+		;
+	assert_int_equal(free_bytes(), 60 * MIB);
+	assert_int_equal(sim_mem_lookup(p, &info), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(sim_mem_free(p), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(sim_stream_sync(t), 0);
+	assert_int_equal(free_bytes(), 60 * MIB);
+	assert_int_equal(sim_stream_sync(s), 0);
+	assert_int_equal(free_bytes(), 64 * MIB);
+	p = must_alloc(4 * MIB);
+	assert_int_equal(sim_mem_free_async(p, s), 0);
+	assert_int_equal(sim_ctx_sync(), 0);
+	assert_int_equal(free_bytes(), 64 * MIB);
+}
+
 static void
 test_use_must_be_ordered(void **state)
 {
@@ -144,6 +167,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_alloc_use_free),
 		T(test_stream_ordered_free_of_plain_memory),
+		T(test_freed_plain_memory_is_back_after_a_synchronisation),
 		T(test_use_must_be_ordered),
 		T(test_full_waits_for_frees),
 		T(test_reused_addresses_are_innocent),
