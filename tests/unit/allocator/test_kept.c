@@ -20,7 +20,8 @@ test_nearly_every_block_is_found_in_a_full_table(void **state)
 	for (i = 0; i < MANY; i++)
 		assert_int_equal(ca_alloc(f.space, 512 + i % 5 * 512, &live[i]), 0);
 	n = (unsigned)ca_bases_count_locked(&f.heap->bases);
-	printf("# %u of %u blocks have no place in the table\n", MANY - n, MANY);
+	printf("# %u of %u blocks have no place in the table\n", (unsigned)MANY - n,
+	       (unsigned)MANY);
 	assert_in_range(n, MANY - MANY / 1000, MANY);
 	fixture_check(&f);
 	for (i = 0; i < MANY; i++)
