@@ -98,7 +98,7 @@ static __thread uint64_t in_debt __attribute__((tls_model("initial-exec"))); /* 
 static void
 note_debt(struct ca_space *space, const struct ca_block *block)
 {
-	if (space->several_free && block->state == CA_BLOCK_CLEAN &&
+	if (space->several_free && block->state == CA_BLOCK_CLEAN && block->thread &&
 	    block->thread != ca_order_thread() && ca_alloc_is_crowded_locked(space))
 		in_debt = space->id;
 }
