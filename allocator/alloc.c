@@ -146,10 +146,10 @@ ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t byt
 static bool
 shrink_waiting(struct ca_space *space)
 {
-	int r = ca_owned_wait_locked(space, CA_WAIT_EXACT);
+	int r = ca_owned_wait_locked(space, CA_WAIT_LATER);
 
 	if (!r)
-		r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
+		r = ca_pending_wait_locked(space, CA_WAIT_LATER);
 	return r > 0;
 }
 
