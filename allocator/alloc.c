@@ -98,7 +98,7 @@ static __thread uint64_t in_debt __attribute__((tls_model("initial-exec"))); /* 
 static void
 note_debt(struct ca_space *space, const struct ca_block *block)
 {
-	if (space->several_free && block->state == CA_BLOCK_CLEAN &&
+	if (space->several_free && block->state == CA_BLOCK_CLEAN && block->thread &&
 	    block->thread != ca_order_thread() && ca_alloc_is_crowded_locked(space))
 		in_debt = space->id;
 }
@@ -146,10 +146,10 @@ ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t byt
 static bool
 shrink_waiting(struct ca_space *space)
 {
-	int r = ca_owned_wait_locked(space, CA_WAIT_EXACT);
+	int r = ca_owned_wait_locked(space, CA_WAIT_LATER);
 
 	if (!r)
-		r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
+		r = ca_pending_wait_locked(space, CA_WAIT_LATER);
 	return r > 0;
 }
 

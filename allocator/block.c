@@ -257,6 +257,14 @@ ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_bl
 	ca_chart_note_locked(lower, lower->address, lower->bytes);
 }
 
+/* Two free blocks become one. (Where one thread frees, who freed it is nobody's question.) */
+static void
+join_threads(struct ca_block *block, const struct ca_block *other)
+{
+	if (block->segment->space->several_free && other->thread != block->thread)
+		block->thread = 0;
+}
+
 /* Gives block->prev, CLEAN, unindexed and in no list, to `block`, which is CLEAN. */
 static void
 merge_prev(struct ca_block *block)
@@ -265,6 +273,7 @@ merge_prev(struct ca_block *block)
 	struct ca_heap *heap = segment->space->heap;
 	struct ca_block *lower = block->prev;
 
+	join_threads(block, lower);
 	block->bytes += lower->bytes;
 	block->address = lower->address;
 	block->prev = lower->prev;
@@ -283,7 +292,9 @@ merge_next(struct ca_block *block)
 	struct ca_heap *heap = block->segment->space->heap;
 	struct ca_block *upper = block->next;
 
-	if (block->state == CA_BLOCK_OWNED) {
+	if (block->state != CA_BLOCK_OWNED) {
+		join_threads(block, upper);
+	} else {
 		ca_change(&block->segment->space->owned_blocks, (uint64_t)-1);
 		if (upper->thread != block->thread)
 			block->thread = 0;

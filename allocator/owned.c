@@ -461,16 +461,19 @@ oldest_of(const struct ca_stream_record *record, uint64_t thread)
 }
 
 static struct ca_block *
-oldest(const struct ca_space *space)
+oldest(const struct ca_space *space, enum ca_wait which)
 {
 	struct ca_block *best = NULL;
 	uint64_t thread = ca_order_thread();
 	unsigned i;
 
 	for (i = 0; i < streams(space); i++) {
-		struct ca_block *block =
-			space->order.streams[i] ? oldest_of(space->order.streams[i], thread) : NULL;
+		const struct ca_stream_record *record = space->order.streams[i];
+		struct ca_block *block;
 
+		if (!record || (which == CA_WAIT_LATER && ca_record_is_held_up(record)))
+			continue;
+		block = oldest_of(record, thread);
 		if (!best || (block && block->user.stamp < best->user.stamp))
 			best = block;
 	}
@@ -480,7 +483,8 @@ oldest(const struct ca_space *space)
 int
 ca_owned_wait_locked(struct ca_space *space, enum ca_wait which)
 {
-	struct ca_block *block = space->owned_blocks && !space->poisoned ? oldest(space) : NULL;
+	struct ca_block *block =
+		space->owned_blocks && !space->poisoned ? oldest(space, which) : NULL;
 	struct ca_user user;
 	int r;
 

@@ -311,7 +311,7 @@ group_own(struct ca_space *space, enum ca_wait which)
 	for (link = space->pending.next; link != &space->pending; link = link->next) {
 		struct ca_group *group = CA_CONTAINER_OF(link, struct ca_group, link);
 
-		if (group->thread != thread || (group->late && which == CA_WAIT_EXACT))
+		if (group->thread != thread || (group->late && which != CA_WAIT_ANY))
 			continue;
 		ca_list_remove(&group->link);
 		return group;
@@ -323,16 +323,19 @@ int
 ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 {
 	const struct ca_driver *driver = &space->heap->driver;
-	struct ca_group *group = group_own(space, which);
+	struct ca_group *group;
 	struct ca_list hand;
 
+	if (which == CA_WAIT_LATER && ca_order_is_held_up(&space->order))
+		return 0;
+	group = group_own(space, which);
 	if (group) {
 		CA_COUNT(space, host_syncs);
 		return group_ask(space, group, driver->mark_wait);
 	}
 	if (space->poisoned || ca_list_empty(&space->unmarked))
 		return 0;
-	if (which == CA_WAIT_EXACT && !space->heap->no_marks)
+	if (which != CA_WAIT_ANY && !space->heap->no_marks)
 		return 0;
 	ca_list_init(&hand);
 	ca_list_splice(&hand, &space->unmarked);

@@ -87,6 +87,7 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	block->address = address;
 	block->bytes = bytes;
 	block->state = CA_BLOCK_FRESH;
+	block->thread = ca_order_thread(); /* and of what is cut off: nobody else got it back */
 	ca_list_init(&block->waiting);
 	ca_tree_insert(&space->heap->by_address, &segment->by_address, address, 0);
 	ca_gauge_add(&space->device->stats.reserved_bytes, bytes);

@@ -217,22 +217,37 @@ ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inh
 
 /* ---- quiet */
 
-bool
-ca_order_is_quiet_ordered(struct ca_order *order)
+static bool
+is_held_up_ordered(struct ca_order *order)
 {
 	struct ca_stream_record *record;
 	unsigned at;
 
-	if (atomic_load(&order->candidates) > 1)
-		return false;
 	if (!atomic_load(&order->hazards))
-		return true;
-	if (atomic_load(&order->coming))
 		return false;
+	if (atomic_load(&order->coming))
+		return true;
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++)
-		if (atomic_load(&record->hazard) > atomic_load(&record->done))
-			return false;
-	return true;
+		if (ca_record_is_held_up(record))
+			return true;
+	return false;
+}
+
+bool
+ca_order_is_held_up(struct ca_order *order)
+{
+	bool held_up;
+
+	ca_order_lock(order);
+	held_up = is_held_up_ordered(order);
+	ca_order_unlock(order);
+	return held_up;
+}
+
+bool
+ca_order_is_quiet_ordered(struct ca_order *order)
+{
+	return atomic_load(&order->candidates) <= 1 && !is_held_up_ordered(order);
 }
 
 bool

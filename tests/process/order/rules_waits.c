@@ -259,6 +259,28 @@ host_function_before_the_free(void)
 	order_end();
 }
 
+/* Natively the frees wait for the host function, which then needs nothing that the caller has. So
+ * nothing may wait for it later, when the caller has taken what it needs. */
+static void
+host_function_before_the_free_behind_a_mutex(void)
+{
+	enum { N = 22 }; /* more than reuse_slack_mb */
+	CUdeviceptr x[N], y;
+
+	begin();
+	for (int i = 0; i < N; i++)
+		x[i] = order_take(BIG);
+	order_fill(x[0], 1, 100 * 1000, s);
+	OK(cuLaunchHostFunc(s, lock_and_unlock, NULL));
+	for (int i = 0; i < N; i++)
+		order_give(x[i]);
+	pthread_mutex_lock(&mutex);
+	y = order_take(BIG + MIB);
+	pthread_mutex_unlock(&mutex);
+	order_give(y);
+	order_end();
+}
+
 /* What r waits for was submitted to s after the free by another thread. */
 static CUdeviceptr shared_block;
 
@@ -445,6 +467,8 @@ const struct order_case rules_waits[] = {
 	{ "t5_taken_behind_a_waiting_kernel", taken_behind_a_waiting_kernel },
 	{ "t5_free_while_the_release_is_on_its_way", free_while_the_release_is_on_its_way },
 	{ "t5_host_function_before_the_free", host_function_before_the_free },
+	{ "t5_host_function_before_the_free_behind_a_mutex",
+	  host_function_before_the_free_behind_a_mutex },
 	{ "t5_memory_of_a_stream_that_another_thread_uses_next",
 	  memory_of_a_stream_that_another_thread_uses_next },
 	{ NULL, NULL },

@@ -315,6 +315,34 @@ test_who_takes_what_others_freed_waits_for_its_own(void **state)
 	fixture_stop(&scene.f);
 }
 
+/* Another thread once freed something, and has nothing to do with what this thread takes now: new
+ * memory, or its own. */
+static void
+test_who_takes_its_own_pieces_waits_for_nothing(void **state)
+{
+	struct scene scene;
+	uint64_t a, b, small[4];
+	unsigned i;
+
+	scene_with_slack(&scene, 2, 30 * MIB);
+	a = elsewhere(&scene, (struct job){ .alloc = true });
+	elsewhere(&scene, (struct job){ .handle = R, .address = a });
+	finish(&scene, R);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	b = fixture_alloc(&scene.f, 20 * MIB);
+	launch(&scene, S);
+	fixture_free(&scene.f, a);
+	fixture_free(&scene.f, b);
+	for (i = 0; i < 4; i++)
+		small[i] = fixture_alloc(&scene.f, 3000);
+	for (i = 0; i < 4; i++)
+		fixture_free(&scene.f, small[i]);
+	for (i = 0; i < 4; i++)
+		fixture_alloc(&scene.f, 100000);
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
+	fixture_stop(&scene.f);
+}
+
 /* ---- pressure */
 
 static void
@@ -410,6 +438,7 @@ main(void)
 		cmocka_unit_test(test_nothing_is_exposed_while_a_stream_was_never_submitted_to),
 		cmocka_unit_test(test_beyond_the_slack_the_own_free_is_waited_for),
 		cmocka_unit_test(test_who_takes_what_others_freed_waits_for_its_own),
+		cmocka_unit_test(test_who_takes_its_own_pieces_waits_for_nothing),
 		cmocka_unit_test(test_out_of_memory_exposes_another_stream),
 		cmocka_unit_test(test_out_of_memory_gives_unfinished_segments_back),
 		cmocka_unit_test(test_trim_takes_what_is_finished),
