@@ -98,6 +98,7 @@ ca_order_after_fork_child(struct ca_order *order)
 	pthread_mutex_init(&order->lock, NULL);
 	order->dead = true;
 	order->peopled = false;
+	atomic_store(&order->coming, 0);
 	atomic_store(&order->foreign_done, UINT64_MAX);
 	for (i = 0; (record = ca_record_at(order, i)); i++) {
 		record_kill(record);

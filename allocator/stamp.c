@@ -414,10 +414,12 @@ ca_submit_hazard_begin(struct ca_stream *stream)
 	struct ca_stream_record *record = ca_record(stream);
 	struct ca_order *order = ca_record_order(record);
 	struct ca_space *space = ca_order_space(order);
-	bool ends;
+	bool ends, marks;
 
 	ca_order_lock(order);
 	ends = ca_order_is_quiet_ordered(order);
+	/* another thread that ended the quiet may not have marked yet what is exposed */
+	marks = ends || atomic_load(&order->coming);
 	/* first, so that whoever still finds the space quiet is looked at below */
 	atomic_fetch_add(&order->hazards, 1);
 	atomic_fetch_add(&order->coming, 1);
@@ -425,7 +427,7 @@ ca_submit_hazard_begin(struct ca_stream *stream)
 	if (ends)
 		ca_order_leave_quiet_ordered(order);
 	ca_order_unlock(order);
-	if (!ends)
+	if (!marks)
 		return;
 	/* what was found to be exposable before is exposed by now */
 	ca_heap_lock(space->heap);

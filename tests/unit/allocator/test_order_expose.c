@@ -239,6 +239,25 @@ test_nothing_is_exposed_while_such_an_operation_is_being_submitted(void **state)
 	order_stop(&scene.f);
 }
 
+/* Two of them, of two threads; the first has ended the quiet, and what was found to be exposable
+ * before is exposed only now. */
+static void
+test_the_second_of_two_such_operations_marks_what_is_exposed_too(void **state)
+{
+	struct scene scene;
+
+	scene_of_one(&scene);
+	ca_submit_hazard_begin(scene.s);
+	ca_order_expose(scene.order, &scene.user);
+	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_MARK), 0);
+	ca_submit_hazard_begin(scene.s);
+	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_MARK), 1);
+	ca_submit_hazard_end(scene.s, false);
+	ca_submit_hazard_end(scene.s, false);
+	assert_true(ca_order_is_quiet(scene.order));
+	order_stop(&scene.f);
+}
+
 static void
 test_an_operation_that_was_refused_leaves_nothing_behind(void **state)
 {
@@ -369,6 +388,7 @@ main(void)
 		cmocka_unit_test(test_nothing_of_a_stream_that_somebody_else_must_end_is_exposed),
 		cmocka_unit_test(
 			test_nothing_is_exposed_while_such_an_operation_is_being_submitted),
+		cmocka_unit_test(test_the_second_of_two_such_operations_marks_what_is_exposed_too),
 		cmocka_unit_test(test_an_operation_that_was_refused_leaves_nothing_behind),
 		cmocka_unit_test(test_nothing_is_exposed_while_another_thread_submits),
 		cmocka_unit_test(
