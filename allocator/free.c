@@ -115,8 +115,8 @@ free_live(struct ca_block *block, uint64_t thread)
 static CA_APART void
 hold_back(struct ca_space *space)
 {
-	if (ca_alloc_is_crowded_locked(space) && !ca_owned_wait_locked(space, CA_WAIT_EXACT))
-		ca_pending_wait_locked(space, CA_WAIT_EXACT);
+	if (ca_alloc_is_crowded_locked(space) && !ca_owned_wait_locked(space, CA_WAIT_LATER))
+		ca_pending_wait_locked(space, CA_WAIT_LATER);
 }
 
 static CA_APART int

@@ -177,6 +177,36 @@ is_ordered_by_driver(const struct ca_stream_record *a, const struct ca_stream_re
 	return a->kind == CA_STREAM_LEGACY || b->kind == CA_STREAM_LEGACY;
 }
 
+/* The stream, or what it comes after by the program's events, has work that somebody else ends. */
+static bool
+is_behind_hazard_ordered(const struct ca_stream_record *record,
+			 const struct ca_stream_record *other)
+{
+	return ca_record_has_hazard(other) &&
+	       (other == record || is_ordered_by_driver(record, other) ||
+		ca_clock_knows_ordered(record, &other->hot, atomic_load(&other->done) + 1));
+}
+
+bool
+ca_record_is_held_up(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_stream_record *other;
+	bool held_up = false;
+	unsigned i;
+
+	ca_order_lock(order);
+	for (i = 0; !held_up && i < CA_CLOCK_PARTS; i++) /* of other spaces */
+		held_up = record->clock[i].stream &&
+			  is_behind_hazard_ordered(record, ca_record(record->clock[i].stream));
+	for (i = 0; !held_up && atomic_load(&order->hazards) &&
+		    (other = ca_order_next_active_ordered(order, &i));
+	     i++)
+		held_up = is_behind_hazard_ordered(record, other);
+	ca_order_unlock(order);
+	return held_up;
+}
+
 /* What the free takes effect behind need not be known to be unfinished: the stream may only wait.
  */
 void

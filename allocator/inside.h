@@ -596,8 +596,8 @@ bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segme
  * back; *ret_busy is set when a capture stood in the way. */
 uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
 /* Waits for the oldest free of the calling thread on the device, as the driver's own free would
- * have. False: there is none, or that cannot be told from what came later. */
-bool ca_ladder_wait_exact_locked(struct ca_space *space);
+ * have (CA_WAIT_LATER). False: there is none, or that cannot be told from what came later. */
+bool ca_ladder_wait_later_locked(struct ca_space *space);
 
 /* ---- resort.c: the end of the ladder */
 

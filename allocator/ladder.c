@@ -496,9 +496,9 @@ ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 }
 
 bool
-ca_ladder_wait_exact_locked(struct ca_space *space)
+ca_ladder_wait_later_locked(struct ca_space *space)
 {
 	bool foreign = false;
 
-	return wait_on_device(space, CA_WAIT_EXACT, &foreign) > 0;
+	return wait_on_device(space, CA_WAIT_LATER, &foreign) > 0;
 }

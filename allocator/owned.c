@@ -468,7 +468,7 @@ oldest(const struct ca_space *space, enum ca_wait which)
 	unsigned i;
 
 	for (i = 0; i < streams(space); i++) {
-		const struct ca_stream_record *record = space->order.streams[i];
+		struct ca_stream_record *record = space->order.streams[i];
 		struct ca_block *block;
 
 		if (!record || (which == CA_WAIT_LATER && ca_record_is_held_up(record)))

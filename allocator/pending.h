@@ -24,11 +24,11 @@ void ca_pending_drop_all_locked(struct ca_space *space);
 /* The driver answers nothing but errors: retires every segment of the space. */
 void ca_pending_poison_locked(struct ca_space *space);
 enum ca_wait {
+	CA_WAIT_EXACT, /* only for what the driver's own free would have waited for */
 	/* the same, but for no stream that somebody else must let go on: that may need what the
 	 * caller has taken since the free, a lock perhaps */
 	CA_WAIT_LATER,
-	CA_WAIT_EXACT, /* only for what the driver's own free would have waited for */
-	CA_WAIT_ANY,   /* also for work submitted after the free: memory is short */
+	CA_WAIT_ANY, /* also for work submitted after the free: memory is short */
 };
 
 /*

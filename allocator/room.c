@@ -89,7 +89,7 @@ ca_room_make_locked(struct ca_space *space, uint64_t bytes)
 		if (busy || !beyond_peak(space, bytes) ||
 		    (!space->owned_blocks && !space->waiting_blocks))
 			return;
-		if (!ca_ladder_wait_exact_locked(space) && !unfinished_finishes(space))
+		if (!ca_ladder_wait_later_locked(space) && !unfinished_finishes(space))
 			return;
 	}
 }

@@ -228,7 +228,7 @@ is_held_up_ordered(struct ca_order *order)
 	if (atomic_load(&order->coming))
 		return true;
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++)
-		if (ca_record_is_held_up(record))
+		if (ca_record_has_hazard(record))
 			return true;
 	return false;
 }

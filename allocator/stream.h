@@ -165,12 +165,14 @@ ca_user_is_done(const struct ca_user *user)
 /* Takes finished users out. True: none is left. */
 bool ca_users_prune(struct ca_users *users);
 bool ca_order_is_quiet(struct ca_order *order);
-/* Somebody else must end what was submitted to the stream, or to one of the space. */
 static inline bool
-ca_record_is_held_up(const struct ca_stream_record *record)
+ca_record_has_hazard(const struct ca_stream_record *record)
 {
 	return atomic_load(&record->hazard) > atomic_load(&record->done);
 }
+/* Somebody else must end what was submitted to the stream, or to one that it waits for. */
+bool ca_record_is_held_up(struct ca_stream_record *record);
+/* Or to one of the space. */
 bool ca_order_is_held_up(struct ca_order *order);
 /* The candidate, if it is the one stream of a quiet space and has unfinished work, or NULL. */
 struct ca_stream_record *ca_order_is_only_stream(struct ca_order *order,

@@ -281,6 +281,58 @@ host_function_before_the_free_behind_a_mutex(void)
 	order_end();
 }
 
+/* The same with another stream, which only waits for the host function. */
+static void
+wait_for_a_host_function_before_the_free_behind_a_mutex(void)
+{
+	enum { N = 22 };
+	CUevent event;
+	CUdeviceptr x[N], y;
+
+	begin();
+	event = order_event();
+	for (int i = 0; i < N; i++)
+		x[i] = order_take(BIG);
+	order_fill(x[0], 1, 100 * 1000, r);
+	OK(cuLaunchHostFunc(r, lock_and_unlock, NULL));
+	OK(cuEventRecord(event, r));
+	OK(cuStreamWaitEvent(s, event, 0));
+	order_fill(x[1], 1, 0, s);
+	for (int i = 0; i < N; i++)
+		order_give(x[i]);
+	pthread_mutex_lock(&mutex);
+	y = order_take(BIG + MIB);
+	pthread_mutex_unlock(&mutex);
+	order_give(y);
+	order_end();
+}
+
+enum { OTHERS = 24 }; /* more than reuse_slack_mb */
+static CUdeviceptr others[OTHERS];
+
+static void
+take_others(int number)
+{
+	for (int i = 0; i < OTHERS; i++)
+		others[i] = order_take(BIG);
+}
+
+/* The same with frees of what another thread allocates, which are held back beyond the slack. */
+static void
+host_function_before_others_memory_is_freed_behind_a_mutex(void)
+{
+	begin();
+	order_threads(1, take_others);
+	order_fill(others[0], 1, 100 * 1000, s);
+	OK(cuLaunchHostFunc(s, lock_and_unlock, NULL));
+	order_give(others[0]);
+	pthread_mutex_lock(&mutex);
+	for (int i = 1; i < OTHERS; i++)
+		order_give(others[i]);
+	pthread_mutex_unlock(&mutex);
+	order_end();
+}
+
 /* What r waits for was submitted to s after the free by another thread. */
 static CUdeviceptr shared_block;
 
@@ -469,6 +521,10 @@ const struct order_case rules_waits[] = {
 	{ "t5_host_function_before_the_free", host_function_before_the_free },
 	{ "t5_host_function_before_the_free_behind_a_mutex",
 	  host_function_before_the_free_behind_a_mutex },
+	{ "t5_wait_for_a_host_function_before_the_free_behind_a_mutex",
+	  wait_for_a_host_function_before_the_free_behind_a_mutex },
+	{ "t5_host_function_before_others_memory_is_freed_behind_a_mutex",
+	  host_function_before_others_memory_is_freed_behind_a_mutex },
 	{ "t5_memory_of_a_stream_that_another_thread_uses_next",
 	  memory_of_a_stream_that_another_thread_uses_next },
 	{ NULL, NULL },
