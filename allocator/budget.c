@@ -37,6 +37,7 @@ enum {
 	DECLINE_EVERY = 16,
 	CALM = 128 * 1024,        /* allocations after the driver had no more */
 	WORTH_LOOKING = 16 << 20, /* bytes */
+	WORTH_ASKING = 128 << 20,  /* with one stream */
 	IDLE_PAUSE_NS = 50 * 1000,
 	IDLE_MOMENT_NS = 10 * 1000 * 1000,
 	IDLE_LOOKS = 2000, /* where the clock stands still */
@@ -122,8 +123,9 @@ is_cut(const struct ca_space *space, const struct ca_block *block, uint64_t byte
 
 /*
  * So much is too much: is it worth looking at the device? A program with one stream has its order
- * for nothing, and keeps that until little memory is left. With several the cache may hold
- * reuse_slack_mb before anybody waits.
+ * for nothing, and keeps that until the cache is about to take much more than the program has ever
+ * had, or little memory is left. With several the cache may hold reuse_slack_mb before anybody
+ * waits.
  */
 static bool
 is_worth_looking(struct ca_space *space, uint64_t much)
@@ -133,7 +135,7 @@ is_worth_looking(struct ca_space *space, uint64_t much)
 	if (much < WORTH_LOOKING)
 		return false;
 	if (ca_order_is_quiet(&space->order))
-		return is_tight(space);
+		return much >= WORTH_ASKING || is_tight(space);
 	return stats->reserved_bytes.current - stats->allocated_bytes.current >
 	       space->heap->config.reuse_slack_bytes;
 }

@@ -419,6 +419,8 @@ struct ca_block *ca_pool_cut_locked(struct ca_block *block, uint64_t bytes);
 bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
 /* Could be handed out for `bytes`, whole or cut. */
 bool ca_pool_fits(const struct ca_block *block, uint64_t bytes);
+/* Not a segment of one large request's size. */
+bool ca_pool_is_shared(const struct ca_config *config, const struct ca_block *block);
 /* True when the rest of `block` behind the first `bytes` is worth a block of its own. */
 bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
 /* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
@@ -523,6 +525,9 @@ ca_owned_any(const struct ca_space *space)
 }
 /* Best fit of what is CLEAN or OWNED by the quiet space's stream, once all magazines are empty. */
 struct ca_block *ca_owned_find_locked(struct ca_space *space, uint64_t bytes);
+/* Of the same, for a request of up to 1 MiB: best fit of what is too small for the large pool that
+ * it lies in. NULL for larger requests, too. */
+struct ca_block *ca_owned_find_hole_locked(struct ca_space *space, uint64_t bytes);
 /* The same, but only the calling thread's magazine is emptied. */
 struct ca_block *ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes);
 /* Best fit of what is OWNED by the stream of the calling thread's last submission and may be

@@ -420,6 +420,10 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 
 	ca_ladder_begin(false);
 	ca_magazines_count_locked(space->heap);
+	*ret_block =
+		ca_alloc_hit_locked(space, ca_owned_find_hole_locked(space, bytes), bytes, false);
+	if (*ret_block)
+		return 0;
 	ca_budget_make_locked(space, segment_bytes, bytes);
 	ca_room_make_locked(space, segment_bytes);
 	if (space->heap->config.gc_threshold)

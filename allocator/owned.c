@@ -207,6 +207,35 @@ find(struct ca_space *space, uint64_t bytes)
 	return better(clean, find_in(space, ca_owned_quiet_locked(space), bytes));
 }
 
+/* Best fit of what no request of its pool has much use for: too small for any, or, where requests
+ * of several sizes share a segment, without a boundary for those that need one. */
+static struct ca_block *
+hole_in(const struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+{
+	const struct ca_config *config = &space->heap->config;
+	struct ca_block *block = ca_pool_find_locked(config, pool, bytes);
+
+	if (!block || block->bytes <= CA_SMALL_MAX)
+		return block;
+	return ca_pool_is_shared(config, block) && !ca_pool_usable(block) ? block : NULL;
+}
+
+struct ca_block *
+ca_owned_find_hole_locked(struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_stream_record *quiet;
+	struct ca_block *block;
+
+	if (bytes > CA_SMALL_MAX || space->dead || space->poisoned)
+		return NULL;
+	block = hole_in(space, &space->pools[1], bytes);
+	if (!space->owned_blocks || ca_order_may_capture(space->heap))
+		return block;
+	quiet = ca_owned_quiet_locked(space);
+	return quiet && quiet->pools ? better(block, hole_in(space, &quiet->pools[1], bytes))
+				     : block;
+}
+
 /* False: no free block is just as large. */
 static bool
 has_about(struct ca_space *space, uint64_t bytes)

@@ -11,11 +11,15 @@
  * below 2 MiB.
  *
  * The rest behind a block is split off when it is worth it: any grain in the small pool, more than
- * 1 MiB in the large one. Blocks of max_split_size or more are oversize: never cut, never given to
+ * 1 MiB in the large one; in segments that requests of several sizes share 256 KiB, and of what is
+ * too small for the large pool any grain, since a small request that finds nothing else takes it
+ * before the cache grows. Blocks of max_split_size or more are oversize: never cut, never given to
  * a smaller request, and to a request that is itself oversize only within max_non_split_rounding.
  * That is the meaning these settings have in PyTorch.
  */
 #include "allocator/inside.h"
+
+enum { SHARED_REST = 256 << 10 }; /* bytes */
 
 void
 ca_pool_init(struct ca_pool *pool, bool small)
@@ -106,13 +110,20 @@ ca_pool_unindex_locked(struct ca_block *block)
 }
 
 bool
+ca_pool_is_shared(const struct ca_config *config, const struct ca_block *block)
+{
+	return block->segment->bytes <= config->large_segment_size_bytes;
+}
+
+bool
 ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes)
 {
 	uint64_t rest = block->bytes - bytes;
 
-	if (block->segment->pool->small)
+	if (block->segment->pool->small || block->bytes <= CA_SMALL_MAX)
 		return rest >= CA_GRAIN;
-	return rest > CA_SMALL_MAX && bytes < config->max_split_size_bytes;
+	return rest > (ca_pool_is_shared(config, block) ? SHARED_REST : CA_SMALL_MAX) &&
+	       bytes < config->max_split_size_bytes;
 }
 
 static bool

@@ -211,20 +211,30 @@ test_work_that_ends_in_a_moment_is_awaited(void **state)
 	scene_stop(&scene);
 }
 
+/* A cache of 400 MiB, of which `bytes` are unused, has to grow by 200 MiB. */
+static void
+outgrow_at_work(struct scene *scene, uint64_t bytes)
+{
+	uint64_t a;
+
+	scene_new(scene, 4 * GIB);
+	scene->f.pretend.work_ns = 5 * 1000 * 1000;
+	scene_start(scene);
+	fixture_alloc(&scene->f, 400 * MIB - bytes);
+	a = fixture_alloc(&scene->f, bytes);
+	launch(scene);
+	fixture_free(&scene->f, a);
+	fixture_alloc(&scene->f, 200 * MIB);
+}
+
+/* Its order costs nothing, and for a few MiB it stays so. */
 static void
 test_one_stream_is_not_asked_while_there_is_memory(void **state)
 {
 	struct scene scene;
-	uint64_t a;
 
-	scene_new(&scene, 4 * GIB);
-	scene.f.pretend.work_ns = 5 * 1000 * 1000;
-	scene_start(&scene);
-	a = fixture_alloc(&scene.f, 100 * MIB);
-	launch(&scene);
-	fixture_free(&scene.f, a);
-	once(&scene, 200 * MIB);
-	assert_int_equal(held(&scene), 300 * MIB);
+	outgrow_at_work(&scene, 140 * MIB); /* 120 MiB too much */
+	assert_int_equal(held(&scene), 600 * MIB);
 	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_STREAM_MARK], 0);
 	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_RECORD], 0);
 	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_QUERY], 0);
@@ -232,7 +242,21 @@ test_one_stream_is_not_asked_while_there_is_memory(void **state)
 	scene_stop(&scene);
 }
 
-/* And where that was in vain, more and more seldom. */
+/* But not when the cache is about to take much more than the program has ever had. */
+static void
+test_one_stream_is_asked_before_the_cache_takes_much_more(void **state)
+{
+	struct scene scene;
+
+	outgrow_at_work(&scene, 150 * MIB); /* 130 */
+	assert_int_equal(held(&scene), 450 * MIB);
+	assert_int_equal(fixture_stats(&scene.f).reserved_bytes.peak, 450 * MIB);
+	assert_true(fixture_sums(&scene.f).calls[CA_MODEL_QUERY] > 0);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_WAIT], 0);
+	scene_stop(&scene);
+}
+
+/* Where looking was in vain, it is done more and more seldom. */
 static void
 test_looking_in_vain_ends(void **state)
 {
@@ -442,6 +466,7 @@ main(void)
 		cmocka_unit_test(test_nothing_goes_back_where_another_thread_submits),
 		cmocka_unit_test(test_work_that_ends_in_a_moment_is_awaited),
 		cmocka_unit_test(test_one_stream_is_not_asked_while_there_is_memory),
+		cmocka_unit_test(test_one_stream_is_asked_before_the_cache_takes_much_more),
 		cmocka_unit_test(test_looking_in_vain_ends),
 		cmocka_unit_test(test_nothing_goes_back_while_something_captures),
 		cmocka_unit_test(test_within_the_budget_an_unused_segment_is_cut),
