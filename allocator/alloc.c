@@ -16,21 +16,12 @@
 
 /* May the block go to a magazine at its free? */
 static bool
-is_quick(const struct ca_block *block)
+is_quick(const struct ca_block *block, uint64_t rounded)
 {
 	const struct ca_segment *segment = block->segment;
 
 	return segment->space->heap->quick && !segment->retired && !segment->captured &&
-	       block->rounded && block->address % CA_GRAIN == 0;
-}
-
-/* 0: not so many grains, or more than are kept count of. */
-static uint32_t
-grains_of(uint64_t bytes)
-{
-	uint64_t grains = bytes / CA_GRAIN;
-
-	return bytes % CA_GRAIN || grains > UINT32_MAX ? 0 : (uint32_t)grains;
+	       (rounded | block->address) % CA_GRAIN == 0;
 }
 
 static void
@@ -42,11 +33,11 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 
 	atomic_store_explicit(&block->requested, requested, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
-	block->rounded = grains_of(rounded);
 	block->born = ca_order_born(&space->order);
-	block->thread = ca_order_thread();
+	block->thread = (uint32_t)ca_order_thread();
 	ca_block_set_state_locked(block, CA_BLOCK_LIVE);
-	atomic_store_explicit(&block->quick, is_quick(block) ? block->address | CA_QUICK_LIVE : 0,
+	atomic_store_explicit(&block->quick,
+			      is_quick(block, rounded) ? block->address | CA_QUICK_LIVE : 0,
 			      memory_order_release);
 	CA_COUNT(space, alloc_calls);
 }
@@ -353,14 +344,6 @@ alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uin
 	return r;
 }
 
-static uint64_t
-rounded_of(const struct ca_heap *heap, uint64_t size)
-{
-	if (__builtin_expect(!heap->plain, 0))
-		return ca_round_request(&heap->config.roundup, size);
-	return ca_round_up(size, CA_GRAIN);
-}
-
 int
 ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
@@ -372,7 +355,7 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 		return -EINVAL;
 	if (size > CA_SIZE_MAX)
 		return -E2BIG;
-	bytes = rounded_of(heap, size);
+	bytes = ca_rounded(heap, size);
 	capturing = heap->driver.capturing(heap->driver.self);
 	if (!capturing && ca_magazine_take(space, size, bytes, false, ret_address))
 		return 0;

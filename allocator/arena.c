@@ -3,9 +3,8 @@
  * A bump allocator over mmapped chunks, and free lists of equal objects on top of it.
  *
  * A chunk starts with its header; the newest chunk serves until it is used up, its rest is then
- * given up (objects are small against a chunk). Nothing goes back to the kernel before the arena is
- * destroyed: the number of records follows the peak number of blocks, 128 bytes each and as much
- * again where they are free.
+ * given up (objects are small against a chunk). Nothing of that goes back to the kernel before the
+ * arena is destroyed. What there may be very many of has regions, and a way back (slab.c).
  */
 #include "allocator/arena.h"
 
@@ -16,17 +15,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 64 << 10, ALIGNMENT = 16, LINE = 64, BATCH = 64, RESERVE_FIRST = 256 };
-
-struct ca_arena_chunk {
-	struct ca_arena_chunk *next; /* older */
-	size_t bytes;                /* mapped, with this header */
-};
+enum { CHUNK_BYTES = 64 << 10, ALIGNMENT = 16 };
 
 static size_t
 round_up(size_t bytes, size_t step)
 {
 	return (bytes + step - 1) / step * step;
+}
+
+/* Anonymous memory; MAP_FAILED. */
+static void *
+map(size_t bytes)
+{
+	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
 static bool
@@ -35,8 +36,7 @@ chunk_add(struct ca_arena *arena, size_t bytes)
 	size_t header = round_up(sizeof(struct ca_arena_chunk), ALIGNMENT);
 	size_t total = round_up(bytes + header, CHUNK_BYTES);
 	int saved = errno;
-	void *memory =
-		mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *memory = map(total);
 	struct ca_arena_chunk *chunk = memory;
 
 	errno = saved;
@@ -70,6 +70,42 @@ ca_arena_alloc_aligned(struct ca_arena *arena, size_t bytes, size_t alignment)
 	char *result = ca_arena_alloc(arena, bytes + alignment - 1);
 
 	return result ? result + (-(uintptr_t)result & (alignment - 1)) : NULL;
+}
+
+/* As large as its alignment. The kernel puts mappings side by side, so the first try does mostly
+ * but for the first region. */
+static void *
+map_aligned(size_t bytes)
+{
+	char *memory = map(bytes);
+	size_t before;
+
+	if (memory == MAP_FAILED || !((uintptr_t)memory & (bytes - 1)))
+		return memory;
+	munmap(memory, bytes);
+	memory = map(2 * bytes);
+	if (memory == MAP_FAILED)
+		return memory;
+	before = -(uintptr_t)memory & (bytes - 1);
+	if (before)
+		munmap(memory, before);
+	munmap(memory + before + bytes, bytes - before);
+	return memory + before;
+}
+
+void *
+ca_arena_region(struct ca_arena *arena, size_t bytes)
+{
+	int saved = errno;
+	struct ca_arena_chunk *chunk = map_aligned(bytes);
+
+	errno = saved;
+	if (chunk == MAP_FAILED)
+		return NULL;
+	chunk->bytes = bytes;
+	chunk->next = arena->chunks;
+	arena->chunks = chunk;
+	return chunk;
 }
 
 void
@@ -109,87 +145,19 @@ ca_objects_init(struct ca_objects *objects, struct ca_arena *arena, size_t bytes
 	objects->bytes = round_up(bytes, ALIGNMENT);
 	objects->free = NULL;
 	objects->used = 0;
-	objects->kept = 0;
-	objects->fresh = NULL;
-	objects->n_fresh = 0;
-	objects->n_ahead = objects->next_ahead = 0;
-	objects->reserved = 0;
-}
-
-static size_t
-batch_of(unsigned number)
-{
-	return (size_t)RESERVE_FIRST << (number ? number - 1 : 0);
-}
-
-bool
-ca_objects_reserve(struct ca_objects *objects, size_t n)
-{
-	while (objects->reserved < n) {
-		size_t batch = batch_of(objects->n_ahead);
-		char *memory = objects->n_ahead < CA_BATCHES_MAX
-				       ? ca_arena_alloc(objects->arena, batch * objects->bytes)
-				       : NULL;
-
-		if (!memory)
-			return false;
-		objects->ahead[objects->n_ahead++] = memory;
-		objects->reserved += batch;
-	}
-	return true;
-}
-
-/* One that was reserved. */
-static void *
-object_ahead(struct ca_objects *objects)
-{
-	void *object;
-
-	if (!objects->n_fresh) {
-		if (objects->next_ahead == objects->n_ahead)
-			return NULL;
-		objects->n_fresh = batch_of(objects->next_ahead);
-		objects->fresh = objects->ahead[objects->next_ahead++];
-	}
-	object = objects->fresh;
-	objects->fresh += objects->bytes;
-	objects->n_fresh--;
-	return object;
-}
-
-/* One that was never used. */
-static void *
-object_new(struct ca_objects *objects)
-{
-	void *object;
-
-	if (objects->reserved)
-		return object_ahead(objects);
-	if (objects->bytes % LINE)
-		return ca_arena_alloc(objects->arena, objects->bytes);
-	if (!objects->n_fresh) {
-		objects->fresh =
-			ca_arena_alloc_aligned(objects->arena, BATCH * objects->bytes, LINE);
-		if (!objects->fresh)
-			return NULL;
-		objects->n_fresh = BATCH;
-	}
-	object = objects->fresh;
-	objects->fresh += objects->bytes;
-	objects->n_fresh--;
-	return object;
 }
 
 void *
 ca_objects_get(struct ca_objects *objects)
 {
-	void *object = ca_objects_again(objects);
+	void *object = objects->free;
 
 	if (object) {
-		memset(object, 0, objects->bytes - objects->kept);
-		return object;
+		memcpy(&objects->free, object, sizeof(objects->free));
+		memset(object, 0, objects->bytes);
+	} else {
+		object = ca_arena_alloc(objects->arena, objects->bytes);
 	}
-	object = object_new(objects);
 	if (object)
 		objects->used++;
 	return object;

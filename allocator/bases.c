@@ -7,41 +7,50 @@
  *
  * An entry is one word: the pointer and, in the bits above it, some of the hash, so that a reader
  * looks at hardly any block but the right one. Records of blocks are never unmapped while the heap
- * is there, nor are tables that have been outgrown (their pages go back to the system and read as
- * empty), so a reader without the lock may look at what is gone, and then sees that it is. It may
- * miss what was moved under its eyes: then the way with the lock finds it.
+ * is there, nor are tables that have been outgrown or are too large by now, though their memory may
+ * go back to the system: then they read as zeros. What was a table of some size is one of that size
+ * again, or nothing, and what was a record is one (slab.c). So a reader without the lock may look
+ * at what is gone, and then sees that it is. It may miss what was moved under its eyes: then the
+ * way with the lock finds it.
  */
 #include "allocator/inside.h"
 
-enum { BUCKET = 8, LOG_MIN = 7, TAG_SHIFT = 48, TAG_BITS = 16, TAG_AT = 20 };
+enum {
+	BUCKET = 8,
+	LOG_MIN = 7,
+	TAG_SHIFT = 48,
+	TAG_BITS = 16,
+	TAG_AT = 20,
+	SHRINK_LOG = 3, /* by so many powers of two, when half of that would be enough */
+};
 
 struct ca_bases_table {
-	unsigned log; /* of the number of buckets */
+	unsigned log;   /* of the number of buckets */
+	unsigned shift; /* of a hash to a bucket */
+	uint64_t mask;  /* of a bucket */
 	_Alignas(64) _Atomic uint64_t places[][BUCKET];
 };
 
-/* Where a block may be. */
+/* Where a block may be: in that bucket, or the other one. */
 struct key {
 	uint64_t tag;
-	size_t first, second; /* buckets */
+	size_t bucket;
 };
 
 /* Of the two, by one of them. */
 static inline size_t
 other_bucket(const struct ca_bases_table *table, size_t bucket, uint64_t tag)
 {
-	return (bucket ^ (tag | 1)) & (((size_t)1 << table->log) - 1);
+	return (bucket ^ (tag | 1)) & table->mask;
 }
 
 static inline struct key
 key_of(const struct ca_bases_table *table, uint64_t address)
 {
 	uint64_t hash = (address / CA_GRAIN) * UINT64_C(0x9e3779b97f4a7c15);
-	struct key key = { .tag = hash >> TAG_AT & ((1 << TAG_BITS) - 1),
-			   .first = hash >> (64 - table->log) };
 
-	key.second = other_bucket(table, key.first, key.tag);
-	return key;
+	return (struct key){ .tag = hash >> TAG_AT & ((1 << TAG_BITS) - 1),
+			     .bucket = hash >> table->shift };
 }
 
 static inline struct ca_block *
@@ -50,19 +59,16 @@ block_of(uint64_t entry)
 	return (struct ca_block *)(uintptr_t)(entry & (((uint64_t)1 << TAG_SHIFT) - 1));
 }
 
-/* One of them is usually at its own place in its bucket. */
-static inline unsigned
-place_from(const struct key *key, unsigned i)
-{
-	return (key->tag + i) % BUCKET;
-}
-
 void
 ca_bases_init(struct ca_bases *bases, struct ca_arena *arena)
 {
+	unsigned i;
+
 	atomic_store_explicit(&bases->table, NULL, memory_order_relaxed);
 	bases->arena = arena;
-	bases->entered = 0;
+	bases->entered = bases->few = 0;
+	for (i = 0; i < CA_BASES_SIZES; i++)
+		bases->tables[i] = NULL;
 }
 
 static struct ca_bases_table *
@@ -111,14 +117,15 @@ static bool
 enter(struct ca_bases_table *table, struct ca_block *block)
 {
 	struct key key = key_of(table, block->address);
-	_Atomic uint64_t *place = room_in(table, key.first, key.tag);
+	_Atomic uint64_t *place = room_in(table, key.bucket, key.tag);
+	size_t other = other_bucket(table, key.bucket, key.tag);
 
 	if (!place)
-		place = room_in(table, key.second, key.tag);
+		place = room_in(table, other, key.tag);
 	if (!place)
-		place = make_room_in(table, key.first);
+		place = make_room_in(table, key.bucket);
 	if (!place)
-		place = make_room_in(table, key.second);
+		place = make_room_in(table, other);
 	if (place)
 		atomic_store_explicit(place, key.tag << TAG_SHIFT | (uint64_t)(uintptr_t)block,
 				      memory_order_release);
@@ -131,20 +138,42 @@ bytes_of(unsigned log)
 	return sizeof(struct ca_bases_table) + (sizeof(_Atomic uint64_t[BUCKET]) << log);
 }
 
-/* Twice as large. Where there is no memory for that, the old one stays. */
-static CA_APART void
-grow(struct ca_bases *bases)
+/* An empty one; NULL: mmap fails. One that was used before may have kept some of its memory. */
+static struct ca_bases_table *
+table_make(struct ca_bases *bases, unsigned log)
 {
-	struct ca_bases_table *old = table_of(bases), *table;
-	unsigned log = old ? old->log + 1 : LOG_MIN;
+	struct ca_bases_table *table = log < CA_BASES_SIZES ? bases->tables[log] : NULL;
 	size_t bucket, i;
 
+	if (log >= CA_BASES_SIZES)
+		return NULL;
+	for (bucket = 0; table && bucket >> log == 0; bucket++)
+		for (i = 0; i < BUCKET; i++)
+			atomic_store_explicit(&table->places[bucket][i], 0, memory_order_relaxed);
+	if (table)
+		return table;
 	table = ca_arena_alloc_aligned(bases->arena, bytes_of(log),
 				       _Alignof(struct ca_bases_table));
+	if (table) {
+		table->log = log;
+		table->shift = 64 - log;
+		table->mask = ((uint64_t)1 << log) - 1;
+	}
+	bases->tables[log] = table;
+	return table;
+}
+
+/* Where there is no memory for another, the old one stays. */
+static CA_APART void
+change(struct ca_bases *bases, unsigned log)
+{
+	struct ca_bases_table *old = table_of(bases), *table = table_make(bases, log);
+	size_t bucket, i;
+
 	if (!table)
 		return;
-	table->log = log;
 	bases->entered = 0;
+	bases->few = log > LOG_MIN + SHRINK_LOG ? (uint64_t)BUCKET / 2 << (log - SHRINK_LOG) : 0;
 	for (bucket = 0; old && bucket >> old->log == 0; bucket++)
 		for (i = 0; i < BUCKET; i++) {
 			uint64_t entry =
@@ -164,33 +193,46 @@ ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block)
 	struct ca_bases_table *table = table_of(bases);
 
 	if (!table || bases->entered >= (uint64_t)BUCKET * 7 / 8 << table->log) {
-		grow(bases);
+		change(bases, table ? table->log + 1 : LOG_MIN);
 		table = table_of(bases);
 	}
 	if (table)
 		bases->entered += enter(table, block);
 }
 
+/* The block's entry, if it is in that bucket. */
+static inline _Atomic uint64_t *
+place_in(struct ca_bases_table *table, size_t bucket, uint64_t tag, const struct ca_block *block)
+{
+	unsigned i;
+
+	for (i = 0; i < BUCKET; i++) {
+		_Atomic uint64_t *place = &table->places[bucket][(tag + i) % BUCKET];
+
+		if (block_of(atomic_load_explicit(place, memory_order_relaxed)) == block)
+			return place;
+	}
+	return NULL;
+}
+
 void
 ca_bases_leave_locked(struct ca_bases *bases, const struct ca_block *block)
 {
 	struct ca_bases_table *table = table_of(bases);
+	_Atomic uint64_t *place;
 	struct key key;
-	unsigned i;
 
 	if (!table)
 		return;
 	key = key_of(table, block->address);
-	for (i = 0; i < 2 * BUCKET; i++) {
-		size_t bucket = i < BUCKET ? key.first : key.second;
-		_Atomic uint64_t *place = &table->places[bucket][place_from(&key, i)];
-
-		if (block_of(atomic_load_explicit(place, memory_order_relaxed)) != block)
-			continue;
-		atomic_store_explicit(place, 0, memory_order_relaxed);
-		bases->entered--;
+	place = place_in(table, key.bucket, key.tag, block);
+	if (!place)
+		place = place_in(table, other_bucket(table, key.bucket, key.tag), key.tag, block);
+	if (!place)
 		return;
-	}
+	atomic_store_explicit(place, 0, memory_order_relaxed);
+	if (--bases->entered < bases->few)
+		change(bases, table->log - SHRINK_LOG);
 }
 
 static bool
@@ -209,26 +251,38 @@ claims_at(struct ca_block *block, uint64_t address)
 						       memory_order_acq_rel, memory_order_relaxed);
 }
 
+/* An entry is usually at its own place in its first bucket. */
+static inline __attribute__((always_inline)) struct ca_block *
+find_in(const struct ca_bases_table *table, size_t bucket, uint64_t tag, uint64_t address,
+	bool (*is_it)(struct ca_block *block, uint64_t address))
+{
+	unsigned i;
+
+	for (i = 0; i < BUCKET; i++) {
+		uint64_t entry = atomic_load_explicit(&table->places[bucket][(tag + i) % BUCKET],
+						      memory_order_acquire);
+
+		if (entry && entry >> TAG_SHIFT == tag && is_it(block_of(entry), address))
+			return block_of(entry);
+	}
+	return NULL;
+}
+
 static inline __attribute__((always_inline)) struct ca_block *
 find(const struct ca_bases *bases, uint64_t address,
      bool (*is_it)(struct ca_block *block, uint64_t address))
 {
 	struct ca_bases_table *table = table_of(bases);
+	struct ca_block *block;
 	struct key key;
-	unsigned i;
 
 	if (!table)
 		return NULL;
 	key = key_of(table, address);
-	for (i = 0; i < 2 * BUCKET; i++) {
-		size_t bucket = i < BUCKET ? key.first : key.second;
-		uint64_t entry = atomic_load_explicit(&table->places[bucket][place_from(&key, i)],
-						      memory_order_acquire);
-
-		if (entry && entry >> TAG_SHIFT == key.tag && is_it(block_of(entry), address))
-			return block_of(entry);
-	}
-	return NULL;
+	block = find_in(table, key.bucket, key.tag, address, is_it);
+	if (__builtin_expect(block != NULL, 1))
+		return block;
+	return find_in(table, other_bucket(table, key.bucket, key.tag), key.tag, address, is_it);
 }
 
 struct ca_block *

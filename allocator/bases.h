@@ -13,10 +13,15 @@
 struct ca_block;
 struct ca_bases_table;
 
+enum { CA_BASES_SIZES = 36 };
+
 struct ca_bases {
 	struct ca_bases_table *_Atomic table; /* NULL: none yet */
 	struct ca_arena *arena;
 	uint64_t entered; /* blocks in the table */
+	uint64_t few;     /* fewer are too few for it */
+	/* all that there ever was, by size: those not in use have given their memory back */
+	struct ca_bases_table *tables[CA_BASES_SIZES];
 };
 
 void ca_bases_init(struct ca_bases *bases, struct ca_arena *arena);

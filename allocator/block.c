@@ -33,17 +33,11 @@ static const uint8_t sums_of[] = {
 	[CA_BLOCK_OWNED_OUT] = ACTIVE,
 };
 
-static uint64_t
-requested_of(const struct ca_block *block)
-{
-	return atomic_load_explicit(&block->requested, memory_order_relaxed);
-}
-
 static void
 sums_leave(struct ca_stats *stats, const struct ca_block *block, unsigned sums)
 {
 	if (sums & IN_USE) {
-		ca_gauge_sub(&stats->requested_bytes, requested_of(block));
+		ca_gauge_sub(&stats->requested_bytes, ca_block_requested(block));
 		ca_gauge_sub(&stats->allocated_bytes, block->bytes);
 	}
 	if (sums & ACTIVE)
@@ -56,7 +50,7 @@ static void
 sums_enter(struct ca_stats *stats, const struct ca_block *block, unsigned sums)
 {
 	if (sums & IN_USE) {
-		ca_gauge_add(&stats->requested_bytes, requested_of(block));
+		ca_gauge_add(&stats->requested_bytes, ca_block_requested(block));
 		ca_gauge_add(&stats->allocated_bytes, block->bytes);
 	}
 	if (sums & ACTIVE)
@@ -73,10 +67,12 @@ live_change(struct ca_block *block, uint64_t sign)
 	struct ca_device *device = segment->space->device;
 	struct ca_bases *bases = &segment->space->heap->bases;
 
-	if (sign == 1)
+	if (sign == 1) {
 		ca_bases_enter_locked(bases, block);
-	else
+	} else {
 		ca_bases_leave_locked(bases, block);
+		block->places = NULL; /* `born`, or `below`, ends here */
+	}
 
 	if (segment->live == 0)
 		device->drainable_bytes -= segment->bytes;
@@ -129,7 +125,7 @@ free_to_live(struct ca_block *block, struct ca_stats *stats)
 	} else {
 		waiting_count(block, (uint64_t)-1);
 	}
-	ca_gauge_add(&stats->requested_bytes, requested_of(block));
+	ca_gauge_add(&stats->requested_bytes, ca_block_requested(block));
 	ca_gauge_add(&stats->allocated_bytes, bytes);
 	block->state = CA_BLOCK_LIVE;
 	live_change(block, 1);
@@ -162,33 +158,30 @@ ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
 static void
 zero(struct ca_block *block)
 {
-	block->waiting = (struct ca_list){ NULL, NULL };
 	block->prev = block->next = NULL;
+	block->address = 0;
 	block->segment = NULL;
-	block->address = block->bytes = 0;
-	block->rounded = 0;
-	block->state = CA_BLOCK_FRESH;
-	atomic_store_explicit(&block->requested, 0, memory_order_relaxed);
-	atomic_store_explicit(&block->serial, 0, memory_order_relaxed);
-	block->born = 0;
-	block->thread = 0;
+	block->bytes = 0;
+	block->waiting = (struct ca_list){ NULL, NULL };
 	block->user = (struct ca_user){ NULL, 0 };
 	block->places = NULL;
+	block->thread = 0;
+	block->space_and_state = ca_block_word(0, CA_BLOCK_FRESH);
 }
 
 struct ca_block *
 ca_block_new_locked(struct ca_heap *heap)
 {
-	struct ca_block *block = ca_objects_again(&heap->blocks);
+	struct ca_block *block = ca_slabs_again(&heap->blocks);
 
 	if (block)
 		zero(block);
 	else
-		block = ca_objects_get(&heap->blocks);
-	if (!block || heap->places.reserved >= heap->blocks.used ||
-	    ca_objects_reserve(&heap->places, heap->blocks.used))
+		block = ca_slabs_get(&heap->blocks);
+	if (!block || heap->places.capacity >= heap->blocks.used ||
+	    ca_slabs_reserve(&heap->places, heap->blocks.used))
 		return block;
-	ca_objects_put(&heap->blocks, block);
+	ca_slabs_put(&heap->blocks, block);
 	return NULL;
 }
 
@@ -215,10 +208,9 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 	upper->segment = block->segment;
 	upper->address = block->address + bytes;
 	upper->bytes = block->bytes - bytes;
-	upper->state = block->state;
+	upper->space_and_state = block->space_and_state;
 	upper->thread = block->thread;
 	upper->user = block->user;
-	ca_list_init(&upper->waiting);
 	if (block->state == CA_BLOCK_OWNED) {
 		ca_list_insert(block->waiting.next, &upper->waiting);
 		ca_change(&block->segment->space->owned_blocks, 1);
@@ -240,7 +232,7 @@ ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_bl
 	lower->segment = segment;
 	lower->address = block->address;
 	lower->bytes = bytes;
-	lower->state = block->state;
+	lower->space_and_state = block->space_and_state;
 	lower->thread = block->thread;
 	lower->user = block->user;
 	ca_list_init(&lower->waiting);
@@ -282,7 +274,7 @@ merge_prev(struct ca_block *block)
 	else
 		segment->first = block;
 	ca_chart_note_locked(block, lower->address, lower->bytes);
-	ca_objects_put(&heap->blocks, lower);
+	ca_slabs_put(&heap->blocks, lower);
 }
 
 /* Appends block->next, unindexed, in no list and in the same state as `block`, to it. */
@@ -306,7 +298,7 @@ merge_next(struct ca_block *block)
 	if (block->next)
 		block->next->prev = block;
 	ca_chart_note_locked(block, upper->address, upper->bytes);
-	ca_objects_put(&heap->blocks, upper);
+	ca_slabs_put(&heap->blocks, upper);
 }
 
 /* A CLEAN block, unindexed, comes to share what is known of `owned`. */
@@ -331,18 +323,20 @@ join(struct ca_block *block, struct ca_block *neighbour,
 		if (owned && neighbour->user.stream != block->user.stream)
 			return false;
 		ca_pool_unindex_locked(neighbour);
-		ca_list_remove(&neighbour->waiting);
+		if (owned)
+			ca_list_remove(&neighbour->waiting);
 		return true;
 	}
 	if (!free_for_all || neighbour->state != (owned ? CA_BLOCK_CLEAN : CA_BLOCK_OWNED) ||
 	    ca_owned_record(owned ? &block->user : &neighbour->user) != free_for_all)
 		return false;
 	ca_pool_unindex_locked(neighbour);
-	ca_list_remove(&neighbour->waiting);
-	if (owned)
+	if (owned) {
 		make_like(neighbour, block);
-	else
+	} else {
+		ca_list_remove(&neighbour->waiting);
 		make_like(block, neighbour);
+	}
 	return true;
 }
 
@@ -461,6 +455,7 @@ void
 ca_block_detach_locked(struct ca_block *block)
 {
 	ca_pool_unindex_locked(block);
-	ca_list_remove(&block->waiting);
+	if (ca_block_waits(block))
+		ca_list_remove(&block->waiting);
 	ca_block_drop_users_locked(block);
 }

@@ -90,6 +90,27 @@ places_check(struct walk *walk, const struct ca_block *block, uint64_t usable)
 	walk->places++;
 }
 
+/* What shares its room with something else is there in its own state. */
+static void
+link_check(struct walk *walk, const struct ca_block *block)
+{
+	const struct ca_list *waiting = &block->waiting;
+	bool waits = ca_block_waits(block);
+
+	claim(walk,
+	      block->state == CA_BLOCK_LIVE || block->state == CA_BLOCK_MULTI ||
+		      ca_block_is_indexed(block) || !block->places,
+	      "a block has a link of a state that it is not in");
+	claim(walk, !waits || waiting->next != waiting, "a block waits and is in no list");
+	claim(walk,
+	      !waits || (waiting->next && waiting->prev && waiting->next->prev == waiting &&
+			 waiting->prev->next == waiting),
+	      "a block waits and its list is broken");
+	claim(walk, block->state != CA_BLOCK_LIVE || ca_block_requested(block) <= block->bytes,
+	      "more was asked for than the block has");
+	claim(walk, block->space == block->segment->space->number, "a block names another space");
+}
+
 static void
 block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 {
@@ -109,13 +130,10 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	      "wrong in the index of whole segments");
 	if (indexed && block->places)
 		places_check(walk, block, usable);
-	claim(walk, indexed || kept || block->state == CA_BLOCK_MULTI || !block->below,
-	      "a block has a link of a state that it is not in");
+	link_check(walk, block);
 	claim(walk, !indexed || !segment->retired, "clean block in a retired segment");
 	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_CLEAN,
 	      "clean neighbours not merged");
-	claim(walk, ca_list_empty(&block->waiting) == !ca_block_waits(block),
-	      "waiting and list disagree");
 	users_check(walk, block);
 	claim(walk,
 	      ca_block_find_locked(segment->space->heap, block->address) == block &&
@@ -167,7 +185,8 @@ stack_check(struct walk *walk, const struct ca_magazine *magazine, const struct 
 		      "a magazine has a block that it does not keep");
 		claim(walk, block->segment->space == magazine->space,
 		      "a magazine has a block of another space");
-		claim(walk, ca_block_rounded(block) == stack->bytes,
+		claim(walk,
+		      ca_rounded(magazine->space->heap, ca_block_requested(block)) == stack->bytes,
 		      "a stack has blocks of two sizes");
 	}
 	claim(walk, depth == stack->depth, "the blocks of a stack are miscounted");

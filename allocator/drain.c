@@ -138,7 +138,6 @@ ca_blocks_settle_locked(struct ca_block *block)
 	while (block) {
 		struct ca_block *below = block->below;
 
-		block->below = NULL;
 		atomic_store_explicit(&block->quick, 0, memory_order_relaxed);
 		ca_block_come_out_locked(block);
 		if (block->user.stream)

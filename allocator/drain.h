@@ -139,8 +139,7 @@ ca_stack_pop(struct ca_magazine *magazine, struct ca_stack *stack)
 {
 	struct ca_block *block = stack->top;
 
-	stack->top = block->below;
-	block->below = NULL;
+	stack->top = block->below; /* `born` from now on */
 	if (!--stack->depth)
 		ca_stack_note(magazine, stack, false);
 	ca_magazine_add_kept(magazine, -1u);

@@ -34,6 +34,7 @@ free_used(struct ca_block *block)
 {
 	struct ca_space *space = block->segment->space;
 	struct ca_list hand;
+	struct ca_lent lent;
 
 	if (ca_graph_keeps_locked(block)) {
 		if (ca_tracing(space->heap))
@@ -43,11 +44,12 @@ free_used(struct ca_block *block)
 	if (free_to_streams(block))
 		return 0;
 	block->user.stream = NULL;
+	lent = (struct ca_lent){ block, block->requested, block->serial };
 	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &block->waiting);
 	ca_list_splice(&hand, &space->unmarked);
-	return ca_pending_submit_locked(space, &hand, block);
+	return ca_pending_submit_locked(space, &hand, &lent);
 }
 
 static int
@@ -55,7 +57,7 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 {
 	struct ca_segment *segment = block->segment;
 
-	block->thread = thread;
+	block->thread = (uint32_t)thread;
 	if (thread && segment->space->freed_by != thread) {
 		segment->space->several_free = segment->space->freed_by != 0;
 		segment->space->freed_by = thread;
@@ -150,7 +152,8 @@ static bool
 give(struct ca_heap *heap, struct ca_block *block, uint64_t address)
 {
 	return atomic_load_explicit(&block->quick, memory_order_relaxed) &&
-	       ca_magazine_prepare_give_locked(block->segment->space, ca_block_rounded(block)) &&
+	       ca_magazine_prepare_give_locked(block->segment->space,
+					       ca_rounded(heap, ca_block_requested(block))) &&
 	       ca_magazine_give(heap, address, true);
 }
 

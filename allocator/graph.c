@@ -43,7 +43,8 @@ ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool 
 static bool
 born_between(const struct ca_segment *segment, uint64_t first, uint64_t last)
 {
-	uint64_t serial = atomic_load_explicit(&segment->first->serial, memory_order_relaxed);
+	const struct ca_block *block = segment->first;
+	uint64_t serial = block->state == CA_BLOCK_LIVE ? block->serial : segment->serial;
 
 	return segment->captured && serial > first && serial <= last;
 }
@@ -100,6 +101,7 @@ ca_graph_keeps_locked(struct ca_block *block)
 		return false;
 	if (!is_held(space->heap, block->serial))
 		space->heap->undecided = true;
+	block->segment->serial = block->serial;
 	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
 	ca_list_insert(&space->held, &block->waiting);
 	return true;
@@ -134,9 +136,10 @@ let_go(struct ca_space *space, uint64_t decided)
 
 	while (link != &space->held) {
 		struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
+		uint64_t serial = block->segment->serial;
 
 		link = link->next;
-		if (block->serial > decided || is_held(space->heap, block->serial))
+		if (serial > decided || is_held(space->heap, serial))
 			continue;
 		ca_list_remove(&block->waiting);
 		block->segment->captured = false;

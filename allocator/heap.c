@@ -28,10 +28,10 @@ records_init(struct ca_heap *heap)
 	heap->magazines = NULL;
 	heap->magazines_end = &heap->magazines;
 	heap->id = unique_id();
-	ca_objects_init(&heap->blocks, &heap->records, sizeof(struct ca_block));
-	ca_objects_init(&heap->places, &heap->records, sizeof(struct ca_places));
+	ca_slabs_init(&heap->blocks, &heap->records, sizeof(struct ca_block),
+		      sizeof(((struct ca_block *)NULL)->quick));
+	ca_slabs_init(&heap->places, &heap->records, sizeof(struct ca_places), 0);
 	ca_objects_init(&heap->charts, &heap->records, sizeof(struct ca_chart));
-	heap->blocks.kept = sizeof(((struct ca_block *)NULL)->quick);
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
 	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_users));
@@ -163,7 +163,7 @@ ca_space_create(struct ca_heap *heap, void *context, unsigned device, struct ca_
 
 	ca_heap_lock(heap);
 	found = device_get(heap, device);
-	if (found)
+	if (found && heap->n_spaces < CA_SPACES_MAX)
 		space = ca_arena_alloc_aligned(&heap->fixed, sizeof(*space),
 					       _Alignof(struct ca_space));
 	if (space) {
@@ -202,19 +202,20 @@ int
 ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info)
 {
 	struct ca_block *block;
+	bool live;
 
 	ca_heap_lock(heap);
 	block = ca_block_find_settled_locked(heap, address);
+	live = block && ca_block_is_live(block);
 	if (block)
 		*ret_info = (struct ca_block_info){
 			.address = block->address,
-			.requested_bytes =
-				atomic_load_explicit(&block->requested, memory_order_relaxed),
+			.requested_bytes = live ? ca_block_requested(block) : 0,
 			.block_bytes = block->bytes,
-			.serial = atomic_load_explicit(&block->serial, memory_order_relaxed),
+			.serial = live ? block->serial : 0,
 			.space = block->segment->space,
 			.context = block->segment->space->context,
-			.live = ca_block_is_live(block),
+			.live = live,
 			.whole_segment = block->bytes == block->segment->bytes,
 			.adopted = block->segment->adopted,
 		};

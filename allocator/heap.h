@@ -98,9 +98,9 @@ int ca_free_async(struct ca_heap *heap, uint64_t address, struct ca_stream *stre
 
 struct ca_block_info {
 	uint64_t address;         /* base of the block */
-	uint64_t requested_bytes; /* what the program asked for */
+	uint64_t requested_bytes; /* what the program asked for; 0 if it is not live */
 	uint64_t block_bytes;     /* what it got */
-	uint64_t serial;          /* unique per allocation over the life of the process */
+	uint64_t serial; /* unique per allocation over the life of the process; 0 if not live */
 	struct ca_space *space;
 	void *context;      /* as given to ca_space_create */
 	bool live;          /* false: cached or pending */

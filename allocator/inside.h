@@ -36,6 +36,7 @@
 #include "allocator/outside.h"
 #include "allocator/pending.h"
 #include "allocator/room.h"
+#include "allocator/slab.h"
 #include "allocator/stream.h"
 #include "allocator/trace_event.h"
 #include "allocator/tracer.h"
@@ -84,35 +85,60 @@ struct ca_places {
 	struct ca_block *block;
 };
 
-/* Two cache lines; of the second all is written by a hit, of the first nothing. */
+/*
+ * What a hit of a magazine touches is the last 64 bytes. Records lie side by side, every other one
+ * on a cache line (slab.h): so of two neighbours the one has its 64 bytes in a line of their own,
+ * the other in two, of which nobody else's hits touch anything. Threads whose blocks' records are
+ * neighbours do not disturb each other.
+ */
 struct ca_block {
-	struct ca_list waiting;       /* WAITING, OWNED, MULTI: see above */
 	struct ca_block *prev, *next; /* neighbours in the segment */
-	struct ca_segment *segment;
 	uint64_t address;
+	struct ca_segment *segment;
 	uint64_t bytes;
-	/* last asked for by the rules of sizes, in grains; the block may be larger. 0: too many */
-	uint32_t rounded;
-	enum ca_block_state state : 8;
-	/* of the last allocation. Where the block is in a magazine, or may get there, this belongs
-	 * to who has it: the program's calls and the magazine's lock exclude each other. */
-	_Alignas(64) _Atomic uint64_t requested; /* bytes */
-	_Atomic uint64_t serial;
-	uint64_t born;   /* epoch */
-	uint64_t thread; /* LIVE: that allocated it; freed: that freed it, 0 if several */
+	union {
+		/* in a list; WAITING, OWNED, MULTI: see above */
+		struct ca_list waiting;
+		/* LIVE, of the last allocation. Where the block is in a magazine, or may get there,
+		 * this belongs to who has it, and so do `born`, `below`, `thread` and `user`: the
+		 * program's calls and the magazine's lock exclude each other. */
+		struct {
+			_Atomic uint64_t requested; /* bytes */
+			_Atomic uint64_t serial;
+		};
+	};
 	/* LIVE: whose unfinished memory it was handed out as; OWNED: who may still use it; MULTI:
 	 * the one of its users in whose list it is. No stream: none. */
 	struct ca_user user;
 	/* NULL in any other state */
 	union {
+		uint64_t born;            /* LIVE, the program has it: epoch */
 		struct ca_block *below;   /* LIVE, in a magazine: freed before it */
 		struct ca_users *users;   /* MULTI: all of them */
 		struct ca_places *places; /* CLEAN, OWNED: indexed */
 	};
+	/* LIVE: that allocated it; freed: that freed it, 0 if several. See ca_order_thread */
+	uint32_t thread;
+	union {
+		struct {
+			uint32_t space : 24; /* its number */
+			enum ca_block_state state : 8;
+		};
+		uint32_t space_and_state;
+	};
 	/* last: read without a lock, even when the record has gone round */
 	_Atomic uint64_t quick; /* allocator/magazine.h */
 };
-_Static_assert(sizeof(struct ca_block) == 128, "what 100,000 live blocks cost");
+_Static_assert(sizeof(struct ca_block) == 96, "what 100,000 live blocks cost");
+_Static_assert(offsetof(struct ca_block, bytes) == 32, "what a hit touches");
+/* ca_block.space_and_state */
+#define CA_SPACES_MAX ((uint32_t)1 << 24)
+static inline uint32_t
+ca_block_word(uint32_t space, enum ca_block_state state)
+{
+	return (struct ca_block){ .space = space & (CA_SPACES_MAX - 1), .state = state }
+		.space_and_state;
+}
 
 /* The lowest blocks at equal distances, powers of two, in a segment of several:
  * ca_block_find_locked. */
@@ -144,6 +170,7 @@ struct ca_segment {
 	uint64_t rests_since; /* heap->serial */
 	struct ca_list link;  /* space->segments */
 	struct ca_list hand;  /* a thread returning it, or space->due */
+	uint64_t serial;      /* `captured`, and its block freed: the block's */
 	struct ca_space *space;
 	struct ca_pool *pool;
 	struct ca_block *first; /* lowest block */
@@ -249,7 +276,8 @@ struct ca_heap {
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
 	struct ca_arena records;
-	struct ca_objects blocks, places, charts, segments, groups, users, holds, charges;
+	struct ca_slabs blocks, places;
+	struct ca_objects charts, segments, groups, users, holds, charges;
 	struct ca_tree by_address; /* ca_segment.by_address */
 	struct ca_tree charged;    /* struct ca_charge, by (handle, kind): limit.c */
 	struct ca_bases bases;
@@ -302,15 +330,27 @@ ca_change(_Atomic uint64_t *word, uint64_t difference)
 			      memory_order_relaxed);
 }
 
+/* ---- round.c: the bytes of a block for `size` of them */
+
+uint64_t ca_round_request(const struct ca_roundup *roundup, uint64_t size);
+static inline uint64_t
+ca_rounded(const struct ca_heap *heap, uint64_t size)
+{
+	if (__builtin_expect(!heap->plain, 0))
+		return ca_round_request(&heap->config.roundup, size);
+	return ca_round_up(size, CA_GRAIN);
+}
+
 /* ---- block.c: states, splitting and merging */
 
 /* A record, zeroed but for `quick`. NULL: mmap fails. No free of it ever fails for want of memory.
  */
 struct ca_block *ca_block_new_locked(struct ca_heap *heap);
+
 static inline uint64_t
-ca_block_rounded(const struct ca_block *block)
+ca_block_requested(const struct ca_block *block)
 {
-	return block->rounded * CA_GRAIN;
+	return atomic_load_explicit(&block->requested, memory_order_relaxed);
 }
 
 /* Moves the block's bytes between the sums. Touches no index and no list. */
@@ -558,11 +598,6 @@ void ca_owned_forget(struct ca_space *space);
 bool ca_graph_keeps_locked(struct ca_block *block);
 /* Lets go of what no graph can use any more. True: something was. Leaves and retakes the lock. */
 bool ca_graph_look_locked(struct ca_heap *heap);
-
-/* ---- round.c */
-
-/* The bytes of a block for `size` of them, by roundup_power2_divisions. */
-uint64_t ca_round_request(const struct ca_roundup *roundup, uint64_t size);
 
 /* ---- alloc.c */
 

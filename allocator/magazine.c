@@ -98,6 +98,7 @@ ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool loc
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_stack *stack;
 	struct ca_block *block;
+	uint64_t quick;
 	bool used = false;
 
 	if (ca_own.space != space->id)
@@ -115,14 +116,15 @@ ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool loc
 		atomic_store_explicit(&block->requested, size, memory_order_relaxed);
 		atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
 		block->born = ca_order_born(&space->order);
-		block->thread = magazine->thread;
+		block->thread = (uint32_t)magazine->thread;
 		count_take(&magazine->counts, block, used, size);
 		magazine->counts.clean += !block->user.stream;
-		*ret_address = block->address;
+		/* the record's other half has the address, too, but is not touched */
+		quick = atomic_load_explicit(&block->quick, memory_order_relaxed) ^ CA_QUICK_KEPT;
+		*ret_address = quick;
 		if (ca_tracing(space->heap))
 			ca_trace_alloc_locked(block);
-		atomic_store_explicit(&block->quick, block->address | CA_QUICK_LIVE,
-				      memory_order_release);
+		atomic_store_explicit(&block->quick, quick ^ CA_QUICK_LIVE, memory_order_release);
 	}
 	ca_magazine_unlock(magazine);
 	return block != NULL;
@@ -159,9 +161,10 @@ static bool
 may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool locked,
 	 struct ca_user *ret_user)
 {
-	struct ca_space *space = block->segment->space;
+	struct ca_space *space = magazine->space;
 
-	if (magazine->space != space ||
+	/* it is LIVE: whether it is of that space */
+	if (magazine->own_live != block->space_and_state ||
 	    atomic_load_explicit(&space->attention, memory_order_relaxed) ||
 	    (!locked && is_over(magazine, block->bytes)) ||
 	    (block->thread != magazine->thread && ca_owned_any(space)))
@@ -177,7 +180,7 @@ static void
 count_give(struct ca_counts *counts, const struct ca_block *block)
 {
 	counts->frees++;
-	counts->requested.current -= atomic_load_explicit(&block->requested, memory_order_relaxed);
+	counts->requested.current -= ca_block_requested(block);
 	counts->allocated.current -= block->bytes;
 	if (block->user.stream)
 		return;
@@ -208,12 +211,12 @@ ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 	block = ca_bases_claim(&heap->bases, address);
 	if (block) {
 		if (may_give(magazine, block, locked, &user))
-			stack = ca_stack_for(magazine, ca_block_rounded(block));
+			stack = ca_stack_for(magazine, ca_rounded(heap, ca_block_requested(block)));
 		if (stack) {
 			if (ca_tracing(heap))
 				trace_give(block, &user);
 			block->user = user;
-			block->thread = magazine->thread;
+			block->thread = (uint32_t)magazine->thread;
 			ca_stack_push(magazine, stack, block);
 			count_give(&magazine->counts, block);
 		} else {

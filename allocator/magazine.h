@@ -61,6 +61,7 @@ struct ca_magazine {
 	uint64_t thread;        /* ca_order_thread() of its owner */
 	uint64_t serial;        /* the next allocation's */
 	uint64_t serials_end;   /* the first that is not its own */
+	uint32_t own_live;      /* ca_block.space_and_state of a LIVE block of that space */
 	bool several;           /* there are other magazines: counts are added often */
 	unsigned evict;         /* the way that makes room next */
 	struct ca_counts counts;

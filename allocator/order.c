@@ -26,8 +26,11 @@ ca_order_thread(void)
 	static _Atomic uint64_t threads;
 	static __thread uint64_t own __attribute__((tls_model("initial-exec")));
 
-	if (__builtin_expect(!own, 0))
+	if (__builtin_expect(!own, 0)) {
 		own = atomic_fetch_add(&threads, 1) + 1;
+		if (own > UINT32_MAX)
+			own <<= 32;
+	}
 	return own;
 }
 

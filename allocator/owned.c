@@ -44,10 +44,10 @@ multi(struct ca_block *block, const struct ca_users *users)
 
 	if (!all)
 		return false;
-	block->users = all;
 	*all = *users;
 	block->user = users->user[0];
 	ca_block_wait_locked(block);
+	block->users = all;
 	return true;
 }
 

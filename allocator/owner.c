@@ -81,6 +81,7 @@ bind_locked(struct ca_magazine *magazine, struct ca_space *space)
 	if (magazine->space)
 		ca_magazine_count_held(magazine);
 	magazine->space = space;
+	magazine->own_live = ca_block_word(space->number, CA_BLOCK_LIVE);
 	ca_magazine_unlock(magazine);
 	magazine->strange = 0;
 	ca_own.space = space->id;

@@ -201,7 +201,7 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 }
 
 int
-ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca_block *keep)
+ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, const struct ca_lent *keep)
 {
 	struct ca_heap *heap = space->heap;
 	int r = heap->no_marks ? -ENOTSUP : mark(space, hand, !keep);
@@ -218,10 +218,13 @@ ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca
 	if (!ca_pending_is_lost(r))
 		return 0;
 	if (keep) {
-		if (hand->next != &keep->waiting)
+		if (hand->next != &keep->block->waiting)
 			return 0; /* died meanwhile: there is nothing left to fail */
-		ca_list_remove(&keep->waiting);
-		ca_block_set_state_locked(keep, CA_BLOCK_LIVE);
+		ca_list_remove(hand->next);
+		atomic_store_explicit(&keep->block->requested, keep->requested,
+				      memory_order_relaxed);
+		atomic_store_explicit(&keep->block->serial, keep->serial, memory_order_relaxed);
+		ca_block_set_state_locked(keep->block, CA_BLOCK_LIVE);
 	}
 	ca_pending_poison_locked(space);
 	return r;

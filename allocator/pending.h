@@ -4,17 +4,26 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ca_block;
 struct ca_list;
 struct ca_space;
+
+/* What a LIVE block has no room for while it waits; for who may have to make it LIVE again. */
+struct ca_lent {
+	struct ca_block *block;
+	uint64_t requested; /* bytes */
+	uint64_t serial;
+};
 
 /*
  * A list of WAITING blocks in a thread's hand gets a mark recorded from now on, or waits on the
  * host. Blocks are on a mark, CLEAN or on `unmarked` afterwards. > 0 or -EIO: mark and host wait
  * failed, the space is poisoned, and `keep` (may be NULL; the first of the list) is LIVE again.
  */
-int ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, struct ca_block *keep);
+int ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand,
+			     const struct ca_lent *keep);
 /* Tries to get one mark for everything unmarked. */
 void ca_pending_mark_unmarked_locked(struct ca_space *space);
 /* Settles finished groups, oldest first. Returns how many. */

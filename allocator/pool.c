@@ -64,7 +64,7 @@ static struct ca_places *
 places_of(struct ca_heap *heap, struct ca_block *block)
 {
 	if (!block->places) {
-		block->places = ca_objects_get(&heap->places);
+		block->places = ca_slabs_get(&heap->places);
 		block->places->block = block;
 	}
 	return block->places;
@@ -105,7 +105,7 @@ ca_pool_unindex_locked(struct ca_block *block)
 	ca_index_remove(&pool->by_size, &block->places->by_size);
 	ca_index_remove(&pool->by_usable, &block->places->by_usable);
 	ca_index_remove(&segment->space->wholes, &segment->by_whole);
-	ca_objects_put(&heap->places, block->places);
+	ca_slabs_put(&heap->places, block->places);
 	block->places = NULL;
 }
 
@@ -215,7 +215,8 @@ cut_all(struct ca_block *block)
 {
 	block->segment->standing = 0;
 	ca_pool_unindex_locked(block);
-	ca_list_remove(&block->waiting);
+	if (block->state == CA_BLOCK_OWNED)
+		ca_list_remove(&block->waiting);
 	return block;
 }
 
@@ -228,7 +229,8 @@ cut_upper(struct ca_block *block, uint64_t pad, uint64_t bytes)
 	struct ca_block *spare = front ? ca_block_new_locked(heap) : NULL;
 
 	if (!spare) {
-		ca_objects_put(&heap->blocks, front);
+		if (front)
+			ca_slabs_put(&heap->blocks, front);
 		return NULL;
 	}
 	block->segment->standing = 0;
@@ -240,9 +242,10 @@ cut_upper(struct ca_block *block, uint64_t pad, uint64_t bytes)
 		ca_block_split_locked(block, bytes, spare);
 		ca_pool_index_locked(spare);
 	} else {
-		ca_objects_put(&heap->blocks, spare);
+		ca_slabs_put(&heap->blocks, spare);
 	}
-	ca_list_remove(&block->waiting);
+	if (block->state == CA_BLOCK_OWNED)
+		ca_list_remove(&block->waiting);
 	return block;
 }
 

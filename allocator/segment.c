@@ -27,8 +27,10 @@ static void
 parts_put(struct ca_heap *heap, struct parts *parts)
 {
 	ca_objects_put(&heap->segments, parts->segment);
-	ca_objects_put(&heap->blocks, parts->block);
-	ca_objects_put(&heap->blocks, parts->rest);
+	if (parts->block)
+		ca_slabs_put(&heap->blocks, parts->block);
+	if (parts->rest)
+		ca_slabs_put(&heap->blocks, parts->rest);
 }
 
 static int
@@ -86,9 +88,9 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	block->segment = segment;
 	block->address = address;
 	block->bytes = bytes;
-	block->state = CA_BLOCK_FRESH;
-	block->thread = ca_order_thread(); /* and of what is cut off: nobody else got it back */
-	ca_list_init(&block->waiting);
+	block->space_and_state = ca_block_word(space->number, CA_BLOCK_FRESH);
+	/* and of what is cut off: nobody else got it back */
+	block->thread = (uint32_t)ca_order_thread();
 	ca_tree_insert(&space->heap->by_address, &segment->by_address, address, 0);
 	ca_gauge_add(&space->device->stats.reserved_bytes, bytes);
 	space->device->drainable_bytes += bytes;
@@ -107,7 +109,7 @@ ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t bytes
 	if (r)
 		return r;
 	*ret_block = enter(space, ca_pool_for(space, bytes), &parts, address, bytes);
-	ca_objects_put(&space->heap->blocks, parts.rest);
+	ca_slabs_put(&space->heap->blocks, parts.rest);
 	return 0;
 }
 
@@ -166,7 +168,7 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 		ca_block_split_locked(parts.block, bytes, parts.rest);
 		ca_block_settle_locked(parts.rest);
 	} else {
-		ca_objects_put(&heap->blocks, parts.rest);
+		ca_slabs_put(&heap->blocks, parts.rest);
 	}
 	if (kind == CA_SEGMENT_MANAGED) {
 		parts.segment->managed = true;
@@ -194,7 +196,7 @@ ca_segment_forget_locked(struct ca_segment *segment)
 			ca_trace_free_locked(block, NULL);
 		ca_block_detach_locked(block);
 		ca_block_set_state_locked(block, CA_BLOCK_FRESH);
-		ca_objects_put(&heap->blocks, block);
+		ca_slabs_put(&heap->blocks, block);
 		block = next;
 	}
 	if (ca_tracing(heap))

@@ -6,6 +6,7 @@
  */
 #include "allocator/inside.h"
 #include "tests/unit/allocator/fixture.h"
+#include "tests/unit/allocator/resident.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -73,71 +74,102 @@ test_objects(void **state)
 }
 
 static void
-test_reserved_objects_come_when_there_is_no_memory(void **state)
+test_reserved_records_come_when_there_is_no_memory(void **state)
 {
 	struct ca_arena arena = { 0 };
-	struct ca_objects objects;
-	void *object = NULL;
+	struct ca_slabs slabs;
+	void *record = NULL;
 	int i;
 
-	ca_objects_init(&objects, &arena, 104);
-	assert_true(ca_objects_reserve(&objects, 5000));
+	ca_slabs_init(&slabs, &arena, 112, 0);
+	assert_true(ca_slabs_reserve(&slabs, 20000));
 	fail_from = 1;
-	for (i = 0; i < 5000; i++) {
-		object = ca_objects_get(&objects);
-		assert_non_null(object);
-		memset(object, 0xff, 104); /* it is nobody else's */
+	for (i = 0; i < 20000; i++) {
+		record = ca_slabs_get(&slabs);
+		assert_non_null(record);
+		memset(record, 0xff, 112); /* it is nobody else's */
 	}
-	assert_false(ca_objects_reserve(&objects, 50000));
-	ca_objects_put(&objects, object);
-	assert_ptr_equal(ca_objects_get(&objects), object);
+	assert_false(ca_slabs_reserve(&slabs, 50000));
+	ca_slabs_put(&slabs, record);
+	assert_ptr_equal(ca_slabs_get(&slabs), record);
+	for (i = 0; i < 112; i++)
+		assert_int_equal(((unsigned char *)record)[i], 0);
 	fail_from = 0;
 	ca_arena_destroy(&arena);
 }
 
-/* The chunks begin with the next one's address and their bytes (arena.c). */
-static uint64_t
-resident_bytes(const struct ca_arena *arena)
-{
-	struct header {
-		const struct header *next;
-		size_t bytes;
-	};
-	static unsigned char page[1 << 16];
-	const struct header *chunk = (const struct header *)arena->chunks;
-	uint64_t bytes = 0;
-	size_t i;
+enum { MOST = 1000000 };
+static uint64_t live[MOST];
 
-	for (; chunk; chunk = chunk->next) {
-		assert_true(chunk->bytes / 4096 <= sizeof(page));
-		assert_int_equal(mincore((void *)(uintptr_t)chunk, chunk->bytes, page), 0);
-		for (i = 0; i < chunk->bytes / 4096; i++)
-			bytes += page[i] & 1 ? 4096 : 0;
-	}
-	return bytes;
+static uint64_t
+size_even(uint64_t *seed)
+{
+	return 4096 + fixture_random(seed) % 8 * 512;
 }
 
-enum { MANY = 100000 };
-
-static void
-test_what_a_live_block_costs(void **state)
+static uint64_t
+size_mixed(uint64_t *seed) /* 512 bytes to 1 MiB, each power of two as often */
 {
-	static uint64_t live[MANY];
+	uint64_t power = (uint64_t)512 << fixture_random(seed) % 11;
+
+	return power + fixture_random(seed) % power;
+}
+
+static uint64_t
+size_large(uint64_t *seed)
+{
+	return 1 * MIB + fixture_random(seed) % (8 * MIB);
+}
+
+/* Bytes of records for each of so many live blocks; then every fourth is freed: for each of those
+ * that were. */
+static void
+cost_of(unsigned n, uint64_t (*size)(uint64_t *seed), uint64_t *ret_live, uint64_t *ret_holes)
+{
+	uint64_t seed = 1;
 	struct fixture f;
 	unsigned i;
 
 	fixture_defaults(&f);
+	f.pretend.capacity = GIB << 20;
 	fixture_start(&f);
-	for (i = 0; i < MANY; i++)
-		assert_int_equal(ca_alloc(f.space, 4096 + i % 8 * 512, &live[i]), 0);
-	printf("# %lu bytes a live block\n",
-	       (unsigned long)(resident_bytes(&f.heap->records) / MANY));
-	assert_in_range(resident_bytes(&f.heap->records) / MANY, 128, 160);
-	for (i = 0; i < MANY; i += 4) /* the holes have places in the trees */
+	for (i = 0; i < n; i++)
+		assert_int_equal(ca_alloc(f.space, size(&seed), &live[i]), 0);
+	*ret_live = resident_bytes(&f.heap->records) / n;
+	for (i = 0; i < n; i += 4) /* the holes have places in the trees */
 		assert_int_equal(ca_free(f.heap, live[i]), 0);
 	ca_trim(f.heap, 0);
-	assert_in_range(resident_bytes(&f.heap->records) / MANY, 128, 200);
+	*ret_holes = resident_bytes(&f.heap->records) / n;
 	fixture_stop(&f);
+}
+
+static void
+test_what_a_live_block_costs(void **state)
+{
+	static const struct {
+		const char *of;
+		uint64_t (*size)(uint64_t *seed);
+		unsigned n;
+		unsigned live, holes; /* at most */
+	} cases[] = {
+		{ "4 to 8 KiB", size_even, 1000, 140, 170 }, /* some pages are hardly used */
+		{ "4 to 8 KiB", size_even, 10000, 128, 160 },
+		{ "4 to 8 KiB", size_even, 57400, 128, 160 }, /* the table has just grown */
+		{ "4 to 8 KiB", size_even, 100000, 128, 150 },
+		{ "4 to 8 KiB", size_even, MOST, 128, 150 },
+		{ "512 B to 1 MiB", size_mixed, 100000, 150, 180 }, /* 7,000 segments */
+		{ "1 to 9 MiB", size_large, 10000, 420, 420 },      /* 3,000 segments */
+	};
+	uint64_t cost, holes;
+	unsigned i;
+
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		cost_of(cases[i].n, cases[i].size, &cost, &holes);
+		printf("# %u blocks of %s: %lu bytes each, %lu with every fourth free\n",
+		       cases[i].n, cases[i].of, (unsigned long)cost, (unsigned long)holes);
+		assert_in_range(cost, sizeof(struct ca_block), cases[i].live);
+		assert_in_range(holes, sizeof(struct ca_block), cases[i].holes);
+	}
 }
 
 static void
@@ -218,7 +250,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_objects),
-		cmocka_unit_test(test_reserved_objects_come_when_there_is_no_memory),
+		cmocka_unit_test(test_reserved_records_come_when_there_is_no_memory),
 		cmocka_unit_test(test_what_a_live_block_costs),
 		cmocka_unit_test(test_heap_without_memory),
 		cmocka_unit_test(test_create_without_memory),

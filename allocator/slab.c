@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Two stacks of records are at hand, as in Bonwick's magazines: what was given back last is had
+ * next, and only when both are full does the colder one go to its slabs, record by record. A slab
+ * of which all is free then is one of the whole ones, and of those so many keep their memory that a
+ * program which goes up and down does not ask the system for the same pages again and again. The
+ * others' memory goes back, a few slabs' at a time, since the heap's lock is held: each is a system
+ * call.
+ *
+ * The slabs of a region lie behind its head, which describes them. Regions are multiples of their
+ * size in the address space, so that a record finds its slab.
+ *
+ * A reader without the lock (allocator/bases.c) may look at a record that has been given back: the
+ * region stays mapped until the heap goes, and what lies at a record's place is that record's, or
+ * zero. Nothing else is ever put there, so the reader cannot take something else for it.
+ */
+#include "allocator/slab.h"
+
+#include <stdint.h>
+#include <unistd.h>
+
+enum {
+	SLAB_LOG =
+		12,  /* at least a page: of a cached segment one record stays, and keeps its slab */
+	SLABS = 128, /* of a region, of which the first is its head */
+	WHOLE_KEPT = 32, /* slabs that keep their memory, and a quarter of those in use */
+	/* slabs whose memory goes back at a time: no more come to be too many at a time */
+	GIVEN_MAX = 2 * CA_SLABS_AT_HAND,
+};
+
+struct slab {
+	struct ca_list link; /* one of the lists of struct ca_slabs, or none */
+	void *free;          /* records given back, linked by their first words */
+	uint16_t n_free;     /* of these, and of those that follow */
+	uint16_t n_fresh;    /* the last ones: not had since the memory came */
+};
+
+struct region {
+	struct ca_arena_chunk chunk;
+	struct slab slabs[SLABS - 1];
+};
+_Static_assert(sizeof(struct region) <= (size_t)1 << SLAB_LOG, "it is as large as a slab");
+
+static size_t
+region_bytes(const struct ca_slabs *slabs)
+{
+	return (size_t)SLABS << slabs->log;
+}
+
+static struct region *
+region_of(const struct ca_slabs *slabs, void *inside)
+{
+	return (struct region *)(void *)((char *)inside -
+					 ((uintptr_t)inside & (region_bytes(slabs) - 1)));
+}
+
+static struct slab *
+slab_of(const struct ca_slabs *slabs, void *record)
+{
+	struct region *region = region_of(slabs, record);
+
+	return &region->slabs[(((char *)record - (char *)region) >> slabs->log) - 1];
+}
+
+static char *
+memory_of(const struct ca_slabs *slabs, struct slab *slab)
+{
+	struct region *region = region_of(slabs, slab);
+
+	return (char *)region + ((size_t)(slab - region->slabs + 1) << slabs->log);
+}
+
+void
+ca_slabs_init(struct ca_slabs *slabs, struct ca_arena *arena, size_t bytes, size_t kept)
+{
+	long page = sysconf(_SC_PAGESIZE);
+
+	*slabs = (struct ca_slabs){ .log = SLAB_LOG, .bytes = bytes, .kept = kept, .arena = arena };
+	while (page > 0 && (size_t)page > (size_t)1 << slabs->log)
+		slabs->log++;
+	slabs->each = ((size_t)1 << slabs->log) / bytes;
+	ca_list_init(&slabs->partial);
+	ca_list_init(&slabs->whole);
+	ca_list_init(&slabs->vacant);
+}
+
+static bool
+region_add(struct ca_slabs *slabs)
+{
+	struct region *region = ca_arena_region(slabs->arena, region_bytes(slabs));
+	unsigned i;
+
+	if (!region)
+		return false;
+	for (i = 0; i < SLABS - 1; i++) {
+		struct slab *slab = &region->slabs[i];
+
+		slab->n_free = slab->n_fresh = (uint16_t)slabs->each;
+		ca_list_insert(&slabs->vacant, &slab->link);
+	}
+	slabs->capacity += slabs->each * (SLABS - 1);
+	return true;
+}
+
+bool
+ca_slabs_reserve(struct ca_slabs *slabs, size_t n)
+{
+	while (slabs->capacity < n)
+		if (!region_add(slabs))
+			return false;
+	return true;
+}
+
+/* ---- to hand */
+
+/* One with a free record; NULL: mmap fails. */
+static struct slab *
+slab_with_free(struct ca_slabs *slabs)
+{
+	struct slab *slab;
+
+	if (!ca_list_empty(&slabs->partial))
+		return CA_CONTAINER_OF(slabs->partial.next, struct slab, link);
+	if (!ca_list_empty(&slabs->whole)) {
+		slab = CA_CONTAINER_OF(slabs->whole.next, struct slab, link);
+		slabs->n_whole--;
+	} else {
+		if (ca_list_empty(&slabs->vacant) && !region_add(slabs))
+			return NULL;
+		slab = CA_CONTAINER_OF(slabs->vacant.next, struct slab, link);
+		slabs->touched++;
+	}
+	ca_list_remove(&slab->link);
+	ca_list_insert(&slabs->partial, &slab->link);
+	return slab;
+}
+
+/* Some of the slab's come to hand, where nothing is. */
+static void
+refill(struct ca_slabs *slabs, struct slab *slab)
+{
+	void *last = slab->free;
+	unsigned n = 1;
+
+	slabs->free = slab->free;
+	for (; n < CA_SLABS_AT_HAND; n++) {
+		void *next;
+
+		memcpy(&next, last, sizeof(next));
+		if (!next)
+			break;
+		last = next;
+	}
+	memcpy(&slab->free, last, sizeof(slab->free));
+	memset(last, 0, sizeof(slab->free));
+	slabs->listed = n;
+	slab->n_free = (uint16_t)(slab->n_free - n);
+}
+
+/* One that was not had since the memory came. */
+static void *
+fresh(const struct ca_slabs *slabs, struct slab *slab)
+{
+	void *record = memory_of(slabs, slab) + (slabs->each - slab->n_fresh) * slabs->bytes;
+
+	slab->n_fresh--;
+	slab->n_free--;
+	return record;
+}
+
+static void *
+get_from_slab(struct ca_slabs *slabs)
+{
+	struct slab *slab = slab_with_free(slabs);
+	void *record = NULL;
+
+	if (!slab)
+		return NULL;
+	if (slab->free)
+		refill(slabs, slab);
+	else
+		record = fresh(slabs, slab);
+	if (!slab->n_free)
+		ca_list_remove(&slab->link);
+	if (!record)
+		return ca_slabs_again(slabs);
+	slabs->used++;
+	return record;
+}
+
+void *
+ca_slabs_get(struct ca_slabs *slabs)
+{
+	void *record;
+
+	if (!slabs->free && slabs->older) {
+		slabs->free = slabs->older;
+		slabs->listed = CA_SLABS_AT_HAND;
+		slabs->older = NULL;
+	}
+	record = slabs->free ? ca_slabs_again(slabs) : get_from_slab(slabs);
+	if (record) /* also a fresh one: the system may have kept the memory that it was to take */
+		memset(record, 0, slabs->bytes - slabs->kept);
+	return record;
+}
+
+/* ---- and back */
+
+static void
+put_in_slab(struct ca_slabs *slabs, void *record)
+{
+	struct slab *slab = slab_of(slabs, record);
+
+	memcpy(record, &slab->free, sizeof(slab->free));
+	slab->free = record;
+	slab->n_free++;
+	if (slab->n_free == slabs->each) {
+		ca_list_remove(&slab->link);
+		ca_list_insert(slabs->whole.next, &slab->link);
+		slabs->n_whole++;
+	} else if (slab->n_free == 1) {
+		ca_list_insert(&slabs->partial, &slab->link);
+	}
+}
+
+/* Whole, and it has memory. */
+static bool
+is_whole(const struct ca_slabs *slabs, const struct slab *slab)
+{
+	return slab->n_free == slabs->each && slab->n_fresh < slabs->each;
+}
+
+static void
+make_vacant(struct ca_slabs *slabs, struct slab *slab)
+{
+	ca_list_remove(&slab->link);
+	ca_list_insert(slabs->vacant.next, &slab->link);
+	slabs->n_whole--;
+	slabs->touched--;
+	slab->free = NULL;
+	slab->n_fresh = (uint16_t)slabs->each;
+}
+
+/* A whole slab's memory, and that of others behind it, at most so many in all. */
+static void
+give_run(struct ca_slabs *slabs, struct slab *slab, size_t most)
+{
+	struct region *region = region_of(slabs, slab);
+	struct slab *end = slab;
+
+	while (most-- && end < region->slabs + SLABS - 1 && is_whole(slabs, end))
+		make_vacant(slabs, end++);
+	ca_arena_give_pages(memory_of(slabs, slab), (size_t)(end - slab) << slabs->log);
+}
+
+/* More whole slabs have memory than are kept so: the coldest lose it. */
+static void
+give_back(struct ca_slabs *slabs)
+{
+	unsigned i;
+
+	for (i = 0; i < GIVEN_MAX; i++) {
+		size_t kept = WHOLE_KEPT + (slabs->touched - slabs->n_whole) / 4;
+
+		if (slabs->n_whole <= kept)
+			return;
+		give_run(slabs, CA_CONTAINER_OF(slabs->whole.prev, struct slab, link),
+			 slabs->n_whole - kept);
+	}
+}
+
+void
+ca_slabs_make_room(struct ca_slabs *slabs)
+{
+	void *record = slabs->older;
+
+	slabs->older = slabs->free;
+	slabs->free = NULL;
+	slabs->listed = 0;
+	if (!record)
+		return;
+	while (record) {
+		void *next;
+
+		memcpy(&next, record, sizeof(next));
+		put_in_slab(slabs, record);
+		record = next;
+	}
+	give_back(slabs);
+}
