@@ -24,15 +24,6 @@ is_quick(const struct ca_block *block)
 	       block->rounded && block->address % CA_GRAIN == 0;
 }
 
-/* 0: not so many grains, or more than are kept count of. */
-static uint32_t
-grains_of(uint64_t bytes)
-{
-	uint64_t grains = bytes / CA_GRAIN;
-
-	return bytes % CA_GRAIN || grains > UINT32_MAX ? 0 : (uint32_t)grains;
-}
-
 static void
 hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uint64_t rounded)
 {
@@ -42,7 +33,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 
 	atomic_store_explicit(&block->requested, requested, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
-	block->rounded = grains_of(rounded);
+	block->rounded = ca_grains(rounded);
 	block->born = ca_order_born(&space->order);
 	block->thread = ca_order_thread();
 	ca_block_set_state_locked(block, CA_BLOCK_LIVE);
@@ -362,7 +353,7 @@ rounded_of(const struct ca_heap *heap, uint64_t size)
 }
 
 int
-ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
 	uint64_t bytes;
@@ -374,9 +365,20 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 		return -E2BIG;
 	bytes = rounded_of(heap, size);
 	capturing = heap->driver.capturing(heap->driver.self);
-	if (!capturing && ca_magazine_take(space, size, bytes, false, ret_address))
+	if (!capturing && ca_own.quick_space != space->id &&
+	    ca_magazine_take(space, size, bytes, false, ret_address))
 		return 0;
 	return alloc(space, size, bytes, capturing, ret_address);
+}
+
+int
+ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+
+	if (!driver->capturing(driver->self) && ca_alloc_quick(space, size, ret_address))
+		return 0;
+	return ca_alloc_rest(space, size, ret_address);
 }
 
 /* The driver's own memory, with the ladder if it has none. */

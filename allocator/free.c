@@ -173,11 +173,17 @@ free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 }
 
 int
-ca_free(struct ca_heap *heap, uint64_t address)
+ca_free_rest(struct ca_heap *heap, uint64_t address)
 {
-	if (ca_magazine_give(heap, address, false))
+	if (ca_own.quick_heap != heap->id && ca_magazine_give(heap, address, false))
 		return 0;
 	return free_as(heap, address, ca_order_thread());
+}
+
+int
+ca_free(struct ca_heap *heap, uint64_t address)
+{
+	return ca_free_quick(heap, address) ? 0 : ca_free_rest(heap, address);
 }
 
 int

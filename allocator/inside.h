@@ -313,6 +313,15 @@ ca_block_rounded(const struct ca_block *block)
 	return block->rounded * CA_GRAIN;
 }
 
+/* 0: not so many grains, or more than are kept count of. */
+static inline uint32_t
+ca_grains(uint64_t bytes)
+{
+	uint64_t grains = bytes / CA_GRAIN;
+
+	return bytes % CA_GRAIN || grains > UINT32_MAX ? 0 : (uint32_t)grains;
+}
+
 /* Moves the block's bytes between the sums. Touches no index and no list. */
 void ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state);
 /* Cuts an unindexed block; *upper becomes the part from `bytes` on, in the same state and no index,

@@ -23,22 +23,17 @@
 
 __thread struct ca_own ca_own __attribute__((tls_model("initial-exec")));
 
-static void
-count_add(struct ca_gauge *gauge, uint64_t bytes)
-{
-	gauge->current += bytes;
-	gauge->total += bytes;
-	if ((int64_t)gauge->current > (int64_t)gauge->peak)
-		gauge->peak = gauge->current;
-}
-
-/* Too much was not yet counted where others see it. */
+/*
+ * Where several threads have magazines, what is not yet counted where others see it may be so many
+ * bytes at most: true if `change` would make it more. It is asked where a new extreme is reached,
+ * which is left to the unusual way.
+ */
 static bool
-is_over(const struct ca_magazine *magazine, uint64_t bytes)
+is_over(const struct ca_magazine *magazine, uint64_t change)
 {
 	return magazine->several &&
-	       (bytes > CA_UNCOUNTED_MAX ||
-		magazine->counts.allocated.current + CA_UNCOUNTED_MAX > 2 * CA_UNCOUNTED_MAX);
+	       ca_counts_allocated(&magazine->counts) + change + CA_UNCOUNTED_MAX >
+		       2 * CA_UNCOUNTED_MAX;
 }
 
 static CA_APART bool
@@ -69,26 +64,108 @@ expose(struct ca_space *space, struct ca_block *block)
 }
 
 static bool
-may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_block *block,
-	 uint64_t bytes, bool locked)
+may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_block *block, bool locked)
 {
 	if (atomic_load_explicit(&space->attention, memory_order_relaxed) ||
-	    magazine->serial == magazine->serials_end || (!locked && is_over(magazine, bytes)) ||
-	    (bytes >= CA_BOUNDARY && is_off_boundary(block)))
+	    magazine->serial == magazine->serials_end ||
+	    (!locked && is_over(magazine, block->bytes)) ||
+	    (block->rounded >= CA_BOUNDARY / CA_GRAIN && is_off_boundary(block)))
 		return false;
 	return !block->user.stream || expose(space, block);
 }
 
+/* Nothing but the sums changes for a block without a user that can be handed out at once. */
+static inline __attribute__((always_inline)) bool
+is_usual_take(const struct ca_magazine *magazine, const struct ca_space *space,
+	      const struct ca_block *block, uint64_t size)
+{
+	return block && !block->user.stream && size <= magazine->counts.requested_below &&
+	       block->bytes <= magazine->counts.clean_below &&
+	       magazine->serial != magazine->serials_end &&
+	       !atomic_load_explicit(&space->attention, memory_order_relaxed) &&
+	       block->rounded < CA_BOUNDARY / CA_GRAIN;
+}
+
+static inline __attribute__((always_inline)) void
+count_clean_take(struct ca_counts *counts, const struct ca_block *block, uint64_t size)
+{
+	counts->allocs++;
+	counts->requested_below -= size;
+	counts->requested_total += size;
+	counts->clean_below -= block->bytes;
+	counts->clean_above += block->bytes;
+	counts->clean_total += block->bytes;
+}
+
+static void
+count_used_take(struct ca_counts *counts, const struct ca_block *block, uint64_t size)
+{
+	counts->allocs++;
+	counts->exposed += block->user.stream != NULL;
+	counts->requested_below -= size;
+	counts->requested_total += size;
+	ca_counts_fold(counts);
+	counts->used += block->bytes;
+	counts->used_total += block->bytes;
+	ca_peak_raise(&counts->allocated_peak, ca_counts_allocated(counts));
+}
+
+/* `used`: it came with a user. */
 static void
 count_take(struct ca_counts *counts, const struct ca_block *block, bool used, uint64_t size)
 {
-	counts->allocs++;
-	count_add(&counts->requested, size);
-	count_add(&counts->allocated, block->bytes);
-	if (used)
+	if (size > counts->requested_below) {
+		counts->requested_peak += size - counts->requested_below;
+		counts->requested_below = size;
+	}
+	if (used) {
+		count_used_take(counts, block, size);
 		return;
-	count_add(&counts->active, block->bytes);
-	counts->cached.current -= block->bytes;
+	}
+	if (block->bytes > counts->clean_below) {
+		counts->clean_peak += block->bytes - counts->clean_below;
+		counts->clean_below = block->bytes;
+	}
+	count_clean_take(counts, block, size);
+}
+
+/* The top of the stack becomes the program's, but nobody may see that yet. */
+static inline __attribute__((always_inline)) void
+take_out(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
+	 struct ca_block *block, uint64_t size)
+{
+	ca_stack_pop(stack, block);
+	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
+	atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
+	block->born = ca_order_birth(&space->order);
+	block->thread = magazine->thread;
+}
+
+static inline __attribute__((always_inline)) void
+publish(struct ca_block *block)
+{
+	atomic_store_explicit(&block->quick, block->address | CA_QUICK_LIVE, memory_order_release);
+}
+
+/* What need not be as usual. The magazine's lock is held, and is not afterwards. */
+static __attribute__((noinline)) bool
+take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
+	       uint64_t size, bool locked, uint64_t *ret_address)
+{
+	struct ca_block *block = ca_stack_top(stack);
+	bool used = block && block->user.stream;
+	bool taken = block && may_take(magazine, space, block, locked);
+
+	if (taken) {
+		take_out(magazine, space, stack, block, size);
+		count_take(&magazine->counts, block, used, size);
+		*ret_address = block->address;
+		if (ca_tracing(space->heap))
+			ca_trace_alloc_locked(block);
+		publish(block);
+	}
+	ca_magazine_unlock(magazine);
+	return taken;
 }
 
 bool
@@ -97,35 +174,38 @@ ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool loc
 {
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_stack *stack;
-	struct ca_block *block;
-	bool used = false;
 
 	if (ca_own.space != space->id)
 		return false;
+	stack = ca_stack_find(magazine, ca_grains(bytes));
+	if (!stack || !ca_stack_top(stack))
+		return false;
 	ca_magazine_lock(magazine);
-	stack = ca_stack_find(magazine, bytes);
-	block = stack ? stack->top : NULL;
-	if (block) {
-		used = block->user.stream != NULL;
-		if (!may_take(magazine, space, block, bytes, locked))
-			block = NULL;
-	}
-	if (block) {
-		ca_stack_pop(magazine, stack);
-		atomic_store_explicit(&block->requested, size, memory_order_relaxed);
-		atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
-		block->born = ca_order_born(&space->order);
-		block->thread = magazine->thread;
-		count_take(&magazine->counts, block, used, size);
-		magazine->counts.clean += !block->user.stream;
-		*ret_address = block->address;
-		if (ca_tracing(space->heap))
-			ca_trace_alloc_locked(block);
-		atomic_store_explicit(&block->quick, block->address | CA_QUICK_LIVE,
-				      memory_order_release);
-	}
+	return take_otherwise(magazine, space, stack, size, locked, ret_address);
+}
+
+bool
+ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+{
+	struct ca_magazine *magazine = ca_own.magazine;
+	struct ca_stack *stack;
+	struct ca_block *block;
+
+	if (ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX)
+		return false;
+	stack = ca_stack_find(magazine, (uint32_t)((size + CA_GRAIN - 1) / CA_GRAIN));
+	if (!stack || !ca_stack_top(stack))
+		return false;
+	ca_magazine_lock(magazine);
+	block = ca_stack_top(stack);
+	if (__builtin_expect(!is_usual_take(magazine, space, block, size), 0))
+		return take_otherwise(magazine, space, stack, size, false, ret_address);
+	take_out(magazine, space, stack, block, size);
+	count_clean_take(&magazine->counts, block, size);
+	*ret_address = block->address;
+	publish(block);
 	ca_magazine_unlock(magazine);
-	return block != NULL;
+	return true;
 }
 
 /* ---- free */
@@ -163,7 +243,7 @@ may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool 
 
 	if (magazine->space != space ||
 	    atomic_load_explicit(&space->attention, memory_order_relaxed) ||
-	    (!locked && is_over(magazine, block->bytes)) ||
+	    (!locked && is_over(magazine, 0 - block->bytes)) ||
 	    (block->thread != magazine->thread && ca_owned_any(space)))
 		return false;
 	if (!block->user.stream && ca_order_is_untouched(&space->order, block->born)) {
@@ -173,16 +253,42 @@ may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool 
 	return quiet_user(space, block, ret_user);
 }
 
+/* The thread's own block, which nobody has used, goes where there is room. */
+static inline __attribute__((always_inline)) bool
+is_usual_give(const struct ca_magazine *magazine, const struct ca_stack *stack,
+	      const struct ca_block *block)
+{
+	struct ca_space *space = magazine->space;
+
+	return block->segment->space == space &&
+	       !atomic_load_explicit(&space->attention, memory_order_relaxed) &&
+	       block->thread == magazine->thread && !block->user.stream &&
+	       ca_order_is_untouched(&space->order, block->born) && stack && stack->room &&
+	       block->bytes <= magazine->counts.clean_above;
+}
+
+static inline __attribute__((always_inline)) void
+count_clean_give(struct ca_counts *counts, const struct ca_block *block)
+{
+	counts->frees++;
+	counts->requested_below += atomic_load_explicit(&block->requested, memory_order_relaxed);
+	counts->clean_below += block->bytes;
+	counts->clean_above -= block->bytes;
+}
+
 static void
 count_give(struct ca_counts *counts, const struct ca_block *block)
 {
-	counts->frees++;
-	counts->requested.current -= atomic_load_explicit(&block->requested, memory_order_relaxed);
-	counts->allocated.current -= block->bytes;
-	if (block->user.stream)
+	if (!block->user.stream) {
+		if (block->bytes > counts->clean_above)
+			counts->clean_above = block->bytes;
+		count_clean_give(counts, block);
 		return;
-	counts->active.current -= block->bytes;
-	count_add(&counts->cached, block->bytes);
+	}
+	counts->frees++;
+	counts->requested_below += atomic_load_explicit(&block->requested, memory_order_relaxed);
+	ca_counts_fold(counts);
+	counts->used -= block->bytes;
 }
 
 /* Before anybody can have the block. */
@@ -194,33 +300,67 @@ trace_give(const struct ca_block *block, const struct ca_user *user)
 	ca_trace_free_locked(block, user->stream ? &users : NULL);
 }
 
+/* What need not be as usual, of a block that was claimed. The magazine's lock is held, and is not
+ * afterwards. */
+static __attribute__((noinline)) bool
+give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block,
+	       bool locked)
+{
+	struct ca_stack *stack = NULL;
+	struct ca_user user;
+
+	if (may_give(magazine, block, locked, &user))
+		stack = ca_stack_for(magazine, block->rounded);
+	if (stack) {
+		if (ca_tracing(heap))
+			trace_give(block, &user);
+		block->user = user;
+		block->thread = magazine->thread;
+		ca_stack_push(stack, block);
+		count_give(&magazine->counts, block);
+	} else {
+		publish(block);
+	}
+	ca_magazine_unlock(magazine);
+	return stack != NULL;
+}
+
 bool
 ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 {
 	struct ca_magazine *magazine = ca_own.magazine;
-	struct ca_stack *stack = NULL;
 	struct ca_block *block;
-	struct ca_user user;
 
 	if (ca_own.heap != heap->id)
 		return false;
 	ca_magazine_lock(magazine);
 	block = ca_bases_claim(&heap->bases, address);
-	if (block) {
-		if (may_give(magazine, block, locked, &user))
-			stack = ca_stack_for(magazine, ca_block_rounded(block));
-		if (stack) {
-			if (ca_tracing(heap))
-				trace_give(block, &user);
-			block->user = user;
-			block->thread = magazine->thread;
-			ca_stack_push(magazine, stack, block);
-			count_give(&magazine->counts, block);
-		} else {
-			atomic_store_explicit(&block->quick, address | CA_QUICK_LIVE,
-					      memory_order_release);
-		}
-	}
+	if (block)
+		return give_otherwise(magazine, heap, block, locked);
 	ca_magazine_unlock(magazine);
-	return stack != NULL;
+	return false;
+}
+
+bool
+ca_free_quick(struct ca_heap *heap, uint64_t address)
+{
+	struct ca_magazine *magazine = ca_own.magazine;
+	struct ca_stack *stack;
+	struct ca_block *block;
+
+	if (ca_own.quick_heap != heap->id)
+		return false;
+	ca_magazine_lock(magazine);
+	block = ca_bases_claim(&heap->bases, address);
+	if (__builtin_expect(!block, 0)) {
+		ca_magazine_unlock(magazine);
+		return false;
+	}
+	stack = ca_stack_find(magazine, block->rounded);
+	if (__builtin_expect(!is_usual_give(magazine, stack, block), 0))
+		return give_otherwise(magazine, heap, block, false);
+	ca_stack_push(stack, block);
+	count_clean_give(&magazine->counts, block);
+	ca_magazine_unlock(magazine);
+	return true;
 }
