@@ -20,12 +20,11 @@
 enum { LOOK_EVERY = 64 }; /* allocations of a thread */
 
 /* Whether memory may be reused before it is finished depends on what else is in the process. */
-static void
+static __attribute__((noinline, cold)) void
 look_around(struct ca_process *process)
 {
-	static __thread unsigned allocations __attribute__((tls_model("initial-exec")));
-
-	if (__builtin_expect(allocations++ % LOOK_EVERY == 0, 0))
+	ca_quick.looks = LOOK_EVERY;
+	if (process)
 		ca_fallback_look_around(process);
 }
 
@@ -43,19 +42,41 @@ finish_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr
 	return rc;
 }
 
-CUresult
-cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+/* The space that serves the call; remembered for calls to come. */
+static struct ca_space *
+find_space(const struct ca_real *real, struct ca_process *process)
+{
+	uint64_t word = atomic_load(&ca_capture_word);
+	CUcontext current = NULL;
+	struct ca_space *space = ca_context_space_current(real, &current);
+
+	if (process->usual && space && !(word & CA_CAPTURES)) {
+		ca_quick.heap = process->heap;
+		ca_quick.get_current = real->cuCtxGetCurrent;
+		ca_quick.space = space;
+		ca_quick.context = current;
+		ca_quick.word = word;
+	}
+	return space;
+}
+
+/* `space` not NULL: the quick way was tried there, and there is no more to ask. */
+static __attribute__((noinline)) CUresult
+alloc_rest(CUdeviceptr *dptr, size_t bytesize, struct ca_space *space, struct ca_caller caller)
 {
 	CA_HOOK_REAL(real, cuMemAlloc_v2);
 	struct ca_process *process = ca_hook_process();
-	struct ca_space *space;
 	uint64_t address;
 	int saved = errno;
 	int rc = -ENODEV;
 
-	if (process && dptr && bytesize && (space = ca_context_space(real))) {
-		look_around(process);
-		if (ca_framework_is_quiet() || !CA_FRAMEWORK_PASSES(process, bytesize))
+	if (space) {
+		rc = ca_alloc_rest(space, bytesize, &address);
+	} else if (process && dptr && bytesize && (space = find_space(real, process))) {
+		if (!ca_quick.looks--)
+			look_around(process);
+		if (ca_framework_is_quiet() ||
+		    !ca_framework_passes(process, bytesize, caller.pc, caller.sp))
 			rc = ca_alloc(space, bytesize, &address);
 		else
 			rc = ca_alloc_through(space, bytesize, &address);
@@ -70,6 +91,35 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	if (__builtin_expect(process->ticks, 0))
 		return finish_alloc(real, process, dptr, bytesize, (CUresult)rc);
 	return (CUresult)rc;
+}
+
+/* Nothing is unusual about an allocation in the context that ca_quick has. */
+static inline bool
+is_usual_alloc(const struct ca_quick *quick)
+{
+	return quick->space && !ca_inside && ca_framework_is_quiet() &&
+	       !atomic_load(&ca_capture_preparing) && atomic_load(&ca_capture_word) == quick->word;
+}
+
+CUresult
+cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+	struct ca_quick *quick = &ca_quick;
+	struct ca_space *space = NULL;
+	CUcontext current;
+
+	if (__builtin_expect(is_usual_alloc(quick) && dptr, 1)) {
+		if (__builtin_expect(!quick->looks--, 0))
+			look_around(ca_process());
+		if (__builtin_expect(!CA_INSIDE(quick->get_current(&current)) &&
+					     current == quick->context,
+				     1)) {
+			space = quick->space;
+			if (ca_alloc_quick(space, bytesize, (uint64_t *)dptr))
+				return CUDA_SUCCESS;
+		}
+	}
+	return alloc_rest(dptr, bytesize, space, CA_FRAMEWORK_CALLER());
 }
 
 /* The driver chooses the pitch; the memory is tracked, but never cached. */
@@ -145,9 +195,10 @@ await_burials(struct ca_process *process, CUdeviceptr dptr)
 	(void)ca_context_lookup(process->heap, dptr, &info);
 }
 
-/* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. */
+/* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. `tried`: the quick way
+ * was. */
 static int
-free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
+free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr, bool tried)
 {
 	int rc;
 
@@ -159,7 +210,7 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 	if (__builtin_expect(process->attends, 0))
 		rc = ca_attend_free(real, process, dptr);
 	else
-		rc = ca_free(process->heap, dptr);
+		rc = tried ? ca_free_rest(process->heap, dptr) : ca_free(process->heap, dptr);
 	if (rc < 0 && rc != -ENOENT)
 		return CUDA_ERROR_INVALID_VALUE;
 	return rc;
@@ -176,21 +227,36 @@ free_foreign(const struct ca_real *real, CUdeviceptr dptr)
 	return rc;
 }
 
-CUresult
-cuMemFree_v2(CUdeviceptr dptr)
+static __attribute__((noinline)) CUresult
+free_rest(CUdeviceptr dptr, bool tried)
 {
 	CA_HOOK_REAL(real, cuMemFree_v2);
 	struct ca_process *process = ca_hook_process();
 	int saved = errno;
 	int rc = -ENOENT;
 
+	if (process && process->usual)
+		ca_quick.heap = process->heap;
 	if (process && dptr)
-		rc = free_block(real, process, dptr);
+		rc = free_block(real, process, dptr, tried);
 	errno = saved;
 	if (rc < 0)
 		return free_foreign(real, dptr);
 	ca_process_tick(process);
 	return (CUresult)rc;
+}
+
+CUresult
+cuMemFree_v2(CUdeviceptr dptr)
+{
+	struct ca_heap *heap = ca_quick.heap;
+
+	if (__builtin_expect(!heap || ca_inside || ca_context_any_closed() || ca_capture_active(),
+			     0))
+		return free_rest(dptr, false);
+	if (__builtin_expect(ca_free_quick(heap, dptr), 1))
+		return CUDA_SUCCESS;
+	return free_rest(dptr, true);
 }
 
 typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);
