@@ -13,12 +13,7 @@
  */
 #include "allocator/inside.h"
 
-enum { BUCKET = 8, LOG_MIN = 7, TAG_SHIFT = 48, TAG_BITS = 16, TAG_AT = 20 };
-
-struct ca_bases_table {
-	unsigned log; /* of the number of buckets */
-	_Alignas(64) _Atomic uint64_t places[][BUCKET];
-};
+enum { BUCKET = CA_BASES_BUCKET, LOG_MIN = 7, TAG_SHIFT = CA_BASES_TAG_SHIFT };
 
 /* Where a block may be. */
 struct key {
@@ -36,9 +31,8 @@ other_bucket(const struct ca_bases_table *table, size_t bucket, uint64_t tag)
 static inline struct key
 key_of(const struct ca_bases_table *table, uint64_t address)
 {
-	uint64_t hash = (address / CA_GRAIN) * UINT64_C(0x9e3779b97f4a7c15);
-	struct key key = { .tag = hash >> TAG_AT & ((1 << TAG_BITS) - 1),
-			   .first = hash >> (64 - table->log) };
+	uint64_t hash = ca_bases_hash(address / CA_GRAIN);
+	struct key key = { .tag = ca_bases_tag(hash), .first = ca_bases_first(table->log, hash) };
 
 	key.second = other_bucket(table, key.first, key.tag);
 	return key;
@@ -47,7 +41,7 @@ key_of(const struct ca_bases_table *table, uint64_t address)
 static inline struct ca_block *
 block_of(uint64_t entry)
 {
-	return (struct ca_block *)(uintptr_t)(entry & (((uint64_t)1 << TAG_SHIFT) - 1));
+	return ca_bases_block(entry);
 }
 
 /* One of them is usually at its own place in its bucket. */
@@ -199,16 +193,6 @@ is_live_at(struct ca_block *block, uint64_t address)
 	return block->address == address;
 }
 
-static bool
-claims_at(struct ca_block *block, uint64_t address)
-{
-	uint64_t live = address | CA_QUICK_LIVE;
-
-	return atomic_compare_exchange_strong_explicit(&block->quick, &live,
-						       address | CA_QUICK_KEPT,
-						       memory_order_acq_rel, memory_order_relaxed);
-}
-
 static inline __attribute__((always_inline)) struct ca_block *
 find(const struct ca_bases *bases, uint64_t address,
      bool (*is_it)(struct ca_block *block, uint64_t address))
@@ -241,7 +225,7 @@ struct ca_block *
 ca_bases_claim(const struct ca_bases *bases, uint64_t address)
 {
 	/* one byte behind its base the word would look like the block's own */
-	return address % CA_GRAIN ? NULL : find(bases, address, claims_at);
+	return address % CA_GRAIN ? NULL : find(bases, address, ca_block_claims_at);
 }
 
 uint64_t

@@ -16,16 +16,25 @@ enum {
 	PAUSE_NS = 50 * 1000,
 };
 
+static bool
+try(struct ca_magazine *magazine, unsigned who)
+{
+	unsigned none = 0;
+
+	return !atomic_load_explicit(&magazine->lock, memory_order_relaxed) &&
+	       atomic_compare_exchange_strong_explicit(&magazine->lock, &none, who,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
 /* Its holder is in a few instructions, or is not running. */
 void
-ca_magazine_wait(struct ca_magazine *magazine)
+ca_magazine_wait(struct ca_magazine *magazine, unsigned who)
 {
 	struct timespec pause = { .tv_nsec = PAUSE_NS };
 	int saved = errno;
 	unsigned tries = 0;
 
-	while (atomic_load_explicit(&magazine->lock, memory_order_relaxed) ||
-	       atomic_exchange_explicit(&magazine->lock, 1, memory_order_acquire)) {
+	while (!try(magazine, who)) {
 		tries++;
 		ca_relax();
 		if (tries > SPINS + YIELDS)

@@ -8,21 +8,39 @@
  * magazines: so much a peak may be too low. */
 #define CA_UNCOUNTED_MAX ((uint64_t)8 << 20)
 
-void ca_magazine_wait(struct ca_magazine *magazine);
+/*
+ * A magazine's lock is 0, or who has it: CA_OWNER, in the calls that want no other lock, and so a
+ * signal handler in that thread learns of it from the word (ca_heap_locked_here); or CA_OTHER,
+ * somebody who has the heap's lock, too.
+ */
+enum { CA_OWNER = 1, CA_OTHER = 2 };
+
+void ca_magazine_wait(struct ca_magazine *magazine, unsigned who);
+
+/* False: wait for it. An owner in vain leaves CA_OWNER behind, which harms nobody; the others never
+ * write over that. */
+static inline bool
+ca_magazine_try_own(struct ca_magazine *magazine)
+{
+	return !atomic_exchange_explicit(&magazine->lock, CA_OWNER, memory_order_acquire);
+}
 
 static inline void
 ca_magazine_lock(struct ca_magazine *magazine)
 {
-	ca_locks_held++; /* first, as for the heap's lock */
-	if (__builtin_expect(atomic_exchange_explicit(&magazine->lock, 1, memory_order_acquire), 0))
-		ca_magazine_wait(magazine);
+	unsigned none = 0;
+
+	if (__builtin_expect(!atomic_compare_exchange_strong_explicit(
+				     &magazine->lock, &none, CA_OTHER, memory_order_acquire,
+				     memory_order_relaxed),
+			     0))
+		ca_magazine_wait(magazine, CA_OTHER);
 }
 
 static inline void
 ca_magazine_unlock(struct ca_magazine *magazine)
 {
 	atomic_store_explicit(&magazine->lock, 0, memory_order_release);
-	ca_locks_held--;
 }
 
 /* ---- drain.c: the heap's lock is held; *_held: the magazine's, too, unless it is the calling
@@ -80,8 +98,10 @@ ca_counts_fold(struct ca_counts *counts)
 static inline struct ca_stack *
 ca_stack_set(struct ca_magazine *magazine, uint32_t grains)
 {
-	/* Fibonacci hashing: the top bits */
-	return &magazine->stacks[(size_t)(grains * 0x9e3779b1u >> (32 - CA_SETS_LOG)) * CA_WAYS];
+	/* Fibonacci hashing: the top bits, at once as the number of a stack */
+	size_t hash = grains * 0x9e3779b1u >> (32 - CA_SETS_LOG - CA_WAYS_LOG);
+
+	return &magazine->stacks[hash & -(size_t)CA_WAYS];
 }
 
 /* The stack of that size, or NULL. */

@@ -83,6 +83,8 @@ ca_heap_destroy(struct ca_heap *heap)
 	for (space = heap->spaces; space; space = space->next)
 		ca_order_destroy(&space->order);
 	pthread_mutex_destroy(&heap->lock);
+	if (ca_own.heap == heap->id)
+		ca_own = (struct ca_own){ 0 };
 	ca_arena_destroy(&heap->records);
 	fixed = heap->fixed; /* the heap lies in it */
 	ca_arena_destroy(&fixed);

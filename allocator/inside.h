@@ -359,6 +359,18 @@ ca_block_is_indexed(const struct ca_block *block)
 /* A block comes out of a magazine whose counts have it as free already: in no index and no list. */
 void ca_block_come_out_locked(struct ca_block *block);
 
+/* The block was the program's, at `address`, and is a magazine's from now on. Needs no lock; the
+ * record may mean another block by now, or none. */
+static inline bool
+ca_block_claims_at(struct ca_block *block, uint64_t address)
+{
+	uint64_t live = address | CA_QUICK_LIVE;
+
+	return atomic_compare_exchange_strong_explicit(&block->quick, &live,
+						       address | CA_QUICK_KEPT,
+						       memory_order_acq_rel, memory_order_relaxed);
+}
+
 /* LIVE, and not in a magazine: the program has it. */
 static inline bool
 ca_block_is_live(const struct ca_block *block)

@@ -131,13 +131,13 @@ count_take(struct ca_counts *counts, const struct ca_block *block, bool used, ui
 
 /* The top of the stack becomes the program's, but nobody may see that yet. */
 static inline __attribute__((always_inline)) void
-take_out(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
-	 struct ca_block *block, uint64_t size)
+take_out(struct ca_magazine *magazine, struct ca_stack *stack, struct ca_block *block,
+	 uint64_t size, uint64_t born)
 {
 	ca_stack_pop(stack, block);
 	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
-	block->born = ca_order_birth(&space->order);
+	block->born = born;
 	block->thread = magazine->thread;
 }
 
@@ -157,7 +157,7 @@ take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_s
 	bool taken = block && may_take(magazine, space, block, locked);
 
 	if (taken) {
-		take_out(magazine, space, stack, block, size);
+		take_out(magazine, stack, block, size, ca_order_born(&space->order));
 		count_take(&magazine->counts, block, used, size);
 		*ret_address = block->address;
 		if (ca_tracing(space->heap))
@@ -166,6 +166,21 @@ take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_s
 	}
 	ca_magazine_unlock(magazine);
 	return taken;
+}
+
+/* The calling thread has its magazine for itself from now on. */
+static inline void
+own(struct ca_magazine *magazine)
+{
+	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
+		ca_magazine_wait(magazine, CA_OWNER);
+}
+
+bool
+ca_magazine_is_locked_here(void)
+{
+	return ca_own.magazine &&
+	       atomic_load_explicit(&ca_own.magazine->lock, memory_order_relaxed) == CA_OWNER;
 }
 
 bool
@@ -180,27 +195,40 @@ ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool loc
 	stack = ca_stack_find(magazine, ca_grains(bytes));
 	if (!stack || !ca_stack_top(stack))
 		return false;
-	ca_magazine_lock(magazine);
+	own(magazine);
 	return take_otherwise(magazine, space, stack, size, locked, ret_address);
 }
 
+/* Somebody has the magazine's lock. */
+static __attribute__((noinline, cold)) bool
+take_later(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
+	   uint64_t size, uint64_t *ret_address)
+{
+	ca_magazine_wait(magazine, CA_OWNER);
+	return take_otherwise(magazine, space, stack, size, false, ret_address);
+}
+
+/* Calls only what it ends with, so that it need not save registers. */
 bool
 ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_stack *stack;
 	struct ca_block *block;
+	uint64_t born;
 
 	if (ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX)
 		return false;
 	stack = ca_stack_find(magazine, (uint32_t)((size + CA_GRAIN - 1) / CA_GRAIN));
 	if (!stack || !ca_stack_top(stack))
 		return false;
-	ca_magazine_lock(magazine);
+	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
+		return take_later(magazine, space, stack, size, ret_address);
 	block = ca_stack_top(stack);
-	if (__builtin_expect(!is_usual_take(magazine, space, block, size), 0))
+	born = atomic_load(&space->order.words.epoch);
+	if (__builtin_expect(born & 1 || !is_usual_take(magazine, space, block, size), 0))
 		return take_otherwise(magazine, space, stack, size, false, ret_address);
-	take_out(magazine, space, stack, block, size);
+	take_out(magazine, stack, block, size, born);
 	count_clean_take(&magazine->counts, block, size);
 	*ret_address = block->address;
 	publish(block);
@@ -333,7 +361,7 @@ ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 
 	if (ca_own.heap != heap->id)
 		return false;
-	ca_magazine_lock(magazine);
+	own(magazine);
 	block = ca_bases_claim(&heap->bases, address);
 	if (block)
 		return give_otherwise(magazine, heap, block, locked);
@@ -341,6 +369,27 @@ ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 	return false;
 }
 
+/* It is not where it is most likely to be. The magazine's lock is held, and is not afterwards. */
+static __attribute__((noinline)) bool
+give_found(struct ca_magazine *magazine, struct ca_heap *heap, uint64_t address)
+{
+	struct ca_block *block = ca_bases_claim(&heap->bases, address);
+
+	if (block)
+		return give_otherwise(magazine, heap, block, false);
+	ca_magazine_unlock(magazine);
+	return false;
+}
+
+/* Somebody has the magazine's lock. */
+static __attribute__((noinline, cold)) bool
+give_later(struct ca_magazine *magazine, struct ca_heap *heap, uint64_t address)
+{
+	ca_magazine_wait(magazine, CA_OWNER);
+	return give_found(magazine, heap, address);
+}
+
+/* As ca_alloc_quick. */
 bool
 ca_free_quick(struct ca_heap *heap, uint64_t address)
 {
@@ -350,12 +399,11 @@ ca_free_quick(struct ca_heap *heap, uint64_t address)
 
 	if (ca_own.quick_heap != heap->id)
 		return false;
-	ca_magazine_lock(magazine);
-	block = ca_bases_claim(&heap->bases, address);
-	if (__builtin_expect(!block, 0)) {
-		ca_magazine_unlock(magazine);
-		return false;
-	}
+	block = address % CA_GRAIN ? NULL : ca_bases_guess(&heap->bases, address / CA_GRAIN);
+	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
+		return give_later(magazine, heap, address);
+	if (__builtin_expect(!block || !ca_block_claims_at(block, address), 0))
+		return give_found(magazine, heap, address);
 	stack = ca_stack_find(magazine, block->rounded);
 	if (__builtin_expect(!is_usual_give(magazine, stack, block), 0))
 		return give_otherwise(magazine, heap, block, false);

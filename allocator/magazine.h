@@ -29,7 +29,8 @@ struct ca_space;
 
 enum {
 	CA_SETS_LOG = 5,
-	CA_WAYS = 4,
+	CA_WAYS_LOG = 2,
+	CA_WAYS = 1 << CA_WAYS_LOG,
 	CA_STACKS = CA_WAYS << CA_SETS_LOG,
 	CA_STACK_WORDS = CA_STACKS / 64,
 	CA_KEPT_EACH = 64,  /* blocks of one size: emptying a stack must not take long */
@@ -112,6 +113,9 @@ bool ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, boo
 		      uint64_t *ret_address);
 /* The live block at `address` goes to the calling thread's magazine. False: it does not. */
 bool ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked);
+
+/* True in a signal handler that interrupted one of these in this thread. */
+bool ca_magazine_is_locked_here(void);
 
 /* ---- under the heap's lock */
 

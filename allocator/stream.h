@@ -124,13 +124,6 @@ void ca_order_mark_busy(struct ca_space *space);
 
 /* The birth of an allocation: every stamp so far is smaller. */
 uint64_t ca_order_born(struct ca_order *order);
-static inline uint64_t
-ca_order_birth(struct ca_order *order)
-{
-	uint64_t epoch = atomic_load(&order->words.epoch);
-
-	return __builtin_expect(epoch & 1, 0) ? ca_order_born(order) : epoch;
-}
 /* Work of another space may touch what was born then. */
 static inline bool
 ca_order_has_foreign_user(struct ca_order *order, uint64_t born)
