@@ -10,7 +10,7 @@
  * While anything captures, memory handed out before must not be: the request gets a segment of its
  * own.
  */
-#include "allocator/inside.h"
+#include "allocator/quick.h"
 
 #include <errno.h>
 
@@ -353,12 +353,14 @@ rounded_of(const struct ca_heap *heap, uint64_t size)
 }
 
 int
-ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+ca_alloc_rest(struct ca_space *space, uint64_t size, struct ca_stack *stack, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
 	uint64_t bytes;
 	bool capturing;
 
+	if (stack && ca_magazine_take_on(space, size, stack, ret_address))
+		return 0;
 	if (!size)
 		return -EINVAL;
 	if (size > CA_SIZE_MAX)
@@ -375,10 +377,11 @@ int
 ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_stack *stack = NULL;
 
-	if (!driver->capturing(driver->self) && ca_alloc_quick(space, size, ret_address))
+	if (!driver->capturing(driver->self) && ca_alloc_quick(space, size, ret_address, &stack))
 		return 0;
-	return ca_alloc_rest(space, size, ret_address);
+	return ca_alloc_rest(space, size, stack, ret_address);
 }
 
 /* The driver's own memory, with the ladder if it has none. */

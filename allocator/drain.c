@@ -56,12 +56,12 @@ ca_counts_changes(const struct ca_counts *counts)
 
 	ca_counts_fold(&all);
 	return (struct ca_changes){
-		.requested = { all.requested_peak - all.requested_below, all.requested_peak,
-			       all.requested_total },
-		.allocated = { clean + all.used, all.allocated_peak,
-			       all.clean_total + all.used_total },
-		.active = { clean, all.active_peak, all.clean_total },
-		.cached = { 0 - clean, all.cached_peak, all.clean_total - clean },
+		.requested = { all.requested_taken - all.requested_given, all.requested_peak,
+			       all.requested_taken },
+		.allocated = { ca_counts_allocated(&all), all.allocated_peak,
+			       all.clean_taken + all.used_taken },
+		.active = { clean, all.active_peak, all.clean_taken },
+		.cached = { 0 - clean, all.cached_peak, all.clean_given },
 	};
 }
 
@@ -78,10 +78,11 @@ void
 ca_magazine_count_held(struct ca_magazine *magazine)
 {
 	struct ca_counts *counts = &magazine->counts;
+	uint64_t hits = ca_magazine_hits(magazine);
 	struct ca_stats *stats;
 	struct ca_changes changes;
 
-	if (!(counts->allocs | counts->frees))
+	if (!(hits | counts->frees))
 		return;
 	stats = &magazine->space->device->stats;
 	changes = ca_counts_changes(counts);
@@ -89,12 +90,13 @@ ca_magazine_count_held(struct ca_magazine *magazine)
 	gauge_count(&stats->allocated_bytes, &changes.allocated);
 	gauge_count(&stats->active_bytes, &changes.active);
 	gauge_count(&stats->cached_bytes, &changes.cached);
-	stats->alloc_calls += counts->allocs;
-	stats->cache_hits += counts->allocs;
-	stats->taken_clean += counts->allocs - counts->exposed;
+	stats->alloc_calls += hits;
+	stats->cache_hits += hits;
+	stats->taken_clean += hits - counts->exposed;
 	stats->taken_same_stream += counts->exposed;
 	stats->free_calls += counts->frees;
 	*counts = (struct ca_counts){ 0 };
+	magazine->serial_counted = magazine->serial;
 }
 
 void

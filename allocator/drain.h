@@ -64,13 +64,26 @@ void ca_magazine_clear_locked(struct ca_magazine *magazine, enum ca_kept which);
 static inline uint64_t
 ca_counts_clean(const struct ca_counts *counts)
 {
-	return counts->clean_peak - counts->clean_below;
+	return counts->clean_taken - counts->clean_given;
+}
+
+static inline uint64_t
+ca_counts_used(const struct ca_counts *counts)
+{
+	return counts->used_taken - counts->used_given;
 }
 
 static inline uint64_t
 ca_counts_allocated(const struct ca_counts *counts)
 {
-	return ca_counts_clean(counts) + counts->used;
+	return ca_counts_clean(counts) + ca_counts_used(counts);
+}
+
+/* Hits, all of them allocations. */
+static inline uint64_t
+ca_magazine_hits(const struct ca_magazine *magazine)
+{
+	return magazine->serial - magazine->serial_counted;
 }
 
 static inline void
@@ -87,10 +100,9 @@ ca_counts_fold(struct ca_counts *counts)
 	uint64_t clean = ca_counts_clean(counts);
 
 	ca_peak_raise(&counts->active_peak, counts->clean_peak);
-	ca_peak_raise(&counts->allocated_peak, counts->clean_peak + counts->used);
-	ca_peak_raise(&counts->cached_peak, counts->clean_above - clean);
-	counts->clean_peak = clean;
-	counts->clean_below = counts->clean_above = 0;
+	ca_peak_raise(&counts->allocated_peak, counts->clean_peak + ca_counts_used(counts));
+	ca_peak_raise(&counts->cached_peak, 0 - counts->clean_least);
+	counts->clean_peak = counts->clean_least = clean;
 }
 
 /* ---- stacks: the magazine's lock is held, or the calling thread is its owner */
@@ -98,10 +110,12 @@ ca_counts_fold(struct ca_counts *counts)
 static inline struct ca_stack *
 ca_stack_set(struct ca_magazine *magazine, uint32_t grains)
 {
-	/* Fibonacci hashing: the top bits, at once as the number of a stack */
-	size_t hash = grains * 0x9e3779b1u >> (32 - CA_SETS_LOG - CA_WAYS_LOG);
+	/* Fibonacci hashing: the top bits, at once as the distance of the set in bytes */
+	enum { SET_LOG = CA_WAYS_LOG + 4 };
+	size_t hash = grains * 0x9e3779b1u >> (32 - CA_SETS_LOG - SET_LOG);
 
-	return &magazine->stacks[hash & -(size_t)CA_WAYS];
+	return (struct ca_stack *)((char *)magazine->stacks +
+				   (hash & ((size_t)(1 << CA_SETS_LOG) - 1) << SET_LOG));
 }
 
 /* The stack of that size, or NULL. */

@@ -191,7 +191,7 @@ ca_space_kill(struct ca_space *space)
 
 	ca_heap_lock(heap);
 	space->dead = true;
-	atomic_store_explicit(&space->attention, true, memory_order_relaxed);
+	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
 	while ((link = space->segments.next) != &space->segments)
 		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 	ca_pending_drop_all_locked(space);

@@ -65,13 +65,6 @@ void ca_space_kill(struct ca_space *space);
  */
 int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 /*
- * The two halves of ca_alloc. The first has it done at once, with what the calling thread freed
- * last, or answers false and has done nothing; call it only while nothing captures. The second does
- * what is left to do after that.
- */
-bool ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address);
-int ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address);
-/*
  * `size` bytes straight from the driver, exactly as asked for, and back to it at their free; never
  * from the cache and never kept by it. Cached memory is given back before the driver's runs out;
  * limits, oom_retry_ms and oom_fallback apply as to ca_alloc.
@@ -98,9 +91,6 @@ int ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t r
  * live. -EBUSY: only with CA_DISABLE_COUNT, from segment_return; the block stays live.
  */
 int ca_free(struct ca_heap *heap, uint64_t address);
-/* Its two halves, as of ca_alloc; the first at any time. */
-bool ca_free_quick(struct ca_heap *heap, uint64_t address);
-int ca_free_rest(struct ca_heap *heap, uint64_t address);
 /* The same for a free that takes effect when `stream` (NULL: not tracked) gets
  * there: until then the stream counts as a user. Natively it waits for nobody: it returns at once
  * whatever waits, and no thread is made to wait for what the memory was last used by. */

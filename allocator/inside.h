@@ -210,6 +210,14 @@ struct ca_device {
 	struct ca_stats stats; /* figures (not gauges, counters) unused */
 };
 
+enum {
+	CA_ATTENTION_ALWAYS = 1, /* they do not serve: dead, poisoned, or segments are due */
+	/* what is freed may have a user though no stream was stamped: a hazard ever began, or more
+	 * than a network card was seen that restricts reuse to finished memory. Set before those.
+	 */
+	CA_ATTENTION_ORDER = 2,
+};
+
 struct ca_space {
 	struct ca_space *next; /* heap->spaces */
 	struct ca_heap *heap;
@@ -219,11 +227,11 @@ struct ca_space {
 	struct ca_index wholes;  /* by (bytes, address) */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
-	struct ca_list pending;  /* ca_group.link */
-	struct ca_list unmarked; /* ca_block.waiting */
-	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
-	uint64_t id;             /* no other space of the process ever had it */
-	_Atomic bool attention;  /* magazines do not serve: dead, poisoned, or segments are due */
+	struct ca_list pending;          /* ca_group.link */
+	struct ca_list unmarked;         /* ca_block.waiting */
+	struct ca_list held;             /* ca_block.waiting: freed memory of captures */
+	uint64_t id;                     /* no other space of the process ever had it */
+	_Atomic unsigned attention;      /* CA_ATTENTION_*: what is not usual in magazines */
 	_Atomic uint64_t waiting_blocks; /* WAITING */
 	_Atomic uint64_t owned_blocks;   /* OWNED and MULTI */
 	uint64_t settled;                /* order.progress for which streams' lists were settled */

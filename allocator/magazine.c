@@ -17,7 +17,7 @@
  * now is not mistaken for this one. Who has the heap's lock takes a LIVE block away from all
  * magazines by setting the word to 0.
  */
-#include "allocator/drain.h"
+#include "allocator/quick.h"
 
 #include "config/mutant.h"
 
@@ -34,6 +34,12 @@ is_over(const struct ca_magazine *magazine, uint64_t change)
 	return magazine->several &&
 	       ca_counts_allocated(&magazine->counts) + change + CA_UNCOUNTED_MAX >
 		       2 * CA_UNCOUNTED_MAX;
+}
+
+static bool
+attention(const struct ca_space *space)
+{
+	return atomic_load_explicit(&space->attention, memory_order_relaxed) & CA_ATTENTION_ALWAYS;
 }
 
 static CA_APART bool
@@ -66,89 +72,32 @@ expose(struct ca_space *space, struct ca_block *block)
 static bool
 may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_block *block, bool locked)
 {
-	if (atomic_load_explicit(&space->attention, memory_order_relaxed) ||
-	    magazine->serial == magazine->serials_end ||
+	if (attention(space) || magazine->serial == magazine->serials_end ||
 	    (!locked && is_over(magazine, block->bytes)) ||
 	    (block->rounded >= CA_BOUNDARY / CA_GRAIN && is_off_boundary(block)))
 		return false;
 	return !block->user.stream || expose(space, block);
 }
 
-/* Nothing but the sums changes for a block without a user that can be handed out at once. */
-static inline __attribute__((always_inline)) bool
-is_usual_take(const struct ca_magazine *magazine, const struct ca_space *space,
-	      const struct ca_block *block, uint64_t size)
-{
-	return block && !block->user.stream && size <= magazine->counts.requested_below &&
-	       block->bytes <= magazine->counts.clean_below &&
-	       magazine->serial != magazine->serials_end &&
-	       !atomic_load_explicit(&space->attention, memory_order_relaxed) &&
-	       block->rounded < CA_BOUNDARY / CA_GRAIN;
-}
-
-static inline __attribute__((always_inline)) void
-count_clean_take(struct ca_counts *counts, const struct ca_block *block, uint64_t size)
-{
-	counts->allocs++;
-	counts->requested_below -= size;
-	counts->requested_total += size;
-	counts->clean_below -= block->bytes;
-	counts->clean_above += block->bytes;
-	counts->clean_total += block->bytes;
-}
-
-static void
-count_used_take(struct ca_counts *counts, const struct ca_block *block, uint64_t size)
-{
-	counts->allocs++;
-	counts->exposed += block->user.stream != NULL;
-	counts->requested_below -= size;
-	counts->requested_total += size;
-	ca_counts_fold(counts);
-	counts->used += block->bytes;
-	counts->used_total += block->bytes;
-	ca_peak_raise(&counts->allocated_peak, ca_counts_allocated(counts));
-}
-
 /* `used`: it came with a user. */
 static void
 count_take(struct ca_counts *counts, const struct ca_block *block, bool used, uint64_t size)
 {
-	if (size > counts->requested_below) {
-		counts->requested_peak += size - counts->requested_below;
-		counts->requested_below = size;
-	}
+	counts->requested_taken += size;
+	ca_peak_raise(&counts->requested_peak, counts->requested_taken - counts->requested_given);
+	counts->exposed += block->user.stream != NULL;
 	if (used) {
-		count_used_take(counts, block, size);
-		return;
+		ca_counts_fold(counts);
+		counts->used_taken += block->bytes;
+		ca_peak_raise(&counts->allocated_peak, ca_counts_allocated(counts));
+	} else {
+		counts->clean_taken += block->bytes;
+		ca_peak_raise(&counts->clean_peak, ca_counts_clean(counts));
 	}
-	if (block->bytes > counts->clean_below) {
-		counts->clean_peak += block->bytes - counts->clean_below;
-		counts->clean_below = block->bytes;
-	}
-	count_clean_take(counts, block, size);
-}
-
-/* The top of the stack becomes the program's, but nobody may see that yet. */
-static inline __attribute__((always_inline)) void
-take_out(struct ca_magazine *magazine, struct ca_stack *stack, struct ca_block *block,
-	 uint64_t size, uint64_t born)
-{
-	ca_stack_pop(stack, block);
-	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
-	atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
-	block->born = born;
-	block->thread = magazine->thread;
-}
-
-static inline __attribute__((always_inline)) void
-publish(struct ca_block *block)
-{
-	atomic_store_explicit(&block->quick, block->address | CA_QUICK_LIVE, memory_order_release);
 }
 
 /* What need not be as usual. The magazine's lock is held, and is not afterwards. */
-static __attribute__((noinline)) bool
+static bool
 take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
 	       uint64_t size, bool locked, uint64_t *ret_address)
 {
@@ -157,12 +106,13 @@ take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_s
 	bool taken = block && may_take(magazine, space, block, locked);
 
 	if (taken) {
-		take_out(magazine, stack, block, size, ca_order_born(&space->order));
+		ca_quick_take(magazine, stack, block, size, ca_order_born(&space->order));
+		block->thread = magazine->thread;
 		count_take(&magazine->counts, block, used, size);
 		*ret_address = block->address;
 		if (ca_tracing(space->heap))
 			ca_trace_alloc_locked(block);
-		publish(block);
+		ca_quick_publish(block, block->address);
 	}
 	ca_magazine_unlock(magazine);
 	return taken;
@@ -199,41 +149,11 @@ ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool loc
 	return take_otherwise(magazine, space, stack, size, locked, ret_address);
 }
 
-/* Somebody has the magazine's lock. */
-static __attribute__((noinline, cold)) bool
-take_later(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
-	   uint64_t size, uint64_t *ret_address)
-{
-	ca_magazine_wait(magazine, CA_OWNER);
-	return take_otherwise(magazine, space, stack, size, false, ret_address);
-}
-
-/* Calls only what it ends with, so that it need not save registers. */
 bool
-ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+ca_magazine_take_on(struct ca_space *space, uint64_t size, struct ca_stack *stack,
+		    uint64_t *ret_address)
 {
-	struct ca_magazine *magazine = ca_own.magazine;
-	struct ca_stack *stack;
-	struct ca_block *block;
-	uint64_t born;
-
-	if (ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX)
-		return false;
-	stack = ca_stack_find(magazine, (uint32_t)((size + CA_GRAIN - 1) / CA_GRAIN));
-	if (!stack || !ca_stack_top(stack))
-		return false;
-	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
-		return take_later(magazine, space, stack, size, ret_address);
-	block = ca_stack_top(stack);
-	born = atomic_load(&space->order.words.epoch);
-	if (__builtin_expect(born & 1 || !is_usual_take(magazine, space, block, size), 0))
-		return take_otherwise(magazine, space, stack, size, false, ret_address);
-	take_out(magazine, stack, block, size, born);
-	count_clean_take(&magazine->counts, block, size);
-	*ret_address = block->address;
-	publish(block);
-	ca_magazine_unlock(magazine);
-	return true;
+	return take_otherwise(ca_own.magazine, space, stack, size, false, ret_address);
 }
 
 /* ---- free */
@@ -269,8 +189,7 @@ may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool 
 {
 	struct ca_space *space = block->segment->space;
 
-	if (magazine->space != space ||
-	    atomic_load_explicit(&space->attention, memory_order_relaxed) ||
+	if (magazine->space != space || attention(space) ||
 	    (!locked && is_over(magazine, 0 - block->bytes)) ||
 	    (block->thread != magazine->thread && ca_owned_any(space)))
 		return false;
@@ -281,42 +200,19 @@ may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool 
 	return quiet_user(space, block, ret_user);
 }
 
-/* The thread's own block, which nobody has used, goes where there is room. */
-static inline __attribute__((always_inline)) bool
-is_usual_give(const struct ca_magazine *magazine, const struct ca_stack *stack,
-	      const struct ca_block *block)
-{
-	struct ca_space *space = magazine->space;
-
-	return block->segment->space == space &&
-	       !atomic_load_explicit(&space->attention, memory_order_relaxed) &&
-	       block->thread == magazine->thread && !block->user.stream &&
-	       ca_order_is_untouched(&space->order, block->born) && stack && stack->room &&
-	       block->bytes <= magazine->counts.clean_above;
-}
-
-static inline __attribute__((always_inline)) void
-count_clean_give(struct ca_counts *counts, const struct ca_block *block)
-{
-	counts->frees++;
-	counts->requested_below += atomic_load_explicit(&block->requested, memory_order_relaxed);
-	counts->clean_below += block->bytes;
-	counts->clean_above -= block->bytes;
-}
-
 static void
 count_give(struct ca_counts *counts, const struct ca_block *block)
 {
-	if (!block->user.stream) {
-		if (block->bytes > counts->clean_above)
-			counts->clean_above = block->bytes;
-		count_clean_give(counts, block);
+	counts->frees++;
+	counts->requested_given += atomic_load_explicit(&block->requested, memory_order_relaxed);
+	if (block->user.stream) {
+		ca_counts_fold(counts);
+		counts->used_given += block->bytes;
 		return;
 	}
-	counts->frees++;
-	counts->requested_below += atomic_load_explicit(&block->requested, memory_order_relaxed);
-	ca_counts_fold(counts);
-	counts->used -= block->bytes;
+	counts->clean_given += block->bytes;
+	if ((int64_t)ca_counts_clean(counts) < (int64_t)counts->clean_least)
+		counts->clean_least = ca_counts_clean(counts);
 }
 
 /* Before anybody can have the block. */
@@ -330,7 +226,7 @@ trace_give(const struct ca_block *block, const struct ca_user *user)
 
 /* What need not be as usual, of a block that was claimed. The magazine's lock is held, and is not
  * afterwards. */
-static __attribute__((noinline)) bool
+static bool
 give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block,
 	       bool locked)
 {
@@ -347,7 +243,7 @@ give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_blo
 		ca_stack_push(stack, block);
 		count_give(&magazine->counts, block);
 	} else {
-		publish(block);
+		ca_quick_publish(block, block->address);
 	}
 	ca_magazine_unlock(magazine);
 	return stack != NULL;
@@ -369,46 +265,8 @@ ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 	return false;
 }
 
-/* It is not where it is most likely to be. The magazine's lock is held, and is not afterwards. */
-static __attribute__((noinline)) bool
-give_found(struct ca_magazine *magazine, struct ca_heap *heap, uint64_t address)
-{
-	struct ca_block *block = ca_bases_claim(&heap->bases, address);
-
-	if (block)
-		return give_otherwise(magazine, heap, block, false);
-	ca_magazine_unlock(magazine);
-	return false;
-}
-
-/* Somebody has the magazine's lock. */
-static __attribute__((noinline, cold)) bool
-give_later(struct ca_magazine *magazine, struct ca_heap *heap, uint64_t address)
-{
-	ca_magazine_wait(magazine, CA_OWNER);
-	return give_found(magazine, heap, address);
-}
-
-/* As ca_alloc_quick. */
 bool
-ca_free_quick(struct ca_heap *heap, uint64_t address)
+ca_magazine_give_on(struct ca_heap *heap, struct ca_block *block)
 {
-	struct ca_magazine *magazine = ca_own.magazine;
-	struct ca_stack *stack;
-	struct ca_block *block;
-
-	if (ca_own.quick_heap != heap->id)
-		return false;
-	block = address % CA_GRAIN ? NULL : ca_bases_guess(&heap->bases, address / CA_GRAIN);
-	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
-		return give_later(magazine, heap, address);
-	if (__builtin_expect(!block || !ca_block_claims_at(block, address), 0))
-		return give_found(magazine, heap, address);
-	stack = ca_stack_find(magazine, block->rounded);
-	if (__builtin_expect(!is_usual_give(magazine, stack, block), 0))
-		return give_otherwise(magazine, heap, block, false);
-	ca_stack_push(stack, block);
-	count_clean_give(&magazine->counts, block);
-	ca_magazine_unlock(magazine);
-	return true;
+	return give_otherwise(ca_own.magazine, heap, block, false);
 }

@@ -54,22 +54,21 @@ struct ca_stack {
 _Static_assert(sizeof(struct ca_stack) == 16, "a set is one cache line");
 
 /*
- * What the magazine's hits changed of the device's sums since it was last counted there, modulo
- * 2^64. A hit only compares distances and moves them: to the largest value so far (at least 0),
- * `below`, and to the smallest, `above`.
+ * What the magazine's hits changed of the device's sums since it was last counted there, in bytes,
+ * modulo 2^64: each hit adds to what was taken, or to what was given back, and compares the
+ * difference with the largest so far (at least 0), or with the least (at most 0).
  *
  * A block that nobody used any more when it was taken, or given, changes allocated, active and
- * (the other way round) cached bytes alike: `clean`. One with a user changes the allocated bytes
- * only, `used`; since their peak is of both together, what the clean ones did is folded into the
- * peaks first.
+ * (the other way round) cached bytes alike: it is `clean`. One with a user changes the allocated
+ * bytes only, `used`; since their peak is of both together, what the clean ones did is folded into
+ * the peaks first.
  */
 struct ca_counts {
-	uint64_t requested_below, requested_peak, requested_total;
-	uint64_t clean_below, clean_above, clean_peak, clean_total;
-	uint64_t allocs; /* all of them hits */
+	uint64_t requested_taken, requested_given, requested_peak;
+	uint64_t clean_taken, clean_given, clean_peak, clean_least;
 	uint64_t frees;
 	uint64_t exposed; /* hits: a stream may go on using the block */
-	uint64_t used, used_total;
+	uint64_t used_taken, used_given;
 	uint64_t allocated_peak, active_peak, cached_peak; /* until the last fold */
 };
 
@@ -77,13 +76,14 @@ struct ca_counts {
 struct ca_magazine {
 	_Alignas(64) _Atomic unsigned lock;
 	_Atomic unsigned
-		granted_all;    /* to its stacks; 0: it keeps nothing. A hint without the lock */
-	struct ca_space *space; /* whose blocks it keeps; changes under the heap's lock, too */
-	uint64_t thread;        /* ca_order_thread() of its owner */
-	uint64_t serial;        /* the next allocation's */
-	uint64_t serials_end;   /* the first that is not its own */
-	bool several;           /* there are other magazines: counts are added often */
-	unsigned evict;         /* the way that makes room next */
+		granted_all;     /* to its stacks; 0: it keeps nothing. A hint without the lock */
+	struct ca_space *space;  /* whose blocks it keeps; changes under the heap's lock, too */
+	uint64_t thread;         /* ca_order_thread() of its owner */
+	uint64_t serial;         /* the next allocation's */
+	uint64_t serial_counted; /* up to which hits were counted */
+	uint64_t serials_end;    /* the first that is not its own */
+	bool several;            /* there are other magazines: counts are added often */
+	unsigned evict;          /* the way that makes room next */
 	struct ca_counts counts;
 	uint64_t granted[CA_STACK_WORDS];               /* bits: stacks that were granted room */
 	_Alignas(64) struct ca_stack stacks[CA_STACKS]; /* CA_WAYS to a set */

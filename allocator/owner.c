@@ -141,6 +141,7 @@ refresh_locked(struct ca_heap *heap, struct ca_magazine *magazine)
 		magazine->serial = heap->serial + 1;
 		heap->serial += SERIALS;
 		magazine->serials_end = heap->serial + 1;
+		magazine->serial_counted = magazine->serial;
 	}
 }
 
@@ -152,10 +153,11 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 
 	if (ca_own.heap != heap->id)
 		return ++heap->serial;
-	if (magazine->serial == magazine->serials_end || magazine->counts.allocs ||
+	if (magazine->serial == magazine->serials_end || ca_magazine_hits(magazine) ||
 	    magazine->counts.frees)
 		refresh_locked(heap, magazine);
 	serial = magazine->serial++; /* these are their owner's, who is here */
+	magazine->serial_counted = magazine->serial;
 	return serial;
 }
 

@@ -30,8 +30,6 @@
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
 
-__thread unsigned ca_inside __attribute__((tls_model("initial-exec")));
-
 __thread struct ca_quick ca_quick __attribute__((tls_model("initial-exec")));
 
 static _Atomic int state; /* UNMADE, MADE, or the maker's pid */
@@ -57,7 +55,7 @@ after_fork_child(void)
 	ca_graphs_after_fork_child();
 	ca_framework_after_fork_child();
 	ca_report_after_fork_child();
-	ca_quick = (struct ca_quick){ 0 };
+	ca_quick = (struct ca_quick){ .inside = ca_inside };
 	atomic_store(&made, NULL);
 	atomic_store(&state, UNMADE);
 }

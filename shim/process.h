@@ -38,9 +38,17 @@ struct ca_quick {
 	struct ca_space *space; /* of `context`, as long as ca_capture_word is `word`; NULL: none */
 	CUcontext context;
 	uint64_t word;
-	unsigned looks; /* allocations until it looks around */
+	unsigned looks;  /* allocations until it looks around */
+	unsigned inside; /* see below */
 };
 extern __thread struct ca_quick ca_quick __attribute__((tls_model("initial-exec")));
+
+/*
+ * > 0 while this thread is inside a call of ours into the driver: a hook entered then (by the
+ * driver, or by another interposer under us) passes straight through, so that nothing is counted or
+ * locked twice.
+ */
+#define ca_inside (ca_quick.inside)
 
 /* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
 struct ca_process *ca_process(void);
@@ -55,13 +63,6 @@ ca_process_tick(struct ca_process *process)
 	if (__builtin_expect(process->ticks, 0))
 		ca_process_tend(process);
 }
-
-/*
- * > 0 while this thread is inside a call of ours into the driver: a hook entered then (by the
- * driver, or by another interposer under us) passes straight through, so that nothing is counted or
- * locked twice.
- */
-extern __thread unsigned ca_inside __attribute__((tls_model("initial-exec")));
 
 /* Evaluates a call of the real driver with ca_inside raised. */
 #define CA_INSIDE(call)                                                                            \
