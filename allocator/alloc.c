@@ -10,7 +10,7 @@
  * While anything captures, memory handed out before must not be: the request gets a segment of its
  * own.
  */
-#include "allocator/inside.h"
+#include "allocator/quick.h"
 
 #include <errno.h>
 
@@ -21,7 +21,7 @@ is_quick(const struct ca_block *block, uint64_t rounded)
 	const struct ca_segment *segment = block->segment;
 
 	return segment->space->heap->quick && !segment->retired && !segment->captured &&
-	       (rounded | block->address) % CA_GRAIN == 0;
+	       ca_grains(rounded) && block->address % CA_GRAIN == 0;
 }
 
 static void
@@ -345,21 +345,35 @@ alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uin
 }
 
 int
-ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+ca_alloc_rest(struct ca_space *space, uint64_t size, struct ca_stack *stack, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
 	uint64_t bytes;
 	bool capturing;
 
+	if (stack && ca_magazine_take_on(space, size, stack, ret_address))
+		return 0;
 	if (!size)
 		return -EINVAL;
 	if (size > CA_SIZE_MAX)
 		return -E2BIG;
 	bytes = ca_rounded(heap, size);
 	capturing = heap->driver.capturing(heap->driver.self);
-	if (!capturing && ca_magazine_take(space, size, bytes, false, ret_address))
+	if (!capturing && ca_own.quick_space != space->id &&
+	    ca_magazine_take(space, size, bytes, false, ret_address))
 		return 0;
 	return alloc(space, size, bytes, capturing, ret_address);
+}
+
+int
+ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_stack *stack = NULL;
+
+	if (!driver->capturing(driver->self) && ca_alloc_quick(space, size, ret_address, &stack))
+		return 0;
+	return ca_alloc_rest(space, size, stack, ret_address);
 }
 
 /* The driver's own memory, with the ladder if it has none. */

@@ -83,6 +83,8 @@ ca_heap_destroy(struct ca_heap *heap)
 	for (space = heap->spaces; space; space = space->next)
 		ca_order_destroy(&space->order);
 	pthread_mutex_destroy(&heap->lock);
+	if (ca_own.heap == heap->id)
+		ca_own = (struct ca_own){ 0 };
 	ca_arena_destroy(&heap->records);
 	fixed = heap->fixed; /* the heap lies in it */
 	ca_arena_destroy(&fixed);
@@ -189,7 +191,7 @@ ca_space_kill(struct ca_space *space)
 
 	ca_heap_lock(heap);
 	space->dead = true;
-	atomic_store_explicit(&space->attention, true, memory_order_relaxed);
+	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
 	while ((link = space->segments.next) != &space->segments)
 		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 	ca_pending_drop_all_locked(space);

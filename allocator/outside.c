@@ -93,7 +93,7 @@ ca_outside_self(void)
 bool
 ca_heap_locked_here(void)
 {
-	return ca_locks_held;
+	return ca_locks_held || ca_magazine_is_locked_here();
 }
 
 void
@@ -101,6 +101,7 @@ ca_outside_after_fork_child(void)
 {
 	own_calls = 0;
 	ca_locks_held = 0;
+	ca_own = (struct ca_own){ 0 };
 }
 
 /* Sleeping needs no condition variable, which old glibc has in another library. */
