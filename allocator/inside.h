@@ -240,8 +240,7 @@ struct ca_space {
 
 struct ca_heap {
 	_Atomic bool shared; /* ca_heap_share */
-	pthread_mutex_t lock;
-	_Atomic bool held; /* the lock is; a hint */
+	_Atomic unsigned lock; /* outside.c */
 	bool plain;        /* requests are rounded to the grain, and served */
 	bool quick;        /* magazines serve */
 	bool limited;      /* there is a limit, or something relative to one */

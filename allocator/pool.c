@@ -59,11 +59,16 @@ pool_of(const struct ca_block *block)
 static struct ca_places *
 places_of(struct ca_heap *heap, struct ca_block *block)
 {
-	if (!block->places) {
-		block->places = ca_objects_get(&heap->places);
-		block->places->block = block;
-	}
-	return block->places;
+	struct ca_places *places = block->places;
+
+	if (places)
+		return places;
+	places = ca_objects_again(&heap->places);
+	if (!places)
+		places = ca_objects_get(&heap->places);
+	places->by_size.height = places->by_usable.height = 0;
+	places->block = block;
+	return block->places = places;
 }
 
 void
