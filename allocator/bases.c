@@ -158,12 +158,28 @@ grow(struct ca_bases *bases)
 		ca_arena_give_pages((char *)old + sizeof(*old), bytes_of(old->log) - sizeof(*old));
 }
 
+/* Places that may be taken. */
+static uint64_t
+limit_of(const struct ca_bases_table *table)
+{
+	return (uint64_t)BUCKET * 7 / 8 << table->log;
+}
+
+void
+ca_bases_prepare_locked(struct ca_bases *bases)
+{
+	const struct ca_bases_table *table = table_of(bases);
+
+	if (!table || bases->entered >= limit_of(table) / 8 * 7)
+		grow(bases);
+}
+
 void
 ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block)
 {
 	struct ca_bases_table *table = table_of(bases);
 
-	if (!table || bases->entered >= (uint64_t)BUCKET * 7 / 8 << table->log) {
+	if (!table || bases->entered >= limit_of(table)) {
 		grow(bases);
 		table = table_of(bases);
 	}

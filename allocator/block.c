@@ -403,6 +403,13 @@ is_in(const struct ca_block *block, enum ca_block_state state)
 	return block && block->state == state;
 }
 
+static void
+leave_list(struct ca_block *block)
+{
+	if (block->state == CA_BLOCK_OWNED)
+		ca_list_remove(&block->waiting);
+}
+
 /*
  * A block, unindexed and in no list, whose neighbours are free just as it is, or not at all: which
  * of them is said. A record that has its places in the trees keeps them.
@@ -412,16 +419,16 @@ enter_between(struct ca_block *block, bool lower, bool upper)
 {
 	if (lower && upper) {
 		ca_pool_unindex_locked(block->next);
-		ca_list_remove(&block->next->waiting);
+		leave_list(block->next);
 		merge_next(block);
 	}
 	if (lower) {
 		block = block->prev;
-		ca_list_remove(&block->waiting);
+		leave_list(block);
 		merge_next(block);
 	} else if (upper) {
 		block = block->next;
-		ca_list_remove(&block->waiting);
+		leave_list(block);
 		merge_prev(block);
 	}
 	enter(block);

@@ -158,8 +158,8 @@ ca_index_last(const struct ca_index *index)
 	if (ca_index_is_empty(index))
 		return NULL;
 	word = 31 - (unsigned)__builtin_clz(index->words);
-	return ca_tree_last(&index->classes[word * 64 + 63 -
-					    (unsigned)__builtin_clzll(index->taken[word])]);
+	return ca_tree_last(
+		&index->classes[word * 64 + 63 - (unsigned)__builtin_clzll(index->taken[word])]);
 }
 
 struct ca_tree_node *

@@ -239,11 +239,11 @@ struct ca_space {
 };
 
 struct ca_heap {
-	_Atomic bool shared; /* ca_heap_share */
+	_Atomic bool shared;   /* ca_heap_share */
 	_Atomic unsigned lock; /* outside.c */
-	bool plain;        /* requests are rounded to the grain, and served */
-	bool quick;        /* magazines serve */
-	bool limited;      /* there is a limit, or something relative to one */
+	bool plain;            /* requests are rounded to the grain, and served */
+	bool quick;            /* magazines serve */
+	bool limited;          /* there is a limit, or something relative to one */
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */

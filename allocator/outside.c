@@ -69,9 +69,9 @@ ca_heap_lock(struct ca_heap *heap)
 void
 ca_heap_unlock(struct ca_heap *heap)
 {
-	if (__builtin_expect(
-		    atomic_exchange_explicit(&heap->lock, FREE, memory_order_release) == AWAITED,
-		    0))
+	if (__builtin_expect(atomic_exchange_explicit(&heap->lock, FREE, memory_order_release) ==
+				     AWAITED,
+			     0))
 		wake_one(heap);
 	ca_locks_held--;
 }

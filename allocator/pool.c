@@ -136,6 +136,8 @@ ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, 
 	struct ca_tree_node *node;
 	struct ca_block *block;
 
+	if (ca_index_is_empty(&pool->by_size))
+		return NULL;
 	if (bytes >= CA_BOUNDARY) {
 		node = ca_index_at_least(&pool->by_usable, bytes, 0);
 		block = node ? CA_CONTAINER_OF(node, struct ca_places, by_usable)->block : NULL;
