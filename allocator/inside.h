@@ -401,7 +401,11 @@ void ca_pool_init(struct ca_pool *pool, bool small);
 /* Also if it is indexed already, and its bytes or address have changed. */
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
-struct ca_pool *ca_pool_for(struct ca_space *space, uint64_t bytes);
+static inline struct ca_pool *
+ca_pool_for(struct ca_space *space, uint64_t bytes)
+{
+	return &space->pools[bytes > CA_SMALL_MAX];
+}
 /* The segment the pool's rule asks of the driver for
  * a request of `bytes` (rounded to the grain). */
 uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);

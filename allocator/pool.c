@@ -27,12 +27,6 @@ ca_pool_init(struct ca_pool *pool, bool small)
 	pool->small = small;
 }
 
-struct ca_pool *
-ca_pool_for(struct ca_space *space, uint64_t bytes)
-{
-	return &space->pools[bytes > CA_SMALL_MAX];
-}
-
 uint64_t
 ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes)
 {
