@@ -24,12 +24,25 @@ is_quick(const struct ca_block *block, uint64_t rounded)
 	       ca_grains(rounded) && block->address % CA_GRAIN == 0;
 }
 
-static void
+/* Usually the calling thread's magazine has one, and has been counted. */
+static inline uint64_t
+next_serial(struct ca_heap *heap)
+{
+	struct ca_magazine *magazine = ca_own.magazine;
+
+	if (ca_own.heap == heap->id && magazine->serial != magazine->serials_end &&
+	    !ca_magazine_hits(magazine) && !magazine->counts.frees) {
+		magazine->serial_counted = magazine->serial + 1;
+		return magazine->serial++;
+	}
+	return ca_magazine_serial_locked(heap);
+}
+
+static inline void
 hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uint64_t rounded)
 {
 	struct ca_heap *heap = space->heap;
-	uint64_t serial =
-		block->segment->captured ? ++heap->serial : ca_magazine_serial_locked(heap);
+	uint64_t serial = block->segment->captured ? ++heap->serial : next_serial(heap);
 
 	atomic_store_explicit(&block->requested, requested, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
@@ -311,6 +324,16 @@ answer(struct ca_space *space, struct ca_block *block, uint64_t size, uint64_t r
 	return 0;
 }
 
+/* The calling thread's magazine is for the space, needs nothing, and there is no other. */
+static inline bool
+has_only_own(const struct ca_space *space)
+{
+	const struct ca_magazine *magazine = ca_own.magazine;
+
+	return ca_own.space == space->id && !magazine->several &&
+	       magazine->serial != magazine->serials_end;
+}
+
 /* Another thread's magazine may have what the caller's has not. */
 static bool
 take_quick(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
@@ -321,6 +344,8 @@ take_quick(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_
 		return false;
 	if (!ca_list_empty(&space->due))
 		ca_segment_return_due_locked(space, NULL);
+	else if (has_only_own(space))
+		return false; /* and that was asked just now, without the lock */
 	return heap->quick && !space->dead && ca_magazine_prepare_take_locked(space, bytes) &&
 	       ca_magazine_take(space, size, bytes, true, ret_address);
 }

@@ -177,12 +177,28 @@ change(struct ca_bases *bases, unsigned log)
 		ca_arena_give_pages((char *)old + sizeof(*old), bytes_of(old->log) - sizeof(*old));
 }
 
+/* Places that may be taken. */
+static uint64_t
+limit_of(const struct ca_bases_table *table)
+{
+	return (uint64_t)BUCKET * 7 / 8 << table->log;
+}
+
+void
+ca_bases_prepare_locked(struct ca_bases *bases)
+{
+	const struct ca_bases_table *table = table_of(bases);
+
+	if (!table || bases->entered >= limit_of(table) / 8 * 7)
+		change(bases, table ? table->log + 1 : LOG_MIN);
+}
+
 void
 ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block)
 {
 	struct ca_bases_table *table = table_of(bases);
 
-	if (!table || bases->entered >= (uint64_t)BUCKET * 7 / 8 << table->log) {
+	if (!table || bases->entered >= limit_of(table)) {
 		change(bases, table ? table->log + 1 : LOG_MIN);
 		table = table_of(bases);
 	}

@@ -60,6 +60,8 @@ ca_bases_block(uint64_t entry)
 }
 
 void ca_bases_init(struct ca_bases *bases, struct ca_arena *arena);
+/* A moment at which it does not matter how long that takes: makes room for what comes. */
+void ca_bases_prepare_locked(struct ca_bases *bases);
 /* Not every block gets a place: one that has none is found by the tree. */
 void ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block);
 /* Harmless if it is not there. */

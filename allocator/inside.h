@@ -274,12 +274,11 @@ struct ca_space {
 };
 
 struct ca_heap {
-	_Atomic bool shared; /* ca_heap_share */
-	pthread_mutex_t lock;
-	_Atomic bool held; /* the lock is; a hint */
-	bool plain;        /* requests are rounded to the grain, and served */
-	bool quick;        /* magazines serve */
-	bool limited;      /* there is a limit, or something relative to one */
+	_Atomic bool shared;   /* ca_heap_share */
+	_Atomic unsigned lock; /* outside.c */
+	bool plain;            /* requests are rounded to the grain, and served */
+	bool quick;            /* magazines serve */
+	bool limited;          /* there is a limit, or something relative to one */
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
@@ -478,7 +477,11 @@ void ca_pool_init(struct ca_pool *pool, bool small);
 /* Also if it is indexed already, and its bytes or address have changed. */
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
-struct ca_pool *ca_pool_for(struct ca_space *space, uint64_t bytes);
+static inline struct ca_pool *
+ca_pool_for(struct ca_space *space, uint64_t bytes)
+{
+	return &space->pools[bytes > CA_SMALL_MAX];
+}
 /* The segment the pool's rule asks of the driver for
  * a request of `bytes` (rounded to the grain). */
 uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);

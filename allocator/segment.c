@@ -155,6 +155,7 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 	r = space->dead ? -ENODEV : parts_get(heap, &parts);
 	if (r)
 		return r;
+	ca_bases_prepare_locked(&heap->bases);
 	r = driver_take(space, segment_bytes, kind, &address);
 	if (!r && space->dead)
 		r = -ENODEV;

@@ -188,7 +188,12 @@ ca_order_only_stream(struct ca_order *order)
 {
 	struct ca_stream_record *only = atomic_load(&order->only);
 
-	return only ? ca_order_is_only_stream(order, only) : NULL;
+	if (!only)
+		return NULL;
+	if (__builtin_expect(atomic_load(&order->candidates) > 1 || atomic_load(&order->hazards),
+			     0))
+		return ca_order_is_only_stream(order, only);
+	return atomic_load(&only->hot.last) > atomic_load(&only->done) ? only : NULL;
 }
 /* False: somebody who knows says that it is no user of anything (ca_order_set_sole_user). */
 static inline bool
