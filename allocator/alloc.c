@@ -10,7 +10,7 @@
  * While anything captures, memory handed out before must not be: the request gets a segment of its
  * own.
  */
-#include "allocator/inside.h"
+#include "allocator/quick.h"
 
 #include <errno.h>
 
@@ -21,15 +21,28 @@ is_quick(const struct ca_block *block, uint64_t rounded)
 	const struct ca_segment *segment = block->segment;
 
 	return segment->space->heap->quick && !segment->retired && !segment->captured &&
-	       (rounded | block->address) % CA_GRAIN == 0;
+	       ca_grains(rounded) && block->address % CA_GRAIN == 0;
 }
 
-static void
+/* Usually the calling thread's magazine has one, and has been counted. */
+static inline uint64_t
+next_serial(struct ca_heap *heap)
+{
+	struct ca_magazine *magazine = ca_own.magazine;
+
+	if (ca_own.heap == heap->id && magazine->serial != magazine->serials_end &&
+	    !ca_magazine_hits(magazine) && !magazine->counts.frees) {
+		magazine->serial_counted = magazine->serial + 1;
+		return magazine->serial++;
+	}
+	return ca_magazine_serial_locked(heap);
+}
+
+static inline void
 hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uint64_t rounded)
 {
 	struct ca_heap *heap = space->heap;
-	uint64_t serial =
-		block->segment->captured ? ++heap->serial : ca_magazine_serial_locked(heap);
+	uint64_t serial = block->segment->captured ? ++heap->serial : next_serial(heap);
 
 	atomic_store_explicit(&block->requested, requested, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
@@ -311,6 +324,16 @@ answer(struct ca_space *space, struct ca_block *block, uint64_t size, uint64_t r
 	return 0;
 }
 
+/* The calling thread's magazine is for the space, needs nothing, and there is no other. */
+static inline bool
+has_only_own(const struct ca_space *space)
+{
+	const struct ca_magazine *magazine = ca_own.magazine;
+
+	return ca_own.space == space->id && !magazine->several &&
+	       magazine->serial != magazine->serials_end;
+}
+
 /* Another thread's magazine may have what the caller's has not. */
 static bool
 take_quick(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
@@ -321,6 +344,8 @@ take_quick(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_
 		return false;
 	if (!ca_list_empty(&space->due))
 		ca_segment_return_due_locked(space, NULL);
+	else if (has_only_own(space))
+		return false; /* and that was asked just now, without the lock */
 	return heap->quick && !space->dead && ca_magazine_prepare_take_locked(space, bytes) &&
 	       ca_magazine_take(space, size, bytes, true, ret_address);
 }
@@ -345,21 +370,35 @@ alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uin
 }
 
 int
-ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+ca_alloc_rest(struct ca_space *space, uint64_t size, struct ca_stack *stack, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
 	uint64_t bytes;
 	bool capturing;
 
+	if (stack && ca_magazine_take_on(space, size, stack, ret_address))
+		return 0;
 	if (!size)
 		return -EINVAL;
 	if (size > CA_SIZE_MAX)
 		return -E2BIG;
 	bytes = ca_rounded(heap, size);
 	capturing = heap->driver.capturing(heap->driver.self);
-	if (!capturing && ca_magazine_take(space, size, bytes, false, ret_address))
+	if (!capturing && ca_own.quick_space != space->id &&
+	    ca_magazine_take(space, size, bytes, false, ret_address))
 		return 0;
 	return alloc(space, size, bytes, capturing, ret_address);
+}
+
+int
+ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_stack *stack = NULL;
+
+	if (!driver->capturing(driver->self) && ca_alloc_quick(space, size, ret_address, &stack))
+		return 0;
+	return ca_alloc_rest(space, size, stack, ret_address);
 }
 
 /* The driver's own memory, with the ladder if it has none. */

@@ -16,19 +16,10 @@
 #include "allocator/inside.h"
 
 enum {
-	BUCKET = 8,
+	BUCKET = CA_BASES_BUCKET,
 	LOG_MIN = 7,
-	TAG_SHIFT = 48,
-	TAG_BITS = 16,
-	TAG_AT = 20,
+	TAG_SHIFT = CA_BASES_TAG_SHIFT,
 	SHRINK_LOG = 3, /* by so many powers of two, when half of that would be enough */
-};
-
-struct ca_bases_table {
-	unsigned log;   /* of the number of buckets */
-	unsigned shift; /* of a hash to a bucket */
-	uint64_t mask;  /* of a bucket */
-	_Alignas(64) _Atomic uint64_t places[][BUCKET];
 };
 
 /* Where a block may be: in that bucket, or the other one. */
@@ -47,16 +38,15 @@ other_bucket(const struct ca_bases_table *table, size_t bucket, uint64_t tag)
 static inline struct key
 key_of(const struct ca_bases_table *table, uint64_t address)
 {
-	uint64_t hash = (address / CA_GRAIN) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t hash = ca_bases_hash(address / CA_GRAIN);
 
-	return (struct key){ .tag = hash >> TAG_AT & ((1 << TAG_BITS) - 1),
-			     .bucket = hash >> table->shift };
+	return (struct key){ .tag = ca_bases_tag(hash), .bucket = ca_bases_first(table, hash) };
 }
 
 static inline struct ca_block *
 block_of(uint64_t entry)
 {
-	return (struct ca_block *)(uintptr_t)(entry & (((uint64_t)1 << TAG_SHIFT) - 1));
+	return ca_bases_block(entry);
 }
 
 void
@@ -187,12 +177,28 @@ change(struct ca_bases *bases, unsigned log)
 		ca_arena_give_pages((char *)old + sizeof(*old), bytes_of(old->log) - sizeof(*old));
 }
 
+/* Places that may be taken. */
+static uint64_t
+limit_of(const struct ca_bases_table *table)
+{
+	return (uint64_t)BUCKET * 7 / 8 << table->log;
+}
+
+void
+ca_bases_prepare_locked(struct ca_bases *bases)
+{
+	const struct ca_bases_table *table = table_of(bases);
+
+	if (!table || bases->entered >= limit_of(table) / 8 * 7)
+		change(bases, table ? table->log + 1 : LOG_MIN);
+}
+
 void
 ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block)
 {
 	struct ca_bases_table *table = table_of(bases);
 
-	if (!table || bases->entered >= (uint64_t)BUCKET * 7 / 8 << table->log) {
+	if (!table || bases->entered >= limit_of(table)) {
 		change(bases, table ? table->log + 1 : LOG_MIN);
 		table = table_of(bases);
 	}
@@ -241,16 +247,6 @@ is_live_at(struct ca_block *block, uint64_t address)
 	return block->address == address;
 }
 
-static bool
-claims_at(struct ca_block *block, uint64_t address)
-{
-	uint64_t live = address | CA_QUICK_LIVE;
-
-	return atomic_compare_exchange_strong_explicit(&block->quick, &live,
-						       address | CA_QUICK_KEPT,
-						       memory_order_acq_rel, memory_order_relaxed);
-}
-
 /* An entry is usually at its own place in its first bucket. */
 static inline __attribute__((always_inline)) struct ca_block *
 find_in(const struct ca_bases_table *table, size_t bucket, uint64_t tag, uint64_t address,
@@ -295,7 +291,7 @@ struct ca_block *
 ca_bases_claim(const struct ca_bases *bases, uint64_t address)
 {
 	/* one byte behind its base the word would look like the block's own */
-	return address % CA_GRAIN ? NULL : find(bases, address, claims_at);
+	return address % CA_GRAIN ? NULL : find(bases, address, ca_block_claims_at);
 }
 
 uint64_t

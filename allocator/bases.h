@@ -6,12 +6,22 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "allocator/arena.h"
 
 struct ca_block;
-struct ca_bases_table;
+
+/* An entry's bits above the pointer are a part of the hash; a bucket is one cache line. */
+enum { CA_BASES_BUCKET = 8, CA_BASES_TAG_SHIFT = 48, CA_BASES_TAG_BITS = 16, CA_BASES_TAG_AT = 20 };
+
+struct ca_bases_table {
+	unsigned log;   /* of the number of buckets */
+	unsigned shift; /* of a hash to a bucket */
+	uint64_t mask;  /* of a bucket */
+	_Alignas(64) _Atomic uint64_t places[][CA_BASES_BUCKET];
+};
 
 enum { CA_BASES_SIZES = 36 };
 
@@ -24,7 +34,34 @@ struct ca_bases {
 	struct ca_bases_table *tables[CA_BASES_SIZES];
 };
 
+static inline uint64_t
+ca_bases_hash(uint64_t grain)
+{
+	return grain * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static inline uint64_t
+ca_bases_tag(uint64_t hash)
+{
+	return hash >> CA_BASES_TAG_AT & ((1 << CA_BASES_TAG_BITS) - 1);
+}
+
+/* The bucket where a block is looked for first. */
+static inline size_t
+ca_bases_first(const struct ca_bases_table *table, uint64_t hash)
+{
+	return hash >> table->shift;
+}
+
+static inline struct ca_block *
+ca_bases_block(uint64_t entry)
+{
+	return (struct ca_block *)(uintptr_t)(entry & (((uint64_t)1 << CA_BASES_TAG_SHIFT) - 1));
+}
+
 void ca_bases_init(struct ca_bases *bases, struct ca_arena *arena);
+/* A moment at which it does not matter how long that takes: makes room for what comes. */
+void ca_bases_prepare_locked(struct ca_bases *bases);
 /* Not every block gets a place: one that has none is found by the tree. */
 void ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block);
 /* Harmless if it is not there. */
@@ -34,5 +71,23 @@ struct ca_block *ca_bases_find_locked(const struct ca_bases *bases, uint64_t add
 /* The block whose `quick` word said that it is live at `address`, and says now that it is kept. Any
  * thread may call it without a lock. NULL: there is none. */
 struct ca_block *ca_bases_claim(const struct ca_bases *bases, uint64_t address);
+/* The block that is most likely to be it, if there is one at its own place in its first bucket;
+ * the block is not looked at. `grain`: the address in grains. NULL: there is none. */
+static inline struct ca_block *
+ca_bases_guess(const struct ca_bases *bases, uint64_t grain)
+{
+	const struct ca_bases_table *table =
+		atomic_load_explicit(&bases->table, memory_order_acquire);
+	uint64_t hash = ca_bases_hash(grain), tag = ca_bases_tag(hash), entry;
+
+	if (__builtin_expect(!table, 0))
+		return NULL;
+	entry = atomic_load_explicit(
+		&table->places[ca_bases_first(table, hash)][tag % CA_BASES_BUCKET],
+		memory_order_acquire);
+	if (__builtin_expect(entry >> CA_BASES_TAG_SHIFT != tag, 0))
+		return NULL;
+	return ca_bases_block(entry); /* of an empty place NULL */
+}
 /* Entries that are not NULL, counted anew. */
 uint64_t ca_bases_count_locked(const struct ca_bases *bases);

@@ -257,7 +257,23 @@ join_threads(struct ca_block *block, const struct ca_block *other)
 		block->thread = 0;
 }
 
-/* Gives block->prev, CLEAN, unindexed and in no list, to `block`, which is CLEAN. */
+/* `block` gets the bytes of `other`, which is in the same state. */
+static void
+share(struct ca_block *block, const struct ca_block *other)
+{
+	if (block->state != CA_BLOCK_OWNED) {
+		join_threads(block, other);
+	} else {
+		ca_change(&block->segment->space->owned_blocks, (uint64_t)-1);
+		if (other->thread != block->thread)
+			block->thread = 0;
+		if (other->user.stamp > block->user.stamp)
+			block->user.stamp = other->user.stamp;
+	}
+	block->bytes += other->bytes;
+}
+
+/* Gives block->prev, unindexed, in no list and in the same state, to `block`. */
 static void
 merge_prev(struct ca_block *block)
 {
@@ -265,8 +281,7 @@ merge_prev(struct ca_block *block)
 	struct ca_heap *heap = segment->space->heap;
 	struct ca_block *lower = block->prev;
 
-	join_threads(block, lower);
-	block->bytes += lower->bytes;
+	share(block, lower);
 	block->address = lower->address;
 	block->prev = lower->prev;
 	if (block->prev)
@@ -284,16 +299,7 @@ merge_next(struct ca_block *block)
 	struct ca_heap *heap = block->segment->space->heap;
 	struct ca_block *upper = block->next;
 
-	if (block->state != CA_BLOCK_OWNED) {
-		join_threads(block, upper);
-	} else {
-		ca_change(&block->segment->space->owned_blocks, (uint64_t)-1);
-		if (upper->thread != block->thread)
-			block->thread = 0;
-		if (upper->user.stamp > block->user.stamp)
-			block->user.stamp = upper->user.stamp;
-	}
-	block->bytes += upper->bytes;
+	share(block, upper);
 	block->next = upper->next;
 	if (block->next)
 		block->next->prev = block;
@@ -391,24 +397,35 @@ is_in(const struct ca_block *block, enum ca_block_state state)
 	return block && block->state == state;
 }
 
-/* A CLEAN block, in no index, between neighbours that are CLEAN or in use. */
 static void
-enter_clean(struct ca_block *block)
+leave_list(struct ca_block *block)
 {
-	bool upper = is_in(block->next, CA_BLOCK_CLEAN);
+	if (block->state == CA_BLOCK_OWNED)
+		ca_list_remove(&block->waiting);
+}
 
-	if (is_in(block->prev, CA_BLOCK_CLEAN)) {
-		if (upper) {
-			ca_pool_unindex_locked(block->next);
-			merge_next(block);
-		}
+/*
+ * A block, unindexed and in no list, whose neighbours are free just as it is, or not at all: which
+ * of them is said. A record that has its places in the trees keeps them.
+ */
+static void
+enter_between(struct ca_block *block, bool lower, bool upper)
+{
+	if (lower && upper) {
+		ca_pool_unindex_locked(block->next);
+		leave_list(block->next);
+		merge_next(block);
+	}
+	if (lower) {
 		block = block->prev;
+		leave_list(block);
 		merge_next(block);
 	} else if (upper) {
 		block = block->next;
+		leave_list(block);
 		merge_prev(block);
 	}
-	ca_pool_index_locked(block);
+	enter(block);
 }
 
 void
@@ -427,7 +444,15 @@ ca_block_settle_locked(struct ca_block *block)
 	if (is_in(block->prev, CA_BLOCK_OWNED) || is_in(block->next, CA_BLOCK_OWNED))
 		enter(merge(block));
 	else
-		enter_clean(block);
+		enter_between(block, is_in(block->prev, CA_BLOCK_CLEAN),
+			      is_in(block->next, CA_BLOCK_CLEAN));
+}
+
+/* The neighbour of an OWNED block is free just as it is. */
+static bool
+is_like(const struct ca_block *block, const struct ca_block *neighbour)
+{
+	return is_in(neighbour, CA_BLOCK_OWNED) && neighbour->user.stream == block->user.stream;
 }
 
 void
@@ -441,7 +466,10 @@ ca_block_own_locked(struct ca_block *block, struct ca_user user)
 		ca_block_set_state_locked(block, CA_BLOCK_OWNED);
 	}
 	block->user = user;
-	enter(merge(block));
+	if (is_in(block->prev, CA_BLOCK_CLEAN) || is_in(block->next, CA_BLOCK_CLEAN))
+		enter(merge(block));
+	else
+		enter_between(block, is_like(block, block->prev), is_like(block, block->next));
 }
 
 void

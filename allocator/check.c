@@ -6,7 +6,7 @@
  * It holds the lock and reads only. Blocks that a thread has in its hand right now are WAITING or
  * IDLE and on a list the walk cannot see; they are accepted.
  */
-#include "allocator/inside.h"
+#include "allocator/drain.h"
 
 #include <errno.h>
 #include <string.h>
@@ -176,7 +176,7 @@ stack_check(struct walk *walk, const struct ca_magazine *magazine, const struct 
 	const struct ca_block *block;
 	unsigned depth = 0;
 
-	for (block = stack->top; block; block = block->below, depth++) {
+	for (block = ca_stack_top(stack); block; block = block->below, depth++) {
 		claim(walk, block->state == CA_BLOCK_LIVE,
 		      "a magazine has a block that is not live");
 		claim(walk,
@@ -185,11 +185,10 @@ stack_check(struct walk *walk, const struct ca_magazine *magazine, const struct 
 		      "a magazine has a block that it does not keep");
 		claim(walk, block->segment->space == magazine->space,
 		      "a magazine has a block of another space");
-		claim(walk,
-		      ca_rounded(magazine->space->heap, ca_block_requested(block)) == stack->bytes,
+		claim(walk, ca_block_grains(magazine->space->heap, block) == stack->grains,
 		      "a stack has blocks of two sizes");
 	}
-	claim(walk, depth == stack->depth, "the blocks of a stack are miscounted");
+	claim(walk, depth == ca_stack_depth(stack), "the blocks of a stack are miscounted");
 	claim(walk, depth <= CA_KEPT_EACH, "a stack has too many blocks");
 }
 
@@ -205,13 +204,15 @@ magazines_check(struct walk *walk, const struct ca_heap *heap)
 		for (i = 0; i < CA_STACKS; i++) {
 			const struct ca_stack *stack = &magazine->stacks[i];
 
-			claim(walk, (magazine->taken[i / 64] >> i % 64 & 1) == (stack->depth != 0),
-			      "a stack is noted as empty, or as not");
+			claim(walk,
+			      (magazine->granted[i / 64] >> i % 64 & 1) == (stack->granted != 0),
+			      "a stack is noted as one without room, or with");
 			stack_check(walk, magazine, stack);
-			sum += stack->depth;
+			sum += stack->granted;
 		}
-		claim(walk, sum == magazine->kept, "the blocks of a magazine are miscounted");
-		kept += sum;
+		kept += ca_magazine_kept(magazine);
+		claim(walk, sum == ca_magazine_granted(magazine),
+		      "the room in a magazine is miscounted");
 	}
 	claim(walk, kept == walk->kept, "a block that is kept is in no magazine, or in two");
 	claim(walk, walk->bases == heap->bases.entered, "bases of blocks that are gone");
@@ -347,14 +348,16 @@ static void
 uncounted_add(const struct ca_heap *heap, const struct ca_device *device, struct sums *sums)
 {
 	const struct ca_magazine *magazine;
+	struct ca_changes changes;
 
 	for (magazine = heap->magazines; magazine; magazine = magazine->next) {
 		if (!magazine->space || magazine->space->device != device)
 			continue;
-		sums->requested -= magazine->counts.requested.current;
-		sums->allocated -= magazine->counts.allocated.current;
-		sums->active -= magazine->counts.active.current;
-		sums->cached -= magazine->counts.cached.current;
+		changes = ca_counts_changes(&magazine->counts);
+		sums->requested -= changes.requested.current;
+		sums->allocated -= changes.allocated.current;
+		sums->active -= changes.active.current;
+		sums->cached -= changes.cached.current;
 	}
 }
 

@@ -16,16 +16,25 @@ enum {
 	PAUSE_NS = 50 * 1000,
 };
 
+static bool
+try(struct ca_magazine *magazine, unsigned who)
+{
+	unsigned none = 0;
+
+	return !atomic_load_explicit(&magazine->lock, memory_order_relaxed) &&
+	       atomic_compare_exchange_strong_explicit(&magazine->lock, &none, who,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
 /* Its holder is in a few instructions, or is not running. */
 void
-ca_magazine_wait(struct ca_magazine *magazine)
+ca_magazine_wait(struct ca_magazine *magazine, unsigned who)
 {
 	struct timespec pause = { .tv_nsec = PAUSE_NS };
 	int saved = errno;
 	unsigned tries = 0;
 
-	while (atomic_load_explicit(&magazine->lock, memory_order_relaxed) ||
-	       atomic_exchange_explicit(&magazine->lock, 1, memory_order_acquire)) {
+	while (!try(magazine, who)) {
 		tries++;
 		ca_relax();
 		if (tries > SPINS + YIELDS)
@@ -39,35 +48,55 @@ ca_magazine_wait(struct ca_magazine *magazine)
 
 /* ---- counting */
 
+struct ca_changes
+ca_counts_changes(const struct ca_counts *counts)
+{
+	struct ca_counts all = *counts;
+	uint64_t clean = ca_counts_clean(counts);
+
+	ca_counts_fold(&all);
+	return (struct ca_changes){
+		.requested = { all.requested_taken - all.requested_given, all.requested_peak,
+			       all.requested_taken },
+		.allocated = { ca_counts_allocated(&all), all.allocated_peak,
+			       all.clean_taken + all.used_taken },
+		.active = { clean, all.active_peak, all.clean_taken },
+		.cached = { 0 - clean, all.cached_peak, all.clean_given },
+	};
+}
+
 static void
-gauge_count(struct ca_gauge *sum, struct ca_gauge *change)
+gauge_count(struct ca_gauge *sum, const struct ca_gauge *change)
 {
 	/* signed, as in ca_gauge_add */
-	if ((int64_t)(sum->current + change->peak) > (int64_t)sum->peak)
-		sum->peak = sum->current + change->peak;
+	ca_peak_raise(&sum->peak, sum->current + change->peak);
 	sum->current += change->current;
 	sum->total += change->total;
-	*change = (struct ca_gauge){ 0 };
 }
 
 void
 ca_magazine_count_held(struct ca_magazine *magazine)
 {
 	struct ca_counts *counts = &magazine->counts;
-	struct ca_stats *stats = &magazine->space->device->stats;
+	uint64_t hits = ca_magazine_hits(magazine);
+	struct ca_stats *stats;
+	struct ca_changes changes;
 
-	if (!(counts->allocs | counts->frees))
+	if (!(hits | counts->frees))
 		return;
-	gauge_count(&stats->requested_bytes, &counts->requested);
-	gauge_count(&stats->allocated_bytes, &counts->allocated);
-	gauge_count(&stats->active_bytes, &counts->active);
-	gauge_count(&stats->cached_bytes, &counts->cached);
-	stats->alloc_calls += counts->allocs;
-	stats->cache_hits += counts->allocs;
-	stats->taken_clean += counts->clean;
-	stats->taken_same_stream += counts->allocs - counts->clean;
+	stats = &magazine->space->device->stats;
+	changes = ca_counts_changes(counts);
+	gauge_count(&stats->requested_bytes, &changes.requested);
+	gauge_count(&stats->allocated_bytes, &changes.allocated);
+	gauge_count(&stats->active_bytes, &changes.active);
+	gauge_count(&stats->cached_bytes, &changes.cached);
+	stats->alloc_calls += hits;
+	stats->cache_hits += hits;
+	stats->taken_clean += hits - counts->exposed;
+	stats->taken_same_stream += counts->exposed;
 	stats->free_calls += counts->frees;
-	counts->allocs = counts->clean = counts->frees = 0;
+	*counts = (struct ca_counts){ 0 };
+	magazine->serial_counted = magazine->serial;
 }
 
 void
@@ -118,17 +147,53 @@ ca_magazines_unlock_locked(struct ca_heap *heap)
 		ca_magazine_unlock(magazine);
 }
 
+/* ---- room in stacks */
+
+void
+ca_stack_grant(struct ca_magazine *magazine, struct ca_stack *stack, unsigned granted)
+{
+	unsigned i = (unsigned)(stack - magazine->stacks), more = granted - stack->granted;
+	uint64_t bit = (uint64_t)1 << i % 64;
+
+	if (granted)
+		magazine->granted[i / 64] |= bit;
+	else
+		magazine->granted[i / 64] &= ~bit;
+	atomic_store_explicit(&magazine->granted_all, ca_magazine_granted(magazine) + more,
+			      memory_order_relaxed);
+	stack->room = (uint8_t)(stack->room + more);
+	stack->granted = (uint8_t)granted;
+}
+
+struct ca_stack *
+ca_stack_for(struct ca_magazine *magazine, uint32_t grains)
+{
+	struct ca_stack *set = ca_stack_set(magazine, grains);
+	struct ca_stack *stack = ca_stack_find(magazine, grains);
+	unsigned way;
+
+	for (way = 0; !stack && way < CA_WAYS; way++)
+		if (!ca_stack_top(&set[way]))
+			stack = &set[way];
+	if (!stack || stack->granted - stack->room >= CA_KEPT_EACH ||
+	    (!stack->room && ca_magazine_granted(magazine) + CA_KEPT_STEP > CA_KEPT_ALL))
+		return NULL;
+	stack->grains = grains;
+	if (!stack->room)
+		ca_stack_grant(magazine, stack, stack->granted + CA_KEPT_STEP);
+	return stack;
+}
+
 /* ---- emptying */
 
 struct ca_block *
 ca_stack_detach_held(struct ca_magazine *magazine, struct ca_stack *stack)
 {
-	struct ca_block *top = stack->top;
+	struct ca_block *top = ca_stack_top(stack);
 
-	ca_magazine_add_kept(magazine, -stack->depth);
-	ca_stack_note(magazine, stack, false);
-	stack->top = NULL;
-	stack->depth = 0;
+	atomic_store_explicit(&stack->top, NULL, memory_order_relaxed);
+	stack->room = stack->granted;
+	ca_stack_grant(magazine, stack, 0);
 	return top;
 }
 
@@ -148,32 +213,55 @@ ca_blocks_settle_locked(struct ca_block *block)
 	}
 }
 
+/* The next stack at or after *at with something of that kind, out of the magazine. NULL: there is
+ * none. */
+static struct ca_block *
+next_detached_held(struct ca_magazine *magazine, enum ca_kept which, unsigned *at)
+{
+	for (; *at < CA_STACKS; ++*at) {
+		uint64_t word = magazine->granted[*at / 64] >> *at % 64;
+		struct ca_stack *stack;
+		struct ca_block *top;
+
+		if (!word) {
+			*at |= 63;
+			continue;
+		}
+		*at += (unsigned)__builtin_ctzll(word);
+		stack = &magazine->stacks[*at];
+		if (which == CA_KEPT_LARGE && stack->grains <= CA_SMALL_MAX / CA_GRAIN)
+			continue;
+		top = ca_stack_detach_held(magazine, stack);
+		if (top)
+			return top;
+	}
+	return NULL;
+}
+
 /* What the calling thread keeps moves no more, without a lock of the magazine's. */
 static void
 clear_held(struct ca_magazine *magazine, enum ca_kept which)
 {
-	unsigned word = which == CA_KEPT_LARGE ? CA_STACK_WORDS / 2 : 0;
+	struct ca_block *top;
+	unsigned at = 0;
 
 	ca_magazine_count_held(magazine);
-	for (; word < CA_STACK_WORDS; word++)
-		while (magazine->taken[word])
-			ca_blocks_settle_locked(
-				ca_stack_detach_held(magazine, ca_stack_first(magazine, word)));
+	while ((top = next_detached_held(magazine, which, &at)))
+		ca_blocks_settle_locked(top);
 }
 
 void
 ca_magazine_clear_locked(struct ca_magazine *magazine, enum ca_kept which)
 {
-	struct ca_block *tops[CA_STACKS];
-	unsigned n = 0, word = which == CA_KEPT_LARGE ? CA_STACK_WORDS / 2 : 0, i;
+	struct ca_block *tops[CA_STACKS], *top;
+	unsigned n = 0, at = 0, i;
 
-	if (!atomic_load_explicit(&magazine->kept, memory_order_relaxed))
+	if (!ca_magazine_granted(magazine))
 		return;
 	ca_magazine_lock(magazine);
 	ca_magazine_count_held(magazine);
-	for (; word < CA_STACK_WORDS; word++)
-		while (magazine->taken[word])
-			tops[n++] = ca_stack_detach_held(magazine, ca_stack_first(magazine, word));
+	while ((top = next_detached_held(magazine, which, &at)))
+		tops[n++] = top;
 	ca_magazine_unlock(magazine);
 	for (i = 0; i < n; i++)
 		ca_blocks_settle_locked(tops[i]);
@@ -192,8 +280,7 @@ ca_magazines_clear_locked(struct ca_space *space)
 void
 ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which)
 {
-	if (ca_own.space == space->id &&
-	    atomic_load_explicit(&ca_own.magazine->kept, memory_order_relaxed))
+	if (ca_own.space == space->id && ca_magazine_granted(ca_own.magazine))
 		clear_held(ca_own.magazine, which);
 }
 
@@ -210,7 +297,7 @@ ca_magazines_look_locked(const struct ca_space *space, uint64_t *ret_used, uint6
 			continue;
 		ca_magazine_lock(magazine);
 		for (i = 0; i < CA_STACKS; i++) {
-			const struct ca_block *block = magazine->stacks[i].top;
+			const struct ca_block *block = ca_stack_top(&magazine->stacks[i]);
 
 			for (; block; block = block->below) {
 				used += block->user.stream != NULL;

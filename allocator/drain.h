@@ -8,35 +8,49 @@
  * magazines: so much a peak may be too low. */
 #define CA_UNCOUNTED_MAX ((uint64_t)8 << 20)
 
-/* The calling thread's magazine: which, and for which heap and space (their `id`s, so that nothing
- * is looked at that is gone). */
-struct ca_own {
-	struct ca_magazine *magazine;
-	uint64_t heap;  /* 0: none */
-	uint64_t space; /* 0: none */
-};
-extern __thread struct ca_own ca_own __attribute__((tls_model("initial-exec")));
+/*
+ * A magazine's lock is 0, or who has it: CA_OWNER, in the calls that want no other lock, and so a
+ * signal handler in that thread learns of it from the word (ca_heap_locked_here); or CA_OTHER,
+ * somebody who has the heap's lock, too.
+ */
+enum { CA_OWNER = 1, CA_OTHER = 2 };
 
-void ca_magazine_wait(struct ca_magazine *magazine);
+void ca_magazine_wait(struct ca_magazine *magazine, unsigned who);
+
+/* False: wait for it. An owner in vain leaves CA_OWNER behind, which harms nobody; the others never
+ * write over that. */
+static inline bool
+ca_magazine_try_own(struct ca_magazine *magazine)
+{
+	return !atomic_exchange_explicit(&magazine->lock, CA_OWNER, memory_order_acquire);
+}
 
 static inline void
 ca_magazine_lock(struct ca_magazine *magazine)
 {
-	ca_locks_held++; /* first, as for the heap's lock */
-	if (__builtin_expect(atomic_exchange_explicit(&magazine->lock, 1, memory_order_acquire), 0))
-		ca_magazine_wait(magazine);
+	unsigned none = 0;
+
+	if (__builtin_expect(!atomic_compare_exchange_strong_explicit(
+				     &magazine->lock, &none, CA_OTHER, memory_order_acquire,
+				     memory_order_relaxed),
+			     0))
+		ca_magazine_wait(magazine, CA_OTHER);
 }
 
 static inline void
 ca_magazine_unlock(struct ca_magazine *magazine)
 {
 	atomic_store_explicit(&magazine->lock, 0, memory_order_release);
-	ca_locks_held--;
 }
 
 /* ---- drain.c: the heap's lock is held; *_held: the magazine's, too, unless it is the calling
  * thread's own: whoever else touches that one has the heap's lock */
 
+/* What was counted so far: the device's sums change by that. */
+struct ca_changes {
+	struct ca_gauge requested, allocated, active, cached;
+};
+struct ca_changes ca_counts_changes(const struct ca_counts *counts);
 /* Adds what was counted so far to the device's sums. */
 void ca_magazine_count_held(struct ca_magazine *magazine);
 /* The stack's blocks, linked by `below`: in no magazine any more. Count before they are settled. */
@@ -45,102 +59,125 @@ struct ca_block *ca_stack_detach_held(struct ca_magazine *magazine, struct ca_st
 void ca_blocks_settle_locked(struct ca_block *block);
 void ca_magazine_clear_locked(struct ca_magazine *magazine, enum ca_kept which);
 
-/* ---- stacks: the magazine's lock is held */
+/* ---- counts: the magazine's lock is held */
 
-static inline struct ca_stack *
-ca_stack_set(struct ca_magazine *magazine, uint64_t bytes)
+static inline uint64_t
+ca_counts_clean(const struct ca_counts *counts)
 {
-	/* Fibonacci hashing: the top bits */
-	uint64_t set = bytes / CA_GRAIN * UINT64_C(0x9e3779b97f4a7c15) >> (64 - CA_SETS_LOG);
-
-	set += bytes > CA_SMALL_MAX ? CA_SETS / 2 : 0;
-	return &magazine->stacks[set * CA_WAYS];
+	return counts->clean_taken - counts->clean_given;
 }
 
-/* The stack is empty from now on, or is not. */
+static inline uint64_t
+ca_counts_used(const struct ca_counts *counts)
+{
+	return counts->used_taken - counts->used_given;
+}
+
+static inline uint64_t
+ca_counts_allocated(const struct ca_counts *counts)
+{
+	return ca_counts_clean(counts) + ca_counts_used(counts);
+}
+
+/* Hits, all of them allocations. */
+static inline uint64_t
+ca_magazine_hits(const struct ca_magazine *magazine)
+{
+	return magazine->serial - magazine->serial_counted;
+}
+
 static inline void
-ca_stack_note(struct ca_magazine *magazine, const struct ca_stack *stack, bool taken)
+ca_peak_raise(uint64_t *peak, uint64_t value)
 {
-	unsigned i = (unsigned)(stack - magazine->stacks);
-	uint64_t bit = (uint64_t)1 << i % 64;
-
-	if (taken)
-		magazine->taken[i / 64] |= bit;
-	else
-		magazine->taken[i / 64] &= ~bit;
+	if ((int64_t)value > (int64_t)*peak)
+		*peak = value;
 }
 
-/* Of those 64 in the word, of which one is not empty. */
-static inline struct ca_stack *
-ca_stack_first(struct ca_magazine *magazine, unsigned word)
+/* The peaks are of all so far. */
+static inline void
+ca_counts_fold(struct ca_counts *counts)
 {
-	return &magazine->stacks[word * 64 + (unsigned)__builtin_ctzll(magazine->taken[word])];
+	uint64_t clean = ca_counts_clean(counts);
+
+	ca_peak_raise(&counts->active_peak, counts->clean_peak);
+	ca_peak_raise(&counts->allocated_peak, counts->clean_peak + ca_counts_used(counts));
+	ca_peak_raise(&counts->cached_peak, 0 - counts->clean_least);
+	counts->clean_peak = counts->clean_least = clean;
 }
 
-static inline struct ca_stack *
-ca_stack_in(struct ca_stack *set, uint64_t bytes)
-{
-	unsigned way;
+/* ---- stacks: the magazine's lock is held, or the calling thread is its owner */
 
-#pragma GCC unroll 4
-	for (way = 0; way < CA_WAYS; way++)
-		if (set[way].bytes == bytes)
-			return &set[way];
-	return NULL;
+static inline struct ca_stack *
+ca_stack_set(struct ca_magazine *magazine, uint32_t grains)
+{
+	/* Fibonacci hashing: the top bits, at once as the distance of the set in bytes */
+	enum { SET_LOG = CA_WAYS_LOG + 4 };
+	size_t hash = grains * 0x9e3779b1u >> (32 - CA_SETS_LOG - SET_LOG);
+
+	return (struct ca_stack *)((char *)magazine->stacks +
+				   (hash & ((size_t)(1 << CA_SETS_LOG) - 1) << SET_LOG));
 }
 
 /* The stack of that size, or NULL. */
-static inline struct ca_stack *
-ca_stack_find(struct ca_magazine *magazine, uint64_t bytes)
+static inline __attribute__((always_inline)) struct ca_stack *
+ca_stack_find(struct ca_magazine *magazine, uint32_t grains)
 {
-	return ca_stack_in(ca_stack_set(magazine, bytes), bytes);
-}
-
-static inline void
-ca_magazine_add_kept(struct ca_magazine *magazine, unsigned blocks)
-{
-	unsigned kept = atomic_load_explicit(&magazine->kept, memory_order_relaxed) + blocks;
-
-	atomic_store_explicit(&magazine->kept, kept, memory_order_relaxed);
-}
-
-/* Room for one more block of that size; NULL: there is none. */
-static inline struct ca_stack *
-ca_stack_for(struct ca_magazine *magazine, uint64_t bytes)
-{
-	struct ca_stack *set = ca_stack_set(magazine, bytes), *stack = ca_stack_in(set, bytes);
+	struct ca_stack *set = ca_stack_set(magazine, grains);
 	unsigned way;
 
-	if (atomic_load_explicit(&magazine->kept, memory_order_relaxed) >= CA_KEPT_ALL)
-		return NULL;
-	if (stack)
-		return stack->depth < CA_KEPT_EACH ? stack : NULL;
 #pragma GCC unroll 4
 	for (way = 0; way < CA_WAYS; way++)
-		if (!set[way].depth) {
-			set[way].bytes = bytes;
+		if (set[way].grains == grains)
 			return &set[way];
-		}
 	return NULL;
 }
 
-static inline void
-ca_stack_push(struct ca_magazine *magazine, struct ca_stack *stack, struct ca_block *block)
+static inline struct ca_block *
+ca_stack_top(const struct ca_stack *stack)
 {
-	block->below = stack->top;
-	stack->top = block;
-	if (!stack->depth++)
-		ca_stack_note(magazine, stack, true);
-	ca_magazine_add_kept(magazine, 1);
+	return atomic_load_explicit(&stack->top, memory_order_relaxed);
+}
+
+static inline unsigned
+ca_stack_depth(const struct ca_stack *stack)
+{
+	return stack->granted - stack->room;
+}
+
+/* Blocks that it keeps. */
+static inline unsigned
+ca_magazine_kept(const struct ca_magazine *magazine)
+{
+	unsigned sum = 0, i;
+
+	for (i = 0; i < CA_STACKS; i++)
+		sum += ca_stack_depth(&magazine->stacks[i]);
+	return sum;
+}
+
+static inline unsigned
+ca_magazine_granted(const struct ca_magazine *magazine)
+{
+	return atomic_load_explicit(&magazine->granted_all, memory_order_relaxed);
+}
+
+/* The stack's room becomes `granted` blocks in all. */
+void ca_stack_grant(struct ca_magazine *magazine, struct ca_stack *stack, unsigned granted);
+/* Room for one more block of that size; NULL: there is none. */
+struct ca_stack *ca_stack_for(struct ca_magazine *magazine, uint32_t grains);
+
+static inline void
+ca_stack_push(struct ca_stack *stack, struct ca_block *block)
+{
+	block->below = ca_stack_top(stack);
+	atomic_store_explicit(&stack->top, block, memory_order_relaxed);
+	stack->room--;
 }
 
 static inline void
-ca_stack_pop(struct ca_magazine *magazine, struct ca_stack *stack)
+ca_stack_pop(struct ca_stack *stack, struct ca_block *block)
 {
-	struct ca_block *block = stack->top;
-
-	stack->top = block->below; /* `born` from now on */
-	if (!--stack->depth)
-		ca_stack_note(magazine, stack, false);
-	ca_magazine_add_kept(magazine, -1u);
+	/* `born` from now on */
+	atomic_store_explicit(&stack->top, block->below, memory_order_relaxed);
+	stack->room++;
 }

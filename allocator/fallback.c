@@ -30,6 +30,8 @@ restrict_space(struct ca_space *space, unsigned reason)
 {
 	struct ca_order *order = &space->order;
 
+	if (reason != CA_REASON_NETWORK)
+		atomic_fetch_or(&space->attention, CA_ATTENTION_ORDER);
 	if (atomic_fetch_or(&order->finished_only, reason) & reason)
 		return false;
 	atomic_fetch_add(&order->fallbacks, 1);

@@ -8,7 +8,7 @@
  * serves everything freed earlier that has none yet. In a retired segment the last free is the
  * driver's own: it waits for the device, so no mark is needed, and its error is the program's.
  */
-#include "allocator/inside.h"
+#include "allocator/quick.h"
 
 #include <errno.h>
 
@@ -176,11 +176,19 @@ free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 }
 
 int
-ca_free(struct ca_heap *heap, uint64_t address)
+ca_free_rest(struct ca_heap *heap, uint64_t address, struct ca_block *block)
 {
-	if (ca_magazine_give(heap, address, false))
+	if (block ? ca_magazine_give_on(heap, block) : ca_magazine_give(heap, address, false))
 		return 0;
 	return free_as(heap, address, ca_order_thread());
+}
+
+int
+ca_free(struct ca_heap *heap, uint64_t address)
+{
+	struct ca_block *block;
+
+	return ca_free_quick(heap, address, &block) ? 0 : ca_free_rest(heap, address, block);
 }
 
 int

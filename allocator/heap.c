@@ -60,7 +60,6 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 	heap->quick = config->disable == CA_DISABLE_OFF && !ca_tend_is_wanted(config) &&
 		      !config->zero && !config->poison;
 	heap->limited = ca_limit_is_set(config);
-	pthread_mutex_init(&heap->lock, NULL);
 	records_init(heap);
 	*ret_heap = heap;
 	return 0;
@@ -82,7 +81,8 @@ ca_heap_destroy(struct ca_heap *heap)
 		return;
 	for (space = heap->spaces; space; space = space->next)
 		ca_order_destroy(&space->order);
-	pthread_mutex_destroy(&heap->lock);
+	if (ca_own.heap == heap->id)
+		ca_own = (struct ca_own){ 0 };
 	ca_arena_destroy(&heap->records);
 	fixed = heap->fixed; /* the heap lies in it */
 	ca_arena_destroy(&fixed);
@@ -116,8 +116,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	struct ca_device *device;
 	struct ca_space *space;
 
-	pthread_mutex_init(&heap->lock, NULL);
-	atomic_store(&heap->held, false);
+	atomic_store(&heap->lock, 0);
 	ca_outside_after_fork_child();
 	heap->tracer = NULL;
 	ca_arena_destroy(&heap->records);
@@ -189,7 +188,7 @@ ca_space_kill(struct ca_space *space)
 
 	ca_heap_lock(heap);
 	space->dead = true;
-	atomic_store_explicit(&space->attention, true, memory_order_relaxed);
+	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
 	while ((link = space->segments.next) != &space->segments)
 		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 	ca_pending_drop_all_locked(space);

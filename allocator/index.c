@@ -26,26 +26,33 @@ class_of(uint64_t key)
 static inline unsigned
 taken_from(const struct ca_index *index, unsigned class)
 {
-	unsigned word = class / 64;
+	unsigned word = class / 64, words;
 	uint64_t bits;
 
 	if (class >= CA_CLASSES)
 		return CA_CLASSES;
-	bits = index->taken[word] >> class % 64 << class % 64;
-	while (!bits) {
-		if (++word == CA_CLASS_WORDS)
-			return CA_CLASSES;
-		bits = index->taken[word];
-	}
-	return word * 64 + (unsigned)__builtin_ctzll(bits);
+	bits = index->taken[word] >> class % 64;
+	if (bits)
+		return class + (unsigned)__builtin_ctzll(bits);
+	words = index->words >> word >> 1;
+	if (!words)
+		return CA_CLASSES;
+	word += 1 + (unsigned)__builtin_ctz(words);
+	return word * 64 + (unsigned)__builtin_ctzll(index->taken[word]);
 }
 
 static struct ca_tree_node *
 first_from(const struct ca_index *index, unsigned class)
 {
 	unsigned taken = taken_from(index, class);
+	struct ca_tree_node *node;
 
-	return taken < CA_CLASSES ? ca_tree_first(&index->classes[taken]) : NULL;
+	if (taken == CA_CLASSES)
+		return NULL;
+	node = index->classes[taken].root;
+	while (node->child[0])
+		node = node->child[0];
+	return node;
 }
 
 void
@@ -69,6 +76,8 @@ leave(struct ca_index *index, struct ca_tree_node *node)
 	tree->root = NULL;
 	node->height = 0;
 	index->taken[class / 64] &= ~((uint64_t)1 << class % 64);
+	if (!index->taken[class / 64])
+		index->words &= ~(1u << class / 64);
 }
 
 static inline void
@@ -88,6 +97,7 @@ enter(struct ca_index *index, unsigned class, struct ca_tree_node *node, uint64_
 	node->height = 1;
 	tree->root = node;
 	index->taken[class / 64] |= (uint64_t)1 << class % 64;
+	index->words |= 1u << class / 64;
 }
 
 void
@@ -118,9 +128,9 @@ struct ca_tree_node *
 ca_index_at_least(const struct ca_index *index, uint64_t key, uint64_t subkey)
 {
 	unsigned class = class_of(key);
-	struct ca_tree_node *node;
+	struct ca_tree_node *node = index->classes[class].root;
 
-	if (!(index->taken[class / 64] >> class % 64 & 1))
+	if (!node)
 		return first_from(index, class + 1);
 	node = ca_tree_at_least(&index->classes[class], key, subkey);
 	return node ? node : first_from(index, class + 1);
@@ -143,14 +153,13 @@ ca_index_first(const struct ca_index *index)
 struct ca_tree_node *
 ca_index_last(const struct ca_index *index)
 {
-	unsigned word = CA_CLASS_WORDS;
+	unsigned word;
 
-	while (word--)
-		if (index->taken[word])
-			return ca_tree_last(
-				&index->classes[word * 64 + 63 -
-						(unsigned)__builtin_clzll(index->taken[word])]);
-	return NULL;
+	if (ca_index_is_empty(index))
+		return NULL;
+	word = 31 - (unsigned)__builtin_clz(index->words);
+	return ca_tree_last(
+		&index->classes[word * 64 + 63 - (unsigned)__builtin_clzll(index->taken[word])]);
 }
 
 struct ca_tree_node *

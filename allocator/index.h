@@ -15,12 +15,18 @@ enum {
 };
 
 struct ca_index {
+	unsigned words;                 /* bits: of `taken`, which are not 0 */
 	uint64_t taken[CA_CLASS_WORDS]; /* bits: trees that are not empty */
 	struct ca_tree classes[CA_CLASSES];
 };
 
 /* All zeros is an empty one. */
 void ca_index_init(struct ca_index *index);
+static inline bool
+ca_index_is_empty(const struct ca_index *index)
+{
+	return !index->words;
+}
 /* As the functions of tree.h; key: bytes, at least 1. */
 void ca_index_set(struct ca_index *index, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
 void ca_index_remove_from(struct ca_index *index, struct ca_tree_node *node);

@@ -237,6 +237,14 @@ struct ca_device {
 	struct ca_stats stats; /* figures (not gauges, counters) unused */
 };
 
+enum {
+	CA_ATTENTION_ALWAYS = 1, /* they do not serve: dead, poisoned, or segments are due */
+	/* what is freed may have a user though no stream was stamped: a hazard ever began, or more
+	 * than a network card was seen that restricts reuse to finished memory. Set before those.
+	 */
+	CA_ATTENTION_ORDER = 2,
+};
+
 struct ca_space {
 	struct ca_space *next; /* heap->spaces */
 	struct ca_heap *heap;
@@ -246,11 +254,11 @@ struct ca_space {
 	struct ca_index wholes;  /* by (bytes, address) */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
-	struct ca_list pending;  /* ca_group.link */
-	struct ca_list unmarked; /* ca_block.waiting */
-	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
-	uint64_t id;             /* no other space of the process ever had it */
-	_Atomic bool attention;  /* magazines do not serve: dead, poisoned, or segments are due */
+	struct ca_list pending;          /* ca_group.link */
+	struct ca_list unmarked;         /* ca_block.waiting */
+	struct ca_list held;             /* ca_block.waiting: freed memory of captures */
+	uint64_t id;                     /* no other space of the process ever had it */
+	_Atomic unsigned attention;      /* CA_ATTENTION_*: what is not usual in magazines */
 	_Atomic uint64_t waiting_blocks; /* WAITING */
 	_Atomic uint64_t owned_blocks;   /* OWNED and MULTI */
 	uint64_t settled;                /* order.progress for which streams' lists were settled */
@@ -266,12 +274,11 @@ struct ca_space {
 };
 
 struct ca_heap {
-	_Atomic bool shared; /* ca_heap_share */
-	pthread_mutex_t lock;
-	_Atomic bool held; /* the lock is; a hint */
-	bool plain;        /* requests are rounded to the grain, and served */
-	bool quick;        /* magazines serve */
-	bool limited;      /* there is a limit, or something relative to one */
+	_Atomic bool shared;   /* ca_heap_share */
+	_Atomic unsigned lock; /* outside.c */
+	bool plain;            /* requests are rounded to the grain, and served */
+	bool quick;            /* magazines serve */
+	bool limited;          /* there is a limit, or something relative to one */
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
@@ -353,6 +360,22 @@ ca_block_requested(const struct ca_block *block)
 	return atomic_load_explicit(&block->requested, memory_order_relaxed);
 }
 
+/* 0: not so many grains, or more than are kept count of. */
+static inline uint32_t
+ca_grains(uint64_t bytes)
+{
+	uint64_t grains = bytes / CA_GRAIN;
+
+	return bytes % CA_GRAIN || grains > UINT32_MAX ? 0 : (uint32_t)grains;
+}
+
+/* Of what a LIVE block was last asked for, by the rules of sizes. */
+static inline uint32_t
+ca_block_grains(const struct ca_heap *heap, const struct ca_block *block)
+{
+	return ca_grains(ca_rounded(heap, ca_block_requested(block)));
+}
+
 /* Moves the block's bytes between the sums. Touches no index and no list. */
 void ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state);
 /* Cuts an unindexed block; *upper becomes the part from `bytes` on, in the same state and no index,
@@ -389,6 +412,18 @@ ca_block_is_indexed(const struct ca_block *block)
 
 /* A block comes out of a magazine whose counts have it as free already: in no index and no list. */
 void ca_block_come_out_locked(struct ca_block *block);
+
+/* The block was the program's, at `address`, and is a magazine's from now on. Needs no lock; the
+ * record may mean another block by now, or none. */
+static inline bool
+ca_block_claims_at(struct ca_block *block, uint64_t address)
+{
+	uint64_t live = address | CA_QUICK_LIVE;
+
+	return atomic_compare_exchange_strong_explicit(&block->quick, &live,
+						       address | CA_QUICK_KEPT,
+						       memory_order_acq_rel, memory_order_relaxed);
+}
 
 /* LIVE, and not in a magazine: the program has it. */
 static inline bool
@@ -442,7 +477,11 @@ void ca_pool_init(struct ca_pool *pool, bool small);
 /* Also if it is indexed already, and its bytes or address have changed. */
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
-struct ca_pool *ca_pool_for(struct ca_space *space, uint64_t bytes);
+static inline struct ca_pool *
+ca_pool_for(struct ca_space *space, uint64_t bytes)
+{
+	return &space->pools[bytes > CA_SMALL_MAX];
+}
 /* The segment the pool's rule asks of the driver for
  * a request of `bytes` (rounded to the grain). */
 uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);

@@ -17,28 +17,29 @@
  * now is not mistaken for this one. Who has the heap's lock takes a LIVE block away from all
  * magazines by setting the word to 0.
  */
-#include "allocator/drain.h"
+#include "allocator/quick.h"
 
 #include "config/mutant.h"
 
 __thread struct ca_own ca_own __attribute__((tls_model("initial-exec")));
 
-static void
-count_add(struct ca_gauge *gauge, uint64_t bytes)
-{
-	gauge->current += bytes;
-	gauge->total += bytes;
-	if ((int64_t)gauge->current > (int64_t)gauge->peak)
-		gauge->peak = gauge->current;
-}
-
-/* Too much was not yet counted where others see it. */
+/*
+ * Where several threads have magazines, what is not yet counted where others see it may be so many
+ * bytes at most: true if `change` would make it more. It is asked where a new extreme is reached,
+ * which is left to the unusual way.
+ */
 static bool
-is_over(const struct ca_magazine *magazine, uint64_t bytes)
+is_over(const struct ca_magazine *magazine, uint64_t change)
 {
 	return magazine->several &&
-	       (bytes > CA_UNCOUNTED_MAX ||
-		magazine->counts.allocated.current + CA_UNCOUNTED_MAX > 2 * CA_UNCOUNTED_MAX);
+	       ca_counts_allocated(&magazine->counts) + change + CA_UNCOUNTED_MAX >
+		       2 * CA_UNCOUNTED_MAX;
+}
+
+static bool
+attention(const struct ca_space *space)
+{
+	return atomic_load_explicit(&space->attention, memory_order_relaxed) & CA_ATTENTION_ALWAYS;
 }
 
 static CA_APART bool
@@ -69,26 +70,68 @@ expose(struct ca_space *space, struct ca_block *block)
 }
 
 static bool
-may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_block *block,
-	 uint64_t bytes, bool locked)
+may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
+	 struct ca_block *block, bool locked)
 {
-	if (atomic_load_explicit(&space->attention, memory_order_relaxed) ||
-	    magazine->serial == magazine->serials_end || (!locked && is_over(magazine, bytes)) ||
-	    (bytes >= CA_BOUNDARY && is_off_boundary(block)))
+	if (attention(space) || magazine->serial == magazine->serials_end ||
+	    (!locked && is_over(magazine, block->bytes)) ||
+	    (stack->grains >= CA_BOUNDARY / CA_GRAIN && is_off_boundary(block)))
 		return false;
 	return !block->user.stream || expose(space, block);
 }
 
+/* `used`: it came with a user. */
 static void
 count_take(struct ca_counts *counts, const struct ca_block *block, bool used, uint64_t size)
 {
-	counts->allocs++;
-	count_add(&counts->requested, size);
-	count_add(&counts->allocated, block->bytes);
-	if (used)
-		return;
-	count_add(&counts->active, block->bytes);
-	counts->cached.current -= block->bytes;
+	counts->requested_taken += size;
+	ca_peak_raise(&counts->requested_peak, counts->requested_taken - counts->requested_given);
+	counts->exposed += block->user.stream != NULL;
+	if (used) {
+		ca_counts_fold(counts);
+		counts->used_taken += block->bytes;
+		ca_peak_raise(&counts->allocated_peak, ca_counts_allocated(counts));
+	} else {
+		counts->clean_taken += block->bytes;
+		ca_peak_raise(&counts->clean_peak, ca_counts_clean(counts));
+	}
+}
+
+/* What need not be as usual. The magazine's lock is held, and is not afterwards. */
+static bool
+take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
+	       uint64_t size, bool locked, uint64_t *ret_address)
+{
+	struct ca_block *block = ca_stack_top(stack);
+	bool used = block && block->user.stream;
+	bool taken = block && may_take(magazine, space, stack, block, locked);
+
+	if (taken) {
+		ca_quick_take(magazine, stack, block, size, ca_order_born(&space->order));
+		block->thread = (uint32_t)magazine->thread;
+		count_take(&magazine->counts, block, used, size);
+		*ret_address = block->address;
+		if (ca_tracing(space->heap))
+			ca_trace_alloc_locked(block);
+		ca_quick_publish(block, block->address);
+	}
+	ca_magazine_unlock(magazine);
+	return taken;
+}
+
+/* The calling thread has its magazine for itself from now on. */
+static inline void
+own(struct ca_magazine *magazine)
+{
+	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
+		ca_magazine_wait(magazine, CA_OWNER);
+}
+
+bool
+ca_magazine_is_locked_here(void)
+{
+	return ca_own.magazine &&
+	       atomic_load_explicit(&ca_own.magazine->lock, memory_order_relaxed) == CA_OWNER;
 }
 
 bool
@@ -97,37 +140,21 @@ ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool loc
 {
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_stack *stack;
-	struct ca_block *block;
-	uint64_t quick;
-	bool used = false;
 
 	if (ca_own.space != space->id)
 		return false;
-	ca_magazine_lock(magazine);
-	stack = ca_stack_find(magazine, bytes);
-	block = stack ? stack->top : NULL;
-	if (block) {
-		used = block->user.stream != NULL;
-		if (!may_take(magazine, space, block, bytes, locked))
-			block = NULL;
-	}
-	if (block) {
-		ca_stack_pop(magazine, stack);
-		atomic_store_explicit(&block->requested, size, memory_order_relaxed);
-		atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
-		block->born = ca_order_born(&space->order);
-		block->thread = (uint32_t)magazine->thread;
-		count_take(&magazine->counts, block, used, size);
-		magazine->counts.clean += !block->user.stream;
-		/* the record's other half has the address, too, but is not touched */
-		quick = atomic_load_explicit(&block->quick, memory_order_relaxed) ^ CA_QUICK_KEPT;
-		*ret_address = quick;
-		if (ca_tracing(space->heap))
-			ca_trace_alloc_locked(block);
-		atomic_store_explicit(&block->quick, quick ^ CA_QUICK_LIVE, memory_order_release);
-	}
-	ca_magazine_unlock(magazine);
-	return block != NULL;
+	stack = ca_stack_find(magazine, ca_grains(bytes));
+	if (!stack || !ca_stack_top(stack))
+		return false;
+	own(magazine);
+	return take_otherwise(magazine, space, stack, size, locked, ret_address);
+}
+
+bool
+ca_magazine_take_on(struct ca_space *space, uint64_t size, struct ca_stack *stack,
+		    uint64_t *ret_address)
+{
+	return take_otherwise(ca_own.magazine, space, stack, size, false, ret_address);
 }
 
 /* ---- free */
@@ -164,9 +191,8 @@ may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool 
 	struct ca_space *space = magazine->space;
 
 	/* it is LIVE: whether it is of that space */
-	if (magazine->own_live != block->space_and_state ||
-	    atomic_load_explicit(&space->attention, memory_order_relaxed) ||
-	    (!locked && is_over(magazine, block->bytes)) ||
+	if (magazine->own_live != block->space_and_state || attention(space) ||
+	    (!locked && is_over(magazine, 0 - block->bytes)) ||
 	    (block->thread != magazine->thread && ca_owned_any(space)))
 		return false;
 	if (!block->user.stream && ca_order_is_untouched(&space->order, block->born)) {
@@ -180,12 +206,15 @@ static void
 count_give(struct ca_counts *counts, const struct ca_block *block)
 {
 	counts->frees++;
-	counts->requested.current -= ca_block_requested(block);
-	counts->allocated.current -= block->bytes;
-	if (block->user.stream)
+	counts->requested_given += atomic_load_explicit(&block->requested, memory_order_relaxed);
+	if (block->user.stream) {
+		ca_counts_fold(counts);
+		counts->used_given += block->bytes;
 		return;
-	counts->active.current -= block->bytes;
-	count_add(&counts->cached, block->bytes);
+	}
+	counts->clean_given += block->bytes;
+	if ((int64_t)ca_counts_clean(counts) < (int64_t)counts->clean_least)
+		counts->clean_least = ca_counts_clean(counts);
 }
 
 /* Before anybody can have the block. */
@@ -197,33 +226,49 @@ trace_give(const struct ca_block *block, const struct ca_user *user)
 	ca_trace_free_locked(block, user->stream ? &users : NULL);
 }
 
+/* What need not be as usual, of a block that was claimed. The magazine's lock is held, and is not
+ * afterwards. */
+static bool
+give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block,
+	       bool locked)
+{
+	struct ca_stack *stack = NULL;
+	struct ca_user user;
+
+	if (may_give(magazine, block, locked, &user))
+		stack = ca_stack_for(magazine, ca_block_grains(heap, block));
+	if (stack) {
+		if (ca_tracing(heap))
+			trace_give(block, &user);
+		block->user = user;
+		block->thread = (uint32_t)magazine->thread;
+		ca_stack_push(stack, block);
+		count_give(&magazine->counts, block);
+	} else {
+		ca_quick_publish(block, block->address);
+	}
+	ca_magazine_unlock(magazine);
+	return stack != NULL;
+}
+
 bool
 ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 {
 	struct ca_magazine *magazine = ca_own.magazine;
-	struct ca_stack *stack = NULL;
 	struct ca_block *block;
-	struct ca_user user;
 
 	if (ca_own.heap != heap->id)
 		return false;
-	ca_magazine_lock(magazine);
+	own(magazine);
 	block = ca_bases_claim(&heap->bases, address);
-	if (block) {
-		if (may_give(magazine, block, locked, &user))
-			stack = ca_stack_for(magazine, ca_rounded(heap, ca_block_requested(block)));
-		if (stack) {
-			if (ca_tracing(heap))
-				trace_give(block, &user);
-			block->user = user;
-			block->thread = (uint32_t)magazine->thread;
-			ca_stack_push(magazine, stack, block);
-			count_give(&magazine->counts, block);
-		} else {
-			atomic_store_explicit(&block->quick, address | CA_QUICK_LIVE,
-					      memory_order_release);
-		}
-	}
+	if (block)
+		return give_otherwise(magazine, heap, block, locked);
 	ca_magazine_unlock(magazine);
-	return stack != NULL;
+	return false;
+}
+
+bool
+ca_magazine_give_on(struct ca_heap *heap, struct ca_block *block)
+{
+	return give_otherwise(ca_own.magazine, heap, block, false);
 }

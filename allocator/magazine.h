@@ -28,50 +28,83 @@ struct ca_space;
 #define CA_QUICK_KEPT ((uint64_t)2) /* in a magazine */
 
 enum {
-	CA_SETS_LOG = 4,
-	CA_SETS = 2 << CA_SETS_LOG, /* half of them for small sizes, half for large ones */
-	CA_WAYS = 4,
-	CA_STACKS = CA_SETS * CA_WAYS,
-	CA_STACK_WORDS = CA_STACKS / 64, /* of which the second half is for large sizes */
+	CA_SETS_LOG = 5,
+	CA_WAYS_LOG = 2,
+	CA_WAYS = 1 << CA_WAYS_LOG,
+	CA_STACKS = CA_WAYS << CA_SETS_LOG,
+	CA_STACK_WORDS = CA_STACKS / 64,
 	CA_KEPT_EACH = 64,  /* blocks of one size: emptying a stack must not take long */
 	CA_KEPT_ALL = 1024, /* blocks in a magazine */
+	CA_KEPT_STEP = 8,   /* a stack gets room for so many of them at a time */
 };
+#define CA_QUICK_MAX ((uint64_t)1 << 40) /* larger requests are looked for elsewhere; bytes */
+_Static_assert(CA_STACKS *CA_KEPT_STEP <= CA_KEPT_ALL, "each stack can have some room");
 
-/* Blocks of one size, the latest freed on top, linked by `below`. */
+/*
+ * Blocks of one size, the latest freed on top, linked by `below`. It has been granted room for a
+ * number of blocks, and of that some is left; that it has been granted any is a bit in the
+ * magazine's `granted`. So a hit changes one number, and nothing when a stack becomes empty.
+ */
 struct ca_stack {
-	uint64_t bytes; /* as asked for, rounded; 0: never used */
-	struct ca_block *top;
-	unsigned depth;
+	struct ca_block *_Atomic top; /* its owner may look without the lock */
+	uint32_t grains;              /* as asked for, rounded; 0: never used. Its owner's */
+	uint8_t room;                 /* for more blocks */
+	uint8_t granted;              /* all of its room, what is taken included */
 };
+_Static_assert(sizeof(struct ca_stack) == 16, "a set is one cache line");
 
-/* What the magazine's hits changed of the device's sums since it was last counted there: modulo
- * 2^64, but `peak`, which is the largest (at least 0) that `current` was. */
+/*
+ * What the magazine's hits changed of the device's sums since it was last counted there, in bytes,
+ * modulo 2^64: each hit adds to what was taken, or to what was given back, and compares the
+ * difference with the largest so far (at least 0), or with the least (at most 0).
+ *
+ * A block that nobody used any more when it was taken, or given, changes allocated, active and
+ * (the other way round) cached bytes alike: it is `clean`. One with a user changes the allocated
+ * bytes only, `used`; since their peak is of both together, what the clean ones did is folded into
+ * the peaks first.
+ */
 struct ca_counts {
-	struct ca_gauge requested, allocated, active, cached;
-	uint64_t allocs; /* all of them hits */
-	uint64_t clean;  /* of those, whose block nobody used any more */
+	uint64_t requested_taken, requested_given, requested_peak;
+	uint64_t clean_taken, clean_given, clean_peak, clean_least;
 	uint64_t frees;
+	uint64_t exposed; /* hits: a stream may go on using the block */
+	uint64_t used_taken, used_given;
+	uint64_t allocated_peak, active_peak, cached_peak; /* until the last fold */
 };
 
 /* One a thread; after the end of its thread another's. Under its lock, but for what is said. */
 struct ca_magazine {
 	_Alignas(64) _Atomic unsigned lock;
-	_Atomic unsigned kept;  /* blocks; a hint for whoever has no lock */
-	struct ca_space *space; /* whose blocks it keeps; changes under the heap's lock, too */
-	uint64_t thread;        /* ca_order_thread() of its owner */
-	uint64_t serial;        /* the next allocation's */
-	uint64_t serials_end;   /* the first that is not its own */
-	uint32_t own_live;      /* ca_block.space_and_state of a LIVE block of that space */
-	bool several;           /* there are other magazines: counts are added often */
-	unsigned evict;         /* the way that makes room next */
+	_Atomic unsigned
+		granted_all;     /* to its stacks; 0: it keeps nothing. A hint without the lock */
+	struct ca_space *space;  /* whose blocks it keeps; changes under the heap's lock, too */
+	uint64_t thread;         /* ca_order_thread() of its owner */
+	uint64_t serial;         /* the next allocation's */
+	uint64_t serial_counted; /* up to which hits were counted */
+	uint64_t serials_end;    /* the first that is not its own */
+	uint32_t own_live;       /* ca_block.space_and_state of a LIVE block of that space */
+	bool several;            /* there are other magazines: counts are added often */
+	unsigned evict;          /* the way that makes room next */
 	struct ca_counts counts;
-	uint64_t taken[CA_STACK_WORDS];    /* bits: stacks that are not empty */
-	struct ca_stack stacks[CA_STACKS]; /* CA_WAYS to a set */
+	uint64_t granted[CA_STACK_WORDS];               /* bits: stacks that were granted room */
+	_Alignas(64) struct ca_stack stacks[CA_STACKS]; /* CA_WAYS to a set */
 	/* under the heap's lock */
 	struct ca_magazine *next; /* heap->magazines */
 	long tid;                 /* of its owner, as the kernel calls it */
 	unsigned strange;         /* calls of its owner for other spaces, lately */
 };
+
+/* The calling thread's magazine: which, and for which heap and space (their `id`s, so that nothing
+ * is looked at that is gone). */
+struct ca_own {
+	struct ca_magazine *magazine;
+	/* the same as `heap` and `space`; 0 where each call has more to do (a trace), or sizes have
+	 * rules of their own */
+	uint64_t quick_heap, quick_space;
+	uint64_t heap;  /* 0: none */
+	uint64_t space; /* 0: none */
+};
+extern __thread struct ca_own ca_own __attribute__((tls_model("initial-exec")));
 
 /* ---- without the heap's lock, or with it (`locked`) */
 
@@ -81,6 +114,9 @@ bool ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, boo
 		      uint64_t *ret_address);
 /* The live block at `address` goes to the calling thread's magazine. False: it does not. */
 bool ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked);
+
+/* True in a signal handler that interrupted one of these in this thread. */
+bool ca_magazine_is_locked_here(void);
 
 /* ---- under the heap's lock */
 

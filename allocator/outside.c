@@ -9,42 +9,70 @@
 #include "allocator/inside.h"
 
 #include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
 __thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
 
+/* Of the heap's lock; AWAITED: held, and perhaps somebody sleeps until it is not. */
+enum { FREE, HELD, AWAITED };
 enum { SPINS = 200 };
 
-/* It is held for a few instructions, mostly: to sleep and be woken takes much longer. (Trying the
- * mutex itself would need a newer C library.) */
-static CA_APART void
-await_holder(const struct ca_heap *heap)
+static bool
+try_lock(struct ca_heap *heap)
 {
+	unsigned free = FREE;
+
+	return atomic_compare_exchange_strong_explicit(&heap->lock, &free, HELD,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+/* It is held for a few instructions, mostly: to sleep and be woken takes much longer. */
+static CA_APART void
+await_lock(struct ca_heap *heap)
+{
+	int saved = errno;
 	unsigned spins;
 
 	for (spins = 0; spins < SPINS; spins++) {
-		if (!atomic_load_explicit(&heap->held, memory_order_relaxed))
+		if (atomic_load_explicit(&heap->lock, memory_order_relaxed) == FREE &&
+		    try_lock(heap))
 			return;
 		ca_relax();
 	}
+	/* who comes from here does not know whether others sleep, and wakes one in any case */
+	while (atomic_exchange_explicit(&heap->lock, AWAITED, memory_order_acquire) != FREE)
+		syscall(SYS_futex, &heap->lock, FUTEX_WAIT_PRIVATE, AWAITED, NULL, NULL, 0);
+	errno = saved;
+}
+
+static CA_APART void
+wake_one(struct ca_heap *heap)
+{
+	int saved = errno;
+
+	syscall(SYS_futex, &heap->lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	errno = saved;
 }
 
 void
 ca_heap_lock(struct ca_heap *heap)
 {
 	ca_locks_held++; /* first: between the two, a handler errs on the safe side */
-	if (atomic_load_explicit(&heap->held, memory_order_relaxed))
-		await_holder(heap);
-	pthread_mutex_lock(&heap->lock);
-	atomic_store_explicit(&heap->held, true, memory_order_relaxed);
+	if (__builtin_expect(!try_lock(heap), 0))
+		await_lock(heap);
 }
 
 void
 ca_heap_unlock(struct ca_heap *heap)
 {
-	atomic_store_explicit(&heap->held, false, memory_order_relaxed);
-	pthread_mutex_unlock(&heap->lock);
+	if (__builtin_expect(atomic_exchange_explicit(&heap->lock, FREE, memory_order_release) ==
+				     AWAITED,
+			     0))
+		wake_one(heap);
 	ca_locks_held--;
 }
 
@@ -93,7 +121,7 @@ ca_outside_self(void)
 bool
 ca_heap_locked_here(void)
 {
-	return ca_locks_held;
+	return ca_locks_held || ca_magazine_is_locked_here();
 }
 
 void
@@ -101,6 +129,7 @@ ca_outside_after_fork_child(void)
 {
 	own_calls = 0;
 	ca_locks_held = 0;
+	ca_own = (struct ca_own){ 0 };
 }
 
 /* Sleeping needs no condition variable, which old glibc has in another library. */

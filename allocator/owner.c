@@ -67,7 +67,10 @@ make_locked(struct ca_heap *heap)
 	if (heap->magazines == magazine)
 		return magazine;
 	for (each = heap->magazines; each; each = each->next) {
+		if (each->several)
+			continue;
 		ca_magazine_lock(each);
+		ca_magazine_count_held(each); /* there was no bound to that */
 		each->several = true;
 		ca_magazine_unlock(each);
 	}
@@ -85,6 +88,9 @@ bind_locked(struct ca_magazine *magazine, struct ca_space *space)
 	ca_magazine_unlock(magazine);
 	magazine->strange = 0;
 	ca_own.space = space->id;
+	ca_own.heap = space->heap->id;
+	ca_own.quick_heap = ca_tracing(space->heap) || !space->heap->plain ? 0 : ca_own.heap;
+	ca_own.quick_space = ca_own.quick_heap ? space->id : 0;
 }
 
 static struct ca_magazine *
@@ -105,7 +111,6 @@ first_own_locked(struct ca_space *space)
 	magazine->thread = ca_order_thread();
 	ca_magazine_unlock(magazine);
 	ca_own.magazine = magazine;
-	ca_own.heap = heap->id;
 	bind_locked(magazine, space);
 	return magazine;
 }
@@ -137,6 +142,7 @@ refresh_locked(struct ca_heap *heap, struct ca_magazine *magazine)
 		magazine->serial = heap->serial + 1;
 		heap->serial += SERIALS;
 		magazine->serials_end = heap->serial + 1;
+		magazine->serial_counted = magazine->serial;
 	}
 }
 
@@ -148,10 +154,11 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 
 	if (ca_own.heap != heap->id)
 		return ++heap->serial;
-	if (magazine->serial == magazine->serials_end || magazine->counts.allocs ||
+	if (magazine->serial == magazine->serials_end || ca_magazine_hits(magazine) ||
 	    magazine->counts.frees)
 		refresh_locked(heap, magazine);
 	serial = magazine->serial++; /* these are their owner's, who is here */
+	magazine->serial_counted = magazine->serial;
 	return serial;
 }
 
@@ -159,31 +166,31 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 
 /* Room for a block of that size in the calling thread's own: something else makes it. */
 static struct ca_stack *
-room_locked(struct ca_magazine *magazine, uint64_t bytes)
+room_locked(struct ca_magazine *magazine, uint32_t grains)
 {
 	struct ca_stack *stack;
-	struct ca_block *out;
 
-	stack = ca_stack_for(magazine, bytes);
+	stack = ca_stack_for(magazine, grains);
 	if (stack)
 		return stack;
 	ca_magazine_count_held(magazine);
-	stack = ca_stack_find(magazine, bytes);
-	if (stack && stack->depth >= CA_KEPT_EACH)
+	stack = ca_stack_find(magazine, grains);
+	if (stack && ca_stack_depth(stack) >= CA_KEPT_EACH)
 		return NULL;
 	if (!stack)
-		stack = &ca_stack_set(magazine, bytes)[magazine->evict++ % CA_WAYS];
-	out = ca_stack_detach_held(magazine, stack);
-	stack->bytes = bytes;
-	ca_blocks_settle_locked(out);
-	if (atomic_load_explicit(&magazine->kept, memory_order_relaxed) >= CA_KEPT_ALL)
+		stack = ca_stack_set(magazine, grains) + magazine->evict++ % CA_WAYS;
+	if (ca_magazine_granted(magazine) + CA_KEPT_STEP > CA_KEPT_ALL)
 		ca_magazine_clear_locked(magazine, CA_KEPT_ANY);
+	else
+		ca_blocks_settle_locked(ca_stack_detach_held(magazine, stack));
+	stack->grains = grains;
+	ca_stack_grant(magazine, stack, CA_KEPT_STEP);
 	return stack;
 }
 
 /* All that another thread keeps of that size. */
 static bool
-steal_locked(struct ca_magazine *magazine, uint64_t bytes)
+steal_locked(struct ca_magazine *magazine, uint32_t grains)
 {
 	struct ca_magazine *other;
 	struct ca_stack *stack;
@@ -195,22 +202,22 @@ steal_locked(struct ca_magazine *magazine, uint64_t bytes)
 		unsigned depth = 0;
 
 		if (other == magazine || other->space != magazine->space ||
-		    !atomic_load_explicit(&other->kept, memory_order_relaxed))
+		    !ca_magazine_granted(other))
 			continue;
 		ca_magazine_lock(other);
-		stack = ca_stack_find(other, bytes);
-		if (stack && stack->depth) {
-			depth = stack->depth;
+		stack = ca_stack_find(other, grains);
+		if (stack && ca_stack_top(stack)) {
+			depth = ca_stack_depth(stack);
 			top = ca_stack_detach_held(other, stack);
 		}
 		ca_magazine_unlock(other);
 		if (!top)
 			continue;
-		stack = room_locked(magazine, bytes);
-		stack->top = top;
-		stack->depth = depth;
-		ca_stack_note(magazine, stack, true);
-		ca_magazine_add_kept(magazine, depth);
+		stack = room_locked(magazine, grains); /* empty */
+		if (stack->granted < depth)
+			ca_stack_grant(magazine, stack, depth);
+		atomic_store_explicit(&stack->top, top, memory_order_relaxed);
+		stack->room = (uint8_t)(stack->granted - depth);
 		return true;
 	}
 	return false;
@@ -220,14 +227,15 @@ bool
 ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_magazine *magazine = ca_own.magazine;
+	uint32_t grains = ca_grains(bytes);
 	const struct ca_stack *stack;
 
 	if (ca_own.space != space->id && !(magazine = own_locked(space)))
 		return false;
 	if (magazine->several || magazine->serial == magazine->serials_end)
 		refresh_locked(space->heap, magazine);
-	stack = ca_stack_find(magazine, bytes);
-	return (stack && stack->depth) || steal_locked(magazine, bytes);
+	stack = ca_stack_find(magazine, grains);
+	return (stack && ca_stack_top(stack)) || (grains && steal_locked(magazine, grains));
 }
 
 bool
@@ -238,5 +246,5 @@ ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes)
 	if (!magazine)
 		return false;
 	refresh_locked(space->heap, magazine);
-	return room_locked(magazine, bytes) != NULL;
+	return room_locked(magazine, ca_grains(bytes)) != NULL;
 }

@@ -54,7 +54,7 @@ ca_pending_poison_locked(struct ca_space *space)
 	if (space->poisoned || space->dead)
 		return;
 	space->poisoned = true;
-	atomic_store_explicit(&space->attention, true, memory_order_relaxed);
+	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
 	for (link = space->segments.next; link != &space->segments; link = link->next)
 		give_up_waiting(CA_CONTAINER_OF(link, struct ca_segment, link));
 }

@@ -31,12 +31,6 @@ ca_pool_init(struct ca_pool *pool, bool small)
 	pool->small = small;
 }
 
-struct ca_pool *
-ca_pool_for(struct ca_space *space, uint64_t bytes)
-{
-	return &space->pools[bytes > CA_SMALL_MAX];
-}
-
 uint64_t
 ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes)
 {
@@ -63,11 +57,16 @@ pool_of(const struct ca_block *block)
 static struct ca_places *
 places_of(struct ca_heap *heap, struct ca_block *block)
 {
-	if (!block->places) {
-		block->places = ca_slabs_get(&heap->places);
-		block->places->block = block;
-	}
-	return block->places;
+	struct ca_places *places = block->places;
+
+	if (places)
+		return places;
+	places = ca_slabs_again(&heap->places);
+	if (!places)
+		places = ca_slabs_get(&heap->places);
+	places->by_size.height = places->by_usable.height = 0;
+	places->block = block;
+	return block->places = places;
 }
 
 void
@@ -142,6 +141,8 @@ ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, 
 	struct ca_tree_node *node;
 	struct ca_block *block;
 
+	if (ca_index_is_empty(&pool->by_size))
+		return NULL;
 	if (bytes >= CA_BOUNDARY) {
 		node = ca_index_at_least(&pool->by_usable, bytes, 0);
 		block = node ? CA_CONTAINER_OF(node, struct ca_places, by_usable)->block : NULL;

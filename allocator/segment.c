@@ -155,6 +155,7 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 	r = space->dead ? -ENODEV : parts_get(heap, &parts);
 	if (r)
 		return r;
+	ca_bases_prepare_locked(&heap->bases);
 	r = driver_take(space, segment_bytes, kind, &address);
 	if (!r && space->dead)
 		r = -ENODEV;
@@ -310,7 +311,7 @@ void
 ca_segment_make_due_locked(struct ca_segment *segment)
 {
 	ca_list_insert(&segment->space->due, &segment->hand);
-	atomic_store_explicit(&segment->space->attention, true, memory_order_relaxed);
+	atomic_fetch_or(&segment->space->attention, CA_ATTENTION_ALWAYS);
 }
 
 uint64_t
@@ -334,8 +335,7 @@ ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy)
 		}
 		given += bytes;
 	}
-	atomic_store_explicit(&space->attention,
-			      space->dead || space->poisoned || !ca_list_empty(&space->due),
-			      memory_order_relaxed);
+	if (!space->dead && !space->poisoned && ca_list_empty(&space->due))
+		atomic_fetch_and(&space->attention, ~(unsigned)CA_ATTENTION_ALWAYS);
 	return given;
 }

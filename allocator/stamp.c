@@ -421,6 +421,7 @@ ca_submit_hazard_begin(struct ca_stream *stream)
 	/* another thread that ended the quiet may not have marked yet what is exposed */
 	marks = ends || atomic_load(&order->coming);
 	/* first, so that whoever still finds the space quiet is looked at below */
+	atomic_fetch_or(&space->attention, CA_ATTENTION_ORDER);
 	atomic_fetch_add(&order->hazards, 1);
 	atomic_fetch_add(&order->coming, 1);
 	record->coming++;

@@ -133,6 +133,12 @@ ca_order_has_foreign_user(struct ca_order *order, uint64_t born)
 	return foreign >= born && foreign > atomic_load(&order->foreign_done);
 }
 
+/* The half of ca_order_is_untouched that is not about the space (for that: CA_ATTENTION_ORDER). */
+static inline bool
+ca_order_is_unstamped(struct ca_order *order, uint64_t born)
+{
+	return atomic_load(&order->words.epoch) == born && !ca_order_has_foreign_user(order, born);
+}
 /*
  * What is usual at a free, cheaply, without a lock. True only if no stream was stamped since
  * `born`: the present epoch is the one of the birth, and nobody was stamped with it.
@@ -141,8 +147,7 @@ static inline bool
 ca_order_is_untouched(struct ca_order *order, uint64_t born)
 {
 	return !(atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK) &&
-	       atomic_load(&order->words.epoch) == born && !atomic_load(&order->hazards) &&
-	       !ca_order_has_foreign_user(order, born);
+	       ca_order_is_unstamped(order, born) && !atomic_load(&order->hazards);
 }
 
 /*
@@ -183,7 +188,12 @@ ca_order_only_stream(struct ca_order *order)
 {
 	struct ca_stream_record *only = atomic_load(&order->only);
 
-	return only ? ca_order_is_only_stream(order, only) : NULL;
+	if (!only)
+		return NULL;
+	if (__builtin_expect(atomic_load(&order->candidates) > 1 || atomic_load(&order->hazards),
+			     0))
+		return ca_order_is_only_stream(order, only);
+	return atomic_load(&only->hot.last) > atomic_load(&only->done) ? only : NULL;
 }
 /* False: somebody who knows says that it is no user of anything (ca_order_set_sole_user). */
 static inline bool

@@ -58,21 +58,28 @@ rotate(struct ca_tree *tree, struct ca_tree_node *node, int side)
 	return top;
 }
 
+/* The child on the heavy side comes up, or one of its. Returns the new top. */
+static struct ca_tree_node *
+lift(struct ca_tree *tree, struct ca_tree_node *node, int heavy)
+{
+	struct ca_tree_node *child = node->child[heavy];
+
+	if (height(child->child[!heavy]) > height(child->child[heavy]))
+		rotate(tree, child, heavy);
+	return rotate(tree, node, !heavy);
+}
+
 static void
 rebalance(struct ca_tree *tree, struct ca_tree_node *node)
 {
 	for (; node; node = node->parent) {
-		int lean = height(node->child[1]) - height(node->child[0]), was = node->height;
-		int heavy = lean > 0;
-		struct ca_tree_node *child = node->child[heavy];
+		int lower = height(node->child[0]), upper = height(node->child[1]);
+		int lean = upper - lower, was = node->height;
 
-		if (lean >= -1 && lean <= 1) {
-			node->height = height(child) + 1;
-		} else {
-			if (height(child->child[!heavy]) > height(child->child[heavy]))
-				rotate(tree, child, heavy);
-			node = rotate(tree, node, !heavy);
-		}
+		if (lean >= -1 && lean <= 1)
+			node->height = (upper > lower ? upper : lower) + 1;
+		else
+			node = lift(tree, node, lean > 0);
 		if (node->height == was)
 			return;
 	}

@@ -37,7 +37,7 @@ struct capture {
 
 _Atomic uint64_t ca_capture_word = CA_STREAM_GENERATION;
 static _Atomic unsigned inside; /* internal calls in the gate */
-static _Atomic unsigned preparing;
+_Atomic unsigned ca_capture_preparing;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture table[TABLE_SIZE]; /* under lock */
@@ -80,20 +80,13 @@ ca_gate_leave(void)
 void
 ca_capture_prepare(void)
 {
-	atomic_fetch_add(&preparing, 1);
+	atomic_fetch_add(&ca_capture_preparing, 1);
 }
 
 void
 ca_capture_prepared(void)
 {
-	atomic_fetch_sub(&preparing, 1);
-}
-
-bool
-ca_capture_is_near(void)
-{
-	/* in this order: a capture is counted before it is no longer prepared */
-	return atomic_load(&preparing) || ca_capture_active();
+	atomic_fetch_sub(&ca_capture_preparing, 1);
 }
 
 void
@@ -273,7 +266,7 @@ ca_capture_after_fork_child(void)
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	atomic_fetch_and(&ca_capture_word, ~CA_CAPTURES);
 	atomic_store(&inside, 0);
-	atomic_store(&preparing, 0);
+	atomic_store(&ca_capture_preparing, 0);
 	table_end = 0;
 	lost = 0;
 	thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;

@@ -46,8 +46,15 @@ ca_capture_active(void)
  */
 void ca_capture_prepare(void);
 void ca_capture_prepared(void);
+/* Captures that are prepared. */
+extern _Atomic unsigned ca_capture_preparing __attribute__((visibility("hidden")));
 /* True while a capture is open, opening or prepared. */
-bool ca_capture_is_near(void);
+static inline bool
+ca_capture_is_near(void)
+{
+	/* in this order: a capture is counted before it is no longer prepared */
+	return atomic_load(&ca_capture_preparing) || ca_capture_active();
+}
 /* Shuts the gate and waits until it is empty. Balanced by ca_capture_began or ca_capture_failed. */
 void ca_capture_opening(void);
 /* The driver began a capture on `stream` of the current context `context`. `serial` is of the last

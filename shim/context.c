@@ -142,8 +142,8 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 	while ((context = ca_context_find(handle)) && atomic_load(&context->closers))
 		sched_yield(); /* its old bearer is between destruction and burial */
 	if (context) {
-		if (kind != CA_CONTEXT_CREATED)
-			atomic_store(&context->kind, kind);
+		if (kind != CA_CONTEXT_CREATED && atomic_exchange(&context->kind, kind) != kind)
+			atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
 		return context;
 	}
 	struct ca_context *fresh = make_record(real, handle, device, kind);
@@ -191,7 +191,7 @@ ca_context_make_space(struct ca_process *process, struct ca_context *context)
 }
 
 struct ca_space *
-ca_context_space(const struct ca_real *real)
+ca_context_space_current(const struct ca_real *real, CUcontext *ret_current)
 {
 	struct ca_process *process = ca_process();
 	CUcontext handle = NULL;
@@ -206,8 +206,17 @@ ca_context_space(const struct ca_real *real)
 	if (!context || atomic_load(&context->kind) == CA_CONTEXT_GREEN ||
 	    atomic_load(&context->dead))
 		return NULL;
+	*ret_current = handle;
 	/* closed or not: one usage fewer is no end yet, and its death kills the space */
 	return ca_context_open_space(process, context);
+}
+
+struct ca_space *
+ca_context_space(const struct ca_real *real)
+{
+	CUcontext current;
+
+	return ca_context_space_current(real, &current);
 }
 
 bool
@@ -288,6 +297,7 @@ ca_context_bury(struct ca_context *context)
 	struct ca_space *space;
 
 	if (!atomic_exchange(&context->dead, true)) {
+		atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
 		space = atomic_load(&context->space);
 		if (space) {
 			ca_space_kill(space);

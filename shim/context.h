@@ -63,6 +63,9 @@ struct ca_context *ca_context_register(const struct ca_real *real, CUcontext han
 				       CUdevice device, enum ca_context_kind kind);
 /* The space that serves the calling thread's current context; NULL: pass the call through. */
 struct ca_space *ca_context_space(const struct ca_real *real);
+/* The same; *ret_current: that context's handle. It stays that space as long as ca_capture_word,
+ * read before, does not move. */
+struct ca_space *ca_context_space_current(const struct ca_real *real, CUcontext *ret_current);
 struct ca_space *ca_context_make_space(struct ca_process *process, struct ca_context *context);
 /* The space of a context that is not green. NULL: no memory. */
 static inline struct ca_space *

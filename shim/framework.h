@@ -54,12 +54,16 @@ ca_framework_is_quiet(void)
 		1);
 }
 
-/* True: the request of `bytes` to the hook that this stands in goes straight to the driver. errno
- * kept. */
-#define CA_FRAMEWORK_PASSES(process, bytes)                                                        \
-	ca_framework_passes(process, bytes, (uintptr_t)__builtin_return_address(0),                \
-			    (uintptr_t)__builtin_dwarf_cfa())
-/* `pc`: where the hook's caller goes on; `sp`: its stack pointer then. */
+struct ca_caller {
+	uintptr_t pc, sp;
+};
+/* Of the hook that this stands in: `pc`, where its caller goes on, and `sp`, its stack pointer
+ * then.
+ */
+#define CA_FRAMEWORK_CALLER()                                                                      \
+	((struct ca_caller){ (uintptr_t)__builtin_return_address(0),                               \
+			     (uintptr_t)__builtin_dwarf_cfa() })
+/* True: the request of `bytes` to that hook goes straight to the driver. errno kept. */
 bool ca_framework_passes(struct ca_process *process, uint64_t bytes, uintptr_t pc, uintptr_t sp);
 /* Libraries were loaded or unloaded. */
 void ca_framework_look_again(void);

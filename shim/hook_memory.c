@@ -7,6 +7,7 @@
  * success.
  */
 #include "allocator/order.h"
+#include "allocator/quick.h"
 #include "shim/attend.h"
 #include "shim/capture.h"
 #include "shim/context.h"
@@ -20,12 +21,11 @@
 enum { LOOK_EVERY = 64 }; /* allocations of a thread */
 
 /* Whether memory may be reused before it is finished depends on what else is in the process. */
-static void
+static __attribute__((noinline, cold)) void
 look_around(struct ca_process *process)
 {
-	static __thread unsigned allocations __attribute__((tls_model("initial-exec")));
-
-	if (__builtin_expect(allocations++ % LOOK_EVERY == 0, 0))
+	ca_quick.looks = LOOK_EVERY;
+	if (process)
 		ca_fallback_look_around(process);
 }
 
@@ -43,33 +43,114 @@ finish_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr
 	return rc;
 }
 
-CUresult
-cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+/* The space that serves the call; remembered for calls to come. */
+static struct ca_space *
+find_space(const struct ca_real *real, struct ca_process *process)
+{
+	uint64_t word = atomic_load(&ca_capture_word);
+	CUcontext current = NULL;
+	struct ca_space *space = ca_context_space_current(real, &current);
+
+	if (process->usual && space && !(word & CA_CAPTURES)) {
+		ca_quick.heap = process->heap;
+		ca_quick.get_current = real->cuCtxGetCurrent;
+		ca_quick.space = space;
+		ca_quick.context = current;
+		ca_quick.word = word;
+	}
+	return space;
+}
+
+/* The heap's answer in the driver's words. */
+static inline CUresult
+answer_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr *dptr,
+	     size_t bytesize, struct ca_space *space, int rc)
+{
+	if (rc < 0)
+		return CA_INSIDE(real->cuMemAlloc_v2(dptr, bytesize));
+	if (rc == CUDA_ERROR_OUT_OF_MEMORY)
+		ca_report_oom(space, bytesize);
+	if (__builtin_expect(process->ticks, 0))
+		return finish_alloc(real, process, dptr, bytesize, (CUresult)rc);
+	return (CUresult)rc;
+}
+
+/* The quick way was tried in that space. */
+static __attribute__((noinline)) CUresult
+alloc_rest(CUdeviceptr *dptr, size_t bytesize, struct ca_space *space, struct ca_stack *stack)
+{
+	uint64_t address;
+	int saved = errno;
+	int rc = ca_alloc_rest(space, bytesize, stack, &address);
+
+	errno = saved;
+	if (!rc)
+		*dptr = address;
+	return answer_alloc(ca_real(), ca_process(), dptr, bytesize, space, rc);
+}
+
+/* Whatever it is. */
+static __attribute__((noinline)) CUresult
+alloc_any(CUdeviceptr *dptr, size_t bytesize, struct ca_caller caller)
 {
 	CA_HOOK_REAL(real, cuMemAlloc_v2);
 	struct ca_process *process = ca_hook_process();
-	struct ca_space *space;
+	struct ca_space *space = NULL;
 	uint64_t address;
 	int saved = errno;
 	int rc = -ENODEV;
 
-	if (process && dptr && bytesize && (space = ca_context_space(real))) {
-		look_around(process);
-		if (ca_framework_is_quiet() || !CA_FRAMEWORK_PASSES(process, bytesize))
+	if (process && dptr && bytesize && (space = find_space(real, process))) {
+		if (ca_quick.looks <= 1)
+			look_around(process);
+		else
+			ca_quick.looks--;
+		if (ca_framework_is_quiet() ||
+		    !ca_framework_passes(process, bytesize, caller.pc, caller.sp))
 			rc = ca_alloc(space, bytesize, &address);
 		else
 			rc = ca_alloc_through(space, bytesize, &address);
 	}
 	errno = saved;
-	if (rc < 0)
-		return CA_INSIDE(real->cuMemAlloc_v2(dptr, bytesize));
-	if (rc == 0)
+	if (!rc)
 		*dptr = address;
-	else if (rc == CUDA_ERROR_OUT_OF_MEMORY)
-		ca_report_oom(space, bytesize);
-	if (__builtin_expect(process->ticks, 0))
-		return finish_alloc(real, process, dptr, bytesize, (CUresult)rc);
-	return (CUresult)rc;
+	return answer_alloc(real, process, dptr, bytesize, space, rc);
+}
+
+/* Nothing is unusual about an allocation in the context that ca_quick has. (There is one: the word
+ * of a capture is never 0.) */
+static inline bool
+is_usual_alloc(void)
+{
+	return !(ca_inside | atomic_load(&ca_capture_preparing)) &&
+	       atomic_load(&ca_capture_word) == ca_quick.word && ca_framework_is_quiet();
+}
+
+static inline bool
+is_in_context(void)
+{
+	CUcontext current;
+
+	return CA_INSIDE(ca_quick.get_current(&current)) == CUDA_SUCCESS &&
+	       current == ca_quick.context;
+}
+
+CUresult
+cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+	struct ca_space *space;
+	struct ca_stack *stack;
+
+	if (__builtin_expect(!is_usual_alloc() || !dptr, 0))
+		return alloc_any(dptr, bytesize, CA_FRAMEWORK_CALLER());
+	if (__builtin_expect(!--ca_quick.looks, 0))
+		look_around(ca_process());
+	if (__builtin_expect(!is_in_context(), 0))
+		return alloc_any(dptr, bytesize, CA_FRAMEWORK_CALLER());
+	space = ca_quick.space;
+	if (__builtin_expect(ca_alloc_quick(space, bytesize, (uint64_t *)dptr, &stack), 1))
+		return CUDA_SUCCESS;
+	return alloc_rest(dptr, bytesize, space, stack);
 }
 
 /* The driver chooses the pitch; the memory is tracked, but never cached. */
@@ -147,6 +228,12 @@ await_burials(struct ca_process *process, CUdeviceptr dptr)
 
 /* The heap's answer in the driver's words. < 0 only for -ENOENT: not ours. */
 static int
+answer_free(int rc)
+{
+	return rc < 0 && rc != -ENOENT ? CUDA_ERROR_INVALID_VALUE : rc;
+}
+
+static int
 free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
 {
 	int rc;
@@ -157,12 +244,8 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 	    (rc = refuse_in_capture(real, process, dptr)))
 		return rc;
 	if (__builtin_expect(process->attends, 0))
-		rc = ca_attend_free(real, process, dptr);
-	else
-		rc = ca_free(process->heap, dptr);
-	if (rc < 0 && rc != -ENOENT)
-		return CUDA_ERROR_INVALID_VALUE;
-	return rc;
+		return answer_free(ca_attend_free(real, process, dptr));
+	return answer_free(ca_free(process->heap, dptr));
 }
 
 /* Of memory that is not ours. */
@@ -176,14 +259,27 @@ free_foreign(const struct ca_real *real, CUdeviceptr dptr)
 	return rc;
 }
 
-CUresult
-cuMemFree_v2(CUdeviceptr dptr)
+/* The quick way was tried. */
+static __attribute__((noinline)) CUresult
+free_rest(CUdeviceptr dptr, struct ca_block *block)
+{
+	int saved = errno;
+	int rc = answer_free(ca_free_rest(ca_quick.heap, dptr, block));
+
+	errno = saved;
+	return rc < 0 ? free_foreign(ca_real(), dptr) : (CUresult)rc;
+}
+
+static __attribute__((noinline)) CUresult
+free_any(CUdeviceptr dptr)
 {
 	CA_HOOK_REAL(real, cuMemFree_v2);
 	struct ca_process *process = ca_hook_process();
 	int saved = errno;
 	int rc = -ENOENT;
 
+	if (process && process->usual)
+		ca_quick.heap = process->heap;
 	if (process && dptr)
 		rc = free_block(real, process, dptr);
 	errno = saved;
@@ -191,6 +287,28 @@ cuMemFree_v2(CUdeviceptr dptr)
 		return free_foreign(real, dptr);
 	ca_process_tick(process);
 	return (CUresult)rc;
+}
+
+static inline bool
+is_unusual_free(void)
+{
+	uint64_t captures = atomic_load(&ca_capture_word) & CA_CAPTURES;
+
+	/* one comparison of all */
+	return (ca_inside | atomic_load(&ca_context_closings) | captures) != 0;
+}
+
+CUresult
+cuMemFree_v2(CUdeviceptr dptr)
+{
+	struct ca_heap *heap = ca_quick.heap;
+	struct ca_block *block;
+
+	if (__builtin_expect(!heap || is_unusual_free(), 0))
+		return free_any(dptr);
+	if (__builtin_expect(ca_free_quick(heap, dptr, &block), 1))
+		return CUDA_SUCCESS;
+	return free_rest(dptr, block);
 }
 
 typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);

@@ -30,7 +30,7 @@
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
 
-__thread unsigned ca_inside __attribute__((tls_model("initial-exec")));
+__thread struct ca_quick ca_quick __attribute__((tls_model("initial-exec")));
 
 static _Atomic int state; /* UNMADE, MADE, or the maker's pid */
 static struct ca_process process;
@@ -55,6 +55,7 @@ after_fork_child(void)
 	ca_graphs_after_fork_child();
 	ca_framework_after_fork_child();
 	ca_report_after_fork_child();
+	ca_quick = (struct ca_quick){ .inside = ca_inside };
 	atomic_store(&made, NULL);
 	atomic_store(&state, UNMADE);
 }
@@ -135,6 +136,7 @@ make(void)
 	ca_tracing_start(&process.config, process.heap);
 	process.ticks = process.fills || process.config.stats_interval_ns || ca_tracing_tracer ||
 			ca_tend_is_wanted(&process.config);
+	process.usual = process.serves && !process.attends && !process.ticks;
 	ca_dump_start(&process.config);
 	ca_fallback_start(&process);
 	atomic_store_explicit(&made, &process, memory_order_release);

@@ -12,6 +12,7 @@
 
 #include "allocator/heap.h"
 #include "config/config.h"
+#include "shim/cuda_abi.h"
 #include "shim/dump.h"
 
 struct ca_process {
@@ -21,8 +22,33 @@ struct ca_process {
 	bool attends; /* frees have more to do than to free (shim/attend.h) */
 	bool limited; /* CACHEALLOC_LIMIT */
 	bool fills;   /* zero, poison */
+	bool usual;   /* none of these but perhaps `limited`: see struct ca_quick */
 	bool serves; /* false: CACHEALLOC_DISABLE=count; blocks are the driver's own, answers too */
 };
+
+/*
+ * What a thread has found out, so that a call in which nothing is unusual need not find it out
+ * again. Everything but zero: this process serves and has no more to do in an allocation or a free
+ * than the heap does.
+ */
+typedef CUresult ca_get_current_fn(CUcontext *context);
+struct ca_quick {
+	struct ca_heap *heap; /* NULL: nothing is known */
+	ca_get_current_fn *get_current;
+	struct ca_space *space; /* of `context`, as long as ca_capture_word is `word`; NULL: none */
+	CUcontext context;
+	uint64_t word;
+	unsigned looks;  /* allocations until it looks around */
+	unsigned inside; /* see below */
+};
+extern __thread struct ca_quick ca_quick __attribute__((tls_model("initial-exec")));
+
+/*
+ * > 0 while this thread is inside a call of ours into the driver: a hook entered then (by the
+ * driver, or by another interposer under us) passes straight through, so that nothing is counted or
+ * locked twice.
+ */
+#define ca_inside (ca_quick.inside)
 
 /* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
 struct ca_process *ca_process(void);
@@ -37,13 +63,6 @@ ca_process_tick(struct ca_process *process)
 	if (__builtin_expect(process->ticks, 0))
 		ca_process_tend(process);
 }
-
-/*
- * > 0 while this thread is inside a call of ours into the driver: a hook entered then (by the
- * driver, or by another interposer under us) passes straight through, so that nothing is counted or
- * locked twice.
- */
-extern __thread unsigned ca_inside __attribute__((tls_model("initial-exec")));
 
 /* Evaluates a call of the real driver with ca_inside raised. */
 #define CA_INSIDE(call)                                                                            \

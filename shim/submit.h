@@ -56,7 +56,6 @@ extern __thread struct ca_submission_slot ca_submission_per_thread[1u << CA_SUBM
 extern __thread struct ca_submission_slot ca_submission_default[CA_FLAVOURS]
 	__attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* The real cuCtxGetCurrent, once somebody needed it. */
-typedef CUresult ca_get_current_fn(CUcontext *context);
 extern ca_get_current_fn *_Atomic ca_submission_get_current __attribute__((visibility("hidden")));
 
 /* ca_submission_begin for what is not in the cache. `handle` as the program gave it. */

@@ -68,7 +68,7 @@ kept(const struct ca_heap *heap)
 	unsigned n = 0;
 
 	for (magazine = heap->magazines; magazine; magazine = magazine->next)
-		n += magazine->kept;
+		n += ca_magazine_kept(magazine);
 	return n;
 }
 

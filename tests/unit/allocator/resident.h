@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "allocator/arena.h"
+#include "tests/unit/allocator/fixture.h"
 
 static inline uint64_t
 resident_bytes(const struct ca_arena *arena)

@@ -44,12 +44,12 @@ test_a_full_stack_keeps_what_it_has(void **state)
 		assert_int_equal(ca_alloc(f.space, 4096, &blocks[i]), 0);
 	for (i = 0; i < CA_KEPT_EACH + 3; i++)
 		assert_int_equal(ca_free(f.heap, blocks[i]), 0);
-	assert_int_equal(f.heap->magazines->kept, CA_KEPT_EACH);
+	assert_int_equal(ca_magazine_kept(f.heap->magazines), CA_KEPT_EACH);
 	fixture_check(&f);
 	/* the last that it took, not the last that was freed */
 	assert_int_equal(ca_alloc(f.space, 4096, &again), 0);
 	assert_int_equal(again, blocks[CA_KEPT_EACH - 1]);
-	assert_int_equal(f.heap->magazines->kept, CA_KEPT_EACH - 1);
+	assert_int_equal(ca_magazine_kept(f.heap->magazines), CA_KEPT_EACH - 1);
 	fixture_stop(&f);
 }
 

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The first halves of ca_alloc and ca_free, to be inlined in who calls them: what the calling
+ * thread's magazine does at once where nothing is unusual, without a call. What is found to be
+ * unusual on the way is handed to the second halves, by which they have to be followed.
+ */
+#pragma once
+
+#include "allocator/drain.h"
+
+/*
+ * The second halves: results as of ca_alloc and ca_free. `stack`: that the allocation would come
+ * from, `block`: that the free has claimed, and in both cases the magazine's lock is held; NULL:
+ * nothing was done.
+ */
+int ca_alloc_rest(struct ca_space *space, uint64_t size, struct ca_stack *stack,
+		  uint64_t *ret_address);
+int ca_free_rest(struct ca_heap *heap, uint64_t address, struct ca_block *block);
+/* What they begin with: the magazine's way to its end. True: done. */
+bool ca_magazine_take_on(struct ca_space *space, uint64_t size, struct ca_stack *stack,
+			 uint64_t *ret_address);
+bool ca_magazine_give_on(struct ca_heap *heap, struct ca_block *block);
+
+/* ---- allocation */
+
+/* What the thread itself gave back, without a user, can be handed out at once, which changes
+ * nothing but sums. */
+static inline __attribute__((always_inline)) bool
+ca_quick_may_take(const struct ca_magazine *magazine, const struct ca_space *space,
+		  const struct ca_block *block, uint64_t size)
+{
+	return !block->user.stream && block->thread == magazine->thread &&
+	       magazine->serial != magazine->serials_end &&
+	       !(atomic_load_explicit(&space->attention, memory_order_relaxed) &
+		 CA_ATTENTION_ALWAYS) &&
+	       size <= CA_BOUNDARY - CA_GRAIN;
+}
+
+/* False: the sums would be larger than ever, nothing was changed. */
+static inline __attribute__((always_inline)) bool
+ca_quick_count_take(struct ca_counts *counts, const struct ca_block *block, uint64_t size)
+{
+	uint64_t requested = counts->requested_taken + size;
+	uint64_t clean = counts->clean_taken + block->bytes;
+
+	if (__builtin_expect((int64_t)(requested - counts->requested_given) >
+				     (int64_t)counts->requested_peak,
+			     0))
+		return false;
+	if (__builtin_expect((int64_t)(clean - counts->clean_given) > (int64_t)counts->clean_peak,
+			     0))
+		return false;
+	counts->requested_taken = requested;
+	counts->clean_taken = clean;
+	return true;
+}
+
+/* The top of the stack becomes the program's, but nobody may see that yet. */
+static inline __attribute__((always_inline)) void
+ca_quick_take(struct ca_magazine *magazine, struct ca_stack *stack, struct ca_block *block,
+	      uint64_t size, uint64_t born)
+{
+	ca_stack_pop(stack, block);
+	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
+	atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
+	block->born = born;
+}
+
+static inline __attribute__((always_inline)) void
+ca_quick_publish(struct ca_block *block, uint64_t address)
+{
+	atomic_store_explicit(&block->quick, address | CA_QUICK_LIVE, memory_order_release);
+}
+
+/* True: done. False: go on with ca_alloc_rest and *ret_stack. Only while nothing captures. */
+static inline __attribute__((always_inline)) bool
+ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
+	       struct ca_stack **ret_stack)
+{
+	struct ca_magazine *magazine = ca_own.magazine;
+	struct ca_stack *stack;
+	struct ca_block *block;
+	uint64_t born, address;
+
+	*ret_stack = NULL;
+	if (__builtin_expect(ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX, 0))
+		return false;
+	stack = ca_stack_find(magazine, (uint32_t)((size + CA_GRAIN - 1) / CA_GRAIN));
+	if (__builtin_expect(!stack || !ca_stack_top(stack), 0))
+		return false;
+	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
+		return false;
+	*ret_stack = stack;
+	block = ca_stack_top(stack);
+	if (__builtin_expect(!block, 0))
+		return false;
+	if (__builtin_expect(!ca_quick_may_take(magazine, space, block, size), 0))
+		return false;
+	born = atomic_load(&space->order.words.epoch);
+	if (__builtin_expect(born & 1, 0))
+		return false;
+	if (__builtin_expect(!ca_quick_count_take(&magazine->counts, block, size), 0))
+		return false;
+	ca_quick_take(magazine, stack, block, size, born);
+	/* the record's other half has it, too, but is not touched */
+	address = atomic_load_explicit(&block->quick, memory_order_relaxed) ^ CA_QUICK_KEPT;
+	*ret_address = address;
+	ca_quick_publish(block, address);
+	ca_magazine_unlock(magazine);
+	return true;
+}
+
+/* ---- free */
+
+/* The thread's own block, which nobody has used, and there is room for it. */
+static inline __attribute__((always_inline)) bool
+ca_quick_may_give(const struct ca_magazine *magazine, const struct ca_stack *stack,
+		  const struct ca_block *block)
+{
+	struct ca_space *space = magazine->space;
+
+	/* it is LIVE: whether it is of that space */
+	return magazine->own_live == block->space_and_state && !atomic_load(&space->attention) &&
+	       block->thread == magazine->thread && !block->user.stream &&
+	       ca_order_is_unstamped(&space->order, block->born) && stack->room;
+}
+
+/* False: the sums would be less than ever, nothing was changed. */
+static inline __attribute__((always_inline)) bool
+ca_quick_count_give(struct ca_counts *counts, const struct ca_block *block)
+{
+	uint64_t clean = counts->clean_given + block->bytes;
+
+	if (__builtin_expect((int64_t)(counts->clean_taken - clean) < (int64_t)counts->clean_least,
+			     0))
+		return false;
+	counts->clean_given = clean;
+	counts->requested_given += atomic_load_explicit(&block->requested, memory_order_relaxed);
+	counts->frees++;
+	return true;
+}
+
+/* True: done. False: go on with ca_free_rest and *ret_block. */
+static inline __attribute__((always_inline)) bool
+ca_free_quick(struct ca_heap *heap, uint64_t address, struct ca_block **ret_block)
+{
+	struct ca_magazine *magazine = ca_own.magazine;
+	struct ca_stack *stack;
+	struct ca_block *block;
+
+	*ret_block = NULL;
+	if (__builtin_expect(ca_own.quick_heap != heap->id || address % CA_GRAIN, 0))
+		return false;
+	block = ca_bases_guess(&heap->bases, address / CA_GRAIN);
+	if (__builtin_expect(!block, 0))
+		return false;
+	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
+		return false;
+	if (__builtin_expect(!ca_block_claims_at(block, address), 0)) {
+		ca_magazine_unlock(magazine);
+		return false;
+	}
+	*ret_block = block;
+	stack = ca_stack_find(magazine,
+			      (uint32_t)((ca_block_requested(block) + CA_GRAIN - 1) / CA_GRAIN));
+	if (__builtin_expect(!stack, 0))
+		return false;
+	if (__builtin_expect(!ca_quick_may_give(magazine, stack, block), 0))
+		return false;
+	if (__builtin_expect(!ca_quick_count_give(&magazine->counts, block), 0))
+		return false;
+	ca_stack_push(stack, block);
+	ca_magazine_unlock(magazine);
+	return true;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What hits are counted as, until somebody looks: the same program runs twice, and in one of the
+ * runs somebody looks after every call. And what a signal handler learns that interrupts a hit.
+ */
+#include "tests/unit/allocator/magazine_scene.h"
+#include "tests/unit/allocator/owned_scene.h"
+
+enum { PROGRAMS = 500, CALLS = 60, BLOCKS = 6, SIZES = 3, GAUGES = 4 };
+
+struct program {
+	struct scene scene;
+	uint64_t seed;
+	uint64_t live[BLOCKS];
+	uint64_t peaks[GAUGES]; /* that were seen */
+};
+
+static uint64_t
+choose(struct program *program, uint64_t below)
+{
+	return fixture_random(&program->seed) % below;
+}
+
+static void
+currents(const struct ca_stats *stats, struct ca_gauge gauges[GAUGES])
+{
+	gauges[0] = stats->requested_bytes;
+	gauges[1] = stats->allocated_bytes;
+	gauges[2] = stats->active_bytes;
+	gauges[3] = stats->cached_bytes;
+}
+
+static void
+look(struct program *program)
+{
+	struct ca_stats stats = fixture_stats(&program->scene.f);
+	struct ca_gauge gauges[GAUGES];
+	int i;
+
+	currents(&stats, gauges);
+	for (i = 0; i < GAUGES; i++)
+		if (program->peaks[i] < gauges[i].current)
+			program->peaks[i] = gauges[i].current;
+}
+
+/* A few sizes, most often allocated and freed, now and then used by the stream. */
+static void
+step(struct program *program)
+{
+	uint64_t *block = &program->live[choose(program, BLOCKS)];
+	uint64_t what = choose(program, 20);
+
+	if (what == 0)
+		launch(&program->scene, S);
+	else if (what == 1)
+		finish(&program->scene, S);
+	else if (*block)
+		fixture_free(&program->scene.f, *block);
+	if (what > 1)
+		*block = *block ? 0
+				: fixture_alloc(&program->scene.f,
+						(64 << choose(program, SIZES)) * KIB -
+							choose(program, 512));
+}
+
+static struct ca_stats
+run(struct program *program, uint64_t seed, bool looks)
+{
+	struct ca_stats stats;
+	int i;
+
+	*program = (struct program){ .seed = seed };
+	scene_new(&program->scene, 1);
+	for (i = 0; i < CALLS; i++) {
+		step(program);
+		if (looks)
+			look(program);
+	}
+	fixture_check(&program->scene.f);
+	stats = fixture_stats(&program->scene.f);
+	fixture_stop(&program->scene.f);
+	return stats;
+}
+
+/* A short program, since peaks that only hits reach are soon those of all its blocks. */
+static void
+compare(uint64_t seed, uint64_t hits[2])
+{
+	struct program looked, alone;
+	struct ca_stats one = run(&looked, seed, true), other = run(&alone, seed, false);
+	struct ca_gauge ones[GAUGES], others[GAUGES];
+	int i;
+
+	assert_int_equal(one.alloc_calls, other.alloc_calls);
+	assert_int_equal(one.free_calls, other.free_calls);
+	assert_int_equal(one.taken_clean, other.taken_clean);
+	assert_int_equal(one.taken_same_stream, other.taken_same_stream);
+	currents(&one, ones);
+	currents(&other, others);
+	for (i = 0; i < GAUGES; i++) {
+		assert_int_equal(ones[i].current, others[i].current);
+		assert_int_equal(ones[i].total, others[i].total);
+		assert_int_equal(ones[i].peak, others[i].peak);
+		assert_in_range(ones[i].peak, looked.peaks[i], UINT64_MAX);
+	}
+	hits[0] += one.taken_clean;
+	hits[1] += one.taken_same_stream;
+}
+
+static void
+test_sums_and_peaks_are_the_same_whether_or_not_somebody_looks(void **state)
+{
+	uint64_t seed = fixture_seed(1), hits[2] = { 0, 0 };
+	int i;
+
+	for (i = 0; i < PROGRAMS; i++)
+		compare(fixture_random(&seed), hits);
+	assert_true(hits[0] > PROGRAMS && hits[1] > PROGRAMS);
+}
+
+static void
+test_a_handler_learns_that_it_interrupted_a_hit(void **state)
+{
+	struct scene scene;
+
+	scene_new(&scene, 1);
+	fixture_free(&scene.f, fixture_alloc(&scene.f, 64 * KIB));
+	assert_false(ca_heap_locked_here());
+	atomic_store(&ca_own.magazine->lock, CA_OWNER);
+	assert_true(ca_heap_locked_here());
+	atomic_store(&ca_own.magazine->lock, CA_OTHER);
+	assert_false(ca_heap_locked_here());
+	atomic_store(&ca_own.magazine->lock, 0);
+	fixture_stop(&scene.f);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_sums_and_peaks_are_the_same_whether_or_not_somebody_looks),
+		cmocka_unit_test(test_a_handler_learns_that_it_interrupted_a_hit),
+	};
+
+	return cmocka_run_group_tests_name("allocator-magazine-peaks", tests, NULL, NULL);
+}
