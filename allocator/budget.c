@@ -37,7 +37,7 @@ enum {
 	DECLINE_EVERY = 16,
 	CALM = 128 * 1024,        /* allocations after the driver had no more */
 	WORTH_LOOKING = 16 << 20, /* bytes */
-	WORTH_ASKING = 128 << 20,  /* with one stream */
+	WORTH_ASKING = 128 << 20, /* with one stream */
 	IDLE_PAUSE_NS = 50 * 1000,
 	IDLE_MOMENT_NS = 10 * 1000 * 1000,
 	IDLE_LOOKS = 2000, /* where the clock stands still */
