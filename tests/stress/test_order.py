@@ -167,14 +167,14 @@ def caught(status, stderr, mutant):
 
 
 def catch(seed, mode, workers, streams, jitter, conf, mutant):
-    """(caught, operations): MUTANT_OPERATIONS at most, in runs of one program whose delays differ, or, where there are
-    none, of programs that the seed and the turn make. A run that has come to where nothing unfinished is handed out any
-    more would go on in vain."""
+    """(caught, operations): MUTANT_OPERATIONS at most, in runs of the programs that the seed and the turn make. A run that
+    has come to where nothing unfinished is handed out any more would go on in vain, and so would a program that lacks
+    what the mutant needs."""
     operations = 0
     for turn in range(TURNS):
         try:
             status, stderr, done = program(
-                seed if jitter or workers > 1 else seed + (turn << 32), MUTANT_OPERATIONS // TURNS, mode, workers, streams, preload=MUTANTS, conf=conf,
+                seed + (turn << 32), MUTANT_OPERATIONS // TURNS, mode, workers, streams, preload=MUTANTS, conf=conf,
                 jitter=jitter and f"{jitter}:{seed + turn}", timeout=60, SIMCUDA_CLOCK="manual", SIMCUDA_DEADLOCK=2000,
                 CACHEALLOC_TEST_MUTANT=mutant)
         except subprocess.TimeoutExpired:
