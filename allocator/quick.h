@@ -104,9 +104,9 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 	ca_quick_take(magazine, stack, block, size, born);
 	/* the record's other half has it, too, but is not touched */
 	address = atomic_load_explicit(&block->quick, memory_order_relaxed) ^ CA_QUICK_KEPT;
-	*ret_address = address;
 	ca_quick_publish(block, address);
 	ca_magazine_unlock(magazine);
+	*ret_address = address;
 	return true;
 }
 

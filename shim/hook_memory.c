@@ -140,6 +140,7 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
 	struct ca_space *space;
 	struct ca_stack *stack;
+	uint64_t address;
 
 	if (__builtin_expect(!is_usual_alloc() || !dptr, 0))
 		return alloc_any(dptr, bytesize, CA_FRAMEWORK_CALLER());
@@ -148,8 +149,10 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	if (__builtin_expect(!is_in_context(), 0))
 		return alloc_any(dptr, bytesize, CA_FRAMEWORK_CALLER());
 	space = ca_quick.space;
-	if (__builtin_expect(ca_alloc_quick(space, bytesize, (uint64_t *)dptr, &stack), 1))
+	if (__builtin_expect(ca_alloc_quick(space, bytesize, &address, &stack), 1)) {
+		*dptr = address;
 		return CUDA_SUCCESS;
+	}
 	return alloc_rest(dptr, bytesize, space, stack);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Cases about what only the preload does; test_shim.py knows the knobs each is run with. */
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -561,6 +562,38 @@ exit_in_handler(void)
 		OK(cuMemGetAddressRange_v2(&base, &size, pointers[i * 7919 % 2000] + 5));
 }
 
+static sigjmp_buf from_fault;
+
+static void
+leave_fault(int number)
+{
+	(void)number;
+	siglongjmp(from_fault, 1);
+}
+
+/* The program catches its own mistake, an output that cannot be written, and goes on. */
+static void
+bad_output(void)
+{
+	struct sigaction action = { .sa_handler = leave_fault, .sa_flags = SA_NODEFER };
+	CUdeviceptr pointer, *nowhere = (CUdeviceptr *)(uintptr_t)64;
+	volatile int faults = 0;
+
+	case_start();
+	EXPECT(!sigaction(SIGSEGV, &action, NULL) && !sigaction(SIGBUS, &action, NULL));
+	for (int i = 0; i < 3; i++) {
+		OK(cuMemAlloc_v2(&pointer, 4096));
+		OK(cuMemFree_v2(pointer));
+		if (!sigsetjmp(from_fault, 1))
+			(void)cuMemAlloc_v2(nowhere, 4096);
+		else
+			faults++;
+	}
+	OK(cuMemAlloc_v2(&pointer, 4096));
+	OK(cuMemFree_v2(pointer));
+	printf("%d faults\n", faults);
+}
+
 const struct test_case test_cases[] = {
 	{ "reuse_waits", reuse_waits },
 	{ "reuse_on_the_only_stream", reuse_on_the_only_stream },
@@ -581,6 +614,7 @@ const struct test_case test_cases[] = {
 	{ "slow", slow },
 	{ "two_releases", two_releases },
 	{ "exit_in_handler", exit_in_handler },
+	{ "bad_output", bad_output },
 	{ "ten", ten },
 	{ "foreign", foreign },
 	{ NULL, NULL },

@@ -43,6 +43,12 @@ def test_the_only_stream_gets_its_memory_back_at_once(tmp_path):
     assert ours["order_marks"] == ours["order_waits"] == ours["host_syncs"] == 0
 
 
+def test_a_fault_at_the_output_leaves_nothing_locked():
+    """A program may leave its handler by siglongjmp; what it asked for is lost then."""
+    done = run([PROGRAM, "bad_output"], timeout=20)
+    assert (done.returncode, done.stdout) == (0, "3 faults\n"), done.stderr
+
+
 def test_work_of_other_contexts_counts(tmp_path):
     run_case(tmp_path, "reuse_waits_for_other_contexts", SIMCUDA_CLOCK="manual", SIMCUDA_RACES="abort",
              SIMCUDA_DEVICES="2")
