@@ -248,7 +248,7 @@ give_run(struct ca_slabs *slabs, struct slab *slab, size_t most)
 	struct region *region = region_of(slabs, slab);
 	struct slab *end = slab;
 
-	while (most-- && end < region->slabs + SLABS - 1 && is_whole(slabs, end))
+	while (most-- && end < region->slabs + (SLABS - 1) && is_whole(slabs, end))
 		make_vacant(slabs, end++);
 	ca_arena_give_pages(memory_of(slabs, slab), (size_t)(end - slab) << slabs->log);
 }

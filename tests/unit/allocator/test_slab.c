@@ -142,7 +142,7 @@ test_what_a_spike_took_goes_back_when_it_is_over(void **state)
 		for (i = SPIKE - 1; i >= 1000; i--)
 			assert_int_equal(ca_free(f.heap, held[i]), 0);
 		rest = resident_bytes(&f.heap->records);
-		printf("# %lu bytes of records, with %u blocks %lu, afterwards %lu\n",
+		printf("# %lu bytes of records, with %d blocks %lu, afterwards %lu\n",
 		       (unsigned long)before, SPIKE, (unsigned long)peak, (unsigned long)rest);
 		assert_true(rest < peak / 7);
 		fixture_check(&f);
