@@ -35,7 +35,7 @@ OPTIONS = [
     Option("--conf-b", "value", "B runs with these keys.", "K:V,...", repeat=True),
     Option("--json", "value", "Every run and the result, rewritten after each pair.", "FILE"),
     Option("--force", "flag", "Overwrite FILE."),
-    Option("--ignore-failure", "flag", "Go on when the program fails."),
+    Option("--ignore-failure", "flag", "Go on when the program fails; runs that failed are counted, not timed."),
     Option("--seed", "value", "Of the environment's random size.", "N", None, integer(0)),
     Option("--fail-above", "value", "Exit with 1 when B is surely slower than A by more than PCT percent.", "PCT",
            None, percent),
@@ -58,10 +58,12 @@ Usage: cachealloc compare [OPTIONS] [--] PROGRAM [ARGUMENTS]
 
 A is the stock driver, its calls counted (CACHEALLOC_DISABLE=count). Times are of
 the whole process. Memory and driver calls are summed over the program's processes
-and devices. The program's output is discarded.
+and devices. The program's output is discarded. A run that failed (exit status
+not 0, or a signal) gives no figure: the verdict says who failed how often, and
+times are compared in the pairs in which neither did.
 
-Exit status: 0; 2 a run failed or the command line is wrong; with --fail-above
-1 too slow, 3 inconclusive.
+Exit status: 0; 2 a run failed (not with --ignore-failure) or the command line
+is wrong; with --fail-above 1 too slow, 3 inconclusive.
 """
 
 
@@ -90,7 +92,8 @@ class Session:
         self.random = random.Random(self.seed)
         self.env = launch.environment(paths.library(values["library"]),
                                       paths.simulator() if values["sim"] else None, {})
-        self.pairs = []
+        self.pairs = []  # {"A": run, "B": run} each
+        self.rest = []   # runs of the pair in which a failure ended it
         self.started = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.folder = None
 
@@ -102,28 +105,36 @@ class Session:
             run = measure.once(self.program, self.env, arm, self.folder, stem, self.random.randrange(4096))
             run.update(pair=number, place=place)
             if measure.failed(run) and not self.values["ignore_failure"]:
-                how = f"died by {run['signal']}" if run["signal"] else f"exited with {run['exit_code']}"
-                terminal.error(f"compare: under {arm.name} ({arm.label}) the program {how}; "
-                               "--ignore-failure goes on")
-                for line in measure.last_words(self.folder, stem):
-                    sys.stderr.write(f"  | {line}\n")
+                self.tell_failure(arm, run, stem)
+                self.rest = [*runs.values(), run] if number >= 0 else []
                 return None
             runs[arm.name] = run
         return runs
 
+    def tell_failure(self, arm, run, stem):
+        how = f"died by {run['signal']}" if run["signal"] else f"exited with {run['exit_code']}"
+        terminal.error(f"compare: under {arm.name} ({arm.label}) the program {how}; --ignore-failure goes on")
+        for line in measure.last_words(self.folder, stem):
+            sys.stderr.write(f"  | {line}\n")
+
+    def runs(self):
+        """Every measured run, in the order in which they were made."""
+        return [pair[name] for pair in self.pairs for name in sorted(pair, key=lambda n: pair[n]["place"])] + self.rest
+
     def result(self):
         """The whole as the object of scripts/schema/compare.schema.json."""
+        runs = self.runs()
         return {
             "format": "compare", "format_version": 1, "version": __version__, "date": self.started,
             "command": self.program, "seed": self.seed, "warmup": self.values["warmup"],
             "pairs_wanted": self.values["runs"], "pairs_done": len(self.pairs),
             "machine": {"system": platform.system(), "release": platform.release(),
                         "architecture": platform.machine(), "cpus": os.cpu_count()},
-            "simulated": comparison.simulated(self.pairs),
+            "simulated": comparison.simulated(runs),
             "simulated_latency": os.environ.get("SIMCUDA_LATENCY") or None,
-            "arms": [comparison.summary(arm, self.pairs) for arm in self.arms],
+            "arms": [comparison.summary(arm, runs) for arm in self.arms],
             "time_ratio": comparison.ratio(self.pairs),
-            "runs": [pair[name] for pair in self.pairs for name in sorted(pair, key=lambda n: pair[n]["place"])],
+            "runs": runs,
         }
 
 
@@ -149,6 +160,8 @@ def measure_pairs(session):
         progress(max(number, 0), values["runs"])
         runs = session.pair(number)
         if runs is None:
+            if values["json"] and session.rest:
+                write_json(values["json"], session.result())
             return False
         if number < 0:
             continue
@@ -164,7 +177,7 @@ def gate(limit, ratio):
     if limit is None:
         return DONE
     if ratio["low_ppm"] is None:
-        terminal.warning(f"--fail-above {limit:g}%: two pairs or more are needed")
+        terminal.warning(f"--fail-above {limit:g}%: two pairs or more in which neither arm fails are needed")
         return INCONCLUSIVE
     least, most = ((1e6 / ratio[key] - 1) * 100 for key in ("high_ppm", "low_ppm"))
     if least > limit:
@@ -212,7 +225,7 @@ def run(argv):
             progress(0, 0)
             terminal.warning(f"interrupted after {len(session.pairs)} of {session.values['runs']} pairs")
             complete = False
-    if session.pairs:
+    if session.pairs or session.rest:
         result = session.result()
         terminal.out(comparison.text(result))
         sys.stdout.flush()

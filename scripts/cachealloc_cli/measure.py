@@ -57,6 +57,7 @@ def stats_figures(folder, stem):
     frees = _summed(devices, lambda d: d.get("driver_free_calls"))
     return {
         "processes": files,
+        "ooms": _summed(devices, lambda d: d.get("ooms")),
         "alloc_calls": _summed(devices, lambda d: d.get("alloc_calls")),
         "driver_calls": calls + frees if calls is not None and frees is not None else None,
         "driver_ns": _summed(devices, lambda d: d.get("driver_ns")),
@@ -102,15 +103,31 @@ def once(program, env, arm, folder, stem, padding):
             child.wait()
             raise
         spent = time.perf_counter_ns() - start
+    figures = stats_figures(folder, stem)
     return {
         "arm": arm.name,
         "time_ns": spent,
         "exit_code": status if status >= 0 else None,
-        "signal": signal.Signals(-status).name if status < 0 else None,
+        "signal": signal_name(-status) if status < 0 else None,
+        "out_of_memory": status != 0 and (bool(figures["ooms"]) or says_out_of_memory(folder, stem)),
         "padding_bytes": padding,
-        **stats_figures(folder, stem),
+        **figures,
         "simulator": simulator_figures(folder, stem),
     }
+
+
+def signal_name(number):
+    """SIGKILL; a real-time signal has no name of its own."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def says_out_of_memory(folder, stem):
+    """True if the end of what a run wrote on stderr has one of CUDA's words for it."""
+    text = " ".join(last_words(folder, stem, 20)).lower()
+    return "out of memory" in text or "cuda_error_out_of_memory" in text or "cudaerrormemoryallocation" in text
 
 
 def failed(run):

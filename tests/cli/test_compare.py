@@ -81,11 +81,70 @@ def test_failure_under_b_only_is_told_as_such(cli, script):
     assert done.returncode == 2 and "under B" in done.stderr
 
 
-def test_ignore_failure_goes_on_and_warns(cli, script, tmp_path):
+NO_TIME = re.compile(r"faster|slower|no difference|95% CI|one pair")
+
+
+def test_runs_that_failed_give_no_time_and_lead_the_verdict(cli, script, tmp_path):
+    """A dies at once of out of memory, B works: that B took longer says nothing."""
     out = tmp_path / "out.json"
-    done = cli("compare", "-r", "2", "--ignore-failure", "--json", out, script("exit 5"))
-    assert done.returncode == 0 and "some runs failed" in done.stderr
-    assert {run["exit_code"] for run in load(out)["runs"]} == {5}
+    program = script('test -z "$CACHEALLOC_DISABLE" && exec sleep 0.05; echo "CUDA error: out of memory" >&2; exit 1')
+    done = cli("compare", "-r", "3", "--ignore-failure", "--json", out, program)
+    assert done.returncode == 0, done.stderr
+    assert ("A failed in 3 of 3 runs (exit status 1, out of memory), B in none; no time is compared"
+            in done.stdout.splitlines())
+    assert not NO_TIME.search(done.stdout + done.stderr)
+    data = load(out)
+    a, b = data["arms"]
+    assert (a["runs"], a["failed_runs"], b["runs"], b["failed_runs"]) == (3, 3, 3, 0)
+    assert a["time_mean_ns"] is None and a["driver_calls"] is None and b["time_mean_ns"] > 0
+    assert data["time_ratio"] == {"pairs": 0, "estimate_ppm": None, "low_ppm": None, "high_ppm": None}
+    assert {run["exit_code"] for run in data["runs"]} == {0, 1}
+
+
+def test_when_both_fail_both_are_counted(cli, script):
+    done = cli("compare", "-r", "2", "--ignore-failure", script('test -n "$CACHEALLOC_DISABLE" && kill -9 $$; exit 5'))
+    assert done.returncode == 0
+    assert "A failed in 2 of 2 runs (SIGKILL), B failed in 2 of 2 runs (exit status 5); no time is compared" in done.stdout
+    assert cli("compare", "-r", "2", "--ignore-failure", "--fail-above", "5", script("exit 5")).returncode == 3
+
+
+def test_times_are_compared_where_both_worked(cli, script, tmp_path):
+    """B fails in its second and third run, which belong to pairs that are then left out."""
+    out = tmp_path / "out.json"
+    program = script(f'test -n "$CACHEALLOC_DISABLE" && exit 0; echo x >> {tmp_path}/n; n=$(wc -l < {tmp_path}/n); '
+                     'test $n != 2 && test $n != 3')
+    done = cli("compare", "-r", "5", "--ignore-failure", "--json", out, program)
+    assert done.returncode == 0
+    assert "B failed in 2 of 5 runs (exit status 1), A in none; of the pairs in which neither failed: " in done.stdout
+    assert "3 pairs" in done.stdout
+    data = load(out)
+    assert data["time_ratio"]["pairs"] == 3 and data["pairs_done"] == 5
+    assert [arm["failed_runs"] for arm in data["arms"]] == [0, 2]
+
+
+def test_different_ends_are_told_apart(cli, script, tmp_path):
+    program = script(f'test -z "$CACHEALLOC_DISABLE" && exit 0; echo x >> {tmp_path}/n; exit $(wc -l < {tmp_path}/n)')
+    done = cli("compare", "-r", "2", "--ignore-failure", program)
+    assert "A failed in 2 of 2 runs (1 with exit status 1; 1 with exit status 2), B in none" in done.stdout
+
+
+def test_labels_that_begin_alike_are_told_apart_in_the_table(cli):
+    keys = "large_segment_size_mb:32,reuse_slack_mb:"
+    done = cli("compare", "-r", "1", "--conf-a", keys + "0", "--conf-b", keys + "64", "true")
+    labels = re.findall(r"^[AB] +(\S.*?)  ", done.stdout, re.M)
+    assert labels == ["...reuse_slack_mb:0", "...reuse_slack_mb:64"], done.stdout
+
+
+@pytest.mark.parametrize("first, second", [
+    ("cachealloc " + "k" * 60 + ":1", "cachealloc " + "k" * 60 + ":2"),
+    ("cachealloc key:[" + "1:2," * 30 + "4:8]", "cachealloc key:[" + "1:2," * 30 + "4:16]"),
+    ("cachealloc " + "k" * 60, "cachealloc " + "k" * 61), ("cachealloc a:1," + "b" * 40, "cachealloc a:2," + "b" * 40),
+    ("stock, counted", "cachealloc " + "k" * 60),
+])
+def test_cut_labels_differ(first, second):
+    from cachealloc_cli.comparison import LABEL_WIDTH, short_labels
+    cut = short_labels(first, second)
+    assert cut[0] != cut[1] and max(map(len, cut)) <= LABEL_WIDTH
 
 
 def test_results_are_flushed_after_every_pair(cli, script, tmp_path):
@@ -95,6 +154,8 @@ def test_results_are_flushed_after_every_pair(cli, script, tmp_path):
     done = cli("compare", "-r", "4", "--json", out, program)
     assert done.returncode == 2
     assert load(out)["pairs_done"] == 2
+    assert "A failed in 0" not in done.stdout and " failed in 1 of 3 runs (exit status 1)" in done.stdout
+    assert done.stdout.count("B is") + done.stdout.count("no difference") == 1
 
 
 def test_nothing_intercepted_is_said_plainly(cli):
