@@ -15,6 +15,7 @@
 #include "config/text.h"
 #include "shim/driver_table.h"
 #include "shim/process.h"
+#include "shim/tracing.h"
 
 enum { DEVICES_MAX = 32, LINE_BYTES = 512 };
 #define SPACING_NS ((uint64_t)1000000000)
@@ -114,11 +115,30 @@ tell_tried(const struct ca_tried *tried)
 		tried->others ? ", looked ten seconds at what other threads had freed" : "");
 }
 
+/* Which setting needs less memory is another one for each program, so none is named: a recording of
+ * the program tells. */
+static void
+tell_how_to_find_out(void)
+{
+	static const char again[] = ", and the same with each --conf that may need less (the keys: "
+				    "cachealloc(7))";
+
+	if (ca_tracing_tracer)
+		ca_warn("hint: the free memory is in pieces: when the program has ended, "
+			"`cachealloc replay "
+			"%s --find-min-capacity` tells how much it needs%s",
+			ca_tracer_path(ca_tracing_tracer), again);
+	else
+		ca_warn("hint: the free memory is in pieces: CACHEALLOC_TRACE=oom.trace before the "
+			"program's command records it, then `cachealloc replay oom.trace "
+			"--find-min-capacity` tells how much it needs%s",
+			again);
+}
+
 /* The cause that explains most, and what to do about it. */
 static void
-tell_hint(const struct ca_report *report, const struct ca_config *config)
+tell_hint(const struct ca_report *report)
 {
-	uint64_t unallocated = report->reserved - report->live;
 	uint64_t used = report->known ? report->total - report->free : 0;
 	uint64_t others = used > report->reserved ? used - report->reserved : 0;
 
@@ -140,15 +160,8 @@ tell_hint(const struct ca_report *report, const struct ca_config *config)
 	else if (report->waiting >= report->requested)
 		ca_warn("hint: freed memory is still in use by other threads' work: synchronise "
 			"before allocating, or free in the thread that allocates");
-	else if (unallocated >= report->requested && config->max_split_size_bytes == UINT64_MAX)
-		ca_warn("hint: the free memory is in pieces: "
-			"CACHEALLOC_CONF=max_split_size_mb:%llu "
-			"may help; CACHEALLOC_TRACE records the program, and cachealloc-replay "
-			"--find-min-capacity tells without it which setting does",
-			(unsigned long long)(config->large_segment_size_bytes >> 20));
 	else
-		ca_warn("hint: the free memory is in pieces beside live blocks: allocate what "
-			"lives long first, or free it earlier");
+		tell_how_to_find_out();
 }
 
 __attribute__((noinline, cold)) void
@@ -164,7 +177,7 @@ ca_report_oom(struct ca_space *space, uint64_t bytes)
 		tell_sentence(&report);
 		tell_free(&report);
 		tell_tried(&report.tried);
-		tell_hint(&report, &process->config);
+		tell_hint(&report);
 	}
 	errno = saved;
 }

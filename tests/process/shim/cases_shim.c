@@ -287,6 +287,21 @@ oom_report(void)
 	EXPECT(cuMemAlloc_v2(&none, 600 * MIB) == CUDA_ERROR_OUT_OF_MEMORY); /* too soon */
 }
 
+/* SIMCUDA_MEM=256M: every other block of 9 MiB is freed, so that half of the memory is free in
+ * pieces. */
+static void
+oom_pieces(void)
+{
+	CUdeviceptr pieces[24], none;
+
+	case_start();
+	for (int i = 0; i < 24; i++)
+		OK(cuMemAlloc_v2(&pieces[i], 9 * MIB));
+	for (int i = 0; i < 24; i += 2)
+		OK(cuMemFree_v2(pieces[i]));
+	EXPECT(cuMemAlloc_v2(&none, 100 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 /* SIMCUDA_MEM=256M: 56 MiB are free and 200 cached in ten segments; 14 MiB are missing. */
 static void
 oom_gives_back_little(void)
@@ -607,6 +622,7 @@ const struct test_case test_cases[] = {
 	{ "oom_flush", oom_flush },
 	{ "oom_is_native", oom_is_native },
 	{ "oom_report", oom_report },
+	{ "oom_pieces", oom_pieces },
 	{ "oom_gives_back_little", oom_gives_back_little },
 	{ "oom_takes_everything", oom_takes_everything },
 	{ "calls_that_need_room", calls_that_need_room },

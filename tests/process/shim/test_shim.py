@@ -2,11 +2,13 @@
 """What the preload does: safe reuse, captures, exports, out of memory, statistics, settings."""
 
 import json
+import os
 import re
+import subprocess
 
 import pytest
 
-from conftest import BUILD, run
+from conftest import BUILD, ROOT, clean_env, run
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
 NATIVE = BUILD / "tests" / "process" / "shim" / "cases_native"
@@ -108,6 +110,36 @@ def test_out_of_memory_is_reported_once_a_size_and_not_too_often():
     assert lines[2].startswith("out of memory: tried: searched 2 times")
     assert lines[3].startswith("hint: live memory alone exceeds the device: 104.00 MiB allocated and 180.00 MiB asked")
     assert len(lines) == 8 and "Tried to allocate 300.00 MiB" in lines[4]
+
+
+KEYS = [row["name"] for row in json.loads((ROOT / "scripts" / "options.json").read_text())["options"] if row["kind"] == "key"]
+
+
+def pasted(command, folder):
+    """The command as a shell runs it where scripts/cachealloc is installed."""
+    return subprocess.run(["/bin/sh", "-c", command], cwd=folder, text=True, capture_output=True, timeout=60, check=False,
+                          env=clean_env(PATH=f"{ROOT / 'scripts'}:{os.environ['PATH']}", CACHEALLOC_BUILD=BUILD))
+
+
+@pytest.mark.parametrize("conf", ["", "max_split_size_mb:20"])
+def test_memory_in_pieces_the_hint_names_two_commands_and_no_setting(tmp_path, conf):
+    """No setting helps every program: a recording of this one tells. Both commands work as they are printed."""
+    done = run([PROGRAM, "oom_pieces"], check=0, SIMCUDA_MEM="256M", CACHEALLOC_CONF=conf)
+    hint, = [line for line in done.stderr.splitlines() if "hint: " in line]
+    assert not [key for key in KEYS if key in hint] and "in pieces" in hint
+    (variable, file), = re.findall(r"(CACHEALLOC_TRACE)=(\S+?)[ `]", hint)
+    command, = re.findall(r"`(cachealloc replay [^`]*)`", hint)
+    assert "--find-min-capacity" in command and "--conf" in hint
+    run([PROGRAM, "oom_pieces"], check=0, SIMCUDA_MEM="256M", CACHEALLOC_CONF=conf, cwd=tmp_path, **{variable: file})
+    found = pasted(command, tmp_path)
+    assert found.returncode == 0 and "smallest" in found.stdout.lower(), (found.stdout, found.stderr)
+
+
+def test_while_the_program_is_recorded_the_hint_names_the_recording(tmp_path):
+    done = run([PROGRAM, "oom_pieces"], check=0, SIMCUDA_MEM="256M", CACHEALLOC_TRACE="t.%p.trace", cwd=tmp_path)
+    hint, = [line for line in done.stderr.splitlines() if "hint: " in line]
+    command, = re.findall(r"`(cachealloc replay [^`]*)`", hint)
+    assert str(next(tmp_path.glob("t.*.trace"))) in command and pasted(command, tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("level", ["off", "error"])
