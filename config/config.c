@@ -148,7 +148,14 @@ bad_absent(struct load *load, const struct ca_option *option)
 
 /* ---- values ---- */
 
-/* "1" and "0" mean the table; a name of digits alone is more likely a mistake than a file. */
+/* A word such as 1, on or json is more likely a mistake than the name of a file. */
+static bool
+is_bare_word(const char *text)
+{
+	return *text && !strpbrk(text, "./%");
+}
+
+/* "1" and "0" mean the table. */
 static bool
 stats_store(struct ca_config *config, const char *text)
 {
@@ -159,17 +166,22 @@ stats_store(struct ca_config *config, const char *text)
 		config->stats_file[0] = '\0';
 		return true;
 	}
-	if (strspn(text, "0123456789") == strlen(text) || ca_path_check(text))
+	if (is_bare_word(text) || ca_path_check(text))
 		return false;
 	config->stats_stderr = false;
 	ca_text_format(config->stats_file, sizeof(config->stats_file), "%s", text);
 	return true;
 }
 
+/* "" and words for off: no file. */
 static bool
 pattern_store(char *ret, const char *text)
 {
-	if (*text && ca_path_check(text))
+	bool on = true;
+
+	if (ca_parse_flag(text, &on) && !on)
+		text = "";
+	if (*text && (is_bare_word(text) || ca_path_check(text)))
 		return false;
 	ca_text_format(ret, CA_PATH_MAX, "%s", text);
 	return true;
@@ -241,7 +253,8 @@ reason_of(const struct ca_option *option, const char *value)
 	case -EPERM:
 		return " (nothing is written below /dev, /proc and /sys)";
 	default:
-		return "";
+		return is_bare_word(value) ? " (a file's name has a . / or % in it, as ./name has)"
+					   : "";
 	}
 }
 
@@ -362,6 +375,17 @@ variable_load(struct load *load, const struct ca_option *option, const char *val
 		conf_load(load, option, value);
 	else if (!value_store(load->config, option, value))
 		bad_value(load, option, value, reason_of(option, value));
+	else
+		load->set |= row_bit(option);
+}
+
+/* Whoever says how often statistics are repeated wants some. */
+static void
+interval_imply_stats(const struct load *load)
+{
+	if (load->config->stats_interval_ns &&
+	    !(load->set & row_bit(ca_option_find(false, "STATS"))))
+		load->config->stats_stderr = true;
 }
 
 /* Names in the environment that begin like ours and are none. */
@@ -399,6 +423,7 @@ ca_config_load(struct ca_config *ret_config, ca_getenv_fn *env, void *env_arg,
 		if (value && *value)
 			variable_load(&load, option, value);
 	}
+	interval_imply_stats(&load);
 	if (environ_names)
 		unknown_load(&load, environ_names);
 	if (load.bad > CA_CONFIG_REPORT_MAX && report) {

@@ -80,7 +80,7 @@ def test_a_path_the_loader_would_split_is_refused(cli, stub_build, tmp_path):
     (["--trace=t-%p.trace"], "CACHEALLOC_TRACE", "t-%p.trace"),
     (["--limit", "8G"], "CACHEALLOC_LIMIT", "8G"),
     (["--log", "info"], "CACHEALLOC_LOG", "info"),
-    (["--log-file=l"], "CACHEALLOC_LOG_FILE", "l"),
+    (["--log-file=l.log"], "CACHEALLOC_LOG_FILE", "l.log"),
     (["--conf", "a:1", "--conf=b:[1,2]"], "CACHEALLOC_CONF", "a:1,b:[1,2]"),
     (["--disable"], "CACHEALLOC_DISABLE", "1"),
     (["--disable=count"], "CACHEALLOC_DISABLE", "count"),

@@ -22,6 +22,8 @@ SLACK = "a whole number of MiB, or unlimited"
 DURATION = "a duration such as 500ms, 10s or 2m (10ms to 24h), or 0"
 FILES = "1, 0 or a file pattern"
 LEVELS = "off, error, warn, info or debug"
+PATTERN = "a file pattern such as app.%p."
+BARE = "a file's name has a . / or % in it"
 LETTERS = "none of %p %h %r %e %t %n %%"
 LATER = "not in this version"
 
@@ -87,6 +89,15 @@ MALFORMED = [
     ("STATS_INTERVAL", "1.5s", ["'1.5s'", DURATION]),
     ("STATS_INTERVAL", "9" * 21 + "s", ["9" * 21, DURATION]),
     ("TRACE", "trace.%q", ["'trace.%q'", LETTERS, "a file pattern"]),
+    ("STATS", "json", ["'json'", BARE, FILES + " such as app.%p.json"]),
+    ("STATS", "table", ["'table'", BARE, FILES]),
+    ("STATS", "stderr", ["'stderr'", BARE, FILES]),
+    ("TRACE", "1", ["'1'", BARE, PATTERN + "trace"]),
+    ("TRACE", "on", ["'on'", BARE, PATTERN + "trace"]),
+    ("TRACE", "true", ["'true'", BARE, PATTERN + "trace"]),
+    ("TRACE", "trace", ["'trace'", BARE, PATTERN + "trace"]),
+    ("LOG_FILE", "1", ["'1'", BARE, PATTERN + "log"]),
+    ("LOG_FILE", "stderr", ["'stderr'", BARE, PATTERN + "log"]),
     ("TRACE", "/dev/full", ["'/dev/full'", "below /dev", "a file pattern"]),
     ("STRICT", "2", ["'2'", "1 or 0"]),
     ("STAT", "1", ["unknown variable", "did you mean CACHEALLOC_STATS?"]),
@@ -133,6 +144,28 @@ def test_empty_is_unset(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("value", ["0", "off", "no", "False"])
+@pytest.mark.parametrize("name", ["STATS", "TRACE", "LOG_FILE"])
+def test_off_is_off_and_no_name_of_a_file(name, value, tmp_path):
+    assert run([PROGRAM, "ten"], check=0, cwd=tmp_path, **{"CACHEALLOC_" + name: value}).stderr == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name, value", [("STATS", "./1"), ("STATS", "./json"), ("TRACE", "./1"), ("TRACE", "%e"), ("STATS", "a.b")])
+def test_a_name_that_is_clearly_a_files_is_one(name, value, tmp_path):
+    assert run([PROGRAM, "ten"], check=0, cwd=tmp_path, **{"CACHEALLOC_" + name: value}).stderr == ""
+    assert [path.name for path in tmp_path.iterdir()] == [value.replace("%e", PROGRAM.name).removeprefix("./")]
+
+
+def test_an_interval_alone_repeats_the_table_on_stderr(tmp_path):
+    """Whoever says how often wants statistics."""
+    done = run([PROGRAM, "slow"], check=0, cwd=tmp_path, CACHEALLOC_STATS_INTERVAL="50ms")
+    assert done.stderr.count("served from cache") >= 2 and "warning" not in done.stderr
+    assert not list(tmp_path.iterdir())
+    assert run([PROGRAM, "slow"], check=0, CACHEALLOC_STATS_INTERVAL="50ms", CACHEALLOC_STATS="0").stderr == ""
+    assert run([PROGRAM, "slow"], check=0, CACHEALLOC_STATS_INTERVAL="0").stderr == ""
+
+
 @pytest.mark.parametrize("kind", ["folder", "below a file", "closed folder", "link"])
 @pytest.mark.parametrize("name", ["STATS", "LOG_FILE", "TRACE"])
 def test_file_that_cannot_be_made(name, kind, tmp_path):
@@ -141,7 +174,7 @@ def test_file_that_cannot_be_made(name, kind, tmp_path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "closed").mkdir(mode=0o500)
     (tmp_path / "link").symlink_to(tmp_path / "closed")
-    place = {"folder": ".", "below a file": "file/x.json", "closed folder": "closed/x.json", "link": "link"}[kind]
+    place = {"folder": ".", "below a file": "file/x.json", "closed folder": "closed/x.json", "link": "./link"}[kind]
     done = run([PROGRAM, "ten"], check=0, cwd=tmp_path, CACHEALLOC_LOG="info" if name == "LOG_FILE" else "warn",
                **{"CACHEALLOC_" + name: place})
     complaints = [line for line in done.stderr.splitlines() if "warning" in line]

@@ -248,6 +248,8 @@ static const struct bad_row bad_rows[] = {
 	{ "CACHEALLOC_STATS", "2", NULL },
 	{ "CACHEALLOC_STATS", "%z.json", NULL },
 	{ "CACHEALLOC_STATS", "/proc/self/mem", NULL },
+	{ "CACHEALLOC_STATS", "json", "as ./name has): expected 1, 0 or a file pattern" },
+	{ "CACHEALLOC_TRACE", "1", "as ./name has): expected a file pattern" },
 	{ "CACHEALLOC_TRACE", "%z", "none of %p" },
 	{ "CACHEALLOC_TRACE", "/dev/null", "below /dev" },
 	{ "CACHEALLOC_STATS_INTERVAL", "10", "'10' is refused: expected a duration such as 500ms" },
