@@ -93,7 +93,7 @@ ca_trace_file_create(const struct ca_trace_start *start, struct ca_trace_file *r
 {
 	struct ca_trace_file file = { .pid = getpid() };
 	int saved = errno;
-	int fd = ca_path_open(start->pattern, file.path), r;
+	int fd = ca_path_open_told("CACHEALLOC_TRACE", start->pattern, file.path), r;
 
 	if (fd < 0)
 		return fd;

@@ -142,12 +142,17 @@ stderr_line(enum ca_log_level level, const char *format, ...)
 static int
 file_open(void)
 {
-	char shown[128];
+	char shown[128], path[CA_PATH_MAX], wanted[CA_PATH_MAX];
 	struct ca_file_id id = { 0, 0 };
-	int fd;
+	int fd, opens = atomic_fetch_add(&log_opens, 1);
 
-	fd = atomic_fetch_add(&log_opens, 1) < OPENS_MAX ? ca_path_open(log_pattern, NULL)
-							 : -EMFILE;
+	fd = opens < OPENS_MAX ? ca_path_open_as(log_pattern, path, wanted) : -EMFILE;
+	if (fd >= 0 && wanted[0] && !opens && ca_log_enabled(CA_LOG_WARN))
+		stderr_line(CA_LOG_WARN,
+			    "CACHEALLOC_LOG_FILE: '%.400s' exists already and is left as it is: "
+			    "this goes "
+			    "to '%.400s'",
+			    wanted, path);
 	if (fd >= 0) {
 		fd = ca_file_lift(fd);
 		ca_file_identify(fd, &id);

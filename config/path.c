@@ -25,14 +25,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "config/log.h"
 #include "config/text.h"
 
 enum {
-	WORD_MAX = 64,   /* longest host or program name, with the terminator */
-	RANK_MAX = 10,   /* digits of a rank */
-	NUMBER_MAX = 20, /* digits of a 64-bit number */
-	TRIES = 9999,    /* highest .N */
-	TRIES_WIDTH = 5, /* ".9999" */
+	WORD_MAX = 64,     /* longest host or program name, with the terminator */
+	RANK_MAX = 10,     /* digits of a rank */
+	NUMBER_MAX = 20,   /* digits of a 64-bit number */
+	TRIES = 9999,      /* highest .N */
+	TRIES_WIDTH = 5,   /* ".9999" */
+	SHOWN_BYTES = 400, /* of a name, in a log line with two */
 };
 
 /* Set at the first use of a rank, since the environment may change under us later. */
@@ -314,7 +316,7 @@ taken_by_other_kind(const char *path)
 }
 
 int
-ca_path_open(const char *pattern, char *ret_path)
+ca_path_open_as(const char *pattern, char *ret_path, char *ret_wanted)
 {
 	char path[CA_PATH_MAX], name[CA_PATH_MAX];
 	int saved = errno;
@@ -337,6 +339,27 @@ ca_path_open(const char *pattern, char *ret_path)
 	}
 	if (r >= 0 && ret_path)
 		memcpy(ret_path, name, sizeof(name));
+	if (r >= 0 && ret_wanted)
+		ca_text_format(ret_wanted, CA_PATH_MAX, "%s", strcmp(path, name) ? path : "");
 	errno = saved;
+	return r;
+}
+
+int
+ca_path_open(const char *pattern, char *ret_path)
+{
+	return ca_path_open_as(pattern, ret_path, NULL);
+}
+
+int
+ca_path_open_told(const char *variable, const char *pattern, char *ret_path)
+{
+	char wanted[CA_PATH_MAX], shown[SHOWN_BYTES], shown_wanted[SHOWN_BYTES];
+	int r = ca_path_open_as(pattern, ret_path, wanted);
+
+	if (r >= 0 && wanted[0])
+		ca_warn("%s: '%s' exists already and is left as it is: this goes to '%s'", variable,
+			ca_text_escape(shown_wanted, sizeof(shown_wanted), wanted),
+			ca_text_escape(shown, sizeof(shown), ret_path));
 	return r;
 }

@@ -33,3 +33,9 @@ int ca_path_expand(const char *pattern, char *ret_path, size_t size);
  * device, or all of .1 to .9999 are taken.
  */
 int ca_path_open(const char *pattern, char *ret_path);
+/* The same; *ret_wanted (may be NULL, CA_PATH_MAX bytes) receives the name by the pattern where
+ * that was taken already, else "". */
+int ca_path_open_as(const char *pattern, char *ret_path, char *ret_wanted);
+/* The same as ca_path_open(); where the name was taken already, one warning tells both names, for
+ * the user of `variable` may look into the older file. `ret_path` is needed. */
+int ca_path_open_told(const char *variable, const char *pattern, char *ret_path);

@@ -175,7 +175,7 @@ open_file(void)
 
 	if (file[0])
 		return open(file, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
-	fd = ca_path_open(config->stats_file, file);
+	fd = ca_path_open_told("CACHEALLOC_STATS", config->stats_file, file);
 	if (fd < 0) {
 		file[0] = '\0';
 		ca_warn("CACHEALLOC_STATS: no file by the pattern '%s' can be made: %s (errno %d)",

@@ -183,6 +183,31 @@ def test_file_that_cannot_be_made(name, kind, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name, file, second, level", [
+    ("STATS", "app.json", "app.1.json", "warn"), ("STATS", "app.txt", "app.1.txt", "warn"),
+    ("TRACE", "app.trace", "app.1.trace", "warn"), ("LOG_FILE", "app.log", "app.1.log", "info"),
+])
+def test_a_second_file_is_told_by_name(tmp_path, name, file, second, level):
+    """Whoever opens app.json after a second run would read the first run's figures."""
+    settings = {"CACHEALLOC_LOG": level, "CACHEALLOC_" + name: file}
+    assert run([PROGRAM, "ten"], check=0, cwd=tmp_path, **settings).stderr == ""
+    before = (tmp_path / file).read_bytes()
+    done = run([PROGRAM, "ten"], check=0, cwd=tmp_path, **settings)
+    line, = done.stderr.splitlines()
+    assert line.startswith(f"cachealloc: warning: CACHEALLOC_{name}: ") and "exists" in line
+    told = [os.path.basename(word.strip("',:;")) for word in line.split()]
+    assert file in told and second in told
+    assert (tmp_path / file).read_bytes() == before and (tmp_path / second).stat().st_size
+    assert run([PROGRAM, "ten"], check=0, cwd=tmp_path, **{**settings, "CACHEALLOC_LOG": "error"}).stderr == ""
+
+
+def test_a_pattern_that_tells_processes_apart_says_nothing(tmp_path):
+    for _ in range(2):
+        done = run([PROGRAM, "ten"], check=0, cwd=tmp_path, CACHEALLOC_STATS="app.%p.json", CACHEALLOC_TRACE="app.%p.trace")
+        assert done.stderr == ""
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 def test_missing_folders_are_made(tmp_path):
     run([PROGRAM, "ten"], check=0, cwd=tmp_path, CACHEALLOC_STATS="a/b/c.json")
     assert json.loads((tmp_path / "a" / "b" / "c.json").read_text())["format"] == "stats"
