@@ -204,7 +204,73 @@ put_duration(struct out *out, uint64_t ns)
 }
 
 static void
-table_device(struct out *out, const struct ca_emit_device *device)
+put_changes(struct out *out, const struct ca_emit_note *note)
+{
+	for (unsigned i = 0; i < 2; i++)
+		if (note->change[i][0])
+			putf(out, "        %s\n", note->change[i]);
+}
+
+/* Hits are a share of what could be one. */
+static void
+table_calls(struct out *out, const struct ca_stats *stats)
+{
+	uint64_t passed = stats->passed_alloc_calls;
+	uint64_t rest = stats->alloc_calls > passed ? stats->alloc_calls - passed : 0;
+
+	putf(out, "calls   %llu alloc, %llu free; ", (unsigned long long)stats->alloc_calls,
+	     (unsigned long long)stats->free_calls);
+	if (passed && !rest) {
+		put(out, "all were passed on\n");
+		return;
+	}
+	if (passed)
+		putf(out, "of %llu not passed on ", (unsigned long long)rest);
+	put_percent(out, stats->cache_hits, rest);
+	put(out, " served from cache\n");
+}
+
+static void
+table_passed(struct out *out, const struct ca_stats *stats, const struct ca_emit_process *process)
+{
+	if (stats->passed_alloc_calls) {
+		putf(out, "passed  %llu of these straight to the driver%s%s\n",
+		     (unsigned long long)stats->passed_alloc_calls,
+		     process->passed.why[0] ? ": " : "", process->passed.why);
+		put_changes(out, &process->passed);
+	}
+	if (stats->other_alloc_calls)
+		putf(out,
+		     "other   %llu alloc by calls that the driver serves itself (managed, pools,\n"
+		     "        virtual memory, arrays): no setting caches them\n",
+		     (unsigned long long)stats->other_alloc_calls);
+}
+
+/* By a setting, or by what the program did. */
+static void
+table_finished(struct out *out, const struct ca_stats *stats, const struct ca_emit_process *process)
+{
+	static const char *const whys[] = {
+#define X(name, text, why) [CA_BIT_##name] = why,
+		CA_FINISHED_ONLY_REASONS(X)
+#undef X
+	};
+
+	if (process->finished.why[0]) {
+		putf(out, "reuse   only finished memory: %s\n", process->finished.why);
+		put_changes(out, &process->finished);
+	}
+	if (!stats->finished_only_reasons)
+		return;
+	for (unsigned i = 0; i < sizeof(whys) / sizeof(whys[0]); i++)
+		if (stats->finished_only_reasons >> i & 1)
+			putf(out, "reuse   only finished memory: %s\n", whys[i]);
+	put(out, "        no setting changes it\n");
+}
+
+static void
+table_device(struct out *out, const struct ca_emit_device *device,
+	     const struct ca_emit_process *process)
 {
 	const struct ca_stats *stats = device->stats;
 
@@ -214,15 +280,14 @@ table_device(struct out *out, const struct ca_emit_device *device)
 	row(out, "allocated (after rounding)", &stats->allocated_bytes, true);
 	row(out, "reserved from driver", &stats->reserved_bytes, true);
 	row(out, "cached, free to reuse", &stats->cached_bytes, false);
-	putf(out, "calls   %llu alloc, %llu free; ", (unsigned long long)stats->alloc_calls,
-	     (unsigned long long)stats->free_calls);
-	put_percent(out, stats->cache_hits, stats->alloc_calls);
-	put(out, " served from cache\n");
+	table_calls(out, stats);
 	putf(out, "driver  %llu alloc, %llu free, %llu OOM; ",
 	     (unsigned long long)stats->driver_alloc_calls,
 	     (unsigned long long)stats->driver_free_calls, (unsigned long long)stats->ooms);
 	put_duration(out, stats->driver_ns);
 	put(out, " inside\n");
+	table_passed(out, stats, process);
+	table_finished(out, stats, process);
 }
 
 int
@@ -237,7 +302,7 @@ ca_emit_stats_table(const struct ca_emit_process *process, const struct ca_emit_
 	put_duration(&out, process->elapsed_ns);
 	put(&out, "\n");
 	for (i = 0; i < count; i++)
-		table_device(&out, &devices[i]);
+		table_device(&out, &devices[i], process);
 	out_flush(&out);
 	return out.error;
 }

@@ -24,13 +24,23 @@ struct ca_emit_device {
 int ca_emit_stats_json(const struct ca_emit_device *devices, unsigned count,
 		       ca_emit_write_fn *write, void *arg);
 
+/* A reason, and what changes it: lines to be read in the table; "" is left out. */
+enum { CA_EMIT_NOTE = 72 };
+struct ca_emit_note {
+	char why[CA_EMIT_NOTE];
+	char change[2][CA_EMIT_NOTE];
+};
+
 struct ca_emit_process {
 	const char *program; /* NULL: left out */
 	long pid;
-	uint64_t elapsed_ns; /* since the library's first hooked call */
+	uint64_t elapsed_ns;          /* since the library's first hooked call */
+	struct ca_emit_note passed;   /* why requests went straight to the driver */
+	struct ca_emit_note finished; /* the setting by which only finished memory is reused */
 };
 
-/* Columns current, peak and total for each device, then calls and time. */
+/* Columns current, peak and total for each device, then calls and time; then, where there were any,
+ * what was passed on, what the driver served itself, and why only finished memory is reused. */
 int ca_emit_stats_table(const struct ca_emit_process *process, const struct ca_emit_device *devices,
 			unsigned count, ca_emit_write_fn *write, void *arg);
 

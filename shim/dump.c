@@ -18,6 +18,8 @@
 #include "config/path.h"
 #include "config/text.h"
 #include "shim/driver_table.h"
+#include "shim/explain.h"
+#include "shim/introduce.h"
 #include "shim/process.h"
 #include "shim/real.h"
 #include "shim/tracing.h"
@@ -99,7 +101,8 @@ ca_dump_note_device(CUdevice device)
 	CUuuid uuid;
 	int unknown = 0;
 
-	if (!(wanted() || ca_tracing_tracer) || !real || device < 0 || device >= DEVICES_MAX)
+	if (!(wanted() || ca_tracing_tracer || ca_log_enabled(CA_LOG_INFO)) || !real ||
+	    device < 0 || device >= DEVICES_MAX)
 		return;
 	note = &notes[device];
 	if (!atomic_compare_exchange_strong(&note->state, &unknown, 1))
@@ -111,7 +114,11 @@ ca_dump_note_device(CUdevice device)
 	if (real->cuDeviceGetUuid_v2 &&
 	    CA_INSIDE(real->cuDeviceGetUuid_v2(&uuid, device)) == CUDA_SUCCESS)
 		write_uuid(note->uuid, &uuid);
+	else
+		note->uuid[0] = '\0';
 	atomic_store(&note->state, 2);
+	if (ca_log_enabled(CA_LOG_INFO))
+		ca_introduce_device(device, note->name, note->uuid);
 	ca_tracing_note_device(device, note->name);
 }
 
@@ -222,6 +229,7 @@ write_all(struct ca_heap *heap)
 	int fd = STDERR_FILENO;
 
 	gather(heap, &figures);
+	ca_explain(config, &process);
 	if (config->stats_stderr)
 		(void)ca_emit_stats_table(&process, figures.devices, figures.count, write_to, &fd);
 	if (config->stats_file[0])

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "config/log.h"
+#include "config/text.h"
 #include "shim/object.h"
 
 static const struct {
@@ -196,6 +197,34 @@ ca_framework_tell_on(enum ca_framework owner)
 	ca_info("%s's own cache is on: its segments go straight through; to let cachealloc take "
 		"over, %s",
 		frameworks[owner].name, frameworks[owner].take_over);
+}
+
+const char *
+ca_framework_that_passed(char *ret_off, size_t size)
+{
+	static const char *const whose[][2] = {
+#define CA_FRAMEWORK(id, name, take_over) { name "'s", name "'s and others'" },
+#define CA_FRAMEWORK_FILE(id, pattern)
+#define CA_FRAMEWORK_OFF(id, variable, value)
+#include "shim/frameworks.def"
+#undef CA_FRAMEWORK
+#undef CA_FRAMEWORK_FILE
+#undef CA_FRAMEWORK_OFF
+	};
+	unsigned first = CA_FRAMEWORKS, count = 0;
+
+	ret_off[0] = '\0';
+	for (unsigned i = CA_FRAMEWORKS; i-- > 0;) {
+		if (!(CA_LIST_GET(told) >> (2 * i) & 1))
+			continue;
+		first = i;
+		count++;
+	}
+	for (size_t i = 0; i < COUNT(switches) && !ret_off[0]; i++)
+		if (switches[i].framework == first)
+			ca_text_format(ret_off, size, "%s=%s", switches[i].variable,
+				       switches[i].value);
+	return count ? whose[first][count > 1] : NULL;
 }
 
 void

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "config/config.h"
@@ -51,5 +52,11 @@ void ca_framework_read(const struct ca_config *config, uint64_t generation, uint
 		       struct ca_framework_list *ret_list);
 /* Something of that framework's went straight through: said once. */
 void ca_framework_tell_on(enum ca_framework owner);
+/*
+ * Whose requests went straight through so far, "PyTorch's" or "PyTorch's and others'"; *ret_off
+ * gets the variable and value that switch the first one's cache off, "" where there are none. NULL:
+ * nobody's that is known.
+ */
+const char *ca_framework_that_passed(char *ret_off, size_t size);
 /* All may be said again. */
 void ca_framework_forget_told(void);

@@ -22,6 +22,7 @@
 #include "shim/graphs.h"
 #include "shim/fallback.h"
 #include "shim/framework.h"
+#include "shim/introduce.h"
 #include "shim/marks.h"
 #include "shim/real.h"
 #include "shim/report.h"
@@ -101,7 +102,7 @@ read_configuration(struct ca_config *config)
 	if (bad && config->strict)
 		_exit(EXIT_BAD_CONFIGURATION);
 	if (ca_log_enabled(CA_LOG_INFO)) {
-		ca_info("version %s, pid %d", CA_VERSION, (int)getpid());
+		ca_introduce_library();
 		ca_config_confirm(config, report_confirmation, NULL);
 	}
 }

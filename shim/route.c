@@ -36,11 +36,28 @@
 _Atomic uint64_t ca_loader_lookups = 1;
 
 static bool verbose_lookups;
+static _Atomic unsigned roads; /* CA_ROAD_* */
 
 void
 ca_loader_set_verbose(bool verbose)
 {
 	__atomic_store_n(&verbose_lookups, verbose, __ATOMIC_RELAXED);
+}
+
+unsigned
+ca_loader_roads(void)
+{
+	return atomic_load_explicit(&roads, memory_order_relaxed);
+}
+
+static void
+note_road(const char *road, const char *name, enum ca_outcome outcome)
+{
+	unsigned bit = ca_early_equal(road, "dlsym") ? CA_ROAD_DLSYM : CA_ROAD_GETPROC;
+
+	if (outcome == CA_ANSWER_OURS && !(ca_loader_roads() & bit) &&
+	    !ca_early_starts_with(name, "cuGetProcAddress"))
+		atomic_fetch_or_explicit(&roads, bit, memory_order_relaxed);
 }
 
 void
@@ -51,6 +68,7 @@ ca_loader_note_lookup(const char *road, const char *name, enum ca_outcome outcom
 		[CA_ANSWER_THUNK] = "counted",
 	};
 
+	note_road(road, name, outcome);
 	if (outcome != CA_ANSWER_DRIVER && __atomic_load_n(&verbose_lookups, __ATOMIC_RELAXED))
 		ca_debug("asked for %s by %s: %s", name, road, texts[outcome]);
 }

@@ -4,6 +4,7 @@ its segments reach the driver one to one, what the other library asks for is cac
 
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -244,6 +245,52 @@ def test_running_out_in_the_window_gives_cached_memory_back_first(tmp_path):
     steps = ["raw:600000000:1", "keep:900000000", "look"]
     (look,), device = stats(tmp_path, *steps, CACHEALLOC_CONF="max_size:700M", SIMCUDA_MEM="1G")
     assert used(look) >= 900000000 and device["ooms"] == 0 and device["passed_alloc_calls"] == 1
+
+
+# ---- the table says what became of what
+
+
+def table(*steps, **env):
+    """The lines of the table at exit, joined by single spaces."""
+    _, log = app(*steps, CACHEALLOC_STATS="1", CACHEALLOC_LOG="", **env)
+    lines = log.splitlines()
+    assert max(map(len, lines)) <= 80, lines
+    return [" ".join(line.split()) for line in lines]
+
+
+def test_the_table_says_what_passed_why_and_what_changes_it():
+    lines = table("open", "train:2")
+    at = next(i for i, line in enumerate(lines) if line.startswith("passed "))
+    assert re.fullmatch(r"passed \d+ of these straight to the driver: PyTorch's own cache is on", lines[at])
+    assert lines[at + 1:at + 3] == ["to cache them here: PYTORCH_NO_CUDA_MEMORY_CACHING=1, or",
+                                    "CACHEALLOC_CONF=under_framework:cache"]
+    passed = int(lines[at].split()[1])
+    found, = [re.fullmatch(r"calls (\d+) alloc, \d+ free; of (\d+) not passed on ([\d.]+)% served from cache", line)
+              for line in lines if line.startswith("calls ")]
+    assert int(found[1]) == passed + int(found[2]) and float(found[3]) > 50
+
+
+def test_the_table_of_a_program_that_only_its_framework_serves():
+    lines = table("open", "hold:20")
+    assert any(re.fullmatch(r"calls (\d+) alloc, \d+ free; all were passed on", line) for line in lines), lines
+
+
+@pytest.mark.parametrize("steps, env, why, change", [
+    (["raw:1048576:9", "raw:1048577:9"], {"CACHEALLOC_CONF": "max_size:1M"}, "9 of these straight to the driver: by size",
+     "CACHEALLOC_CONF=min_size:0,max_size:unlimited"),
+    (["open", "train:1"], {"CACHEALLOC_CONF": "under_framework:pass", **OFF}, "by under_framework:pass",
+     "CACHEALLOC_CONF=under_framework:cache"),
+])
+def test_the_table_names_the_setting_by_which_something_passed(steps, env, why, change):
+    lines = table(*steps, **env)
+    at = next(i for i, line in enumerate(lines) if line.startswith("passed "))
+    assert lines[at].endswith(why) and change in " ".join(lines[at + 1:at + 3])
+
+
+def test_the_table_has_no_such_rows_where_nothing_passed():
+    lines = table("open", "train:2", **OFF)
+    assert not [line for line in lines if line.startswith(("passed", "other", "reuse"))]
+    assert any("% served from cache" in line for line in lines)
 
 
 # ---- the walk out of the runtime

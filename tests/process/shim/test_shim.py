@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, clean_env, run
+from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env, run
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
 NATIVE = BUILD / "tests" / "process" / "shim" / "cases_native"
@@ -226,6 +226,39 @@ def test_table_on_stderr():
     done = run([PROGRAM, "ten"], check=0, CACHEALLOC_STATS="1")
     assert "reserved from driver" in done.stderr
     assert all(len(line) <= 80 for line in done.stderr.splitlines())
+
+
+def test_table_has_rows_for_other_calls_and_for_reuse_of_finished_memory_only():
+    done = run([PROGRAM, "other_calls_get_room"], check=0, SIMCUDA_MEM="256M", CACHEALLOC_STATS="1",
+               CACHEALLOC_CONF="reuse:finished")
+    assert "\nother   2 alloc by calls that the driver serves itself (managed, pools,\n" in done.stderr
+    assert ("\nreuse   only finished memory: reuse:finished\n"
+            "        CACHEALLOC_CONF=reuse:ordered changes it\n") in done.stderr
+    done = run([PROGRAM, "ten"], check=0, CACHEALLOC_STATS="1", CACHEALLOC_CONF="zero:True")
+    assert "\nreuse   only finished memory: zero\n        CACHEALLOC_CONF=zero:False changes it\n" in done.stderr
+    done = run([BUILD / "tests" / "process" / "order" / "order_fallback", "context_wait"], check=0, CACHEALLOC_STATS="1")
+    assert ("\nreuse   only finished memory: a whole context was made to wait for an event\n"
+            "        no setting changes it\n") in done.stderr
+    assert all(len(line) <= 80 for line in done.stderr.splitlines())
+
+
+def test_info_says_library_driver_road_and_device():
+    done = run([PROGRAM, "ten"], check=0, CACHEALLOC_LOG="info", SIMCUDA_DRIVER_VERSION="12090", SIMCUDA_DEVICES=2)
+    lines = [line.removeprefix("cachealloc: info: ") for line in done.stderr.splitlines()]
+    assert re.fullmatch(rf"version \S+, pid \d+, library {re.escape(str(LIBRARY))}", lines[0])
+    found = re.fullmatch(r"device 0: (.+), GPU-[0-9a-f-]{36}; driver of CUDA 12\.9, (\S+); (.+)", lines[2])
+    assert found and os.path.samefile(found[2], SIM / "libcuda.so.1") and "simcuda" in found[1]
+    assert "linked" in found[3] or "dlsym" in found[3] or "cuGetProcAddress" in found[3]
+    assert lines[1] == "CACHEALLOC_LOG=info" and len(lines) == 3  # once, and of the device that is used
+
+
+@pytest.mark.parametrize("program, road", [
+    ("road_direct-O2", "linked by name"), ("road_dlsym-O2", "looked up by dlsym"),
+    ("road_proc_v2-O2", "looked up by cuGetProcAddress"), ("road_runtime_static-O2", "looked up by cuGetProcAddress"),
+])
+def test_info_tells_the_roads_apart(program, road):
+    done = run([BUILD / "tests" / "process" / "programs" / program, "9"], CACHEALLOC_LOG="info", check=0)
+    assert f"; calls are {road}\n" in done.stderr, done.stderr
 
 
 def test_statistics_are_never_overwritten(tmp_path):

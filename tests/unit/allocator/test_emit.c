@@ -67,7 +67,9 @@ test_table(void **state)
 	struct ca_emit_device device = { .index = 0,
 					 .name = "NVIDIA with a very very long product name",
 					 .stats = &stats };
-	struct ca_emit_process process = { "./train", 4242, 133000000000 };
+	struct ca_emit_process process = { .program = "./train",
+					   .pid = 4242,
+					   .elapsed_ns = 133000000000 };
 	char *line, *save = NULL;
 
 	assert_int_equal(ca_emit_stats_table(&process, &device, 1, ca_emit_to_buffer, &buffer), 0);
@@ -75,6 +77,9 @@ test_table(void **state)
 	assert_non_null(strstr(text, "99.97% served from cache\n"));
 	assert_non_null(strstr(text, "214 alloc, 0 free, 0 OOM; 44.9 ms inside\n"));
 	assert_non_null(strstr(text, "  reserved from driver"));
+	assert_non_null(strstr(text, "reuse   only finished memory: memory of another process"));
+	assert_null(strstr(text, "passed"));
+	assert_null(strstr(text, "other  "));
 	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
 		assert_true(strlen(line) <= 80);
 }

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Paths come from the list of loaded objects: dladdr() is in libdl before glibc 2.34, and asking
+ * needs no more than an address that lies in the object.
+ */
+#include "shim/introduce.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "config/log.h"
+#include "config/path.h"
+#include "config/text.h"
+#include "shim/loader.h"
+#include "shim/object.h"
+#include "shim/process.h"
+#include "shim/real.h"
+
+struct search {
+	uintptr_t address;
+	char path[CA_PATH_MAX];
+};
+
+static bool
+visit(const struct ca_object *object, void *arg)
+{
+	struct search *search = arg;
+
+	if (!ca_object_holds(object, search->address))
+		return false;
+	ca_text_escape(search->path, sizeof(search->path), object->path);
+	return true;
+}
+
+/* As the loader opened it; "an unknown file" where no object holds the address. */
+static const char *
+path_of(struct search *search, uintptr_t address)
+{
+	search->address = address;
+	search->path[0] = '\0';
+	return ca_object_walk(visit, search) && search->path[0] ? search->path : "an unknown file";
+}
+
+void
+ca_introduce_library(void)
+{
+	struct search search;
+	int saved = errno;
+
+	ca_info("version %s, pid %d, library %s", CA_VERSION, (int)getpid(),
+		path_of(&search, (uintptr_t)ca_introduce_library));
+	errno = saved;
+}
+
+/* To be read after "calls are ". */
+static const char *
+road(void)
+{
+	static const char *const texts[] = {
+		[0] = "linked by name",
+		[CA_ROAD_DLSYM] = "looked up by dlsym",
+		[CA_ROAD_GETPROC] = "looked up by cuGetProcAddress",
+		[CA_ROAD_DLSYM | CA_ROAD_GETPROC] = "looked up by dlsym and cuGetProcAddress",
+	};
+
+	return texts[ca_loader_roads()];
+}
+
+void
+ca_introduce_device(CUdevice device, const char *name, const char *uuid)
+{
+	const struct ca_real *real = ca_real();
+	struct search search;
+	int saved = errno, version = 0;
+
+	if (real && real->cuDriverGetVersion &&
+	    CA_INSIDE(real->cuDriverGetVersion(&version)) != CUDA_SUCCESS)
+		version = 0;
+	ca_info("device %d: %s%s%s; driver of CUDA %d.%d, %s; calls are %s", (int)device,
+		*name ? name : "without a name", *uuid ? ", " : "", uuid, version / 1000,
+		version % 1000 / 10,
+		path_of(&search, real ? (uintptr_t)real->cuDriverGetVersion : 0), road());
+	errno = saved;
+}
