@@ -270,8 +270,9 @@ conf_key(struct load *load, const struct ca_option *option, const char *value)
 		return;
 	}
 	if (load->set & row_bit(option))
-		bad(load, "%s is given more than once: the last one, '%s', is used",
-		    title(name, option), ca_text_escape(shown, sizeof(shown), value));
+		bad(load, "%s is given more than once: the last one, '%s', is %s",
+		    title(name, option), ca_text_escape(shown, sizeof(shown), value),
+		    load->config->strict ? "refused" : "used");
 	load->set |= row_bit(option);
 }
 

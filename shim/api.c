@@ -2,7 +2,12 @@
 #include "shim/cachealloc.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "allocator/emit.h"
+#include "config/config.h"
 #include "shim/dump.h"
 #include "shim/hooks.h"
 #include "shim/process.h"
@@ -14,6 +19,30 @@ cachealloc_version(void)
 	static const char text[] = "cachealloc " CA_VERSION;
 
 	return text + sizeof("cachealloc");
+}
+
+static const char *
+get_environment(void *arg, const char *name)
+{
+	return secure_getenv(name);
+}
+
+static void
+add_line(void *arg, const char *line)
+{
+	ca_emit_to_buffer(arg, line, strlen(line));
+	ca_emit_to_buffer(arg, "\n", 1);
+}
+
+CA_EXPORT size_t
+cachealloc_check_settings(char *text, size_t size)
+{
+	struct ca_emit_buffer buffer = { .text = text, .size = size };
+	struct ca_config config;
+
+	ca_emit_to_buffer(&buffer, "", 0);
+	ca_config_load(&config, get_environment, NULL, environ, add_line, &buffer);
+	return buffer.length;
 }
 
 CA_EXPORT uint64_t

@@ -3,7 +3,8 @@
  * Functions for programs that want them; found with dlsym(RTLD_DEFAULT, ...) or ctypes when the
  * library is preloaded, so that a program needs neither this header nor a link against us.
  *
- * All are thread-safe, allocate nothing with malloc, and keep errno.
+ * All are thread-safe (cachealloc_check_settings as getenv() is), allocate nothing with malloc, and
+ * keep errno.
  */
 #pragma once
 
@@ -12,6 +13,12 @@
 
 /* "0.1.0". Static storage. */
 const char *cachealloc_version(void);
+/*
+ * Reads the CACHEALLOC_ variables of the environment as they are now, as the first CUDA call of a
+ * program would, and writes a line for each that is bad, ended by a newline; terminated and cut at
+ * `size` bytes. Returns the length of the whole text; 0: all is well. Nothing takes effect.
+ */
+size_t cachealloc_check_settings(char *text, size_t size);
 /*
  * Gives cached segments that the device has finished with back to the driver, largest first, until
  * at most `keep_bytes` stay cached. Returns the bytes given back; 0 while a stream captures, or

@@ -101,16 +101,19 @@ contains_dropping_space(const char *text, const char *word)
 static const char *
 switched_off(enum ca_framework framework)
 {
+	bool decided = false;
+
 	for (size_t i = 0; i < COUNT(switches); i++) {
+		bool is_list = strchr(switches[i].value, ':');
 		const char *value;
 
-		if (switches[i].framework != framework)
+		if (switches[i].framework != framework || (is_list && decided))
 			continue;
 		value = secure_getenv(switches[i].variable);
 		if (!value)
 			continue;
-		if (strchr(switches[i].value, ':')
-			    ? contains_dropping_space(value, switches[i].value)
+		decided = decided || is_list;
+		if (is_list ? contains_dropping_space(value, switches[i].value)
 			    : !strcmp(value, switches[i].value))
 			return switches[i].variable;
 	}

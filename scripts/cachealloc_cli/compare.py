@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 
-from . import __version__, comparison, launch, measure, paths, terminal
+from . import __version__, comparison, launch, measure, paths, settings, terminal
 from .args import Option, UsageError, describe, integer, parse
 
 DONE, TOO_SLOW, FAILED, INCONCLUSIVE = 0, 1, 2, 3
@@ -90,8 +90,8 @@ class Session:
         self.arms = arms(values)
         self.seed = values["seed"] if values["seed"] is not None else random.SystemRandom().randrange(2**32)
         self.random = random.Random(self.seed)
-        self.env = launch.environment(paths.library(values["library"]),
-                                      paths.simulator() if values["sim"] else None, {})
+        self.library = paths.library(values["library"])
+        self.env = launch.environment(self.library, paths.simulator() if values["sim"] else None, {})
         self.pairs = []  # {"A": run, "B": run} each
         self.rest = []   # runs of the pair in which a failure ended it
         self.started = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -204,12 +204,19 @@ def prepare(argv):
         raise UsageError(f"{values['json']} exists; --force overwrites it")
     if values["json"] and not os.path.isdir(os.path.dirname(os.path.abspath(values["json"]))):
         raise UsageError(f"{values['json']}: its folder does not exist")
-    return Session(values, program), None
+    session = Session(values, program)
+    for arm in session.arms:
+        settings.refuse(session.library, {name: arm.changes[name] for name in arm.changes if name == "CACHEALLOC_CONF"})
+    return session, None
 
 
 def run(argv):
     try:
         session, status = prepare(argv)
+    except settings.BadSettings as problem:
+        for line in problem.lines:
+            terminal.error(f"compare: {line}")
+        return FAILED
     except (UsageError, paths.NotFound) as problem:
         terminal.error(f"compare: {problem}")
         return FAILED

@@ -185,7 +185,7 @@ def examine(program, library=None, environ=None):
     if not os.access(path, os.X_OK):
         report.note(f"{path} is not executable", problem=True)
     report.driver = surroundings.driver_version()
-    report.notes += surroundings.environment_notes(environ)
+    report.notes += surroundings.environment_notes(environ, report.library)
     path = follow_scripts(report, path)
     if path is None:
         return report

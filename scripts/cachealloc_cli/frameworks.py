@@ -57,10 +57,15 @@ def of_python(python, environ):
 
 
 def switched_off(name, environ):
-    """The variable that says that the framework's cache is off, or None."""
+    """The variable that says that the framework's cache is off, or None. Of the variables that hold a list the first
+    that is set decides, even if it is empty."""
+    decided = False
     for variable, value in FRAMEWORKS[name][2]:
-        is_set = environ.get(variable, "")
-        if value in "".join(is_set.split()) if ":" in value else is_set == value:
+        is_list, is_set = ":" in value, environ.get(variable)
+        if is_set is None or (is_list and decided):
+            continue
+        decided = decided or is_list
+        if value in "".join(is_set.split()) if is_list else is_set == value:
             return variable
     return None
 

@@ -28,8 +28,10 @@ Usage: cachealloc run [OPTIONS] [--] PROGRAM [ARGUMENTS]
 
 {options}
 
-The same without this command: LD_PRELOAD=.../libcachealloc.so PROGRAM, and one
-CACHEALLOC_ variable for each option (--log-file is CACHEALLOC_LOG_FILE).
+The same without this command: LD_PRELOAD=/path/to/libcachealloc.so PROGRAM, and
+one CACHEALLOC_ variable for each option (--log-file is CACHEALLOC_LOG_FILE). A bad
+setting among the options is refused, and the program is not started; the library
+ignores one that is in the environment, with a line that says so.
 {keys}
 Exit status: the program's own, and the same signal if it dies by one;
 125 this command failed, 126 the program cannot be executed, 127 it was not found.
@@ -67,8 +69,13 @@ def run(argv):
         if not program:
             raise UsageError("no program given: cachealloc run [OPTIONS] [--] PROGRAM [ARGUMENTS]")
         changes = settings.from_options(values)
-        env = environment(paths.library(values["library"]),
-                          paths.simulator() if values["sim"] else None, changes)
+        library = paths.library(values["library"])
+        env = environment(library, paths.simulator() if values["sim"] else None, changes)
+        settings.refuse(library, changes)
+    except settings.BadSettings as problem:
+        for line in problem.lines:
+            terminal.error(f"run: {line}")
+        return LAUNCHER_ERROR
     except (UsageError, paths.NotFound) as problem:
         terminal.error(f"run: {problem}")
         return LAUNCHER_ERROR

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The verbs of the command."""
 
-import os
 import signal
 import sys
 
@@ -37,10 +36,9 @@ cachealloc VERB --help tells the rest.
 
 def help_text():
     try:
-        library = os.path.relpath(launch.paths.library())
-        library = library if not library.startswith("../..") else launch.paths.library()
+        library = launch.paths.library()  # absolute: a relative name is looked up anew by each program that starts
     except launch.paths.NotFound:
-        library = ".../" + launch.paths.LIBRARY_NAME
+        library = "/path/to/" + launch.paths.LIBRARY_NAME
     verbs = "\n".join(f"  {name:<13} {text}" for name, (_, _, text) in VERBS.items())
     return HELP.format(version=__version__, verbs=verbs, library=library)
 

@@ -6,9 +6,12 @@ option of `run` sets each (a test compares the two).
 """
 
 import json
+import os
+import subprocess
+import sys
 
 from . import paths
-from .args import Option, nearest
+from .args import Option, UsageError, nearest
 
 PREFIX = "CACHEALLOC_"
 
@@ -73,6 +76,48 @@ def from_options(values):
         elif value is not None and not option.repeat:
             env[name] = value
     return env
+
+
+class BadSettings(UsageError):
+    """The lines of the library about settings that it would not honour."""
+
+    def __init__(self, lines):
+        super().__init__("; ".join(lines))
+        self.lines = lines
+
+
+# In a process of its own, preloaded: the library cannot be loaded later, and one for another machine, or one that wants
+# another loaded first, ends only that process.
+_CHECK = """
+import ctypes, sys
+check = ctypes.CDLL(None).cachealloc_check_settings
+check.restype, check.argtypes = ctypes.c_size_t, (ctypes.c_char_p, ctypes.c_size_t)
+text = ctypes.create_string_buffer(1 << 17)
+check(text, len(text))
+sys.stdout.buffer.write(text.value)
+"""
+
+
+def faults(library, environ):
+    """What the library would say of the CACHEALLOC_ variables in `environ`, line by line: there is one parser, and it
+    is asked. None where it cannot be (a library of another machine, or an older one)."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    env["LD_PRELOAD"] = library
+    env.update((name, value) for name, value in environ.items() if name.startswith(PREFIX))
+    try:
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", _CHECK], env=env, timeout=20, check=False,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else None
+
+
+def refuse(library, changes):
+    """Raises BadSettings if the library would not honour what options have set."""
+    if any(name.startswith(PREFIX) for name in changes):
+        lines = faults(library, {**changes, "CACHEALLOC_STRICT": "1"})
+        if lines:
+            raise BadSettings(lines)
 
 
 def unread(environ):

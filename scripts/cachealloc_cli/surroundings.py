@@ -59,11 +59,29 @@ def describe_libcuda(path, where):
     return f"libcuda.so.1 is {path} (by {where}){kind}"
 
 
-def environment_notes(environ):
+def settings_notes(environ, library):
+    """Settings that the library would not honour, in its own words; without it, names that nobody knows."""
+    lines = settings.faults(library, environ) if library else None
+    if lines is None:
+        lines = [f"{name} {phrase}" for name, phrase in settings.unread(environ)]
+    return [(True, line) for line in lines]
+
+
+def pytorch_notes(environ):
+    """Settings of PyTorch's own allocator: PYTORCH_ALLOC_CONF counts only where the older name is not set at all."""
+    older, newer = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
+    notes = [(False, f"{name}={environ[name]} is for PyTorch's own cache: cachealloc reads CACHEALLOC_CONF")
+             for name in (older, newer) if environ.get(name) and (name == older or older not in environ)]
+    if environ.get(newer) and older in environ:
+        value = f"to {environ[older]}" if environ[older] else "to nothing"
+        notes.append((True, f"{newer}={environ[newer]} is not in force: {older} is set {value}, and PyTorch takes "
+                            "that; unset it"))
+    return notes
+
+
+def environment_notes(environ, library=None):
     """[(is it a problem?, phrase)] about the environment that the program would inherit."""
-    notes = []
-    for name, phrase in settings.unread(environ):
-        notes.append((True, f"{name} {phrase}"))
+    notes = settings_notes(environ, library) + pytorch_notes(environ)
     if environ.get("CACHEALLOC_DISABLE") not in (None, "", "0", "off", "false"):
         notes.append((True, f"CACHEALLOC_DISABLE={environ['CACHEALLOC_DISABLE']}: every call is passed through"))
     for path in re.split("[: ]+", environ.get("LD_PRELOAD", "")):

@@ -22,6 +22,13 @@ def test_help_goes_to_stdout_and_leads_with_examples(cli, words):
     assert all(verb in done.stdout for verb in VERBS)
 
 
+@pytest.mark.parametrize("folder", ["/", "scripts"])
+def test_help_names_the_library_so_that_the_line_works_from_anywhere(cli, stub_build, folder):
+    """A relative name in LD_PRELOAD is looked up anew from the folder of each program that starts."""
+    line, = [line for line in cli("help", cwd=ROOT / folder).stdout.splitlines() if "LD_PRELOAD=" in line]
+    assert line.strip() == f"LD_PRELOAD={stub_build}/shim/libcachealloc.so ./app"
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_a_verb_both_ways(cli, verb):
     one, two = cli(verb, "--help"), cli("help", verb)

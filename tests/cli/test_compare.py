@@ -2,9 +2,11 @@
 """`cachealloc compare` with a stand-in library whose figures are known."""
 
 import json
+import os
 import re
 
 import pytest
+from conftest import LIBRARY
 from command import ROOT, cli, compiler, script, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
@@ -79,6 +81,15 @@ def test_a_failing_program_stops_it_with_2(cli, script):
 def test_failure_under_b_only_is_told_as_such(cli, script):
     done = cli("compare", "-r", "2", script('test -n "$CACHEALLOC_DISABLE"'))
     assert done.returncode == 2 and "under B" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--conf-a", "--conf-b"])
+def test_bad_keys_are_refused_before_the_first_run(cli, script, tmp_path, option):
+    if not LIBRARY.is_file() or "CACHEALLOC_TEST_SANITIZER" in os.environ:
+        pytest.skip("the library cannot be asked")
+    done = cli("compare", "-r", "1", "--library", LIBRARY, option, "reuse:never", script(f"touch {tmp_path}/started"))
+    assert done.returncode == 2 and "reuse: 'never' is refused" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "started").exists()
 
 
 NO_TIME = re.compile(r"faster|slower|no difference|95% CI|one pair")

@@ -10,6 +10,7 @@ import subprocess
 
 import crafted
 import pytest
+from conftest import LIBRARY
 from command import ROOT, cli, compiler, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
@@ -223,6 +224,32 @@ def test_environment_typos_and_other_preloads(doctor):
     assert any("LD_PRELOAD also names libc.so.6" in note["text"] for note in data["notes"])
 
 
+def test_bad_settings_are_problems_in_the_librarys_own_words(cli, tmp_path):
+    if not LIBRARY.is_file() or "CACHEALLOC_TEST_SANITIZER" in os.environ:
+        pytest.skip("the library cannot be asked")
+    done = cli("doctor", "--json", "--library", LIBRARY, "true", CACHEALLOC_CONF="max_split_size_mb:banana,reuse:finished",
+               CACHEALLOC_TRACE="1", CACHEALLOC_STAT="1")
+    problems = [note["text"] for note in json.loads(done.stdout)["notes"] if note["problem"]]
+    assert [text for text in problems if text.startswith("CACHEALLOC_CONF: max_split_size_mb: 'banana' is ignored: expected")]
+    assert [text for text in problems if text.startswith("CACHEALLOC_TRACE: '1' is ignored")]
+    assert len([text for text in problems if "CACHEALLOC_STAT:" in text and "CACHEALLOC_STATS?" in text]) == 1
+    assert len(problems) == 3, problems
+
+
+def test_settings_of_pytorchs_allocator_are_reported_and_which_is_in_force(doctor):
+    program = crafted.elf(needed=["libcudart.so.13"])
+    _, data = doctor(program, PYTORCH_ALLOC_CONF="expandable_segments:True")
+    assert [note for note in data["notes"] if note["text"] == "PYTORCH_ALLOC_CONF=expandable_segments:True is for PyTorch's "
+            "own cache: cachealloc reads CACHEALLOC_CONF"] and not data["notes"][0]["problem"]
+    for cuda in ("backend:native", ""):
+        _, data = doctor(program, PYTORCH_ALLOC_CONF="backend:cudaMallocAsync", PYTORCH_CUDA_ALLOC_CONF=cuda)
+        problem, = [note["text"] for note in data["notes"] if note["problem"]]
+        assert problem.startswith("PYTORCH_ALLOC_CONF=backend:cudaMallocAsync is not in force: PYTORCH_CUDA_ALLOC_CONF is set")
+        assert ("to nothing" in problem) == (cuda == "")
+    _, data = doctor(program, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+    assert [note for note in data["notes"] if "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync" in note["text"]]
+
+
 # ---- frameworks with a cache of their own
 
 def texts(data):
@@ -240,6 +267,10 @@ def test_frameworks_of_the_program_are_named_with_their_take_over_setting(doctor
     for off in ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, {"PYTORCH_CUDA_ALLOC_CONF": "a:1, backend: cudaMallocAsync"}):
         _, data = doctor(program, **{**clean, **off})
         assert any("PyTorch's own cache is off" in text for text in texts(data)), texts(data)
+    _, data = doctor(program, **clean, PYTORCH_ALLOC_CONF="backend:cudaMallocAsync")
+    assert any("PyTorch's own cache is on" in text for text in texts(data)), texts(data)
+    _, data = doctor(program, PYTORCH_ALLOC_CONF="backend:cudaMallocAsync")
+    assert any("PyTorch's own cache is off (PYTORCH_ALLOC_CONF)" in text for text in texts(data)), texts(data)
     _, data = doctor(program, **clean, CACHEALLOC_CONF="reuse:finished,under_framework:cache")
     assert any("cached like everybody's" in text for text in texts(data))
 

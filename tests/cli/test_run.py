@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import LIBRARY
 from command import COMMAND, cli, compiler, environment, script, stub_build  # noqa: F401  (fixtures)
 
 
@@ -114,6 +115,40 @@ def test_help_lists_the_keys(cli):
         pytest.skip("scripts/options.json is not there")
     text = cli("run", "--help").stdout
     assert all(row["name"] in text for row in keys)
+
+
+def needs_the_library():
+    if not LIBRARY.is_file():
+        pytest.skip(f"{LIBRARY} is not built")
+    if "CACHEALLOC_TEST_SANITIZER" in os.environ:
+        pytest.skip("Python cannot load a library with a sanitizer")
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--conf", "max_spilt_size_mb:64"], "did you mean max_split_size_mb?"),
+    (["--conf", "max_split_size_mb:64", "--conf", "reuse:never"], "CACHEALLOC_CONF: reuse: 'never' is refused: expected ordered"),
+    (["--conf", "expandable_segments:True"], "not in this version"),
+    (["--conf", "zero:True,zero:False"], "more than once: the last one, 'False', is refused"),
+    (["--stats=json"], "as ./name has"), (["--trace", "1"], "as ./name has"), (["--limit", "8X"], "'8X'"),
+    (["--disable=2"], "'2'"), (["--log", "loud"], "'loud'"), (["--stats-interval", "1"], "'1'"),
+])
+@pytest.mark.parametrize("dry", [[], ["-n"]])
+def test_a_bad_setting_is_refused_before_the_program_starts(cli, script, tmp_path, words, message, dry):
+    """By the library's own parser: one line a fault."""
+    needs_the_library()
+    program = script(f"touch {tmp_path}/started")
+    done = cli("run", *dry, "--library", LIBRARY, *words, "--", program, cwd=tmp_path)
+    assert done.returncode == 125 and not (tmp_path / "started").exists() and not done.stdout
+    assert message in done.stderr and done.stderr.count("\n") == 1 and done.stderr.startswith("cachealloc: error: run: ")
+
+
+def test_every_bad_setting_has_its_line_and_the_environments_own_are_the_programs(cli, script, tmp_path):
+    needs_the_library()
+    done = cli("run", "--library", LIBRARY, "--conf", "a:1,b:2", "true")
+    assert done.returncode == 125 and done.stderr.count("\n") == 2
+    done = cli("run", "--library", LIBRARY, "--conf", "reuse_slack_mb:1", script("exit 7"), CACHEALLOC_LOG="loud",
+               CACHEALLOC_CONF="bad")
+    assert done.returncode == 7 and not done.stderr
 
 
 def test_options_after_the_program_are_its_own(cli, script):

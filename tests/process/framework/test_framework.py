@@ -21,7 +21,7 @@ OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 def app(*steps, program=APP, preload=True, runtime=SIM, **env):
     """The JSON lines of a run, and its stderr."""
     env.setdefault("CACHEALLOC_LOG", "info")
-    for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_CUDA_ALLOC_CONF", "XLA_PYTHON_CLIENT_ALLOCATOR"):
+    for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "XLA_PYTHON_CLIENT_ALLOCATOR"):
         env.setdefault(name, "")
     done = run([program, HERE, *steps], preload=preload, check=0, LD_LIBRARY_PATH=f"{runtime}:{SIM}:{HERE}", **env)
     return [json.loads(line) for line in done.stdout.replace("}\n}", "}}").splitlines()], done.stderr
@@ -119,6 +119,13 @@ def test_when_it_uses_the_drivers_pool_it_is_not_taken_for_a_cache(name):
     _, log = app("open", "train:1", **{name: "max_split_size_mb:64, backend : cudaMallocAsync"})
     assert f"PyTorch's own cache is off ({name})" in log
     _, log = app("open", "train:1", **{name: "backend:native"})
+    assert "PyTorch's own cache is on" in log
+
+
+@pytest.mark.parametrize("value", ["", "backend:native"])
+def test_the_older_name_decides_even_if_it_is_empty(value):
+    """PyTorch takes PYTORCH_CUDA_ALLOC_CONF if it is set, and looks at PYTORCH_ALLOC_CONF only otherwise."""
+    _, log = app("open", "train:1", PYTORCH_CUDA_ALLOC_CONF=value, PYTORCH_ALLOC_CONF="backend:cudaMallocAsync")
     assert "PyTorch's own cache is on" in log
 
 
