@@ -6,6 +6,7 @@
 
 #include "config/log.h"
 #include "config/text.h"
+#include "shim/framework_version.h"
 #include "shim/object.h"
 
 static const struct {
@@ -66,8 +67,8 @@ matches(const struct ca_object *object, const char *pattern)
 	return begins(object->soname, pattern) || begins(slash ? slash + 1 : object->path, pattern);
 }
 
-static enum ca_framework
-owner_of(const struct ca_object *object)
+enum ca_framework
+ca_framework_of_object(const struct ca_object *object)
 {
 	for (size_t i = 0; i < COUNT(files); i++)
 		if (matches(object, files[i].pattern))
@@ -97,6 +98,18 @@ contains_dropping_space(const char *text, const char *word)
 	return false;
 }
 
+/* "platform<0.10": that word, in versions before that. */
+static bool
+is_value(enum ca_framework framework, const char *value, const char *wanted)
+{
+	const char *limit = strchr(wanted, '<');
+
+	if (!limit)
+		return !strcmp(value, wanted);
+	return strlen(value) == (size_t)(limit - wanted) && begins(wanted, value) &&
+	       ca_framework_is_before(framework, limit + 1);
+}
+
 /* The variable that says so, or NULL. */
 static const char *
 switched_off(enum ca_framework framework)
@@ -114,7 +127,7 @@ switched_off(enum ca_framework framework)
 			continue;
 		decided = decided || is_list;
 		if (is_list ? contains_dropping_space(value, switches[i].value)
-			    : !strcmp(value, switches[i].value))
+			    : is_value(framework, value, switches[i].value))
 			return switches[i].variable;
 	}
 	return NULL;
@@ -131,7 +144,7 @@ visit(const struct ca_object *object, void *arg)
 {
 	struct reading *reading = arg;
 	unsigned n = CA_LIST_GET(reading->table->n_ranges);
-	enum ca_framework owner = owner_of(object);
+	enum ca_framework owner = ca_framework_of_object(object);
 	uintptr_t low = UINTPTR_MAX, high = 0;
 
 	if (owner == CA_FRAMEWORK_NOBODY)

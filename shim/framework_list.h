@@ -44,6 +44,9 @@ struct ca_framework_list {
 #define CA_LIST_GET(field) atomic_load_explicit(&(field), memory_order_acquire)
 #define CA_LIST_SET(field, value) atomic_store_explicit(&(field), value, memory_order_release)
 
+struct ca_object;
+/* Whose library it is. */
+enum ca_framework ca_framework_of_object(const struct ca_object *object);
 /*
  * Reads the list of loaded libraries into *ret_list, which is the caller's own. Says once of each
  * framework that is there if its cache is off. `generation` and `lookups` are kept with it.

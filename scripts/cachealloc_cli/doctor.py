@@ -142,11 +142,15 @@ def check_roads(report, elf, path, search, loaded):
 
 def note_frameworks(report, path, loaded, environ):
     """What becomes of the memory of frameworks with a cache of their own."""
-    names = [frameworks.of_library(where) for _, where, _ in loaded if where]
+    found = {}
+    for _, where, _ in loaded:
+        name = frameworks.of_library(where) if where else None
+        if name:
+            found.setdefault(name, where)
     if os.path.basename(path).startswith("python"):
-        names += frameworks.of_python(path, environ)
-    for name in dict.fromkeys(name for name in names if name):
-        report.note(frameworks.phrase(name, environ))
+        found = {**frameworks.of_python(path, environ), **found}
+    for name, library in found.items():
+        report.note(frameworks.phrase(name, environ, library))
 
 
 def conclude(report):

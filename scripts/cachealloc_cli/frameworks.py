@@ -4,16 +4,19 @@ memory. The same table as shim/frameworks.def; a test compares the two."""
 
 import glob
 import os
+import re
 
 # name -> (how its libraries' names begin or, with a slash, a part of their path; how its cache is switched off;
-#          [(variable, value)] that say that it is off: a value with a colon is a part of the variable's)
+#          [(variable, value)] that say that it is off: a value with a colon is a part of the variable's, one with a <
+#          counts in versions before what follows)
 FRAMEWORKS = {
     "PyTorch": (("libc10_cuda.", "libc10_cuda-"), "set PYTORCH_NO_CUDA_MEMORY_CACHING=1",
                 (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"), ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync"),
                  ("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"))),
     "JAX": (("xla_cuda_plugin.", "pjrt_c_api_gpu_plugin.", "xla_extension.", "libxla_extension."),
-            "set XLA_PYTHON_CLIENT_ALLOCATOR=platform",
-            tuple(("XLA_PYTHON_CLIENT_ALLOCATOR", value) for value in ("platform", "cuda_async", "vmm", "address"))),
+            "set XLA_PYTHON_CLIENT_ALLOCATOR=address (in jaxlib before 0.10: platform)",
+            tuple(("XLA_PYTHON_CLIENT_ALLOCATOR", value)
+                  for value in ("address", "platform<0.10", "cuda_async", "vmm"))),
     "TensorFlow": (("libtensorflow", "_pywrap_tensorflow", "lib_pywrap_tensorflow"), "set TF_GPU_ALLOCATOR=cuda_malloc",
                    (("TF_GPU_ALLOCATOR", "cuda_malloc"), ("TF_GPU_ALLOCATOR", "cuda_malloc_async"))),
     "CuPy": (("/cupy/cuda/memory.", "/cupy_backends/cuda/api/runtime."),
@@ -50,13 +53,35 @@ def package_folders(python, environ):
 
 
 def of_python(python, environ):
-    """Frameworks installed for an interpreter, which a script of its may import."""
-    folders = package_folders(python, environ)
-    return [name for name, places in PLACES.items()
-            if any(glob.glob(os.path.join(glob.escape(folder), place)) for folder in folders for place in places)]
+    """{name: a library of it} of the frameworks installed for an interpreter, which a script of its may import."""
+    found = {}
+    for name, places in PLACES.items():
+        for folder in package_folders(python, environ):
+            for place in places:
+                for path in glob.glob(os.path.join(glob.escape(folder), place)):
+                    found.setdefault(name, path)
+    return found
 
 
-def switched_off(name, environ):
+def is_before(library, limit):
+    """True if the version that version.py beside the library has is known and before "MAJOR.MINOR"."""
+    try:
+        with open(os.path.join(os.path.dirname(library), "version.py"), encoding="utf-8", errors="replace") as file:
+            found = re.search(r'^(?:_version|__version__) = "(\d+)\.(\d+)', file.read(4095), re.M)
+    except OSError:
+        return False
+    return bool(found) and tuple(map(int, found.groups())) < tuple(map(int, limit.split(".")))
+
+
+def says_off(value, is_set, library):
+    """Does a variable's contents say what the table's value says?"""
+    if ":" in value:
+        return value in "".join(is_set.split())
+    word, _, limit = value.partition("<")
+    return is_set == word and (not limit or is_before(library, limit))
+
+
+def switched_off(name, environ, library):
     """The variable that says that the framework's cache is off, or None. Of the variables that hold a list the first
     that is set decides, even if it is empty."""
     decided = False
@@ -65,7 +90,7 @@ def switched_off(name, environ):
         if is_set is None or (is_list and decided):
             continue
         decided = decided or is_list
-        if value in "".join(is_set.split()) if is_list else is_set == value:
+        if says_off(value, is_set, library):
             return variable
     return None
 
@@ -80,9 +105,9 @@ def setting(environ):
     return word
 
 
-def phrase(name, environ):
-    """One phrase about a framework that the program has."""
-    variable, word = switched_off(name, environ), setting(environ)
+def phrase(name, environ, library):
+    """One phrase about a framework that the program has: `library` is the path of a library of it."""
+    variable, word = switched_off(name, environ, library), setting(environ)
     if word == "cache":
         return f"{name}: what it asks of cudaMalloc is cached like everybody's (under_framework:cache)"
     if variable and word == "auto":

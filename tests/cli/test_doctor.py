@@ -289,6 +289,24 @@ def test_frameworks_of_a_python_are_found_where_it_keeps_its_packages(doctor, tm
     assert named == ["PyTorch's", "CuPy's"]
 
 
+@pytest.mark.parametrize("version, word", [("0.9.2", "off"), ("0.10.0", "on"), ("0.10.1", "on"), (None, "on")])
+def test_jaxs_platform_counts_by_the_version_beside_the_plugin(doctor, tmp_path, version, word):
+    plugin = tmp_path / "lib" / "python3.11" / "site-packages" / "jax_plugins" / "xla_cuda12" / "xla_cuda_plugin.so"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_bytes(b"")
+    if version:
+        (plugin.parent / "version.py").write_text(f'# words\n_version = "{version}"\n')
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python3.11"
+    python.write_bytes(crafted.elf(needed=["libc.so.6"], imported=["dlopen", "dlsym"]))
+    python.chmod(0o755)
+    _, data = doctor(python, XLA_PYTHON_CLIENT_ALLOCATOR="platform", PYTHONPATH="")
+    text, = [text for text in texts(data) if text.startswith("JAX's own cache is ")]
+    assert text.startswith(f"JAX's own cache is {word}") and ("=address" in text) == (word == "on")
+    _, data = doctor(python, XLA_PYTHON_CLIENT_ALLOCATOR="address", PYTHONPATH="")
+    assert [text for text in texts(data) if text.startswith("JAX's own cache is off")]
+
+
 def test_doctor_and_the_library_know_the_same_frameworks():
     from cachealloc_cli.frameworks import FRAMEWORKS
     table = (ROOT / "shim" / "frameworks.def").read_text()

@@ -143,7 +143,7 @@ def test_nothing_is_said_by_default():
 
 # Library name -> (framework, variable that switches its cache off, value)
 OTHERS = {
-    "jax_plugins/xla_cuda12/xla_cuda_plugin.so": ("JAX", "XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
+    "jax_plugins/xla_cuda12/xla_cuda_plugin.so": ("JAX", "XLA_PYTHON_CLIENT_ALLOCATOR", "address"),
     "tensorflow/libtensorflow_cc.so.2": ("TensorFlow", "TF_GPU_ALLOCATOR", "cuda_malloc"),
     "cupy/cuda/memory.cpython-311-x86_64-linux-gnu.so": ("CuPy", None, None),
     "cupy_backends/cuda/api/runtime.cpython-311-x86_64-linux-gnu.so": ("CuPy", None, None),
@@ -166,6 +166,28 @@ def test_other_frameworks_are_known_by_their_libraries(tmp_path, name, model):
         (before, after), log = app(*steps, **{variable: value})
         assert calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2") <= 1
         assert f"{framework}'s own cache is off ({variable})" in log
+
+
+@pytest.mark.parametrize("version, is_off", [
+    ('_version = "0.9.2"', True), ('# a comment\n\n_version = "0.4.30"\n_release_version: str | None = None', True),
+    ('__version__ = "0.1.27"', True), ('_version = "0.10.0"', False), ('_version = "0.10.1.dev20260501"', False),
+    ('_version = "1.0"', False), ("", False), ('_version = "x"', False), ("# " + "x" * 9000 + '\n_version = "0.9.2"', False),
+    (None, False),
+], ids=lambda value: str(value)[:30])
+def test_jaxs_platform_is_a_cache_unless_its_version_is_known_to_have_none(tmp_path, version, is_off):
+    """Since openxla/xla #41761 it is the same allocator as the default one. The version stands beside the plug-in."""
+    plugin = tmp_path / "jax_plugins" / "xla_cuda12" / "xla_cuda_plugin.so"
+    plugin.parent.mkdir(parents=True)
+    shutil.copy(HERE / "libfakedriver.so", plugin)
+    if version is not None:
+        (plugin.parent / "version.py").write_text(version + "\n")
+    steps = ["workspaces:3", f"other:{plugin}", "look", "raw:11000000:20", "look"]
+    (before, after), log = app(*steps, XLA_PYTHON_CLIENT_ALLOCATOR="platform")
+    asked = calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2")
+    if is_off:
+        assert asked <= 1 and "JAX's own cache is off (XLA_PYTHON_CLIENT_ALLOCATOR)" in log
+    else:
+        assert asked == 20 and "JAX's own cache is on" in log and "XLA_PYTHON_CLIENT_ALLOCATOR=address" in log
 
 
 @pytest.mark.parametrize("model", ["libfakedriver.so", "libfakestatic.so"])
