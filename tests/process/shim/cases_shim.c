@@ -287,6 +287,24 @@ oom_report(void)
 	EXPECT(cuMemAlloc_v2(&none, 600 * MIB) == CUDA_ERROR_OUT_OF_MEMORY); /* too soon */
 }
 
+/* Prints how much of the device cuMemGetInfo calls used, in MiB, since the start. */
+static void
+used_segments(void)
+{
+	CUdeviceptr pieces[2];
+	size_t at_start, now, total;
+
+	case_start();
+	OK(cuMemGetInfo_v2(&at_start, &total));
+	OK(cuMemAlloc_v2(&pieces[0], 4 * MIB));
+	OK(cuMemAlloc_v2(&pieces[1], 4 * MIB));
+	for (int i = 0; i < 2; i++) {
+		OK(cuMemFree_v2(pieces[i]));
+		OK(cuMemGetInfo_v2(&now, &total));
+		printf("%zu\n", (at_start - now) / MIB);
+	}
+}
+
 /* SIMCUDA_MEM=256M: every other block of 9 MiB is freed, so that half of the memory is free in
  * pieces. */
 static void
@@ -623,6 +641,7 @@ const struct test_case test_cases[] = {
 	{ "oom_is_native", oom_is_native },
 	{ "oom_report", oom_report },
 	{ "oom_pieces", oom_pieces },
+	{ "used_segments", used_segments },
 	{ "oom_gives_back_little", oom_gives_back_little },
 	{ "oom_takes_everything", oom_takes_everything },
 	{ "calls_that_need_room", calls_that_need_room },

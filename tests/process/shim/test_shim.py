@@ -163,6 +163,11 @@ def test_cached_memory_makes_room_for_calls_that_need_a_little(tmp_path, name):
     run([PROGRAM, "calls_that_need_room"], check=1, preload=False, SIMCUDA_FAIL=fail)
 
 
+def test_memory_info_counts_segments_that_are_wholly_unused_as_free():
+    """As the README says: 4 MiB of a segment of 20 in use are 20 MiB used."""
+    assert run([PROGRAM, "used_segments"], check=0).stdout == "20\n0\n"
+
+
 def test_out_of_memory_is_the_drivers_answer(tmp_path):
     _, ours, _ = run_case(tmp_path, "oom_is_native", SIMCUDA_MEM="256M")
     assert ours["ooms"] == 2
