@@ -49,7 +49,7 @@ Examples:
   cachealloc compare ./app args                  stock driver against allocator
   cachealloc compare -r 20 --warmup 1 ./app      more pairs, caches warm
   cachealloc compare --conf-b max_split_size_mb:64 ./app
-  cachealloc compare --conf-a K:1 --conf-b K:2 ./app
+  cachealloc compare --conf-a reuse_slack_mb:0 --conf-b reuse_slack_mb:256 ./app
   SIMCUDA_LATENCY=published cachealloc compare --sim ./app    no GPU needed
 
 Usage: cachealloc compare [OPTIONS] [--] PROGRAM [ARGUMENTS]

@@ -153,7 +153,11 @@ def note_frameworks(report, path, loaded, environ):
         report.note(frameworks.phrase(name, environ, library))
 
 
-def conclude(report):
+EXEC = {"execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "execveat", "fexecve", "posix_spawn",
+        "posix_spawnp"}
+
+
+def conclude(report, elf):
     """The verdict, when nothing stood against it."""
     certain = [road for road in report.roads if road.kind != "run-time"]
     bound = [road for road in certain if road.binds]
@@ -167,6 +171,8 @@ def conclude(report):
         report.decide(NO, report.roads[0].text)
     elif report.roads:
         report.decide(UNKNOWN, report.roads[0].text + "; whether it does shows only when it runs")
+    elif elf.imported & EXEC:
+        report.decide(UNKNOWN, "it uses no CUDA itself, but starts other programs, which inherit the library: ask about those")
     else:
         report.decide(NO, "neither it nor its libraries use CUDA, and it cannot load CUDA later")
 
@@ -205,7 +211,7 @@ def examine(program, library=None, environ=None):
     except ElfError as problem:
         report.decide(UNKNOWN, f"{path}: {problem}")
         return report
-    conclude(report)
+    conclude(report, elf)
     return report
 
 

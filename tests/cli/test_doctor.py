@@ -85,6 +85,13 @@ def test_no_cuda_at_all(doctor):
     assert status == 1 and data["roads"] == []
 
 
+@pytest.mark.parametrize("name", ["execve", "execvp", "posix_spawnp"])
+def test_what_only_starts_other_programs_cannot_be_told(doctor, name):
+    """A shell, a launcher: the programs that it starts inherit LD_PRELOAD."""
+    status, data = doctor(crafted.elf(imported=["puts", name]))
+    assert status == 2 and data["roads"] == [] and "starts other programs" in data["reason"]
+
+
 def test_through_a_library_of_the_program(doctor, tmp_path):
     (tmp_path / "libmine.so").write_bytes(crafted.elf(interpreter=None, soname="libmine.so", needed=["libdeep.so"]))
     (tmp_path / "libdeep.so").write_bytes(crafted.elf(interpreter=None, payload=RUNTIME))

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""The commands that README and --help show do what is said of them: each is run as it stands, with ./app and the files
+it names in place, on the simulated driver."""
+
+import lzma
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env
+from command import COMMAND
+
+pytestmark = pytest.mark.skipif(not LIBRARY.is_file() or "CACHEALLOC_TEST_SANITIZER" in os.environ,
+                                reason="no library that Python and a shell can preload")
+
+PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
+#: what a build or a whole test run would be, and what needs the reader's own file
+NOT_RUN = re.compile(r"^(scripts/(demo|test|gpu_check)\.sh|meson |LD_LIBRARY_PATH=build/tests/sim .*your\.so)")
+
+
+def fenced():
+    """The lines of README's shell blocks that are commands, without their comments."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.S | re.M)
+    lines = [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line and not NOT_RUN.match(line)]
+
+
+def shown(*words):
+    """The examples of a --help: what stands before two spaces."""
+    text = subprocess.run([COMMAND, *words, "--help"], stdout=subprocess.PIPE, text=True, check=True, timeout=60,
+                          env=clean_env(CACHEALLOC_BUILD=BUILD)).stdout
+    lines = text[text.index("Examples:"):].splitlines()[1:]
+    lines = lines[:lines.index("")]
+    return [re.split(r"  +", line.strip())[0] for line in lines]
+
+
+HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["version"]) for line in shown(*words)] \
+    if LIBRARY.is_file() else []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with ./app, and recordings of it under the names that the examples use."""
+    path = tmp_path_factory.mktemp("examples")
+    (path / "app").write_text(f"#!/bin/sh\nexec {shlex.quote(str(PROGRAM))} ten\n")
+    (path / "app").chmod(0o755)
+    (path / "build").symlink_to(BUILD)
+    (path / "scripts").symlink_to(ROOT / "scripts")
+    subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path,
+                   env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_TRACE="app.7841.trace"))
+    trace = (path / "app.7841.trace").read_bytes()
+    (path / "step.pickle").write_bytes(trace)
+    (path / "step.trc.xz").write_bytes(lzma.compress(trace))
+    return path
+
+
+def test_there_are_examples():
+    assert len(fenced()) >= 10 and len(HELP) >= 10
+
+
+@pytest.mark.parametrize("line", [*fenced(), *HELP])
+def test_an_example_works_as_it_stands(folder, line):
+    env = clean_env(PATH=f"{ROOT / 'scripts'}:{os.environ['PATH']}", CACHEALLOC_BUILD=BUILD, LD_LIBRARY_PATH=SIM)
+    done = subprocess.run(["/bin/sh", "-c", line], cwd=folder, env=env, text=True, timeout=120, check=False,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    expected = (0, 2) if " doctor " in line else (0,)  # ./app is a shell script, which may do anything
+    assert done.returncode in expected, (done.returncode, done.stdout, done.stderr)
+    assert "error" not in done.stderr, done.stderr
