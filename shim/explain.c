@@ -59,6 +59,8 @@ explain_finished(const struct ca_config *config, struct ca_emit_note *note)
 void
 ca_explain(const struct ca_config *config, struct ca_emit_process *process)
 {
+	if (config->disable != CA_DISABLE_OFF)
+		return;
 	explain_passed(config, &process->passed);
 	explain_finished(config, &process->finished);
 }

@@ -168,13 +168,15 @@ test_rank(void **state)
 static void
 check_open(const char *pattern, const char *expected)
 {
-	char path[CA_PATH_MAX], want[CA_PATH_MAX], got[CA_PATH_MAX];
+	char path[CA_PATH_MAX], want[CA_PATH_MAX], got[CA_PATH_MAX], wanted[CA_PATH_MAX];
 	struct stat info;
 	int fd;
 
 	errno = 77;
-	fd = ca_path_open(in_folder(path, pattern), got);
+	fd = ca_path_open_as(in_folder(path, pattern), got, wanted);
 	assert_int_equal(errno, 77);
+	/* the name by the pattern, where that was taken */
+	assert_string_equal(wanted, strcmp(pattern, expected) ? path : "");
 	assert_true(fd >= 0);
 	assert_string_equal(got, in_folder(want, expected));
 	assert_int_equal(fstat(fd, &info), 0);
