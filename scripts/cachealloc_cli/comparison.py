@@ -200,7 +200,7 @@ def warn(result, warmup):
     a, b = result["arms"]
     good = _good(result["runs"])
     seen = [run for run in good if run["alloc_calls"] is not None]
-    if not [run for run in result["runs"] if run["alloc_calls"] is not None]:
+    if good and not [run for run in result["runs"] if run["alloc_calls"] is not None]:
         terminal.warning("nothing was intercepted: no run made a CUDA call that the library saw, so this "
                          "compares the program with itself")
         terminal.hint(f"`cachealloc doctor {result['command'][0]}` tells why")

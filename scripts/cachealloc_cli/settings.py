@@ -24,8 +24,8 @@ VARIABLES = (
     ("CACHEALLOC_LIMIT", Option("--limit", "value", "Cap on the device memory of the program: 8G, or 90%.", "SIZE")),
     ("CACHEALLOC_STATS", Option("--stats", "optional", "Statistics at exit: a table on stderr, or into FILE "
                                 "(a name ending in .json: JSON). %p is the pid.", "FILE")),
-    ("CACHEALLOC_STATS_INTERVAL", Option("--stats-interval", "value", "Repeat the statistics, for example 10s; implies --stats.",
-                                         "TIME")),
+    ("CACHEALLOC_STATS_INTERVAL", Option("--stats-interval", "value", "Repeat the statistics, for example 10s; implies "
+                                         "--stats.", "TIME")),
     ("CACHEALLOC_TRACE", Option("--trace", "value", "Record every allocation and free into FILE, for replay. %p is the "
                                 "pid.", "FILE")),
     ("CACHEALLOC_LOG", Option("--log", "value", "off, error, warn (default), info or debug.", "LEVEL")),

@@ -151,7 +151,8 @@ def test_off_is_off_and_no_name_of_a_file(name, value, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name, value", [("STATS", "./1"), ("STATS", "./json"), ("TRACE", "./1"), ("TRACE", "%e"), ("STATS", "a.b")])
+@pytest.mark.parametrize("name, value", [("STATS", "./1"), ("STATS", "./json"), ("TRACE", "./1"), ("TRACE", "%e"),
+                                         ("STATS", "a.b")])
 def test_a_name_that_is_clearly_a_files_is_one(name, value, tmp_path):
     assert run([PROGRAM, "ten"], check=0, cwd=tmp_path, **{"CACHEALLOC_" + name: value}).stderr == ""
     assert [path.name for path in tmp_path.iterdir()] == [value.replace("%e", PROGRAM.name).removeprefix("./")]
