@@ -227,8 +227,10 @@ mark_ask(struct ca_model *model, ca_mark id, enum ca_model_function function)
 	r = ca_model_begin(model, function);
 	if (!r && model->capturing && mark && !mark->stream)
 		r = -EBUSY;
-	if (!r && mark && function == CA_MODEL_WAIT)
+	if (!r && mark && function == CA_MODEL_WAIT) {
+		ca_model_await(model, mark->end_ns);
 		ca_model_mark_finish(model, mark);
+	}
 	if (!r && mark && !ca_model_mark_is_done(model, mark))
 		r = -EAGAIN;
 	pthread_mutex_unlock(&model->lock);
@@ -321,8 +323,7 @@ void
 ca_model_set_clock(struct ca_model *model, uint64_t now_ns)
 {
 	pthread_mutex_lock(&model->lock);
-	if (model->now_ns < now_ns)
-		model->now_ns = now_ns;
+	ca_model_await(model, now_ns);
 	pthread_mutex_unlock(&model->lock);
 }
 
@@ -332,7 +333,7 @@ pause_host(void *self, uint64_t ns)
 	struct ca_model *model = self;
 
 	pthread_mutex_lock(&model->lock);
-	model->now_ns += ns;
+	ca_model_await(model, model->now_ns + ns);
 	model->paused_ns += ns;
 	if (model->paused_ns >= model->config.work_ns)
 		ca_model_finish_all(model);
@@ -373,6 +374,7 @@ ca_model_create(const struct ca_model_config *config, struct ca_model **ret_mode
 	ca_objects_init(&model->ranges, &model->arena, sizeof(struct range));
 	ca_objects_init(&model->marks, &model->arena, sizeof(struct mark));
 	ca_objects_init(&model->edges, &model->arena, sizeof(struct edge));
+	ca_objects_init(&model->pieces, &model->arena, sizeof(struct piece));
 	*ret_model = model;
 	return 0;
 }

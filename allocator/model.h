@@ -73,6 +73,10 @@ uint64_t ca_model_submitted(struct ca_model *model);
 enum { CA_MODEL_STREAMS = 64 };
 /* Submits a piece of work to the stream; returns its number there, from 1. */
 uint64_t ca_model_stream_submit(struct ca_model *model, void *stream);
+/* The same for a piece that ends by the model's clock: it begins when the stream's earlier work and
+ * whatever that waits for have ended, and lasts `lasts_ns`. The clock moves by ca_model_set_clock,
+ * by pauses of the host, and to the end of whatever is waited for. -ENOMEM. */
+int ca_model_stream_run(struct ca_model *model, void *stream, uint64_t lasts_ns);
 /* Everything of the stream up to piece `work` is finished, and what that came after. */
 void ca_model_stream_finish(struct ca_model *model, void *stream, uint64_t work);
 uint64_t ca_model_stream_finished(struct ca_model *model, void *stream);

@@ -24,6 +24,13 @@ struct mark {
 	uint64_t work;                   /* submitted when it was recorded */
 	bool stream;                     /* of one stream */
 	uint64_t upto[CA_MODEL_STREAMS]; /* work of each stream that must finish */
+	uint64_t end_ns;                 /* when that will have finished by time */
+};
+
+/* Work of a stream that ends by time. */
+struct piece {
+	struct piece *next;
+	uint64_t work, end_ns;
 };
 
 /* Work of a stream after piece `at` comes after what `mark` stood for. */
@@ -38,13 +45,15 @@ struct stream {
 	uint64_t submitted, finished;
 	uint64_t behind[CA_MODEL_STREAMS]; /* what its next piece comes after */
 	struct edge *edges;
+	struct piece *pieces, **pieces_end; /* oldest first; pieces_end NULL: none so far */
+	uint64_t ready_ns;                  /* when its next piece can begin, by time */
 	bool private;
 	pthread_t owner;
 };
 
 struct ca_model {
 	struct ca_arena arena;
-	struct ca_objects ranges, marks, edges;
+	struct ca_objects ranges, marks, edges, pieces;
 	pthread_mutex_t lock;
 	struct ca_model_config config;
 	struct ca_model_sums sums;
@@ -83,6 +92,8 @@ void ca_model_mark_everything(struct ca_model *model, struct mark *mark);
 bool ca_model_mark_is_done(const struct ca_model *model, const struct mark *mark);
 void ca_model_mark_finish(struct ca_model *model, const struct mark *mark);
 void ca_model_finish_all(struct ca_model *model);
+/* The clock is `now_ns` at least: what ends by then has finished. */
+void ca_model_await(struct ca_model *model, uint64_t now_ns);
 
 /* struct ca_driver's */
 int ca_model_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark);

@@ -64,10 +64,35 @@ stream_finish(struct ca_model *model, struct stream *stream, uint64_t work)
 	}
 }
 
+/* What has ended by the clock. */
+static void
+pass(struct ca_model *model, struct stream *stream)
+{
+	struct piece *piece;
+
+	while ((piece = stream->pieces) && piece->end_ns <= model->now_ns) {
+		stream->pieces = piece->next;
+		stream_finish(model, stream, piece->work);
+		ca_objects_put(&model->pieces, piece);
+	}
+}
+
+void
+ca_model_await(struct ca_model *model, uint64_t now_ns)
+{
+	unsigned i;
+
+	if (model->now_ns < now_ns)
+		model->now_ns = now_ns;
+	for (i = 0; i < model->n_streams; i++)
+		pass(model, &model->streams[i]);
+}
+
 /* All of it, and what it waits for with nothing behind the wait. */
 static void
 stream_drain(struct ca_model *model, struct stream *stream)
 {
+	ca_model_await(model, stream->ready_ns);
 	stream_finish(model, stream, UINT64_MAX);
 	finish_upto(model, stream->behind);
 }
@@ -90,8 +115,11 @@ ca_model_mark_everything(struct ca_model *model, struct mark *mark)
 	unsigned i;
 
 	mark->work = model->submitted;
-	for (i = 0; i < model->n_streams; i++)
+	for (i = 0; i < model->n_streams; i++) {
 		mark->upto[i] = model->streams[i].submitted;
+		if (mark->end_ns < model->streams[i].ready_ns)
+			mark->end_ns = model->streams[i].ready_ns;
+	}
 }
 
 bool
@@ -119,6 +147,8 @@ ca_model_finish_all(struct ca_model *model)
 	unsigned i;
 
 	model->finished = model->submitted;
+	for (i = 0; i < model->n_streams; i++)
+		ca_model_await(model, model->streams[i].ready_ns);
 	for (i = 0; i < model->n_streams; i++)
 		stream_finish(model, &model->streams[i], UINT64_MAX);
 }
@@ -153,6 +183,7 @@ ca_model_stream_mark(void *self, void *context, void *name, ca_mark *ret_mark)
 		mark->stream = true;
 		merge(mark->upto, stream->behind);
 		mark->upto[index_of(model, stream)] = stream->submitted;
+		mark->end_ns = stream->ready_ns;
 	}
 	pthread_mutex_unlock(&model->lock);
 	ca_model_observe(model, CA_MODEL_STREAM_MARK, true);
@@ -170,6 +201,8 @@ add_edge(struct ca_model *model, struct stream *stream, const struct mark *mark)
 	merge(edge->upto, mark->upto);
 	edge->upto[index_of(model, stream)] = 0; /* its own order */
 	merge(stream->behind, edge->upto);
+	if (stream->ready_ns < mark->end_ns)
+		stream->ready_ns = mark->end_ns;
 	edge->next = stream->edges;
 	stream->edges = edge;
 	return 0;
@@ -233,6 +266,29 @@ ca_model_stream_submit(struct ca_model *model, void *name)
 		stream_finish(model, stream, work);
 	pthread_mutex_unlock(&model->lock);
 	return work;
+}
+
+int
+ca_model_stream_run(struct ca_model *model, void *name, uint64_t lasts_ns)
+{
+	struct stream *stream;
+	struct piece *piece;
+
+	pthread_mutex_lock(&model->lock);
+	stream = stream_get(model, name);
+	piece = ca_objects_get(&model->pieces);
+	if (piece) {
+		if (stream->ready_ns < model->now_ns)
+			stream->ready_ns = model->now_ns;
+		stream->ready_ns += lasts_ns;
+		*piece = (struct piece){ .work = ++stream->submitted, .end_ns = stream->ready_ns };
+		*(stream->pieces ? stream->pieces_end : &stream->pieces) = piece;
+		stream->pieces_end = &piece->next;
+		model->paused_ns = 0;
+		pass(model, stream);
+	}
+	pthread_mutex_unlock(&model->lock);
+	return piece ? 0 : -ENOMEM;
 }
 
 void

@@ -174,6 +174,7 @@ report(const struct run *run)
 {
 	struct ca_replay_report report = { .file = run->options.file,
 					   .conf = run->options.conf,
+					   .lag_ns = run->options.lag_ns,
 					   .memory_bytes = run->options.memory_bytes,
 					   .input = &run->input,
 					   .results = run->results,
@@ -196,6 +197,7 @@ replay(struct run *run)
 		return STATUS_USAGE;
 	run->setting.config = &run->config;
 	run->setting.memory_bytes = run->options.memory_bytes;
+	run->setting.lag_ns = run->options.lag_ns;
 	run->setting.time = run->options.time_runs;
 	status = read_input(run);
 	if (!status)

@@ -10,7 +10,7 @@
 #include "allocator/replay/line.h"
 #include "allocator/replay/play.h"
 
-enum { RUNS_DEFAULT = 5, RUNS_MAX = 1000 };
+enum { RUNS_DEFAULT = 5, RUNS_MAX = 1000, LAG_MAX_US = 1000 * 1000 };
 
 const char ca_replay_help[] =
 	"usage: cachealloc-replay FILE [OPTIONS]\n"
@@ -26,6 +26,9 @@ const char ca_replay_help[] =
 	"  --conf K:V,...       tuning keys, as in CACHEALLOC_CONF (the variable itself is\n"
 	"                       not read); may be repeated\n"
 	"  --memory N           memory of each device, for example 80G; default: no limit\n"
+	"  --lag N[us]          the device is busy: each allocation is followed by N microseconds\n"
+	"                       of work on its stream, and the host runs ahead of it; default: 0,\n"
+	"                       work ends within a millisecond\n"
 	"  --find-min-capacity  search the smallest memory that is enough, to 2 MiB\n"
 	"  --time[=RUNS]        measure the time of operations, too: the quietest of RUNS\n"
 	"                       replays (5)\n"
@@ -107,6 +110,22 @@ set_memory(struct ca_replay_options *options, const char *text)
 	return false;
 }
 
+static bool
+set_lag(struct ca_replay_options *options, const char *text)
+{
+	size_t digits = strspn(text, "0123456789");
+	uint64_t us;
+
+	if ((text[digits] && strcmp(text + digits, "us")) ||
+	    !ca_replay_decimal((struct ca_replay_text){ text, digits }, &us) || us > LAG_MAX_US) {
+		ca_replay_complain("--lag '%s': expected microseconds from 0 to %d, such as 20us",
+				   text, LAG_MAX_US);
+		return false;
+	}
+	options->lag_ns = us * 1000;
+	return true;
+}
+
 static enum ca_replay_asked
 wrong(void)
 {
@@ -132,6 +151,7 @@ ca_replay_options_parse(int argc, char **argv, struct ca_replay_options *ret_opt
 	static const struct option known[] = {
 		{ "conf", required_argument, NULL, 'c' },
 		{ "memory", required_argument, NULL, 'm' },
+		{ "lag", required_argument, NULL, 'l' },
 		{ "find-min-capacity", no_argument, NULL, 'f' },
 		{ "time", optional_argument, NULL, 't' },
 		{ "json", no_argument, NULL, 'j' },
@@ -153,6 +173,8 @@ ca_replay_options_parse(int argc, char **argv, struct ca_replay_options *ret_opt
 			good = add_conf(ret_options, optarg);
 		else if (c == 'm')
 			good = set_memory(ret_options, optarg);
+		else if (c == 'l')
+			good = set_lag(ret_options, optarg);
 		else if (c == 't')
 			good = set_runs(ret_options, optarg);
 		else if (c == 'f')

@@ -83,7 +83,8 @@ advance(struct player *p, uint64_t time_ns)
 	if (p->first_ns == CA_REPLAY_NO_TIME)
 		p->first_ns = time_ns;
 	ca_model_set_clock(p->model, time_ns - p->first_ns);
-	ca_replay_streams_advance(&p->streams, time_ns, CA_REPLAY_WORK_NS);
+	if (!p->setting->lag_ns)
+		ca_replay_streams_advance(&p->streams, time_ns, CA_REPLAY_WORK_NS);
 }
 
 /* ---- events */
@@ -144,7 +145,7 @@ play_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
 	result->live_bytes += event->bytes;
 	if (result->live_bytes > result->peak_live_bytes)
 		result->peak_live_bytes = result->live_bytes;
-	r = ca_replay_streams_submit(&p->streams, at, event->time_ns);
+	r = ca_replay_streams_submit(&p->streams, at, event->time_ns, p->setting->lag_ns);
 	return r ? trouble(p, event, "a submission", r) : 0;
 }
 
@@ -156,7 +157,7 @@ play_free(struct player *p, const struct ca_replay_event *event, size_t number)
 	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
 
 	if (!r)
-		r = ca_replay_streams_submit(&p->streams, at, event->time_ns);
+		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, 0);
 	if (r)
 		return trouble(p, event, "a submission", r);
 	if (p->streams.count > 1)
@@ -188,7 +189,7 @@ play_submit(struct player *p, const struct ca_replay_event *event)
 	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
 
 	if (!r)
-		r = ca_replay_streams_submit(&p->streams, at, event->time_ns);
+		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, 0);
 	return r ? trouble(p, event, "a submission", r) : 0;
 }
 
@@ -196,7 +197,8 @@ static int
 play_event(struct player *p, const struct ca_replay_event *event, size_t number)
 {
 	if (!p->started && event->kind != CA_REPLAY_LIVE) {
-		ca_replay_streams_finish(&p->streams);
+		if (!p->setting->lag_ns)
+			ca_replay_streams_finish(&p->streams);
 		p->started = true;
 	}
 	advance(p, event->time_ns);
@@ -226,7 +228,8 @@ start(struct player *p)
 	struct ca_model_config pretend = { .capacity = p->setting->memory_bytes,
 					   .granule = CA_REPLAY_GRANULE,
 					   .alignment = CA_REPLAY_GRANULE,
-					   .work_ns = CA_REPLAY_WORK_NS };
+					   .work_ns = p->setting->lag_ns ? UINT64_MAX
+									 : CA_REPLAY_WORK_NS };
 	struct ca_driver driver;
 	int r = ca_model_create(&pretend, &p->model);
 
@@ -245,6 +248,7 @@ start(struct player *p)
 		return r;
 	p->streams.model = p->model;
 	p->streams.space = p->space;
+	p->streams.lags = p->setting->lag_ns > 0;
 	if (p->watch) {
 		ca_model_set_observer(p->model, driver_call, p->watch);
 		ca_replay_stopwatch_start(p->watch);
@@ -324,6 +328,7 @@ completes(const struct ca_replay_input *input, unsigned device,
 	  struct ca_replay_error *error)
 {
 	struct ca_replay_setting with = { .config = setting->config,
+					  .lag_ns = setting->lag_ns,
 					  .memory_bytes = granules * CA_REPLAY_GRANULE };
 	struct ca_replay_result *result = malloc(sizeof(*result));
 	int r = result ? ca_replay_play(input, device, &with, result, error) : -ENOMEM;

@@ -9,6 +9,10 @@
  * from the driver. Blocks that were live at the start are allocated first, and their work is then
  * finished.
  *
+ * Where the device lags behind (`lag_ns`), the work behind each allocation lasts so long, each
+ * stream does its pieces one after the other, and nothing ends but by the time for which the host
+ * waits or pauses, and by the trace's own times: as under a program that keeps the device busy.
+ *
  * Nothing depends on the time of day or on the machine: the same trace, configuration and memory
  * give the same result. Only `times` of the result, if asked for, are measured.
  */
@@ -29,6 +33,7 @@ struct ca_replay_setting {
 	const struct ca_config *config;
 	uint64_t memory_bytes; /* of each device */
 	bool time;
+	uint64_t lag_ns; /* of work behind each allocation; 0: the device keeps up */
 	/* NULL, or told where each allocation went: its number in the input, from 0 */
 	void (*placed)(void *arg, size_t event, uint64_t address);
 	void *placed_arg;

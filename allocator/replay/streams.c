@@ -80,19 +80,24 @@ work_grow(struct ca_replay_streams *streams)
 }
 
 int
-ca_replay_streams_submit(struct ca_replay_streams *streams, unsigned at, uint64_t time_ns)
+ca_replay_streams_submit(struct ca_replay_streams *streams, unsigned at, uint64_t time_ns,
+			 uint64_t lasts_ns)
 {
 	struct ca_replay_stream *stream = &streams->stream[at];
-	uint64_t piece;
+	uint64_t piece = 0;
 	size_t last;
+	int r = 0;
 
 	if (stream->stream)
 		ca_submit_begin(stream->stream, NULL);
-	piece = ca_model_stream_submit(streams->model, handle(at));
+	if (streams->lags)
+		r = ca_model_stream_run(streams->model, handle(at), lasts_ns);
+	else
+		piece = ca_model_stream_submit(streams->model, handle(at));
 	if (stream->stream)
 		ca_submit_end(stream->stream);
-	if (time_ns == UINT64_MAX)
-		return 0;
+	if (streams->lags || time_ns == UINT64_MAX)
+		return r;
 	if (streams->work_count == streams->work_room && work_grow(streams))
 		return -ENOMEM;
 	last = (streams->work_first + streams->work_count++) & (streams->work_room - 1);

@@ -33,6 +33,7 @@ struct ca_replay_streams {
 	unsigned count;
 	struct ca_replay_map by_recorded;
 	uint64_t moment;
+	bool lags;          /* work lasts, and ends by the model's clock */
 	uint64_t different; /* recorded streams that were met, closed ones each time */
 	/* a ring: work of the last CA_REPLAY_WORK_NS */
 	struct ca_replay_work *work;
@@ -41,8 +42,10 @@ struct ca_replay_streams {
 
 /* The stream that was recorded as `recorded`; -ENOMEM. */
 int ca_replay_streams_get(struct ca_replay_streams *streams, uint64_t recorded, unsigned *ret);
-/* A piece of work, of that time if one is known. -ENOMEM. */
-int ca_replay_streams_submit(struct ca_replay_streams *streams, unsigned stream, uint64_t time_ns);
+/* A piece of work, of that time if one is known. Where the device lags behind it lasts `lasts_ns`,
+ * after all earlier work of its stream. -ENOMEM. */
+int ca_replay_streams_submit(struct ca_replay_streams *streams, unsigned stream, uint64_t time_ns,
+			     uint64_t lasts_ns);
 /* What was submitted `ago_ns` before `time_ns`, or earlier, has finished. */
 void ca_replay_streams_advance(struct ca_replay_streams *streams, uint64_t time_ns,
 			       uint64_t ago_ns);

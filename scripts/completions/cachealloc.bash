@@ -13,7 +13,7 @@ _cachealloc() {
 	case $verb in
 	run) options="--conf --limit --stats --stats-interval --trace --log --log-file --disable --strict --sim --library --dry-run --help" ;;
 	compare) options="--runs --warmup --conf-a --conf-b --json --force --ignore-failure --seed --fail-above --sim --library --help" ;;
-	replay) options="--conf --memory --find-min-capacity --time --json --help" ;;
+	replay) options="--conf --memory --lag --find-min-capacity --time --json --help" ;;
 	doctor | version) options="--json --library --help" ;;
 	help) options="run compare doctor replay version" ;;
 	*) return ;;

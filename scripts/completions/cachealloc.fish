@@ -34,6 +34,7 @@ complete -c cachealloc -n $compare -l fail-above -x -d 'limit in percent'
 set -l replay '__fish_seen_subcommand_from replay'
 complete -c cachealloc -n $replay -l conf -x -d 'tuning keys'
 complete -c cachealloc -n $replay -l memory -x -d 'memory of a device'
+complete -c cachealloc -n $replay -x -l lag -d 'work behind each allocation, in microseconds'
 complete -c cachealloc -n $replay -l find-min-capacity -d 'search the smallest memory'
 complete -c cachealloc -n $replay -l time -d 'measure times'
 

@@ -85,6 +85,7 @@ def test_version_is_the_libraries():
 @pytest.mark.parametrize("words", [
     [], ["a", "b"], ["--frobnicate", "a"], ["--memory", "8X", "a"], ["--memory", "0", "a"], ["--memory", "", "a"],
     ["--memory", "99999999999999T", "a"], ["--time=0", "a"], ["--time=x", "a"], ["a", "--memory"],
+    ["a", "--lag"], ["--lag", "x", "a"], ["--lag", "20ms", "a"], ["--lag", "-1", "a"], ["--lag", "1000001", "a"],
 ])
 def test_wrong_usage_is_2_and_touches_nothing(words):
     done = replay(*words)
@@ -104,6 +105,20 @@ def test_the_same_run_gives_the_same_bytes(trc):
     assert data["waste_ppm"] == (device["peak_reserved_bytes"] - device["peak_live_bytes"]) * 1000000 // \
         device["peak_reserved_bytes"]
     assert device["op_ns_p50"] is None
+
+
+def test_a_device_that_lags_finishes_nothing_by_being_looked_at(tmp_path):
+    """Each block outgrows the free ones: an idle device gives them back first, a busy one cannot."""
+    trace = tmp_path / "growing.trc"
+    trace.write_text("".join(f"A {i} {(400 + 20 * i) * MIB} 0\nF {i}\n" for i in range(40)))
+    idle, busy, oom = (result(trace, *words) for words in (
+        [], ["--lag", "20000us"], ["--lag", "20000", "--conf", "give_back:oom"]))
+    assert (idle["lag_us"], busy["lag_us"]) == (0, 20000)
+    assert idle["devices"][0]["driver_free_calls"] > 30 and not busy["devices"][0]["driver_free_calls"]
+    assert busy["peak_reserved_bytes"] == oom["peak_reserved_bytes"] > 5 * idle["peak_reserved_bytes"]
+    # the end of a phase is a wait of the program's own
+    trace.write_text("".join(f"A {i} {(400 + 20 * i) * MIB} 0\nF {i}\nP\n" for i in range(40)))
+    assert result(trace, "--lag", "20000us")["peak_reserved_bytes"] == idle["peak_reserved_bytes"]
 
 
 def test_times_are_measured_when_asked_for(trc):
