@@ -260,7 +260,7 @@ take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 static CA_APART int
 take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
-	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_BOUNDARY) : bytes;
+	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_PAGE) : bytes;
 	int r;
 
 	ca_ladder_begin(true);
@@ -276,6 +276,7 @@ take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 static int
 take_searched(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
+	ca_budget_tidy_locked(space);
 	*ret_block = reuse(space, bytes);
 	if (*ret_block)
 		return 0;

@@ -61,7 +61,9 @@ ca_relax(void)
 #define CA_SMALL_MAX ((uint64_t)1 << 20)     /* largest block of the small pool */
 #define CA_SMALL_SEGMENT ((uint64_t)2 << 20) /* segment of the small pool */
 #define CA_LARGE_MIN ((uint64_t)10 << 20)    /* from here a request has a segment of its size */
-#define CA_BOUNDARY ((uint64_t)2 << 20)      /* from here a request starts on such a boundary */
+#define CA_PAGE ((uint64_t)2 << 20)          /* the driver's: large segments are multiples */
+#define CA_ALIGNED_MIN ((uint64_t)2 << 20)   /* from here a request starts on a boundary of */
+#define CA_ALIGNMENT ((uint64_t)64 << 10)    /* its segment, which starts on a page (pool.c) */
 #define CA_SIZE_MAX ((uint64_t)1 << 60)      /* larger requests are not ours */
 
 enum ca_block_state {
@@ -485,9 +487,6 @@ ca_pool_for(struct ca_space *space, uint64_t bytes)
 /* The segment the pool's rule asks of the driver for
  * a request of `bytes` (rounded to the grain). */
 uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);
-/* The next larger one of the index in which such a request is looked for, of the block's pool; it
- * need not fit. NULL: there is none. */
-struct ca_block *ca_pool_next_locked(const struct ca_block *block, uint64_t bytes);
 /* Best fit in one pool, still indexed; NULL: nothing fits. */
 struct ca_block *ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool,
 				     uint64_t bytes);
@@ -506,7 +505,7 @@ bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block
 static inline uint64_t
 ca_block_usable(const struct ca_block *block, uint64_t *ret_pad)
 {
-	uint64_t pad = (block->segment->address - block->address) & (CA_BOUNDARY - 1);
+	uint64_t pad = (block->segment->address - block->address) & (CA_ALIGNMENT - 1);
 
 	*ret_pad = pad;
 	return pad < block->bytes ? block->bytes - pad : 0;
@@ -517,7 +516,7 @@ ca_pool_usable(const struct ca_block *block)
 {
 	uint64_t pad, usable = block->segment->pool->small ? 0 : ca_block_usable(block, &pad);
 
-	return usable >= CA_BOUNDARY ? usable : 0;
+	return usable >= CA_ALIGNED_MIN ? usable : 0;
 }
 
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */

@@ -424,7 +424,12 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 		ca_alloc_hit_locked(space, ca_owned_find_hole_locked(space, bytes), bytes, false);
 	if (*ret_block)
 		return 0;
-	ca_budget_make_locked(space, segment_bytes, bytes);
+	if (!ca_budget_make_locked(space, segment_bytes, bytes))
+		*ret_block = ca_alloc_hit_locked(space, ca_budget_find_cut_locked(space, bytes),
+						 bytes, false);
+	if (*ret_block)
+		return 0;
+	segment_bytes = ca_budget_restored(space, segment_bytes);
 	ca_room_make_locked(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
 		ca_tend_growth_locked(space, segment_bytes);

@@ -75,7 +75,7 @@ may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *
 {
 	if (attention(space) || magazine->serial == magazine->serials_end ||
 	    (!locked && is_over(magazine, block->bytes)) ||
-	    (stack->grains >= CA_BOUNDARY / CA_GRAIN && is_off_boundary(block)))
+	    (stack->grains >= CA_ALIGNED_MIN / CA_GRAIN && is_off_boundary(block)))
 		return false;
 	return !block->user.stream || expose(space, block);
 }

@@ -4,11 +4,14 @@
  * MiB, from 2 MiB segments) and large ones. Best fit is the first block of the pool in the order
  * (bytes, address) that is large enough.
  *
- * A request of 2 MiB or more must start on a 2 MiB boundary of its segment (drivers hand such
- * memory out on that boundary, and some programs map it by pages). The large pool therefore has a
- * second index, by the bytes a block offers from its first boundary on: best fit in that index
- * costs O(log n), and the hole in front of the boundary is cut off and stays free for requests
- * below 2 MiB.
+ * A request of 2 MiB or more starts on a 64 KiB boundary of its segment, so that two of them never
+ * share a page of that size, which is what network cards pin (gdrcopy); CUDA itself promises 256
+ * bytes. A segment starts on a 2 MiB boundary, and so does a request that a new segment is made
+ * for. (Boundaries of 2 MiB inside segments, too, cost up to 4 points of waste over live on a third
+ * of the 44 workloads: W4b 9.9 instead of 5.6 %, W9 41.3 instead of 37.5 %.) The large pool
+ * therefore has a second index, by the bytes a block offers from its first boundary on: best fit in
+ * that index costs O(log n), and the hole in front of the boundary is cut off and stays free for
+ * requests below 2 MiB.
  *
  * The rest behind a block is split off when it is worth it: any grain in the small pool, more than
  * 1 MiB in the large one; in segments that requests of several sizes share 256 KiB, and of what is
@@ -34,7 +37,7 @@ ca_pool_init(struct ca_pool *pool, bool small)
 uint64_t
 ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes)
 {
-	uint64_t exact = ca_round_up(bytes, CA_BOUNDARY);
+	uint64_t exact = ca_round_up(bytes, CA_PAGE);
 
 	if (bytes <= CA_SMALL_MAX)
 		return CA_SMALL_SEGMENT;
@@ -143,7 +146,7 @@ ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, 
 
 	if (ca_index_is_empty(&pool->by_size))
 		return NULL;
-	if (bytes >= CA_BOUNDARY) {
+	if (bytes >= CA_ALIGNED_MIN) {
 		node = ca_index_at_least(&pool->by_usable, bytes, 0);
 		block = node ? CA_CONTAINER_OF(node, struct ca_places, by_usable)->block : NULL;
 	} else {
@@ -153,26 +156,12 @@ ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, 
 	return block && oversize_allows(config, block, bytes) ? block : NULL;
 }
 
-struct ca_block *
-ca_pool_next_locked(const struct ca_block *block, uint64_t bytes)
-{
-	const struct ca_pool *pool = pool_of(block);
-	const struct ca_places *places = block->places;
-	struct ca_tree_node *node;
-
-	if (bytes >= CA_BOUNDARY) {
-		node = ca_index_next(&pool->by_usable, &places->by_usable);
-		return node ? CA_CONTAINER_OF(node, struct ca_places, by_usable)->block : NULL;
-	}
-	node = ca_index_next(&pool->by_size, &places->by_size);
-	return node ? CA_CONTAINER_OF(node, struct ca_places, by_size)->block : NULL;
-}
-
 bool
 ca_pool_fits(const struct ca_block *block, uint64_t bytes)
 {
 	const struct ca_segment *segment = block->segment;
-	uint64_t pad, usable = bytes >= CA_BOUNDARY ? ca_block_usable(block, &pad) : block->bytes;
+	uint64_t pad,
+		usable = bytes >= CA_ALIGNED_MIN ? ca_block_usable(block, &pad) : block->bytes;
 
 	return segment->pool == ca_pool_for(segment->space, bytes) && usable >= bytes &&
 	       oversize_allows(&segment->space->heap->config, block, bytes);
@@ -184,7 +173,7 @@ pad_for(const struct ca_block *block, uint64_t bytes)
 {
 	uint64_t pad = 0;
 
-	if (bytes >= CA_BOUNDARY)
+	if (bytes >= CA_ALIGNED_MIN)
 		ca_block_usable(block, &pad);
 	return pad;
 }

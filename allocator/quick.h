@@ -33,7 +33,7 @@ ca_quick_may_take(const struct ca_magazine *magazine, const struct ca_space *spa
 	       magazine->serial != magazine->serials_end &&
 	       !(atomic_load_explicit(&space->attention, memory_order_relaxed) &
 		 CA_ATTENTION_ALWAYS) &&
-	       size <= CA_BOUNDARY - CA_GRAIN;
+	       size <= CA_ALIGNED_MIN - CA_GRAIN;
 }
 
 /* False: the sums would be larger than ever, nothing was changed. */

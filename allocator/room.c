@@ -100,6 +100,6 @@ ca_room_segment_bytes(const struct ca_space *space, uint64_t bytes)
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes);
 
 	if (bytes > CA_SMALL_MAX && is_shared(space) && beyond_peak(space, segment_bytes))
-		return ca_round_up(bytes, CA_BOUNDARY);
+		return ca_round_up(bytes, CA_PAGE);
 	return segment_bytes;
 }

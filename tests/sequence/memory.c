@@ -86,8 +86,8 @@ learn_block(struct world *w, struct piece *piece, bool through)
 	require(info.requested_bytes == piece->requested, "the request is not remembered");
 	require(piece->address % 512 == 0, "a block is not aligned to 512 bytes");
 	require(through || info.adopted || piece->requested < 2 * MIB ||
-			w->pretend.alignment < 2 * MIB || piece->address % (2 * MIB) == 0,
-		"a large block is not aligned to 2 MiB");
+			w->pretend.alignment < 2 * MIB || piece->address % (64 << 10) == 0,
+		"a large block is not aligned to 64 KiB");
 	piece->size = info.block_bytes;
 	piece->straight = through || info.adopted || w->counting;
 }

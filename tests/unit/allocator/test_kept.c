@@ -61,17 +61,17 @@ test_only_what_a_large_request_can_use_is_indexed_for_it(void **state)
 
 	fixture_defaults(&f);
 	fixture_start(&f);
-	/* 20 MiB: 3, 3 (ends off the boundary), the rest */
-	assert_int_equal(ca_alloc(f.space, 3 * MIB, &first), 0);
+	/* 20 MiB: 3 (ends off a boundary), 3, the rest */
+	assert_int_equal(ca_alloc(f.space, 3 * MIB + 32 * KIB, &first), 0);
 	assert_int_equal(ca_alloc(f.space, 3 * MIB, &second), 0);
 	assert_int_equal(ca_alloc(f.space, 3 * MIB / 2, &third), 0);
 	fixture_check(&f);
-	/* the hole in front of the second one, 1 MiB, is too small and in no way of the third */
-	assert_int_equal(second - first, 4 * MIB);
+	/* the hole in front of the second one, 32 KiB, is too small and in no way of the third */
+	assert_int_equal(second - first, 3 * MIB + 64 * KIB);
 	assert_int_equal(ca_free(f.heap, first), 0);
-	ca_trim(f.heap, GIB); /* out of the magazine: 4 MiB from the first boundary on */
+	ca_trim(f.heap, GIB); /* out of the magazine: 64 KiB more from the first boundary on */
 	fixture_check(&f);
-	assert_int_equal(ca_alloc(f.space, 4 * MIB, &hole), 0);
+	assert_int_equal(ca_alloc(f.space, 3 * MIB + 64 * KIB, &hole), 0);
 	assert_int_equal(hole, first);
 	fixture_check(&f);
 	fixture_stop(&f);

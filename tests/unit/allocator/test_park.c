@@ -101,7 +101,7 @@ test_a_retired_segment_serves_nothing(void **state)
 	fixture_stop(&f);
 }
 
-/* 2.125 MiB, of which a request for less got all, do not begin on a boundary. */
+/* 2.125 MiB less 32 KiB, of which a request for less got all, do not begin on a boundary. */
 static void
 test_two_mib_begin_on_a_boundary(void **state)
 {
@@ -113,11 +113,12 @@ test_two_mib_begin_on_a_boundary(void **state)
 	fixture_start(&f);
 	for (i = 0; i < 13; i++)
 		fixture_alloc(&f, MIB + MIB / 4);
-	fixture_alloc(&f, MIB + 5 * MIB / 8);
+	fixture_alloc(&f, MIB + 5 * MIB / 8 + 32 * KIB);
 	block = fixture_alloc(&f, 2 * MIB - MIB / 16);
 	assert_int_equal(fixture_stats(&f).cached_bytes.current, 0);
 	fixture_free(&f, block);
-	assert_int_equal(fixture_alloc(&f, 2 * MIB + MIB / 8) % (2 * MIB), 0);
+	assert_int_not_equal(block % (64 * KIB), 0);
+	assert_int_equal(fixture_alloc(&f, 2 * MIB + MIB / 8 - 32 * KIB) % (64 * KIB), 0);
 	assert_int_equal(fixture_alloc(&f, 2 * MIB - MIB / 16), block);
 	fixture_stop(&f);
 }

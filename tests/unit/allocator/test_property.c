@@ -86,7 +86,7 @@ handed_out(struct program *p, unsigned slot, uint64_t address, uint64_t size)
 	}
 	assert_int_equal(address % 512, 0);
 	if (size >= 2 * MIB && p->f.pretend.alignment == 2 * MIB)
-		assert_int_equal(address % (2 * MIB), 0);
+		assert_int_equal(address % (64 << 10), 0);
 	p->live[p->live_count++] =
 		(struct piece){ address, size, ca_model_submit(p->f.model), slot };
 }

@@ -450,7 +450,7 @@ fail_each(enum ca_model_function function, bool for_ever, int code)
 		struct program *p = program_new(fixture_seed(6000 + (uint64_t)function), 3);
 
 		p->failing = true;
-		p->f.pretend.capacity = 200 * MIB;
+		p->f.pretend.capacity = 160 * MIB;
 		p->f.pretend.work_ns = 0; /* or the clock has a say in which calls are made */
 		p->f.config.give_back_oom = true;
 		p->f.config.reuse_slack_bytes = 0;
