@@ -88,3 +88,28 @@ setup_bindings() {
 	{ "$PYTHON" -m venv "$1" && "$1/bin/pip" --disable-pip-version-check --no-input install --timeout 20 \
 		--retries 1 cuda-bindings && touch "$1/ok"; } </dev/null >"$1.log" 2>&1
 }
+
+# cuda.h as it was and as it is: the oldest and the newest headers of each generation that there are packages of.
+HEADERS="nvidia-cuda-runtime-cu11==11.7.99 nvidia-cuda-runtime-cu11==11.8.89 nvidia-cuda-runtime-cu12==12.0.107
+	nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-runtime==13.0.48 nvidia-cuda-runtime==13.5.37"
+
+# setup_headers FOLDER VENV: CUDA's headers from Python packages, one folder VERSION/include each; nothing else of
+# them is kept. False when some cannot be had; the reason stands in FOLDER.log and what would be compared is skipped.
+setup_headers() {
+	local package
+	mkdir -p "$1"
+	{ [ -x "$2/bin/pip" ] || "$PYTHON" -m venv "$2"; } </dev/null >"$1.log" 2>&1 || return 1
+	for package in $HEADERS; do
+		[ -f "$1/${package#*==}/include/cuda.h" ] || setup_header "$1" "$2" "$package" </dev/null >>"$1.log" 2>&1 ||
+			return 1
+	done
+}
+
+setup_header() { # FOLDER VENV PACKAGE==VERSION
+	local parts="$1/parts" target="$1/${3#*==}"
+	rm -rf "$parts" "$target"
+	"$2/bin/pip" --disable-pip-version-check --no-input download --timeout 20 --retries 1 --no-deps \
+		--only-binary=:all: --dest "$parts" "$3" || return 1
+	"$PYTHON" -m zipfile -e "$parts"/*.whl "$parts" || return 1
+	mkdir -p "$target" && mv "$parts"/nvidia/c*/include "$target/" && rm -rf "$parts"
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the simulated driver needs of CUDA's ABI beyond shim/cuda_abi.h. Values and layouts are
- * those of cuda.h 13.0; tests/process/sim compares the prototypes and sizes with the toolkit's
+ * those of cuda.h 13.5; tests/process/sim compares the prototypes and sizes with the toolkit's
  * header where that is installed.
  */
 #pragma once
@@ -101,6 +101,8 @@ enum {
 	CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR = 19,
 	CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID = 20,
 	CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE = 21,
+	CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL = 22,
+	CU_HOST_TASK_SPINWAIT = 1,
 	CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
 };
