@@ -124,3 +124,6 @@ struct simb_private_table {
 /* The same function under a name of a driver yet to come: cuGetProcAddress gives it if
  * SIMCUDA_FUTURE=1. */
 #define SIMB_FUTURE_NAME "cuFutureFill"
+/* And one that does what cuStreamBeginCapture_v2 does. */
+#define SIMB_FUTURE_CAPTURE_NAME "cuFutureBeginCapture"
+typedef CUresult simb_future_begin_capture(CUstream stream, CUstreamCaptureMode mode);
