@@ -60,6 +60,13 @@ def test_a_capture_whose_begin_was_not_seen_is_left_alone(tmp_path, clock, memor
     assert "unseen_call" in device["finished_only_reasons"]
 
 
+@pytest.mark.parametrize("conf", ["reuse:finished", "free_sync:host", "poison:1", "max_cached_mb:64"])
+def test_a_free_in_a_host_function_is_refused(conf):
+    run([PROGRAM, "free_in_a_host_function"], preload=False, check=0, SIMCUDA_RACES="abort")
+    run([PROGRAM, "free_in_a_host_function"], check=0, CACHEALLOC_CONF=conf, CACHEALLOC_STRICT=1, SIMCUDA_RACES="abort",
+        SIMCUDA_DEADLOCK=20000)
+
+
 @pytest.mark.parametrize("clock", ["real", "manual"])
 def test_a_free_in_a_host_function_is_no_reason(tmp_path, clock):
     done = run([PROGRAM, "free_in_a_host_function"], check=0, CACHEALLOC_CONF="reuse_slack_mb:0", SIMCUDA_CLOCK=clock,
