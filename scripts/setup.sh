@@ -10,7 +10,7 @@
 PACKAGES_DEMO="gcc=gcc libc6-dev= meson=meson ninja-build=ninja pkg-config=pkg-config python3=python3 xz-utils=xz"
 PACKAGES_TEST="$PACKAGES_DEMO libcmocka-dev= python3-pytest= python3-venv= git=git strace=strace
 	binutils=readelf util-linux=setarch shellcheck=shellcheck valgrind=valgrind
-	clang=clang clang-tidy=clang-tidy clang-format=clang-format cppcheck=cppcheck
+	clang=clang libclang-rt-14-dev= clang-tidy=clang-tidy clang-format=clang-format cppcheck=cppcheck
 	gcc-aarch64-linux-gnu=aarch64-linux-gnu-gcc libc6-dev-arm64-cross= qemu-user=qemu-aarch64"
 
 PYTHON=/usr/bin/python3 # Debian's own: the one that sees Debian's pytest
@@ -87,4 +87,29 @@ setup_bindings() {
 	[ ! -e "$1/ok" ] || return 0
 	{ "$PYTHON" -m venv "$1" && "$1/bin/pip" --disable-pip-version-check --no-input install --timeout 20 \
 		--retries 1 cuda-bindings && touch "$1/ok"; } </dev/null >"$1.log" 2>&1
+}
+
+# cuda.h as it was and as it is: the oldest and the newest headers of each generation that there are packages of.
+HEADERS="nvidia-cuda-runtime-cu11==11.7.99 nvidia-cuda-runtime-cu11==11.8.89 nvidia-cuda-runtime-cu12==12.0.107
+	nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-runtime==13.0.48 nvidia-cuda-runtime==13.5.37"
+
+# setup_headers FOLDER VENV: CUDA's headers from Python packages, one folder VERSION/include each; nothing else of
+# them is kept. False when some cannot be had; the reason stands in FOLDER.log and what would be compared is skipped.
+setup_headers() {
+	local package
+	mkdir -p "$1"
+	{ [ -x "$2/bin/pip" ] || "$PYTHON" -m venv "$2"; } </dev/null >"$1.log" 2>&1 || return 1
+	for package in $HEADERS; do
+		[ -f "$1/${package#*==}/include/cuda.h" ] || setup_header "$1" "$2" "$package" </dev/null >>"$1.log" 2>&1 ||
+			return 1
+	done
+}
+
+setup_header() { # FOLDER VENV PACKAGE==VERSION
+	local parts="$1/parts" target="$1/${3#*==}"
+	rm -rf "$parts" "$target"
+	"$2/bin/pip" --disable-pip-version-check --no-input download --timeout 20 --retries 1 --no-deps \
+		--only-binary=:all: --dest "$parts" "$3" || return 1
+	"$PYTHON" -m zipfile -e "$parts"/*.whl "$parts" || return 1
+	mkdir -p "$target" && mv "$parts"/nvidia/c*/include "$target/" && rm -rf "$parts"
 }

@@ -16,6 +16,7 @@
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/hook.h"
+#include "shim/unseen_capture.h"
 
 enum {
 	FILL_ALLOCATED = 0xff, /* NaN in every floating-point format */
@@ -139,7 +140,7 @@ wait_for_context(const struct ca_real *real, const struct ca_block_info *info)
 	CUresult rc;
 	uint64_t bound;
 
-	if (!ca_gate_enter())
+	if (ca_unseen_capture(real) || !ca_gate_enter())
 		return -EBUSY;
 	bound = ca_order_space_bound(info->space);
 	rc = CA_INSIDE(real->cuCtxSynchronize());

@@ -2,7 +2,7 @@
 /*
  * The part of CUDA's driver ABI that we use, so that no toolkit is needed to build.
  *
- * Values and layouts are those of cuda.h 13.0; tests/abi compares every one of them with the
+ * Values and layouts are those of cuda.h 13.5; tests/abi compares every one of them with the
  * toolkit's own header where that is installed. Handles are opaque pointers of distinct types, as
  * there.
  */
@@ -309,6 +309,7 @@ typedef struct CUDA_MEMCPY2D_st CUDA_MEMCPY2D;
 typedef struct CUDA_MEMCPY3D_st CUDA_MEMCPY3D;
 typedef struct CUDA_MEMCPY3D_PEER_st CUDA_MEMCPY3D_PEER;
 typedef struct CUDA_MEMCPY3D_BATCH_OP_st CUDA_MEMCPY3D_BATCH_OP;
+typedef struct CUDA_FABRIC_COPY_BATCH_OP_st CUDA_FABRIC_COPY_BATCH_OP;
 typedef struct CUmemcpyAttributes_st CUmemcpyAttributes;
 typedef struct CUmemDecompressParams_st CUmemDecompressParams;
 typedef struct CUarrayMapInfo_st CUarrayMapInfo;
@@ -318,6 +319,11 @@ typedef struct CUgraphEdgeData_st CUgraphEdgeData;
 typedef struct CUgraphExecUpdateResultInfo_st CUgraphExecUpdateResultInfo;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
+typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
+/* Handed through as well. */
+typedef CUresult (*CUgraphRecaptureCallback)(void *data, CUgraphNode node,
+					     const CUgraphNodeParams *originalParams,
+					     const CUgraphNodeParams *recaptureParams, int status);
 
 typedef enum CUarray_format_enum {
 	CU_AD_FORMAT_UNSIGNED_INT8 = 0x01,

@@ -23,13 +23,17 @@
 #include "shim/process.h"
 #include "shim/real.h"
 #include "shim/stream_marks.h"
+#include "shim/unseen_capture.h"
 
 static int
 synchronize_one(const struct ca_real *real, struct ca_context *context)
 {
 	bool pushed;
-	CUresult rc = ca_context_push(real, context, &pushed);
+	CUresult rc;
 
+	if (ca_unseen_capture(real))
+		return -EBUSY;
+	rc = ca_context_push(real, context, &pushed);
 	if (rc)
 		return (int)rc;
 	rc = CA_INSIDE(real->cuCtxSynchronize());

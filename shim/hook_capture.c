@@ -132,6 +132,43 @@ cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, const CUgraph
 						     numDependencies, mode));
 }
 
+/* The nodes that the graph has get the parameters of what is captured. */
+CUresult
+cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
+			      CUgraphRecaptureCallback callbackFunc, void *userData)
+{
+	CA_HOOK_REAL(real, cuStreamBeginRecaptureToGraph);
+	BEGIN(legacy_name(hStream), mode,
+	      real->cuStreamBeginRecaptureToGraph(hStream, mode, hGraph, callbackFunc, userData));
+}
+
+CUresult
+cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
+				   CUgraphRecaptureCallback callbackFunc, void *userData)
+{
+	CA_HOOK_REAL(real, cuStreamBeginRecaptureToGraph_ptsz);
+	BEGIN(per_thread_name(hStream), mode,
+	      real->cuStreamBeginRecaptureToGraph_ptsz(hStream, mode, hGraph, callbackFunc,
+						       userData));
+}
+
+/* Into a command list of a graphics API. cuda.h names no mode: the strictest is assumed. */
+CUresult
+cuStreamBeginCaptureToCig(CUstream hStream, CUstreamCigCaptureParams *streamCigCaptureParams)
+{
+	CA_HOOK_REAL(real, cuStreamBeginCaptureToCig);
+	BEGIN(legacy_name(hStream), CU_STREAM_CAPTURE_MODE_GLOBAL,
+	      real->cuStreamBeginCaptureToCig(hStream, streamCigCaptureParams));
+}
+
+CUresult
+cuStreamBeginCaptureToCig_ptsz(CUstream hStream, CUstreamCigCaptureParams *streamCigCaptureParams)
+{
+	CA_HOOK_REAL(real, cuStreamBeginCaptureToCig_ptsz);
+	BEGIN(per_thread_name(hStream), CU_STREAM_CAPTURE_MODE_GLOBAL,
+	      real->cuStreamBeginCaptureToCig_ptsz(hStream, streamCigCaptureParams));
+}
+
 typedef CUresult end_call(CUstream stream, CUgraph *graph);
 
 static CUresult
@@ -169,6 +206,44 @@ cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 	CA_HOOK_REAL(real, cuStreamEndCapture_ptsz);
 	return end_capture(real, per_thread_name(hStream), hStream, phGraph,
 			   real->cuStreamEndCapture_ptsz, real->cuStreamIsCapturing_ptsz);
+}
+
+typedef CUresult end_to_cig_call(CUstream stream);
+
+/* No graph comes of it. A call that failed may have ended the capture or not: the driver is asked.
+ */
+static CUresult
+end_to_cig(const struct ca_real *real, CUstream named, CUstream stream, end_to_cig_call *call,
+	   ca_is_capturing_fn *is_capturing)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct ca_capture_end end;
+	CUresult rc;
+
+	if (!ca_hook_process() || !ca_capture_active())
+		return CA_INSIDE(call(stream));
+	end = ca_capture_ending(context_of(real, named), named);
+	rc = CA_INSIDE(call(stream));
+	if (rc && is_capturing && CA_INSIDE(is_capturing(stream, &status)))
+		status = CU_STREAM_CAPTURE_STATUS_NONE;
+	ca_capture_ended(end, status == CU_STREAM_CAPTURE_STATUS_NONE);
+	return rc;
+}
+
+CUresult
+cuStreamEndCaptureToCig(CUstream hStream)
+{
+	CA_HOOK_REAL(real, cuStreamEndCaptureToCig);
+	return end_to_cig(real, legacy_name(hStream), hStream, real->cuStreamEndCaptureToCig,
+			  real->cuStreamIsCapturing);
+}
+
+CUresult
+cuStreamEndCaptureToCig_ptsz(CUstream hStream)
+{
+	CA_HOOK_REAL(real, cuStreamEndCaptureToCig_ptsz);
+	return end_to_cig(real, per_thread_name(hStream), hStream,
+			  real->cuStreamEndCaptureToCig_ptsz, real->cuStreamIsCapturing_ptsz);
 }
 
 CUresult

@@ -51,6 +51,8 @@ find_space(const struct ca_real *real, struct ca_process *process)
 	CUcontext current = NULL;
 	struct ca_space *space = ca_context_space_current(real, &current);
 
+	if (space)
+		ca_quick.permitted = true;
 	if (process->usual && space && !(word & CA_CAPTURES)) {
 		ca_quick.heap = process->heap;
 		ca_quick.get_current = real->cuCtxGetCurrent;
@@ -262,6 +264,26 @@ free_foreign(const struct ca_real *real, CUdeviceptr dptr)
 	return rc;
 }
 
+/*
+ * Inside a host function every call is refused (cuda.h, cuLaunchHostFunc), and a free is to free
+ * nothing. So a thread is asked about until the driver has answered it once: those that run host
+ * functions do nothing else. The block's memory cannot be shown to the driver for its own code.
+ */
+static __attribute__((noinline, cold)) bool
+is_refused(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
+{
+	struct ca_block_info info;
+	CUcontext current;
+	CUresult rc;
+
+	if (!real->cuCtxGetCurrent)
+		return false;
+	rc = CA_INSIDE(real->cuCtxGetCurrent(&current));
+	if (rc == CUDA_SUCCESS)
+		ca_quick.permitted = true;
+	return rc == CUDA_ERROR_NOT_PERMITTED && !ca_lookup(process->heap, dptr, &info);
+}
+
 /* The quick way was tried. */
 static __attribute__((noinline)) CUresult
 free_rest(CUdeviceptr dptr, struct ca_block *block)
@@ -281,7 +303,12 @@ free_any(CUdeviceptr dptr)
 	int saved = errno;
 	int rc = -ENOENT;
 
-	if (process && process->usual)
+	if (process && dptr && process->serves && !ca_quick.permitted &&
+	    is_refused(real, process, dptr)) {
+		errno = saved;
+		return CUDA_ERROR_NOT_PERMITTED;
+	}
+	if (process && process->usual && ca_quick.permitted)
 		ca_quick.heap = process->heap;
 	if (process && dptr)
 		rc = free_block(real, process, dptr);

@@ -27,6 +27,7 @@
 #include "shim/process.h"
 #include "shim/real.h"
 #include "shim/slab.h"
+#include "shim/unseen_capture.h"
 
 /* A mark recorded while no context was alive: nothing can be running. */
 static const ca_mark EMPTY_MARK = 1;
@@ -165,6 +166,8 @@ record_part(const struct ca_real *real, struct ca_mark_part *part)
 
 	if (rc)
 		return error_of(rc, context, part->owner);
+	if (ca_unseen_capture(real))
+		return -EBUSY;
 	rc = CA_INSIDE(real->cuCtxRecordEvent(context->handle, part->event));
 	if (rc)
 		return record_error(rc, context, part->owner);

@@ -12,9 +12,12 @@
  */
 #include "shim/object.h"
 
-#include <dlfcn.h>
+#include <stddef.h>
 
 #include "shim/early.h"
+
+typedef int visit_fn(struct dl_phdr_info *info, size_t size, void *arg);
+typedef int iterate_fn(visit_fn *visit, void *arg);
 
 struct walk {
 	ca_object_visit *visit;
@@ -74,24 +77,46 @@ walk_one(struct dl_phdr_info *info, size_t size, void *arg)
 	return walk->visit(&object, walk->arg);
 }
 
-#ifdef CA_SANITIZE_THREAD
-/* libtsan wraps dl_iterate_phdr, and asks dlsym for functions before its wrapper can be called. */
-static int
-iterate(int (*visit)(struct dl_phdr_info *info, size_t size, void *arg), void *arg)
+/*
+ * libc's own dl_iterate_phdr, which the name need not mean: a sanitizer's runtime in the program
+ * may define one that calls through a pointer, and asks dlsym (hence us) before that is filled.
+ * NULL if no libc is in the loader's list. What stands in front of libc there was loaded with the
+ * program and stays, so that the list can be followed without a lock.
+ */
+static iterate_fn *
+find_iterate(void)
 {
-#ifdef __x86_64__
-	static const char version[] = "GLIBC_2.2.5";
-#else
-	static const char version[] = "GLIBC_2.17";
-#endif
-	int (*real)(int (*)(struct dl_phdr_info *, size_t, void *), void *);
+	const struct link_map *map = _r_debug.r_map;
 
-	*(void **)&real = dlvsym(RTLD_NEXT, "dl_iterate_phdr", version);
+	for (; map; map = map->l_next) {
+		struct ca_object object = { .base = map->l_addr,
+					    .soname = "",
+					    .dynamic = map->l_ld };
+
+		if (!object.dynamic)
+			continue;
+		read_dynamic(&object);
+		if (ca_early_starts_with(object.soname, "libc.so."))
+			return (iterate_fn *)ca_object_symbol(&object, "dl_iterate_phdr", NULL);
+	}
+	return NULL;
+}
+
+/* Idempotent: whoever comes early finds the same. */
+static int
+iterate(visit_fn *visit, void *arg)
+{
+	static iterate_fn *found;
+	iterate_fn *real = __atomic_load_n(&found, __ATOMIC_RELAXED);
+
+	if (!real) {
+		real = find_iterate();
+		if (!real)
+			real = dl_iterate_phdr;
+		__atomic_store_n(&found, real, __ATOMIC_RELAXED);
+	}
 	return real(visit, arg);
 }
-#else
-#define iterate dl_iterate_phdr
-#endif
 
 bool
 ca_object_walk(ca_object_visit *visit, void *arg)

@@ -27,6 +27,7 @@
 #include "shim/real.h"
 #include "shim/report.h"
 #include "shim/streams.h"
+#include "shim/submit_cache.h"
 #include "shim/tracing.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
@@ -51,6 +52,7 @@ after_fork_child(void)
 	ca_context_after_fork_child();
 	ca_marks_after_fork_child();
 	ca_streams_after_fork_child();
+	ca_submission_cache_after_fork_child();
 	ca_dump_after_fork_child();
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();

@@ -40,6 +40,7 @@ struct ca_quick {
 	uint64_t word;
 	unsigned looks;  /* allocations until it looks around */
 	unsigned inside; /* see below */
+	bool permitted;  /* the driver has answered this thread: none that runs host functions */
 };
 extern __thread struct ca_quick ca_quick __attribute__((tls_model("initial-exec")));
 

@@ -25,6 +25,7 @@
 #include "shim/real.h"
 #include "shim/streams.h"
 #include "shim/stream_table.h"
+#include "shim/unseen.h"
 
 /* One of the calls below, on `stream`, with everything that it needs. */
 struct call {
@@ -167,6 +168,8 @@ record_part(struct call *call, struct ca_mark_part *part)
 {
 	CUresult rc = ca_mark_part_create_event(call->real, part);
 
+	if (!rc && ca_unseen_calls() && call->stream != CU_STREAM_LEGACY)
+		rc = make(call, ask_capture);
 	if (!rc && call->stream == CU_STREAM_LEGACY)
 		rc = take_marker(call);
 	if (rc)
@@ -232,7 +235,7 @@ ca_stream_wait(void *self, void *context, void *stream, ca_mark mark)
 	if (rc)
 		return rc;
 	call.event = part->event;
-	if (!gate)
+	if (!gate || ca_unseen_calls())
 		rc = result_of(make(&call, ask_capture));
 	if (!rc && part->context == context)
 		rc = result_of(make(&call, wait_event));
@@ -261,7 +264,7 @@ ca_stream_synchronize(void *self, void *context, void *stream)
 		sched_yield();
 	if (rc)
 		return 0; /* nothing runs in a dead context */
-	if (!gate)
+	if (!gate || ca_unseen_calls())
 		rc = result_of(make(&call, ask_capture));
 	if (!rc) {
 		exchanged = ca_capture_exchange_mode(call.real, &mode);

@@ -2,11 +2,14 @@
 #include "shim/stream_table.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "shim/slab.h"
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 256, PLACES_PER_BUCKET = 64, AWAIT_S = 1 };
 
 struct entry {
 	struct entry *next; /* in its bucket, or free */
@@ -20,6 +23,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *buckets[BUCKETS]; /* under lock, like all below */
 static struct entry *spare;
 static uint64_t last_claim;
+static _Atomic unsigned holders; /* not under lock */
 
 /* Several entries of one default stream's handle (threads, contexts) share a bucket, and are few.
  */
@@ -190,9 +194,74 @@ ca_stream_table_take_of_thread(uint64_t thread, struct ca_stream **ret_stream)
 	return taken;
 }
 
+/* Those of one bucket from the first `skip` on. A place stands for a bucket and a number in it. */
+static unsigned
+list_locked(unsigned bucket, unsigned skip, struct ca_stream_known *ret_known, unsigned *ret_passed)
+{
+	struct entry *entry = buckets[bucket];
+	unsigned n = 0;
+
+	for (*ret_passed = 0; entry && n < CA_STREAM_KNOWN_MAX; entry = entry->next) {
+		if ((*ret_passed)++ < skip || entry->claim || !entry->owner ||
+		    entry->name.handle == CU_STREAM_LEGACY)
+			continue;
+		ret_known[n++] = (struct ca_stream_known){ entry->name.handle, entry->owner,
+							   entry->name.thread };
+	}
+	return n;
+}
+
+unsigned
+ca_stream_table_list(unsigned *place, struct ca_stream_known ret_known[CA_STREAM_KNOWN_MAX])
+{
+	unsigned n = 0, passed;
+
+	for (; !n && *place < BUCKETS * PLACES_PER_BUCKET;) {
+		unsigned bucket = *place / PLACES_PER_BUCKET, skip = *place % PLACES_PER_BUCKET;
+
+		pthread_mutex_lock(&lock);
+		n = list_locked(bucket, skip, ret_known, &passed);
+		pthread_mutex_unlock(&lock);
+		if (n < CA_STREAM_KNOWN_MAX || passed >= PLACES_PER_BUCKET)
+			*place = (bucket + 1) * PLACES_PER_BUCKET;
+		else
+			*place = bucket * PLACES_PER_BUCKET + passed;
+	}
+	return n;
+}
+
+void
+ca_stream_table_hold(void)
+{
+	atomic_fetch_add(&holders, 1);
+}
+
+void
+ca_stream_table_release(void)
+{
+	atomic_fetch_sub(&holders, 1);
+}
+
+void
+ca_stream_table_await(void)
+{
+	struct timespec now, end;
+
+	if (!atomic_load(&holders))
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += AWAIT_S;
+	do {
+		sched_yield();
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (atomic_load(&holders) && (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec &&
+								       now.tv_nsec < end.tv_nsec)));
+}
+
 void
 ca_stream_table_after_fork_child(void)
 {
+	atomic_store(&holders, 0);
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	for (unsigned i = 0; i < BUCKETS; i++)
 		buckets[i] = NULL;

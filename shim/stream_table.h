@@ -55,5 +55,23 @@ bool ca_stream_table_take_of_context(const struct ca_context *context,
 				     struct ca_stream **ret_stream);
 bool ca_stream_table_take_of_thread(uint64_t thread, struct ca_stream **ret_stream);
 
+/* A stream that can be asked about: entered, and not the legacy one. */
+struct ca_stream_known {
+	CUstream handle;
+	struct ca_context *context; /* whose it is */
+	uint64_t thread;            /* of a per-thread stream, else 0 */
+};
+enum { CA_STREAM_KNOWN_MAX = 32 };
+/*
+ * Some streams from *place on (0 at first), which advances; their number, 0 at the end. Between
+ * hold and release no handle among them is destroyed through us: who is about to waits, for a
+ * second at most, in ca_stream_table_await. Nobody may block in between.
+ */
+unsigned ca_stream_table_list(unsigned *place,
+			      struct ca_stream_known ret_known[CA_STREAM_KNOWN_MAX]);
+void ca_stream_table_hold(void);
+void ca_stream_table_release(void);
+void ca_stream_table_await(void);
+
 /* In a forked child: the table is empty, its lock remade. */
 void ca_stream_table_after_fork_child(void);

@@ -321,6 +321,7 @@ ca_streams_closing(CUstream handle)
 	if (ca_stream_is_default(handle) || CA_MUTANT(STALE_HANDLE))
 		return;
 	drop(handle, false);
+	ca_stream_table_await();
 	errno = saved;
 }
 

@@ -15,17 +15,6 @@
 #include "shim/real.h"
 #include "shim/streams.h"
 
-__thread struct ca_submission_slot ca_submission_legacy[1u << CA_SUBMISSION_BITS]
-	__attribute__((tls_model("initial-exec")));
-__thread struct ca_submission_slot ca_submission_per_thread[1u << CA_SUBMISSION_BITS]
-	__attribute__((tls_model("initial-exec")));
-__thread struct ca_submission_slot ca_submission_default[CA_FLAVOURS]
-	__attribute__((tls_model("initial-exec")));
-
-/* Streams asked about, and those that are not tracked (`stream` NULL); by handle and context. */
-static __thread struct ca_submission_slot known[1u << CA_SUBMISSION_BITS]
-	__attribute__((tls_model("initial-exec")));
-
 ca_get_current_fn *_Atomic ca_submission_get_current;
 
 /*
@@ -62,40 +51,52 @@ get_current(CUcontext *ret_current)
 	return !rc && *ret_current;
 }
 
-/* `handle` is not NULL. The word is read first: what is dropped while we look must not be
- * remembered. NULL: the stream cannot be known now. */
 static struct ca_submission_slot *
-look_up(CUstream handle, bool submits)
+known_slot(struct ca_submission_cache *cache, CUstream handle, CUcontext context)
+{
+	unsigned hash = ca_submission_hash(handle) ^ ca_submission_hash((CUstream)(void *)context);
+
+	return &cache->known[hash % CA_SUBMISSION_SLOTS];
+}
+
+/* `handle` is not NULL. The word is read first: what is dropped while we look must not be
+ * remembered. False: the stream cannot be known now. */
+static bool
+look_up(CUstream handle, bool submits, struct ca_submission_slot *ret_found)
 {
 	struct ca_submission_slot found = { .handle = handle };
+	struct ca_submission_cache *cache;
 	struct ca_submission_slot *slot;
-	bool is_default = ca_stream_is_default(handle);
 
 	found.word = atomic_load(&ca_capture_word) & ~CA_CAPTURES;
-	if (is_default && !get_current(&found.context))
-		return NULL;
-	slot = &known[(ca_submission_hash(handle) ^
-		       ca_submission_hash((CUstream)(void *)found.context)) %
-		      (1u << CA_SUBMISSION_BITS)];
-	if (slot->handle == handle && slot->context == found.context && slot->word == found.word)
-		return slot;
+	if (ca_stream_is_default(handle) && !get_current(&found.context))
+		return false;
+	slot = known_slot(ca_submission_cache, handle, found.context);
+	if (slot->handle == handle && slot->context == found.context && slot->word == found.word) {
+		*ret_found = *slot;
+		return true;
+	}
 	if (!ca_streams_find(handle, found.context, submits, &found.stream))
-		return NULL;
-	*slot = found;
-	return slot;
+		return false;
+	cache = ca_submission_cache_own();
+	if (cache)
+		*known_slot(cache, handle, found.context) = found;
+	*ret_found = found;
+	return true;
 }
 
 struct ca_stream *
 ca_submission_stream(enum ca_flavour flavour, CUstream handle)
 {
-	struct ca_submission_slot *slot;
+	struct ca_submission_slot found;
 	int saved = errno;
+	bool is_known;
 
 	if (ca_inside)
 		return NULL;
-	slot = look_up(ca_submission_handle(flavour, handle), false);
+	is_known = look_up(ca_submission_handle(flavour, handle), false, &found);
 	errno = saved;
-	return slot ? slot->stream : NULL;
+	return is_known ? found.stream : NULL;
 }
 
 bool
@@ -110,17 +111,25 @@ ca_submission_captures(enum ca_flavour flavour, CUstream handle)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* Into the inline cache, unless it is there. */
+/* Into the inline cache, unless it is there, or there is no memory for one. */
 static void
 remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstream handle)
 {
-	struct ca_submission_slot *slot = ca_submission_alone(flavour, handle);
+	struct ca_submission_cache *cache = ca_submission_cache_own();
 	struct ca_submission_slot kept = *found;
+	struct ca_submission_slot *slot;
 
-	if (ca_stream_is_default(handle) && !ca_context_is_alone())
-		slot = &ca_submission_default[(uintptr_t)found->handle - 1];
-	else
+	if (!cache) {
+		ca_stream_note_thread(kept.stream);
+		return;
+	}
+	if (ca_stream_is_default(handle) && !ca_context_is_alone()) {
+		slot = &cache->last_default[(uintptr_t)found->handle - 1];
+	} else {
+		slot = flavour == CA_FLAVOUR_LEGACY ? cache->legacy : cache->per_thread;
+		slot += ca_submission_hash(handle);
 		kept.handle = handle;
+	}
 	if (slot->handle == kept.handle && slot->stream == kept.stream &&
 	    slot->context == kept.context && slot->word == kept.word)
 		return; /* it was of no use, since something captures */
@@ -136,16 +145,15 @@ remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstre
 struct ca_stream *
 ca_submission_begin_slow(enum ca_flavour flavour, CUstream handle, const struct ca_touch *touch)
 {
-	struct ca_submission_slot *slot;
+	struct ca_submission_slot found = { .stream = NULL };
 	struct ca_stream *stream;
 	int saved = errno;
 
 	if (ca_inside || ca_submission_captures(flavour, handle))
 		return NULL;
-	slot = look_up(ca_submission_handle(flavour, handle), true);
-	stream = slot ? slot->stream : NULL;
+	stream = look_up(ca_submission_handle(flavour, handle), true, &found) ? found.stream : NULL;
 	if (stream) {
-		remember(slot, flavour, handle);
+		remember(&found, flavour, handle);
 		ca_submit_begin(stream, touch);
 	}
 	if (touch && touch->n)

@@ -26,6 +26,7 @@
 #include "shim/cuda_abi.h"
 #include "shim/process.h"
 #include "shim/stream_table.h"
+#include "shim/submit_cache.h"
 
 /* What the NULL stream means to an entry point: _ptsz and _ptds names are per-thread. */
 enum ca_flavour {
@@ -33,28 +34,6 @@ enum ca_flavour {
 	CA_FLAVOUR_PER_THREAD,
 };
 
-enum { CA_FLAVOURS = 2, CA_SUBMISSION_BITS = 4 };
-
-/* What this thread knows about a stream to which it has submitted. */
-struct ca_submission_slot {
-	CUstream handle;          /* as the program names it; NULL: the default */
-	CUcontext context;        /* of a default stream, else NULL */
-	uint64_t word;            /* ca_capture_word when it was looked up, less the captures */
-	struct ca_stream *stream; /* not NULL */
-};
-
-/*
- * By handle. Default streams too, as long as the process has one context: then there is no need to
- * ask which is current. (The word moves when another is made.) One array a flavour, each at the
- * start of a symbol of its own: that saves instructions in a launch.
- */
-extern __thread struct ca_submission_slot ca_submission_legacy[1u << CA_SUBMISSION_BITS]
-	__attribute__((tls_model("initial-exec"), visibility("hidden")));
-extern __thread struct ca_submission_slot ca_submission_per_thread[1u << CA_SUBMISSION_BITS]
-	__attribute__((tls_model("initial-exec"), visibility("hidden")));
-/* The last default stream of each kind, with several contexts. */
-extern __thread struct ca_submission_slot ca_submission_default[CA_FLAVOURS]
-	__attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* The real cuCtxGetCurrent, once somebody needed it. */
 extern ca_get_current_fn *_Atomic ca_submission_get_current __attribute__((visibility("hidden")));
 
@@ -85,8 +64,9 @@ ca_submission_hash(CUstream handle)
 static inline struct ca_submission_slot *
 ca_submission_alone(enum ca_flavour flavour, CUstream handle)
 {
-	return flavour == CA_FLAVOUR_LEGACY ? &ca_submission_legacy[ca_submission_hash(handle)]
-					    : &ca_submission_per_thread[ca_submission_hash(handle)];
+	return flavour == CA_FLAVOUR_LEGACY
+		       ? &ca_submission_cache->legacy[ca_submission_hash(handle)]
+		       : &ca_submission_per_thread[ca_submission_hash(handle)];
 }
 
 /* The thread's last default stream of this kind, if it is one of the current context: *ret_current.
@@ -100,9 +80,9 @@ ca_submission_last(enum ca_flavour flavour, CUstream handle)
 	unsigned i = (unsigned)(uintptr_t)ca_submission_handle(flavour, handle) - 1;
 
 	if (__builtin_expect(!get_current || CA_INSIDE(get_current(&current)), 0) ||
-	    __builtin_expect(ca_submission_default[i].context != current, 0))
+	    __builtin_expect(ca_submission_cache->last_default[i].context != current, 0))
 		return NULL;
-	return &ca_submission_default[i];
+	return &ca_submission_cache->last_default[i];
 }
 
 /* A hit in the cache. */

@@ -92,9 +92,14 @@ class Abi:
                        *self.opaque, *self.functions})
 
 
-def values_source(path=ABI):
+def values_source(path=ABI, words=None):
+    """`words`: those of a cuda.h that need not know all of our names; None: it must."""
     abi = Abi(path)
     names = abi.renamed()
+
+    def known(wanted):
+        return [name for name in wanted if words is None or name in words]
+
     lines = [f"#define {name} ours_{name}" for name in names]
     lines.append(f'#include "{abi.path}"')
     # a macro cannot be renamed: keep its value in an object of the same type before it goes
@@ -102,15 +107,15 @@ def values_source(path=ABI):
     lines += [f"#undef {name}" for name in names + abi.macros]
     lines.append("#include <cuda.h>")
     lines += [f'_Static_assert((long long)ours_{n} == (long long)(__UINTPTR_TYPE__)({n}), "value: {n}");'
-              for n in abi.enumerators + abi.macros]
-    lines += [f'_Static_assert(__builtin_types_compatible_p(ours_{n}, {n}), "type: {n}");' for n in abi.exact]
-    for name in abi.sized:
+              for n in known(abi.enumerators + abi.macros)]
+    lines += [f'_Static_assert(__builtin_types_compatible_p(ours_{n}, {n}), "type: {n}");' for n in known(abi.exact)]
+    for name in known(abi.sized):
         lines.append(f'_Static_assert(sizeof(ours_{name}) == sizeof({name}), "size: {name}");')
         lines.append(f'_Static_assert(_Alignof(ours_{name}) == _Alignof({name}), "alignment: {name}");')
         # an enumeration's sign decides how it is passed on and compared
         if name not in abi.aggregates:
             lines.append(f'_Static_assert(((ours_{name})-1 < 0) == (({name})-1 < 0), "sign: {name}");')
-    lines += [f"{n} *keeps_{n};" for n in abi.opaque]  # the name must exist there
+    lines += [f"{n} *keeps_{n};" for n in known(abi.opaque)]  # the name must exist there
     return "\n".join(lines) + "\n"
 
 

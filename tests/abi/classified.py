@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 from abi_source import COMMENT, ROOT
+from toolkit import version_of
 
 FACTS = Path(__file__).resolve().parent / "facts_streams.txt"
 NAMES = ROOT / "shim" / "cuda_names.def"
@@ -27,6 +28,8 @@ ROOTS = ("CUstream", "CUgraphExec", "CUdeviceptr")
 # work, waits or order in a stream that no parameter names: it is the NULL stream, or all of a context
 BY_NAME = re.compile(r"cu(Memcpy|Memset|Launch|Stream|Event|GLMap|GLUnmap|EGLStream|Ctx(Synchronize|RecordEvent|WaitEvent)|"
                      r"GreenCtx(RecordEvent|WaitEvent)|GraphicsMap|GraphicsUnmap|FlushGPUDirect)")
+
+WINDOWS = {"cuWGLGetDevice"}  # its driver's alone
 
 WAITS = {
     r"cuStreamSynchronize|cuStreamQuery": "the stream has finished",
@@ -47,12 +50,13 @@ NEITHER = {
     "memory itself: hooked": r"cuMemAlloc_v2|cuMemAllocPitch_v2|cuMemFree_v2|cuMemAllocManaged",
     "a view of our block: hooked": r"cuMemGetAddressRange_v2|cuPointer(Get|Set)Attributes?|cuIpcGetMemHandle|"
                                    r"cuMemGetHandleForAddressRange",
-    "capture: hooked": r"cuStream(BeginCapture|BeginCapture_v2|BeginCaptureToGraph|EndCapture)",
+    "capture: hooked": r"cuStream(BeginCapture|BeginCapture_v2|BeginCaptureToGraph|EndCapture|"
+                       r"BeginRecaptureToGraph|BeginCaptureToCig|EndCaptureToCig)",
     "life of a stream: hooked": r"cuStreamCreate|cuStreamCreateWithPriority|cuGreenCtxStreamCreate|cuStreamDestroy|"
                                 r"cuStreamDestroy_v2",
     "of a green context: where there is one, finished memory only": r"cuGreenCtxWaitEvent",
     # nothing is submitted
-    "asks the driver about a stream": r"cuStreamGet(Attribute|CaptureInfo|CaptureInfo_v[23]|Ctx|Ctx_v2|Device|Flags|GreenCtx|Id|"
+    "asks the driver about a stream": r"cuStreamGet(Attribute|CaptureInfo|CaptureInfo_v[23]|Ctx|Ctx_v2|Device|DevResource|Flags|GreenCtx|Id|"
                                       r"Priority)|cuStreamIsCapturing",
     "sets what later launches are like": r"cuStreamSetAttribute|cuStreamCopyAttributes",
     "within a capture, which submits nothing": r"cuStreamUpdateCaptureDependencies|cuStreamUpdateCaptureDependencies_v2",
@@ -60,16 +64,16 @@ NEITHER = {
     "an event of others: it teaches nothing": r"cuEventCreateFromEGLSync",
     "asks about events that have completed": r"cuEventElapsedTime|cuEventElapsedTime_v2",
     "nodes of a graph: the launch submits": r"cuGraph(Add|Exec|Kernel|Mem|Batch|External|Node)\w*Node\w*|cuGraphAddNode|"
-                                            r"cuGraphExecUpdate|cuGraphExecUpdate_v2|cuGraphNodeSetParams|"
+                                            r"cuGraphExecUpdate|cuGraphExecUpdate_v2|cuGraphNodeSetParams|cuGraphNodeSetParams_v2|cuGraphNodeGetParams|"
                                             r"cuGraphExecNodeSetParams|cuGraphNode[GS]etEnabled",
-    "a graph is made (an upload touches none of ours) or ends; a running one goes on": r"cuGraphInstantiate\w*|cuGraphExecDestroy|cuGraphExecGetFlags",
+    "a graph is made (an upload touches none of ours) or ends; a running one goes on": r"cuGraphInstantiate\w*|cuGraphExecDestroy|cuGraphExecGetFlags|cuGraphExecGetId",
     "asks about a launch": r"cuOccupancyMax\w+",
     "virtual memory: not allocated by us": r"cuMemAddress(Free|Reserve)|cuMemMap|cuMemUnmap|cuMem(Get|Set)Access",
     "memory of other kinds: not allocated by us": r"cuMemHostGetDevicePointer_v2|cuModuleGetGlobal_v2|cuLibraryGet(Global|"
                                                   r"Managed)|cuExternalMemoryGetMappedBuffer|cuMemPool(Export|Import)Pointer|"
                                                   r"cuIpc(Open|Close)MemHandle|cuIpcOpenMemHandle_v2|"
-                                                  r"cuGraphicsResourceGetMapped(Pointer_v2|EglFrame)|cuMulticastBindAddr",
-    "managed memory: advice, no work": r"cuMemAdvise|cuMemAdvise_v2|cuMemRangeGetAttributes?",
+                                                  r"cuGraphicsResourceGetMapped(Pointer_v2|EglFrame)|cuMulticastBindAddr|cuMulticastBindAddr_v2",
+    "managed memory: advice, no work": r"cuMemAdvise|cuMemAdvise_v2|cuMemRangeGetAttributes?|cuMemGetLocationInfo",
     "textures and surfaces; the launch submits": r"cuTexRef\w+|cuTexObject\w+|cuSurfObject\w+",
     "EGL: a connection, not a CUDA stream": r"cuEGLStream(Consumer|Producer)(Connect|ConnectWithFlags|Disconnect)",
     "a checkpoint stops the process; nothing is submitted": r"cuCheckpointProcess(Checkpoint|Restore)",
@@ -149,17 +153,14 @@ def facts_of(include):
     known = {key: symbol for symbol, key in table().items()}
     facts, unknown = {}, []
     for key, parameters in prototypes(include).items():
-        if key not in known:
+        if key not in known and key[0] not in WINDOWS:
             unknown.append(f"{key[0]} {key[1]}")
+        if key not in known:
             continue
         why = interest(known[key], parameters, carrying)
         if why:
             facts[known[key]] = why
     return facts, sorted(set(unknown))
-
-
-def version_of(include):
-    return int(re.search(r"^#define CUDA_VERSION (\d+)", (include / "cuda.h").read_text(), re.M).group(1))
 
 
 def facts():

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes shim/cuda_names.def: every entry point of libcuda that the installed CUDA toolkit knows.
+"""Writes shim/cuda_names.def: every entry point of libcuda that a CUDA toolkit's headers know.
 
-The exported symbols come from the toolkit's stub library and from the graphics headers (the stub leaves the
-graphics entry points out, the driver has them); the name and version that cuGetProcAddress knows them by come
-from the PFN_<base>_v<version>[_ptsz|_ptds] types of the *Typedefs.h headers. Within one base name and one
-stream flavour the n-th symbol (cuX, cuX_v2, cuX_v3 ...) is the n-th version; the numbers of both must agree,
+The exported symbols are those that cuda.h and the graphics headers declare; the name and version that cuGetProcAddress
+knows them by come from the PFN_<base>_v<version>[_ptsz|_ptds] types of the *Typedefs.h headers. Within one base name
+and one stream flavour the n-th symbol (cuX, cuX_v2, cuX_v3 ...) is the n-th version; the numbers of both must agree,
 and --verify has the compiler compare the prototype of every symbol with the type it was paired with.
 
     gen_cuda_names.py [--cuda DIR]            write the file
@@ -15,7 +14,6 @@ and --verify has the compiler compare the prototype of every symbol with the typ
 
 import argparse
 import re
-import struct
 import subprocess
 import sys
 from collections import defaultdict
@@ -25,6 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 OUTPUT = ROOT / "shim" / "cuda_names.def"
 GRAPHICS = ("GL", "EGL", "VDPAU")
 HEADERS = ("",) + GRAPHICS + ("Profiler",)
+# cudaProfiler.h is not in every package, and has not changed since CUDA 4
+PROFILER = {"cuProfilerInitialize", "cuProfilerStart", "cuProfilerStop"}
+NEVER_EXPORTED = {"cuGetProcAddress_v2_ptsz"}  # a slip of cuda.h's: no driver has it
 SKIPPED = 77
 
 HEAD = """/* SPDX-License-Identifier: MIT */
@@ -42,23 +43,14 @@ HEAD = """/* SPDX-License-Identifier: MIT */
 """
 
 
-def exported_symbols(path):
-    """Names of the defined functions in an ELF64 little-endian library's dynamic symbol table."""
-    data = path.read_bytes()
-    shoff, = struct.unpack_from("<Q", data, 40)
-    shentsize, shnum = struct.unpack_from("<HH", data, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, shoff + i * shentsize) for i in range(shnum)]
+def declared_symbols(include, compiler):
+    """Functions that cuda.h declares under any of its settings, by the names that libcuda exports."""
     names = set()
-    for kind, offset, size, link in ((s[1], s[4], s[5], s[6]) for s in sections):
-        if kind != 11:  # SHT_DYNSYM
-            continue
-        strings = sections[link][4]
-        for at in range(offset, offset + size, 24):
-            name, info, _, section = struct.unpack_from("<IBBH", data, at)
-            if info & 15 == 2 and section:  # STT_FUNC, defined
-                end = data.index(b"\0", strings + name)
-                names.add(data[strings + name:end].decode())
-    return {n for n in names if re.match(r"cu[A-Z]", n)}
+    for setting in ([], ["-DCUDA_API_PER_THREAD_DEFAULT_STREAM"], ["-D__CUDA_API_VERSION_INTERNAL"]):
+        done = subprocess.run([compiler, "-E", "-P", "-xc", f"-I{include}", *setting, "-"], input="#include <cuda.h>\n",
+                              text=True, check=True, stdout=subprocess.PIPE)
+        names |= set(re.findall(r"\bCUresult\s+(cu[A-Z]\w*)\s*\(", done.stdout))
+    return names - NEVER_EXPORTED
 
 
 def graphics_symbols(include):
@@ -92,11 +84,11 @@ def split(symbol):
     return base, suffix, int(number or 1)
 
 
-def rows(cuda):
+def rows(cuda, compiler="cc"):
     """Sorted [(symbol, base, version, suffix)]; stops the program where the sources disagree."""
     include = cuda / "include"
     symbols = defaultdict(list)
-    for symbol in exported_symbols(cuda / "lib64" / "stubs" / "libcuda.so") | graphics_symbols(include):
+    for symbol in declared_symbols(include, compiler) | graphics_symbols(include) | PROFILER:
         base, suffix, number = split(symbol)
         symbols[base, suffix].append((number, symbol))
     known = versions(include)
@@ -124,9 +116,10 @@ def render(cuda):
 def verify(cuda, compiler):
     """Has the compiler compare each symbol's prototype with its PFN type."""
     source = "#define __CUDA_API_VERSION_INTERNAL 1\n"
-    source += "#include <cudaTypedefs.h>\n#include <cudaProfilerTypedefs.h>\n"
+    source += "#include <cudaTypedefs.h>\n"
     compared = 0
-    elsewhere = graphics_symbols(cuda / "include")  # those need the graphics libraries' own headers
+    # those need the graphics libraries' own headers, or one that is not in every package
+    elsewhere = graphics_symbols(cuda / "include") | PROFILER
     for symbol, base, version, suffix in rows(cuda):
         if symbol in elsewhere:
             continue

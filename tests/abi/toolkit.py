@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Where the CUDA toolkit is, if anywhere, and whether C text compiles against it."""
+"""Where CUDA's headers are, if anywhere, and whether C text compiles against them."""
 
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+FETCHED = Path(__file__).resolve().parent.parent.parent / "build-headers"  # by scripts/setup.sh
 
 
 def find_toolkit():
@@ -17,12 +20,26 @@ def find_toolkit():
     return None
 
 
+def version_of(include):
+    return int(re.search(r"^#define CUDA_VERSION (\d+)", (include / "cuda.h").read_text(errors="replace"), re.M).group(1))
+
+
+def roots():
+    """Every folder with include/cuda.h, one for each version, oldest first: those that set-up fetched, installed ones,
+    wheels of this Python's, $CACHEALLOC_TEST_TOOLKITS."""
+    places = [find_toolkit(), *Path("/usr/local").glob("cuda-*"), Path("/usr")]
+    places += [root for path in sys.path if path for root in Path(path).glob("nvidia/c*")]
+    places += [Path(path) for path in os.environ.get("CACHEALLOC_TEST_TOOLKITS", "").split(":") if path]
+    places += FETCHED.glob("[0-9]*")
+    found = {version_of(root / "include"): root for root in places if root and (root / "include" / "cudaTypedefs.h").is_file()}
+    return [root for _, root in sorted(found.items())]
+
+
 class Toolkit:
     def __init__(self, root):
         self.root = root
         self.include = root / "include"
-        text = (self.include / "cuda.h").read_text(errors="replace")
-        self.version = int(re.search(r"^#define CUDA_VERSION (\d+)", text, re.M).group(1))
+        self.version = version_of(self.include)
 
     def errors(self, source, *folders):
         """Compiles C text against the toolkit's headers; the compiler's errors, empty if there are none."""

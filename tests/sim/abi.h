@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the simulated driver needs of CUDA's ABI beyond shim/cuda_abi.h. Values and layouts are
- * those of cuda.h 13.0; tests/process/sim compares the prototypes and sizes with the toolkit's
+ * those of cuda.h 13.5; tests/process/sim compares the prototypes and sizes with the toolkit's
  * header where that is installed.
  */
 #pragma once
@@ -101,6 +101,8 @@ enum {
 	CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR = 19,
 	CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID = 20,
 	CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE = 21,
+	CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL = 22,
+	CU_HOST_TASK_SPINWAIT = 1,
 	CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
 };
@@ -122,3 +124,6 @@ struct simb_private_table {
 /* The same function under a name of a driver yet to come: cuGetProcAddress gives it if
  * SIMCUDA_FUTURE=1. */
 #define SIMB_FUTURE_NAME "cuFutureFill"
+/* And one that does what cuStreamBeginCapture_v2 does. */
+#define SIMB_FUTURE_CAPTURE_NAME "cuFutureBeginCapture"
+typedef CUresult simb_future_begin_capture(CUstream stream, CUstreamCaptureMode mode);

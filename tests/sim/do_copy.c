@@ -55,6 +55,16 @@ simb_do_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstre
 	return copy_async(dst, src, ByteCount, SIM_COPY_ANY, hStream);
 }
 
+/* When the source is read is the driver's to choose; in the stream's order is always right. */
+int
+simb_do_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size,
+				    CUmemcpyAttributes *attr, CUstream hStream)
+{
+	if (!attr)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no attributes");
+	return copy_async(dst, src, size, SIM_COPY_ANY, hStream);
+}
+
 int
 simb_do_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
 			     CUstream hStream)

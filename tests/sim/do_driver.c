@@ -3,7 +3,7 @@
  * Bodies: the driver as a whole (initialisation, version, look-up of entry points, error names).
  * The private tables behind cuGetExportTable are NVIDIA's own affair: none is imitated, their ids
  * are unknown. SIMCUDA_PRIVATE_TABLE=1 gives one of our own, under an id of our own;
- * SIMCUDA_FUTURE=1 an entry point that is in no table.
+ * SIMCUDA_FUTURE=1 entry points that are in no table.
  */
 #include <errno.h>
 #include <string.h>
@@ -38,6 +38,12 @@ private_fill(CUdeviceptr dst, unsigned int value, size_t n_words, CUstream strea
 	return (CUresult)sim_kernel_launch(SIM_KERNEL_FILL, args, stream);
 }
 
+static CUresult
+future_begin_capture(CUstream stream, CUstreamCaptureMode mode)
+{
+	return (CUresult)simb_do_cuStreamBeginCapture_v2(stream, mode);
+}
+
 static void *
 address_of(const char *symbol, int index)
 {
@@ -45,6 +51,8 @@ address_of(const char *symbol, int index)
 		return (void *)(uintptr_t)simb_names[index].addr;
 	if (simb_knobs()->future && !strcmp(symbol, SIMB_FUTURE_NAME))
 		return (void *)(uintptr_t)private_fill;
+	if (simb_knobs()->future && !strcmp(symbol, SIMB_FUTURE_CAPTURE_NAME))
+		return (void *)(uintptr_t)future_begin_capture;
 	return NULL;
 }
 

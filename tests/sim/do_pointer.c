@@ -13,7 +13,7 @@
 #include "tests/sim/engine.h"
 #include "tests/sim/pool.h"
 
-enum { ATTRIBUTES = CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE + 1 };
+enum { ATTRIBUTES = CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL + 1 };
 
 /* Bytes written for each attribute; 0: no such attribute, or not built. */
 static const unsigned char sizes[ATTRIBUTES] = {
@@ -37,6 +37,7 @@ static const unsigned char sizes[ATTRIBUTES] = {
 	[CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = 8,
 	[CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = 8,
 	[CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = 4,
+	[CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL] = 4,
 };
 
 static bool
@@ -84,6 +85,8 @@ attribute_value(const struct sim_mem_info *info, int attribute, CUdeviceptr ptr)
 		return 3; /* read and write */
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		return pool ? (uintptr_t)simb_pool(info->device) : 0;
+	case CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL:
+		return UINT32_MAX; /* -1: in none */
 	default:
 		return 0;
 	}

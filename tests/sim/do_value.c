@@ -136,6 +136,15 @@ simb_do_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 	return sim_stream_host_function(simb_stream(hStream), fn, userData);
 }
 
+/* How the driver's thread waits for more host functions is not modelled. */
+int
+simb_do_cuLaunchHostFunc_v2(CUstream hStream, CUhostFn fn, void *userData, unsigned int syncMode)
+{
+	if (syncMode > CU_HOST_TASK_SPINWAIT)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no such way to wait");
+	return simb_do_cuLaunchHostFunc(hStream, fn, userData);
+}
+
 int
 simb_do_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
 			    unsigned int flags)

@@ -124,7 +124,7 @@ version_parse(struct simb_knobs *knobs, const char *value)
 {
 	uint64_t version;
 
-	if (!number_parse(value, 13000, &version) || version < 11000 || version % 10 ||
+	if (!number_parse(value, 13050, &version) || version < 11000 || version % 10 ||
 	    version % 1000 > 90)
 		return false;
 	knobs->driver_version = (int)version;
@@ -331,7 +331,7 @@ static const struct {
 	{ "SIMCUDA_DEVICES", devices_parse, "a number of devices, 0 to 16" },
 	{ "SIMCUDA_MEM", mem_parse, "bytes per device, 2M or more, as 64M or 16G" },
 	{ "SIMCUDA_DRIVER_VERSION", version_parse,
-	  "a CUDA version from 11000 to 13000, as 12040 for CUDA 12.4" },
+	  "a CUDA version from 11000 to 13050, as 12040 for CUDA 12.4" },
 	{ "SIMCUDA_FAIL", fail_parse,
 	  "name:nth[+]:code, comma-separated; name is an exported symbol or *, nth counts from 1, "
 	  "code is a number above 0" },

@@ -48,6 +48,25 @@ def test_only_finished_memory_and_it_is_said_once(tmp_path, network, case, clock
     assert device["order_fallbacks"] >= 1
 
 
+@pytest.mark.parametrize("conf", ["reuse_slack_mb:0", "reuse_slack_mb:256", "reuse:finished", "free_sync:host"])
+@pytest.mark.parametrize("memory", ["64M", "16G"])
+@pytest.mark.parametrize("clock", ["real", "manual"])
+def test_a_capture_whose_begin_was_not_seen_is_left_alone(tmp_path, clock, memory, conf):
+    """With little memory, too: then the driver's own answer is the program's."""
+    done = run([PROGRAM, "unseen_capture"], CACHEALLOC_LOG="info", CACHEALLOC_CONF=conf, SIMCUDA_CLOCK=clock, SIMCUDA_MEM=memory,
+               SIMCUDA_FUTURE=1, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK=20000, CACHEALLOC_STATS=tmp_path / "stats.json")
+    assert done.returncode == 0, (done.returncode, done.stderr[-3000:])
+    device = json.loads((tmp_path / "stats.json").read_text())["devices"][0]
+    assert "unseen_call" in device["finished_only_reasons"]
+
+
+@pytest.mark.parametrize("conf", ["reuse:finished", "free_sync:host", "poison:1", "max_cached_mb:64"])
+def test_a_free_in_a_host_function_is_refused(conf):
+    run([PROGRAM, "free_in_a_host_function"], preload=False, check=0, SIMCUDA_RACES="abort")
+    run([PROGRAM, "free_in_a_host_function"], check=0, CACHEALLOC_CONF=conf, CACHEALLOC_STRICT=1, SIMCUDA_RACES="abort",
+        SIMCUDA_DEADLOCK=20000)
+
+
 @pytest.mark.parametrize("clock", ["real", "manual"])
 def test_a_free_in_a_host_function_is_no_reason(tmp_path, clock):
     done = run([PROGRAM, "free_in_a_host_function"], check=0, CACHEALLOC_CONF="reuse_slack_mb:0", SIMCUDA_CLOCK=clock,

@@ -107,6 +107,7 @@ fill(CUdeviceptr target, uint32_t value)
 static void
 copies(CUcontext context)
 {
+	static uint64_t attributes[16]; /* more than CUmemcpyAttributes has */
 	uint32_t words[WORDS];
 
 	memset(words, 0x31, sizeof(words));
@@ -126,6 +127,9 @@ copies(CUcontext context)
 	show(b);
 	fill(a, 0x36);
 	CALL(cuMemcpyAsync, _ptsz, b, a, BYTES, NULL);
+	show(b);
+	fill(a, 0x3a);
+	CALL(cuMemcpyWithAttributesAsync, _ptsz, b, a, BYTES, (void *)attributes, NULL);
 	show(b);
 	fill(a, 0x37);
 	CALL(cuMemcpyPeer, _ptds, b, context, a, context, BYTES);
@@ -190,6 +194,8 @@ kernels(void)
 	CALL(cuLaunchKernelEx, _ptsz, &config, function, args, NULL);
 	CALL(cuLaunchKernelEx, _ptsz, NULL, function, args, NULL);
 	CALL(cuLaunchHostFunc, _ptsz, NULL, called, &calls);
+	CALL(cuLaunchHostFunc_v2, _ptsz, NULL, called, &calls, 0);
+	CALL(cuLaunchHostFunc_v2, _ptsz, NULL, called, &calls, 9);
 	CALL(cuStreamAddCallback, _ptsz, NULL, called_back, &calls, 0);
 	PLAIN(cuCtxSynchronize, );
 	printf("  called %d\n", calls);

@@ -29,7 +29,7 @@ def test_capture_mode_after_a_refused_exchange(nth):
 
 
 @pytest.mark.parametrize("case", cases())
-@pytest.mark.parametrize("driver", ["13000", "12040"])
+@pytest.mark.parametrize("driver", ["13050", "13000", "12040"])
 def test_same_answers(case, driver):
     knobs = {"SIMCUDA_DRIVER_VERSION": driver, **KNOBS.get(case, {})}
     native = run([PROGRAM, case], preload=False, **knobs)

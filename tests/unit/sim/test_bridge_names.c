@@ -10,7 +10,7 @@
 
 #include "tests/sim/names.h"
 
-enum { DRIVER = 13000, PTSZ_FLAG = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM };
+enum { DRIVER = 13050, PTSZ_FLAG = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM };
 
 /* Symbol found, or "-34" and the like. */
 static const char *
