@@ -247,7 +247,7 @@ void ca_event_finished(struct ca_event *event, const struct ca_event_copy *copy)
 	X(PEER_ACCESS, "peer_access", "another context has access to this memory")                 \
 	X(IPC, "ipc", "memory of another process was opened")                                      \
 	X(CURRENT, "current_context", "the driver did not say which context is current")           \
-	X(NETWORK, "network_library", "a network or storage library is loaded")                    \
+	X(NETWORK, "network_library",                                                              \
 	  "a network or storage library is used in a way not followed")                            \
 	X(STREAMS, "too_many_streams", "more streams than are tracked")                            \
 	X(GREEN, "green_context", "a green context was made")                                      \
