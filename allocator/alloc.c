@@ -21,7 +21,8 @@ is_quick(const struct ca_block *block, uint64_t rounded)
 	const struct ca_segment *segment = block->segment;
 
 	return segment->space->heap->quick && !segment->retired && !segment->captured &&
-	       ca_grains(rounded) && block->address % CA_GRAIN == 0;
+	       !ca_registered_overlaps(block) && ca_grains(rounded) &&
+	       block->address % CA_GRAIN == 0;
 }
 
 /* Usually the calling thread's magazine has one, and has been counted. */

@@ -334,7 +334,8 @@ join(struct ca_block *block, struct ca_block *neighbour,
 		return true;
 	}
 	if (!free_for_all || neighbour->state != (owned ? CA_BLOCK_CLEAN : CA_BLOCK_OWNED) ||
-	    ca_owned_record(owned ? &block->user : &neighbour->user) != free_for_all)
+	    ca_owned_record(owned ? &block->user : &neighbour->user) != free_for_all ||
+	    ca_registered_overlaps(owned ? neighbour : block))
 		return false;
 	ca_pool_unindex_locked(neighbour);
 	if (owned) {

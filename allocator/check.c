@@ -41,6 +41,7 @@ users_check(struct walk *walk, const struct ca_block *block)
 
 	claim(walk, !multi || block->users, "a block waits for several users and has none");
 	claim(walk, !(owned || multi) || block->user.stream, "a block waits for no stream");
+	claim(walk, !owned || !ca_registered_overlaps(block), "registered memory can be exposed");
 	if ((owned || multi) && block->user.stream)
 		claim(walk, ca_owned_record(&block->user)->space == block->segment->space,
 		      "a block waits for a stream of another space");
@@ -65,6 +66,8 @@ quick_check(struct walk *walk, const struct ca_block *block)
 
 	claim(walk, !quick || live, "a magazine may have a block that is not live");
 	claim(walk, !quick || !block->segment->retired, "a magazine may have a retired block");
+	claim(walk, !quick || !ca_registered_overlaps(block),
+	      "a magazine may have registered memory");
 	claim(walk,
 	      !quick || quick == (block->address | CA_QUICK_LIVE) ||
 		      quick == (block->address | CA_QUICK_KEPT),

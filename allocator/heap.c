@@ -32,6 +32,7 @@ records_init(struct ca_heap *heap)
 		      sizeof(((struct ca_block *)NULL)->quick));
 	ca_slabs_init(&heap->places, &heap->records, sizeof(struct ca_places), 0);
 	ca_objects_init(&heap->charts, &heap->records, sizeof(struct ca_chart));
+	ca_objects_init(&heap->ranges, &heap->records, sizeof(struct ca_registered));
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
 	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_users));

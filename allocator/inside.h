@@ -29,6 +29,7 @@
 #include "allocator/arena.h"
 #include "allocator/bases.h"
 #include "allocator/budget.h"
+#include "allocator/registered.h"
 #include "allocator/heap.h"
 #include "allocator/index.h"
 #include "allocator/list.h"
@@ -165,9 +166,10 @@ enum {
 };
 
 struct ca_segment {
-	struct ca_tree_node by_address; /* heap->by_address */
-	struct ca_tree_node by_whole;   /* one block, CLEAN, not stuck: space->wholes */
-	struct ca_chart *chart;         /* NULL: it is one block, or was when there was no memory */
+	struct ca_tree_node by_address;   /* heap->by_address */
+	struct ca_tree_node by_whole;     /* one block, CLEAN, not stuck: space->wholes */
+	struct ca_registered *registered; /* NULL: nothing of it was ever registered */
+	struct ca_chart *chart; /* NULL: it is one block, or was when there was no memory */
 	uint64_t rests_since_ns;
 	uint64_t rests_since; /* heap->serial */
 	struct ca_list link;  /* space->segments */
@@ -286,7 +288,7 @@ struct ca_heap {
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
 	struct ca_arena records;
 	struct ca_slabs blocks, places;
-	struct ca_objects charts, segments, groups, users, holds, charges;
+	struct ca_objects charts, ranges, segments, groups, users, holds, charges;
 	struct ca_tree by_address; /* ca_segment.by_address */
 	struct ca_tree charged;    /* struct ca_charge, by (handle, kind): limit.c */
 	struct ca_bases bases;
@@ -304,6 +306,7 @@ struct ca_heap {
 	unsigned n_spaces;        /* made so far */
 	struct ca_tracer *tracer; /* NULL: nobody records */
 	unsigned peopled;         /* spaces that are: ca_order.peopled */
+	bool registers; /* ca_register_begins: a space to come is `shown` from the start */
 };
 
 static inline uint64_t
@@ -337,6 +340,14 @@ ca_change(_Atomic uint64_t *word, uint64_t difference)
 {
 	atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + difference,
 			      memory_order_relaxed);
+}
+
+/* ---- registered.c: see registered.h */
+static inline bool
+ca_registered_overlaps(const struct ca_block *block)
+{
+	return __builtin_expect(block->segment->registered != NULL, 0) &&
+	       ca_registered_overlaps_some(block);
 }
 
 /* ---- round.c: the bytes of a block for `size` of them */
@@ -570,6 +581,8 @@ ca_owned_record(const struct ca_user *user)
 bool ca_owned_place_locked(struct ca_block *block, struct ca_users *users);
 /* The place of a block with a user that comes out of a magazine. */
 void ca_owned_place_kept_locked(struct ca_block *block);
+/* A block of a stream's list gets the place that is right for it now. */
+void ca_owned_place_again_locked(struct ca_block *block);
 /* The same; what only a context mark will do for waits for one. */
 void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
 /* Settles what finished streams have used, if any progressed since the last time. True if so. */

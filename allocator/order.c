@@ -50,7 +50,8 @@ ca_order_init(struct ca_space *space)
 	atomic_init(&order->finished_only, space->heap->finished_only);
 	if (space->heap->finished_only & ~(unsigned)CA_REASON_NETWORK)
 		atomic_fetch_or(&space->attention, CA_ATTENTION_ORDER);
-	atomic_init(&order->candidates, space->heap->peopled > 1 ? 1 : 0); /* company */
+	order->shown = space->heap->registers;
+	atomic_init(&order->candidates, (space->heap->peopled > 1) + order->shown); /* company */
 	pthread_mutex_init(&order->lock, NULL);
 	ca_objects_init(&order->points, &order->arena, sizeof(struct ca_point));
 }

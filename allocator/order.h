@@ -247,7 +247,8 @@ void ca_event_finished(struct ca_event *event, const struct ca_event_copy *copy)
 	X(PEER_ACCESS, "peer_access", "another context has access to this memory")                 \
 	X(IPC, "ipc", "memory of another process was opened")                                      \
 	X(CURRENT, "current_context", "the driver did not say which context is current")           \
-	X(NETWORK, "network_library", "a network or storage library is loaded")                    \
+	X(NETWORK, "network_library",                                                              \
+	  "a network or storage library is used in a way not followed")                            \
 	X(STREAMS, "too_many_streams", "more streams than are tracked")                            \
 	X(GREEN, "green_context", "a green context was made")                                      \
 	X(CONTEXT_WAIT, "context_wait", "a whole context was made to wait for an event")           \
@@ -281,9 +282,14 @@ void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
 void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
 
 /*
- * An accessor that is no stream is about to see the block at `address`: waits on the host for what
- * its inherited users have not finished (counted as `settles` if there was anything): exactly for
- * them where that is known, else, in a quiet space, for what was submitted to their stream so far,
- * and the space is not quiet any more. -ENOENT: not ours; -EBUSY: a capture is in the way.
+ * An accessor that is no stream is given [address, address + bytes). Waits on the host for what the
+ * inherited users of each block of ours there have not finished (counted as `settles`): exactly for
+ * them where that is known, else, in a quiet space, for what was submitted to their stream so far.
+ * From then on the space is not quiet any more, and memory of the range is handed out finished
+ * only, until its segment is back at the driver. -ENOENT: nothing of ours is there;
+ * -EBUSY: a capture of that very stream is in the way.
  */
-int ca_settle(struct ca_heap *heap, uint64_t address);
+int ca_register(struct ca_heap *heap, uint64_t address, uint64_t bytes);
+/* Memory will be registered: no space of the heap is quiet any more, so that the first
+ * registration, too, waits exactly for what it must. */
+void ca_register_begins(struct ca_heap *heap);

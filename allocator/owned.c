@@ -75,7 +75,7 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 	}
 	if (!markable(users) || heap->no_marks)
 		return false;
-	if (users->n > 1)
+	if (users->n > 1 || ca_registered_overlaps(block))
 		return multi(block, users);
 	if (!pools_ready(heap, ca_owned_record(&users->user[0])))
 		return false;
@@ -90,7 +90,8 @@ ca_owned_place_kept_locked(struct ca_block *block)
 	struct ca_stream_record *record = ca_owned_record(&block->user);
 	struct ca_users users;
 
-	if (record->pools && !block->segment->retired && !ca_user_is_done(&block->user) &&
+	if (record->pools && !block->segment->retired && !ca_registered_overlaps(block) &&
+	    !ca_user_is_done(&block->user) &&
 	    !atomic_load_explicit(&record->lost, memory_order_acquire) &&
 	    !record->space->heap->no_marks) {
 		ca_block_own_locked(block, block->user);
@@ -112,9 +113,8 @@ ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
 	ca_list_insert(&block->segment->space->unmarked, &block->waiting);
 }
 
-/* The head of a list, in no list and no index: its place now. */
-static void
-place_again(struct ca_block *block)
+void
+ca_owned_place_again_locked(struct ca_block *block)
 {
 	struct ca_users users = { .n = 1, .user = { block->user } };
 
@@ -137,7 +137,7 @@ settle_stream(struct ca_stream_record *record)
 
 		if (!lost && !ca_user_is_done(&block->user))
 			break;
-		place_again(block);
+		ca_owned_place_again_locked(block);
 		settled = true;
 	}
 	return settled;

@@ -211,6 +211,7 @@ ca_segment_forget_locked(struct ca_segment *segment)
 	ca_list_remove(&segment->link);
 	ca_list_remove(&segment->hand);
 	ca_objects_put(&heap->charts, segment->chart);
+	ca_objects_put(&heap->ranges, segment->registered);
 	ca_objects_put(&heap->segments, segment);
 }
 

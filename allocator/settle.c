@@ -2,10 +2,15 @@
 /*
  * LIVE memory that was handed out before its former user had finished (block->user): who that is,
  * for a copy that names the memory, and waiting for it, for an accessor that is not a stream.
+ *
+ * Such an accessor may keep its way to the memory by address for longer than the block lives, so
+ * the range stays noted (registered.c).
  */
 #include "allocator/track.h"
 
 #include <errno.h>
+
+#include "config/mutant.h"
 
 /* Adds an unfinished user. */
 static void
@@ -102,30 +107,110 @@ wait_locked(struct ca_space *space, const struct ca_user *user)
 	return 0;
 }
 
-int
-ca_settle(struct ca_heap *heap, uint64_t address)
+/* Waits for the user of a LIVE block, which may be gone afterwards. 0 or -EBUSY. */
+static int
+settle_locked(struct ca_block *block)
 {
-	struct ca_block *block;
-	struct ca_user user;
-	uint64_t serial;
-	int r = 0;
+	struct ca_heap *heap = block->segment->space->heap;
+	struct ca_user user = block->user;
+	uint64_t address = block->address;
+	uint64_t serial = atomic_load_explicit(&block->serial, memory_order_relaxed);
+	int r;
 
-	ca_heap_lock(heap);
-	block = ca_block_find_settled_locked(heap, address);
-	if (!block) {
-		ca_heap_unlock(heap);
-		return -ENOENT;
+	CA_COUNT(block->segment->space, settles);
+	r = wait_locked(block->segment->space, &user);
+	block = ca_block_find_locked(heap, address);
+	if (!r && ca_user_is_done(&user) && block && ca_block_is_live(block) &&
+	    atomic_load_explicit(&block->serial, memory_order_relaxed) == serial)
+		block->user.stream = NULL;
+	return r;
+}
+
+static bool
+is_unsettled(const struct ca_block *block)
+{
+	return ca_block_is_live(block) && block->user.stream && !ca_user_is_done(&block->user) &&
+	       !CA_MUTANT(SETTLE_SKIPPED);
+}
+
+static bool
+is_below(const struct ca_block *block, uint64_t end)
+{
+	return block && block->address < end;
+}
+
+/* The ranges first: what is handed out while the lock is away has finished. True if something of
+ * ours is there; *ret_space: whose memory may be handed out again, NULL: none. */
+static bool
+note_locked(struct ca_heap *heap, uint64_t address, uint64_t end, struct ca_space **ret_space)
+{
+	struct ca_block *block = first_from(heap, address);
+	bool found = false;
+
+	*ret_space = NULL;
+	while (is_below(block, end)) {
+		struct ca_segment *segment = block->segment;
+		struct ca_tree_node *next = ca_tree_next(&segment->by_address);
+
+		found = true;
+		if (!segment->retired)
+			*ret_space = segment->space;
+		if (!CA_MUTANT(REGISTRATION_LOST))
+			ca_registered_add_locked(segment, address, end);
+		block = next ? CA_CONTAINER_OF(next, struct ca_segment, by_address)->first : NULL;
 	}
-	user = block->user;
-	serial = atomic_load_explicit(&block->serial, memory_order_relaxed);
-	if (ca_block_is_live(block) && user.stream && !ca_user_is_done(&user)) {
-		CA_COUNT(block->segment->space, settles);
-		r = wait_locked(block->segment->space, &user);
-		block = ca_block_find_locked(heap, address);
-		if (!r && ca_user_is_done(&user) && block && ca_block_is_live(block) &&
-		    atomic_load_explicit(&block->serial, memory_order_relaxed) == serial)
-			block->user.stream = NULL;
+	return found;
+}
+
+/* The first of the range, from `*at` on, whose user has not finished; *at moves behind it. */
+static struct ca_block *
+next_unsettled(struct ca_heap *heap, uint64_t *at, uint64_t end)
+{
+	struct ca_block *block = first_from(heap, *at);
+
+	while (is_below(block, end) && !is_unsettled(block))
+		block = next_of(block);
+	if (!is_below(block, end))
+		return NULL;
+	*at = block->address + block->bytes;
+	return block;
+}
+
+int
+ca_register(struct ca_heap *heap, uint64_t address, uint64_t bytes)
+{
+	uint64_t end = address + bytes, at = address;
+	struct ca_space *space;
+	struct ca_block *block;
+	int r, result = 0;
+	bool found;
+
+	if (!bytes || end < address)
+		return -ENOENT;
+	ca_heap_lock(heap);
+	ca_block_find_settled_locked(heap, address);
+	found = note_locked(heap, address, end, &space);
+	while ((block = next_unsettled(heap, &at, end))) {
+		r = settle_locked(block);
+		if (r)
+			result = r;
 	}
 	ca_heap_unlock(heap);
-	return r;
+	if (space) /* whoever gives memory away will do so again: frees have exact marks from now on
+		    */
+		ca_order_end_quiet(space);
+	return found ? result : -ENOENT;
+}
+
+void
+ca_register_begins(struct ca_heap *heap)
+{
+	struct ca_space *space;
+
+	ca_heap_lock(heap);
+	heap->registers = true;
+	space = heap->spaces;
+	ca_heap_unlock(heap);
+	for (; space; space = space->next) /* spaces are never freed */
+		ca_order_end_quiet(space);
 }

@@ -99,7 +99,7 @@ struct ca_order {
 	bool peopled; /* it ever had a candidate, and is alive: company for the other spaces */
 	/* under the lock */
 	bool dead;
-	bool shown; /* an accessor that is no stream met memory without an exact mark */
+	bool shown; /* memory is, or will be, registered to somebody who is no stream */
 	struct ca_stream_record *_Atomic sole_user; /* see ca_order_set_sole_user; NULL: any */
 	struct ca_arena arena;                      /* records of streams, points */
 	struct ca_objects points;

@@ -28,7 +28,9 @@
  * GUARD_OFF             no guard at all
  * REUSE_AT_ONCE         every mark that is asked for is done
  * OWN_CONTEXT_ONLY      a free looks at the block's own context only
- * OLD_ORDER_COUNTS      a free drops users that another one waited for at an earlier time
+ * SETTLE_SKIPPED        memory is given to somebody who is no stream while it may still be in use
+ * REGISTRATION_LOST       what was given to somebody who is no stream is handed out unfinished
+ * again OLD_ORDER_COUNTS      a free drops users that another one waited for at an earlier time
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -45,7 +47,9 @@
 	X(GUARD_OFF)                                                                               \
 	X(REUSE_AT_ONCE)                                                                           \
 	X(OWN_CONTEXT_ONLY)                                                                        \
-	X(OLD_ORDER_COUNTS)
+	X(OLD_ORDER_COUNTS)                                                                        \
+	X(SETTLE_SKIPPED)                                                                          \
+	X(REGISTRATION_LOST)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

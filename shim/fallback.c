@@ -3,10 +3,10 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "allocator/order.h"
 #include "shim/framework.h"
+#include "shim/hook_register.h"
 #include "shim/object.h"
 #include "shim/unseen.h"
 
@@ -40,19 +40,7 @@ ca_fallback_start(struct ca_process *process)
 	ca_unseen_set_alarm(unseen);
 	if (ca_unseen_calls())
 		ca_fallback(process, NULL, CA_REASON_UNSEEN_CALL);
-}
-
-static bool
-begins(const char *name, const char *with)
-{
-	return !strncmp(name, with, strlen(with));
-}
-
-static bool
-visit_network(const struct ca_object *object, void *arg)
-{
-	return begins(object->soname, "libibverbs.so") || begins(object->soname, "libcufile.so") ||
-	       begins(object->soname, "libgdrapi.so");
+	ca_hook_register_start(process);
 }
 
 void
@@ -63,11 +51,9 @@ ca_fallback_look_around(struct ca_process *process)
 	uint64_t loaded = ca_object_generation();
 	int saved = errno;
 
-	if (atomic_exchange_explicit(&looked_at, loaded, memory_order_acq_rel) != loaded) {
+	if (atomic_exchange_explicit(&looked_at, loaded, memory_order_acq_rel) != loaded)
 		ca_framework_look_again();
-		if (ca_object_walk(visit_network, NULL))
-			ca_fallback(process, NULL, CA_REASON_NETWORK);
-	}
+	ca_hook_register_look(process, loaded);
 	if (atomic_exchange_explicit(&counted, ca_unseen_calls(), memory_order_relaxed) !=
 	    ca_unseen_calls())
 		ca_fallback(process, NULL, CA_REASON_UNSEEN_CALL);

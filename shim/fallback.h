@@ -16,8 +16,8 @@ void ca_fallback(struct ca_process *process, struct ca_space *space, unsigned re
 /* The process record was made. */
 void ca_fallback_start(struct ca_process *process);
 /*
- * Looks for libraries that let other devices read and write GPU memory on their own, and for
- * look-ups of unknown functions that no thunk could be put before. Cheap when no library was loaded
- * since the last look; called now and then.
+ * Looks for libraries that were loaded since (frameworks, direct links to registration functions),
+ * and for look-ups of unknown functions that no thunk could be put before. Cheap when no library
+ * was loaded since the last look; called now and then.
  */
 void ca_fallback_look_around(struct ca_process *process);

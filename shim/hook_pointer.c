@@ -39,16 +39,16 @@ find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 	return 0;
 }
 
-/* Somebody who is no stream is about to see the block: nothing that used the memory before may
+/* Somebody who is no stream is about to get at the block: nothing that used the memory before may
  * still run. */
 static void
-settle(CUdeviceptr pointer)
+settle(const struct ca_block_info *info)
 {
 	struct ca_process *process = ca_process();
 	int saved = errno;
 
 	if (process)
-		(void)ca_settle(process->heap, pointer);
+		(void)ca_register(process->heap, info->address, info->block_bytes);
 	errno = saved;
 }
 
@@ -93,7 +93,6 @@ cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 		return CA_INSIDE(real->cuMemGetAddressRange_v2(pbase, psize, dptr));
 	if (rc)
 		return CA_INSIDE(real->cuMemGetAddressRange_v2(pbase, psize, unknown_pointer()));
-	settle(dptr);
 	if (pbase)
 		*pbase = info.address;
 	if (psize)
@@ -138,11 +137,11 @@ patch_attribute(void *data, CUpointer_attribute attribute, const struct ca_block
 
 /* Questions of those who hand the memory to other devices. */
 static void
-settle_for(CUpointer_attribute attribute, CUdeviceptr pointer)
+settle_for(CUpointer_attribute attribute, const struct ca_block_info *info)
 {
 	if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
 	    attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
-		settle(pointer);
+		settle(info);
 }
 
 CUresult
@@ -154,7 +153,7 @@ cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr
 	CUresult rc;
 
 	if (found == 0)
-		settle_for(attribute, ptr);
+		settle_for(attribute, &info);
 	rc = CA_INSIDE(real->cuPointerGetAttribute(data, attribute,
 						   found == -ESTALE ? unknown_pointer() : ptr));
 
@@ -207,7 +206,7 @@ cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attribut
 	int found = find_block(ptr, &info);
 
 	for (unsigned i = 0; found == 0 && attributes && i < numAttributes; i++)
-		settle_for(attributes[i], ptr);
+		settle_for(attributes[i], &info);
 	if (found == 0 && attributes && data && numAttributes <= ATTRIBUTES_MAX)
 		return get_attributes(real, numAttributes, attributes, data, &info, ptr);
 	CUresult rc = CA_INSIDE(real->cuPointerGetAttributes(
@@ -229,7 +228,7 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 	CUresult rc;
 
 	if (found == 0)
-		settle(ptr);
+		settle(&info);
 	rc = CA_INSIDE(real->cuPointerSetAttribute(value, attribute,
 						   found == -ESTALE ? unknown_pointer() : ptr));
 
@@ -253,7 +252,7 @@ cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (found == 0)
-		settle(dptr);
+		settle(&info);
 	rc = CA_INSIDE(real->cuIpcGetMemHandle(pHandle, dptr));
 	if (rc == CUDA_SUCCESS && found == 0)
 		retire(dptr);
@@ -276,7 +275,7 @@ cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	if (found == 0)
-		settle(dptr);
+		settle(&info);
 	rc = CA_INSIDE(real->cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags));
 	if (rc == CUDA_SUCCESS && found == 0)
 		retire(dptr);

@@ -16,12 +16,16 @@
 #include "shim/cuda_abi.h"
 
 typedef void *ca_dlsym_fn(void *handle, const char *name);
+typedef void *ca_dlvsym_fn(void *handle, const char *name, const char *version);
 typedef void *ca_dlopen_fn(const char *name, int mode);
+typedef int ca_dlclose_fn(void *handle);
 
-/* Early. libc's own dlsym and dlopen (libdl's before glibc 2.34),
- * NULL if there are none in this process. */
+/* Early. libc's own functions (libdl's before glibc 2.34), NULL if there are none in this process.
+ */
 ca_dlsym_fn *ca_loader_dlsym(void);
+ca_dlvsym_fn *ca_loader_dlvsym(void);
 ca_dlopen_fn *ca_loader_dlopen(void);
+ca_dlclose_fn *ca_loader_dlclose(void);
 /* Early. The dlsym of the next object in load order that defines one:
  * another wrapper's, or libc's. */
 ca_dlsym_fn *ca_loader_next_dlsym(void);

@@ -22,8 +22,10 @@
 #include "shim/graphs.h"
 #include "shim/fallback.h"
 #include "shim/framework.h"
+#include "shim/hook_register.h"
 #include "shim/introduce.h"
 #include "shim/marks.h"
+#include "shim/object.h"
 #include "shim/real.h"
 #include "shim/report.h"
 #include "shim/streams.h"
@@ -56,6 +58,7 @@ after_fork_child(void)
 	ca_dump_after_fork_child();
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();
+	ca_hook_register_after_fork_child();
 	ca_framework_after_fork_child();
 	ca_report_after_fork_child();
 	ca_quick = (struct ca_quick){ .inside = ca_inside };
@@ -165,6 +168,8 @@ make_once(void)
 	}
 	make();
 	atomic_store(&state, MADE);
+	/* now that nobody waits for us: this may wait for a dlopen that makes hooked calls */
+	ca_hook_register_look(atomic_load(&made), ca_object_generation());
 out:
 	errno = saved;
 	return atomic_load_explicit(&made, memory_order_acquire);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finding the real dlsym and dlopen.
+ * Finding the real dlsym, dlvsym, dlopen and dlclose.
  *
  * Neither can be had by asking: plain `dlsym` is our own export, and dlvsym needs the version to be
  * guessed (it differs between architectures and changed in glibc 2.34) and is itself in libdl
@@ -23,14 +23,15 @@
 #include "shim/trampoline.h"
 
 static uintptr_t next_dlsym; /* 0: not looked for, or none */
-static uintptr_t libc_dlsym;
-static uintptr_t libc_dlopen;
+
+enum { DLSYM, DLVSYM, DLOPEN, DLCLOSE, FUNCTIONS };
+static const char *const names[FUNCTIONS] = { "dlsym", "dlvsym", "dlopen", "dlclose" };
+static uintptr_t libc_functions[FUNCTIONS];
 
 struct search {
 	bool passed_self;
 	uintptr_t next;
-	uintptr_t dlsym;
-	uintptr_t dlopen;
+	uintptr_t found[FUNCTIONS];
 };
 
 static bool
@@ -51,12 +52,9 @@ visit_object(const struct ca_object *object, void *arg)
 	}
 	if (search->passed_self && !search->next)
 		search->next = ca_object_symbol(object, "dlsym", NULL);
-	if (is_libc(object)) {
-		if (!search->dlsym)
-			search->dlsym = ca_object_symbol(object, "dlsym", NULL);
-		if (!search->dlopen)
-			search->dlopen = ca_object_symbol(object, "dlopen", NULL);
-	}
+	for (unsigned i = 0; i < FUNCTIONS && is_libc(object); i++)
+		if (!search->found[i])
+			search->found[i] = ca_object_symbol(object, names[i], NULL);
 	return false;
 }
 
@@ -67,9 +65,10 @@ find(void)
 	int saved = errno;
 
 	ca_object_walk(visit_object, &search);
-	__atomic_store_n(&libc_dlopen, search.dlopen, __ATOMIC_RELAXED);
-	__atomic_store_n(&libc_dlsym, search.dlsym, __ATOMIC_RELAXED);
-	__atomic_store_n(&next_dlsym, search.next ? search.next : search.dlsym, __ATOMIC_RELEASE);
+	for (unsigned i = 0; i < FUNCTIONS; i++)
+		__atomic_store_n(&libc_functions[i], search.found[i], __ATOMIC_RELAXED);
+	__atomic_store_n(&next_dlsym, search.next ? search.next : search.found[DLSYM],
+			 __ATOMIC_RELEASE);
 	errno = saved;
 }
 
@@ -80,18 +79,35 @@ find_once(void)
 		find();
 }
 
+static uintptr_t
+libc_function(unsigned which)
+{
+	find_once();
+	return __atomic_load_n(&libc_functions[which], __ATOMIC_RELAXED);
+}
+
 ca_dlsym_fn *
 ca_loader_dlsym(void)
 {
-	find_once();
-	return (ca_dlsym_fn *)__atomic_load_n(&libc_dlsym, __ATOMIC_RELAXED);
+	return (ca_dlsym_fn *)libc_function(DLSYM);
+}
+
+ca_dlvsym_fn *
+ca_loader_dlvsym(void)
+{
+	return (ca_dlvsym_fn *)libc_function(DLVSYM);
 }
 
 ca_dlopen_fn *
 ca_loader_dlopen(void)
 {
-	find_once();
-	return (ca_dlopen_fn *)__atomic_load_n(&libc_dlopen, __ATOMIC_RELAXED);
+	return (ca_dlopen_fn *)libc_function(DLOPEN);
+}
+
+ca_dlclose_fn *
+ca_loader_dlclose(void)
+{
+	return (ca_dlclose_fn *)libc_function(DLCLOSE);
 }
 
 ca_dlsym_fn *

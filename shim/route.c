@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What dlsym is answered with.
+ * What dlsym and dlvsym are answered with.
  *
  * Called by the trampoline for every dlsym in the process, so: three bytes of the name decide for
  * almost all. For a name that could be the driver's and an explicit handle, the real dlsym is asked
@@ -18,6 +18,9 @@
  * The driver itself is never answered for (a loader library on WSL asks the true driver for its own
  * names), and nothing here opens a library or waits (drivers call dlsym while they start).
  *
+ * Registration functions of network and storage libraries have thunks (route_registration.c). They
+ * are all that dlvsym is answered for: a driver has no versions.
+ *
  * dlsym on libc's handle for "dlsym" gives ours, except to a wrapper of dlsym that stands behind
  * us: that one wants libc's, and given ours, would call itself in a circle.
  */
@@ -30,6 +33,7 @@
 
 #include "config/log.h"
 #include "shim/object.h"
+#include "shim/route_registration.h"
 #include "shim/trampoline.h"
 #include "shim/unseen.h"
 
@@ -193,6 +197,15 @@ route_named(void *handle, const char *name, uintptr_t caller, bool scoped)
 	return answer;
 }
 
+/* Of cuFile, gdrcopy, libibverbs, libmlx5. */
+static enum ca_registration
+registration_of(const char *name)
+{
+	if (name[0] != 'c' && name[0] != 'g' && name[0] != 'i' && name[0] != 'm')
+		return CA_REGISTRATION_NONE;
+	return ca_registration_of(name);
+}
+
 struct ca_dlsym_way
 ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 {
@@ -200,13 +213,32 @@ ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 	struct ca_dlsym_way way = {
 		.jump = (uintptr_t)(scoped ? ca_loader_dlsym() : ca_loader_next_dlsym()),
 	};
+	enum ca_registration which;
 
 	atomic_fetch_add_explicit(&ca_loader_lookups, 1, memory_order_release);
+	ca_registration_look();
 	if (!name)
 		return way;
-	if (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z')
+	which = registration_of(name);
+	if (which != CA_REGISTRATION_NONE)
+		way.answer = ca_route_registration(which, handle, NULL, caller);
+	else if (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z')
 		way.answer = route_named(handle, name, caller, scoped);
 	else if (!scoped && name[0] == 'd' && ca_early_equal(name, "dlsym"))
 		way.answer = route_named(handle, name, caller, false);
+	return way;
+}
+
+struct ca_dlsym_way
+ca_dlvsym_route(void *handle, const char *name, const char *version, uintptr_t caller)
+{
+	struct ca_dlsym_way way = { .jump = (uintptr_t)ca_loader_dlvsym() };
+	enum ca_registration which;
+
+	atomic_fetch_add_explicit(&ca_loader_lookups, 1, memory_order_release);
+	ca_registration_look();
+	which = name && version ? registration_of(name) : CA_REGISTRATION_NONE;
+	if (which != CA_REGISTRATION_NONE)
+		way.answer = ca_route_registration(which, handle, version, caller);
 	return way;
 }

@@ -17,6 +17,9 @@ struct ca_dlsym_way {
 };
 /* For dlsym(handle, name), called from `caller`. Keeps errno. */
 struct ca_dlsym_way ca_dlsym_route(void *handle, const char *name, uintptr_t caller);
+/* The same for dlvsym(handle, name, version). */
+struct ca_dlsym_way ca_dlvsym_route(void *handle, const char *name, const char *version,
+				    uintptr_t caller);
 
 /* CA_THUNK_COUNT thunks of CA_THUNK_BYTES each, the i-th jumping to ca_thunk_targets[i]. */
 extern const char ca_thunks[];

@@ -147,19 +147,23 @@ retire(struct world *w)
 }
 
 static void
-settle(struct world *w)
+give_away(struct world *w)
 {
+	static const uint64_t sizes[] = { 1, 512, 64 * KIB, 3 * MIB, 64 * MIB };
 	const struct piece *piece;
+	uint64_t size, end;
 	int r;
 
 	if (!w->n_live)
 		return;
 	piece = &w->live[pick(w, w->n_live)];
-	r = ca_settle(w->heap, piece->address);
-	if (!r)
-		reference_settled(w, piece);
-	else
-		require(w->failing || (r == -EBUSY && w->capturing), "a block is not settled");
+	size = pick(w, 2) ? piece->size : sizes[pick(w, 5)];
+	end = reference_segment_end(w, piece->address);
+	if (end && size > end - piece->address)
+		size = end - piece->address;
+	r = ca_register(w->heap, piece->address, size);
+	require(!r || w->failing || (r == -EBUSY && w->capturing), "a block is not settled");
+	reference_registered(w, piece->address, size, !r);
 }
 
 static void
@@ -201,7 +205,7 @@ step_rare(struct world *w)
 		retire(w);
 		break;
 	case 1:
-		settle(w);
+		give_away(w);
 		break;
 	case 2:
 		trim(w);

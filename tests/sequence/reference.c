@@ -9,6 +9,7 @@
  *   where exposing is forbidden;
  * - a submission that touches memory comes after all unfinished work on it from before it was
  *   handed out: by the program's own order or by the waits that were put in;
+ * - nothing unfinished is handed out of a range that was given to somebody who is no stream;
  * - no memory that is live goes back to the driver;
  * - the figures are what the lists add up to.
  */
@@ -91,6 +92,18 @@ is_held(struct world *w, const struct piece *piece)
 }
 
 static void
+ranges_gone(struct world *w, const struct segment *segment)
+{
+	unsigned i;
+
+	for (i = 0; i < w->n_registered;)
+		if (w->registered[i].address - segment->address < segment->size)
+			w->registered[i] = w->registered[--w->n_registered];
+		else
+			i++;
+}
+
+static void
 segment_gone(struct world *w, struct segment *segment)
 {
 	unsigned i;
@@ -107,6 +120,7 @@ segment_gone(struct world *w, struct segment *segment)
 		}
 		w->freed[i] = w->freed[--w->n_freed];
 	}
+	ranges_gone(w, segment);
 	*segment = w->segments[--w->n_segments];
 }
 
@@ -226,10 +240,12 @@ reference_forget_space(struct world *w, unsigned space)
 		else
 			i++;
 	for (i = 0; i < w->n_segments;)
-		if (w->segments[i].context == w->contexts[space])
+		if (w->segments[i].context == w->contexts[space]) {
+			ranges_gone(w, &w->segments[i]);
 			w->segments[i] = w->segments[--w->n_segments];
-		else
+		} else {
 			i++;
+		}
 }
 
 /* Whatever is submitted to another of the users comes after what stream `j` did to the memory. */
@@ -241,6 +257,17 @@ is_stood_for(struct world *w, const uint64_t *unfinished, unsigned j)
 	for (k = 0; k < w->n_streams; k++)
 		if (k != j && unfinished[k] &&
 		    ca_model_stream_behind(w->model, name_of(k), name_of(j)) >= unfinished[j])
+			return true;
+	return false;
+}
+
+static bool
+is_registered(struct world *w, const struct piece *piece)
+{
+	unsigned i;
+
+	for (i = 0; i < w->n_registered; i++)
+		if (overlap(piece, w->registered[i].address, w->registered[i].size))
 			return true;
 	return false;
 }
@@ -261,6 +288,7 @@ check_exposed(struct world *w, const struct piece *piece, const uint64_t *unfini
 	require(users <= 1, "handed out while several streams use it");
 	require(!users || !w->finished_only, "unfinished memory handed out, which was forbidden");
 	require(!users || !w->capturing, "unfinished memory handed out in a capture");
+	require(!users || !is_registered(w, piece), "registered memory handed out unfinished");
 	require(!users || !piece->straight, "unfinished memory taken from the driver");
 }
 
@@ -315,8 +343,8 @@ reference_submission(struct world *w, const struct piece *piece, unsigned stream
 	}
 }
 
-void
-reference_settled(struct world *w, const struct piece *piece)
+static void
+check_settled(struct world *w, const struct piece *piece)
 {
 	unsigned i;
 
@@ -324,6 +352,31 @@ reference_settled(struct world *w, const struct piece *piece)
 		if (overlap(&w->freed[i], piece->address, piece->size))
 			require(reference_is_idle(w, &w->freed[i]),
 				"settled while earlier work still uses it");
+}
+
+void
+reference_registered(struct world *w, uint64_t address, uint64_t size, bool settled)
+{
+	unsigned i;
+
+	for (i = 0; settled && i < w->n_live; i++)
+		if (overlap(&w->live[i], address, size))
+			check_settled(w, &w->live[i]);
+	if (w->n_registered == REGISTERED_MAX)
+		w->registered[pick(w, REGISTERED_MAX)] = (struct range){ address, size };
+	else
+		w->registered[w->n_registered++] = (struct range){ address, size };
+}
+
+uint64_t
+reference_segment_end(struct world *w, uint64_t address)
+{
+	unsigned i;
+
+	for (i = 0; i < w->n_segments; i++)
+		if (address - w->segments[i].address < w->segments[i].size)
+			return w->segments[i].address + w->segments[i].size;
+	return 0;
 }
 
 /* ---- figures */

@@ -28,6 +28,7 @@ enum {
 	OPEN_MAX = 6,
 	SPACES = 2,
 	SEGMENTS_MAX = 1024,
+	REGISTERED_MAX = 256,
 	EVENTS = 4,
 	GRAPHS_MAX = 16,
 	CHARGES_MAX = 8,
@@ -68,6 +69,11 @@ struct segment {
 	bool retired;
 };
 
+/* Given to somebody who is no stream. */
+struct range {
+	uint64_t address, size;
+};
+
 struct charge {
 	uint64_t handle, bytes;
 	unsigned space;
@@ -92,6 +98,8 @@ struct world {
 	unsigned n_live, n_freed;
 	struct segment segments[SEGMENTS_MAX];
 	unsigned n_segments;
+	struct range registered[REGISTERED_MAX];
+	unsigned n_registered;
 	struct event events[EVENTS];
 	struct graph graphs[GRAPHS_MAX];
 	unsigned n_graphs;
@@ -134,7 +142,9 @@ void reference_driver(struct world *w); /* puts its eyes before the model's */
 void reference_handed_out(struct world *w, const struct piece *piece);
 void reference_freed(struct world *w, unsigned live);
 void reference_submission(struct world *w, const struct piece *piece, unsigned stream);
-void reference_settled(struct world *w, const struct piece *piece);
+/* `settled`: and nothing that used the memory before still runs. */
+void reference_registered(struct world *w, uint64_t address, uint64_t size, bool settled);
+uint64_t reference_segment_end(struct world *w, uint64_t address);
 void reference_forget_space(struct world *w, unsigned space);
 void reference_retire(struct world *w, uint64_t address);
 struct ca_stats reference_stats(struct world *w);

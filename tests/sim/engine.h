@@ -145,6 +145,9 @@ uint64_t sim_step(uint64_t n);
 uint64_t sim_pending(void);
 
 uint64_t sim_races_counted(void);
+/* Somebody who is no stream (a network card, a disk) reads or writes the bytes now, and has ended
+ * when this returns: judged like work of the host that nothing but the host's clock orders. */
+void sim_accessor_touch(uint64_t addr, uint64_t n_bytes, bool writes);
 /* Highest number of bytes in use on the device,
  * as counted against its capacity (pool memory included). */
 uint64_t sim_peak_bytes(int device);

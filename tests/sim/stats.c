@@ -128,3 +128,10 @@ simcuda_step(unsigned long long n)
 {
 	return simb_phase() == SIMB_PHASE_UP ? sim_step(n) : 0;
 }
+
+__attribute__((visibility("default"))) void
+simcuda_touch(unsigned long long address, size_t n_bytes, int writes)
+{
+	if (simb_phase() == SIMB_PHASE_UP)
+		sim_accessor_touch(address, n_bytes, writes != 0);
+}

@@ -20,3 +20,6 @@ int simb_stats_write(const char *pattern);
 size_t simcuda_stats(char *buffer, size_t n_buffer);
 /* Exported: with SIMCUDA_CLOCK=manual, completes up to n operations; returns how many. */
 unsigned long long simcuda_step(unsigned long long n);
+/* Exported: for stand-ins of devices that are no streams (network cards), which read or write the
+ * memory now: the race oracle judges it. */
+void simcuda_touch(unsigned long long address, size_t n_bytes, int writes);

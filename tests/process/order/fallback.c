@@ -140,9 +140,10 @@ static void
 network_library(void)
 {
 	begin();
-	EXPECT(dlopen(getenv("NETWORK_LIBRARY"), RTLD_NOW));
-	for (int i = 0; i < 130; i++) /* it is looked for now and then */
-		x = order_again(x, BIG);
+	EXPECT(dlopen(getenv("NETWORK_LIBRARY"), RTLD_NOW | RTLD_GLOBAL));
+	for (int i = 0; i < 2; i++) /* what the answer is depends on who asks */
+		EXPECT(dlsym(RTLD_NEXT, "gdr_pin_buffer"));
+	x = order_again(x, BIG);
 	go_on();
 }
 

@@ -419,16 +419,6 @@ access_buffer_id_among_others(CUdeviceptr x)
 	OK(cuPointerGetAttributes(2, names, values, x));
 }
 
-static void
-access_range(CUdeviceptr x)
-{
-	CUdeviceptr base;
-	size_t bytes;
-
-	OK(cuMemGetAddressRange_v2(&base, &bytes, x + 100));
-	EXPECT(base == x);
-}
-
 #define ACCESSOR(access)                                                                           \
 	static void after_##access(void)                                                           \
 	{                                                                                          \
@@ -439,7 +429,6 @@ ACCESSOR(access_ipc)
 ACCESSOR(access_sync_memops)
 ACCESSOR(access_buffer_id)
 ACCESSOR(access_buffer_id_among_others)
-ACCESSOR(access_range)
 
 const struct order_case rules_spaces[] = {
 	{ "t11_copied_to_by_another_context", copy_dtod_0 },
@@ -463,7 +452,6 @@ const struct order_case rules_spaces[] = {
 	{ "t13_synchronous_memory_operations", after_access_sync_memops },
 	{ "t13_buffer_id", after_access_buffer_id },
 	{ "t13_buffer_id_among_other_attributes", after_access_buffer_id_among_others },
-	{ "t13_address_range", after_access_range },
 	{ "t13_address_range_while_another_context_waits", range_beside_another_context },
 	{ NULL, NULL },
 };

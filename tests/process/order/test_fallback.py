@@ -17,7 +17,7 @@ CASES = {
     "private_table": ({"SIMCUDA_PRIVATE_TABLE": "1"}, "a private driver table is in use"),
     "peer_access": ({"SIMCUDA_DEVICES": "2"}, "another context has access to this memory"),
     "current_context": ({"SIMCUDA_FAIL": "cuCtxGetCurrent:4+:999"}, "the driver did not say which context is current"),
-    "network_library": ({}, "a network or storage library is loaded"),
+    "network_library": ({}, "a network or storage library is used in a way not followed"),
     "too_many_streams": ({}, "more streams than are tracked"),
     "context_wait": ({}, "a whole context was made to wait for an event"),
     "device_graph": ({}, "a graph that a device can launch was made"),
@@ -28,8 +28,8 @@ CASES = {
 def _network(tmp_path_factory):
     """A library with the name of one that lets other devices read GPU memory."""
     path = tmp_path_factory.mktemp("network") / "libgdrapi.so.2"
-    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-Wl,-soname,libgdrapi.so.2", "-o", path, "-xc", "/dev/null"],
-                   check=True)
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-Wl,-soname,libgdrapi.so.2", "-o", path, "-xc", "-"],
+                   input="int gdr_pin_buffer(void) { return 0; }", text=True, check=True)
     return path
 
 

@@ -113,7 +113,7 @@ test_freed_memory_is_not_live(void **state)
 	assert_int_equal(ca_lookup(f.heap, block + 5, &info), 0);
 	assert_false(info.live);
 	assert_int_equal(ca_disown(f.heap, block), -ENOENT);
-	assert_int_equal(ca_settle(f.heap, block), 0);
+	assert_int_equal(ca_register(f.heap, block, 1), 0);
 	fixture_stop(&f);
 }
 

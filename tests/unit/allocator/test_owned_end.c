@@ -98,17 +98,16 @@ test_accessors_wait_for_inherited_users(void **state)
 
 	scene_new(&scene, 1);
 	a = fixture_alloc(&scene.f, 20 * MIB);
-	assert_int_equal(ca_settle(scene.f.heap, a), 0);
 	work = launch(&scene, S);
 	fixture_free(&scene.f, a);
 	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
 	assert_int_equal(fixture_stats(&scene.f).settles, 0);
-	assert_int_equal(ca_settle(scene.f.heap, a + 5), 0);
+	assert_int_equal(ca_register(scene.f.heap, a + 5, 1), 0);
 	assert_int_equal(fixture_stats(&scene.f).settles, 1);
 	assert_true(ca_model_stream_finished(scene.f.model, (void *)S) >= work);
-	assert_int_equal(ca_settle(scene.f.heap, a), 0);
+	assert_int_equal(ca_register(scene.f.heap, a, 1), 0);
 	assert_int_equal(fixture_stats(&scene.f).settles, 1);
-	assert_int_equal(ca_settle(scene.f.heap, 4096), -ENOENT);
+	assert_int_equal(ca_register(scene.f.heap, 4096, 1), -ENOENT);
 	fixture_check(&scene.f);
 	fixture_stop(&scene.f);
 }
@@ -128,11 +127,10 @@ test_accessors_wait_for_one_stream_and_exactly_from_the_second_on(void **state)
 		fixture_free(&scene.f, a);
 		assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
 		launch(&scene, S); /* may wait for the host */
-		assert_int_equal(ca_settle(scene.f.heap, a), 0);
+		assert_int_equal(ca_register(scene.f.heap, a, 1), 0);
 		assert_int_equal(fixture_stats(&scene.f).settles, i + 1);
 		assert_int_equal(ca_model_stream_finished(scene.f.model, (void *)S),
 				 i ? work : work + 1);
-		fixture_free(&scene.f, a);
 	}
 	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_WAIT], 3);
 	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_SYNCHRONIZE], 0);

@@ -334,7 +334,7 @@ step(struct program *p)
 	else if (dice < 993)
 		ca_reclaim(p->f.space, random_size(p));
 	else if (dice < 995 && p->live_count)
-		ca_settle(p->f.heap, p->live[pick(p, p->live_count)].address);
+		ca_register(p->f.heap, p->live[pick(p, p->live_count)].address, 1);
 }
 
 static void

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Registered ranges: a short sorted list a segment.
+ *
+ * A block that overlaps a range waits as one of several users does (MULTI) while it has one: it is
+ * in no index, so nobody finds it before it has finished. Nor does a magazine keep it. So nothing
+ * has to be asked where memory is handed out; what asks is where a free block gets its place
+ * (owned.c), where it is merged (block.c), and where a magazine may have it (alloc.c).
+ */
+#include "allocator/inside.h"
+
+#include <string.h>
+
+static bool
+overlaps(const struct ca_registered *registered, uint64_t from, uint64_t to)
+{
+	unsigned i;
+
+	for (i = 0; i < registered->n; i++)
+		if (registered->range[i].from < to && from < registered->range[i].to)
+			return true;
+	return false;
+}
+
+bool
+ca_registered_overlaps_some(const struct ca_block *block)
+{
+	return overlaps(block->segment->registered, block->address, block->address + block->bytes);
+}
+
+static bool
+covers(const struct ca_registered *registered, uint64_t from, uint64_t to)
+{
+	unsigned i;
+
+	for (i = 0; i < registered->n; i++)
+		if (registered->range[i].from <= from && to <= registered->range[i].to)
+			return true;
+	return false;
+}
+
+static void
+remove_at(struct ca_registered *registered, unsigned i)
+{
+	memmove(&registered->range[i], &registered->range[i + 1],
+		(registered->n - i - 1) * sizeof(registered->range[0]));
+	registered->n--;
+}
+
+/* Makes one of the two ranges with the least between them. */
+static void
+join_nearest(struct ca_registered *registered)
+{
+	unsigned best = 0, i;
+
+	for (i = 1; i + 1 < registered->n; i++)
+		if (registered->range[i + 1].from - registered->range[i].to <
+		    registered->range[best + 1].from - registered->range[best].to)
+			best = i;
+	registered->range[best].to = registered->range[best + 1].to;
+	remove_at(registered, best + 1);
+}
+
+static void
+insert(struct ca_registered *registered, uint64_t from, uint64_t to)
+{
+	unsigned i = 0;
+
+	while (i < registered->n) {
+		if (registered->range[i].to < from || to < registered->range[i].from) {
+			i++;
+			continue;
+		}
+		if (registered->range[i].from < from)
+			from = registered->range[i].from;
+		if (registered->range[i].to > to)
+			to = registered->range[i].to;
+		remove_at(registered, i);
+	}
+	if (registered->n == CA_REGISTERED_MAX) {
+		join_nearest(registered);
+		insert(registered, from, to); /* it may touch what is one now */
+		return;
+	}
+	for (i = registered->n; i && registered->range[i - 1].from > from; i--)
+		registered->range[i] = registered->range[i - 1];
+	registered->range[i] = (struct ca_registered_range){ from, to };
+	registered->n++;
+}
+
+/* A block of the segment that a stream owns although it overlaps. */
+static struct ca_block *
+owned_overlapping(const struct ca_segment *segment)
+{
+	struct ca_block *block;
+
+	for (block = segment->first; block; block = block->next)
+		if (block->state == CA_BLOCK_OWNED && ca_registered_overlaps(block))
+			return block;
+	return NULL;
+}
+
+void
+ca_registered_add_locked(struct ca_segment *segment, uint64_t from, uint64_t to)
+{
+	struct ca_block *block;
+
+	if (segment->retired)
+		return; /* never handed out again */
+	if (from < segment->address)
+		from = segment->address;
+	if (to > segment->address + segment->bytes)
+		to = segment->address + segment->bytes;
+	if (segment->registered && covers(segment->registered, from, to))
+		return;
+	if (!segment->registered)
+		segment->registered = ca_objects_get(&segment->space->heap->ranges);
+	if (!segment->registered) {
+		ca_segment_retire_locked(segment);
+		return;
+	}
+	insert(segment->registered, from, to);
+	ca_block_claim_all_locked(segment);
+	while ((block = owned_overlapping(segment)))
+		ca_owned_place_again_locked(block);
+}

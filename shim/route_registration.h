@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: MIT */
+/* What a look-up of a registration function (shim/registrations.h) is answered with. */
+#pragma once
+
+#include "shim/registrations.h"
+
+/* dlsym (`version` NULL) or dlvsym, called from `caller`. 0: as without us. Early, keeps errno. */
+uintptr_t ca_route_registration(enum ca_registration which, void *handle, const char *version,
+				uintptr_t caller);
