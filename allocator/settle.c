@@ -28,6 +28,18 @@ users_add(struct ca_users *users, struct ca_user user)
 		users->user[users->n++] = user;
 }
 
+/* The block's. */
+static void
+users_add_all(struct ca_users *users, const struct ca_block *block)
+{
+	struct ca_users more;
+	unsigned i;
+
+	ca_block_users(block, &more);
+	for (i = 0; i < more.n; i++)
+		users_add(users, more.user[i]);
+}
+
 /* The block that holds `address`, or the first behind it. */
 static struct ca_block *
 first_from(struct ca_heap *heap, uint64_t address)
@@ -60,7 +72,7 @@ touch_range(struct ca_heap *heap, uint64_t address, uint64_t bytes, struct ca_us
 
 	while (block && (block->address <= address || block->address - address < bytes)) {
 		if (ca_block_is_live(block))
-			users_add(users, block->user);
+			users_add_all(users, block);
 		block = next_of(block);
 	}
 }
@@ -102,11 +114,23 @@ wait_locked(struct ca_space *space, const struct ca_user *user)
 	return 0;
 }
 
+/* All of them. */
+static int
+wait_all_locked(struct ca_space *space, const struct ca_users *users)
+{
+	unsigned i;
+	int r = 0;
+
+	for (i = 0; !r && i < users->n; i++)
+		r = wait_locked(space, &users->user[i]);
+	return r;
+}
+
 int
 ca_settle(struct ca_heap *heap, uint64_t address)
 {
 	struct ca_block *block;
-	struct ca_user user;
+	struct ca_users users = { .n = 0 };
 	uint64_t serial;
 	int r = 0;
 
@@ -116,15 +140,16 @@ ca_settle(struct ca_heap *heap, uint64_t address)
 		ca_heap_unlock(heap);
 		return -ENOENT;
 	}
-	user = block->user;
 	serial = atomic_load_explicit(&block->serial, memory_order_relaxed);
-	if (ca_block_is_live(block) && user.stream && !ca_user_is_done(&user)) {
+	if (ca_block_is_live(block))
+		ca_block_users(block, &users);
+	if (!ca_users_prune(&users)) {
 		CA_COUNT(block->segment->space, settles);
-		r = wait_locked(block->segment->space, &user);
+		r = wait_all_locked(block->segment->space, &users);
 		block = ca_block_find_locked(heap, address);
-		if (!r && ca_user_is_done(&user) && block && ca_block_is_live(block) &&
+		if (!r && ca_users_prune(&users) && block && ca_block_is_live(block) &&
 		    atomic_load_explicit(&block->serial, memory_order_relaxed) == serial)
-			block->user.stream = NULL;
+			ca_block_drop_users_locked(block);
 	}
 	ca_heap_unlock(heap);
 	return r;

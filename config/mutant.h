@@ -29,6 +29,8 @@
  * REUSE_AT_ONCE         every mark that is asked for is done
  * OWN_CONTEXT_ONLY      a free looks at the block's own context only
  * OLD_ORDER_COUNTS      a free drops users that another one waited for at an earlier time
+ * OLD_STAMP_STANDS      a stream's stamp from before a wait counts for what it waited for
+ * ONE_USER_UNGUARDED    of several users of memory handed out, one is not exposed
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -45,7 +47,9 @@
 	X(GUARD_OFF)                                                                               \
 	X(REUSE_AT_ONCE)                                                                           \
 	X(OWN_CONTEXT_ONLY)                                                                        \
-	X(OLD_ORDER_COUNTS)
+	X(OLD_ORDER_COUNTS)                                                                        \
+	X(OLD_STAMP_STANDS)                                                                        \
+	X(ONE_USER_UNGUARDED)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,
