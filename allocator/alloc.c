@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The way of an allocation: best fit of what nobody uses any more (in a quiet space: or only the
- * one stream); else settle what has finished and search again; else, when too much freed memory is
- * waiting, expose what the caller's own stream has not finished with, or let the host wait for the
+ * one stream); else expose what the caller's own stream has not finished with, if nobody comes to
+ * wait because of it; else settle what has finished and search again; else, when too much freed
+ * memory is waiting, expose what other streams have to be waited for, or let the host wait for the
  * oldest that the caller itself freed; else new memory (ladder.c).
  *
  * What the calling thread has just freed comes first (magazine.c); all this is for the rest.
@@ -21,7 +22,7 @@ is_quick(const struct ca_block *block, uint64_t rounded)
 	const struct ca_segment *segment = block->segment;
 
 	return segment->space->heap->quick && !segment->retired && !segment->captured &&
-	       !ca_registered_overlaps(block) && ca_grains(rounded) &&
+	       !block->has_several && !ca_registered_overlaps(block) && ca_grains(rounded) &&
 	       block->address % CA_GRAIN == 0;
 }
 
@@ -47,7 +48,10 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 
 	atomic_store_explicit(&block->requested, requested, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
-	block->born = ca_order_born(&space->order);
+	if (__builtin_expect(block->places != NULL, 0))
+		ca_block_keep_several_locked(block, ca_order_born(&space->order));
+	else
+		block->born = ca_order_born(&space->order);
 	block->thread = (uint32_t)ca_order_thread();
 	ca_block_set_state_locked(block, CA_BLOCK_LIVE);
 	atomic_store_explicit(&block->quick,
@@ -108,27 +112,49 @@ note_debt(struct ca_space *space, const struct ca_block *block)
 		in_debt = space->id;
 }
 
-/* The block, CLEAN or OWNED, leaves its stream; what of it is unfinished is exposed. */
+/* Each of the users that have not finished. */
 static void
-count_hit(struct ca_space *space, struct ca_block *block, bool waited)
+expose(struct ca_space *space, struct ca_block *block, const struct ca_users *users)
 {
-	bool quiet;
+	struct ca_several *several = ca_block_several(block);
+	bool quiet = ca_owned_quiet_locked(space) != NULL;
+	unsigned i;
 
-	CA_COUNT(space, cache_hits);
-	if (block->state != CA_BLOCK_OWNED || ca_user_is_done(&block->user)) {
-		block->user.stream = NULL;
-		if (waited)
-			CA_COUNT(space, taken_pending_done);
-		else
-			CA_COUNT(space, taken_clean);
-		return;
-	}
-	quiet = ca_owned_quiet_locked(space) != NULL;
-	ca_order_expose(&space->order, &block->user);
-	if (quiet || block->user.stream == ca_order_last_stream)
+	for (i = CA_MUTANT(ONE_USER_UNGUARDED) && users->n > 1; i < users->n; i++)
+		ca_order_expose(&space->order, &users->user[i]);
+	if (quiet || (users->n == 1 && users->user[0].stream == ca_order_last_stream))
 		CA_COUNT(space, taken_same_stream);
 	else
 		CA_COUNT(space, taken_exposed);
+	if (users->n > 1) {
+		CA_COUNT(space, exposed_several);
+		several->users = *users;
+	} else if (several) {
+		ca_block_drop_users_locked(block);
+	}
+	block->user = users->user[0];
+}
+
+/* The block leaves its stream; what of it is unfinished is exposed. */
+static void
+count_hit(struct ca_space *space, struct ca_block *block, bool waited)
+{
+	struct ca_users users;
+
+	CA_COUNT(space, cache_hits);
+	if (block->state != CA_BLOCK_CLEAN) {
+		ca_block_users(block, &users);
+		if (!ca_users_prune(&users)) {
+			expose(space, block, &users);
+			return;
+		}
+		ca_block_drop_users_locked(block);
+	}
+	block->user.stream = NULL;
+	if (waited)
+		CA_COUNT(space, taken_pending_done);
+	else
+		CA_COUNT(space, taken_clean);
 }
 
 struct ca_block *
@@ -206,12 +232,44 @@ others_finish(struct ca_space *space, uint64_t bytes)
 	return false;
 }
 
+/*
+ * It is not the order that keeps the oldest block from being handed out: the pieces are too small,
+ * as they may be with one stream, where nobody waits. So the host does not wait for them to merge
+ * as long as `block` can be cut instead, or the cache has not grown to the slack more than the
+ * program ever had.
+ */
+static bool
+is_in_pieces(struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+{
+	const struct ca_stats *stats = &space->device->stats;
+	uint64_t most = stats->allocated_bytes.peak, more;
+
+	more = stats->reserved_bytes.current + ca_pool_segment_bytes(&space->heap->config, bytes);
+	return (block || more <= most || more - most <= space->heap->config.reuse_slack_bytes) &&
+	       ca_owned_wants_room_locked(space);
+}
+
 /* Beyond the slack, what may be exposed is as good as `block`, which may be NULL: the smaller one,
- * and nobody waits. NULL: nothing may be exposed. */
+ * and the host does not wait. NULL: nothing may be exposed. */
 static struct ca_block *
 or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 {
 	struct ca_block *exposable = ca_owned_exposable_locked(space, bytes);
+
+	if (!exposable)
+		exposable = ca_owned_exposable_late_locked(space, bytes);
+	if (!exposable && !block)
+		exposable = ca_gather_locked(space, bytes, false);
+	if (!exposable && !block)
+		exposable = ca_owned_find_hole_locked(space, bytes);
+	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
+}
+
+/* Memory that costs nobody anything; `block`, NULL or to be cut, if that is smaller. */
+static struct ca_block *
+or_exposable_free(struct ca_space *space, struct ca_block *block, uint64_t bytes)
+{
+	struct ca_block *exposable = ca_owned_exposable_free_locked(space, bytes);
 
 	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
 }
@@ -234,6 +292,9 @@ reuse(struct ca_space *space, uint64_t bytes)
 		block = ca_owned_find_locked(space, bytes);
 	if (!ca_owned_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
 		return ca_alloc_hit_locked(space, block, bytes, false);
+	exposable = or_exposable_free(space, block, bytes);
+	if (exposable)
+		return ca_alloc_hit_locked(space, exposable, bytes, false);
 	waited = ca_owned_look_locked(space);
 	block = ca_owned_find_locked(space, bytes);
 	while (waiting_useful(space, bytes) && beyond_slack(space) &&
@@ -241,12 +302,17 @@ reuse(struct ca_space *space, uint64_t bytes)
 		exposable = or_exposable(space, block, bytes);
 		if (exposable)
 			return ca_alloc_hit_locked(space, exposable, bytes, waited);
+		if (is_in_pieces(space, block, bytes))
+			break;
 		if (!shrink_waiting(space) && (block || !others_finish(space, bytes)))
 			break;
 		waited = true;
 		block = ca_owned_find_locked(space, bytes);
 	}
-	return ca_alloc_hit_locked(space, ca_owned_find_locked(space, bytes), bytes, waited);
+	block = ca_owned_find_locked(space, bytes);
+	if (!block)
+		block = ca_gather_locked(space, bytes, true);
+	return ca_alloc_hit_locked(space, block, bytes, waited);
 }
 
 /* A segment of its own: in a capture, in a poisoned context, or when only counting. */

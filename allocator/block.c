@@ -6,8 +6,10 @@
  * construction.
  *
  * A block that becomes free merges with neighbours that may be used in just the same way: CLEAN
- * with CLEAN, OWNED with OWNED by the same stream (the larger stamp holds for both). While nothing
- * has to wait in the space, OWNED is as good as CLEAN, and they merge into OWNED. One record
+ * with CLEAN, OWNED with OWNED by the same stream, MULTI with MULTI of the same set of users (the
+ * larger stamp holds for both, of each user; an exact mark of it covers nothing that was submitted
+ * after the later free). While nothing has to wait in the space, OWNED is as good as CLEAN, and
+ * they merge into OWNED, unless others than its stream may still use it. One record
  * survives, the others go back; a record that is indexed and only grows or shrinks keeps its places
  * in the trees if it can.
  */
@@ -106,11 +108,17 @@ waiting_count(struct ca_block *block, uint64_t sign)
 	}
 }
 
-/* CLEAN or OWNED. */
+/* It waits for streams. */
+static bool
+is_used(const struct ca_block *block)
+{
+	return block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI;
+}
+
 static bool
 is_free(const struct ca_block *block)
 {
-	return block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED;
+	return block->state == CA_BLOCK_CLEAN || is_used(block);
 }
 
 /* What is usual: the way by the table of sums takes longer. */
@@ -188,11 +196,29 @@ ca_block_new_locked(struct ca_heap *heap)
 void
 ca_block_drop_users_locked(struct ca_block *block)
 {
-	if (block->state == CA_BLOCK_MULTI) {
-		ca_objects_put(&block->segment->space->heap->users, block->users);
-		block->users = NULL;
+	struct ca_several *several = ca_block_several(block);
+
+	if (several && block->state == CA_BLOCK_LIVE) {
+		block->has_several = false;
+		block->born = several->born;
+	} else if (several) {
+		ca_slabs_put(&block->segment->space->heap->places, block->places);
+		block->places = NULL;
 	}
+	if (several)
+		ca_objects_put(&block->segment->space->heap->users, several);
 	block->user.stream = NULL;
+}
+
+void
+ca_block_keep_several_locked(struct ca_block *block, uint64_t born)
+{
+	struct ca_several *several = block->places->several;
+
+	ca_slabs_put(&block->segment->space->heap->places, block->places);
+	several->born = born;
+	block->several = several;
+	block->has_several = true;
 }
 
 void
@@ -211,7 +237,7 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 	upper->space_and_state = block->space_and_state;
 	upper->thread = block->thread;
 	upper->user = block->user;
-	if (block->state == CA_BLOCK_OWNED) {
+	if (is_used(block)) {
 		ca_list_insert(block->waiting.next, &upper->waiting);
 		ca_change(&block->segment->space->owned_blocks, 1);
 	}
@@ -236,7 +262,7 @@ ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_bl
 	lower->thread = block->thread;
 	lower->user = block->user;
 	ca_list_init(&lower->waiting);
-	ca_change(&segment->space->owned_blocks, block->state == CA_BLOCK_OWNED);
+	ca_change(&segment->space->owned_blocks, is_used(block));
 	lower->prev = block->prev;
 	lower->next = block;
 	if (lower->prev)
@@ -257,18 +283,63 @@ join_threads(struct ca_block *block, const struct ca_block *other)
 		block->thread = 0;
 }
 
+static struct ca_user *
+user_of(struct ca_users *users, const struct ca_stream *stream)
+{
+	unsigned i;
+
+	for (i = 0; i < users->n; i++)
+		if (users->user[i].stream == stream)
+			return &users->user[i];
+	return NULL;
+}
+
+/* There is room. */
+static void
+users_raise(struct ca_users *users, const struct ca_user *user)
+{
+	struct ca_user *known = user_of(users, user->stream);
+
+	if (!known)
+		users->user[users->n++] = *user;
+	else if (known->stamp < user->stamp)
+		known->stamp = user->stamp;
+}
+
+/* The users of `other`, which is in no index, become the block's, too. */
+static void
+join_users(struct ca_block *block, struct ca_block *other)
+{
+	struct ca_several *several = ca_block_several(block), *more = ca_block_several(other);
+	struct ca_users users;
+	unsigned i;
+
+	ca_block_users(more && !several ? block : other, &users);
+	if (more && !several) {
+		ca_slabs_put(&block->segment->space->heap->places, other->places);
+		other->places = NULL;
+		ca_pool_carry_locked(block, more);
+		several = more;
+	} else if (more) {
+		ca_block_drop_users_locked(other);
+	}
+	for (i = 0; several && i < users.n; i++)
+		users_raise(&several->users, &users.user[i]);
+	if (other->user.stamp > block->user.stamp)
+		block->user.stamp = other->user.stamp;
+}
+
 /* `block` gets the bytes of `other`, which is in the same state. */
 static void
-share(struct ca_block *block, const struct ca_block *other)
+share(struct ca_block *block, struct ca_block *other)
 {
-	if (block->state != CA_BLOCK_OWNED) {
+	if (!is_used(block)) {
 		join_threads(block, other);
 	} else {
 		ca_change(&block->segment->space->owned_blocks, (uint64_t)-1);
 		if (other->thread != block->thread)
 			block->thread = 0;
-		if (other->user.stamp > block->user.stamp)
-			block->user.stamp = other->user.stamp;
+		join_users(block, other);
 	}
 	block->bytes += other->bytes;
 }
@@ -316,6 +387,37 @@ make_like(struct ca_block *block, const struct ca_block *owned)
 	block->user = owned->user;
 }
 
+static bool
+users_fit(const struct ca_block *block, const struct ca_block *other)
+{
+	struct ca_users users, more;
+	unsigned i, n;
+
+	if (!ca_block_several(block) && !ca_block_several(other))
+		return true;
+	ca_block_users(block, &users);
+	ca_block_users(other, &more);
+	n = users.n;
+	for (i = 0; i < more.n; i++)
+		n += !user_of(&users, more.user[i].stream);
+	return n <= CA_USERS_MAX;
+}
+
+bool
+ca_block_is_alike(const struct ca_block *block, const struct ca_block *neighbour)
+{
+	const struct ca_user_set *set;
+
+	if (block->state != neighbour->state || !is_free(block))
+		return false;
+	if (block->state == CA_BLOCK_CLEAN)
+		return true;
+	if (block->state == CA_BLOCK_OWNED)
+		return block->user.stream == neighbour->user.stream && users_fit(block, neighbour);
+	set = ca_block_several(block)->set;
+	return set->n && set == ca_block_several(neighbour)->set;
+}
+
 /* Takes a neighbour out of its index and makes both alike, if they may be merged. */
 static bool
 join(struct ca_block *block, struct ca_block *neighbour,
@@ -326,15 +428,17 @@ join(struct ca_block *block, struct ca_block *neighbour,
 	if (!neighbour)
 		return false;
 	if (neighbour->state == block->state) {
-		if (owned && neighbour->user.stream != block->user.stream)
+		if (!ca_block_is_alike(block, neighbour))
 			return false;
 		ca_pool_unindex_locked(neighbour);
-		if (owned)
+		if (is_used(neighbour))
 			ca_list_remove(&neighbour->waiting);
 		return true;
 	}
-	if (!free_for_all || neighbour->state != (owned ? CA_BLOCK_CLEAN : CA_BLOCK_OWNED) ||
+	if (!free_for_all || block->state == CA_BLOCK_MULTI ||
+	    neighbour->state != (owned ? CA_BLOCK_CLEAN : CA_BLOCK_OWNED) ||
 	    ca_owned_record(owned ? &block->user : &neighbour->user) != free_for_all ||
+	    ca_block_several(owned ? block : neighbour) ||
 	    ca_registered_overlaps(owned ? neighbour : block))
 		return false;
 	ca_pool_unindex_locked(neighbour);
@@ -347,8 +451,8 @@ join(struct ca_block *block, struct ca_block *neighbour,
 	return true;
 }
 
-/* A CLEAN or OWNED block, in no index, with its neighbours, and theirs: a CLEAN one that becomes
- * OWNED may lie between two. Returns what they have become. */
+/* A free block, in no index, with its neighbours, and theirs: a CLEAN one that becomes OWNED may
+ * lie between two. Returns what they have become. */
 static struct ca_block *
 merge(struct ca_block *block)
 {
@@ -374,7 +478,10 @@ merge(struct ca_block *block)
 static void
 list_by_stamp(struct ca_block *block)
 {
-	struct ca_list *head = &ca_owned_record(&block->user)->waiting, *place = head;
+	struct ca_list *head = block->state == CA_BLOCK_MULTI
+				       ? &ca_block_several(block)->set->blocks
+				       : &ca_owned_record(&block->user)->waiting;
+	struct ca_list *place = head;
 
 	while (place->prev != head &&
 	       CA_CONTAINER_OF(place->prev, struct ca_block, waiting)->user.stamp >
@@ -388,7 +495,7 @@ static void
 enter(struct ca_block *block)
 {
 	ca_pool_index_locked(block);
-	if (block->state == CA_BLOCK_OWNED)
+	if (is_used(block))
 		list_by_stamp(block);
 }
 
@@ -456,8 +563,14 @@ is_like(const struct ca_block *block, const struct ca_block *neighbour)
 	return is_in(neighbour, CA_BLOCK_OWNED) && neighbour->user.stream == block->user.stream;
 }
 
+static bool
+has_several(const struct ca_block *block)
+{
+	return block && ca_block_several(block);
+}
+
 void
-ca_block_own_locked(struct ca_block *block, struct ca_user user)
+ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_several *several)
 {
 	if (block->state == CA_BLOCK_OWNED_OUT) { /* no other sum changes */
 		block->state = CA_BLOCK_OWNED;
@@ -467,17 +580,36 @@ ca_block_own_locked(struct ca_block *block, struct ca_user user)
 		ca_block_set_state_locked(block, CA_BLOCK_OWNED);
 	}
 	block->user = user;
-	if (is_in(block->prev, CA_BLOCK_CLEAN) || is_in(block->next, CA_BLOCK_CLEAN))
+	if (several)
+		ca_pool_carry_locked(block, several);
+	if (is_in(block->prev, CA_BLOCK_CLEAN) || is_in(block->next, CA_BLOCK_CLEAN) || several ||
+	    has_several(block->prev) || has_several(block->next))
 		enter(merge(block));
 	else
 		enter_between(block, is_like(block, block->prev), is_like(block, block->next));
 }
 
 void
-ca_block_wait_locked(struct ca_block *block)
+ca_block_wait_locked(struct ca_block *block, struct ca_several *several)
 {
 	ca_block_set_state_locked(block, CA_BLOCK_MULTI);
-	list_by_stamp(block);
+	block->user = several->users.user[0];
+	ca_pool_carry_locked(block, several);
+	enter(merge(block));
+}
+
+struct ca_block *
+ca_block_gather_locked(struct ca_block *first, struct ca_block *last)
+{
+	struct ca_block *end = last->next, *block;
+
+	for (block = first; block != end; block = block->next) {
+		ca_block_detach_locked(block);
+		ca_block_set_state_locked(block, CA_BLOCK_CLEAN);
+	}
+	while (first->next != end)
+		merge_next(first);
+	return first;
 }
 
 void

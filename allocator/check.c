@@ -39,21 +39,24 @@ users_check(struct walk *walk, const struct ca_block *block)
 	bool owned = block->state == CA_BLOCK_OWNED, multi = block->state == CA_BLOCK_MULTI;
 	unsigned i, found = 0;
 
-	claim(walk, !multi || block->users, "a block waits for several users and has none");
+	const struct ca_several *several = ca_block_several(block);
+
+	claim(walk, !multi || several, "a block waits for several users and has none");
 	claim(walk, !(owned || multi) || block->user.stream, "a block waits for no stream");
 	claim(walk, !owned || !ca_registered_overlaps(block), "registered memory can be exposed");
 	if ((owned || multi) && block->user.stream)
 		claim(walk, ca_owned_record(&block->user)->space == block->segment->space,
 		      "a block waits for a stream of another space");
-	claim(walk,
-	      !owned || !next || next->state != CA_BLOCK_OWNED ||
-		      next->user.stream != block->user.stream,
-	      "neighbours of one stream not merged");
-	for (i = 0; multi && block->users && i < block->users->n; i++)
-		found += block->users->user[i].stream == block->user.stream &&
-			 block->users->user[i].stamp == block->user.stamp;
-	claim(walk, !multi || (found == 1 && block->users && !block->users->context),
-	      "a block waits for a stream that is not its user");
+	claim(walk, !(owned || multi) || !next || !ca_block_is_alike(block, next),
+	      "neighbours of the same users not merged");
+	for (i = 0; several && i < several->users.n; i++)
+		found += several->users.user[i].stream == block->user.stream &&
+			 several->users.user[i].stamp == block->user.stamp;
+	claim(walk, !multi || found == 1, "a block waits for a stream that is not its user");
+	claim(walk, !several || (several->users.n && !several->users.context),
+	      "the users of a block are not known");
+	claim(walk, block->state == CA_BLOCK_LIVE || !block->has_several,
+	      "a block that is not live has the users of one that is");
 }
 
 /* May the program's block, or one in a magazine, be where it is? (All magazines are locked.) */
@@ -100,9 +103,7 @@ link_check(struct walk *walk, const struct ca_block *block)
 	const struct ca_list *waiting = &block->waiting;
 	bool waits = ca_block_waits(block);
 
-	claim(walk,
-	      block->state == CA_BLOCK_LIVE || block->state == CA_BLOCK_MULTI ||
-		      ca_block_is_indexed(block) || !block->places,
+	claim(walk, block->state == CA_BLOCK_LIVE || ca_block_is_indexed(block) || !block->places,
 	      "a block has a link of a state that it is not in");
 	claim(walk, !waits || waiting->next != waiting, "a block waits and is in no list");
 	claim(walk,
@@ -120,7 +121,7 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	const struct ca_segment *segment = block->segment;
 	bool live = ca_block_is_live(block), kept = block->state == CA_BLOCK_LIVE && !live;
 	bool clean = block->state == CA_BLOCK_CLEAN;
-	bool indexed = clean || block->state == CA_BLOCK_OWNED;
+	bool indexed = clean || block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI;
 	uint64_t usable = ca_pool_usable(block);
 
 	claim(walk, block->bytes > 0, "empty block");
@@ -279,41 +280,81 @@ waiting_list_check(struct walk *walk, const struct ca_space *space, const struct
 	return count;
 }
 
-/* The blocks of a stream's list, smallest stamp first; those in its pools are OWNED. */
+/* Blocks in the indexes of two pools; NULL: there are no pools. */
+static uint64_t
+indexed_in(const struct ca_pool *pools)
+{
+	const struct ca_tree_node *node;
+	uint64_t n = 0;
+	unsigned i;
+
+	for (i = 0; pools && i < 2; i++)
+		for (node = ca_index_first(&pools[i].by_size); node;
+		     node = ca_index_next(&pools[i].by_size, node))
+			n++;
+	return n;
+}
+
+/* The blocks of a stream's list, smallest stamp first, and of its pools. */
 static void
 stream_check(struct walk *walk, const struct ca_stream_record *record, uint64_t *listed)
 {
 	const struct ca_list *link;
-	const struct ca_tree_node *node;
 	uint64_t stamp = 0, owned = 0;
-	unsigned i;
 
 	for (link = record->waiting.next; link != &record->waiting; link = link->next) {
 		const struct ca_block *block =
 			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
 
-		claim(walk, block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI,
+		claim(walk, block->state == CA_BLOCK_OWNED,
 		      "a stream's list has a block that does not wait for it");
 		claim(walk, block->user.stream == &record->hot,
 		      "a block is in a wrong stream's list");
 		claim(walk, block->user.stamp >= stamp, "a stream's list is not in order");
 		stamp = block->user.stamp;
-		owned += block->state == CA_BLOCK_OWNED;
-		++*listed;
+		owned++;
 	}
-	for (i = 0; record->pools && i < 2; i++)
-		for (node = ca_index_first(&record->pools[i].by_size); node;
-		     node = ca_index_next(&record->pools[i].by_size, node))
-			owned--;
-	claim(walk, owned == 0, "a stream's pools and its list disagree");
+	claim(walk, owned == indexed_in(record->pools), "a stream's pools and its list disagree");
+	*listed += owned;
+}
+
+/* The blocks of a set: their users are its streams. */
+static void
+set_check(struct walk *walk, const struct ca_user_set *set, uint64_t *listed)
+{
+	const struct ca_list *link;
+	uint64_t stamp = 0, blocks = 0;
+	unsigned i;
+
+	for (link = set->blocks.next; link != &set->blocks; link = link->next, blocks++) {
+		const struct ca_block *block =
+			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
+		const struct ca_several *several = ca_block_several(block);
+
+		if (!claim(walk, block->state == CA_BLOCK_MULTI && several && several->set == set,
+			   "a set has a block that is not its own"))
+			return;
+		claim(walk, !set->n || set->n == several->users.n,
+		      "a block of a set has more users, or fewer");
+		for (i = 0; i < set->n && i < several->users.n; i++)
+			claim(walk, set->stream[i] == several->users.user[i].stream,
+			      "a block of a set has another user");
+		claim(walk, !set->n || block->user.stamp >= stamp, "a set's list is not in order");
+		stamp = block->user.stamp;
+	}
+	claim(walk, blocks == indexed_in(set->pools), "a set's pools and its list disagree");
+	*listed += blocks;
 }
 
 static void
 streams_check(struct walk *walk, const struct ca_space *space)
 {
+	const struct ca_user_set *set;
 	uint64_t listed = 0;
 	unsigned i;
 
+	for (set = NULL; (set = ca_several_next(space, set));)
+		set_check(walk, set, &listed);
 	for (i = 0; i < atomic_load_explicit(&space->order.n_streams, memory_order_acquire); i++)
 		if (space->order.streams[i])
 			stream_check(walk, space->order.streams[i], &listed);

@@ -37,14 +37,26 @@ ca_clock_knows_ordered(const struct ca_stream_record *record, const struct ca_st
 	return false;
 }
 
+static bool
+is_behind_ordered(const struct ca_stream_record *record, const struct ca_users *users)
+{
+	unsigned i;
+
+	for (i = 0; i < users->n; i++)
+		if (users->user[i].stream != &record->hot && !ca_user_is_done(&users->user[i]) &&
+		    !ca_clock_knows_ordered(record, users->user[i].stream, users->user[i].stamp))
+			return false;
+	return !users->context;
+}
+
 bool
-ca_order_is_behind(struct ca_stream_record *record, const struct ca_user *user)
+ca_order_is_behind(struct ca_stream_record *record, const struct ca_users *users)
 {
 	struct ca_order *order = ca_record_order(record);
 	bool result;
 
 	ca_order_lock(order);
-	result = ca_clock_knows_ordered(record, user->stream, user->stamp);
+	result = is_behind_ordered(record, users);
 	ca_order_unlock(order);
 	return result;
 }
@@ -70,24 +82,31 @@ part_for(struct ca_stream_record *record, const struct ca_stream *stream)
 	return &record->clock[record->clock_next++ % CA_CLOCK_PARTS];
 }
 
+/* `done`: nobody has to wait for the stamp, so what stands for it need not be behind the wait. */
 static void
-know(struct ca_stream_record *record, uint64_t *known, uint64_t stamp)
+know(struct ca_stream_record *record, uint64_t *known, uint64_t stamp, bool done)
 {
 	if (*known >= stamp)
 		return;
 	*known = stamp;
+	if (done)
+		return;
 	record->learned = atomic_load(&record->hot.words->epoch);
+	atomic_fetch_add(&record->lessons, 1);
 }
 
 void
 ca_clock_learn_ordered(struct ca_stream_record *record, struct ca_stream *stream, uint64_t stamp)
 {
 	struct ca_clock_part *part;
+	bool done = atomic_load(&ca_record(stream)->done) >= stamp;
 
-	if (stream == &record->hot || atomic_load(&ca_record(stream)->done) >= stamp)
+	if (stream == &record->hot)
 		return;
 	if (ca_record(stream)->space == record->space)
-		know(record, &record->known[ca_record(stream)->index], stamp);
+		know(record, &record->known[ca_record(stream)->index], stamp, done);
+	if (done)
+		return;
 	part = part_for(record, stream);
 	if (part->stream != stream)
 		*part = (struct ca_clock_part){ stream, stamp };

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Exposure: memory handed out before its one user has finished with it.
+ * Exposure: memory handed out before its users have finished with it.
  *
- * Later submissions to other streams must come after that user (guard.c). In a quiet space there is
- * no other stream, so nobody needs to look: `exposures` moves only where somebody must. A stream
- * that is opened meanwhile, here or as the first of another space, raises `candidates` first and
- * looks for what is exposed afterwards; here `exposed` is raised first and `candidates` read
- * afterwards: one of the two sees the other.
+ * Later submissions to other streams must come after each of those users (guard.c): each is exposed
+ * for itself, so that it does not matter who else waits for whom. A wait that one user's stream
+ * made makes another user cheap to guard, never needless to expose. In a quiet space there is no
+ * other stream, so nobody needs to look: `exposures` moves only where somebody must. A stream that
+ * is opened meanwhile, here or as the first of another space, raises `candidates` first and looks
+ * for what is exposed afterwards; here `exposed` is raised first and `candidates` read afterwards:
+ * one of the two sees the other.
  *
  * A guard waits for a mark of the user that covers nothing submitted after the free; otherwise
  * work that the program meant to run at the same time could wait for itself. So memory without such
- * an exact mark is exposed only where no guard can follow.
+ * an exact mark is exposed only where no guard can follow. A mark behind a wait that the program
+ * made after the free would cover several users at once, but also what was submitted in between;
+ * therefore users keep the stamps of the free.
  */
 #include "allocator/track.h"
 
@@ -57,21 +61,29 @@ may_expose_ordered(struct ca_order *order, struct ca_stream_record *record, uint
 }
 
 bool
+ca_order_is_ours(struct ca_order *order)
+{
+	bool ours;
+
+	ca_order_lock(order);
+	ours = others_are_ours_ordered(order, NULL);
+	ca_order_unlock(order);
+	return ours;
+}
+
+bool
 ca_order_may_capture(const struct ca_heap *heap)
 {
 	return heap->driver.capturing(heap->driver.self);
 }
 
-bool
-ca_order_may_expose(struct ca_order *order, const struct ca_user *user)
+static bool
+may_expose_one(struct ca_order *order, const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
-	const struct ca_heap *heap = record->space->heap;
 	bool result;
 
-	if (atomic_load(&order->finished_only) || atomic_load(&record->lost) ||
-	    __atomic_load_n(&heap->config.reuse_finished, __ATOMIC_RELAXED) ||
-	    ca_order_may_capture(heap))
+	if (atomic_load(&record->lost))
 		return false;
 	if (atomic_load(&order->only) == record && !atomic_load(&order->hazards))
 		return true; /* quiet */
@@ -79,6 +91,22 @@ ca_order_may_expose(struct ca_order *order, const struct ca_user *user)
 	result = may_expose_ordered(order, record, user->stamp);
 	ca_order_unlock(order);
 	return result;
+}
+
+bool
+ca_order_may_expose(struct ca_order *order, const struct ca_users *users)
+{
+	const struct ca_heap *heap = ca_order_space(order)->heap;
+	unsigned i;
+
+	if (users->context || atomic_load(&order->finished_only) ||
+	    __atomic_load_n(&heap->config.reuse_finished, __ATOMIC_RELAXED) ||
+	    ca_order_may_capture(heap))
+		return false;
+	for (i = 0; i < users->n; i++)
+		if (!ca_user_is_done(&users->user[i]) && !may_expose_one(order, &users->user[i]))
+			return false;
+	return true;
 }
 
 /* The space was quiet when it was asked for, and is not any more. */

@@ -17,12 +17,10 @@ static bool
 free_to_streams(struct ca_block *block)
 {
 	struct ca_order *order = &block->segment->space->order;
-	struct ca_users inherited = { .n = 0 }, users;
+	struct ca_users inherited, users;
 
-	if (block->user.stream) {
-		inherited.n = 1;
-		inherited.user[0] = block->user;
-	}
+	ca_block_users(block, &inherited);
+	ca_block_drop_users_locked(block);
 	ca_order_users(order, block->born, &inherited, &users);
 	if (ca_tracing(block->segment->space->heap))
 		ca_trace_free_locked(block, &users);
@@ -81,6 +79,7 @@ free_retired(struct ca_block *block)
 	bool counting = space->heap->config.disable != CA_DISABLE_OFF;
 	int r;
 
+	ca_block_drop_users_locked(block);
 	ca_block_set_state_locked(block, CA_BLOCK_IDLE);
 	if (segment->live)
 		return 0;

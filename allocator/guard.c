@@ -244,6 +244,37 @@ is_needed(struct ca_stream_record *record, const struct ca_user *user)
 	return needed;
 }
 
+/* Does handing `users` to `record` make the stream wait that it would not come to otherwise? */
+static bool
+is_held_ordered(struct ca_stream_record *stream, struct ca_stream_record *record,
+		const struct ca_users *users)
+{
+	unsigned i;
+
+	if (stream == record ||
+	    ca_clock_knows_ordered(record, &stream->hot, atomic_load(&stream->hot.last)))
+		return false;
+	for (i = 0; i < users->n; i++)
+		if (is_needed_ordered(stream, &users->user[i]))
+			return true;
+	return false;
+}
+
+bool
+ca_order_exposes_freely(struct ca_stream_record *record, const struct ca_users *users)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_stream_record *other;
+	bool freely = true;
+	unsigned i;
+
+	ca_order_lock(order);
+	for (i = 0; freely && (other = ca_record_at(order, i)); i++)
+		freely = atomic_load(&other->closed) || !is_held_ordered(other, record, users);
+	ca_order_unlock(order);
+	return freely;
+}
+
 /* The next stream of `order`, from index *at on, with something exposed. */
 static bool
 next_exposed(struct ca_order *order, unsigned *at, struct ca_user *ret_user)

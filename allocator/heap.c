@@ -35,7 +35,7 @@ records_init(struct ca_heap *heap)
 	ca_objects_init(&heap->ranges, &heap->records, sizeof(struct ca_registered));
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
-	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_users));
+	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_several));
 	ca_objects_init(&heap->holds, &heap->records, sizeof(struct ca_hold));
 	ca_objects_init(&heap->charges, &heap->records, sizeof(struct ca_charge));
 	ca_list_init(&heap->graphs);
@@ -106,6 +106,10 @@ space_init(struct ca_space *space)
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
 	ca_list_init(&space->held);
+	ca_list_init(&space->sets);
+	space->n_sets = 0;
+	space->main = NULL;
+	space->main_votes = 0;
 	space->id = unique_id();
 	atomic_store(&space->waiting_blocks, 0);
 	atomic_store(&space->owned_blocks, 0);

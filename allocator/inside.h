@@ -10,13 +10,14 @@
  *
  * A block's way:  FRESH -> LIVE -> CLEAN -> LIVE ...           nobody uses it any more
  *                          LIVE -> OWNED or MULTI -> CLEAN     when its users have finished
- *                                  OWNED -> LIVE               exposed: its user is inherited
+ *                                  OWNED or MULTI -> LIVE      exposed: its users are inherited
  *                          LIVE -> WAITING -> CLEAN            users that no stream mark covers
  *                                  any of these -> IDLE (segment retired) -> returned
  * WAITING blocks are in exactly one list: a thread's hand, a mark's `blocks`, the space's
- * `unmarked`, or its `held`. OWNED and MULTI blocks are in the list of their user's stream, and
- * never in a hand. CLEAN blocks are in their pool's indexes, OWNED ones in those of their stream.
- * Neighbouring CLEAN blocks are always merged, and so are neighbours OWNED by the same stream.
+ * `unmarked`, or its `held`. An OWNED block is in the list of its stream, a MULTI block in that of
+ * its set of users; neither is ever in a hand. CLEAN blocks are in their pool's indexes, the others
+ * in those of their stream or set. Neighbouring CLEAN blocks are always merged, and so are
+ * neighbours OWNED by the same stream and MULTI ones of the same set (ca_block_is_alike).
  * A block that its free left in a magazine is still LIVE here (allocator/magazine.h); when it comes
  * out, it is CLEAN_OUT or OWNED_OUT until it has got the place that it would have got at its free.
  */
@@ -68,24 +69,36 @@ ca_relax(void)
 #define CA_SIZE_MAX ((uint64_t)1 << 60)      /* larger requests are not ours */
 
 enum ca_block_state {
-	CA_BLOCK_FRESH,     /* just made, in no sum and no index */
-	CA_BLOCK_LIVE,      /* the program has it */
-	CA_BLOCK_WAITING,   /* freed; waits for a context mark, or for the end of a graph */
-	CA_BLOCK_OWNED,     /* freed; one stream may still use it; indexed */
-	CA_BLOCK_MULTI,     /* freed; several streams may still use it */
-	CA_BLOCK_CLEAN,     /* free, finished, indexed */
-	CA_BLOCK_IDLE,      /* free in a retired segment: never handed out again */
+	CA_BLOCK_FRESH,   /* just made, in no sum and no index */
+	CA_BLOCK_LIVE,    /* the program has it */
+	CA_BLOCK_WAITING, /* freed; waits for a context mark, or for the end of a graph */
+	CA_BLOCK_OWNED,   /* freed; one stream may still use it, or what it comes after; indexed */
+	CA_BLOCK_MULTI,   /* freed; several streams may still use it; indexed */
+	CA_BLOCK_CLEAN,   /* free, finished, indexed */
+	CA_BLOCK_IDLE,    /* free in a retired segment: never handed out again */
 	CA_BLOCK_CLEAN_OUT, /* just out of a magazine, in no index: about to become CLEAN */
 	CA_BLOCK_OWNED_OUT, /* the same, with a user: OWNED, most likely */
 };
 
 struct ca_segment;
 
+struct ca_user_set;
+
+/* The users of a block that has several, or another one than its stream; each stream once. */
+struct ca_several {
+	struct ca_users users;
+	union {
+		uint64_t born;           /* LIVE: epoch */
+		struct ca_user_set *set; /* MULTI */
+	};
+};
+
 /* What a block needs only while it is free: its places in the trees. */
 struct ca_places {
 	struct ca_tree_node by_size;   /* pool->by_size */
 	struct ca_tree_node by_usable; /* large pool: pool->by_usable */
 	struct ca_block *block;
+	struct ca_several *several; /* OWNED: NULL: its stream is its one user; MULTI */
 };
 
 /*
@@ -110,21 +123,23 @@ struct ca_block {
 			_Atomic uint64_t serial;
 		};
 	};
-	/* LIVE: whose unfinished memory it was handed out as; OWNED: who may still use it; MULTI:
-	 * the one of its users in whose list it is. No stream: none. */
+	/* LIVE: whose unfinished memory it was handed out as; OWNED: in whose list it is,
+	 * and where there; MULTI: of the first stream of its set. Its one user, if it has no
+	 * `several`. No stream: none. */
 	struct ca_user user;
 	/* NULL in any other state */
 	union {
-		uint64_t born;            /* LIVE, the program has it: epoch */
-		struct ca_block *below;   /* LIVE, in a magazine: freed before it */
-		struct ca_users *users;   /* MULTI: all of them */
-		struct ca_places *places; /* CLEAN, OWNED: indexed */
+		uint64_t born;              /* LIVE, the program has it: epoch */
+		struct ca_block *below;     /* LIVE, in a magazine: freed before it */
+		struct ca_several *several; /* LIVE, `has_several`: and when it was born */
+		struct ca_places *places;   /* CLEAN, OWNED, MULTI: indexed, or about to be */
 	};
 	/* LIVE: that allocated it; freed: that freed it, 0 if several. See ca_order_thread */
 	uint32_t thread;
 	union {
 		struct {
-			uint32_t space : 24; /* its number */
+			uint32_t space : 23;      /* its number */
+			uint32_t has_several : 1; /* LIVE: users; no magazine takes it then */
 			enum ca_block_state state : 8;
 		};
 		uint32_t space_and_state;
@@ -135,7 +150,7 @@ struct ca_block {
 _Static_assert(sizeof(struct ca_block) == 96, "what 100,000 live blocks cost");
 _Static_assert(offsetof(struct ca_block, bytes) == 32, "what a hit touches");
 /* ca_block.space_and_state */
-#define CA_SPACES_MAX ((uint32_t)1 << 24)
+#define CA_SPACES_MAX ((uint32_t)1 << 23)
 static inline uint32_t
 ca_block_word(uint32_t space, enum ca_block_state state)
 {
@@ -150,7 +165,7 @@ struct ca_chart {
 	struct ca_block *at[CA_CHART];
 };
 
-/* A space's pool of CLEAN blocks, or a stream's of OWNED ones. */
+/* A space's pool of CLEAN blocks, a stream's of OWNED ones, or a set's of MULTI ones. */
 struct ca_pool {
 	struct ca_index by_size; /* by (bytes, address) */
 	/* blocks with 2 MiB or more behind a boundary inside, by (bytes from there, address) */
@@ -158,6 +173,15 @@ struct ca_pool {
 	uint64_t waiting_bytes; /* a space's: in WAITING and MULTI blocks */
 	uint64_t owned_bytes;   /* a space's: in OWNED blocks */
 	bool small;
+};
+
+/* Streams that are the users of the same blocks: several.c. */
+struct ca_user_set {
+	struct ca_list link; /* space->sets */
+	unsigned n;          /* streams; 0: blocks of any users are here, for want of sets */
+	struct ca_stream *stream[CA_USERS_MAX]; /* by index */
+	struct ca_pool pools[2];
+	struct ca_list blocks; /* ca_block.waiting, smallest stamp of the first stream first */
 };
 
 enum {
@@ -258,9 +282,13 @@ struct ca_space {
 	struct ca_index wholes;  /* by (bytes, address) */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
-	struct ca_list pending;          /* ca_group.link */
-	struct ca_list unmarked;         /* ca_block.waiting */
-	struct ca_list held;             /* ca_block.waiting: freed memory of captures */
+	struct ca_list pending;  /* ca_group.link */
+	struct ca_list unmarked; /* ca_block.waiting */
+	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
+	struct ca_list sets;     /* ca_user_set.link */
+	unsigned n_sets;
+	struct ca_stream_record *main; /* the stream that most memory is asked for: several.c */
+	unsigned main_votes;
 	uint64_t id;                     /* no other space of the process ever had it */
 	_Atomic unsigned attention;      /* CA_ATTENTION_*: what is not usual in magazines */
 	_Atomic uint64_t waiting_blocks; /* WAITING */
@@ -400,13 +428,19 @@ void ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct 
 /* A freed or FRESH block in no list and no index becomes free:
  * CLEAN, merged and indexed, or IDLE in a retired segment. */
 void ca_block_settle_locked(struct ca_block *block);
-/* The same for a block that `user` may still use: OWNED, merged, indexed and in its list. */
-void ca_block_own_locked(struct ca_block *block, struct ca_user user);
-/* The same for a block with several users, of which block->user is the one to wait for now: MULTI.
- */
-void ca_block_wait_locked(struct ca_block *block);
-/* Nobody is the block's user any more. Before it leaves its state. */
+/* The same for a block that `user` may still use: OWNED, merged, indexed and in its list.
+ * `several` not NULL: its users are these, and the stream comes after all of them. */
+void ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_several *several);
+/* The same for a block with several users, of a set: MULTI. */
+void ca_block_wait_locked(struct ca_block *block, struct ca_several *several);
+/* Nobody is the block's user any more. Before it leaves its state; it is in no index. */
 void ca_block_drop_users_locked(struct ca_block *block);
+/* Free neighbours, from `first` to `last`, become one block, CLEAN and in no index. */
+struct ca_block *ca_block_gather_locked(struct ca_block *first, struct ca_block *last);
+/* The block is about to be LIVE, born then, and has several users. */
+void ca_block_keep_several_locked(struct ca_block *block, uint64_t born);
+/* Two neighbours in the same state, OWNED, MULTI or CLEAN, are to be one. */
+bool ca_block_is_alike(const struct ca_block *block, const struct ca_block *neighbour);
 /* Takes the block out of whatever list and index its state has it in, and drops its users. */
 void ca_block_detach_locked(struct ca_block *block);
 
@@ -420,7 +454,35 @@ ca_block_waits(const struct ca_block *block)
 static inline bool
 ca_block_is_indexed(const struct ca_block *block)
 {
-	return (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED) && block->places;
+	return (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED ||
+		block->state == CA_BLOCK_MULTI) &&
+	       block->places && block->places->by_size.height;
+}
+
+/* NULL: it has one user, or none. */
+static inline struct ca_several *
+ca_block_several(const struct ca_block *block)
+{
+	if (block->state == CA_BLOCK_LIVE)
+		return block->has_several ? block->several : NULL;
+	if (block->state != CA_BLOCK_OWNED && block->state != CA_BLOCK_MULTI)
+		return NULL;
+	return block->places ? block->places->several : NULL;
+}
+
+/* All users of a LIVE, OWNED or MULTI block, finished or not. */
+static inline void
+ca_block_users(const struct ca_block *block, struct ca_users *ret_users)
+{
+	const struct ca_several *several = ca_block_several(block);
+
+	if (several) {
+		*ret_users = several->users;
+		return;
+	}
+	ret_users->context = false;
+	ret_users->n = block->user.stream != NULL;
+	ret_users->user[0] = block->user;
 }
 
 /* A block comes out of a magazine whose counts have it as free already: in no index and no list. */
@@ -490,6 +552,8 @@ void ca_pool_init(struct ca_pool *pool, bool small);
 /* Also if it is indexed already, and its bytes or address have changed. */
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
+/* An OWNED or MULTI block has those users; it may be indexed. */
+void ca_pool_carry_locked(struct ca_block *block, struct ca_several *several);
 static inline struct ca_pool *
 ca_pool_for(struct ca_space *space, uint64_t bytes)
 {
@@ -585,8 +649,29 @@ void ca_owned_place_kept_locked(struct ca_block *block);
 void ca_owned_place_again_locked(struct ca_block *block);
 /* The same; what only a context mark will do for waits for one. */
 void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
+/* The place that an OWNED or MULTI block has by now. */
+void ca_owned_place_again_locked(struct ca_block *block);
 /* Settles what finished streams have used, if any progressed since the last time. True if so. */
 bool ca_owned_settle_locked(struct ca_space *space);
+/* The stream's pools exist, or can be made. */
+bool ca_owned_pools_ready(struct ca_heap *heap, struct ca_stream_record *record);
+/* No user is a stream that no mark can be had of. */
+bool ca_owned_is_markable(const struct ca_users *users);
+/* Streams of the space, in use or not. */
+static inline unsigned
+ca_owned_streams(const struct ca_space *space)
+{
+	return atomic_load_explicit(&space->order.n_streams, memory_order_acquire);
+}
+/* Best fit of the pool that the budget does not keep. */
+struct ca_block *ca_owned_find_best_locked(struct ca_space *space, const struct ca_pool *pool,
+					   uint64_t bytes);
+/* The smaller one; `a` if they are equal. */
+static inline struct ca_block *
+ca_owned_better(struct ca_block *a, struct ca_block *b)
+{
+	return !a || (b && b->bytes < a->bytes) ? b : a;
+}
 /* The stream whose unfinished memory is as good as CLEAN: the one stream of a quiet space. NULL:
  * there is none. */
 static inline struct ca_stream_record *ca_owned_quiet_locked(struct ca_space *space);
@@ -619,13 +704,52 @@ struct ca_block *ca_owned_find_locked(struct ca_space *space, uint64_t bytes);
 /* Of the same, for a request of up to 1 MiB: best fit of what is too small for the large pool that
  * it lies in. NULL for larger requests, too. */
 struct ca_block *ca_owned_find_hole_locked(struct ca_space *space, uint64_t bytes);
-/* The same, but only the calling thread's magazine is emptied. */
+/* The same of one pool. */
+struct ca_block *ca_owned_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool,
+					 uint64_t bytes);
+/* As ca_owned_find_locked, but only the calling thread's magazine is emptied. */
 struct ca_block *ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes);
-/* Best fit of what is OWNED by the stream of the calling thread's last submission and may be
- * exposed to it. */
+/* ---- exposable.c: unfinished memory for the calling thread, and the stream of its last submission
+ */
+
+/* Best fit of what that stream owns, or comes after, and may be exposed to it. */
 struct ca_block *ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes);
-/* The same for any stream: memory is short. */
+/* The same, if no other stream comes to wait because of it. */
+struct ca_block *ca_owned_exposable_free_locked(struct ca_space *space, uint64_t bytes);
+/* A fit of what any streams use, for which the device is to wait: beyond the slack. */
+struct ca_block *ca_owned_exposable_late_locked(struct ca_space *space, uint64_t bytes);
+/* Unfinished memory is handed out at all, and there is some. */
+bool ca_owned_has_exposable(const struct ca_space *space);
+/* The block, OWNED or MULTI, may be exposed to the calling thread; `freely`: so that nobody comes
+ * to wait because of it. */
+bool ca_owned_may_take_locked(const struct ca_block *block, bool freely);
+/* A hole (ca_owned_find_hole_locked) that may be exposed at no cost. */
+struct ca_block *ca_owned_exposable_hole_locked(struct ca_space *space, uint64_t bytes);
+/* The block that the host would wait for could be handed out as it is, were it larger. */
+bool ca_owned_wants_room_locked(struct ca_space *space);
+/* Best fit of all that may be exposed of anybody: memory is short. */
 struct ca_block *ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes);
+
+/* ---- gather.c */
+
+/* A free block put together of neighbours, indexed, that fits; NULL: there are none. On what terms
+ * they may be exposed: ca_owned_may_take_locked. */
+struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely);
+
+/* ---- several.c: freed blocks that several streams may still use */
+
+/* As ca_owned_place_locked, of more than one user. */
+bool ca_several_place_locked(struct ca_block *block, const struct ca_users *users);
+/* Blocks that a user has finished with get the place they have by now. True: something was settled.
+ */
+bool ca_several_settle_locked(struct ca_space *space);
+/* Memory is asked for, for that stream most likely: blocks whose users it has come after become its
+ * own, if it is the stream that most memory is asked for. */
+void ca_several_adopt_locked(struct ca_space *space, struct ca_stream_record *record);
+/* The next set of the space with blocks; NULL: the first, or there is none. */
+struct ca_user_set *ca_several_next(const struct ca_space *space, const struct ca_user_set *set);
+
+/* ---- owned.c again */
 /* Bytes of the space's pool that wait. */
 uint64_t ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
 /* Asks the streams' marks. True: something was settled. Leaves and retakes the lock. */
@@ -637,6 +761,8 @@ bool ca_owned_is_waiting_locked(struct ca_space *space);
 bool ca_owned_look_locked(struct ca_space *space);
 /* As ca_pending_wait_locked, for what waits for streams. */
 int ca_owned_wait_locked(struct ca_space *space, enum ca_wait which);
+/* The block that such a wait would be for, or NULL. */
+struct ca_block *ca_owned_oldest_locked(const struct ca_space *space, enum ca_wait which);
 /* True if blocks wait that another thread freed. */
 bool ca_owned_others_wait_locked(const struct ca_space *space);
 /* The blocks are gone: the streams' pools and lists are empty. */

@@ -109,6 +109,7 @@ ca_order_after_fork_child(struct ca_order *order)
 	for (i = 0; (record = ca_record_at(order, i)); i++) {
 		record_kill(record);
 		ca_list_init(&record->points);
+		record->by_bound = (struct ca_tree){ NULL };
 		ca_list_init(&record->waiting);
 		record->calls = 0;
 		record->coming = 0;

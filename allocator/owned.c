@@ -3,10 +3,10 @@
  * Freed blocks that wait for streams.
  *
  * A block that one stream may still use is OWNED by it: it lies in the stream's own pools, where it
- * can be found by size should it be exposed (handed out although the stream has not finished). One
- * that several may still use is MULTI, and waits for the first of them. Either is in the list of
- * the stream it waits for, smallest stamp first, so that a stream's progress settles the head of
- * its list and costs nothing otherwise.
+ * can be found by size should it be exposed (handed out although the stream has not finished:
+ * exposable.c). It is in the list of the stream, smallest stamp first, so that a stream's progress
+ * settles the head of its list and costs nothing otherwise. One that several may still use is the
+ * business of several.c.
  *
  * In a quiet space, with one stream that could submit, what that stream owns is as good as CLEAN:
  * whatever is submitted later comes after it.
@@ -21,9 +21,8 @@ ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user)
 	return ca_owned_quiet_locked(space) == ca_owned_record(user);
 }
 
-/* The stream's pools exist, or can be made. */
-static bool
-pools_ready(struct ca_heap *heap, struct ca_stream_record *record)
+bool
+ca_owned_pools_ready(struct ca_heap *heap, struct ca_stream_record *record)
 {
 	if (record->pools)
 		return true;
@@ -35,24 +34,8 @@ pools_ready(struct ca_heap *heap, struct ca_stream_record *record)
 	return true;
 }
 
-static bool
-multi(struct ca_block *block, const struct ca_users *users)
-{
-	struct ca_users *all = block->state == CA_BLOCK_MULTI
-				       ? block->users
-				       : ca_objects_get(&block->segment->space->heap->users);
-
-	if (!all)
-		return false;
-	*all = *users;
-	block->user = users->user[0];
-	ca_block_wait_locked(block);
-	block->users = all;
-	return true;
-}
-
-static bool
-markable(const struct ca_users *users)
+bool
+ca_owned_is_markable(const struct ca_users *users)
 {
 	unsigned i;
 
@@ -73,14 +56,14 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 		ca_block_settle_locked(block);
 		return true;
 	}
-	if (!markable(users) || heap->no_marks)
+	if (!ca_owned_is_markable(users) || heap->no_marks)
 		return false;
 	if (users->n > 1 || ca_registered_overlaps(block))
-		return multi(block, users);
-	if (!pools_ready(heap, ca_owned_record(&users->user[0])))
+		return ca_several_place_locked(block, users);
+	if (!ca_owned_pools_ready(heap, ca_owned_record(&users->user[0])))
 		return false;
 	ca_block_drop_users_locked(block);
-	ca_block_own_locked(block, users->user[0]);
+	ca_block_own_locked(block, users->user[0], NULL);
 	return true;
 }
 
@@ -94,7 +77,7 @@ ca_owned_place_kept_locked(struct ca_block *block)
 	    !ca_user_is_done(&block->user) &&
 	    !atomic_load_explicit(&record->lost, memory_order_acquire) &&
 	    !record->space->heap->no_marks) {
-		ca_block_own_locked(block, block->user);
+		ca_block_own_locked(block, block->user, NULL);
 		return;
 	}
 	users.n = 1;
@@ -116,38 +99,46 @@ ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
 void
 ca_owned_place_again_locked(struct ca_block *block)
 {
-	struct ca_users users = { .n = 1, .user = { block->user } };
+	struct ca_users users;
 
-	if (block->state == CA_BLOCK_MULTI)
-		users = *block->users;
-	else
-		ca_pool_unindex_locked(block);
+	ca_block_users(block, &users);
+	ca_pool_unindex_locked(block);
 	ca_list_remove(&block->waiting);
 	ca_owned_place_or_mark_locked(block, &users);
 }
 
 static bool
-settle_stream(struct ca_stream_record *record)
+is_ready(const struct ca_block *block)
 {
-	bool lost = atomic_load_explicit(&record->lost, memory_order_acquire), settled = false;
+	struct ca_users users;
 
-	while (!ca_list_empty(&record->waiting)) {
-		struct ca_block *block =
-			CA_CONTAINER_OF(record->waiting.next, struct ca_block, waiting);
-
-		if (!lost && !ca_user_is_done(&block->user))
-			break;
-		ca_owned_place_again_locked(block);
-		settled = true;
-	}
-	return settled;
+	ca_block_users(block, &users);
+	return ca_users_prune(&users) || !ca_owned_is_markable(&users);
 }
 
-/* Streams of the space, in use or not. */
-static unsigned
-streams(const struct ca_space *space)
+enum { SETTLE_LOOK = 8 }; /* blocks in vain: those behind them were freed later, most likely */
+
+static bool
+settle_stream(struct ca_stream_record *record)
 {
-	return atomic_load_explicit(&space->order.n_streams, memory_order_acquire);
+	struct ca_list *at = &record->waiting; /* up to here blocks stay */
+	unsigned in_vain = 0;
+	bool settled = false;
+
+	while (at->next != &record->waiting && in_vain < SETTLE_LOOK) {
+		struct ca_block *block = CA_CONTAINER_OF(at->next, struct ca_block, waiting);
+
+		if (is_ready(block)) {
+			ca_owned_place_again_locked(block);
+			settled = true;
+			continue;
+		}
+		if (!ca_block_several(block))
+			break;
+		at = at->next;
+		in_vain++;
+	}
+	return settled;
 }
 
 bool
@@ -160,16 +151,15 @@ ca_owned_settle_locked(struct ca_space *space)
 	if (progress == space->settled)
 		return false;
 	space->settled = progress;
-	for (i = 0; space->owned_blocks && i < streams(space); i++)
+	for (i = 0; space->owned_blocks && i < ca_owned_streams(space); i++)
 		if (space->order.streams[i])
 			settled = settle_stream(space->order.streams[i]) || settled;
-	return settled;
+	return ca_several_settle_locked(space) || settled;
 }
 
-/* Best fit in the pool. What is not cut, or is of the small pool, is nothing that the budget would
- * keep. */
-static struct ca_block *
-find_best(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+/* A block that is not cut, or is of the small pool, is nothing that the budget would keep. */
+struct ca_block *
+ca_owned_find_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
 {
 	struct ca_block *block = ca_pool_find_locked(&space->heap->config, pool, bytes);
 
@@ -178,19 +168,26 @@ find_best(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
 	return ca_budget_choose_locked(space, block, bytes);
 }
 
+/* A block of the quiet space's stream is as good as CLEAN: but for what others still use, streams
+ * that are gone. */
 static struct ca_block *
-find_in(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
+if_quiet(struct ca_space *space, struct ca_block *block)
 {
-	return record && record->pools
-		       ? find_best(space, &record->pools[bytes > CA_SMALL_MAX], bytes)
-		       : NULL;
+	struct ca_several *several = block ? ca_block_several(block) : NULL;
+
+	return several && !ca_order_may_expose(&space->order, &several->users) ? NULL : block;
 }
 
-/* The smaller one; `a` if they are equal. */
+/* Best fit of what the quiet space's stream owns. */
 static struct ca_block *
-better(struct ca_block *a, struct ca_block *b)
+find_quiet(struct ca_space *space, uint64_t bytes)
 {
-	return !a || (b && b->bytes < a->bytes) ? b : a;
+	const struct ca_stream_record *quiet = ca_owned_quiet_locked(space);
+
+	if (!quiet || !quiet->pools)
+		return NULL;
+	return if_quiet(space, ca_owned_find_best_locked(space, &quiet->pools[bytes > CA_SMALL_MAX],
+							 bytes));
 }
 
 static struct ca_block *
@@ -201,16 +198,16 @@ find(struct ca_space *space, uint64_t bytes)
 	if (space->dead || space->poisoned)
 		return NULL;
 	ca_owned_settle_locked(space);
-	clean = find_best(space, ca_pool_for(space, bytes), bytes);
+	clean = ca_owned_find_best_locked(space, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return clean;
-	return better(clean, find_in(space, ca_owned_quiet_locked(space), bytes));
+	return ca_owned_better(clean, find_quiet(space, bytes));
 }
 
 /* Best fit of what no request of its pool has much use for: too small for any, or, where requests
  * of several sizes share a segment, without a boundary for those that need one. */
-static struct ca_block *
-hole_in(const struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+struct ca_block *
+ca_owned_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
 {
 	const struct ca_config *config = &space->heap->config;
 	struct ca_block *block = ca_pool_find_locked(config, pool, bytes);
@@ -228,12 +225,16 @@ ca_owned_find_hole_locked(struct ca_space *space, uint64_t bytes)
 
 	if (bytes > CA_SMALL_MAX || space->dead || space->poisoned)
 		return NULL;
-	block = hole_in(space, &space->pools[1], bytes);
+	block = ca_owned_hole_in_locked(space, &space->pools[1], bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return block;
 	quiet = ca_owned_quiet_locked(space);
-	return quiet && quiet->pools ? better(block, hole_in(space, &quiet->pools[1], bytes))
-				     : block;
+	if (!quiet)
+		return ca_owned_better(block, ca_owned_exposable_hole_locked(space, bytes));
+	if (!quiet->pools)
+		return block;
+	return ca_owned_better(
+		block, if_quiet(space, ca_owned_hole_in_locked(space, &quiet->pools[1], bytes)));
 }
 
 /* False: no free block is just as large. */
@@ -290,124 +291,6 @@ ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
 	return find(space, bytes);
 }
 
-/*
- * What another thread freed, or the program with its own asynchronous free, is nothing that the
- * driver would have made this thread wait for: what it was last used by may wait for this thread's
- * next submission. (In a quiet space nothing waits for it.)
- */
-static bool
-is_ours(struct ca_space *space, const struct ca_block *block)
-{
-	return block->thread == ca_order_thread() ||
-	       ca_owned_record(&block->user) == ca_owned_quiet_locked(space);
-}
-
-static bool
-may_expose(struct ca_space *space, const struct ca_block *block)
-{
-	return is_ours(space, block) && ca_order_may_expose(&space->order, &block->user);
-}
-
-static struct ca_block *
-exposable_of(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
-{
-	struct ca_block *block = find_in(space, record, bytes);
-
-	return block && may_expose(space, block) ? block : NULL;
-}
-
-/* At the end of the memory, where natively the answer would be an error while the other thread's
- * free still waits. */
-static struct ca_block *
-exposable_of_anybody(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
-{
-	struct ca_block *block = find_in(space, record, bytes);
-
-	return block && ca_order_may_expose(&space->order, &block->user) ? block : NULL;
-}
-
-/* The record of the calling thread's last submission, if that was in this space. */
-static struct ca_stream_record *
-last_stream(const struct ca_space *space)
-{
-	struct ca_user user = { .stream = ca_order_last_stream };
-
-	if (!user.stream || ca_owned_record(&user)->space != space)
-		return NULL;
-	return ca_owned_record(&user);
-}
-
-enum { BEHIND_LOOK = 16 }; /* blocks of a stream's list: the next best is a wait */
-
-/* The best fit of the stream may have been freed too late: so the oldest that are large enough,
- * too. */
-static struct ca_block *
-exposable_oldest(struct ca_space *space, struct ca_stream_record *record,
-		 struct ca_stream_record *last, uint64_t bytes)
-{
-	struct ca_block *best = NULL;
-	struct ca_list *link = record->waiting.next;
-	unsigned looked;
-
-	for (looked = 0; link != &record->waiting && looked < BEHIND_LOOK; looked++) {
-		struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
-
-		if (!ca_order_is_behind(last, &block->user))
-			break;
-		if (block->state == CA_BLOCK_OWNED && ca_pool_fits(block, bytes) &&
-		    ca_budget_allows_locked(space, block, bytes) && may_expose(space, block))
-			best = better(best, block);
-		link = link->next;
-	}
-	return best;
-}
-
-/* Of another stream: what the next submission to `last` comes after as it is. */
-static struct ca_block *
-exposable_behind(struct ca_space *space, struct ca_stream_record *last, uint64_t bytes)
-{
-	unsigned i;
-
-	for (i = 0; last && i < streams(space); i++) {
-		struct ca_stream_record *record = space->order.streams[i];
-		struct ca_block *block = find_in(space, record, bytes);
-
-		if (block && (!ca_order_is_behind(last, &block->user) || !may_expose(space, block)))
-			block = exposable_oldest(space, record, last, bytes);
-		if (block)
-			return block;
-	}
-	return NULL;
-}
-
-struct ca_block *
-ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
-{
-	struct ca_stream_record *last;
-	struct ca_block *block;
-
-	if (space->dead || space->poisoned || !space->owned_blocks ||
-	    ca_owned_is_finished_only(space))
-		return NULL;
-	last = last_stream(space);
-	block = exposable_of(space, last, bytes);
-	return block ? block : exposable_behind(space, last, bytes);
-}
-
-struct ca_block *
-ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes)
-{
-	struct ca_block *block = ca_owned_exposable_locked(space, bytes);
-	unsigned i;
-
-	if (block || space->dead || space->poisoned || !space->owned_blocks ||
-	    ca_owned_is_finished_only(space))
-		return block;
-	for (i = 0; i < streams(space); i++)
-		block = better(block, exposable_of_anybody(space, space->order.streams[i], bytes));
-	return block;
-}
-
 uint64_t
 ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool)
 {
@@ -427,11 +310,11 @@ waits_for_streams(struct ca_space *space)
 	quiet = ca_owned_quiet_locked(space);
 	if (!quiet)
 		return true;
-	for (i = 0; i < streams(space); i++)
+	for (i = 0; i < ca_owned_streams(space); i++)
 		if (space->order.streams[i] && space->order.streams[i] != quiet &&
 		    !ca_list_empty(&space->order.streams[i]->waiting))
 			return true;
-	return false;
+	return ca_several_next(space, NULL) != NULL;
 }
 
 bool
@@ -471,15 +354,14 @@ ca_owned_look_locked(struct ca_space *space)
 
 enum { OLDEST_LOOK = 256 }; /* entries of a list: a wait is not worth a long search */
 
-/* The oldest block of the stream's list that the thread freed. */
+/* The oldest block of the list that the thread freed. */
 static struct ca_block *
-oldest_of(const struct ca_stream_record *record, uint64_t thread)
+oldest_of(const struct ca_list *list, uint64_t thread)
 {
 	const struct ca_list *link;
 	unsigned looked = 0;
 
-	for (link = record->waiting.next; link != &record->waiting && looked++ < OLDEST_LOOK;
-	     link = link->next) {
+	for (link = list->next; link != list && looked++ < OLDEST_LOOK; link = link->next) {
 		struct ca_block *block =
 			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
 
@@ -489,37 +371,62 @@ oldest_of(const struct ca_stream_record *record, uint64_t thread)
 	return NULL;
 }
 
-static struct ca_block *
-oldest(const struct ca_space *space, enum ca_wait which)
+static bool
+is_held_up(const struct ca_block *block)
 {
-	struct ca_block *best = NULL;
-	uint64_t thread = ca_order_thread();
+	struct ca_users users;
 	unsigned i;
 
-	for (i = 0; i < streams(space); i++) {
-		struct ca_stream_record *record = space->order.streams[i];
-		struct ca_block *block;
+	ca_block_users(block, &users);
+	for (i = 0; i < users.n; i++)
+		if (ca_record_is_held_up(ca_owned_record(&users.user[i])))
+			return true;
+	return false;
+}
 
-		if (!record || (which == CA_WAIT_LATER && ca_record_is_held_up(record)))
-			continue;
-		block = oldest_of(record, thread);
-		if (!best || (block && block->user.stamp < best->user.stamp))
-			best = block;
-	}
+/* The one to wait for first. */
+static struct ca_block *
+older(struct ca_block *best, const struct ca_list *list, enum ca_wait which)
+{
+	struct ca_block *block = oldest_of(list, ca_order_thread());
+
+	if (!block || (best && best->user.stamp <= block->user.stamp) ||
+	    (which == CA_WAIT_LATER && is_held_up(block)))
+		return best;
+	return block;
+}
+
+struct ca_block *
+ca_owned_oldest_locked(const struct ca_space *space, enum ca_wait which)
+{
+	const struct ca_user_set *set;
+	struct ca_block *best = NULL;
+	unsigned i;
+
+	for (i = 0; i < ca_owned_streams(space); i++)
+		if (space->order.streams[i])
+			best = older(best, &space->order.streams[i]->waiting, which);
+	for (set = NULL; (set = ca_several_next(space, set));)
+		best = older(best, &set->blocks, which);
 	return best;
 }
 
 int
 ca_owned_wait_locked(struct ca_space *space, enum ca_wait which)
 {
-	struct ca_block *block =
-		space->owned_blocks && !space->poisoned ? oldest(space, which) : NULL;
+	struct ca_block *block = space->owned_blocks && !space->poisoned
+					 ? ca_owned_oldest_locked(space, which)
+					 : NULL;
+	struct ca_users users;
 	struct ca_user user;
 	int r;
 
 	if (!block)
 		return 0;
-	user = block->user;
+	ca_block_users(block, &users);
+	if (ca_users_prune(&users)) /* all finished since anybody looked */
+		return ca_owned_settle_locked(space);
+	user = users.user[0];
 	ca_outside_enter_locked(space);
 	r = ca_order_wait(space, &user);
 	ca_outside_leave(space);
@@ -551,10 +458,14 @@ bool
 ca_owned_others_wait_locked(const struct ca_space *space)
 {
 	uint64_t thread = ca_order_thread();
+	const struct ca_user_set *set;
 	const struct ca_list *link;
 	unsigned i;
 
-	for (i = 0; space->owned_blocks && i < streams(space); i++)
+	for (set = NULL; (set = ca_several_next(space, set));)
+		if (others_in(&set->blocks, thread))
+			return true;
+	for (i = 0; space->owned_blocks && i < ca_owned_streams(space); i++)
 		if (space->order.streams[i] && others_in(&space->order.streams[i]->waiting, thread))
 			return true;
 	for (link = space->pending.next; link != &space->pending; link = link->next) {
@@ -573,7 +484,7 @@ ca_owned_forget(struct ca_space *space)
 {
 	unsigned i;
 
-	for (i = 0; i < streams(space); i++) {
+	for (i = 0; i < ca_owned_streams(space); i++) {
 		struct ca_stream_record *record = space->order.streams[i];
 
 		if (!record)

@@ -6,6 +6,9 @@
  * point that covers a stamp is the exact one: whoever found the stream armed recorded and published
  * a point before submitting anything, so nothing submitted after the free lies before the first.
  * `armed` holds a number; it is cleared only if nobody armed the stream again meanwhile.
+ *
+ * A host far ahead of the device has thousands of points. Only one with a larger bound than all
+ * that were published before is ever the first that covers a stamp; these are in a tree.
  */
 #include "allocator/track.h"
 
@@ -14,15 +17,9 @@
 struct ca_point *
 ca_point_find_ordered(struct ca_stream_record *record, uint64_t stamp)
 {
-	struct ca_list *link;
+	struct ca_tree_node *node = ca_tree_at_least(&record->by_bound, stamp, 0);
 
-	for (link = record->points.next; link != &record->points; link = link->next) {
-		struct ca_point *point = CA_CONTAINER_OF(link, struct ca_point, link);
-
-		if (point->bound >= stamp)
-			return point;
-	}
-	return NULL;
+	return node ? CA_CONTAINER_OF(node, struct ca_point, node) : NULL;
 }
 
 struct ca_point *
@@ -71,6 +68,7 @@ ca_points_collect_ordered(struct ca_stream_record *record, struct ca_list *dropp
 		if (point->bound > done)
 			return;
 		ca_list_remove(&point->link);
+		ca_tree_remove(&record->by_bound, &point->node);
 		unreference_ordered(point, dropped);
 	}
 }
@@ -125,6 +123,8 @@ publish(struct ca_stream_record *record, struct ca_point *point, uint64_t armed)
 	ca_order_lock(order);
 	point->references = 1;
 	ca_list_insert(&record->points, &point->link);
+	if (!ca_point_find_ordered(record, point->bound))
+		ca_tree_insert(&record->by_bound, &point->node, point->bound, 0);
 	ca_points_collect_ordered(record, &dropped); /* this one, too, if the space is dead */
 	atomic_compare_exchange_strong(&record->hot.armed, &armed, 0);
 	ca_order_unlock(order);

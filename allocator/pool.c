@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two pools a space for CLEAN blocks, and two a stream for those it OWNS: small blocks (up to 1
+ * Two pools a space for CLEAN blocks, two a stream for those it OWNS, and two for each set of
+ * streams that are users of the same blocks: small blocks (up to 1
  * MiB, from 2 MiB segments) and large ones. Best fit is the first block of the pool in the order
  * (bytes, address) that is large enough.
  *
@@ -46,14 +47,17 @@ ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes)
 	return config->large_segment_size_bytes > exact ? config->large_segment_size_bytes : exact;
 }
 
-/* Whose indexes a CLEAN or OWNED block is in. */
+/* Whose indexes a CLEAN, OWNED or MULTI block is in. */
 static struct ca_pool *
 pool_of(const struct ca_block *block)
 {
 	struct ca_pool *pool = block->segment->pool;
 
-	return block->state == CA_BLOCK_OWNED ? &ca_owned_record(&block->user)->pools[!pool->small]
-					      : pool;
+	if (block->state == CA_BLOCK_OWNED)
+		return &ca_owned_record(&block->user)->pools[!pool->small];
+	if (block->state == CA_BLOCK_MULTI)
+		return &ca_block_several(block)->set->pools[!pool->small];
+	return pool;
 }
 
 /* Each block can have some without fail. */
@@ -69,7 +73,14 @@ places_of(struct ca_heap *heap, struct ca_block *block)
 		places = ca_slabs_get(&heap->places);
 	places->by_size.height = places->by_usable.height = 0;
 	places->block = block;
+	places->several = NULL;
 	return block->places = places;
+}
+
+void
+ca_pool_carry_locked(struct ca_block *block, struct ca_several *several)
+{
+	places_of(block->segment->space->heap, block)->several = several;
 }
 
 void
@@ -98,15 +109,18 @@ ca_pool_index_locked(struct ca_block *block)
 void
 ca_pool_unindex_locked(struct ca_block *block)
 {
-	struct ca_pool *pool = pool_of(block);
 	struct ca_segment *segment = block->segment;
 	struct ca_heap *heap = segment->space->heap;
+	struct ca_pool *pool;
 
 	if (!ca_block_is_indexed(block))
 		return;
+	pool = pool_of(block);
 	ca_index_remove(&pool->by_size, &block->places->by_size);
 	ca_index_remove(&pool->by_usable, &block->places->by_usable);
 	ca_index_remove(&segment->space->wholes, &segment->by_whole);
+	if (block->places->several)
+		return; /* it carries them until its next place */
 	ca_slabs_put(&heap->places, block->places);
 	block->places = NULL;
 }
@@ -186,18 +200,65 @@ ca_pool_is_whole(const struct ca_block *block, uint64_t bytes)
 		!pad_for(block, bytes));
 }
 
+/* A piece of a block needs a record, and one for its users if the block has several. */
+struct piece {
+	struct ca_block *block;
+	struct ca_several *several;
+};
+
+static bool
+piece_get(const struct ca_block *block, struct piece *ret_piece)
+{
+	struct ca_heap *heap = block->segment->space->heap;
+	struct ca_several *several = ca_block_several(block);
+	struct piece piece = { ca_block_new_locked(heap), NULL };
+
+	if (piece.block && several) {
+		piece.several = ca_objects_get(&heap->users);
+		if (piece.several)
+			*piece.several = *several;
+		else
+			ca_slabs_put(&heap->blocks, piece.block);
+	}
+	*ret_piece = piece;
+	return piece.block && !several == !piece.several;
+}
+
+static void
+piece_put(struct ca_heap *heap, const struct piece *piece)
+{
+	ca_slabs_put(&heap->blocks, piece->block);
+	ca_objects_put(&heap->users, piece->several);
+}
+
+static void
+piece_carry(const struct piece *piece)
+{
+	if (piece->several)
+		ca_pool_carry_locked(piece->block, piece->several);
+}
+
 /* Behind the cut is something left, in front of it nothing. */
 static struct ca_block *
 cut_lower(struct ca_block *block, uint64_t bytes)
 {
-	struct ca_block *lower = ca_block_new_locked(block->segment->space->heap);
+	struct piece lower;
 
-	if (!lower)
+	if (!piece_get(block, &lower))
 		return NULL;
 	block->segment->standing = 0;
-	ca_block_split_lower_locked(block, bytes, lower);
+	ca_block_split_lower_locked(block, bytes, lower.block);
+	piece_carry(&lower);
 	ca_pool_index_locked(block);
-	return lower;
+	return lower.block;
+}
+
+/* It is in no list any more. */
+static void
+leave_list(struct ca_block *block)
+{
+	if (block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI)
+		ca_list_remove(&block->waiting);
 }
 
 static struct ca_block *
@@ -205,8 +266,7 @@ cut_all(struct ca_block *block)
 {
 	block->segment->standing = 0;
 	ca_pool_unindex_locked(block);
-	if (block->state == CA_BLOCK_OWNED)
-		ca_list_remove(&block->waiting);
+	leave_list(block);
 	return block;
 }
 
@@ -215,27 +275,28 @@ static struct ca_block *
 cut_upper(struct ca_block *block, uint64_t pad, uint64_t bytes)
 {
 	struct ca_heap *heap = block->segment->space->heap;
-	struct ca_block *front = ca_block_new_locked(heap);
-	struct ca_block *spare = front ? ca_block_new_locked(heap) : NULL;
+	struct piece front, spare;
 
-	if (!spare) {
-		if (front)
-			ca_slabs_put(&heap->blocks, front);
+	if (!piece_get(block, &front))
+		return NULL;
+	if (!piece_get(block, &spare)) {
+		piece_put(heap, &front);
 		return NULL;
 	}
 	block->segment->standing = 0;
 	ca_pool_unindex_locked(block);
-	ca_block_split_locked(block, pad, front);
+	ca_block_split_locked(block, pad, front.block);
+	piece_carry(&front);
 	ca_pool_index_locked(block);
-	block = front;
+	block = front.block;
 	if (ca_pool_splits(&heap->config, block, bytes)) {
-		ca_block_split_locked(block, bytes, spare);
-		ca_pool_index_locked(spare);
+		ca_block_split_locked(block, bytes, spare.block);
+		piece_carry(&spare);
+		ca_pool_index_locked(spare.block);
 	} else {
-		ca_slabs_put(&heap->blocks, spare);
+		piece_put(heap, &spare);
 	}
-	if (block->state == CA_BLOCK_OWNED)
-		ca_list_remove(&block->waiting);
+	leave_list(block);
 	return block;
 }
 

@@ -33,6 +33,18 @@ users_add(struct ca_users *users, struct ca_user user)
 		users->user[users->n++] = user;
 }
 
+/* The block's. */
+static void
+users_add_all(struct ca_users *users, const struct ca_block *block)
+{
+	struct ca_users more;
+	unsigned i;
+
+	ca_block_users(block, &more);
+	for (i = 0; i < more.n; i++)
+		users_add(users, more.user[i]);
+}
+
 /* The block that holds `address`, or the first behind it. */
 static struct ca_block *
 first_from(struct ca_heap *heap, uint64_t address)
@@ -65,7 +77,7 @@ touch_range(struct ca_heap *heap, uint64_t address, uint64_t bytes, struct ca_us
 
 	while (block && (block->address <= address || block->address - address < bytes)) {
 		if (ca_block_is_live(block))
-			users_add(users, block->user);
+			users_add_all(users, block);
 		block = next_of(block);
 	}
 }
@@ -107,30 +119,47 @@ wait_locked(struct ca_space *space, const struct ca_user *user)
 	return 0;
 }
 
-/* Waits for the user of a LIVE block, which may be gone afterwards. 0 or -EBUSY. */
+/* All of them. */
+static int
+wait_all_locked(struct ca_space *space, const struct ca_users *users)
+{
+	unsigned i;
+	int r = 0;
+
+	for (i = 0; !r && i < users->n; i++)
+		r = wait_locked(space, &users->user[i]);
+	return r;
+}
+
+/* Waits for the users of a LIVE block, which may be gone afterwards. 0 or -EBUSY. */
 static int
 settle_locked(struct ca_block *block)
 {
 	struct ca_heap *heap = block->segment->space->heap;
-	struct ca_user user = block->user;
 	uint64_t address = block->address;
 	uint64_t serial = atomic_load_explicit(&block->serial, memory_order_relaxed);
+	struct ca_users users;
 	int r;
 
+	ca_block_users(block, &users);
 	CA_COUNT(block->segment->space, settles);
-	r = wait_locked(block->segment->space, &user);
+	r = wait_all_locked(block->segment->space, &users);
 	block = ca_block_find_locked(heap, address);
-	if (!r && ca_user_is_done(&user) && block && ca_block_is_live(block) &&
+	if (!r && ca_users_prune(&users) && block && ca_block_is_live(block) &&
 	    atomic_load_explicit(&block->serial, memory_order_relaxed) == serial)
-		block->user.stream = NULL;
+		ca_block_drop_users_locked(block);
 	return r;
 }
 
 static bool
 is_unsettled(const struct ca_block *block)
 {
-	return ca_block_is_live(block) && block->user.stream && !ca_user_is_done(&block->user) &&
-	       !CA_MUTANT(SETTLE_SKIPPED);
+	struct ca_users users;
+
+	if (!ca_block_is_live(block) || CA_MUTANT(SETTLE_SKIPPED))
+		return false;
+	ca_block_users(block, &users);
+	return !ca_users_prune(&users);
 }
 
 static bool

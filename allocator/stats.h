@@ -35,7 +35,8 @@
 	X(taken_clean)        /* hits: nobody had used the block since it was last finished */     \
 	X(taken_same_stream)  /* hits: the block's one user is the caller's stream */              \
 	X(taken_pending_done) /* hits: the block waited and its mark is done */                    \
-	X(taken_exposed)      /* hits: unfinished memory of another stream */
+	X(taken_exposed)      /* hits: unfinished memory of another stream */                      \
+	X(exposed_several)    /* of the last two: several streams' */
 
 /* X(name): gauges, each with current, peak and total (sum of all increases) */
 #define CA_STATS_GAUGES(X)                                                                         \

@@ -14,6 +14,7 @@
 #include "allocator/arena.h"
 #include "allocator/list.h"
 #include "allocator/order.h"
+#include "allocator/tree.h"
 
 enum {
 	CA_USERS_MAX = 8,     /* more users: the block waits for a context mark */
@@ -36,6 +37,7 @@ struct ca_users {
 /* A mark on a stream that has been recorded: covers stamps up to bound. */
 struct ca_point {
 	struct ca_list link; /* record->points, in the order in which the driver's calls returned */
+	struct ca_tree_node node; /* record->by_bound, if its bound was larger than all before */
 	ca_mark mark;
 	uint64_t bound;
 	unsigned references; /* the list, and threads that use the mark without the lock */
@@ -57,6 +59,7 @@ struct ca_stream_record {
 	unsigned calls;      /* calls of ours into the driver that name the handle now */
 	unsigned clock_next; /* the part of the clock to forget next */
 	bool submitted; /* ca_stream_note_thread was called: `thread` is not only who made it */
+	_Atomic uint64_t lessons;           /* moves when `known` grows */
 	_Alignas(64) _Atomic uint64_t done; /* work stamped at most this has finished */
 	_Atomic uint64_t hazard;  /* stamp of the last operation that somebody else must end */
 	_Atomic uint64_t exposed; /* largest stamp of its unfinished memory handed out */
@@ -68,12 +71,13 @@ struct ca_stream_record {
 	_Atomic bool lost;   /* no mark of it can be had any more: context marks only */
 	/* under the order lock */
 	struct ca_list points;
+	struct ca_tree by_bound;
 	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what its next submission comes after */
 	uint64_t known[CA_STREAMS_MAX];             /* the same of the own space, whole; by index */
 	/* under the heap's lock: the blocks' side */
-	struct ca_pool *pools; /* [2]: OWNED blocks, by size */
-	struct ca_list
-		waiting; /* ca_block.waiting of OWNED and MULTI blocks, smallest stamp first */
+	struct ca_pool *pools;  /* [2]: OWNED blocks, by size */
+	struct ca_list waiting; /* ca_block.waiting of OWNED blocks, smallest stamp first */
+	uint64_t adopted;       /* `lessons` for which several.c has looked */
 };
 
 /* One a space. */
@@ -220,12 +224,17 @@ void ca_touch_users(struct ca_space *space, const struct ca_touch *touch,
  * the heap's lock or a magazine's, which ca_order_mark_before_capture takes afterwards: it misses
  * no exposure. */
 bool ca_order_may_capture(const struct ca_heap *heap);
+/* Every stream is submitted to by the calling thread only. */
+bool ca_order_is_ours(struct ca_order *order);
 /* The next submission to `record` comes after `user` by waits that it has made. */
-bool ca_order_is_behind(struct ca_stream_record *record, const struct ca_user *user);
-/* May memory whose one user is (stream, stamp) be handed to the calling thread? Yes in a quiet
- * space, or if every other stream has only the calling thread as submitter, and an exact mark is to
- * be had. */
-bool ca_order_may_expose(struct ca_order *order, const struct ca_user *user);
+bool ca_order_is_behind(struct ca_stream_record *record, const struct ca_users *users);
+/* If what `users` have not finished is handed to `record`, no other stream that has work comes to
+ * wait: each comes after them anyway, or `record` comes after all of its work. */
+bool ca_order_exposes_freely(struct ca_stream_record *record, const struct ca_users *users);
+/* May memory with these users be handed to the calling thread? Yes in a quiet space, or if, for
+ * each of them, every other stream has only the calling thread as submitter, and an exact mark is
+ * to be had. */
+bool ca_order_may_expose(struct ca_order *order, const struct ca_users *users);
 /* It was: before the block leaves the heap's lock. */
 void ca_order_expose(struct ca_order *order, const struct ca_user *user);
 

@@ -29,8 +29,10 @@
  * REUSE_AT_ONCE         every mark that is asked for is done
  * OWN_CONTEXT_ONLY      a free looks at the block's own context only
  * SETTLE_SKIPPED        memory is given to somebody who is no stream while it may still be in use
- * REGISTRATION_LOST       what was given to somebody who is no stream is handed out unfinished
- * again OLD_ORDER_COUNTS      a free drops users that another one waited for at an earlier time
+ * REGISTRATION_LOST     what was given to somebody who is no stream is handed out unfinished again
+ * OLD_ORDER_COUNTS      a free drops users that another one waited for at an earlier time
+ * OLD_STAMP_STANDS      a stream's stamp from before a wait counts for what it waited for
+ * ONE_USER_UNGUARDED    of several users of memory handed out, one is not exposed
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -49,7 +51,9 @@
 	X(OWN_CONTEXT_ONLY)                                                                        \
 	X(OLD_ORDER_COUNTS)                                                                        \
 	X(SETTLE_SKIPPED)                                                                          \
-	X(REGISTRATION_LOST)
+	X(REGISTRATION_LOST)                                                                       \
+	X(OLD_STAMP_STANDS)                                                                        \
+	X(ONE_USER_UNGUARDED)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

@@ -5,8 +5,8 @@
  *
  * - what is handed out overlaps nothing live, nothing retired, nothing that a graph may run on, and
  *   in a capture nothing that was ever handed out;
- * - at most one stream's work on it is unfinished (that stream's memory was exposed), and none
- *   where exposing is forbidden;
+ * - work on it that is unfinished is of streams of its own space (it was exposed), and there is
+ * none where exposing is forbidden;
  * - a submission that touches memory comes after all unfinished work on it from before it was
  *   handed out: by the program's own order or by the waits that were put in;
  * - nothing unfinished is handed out of a range that was given to somebody who is no stream;
@@ -285,7 +285,7 @@ check_exposed(struct world *w, const struct piece *piece, const uint64_t *unfini
 		users += !is_stood_for(w, unfinished, j);
 	}
 	w->totals->exposed += users != 0;
-	require(users <= 1, "handed out while several streams use it");
+	w->totals->several += users > 1;
 	require(!users || !w->finished_only, "unfinished memory handed out, which was forbidden");
 	require(!users || !w->capturing, "unfinished memory handed out in a capture");
 	require(!users || !is_registered(w, piece), "registered memory handed out unfinished");

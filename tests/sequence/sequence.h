@@ -19,7 +19,8 @@ struct sequence_options {
 };
 
 struct sequence_totals {
-	uint64_t steps, allocs, ooms, reused, exposed, launches, kills, captures, graphs, switches;
+	uint64_t steps, allocs, ooms, reused, exposed, several, launches, kills, captures, graphs,
+		switches;
 	bool failed; /* the planned fault was reached, in the last sequence */
 };
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Random programs in which a free orders only the block's old users (order/program.c): the library, and its mutants.
+"""Random programs in which a free orders only the block's old users (order/program.c, and several.c of the process suite):
+the library, and its mutants.
 
 CACHEALLOC_TEST_SEED=N runs that seed instead of fresh ones; CACHEALLOC_TEST_LONG=1 runs ten times the operations.
 Operations are the program's driver calls that allocate, free, submit, order or wait.
@@ -30,6 +31,9 @@ def fresh():
 def program(seed, operations, mode, workers, streams, *, preload=None, conf="", jitter=0, timeout=600, **env):
     """One run: (status, what it printed on stderr, operations done)."""
     argv = [STRESS / "order_program", seed, operations, mode, workers, DEVICES, streams]
+    if mode == "several":
+        argv = [BUILD / "tests" / "process" / "order" / "order_several", "random"]
+        env = {"ORDER_SEED": seed, "ORDER_OPERATIONS": operations, **env}
     env = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEVICES": DEVICES, "SIMCUDA_DEADLOCK": 60000, **env}
     if preload:
         env["LD_PRELOAD"] = preload
@@ -56,7 +60,7 @@ def sound(result):
 # mode, workers, streams
 SHAPES = [
     ("mix", 1, 4), ("mix+table", 3, 3), ("solo", 2, 3), ("pipe+solo", 1, 2), ("pipe", 4, 5), ("team+wide", 3, 4),
-    ("team+pipe+wide", 4, 4), ("pipe+solo+quiet", 1, 1), ("mix+meet", 2, 4),
+    ("team+pipe+wide", 4, 4), ("pipe+solo+quiet", 1, 1), ("mix+meet", 2, 4), ("several", 1, 3),
 ]
 
 
@@ -103,6 +107,9 @@ RUNS = [
     ("team+pipe+wide", 3, 4, "manual", 0, "reuse_slack_mb:0"),
     ("team+storm+pipe+wide", 3, 4, "manual", 5, "reuse_slack_mb:0"),
     ("team+pipe", 2, 2, "manual", 0, ""),
+    ("several", 1, 3, "manual", 0, "reuse_slack_mb:0"),
+    ("several", 1, 3, "manual", 0, "reuse_slack_mb:16"),
+    ("several", 1, 3, "real", 5, "reuse_slack_mb:0"),
 ]
 OPERATIONS = 50000 * (10 if LONG else 1)
 operations_done = []
@@ -144,6 +151,8 @@ CATCHERS = {
     "GUARD_OFF": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "REUSE_AT_ONCE": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "OLD_ORDER_COUNTS": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "OLD_STAMP_STANDS": ("several", 1, 3, 0, "reuse_slack_mb:0"),
+    "ONE_USER_UNGUARDED": ("several", 1, 3, 0, "reuse_slack_mb:0"),
     "OWN_CONTEXT_ONLY": ("pipe+wide+cross", 1, 3, 0, ""),
 }
 #: caught where a card gets at the memory: tests/process/register

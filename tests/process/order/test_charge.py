@@ -83,12 +83,13 @@ WELL_ORDERED = {
 @pytest.mark.parametrize("case", WELL_ORDERED)
 def test_well_ordered_streams_get_no_wait(tmp_path, case, clock, slack):
     """The frees of a round lie between two submissions of the one stream that has waited for all others: it is marked
-    once, and no other. Without slack the copy stream may not have a second buffer before compute is through."""
+    once, and no other. Without slack the copy stream may not have a second buffer before compute is through: then the
+    device waits, once a round, and the host does not."""
     rounds, needed = WELL_ORDERED[case]
-    waits = DEVICE_WAITS if case == "copy_and_compute" and not slack else WAITS
+    waits = [name for name in WAITS if name not in DEVICE_WAITS] if case == "copy_and_compute" and not slack else WAITS
     more, _, ours = added(tmp_path, case, conf=f"reuse_slack_mb:{slack}", SIMCUDA_CLOCK=clock)
     assert not {name: n for name, n in more.items() if name in waits}
-    assert ours["order_waits"] == 0
+    assert ours["order_waits"] <= (0 if waits is WAITS else rounds)
     assert sum(more.get(name, 0) for name in RECORDS) <= rounds
     assert more.get("cuCtxRecordEvent", 0) == 0
     assert ours["reserved_bytes"]["peak"] <= slack * MIB + needed * 5 // 4 + 4 * BIG

@@ -18,6 +18,15 @@ order_start(struct fixture *f)
 	return &f->space->order;
 }
 
+/* Memory of that one user. */
+static inline bool
+order_may_expose(struct ca_order *order, const struct ca_user *user)
+{
+	struct ca_users users = { .n = 1, .user = { *user } };
+
+	return ca_order_may_expose(order, &users);
+}
+
 static inline struct ca_stream_record *
 order_record(struct ca_stream *stream)
 {

@@ -30,7 +30,7 @@ scene_free_memory(struct scene *scene)
 static inline void
 scene_expose(struct scene *scene)
 {
-	assert_true(ca_order_may_expose(scene->order, &scene->user));
+	assert_true(order_may_expose(scene->order, &scene->user));
 	ca_order_expose(scene->order, &scene->user);
 }
 

@@ -222,7 +222,7 @@ free_elsewhere(void *arg)
 
 	e->users = order_free(e->f, e->born);
 	if (e->users.n)
-		e->exposes = ca_order_may_expose(&e->f->space->order, &e->users.user[0]);
+		e->exposes = order_may_expose(&e->f->space->order, &e->users.user[0]);
 	return NULL;
 }
 
@@ -399,10 +399,10 @@ test_a_network_library_only_ends_exposure(void **state)
 
 	order_launch(&f, s);
 	users = order_free(&f, born);
-	assert_true(ca_order_may_expose(order, &users.user[0]));
+	assert_true(order_may_expose(order, &users.user[0]));
 	ca_order_finished_only(f.heap, NULL, CA_REASON_NETWORK);
 	assert_false(order_free(&f, born).context);
-	assert_false(ca_order_may_expose(order, &users.user[0]));
+	assert_false(order_may_expose(order, &users.user[0]));
 	order_stop(&f);
 }
 

@@ -143,10 +143,10 @@ test_memory_freed_in_a_quiet_space_is_not_exposed_later(void **state)
 	scene_of_one(&scene);
 	order_launch(&scene.f, scene.s);
 	scene.r = order_open(&scene.f, 1);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
+	assert_false(order_may_expose(scene.order, &scene.user));
 	assert_int_equal(ca_order_wait(scene.f.space, &scene.user), -EAGAIN);
 	scene_free_memory(&scene);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
+	assert_true(order_may_expose(scene.order, &scene.user));
 	order_stop(&scene.f);
 }
 
@@ -159,7 +159,7 @@ test_a_ghosts_memory_in_a_quiet_space_is_guarded(void **state)
 	scene_expose(&scene);
 	ca_stream_close(scene.s, false);
 	assert_true(ca_order_is_quiet(scene.order));
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
+	assert_false(order_may_expose(scene.order, &scene.user));
 	scene.r = order_open(&scene.f, 1);
 	assert_true(ca_order_is_quiet(scene.order));
 	order_launch(&scene.f, scene.r);
@@ -188,7 +188,7 @@ test_an_operation_that_somebody_else_ends_is_a_user_of_everything(void **state)
 	born = ca_order_born(scene.order);
 	users = order_free(&scene.f, born);
 	assert_int_equal(users.n, 1);
-	assert_false(ca_order_may_expose(scene.order, &users.user[0]));
+	assert_false(order_may_expose(scene.order, &users.user[0]));
 	scene.r = order_open(&scene.f, 1);
 	order_launch(&scene.f, scene.r);
 	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work); /* not the operation */
@@ -207,14 +207,14 @@ test_nothing_of_a_stream_that_somebody_else_must_end_is_exposed(void **state)
 
 	scene_of_two(&scene);
 	order_launch(&scene.f, scene.s);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
+	assert_true(order_may_expose(scene.order, &scene.user));
 	ca_submit_hazard_begin(scene.s);
 	order_launch(&scene.f, scene.s);
 	ca_submit_hazard_end(scene.s, true);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
+	assert_false(order_may_expose(scene.order, &scene.user));
 	ca_order_finished(scene.s, ca_order_bound(scene.s));
 	scene_free_memory(&scene);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
+	assert_true(order_may_expose(scene.order, &scene.user));
 	order_stop(&scene.f);
 }
 
@@ -230,7 +230,7 @@ test_nothing_is_exposed_while_such_an_operation_is_being_submitted(void **state)
 	scene_free_memory(&scene);
 	assert_false(ca_order_is_quiet(scene.order));
 	assert_ptr_equal(ca_order_only_stream(scene.order), NULL);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
+	assert_false(order_may_expose(scene.order, &scene.user));
 	order_launch(&scene.f, scene.s);
 	ca_submit_hazard_end(scene.s, true);
 	assert_int_equal(ca_order_wait(scene.f.space, &scene.user), -EAGAIN);
@@ -265,10 +265,10 @@ test_an_operation_that_was_refused_leaves_nothing_behind(void **state)
 
 	scene_of_one(&scene);
 	ca_submit_hazard_begin(scene.s);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
+	assert_false(order_may_expose(scene.order, &scene.user));
 	ca_submit_hazard_end(scene.s, false);
 	assert_true(ca_order_is_quiet(scene.order));
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
+	assert_true(order_may_expose(scene.order, &scene.user));
 	order_stop(&scene.f);
 }
 
@@ -301,12 +301,12 @@ test_nothing_is_exposed_while_another_thread_submits(void **state)
 	scene_of_two(&scene);
 	ca_stream_note_thread(scene.s);
 	ca_stream_note_thread(scene.r);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
+	assert_true(order_may_expose(scene.order, &scene.user));
 	in_thread(submit_elsewhere, &scene);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
+	assert_false(order_may_expose(scene.order, &scene.user));
 	ca_stream_close(scene.r, false);
 	scene_free_memory(&scene);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
+	assert_true(order_may_expose(scene.order, &scene.user));
 	order_stop(&scene.f);
 }
 
@@ -315,7 +315,7 @@ ask_elsewhere(void *arg)
 {
 	struct scene *scene = arg;
 
-	return ca_order_may_expose(scene->order, &scene->user) ? arg : NULL;
+	return order_may_expose(scene->order, &scene->user) ? arg : NULL;
 }
 
 static void
@@ -329,9 +329,9 @@ test_a_threads_own_stream_is_exposed_to_itself_and_with_a_mark_only(void **state
 	scene.s = order_open_kind(&scene.f, 0, CA_STREAM_PER_THREAD);
 	scene.r = order_open(&scene.f, 1);
 	scene_free_memory(&scene);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
+	assert_false(order_may_expose(scene.order, &scene.user));
 	order_launch(&scene.f, scene.s);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
+	assert_true(order_may_expose(scene.order, &scene.user));
 	assert_int_equal(pthread_create(&thread, NULL, ask_elsewhere, &scene), 0);
 	pthread_join(thread, &exposed);
 	assert_null(exposed);
@@ -349,7 +349,7 @@ test_finished_reuse_exposes_nothing(void **state)
 	scene.order = &scene.f.space->order;
 	scene.s = order_open(&scene.f, 0);
 	scene_free_memory(&scene);
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
+	assert_false(order_may_expose(scene.order, &scene.user));
 	order_stop(&scene.f);
 }
 

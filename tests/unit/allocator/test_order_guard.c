@@ -345,7 +345,7 @@ test_a_capture_in_the_way_of_a_mark_ends_exactness_not_safety(void **state)
 	ca_model_set_capturing(scene.f.model, false);
 	assert_int_not_equal(atomic_load(&scene.s->armed), 0);
 	assert_false(atomic_load(&order_record(scene.s)->lost));
-	assert_false(ca_order_may_expose(scene.order, &scene.user));
+	assert_false(order_may_expose(scene.order, &scene.user));
 	assert_int_equal(ca_order_wait(scene.f.space, &scene.user), -EAGAIN);
 	order_launch(&scene.f, scene.s);
 	assert_int_equal(atomic_load(&scene.s->armed), 0);
@@ -353,7 +353,7 @@ test_a_capture_in_the_way_of_a_mark_ends_exactness_not_safety(void **state)
 	assert_int_equal(ca_order_poll(scene.f.space), 0);
 	assert_true(ca_user_is_done(&scene.user));
 	scene_free_memory(&scene);
-	assert_true(ca_order_may_expose(scene.order, &scene.user));
+	assert_true(order_may_expose(scene.order, &scene.user));
 	order_stop(&scene.f);
 }
 

@@ -219,7 +219,7 @@ do_expose(struct program *p, struct block *block)
 {
 	if (block->state != FREED || block->users.context || block->users.n != 1)
 		return;
-	if (!ca_order_may_expose(p->order, &block->users.user[0]))
+	if (!order_may_expose(p->order, &block->users.user[0]))
 		return;
 	ca_order_expose(p->order, &block->users.user[0]);
 	p->exposed++;

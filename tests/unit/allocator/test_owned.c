@@ -213,8 +213,12 @@ test_beyond_the_slack_what_the_own_stream_comes_after_is_exposed(void **state)
 	launch(&scene, R);
 	assert_int_equal(fixture_stats(&scene.f).order_waits, 0);
 	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
-	fixture_alloc(&scene.f, 20 * MIB); /* the other one only by waiting */
-	assert_int_equal(fixture_stats(&scene.f).host_syncs, 1);
+	/* the other one only with a wait, of the device */
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), later);
+	assert_int_equal(fixture_stats(&scene.f).taken_exposed, 2);
+	launch(&scene, R);
+	assert_int_equal(fixture_stats(&scene.f).order_waits, 1);
+	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
 	fixture_stop(&scene.f);
 }
 

@@ -16,13 +16,15 @@ static void
 print_totals(const struct sequence_totals *t)
 {
 	printf("# %llu steps, %llu allocations, %llu out of memory, %llu reused, %llu exposed, "
+	       "%llu of several, "
 	       "%llu "
 	       "launches, %llu contexts replaced, %llu captures, %llu graphs, %llu turns\n",
 	       (unsigned long long)t->steps, (unsigned long long)t->allocs,
 	       (unsigned long long)t->ooms, (unsigned long long)t->reused,
-	       (unsigned long long)t->exposed, (unsigned long long)t->launches,
-	       (unsigned long long)t->kills, (unsigned long long)t->captures,
-	       (unsigned long long)t->graphs, (unsigned long long)t->switches);
+	       (unsigned long long)t->exposed, (unsigned long long)t->several,
+	       (unsigned long long)t->launches, (unsigned long long)t->kills,
+	       (unsigned long long)t->captures, (unsigned long long)t->graphs,
+	       (unsigned long long)t->switches);
 }
 
 /* `worlds` sequences; 60 times as many in the long run. */

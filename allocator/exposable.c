@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which unfinished memory is handed out, and to whom.
+ *
+ * First what the calling thread's own stream has used last, or comes after by the waits that it has
+ * made: no wait is needed for it. Where no other stream comes to wait because of it either, it is
+ * taken at once; otherwise, as rather the cache grows than that streams come to wait for each other
+ * which do not, only beyond the slack. Beyond the slack, too, what other streams or several of them
+ * use, as each of these users has an exact mark to wait for on the device: the driver's own free
+ * would have made the host wait for the same; but only while no other thread submits anything. The
+ * oldest come first, for they are the likeliest to be finished by the time that anybody waits. At
+ * the end of the memory it does not matter who freed a block.
+ */
+#include "allocator/inside.h"
+
+/*
+ * Memory that another thread freed, or the program with its own asynchronous free, is nothing that
+ * the driver would have made this thread wait for: what it was last used by may wait for this
+ * thread's next submission. (In a quiet space nothing waits for it.)
+ */
+static bool
+is_ours(struct ca_space *space, const struct ca_block *block)
+{
+	return block->thread == ca_order_thread() ||
+	       (block->state == CA_BLOCK_OWNED &&
+		ca_owned_record(&block->user) == ca_owned_quiet_locked(space));
+}
+
+/* At the end of the memory, where natively the answer would be an error while the other thread's
+ * free still waits, anybody's. */
+static bool
+may_expose(struct ca_space *space, const struct ca_block *block, bool anybody)
+{
+	struct ca_users users;
+
+	if (ca_registered_overlaps(block) || (!anybody && !is_ours(space, block)))
+		return false;
+	ca_block_users(block, &users);
+	return ca_order_may_expose(&space->order, &users);
+}
+
+static bool
+is_behind(struct ca_stream_record *last, const struct ca_block *block)
+{
+	struct ca_users users;
+
+	ca_block_users(block, &users);
+	return ca_order_is_behind(last, &users);
+}
+
+static struct ca_block *
+find_in(struct ca_space *space, const struct ca_pool *pools, uint64_t bytes)
+{
+	return pools ? ca_owned_find_best_locked(space, &pools[bytes > CA_SMALL_MAX], bytes) : NULL;
+}
+
+static struct ca_block *
+exposable_of(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
+{
+	struct ca_block *block = record ? find_in(space, record->pools, bytes) : NULL;
+
+	return block && may_expose(space, block, false) ? block : NULL;
+}
+
+/* The record of the calling thread's last submission, if that was in this space. */
+static struct ca_stream_record *
+last_stream(const struct ca_space *space)
+{
+	struct ca_user user = { .stream = ca_order_last_stream };
+
+	if (!user.stream || ca_owned_record(&user)->space != space)
+		return NULL;
+	return ca_owned_record(&user);
+}
+
+enum { OLDEST_LOOK = 16 }; /* blocks of a list: the next best is a wait */
+
+/* Of the oldest blocks of a list the best fit; `last` not NULL: that the stream is behind. */
+static struct ca_block *
+exposable_oldest(struct ca_space *space, const struct ca_list *list, struct ca_stream_record *last,
+		 uint64_t bytes)
+{
+	struct ca_block *best = NULL;
+	const struct ca_list *link = list->next;
+	unsigned looked;
+
+	for (looked = 0; link != list && looked < OLDEST_LOOK; looked++) {
+		struct ca_block *block =
+			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
+
+		if (last && !is_behind(last, block))
+			break;
+		if (ca_pool_fits(block, bytes) && ca_budget_allows_locked(space, block, bytes) &&
+		    may_expose(space, block, false))
+			best = ca_owned_better(best, block);
+		link = link->next;
+	}
+	return best;
+}
+
+/* Of one list and its pools: what the next submission to `last` comes after as it is. The best fit
+ * may have been freed too late: so the oldest that are large enough, too. */
+static struct ca_block *
+behind_in(struct ca_space *space, const struct ca_pool *pools, const struct ca_list *list,
+	  struct ca_stream_record *last, uint64_t bytes)
+{
+	struct ca_block *block = find_in(space, pools, bytes);
+
+	if (block && is_behind(last, block) && may_expose(space, block, false))
+		return block;
+	return block ? exposable_oldest(space, list, last, bytes) : NULL;
+}
+
+static struct ca_block *
+exposable_behind(struct ca_space *space, struct ca_stream_record *last, uint64_t bytes)
+{
+	struct ca_user_set *set;
+	struct ca_block *block = NULL;
+	unsigned i;
+
+	for (i = 0; !block && i < ca_owned_streams(space); i++) {
+		struct ca_stream_record *record = space->order.streams[i];
+
+		if (record && record != last)
+			block = behind_in(space, record->pools, &record->waiting, last, bytes);
+	}
+	for (set = NULL; !block && (set = ca_several_next(space, set));)
+		block = behind_in(space, set->pools, &set->blocks, last, bytes);
+	return block;
+}
+
+bool
+ca_owned_has_exposable(const struct ca_space *space)
+{
+	return !space->dead && !space->poisoned && space->owned_blocks &&
+	       !ca_owned_is_finished_only(space);
+}
+
+struct ca_block *
+ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_stream_record *last;
+	struct ca_block *block;
+
+	if (!ca_owned_has_exposable(space))
+		return NULL;
+	last = last_stream(space);
+	if (!last)
+		return NULL;
+	ca_several_adopt_locked(space, last);
+	block = exposable_of(space, last, bytes);
+	return block ? block : exposable_behind(space, last, bytes);
+}
+
+struct ca_block *
+ca_owned_exposable_free_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block = ca_owned_exposable_locked(space, bytes);
+	struct ca_users users;
+
+	if (!block)
+		return NULL;
+	ca_block_users(block, &users);
+	return ca_order_exposes_freely(last_stream(space), &users) ? block : NULL;
+}
+
+bool
+ca_owned_may_take_locked(const struct ca_block *block, bool freely)
+{
+	struct ca_space *space = block->segment->space;
+	struct ca_stream_record *last = last_stream(space);
+	struct ca_users users;
+
+	ca_block_users(block, &users);
+	if (freely &&
+	    (!last || !ca_order_is_behind(last, &users) || !ca_order_exposes_freely(last, &users)))
+		return false;
+	return may_expose(space, block, false);
+}
+
+struct ca_block *
+ca_owned_exposable_hole_locked(struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_stream_record *last = last_stream(space);
+	struct ca_block *block;
+
+	if (!ca_owned_has_exposable(space) || !last || !last->pools)
+		return NULL;
+	block = ca_owned_hole_in_locked(space, &last->pools[1], bytes);
+	return block && ca_owned_may_take_locked(block, true) ? block : NULL;
+}
+
+/* The oldest that fit, or the best fit. */
+static struct ca_block *
+late_in(struct ca_space *space, const struct ca_pool *pools, const struct ca_list *list,
+	uint64_t bytes)
+{
+	struct ca_block *block = find_in(space, pools, bytes), *oldest;
+
+	if (!block)
+		return NULL;
+	oldest = exposable_oldest(space, list, NULL, bytes);
+	if (oldest)
+		return oldest;
+	return may_expose(space, block, false) ? block : NULL;
+}
+
+struct ca_block *
+ca_owned_exposable_late_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block = NULL;
+	struct ca_user_set *set;
+	unsigned i;
+
+	if (!ca_owned_has_exposable(space) || !ca_order_is_ours(&space->order))
+		return NULL;
+	for (set = NULL; (set = ca_several_next(space, set));)
+		block = ca_owned_better(block, late_in(space, set->pools, &set->blocks, bytes));
+	for (i = 0; i < ca_owned_streams(space); i++) {
+		struct ca_stream_record *record = space->order.streams[i];
+
+		if (record)
+			block = ca_owned_better(
+				block, late_in(space, record->pools, &record->waiting, bytes));
+	}
+	return block;
+}
+
+bool
+ca_owned_wants_room_locked(struct ca_space *space)
+{
+	struct ca_block *block = NULL;
+
+	if (ca_owned_has_exposable(space) && ca_order_is_ours(&space->order))
+		block = ca_owned_oldest_locked(space, CA_WAIT_LATER);
+	return block && may_expose(space, block, false);
+}
+
+static struct ca_block *
+exposable_of_anybody(struct ca_space *space, const struct ca_pool *pools, uint64_t bytes)
+{
+	struct ca_block *block = find_in(space, pools, bytes);
+
+	return block && may_expose(space, block, true) ? block : NULL;
+}
+
+struct ca_block *
+ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block = ca_owned_exposable_locked(space, bytes);
+	struct ca_user_set *set;
+	unsigned i;
+
+	if (block || !ca_owned_has_exposable(space))
+		return block;
+	for (i = 0; i < ca_owned_streams(space); i++)
+		if (space->order.streams[i])
+			block = ca_owned_better(
+				block,
+				exposable_of_anybody(space, space->order.streams[i]->pools, bytes));
+	for (set = NULL; (set = ca_several_next(space, set));)
+		block = ca_owned_better(block, exposable_of_anybody(space, set->pools, bytes));
+	return block;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Neighbours of different users, put together for a request that none of them is large enough for.
+ *
+ * Where one stream works, all that is free merges. Where several do, blocks merge only with their
+ * like, so that one stream's memory does not come to wait for another's; and the cache falls into
+ * pieces. So before the cache grows for want of a large piece, or the host waits, a row of
+ * neighbours is looked for that together would do: each of them clean, or to be exposed on the same
+ * terms as if it were large enough by itself. Together they have all their users, each with the
+ * larger stamp. The smallest row is taken, so that no more than needed gets users it never had.
+ */
+#include "allocator/inside.h"
+
+enum {
+	ROWS_LOOK = 64,     /* rows large enough, of which the smallest is taken */
+	BLOCKS_LOOK = 1024, /* blocks asked for their users: about 100 us */
+};
+
+struct row {
+	struct ca_block *first, *last;
+	uint64_t bytes;
+	struct ca_users users; /* of all together, unfinished */
+};
+
+struct search {
+	uint64_t bytes;
+	bool freely;
+	unsigned rows, blocks; /* to look at still */
+	struct row best;       /* without a block: there is none so far */
+};
+
+static bool
+is_free(const struct ca_block *block)
+{
+	return block && (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED ||
+			 block->state == CA_BLOCK_MULTI);
+}
+
+/* Together they are large enough. */
+static bool
+fits(const struct ca_block *first, uint64_t row_bytes, uint64_t bytes)
+{
+	struct ca_block whole = { .segment = first->segment };
+
+	whole.address = first->address;
+	whole.bytes = row_bytes;
+	return ca_pool_fits(&whole, bytes);
+}
+
+static bool
+users_add(struct ca_users *users, const struct ca_user *user)
+{
+	unsigned i;
+
+	for (i = 0; i < users->n; i++)
+		if (users->user[i].stream == user->stream) {
+			if (users->user[i].stamp < user->stamp)
+				users->user[i].stamp = user->stamp;
+			return true;
+		}
+	if (users->n == CA_USERS_MAX)
+		return false;
+	users->user[users->n++] = *user;
+	return true;
+}
+
+/* One more block at the end of the row. */
+static bool
+row_extend(struct row *row, struct ca_block *block, bool freely)
+{
+	struct ca_users users;
+	unsigned i;
+
+	if (ca_registered_overlaps(block))
+		return false; /* it would have unfinished users */
+	if (block->state != CA_BLOCK_CLEAN) {
+		if (!ca_owned_may_take_locked(block, freely))
+			return false;
+		ca_block_users(block, &users);
+		ca_users_prune(&users);
+		for (i = 0; i < users.n; i++)
+			if (!users_add(&row->users, &users.user[i]))
+				return false;
+	}
+	row->last = block;
+	row->bytes += block->bytes;
+	return true;
+}
+
+/* The shortest row from `first` on that is large enough. */
+static bool
+row_from(struct search *search, struct ca_block *first, struct row *ret_row)
+{
+	struct ca_block *block;
+
+	*ret_row = (struct row){ .first = first };
+	for (block = first; is_free(block) && search->blocks; block = block->next) {
+		search->blocks--;
+		if (!row_extend(ret_row, block, search->freely))
+			return false;
+		if (fits(first, ret_row->bytes, search->bytes))
+			return true;
+	}
+	return false;
+}
+
+/* The first block behind the row of free ones, and how much that is. */
+static struct ca_block *
+behind_row(struct ca_block *block, uint64_t *ret_bytes)
+{
+	*ret_bytes = 0;
+	for (; is_free(block); block = block->next)
+		*ret_bytes += block->bytes;
+	return block;
+}
+
+/* Looks at the rows of a segment. */
+static void
+look_in(struct search *search, const struct ca_segment *segment)
+{
+	struct ca_block *block = segment->first, *end;
+	uint64_t row_bytes;
+	struct row row;
+
+	for (; block && search->rows && search->blocks; block = end) {
+		end = behind_row(block, &row_bytes);
+		for (; block != end && row_bytes >= search->bytes; block = block->next) {
+			if (row_from(search, block, &row)) {
+				search->rows--;
+				if (!search->best.first || row.bytes < search->best.bytes)
+					search->best = row;
+			}
+			if (!search->rows || !search->blocks)
+				return;
+			row_bytes -= block->bytes;
+		}
+		if (end)
+			end = end->next;
+	}
+}
+
+/* One block of them all, in its place. */
+static struct ca_block *
+put_together(struct row *row)
+{
+	struct ca_block *block = row->first;
+	uint64_t address = block->address;
+	struct ca_heap *heap = block->segment->space->heap;
+
+	block = ca_block_gather_locked(row->first, row->last);
+	block->thread = (uint32_t)ca_order_thread();
+	ca_owned_place_or_mark_locked(block, &row->users);
+	block = ca_block_find_locked(heap, address);
+	return is_free(block) ? block : NULL;
+}
+
+struct ca_block *
+ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely)
+{
+	const struct ca_pool *pool = ca_pool_for(space, bytes);
+	struct search search = { bytes, freely, ROWS_LOOK, BLOCKS_LOOK, { .first = NULL } };
+	struct ca_list *link;
+
+	if (ca_owned_quiet_locked(space) || !ca_owned_wants_room_locked(space))
+		return NULL;
+	for (link = space->segments.next; search.rows && search.blocks && link != &space->segments;
+	     link = link->next) {
+		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+
+		if (segment->pool == pool && !segment->retired && segment->bytes >= bytes &&
+		    segment->first->next)
+			look_in(&search, segment);
+	}
+	return search.best.first ? put_together(&search.best) : NULL;
+}

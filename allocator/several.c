@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Freed blocks that several streams may still use.
+ *
+ * A block keeps all its users, each with the stamp of its free, until they have finished: a guard
+ * waits for the exact mark of each (expose.c), so no wait can depend on what was submitted after
+ * the free. Only the place where the block lies changes.
+ *
+ * A block is MULTI, in the pools of its set: the streams that are its users. It waits there until a
+ * user has finished, or is exposed. Sets are few; where there are too many, blocks of any users
+ * share one, in which nothing is merged.
+ *
+ * Most memory is asked for while one stream is in use, the *main* stream (of two that fork and
+ * join, each comes after the other's work now and then; so it is not enough to ask which does). A
+ * block whose users the main stream comes after, by the program's own waits or those of a guard, is
+ * the main stream's own: OWNED by it, in its pools, merged with what only that stream uses. This is
+ * looked at when the block is freed, and again when the main stream has learned something. Its
+ * submissions have nothing to wait for; for all others the block's users count as before.
+ *
+ * Lists are in the order of the frees, or nearly so, for stamps grow: of each list the head is
+ * looked at, and a little more.
+ */
+#include "allocator/inside.h"
+
+#include "config/mutant.h"
+
+enum {
+	SETS_MAX = 32,   /* of a space; 29 KiB each */
+	ADOPT_LOOK = 16, /* blocks in vain: those behind them were freed later still */
+};
+
+struct ca_user_set *
+ca_several_next(const struct ca_space *space, const struct ca_user_set *set)
+{
+	const struct ca_list *link = set ? set->link.next : space->sets.next;
+
+	for (; link != &space->sets; link = link->next) {
+		struct ca_user_set *next =
+			CA_CONTAINER_OF((struct ca_list *)link, struct ca_user_set, link);
+
+		if (!ca_list_empty(&next->blocks))
+			return next;
+	}
+	return NULL;
+}
+
+/* ---- sets */
+
+static struct ca_user_set *
+set_new(struct ca_space *space)
+{
+	struct ca_user_set *set = ca_arena_alloc(&space->heap->fixed, sizeof(*set));
+
+	if (!set)
+		return NULL;
+	ca_pool_init(&set->pools[0], true);
+	ca_pool_init(&set->pools[1], false);
+	ca_list_init(&set->blocks);
+	ca_list_insert(&space->sets, &set->link);
+	space->n_sets++;
+	return set;
+}
+
+static bool
+is_of(const struct ca_user_set *set, const struct ca_users *users)
+{
+	unsigned i;
+
+	if (set->n != users->n)
+		return false;
+	for (i = 0; i < users->n; i++)
+		if (set->stream[i] != users->user[i].stream)
+			return false;
+	return true;
+}
+
+static void
+set_name(struct ca_user_set *set, const struct ca_users *users)
+{
+	unsigned i;
+
+	set->n = users->n;
+	for (i = 0; i < users->n; i++)
+		set->stream[i] = users->user[i].stream;
+}
+
+/* The set of just these users. One that is empty is renamed; the last one is for all that have
+ * none. NULL: no memory. */
+static struct ca_user_set *
+set_for(struct ca_space *space, const struct ca_users *users)
+{
+	struct ca_user_set *unused = NULL, *last = NULL;
+	struct ca_list *link;
+
+	for (link = space->sets.next; link != &space->sets; link = link->next) {
+		struct ca_user_set *set = CA_CONTAINER_OF(link, struct ca_user_set, link);
+
+		if (is_of(set, users))
+			return set;
+		if (!set->n)
+			last = set;
+		else if (ca_list_empty(&set->blocks))
+			unused = set;
+	}
+	if (!unused && last)
+		return last;
+	if (!unused)
+		unused = set_new(space);
+	if (unused && (unused->n || space->n_sets < SETS_MAX))
+		set_name(unused, users);
+	return unused;
+}
+
+/* ---- places */
+
+/* By the numbers of the streams. */
+static void
+sort(struct ca_users *users)
+{
+	unsigned i, j;
+
+	for (i = 1; i < users->n; i++) {
+		struct ca_user user = users->user[i];
+
+		for (j = i; j && ca_owned_record(&users->user[j - 1])->index >
+					 ca_owned_record(&user)->index;
+		     j--)
+			users->user[j] = users->user[j - 1];
+		users->user[j] = user;
+	}
+}
+
+static const struct ca_user *
+user_of(const struct ca_users *users, const struct ca_stream_record *record)
+{
+	unsigned i;
+
+	for (i = 0; i < users->n; i++)
+		if (users->user[i].stream == &record->hot)
+			return &users->user[i];
+	return NULL;
+}
+
+/* The block becomes the own of a stream that comes after all its users. Its place in the list is
+ * that of the last free. */
+static void
+own(struct ca_block *block, struct ca_stream_record *record, struct ca_several *several)
+{
+	struct ca_user place = { &record->hot, 0 };
+	const struct ca_user *user = user_of(&several->users, record);
+	unsigned i;
+
+	if (CA_MUTANT(OLD_STAMP_STANDS) && user) {
+		place = *user;
+		ca_block_drop_users_locked(block);
+		ca_block_own_locked(block, place, NULL);
+		return;
+	}
+	for (i = 0; i < several->users.n; i++)
+		if (several->users.user[i].stamp > place.stamp)
+			place.stamp = several->users.user[i].stamp;
+	ca_block_own_locked(block, place, several);
+}
+
+static bool
+is_main(struct ca_space *space, struct ca_stream_record *record)
+{
+	return record == space->main && ca_owned_pools_ready(space->heap, record);
+}
+
+bool
+ca_several_place_locked(struct ca_block *block, const struct ca_users *users)
+{
+	struct ca_space *space = block->segment->space;
+	struct ca_several *several = ca_block_several(block), *fresh = NULL;
+
+	if (!several)
+		several = fresh = ca_objects_get(&space->heap->users);
+	if (!several)
+		return false;
+	several->users = *users;
+	sort(&several->users);
+	if (!ca_registered_overlaps(block) && space->main && is_main(space, space->main) &&
+	    ca_order_is_behind(space->main, &several->users)) {
+		own(block, space->main, several);
+		return true;
+	}
+	several->set = set_for(space, &several->users);
+	if (several->set) {
+		ca_block_wait_locked(block, several);
+		return true;
+	}
+	ca_objects_put(&space->heap->users, fresh);
+	return false;
+}
+
+/* ---- what users have finished */
+
+static bool
+is_any_done(const struct ca_users *users)
+{
+	unsigned i;
+
+	for (i = 0; i < users->n; i++)
+		if (ca_user_is_done(&users->user[i]))
+			return true;
+	return !ca_owned_is_markable(users);
+}
+
+static bool
+settle_set(struct ca_user_set *set)
+{
+	struct ca_list *link = set->blocks.next, *next;
+	bool settled = false;
+
+	for (; link != &set->blocks; link = next) {
+		struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
+
+		next = link->next;
+		if (is_any_done(&ca_block_several(block)->users)) {
+			ca_owned_place_again_locked(block);
+			settled = true;
+		} else if (set->n) {
+			break;
+		}
+	}
+	return settled;
+}
+
+bool
+ca_several_settle_locked(struct ca_space *space)
+{
+	struct ca_user_set *set;
+	bool settled = false;
+
+	for (set = NULL; (set = ca_several_next(space, set));)
+		settled = settle_set(set) || settled;
+	return settled;
+}
+
+/* ---- what the main stream has learned */
+
+/* The stream has at most so many votes: another one is the main stream after as many. */
+enum { VOTES_MAX = 64 };
+
+/* A stream for which memory is asked for more often than for all others together wins. */
+static void
+vote(struct ca_space *space, struct ca_stream_record *record)
+{
+	if (space->main == record) {
+		space->main_votes += space->main_votes < VOTES_MAX;
+	} else if (space->main_votes) {
+		space->main_votes--;
+	} else {
+		space->main = record;
+		space->main_votes = 1;
+		record->adopted = UINT64_MAX;
+	}
+}
+
+static bool
+adopt(struct ca_block *block, struct ca_stream_record *record)
+{
+	struct ca_several *several = ca_block_several(block);
+	struct ca_users users;
+
+	ca_block_users(block, &users);
+	if (block->thread != ca_order_thread() || ca_registered_overlaps(block) ||
+	    !ca_order_is_behind(record, &users))
+		return false;
+	if (!several)
+		several = ca_objects_get(&record->space->heap->users);
+	if (!several)
+		return false;
+	several->users = users;
+	ca_pool_unindex_locked(block);
+	ca_list_remove(&block->waiting);
+	own(block, record, several);
+	return true;
+}
+
+static void
+adopt_from(struct ca_list *list, struct ca_stream_record *record)
+{
+	struct ca_list *link = list->next, *next;
+	unsigned in_vain = 0;
+
+	for (; link != list && in_vain < ADOPT_LOOK; link = next) {
+		next = link->next;
+		in_vain += !adopt(CA_CONTAINER_OF(link, struct ca_block, waiting), record);
+	}
+}
+
+void
+ca_several_adopt_locked(struct ca_space *space, struct ca_stream_record *record)
+{
+	uint64_t lessons = atomic_load(&record->lessons);
+	struct ca_user_set *set;
+	unsigned i;
+
+	vote(space, record);
+	if (record->adopted == lessons || !is_main(space, record))
+		return;
+	record->adopted = lessons;
+	for (set = NULL; (set = ca_several_next(space, set));)
+		adopt_from(&set->blocks, record);
+	for (i = 0; i < ca_owned_streams(space); i++)
+		if (space->order.streams[i] && space->order.streams[i] != record)
+			adopt_from(&space->order.streams[i]->waiting, record);
+}

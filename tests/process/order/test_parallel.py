@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""Two streams do not tie the host to the device: the data-parallel programs of parallel.c.
+
+On the manual clock nothing is done before somebody waits, so the host is as far ahead of the device as can be: a wait of
+ours, or of the program, is seen in the work that was done by the time that everything was submitted. The race oracle
+judges each run.
+"""
+
+import json
+
+import pytest
+
+from conftest import BUILD, run
+
+PROGRAM = BUILD / "tests" / "process" / "order" / "order_parallel"
+MIB = 1 << 20
+OWN = 12 * MIB  # of each stream beside A
+SLACK = 256 * MIB  # reuse_slack_mb
+#: streams beside A of the programs that never make the host wait
+AHEAD = {"joined": 1, "every": 1, "never": 1, "unrelated": 1, "two": 2, "two_never": 2}
+
+
+def go(tmp_path, variant, conf="", timeout=120, **env):
+    """(percent of the work that was done when all was submitted, our device 0)"""
+    ours = tmp_path / f"{variant}.json"
+    ours.unlink(missing_ok=True)
+    if conf:
+        env["CACHEALLOC_CONF"] = conf
+    done = run([PROGRAM, variant], check=0, timeout=timeout, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="20000",
+               CACHEALLOC_STATS=ours, **env)
+    assert done.stderr == ""
+    words = done.stdout.split()
+    device = json.loads(ours.read_text())["devices"][0]
+    print(variant, conf, done.stdout.strip(), {name: device[name] for name in (
+        "host_syncs", "order_waits", "order_marks", "taken_same_stream", "taken_exposed", "exposed_several")},
+        device["reserved_bytes"]["peak"] // MIB, "MiB")
+    return int(words[words.index("done_percent") + 1]), device
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The most that is held with stream A alone."""
+    percent, ours = go(tmp_path_factory.mktemp("alone"), "alone", SIMCUDA_CLOCK="manual")
+    assert percent == 0 and ours["host_syncs"] == ours["order_waits"] == ours["order_marks"] == 0
+    return ours["reserved_bytes"]["peak"]
+
+
+@pytest.mark.parametrize("variant", AHEAD)
+def test_the_host_runs_ahead(tmp_path, alone, variant):
+    percent, ours = go(tmp_path, variant, SIMCUDA_CLOCK="manual")
+    assert (percent, ours["host_syncs"]) == (0, 0)
+    assert ours["exposed_several"] > 0
+    more = alone // 20 if variant in ("joined", "two") else SLACK
+    assert ours["reserved_bytes"]["peak"] <= alone + AHEAD[variant] * OWN + more
+
+
+@pytest.mark.parametrize("variant", AHEAD)
+def test_the_host_does_not_wait_for_a_real_device(tmp_path, alone, variant):
+    """How far ahead it gets depends on the machine: the figure is printed."""
+    _, ours = go(tmp_path, variant)
+    assert ours["host_syncs"] == 0
+    assert ours["reserved_bytes"]["peak"] <= alone + AHEAD[variant] * OWN + SLACK
+
+
+@pytest.mark.parametrize("variant", AHEAD)
+def test_without_slack(tmp_path, variant):
+    """Memory of several users goes round whenever it can: the race oracle judges, and nothing hangs."""
+    _, ours = go(tmp_path, variant, conf="reuse_slack_mb:0", SIMCUDA_CLOCK="manual")
+    assert ours["exposed_several"] > 0
+
+
+@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("variant", ["thread", "host"])
+def test_others_submit_or_the_program_waits(tmp_path, alone, variant, clock):
+    """B driven by another thread, whose work is waited for on the host beyond the slack, as it would be natively; and a
+    program that joins B on the host. No hang, and no more memory than the slack."""
+    _, ours = go(tmp_path, variant, SIMCUDA_CLOCK=clock)
+    assert ours["reserved_bytes"]["peak"] <= alone + OWN + SLACK
