@@ -236,7 +236,9 @@ others_finish(struct ca_space *space, uint64_t bytes)
  * It is not the order that keeps the oldest block from being handed out: the pieces are too small,
  * as they may be with one stream, where nobody waits. So the host does not wait for them to merge
  * as long as `block` can be cut instead, or the cache has not grown to the slack more than the
- * program ever had.
+ * program ever had. (On W5b, 4 to 8 threads with a stream each, that takes 7,800 host waits instead
+ * of 60,000, and waste over live is 40 instead of 30 %. With half of the slack a step of data
+ * parallel training waits 118 to 343 times, with all of it never.)
  */
 static bool
 is_in_pieces(struct ca_space *space, const struct ca_block *block, uint64_t bytes)

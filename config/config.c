@@ -152,7 +152,7 @@ bad_absent(struct load *load, const struct ca_option *option)
 static bool
 is_bare_word(const char *text)
 {
-	return *text && !strpbrk(text, "./%");
+	return *text && !text[strcspn(text, "./%")];
 }
 
 /* "1" and "0" mean the table. */

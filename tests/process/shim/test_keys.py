@@ -59,9 +59,9 @@ def test_the_reserve_is_kept(tmp_path):
 
 
 def test_beyond_the_threshold_the_cache_does_not_grow(tmp_path):
-    plain, _, _ = go(tmp_path, "steps", "reuse_slack_mb:unlimited", SIMCUDA_MEM="1000M")
+    plain, _, _ = go(tmp_path, "steps", "reuse_slack_mb:unlimited,give_back:oom", SIMCUDA_MEM="1000M")
     (tmp_path / "b").mkdir()
-    ours, _, _ = go(tmp_path / "b", "steps", "reuse_slack_mb:unlimited,garbage_collection_threshold:0.05", SIMCUDA_MEM="1000M")
+    ours, _, _ = go(tmp_path / "b", "steps", "reuse_slack_mb:unlimited,give_back:oom,garbage_collection_threshold:0.05", SIMCUDA_MEM="1000M")
     assert ours["trims"] > 0 == plain["trims"]
 
 
