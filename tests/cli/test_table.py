@@ -74,6 +74,15 @@ def test_a_replay_that_dies_fails(stand_in):
     assert "W9: ours failed: broken" in out and "FAIL: replays every workload: W9" in out
 
 
+def test_the_lag_is_ours_alone(stand_in):
+    build = stand_in(None)
+    program = build / "allocator" / "cachealloc-replay"
+    program.write_text('#!/bin/sh\ncase "$*" in *"--lag 20us"*) exec "%s" --model limit --json "$1" ;; esac\nexit 1\n' % PEER)
+    program.chmod(0o755)
+    assert "ours failed" in run_table(build, "W9", status=1)
+    assert json.loads(run_table(build, "--json", "--lag", "20us", "W9"))["lag"] == "20us"
+
+
 def test_an_unknown_workload_is_refused(stand_in):
     run_table(stand_in(None), "W99", status=2)
 

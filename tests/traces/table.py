@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Prints what each workload takes with our allocator and with the peers, and whether ours keeps its promises.
 
-Rows: the workloads W1-W10 (workloads/), and the recorded traces where $CACHEALLOC_TRACES names their folder. Columns:
+Rows: the workloads W1-W10 and static (workloads/), and the recorded traces where $CACHEALLOC_TRACES names their folder. Columns:
 waste is 1 - peak requested / peak reserved; the least capacity is that with which the trace completes, above the peak
 requested; calls are driver allocations. All figures are exact and the same in each run.
 
@@ -81,7 +81,7 @@ class Bench:
         build = Path(options.build)
         self.peer = build / "tests" / "traces" / "models" / "peer-replay"
         self.ours = build / "allocator" / "cachealloc-replay"
-        self.conf = ["--conf", options.conf] if options.conf else []
+        self.ours_only = (["--conf", options.conf] if options.conf else []) + (["--lag", options.lag] if options.lag else [])
         self.options = options
         if not self.peer.exists():
             sys.exit(f"table.py: not built: {self.peer}")
@@ -103,7 +103,7 @@ class Bench:
             path.write_text(catalogue.make(name, self.options.seed, self.options.scale), encoding="ascii")
 
     def our_argv(self, path):
-        return [self.ours, path, *self.conf, "--json"]
+        return [self.ours, path, *self.ours_only, "--json"]
 
     def row(self, name, group):
         with tempfile.TemporaryDirectory() as folder:
@@ -246,7 +246,7 @@ def report(rows, options):
     judged = verdicts(rows) if built else []
     if options.json:
         print(json.dumps({"format": "workloads", "format_version": 1, "seed": options.seed, "scale": options.scale,
-                          "conf": options.conf, "rows": rows,
+                          "conf": options.conf, "lag": options.lag, "rows": rows,
                           "promises": [{"promise": p, "kept": kept, "found": found} for p, kept, found in judged]},
                          indent=1))
     else:
@@ -269,6 +269,8 @@ def main(argv):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--conf", default="", help="our allocator's CACHEALLOC_CONF; default: none")
+    parser.add_argument("--lag", default="", metavar="N[us]",
+                        help="work of the device behind each allocation, for ours; default: it keeps up")
     parser.add_argument("--timeout", type=int, default=120, metavar="S", help="of one replay; default: 120 s")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true")

@@ -3,7 +3,7 @@
 
 import re
 
-from . import adversarial, finetuning, serving, small, streams, tables, training, vision
+from . import adversarial, finetuning, serving, small, static, streams, tables, training, vision
 from .chance import Chance
 from .trace import Trace
 
@@ -18,6 +18,7 @@ ALL = {
     "W8": small.w8, "W9": small.w9,
     "W10a": adversarial.w10a, "W10b": adversarial.w10b, "W10c": adversarial.w10c, "W10d": adversarial.w10d,
     "W10e": adversarial.w10e, "W10f": adversarial.w10f,
+    "static": static.static,
 }
 PLAIN = {"W1": "W1a", "W2": "W2b", "W3": "W3b", "W4": "W4b", "W5": "W5a-100k-64", "W5a": "W5a-100k-64", "W7": "W7a",
          "W10": "W10d"}
@@ -32,8 +33,8 @@ def full_name(name):
 
 
 def group(name):
-    """W5 of W5a-1k-4."""
-    return re.match(r"W\d+", name).group()
+    """W5 of W5a-1k-4; static."""
+    return re.match(r"W\d+|\w+", name).group()
 
 
 def make(name, seed, scale, synthetic=False, uses=False):
