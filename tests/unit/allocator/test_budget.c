@@ -383,20 +383,34 @@ test_what_was_left_whole_in_vain_is_cut(void **state)
 	scene_stop(&scene);
 }
 
+/* Nor where the driver refuses. */
+static void
+test_what_the_driver_does_not_take_is_cut(void **state)
+{
+	struct scene scene;
+	uint64_t large;
+
+	scene_that_keeps_up(&scene);
+	large = beyond_budget(&scene);
+	ca_model_fail(scene.f.model, CA_MODEL_RETURN, 1, true, 999);
+	assert_int_equal(fixture_alloc(&scene.f, 600 * MIB), large);
+	assert_true(ca_model_failed(scene.f.model));
+	assert_int_equal(held(&scene), 2800 * MIB);
+	scene_stop(&scene);
+}
+
 /* Of a device that was never seen to keep up nothing is expected. */
 static void
 test_while_the_device_is_busy_it_is_cut(void **state)
 {
 	struct scene scene;
-	uint64_t large, i;
+	uint64_t large;
 
 	scene_of(&scene, 64 * GIB);
-	large = fixture_alloc(&scene.f, 1000 * MIB);
-	for (i = 0; i < 50; i++)
-		fixture_alloc(&scene.f, 10 * MIB + 1);
-	fixture_free(&scene.f, large);
+	large = beyond_budget(&scene);
 	launch(&scene);
 	assert_int_equal(fixture_alloc(&scene.f, 600 * MIB), large);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_QUERY], 0);
 	assert_int_equal(returns(&scene), 0);
 	scene_stop(&scene);
 }
@@ -566,6 +580,7 @@ main(void)
 		cmocka_unit_test(test_within_the_budget_an_unused_segment_is_cut),
 		cmocka_unit_test(test_beyond_the_budget_it_is_not),
 		cmocka_unit_test(test_what_was_left_whole_in_vain_is_cut),
+		cmocka_unit_test(test_what_the_driver_does_not_take_is_cut),
 		cmocka_unit_test(test_while_the_device_is_busy_it_is_cut),
 		cmocka_unit_test(test_what_grew_at_work_goes_back_when_the_device_is_idle),
 		cmocka_unit_test(test_where_little_is_left_a_segment_is_not_cut),
