@@ -409,8 +409,9 @@ ca_budget_restored(const struct ca_space *space, uint64_t segment_bytes)
 	for (i = 0; i < CA_GIVEN_MAX; i++) {
 		uint64_t given = budget->given[i];
 
+		/* one that is never cut serves only what is of about its size */
 		if (given >= segment_bytes && given / ALIKE <= segment_bytes &&
-		    (!best || given < best))
+		    given < space->heap->config.max_split_size_bytes && (!best || given < best))
 			best = given;
 	}
 	return best ? best : segment_bytes;

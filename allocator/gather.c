@@ -139,9 +139,10 @@ look_in(struct search *search, const struct ca_segment *segment)
 	}
 }
 
-/* One block of them all, in its place. */
+/* One block of them all, in its place. There it may have become one with a neighbour of the same
+ * users that is not for the caller: another thread's, or a registered one. */
 static struct ca_block *
-put_together(struct row *row)
+put_together(struct row *row, bool freely)
 {
 	struct ca_block *block = row->first;
 	uint64_t address = block->address;
@@ -151,7 +152,10 @@ put_together(struct row *row)
 	block->thread = (uint32_t)ca_order_thread();
 	ca_owned_place_or_mark_locked(block, &row->users);
 	block = ca_block_find_locked(heap, address);
-	return is_free(block) ? block : NULL;
+	if (!is_free(block))
+		return NULL;
+	return block->state == CA_BLOCK_CLEAN || ca_owned_may_take_locked(block, freely) ? block
+											 : NULL;
 }
 
 struct ca_block *
@@ -171,5 +175,5 @@ ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely)
 		    segment->first->next)
 			look_in(&search, segment);
 	}
-	return search.best.first ? put_together(&search.best) : NULL;
+	return search.best.first ? put_together(&search.best, freely) : NULL;
 }

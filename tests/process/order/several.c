@@ -129,6 +129,35 @@ an_own_stamp_older_than_the_wait(void)
 	order_end();
 }
 
+/* What is found for stream 0, and has to be cut, lies beside what stream 0 comes after by a wait:
+ * that becomes its own, too, and both are one. The other stream is gone, its work is not. */
+static void
+a_neighbour_that_becomes_its_own(void)
+{
+	CUdeviceptr x, y, z;
+
+	begin();
+	OK(cuStreamDestroy_v2(stream[2]));
+	x = order_take(PART);
+	order_fill(x, 1, LONG, stream[1]);
+	y = order_take(PART);
+	order_fill(y, 1, LONG, stream[0]);
+	order_give(x);
+	for (int i = 0; i < 8; i++) { /* most memory is asked for this stream */
+		z = order_take(SMALL);
+		order_fill(z, 1, LONG, stream[0]);
+		order_give(z);
+	}
+	order_give(y);
+	after(stream[0], stream[1]);
+	OK(cuStreamDestroy_v2(stream[1]));
+	for (int i = 0; i < 4; i++) {
+		x = order_take(3 * MIB);
+		use_both(x, stream[0]);
+	}
+	order_end();
+}
+
 /* ---- random */
 
 static struct {
@@ -214,6 +243,7 @@ static const struct order_case several_cases[] = {
 	{ "two_users_of_each_piece", two_users_of_each_piece },
 	{ "two_users_of_what_a_set_names", two_users_of_what_a_set_names },
 	{ "an_own_stamp_older_than_the_wait", an_own_stamp_older_than_the_wait },
+	{ "a_neighbour_that_becomes_its_own", a_neighbour_that_becomes_its_own },
 	{ "random", random_operations },
 	{ NULL, NULL },
 };

@@ -13,6 +13,7 @@ PROGRAM = BUILD / "tests" / "process" / "order" / "order_several"
 MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 CASES = ["two_users", "two_users_inherited", "two_users_of_each_piece", "two_users_of_what_a_set_names",
          "an_own_stamp_older_than_the_wait"]
+PROGRAMS = [*CASES, "a_neighbour_that_becomes_its_own"]
 CLOCKS = [{"SIMCUDA_CLOCK": "manual"}, {}, {"SIMCUDA_JITTER": "40:1"}]
 SETTINGS = ["", "reuse_slack_mb:0", "reuse:finished,reuse_slack_mb:0", "free_sync:host"]
 
@@ -21,14 +22,14 @@ def go(case, preload=True, **env):
     return run([PROGRAM, case], preload=preload, timeout=60, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="20000", **env)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", PROGRAMS)
 def test_native(case):
     for clock in CLOCKS:
         assert go(case, preload=False, **clock).returncode == 0
 
 
 @pytest.mark.parametrize("conf", SETTINGS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", PROGRAMS)
 def test_with_the_library(case, conf):
     for clock in CLOCKS:
         done = go(case, CACHEALLOC_CONF=conf, **clock)

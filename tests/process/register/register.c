@@ -177,6 +177,33 @@ outlives_the_free_two_streams(void)
 	outlives_the_free_of(BIG, one_after_the_other);
 }
 
+/* What two streams use, and another block of each of them beside it: together they would do. */
+static void
+beside_what_would_do_together(void)
+{
+	CUstream other;
+	CUdeviceptr given, x, y;
+
+	order_start();
+	stream = order_stream(NONBLOCKING);
+	other = order_stream(NONBLOCKING);
+	given = order_take(PART);
+	EXPECT(verbs_register(given, PART));
+	order_fill(given, 1, LONG, other);
+	x = order_take(PART);
+	order_fill(given + MIB, 1, LONG, stream);
+	order_give(x);
+	order_fill(given, 1, LONG, other);
+	y = order_take(8 * MIB);
+	order_fill(y, 1, LONG, other);
+	order_give(y);
+	order_give(given);
+	x = order_take(BIG);
+	(void)nic_moves(x, 1);
+	order_use(x, 3, stream);
+	order_end();
+}
+
 /* Only the range: what lies beside it in the segment goes on as before. */
 static void
 beside_a_range(void)
@@ -353,6 +380,7 @@ const struct order_case register_cases[] = {
 	{ "outlives_the_free_large", outlives_the_free_large },
 	{ "outlives_the_free_part", outlives_the_free_part },
 	{ "outlives_the_free_two_streams", outlives_the_free_two_streams },
+	{ "beside_what_would_do_together", beside_what_would_do_together },
 	{ "beside_a_range", beside_a_range },
 	{ "later_work_on_the_stream", later_work_on_the_stream },
 	{ "a_later_wait_for_a_value", a_later_wait_for_a_value },

@@ -415,6 +415,21 @@ test_while_the_device_is_busy_it_is_cut(void **state)
 	scene_stop(&scene);
 }
 
+/* 300 MiB have gone back since the device was idle, 400 are held, and it is at work again. */
+static void
+grew_at_work(struct scene *scene)
+{
+	once(scene, 300 * MIB);
+	launch(scene);
+	once(scene, 400 * MIB);
+	assert_int_equal(held(scene), 700 * MIB);
+	ca_model_stream_finish(scene->f.model, S, UINT64_MAX);
+	ca_order_finished(scene->stream, ca_order_bound(scene->stream));
+	fixture_alloc(&scene->f, 390 * MIB); /* the budget is 420 */
+	assert_int_equal(held(scene), 400 * MIB);
+	launch(scene);
+}
+
 /* The cache grew while the device was at work. When the program has waited for it, what is too
  * much goes back at the next request that its magazine does not serve; and what is then taken
  * again, at work, is as large as what went. */
@@ -424,17 +439,24 @@ test_what_grew_at_work_goes_back_when_the_device_is_idle(void **state)
 	struct scene scene;
 
 	scene_of(&scene, 64 * GIB);
-	once(&scene, 300 * MIB);
-	launch(&scene);
-	once(&scene, 400 * MIB);
-	assert_int_equal(held(&scene), 700 * MIB);
-	ca_model_stream_finish(scene.f.model, S, UINT64_MAX);
-	ca_order_finished(scene.stream, ca_order_bound(scene.stream));
-	fixture_alloc(&scene.f, 390 * MIB); /* the budget is 420 */
-	assert_int_equal(held(&scene), 400 * MIB);
-	launch(&scene);
+	grew_at_work(&scene);
 	fixture_alloc(&scene.f, 200 * MIB);
 	assert_int_equal(held(&scene), 700 * MIB);
+	scene_stop(&scene);
+}
+
+/* Not where it would never be cut. */
+static void
+test_what_is_never_cut_is_no_larger_than_asked_for(void **state)
+{
+	struct scene scene;
+
+	scene_new(&scene, 64 * GIB);
+	scene.f.config.max_split_size_bytes = 50 * MIB;
+	scene_start(&scene);
+	grew_at_work(&scene);
+	fixture_alloc(&scene.f, 200 * MIB);
+	assert_int_equal(held(&scene), 600 * MIB);
 	scene_stop(&scene);
 }
 
@@ -583,6 +605,7 @@ main(void)
 		cmocka_unit_test(test_what_the_driver_does_not_take_is_cut),
 		cmocka_unit_test(test_while_the_device_is_busy_it_is_cut),
 		cmocka_unit_test(test_what_grew_at_work_goes_back_when_the_device_is_idle),
+		cmocka_unit_test(test_what_is_never_cut_is_no_larger_than_asked_for),
 		cmocka_unit_test(test_where_little_is_left_a_segment_is_not_cut),
 		cmocka_unit_test(test_small_requests_share_segments_in_any_case),
 		cmocka_unit_test(test_a_hole_serves_when_nothing_else_is_left),
