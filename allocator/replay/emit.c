@@ -150,6 +150,10 @@ put_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 	put_known(out, "min_capacity_bytes", report->min_capacity_bytes,
 		  report->min_capacity_bytes ? report->min_capacity_bytes[i] : 0);
 	put_known(out, "recorded_reserved_bytes", recorded != 0, recorded);
+	put_number(out, "recorded_failed_calls",
+		   report->input->recorded_failed_calls[result->device]);
+	put_number(out, "recorded_failed_bytes",
+		   report->input->recorded_failed_bytes[result->device]);
 	put_times(out, &result->times);
 	put_oom(out, report, result);
 	put_stats(out, &result->stats);
@@ -248,6 +252,19 @@ text_times(FILE *out, const struct ca_replay_times *times)
 		"misses", times->miss.mean, times->miss.p50, times->miss.p99, times->miss.p999);
 }
 
+/* Memory that is enough for what the program got may be the very memory in which it was refused
+ * more. */
+static void
+text_failed(FILE *out, const struct ca_replay_input *input, unsigned device)
+{
+	char text[CA_TEXT_SIZE_MAX];
+
+	if (input->recorded_failed_calls[device])
+		fprintf(out, "  %-24s %12" PRIu64 " requests, not played; the largest: %s\n",
+			"refused when recorded", input->recorded_failed_calls[device],
+			ca_text_bytes(text, input->recorded_failed_bytes[device]));
+}
+
 static void
 text_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 {
@@ -266,6 +283,7 @@ text_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 		waste / 100 % 100);
 	if (recorded)
 		size_line(out, "reserved when recorded", recorded);
+	text_failed(out, report->input, result->device);
 	if (report->min_capacity_bytes)
 		size_line(out, "smallest memory", report->min_capacity_bytes[i]);
 	fprintf(out, "  %-24s %12" PRIu64 " of %" PRIu64 "\n", "hits", result->hits,

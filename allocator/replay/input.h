@@ -59,6 +59,9 @@ struct ca_replay_input {
 	uint64_t other_events;   /* known and without meaning here (annotations, out of memory) */
 	/* by device, what the recording allocator held at the end; 0: not known */
 	uint64_t recorded_reserved_bytes[CA_REPLAY_DEVICES];
+	/* by device, requests that the program was refused: not played; count, and the largest */
+	uint64_t recorded_failed_calls[CA_REPLAY_DEVICES];
+	uint64_t recorded_failed_bytes[CA_REPLAY_DEVICES];
 	/* by ca_replay_input_resolve */
 	uint32_t *blocks; /* by event: number of its block, from 0 (LIVE, ALLOC, FREE) */
 	uint32_t n_blocks;

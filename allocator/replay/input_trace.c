@@ -173,6 +173,17 @@ read_stream(struct reading *reading, const struct ca_trace_record *record)
 		*word &= ~bit;
 }
 
+static void
+read_failed(struct reading *reading, const struct ca_trace_record *record)
+{
+	uint64_t *largest = &reading->input->recorded_failed_bytes[record->device];
+
+	reading->input->other_events++;
+	reading->input->recorded_failed_calls[record->device]++;
+	if (record->a > *largest)
+		*largest = record->a;
+}
+
 static bool
 has_device(const struct ca_trace_record *record)
 {
@@ -199,6 +210,9 @@ read_record(struct reading *reading, const struct ca_trace_record *record)
 	case CA_TRACE_RETURNED:
 	case CA_TRACE_REFUSED:
 		read_segment(reading, record);
+		return 0;
+	case CA_TRACE_FAILED:
+		read_failed(reading, record);
 		return 0;
 	case CA_TRACE_FINISHED:
 		if (!record->a && !bytes_of(record))

@@ -84,6 +84,8 @@ def how_it_ended(run):
 def _failures(runs, name):
     """"A failed in 3 of 5 runs (exit status 1)"."""
     mine = _of(runs, name)
+    if not mine:
+        return f"{name} was not run"
     ends = collections.Counter(how_it_ended(run) for run in mine if failed(run))
     many = "; ".join(end if len(ends) == 1 else f"{number} with {end}" for end, number in ends.most_common(3))
     others = "; ..." if len(ends) > 3 else ""
@@ -95,7 +97,7 @@ def failure_sentence(runs):
     if len(_good(runs)) == len(runs):
         return ""
     parts = [_failures(runs, name) for name in "AB"]
-    return ", ".join(sorted(parts, key=lambda part: part.endswith(" in none")))
+    return ", ".join(sorted(parts, key=lambda part: " failed in " not in part))
 
 
 def verdict(result):
@@ -212,8 +214,10 @@ def warn(result, warmup):
     races = sum((run["simulator"] or {}).get("races") or 0 for run in result["runs"])
     if races:
         terminal.warning(f"the simulator saw {races} races")
-    if result["pairs_done"] < 5:
-        terminal.warning(f"{result['pairs_done']} pairs only; use -r 5 or more")
+    pairs = result["time_ratio"]["pairs"]
+    if 0 < pairs < 5:  # with none, the verdict says why
+        more = "use -r 5 or more" if result["pairs_wanted"] < 5 else f"{result['pairs_wanted']} were asked for"
+        terminal.warning(f"{pairs} pairs only; {more}")
     _warn_times({name: _of(good, name) for name in "AB"}, warmup)
 
 

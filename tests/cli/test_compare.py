@@ -248,9 +248,21 @@ def test_processes_of_one_run_are_summed(cli, script, tmp_path):
     assert b["simulator"]["calls"]["cuMemAlloc_v2"] == 3 * n
 
 
-def test_few_pairs_warn(cli):
-    assert "2 pairs only" in cli("compare", "-r", "2", "true").stderr
+def test_few_pairs_warn(cli, script, tmp_path):
+    assert "2 pairs only; use -r 5 or more" in cli("compare", "-r", "2", "true").stderr
     assert "pairs only" not in cli("compare", "-r", "5", "true").stderr
+    # pairs in which a run failed do not count
+    program = script(f'test -n "$CACHEALLOC_DISABLE" && exit 0; echo x >> {tmp_path}/n; '
+                     f'test $(wc -l < {tmp_path}/n) -gt 2')
+    assert "3 pairs only; 5 were asked for" in cli("compare", "-r", "5", "--ignore-failure", program).stderr
+    assert "pairs only" not in cli("compare", "-r", "2", "--ignore-failure", "false").stderr
+
+
+def test_an_arm_that_was_not_run_did_not_succeed(cli):
+    done = cli("compare", "-r", "2", "false")
+    assert done.returncode == 2
+    assert "A failed in 1 of 1 runs (exit status 1), B was not run; no time is compared" in done.stdout.splitlines()
+    assert "pairs only" not in done.stderr
 
 
 @pytest.mark.parametrize("words, message", [

@@ -181,6 +181,20 @@ def test_the_replay_makes_of_it_what_the_program_made(tmp_path):
     assert abs(device["requested_bytes"]["peak"] - result["peak_live_bytes"]) <= 8 * (8 << 20)
 
 
+def test_a_replay_tells_what_the_program_was_refused(tmp_path):
+    """It is not played: without a word, the memory in which the program ran out would look like enough."""
+    _, trace = traced(tmp_path, "steps", SIMCUDA_MEM="64M", CACHEALLOC_CONF="reuse_slack_mb:7", CACHEALLOC_LOG="error")
+    (failed,) = trace.of("failed")
+    (device,) = replayed(tmp_path / "t.trace")["devices"]
+    assert (device["recorded_failed_calls"], device["recorded_failed_bytes"]) == (1, failed.a)
+    text = run([BUILD / "allocator" / "cachealloc-replay", tmp_path / "t.trace"], check=0).stdout
+    (line,) = [line for line in text.splitlines() if "refused when recorded" in line]
+    assert line.endswith(f"1 requests, not played; the largest: {failed.a / (1 << 20):.2f} MiB")
+    (tmp_path / "all").mkdir()
+    traced(tmp_path / "all", "team")
+    assert "refused" not in run([BUILD / "allocator" / "cachealloc-replay", tmp_path / "all" / "t.trace"], check=0).stdout
+
+
 def test_what_a_killed_process_left_is_replayed(tmp_path):
     _, trace = traced(tmp_path, "killed", check=-9)
     result = replayed(tmp_path / "t.trace")

@@ -117,6 +117,9 @@ test_every_kind_is_understood(void **state)
 	assert_int_equal(input.other_events, 5);
 	assert_int_equal(input.recorded_reserved_bytes[0], 0);
 	assert_int_equal(input.recorded_reserved_bytes[1], 0x3000);
+	assert_int_equal(input.recorded_failed_calls[0], 1);
+	assert_int_equal(input.recorded_failed_bytes[0], 1 << 30);
+	assert_int_equal(input.recorded_failed_calls[1], 0);
 }
 
 static void
