@@ -251,8 +251,7 @@ is_in_pieces(struct ca_space *space, const struct ca_block *block, uint64_t byte
 	       ca_owned_wants_room_locked(space);
 }
 
-/* Found in a quiet space: it is itself what costs nobody anything. And the search for another one
- * would make its stream the owner of more, which may merge with it. */
+/* Found in a quiet space: it is itself what costs nobody anything. */
 static bool
 is_exposable(const struct ca_block *block)
 {
@@ -308,6 +307,8 @@ reuse(struct ca_space *space, uint64_t bytes)
 		block = ca_owned_find_locked(space, bytes);
 	if (!ca_owned_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
 		return ca_alloc_hit_locked(space, block, bytes, false);
+	ca_owned_adopt_locked(space);
+	block = ca_owned_find_locked(space, bytes);
 	exposable = or_exposable_free(space, block, bytes);
 	if (exposable)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);
@@ -323,6 +324,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 		if (!shrink_waiting(space) && (block || !others_finish(space, bytes)))
 			break;
 		waited = true;
+		ca_owned_adopt_locked(space);
 		block = ca_owned_find_locked(space, bytes);
 	}
 	block = ca_owned_find_locked(space, bytes);

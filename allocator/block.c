@@ -563,10 +563,12 @@ is_like(const struct ca_block *block, const struct ca_block *neighbour)
 	return is_in(neighbour, CA_BLOCK_OWNED) && neighbour->user.stream == block->user.stream;
 }
 
+/* A free neighbour's users: those of one that the program has are no business of who has the lock.
+ */
 static bool
 has_several(const struct ca_block *block)
 {
-	return block && ca_block_several(block);
+	return is_in(block, CA_BLOCK_OWNED) && ca_block_several(block);
 }
 
 void

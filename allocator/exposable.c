@@ -136,6 +136,15 @@ ca_owned_has_exposable(const struct ca_space *space)
 	       !ca_owned_is_finished_only(space);
 }
 
+void
+ca_owned_adopt_locked(struct ca_space *space)
+{
+	struct ca_stream_record *last = ca_owned_has_exposable(space) ? last_stream(space) : NULL;
+
+	if (last)
+		ca_several_adopt_locked(space, last);
+}
+
 struct ca_block *
 ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
 {
@@ -147,7 +156,6 @@ ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
 	last = last_stream(space);
 	if (!last)
 		return NULL;
-	ca_several_adopt_locked(space, last);
 	block = exposable_of(space, last, bytes);
 	return block ? block : exposable_behind(space, last, bytes);
 }
@@ -247,10 +255,12 @@ exposable_of_anybody(struct ca_space *space, const struct ca_pool *pools, uint64
 struct ca_block *
 ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = ca_owned_exposable_locked(space, bytes);
 	struct ca_user_set *set;
+	struct ca_block *block;
 	unsigned i;
 
+	ca_owned_adopt_locked(space);
+	block = ca_owned_exposable_locked(space, bytes);
 	if (block || !ca_owned_has_exposable(space))
 		return block;
 	for (i = 0; i < ca_owned_streams(space); i++)

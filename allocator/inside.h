@@ -712,6 +712,9 @@ struct ca_block *ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes
 /* ---- exposable.c: unfinished memory for the calling thread, and the stream of its last submission
  */
 
+/* That stream takes over what it comes after by now. Merges: before anything is found, not after.
+ */
+void ca_owned_adopt_locked(struct ca_space *space);
 /* Best fit of what that stream owns, or comes after, and may be exposed to it. */
 struct ca_block *ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes);
 /* The same, if no other stream comes to wait because of it. */
