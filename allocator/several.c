@@ -147,11 +147,10 @@ static void
 own(struct ca_block *block, struct ca_stream_record *record, struct ca_several *several)
 {
 	struct ca_user place = { &record->hot, 0 };
-	const struct ca_user *user = user_of(&several->users, record);
 	unsigned i;
 
-	if (CA_MUTANT(OLD_STAMP_STANDS) && user) {
-		place = *user;
+	if (CA_MUTANT(OLD_STAMP_STANDS) && user_of(&several->users, record)) {
+		place = *user_of(&several->users, record);
 		ca_block_drop_users_locked(block);
 		ca_block_own_locked(block, place, NULL);
 		return;

@@ -59,7 +59,6 @@ struct ca_stream_record {
 	unsigned calls;      /* calls of ours into the driver that name the handle now */
 	unsigned clock_next; /* the part of the clock to forget next */
 	bool submitted; /* ca_stream_note_thread was called: `thread` is not only who made it */
-	_Atomic uint64_t lessons;           /* moves when `known` grows */
 	_Alignas(64) _Atomic uint64_t done; /* work stamped at most this has finished */
 	_Atomic uint64_t hazard;  /* stamp of the last operation that somebody else must end */
 	_Atomic uint64_t exposed; /* largest stamp of its unfinished memory handed out */
@@ -67,8 +66,9 @@ struct ca_stream_record {
 	/* Memory freed at a stamp up to this may have no exact mark (it was freed in a quiet space,
 	 * or a capture was in the way of the mark): not exposed unless the space is quiet. */
 	_Atomic uint64_t inexact;
-	_Atomic bool closed; /* a ghost: no handle any more */
-	_Atomic bool lost;   /* no mark of it can be had any more: context marks only */
+	_Atomic uint64_t lessons; /* moves when `known` grows */
+	_Atomic bool closed;      /* a ghost: no handle any more */
+	_Atomic bool lost;        /* no mark of it can be had any more: context marks only */
 	/* under the order lock */
 	struct ca_list points;
 	struct ca_tree by_bound;
