@@ -22,7 +22,7 @@ def load(path):
 
 def test_result_table_and_json(cli, tmp_path):
     out = tmp_path / "out.json"
-    done = cli("compare", "-r", "5", "--seed", "7", "--json", out, "--", "true", STUB_SLEEP_A_US=60000)
+    done = cli("compare", "-r", "5", "--seed", "7", "--json", out, "--", "true", STUB_SLEEP_A_US=400000)  # far above what a busy machine adds
     assert done.returncode == 0, done.stderr
     data = load(out)
     a, b = data["arms"]
