@@ -487,6 +487,23 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 	return ca_alloc_rest(space, size, stack, ret_address);
 }
 
+/*
+ * Another cache shares the device, and this one serves no requests any more: cached memory of the
+ * time before goes back as soon as it is finished.
+ */
+static void
+give_back_cached(struct ca_space *space)
+{
+	const struct ca_stats *stats = &space->device->stats;
+	bool busy = false;
+
+	if (stats->reserved_bytes.current == stats->allocated_bytes.current)
+		return;
+	ca_owned_poll_locked(space);
+	ca_owned_look_locked(space);
+	ca_ladder_release_locked(space, UINT64_MAX, &busy);
+}
+
 /* The driver's own memory, with the ladder if it has none. */
 static int
 take_through(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **ret_block)
@@ -494,8 +511,8 @@ take_through(struct ca_space *space, uint64_t size, bool capturing, struct ca_bl
 	int r;
 
 	ca_ladder_begin(capturing);
-	if (!capturing)
-		ca_room_make_locked(space, size);
+	if (!capturing && atomic_load_explicit(&space->heap->shared, memory_order_relaxed))
+		give_back_cached(space);
 	for (;;) {
 		r = space->dead ? -ENODEV : take_own(space, size, size, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)

@@ -73,9 +73,8 @@ int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
  */
 int ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 /*
- * Somebody else caches in this process, and takes memory by ca_alloc_through: from now on no
- * segment makes reserved_bytes pass its peak while finished cached memory could be given back
- * instead.
+ * Another cache serves this process and takes its memory by ca_alloc_through: from now on each such
+ * call gives the device's finished cached memory back first. Thread-safe, without the lock.
  */
 void ca_heap_share(struct ca_heap *heap);
 /*

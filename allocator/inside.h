@@ -251,8 +251,6 @@ struct ca_device {
 	unsigned in_flight;  /* driver calls in progress that may bring memory back */
 	uint64_t generation; /* advances whenever memory may have become available */
 	uint64_t put_back;   /* advances when a group comes back unchanged: others may ask it now */
-	unsigned room_in_vain;    /* ca_room_make_locked waited so often for nothing */
-	unsigned room_not_now;    /* so often it will not wait */
 	uint64_t drainable_bytes; /* in segments without a live block */
 	uint64_t total_bytes;     /* of the device; 0: not asked yet (limit.c) */
 	uint64_t taking_bytes;    /* segments being asked of the driver, where there is a limit */
@@ -815,9 +813,6 @@ bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segme
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
  * back; *ret_busy is set when a capture stood in the way. */
 uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
-/* Waits for the oldest free of the calling thread on the device, as the driver's own free would
- * have (CA_WAIT_LATER). False: there is none, or that cannot be told from what came later. */
-bool ca_ladder_wait_later_locked(struct ca_space *space);
 
 /* ---- resort.c: the end of the ladder */
 

@@ -411,7 +411,7 @@ int
 ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	struct ca_device *device = space->device;
-	uint64_t segment_bytes = ca_room_segment_bytes(space, bytes), generation;
+	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
 	uint64_t exact = ca_budget_exact(space, bytes);
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
@@ -430,7 +430,6 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	if (*ret_block)
 		return 0;
 	segment_bytes = ca_budget_restored(space, segment_bytes);
-	ca_room_make_locked(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
 		ca_tend_growth_locked(space, segment_bytes);
 	r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
@@ -502,12 +501,4 @@ ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 {
 	unstick(space->heap, space->device);
 	return release_locked(space, bytes, ret_busy);
-}
-
-bool
-ca_ladder_wait_later_locked(struct ca_space *space)
-{
-	bool foreign = false;
-
-	return wait_on_device(space, CA_WAIT_LATER, &foreign) > 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How much may be held: what a limit, automatic trims and another cache leave room for. */
+/* How much may be held: limits and automatic trims. */
 #pragma once
 
 #include <stdbool.h>
@@ -32,15 +32,3 @@ bool ca_device_is_idle_locked(const struct ca_space *space);
 /* Before `bytes` more are asked of the driver: garbage_collection_threshold. Leaves and retakes the
  * lock. */
 void ca_tend_growth_locked(struct ca_space *space, uint64_t bytes);
-
-/* ---- room.c: next to another cache (ca_heap_share); without one these do nothing */
-
-/*
- * Before `bytes` more are taken: gives finished cached memory of the device back, as much as they
- * would be more than was ever held. The driver's own free would have waited for what is not
- * finished: so does this, but not for ever. Not while anything captures.
- */
-void ca_room_make_locked(struct ca_space *space, uint64_t bytes);
-/* ca_pool_segment_bytes, or only what the request needs if that would be more than was ever held.
- */
-uint64_t ca_room_segment_bytes(const struct ca_space *space, uint64_t bytes);

@@ -25,7 +25,7 @@ enum ca_under_framework {                 /* in the order of options.def */
 			  CA_UNDER_AUTO,  /* what a framework asks for that caches by itself goes to
 					     the driver */
 			  CA_UNDER_PASS,  /* the same, whether its cache is on or not */
-			  CA_UNDER_CACHE, /* cached like everybody's */
+			  CA_UNDER_CACHE, /* cached like any other request */
 };
 
 /* Shares are numbers of billionths. */

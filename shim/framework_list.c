@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "shim/framework_list.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,10 +74,7 @@ ca_framework_of_object(const struct ca_object *object)
 	for (size_t i = 0; i < COUNT(files); i++)
 		if (matches(object, files[i].pattern))
 			return files[i].framework;
-	/* older wheels of PyTorch bring a libcudart-<hash>.so of their own */
-	if (matches(object, "libcudart.so") || matches(object, "libcudart-"))
-		return CA_FRAMEWORK_RUNTIME;
-	return CA_FRAMEWORK_NOBODY;
+	return CA_FRAMEWORKS;
 }
 
 static bool
@@ -133,38 +131,14 @@ switched_off(enum ca_framework framework)
 	return NULL;
 }
 
-struct reading {
-	struct ca_framework_list *table;
-	unsigned off; /* a bit a framework whose requests are not looked for */
-	unsigned seen;
-};
-
 static bool
 visit(const struct ca_object *object, void *arg)
 {
-	struct reading *reading = arg;
-	unsigned n = CA_LIST_GET(reading->table->n_ranges);
+	unsigned *seen = arg;
 	enum ca_framework owner = ca_framework_of_object(object);
-	uintptr_t low = UINTPTR_MAX, high = 0;
 
-	if (owner == CA_FRAMEWORK_NOBODY)
-		return false;
-	reading->seen |= 1u << owner;
-	if (reading->off >> owner & 1 || n == CA_FRAMEWORK_RANGES_MAX)
-		return false;
-	for (unsigned i = 0; i < object->phdr_count; i++) {
-		const ElfW(Phdr) *p = &object->phdr[i];
-		uintptr_t begin = object->base + p->p_vaddr;
-
-		if (p->p_type != PT_LOAD)
-			continue;
-		low = begin < low ? begin : low;
-		high = begin + p->p_memsz > high ? begin + p->p_memsz : high;
-	}
-	CA_LIST_SET(reading->table->ranges[n].low, low);
-	CA_LIST_SET(reading->table->ranges[n].high, high);
-	CA_LIST_SET(reading->table->ranges[n].owner, owner);
-	CA_LIST_SET(reading->table->n_ranges, n + 1);
+	if (owner != CA_FRAMEWORKS)
+		*seen |= 1u << owner;
 	return false;
 }
 
@@ -187,32 +161,27 @@ tell_off(unsigned seen)
 	}
 }
 
-void
-ca_framework_read(const struct ca_config *config, uint64_t generation, uint64_t lookups,
-		  struct ca_framework_list *table)
+unsigned
+ca_framework_read(const struct ca_config *config)
 {
-	struct reading reading = { .table = table };
+	unsigned seen = 0, off = 0;
 
-	memset(table, 0, sizeof(*table));
+	ca_object_walk(visit, &seen);
 	for (unsigned i = 0; config->under_framework == CA_UNDER_AUTO && i < CA_FRAMEWORKS; i++)
-		reading.off |= switched_off(i) ? 1u << i : 0;
-	ca_object_walk(visit, &reading);
-	CA_LIST_SET(table->generation, generation);
-	CA_LIST_SET(table->lookups, lookups);
-	CA_LIST_SET(table->on, reading.seen & ~reading.off & ((1u << CA_FRAMEWORKS) - 1));
-	if (reading.off & reading.seen)
-		tell_off(reading.off & reading.seen);
+		off |= seen >> i & 1 && switched_off(i) ? 1u << i : 0;
+	if (off)
+		tell_off(off);
+	return seen & ~off;
 }
 
 void
-ca_framework_tell_on(enum ca_framework owner)
+ca_framework_tell_on(unsigned on)
 {
-	if (owner == CA_FRAMEWORK_RUNTIME || CA_LIST_GET(told) >> (2 * owner) & 1 ||
-	    !first_time(2 * owner))
-		return;
-	ca_info("%s's own cache is on: its segments go straight through; to let cachealloc take "
-		"over, %s",
-		frameworks[owner].name, frameworks[owner].take_over);
+	for (unsigned i = 0; i < CA_FRAMEWORKS; i++)
+		if (on >> i & 1 && !(atomic_load(&told) >> (2 * i) & 1) && first_time(2 * i))
+			ca_info("%s's own cache is on: requests go straight to the driver; to let "
+				"cachealloc take over, %s",
+				frameworks[i].name, frameworks[i].take_over);
 }
 
 const char *
@@ -231,7 +200,7 @@ ca_framework_that_passed(char *ret_off, size_t size)
 
 	ret_off[0] = '\0';
 	for (unsigned i = CA_FRAMEWORKS; i-- > 0;) {
-		if (!(CA_LIST_GET(told) >> (2 * i) & 1))
+		if (!(atomic_load(&told) >> (2 * i) & 1))
 			continue;
 		first = i;
 		count++;

@@ -93,7 +93,7 @@ alloc_rest(CUdeviceptr *dptr, size_t bytesize, struct ca_space *space, struct ca
 
 /* Whatever it is. */
 static __attribute__((noinline)) CUresult
-alloc_any(CUdeviceptr *dptr, size_t bytesize, struct ca_caller caller)
+alloc_any(CUdeviceptr *dptr, size_t bytesize)
 {
 	CA_HOOK_REAL(real, cuMemAlloc_v2);
 	struct ca_process *process = ca_hook_process();
@@ -107,8 +107,7 @@ alloc_any(CUdeviceptr *dptr, size_t bytesize, struct ca_caller caller)
 			look_around(process);
 		else
 			ca_quick.looks--;
-		if (ca_framework_is_quiet() ||
-		    !ca_framework_passes(process, bytesize, caller.pc, caller.sp))
+		if (ca_framework_is_quiet() || !ca_framework_passes(process, bytesize))
 			rc = ca_alloc(space, bytesize, &address);
 		else
 			rc = ca_alloc_through(space, bytesize, &address);
@@ -145,11 +144,11 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	uint64_t address;
 
 	if (__builtin_expect(!is_usual_alloc() || !dptr, 0))
-		return alloc_any(dptr, bytesize, CA_FRAMEWORK_CALLER());
+		return alloc_any(dptr, bytesize);
 	if (__builtin_expect(!--ca_quick.looks, 0))
 		look_around(ca_process());
 	if (__builtin_expect(!is_in_context(), 0))
-		return alloc_any(dptr, bytesize, CA_FRAMEWORK_CALLER());
+		return alloc_any(dptr, bytesize);
 	space = ca_quick.space;
 	if (__builtin_expect(ca_alloc_quick(space, bytesize, &address, &stack), 1)) {
 		*dptr = address;

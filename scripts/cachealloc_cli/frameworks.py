@@ -109,10 +109,10 @@ def phrase(name, environ, library):
     """One phrase about a framework that the program has: `library` is the path of a library of it."""
     variable, word = switched_off(name, environ, library), setting(environ)
     if word == "cache":
-        return f"{name}: what it asks of cudaMalloc is cached like everybody's (under_framework:cache)"
+        return f"{name}: what it asks of cudaMalloc is cached like any other request (under_framework:cache)"
     if variable and word == "auto":
         return f"{name}'s own cache is off ({variable}): what it asks of cudaMalloc is cached here"
     if variable:
         return f"{name}'s own cache is off ({variable}), but what it asks for goes straight through (under_framework:pass)"
-    return (f"{name}'s own cache is on: its segments go straight through; to let cachealloc take over, "
+    return (f"{name}'s own cache is on: requests go straight to the driver; to let cachealloc take over, "
             f"{FRAMEWORKS[name][1]}")

@@ -269,7 +269,7 @@ def test_frameworks_of_the_program_are_named_with_their_take_over_setting(doctor
     program = crafted.elf(needed=["libc10_cuda.so", "libcuda.so.1"])
     clean = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "", "PYTORCH_CUDA_ALLOC_CONF": ""}
     _, data = doctor(program, **clean)
-    assert texts(data).count("PyTorch's own cache is on: its segments go straight through; to let cachealloc take over, "
+    assert texts(data).count("PyTorch's own cache is on: requests go straight to the driver; to let cachealloc take over, "
                              "set PYTORCH_NO_CUDA_MEMORY_CACHING=1") == 1
     for off in ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, {"PYTORCH_CUDA_ALLOC_CONF": "a:1, backend: cudaMallocAsync"}):
         _, data = doctor(program, **{**clean, **off})
@@ -279,7 +279,7 @@ def test_frameworks_of_the_program_are_named_with_their_take_over_setting(doctor
     _, data = doctor(program, PYTORCH_ALLOC_CONF="backend:cudaMallocAsync")
     assert any("PyTorch's own cache is off (PYTORCH_ALLOC_CONF)" in text for text in texts(data)), texts(data)
     _, data = doctor(program, **clean, CACHEALLOC_CONF="reuse:finished,under_framework:cache")
-    assert any("cached like everybody's" in text for text in texts(data))
+    assert any("cached like any other request" in text for text in texts(data))
 
 
 def test_frameworks_of_a_python_are_found_where_it_keeps_its_packages(doctor, tmp_path):

@@ -12,7 +12,7 @@
  *   empty            the framework's empty_cache
  *   other:FILE       from now on the other library is that file; the one before is closed
  *   raw:BYTES:N      N workspaces of that size in turn
- *   keep:BYTES       one more, not given back
+ *   keep:BYTES       one more, not given back; give: now it is
  *   wrong:BYTES      prints the codes of frees of an interior pointer, of the workspace itself, and
  *                    of it once more
  *   look             prints what model, other library and driver have counted, one line of JSON
@@ -41,7 +41,7 @@ static const struct model *model;
 static unsigned long n_workspaces; /* taken */
 static void *(*other_take)(size_t n_bytes);
 static int (*other_give)(void *pointer);
-static void *held;
+static void *held, *kept;
 
 static void
 need(int condition, const char *what)
@@ -264,7 +264,9 @@ step(const char *text)
 	else if (!strncmp(text, "wrong:", 6))
 		wrong(n);
 	else if (!strncmp(text, "keep:", 5))
-		need(other_take(n) != NULL, "a workspace");
+		need((kept = other_take(n)) != NULL, "a workspace");
+	else if (!strcmp(text, "give"))
+		need(!other_give(kept), "a workspace's free");
 	else
 		need(0, text);
 }

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: MIT
 """A framework that caches by itself (a model of PyTorch's, and libraries named like others'), beside another library:
-its segments reach the driver one to one, what the other library asks for is cached. app.c says what the steps do."""
+while its cache is on, every request of the process reaches the driver one to one. app.c says what the steps do."""
 
 import json
-import os
 import re
 import shutil
-import struct
-import subprocess
 
 import pytest
 
@@ -50,28 +47,27 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_segments_reach_the_driver_one_to_one_and_the_other_library_is_cached(way):
+def test_every_request_reaches_the_driver_one_to_one(way):
     program, steps = WAYS[way]
     (before, after, emptied), log = app(*steps, "look", "train:6", "look", "empty", "look", program=program)
-    segments = after["segments"] - before["segments"]
-    assert segments > 10
-    # the other library took a few while it and the framework grew: then it is cached
-    others = calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2") - segments
-    workspaces = after["workspaces"] - before["workspaces"]
-    assert workspaces == 72 and others <= segments + 3
-    # each of the framework's segments is the driver's own
+    segments, workspaces = after["segments"] - before["segments"], after["workspaces"] - before["workspaces"]
+    assert segments > 10 and workspaces == 72
+    assert calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2") == segments + workspaces
+    # each of the framework's segments is the driver's own, and leaves when the framework frees it
     assert calls(emptied, "cuMemFree_v2") - calls(after, "cuMemFree_v2") == emptied["given_back"] - after["given_back"]
-    assert emptied["reserved"] == 0 and used(after) - used(emptied) == after["reserved"]
+    assert emptied["reserved"] == used(emptied) == 0
     assert log.count("PyTorch's own cache is on") == 1
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_once_everything_has_its_memory_neither_asks_the_driver(way):
-    program, steps = WAYS[way]
-    (warm, after), _ = app(*steps, "train:8", "look", "train:8", "look", program=program)
-    assert after["segments"] == warm["segments"] and after["workspaces"] - warm["workspaces"] == 96
-    assert calls(after, "cuMemAlloc_v2") == calls(warm, "cuMemAlloc_v2")
-    assert calls(after, "cuMemFree_v2") == calls(warm, "cuMemFree_v2")
+def test_memory_cached_before_the_framework_came_goes_back():
+    (before, after), _ = app("workspaces:30", "look", "open", "hold:50", "look")
+    assert used(before) > 0 and used(after) == 50 << 20
+
+
+def test_memory_of_before_is_still_found_and_freed():
+    """A block handed out before the framework came: its pointer is freed as ever, and its segment goes back."""
+    (held, after), _ = app("keep:3000000", "open", "hold:50", "look", "give", "hold:50", "look")
+    assert used(held) == 70 << 20 and used(after) == 100 << 20
 
 
 @pytest.mark.parametrize("steps", [["open", "train:6"], ["workspaces:30", "open", "train:6"],
@@ -83,7 +79,6 @@ def test_the_peak_is_at_most_one_percent_above_stock(steps):
     (ours,), _ = app(*steps, "look")
     assert ours["peak_reserved"] == stock["peak_reserved"] and ours["segments"] == stock["segments"]
     assert peak(ours) <= 1.01 * peak(stock)
-    assert calls(ours, "cuMemAlloc_v2") < calls(stock, "cuMemAlloc_v2")
 
 
 @pytest.mark.parametrize("before", [[], ["workspaces:10"], ["raw:300000000:2", "raw:200000000:2", "raw:700000:9"]],
@@ -105,7 +100,6 @@ def test_the_largest_batch_that_fits_is_that_of_stock(before, memory):
 def test_with_four_threads(steps):
     (after, emptied), _ = app(*steps, "look", "empty", "look")
     assert emptied["reserved"] == 0 and used(after) - used(emptied) == after["reserved"]
-    assert calls(after, "cuMemAlloc_v2") < after["workspaces"] / 3
 
 
 def test_when_its_cache_is_off_everything_is_cached():
@@ -153,7 +147,7 @@ OTHERS = {
 @pytest.mark.parametrize("model", ["libfakedriver.so", "libfakestatic.so", "libfakecudnn.so"])
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_frameworks_are_known_by_their_libraries(tmp_path, name, model):
-    """By the driver directly, by a runtime linked into the library, and by the shared one."""
+    """Whichever way its calls take: to the driver, or through a runtime linked into the library or shared."""
     path = tmp_path / name
     path.parent.mkdir(parents=True)
     shutil.copy(HERE / model, path)
@@ -191,15 +185,15 @@ def test_jaxs_platform_is_a_cache_unless_its_version_is_known_to_have_none(tmp_p
 
 
 @pytest.mark.parametrize("model", ["libfakedriver.so", "libfakestatic.so"])
-def test_a_library_with_a_name_of_its_own_stays_cached(tmp_path, model):
+def test_a_library_with_a_name_like_a_frameworks_is_none(tmp_path, model):
     path = tmp_path / "libc10.so"
     shutil.copy(HERE / model, path)
-    (before, after), _ = app("open", "train:1", f"other:{path}", "look", "raw:20971520:20", "look")
+    (before, after), _ = app(f"other:{path}", "look", "raw:20971520:20", "look")
     assert calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2") <= 1
 
 
 @pytest.mark.parametrize("model", ["libfakedriver.so", "libfakestatic.so", "libfakecudnn.so"])
-def test_what_stands_where_a_closed_library_stood_is_not_taken_for_it(tmp_path, model):
+def test_a_framework_that_is_closed_is_gone(tmp_path, model):
     """The same file under two names: most likely at one address, so that every return address is the same."""
     plain, plugin = tmp_path / "libplain.so", tmp_path / "xla_cuda_plugin.so"
     shutil.copy(HERE / model, plain)
@@ -207,29 +201,10 @@ def test_what_stands_where_a_closed_library_stood_is_not_taken_for_it(tmp_path, 
     steps = []
     for path in (plain, plugin, plain, plugin):
         steps += [f"other:{path}", "look", "raw:21000000:10", "look"]
-    lines, _ = app("open", "train:1", *steps)
+    lines, _ = app(*steps)
     asked = [calls(after, "cuMemAlloc_v2") - calls(before, "cuMemAlloc_v2")
              for before, after in zip(lines[::2], lines[1::2])]
     assert asked[1] == asked[3] == 10 and asked[0] <= 1 and asked[2] <= 1
-
-
-def without_unwind_tables(source, target):
-    """A copy whose program header of .eh_frame_hdr is blanked."""
-    data = bytearray(source.read_bytes())
-    offset, = struct.unpack_from("<Q", data, 32)
-    size, count = struct.unpack_from("<HH", data, 54)
-    for i in range(count):
-        if struct.unpack_from("<I", data, offset + i * size)[0] == 0x6474E550:  # PT_GNU_EH_FRAME
-            struct.pack_into("<I", data, offset + i * size, 0)
-    target.write_bytes(data)
-
-
-def test_without_unwind_tables_in_the_runtime_sizes_decide(tmp_path):
-    without_unwind_tables(SIM / "libcudart.so.13", tmp_path / "libcudart.so.13")
-    steps = ["open", "train:4", "look", "raw:3000000:50", "look", "empty", "look"]
-    (after, raw, emptied), _ = app(*steps, runtime=tmp_path)
-    assert used(raw) - used(emptied) == raw["reserved"] and emptied["reserved"] == 0
-    assert calls(raw, "cuMemAlloc_v2") - calls(after, "cuMemAlloc_v2") <= 1  # no segment's size: cached
 
 
 # ---- the window of sizes
@@ -288,7 +263,7 @@ def table(*steps, **env):
 
 
 def test_the_table_says_what_passed_why_and_what_changes_it():
-    lines = table("open", "train:2")
+    lines = table("workspaces:9", "open", "train:2")
     at = next(i for i, line in enumerate(lines) if line.startswith("passed "))
     assert re.fullmatch(r"passed \d+ of these straight to the driver: PyTorch's own cache is on", lines[at])
     assert lines[at + 1:at + 3] == ["to cache them here: PYTORCH_NO_CUDA_MEMORY_CACHING=1, or",
@@ -320,48 +295,3 @@ def test_the_table_has_no_such_rows_where_nothing_passed():
     lines = table("open", "train:2", **OFF)
     assert not [line for line in lines if line.startswith(("passed", "other", "reuse"))]
     assert any("% served from cache" in line for line in lines)
-
-
-# ---- the walk out of the runtime
-
-
-def readelf_rows(library):
-    """{address: (CFA, return address, frame pointer)} in readelf's words."""
-    done = subprocess.run(["readelf", "--debug-dump=frames-interp", library], stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.DEVNULL, check=True)
-    rows, columns, wanted = {}, None, False
-    for line in done.stdout.splitlines():
-        words = line.split()
-        if len(words) > 3 and words[3] in ("FDE", "CIE"):
-            wanted, columns = words[3] == "FDE", None
-        elif wanted and words[:1] == ["LOC"]:
-            columns = words
-        elif columns and len(words) == len(columns):
-            row = dict(zip(columns, words))
-            rows[int(row["LOC"], 16)] = (row["CFA"], row.get("ra", "u"), row.get("rbp", row.get("x29", "u")))
-    return rows
-
-
-def toolkit_runtimes():
-    for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
-        for folder in ("lib64", "lib"):
-            path = f"{home}/{folder}/libcudart.so.13"
-            if home and os.path.isfile(path):
-                return [path]
-    return []
-
-
-@pytest.mark.skipif(not shutil.which("readelf"), reason="no readelf to compare with")
-@pytest.mark.skipif("CACHEALLOC_TEST_EMULATOR" in os.environ, reason="the program and readelf are of two machines")
-@pytest.mark.parametrize("library", [str(SIM / "libcudart.so.13"), *toolkit_runtimes()])
-def test_frames_are_read_as_readelf_reads_them(library):
-    rows = readelf_rows(library)
-    done = subprocess.run([HERE / "cfi_rows", library], input="".join(f"{pc:x}\n" for pc in rows), text=True,
-                          stdout=subprocess.PIPE, check=True, timeout=60,
-                          env={**os.environ, "LD_LIBRARY_PATH": str(SIM)})
-    found = {int(line.split()[0], 16): tuple(line.split()[1:]) for line in done.stdout.splitlines()}
-    assert len(found) == len(rows) > 300
-    unknown = {pc for pc in rows if found[pc] == ("unknown",)}
-    assert all(rows[pc][0] == "exp" or not rows[pc][1].startswith("c") for pc in unknown)
-    wrong = {pc: (found[pc], rows[pc]) for pc in rows if pc not in unknown and found[pc] != rows[pc]}
-    assert not wrong
