@@ -81,7 +81,8 @@ unit_run() {
 	local name=$1 folder=$2 status=0
 	shift 2
 	rm -f "$folder/meson-logs/testlog.json"
-	"$@" meson test -C "$folder" --no-rebuild --num-processes "$JOBS" --print-errorlogs || status=$?
+	"$@" meson test -C "$folder" --no-rebuild --num-processes "$JOBS" --print-errorlogs \
+		--timeout-multiplier "$([ -z "$long" ] && echo 1 || echo 12)" || status=$?
 	cp "$folder/meson-logs/testlog.json" "$results/$name.json"
 	return "$status"
 }
