@@ -3,8 +3,7 @@
 # Installs what is missing, builds, and runs the main job: one unmodified program with and without the
 # preload, compared. On the GPU if there is one, on the simulated driver if not. Usage: scripts/demo.sh [PAIRS]
 #
-# The program plays a recorded PyTorch training step (allocations, frees and a little work on each block); where the
-# recording is not at hand, a generated step of the same shape.
+# The program plays a recorded PyTorch training step (allocations, frees and a little work on each block).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/setup.sh
@@ -25,12 +24,8 @@ targets=(shim/libcachealloc.so tests/sim/libcuda.so.1 tests/traces/trace_program
 }
 
 trace=build/demo.trc
-if "$PYTHON" tests/traces/workload.py med128 "$trace" 2>/dev/null; then
-	say "program: the recorded training step med128, played by build/tests/traces/trace_program"
-else
-	"$PYTHON" tests/traces/workload.py generated "$trace"
-	say "program: a generated training step (no recording at hand), played by build/tests/traces/trace_program"
-fi
+"$PYTHON" tests/traces/workload.py med128 "$trace"
+say "program: the recorded training step med128, played by build/tests/traces/trace_program"
 
 where=(--sim)
 if nvidia-smi -L >build-gpu.log 2>&1 && grep '^GPU 0' build-gpu.log; then

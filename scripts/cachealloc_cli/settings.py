@@ -16,7 +16,7 @@ from .args import Option, UsageError, nearest
 PREFIX = "CACHEALLOC_"
 
 # Variables that the command or the tests read; the library does not know them.
-OWN = ("CACHEALLOC_BUILD", "CACHEALLOC_TRACES")
+OWN = ("CACHEALLOC_BUILD",)
 
 # One row a variable of the library: the option of `run` that sets it.
 VARIABLES = (

@@ -115,7 +115,7 @@ def main():
     others, wanted = peers(), args.situations or [*SITUATIONS, "traces"]
     counting = not measuring.without_valgrind()
     rows = [measure(name, args.runs, counting, others) for name in SITUATIONS if name in wanted]
-    names = ["generated", *(workload.RECORDED if workload.folder() else ())] if "traces" in wanted else []
+    names = ["generated", *workload.RECORDED] if "traces" in wanted else []
     with tempfile.TemporaryDirectory() as folder:
         traces = [measure_trace(name, args.runs, folder) for name in names]
     measuring.write({"format": "hits", "format_version": 1, "runs": args.runs, "rows": rows, "traces": traces}, args.out)

@@ -3,7 +3,6 @@
 
 import json
 import lzma
-import os
 import sys
 from pathlib import Path
 
@@ -133,9 +132,7 @@ def test_torch_reserves_what_pytorch_had_reserved(name, recorded, clone, tmp_pat
 
 
 def recorded_trace(name, folder):
-    packed = Path(os.environ.get("CACHEALLOC_TRACES", "/nonexistent")) / f"{name}.trc.xz"
-    if not packed.is_file():
-        pytest.skip("the recorded traces are not here: set CACHEALLOC_TRACES")
+    packed = Path(__file__).parent.parent / "traces" / "recorded" / f"{name}.trc.xz"
     path = folder / f"{name}.trc"
     path.write_bytes(lzma.decompress(packed.read_bytes()))
     return path

@@ -276,12 +276,13 @@ RECORDED = [("medium_128_training", "med128"), ("medium_1024_training", "med1024
             ("medium_1024_inference", "inf1024")]
 
 
-@pytest.fixture(scope="module")
-def folder():
-    found = os.environ.get("CACHEALLOC_TRACES")
-    if not found or not (Path(found) / "med128.trc.xz").is_file():
-        pytest.skip("no recorded traces: set CACHEALLOC_TRACES")
-    return Path(found)
+FOLDER = Path(__file__).parent.parent / "traces" / "recorded"
+
+
+def unpacked(name, folder):
+    path = folder / name
+    path.write_bytes(lzma.decompress((FOLDER / f"{name}.xz").read_bytes()))
+    return path
 
 
 def played(path):
@@ -291,10 +292,8 @@ def played(path):
 
 
 @pytest.mark.parametrize("snapshot, name", RECORDED)
-def test_a_recorded_snapshot_is_the_sequence_of_its_text(folder, tmp_path, snapshot, name):
-    text = tmp_path / f"{name}.trc"
-    text.write_bytes(lzma.decompress((folder / f"{name}.trc.xz").read_bytes()))
-    ours, theirs = played(folder / f"{snapshot}.pickle"), played(text)
+def test_a_recorded_snapshot_is_the_sequence_of_its_text(tmp_path, snapshot, name):
+    ours, theirs = played(unpacked(f"{snapshot}.pickle", tmp_path)), played(unpacked(f"{name}.trc", tmp_path))
     assert len(ours) == len(theirs) > 2000
     for one, other in zip(ours, theirs):
         if one == other:
@@ -305,18 +304,19 @@ def test_a_recorded_snapshot_is_the_sequence_of_its_text(folder, tmp_path, snaps
 
 
 @pytest.mark.parametrize("snapshot, name", RECORDED)
-def test_a_recorded_snapshot_as_json_is_the_same(folder, tmp_path, snapshot, name):
+def test_a_recorded_snapshot_as_json_is_the_same(tmp_path, snapshot, name):
     class Plain(pickle.Unpickler):
         def find_class(self, module, name):
             raise AssertionError("a snapshot names no class")
-    with open(folder / f"{snapshot}.pickle", "rb") as file:
+    recording = unpacked(f"{snapshot}.pickle", tmp_path)
+    with open(recording, "rb") as file:
         data = Plain(file).load()
     for entry in [event for trace in data["device_traces"] for event in trace] + \
             [block for segment in data["segments"] for block in segment["blocks"]]:
         del entry["frames"][2:]  # pickles share them, JSON cannot
     path = tmp_path / "snapshot.json"
     path.write_text(json.dumps(data))
-    assert played(path) == played(folder / f"{snapshot}.pickle")
+    assert played(path) == played(recording)
 
 
 def test_the_command_has_it_as_a_verb(trc):

@@ -36,9 +36,9 @@ def stand_in(tmp_path):
 
 
 def run_table(build, *argv, status=None):
-    done = subprocess.run([sys.executable, TABLE, "--build", build, "--scale", "0.01", *argv], stdout=subprocess.PIPE,
+    done = subprocess.run([sys.executable, TABLE, "--build", build, "--scale", "0.01", "--no-recorded", *argv], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, timeout=120,
-                          env={**os.environ, "CACHEALLOC_TRACES": "", "PYTHONDONTWRITEBYTECODE": "1"})
+                          env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     assert status is None or done.returncode == status, (done.returncode, done.stdout, done.stderr)
     return done.stdout
 

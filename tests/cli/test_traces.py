@@ -21,8 +21,6 @@ MEMORY = "64G"  # address space: only a few words of each block are touched
 
 @pytest.fixture(scope="module", params=NAMES)
 def trace(request, tmp_path_factory):
-    if request.param in workload.RECORDED and workload.folder() is None:
-        pytest.skip("the recorded traces are not here: set CACHEALLOC_TRACES")
     return workload.prepare(request.param, tmp_path_factory.mktemp("trace"))
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Prints what each workload takes with our allocator and with the peers, and whether ours keeps its promises.
 
-Rows: the workloads W1-W10 and static (workloads/), and the recorded traces where $CACHEALLOC_TRACES names their folder. Columns:
+Rows: the workloads W1-W10 and static (workloads/), and the recorded traces (recorded/), unless --no-recorded. Columns:
 waste is 1 - peak requested / peak reserved; the least capacity is that with which the trace completes, above the peak
 requested; calls are driver allocations. All figures are exact and the same in each run.
 
@@ -89,15 +89,14 @@ class Bench:
     def names(self):
         """(name, group) of each row."""
         rows = [(name, catalogue.group(name)) for name in catalogue.ALL]
-        folder = os.environ.get("CACHEALLOC_TRACES")
-        if folder and (Path(folder) / "med128.trc.xz").is_file():
+        if not self.options.no_recorded:
             rows += [(name, "recorded") for name in RECORDED]
         wanted = self.options.only
         return [row for row in rows if not wanted or any(row[0] == w or row[1] == w for w in wanted)]
 
     def write(self, name, path):
         if name in RECORDED:
-            with lzma.open(Path(os.environ["CACHEALLOC_TRACES"]) / f"{name}.trc.xz", "rb") as file:
+            with lzma.open(HERE / "recorded" / f"{name}.trc.xz", "rb") as file:
                 path.write_bytes(file.read())
         else:
             path.write_text(catalogue.make(name, self.options.seed, self.options.scale), encoding="ascii")
@@ -271,6 +270,7 @@ def main(argv):
     parser.add_argument("--conf", default="", help="our allocator's CACHEALLOC_CONF; default: none")
     parser.add_argument("--lag", default="", metavar="N[us]",
                         help="work of the device behind each allocation, for ours; default: it keeps up")
+    parser.add_argument("--no-recorded", action="store_true", help="without the recorded traces")
     parser.add_argument("--timeout", type=int, default=120, metavar="S", help="of one replay; default: 120 s")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", action="store_true")

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Prepares a trace for trace_program: `workload.py NAME OUT.trc`.
 
-NAME is a recorded trace (med128, med1024, inf1024, medvar), looked for in $CACHEALLOC_TRACES or in
-../shared/traces beside the sources, or `generated[:LAYERS[:SEQUENCE[:SEED]]]`: a training step of a
+NAME is a recorded trace (med128, med1024, inf1024, medvar; recorded/README.md), or `generated[:LAYERS[:SEQUENCE[:SEED]]]`: a training step of a
 transformer, made here, with the shape of the recorded ones: a few hundred parameters live from the start; per layer about a dozen activations
 allocated in the forward pass and kept, some temporaries freed at once; the backward pass frees the activations in
 reverse order between short-lived gradients of the same sizes; parameter gradients stay until the step's end.
@@ -11,29 +10,17 @@ With the defaults: 2586 allocations, 71 % of them above 1 MiB, of 8 sizes (recor
 """
 
 import lzma
-import os
 import random
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = Path(__file__).resolve().parent / "recorded"
 RECORDED = ("med128", "med1024", "inf1024", "medvar")
 
 
-def folder():
-    """The folder of the recorded traces, or None."""
-    for candidate in (os.environ.get("CACHEALLOC_TRACES"), ROOT.parent / "shared" / "traces"):
-        if candidate and (Path(candidate) / "med128.trc.xz").is_file():
-            return Path(candidate)
-    return None
-
-
 def recorded(name):
-    """The text of a recorded trace. Raises FileNotFoundError when it is not here."""
-    where = folder()
-    if where is None:
-        raise FileNotFoundError("no recorded traces: set CACHEALLOC_TRACES")
-    with lzma.open(where / f"{name}.trc.xz", "rt", encoding="ascii") as file:
+    """The text of a recorded trace."""
+    with lzma.open(FOLDER / f"{name}.trc.xz", "rt", encoding="ascii") as file:
         return file.read()
 
 

@@ -192,9 +192,8 @@ class Glued:
 
 
 def steps_of(lengths):
-    """{length: Step}, or None unless all are recorded and here."""
-    lines = {s: recorded(RECORDED[s]) for s in lengths}
-    return None if None in lines.values() else {s: Step(each) for s, each in lines.items()}
+    """{length: Step} of recorded lengths."""
+    return {s: Step(recorded(RECORDED[s])) for s in lengths}
 
 
 def many(workload, scale):
