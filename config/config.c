@@ -380,7 +380,20 @@ variable_load(struct load *load, const struct ca_option *option, const char *val
 		load->set |= row_bit(option);
 }
 
-/* Whoever says how often statistics are repeated wants some. */
+/* A window of sizes that no request is in would switch the cache off without a word. */
+static void
+window_check(struct load *load)
+{
+	struct ca_config *config = load->config;
+
+	if (config->min_size_bytes <= config->max_size_bytes)
+		return;
+	bad(load, "CACHEALLOC_CONF: min_size is larger than max_size: both are %s", fate(load));
+	config->min_size_bytes = 0;
+	config->max_size_bytes = UINT64_MAX;
+}
+
+/* A setting that says how often statistics are repeated implies statistics. */
 static void
 interval_imply_stats(const struct load *load)
 {
@@ -424,6 +437,7 @@ ca_config_load(struct ca_config *ret_config, ca_getenv_fn *env, void *env_arg,
 		if (value && *value)
 			variable_load(&load, option, value);
 	}
+	window_check(&load);
 	interval_imply_stats(&load);
 	if (environ_names)
 		unknown_load(&load, environ_names);

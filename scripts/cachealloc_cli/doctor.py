@@ -230,8 +230,8 @@ def show(report):
     words = {YES: ("will intercept", "green"), NO: ("will not intercept", "red"), UNKNOWN: ("cannot tell", "yellow")}
     word, colour = words[report.verdict]
     terminal.out(f"{report.program}: {terminal.paint(word, colour)}: {report.reason}")
-    for road in report.roads:
-        terminal.out(f"  road     {road.kind}, {road.file}: {road.text}")
+    for (kind, text), files in roads.by_text(report.roads):
+        terminal.out(f"  road     {kind}, {files}: {text}")
     if report.libcuda:
         terminal.out(f"  driver   {surroundings.describe_libcuda(*report.libcuda)}")
     if report.driver:

@@ -10,6 +10,7 @@ run-time        can load libraries later (dlopen); nothing more is known
 
 import re
 
+NAMED = 3  # files in a line of `doctor`
 HOOKED = ("cuMemAlloc_v2", "cuMemFree_v2")
 
 
@@ -59,6 +60,16 @@ def of_file(label, elf, main):
     elif not roads and elf.imported & {"dlopen", "dlmopen"}:
         roads.append(_looked_up("run-time", label, "can load CUDA at run time (imports dlopen)", main))
     return roads
+
+
+def by_text(roads):
+    """((kind, text), files) of each kind of road, the first files by name: a program may have dozens of libraries that
+    import dlopen."""
+    files = {}
+    for road in roads:
+        files.setdefault((road.kind, road.text), []).append(road.file)
+    return [(key, ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else ""))
+            for key, names in files.items()]
 
 
 def _looked_up(kind, label, text, main):

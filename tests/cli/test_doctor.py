@@ -108,6 +108,17 @@ def test_libraries_that_need_each_other_end(doctor, tmp_path):
     assert status == 0 and kinds(data) == [("direct", True)]
 
 
+def test_libraries_on_the_same_road_share_a_line(cli, tmp_path):
+    names = [f"lib{letter}.so" for letter in "abcde"]
+    for name in names:
+        (tmp_path / name).write_bytes(crafted.elf(interpreter=None, imported=["dlopen"]))
+    program = tmp_path / "program"
+    program.write_bytes(crafted.elf(needed=["libcuda.so.1", *names], runpath="$ORIGIN"))
+    program.chmod(0o755)
+    lines = [line for line in cli("doctor", program).stdout.splitlines() if line.startswith("  road")]
+    assert len(lines) == 2 and "run-time, liba.so, libb.so, libc.so and 2 more: can load CUDA" in lines[1]
+
+
 # ---- why not
 
 def test_names_of_the_program_stand_before_ours(doctor):

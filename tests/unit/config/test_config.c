@@ -266,6 +266,22 @@ static const struct bad_row bad_rows[] = {
 	{ "CACHEALLOC_TAKEOVER", "torch", "not in this version" },
 };
 
+static void
+test_a_window_of_sizes_that_nothing_is_in_is_refused(void **state)
+{
+	struct ca_config config;
+	struct fake_env env;
+
+	fake_good(&env, "min_size:2M,max_size:2M");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.min_size_bytes, config.max_size_bytes);
+	fake_good(&env, "max_size:2M,min_size:3M");
+	assert_int_equal(fake_load(&env, &config), 1);
+	assert_non_null(strstr(env.line[0], "min_size is larger than max_size"));
+	assert_int_equal(config.min_size_bytes, 0);
+	assert_true(config.max_size_bytes == UINT64_MAX);
+}
+
 /* Every line is one line, printable, of bounded length, and names its variable. */
 static void
 assert_lines_tidy(const struct fake_env *env, int bad)
@@ -559,6 +575,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_window_of_sizes_that_nothing_is_in_is_refused),
 		cmocka_unit_test(test_defaults),
 		cmocka_unit_test(test_all_set),
 		cmocka_unit_test(test_stats_forms),
