@@ -7,6 +7,7 @@
 #pragma once
 
 #include "allocator/drain.h"
+#include "config/mutant.h"
 
 /*
  * The second halves: results as of ca_alloc and ca_free. `stack`: that the allocation would come
@@ -120,7 +121,8 @@ ca_quick_may_give(const struct ca_magazine *magazine, const struct ca_stack *sta
 	struct ca_space *space = magazine->space;
 
 	/* it is LIVE: whether it is of that space */
-	return magazine->own_live == block->space_and_state && !atomic_load(&space->attention) &&
+	return magazine->own_live == block->space_and_state &&
+	       (CA_MUTANT(ATTENTION_IGNORED) || !atomic_load(&space->attention)) &&
 	       block->thread == magazine->thread && !block->user.stream &&
 	       ca_order_is_unstamped(&space->order, block->born) && stack->room;
 }

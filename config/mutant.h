@@ -33,6 +33,11 @@
  * OLD_ORDER_COUNTS      a free drops users that another one waited for at an earlier time
  * OLD_STAMP_STANDS      a stream's stamp from before a wait counts for what it waited for
  * ONE_USER_UNGUARDED    of several users of memory handed out, one is not exposed
+ * SNAPSHOT_AFTER_QUERY  an event's snapshot is taken after the real query instead of before
+ * SNAPSHOT_AFTER_WAIT   the same of a wait for the event
+ * ATTENTION_IGNORED     the quick free takes every space for a usual one
+ * FAILED_RECORD_TEACHES an event teaches although its record failed
+ * CAPTURED_RECORD_TEACHES an event teaches although its record began in a capture
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -53,7 +58,12 @@
 	X(SETTLE_SKIPPED)                                                                          \
 	X(REGISTRATION_LOST)                                                                       \
 	X(OLD_STAMP_STANDS)                                                                        \
-	X(ONE_USER_UNGUARDED)
+	X(ONE_USER_UNGUARDED)                                                                      \
+	X(SNAPSHOT_AFTER_QUERY)                                                                    \
+	X(SNAPSHOT_AFTER_WAIT)                                                                     \
+	X(ATTENTION_IGNORED)                                                                       \
+	X(FAILED_RECORD_TEACHES)                                                                   \
+	X(CAPTURED_RECORD_TEACHES)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

@@ -22,6 +22,8 @@
 #include "shim/room.h"
 #include "shim/submit.h"
 
+#include "config/mutant.h"
+
 /* Does this process track events, in this call? */
 static bool
 tracks(void)
@@ -86,7 +88,7 @@ record_begin(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream
 	*use = (struct ca_events_use){ 0 };
 	if (!tracks())
 		return;
-	if (ca_submission_captures(flavour, stream)) {
+	if (ca_submission_captures(flavour, stream) && !CA_MUTANT(CAPTURED_RECORD_TEACHES)) {
 		if (flags & CU_EVENT_RECORD_EXTERNAL) /* each launch records it anew */
 			ca_events_silence(event);
 		ca_events_record_begin(use, event, NULL);
@@ -98,9 +100,11 @@ record_begin(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream
 static CUresult
 record_end(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream, CUresult rc)
 {
+	bool done = rc == CUDA_SUCCESS || CA_MUTANT(FAILED_RECORD_TEACHES);
+
 	if (use->event)
-		ca_events_record_end(use, rc == CUDA_SUCCESS &&
-						  !ca_submission_captures(flavour, stream));
+		ca_events_record_end(use, done && (!ca_submission_captures(flavour, stream) ||
+						   CA_MUTANT(CAPTURED_RECORD_TEACHES)));
 	return rc;
 }
 
@@ -208,6 +212,8 @@ wait_end(struct waiting *waiting, CUresult rc)
 	if (!waiting->stream)
 		return rc;
 	ca_submission_end(waiting->stream);
+	if (CA_MUTANT(SNAPSHOT_AFTER_WAIT))
+		ca_events_look(&waiting->use, waiting->use.handle);
 	if (waiting->outside)
 		ca_submit_hazard_end(waiting->stream, rc == CUDA_SUCCESS);
 	else if (rc == CUDA_SUCCESS)
@@ -277,6 +283,8 @@ cuEventQuery(CUevent hEvent)
 		return CA_INSIDE(real->cuEventQuery(hEvent));
 	ca_events_look(&use, hEvent);
 	rc = CA_INSIDE(real->cuEventQuery(hEvent));
+	if (CA_MUTANT(SNAPSHOT_AFTER_QUERY))
+		ca_events_look(&use, hEvent);
 	if (rc == CUDA_SUCCESS)
 		ca_events_finished(&use);
 	return rc;

@@ -4,8 +4,9 @@
  * that races need. Published figures are what a whole call took, so they are waited for at the end,
  * counted from the start: our own time is part of them.
  *
- * SIMCUDA_JITTER. Random delays between the entry of a call that submits and its effect, and
- * between that and its return, to widen the races of a library that wraps such calls.
+ * SIMCUDA_JITTER. Random delays between the entry of a call that submits, or asks about an event,
+ * and its effect, and between that and its return, to widen the races of a library that wraps such
+ * calls.
  */
 #include "tests/sim/delay.h"
 
@@ -46,9 +47,9 @@ delay_until(uint64_t end_ns)
 		;
 }
 
-/* Calls that put something into a stream, by how their names begin. */
+/* Calls that put something into a stream, or ask about an event, by how their names begin. */
 static bool
-submits(const char *symbol)
+is_delayed(const char *symbol)
 {
 	static const char *const begins[] = {
 		"cuLaunch",
@@ -66,6 +67,7 @@ submits(const char *symbol)
 		"cuMemAllocFromPoolAsync",
 		"cuCtxRecordEvent",
 		"cuCtxWaitEvent",
+		"cuEventQuery",
 	};
 
 	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
@@ -95,7 +97,7 @@ jitter(int name)
 	const struct simb_knobs *knobs = simb_knobs();
 	uint64_t x;
 
-	if (!knobs->jitter_us || !submits(simb_names[name].symbol))
+	if (!knobs->jitter_us || !is_delayed(simb_names[name].symbol))
 		return;
 	x = random_next(knobs->jitter_seed);
 	if (x % 3 == 1)

@@ -141,6 +141,33 @@ a_record_that_was_refused(void)
 	hand_over(x);
 }
 
+/* The event is done, as it was never recorded; the stream whose record was refused is not. */
+static void
+a_query_after_a_record_that_was_refused(void)
+{
+	CUstream there;
+	CUdeviceptr x;
+
+	begin();
+	order_context(0);
+	there = order_stream(NONBLOCKING);
+	r = order_stream(NONBLOCKING);
+	for (int i = 0; i < 4; i++) {
+		x = order_take(BIG);
+		order_fill(x, 1, LONG / 4, there);
+		EXPECT(cuEventRecord(event, there) != CUDA_SUCCESS);
+		if (i % 2)
+			OK(cuEventSynchronize(event));
+		else
+			OK(cuEventQuery(event));
+		x = order_again(x, BIG);
+		order_use(x, 2, r);
+		order_give(x);
+		OK(cuCtxSynchronize_v2(NULL));
+	}
+	order_end();
+}
+
 static void
 work_after_the_record(void)
 {
@@ -245,6 +272,36 @@ recorded_in_a_capture(void)
 		x = order_again(x, BIG);
 		order_use(x, 2, r);
 		order_give(x);
+	}
+	order_end();
+}
+
+/* The wait for it makes the stream part of the capture; its work afterwards comes after nothing. */
+static void
+recorded_in_a_capture_that_forks(void)
+{
+	CUevent join;
+	CUgraph graph;
+	CUdeviceptr x;
+
+	begin();
+	join = order_event();
+	order_fill(other, 1, 0, r);
+	OK(cuCtxSynchronize_v2(NULL));
+	for (int i = 0; i < 3; i++) {
+		x = order_take(BIG);
+		order_fill(x, 1, LONG / 2, s);
+		OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuEventRecord(event, s));
+		OK(cuStreamWaitEvent(r, event, 0));
+		OK(cuEventRecord(join, r));
+		OK(cuStreamWaitEvent(s, join, 0));
+		OK(cuStreamEndCapture(s, &graph));
+		OK(cuGraphDestroy(graph));
+		x = order_again(x, BIG);
+		order_use(x, 2, r);
+		order_give(x);
+		OK(cuCtxSynchronize_v2(NULL));
 	}
 	order_end();
 }
@@ -435,11 +492,13 @@ const struct order_case rules_events[] = {
 	{ "t8_destroyed_and_made_anew", destroyed_and_made_anew },
 	{ "t8_a_wait_that_was_refused", a_wait_that_was_refused },
 	{ "t8_a_record_that_was_refused", a_record_that_was_refused },
+	{ "t8_a_query_after_a_record_that_was_refused", a_query_after_a_record_that_was_refused },
 	{ "t8_work_after_the_record", work_after_the_record },
 	{ "t8_wait_before_the_record", wait_before_the_record },
 	{ "t8_order_through_a_third_stream", order_through_a_third_stream },
 	{ "t8_recorded_by_a_graph", recorded_by_a_graph },
 	{ "t8_recorded_in_a_capture", recorded_in_a_capture },
+	{ "t8_recorded_in_a_capture_that_forks", recorded_in_a_capture_that_forks },
 	{ "t8_recorded_for_the_whole_context", recorded_for_the_whole_context },
 	{ "t8_the_waiting_stream_was_another", the_waiting_stream_was_another },
 	{ "t9_programmatic_launch_on_reused_memory", programmatic_launch_on_reused_memory },

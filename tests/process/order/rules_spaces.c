@@ -351,6 +351,36 @@ private_table_submits(void)
 	order_end();
 }
 
+/* The block has been in the thread's hands before, and nobody else was seen to use it since it was
+ * handed out: only the space knows. */
+static void
+private_table_submits_after_a_warm_up(void)
+{
+	const struct simb_private_table *table;
+	const void *found;
+	CUuuid id;
+	CUdeviceptr x;
+
+	memcpy(id.bytes, SIMB_PRIVATE_TABLE_ID, sizeof(id.bytes));
+	order_start();
+	s = order_stream(NONBLOCKING);
+	r = order_stream(NONBLOCKING);
+	order_give(order_again(order_take(MIB), MIB));
+	OK(cuGetExportTable(&found, &id));
+	table = found;
+	for (int i = 0; i < 4; i++) {
+		x = order_take(MIB);
+		OK(table->fill(x, 1, WORDS, s));
+		x = order_again(x, MIB);
+		order_use(x, 2, r);
+		OK(cuCtxSynchronize_v2(NULL));
+		x = order_again(x, MIB);
+		OK(table->fill(x, 3, WORDS, r));
+		order_give(x);
+	}
+	order_end();
+}
+
 /* ------------------------------------------------------------- accessors --- */
 /* Whoever gets at the memory by this road writes it at once, as a network card would. */
 static void
@@ -448,6 +478,7 @@ const struct order_case rules_spaces[] = {
 	{ "t11_a_peer_copy_goes_before_the_end_of_a_wait", meet_signal_behind_peer_copy },
 	{ "t11_a_copy_goes_before_the_end_of_a_wait", meet_signal_behind_copy },
 	{ "t12_private_table_submits", private_table_submits },
+	{ "t12_private_table_submits_after_a_warm_up", private_table_submits_after_a_warm_up },
 	{ "t13_export_to_another_process", after_access_ipc },
 	{ "t13_synchronous_memory_operations", after_access_sync_memops },
 	{ "t13_buffer_id", after_access_buffer_id },

@@ -25,7 +25,8 @@ CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}, {"SIMCUDA
 #: stays for its graph, and a copy in another context counts as a user (but memory that goes back to the driver, as
 #: without slack it may, goes as it does natively)
 MORE_THAN_NATIVE = ("t16_scratch", "t11_still_read")
-KNOBS = {"t12_private_table_submits": {"SIMCUDA_PRIVATE_TABLE": "1"}}
+KNOBS = {case: {"SIMCUDA_PRIVATE_TABLE": "1"}
+         for case in ("t12_private_table_submits", "t12_private_table_submits_after_a_warm_up")}
 
 
 def cases():
