@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Random programs in which a free orders only the block's old users (order/program.c, and several.c of the process suite):
-the library, and its mutants.
+the library, and its mutants. What no random program meets is caught by a case of the rules (rules_*.c of that suite).
 
 CACHEALLOC_TEST_SEED=N runs that seed instead of fresh ones; CACHEALLOC_TEST_LONG=1 runs ten times the operations.
 Operations are the program's driver calls that allocate, free, submit, order or wait.
@@ -16,6 +16,7 @@ import pytest
 from conftest import BUILD, LIBRARY, ROOT, run
 
 STRESS = BUILD / "tests" / "stress"
+ORDER = BUILD / "tests" / "process" / "order"
 MUTANTS = STRESS / "libcachealloc_mutants.so"
 SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
 LONG = bool(os.environ.get("CACHEALLOC_TEST_LONG"))
@@ -32,8 +33,10 @@ def program(seed, operations, mode, workers, streams, *, preload=None, conf="", 
     """One run: (status, what it printed on stderr, operations done)."""
     argv = [STRESS / "order_program", seed, operations, mode, workers, DEVICES, streams]
     if mode == "several":
-        argv = [BUILD / "tests" / "process" / "order" / "order_several", "random"]
+        argv = [ORDER / "order_several", "random"]
         env = {"ORDER_SEED": seed, "ORDER_OPERATIONS": operations, **env}
+    elif mode.startswith("case:"):
+        argv = [ORDER / "order_rules", mode.removeprefix("case:")]
     env = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEVICES": DEVICES, "SIMCUDA_DEADLOCK": 60000, **env}
     if preload:
         env["LD_PRELOAD"] = preload
@@ -154,6 +157,11 @@ CATCHERS = {
     "OLD_STAMP_STANDS": ("several", 1, 3, 0, "reuse_slack_mb:0"),
     "ONE_USER_UNGUARDED": ("several", 1, 3, 0, "reuse_slack_mb:0"),
     "OWN_CONTEXT_ONLY": ("pipe+wide+cross", 1, 3, 0, ""),
+    "SNAPSHOT_AFTER_QUERY": ("case:t3_recorded_anew_while_others_ask", 3, 3, 40, "reuse_slack_mb:0"),
+    "SNAPSHOT_AFTER_WAIT": ("case:t3_recorded_anew_while_others_wait", 3, 3, 40, "reuse_slack_mb:0"),
+    "ATTENTION_IGNORED": ("case:t12_private_table_submits_after_a_warm_up", 1, 2, 5, "reuse_slack_mb:0"),
+    "FAILED_RECORD_TEACHES": ("case:t8_a_query_after_a_record_that_was_refused", 1, 2, 5, "reuse_slack_mb:0"),
+    "CAPTURED_RECORD_TEACHES": ("case:t8_recorded_in_a_capture_that_forks", 1, 3, 5, "reuse_slack_mb:0"),
 }
 #: caught where a card gets at the memory: tests/process/register
 CAUGHT_ELSEWHERE = {"SETTLE_SKIPPED", "REGISTRATION_LOST"}
