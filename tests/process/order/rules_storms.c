@@ -11,7 +11,7 @@
 
 #include "tests/process/order/rules.h"
 
-enum { ROUNDS = 60, THREADS = 3 };
+enum { ROUNDS = 240, THREADS = 3 };
 
 static CUstream s, r, q;
 static CUevent event;
