@@ -15,6 +15,8 @@
 
 #include <errno.h>
 
+#include "config/branch.h"
+
 /* May the block go to a magazine at its free? */
 static bool
 is_quick(const struct ca_block *block, uint64_t rounded)
@@ -93,7 +95,7 @@ beyond_slack(struct ca_space *space)
 
 	if ((int64_t)cached < 0)
 		cached = 0; /* another thread's magazine has not counted yet what it gave */
-	return waiting > slack || cached > slack - waiting;
+	return waiting > slack || cached > slack - waiting || CA_EXPOSURE_FORCED;
 }
 
 /*
@@ -128,6 +130,7 @@ expose(struct ca_space *space, struct ca_block *block, const struct ca_users *us
 		CA_COUNT(space, taken_exposed);
 	if (users->n > 1) {
 		CA_COUNT(space, exposed_several);
+		CA_REACHED(EXPOSED_SEVERAL);
 		several->users = *users;
 	} else if (several) {
 		ca_block_drop_users_locked(block);
@@ -277,6 +280,16 @@ or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
 }
 
+/* Where that is forced (config/branch.h): unfinished memory rather than any other. */
+static struct ca_block *
+exposable_by_force(struct ca_space *space, uint64_t bytes)
+{
+	if (!CA_EXPOSURE_FORCED)
+		return NULL;
+	ca_owned_adopt_locked(space);
+	return or_exposable(space, NULL, bytes);
+}
+
 /* Memory that costs nobody anything; `block`, NULL or to be cut, if that is smaller. */
 static struct ca_block *
 or_exposable_free(struct ca_space *space, struct ca_block *block, uint64_t bytes)
@@ -302,6 +315,9 @@ reuse(struct ca_space *space, uint64_t bytes)
 	bool waited = false;
 
 	pay_debt(space);
+	exposable = exposable_by_force(space, bytes);
+	if (exposable)
+		return ca_alloc_hit_locked(space, exposable, bytes, false);
 	block = ca_owned_find_own_locked(space, bytes);
 	if (!block) /* others' magazines are left alone as long as that costs no new memory */
 		block = ca_owned_find_locked(space, bytes);

@@ -13,6 +13,8 @@
  */
 #include "allocator/inside.h"
 
+#include "config/branch.h"
+
 /*
  * Memory that another thread freed, or the program with its own asynchronous free, is nothing that
  * the driver would have made this thread wait for: what it was last used by may wait for this
@@ -33,7 +35,8 @@ may_expose(struct ca_space *space, const struct ca_block *block, bool anybody)
 {
 	struct ca_users users;
 
-	if (ca_registered_overlaps(block) || (!anybody && !is_ours(space, block)))
+	if (ca_registered_overlaps(block) ||
+	    (!anybody && !CA_EXPOSURE_FORCED && !is_ours(space, block)))
 		return false;
 	ca_block_users(block, &users);
 	return ca_order_may_expose(&space->order, &users);
@@ -59,7 +62,10 @@ exposable_of(struct ca_space *space, const struct ca_stream_record *record, uint
 {
 	struct ca_block *block = record ? find_in(space, record->pools, bytes) : NULL;
 
-	return block && may_expose(space, block, false) ? block : NULL;
+	if (!block || !may_expose(space, block, false))
+		return NULL;
+	CA_REACHED(EXPOSED_OWN);
+	return block;
 }
 
 /* The record of the calling thread's last submission, if that was in this space. */
@@ -124,8 +130,11 @@ exposable_behind(struct ca_space *space, struct ca_stream_record *last, uint64_t
 		if (record && record != last)
 			block = behind_in(space, record->pools, &record->waiting, last, bytes);
 	}
+	if (block)
+		CA_REACHED(EXPOSED_BEHIND);
 	for (set = NULL; !block && (set = ca_several_next(space, set));)
-		block = behind_in(space, set->pools, &set->blocks, last, bytes);
+		if ((block = behind_in(space, set->pools, &set->blocks, last, bytes)))
+			CA_REACHED(EXPOSED_BEHIND_SET);
 	return block;
 }
 
@@ -224,6 +233,8 @@ ca_owned_exposable_late_locked(struct ca_space *space, uint64_t bytes)
 		return NULL;
 	for (set = NULL; (set = ca_several_next(space, set));)
 		block = ca_owned_better(block, late_in(space, set->pools, &set->blocks, bytes));
+	if (block)
+		CA_REACHED(EXPOSED_LATE_SET);
 	for (i = 0; i < ca_owned_streams(space); i++) {
 		struct ca_stream_record *record = space->order.streams[i];
 
@@ -231,6 +242,8 @@ ca_owned_exposable_late_locked(struct ca_space *space, uint64_t bytes)
 			block = ca_owned_better(
 				block, late_in(space, record->pools, &record->waiting, bytes));
 	}
+	if (block)
+		CA_REACHED(EXPOSED_LATE);
 	return block;
 }
 
@@ -270,5 +283,7 @@ ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 				exposable_of_anybody(space, space->order.streams[i]->pools, bytes));
 	for (set = NULL; (set = ca_several_next(space, set));)
 		block = ca_owned_better(block, exposable_of_anybody(space, set->pools, bytes));
+	if (block)
+		CA_REACHED(EXPOSED_AT_THE_END);
 	return block;
 }

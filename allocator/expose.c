@@ -18,17 +18,26 @@
  */
 #include "allocator/track.h"
 
+#include "config/branch.h"
+
 static bool
 is_exact_ordered(struct ca_stream_record *record, uint64_t stamp)
 {
 	if (stamp <= atomic_load(&record->inexact))
 		return false;
-	if (ca_point_find_ordered(record, stamp))
+	if (ca_point_find_ordered(record, stamp)) {
+		CA_REACHED(EXPOSED_MARKED);
 		return true;
+	}
 	/* armed and not yet marked: nothing was submitted since the free. A per-thread stream can
 	 * be marked by its thread only, which may never submit again. */
-	return atomic_load(&record->hot.armed) && !atomic_load(&record->closed) &&
-	       record->kind != CA_STREAM_PER_THREAD;
+	if (!atomic_load(&record->hot.armed) || atomic_load(&record->closed) ||
+	    record->kind == CA_STREAM_PER_THREAD) {
+		CA_REACHED(EXPOSED_PASSED_OVER);
+		return false;
+	}
+	CA_REACHED(EXPOSED_ARMED);
+	return true;
 }
 
 /* Every stream but `record` is submitted to by this thread only: no submission that goes on at the
@@ -41,7 +50,7 @@ others_are_ours_ordered(struct ca_order *order, struct ca_stream_record *record)
 	struct ca_stream_record *other;
 	unsigned i;
 
-	for (i = 0; (other = ca_record_at(order, i)); i++)
+	for (i = 0; !CA_EXPOSURE_FORCED && (other = ca_record_at(order, i)); i++)
 		if (other != record && !atomic_load(&other->closed) &&
 		    (other->thread != thread || !other->submitted))
 			return false;
@@ -53,8 +62,10 @@ may_expose_ordered(struct ca_order *order, struct ca_stream_record *record, uint
 {
 	if (ca_order_is_quiet_ordered(order) && !atomic_load(&record->closed))
 		return true;
-	if (record->coming || atomic_load(&record->hazard) > atomic_load(&record->done))
+	if (record->coming || atomic_load(&record->hazard) > atomic_load(&record->done)) {
+		CA_REACHED(EXPOSED_HAZARD);
 		return false;
+	}
 	if (record->kind == CA_STREAM_PER_THREAD && record->thread != ca_order_thread())
 		return false;
 	return is_exact_ordered(record, stamp) && others_are_ours_ordered(order, record);
@@ -100,9 +111,12 @@ ca_order_may_expose(struct ca_order *order, const struct ca_users *users)
 	unsigned i;
 
 	if (users->context || atomic_load(&order->finished_only) ||
-	    __atomic_load_n(&heap->config.reuse_finished, __ATOMIC_RELAXED) ||
-	    ca_order_may_capture(heap))
+	    __atomic_load_n(&heap->config.reuse_finished, __ATOMIC_RELAXED))
 		return false;
+	if (ca_order_may_capture(heap)) {
+		CA_REACHED(EXPOSED_IN_CAPTURE);
+		return false;
+	}
 	for (i = 0; i < users->n; i++)
 		if (!ca_user_is_done(&users->user[i]) && !may_expose_one(order, &users->user[i]))
 			return false;

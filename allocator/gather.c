@@ -11,6 +11,8 @@
  */
 #include "allocator/inside.h"
 
+#include "config/branch.h"
+
 enum {
 	ROWS_LOOK = 64,     /* rows large enough, of which the smallest is taken */
 	BLOCKS_LOOK = 1024, /* blocks asked for their users: about 100 us */
@@ -148,6 +150,7 @@ put_together(struct row *row, bool freely)
 	uint64_t address = block->address;
 	struct ca_heap *heap = block->segment->space->heap;
 
+	CA_REACHED(EXPOSED_GATHERED);
 	block = ca_block_gather_locked(row->first, row->last);
 	block->thread = (uint32_t)ca_order_thread();
 	ca_owned_place_or_mark_locked(block, &row->users);

@@ -15,6 +15,7 @@
 
 #include <errno.h>
 
+#include "config/branch.h"
 #include "config/mutant.h"
 
 /* ---- waiting on the host */
@@ -38,6 +39,7 @@ wait_for_mark(const struct ca_user *user)
 	if (!point)
 		return -EAGAIN;
 	r = driver->mark_wait(driver->self, point->mark);
+	CA_REACHED(GUARD_HOST_MARK);
 	if (!r)
 		ca_order_finished(user->stream, point->bound);
 	ca_point_put(record, point);
@@ -55,6 +57,7 @@ wait_for_stream(const struct ca_user *user)
 
 	if (!ca_record_pin(record, &handle))
 		return -ENOTSUP;
+	CA_REACHED(GUARD_HOST_STREAM);
 	r = driver->stream_synchronize(driver->self, record->space->context, handle);
 	ca_record_unpin(record);
 	if (!r)
@@ -70,6 +73,7 @@ wait_for_context(const struct ca_user *user)
 	uint64_t bound = ca_order_space_bound(space);
 	int r = driver->context_synchronize(driver->self, space->context);
 
+	CA_REACHED(GUARD_HOST_CONTEXT);
 	if (!r)
 		ca_order_space_finished(space, bound, false);
 	return r;
@@ -128,8 +132,10 @@ point_for(const struct ca_user *user)
 	if (CA_MUTANT(MARK_AT_GUARD))
 		return newest_get(record);
 	point = ca_point_get(record, user->stamp);
-	if (!point && !ca_user_is_done(user) && !ca_point_record(record))
+	if (!point && !ca_user_is_done(user) && !ca_point_record(record)) {
+		CA_REACHED(GUARD_MARK_MADE_LATE);
 		point = ca_point_get(record, user->stamp);
+	}
 	return point;
 }
 
@@ -142,6 +148,7 @@ wait_on_device(struct ca_stream_record *record, struct ca_stream *before, struct
 
 	if (r)
 		return r;
+	CA_REACHED(GUARD_WAITED);
 	atomic_fetch_add(&space->order.waits, 1);
 	ca_order_lock(&space->order);
 	ca_clock_learn_ordered(record, before, point->bound);
@@ -227,9 +234,19 @@ ca_order_free_in(struct ca_stream *stream)
 static bool
 is_needed_ordered(struct ca_stream_record *record, const struct ca_user *user)
 {
-	return user->stream != &record->hot && !ca_user_is_done(user) &&
-	       !is_ordered_by_driver(record, ca_record(user->stream)) &&
-	       !ca_clock_knows_ordered(record, user->stream, user->stamp);
+	if (user->stream == &record->hot || ca_user_is_done(user)) {
+		CA_REACHED(GUARD_OWN);
+		return false;
+	}
+	if (is_ordered_by_driver(record, ca_record(user->stream))) {
+		CA_REACHED(GUARD_BY_DRIVER);
+		return false;
+	}
+	if (ca_clock_knows_ordered(record, user->stream, user->stamp)) {
+		CA_REACHED(GUARD_KNOWN);
+		return false;
+	}
+	return true;
 }
 
 static bool
@@ -268,6 +285,8 @@ ca_order_exposes_freely(struct ca_stream_record *record, const struct ca_users *
 	bool freely = true;
 	unsigned i;
 
+	if (CA_EXPOSURE_FORCED)
+		return true;
 	ca_order_lock(order);
 	for (i = 0; freely && (other = ca_record_at(order, i)); i++)
 		freely = atomic_load(&other->closed) || !is_held_ordered(other, record, users);
@@ -311,14 +330,16 @@ is_any_needed(struct ca_stream_record *record, struct ca_order *order)
 static int
 guard_all(struct ca_stream_record *record, struct ca_order *order)
 {
+	unsigned at, waits = 0;
 	struct ca_user user;
-	unsigned at;
 	int r = 0;
 
 	for (at = 0; next_exposed(order, &at, &user); at++)
 		if (is_needed(record, &user)) {
 			int behind = order_behind(record, &user);
 
+			if (waits++)
+				CA_REACHED(GUARD_TWO_USERS);
 			if (behind)
 				r = behind;
 		}
@@ -334,8 +355,11 @@ guard_touched(struct ca_stream_record *record, const struct ca_touch *touch)
 
 	if (touch->n)
 		ca_touch_users(record->space, touch, &users);
-	if (users.context)
+	if (users.context) {
+		CA_REACHED(GUARD_NAMED_IN_VAIN);
 		return false;
+	}
+	CA_REACHED(GUARD_NAMED);
 	for (i = 0; i < users.n; i++)
 		if (is_needed(record, &users.user[i]))
 			order_behind(record, &users.user[i]);
@@ -357,11 +381,16 @@ ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 	struct ca_order *order = ca_record_order(record);
 	uint64_t exposures;
 
-	if (atomic_load(&stream->armed) && !CA_MUTANT(MARK_AT_GUARD))
+	if (atomic_load(&stream->armed) && !CA_MUTANT(MARK_AT_GUARD)) {
+		CA_REACHED(GUARD_ARMED);
 		ca_point_record_if_due(record);
+	}
 	exposures = atomic_load(&stream->words->exposures);
-	if (exposures == atomic_load(&stream->seen))
+	if (exposures == atomic_load(&stream->seen)) {
+		CA_REACHED(GUARD_UP_TO_DATE);
 		return;
+	}
+	CA_REACHED(GUARD_RAN);
 	if (CA_MUTANT(SEEN_BEFORE_WAIT))
 		ca_raise(&stream->seen, exposures);
 	if (touch && is_any_needed(record, order) && guard_touched(record, touch))
@@ -379,6 +408,7 @@ ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other,
 	if (other == record->space || is_mutant_off(record) ||
 	    !is_any_needed(record, &other->order))
 		return;
+	CA_REACHED(GUARD_OTHER_SPACE);
 	if (!touch || !guard_touched(record, touch))
 		guard_all(record, &other->order);
 }

@@ -107,6 +107,7 @@ take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_s
 	bool taken = block && may_take(magazine, space, stack, block, locked);
 
 	if (taken) {
+		CA_REACHED(QUICK_TAKEN);
 		ca_quick_take(magazine, stack, block, size, ca_order_born(&space->order));
 		block->thread = (uint32_t)magazine->thread;
 		count_take(&magazine->counts, block, used, size);
@@ -238,6 +239,7 @@ give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_blo
 	if (may_give(magazine, block, locked, &user))
 		stack = ca_stack_for(magazine, ca_block_grains(heap, block));
 	if (stack) {
+		CA_REACHED(QUICK_GIVEN);
 		if (ca_tracing(heap))
 			trace_give(block, &user);
 		block->user = user;

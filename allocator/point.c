@@ -14,6 +14,8 @@
 
 #include <errno.h>
 
+#include "config/branch.h"
+
 struct ca_point *
 ca_point_find_ordered(struct ca_stream_record *record, uint64_t stamp)
 {
@@ -106,6 +108,7 @@ give_up_exactness(struct ca_stream_record *record, int r)
 {
 	struct ca_order *order = ca_record_order(record);
 
+	CA_REACHED(POINT_REFUSED);
 	ca_order_lock(order);
 	ca_raise(&record->inexact, atomic_load(&record->hot.last));
 	ca_order_unlock(order);
@@ -119,11 +122,14 @@ publish(struct ca_stream_record *record, struct ca_point *point, uint64_t armed)
 	struct ca_order *order = ca_record_order(record);
 	struct ca_list dropped;
 
+	CA_REACHED(POINT_RECORDED);
 	ca_list_init(&dropped);
 	ca_order_lock(order);
 	point->references = 1;
 	ca_list_insert(&record->points, &point->link);
-	if (!ca_point_find_ordered(record, point->bound))
+	if (ca_point_find_ordered(record, point->bound))
+		CA_REACHED(POINT_SAME_BOUND);
+	else
 		ca_tree_insert(&record->by_bound, &point->node, point->bound, 0);
 	ca_points_collect_ordered(record, &dropped); /* this one, too, if the space is dead */
 	atomic_compare_exchange_strong(&record->hot.armed, &armed, 0);
@@ -211,7 +217,10 @@ is_due(struct ca_stream_record *record)
 int
 ca_point_record_if_due(struct ca_stream_record *record)
 {
-	return is_due(record) ? ca_point_record(record) : 0;
+	if (is_due(record))
+		return ca_point_record(record);
+	CA_REACHED(POINT_NOT_DUE);
+	return 0;
 }
 
 static struct ca_stream_record *
@@ -236,8 +245,10 @@ ca_order_mark_exposed(struct ca_space *space)
 	struct ca_stream_record *record;
 	unsigned at;
 
-	for (at = 0; (record = next_unmarked(&space->order, &at)); at++)
+	for (at = 0; (record = next_unmarked(&space->order, &at)); at++) {
+		CA_REACHED(POINT_BEFOREHAND);
 		ca_point_record(record);
+	}
 }
 
 /* What is exposed of a thread that has ended: no mark can be had, and in a capture no wait. */
@@ -297,10 +308,12 @@ ask(struct ca_stream_record *record, struct ca_point *point, int (*how)(void *se
 {
 	int r = how(record->space->heap->driver.self, point->mark);
 
-	if (!r)
+	if (!r) {
+		CA_REACHED(POINT_FOUND_DONE);
 		ca_order_finished(&record->hot, point->bound);
-	else if (r != -EAGAIN && r != -EBUSY)
+	} else if (r != -EAGAIN && r != -EBUSY) {
 		ca_record_lose(record);
+	}
 	ca_point_put(record, point);
 	return r;
 }

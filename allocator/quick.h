@@ -7,6 +7,7 @@
 #pragma once
 
 #include "allocator/drain.h"
+#include "config/branch.h"
 #include "config/mutant.h"
 
 /*
@@ -107,6 +108,7 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 	address = atomic_load_explicit(&block->quick, memory_order_relaxed) ^ CA_QUICK_KEPT;
 	ca_quick_publish(block, address);
 	ca_magazine_unlock(magazine);
+	CA_REACHED(QUICK_TAKEN);
 	*ret_address = address;
 	return true;
 }
@@ -173,5 +175,6 @@ ca_free_quick(struct ca_heap *heap, uint64_t address, struct ca_block **ret_bloc
 		return false;
 	ca_stack_push(stack, block);
 	ca_magazine_unlock(magazine);
+	CA_REACHED(QUICK_GIVEN);
 	return true;
 }

@@ -22,6 +22,7 @@
  */
 #include "allocator/inside.h"
 
+#include "config/branch.h"
 #include "config/mutant.h"
 
 enum {
@@ -181,11 +182,13 @@ ca_several_place_locked(struct ca_block *block, const struct ca_users *users)
 	sort(&several->users);
 	if (!ca_registered_overlaps(block) && space->main && is_main(space, space->main) &&
 	    ca_order_is_behind(space->main, &several->users)) {
+		CA_REACHED(SEVERAL_MAIN);
 		own(block, space->main, several);
 		return true;
 	}
 	several->set = set_for(space, &several->users);
 	if (several->set) {
+		CA_REACHED(SEVERAL_SET);
 		ca_block_wait_locked(block, several);
 		return true;
 	}
@@ -217,6 +220,7 @@ settle_set(struct ca_user_set *set)
 
 		next = link->next;
 		if (is_any_done(&ca_block_several(block)->users)) {
+			CA_REACHED(SEVERAL_SETTLED);
 			ca_owned_place_again_locked(block);
 			settled = true;
 		} else if (set->n) {
@@ -271,6 +275,7 @@ adopt(struct ca_block *block, struct ca_stream_record *record)
 		several = ca_objects_get(&record->space->heap->users);
 	if (!several)
 		return false;
+	CA_REACHED(SEVERAL_ADOPTED);
 	several->users = users;
 	ca_pool_unindex_locked(block);
 	ca_list_remove(&block->waiting);

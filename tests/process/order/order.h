@@ -6,7 +6,9 @@
  * size that it has just freed, from a stream that is not ordered after the old user: a library that
  * hands out unfinished memory must order it. A mistake shows in the contents, in the race oracle
  * (SIMCUDA_RACES=abort), or in a check that counts wrong words on the device. Exit 0 right, 1
- * wrong, 2 no such case.
+ * wrong, 2 no such case. ORDER_WARM=1: each thread takes and gives back, untouched, memory of the
+ * sizes that the cases use before it does anything else, so that a case begins with what the thread
+ * keeps for itself.
  */
 #pragma once
 

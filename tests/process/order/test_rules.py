@@ -21,6 +21,7 @@ SETTINGS = {
     "small": {"SIMCUDA_MEM": "320M", "CACHEALLOC_CONF": "reuse_slack_mb:0"},
 }
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}, {"SIMCUDA_JITTER": "200:2"}]
+WARM_CLOCKS = [{"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:3"}]
 #: what natively is an error of the program, and what we promise all the same: memory taken and freed inside a capture
 #: stays for its graph, and a copy in another context counts as a user (but memory that goes back to the driver, as
 #: without slack it may, goes as it does natively)
@@ -63,3 +64,19 @@ def test_with_the_library(case, setting):
         if (case, setting) in NOTHING_FINISHES and clock.get("SIMCUDA_CLOCK") == "manual":
             continue
         go(case, True, **clock, **SETTINGS[setting])
+
+
+#: Natively they would hang, too, as would free_sync:host: a thread warms up while a kernel waits for what it does next.
+WARMED_TOO_LATE = ("t5_wait_value_after_the_free_released_by_a_thread", "t5_memory_of_a_stream_that_another_thread_uses_next")
+
+
+@pytest.mark.parametrize("case, setting", [
+    (case, setting) for case in cases() for setting in SETTINGS
+    if (setting == "default" or not case.startswith("t11_still_read")) and
+    not (setting == "host" and case in WARMED_TOO_LATE)])
+def test_with_warm_magazines(case, setting):
+    """What a case takes and frees first goes the threads' own quick way."""
+    for clock in WARM_CLOCKS:
+        if (case, setting) in NOTHING_FINISHES and clock.get("SIMCUDA_CLOCK") == "manual":
+            continue
+        go(case, True, ORDER_WARM=1, **clock, **SETTINGS[setting])
