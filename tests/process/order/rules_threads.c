@@ -4,9 +4,9 @@
 
 #include "tests/process/order/rules.h"
 
-enum { ROUNDS = 60, CROWD = 8 };
+enum { ROUNDS = 60, CROWD = 8, STREAMS_MAX = 15 };
 
-static CUstream streams[CROWD], shared;
+static CUstream streams[STREAMS_MAX], shared;
 static CUevent event;
 static _Atomic(CUdeviceptr) basket[CROWD];
 
@@ -292,6 +292,51 @@ two_threads_keep_one_stream_busy(void)
 	order_end();
 }
 
+/* Each of two blocks has been used by seven streams; a copy from one to the other comes after them
+ * all, more than are looked at one by one. */
+static void
+copy_of_what_many_streams_used(const CUstream *used, CUstream r)
+{
+	enum { EACH = 7, PIECE = MIB / 8 };
+	static const size_t bytes[] = { MIB, BIG }; /* of two pools: never one behind the other */
+	CUdeviceptr x[2];
+
+	for (int n = 0; n < 2; n++) {
+		x[n] = order_take(bytes[n]);
+		for (int i = 0; i < EACH; i++)
+			order_fill(x[n] + (CUdeviceptr)i * PIECE, 1, LONG / 4, used[n * EACH + i]);
+		order_give(x[n]);
+	}
+	for (int n = 1; n >= 0; n--)
+		x[n] = order_take(bytes[n]);
+	OK(cuMemcpyDtoDAsync_v2(x[0], x[1], (size_t)EACH * PIECE, r));
+	OK(cuCtxSynchronize_v2(NULL));
+	for (int n = 0; n < 2; n++)
+		order_give(x[n]);
+}
+
+static void
+copy_in_turn(int number)
+{
+	static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+	for (int i = 0; i < 4; i++) {
+		pthread_mutex_lock(&turn);
+		copy_of_what_many_streams_used(streams, streams[STREAMS_MAX - 1]);
+		pthread_mutex_unlock(&turn);
+		order_sleep(50);
+	}
+}
+
+static void
+copies_of_what_many_streams_used(void)
+{
+	order_start();
+	streams_make(STREAMS_MAX);
+	order_threads(3, copy_in_turn);
+	order_end();
+}
+
 /* Streams come and go in several threads at once. */
 static void
 come_and_go(int number)
@@ -333,6 +378,7 @@ const struct order_case rules_threads[] = {
 	{ "t10_memory_of_a_thread_that_left", memory_of_a_thread_that_left },
 	{ "t10_memory_of_another_thread_at_the_end", memory_of_another_thread_at_the_end },
 	{ "t10_null_is_two_streams", null_is_two_streams },
+	{ "t10_copies_of_what_many_streams_used", copies_of_what_many_streams_used },
 	{ "t14_streams_come_and_go_in_four_threads", streams_come_and_go_in_four_threads },
 	{ NULL, NULL },
 };
