@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-enum { KERNEL_COUNT = 5, SPACE_COUNT = 8, THREADS_MAX = 16, WARM_EACH = 2 };
+enum { KERNEL_COUNT = 5, SPACE_COUNT = 8, THREADS_MAX = 16, WARM_COUNT = 6 };
 
 static const char *const kernel_names[KERNEL_COUNT] = { "sim_fill", "sim_check", "sim_copy",
 							"sim_wait", "sim_signal" };
@@ -50,23 +50,22 @@ place_here(void)
 }
 
 /* ORDER_WARM=1: the thread begins with blocks in its hands, of the sizes that the cases use, which
- * nobody has touched. Once in a context. */
+ * nobody has touched. Once in a context. (All are taken first: who looks for memory gets what a
+ * thread keeps.) */
 static void
 warm_up(const struct place *place)
 {
-	static const size_t sizes[] = { BIG, PART, MIB };
+	static const size_t sizes[WARM_COUNT] = { BIG, BIG, PART, PART, MIB, 4 * WORDS };
 	static __thread unsigned warm; /* a bit for each place */
-	CUdeviceptr x[WARM_EACH];
+	CUdeviceptr x[WARM_COUNT];
 
 	if (!getenv("ORDER_WARM") || warm & 1u << (place - places))
 		return;
 	warm |= 1u << (place - places);
-	for (size_t size = 0; size < sizeof(sizes) / sizeof(sizes[0]); size++) {
-		for (int i = 0; i < WARM_EACH; i++)
-			x[i] = order_take(sizes[size]);
-		for (int i = 0; i < WARM_EACH; i++)
-			order_give(x[i]);
-	}
+	for (int i = 0; i < WARM_COUNT; i++)
+		x[i] = order_take(sizes[i]);
+	for (int i = 0; i < WARM_COUNT; i++)
+		order_give(x[i]);
 }
 
 CUcontext

@@ -68,10 +68,22 @@ def test_with_the_library(case, setting):
 
 #: Natively they would hang, too, as would free_sync:host: a thread warms up while a kernel waits for what it does next.
 WARMED_TOO_LATE = ("t5_wait_value_after_the_free_released_by_a_thread", "t5_memory_of_a_stream_that_another_thread_uses_next")
+#: Blocks that share a segment are not exported, and what was free before is cut.
+NOT_EXPORTED = "t13_export_to_another_process"
+#: A thread keeps memory of one context.
+WARM_IN_ONE_CONTEXT = (
+    "t11_copied_to_by_another_context", "t11_copied_to_by_another_context_without_a_kind", "t11_peer_copy_between_contexts",
+    "t11_set_by_another_context", "t11_still_read_by_another_context", "t11_null_is_a_stream_of_the_current_context",
+    "t11_streams_are_used_from_elsewhere")
+MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
+
+
+def warm_cases():
+    return [case for case in cases() if case != NOT_EXPORTED]
 
 
 @pytest.mark.parametrize("case, setting", [
-    (case, setting) for case in cases() for setting in SETTINGS
+    (case, setting) for case in warm_cases() for setting in SETTINGS
     if (setting == "default" or not case.startswith("t11_still_read")) and
     not (setting == "host" and case in WARMED_TOO_LATE)])
 def test_with_warm_magazines(case, setting):
@@ -80,3 +92,13 @@ def test_with_warm_magazines(case, setting):
         if (case, setting) in NOTHING_FINISHES and clock.get("SIMCUDA_CLOCK") == "manual":
             continue
         go(case, True, ORDER_WARM=1, **clock, **SETTINGS[setting])
+
+
+@pytest.mark.parametrize("case", [case for case in warm_cases() if case not in WARM_IN_ONE_CONTEXT])
+def test_a_warm_case_goes_the_quick_way(case, tmp_path):
+    if not MUTANTS.exists():
+        pytest.skip("built without what counts branches")
+    counts = tmp_path / "branches"
+    go(case, False, ORDER_WARM=1, SIMCUDA_CLOCK="manual", LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_BRANCHES=counts)
+    threads = {line.split()[0]: int(line.split()[2]) for line in counts.read_text().splitlines()}
+    assert threads["QUICK_TAKEN"] and threads["QUICK_GIVEN"], threads
