@@ -28,6 +28,7 @@ RUNS = [
 OPERATIONS = 850_000 if LONG else 10_000
 #: streams, threads, devices of random_program; its memory is small enough to come to an end
 SHAPES = [(9, 3, 1), (6, 3, 2)]
+PROGRAMS = 4
 #: what keeps a guard from making the device wait, so that the host does: for the mark, the stream, the context
 BROKEN = ["cuStreamWaitEvent:1+:999", "cuEventRecord:1+:999", "cuEventRecord:1+:999,cuStreamSynchronize:1+:999"]
 #: the cases of the rules that come to what no random program does
@@ -84,7 +85,8 @@ def random_program(seed, shape, clock, **env):
 @pytest.mark.parametrize("clock", ["real", "manual"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_random_program(shape, clock, force):
-    random_program(fresh(), shape, clock, **force)
+    for seed in (fresh() + n for n in range(PROGRAMS)):
+        random_program(seed, shape, clock, **force)
     runs_done.append(shape)
 
 
