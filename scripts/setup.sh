@@ -93,15 +93,15 @@ setup_bindings() {
 HEADERS="nvidia-cuda-runtime-cu11==11.7.99 nvidia-cuda-runtime-cu11==11.8.89 nvidia-cuda-runtime-cu12==12.0.107
 	nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-runtime==13.0.48 nvidia-cuda-runtime==13.5.37"
 
-# setup_headers FOLDER VENV: CUDA's headers from Python packages, one folder VERSION/include each; nothing else of
-# them is kept. False when some cannot be had; the reason stands in FOLDER.log and what would be compared is skipped.
+# setup_headers FOLDER VENV: CUDA's headers and runtimes from Python packages, one folder VERSION with include and lib
+# each; nothing else of them is kept. False when some cannot be had; the reason stands in FOLDER.log and what would be
+# compared is skipped.
 setup_headers() {
 	local package
 	mkdir -p "$1"
 	{ [ -x "$2/bin/pip" ] || "$PYTHON" -m venv "$2"; } </dev/null >"$1.log" 2>&1 || return 1
 	for package in $HEADERS; do
-		[ -f "$1/${package#*==}/include/cuda.h" ] || setup_header "$1" "$2" "$package" </dev/null >>"$1.log" 2>&1 ||
-			return 1
+		[ -d "$1/${package#*==}/lib" ] || setup_header "$1" "$2" "$package" </dev/null >>"$1.log" 2>&1 || return 1
 	done
 }
 
@@ -111,5 +111,67 @@ setup_header() { # FOLDER VENV PACKAGE==VERSION
 	"$2/bin/pip" --disable-pip-version-check --no-input download --timeout 20 --retries 1 --no-deps \
 		--only-binary=:all: --dest "$parts" "$3" || return 1
 	"$PYTHON" -m zipfile -e "$parts"/*.whl "$parts" || return 1
-	mkdir -p "$target" && mv "$parts"/nvidia/c*/include "$target/" && rm -rf "$parts"
+	mkdir -p "$target" && mv "$parts"/nvidia/c*/{include,lib} "$target/" && rm -rf "$parts"
+}
+
+# NVIDIA's driver library, 470, 525, 535, 550 and 555, as Debian's archive has it: SUITE/PACKAGE, 3 MB each.
+DRIVERS="bookworm/libnvidia-tesla-470-cuda1 bookworm/libnvidia-tesla-cuda1 bookworm/libcuda1 trixie/libcuda1
+	experimental/libcuda1"
+
+# setup_drivers FOLDER: NVIDIA's driver libraries, from where this system's apt has its packages, each as libcuda.so.1
+# in SUITE/PACKAGE; they are unpacked, not installed. apt itself checks signature, size and checksum. False when some
+# cannot be had; the reason stands in FOLDER.log, and the tests run with those that are there.
+setup_drivers() {
+	local driver absent=()
+	for driver in $DRIVERS; do
+		[ -e "$1/$driver/libcuda.so.1" ] || absent+=("$driver")
+	done
+	[ ${#absent[@]} -gt 0 ] || return 0
+	setup_driver_apt "$PWD/$1/apt" </dev/null >"$1.log" 2>&1 || return 1
+	for driver in "${absent[@]}"; do
+		setup_driver "$1" "$driver" "$PWD/$1/apt" </dev/null >>"$1.log" 2>&1 || echo "no $driver" >>"$1.log"
+	done
+	rm -rf "$1/apt"
+	! grep -q '^no ' "$1.log"
+}
+
+# An apt beside the system's, with the same mirror, keys and proxies, and no other trace: ABSOLUTE-FOLDER/apt.conf.
+setup_driver_apt() {
+	local mirror codename driver keys=/usr/share/keyrings/debian-archive-keyring.gpg
+	command -v apt-get && command -v dpkg-deb || return 1
+	codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+	mirror=$(apt-get --print-uris update | sed -n "s,^'\(.*\)/dists/$codename/InRelease'.*,\1,p" | head -n 1)
+	[ -n "$mirror" ] || { echo "apt has no archive of its own release" && return 1; }
+	[ -f "$keys" ] || keys=
+	mkdir -p "$1/lists/partial" "$1/archives/partial"
+	for driver in $DRIVERS; do
+		echo "deb [target=Packages${keys:+ signed-by=$keys}] $mirror ${driver%/*} non-free"
+	done | sort -u >"$1/sources.list"
+	cat >"$1/apt.conf" <<-END
+		Dir::Etc::sourcelist "$1/sources.list";
+		Dir::Etc::sourceparts "-";
+		Dir::State::lists "$1/lists";
+		Dir::Cache "$1";
+		APT::Sandbox::User "";
+		Acquire::Retries "1";
+		Acquire::http::Timeout "20";
+	END
+	# fails for one suite that is not there; the others are read
+	APT_CONFIG=$1/apt.conf apt-get -q update || true
+}
+
+setup_driver() { # FOLDER SUITE/PACKAGE APT
+	rm -rf "${1:?}/$2" "$3"/*.deb
+	(cd "$3" && APT_CONFIG=$3/apt.conf apt-get -q download "${2#*/}/${2%/*}") || return 1
+	mkdir -p "$1/$2"
+	dpkg-deb --fsys-tarfile "$3"/*.deb |
+		tar -x -C "$1/$2" --transform 's,.*/,,' --wildcards '*/libcuda.so.1' '*/libcuda.so.*.*'
+}
+
+# setup_torch FOLDER: a virtual environment with PyTorch's package for CUDA 12.6, 3 GB to fetch; for scripts/test.sh
+# --long. False when it cannot be had; the reason stands in FOLDER.log.
+setup_torch() {
+	[ ! -e "$1/ok" ] || return 0
+	{ "$PYTHON" -m venv "$1" && "$1/bin/pip" --disable-pip-version-check --no-input install --no-cache-dir --timeout 20 \
+		--retries 1 torch==2.7.1 && touch "$1/ok"; } </dev/null >"$1.log" 2>&1
 }

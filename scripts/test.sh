@@ -3,7 +3,7 @@
 # Installs what is missing, builds, and runs every test. Usage: scripts/test.sh [--quick] [--long] [FILTER]
 #
 #   --quick  gcc build, its suites and the rules only: no sanitizers, no second compiler, no static analysis
-#   --long   the soak runs too (many more seeds)
+#   --long   the soak runs too (many more seeds), and PyTorch's package (3 GB are fetched)
 #   FILTER   only stages whose name contains FILTER; what they need is built
 #
 # The last line is `N passed, N failed, N skipped`; the status is 1 if anything failed, 3 if the machine lacks
@@ -35,6 +35,10 @@ setup_bindings build-venv ||
 	say "the Python package index cannot be reached (build-venv.log): the test of cuda-bindings will be skipped"
 setup_headers build-headers build-venv ||
 	say "CUDA's headers cannot be had (build-headers.log): tests/abi will compare with installed ones only"
+setup_drivers build-drivers ||
+	say "NVIDIA's driver library cannot be had in every version (build-drivers.log): the others will not be tested"
+[ -z "$long" ] || setup_torch build-torch ||
+	say "PyTorch's package cannot be had (build-torch.log): its test will be skipped"
 
 # ------------------------------------------------------------------------------------------------ stages ---
 
@@ -123,7 +127,7 @@ check_cppcheck() {
 # -------------------------------------------------------------------------------------------------- lanes ---
 lane_plain() {
 	unit gcc build
-	for each in abi process fault cli stress bench; do suite gcc "$each"; done
+	for each in abi process driver fault cli stress bench; do suite gcc "$each"; done
 	[ -z "$quick" ] || return 0
 	suite aarch64 process/loader env CACHEALLOC_BUILD=build-aarch64 \
 		CACHEALLOC_TEST_EMULATOR="qemu-aarch64 -L /usr/aarch64-linux-gnu" -- -m loader
