@@ -89,4 +89,5 @@ struct ca_driver {
 	void (*pause)(void *self, uint64_t ns);
 	/* Monotonic, in nanoseconds. Never fails. */
 	uint64_t (*clock_ns)(void *self);
+	bool real_time; /* it is the machine's clock: the processor's counter tells time, too */
 };

@@ -150,8 +150,11 @@ ca_order_expose(struct ca_order *order, const struct ca_user *user)
 
 	atomic_store_explicit(&record->loose, loose_number(), memory_order_release);
 	ca_raise(&record->exposed, user->stamp);
-	if (atomic_load(&order->candidates) <= 1 && !atomic_load(&record->closed))
+	if (atomic_load(&order->candidates) <= 1 && !atomic_load(&record->closed)) {
+		if (__builtin_expect(!(atomic_load(&record->hot.seen) & CA_WATCHED), 0))
+			ca_lull_watch(&record->hot);
 		return;
+	}
 	arm_if_unmarked(order, record, user->stamp);
 	atomic_fetch_add(&order->words.exposures, 1);
 }

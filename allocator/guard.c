@@ -374,6 +374,18 @@ is_mutant_off(struct ca_stream_record *record)
 		record->space->heap->driver.capturing(record->space->heap->driver.self));
 }
 
+/* Whether the stream is watched stays as it is. */
+static void
+publish_seen(struct ca_stream *stream, uint64_t exposures)
+{
+	uint64_t was = atomic_load(&stream->seen);
+
+	while ((was & ~CA_WATCHED) < exposures)
+		if (atomic_compare_exchange_weak(&stream->seen, &was,
+						 exposures | (was & CA_WATCHED)))
+			return;
+}
+
 void
 ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 {
@@ -385,18 +397,20 @@ ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 		CA_REACHED(GUARD_ARMED);
 		ca_point_record_if_due(record);
 	}
+	if (atomic_load(&stream->seen) & CA_WATCHED)
+		ca_lull_look(record);
 	exposures = atomic_load(&stream->words->exposures);
-	if (exposures == atomic_load(&stream->seen)) {
+	if (exposures == (atomic_load(&stream->seen) & ~CA_WATCHED)) {
 		CA_REACHED(GUARD_UP_TO_DATE);
 		return;
 	}
 	CA_REACHED(GUARD_RAN);
 	if (CA_MUTANT(SEEN_BEFORE_WAIT))
-		ca_raise(&stream->seen, exposures);
+		publish_seen(stream, exposures);
 	if (touch && is_any_needed(record, order) && guard_touched(record, touch))
 		return;
 	if (is_mutant_off(record) || !guard_all(record, order))
-		ca_raise(&stream->seen, exposures);
+		publish_seen(stream, exposures);
 }
 
 void

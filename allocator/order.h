@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "allocator/heap.h"
+#include "allocator/ticks.h"
 #include "config/mutant.h"
 
 enum ca_stream_kind {
@@ -43,6 +44,7 @@ struct ca_order_words {
 	/* G: even, starting at 2; one more once a stream was stamped with it */
 	_Alignas(64) _Atomic uint64_t epoch;
 	_Alignas(64) _Atomic uint64_t exposures; /* moves when something is exposed; starts at 1 */
+	uint64_t lull; /* ticks without a submission that are one; 0: none is. Constant */
 };
 
 /* What a submission reads and writes of its stream. Embedded at the start of the private record
@@ -50,11 +52,17 @@ struct ca_order_words {
  * another stream of the same space. */
 struct ca_stream {
 	_Alignas(64) struct ca_order_words *words; /* constant */
-	_Atomic uint64_t seen;     /* `exposures` for which the guard has run; 0: never */
+	/* `exposures` for which the guard has run; 0: never. And CA_WATCHED: memory was handed out
+	 * unfinished with no mark to come, so the next submission behind a lull records one. */
+	_Atomic uint64_t seen;
 	_Atomic uint64_t armed;    /* != 0: record a mark before the next submission */
 	_Atomic uint64_t last;     /* largest stamp; 0: never submitted */
+	_Atomic uint64_t lull_from; /* watched: ticks from which on a submission is behind one */
 	_Atomic unsigned stamping; /* threads inside ca_submit_stamp */
 };
+
+/* ca_stream.seen */
+#define CA_WATCHED ((uint64_t)1 << 63)
 
 /* ---- life of streams (called by shim/) */
 
@@ -108,15 +116,43 @@ void ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other,
 /* Slow path of ca_submit_end: the stamp is older than the epoch. */
 void ca_submit_stamp(struct ca_stream *stream, uint64_t epoch);
 
-/* False: nothing was exposed since the guard last ran for the stream, and it is not armed. */
+/* Something is submitted to a watched stream, or its memory handed out, now. */
+static inline void
+ca_lull_put_off(struct ca_stream *stream, uint64_t now)
+{
+	atomic_store_explicit(&stream->lull_from, now + stream->words->lull, memory_order_relaxed);
+}
+
+/* Before a submission to a watched stream: true, and noted, if the last one is not long ago. */
 static inline bool
-ca_submit_needs_guard(struct ca_stream *stream)
+ca_lull_is_none(struct ca_stream *stream)
+{
+	uint64_t now = ca_ticks();
+
+	if (now >= atomic_load_explicit(&stream->lull_from, memory_order_relaxed))
+		return false;
+	ca_lull_put_off(stream, now);
+	return true;
+}
+
+/* 0: nothing was exposed since the guard last ran for the stream, and it is neither armed nor
+ * watched. CA_WATCHED: only that. */
+static inline uint64_t
+ca_submit_news(struct ca_stream *stream)
 {
 	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
 
-	return ((exposures ^ atomic_load_explicit(&stream->seen, memory_order_relaxed)) |
-		atomic_load_explicit(&stream->armed, memory_order_relaxed)) != 0 ||
+	return (exposures ^ atomic_load_explicit(&stream->seen, memory_order_relaxed)) |
+	       atomic_load_explicit(&stream->armed, memory_order_relaxed) |
 	       CA_MUTANT(STAMP_BEFORE_CALL);
+}
+
+static inline bool
+ca_submit_needs_guard(struct ca_stream *stream)
+{
+	uint64_t news = ca_submit_news(stream);
+
+	return __builtin_expect(news != 0, 0) && (news != CA_WATCHED || !ca_lull_is_none(stream));
 }
 
 /* Before the real call; not for a capturing stream. */

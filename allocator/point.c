@@ -182,7 +182,7 @@ record_pinned(struct ca_stream_record *record, void *handle)
 }
 
 int
-ca_point_record(struct ca_stream_record *record)
+ca_point_try(struct ca_stream_record *record)
 {
 	void *handle;
 	int r;
@@ -191,7 +191,15 @@ ca_point_record(struct ca_stream_record *record)
 		return -ENODEV;
 	r = record_pinned(record, handle);
 	ca_record_unpin(record);
-	if (r)
+	return r;
+}
+
+int
+ca_point_record(struct ca_stream_record *record)
+{
+	int r = ca_point_try(record);
+
+	if (r && r != -ENODEV)
 		give_up_exactness(record, r);
 	return r;
 }
@@ -223,18 +231,23 @@ ca_point_record_if_due(struct ca_stream_record *record)
 	return 0;
 }
 
+bool
+ca_record_is_unmarked_ordered(struct ca_stream_record *record)
+{
+	uint64_t exposed = atomic_load(&record->exposed);
+
+	return exposed > atomic_load(&record->done) && !ca_point_find_ordered(record, exposed);
+}
+
 static struct ca_stream_record *
 next_unmarked(struct ca_order *order, unsigned *at)
 {
 	struct ca_stream_record *record;
 
 	ca_order_lock(order);
-	for (; (record = ca_order_next_active_ordered(order, at)); ++*at) {
-		uint64_t exposed = atomic_load(&record->exposed);
-
-		if (exposed > atomic_load(&record->done) && !ca_point_find_ordered(record, exposed))
+	for (; (record = ca_order_next_active_ordered(order, at)); ++*at)
+		if (ca_record_is_unmarked_ordered(record))
 			break;
-	}
 	ca_order_unlock(order);
 	return record;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "allocator/trace_clock.h"
 
+#include "allocator/ticks.h"
+
 enum {
 	BASELINE_NS = 20 * 1000 * 1000, /* the first pairs are that far apart */
 	DOUBT_NS = 1000 * 1000,
@@ -8,21 +10,6 @@ enum {
 };
 
 #define PAIR_TICKS_MAX ((uint64_t)20000)
-
-uint64_t
-ca_trace_clock_ticks(void)
-{
-#if defined(__x86_64__)
-	return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-	uint64_t ticks;
-
-	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-	return ticks;
-#else
-	return 0;
-#endif
-}
 
 static uint64_t
 ask(const struct ca_trace_clock *clock)
@@ -61,7 +48,7 @@ ca_trace_clock_now(struct ca_trace_clock *clock)
 {
 	uint64_t ns;
 
-	if (ca_trace_clock_convert(clock, ca_trace_clock_ticks(), &ns))
+	if (ca_trace_clock_convert(clock, ca_ticks(), &ns))
 		return ns;
 	return ask(clock);
 }
@@ -116,8 +103,8 @@ ca_trace_clock_learn(struct ca_trace_clock *clock)
 	unsigned i;
 
 	for (i = 0; clock->usable && i < TRIES; i++) {
-		uint64_t before = ca_trace_clock_ticks(), ns = ask(clock);
-		uint64_t after = ca_trace_clock_ticks();
+		uint64_t before = ca_ticks(), ns = ask(clock);
+		uint64_t after = ca_ticks();
 
 		if (after - before > PAIR_TICKS_MAX)
 			continue;

@@ -33,8 +33,6 @@ void ca_trace_clock_init(struct ca_trace_clock *clock, const struct ca_driver *d
 uint64_t ca_trace_clock_now(struct ca_trace_clock *clock);
 /* Reads both clocks, now and then. By one thread at a time. */
 void ca_trace_clock_learn(struct ca_trace_clock *clock);
-/* What the processor has counted; 0 where that is not known how to ask. */
-uint64_t ca_trace_clock_ticks(void);
 /* The same with a pair that somebody else read: for tests. */
 void ca_trace_clock_learn_pair(struct ca_trace_clock *clock, uint64_t ticks, uint64_t ns);
 /* What `ticks` stand for; false: the clock has to be asked. */

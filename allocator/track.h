@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of the order tracker share: order.c (life of streams), quiet.c, stamp.c (stamps,
- * users, bounds), expose.c, point.c (marks), guard.c, event.c (clocks), fallback.c.
+ * What the files of the order tracker share: order.c (life of streams), quiet.c, lull.c, stamp.c
+ * (stamps, users, bounds), expose.c, point.c (marks), guard.c, event.c (clocks), fallback.c.
  *
  * Functions named *_ordered want the order lock of the record's space and make no driver call.
  */
@@ -76,6 +76,14 @@ void ca_order_company_goes(struct ca_space *space);
 /* Marks what is exposed in the space, or in every space. */
 void ca_order_mark_exposed_in(struct ca_space *space, bool everywhere);
 
+/* ---- lull.c */
+/* Ticks without a submission that are a lull; 0: the driver's time is not the machine's. */
+uint64_t ca_lull_ticks(const struct ca_driver *driver);
+/* Memory of the stream was handed out unfinished, and it is not armed. */
+void ca_lull_watch(struct ca_stream *stream);
+/* Before a submission to a watched stream: behind a lull, marks what is exposed of it. */
+void ca_lull_look(struct ca_stream_record *record);
+
 /* ---- stamp.c */
 /* A new epoch begins. Returns a bound: of all stamps with earlier ones. */
 uint64_t ca_order_advance(struct ca_order *order);
@@ -95,6 +103,8 @@ struct ca_point *ca_point_find_ordered(struct ca_stream_record *record, uint64_t
 /* Records a mark on the stream, published on success. 0; -ENODEV: nobody can (closed, dead);
  * -ENOTSUP: this thread cannot; -EBUSY, -ENOMEM: not now; otherwise the stream is lost. */
 int ca_point_record(struct ca_stream_record *record);
+/* The same, but a failure means nothing: no mark was due. */
+int ca_point_try(struct ca_stream_record *record);
 /* The same unless everything so far is covered or finished. */
 int ca_point_record_if_due(struct ca_stream_record *record);
 /* As ca_point_find_ordered, with a reference, for a thread without the lock. */
@@ -103,6 +113,8 @@ void ca_point_put(struct ca_stream_record *record, struct ca_point *point);
 /* Finished points, and all of a dead space: to `dropped`, for ca_point_drop. */
 void ca_points_collect_ordered(struct ca_stream_record *record, struct ca_list *dropped);
 void ca_points_drop(struct ca_space *space, struct ca_list *dropped);
+/* Its unfinished memory was handed out, and no mark covers that. */
+bool ca_record_is_unmarked_ordered(struct ca_stream_record *record);
 /* No mark of the stream can be had any more. */
 void ca_record_lose(struct ca_stream_record *record);
 /* Marks every stream with unfinished memory handed out that has no mark for it. */

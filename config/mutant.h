@@ -38,6 +38,7 @@
  * ATTENTION_IGNORED     the quick free takes every space for a usual one
  * FAILED_RECORD_TEACHES an event teaches although its record failed
  * CAPTURED_RECORD_TEACHES an event teaches although its record began in a capture
+ * OLDER_FORGOTTEN       where the host has paused, what it submitted before counts as finished
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -63,7 +64,8 @@
 	X(SNAPSHOT_AFTER_WAIT)                                                                     \
 	X(ATTENTION_IGNORED)                                                                       \
 	X(FAILED_RECORD_TEACHES)                                                                   \
-	X(CAPTURED_RECORD_TEACHES)
+	X(CAPTURED_RECORD_TEACHES)                                                                 \
+	X(OLDER_FORGOTTEN)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

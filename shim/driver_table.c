@@ -218,6 +218,7 @@ ca_driver_table(void)
 		.context_synchronize = context_synchronize,
 		.capturing = capturing,
 		.clock_ns = clock_ns,
+		.real_time = true,
 	};
 
 	return &driver;
