@@ -28,7 +28,7 @@
  * Longer than a host is between two submissions of a busy program (10 to 100 us), so that such a
  * one gets no mark; and a mark (about 1 us of the host's time) costs less than 0.1 % of a lull.
  */
-static const uint64_t X86_TICKS = (uint64_t)1 << 22;
+static const uint64_t X86_TICKS = (uint64_t)1 << 23;
 
 uint64_t
 ca_lull_ticks(const struct ca_driver *driver)

@@ -8,8 +8,8 @@
  * for warming up that are not counted.
  *
  * Prints one JSON object: nanoseconds a call by rounds. Where something is done between the calls
- * (situations that begin with after_), each call is timed alone, and the clock is part of the
- * figure: only the difference between two runs means anything.
+ * (situations that begin with after_ or handed_out_), each call is timed alone, and the clock is
+ * part of the figure: only the difference between two runs means anything.
  */
 #include "tests/bench/api.h"
 #include "tests/bench/arguments.h"
@@ -25,6 +25,7 @@ enum work {
 	LAUNCH,
 	LAUNCH_PTSZ,
 	LAUNCH_EX,
+	TAKE_AND_LAUNCH,
 	COPY_HTOD,
 	COPY_DTOH,
 	COPY_DTOD,
@@ -40,6 +41,7 @@ enum before {
 	NOTHING,
 	PAIR,      /* an allocation, and its free */
 	ALLOC,     /* the oldest of a few blocks is freed, and another allocated */
+	FREE,      /* the oldest of a few blocks is freed */
 	USED_FREE, /* a block is allocated, a kernel of the next stream fills it, it is freed */
 };
 
@@ -63,6 +65,9 @@ static const struct situation situations[] = {
 	{ "after_alloc_null", LAUNCH, 0, ALLOC },
 	{ "after_alloc_one", LAUNCH, 1, ALLOC },
 	{ "after_alloc_eight", LAUNCH, 8, ALLOC },
+	{ "handed_out_null", TAKE_AND_LAUNCH, 0, FREE },
+	{ "handed_out_one", TAKE_AND_LAUNCH, 1, FREE },
+	{ "handed_out_eight", TAKE_AND_LAUNCH, 8, FREE },
 	{ "after_used_free_one", LAUNCH, 1, USED_FREE },
 	{ "after_used_free_eight", LAUNCH, 8, USED_FREE },
 	{ "htod", COPY_HTOD, 0, NOTHING },
@@ -88,7 +93,7 @@ static int n_streams = 1;
 static CUdeviceptr from, to, ring[8];
 static unsigned char host[COPIED];
 static void *fill;
-static unsigned long n_calls;
+static unsigned long n_calls, n_prepared;
 
 void measured(CUstream stream);
 
@@ -114,6 +119,22 @@ launch(CUdeviceptr target, CUstream stream)
 	}
 }
 
+static CUdeviceptr
+take(void)
+{
+	CUdeviceptr address;
+
+	CALL(cuMemAlloc_v2, &address, BYTES);
+	return address;
+}
+
+/* Of the few blocks, in turn. */
+static CUdeviceptr *
+oldest(void)
+{
+	return &ring[n_prepared % (sizeof(ring) / sizeof(ring[0]))];
+}
+
 static void
 submit(CUstream stream)
 {
@@ -121,6 +142,10 @@ submit(CUstream stream)
 	case LAUNCH:
 	case LAUNCH_PTSZ:
 	case LAUNCH_EX:
+		launch(to, stream);
+		break;
+	case TAKE_AND_LAUNCH:
+		*oldest() = take();
 		launch(to, stream);
 		break;
 	case COPY_HTOD:
@@ -156,15 +181,6 @@ measured(CUstream stream)
 	submit(stream);
 }
 
-static CUdeviceptr
-take(void)
-{
-	CUdeviceptr address;
-
-	CALL(cuMemAlloc_v2, &address, BYTES);
-	return address;
-}
-
 static CUstream
 next_stream(void)
 {
@@ -174,8 +190,9 @@ next_stream(void)
 static void
 prepare(void)
 {
-	CUdeviceptr *oldest = &ring[n_calls % (sizeof(ring) / sizeof(ring[0]))], block;
+	CUdeviceptr block;
 
+	n_prepared++;
 	switch (options.situation->before) {
 	case NOTHING:
 		break;
@@ -183,8 +200,11 @@ prepare(void)
 		CALL(cuMemFree_v2, take());
 		break;
 	case ALLOC:
-		CALL(cuMemFree_v2, *oldest);
-		*oldest = take();
+		CALL(cuMemFree_v2, *oldest());
+		*oldest() = take();
+		break;
+	case FREE:
+		CALL(cuMemFree_v2, *oldest());
 		break;
 	case USED_FREE:
 		block = take();

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from conftest import BUILD, run
+from conftest import BUILD, in_one_go, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_parallel"
 MIB = 1 << 20
@@ -40,7 +40,7 @@ def go(tmp_path, variant, conf="", timeout=120, **env):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """The most that is held with stream A alone."""
-    percent, ours = go(tmp_path_factory.mktemp("alone"), "alone", SIMCUDA_CLOCK="manual")
+    percent, ours = in_one_go(lambda: go(tmp_path_factory.mktemp("alone"), "alone", SIMCUDA_CLOCK="manual"))
     assert percent == 0 and ours["host_syncs"] == ours["order_waits"] == ours["order_marks"] == 0
     return ours["reserved_bytes"]["peak"]
 

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, SIM, clean_env, run
+from conftest import BUILD, ROOT, SIM, clean_env, in_one_go, run
 
 HERE = BUILD / "tests" / "process" / "register"
 MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
@@ -94,13 +94,13 @@ def test_a_range_that_is_forgotten_is_caught(case):
 
 
 def test_presence_changes_nothing(tmp_path):
-    device, _ = device_after(tmp_path, "register", "presence", SIMCUDA_CLOCK="manual")
+    device = in_one_go(lambda: device_after(tmp_path, "register", "presence", SIMCUDA_CLOCK="manual")[0])
     assert device["taken_same_stream"] >= 300, device
     assert (device["order_marks"], device["settles"], device["host_syncs"], device["driver_alloc_calls"]) == (0, 0, 0, 1)
 
 
 def test_plain_queries_settle_nothing(tmp_path):
-    device, _ = device_after(tmp_path, "register", "plain_queries")
+    device = in_one_go(lambda: device_after(tmp_path, "register", "plain_queries")[0])
     assert (device["settles"], device["order_marks"]) == (0, 0)
 
 
