@@ -10,9 +10,10 @@
  * (allocator/driver.h: stream_mark, mark_query ...).
  *
  * A *quiet* space has one stream that could submit, no other space has any, and nothing of ours is
- * ever recorded, queried or waited for. Otherwise a free *arms* the streams of the block's users: a
- * mark is recorded before the next submission to them, or when one is first needed, so that it
- * covers nothing submitted after the free: a wait on it can never depend on work that waits for us.
+ * recorded, queried or waited for, but behind a pause of the host (lull.c). Otherwise a free *arms*
+ * the streams of the block's users: a mark is recorded before the next submission to them, or when
+ * one is first needed, so that it covers nothing submitted after the free: a wait on it can never
+ * depend on work that waits for us.
  *
  * Handing out memory that stream s has not finished with (s, t) *exposes* it; the *guard* then
  * orders later submissions to other streams behind (s, t), unless they are known to be (vector
@@ -55,10 +56,10 @@ struct ca_stream {
 	/* `exposures` for which the guard has run; 0: never. And CA_WATCHED: memory was handed out
 	 * unfinished with no mark to come, so the next submission behind a lull records one. */
 	_Atomic uint64_t seen;
-	_Atomic uint64_t armed;    /* != 0: record a mark before the next submission */
-	_Atomic uint64_t last;     /* largest stamp; 0: never submitted */
+	_Atomic uint64_t armed;     /* != 0: record a mark before the next submission */
+	_Atomic uint64_t last;      /* largest stamp; 0: never submitted */
 	_Atomic uint64_t lull_from; /* watched: ticks from which on a submission is behind one */
-	_Atomic unsigned stamping; /* threads inside ca_submit_stamp */
+	_Atomic unsigned stamping;  /* threads inside ca_submit_stamp */
 };
 
 /* ca_stream.seen */

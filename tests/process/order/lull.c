@@ -147,6 +147,43 @@ fed_in_the_default_stream(void)
 	feed_from_a_new_stream(x);
 }
 
+static void
+fed_in_a_per_thread_stream(void)
+{
+	CUdeviceptr x;
+
+	order_start();
+	word = order_word();
+	s = CU_STREAM_PER_THREAD;
+	x = handed_out(BIG);
+	pause_host();
+	order_wait(word, 1, s);
+	feed_from_a_new_stream(x);
+}
+
+/* The first stream of a second context feeds it, and the first one's memory is used by a third. */
+static void
+fed_from_another_device(void)
+{
+	CUcontext first = order_start(), second;
+	CUdeviceptr x;
+
+	s = order_stream(NONBLOCKING);
+	word = order_word();
+	x = handed_out(BIG);
+	pause_host();
+	order_wait(word, 1, s);
+	second = order_context(1);
+	r = order_stream(NONBLOCKING);
+	order_enter(first);
+	order_use(x, 2, order_stream(NONBLOCKING));
+	order_enter(second);
+	order_signal(word, 1, r);
+	OK(cuStreamSynchronize(r));
+	order_enter(first);
+	order_end();
+}
+
 /* It is fed by the default stream's first work. */
 static void
 fed_from_the_default_stream(void)
@@ -289,6 +326,8 @@ static const struct order_case lull_cases[] = {
 	{ "fed_after_many_small_blocks", fed_after_many_small_blocks },
 	{ "fed_after_two_pauses", fed_after_two_pauses },
 	{ "fed_in_the_default_stream", fed_in_the_default_stream },
+	{ "fed_in_a_per_thread_stream", fed_in_a_per_thread_stream },
+	{ "fed_from_another_device", fed_from_another_device },
 	{ "fed_from_the_default_stream", fed_from_the_default_stream },
 	{ "fed_from_another_thread", fed_from_another_thread },
 	{ "fed_in_another_thread", fed_in_another_thread },

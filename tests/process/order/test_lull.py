@@ -11,8 +11,8 @@ from conftest import BUILD, run
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_lull"
 MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 FED = ["fed_from_a_new_stream", "fed_after_more_work", "fed_after_a_set", "fed_after_many_small_blocks", "fed_after_two_pauses",
-       "fed_in_the_default_stream", "fed_from_the_default_stream", "fed_from_another_thread", "fed_in_another_thread",
-       "fed_after_a_capture"]
+       "fed_in_the_default_stream", "fed_in_a_per_thread_stream", "fed_from_the_default_stream", "fed_from_another_device",
+       "fed_from_another_thread", "fed_in_another_thread", "fed_after_a_capture"]
 OLDER = ["older_work_goes_on", "older_work_goes_on_behind_a_capture"]
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}, "jitter": {"SIMCUDA_JITTER": "40:1"}}
 SETTINGS = ["", "reuse_slack_mb:0", "reuse:finished,reuse_slack_mb:0", "free_sync:host"]
@@ -23,7 +23,7 @@ FAILING = ["cuEventRecord:1:999", "cuEventRecord:1+:999", "cuEventCreate:1+:2", 
 
 def go(case, preload=True, **env):
     return run([PROGRAM, case], preload=preload, timeout=60,
-               **{"SIMCUDA_RACES": "abort", "SIMCUDA_DEADLOCK": "5000", **env})
+               **{"SIMCUDA_DEVICES": 2, "SIMCUDA_RACES": "abort", "SIMCUDA_DEADLOCK": "5000", **env})
 
 
 def sound(done):
@@ -76,3 +76,11 @@ def test_a_library_that_forgets_what_is_older_is_caught(case):
         pytest.skip("built without mutants")
     done = go(case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="OLDER_FORGOTTEN", **CLOCKS["manual"])
     assert done.returncode == -6 and "simcuda: race" in done.stderr, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("case", FED[:2])
+def test_a_library_that_waits_for_a_later_mark_is_caught(case):
+    if not MUTANTS.exists():
+        pytest.skip("built without mutants")
+    done = go(case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="MARK_AT_GUARD", **CLOCKS["manual"])
+    assert done.returncode == -6 and "simcuda: deadlock" in done.stderr, done.stderr[-2000:]

@@ -25,8 +25,9 @@ SETTINGS = {
     "host": ("free_sync:host", 1),
 }
 #: A stream that comes into being only when the one stream there was already waits for it. While there is one stream
-#: nothing is recorded, so what it had unfinished when its memory was handed out cannot be told from the wait any more:
-#: the known limit of reuse:ordered. Where unfinished memory is not handed out, these must end like all others.
+#: nothing is recorded, so what it had unfinished when its memory was handed out cannot be told from the wait any more,
+#: unless the host has paused in between (test_lull.py): the known limit of reuse:ordered. Where unfinished memory is not
+#: handed out, these must end like all others.
 LATE = ["streams created by each thread", "the partner is a new stream's first submission",
         "one thread's new stream is the partner", "thread started behind the wait", "per-thread streams"]
 #: Beyond the slack only: a thread's first submission goes to a stream that another thread had to itself until then,

@@ -53,6 +53,7 @@ def sound(done):
 
 
 def device_after(tmp_path, *args, **env):
+    (tmp_path / "stats.json").unlink(missing_ok=True)
     done = sound(go(*args, CACHEALLOC_STATS=tmp_path / "stats.json", **env))
     return json.loads((tmp_path / "stats.json").read_text())["devices"][0], done
 

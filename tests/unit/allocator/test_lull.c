@@ -4,7 +4,7 @@
 
 /* Ticks that pass between any two submissions, and that never pass. */
 #define ALWAYS ((uint64_t)1)
-#define NEVER  ((uint64_t)1 << 62)
+#define NEVER ((uint64_t)1 << 62)
 
 static void
 scene_of_lulls(struct scene *scene, uint64_t lull)
