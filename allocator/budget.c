@@ -325,6 +325,8 @@ becomes_idle(struct ca_space *space, uint64_t much)
 		budget->not_now--;
 		return false;
 	}
+	if (ca_tracing(space->heap))
+		ca_trace_look(space);
 	since = driver->clock_ns(driver->self);
 	for (looks = 0; looks < IDLE_LOOKS && !space->dead; looks++) {
 		look(space);

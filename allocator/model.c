@@ -10,6 +10,8 @@
 #include <stddef.h>
 
 #define FIRST_ADDRESS ((uint64_t)0x7f0000000000)
+/* Above all that a driver gives: what is placed lies below, the rest above. */
+#define PLACES_END ((uint64_t)1 << 57)
 
 void
 ca_model_observe(struct ca_model *model, enum ca_model_function function, bool end)
@@ -56,12 +58,42 @@ ca_model_begin_in(struct ca_model *model, enum ca_model_function function, void 
 	return !r && range_find(&model->dead, (uint64_t)(uintptr_t)context) ? INVALID_CONTEXT : r;
 }
 
+/* There is nothing at all in [address, address + bytes), nor will there be. */
+static bool
+is_vacant(const struct ca_model *model, uint64_t address, uint64_t bytes)
+{
+	const struct ca_tree_node *node;
+
+	if (!address || address % model->config.alignment || address >= PLACES_END ||
+	    bytes > PLACES_END - address)
+		return false;
+	node = ca_tree_at_most(&model->held, address + bytes - 1);
+	return !node || node->key + CA_CONTAINER_OF(node, struct range, node)->bytes <= address;
+}
+
+/* The range that is to lie at the given address; NULL: this is not the one, or it cannot. */
+static struct range *
+range_place(struct ca_model *model, uint64_t bytes)
+{
+	struct range *range = NULL;
+
+	if (model->place_bytes == bytes && is_vacant(model, model->place_address, bytes))
+		range = ca_objects_get(&model->ranges);
+	if (!range)
+		return NULL;
+	*range = (struct range){ .address = model->place_address, .bytes = bytes, .placed = true };
+	model->place_bytes = 0;
+	return range;
+}
+
 static struct range *
 range_get(struct ca_model *model, uint64_t bytes)
 {
+	struct range *range = range_place(model, bytes);
 	struct ca_tree_node *node = ca_tree_at_least(&model->freed, bytes, 0);
-	struct range *range;
 
+	if (range)
+		return range;
 	if (node && node->key == bytes) {
 		ca_tree_remove(&model->freed, node);
 		return CA_CONTAINER_OF(node, struct range, node);
@@ -139,7 +171,10 @@ range_free(struct ca_model *model, struct range *range)
 		model->sums.used_bytes -= granules(model, range->bytes);
 	range->managed = false;
 	model->sums.segments--;
-	ca_tree_insert(&model->freed, &range->node, range->bytes, range->address);
+	if (range->placed)
+		ca_objects_put(&model->ranges, range);
+	else
+		ca_tree_insert(&model->freed, &range->node, range->bytes, range->address);
 }
 
 static int
@@ -320,6 +355,15 @@ clock_ns(void *self)
 }
 
 void
+ca_model_place(struct ca_model *model, uint64_t bytes, uint64_t address)
+{
+	pthread_mutex_lock(&model->lock);
+	model->place_bytes = bytes;
+	model->place_address = address;
+	pthread_mutex_unlock(&model->lock);
+}
+
+void
 ca_model_set_clock(struct ca_model *model, uint64_t now_ns)
 {
 	pthread_mutex_lock(&model->lock);
@@ -331,9 +375,11 @@ static void
 pause_host(void *self, uint64_t ns)
 {
 	struct ca_model *model = self;
+	uint64_t until;
 
 	pthread_mutex_lock(&model->lock);
-	ca_model_await(model, model->now_ns + ns);
+	until = model->config.wakes ? ca_model_next_end(model) : UINT64_MAX;
+	ca_model_await(model, until != UINT64_MAX ? until : model->now_ns + ns);
 	model->paused_ns += ns;
 	if (model->paused_ns >= model->config.work_ns)
 		ca_model_finish_all(model);
@@ -363,13 +409,14 @@ ca_model_create(const struct ca_model_config *config, struct ca_model **ret_mode
 {
 	struct ca_arena arena = { 0 };
 	struct ca_model *model = ca_arena_alloc(&arena, sizeof(*model));
+	uint64_t first;
 
 	if (!model)
 		return -ENOMEM;
 	model->arena = arena;
 	model->config = *config;
-	model->next_address =
-		FIRST_ADDRESS / config->alignment * config->alignment + config->alignment;
+	first = config->places ? PLACES_END : FIRST_ADDRESS;
+	model->next_address = first / config->alignment * config->alignment + config->alignment;
 	pthread_mutex_init(&model->lock, NULL);
 	ca_objects_init(&model->ranges, &model->arena, sizeof(struct range));
 	ca_objects_init(&model->marks, &model->arena, sizeof(struct mark));

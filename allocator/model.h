@@ -45,6 +45,9 @@ struct ca_model_config {
 	/* A host that pauses does not sleep: the clock moves on, and when it has stood by for
 	 * that long in all since anything was submitted, all work is finished. 0: it sleeps. */
 	uint64_t work_ns;
+	bool places; /* ca_model_place is used */
+	bool wakes;  /* a pause of the host lasts until the next work ends by the clock, if any does
+		      */
 };
 
 /* Called without the model's lock at the begin (`end` false) and at the end of each driver call:
@@ -56,6 +59,10 @@ int ca_model_create(const struct ca_model_config *config, struct ca_model **ret_
 void ca_model_destroy(struct ca_model *model);
 /* `self` of the result is the model. */
 void ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver);
+
+/* The next segment, if it has `bytes`, is to lie at `address`, as long as nothing else does; what
+ * makes no sense has no effect. bytes 0: it may lie anywhere. */
+void ca_model_place(struct ca_model *model, uint64_t bytes, uint64_t address);
 
 /* Submits a piece of work; returns its number, from 1. */
 uint64_t ca_model_submit(struct ca_model *model);
@@ -79,6 +86,9 @@ uint64_t ca_model_stream_submit(struct ca_model *model, void *stream);
 int ca_model_stream_run(struct ca_model *model, void *stream, uint64_t lasts_ns);
 /* Everything of the stream up to piece `work` is finished, and what that came after. */
 void ca_model_stream_finish(struct ca_model *model, void *stream, uint64_t work);
+/* Everything of the stream so far will have ended at `end_ns` of the model's clock, which is not
+ * before what the last call for the stream told. -ENOMEM. */
+int ca_model_stream_end(struct ca_model *model, void *stream, uint64_t end_ns);
 uint64_t ca_model_stream_finished(struct ca_model *model, void *stream);
 uint64_t ca_model_stream_submitted(struct ca_model *model, void *stream);
 /* The last piece of `before` that the next piece of `stream` comes after, over any detour; what is

@@ -17,6 +17,7 @@ struct range {
 	uint64_t bytes; /* as asked for */
 	void *context;
 	bool managed; /* held, and takes nothing of the capacity */
+	bool placed;  /* where ca_model_place said: not for others */
 };
 
 struct mark {
@@ -60,6 +61,7 @@ struct ca_model {
 	struct ca_tree held, freed, recorded;
 	struct ca_tree dead; /* destroyed contexts: ranges without bytes, by context */
 	uint64_t next_address;
+	uint64_t place_address, place_bytes; /* for the next range of so many bytes; 0: anywhere */
 	uint64_t next_mark;
 	uint64_t submitted, finished; /* pieces of work */
 	struct stream streams[CA_MODEL_STREAMS];
@@ -94,6 +96,8 @@ void ca_model_mark_finish(struct ca_model *model, const struct mark *mark);
 void ca_model_finish_all(struct ca_model *model);
 /* The clock is `now_ns` at least: what ends by then has finished. */
 void ca_model_await(struct ca_model *model, uint64_t now_ns);
+/* When the next work will have ended by time; UINT64_MAX: none will. */
+uint64_t ca_model_next_end(const struct ca_model *model);
 
 /* struct ca_driver's */
 int ca_model_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark);

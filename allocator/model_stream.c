@@ -88,6 +88,18 @@ ca_model_await(struct ca_model *model, uint64_t now_ns)
 		pass(model, &model->streams[i]);
 }
 
+uint64_t
+ca_model_next_end(const struct ca_model *model)
+{
+	uint64_t end_ns = UINT64_MAX;
+	unsigned i;
+
+	for (i = 0; i < model->n_streams; i++)
+		if (model->streams[i].pieces && model->streams[i].pieces->end_ns < end_ns)
+			end_ns = model->streams[i].pieces->end_ns;
+	return end_ns;
+}
+
 /* All of it, and what it waits for with nothing behind the wait. */
 static void
 stream_drain(struct ca_model *model, struct stream *stream)
@@ -268,27 +280,37 @@ ca_model_stream_submit(struct ca_model *model, void *name)
 	return work;
 }
 
+/* What was submitted to the stream so far ends at `end_ns`. */
+static int
+ends(struct ca_model *model, struct stream *stream, uint64_t end_ns)
+{
+	struct piece *piece = ca_objects_get(&model->pieces);
+
+	if (!piece)
+		return -ENOMEM;
+	*piece = (struct piece){ .work = stream->submitted, .end_ns = end_ns };
+	*(stream->pieces ? stream->pieces_end : &stream->pieces) = piece;
+	stream->pieces_end = &piece->next;
+	pass(model, stream);
+	return 0;
+}
+
 int
 ca_model_stream_run(struct ca_model *model, void *name, uint64_t lasts_ns)
 {
 	struct stream *stream;
-	struct piece *piece;
+	int r;
 
 	pthread_mutex_lock(&model->lock);
 	stream = stream_get(model, name);
-	piece = ca_objects_get(&model->pieces);
-	if (piece) {
-		if (stream->ready_ns < model->now_ns)
-			stream->ready_ns = model->now_ns;
-		stream->ready_ns += lasts_ns;
-		*piece = (struct piece){ .work = ++stream->submitted, .end_ns = stream->ready_ns };
-		*(stream->pieces ? stream->pieces_end : &stream->pieces) = piece;
-		stream->pieces_end = &piece->next;
-		model->paused_ns = 0;
-		pass(model, stream);
-	}
+	if (stream->ready_ns < model->now_ns)
+		stream->ready_ns = model->now_ns;
+	stream->ready_ns += lasts_ns;
+	stream->submitted++;
+	model->paused_ns = 0;
+	r = ends(model, stream, stream->ready_ns);
 	pthread_mutex_unlock(&model->lock);
-	return piece ? 0 : -ENOMEM;
+	return r;
 }
 
 void
@@ -300,6 +322,19 @@ ca_model_stream_finish(struct ca_model *model, void *name, uint64_t work)
 	else
 		stream_finish(model, stream_get(model, name), work);
 	pthread_mutex_unlock(&model->lock);
+}
+
+int
+ca_model_stream_end(struct ca_model *model, void *name, uint64_t end_ns)
+{
+	struct stream *stream;
+	int r;
+
+	pthread_mutex_lock(&model->lock);
+	stream = stream_get(model, name);
+	r = ends(model, stream, end_ns);
+	pthread_mutex_unlock(&model->lock);
+	return r;
 }
 
 uint64_t

@@ -44,19 +44,36 @@ ca_order_advance(struct ca_order *order)
 	return epoch | 1;
 }
 
+static inline void
+stamp(struct ca_stream *stream, uint64_t epoch)
+{
+	make_odd(stream->words); /* before anybody can see the stamp, and skip his own */
+	ca_raise(&stream->last, epoch | 1);
+	atomic_fetch_sub(&stream->stamping, 1);
+}
+
+/* The stream had nothing to do. */
+static CA_APART void
+stamp_first(struct ca_stream *stream, uint64_t epoch)
+{
+	struct ca_stream_record *record = ca_record(stream);
+
+	atomic_fetch_or(active_word(record), active_bit(record));
+	if (ca_tracing(record->space->heap))
+		ca_trace_work(record);
+	stamp(stream, epoch);
+}
+
 void
 ca_submit_stamp(struct ca_stream *stream, uint64_t epoch)
 {
 	struct ca_stream_record *record = ca_record(stream);
-	_Atomic uint64_t *active = active_word(record);
-	uint64_t bit = active_bit(record);
 
 	atomic_fetch_add(&stream->stamping, 1);
-	if (!(atomic_load(active) & bit))
-		atomic_fetch_or(active, bit);
-	make_odd(stream->words); /* before anybody can see the stamp, and skip his own */
-	ca_raise(&stream->last, epoch | 1);
-	atomic_fetch_sub(&stream->stamping, 1);
+	if (atomic_load(active_word(record)) & active_bit(record))
+		stamp(stream, epoch);
+	else
+		stamp_first(stream, epoch);
 }
 
 void

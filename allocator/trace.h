@@ -14,6 +14,10 @@
  * comes before the ALLOC that hands it out again, also when another thread does that. Times of
  * several threads may be out of order by the time between reading the clock and writing.
  *
+ * What the allocator decides depends on what it knows of the device. It knows that a stream has
+ * work (WORK) until it learns that this has finished (FINISHED): by a call of the program, or by
+ * asking (LOOK). With that a replay decides likewise.
+ *
  * Versions: readers refuse another `version`. A larger `minor` adds kinds of records, fields, bytes
  * at the end of the header's fixed part or of each record: readers skip what they do not know.
  */
@@ -26,7 +30,8 @@
 
 enum {
 	CA_TRACE_VERSION = 1,
-	CA_TRACE_MINOR = 0,
+	CA_TRACE_MINOR = 1,
+	CA_TRACE_MINOR_WORK = 1, /* from then on there is WORK and LOOK */
 	CA_TRACE_BYTE_ORDER = 0x01020304,
 	CA_TRACE_HEADER_MAX = 1 << 20, /* header_bytes: readers need not take more */
 	CA_TRACE_RECORD_MAX = 1 << 12, /* record_bytes, likewise */
@@ -80,6 +85,10 @@ enum ca_trace_tag {
  *   TIME     absolute time in ticks        0: before an event that came long after the last
  *   FORK     0                             thread: the process made a copy of itself
  *   END      0                             0: the process ended, nothing is missing
+ *   WORK     0                             thread: the stream, of which nothing was unfinished, was
+ *                                          given work
+ *   LOOK     0                             thread: the allocator begins to ask the device, for a
+ *                                          moment, whether it is idle
  */
 #define CA_TRACE_KINDS(X)                                                                          \
 	X(ALLOC, 1, "alloc")                                                                       \
@@ -96,7 +105,9 @@ enum ca_trace_tag {
 	X(NAME, 12, "name")                                                                        \
 	X(TIME, 13, "time")                                                                        \
 	X(FORK, 14, "fork")                                                                        \
-	X(END, 15, "end")
+	X(END, 15, "end")                                                                          \
+	X(WORK, 16, "work")                                                                        \
+	X(LOOK, 17, "look")
 
 enum ca_trace_kind {
 #define X(name, number, text) CA_TRACE_##name = number,

@@ -125,6 +125,18 @@ ca_trace_finished_ordered(struct ca_stream_record *record)
 }
 
 void
+ca_trace_work(struct ca_stream_record *record)
+{
+	add(record->space, CA_TRACE_WORK, number_of(record), 0, with_thread(0));
+}
+
+void
+ca_trace_look(struct ca_space *space)
+{
+	add(space, CA_TRACE_LOOK, CA_TRACE_NO_STREAM, 0, with_thread(0));
+}
+
+void
 ca_trace_stream(struct ca_stream_record *record)
 {
 	static const uint8_t sorts[] = {

@@ -27,5 +27,9 @@ void ca_trace_segment_locked(const struct ca_segment *segment, enum ca_trace_kin
 void ca_trace_refused(struct ca_space *space, uint64_t bytes, int code);
 /* What was submitted to the stream until lately has finished. */
 void ca_trace_finished_ordered(struct ca_stream_record *record);
+/* The stream had nothing to do, and is given work. */
+void ca_trace_work(struct ca_stream_record *record);
+/* Until the calling thread's allocation the device may be asked more than once. */
+void ca_trace_look(struct ca_space *space);
 /* The record is another stream's now. */
 void ca_trace_stream(struct ca_stream_record *record);

@@ -209,7 +209,8 @@ ca_replay_emit_json(const struct ca_replay_report *report, FILE *out)
 	put_string(out, input->format);
 	fprintf(out, ",\"conf\":");
 	put_string(out, report->conf);
-	put_number(out, "lag_us", report->lag_ns / 1000);
+	put_known(out, "lag_us", report->lag_ns != CA_REPLAY_AS_TOLD || !input->told,
+		  report->lag_ns == CA_REPLAY_AS_TOLD ? 0 : report->lag_ns / 1000);
 	put_known(out, "memory_bytes", report->memory_bytes != CA_REPLAY_UNLIMITED,
 		  report->memory_bytes);
 	put_number(out, "events", input->count);

@@ -9,7 +9,7 @@
 struct ca_replay_report {
 	const char *file;      /* as named by the user */
 	const char *conf;      /* "" : defaults */
-	uint64_t lag_ns;       /* 0: the device keeps up */
+	uint64_t lag_ns;       /* as of struct ca_replay_setting */
 	uint64_t memory_bytes; /* CA_REPLAY_UNLIMITED: no limit */
 	const struct ca_replay_input *input;
 	const struct ca_replay_result *results; /* one a device */

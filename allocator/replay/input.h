@@ -31,6 +31,9 @@ enum ca_replay_kind {
 	CA_REPLAY_PHASE, /* everything submitted to `device` has finished */
 	CA_REPLAY_SUBMIT, /* work on `stream`; readers need not give any: allocations and frees
 			   * imply a piece of work on their block's stream */
+	CA_REPLAY_PLACE,  /* the next allocation may need a segment of `bytes`, which lay at `id` */
+	CA_REPLAY_SEEN, /* at `id`, in ns as time_ns, all work of `stream` so far was seen finished
+			 * by an allocator that asked from time_ns on */
 };
 
 #define CA_REPLAY_NO_TIME UINT64_MAX
@@ -45,6 +48,8 @@ struct ca_replay_event {
 	uint32_t thread;  /* as recorded; 0: not known. For information only */
 	uint16_t device;  /* ordinal, below CA_REPLAY_DEVICES */
 	uint8_t kind;     /* enum ca_replay_kind */
+	bool no_stream;   /* only where `told`. ALLOC: nothing was submitted before; FREE: no
+			   * unfinished work may use the block */
 };
 
 struct ca_replay_input {
@@ -53,6 +58,10 @@ struct ca_replay_input {
 	size_t room;        /* events that fit */
 	const char *format; /* name for people, constant text; set by the caller of the reader */
 	bool lines;         /* `where` counts lines, else bytes */
+	/* The recording allocator told what work there was, by SUBMIT, `no_stream`, SEEN and PHASE:
+	 * allocations imply none, and nothing ends before that is told. And it told where its
+	 * segments lay, by PLACE: of two that fit alike the lower one is cut. */
+	bool told;
 	bool truncated; /* the file ends in the middle of a record that the format allows to be cut:
 			 * everything before it was read */
 	uint64_t segment_events; /* the recording allocator's own driver calls: not played */

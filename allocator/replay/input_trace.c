@@ -22,6 +22,8 @@ struct reading {
 	uint64_t legacy[NUMBERS / 64]; /* bits: numbers of default streams */
 	uint64_t time;                 /* in ticks: the latest so far */
 	uint64_t where;                /* of the record */
+	uint64_t look_ns;              /* a thread began to ask the device; or CA_REPLAY_NO_TIME */
+	uint32_t looks;                /* that thread */
 	bool ended;
 };
 
@@ -84,6 +86,19 @@ stream_of(const struct reading *reading, uint16_t number)
 	return (uint64_t)number + 1;
 }
 
+static uint32_t
+thread_of(const struct ca_trace_record *record)
+{
+	return (uint32_t)(record->b >> CA_TRACE_BYTES_BITS);
+}
+
+/* The device is being asked in a call of the record's thread. */
+static bool
+is_in_look(const struct reading *reading, const struct ca_trace_record *record)
+{
+	return reading->look_ns != CA_REPLAY_NO_TIME && reading->looks == thread_of(record);
+}
+
 static bool
 is_named(uint16_t number)
 {
@@ -100,16 +115,18 @@ static int
 add(struct reading *reading, enum ca_replay_kind kind, const struct ca_trace_record *record,
     uint64_t ns)
 {
-	bool allocates = kind == CA_REPLAY_ALLOC;
+	bool sized = kind == CA_REPLAY_ALLOC || kind == CA_REPLAY_PLACE;
+	bool named = kind == CA_REPLAY_ALLOC || kind == CA_REPLAY_SUBMIT || kind == CA_REPLAY_SEEN;
 	struct ca_replay_event event = {
 		.id = kind == CA_REPLAY_PHASE ? 0 : record->a,
-		.bytes = allocates ? bytes_of(record) : 0,
+		.bytes = sized ? bytes_of(record) : 0,
 		.time_ns = ns,
-		.stream = allocates ? stream_of(reading, record->stream) : 0,
+		.stream = named ? stream_of(reading, record->stream) : 0,
 		.where = reading->where,
-		.thread = (uint32_t)(record->b >> CA_TRACE_BYTES_BITS),
+		.thread = thread_of(record),
 		.device = record->device,
 		.kind = (uint8_t)kind,
+		.no_stream = record->stream == CA_TRACE_NO_STREAM,
 	};
 
 	return ca_replay_input_add(reading->input, &event);
@@ -120,6 +137,11 @@ read_alloc(struct reading *reading, const struct ca_trace_record *record, uint64
 {
 	size_t number = reading->input->count;
 	int r;
+
+	if (is_in_look(reading, record)) {
+		ns = reading->look_ns; /* where the call began */
+		reading->look_ns = CA_REPLAY_NO_TIME;
+	}
 
 	if (!bytes_of(record))
 		return ca_replay_fail_byte(reading->error, reading->where,
@@ -143,12 +165,14 @@ read_free(struct reading *reading, const struct ca_trace_record *record, uint64_
 		reading->input->other_events++;
 		return 0;
 	}
+	if (record->stream == CA_TRACE_ANY_STREAM)
+		reading->input->told = false; /* nor is it when they finish */
 	if (is_named(record->stream))
 		reading->input->events[number].stream = stream_of(reading, record->stream);
 	return add(reading, CA_REPLAY_FREE, record, ns);
 }
 
-static void
+static int
 read_segment(struct reading *reading, const struct ca_trace_record *record)
 {
 	uint64_t *reserved = &reading->input->recorded_reserved_bytes[record->device];
@@ -159,6 +183,9 @@ read_segment(struct reading *reading, const struct ca_trace_record *record)
 		*reserved += bytes;
 	else if (record->kind == CA_TRACE_RETURNED)
 		*reserved -= bytes < *reserved ? bytes : *reserved;
+	return record->kind == CA_TRACE_TAKEN && reading->input->told
+		       ? add(reading, CA_REPLAY_PLACE, record, CA_REPLAY_NO_TIME)
+		       : 0;
 }
 
 static void
@@ -178,16 +205,47 @@ read_failed(struct reading *reading, const struct ca_trace_record *record)
 {
 	uint64_t *largest = &reading->input->recorded_failed_bytes[record->device];
 
+	if (is_in_look(reading, record))
+		reading->look_ns = CA_REPLAY_NO_TIME;
 	reading->input->other_events++;
 	reading->input->recorded_failed_calls[record->device]++;
 	if (record->a > *largest)
 		*largest = record->a;
 }
 
+/* What an allocator that asks has seen, it finds out by asking again. Where later work of the
+ * stream goes on, it is not told what has finished. */
+static int
+read_finished(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
+{
+	bool looks = reading->input->told && is_in_look(reading, record);
+	struct ca_trace_record seen = *record;
+
+	if (!record->a && !bytes_of(record) && !looks)
+		return add(reading, CA_REPLAY_PHASE, record, ns);
+	if (bytes_of(record) || !reading->input->told) {
+		reading->input->other_events++;
+		return 0;
+	}
+	seen.a = ns;
+	return add(reading, CA_REPLAY_SEEN, &seen, looks ? reading->look_ns : ns);
+}
+
+static void
+read_look(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
+{
+	reading->input->other_events++;
+	if (is_in_look(reading, record))
+		return;
+	reading->look_ns = ns;
+	reading->looks = thread_of(record);
+}
+
 static bool
 has_device(const struct ca_trace_record *record)
 {
-	return record->kind >= CA_TRACE_ALLOC && record->kind <= CA_TRACE_FINISHED;
+	return (record->kind >= CA_TRACE_ALLOC && record->kind <= CA_TRACE_FINISHED) ||
+	       record->kind == CA_TRACE_WORK || record->kind == CA_TRACE_LOOK;
 }
 
 static int
@@ -209,15 +267,17 @@ read_record(struct reading *reading, const struct ca_trace_record *record)
 	case CA_TRACE_TAKEN:
 	case CA_TRACE_RETURNED:
 	case CA_TRACE_REFUSED:
-		read_segment(reading, record);
-		return 0;
+		return read_segment(reading, record);
 	case CA_TRACE_FAILED:
 		read_failed(reading, record);
 		return 0;
 	case CA_TRACE_FINISHED:
-		if (!record->a && !bytes_of(record))
-			return add(reading, CA_REPLAY_PHASE, record, ns);
-		break;
+		return read_finished(reading, record, ns);
+	case CA_TRACE_WORK:
+		return add(reading, CA_REPLAY_SUBMIT, record, ns);
+	case CA_TRACE_LOOK:
+		read_look(reading, record, ns);
+		return 0;
 	case CA_TRACE_STREAM:
 		read_stream(reading, record);
 		break;
@@ -233,7 +293,7 @@ int
 ca_replay_read_trace(const uint8_t *data, size_t size, struct ca_replay_input *input,
 		     struct ca_replay_error *error)
 {
-	struct reading reading = { .input = input, .error = error };
+	struct reading reading = { .input = input, .error = error, .look_ns = CA_REPLAY_NO_TIME };
 	struct ca_trace_record record;
 	size_t step, at;
 	int r;
@@ -245,6 +305,7 @@ ca_replay_read_trace(const uint8_t *data, size_t size, struct ca_replay_input *i
 	r = check_header(&reading.header, error);
 	step = reading.header.record_bytes;
 	reading.time = reading.header.start_ns / (r ? 1 : reading.header.tick_ns);
+	input->told = !r && reading.header.minor >= CA_TRACE_MINOR_WORK;
 	for (at = reading.header.header_bytes; !r && at <= size && size - at >= step; at += step) {
 		memcpy(&record, data + at, sizeof(record));
 		reading.where = at;

@@ -27,8 +27,9 @@ const char ca_replay_help[] =
 	"                       not read); may be repeated\n"
 	"  --memory N           memory of each device, for example 80G; default: no limit\n"
 	"  --lag N[us]          the device is busy: each allocation is followed by N microseconds\n"
-	"                       of work on its stream, and the host runs ahead of it; default: 0,\n"
-	"                       work ends within a millisecond\n"
+	"                       of work on its stream, and the host runs ahead of it; 0: work\n"
+	"                       ends within a millisecond; default: as a trace of\n"
+	"                       CACHEALLOC_TRACE tells, else 0\n"
 	"  --find-min-capacity  search the smallest memory that is enough, to 2 MiB\n"
 	"  --time[=RUNS]        measure the time of operations, too: the quietest of RUNS\n"
 	"                       replays (5)\n"
@@ -161,7 +162,8 @@ ca_replay_options_parse(int argc, char **argv, struct ca_replay_options *ret_opt
 	};
 	int c;
 
-	*ret_options = (struct ca_replay_options){ .memory_bytes = CA_REPLAY_UNLIMITED };
+	*ret_options = (struct ca_replay_options){ .memory_bytes = CA_REPLAY_UNLIMITED,
+						   .lag_ns = CA_REPLAY_AS_TOLD };
 	while ((c = getopt_long(argc, argv, "hV", known, NULL)) != -1) {
 		bool good = true;
 

@@ -18,7 +18,7 @@ struct ca_replay_options {
 	const char *file;
 	char conf[CA_CONF_TEXT_MAX + 1]; /* every --conf, joined by commas */
 	uint64_t memory_bytes;           /* CA_REPLAY_UNLIMITED: no limit */
-	uint64_t lag_ns;                 /* 0: the device keeps up */
+	uint64_t lag_ns;                 /* as of struct ca_replay_setting */
 	unsigned time_runs;              /* 0: nothing is timed */
 	bool find_capacity, json;
 };

@@ -83,7 +83,7 @@ advance(struct player *p, uint64_t time_ns)
 	if (p->first_ns == CA_REPLAY_NO_TIME)
 		p->first_ns = time_ns;
 	ca_model_set_clock(p->model, time_ns - p->first_ns);
-	if (!p->setting->lag_ns)
+	if (p->streams.pace == CA_REPLAY_KEEPS_UP)
 		ca_replay_streams_advance(&p->streams, time_ns, CA_REPLAY_WORK_NS);
 }
 
@@ -115,6 +115,19 @@ note_oom(struct player *p, const struct ca_replay_event *event, size_t number)
 					      .live_bytes = result->live_bytes };
 }
 
+/* The trace tells that it has nothing to do with any stream. */
+static bool
+is_without(const struct player *p, const struct ca_replay_event *event)
+{
+	return p->streams.pace == CA_REPLAY_TOLD && event->no_stream;
+}
+
+static int
+stream_of(struct player *p, const struct ca_replay_event *event, unsigned *ret_at)
+{
+	return is_without(p, event) ? 0 : ca_replay_streams_get(&p->streams, event->stream, ret_at);
+}
+
 static int
 play_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
 {
@@ -122,12 +135,12 @@ play_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
 	uint64_t *address = &p->address[p->input->blocks[number]], began, took;
 	struct calls before, after;
 	unsigned at = 0;
-	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
+	int r = stream_of(p, event, &at);
 
 	if (r)
 		return trouble(p, event, "opening a stream", r);
 	before = driver_calls(p);
-	ca_order_last_stream = p->streams.stream[at].stream;
+	ca_order_last_stream = is_without(p, event) ? NULL : p->streams.stream[at].stream;
 	began = op_begin(p);
 	r = ca_alloc(p->space, event->bytes, address);
 	took = op_end(p, began);
@@ -145,7 +158,8 @@ play_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
 	result->live_bytes += event->bytes;
 	if (result->live_bytes > result->peak_live_bytes)
 		result->peak_live_bytes = result->live_bytes;
-	r = ca_replay_streams_submit(&p->streams, at, event->time_ns, p->setting->lag_ns);
+	if (p->streams.pace != CA_REPLAY_TOLD)
+		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, p->setting->lag_ns);
 	return r ? trouble(p, event, "a submission", r) : 0;
 }
 
@@ -154,9 +168,9 @@ play_free(struct player *p, const struct ca_replay_event *event, size_t number)
 {
 	uint64_t began;
 	unsigned at = 0;
-	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
+	int r = stream_of(p, event, &at);
 
-	if (!r)
+	if (!r && !is_without(p, event))
 		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, 0);
 	if (r)
 		return trouble(p, event, "a submission", r);
@@ -193,11 +207,30 @@ play_submit(struct player *p, const struct ca_replay_event *event)
 	return r ? trouble(p, event, "a submission", r) : 0;
 }
 
+static void
+play_place(struct player *p, const struct ca_replay_event *event)
+{
+	if (p->streams.pace == CA_REPLAY_TOLD)
+		ca_model_place(p->model, event->bytes, event->id);
+}
+
+static int
+play_seen(struct player *p, const struct ca_replay_event *event)
+{
+	uint64_t end_ns = event->id > p->first_ns ? event->id - p->first_ns : 0;
+	unsigned at = 0;
+	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
+
+	if (!r)
+		r = ca_replay_streams_end(&p->streams, at, end_ns);
+	return r ? trouble(p, event, "the end of work", r) : 0;
+}
+
 static int
 play_event(struct player *p, const struct ca_replay_event *event, size_t number)
 {
 	if (!p->started && event->kind != CA_REPLAY_LIVE) {
-		if (!p->setting->lag_ns)
+		if (p->streams.pace != CA_REPLAY_LAGS)
 			ca_replay_streams_finish(&p->streams);
 		p->started = true;
 	}
@@ -215,6 +248,11 @@ play_event(struct player *p, const struct ca_replay_event *event, size_t number)
 	case CA_REPLAY_PHASE:
 		play_phase(p);
 		return 0;
+	case CA_REPLAY_PLACE:
+		play_place(p, event);
+		return 0;
+	case CA_REPLAY_SEEN:
+		return p->streams.pace == CA_REPLAY_TOLD ? play_seen(p, event) : 0;
 	default:
 		return play_submit(p, event);
 	}
@@ -222,14 +260,25 @@ play_event(struct player *p, const struct ca_replay_event *event, size_t number)
 
 /* ---- begin and end */
 
+static enum ca_replay_pace
+pace(const struct player *p)
+{
+	if (p->setting->lag_ns == CA_REPLAY_AS_TOLD)
+		return p->input->told ? CA_REPLAY_TOLD : CA_REPLAY_KEEPS_UP;
+	return p->setting->lag_ns ? CA_REPLAY_LAGS : CA_REPLAY_KEEPS_UP;
+}
+
 static int
 start(struct player *p)
 {
 	struct ca_model_config pretend = { .capacity = p->setting->memory_bytes,
 					   .granule = CA_REPLAY_GRANULE,
 					   .alignment = CA_REPLAY_GRANULE,
-					   .work_ns = p->setting->lag_ns ? UINT64_MAX
-									 : CA_REPLAY_WORK_NS };
+					   .work_ns = p->streams.pace == CA_REPLAY_KEEPS_UP
+							      ? CA_REPLAY_WORK_NS
+							      : UINT64_MAX,
+					   .places = p->streams.pace == CA_REPLAY_TOLD,
+					   .wakes = p->streams.pace == CA_REPLAY_TOLD };
 	struct ca_driver driver;
 	int r = ca_model_create(&pretend, &p->model);
 
@@ -248,7 +297,6 @@ start(struct player *p)
 		return r;
 	p->streams.model = p->model;
 	p->streams.space = p->space;
-	p->streams.lags = p->setting->lag_ns > 0;
 	if (p->watch) {
 		ca_model_set_observer(p->model, driver_call, p->watch);
 		ca_replay_stopwatch_start(p->watch);
@@ -308,6 +356,7 @@ ca_replay_play(const struct ca_replay_input *input, unsigned device,
 	int r;
 
 	*ret_result = (struct ca_replay_result){ .device = device };
+	p.streams.pace = pace(&p);
 	r = start(&p);
 	if (r)
 		ca_replay_fail(error, "out of host memory");

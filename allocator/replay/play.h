@@ -13,6 +13,10 @@
  * stream does its pieces one after the other, and nothing ends but by the time for which the host
  * waits or pauses, and by the trace's own times: as under a program that keeps the device busy.
  *
+ * A trace may tell what was submitted and when the recording allocator saw it finished (`told` of
+ * the input): then that is all the work there is, it ends when it was seen finished or waited for,
+ * and a call in which the allocator asked the device begins when it asked first.
+ *
  * Nothing depends on the time of day or on the machine: the same trace, configuration and memory
  * give the same result. Only `times` of the result, if asked for, are measured.
  */
@@ -24,6 +28,9 @@
 
 #define CA_REPLAY_WORK_NS ((uint64_t)1000000)
 
+/* A lag: as the input tells; where it does not, the device keeps up. */
+#define CA_REPLAY_AS_TOLD UINT64_MAX
+
 /* Memory is taken from the device in pieces of this size. */
 #define CA_REPLAY_GRANULE ((uint64_t)2 << 20)
 /* More than any device has. */
@@ -33,7 +40,7 @@ struct ca_replay_setting {
 	const struct ca_config *config;
 	uint64_t memory_bytes; /* of each device */
 	bool time;
-	uint64_t lag_ns; /* of work behind each allocation; 0: the device keeps up */
+	uint64_t lag_ns; /* of work behind each allocation; 0: the device keeps up; or AS_TOLD */
 	/* NULL, or told where each allocation went: its number in the input, from 0 */
 	void (*placed)(void *arg, size_t event, uint64_t address);
 	void *placed_arg;

@@ -90,13 +90,13 @@ ca_replay_streams_submit(struct ca_replay_streams *streams, unsigned at, uint64_
 
 	if (stream->stream)
 		ca_submit_begin(stream->stream, NULL);
-	if (streams->lags)
+	if (streams->pace == CA_REPLAY_LAGS)
 		r = ca_model_stream_run(streams->model, handle(at), lasts_ns);
 	else
 		piece = ca_model_stream_submit(streams->model, handle(at));
 	if (stream->stream)
 		ca_submit_end(stream->stream);
-	if (streams->lags || time_ns == UINT64_MAX)
+	if (streams->pace != CA_REPLAY_KEEPS_UP || time_ns == UINT64_MAX)
 		return r;
 	if (streams->work_count == streams->work_room && work_grow(streams))
 		return -ENOMEM;
@@ -117,6 +117,12 @@ ca_replay_streams_advance(struct ca_replay_streams *streams, uint64_t time_ns, u
 		streams->work_first = (streams->work_first + 1) & (streams->work_room - 1);
 		streams->work_count--;
 	}
+}
+
+int
+ca_replay_streams_end(struct ca_replay_streams *streams, unsigned at, uint64_t clock_ns)
+{
+	return ca_model_stream_end(streams->model, handle(at), clock_ns);
 }
 
 void

@@ -11,6 +11,13 @@
 #include "allocator/order.h"
 #include "allocator/replay/map.h"
 
+/* When work ends. */
+enum ca_replay_pace {
+	CA_REPLAY_KEEPS_UP, /* soon after it was submitted */
+	CA_REPLAY_LAGS,     /* after a time for each allocation, by the model's clock */
+	CA_REPLAY_TOLD,     /* when the trace tells so */
+};
+
 enum { CA_REPLAY_STREAMS = CA_MODEL_STREAMS - 2 };
 
 struct ca_replay_stream {
@@ -33,7 +40,7 @@ struct ca_replay_streams {
 	unsigned count;
 	struct ca_replay_map by_recorded;
 	uint64_t moment;
-	bool lags;          /* work lasts, and ends by the model's clock */
+	enum ca_replay_pace pace;
 	uint64_t different; /* recorded streams that were met, closed ones each time */
 	/* a ring: work of the last CA_REPLAY_WORK_NS */
 	struct ca_replay_work *work;
@@ -49,6 +56,9 @@ int ca_replay_streams_submit(struct ca_replay_streams *streams, unsigned stream,
 /* What was submitted `ago_ns` before `time_ns`, or earlier, has finished. */
 void ca_replay_streams_advance(struct ca_replay_streams *streams, uint64_t time_ns,
 			       uint64_t ago_ns);
+/* All work of the stream so far will have ended when the model's clock is at `clock_ns`. -ENOMEM.
+ */
+int ca_replay_streams_end(struct ca_replay_streams *streams, unsigned stream, uint64_t clock_ns);
 /* The program waited for everything. */
 void ca_replay_streams_finish(struct ca_replay_streams *streams);
 void ca_replay_streams_clear(struct ca_replay_streams *streams);

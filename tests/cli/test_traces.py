@@ -68,6 +68,33 @@ def test_steps_repeat_without_growth(small, tmp_path):
     assert taken[1] <= taken[0] * 1.1
 
 
+def phases():
+    """Each phase frees all and then needs larger blocks, or smaller ones, without a word to the device: what the cache
+    gives back depends on whether that keeps up. .trc text."""
+    lines, block = [], 0
+    for mib, count in ((20, 60), (30, 45), (44, 40), (24, 70), (60, 24)):
+        lines += [f"A {block + i} {mib << 20} 1" for i in range(count)]
+        lines += [f"F {block + i}" for i in range(count)]
+        block += count
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("spin,clock", [(0, "real"), (300, "real"), (3000, "real"), (20, "manual")])
+def test_a_recording_is_replayed_with_the_device_as_it_was(tmp_path, spin, clock):
+    """On the manual clock nothing has ended before somebody waits: the device is as far behind as can be."""
+    text, stats, trace = tmp_path / "phases.trc", tmp_path / "stats.json", tmp_path / "t.trace"
+    text.write_text(phases())
+    run([PROGRAM, "--steps", "2", *(["--spin-us", spin] if spin else []), text], check=0, SIMCUDA_MEM=MEMORY,
+        SIMCUDA_CLOCK=clock, CACHEALLOC_STATS=stats, CACHEALLOC_TRACE=trace)
+    device = json.loads(stats.read_text())["devices"][0]
+    done = run([BUILD / "allocator" / "cachealloc-replay", "--memory", MEMORY, "--json", trace], check=0)
+    again = json.loads(done.stdout)
+    check(again, json.loads((ROOT / "scripts" / "schema" / "replay.schema.json").read_text()))
+    assert again["lag_us"] is None
+    print(spin, clock, device["reserved_bytes"]["peak"] >> 20, again["peak_reserved_bytes"] >> 20, device["trims"])
+    assert abs(again["peak_reserved_bytes"] / device["reserved_bytes"]["peak"] - 1) <= 0.01
+
+
 def test_contents_survive_behind_busy_kernels(small):
     done = run([PROGRAM, "--spin-us", "50", "--check", "3", small], check=0, SIMCUDA_RACES="abort")
     assert said(done)["checks"] > 50

@@ -7,9 +7,9 @@ NONE = 0xffff
 USERS = (1 << 48) - 1  # none
 
 
-def header(record_bytes=24, more=0):
+def header(record_bytes=24, more=0, minor=0):
     fields = struct.pack("<II8s", 2, 7, b"program")
-    return struct.pack("<8sIHHIIIIQQII", b"\x89CAtr\r\n\n", 0x01020304, 1, 0, 56 + more + len(fields), 56 + more, record_bytes,
+    return struct.pack("<8sIHHIIIIQQII", b"\x89CAtr\r\n\n", 0x01020304, 1, minor, 56 + more + len(fields), 56 + more, record_bytes,
                        1, 1000, 1, 2, 3) + bytes(more) + fields
 
 
@@ -23,8 +23,21 @@ def records(extra=b""):
     return b"".join(struct.pack("<BBHIQQ", *row) + extra for row in rows)
 
 
+def told():
+    """What was submitted, and when the allocator saw it finished: with two streams, users that are not listed excepted."""
+    rows = [(10, 0, 0, 1000, 0, 1), (10, 0, 1, 1000, 0, 1), (6, 0, NONE, 1001, 0x200000, 2 << 20),
+            (1, 0, NONE, 1002, 0x200000, 100), (16, 0, 0, 1003, 0, 0), (1, 0, 0, 1004, 0x200200, 700),
+            (3, 0, 0, 1005, 0x200200, USERS), (16, 0, 1, 1006, 0, 0), (9, 0, 1, 1007, 1, 0), (17, 0, NONE, 1008, 0, 0),
+            (9, 0, 0, 2000, 0, 1), (9, 0, 0, 90000, 0, 0), (6, 0, NONE, 90001, 0x40000000, 20 << 20),
+            (1, 0, 0, 90002, 0x40000000, 20 << 20), (3, 0, NONE, 90003, 0x40000000, USERS), (9, 0, 0, 90004, 0, 0),
+            (17, 0, NONE, 90005, 0, 0), (5, 0, NONE, 90006, 1 << 40, 2)]
+    return b"".join(struct.pack("<BBHIQQ", *row) for row in rows)
+
+
 def seeds():
     """Yields (name, bytes)."""
     yield "whole", header() + records()
     yield "cut", (header() + records())[:-30]
+    yield "told", header(minor=1) + told()
+    yield "unlisted", header(minor=1) + told() + struct.pack("<BBHIQQ", 3, 0, 0xfffe, 90007, 0x200000, USERS)
     yield "later", header(40, 16) + records(bytes(16))

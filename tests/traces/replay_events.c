@@ -13,7 +13,7 @@
 static void
 print_event(const struct ca_replay_input *input, size_t i, uint32_t *names, uint32_t *n_names)
 {
-	static const char kinds[] = "IAFPS";
+	static const char kinds[] = "IAFPSTE";
 	const struct ca_replay_event *event = &input->events[i];
 	char kind = kinds[event->kind];
 
@@ -23,6 +23,10 @@ print_event(const struct ca_replay_input *input, size_t i, uint32_t *names, uint
 		printf("P\n");
 	else if (kind == 'S')
 		printf("# work on stream %" PRIu64 "\n", event->stream);
+	else if (kind == 'T')
+		printf("# a segment of %" PRIu64 "\n", event->bytes);
+	else if (kind == 'E')
+		printf("# the work on stream %" PRIu64 " was seen finished\n", event->stream);
 	else if (kind == 'F')
 		printf("F %" PRIu32 "\n", names[input->blocks[i]]);
 	else

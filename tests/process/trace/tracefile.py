@@ -10,7 +10,7 @@ RECORD = struct.Struct("<BBHIQQ")
 MAGIC = b"\x89CAtr\r\n\n"
 FIELDS = {1: "library", 2: "program", 3: "settings"}
 KINDS = {1: "alloc", 2: "adopt", 3: "free", 4: "kept", 5: "failed", 6: "taken", 7: "returned", 8: "refused",
-         9: "finished", 10: "stream", 11: "device", 12: "name", 13: "time", 14: "fork", 15: "end"}
+         9: "finished", 10: "stream", 11: "device", 12: "name", 13: "time", 14: "fork", 15: "end", 16: "work", 17: "look"}
 NO_STREAM, ANY_STREAM = 0xffff, 0xfffe
 
 

@@ -142,6 +142,83 @@ test_a_block_belongs_to_who_used_it(void **state)
 	assert_true(input.truncated); /* no end */
 }
 
+/* Begins a trace that tells what work there was. */
+static void
+begin_told(void)
+{
+	begin(sizeof(struct ca_trace_header), 24);
+	header()->minor = CA_TRACE_MINOR_WORK;
+}
+
+static void
+test_work_and_its_end_are_told(void **state)
+{
+	begin_told();
+	record(CA_TRACE_TAKEN, 0, NONE, 1000, 0x10000, 0x20000);
+	record(CA_TRACE_ALLOC, 0, NONE, 1001, 0x10000, 100);
+	record(CA_TRACE_WORK, 0, 3, 1002, 0, 0);
+	record(CA_TRACE_FREE, 0, 3, 1003, 0x10000, no_users);
+	record(CA_TRACE_FINISHED, 0, 3, 1004, 1, 0);
+	record(CA_TRACE_FINISHED, 0, 3, 1005, 0, 1); /* of what, is not told */
+	record(CA_TRACE_FINISHED, 0, 3, 1006, 0, 0);
+	record(CA_TRACE_ALLOC, 0, 3, 1007, 0x10000, 100);
+	record(CA_TRACE_FREE, 0, NONE, 1008, 0x10000, no_users);
+	assert_int_equal(read_it(size), 0);
+	assert_true(input.told);
+	assert_int_equal(input.count, 8);
+	assert_event(0, CA_REPLAY_PLACE, 0x10000, 0x20000, CA_REPLAY_NO_TIME, 0);
+	assert_event(1, CA_REPLAY_ALLOC, 0x10000, 100, 1, 4);
+	assert_true(input.events[1].no_stream);
+	assert_event(2, CA_REPLAY_SUBMIT, 0, 0, 2, 4);
+	assert_event(3, CA_REPLAY_FREE, 0x10000, 0, 3, 0);
+	assert_false(input.events[3].no_stream);
+	assert_event(4, CA_REPLAY_SEEN, 4, 0, 4, 4);
+	assert_event(5, CA_REPLAY_PHASE, 0, 0, 6, 0);
+	assert_false(input.events[6].no_stream);
+	assert_true(input.events[7].no_stream);
+}
+
+static void
+test_a_call_that_looks_begins_with_the_first_look(void **state)
+{
+	const uint64_t thread = (uint64_t)7 << 48, other = (uint64_t)8 << 48;
+
+	begin_told();
+	record(CA_TRACE_LOOK, 0, NONE, 1001, 0, thread);
+	record(CA_TRACE_FREE, 0, NONE, 1002, 0x90000, no_users);
+	record(CA_TRACE_ALLOC, 0, 3, 1003, 0x90000, other | 100);
+	record(CA_TRACE_LOOK, 0, NONE, 1004, 0, thread);
+	record(CA_TRACE_FINISHED, 0, 3, 1005, 0, other); /* told by somebody else's call */
+	record(CA_TRACE_FINISHED, 0, 3, 1006, 0, thread);
+	record(CA_TRACE_ALLOC, 0, 3, 1007, 0x10000, thread | 100);
+	record(CA_TRACE_FINISHED, 0, 3, 1008, 0, thread);
+	record(CA_TRACE_LOOK, 0, NONE, 1009, 0, thread);
+	record(CA_TRACE_FAILED, 0, NONE, 1010, 1 << 30, thread | 2);
+	record(CA_TRACE_ALLOC, 0, 3, 1011, 0x20000, thread | 100);
+	assert_int_equal(read_it(size), 0);
+	assert_int_equal(input.count, 6);
+	assert_event(0, CA_REPLAY_ALLOC, 0x90000, 100, 3, 4);
+	assert_event(1, CA_REPLAY_PHASE, 0, 0, 5, 0);
+	assert_event(2, CA_REPLAY_SEEN, 6, 0, 1, 4);
+	assert_event(3, CA_REPLAY_ALLOC, 0x10000, 100, 1, 4);
+	assert_event(4, CA_REPLAY_PHASE, 0, 0, 8, 0);
+	assert_event(5, CA_REPLAY_ALLOC, 0x20000, 100, 11, 4);
+}
+
+static void
+test_users_that_are_not_listed_leave_it_untold(void **state)
+{
+	begin_told();
+	record(CA_TRACE_ALLOC, 0, 3, 1001, 0x10000, 100);
+	record(CA_TRACE_FREE, 0, CA_TRACE_ANY_STREAM, 1002, 0x10000, no_users);
+	assert_int_equal(read_it(size), 0);
+	assert_false(input.told);
+	begin(sizeof(struct ca_trace_header), 24); /* an older one */
+	record(CA_TRACE_ALLOC, 0, 3, 1001, 0x10000, 100);
+	assert_int_equal(read_it(size), 0);
+	assert_false(input.told);
+}
+
 static void
 test_times_go_on_where_their_32_bits_end(void **state)
 {
@@ -307,6 +384,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_kind_is_understood),
 		cmocka_unit_test(test_a_block_belongs_to_who_used_it),
+		cmocka_unit_test(test_work_and_its_end_are_told),
+		cmocka_unit_test(test_a_call_that_looks_begins_with_the_first_look),
+		cmocka_unit_test(test_users_that_are_not_listed_leave_it_untold),
 		cmocka_unit_test(test_times_go_on_where_their_32_bits_end),
 		cmocka_unit_test(test_what_a_later_version_adds_is_skipped),
 		cmocka_unit_test(test_a_trace_cut_anywhere_is_a_shorter_trace),
