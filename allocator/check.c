@@ -69,6 +69,7 @@ quick_check(struct walk *walk, const struct ca_block *block)
 
 	claim(walk, !quick || live, "a magazine may have a block that is not live");
 	claim(walk, !quick || !block->segment->retired, "a magazine may have a retired block");
+	claim(walk, !quick || !block->sync_memops, "a magazine may have a block with a flag");
 	claim(walk, !quick || !ca_registered_overlaps(block),
 	      "a magazine may have registered memory");
 	claim(walk,

@@ -222,9 +222,26 @@ ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info
 			.live = live,
 			.whole_segment = block->bytes == block->segment->bytes,
 			.adopted = block->segment->adopted,
+			.sync_memops = live && block->sync_memops,
 		};
 	ca_heap_unlock(heap);
 	return block ? 0 : -ENOENT;
+}
+
+int
+ca_note_sync_memops(struct ca_heap *heap, uint64_t address, bool is_set)
+{
+	struct ca_block *block;
+	int r = -ENOENT;
+
+	ca_heap_lock(heap);
+	block = ca_block_find_settled_locked(heap, address);
+	if (block && ca_block_is_live(block) && ca_block_claim_locked(block)) {
+		block->sync_memops = is_set;
+		r = 0;
+	}
+	ca_heap_unlock(heap);
+	return r;
 }
 
 int

@@ -106,12 +106,19 @@ struct ca_block_info {
 	bool live;          /* false: cached or pending */
 	bool whole_segment; /* the block is a driver allocation of its own */
 	bool adopted;
+	bool sync_memops; /* ca_note_sync_memops */
 };
 /* The block that holds `address` (base or interior, live or not).
  * -ENOENT: not in a segment of ours. */
 int ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info);
 /*
- * The segment that holds `address` was changed or exported for life (IPC, dma-buf, SYNC_MEMOPS):
+ * The program has set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the live block that holds `address`, or
+ * has cleared it. ca_lookup tells it until the block is freed; the driver's own flag is the whole
+ * segment's, and none of the heap's business. -ENOENT: no live block of ours.
+ */
+int ca_note_sync_memops(struct ca_heap *heap, uint64_t address, bool is_set);
+/*
+ * The segment that holds `address` was changed or exported for life (IPC, dma-buf, P2P_TOKENS):
  * its free blocks are never handed out again, and it goes back to the driver when its last live
  * block is freed. -ENOENT: not ours.
  */

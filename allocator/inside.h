@@ -138,7 +138,8 @@ struct ca_block {
 	uint32_t thread;
 	union {
 		struct {
-			uint32_t space : 23;      /* its number */
+			uint32_t space : 22;      /* its number */
+			uint32_t sync_memops : 1; /* LIVE: set by the program; no magazine either */
 			uint32_t has_several : 1; /* LIVE: users; no magazine takes it then */
 			enum ca_block_state state : 8;
 		};
@@ -150,7 +151,7 @@ struct ca_block {
 _Static_assert(sizeof(struct ca_block) == 96, "what 100,000 live blocks cost");
 _Static_assert(offsetof(struct ca_block, bytes) == 32, "what a hit touches");
 /* ca_block.space_and_state */
-#define CA_SPACES_MAX ((uint32_t)1 << 23)
+#define CA_SPACES_MAX ((uint32_t)1 << 22)
 static inline uint32_t
 ca_block_word(uint32_t space, enum ca_block_state state)
 {

@@ -5,9 +5,14 @@
  *
  * Ranges, sizes and buffer ids are ours; everything else the driver says of the segment holds for
  * the block. A cached (freed) block is unknown memory: the question is put to the driver with an
- * address that it does not know, so that the answer is the native one. What changes or exports an
- * allocation for its life retires the segment (it is never handed out again); a handle that would
- * name the whole segment although the block is only a part of it is refused.
+ * address that it does not know, so that the answer is the native one. What exports an allocation
+ * for its life retires the segment (it is never handed out again); a handle that would name the
+ * whole segment although the block is only a part of it is refused.
+ *
+ * SYNC_MEMOPS is each block's own, too, but to the driver it is the segment's: the first block that
+ * sets it sets it there, until the segment is back at the driver. To clear it would race with
+ * another thread that sets it for a neighbour. Who sets it is about to show the memory to a device,
+ * so the block's range is handed out finished only from then on, as where it is registered.
  */
 #include <stdatomic.h>
 
@@ -130,6 +135,10 @@ patch_attribute(void *data, CUpointer_attribute attribute, const struct ca_block
 	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
 		retire(info->address); /* the tokens name the driver's allocation for its life */
 		break;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		if (!info->sync_memops) /* the driver wrote 0 or 1, in an unknown width */
+			*(unsigned char *)data = 0;
+		break;
 	default:
 		break;
 	}
@@ -169,7 +178,20 @@ is_patched(CUpointer_attribute attribute)
 {
 	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
 	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
-	       attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID;
+	       attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
+	       attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+}
+
+/* The bytes that the driver has written; what it writes there has none like those before. */
+static void
+copy_written(unsigned char *data, const unsigned long long *place, unsigned long long untouched)
+{
+	const unsigned char *now = (const unsigned char *)place;
+	const unsigned char *before = (const unsigned char *)&untouched;
+
+	for (unsigned i = 0; i < sizeof(untouched); i++)
+		if (now[i] != before[i])
+			data[i] = now[i];
 }
 
 /*
@@ -190,10 +212,14 @@ get_attributes(const struct ca_real *real, unsigned count, CUpointer_attribute *
 		targets[i] = data[i] && is_patched(attributes[i]) ? &places[i] : data[i];
 	}
 	rc = CA_INSIDE(real->cuPointerGetAttributes(count, attributes, targets, ptr));
-	for (unsigned i = 0; i < count; i++)
+	for (unsigned i = 0; i < count; i++) {
 		/* cppcheck-suppress uninitvar ; the loop above has filled as many */
-		if (is_patched(attributes[i]) ? places[i] != untouched : rc == CUDA_SUCCESS)
-			patch_attribute(data[i], attributes[i], info);
+		if (is_patched(attributes[i]) ? places[i] == untouched : rc != CUDA_SUCCESS)
+			continue;
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+			copy_written(data[i], &places[i], untouched);
+		patch_attribute(data[i], attributes[i], info);
+	}
 	return rc;
 }
 
@@ -219,6 +245,43 @@ cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attribut
 	return rc;
 }
 
+static void
+note_sync_memops(CUdeviceptr pointer, bool is_set)
+{
+	struct ca_process *process = ca_process();
+	int saved = errno;
+
+	if (process)
+		(void)ca_note_sync_memops(process->heap, pointer, is_set);
+	errno = saved;
+}
+
+/*
+ * For our block. To clear, the driver is asked the same question by reading: so errors that have
+ * nothing to do with the value are its own. The range is settled first, and noted even where the
+ * driver then refuses.
+ */
+static CUresult
+set_sync_memops(const struct ca_real *real, const unsigned *value, CUdeviceptr ptr,
+		const struct ca_block_info *info)
+{
+	unsigned long long ignored;
+	bool is_set = *value;
+	CUresult rc;
+
+	if (is_set)
+		settle(info);
+	if (is_set || !real->cuPointerGetAttribute)
+		rc = CA_INSIDE(
+			real->cuPointerSetAttribute(value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr));
+	else
+		rc = CA_INSIDE(real->cuPointerGetAttribute(&ignored,
+							   CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr));
+	if (rc == CUDA_SUCCESS)
+		note_sync_memops(ptr, is_set);
+	return rc;
+}
+
 CUresult
 cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
@@ -227,6 +290,8 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 	int found = find_block(ptr, &info);
 	CUresult rc;
 
+	if (found == 0 && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		return set_sync_memops(real, value, ptr, &info);
 	if (found == 0)
 		settle(&info);
 	rc = CA_INSIDE(real->cuPointerSetAttribute(value, attribute,

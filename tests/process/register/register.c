@@ -38,6 +38,50 @@ verbs_register(CUdeviceptr address, size_t bytes)
 	return reg_mr(NULL, (void *)(uintptr_t)address, bytes, 0);
 }
 
+/* A device that is no stream. */
+struct device {
+	void (*is_given)(CUdeviceptr address, size_t bytes);
+	void (*moves)(CUdeviceptr address, int receives);
+};
+
+static void
+card_is_given(CUdeviceptr address, size_t bytes)
+{
+	EXPECT(verbs_register(address, bytes));
+}
+
+static void
+card_moves(CUdeviceptr address, int receives)
+{
+	(void)nic_moves(address, receives);
+}
+
+static const struct device card = { card_is_given, card_moves };
+
+static CUdeviceptr flagged_from, flagged_to;
+
+/* One of which nothing is seen but the flag that is set for it, as UCX and GDRCopy do. */
+static void
+set_sync_memops(CUdeviceptr address, size_t bytes)
+{
+	unsigned yes = 1;
+
+	flagged_from = address;
+	flagged_to = address + bytes;
+	OK(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
+}
+
+extern void simcuda_touch(unsigned long long address, size_t n, int writes) __attribute__((weak));
+
+static void
+device_moves(CUdeviceptr address, int receives)
+{
+	if (simcuda_touch && address >= flagged_from && address + 4 * WORDS <= flagged_to)
+		simcuda_touch(address, 4 * WORDS, receives);
+}
+
+static const struct device by_flag = { set_sync_memops, device_moves };
+
 CUdeviceptr
 unfinished(void)
 {
@@ -108,26 +152,26 @@ several_blocks_at_once(void)
 /* A registration cache finds the address again, and asks nobody. Small blocks and large ones, with
  * what was merged and cut in between. */
 static void
-outlives_the_free_of(size_t bytes, CUstream (*next)(void))
+outlives_the_free_of(size_t bytes, CUstream (*next)(void), const struct device *device)
 {
 	CUdeviceptr x;
 
 	order_start();
 	stream = order_stream(NONBLOCKING);
 	x = order_take(bytes);
-	EXPECT(verbs_register(x, bytes));
+	device->is_given(x, bytes);
 	for (uint32_t i = 0; i < 8; i++) {
 		order_use(x, i, next());
 		x = order_again(x, bytes);
-		(void)nic_moves(x, i % 2);
+		device->moves(x, i % 2);
 		if (i == 4) { /* a larger block, of which what was registered is a part */
 			order_give(x);
 			x = order_take(bytes / 2);
-			(void)nic_moves(x, 1);
+			device->moves(x, 1);
 			order_fill(x, 7, LONG, stream);
 			order_give(x);
 			x = order_take(bytes);
-			(void)nic_moves(x, 1);
+			device->moves(x, 1);
 		}
 	}
 	order_end();
@@ -156,25 +200,43 @@ one_after_the_other(void)
 static void
 outlives_the_free_small(void)
 {
-	outlives_the_free_of(64 << 10, the_stream);
+	outlives_the_free_of(64 << 10, the_stream, &card);
 }
 
 static void
 outlives_the_free_large(void)
 {
-	outlives_the_free_of(BIG, the_stream);
+	outlives_the_free_of(BIG, the_stream, &card);
 }
 
 static void
 outlives_the_free_part(void)
 {
-	outlives_the_free_of(PART, the_stream);
+	outlives_the_free_of(PART, the_stream, &card);
 }
 
 static void
 outlives_the_free_two_streams(void)
 {
-	outlives_the_free_of(BIG, one_after_the_other);
+	outlives_the_free_of(BIG, one_after_the_other, &card);
+}
+
+static void
+outlives_the_free_flag_small(void)
+{
+	outlives_the_free_of(64 << 10, the_stream, &by_flag);
+}
+
+static void
+outlives_the_free_flag_part(void)
+{
+	outlives_the_free_of(PART, the_stream, &by_flag);
+}
+
+static void
+outlives_the_free_flag_two_streams(void)
+{
+	outlives_the_free_of(BIG, one_after_the_other, &by_flag);
 }
 
 /* What two streams use, and another block of each of them beside it: together they would do. */
@@ -349,6 +411,7 @@ plain_queries(void)
 	OK(cuPointerGetAttribute(data, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, x));
 	OK(cuPointerGetAttribute(data, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, x));
 	OK(cuPointerGetAttribute(data, CU_POINTER_ATTRIBUTE_RANGE_SIZE, x));
+	OK(cuPointerGetAttribute(data, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, x));
 	OK(cuMemGetAddressRange_v2(&base, &bytes, x + 5));
 	EXPECT(base == x && bytes == BIG);
 	*word = 1;
@@ -380,6 +443,9 @@ const struct order_case register_cases[] = {
 	{ "outlives_the_free_large", outlives_the_free_large },
 	{ "outlives_the_free_part", outlives_the_free_part },
 	{ "outlives_the_free_two_streams", outlives_the_free_two_streams },
+	{ "outlives_the_free_flag_small", outlives_the_free_flag_small },
+	{ "outlives_the_free_flag_part", outlives_the_free_flag_part },
+	{ "outlives_the_free_flag_two_streams", outlives_the_free_flag_two_streams },
 	{ "beside_what_would_do_together", beside_what_would_do_together },
 	{ "beside_a_range", beside_a_range },
 	{ "later_work_on_the_stream", later_work_on_the_stream },

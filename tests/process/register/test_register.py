@@ -85,7 +85,8 @@ def test_settling_taken_out_is_caught(program, case):
 
 
 @pytest.mark.parametrize("case", ["outlives_the_free_small", "outlives_the_free_large", "outlives_the_free_part",
-                                  "outlives_the_free_two_streams"])
+                                  "outlives_the_free_two_streams", "outlives_the_free_flag_small",
+                                  "outlives_the_free_flag_part", "outlives_the_free_flag_two_streams"])
 def test_a_range_that_is_forgotten_is_caught(case):
     if not MUTANTS.exists():
         pytest.skip("no mutants in this build")

@@ -161,6 +161,41 @@ test_nothing_of_ours(void **state)
 	fixture_stop(&scene.f);
 }
 
+static bool
+flag_of(struct scene *scene, uint64_t address)
+{
+	struct ca_block_info info;
+
+	fixture_check(&scene->f);
+	assert_int_equal(ca_lookup(scene->f.heap, address, &info), 0);
+	return info.sync_memops;
+}
+
+/* Noted without a registration, too: what has a flag is in no magazine. */
+static void
+test_a_flag_is_the_live_blocks_own(void **state)
+{
+	struct scene scene;
+	uint64_t a, b;
+
+	scene_new(&scene, 1);
+	a = fixture_alloc(&scene.f, 16 * KIB);
+	b = fixture_alloc(&scene.f, 16 * KIB);
+	assert_int_equal(ca_note_sync_memops(scene.f.heap, a + 100, true), 0);
+	assert_true(flag_of(&scene, a) && !flag_of(&scene, b));
+	assert_int_equal(ca_note_sync_memops(scene.f.heap, b, false), 0);
+	assert_int_equal(ca_note_sync_memops(scene.f.heap, a, false), 0);
+	assert_false(flag_of(&scene, a) || flag_of(&scene, b));
+	assert_int_equal(ca_note_sync_memops(scene.f.heap, a, true), 0);
+	fixture_free(&scene.f, a);
+	assert_false(flag_of(&scene, a));
+	assert_int_equal(ca_note_sync_memops(scene.f.heap, a, true), -ENOENT);
+	assert_int_equal(ca_note_sync_memops(scene.f.heap, a - 8192, true), -ENOENT);
+	assert_int_equal(fixture_alloc(&scene.f, 16 * KIB), a);
+	assert_false(flag_of(&scene, a));
+	fixture_stop(&scene.f);
+}
+
 int
 main(void)
 {
@@ -172,6 +207,7 @@ main(void)
 		cmocka_unit_test(test_until_the_segment_is_back_at_the_driver),
 		cmocka_unit_test(test_more_ranges_than_are_kept),
 		cmocka_unit_test(test_nothing_of_ours),
+		cmocka_unit_test(test_a_flag_is_the_live_blocks_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
