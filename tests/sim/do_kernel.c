@@ -42,8 +42,10 @@ simb_do_cuModuleLoadData(CUmodule *module, const void *image)
 	struct module *new;
 	CUcontext ctx;
 	unsigned long long id;
-	int rc = sim_ctx_get_id(NULL, &id);
+	int rc = sim_ctx_error();
 
+	if (!rc)
+		rc = sim_ctx_get_id(NULL, &id);
 	if (!rc)
 		rc = sim_ctx_get_current(&ctx);
 	if (rc)

@@ -184,6 +184,10 @@ int sim_ctx_get_current(CUcontext *ret_ctx);
 int sim_ctx_push(CUcontext handle);
 int sim_ctx_pop(CUcontext *ret_ctx);
 /* Of the current context. */
+/* 0, or the code of the fault of a kernel in the calling thread's current context. Streams, events
+ * and memory of such a context answer that code, too, to all that is asked of them: only its end
+ * ends that. What was still to run there does not run. */
+int sim_ctx_error(void);
 int sim_ctx_get_device(int *ret_device);
 int sim_ctx_get_flags(unsigned *ret_flags);
 /* NULL means the current context. ids start at 1. */
@@ -267,8 +271,7 @@ int sim_stream_create(unsigned flags, int priority, CUstream *ret_stream);
  * one that joined: invalidated. */
 int sim_stream_destroy(CUstream handle);
 /* Legacy default stream: also waits for the blocking streams of its context, as every action on it
- * does. A capturing stream: 900, and the capture is invalidated. After a kernel's illegal access:
- * 700, from then on. */
+ * does. A capturing stream: 900, and the capture is invalidated. */
 int sim_stream_sync(CUstream handle);
 /* 0 or CUDA_ERROR_NOT_READY. */
 int sim_stream_query(CUstream handle);
@@ -377,6 +380,9 @@ enum sim_kernel {
 	   stream. Both touch the word as atomic adds do: neither races with the other. */
 	SIM_KERNEL_WAIT,
 	SIM_KERNEL_SIGNAL,
+	/* code, spin_us: faults. From its end on calls that need its context answer `code`, and no
+	   work of that context runs any more. */
+	SIM_KERNEL_FAULT,
 	SIM_KERNEL_COUNT,
 };
 
@@ -385,7 +391,7 @@ int sim_kernel_find(const char *name, enum sim_kernel *ret_kernel);
 unsigned sim_kernel_arg_count(enum sim_kernel kernel);
 const char *sim_kernel_name(enum sim_kernel kernel);
 /* args: sim_kernel_arg_count() values of 8 bytes. Addresses are judged when it runs: one outside
- * live memory makes the context answer 700 to later synchronisations. INVALID_VALUE: not aligned
+ * live memory is a fault with code 700. INVALID_VALUE: not aligned
  * (words to 4, errors_ptr to 8), or too many words. */
 int sim_kernel_launch(enum sim_kernel kernel, const uint64_t *args, CUstream handle);
 /* With launch attributes (engine/pdl.c). overlap: it may start before the kernel in front of it in

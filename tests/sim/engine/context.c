@@ -63,6 +63,26 @@ sim_ctx_current_locked(struct sim_ctx **ret_ctx)
 }
 
 int
+sim_ctx_usable_locked(struct sim_ctx **ret_ctx)
+{
+	int rc = sim_ctx_current_locked(ret_ctx);
+
+	return rc ? rc : (*ret_ctx)->sticky;
+}
+
+int
+sim_ctx_error(void)
+{
+	struct sim_ctx *ctx;
+	int rc;
+
+	sim_lock();
+	rc = sim_ctx_usable_locked(&ctx);
+	sim_unlock();
+	return rc;
+}
+
+int
 sim_ctx_resolve_locked(CUcontext handle, struct sim_ctx **ret_ctx)
 {
 	if (!handle)

@@ -27,7 +27,7 @@ sim_event_resolve_locked(CUevent handle, struct sim_event **ret_event)
 	if (event->handle.life == SIM_ZOMBIE)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	*ret_event = event;
-	return 0;
+	return event->ctx->sticky;
 }
 
 void
@@ -73,7 +73,7 @@ sim_event_create(unsigned flags, CUevent *ret_event)
 	    ((flags & SIM_EVENT_INTERPROCESS) && !(flags & SIM_EVENT_DISABLE_TIMING)))
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_lock();
-	rc = sim_ctx_current_locked(&ctx);
+	rc = sim_ctx_usable_locked(&ctx);
 	if (rc)
 		goto out;
 	event = sim_slab_get(&sim_g.events);
@@ -103,7 +103,7 @@ sim_event_destroy(CUevent handle)
 	event = sim_slab_find(&sim_g.events, handle);
 	rc = event && event->handle.life == SIM_ZOMBIE ? CUDA_ERROR_CONTEXT_IS_DESTROYED
 						       : sim_event_resolve_locked(handle, &event);
-	if (!rc)
+	if (event && event->handle.life == SIM_LIVE)
 		event_drop(event);
 	if (event)
 		sim_slab_put(&sim_g.events, event);

@@ -68,6 +68,13 @@ is_pool_edge(const struct sim_op *op)
 	return op->work.kind == SIM_WORK_ALLOC || op->work.kind == SIM_WORK_FREE;
 }
 
+/* What is done although the context's work has ended: callbacks get its error (hostfunc.c). */
+static bool
+outlives_a_fault(const struct sim_op *op)
+{
+	return is_pool_edge(op) || op->work.kind == SIM_WORK_HOST;
+}
+
 void
 sim_op_run_locked(struct sim_op *op)
 {
@@ -76,6 +83,12 @@ sim_op_run_locked(struct sim_op *op)
 	bool ok = true;
 
 	op->state = SIM_OP_RUNNING;
+	if (op->ctx->sticky && !outlives_a_fault(op)) {
+		sim_op_complete_locked(op);
+		return;
+	}
+	if (op->work.kind == SIM_WORK_FAULT)
+		op->ctx->sticky = (int)op->work.a[0];
 	if (op->work.kind == SIM_WORK_HOST) {
 		sim_host_begin_locked(op);
 		return;

@@ -77,6 +77,7 @@ enum sim_work_kind {
 	SIM_WORK_AWAIT,  /* a: ptr, value, enum sim_compare, bytes of the word (4 or 8) */
 	SIM_WORK_HOST,   /* a: function, its argument, 1: a callback, then its stream argument */
 	SIM_WORK_SIGNAL, /* a: ptr, value, 1: releases what is before it, bytes of the word */
+	SIM_WORK_FAULT,  /* a: the code that the context answers from then on */
 };
 
 struct sim_touch {
@@ -245,7 +246,7 @@ struct sim_ctx {
 	unsigned retains; /* primary only */
 	uint64_t *peers;  /* ids of contexts whose memory its kernels may touch */
 	unsigned n_peers;
-	int sticky;                 /* 0, or the code every synchronisation gives from now on */
+	int sticky; /* 0, or the code that calls which need it answer from now on; no work runs */
 	struct sim_stream *streams; /* all of it, default streams included */
 	struct sim_stream *legacy;
 	struct sim_event *events;
@@ -258,6 +259,8 @@ struct sim_ctx {
 
 /* Top of the calling thread's stack, alive; 201 or 709. */
 int sim_ctx_current_locked(struct sim_ctx **ret_ctx);
+/* The same for a call that needs it to work; or what a fault has left there. */
+int sim_ctx_usable_locked(struct sim_ctx **ret_ctx);
 /* A handle, NULL meaning the current one. */
 int sim_ctx_resolve_locked(CUcontext handle, struct sim_ctx **ret_ctx);
 /* Whether the operation may touch that memory. */
@@ -296,7 +299,10 @@ struct sim_stream {
 struct sim_stream *sim_stream_new_locked(struct sim_ctx *ctx, unsigned flags, int priority);
 /* Removes it from its context; its outstanding work becomes the context's orphans. */
 void sim_stream_drop_locked(struct sim_stream *stream);
+/* Of a usable context; else what a fault has left there. */
 int sim_stream_resolve_locked(CUstream handle, struct sim_stream **ret_stream);
+/* Of any living one. */
+int sim_stream_find_locked(CUstream handle, struct sim_stream **ret_stream);
 /* What a synchronisation of it waits for, and the clock it teaches. Adds to both. */
 void sim_stream_targets_locked(struct sim_stream *stream, struct sim_ops *ops, struct sim_vc *vc);
 /*
@@ -329,6 +335,7 @@ struct sim_event {
 	unsigned n_nodes;
 };
 
+/* Of a usable context; else what a fault has left there. */
 int sim_event_resolve_locked(CUevent handle, struct sim_event **ret_event);
 void sim_event_clear_locked(struct sim_event *event);
 /* Death of its context. */

@@ -18,6 +18,7 @@ static const struct {
 	[SIM_KERNEL_COPY] = { "sim_copy", SIM_WORK_COPY, 4 },
 	[SIM_KERNEL_WAIT] = { "sim_wait", SIM_WORK_AWAIT, 2 },
 	[SIM_KERNEL_SIGNAL] = { "sim_signal", SIM_WORK_SIGNAL, 2 },
+	[SIM_KERNEL_FAULT] = { "sim_fault", SIM_WORK_FAULT, 2 },
 };
 
 int
@@ -67,6 +68,19 @@ value_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
 	return args[0] % 4 == 0;
 }
 
+static bool
+fault_work(const uint64_t *args, struct sim_work *work)
+{
+	*work = (struct sim_work){
+		.kind = SIM_WORK_FAULT,
+		.name = "sim_fault",
+		.a = { args[0] },
+		.is_kernel = true,
+		.spin_ns = args[1] * 1000,
+	};
+	return args[0] && args[0] <= CUDA_ERROR_UNKNOWN;
+}
+
 /* false: the words do not fit an address range, or an address is not aligned. */
 bool
 sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work)
@@ -77,6 +91,8 @@ sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *w
 		return false;
 	if (kernel == SIM_KERNEL_WAIT || kernel == SIM_KERNEL_SIGNAL)
 		return value_work(kernel, args, work);
+	if (kernel == SIM_KERNEL_FAULT)
+		return fault_work(args, work);
 	n_words = args[kernel == SIM_KERNEL_COPY ? 2 : 1];
 	n_bytes = n_words * 4;
 	if (n_words > UINT64_MAX / 8 || args[0] % 4 ||
@@ -102,6 +118,7 @@ sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *w
 		break;
 	case SIM_KERNEL_WAIT:
 	case SIM_KERNEL_SIGNAL:
+	case SIM_KERNEL_FAULT:
 	case SIM_KERNEL_COUNT:
 		return false;
 	}

@@ -239,7 +239,7 @@ mem_alloc(size_t n_bytes, enum sim_mem_kind kind, CUdeviceptr *ret_ptr)
 	int rc;
 
 	sim_lock();
-	rc = sim_ctx_current_locked(&ctx);
+	rc = sim_ctx_usable_locked(&ctx);
 	if (!rc)
 		rc = sim_capture_unsafe_locked();
 	if (!rc)
@@ -313,11 +313,19 @@ mem_free(uint64_t addr, bool host)
 								: "memory of another kind");
 		goto out;
 	}
-	rc = sim_capture_unsafe_locked();
+	rc = mem->ctx->sticky;
+	if (!rc)
+		rc = sim_capture_unsafe_locked();
 	if (rc)
 		goto out;
 	mem->freeing = mem->waited = true;
 	sim_ctx_drain_locked(mem->ctx);
+	rc = mem->ctx->sticky;
+	if (rc) { /* of work that it has waited for: nothing is freed */
+		mem->freeing = mem->waited = false;
+		pthread_cond_broadcast(&sim_g.done);
+		goto out;
+	}
 	sim_mem_arrive_locked(mem->ctx, 0);
 	sim_oracle_forget_locked(mem->info.base, mem->n_taken);
 	sim_mem_release_locked(mem);
@@ -345,7 +353,7 @@ sim_mem_get_info(size_t *ret_free, size_t *ret_total)
 	int rc;
 
 	sim_lock();
-	rc = sim_ctx_current_locked(&ctx);
+	rc = sim_ctx_usable_locked(&ctx);
 	if (!rc) {
 		const struct sim_space *space = &sim_g.device[ctx->device].space;
 

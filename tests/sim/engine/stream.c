@@ -82,7 +82,7 @@ per_thread_stream(struct sim_stream **ret_stream)
 	uint64_t thread = sim_thread_id();
 	struct sim_stream *stream;
 	struct sim_ctx *ctx;
-	int rc = sim_ctx_current_locked(&ctx);
+	int rc = sim_ctx_usable_locked(&ctx);
 
 	if (rc)
 		return rc;
@@ -100,7 +100,7 @@ per_thread_stream(struct sim_stream **ret_stream)
 }
 
 int
-sim_stream_resolve_locked(CUstream handle, struct sim_stream **ret_stream)
+sim_stream_find_locked(CUstream handle, struct sim_stream **ret_stream)
 {
 	struct sim_stream *stream;
 	struct sim_ctx *ctx;
@@ -123,6 +123,14 @@ sim_stream_resolve_locked(CUstream handle, struct sim_stream **ret_stream)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	*ret_stream = stream;
 	return 0;
+}
+
+int
+sim_stream_resolve_locked(CUstream handle, struct sim_stream **ret_stream)
+{
+	int rc = sim_stream_find_locked(handle, ret_stream);
+
+	return rc ? rc : (*ret_stream)->ctx->sticky;
 }
 
 /* ----------------------------------------------------------------- order --- */

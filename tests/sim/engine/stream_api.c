@@ -14,7 +14,7 @@ sim_stream_create(unsigned flags, int priority, CUstream *ret_stream)
 	if (flags & ~(unsigned)SIM_STREAM_NON_BLOCKING)
 		return CUDA_ERROR_INVALID_VALUE;
 	sim_lock();
-	rc = sim_ctx_current_locked(&ctx);
+	rc = sim_ctx_usable_locked(&ctx);
 	if (rc)
 		goto out;
 	stream = sim_stream_new_locked(ctx, flags, priority);
@@ -41,9 +41,11 @@ sim_stream_destroy(CUstream handle)
 		rc = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 		goto out;
 	}
-	rc = sim_stream_resolve_locked(handle, &stream);
-	if (!rc)
-		sim_stream_drop_locked(stream);
+	rc = sim_stream_find_locked(handle, &stream);
+	if (rc)
+		goto out;
+	rc = stream->ctx->sticky; /* it is gone all the same */
+	sim_stream_drop_locked(stream);
 out:
 	sim_unlock();
 	return rc;

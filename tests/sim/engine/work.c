@@ -75,6 +75,7 @@ sim_work_run(const struct sim_work *work)
 	case SIM_WORK_MARK:
 	case SIM_WORK_ALLOC:
 	case SIM_WORK_FREE:
+	case SIM_WORK_FAULT:
 		break;
 	}
 }

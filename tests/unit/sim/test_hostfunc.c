@@ -81,10 +81,15 @@ test_place_in_the_stream(void **state)
 static void
 test_after_an_error(void **state)
 {
+	volatile uint32_t *word = (void *)(uintptr_t)p;
+
 	seen = (struct seen){ 0 };
+	*word = 0;
+	assert_int_equal(sim_stream_wait_value(s, p, 1, 4, SIM_COMPARE_EQ), 0);
 	fill(16, 4, 1, s);
 	assert_int_equal(sim_stream_host_function(s, look, &p), 0);
 	assert_int_equal(sim_stream_callback(s, hear, &p, s), 0);
+	*word = 1;
 	assert_int_equal(sim_stream_sync(s), CUDA_ERROR_ILLEGAL_ADDRESS);
 	assert_int_equal(seen.calls, 1);
 	assert_int_equal(seen.status, CUDA_ERROR_ILLEGAL_ADDRESS);
