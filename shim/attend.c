@@ -123,14 +123,18 @@ fill(const struct ca_real *real, const struct ca_block_info *info, size_t bytes,
 	return done;
 }
 
-/* A free of the driver's own, which waits as far as a capture allows. */
-static void
+/* A free of the driver's own, which waits as far as a capture allows. > 0: its error; -EBUSY. */
+static int
 free_natively(const struct ca_real *real)
 {
 	CUdeviceptr probe;
+	CUresult rc = CA_INSIDE(real->cuMemAlloc_v2(&probe, 1));
 
-	if (CA_INSIDE(real->cuMemAlloc_v2(&probe, 1)) == CUDA_SUCCESS)
-		(void)CA_INSIDE(real->cuMemFree_v2(probe));
+	if (rc == CUDA_SUCCESS)
+		rc = CA_INSIDE(real->cuMemFree_v2(probe));
+	if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_OUT_OF_MEMORY || ca_capture_is_error(rc))
+		return -EBUSY;
+	return (int)rc;
 }
 
 /* Waits for the context, unless something captures: that would invalidate the capture. -EBUSY. */
@@ -161,7 +165,7 @@ prepare_in_context(const struct ca_real *real, const struct ca_config *config,
 	int rc = wait_for_context(real, info);
 
 	if (rc == -EBUSY && config->free_sync_host)
-		free_natively(real);
+		rc = free_natively(real);
 	if (config->poison && rc)
 		ca_note_fill(info->space, false);
 	else if (config->poison && !fill(real, info, info->requested_bytes, FILL_FREED, true))
@@ -218,4 +222,41 @@ ca_attend_alloc(const struct ca_real *real, struct ca_process *process, CUdevice
 		return true;
 	return fill(real, &info, bytes, process->config.zero ? 0 : FILL_ALLOCATED,
 		    ca_device_is_idle(info.space));
+}
+
+/* Asked twice: what a fault has left stays. */
+static int
+ask_for_error(const struct ca_real *real, CUstream stream)
+{
+	CUresult rc = CUDA_SUCCESS;
+
+	for (unsigned times = 0; times < 2; times++) {
+		rc = CA_INSIDE(real->cuStreamQuery(stream));
+		if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_NOT_READY ||
+		    rc == CUDA_ERROR_INVALID_HANDLE || ca_capture_is_error(rc))
+			return 0;
+	}
+	return (int)rc;
+}
+
+int
+ca_attend_error(const struct ca_real *real)
+{
+	struct ca_context *context = NULL;
+	CUcontext current = NULL;
+	CUstream stream;
+	int rc = 0;
+
+	if (real->cuStreamCreate && real->cuStreamDestroy_v2 && real->cuStreamQuery &&
+	    real->cuCtxGetCurrent && !CA_INSIDE(real->cuCtxGetCurrent(&current)))
+		context = ca_context_find(current);
+	if (!context || !ca_context_enter(context))
+		return 0;
+	if (ca_gate_enter()) {
+		if (!take_stream(real, context, &stream))
+			rc = ask_for_error(real, stream);
+		ca_gate_leave();
+	}
+	ca_context_leave(context);
+	return rc;
 }

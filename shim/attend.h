@@ -11,6 +11,12 @@
 #include "shim/process.h"
 #include "shim/real.h"
 
+/*
+ * free_sync:host, before an allocation: the error that a fault of earlier work has left in the
+ * current context, which the driver's own allocation would answer; 0: none that is known. Waits for
+ * nothing, and asks nothing while something captures: memory is the driver's own then.
+ */
+int ca_attend_error(const struct ca_real *real);
 /* The heap's answer to a free of `dptr`, as ca_free's. */
 int ca_attend_free(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr);
 /*

@@ -100,9 +100,15 @@ alloc_any(CUdeviceptr *dptr, size_t bytesize)
 	struct ca_space *space = NULL;
 	uint64_t address;
 	int saved = errno;
-	int rc = -ENODEV;
+	int rc = -ENODEV, error = 0;
 
 	if (process && dptr && bytesize && (space = find_space(real, process))) {
+		if (process->attends && process->config.free_sync_host)
+			error = ca_attend_error(real);
+		if (error) {
+			errno = saved;
+			return (CUresult)error;
+		}
 		if (ca_quick.looks <= 1)
 			look_around(process);
 		else
