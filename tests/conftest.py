@@ -6,6 +6,7 @@ of its own, with a time-out, and with an environment from which CACHEALLOC_* and
 """
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -25,6 +26,14 @@ def clean_env(**extra):
     env["LD_LIBRARY_PATH"] = str(SIM)
     env.update({k: str(v) for k, v in extra.items()})
     return env
+
+
+def simulator_entries():
+    """The names of the driver that the simulator builds."""
+    text = (ROOT / "tests" / "sim" / "entries.def").read_text()
+    twins = re.findall(r"^SIM_TWINS\((\w+), (\w+),", text, re.M)
+    return {*re.findall(r"^SIM_ENTRY\((\w+),", text, re.M), *(name for name, _ in twins),
+            *(name + suffix for name, suffix in twins)}
 
 
 def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):

@@ -78,6 +78,129 @@ typedef struct CUDA_MEMCPY3D_st {
 	size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
+typedef struct CUDA_MEMCPY2D_st {
+	size_t srcXInBytes, srcY;
+	CUmemorytype srcMemoryType;
+	const void *srcHost;
+	CUdeviceptr srcDevice;
+	CUarray srcArray;
+	size_t srcPitch;
+	size_t dstXInBytes, dstY;
+	CUmemorytype dstMemoryType;
+	void *dstHost;
+	CUdeviceptr dstDevice;
+	CUarray dstArray;
+	size_t dstPitch;
+	size_t WidthInBytes, Height;
+} CUDA_MEMCPY2D;
+
+typedef struct CUDA_MEMCPY3D_PEER_st {
+	size_t srcXInBytes, srcY, srcZ, srcLOD;
+	int srcMemoryType;
+	const void *srcHost;
+	CUdeviceptr srcDevice;
+	CUarray srcArray;
+	CUcontext srcContext;
+	size_t srcPitch, srcHeight;
+	size_t dstXInBytes, dstY, dstZ, dstLOD;
+	int dstMemoryType;
+	void *dstHost;
+	CUdeviceptr dstDevice;
+	CUarray dstArray;
+	CUcontext dstContext;
+	size_t dstPitch, dstHeight;
+	size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D_PEER;
+
+typedef struct CUmemcpyAttributes_st {
+	unsigned int srcAccessOrder;
+	CUmemLocation srcLocHint, dstLocHint;
+	unsigned int flags;
+} CUmemcpyAttributes;
+
+typedef struct CUoffset3D_st {
+	size_t x, y, z;
+} CUoffset3D;
+
+typedef struct CUextent3D_st {
+	size_t width, height, depth;
+} CUextent3D;
+
+typedef struct CUmemcpy3DOperand_st {
+	int type;
+	union {
+		struct {
+			CUdeviceptr ptr;
+			size_t rowLength, layerHeight;
+			CUmemLocation locHint;
+		} ptr;
+		struct {
+			CUarray array;
+			CUoffset3D offset;
+		} array;
+	} op;
+} CUmemcpy3DOperand;
+
+typedef struct CUDA_MEMCPY3D_BATCH_OP_st {
+	CUmemcpy3DOperand src, dst;
+	CUextent3D extent;
+	unsigned int srcAccessOrder;
+	unsigned int flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+
+enum {
+	CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1,
+	CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL = 2,
+	CU_MEMCPY_SRC_ACCESS_ORDER_ANY = 3,
+	CU_MEMCPY_OPERAND_TYPE_POINTER = 1,
+	CU_MEMCPY_OPERAND_TYPE_ARRAY = 2,
+	CU_MEM_ATTACH_HOST = 2,
+	CU_MEM_ATTACH_SINGLE = 4,
+};
+
+typedef enum CUmem_advise_enum {
+	CU_MEM_ADVISE_SET_READ_MOSTLY = 1,
+	CU_MEM_ADVISE_UNSET_ACCESSED_BY = 6,
+} CUmem_advise;
+
+typedef enum CUexternalSemaphoreHandleType_enum {
+	CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD = 9,
+} CUexternalSemaphoreHandleType;
+
+typedef struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st {
+	CUexternalSemaphoreHandleType type;
+	union {
+		int fd;
+		void *pair[2]; /* other types' */
+	} handle;
+	unsigned int flags;
+	unsigned int reserved[16];
+} CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
+
+typedef struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st {
+	struct {
+		struct {
+			unsigned long long value;
+		} fence;
+		unsigned long long others[2]; /* of other types of semaphores */
+		unsigned int reserved[12];
+	} params;
+	unsigned int flags;
+	unsigned int reserved[16];
+} CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
+
+typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st {
+	struct {
+		struct {
+			unsigned long long value;
+		} fence;
+		unsigned long long others[3]; /* of other types of semaphores */
+		unsigned int reserved[10];
+	} params;
+	unsigned int flags;
+	unsigned int reserved[16];
+} CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+
 typedef struct CUgraphExecUpdateResultInfo_st {
 	int result; /* CUgraphExecUpdateResult: 0 success, 2 topology changed */
 	CUgraphNode errorNode;

@@ -10,6 +10,7 @@
 #include "tests/sim/engine.h"
 
 #define SIM_ENTRY(symbol, body, flavour, when, params, args) int simb_do_##body params;
+#define SIM_TWINS(symbol, suffix, params, call)
 #include "tests/sim/entries.def"
 #undef SIM_ENTRY
 

@@ -5,6 +5,7 @@
  */
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
+#include "tests/sim/copies.h"
 #include "tests/sim/engine.h"
 
 static uint64_t
@@ -86,23 +87,11 @@ simb_do_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_
 	return copy_async(dstDevice, srcDevice, ByteCount, SIM_COPY_DTOD, hStream);
 }
 
-/* Both contexts must live; where the memory is, the addresses say. */
-static int
-peers_check(CUcontext dst, CUcontext src)
-{
-	unsigned long long id;
-	int rc = dst && src ? 0 : simb_misuse(CUDA_ERROR_INVALID_CONTEXT, "NULL is no context");
-
-	if (!rc)
-		rc = sim_ctx_get_id(dst, &id);
-	return rc ? rc : sim_ctx_get_id(src, &id);
-}
-
 int
 simb_do_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
 		     CUcontext srcContext, size_t ByteCount)
 {
-	int rc = peers_check(dstContext, srcContext);
+	int rc = simb_peers_check(dstContext, srcContext);
 
 	return rc ? rc : copy_sync(dstDevice, srcDevice, ByteCount, SIM_COPY_DTOD);
 }
@@ -111,7 +100,7 @@ int
 simb_do_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
 			  CUcontext srcContext, size_t ByteCount, CUstream hStream)
 {
-	int rc = peers_check(dstContext, srcContext);
+	int rc = simb_peers_check(dstContext, srcContext);
 
 	return rc ? rc : copy_async(dstDevice, srcDevice, ByteCount, SIM_COPY_DTOD, hStream);
 }

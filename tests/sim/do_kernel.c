@@ -224,6 +224,30 @@ simb_do_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDim
 	return launch(f, sizes_check(grid, block), hStream, kernelParams, extra);
 }
 
+/* Each launch goes to its own stream. By default they also wait for each other's streams, before and
+ * after, which is not built. */
+int
+simb_do_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList,
+					     unsigned int numDevices, unsigned int flags)
+{
+	const unsigned no_sync = 3; /* CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_ and POST_LAUNCH_SYNC */
+	int rc = 0;
+
+	if (!launchParamsList || !numDevices || flags & ~no_sync)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no launches, or unknown flags");
+	if (flags != no_sync)
+		return simb_unbuilt("launches that wait for each other's streams");
+	for (unsigned i = 0; !rc && i < numDevices; i++) {
+		const CUDA_LAUNCH_PARAMS *one = &launchParamsList[i];
+
+		rc = simb_do_cuLaunchKernel(one->function, one->gridDimX, one->gridDimY,
+					    one->gridDimZ, one->blockDimX, one->blockDimY,
+					    one->blockDimZ, one->sharedMemBytes, one->hStream,
+					    one->kernelParams, NULL);
+	}
+	return rc;
+}
+
 /* True for attributes that change nothing about order or memory. */
 static bool
 attribute_harmless(CUlaunchAttributeID id)

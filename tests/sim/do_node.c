@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: graphs built node by node, capture into a graph, and user objects. Copies and sets are
- * those of one row; edges are plain ones. A CUuserObject is the engine's struct sim_user_object.
+ * Bodies: graphs built node by node, capture into a graph, and user objects. Edges are plain ones. A
+ * CUuserObject is the engine's struct sim_user_object.
  */
 #include <string.h>
 
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
+#include "tests/sim/copies.h"
 #include "tests/sim/engine.h"
 
 static struct sim_exec *
@@ -76,39 +77,19 @@ simb_do_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 					 phGraphNode);
 }
 
-/* One row between plain addresses; false: something else. */
-static bool
-row_of(const CUDA_MEMCPY3D *copy, uint64_t *ret_dst, uint64_t *ret_src)
-{
-	bool src_host = copy->srcMemoryType == CU_MEMORYTYPE_HOST;
-	bool dst_host = copy->dstMemoryType == CU_MEMORYTYPE_HOST;
-
-	if ((!src_host && copy->srcMemoryType != CU_MEMORYTYPE_DEVICE &&
-	     copy->srcMemoryType != CU_MEMORYTYPE_UNIFIED) ||
-	    (!dst_host && copy->dstMemoryType != CU_MEMORYTYPE_DEVICE &&
-	     copy->dstMemoryType != CU_MEMORYTYPE_UNIFIED))
-		return false;
-	*ret_src = (src_host ? (uintptr_t)copy->srcHost : copy->srcDevice) + copy->srcXInBytes;
-	*ret_dst = (dst_host ? (uintptr_t)copy->dstHost : copy->dstDevice) + copy->dstXInBytes;
-	return copy->Height == 1 && copy->Depth == 1 && !copy->srcY && !copy->srcZ && !copy->dstY &&
-	       !copy->dstZ;
-}
-
 int
 simb_do_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			     const CUgraphNode *dependencies, size_t numDependencies,
 			     const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
-	uint64_t dst = 0, src = 0;
+	struct simb_copy copy;
 	int rc = answer_check(phGraphNode);
 
 	if (!rc)
-		rc = answer_check(copyParams);
-	if (!rc && !row_of(copyParams, &dst, &src))
-		rc = simb_unbuilt("a copy of more than one row, or of an array,");
+		rc = simb_copy_read(copyParams, &copy);
 	return rc ? rc
-		  : sim_graph_add_copy(hGraph, dependencies, numDependencies, dst, src,
-				       copyParams->WidthInBytes, phGraphNode);
+		  : sim_graph_add_copy(hGraph, dependencies, numDependencies, &copy.dst, &copy.src,
+				       phGraphNode);
 }
 
 int
@@ -116,16 +97,17 @@ simb_do_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 			     const CUgraphNode *dependencies, size_t numDependencies,
 			     const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
+	struct sim_area area;
 	int rc = answer_check(phGraphNode);
 
 	if (!rc)
 		rc = answer_check(memsetParams);
-	if (!rc && memsetParams->height != 1)
-		rc = simb_unbuilt("a set of more than one row");
+	if (!rc)
+		rc = simb_set_area(memsetParams->dst, memsetParams->pitch, memsetParams->elementSize,
+				   memsetParams->width, memsetParams->height, &area);
 	return rc ? rc
-		  : sim_graph_add_set(hGraph, dependencies, numDependencies, memsetParams->dst,
-				      memsetParams->value, memsetParams->elementSize,
-				      memsetParams->width, phGraphNode);
+		  : sim_graph_add_set(hGraph, dependencies, numDependencies, &area,
+				      memsetParams->value, memsetParams->elementSize, phGraphNode);
 }
 
 int

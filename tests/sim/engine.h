@@ -315,23 +315,56 @@ enum sim_copy_kind {
 	SIM_COPY_DTOD, /* both (also between devices and contexts: cuMemcpyPeer) */
 };
 
+/* Bytes of which each row is contiguous: `slices` times `rows` of `width` bytes. */
+struct sim_area {
+	uint64_t addr;  /* of the first byte */
+	uint64_t width; /* bytes of a row */
+	uint64_t rows, pitch;   /* rows of a slice; bytes from one to the next, at least width */
+	uint64_t slices, slice; /* bytes from one to the next, at least those of its rows */
+};
+
+static inline struct sim_area
+sim_line(uint64_t addr, uint64_t n_bytes)
+{
+	return (struct sim_area){ addr, n_bytes, 1, n_bytes, 1, n_bytes };
+}
+
 /*
- * Copies n_bytes; 0 bytes: success, nothing done. Addresses are device pointers or host addresses
- *cast to uint64_t. Outside live memory where device memory is required: INVALID_VALUE. What the
- *host waits for: sync:  pageable -> device: nothing, the source is read before return; pinned ->
- *device: the copy; device -> host: the copy; device -> device: nothing; host -> host: the copy.
+ * Copies between areas of the same width, rows and slices; no bytes: success, nothing done.
+ * Addresses are device pointers or host addresses cast to uint64_t. Outside live memory where
+ * device memory is required, or more than an address range holds: INVALID_VALUE. What the host
+ * waits for:
+ *   sync: pageable -> device: nothing, the source is read before return; pinned -> device: the
+ * copy; device -> host: the copy; device -> device: nothing; host -> host: the copy.
  *   async: pageable -> device: nothing, the source is read before return; device -> pageable: the
- *copy (teaches the host clock); host -> host: the copy; the rest: nothing. Managed memory counts as
- *device memory. `sync` false is the Async form. A synchronous form takes NULL or
- * CU_STREAM_PER_THREAD for stream.
+ * copy (teaches the host clock); host -> host: the copy; the rest: nothing.
+ * Managed memory counts as device memory. `sync` false is the Async form. A synchronous form takes
+ * NULL or CU_STREAM_PER_THREAD for stream.
  */
+int sim_copy_area(const struct sim_area *dst, const struct sim_area *src, enum sim_copy_kind kind,
+		  CUstream handle, bool sync);
+/* The same for n_bytes in a line. */
 int sim_copy(uint64_t dst, uint64_t src, size_t n_bytes, enum sim_copy_kind kind, CUstream handle,
 	     bool sync);
 
-/* n elements of element_bytes (1, 2, 4), value's low bits. dst aligned to the element, else
- * INVALID_VALUE. The sync form waits only if dst is page-locked host memory. */
+/* Elements of element_bytes (1, 2, 4), value's low bits. Rows begin at multiples of the element and
+ * consist of whole ones, else INVALID_VALUE. The sync form waits only if dst is page-locked host
+ * memory. */
+int sim_set_area(const struct sim_area *dst, uint32_t value, unsigned element_bytes,
+		 CUstream handle, bool sync);
+/* The same for n elements in a line. */
 int sim_set(CUdeviceptr dst, uint32_t value, unsigned element_bytes, size_t n, CUstream handle,
 	    bool sync);
+
+enum sim_use {
+	SIM_USE_PREFETCH, /* its bytes are read */
+	SIM_USE_ATTACH,   /* nobody else may use it meanwhile: as if they were written */
+	SIM_USE_DISCARD,  /* afterwards they hold anything: 0xdb */
+};
+
+/* Work on managed memory that changes where it is or what may be read. All of [ptr, ptr + n_bytes)
+ * is in one managed allocation, else INVALID_VALUE. */
+int sim_mem_use(CUdeviceptr ptr, size_t n_bytes, enum sim_use use, CUstream handle);
 
 /* ------------------------------------------------------ values in memory --- */
 enum sim_compare {                  /* values are those of CUstreamWaitValue_flags */
@@ -429,8 +462,8 @@ struct sim_exec; /* CUgraphExec of the bridge; only a handle outside the engine 
 
 /*
  * Graphs built by hand: each node comes after the n nodes given. Allowed on a graph under capture.
- * They belong to the current context. INVALID_VALUE: no graph, or no node of it. A copy takes plain
- * addresses as sim_copy(SIM_COPY_ANY), a pageable side being used when it runs. An event is
+ * They belong to the current context. INVALID_VALUE: no graph, or no node of it. A copy takes
+ * addresses as sim_copy_area(SIM_COPY_ANY), a pageable side being used when it runs. An event is
  * recorded or waited for by each launch; one that is destroyed is passed over. A child graph is
  * copied, user objects included.
  */
@@ -438,11 +471,10 @@ int sim_graph_create(CUgraph *ret_graph);
 int sim_graph_add_empty(CUgraph graph, const CUgraphNode *deps, size_t n, CUgraphNode *ret_node);
 int sim_graph_add_kernel(CUgraph graph, const CUgraphNode *deps, size_t n, enum sim_kernel kernel,
 			 const uint64_t *args, CUgraphNode *ret_node);
-int sim_graph_add_copy(CUgraph graph, const CUgraphNode *deps, size_t n, uint64_t dst, uint64_t src,
-		       size_t n_bytes, CUgraphNode *ret_node);
-int sim_graph_add_set(CUgraph graph, const CUgraphNode *deps, size_t n, CUdeviceptr dst,
-		      uint32_t value, unsigned element_bytes, size_t n_elements,
-		      CUgraphNode *ret_node);
+int sim_graph_add_copy(CUgraph graph, const CUgraphNode *deps, size_t n, const struct sim_area *dst,
+		       const struct sim_area *src, CUgraphNode *ret_node);
+int sim_graph_add_set(CUgraph graph, const CUgraphNode *deps, size_t n, const struct sim_area *dst,
+		      uint32_t value, unsigned element_bytes, CUgraphNode *ret_node);
 int sim_graph_add_host(CUgraph graph, const CUgraphNode *deps, size_t n, sim_host_function function,
 		       void *data, CUgraphNode *ret_node);
 int sim_graph_add_event(CUgraph graph, const CUgraphNode *deps, size_t n, CUevent event,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from conftest import BUILD, ROOT, run
+from conftest import BUILD, ROOT, run, simulator_entries
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "submit_all"
 
@@ -16,7 +16,7 @@ def built():
     rows = re.findall(r"^CA_(SUBMIT|ELSEWHERE)(_TWINS)?\((\w+), (\w+),", (ROOT / "shim" / "submit.def").read_text(), re.M)
     symbols = {symbol: False for _, _, symbol, _ in rows}
     symbols |= {symbol + suffix: True for _, twins, symbol, suffix in rows if twins}
-    entries = set(re.findall(r"^SIM_ENTRY\((\w+),", (ROOT / "tests" / "sim" / "entries.def").read_text(), re.M))
+    entries = simulator_entries()
     return {symbol: per_thread for symbol, per_thread in symbols.items() if symbol in entries}
 
 

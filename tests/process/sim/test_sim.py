@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from conftest import BUILD, ROOT, run  # noqa: E402
+from conftest import BUILD, ROOT, run, simulator_entries  # noqa: E402
 
 PROBE = BUILD / "tests" / "process" / "sim" / "sim-probe"
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, DEINITIALIZED = range(5)
@@ -92,7 +92,7 @@ def test_older_driver_hides_what_is_newer():
 def test_every_known_name_is_exported():
     names = re.findall(r"CA_NAME\((\w+),", (ROOT / "shim" / "cuda_names.def").read_text())
     assert len(set(names)) == len(names) > 600
-    built = set(re.findall(r"SIM_ENTRY\((\w+),", (ROOT / "tests" / "sim" / "entries.def").read_text()))
+    built = simulator_entries()
     assert built < set(names)
     missing = [n for n in names if n not in built]
     seen = probe("call", *missing, SIMCUDA_DRIVER_VERSION=13050)

@@ -73,7 +73,7 @@ sim_stream_wait_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned
 		.kind = SIM_WORK_AWAIT,
 		.name = "wait value",
 		.a = { ptr, n_bytes == 8 ? value : (uint32_t)value, compare, n_bytes },
-		.touch = { { ptr, n_bytes, SIM_ATOMIC } },
+		.touch = { { .addr = ptr, .n_bytes = n_bytes, .access = SIM_ATOMIC } },
 		.n_touches = 1,
 	};
 
@@ -90,7 +90,7 @@ sim_stream_write_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigne
 		.kind = SIM_WORK_SIGNAL,
 		.name = "write value",
 		.a = { ptr, n_bytes == 8 ? value : (uint32_t)value, release, n_bytes },
-		.touch = { { ptr, n_bytes, SIM_ATOMIC } },
+		.touch = { { .addr = ptr, .n_bytes = n_bytes, .access = SIM_ATOMIC } },
 		.n_touches = 1,
 	};
 

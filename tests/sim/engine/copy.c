@@ -10,7 +10,6 @@
 #include "tests/sim/engine/internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum side {
 	SIDE_PAGEABLE,
@@ -18,25 +17,29 @@ enum side {
 	SIDE_DEVICE,
 };
 
-/* Classifies [addr, addr + n) and adds a touch for tracked memory.
- * INVALID_VALUE: partly outside. */
+/* Classifies an area that is not empty, and adds a touch for tracked memory.
+ * INVALID_VALUE: partly outside, or no area. */
 static int
-side_of(uint64_t addr, size_t n, enum sim_access access, struct sim_work *work, enum side *ret_side)
+side_of(const struct sim_area *area, enum sim_access access, struct sim_work *work,
+	enum side *ret_side)
 {
-	struct sim_mem *mem = sim_mem_hold_locked(addr, n);
+	uint64_t addr = area->addr, n = 0;
+	bool is_area = sim_area_span(area, &n);
+	struct sim_mem *mem = is_area ? sim_mem_hold_locked(addr, n) : NULL;
 
-	if (!mem && !sim_mem_find_locked(addr) && !sim_mem_is_device_range(addr)) {
+	if (is_area && !mem && !sim_mem_find_locked(addr) && !sim_mem_is_device_range(addr)) {
 		*ret_side = SIDE_PAGEABLE;
 		return addr ? 0 : CUDA_ERROR_INVALID_VALUE;
 	}
 	if (!mem) {
 		sim_misuse_locked(CUDA_ERROR_INVALID_VALUE,
-				  "copy or set outside an allocation: 0x%llx, %zu bytes",
-				  (unsigned long long)addr, n);
+				  "copy or set outside an allocation: 0x%llx, %llu bytes",
+				  (unsigned long long)addr,
+				  (unsigned long long)(is_area ? n : area->width));
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	*ret_side = mem->info.kind == SIM_MEM_HOST ? SIDE_PINNED : SIDE_DEVICE;
-	work->touch[work->n_touches++] = (struct sim_touch){ addr, n, access };
+	work->touch[work->n_touches++] = (struct sim_touch){ addr, n, access, *area };
 	return 0;
 }
 
@@ -63,60 +66,71 @@ sync_allowed(struct sim_stream *stream)
 	return rc ? rc : sim_capture_unsafe_locked();
 }
 
+/* The source as it is now, row behind row. */
+static int
+stage(struct sim_work *work)
+{
+	struct sim_area to = work->from;
+
+	work->staged = malloc(to.width * to.rows * to.slices);
+	if (!work->staged)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	to.addr = (uintptr_t)work->staged;
+	to.pitch = to.width;
+	to.slice = to.width * to.rows;
+	sim_area_copy(&to, &work->from);
+	return 0;
+}
+
 static int
 copy_locked(struct sim_stream *stream, struct sim_work *work, enum sim_copy_kind kind, bool sync)
 {
 	enum side dst, src;
-	size_t n = work->a[2];
 	int rc;
 
-	rc = side_of(work->a[0], n, SIM_WRITE, work, &dst);
+	rc = side_of(&work->to, SIM_WRITE, work, &dst);
 	if (!rc)
-		rc = side_of(work->a[1], n, SIM_READ, work, &src);
+		rc = side_of(&work->from, SIM_READ, work, &src);
 	if (rc)
 		return rc;
 	if (((kind == SIM_COPY_HTOD || kind == SIM_COPY_DTOD) && dst == SIDE_PAGEABLE) ||
 	    ((kind == SIM_COPY_DTOH || kind == SIM_COPY_DTOD) && src == SIDE_PAGEABLE))
-		return sim_misuse_locked(CUDA_ERROR_INVALID_VALUE,
-					 "copy of %zu bytes: 0x%llx is not device memory", n,
-					 (unsigned long long)work->a[dst == SIDE_PAGEABLE ? 0 : 1]);
-	if (stream->capture)
-		return sim_submit_locked(stream, work, NULL, NULL, NULL);
-	if (src == SIDE_PAGEABLE && dst == SIDE_DEVICE) {
-		work->staged = malloc(n);
-		if (!work->staged)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		memcpy(work->staged, (const void *)(uintptr_t)work->a[1], n);
-	}
-	return host_waits(dst, src, sync) ? sim_submit_wait_locked(stream, work)
-					  : sim_submit_locked(stream, work, NULL, NULL, NULL);
+		return sim_misuse_locked(
+			CUDA_ERROR_INVALID_VALUE, "copy of %llu bytes: 0x%llx is not device memory",
+			(unsigned long long)(work->to.width * work->to.rows * work->to.slices),
+			(unsigned long long)(dst == SIDE_PAGEABLE ? work->to.addr
+								  : work->from.addr));
+	if (!stream->capture && src == SIDE_PAGEABLE && dst == SIDE_DEVICE)
+		rc = stage(work);
+	if (rc)
+		return rc;
+	return !stream->capture && host_waits(dst, src, sync)
+		       ? sim_submit_wait_locked(stream, work)
+		       : sim_submit_locked(stream, work, NULL, NULL, NULL);
 }
 
 int
-sim_copy_work_locked(uint64_t dst, uint64_t src, size_t n_bytes, struct sim_work *work)
+sim_copy_work_locked(const struct sim_area *dst, const struct sim_area *src, struct sim_work *work)
 {
 	enum side side;
 	int rc;
 
-	*work = (struct sim_work){
-		.kind = SIM_WORK_COPY,
-		.name = "copy",
-		.a = { dst, src, n_bytes },
-	};
-	if (!n_bytes)
+	*work = (struct sim_work){ .kind = SIM_WORK_COPY, .name = "copy", .to = *dst, .from = *src };
+	if (sim_area_empty(dst))
 		return CUDA_ERROR_INVALID_VALUE;
-	rc = side_of(dst, n_bytes, SIM_WRITE, work, &side);
-	return rc ? rc : side_of(src, n_bytes, SIM_READ, work, &side);
+	rc = side_of(dst, SIM_WRITE, work, &side);
+	return rc ? rc : side_of(src, SIM_READ, work, &side);
 }
 
 int
-sim_copy(uint64_t dst, uint64_t src, size_t n_bytes, enum sim_copy_kind kind, CUstream handle,
-	 bool sync)
+sim_copy_area(const struct sim_area *dst, const struct sim_area *src, enum sim_copy_kind kind,
+	      CUstream handle, bool sync)
 {
 	struct sim_work work = {
 		.kind = SIM_WORK_COPY,
 		.name = "copy",
-		.a = { dst, src, n_bytes },
+		.to = *dst,
+		.from = *src,
 	};
 	struct sim_stream *stream;
 	int rc;
@@ -125,8 +139,84 @@ sim_copy(uint64_t dst, uint64_t src, size_t n_bytes, enum sim_copy_kind kind, CU
 	rc = sim_stream_resolve_locked(handle, &stream);
 	if (!rc && sync)
 		rc = sync_allowed(stream);
-	if (!rc && n_bytes)
+	if (!rc && !sim_area_empty(dst))
 		rc = copy_locked(stream, &work, kind, sync);
+	sim_unlock();
+	return rc;
+}
+
+int
+sim_copy(uint64_t dst, uint64_t src, size_t n_bytes, enum sim_copy_kind kind, CUstream handle,
+	 bool sync)
+{
+	struct sim_area to = sim_line(dst, n_bytes), from = sim_line(src, n_bytes);
+
+	return sim_copy_area(&to, &from, kind, handle, sync);
+}
+
+/* -------------------------------------------------------------- sets --- */
+static bool
+elements_fit(const struct sim_area *area, unsigned element_bytes)
+{
+	return (element_bytes == 1 || element_bytes == 2 || element_bytes == 4) &&
+	       area->addr % element_bytes == 0 && area->width % element_bytes == 0 &&
+	       (area->rows < 2 || area->pitch % element_bytes == 0);
+}
+
+/* *ret_side is where the area is. */
+static int
+set_work_locked(const struct sim_area *dst, uint32_t value, unsigned element_bytes,
+		struct sim_work *work, enum side *ret_side)
+{
+	int rc;
+
+	*work = (struct sim_work){
+		.kind = SIM_WORK_SET,
+		.name = "set",
+		.a = { value, element_bytes },
+		.to = *dst,
+	};
+	rc = side_of(dst, SIM_WRITE, work, ret_side);
+	if (!rc && *ret_side == SIDE_PAGEABLE)
+		rc = sim_misuse_locked(CUDA_ERROR_INVALID_VALUE, "set: 0x%llx is not device memory",
+				       (unsigned long long)dst->addr);
+	return rc;
+}
+
+int
+sim_set_work_locked(const struct sim_area *dst, uint32_t value, unsigned element_bytes,
+		    struct sim_work *work)
+{
+	enum side side;
+
+	return sim_area_empty(dst) || !elements_fit(dst, element_bytes)
+		       ? CUDA_ERROR_INVALID_VALUE
+		       : set_work_locked(dst, value, element_bytes, work, &side);
+}
+
+int
+sim_set_area(const struct sim_area *dst, uint32_t value, unsigned element_bytes, CUstream handle,
+	     bool sync)
+{
+	enum side side = SIDE_PAGEABLE;
+	struct sim_stream *stream;
+	struct sim_work work;
+	int rc;
+
+	if (!elements_fit(dst, element_bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	sim_lock();
+	rc = sim_stream_resolve_locked(handle, &stream);
+	if (!rc && sync)
+		rc = sync_allowed(stream);
+	if (rc || sim_area_empty(dst))
+		goto out;
+	rc = set_work_locked(dst, value, element_bytes, &work, &side);
+	if (rc)
+		goto out;
+	rc = sync && side == SIDE_PINNED ? sim_submit_wait_locked(stream, &work)
+					 : sim_submit_locked(stream, &work, NULL, NULL, NULL);
+out:
 	sim_unlock();
 	return rc;
 }
@@ -135,34 +225,51 @@ int
 sim_set(CUdeviceptr dst, uint32_t value, unsigned element_bytes, size_t n, CUstream handle,
 	bool sync)
 {
+	struct sim_area area;
+	size_t n_bytes;
+
+	if (__builtin_mul_overflow(n, (size_t)element_bytes, &n_bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	area = sim_line(dst, n_bytes);
+	return sim_set_area(&area, value, element_bytes, handle, sync);
+}
+
+/* ----------------------------------------------------- managed memory --- */
+static const struct {
+	const char *name;
+	enum sim_work_kind kind;
+	enum sim_access access;
+} uses[] = {
+	[SIM_USE_PREFETCH] = { "prefetch", SIM_WORK_MARK, SIM_READ },
+	[SIM_USE_ATTACH] = { "attach", SIM_WORK_MARK, SIM_WRITE },
+	[SIM_USE_DISCARD] = { "discard", SIM_WORK_SET, SIM_WRITE },
+};
+
+int
+sim_mem_use(CUdeviceptr ptr, size_t n_bytes, enum sim_use use, CUstream handle)
+{
+	const uint32_t discarded = 0xdb;
 	struct sim_work work = {
-		.kind = SIM_WORK_SET,
-		.name = "set",
-		.a = { dst, value, element_bytes, n },
+		.kind = uses[use].kind,
+		.name = uses[use].name,
+		.a = { discarded, 1 },
+		.to = sim_line(ptr, n_bytes),
+		.touch = { { .addr = ptr, .n_bytes = n_bytes, .access = uses[use].access } },
+		.n_touches = 1,
 	};
 	struct sim_stream *stream;
-	enum side side = SIDE_PAGEABLE;
-	size_t n_bytes;
+	struct sim_mem *mem;
 	int rc;
 
-	if ((element_bytes != 1 && element_bytes != 2 && element_bytes != 4) ||
-	    dst % element_bytes || __builtin_mul_overflow(n, (size_t)element_bytes, &n_bytes))
-		return CUDA_ERROR_INVALID_VALUE;
 	sim_lock();
 	rc = sim_stream_resolve_locked(handle, &stream);
-	if (!rc && sync)
-		rc = sync_allowed(stream);
-	if (rc || !n)
-		goto out;
-	rc = side_of(dst, n_bytes, SIM_WRITE, &work, &side);
-	if (!rc && side == SIDE_PAGEABLE)
-		rc = sim_misuse_locked(CUDA_ERROR_INVALID_VALUE, "set: 0x%llx is not device memory",
-				       (unsigned long long)dst);
-	if (rc)
-		goto out;
-	rc = sync && side == SIDE_PINNED ? sim_submit_wait_locked(stream, &work)
-					 : sim_submit_locked(stream, &work, NULL, NULL, NULL);
-out:
+	mem = rc ? NULL : sim_mem_hold_locked(ptr, n_bytes);
+	if (!rc && (!n_bytes || !mem || mem->info.kind != SIM_MEM_MANAGED))
+		rc = sim_misuse_locked(CUDA_ERROR_INVALID_VALUE,
+				       "%s: 0x%llx, %zu bytes, is no managed memory",
+				       uses[use].name, (unsigned long long)ptr, n_bytes);
+	if (!rc)
+		rc = sim_submit_locked(stream, &work, NULL, NULL, NULL);
 	sim_unlock();
 	return rc;
 }

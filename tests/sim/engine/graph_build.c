@@ -147,38 +147,29 @@ sim_graph_add_kernel(CUgraph graph, const CUgraphNode *deps, size_t n, enum sim_
 }
 
 int
-sim_graph_add_copy(CUgraph graph, const CUgraphNode *deps, size_t n, uint64_t dst, uint64_t src,
-		   size_t n_bytes, CUgraphNode *ret_node)
+sim_graph_add_copy(CUgraph graph, const CUgraphNode *deps, size_t n, const struct sim_area *dst,
+		   const struct sim_area *src, CUgraphNode *ret_node)
 {
 	struct sim_node node = { 0 };
 	int rc;
 
 	sim_lock();
-	rc = sim_copy_work_locked(dst, src, n_bytes, &node.work);
+	rc = sim_copy_work_locked(dst, src, &node.work);
 	sim_unlock();
 	return rc ? rc : node_add(graph, deps, n, &node, ret_node);
 }
 
 int
-sim_graph_add_set(CUgraph graph, const CUgraphNode *deps, size_t n, CUdeviceptr dst, uint32_t value,
-		  unsigned element_bytes, size_t n_elements, CUgraphNode *ret_node)
+sim_graph_add_set(CUgraph graph, const CUgraphNode *deps, size_t n, const struct sim_area *dst,
+		  uint32_t value, unsigned element_bytes, CUgraphNode *ret_node)
 {
-	struct sim_node node = {
-		.work = {
-			.kind = SIM_WORK_SET,
-			.name = "set",
-			.a = { dst, value, element_bytes, n_elements },
-			.touch = { { dst, n_elements * element_bytes, SIM_WRITE } },
-			.n_touches = 1,
-		},
-	};
-	bool ok = (element_bytes == 1 || element_bytes == 2 || element_bytes == 4) &&
-		  dst % element_bytes == 0 && n_elements && n_elements <= SIZE_MAX / 4;
+	struct sim_node node = { 0 };
+	int rc;
 
 	sim_lock();
-	ok = ok && sim_mem_hold_locked(dst, n_elements * element_bytes);
+	rc = sim_set_work_locked(dst, value, element_bytes, &node.work);
 	sim_unlock();
-	return ok ? node_add(graph, deps, n, &node, ret_node) : CUDA_ERROR_INVALID_VALUE;
+	return rc ? rc : node_add(graph, deps, n, &node, ret_node);
 }
 
 int

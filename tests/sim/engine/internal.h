@@ -68,8 +68,8 @@ void sim_components_free_locked(void);
 /* ------------------------------------------------------------ work --- */
 enum sim_work_kind {
 	SIM_WORK_MARK,   /* nothing: event record, wait, graph edge */
-	SIM_WORK_COPY,   /* a: dst, src, n_bytes */
-	SIM_WORK_SET,    /* a: dst, value, element_bytes, n */
+	SIM_WORK_COPY,   /* to, from */
+	SIM_WORK_SET,    /* to; a: value, element_bytes */
 	SIM_WORK_FILL,   /* a: ptr, n_words, value */
 	SIM_WORK_CHECK,  /* a: ptr, n_words, value, errors_ptr */
 	SIM_WORK_ALLOC,  /* a: ptr; only an access */
@@ -81,8 +81,9 @@ enum sim_work_kind {
 };
 
 struct sim_touch {
-	uint64_t addr, n_bytes;
+	uint64_t addr, n_bytes; /* from the first to the last byte */
 	enum sim_access access;
+	struct sim_area area; /* the rows in it that are touched; slices 0: all of it */
 };
 
 enum {
@@ -94,13 +95,31 @@ struct sim_work {
 	enum sim_work_kind kind;
 	const char *name; /* static text, for reports */
 	uint64_t a[SIM_WORK_ARGS];
+	struct sim_area to, from;
 	struct sim_touch
 		touch[SIM_WORK_TOUCHES]; /* tracked memory only, not pageable host memory */
 	unsigned n_touches;
 	uint64_t spin_ns;
 	bool is_kernel;
-	void *staged; /* malloc'd copy of a pageable source, or NULL; owned by the operation */
+	void *staged; /* malloc'd copy of a pageable source, row behind row, or NULL; owned by the
+			 operation */
 };
+
+/* ------------------------------------------------------------ area.c --- */
+static inline bool
+sim_area_empty(const struct sim_area *area)
+{
+	return !area->width || !area->rows || !area->slices;
+}
+
+/* Bytes from the first to the last of one that is not empty; false: more than an address range
+ * holds, or rows or slices that overlap. */
+bool sim_area_span(const struct sim_area *area, uint64_t *ret_n_bytes);
+/* The same bytes in as few rows and slices as possible. */
+struct sim_area sim_area_joined(const struct sim_area *area);
+/* Of the same width, rows and slices. */
+void sim_area_copy(const struct sim_area *to, const struct sim_area *from);
+void sim_area_set(const struct sim_area *area, uint32_t value, uint64_t element_bytes);
 
 /* -------------------------------------------------------------- op.c --- */
 enum sim_op_state {
@@ -440,8 +459,11 @@ void sim_captures_free_locked(void);
 /* ---------------------------------------------------- work of nodes --- */
 /* false: no such kernel, the words do not fit an address range, or an address is not aligned. */
 bool sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work);
-/* Checks both sides. A pageable side is read or written when the node runs. */
-int sim_copy_work_locked(uint64_t dst, uint64_t src, size_t n_bytes, struct sim_work *work);
+/* Check what they name. A pageable side is read or written when the node runs. */
+int sim_copy_work_locked(const struct sim_area *dst, const struct sim_area *src,
+			 struct sim_work *work);
+int sim_set_work_locked(const struct sim_area *dst, uint32_t value, unsigned element_bytes,
+			struct sim_work *work);
 
 /* -------------------------------------------------------------- pdl.c --- */
 /* `op` is about to become the stream's last one, its own tick not yet in the clock. */

@@ -49,7 +49,7 @@ static void
 work_touch(struct sim_work *work, uint64_t addr, uint64_t n_bytes, enum sim_access access)
 {
 	if (n_bytes)
-		work->touch[work->n_touches++] = (struct sim_touch){ addr, n_bytes, access };
+		work->touch[work->n_touches++] = (struct sim_touch){ .addr = addr, .n_bytes = n_bytes, .access = access };
 }
 
 /* sim_wait and sim_signal: one word of 32 bits. */
@@ -112,7 +112,8 @@ sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *w
 		work_touch(work, args[3], 8, SIM_ATOMIC);
 		break;
 	case SIM_KERNEL_COPY:
-		work->a[2] = n_bytes;
+		work->to = sim_line(args[0], n_bytes);
+		work->from = sim_line(args[1], n_bytes);
 		work_touch(work, args[0], n_bytes, SIM_WRITE);
 		work_touch(work, args[1], n_bytes, SIM_READ);
 		break;

@@ -274,22 +274,38 @@ touch_range(struct touch *touch)
 	root = merge(merge(l, touch->out), r);
 }
 
+/* Each row by itself: what lies between is nobody's, or somebody else's. */
+static void
+touch_rows(struct touch *touch, const struct sim_touch *t)
+{
+	struct sim_area area =
+		t->area.slices ? sim_area_joined(&t->area) : sim_line(t->addr, t->n_bytes);
+
+	for (uint64_t slice = 0; slice < area.slices; slice++)
+		for (uint64_t row = 0; row < area.rows; row++) {
+			touch->lo = area.addr + slice * area.slice + row * area.pitch;
+			touch->hi = touch->lo + area.width;
+			touch->out = NULL;
+			touch_range(touch);
+		}
+}
+
 void
 sim_oracle_touch_locked(const struct sim_op *op, uint32_t component, uint64_t count,
 			const struct sim_vc *vc)
 {
 	for (unsigned i = 0; i < op->work.n_touches; i++) {
 		const struct sim_touch *t = &op->work.touch[i];
-		struct touch touch = { .lo = t->addr, .hi = t->addr + t->n_bytes, .vc = vc };
+		struct touch touch = { .vc = vc };
 
-		if (touch.hi <= touch.lo)
+		if (!t->n_bytes)
 			continue;
 		touch.now.side = (struct sim_race_side){ op->work.name, op->seq, op->stream_id,
 							 op->ctx_id, t->access };
 		touch.now.component = component;
 		touch.now.count = count;
 		touch.now.open = sim_order_open_locked(op, vc);
-		touch_range(&touch);
+		touch_rows(&touch, t);
 	}
 }
 
@@ -298,7 +314,7 @@ sim_accessor_touch(uint64_t addr, uint64_t n_bytes, bool writes)
 {
 	struct sim_op op = { .work = {
 				     .name = "accessor",
-				     .touch = { { addr, n_bytes, writes ? SIM_WRITE : SIM_READ } },
+				     .touch = { { .addr = addr, .n_bytes = n_bytes, .access = writes ? SIM_WRITE : SIM_READ } },
 				     .n_touches = 1,
 			     } };
 

@@ -4,8 +4,6 @@
  */
 #include "tests/sim/engine/internal.h"
 
-#include <string.h>
-
 static void *
 at(uint64_t addr)
 {
@@ -13,18 +11,24 @@ at(uint64_t addr)
 }
 
 static void
-set_run(uint64_t dst, uint32_t value, uint64_t element_bytes, uint64_t n)
+copy_run(const struct sim_work *work)
 {
-	if (element_bytes == 1) {
-		memset(at(dst), (int)(value & 0xff), n);
-		return;
+	const struct sim_area *to = &work->to;
+	struct sim_area from = work->from;
+
+	if (work->staged) {
+		from.addr = (uintptr_t)work->staged;
+		from.pitch = from.width;
+		from.slice = from.width * from.rows;
 	}
-	for (uint64_t i = 0; i < n; i++) {
-		if (element_bytes == 2)
-			((uint16_t *)at(dst))[i] = (uint16_t)value;
-		else
-			((uint32_t *)at(dst))[i] = value;
-	}
+	sim_area_copy(to, &from);
+}
+
+static void
+fill_run(uint32_t *words, uint64_t n, uint32_t value)
+{
+	for (uint64_t i = 0; i < n; i++)
+		words[i] = value;
 }
 
 /* errors is written to, by the atomic add, which the check does not see. */
@@ -56,13 +60,13 @@ sim_work_run(const struct sim_work *work)
 
 	switch (work->kind) {
 	case SIM_WORK_COPY:
-		memmove(at(a[0]), work->staged ? work->staged : at(a[1]), a[2]);
+		copy_run(work);
 		break;
 	case SIM_WORK_SET:
-		set_run(a[0], (uint32_t)a[1], a[2], a[3]);
+		sim_area_set(&work->to, (uint32_t)a[0], a[1]);
 		break;
 	case SIM_WORK_FILL:
-		set_run(a[0], (uint32_t)a[2], 4, a[1]);
+		fill_run(at(a[0]), a[1], (uint32_t)a[2]);
 		break;
 	case SIM_WORK_CHECK:
 		check_run(at(a[0]), a[1], (uint32_t)a[2], at(a[3]));

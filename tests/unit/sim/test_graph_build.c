@@ -62,6 +62,23 @@ instantiate(CUgraph from)
 	return exec;
 }
 
+/* In a line, after one node. */
+static int
+add_copy(const CUgraphNode *after, CUdeviceptr dst, CUdeviceptr src, size_t n, CUgraphNode *node)
+{
+	struct sim_area to = sim_line(dst, n), from = sim_line(src, n);
+
+	return sim_graph_add_copy(graph, after, 1, &to, &from, node);
+}
+
+static int
+add_set(CUdeviceptr dst, uint32_t value, unsigned element_bytes, size_t n, CUgraphNode *node)
+{
+	struct sim_area to = sim_line(dst, n * element_bytes);
+
+	return sim_graph_add_set(graph, NULL, 0, &to, value, element_bytes, node);
+}
+
 static int calls;
 
 static void
@@ -78,11 +95,11 @@ test_all_kinds_in_order(void **state)
 
 	calls = 0;
 	node[0] = add_fill(p, 7, NULL, 0);
-	assert_int_equal(sim_graph_add_set(graph, NULL, 0, q, 1, 4, 1024, &node[1]), 0);
+	assert_int_equal(add_set(q, 1, 4, 1024, &node[1]), 0);
 	both[0] = node[0];
 	both[1] = node[1];
 	assert_int_equal(sim_graph_add_empty(graph, both, 2, &node[2]), 0);
-	assert_int_equal(sim_graph_add_copy(graph, &node[2], 1, q, p, 2048, &node[3]), 0);
+	assert_int_equal(add_copy(&node[2], q, p, 2048, &node[3]), 0);
 	assert_int_equal(sim_graph_add_host(graph, &node[3], 1, count, &calls, &node[4]), 0);
 	node[5] = add_fill(p, 8, &node[4], 1);
 	exec = instantiate(graph);
@@ -120,8 +137,7 @@ test_bad_nodes(void **state)
 	assert_int_equal(sim_graph_clone(graph, &clone), 0);
 	assert_int_equal(sim_graph_add_empty(clone, &node, 1, &other), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(sim_graph_add_empty(graph, NULL, 1, &other), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(sim_graph_add_set(graph, NULL, 0, p, 1, 3, 4, &other),
-			 CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(add_set(p, 1, 3, 4, &other), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(sim_graph_add_child(graph, NULL, 0, graph, &other),
 			 CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(sim_graph_destroy(clone), 0);
@@ -165,7 +181,7 @@ test_child(void **state)
 	first = add_fill(p, 1, NULL, 0);
 	assert_int_equal(sim_graph_add_child(graph, &first, 1, child, &node), 0);
 	assert_int_equal(sim_graph_destroy(child), 0);
-	assert_int_equal(sim_graph_add_copy(graph, &node, 1, p, q, 4, &node), 0);
+	assert_int_equal(add_copy(&node, p, q, 4, &node), 0);
 	exec = instantiate(graph);
 	fill(q, 4096, 2, s);
 	assert_int_equal(sim_exec_launch(exec, s), 0);
