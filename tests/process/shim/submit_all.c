@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "shim/graphics_abi.h"
 #include "tests/sim/abi.h"
@@ -27,6 +28,8 @@ typedef CUresult fn_cuMemHostAlloc(void **pp, size_t bytes, unsigned flags);
 typedef CUresult fn_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
 						unsigned long long flags);
 typedef CUresult fn_cuStreamCreate(CUstream *stream, unsigned flags);
+typedef CUresult fn_cuImportExternalSemaphore(CUexternalSemaphore *semaphore,
+					      const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc);
 
 enum { WORDS = 256, BYTES = 4 * WORDS };
 
@@ -58,6 +61,7 @@ say(const char *name, CUresult rc)
 }
 
 #define RAW(symbol, suffix, ...) ((fn_##symbol *)(uintptr_t)find(#symbol, suffix))(__VA_ARGS__)
+/* Of what has no twin, `suffix` is empty. */
 #define CALL(symbol, suffix, ...) say(#symbol, RAW(symbol, twins ? #suffix : "", __VA_ARGS__))
 #define PLAIN(symbol, ...)                                                                         \
 	do {                                                                                       \
@@ -95,6 +99,19 @@ sets(void)
 	CALL(cuMemsetD32Async, _ptsz, a, 0x21222324, WORDS, NULL);
 	show(a);
 	CALL(cuMemsetD32Async, _ptsz, a, 1, 1ull << 62, NULL);
+	CALL(cuMemsetD2D8_v2, _ptds, a, 8, 0x25, 4, 2);
+	show(a);
+	CALL(cuMemsetD2D8Async, _ptsz, a, 8, 0x26, 4, 2, NULL);
+	show(a);
+	CALL(cuMemsetD2D16_v2, _ptds, a, 8, 0x2728, 2, 2);
+	show(a);
+	CALL(cuMemsetD2D16Async, _ptsz, a, 8, 0x292a, 2, 2, NULL);
+	show(a);
+	CALL(cuMemsetD2D32_v2, _ptds, a, 8, 0x2b2c2d2e, 1, 2);
+	show(a);
+	CALL(cuMemsetD2D32Async, _ptsz, a, 8, 0x2f303132, 1, 2, NULL);
+	show(a);
+	CALL(cuMemsetD2D32_v2, _ptds, a, 2, 0, 1, 2);
 }
 
 static void
@@ -146,6 +163,170 @@ copies(CUcontext context)
 	CALL(cuMemcpyHtoD_v2, _ptds, a, words, (size_t)1 << 40);
 }
 
+/* Rows of one word, two words apart. */
+static void
+rows(CUcontext context)
+{
+	CUDA_MEMCPY2D flat = {
+		.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+		.srcDevice = a,
+		.srcPitch = 8,
+		.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+		.dstDevice = b,
+		.dstPitch = 8,
+		.WidthInBytes = 4,
+		.Height = 2,
+	};
+	CUDA_MEMCPY3D deep = {
+		.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+		.srcDevice = a,
+		.srcPitch = 8,
+		.srcHeight = 2,
+		.dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+		.dstDevice = b,
+		.dstPitch = 8,
+		.dstHeight = 2,
+		.WidthInBytes = 4,
+		.Height = 2,
+		.Depth = 2,
+	};
+	CUDA_MEMCPY3D_PEER peer;
+
+	memcpy(&peer, &deep, sizeof(peer));
+	peer.srcContext = peer.dstContext = context;
+	fill(b, 0);
+	fill(a, 0xa1);
+	CALL(cuMemcpy2D_v2, _ptds, &flat);
+	show(b);
+	fill(a, 0xa2);
+	CALL(cuMemcpy2DUnaligned_v2, _ptds, &flat);
+	show(b);
+	fill(a, 0xa3);
+	CALL(cuMemcpy2DAsync_v2, _ptsz, &flat, NULL);
+	show(b);
+	fill(a, 0xa4);
+	CALL(cuMemcpy3D_v2, _ptds, &deep);
+	show(b);
+	fill(a, 0xa5);
+	CALL(cuMemcpy3DAsync_v2, _ptsz, &deep, NULL);
+	show(b);
+	fill(a, 0xa6);
+	CALL(cuMemcpy3DPeer, _ptds, &peer);
+	show(b);
+	fill(a, 0xa7);
+	CALL(cuMemcpy3DPeerAsync, _ptsz, &peer, NULL);
+	show(b);
+	flat.srcPitch = 2;
+	CALL(cuMemcpy2D_v2, _ptds, &flat);
+	flat.srcPitch = (size_t)1 << 40;
+	CALL(cuMemcpy2DAsync_v2, _ptsz, &flat, NULL);
+}
+
+static void
+batches(CUstream stream)
+{
+	CUmemcpyAttributes attributes = { .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM };
+	CUDA_MEMCPY3D_BATCH_OP op = {
+		.src = { CU_MEMCPY_OPERAND_TYPE_POINTER, { .ptr = { .ptr = a, .rowLength = 8 } } },
+		.dst = { CU_MEMCPY_OPERAND_TYPE_POINTER, { .ptr = { .ptr = b, .rowLength = 8 } } },
+		.extent = { 4, 2, 1 },
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+	};
+	CUdeviceptr to[] = { b, b + 8 }, from[] = { a, a };
+	size_t sizes[] = { 4, 4 }, index[] = { 0 }, failed = 7;
+
+	fill(a, 0xb1);
+	CALL(cuMemcpyBatchAsync, _ptsz, to, from, sizes, 2, &attributes, index, 1, &failed, stream);
+	show(b);
+	fill(a, 0xb2);
+	CALL(cuMemcpyBatchAsync_v2, _ptsz, to, from, sizes, 2, &attributes, index, 1, stream);
+	show(b);
+	fill(a, 0xb3);
+	CALL(cuMemcpy3DBatchAsync, _ptsz, 1, &op, &failed, 0, stream);
+	show(b);
+	fill(a, 0xb4);
+	CALL(cuMemcpy3DBatchAsync_v2, _ptsz, 1, &op, 0, stream);
+	show(b);
+	fill(a, 0xb5);
+	CALL(cuMemcpy3DWithAttributesAsync, _ptsz, &op, 0, stream);
+	show(b);
+	sizes[1] = (size_t)1 << 40;
+	CALL(cuMemcpyBatchAsync, _ptsz, to, from, sizes, 2, &attributes, index, 1, &failed, stream);
+	PLAIN(cuCtxSynchronize, ); /* the first of the two was submitted */
+	printf("  failed %zu\n", failed);
+}
+
+static void
+arrays(void)
+{
+	CUDA_ARRAY_DESCRIPTOR desc = { WORDS, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1 };
+	CUarray one, two;
+
+	CALL(cuArrayCreate_v2, , &one, &desc);
+	CALL(cuArrayCreate_v2, , &two, &desc);
+	memset(host, 0x51, BYTES);
+	CALL(cuMemcpyHtoA_v2, _ptds, one, 0, host, BYTES);
+	CALL(cuMemcpyAtoD_v2, _ptds, b, one, 0, BYTES);
+	show(b);
+	PLAIN(cuCtxSynchronize, );
+	memset(host, 0x52, BYTES);
+	CALL(cuMemcpyHtoAAsync_v2, _ptsz, one, 0, host, BYTES, NULL);
+	CALL(cuMemcpyAtoA_v2, _ptds, two, 4, one, 8, 4);
+	CALL(cuMemcpyAtoH_v2, _ptds, host, two, 4, 4);
+	printf("  %08x\n", host[0]);
+	fill(a, 0x53);
+	CALL(cuMemcpyDtoA_v2, _ptds, two, 0, a, BYTES);
+	CALL(cuMemcpyAtoHAsync_v2, _ptsz, host, two, 0, BYTES, NULL);
+	PLAIN(cuCtxSynchronize, );
+	printf("  %08x\n", host[1]);
+	CALL(cuMemcpyDtoA_v2, _ptds, two, 4, a, BYTES);
+	CALL(cuArrayDestroy, , one);
+	CALL(cuArrayDestroy, , two);
+	CALL(cuArrayDestroy, , two);
+}
+
+static void
+managed_memory(void)
+{
+	CUmemLocation location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 };
+	size_t size = BYTES, index = 0;
+	CUdeviceptr managed;
+
+	PLAIN(cuMemAllocManaged, &managed, BYTES, CU_MEM_ATTACH_GLOBAL);
+	fill(managed, 0x62);
+	CALL(cuMemPrefetchAsync, _ptsz, managed, BYTES, 0, NULL);
+	CALL(cuMemPrefetchAsync_v2, _ptsz, managed, BYTES, location, 0, NULL);
+	CALL(cuMemPrefetchBatchAsync, _ptsz, &managed, &size, 1, &location, &index, 1, 0, NULL);
+	CALL(cuStreamAttachMemAsync, _ptsz, NULL, managed, 0, CU_MEM_ATTACH_GLOBAL);
+	show(managed);
+	CALL(cuMemDiscardBatchAsync, _ptsz, &managed, &size, 1, 0, NULL);
+	CALL(cuMemDiscardAndPrefetchBatchAsync, _ptsz, &managed, &size, 1, &location, &index, 1, 0,
+	     NULL);
+	CALL(cuMemPrefetchAsync, _ptsz, a, BYTES, 0, NULL);
+	CALL(cuStreamAttachMemAsync, _ptsz, NULL, a, 0, CU_MEM_ATTACH_GLOBAL);
+	PLAIN(cuCtxSynchronize, );
+	PLAIN(cuMemFree_v2, managed);
+}
+
+static void
+semaphores(void)
+{
+	CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC desc = {
+		.type = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+	};
+	CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS signal = { .params.fence.value = 4 };
+	CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS wait = { .params.fence.value = 3 };
+	CUexternalSemaphore semaphore;
+
+	desc.handle.fd = memfd_create("semaphore", MFD_CLOEXEC);
+	PLAIN(cuImportExternalSemaphore, &semaphore, &desc);
+	CALL(cuSignalExternalSemaphoresAsync, _ptsz, &semaphore, &signal, 1, NULL);
+	CALL(cuWaitExternalSemaphoresAsync, _ptsz, &semaphore, &wait, 1, NULL);
+	PLAIN(cuCtxSynchronize, );
+	semaphore = NULL;
+	CALL(cuSignalExternalSemaphoresAsync, _ptsz, &semaphore, &signal, 1, NULL);
+}
+
 static void
 called(void *data)
 {
@@ -159,8 +340,9 @@ called_back(CUstream stream, CUresult status, void *data)
 }
 
 static void
-kernels(void)
+kernels(CUstream stream)
 {
+	CUDA_LAUNCH_PARAMS one;
 	static int calls;
 	uint64_t words = WORDS, value = 0x41, spin_us = 10;
 	void *args[] = { &a, &words, &value, &spin_us };
@@ -183,6 +365,13 @@ kernels(void)
 	CALL(cuLaunchKernel, _ptsz, function, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL);
 	show(a);
 	CALL(cuLaunchKernel, _ptsz, function, 0, 1, 1, 1, 1, 1, 0, NULL, args, NULL);
+	value = 0x42;
+	CALL(cuLaunchCooperativeKernel, _ptsz, function, 1, 1, 1, 1, 1, 1, 0, NULL, args);
+	show(a);
+	value = 0x43;
+	one = (CUDA_LAUNCH_PARAMS){ function, 1, 1, 1, 1, 1, 1, 0, stream, args };
+	CALL(cuLaunchCooperativeKernelMultiDevice, , &one, 1, 3);
+	show(a);
 	for (unsigned n = 0; n <= 40; n += 20) {
 		config.attrs = n ? list : NULL;
 		config.numAttrs = n;
@@ -255,6 +444,7 @@ int
 main(int argc, char **argv)
 {
 	CUcontext context;
+	CUstream stream;
 
 	twins = argc > 1 && !strcmp(argv[1], "twins");
 	driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -268,10 +458,16 @@ main(int argc, char **argv)
 	PLAIN(cuMemAlloc_v2, &flag, BYTES);
 	PLAIN(cuMemHostAlloc, (void **)&host, BYTES, 0);
 	fill(flag, 0);
+	PLAIN(cuStreamCreate, &stream, 0);
 	sets();
 	copies(context);
-	kernels();
+	rows(context);
+	batches(stream);
+	arrays();
+	kernels(stream);
 	values();
+	managed_memory();
+	semaphores();
 	pools();
 	graphs();
 	return 0;

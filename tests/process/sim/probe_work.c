@@ -225,7 +225,7 @@ probe_nodes(int argc, char **argv)
 {
 	uint64_t words = 1024, value = 7, spin = 0;
 	int calls = 0, destroyed = 0;
-	unsigned out[2] = { 0, 0 };
+	unsigned out[4] = { 0 };
 	CUdeviceptr ptr;
 	void *args[] = { &ptr, &words, &value, &spin };
 	CUDA_KERNEL_NODE_PARAMS fill = { .gridDimX = 1, .kernelParams = args };
@@ -259,6 +259,7 @@ probe_nodes(int argc, char **argv)
 	SAY("rc", cuGraphAddChildGraphNode(&node, graph, &node, 1, child));
 	SAY("rc", cuGraphAddEventRecordNode(&node, graph, &node, 1, event));
 	copy.Height = 2;
+	copy.srcPitch = 16;
 	SAY("two_rows", cuGraphAddMemcpyNode(&node, graph, &node, 1, &copy, context));
 	SAY("rc", cuUserObjectCreate(&object, &destroyed, add_one, 1, 1));
 	SAY("rc", cuUserObjectRetain(object, 1));
@@ -277,6 +278,7 @@ probe_nodes(int argc, char **argv)
 	SAY("calls", calls);
 	SAY("set", out[0]);
 	SAY("filled", out[1]);
+	SAY("second_row", out[2]);
 	SAY("rc", cuGraphReleaseUserObject(clone, object, 1));
 	SAY("rc", cuGraphDestroy(graph));
 	SAY("rc", cuGraphDestroy(clone));
