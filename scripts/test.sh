@@ -33,6 +33,8 @@ export CACHEALLOC_TEST_VENV=$PWD/build-venv
 [ -z "$long" ] || export CACHEALLOC_TEST_LONG=1
 setup_bindings build-venv ||
 	say "the Python package index cannot be reached (build-venv.log): the test of cuda-bindings will be skipped"
+setup_ffmpeg build-ffmpeg.log ||
+	say "ffmpeg cannot be installed (build-ffmpeg.log): its tests will be skipped"
 setup_headers build-headers build-venv ||
 	say "CUDA's headers cannot be had (build-headers.log): tests/abi will compare with installed ones only"
 setup_drivers build-drivers ||
