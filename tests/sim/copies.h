@@ -23,11 +23,11 @@ struct simb_operand {
 	size_t pitch, height; /* bytes of a row, rows of a slice; 0: the least there can be */
 };
 
-#define SIMB_HOST(pointer) \
+#define SIMB_HOST(pointer)                                                                         \
 	((struct simb_operand){ .type = CU_MEMORYTYPE_HOST, .address = (uintptr_t)(pointer) })
-#define SIMB_DEVICE(pointer) \
+#define SIMB_DEVICE(pointer)                                                                       \
 	((struct simb_operand){ .type = CU_MEMORYTYPE_DEVICE, .address = (pointer) })
-#define SIMB_ARRAY(handle, offset) \
+#define SIMB_ARRAY(handle, offset)                                                                 \
 	((struct simb_operand){ .type = CU_MEMORYTYPE_ARRAY, .array = (handle), .x = (offset) })
 
 /* ---- do_area.c */
@@ -50,9 +50,9 @@ int simb_set_2d(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element_
 		size_t height, CUstream stream, bool sync);
 
 /* ---- do_batch.c: ret_fail may be NULL; else the number of the copy that failed, SIZE_MAX: none */
-int simb_copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes,
-		    size_t n, const CUmemcpyAttributes *attrs, const size_t *attr_at,
-		    size_t n_attrs, size_t *ret_fail, CUstream stream);
+int simb_copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t n,
+		    const CUmemcpyAttributes *attrs, const size_t *attr_at, size_t n_attrs,
+		    size_t *ret_fail, CUstream stream);
 int simb_copy_batch_3d(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t n, size_t *ret_fail,
 		       unsigned long long flags, CUstream stream);
 

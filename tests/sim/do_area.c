@@ -65,8 +65,7 @@ simb_copy_operands(const struct simb_operand *dst, const struct simb_operand *sr
 	struct simb_copy copy;
 	int rc = operands_read(dst, src, size, &copy);
 
-	return rc ? rc
-		  : sim_copy_area(&copy.dst, &copy.src, copy.kind, simb_stream(stream), sync);
+	return rc ? rc : sim_copy_area(&copy.dst, &copy.src, copy.kind, simb_stream(stream), sync);
 }
 
 int
@@ -93,16 +92,16 @@ simb_copy_read(const CUDA_MEMCPY3D *copy, struct simb_copy *ret_copy)
 	if (!copy || copy->srcLOD || copy->dstLOD)
 		return invalid("no description, or a level of detail");
 	dst = (struct simb_operand){
-		copy->dstMemoryType,
-		address(copy->dstMemoryType, copy->dstHost, copy->dstDevice),
-		copy->dstArray,
-		copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstPitch, copy->dstHeight,
+		copy->dstMemoryType, address(copy->dstMemoryType, copy->dstHost, copy->dstDevice),
+		copy->dstArray,      copy->dstXInBytes,
+		copy->dstY,          copy->dstZ,
+		copy->dstPitch,      copy->dstHeight,
 	};
 	src = (struct simb_operand){
-		copy->srcMemoryType,
-		address(copy->srcMemoryType, copy->srcHost, copy->srcDevice),
-		copy->srcArray,
-		copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch, copy->srcHeight,
+		copy->srcMemoryType, address(copy->srcMemoryType, copy->srcHost, copy->srcDevice),
+		copy->srcArray,      copy->srcXInBytes,
+		copy->srcY,          copy->srcZ,
+		copy->srcPitch,      copy->srcHeight,
 	};
 	size.width = copy->WidthInBytes;
 	size.rows = copy->Height;
@@ -116,8 +115,7 @@ simb_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync)
 	struct simb_copy read;
 	int rc = simb_copy_read(copy, &read);
 
-	return rc ? rc
-		  : sim_copy_area(&read.dst, &read.src, read.kind, simb_stream(stream), sync);
+	return rc ? rc : sim_copy_area(&read.dst, &read.src, read.kind, simb_stream(stream), sync);
 }
 
 int

@@ -224,7 +224,8 @@ simb_array_area(const struct simb_operand *from, struct sim_area *area)
 	if (from->x % array.element || area->width % array.element ||
 	    !inside(from->x, area->width, row) || !inside(from->y, area->rows, rows) ||
 	    !inside(from->z, area->slices, slices))
-		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "outside the array, or no whole elements");
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE,
+				   "outside the array, or no whole elements");
 	area->pitch = row;
 	area->slice = row * rows;
 	area->addr = array.base + from->x + from->y * row + from->z * area->slice;

@@ -99,7 +99,8 @@ static int
 op_submit(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream)
 {
 	size_t element = element_of(op);
-	struct simb_operand dst = operand_of(&op->dst, element), src = operand_of(&op->src, element);
+	struct simb_operand dst = operand_of(&op->dst, element),
+			    src = operand_of(&op->src, element);
 	struct sim_area size = { .width = op->extent.width * element,
 				 .rows = op->extent.height,
 				 .slices = op->extent.depth };

@@ -224,13 +224,14 @@ simb_do_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDim
 	return launch(f, sizes_check(grid, block), hStream, kernelParams, extra);
 }
 
-/* Each launch goes to its own stream. By default they also wait for each other's streams, before and
- * after, which is not built. */
+/* Each launch goes to its own stream. By default they also wait for each other's streams, before
+ * and after, which is not built. */
 int
 simb_do_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList,
 					     unsigned int numDevices, unsigned int flags)
 {
-	const unsigned no_sync = 3; /* CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_ and POST_LAUNCH_SYNC */
+	const unsigned no_sync =
+		3; /* CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_ and POST_LAUNCH_SYNC */
 	int rc = 0;
 
 	if (!launchParamsList || !numDevices || flags & ~no_sync)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: what is said about managed memory. Where it is does not matter here: a prefetch is work of
- * its stream that reads what it moves, and an advice is checked and forgotten.
+ * Bodies: what is said about managed memory. Where it is does not matter here: a prefetch is work
+ * of its stream that reads what it moves, and an advice is checked and forgotten.
  */
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
@@ -39,7 +39,8 @@ simb_attach(CUdeviceptr ptr, size_t n_bytes, unsigned flags, CUstream stream)
 
 	if (rc || info.base != ptr || (n_bytes && n_bytes != info.n_bytes))
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "not a whole managed allocation");
-	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST && flags != CU_MEM_ATTACH_SINGLE)
+	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST &&
+	    flags != CU_MEM_ATTACH_SINGLE)
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no such way to attach");
 	if (flags == CU_MEM_ATTACH_SINGLE && (!simb_stream(stream) || stream == CU_STREAM_LEGACY))
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "attached to the default stream");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: graphs built node by node, capture into a graph, and user objects. Edges are plain ones. A
- * CUuserObject is the engine's struct sim_user_object.
+ * Bodies: graphs built node by node, capture into a graph, and user objects. Edges are plain ones.
+ * A CUuserObject is the engine's struct sim_user_object.
  */
 #include <string.h>
 
@@ -103,8 +103,9 @@ simb_do_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 	if (!rc)
 		rc = answer_check(memsetParams);
 	if (!rc)
-		rc = simb_set_area(memsetParams->dst, memsetParams->pitch, memsetParams->elementSize,
-				   memsetParams->width, memsetParams->height, &area);
+		rc = simb_set_area(memsetParams->dst, memsetParams->pitch,
+				   memsetParams->elementSize, memsetParams->width,
+				   memsetParams->height, &area);
 	return rc ? rc
 		  : sim_graph_add_set(hGraph, dependencies, numDependencies, &area,
 				      memsetParams->value, memsetParams->elementSize, phGraphNode);

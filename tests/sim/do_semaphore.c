@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: external semaphores, of the kind that counts (timeline). One is a word of page-locked host
- * memory that the context current at its import owns: a signal writes it, a wait waits until it is
- * not less. Imports of the same file share one word. Nobody outside the process signals or waits.
+ * Bodies: external semaphores, of the kind that counts (timeline). One is a word of page-locked
+ * host memory that the context current at its import owns: a signal writes it, a wait waits until
+ * it is not less. Imports of the same file share one word. Nobody outside the process signals or
+ * waits.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -114,8 +115,7 @@ simb_semaphores_signal(const CUexternalSemaphore *list,
 		       const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params, unsigned n,
 		       CUstream stream)
 {
-	int rc = n && list && params ? 0
-				     : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no semaphores");
+	int rc = n && list && params ? 0 : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no semaphores");
 
 	for (unsigned i = 0; !rc && i < n; i++) {
 		uint64_t *word = word_of(list[i]);
@@ -131,8 +131,7 @@ int
 simb_semaphores_wait(const CUexternalSemaphore *list,
 		     const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params, unsigned n, CUstream stream)
 {
-	int rc = n && list && params ? 0
-				     : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no semaphores");
+	int rc = n && list && params ? 0 : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no semaphores");
 
 	for (unsigned i = 0; !rc && i < n; i++) {
 		uint64_t *word = word_of(list[i]);

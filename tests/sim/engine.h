@@ -317,8 +317,8 @@ enum sim_copy_kind {
 
 /* Bytes of which each row is contiguous: `slices` times `rows` of `width` bytes. */
 struct sim_area {
-	uint64_t addr;  /* of the first byte */
-	uint64_t width; /* bytes of a row */
+	uint64_t addr;          /* of the first byte */
+	uint64_t width;         /* bytes of a row */
 	uint64_t rows, pitch;   /* rows of a slice; bytes from one to the next, at least width */
 	uint64_t slices, slice; /* bytes from one to the next, at least those of its rows */
 };

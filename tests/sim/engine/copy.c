@@ -115,7 +115,9 @@ sim_copy_work_locked(const struct sim_area *dst, const struct sim_area *src, str
 	enum side side;
 	int rc;
 
-	*work = (struct sim_work){ .kind = SIM_WORK_COPY, .name = "copy", .to = *dst, .from = *src };
+	*work = (struct sim_work){
+		.kind = SIM_WORK_COPY, .name = "copy", .to = *dst, .from = *src
+	};
 	if (sim_area_empty(dst))
 		return CUDA_ERROR_INVALID_VALUE;
 	rc = side_of(dst, SIM_WRITE, work, &side);

@@ -49,7 +49,8 @@ static void
 work_touch(struct sim_work *work, uint64_t addr, uint64_t n_bytes, enum sim_access access)
 {
 	if (n_bytes)
-		work->touch[work->n_touches++] = (struct sim_touch){ .addr = addr, .n_bytes = n_bytes, .access = access };
+		work->touch[work->n_touches++] =
+			(struct sim_touch){ .addr = addr, .n_bytes = n_bytes, .access = access };
 }
 
 /* sim_wait and sim_signal: one word of 32 bits. */

@@ -314,7 +314,9 @@ sim_accessor_touch(uint64_t addr, uint64_t n_bytes, bool writes)
 {
 	struct sim_op op = { .work = {
 				     .name = "accessor",
-				     .touch = { { .addr = addr, .n_bytes = n_bytes, .access = writes ? SIM_WRITE : SIM_READ } },
+				     .touch = { { .addr = addr,
+						  .n_bytes = n_bytes,
+						  .access = writes ? SIM_WRITE : SIM_READ } },
 				     .n_touches = 1,
 			     } };
 

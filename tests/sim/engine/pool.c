@@ -45,7 +45,9 @@ edge_work(enum sim_work_kind kind, const char *name, const struct sim_mem *mem)
 		.kind = kind,
 		.name = name,
 		.a = { mem->info.base, mem->info.id },
-		.touch = { { .addr = mem->info.base, .n_bytes = mem->info.n_bytes, .access = SIM_WRITE } },
+		.touch = { { .addr = mem->info.base,
+			     .n_bytes = mem->info.n_bytes,
+			     .access = SIM_WRITE } },
 		.n_touches = 1,
 	};
 }
