@@ -38,6 +38,43 @@
 	  (CUgraphNode * node, CUgraph g, const CUgraphNode *deps, size_t n, CUevent e))           \
 	X(cuGraphAddKernelNode_v2, (CUgraphNode * node, CUgraph g, const CUgraphNode *deps,        \
 				    size_t n, const CUDA_KERNEL_NODE_PARAMS *params))              \
+	X(cuLaunchCooperativeKernel,                                                               \
+	  (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,          \
+	   unsigned bz, unsigned shared, CUstream s, void **params))                               \
+	X(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *copy, CUstream s))                             \
+	X(cuMemcpy2DAsync_v2_ptsz, (const CUDA_MEMCPY2D *copy, CUstream s))                        \
+	X(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *copy, CUstream s))                             \
+	X(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *copy, CUstream s))                       \
+	X(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *copy))                                              \
+	X(cuMemcpy2D_v2_ptds, (const CUDA_MEMCPY2D *copy))                                         \
+	X(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *copy))                                     \
+	X(cuMemcpy2DUnaligned_v2_ptds, (const CUDA_MEMCPY2D *copy))                                \
+	X(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *copy))                                              \
+	X(cuMemcpy3D_v2_ptds, (const CUDA_MEMCPY3D *copy))                                         \
+	X(cuMemcpyBatchAsync_v2,                                                                   \
+	  (CUdeviceptr * dsts, CUdeviceptr * srcs, size_t * sizes, size_t n,                       \
+	   CUmemcpyAttributes * attrs, size_t * attr_at, size_t n_attrs, CUstream s))              \
+	X(cuMemcpy3DBatchAsync_v2,                                                                 \
+	  (size_t n, CUDA_MEMCPY3D_BATCH_OP * ops, unsigned long long flags, CUstream s))          \
+	X(cuMemsetD2D8Async, (CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,    \
+			      size_t height, CUstream s))                                          \
+	X(cuMemsetD2D16Async, (CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,  \
+			       size_t height, CUstream s))                                         \
+	X(cuMemsetD2D32Async, (CUdeviceptr dst, size_t pitch, unsigned value, size_t width,        \
+			       size_t height, CUstream s))                                         \
+	X(cuArrayCreate_v2, (CUarray * array, const CUDA_ARRAY_DESCRIPTOR *desc))                  \
+	X(cuImportExternalSemaphore,                                                               \
+	  (CUexternalSemaphore * semaphore, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc))      \
+	X(cuSignalExternalSemaphoresAsync,                                                         \
+	  (const CUexternalSemaphore *list, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params,   \
+	   unsigned n, CUstream s))                                                                \
+	X(cuWaitExternalSemaphoresAsync,                                                           \
+	  (const CUexternalSemaphore *list, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,     \
+	   unsigned n, CUstream s))                                                                \
+	X(cuMemPrefetchAsync, (CUdeviceptr ptr, size_t n, CUdevice device, CUstream s))            \
+	X(cuMemDiscardBatchAsync,                                                                  \
+	  (CUdeviceptr * ptrs, size_t * sizes, size_t n, unsigned long long flags, CUstream s))    \
+	X(cuStreamAttachMemAsync, (CUstream s, CUdeviceptr ptr, size_t n, unsigned flags))         \
 	X(cuMemsetD32Async, (CUdeviceptr dst, unsigned value, size_t n, CUstream s))               \
 	X(cuMemsetD32Async_ptsz, (CUdeviceptr dst, unsigned value, size_t n, CUstream s))
 

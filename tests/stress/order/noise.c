@@ -84,7 +84,10 @@ noise_any(struct worker *w, struct place *place)
 		whole(w, place, event);
 		break;
 	case 14:
-		look(w);
+		if (chance(w, 2))
+			look(w);
+		else
+			rows_managed(w, place, slot);
 		break;
 	default:
 		if (chance(w, 3))

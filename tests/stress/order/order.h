@@ -49,6 +49,12 @@ struct slot {
 	int owner; /* worker, or EVERYBODY */
 	bool open;
 	bool blocking;
+	/* rows.c: of a slot that one worker has for itself, made when first used; die with the
+	 * place */
+	CUarray array;
+	CUdeviceptr managed;
+	CUexternalSemaphore semaphore;
+	unsigned long long signals; /* value it was last signalled with */
 };
 
 struct place {
@@ -179,6 +185,21 @@ void submit_copy(struct worker *w, struct place *p, int slot, CUdeviceptr to, CU
 		 size_t n);
 void submit_set(struct worker *w, struct place *p, int slot, CUdeviceptr to, unsigned char value,
 		size_t n);
+
+/* ---- rows.c: by calls that name rows, arrays, managed memory, semaphores */
+struct comb_ends {
+	uint64_t to, from; /* device or host addresses */
+	bool to_host, from_host;
+};
+/* False: not possible here, and nothing was done. */
+bool rows_copy(struct worker *w, struct place *p, int slot, const struct comb_ends *ends, size_t n);
+bool rows_copy_by_array(struct worker *w, struct place *p, int slot, CUdeviceptr to,
+			CUdeviceptr from, size_t n);
+bool rows_set(struct worker *w, struct place *p, int slot, CUdeviceptr to, unsigned char value,
+	      size_t n);
+bool rows_order(struct worker *w, struct place *p, int from, int to);
+/* Managed memory is prefetched, set, attached and checked. */
+void rows_managed(struct worker *w, struct place *p, int slot);
 
 /* ---- sequence.c */
 /* What was submitted to `from` so far comes before what is submitted to `to` from now on. */

@@ -26,6 +26,10 @@ slot_create(struct slot *slot, struct rng *rng)
 {
 	unsigned flags = (unsigned)rng_below(rng, 2);
 
+	slot->array =
+		NULL; /* what used it may not be done, and the new stream comes after nothing */
+	slot->managed = 0;
+	slot->semaphore = NULL;
 	slot->blocking = !flags;
 	slot->open = true;
 	if (rng_below(rng, 3))

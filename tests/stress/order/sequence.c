@@ -231,6 +231,10 @@ order_slots(struct worker *w, struct place *from_place, int from, struct place *
 	case 7:
 		by_event(w, from_place, from, to_place, to, EVENT_WAIT, true);
 		break;
+	case 11:
+		if (from_place == to_place && rows_order(w, from_place, from, to))
+			break;
+		__attribute__((fallthrough));
 	case 8:
 	case 9:
 	case 10:

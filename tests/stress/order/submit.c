@@ -49,6 +49,8 @@ submit_kernel(struct worker *w, struct place *p, int slot, void *kernel, uint64_
 	if (chance(w, 8))
 		OP(w, (ptsz ? calls.cuLaunchKernelEx_ptsz : calls.cuLaunchKernelEx)(&config, kernel,
 										    params, NULL));
+	else if (!ptsz && chance(w, 12))
+		OP(w, calls.cuLaunchCooperativeKernel(kernel, 1, 1, 1, 1, 1, 1, 0, s, params));
 	else if (ptsz)
 		OP(w, cuLaunchKernel_ptsz(kernel, 1, 1, 1, 1, 1, 1, 0, s, params, NULL));
 	else
@@ -142,8 +144,12 @@ submit_write(struct worker *w, struct place *p, int slot, CUdeviceptr to, const 
 	     size_t n)
 {
 	CUstream s;
-	bool ptsz = flavour(w, p, slot, &s);
+	bool ptsz;
 
+	if (chance(w, 3) &&
+	    rows_copy(w, p, slot, &(struct comb_ends){ to, (uintptr_t)from, false, true }, n))
+		return;
+	ptsz = flavour(w, p, slot, &s);
 	place_enter(p);
 	if (chance(w, 4))
 		OP(w, (ptsz ? cuMemcpyAsync_ptsz : cuMemcpyAsync)(to, (CUdeviceptr)(uintptr_t)from,
@@ -156,8 +162,12 @@ void
 submit_read(struct worker *w, struct place *p, int slot, void *to, CUdeviceptr from, size_t n)
 {
 	CUstream s;
-	bool ptsz = flavour(w, p, slot, &s);
+	bool ptsz;
 
+	if (chance(w, 3) &&
+	    rows_copy(w, p, slot, &(struct comb_ends){ (uintptr_t)to, from, true, false }, n))
+		return;
+	ptsz = flavour(w, p, slot, &s);
 	place_enter(p);
 	OP(w, (ptsz ? cuMemcpyDtoHAsync_v2_ptsz : cuMemcpyDtoHAsync_v2)(to, from, n, s));
 }
@@ -166,8 +176,13 @@ void
 submit_copy(struct worker *w, struct place *p, int slot, CUdeviceptr to, CUdeviceptr from, size_t n)
 {
 	CUstream s;
-	bool ptsz = flavour(w, p, slot, &s);
+	bool ptsz;
 
+	if ((chance(w, 3) &&
+	     rows_copy(w, p, slot, &(struct comb_ends){ to, from, false, false }, n)) ||
+	    (chance(w, 4) && rows_copy_by_array(w, p, slot, to, from, n)))
+		return;
+	ptsz = flavour(w, p, slot, &s);
 	place_enter(p);
 	if (chance(w, 4))
 		OP(w, (ptsz ? cuMemcpyAsync_ptsz : cuMemcpyAsync)(to, from, n, s));
@@ -180,8 +195,11 @@ submit_set(struct worker *w, struct place *p, int slot, CUdeviceptr to, unsigned
 	   size_t n)
 {
 	CUstream s;
-	bool ptsz = flavour(w, p, slot, &s);
+	bool ptsz;
 
+	if (chance(w, 3) && rows_set(w, p, slot, to, value, n))
+		return;
+	ptsz = flavour(w, p, slot, &s);
 	place_enter(p);
 	if (n % 4 == 0 && chance(w, 2))
 		OP(w, (ptsz ? calls.cuMemsetD32Async_ptsz
