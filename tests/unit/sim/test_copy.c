@@ -169,6 +169,103 @@ test_managed_is_device_memory(void **state)
 	assert_int_equal(word_at(p), 6);
 }
 
+/* ------------------------------------------------------------------ areas --- */
+static struct sim_area
+area(uint64_t addr, uint64_t width, uint64_t rows, uint64_t pitch)
+{
+	return (struct sim_area){ addr, width, rows, pitch, 1, 0 };
+}
+
+static int
+copy_area(struct sim_area dst, struct sim_area src)
+{
+	return sim_copy_area(&dst, &src, SIM_COPY_ANY, NULL, false);
+}
+
+static void
+test_rows_go_where_they_belong(void **state)
+{
+	uint32_t host[4] = { 1, 2, 3, 4 };
+
+	fill(p, 4096, 9, NULL);
+	assert_int_equal(copy_area(area(p, 4, 2, 16), area((uintptr_t)host, 4, 2, 8)), 0);
+	host[0] = host[2] = 7; /* the source was staged */
+	assert_int_equal(copy_area(area(q, 8, 2, 8), area(p, 8, 2, 16)), 0);
+	assert_int_equal(sim_ctx_sync(), 0);
+	assert_int_equal(word_at(p), 1);
+	assert_int_equal(word_at(p + 4), 9);
+	assert_int_equal(word_at(p + 8), 9);
+	assert_int_equal(word_at(p + 16), 3);
+	assert_int_equal(word_at(q + 4), 9);
+	assert_int_equal(word_at(q + 8), 3);
+}
+
+static void
+test_slices(void **state)
+{
+	struct sim_area from = { p, 4, 2, 8, 2, 32 }, to = { q, 4, 2, 4, 2, 8 };
+
+	for (uint32_t i = 0; i < 16; i++)
+		fill(p + 4ul * i, 4, i, NULL);
+	assert_int_equal(copy_area(to, from), 0);
+	assert_int_equal(sim_ctx_sync(), 0);
+	assert_int_equal(word_at(q), 0);
+	assert_int_equal(word_at(q + 4), 2);
+	assert_int_equal(word_at(q + 8), 8);
+	assert_int_equal(word_at(q + 12), 10);
+}
+
+static void
+test_areas_that_do_not_fit(void **state)
+{
+	struct sim_area deep = { p, 4, 2, 8, 2, 8 };
+
+	assert_int_equal(copy_area(area(p, 8, 512, 8), area(q, 8, 512, 8)), 0);
+	assert_int_equal(copy_area(area(p, 8, 0, 8), area(0, 8, 0, 8)), 0);
+	assert_int_equal(copy_area(area(p, 8, 513, 8), area(q, 8, 513, 8)),
+			 CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(copy_area(area(p, 8, 2, 4), area(q, 8, 2, 8)), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(copy_area(area(p, 8, 3, UINT64_MAX / 2), area(q, 8, 3, 8)),
+			 CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(copy_area(deep, deep), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(sim_ctx_sync(), 0);
+}
+
+static void
+test_set_of_rows(void **state)
+{
+	struct sim_area rows = area(p, 4, 2, 8), odd = area(p, 4, 2, 6);
+
+	fill(p, 4096, 9, NULL);
+	assert_int_equal(sim_set_area(&rows, 5, 4, NULL, false), 0);
+	assert_int_equal(sim_set_area(&odd, 5, 4, NULL, false), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(sim_ctx_sync(), 0);
+	assert_int_equal(word_at(p), 5);
+	assert_int_equal(word_at(p + 4), 9);
+	assert_int_equal(word_at(p + 8), 5);
+	assert_int_equal(word_at(p + 12), 9);
+}
+
+static void
+test_use_of_managed_memory(void **state)
+{
+	CUdeviceptr managed;
+
+	assert_int_equal(sim_mem_alloc_managed(4096, 1, &managed), 0);
+	fill(managed, 4096, 6, NULL);
+	assert_int_equal(sim_mem_use(managed, 4096, SIM_USE_PREFETCH, NULL), 0);
+	assert_int_equal(sim_mem_use(managed, 4096, SIM_USE_ATTACH, NULL), 0);
+	assert_int_equal(sim_ctx_sync(), 0);
+	assert_int_equal(word_at(managed), 6);
+	assert_int_equal(sim_mem_use(managed, 8, SIM_USE_DISCARD, NULL), 0);
+	assert_int_equal(sim_ctx_sync(), 0);
+	assert_int_not_equal(word_at(managed), 6);
+	assert_int_equal(word_at(managed + 8), 6);
+	assert_int_equal(sim_mem_use(managed, 4097, SIM_USE_PREFETCH, NULL),
+			 CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(sim_mem_use(p, 4096, SIM_USE_PREFETCH, NULL), CUDA_ERROR_INVALID_VALUE);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, begin, fixture_end)
 
 int
@@ -184,6 +281,11 @@ main(void)
 		T(test_bounds),
 		T(test_between_devices),
 		T(test_managed_is_device_memory),
+		T(test_rows_go_where_they_belong),
+		T(test_slices),
+		T(test_areas_that_do_not_fit),
+		T(test_set_of_rows),
+		T(test_use_of_managed_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

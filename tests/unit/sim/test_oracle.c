@@ -58,6 +58,60 @@ test_neighbours_do_not_race(void **state)
 	assert_int_equal(fx.n_races, 0);
 }
 
+/* What lies between the rows of an area is nobody's. */
+static void
+test_rows_race_one_by_one(void **state)
+{
+	struct sim_area rows = { p, 4, 64, 8, 1, 0 }, between = rows, dense = rows, from = rows;
+	struct sim_area deep = { p + 4096, 4, 2, 8, 2, 64 };
+
+	between.addr += 4;
+	dense.pitch = 4;
+	from.addr = q;
+	assert_int_equal(sim_set_area(&rows, 1, 4, s, false), 0);
+	assert_int_equal(sim_set_area(&between, 1, 4, t, false), 0);
+	assert_int_equal(sim_set_area(&deep, 1, 4, s, false), 0);
+	fill(p + 4096 + 16, 48, 1, t); /* between the slices */
+	assert_int_equal(fx.n_races, 0);
+	assert_int_equal(sim_copy_area(&from, &rows, SIM_COPY_DTOD, t, false), 0);
+	assert_int_equal(fx.n_races, 1); /* one report, though all 64 rows race */
+	assert_int_equal(fx.race.n_bytes, 4);
+	fill(p + 4096 + 64 + 8, 4, 1, t);
+	assert_int_equal(fx.n_races, 2);
+	assert_int_equal(sim_set_area(&dense, 1, 4, s, false), 0);
+	assert_int_equal(fx.n_races, 3);
+}
+
+static void
+test_managed_memory_in_two_streams(void **state)
+{
+	static const struct {
+		enum sim_use use;
+		unsigned n_after_read, n_after_write;
+	} expected[] = {
+		{ SIM_USE_PREFETCH, 0, 1 },
+		{ SIM_USE_ATTACH, 1, 1 },
+		{ SIM_USE_DISCARD, 1, 1 },
+	};
+	CUdeviceptr managed;
+
+	for (int i = 0; i < 3; i++) {
+		for (int writes = 0; writes < 2; writes++) {
+			assert_int_equal(sim_mem_alloc_managed(4096, 1, &managed), 0);
+			fx.n_races = 0;
+			if (writes)
+				fill(managed, 4096, 1, s);
+			else
+				copy_words(q, managed, 4096, s);
+			assert_int_equal(sim_mem_use(managed, 4096, expected[i].use, t), 0);
+			assert_int_equal(fx.n_races, writes ? expected[i].n_after_write
+							    : expected[i].n_after_read);
+			assert_int_equal(sim_mem_use(managed, 4096, expected[i].use, s), 0);
+			assert_int_equal(sim_ctx_sync(), 0);
+		}
+	}
+}
+
 static void
 test_read_read_then_write(void **state)
 {
@@ -481,6 +535,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_write_write),
 		T(test_neighbours_do_not_race),
+		T(test_rows_race_one_by_one),
+		T(test_managed_memory_in_two_streams),
 		T(test_read_read_then_write),
 		T(test_write_then_read),
 		T(test_atomics),
