@@ -225,9 +225,11 @@ rows_set(struct worker *w, struct place *p, int slot, CUdeviceptr to, unsigned c
 static struct slot *
 slot_alone(const struct worker *w, struct place *p, int slot)
 {
-	bool alone = p->owner == w->index || p->slots[slot].owner == w->index;
+	struct slot *own = &p->slots[slot];
 
-	return alone && !w->window && slot >= SLOT_FIRST ? &p->slots[slot] : NULL;
+	if (w->window || slot < SLOT_FIRST)
+		return NULL;
+	return p->owner == w->index || own->owner == w->index ? own : NULL;
 }
 
 bool
@@ -282,7 +284,7 @@ rows_order(struct worker *w, struct place *p, int from, int to)
 void
 rows_managed(struct worker *w, struct place *p, int slot)
 {
-	const size_t n = 4ul * TOUCHED_MAX;
+	size_t n = 4ul * TOUCHED_MAX;
 	struct slot *own = slot_alone(w, p, slot);
 	unsigned value = (unsigned)rng_next(&w->rng);
 	uint64_t args[] = { 0, TOUCHED_MAX, value, p->errors, 0 };
@@ -295,8 +297,7 @@ rows_managed(struct worker *w, struct place *p, int slot)
 	args[0] = own->managed;
 	OP(w, calls.cuMemPrefetchAsync(own->managed, n, p->device, own->handle));
 	if (chance(w, 3))
-		OP(w,
-		   calls.cuMemDiscardBatchAsync(&own->managed, &(size_t){ n }, 1, 0, own->handle));
+		OP(w, calls.cuMemDiscardBatchAsync(&own->managed, &n, 1, 0, own->handle));
 	OP(w, calls.cuMemsetD32Async(own->managed, value, TOUCHED_MAX, own->handle));
 	if (chance(w, 2))
 		OP(w, calls.cuStreamAttachMemAsync(own->handle, own->managed, 0,
