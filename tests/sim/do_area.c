@@ -11,7 +11,8 @@
 static int
 invalid(const char *what)
 {
-	return simb_misuse(CUDA_ERROR_INVALID_VALUE, what);
+	simb_misuse(CUDA_ERROR_INVALID_VALUE, what);
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 static int
@@ -62,7 +63,7 @@ int
 simb_copy_operands(const struct simb_operand *dst, const struct simb_operand *src,
 		   const struct sim_area *size, CUstream stream, bool sync)
 {
-	struct simb_copy copy;
+	struct simb_copy copy = { 0 };
 	int rc = operands_read(dst, src, size, &copy);
 
 	return rc ? rc : sim_copy_area(&copy.dst, &copy.src, copy.kind, simb_stream(stream), sync);
@@ -112,7 +113,7 @@ simb_copy_read(const CUDA_MEMCPY3D *copy, struct simb_copy *ret_copy)
 int
 simb_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync)
 {
-	struct simb_copy read;
+	struct simb_copy read = { 0 };
 	int rc = simb_copy_read(copy, &read);
 
 	return rc ? rc : sim_copy_area(&read.dst, &read.src, read.kind, simb_stream(stream), sync);

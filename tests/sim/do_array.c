@@ -42,7 +42,10 @@ array_look(CUarray handle, struct array *ret_array)
 		*ret_array = *array;
 	pthread_mutex_unlock(&arrays_lock);
 	found = array && !sim_mem_lookup(ret_array->base, &info) && info.id == ret_array->id;
-	return found ? 0 : simb_misuse(CUDA_ERROR_INVALID_HANDLE, "not an array");
+	if (found)
+		return 0;
+	simb_misuse(CUDA_ERROR_INVALID_HANDLE, "not an array");
+	return CUDA_ERROR_INVALID_HANDLE;
 }
 
 static size_t
@@ -174,9 +177,13 @@ int
 simb_do_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *pArrayDescriptor, CUarray hArray)
 {
 	struct array array = { 0 };
-	int rc = pArrayDescriptor ? array_look(hArray, &array)
-				  : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for it");
+	int rc;
 
+	if (!pArrayDescriptor) {
+		simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for it");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	rc = array_look(hArray, &array);
 	if (!rc)
 		*pArrayDescriptor = array.desc;
 	return rc;
@@ -186,9 +193,13 @@ int
 simb_do_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *pArrayDescriptor, CUarray hArray)
 {
 	CUDA_ARRAY3D_DESCRIPTOR desc = { 0 };
-	int rc = pArrayDescriptor ? simb_do_cuArray3DGetDescriptor_v2(&desc, hArray)
-				  : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for it");
+	int rc;
 
+	if (!pArrayDescriptor) {
+		simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for it");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	rc = simb_do_cuArray3DGetDescriptor_v2(&desc, hArray);
 	if (!rc)
 		*pArrayDescriptor = (CUDA_ARRAY_DESCRIPTOR){ desc.Width, desc.Height, desc.Format,
 							     desc.NumChannels };

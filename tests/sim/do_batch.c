@@ -10,7 +10,8 @@
 static int
 refused(const char *what)
 {
-	return simb_misuse(CUDA_ERROR_INVALID_VALUE, what);
+	simb_misuse(CUDA_ERROR_INVALID_VALUE, what);
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 /* What is asked of the whole batch. */
@@ -51,7 +52,7 @@ simb_copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *
 		const CUmemcpyAttributes *attrs, const size_t *attr_at, size_t n_attrs,
 		size_t *ret_fail, CUstream stream)
 {
-	int rc = batch_check(dsts && srcs ? sizes : NULL, n, stream);
+	int rc = !dsts || !srcs ? refused("no addresses") : batch_check(sizes, n, stream);
 
 	if (ret_fail)
 		*ret_fail = SIZE_MAX;

@@ -115,8 +115,12 @@ simb_semaphores_signal(const CUexternalSemaphore *list,
 		       const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params, unsigned n,
 		       CUstream stream)
 {
-	int rc = n && list && params ? 0 : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no semaphores");
+	int rc = 0;
 
+	if (!n || !list || !params) {
+		simb_misuse(CUDA_ERROR_INVALID_VALUE, "no semaphores");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	for (unsigned i = 0; !rc && i < n; i++) {
 		uint64_t *word = word_of(list[i]);
 
@@ -131,8 +135,12 @@ int
 simb_semaphores_wait(const CUexternalSemaphore *list,
 		     const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params, unsigned n, CUstream stream)
 {
-	int rc = n && list && params ? 0 : simb_misuse(CUDA_ERROR_INVALID_VALUE, "no semaphores");
+	int rc = 0;
 
+	if (!n || !list || !params) {
+		simb_misuse(CUDA_ERROR_INVALID_VALUE, "no semaphores");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	for (unsigned i = 0; !rc && i < n; i++) {
 		uint64_t *word = word_of(list[i]);
 

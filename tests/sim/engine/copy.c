@@ -95,11 +95,12 @@ copy_locked(struct sim_stream *stream, struct sim_work *work, enum sim_copy_kind
 		return rc;
 	if (((kind == SIM_COPY_HTOD || kind == SIM_COPY_DTOD) && dst == SIDE_PAGEABLE) ||
 	    ((kind == SIM_COPY_DTOH || kind == SIM_COPY_DTOD) && src == SIDE_PAGEABLE))
-		return sim_misuse_locked(
-			CUDA_ERROR_INVALID_VALUE, "copy of %llu bytes: 0x%llx is not device memory",
-			(unsigned long long)(work->to.width * work->to.rows * work->to.slices),
-			(unsigned long long)(dst == SIDE_PAGEABLE ? work->to.addr
-								  : work->from.addr));
+		return sim_misuse_locked(CUDA_ERROR_INVALID_VALUE,
+					 "copy of rows of %llu bytes: 0x%llx is not device memory",
+					 (unsigned long long)work->to.width,
+					 (unsigned long long)(dst == SIDE_PAGEABLE
+								      ? work->to.addr
+								      : work->from.addr));
 	if (!stream->capture && src == SIDE_PAGEABLE && dst == SIDE_DEVICE)
 		rc = stage(work);
 	if (rc)
