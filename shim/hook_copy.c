@@ -8,7 +8,8 @@
  * context too. So all of that has finished, and the copy itself needs no stamp.
  *
  * The driver goes by what a pointer is, not by the name of the call: a destination on the device
- * makes it a copy that need not wait. Managed memory is neither. So the driver is asked.
+ * makes it a copy that need not wait, and one from the host's memory may be made by the host alone.
+ * Managed memory is neither. So the driver is asked for both ends.
  */
 #include "config/mutant.h"
 #include "shim/hook.h"
@@ -17,18 +18,30 @@
 typedef CUresult to_host_call(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount);
 typedef CUresult to_device_call(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount);
 
-static bool
-is_host_memory(const struct ca_real *real, const void *address)
+/* CU_MEMORYTYPE_*; 0: not known to the driver. *ret_managed: also where it does not say. */
+static unsigned
+memory_type(const struct ca_real *real, uint64_t address, bool *ret_managed)
 {
 	CUpointer_attribute wanted[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
 					 CU_POINTER_ATTRIBUTE_IS_MANAGED };
 	unsigned type = 0, managed = 0; /* what is not known to the driver keeps these */
 	void *answers[] = { &type, &managed };
 
-	if (!real->cuPointerGetAttributes ||
-	    CA_INSIDE(real->cuPointerGetAttributes(2, wanted, answers, (uintptr_t)address)))
-		return false;
-	return (type == 0 || type == CU_MEMORYTYPE_HOST) && !managed;
+	*ret_managed = !real->cuPointerGetAttributes ||
+		       CA_INSIDE(real->cuPointerGetAttributes(2, wanted, answers, address)) ||
+		       managed;
+	return type;
+}
+
+static bool
+is_to_host(const struct ca_real *real, const void *target, CUdeviceptr source)
+{
+	bool target_managed, source_managed;
+	unsigned to = memory_type(real, (uintptr_t)target, &target_managed);
+	unsigned from = memory_type(real, source, &source_managed);
+
+	return (to == 0 || to == CU_MEMORYTYPE_HOST) && from == CU_MEMORYTYPE_DEVICE &&
+	       !target_managed && !source_managed;
 }
 
 static uint64_t
@@ -89,7 +102,7 @@ copy_to_host(const struct ca_real *real, to_host_call *call, enum ca_flavour fla
 	CUresult rc = CA_INSIDE(call(target, source, bytes));
 	int saved = errno;
 
-	copy_end(&copy, rc == CUDA_SUCCESS && bytes && is_host_memory(real, target));
+	copy_end(&copy, rc == CUDA_SUCCESS && bytes && is_to_host(real, target, source));
 	errno = saved;
 	return rc;
 }

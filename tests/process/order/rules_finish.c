@@ -96,6 +96,23 @@ call_dtoh_to_pinned_async(void)
 	OK(cuMemcpyDtoHAsync_v2(pinned, other, WORDS * 4, s));
 }
 
+/* By the name of the call from the device; by the address, which is what counts, not. */
+static void
+call_dtoh_of_host_memory(void)
+{
+	OK(cuMemcpyDtoH_v2(pageable, (CUdeviceptr)(uintptr_t)pinned, sizeof(pageable)));
+}
+
+static void
+call_dtoh_of_managed_memory(void)
+{
+	static CUdeviceptr managed;
+
+	if (!managed)
+		OK(cuMemAllocManaged(&managed, sizeof(pageable), CU_MEM_ATTACH_GLOBAL));
+	OK(cuMemcpyDtoH_v2(pageable, managed, sizeof(pageable)));
+}
+
 static void
 call_htod_from_pinned(void)
 {
@@ -140,6 +157,8 @@ ROUND(call_sync_other_stream)
 ROUND(call_sync_legacy)
 ROUND(call_query)
 ROUND(call_dtoh_of_other_stream)
+ROUND(call_dtoh_of_host_memory)
+ROUND(call_dtoh_of_managed_memory)
 ROUND(call_dtoh_to_pinned_async)
 ROUND(call_htod_from_pinned)
 ROUND(call_refused_sync)
@@ -241,6 +260,8 @@ const struct order_case rules_finish[] = {
 	{ "t7_the_legacy_streams_synchronisation", round_call_sync_legacy },
 	{ "t7_queries", round_call_query },
 	{ "t7_copies_to_the_host_on_other_streams", round_call_dtoh_of_other_stream },
+	{ "t7_a_copy_to_the_host_of_host_memory", round_call_dtoh_of_host_memory },
+	{ "t7_a_copy_to_the_host_of_managed_memory", round_call_dtoh_of_managed_memory },
 	{ "t7_an_asynchronous_copy_to_pinned_memory", round_call_dtoh_to_pinned_async },
 	{ "t7_copies_from_pinned_memory", round_call_htod_from_pinned },
 	{ "t7_refused_synchronisation", round_call_refused_sync },

@@ -53,6 +53,33 @@ host_waits(enum side dst, enum side src, bool sync)
 	return sync || dst == SIDE_PAGEABLE;
 }
 
+static bool
+is_managed(uint64_t addr)
+{
+	const struct sim_mem *mem = sim_mem_find_locked(addr);
+
+	return mem && mem->info.kind == SIM_MEM_MANAGED;
+}
+
+/* The host waits, but nothing says that it does so for more than the copy: a processor may copy
+ * what is in its own memory, or can move there. So the oracle learns nothing. */
+static int
+submit_wait_alone(struct sim_stream *stream, const struct sim_work *work)
+{
+	struct sim_ctx *ctx = stream->ctx;
+	struct sim_ops ops = { 0 };
+	struct sim_op *op;
+	int rc = sim_submit_locked(stream, work, NULL, NULL, &op);
+
+	if (rc || !op)
+		return rc;
+	sim_ops_add(&ops, op);
+	sim_op_unref_locked(op);
+	sim_ops_wait_locked(&ops);
+	sim_ops_clear_locked(&ops);
+	return ctx->sticky;
+}
+
 /* What a capture in progress has against a synchronous form. */
 static int
 sync_allowed(struct sim_stream *stream)
@@ -105,9 +132,11 @@ copy_locked(struct sim_stream *stream, struct sim_work *work, enum sim_copy_kind
 		rc = stage(work);
 	if (rc)
 		return rc;
-	return !stream->capture && host_waits(dst, src, sync)
-		       ? sim_submit_wait_locked(stream, work)
-		       : sim_submit_locked(stream, work, NULL, NULL, NULL);
+	if (stream->capture || !host_waits(dst, src, sync))
+		return sim_submit_locked(stream, work, NULL, NULL, NULL);
+	if (sync && dst != SIDE_DEVICE && (src != SIDE_DEVICE || is_managed(work->from.addr)))
+		return submit_wait_alone(stream, work);
+	return sim_submit_wait_locked(stream, work);
 }
 
 int
