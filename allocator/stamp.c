@@ -52,15 +52,11 @@ stamp(struct ca_stream *stream, uint64_t epoch)
 	atomic_fetch_sub(&stream->stamping, 1);
 }
 
-/* The stream had nothing to do. */
+/* Traced, before anybody can see the stamp. */
 static CA_APART void
-stamp_first(struct ca_stream *stream, uint64_t epoch)
+stamp_first_traced(struct ca_stream *stream, uint64_t epoch)
 {
-	struct ca_stream_record *record = ca_record(stream);
-
-	atomic_fetch_or(active_word(record), active_bit(record));
-	if (ca_tracing(record->space->heap))
-		ca_trace_work(record);
+	ca_trace_work(ca_record(stream));
 	stamp(stream, epoch);
 }
 
@@ -68,12 +64,18 @@ void
 ca_submit_stamp(struct ca_stream *stream, uint64_t epoch)
 {
 	struct ca_stream_record *record = ca_record(stream);
+	_Atomic uint64_t *active = active_word(record);
+	uint64_t bit = active_bit(record);
 
 	atomic_fetch_add(&stream->stamping, 1);
-	if (atomic_load(active_word(record)) & active_bit(record))
-		stamp(stream, epoch);
-	else
-		stamp_first(stream, epoch);
+	if (!(atomic_load(active) & bit)) {
+		atomic_fetch_or(active, bit);
+		if (__builtin_expect(ca_record_order(record)->traced, 0)) {
+			stamp_first_traced(stream, epoch);
+			return;
+		}
+	}
+	stamp(stream, epoch);
 }
 
 void

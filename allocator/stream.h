@@ -85,6 +85,7 @@ struct ca_order {
 	struct ca_order_words words;
 	_Alignas(64) _Atomic uint64_t
 		active[CA_ACTIVE_WORDS]; /* streams with last > done, perhaps more */
+	bool traced;                     /* constant: the heap has a tracer */
 	_Atomic uint64_t progress;       /* moves when some stream's done or lost changes */
 	_Atomic uint64_t hazards;        /* that ever began; 0: none need be looked for */
 	_Atomic unsigned coming;         /* of those, whose submission goes on */
