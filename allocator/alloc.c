@@ -506,7 +506,8 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 
 /*
  * Another cache shares the device, and this one serves no requests any more: cached memory of the
- * time before goes back as soon as it is finished.
+ * time before goes back. The driver's free may wait for all that runs, and a kernel may wait for
+ * what the caller does next: so only while the device is known to have nothing to do.
  */
 static void
 give_back_cached(struct ca_space *space)
@@ -514,9 +515,9 @@ give_back_cached(struct ca_space *space)
 	const struct ca_stats *stats = &space->device->stats;
 	bool busy = false;
 
-	if (stats->reserved_bytes.current == stats->allocated_bytes.current)
+	if (stats->reserved_bytes.current == stats->allocated_bytes.current ||
+	    !ca_device_is_idle_locked(space))
 		return;
-	ca_owned_poll_locked(space);
 	ca_owned_look_locked(space);
 	ca_ladder_release_locked(space, UINT64_MAX, &busy);
 }

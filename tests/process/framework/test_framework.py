@@ -70,13 +70,13 @@ def test_memory_of_before_is_still_found_and_freed():
     assert used(held) == 70 << 20 and used(after) == 100 << 20
 
 
-@pytest.mark.parametrize("steps", [["open", "train:6"], ["workspaces:30", "open", "train:6"],
+@pytest.mark.parametrize("steps", [["open", "train:6"], ["workspaces:30", "look", "open", "train:6"],
                                    ["open", "train:3", "empty", "workspaces:5", "train:3"],
                                    ["open", "hold:700", "drop", "empty", "train:2", "raw:50000000:3", "train:2"]],
                          ids=lambda steps: " ".join(steps))
 def test_the_peak_is_at_most_one_percent_above_stock(steps):
-    (stock,), _ = app(*steps, "look", preload=False)
-    (ours,), _ = app(*steps, "look")
+    (*_, stock), _ = app(*steps, "look", preload=False)
+    (*_, ours), _ = app(*steps, "look")
     assert ours["peak_reserved"] == stock["peak_reserved"] and ours["segments"] == stock["segments"]
     assert peak(ours) <= 1.01 * peak(stock)
 
