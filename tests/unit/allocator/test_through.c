@@ -170,6 +170,29 @@ test_next_to_another_cache_what_is_cached_goes_back(void **state)
 	assert_int_equal(held_after_a_workspace(false), 200 * MIB);
 }
 
+/* The driver's free may wait for a kernel that waits for the caller. */
+static void
+test_next_to_another_cache_nothing_goes_back_while_the_device_works(void **state)
+{
+	static char handle;
+	struct ca_stream *stream;
+	struct fixture f;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	ca_heap_share(f.heap);
+	fixture_free(&f, fixture_alloc(&f, 100 * MIB));
+	assert_int_equal(ca_stream_open(f.space, CA_STREAM_BLOCKING, &handle, true, &stream), 0);
+	ca_stream_note_thread(stream);
+	ca_submit_begin(stream, NULL);
+	ca_model_stream_submit(f.model, &handle);
+	ca_submit_end(stream);
+	through(&f, 40 * MIB);
+	assert_int_equal(reserved(&f), 140 * MIB);
+	assert_int_equal(fixture_stats(&f).driver_free_calls, 0);
+	fixture_stop(&f);
+}
+
 /* Workspaces of the time before; another cache's segments; the same model's memory at each step. */
 static void
 test_next_to_another_cache_no_more_is_held_than_without_us(void **state)
@@ -215,6 +238,8 @@ main(void)
 		cmocka_unit_test(test_a_limit_counts_it_and_what_is_cached_goes_first),
 		cmocka_unit_test(test_the_last_resorts_are_for_it_too),
 		cmocka_unit_test(test_next_to_another_cache_what_is_cached_goes_back),
+		cmocka_unit_test(
+			test_next_to_another_cache_nothing_goes_back_while_the_device_works),
 		cmocka_unit_test(test_next_to_another_cache_no_more_is_held_than_without_us),
 	};
 
