@@ -280,7 +280,7 @@ ca_model_stream_submit(struct ca_model *model, void *name)
 	return work;
 }
 
-/* What was submitted to the stream so far ends at `end_ns`. */
+/* All work submitted to the stream so far ends at `end_ns`. */
 static int
 ends(struct ca_model *model, struct stream *stream, uint64_t end_ns)
 {

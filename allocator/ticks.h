@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* What the processor has counted; 0 where that is not known how to ask. Another processor's may be
+/* The processor's count; 0 where it is not known how to ask for it. Another processor's may be
  * a little behind. */
 static inline uint64_t
 ca_ticks(void)

@@ -14,7 +14,7 @@
  * comes before the ALLOC that hands it out again, also when another thread does that. Times of
  * several threads may be out of order by the time between reading the clock and writing.
  *
- * What the allocator decides depends on what it knows of the device. It knows that a stream has
+ * The allocator's decisions depend on what it knows of the device. It knows that a stream has
  * work (WORK) until it learns that this has finished (FINISHED): by a call of the program, or by
  * asking (LOOK). With that a replay decides likewise.
  *

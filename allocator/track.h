@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the files of the order tracker share: order.c (life of streams), quiet.c, lull.c, stamp.c
+ * The files of the order tracker share this: order.c (life of streams), quiet.c, lull.c, stamp.c
  * (stamps, users, bounds), expose.c, point.c (marks), guard.c, event.c (clocks), fallback.c.
  *
  * Functions named *_ordered want the order lock of the record's space and make no driver call.

@@ -37,7 +37,7 @@
  * GUARD_HOST_CONTEXT   for the context
  * GUARD_TWO_USERS      a submission had to wait for several streams
  *
- * What is exposed (exposable.c, expose.c, several.c, gather.c):
+ * Memory is exposed (exposable.c, expose.c, several.c, gather.c):
  * EXPOSED_OWN          used by the caller's own stream
  * EXPOSED_BEHIND       used by a stream that the caller's comes after by a wait
  * EXPOSED_BEHIND_SET   the same of memory of several users

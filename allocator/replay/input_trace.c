@@ -213,8 +213,8 @@ read_failed(struct reading *reading, const struct ca_trace_record *record)
 		*largest = record->a;
 }
 
-/* What an allocator that asks has seen, it finds out by asking again. Where later work of the
- * stream goes on, it is not told what has finished. */
+/* An allocator that asks the device finds out again what was seen by asking. Where later work of
+ * the stream goes on, it is not told what has finished. */
 static int
 read_finished(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
 {

@@ -86,7 +86,7 @@ fed_after_more_work(void)
 	feed_from_a_new_stream(x);
 }
 
-/* What comes after the pause is not at once the kernel that waits. */
+/* The work behind the pause is not at once the kernel that waits. */
 static void
 fed_after_a_set(void)
 {
@@ -248,7 +248,7 @@ launch_captured(CUdeviceptr x)
 	OK(cuGraphDestroy(graph));
 }
 
-/* What is captured is no submission: no mark may be recorded there. */
+/* Captured work is no submission: no mark may be recorded there. */
 static void
 fed_after_a_capture(void)
 {
