@@ -44,7 +44,7 @@ row_bit(const struct ca_option *option)
 
 /* ---- messages ---- */
 
-/* What happens to a bad setting, for its line. */
+/* The consequence of a bad setting, for its line. */
 static const char *
 fate(const struct load *load)
 {
@@ -233,7 +233,7 @@ value_store(struct ca_config *config, const struct ca_option *option, const char
 	return false;
 }
 
-/* What to add to the message where a list or a pattern is at fault. */
+/* Words to add to the message where a list or a pattern is at fault. */
 static const char *
 reason_of(const struct ca_option *option, const char *value)
 {

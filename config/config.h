@@ -21,11 +21,11 @@ enum ca_disable {
 	CA_DISABLE_COUNT, /* pass-through that counts and times the native calls */
 };
 
-enum ca_under_framework {                 /* in the order of options.def */
-			  CA_UNDER_AUTO,  /* what a framework asks for that caches by itself goes to
-					     the driver */
-			  CA_UNDER_PASS,  /* the same, whether its cache is on or not */
-			  CA_UNDER_CACHE, /* cached like any other request */
+/* In the order of options.def. */
+enum ca_under_framework {
+	CA_UNDER_AUTO,  /* under a framework that caches by itself requests go to the driver */
+	CA_UNDER_PASS,  /* the same, whether its cache is on or not */
+	CA_UNDER_CACHE, /* cached like any other request */
 };
 
 /* Shares are numbers of billionths. */
@@ -119,6 +119,6 @@ int ca_config_load(struct ca_config *ret_config, ca_getenv_fn *env, void *env_ar
 
 /*
  * One line per setting that differs from its default, through report, in the form in which a user
- * would set it: what CACHEALLOC_LOG=info confirms.
+ * would set it: CACHEALLOC_LOG=info confirms these.
  */
 void ca_config_confirm(const struct ca_config *config, ca_report_fn *report, void *report_arg);

@@ -17,7 +17,7 @@ struct ca_file_id {
 	uint64_t inode;
 };
 
-/* What is behind the descriptor. False: nothing is. */
+/* The file behind the descriptor. False: there is none. */
 bool ca_file_identify(int fd, struct ca_file_id *ret_id);
 /* True if the descriptor leads to that file. */
 bool ca_file_is(int fd, const struct ca_file_id *id);

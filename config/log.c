@@ -26,7 +26,7 @@
 
 enum {
 	LINE_MAX_BYTES = 1024,
-	OPENS_MAX = 8,      /* then stderr: somebody keeps closing our file */
+	OPENS_MAX = 8,      /* then stderr: the program keeps closing our file */
 	OPENING_WAITS = 50, /* of 1 ms each */
 	TARGET_UNOPENED = -1,
 	TARGET_OPENING = -2,

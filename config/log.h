@@ -4,9 +4,9 @@
  *
  * Safe on every hooked path and in signal handlers: no malloc, no stdio, no lock, no cancellation
  * point, errno kept. Formats are a small subset of printf (see config/text.h). A line is at most
- * 1024 bytes; what is cut ends in "..."; control characters become spaces. At most CA_LOG_CAP lines
- * of a level are printed, then one line says so. A write that fails is ignored, and raises no
- * signal in the program.
+ * 1024 bytes; a longer one is cut and ends in "..."; control characters become spaces. At most
+ * CA_LOG_CAP lines of a level are printed, then one line says so. A write that fails is ignored,
+ * and raises no signal in the program.
  */
 #pragma once
 

@@ -3,13 +3,13 @@
  * From a pattern to a file that nobody else has.
  *
  * A letter after '%' has a width (the longest text it can stand for) and a way to print it; check()
- * adds up the widths, expand() prints. What comes from outside the process (host, rank, program) is
+ * adds up the widths, expand() prints. Text from outside the process (host, rank, program) is
  * reduced to harmless characters first, because it may become part of a path.
  *
- * The kernel decides who gets a name: O_EXCL fails when it exists, and then the next number is
- * tried. So two threads, two ranks or a parent and its child never share a file, and no file that
- * was there before is touched. Parent folders are made only when the open has failed for want of
- * one.
+ * The kernel decides which process gets a name: O_EXCL fails when it exists, and then the next
+ * number is tried. So two threads, two ranks or a parent and its child never share a file, and no
+ * file that was there before is touched. Parent folders are made only when the open has failed for
+ * want of one.
  */
 #include "config/path.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A fill runs in a stream of ours that waits for nobody. Before it, nothing uses the memory: what
- * is handed out has been finished with (zero and poison imply reuse:finished), and a free waits for
- * its context first. After it, the host waits, so whatever the program submits later comes after
- * it. In an allocation beside other work it is asked for, not waited for: a kernel that fills the
- * whole device may itself wait for the program.
+ * A fill runs in a stream of ours that waits for nobody. Before it, nothing uses the memory: memory
+ * that is handed out has been finished with (zero and poison imply reuse:finished), and a free
+ * waits for its context first. After it, the host waits, so whatever the program submits later
+ * comes after it. In an allocation beside other work it is asked for, not waited for: a kernel that
+ * fills the whole device may itself wait for the program.
  */
 #include "shim/attend.h"
 
@@ -224,7 +224,7 @@ ca_attend_alloc(const struct ca_real *real, struct ca_process *process, CUdevice
 		    ca_device_is_idle(info.space));
 }
 
-/* Asked twice: what a fault has left stays. */
+/* Asked twice: the error that a fault has left stays. */
 static int
 ask_for_error(const struct ca_real *real, CUstream stream)
 {

@@ -7,7 +7,7 @@
  * A record that is closed for a destruction which then fails is reopened; one whose context died is
  * unlinked before anybody can learn that the handle is free for reuse, because the driver call that
  * frees the handle happens after the close, and registering a handle whose record is closed waits
- * for burial or reopening. So burial unlinks last: what it ends by handle (captures) is the old
+ * for burial or reopening. So burial unlinks last: the captures that it ends by handle are the old
  * bearer's.
  */
 #include "shim/context.h"

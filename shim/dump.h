@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is written for the user: the statistics, at exit and at intervals.
+ * The statistics are written for the user, at exit and at intervals.
  *
  * Only host-side figures are read, so that a driver that is already torn down does not matter. The
  * output is one write(2) for every 4 KiB; errno is kept.

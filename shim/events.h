@@ -8,10 +8,10 @@
  * somebody we do not see.
  *
  * A destroyed handle may come back at once, so an event is forgotten before the real destroy. Its
- * record is reused for other events while a late thread may still hold it: whoever copied or began
- * to record looks afterwards whether the record is still that event's, and what it learned counts
- * only if the record's sequence (struct ca_event) has not moved since. The sequence never goes
- * back.
+ * record is reused for other events while a late thread may still hold it: a thread that copied or
+ * began to record looks afterwards whether the record is still that event's, and what it learned
+ * counts only if the record's sequence (struct ca_event) has not moved since. The sequence never
+ * goes back.
  *
  * Thread-safe; no driver call; no malloc; errno kept. 100,000 events are nothing unusual.
  */

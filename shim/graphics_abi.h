@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the entry points for OpenGL and EGL need of cudaGL.h and cudaEGL.h (13.0), which no toolkit
- * is needed for either: tests/abi compares it with those headers.
+ * The types of cudaGL.h and cudaEGL.h (13.0) that the entry points for OpenGL and EGL need, so that
+ * no toolkit is needed for them either: tests/abi compares it with those headers.
  */
 #pragma once
 

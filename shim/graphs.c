@@ -171,7 +171,7 @@ ca_graphs_captured(const struct ca_real *real, struct ca_heap *heap, CUgraph gra
 
 	if (last == since)
 		return;
-	gone = ca_slab_take(sizeof(*gone)); /* for ever: who knows when it is set */
+	gone = ca_slab_take(sizeof(*gone)); /* for ever: nothing tells when it is set */
 	exchanged = ca_capture_exchange_mode(real, &mode);
 	held = gone && give_to_graph(real, graph, gone);
 	if (exchanged)

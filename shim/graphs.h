@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Graphs: what is known of those that run, and memory born in a capture.
+ * Graphs: the properties of executables, and memory born in a capture.
  *
- * An executable is looked through when it is made or updated, node by node. What a launch of it may
- * be held up by (host functions, events, values, semaphores of others) and which events it records
- * anew, the types of its nodes tell; an executable that could not be looked through, or was never
- * seen, counts as one that may be held up by anything.
+ * An executable is looked through when it is made or updated, node by node. The types of its nodes
+ * tell which events it records anew, and whether a launch may be held up (by host functions,
+ * events, values, semaphores of others); an executable that could not be looked through, or was
+ * never seen, counts as one that may be held up by anything.
  *
  * Thread-safe; no malloc; errno kept.
  */

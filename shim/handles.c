@@ -175,7 +175,8 @@ ca_handles_sweep(struct ca_handles *handles, bool (*leaves)(uint64_t word, void 
 		while (atomic_exchange_explicit(&handles->shard[shard].locked, true,
 						memory_order_acquire))
 			sched_yield();
-		/* what closes a gap may have come round the end, where it was looked at already */
+		/* the entry that closes a gap may have come round the end, where it was looked at
+		 * already */
 		for (size_t i = 0; i < handles->shard[shard].capacity; i++)
 			while (handles->shard[shard].entries[i].handle &&
 			       leaves(handles->shard[shard].entries[i].word, arg))

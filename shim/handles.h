@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A table of the driver's handles: what we know of each, in one word.
+ * A table of the driver's handles, with one word of ours for each.
  *
  * Sharded by a hash of the handle, each shard a table with open addressing under a lock of its own
  * that is held for a few loads. The words are the owner's; a record that one points to must outlive

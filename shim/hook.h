@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What every hook begins with.
+ * The beginning of every hook.
  */
 #pragma once
 

@@ -38,9 +38,9 @@ context_of(const struct ca_real *real, CUstream stream)
 }
 
 /*
- * What was freed behind its last submission is marked while that can be; and what was handed out
- * of any stream, for the capture may take in others, or a stream be made during it. While another
- * capture is open that was done when it began.
+ * Memory that was freed behind its last submission is marked while that can be; and so is memory
+ * that was handed out of any stream, for the capture may take in others, or a stream be made during
+ * it. While another capture is open that was done when it began.
  */
 static void
 prepare(struct ca_process *process, CUstream named)

@@ -24,7 +24,7 @@ memory_type(const struct ca_real *real, uint64_t address, bool *ret_managed)
 {
 	CUpointer_attribute wanted[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
 					 CU_POINTER_ATTRIBUTE_IS_MANAGED };
-	unsigned type = 0, managed = 0; /* what is not known to the driver keeps these */
+	unsigned type = 0, managed = 0; /* an address that the driver does not know keeps these */
 	void *answers[] = { &type, &managed };
 
 	*ret_managed = !real->cuPointerGetAttributes ||

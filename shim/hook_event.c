@@ -3,15 +3,15 @@
  * Events: born, recorded, waited for, destroyed.
  *
  * A record touches no memory and waits for nothing: it is no submission. It needs not come behind a
- * mark that a free has armed either: what the mark must not come behind is a wait, or work.
+ * mark that a free has armed either: the mark must not come behind a wait, or work.
  *
- * A wait touches no memory, so nothing need be guarded, but what is recorded behind it comes after
- * whatever the event stands for, which may depend on work submitted after a free: so it is a
- * submission, behind the armed marks.
+ * A wait touches no memory, so nothing need be guarded, but a record behind it comes after whatever
+ * the event stands for, which may depend on work submitted after a free: so it is a submission,
+ * behind the armed marks.
  *
- * What happens in a capture teaches nothing and forgets what was known: the captured event stands
- * for a place in a graph. Whether a stream captures is asked before and after a record, for another
- * thread may begin a capture meanwhile.
+ * A record in a capture teaches nothing, and the event's snapshot is forgotten: the captured event
+ * stands for a place in a graph. Whether a stream captures is asked before and after a record, for
+ * another thread may begin a capture meanwhile.
  *
  * cuIpcGetEventHandle needs no hook: it takes only events made with CU_EVENT_INTERPROCESS.
  */

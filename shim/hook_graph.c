@@ -30,7 +30,7 @@ made(const struct ca_real *real, CUresult rc, const CUgraphExec *exec, CUgraph g
 	return rc;
 }
 
-/* What a device launches by itself is in no stream that we know. */
+/* A launch by the device itself is in no stream that we know. */
 static void
 expect_flags(unsigned long long flags)
 {

@@ -6,10 +6,10 @@
 #include "shim/launch.h"
 
 /*
- * What does not fit into registers stays together as it came: on x86-64 (System V) a structure of
- * this size is passed where its members would be passed one by one, so the names below have
- * cuda.h's ABI. That saves the wrapper from carrying five values through its fast path. Elsewhere
- * they are parameters like the others.
+ * The parameters that do not fit into registers stay together as they came: on x86-64 (System V) a
+ * structure of this size is passed where its members would be passed one by one, so the names below
+ * have cuda.h's ABI. That saves the wrapper from carrying five values through its fast path.
+ * Elsewhere they are parameters like the others.
  */
 #ifdef __x86_64__
 struct stacked {

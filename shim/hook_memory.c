@@ -29,7 +29,7 @@ look_around(struct ca_process *process)
 		ca_fallback_look_around(process);
 }
 
-/* What few programs want: zero, poison, trims, repeated statistics. */
+/* The extras that few programs want: zero, poison, trims, repeated statistics. */
 static __attribute__((noinline, cold)) CUresult
 finish_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr *dptr,
 	     size_t bytes, CUresult rc)
@@ -422,7 +422,8 @@ cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 			  CA_FLAVOUR_PER_THREAD);
 }
 
-/* What we hold but could give back is free to the program, as far as CACHEALLOC_LIMIT allows. */
+/* Memory that we hold but could give back is free to the program, as far as CACHEALLOC_LIMIT
+ * allows. */
 CUresult
 cuMemGetInfo_v2(size_t *free, size_t *total)
 {

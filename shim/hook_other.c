@@ -95,7 +95,7 @@ cuMemRelease(CUmemGenericAllocationHandle handle)
 	FREED(cuMemRelease, (handle), CA_CHARGE_PHYSICAL, handle);
 }
 
-/* ---- arrays: how much they take is the driver's secret; what was asked for is not */
+/* ---- arrays: the bytes that they take are the driver's secret; the bytes asked for are not */
 
 /* Of an element's component; those of textures with blocks of several texels are not told apart. */
 static uint64_t

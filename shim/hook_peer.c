@@ -3,8 +3,8 @@
  * Roads by which work that we never see reaches our memory: private driver tables, and access for
  * other contexts and other processes' memory.
  *
- * The CUDA runtime asks for private tables of the driver itself; what it does with them (modules,
- * tools, storage of its own) submits nothing that its public calls do not. Their ids are constants
+ * The CUDA runtime asks for private tables of the driver itself; its calls through them (modules,
+ * tools, storage of its own) submit nothing that its public calls do not. Their ids are constants
  * in every libcudart (tests/abi/test_export_tables.py compares). Anybody else's table may submit
  * work.
  */

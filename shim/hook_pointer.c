@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What others can see of a block: each answers as an allocation of its own, though it may share a
- * segment.
+ * The view that others have of a block: each answers as an allocation of its own, though it may
+ * share a segment.
  *
  * Ranges, sizes and buffer ids are ours; everything else the driver says of the segment holds for
  * the block. A cached (freed) block is unknown memory: the question is put to the driver with an
- * address that it does not know, so that the answer is the native one. What exports an allocation
- * for its life retires the segment (it is never handed out again); a handle that would name the
- * whole segment although the block is only a part of it is refused.
+ * address that it does not know, so that the answer is the native one. A call that exports an
+ * allocation for its life retires the segment (it is never handed out again); a handle that would
+ * name the whole segment although the block is only a part of it is refused.
  *
  * SYNC_MEMOPS is each block's own, too, but to the driver it is the segment's: the first block that
  * sets it sets it there, until the segment is back at the driver. To clear it would race with
- * another thread that sets it for a neighbour. Who sets it is about to show the memory to a device,
- * so the block's range is handed out finished only from then on, as where it is registered.
+ * another thread that sets it for a neighbour. A program that sets it is about to show the memory
+ * to a device, so the block's range is handed out finished only from then on, as where it is
+ * registered.
  */
 #include <stdatomic.h>
 
@@ -44,7 +45,7 @@ find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 	return 0;
 }
 
-/* Somebody who is no stream is about to get at the block: nothing that used the memory before may
+/* A device that is no stream is about to get at the block: nothing that used the memory before may
  * still run. */
 static void
 settle(const struct ca_block_info *info)
@@ -182,7 +183,7 @@ is_patched(CUpointer_attribute attribute)
 	       attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
 }
 
-/* The bytes that the driver has written; what it writes there has none like those before. */
+/* The bytes that the driver has written: no value of it has bytes like those before. */
 static void
 copy_written(unsigned char *data, const unsigned long long *place, unsigned long long untouched)
 {

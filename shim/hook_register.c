@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory that the program registers with a network or storage library, or reads and writes through
- * one: who gets at it is no stream, so it is settled before the library's function is called, and
- * its address range is handed out finished only from then on (allocator/order.h, ca_register).
+ * one: the accessor is no stream, so the memory is settled before the library's function is called,
+ * and its address range is handed out finished only from then on (allocator/order.h, ca_register).
  *
  * The call itself goes on as it is, whatever the memory: host memory is nothing of ours. A call
  * from inside the driver is the driver's business.

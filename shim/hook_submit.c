@@ -3,16 +3,16 @@
  * One wrapper for each CA_SUBMIT row of submit.def: find the stream and guard, call the driver,
  * stamp.
  *
- * The driver's answer is the answer. What a row does after the call it does whether the call
- * succeeded or not, but for the hazard: an error may be that of earlier work, and whether this one
- * was submitted is not known.
+ * The driver's answer is the answer. A row's acts after the call do not depend on the call's
+ * success, but for the hazard: an error may be that of earlier work, and whether this one was
+ * submitted is not known.
  *
  * begin() and finish() are functions on purpose: inlined, 170 wrappers would grow fivefold.
  */
 #include "shim/hook.h"
 #include "shim/submit.h"
 
-/* What a row says of its call. */
+/* A row's account of its call. */
 struct work {
 	const struct ca_touch *touch; /* NULL: anything */
 	bool far;                     /* memory of other spaces than the stream's, too */
@@ -42,7 +42,7 @@ finish(struct ca_stream *stream, const struct work *work, CUresult rc)
 	return rc;
 }
 
-/* A batch has less than 256 operations (cuda.h); what a longer one has is the driver's to read. */
+/* A batch has less than 256 operations (cuda.h); a longer one is the driver's to read. */
 static bool
 batch_waits(unsigned count, const CUstreamBatchMemOpParams *ops)
 {

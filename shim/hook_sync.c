@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Synchronisation and queries of streams and contexts: what has finished when they succeed.
+ * Synchronisation and queries of streams and contexts teach which work has finished when they
+ * succeed.
  *
  * The bound is taken before the call, so work that another thread submits meanwhile is not covered.
  *

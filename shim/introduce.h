@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What CACHEALLOC_LOG=info says of the surroundings: which library this is, which driver is behind
- * it, how its functions were found, and which devices are used. Whoever wonders whether the right
- * library stands before the right driver reads it here.
+ * CACHEALLOC_LOG=info describes the surroundings: which library this is, which driver is behind it,
+ * how its functions were found, and which devices are used. A user who wonders whether the right
+ * library stands before the right driver reads it there.
  *
  * Nothing is allocated; errno kept.
  */

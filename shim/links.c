@@ -72,7 +72,7 @@ struct follow {
 static const void *
 turned(const struct ca_object *object, uintptr_t value)
 {
-	/* as in object.c: what is below the base has not been turned into an address */
+	/* as in object.c: a value below the base has not been turned into an address */
 	return (const void *)(value < object->base ? value + object->base : value);
 }
 
@@ -183,8 +183,8 @@ follow_table(struct follow *follow, const struct table *table, uint64_t first)
 
 /* ---- one object */
 
-/* What an object is told by: another one at the same place with just the same tables is the same.
- */
+/* The identity of an object: another one at the same place with just the same tables is the
+ * same. */
 static uint64_t
 print_of(const struct ca_object *object, const struct references *references)
 {
@@ -285,7 +285,7 @@ visit_library(const struct ca_object *object, void *arg)
 	return false;
 }
 
-/* Whoever gets this lock has waited for every dlopen begun before. */
+/* A thread that gets this lock has waited for every dlopen begun before. */
 static void
 wait_for_dlopen(void)
 {

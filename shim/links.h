@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 /*
- * Follows what was loaded since the last time; `generation` is ca_object_generation() of now. What
- * cannot be followed is a ca_registration_miss. Early, thread-safe, keeps errno; may wait for a
- * dlopen in another thread to end, as dlsym does.
+ * Follows what was loaded since the last time; `generation` is ca_object_generation() of now. An
+ * object that cannot be followed is a ca_registration_miss. Early, thread-safe, keeps errno; may
+ * wait for a dlopen in another thread to end, as dlsym does.
  */
 void ca_links_follow(uint64_t generation);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the parts of the loader side share: the real resolver, the tables of names, and the route
+ * The parts of the loader side share these: the real resolver, the tables of names, and the route
  * from a real address to our entry point.
  *
- * Everything here is thread-safe without locks and keeps errno. What is marked "early" may run
+ * Everything here is thread-safe without locks and keeps errno. A function marked "early" may run
  * inside dlsym: in a constructor, inside the driver's own start, before a sanitizer's runtime is
  * up.
  */
@@ -31,9 +31,9 @@ ca_dlclose_fn *ca_loader_dlclose(void);
 ca_dlsym_fn *ca_loader_next_dlsym(void);
 
 /*
- * Early. Advances with every dlsym of the process. Who calls into a library that was opened late
- * has asked for its functions by dlsym first, so while this stands still nobody uses a new one (but
- * for libraries that do everything in their constructors).
+ * Early. Advances with every dlsym of the process. A caller into a library that was opened late has
+ * asked for its functions by dlsym first, so while this stands still nobody uses a new one (but for
+ * libraries that do everything in their constructors).
  */
 extern _Atomic uint64_t ca_loader_lookups __attribute__((visibility("hidden")));
 

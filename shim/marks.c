@@ -135,7 +135,7 @@ ca_mark_drop(void *self, ca_mark mark)
 	}
 }
 
-/* What a failed call on `context` means to the allocator, for memory of `owner`. */
+/* The allocator's code for a failed call on `context`, for memory of `owner`. */
 static int
 error_of(CUresult rc, const struct ca_context *context, const struct ca_context *owner)
 {

@@ -80,8 +80,8 @@ walk_one(struct dl_phdr_info *info, size_t size, void *arg)
 /*
  * libc's own dl_iterate_phdr, which the name need not mean: a sanitizer's runtime in the program
  * may define one that calls through a pointer, and asks dlsym (hence us) before that is filled.
- * NULL if no libc is in the loader's list. What stands in front of libc there was loaded with the
- * program and stays, so that the list can be followed without a lock.
+ * NULL if no libc is in the loader's list. The objects in front of libc there were loaded with the
+ * program and stay, so that the list can be followed without a lock.
  */
 static iterate_fn *
 find_iterate(void)
@@ -102,7 +102,7 @@ find_iterate(void)
 	return NULL;
 }
 
-/* Idempotent: whoever comes early finds the same. */
+/* Idempotent: a thread that comes early finds the same. */
 static int
 iterate(visit_fn *visit, void *arg)
 {

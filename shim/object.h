@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct ca_object {
-	uintptr_t base;          /* load bias: what is added to every address in the file */
+	uintptr_t base;          /* load bias, added to every address in the file */
 	const char *soname;      /* DT_SONAME, or "" */
 	const char *path;        /* as the loader opened it; "" for the program */
 	const ElfW(Phdr) * phdr; /* program headers */

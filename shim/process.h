@@ -27,9 +27,9 @@ struct ca_process {
 };
 
 /*
- * What a thread has found out, so that a call in which nothing is unusual need not find it out
- * again. Everything but zero: this process serves and has no more to do in an allocation or a free
- * than the heap does.
+ * The findings of a thread, kept so that a call in which nothing is unusual need not repeat them.
+ * Everything but zero: this process serves and has no more to do in an allocation or a free than
+ * the heap does.
  */
 typedef CUresult ca_get_current_fn(CUcontext *context);
 struct ca_quick {
@@ -54,7 +54,8 @@ extern __thread struct ca_quick ca_quick __attribute__((tls_model("initial-exec"
 /* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
 struct ca_process *ca_process(void);
 
-/* What is due by time or count in the current context, when nothing may wait for the device. */
+/* Work that is due by time or count in the current context, when nothing may wait for the
+ * device. */
 void ca_process_tend(struct ca_process *process);
 /* Called after a hooked call: repeats the statistics when CACHEALLOC_STATS_INTERVAL is due, writes
  * what CACHEALLOC_TRACE has recorded, and trims (allocator/heap.h, ca_tend). */

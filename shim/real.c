@@ -224,8 +224,9 @@ take_answers(struct binding *binding)
 }
 
 /*
- * What the driver is too old for is not there for us, even if it exports the name: some answer with
- * an error only when called. A hook keeps its function, since the program's call is the program's.
+ * A function that the driver is too old for is not there for us, even if it exports the name: some
+ * answer with an error only when called. A hook keeps its function, since the program's call is the
+ * program's.
  */
 static void
 drop_newer(struct binding *binding)

@@ -22,5 +22,5 @@ struct ca_real {
 
 const struct ca_real *ca_real(void);
 
-/* What the real cuGetProcAddress, of the newest ABI there is, answers; 0: nothing. */
+/* The answer of the real cuGetProcAddress, of the newest ABI there is; 0: none. */
 uintptr_t ca_real_ask(const struct ca_real *real, const char *base, int version, cuuint64_t flags);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How calls of registration functions (registrations.def) are seen: whoever asks for one gets a
- * thunk that tells us first and then jumps to the real one with everything as it was. There is one
- * thunk for each real address, so versions, several copies and other wrappers stay apart.
+ * Calls of registration functions (registrations.def) are seen through thunks: a caller that asks
+ * for one gets a thunk that tells us first and then jumps to the real one with everything as it
+ * was. There is one thunk for each real address, so versions, several copies and other wrappers
+ * stay apart.
  *
  * Everything here is early (shim/loader.h), thread-safe without locks, and keeps errno.
  */
@@ -29,7 +30,7 @@ enum ca_registration ca_registration_of(const char *name);
 uintptr_t ca_registration_thunk(enum ca_registration which, uintptr_t real);
 bool ca_registration_is_thunk(uintptr_t address);
 
-/* Somebody may have got hold of a registration function without our seeing its calls. May wait for
+/* A caller may have got hold of a registration function without our seeing its calls. May wait for
  * the device: not in a walk of objects. */
 void ca_registration_miss(void);
 
@@ -45,7 +46,7 @@ bool ca_registration_listen(const struct ca_registration_listener *listener);
 /* In dlsym: tells the listener of what was loaded. */
 void ca_registration_look(void);
 
-/* What the assembly of registrations_*.S shares with C. */
+/* Shared by C and the assembly of registrations_*.S. */
 extern const char ca_registration_thunks[];
 extern uintptr_t ca_registration_targets[CA_REGISTRATION_THUNKS];
 void ca_registration_enter(uint64_t thunk, const uint64_t *arguments);

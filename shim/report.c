@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * PyTorch's sentence comes first, figure by figure, because people and tools know it; what it lacks
- * comes after: the request itself, the largest free block, who still uses freed memory.
+ * PyTorch's sentence comes first, figure by figure, because people and tools know it; the figures
+ * that it lacks come after: the request itself, the largest free block, the users of freed memory.
  */
 #include "shim/report.h"
 

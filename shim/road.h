@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Other roads to device memory than cuMemAlloc: what CACHEALLOC_LIMIT has to say to a call, and who
- * makes room for it (shim/room.h).
+ * Other roads to device memory than cuMemAlloc: the answer of CACHEALLOC_LIMIT to a call, and the
+ * cache that makes room for it (shim/room.h).
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What dlsym and dlvsym are answered with.
+ * The answers of dlsym and dlvsym.
  *
  * Called by the trampoline for every dlsym in the process, so: three bytes of the name decide for
  * almost all. For a name that could be the driver's and an explicit handle, the real dlsym is asked

@@ -3,10 +3,10 @@
  * The real function is asked for first, and a thunk for it is the answer; a miss goes on to the
  * real dlsym, which sets dlerror.
  *
- * What RTLD_DEFAULT means depends on the caller: first the global scope, which we see as anybody
- * does, then what belongs to the caller, for which its own handle is asked. RTLD_NEXT always goes
- * on. A wrapper that defines the name itself is called through a thunk of its own, and only passes
- * on what was seen there; anybody else gets hold of the function without our seeing its calls.
+ * The meaning of RTLD_DEFAULT depends on the caller: first the global scope, which is the same for
+ * all, then the caller's own, for which its own handle is asked. RTLD_NEXT always goes on. A
+ * wrapper that defines the name itself is called through a thunk of its own, and only passes on
+ * what was seen there; anybody else gets hold of the function without our seeing its calls.
  */
 #include "shim/route_registration.h"
 
@@ -33,7 +33,7 @@ struct place {
 	const char *name;
 	uintptr_t caller;
 	bool passed_caller;
-	bool by_caller; /* who calls defines the name */
+	bool by_caller; /* the caller defines the name */
 	bool behind;    /* so does somebody behind it */
 	bool anywhere;
 	bool by_program; /* which sees the global scope only */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a look-up of a registration function (shim/registrations.h) is answered with. */
+/* The answer to a look-up of a registration function (shim/registrations.h). */
 #pragma once
 
 #include "shim/registrations.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A chunk is claimed by adding to its fill mark; whoever overflows it maps a new one. Two threads
- * may both map: the loser of the exchange unmaps its own.
+ * A chunk is claimed by adding to its fill mark; a thread that overflows it maps a new one. Two
+ * threads may both map: the loser of the exchange unmaps its own.
  */
 #include "shim/slab.h"
 

@@ -4,7 +4,7 @@
  *
  * A created stream is found by its handle alone, which no other living stream of the process has; a
  * default stream by context, the per-thread one by thread as well. An entry is *claimed* before its
- * record is opened, so that only one thread opens it; who comes meanwhile tries again.
+ * record is opened, so that only one thread opens it; a thread that comes meanwhile tries again.
  *
  * Thread-safe, one lock inside, held for a few instructions. No driver calls.
  */
@@ -64,8 +64,8 @@ struct ca_stream_known {
 enum { CA_STREAM_KNOWN_MAX = 32 };
 /*
  * Some streams from *place on (0 at first), which advances; their number, 0 at the end. Between
- * hold and release no handle among them is destroyed through us: who is about to waits, for a
- * second at most, in ca_stream_table_await. Nobody may block in between.
+ * hold and release no handle among them is destroyed through us: a thread that is about to waits,
+ * for a second at most, in ca_stream_table_await. Nobody may block in between.
  */
 unsigned ca_stream_table_list(unsigned *place,
 			      struct ca_stream_known ret_known[CA_STREAM_KNOWN_MAX]);

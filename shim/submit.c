@@ -59,7 +59,7 @@ known_slot(struct ca_submission_cache *cache, CUstream handle, CUcontext context
 	return &cache->known[hash % CA_SUBMISSION_SLOTS];
 }
 
-/* `handle` is not NULL. The word is read first: what is dropped while we look must not be
+/* `handle` is not NULL. The word is read first: a handle that is dropped while we look must not be
  * remembered. False: the stream cannot be known now. */
 static bool
 look_up(CUstream handle, bool submits, struct ca_submission_slot *ret_found)

@@ -28,7 +28,7 @@
 #include "shim/stream_table.h"
 #include "shim/submit_cache.h"
 
-/* What the NULL stream means to an entry point: _ptsz and _ptds names are per-thread. */
+/* The meaning of the NULL stream for an entry point: _ptsz and _ptds names are per-thread. */
 enum ca_flavour {
 	CA_FLAVOUR_LEGACY,
 	CA_FLAVOUR_PER_THREAD,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What each thread keeps of the streams it works with: private to shim/submit.h and submit.c.
+ * Each thread keeps the streams that it works with: private to shim/submit.h and submit.c.
  *
  * The caches lie in memory of the library's own and not among the thread-locals. A thread-local of
  * a preloaded library is taken from a reserve that the loader makes when the process starts; with
@@ -20,7 +20,7 @@ struct ca_stream;
 
 enum { CA_FLAVOURS = 2, CA_SUBMISSION_BITS = 4, CA_SUBMISSION_SLOTS = 1 << CA_SUBMISSION_BITS };
 
-/* What this thread knows about a stream to which it has submitted. */
+/* This thread's knowledge of a stream to which it has submitted. */
 struct ca_submission_slot {
 	CUstream handle;          /* as the program names it; NULL: the default */
 	CUcontext context;        /* of a default stream, else NULL */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the assembly of dlsym_*.S and thunks_*.S shares with C. */
+/* Shared by C and the assembly of dlsym_*.S and thunks_*.S. */
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +11,7 @@ void ca_dlsym_trampoline(void);
 
 /* Comes back in two registers, which the assembly relies on. */
 struct ca_dlsym_way {
-	uintptr_t answer; /* what dlsym returns; 0: jump */
+	uintptr_t answer; /* dlsym's result; 0: jump */
 	uintptr_t
 		jump; /* the dlsym to jump to, with the caller's own arguments; 0: none but ours */
 };

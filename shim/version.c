@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * DT_VERSYM gives each symbol a number; what a number means is said by DT_VERNEED for what an
- * object needs and by DT_VERDEF for what it defines. Bit 15 of a definition's number hides it from
- * whoever asks for no version. An object without DT_VERSYM defines every version.
+ * DT_VERSYM gives each symbol a number; DT_VERNEED tells the meaning of the numbers that an object
+ * needs, and DT_VERDEF of those that it defines. Bit 15 of a definition's number hides it from a
+ * look-up without a version. An object without DT_VERSYM defines every version.
  */
 #include "shim/version.h"
 
@@ -85,8 +85,9 @@ struct search {
 	const char *version; /* NULL: any that is not hidden */
 	uintptr_t address;   /* of the first */
 	unsigned n;
-	bool passed_libc; /* which is there from the start; what is opened later comes behind it */
-	bool from_start;  /* so was the first */
+	/* which is there from the start; an object that is opened later comes behind it */
+	bool passed_libc;
+	bool from_start; /* so was the first */
 };
 
 static bool

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a replay plays: the events of a recorded trace, whatever its format.
+ * The events of a recorded trace, in the form in which a replay plays them, whatever the trace's
+ * format.
  *
  * A reader is a function over the whole file in memory that appends events; it neither prints nor
  * exits, and believes nothing: every size, count, depth and number of the file is checked before it

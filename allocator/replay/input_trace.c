@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One pass over the records. What is live is kept by address, for two reasons: a free tells who
- * used the block, which belongs to its allocation; and frees of blocks whose allocation is not in
- * the trace are left out.
+ * One pass over the records. Live blocks are kept by address, for two reasons: a free names the
+ * block's users, which belong to its allocation; and frees of blocks whose allocation is not in the
+ * trace are left out.
  */
 #include "allocator/replay/input_trace.h"
 

@@ -154,7 +154,7 @@ read_rows(struct ca_replay_lines *lines, const struct layout *layout, struct end
 	return r;
 }
 
-/* By time; what ends comes before what begins; then as in the file. */
+/* By time; at the same time ends come before beginnings; then as in the file. */
 static int
 compare(const void *left, const void *right)
 {

@@ -84,7 +84,7 @@ read_input(struct run *run)
 
 /* ---- replaying */
 
-/* Whoever was interrupted least has the smallest tail. */
+/* The run that was interrupted least has the smallest tail. */
 static bool
 is_quieter(const struct ca_replay_times *a, const struct ca_replay_times *b)
 {

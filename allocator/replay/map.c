@@ -76,7 +76,7 @@ ca_replay_map_get(const struct ca_replay_map *map, uint64_t key, uint16_t part, 
 	return true;
 }
 
-/* Whoever was put further on because the slot was taken moves up. */
+/* An entry that was put further on because the slot was taken moves up. */
 static void
 remove_at(struct ca_replay_map *map, size_t hole)
 {

@@ -5,7 +5,7 @@
  * or refers to something outside is refused; nothing is ever executed.
  *
  * Of dictionaries only the keys of a snapshot are kept (allocator/replay/snapshot.h), so that the
- * stack traces, which are nearly all of a snapshot, cost no more than a reference. What is built
+ * stack traces, which are nearly all of a snapshot, cost no more than a reference. The built data
  * takes at most some 100 bytes for a byte of the file. Nesting costs no recursion.
  */
 #pragma once

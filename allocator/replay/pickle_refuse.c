@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a snapshot does not need and a pickle must not do. */
+/* The instructions that a snapshot does not need and a pickle must not contain. */
 #include "allocator/replay/pickle_inside.h"
 
 #include <string.h>

@@ -89,7 +89,7 @@ advance(struct player *p, uint64_t time_ns)
 
 /* ---- events */
 
-/* What an operation cost in calls of the driver's: segments asked for and given back. */
+/* The driver calls that an operation cost: segments asked for and given back. */
 struct calls {
 	uint64_t takes, returns;
 };

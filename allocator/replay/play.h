@@ -66,7 +66,7 @@ struct ca_replay_result {
 	uint64_t peak_reserved_bytes;                  /* in granules, as the device counts */
 	uint64_t bytes_from_driver; /* the sizes of all segments ever taken, as asked for */
 	uint64_t hits, misses;      /* allocations without and with asking the driver for memory */
-	/* once the first phase is over: what a program pays in every step but the first */
+	/* once the first phase is over: the cost of every step of a program but the first */
 	uint64_t later_driver_allocs, later_driver_frees;
 	struct ca_replay_times times;
 };

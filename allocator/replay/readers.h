@@ -24,8 +24,8 @@ ca_replay_reader ca_replay_read_rmm;
 /*
  * Lifetimes as solvers of static allocation take them: a header with the columns id, lower, upper
  * and size in any order (`offset` may be there, too). A buffer lives from lower up to, and not
- * including, upper; what ends at a moment is freed before what begins then. There are no times: the
- * unit is unknown.
+ * including, upper; a buffer that ends at a moment is freed before one that begins then. There are
+ * no times: the unit is unknown.
  */
 ca_replay_prober ca_replay_is_lifetimes;
 ca_replay_reader ca_replay_read_lifetimes;

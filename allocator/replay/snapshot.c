@@ -11,14 +11,14 @@ struct reader {
 	const struct ca_snapshot_source *source;
 	struct ca_replay_input *input;
 	struct ca_replay_error *error;
-	/* by (address, device): what the trace says is live at its end */
+	/* by (address, device): the blocks that the trace says are live at its end */
 	struct ca_replay_map live;
 	/* the same: freed by the program, not yet by PyTorch */
 	struct ca_replay_map requested;
 	uint16_t device; /* of the trace that is being read */
 };
 
-/* What to do with each item of a list. */
+/* The action for each item of a list. */
 typedef int item_fn(struct reader *r, const struct ca_snapshot_value *item, uint64_t number,
 		    const struct ca_snapshot_record *of);
 

@@ -10,7 +10,7 @@
  * its events about them are only counted; the blocks that are live in them at the end and were not
  * allocated in the trace were live at its start. A list at the top is taken for the segments alone.
  *
- * What reads the notation (pickle.c, json.c) is a struct ca_snapshot_source: dictionaries as
+ * A reader of the notation (pickle.c, json.c) is a struct ca_snapshot_source: dictionaries as
  * records of the keys above, and lists.
  */
 #pragma once

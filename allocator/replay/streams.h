@@ -53,7 +53,7 @@ int ca_replay_streams_get(struct ca_replay_streams *streams, uint64_t recorded, 
  * after all earlier work of its stream. -ENOMEM. */
 int ca_replay_streams_submit(struct ca_replay_streams *streams, unsigned stream, uint64_t time_ns,
 			     uint64_t lasts_ns);
-/* What was submitted `ago_ns` before `time_ns`, or earlier, has finished. */
+/* Work that was submitted `ago_ns` before `time_ns`, or earlier, has finished. */
 void ca_replay_streams_advance(struct ca_replay_streams *streams, uint64_t time_ns,
 			       uint64_t ago_ns);
 /* All work of the stream so far will have ended when the model's clock is at `clock_ns`. -ENOMEM.
