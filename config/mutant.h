@@ -38,6 +38,7 @@
  * ATTENTION_IGNORED     the quick free takes every space for a usual one
  * FAILED_RECORD_TEACHES an event teaches although its record failed
  * CAPTURED_RECORD_TEACHES an event teaches although its record began in a capture
+ * GREEN_UNSEEN          a green context changes nothing
  * OLDER_FORGOTTEN       where the host has paused, what it submitted before counts as finished
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
@@ -65,6 +66,7 @@
 	X(ATTENTION_IGNORED)                                                                       \
 	X(FAILED_RECORD_TEACHES)                                                                   \
 	X(CAPTURED_RECORD_TEACHES)                                                                 \
+	X(GREEN_UNSEEN)                                                                            \
 	X(OLDER_FORGOTTEN)
 
 enum ca_mutant {

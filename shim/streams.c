@@ -344,7 +344,7 @@ ca_streams_green(CUdevice device)
 	struct ca_context *context;
 	int saved = errno;
 
-	if (!process || !process->serves)
+	if (!process || !process->serves || CA_MUTANT(GREEN_UNSEEN))
 		return;
 	atomic_store(&green, true);
 	for (context = ca_context_first(); context && !space; context = ca_context_next(context))

@@ -201,6 +201,26 @@ typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st {
 	unsigned int reserved[16];
 } CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
 
+typedef enum CUdevResourceType_enum {
+	CU_DEV_RESOURCE_TYPE_SM = 1,
+} CUdevResourceType;
+
+typedef struct CUdevResource_st {
+	CUdevResourceType type;
+	unsigned char _internal_padding[92];
+	union {
+		struct {
+			unsigned int smCount;
+			unsigned int minSmPartitionSize;
+			unsigned int smCoscheduledAlignment;
+			unsigned int flags;
+			unsigned int localityDomainId;
+		} sm;
+		unsigned char _oversize[40];
+	};
+	struct CUdevResource_st *nextResource;
+} CUdevResource;
+
 typedef struct CUgraphExecUpdateResultInfo_st {
 	int result; /* CUgraphExecUpdateResult: 0 success, 2 topology changed */
 	CUgraphNode errorNode;
@@ -226,6 +246,10 @@ enum {
 	CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE = 21,
 	CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL = 22,
 	CU_HOST_TASK_SPINWAIT = 1,
+	CU_GREEN_CTX_DEFAULT_STREAM = 1,
+	CUDA_ERROR_INVALID_RESOURCE_TYPE = 914,
+	CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION = 915,
+	CUDA_ERROR_STREAM_DETACHED = 917,
 	CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
 };

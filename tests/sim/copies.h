@@ -69,6 +69,9 @@ int simb_mem_use_all(const CUdeviceptr *ptrs, const size_t *sizes, size_t n, uns
 		     unsigned long long flags, CUstream stream);
 int simb_attach(CUdeviceptr ptr, size_t n_bytes, unsigned flags, CUstream stream);
 
+/* ---- do_green.c */
+int simb_stream_contexts(CUstream stream, CUcontext *ret_ctx, CUgreenCtx *ret_green);
+
 /* ---- do_semaphore.c */
 int simb_semaphores_signal(const CUexternalSemaphore *list,
 			   const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params, unsigned n,

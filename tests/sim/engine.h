@@ -196,6 +196,25 @@ int sim_ctx_get_id(CUcontext handle, unsigned long long *ret_id);
 int sim_ctx_sync(void);
 
 /*
+ * Green contexts (engine/green.c): made on a device, they retain its primary context until they
+ * are destroyed. Their handle goes wherever a context's does, but to sim_ctx_destroy
+ * (INVALID_CONTEXT). Of memory, events and errors the primary context is the owner. After
+ * sim_green_destroy its streams answer SIM_ERROR_STREAM_DETACHED to everything but their own
+ * destruction; their work still completes, and the primary context waits for it. INVALID_CONTEXT:
+ * not a green one.
+ */
+enum {
+	SIM_ERROR_STREAM_DETACHED = 917, /* CUDA_ERROR_STREAM_DETACHED */
+};
+
+int sim_green_create(int device, CUcontext *ret_ctx);
+int sim_green_destroy(CUcontext handle);
+/* Non-blocking, whatever context is current. */
+int sim_green_stream_create(CUcontext handle, int priority, CUstream *ret_stream);
+/* The context of a stream that is not green, and the green one; NULL: none. */
+int sim_stream_get_ctxs(CUstream handle, CUcontext *ret_root, CUcontext *ret_green);
+
+/*
  * Peer access of the current context to the memory of another device's context, for kernels
  * (engine/peer.c); one without it that touches such memory fails as at an illegal address (700).
  * 217 PEER_ACCESS_UNSUPPORTED: same device; 704, 705: enabled already, not enabled;

@@ -163,8 +163,9 @@ CATCHERS = {
     "FAILED_RECORD_TEACHES": ("case:t8_a_query_after_a_record_that_was_refused", 1, 2, 5, "reuse_slack_mb:0"),
     "CAPTURED_RECORD_TEACHES": ("case:t8_recorded_in_a_capture_that_forks", 1, 3, 5, "reuse_slack_mb:0"),
 }
-#: caught where a card gets at the memory, in tests/process/register; where the host pauses, in tests/process/order
-CAUGHT_ELSEWHERE = {"SETTLE_SKIPPED", "REGISTRATION_LOST", "OLDER_FORGOTTEN"}
+#: caught where a card gets at the memory, in tests/process/register; where the host pauses, or green contexts are made, in
+#: tests/process/order
+CAUGHT_ELSEWHERE = {"SETTLE_SKIPPED", "REGISTRATION_LOST", "OLDER_FORGOTTEN", "GREEN_UNSEEN"}
 MUTANT_OPERATIONS = 200_000
 SIGABRT = -6
 

@@ -82,6 +82,9 @@ sim_capture_ctx_locked(struct sim_ctx *ctx)
 		if (s->capture)
 			rc = sim_capture_spoil_locked(s->capture,
 						      CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	for (struct sim_ctx *green = ctx->greens; green; green = green->next_green)
+		if (sim_capture_ctx_locked(green))
+			rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	return rc;
 }
 

@@ -67,7 +67,7 @@ sim_ctx_usable_locked(struct sim_ctx **ret_ctx)
 {
 	int rc = sim_ctx_current_locked(ret_ctx);
 
-	return rc ? rc : (*ret_ctx)->sticky;
+	return rc ? rc : (*ret_ctx)->root->sticky;
 }
 
 int
@@ -96,14 +96,15 @@ sim_ctx_resolve_locked(CUcontext handle, struct sim_ctx **ret_ctx)
 }
 
 /* --------------------------------------------------------- life, death --- */
-static int
-ctx_init_locked(struct sim_ctx *ctx, int device, unsigned flags)
+int
+sim_ctx_init_locked(struct sim_ctx *ctx, int device, unsigned flags)
 {
 	int rc = sim_worker_start_locked(device);
 
 	if (rc)
 		return rc;
 	ctx->id = ++sim_g.next_ctx;
+	ctx->root = ctx;
 	ctx->device = device;
 	ctx->flags = flags;
 	ctx->legacy = sim_stream_new_locked(ctx, 0, 0);
@@ -126,6 +127,8 @@ sim_ctx_targets_locked(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *
 			sim_ops_add(ops, ctx->orphans[blocking].at[i]);
 		sim_vc_join(vc, &ctx->orphan_vc[blocking]);
 	}
+	for (struct sim_ctx *green = ctx->greens; green; green = green->next_green)
+		sim_ctx_targets_locked(green, ops, vc);
 }
 
 void
@@ -159,6 +162,8 @@ sim_ctx_kill_locked(struct sim_ctx *ctx)
 
 	/* From here on no thread finds it, so nothing is submitted while we drain. */
 	ctx->handle.life = SIM_ZOMBIE;
+	while (ctx->greens)
+		sim_green_kill_locked(ctx->greens);
 	for (struct sim_stream *s = ctx->streams; s; s = s->next)
 		if (s->capture)
 			sim_capture_leave_locked(s);
@@ -194,65 +199,85 @@ device_ok(int device)
 }
 
 int
-sim_primary_retain(int device, CUcontext *ret_ctx)
+sim_primary_retain_locked(int device, struct sim_ctx **ret_ctx)
 {
 	struct sim_ctx *ctx;
-	int rc = CUDA_ERROR_INVALID_DEVICE;
+	int rc = 0;
 
-	sim_lock();
 	if (!device_ok(device))
-		goto out;
+		return CUDA_ERROR_INVALID_DEVICE;
 	ctx = sim_g.device[device].primary;
 	/* Another thread is taking the last life down: wait for the end of it. */
 	while (ctx->handle.life == SIM_ZOMBIE)
 		pthread_cond_wait(&sim_g.done, &sim_g.lock);
-	rc = 0;
 	if (ctx->handle.life == SIM_DEAD) {
-		rc = ctx_init_locked(ctx, device, sim_g.device[device].primary_flags);
+		rc = sim_ctx_init_locked(ctx, device, sim_g.device[device].primary_flags);
 		ctx->primary = true;
 		if (!rc)
 			ctx->handle.life = SIM_LIVE;
 	}
-	if (!rc) {
-		ctx->retains++;
+	if (rc)
+		return rc;
+	ctx->retains++;
+	*ret_ctx = ctx;
+	return 0;
+}
+
+int
+sim_primary_retain(int device, CUcontext *ret_ctx)
+{
+	struct sim_ctx *ctx;
+	int rc;
+
+	sim_lock();
+	rc = sim_primary_retain_locked(device, &ctx);
+	if (!rc)
 		*ret_ctx = (CUcontext)(void *)ctx;
-	}
-out:
 	sim_unlock();
 	return rc;
 }
 
 static int
-primary_down(int device, bool all)
+primary_down_locked(int device, bool all)
 {
 	struct sim_ctx *ctx;
-	int rc = CUDA_ERROR_INVALID_DEVICE;
 
-	sim_lock();
 	if (!device_ok(device))
-		goto out;
+		return CUDA_ERROR_INVALID_DEVICE;
 	ctx = sim_g.device[device].primary;
-	rc = all ? 0 : CUDA_ERROR_INVALID_CONTEXT;
 	if (ctx->handle.life != SIM_LIVE)
-		goto out;
-	rc = 0;
+		return all ? 0 : CUDA_ERROR_INVALID_CONTEXT;
 	if (all || !--ctx->retains)
 		sim_ctx_kill_locked(ctx);
-out:
-	sim_unlock();
-	return rc;
+	return 0;
+}
+
+int
+sim_primary_release_locked(int device)
+{
+	return primary_down_locked(device, false);
 }
 
 int
 sim_primary_release(int device)
 {
-	return primary_down(device, false);
+	int rc;
+
+	sim_lock();
+	rc = primary_down_locked(device, false);
+	sim_unlock();
+	return rc;
 }
 
 int
 sim_primary_reset(int device)
 {
-	return primary_down(device, true);
+	int rc;
+
+	sim_lock();
+	rc = primary_down_locked(device, true);
+	sim_unlock();
+	return rc;
 }
 
 int
@@ -306,7 +331,7 @@ sim_ctx_create(int device, unsigned flags, CUcontext *ret_ctx)
 	if (!device_ok(device))
 		goto out;
 	ctx = sim_slab_get(&sim_g.ctxs);
-	rc = ctx ? ctx_init_locked(ctx, device, flags) : CUDA_ERROR_OUT_OF_MEMORY;
+	rc = ctx ? sim_ctx_init_locked(ctx, device, flags) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (!rc)
 		rc = stack_push(ctx);
 	if (!rc)
@@ -328,7 +353,7 @@ sim_ctx_destroy(CUcontext handle)
 	if (!handle)
 		goto out;
 	rc = sim_ctx_resolve_locked(handle, &ctx);
-	if (!rc && ctx->primary)
+	if (!rc && (ctx->primary || sim_ctx_is_green(ctx)))
 		rc = CUDA_ERROR_INVALID_CONTEXT;
 	if (rc)
 		goto out;
@@ -466,7 +491,7 @@ sim_ctx_sync(void)
 	if (ctx->id == id)
 		sim_mem_arrive_locked(ctx, 0);
 	/* It may have died while we waited; its slot is still readable. */
-	rc = ctx->id == id ? ctx->sticky : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	rc = ctx->id == id ? ctx->root->sticky : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 out:
 	sim_unlock();
 	return rc;

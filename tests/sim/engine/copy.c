@@ -66,7 +66,7 @@ is_managed(uint64_t addr)
 static int
 submit_wait_alone(struct sim_stream *stream, const struct sim_work *work)
 {
-	struct sim_ctx *ctx = stream->ctx;
+	struct sim_ctx *ctx = stream->ctx->root;
 	struct sim_ops ops = { 0 };
 	struct sim_op *op;
 	int rc = sim_submit_locked(stream, work, NULL, NULL, &op);

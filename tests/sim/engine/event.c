@@ -81,6 +81,7 @@ sim_event_create(unsigned flags, CUevent *ret_event)
 		rc = CUDA_ERROR_OUT_OF_MEMORY;
 		goto out;
 	}
+	ctx = ctx->root;
 	event->ctx = ctx;
 	event->flags = flags;
 	event->next = ctx->events;
@@ -123,7 +124,7 @@ sim_event_record(CUevent handle, CUstream stream_handle)
 	rc = sim_event_resolve_locked(handle, &event);
 	if (!rc)
 		rc = sim_stream_resolve_locked(stream_handle, &stream);
-	if (!rc && event->ctx != stream->ctx)
+	if (!rc && event->ctx != stream->ctx->root)
 		rc = sim_misuse_locked(CUDA_ERROR_INVALID_HANDLE,
 				       "event and stream are of different contexts");
 	if (rc)
@@ -263,7 +264,7 @@ sim_ctx_record_event(CUcontext ctx_handle, CUevent handle)
 	rc = sim_ctx_resolve_locked(ctx_handle, &ctx);
 	if (!rc)
 		rc = sim_event_resolve_locked(handle, &event);
-	if (!rc && event->ctx != ctx)
+	if (!rc && event->ctx != ctx->root)
 		rc = sim_misuse_locked(CUDA_ERROR_INVALID_HANDLE,
 				       "event is of another context than the one to record");
 	if (!rc)

@@ -263,6 +263,11 @@ struct sim_ctx {
 	unsigned flags;
 	bool primary;
 	unsigned retains; /* primary only */
+	/* A green context has streams, a default stream and a gate of its own (green.c); memory,
+	   events, errors and peers are those of its root. */
+	struct sim_ctx *root;       /* itself, or a green one's primary context */
+	struct sim_ctx *greens;     /* of a primary one: those that live */
+	struct sim_ctx *next_green; /* in root->greens */
 	uint64_t *peers;  /* ids of contexts whose memory its kernels may touch */
 	unsigned n_peers;
 	int sticky; /* 0, or the code that calls which need it answer from now on; no work runs */
@@ -282,6 +287,19 @@ int sim_ctx_current_locked(struct sim_ctx **ret_ctx);
 int sim_ctx_usable_locked(struct sim_ctx **ret_ctx);
 /* A handle, NULL meaning the current one. */
 int sim_ctx_resolve_locked(CUcontext handle, struct sim_ctx **ret_ctx);
+static inline bool
+sim_ctx_is_green(const struct sim_ctx *ctx)
+{
+	return ctx->root != ctx;
+}
+/* Begins a life in a free slot. */
+int sim_ctx_init_locked(struct sim_ctx *ctx, int device, unsigned flags);
+int sim_primary_retain_locked(int device, struct sim_ctx **ret_ctx);
+int sim_primary_release_locked(int device);
+/* Its streams are detached; what they have not finished is waited for as work of its root. */
+void sim_green_kill_locked(struct sim_ctx *ctx);
+/* A new operation of one of its streams comes after what the whole context was told to wait for. */
+void sim_ctx_gates_locked(const struct sim_ctx *ctx, struct sim_op *op, struct sim_vc *vc);
 /* Whether the operation may touch that memory. */
 bool sim_peer_reaches_locked(const struct sim_op *op, const struct sim_mem *mem);
 /* What is the last of everything submitted to it, and its clock. Adds to both. */
@@ -297,6 +315,7 @@ struct sim_stream {
 	struct sim_ctx *ctx;
 	struct sim_stream *next; /* in ctx->streams */
 	bool is_legacy, blocking;
+	bool detached;   /* a zombie whose green context was destroyed */
 	uint64_t thread; /* of a per-thread stream; else 0 */
 	unsigned flags;
 	int priority;

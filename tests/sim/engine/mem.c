@@ -141,6 +141,7 @@ sim_mem_new_locked(struct sim_ctx *ctx, size_t n_bytes, enum sim_mem_kind kind,
 
 	if (!n_bytes)
 		return CUDA_ERROR_INVALID_VALUE;
+	ctx = ctx->root;
 	mem = sim_xcalloc(1, sizeof(*mem));
 	mem->info.n_bytes = n_bytes;
 	mem->info.kind = kind;

@@ -52,7 +52,7 @@ sim_op_new_locked(struct sim_ctx *ctx, uint64_t stream_id, const struct sim_work
 	op->refs = 1;
 	op->seq = ++sim_g.seq;
 	op->work = *work;
-	op->ctx = ctx;
+	op->ctx = ctx->root;
 	op->ctx_id = ctx->id;
 	op->device = ctx->device;
 	op->stream_id = stream_id;

@@ -46,8 +46,7 @@ inherit_base(struct sim_stream *stream, struct sim_op *op, struct sim_vc *vc)
 		sim_op_depend_locked(op, stream->base.at[i]);
 	sim_vc_join(vc, &stream->base_vc);
 	sim_vc_join(vc, &sim_g.host);
-	sim_op_depend_locked(op, ctx->gate);
-	sim_vc_join(vc, &ctx->gate_vc);
+	sim_ctx_gates_locked(ctx, op, vc);
 	if (!stream->blocking)
 		return;
 	sim_op_depend_locked(op, ctx->legacy->last);
@@ -138,7 +137,7 @@ sim_kernel_launch_programmatic(enum sim_kernel kernel, const uint64_t *args, CUs
 	rc = sim_stream_resolve_locked(handle, &stream);
 	if (!rc && event_handle)
 		rc = sim_event_resolve_locked(event_handle, &event);
-	if (!rc && event && event->ctx != stream->ctx)
+	if (!rc && event && event->ctx != stream->ctx->root)
 		rc = sim_misuse_locked(CUDA_ERROR_INVALID_HANDLE,
 				       "event and stream are of different contexts");
 	if (!rc && event && !(event->flags & SIM_EVENT_DISABLE_TIMING))

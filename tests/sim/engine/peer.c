@@ -57,7 +57,13 @@ pair_locked(CUcontext handle, struct sim_ctx **ret_ctx, struct sim_ctx **ret_pee
 
 	if (!rc && !handle)
 		rc = CUDA_ERROR_INVALID_CONTEXT;
-	return rc ? rc : sim_ctx_resolve_locked(handle, ret_peer);
+	if (!rc)
+		rc = sim_ctx_resolve_locked(handle, ret_peer);
+	if (rc)
+		return rc;
+	*ret_ctx = (*ret_ctx)->root;
+	*ret_peer = (*ret_peer)->root;
+	return 0;
 }
 
 int

@@ -69,10 +69,12 @@ sim_stream_drop_locked(struct sim_stream *stream)
 	sim_vc_free(&stream->vc);
 	sim_component_retire_locked(stream->component);
 	/* A dead context's created streams stay recognisable until the program destroys them. */
-	if (ctx->handle.life == SIM_ZOMBIE && !stream->is_legacy && !stream->thread)
+	if (ctx->handle.life == SIM_ZOMBIE && !stream->is_legacy && !stream->thread) {
+		stream->detached = sim_ctx_is_green(ctx);
 		stream->handle.life = SIM_ZOMBIE;
-	else
+	} else {
 		sim_slab_put(&sim_g.streams, stream);
+	}
 }
 
 /* -------------------------------------------------------------- resolve --- */
@@ -84,6 +86,9 @@ per_thread_stream(struct sim_stream **ret_stream)
 	struct sim_ctx *ctx;
 	int rc = sim_ctx_usable_locked(&ctx);
 
+	if (!rc && sim_ctx_is_green(ctx))
+		rc = sim_misuse_locked(CUDA_ERROR_INVALID_HANDLE,
+				       "a green context has no per-thread streams");
 	if (rc)
 		return rc;
 	for (stream = ctx->streams; stream; stream = stream->next)
@@ -120,7 +125,8 @@ sim_stream_find_locked(CUstream handle, struct sim_stream **ret_stream)
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
 	if (stream->handle.life == SIM_ZOMBIE)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+		return stream->detached ? SIM_ERROR_STREAM_DETACHED
+					: CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	*ret_stream = stream;
 	return 0;
 }
@@ -130,7 +136,7 @@ sim_stream_resolve_locked(CUstream handle, struct sim_stream **ret_stream)
 {
 	int rc = sim_stream_find_locked(handle, ret_stream);
 
-	return rc ? rc : (*ret_stream)->ctx->sticky;
+	return rc ? rc : (*ret_stream)->ctx->root->sticky;
 }
 
 /* ----------------------------------------------------------------- order --- */
@@ -140,9 +146,8 @@ sim_stream_inherit_locked(struct sim_stream *stream, struct sim_op *op)
 	struct sim_ctx *ctx = stream->ctx;
 
 	sim_op_depend_locked(op, stream->last);
-	sim_op_depend_locked(op, ctx->gate);
 	sim_vc_join(&stream->vc, &sim_g.host);
-	sim_vc_join(&stream->vc, &ctx->gate_vc);
+	sim_ctx_gates_locked(ctx, op, &stream->vc);
 	if (stream->blocking) {
 		sim_op_depend_locked(op, ctx->legacy->last);
 		sim_vc_join(&stream->vc, &ctx->legacy->vc);
@@ -220,7 +225,7 @@ sim_host_wait_locked(struct sim_ops *ops, struct sim_vc *vc)
 int
 sim_submit_wait_locked(struct sim_stream *stream, const struct sim_work *work)
 {
-	struct sim_ctx *ctx = stream->ctx;
+	struct sim_ctx *ctx = stream->ctx->root;
 	struct sim_ops ops = { 0 };
 	struct sim_vc vc = { 0 };
 	struct sim_op *op;

@@ -37,14 +37,14 @@ sim_stream_destroy(CUstream handle)
 		goto out;
 	stream = sim_slab_find(&sim_g.streams, handle);
 	if (stream && stream->handle.life == SIM_ZOMBIE) {
+		rc = stream->detached ? 0 : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 		sim_slab_put(&sim_g.streams, stream);
-		rc = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 		goto out;
 	}
 	rc = sim_stream_find_locked(handle, &stream);
 	if (rc)
 		goto out;
-	rc = stream->ctx->sticky; /* it is gone all the same */
+	rc = stream->ctx->root->sticky; /* it is gone all the same */
 	sim_stream_drop_locked(stream);
 out:
 	sim_unlock();
@@ -79,7 +79,7 @@ sim_stream_sync(CUstream handle)
 	rc = stream_for_status(handle, &stream);
 	if (rc)
 		goto out;
-	ctx = stream->ctx;
+	ctx = stream->ctx->root;
 	id = stream->id;
 	sim_stream_targets_locked(stream, &ops, &vc);
 	sim_host_wait_locked(&ops, &vc);
@@ -103,7 +103,7 @@ sim_stream_query(CUstream handle)
 	if (rc)
 		goto out;
 	sim_stream_targets_locked(stream, &ops, &vc);
-	rc = sim_ops_done(&ops) ? stream->ctx->sticky : CUDA_ERROR_NOT_READY;
+	rc = sim_ops_done(&ops) ? stream->ctx->root->sticky : CUDA_ERROR_NOT_READY;
 	if (rc != CUDA_ERROR_NOT_READY)
 		sim_vc_join(&sim_g.host, &vc);
 	sim_ops_clear_locked(&ops);
