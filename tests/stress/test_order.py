@@ -63,7 +63,7 @@ def sound(result):
 # mode, workers, streams
 SHAPES = [
     ("mix", 1, 4), ("mix+table", 3, 3), ("solo", 2, 3), ("pipe+solo", 1, 2), ("pipe", 4, 5), ("team+wide", 3, 4),
-    ("team+pipe+wide", 4, 4), ("pipe+solo+quiet", 1, 1), ("mix+meet", 2, 4), ("several", 1, 3),
+    ("team+pipe+wide", 4, 4), ("pipe+solo+quiet", 1, 1), ("mix+meet", 2, 4), ("mix+green", 3, 5), ("several", 1, 3),
 ]
 
 
@@ -110,6 +110,8 @@ RUNS = [
     ("team+pipe+wide", 3, 4, "manual", 0, "reuse_slack_mb:0"),
     ("team+storm+pipe+wide", 3, 4, "manual", 5, "reuse_slack_mb:0"),
     ("team+pipe", 2, 2, "manual", 0, ""),
+    ("mix+green", 3, 5, "real", 5, "reuse_slack_mb:0"),
+    ("pipe+wide+green", 2, 5, "manual", 0, "reuse_slack_mb:0"),
     ("several", 1, 3, "manual", 0, "reuse_slack_mb:0"),
     ("several", 1, 3, "manual", 0, "reuse_slack_mb:16"),
     ("several", 1, 3, "real", 5, "reuse_slack_mb:0"),
@@ -161,11 +163,11 @@ CATCHERS = {
     "SNAPSHOT_AFTER_WAIT": ("case:t3_recorded_anew_while_others_wait", 3, 3, 40, "reuse_slack_mb:0"),
     "ATTENTION_IGNORED": ("case:t12_private_table_submits_after_a_warm_up", 1, 2, 5, "reuse_slack_mb:0"),
     "FAILED_RECORD_TEACHES": ("case:t8_a_query_after_a_record_that_was_refused", 1, 2, 5, "reuse_slack_mb:0"),
+    "GREEN_UNSEEN": ("pipe+wide+green", 2, 5, 0, "reuse_slack_mb:0"),
     "CAPTURED_RECORD_TEACHES": ("case:t8_recorded_in_a_capture_that_forks", 1, 3, 5, "reuse_slack_mb:0"),
 }
-#: caught where a card gets at the memory, in tests/process/register; where the host pauses, or green contexts are made, in
-#: tests/process/order
-CAUGHT_ELSEWHERE = {"SETTLE_SKIPPED", "REGISTRATION_LOST", "OLDER_FORGOTTEN", "GREEN_UNSEEN"}
+#: caught where a card gets at the memory, in tests/process/register; where the host pauses, in tests/process/order
+CAUGHT_ELSEWHERE = {"SETTLE_SKIPPED", "REGISTRATION_LOST", "OLDER_FORGOTTEN"}
 MUTANT_OPERATIONS = 200_000
 SIGABRT = -6
 
@@ -232,7 +234,8 @@ def test_no_mutant_no_catch(mode, workers, streams, jitter, conf):
 
 @pytest.mark.parametrize("clock", ["real", "manual"])
 @pytest.mark.parametrize("conf", ["", "reuse_slack_mb:0"])
-@pytest.mark.parametrize("mode, workers", [("mix+meet", 1), ("pipe+solo+wide+meet", 3), ("team+meet", 3)])
+@pytest.mark.parametrize("mode, workers", [("mix+meet", 1), ("pipe+solo+wide+meet", 3), ("team+meet", 3),
+                                           ("mix+green+meet", 3)])
 def test_meet(mode, workers, conf, clock):
     """Kernels that wait for kernels submitted later: never a hang that there is not natively."""
     sound(program(fresh(), 10000, mode, workers, 4, preload=LIBRARY, conf=conf, SIMCUDA_CLOCK=clock,

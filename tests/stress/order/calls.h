@@ -75,6 +75,13 @@
 	X(cuMemDiscardBatchAsync,                                                                  \
 	  (CUdeviceptr * ptrs, size_t * sizes, size_t n, unsigned long long flags, CUstream s))    \
 	X(cuStreamAttachMemAsync, (CUstream s, CUdeviceptr ptr, size_t n, unsigned flags))         \
+	X(cuDeviceGetDevResource, (CUdevice device, CUdevResource * all, CUdevResourceType type))  \
+	X(cuDevResourceGenerateDesc, (CUdevResourceDesc * desc, CUdevResource * list, unsigned n)) \
+	X(cuGreenCtxCreate,                                                                        \
+	  (CUgreenCtx * green, CUdevResourceDesc desc, CUdevice device, unsigned flags))           \
+	X(cuGreenCtxDestroy, (CUgreenCtx green))                                                   \
+	X(cuGreenCtxStreamCreate, (CUstream * s, CUgreenCtx green, unsigned flags, int priority))  \
+	X(cuGreenCtxRecordEvent, (CUgreenCtx green, CUevent e))                                    \
 	X(cuMemsetD32Async, (CUdeviceptr dst, unsigned value, size_t n, CUstream s))               \
 	X(cuMemsetD32Async_ptsz, (CUdeviceptr dst, unsigned value, size_t n, CUstream s))
 

@@ -155,7 +155,7 @@ move_any(struct worker *w)
 		graph_any(w);
 	else if (dice < 55)
 		move_home(w);
-	else if (dice < 57)
+	else if (dice < (settings.green ? 67u : 57u))
 		move_renew(w);
 	else if (w->n_blocks)
 		move_block(w);

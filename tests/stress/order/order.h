@@ -49,6 +49,7 @@ struct slot {
 	int owner; /* worker, or EVERYBODY */
 	bool open;
 	bool blocking;
+	CUgreenCtx green; /* that the stream is of; NULL: none */
 	/* rows.c: of a slot that one worker has for itself, made when first used; die with the
 	 * place */
 	CUarray array;
@@ -104,6 +105,7 @@ struct settings {
 	bool cross; /* frees do not wait for copies of other contexts by an order of the program's
 		       own */
 	bool meet;  /* kernels wait for kernels that are submitted later */
+	bool green; /* streams of green contexts, too */
 	bool table; /* work by the simulator's private table */
 	bool quiet; /* one stream a context */
 	bool wide;  /* more than one stream from the start */
@@ -200,6 +202,14 @@ bool rows_set(struct worker *w, struct place *p, int slot, CUdeviceptr to, unsig
 bool rows_order(struct worker *w, struct place *p, int from, int to);
 /* Managed memory is prefetched, set, attached and checked. */
 void rows_managed(struct worker *w, struct place *p, int slot);
+
+/* ---- green.c */
+/* False: it is to be an ordinary stream. */
+bool green_create(const struct place *place, struct slot *slot, struct rng *rng);
+/* The slot's stream, and the green context if it is of one. */
+void green_destroy(struct worker *w, struct slot *slot);
+/* The whole green context, where its only stream could be recorded. False: nothing was done. */
+bool green_record(struct worker *w, const struct slot *slot, CUevent event);
 
 /* ---- sequence.c */
 /* What was submitted to `from` so far comes before what is submitted to `to` from now on. */

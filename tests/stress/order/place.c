@@ -21,17 +21,23 @@ place_enter(const struct place *place)
 	DO(cuCtxSetCurrent(place->ctx));
 }
 
+/* What used its array and the like may not be done, and the new stream comes after nothing. */
+static void
+slot_open(struct slot *slot)
+{
+	slot->array = NULL;
+	slot->managed = 0;
+	slot->semaphore = NULL;
+	slot->green = NULL;
+	slot->open = true;
+}
+
 static void
 slot_create(struct slot *slot, struct rng *rng)
 {
 	unsigned flags = (unsigned)rng_below(rng, 2);
 
-	slot->array =
-		NULL; /* what used it may not be done, and the new stream comes after nothing */
-	slot->managed = 0;
-	slot->semaphore = NULL;
 	slot->blocking = !flags;
-	slot->open = true;
 	if (rng_below(rng, 3))
 		DO(cuStreamCreate(&slot->handle, flags));
 	else
@@ -42,7 +48,9 @@ slot_create(struct slot *slot, struct rng *rng)
 static void
 slot_renew(struct place *place, struct slot *slot, struct rng *rng)
 {
-	slot_create(slot, rng);
+	slot_open(slot);
+	if (!green_create(place, slot, rng))
+		slot_create(slot, rng);
 	DO(cuMemsetD8Async(place->errors, 0, 0, slot->handle));
 }
 
@@ -87,8 +95,10 @@ slots_open(struct place *place, struct rng *rng)
 			slot->owner = i % settings.n_workers;
 		if (i < SLOT_FIRST)
 			slot->open = defaults || place->primary;
-		else if (!quiet || i == SLOT_FIRST)
+		else if (!quiet || i == SLOT_FIRST) {
+			slot_open(slot);
 			slot_create(slot, rng);
+		}
 	}
 	if (!defaults && !quiet && place->owner != EVERYBODY && rng_below(rng, 2))
 		place->slots[SLOT_LEGACY].open = true;
@@ -316,6 +326,6 @@ place_renew(struct worker *w, struct place *place, int slot)
 		for (int i = 0; i < w->graphs[g].n_blocks && w->graphs[g].place == place; i++)
 			move_users(w, &w->graphs[g].blocks[i], slot, other);
 	place_enter(place);
-	OP(w, cuStreamDestroy_v2(place->slots[slot].handle));
+	green_destroy(w, &place->slots[slot]);
 	slot_renew(place, &place->slots[slot], &w->rng);
 }

@@ -17,6 +17,7 @@
  *          may make an allocator leave a free to the driver (captures, questions about addresses,
  *          frees in a stream)
  *   meet   kernels wait for kernels that are submitted later
+ *   green  streams of green contexts, too
  *   table  work by the simulator's private table (SIMCUDA_PRIVATE_TABLE=1)
  *
  * What each worker does depends on the seed alone, except that it polls as long as it must. An
@@ -245,6 +246,7 @@ settings_read(int argc, char **argv)
 	settings.wide = strstr(mode, "wide");
 	settings.cross = strstr(mode, "cross");
 	settings.meet = strstr(mode, "meet");
+	settings.green = strstr(mode, "green");
 	settings.table = strstr(mode, "table");
 	settings.n_workers = (int)strtol(argv[4], NULL, 10);
 	settings.n_devices = (int)strtol(argv[5], NULL, 10);

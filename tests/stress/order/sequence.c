@@ -180,7 +180,7 @@ by_event(struct worker *w, struct place *from_place, int from, struct place *to_
 		pthread_rwlock_rdlock(&from_place->calm);
 		OP(w, calls.cuCtxRecordEvent(from_place->ctx, event));
 		pthread_rwlock_unlock(&from_place->calm);
-	} else {
+	} else if (!green_record(w, &from_place->slots[from], event)) {
 		submit_record(w, from_place, from, event);
 	}
 	if (way == EVENT_WAIT)
