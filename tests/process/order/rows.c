@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every kind of work that the simulated driver builds beside kernels and copies in a line, each on
- * a block that was freed while somebody used it: `order_rows ROW_first` has the row be the first
- * work of the block's next life, on another stream than its unfinished old user; `order_rows
- * ROW_last` has it be that old user. So a library that hands memory out too early makes the row
- * race, and the oracle must say so.
+ * Work that names.c does not do by name: copies of rows in other directions, batches of more than
+ * one copy, cooperative launches; each on a block that was freed while somebody used it:
+ * `order_rows ROW_first` has the row be the first work of the block's next life, on another stream
+ * than its unfinished old user; `order_rows ROW_last` has it be that old user. So a library that
+ * hands memory out too early makes the row race, and the oracle must say so.
  */
 #include "tests/process/order/order.h"
 
@@ -18,7 +18,6 @@ struct scene {
 	CUdeviceptr block, beside;
 	uint32_t *pinned;
 	CUarray array; /* of one dimension, WORDS words */
-	CUcontext context;
 	CUstream stream;
 };
 
@@ -57,14 +56,6 @@ deep(CUdeviceptr to, CUdeviceptr from)
 }
 
 static void
-copy_2d_to(const struct scene *scene)
-{
-	CUDA_MEMCPY2D copy = flat(scene->block, scene->beside);
-
-	OK(cuMemcpy2DAsync_v2(&copy, scene->stream));
-}
-
-static void
 copy_2d_from(const struct scene *scene)
 {
 	CUDA_MEMCPY2D copy = flat(scene->beside, scene->block);
@@ -93,14 +84,6 @@ copy_2d_down(const struct scene *scene)
 }
 
 static void
-copy_3d_to(const struct scene *scene)
-{
-	CUDA_MEMCPY3D copy = deep(scene->block, scene->beside);
-
-	OK(cuMemcpy3DAsync_v2(&copy, scene->stream));
-}
-
-static void
 copy_3d_from(const struct scene *scene)
 {
 	CUDA_MEMCPY3D copy = deep(scene->beside, scene->block);
@@ -108,116 +91,19 @@ copy_3d_from(const struct scene *scene)
 	OK(cuMemcpy3DAsync_v2(&copy, scene->stream));
 }
 
-static void
-copy_3d_peer(const struct scene *scene)
-{
-	CUDA_MEMCPY3D plain = deep(scene->block, scene->beside);
-	CUDA_MEMCPY3D_PEER copy;
-
-	memcpy(&copy, &plain, sizeof(copy));
-	copy.srcContext = copy.dstContext = scene->context;
-	OK(cuMemcpy3DPeerAsync(&copy, scene->stream));
-}
-
-/* ---- on the default stream of the thread, which is not ordered with the others */
-static void
-copy_2d_sync(const struct scene *scene)
-{
-	CUDA_MEMCPY2D copy = flat(scene->block, scene->beside);
-
-	OK(cuMemcpy2D_v2_ptds(&copy));
-}
-
-static void
-copy_2d_unaligned(const struct scene *scene)
-{
-	CUDA_MEMCPY2D copy = flat(scene->beside, scene->block);
-
-	OK(cuMemcpy2DUnaligned_v2_ptds(&copy));
-}
-
-static void
-copy_3d_sync(const struct scene *scene)
-{
-	CUDA_MEMCPY3D copy = deep(scene->block, scene->beside);
-
-	OK(cuMemcpy3D_v2_ptds(&copy));
-}
-
 /* --------------------------------------------------------------- batches --- */
 static void
-batch(const struct scene *scene, bool to_block)
+batch_from(const struct scene *scene)
 {
 	CUmemcpyAttributes attributes = { .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM };
 	CUdeviceptr ours[] = { scene->block, scene->block + 4096 };
 	CUdeviceptr others[] = { scene->beside, scene->beside + 4096 };
 	size_t sizes[] = { 1024, 1024 }, index = 0;
 
-	OK(cuMemcpyBatchAsync_v2(to_block ? ours : others, to_block ? others : ours, sizes, 2,
-				 &attributes, &index, 1, scene->stream));
-}
-
-static void
-batch_to(const struct scene *scene)
-{
-	batch(scene, true);
-}
-
-static void
-batch_from(const struct scene *scene)
-{
-	batch(scene, false);
-}
-
-static CUmemcpy3DOperand
-operand(CUdeviceptr memory)
-{
-	return (CUmemcpy3DOperand){
-		.type = CU_MEMCPY_OPERAND_TYPE_POINTER,
-		.op.ptr = { .ptr = memory, .rowLength = 8ul * ROW_WORDS },
-	};
-}
-
-static CUDA_MEMCPY3D_BATCH_OP
-batch_op(const struct scene *scene)
-{
-	return (CUDA_MEMCPY3D_BATCH_OP){
-		.src = operand(scene->beside),
-		.dst = operand(scene->block),
-		.extent = { 4ul * ROW_WORDS, N_ROWS, 1 },
-		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
-	};
-}
-
-static void
-batch_3d(const struct scene *scene)
-{
-	CUDA_MEMCPY3D_BATCH_OP op = batch_op(scene);
-
-	OK(cuMemcpy3DBatchAsync_v2(1, &op, 0, scene->stream));
-}
-
-static void
-copy_3d_with_attributes(const struct scene *scene)
-{
-	CUDA_MEMCPY3D_BATCH_OP op = batch_op(scene);
-
-	OK(cuMemcpy3DWithAttributesAsync(&op, 0, scene->stream));
+	OK(cuMemcpyBatchAsync_v2(others, ours, sizes, 2, &attributes, &index, 1, scene->stream));
 }
 
 /* ---------------------------------------------------------------- arrays --- */
-static void
-array_to_memory(const struct scene *scene)
-{
-	OK(cuMemcpyAtoD_v2_ptds(scene->block, scene->array, 0, 1024));
-}
-
-static void
-memory_to_array(const struct scene *scene)
-{
-	OK(cuMemcpyDtoA_v2_ptds(scene->array, 0, scene->block, 1024));
-}
-
 static void
 copy_2d_of_an_array(const struct scene *scene)
 {
@@ -227,25 +113,6 @@ copy_2d_of_an_array(const struct scene *scene)
 	copy.srcArray = scene->array;
 	copy.Height = 1;
 	OK(cuMemcpy2DAsync_v2(&copy, scene->stream));
-}
-
-/* ------------------------------------------------------------------ sets --- */
-static void
-set_2d_8(const struct scene *scene)
-{
-	OK(cuMemsetD2D8Async(scene->block, 512, 1, 256, N_ROWS, scene->stream));
-}
-
-static void
-set_2d_16(const struct scene *scene)
-{
-	OK(cuMemsetD2D16Async(scene->block, 512, 1, 128, N_ROWS, scene->stream));
-}
-
-static void
-set_2d_32(const struct scene *scene)
-{
-	OK(cuMemsetD2D32Async(scene->block, 512, 1, 64, N_ROWS, scene->stream));
 }
 
 /* --------------------------------------------------------------- kernels --- */
@@ -278,8 +145,9 @@ static struct scene
 begin(void)
 {
 	const CUDA_ARRAY_DESCRIPTOR desc = { WORDS, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1 };
-	struct scene scene = { .context = order_start() };
+	struct scene scene;
 
+	order_start();
 	scene.stream = order_stream(NONBLOCKING);
 	scene.beside = order_take(BIG);
 	OK(cuMemHostAlloc((void **)&scene.pinned, 4ul * WORDS, 0));
@@ -310,13 +178,10 @@ row_last(void (*row)(const struct scene *))
 {
 	struct scene scene = begin();
 	CUstream next = order_stream(NONBLOCKING);
-	CUevent event = order_event();
 
 	scene.block = order_take(BIG);
 	order_fill(order_take(BIG), 1, LONG,
 		   scene.stream); /* of other memory, so that it races with nobody */
-	OK(cuEventRecord(event, scene.stream));
-	OK(cuStreamWaitEvent(CU_STREAM_PER_THREAD, event, 0)); /* for the synchronous ones */
 	row(&scene);
 	scene.block = order_again(scene.block, BIG);
 	order_use(scene.block, 2, next);
@@ -324,26 +189,12 @@ row_last(void (*row)(const struct scene *))
 }
 
 #define ROWS(X)                                                                                    \
-	X(copy_2d_to)                                                                              \
 	X(copy_2d_from)                                                                            \
 	X(copy_2d_up)                                                                              \
 	X(copy_2d_down)                                                                            \
-	X(copy_2d_sync)                                                                            \
-	X(copy_2d_unaligned)                                                                       \
 	X(copy_2d_of_an_array)                                                                     \
-	X(copy_3d_to)                                                                              \
 	X(copy_3d_from)                                                                            \
-	X(copy_3d_peer)                                                                            \
-	X(copy_3d_sync)                                                                            \
-	X(copy_3d_with_attributes)                                                                 \
-	X(batch_to)                                                                                \
 	X(batch_from)                                                                              \
-	X(batch_3d)                                                                                \
-	X(array_to_memory)                                                                         \
-	X(memory_to_array)                                                                         \
-	X(set_2d_8)                                                                                \
-	X(set_2d_16)                                                                               \
-	X(set_2d_32)                                                                               \
 	X(cooperative)                                                                             \
 	X(cooperative_on_devices)
 

@@ -16,7 +16,7 @@ SETTINGS = [{}, {"CACHEALLOC_CONF": "reuse_slack_mb:0"}, {"CACHEALLOC_CONF": "re
             {"SIMCUDA_MEM": "320M", "CACHEALLOC_CONF": "reuse_slack_mb:0"}]
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]
 #: how the oracle names what a row submits
-CALLED = {"set": "set", "cooperative": "sim_fill"}
+CALLED = {"cooperative": "sim_fill"}
 
 
 def cases():
