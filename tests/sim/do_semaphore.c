@@ -124,8 +124,8 @@ simb_semaphores_signal(const CUexternalSemaphore *list,
 	for (unsigned i = 0; !rc && i < n; i++) {
 		uint64_t *word = word_of(list[i]);
 
-		rc = word ? sim_stream_write_value(simb_stream(stream), (uintptr_t)word,
-						   params[i].params.fence.value, 8, true)
+		rc = word ? sim_stream_write_timeline(simb_stream(stream), (uintptr_t)word,
+						      params[i].params.fence.value)
 			  : CUDA_ERROR_INVALID_HANDLE;
 	}
 	return rc;
@@ -144,8 +144,8 @@ simb_semaphores_wait(const CUexternalSemaphore *list,
 	for (unsigned i = 0; !rc && i < n; i++) {
 		uint64_t *word = word_of(list[i]);
 
-		rc = word ? sim_stream_wait_value(simb_stream(stream), (uintptr_t)word,
-						  params[i].params.fence.value, 8, SIM_COMPARE_GEQ)
+		rc = word ? sim_stream_wait_timeline(simb_stream(stream), (uintptr_t)word,
+						     params[i].params.fence.value)
 			  : CUDA_ERROR_INVALID_HANDLE;
 	}
 	return rc;

@@ -389,8 +389,9 @@ int sim_mem_use(CUdeviceptr ptr, size_t n_bytes, enum sim_use use, CUstream hand
 enum sim_compare {                  /* values are those of CUstreamWaitValue_flags */
 		   SIM_COMPARE_GEQ, /* (int32_t)(word - value) >= 0, or 64 bits: cyclic */
 		   SIM_COMPARE_EQ,
-		   SIM_COMPARE_AND, /* (word & value) != 0 */
-		   SIM_COMPARE_NOR, /* ~(word | value) != 0 */
+		   SIM_COMPARE_AND,      /* (word & value) != 0 */
+		   SIM_COMPARE_NOR,      /* ~(word | value) != 0 */
+		   SIM_COMPARE_TIMELINE, /* word >= value, of 8 bytes */
 };
 
 /*
@@ -404,6 +405,10 @@ int sim_stream_wait_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsi
 			  enum sim_compare compare);
 int sim_stream_write_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
 			   bool release);
+/* The same on a word of 8 bytes that nobody else writes, in ascending order (a timeline
+ * semaphore's): a wait learns from the first signal that satisfies it alone. */
+int sim_stream_wait_timeline(CUstream handle, CUdeviceptr ptr, uint64_t value);
+int sim_stream_write_timeline(CUstream handle, CUdeviceptr ptr, uint64_t value);
 
 /* -------------------------------------------------------- host functions --- */
 /* As CUhostFn and CUstreamCallback. */

@@ -26,6 +26,8 @@ sim_await_holds(const struct sim_work *work, uint64_t have)
 		return (have & want) != 0;
 	case SIM_COMPARE_NOR:
 		return (wide ? ~(have | want) : (uint32_t) ~(have | want)) != 0;
+	case SIM_COMPARE_TIMELINE:
+		return have >= want;
 	}
 	return false;
 }
@@ -65,9 +67,9 @@ value_submit(CUstream handle, const struct sim_work *work)
 	return rc;
 }
 
-int
-sim_stream_wait_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
-		      enum sim_compare compare)
+static int
+wait_submit(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
+	    enum sim_compare compare)
 {
 	struct sim_work work = {
 		.kind = SIM_WORK_AWAIT,
@@ -77,14 +79,27 @@ sim_stream_wait_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned
 		.n_touches = 1,
 	};
 
-	if ((unsigned)compare > SIM_COMPARE_NOR)
-		return CUDA_ERROR_INVALID_VALUE;
 	return value_submit(handle, &work);
 }
 
 int
-sim_stream_write_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
-		       bool release)
+sim_stream_wait_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
+		      enum sim_compare compare)
+{
+	return (unsigned)compare > SIM_COMPARE_NOR
+		       ? CUDA_ERROR_INVALID_VALUE
+		       : wait_submit(handle, ptr, value, n_bytes, compare);
+}
+
+int
+sim_stream_wait_timeline(CUstream handle, CUdeviceptr ptr, uint64_t value)
+{
+	return wait_submit(handle, ptr, value, 8, SIM_COMPARE_TIMELINE);
+}
+
+static int
+write_submit(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
+	     enum sim_release release)
 {
 	struct sim_work work = {
 		.kind = SIM_WORK_SIGNAL,
@@ -95,4 +110,18 @@ sim_stream_write_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigne
 	};
 
 	return value_submit(handle, &work);
+}
+
+int
+sim_stream_write_value(CUstream handle, CUdeviceptr ptr, uint64_t value, unsigned n_bytes,
+		       bool release)
+{
+	return write_submit(handle, ptr, value, n_bytes,
+			    release ? SIM_RELEASE_ORDER : SIM_RELEASE_NOTHING);
+}
+
+int
+sim_stream_write_timeline(CUstream handle, CUdeviceptr ptr, uint64_t value)
+{
+	return write_submit(handle, ptr, value, 8, SIM_RELEASE_TIMELINE);
 }

@@ -85,7 +85,7 @@ print_op(const struct sim_op *op)
 static void
 print_word(const struct sim_work *work)
 {
-	static const char *const words[] = { ">=", "==", "&", "nor" };
+	static const char *const words[] = { ">=", "==", "&", "nor", ">=" };
 	const void *word = (const void *)(uintptr_t)work->a[0];
 	uint64_t have = work->a[3] == 8 ? __atomic_load_n((const uint64_t *)word, __ATOMIC_RELAXED)
 					: __atomic_load_n((const uint32_t *)word, __ATOMIC_RELAXED);

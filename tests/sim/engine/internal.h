@@ -76,8 +76,15 @@ enum sim_work_kind {
 	SIM_WORK_FREE,   /* a: ptr, id of the memory */
 	SIM_WORK_AWAIT,  /* a: ptr, value, enum sim_compare, bytes of the word (4 or 8) */
 	SIM_WORK_HOST,   /* a: function, its argument, 1: a callback, then its stream argument */
-	SIM_WORK_SIGNAL, /* a: ptr, value, 1: releases what is before it, bytes of the word */
+	SIM_WORK_SIGNAL, /* a: ptr, value, enum sim_release, bytes of the word */
 	SIM_WORK_FAULT,  /* a: the code that the context answers from then on */
+};
+
+/* What a signal says of what is before it. */
+enum sim_release {
+	SIM_RELEASE_NOTHING,
+	SIM_RELEASE_ORDER,
+	SIM_RELEASE_TIMELINE, /* and the word's values ascend */
 };
 
 struct sim_touch {
@@ -268,7 +275,7 @@ struct sim_ctx {
 	struct sim_ctx *root;       /* itself, or a green one's primary context */
 	struct sim_ctx *greens;     /* of a primary one: those that live */
 	struct sim_ctx *next_green; /* in root->greens */
-	uint64_t *peers;  /* ids of contexts whose memory its kernels may touch */
+	uint64_t *peers;            /* ids of contexts whose memory its kernels may touch */
 	unsigned n_peers;
 	int sticky; /* 0, or the code that calls which need it answer from now on; no work runs */
 	struct sim_stream *streams; /* all of it, default streams included */

@@ -12,7 +12,9 @@
  * known about what comes after it, and later submissions are not accused of racing with that. All
  * in all this errs on the side of not accusing. A write that is no signal (the host, a copy, a
  * set, a fill, NO_MEMORY_BARRIER) ends waits and teaches nothing; a set, copy or fill of the word
- * on the device takes back the last signal.
+ * on the device takes back the last signal. The word of a timeline semaphore is nobody else's and
+ * its values ascend: there a wait learns from the first signal that satisfies it and from no later
+ * one, though that may be what ends it.
  */
 #include "tests/sim/engine/internal.h"
 
@@ -21,6 +23,7 @@
 struct signal {
 	struct signal *next;
 	uint64_t addr, n_bytes, value;
+	uint64_t known; /* of a timeline: the host knows of signals up to this value */
 	struct sim_vc vc;
 };
 
@@ -29,7 +32,8 @@ struct await {
 	uint64_t number; /* seq of its operation */
 	uint64_t count;
 	uint32_t component;
-	bool met; /* some signal satisfied it */
+	bool met;    /* some signal satisfied it */
+	uint64_t by; /* the least value of those */
 	struct sim_work work;
 };
 
@@ -40,8 +44,9 @@ struct edge {
 	struct sim_vc vc;
 };
 
-static struct signal *signals; /* the last one of each word */
-static struct await *awaits;   /* unfinished */
+/* The last one of each word, newest first; of a timeline all that the host does not know of. */
+static struct signal *signals;
+static struct await *awaits; /* unfinished */
 static struct edge *edges;
 
 /* ----------------------------------------------------------- late edges --- */
@@ -122,43 +127,113 @@ satisfies(const struct await *await, uint64_t addr, uint64_t n_bytes, uint64_t v
 	       sim_await_holds(&await->work, value);
 }
 
+static bool
+host_covers(const struct sim_vc *vc)
+{
+	for (uint32_t i = 0; i < vc->n; i++)
+		if (vc->at[i] > sim_vc_get(&sim_g.host, i))
+			return false;
+	return true;
+}
+
+/* Forgets what the host knows of: it is before all that comes. Returns up to which value. */
+static uint64_t
+timeline_forget(uint64_t addr)
+{
+	struct signal **p = &signals;
+	uint64_t known = 0;
+
+	while (*p) {
+		struct signal *s = *p;
+
+		if (s->addr == addr && s->known > known)
+			known = s->known;
+		if (s->addr != addr || !host_covers(&s->vc)) {
+			p = &s->next;
+			continue;
+		}
+		known = s->value > known ? s->value : known;
+		*p = s->next;
+		sim_vc_free(&s->vc);
+		free(s);
+	}
+	for (struct signal *s = signals; s; s = s->next)
+		if (s->addr == addr)
+			s->known = known;
+	return known;
+}
+
+/* The values of a timeline ascend: the wait is over with the least that will do. */
+static bool
+comes_too_late(const struct await *await, uint64_t value)
+{
+	return await->met && await->work.a[2] == SIM_COMPARE_TIMELINE && value > await->by;
+}
+
+static void
+await_meet(struct await *await, uint64_t value)
+{
+	await->by = await->met && await->by < value ? await->by : value;
+	await->met = true;
+}
+
 static void
 signal_submit(const struct sim_work *work, const struct sim_vc *vc)
 {
 	struct signal *signal;
+	uint64_t known = 0;
 
-	sim_order_forget_locked(work->a[0], work->a[3]);
-	if (!work->a[2])
+	if (work->a[2] == SIM_RELEASE_TIMELINE)
+		known = timeline_forget(work->a[0]);
+	else
+		sim_order_forget_locked(work->a[0], work->a[3]);
+	if (work->a[2] == SIM_RELEASE_NOTHING)
 		return;
 	signal = sim_xcalloc(1, sizeof(*signal));
 	signal->addr = work->a[0];
 	signal->value = work->a[1];
+	signal->known = known;
 	signal->n_bytes = work->a[3];
 	sim_vc_copy(&signal->vc, vc);
 	signal->next = signals;
 	signals = signal;
 	for (struct await *a = awaits; a; a = a->next) {
-		if (!satisfies(a, signal->addr, signal->n_bytes, signal->value))
+		if (!satisfies(a, signal->addr, signal->n_bytes, signal->value) ||
+		    comes_too_late(a, signal->value))
 			continue;
-		a->met = true;
+		await_meet(a, signal->value);
 		edge_add(a, vc);
 	}
+}
+
+/* The least of a timeline's that will do; else the last of the word, if it does. */
+static const struct signal *
+signal_for(const struct await *await)
+{
+	const struct signal *found = NULL;
+
+	for (const struct signal *s = signals; s; s = s->next)
+		if (satisfies(await, s->addr, s->n_bytes, s->value) &&
+		    (!found || s->value < found->value))
+			found = s;
+	return found;
 }
 
 static void
 await_submit(const struct sim_op *op, uint32_t component, uint64_t count, struct sim_vc *vc)
 {
 	struct await *await = sim_xcalloc(1, sizeof(*await));
+	const struct signal *signal;
 
 	await->number = op->seq;
 	await->component = component;
 	await->count = count;
 	await->work = op->work;
-	for (const struct signal *s = signals; s; s = s->next) {
-		if (!satisfies(await, s->addr, s->n_bytes, s->value))
-			continue;
-		await->met = true;
-		sim_vc_join(vc, &s->vc);
+	signal = signal_for(await);
+	if (signal) {
+		await_meet(await, signal->value);
+		if (!signal->known || signal->known < await->work.a[1])
+			sim_vc_join(vc, &signal->vc);
 	}
 	await->next = awaits;
 	awaits = await;
