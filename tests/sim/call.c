@@ -323,6 +323,7 @@ start_locked(void)
 		.on_misuse = misuse_hear,
 		.deadlock_ms = knobs.deadlock_ms,
 		.deadlock_abort = knobs.strict || knobs.deadlock_ms,
+		.ipc = knobs.ipc[0] ? knobs.ipc : NULL,
 	};
 	int rc;
 

@@ -166,19 +166,44 @@ simb_do_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr d
 	return 0;
 }
 
-/* The handle is unique for each allocation, as natively; opening one is not built. */
+/* The handle is unique for each allocation, as natively. */
 int
 simb_do_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
 	struct sim_mem_info info;
+	struct sim_ipc ipc;
 	int rc = pHandle ? sim_mem_lookup(dptr, &info) : CUDA_ERROR_INVALID_VALUE;
 
 	if (rc)
 		return rc;
 	if (info.base != dptr || !legacy_ipc(&info))
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "not the base of cuMemAlloc memory");
+	rc = sim_ipc_export(dptr, &ipc);
+	if (rc)
+		return rc;
 	memset(pHandle->reserved, 0, sizeof(pHandle->reserved));
-	snprintf(pHandle->reserved, sizeof(pHandle->reserved), "simcuda-%d-%llu", (int)getpid(),
-		 info.id);
+	memcpy(pHandle->reserved, &ipc, sizeof(ipc));
 	return 0;
+}
+
+int
+simb_do_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
+{
+	struct sim_ipc ipc;
+
+	if (!simb_knobs()->ipc[0])
+		return simb_unbuilt("opening memory without SIMCUDA_IPC");
+	if (!pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+		return simb_misuse(CUDA_ERROR_INVALID_VALUE,
+				   "flags must be LAZY_ENABLE_PEER_ACCESS");
+	memcpy(&ipc, handle.reserved, sizeof(ipc));
+	if (ipc.device < 0 || ipc.device >= sim_device_count() || !ipc.n_bytes)
+		return simb_misuse(CUDA_ERROR_INVALID_HANDLE, "not a handle of memory");
+	return sim_ipc_open(&ipc, pdptr);
+}
+
+int
+simb_do_cuIpcCloseMemHandle(CUdeviceptr dptr)
+{
+	return sim_ipc_close(dptr);
 }

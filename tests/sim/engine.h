@@ -119,6 +119,9 @@ struct sim_config {
 	 */
 	unsigned deadlock_ms;
 	bool deadlock_abort;
+	/* NULL; a folder for files by which processes reach each other's memory; or "self": this
+	 * process alone opens what it exports (engine/ipc.c). Must outlive the engine. */
+	const char *ipc;
 	void (*on_deadlock)(void *arg, bool certain);
 	void *arg;
 };
@@ -234,8 +237,9 @@ enum sim_mem_kind {
 	SIM_MEM_DEVICE,
 	SIM_MEM_PITCH,
 	SIM_MEM_MANAGED,
-	SIM_MEM_POOL, /* sim_mem_alloc_async */
-	SIM_MEM_HOST, /* page-locked host memory */
+	SIM_MEM_POOL,   /* sim_mem_alloc_async */
+	SIM_MEM_HOST,   /* page-locked host memory */
+	SIM_MEM_OPENED, /* sim_ipc_open */
 };
 
 struct sim_mem_info {
@@ -277,6 +281,19 @@ int sim_mem_free_async(CUdeviceptr ptr, CUstream handle);
 int sim_mem_get_info(size_t *ret_free, size_t *ret_total);
 /* The allocation that holds ptr, anywhere in it. INVALID_VALUE: none. */
 int sim_mem_lookup(CUdeviceptr ptr, struct sim_mem_info *ret_info);
+/* Memory of another process, or, config.ipc being "self", of this one. It is device memory that
+ * sim_mem_free() refuses. Opened twice it is at the same address, and closed twice.
+ * INVALID_CONTEXT: the process's own; 205 MAP_FAILED: not there. Closing waits for the context that
+ * opened it. */
+struct sim_ipc {
+	int pid, device;
+	uint64_t offset; /* in the device's file */
+	uint64_t n_bytes;
+	unsigned long long id; /* sim_mem_info.id there */
+};
+int sim_ipc_export(CUdeviceptr ptr, struct sim_ipc *ret_ipc);
+int sim_ipc_open(const struct sim_ipc *ipc, CUdeviceptr *ret_ptr);
+int sim_ipc_close(CUdeviceptr ptr);
 int sim_mem_set_sync_memops(CUdeviceptr ptr, unsigned value);
 
 /* --------------------------------------------------------------- streams --- */

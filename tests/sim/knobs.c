@@ -210,6 +210,14 @@ future_parse(struct simb_knobs *knobs, const char *value)
 }
 
 static bool
+ipc_parse(struct simb_knobs *knobs, const char *value)
+{
+	snprintf(knobs->ipc, sizeof(knobs->ipc), "%s", value);
+	return !strcmp(value, "self") ||
+	       (strlen(value) < SIMB_PATH_MAX && !access(value, W_OK | X_OK));
+}
+
+static bool
 log_parse(struct simb_knobs *knobs, const char *value)
 {
 	char path[SIMB_PATH_MAX];
@@ -345,6 +353,7 @@ static const struct {
 	{ "SIMCUDA_JITTER", jitter_parse, "microseconds, at most 1000000, or microseconds:seed" },
 	{ "SIMCUDA_PRIVATE_TABLE", private_parse, "0 or 1" },
 	{ "SIMCUDA_FUTURE", future_parse, "0 or 1" },
+	{ "SIMCUDA_IPC", ipc_parse, "self, or a folder to write to" },
 	{ "SIMCUDA_LOG", log_parse, "0, 1, stderr, or a file that can be opened (%p: process id)" },
 	{ "SIMCUDA_STATS", stats_parse, "a file name (%p: process id)" },
 };

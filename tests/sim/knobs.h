@@ -43,6 +43,7 @@ struct simb_knobs {
 	bool jitter_seeded; /* the seed was given */
 	uint64_t jitter_seed;
 	unsigned deadlock_ms;           /* limit of a wait without progress; 0: none */
+	char ipc[SIMB_PATH_MAX];        /* empty: none; a folder, or self */
 	int log_fd;                     /* -1: no log */
 	char stats_path[SIMB_PATH_MAX]; /* empty: none; %p not yet expanded */
 	bool latency_whole;             /* latencies are those of whole calls, not added to ours */

@@ -389,13 +389,16 @@ void sim_event_orphan_locked(struct sim_event *event);
 /* --------------------------------------------------------- memory --- */
 struct sim_mem {
 	struct sim_mem_info info;
-	uint64_t n_taken; /* bytes of address range it holds: grains or units */
-	bool large;       /* whole units; else cut from a chunk */
-	bool freeing;     /* a free of it is under way or queued */
-	bool waited;      /* a thread is about to release it: nobody else may */
-	bool gone;        /* its stream-ordered free has run: nobody may use it any more */
-	uint64_t left_in; /* the stream of that free */
-	unsigned pins;    /* operations running on it */
+	uint64_t n_taken;      /* bytes of address range it holds: grains or units */
+	bool large;            /* whole units; else cut from a chunk */
+	bool freeing;          /* a free of it is under way or queued */
+	bool waited;           /* a thread is about to release it: nobody else may */
+	bool gone;             /* its stream-ordered free has run: nobody may use it any more */
+	uint64_t left_in;      /* the stream of that free */
+	unsigned pins;         /* operations running on it */
+	struct sim_ipc opened; /* SIM_MEM_OPENED: what it is, how often opened, where it is here */
+	unsigned opens;
+	uint64_t original; /* address, or 0: another process's */
 	struct sim_ctx *ctx;
 	struct sim_mem *prev, *next; /* all of the engine */
 };
@@ -417,6 +420,7 @@ struct sim_unit {
 struct sim_space {
 	uint64_t base;       /* address of the reservation, on a unit boundary */
 	uint64_t map, n_map; /* what mmap gave, bytes */
+	int fd;              /* of the file that it is, or -1 */
 	uint64_t n_units;    /* in the range */
 	uint64_t cap_units;  /* may be in use at once */
 	uint64_t used, peak; /* units */
@@ -425,7 +429,8 @@ struct sim_space {
 	struct sim_chunk *chunks;
 };
 
-int sim_space_open(struct sim_space *space, uint64_t cap_bytes);
+/* fd: see sim_ipc_file(). */
+int sim_space_open(struct sim_space *space, uint64_t cap_bytes, int fd);
 void sim_space_close(struct sim_space *space);
 /* Takes address range and capacity for mem->info.n_bytes and sets base; OUT_OF_MEMORY.
  * Contents are undefined. */
@@ -448,6 +453,15 @@ void sim_mem_arrive_locked(const struct sim_ctx *ctx, uint64_t stream_id);
 void sim_mem_kill_ctx_locked(struct sim_ctx *ctx);
 int sim_mem_new_locked(struct sim_ctx *ctx, size_t n_bytes, enum sim_mem_kind kind,
 		       struct sim_mem **ret_mem);
+
+/* A record of memory mapped at `addr`. */
+struct sim_mem *sim_mem_opened_locked(struct sim_ctx *ctx, uint64_t addr, uint64_t n_bytes);
+
+/* ------------------------------------------------------------- ipc.c --- */
+/* The file that is the device's address range; -1: none. */
+int sim_ipc_file(int device);
+/* Where the byte is known to the oracle: aliases of this process's memory are that memory. */
+uint64_t sim_ipc_original_locked(uint64_t addr);
 
 /* --------------------------------------------------------- captures --- */
 struct sim_capture {
@@ -582,7 +596,8 @@ struct sim_global {
 	uint64_t visits;
 	struct sim_vc host; /* the host's clock */
 	struct sim_mem *mems;
-	struct sim_mem **pinned; /* host memory, by address */
+	unsigned n_opened;       /* SIM_MEM_OPENED */
+	struct sim_mem **pinned; /* host and opened memory, by address */
 	size_t n_pinned, cap_pinned;
 	struct sim_capture *captures;
 	uint64_t races;

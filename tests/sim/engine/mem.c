@@ -95,19 +95,11 @@ sim_mem_set_sync_memops(CUdeviceptr ptr, unsigned value)
 }
 
 /* ---------------------------------------------------------- take, give --- */
-static int
-pinned_take(struct sim_mem *mem)
+static void
+pinned_insert(struct sim_mem *mem)
 {
-	void *p;
 	size_t i;
 
-	mem->n_taken = (mem->info.n_bytes + 4095) & ~(uint64_t)4095;
-	if (mem->n_taken < mem->info.n_bytes)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	p = mmap(NULL, mem->n_taken, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	mem->info.base = (uint64_t)(uintptr_t)p;
 	if (sim_g.n_pinned == sim_g.cap_pinned) {
 		sim_g.cap_pinned = sim_g.cap_pinned * 2 + 16;
 		sim_g.pinned =
@@ -118,18 +110,45 @@ pinned_take(struct sim_mem *mem)
 		(sim_g.n_pinned - i) * sizeof(struct sim_mem *));
 	sim_g.pinned[i] = mem;
 	sim_g.n_pinned++;
+}
+
+static int
+pinned_take(struct sim_mem *mem)
+{
+	void *p;
+
+	mem->n_taken = (mem->info.n_bytes + 4095) & ~(uint64_t)4095;
+	if (mem->n_taken < mem->info.n_bytes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	p = mmap(NULL, mem->n_taken, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	mem->info.base = (uint64_t)(uintptr_t)p;
+	pinned_insert(mem);
 	return 0;
 }
 
 static void
 pinned_give(struct sim_mem *mem)
 {
-	size_t i = pinned_above(mem->info.base);
+	size_t i = pinned_above(mem->info.base), skew;
 
 	sim_g.n_pinned--;
 	memmove(&sim_g.pinned[i - 1], &sim_g.pinned[i],
 		(sim_g.n_pinned + 1 - i) * sizeof(struct sim_mem *));
-	munmap((void *)(uintptr_t)mem->info.base, mem->n_taken);
+	skew = mem->info.base % 4096; /* opened memory may begin inside a page */
+	munmap((void *)(uintptr_t)(mem->info.base - skew), mem->n_taken + skew);
+}
+
+static void
+mem_enter(struct sim_mem *mem)
+{
+	mem->info.id = ++sim_g.next_mem;
+	mem->next = sim_g.mems;
+	if (mem->next)
+		mem->next->prev = mem;
+	sim_g.mems = mem;
+	sim_oracle_forget_locked(mem->info.base, mem->n_taken);
 }
 
 int
@@ -156,14 +175,27 @@ sim_mem_new_locked(struct sim_ctx *ctx, size_t n_bytes, enum sim_mem_kind kind,
 		free(mem);
 		return rc;
 	}
-	mem->info.id = ++sim_g.next_mem;
-	mem->next = sim_g.mems;
-	if (mem->next)
-		mem->next->prev = mem;
-	sim_g.mems = mem;
-	sim_oracle_forget_locked(mem->info.base, mem->n_taken);
+	mem_enter(mem);
 	*ret_mem = mem;
 	return 0;
+}
+
+struct sim_mem *
+sim_mem_opened_locked(struct sim_ctx *ctx, uint64_t addr, uint64_t n_bytes)
+{
+	struct sim_mem *mem = sim_xcalloc(1, sizeof(*mem));
+
+	mem->ctx = ctx->root;
+	mem->info = (struct sim_mem_info){ .base = addr,
+					   .n_bytes = n_bytes,
+					   .kind = SIM_MEM_OPENED,
+					   .ctx = (CUcontext)(void *)ctx->root,
+					   .device = ctx->device };
+	mem->n_taken = n_bytes;
+	pinned_insert(mem);
+	mem_enter(mem);
+	sim_g.n_opened++;
+	return mem;
 }
 
 void
@@ -171,7 +203,9 @@ sim_mem_release_locked(struct sim_mem *mem)
 {
 	while (mem->pins)
 		pthread_cond_wait(&sim_g.done, &sim_g.lock);
-	if (mem->info.kind == SIM_MEM_HOST)
+	if (mem->info.kind == SIM_MEM_OPENED)
+		sim_g.n_opened--;
+	if (mem->info.kind == SIM_MEM_HOST || mem->info.kind == SIM_MEM_OPENED)
 		pinned_give(mem);
 	else
 		sim_space_give_locked(&sim_g.device[mem->info.device].space, mem);
@@ -304,7 +338,7 @@ mem_free(uint64_t addr, bool host)
 		return host ? CUDA_ERROR_INVALID_VALUE : 0;
 	sim_lock();
 	mem = sim_mem_find_locked(addr);
-	if (!mem || mem->info.base != addr || mem->freeing ||
+	if (!mem || mem->info.base != addr || mem->freeing || mem->info.kind == SIM_MEM_OPENED ||
 	    (mem->info.kind == SIM_MEM_HOST) != host) {
 		rc = sim_misuse_locked(CUDA_ERROR_INVALID_VALUE, "free of 0x%llx: %s",
 				       (unsigned long long)addr,

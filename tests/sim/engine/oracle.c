@@ -295,11 +295,14 @@ sim_oracle_touch_locked(const struct sim_op *op, uint32_t component, uint64_t co
 			const struct sim_vc *vc)
 {
 	for (unsigned i = 0; i < op->work.n_touches; i++) {
-		const struct sim_touch *t = &op->work.touch[i];
+		struct sim_touch at = op->work.touch[i], *t = &at;
 		struct touch touch = { .vc = vc };
+		uint64_t shift = sim_ipc_original_locked(at.addr) - at.addr;
 
 		if (!t->n_bytes)
 			continue;
+		at.addr += shift;
+		at.area.addr += shift;
 		touch.now.side = (struct sim_race_side){ op->work.name, op->seq, op->stream_id,
 							 op->ctx_id, t->access };
 		touch.now.component = component;

@@ -44,6 +44,7 @@ sim_peer_reaches_locked(const struct sim_op *op, const struct sim_mem *mem)
 		return false;
 	case SIM_MEM_MANAGED:
 	case SIM_MEM_HOST:
+	case SIM_MEM_OPENED:
 		break;
 	}
 	return true;

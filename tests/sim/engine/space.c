@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum {
 	VA_FACTOR = 16, /* address range over capacity, if the system grants it */
@@ -24,17 +25,18 @@ enum {
 };
 
 int
-sim_space_open(struct sim_space *space, uint64_t cap_bytes)
+sim_space_open(struct sim_space *space, uint64_t cap_bytes, int fd)
 {
+	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
 	uint64_t cap = cap_bytes / SIM_UNIT;
 
 	for (uint64_t factor = VA_FACTOR; factor; factor /= 2) {
 		uint64_t n_map = (cap * factor + 1) * SIM_UNIT;
-		void *p = mmap(NULL, n_map, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			       -1, 0);
+		void *p = mmap(NULL, n_map, PROT_NONE, flags | MAP_NORESERVE, fd, 0);
 
-		if (p == MAP_FAILED)
+		if (p == MAP_FAILED || (fd >= 0 && ftruncate(fd, (off_t)n_map)))
 			continue;
+		space->fd = fd;
 		space->map = (uint64_t)(uintptr_t)p;
 		space->n_map = n_map;
 		space->base = (space->map + SIM_UNIT - 1) & ~(SIM_UNIT - 1);
@@ -55,6 +57,8 @@ sim_space_close(struct sim_space *space)
 		free(space->chunks);
 		space->chunks = next;
 	}
+	if (space->n_map && space->fd >= 0)
+		close(space->fd);
 	if (space->n_map)
 		munmap((void *)(uintptr_t)space->map, space->n_map);
 	free(space->unit);
@@ -113,7 +117,10 @@ units_give(struct sim_space *space, uint64_t first, uint64_t n)
 {
 	void *p = (void *)(uintptr_t)unit_addr(space, first);
 
-	madvise(p, n * SIM_UNIT, MADV_DONTNEED);
+	if (space->fd < 0)
+		madvise(p, n * SIM_UNIT, MADV_DONTNEED);
+	else if (madvise(p, n * SIM_UNIT, MADV_REMOVE))
+		memset(p, 0, n * SIM_UNIT);
 	if (mprotect(p, n * SIM_UNIT, PROT_NONE))
 		sim_die("cannot take back memory (mprotect)");
 	memset(&space->unit[first], 0, n * sizeof(space->unit[0]));

@@ -89,7 +89,7 @@ open_all(const struct sim_config *config)
 	if (!rc)
 		rc = sim_slab_open(&sim_g.objects, sizeof(struct sim_user_object), 1 << 18);
 	for (int i = 0; !rc && i < config->n_devices; i++) {
-		rc = sim_space_open(&sim_g.device[i].space, config->mem_bytes);
+		rc = sim_space_open(&sim_g.device[i].space, config->mem_bytes, sim_ipc_file(i));
 		if (!rc) {
 			/* The primary context's slot is never given back,
 			 * so that its handle stays. */
