@@ -146,9 +146,11 @@ sim_ipc_close(CUdeviceptr ptr)
 
 	sim_lock();
 	mem = sim_mem_find_locked(ptr);
-	if (!mem || mem->info.kind != SIM_MEM_OPENED || mem->info.base != ptr || mem->freeing)
+	if (!mem || mem->info.kind != SIM_MEM_OPENED || mem->info.base != ptr || mem->freeing) {
 		rc = sim_misuse_locked(CUDA_ERROR_INVALID_VALUE, "not opened memory");
-	if (rc || --mem->opens)
+		goto out;
+	}
+	if (--mem->opens)
 		goto out;
 	mem->freeing = mem->waited = true;
 	sim_ctx_drain_locked(mem->ctx);
