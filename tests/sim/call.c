@@ -319,6 +319,7 @@ start_locked(void)
 		.n_devices = knobs.n_devices,
 		.mem_bytes = knobs.mem_bytes,
 		.clock = knobs.clock,
+		.free_at_once = knobs.free_at_once,
 		.races = knobs.races,
 		.on_misuse = misuse_hear,
 		.deadlock_ms = knobs.deadlock_ms,

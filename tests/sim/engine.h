@@ -101,6 +101,7 @@ struct sim_config {
 	uint64_t mem_bytes; /* capacity of each device; rounded down to 2 MiB */
 	enum sim_clock clock;
 	enum sim_races races;
+	bool free_at_once; /* a free unmaps without waiting; for the oracle it writes the memory */
 	/*
 	 * Both may be NULL; both are called with the engine's lock held, so they must not call the
 	 * engine. They may abort. on_misuse: a call got an error that tells of a mistake in the

@@ -218,6 +218,13 @@ ipc_parse(struct simb_knobs *knobs, const char *value)
 }
 
 static bool
+free_parse(struct simb_knobs *knobs, const char *value)
+{
+	knobs->free_at_once = !strcmp(value, "at_once");
+	return knobs->free_at_once || !strcmp(value, "waits");
+}
+
+static bool
 log_parse(struct simb_knobs *knobs, const char *value)
 {
 	char path[SIMB_PATH_MAX];
@@ -354,6 +361,7 @@ static const struct {
 	{ "SIMCUDA_PRIVATE_TABLE", private_parse, "0 or 1" },
 	{ "SIMCUDA_FUTURE", future_parse, "0 or 1" },
 	{ "SIMCUDA_IPC", ipc_parse, "self, or a folder to write to" },
+	{ "SIMCUDA_FREE", free_parse, "waits or at_once" },
 	{ "SIMCUDA_LOG", log_parse, "0, 1, stderr, or a file that can be opened (%p: process id)" },
 	{ "SIMCUDA_STATS", stats_parse, "a file name (%p: process id)" },
 };

@@ -39,6 +39,7 @@ struct simb_knobs {
 	bool strict;        /* abort at a misuse */
 	bool private_table; /* cuGetExportTable knows ours */
 	bool future;        /* cuGetProcAddress knows a name that no cuda.h has */
+	bool free_at_once;  /* cuMemFree waits for nothing */
 	unsigned jitter_us; /* longest random delay of a submission; 0: none */
 	bool jitter_seeded; /* the seed was given */
 	uint64_t jitter_seed;

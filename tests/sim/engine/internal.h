@@ -257,6 +257,8 @@ void sim_order_free_locked(void);
  * vc: clock of the operation, its own tick included. */
 void sim_oracle_touch_locked(const struct sim_op *op, uint32_t component, uint64_t count,
 			     const struct sim_vc *vc);
+/* Who is no stream touches the bytes now, ordered by the host's clock only. */
+void sim_oracle_accessor_locked(const char *name, uint64_t addr, uint64_t n_bytes, bool writes);
 void sim_oracle_forget_locked(uint64_t addr, uint64_t n_bytes);
 void sim_oracle_free_locked(void);
 

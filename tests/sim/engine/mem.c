@@ -328,6 +328,22 @@ sim_mem_host_alloc(size_t n_bytes, void **ret_ptr)
 	return rc;
 }
 
+static bool
+frees_at_once(const struct sim_mem *mem)
+{
+	return sim_g.config.free_at_once && mem->info.kind != SIM_MEM_HOST;
+}
+
+/* Without a wait, whatever may still use the memory has a race with the host. */
+static void
+await_users(const struct sim_mem *mem)
+{
+	if (frees_at_once(mem))
+		sim_oracle_accessor_locked("cuMemFree", mem->info.base, mem->info.n_bytes, true);
+	else
+		sim_ctx_drain_locked(mem->ctx);
+}
+
 static int
 mem_free(uint64_t addr, bool host)
 {
@@ -354,14 +370,15 @@ mem_free(uint64_t addr, bool host)
 	if (rc)
 		goto out;
 	mem->freeing = mem->waited = true;
-	sim_ctx_drain_locked(mem->ctx);
+	await_users(mem);
 	rc = mem->ctx->sticky;
 	if (rc) { /* of work that it has waited for: nothing is freed */
 		mem->freeing = mem->waited = false;
 		pthread_cond_broadcast(&sim_g.done);
 		goto out;
 	}
-	sim_mem_arrive_locked(mem->ctx, 0);
+	if (!frees_at_once(mem))
+		sim_mem_arrive_locked(mem->ctx, 0);
 	sim_oracle_forget_locked(mem->info.base, mem->n_taken);
 	sim_mem_release_locked(mem);
 out:

@@ -313,19 +313,25 @@ sim_oracle_touch_locked(const struct sim_op *op, uint32_t component, uint64_t co
 }
 
 void
-sim_accessor_touch(uint64_t addr, uint64_t n_bytes, bool writes)
+sim_oracle_accessor_locked(const char *name, uint64_t addr, uint64_t n_bytes, bool writes)
 {
 	struct sim_op op = { .work = {
-				     .name = "accessor",
+				     .name = name,
 				     .touch = { { .addr = addr,
 						  .n_bytes = n_bytes,
 						  .access = writes ? SIM_WRITE : SIM_READ } },
 				     .n_touches = 1,
 			     } };
 
-	sim_lock();
 	if (sim_oracle_on()) /* of no stream; count 0: before all that is submitted from now on */
 		sim_oracle_touch_locked(&op, UINT32_MAX, 0, &sim_g.host);
+}
+
+void
+sim_accessor_touch(uint64_t addr, uint64_t n_bytes, bool writes)
+{
+	sim_lock();
+	sim_oracle_accessor_locked("accessor", addr, n_bytes, writes);
 	sim_unlock();
 }
 
