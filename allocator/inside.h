@@ -251,7 +251,6 @@ struct ca_device {
 	unsigned ordinal;
 	unsigned in_flight;  /* driver calls in progress that may bring memory back */
 	uint64_t generation; /* advances whenever memory may have become available */
-	uint64_t put_back;   /* advances when a group comes back unchanged: others may ask it now */
 	uint64_t drainable_bytes; /* in segments without a live block */
 	uint64_t total_bytes;     /* of the device; 0: not asked yet (limit.c) */
 	uint64_t taking_bytes;    /* segments being asked of the driver, where there is a limit */

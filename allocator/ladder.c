@@ -255,15 +255,20 @@ settled_wait(struct ca_heap *heap, unsigned step)
 /* What tells that another thread made a difference. */
 struct moment {
 	uint64_t generation;
-	uint64_t put_back;
-	bool unseen; /* a group may have been in another thread's hand: put_back counts */
+	bool unseen; /* a group of the calling thread may have been in another thread's hand */
 };
 
 static bool
-is_past(const struct ca_device *device, const struct moment *moment)
+is_past(const struct ca_heap *heap, const struct ca_device *device, const struct moment *moment)
 {
-	return device->generation != moment->generation ||
-	       (moment->unseen && device->put_back != moment->put_back);
+	struct ca_space *space;
+
+	if (device->generation != moment->generation)
+		return true;
+	for (space = heap->spaces; moment->unseen && space; space = space->next)
+		if (space->device == device && ca_pending_has_own_locked(space))
+			return true;
+	return false;
 }
 
 /* Memory of the device waits that another thread freed. Looks at it, without waiting. */
@@ -305,14 +310,14 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device, const struc
 
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
 		ca_ladder_clear_magazines_locked(heap, device);
-		if (is_past(device, moment) ||
+		if (is_past(heap, device, moment) ||
 		    (!ca_outside_others_locked(device) && !others_wait(heap, device)))
 			break;
 		settled_wait(heap, steps);
 	}
 	ca_ladder_clear_magazines_locked(heap, device);
 	ca_ladder_tried.others = steps == SETTLE_STEPS;
-	return is_past(device, moment);
+	return is_past(heap, device, moment);
 }
 
 /*
@@ -372,15 +377,15 @@ busy_passes(struct ca_space *space, unsigned *steps)
  * Nothing could be given back: is there something to wait for? 1: something changed; 0: no; -EBUSY:
  * capture.
  *
- * A group that another thread has in its hand cannot be seen; when it is put back it is worth a
- * look. But what was looked at and waits for other contexts will be put back for ever: then only
- * the generation counts.
+ * A group that another thread has in its hand cannot be seen; when it is put back it can be waited
+ * for. But what was looked at and waits for other contexts is there all the time: then only the
+ * generation counts.
  */
 static int
 look_again(struct ca_space *space, uint64_t generation)
 {
 	struct ca_device *device = space->device;
-	struct moment moment = { generation, device->put_back, true };
+	struct moment moment = { generation, true };
 	int r = wait_locked(space);
 
 	if (r && r != -EAGAIN)

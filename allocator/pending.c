@@ -273,7 +273,6 @@ group_ask(struct ca_space *space, struct ca_group *group, int (*ask)(void *self,
 			return r;
 		}
 		ca_list_insert(space->pending.next, &group->link);
-		space->device->put_back++;
 		return r;
 	}
 	ca_list_init(&hand);
@@ -304,7 +303,7 @@ ca_pending_poll_locked(struct ca_space *space)
 	return settled;
 }
 
-/* The oldest group that the calling thread freed, taken from the queue. */
+/* The oldest group that the calling thread freed. NULL: there is none, or others ask it. */
 static struct ca_group *
 group_own(struct ca_space *space, enum ca_wait which)
 {
@@ -314,12 +313,16 @@ group_own(struct ca_space *space, enum ca_wait which)
 	for (link = space->pending.next; link != &space->pending; link = link->next) {
 		struct ca_group *group = CA_CONTAINER_OF(link, struct ca_group, link);
 
-		if (group->thread != thread || (group->late && which != CA_WAIT_ANY))
-			continue;
-		ca_list_remove(&group->link);
-		return group;
+		if (group->thread == thread && (!group->late || which == CA_WAIT_ANY))
+			return group;
 	}
 	return NULL;
+}
+
+bool
+ca_pending_has_own_locked(struct ca_space *space)
+{
+	return group_own(space, CA_WAIT_ANY) != NULL;
 }
 
 int
@@ -333,6 +336,7 @@ ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 		return 0;
 	group = group_own(space, which);
 	if (group) {
+		ca_list_remove(&group->link);
 		CA_COUNT(space, host_syncs);
 		return group_ask(space, group, driver->mark_wait);
 	}

@@ -46,6 +46,8 @@ enum ca_wait {
  * is in the way; -EBUSY: capture.
  */
 int ca_pending_wait_locked(struct ca_space *space, enum ca_wait which);
+/* There is a group that the calling thread freed, and no other thread asks it at the moment. */
+bool ca_pending_has_own_locked(struct ca_space *space);
 /*
  * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
  * its marks and streams, and makes the segment due for return, where the driver's free does the
