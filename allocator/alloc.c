@@ -445,10 +445,12 @@ take_quick(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_
 
 	if (heap->config.disable != CA_DISABLE_OFF)
 		return false;
-	if (!ca_list_empty(&space->due))
+	if (!ca_list_empty(&space->due)) {
+		ca_await_ask_locked(space, space->due_bound);
 		ca_segment_return_due_locked(space, NULL);
-	else if (has_only_own(space))
+	} else if (has_only_own(space)) {
 		return false; /* and that was asked just now, without the lock */
+	}
 	return heap->quick && !space->dead && ca_magazine_prepare_take_locked(space, bytes) &&
 	       ca_magazine_take(space, size, bytes, true, ret_address);
 }

@@ -6,7 +6,7 @@
  * LIVE at once: to CLEAN if no unfinished work may use it, else to the streams that may (owned.c).
  * If not all of them can be marked it waits for a mark on the context (pending.c), which also
  * serves everything freed earlier that has none yet. In a retired segment the last free is the
- * driver's own: it waits for the device, so no mark is needed, and its error is the program's.
+ * driver's own, and its error is the program's; what others may still use is waited for (await.c).
  */
 #include "allocator/quick.h"
 
@@ -71,19 +71,51 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 	return free_used(block);
 }
 
+/* Only what was submitted while the program had it may use the segment: natively that would be the
+ * program's affair and the driver's. */
+static bool
+is_programs_own(const struct ca_block *block)
+{
+	return block->segment->adopted ||
+	       (!block->prev && !block->next && !block->user.stream && !block->has_several);
+}
+
+/* Others may use the segment: natively their frees would have waited for that. 0: they have
+ * finished; -EBUSY: not all; -ENOENT: the segment died meanwhile. */
+static int
+await_others(struct ca_segment *segment)
+{
+	struct ca_space *space = segment->space;
+	struct ca_list hand;
+	bool finished;
+
+	ca_list_init(&hand);
+	ca_list_insert(&hand, &segment->hand);
+	finished = ca_await_locked(space, ca_order_space_bound(space));
+	if (ca_list_empty(&hand))
+		return -ENOENT;
+	ca_list_remove(&segment->hand);
+	return finished ? 0 : -EBUSY;
+}
+
 static CA_APART int
 free_retired(struct ca_block *block)
 {
 	struct ca_segment *segment = block->segment;
 	struct ca_space *space = segment->space;
 	bool counting = space->heap->config.disable != CA_DISABLE_OFF;
+	bool own = counting || is_programs_own(block);
 	int r;
 
 	ca_block_drop_users_locked(block);
 	ca_block_set_state_locked(block, CA_BLOCK_IDLE);
 	if (segment->live)
 		return 0;
-	r = ca_segment_return_locked(segment);
+	r = own ? 0 : await_others(segment);
+	if (r == -ENOENT)
+		return 0;
+	if (!r)
+		r = ca_segment_return_locked(segment);
 	if (r == -EBUSY && !counting) {
 		ca_segment_make_due_locked(segment);
 		r = 0;
@@ -268,6 +300,8 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_pending_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);
+		if (!ca_list_empty(&space->due))
+			ca_await_ask_locked(space, space->due_bound);
 		given += ca_segment_return_due_locked(space, NULL);
 	}
 	while (cached_bytes(heap) > keep_bytes && (block = largest_whole(heap))) {

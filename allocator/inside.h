@@ -249,8 +249,8 @@ struct ca_charge {
 struct ca_device {
 	struct ca_device *next;
 	unsigned ordinal;
-	unsigned in_flight;  /* driver calls in progress that may bring memory back */
-	uint64_t generation; /* advances whenever memory may have become available */
+	unsigned in_flight;       /* driver calls in progress that may bring memory back */
+	uint64_t generation;      /* advances whenever memory may have become available */
 	uint64_t drainable_bytes; /* in segments without a live block */
 	uint64_t total_bytes;     /* of the device; 0: not asked yet (limit.c) */
 	uint64_t taking_bytes;    /* segments being asked of the driver, where there is a limit */
@@ -280,6 +280,8 @@ struct ca_space {
 	struct ca_index wholes;  /* by (bytes, address) */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
+	uint64_t due_bound; /* of the stamps of work that may use them */
+	uint64_t awaited;   /* unseen work was waited for up to this stamp, as far as it can be */
 	struct ca_list pending;  /* ca_group.link */
 	struct ca_list unmarked; /* ca_block.waiting */
 	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
@@ -624,9 +626,21 @@ int ca_segment_release_locked(struct ca_block *block);
 void ca_segment_unstick_locked(struct ca_space *space);
 /* A retired segment in no list, without a live block, goes back when it can. */
 void ca_segment_make_due_locked(struct ca_segment *segment);
-/* Returns what `due` holds. Bytes given back; *ret_busy (may be NULL) is set when a capture stood
- * in the way. */
+/* Returns what `due` holds, if all that may use it has finished (await.c). Bytes given back;
+ * *ret_busy (may be NULL) is set when a capture stood in the way. */
 uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);
+
+/* ---- await.c: before memory goes back to the driver. These leave and retake the lock, but for the
+ * first. */
+
+/* All that the space runs and that was stamped up to `bound` is known to have finished. True also
+ * if the space is dead or poisoned. */
+bool ca_await_is_finished(struct ca_space *space, uint64_t bound);
+/* The same, after asking the driver, without waiting; in a capture nothing is asked. */
+bool ca_await_ask_locked(struct ca_space *space, uint64_t bound);
+/* The same, after waiting on the host: for no stream that captures without a mark or that somebody
+ * else must let go on, and for nothing of other contexts. */
+bool ca_await_locked(struct ca_space *space, uint64_t bound);
 
 /* ---- owned.c: freed blocks that wait for streams */
 

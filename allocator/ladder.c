@@ -8,7 +8,8 @@
  *      that fits alone, or else the largest until their sum does; while there are any. Enough is
  *      what the driver lacks, so that no round gives back more than that and one segment;
  *   4. the host waits for the oldest free of the calling thread, own space first; then 3 again;
- * what of those still waits goes back to the driver, whose own free knows how long to wait;
+ * what of those still waits (memory of graphs, of several threads) goes back behind a wait for all
+ * that its context runs (await.c);
  *   5. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through; frees of other threads are polled
  *      for some seconds (their work may depend on this thread: never waited for);
@@ -17,7 +18,8 @@
  *   7. if the user wants it, the driver is asked for some time more, and for managed memory;
  *   8. the driver's own code, unchanged.
  *
- * While something captures, whole segments without a live block go back, and that is all.
+ * While something captures, no mark can be recorded: what runs is waited for stream by stream, by
+ * the marks that there are, and whole segments without a live block go back, and that is all.
  *
  * So outside captures "out of memory" is answered only when nothing of ours on that device is left
  * to give, but for what other threads' work still uses. Every round but the last gave something
@@ -46,9 +48,12 @@ return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
 	uint64_t given = 0;
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
-			given += ca_segment_return_due_locked(space, ret_busy);
+	for (space = heap->spaces; space; space = space->next) {
+		if (space->device != device || ca_list_empty(&space->due))
+			continue;
+		ca_await_locked(space, space->due_bound);
+		given += ca_segment_return_due_locked(space, ret_busy);
+	}
 	return given;
 }
 
@@ -124,6 +129,17 @@ release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 	return given;
 }
 
+/* Waits for all that the device runs, stream by stream. What could be waited for is CLEAN then. */
+static void
+await_all(struct ca_heap *heap, const struct ca_device *device)
+{
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device == device)
+			ca_await_locked(space, ca_order_space_bound(space));
+}
+
 /* Makes whole segments without a live block due, until they are enough. */
 static void
 condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
@@ -178,16 +194,22 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
 	struct ca_heap *heap = space->heap;
 	bool busy = false;
 	uint64_t bytes = shortage_locked(space, request, true);
-	uint64_t given = release_locked(space, bytes, &busy), sum = given;
+	uint64_t given = release_locked(space, bytes, &busy), sum;
 	struct ca_space *other;
 	int captured;
 
+	if (!busy && given < bytes) {
+		await_all(heap, space->device);
+		given += release_locked(space, bytes - given, &busy);
+	}
 	if (busy || given >= bytes)
 		return given;
+	sum = given;
 	/* what a graph may use comes last; natively it would be gone, too */
 	for (captured = 0; captured < 2; captured++)
 		for (other = heap->spaces; other; other = other->next)
-			if (other->device == space->device && !other->dead)
+			if (other->device == space->device && !other->dead &&
+			    ca_await_is_finished(other, ca_order_space_bound(other)))
 				condemn(other, captured, bytes, &sum);
 	sum = return_due(space->device, heap, &busy);
 	ca_ladder_tried.given_bytes += sum;
@@ -271,7 +293,20 @@ is_past(const struct ca_heap *heap, const struct ca_device *device, const struct
 	return false;
 }
 
-/* Memory of the device waits that another thread freed. Looks at it, without waiting. */
+/* Segments would go back, but are used still. Asks. */
+static bool
+is_due_unfinished(struct ca_space *space)
+{
+	if (ca_list_empty(&space->due) || ca_await_is_finished(space, space->due_bound))
+		return false;
+	if (!ca_await_ask_locked(space, space->due_bound))
+		return true;
+	space->device->generation++;
+	return false;
+}
+
+/* Memory of the device waits that another thread freed, or that is due. Looks at it, without
+ * waiting. */
 static bool
 others_wait(struct ca_heap *heap, const struct ca_device *device)
 {
@@ -279,6 +314,8 @@ others_wait(struct ca_heap *heap, const struct ca_device *device)
 	bool wait = false;
 
 	for (space = heap->spaces; space; space = space->next) {
+		if (space->device == device && is_due_unfinished(space))
+			wait = true;
 		if (space->device != device || !ca_owned_others_wait_locked(space))
 			continue;
 		wait = true;

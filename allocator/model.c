@@ -194,10 +194,10 @@ segment_return(void *self, void *context, uint64_t address)
 		model->sums.misuses++;
 		r = INVALID_VALUE;
 	}
-	if (!r) {
+	if (!r && !model->config.frees_at_once)
 		ca_model_finish_all(model);
+	if (!r)
 		range_free(model, range);
-	}
 	pthread_mutex_unlock(&model->lock);
 	ca_model_observe(model, CA_MODEL_RETURN, true);
 	return r;

@@ -45,9 +45,10 @@ struct ca_model_config {
 	/* A host that pauses does not sleep: the clock moves on, and when it has stood by for
 	 * that long in all since anything was submitted, all work is finished. 0: it sleeps. */
 	uint64_t work_ns;
-	bool places; /* ca_model_place is used */
-	bool wakes;  /* a pause of the host lasts until the next work ends by the clock, if any does
-		      */
+	bool frees_at_once; /* segment_return waits for nothing; otherwise for all work */
+	bool places;        /* ca_model_place is used */
+	bool wakes; /* a pause of the host lasts until the next work ends by the clock, if any does
+		     */
 };
 
 /* Called without the model's lock at the begin (`end` false) and at the end of each driver call:

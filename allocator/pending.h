@@ -50,8 +50,8 @@ int ca_pending_wait_locked(struct ca_space *space, enum ca_wait which);
 bool ca_pending_has_own_locked(struct ca_space *space);
 /*
  * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
- * its marks and streams, and makes the segment due for return, where the driver's free does the
- * waiting. False: there is none.
+ * its marks and streams, and makes the segment due for return, which waits (await.c). False: there
+ * is none.
  */
 bool ca_pending_surrender_locked(struct ca_space *space);
 /* The order of work is not known: the host waits for all of it. 1: done; -EBUSY: a capture is in

@@ -288,6 +288,7 @@ ca_order_mark_before_capture(struct ca_heap *heap)
 	ca_heap_unlock(heap);
 	for (; space; space = space->next) { /* spaces are never freed */
 		ca_order_mark_exposed(space);
+		ca_order_mark_busy(space); /* in the capture the ladder may have to wait for it */
 		wait_for_lost(space);
 	}
 }
@@ -386,6 +387,18 @@ ca_order_poll(struct ca_space *space)
 	return first;
 }
 
+static bool
+is_nameable(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	bool nameable;
+
+	ca_order_lock(order);
+	nameable = ca_record_is_nameable_ordered(record);
+	ca_order_unlock(order);
+	return nameable;
+}
+
 void
 ca_order_mark_busy(struct ca_space *space)
 {
@@ -393,7 +406,7 @@ ca_order_mark_busy(struct ca_space *space)
 	unsigned i;
 
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
-		if (ca_record_is_busy(record) && !atomic_load(&record->lost))
+		if (ca_record_is_busy(record) && !atomic_load(&record->lost) && is_nameable(record))
 			ca_point_record_if_due(record);
 }
 

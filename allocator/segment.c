@@ -308,11 +308,18 @@ ca_segment_retire_locked(struct ca_segment *segment)
 		ca_segment_make_due_locked(segment);
 }
 
-void
-ca_segment_make_due_locked(struct ca_segment *segment)
+static void
+make_due_again(struct ca_segment *segment)
 {
 	ca_list_insert(&segment->space->due, &segment->hand);
 	atomic_fetch_or(&segment->space->attention, CA_ATTENTION_ALWAYS);
+}
+
+void
+ca_segment_make_due_locked(struct ca_segment *segment)
+{
+	segment->space->due_bound = ca_order_space_bound(segment->space);
+	make_due_again(segment);
 }
 
 uint64_t
@@ -320,7 +327,7 @@ ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy)
 {
 	uint64_t given = 0;
 
-	while (!ca_list_empty(&space->due)) {
+	while (!ca_list_empty(&space->due) && ca_await_is_finished(space, space->due_bound)) {
 		struct ca_segment *segment =
 			CA_CONTAINER_OF(space->due.next, struct ca_segment, hand);
 		uint64_t bytes = segment->bytes;
@@ -329,7 +336,7 @@ ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy)
 		ca_list_remove(&segment->hand);
 		r = ca_segment_return_locked(segment);
 		if (r) {
-			ca_segment_make_due_locked(segment);
+			make_due_again(segment);
 			if (r == -EBUSY && ret_busy)
 				*ret_busy = true;
 			break;

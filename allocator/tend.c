@@ -117,6 +117,15 @@ kept(const struct ca_space *space)
 	return stats->reserved_bytes.current - stats->allocated_bytes.current;
 }
 
+/* In the program's own free: waits for what may still use it. */
+static uint64_t
+return_due(struct ca_space *space)
+{
+	if (!ca_list_empty(&space->due))
+		ca_await_locked(space, space->due_bound);
+	return ca_segment_return_due_locked(space, NULL);
+}
+
 /* Waits for what the calling thread freed, as the driver's own free would have. */
 static bool
 wait_for_one(struct ca_space *space)
@@ -126,7 +135,7 @@ wait_for_one(struct ca_space *space)
 	if (!r)
 		r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
 	if (!r && ca_pending_surrender_locked(space))
-		r = ca_segment_return_due_locked(space, NULL) > 0;
+		r = return_due(space) > 0;
 	return r > 0;
 }
 
@@ -134,7 +143,7 @@ static void
 shrink(struct ca_space *space, uint64_t keep, bool may_wait, uint64_t now)
 {
 	while (kept(space) > keep && !space->dead) {
-		if (may_wait && ca_segment_return_due_locked(space, NULL))
+		if (may_wait && return_due(space))
 			continue;
 		mark_resting(space, now);
 		if (give_longest_resting(space, UINT64_MAX))

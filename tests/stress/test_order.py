@@ -131,6 +131,30 @@ def test_library(mode, workers, streams, clock, jitter, conf):
     print(f"{sum(operations_done)} operations so far")
 
 
+# mode, workers, streams, memory
+LITTLE = [
+    ("mix", 2, 4, "224M"), ("pipe+solo", 1, 2, "160M"), ("pipe", 4, 4, "192M"), ("team+pipe+wide", 3, 4, "256M"),
+    ("mix+meet", 2, 4, "192M"), ("mix+table", 2, 3, "192M"),
+]
+
+
+@pytest.mark.parametrize("free", ["waits", "at_once"])
+@pytest.mark.parametrize("mode, workers, streams, memory", LITTLE)
+def test_little_memory(mode, workers, streams, memory, free):
+    """Memory goes back to the driver all the time, and its own free is not relied upon to wait."""
+    for _ in range(TURNS):
+        result = program(fresh(), 600 if SANITIZER else 6000, mode, workers, streams, preload=LIBRARY, SIMCUDA_FREE=free,
+                         SIMCUDA_MEM=memory, CACHEALLOC_LOG="off")
+        if result[0] != 2 or not re.fullmatch(r"[^\n]*: 2\n", result[1]):  # the program ends where it cannot do without memory
+            sound(result)
+
+
+def test_two_at_the_end_of_the_memory():
+    """Each asked for the other's marks, and took that for a change: rounds without end (a million searches)."""
+    sound(program(997568778, 6000, "mix+meet", 2, 4, preload=LIBRARY, SIMCUDA_CLOCK="manual", SIMCUDA_MEM="256M",
+                  CACHEALLOC_LOG="off", timeout=120))
+
+
 def test_a_million_operations_were_done():
     if len(operations_done) < len(RUNS) or SANITIZER:
         pytest.skip("not all of the tests above ran and passed")

@@ -12,13 +12,15 @@ import pytest
 from conftest import BUILD, clean_env, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_rules"
-#: no cache growth where unfinished memory may be handed out; the default; what turns parts of it off; small memory
+#: no cache growth where unfinished memory may be handed out; the default; what turns parts of it off; small memory, and with
+#: a driver whose free waits for nothing
 SETTINGS = {
     "default": {},
     "no_slack": {"CACHEALLOC_CONF": "reuse_slack_mb:0"},
     "finished": {"CACHEALLOC_CONF": "reuse:finished,reuse_slack_mb:0"},
     "host": {"CACHEALLOC_CONF": "free_sync:host"},
     "small": {"SIMCUDA_MEM": "320M", "CACHEALLOC_CONF": "reuse_slack_mb:0"},
+    "at_once": {"SIMCUDA_MEM": "320M", "SIMCUDA_FREE": "at_once", "CACHEALLOC_CONF": "reuse_slack_mb:0"},
 }
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}, {"SIMCUDA_JITTER": "200:2"}]
 WARM_CLOCKS = [{"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:3"}]
@@ -52,9 +54,9 @@ def test_native(case):
 
 #: A known limit: at the end of the memory, what other threads freed is only looked at, for ten seconds; on the manual
 #: clock nothing finishes by being looked at, and the answer is "out of memory" where stock, whose free waits, goes on.
-NOTHING_FINISHES = {("t10_per_thread_streams_and_threads_that_exit", "small"),
-                    ("t10_memory_of_another_thread_at_the_end", "small"),
-                    ("t14_streams_come_and_go_in_four_threads", "small")}
+NOTHING_FINISHES = {(case, setting) for setting in ("small", "at_once")
+                    for case in ("t10_per_thread_streams_and_threads_that_exit", "t10_memory_of_another_thread_at_the_end",
+                                 "t14_streams_come_and_go_in_four_threads")}
 
 
 @pytest.mark.parametrize("case, setting", [(case, setting) for case in cases() for setting in SETTINGS
