@@ -145,11 +145,17 @@ loose_number(void)
 }
 
 void
+ca_record_loosen(struct ca_stream_record *record)
+{
+	atomic_store_explicit(&record->loose, loose_number(), memory_order_release);
+}
+
+void
 ca_order_expose(struct ca_order *order, const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
 
-	atomic_store_explicit(&record->loose, loose_number(), memory_order_release);
+	ca_record_loosen(record);
 	ca_raise(&record->exposed, user->stamp);
 	if (atomic_load(&order->candidates) <= 1 && !atomic_load(&record->closed)) {
 		if (__builtin_expect(!(atomic_load(&record->hot.seen) & CA_WATCHED), 0))

@@ -326,7 +326,8 @@ is_any_needed(struct ca_stream_record *record, struct ca_order *order)
 	return false;
 }
 
-/* 0, or the last error. */
+/* 0, or the last error. Nobody promises that a programmatic launch waits for the kernel on the
+ * other side of the legacy stream's barrier: the next one has to. */
 static int
 guard_all(struct ca_stream_record *record, struct ca_order *order)
 {
@@ -334,7 +335,10 @@ guard_all(struct ca_stream_record *record, struct ca_order *order)
 	struct ca_user user;
 	int r = 0;
 
-	for (at = 0; next_exposed(order, &at, &user); at++)
+	for (at = 0; next_exposed(order, &at, &user); at++) {
+		if (is_ordered_by_driver(record, ca_record(user.stream)) &&
+		    !CA_MUTANT(BARRIER_TRUSTED))
+			ca_record_loosen(record);
 		if (is_needed(record, &user)) {
 			int behind = order_behind(record, &user);
 
@@ -343,6 +347,7 @@ guard_all(struct ca_stream_record *record, struct ca_order *order)
 			if (behind)
 				r = behind;
 		}
+	}
 	return r;
 }
 

@@ -198,7 +198,8 @@ void ca_submit_hazard_begin(struct ca_stream *stream);
 void ca_submit_hazard_end(struct ca_stream *stream, bool submitted);
 /*
  * Before a programmatic launch: true if the attribute must be taken off, since unfinished memory of
- * the stream was handed out after its last submission that waited for all before.
+ * the stream, or of one that the legacy stream's barrier puts before it, was handed out after its
+ * last submission that waited for all before.
  */
 bool ca_submit_must_serialize(struct ca_stream *stream);
 /* After a launch that waited for all before it (the attribute was taken off, or it never had it)

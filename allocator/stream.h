@@ -62,7 +62,9 @@ struct ca_stream_record {
 	_Alignas(64) _Atomic uint64_t done; /* work stamped at most this has finished */
 	_Atomic uint64_t hazard;  /* stamp of the last operation that somebody else must end */
 	_Atomic uint64_t exposed; /* largest stamp of its unfinished memory handed out */
-	_Atomic uint64_t loose; /* != 0: exposed since the last launch that waited for all before */
+	/* != 0: since the last launch that waited for all before, memory of the stream was exposed,
+	 * or a guard left it to the driver that the stream comes after an exposed user */
+	_Atomic uint64_t loose;
 	/* Memory freed at a stamp up to this may have no exact mark (it was freed in a quiet space,
 	 * or a capture was in the way of the mark): not exposed unless the space is quiet. */
 	_Atomic uint64_t inexact;

@@ -120,6 +120,10 @@ void ca_record_lose(struct ca_stream_record *record);
 /* Marks every stream with unfinished memory handed out that has no mark for it. */
 void ca_order_mark_exposed(struct ca_space *space);
 
+/* ---- expose.c */
+/* The next programmatic launch on the stream goes out without its attribute. */
+void ca_record_loosen(struct ca_stream_record *record);
+
 /* ---- guard.c */
 /* Waits on the host for `user` by whatever road works: 0, or the last error. */
 int ca_order_wait_hard(const struct ca_user *user);

@@ -22,6 +22,7 @@
  * MARK_AT_GUARD         a mark is recorded when a guard needs it
  * GUARD_OFF_IN_CAPTURE  no guard while anything captures
  * PDL_KEPT              the programmatic attribute of a launch is never replaced
+ * BARRIER_TRUSTED       it is kept where only the legacy stream's barrier orders the launch
  * PER_THREAD_MARK       a mark for another thread's per-thread stream goes to the caller's own
  * STALE_HANDLE          the record of a stream outlives its destruction
  * BLOCK_BEFORE_MARK     a freed block is published before its mark is recorded
@@ -67,7 +68,8 @@
 	X(FAILED_RECORD_TEACHES)                                                                   \
 	X(CAPTURED_RECORD_TEACHES)                                                                 \
 	X(GREEN_UNSEEN)                                                                            \
-	X(OLDER_FORGOTTEN)
+	X(OLDER_FORGOTTEN)                                                                         \
+	X(BARRIER_TRUSTED)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

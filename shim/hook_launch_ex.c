@@ -6,6 +6,9 @@
  * A kernel launched with PROGRAMMATIC_STREAM_SERIALIZATION overlaps its predecessor in the stream.
  * Memory that this predecessor has not finished with may have been handed out on the promise of
  * stream order, so the first such launch after that goes out with the attribute replaced by IGNORE.
+ * So does the first one after memory of a stream was handed out that only the legacy stream's
+ * barrier puts before this one: whether the kernel behind a barrier counts as the predecessor,
+ * cuda.h leaves open.
  * The program's list is not ours to write to: a copy of it is, on the stack or, if it is longer
  * than any list that makes sense, mapped for the time of the call. If that cannot be had the launch
  * fails: it is never let through as it came.

@@ -188,6 +188,7 @@ CATCHERS = {
     "ATTENTION_IGNORED": ("case:t12_private_table_submits_after_a_warm_up", 1, 2, 5, "reuse_slack_mb:0"),
     "FAILED_RECORD_TEACHES": ("case:t8_a_query_after_a_record_that_was_refused", 1, 2, 5, "reuse_slack_mb:0"),
     "GREEN_UNSEEN": ("pipe+wide+green", 2, 5, 0, "reuse_slack_mb:0"),
+    "BARRIER_TRUSTED": ("case:t9_programmatic_launch_behind_the_legacy_stream", 1, 2, 0, "reuse_slack_mb:0"),
     "CAPTURED_RECORD_TEACHES": ("case:t8_recorded_in_a_capture_that_forks", 1, 3, 5, "reuse_slack_mb:0"),
 }
 #: caught where a card gets at the memory, in tests/process/register; where the host pauses, in tests/process/order

@@ -485,6 +485,79 @@ programmatic_launch_behind_a_guard(void)
 	order_end();
 }
 
+/* Each stream has work, and none is another thread's: as much as can be is handed out unfinished.
+ */
+static void
+begin_with_legacy(void)
+{
+	order_start();
+	s = order_stream(BLOCKING);
+	r = order_stream(BLOCKING);
+	other = order_take(BIG);
+	order_fill(other, 1, 0, s);
+	order_fill(other, 1, 0, NULL);
+	order_fill(other, 1, 0, r);
+	OK(cuCtxSynchronize_v2(NULL));
+}
+
+/*
+ * The legacy stream's barrier lies between the old user and the early kernel, on either side of it;
+ * nothing else does. The kernel in front of the early one is on the other side of the barrier, or
+ * in its own stream with the barrier behind it.
+ */
+static void
+programmatic_launch_behind_the_legacy_stream(void)
+{
+	CUdeviceptr x;
+
+	begin_with_legacy();
+	for (int i = 0; i < 8; i++) {
+		CUstream old = i & 1 ? s : NULL, early = i & 1 ? NULL : s;
+
+		x = order_take(BIG);
+		if (i & 2)
+			order_fill(other, 1, 0, early);
+		order_fill(x, 1, LONG / 4, old);
+		x = order_again(x, BIG);
+		if (i & 4)
+			fill_early(other, 2, 0, early);
+		fill_early(x, 2, 0, early);
+		order_check(x, 2, early);
+		order_give(x);
+	}
+	order_end();
+}
+
+/* From one blocking stream to another, with the legacy stream's work between them, or behind. */
+static void
+programmatic_launch_through_the_legacy_stream(void)
+{
+	CUdeviceptr x;
+
+	begin_with_legacy();
+	for (int i = 0; i < 8; i++) {
+		CUstream early = i & 1 ? s : r;
+
+		x = order_take(BIG);
+		order_fill(x, 1, LONG / 4, s);
+		if (i & 2)
+			fill_early(other, 1, 0, NULL);
+		else
+			order_fill(other, 1, 0, NULL);
+		x = order_again(x, BIG);
+		if (i & 4)
+			order_fill(x, 2, LONG / 8, NULL);
+		x = order_again(x, BIG);
+		fill_early(x, 3, 0, early);
+		order_check(x, 3, early);
+		x = order_again(x, BIG);
+		fill_early(x, 4, 0, NULL);
+		order_check(x, 4, NULL);
+		order_give(x);
+	}
+	order_end();
+}
+
 const struct order_case rules_events[] = {
 	{ "t8_programmatic_event", programmatic_event },
 	{ "t8_launch_completion_event", launch_completion_event },
@@ -506,5 +579,9 @@ const struct order_case rules_events[] = {
 	{ "t9_programmatic_launch_on_the_only_stream", programmatic_launch_on_the_only_stream },
 	{ "t9_programmatic_attribute_among_others", programmatic_attribute_among_others },
 	{ "t9_programmatic_launch_behind_a_guard", programmatic_launch_behind_a_guard },
+	{ "t9_programmatic_launch_behind_the_legacy_stream",
+	  programmatic_launch_behind_the_legacy_stream },
+	{ "t9_programmatic_launch_through_the_legacy_stream",
+	  programmatic_launch_through_the_legacy_stream },
 	{ NULL, NULL },
 };

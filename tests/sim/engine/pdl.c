@@ -8,9 +8,15 @@
  * to trigger at its start: the worst that the contract allows. So such a kernel waits for what the
  * kernel in front waited for, and not for that kernel; for the oracle the two are unordered. A run
  * of such launches shares the base of its first kernel. Whatever is submitted to the stream next
- * without the attribute waits for all of them, which a mark ("join") stands for. If what is in
- * front is no kernel (a copy, an event), or the stream is the legacy one, the attribute changes
- * nothing. A kernel of such a run is a component of the vector clocks of its own.
+ * without the attribute waits for all of them, which a mark ("join") stands for. What is in front
+ * and no kernel (a copy, an event) is waited for as ever. A kernel of such a run is a component of
+ * the vector clocks of its own.
+ *
+ * cuda.h speaks of "the previous kernel in the stream" and of the kernel's "stream dependency". The
+ * legacy stream's barrier makes a kernel of another stream the one in front, and neither text says
+ * that the attribute leaves it alone. So that kernel may be overlapped, too: by one in a blocking
+ * stream the legacy stream's last, by one in the legacy stream the last of each blocking one. The
+ * barrier itself stands: the join comes behind all of them.
  *
  * Programmatic and launch-completion events may fire as soon as the kernel has started: they wait
  * for what the kernel waits for, and teach that much.
@@ -28,7 +34,7 @@ void
 sim_pdl_note_locked(struct sim_stream *stream, const struct sim_op *op)
 {
 	sim_pdl_clear_locked(stream);
-	if (!op->work.is_kernel || stream->is_legacy)
+	if (!op->work.is_kernel)
 		return;
 	stream->has_base = true;
 	for (unsigned i = 0; i < op->n_deps; i++)
@@ -36,21 +42,56 @@ sim_pdl_note_locked(struct sim_stream *stream, const struct sim_op *op)
 	sim_vc_copy(&stream->base_vc, &stream->vc);
 }
 
-/* What a kernel of the run waits for besides its base: what may have come to bind the stream. */
-static void
-inherit_base(struct sim_stream *stream, struct sim_op *op, struct sim_vc *vc)
+/* Does an operation of `stream` come behind the last one of `front`? */
+static bool
+is_in_front(const struct sim_stream *stream, const struct sim_stream *front)
 {
-	struct sim_ctx *ctx = stream->ctx;
+	if (front == stream)
+		return true;
+	return (stream->is_legacy && front->blocking) || (front->is_legacy && stream->blocking);
+}
 
-	for (unsigned i = 0; i < stream->base.n; i++)
-		sim_op_depend_locked(op, stream->base.at[i]);
-	sim_vc_join(vc, &stream->base_vc);
+static bool
+may_overlap(const struct sim_stream *stream)
+{
+	const struct sim_stream *front = stream->ctx->streams;
+
+	while (front && !(is_in_front(stream, front) && front->has_base))
+		front = front->next;
+	return front != NULL;
+}
+
+/* What the kernel waits for: of a kernel in front, what that waited for. */
+static void
+inherit_bases(const struct sim_stream *stream, struct sim_op *op, struct sim_vc *vc)
+{
+	const struct sim_ctx *ctx = stream->ctx;
+
 	sim_vc_join(vc, &sim_g.host);
 	sim_ctx_gates_locked(ctx, op, vc);
-	if (!stream->blocking)
-		return;
-	sim_op_depend_locked(op, ctx->legacy->last);
-	sim_vc_join(vc, &ctx->legacy->vc);
+	for (const struct sim_stream *front = ctx->streams; front; front = front->next) {
+		if (!is_in_front(stream, front))
+			continue;
+		if (!front->has_base)
+			sim_op_depend_locked(op, front->last);
+		for (unsigned i = 0; i < front->base.n; i++)
+			sim_op_depend_locked(op, front->base.at[i]);
+		sim_vc_join(vc, front->has_base ? &front->base_vc : &front->vc);
+	}
+	for (unsigned i = 0; stream->is_legacy && i < ctx->orphans[true].n; i++)
+		sim_op_depend_locked(op, ctx->orphans[true].at[i]);
+	if (stream->is_legacy)
+		sim_vc_join(vc, &ctx->orphan_vc[true]);
+}
+
+/* The first of a run: what is in front of it in its stream was no kernel. */
+static void
+begin_run(struct sim_stream *stream, const struct sim_op *op, const struct sim_vc *vc)
+{
+	stream->has_base = true;
+	for (unsigned i = 0; i < op->n_deps; i++)
+		sim_ops_add(&stream->base, op->deps[i]);
+	sim_vc_copy(&stream->base_vc, vc);
 }
 
 static void
@@ -93,13 +134,15 @@ launch_overlapping_locked(struct sim_stream *stream, const struct sim_work *work
 	struct sim_op *op = sim_op_new_locked(stream->ctx, stream->id, work), *join;
 	struct sim_vc vc = { 0 };
 
-	inherit_base(stream, op, &vc);
+	inherit_bases(stream, op, &vc);
+	if (!stream->has_base)
+		begin_run(stream, op, &vc);
 	if (event)
 		record_start(event, op, &vc);
 	judge(op, &vc);
 	sim_op_start_locked(op);
 	join = sim_op_new_locked(stream->ctx, stream->id, &join_work);
-	sim_op_depend_locked(join, stream->last);
+	sim_stream_inherit_locked(stream, join);
 	sim_op_depend_locked(join, op);
 	sim_op_unref_locked(stream->last);
 	stream->last = join;
@@ -148,7 +191,7 @@ sim_kernel_launch_programmatic(enum sim_kernel kernel, const uint64_t *args, CUs
 		rc = sim_capture_legacy_locked(stream->ctx);
 	if (rc)
 		goto out;
-	if (overlap && stream->has_base)
+	if (overlap && may_overlap(stream))
 		launch_overlapping_locked(stream, &work, event);
 	else if (event)
 		launch_recorded_locked(stream, &work, event);

@@ -128,11 +128,48 @@ test_events_cover_the_run(void **state)
 	assert_int_equal(word_at(q), 3);
 }
 
+/* On either side of its barrier, and within it. */
 static void
-test_legacy_stream_knows_no_overlap(void **state)
+test_overlap_and_the_legacy_stream(void **state)
 {
+	CUstream blocking = must_stream(0);
+
 	fill(p, 4096, 1, NULL);
 	launch(SIM_KERNEL_FILL, p, 1024, 2, NULL, true, NULL);
+	assert_int_equal(fx.n_races, 1);
+	launch(SIM_KERNEL_FILL, p, 1024, 3, NULL, false, NULL);
+	assert_int_equal(fx.n_races, 1);
+	launch(SIM_KERNEL_FILL, p, 1024, 4, blocking, true, NULL);
+	assert_int_equal(fx.n_races, 2);
+	launch(SIM_KERNEL_FILL, p, 1024, 5, blocking, false, NULL);
+	assert_int_equal(fx.n_races, 2);
+	launch(SIM_KERNEL_FILL, p, 1024, 6, NULL, true, NULL);
+	assert_int_equal(fx.n_races, 3);
+	assert_int_equal(sim_ctx_sync(), 0);
+}
+
+/* What a kernel overlaps over the barrier, the next one in a third stream comes after. */
+static void
+test_barrier_stands_behind_an_overlap(void **state)
+{
+	CUstream before = must_stream(0), behind = must_stream(0);
+
+	launch(SIM_KERNEL_FILL, p, 1024, 1, before, false, NULL);
+	launch(SIM_KERNEL_FILL, q, 1024, 1, NULL, true, NULL);
+	launch(SIM_KERNEL_FILL, p, 1024, 2, behind, false, NULL);
+	assert_int_equal(fx.n_races, 0);
+	assert_int_equal(sim_ctx_sync(), 0);
+	assert_int_equal(word_at(p), 2);
+}
+
+/* A copy in front is no kernel. */
+static void
+test_no_overlap_of_a_copy_over_the_barrier(void **state)
+{
+	CUstream blocking = must_stream(0);
+
+	assert_int_equal(sim_set(p, 0, 4, 1024, NULL, true), 0);
+	launch(SIM_KERNEL_FILL, p, 1024, 2, blocking, true, NULL);
 	assert_int_equal(fx.n_races, 0);
 	assert_int_equal(sim_ctx_sync(), 0);
 }
@@ -189,7 +226,9 @@ main(void)
 		M(test_unordered_for_the_oracle),
 		M(test_what_still_orders),
 		B(test_events_cover_the_run),
-		B(test_legacy_stream_knows_no_overlap),
+		B(test_overlap_and_the_legacy_stream),
+		B(test_barrier_stands_behind_an_overlap),
+		B(test_no_overlap_of_a_copy_over_the_barrier),
 		B(test_launch_event),
 		M(test_refused),
 	};
