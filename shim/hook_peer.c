@@ -3,10 +3,15 @@
  * Roads by which work that we never see reaches our memory: private driver tables, and access for
  * other contexts and other processes' memory.
  *
- * The CUDA runtime asks for private tables of the driver itself; its calls through them (modules,
- * tools, storage of its own) submit nothing that its public calls do not. Their ids are constants
- * in every libcudart (tests/abi/test_export_tables.py compares). Anybody else's table may submit
- * work.
+ * The CUDA runtime asks for private tables of the driver itself. Their ids are constants in
+ * libcudart (tests/abi/test_export_tables.py compares), and what is publicly known of them loads
+ * modules, keeps values of a context or a thread, calls tools back and checks the driver: none of
+ * it takes a stream. Any other table may submit work.
+ *
+ * A table of the runtime's is trusted whoever asks for it. It has the same functions for everybody,
+ * and its holder can pass it on. Nor could the runtime be told from others: it is linked into any
+ * program or library, mostly without a symbol left, and one that is not recognised would restrict
+ * nearly every program to finished memory.
  */
 #include <string.h>
 

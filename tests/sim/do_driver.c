@@ -2,8 +2,8 @@
 /*
  * Bodies: the driver as a whole (initialisation, version, look-up of entry points, error names).
  * The private tables behind cuGetExportTable are NVIDIA's own affair: none is imitated, their ids
- * are unknown. SIMCUDA_PRIVATE_TABLE=1 gives one of our own, under an id of our own;
- * SIMCUDA_FUTURE=1 entry points that are in no table.
+ * are unknown. SIMCUDA_PRIVATE_TABLE=1 gives one of our own, under an id of our own, and =any an
+ * empty one for any other id; SIMCUDA_FUTURE=1 entry points that are in no table.
  */
 #include <errno.h>
 #include <string.h>
@@ -92,12 +92,15 @@ static const struct simb_private_table private_table = {
 int
 simb_do_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
+	static const size_t empty_table = sizeof(empty_table);
+	bool ours;
+
 	if (!ppExportTable || !pExportTableId)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!simb_knobs()->private_table || memcmp(pExportTableId->bytes, SIMB_PRIVATE_TABLE_ID,
-						   sizeof(pExportTableId->bytes)) != 0)
+	ours = !memcmp(pExportTableId->bytes, SIMB_PRIVATE_TABLE_ID, sizeof(pExportTableId->bytes));
+	if (!simb_knobs()->private_table || (!ours && !simb_knobs()->every_table))
 		return CUDA_ERROR_NOT_FOUND;
-	*ppExportTable = &private_table;
+	*ppExportTable = ours ? (const void *)&private_table : &empty_table;
 	return 0;
 }
 

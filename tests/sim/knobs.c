@@ -198,7 +198,8 @@ jitter_parse(struct simb_knobs *knobs, const char *value)
 static bool
 private_parse(struct simb_knobs *knobs, const char *value)
 {
-	knobs->private_table = !strcmp(value, "1");
+	knobs->every_table = !strcmp(value, "any");
+	knobs->private_table = knobs->every_table || !strcmp(value, "1");
 	return knobs->private_table || !strcmp(value, "0");
 }
 
@@ -358,7 +359,7 @@ static const struct {
 	{ "SIMCUDA_STRICT", strict_parse, "0 or 1" },
 	{ "SIMCUDA_DEADLOCK", deadlock_parse, "off, on, or a number of milliseconds" },
 	{ "SIMCUDA_JITTER", jitter_parse, "microseconds, at most 1000000, or microseconds:seed" },
-	{ "SIMCUDA_PRIVATE_TABLE", private_parse, "0 or 1" },
+	{ "SIMCUDA_PRIVATE_TABLE", private_parse, "0, 1 or any" },
 	{ "SIMCUDA_FUTURE", future_parse, "0 or 1" },
 	{ "SIMCUDA_IPC", ipc_parse, "self, or a folder to write to" },
 	{ "SIMCUDA_FREE", free_parse, "waits or at_once" },

@@ -38,6 +38,7 @@ struct simb_knobs {
 	enum sim_races races;
 	bool strict;        /* abort at a misuse */
 	bool private_table; /* cuGetExportTable knows ours */
+	bool every_table;   /* and gives an empty one for any other id */
 	bool future;        /* cuGetProcAddress knows a name that no cuda.h has */
 	bool free_at_once;  /* cuMemFree waits for nothing */
 	unsigned jitter_us; /* longest random delay of a submission; 0: none */

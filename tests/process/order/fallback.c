@@ -109,6 +109,36 @@ private_table(void)
 	go_on();
 }
 
+/* The tables of ORDER_TABLES (ids of 32 digits, a comma between two), asked for by the program, or
+ * by the library ORDER_ASKER, which has no runtime in it. */
+static void
+tables(void)
+{
+	typedef CUresult get_table(const void **table, const CUuuid *id);
+	typedef CUresult ask_table(get_table * get, const void **table, const CUuuid *id);
+
+	const char *list = getenv("ORDER_TABLES"), *asker = getenv("ORDER_ASKER");
+	void *library = asker ? dlopen(asker, RTLD_NOW) : NULL;
+	void *found = library ? dlsym(library, "ask") : NULL;
+	ask_table *ask = NULL;
+	const void *table;
+	unsigned byte;
+	CUuuid id;
+
+	memcpy(&ask, &found, sizeof(ask));
+	EXPECT(list && !asker == !ask);
+	begin();
+	for (; *list; list += *list == ',') {
+		for (size_t i = 0; i < sizeof(id.bytes); i++, list += 2) {
+			EXPECT(sscanf(list, "%2x", &byte) == 1);
+			id.bytes[i] = (char)byte;
+		}
+		OK(ask ? ask(cuGetExportTable, &table, &id) : cuGetExportTable(&table, &id));
+		EXPECT(*(const size_t *)table == sizeof(size_t)); /* no functions */
+	}
+	go_on();
+}
+
 static void
 peer_access(void)
 {
@@ -222,6 +252,7 @@ static const struct order_case cases[] = {
 	{ "unseen_call", unseen_call },
 	{ "unseen_capture", unseen_capture },
 	{ "private_table", private_table },
+	{ "tables", tables },
 	{ "peer_access", peer_access },
 	{ "current_context", current_context },
 	{ "network_library", network_library },

@@ -5,10 +5,14 @@ says once why, the statistics name it, and contents stay right."""
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
-from conftest import BUILD, run
+from conftest import BUILD, ROOT, run
+
+sys.path.append(str(ROOT / "tests" / "abi"))
+from abi_source import runtime_tables
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_fallback"
 #: case: what the simulator needs for it, and what the log says (the case's name is that in the statistics)
@@ -74,3 +78,26 @@ def test_a_free_in_a_host_function_is_no_reason(tmp_path, clock):
     device = json.loads((tmp_path / "stats.json").read_text())["devices"][0]
     assert not device["finished_only_reasons"] and device["driver_free_calls"] <= 1 and not done.stderr, (device, done.stderr)
     assert device["cache_hits"] >= 5
+
+
+@pytest.fixture(name="asker", scope="module")
+def _asker(tmp_path_factory):
+    """A library without a runtime in it, from which a driver's function is called."""
+    path = tmp_path_factory.mktemp("asker") / "asker.so"
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O0", "-o", path, "-xc", "-"], text=True, check=True,
+                   input="int ask(int (*get)(void *, void *), void *table, void *id) { int code = get(table, id); return code; }")
+    return path
+
+
+@pytest.mark.parametrize("who", ["program", "library"])
+@pytest.mark.parametrize("conf", ["reuse_slack_mb:0", "reuse:finished"])
+def test_a_table_is_trusted_for_what_it_is_and_not_for_who_asks(tmp_path, asker, conf, who):
+    """A runtime linked into any object asks for these tables, and who has one may pass it on: the id alone decides."""
+    known, other = [table.hex() for table in runtime_tables()], "0ca50b8c1004929a89a7d0df10e77286"
+    for ids, reasons in ([known, []], [[*known, other], ["private_table"]], [[other, *known], ["private_table"]]):
+        env = {"ORDER_ASKER": asker} if who == "library" else {}
+        done = run([PROGRAM, "tables"], ORDER_TABLES=",".join(ids), CACHEALLOC_CONF=conf, SIMCUDA_PRIVATE_TABLE="any", check=0,
+                   SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK=20000, CACHEALLOC_STATS=tmp_path / "stats.json", **env)
+        device = json.loads((tmp_path / "stats.json").read_text())["devices"][0]
+        assert device["finished_only_reasons"] == reasons and not done.stderr, (ids, device["finished_only_reasons"], done.stderr)
+        (tmp_path / "stats.json").unlink()
