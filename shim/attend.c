@@ -224,18 +224,14 @@ ca_attend_alloc(const struct ca_real *real, struct ca_process *process, CUdevice
 		    ca_device_is_idle(info.space));
 }
 
-/* Asked twice: the error that a fault has left stays. */
+/* The driver's answer to a question of ours, as far as it is about earlier work. It may have been
+ * given for the first and last time, so the program gets it. */
 static int
-ask_for_error(const struct ca_real *real, CUstream stream)
+error_of_work(CUresult rc)
 {
-	CUresult rc = CUDA_SUCCESS;
-
-	for (unsigned times = 0; times < 2; times++) {
-		rc = CA_INSIDE(real->cuStreamQuery(stream));
-		if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_NOT_READY ||
-		    rc == CUDA_ERROR_INVALID_HANDLE || ca_capture_is_error(rc))
-			return 0;
-	}
+	if (rc == CUDA_ERROR_NOT_READY || rc == CUDA_ERROR_INVALID_HANDLE ||
+	    rc == CUDA_ERROR_OUT_OF_MEMORY || ca_capture_is_error(rc))
+		return 0;
 	return (int)rc;
 }
 
@@ -245,18 +241,19 @@ ca_attend_error(const struct ca_real *real)
 	struct ca_context *context = NULL;
 	CUcontext current = NULL;
 	CUstream stream;
-	int rc = 0;
+	CUresult rc = CUDA_SUCCESS;
 
 	if (real->cuStreamCreate && real->cuStreamDestroy_v2 && real->cuStreamQuery &&
 	    real->cuCtxGetCurrent && !CA_INSIDE(real->cuCtxGetCurrent(&current)))
 		context = ca_context_find(current);
-	if (!context || !ca_context_enter(context))
+	if (!context || ca_unseen_capture(real) || !ca_context_enter(context))
 		return 0;
 	if (ca_gate_enter()) {
-		if (!take_stream(real, context, &stream))
-			rc = ask_for_error(real, stream);
+		rc = take_stream(real, context, &stream);
+		if (!rc)
+			rc = CA_INSIDE(real->cuStreamQuery(stream));
 		ca_gate_leave();
 	}
 	ca_context_leave(context);
-	return rc;
+	return error_of_work(rc);
 }

@@ -4,6 +4,7 @@ says once why, the statistics name it, and contents stay right."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -62,6 +63,15 @@ def test_a_capture_whose_begin_was_not_seen_is_left_alone(tmp_path, clock, memor
     assert done.returncode == 0, (done.returncode, done.stderr[-3000:])
     device = json.loads((tmp_path / "stats.json").read_text())["devices"][0]
     assert "unseen_call" in device["finished_only_reasons"]
+
+
+def test_nothing_is_asked_while_a_capture_goes_on_whose_begin_was_not_seen(tmp_path):
+    """free_sync:host asks a stream of its own whether earlier work has failed."""
+    run([PROGRAM, "unseen_capture"], CACHEALLOC_CONF="free_sync:host", SIMCUDA_FUTURE=1, SIMCUDA_LOG=tmp_path / "calls", check=0)
+    calls = re.findall(r": (cu\w+) = ", (tmp_path / "calls").read_text())
+    begun, ended = calls.index("cuStreamIsCapturing"), calls.index("cuStreamEndCapture")
+    assert "cuStreamQuery" in calls[:begun] and "cuStreamQuery" in calls[ended:]
+    assert not {"cuStreamQuery", "cuStreamSynchronize", "cuCtxSynchronize"} & set(calls[begun:ended])
 
 
 @pytest.mark.parametrize("conf", ["reuse:finished", "free_sync:host", "poison:1", "max_cached_mb:64"])

@@ -379,6 +379,22 @@ nobody_asks(void)
 	(void)cuMemFree_v2(block);
 }
 
+/* What the test lets a call answer once is all that fails. */
+static void
+told_once(void)
+{
+	CUdeviceptr block[4];
+
+	case_start();
+	for (int i = 0; i < 4; i++)
+		if (SHOW_MEMORY(cuMemAlloc_v2(&block[i], SMALL)))
+			block[i] = take(SMALL);
+	for (int i = 0; i < 4; i++)
+		if (SHOW_MEMORY(cuMemFree_v2(block[i])))
+			OK(cuMemFree_v2(block[i]));
+	SHOW(cuCtxSynchronize());
+}
+
 const struct test_case test_cases[] = {
 	{ "a_free_as_a_barrier", a_free_as_a_barrier },
 	{ "allocations_after", allocations_after },
@@ -390,5 +406,6 @@ const struct test_case test_cases[] = {
 	{ "other_contexts_go_on", other_contexts_go_on },
 	{ "while_a_stream_captures", while_a_stream_captures },
 	{ "nobody_asks", nobody_asks },
+	{ "told_once", told_once },
 	{ NULL, NULL },
 };
