@@ -48,6 +48,7 @@ ca_order_init(struct ca_space *space)
 	atomic_init(&order->words.epoch, 2);
 	atomic_init(&order->words.exposures, 1);
 	order->words.lull = ca_lull_ticks(&space->heap->driver);
+	order->words.lull_grain = order->words.lull / 16;
 	order->traced = ca_tracing(space->heap);
 	atomic_init(&order->finished_only, space->heap->finished_only);
 	if (space->heap->finished_only & ~(unsigned)CA_REASON_NETWORK)

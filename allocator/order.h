@@ -45,7 +45,8 @@ struct ca_order_words {
 	/* G: even, starting at 2; one more once a stream was stamped with it */
 	_Alignas(64) _Atomic uint64_t epoch;
 	_Alignas(64) _Atomic uint64_t exposures; /* moves when something is exposed; starts at 1 */
-	uint64_t lull; /* ticks without a submission that are one; 0: none is. Constant */
+	/* ticks without a submission that are a lull; 0: none is. Constant, as is a 16th of it */
+	uint64_t lull, lull_grain;
 };
 
 /* What a submission reads and writes of its stream. Embedded at the start of the private record
@@ -56,10 +57,11 @@ struct ca_stream {
 	/* `exposures` for which the guard has run; 0: never. And CA_WATCHED: memory was handed out
 	 * unfinished with no mark to come, so the next submission behind a lull records one. */
 	_Atomic uint64_t seen;
-	_Atomic uint64_t armed;     /* != 0: record a mark before the next submission */
-	_Atomic uint64_t last;      /* largest stamp; 0: never submitted */
-	_Atomic uint64_t lull_from; /* watched: ticks from which on a submission is behind one */
-	_Atomic unsigned stamping;  /* threads inside ca_submit_stamp */
+	_Atomic uint64_t armed; /* != 0: record a mark before the next submission */
+	_Atomic uint64_t last;  /* largest stamp; 0: never submitted */
+	/* watched: ticks of the last submission, or of one at most a grain before it */
+	_Atomic uint64_t noted;
+	_Atomic unsigned stamping; /* threads inside ca_submit_stamp */
 };
 
 /* ca_stream.seen */
@@ -121,18 +123,22 @@ void ca_submit_stamp(struct ca_stream *stream, uint64_t epoch);
 static inline void
 ca_lull_put_off(struct ca_stream *stream, uint64_t now)
 {
-	atomic_store_explicit(&stream->lull_from, now + stream->words->lull, memory_order_relaxed);
+	atomic_store_explicit(&stream->noted, now, memory_order_relaxed);
 }
 
-/* Before a submission to a watched stream: true, and noted, if the last one is not long ago. */
+/* Before a submission to a watched stream: true, and noted, if the last one is not long ago.
+ * Threads that share the stream would pass its line on each time, so what is noted may be a little
+ * old. */
 static inline bool
 ca_lull_is_none(struct ca_stream *stream)
 {
 	uint64_t now = ca_ticks();
+	uint64_t ago = now - atomic_load_explicit(&stream->noted, memory_order_relaxed);
 
-	if (now >= atomic_load_explicit(&stream->lull_from, memory_order_relaxed))
+	if ((int64_t)ago >= (int64_t)stream->words->lull) /* another processor's may be ahead */
 		return false;
-	ca_lull_put_off(stream, now);
+	if (ago > stream->words->lull_grain)
+		ca_lull_put_off(stream, now);
 	return true;
 }
 

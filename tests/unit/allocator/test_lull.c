@@ -11,6 +11,7 @@ scene_of_lulls(struct scene *scene, uint64_t lull)
 {
 	scene_of_one(scene);
 	scene->order->words.lull = lull;
+	scene->order->words.lull_grain = lull / 16;
 }
 
 static uint64_t
@@ -85,7 +86,7 @@ test_the_lull_may_come_after_more_submissions(void **state)
 	order_launch(&scene.f, scene.s);
 	more = order_launch(&scene.f, scene.s);
 	assert_int_equal(marks(&scene), 0);
-	atomic_store(&scene.s->lull_from, 0); /* it passes now */
+	atomic_fetch_sub(&scene.s->noted, NEVER); /* it passes now */
 	order_launch(&scene.f, scene.s);
 	assert_int_equal(marks(&scene), 1);
 	scene.r = order_open(&scene.f, 1);
@@ -255,7 +256,7 @@ static void
 act_submit_and_hand_out(struct scene *scene)
 {
 	scene->order->words.lull = NEVER;
-	atomic_store(&scene->s->lull_from, UINT64_MAX);
+	atomic_store(&scene->s->noted, ca_ticks());
 	scene_free_memory(scene);
 	scene_expose(scene);
 }
@@ -269,7 +270,7 @@ test_what_is_handed_out_during_the_mark_is_watched(void **state)
 	scene_expose(&scene);
 	lull_while(&scene, act_submit_and_hand_out);
 	assert_true(is_watched(&scene));
-	atomic_store(&scene.s->lull_from, 0);
+	atomic_fetch_sub(&scene.s->noted, NEVER);
 	order_launch(&scene.f, scene.s);
 	assert_int_equal(marks(&scene), 2);
 	order_stop(&scene.f);
@@ -292,6 +293,30 @@ test_a_guard_leaves_the_watch_alone(void **state)
 	order_stop(&scene.f);
 }
 
+/* The line that every thread of the stream reads is written a few times a lull. */
+static void
+test_submissions_close_together_are_noted_once(void **state)
+{
+	struct scene scene;
+	uint64_t noted;
+
+	scene_of_lulls(&scene, NEVER);
+	scene_expose(&scene);
+	noted = atomic_load(&scene.s->noted);
+	order_launch(&scene.f, scene.s);
+	order_launch(&scene.f, scene.s);
+	assert_int_equal(atomic_load(&scene.s->noted), noted);
+	atomic_fetch_sub(&scene.s->noted, NEVER / 8); /* as if that long ago */
+	order_launch(&scene.f, scene.s);
+	assert_true(atomic_load(&scene.s->noted) > noted);
+	atomic_fetch_add(&scene.s->noted, NEVER / 8); /* the count has gone back */
+	order_launch(&scene.f, scene.s);
+	assert_true(atomic_load(&scene.s->noted) < noted + NEVER / 8);
+	assert_true(is_watched(&scene));
+	assert_int_equal(marks(&scene), 0);
+	order_stop(&scene.f);
+}
+
 int
 main(void)
 {
@@ -308,6 +333,7 @@ main(void)
 		cmocka_unit_test(test_who_submits_behind_the_same_lull_marks_first),
 		cmocka_unit_test(test_what_is_handed_out_during_the_mark_is_watched),
 		cmocka_unit_test(test_a_guard_leaves_the_watch_alone),
+		cmocka_unit_test(test_submissions_close_together_are_noted_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
