@@ -21,7 +21,12 @@ _Atomic uint64_t ca_framework_answer;
 /* reasons << REASONS_SHIFT | generation of the list of libraries; 0: nothing was read yet */
 static _Atomic uint64_t read_at;
 
-/* An answer that covers fewer look-ups never replaces one that covers more. */
+/*
+ * An answer that covers fewer look-ups never replaces one that covers more. Of two that cover as
+ * many the later call's stays, though it may have read the list earlier: what was loaded between
+ * the two readings has not been noticed yet, and is counted as a look-up when it is, within 64
+ * allocations (ca_fallback_look_around). Then all ask again.
+ */
 static void
 publish(uint64_t lookups, uint64_t reasons)
 {

@@ -184,7 +184,7 @@ end_capture(const struct ca_real *real, CUstream named, CUstream stream, CUgraph
 		return CA_INSIDE(call(stream, graph));
 	end = ca_capture_ending(context_of(real, named), named);
 	rc = CA_INSIDE(call(stream, graph));
-	if (rc == CUDA_SUCCESS && end.open && process->serves)
+	if (rc == CUDA_SUCCESS && graph && end.open && process->serves)
 		ca_graphs_captured(real, process->heap, *graph, end.serial);
 	if (rc && is_capturing && CA_INSIDE(is_capturing(stream, &status)))
 		status = CU_STREAM_CAPTURE_STATUS_NONE;

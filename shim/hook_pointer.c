@@ -174,6 +174,17 @@ cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr
 
 enum { ATTRIBUTES_MAX = 64 };
 
+/* How many there are the driver has not checked: of too many none is looked at. */
+static void
+settle_for_any(unsigned count, const CUpointer_attribute *attributes,
+	       const struct ca_block_info *info)
+{
+	if (count > ATTRIBUTES_MAX)
+		settle(info);
+	for (unsigned i = 0; count <= ATTRIBUTES_MAX && i < count; i++)
+		settle_for(attributes[i], info);
+}
+
 static bool
 is_patched(CUpointer_attribute attribute)
 {
@@ -232,8 +243,8 @@ cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attribut
 	struct ca_block_info info;
 	int found = find_block(ptr, &info);
 
-	for (unsigned i = 0; found == 0 && attributes && i < numAttributes; i++)
-		settle_for(attributes[i], &info);
+	if (found == 0 && attributes)
+		settle_for_any(numAttributes, attributes, &info);
 	if (found == 0 && attributes && data && numAttributes <= ATTRIBUTES_MAX)
 		return get_attributes(real, numAttributes, attributes, data, &info, ptr);
 	CUresult rc = CA_INSIDE(real->cuPointerGetAttributes(

@@ -6,7 +6,7 @@
  *
  *   probe lookup      by direct link; by dlsym of the handle, of the global scope, of RTLD_NEXT
  *   probe proc        by both ABIs of cuGetProcAddress, for each version and flag below
- *   probe call SEED   each before START and after it, until the process ends, then on in a new one
+ *   probe call SEED   each before START and behind it, until the process ends, then on in a new one
  *   probe start       START alone
  *
  * The tests write names.h: FILE_NAME, of the library (NULL: it is linked statically); START, the
@@ -131,10 +131,14 @@ struct outcome {
 
 static unsigned long long seed; /* 0: each argument is 0 */
 
+/* Memory that START has allocated, if it has any. */
+extern long probe_memory __attribute__((weak));
+
 static long
 argument(char kind, long scratch, unsigned long long *state)
 {
-	const long pointers[] = { 0, scratch, scratch, scratch, scratch, scratch };
+	const long memory = &probe_memory ? probe_memory : scratch;
+	const long pointers[] = { 0, scratch, scratch, scratch, memory, memory };
 	const long streams[] = { 0, 1, 2, scratch, scratch, scratch };
 	const long numbers[] = { 0, 1, 2, 3, -1, scratch };
 	unsigned which;
@@ -182,15 +186,15 @@ call_from(void *library, size_t first, bool is_started, struct outcome *outcomes
 
 	setrlimit(RLIMIT_CORE, &none);
 	alarm(120);
-	if (is_started)
-		started = ((start *)START)(0);
 	for (size_t i = first; i < LENGTH(called); i++) {
 		struct outcome *outcome = &outcomes[i];
 		entry *function;
 		long a[ARGUMENTS];
 
-		fill(a, i);
 		*current = i;
+		if (is_started) /* again: what was called may have ended it */
+			started = ((start *)START)(0);
+		fill(a, i);
 		outcome->started = started;
 		function = entry_of(library, &called[i]);
 		errno = 0;
