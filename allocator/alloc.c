@@ -255,13 +255,6 @@ is_in_pieces(struct ca_space *space, const struct ca_block *block, uint64_t byte
 	       ca_owned_wants_room_locked(space);
 }
 
-/* Found in a quiet space: it is itself what costs nobody anything. */
-static bool
-is_exposable(const struct ca_block *block)
-{
-	return block && block->state == CA_BLOCK_OWNED;
-}
-
 /* Beyond the slack, what may be exposed is as good as `block`, which may be NULL: the smaller one,
  * and the host does not wait. NULL: nothing may be exposed. */
 static struct ca_block *
@@ -269,8 +262,6 @@ or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 {
 	struct ca_block *exposable;
 
-	if (is_exposable(block))
-		return block;
 	exposable = ca_owned_exposable_locked(space, bytes);
 	if (!exposable)
 		exposable = ca_owned_exposable_late_locked(space, bytes);
@@ -297,8 +288,6 @@ or_exposable_free(struct ca_space *space, struct ca_block *block, uint64_t bytes
 {
 	struct ca_block *exposable;
 
-	if (is_exposable(block))
-		return block;
 	exposable = ca_owned_exposable_free_locked(space, bytes);
 	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
 }
