@@ -208,8 +208,7 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
 	/* what a graph may use comes last; natively it would be gone, too */
 	for (captured = 0; captured < 2; captured++)
 		for (other = heap->spaces; other; other = other->next)
-			if (other->device == space->device && !other->dead &&
-			    ca_await_is_finished(other, ca_order_space_bound(other)))
+			if (other->device == space->device && !other->dead)
 				condemn(other, captured, bytes, &sum);
 	sum = return_due(space->device, heap, &busy);
 	ca_ladder_tried.given_bytes += sum;
