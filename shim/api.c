@@ -10,7 +10,7 @@
 #include "config/config.h"
 #include "shim/dump.h"
 #include "shim/hooks.h"
-#include "shim/process.h"
+#include "shim/lifecycle.h"
 
 CA_EXPORT const char *
 cachealloc_version(void)

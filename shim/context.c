@@ -18,7 +18,6 @@
 #include <stdatomic.h>
 
 #include "shim/capture.h"
-#include "shim/dump.h"
 #include "shim/events.h"
 #include "shim/marks.h"
 #include "shim/process.h"
@@ -177,7 +176,7 @@ ca_context_make_space(struct ca_process *process, struct ca_context *context)
 {
 	struct ca_space *space = NULL, *fresh;
 
-	ca_dump_note_device(context->device);
+	process->note_device(context->device);
 	if (ca_space_create(process->heap, context, (unsigned)context->device, &fresh))
 		return NULL;
 	if (!atomic_compare_exchange_strong(&context->space, &space, fresh)) {
@@ -193,7 +192,7 @@ ca_context_make_space(struct ca_process *process, struct ca_context *context)
 struct ca_space *
 ca_context_space_current(const struct ca_real *real, CUcontext *ret_current)
 {
-	struct ca_process *process = ca_process();
+	struct ca_process *process = ca_process_made();
 	CUcontext handle = NULL;
 
 	if (!process || !real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&handle)) ||

@@ -130,7 +130,7 @@ segment_return(void *self, void *space_context, uint64_t address)
 {
 	const struct ca_real *real = ca_real();
 	struct ca_context *context = space_context;
-	struct ca_process *process = ca_process();
+	struct ca_process *process = ca_process_made();
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool pushed, exchanged;
 	CUresult rc;

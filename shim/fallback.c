@@ -7,6 +7,7 @@
 #include "allocator/order.h"
 #include "shim/framework.h"
 #include "shim/hook_register.h"
+#include "shim/lifecycle.h"
 #include "shim/object.h"
 #include "shim/unseen.h"
 

@@ -17,7 +17,7 @@
 #include "config/log.h"
 #include "shim/loader.h"
 #include "shim/object.h"
-#include "shim/process.h"
+#include "shim/lifecycle.h"
 #include "shim/real.h"
 #include "shim/unseen.h"
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 
 #include "shim/hooks.h"
-#include "shim/process.h"
+#include "shim/lifecycle.h"
 #include "shim/real.h"
 
 /* The real table, or an early return: there is no libcuda, or not this function in it. */

@@ -14,6 +14,7 @@
 
 #include "allocator/order.h"
 #include "shim/fallback.h"
+#include "shim/lifecycle.h"
 #include "shim/links.h"
 #include "shim/object.h"
 #include "shim/registrations.h"

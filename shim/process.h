@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The state of this process: the configuration, the heap, and whether we serve at all.
- *
- * Made at the first hooked call that needs it; no constructor, no thread, no driver call. A forked
- * child starts anew (what the parent held is the parent's). At exit, statistics are written if they
- * were asked for and at least one hooked call was made.
+ * The state of this process: the configuration, the heap, and whether we serve at all; and what
+ * each thread has found out about it. shim/lifecycle.h makes it and ends it.
  */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "allocator/heap.h"
 #include "config/config.h"
 #include "shim/cuda_abi.h"
-#include "shim/dump.h"
 
 struct ca_process {
 	struct ca_config config;
@@ -24,7 +21,21 @@ struct ca_process {
 	bool fills;   /* zero, poison */
 	bool usual;   /* none of these but perhaps `limited`: see struct ca_quick */
 	bool serves; /* false: CACHEALLOC_DISABLE=count; blocks are the driver's own, answers too */
+	/* Told of the device of each context that is about to get a space. */
+	void (*note_device)(CUdevice device);
 };
+
+/*
+ * The record of this process, once a hooked call has made it. NULL: none has yet, or pure
+ * pass-through. Functions under the hooks read this; a hook itself asks ca_process
+ * (shim/lifecycle.h), which makes it.
+ */
+extern struct ca_process *_Atomic ca_process_record __attribute__((visibility("hidden")));
+static inline struct ca_process *
+ca_process_made(void)
+{
+	return atomic_load_explicit(&ca_process_record, memory_order_acquire);
+}
 
 /*
  * The findings of a thread, kept so that a call in which nothing is unusual need not repeat them.
@@ -50,21 +61,6 @@ extern __thread struct ca_quick ca_quick __attribute__((tls_model("initial-exec"
  * locked twice.
  */
 #define ca_inside (ca_quick.inside)
-
-/* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
-struct ca_process *ca_process(void);
-
-/* Work that is due by time or count in the current context, when nothing may wait for the
- * device. */
-void ca_process_tend(struct ca_process *process);
-/* Called after a hooked call: repeats the statistics when CACHEALLOC_STATS_INTERVAL is due, writes
- * what CACHEALLOC_TRACE has recorded, and trims (allocator/heap.h, ca_tend). */
-static inline void
-ca_process_tick(struct ca_process *process)
-{
-	if (__builtin_expect(process->ticks, 0))
-		ca_process_tend(process);
-}
 
 /* Evaluates a call of the real driver with ca_inside raised. */
 #define CA_INSIDE(call)                                                                            \

@@ -14,7 +14,7 @@
 #include "config/log.h"
 #include "config/text.h"
 #include "shim/driver_table.h"
-#include "shim/process.h"
+#include "shim/lifecycle.h"
 #include "shim/tracing.h"
 
 enum { DEVICES_MAX = 32, LINE_BYTES = 512 };

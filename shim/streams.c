@@ -232,7 +232,7 @@ bool
 ca_streams_find(CUstream handle, CUcontext current, bool submits, struct ca_stream **ret_stream)
 {
 	struct ca_stream_name name = { .handle = handle };
-	struct ca_process *process = ca_process();
+	struct ca_process *process = ca_process_made();
 	const struct ca_real *real = ca_real();
 	int saved = errno;
 	bool found = false;
@@ -276,7 +276,7 @@ void
 ca_streams_born(CUstream handle, CUcontext context_handle, unsigned flags)
 {
 	struct ca_stream_name name = { .handle = handle };
-	struct ca_process *process = ca_process();
+	struct ca_process *process = ca_process_made();
 	const struct ca_real *real = ca_real();
 	struct ca_context *context;
 	struct ca_stream *ignored;
@@ -300,7 +300,7 @@ void
 ca_streams_born_untracked(CUstream handle)
 {
 	struct ca_stream_name name = { .handle = handle };
-	struct ca_process *process = ca_process();
+	struct ca_process *process = ca_process_made();
 	struct ca_stream *ignored;
 	int saved = errno;
 	uint64_t claim;
@@ -339,7 +339,7 @@ ca_streams_context_died(const struct ca_context *context)
 void
 ca_streams_green(CUdevice device)
 {
-	struct ca_process *process = ca_process();
+	struct ca_process *process = ca_process_made();
 	struct ca_space *space = NULL;
 	struct ca_context *context;
 	int saved = errno;

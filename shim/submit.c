@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "shim/fallback.h"
+#include "shim/lifecycle.h"
 #include "shim/real.h"
 #include "shim/streams.h"
 
@@ -76,7 +77,8 @@ look_up(CUstream handle, bool submits, struct ca_submission_slot *ret_found)
 		*ret_found = *slot;
 		return true;
 	}
-	if (!ca_streams_find(handle, found.context, submits, &found.stream))
+	if (!ca_process() || /* a submission may be the program's first call */
+	    !ca_streams_find(handle, found.context, submits, &found.stream))
 		return false;
 	cache = ca_submission_cache_own();
 	if (cache)

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One word tells the state: not begun, being made (then it is the maker's pid, so that a child
+ * forked in that moment does not wait for a thread it does not have), or made. The maker reads the
+ * environment twice: once to learn where log lines go, once to report.
+ */
+#include "shim/lifecycle.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "config/log.h"
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/driver_table.h"
+#include "shim/dump.h"
+#include "shim/events.h"
+#include "shim/graphs.h"
+#include "shim/fallback.h"
+#include "shim/framework.h"
+#include "shim/hook_register.h"
+#include "shim/introduce.h"
+#include "shim/marks.h"
+#include "shim/object.h"
+#include "shim/real.h"
+#include "shim/report.h"
+#include "shim/streams.h"
+#include "shim/submit_cache.h"
+#include "shim/tracing.h"
+
+enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
+
+static _Atomic int state; /* UNMADE, MADE, or the maker's pid */
+static struct ca_process process;
+static bool fork_handler_set; /* only the maker writes */
+
+static void
+after_fork_child(void)
+{
+	struct ca_process *parents = ca_process_made();
+
+	if (parents)
+		ca_heap_after_fork_child(parents->heap); /* the next hooked call makes a new one */
+	ca_tracing_after_fork_child();
+	ca_log_after_fork_child();
+	ca_capture_after_fork_child();
+	ca_context_after_fork_child();
+	ca_marks_after_fork_child();
+	ca_streams_after_fork_child();
+	ca_submission_cache_after_fork_child();
+	ca_dump_after_fork_child();
+	ca_events_after_fork_child();
+	ca_graphs_after_fork_child();
+	ca_hook_register_after_fork_child();
+	ca_framework_after_fork_child();
+	ca_report_after_fork_child();
+	ca_quick = (struct ca_quick){ .inside = ca_inside };
+	atomic_store(&ca_process_record, NULL);
+	atomic_store(&state, UNMADE);
+}
+
+static const char *
+get_environment(void *arg, const char *name)
+{
+	return secure_getenv(name);
+}
+
+static void
+report_setting(void *arg, const char *line)
+{
+	const bool *strict = arg;
+
+	ca_log(*strict ? CA_LOG_ERROR : CA_LOG_WARN, "%s", line);
+}
+
+static void
+report_nothing(void *arg, const char *line)
+{
+}
+
+static void
+report_confirmation(void *arg, const char *line)
+{
+	ca_info("%s", line);
+}
+
+static void
+read_configuration(struct ca_config *config)
+{
+	enum ca_log_level level;
+	int bad = ca_config_load(config, get_environment, NULL, environ, report_nothing, NULL);
+
+	level = config->log_level;
+	if (bad && config->strict && level < CA_LOG_ERROR)
+		level = CA_LOG_ERROR;
+	ca_log_configure(level, config->log_file);
+	if (bad)
+		ca_config_load(config, get_environment, NULL, environ, report_setting,
+			       &config->strict);
+	if (bad && config->strict)
+		_exit(EXIT_BAD_CONFIGURATION);
+	if (ca_log_enabled(CA_LOG_INFO)) {
+		ca_introduce_library();
+		ca_config_confirm(config, report_confirmation, NULL);
+	}
+}
+
+static void
+make(void)
+{
+	int rc;
+
+	read_configuration(&process.config);
+	if (process.config.disable == CA_DISABLE_ALL)
+		return;
+	if (!fork_handler_set &&
+	    pthread_atfork(NULL, ca_tracing_after_fork_parent, after_fork_child)) {
+		ca_warn("no memory for a fork handler: this process is served by the driver alone");
+		return;
+	}
+	fork_handler_set = true;
+	rc = ca_heap_create(&process.config, ca_driver_table(), &process.heap);
+	if (rc) {
+		ca_warn("no memory for the first records: this process is served by the driver "
+			"alone");
+		return;
+	}
+	process.serves = process.config.disable == CA_DISABLE_OFF;
+	process.fills = process.serves && (process.config.zero || process.config.poison);
+	process.attends =
+		process.serves && (process.config.free_sync_host || process.config.poison ||
+				   ca_tend_is_wanted(&process.config));
+	process.limited =
+		process.serves && (process.config.limit.bytes || process.config.limit.share);
+	ca_tracing_start(&process.config, process.heap);
+	process.ticks = process.fills || process.config.stats_interval_ns || ca_tracing_tracer ||
+			ca_tend_is_wanted(&process.config);
+	process.usual = process.serves && !process.attends && !process.ticks;
+	process.note_device = ca_dump_note_device;
+	ca_dump_start(&process.config);
+	ca_fallback_start(&process);
+	atomic_store_explicit(&ca_process_record, &process, memory_order_release);
+}
+
+static __attribute__((noinline, cold)) struct ca_process *
+make_once(void)
+{
+	int saved = errno;
+	int self = (int)getpid();
+	int seen = UNMADE;
+
+	while (!atomic_compare_exchange_strong(&state, &seen, self)) {
+		if (seen == MADE)
+			goto out;
+		if (seen == self)
+			sched_yield(); /* another thread makes it */
+		else if (atomic_compare_exchange_strong(&state, &seen, UNMADE))
+			seen = UNMADE; /* the maker stayed in the parent */
+		else
+			continue;
+		seen = UNMADE;
+	}
+	make();
+	atomic_store(&state, MADE);
+	/* now that nobody waits for us: this may wait for a dlopen that makes hooked calls */
+	ca_hook_register_look(ca_process_made(), ca_object_generation());
+out:
+	errno = saved;
+	return ca_process_made();
+}
+
+struct ca_process *
+ca_process(void)
+{
+	if (__builtin_expect(atomic_load_explicit(&state, memory_order_acquire) == MADE, 1))
+		return ca_process_made();
+	return make_once();
+}
+
+__attribute__((cold)) void
+ca_process_tend(struct ca_process *one)
+{
+	const struct ca_real *real = ca_real();
+	struct ca_space *space;
+	int saved = errno;
+
+	if (one->config.stats_interval_ns)
+		ca_dump_if_due(one->heap);
+	ca_tracing_tick();
+	if (real && !ca_inside && ca_tend_is_wanted(&one->config) &&
+	    (space = ca_context_space(real)))
+		ca_tend(space, false);
+	errno = saved;
+}
+
+/* Looks, but does not make: a process without hooked calls has nothing to write. */
+static struct ca_process *
+process_if_made(void)
+{
+	return atomic_load(&state) == MADE ? ca_process_made() : NULL;
+}
+
+__attribute__((destructor)) static void
+at_exit(void)
+{
+	struct ca_process *one = process_if_made();
+
+	if (one && !ca_heap_locked_here())
+		ca_dump_final(one->heap);
+	if (one)
+		ca_tracing_end();
+}

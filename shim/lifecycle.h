@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The life of this process's record (shim/process.h): made at the first hooked call that needs it;
+ * no constructor, no thread, no driver call. A forked child starts anew (what the parent held is
+ * the parent's). At exit, statistics are written if they were asked for and at least one hooked
+ * call was made.
+ */
+#pragma once
+
+#include "shim/process.h"
+
+/* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
+struct ca_process *ca_process(void);
+
+/* Work that is due by time or count in the current context, when nothing may wait for the
+ * device. */
+void ca_process_tend(struct ca_process *process);
+/* Called after a hooked call: repeats the statistics when CACHEALLOC_STATS_INTERVAL is due, writes
+ * what CACHEALLOC_TRACE has recorded, and trims (allocator/heap.h, ca_tend). */
+static inline void
+ca_process_tick(struct ca_process *process)
+{
+	if (__builtin_expect(process->ticks, 0))
+		ca_process_tend(process);
+}
