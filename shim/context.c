@@ -18,11 +18,8 @@
 #include <stdatomic.h>
 
 #include "shim/capture.h"
-#include "shim/events.h"
-#include "shim/marks.h"
 #include "shim/process.h"
 #include "shim/slab.h"
-#include "shim/streams.h"
 
 #define FOUR_LOCKS                                                                                 \
 	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,           \
@@ -67,21 +64,6 @@ ca_context_find(CUcontext handle)
 	while (context && context->handle != handle)
 		context = ca_context_next(context);
 	return context;
-}
-
-static void
-unlink_locked(struct ca_context *gone)
-{
-	struct ca_context *_Atomic *link = &first;
-	struct ca_context *context;
-
-	while ((context = atomic_load_explicit(link, memory_order_relaxed))) {
-		if (context == gone) {
-			atomic_store_explicit(link, atomic_load(&gone->next), memory_order_release);
-			return;
-		}
-		link = &context->next;
-	}
 }
 
 /*
@@ -160,6 +142,23 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 	}
 	pthread_mutex_unlock(&lock);
 	return context;
+}
+
+void
+ca_context_unlink(struct ca_context *gone)
+{
+	struct ca_context *_Atomic *link = &first;
+	struct ca_context *context;
+
+	pthread_mutex_lock(&lock);
+	while ((context = atomic_load_explicit(link, memory_order_relaxed))) {
+		if (context == gone) {
+			atomic_store_explicit(link, atomic_load(&gone->next), memory_order_release);
+			break;
+		}
+		link = &context->next;
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 bool
@@ -288,29 +287,6 @@ ca_context_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *
 		rc = ca_lookup(heap, address, ret_info);
 	}
 	return rc;
-}
-
-void
-ca_context_bury(struct ca_context *context)
-{
-	struct ca_space *space;
-
-	if (!atomic_exchange(&context->dead, true)) {
-		atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
-		space = atomic_load(&context->space);
-		if (space) {
-			ca_space_kill(space);
-			atomic_fetch_sub(&ca_context_spaces, 1);
-		}
-		ca_streams_context_died(context);
-		ca_marks_context_died(context);
-		ca_capture_context_died(context->handle);
-		ca_events_context_died(context->handle);
-		pthread_mutex_lock(&lock);
-		unlink_locked(context);
-		pthread_mutex_unlock(&lock);
-	}
-	atomic_fetch_sub(&ca_context_closings, 1);
 }
 
 void

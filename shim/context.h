@@ -115,10 +115,11 @@ ca_context_any_closed(void)
 	return atomic_load(&ca_context_closings) != 0;
 }
 
-/* Around the real call that may destroy it: close; then either bury or reopen. */
+/* Around the real call that may destroy it: close; then either bury (ca_context_bury) or reopen. */
 void ca_context_close(struct ca_context *context);
 void ca_context_reopen(struct ca_context *context);
-void ca_context_bury(struct ca_context *context);
+/* The last step of a burial: the handle may mean another context from then on. */
+void ca_context_unlink(struct ca_context *context);
 
 /* In a forked child: nothing is known. */
 void ca_context_after_fork_child(void);

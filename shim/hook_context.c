@@ -10,6 +10,7 @@
 
 #include "shim/context.h"
 #include "shim/hook.h"
+#include "shim/lifecycle.h"
 #include "shim/room.h"
 #include "shim/streams.h"
 

@@ -11,10 +11,9 @@
 #include "shim/attend.h"
 #include "shim/capture.h"
 #include "shim/context.h"
-#include "shim/fallback.h"
 #include "shim/framework.h"
 #include "shim/hook.h"
-#include "shim/report.h"
+#include "shim/lifecycle.h"
 #include "shim/road.h"
 #include "shim/submit.h"
 

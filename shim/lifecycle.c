@@ -20,7 +20,7 @@
 #include "shim/dump.h"
 #include "shim/events.h"
 #include "shim/graphs.h"
-#include "shim/fallback.h"
+#include "shim/watch.h"
 #include "shim/framework.h"
 #include "shim/hook_register.h"
 #include "shim/introduce.h"

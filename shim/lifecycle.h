@@ -7,6 +7,8 @@
  */
 #pragma once
 
+#include <stdint.h>
+
 #include "shim/process.h"
 
 /* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
@@ -23,3 +25,17 @@ ca_process_tick(struct ca_process *process)
 	if (__builtin_expect(process->ticks, 0))
 		ca_process_tend(process);
 }
+
+/*
+ * Looks for libraries that were loaded since (frameworks, direct links to registration functions),
+ * and for look-ups of unknown functions that no thunk could be put before. Cheap when no library
+ * was loaded since the last look; called now and then.
+ */
+void ca_fallback_look_around(struct ca_process *process);
+
+/* ca_alloc of `bytes` answered out of memory in this thread: reports it. errno kept; no malloc. */
+void ca_report_oom(struct ca_space *space, uint64_t bytes);
+
+struct ca_context;
+/* The driver destroyed the context, which is closed (shim/context.h). */
+void ca_context_bury(struct ca_context *context);

@@ -7,13 +7,7 @@
  */
 #pragma once
 
-#include <stdint.h>
-
-#include "allocator/heap.h"
-
 enum { CA_REPORTS_MAX = 16 };
 
-/* ca_alloc of `bytes` answered out of memory in this thread. errno kept; no malloc. */
-void ca_report_oom(struct ca_space *space, uint64_t bytes);
 /* A forked child has reported nothing. */
 void ca_report_after_fork_child(void);

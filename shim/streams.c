@@ -6,7 +6,7 @@
  * which costs marks, but is safe, as a thread's number never comes back.
  */
 #include "shim/streams.h"
-#include "shim/fallback.h"
+#include "shim/finished_only.h"
 
 #include <errno.h>
 #include <sched.h>

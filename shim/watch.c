@@ -1,27 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-#include "shim/fallback.h"
+#include "shim/watch.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 
 #include "allocator/order.h"
+#include "shim/finished_only.h"
 #include "shim/framework.h"
 #include "shim/hook_register.h"
 #include "shim/lifecycle.h"
 #include "shim/object.h"
 #include "shim/unseen.h"
-
-void
-ca_fallback(struct ca_process *process, struct ca_space *space, unsigned reason)
-{
-	int saved = errno;
-
-	if (process->serves) {
-		ca_order_finished_only(process->heap, space, reason);
-		ca_order_settle_exposed(process->heap, space);
-	}
-	errno = saved;
-}
 
 /* A driver function that we do not know is about to be called, or may have been. */
 static void

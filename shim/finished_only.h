@@ -3,7 +3,7 @@
  * Work that we cannot see or order: from then on, reuse is restricted to finished memory
  * (allocator/order.h, CA_FINISHED_ONLY_REASONS).
  *
- * Each function returns only when nothing that the device has not finished with is in the
+ * ca_fallback returns only when nothing that the device has not finished with is in the
  * program's hands any more, so it is called before the unseen work can begin.
  */
 #pragma once
@@ -13,11 +13,3 @@
 /* `space` NULL: every space of the process, future ones too.
  * The first time for a reason it is logged (CACHEALLOC_LOG=info). */
 void ca_fallback(struct ca_process *process, struct ca_space *space, unsigned reason);
-/* The process record was made. */
-void ca_fallback_start(struct ca_process *process);
-/*
- * Looks for libraries that were loaded since (frameworks, direct links to registration functions),
- * and for look-ups of unknown functions that no thunk could be put before. Cheap when no library
- * was loaded since the last look; called now and then.
- */
-void ca_fallback_look_around(struct ca_process *process);

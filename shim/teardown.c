@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* The end of a context: all that is known by it is forgotten, and last that the handle is taken. */
+#include <stdatomic.h>
+
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/events.h"
+#include "shim/lifecycle.h"
+#include "shim/marks.h"
+#include "shim/streams.h"
+
+void
+ca_context_bury(struct ca_context *context)
+{
+	struct ca_space *space;
+
+	if (!atomic_exchange(&context->dead, true)) {
+		atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
+		space = atomic_load(&context->space);
+		if (space) {
+			ca_space_kill(space);
+			atomic_fetch_sub(&ca_context_spaces, 1);
+		}
+		ca_streams_context_died(context);
+		ca_marks_context_died(context);
+		ca_capture_context_died(context->handle);
+		ca_events_context_died(context->handle);
+		ca_context_unlink(context);
+	}
+	atomic_fetch_sub(&ca_context_closings, 1);
+}
