@@ -16,7 +16,6 @@
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/hook.h"
-#include "shim/unseen_capture.h"
 
 enum {
 	FILL_ALLOCATED = 0xff, /* NaN in every floating-point format */

@@ -100,4 +100,16 @@ void ca_capture_restore_mode(const struct ca_real *real, CUstreamCaptureMode mod
  * code that every call answers inside a host function: there, too, it is worth a try later. */
 bool ca_capture_is_error(CUresult rc);
 
+/*
+ * Captures whose begin was not seen: a driver function that we do not know may have begun one.
+ *
+ * A mark on a context, or its synchronisation, would invalidate it (cuda.h, cuCtxRecordEvent). So
+ * once such a function was called, the driver is asked about each stream that we know before one is
+ * made. A per-thread default stream of another thread cannot be asked about.
+ *
+ * True if a stream captures; false without a question as long as nothing unseen was called. Nothing
+ * is waited for. errno kept.
+ */
+bool ca_unseen_capture(const struct ca_real *real);
+
 void ca_capture_after_fork_child(void);

@@ -23,7 +23,6 @@
 #include "shim/process.h"
 #include "shim/real.h"
 #include "shim/stream_marks.h"
-#include "shim/unseen_capture.h"
 
 static int
 synchronize_one(const struct ca_real *real, struct ca_context *context)

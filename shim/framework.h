@@ -16,6 +16,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "shim/loader.h"
@@ -41,4 +42,10 @@ ca_framework_is_quiet(void)
 bool ca_framework_passes(struct ca_process *process, uint64_t bytes);
 /* Libraries were loaded or unloaded. */
 void ca_framework_look_again(void);
+/*
+ * The frameworks because of which requests went straight through so far, "PyTorch's" or "PyTorch's
+ * and others'"; *ret_off gets the variable and value that switch the first one's cache off, ""
+ * where there are none. NULL: nobody's that is known.
+ */
+const char *ca_framework_that_passed(char *ret_off, size_t size);
 void ca_framework_after_fork_child(void);

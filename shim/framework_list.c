@@ -7,6 +7,7 @@
 
 #include "config/log.h"
 #include "config/text.h"
+#include "shim/framework.h"
 #include "shim/framework_version.h"
 #include "shim/object.h"
 

@@ -5,8 +5,6 @@
  */
 #pragma once
 
-#include <stddef.h>
-
 #include "config/config.h"
 
 enum ca_framework {
@@ -31,11 +29,5 @@ enum ca_framework ca_framework_of_object(const struct ca_object *object);
 unsigned ca_framework_read(const struct ca_config *config);
 /* Requests went straight through because of those frameworks (bits): said once of each. */
 void ca_framework_tell_on(unsigned on);
-/*
- * The frameworks because of which requests went straight through so far, "PyTorch's" or "PyTorch's
- * and others'"; *ret_off gets the variable and value that switch the first one's cache off, ""
- * where there are none. NULL: nobody's that is known.
- */
-const char *ca_framework_that_passed(char *ret_off, size_t size);
 /* All may be said again. */
 void ca_framework_forget_told(void);

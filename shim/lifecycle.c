@@ -24,7 +24,6 @@
 #include "shim/framework.h"
 #include "shim/hook_register.h"
 #include "shim/introduce.h"
-#include "shim/marks.h"
 #include "shim/object.h"
 #include "shim/real.h"
 #include "shim/report.h"

@@ -24,10 +24,10 @@
 #include "config/mutant.h"
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "shim/driver_table.h"
 #include "shim/process.h"
 #include "shim/real.h"
 #include "shim/slab.h"
-#include "shim/unseen_capture.h"
 
 /* A mark recorded while no context was alive: nothing can be running. */
 static const ca_mark EMPTY_MARK = 1;

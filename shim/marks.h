@@ -44,8 +44,3 @@ int ca_mark_record(void *self, void *space_context, ca_mark *ret_mark);
 int ca_mark_query(void *self, ca_mark mark);
 int ca_mark_wait(void *self, ca_mark mark);
 void ca_mark_drop(void *self, ca_mark mark);
-
-/* The context's events died with it: its spare parts become blank. */
-void ca_marks_context_died(struct ca_context *context);
-/* In a forked child: locks are remade, parts forgotten. */
-void ca_marks_after_fork_child(void);

@@ -24,7 +24,6 @@
 #include "shim/process.h"
 #include "shim/real.h"
 #include "shim/streams.h"
-#include "shim/stream_table.h"
 #include "shim/unseen.h"
 
 /* One of the calls below, on `stream`, with everything that it needs. */

@@ -24,12 +24,6 @@ struct ca_stream_name {
 	uint64_t thread;            /* of a per-thread stream, else 0 */
 };
 
-static inline bool
-ca_stream_is_default(CUstream handle)
-{
-	return (uintptr_t)handle <= (uintptr_t)CU_STREAM_PER_THREAD;
-}
-
 enum ca_stream_claim {
 	CA_STREAM_FOUND,     /* *ret_stream; NULL: entered as not tracked */
 	CA_STREAM_CLAIMED,   /* the caller enters it, or abandons the claim */

@@ -25,6 +25,12 @@
 
 struct ca_context;
 
+static inline bool
+ca_stream_is_default(CUstream handle)
+{
+	return (uintptr_t)handle <= (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
 /*
  * How the order tracker names a stream to driver functions: as the driver does, but a per-thread
  * stream with its thread's number (ca_order_thread).

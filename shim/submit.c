@@ -14,7 +14,6 @@
 #include "shim/finished_only.h"
 #include "shim/lifecycle.h"
 #include "shim/real.h"
-#include "shim/streams.h"
 
 ca_get_current_fn *_Atomic ca_submission_get_current;
 

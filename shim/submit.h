@@ -25,7 +25,7 @@
 #include "shim/context.h"
 #include "shim/cuda_abi.h"
 #include "shim/process.h"
-#include "shim/stream_table.h"
+#include "shim/streams.h"
 #include "shim/submit_cache.h"
 
 /* The meaning of the NULL stream for an entry point: _ptsz and _ptds names are per-thread. */

@@ -4,9 +4,9 @@
 
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "shim/driver_table.h"
 #include "shim/events.h"
 #include "shim/lifecycle.h"
-#include "shim/marks.h"
 #include "shim/streams.h"
 
 void

@@ -4,7 +4,7 @@
  * A stream must live while it is asked about: its destruction waits for questions that have begun
  * (ca_stream_table_hold), and its context is entered.
  */
-#include "shim/unseen_capture.h"
+#include "shim/capture.h"
 
 #include <errno.h>
 
@@ -12,6 +12,7 @@
 #include "shim/context.h"
 #include "shim/process.h"
 #include "shim/stream_table.h"
+#include "shim/streams.h"
 #include "shim/unseen.h"
 
 /* One of the calling thread's own, whose context has to be current, or a created one. */
