@@ -8,7 +8,7 @@
 #pragma once
 
 #include "shim/cuda_abi.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 #include "shim/real.h"
 
 /*

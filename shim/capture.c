@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <time.h>
 
-#include "shim/process.h"
+#include "shim/state/process.h"
 
 enum { TABLE_SIZE = CA_CAPTURE_NO_SLOT, RESTORE_TRIES = 3, GATE_WAIT_S = 1 };
 

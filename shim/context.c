@@ -18,8 +18,8 @@
 #include <stdatomic.h>
 
 #include "shim/capture.h"
-#include "shim/process.h"
-#include "shim/slab.h"
+#include "shim/state/process.h"
+#include "shim/state/record_arena.h"
 
 #define FOUR_LOCKS                                                                                 \
 	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,           \

@@ -20,7 +20,7 @@
 #include "shim/driver_table.h"
 #include "shim/explain.h"
 #include "shim/introduce.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 #include "shim/real.h"
 #include "shim/tracing.h"
 #include "shim/unseen.h"

@@ -9,8 +9,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "shim/handles.h"
-#include "shim/slab.h"
+#include "shim/state/handle_table.h"
+#include "shim/state/record_arena.h"
 
 struct record {
 	struct ca_event event;

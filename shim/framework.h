@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "shim/loader.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 
 /*
  * The number of look-ups (ca_loader_lookups) that the answer covers, and in the top byte the

@@ -17,9 +17,9 @@
 
 #include "shim/capture.h"
 #include "shim/events.h"
-#include "shim/handles.h"
-#include "shim/process.h"
-#include "shim/slab.h"
+#include "shim/state/handle_table.h"
+#include "shim/state/process.h"
+#include "shim/state/record_arena.h"
 
 enum {
 	EXEC_SEEN = 1,   /* always set */

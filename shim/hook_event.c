@@ -17,7 +17,7 @@
  */
 #include "shim/context.h"
 #include "shim/events.h"
-#include "shim/finished_only.h"
+#include "shim/state/finished_only.h"
 #include "shim/hook.h"
 #include "shim/room.h"
 #include "shim/submit.h"

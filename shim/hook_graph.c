@@ -7,7 +7,7 @@
  * place in a stream and touches nothing of ours.
  */
 #include "shim/graphs.h"
-#include "shim/finished_only.h"
+#include "shim/state/finished_only.h"
 
 #include "shim/events.h"
 #include "shim/hook.h"

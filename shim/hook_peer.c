@@ -17,7 +17,7 @@
 
 #include "allocator/order.h"
 #include "shim/context.h"
-#include "shim/finished_only.h"
+#include "shim/state/finished_only.h"
 #include "shim/hook.h"
 
 static const unsigned char runtime_tables[][16] = {

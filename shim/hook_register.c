@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 #include "allocator/order.h"
-#include "shim/finished_only.h"
+#include "shim/state/finished_only.h"
 #include "shim/lifecycle.h"
 #include "shim/links.h"
 #include "shim/object.h"

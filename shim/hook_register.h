@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "shim/process.h"
+#include "shim/state/process.h"
 
 /* Calls of registration functions are seen from now on. */
 void ca_hook_register_start(struct ca_process *process);

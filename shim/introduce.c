@@ -13,7 +13,7 @@
 #include "config/text.h"
 #include "shim/loader.h"
 #include "shim/object.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 #include "shim/real.h"
 
 struct search {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The life of this process's record (shim/process.h): made at the first hooked call that needs it;
- * no constructor, no thread, no driver call. A forked child starts anew (what the parent held is
- * the parent's). At exit, statistics are written if they were asked for and at least one hooked
- * call was made.
+ * The life of this process's record (shim/state/process.h): made at the first hooked call that
+ * needs it; no constructor, no thread, no driver call. A forked child starts anew (what the parent
+ * held is the parent's). At exit, statistics are written if they were asked for and at least one
+ * hooked call was made.
  */
 #pragma once
 
 #include <stdint.h>
 
-#include "shim/process.h"
+#include "shim/state/process.h"
 
 /* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
 struct ca_process *ca_process(void);

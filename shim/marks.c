@@ -25,9 +25,9 @@
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/driver_table.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 #include "shim/real.h"
-#include "shim/slab.h"
+#include "shim/state/record_arena.h"
 
 /* A mark recorded while no context was alive: nothing can be running. */
 static const ca_mark EMPTY_MARK = 1;

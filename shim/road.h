@@ -6,7 +6,7 @@
 #pragma once
 
 #include "shim/cuda_abi.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 #include "shim/real.h"
 #include "shim/room.h"
 

@@ -21,7 +21,7 @@
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/marks.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 #include "shim/real.h"
 #include "shim/streams.h"
 #include "shim/unseen.h"

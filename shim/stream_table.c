@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <time.h>
 
-#include "shim/slab.h"
+#include "shim/state/record_arena.h"
 
 enum { BUCKETS = 256, PLACES_PER_BUCKET = 64, AWAIT_S = 1 };
 

@@ -6,7 +6,7 @@
  * which costs marks, but is safe, as a thread's number never comes back.
  */
 #include "shim/streams.h"
-#include "shim/finished_only.h"
+#include "shim/state/finished_only.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -16,7 +16,7 @@
 #include "config/mutant.h"
 #include "shim/capture.h"
 #include "shim/context.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 #include "shim/real.h"
 #include "shim/stream_table.h"
 

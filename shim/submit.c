@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "shim/finished_only.h"
+#include "shim/state/finished_only.h"
 #include "shim/lifecycle.h"
 #include "shim/real.h"
 

@@ -24,7 +24,7 @@
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/cuda_abi.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 #include "shim/streams.h"
 #include "shim/submit_cache.h"
 

@@ -22,7 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "shim/slab.h"
+#include "shim/state/record_arena.h"
 
 enum { UNOWNED = 0, SWEEP_MIN = 32 };
 

@@ -6,7 +6,7 @@
 #include "config/log.h"
 #include "config/text.h"
 #include "shim/driver_table.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 #include "shim/real.h"
 
 struct ca_tracer *ca_tracing_tracer;

@@ -10,7 +10,7 @@
 
 #include "allocator/order.h"
 #include "shim/context.h"
-#include "shim/process.h"
+#include "shim/state/process.h"
 #include "shim/stream_table.h"
 #include "shim/streams.h"
 #include "shim/unseen.h"

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "allocator/order.h"
-#include "shim/finished_only.h"
+#include "shim/state/finished_only.h"
 #include "shim/framework.h"
 #include "shim/hook_register.h"
 #include "shim/lifecycle.h"

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "shim/handles.h"
+#include "shim/state/handle_table.h"
 
 static struct ca_handles handles;
 

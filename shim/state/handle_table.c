@@ -4,7 +4,7 @@
  * run back, so there are no tombstones, and a program that makes and destroys handles for ever does
  * not slow down. The upper bits of the hash choose the shard, the lower ones the slot.
  */
-#include "shim/handles.h"
+#include "shim/state/handle_table.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
  * A chunk is claimed by adding to its fill mark; a thread that overflows it maps a new one. Two
  * threads may both map: the loser of the exchange unmaps its own.
  */
-#include "shim/slab.h"
+#include "shim/state/record_arena.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "shim/finished_only.h"
+#include "shim/state/finished_only.h"
 
 #include <errno.h>
 

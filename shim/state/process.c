@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "shim/process.h"
+#include "shim/state/process.h"
 
 __thread struct ca_quick ca_quick __attribute__((tls_model("initial-exec")));
 

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "shim/process.h"
+#include "shim/state/process.h"
 
 /* `space` NULL: every space of the process, future ones too.
  * The first time for a reason it is logged (CACHEALLOC_LOG=info). */
