@@ -28,7 +28,7 @@ RULES = {
     "allocator/replay": (("config/", "allocator/"), LIBC | TOOL, r"dlopen|dlsym|dlmopen|getenv|secure_getenv"),
     "shim": (("config/", "allocator/", "shim/"), LIBC | LOADER, None),
     # the simulator is a piece of its own: it shares nothing with us but the driver's ABI
-    "tests/sim": (("tests/sim/", "shim/cuda_abi.h", "shim/cuda_names.def"), None, None),
+    "tests/sim": (("tests/sim/", "shim/bind/cuda_abi.h", "shim/bind/cuda_names.def"), None, None),
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)

@@ -9,7 +9,7 @@
 #include "allocator/emit.h"
 #include "config/config.h"
 #include "shim/dump.h"
-#include "shim/hooks.h"
+#include "shim/bind/hooks.h"
 #include "shim/lifecycle.h"
 
 CA_EXPORT const char *

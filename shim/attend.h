@@ -7,9 +7,9 @@
  */
 #pragma once
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 #include "shim/state/process.h"
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 
 /*
  * free_sync:host, before an allocation: the error that a fault of earlier work has left in the

@@ -18,8 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shim/cuda_abi.h"
-#include "shim/real.h"
+#include "shim/bind/cuda_abi.h"
+#include "shim/bind/libcuda.h"
 
 /* Before and after an internal driver call. False: something captures, make no call. */
 bool ca_gate_enter(void);

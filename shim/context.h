@@ -21,8 +21,8 @@
 #include <stdint.h>
 
 #include "allocator/heap.h"
-#include "shim/cuda_abi.h"
-#include "shim/real.h"
+#include "shim/bind/cuda_abi.h"
+#include "shim/bind/libcuda.h"
 
 struct ca_mark_part;
 struct ca_process;

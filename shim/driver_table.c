@@ -21,7 +21,7 @@
 #include "shim/context.h"
 #include "shim/marks.h"
 #include "shim/state/process.h"
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 #include "shim/stream_marks.h"
 
 static int

@@ -21,9 +21,9 @@
 #include "shim/explain.h"
 #include "shim/introduce.h"
 #include "shim/state/process.h"
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 #include "shim/tracing.h"
-#include "shim/unseen.h"
+#include "shim/bind/unseen_calls.h"
 
 enum { DEVICES_MAX = 32, NAME_MAX_BYTES = 100, UUID_BYTES = 48 };
 

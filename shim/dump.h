@@ -9,7 +9,7 @@
 
 #include "allocator/heap.h"
 #include "config/config.h"
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 /* Once a process, before any other; `config` must outlive it. */
 void ca_dump_start(const struct ca_config *config);

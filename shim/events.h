@@ -20,7 +20,7 @@
 #include <stdbool.h>
 
 #include "allocator/order.h"
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 /* The driver made `event` in `context` (the current one) with these CU_EVENT_* flags. */
 void ca_events_born(CUevent event, CUcontext context, unsigned flags);

@@ -9,7 +9,7 @@
 #include <errno.h>
 
 #include "shim/framework_list.h"
-#include "shim/object.h"
+#include "shim/bind/object.h"
 
 enum { REASONS_SHIFT = 56 };
 #define WINDOW ((uint64_t)1 << CA_FRAMEWORKS)

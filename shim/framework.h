@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shim/loader.h"
+#include "shim/bind/loader.h"
 #include "shim/state/process.h"
 
 /*

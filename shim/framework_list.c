@@ -9,7 +9,7 @@
 #include "config/text.h"
 #include "shim/framework.h"
 #include "shim/framework_version.h"
-#include "shim/object.h"
+#include "shim/bind/object.h"
 
 static const struct {
 	const char *name, *take_over;

@@ -13,7 +13,7 @@
 
 #include "config/path.h"
 #include "config/text.h"
-#include "shim/object.h"
+#include "shim/bind/object.h"
 
 enum { FILE_BYTES = 4096 };
 

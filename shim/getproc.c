@@ -10,16 +10,16 @@
  * Known means: the name is in cuda_names.def, and either a version of our table's time was asked
  * for, or the driver gives the same address for a version of our table's time.
  */
-#include "shim/hooks.h"
+#include "shim/bind/hooks.h"
 
 #include <errno.h>
 
 #include "config/log.h"
-#include "shim/loader.h"
-#include "shim/object.h"
+#include "shim/bind/loader.h"
+#include "shim/bind/object.h"
 #include "shim/lifecycle.h"
-#include "shim/real.h"
-#include "shim/unseen.h"
+#include "shim/bind/libcuda.h"
+#include "shim/bind/unseen_calls.h"
 
 static bool
 is_known(const struct ca_real *real, const char *symbol, int version, cuuint64_t flags,

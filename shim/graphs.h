@@ -15,8 +15,8 @@
 #include <stdint.h>
 
 #include "allocator/heap.h"
-#include "shim/cuda_abi.h"
-#include "shim/real.h"
+#include "shim/bind/cuda_abi.h"
+#include "shim/bind/libcuda.h"
 
 /* `exec` was made from `graph`. */
 void ca_graphs_made(const struct ca_real *real, CUgraphExec exec, CUgraph graph);

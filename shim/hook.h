@@ -6,9 +6,9 @@
 
 #include <errno.h>
 
-#include "shim/hooks.h"
+#include "shim/bind/hooks.h"
 #include "shim/lifecycle.h"
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 
 /* The real table, or an early return: there is no libcuda, or not this function in it. */
 #define CA_HOOK_REAL(real, symbol)                                                                 \

@@ -15,9 +15,9 @@
 #include "allocator/order.h"
 #include "shim/state/finished_only.h"
 #include "shim/lifecycle.h"
-#include "shim/links.h"
-#include "shim/object.h"
-#include "shim/registrations.h"
+#include "shim/bind/links.h"
+#include "shim/bind/object.h"
+#include "shim/bind/registrations.h"
 
 enum how {
 	FIRST_TWO,     /* address, bytes: arguments 0 and 1 */
@@ -34,7 +34,7 @@ enum how {
 
 static const unsigned char hows[CA_REGISTRATION_COUNT] = {
 #define CA_REGISTRATION(name, how) [CA_REGISTRATION_##name] = how,
-#include "shim/registrations.def"
+#include "shim/bind/registrations.def"
 #undef CA_REGISTRATION
 };
 

@@ -88,4 +88,4 @@ batch_waits(unsigned count, const CUstreamBatchMemOpParams *ops)
 	WRAPPER(symbol##suffix, CA_FLAVOUR_PER_THREAD, params, args, stream, touch, hazard)
 #define CA_ELSEWHERE(symbol, base, version, params, args)
 #define CA_ELSEWHERE_TWINS(symbol, suffix, base, version, twin, params, args)
-#include "shim/submit.def"
+#include "shim/bind/submit.def"

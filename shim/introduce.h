@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 /* Version, pid and the library's own path. Once a process. */
 void ca_introduce_library(void);

@@ -26,7 +26,7 @@
 #include "shim/context.h"
 #include "shim/driver_table.h"
 #include "shim/state/process.h"
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 #include "shim/state/record_arena.h"
 
 /* A mark recorded while no context was alive: nothing can be running. */

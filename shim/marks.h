@@ -13,8 +13,8 @@
 #include <stdbool.h>
 
 #include "allocator/driver.h"
-#include "shim/cuda_abi.h"
-#include "shim/real.h"
+#include "shim/bind/cuda_abi.h"
+#include "shim/bind/libcuda.h"
 
 struct ca_context;
 

@@ -5,9 +5,9 @@
  */
 #pragma once
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 #include "shim/state/process.h"
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 #include "shim/room.h"
 
 struct ca_road {

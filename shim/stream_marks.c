@@ -22,9 +22,9 @@
 #include "shim/context.h"
 #include "shim/marks.h"
 #include "shim/state/process.h"
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 #include "shim/streams.h"
-#include "shim/unseen.h"
+#include "shim/bind/unseen_calls.h"
 
 /* One of the calls below, on `stream`, with everything that it needs. */
 struct call {

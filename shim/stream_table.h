@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 struct ca_context;
 struct ca_stream;

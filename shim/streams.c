@@ -17,7 +17,7 @@
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/state/process.h"
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 #include "shim/stream_table.h"
 
 enum { THREAD_SHIFT = 2, STREAM_NON_BLOCKING = 1 /* CU_STREAM_NON_BLOCKING */ };

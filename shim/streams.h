@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "allocator/order.h"
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 struct ca_context;
 

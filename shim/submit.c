@@ -13,7 +13,7 @@
 
 #include "shim/state/finished_only.h"
 #include "shim/lifecycle.h"
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 
 ca_get_current_fn *_Atomic ca_submission_get_current;
 

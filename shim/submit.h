@@ -23,7 +23,7 @@
 #include "allocator/order.h"
 #include "shim/capture.h"
 #include "shim/context.h"
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 #include "shim/state/process.h"
 #include "shim/streams.h"
 #include "shim/submit_cache.h"

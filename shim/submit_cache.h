@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 struct ca_stream;
 

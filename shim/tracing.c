@@ -7,7 +7,7 @@
 #include "config/text.h"
 #include "shim/driver_table.h"
 #include "shim/state/process.h"
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 
 struct ca_tracer *ca_tracing_tracer;
 

@@ -12,7 +12,7 @@
 #include "allocator/heap.h"
 #include "allocator/tracer.h"
 #include "config/config.h"
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 /* Of this process; NULL: nothing is traced. Set before any other call can see the heap. */
 extern struct ca_tracer *ca_tracing_tracer __attribute__((visibility("hidden")));

@@ -13,7 +13,7 @@
 #include "shim/state/process.h"
 #include "shim/stream_table.h"
 #include "shim/streams.h"
-#include "shim/unseen.h"
+#include "shim/bind/unseen_calls.h"
 
 /* One of the calling thread's own, whose context has to be current, or a created one. */
 static bool

@@ -9,8 +9,8 @@
 #include "shim/framework.h"
 #include "shim/hook_register.h"
 #include "shim/lifecycle.h"
-#include "shim/object.h"
-#include "shim/unseen.h"
+#include "shim/bind/object.h"
+#include "shim/bind/unseen_calls.h"
 
 /* A driver function that we do not know is about to be called, or may have been. */
 static void

@@ -10,7 +10,7 @@
 
 #include "allocator/heap.h"
 #include "config/config.h"
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 struct ca_process {
 	struct ca_config config;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Writes C files whose compilation proves that our ABI is cuda.h's.
 
-Two translation units, because shim/cuda_abi.h and cuda.h define the same names:
+Two translation units, because shim/bind/cuda_abi.h and cuda.h define the same names:
 
 values      cuda_abi.h with every type and enumerator renamed (prefix ours_), then cuda.h, then one static assertion
             for each enumerator, constant and type. Tags of opaque handles keep their name, so that the pointer types
@@ -15,10 +15,10 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ABI = ROOT / "shim" / "cuda_abi.h"
-HOOKS = ROOT / "shim" / "hooks.def"
-SUBMIT = ROOT / "shim" / "submit.def"
-GRAPHICS = ROOT / "shim" / "graphics_abi.h"
+ABI = ROOT / "shim" / "bind" / "cuda_abi.h"
+HOOKS = ROOT / "shim" / "bind" / "hooks.def"
+SUBMIT = ROOT / "shim" / "bind" / "submit.def"
+GRAPHICS = ROOT / "shim" / "bind" / "graphics_abi.h"
 
 ROW = re.compile(r"^CA_(HOOK|NEED|SUBMIT|SUBMIT_TWINS|ELSEWHERE|ELSEWHERE_TWINS)\(\s*", re.M)
 COMMENT = re.compile(r"/\*.*?\*/", re.S)

@@ -4,7 +4,7 @@
 An entry point is of interest if a CUstream, CUgraphExec or CUdeviceptr is among its parameters, also in a structure that
 one of them points to, or if its name says that it works in a stream. Each is exactly one of
 
-submits   a row of shim/submit.def
+submits   a row of shim/bind/submit.def
 waits     WAITS: it waits, asks or orders; hooked by hooks.def
 neither   NEITHER: and why not
 
@@ -22,7 +22,7 @@ from abi_source import COMMENT, ROOT
 from toolkit import version_of
 
 FACTS = Path(__file__).resolve().parent / "facts_streams.txt"
-NAMES = ROOT / "shim" / "cuda_names.def"
+NAMES = ROOT / "shim" / "bind" / "cuda_names.def"
 
 ROOTS = ("CUstream", "CUgraphExec", "CUdeviceptr")
 # work, waits or order in a stream that no parameter names: it is the NULL stream, or all of a context

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes shim/cuda_names.def: every entry point of libcuda that a CUDA toolkit's headers know.
+"""Writes shim/bind/cuda_names.def: every entry point of libcuda that a CUDA toolkit's headers know.
 
 The exported symbols are those that cuda.h and the graphics headers declare; the name and version that cuGetProcAddress
 knows them by come from the PFN_<base>_v<version>[_ptsz|_ptds] types of the *Typedefs.h headers. Within one base name
@@ -20,7 +20,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-OUTPUT = ROOT / "shim" / "cuda_names.def"
+OUTPUT = ROOT / "shim" / "bind" / "cuda_names.def"
 GRAPHICS = ("GL", "EGL", "VDPAU")
 HEADERS = ("",) + GRAPHICS + ("Profiler",)
 # cudaProfiler.h is not in every package, and has not changed since CUDA 4
@@ -150,7 +150,7 @@ def main():
     text = render(args.cuda)
     if args.check:
         same = OUTPUT.exists() and OUTPUT.read_text() == text
-        print("shim/cuda_names.def is " + ("up to date" if same else "out of date"))
+        print("shim/bind/cuda_names.def is " + ("up to date" if same else "out of date"))
         return 0 if same else 1
     OUTPUT.write_text(text)
     print(f"wrote {OUTPUT}: {text.count('CA_NAME(') - 1} names")

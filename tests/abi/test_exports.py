@@ -52,7 +52,7 @@ def test_no_glibc_symbol_newer_than_2_28(dynamic):
 
 
 def test_no_string_function_of_the_process(dynamic):
-    """Under a sanitizer they are its own, and look at memory that only uninstrumented code wrote (shim/string.c)."""
+    """Under a sanitizer they are its own, and look at memory that only uninstrumented code wrote (shim/bind/string.c)."""
     undefined = re.findall(r" U (\w+)", tool("nm", "-D", "--undefined-only", LIBRARY))
     assert "mmap64" in undefined or "mmap" in undefined
     assert [name for name in undefined if re.match(r"_*(str|stp|mem|rawmem|b(cmp|copy|zero)$)", name)] == []

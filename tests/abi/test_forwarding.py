@@ -15,8 +15,8 @@ from conftest import run
 
 DRIVER_HEAD = r"""
 #include <stdio.h>
-#include "shim/cuda_abi.h"
-#include "shim/graphics_abi.h"
+#include "shim/bind/cuda_abi.h"
+#include "shim/bind/graphics_abi.h"
 static void put(const void *bytes, size_t n)
 {
 	printf(" ");
@@ -33,8 +33,8 @@ PROGRAM_HEAD = r"""
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include "shim/cuda_abi.h"
-#include "shim/graphics_abi.h"
+#include "shim/bind/cuda_abi.h"
+#include "shim/bind/graphics_abi.h"
 static char zeros[1 << 16]; /* what pointers point to */
 static void *driver;
 static int ours;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""shim/cuda_names.def and the simulated driver's prototypes and layouts against the newest headers that they follow."""
+"""shim/bind/cuda_names.def and the simulated driver's prototypes and layouts against the newest headers that they follow."""
 
 import re
 import subprocess
@@ -63,7 +63,7 @@ def generator(cuda, mode):
 
 
 def test_names_are_those_of_the_toolkit(cuda):
-    assert generator(cuda, "--check") == (0, "shim/cuda_names.def is up to date\n")
+    assert generator(cuda, "--check") == (0, "shim/bind/cuda_names.def is up to date\n")
 
 
 def test_symbols_have_the_types_of_their_versions(cuda):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""shim/cuda_abi.h and shim/hooks.def against each cuda.h that is here, and the libcuda of an installed toolkit."""
+"""shim/bind/cuda_abi.h and shim/bind/hooks.def against each cuda.h that is here, and the libcuda of an installed toolkit."""
 
 import re
 import subprocess

@@ -31,12 +31,12 @@ not_here(const char *symbol)
 	{                                                                                          \
 		not_here(#symbol);                                                                 \
 	}
-#include "shim/cuda_names.def"
+#include "shim/bind/cuda_names.def"
 #undef CA_NAME
 
 static const struct name names[] = {
 #define CA_NAME(symbol, base, version, flavour) { #base, version, FLAVOUR_##flavour, symbol },
-#include "shim/cuda_names.def"
+#include "shim/bind/cuda_names.def"
 #undef CA_NAME
 };
 

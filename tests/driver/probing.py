@@ -18,7 +18,7 @@ from abi_source import hook_rows
 
 DRIVERS = ROOT / "build-drivers"
 PROBE = Path(__file__).resolve().parent / "probe.c"
-KNOWN = re.findall(r"^CA_NAME\((\w+), (\w+), (\d+),", (ROOT / "shim" / "cuda_names.def").read_text(), re.M)
+KNOWN = re.findall(r"^CA_NAME\((\w+), (\w+), (\d+),", (ROOT / "shim" / "bind" / "cuda_names.def").read_text(), re.M)
 
 
 def name_of(library):

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 #define DRV(symbol, base, version, flavour, params) CUresult symbol params;
 #include "tests/process/driver_api.def"

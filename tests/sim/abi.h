@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the simulated driver needs of CUDA's ABI beyond shim/cuda_abi.h. Values and layouts are
+ * What the simulated driver needs of CUDA's ABI beyond shim/bind/cuda_abi.h. Values and layouts are
  * those of cuda.h 13.5; tests/process/sim compares the prototypes and sizes with the toolkit's
  * header where that is installed.
  */
 #pragma once
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 typedef unsigned int CUdeviceptr_v1; /* the 32-bit ABI of CUDA 2 */
 

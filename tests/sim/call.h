@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 #include "tests/sim/knobs.h"
 
 enum simb_flavour {

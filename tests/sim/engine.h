@@ -57,7 +57,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 /* ---------------------------------------------------------------- life --- */
 enum {

@@ -9,7 +9,7 @@
 
 #define CA_NAME(symbol, base, version, flavour)                                                    \
 	__attribute__((weak, visibility("default"))) CUresult symbol(void);
-#include "shim/cuda_names.def"
+#include "shim/bind/cuda_names.def"
 #undef CA_NAME
 
 #define CA_NAME(symbol, base, version, flavour)                                                    \
@@ -17,5 +17,5 @@
 	{                                                                                          \
 		return simb_call_missing(SIMB_NAME_##symbol);                                      \
 	}
-#include "shim/cuda_names.def"
+#include "shim/bind/cuda_names.def"
 #undef CA_NAME

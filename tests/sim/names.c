@@ -14,14 +14,14 @@
 #include <string.h>
 
 #define CA_NAME(symbol, base, version, flavour) CUresult symbol(void);
-#include "shim/cuda_names.def"
+#include "shim/bind/cuda_names.def"
 #undef CA_NAME
 
 enum { LEGACY = 0, PTSZ = 1 };
 
 const struct simb_name simb_names[SIMB_NAMES] = {
 #define CA_NAME(symbol, base, version, flavour) { #symbol, #base, version, flavour, symbol },
-#include "shim/cuda_names.def"
+#include "shim/bind/cuda_names.def"
 #undef CA_NAME
 };
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The names of the driver: every row of shim/cuda_names.def with its address in this library, and
- * the search that cuGetProcAddress does over them. No state; thread-safe.
+ * The names of the driver: every row of shim/bind/cuda_names.def with its address in this library,
+ * and the search that cuGetProcAddress does over them. No state; thread-safe.
  */
 #pragma once
 
 #include <stdint.h>
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 enum {
 #define CA_NAME(symbol, base, version, flavour) SIMB_NAME_##symbol,
-#include "shim/cuda_names.def"
+#include "shim/bind/cuda_names.def"
 #undef CA_NAME
 	SIMB_NAMES,
 };

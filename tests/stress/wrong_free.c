@@ -6,7 +6,7 @@
  * on it. The program has to fail on it. -DWRONG_LEAK    never frees: no address comes back and no
  * free waits for anything. The program has to have no race on it, or its own order is wrong.
  */
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;

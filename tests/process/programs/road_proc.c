@@ -6,7 +6,7 @@
  * 4-argument one), 2 at 12000 (the 5-argument one), 3 both in a row, ending with the 5-argument
  * one.
  */
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 #include "tests/process/programs/road.h"
 
 #include <dlfcn.h>

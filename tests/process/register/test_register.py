@@ -134,7 +134,7 @@ def test_both_ways_of_binding_are_there():
 
 
 def test_the_table_is_in_order():
-    names = re.findall(r"^CA_REGISTRATION\((\w+),", (ROOT / "shim" / "registrations.def").read_text(encoding="utf-8"), re.M)
+    names = re.findall(r"^CA_REGISTRATION\((\w+),", (ROOT / "shim" / "bind" / "registrations.def").read_text(encoding="utf-8"), re.M)
     assert len(names) > 15 and names == sorted(names)
 
 

@@ -11,12 +11,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "shim/graphics_abi.h"
+#include "shim/bind/graphics_abi.h"
 #include "tests/sim/abi.h"
 
 #define CA_HOOK(symbol, base, version, flags, params, args) typedef CUresult fn_##symbol params;
 #define CA_NEED(symbol, base, version, flags, params)
-#include "shim/hooks.def"
+#include "shim/bind/hooks.def"
 #undef CA_HOOK
 #undef CA_NEED
 typedef CUresult fn_cuInit(unsigned flags);

@@ -90,7 +90,7 @@ def test_older_driver_hides_what_is_newer():
 
 # ------------------------------------------------------------------------- not built ---
 def test_every_known_name_is_exported():
-    names = re.findall(r"^CA_NAME\((\w+),", (ROOT / "shim" / "cuda_names.def").read_text(), re.M)
+    names = re.findall(r"^CA_NAME\((\w+),", (ROOT / "shim" / "bind" / "cuda_names.def").read_text(), re.M)
     assert len(set(names)) == len(names) > 600
     built = simulator_entries()
     assert built < set(names)

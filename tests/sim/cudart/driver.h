@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 #include "tests/sim/cudart/cudart_abi.h"
 
 struct sim_rt_driver {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* shim/names.c: the two tables agree with each other, and every name is found. */
-#include "shim/loader.h"
+/* shim/bind/names.c: the two tables agree with each other, and every name is found. */
+#include "shim/bind/loader.h"
 
 #include <string.h>
 
-#include "shim/hooks.h"
+#include "shim/bind/hooks.h"
 #include "tests/unit/shim/check.h"
 
 /* The table of hooks wants their addresses. */
@@ -14,7 +14,7 @@
 		return CUDA_ERROR_UNKNOWN;                                                         \
 	}
 #define CA_NEED(symbol, base, version, flags, params)
-#include "shim/hooks.def"
+#include "shim/bind/hooks.def"
 #undef CA_HOOK
 #undef CA_NEED
 
@@ -29,7 +29,7 @@ struct name {
 #define PTSZ true
 static const struct name names[] = {
 #define CA_NAME(symbol, base, version, flavour) { #symbol, #base, version, flavour },
-#include "shim/cuda_names.def"
+#include "shim/bind/cuda_names.def"
 #undef CA_NAME
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* shim/object.c against what the loader itself says, and against tables made by hand. */
-#include "shim/object.h"
+/* shim/bind/object.c against what the loader itself says, and against tables made by hand. */
+#include "shim/bind/object.h"
 
 #include <dlfcn.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * through. While an alarm is set (the first call), it is raised before the jump: every register
  * that can carry an argument is kept around it.
  */
-#include "shim/thunks.h"
+#include "shim/bind/thunks.h"
 
 	.text
 	.globl	ca_thunks

@@ -2,7 +2,7 @@
 /*
  * Driver entry points that we do not know.
  *
- * An address handed out for a cu* name that shim/cuda_names.def does not list is replaced by a
+ * An address handed out for a cu* name that shim/bind/cuda_names.def does not list is replaced by a
  * counting thunk (a fixed table of assembled thunks, no writable code), so that we know that
  * something unseen was called.
  */

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "shim/thunks.h"
+#include "shim/bind/thunks.h"
 
 /* The exported dlsym under a name that cannot be preempted. */
 void ca_dlsym_trampoline(void);

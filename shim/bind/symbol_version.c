@@ -4,11 +4,11 @@
  * needs, and DT_VERDEF of those that it defines. Bit 15 of a definition's number hides it from a
  * look-up without a version. An object without DT_VERSYM defines every version.
  */
-#include "shim/version.h"
+#include "shim/bind/symbol_version.h"
 
 #include <stddef.h>
 
-#include "shim/early.h"
+#include "shim/bind/early.h"
 
 enum {
 	HIDDEN = 0x8000,

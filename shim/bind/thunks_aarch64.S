@@ -6,7 +6,7 @@
  * struct), x0-x7, v0-v7 and the stack stay as they are. While an alarm is set (the first call), it
  * is raised before the jump, with all of these kept around it.
  */
-#include "shim/thunks.h"
+#include "shim/bind/thunks.h"
 
 	.text
 	.globl	ca_thunks

@@ -8,13 +8,13 @@
  * wrapper that defines the name itself is called through a thunk of its own, and only passes on
  * what was seen there; anybody else gets hold of the function without our seeing its calls.
  */
-#include "shim/route_registration.h"
+#include "shim/bind/dlsym_registration.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 
-#include "shim/loader.h"
-#include "shim/object.h"
+#include "shim/bind/loader.h"
+#include "shim/bind/object.h"
 
 enum { PATH_BYTES = 4096 };
 

@@ -10,11 +10,11 @@
  * The hash tables are the loader's: GNU hash (buckets of the symbols from `offset` on, a chain ends
  * where bit 0 is set) and the older System V one.
  */
-#include "shim/object.h"
+#include "shim/bind/object.h"
 
 #include <stddef.h>
 
-#include "shim/early.h"
+#include "shim/bind/early.h"
 
 typedef int visit_fn(struct dl_phdr_info *info, size_t size, void *arg);
 typedef int iterate_fn(visit_fn *visit, void *arg);

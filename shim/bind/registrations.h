@@ -5,18 +5,18 @@
  * was. There is one thunk for each real address, so versions, several copies and other wrappers
  * stay apart.
  *
- * Everything here is early (shim/loader.h), thread-safe without locks, and keeps errno.
+ * Everything here is early (shim/bind/loader.h), thread-safe without locks, and keeps errno.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shim/registration_thunks.h"
+#include "shim/bind/registration_thunks.h"
 
 enum ca_registration {
 #define CA_REGISTRATION(name, how) CA_REGISTRATION_##name,
-#include "shim/registrations.def"
+#include "shim/bind/registrations.def"
 #undef CA_REGISTRATION
 	CA_REGISTRATION_COUNT,
 	CA_REGISTRATION_NONE = CA_REGISTRATION_COUNT,

@@ -9,13 +9,13 @@
  */
 #pragma once
 
-#include "shim/cuda_abi.h"
-#include "shim/graphics_abi.h"
+#include "shim/bind/cuda_abi.h"
+#include "shim/bind/graphics_abi.h"
 
 struct ca_real {
 #define CA_HOOK(symbol, base, version, flags, params, args) CUresult(*symbol) params;
 #define CA_NEED(symbol, base, version, flags, params) CUresult(*symbol) params;
-#include "shim/hooks.def"
+#include "shim/bind/hooks.def"
 #undef CA_HOOK
 #undef CA_NEED
 };

@@ -24,18 +24,18 @@
  * dlsym on libc's handle for "dlsym" gives ours, except to a wrapper of dlsym that stands behind
  * us: that one wants libc's, and given ours, would call itself in a circle.
  */
-#include "shim/early.h"
-#include "shim/loader.h"
+#include "shim/bind/early.h"
+#include "shim/bind/loader.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
 
 #include "config/log.h"
-#include "shim/object.h"
-#include "shim/route_registration.h"
-#include "shim/trampoline.h"
-#include "shim/unseen.h"
+#include "shim/bind/object.h"
+#include "shim/bind/dlsym_registration.h"
+#include "shim/bind/trampoline.h"
+#include "shim/bind/unseen_calls.h"
 
 _Atomic uint64_t ca_loader_lookups = 1;
 

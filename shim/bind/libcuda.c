@@ -20,15 +20,15 @@
  * The second is taken only if it is not the exported address of some other name: an old or odd
  * driver may answer with an older ABI.
  */
-#include "shim/real.h"
+#include "shim/bind/libcuda.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "shim/loader.h"
-#include "shim/object.h"
+#include "shim/bind/loader.h"
+#include "shim/bind/object.h"
 
 enum {
 	SONAME_MAX = 64,

@@ -6,10 +6,10 @@
  * found by bisection. The symbols of one base name all begin with it and so stand close together
  * behind the first symbol that is not smaller; names with a longer base may stand between them.
  */
-#include "shim/early.h"
-#include "shim/loader.h"
+#include "shim/bind/early.h"
+#include "shim/bind/loader.h"
 
-#include "shim/hooks.h"
+#include "shim/bind/hooks.h"
 
 #define IS_PER_THREAD_LEGACY false
 #define IS_PER_THREAD_PTSZ true
@@ -19,7 +19,7 @@ const struct ca_row ca_rows[] = {
 	{ #symbol, #base, version, IS_PER_THREAD_##flags, (uintptr_t)symbol },
 #define CA_NEED(symbol, base, version, flags, params)                                              \
 	{ #symbol, #base, version, IS_PER_THREAD_##flags, 0 },
-#include "shim/hooks.def"
+#include "shim/bind/hooks.def"
 #undef CA_HOOK
 #undef CA_NEED
 };
@@ -32,13 +32,13 @@ struct name {
 
 static const struct name names[] = {
 #define CA_NAME(symbol, base, version, flavour) { #symbol, #base, version },
-#include "shim/cuda_names.def"
+#include "shim/bind/cuda_names.def"
 #undef CA_NAME
 };
 
 enum {
 #define CA_NAME(symbol, base, version, flavour) NAME_##symbol,
-#include "shim/cuda_names.def"
+#include "shim/bind/cuda_names.def"
 #undef CA_NAME
 	NAME_COUNT
 };
@@ -47,7 +47,7 @@ enum {
 static const unsigned short name_rows[NAME_COUNT] = {
 #define CA_HOOK(symbol, base, version, flags, params, args) [NAME_##symbol] = CA_ROW_##symbol + 1,
 #define CA_NEED(symbol, base, version, flags, params) [NAME_##symbol] = CA_ROW_##symbol + 1,
-#include "shim/hooks.def"
+#include "shim/bind/hooks.def"
 #undef CA_HOOK
 #undef CA_NEED
 };

@@ -4,7 +4,7 @@
  * branches to ca_registration_targets[i]. x0-x8, v0-v7 and the stack are as they were; the real
  * function returns to the caller itself. x16 holds the target, as `bti c` at its entry demands.
  */
-#include "shim/registration_thunks.h"
+#include "shim/bind/registration_thunks.h"
 
 	.text
 	.globl	ca_registration_thunks

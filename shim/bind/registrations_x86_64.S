@@ -4,7 +4,7 @@
  * to ca_registration_targets[i]. Every register that can carry an argument, and the stack, are as
  * they were; the real function returns to the caller itself.
  */
-#include "shim/registration_thunks.h"
+#include "shim/bind/registration_thunks.h"
 
 	.text
 	.globl	ca_registration_thunks

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "shim/object.h"
+#include "shim/bind/object.h"
 
 /*
  * The address that the undefined symbol of that index in the object's table would be bound to by

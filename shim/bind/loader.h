@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 typedef void *ca_dlsym_fn(void *handle, const char *name);
 typedef void *ca_dlvsym_fn(void *handle, const char *name, const char *version);
@@ -49,7 +49,7 @@ extern const struct ca_row ca_rows[];
 enum {
 #define CA_HOOK(symbol, base, version, flags, params, args) CA_ROW_##symbol,
 #define CA_NEED(symbol, base, version, flags, params) CA_ROW_##symbol,
-#include "shim/hooks.def"
+#include "shim/bind/hooks.def"
 #undef CA_HOOK
 #undef CA_NEED
 	CA_ROW_COUNT

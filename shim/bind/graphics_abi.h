@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "shim/cuda_abi.h"
+#include "shim/bind/cuda_abi.h"
 
 typedef unsigned int GLuint;
 

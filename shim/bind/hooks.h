@@ -5,13 +5,13 @@
  */
 #pragma once
 
-#include "shim/cuda_abi.h"
-#include "shim/graphics_abi.h"
+#include "shim/bind/cuda_abi.h"
+#include "shim/bind/graphics_abi.h"
 
 #define CA_EXPORT __attribute__((visibility("default")))
 
 #define CA_HOOK(symbol, base, version, flags, params, args) CA_EXPORT CUresult symbol params;
 #define CA_NEED(symbol, base, version, flags, params)
-#include "shim/hooks.def"
+#include "shim/bind/hooks.def"
 #undef CA_HOOK
 #undef CA_NEED

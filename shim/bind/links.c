@@ -4,7 +4,7 @@
  * relocation of type JUMP_SLOT, GLOB_DAT or a plain address against an undefined symbol. Filled, it
  * holds the real address, for which there is a thunk. A JUMP_SLOT that is bound at its first call
  * still leads back into its own object; the definition is then looked up as the loader would, by
- * name and version (shim/version.h). A weak reference to what is not there stays 0.
+ * name and version (shim/bind/symbol_version.h). A weak reference to what is not there stays 0.
  *
  * Words behind RELRO are made writable for one store. That is safe only once the loader has done
  * with the object. dl_iterate_phdr shows objects before they are relocated, but whoever has held
@@ -15,7 +15,7 @@
  * A word may be rebound by a first call that another thread is in the middle of, so a walk that
  * changed something is followed by another one.
  */
-#include "shim/links.h"
+#include "shim/bind/links.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,11 +23,11 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 
-#include "shim/early.h"
-#include "shim/loader.h"
-#include "shim/object.h"
-#include "shim/registrations.h"
-#include "shim/version.h"
+#include "shim/bind/early.h"
+#include "shim/bind/loader.h"
+#include "shim/bind/object.h"
+#include "shim/bind/registrations.h"
+#include "shim/bind/symbol_version.h"
 
 #if defined(__x86_64__)
 enum { TYPE_ADDRESS = R_X86_64_64, TYPE_DATA = R_X86_64_GLOB_DAT, TYPE_CALL = R_X86_64_JUMP_SLOT };

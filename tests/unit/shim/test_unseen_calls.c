@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* shim/unseen.c and the assembled thunks:
+/* shim/bind/unseen_calls.c and the assembled thunks:
  * every argument arrives, every call is counted, the table ends. */
-#include "shim/unseen.h"
+#include "shim/bind/unseen_calls.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#include "shim/thunks.h"
+#include "shim/bind/thunks.h"
 #include "tests/unit/shim/check.h"
 
 struct large {

@@ -4,18 +4,18 @@
  * Slots are filled from the front by compare-and-swap and never emptied: a library that is unloaded
  * leaves a thunk that nobody has any more, and serves again if it comes back to the same address.
  */
-#include "shim/registrations.h"
+#include "shim/bind/registrations.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "shim/early.h"
-#include "shim/object.h"
+#include "shim/bind/early.h"
+#include "shim/bind/object.h"
 
 const char *const ca_registration_names[CA_REGISTRATION_COUNT] = {
 #define CA_REGISTRATION(name, how) [CA_REGISTRATION_##name] = #name,
-#include "shim/registrations.def"
+#include "shim/bind/registrations.def"
 #undef CA_REGISTRATION
 };
 

@@ -14,13 +14,13 @@
  *
  * Idempotent: every thread that comes early finds the same values and stores them.
  */
-#include "shim/early.h"
-#include "shim/loader.h"
+#include "shim/bind/early.h"
+#include "shim/bind/loader.h"
 
 #include <errno.h>
 
-#include "shim/object.h"
-#include "shim/trampoline.h"
+#include "shim/bind/object.h"
+#include "shim/bind/trampoline.h"
 
 static uintptr_t next_dlsym; /* 0: not looked for, or none */
 

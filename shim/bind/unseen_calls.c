@@ -6,11 +6,11 @@
  * from the front by compare-and-swap and never emptied, so a target that is there stands before the
  * first empty slot, and two threads that bring the same target meet in the same slot.
  */
-#include "shim/unseen.h"
+#include "shim/bind/unseen_calls.h"
 
 #include <stdbool.h>
 
-#include "shim/trampoline.h"
+#include "shim/bind/trampoline.h"
 
 uintptr_t ca_thunk_targets[CA_THUNK_COUNT];
 uint64_t ca_thunk_calls;
