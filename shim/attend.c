@@ -13,8 +13,8 @@
 
 #include "allocator/order.h"
 #include "config/log.h"
-#include "shim/capture.h"
-#include "shim/context.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
 #include "shim/hook.h"
 
 enum {

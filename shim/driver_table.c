@@ -17,8 +17,8 @@
 #include <stddef.h>
 #include <time.h>
 
-#include "shim/capture.h"
-#include "shim/context.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
 #include "shim/marks.h"
 #include "shim/state/process.h"
 #include "shim/bind/libcuda.h"

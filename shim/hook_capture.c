@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Begin and end of stream captures, told to shim/capture.h.
+ * Begin and end of stream captures, told to shim/track/captures.h.
  *
  * A capture has ended when the driver says that its stream captures no more: after a failed
  * end-capture it is asked (a capture that another thread must end goes on).
  */
-#include "shim/capture.h"
-#include "shim/context.h"
-#include "shim/graphs.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
+#include "shim/track/graphs.h"
 #include "shim/hook.h"
 #include "shim/submit.h"
 

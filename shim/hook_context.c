@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Birth and death of contexts, told to shim/context.h.
+ * Birth and death of contexts, told to shim/track/contexts.h.
  *
  * Before a call that may destroy a context its record is closed; afterwards the driver's answer
  * decides between burial and reopening. A primary context lives until its last release: the driver
@@ -8,11 +8,11 @@
  */
 #include <stdatomic.h>
 
-#include "shim/context.h"
+#include "shim/track/contexts.h"
 #include "shim/hook.h"
 #include "shim/lifecycle.h"
 #include "shim/room.h"
-#include "shim/streams.h"
+#include "shim/track/streams.h"
 
 static void
 born(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device,

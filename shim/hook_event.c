@@ -15,8 +15,8 @@
  *
  * cuIpcGetEventHandle needs no hook: it takes only events made with CU_EVENT_INTERPROCESS.
  */
-#include "shim/context.h"
-#include "shim/events.h"
+#include "shim/track/contexts.h"
+#include "shim/track/events.h"
 #include "shim/state/finished_only.h"
 #include "shim/hook.h"
 #include "shim/room.h"

@@ -6,10 +6,10 @@
  * graph's nodes may live in any. In a stream that captures it becomes a node. An upload takes its
  * place in a stream and touches nothing of ours.
  */
-#include "shim/graphs.h"
+#include "shim/track/graphs.h"
 #include "shim/state/finished_only.h"
 
-#include "shim/events.h"
+#include "shim/track/events.h"
 #include "shim/hook.h"
 #include "shim/room.h"
 #include "shim/submit.h"

@@ -20,7 +20,7 @@
 #include <sys/mman.h>
 
 #include "config/mutant.h"
-#include "shim/events.h"
+#include "shim/track/events.h"
 #include "shim/hook.h"
 #include "shim/launch.h"
 #include "shim/submit.h"

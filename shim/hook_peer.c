@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "allocator/order.h"
-#include "shim/context.h"
+#include "shim/track/contexts.h"
 #include "shim/state/finished_only.h"
 #include "shim/hook.h"
 

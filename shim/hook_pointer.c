@@ -19,7 +19,7 @@
 
 #include "allocator/order.h"
 #include "config/log.h"
-#include "shim/context.h"
+#include "shim/track/contexts.h"
 #include "shim/hook.h"
 
 /* No driver knows this address as an allocation. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Birth and death of streams, told to shim/streams.h, and the captures that end with them.
+ * Birth and death of streams, told to shim/track/streams.h, and the captures that end with them.
  */
-#include "shim/capture.h"
+#include "shim/track/captures.h"
 #include "shim/hook.h"
 #include "shim/room.h"
-#include "shim/streams.h"
+#include "shim/track/streams.h"
 
 /* The stream is one of the current context. */
 static void

@@ -10,7 +10,7 @@
  * say, so it does not teach about them. A context made from a green one answers for its own streams
  * only (cuda.h, cuCtxSynchronize), and teaches nothing.
  */
-#include "shim/context.h"
+#include "shim/track/contexts.h"
 #include "shim/hook.h"
 #include "shim/submit.h"
 

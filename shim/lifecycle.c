@@ -14,12 +14,12 @@
 #include <unistd.h>
 
 #include "config/log.h"
-#include "shim/capture.h"
-#include "shim/context.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
 #include "shim/driver_table.h"
 #include "shim/dump.h"
-#include "shim/events.h"
-#include "shim/graphs.h"
+#include "shim/track/events.h"
+#include "shim/track/graphs.h"
 #include "shim/watch.h"
 #include "shim/framework.h"
 #include "shim/hook_register.h"
@@ -27,8 +27,8 @@
 #include "shim/bind/object.h"
 #include "shim/bind/libcuda.h"
 #include "shim/report.h"
-#include "shim/streams.h"
-#include "shim/submit_cache.h"
+#include "shim/track/streams.h"
+#include "shim/track/stream_cache.h"
 #include "shim/tracing.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };

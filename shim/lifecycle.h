@@ -37,5 +37,5 @@ void ca_fallback_look_around(struct ca_process *process);
 void ca_report_oom(struct ca_space *space, uint64_t bytes);
 
 struct ca_context;
-/* The driver destroyed the context, which is closed (shim/context.h). */
+/* The driver destroyed the context, which is closed (shim/track/contexts.h). */
 void ca_context_bury(struct ca_context *context);

@@ -22,8 +22,8 @@
 #include <stddef.h>
 
 #include "config/mutant.h"
-#include "shim/capture.h"
-#include "shim/context.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
 #include "shim/driver_table.h"
 #include "shim/state/process.h"
 #include "shim/bind/libcuda.h"

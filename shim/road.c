@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-#include "shim/context.h"
+#include "shim/track/contexts.h"
 
 static struct ca_space *
 space_on(const struct ca_real *real, CUdevice device)

@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-#include "shim/context.h"
+#include "shim/track/contexts.h"
 
 static bool
 make(struct ca_space *space, uint64_t bytes)

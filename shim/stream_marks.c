@@ -18,12 +18,12 @@
 #include <stddef.h>
 
 #include "config/mutant.h"
-#include "shim/capture.h"
-#include "shim/context.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
 #include "shim/marks.h"
 #include "shim/state/process.h"
 #include "shim/bind/libcuda.h"
-#include "shim/streams.h"
+#include "shim/track/streams.h"
 #include "shim/bind/unseen_calls.h"
 
 /* One of the calls below, on `stream`, with everything that it needs. */

@@ -2,12 +2,12 @@
 /* The end of a context: all that is known by it is forgotten, and last that the handle is taken. */
 #include <stdatomic.h>
 
-#include "shim/capture.h"
-#include "shim/context.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
 #include "shim/driver_table.h"
-#include "shim/events.h"
+#include "shim/track/events.h"
 #include "shim/lifecycle.h"
-#include "shim/streams.h"
+#include "shim/track/streams.h"
 
 void
 ca_context_bury(struct ca_context *context)

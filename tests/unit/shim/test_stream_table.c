@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* shim/stream_table.c: handles come back, default streams are told apart, one thread opens. */
-#include "shim/stream_table.h"
+/* shim/track/stream_table.c: handles come back, default streams are told apart, one thread opens.
+ */
+#include "shim/track/stream_table.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -26,8 +26,8 @@ bool ca_gate_enter(void);
 void ca_gate_leave(void);
 /*
  * The low bits (CA_CAPTURES) count the captures open or opening; the bits above are the generation
- * of what is known about streams (shim/streams.h). One word, so that a submission learns with one
- * comparison that neither concerns it.
+ * of what is known about streams (shim/track/streams.h). One word, so that a submission learns with
+ * one comparison that neither concerns it.
  */
 extern _Atomic uint64_t ca_capture_word __attribute__((visibility("hidden")));
 #define CA_STREAM_GENERATION ((uint64_t)1 << 24)

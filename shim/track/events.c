@@ -4,7 +4,7 @@
  * teaches, and is cleared before the sequence moves: a thread that moved or read the sequence first
  * finds it moved when it is done, and one that came later finds the bearer gone.
  */
-#include "shim/events.h"
+#include "shim/track/events.h"
 
 #include <sched.h>
 #include <stdatomic.h>

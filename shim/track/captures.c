@@ -14,7 +14,7 @@
  * still inside after a second has long been judged by the driver, and does not harm a capture that
  * begins now.
  */
-#include "shim/capture.h"
+#include "shim/track/captures.h"
 
 #include <pthread.h>
 #include <sched.h>

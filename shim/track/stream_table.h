@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table behind shim/streams.h: which stream, as the driver names it, has which record.
+ * The table behind shim/track/streams.h: which stream, as the driver names it, has which record.
  *
  * A created stream is found by its handle alone, which no other living stream of the process has; a
  * default stream by context, the per-thread one by thread as well. An entry is *claimed* before its

@@ -4,15 +4,15 @@
  * A stream must live while it is asked about: its destruction waits for questions that have begun
  * (ca_stream_table_hold), and its context is entered.
  */
-#include "shim/capture.h"
+#include "shim/track/captures.h"
 
 #include <errno.h>
 
 #include "allocator/order.h"
-#include "shim/context.h"
+#include "shim/track/contexts.h"
 #include "shim/state/process.h"
-#include "shim/stream_table.h"
-#include "shim/streams.h"
+#include "shim/track/stream_table.h"
+#include "shim/track/streams.h"
 #include "shim/bind/unseen_calls.h"
 
 /* One of the calling thread's own, whose context has to be current, or a created one. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads that come and go: each has caches of its own, empty at first, and nothing piles up. */
-#include "shim/submit_cache.h"
+#include "shim/track/stream_cache.h"
 
 #include <pthread.h>
 #include <semaphore.h>

@@ -10,14 +10,14 @@
  * for burial or reopening. So burial unlinks last: the captures that it ends by handle are the old
  * bearer's.
  */
-#include "shim/context.h"
+#include "shim/track/contexts.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "shim/capture.h"
+#include "shim/track/captures.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"
 

@@ -9,14 +9,14 @@
  * Born memory is held by a user object that the graph owns, and with it every clone, parent and
  * executable. Its destructor runs on a thread of the driver, some time, and only sets a flag.
  */
-#include "shim/graphs.h"
+#include "shim/track/graphs.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "shim/capture.h"
-#include "shim/events.h"
+#include "shim/track/captures.h"
+#include "shim/track/events.h"
 #include "shim/state/handle_table.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "shim/stream_table.h"
+#include "shim/track/stream_table.h"
 
 #include <pthread.h>
 #include <sched.h>

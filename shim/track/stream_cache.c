@@ -13,7 +13,7 @@
  * it to that one. A signal handler that interrupts a thread here takes another cache; then that one
  * stays, and the thread gives the first back.
  */
-#include "shim/submit_cache.h"
+#include "shim/track/stream_cache.h"
 
 #include <errno.h>
 #include <stdatomic.h>
