@@ -17,7 +17,7 @@
 #include "config/log.h"
 #include "config/path.h"
 #include "config/text.h"
-#include "shim/driver_table.h"
+#include "shim/driver/driver_table.h"
 #include "shim/explain.h"
 #include "shim/introduce.h"
 #include "shim/state/process.h"

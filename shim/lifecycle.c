@@ -16,7 +16,7 @@
 #include "config/log.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/driver_table.h"
+#include "shim/driver/driver_table.h"
 #include "shim/dump.h"
 #include "shim/track/events.h"
 #include "shim/track/graphs.h"

@@ -13,7 +13,7 @@
 #include "allocator/report.h"
 #include "config/log.h"
 #include "config/text.h"
-#include "shim/driver_table.h"
+#include "shim/driver/driver_table.h"
 #include "shim/lifecycle.h"
 #include "shim/tracing.h"
 

@@ -141,7 +141,7 @@ remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstre
 /*
  * The legacy stream while a blocking stream captures: the driver will refuse the submission, unless
  * that capture ends before. It is guarded as usual, by waits on the host: ours on the device would
- * be refused likewise (shim/stream_marks.c).
+ * be refused likewise (shim/driver/stream_event.c).
  */
 struct ca_stream *
 ca_submission_begin_slow(enum ca_flavour flavour, CUstream handle, const struct ca_touch *touch)

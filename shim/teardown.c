@@ -4,7 +4,7 @@
 
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/driver_table.h"
+#include "shim/driver/driver_table.h"
 #include "shim/track/events.h"
 #include "shim/lifecycle.h"
 #include "shim/track/streams.h"

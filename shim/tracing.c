@@ -5,7 +5,7 @@
 
 #include "config/log.h"
 #include "config/text.h"
-#include "shim/driver_table.h"
+#include "shim/driver/driver_table.h"
 #include "shim/state/process.h"
 #include "shim/bind/libcuda.h"
 

@@ -10,7 +10,7 @@
  *
  * Created streams need no current context of their own; where a driver wants one, it gets it.
  */
-#include "shim/stream_marks.h"
+#include "shim/driver/stream_event.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -20,7 +20,7 @@
 #include "config/mutant.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/marks.h"
+#include "shim/driver/context_event.h"
 #include "shim/state/process.h"
 #include "shim/bind/libcuda.h"
 #include "shim/track/streams.h"

@@ -37,7 +37,7 @@ void ca_mark_part_retire(struct ca_mark_part *part);
 /* The part has an event afterwards. 0 or the driver's code. The context is entered. */
 CUresult ca_mark_part_create_event(const struct ca_real *real, struct ca_mark_part *part);
 
-/* A mark on one stream (shim/stream_marks.h) is a chain of one part, told by this bit. */
+/* A mark on one stream (shim/driver/stream_event.h) is a chain of one part, told by this bit. */
 enum { CA_MARK_STREAM_BIT = 2 };
 
 int ca_mark_record(void *self, void *space_context, ca_mark *ret_mark);

@@ -13,7 +13,7 @@
  * once the context is dead, and recorded at the next look if it turns out to live on (later than
  * the free, so it covers what must be covered).
  */
-#include "shim/marks.h"
+#include "shim/driver/context_event.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -24,7 +24,7 @@
 #include "config/mutant.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/driver_table.h"
+#include "shim/driver/driver_table.h"
 #include "shim/state/process.h"
 #include "shim/bind/libcuda.h"
 #include "shim/state/record_arena.h"

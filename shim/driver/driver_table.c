@@ -9,7 +9,7 @@
  * While something captures it goes back only in a thread to which the driver would allow the
  * program's own cuMemFree.
  */
-#include "shim/driver_table.h"
+#include "shim/driver/driver_table.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -19,10 +19,10 @@
 
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/marks.h"
+#include "shim/driver/context_event.h"
 #include "shim/state/process.h"
 #include "shim/bind/libcuda.h"
-#include "shim/stream_marks.h"
+#include "shim/driver/stream_event.h"
 
 static int
 synchronize_one(const struct ca_real *real, struct ca_context *context)
