@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "config/text.h"
-#include "shim/framework.h"
+#include "shim/framework/framework.h"
 
 static const char by_cache[] = "CACHEALLOC_CONF=under_framework:cache";
 

@@ -11,7 +11,7 @@
 #include "shim/attend.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/framework.h"
+#include "shim/framework/framework.h"
 #include "shim/hook.h"
 #include "shim/lifecycle.h"
 #include "shim/road.h"

@@ -21,7 +21,7 @@
 #include "shim/track/events.h"
 #include "shim/track/graphs.h"
 #include "shim/watch.h"
-#include "shim/framework.h"
+#include "shim/framework/framework.h"
 #include "shim/hook_register.h"
 #include "shim/introduce.h"
 #include "shim/bind/object.h"

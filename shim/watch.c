@@ -6,7 +6,7 @@
 
 #include "allocator/order.h"
 #include "shim/state/finished_only.h"
-#include "shim/framework.h"
+#include "shim/framework/framework.h"
 #include "shim/hook_register.h"
 #include "shim/lifecycle.h"
 #include "shim/bind/object.h"

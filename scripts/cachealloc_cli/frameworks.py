@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Frameworks that cache device memory themselves: which of them a program brings along, and what becomes of their
-memory. The same table as shim/frameworks.def; a test compares the two."""
+memory. The same table as shim/framework/frameworks.def; a test compares the two."""
 
 import glob
 import os

@@ -327,7 +327,7 @@ def test_jaxs_platform_counts_by_the_version_beside_the_plugin(doctor, tmp_path,
 
 def test_doctor_and_the_library_know_the_same_frameworks():
     from cachealloc_cli.frameworks import FRAMEWORKS
-    table = (ROOT / "shim" / "frameworks.def").read_text()
+    table = (ROOT / "shim" / "framework" / "frameworks.def").read_text()
     ids = dict(re.findall(r'^CA_FRAMEWORK\((\w+), "(.*?)", ".*"\)$', table, re.M))
     take_over = dict(re.findall(r'^CA_FRAMEWORK\((\w+), ".*?", "(.*)"\)$', table, re.M))
     files = re.findall(r'^CA_FRAMEWORK_FILE\((\w+), "(.*)"\)$', table, re.M)

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "shim/framework_list.h"
+#include "shim/framework/framework_list.h"
 
 /* True if the version is known and is before `limit`, "MAJOR.MINOR". errno kept; no malloc. */
 bool ca_framework_is_before(enum ca_framework framework, const char *limit);

@@ -3,7 +3,7 @@
  * The line looked for is `_version = "0.4.30"` (older: `__version__`), at the beginning of a line
  * and in the first bytes of the file; whatever else is there is no version.
  */
-#include "shim/framework_version.h"
+#include "shim/framework/framework_version.h"
 
 #include <errno.h>
 #include <fcntl.h>

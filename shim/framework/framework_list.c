@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "shim/framework_list.h"
+#include "shim/framework/framework_list.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 #include "config/log.h"
 #include "config/text.h"
-#include "shim/framework.h"
-#include "shim/framework_version.h"
+#include "shim/framework/framework.h"
+#include "shim/framework/framework_version.h"
 #include "shim/bind/object.h"
 
 static const struct {
@@ -17,7 +17,7 @@ static const struct {
 #define CA_FRAMEWORK(id, name, take_over) { name, take_over },
 #define CA_FRAMEWORK_FILE(id, pattern)
 #define CA_FRAMEWORK_OFF(id, variable, value)
-#include "shim/frameworks.def"
+#include "shim/framework/frameworks.def"
 #undef CA_FRAMEWORK
 #undef CA_FRAMEWORK_FILE
 #undef CA_FRAMEWORK_OFF
@@ -30,7 +30,7 @@ static const struct {
 #define CA_FRAMEWORK(id, name, take_over)
 #define CA_FRAMEWORK_FILE(id, pattern) { CA_FRAMEWORK_##id, pattern },
 #define CA_FRAMEWORK_OFF(id, variable, value)
-#include "shim/frameworks.def"
+#include "shim/framework/frameworks.def"
 #undef CA_FRAMEWORK
 #undef CA_FRAMEWORK_FILE
 #undef CA_FRAMEWORK_OFF
@@ -43,7 +43,7 @@ static const struct {
 #define CA_FRAMEWORK(id, name, take_over)
 #define CA_FRAMEWORK_FILE(id, pattern)
 #define CA_FRAMEWORK_OFF(id, variable, value) { CA_FRAMEWORK_##id, variable, value },
-#include "shim/frameworks.def"
+#include "shim/framework/frameworks.def"
 #undef CA_FRAMEWORK
 #undef CA_FRAMEWORK_FILE
 #undef CA_FRAMEWORK_OFF
@@ -192,7 +192,7 @@ ca_framework_that_passed(char *ret_off, size_t size)
 #define CA_FRAMEWORK(id, name, take_over) { name "'s", name "'s and others'" },
 #define CA_FRAMEWORK_FILE(id, pattern)
 #define CA_FRAMEWORK_OFF(id, variable, value)
-#include "shim/frameworks.def"
+#include "shim/framework/frameworks.def"
 #undef CA_FRAMEWORK
 #undef CA_FRAMEWORK_FILE
 #undef CA_FRAMEWORK_OFF

@@ -4,11 +4,11 @@
  * second word keeps the answer together with the generation of the list of libraries that it was
  * read from: look-ups that loaded nothing renew the answer without reading the list.
  */
-#include "shim/framework.h"
+#include "shim/framework/framework.h"
 
 #include <errno.h>
 
-#include "shim/framework_list.h"
+#include "shim/framework/framework_list.h"
 #include "shim/bind/object.h"
 
 enum { REASONS_SHIFT = 56 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which of the loaded libraries are a framework's that caches by itself (shim/frameworks.def), and
- * the lines that say so. Nothing is kept here but what was said.
+ * Which of the loaded libraries are a framework's that caches by itself
+ * (shim/framework/frameworks.def), and the lines that say so. Nothing is kept here but what was
+ * said.
  */
 #pragma once
 
@@ -11,7 +12,7 @@ enum ca_framework {
 #define CA_FRAMEWORK(id, name, take_over) CA_FRAMEWORK_##id,
 #define CA_FRAMEWORK_FILE(id, pattern)
 #define CA_FRAMEWORK_OFF(id, variable, value)
-#include "shim/frameworks.def"
+#include "shim/framework/frameworks.def"
 #undef CA_FRAMEWORK
 #undef CA_FRAMEWORK_FILE
 #undef CA_FRAMEWORK_OFF

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Below a framework that caches by itself a second cache would only hoard. So while the cache of
- * PyTorch, JAX, TensorFlow or CuPy (shim/frameworks.def) is on, every request of the process goes
- * straight through. The same road is taken by requests outside min_size .. max_size.
+ * PyTorch, JAX, TensorFlow or CuPy (shim/framework/frameworks.def) is on, every request of the
+ * process goes straight through. The same road is taken by requests outside min_size .. max_size.
  *
  * A framework is recognised by its library being loaded. The list of libraries is read again when
  * it has changed. A change is looked for when the program has called dlsym since (a program that
