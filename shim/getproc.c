@@ -17,7 +17,7 @@
 #include "config/log.h"
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
-#include "shim/lifecycle.h"
+#include "shim/process/lifecycle.h"
 #include "shim/bind/libcuda.h"
 #include "shim/bind/unseen_calls.h"
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 
 #include "shim/bind/hooks.h"
-#include "shim/lifecycle.h"
+#include "shim/process/lifecycle.h"
 #include "shim/bind/libcuda.h"
 
 /* The real table, or an early return: there is no libcuda, or not this function in it. */

@@ -10,7 +10,7 @@
 
 #include "shim/track/contexts.h"
 #include "shim/hook.h"
-#include "shim/lifecycle.h"
+#include "shim/process/lifecycle.h"
 #include "shim/room.h"
 #include "shim/track/streams.h"
 

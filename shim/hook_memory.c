@@ -13,7 +13,7 @@
 #include "shim/track/contexts.h"
 #include "shim/framework/framework.h"
 #include "shim/hook.h"
-#include "shim/lifecycle.h"
+#include "shim/process/lifecycle.h"
 #include "shim/road.h"
 #include "shim/submit.h"
 

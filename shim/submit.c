@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 #include "shim/state/finished_only.h"
-#include "shim/lifecycle.h"
+#include "shim/process/lifecycle.h"
 #include "shim/bind/libcuda.h"
 
 ca_get_current_fn *_Atomic ca_submission_get_current;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The state of this process: the configuration, the heap, and whether we serve at all; and what
- * each thread has found out about it. shim/lifecycle.h makes it and ends it.
+ * each thread has found out about it. shim/process/lifecycle.h makes it and ends it.
  */
 #pragma once
 
@@ -28,7 +28,7 @@ struct ca_process {
 /*
  * The record of this process, once a hooked call has made it. NULL: none has yet, or pure
  * pass-through. Functions under the hooks read this; a hook itself asks ca_process
- * (shim/lifecycle.h), which makes it.
+ * (shim/process/lifecycle.h), which makes it.
  */
 extern struct ca_process *_Atomic ca_process_record __attribute__((visibility("hidden")));
 static inline struct ca_process *

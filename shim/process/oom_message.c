@@ -3,7 +3,7 @@
  * PyTorch's sentence comes first, figure by figure, because people and tools know it; the figures
  * that it lacks come after: the request itself, the largest free block, the users of freed memory.
  */
-#include "shim/report.h"
+#include "shim/process/oom_message.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -14,8 +14,8 @@
 #include "config/log.h"
 #include "config/text.h"
 #include "shim/driver/driver_table.h"
-#include "shim/lifecycle.h"
-#include "shim/tracing.h"
+#include "shim/process/lifecycle.h"
+#include "shim/process/tracing.h"
 
 enum { DEVICES_MAX = 32, LINE_BYTES = 512 };
 #define SPACING_NS ((uint64_t)1000000000)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "shim/cachealloc.h"
+#include "shim/process/cachealloc.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 
 #include "allocator/emit.h"
 #include "config/config.h"
-#include "shim/dump.h"
+#include "shim/process/stats_file.h"
 #include "shim/bind/hooks.h"
-#include "shim/lifecycle.h"
+#include "shim/process/lifecycle.h"
 
 CA_EXPORT const char *
 cachealloc_version(void)

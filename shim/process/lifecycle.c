@@ -4,7 +4,7 @@
  * forked in that moment does not wait for a thread it does not have), or made. The maker reads the
  * environment twice: once to learn where log lines go, once to report.
  */
-#include "shim/lifecycle.h"
+#include "shim/process/lifecycle.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,19 +17,19 @@
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 #include "shim/driver/driver_table.h"
-#include "shim/dump.h"
+#include "shim/process/stats_file.h"
 #include "shim/track/events.h"
 #include "shim/track/graphs.h"
-#include "shim/watch.h"
+#include "shim/process/watch.h"
 #include "shim/framework/framework.h"
-#include "shim/hook_register.h"
-#include "shim/introduce.h"
+#include "shim/process/registration_listener.h"
+#include "shim/process/introduce.h"
 #include "shim/bind/object.h"
 #include "shim/bind/libcuda.h"
-#include "shim/report.h"
+#include "shim/process/oom_message.h"
 #include "shim/track/streams.h"
 #include "shim/track/stream_cache.h"
-#include "shim/tracing.h"
+#include "shim/process/tracing.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
 

@@ -5,7 +5,7 @@
  * each further line: a descriptor kept open could be closed by the program and its number given to
  * a file of the program's.
  */
-#include "shim/dump.h"
+#include "shim/process/stats_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,11 +18,11 @@
 #include "config/path.h"
 #include "config/text.h"
 #include "shim/driver/driver_table.h"
-#include "shim/explain.h"
-#include "shim/introduce.h"
+#include "shim/process/explain.h"
+#include "shim/process/introduce.h"
 #include "shim/state/process.h"
 #include "shim/bind/libcuda.h"
-#include "shim/tracing.h"
+#include "shim/process/tracing.h"
 #include "shim/bind/unseen_calls.h"
 
 enum { DEVICES_MAX = 32, NAME_MAX_BYTES = 100, UUID_BYTES = 48 };

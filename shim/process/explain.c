@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "shim/explain.h"
+#include "shim/process/explain.h"
 
 #include <stddef.h>
 

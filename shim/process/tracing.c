@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "shim/tracing.h"
+#include "shim/process/tracing.h"
 
 #include <errno.h>
 

@@ -6,7 +6,7 @@
 #include "shim/track/contexts.h"
 #include "shim/driver/driver_table.h"
 #include "shim/track/events.h"
-#include "shim/lifecycle.h"
+#include "shim/process/lifecycle.h"
 #include "shim/track/streams.h"
 
 void

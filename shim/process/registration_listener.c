@@ -7,14 +7,14 @@
  * The call itself goes on as it is, whatever the memory: host memory is nothing of ours. A call
  * from inside the driver is the driver's business.
  */
-#include "shim/hook_register.h"
+#include "shim/process/registration_listener.h"
 
 #include <errno.h>
 #include <stddef.h>
 
 #include "allocator/order.h"
 #include "shim/state/finished_only.h"
-#include "shim/lifecycle.h"
+#include "shim/process/lifecycle.h"
 #include "shim/bind/links.h"
 #include "shim/bind/object.h"
 #include "shim/bind/registrations.h"

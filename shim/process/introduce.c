@@ -3,7 +3,7 @@
  * Paths come from the list of loaded objects: dladdr() is in libdl before glibc 2.34, and asking
  * needs no more than an address that lies in the object.
  */
-#include "shim/introduce.h"
+#include "shim/process/introduce.h"
 
 #include <errno.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "shim/watch.h"
+#include "shim/process/watch.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -7,8 +7,8 @@
 #include "allocator/order.h"
 #include "shim/state/finished_only.h"
 #include "shim/framework/framework.h"
-#include "shim/hook_register.h"
-#include "shim/lifecycle.h"
+#include "shim/process/registration_listener.h"
+#include "shim/process/lifecycle.h"
 #include "shim/bind/object.h"
 #include "shim/bind/unseen_calls.h"
 
