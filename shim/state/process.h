@@ -16,7 +16,7 @@ struct ca_process {
 	struct ca_config config;
 	struct ca_heap *heap;
 	bool ticks;   /* allocations have more to do, or something is due by time or count */
-	bool attends; /* frees have more to do than to free (shim/attend.h) */
+	bool attends; /* frees have more to do than to free (shim/hooks/memory_settings.h) */
 	bool limited; /* CACHEALLOC_LIMIT */
 	bool fills;   /* zero, poison */
 	bool usual;   /* none of these but perhaps `limited`: see struct ca_quick */

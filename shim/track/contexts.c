@@ -136,7 +136,7 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 	if (!context) {
 		atomic_store_explicit(&fresh->next, ca_context_first(), memory_order_relaxed);
 		atomic_store_explicit(&first, fresh, memory_order_release);
-		/* a default stream is now looked for by context (shim/submit.h) */
+		/* a default stream is now looked for by context (shim/hooks/submission.h) */
 		atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
 		context = fresh;
 	}

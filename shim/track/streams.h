@@ -7,8 +7,8 @@
  * whose birth we did not see is entered at its first use. Streams of green contexts are not
  * tracked: making such a context has put the memory of its primary context on finished memory only.
  *
- * A stream that was found is kept in a small cache a thread (shim/submit.h), valid for one
- * *generation* (in ca_capture_word, shim/track/captures.h), which moves whenever a handle is
+ * A stream that was found is kept in a small cache a thread (shim/hooks/submission.h), valid for
+ * one *generation* (in ca_capture_word, shim/track/captures.h), which moves whenever a handle is
  * dropped. It is dropped before its value can come back: a destroyed stream's before the real call,
  * a dead context's before the context is unlinked, and a newborn stream replaces whatever its
  * handle meant before.

@@ -167,6 +167,6 @@ def graphics_source(path=GRAPHICS):
 
 def runtime_tables():
     """Ids of the private driver tables that count as the runtime's own."""
-    text = (ROOT / "shim" / "hook_peer.c").read_text()
+    text = (ROOT / "shim" / "hooks" / "hook_peer.c").read_text()
     rows = re.search(r"runtime_tables\[\]\[16\] = \{(.*?)\n\};", text, re.S).group(1)
     return [bytes(int(byte, 16) for byte in re.findall("0x([0-9a-f]{2})", row)) for row in re.findall(r"\{(.*?)\}", rows, re.S)]

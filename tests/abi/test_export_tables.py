@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The private driver tables that shim/hook_peer.c takes for the runtime's own, against the runtime of a toolkit."""
+"""The private driver tables that shim/hooks/hook_peer.c takes for the runtime's own, against the runtime of a toolkit."""
 
 import re
 

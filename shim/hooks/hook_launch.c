@@ -2,8 +2,8 @@
 /*
  * The launch of a kernel, as short as can be: it is what programs call most.
  */
-#include "shim/hook.h"
-#include "shim/launch.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/launch.h"
 
 /*
  * The parameters that do not fit into registers stay together as they came: on x86-64 (System V) a

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "shim/hook.h"
+#include "shim/hooks/hook.h"
 
 /* How much some calls take is the driver's secret: give this much back at a time. */
 #define CA_ROOM_STEP ((uint64_t)64 << 20)

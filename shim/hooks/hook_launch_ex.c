@@ -21,9 +21,9 @@
 
 #include "config/mutant.h"
 #include "shim/track/events.h"
-#include "shim/hook.h"
-#include "shim/launch.h"
-#include "shim/submit.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/launch.h"
+#include "shim/hooks/submission.h"
 
 enum {
 	ATTRIBUTES_ON_STACK = 32, /* CUDA 13 knows 16 */

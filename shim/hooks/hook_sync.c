@@ -11,8 +11,8 @@
  * only (cuda.h, cuCtxSynchronize), and teaches nothing.
  */
 #include "shim/track/contexts.h"
-#include "shim/hook.h"
-#include "shim/submit.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/submission.h"
 
 struct ended {
 	struct ca_stream *stream;

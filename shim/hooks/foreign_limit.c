@@ -3,7 +3,7 @@
  * A charge is dropped before the real free, since the handle may come back to another thread before
  * that call returns, and restored if the free failed.
  */
-#include "shim/road.h"
+#include "shim/hooks/foreign_limit.h"
 
 #include <stdatomic.h>
 

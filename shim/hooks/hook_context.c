@@ -9,9 +9,9 @@
 #include <stdatomic.h>
 
 #include "shim/track/contexts.h"
-#include "shim/hook.h"
+#include "shim/hooks/hook.h"
 #include "shim/process/lifecycle.h"
-#include "shim/room.h"
+#include "shim/hooks/oom_retry.h"
 #include "shim/track/streams.h"
 
 static void

@@ -12,8 +12,8 @@
  * Managed memory is neither. So the driver is asked for both ends.
  */
 #include "config/mutant.h"
-#include "shim/hook.h"
-#include "shim/submit.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/submission.h"
 
 typedef CUresult to_host_call(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount);
 typedef CUresult to_device_call(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount);

@@ -20,7 +20,7 @@
 #include "allocator/order.h"
 #include "config/log.h"
 #include "shim/track/contexts.h"
-#include "shim/hook.h"
+#include "shim/hooks/hook.h"
 
 /* No driver knows this address as an allocation. */
 static const char unknown_memory;

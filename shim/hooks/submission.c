@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The rare paths of shim/submit.h.
+ * The rare paths of shim/hooks/submission.h.
  *
  * Behind the inline cache is a second one for threads that ask about a stream only (events,
  * synchronisation), or have several current contexts in turn. The first is filled with the order
  * tracker being told that the thread submits there, which decides what may be exposed.
  */
-#include "shim/submit.h"
+#include "shim/hooks/submission.h"
 
 #include <errno.h>
 #include <stddef.h>

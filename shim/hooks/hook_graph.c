@@ -10,9 +10,9 @@
 #include "shim/state/finished_only.h"
 
 #include "shim/track/events.h"
-#include "shim/hook.h"
-#include "shim/room.h"
-#include "shim/submit.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/oom_retry.h"
+#include "shim/hooks/submission.h"
 
 static struct ca_process *
 serving(void)

@@ -3,8 +3,8 @@
  * Code, and limits of a context: the driver keeps both in the device's memory. Code may be loaded
  * as late as when a function is first asked for.
  */
-#include "shim/hook.h"
-#include "shim/room.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/oom_retry.h"
 
 #define WITH_ROOM(symbol, params, args)                                                            \
 	CUresult symbol params                                                                     \

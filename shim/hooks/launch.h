@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "shim/submit.h"
+#include "shim/hooks/submission.h"
 
 /*
  * The stream of a launch that nothing stands in the way of, or NULL: it is one the program created,

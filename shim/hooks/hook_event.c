@@ -18,9 +18,9 @@
 #include "shim/track/contexts.h"
 #include "shim/track/events.h"
 #include "shim/state/finished_only.h"
-#include "shim/hook.h"
-#include "shim/room.h"
-#include "shim/submit.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/oom_retry.h"
+#include "shim/hooks/submission.h"
 
 #include "config/mutant.h"
 

@@ -6,7 +6,7 @@
  * comes after it. In an allocation beside other work it is asked for, not waited for: a kernel that
  * fills the whole device may itself wait for the program.
  */
-#include "shim/attend.h"
+#include "shim/hooks/memory_settings.h"
 
 #include <stdatomic.h>
 #include <time.h>
@@ -15,7 +15,7 @@
 #include "config/log.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/hook.h"
+#include "shim/hooks/hook.h"
 
 enum {
 	FILL_ALLOCATED = 0xff, /* NaN in every floating-point format */

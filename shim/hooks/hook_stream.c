@@ -3,8 +3,8 @@
  * Birth and death of streams, told to shim/track/streams.h, and the captures that end with them.
  */
 #include "shim/track/captures.h"
-#include "shim/hook.h"
-#include "shim/room.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/oom_retry.h"
 #include "shim/track/streams.h"
 
 /* The stream is one of the current context. */

@@ -8,8 +8,8 @@
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 #include "shim/track/graphs.h"
-#include "shim/hook.h"
-#include "shim/submit.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/submission.h"
 
 /* One name for the default streams, whatever the ABI flavour calls them. */
 static CUstream

@@ -2,11 +2,12 @@
 /*
  * Other roads to device memory: managed, stream-ordered, virtual memory, arrays.
  *
- * The driver serves them, and gets our cached memory back when it has none (shim/room.h).
+ * The driver serves them, and gets our cached memory back when it has none
+ * (shim/hooks/oom_retry.h).
  */
-#include "shim/hook.h"
-#include "shim/road.h"
-#include "shim/submit.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/foreign_limit.h"
+#include "shim/hooks/submission.h"
 
 /* `begun`: the stream that the call submits to, guarded. Stream-ordered memory is none of ours, but
  * an allocation may make its stream wait for another's free: it is part of the order. `size` of

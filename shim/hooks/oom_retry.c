@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "shim/room.h"
+#include "shim/hooks/oom_retry.h"
 
 #include <stdatomic.h>
 

@@ -9,8 +9,8 @@
  *
  * begin() and finish() are functions on purpose: inlined, 170 wrappers would grow fivefold.
  */
-#include "shim/hook.h"
-#include "shim/submit.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/submission.h"
 
 /* A row's account of its call. */
 struct work {

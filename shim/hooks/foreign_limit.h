@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Other roads to device memory than cuMemAlloc: the answer of CACHEALLOC_LIMIT to a call, and the
- * cache that makes room for it (shim/room.h).
+ * cache that makes room for it (shim/hooks/oom_retry.h).
  */
 #pragma once
 
 #include "shim/bind/cuda_abi.h"
 #include "shim/state/process.h"
 #include "shim/bind/libcuda.h"
-#include "shim/room.h"
+#include "shim/hooks/oom_retry.h"
 
 struct ca_road {
 	struct ca_process *process; /* NULL: pass through */
