@@ -18,7 +18,7 @@
  * The driver itself is never answered for (a loader library on WSL asks the true driver for its own
  * names), and nothing here opens a library or waits (drivers call dlsym while they start).
  *
- * Registration functions of network and storage libraries have thunks (route_registration.c). They
+ * Registration functions of network and storage libraries have thunks (dlsym_registration.c). They
  * are all that dlvsym is answered for: a driver has no versions.
  *
  * dlsym on libc's handle for "dlsym" gives ours, except to a wrapper of dlsym that stands behind
@@ -32,8 +32,8 @@
 #include <stdatomic.h>
 
 #include "config/log.h"
-#include "shim/bind/object.h"
 #include "shim/bind/dlsym_registration.h"
+#include "shim/bind/object.h"
 #include "shim/bind/trampoline.h"
 #include "shim/bind/unseen_calls.h"
 

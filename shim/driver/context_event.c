@@ -22,12 +22,12 @@
 #include <stddef.h>
 
 #include "config/mutant.h"
-#include "shim/track/captures.h"
-#include "shim/track/contexts.h"
+#include "shim/bind/libcuda.h"
 #include "shim/driver/driver_table.h"
 #include "shim/state/process.h"
-#include "shim/bind/libcuda.h"
 #include "shim/state/record_arena.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
 
 /* A mark recorded while no context was alive: nothing can be running. */
 static const ca_mark EMPTY_MARK = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The real driver behind struct ca_driver: segments by cuMemAlloc_v2 and cuMemFree_v2, marks by
- * marks.c and stream_marks.c.
+ * context_event.c and stream_event.c.
  *
  * A segment is taken in whatever capture mode the program's thread is in, so that the driver
  * refuses where it would have refused the program. Memory goes back in relaxed mode and outside the
@@ -17,12 +17,12 @@
 #include <stddef.h>
 #include <time.h>
 
+#include "shim/bind/libcuda.h"
+#include "shim/driver/context_event.h"
+#include "shim/driver/stream_event.h"
+#include "shim/state/process.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/driver/context_event.h"
-#include "shim/state/process.h"
-#include "shim/bind/libcuda.h"
-#include "shim/driver/stream_event.h"
 
 static int
 synchronize_one(const struct ca_real *real, struct ca_context *context)

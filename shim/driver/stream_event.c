@@ -18,13 +18,13 @@
 #include <stddef.h>
 
 #include "config/mutant.h"
-#include "shim/track/captures.h"
-#include "shim/track/contexts.h"
+#include "shim/bind/libcuda.h"
+#include "shim/bind/unseen_calls.h"
 #include "shim/driver/context_event.h"
 #include "shim/state/process.h"
-#include "shim/bind/libcuda.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
 #include "shim/track/streams.h"
-#include "shim/bind/unseen_calls.h"
 
 /* One of the calls below, on `stream`, with everything that it needs. */
 struct call {

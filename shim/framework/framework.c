@@ -8,8 +8,8 @@
 
 #include <errno.h>
 
-#include "shim/framework/framework_list.h"
 #include "shim/bind/object.h"
+#include "shim/framework/framework_list.h"
 
 enum { REASONS_SHIFT = 56 };
 #define WINDOW ((uint64_t)1 << CA_FRAMEWORKS)

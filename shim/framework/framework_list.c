@@ -7,9 +7,9 @@
 
 #include "config/log.h"
 #include "config/text.h"
+#include "shim/bind/object.h"
 #include "shim/framework/framework.h"
 #include "shim/framework/framework_version.h"
-#include "shim/bind/object.h"
 
 static const struct {
 	const char *name, *take_over;

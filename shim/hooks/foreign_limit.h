@@ -6,9 +6,9 @@
 #pragma once
 
 #include "shim/bind/cuda_abi.h"
-#include "shim/state/process.h"
 #include "shim/bind/libcuda.h"
 #include "shim/hooks/oom_retry.h"
+#include "shim/state/process.h"
 
 struct ca_road {
 	struct ca_process *process; /* NULL: pass through */

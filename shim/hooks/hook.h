@@ -7,8 +7,8 @@
 #include <errno.h>
 
 #include "shim/bind/hooks.h"
-#include "shim/process/lifecycle.h"
 #include "shim/bind/libcuda.h"
+#include "shim/process/lifecycle.h"
 
 /* The real table, or an early return: there is no libcuda, or not this function in it. */
 #define CA_HOOK_REAL(real, symbol)                                                                 \

@@ -5,11 +5,11 @@
  * A capture has ended when the driver says that its stream captures no more: after a failed
  * end-capture it is asked (a capture that another thread must end goes on).
  */
+#include "shim/hooks/hook.h"
+#include "shim/hooks/submission.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 #include "shim/track/graphs.h"
-#include "shim/hooks/hook.h"
-#include "shim/hooks/submission.h"
 
 /* One name for the default streams, whatever the ABI flavour calls them. */
 static CUstream

@@ -8,10 +8,10 @@
  */
 #include <stdatomic.h>
 
-#include "shim/track/contexts.h"
 #include "shim/hooks/hook.h"
-#include "shim/process/lifecycle.h"
 #include "shim/hooks/oom_retry.h"
+#include "shim/process/lifecycle.h"
+#include "shim/track/contexts.h"
 #include "shim/track/streams.h"
 
 static void

@@ -15,12 +15,12 @@
  *
  * cuIpcGetEventHandle needs no hook: it takes only events made with CU_EVENT_INTERPROCESS.
  */
-#include "shim/track/contexts.h"
-#include "shim/track/events.h"
-#include "shim/state/finished_only.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/oom_retry.h"
 #include "shim/hooks/submission.h"
+#include "shim/state/finished_only.h"
+#include "shim/track/contexts.h"
+#include "shim/track/events.h"
 
 #include "config/mutant.h"
 

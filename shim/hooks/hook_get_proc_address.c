@@ -15,11 +15,11 @@
 #include <errno.h>
 
 #include "config/log.h"
+#include "shim/bind/libcuda.h"
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
-#include "shim/process/lifecycle.h"
-#include "shim/bind/libcuda.h"
 #include "shim/bind/unseen_calls.h"
+#include "shim/process/lifecycle.h"
 
 static bool
 is_known(const struct ca_real *real, const char *symbol, int version, cuuint64_t flags,

@@ -6,13 +6,13 @@
  * graph's nodes may live in any. In a stream that captures it becomes a node. An upload takes its
  * place in a stream and touches nothing of ours.
  */
-#include "shim/track/graphs.h"
 #include "shim/state/finished_only.h"
+#include "shim/track/graphs.h"
 
-#include "shim/track/events.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/oom_retry.h"
 #include "shim/hooks/submission.h"
+#include "shim/track/events.h"
 
 static struct ca_process *
 serving(void)

@@ -20,10 +20,10 @@
 #include <sys/mman.h>
 
 #include "config/mutant.h"
-#include "shim/track/events.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/launch.h"
 #include "shim/hooks/submission.h"
+#include "shim/track/events.h"
 
 enum {
 	ATTRIBUTES_ON_STACK = 32, /* CUDA 13 knows 16 */

@@ -8,14 +8,14 @@
  */
 #include "allocator/order.h"
 #include "allocator/quick.h"
+#include "shim/framework/framework.h"
+#include "shim/hooks/foreign_limit.h"
+#include "shim/hooks/hook.h"
 #include "shim/hooks/memory_settings.h"
+#include "shim/hooks/submission.h"
+#include "shim/process/lifecycle.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/framework/framework.h"
-#include "shim/hooks/hook.h"
-#include "shim/process/lifecycle.h"
-#include "shim/hooks/foreign_limit.h"
-#include "shim/hooks/submission.h"
 
 enum { LOOK_EVERY = 64 }; /* allocations of a thread */
 

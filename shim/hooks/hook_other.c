@@ -5,8 +5,8 @@
  * The driver serves them, and gets our cached memory back when it has none
  * (shim/hooks/oom_retry.h).
  */
-#include "shim/hooks/hook.h"
 #include "shim/hooks/foreign_limit.h"
+#include "shim/hooks/hook.h"
 #include "shim/hooks/submission.h"
 
 /* `begun`: the stream that the call submits to, guarded. Stream-ordered memory is none of ours, but

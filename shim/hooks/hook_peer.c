@@ -16,9 +16,9 @@
 #include <string.h>
 
 #include "allocator/order.h"
-#include "shim/track/contexts.h"
-#include "shim/state/finished_only.h"
 #include "shim/hooks/hook.h"
+#include "shim/state/finished_only.h"
+#include "shim/track/contexts.h"
 
 static const unsigned char runtime_tables[][16] = {
 	{ 0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d,

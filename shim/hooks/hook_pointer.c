@@ -19,8 +19,8 @@
 
 #include "allocator/order.h"
 #include "config/log.h"
-#include "shim/track/contexts.h"
 #include "shim/hooks/hook.h"
+#include "shim/track/contexts.h"
 
 /* No driver knows this address as an allocation. */
 static const char unknown_memory;

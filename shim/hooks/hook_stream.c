@@ -2,9 +2,9 @@
 /*
  * Birth and death of streams, told to shim/track/streams.h, and the captures that end with them.
  */
-#include "shim/track/captures.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/oom_retry.h"
+#include "shim/track/captures.h"
 #include "shim/track/streams.h"
 
 /* The stream is one of the current context. */

@@ -10,9 +10,9 @@
  * say, so it does not teach about them. A context made from a green one answers for its own streams
  * only (cuda.h, cuCtxSynchronize), and teaches nothing.
  */
-#include "shim/track/contexts.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/submission.h"
+#include "shim/track/contexts.h"
 
 struct ended {
 	struct ca_stream *stream;

@@ -13,9 +13,9 @@
 
 #include "allocator/order.h"
 #include "config/log.h"
+#include "shim/hooks/hook.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/hooks/hook.h"
 
 enum {
 	FILL_ALLOCATED = 0xff, /* NaN in every floating-point format */

@@ -8,8 +8,8 @@
 #pragma once
 
 #include "shim/bind/cuda_abi.h"
-#include "shim/state/process.h"
 #include "shim/bind/libcuda.h"
+#include "shim/state/process.h"
 
 /*
  * free_sync:host, before an allocation: the error that a fault of earlier work has left in the

@@ -11,9 +11,9 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "shim/state/finished_only.h"
-#include "shim/process/lifecycle.h"
 #include "shim/bind/libcuda.h"
+#include "shim/process/lifecycle.h"
+#include "shim/state/finished_only.h"
 
 ca_get_current_fn *_Atomic ca_submission_get_current;
 

@@ -21,12 +21,12 @@
 #include <stdint.h>
 
 #include "allocator/order.h"
-#include "shim/track/captures.h"
-#include "shim/track/contexts.h"
 #include "shim/bind/cuda_abi.h"
 #include "shim/state/process.h"
-#include "shim/track/streams.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
 #include "shim/track/stream_cache.h"
+#include "shim/track/streams.h"
 
 /* The meaning of the NULL stream for an entry point: _ptsz and _ptds names are per-thread. */
 enum ca_flavour {

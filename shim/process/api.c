@@ -8,9 +8,9 @@
 
 #include "allocator/emit.h"
 #include "config/config.h"
-#include "shim/process/stats_file.h"
 #include "shim/bind/hooks.h"
 #include "shim/process/lifecycle.h"
+#include "shim/process/stats_file.h"
 
 CA_EXPORT const char *
 cachealloc_version(void)

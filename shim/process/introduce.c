@@ -11,10 +11,10 @@
 #include "config/log.h"
 #include "config/path.h"
 #include "config/text.h"
+#include "shim/bind/libcuda.h"
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
 #include "shim/state/process.h"
-#include "shim/bind/libcuda.h"
 
 struct search {
 	uintptr_t address;

@@ -14,22 +14,22 @@
 #include <unistd.h>
 
 #include "config/log.h"
+#include "shim/bind/libcuda.h"
+#include "shim/bind/object.h"
+#include "shim/driver/driver_table.h"
+#include "shim/framework/framework.h"
+#include "shim/process/introduce.h"
+#include "shim/process/oom_message.h"
+#include "shim/process/registration_listener.h"
+#include "shim/process/stats_file.h"
+#include "shim/process/tracing.h"
+#include "shim/process/watch.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/driver/driver_table.h"
-#include "shim/process/stats_file.h"
 #include "shim/track/events.h"
 #include "shim/track/graphs.h"
-#include "shim/process/watch.h"
-#include "shim/framework/framework.h"
-#include "shim/process/registration_listener.h"
-#include "shim/process/introduce.h"
-#include "shim/bind/object.h"
-#include "shim/bind/libcuda.h"
-#include "shim/process/oom_message.h"
-#include "shim/track/streams.h"
 #include "shim/track/stream_cache.h"
-#include "shim/process/tracing.h"
+#include "shim/track/streams.h"
 
 enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
 

@@ -13,11 +13,11 @@
 #include <stddef.h>
 
 #include "allocator/order.h"
-#include "shim/state/finished_only.h"
-#include "shim/process/lifecycle.h"
 #include "shim/bind/links.h"
 #include "shim/bind/object.h"
 #include "shim/bind/registrations.h"
+#include "shim/process/lifecycle.h"
+#include "shim/state/finished_only.h"
 
 enum how {
 	FIRST_TWO,     /* address, bytes: arguments 0 and 1 */

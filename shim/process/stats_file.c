@@ -17,13 +17,13 @@
 #include "config/log.h"
 #include "config/path.h"
 #include "config/text.h"
+#include "shim/bind/libcuda.h"
+#include "shim/bind/unseen_calls.h"
 #include "shim/driver/driver_table.h"
 #include "shim/process/explain.h"
 #include "shim/process/introduce.h"
-#include "shim/state/process.h"
-#include "shim/bind/libcuda.h"
 #include "shim/process/tracing.h"
-#include "shim/bind/unseen_calls.h"
+#include "shim/state/process.h"
 
 enum { DEVICES_MAX = 32, NAME_MAX_BYTES = 100, UUID_BYTES = 48 };
 

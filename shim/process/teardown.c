@@ -2,11 +2,11 @@
 /* The end of a context: all that is known by it is forgotten, and last that the handle is taken. */
 #include <stdatomic.h>
 
+#include "shim/driver/driver_table.h"
+#include "shim/process/lifecycle.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/driver/driver_table.h"
 #include "shim/track/events.h"
-#include "shim/process/lifecycle.h"
 #include "shim/track/streams.h"
 
 void

@@ -5,9 +5,9 @@
 
 #include "config/log.h"
 #include "config/text.h"
+#include "shim/bind/libcuda.h"
 #include "shim/driver/driver_table.h"
 #include "shim/state/process.h"
-#include "shim/bind/libcuda.h"
 
 struct ca_tracer *ca_tracing_tracer;
 

@@ -5,12 +5,12 @@
 #include <stdatomic.h>
 
 #include "allocator/order.h"
-#include "shim/state/finished_only.h"
-#include "shim/framework/framework.h"
-#include "shim/process/registration_listener.h"
-#include "shim/process/lifecycle.h"
 #include "shim/bind/object.h"
 #include "shim/bind/unseen_calls.h"
+#include "shim/framework/framework.h"
+#include "shim/process/lifecycle.h"
+#include "shim/process/registration_listener.h"
+#include "shim/state/finished_only.h"
 
 /* A driver function that we do not know is about to be called, or may have been. */
 static void

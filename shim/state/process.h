@@ -21,7 +21,7 @@ struct ca_process {
 	bool fills;   /* zero, poison */
 	bool usual;   /* none of these but perhaps `limited`: see struct ca_quick */
 	bool serves; /* false: CACHEALLOC_DISABLE=count; blocks are the driver's own, answers too */
-	/* Told of the device of each context that is about to get a space. */
+	/* Learns the device of each context that is about to get a space. */
 	void (*note_device)(CUdevice device);
 };
 

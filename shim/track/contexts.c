@@ -17,9 +17,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "shim/track/captures.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"
+#include "shim/track/captures.h"
 
 #define FOUR_LOCKS                                                                                 \
 	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,           \

@@ -15,11 +15,11 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "shim/track/captures.h"
-#include "shim/track/events.h"
 #include "shim/state/handle_table.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"
+#include "shim/track/captures.h"
+#include "shim/track/events.h"
 
 enum {
 	EXEC_SEEN = 1,   /* always set */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Each thread keeps the streams that it works with: private to shim/hooks/submission.h and
- * submit.c.
+ * submission.c.
  *
  * The caches lie in memory of the library's own and not among the thread-locals. A thread-local of
  * a preloaded library is taken from a reserve that the loader makes when the process starts; with

@@ -5,8 +5,8 @@
  * pthread keys: a per-thread stream that one of those uses is entered anew and then stays open,
  * which costs marks, but is safe, as a thread's number never comes back.
  */
-#include "shim/track/streams.h"
 #include "shim/state/finished_only.h"
+#include "shim/track/streams.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -14,10 +14,10 @@
 
 #include "config/log.h"
 #include "config/mutant.h"
+#include "shim/bind/libcuda.h"
+#include "shim/state/process.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
-#include "shim/state/process.h"
-#include "shim/bind/libcuda.h"
 #include "shim/track/stream_table.h"
 
 enum { THREAD_SHIFT = 2, STREAM_NON_BLOCKING = 1 /* CU_STREAM_NON_BLOCKING */ };

@@ -9,11 +9,11 @@
 #include <errno.h>
 
 #include "allocator/order.h"
-#include "shim/track/contexts.h"
+#include "shim/bind/unseen_calls.h"
 #include "shim/state/process.h"
+#include "shim/track/contexts.h"
 #include "shim/track/stream_table.h"
 #include "shim/track/streams.h"
-#include "shim/bind/unseen_calls.h"
 
 /* One of the calling thread's own, whose context has to be current, or a created one. */
 static bool
