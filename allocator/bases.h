@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/arena.h"
+#include "allocator/util/arena.h"
 
 struct ca_block;
 

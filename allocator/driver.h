@@ -2,9 +2,9 @@
 /*
  * struct ca_driver: the allocator's whole outside world.
  *
- * Behind it stand the real CUDA driver (shim/), pretend memory (allocator/model.h: replay and unit
- * tests) and fault injection (tests). No function here is ever called with a lock of the allocator
- * held, and each may be called by several threads at once.
+ * Behind it stand the real CUDA driver (shim/), pretend memory (allocator/fake/fake.h: replay and
+ * unit tests) and fault injection (tests). No function here is ever called with a lock of the
+ * allocator held, and each may be called by several threads at once.
  *
  * Results: 0 done; > 0 the driver's own code, to be handed to the program unchanged; < 0 our
  * -errno. Outputs (`ret_*`) are written only on success.

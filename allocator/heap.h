@@ -3,8 +3,8 @@
  * The caching allocator: one heap a process, one space a context.
  *
  * Thread-safe throughout. No lock is held while the driver (allocator/driver.h) is called, so a
- * callback may enter the heap again. Metadata comes from our own mmap arena (allocator/arena.h); no
- * function calls malloc, stdio or exit, or changes errno.
+ * callback may enter the heap again. Metadata comes from our own mmap arena
+ * (allocator/util/arena.h); no function calls malloc, stdio or exit, or changes errno.
  *
  * Results: 0 done; > 0 the driver's code unchanged; < 0 -errno. Outputs are written only on
  * success.
@@ -31,8 +31,8 @@ struct ca_tracer;
 /* `config` and `driver` are copied. -ENOMEM when not even the first chunk could be mapped. */
 int ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 		   struct ca_heap **ret_heap);
-/* Every event from now on goes to the tracer (allocator/tracer.h), which must outlive the heap or
- * be NULL. Before any other call; the caller drains it. */
+/* Every event from now on goes to the tracer (allocator/trace/trace.h), which must outlive the heap
+ * or be NULL. Before any other call; the caller drains it. */
 void ca_heap_set_tracer(struct ca_heap *heap, struct ca_tracer *tracer);
 /* Unmaps all metadata. Makes no driver call: what the driver holds stays there. Not thread-safe. */
 void ca_heap_destroy(struct ca_heap *heap);

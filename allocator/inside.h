@@ -27,22 +27,22 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "allocator/arena.h"
+#include "allocator/util/arena.h"
 #include "allocator/bases.h"
 #include "allocator/budget.h"
 #include "allocator/registered.h"
 #include "allocator/heap.h"
-#include "allocator/index.h"
-#include "allocator/list.h"
+#include "allocator/util/size_index.h"
+#include "allocator/util/list.h"
 #include "allocator/magazine.h"
 #include "allocator/outside.h"
 #include "allocator/pending.h"
 #include "allocator/room.h"
-#include "allocator/slab.h"
+#include "allocator/util/slab.h"
 #include "allocator/stream.h"
-#include "allocator/trace_event.h"
-#include "allocator/tracer.h"
-#include "allocator/tree.h"
+#include "allocator/trace/trace_event.h"
+#include "allocator/trace/trace.h"
+#include "allocator/util/tree.h"
 
 /* What is seldom called from where every call passes: apart, so that only it saves registers. */
 #define CA_APART __attribute__((noinline, cold))
@@ -103,9 +103,9 @@ struct ca_places {
 
 /*
  * What a hit of a magazine touches is the last 64 bytes. Records lie side by side, every other one
- * on a cache line (slab.h): so of two neighbours the one has its 64 bytes in a line of their own,
- * the other in two, of which nobody else's hits touch anything. Threads whose blocks' records are
- * neighbours do not disturb each other.
+ * on a cache line (util/slab.h): so of two neighbours the one has its 64 bytes in a line of their
+ * own, the other in two, of which nobody else's hits touch anything. Threads whose blocks' records
+ * are neighbours do not disturb each other.
  */
 struct ca_block {
 	struct ca_block *prev, *next; /* neighbours in the segment */
@@ -834,7 +834,7 @@ int ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_bloc
 /* The same for what goes straight through: nothing cached. */
 int ca_resort_through_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
-/* Somebody records: what trace_event.h declares is for then. */
+/* Somebody records: what trace/trace_event.h declares is for then. */
 static inline bool
 ca_tracing(const struct ca_heap *heap)
 {

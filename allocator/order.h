@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 #include "allocator/heap.h"
-#include "allocator/ticks.h"
+#include "allocator/util/ticks.h"
 #include "config/mutant.h"
 
 enum ca_stream_kind {

@@ -11,10 +11,10 @@
 
 #include <pthread.h>
 
-#include "allocator/arena.h"
-#include "allocator/list.h"
+#include "allocator/util/arena.h"
+#include "allocator/util/list.h"
 #include "allocator/order.h"
-#include "allocator/tree.h"
+#include "allocator/util/tree.h"
 
 enum {
 	CA_USERS_MAX = 8,     /* more users: the block waits for a context mark */

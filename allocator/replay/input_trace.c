@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "allocator/replay/map.h"
-#include "allocator/trace.h"
+#include "allocator/trace/format.h"
 
 enum { NUMBERS = 1 << 16, TICK_NS_MAX = 1000 * 1000 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The reader of our own traces (allocator/trace.h), for allocator/replay/formats.c.
+ * The reader of our own traces (allocator/trace/format.h), for allocator/replay/formats.c.
  *
  * A block's stream is its first user at its free, as far as one is named; else the one that the
  * allocating thread had last submitted to. The moment at which nothing is unfinished any more in a

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/model.h"
+#include "allocator/fake/fake.h"
 #include "allocator/replay/streams.h"
 
 struct player {

@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "allocator/model.h"
+#include "allocator/fake/fake.h"
 #include "allocator/order.h"
 #include "allocator/replay/map.h"
 

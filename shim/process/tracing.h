@@ -2,15 +2,15 @@
 /*
  * CACHEALLOC_TRACE: the trace of this process, from the first hooked call to its end.
  *
- * The events are recorded by the heap (allocator/tracer.h); here the file begins and ends, and what
- * is recorded is drained after hooked calls, where no lock is held. errno is kept.
+ * The events are recorded by the heap (allocator/trace/trace.h); here the file begins and ends, and
+ * what is recorded is drained after hooked calls, where no lock is held. errno is kept.
  */
 #pragma once
 
 #include <stdbool.h>
 
 #include "allocator/heap.h"
-#include "allocator/tracer.h"
+#include "allocator/trace/trace.h"
 #include "config/config.h"
 #include "shim/bind/cuda_abi.h"
 

@@ -2,7 +2,7 @@
 /* Random sequences of everything the allocator can be asked for, against a naive reference. */
 #pragma once
 
-#include "allocator/model.h"
+#include "allocator/fake/fake.h"
 #include "tests/sequence/source.h"
 
 struct sequence_options {

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "allocator/heap.h"
-#include "allocator/model.h"
+#include "allocator/fake/fake.h"
 #include "allocator/order.h"
 #include "tests/sequence/sequence.h"
 

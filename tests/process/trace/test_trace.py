@@ -17,7 +17,7 @@ from tracefile import ANY_STREAM, Trace, read  # noqa: E402  pylint: disable=wro
 
 PROGRAM = BUILD / "tests" / "process" / "trace" / "cases_trace"
 MANY = 10000  # pairs of cases_trace.c
-RING, DRAIN = 4096, 1024  # records: allocator/tracer.h
+RING, DRAIN = 4096, 1024  # records: allocator/trace/trace.h
 
 
 def traced(tmp_path, case, check=0, **env):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Reads a trace as its documentation (cachealloc-trace(5), allocator/trace.h) says, apart from the code under test."""
+"""Reads a trace as its documentation (cachealloc-trace(5), allocator/trace/format.h) says, apart from
+the code under test."""
 
 import bisect
 import struct

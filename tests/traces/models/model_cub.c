@@ -9,7 +9,7 @@
  */
 #include <stdlib.h>
 
-#include "allocator/list.h"
+#include "allocator/util/list.h"
 #include "tests/traces/models/model_stock.h"
 
 enum { BINS = 64, NO_BIN = BINS };

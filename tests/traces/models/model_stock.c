@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "allocator/list.h"
-#include "allocator/tree.h"
+#include "allocator/util/list.h"
+#include "allocator/util/tree.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define PAGE (2 * MIB)

@@ -16,8 +16,8 @@
  */
 #include <stdlib.h>
 
-#include "allocator/list.h"
-#include "allocator/tree.h"
+#include "allocator/util/list.h"
+#include "allocator/util/tree.h"
 #include "tests/traces/models/model_stock.h"
 
 #define MIB ((uint64_t)1 << 20)

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "allocator/heap.h"
-#include "allocator/model.h"
+#include "allocator/fake/fake.h"
 #include "allocator/order.h"
 
 #define KIB ((uint64_t)1 << 10)

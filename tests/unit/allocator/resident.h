@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "allocator/arena.h"
+#include "allocator/util/arena.h"
 #include "tests/unit/allocator/fixture.h"
 
 static inline uint64_t

@@ -2,7 +2,7 @@
 /* The balanced tree against a plain array. */
 #include "tests/unit/allocator/fixture.h"
 
-#include "allocator/tree.h"
+#include "allocator/util/tree.h"
 
 enum { NODES = 300, STEPS = 20000 };
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "allocator/trace_clock.h"
+#include "allocator/trace/trace_clock.h"
 
 #define MS ((uint64_t)1000000)
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "allocator/replay/input_trace.h"
-#include "allocator/trace.h"
+#include "allocator/trace/format.h"
 
 enum { FILE_MAX = 4096, NONE = CA_TRACE_NO_STREAM };
 

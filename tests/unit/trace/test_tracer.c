@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "allocator/replay/input_trace.h"
-#include "allocator/tracer.h"
+#include "allocator/trace/trace.h"
 #include "config/path.h"
 
 enum { THREADS = 8, EACH = 20000 };

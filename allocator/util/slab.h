@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "allocator/arena.h"
-#include "allocator/list.h"
+#include "allocator/util/arena.h"
+#include "allocator/util/list.h"
 
 /* In each of two stacks: few, since each may be all that keeps a slab. */
 enum { CA_SLABS_AT_HAND = 16 };

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "allocator/trace.h"
+#include "allocator/trace/format.h"
 
 struct ca_block;
 struct ca_segment;

@@ -4,7 +4,7 @@
  * the file again; but its number may be another file's by now (config/file.h). Then the file is
  * opened once more, by its name from the root.
  */
-#include "allocator/trace_file.h"
+#include "allocator/trace/trace_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The format of a trace: what a program under cachealloc did with device memory, event by event.
- * Written by allocator/tracer.c, read by allocator/replay/input_trace.c; cachealloc-trace(5) says
- * the same to people.
+ * Written by allocator/trace/writer.c, read by allocator/replay/input_trace.c; cachealloc-trace(5)
+ * says the same to people.
  *
  *   header    struct ca_trace_header, then fields (struct ca_trace_field) up to `header_bytes`
  *   records   of `record_bytes` each, to the end of the file

@@ -4,7 +4,7 @@
  * search takes at most 1.44 log2(n) steps. After an insertion or removal the way up to the root is
  * walked as far as heights change: each is recomputed and a node out of balance is rotated.
  */
-#include "allocator/tree.h"
+#include "allocator/util/tree.h"
 
 #include <stddef.h>
 

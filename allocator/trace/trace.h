@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The writer of traces (format: allocator/trace.h).
+ * The writer of traces (format: allocator/trace/format.h).
  *
  * Events go into a ring of records in memory of our own, without a lock: a thread takes the next
  * place by an atomic add and fills it in. The place is taken where the event happens (for a free:
@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #include "allocator/driver.h"
-#include "allocator/trace.h"
+#include "allocator/trace/format.h"
 
 enum {
 	CA_TRACE_RING = 4096,                  /* records; a power of two */
@@ -41,7 +41,7 @@ struct ca_trace_start {
 	const char *program;    /* may be NULL */
 	const char *settings;   /* lines, each ended by a newline; may be NULL */
 	struct ca_driver clock; /* only clock_ns and self are used */
-	bool counter;           /* that clock is the machine's: allocator/trace_clock.h */
+	bool counter;           /* that clock is the machine's: allocator/trace/trace_clock.h */
 };
 
 /* Makes the file and writes its header. -ENOMEM, or the -errno of the file. */

@@ -9,7 +9,7 @@
  * who does; after STALL_NS it gives up for the whole process, because a program must not hang on
  * the file of its trace.
  */
-#include "allocator/tracer.h"
+#include "allocator/trace/trace.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "allocator/trace_clock.h"
-#include "allocator/trace_file.h"
+#include "allocator/trace/trace_clock.h"
+#include "allocator/trace/trace_file.h"
 #include "config/log.h"
 
 #define STALL_NS ((uint64_t)2 * 1000 * 1000 * 1000)

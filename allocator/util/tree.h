@@ -14,7 +14,7 @@ struct ca_tree_node {
 	uint64_t key;                  /* first order: size or address, bytes */
 	uint64_t subkey;               /* second order: address, or 0 */
 	int height;                    /* 1 for a leaf; 0: in no tree */
-	unsigned class;                /* allocator/index.h: which tree */
+	unsigned class;                /* allocator/util/size_index.h: which tree */
 };
 
 struct ca_tree {

@@ -3,7 +3,7 @@
  * Pretend streams: counters, and a vector of what each stream's next piece of work comes after. A
  * mark on a stream carries the vector along, a wait merges it.
  */
-#include "allocator/model_inside.h"
+#include "allocator/fake/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>

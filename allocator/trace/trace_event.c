@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * From what happens to blocks, segments and streams to records (allocator/trace.h).
+ * From what happens to blocks, segments and streams to records (allocator/trace/format.h).
  *
  * A stream's number is made of its space's and of its place in that space; places are used again,
  * and a STREAM record says so. Spaces beyond the numbers' reach have streams without a number.

@@ -14,7 +14,7 @@
  * region stays mapped until the heap goes, and what lies at a record's place is that record's, or
  * zero. Nothing else is ever put there, so the reader cannot take something else for it.
  */
-#include "allocator/slab.h"
+#include "allocator/util/slab.h"
 
 #include <stdint.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@
  * given up (objects are small against a chunk). Nothing of that goes back to the kernel before the
  * arena is destroyed. What there may be very many of has regions, and a way back (slab.c).
  */
-#include "allocator/arena.h"
+#include "allocator/util/arena.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* What model.c (memory, marks over everything) and model_stream.c share. */
+/* What fake_driver.c (memory, marks over everything) and fake_stream.c share. */
 #pragma once
 
 #include <pthread.h>
 
-#include "allocator/arena.h"
-#include "allocator/list.h"
-#include "allocator/model.h"
-#include "allocator/tree.h"
+#include "allocator/util/arena.h"
+#include "allocator/util/list.h"
+#include "allocator/fake/fake.h"
+#include "allocator/util/tree.h"
 
 enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201 }; /* cuda.h */
 

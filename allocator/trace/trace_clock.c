@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "allocator/trace_clock.h"
+#include "allocator/trace/trace_clock.h"
 
-#include "allocator/ticks.h"
+#include "allocator/util/ticks.h"
 
 enum {
 	BASELINE_NS = 20 * 1000 * 1000, /* the first pairs are that far apart */

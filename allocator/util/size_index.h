@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Free blocks by size: trees (allocator/tree.h), one for each class of sizes, and a bit for each
- * that is not empty. The order is that of one tree; but each is small, and mostly empty. Keys are
- * unique. Not thread-safe: the heap's lock is held.
+ * Free blocks by size: trees (allocator/util/tree.h), one for each class of sizes, and a bit for
+ * each that is not empty. The order is that of one tree; but each is small, and mostly empty. Keys
+ * are unique. Not thread-safe: the heap's lock is held.
  */
 #pragma once
 
-#include "allocator/tree.h"
+#include "allocator/util/tree.h"
 
 enum {
 	CA_CLASSES_LOG = 4, /* classes for each power of two */

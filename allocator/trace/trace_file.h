@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "allocator/tracer.h"
+#include "allocator/trace/trace.h"
 #include "config/file.h"
 #include "config/path.h"
 

@@ -3,7 +3,7 @@
  * The class of a size is its power of two and the next four bits below: sizes of a class differ by
  * a sixteenth at most. Sizes below 512 bytes share the first.
  */
-#include "allocator/index.h"
+#include "allocator/util/size_index.h"
 
 #include <stddef.h>
 #include <string.h>

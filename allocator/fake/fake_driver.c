@@ -4,7 +4,7 @@
  * the way a driver with virtual memory behaves: capacity is what runs out, never address space, and
  * an address that was just returned comes back soon (which is what makes stale records dangerous).
  */
-#include "allocator/model_inside.h"
+#include "allocator/fake/internal.h"
 
 #include <errno.h>
 #include <stddef.h>
