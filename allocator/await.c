@@ -11,7 +11,7 @@
  * synchronisation; in a capture neither is to be had, and the driver's free is relied upon after
  * all. What other contexts run is not waited for, as natively it would not be.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include <errno.h>
 

@@ -32,7 +32,7 @@
 #include "allocator/budget.h"
 
 #include "allocator/report.h"
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 enum {
 	SPARE_PERCENT = 4, /* of the peak */

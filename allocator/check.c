@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The invariant walk: every record once, each claim of allocator/inside.h looked at, sums counted
- * anew.
+ * The invariant walk: every record once, each claim of allocator/core/types.h looked at, sums
+ * counted anew.
  *
  * It holds the lock and reads only. Blocks that a thread has in its hand right now are WAITING or
  * IDLE and on a list the walk cannot see; they are accepted.

@@ -2,7 +2,7 @@
 /* What magazine.c (the quick ways), drain.c and owner.c (those with the heap's lock) share. */
 #pragma once
 
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 /* Bytes by which a thread's uncounted hits may have changed a sum, where several threads have
  * magazines: so much a peak may be too low. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One emitter: names come from the X-macros of allocator/stats.h, so JSON and struct cannot drift
- * apart.
+ * One emitter: names come from the X-macros of allocator/core/stats.h, so JSON and struct cannot
+ * drift apart.
  *
  * Output is collected in a buffer on the stack and handed to the caller's write function when
  * that is full; the first error sticks and ends the output.
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "config/text.h"
 
 struct out {
@@ -101,7 +101,7 @@ put_gauge(struct out *out, const char *name, const struct ca_gauge *gauge)
 	     (unsigned long long)gauge->total);
 }
 
-/* Why the device's memory is reused only when it is finished: names of allocator/order.h. */
+/* Why the device's memory is reused only when it is finished: names of allocator/order/order.h. */
 static void
 put_reasons(struct out *out, uint64_t reasons)
 {

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/stats.h"
+#include "allocator/core/stats.h"
 
 /* Takes `length` bytes. 0, or -errno, which ends the output and is returned. */
 typedef int ca_emit_write_fn(void *arg, const char *text, size_t length);

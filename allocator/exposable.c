@@ -11,7 +11,7 @@
  * oldest come first, for they are the likeliest to be finished by the time that anybody waits. At
  * the end of the memory it does not matter who freed a block.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include "config/branch.h"
 

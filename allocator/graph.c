@@ -7,7 +7,7 @@
  * What was freed in a capture is held at once, before anybody knows whether a graph will come of
  * it; when nothing captures any more and no graph has claimed it, it is ordinary memory.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include <errno.h>
 

@@ -6,7 +6,7 @@
  * the middle of another thread's change, so it walks none of them: it unmaps them all and starts
  * its lists anew.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,16 +2,16 @@
 /*
  * The caching allocator: one heap a process, one space a context.
  *
- * Thread-safe throughout. No lock is held while the driver (allocator/driver.h) is called, so a
- * callback may enter the heap again. Metadata comes from our own mmap arena
+ * Thread-safe throughout. No lock is held while the driver (allocator/core/driver.h) is called, so
+ * a callback may enter the heap again. Metadata comes from our own mmap arena
  * (allocator/util/arena.h); no function calls malloc, stdio or exit, or changes errno.
  *
  * Results: 0 done; > 0 the driver's code unchanged; < 0 -errno. Outputs are written only on
  * success.
  *
  * Rule of reuse: memory is handed out again when no work submitted before its free can still touch
- * it (allocator/order.h tells whose work that could be), or when all later work is ordered behind
- * that work; while anything captures, only memory never handed out before.
+ * it (allocator/order/order.h tells whose work that could be), or when all later work is ordered
+ * behind that work; while anything captures, only memory never handed out before.
  */
 #pragma once
 
@@ -19,12 +19,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/driver.h"
-#include "allocator/stats.h"
+#include "allocator/core/driver.h"
+#include "allocator/core/stats.h"
 #include "config/config.h"
 
 struct ca_heap;
-struct ca_stream; /* allocator/order.h */
+struct ca_stream; /* allocator/order/order.h */
 struct ca_space;
 struct ca_tracer;
 

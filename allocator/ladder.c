@@ -25,7 +25,7 @@
  * to give, but for what other threads' work still uses. Every round but the last gave something
  * back or saw another thread do so, which ends it.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include <errno.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  *
  * What other calls got is charged before the call, and kept by its handle until that is freed.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a thread keeps of what it freed: private to allocator/, included by inside.h.
+ * What a thread keeps of what it freed: private to allocator/, included by core/types.h.
  *
  * A block in a magazine is LIVE for everybody who has the heap's lock: its segment counts it as
  * live, it is in no index and merged with nothing. Only its `quick` word and the magazine's own
@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/stats.h"
+#include "allocator/core/stats.h"
 
 struct ca_block;
 struct ca_heap;

@@ -11,7 +11,7 @@
  * In a quiet space, with one stream that could submit, what that stream owns is as good as CLEAN:
  * whatever is submitted later comes after it.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include <errno.h>
 

@@ -15,7 +15,7 @@
  * and if even that fails the space is poisoned: nothing of it is reused again, every segment goes
  * back to the driver as soon as it can.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include <errno.h>
 

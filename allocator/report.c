@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "allocator/report.h"
 
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 /* Keeps the largest, in order. */
 static void

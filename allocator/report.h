@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "allocator/heap.h"
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 
 /* What the ladder did for the calling thread's last request (allocator/ladder.c). */
 struct ca_tried {

@@ -3,7 +3,7 @@
  * What is left to try when nothing of ours is left to give: a hole that is otherwise not for such a
  * request, some patience, managed memory. The latter two only if the user wants them.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include "allocator/report.h"
 

@@ -4,9 +4,9 @@
  * for a copy that names the memory, and waiting for it, for an accessor that is not a stream.
  *
  * Such an accessor may keep its way to the memory by address for longer than the block lives, so
- * the range stays noted (registered.c).
+ * the range stays noted (block/registered.c).
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include <errno.h>
 

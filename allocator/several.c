@@ -3,8 +3,8 @@
  * Freed blocks that several streams may still use.
  *
  * A block keeps all its users, each with the stamp of its free, until they have finished: a guard
- * waits for the exact mark of each (expose.c), so no wait can depend on what was submitted after
- * the free. Only the place where the block lies changes.
+ * waits for the exact mark of each (order/early_reuse.c), so no wait can depend on what was
+ * submitted after the free. Only the place where the block lies changes.
  *
  * A block is MULTI, in the pools of its set: the streams that are its users. It waits there until a
  * user has finished, or is exposed. Sets are few; where there are too many, blocks of any users
@@ -20,7 +20,7 @@
  * Lists are in the order of the frees, or nearly so, for stamps grow: of each list the head is
  * looked at, and a little more.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include "config/branch.h"
 #include "config/mutant.h"

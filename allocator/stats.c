@@ -3,7 +3,7 @@
  * Sums are kept per device under the heap's lock, so current, peak and total are exact; the figures
  * are worked out when somebody asks.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 static void
 figures(const struct ca_space *space, struct ca_stats *stats)

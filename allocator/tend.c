@@ -10,7 +10,7 @@
  * How long a segment has been unused is noticed, not measured: a look marks those that are whole
  * and free, and handing out memory of one takes the mark off.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 enum {
 	DUE_EVERY = 1,

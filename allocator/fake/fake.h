@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/driver.h"
+#include "allocator/core/driver.h"
 
 struct ca_model;
 

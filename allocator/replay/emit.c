@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Names are those of the statistics (allocator/stats.h) and the replay's own. At the top stand the
- * sums over the devices, and for the capacity the largest of them, since each device has the same.
+ * Names are those of the statistics (allocator/core/stats.h) and the replay's own. At the top stand
+ * the sums over the devices, and for the capacity the largest of them, since each device has the
+ * same.
  */
 #include "allocator/replay/emit.h"
 
 #include <inttypes.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "config/text.h"
 
 /* X(name, figure of a result) */

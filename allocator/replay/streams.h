@@ -8,7 +8,7 @@
 #pragma once
 
 #include "allocator/fake/fake.h"
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "allocator/replay/map.h"
 
 /* When work ends. */

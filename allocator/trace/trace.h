@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/driver.h"
+#include "allocator/core/driver.h"
 #include "allocator/trace/format.h"
 
 enum {

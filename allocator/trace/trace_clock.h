@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/driver.h"
+#include "allocator/core/driver.h"
 
 struct ca_trace_clock {
 	struct ca_driver driver; /* clock_ns and self */

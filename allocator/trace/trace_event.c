@@ -5,7 +5,7 @@
  * A stream's number is made of its space's and of its place in that space; places are used again,
  * and a STREAM record says so. Spaces beyond the numbers' reach have streams without a number.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 /*
  * Circular doubly linked list, intrusive. An element can leave its list without knowing the head,
  * which is what lets a record disappear from a list another thread holds in its hand
- * (allocator/inside.h).
+ * (allocator/core/types.h).
  */
 #pragma once
 

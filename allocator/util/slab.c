@@ -10,9 +10,10 @@
  * The slabs of a region lie behind its head, which describes them. Regions are multiples of their
  * size in the address space, so that a record finds its slab.
  *
- * A reader without the lock (allocator/bases.c) may look at a record that has been given back: the
- * region stays mapped until the heap goes, and what lies at a record's place is that record's, or
- * zero. Nothing else is ever put there, so the reader cannot take something else for it.
+ * A reader without the lock (allocator/block/live_table.c) may look at a record that has been given
+ * back: the region stays mapped until the heap goes, and what lies at a record's place is that
+ * record's, or zero. Nothing else is ever put there, so the reader cannot take something else for
+ * it.
  */
 #include "allocator/util/slab.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Order marks of the real driver (contract: allocator/driver.h), made of events recorded on
+ * Order marks of the real driver (contract: allocator/core/driver.h), made of events recorded on
  * contexts.
  *
  * A mark is a chain of parts, one event for each context alive when it was recorded, because work
@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-#include "allocator/driver.h"
+#include "allocator/core/driver.h"
 #include "shim/bind/cuda_abi.h"
 #include "shim/bind/libcuda.h"
 

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "allocator/driver.h"
+#include "allocator/core/driver.h"
 
 struct ca_context;
 

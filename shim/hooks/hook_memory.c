@@ -6,7 +6,7 @@
  * so that errors, NULL and zero sizes are answered as natively. Outputs are written only on
  * success.
  */
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "allocator/quick.h"
 #include "shim/framework/framework.h"
 #include "shim/hooks/foreign_limit.h"

@@ -15,7 +15,7 @@
  */
 #include <string.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "shim/hooks/hook.h"
 #include "shim/state/finished_only.h"
 #include "shim/track/contexts.h"

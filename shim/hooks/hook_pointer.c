@@ -17,7 +17,7 @@
  */
 #include <stdatomic.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "config/log.h"
 #include "shim/hooks/hook.h"
 #include "shim/track/contexts.h"

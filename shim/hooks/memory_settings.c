@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "config/log.h"
 #include "shim/hooks/hook.h"
 #include "shim/track/captures.h"

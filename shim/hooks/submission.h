@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "shim/bind/cuda_abi.h"
 #include "shim/state/process.h"
 #include "shim/track/captures.h"

@@ -2,7 +2,8 @@
 /*
  * Memory that the program registers with a network or storage library, or reads and writes through
  * one: the accessor is no stream, so the memory is settled before the library's function is called,
- * and its address range is handed out finished only from then on (allocator/order.h, ca_register).
+ * and its address range is handed out finished only from then on (allocator/order/order.h,
+ * ca_register).
  *
  * The call itself goes on as it is, whatever the memory: host memory is nothing of ours. A call
  * from inside the driver is the driver's business.
@@ -12,7 +13,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "shim/bind/links.h"
 #include "shim/bind/object.h"
 #include "shim/bind/registrations.h"

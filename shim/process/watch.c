@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "shim/bind/object.h"
 #include "shim/bind/unseen_calls.h"
 #include "shim/framework/framework.h"

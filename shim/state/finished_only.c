@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 
 void
 ca_fallback(struct ca_process *process, struct ca_space *space, unsigned reason)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Work that we cannot see or order: from then on, reuse is restricted to finished memory
- * (allocator/order.h, CA_FINISHED_ONLY_REASONS).
+ * (allocator/order/order.h, CA_FINISHED_ONLY_REASONS).
  *
  * ca_fallback returns only when nothing that the device has not finished with is in the
  * program's hands any more, so it is called before the unseen work can begin.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The program's events: which of them teach us something, and what (allocator/order.h).
+ * The program's events: which of them teach us something, and what (allocator/order/order.h).
  *
  * Only an event whose birth in this process we saw teaches: not one of another process, nor one
  * that other processes may record (CU_EVENT_INTERPROCESS), nor one that a graph records at each of
@@ -19,7 +19,7 @@
 
 #include <stdbool.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "shim/bind/cuda_abi.h"
 
 /* The driver made `event` in `context` (the current one) with these CU_EVENT_* flags. */

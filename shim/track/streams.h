@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The program's streams: when they are born, found, and gone; which record of the order tracker
- * (allocator/order.h) stands for each.
+ * (allocator/order/order.h) stands for each.
  *
  * A created stream belongs to the context it was made in, whatever is current when it is used. One
  * whose birth we did not see is entered at its first use. Streams of green contexts are not
@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "shim/bind/cuda_abi.h"
 
 struct ca_context;

@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "shim/bind/unseen_calls.h"
 #include "shim/state/process.h"
 #include "shim/track/contexts.h"

@@ -14,7 +14,7 @@
 
 #include "allocator/heap.h"
 #include "allocator/fake/fake.h"
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "tests/sequence/sequence.h"
 
 #define KIB ((uint64_t)1 << 10)

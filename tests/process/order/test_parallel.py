@@ -43,7 +43,7 @@ def alone(tmp_path_factory):
     """The most that is held with stream A alone."""
     percent, ours = go(tmp_path_factory.mktemp("alone"), "alone", SIMCUDA_CLOCK="manual")
     assert percent == 0 and ours["host_syncs"] == ours["order_waits"] == 0
-    # a mark only where a busy machine stopped the program for 2 to 4 ms (allocator/lull.c), of 11,000 hand-outs
+    # a mark only where a busy machine stopped the program for 2 to 4 ms (allocator/order/host_pause.c), of 11,000 hand-outs
     assert ours["order_marks"] <= 1 + ours["submitted_us"] // 1500
     return ours["reserved_bytes"]["peak"]
 

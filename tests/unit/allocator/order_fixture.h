@@ -2,7 +2,7 @@
 /* Pretend streams under the order tracker, without blocks: the tests free and expose by hand. */
 #pragma once
 
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 #include "tests/unit/allocator/fixture.h"
 
 enum { S = 0x51, R = 0x52 }; /* handles of streams */

@@ -4,7 +4,7 @@
  * from the n-th call on, n = 1, 2, ... until a whole run meets no failure. Nothing may be lost or
  * half entered.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 #include "tests/unit/allocator/fixture.h"
 #include "tests/unit/allocator/resident.h"
 

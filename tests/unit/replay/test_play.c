@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What the replay makes of a trace: whose memory is whose and when, and the figures. */
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "allocator/replay/play.h"
 #include "tests/unit/replay/fixture.h"
 

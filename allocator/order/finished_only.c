@@ -4,7 +4,7 @@
  * block waits for a mark over everything, and what is exposed already must end before such work
  * begins.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include "config/log.h"
 

@@ -13,7 +13,7 @@
  * survives, the others go back; a record that is indexed and only grows or shrinks keeps its places
  * in the trees if it can.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 enum {
 	IN_USE = 1, /* requested, allocated */

@@ -9,7 +9,7 @@
  * are looked for, and set again unless no thread is inside ca_submit_stamp and `last` is still not
  * above `done`.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include "config/mutant.h"
 

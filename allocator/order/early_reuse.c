@@ -6,7 +6,7 @@
  * for itself, so that it does not matter who else waits for whom. A wait that one user's stream
  * made makes another user cheap to guard, never needless to expose. In a quiet space there is no
  * other stream, so nobody needs to look: `exposures` moves only where somebody must, and the stream
- * is watched for a pause of the host (lull.c). A stream that
+ * is watched for a pause of the host (host_pause.c). A stream that
  * is opened meanwhile, here or as the first of another space, raises `candidates` first and looks
  * for what is exposed afterwards; here `exposed` is raised first and `candidates` read afterwards:
  * one of the two sees the other.
@@ -17,7 +17,7 @@
  * made after the free would cover several users at once, but also what was submitted in between;
  * therefore users keep the stamps of the free.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include "config/branch.h"
 

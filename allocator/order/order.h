@@ -7,13 +7,13 @@
  * that one look at the epoch tells whether anything was stamped since). A mark on a stream, or a
  * synchronisation, takes its *bound* before its own driver call and moves the epoch on: work is
  * covered if its stamp is at most the bound, nothing else. Marks are pooled events of the driver
- * (allocator/driver.h: stream_mark, mark_query ...).
+ * (allocator/core/driver.h: stream_mark, mark_query ...).
  *
  * A *quiet* space has one stream that could submit, no other space has any, and nothing of ours is
- * recorded, queried or waited for, but behind a pause of the host (lull.c). Otherwise a free *arms*
- * the streams of the block's users: a mark is recorded before the next submission to them, or when
- * one is first needed, so that it covers nothing submitted after the free: a wait on it can never
- * depend on work that waits for us.
+ * recorded, queried or waited for, but behind a pause of the host (host_pause.c). Otherwise a free
+ * *arms* the streams of the block's users: a mark is recorded before the next submission to them,
+ * or when one is first needed, so that it covers nothing submitted after the free: a wait on it can
+ * never depend on work that waits for us.
  *
  * Handing out memory that stream s has not finished with (s, t) *exposes* it; the *guard* then
  * orders later submissions to other streams behind (s, t), unless they are known to be (vector
@@ -50,8 +50,8 @@ struct ca_order_words {
 };
 
 /* What a submission reads and writes of its stream. Embedded at the start of the private record
- * (allocator/inside.h); valid for the life of the process: a closed stream's record may later serve
- * another stream of the same space. */
+ * (allocator/core/types.h); valid for the life of the process: a closed stream's record may later
+ * serve another stream of the same space. */
 struct ca_stream {
 	_Alignas(64) struct ca_order_words *words; /* constant */
 	/* `exposures` for which the guard has run; 0: never. And CA_WATCHED: memory was handed out

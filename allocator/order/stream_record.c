@@ -8,7 +8,7 @@
  *
  * The handle of a stream goes to the driver only between pin and unpin; closing waits for that.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The files of the order tracker share this: order.c (life of streams), quiet.c, lull.c, stamp.c
- * (stamps, users, bounds), expose.c, point.c (marks), guard.c, event.c (clocks), fallback.c.
+ * The files of the order tracker share this: stream_record.c (life of streams), single_stream.c,
+ * host_pause.c, epoch.c (stamps, users, bounds), early_reuse.c, fence.c (marks), guard.c,
+ * vector_clock.c (clocks), finished_only.c.
  *
  * Functions named *_ordered want the order lock of the record's space and make no driver call.
  */
 #pragma once
 
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 static inline struct ca_stream_record *
 ca_record(struct ca_stream *stream)
@@ -53,14 +54,14 @@ ca_record_at(struct ca_order *order, unsigned index)
 	return index < atomic_load(&order->n_streams) ? order->streams[index] : NULL;
 }
 
-/* ---- order.c */
+/* ---- stream_record.c */
 /* True if the calling thread may hand the record's handle to the driver. */
 bool ca_record_is_nameable_ordered(struct ca_stream_record *record);
 /* Around driver calls that name the handle: false if it is not nameable (any more). */
 bool ca_record_pin(struct ca_stream_record *record, void **ret_handle);
 void ca_record_unpin(struct ca_stream_record *record);
 
-/* ---- quiet.c */
+/* ---- single_stream.c */
 /* By 1 or -1. */
 void ca_order_candidates_change_ordered(struct ca_order *order, int change);
 /* One candidate more. True if that ended a quiet space: mark what is exposed afterwards. */
@@ -76,7 +77,7 @@ void ca_order_company_goes(struct ca_space *space);
 /* Marks what is exposed in the space, or in every space. */
 void ca_order_mark_exposed_in(struct ca_space *space, bool everywhere);
 
-/* ---- lull.c */
+/* ---- host_pause.c */
 /* Ticks without a submission that are a lull; 0: the driver's time is not the machine's. */
 uint64_t ca_lull_ticks(const struct ca_driver *driver);
 /* Memory of the stream was handed out unfinished, and it is not armed. */
@@ -84,7 +85,7 @@ void ca_lull_watch(struct ca_stream *stream);
 /* Before a submission to a watched stream: behind a lull, marks what is exposed of it. */
 void ca_lull_look(struct ca_stream_record *record);
 
-/* ---- stamp.c */
+/* ---- epoch.c */
 /* A new epoch begins. Returns a bound: of all stamps with earlier ones. */
 uint64_t ca_order_advance(struct ca_order *order);
 /* `done` of the record was raised: it may be idle now. */
@@ -97,7 +98,7 @@ void ca_record_finished(struct ca_stream_record *record, uint64_t bound, struct 
 /* The next index >= *at of a stream with work unfinished; NULL: there is none. */
 struct ca_stream_record *ca_order_next_active_ordered(struct ca_order *order, unsigned *at);
 
-/* ---- point.c */
+/* ---- fence.c */
 /* The first published point that covers `stamp`, or NULL. */
 struct ca_point *ca_point_find_ordered(struct ca_stream_record *record, uint64_t stamp);
 /* Records a mark on the stream, published on success. 0; -ENODEV: nobody can (closed, dead);
@@ -120,7 +121,7 @@ void ca_record_lose(struct ca_stream_record *record);
 /* Marks every stream with unfinished memory handed out that has no mark for it. */
 void ca_order_mark_exposed(struct ca_space *space);
 
-/* ---- expose.c */
+/* ---- early_reuse.c */
 /* The next programmatic launch on the stream goes out without its attribute. */
 void ca_record_loosen(struct ca_stream_record *record);
 
@@ -128,7 +129,7 @@ void ca_record_loosen(struct ca_stream_record *record);
 /* Waits on the host for `user` by whatever road works: 0, or the last error. */
 int ca_order_wait_hard(const struct ca_user *user);
 
-/* ---- dominate.c */
+/* ---- dominance.c */
 enum { CA_CANDIDATES_MAX = 64 };
 /* Whatever may be a user of a freed block: each stream once, none finished. */
 struct ca_candidates {
@@ -139,7 +140,7 @@ struct ca_candidates {
 /* Those that no other one stands for. `context` is raised if they are too many, never cleared. */
 void ca_users_choose_ordered(const struct ca_candidates *all, struct ca_users *ret_users);
 
-/* ---- event.c */
+/* ---- vector_clock.c */
 /* Does the next submission to `record` come after (stream, stamp)? */
 bool ca_clock_knows_ordered(const struct ca_stream_record *record, const struct ca_stream *stream,
 			    uint64_t stamp);

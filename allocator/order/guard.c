@@ -11,7 +11,7 @@
  * refuse. If none does because of a capture (the shim's waits work in any but one on the very
  * stream that is to be waited for), nothing is published: every submission tries again.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include <errno.h>
 

@@ -10,7 +10,7 @@
  * A host far ahead of the device has thousands of points. Only one with a larger bound than all
  * that were published before is ever the first that covers a stamp; these are in a tree.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include <errno.h>
 

@@ -28,18 +28,18 @@
 #include <signal.h>
 
 #include "allocator/util/arena.h"
-#include "allocator/bases.h"
+#include "allocator/block/live_table.h"
 #include "allocator/budget.h"
-#include "allocator/registered.h"
+#include "allocator/block/registered.h"
 #include "allocator/heap.h"
 #include "allocator/util/size_index.h"
 #include "allocator/util/list.h"
 #include "allocator/magazine.h"
-#include "allocator/outside.h"
+#include "allocator/core/lock.h"
 #include "allocator/pending.h"
 #include "allocator/room.h"
 #include "allocator/util/slab.h"
-#include "allocator/stream.h"
+#include "allocator/order/users.h"
 #include "allocator/trace/trace_event.h"
 #include "allocator/trace/trace.h"
 #include "allocator/util/tree.h"
@@ -65,8 +65,8 @@ ca_relax(void)
 #define CA_LARGE_MIN ((uint64_t)10 << 20)    /* from here a request has a segment of its size */
 #define CA_PAGE ((uint64_t)2 << 20)          /* the driver's: large segments are multiples */
 #define CA_ALIGNED_MIN ((uint64_t)2 << 20)   /* from here a request starts on a boundary of */
-#define CA_ALIGNMENT ((uint64_t)64 << 10)    /* its segment, which starts on a page (pool.c) */
-#define CA_SIZE_MAX ((uint64_t)1 << 60)      /* larger requests are not ours */
+#define CA_ALIGNMENT ((uint64_t)64 << 10) /* its segment, which starts on a page (block/pool.c) */
+#define CA_SIZE_MAX ((uint64_t)1 << 60)   /* larger requests are not ours */
 
 enum ca_block_state {
 	CA_BLOCK_FRESH,   /* just made, in no sum and no index */
@@ -307,7 +307,7 @@ struct ca_space {
 
 struct ca_heap {
 	_Atomic bool shared;   /* ca_heap_share */
-	_Atomic unsigned lock; /* outside.c */
+	_Atomic unsigned lock; /* lock.c */
 	bool plain;            /* requests are rounded to the grain, and served */
 	bool quick;            /* magazines serve */
 	bool limited;          /* there is a limit, or something relative to one */
@@ -370,7 +370,7 @@ ca_change(_Atomic uint64_t *word, uint64_t difference)
 			      memory_order_relaxed);
 }
 
-/* ---- registered.c: see registered.h */
+/* ---- block/registered.c: see block/registered.h */
 static inline bool
 ca_registered_overlaps(const struct ca_block *block)
 {
@@ -378,7 +378,7 @@ ca_registered_overlaps(const struct ca_block *block)
 	       ca_registered_overlaps_some(block);
 }
 
-/* ---- round.c: the bytes of a block for `size` of them */
+/* ---- block/round.c: the bytes of a block for `size` of them */
 
 uint64_t ca_round_request(const struct ca_roundup *roundup, uint64_t size);
 static inline uint64_t
@@ -389,7 +389,7 @@ ca_rounded(const struct ca_heap *heap, uint64_t size)
 	return ca_round_up(size, CA_GRAIN);
 }
 
-/* ---- block.c: states, splitting and merging */
+/* ---- block/block.c: states, splitting and merging */
 
 /* A record, zeroed but for `quick`. NULL: mmap fails. No free of it ever fails for want of memory.
  */
@@ -508,7 +508,8 @@ ca_block_is_live(const struct ca_block *block)
 	       !(atomic_load_explicit(&block->quick, memory_order_acquire) & CA_QUICK_KEPT);
 }
 
-/* ---- find.c: blocks by address: the segment, from its chart a block not far below, and on */
+/* ---- block/address.c: blocks by address: the segment, from its chart a block not far below, and
+ * on */
 
 /* The distance of the chart's blocks in a segment of so many bytes. */
 unsigned char ca_chart_log(uint64_t bytes);
@@ -547,7 +548,7 @@ struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
  */
 struct ca_block *ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address);
 
-/* ---- pool.c: which block serves, and how it is cut */
+/* ---- block/pool.c: which block serves, and how it is cut */
 void ca_pool_init(struct ca_pool *pool, bool small);
 /* Also if it is indexed already, and its bytes or address have changed. */
 void ca_pool_index_locked(struct ca_block *block);
@@ -594,7 +595,8 @@ ca_pool_usable(const struct ca_block *block)
 	return usable >= CA_ALIGNED_MIN ? usable : 0;
 }
 
-/* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock. */
+/* ---- block/segment.c: taking from and giving back to the driver. These leave and retake the lock.
+ */
 
 enum ca_segment_kind {
 	CA_SEGMENT_CUT,     /* the rest behind the block may become a free block */

@@ -62,7 +62,8 @@ struct ca_stats {
 	CA_STATS_COUNTERS(X)
 	CA_STATS_FIGURES(X)
 #undef X
-	uint64_t finished_only_reasons; /* CA_REASON_* of allocator/order.h; JSON: their names */
+	uint64_t finished_only_reasons; /* CA_REASON_* of allocator/order/order.h; JSON: their names
+					 */
 #define X(name) struct ca_gauge name;
 	CA_STATS_GAUGES(X)
 #undef X

@@ -18,7 +18,7 @@
  * circle. So every user that is dropped is stood for by one that stays, if need be through others
  * dropped.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include "config/mutant.h"
 

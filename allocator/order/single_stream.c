@@ -7,7 +7,7 @@
  * there is one candidate more in each, and none is quiet, whatever streams it has. Who is company
  * changes under the heap's lock, where memory is handed out, too.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 void
 ca_order_candidates_change_ordered(struct ca_order *order, int change)

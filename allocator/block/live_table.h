@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * LIVE blocks by the address of their first byte: a table that is changed under the heap's lock and
- * read without. Private to allocator/, included by inside.h.
+ * read without. Private to allocator/, included by core/types.h.
  */
 #pragma once
 

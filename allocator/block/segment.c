@@ -11,7 +11,7 @@
  * The driver never hands out memory that is in use. Records that overlap a new segment are
  * therefore stale: somebody freed that memory behind our back. They are dropped and counted.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include <errno.h>
 

@@ -16,7 +16,7 @@
  * which came last, so neither is published. Writers of one event exclude each other by the order
  * lock of their space.
  */
-#include "allocator/track.h"
+#include "allocator/order/internal.h"
 
 #include "config/mutant.h"
 

@@ -7,7 +7,7 @@
  * has to be asked where memory is handed out; what asks is where a free block gets its place
  * (owned.c), where it is merged (block.c), and where a magazine may have it (alloc.c).
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include <string.h>
 

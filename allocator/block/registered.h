@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Address ranges that were registered to somebody who is no stream (a network card, a disk):
- * private to allocator/, included by inside.h.
+ * private to allocator/, included by core/types.h.
  *
  * Registrations are cached by address and outlive the free, so memory of such a range is handed out
  * finished only, until its segment is back at the driver.

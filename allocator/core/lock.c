@@ -6,7 +6,7 @@
  * hand right now". A thread's own calls are left out: a callback of the driver may enter the heap
  * again, and must not wait for the call it runs in.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include <errno.h>
 #include <linux/futex.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What lies between the order tracker (order.c, guard.c, event.c) and the blocks (alloc.c, free.c,
- * pending.c, owned.c): private to allocator/, included by inside.h.
+ * What lies between the order tracker (stream_record.c, guard.c, vector_clock.c) and the blocks
+ * (alloc.c, free.c, pending.c, owned.c): private to allocator/, included by core/types.h.
  *
  * Locks: the heap's lock may be held when a space's order lock is taken, never the other way round;
  * neither is held in a driver call. What takes a struct ca_order makes no driver call and may be
@@ -13,7 +13,7 @@
 
 #include "allocator/util/arena.h"
 #include "allocator/util/list.h"
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 #include "allocator/util/tree.h"
 
 enum {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Blocks by address. Nearly every question is a free, which names the base of a live block: for
- * that there is a table (bases.c). Otherwise the segment is looked up in a tree, and its blocks are
- * walked, from the one that its chart names for that part of it: at most a 16th of the segment.
+ * that there is a table (live_table.c). Otherwise the segment is looked up in a tree, and its
+ * blocks are walked, from the one that its chart names for that part of it: at most a 16th of the
+ * segment.
  */
-#include "allocator/inside.h"
+#include "allocator/core/types.h"
 
 #include <sched.h>
 
