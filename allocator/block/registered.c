@@ -5,7 +5,8 @@
  * A block that overlaps a range waits as one of several users does (MULTI) while it has one: it is
  * in no index, so nobody finds it before it has finished. Nor does a magazine keep it. So nothing
  * has to be asked where memory is handed out; what asks is where a free block gets its place
- * (owned.c), where it is merged (block.c), and where a magazine may have it (alloc.c).
+ * (deferred/place.c), where it is merged (block.c), and where a magazine may have it
+ * (policy/alloc.c).
  */
 #include "allocator/core/types.h"
 

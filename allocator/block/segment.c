@@ -15,7 +15,7 @@
 
 #include <errno.h>
 
-#include "allocator/report.h"
+#include "allocator/api/oom_figures.h"
 
 struct parts {
 	struct ca_segment *segment;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The records behind allocator/heap.h: private to allocator/.
+ * The records behind allocator/api/heap.h: private to allocator/.
  *
  * One lock a heap guards every field here. A thread that leaves the lock to call the driver may
  * keep records only *in its hand*: on a list of its own (struct ca_hand, a segment's `hand` link).
@@ -18,8 +18,9 @@
  * its set of users; neither is ever in a hand. CLEAN blocks are in their pool's indexes, the others
  * in those of their stream or set. Neighbouring CLEAN blocks are always merged, and so are
  * neighbours OWNED by the same stream and MULTI ones of the same set (ca_block_is_alike).
- * A block that its free left in a magazine is still LIVE here (allocator/magazine.h); when it comes
- * out, it is CLEAN_OUT or OWNED_OUT until it has got the place that it would have got at its free.
+ * A block that its free left in a magazine is still LIVE here (allocator/tcache/tcache.h); when it
+ * comes out, it is CLEAN_OUT or OWNED_OUT until it has got the place that it would have got at its
+ * free.
  */
 #pragma once
 
@@ -29,15 +30,15 @@
 
 #include "allocator/util/arena.h"
 #include "allocator/block/live_table.h"
-#include "allocator/budget.h"
+#include "allocator/policy/policy.h"
 #include "allocator/block/registered.h"
-#include "allocator/heap.h"
+#include "allocator/api/heap.h"
 #include "allocator/util/size_index.h"
 #include "allocator/util/list.h"
-#include "allocator/magazine.h"
+#include "allocator/tcache/tcache.h"
 #include "allocator/core/lock.h"
-#include "allocator/pending.h"
-#include "allocator/room.h"
+#include "allocator/deferred/deferred.h"
+#include "allocator/policy/held.h"
 #include "allocator/util/slab.h"
 #include "allocator/order/users.h"
 #include "allocator/trace/trace_event.h"
@@ -146,7 +147,7 @@ struct ca_block {
 		uint32_t space_and_state;
 	};
 	/* last: read without a lock, even when the record has gone round */
-	_Atomic uint64_t quick; /* allocator/magazine.h */
+	_Atomic uint64_t quick; /* allocator/tcache/tcache.h */
 };
 _Static_assert(sizeof(struct ca_block) == 96, "what 100,000 live blocks cost");
 _Static_assert(offsetof(struct ca_block, bytes) == 32, "what a hit touches");
@@ -176,7 +177,7 @@ struct ca_pool {
 	bool small;
 };
 
-/* Streams that are the users of the same blocks: several.c. */
+/* Streams that are the users of the same blocks: deferred/multi_user.c. */
 struct ca_user_set {
 	struct ca_list link; /* space->sets */
 	unsigned n;          /* streams; 0: blocks of any users are here, for want of sets */
@@ -211,7 +212,7 @@ struct ca_segment {
 	bool managed;  /* managed memory, for want of other */
 	unsigned char standing; /* CA_STUCK, CA_RESTS; 0 again when memory of it is handed out */
 	bool returning;         /* inside the driver's free: its address may be another's already */
-	bool captured;          /* its one block was handed out in a capture (graph.c) */
+	bool captured; /* its one block was handed out in a capture (deferred/graph_memory.c) */
 	unsigned char chart_log; /* of the distance of the chart's blocks, bytes */
 };
 
@@ -252,11 +253,11 @@ struct ca_device {
 	unsigned in_flight;       /* driver calls in progress that may bring memory back */
 	uint64_t generation;      /* advances whenever memory may have become available */
 	uint64_t drainable_bytes; /* in segments without a live block */
-	uint64_t total_bytes;     /* of the device; 0: not asked yet (limit.c) */
+	uint64_t total_bytes;     /* of the device; 0: not asked yet (policy/memory_limit.c) */
 	uint64_t taking_bytes;    /* segments being asked of the driver, where there is a limit */
 	uint64_t other_bytes;     /* of calls that are not ours to serve, where there is a limit */
 	uint64_t managed_bytes;   /* in managed segments */
-	uint64_t next_trim;       /* alloc_calls at which trim_every is due (tend.c) */
+	uint64_t next_trim;       /* alloc_calls at which trim_every is due (policy/trim.c) */
 	uint64_t next_look_ns;    /* when trim_idle_ms looks again */
 	uint64_t gc_wanted;       /* bytes that the next free is to give back */
 	struct ca_budget budget;
@@ -287,7 +288,8 @@ struct ca_space {
 	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
 	struct ca_list sets;     /* ca_user_set.link */
 	unsigned n_sets;
-	struct ca_stream_record *main; /* the stream that most memory is asked for: several.c */
+	struct ca_stream_record
+		*main; /* the stream that most memory is asked for: deferred/multi_user.c */
 	unsigned main_votes;
 	uint64_t id;                     /* no other space of the process ever had it */
 	_Atomic unsigned attention;      /* CA_ATTENTION_*: what is not usual in magazines */
@@ -318,7 +320,7 @@ struct ca_heap {
 	struct ca_slabs blocks, places;
 	struct ca_objects charts, ranges, segments, groups, users, holds, charges;
 	struct ca_tree by_address; /* ca_segment.by_address */
-	struct ca_tree charged;    /* struct ca_charge, by (handle, kind): limit.c */
+	struct ca_tree charged;    /* struct ca_charge, by (handle, kind): policy/memory_limit.c */
 	struct ca_bases bases;
 	uint64_t id;                   /* no other heap of the process ever had it */
 	struct ca_magazine *magazines; /* all of them */
@@ -343,7 +345,7 @@ ca_round_up(uint64_t bytes, uint64_t step)
 	return (bytes + step - 1) / step * step;
 }
 
-/* ---- sums, and what stats.c makes of them */
+/* ---- sums, and what api/stats.c makes of them */
 
 static inline void
 ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes)
@@ -628,12 +630,12 @@ int ca_segment_release_locked(struct ca_block *block);
 void ca_segment_unstick_locked(struct ca_space *space);
 /* A retired segment in no list, without a live block, goes back when it can. */
 void ca_segment_make_due_locked(struct ca_segment *segment);
-/* Returns what `due` holds, if all that may use it has finished (await.c). Bytes given back;
- * *ret_busy (may be NULL) is set when a capture stood in the way. */
+/* Returns what `due` holds, if all that may use it has finished (deferred/await.c). Bytes given
+ * back; *ret_busy (may be NULL) is set when a capture stood in the way. */
 uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);
 
-/* ---- await.c: before memory goes back to the driver. These leave and retake the lock, but for the
- * first. */
+/* ---- deferred/await.c: before memory goes back to the driver. These leave and retake the lock,
+ * but for the first. */
 
 /* All that the space runs and that was stamped up to `bound` is known to have finished. True also
  * if the space is dead or poisoned. */
@@ -644,7 +646,7 @@ bool ca_await_ask_locked(struct ca_space *space, uint64_t bound);
  * else must let go on, and for nothing of other contexts. */
 bool ca_await_locked(struct ca_space *space, uint64_t bound);
 
-/* ---- owned.c: freed blocks that wait for streams */
+/* ---- deferred/place.c: freed blocks that wait for streams */
 
 static inline struct ca_stream_record *
 ca_owned_record(const struct ca_user *user)
@@ -723,7 +725,8 @@ struct ca_block *ca_owned_hole_in_locked(const struct ca_space *space, const str
 					 uint64_t bytes);
 /* As ca_owned_find_locked, but only the calling thread's magazine is emptied. */
 struct ca_block *ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes);
-/* ---- exposable.c: unfinished memory for the calling thread, and the stream of its last submission
+/* ---- policy/search_early.c: unfinished memory for the calling thread, and the stream of its last
+ * submission
  */
 
 /* That stream takes over what it comes after by now. Merges: before anything is found, not after.
@@ -747,13 +750,13 @@ bool ca_owned_wants_room_locked(struct ca_space *space);
 /* Best fit of all that may be exposed of anybody: memory is short. */
 struct ca_block *ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes);
 
-/* ---- gather.c */
+/* ---- policy/gather.c */
 
 /* A free block put together of neighbours, indexed, that fits; NULL: there are none. On what terms
  * they may be exposed: ca_owned_may_take_locked. */
 struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely);
 
-/* ---- several.c: freed blocks that several streams may still use */
+/* ---- deferred/multi_user.c: freed blocks that several streams may still use */
 
 /* As ca_owned_place_locked, of more than one user. */
 bool ca_several_place_locked(struct ca_block *block, const struct ca_users *users);
@@ -766,7 +769,7 @@ void ca_several_adopt_locked(struct ca_space *space, struct ca_stream_record *re
 /* The next set of the space with blocks; NULL: the first, or there is none. */
 struct ca_user_set *ca_several_next(const struct ca_space *space, const struct ca_user_set *set);
 
-/* ---- owned.c again */
+/* ---- deferred/place.c again */
 /* Bytes of the space's pool that wait. */
 uint64_t ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
 /* Asks the streams' marks. True: something was settled. Leaves and retakes the lock. */
@@ -785,7 +788,7 @@ bool ca_owned_others_wait_locked(const struct ca_space *space);
 /* The blocks are gone: the streams' pools and lists are empty. */
 void ca_owned_forget(struct ca_space *space);
 
-/* ---- graph.c: memory that graphs may use */
+/* ---- deferred/graph_memory.c: memory that graphs may use */
 
 /* True, and it waits in space->held: the block was handed out in a capture and freed, and a graph
  * may use it. It is in no list. */
@@ -793,7 +796,7 @@ bool ca_graph_keeps_locked(struct ca_block *block);
 /* Lets go of what no graph can use any more. True: something was. Leaves and retakes the lock. */
 bool ca_graph_look_locked(struct ca_heap *heap);
 
-/* ---- alloc.c */
+/* ---- policy/alloc.c */
 
 /* Takes `block` (CLEAN or OWNED, indexed; NULL: NULL) for a request, counted; what its stream has
  * not finished is exposed. `waited`: the caller settled something before. In no index, for the
@@ -803,7 +806,7 @@ struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *bl
 /* What waits is more than reuse_slack. */
 bool ca_alloc_is_crowded_locked(struct ca_space *space);
 
-/* ---- ladder.c: out of memory */
+/* ---- policy/oom.c: out of memory */
 
 /*
  * While something captures no mark can be asked, and memory that was freed natively would be free:
@@ -830,7 +833,7 @@ bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segme
  * back; *ret_busy is set when a capture stood in the way. */
 uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
 
-/* ---- resort.c: the end of the ladder */
+/* ---- policy/oom_last.c: the end of the ladder */
 
 int ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 /* The same for what goes straight through: nothing cached. */

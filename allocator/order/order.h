@@ -2,12 +2,12 @@
 /*
  * The order tracker: which work of which stream may still touch what was freed.
  *
- * Every space (allocator/heap.h) has an *epoch*, a number that moves rarely. A submission *stamps*
- * its stream with the epoch read after the driver's call returned (made odd: births are even, so
- * that one look at the epoch tells whether anything was stamped since). A mark on a stream, or a
- * synchronisation, takes its *bound* before its own driver call and moves the epoch on: work is
- * covered if its stamp is at most the bound, nothing else. Marks are pooled events of the driver
- * (allocator/core/driver.h: stream_mark, mark_query ...).
+ * Every space (allocator/api/heap.h) has an *epoch*, a number that moves rarely. A submission
+ * *stamps* its stream with the epoch read after the driver's call returned (made odd: births are
+ * even, so that one look at the epoch tells whether anything was stamped since). A mark on a
+ * stream, or a synchronisation, takes its *bound* before its own driver call and moves the epoch
+ * on: work is covered if its stamp is at most the bound, nothing else. Marks are pooled events of
+ * the driver (allocator/core/driver.h: stream_mark, mark_query ...).
  *
  * A *quiet* space has one stream that could submit, no other space has any, and nothing of ours is
  * recorded, queried or waited for, but behind a pause of the host (host_pause.c). Otherwise a free
@@ -29,7 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/heap.h"
+#include "allocator/api/heap.h"
 #include "allocator/util/ticks.h"
 #include "config/mutant.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What lies between the order tracker (stream_record.c, guard.c, vector_clock.c) and the blocks
- * (alloc.c, free.c, pending.c, owned.c): private to allocator/, included by core/types.h.
+ * (policy/alloc.c, policy/free.c, deferred/context_mark.c, deferred/place.c): private to
+ * allocator/, included by core/types.h.
  *
  * Locks: the heap's lock may be held when a space's order lock is taken, never the other way round;
  * neither is held in a driver call. What takes a struct ca_order makes no driver call and may be
@@ -79,7 +80,7 @@ struct ca_stream_record {
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools;  /* [2]: OWNED blocks, by size */
 	struct ca_list waiting; /* ca_block.waiting of OWNED blocks, smallest stamp first */
-	uint64_t adopted;       /* `lessons` for which several.c has looked */
+	uint64_t adopted;       /* `lessons` for which deferred/multi_user.c has looked */
 };
 
 /* One a space. */

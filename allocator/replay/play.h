@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Playing a trace: its allocations and frees go to the allocator (allocator/heap.h) over pretend
- * memory (allocator/fake/fake.h), in the order of the trace, from one thread.
+ * Playing a trace: its allocations and frees go to the allocator (allocator/api/heap.h) over
+ * pretend memory (allocator/fake/fake.h), in the order of the trace, from one thread.
  *
  * A block's one user is the stream it was recorded with: a piece of work is submitted to it behind
  * the allocation and another before the free. Work ends CA_REPLAY_WORK_NS of trace time after it
@@ -22,7 +22,7 @@
  */
 #pragma once
 
-#include "allocator/heap.h"
+#include "allocator/api/heap.h"
 #include "allocator/replay/input.h"
 #include "allocator/replay/times.h"
 

@@ -7,7 +7,7 @@
  * success.
  */
 #include "allocator/order/order.h"
-#include "allocator/quick.h"
+#include "allocator/tcache/fast.h"
 #include "shim/framework/framework.h"
 #include "shim/hooks/foreign_limit.h"
 #include "shim/hooks/hook.h"

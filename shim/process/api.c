@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "allocator/emit.h"
+#include "allocator/api/stats_text.h"
 #include "config/config.h"
 #include "shim/bind/hooks.h"
 #include "shim/process/lifecycle.h"

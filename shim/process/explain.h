@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "allocator/emit.h"
+#include "allocator/api/stats_text.h"
 #include "config/config.h"
 
 /* Fills the notes of *process. errno kept; no malloc. */

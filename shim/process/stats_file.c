@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "allocator/emit.h"
+#include "allocator/api/stats_text.h"
 #include "config/log.h"
 #include "config/path.h"
 #include "config/text.h"

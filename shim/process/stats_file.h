@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "allocator/heap.h"
+#include "allocator/api/heap.h"
 #include "config/config.h"
 #include "shim/bind/cuda_abi.h"
 

@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-#include "allocator/heap.h"
+#include "allocator/api/heap.h"
 #include "allocator/trace/trace.h"
 #include "config/config.h"
 #include "shim/bind/cuda_abi.h"

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "allocator/heap.h"
+#include "allocator/api/heap.h"
 #include "config/config.h"
 #include "shim/bind/cuda_abi.h"
 

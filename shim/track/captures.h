@@ -58,7 +58,7 @@ ca_capture_is_near(void)
 /* Shuts the gate and waits until it is empty. Balanced by ca_capture_began or ca_capture_failed. */
 void ca_capture_opening(void);
 /* The driver began a capture on `stream` of the current context `context`. `serial` is of the last
- * allocation before (allocator/heap.h, ca_graph_serial). */
+ * allocation before (allocator/api/heap.h, ca_graph_serial). */
 void ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode,
 		      uint64_t serial);
 void ca_capture_failed(void);

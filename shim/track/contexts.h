@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/heap.h"
+#include "allocator/api/heap.h"
 #include "shim/bind/cuda_abi.h"
 #include "shim/bind/libcuda.h"
 

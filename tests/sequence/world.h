@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/heap.h"
+#include "allocator/api/heap.h"
 #include "allocator/fake/fake.h"
 #include "allocator/order/order.h"
 #include "tests/sequence/sequence.h"

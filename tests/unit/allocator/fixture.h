@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "allocator/heap.h"
+#include "allocator/api/heap.h"
 #include "allocator/fake/fake.h"
 #include "allocator/order/order.h"
 

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "allocator/drain.h"
+#include "allocator/tcache/internal.h"
 #include "tests/unit/allocator/fixture.h"
 
 enum { MANY = 64, STEP_NS = 20 * 1000 * 1000 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* allocator/budget.c: what goes back before the cache outgrows what the program has needed. */
+/* allocator/policy/reserve.c: what goes back before the cache outgrows what the program has needed.
+ */
 #include "tests/unit/allocator/fixture.h"
 
 #include <pthread.h>

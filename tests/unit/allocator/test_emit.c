@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "allocator/emit.h"
+#include "allocator/api/stats_text.h"
 
 static char text[8192];
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What another thread can do while the lock is free, made deterministic: an observer runs inside
- * the driver call and enters the heap, which the contract of allocator/heap.h allows.
+ * the driver call and enters the heap, which the contract of allocator/api/heap.h allows.
  */
 #define FIXTURE_UNSEEN
 #include "tests/unit/allocator/fixture.h"

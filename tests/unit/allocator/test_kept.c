@@ -3,7 +3,7 @@
  * What the ways with and without the heap's lock leave behind: places in the table of bases, stacks
  * of a magazine, and the indexes of blocks that are cut and merged again.
  */
-#include "allocator/drain.h"
+#include "allocator/tcache/internal.h"
 #include "tests/unit/allocator/fixture.h"
 
 enum { MANY = 114000 }; /* just below seven eighths of a table */

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "allocator/report.h"
+#include "allocator/api/oom_figures.h"
 
 static uint64_t
 block_bytes(struct fixture *f, uint64_t size)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* allocator/ladder.c: what is given back, in which order, before "out of memory" is answered. */
+/* allocator/policy/oom.c: what is given back, in which order, before "out of memory" is answered.
+ */
 #define FIXTURE_UNSEEN
 #include "tests/unit/allocator/fixture.h"
 
 #include <errno.h>
 
-#include "allocator/report.h"
+#include "allocator/api/oom_figures.h"
 
 /* Out of memory gives back what is cached, waits for what is pending, and only then fails. */
 static void

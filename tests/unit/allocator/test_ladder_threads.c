@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "allocator/report.h"
+#include "allocator/api/oom_figures.h"
 
 struct scene {
 	struct fixture f;

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "allocator/report.h"
+#include "allocator/api/oom_figures.h"
 
 enum { SLOTS = 48, STEPS = 6000 };
 

@@ -12,7 +12,7 @@
  *
  * At the end of the device's memory holes count for more than calls of the driver. There a large
  * request takes a free block only as it is, or else memory of just its size, as it would natively;
- * and only if the driver has none, holes (resort.c). So that sizes which never come again do not
+ * and only if the driver has none, holes (oom_last.c). So that sizes which never come again do not
  * make a driver call of every allocation, only one in so many may be declined like that.
  *
  * Giving a segment back may wait for the device, for work that may itself wait for the caller's
@@ -29,9 +29,9 @@
  *     and would have served it, so that giving back leaves no more and smaller segments than
  *     keeping them would have.
  */
-#include "allocator/budget.h"
+#include "allocator/policy/policy.h"
 
-#include "allocator/report.h"
+#include "allocator/api/oom_figures.h"
 #include "allocator/order/internal.h"
 
 enum {

@@ -4,9 +4,9 @@
  *
  * A block that one stream may still use is OWNED by it: it lies in the stream's own pools, where it
  * can be found by size should it be exposed (handed out although the stream has not finished:
- * exposable.c). It is in the list of the stream, smallest stamp first, so that a stream's progress
- * settles the head of its list and costs nothing otherwise. One that several may still use is the
- * business of several.c.
+ * policy/search_early.c). It is in the list of the stream, smallest stamp first, so that a stream's
+ * progress settles the head of its list and costs nothing otherwise. One that several may still use
+ * is the business of multi_user.c.
  *
  * In a quiet space, with one stream that could submit, what that stream owns is as good as CLEAN:
  * whatever is submitted later comes after it.

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "allocator/drain.h"
+#include "allocator/tcache/internal.h"
 #include "config/branch.h"
 #include "config/mutant.h"
 

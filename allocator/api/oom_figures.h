@@ -8,10 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/heap.h"
+#include "allocator/api/heap.h"
 #include "allocator/order/order.h"
 
-/* What the ladder did for the calling thread's last request (allocator/ladder.c). */
+/* What the ladder did for the calling thread's last request (allocator/policy/oom.c). */
 struct ca_tried {
 	unsigned searches;       /* of what is free */
 	unsigned asked;          /* times the driver was asked again */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Magazines as who has the heap's lock sees them: counted and emptied. (owner.c: whose they are.)
+ * Magazines as who has the heap's lock sees them: counted and emptied. (bind.c: whose they are.)
  */
-#include "allocator/drain.h"
+#include "allocator/tcache/internal.h"
 
 #include <errno.h>
 #include <sched.h>

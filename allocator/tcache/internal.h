@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What magazine.c (the quick ways), drain.c and owner.c (those with the heap's lock) share. */
+/* What magazine.c (the quick ways), flush.c and bind.c (those with the heap's lock) share. */
 #pragma once
 
 #include "allocator/core/types.h"
@@ -43,7 +43,7 @@ ca_magazine_unlock(struct ca_magazine *magazine)
 	atomic_store_explicit(&magazine->lock, 0, memory_order_release);
 }
 
-/* ---- drain.c: the heap's lock is held; *_held: the magazine's, too, unless it is the calling
+/* ---- flush.c: the heap's lock is held; *_held: the magazine's, too, unless it is the calling
  * thread's own: whoever else touches that one has the heap's lock */
 
 /* What was counted so far: the device's sums change by that. */

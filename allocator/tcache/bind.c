@@ -7,7 +7,7 @@
  * memory, and the magazine itself goes to a new thread once the kernel does not know the old one
  * any more. (A destructor for the thread would need the C library's allocator.)
  */
-#include "allocator/drain.h"
+#include "allocator/tcache/internal.h"
 
 #include <errno.h>
 #include <signal.h>

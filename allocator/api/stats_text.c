@@ -6,7 +6,7 @@
  * Output is collected in a buffer on the stack and handed to the caller's write function when
  * that is full; the first error sticks and ends the output.
  */
-#include "allocator/emit.h"
+#include "allocator/api/stats_text.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

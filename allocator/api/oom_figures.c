@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "allocator/report.h"
+#include "allocator/api/oom_figures.h"
 
 #include "allocator/core/types.h"
 

@@ -5,7 +5,7 @@
  */
 #include "allocator/core/types.h"
 
-#include "allocator/report.h"
+#include "allocator/api/oom_figures.h"
 
 /* Nothing can be had any more: a small request takes a hole between large blocks. */
 static int

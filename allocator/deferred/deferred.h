@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pending.c: frees that wait for marks. These leave and retake the lock. */
+/* context_mark.c: frees that wait for marks. These leave and retake the lock. */
 #pragma once
 
 #include <errno.h>

@@ -2,13 +2,14 @@
 /*
  * The way of a free, and of memory that goes back to the driver without a free.
  *
- * What a magazine takes (magazine.c) is nobody's business here. Any other ordinary block leaves
- * LIVE at once: to CLEAN if no unfinished work may use it, else to the streams that may (owned.c).
- * If not all of them can be marked it waits for a mark on the context (pending.c), which also
- * serves everything freed earlier that has none yet. In a retired segment the last free is the
- * driver's own, and its error is the program's; what others may still use is waited for (await.c).
+ * What a magazine takes (tcache/magazine.c) is nobody's business here. Any other ordinary block
+ * leaves LIVE at once: to CLEAN if no unfinished work may use it, else to the streams that may
+ * (deferred/place.c). If not all of them can be marked it waits for a mark on the context
+ * (deferred/context_mark.c), which also serves everything freed earlier that has none yet. In a
+ * retired segment the last free is the driver's own, and its error is the program's; what others
+ * may still use is waited for (deferred/await.c).
  */
-#include "allocator/quick.h"
+#include "allocator/tcache/fast.h"
 
 #include <errno.h>
 

@@ -4,14 +4,14 @@
  * one stream); else expose what the caller's own stream has not finished with, if nobody comes to
  * wait because of it; else settle what has finished and search again; else, when too much freed
  * memory is waiting, expose what other streams have to be waited for, or let the host wait for the
- * oldest that the caller itself freed; else new memory (ladder.c).
+ * oldest that the caller itself freed; else new memory (oom.c).
  *
- * What the calling thread has just freed comes first (magazine.c); all this is for the rest.
+ * What the calling thread has just freed comes first (tcache/magazine.c); all this is for the rest.
  *
  * While anything captures, memory handed out before must not be: the request gets a segment of its
  * own.
  */
-#include "allocator/quick.h"
+#include "allocator/tcache/fast.h"
 
 #include <errno.h>
 

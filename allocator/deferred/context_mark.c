@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Frees that wait for a context mark, since no stream mark covers all that may use the memory
- * (owned.c has the others).
+ * (place.c has the others).
  *
  * Record first, publish after: a freed block leaves LIVE, is seen by nobody else while the lock is
  * free, a mark is recorded behind everything submitted so far, and only then mark and block enter

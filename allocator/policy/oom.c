@@ -9,12 +9,12 @@
  *      what the driver lacks, so that no round gives back more than that and one segment;
  *   4. the host waits for the oldest free of the calling thread, own space first; then 3 again;
  * what of those still waits (memory of graphs, of several threads) goes back behind a wait for all
- * that its context runs (await.c);
+ * that its context runs (deferred/await.c);
  *   5. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through; frees of other threads are polled
  *      for some seconds (their work may depend on this thread: never waited for);
  *   6. any hole serves: between large blocks for a small request, which it otherwise never does, or
- *      in a block that was to stay whole (budget.c);
+ *      in a block that was to stay whole (reserve.c);
  *   7. if the user wants it, the driver is asked for some time more, and for managed memory;
  *   8. the driver's own code, unchanged.
  *
@@ -30,7 +30,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "allocator/report.h"
+#include "allocator/api/oom_figures.h"
 
 __thread struct ca_tried ca_ladder_tried __attribute__((tls_model("initial-exec")));
 

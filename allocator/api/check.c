@@ -6,7 +6,7 @@
  * It holds the lock and reads only. Blocks that a thread has in its hand right now are WAITING or
  * IDLE and on a list the walk cannot see; they are accepted.
  */
-#include "allocator/drain.h"
+#include "allocator/tcache/internal.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,10 +6,10 @@
  * they are, in stacks by size, and its next request of that size takes the latest.
  *
  * Which blocks: those that nobody uses any more, and in a quiet space those that its one stream may
- * still use. What that means is said in allocator/order/users.h and owned.c; here it is asked
- * without the heap's lock, and whatever is not as usual is left to the way with it.
+ * still use. What that means is said in allocator/order/users.h and deferred/place.c; here it is
+ * asked without the heap's lock, and whatever is not as usual is left to the way with it.
  *
- * Anything else that looks for free memory empties the magazines first (drain.c): a merged block is
+ * Anything else that looks for free memory empties the magazines first (flush.c): a merged block is
  * never missed for a part of it that is kept, and no segment is taken while something is kept.
  *
  * A free claims its block by one compare-and-swap on the block's `quick` word, which holds the
@@ -17,7 +17,7 @@
  * now is not mistaken for this one. Who has the heap's lock takes a LIVE block away from all
  * magazines by setting the word to 0.
  */
-#include "allocator/quick.h"
+#include "allocator/tcache/fast.h"
 
 #include "config/mutant.h"
 

@@ -8,7 +8,7 @@
 struct ca_config;
 struct ca_space;
 
-/* ---- limit.c: CACHEALLOC_LIMIT, per_process_memory_fraction */
+/* ---- memory_limit.c: CACHEALLOC_LIMIT, per_process_memory_fraction */
 
 /* True if a limit, or what is relative to one, is set. */
 bool ca_limit_is_set(const struct ca_config *config);
@@ -24,7 +24,7 @@ uint64_t ca_limit_shortage_locked(const struct ca_space *space, uint64_t bytes, 
 /* The space is dead: what was charged there is gone. */
 void ca_limit_forget_locked(struct ca_space *space);
 
-/* ---- tend.c: automatic trims */
+/* ---- trim.c: automatic trims */
 
 /* No work of the space's device is unfinished, as far as is known. */
 bool ca_device_is_idle_locked(const struct ca_space *space);

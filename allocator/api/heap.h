@@ -60,9 +60,9 @@ void ca_space_kill(struct ca_space *space);
 /*
  * `size` bytes (> 0), 512-byte aligned; sizes of 2 MiB and more on a 64 KiB boundary whenever the
  * segment is, and on the segment's own where it is made for the request. > 0: the driver's code
- * (out of memory only after the ladder, allocator/ladder.c). -ENODEV: the space is dead; -ENOMEM:
- * no metadata; -E2BIG: larger than 2^60; -EINVAL: `size` is 0. On < 0 nothing was taken and the
- * caller passes the call through to the driver.
+ * (out of memory only after the ladder, allocator/policy/oom.c). -ENODEV: the space is dead;
+ * -ENOMEM: no metadata; -E2BIG: larger than 2^60; -EINVAL: `size` is 0. On < 0 nothing was taken
+ * and the caller passes the call through to the driver.
  */
 int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 /*
