@@ -6,10 +6,13 @@
  * It holds the lock and reads only. Blocks that a thread has in its hand right now are WAITING or
  * IDLE and on a list the walk cannot see; they are accepted.
  */
-#include "allocator/tcache/internal.h"
+#include "allocator/api/heap.h"
 
 #include <errno.h>
 #include <string.h>
+
+#include "allocator/core/lock.h"
+#include "allocator/tcache/internal.h"
 
 struct walk {
 	const char *reason; /* of the first broken claim */

@@ -6,10 +6,14 @@
  * the middle of another thread's change, so it walks none of them: it unmaps them all and starts
  * its lists anew.
  */
-#include "allocator/core/types.h"
+#include "allocator/api/heap.h"
 
 #include <errno.h>
 #include <string.h>
+
+#include "allocator/block/block.h"
+#include "allocator/core/lock.h"
+#include "allocator/tcache/tcache.h"
 
 static uint64_t
 unique_id(void)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The caching allocator: one heap a process, one space a context.
+ * The caching allocator: one heap a process, one space a context. Allocation, free, limits and
+ * trims are declared in allocator/policy/policy.h; graphs and registrations in
+ * allocator/deferred/deferred.h; streams and submissions in allocator/order/order.h.
  *
  * Thread-safe throughout. No lock is held while the driver (allocator/core/driver.h) is called, so
  * a callback may enter the heap again. Metadata comes from our own mmap arena
@@ -21,6 +23,8 @@
 
 #include "allocator/core/driver.h"
 #include "allocator/core/stats.h"
+#include "allocator/deferred/deferred.h"
+#include "allocator/policy/policy.h"
 #include "config/config.h"
 
 struct ca_heap;
@@ -58,43 +62,10 @@ int ca_space_create(struct ca_heap *heap, void *context, unsigned device,
 void ca_space_kill(struct ca_space *space);
 
 /*
- * `size` bytes (> 0), 512-byte aligned; sizes of 2 MiB and more on a 64 KiB boundary whenever the
- * segment is, and on the segment's own where it is made for the request. > 0: the driver's code
- * (out of memory only after the ladder, allocator/policy/oom.c). -ENODEV: the space is dead;
- * -ENOMEM: no metadata; -E2BIG: larger than 2^60; -EINVAL: `size` is 0. On < 0 nothing was taken
- * and the caller passes the call through to the driver.
- */
-int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
-/*
- * `size` bytes straight from the driver, exactly as asked for, and back to it at their free; never
- * from the cache and never kept by it. Cached memory is given back before the driver's runs out;
- * limits, oom_retry_ms and oom_fallback apply as to ca_alloc.
- * Results as of ca_alloc.
- */
-int ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address);
-/*
  * Another cache serves this process and takes its memory by ca_alloc_through: from now on each such
  * call gives the device's finished cached memory back first. Thread-safe, without the lock.
  */
 void ca_heap_share(struct ca_heap *heap);
-/*
- * Tracks [address, address + size) that the program got from the driver itself (pitch,
- * pass-through): never cached, freed by returning it to the driver. `requested` bytes count in the
- * statistics. -ENODEV, -ENOMEM, -EINVAL: as for ca_alloc; the memory stays the program's,
- * untracked.
- */
-int ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested);
-/*
- * Frees a live block by its base address. -ENOENT: not ours (hand it to the driver); -EINVAL:
- * inside a segment of ours but not the base of a live block (double or interior free); > 0: the
- * driver's error: a retired block's return failed, or the context is poisoned; the block then stays
- * live. -EBUSY: only with CA_DISABLE_COUNT, from segment_return; the block stays live.
- */
-int ca_free(struct ca_heap *heap, uint64_t address);
-/* The same for a free that takes effect when `stream` (NULL: not tracked) gets
- * there: until then the stream counts as a user. Natively it waits for nobody: it returns at once
- * whatever waits, and no thread is made to wait for what the memory was last used by. */
-int ca_free_async(struct ca_heap *heap, uint64_t address, struct ca_stream *stream);
 
 struct ca_block_info {
 	uint64_t address;         /* base of the block */
@@ -124,77 +95,8 @@ int ca_note_sync_memops(struct ca_heap *heap, uint64_t address, bool is_set);
  */
 int ca_retire(struct ca_heap *heap, uint64_t address);
 
-/*
- * Graphs. Memory handed out while something captures may be named by the graph that comes of it.
- * Read the serial before the capture begins and after it ended; then, before the driver says that
- * nothing captures any more, tell the heap of the graph: blocks with first < serial <= last are not
- * handed out again after their free until *gone is true (it must stay readable for ever). A capture
- * that ends without a graph need not be told. No driver call. -ENOMEM.
- */
-uint64_t ca_graph_serial(struct ca_heap *heap);
-int ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool *gone);
-/* The end of the graph cannot be learned: their segments are retired, as by ca_retire. */
-void ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last);
-
-/*
- * The program gave the whole segment at `address` back by a driver call of its own (cuMemFreeAsync
- * while only counting): forget it, counted as a free. -ENOENT: not the base of a live whole segment
- * of ours.
- */
-int ca_disown(struct ca_heap *heap, uint64_t address);
-
-/*
- * The out-of-memory ladder for a driver call that is not ours to serve (pitch, arrays, ...): gives
- * memory back so that the driver may find `size` bytes. True: something was given back, try again;
- * false: nothing is left, or a capture is in the way.
- */
-bool ca_reclaim(struct ca_space *space, uint64_t size);
-/* The program got memory by a call that is not ours to serve: counted, nothing else. */
-void ca_note_other_alloc(struct ca_space *space);
-/*
- * CACHEALLOC_LIMIT for memory by calls that are not ours to serve. Charge before the call: cached
- * memory is given back where that makes room; false: out of memory. Cancel where the call failed;
- * otherwise keep it by the handle (an address, a handle) that will be freed. Drop before the real
- * free: the bytes that were charged, 0 for none; restore them if that failed.
- */
-enum ca_charge_kind {
-	CA_CHARGE_ADDRESS,
-	CA_CHARGE_PHYSICAL, /* cuMemCreate */
-	CA_CHARGE_ARRAY,
-	CA_CHARGE_MIPMAP,
-};
-bool ca_charge(struct ca_space *space, uint64_t bytes);
-void ca_charge_cancel(struct ca_space *space, uint64_t bytes);
-void ca_charge_keep(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle,
-		    uint64_t bytes);
-uint64_t ca_charge_drop(struct ca_heap *heap, enum ca_charge_kind kind, uint64_t handle,
-			struct ca_space **ret_space);
-void ca_charge_restore(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle,
-		       uint64_t bytes);
-/* What cuMemGetInfo reports becomes what CACHEALLOC_LIMIT leaves, if that is less. */
-void ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_bytes);
-/* The smaller limit of segments in bytes, 0: none; *ret_is_limit: it is CACHEALLOC_LIMIT. */
-uint64_t ca_limit_allowed(struct ca_space *space, bool *ret_is_limit);
-/*
- * Automatic trims (max_cached_mb, trim_idle_ms, trim_every, garbage_collection_threshold) that are
- * due in the space. `may_wait`: the program frees memory of the space by a call for which the
- * driver's own would wait for the device. Otherwise nothing is done while work of the device is
- * unfinished, as far as is known. No effect while anything captures.
- */
-void ca_tend(struct ca_space *space, bool may_wait);
-/* No work of the space's device is unfinished, as far as is known. */
-bool ca_device_is_idle(struct ca_space *space);
-/* True if any of those settings is on. */
-bool ca_tend_is_wanted(const struct ca_config *config);
 /* Counts `n` blocks that were filled (zero, poison), or could not be. */
 void ca_note_fill(struct ca_space *space, bool filled);
-/* Gives finished cached segments of all devices back, largest first, until at most `keep_bytes`
- * stay cached. Returns bytes given back; 0 while anything captures. May wait for the device. */
-uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);
-/* Bytes that are free or pending in whole segments of `space`'s device:
- * what cuMemGetInfo may add to free. */
-uint64_t ca_drainable_bytes(struct ca_space *space);
-
 /* Sums over the device's spaces, living and dead. `device` as in ca_space_create. */
 void ca_heap_stats(struct ca_heap *heap, unsigned device, struct ca_stats *ret_stats);
 /* Devices seen so far: ordinals below the returned number may have statistics. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "allocator/api/oom_figures.h"
 
-#include "allocator/core/types.h"
+#include "allocator/api/heap.h"
+#include "allocator/core/lock.h"
 
 /* Keeps the largest, in order. */
 static void

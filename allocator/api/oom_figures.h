@@ -8,21 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/api/heap.h"
-#include "allocator/order/order.h"
-
-/* What the ladder did for the calling thread's last request (allocator/policy/oom.c). */
-struct ca_tried {
-	unsigned searches;       /* of what is free */
-	unsigned asked;          /* times the driver was asked again */
-	unsigned given_segments; /* that went back to the driver */
-	uint64_t given_bytes;
-	unsigned waits; /* of the host, for freed memory */
-	bool others;    /* memory that other threads had freed was looked at until patience ended */
-	bool capture;   /* a stream captures: new memory only */
-	bool anything_goes; /* every hole will do: nothing else is left */
-	bool refused_by_us; /* by a limit that the user set: the driver was not asked */
-};
+#include "allocator/core/order_types.h"
+#include "allocator/policy/policy.h"
 
 /* Freed memory that a stream still uses. */
 struct ca_report_stream {
@@ -52,8 +39,6 @@ struct ca_report {
 	unsigned n_streams;
 	struct ca_tried tried;
 };
-
-extern __thread struct ca_tried ca_ladder_tried __attribute__((tls_model("initial-exec")));
 
 /* The ordinal of its device. */
 unsigned ca_report_device(const struct ca_space *space);

@@ -3,7 +3,10 @@
  * Sums are kept per device under the heap's lock, so current, peak and total are exact; the figures
  * are worked out when somebody asks.
  */
-#include "allocator/core/types.h"
+#include "allocator/api/heap.h"
+
+#include "allocator/core/lock.h"
+#include "allocator/tcache/tcache.h"
 
 static void
 figures(const struct ca_space *space, struct ca_stats *stats)

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "allocator/order/order.h"
+#include "allocator/trace/format.h"
 #include "config/text.h"
 
 struct out {

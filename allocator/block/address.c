@@ -5,9 +5,12 @@
  * blocks are walked, from the one that its chart names for that part of it: at most a 16th of the
  * segment.
  */
-#include "allocator/core/types.h"
+#include "allocator/block/block.h"
 
 #include <sched.h>
+
+#include "allocator/core/lock.h"
+#include "allocator/tcache/tcache.h"
 
 bool
 ca_block_claim_locked(struct ca_block *block)

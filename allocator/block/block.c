@@ -13,7 +13,9 @@
  * survives, the others go back; a record that is indexed and only grows or shrinks keeps its places
  * in the trees if it can.
  */
-#include "allocator/core/types.h"
+#include "allocator/block/block.h"
+
+#include "allocator/order/order.h"
 
 enum {
 	IN_USE = 1, /* requested, allocated */

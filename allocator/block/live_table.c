@@ -13,7 +13,7 @@
  * look at what is gone, and then sees that it is. It may miss what was moved under its eyes: then
  * the way with the lock finds it.
  */
-#include "allocator/core/types.h"
+#include "allocator/block/block.h"
 
 enum {
 	BUCKET = CA_BASES_BUCKET,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * LIVE blocks by the address of their first byte: a table that is changed under the heap's lock and
- * read without. Private to allocator/, included by core/types.h.
+ * read without.
  */
 #pragma once
 
@@ -9,30 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/util/arena.h"
-
-struct ca_block;
-
-/* An entry's bits above the pointer are a part of the hash; a bucket is one cache line. */
-enum { CA_BASES_BUCKET = 8, CA_BASES_TAG_SHIFT = 48, CA_BASES_TAG_BITS = 16, CA_BASES_TAG_AT = 20 };
-
-struct ca_bases_table {
-	unsigned log;   /* of the number of buckets */
-	unsigned shift; /* of a hash to a bucket */
-	uint64_t mask;  /* of a bucket */
-	_Alignas(64) _Atomic uint64_t places[][CA_BASES_BUCKET];
-};
-
-enum { CA_BASES_SIZES = 36 };
-
-struct ca_bases {
-	struct ca_bases_table *_Atomic table; /* NULL: none yet */
-	struct ca_arena *arena;
-	uint64_t entered; /* blocks in the table */
-	uint64_t few;     /* fewer are too few for it */
-	/* all that there ever was, by size: those not in use have given their memory back */
-	struct ca_bases_table *tables[CA_BASES_SIZES];
-};
+#include "allocator/core/types.h"
 
 static inline uint64_t
 ca_bases_hash(uint64_t grain)

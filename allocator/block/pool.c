@@ -21,7 +21,9 @@
  * a smaller request, and to a request that is itself oversize only within max_non_split_rounding.
  * That is the meaning these settings have in PyTorch.
  */
-#include "allocator/core/types.h"
+#include "allocator/block/block.h"
+
+#include "allocator/order/order.h"
 
 enum { SHARED_REST = 256 << 10 }; /* bytes */
 

@@ -8,9 +8,11 @@
  * (deferred/place.c), where it is merged (block.c), and where a magazine may have it
  * (policy/alloc.c).
  */
-#include "allocator/core/types.h"
+#include "allocator/block/block.h"
 
 #include <string.h>
+
+#include "allocator/deferred/deferred.h"
 
 static bool
 overlaps(const struct ca_registered *registered, uint64_t from, uint64_t to)

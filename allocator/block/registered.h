@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Address ranges that were registered to somebody who is no stream (a network card, a disk):
- * private to allocator/, included by core/types.h.
+ * Address ranges that were registered to somebody who is no stream (a network card, a disk).
  *
  * Registrations are cached by address and outlive the free, so memory of such a range is handed out
  * finished only, until its segment is back at the driver.
@@ -11,8 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct ca_block;
-struct ca_segment;
+#include "allocator/core/types.h"
 
 enum { CA_REGISTERED_MAX = 15 };
 
@@ -31,3 +29,10 @@ struct ca_registered {
  */
 void ca_registered_add_locked(struct ca_segment *segment, uint64_t from, uint64_t to);
 bool ca_registered_overlaps_some(const struct ca_block *block);
+
+static inline bool
+ca_registered_overlaps(const struct ca_block *block)
+{
+	return __builtin_expect(block->segment->registered != NULL, 0) &&
+	       ca_registered_overlaps_some(block);
+}

@@ -4,7 +4,7 @@
  * that requests of about the same size get blocks of the same size. Too small a step (less than the
  * grain) makes no difference.
  */
-#include "allocator/core/types.h"
+#include "allocator/block/block.h"
 
 static uint64_t
 divisions_for(const struct ca_roundup *roundup, uint64_t size)

@@ -11,11 +11,13 @@
  * The driver never hands out memory that is in use. Records that overlap a new segment are
  * therefore stale: somebody freed that memory behind our back. They are dropped and counted.
  */
-#include "allocator/core/types.h"
+#include "allocator/core/lock.h"
 
 #include <errno.h>
 
-#include "allocator/api/oom_figures.h"
+#include "allocator/deferred/deferred.h"
+#include "allocator/policy/internal.h"
+#include "allocator/trace/trace.h"
 
 struct parts {
 	struct ca_segment *segment;

@@ -6,13 +6,16 @@
  * hand right now". A thread's own calls are left out: a callback of the driver may enter the heap
  * again, and must not wait for the call it runs in.
  */
-#include "allocator/core/types.h"
+#include "allocator/core/lock.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "allocator/api/heap.h"
+#include "allocator/tcache/tcache.h"
 
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
 __thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));

@@ -11,9 +11,11 @@
  * synchronisation; in a capture neither is to be had, and the driver's free is relied upon after
  * all. What other contexts run is not waited for, as natively it would not be.
  */
-#include "allocator/order/internal.h"
+#include "allocator/deferred/deferred.h"
 
 #include <errno.h>
+
+#include "allocator/order/internal.h"
 
 static bool
 has_finished(struct ca_stream_record *record, uint64_t bound)

@@ -15,10 +15,13 @@
  * and if even that fails the space is poisoned: nothing of it is reused again, every segment goes
  * back to the driver as soon as it can.
  */
-#include "allocator/core/types.h"
+#include "allocator/deferred/deferred.h"
 
 #include <errno.h>
 
+#include "allocator/block/block.h"
+#include "allocator/core/lock.h"
+#include "allocator/tcache/tcache.h"
 #include "config/mutant.h"
 
 static void

@@ -1,14 +1,94 @@
 /* SPDX-License-Identifier: MIT */
-/* context_mark.c: frees that wait for marks. These leave and retake the lock. */
+/*
+ * Freed memory that work may still use: where it waits, and how one learns that it has finished.
+ *
+ * What is *_locked wants the heap's lock.
+ */
 #pragma once
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-struct ca_block;
-struct ca_list;
-struct ca_space;
+#include "allocator/core/types.h"
+#include "allocator/order/order.h"
+
+enum ca_wait {
+	CA_WAIT_EXACT, /* only for what the driver's own free would have waited for */
+	/* the same, but for no stream that somebody else must let go on: that may need what the
+	 * caller has taken since the free, a lock perhaps */
+	CA_WAIT_LATER,
+	CA_WAIT_ANY, /* also for work submitted after the free: memory is short */
+};
+
+/* ---- place.c: freed blocks that wait for streams */
+
+/*
+ * A freed block in no list and no index gets its place by what is unfinished of `users`: CLEAN,
+ * OWNED or MULTI. False: only a context mark will do; the block is as it was.
+ */
+bool ca_owned_place_locked(struct ca_block *block, struct ca_users *users);
+/* The place of a block with a user that comes out of a magazine. */
+void ca_owned_place_kept_locked(struct ca_block *block);
+/* An OWNED or MULTI block gets the place that is right for it now. */
+void ca_owned_place_again_locked(struct ca_block *block);
+/* The same; what only a context mark will do for waits for one. */
+void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
+/* Settles what finished streams have used, if any progressed since the last time. True if so. */
+bool ca_owned_settle_locked(struct ca_space *space);
+/* The stream's pools exist, or can be made. */
+bool ca_owned_pools_ready(struct ca_heap *heap, struct ca_stream_record *record);
+/* No user is a stream that no mark can be had of. */
+bool ca_owned_is_markable(const struct ca_users *users);
+/* Streams of the space, in use or not. */
+static inline unsigned
+ca_owned_streams(const struct ca_space *space)
+{
+	return atomic_load_explicit(&space->order.n_streams, memory_order_acquire);
+}
+/* True if the user is that stream. Needs no lock; who hands memory out by that says so to
+ * ca_order_expose, which sees to it if the space has ceased to be quiet. */
+bool ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user);
+/* Blocks wait in the space. Needs no lock. */
+static inline bool
+ca_owned_any(const struct ca_space *space)
+{
+	return atomic_load_explicit(&space->owned_blocks, memory_order_relaxed) ||
+	       atomic_load_explicit(&space->waiting_blocks, memory_order_relaxed);
+}
+/* Bytes of the space's pool that wait. */
+uint64_t ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
+/* Asks the streams' marks. True: something was settled. Leaves and retakes the lock. */
+bool ca_owned_poll_locked(struct ca_space *space);
+/* Something waits, and looking at it might help. */
+bool ca_owned_is_waiting_locked(struct ca_space *space);
+/* Looks at everything that waits in the space, without waiting; true: something was settled. Leaves
+ * and retakes the lock. */
+bool ca_owned_look_locked(struct ca_space *space);
+/* As ca_pending_wait_locked, for what waits for streams. */
+int ca_owned_wait_locked(struct ca_space *space, enum ca_wait which);
+/* The block that such a wait would be for, or NULL. */
+struct ca_block *ca_owned_oldest_locked(const struct ca_space *space, enum ca_wait which);
+/* True if blocks wait that another thread freed. */
+bool ca_owned_others_wait_locked(const struct ca_space *space);
+/* The blocks are gone: the streams' pools and lists are empty. */
+void ca_owned_forget(struct ca_space *space);
+
+/* ---- multi_user.c: freed blocks that several streams may still use */
+
+/* As ca_owned_place_locked, of more than one user. */
+bool ca_several_place_locked(struct ca_block *block, const struct ca_users *users);
+/* Blocks that a user has finished with get the place they have by now. True: something was settled.
+ */
+bool ca_several_settle_locked(struct ca_space *space);
+/* Memory is asked for, for that stream most likely: blocks whose users it has come after become its
+ * own, if it is the stream that most memory is asked for. */
+void ca_several_adopt_locked(struct ca_space *space, struct ca_stream_record *record);
+/* The next set of the space with blocks; NULL: the first, or there is none. */
+struct ca_user_set *ca_several_next(const struct ca_space *space, const struct ca_user_set *set);
+
+/* ---- context_mark.c: frees that wait for context marks. These leave and retake the lock. */
 
 /* What a LIVE block has no room for while it waits; for who may have to make it LIVE again. */
 struct ca_lent {
@@ -32,14 +112,6 @@ unsigned ca_pending_poll_locked(struct ca_space *space);
 void ca_pending_drop_all_locked(struct ca_space *space);
 /* The driver answers nothing but errors: retires every segment of the space. */
 void ca_pending_poison_locked(struct ca_space *space);
-enum ca_wait {
-	CA_WAIT_EXACT, /* only for what the driver's own free would have waited for */
-	/* the same, but for no stream that somebody else must let go on: that may need what the
-	 * caller has taken since the free, a lock perhaps */
-	CA_WAIT_LATER,
-	CA_WAIT_ANY, /* also for work submitted after the free: memory is short */
-};
-
 /*
  * Waits on the host for the oldest group that the calling thread freed (another thread's free must
  * never hold this one up). 1: settled one; 0: nothing to wait for; -EAGAIN: work of other contexts
@@ -66,3 +138,55 @@ ca_pending_is_lost(int r)
 {
 	return r > 0 || r == -EIO;
 }
+
+/* ---- await.c: before memory goes back to the driver. These leave and retake the lock, but for the
+ * first. */
+
+/* All that the space runs and that was stamped up to `bound` is known to have finished. True also
+ * if the space is dead or poisoned. */
+bool ca_await_is_finished(struct ca_space *space, uint64_t bound);
+/* The same, after asking the driver, without waiting; in a capture nothing is asked. */
+bool ca_await_ask_locked(struct ca_space *space, uint64_t bound);
+/* The same, after waiting on the host: for no stream that captures without a mark or that somebody
+ * else must let go on, and for nothing of other contexts. */
+bool ca_await_locked(struct ca_space *space, uint64_t bound);
+
+/* ---- graph_memory.c: memory that graphs may use */
+
+/* True, and it waits in space->held: the block was handed out in a capture and freed, and a graph
+ * may use it. It is in no list. */
+bool ca_graph_keeps_locked(struct ca_block *block);
+/* Lets go of what no graph can use any more. True: something was. Leaves and retakes the lock. */
+bool ca_graph_look_locked(struct ca_heap *heap);
+
+/*
+ * Graphs. Memory handed out while something captures may be named by the graph that comes of it.
+ * Read the serial before the capture begins and after it ended; then, before the driver says that
+ * nothing captures any more, tell the heap of the graph: blocks with first < serial <= last are not
+ * handed out again after their free until *gone is true (it must stay readable for ever). A capture
+ * that ends without a graph need not be told. No driver call. -ENOMEM.
+ */
+uint64_t ca_graph_serial(struct ca_heap *heap);
+int ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool *gone);
+/* The end of the graph cannot be learned: their segments are retired, as by ca_retire. */
+void ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last);
+
+/* ---- host_sync.c: who else may use LIVE memory */
+
+/* The unfinished users that LIVE blocks of ours (of any space) in the named ranges inherited.
+ * Takes the heap's lock itself. `context`: more than fit, or not known. */
+void ca_touch_users(struct ca_space *space, const struct ca_touch *touch,
+		    struct ca_users *ret_users);
+
+/*
+ * An accessor that is no stream is given [address, address + bytes). Waits on the host for what the
+ * inherited users of each block of ours there have not finished (counted as `settles`): exactly for
+ * them where that is known, else, in a quiet space, for what was submitted to their stream so far.
+ * From then on the space is not quiet any more, and memory of the range is handed out finished
+ * only, until its segment is back at the driver. -ENOENT: nothing of ours is there;
+ * -EBUSY: a capture of that very stream is in the way.
+ */
+int ca_register(struct ca_heap *heap, uint64_t address, uint64_t bytes);
+/* Memory will be registered: no space of the heap is quiet any more, so that the first
+ * registration, too, waits exactly for what it must. */
+void ca_register_begins(struct ca_heap *heap);

@@ -7,9 +7,12 @@
  * What was freed in a capture is held at once, before anybody knows whether a graph will come of
  * it; when nothing captures any more and no graph has claimed it, it is ordinary memory.
  */
-#include "allocator/core/types.h"
+#include "allocator/deferred/deferred.h"
 
 #include <errno.h>
+
+#include "allocator/block/block.h"
+#include "allocator/core/lock.h"
 
 uint64_t
 ca_graph_serial(struct ca_heap *heap)

@@ -6,10 +6,12 @@
  * Such an accessor may keep its way to the memory by address for longer than the block lives, so
  * the range stays noted (block/registered.c).
  */
-#include "allocator/order/internal.h"
+#include "allocator/deferred/deferred.h"
 
 #include <errno.h>
 
+#include "allocator/block/block.h"
+#include "allocator/order/internal.h"
 #include "config/mutant.h"
 
 /* Adds an unfinished user. */

@@ -20,8 +20,9 @@
  * Lists are in the order of the frees, or nearly so, for stamps grow: of each list the head is
  * looked at, and a little more.
  */
-#include "allocator/core/types.h"
+#include "allocator/deferred/deferred.h"
 
+#include "allocator/block/block.h"
 #include "config/branch.h"
 #include "config/mutant.h"
 

@@ -11,9 +11,13 @@
  * In a quiet space, with one stream that could submit, what that stream owns is as good as CLEAN:
  * whatever is submitted later comes after it.
  */
-#include "allocator/core/types.h"
+#include "allocator/deferred/deferred.h"
 
 #include <errno.h>
+
+#include "allocator/core/lock.h"
+#include "allocator/policy/internal.h"
+#include "allocator/tcache/tcache.h"
 
 bool
 ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user)

@@ -11,6 +11,7 @@
  */
 #include "allocator/order/internal.h"
 
+#include "allocator/tcache/tcache.h"
 #include "config/mutant.h"
 
 static uint64_t

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 
+#include "allocator/tcache/tcache.h"
 #include "config/branch.h"
 
 struct ca_point *

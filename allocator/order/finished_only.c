@@ -6,6 +6,7 @@
  */
 #include "allocator/order/internal.h"
 
+#include "allocator/tcache/tcache.h"
 #include "config/log.h"
 
 static void

@@ -15,6 +15,7 @@
 
 #include <errno.h>
 
+#include "allocator/deferred/deferred.h"
 #include "config/branch.h"
 #include "config/mutant.h"
 

@@ -8,7 +8,10 @@
  */
 #pragma once
 
+#include "allocator/core/lock.h"
 #include "allocator/core/types.h"
+#include "allocator/order/order.h"
+#include "allocator/trace/trace.h"
 
 static inline struct ca_stream_record *
 ca_record(struct ca_stream *stream)

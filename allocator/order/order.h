@@ -29,43 +29,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/api/heap.h"
+#include "allocator/core/order_types.h"
+#include "allocator/core/thread.h"
+#include "allocator/core/types.h"
 #include "allocator/util/ticks.h"
 #include "config/mutant.h"
-
-enum ca_stream_kind {
-	CA_STREAM_BLOCKING, /* ordered with the legacy stream by the driver */
-	CA_STREAM_NONBLOCKING,
-	CA_STREAM_LEGACY,
-	CA_STREAM_PER_THREAD, /* blocking, and only its own thread can name it */
-};
-
-/* The words every submission reads; one a space. */
-struct ca_order_words {
-	/* G: even, starting at 2; one more once a stream was stamped with it */
-	_Alignas(64) _Atomic uint64_t epoch;
-	_Alignas(64) _Atomic uint64_t exposures; /* moves when something is exposed; starts at 1 */
-	/* ticks without a submission that are a lull; 0: none is. Constant, as is a 16th of it */
-	uint64_t lull, lull_grain;
-};
-
-/* What a submission reads and writes of its stream. Embedded at the start of the private record
- * (allocator/core/types.h); valid for the life of the process: a closed stream's record may later
- * serve another stream of the same space. */
-struct ca_stream {
-	_Alignas(64) struct ca_order_words *words; /* constant */
-	/* `exposures` for which the guard has run; 0: never. And CA_WATCHED: memory was handed out
-	 * unfinished with no mark to come, so the next submission behind a lull records one. */
-	_Atomic uint64_t seen;
-	_Atomic uint64_t armed; /* != 0: record a mark before the next submission */
-	_Atomic uint64_t last;  /* largest stamp; 0: never submitted */
-	/* watched: ticks of the last submission, or of one at most a grain before it */
-	_Atomic uint64_t noted;
-	_Atomic unsigned stamping; /* threads inside ca_submit_stamp */
-};
-
-/* ca_stream.seen */
-#define CA_WATCHED ((uint64_t)1 << 63)
 
 /* ---- life of streams (called by shim/) */
 
@@ -91,12 +59,6 @@ void ca_stream_note_thread(struct ca_stream *stream);
 
 /* Of a record that will never be another space's. */
 struct ca_space *ca_stream_space(const struct ca_stream *stream);
-
-/* The stream of the calling thread's last submission; NULL: none. */
-extern __thread struct ca_stream *ca_order_last_stream __attribute__((tls_model("initial-exec")));
-/* A number for the calling thread: never 0, never another thread's. A block has room for the lower
- * 32 bits; a number that needs more has none there, and so is never equal to a block's. */
-uint64_t ca_order_thread(void);
 
 /* ---- submissions */
 
@@ -235,11 +197,6 @@ void ca_order_space_finished(struct ca_space *space, uint64_t bound, bool blocki
  * An event of the program, as far as we know what its last record stands for. Zero-initialised:
  * teaches nothing. The owner (shim/) keeps it alive during calls.
  */
-enum { CA_CLOCK_PARTS = 8 };
-struct ca_clock_part {
-	struct ca_stream *stream;
-	uint64_t stamp;
-};
 struct ca_event {
 	_Atomic uint64_t sequence; /* odd: a record is in progress or nothing is known */
 	_Atomic unsigned
@@ -321,19 +278,167 @@ void ca_order_set_sole_user(struct ca_space *space, struct ca_stream *stream);
  * can order is about to begin. Call after ca_order_finished_only. */
 void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
 
-/* Waits on the host until nothing that is exposed in `space` (NULL: in every space) is unfinished.
+/* ======== for the blocks: what takes a struct ca_order makes no driver call and may be called with
+ * the heap's lock held; what takes a space wants no lock, and may call the driver ======== */
+
+/* ---- life of the tracker */
+void ca_order_init(struct ca_space *space);
+/* The context is gone: drops all points, forgets handles; every stamp counts as finished. */
+void ca_order_kill(struct ca_space *space);
+/* The space is as if it had one stream more from now on: frees get exact marks. */
+void ca_order_end_quiet(struct ca_space *space);
+/* Unmaps the records; no call is in progress. */
+void ca_order_destroy(struct ca_order *order);
+/* As ca_order_kill, but the locks are remade and nothing is walked or dropped. */
+void ca_order_after_fork_child(struct ca_order *order);
+
+/* Records a mark on every stream of the space that is busy and has none for its last work, for
+ * ca_order_poll to ask. */
+void ca_order_mark_busy(struct ca_space *space);
+
+/* ---- stamps and users */
+
+/* The birth of an allocation: every stamp so far is smaller. */
+uint64_t ca_order_born(struct ca_order *order);
+/* Work of another space may touch what was born then. */
+static inline bool
+ca_order_has_foreign_user(struct ca_order *order, uint64_t born)
+{
+	uint64_t foreign = atomic_load(&order->foreign);
+
+	return foreign >= born && foreign > atomic_load(&order->foreign_done);
+}
+
+/* The half of ca_order_is_untouched that is not about the space (for that: CA_ATTENTION_ORDER). */
+static inline bool
+ca_order_is_unstamped(struct ca_order *order, uint64_t born)
+{
+	return atomic_load(&order->words.epoch) == born && !ca_order_has_foreign_user(order, born);
+}
+/*
+ * What is usual at a free, cheaply, without a lock. True only if no stream was stamped since
+ * `born`: the present epoch is the one of the birth, and nobody was stamped with it.
  */
-void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
+static inline bool
+ca_order_is_untouched(struct ca_order *order, uint64_t born)
+{
+	return !(atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK) &&
+	       ca_order_is_unstamped(order, born) && !atomic_load(&order->hazards);
+}
 
 /*
- * An accessor that is no stream is given [address, address + bytes). Waits on the host for what the
- * inherited users of each block of ours there have not finished (counted as `settles`): exactly for
- * them where that is known, else, in a quiet space, for what was submitted to their stream so far.
- * From then on the space is not quiet any more, and memory of the range is handed out finished
- * only, until its segment is back at the driver. -ENOENT: nothing of ours is there;
- * -EBUSY: a capture of that very stream is in the way.
+ * The users of a block at its free: of `inherited` those that have not finished, and every stream
+ * stamped at `born` or later; without those that another one stands for. Arms them unless the
+ * space is quiet. *ret_users is not *inherited.
  */
-int ca_register(struct ca_heap *heap, uint64_t address, uint64_t bytes);
-/* Memory will be registered: no space of the heap is quiet any more, so that the first
- * registration, too, waits exactly for what it must. */
-void ca_register_begins(struct ca_heap *heap);
+void ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inherited,
+		    struct ca_users *ret_users);
+/* A free takes effect behind what was submitted to the stream, and what the driver orders before
+ * it, which may be what makes other streams' later use of the memory come first. */
+void ca_order_free_in(struct ca_stream *stream);
+static inline bool
+ca_user_is_done(const struct ca_user *user)
+{
+	const struct ca_stream_record *record = (const struct ca_stream_record *)user->stream;
+
+	return atomic_load(&record->done) >= user->stamp; /* hot comes first */
+}
+/* Takes finished users out. True: none is left. */
+bool ca_users_prune(struct ca_users *users);
+bool ca_order_is_quiet(struct ca_order *order);
+static inline bool
+ca_record_has_hazard(const struct ca_stream_record *record)
+{
+	return atomic_load(&record->hazard) > atomic_load(&record->done);
+}
+/* Somebody else must end what was submitted to the stream, or to one that it waits for. */
+bool ca_record_is_held_up(struct ca_stream_record *record);
+/* Or to one of the space. */
+bool ca_order_is_held_up(struct ca_order *order);
+/* The candidate, if it is the one stream of a quiet space and has unfinished work, or NULL. */
+struct ca_stream_record *ca_order_is_only_stream(struct ca_order *order,
+						 struct ca_stream_record *only);
+/* The one stream of a quiet space that has unfinished work, or NULL. */
+static inline struct ca_stream_record *
+ca_order_only_stream(struct ca_order *order)
+{
+	struct ca_stream_record *only = atomic_load(&order->only);
+
+	if (!only)
+		return NULL;
+	if (__builtin_expect(atomic_load(&order->candidates) > 1 || atomic_load(&order->hazards),
+			     0))
+		return ca_order_is_only_stream(order, only);
+	return atomic_load(&only->hot.last) > atomic_load(&only->done) ? only : NULL;
+}
+/* False: somebody who knows says that it is no user of anything (ca_order_set_sole_user). */
+static inline bool
+ca_order_is_user(const struct ca_order *order, const struct ca_stream_record *record)
+{
+	const struct ca_stream_record *sole = atomic_load(&order->sole_user);
+
+	return !sole || sole == record;
+}
+/*
+ * The one stream that may use what a free gives back, without a lock: the space is quiet, no other
+ * stream has unfinished work, and what is freed now is marked if the space ceases to be quiet.
+ * *ret_last: that stream's last stamp. NULL: it is not known to be so simple.
+ */
+struct ca_stream_record *ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last);
+
+/* ---- exposure */
+
+/* Something captures, or is about to: nothing unfinished may be handed out any more. Asked under
+ * the heap's lock or a magazine's, which ca_order_mark_before_capture takes afterwards: it misses
+ * no exposure. */
+bool ca_order_may_capture(const struct ca_heap *heap);
+/* Every stream is submitted to by the calling thread only. */
+bool ca_order_is_ours(struct ca_order *order);
+/* The next submission to `record` comes after `user` by waits that it has made. */
+bool ca_order_is_behind(struct ca_stream_record *record, const struct ca_users *users);
+/* If what `users` have not finished is handed to `record`, no other stream that has work comes to
+ * wait: each comes after them anyway, or `record` comes after all of its work. */
+bool ca_order_exposes_freely(struct ca_stream_record *record, const struct ca_users *users);
+/* May memory with these users be handed to the calling thread? Yes in a quiet space, or if, for
+ * each of them, every other stream has only the calling thread as submitter, and an exact mark is
+ * to be had. */
+bool ca_order_may_expose(struct ca_order *order, const struct ca_users *users);
+/* It was: before the block leaves the heap's lock. */
+void ca_order_expose(struct ca_order *order, const struct ca_user *user);
+
+/* ---- marks: these call the driver */
+
+/* Asks the oldest points of every stream, recording a mark where blocks wait for one and there is
+ * none. 0, or the first error (> 0 the driver's, -EIO); -EBUSY: a capture is in the way. */
+int ca_order_poll(struct ca_space *space);
+/* Waits on the host for exactly this user. 0: done; -EAGAIN: no exact mark is to be had; -EBUSY;
+ * > 0, -EIO: errors. */
+int ca_order_wait(struct ca_space *space, const struct ca_user *user);
+/* A context mark covers everything stamped before this was taken; once it is done, tell. */
+uint64_t ca_order_context_bound(struct ca_order *order);
+void ca_order_context_finished(struct ca_order *order, uint64_t bound);
+
+/* ---- what is handed out */
+
+static inline struct ca_stream_record *
+ca_owned_record(const struct ca_user *user)
+{
+	return CA_CONTAINER_OF(user->stream, struct ca_stream_record, hot);
+}
+
+/* Nothing unfinished is handed out. Needs no lock. */
+static inline bool
+ca_owned_is_finished_only(const struct ca_space *space)
+{
+	return __atomic_load_n(&space->heap->config.reuse_finished, __ATOMIC_RELAXED) ||
+	       atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
+}
+/* The stream whose unfinished memory is as good as CLEAN: the one stream of a quiet space. NULL:
+ * there is none. */
+static inline struct ca_stream_record *
+ca_owned_quiet_locked(struct ca_space *space)
+{
+	struct ca_stream_record *only = ca_order_only_stream(&space->order);
+
+	return only && !ca_owned_is_finished_only(space) ? only : NULL;
+}

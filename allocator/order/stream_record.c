@@ -18,22 +18,6 @@
 
 enum { GHOSTS_TOLERATED = 16 };
 
-__thread struct ca_stream *ca_order_last_stream __attribute__((tls_model("initial-exec")));
-
-uint64_t
-ca_order_thread(void)
-{
-	static _Atomic uint64_t threads;
-	static __thread uint64_t own __attribute__((tls_model("initial-exec")));
-
-	if (__builtin_expect(!own, 0)) {
-		own = atomic_fetch_add(&threads, 1) + 1;
-		if (own > UINT32_MAX)
-			own <<= 32;
-	}
-	return own;
-}
-
 struct ca_space *
 ca_stream_space(const struct ca_stream *stream)
 {

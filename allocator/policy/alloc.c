@@ -11,10 +11,14 @@
  * While anything captures, memory handed out before must not be: the request gets a segment of its
  * own.
  */
-#include "allocator/tcache/fast.h"
+#include "allocator/policy/internal.h"
 
 #include <errno.h>
 
+#include "allocator/core/lock.h"
+#include "allocator/deferred/deferred.h"
+#include "allocator/tcache/fast.h"
+#include "allocator/trace/trace.h"
 #include "config/branch.h"
 
 /* May the block go to a magazine at its free? */

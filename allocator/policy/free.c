@@ -9,9 +9,14 @@
  * retired segment the last free is the driver's own, and its error is the program's; what others
  * may still use is waited for (deferred/await.c).
  */
-#include "allocator/tcache/fast.h"
+#include "allocator/policy/internal.h"
 
 #include <errno.h>
+
+#include "allocator/core/lock.h"
+#include "allocator/deferred/deferred.h"
+#include "allocator/tcache/fast.h"
+#include "allocator/trace/trace.h"
 
 /* By what its users have finished, without a driver call. False: only a context mark will do. */
 static bool

@@ -9,8 +9,9 @@
  * terms as if it were large enough by itself. Together they have all their users, each with the
  * larger stamp. The smallest row is taken, so that no more than needed gets users it never had.
  */
-#include "allocator/core/types.h"
+#include "allocator/policy/internal.h"
 
+#include "allocator/deferred/deferred.h"
 #include "config/branch.h"
 
 enum {

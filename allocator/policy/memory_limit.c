@@ -9,9 +9,11 @@
  *
  * What other calls got is charged before the call, and kept by its handle until that is freed.
  */
-#include "allocator/core/types.h"
+#include "allocator/policy/internal.h"
 
 #include <errno.h>
+
+#include "allocator/core/lock.h"
 
 static bool
 has_fraction(const struct ca_config *config)

@@ -25,12 +25,14 @@
  * to give, but for what other threads' work still uses. Every round but the last gave something
  * back or saw another thread do so, which ends it.
  */
-#include "allocator/core/types.h"
+#include "allocator/policy/internal.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "allocator/api/oom_figures.h"
+#include "allocator/core/lock.h"
+#include "allocator/deferred/deferred.h"
+#include "allocator/tcache/tcache.h"
 
 __thread struct ca_tried ca_ladder_tried __attribute__((tls_model("initial-exec")));
 

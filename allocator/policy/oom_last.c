@@ -3,9 +3,10 @@
  * What is left to try when nothing of ours is left to give: a hole that is otherwise not for such a
  * request, some patience, managed memory. The latter two only if the user wants them.
  */
-#include "allocator/core/types.h"
+#include "allocator/policy/internal.h"
 
-#include "allocator/api/oom_figures.h"
+#include "allocator/core/lock.h"
+#include "allocator/tcache/tcache.h"
 
 /* Nothing can be had any more: a small request takes a hole between large blocks. */
 static int

@@ -1,62 +1,130 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cache's budget (give_back:early): segments that nothing uses go back to the driver before the
- * cache outgrows what the program has needed, not only when the driver has nothing left; and while
- * the device is busy, as soon as it is found idle.
- *
- * Everything here wants the heap's lock; what takes a space may leave and retake it.
+ * What decides between the cache and the driver: allocation, free, limits, trims, and the end of
+ * the memory. Results and locks as in allocator/api/heap.h.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct ca_block;
+struct ca_config;
+struct ca_heap;
 struct ca_space;
+struct ca_stream;
 
-enum { CA_GIVEN_MAX = 64 };
+/* ---- allocation and free */
 
-/* One a device. All zero: nothing has happened so far. */
-struct ca_budget {
-	uint64_t given[CA_GIVEN_MAX]; /* bytes of segments given back lately; 0: none */
-	unsigned given_next;          /* the entry to write next */
-	uint64_t regret_bytes;        /* what was given back and then asked for again */
-	uint64_t refused_at;          /* stats.alloc_calls when the driver last had no more */
-	bool refused;                 /* it had no more, and the program needed most of it */
-	uint64_t declined;            /* allocations with a free block not cut, of what may be */
-	uint64_t declined_for;        /* heap->requests at the last one */
-	uint64_t declined_until;      /* stats.alloc_calls for which `declined` was last lowered */
-	uint64_t idle_at;             /* stats.alloc_calls when the device was last seen idle */
-	bool keeps_up;                /* the device does with the host, when last looked at */
-	bool cuts;                    /* no search counts on giving a segment back */
-	unsigned in_vain;             /* moments in which the device did not become idle, lately */
-	unsigned not_now;             /* growths until the next moment */
-};
-
-/* The free block that a search found for `bytes` (NULL: none), or NULL where it is better left
- * whole: the segment goes back, or the request gets memory of its own. */
-struct ca_block *ca_budget_choose_locked(struct ca_space *space, struct ca_block *block,
-					 uint64_t bytes);
-/* True if the block may be cut for `bytes` all the same. */
-bool ca_budget_allows_locked(struct ca_space *space, const struct ca_block *block, uint64_t bytes);
 /*
- * Before a segment is taken for a request of `bytes`: gives unused segments back as far as the
- * cache would outgrow the budget. Only while the device has nothing to do, which is looked at for a
- * moment, never waited for; not while anything captures. False: nothing went back, so a block that
- * was left whole for that is to be cut (ca_budget_find_cut_locked).
+ * `size` bytes (> 0), 512-byte aligned; sizes of 2 MiB and more on a 64 KiB boundary whenever the
+ * segment is, and on the segment's own where it is made for the request. > 0: the driver's code
+ * (out of memory only after the ladder, allocator/policy/oom.c). -ENODEV: the space is dead;
+ * -ENOMEM: no metadata; -E2BIG: larger than 2^60; -EINVAL: `size` is 0. On < 0 nothing was taken
+ * and the caller passes the call through to the driver.
  */
-bool ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes);
-/* As ca_owned_find_locked, but nothing is left whole because a segment could go back. */
-struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
-/* The segment to take where one of `segment_bytes` would do: while the device does not keep up, as
- * large as one that was given back and would have served. */
-uint64_t ca_budget_restored(const struct ca_space *space, uint64_t segment_bytes);
-/* While the device does not keep up, but is idle just now: gives back what is beyond the budget. */
-void ca_budget_tidy_locked(struct ca_space *space);
-/* A segment was taken. */
-void ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes);
-/* The driver has no segment for `bytes`. */
-void ca_budget_refused_locked(struct ca_space *space, uint64_t bytes);
-/* What to ask of the driver for `bytes` when it has no more than that: whole pages, which it would
- * use in any case, unless a limit that the user set forbids them. */
-uint64_t ca_budget_exact(const struct ca_space *space, uint64_t bytes);
+int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
+/*
+ * `size` bytes straight from the driver, exactly as asked for, and back to it at their free; never
+ * from the cache and never kept by it. Cached memory is given back before the driver's runs out;
+ * limits, oom_retry_ms and oom_fallback apply as to ca_alloc.
+ * Results as of ca_alloc.
+ */
+int ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address);
+/*
+ * Tracks [address, address + size) that the program got from the driver itself (pitch,
+ * pass-through): never cached, freed by returning it to the driver. `requested` bytes count in the
+ * statistics. -ENODEV, -ENOMEM, -EINVAL: as for ca_alloc; the memory stays the program's,
+ * untracked.
+ */
+int ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested);
+/*
+ * Frees a live block by its base address. -ENOENT: not ours (hand it to the driver); -EINVAL:
+ * inside a segment of ours but not the base of a live block (double or interior free); > 0: the
+ * driver's error: a retired block's return failed, or the context is poisoned; the block then stays
+ * live. -EBUSY: only with CA_DISABLE_COUNT, from segment_return; the block stays live.
+ */
+int ca_free(struct ca_heap *heap, uint64_t address);
+/* The same for a free that takes effect when `stream` (NULL: not tracked) gets
+ * there: until then the stream counts as a user. Natively it waits for nobody: it returns at once
+ * whatever waits, and no thread is made to wait for what the memory was last used by. */
+int ca_free_async(struct ca_heap *heap, uint64_t address, struct ca_stream *stream);
+
+/*
+ * The program gave the whole segment at `address` back by a driver call of its own (cuMemFreeAsync
+ * while only counting): forget it, counted as a free. -ENOENT: not the base of a live whole segment
+ * of ours.
+ */
+int ca_disown(struct ca_heap *heap, uint64_t address);
+
+/* ---- memory that goes back */
+
+/* Gives finished cached segments of all devices back, largest first, until at most `keep_bytes`
+ * stay cached. Returns bytes given back; 0 while anything captures. May wait for the device. */
+uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);
+/* Bytes that are free or pending in whole segments of `space`'s device:
+ * what cuMemGetInfo may add to free. */
+uint64_t ca_drainable_bytes(struct ca_space *space);
+
+/*
+ * The out-of-memory ladder for a driver call that is not ours to serve (pitch, arrays, ...): gives
+ * memory back so that the driver may find `size` bytes. True: something was given back, try again;
+ * false: nothing is left, or a capture is in the way.
+ */
+bool ca_reclaim(struct ca_space *space, uint64_t size);
+/* The program got memory by a call that is not ours to serve: counted, nothing else. */
+void ca_note_other_alloc(struct ca_space *space);
+/*
+ * CACHEALLOC_LIMIT for memory by calls that are not ours to serve. Charge before the call: cached
+ * memory is given back where that makes room; false: out of memory. Cancel where the call failed;
+ * otherwise keep it by the handle (an address, a handle) that will be freed. Drop before the real
+ * free: the bytes that were charged, 0 for none; restore them if that failed.
+ */
+enum ca_charge_kind {
+	CA_CHARGE_ADDRESS,
+	CA_CHARGE_PHYSICAL, /* cuMemCreate */
+	CA_CHARGE_ARRAY,
+	CA_CHARGE_MIPMAP,
+};
+bool ca_charge(struct ca_space *space, uint64_t bytes);
+void ca_charge_cancel(struct ca_space *space, uint64_t bytes);
+void ca_charge_keep(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle,
+		    uint64_t bytes);
+uint64_t ca_charge_drop(struct ca_heap *heap, enum ca_charge_kind kind, uint64_t handle,
+			struct ca_space **ret_space);
+void ca_charge_restore(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle,
+		       uint64_t bytes);
+/* What cuMemGetInfo reports becomes what CACHEALLOC_LIMIT leaves, if that is less. */
+void ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_bytes);
+/* The smaller limit of segments in bytes, 0: none; *ret_is_limit: it is CACHEALLOC_LIMIT. */
+uint64_t ca_limit_allowed(struct ca_space *space, bool *ret_is_limit);
+/*
+ * Automatic trims (max_cached_mb, trim_idle_ms, trim_every, garbage_collection_threshold) that are
+ * due in the space. `may_wait`: the program frees memory of the space by a call for which the
+ * driver's own would wait for the device. Otherwise nothing is done while work of the device is
+ * unfinished, as far as is known. No effect while anything captures.
+ */
+void ca_tend(struct ca_space *space, bool may_wait);
+/* No work of the space's device is unfinished, as far as is known. */
+bool ca_device_is_idle(struct ca_space *space);
+/* True if any of those settings is on. */
+bool ca_tend_is_wanted(const struct ca_config *config);
+/* True if a limit, or what is relative to one, is set. */
+bool ca_limit_is_set(const struct ca_config *config);
+/* The space is dead: what was charged there is gone. */
+void ca_limit_forget_locked(struct ca_space *space);
+
+/* ---- for a report */
+
+/* What the ladder did for the calling thread's last request (oom.c). */
+struct ca_tried {
+	unsigned searches;       /* of what is free */
+	unsigned asked;          /* times the driver was asked again */
+	unsigned given_segments; /* that went back to the driver */
+	uint64_t given_bytes;
+	unsigned waits; /* of the host, for freed memory */
+	bool others;    /* memory that other threads had freed was looked at until patience ended */
+	bool capture;   /* a stream captures: new memory only */
+	bool anything_goes; /* every hole will do: nothing else is left */
+	bool refused_by_us; /* by a limit that the user set: the driver was not asked */
+};
+extern __thread struct ca_tried ca_ladder_tried __attribute__((tls_model("initial-exec")));

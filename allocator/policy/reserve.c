@@ -29,9 +29,9 @@
  *     and would have served it, so that giving back leaves no more and smaller segments than
  *     keeping them would have.
  */
-#include "allocator/policy/policy.h"
+#include "allocator/policy/internal.h"
 
-#include "allocator/api/oom_figures.h"
+#include "allocator/deferred/deferred.h"
 #include "allocator/order/internal.h"
 
 enum {

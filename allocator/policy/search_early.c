@@ -11,8 +11,9 @@
  * oldest come first, for they are the likeliest to be finished by the time that anybody waits. At
  * the end of the memory it does not matter who freed a block.
  */
-#include "allocator/core/types.h"
+#include "allocator/policy/internal.h"
 
+#include "allocator/deferred/deferred.h"
 #include "config/branch.h"
 
 /*

@@ -10,6 +10,9 @@
  * How long a segment has been unused is noticed, not measured: a look marks those that are whole
  * and free, and handing out memory of one takes the mark off.
  */
+#include "allocator/policy/internal.h"
+
+#include "allocator/deferred/deferred.h"
 #include "allocator/order/internal.h"
 
 enum {

@@ -14,6 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "allocator/trace/trace.h"
+
 enum {
 	SERIALS = 1024,   /* numbers that a magazine takes at a time */
 	STRANGE_MAX = 64, /* calls for another space, after which the magazine goes there */

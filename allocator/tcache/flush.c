@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "allocator/deferred/deferred.h"
+
 enum {
 	SPINS = 1000,
 	YIELDS = 20,

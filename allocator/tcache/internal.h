@@ -2,7 +2,10 @@
 /* What magazine.c (the quick ways), flush.c and bind.c (those with the heap's lock) share. */
 #pragma once
 
+#include "allocator/block/block.h"
 #include "allocator/core/types.h"
+#include "allocator/order/order.h"
+#include "allocator/tcache/tcache.h"
 
 /* Bytes by which a thread's uncounted hits may have changed a sum, where several threads have
  * magazines: so much a peak may be too low. */

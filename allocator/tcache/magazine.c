@@ -6,7 +6,7 @@
  * they are, in stacks by size, and its next request of that size takes the latest.
  *
  * Which blocks: those that nobody uses any more, and in a quiet space those that its one stream may
- * still use. What that means is said in allocator/order/users.h and deferred/place.c; here it is
+ * still use. What that means is said in allocator/order/order.h and deferred/place.c; here it is
  * asked without the heap's lock, and whatever is not as usual is left to the way with it.
  *
  * Anything else that looks for free memory empties the magazines first (flush.c): a merged block is
@@ -19,6 +19,8 @@
  */
 #include "allocator/tcache/fast.h"
 
+#include "allocator/deferred/deferred.h"
+#include "allocator/trace/trace.h"
 #include "config/mutant.h"
 
 __thread struct ca_own ca_own __attribute__((tls_model("initial-exec")));

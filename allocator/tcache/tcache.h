@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a thread keeps of what it freed: private to allocator/, included by core/types.h.
+ * What a thread keeps of what it freed.
  *
  * A block in a magazine is LIVE for everybody who has the heap's lock: its segment counts it as
  * live, it is in no index and merged with nothing. Only its `quick` word and the magazine's own
@@ -22,10 +22,6 @@
 struct ca_block;
 struct ca_heap;
 struct ca_space;
-
-/* A block's `quick` word: 0, or its address (512-byte aligned) and one of these. */
-#define CA_QUICK_LIVE ((uint64_t)1) /* the program has it, and a magazine may take it */
-#define CA_QUICK_KEPT ((uint64_t)2) /* in a magazine */
 
 enum {
 	CA_SETS_LOG = 5,

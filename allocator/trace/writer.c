@@ -9,7 +9,7 @@
  * who does; after STALL_NS it gives up for the whole process, because a program must not hang on
  * the file of its trace.
  */
-#include "allocator/trace/trace.h"
+#include "allocator/trace/trace_clock.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,7 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "allocator/trace/trace_clock.h"
 #include "allocator/trace/trace_file.h"
 #include "config/log.h"
 

@@ -5,7 +5,7 @@
  */
 #include <pthread.h>
 
-#include "allocator/core/types.h"
+#include "allocator/block/block.h"
 #include "tests/unit/allocator/fixture.h"
 #include "tests/unit/allocator/resident.h"
 

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The map of memory: segments, the blocks that tile them, and which of them are free.
+ *
+ * Everything here wants the heap's lock, but for what is said.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/block/live_table.h"
+#include "allocator/block/registered.h"
+#include "allocator/core/types.h"
+
+/* ---- round.c: the bytes of a block for `size` of them */
+
+uint64_t ca_round_request(const struct ca_roundup *roundup, uint64_t size);
+static inline uint64_t
+ca_rounded(const struct ca_heap *heap, uint64_t size)
+{
+	if (__builtin_expect(!heap->plain, 0))
+		return ca_round_request(&heap->config.roundup, size);
+	return ca_round_up(size, CA_GRAIN);
+}
+
+/* ---- block.c: states, splitting and merging */
+
+/* A record, zeroed but for `quick`. NULL: mmap fails. No free of it ever fails for want of memory.
+ */
+struct ca_block *ca_block_new_locked(struct ca_heap *heap);
+
+static inline uint64_t
+ca_block_requested(const struct ca_block *block)
+{
+	return atomic_load_explicit(&block->requested, memory_order_relaxed);
+}
+
+/* 0: not so many grains, or more than are kept count of. */
+static inline uint32_t
+ca_grains(uint64_t bytes)
+{
+	uint64_t grains = bytes / CA_GRAIN;
+
+	return bytes % CA_GRAIN || grains > UINT32_MAX ? 0 : (uint32_t)grains;
+}
+
+/* Of what a LIVE block was last asked for, by the rules of sizes. */
+static inline uint32_t
+ca_block_grains(const struct ca_heap *heap, const struct ca_block *block)
+{
+	return ca_grains(ca_rounded(heap, ca_block_requested(block)));
+}
+
+/* Moves the block's bytes between the sums. Touches no index and no list. */
+void ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state);
+/* Cuts an unindexed block; *upper becomes the part from `bytes` on, in the same state and no index,
+ * and next to it in the list of its stream. */
+void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *upper);
+/* The same from below: *lower becomes the first `bytes`, in no index and no list; `block`, what is
+ * left, may stay indexed, but has to be indexed again. */
+void ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower);
+/* A freed or FRESH block in no list and no index becomes free:
+ * CLEAN, merged and indexed, or IDLE in a retired segment. */
+void ca_block_settle_locked(struct ca_block *block);
+/* The same for a block that `user` may still use: OWNED, merged, indexed and in its list.
+ * `several` not NULL: its users are these, and the stream comes after all of them. */
+void ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_several *several);
+/* The same for a block with several users, of a set: MULTI. */
+void ca_block_wait_locked(struct ca_block *block, struct ca_several *several);
+/* Nobody is the block's user any more. Before it leaves its state; it is in no index. */
+void ca_block_drop_users_locked(struct ca_block *block);
+/* Free neighbours, from `first` to `last`, become one block, CLEAN and in no index. */
+struct ca_block *ca_block_gather_locked(struct ca_block *first, struct ca_block *last);
+/* The block is about to be LIVE, born then, and has several users. */
+void ca_block_keep_several_locked(struct ca_block *block, uint64_t born);
+/* Two neighbours in the same state, OWNED, MULTI or CLEAN, are to be one. */
+bool ca_block_is_alike(const struct ca_block *block, const struct ca_block *neighbour);
+/* Takes the block out of whatever list and index its state has it in, and drops its users. */
+void ca_block_detach_locked(struct ca_block *block);
+
+static inline bool
+ca_block_waits(const struct ca_block *block)
+{
+	return block->state == CA_BLOCK_WAITING || block->state == CA_BLOCK_OWNED ||
+	       block->state == CA_BLOCK_MULTI;
+}
+
+static inline bool
+ca_block_is_indexed(const struct ca_block *block)
+{
+	return (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED ||
+		block->state == CA_BLOCK_MULTI) &&
+	       block->places && block->places->by_size.height;
+}
+
+/* NULL: it has one user, or none. */
+static inline struct ca_several *
+ca_block_several(const struct ca_block *block)
+{
+	if (block->state == CA_BLOCK_LIVE)
+		return block->has_several ? block->several : NULL;
+	if (block->state != CA_BLOCK_OWNED && block->state != CA_BLOCK_MULTI)
+		return NULL;
+	return block->places ? block->places->several : NULL;
+}
+
+/* All users of a LIVE, OWNED or MULTI block, finished or not. */
+static inline void
+ca_block_users(const struct ca_block *block, struct ca_users *ret_users)
+{
+	const struct ca_several *several = ca_block_several(block);
+
+	if (several) {
+		*ret_users = several->users;
+		return;
+	}
+	ret_users->context = false;
+	ret_users->n = block->user.stream != NULL;
+	ret_users->user[0] = block->user;
+}
+
+/* A block comes out of a magazine whose counts have it as free already: in no index and no list. */
+void ca_block_come_out_locked(struct ca_block *block);
+
+/* The block was the program's, at `address`, and is a magazine's from now on. Needs no lock; the
+ * record may mean another block by now, or none. */
+static inline bool
+ca_block_claims_at(struct ca_block *block, uint64_t address)
+{
+	uint64_t live = address | CA_QUICK_LIVE;
+
+	return atomic_compare_exchange_strong_explicit(&block->quick, &live,
+						       address | CA_QUICK_KEPT,
+						       memory_order_acq_rel, memory_order_relaxed);
+}
+
+/* LIVE, and not in a magazine: the program has it. */
+static inline bool
+ca_block_is_live(const struct ca_block *block)
+{
+	return block->state == CA_BLOCK_LIVE &&
+	       !(atomic_load_explicit(&block->quick, memory_order_acquire) & CA_QUICK_KEPT);
+}
+
+/* ---- address.c: blocks by address: the segment, from its chart a block not far below, and
+ * on */
+
+/* The distance of the chart's blocks in a segment of so many bytes. */
+unsigned char ca_chart_log(uint64_t bytes);
+/* There is no chart so far. */
+void ca_chart_make_locked(struct ca_segment *segment);
+/* The block has come to hold [address, address + bytes). */
+static inline void
+ca_chart_note_locked(struct ca_block *block, uint64_t address, uint64_t bytes)
+{
+	struct ca_segment *segment = block->segment;
+	uint64_t from = address - segment->address, to = from + bytes, i;
+
+	if (__builtin_expect(!segment->chart, 0)) {
+		ca_chart_make_locked(segment);
+		return;
+	}
+	i = (from + ((uint64_t)1 << segment->chart_log) - 1) >> segment->chart_log;
+	for (; i << segment->chart_log < to; i++)
+		segment->chart->at[i] = block;
+}
+
+/* The program's block that begins at `address` belongs to the caller, for a free: no magazine has
+ * or takes it. False: it is not the program's any more. */
+bool ca_block_claim_locked(struct ca_block *block);
+/* No magazine has or takes a block of the segment any more. Free blocks of its space may be merged.
+ */
+void ca_block_claim_all_locked(struct ca_segment *segment);
+/* The segment that holds `address`, or the last before it, or NULL. */
+struct ca_segment *ca_segment_at_most_locked(const struct ca_heap *heap, uint64_t address);
+/* The block whose bytes hold `address`, or NULL. */
+struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
+/*
+ * For questions of the program: while the segment is on its way back, the driver may already have
+ * given the address to somebody else, so the answer waits until that is decided. Leaves and retakes
+ * the lock.
+ */
+struct ca_block *ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address);
+
+/* ---- pool.c: which block serves, and how it is cut */
+void ca_pool_init(struct ca_pool *pool, bool small);
+/* Also if it is indexed already, and its bytes or address have changed. */
+void ca_pool_index_locked(struct ca_block *block);
+void ca_pool_unindex_locked(struct ca_block *block);
+/* An OWNED or MULTI block has those users; it may be indexed. */
+void ca_pool_carry_locked(struct ca_block *block, struct ca_several *several);
+static inline struct ca_pool *
+ca_pool_for(struct ca_space *space, uint64_t bytes)
+{
+	return &space->pools[bytes > CA_SMALL_MAX];
+}
+/* The segment the pool's rule asks of the driver for
+ * a request of `bytes` (rounded to the grain). */
+uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);
+/* Best fit in one pool, still indexed; NULL: nothing fits. */
+struct ca_block *ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool,
+				     uint64_t bytes);
+/* Cuts an indexed block for a request: in no index and no list, for the caller to make LIVE. NULL:
+ * no record for the rest could be had, nothing was done. */
+struct ca_block *ca_pool_cut_locked(struct ca_block *block, uint64_t bytes);
+/* True when the cut would use the block as it is. */
+bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
+/* Could be handed out for `bytes`, whole or cut. */
+bool ca_pool_fits(const struct ca_block *block, uint64_t bytes);
+/* Not a segment of one large request's size. */
+bool ca_pool_is_shared(const struct ca_config *config, const struct ca_block *block);
+/* True when the rest of `block` behind the first `bytes` is worth a block of its own. */
+bool ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uint64_t bytes);
+/* Bytes that a request of 2 MiB or more finds in the block; 0 without a boundary inside. */
+static inline uint64_t
+ca_block_usable(const struct ca_block *block, uint64_t *ret_pad)
+{
+	uint64_t pad = (block->segment->address - block->address) & (CA_ALIGNMENT - 1);
+
+	*ret_pad = pad;
+	return pad < block->bytes ? block->bytes - pad : 0;
+}
+/* The same, where it is of use to such a request: its key in the index by_usable. */
+static inline uint64_t
+ca_pool_usable(const struct ca_block *block)
+{
+	uint64_t pad, usable = block->segment->pool->small ? 0 : ca_block_usable(block, &pad);
+
+	return usable >= CA_ALIGNED_MIN ? usable : 0;
+}
+
+/* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock.
+ */
+
+enum ca_segment_kind {
+	CA_SEGMENT_CUT,     /* the rest behind the block may become a free block */
+	CA_SEGMENT_WHOLE,   /* one block */
+	CA_SEGMENT_MANAGED, /* one block of managed memory, never cached */
+};
+
+/* A segment of segment_bytes and in it a FRESH block of `bytes` at its start, for the caller to
+ * make LIVE. Driver's code, -ENOMEM, -ENODEV (space died). */
+int ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
+			   enum ca_segment_kind kind, struct ca_block **ret_block);
+/* Enters a segment of one FRESH block that somebody else took. -ENOMEM. */
+int ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t bytes,
+			    struct ca_block **ret_block);
+/*
+ * Gives a segment back whose blocks are IDLE or WAITING and whose `hand` is in no list. 0: gone,
+ * forgotten; otherwise it is still there unless it died meanwhile, in which case 0 is returned: > 0
+ * the driver's code, -EBUSY.
+ */
+int ca_segment_return_locked(struct ca_segment *segment);
+/* Drops the records of a segment and all its blocks, without the driver. */
+void ca_segment_forget_locked(struct ca_segment *segment);
+/* No reuse from now on; without a live block it is due for return. */
+void ca_segment_retire_locked(struct ca_segment *segment);
+/* A whole CLEAN segment, by its one block.
+ * Result as ca_segment_return_locked; on failure it is CLEAN again. */
+int ca_segment_release_locked(struct ca_block *block);
+/* A new round of giving back begins: what the driver refused in the last one is offered again. */
+void ca_segment_unstick_locked(struct ca_space *space);
+/* A retired segment in no list, without a live block, goes back when it can. */
+void ca_segment_make_due_locked(struct ca_segment *segment);
+/* Returns what `due` holds, if all that may use it has finished (deferred/await.c). Bytes given
+ * back; *ret_busy (may be NULL) is set when a capture stood in the way. */
+uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);

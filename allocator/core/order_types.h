@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The records of the order tracker (allocator/order/order.h): streams, stamps, users, marks.
+ *
+ * Locks: the heap's lock may be held when a space's order lock is taken, never the other way round;
+ * neither is held in a driver call.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/core/driver.h"
+#include "allocator/util/arena.h"
+#include "allocator/util/list.h"
+#include "allocator/util/tree.h"
+
+struct ca_pool;
+struct ca_space;
+
+enum ca_stream_kind {
+	CA_STREAM_BLOCKING, /* ordered with the legacy stream by the driver */
+	CA_STREAM_NONBLOCKING,
+	CA_STREAM_LEGACY,
+	CA_STREAM_PER_THREAD, /* blocking, and only its own thread can name it */
+};
+
+/* The words every submission reads; one a space. */
+struct ca_order_words {
+	/* G: even, starting at 2; one more once a stream was stamped with it */
+	_Alignas(64) _Atomic uint64_t epoch;
+	_Alignas(64) _Atomic uint64_t exposures; /* moves when something is exposed; starts at 1 */
+	/* ticks without a submission that are a lull; 0: none is. Constant, as is a 16th of it */
+	uint64_t lull, lull_grain;
+};
+
+/* What a submission reads and writes of its stream. Embedded at the start of the private record
+ * (struct ca_stream_record); valid for the life of the process: a closed stream's record may later
+ * serve another stream of the same space. */
+struct ca_stream {
+	_Alignas(64) struct ca_order_words *words; /* constant */
+	/* `exposures` for which the guard has run; 0: never. And CA_WATCHED: memory was handed out
+	 * unfinished with no mark to come, so the next submission behind a lull records one. */
+	_Atomic uint64_t seen;
+	_Atomic uint64_t armed; /* != 0: record a mark before the next submission */
+	_Atomic uint64_t last;  /* largest stamp; 0: never submitted */
+	/* watched: ticks of the last submission, or of one at most a grain before it */
+	_Atomic uint64_t noted;
+	_Atomic unsigned stamping; /* threads inside ca_submit_stamp */
+};
+
+/* ca_stream.seen */
+#define CA_WATCHED ((uint64_t)1 << 63)
+
+/* A part of what a stream is known to come after (allocator/order/vector_clock.c). */
+enum { CA_CLOCK_PARTS = 8 };
+struct ca_clock_part {
+	struct ca_stream *stream;
+	uint64_t stamp;
+};
+
+enum {
+	CA_USERS_MAX = 8,     /* more users: the block waits for a context mark */
+	CA_STREAMS_MAX = 256, /* tracked at a time in a space, ghosts included */
+	CA_ACTIVE_WORDS = CA_STREAMS_MAX / 64,
+};
+
+/* Work of `stream` stamped at most `stamp` may touch the memory. */
+struct ca_user {
+	struct ca_stream *stream;
+	uint64_t stamp;
+};
+
+struct ca_users {
+	uint8_t n;
+	bool context; /* users that no stream mark covers: only a context mark will do */
+	struct ca_user user[CA_USERS_MAX];
+};
+
+/* A mark on a stream that has been recorded: covers stamps up to bound. */
+struct ca_point {
+	struct ca_list link; /* record->points, in the order in which the driver's calls returned */
+	struct ca_tree_node node; /* record->by_bound, if its bound was larger than all before */
+	ca_mark mark;
+	uint64_t bound;
+	unsigned references; /* the list, and threads that use the mark without the lock */
+};
+
+struct ca_stream_record {
+	struct ca_stream hot; /* first */
+	struct ca_space *space;
+	void *handle;
+	_Atomic enum ca_stream_kind kind;
+	unsigned index; /* in order->streams */
+	/* under the order lock */
+	uint64_t thread; /* the only thread that ever submitted to it, or made it; 0: several */
+	uint64_t arms;   /* the last number in hot.armed */
+	/* The epoch after the last wait that raised `known` had returned: whoever waits for a stamp
+	 * that is not smaller waits for all that is known. */
+	uint64_t learned;
+	unsigned coming;     /* hazards whose submission goes on */
+	unsigned calls;      /* calls of ours into the driver that name the handle now */
+	unsigned clock_next; /* the part of the clock to forget next */
+	bool submitted; /* ca_stream_note_thread was called: `thread` is not only who made it */
+	_Alignas(64) _Atomic uint64_t done; /* work stamped at most this has finished */
+	_Atomic uint64_t hazard;  /* stamp of the last operation that somebody else must end */
+	_Atomic uint64_t exposed; /* largest stamp of its unfinished memory handed out */
+	/* != 0: since the last launch that waited for all before, memory of the stream was exposed,
+	 * or a guard left it to the driver that the stream comes after an exposed user */
+	_Atomic uint64_t loose;
+	/* Memory freed at a stamp up to this may have no exact mark (it was freed in a quiet space,
+	 * or a capture was in the way of the mark): not exposed unless the space is quiet. */
+	_Atomic uint64_t inexact;
+	_Atomic uint64_t lessons; /* moves when `known` grows */
+	_Atomic bool closed;      /* a ghost: no handle any more */
+	_Atomic bool lost;        /* no mark of it can be had any more: context marks only */
+	/* under the order lock */
+	struct ca_list points;
+	struct ca_tree by_bound;
+	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what its next submission comes after */
+	uint64_t known[CA_STREAMS_MAX];             /* the same of the own space, whole; by index */
+	/* under the heap's lock: the blocks' side */
+	struct ca_pool *pools;  /* [2]: OWNED blocks, by size */
+	struct ca_list waiting; /* ca_block.waiting of OWNED blocks, smallest stamp first */
+	uint64_t adopted;       /* `lessons` for which deferred/multi_user.c has looked */
+};
+
+/* One a space. */
+struct ca_order {
+	struct ca_order_words words;
+	_Alignas(64) _Atomic uint64_t
+		active[CA_ACTIVE_WORDS]; /* streams with last > done, perhaps more */
+	bool traced;                     /* constant: the heap has a tracer */
+	_Atomic uint64_t progress;       /* moves when some stream's done or lost changes */
+	_Atomic uint64_t hazards;        /* that ever began; 0: none need be looked for */
+	_Atomic unsigned coming;         /* of those, whose submission goes on */
+	_Atomic uint64_t foreign;        /* stamp of the last work of another space; 0: none */
+	_Atomic uint64_t foreign_done;
+	/* Streams that could submit, one more if there is company, one more if `shown`: quiet if at
+	 * most 1. */
+	_Atomic unsigned candidates;
+	struct ca_stream_record *_Atomic only;              /* the one candidate, if there is one */
+	_Atomic unsigned finished_only;                     /* CA_REASON_* */
+	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
+	pthread_mutex_t lock;
+	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
+	struct ca_stream_record *streams[CA_STREAMS_MAX];
+	/* under the heap's lock and this one */
+	bool peopled; /* it ever had a candidate, and is alive: company for the other spaces */
+	/* under the lock */
+	bool dead;
+	bool shown; /* memory is, or will be, registered to somebody who is no stream */
+	struct ca_stream_record *_Atomic sole_user; /* see ca_order_set_sole_user; NULL: any */
+	struct ca_arena arena;                      /* records of streams, points */
+	struct ca_objects points;
+};

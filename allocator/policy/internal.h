@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The files of the policy share this.
+ *
+ * Everything here wants the heap's lock; what takes a space may leave and retake it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/block/block.h"
+#include "allocator/core/types.h"
+#include "allocator/policy/policy.h"
+
+/* ---- place.c: what is free */
+
+/* Best fit of the pool that the budget does not keep. */
+struct ca_block *ca_owned_find_best_locked(struct ca_space *space, const struct ca_pool *pool,
+					   uint64_t bytes);
+/* The smaller one; `a` if they are equal. */
+static inline struct ca_block *
+ca_owned_better(struct ca_block *a, struct ca_block *b)
+{
+	return !a || (b && b->bytes < a->bytes) ? b : a;
+}
+/* Best fit of what is CLEAN or OWNED by the quiet space's stream, once all magazines are empty. */
+struct ca_block *ca_owned_find_locked(struct ca_space *space, uint64_t bytes);
+/* Of the same, for a request of up to 1 MiB: best fit of what is too small for the large pool that
+ * it lies in. NULL for larger requests, too. */
+struct ca_block *ca_owned_find_hole_locked(struct ca_space *space, uint64_t bytes);
+/* The same of one pool. */
+struct ca_block *ca_owned_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool,
+					 uint64_t bytes);
+/* As ca_owned_find_locked, but only the calling thread's magazine is emptied. */
+struct ca_block *ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes);
+
+/* ---- search_early.c: unfinished memory for the calling thread, and the stream of its last
+ * submission */
+
+/* That stream takes over what it comes after by now. Merges: before anything is found, not after.
+ */
+void ca_owned_adopt_locked(struct ca_space *space);
+/* Best fit of what that stream owns, or comes after, and may be exposed to it. */
+struct ca_block *ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes);
+/* The same, if no other stream comes to wait because of it. */
+struct ca_block *ca_owned_exposable_free_locked(struct ca_space *space, uint64_t bytes);
+/* A fit of what any streams use, for which the device is to wait: beyond the slack. */
+struct ca_block *ca_owned_exposable_late_locked(struct ca_space *space, uint64_t bytes);
+/* Unfinished memory is handed out at all, and there is some. */
+bool ca_owned_has_exposable(const struct ca_space *space);
+/* The block, OWNED or MULTI, may be exposed to the calling thread; `freely`: so that nobody comes
+ * to wait because of it. */
+bool ca_owned_may_take_locked(const struct ca_block *block, bool freely);
+/* A hole (ca_owned_find_hole_locked) that may be exposed at no cost. */
+struct ca_block *ca_owned_exposable_hole_locked(struct ca_space *space, uint64_t bytes);
+/* The block that the host would wait for could be handed out as it is, were it larger. */
+bool ca_owned_wants_room_locked(struct ca_space *space);
+/* Best fit of all that may be exposed of anybody: memory is short. */
+struct ca_block *ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes);
+
+/* ---- gather.c */
+
+/* A free block put together of neighbours, indexed, that fits; NULL: there are none. On what terms
+ * they may be exposed: ca_owned_may_take_locked. */
+struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely);
+
+/* ---- alloc.c */
+
+/* Takes `block` (CLEAN or OWNED, indexed; NULL: NULL) for a request, counted; what its stream has
+ * not finished is exposed. `waited`: the caller settled something before. In no index, for the
+ * caller to make LIVE. */
+struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes,
+				     bool waited);
+/* What waits is more than reuse_slack. */
+bool ca_alloc_is_crowded_locked(struct ca_space *space);
+
+/* ---- oom.c: out of memory */
+
+/*
+ * While something captures no mark can be asked, and memory that was freed natively would be free:
+ * whole segments without a live block go back although the device may still use them, since the
+ * driver's free waits as it does for the program's own. Returns bytes given back.
+ */
+uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes);
+/* A request begins, in a capture or not: noted for a report. */
+void ca_ladder_begin(bool capturing);
+/* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
+ * the take, or CLEAN and in no index (a hit, counted). */
+int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+
+/* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
+struct ca_block *ca_ladder_search_locked(struct ca_space *space, uint64_t bytes);
+/* The smallest whole segment of the device, finished and free, of at least `bytes`; or the largest;
+ * NULL: there is none. */
+struct ca_block *ca_ladder_candidate_locked(struct ca_space *space, uint64_t bytes);
+/* Empties all threads' magazines for the device: what they keep counts as live till then. */
+void ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device);
+/* As ca_reclaim, for a segment or another call. */
+bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment);
+/* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
+ * back; *ret_busy is set when a capture stood in the way. */
+uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
+
+/* ---- oom_last.c: the end of the ladder */
+
+int ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+/* The same for what goes straight through: nothing cached. */
+int ca_resort_through_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+
+/*
+ * ---- reserve.c: the cache's budget (give_back:early). Segments that nothing uses go back to the
+ * driver before the cache outgrows what the program has needed, not only when the driver has
+ * nothing left; and while the device is busy, as soon as it is found idle.
+ */
+
+/* The free block that a search found for `bytes` (NULL: none), or NULL where it is better left
+ * whole: the segment goes back, or the request gets memory of its own. */
+struct ca_block *ca_budget_choose_locked(struct ca_space *space, struct ca_block *block,
+					 uint64_t bytes);
+/* True if the block may be cut for `bytes` all the same. */
+bool ca_budget_allows_locked(struct ca_space *space, const struct ca_block *block, uint64_t bytes);
+/*
+ * Before a segment is taken for a request of `bytes`: gives unused segments back as far as the
+ * cache would outgrow the budget. Only while the device has nothing to do, which is looked at for a
+ * moment, never waited for; not while anything captures. False: nothing went back, so a block that
+ * was left whole for that is to be cut (ca_budget_find_cut_locked).
+ */
+bool ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes);
+/* As ca_owned_find_locked, but nothing is left whole because a segment could go back. */
+struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
+/* The segment to take where one of `segment_bytes` would do: while the device does not keep up, as
+ * large as one that was given back and would have served. */
+uint64_t ca_budget_restored(const struct ca_space *space, uint64_t segment_bytes);
+/* While the device does not keep up, but is idle just now: gives back what is beyond the budget. */
+void ca_budget_tidy_locked(struct ca_space *space);
+/* A segment was taken. */
+void ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes);
+/* The driver has no segment for `bytes`. */
+void ca_budget_refused_locked(struct ca_space *space, uint64_t bytes);
+/* What to ask of the driver for `bytes` when it has no more than that: whole pages, which it would
+ * use in any case, unless a limit that the user set forbids them. */
+uint64_t ca_budget_exact(const struct ca_space *space, uint64_t bytes);
+
+/* ---- memory_limit.c: CACHEALLOC_LIMIT, per_process_memory_fraction */
+
+/* Asks the driver how large the device is, where that matters and is not known. Leaves and retakes
+ * the lock. */
+void ca_limit_learn_locked(struct ca_space *space);
+/* `share` billionths of `total`. */
+uint64_t ca_limit_share(uint64_t total, uint64_t share);
+/* What the segments of a device may hold, or UINT64_MAX. */
+uint64_t ca_limit_of_segments(const struct ca_space *space);
+/* How much must go back before `bytes` more are allowed, for a segment of ours or another call. */
+uint64_t ca_limit_shortage_locked(const struct ca_space *space, uint64_t bytes, bool segment);
+/* ---- trim.c: automatic trims */
+
+/* No work of the space's device is unfinished, as far as is known. */
+bool ca_device_is_idle_locked(const struct ca_space *space);
+
+/* Before `bytes` more are asked of the driver: garbage_collection_threshold. Leaves and retakes the
+ * lock. */
+void ca_tend_growth_locked(struct ca_space *space, uint64_t bytes);
