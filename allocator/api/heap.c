@@ -23,6 +23,13 @@ unique_id(void)
 	return atomic_fetch_add(&ids, 1) + 1;
 }
 
+static const struct ca_heap_hooks hooks = {
+	.flush = ca_magazines_clear_locked,
+	.quiesce = ca_magazines_pass_locked,
+	.poison = ca_pending_poison_locked,
+	.users_of_range = ca_touch_users,
+};
+
 static void
 records_init(struct ca_heap *heap)
 {
@@ -58,6 +65,7 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 	heap->fixed = fixed;
 	heap->config = *config;
 	heap->driver = *driver;
+	heap->hooks = hooks;
 	/* what was filled must not be written by an earlier user any more */
 	heap->config.reuse_finished = config->reuse_finished || config->zero || config->poison;
 	heap->plain = config->disable == CA_DISABLE_OFF && !config->roundup.count;
@@ -127,6 +135,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 
 	atomic_store(&heap->lock, 0);
 	ca_outside_after_fork_child();
+	ca_own = (struct ca_own){ 0 };
 	heap->tracer = NULL;
 	ca_arena_destroy(&heap->records);
 	records_init(heap);
@@ -144,6 +153,12 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 		device->taking_bytes = device->other_bytes = device->managed_bytes = 0;
 		device->next_trim = device->gc_wanted = 0;
 	}
+}
+
+bool
+ca_heap_locked_here(void)
+{
+	return ca_locks_held || ca_magazine_is_locked_here();
 }
 
 static struct ca_device *

@@ -10,7 +10,6 @@
 #include <sched.h>
 
 #include "allocator/core/lock.h"
-#include "allocator/tcache/tcache.h"
 
 bool
 ca_block_claim_locked(struct ca_block *block)
@@ -34,9 +33,9 @@ ca_block_claim_all_locked(struct ca_segment *segment)
 			block = block->next;
 			continue;
 		}
-		ca_magazines_clear_locked(segment->space);
+		segment->space->heap->hooks.flush(segment->space);
 		/* or a thread is about to see that its magazine is not for this block */
-		ca_magazines_pass_locked(segment->space->heap);
+		segment->space->heap->hooks.quiesce(segment->space->heap);
 		block = segment->first;
 	}
 }

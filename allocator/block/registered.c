@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-#include "allocator/deferred/deferred.h"
-
 static bool
 overlaps(const struct ca_registered *registered, uint64_t from, uint64_t to)
 {
@@ -91,23 +89,9 @@ insert(struct ca_registered *registered, uint64_t from, uint64_t to)
 	registered->n++;
 }
 
-/* A block of the segment that a stream owns although it overlaps. */
-static struct ca_block *
-owned_overlapping(const struct ca_segment *segment)
-{
-	struct ca_block *block;
-
-	for (block = segment->first; block; block = block->next)
-		if (block->state == CA_BLOCK_OWNED && ca_registered_overlaps(block))
-			return block;
-	return NULL;
-}
-
 void
 ca_registered_add_locked(struct ca_segment *segment, uint64_t from, uint64_t to)
 {
-	struct ca_block *block;
-
 	if (segment->retired)
 		return; /* never handed out again */
 	if (from < segment->address)
@@ -124,6 +108,4 @@ ca_registered_add_locked(struct ca_segment *segment, uint64_t from, uint64_t to)
 	}
 	insert(segment->registered, from, to);
 	ca_block_claim_all_locked(segment);
-	while ((block = owned_overlapping(segment)))
-		ca_owned_place_again_locked(block);
 }

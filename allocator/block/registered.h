@@ -23,9 +23,10 @@ struct ca_registered {
 };
 
 /*
- * The range, cut to the segment, is registered from now on: blocks in it are in no magazine and in
- * no stream's pools. Where there are too many ranges the nearest two become one, what is between
- * them included. No record for them: the segment is retired instead.
+ * The range, cut to the segment, is registered from now on: blocks in it are in no magazine. Those
+ * that a stream owns are for the caller to take out of its pools. Where there are too many ranges
+ * the nearest two become one, what is between them included. No record for them: the segment is
+ * retired instead.
  */
 void ca_registered_add_locked(struct ca_segment *segment, uint64_t from, uint64_t to);
 bool ca_registered_overlaps_some(const struct ca_block *block);

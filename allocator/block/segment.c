@@ -15,7 +15,7 @@
 
 #include <errno.h>
 
-#include "allocator/deferred/deferred.h"
+#include "allocator/order/order.h"
 #include "allocator/policy/internal.h"
 #include "allocator/trace/trace.h"
 

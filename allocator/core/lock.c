@@ -14,8 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "allocator/api/heap.h"
-#include "allocator/tcache/tcache.h"
+#include "allocator/core/types.h"
 
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
 __thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
@@ -121,18 +120,11 @@ ca_outside_self(void)
 	return own_calls != 0;
 }
 
-bool
-ca_heap_locked_here(void)
-{
-	return ca_locks_held || ca_magazine_is_locked_here();
-}
-
 void
 ca_outside_after_fork_child(void)
 {
 	own_calls = 0;
 	ca_locks_held = 0;
-	ca_own = (struct ca_own){ 0 };
 }
 
 /* Sleeping needs no condition variable, which old glibc has in another library. */

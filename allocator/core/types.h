@@ -30,6 +30,7 @@
 #include <stdint.h>
 
 #include "allocator/core/driver.h"
+#include "allocator/core/hooks.h"
 #include "allocator/core/order_types.h"
 #include "allocator/core/stats.h"
 #include "allocator/util/arena.h"
@@ -384,6 +385,7 @@ struct ca_heap {
 	struct ca_tracer *tracer; /* NULL: nobody records */
 	unsigned peopled;         /* spaces that are: ca_order.peopled */
 	bool registers; /* ca_register_begins: a space to come is `shown` from the start */
+	struct ca_heap_hooks hooks; /* constant */
 };
 
 static inline uint64_t

@@ -15,40 +15,7 @@
 
 #include <errno.h>
 
-#include "allocator/order/internal.h"
-
-static bool
-has_finished(struct ca_stream_record *record, uint64_t bound)
-{
-	return atomic_load(&record->done) >= bound || !ca_record_is_busy(record);
-}
-
-/* Work that is not seen has finished, or there is none. */
-static bool
-has_nothing_untold(const struct ca_space *space, uint64_t bound)
-{
-	const struct ca_order *order = &space->order;
-
-	return space->awaited >= bound || atomic_load(&order->foreign_done) >= bound ||
-	       !(atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK);
-}
-
-bool
-ca_await_is_finished(struct ca_space *space, uint64_t bound)
-{
-	struct ca_order *order = &space->order;
-	struct ca_stream_record *record;
-	unsigned i;
-
-	if (space->dead || space->poisoned)
-		return true; /* nothing runs, or nothing can be known: the driver answers */
-	if (!has_nothing_untold(space, bound))
-		return false;
-	for (i = 0; (record = ca_record_at(order, i)); i++)
-		if (!has_finished(record, bound))
-			return false;
-	return true;
-}
+#include "allocator/core/lock.h"
 
 bool
 ca_await_ask_locked(struct ca_space *space, uint64_t bound)
@@ -63,7 +30,7 @@ ca_await_ask_locked(struct ca_space *space, uint64_t bound)
 		ca_order_poll(space);
 	}
 	ca_outside_leave(space);
-	if (!has_nothing_untold(space, bound))
+	if (!ca_order_has_nothing_untold(space, bound))
 		ca_pending_ask_context_locked(space);
 	ca_owned_settle_locked(space);
 	return ca_await_is_finished(space, bound);
@@ -75,7 +42,7 @@ wait_for_stream(struct ca_stream_record *record, uint64_t bound)
 	uint64_t last = atomic_load(&record->hot.last);
 	struct ca_user user = { &record->hot, last < bound ? last : bound };
 
-	if (!has_finished(record, bound) && !ca_record_is_held_up(record))
+	if (!ca_record_has_finished(record, bound) && !ca_record_is_held_up(record))
 		ca_order_wait_hard(&user);
 }
 
@@ -111,7 +78,7 @@ ca_await_locked(struct ca_space *space, uint64_t bound)
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
 		wait_for_stream(record, bound);
 	ca_outside_leave(space);
-	if (!has_nothing_untold(space, bound))
+	if (!ca_order_has_nothing_untold(space, bound))
 		wait_for_context(space);
 	ca_owned_settle_locked(space);
 	if (!ca_await_is_finished(space, bound))

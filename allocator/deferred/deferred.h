@@ -139,13 +139,9 @@ ca_pending_is_lost(int r)
 	return r > 0 || r == -EIO;
 }
 
-/* ---- await.c: before memory goes back to the driver. These leave and retake the lock, but for the
- * first. */
+/* ---- await.c: before memory goes back to the driver. These leave and retake the lock. */
 
-/* All that the space runs and that was stamped up to `bound` is known to have finished. True also
- * if the space is dead or poisoned. */
-bool ca_await_is_finished(struct ca_space *space, uint64_t bound);
-/* The same, after asking the driver, without waiting; in a capture nothing is asked. */
+/* ca_await_is_finished after asking the driver, without waiting; in a capture nothing is asked. */
 bool ca_await_ask_locked(struct ca_space *space, uint64_t bound);
 /* The same, after waiting on the host: for no stream that captures without a mark or that somebody
  * else must let go on, and for nothing of other contexts. */

@@ -11,7 +11,7 @@
 #include <errno.h>
 
 #include "allocator/block/block.h"
-#include "allocator/order/internal.h"
+#include "allocator/core/lock.h"
 #include "config/mutant.h"
 
 /* Adds an unfinished user. */
@@ -170,6 +170,28 @@ is_below(const struct ca_block *block, uint64_t end)
 	return block && block->address < end;
 }
 
+/* A block of the segment that a stream owns although it overlaps what is registered. */
+static struct ca_block *
+owned_overlapping(const struct ca_segment *segment)
+{
+	struct ca_block *block;
+
+	for (block = segment->first; block; block = block->next)
+		if (block->state == CA_BLOCK_OWNED && ca_registered_overlaps(block))
+			return block;
+	return NULL;
+}
+
+static void
+register_in(struct ca_segment *segment, uint64_t from, uint64_t to)
+{
+	struct ca_block *block;
+
+	ca_registered_add_locked(segment, from, to);
+	while ((block = owned_overlapping(segment)))
+		ca_owned_place_again_locked(block);
+}
+
 /* The ranges first: what is handed out while the lock is away has finished. True if something of
  * ours is there; *ret_space: whose memory may be handed out again, NULL: none. */
 static bool
@@ -187,7 +209,7 @@ note_locked(struct ca_heap *heap, uint64_t address, uint64_t end, struct ca_spac
 		if (!segment->retired)
 			*ret_space = segment->space;
 		if (!CA_MUTANT(REGISTRATION_LOST))
-			ca_registered_add_locked(segment, address, end);
+			register_in(segment, address, end);
 		block = next ? CA_CONTAINER_OF(next, struct ca_segment, by_address)->first : NULL;
 	}
 	return found;

@@ -11,7 +11,6 @@
  */
 #include "allocator/order/internal.h"
 
-#include "allocator/tcache/tcache.h"
 #include "config/mutant.h"
 
 static uint64_t
@@ -357,6 +356,18 @@ ca_order_note_progress(struct ca_order *order)
 	atomic_fetch_add(&order->progress, 1);
 }
 
+static CA_APART void
+trace_finished(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	uint64_t left = 0;
+	unsigned at;
+
+	for (at = 0; ca_order_next_active_ordered(order, &at); at++)
+		left++;
+	ca_trace_finished(record, left, ca_record_is_busy(record));
+}
+
 void
 ca_record_finished(struct ca_stream_record *record, uint64_t bound, struct ca_list *dropped)
 {
@@ -371,7 +382,7 @@ ca_record_finished(struct ca_stream_record *record, uint64_t bound, struct ca_li
 	ca_order_lock(order);
 	ca_record_settle_ordered(record);
 	if (raised && ca_tracing(record->space->heap))
-		ca_trace_finished_ordered(record);
+		trace_finished(record);
 	if (dropped)
 		ca_points_collect_ordered(record, dropped);
 	ca_order_unlock(order);
@@ -452,7 +463,7 @@ ca_submit_hazard_begin(struct ca_stream *stream)
 		return;
 	/* what was found to be exposable before is exposed by now */
 	ca_heap_lock(space->heap);
-	ca_magazines_pass_locked(space->heap);
+	space->heap->hooks.quiesce(space->heap);
 	ca_heap_unlock(space->heap);
 	ca_order_mark_exposed(space);
 }

@@ -14,7 +14,6 @@
 
 #include <errno.h>
 
-#include "allocator/tcache/tcache.h"
 #include "config/branch.h"
 
 struct ca_point *
@@ -284,7 +283,7 @@ ca_order_mark_before_capture(struct ca_heap *heap)
 	struct ca_space *space;
 
 	ca_heap_lock(heap);
-	ca_magazines_pass_locked(heap);
+	heap->hooks.quiesce(heap);
 	space = heap->spaces;
 	ca_heap_unlock(heap);
 	for (; space; space = space->next) { /* spaces are never freed */

@@ -6,7 +6,6 @@
  */
 #include "allocator/order/internal.h"
 
-#include "allocator/tcache/tcache.h"
 #include "config/log.h"
 
 static void
@@ -63,7 +62,7 @@ ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned re
 	ca_heap_lock(heap);
 	first = space ? restrict_space(space, reason) : restrict_all_locked(heap, reason);
 	if (first)
-		ca_magazines_pass_locked(heap); /* nothing unfinished is exposed from now on */
+		heap->hooks.quiesce(heap); /* nothing unfinished is exposed from now on */
 	ca_heap_unlock(heap);
 	if (first)
 		tell(reason);

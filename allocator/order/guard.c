@@ -15,7 +15,6 @@
 
 #include <errno.h>
 
-#include "allocator/deferred/deferred.h"
 #include "config/branch.h"
 #include "config/mutant.h"
 
@@ -98,7 +97,7 @@ ca_order_wait_hard(const struct ca_user *user)
 		return 0; /* the space may have died, too */
 	if (r && r != -EBUSY) {
 		ca_heap_lock(space->heap);
-		ca_pending_poison_locked(space);
+		space->heap->hooks.poison(space);
 		ca_heap_unlock(space->heap);
 	}
 	return r;
@@ -360,7 +359,7 @@ guard_touched(struct ca_stream_record *record, const struct ca_touch *touch)
 	unsigned i;
 
 	if (touch->n)
-		ca_touch_users(record->space, touch, &users);
+		record->space->heap->hooks.users_of_range(record->space, touch, &users);
 	if (users.context) {
 		CA_REACHED(GUARD_NAMED_IN_VAIN);
 		return false;

@@ -50,13 +50,6 @@ ca_record_is_busy(struct ca_stream_record *record)
 	return atomic_load(&record->hot.last) > atomic_load(&record->done);
 }
 
-/* Streams by index, without a lock: NULL at the end. */
-static inline struct ca_stream_record *
-ca_record_at(struct ca_order *order, unsigned index)
-{
-	return index < atomic_load(&order->n_streams) ? order->streams[index] : NULL;
-}
-
 /* ---- stream_record.c */
 /* True if the calling thread may hand the record's handle to the driver. */
 bool ca_record_is_nameable_ordered(struct ca_stream_record *record);
@@ -127,10 +120,6 @@ void ca_order_mark_exposed(struct ca_space *space);
 /* ---- early_reuse.c */
 /* The next programmatic launch on the stream goes out without its attribute. */
 void ca_record_loosen(struct ca_stream_record *record);
-
-/* ---- guard.c */
-/* Waits on the host for `user` by whatever road works: 0, or the last error. */
-int ca_order_wait_hard(const struct ca_user *user);
 
 /* ---- dominance.c */
 enum { CA_CANDIDATES_MAX = 64 };

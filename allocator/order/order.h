@@ -414,9 +414,43 @@ int ca_order_poll(struct ca_space *space);
 /* Waits on the host for exactly this user. 0: done; -EAGAIN: no exact mark is to be had; -EBUSY;
  * > 0, -EIO: errors. */
 int ca_order_wait(struct ca_space *space, const struct ca_user *user);
+/* Waits on the host for `user` by whatever road works: 0, or the last error. */
+int ca_order_wait_hard(const struct ca_user *user);
 /* A context mark covers everything stamped before this was taken; once it is done, tell. */
 uint64_t ca_order_context_bound(struct ca_order *order);
 void ca_order_context_finished(struct ca_order *order, uint64_t bound);
+
+/* Streams by index, without a lock: NULL at the end. */
+static inline struct ca_stream_record *
+ca_record_at(struct ca_order *order, unsigned index)
+{
+	return index < atomic_load(&order->n_streams) ? order->streams[index] : NULL;
+}
+/* The stream's work that was stamped up to `bound`, or all of it, has finished. */
+static inline bool
+ca_record_has_finished(const struct ca_stream_record *record, uint64_t bound)
+{
+	uint64_t done = atomic_load(&record->done);
+
+	return done >= bound || atomic_load(&record->hot.last) <= done;
+}
+
+/* ---- devices: the heap's lock is held */
+
+/* Work of the space that is not seen has finished, as far as it was stamped up to `bound`, or there
+ * is none. */
+bool ca_order_has_nothing_untold(const struct ca_space *space, uint64_t bound);
+/* All that the space runs and that was stamped up to `bound` is known to have finished. True also
+ * if the space is dead or poisoned. */
+bool ca_await_is_finished(struct ca_space *space, uint64_t bound);
+
+/* No work of the space's device is unfinished, as far as is known. */
+bool ca_device_is_idle_locked(const struct ca_space *space);
+/*
+ * All that the device was ever given came from the calling thread. Another thread could submit,
+ * just before the driver's free begins to wait, what waits for the caller's next submission.
+ */
+bool ca_device_is_ours_alone_locked(const struct ca_space *space);
 
 /* ---- what is handed out */
 

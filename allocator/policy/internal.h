@@ -155,9 +155,6 @@ uint64_t ca_limit_of_segments(const struct ca_space *space);
 uint64_t ca_limit_shortage_locked(const struct ca_space *space, uint64_t bytes, bool segment);
 /* ---- trim.c: automatic trims */
 
-/* No work of the space's device is unfinished, as far as is known. */
-bool ca_device_is_idle_locked(const struct ca_space *space);
-
 /* Before `bytes` more are asked of the driver: garbage_collection_threshold. Leaves and retakes the
  * lock. */
 void ca_tend_growth_locked(struct ca_space *space, uint64_t bytes);

@@ -31,8 +31,9 @@
  */
 #include "allocator/policy/internal.h"
 
+#include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
-#include "allocator/order/internal.h"
+#include "allocator/trace/trace.h"
 
 enum {
 	SPARE_PERCENT = 4, /* of the peak */
@@ -153,37 +154,11 @@ is_worth_looking(struct ca_space *space, uint64_t much)
 	       space->heap->config.reuse_slack_bytes;
 }
 
-/*
- * All that the device was ever given came from the calling thread. Another thread could submit,
- * just before the driver's free begins to wait, what waits for the caller's next submission.
- */
-static bool
-is_ours_alone(const struct ca_space *own)
-{
-	uint64_t thread = ca_order_thread();
-	struct ca_space *space;
-	bool ours = true;
-
-	for (space = own->heap->spaces; ours && space; space = space->next) {
-		struct ca_stream_record *record;
-		unsigned i;
-
-		if (space->device != own->device || space->dead)
-			continue;
-		ca_order_lock(&space->order);
-		for (i = 0; ours && (record = ca_record_at(&space->order, i)); i++)
-			ours = atomic_load(&record->closed) || !record->submitted ||
-			       record->thread == thread;
-		ca_order_unlock(&space->order);
-	}
-	return ours;
-}
-
 static bool
 is_worth_giving(struct ca_space *space, uint64_t much)
 {
 	return (is_worth_looking(space, much) || (much && ca_device_is_idle_locked(space))) &&
-	       is_ours_alone(space);
+	       ca_device_is_ours_alone_locked(space);
 }
 
 static bool
@@ -312,7 +287,7 @@ becomes_idle(struct ca_space *space, uint64_t much)
 	uint64_t since, passed;
 	unsigned looks;
 
-	if (driver->capturing(driver->self) || !is_ours_alone(space))
+	if (driver->capturing(driver->self) || !ca_device_is_ours_alone_locked(space))
 		return false;
 	settle(space);
 	if (ca_device_is_idle_locked(space)) {
@@ -391,7 +366,7 @@ ca_budget_tidy_locked(struct ca_space *space)
 
 	if (much < WORTH_ASKING || space->device->budget.keeps_up ||
 	    !is_early(&space->heap->config) || !ca_device_is_idle_locked(space) ||
-	    driver->capturing(driver->self) || !is_ours_alone(space))
+	    driver->capturing(driver->self) || !ca_device_is_ours_alone_locked(space))
 		return;
 	ca_ladder_clear_magazines_locked(space->heap, space->device);
 	while (much && space->device->drainable_bytes && !space->dead && !space->poisoned &&

@@ -12,8 +12,8 @@
  */
 #include "allocator/policy/internal.h"
 
+#include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
-#include "allocator/order/internal.h"
 
 enum {
 	DUE_EVERY = 1,
@@ -28,32 +28,6 @@ ca_tend_is_wanted(const struct ca_config *config)
 	return config->disable == CA_DISABLE_OFF &&
 	       (config->max_cached_bytes != UINT64_MAX || config->trim_idle_ms ||
 		config->trim_every || config->gc_threshold);
-}
-
-static bool
-space_is_idle(struct ca_space *space)
-{
-	struct ca_order *order = &space->order;
-	unsigned i, n = atomic_load(&order->n_streams);
-
-	if (atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK ||
-	    atomic_load(&order->foreign) > atomic_load(&order->foreign_done))
-		return false;
-	for (i = 0; i < n; i++)
-		if (order->streams[i] && ca_record_is_busy(order->streams[i]))
-			return false;
-	return true;
-}
-
-bool
-ca_device_is_idle_locked(const struct ca_space *own)
-{
-	struct ca_space *space;
-
-	for (space = own->heap->spaces; space; space = space->next)
-		if (space->device == own->device && !space->dead && !space_is_idle(space))
-			return false;
-	return true;
 }
 
 /* Marks the segments that are whole and free. */

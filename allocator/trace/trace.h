@@ -101,8 +101,9 @@ void ca_trace_failed(struct ca_space *space, uint64_t bytes, int code);
 void ca_trace_segment_locked(const struct ca_segment *segment, enum ca_trace_kind kind);
 /* The driver refused a segment. */
 void ca_trace_refused(struct ca_space *space, uint64_t bytes, int code);
-/* What was submitted to the stream until lately has finished. */
-void ca_trace_finished_ordered(struct ca_stream_record *record);
+/* What was submitted to the stream until lately has finished; `busy`: more was submitted since.
+ * `left`: streams of the space with unfinished work. */
+void ca_trace_finished(struct ca_stream_record *record, uint64_t left, bool busy);
 /* The stream had nothing to do, and is given work. */
 void ca_trace_work(struct ca_stream_record *record);
 /* Until the calling thread's allocation the device may be asked more than once. */

@@ -5,9 +5,11 @@
  * A stream's number is made of its space's and of its place in that space; places are used again,
  * and a STREAM record says so. Spaces beyond the numbers' reach have streams without a number.
  */
-#include "allocator/order/internal.h"
+#include "allocator/trace/trace.h"
 
 #include <string.h>
+
+#include "allocator/core/thread.h"
 
 enum { SPACES_MAX = CA_TRACE_ANY_STREAM / CA_STREAMS_MAX };
 
@@ -112,16 +114,9 @@ ca_trace_refused(struct ca_space *space, uint64_t bytes, int code)
 }
 
 void
-ca_trace_finished_ordered(struct ca_stream_record *record)
+ca_trace_finished(struct ca_stream_record *record, uint64_t left, bool busy)
 {
-	struct ca_order *order = ca_record_order(record);
-	uint64_t left = 0;
-	unsigned at;
-
-	for (at = 0; ca_order_next_active_ordered(order, &at); at++)
-		left++;
-	add(record->space, CA_TRACE_FINISHED, number_of(record), left,
-	    with_thread(ca_record_is_busy(record)));
+	add(record->space, CA_TRACE_FINISHED, number_of(record), left, with_thread(busy));
 }
 
 void

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The four things that a lower folder needs of a higher one. Each of them is seldom needed. Set
+ * once, by ca_heap_create.
+ */
+#pragma once
+
+struct ca_heap;
+struct ca_space;
+struct ca_touch;
+struct ca_users;
+
+struct ca_heap_hooks {
+	/* ca_magazines_clear_locked (allocator/tcache/tcache.h) */
+	void (*flush)(struct ca_space *space);
+	/* ca_magazines_pass_locked (allocator/tcache/tcache.h) */
+	void (*quiesce)(struct ca_heap *heap);
+	/* ca_pending_poison_locked (allocator/deferred/deferred.h) */
+	void (*poison)(struct ca_space *space);
+	/* ca_touch_users (allocator/deferred/deferred.h): takes the heap's lock itself */
+	void (*users_of_range)(struct ca_space *space, const struct ca_touch *touch,
+			       struct ca_users *ret_users);
+};

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* Is work of a device unfinished, or of a space up to a bound, and whose work was it? */
+#include "allocator/order/internal.h"
+
+static bool
+space_is_idle(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+	unsigned i, n = atomic_load(&order->n_streams);
+
+	if (atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK ||
+	    atomic_load(&order->foreign) > atomic_load(&order->foreign_done))
+		return false;
+	for (i = 0; i < n; i++)
+		if (order->streams[i] && ca_record_is_busy(order->streams[i]))
+			return false;
+	return true;
+}
+
+bool
+ca_device_is_idle_locked(const struct ca_space *own)
+{
+	struct ca_space *space;
+
+	for (space = own->heap->spaces; space; space = space->next)
+		if (space->device == own->device && !space->dead && !space_is_idle(space))
+			return false;
+	return true;
+}
+
+bool
+ca_device_is_ours_alone_locked(const struct ca_space *own)
+{
+	uint64_t thread = ca_order_thread();
+	struct ca_space *space;
+	bool ours = true;
+
+	for (space = own->heap->spaces; ours && space; space = space->next) {
+		struct ca_stream_record *record;
+		unsigned i;
+
+		if (space->device != own->device || space->dead)
+			continue;
+		ca_order_lock(&space->order);
+		for (i = 0; ours && (record = ca_record_at(&space->order, i)); i++)
+			ours = atomic_load(&record->closed) || !record->submitted ||
+			       record->thread == thread;
+		ca_order_unlock(&space->order);
+	}
+	return ours;
+}
+
+bool
+ca_order_has_nothing_untold(const struct ca_space *space, uint64_t bound)
+{
+	const struct ca_order *order = &space->order;
+
+	return space->awaited >= bound || atomic_load(&order->foreign_done) >= bound ||
+	       !(atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK);
+}
+
+bool
+ca_await_is_finished(struct ca_space *space, uint64_t bound)
+{
+	struct ca_order *order = &space->order;
+	struct ca_stream_record *record;
+	unsigned i;
+
+	if (space->dead || space->poisoned)
+		return true; /* nothing runs, or nothing can be known: the driver answers */
+	if (!ca_order_has_nothing_untold(space, bound))
+		return false;
+	for (i = 0; (record = ca_record_at(order, i)); i++)
+		if (!ca_record_has_finished(record, bound))
+			return false;
+	return true;
+}
