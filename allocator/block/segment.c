@@ -11,12 +11,12 @@
  * The driver never hands out memory that is in use. Records that overlap a new segment are
  * therefore stale: somebody freed that memory behind our back. They are dropped and counted.
  */
-#include "allocator/core/lock.h"
+#include "allocator/block/block.h"
 
 #include <errno.h>
 
+#include "allocator/core/lock.h"
 #include "allocator/order/order.h"
-#include "allocator/policy/internal.h"
 #include "allocator/trace/trace.h"
 
 struct parts {
@@ -123,10 +123,6 @@ driver_take(struct ca_space *space, uint64_t bytes, enum ca_segment_kind kind,
 	uint64_t begin, end;
 	int r;
 
-	if (space->heap->limited && ca_limit_shortage_locked(space, bytes, true)) {
-		ca_ladder_tried.refused_by_us = true;
-		return CA_DRIVER_OUT_OF_MEMORY;
-	}
 	space->device->taking_bytes += bytes;
 	ca_outside_enter_locked(space);
 	begin = driver->clock_ns(driver->self);
@@ -152,8 +148,6 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 	uint64_t address = 0;
 	int r;
 
-	if (heap->limited)
-		ca_limit_learn_locked(space);
 	r = space->dead ? -ENODEV : parts_get(heap, &parts);
 	if (r)
 		return r;
@@ -166,7 +160,6 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 		return r;
 	}
 	enter(space, ca_pool_for(space, bytes), &parts, address, segment_bytes);
-	ca_budget_taken_locked(space, segment_bytes);
 	if (kind == CA_SEGMENT_CUT && ca_pool_splits(&heap->config, parts.block, bytes)) {
 		ca_block_split_locked(parts.block, bytes, parts.rest);
 		ca_block_settle_locked(parts.rest);

@@ -348,7 +348,7 @@ static CA_APART int
 take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 	 struct ca_block **ret_block)
 {
-	return ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_WHOLE, ret_block);
+	return ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_WHOLE, ret_block);
 }
 
 /* In a capture. */

@@ -108,6 +108,13 @@ int ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_bloc
 /* The same for what goes straight through: nothing cached. */
 int ca_resort_through_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
+/* ---- grow.c */
+
+/* As ca_segment_take_locked; CA_DRIVER_OUT_OF_MEMORY, too, where a limit that the user set forbids
+ * it: then the driver is not asked. */
+int ca_grow_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
+		   enum ca_segment_kind kind, struct ca_block **ret_block);
+
 /*
  * ---- reserve.c: the cache's budget (give_back:early). Segments that nothing uses go back to the
  * driver before the cache outgrows what the program has needed, not only when the driver has

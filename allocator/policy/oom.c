@@ -475,7 +475,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	segment_bytes = ca_budget_restored(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
 		ca_tend_growth_locked(space, segment_bytes);
-	r = ca_segment_take_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
+	r = ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY) {
 		ca_budget_refused_locked(space, bytes);
 		unstick(space->heap, device);
@@ -489,7 +489,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 			CA_COUNT(space, alloc_retries);
 		ca_ladder_tried.asked++;
 		if (again || segment_bytes != exact)
-			r = ca_segment_take_locked(space, exact, bytes, CA_SEGMENT_CUT, ret_block);
+			r = ca_grow_locked(space, exact, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
 		again = round_locked(space, bytes, generation, &busy_steps) &&

@@ -39,7 +39,7 @@ retry(struct ca_space *space, uint64_t bytes, enum ca_segment_kind kind,
 		if (kind == CA_SEGMENT_CUT && (*ret_block = ca_ladder_search_locked(space, bytes)))
 			return 0;
 		ca_ladder_tried.asked++;
-		r = ca_segment_take_locked(space, bytes, bytes, kind, ret_block);
+		r = ca_grow_locked(space, bytes, bytes, kind, ret_block);
 	}
 	return r;
 }
@@ -60,7 +60,7 @@ take_managed(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block
 	ca_outside_leave(space);
 	if (r || space->device->managed_bytes + space->device->taking_bytes + bytes > free_bytes)
 		return CA_DRIVER_OUT_OF_MEMORY;
-	r = ca_segment_take_locked(space, bytes, bytes, CA_SEGMENT_MANAGED, ret_block);
+	r = ca_grow_locked(space, bytes, bytes, CA_SEGMENT_MANAGED, ret_block);
 	if (!r)
 		CA_COUNT(space, managed_fallbacks);
 	return r;
