@@ -54,7 +54,7 @@ struct ca_stream {
 /* ca_stream.seen */
 #define CA_WATCHED ((uint64_t)1 << 63)
 
-/* A part of what a stream is known to come after (allocator/order/vector_clock.c). */
+/* A part of what a stream is known to come after (allocator/order/clock.c). */
 enum { CA_CLOCK_PARTS = 8 };
 struct ca_clock_part {
 	struct ca_stream *stream;

@@ -214,7 +214,7 @@ struct ca_segment {
 	bool managed;  /* managed memory, for want of other */
 	unsigned char standing; /* CA_STUCK, CA_RESTS; 0 again when memory of it is handed out */
 	bool returning;         /* inside the driver's free: its address may be another's already */
-	bool captured; /* its one block was handed out in a capture (deferred/graph_memory.c) */
+	bool captured;          /* its one block was handed out in a capture (deferred/graph.c) */
 	unsigned char chart_log; /* of the distance of the chart's blocks, bytes */
 };
 
@@ -301,7 +301,7 @@ struct ca_device {
 	unsigned in_flight;       /* driver calls in progress that may bring memory back */
 	uint64_t generation;      /* advances whenever memory may have become available */
 	uint64_t drainable_bytes; /* in segments without a live block */
-	uint64_t total_bytes;     /* of the device; 0: not asked yet (policy/memory_limit.c) */
+	uint64_t total_bytes;     /* of the device; 0: not asked yet (policy/limit.c) */
 	uint64_t taking_bytes;    /* segments being asked of the driver, where there is a limit */
 	uint64_t other_bytes;     /* of calls that are not ours to serve, where there is a limit */
 	uint64_t managed_bytes;   /* in managed segments */
@@ -368,7 +368,7 @@ struct ca_heap {
 	struct ca_slabs blocks, places;
 	struct ca_objects charts, ranges, segments, groups, users, holds, charges;
 	struct ca_tree by_address; /* ca_segment.by_address */
-	struct ca_tree charged;    /* struct ca_charge, by (handle, kind): policy/memory_limit.c */
+	struct ca_tree charged;    /* struct ca_charge, by (handle, kind): policy/limit.c */
 	struct ca_bases bases;
 	uint64_t id;                   /* no other heap of the process ever had it */
 	struct ca_magazine *magazines; /* all of them */

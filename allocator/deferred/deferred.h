@@ -147,7 +147,7 @@ bool ca_await_ask_locked(struct ca_space *space, uint64_t bound);
  * else must let go on, and for nothing of other contexts. */
 bool ca_await_locked(struct ca_space *space, uint64_t bound);
 
-/* ---- graph_memory.c: memory that graphs may use */
+/* ---- graph.c: memory that graphs may use */
 
 /* True, and it waits in space->held: the block was handed out in a capture and freed, and a graph
  * may use it. It is in no list. */
@@ -167,7 +167,7 @@ int ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic b
 /* The end of the graph cannot be learned: their segments are retired, as by ca_retire. */
 void ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last);
 
-/* ---- host_sync.c: who else may use LIVE memory */
+/* ---- sync.c: who else may use LIVE memory */
 
 /* The unfinished users that LIVE blocks of ours (of any space) in the named ranges inherited.
  * Takes the heap's lock itself. `context`: more than fit, or not known. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The files of the order tracker share this: stream_record.c (life of streams), single_stream.c,
+ * The files of the order tracker share this: stream.c (life of streams), single_stream.c,
  * host_pause.c, epoch.c (stamps, users, bounds), early_reuse.c, fence.c (marks), guard.c,
- * vector_clock.c (clocks), finished_only.c.
+ * clock.c (clocks), restrict.c.
  *
  * Functions named *_ordered want the order lock of the record's space and make no driver call.
  */
@@ -50,7 +50,7 @@ ca_record_is_busy(struct ca_stream_record *record)
 	return atomic_load(&record->hot.last) > atomic_load(&record->done);
 }
 
-/* ---- stream_record.c */
+/* ---- stream.c */
 /* True if the calling thread may hand the record's handle to the driver. */
 bool ca_record_is_nameable_ordered(struct ca_stream_record *record);
 /* Around driver calls that name the handle: false if it is not nameable (any more). */
@@ -132,7 +132,7 @@ struct ca_candidates {
 /* Those that no other one stands for. `context` is raised if they are too many, never cleared. */
 void ca_users_choose_ordered(const struct ca_candidates *all, struct ca_users *ret_users);
 
-/* ---- vector_clock.c */
+/* ---- clock.c */
 /* Does the next submission to `record` come after (stream, stamp)? */
 bool ca_clock_knows_ordered(const struct ca_stream_record *record, const struct ca_stream *stream,
 			    uint64_t stamp);

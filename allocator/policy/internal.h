@@ -149,7 +149,7 @@ void ca_budget_refused_locked(struct ca_space *space, uint64_t bytes);
  * use in any case, unless a limit that the user set forbids them. */
 uint64_t ca_budget_exact(const struct ca_space *space, uint64_t bytes);
 
-/* ---- memory_limit.c: CACHEALLOC_LIMIT, per_process_memory_fraction */
+/* ---- limit.c: CACHEALLOC_LIMIT, per_process_memory_fraction */
 
 /* Asks the driver how large the device is, where that matters and is not known. Leaves and retakes
  * the lock. */

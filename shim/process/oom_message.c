@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "allocator/api/oom_figures.h"
+#include "allocator/api/oom_report.h"
 #include "config/log.h"
 #include "config/text.h"
 #include "shim/driver/driver_table.h"

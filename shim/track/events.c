@@ -64,7 +64,7 @@ free_list_locked(CUcontext context)
 }
 
 /* A record stays with its context, for the writers of one event exclude each other by a lock of
- * that (allocator/order/vector_clock.c). */
+ * that (allocator/order/clock.c). */
 static struct record *
 take_record(CUcontext context)
 {

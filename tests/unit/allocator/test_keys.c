@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "allocator/api/oom_figures.h"
+#include "allocator/api/oom_report.h"
 
 static uint64_t
 block_bytes(struct fixture *f, uint64_t size)

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#include "allocator/api/oom_figures.h"
+#include "allocator/api/oom_report.h"
 
 /* Out of memory gives back what is cached, waits for what is pending, and only then fails. */
 static void

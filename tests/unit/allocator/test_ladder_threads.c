@@ -5,7 +5,7 @@
 
 #include <pthread.h>
 
-#include "allocator/api/oom_figures.h"
+#include "allocator/api/oom_report.h"
 
 struct scene {
 	struct fixture f;

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "allocator/api/oom_figures.h"
+#include "allocator/api/oom_report.h"
 
 enum { SLOTS = 48, STEPS = 6000 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "allocator/api/oom_figures.h"
+#include "allocator/api/oom_report.h"
 
 #include "allocator/api/heap.h"
 #include "allocator/core/lock.h"
