@@ -21,7 +21,6 @@
 
 #include "allocator/block/block.h"
 #include "allocator/core/lock.h"
-#include "allocator/tcache/tcache.h"
 #include "config/mutant.h"
 
 static void
@@ -35,9 +34,8 @@ settle_all(struct ca_list *blocks)
 	}
 }
 
-/* What a segment that is to be returned has waits for nothing any more. */
-static void
-give_up_waiting(struct ca_segment *segment)
+void
+ca_pending_give_up_locked(struct ca_segment *segment)
 {
 	struct ca_block *block;
 
@@ -59,7 +57,7 @@ ca_pending_poison_locked(struct ca_space *space)
 	space->poisoned = true;
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
 	for (link = space->segments.next; link != &space->segments; link = link->next)
-		give_up_waiting(CA_CONTAINER_OF(link, struct ca_segment, link));
+		ca_pending_give_up_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 }
 
 /* The blocks of a hand become CLEAN after a host wait, or unmarked in a capture. Lost: the hand is
@@ -350,51 +348,6 @@ ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 	ca_list_init(&hand);
 	ca_list_splice(&hand, &space->unmarked);
 	return settle_by_wait(space, &hand);
-}
-
-/* Something in the segment waits, and the calling thread freed all of that. */
-static bool
-has_own_waiting(const struct ca_segment *segment)
-{
-	uint64_t thread = ca_order_thread();
-	const struct ca_block *block;
-	bool any = false;
-
-	for (block = segment->first; block; block = block->next) {
-		if (!ca_block_waits(block))
-			continue;
-		if (block->thread != thread)
-			return false;
-		any = true;
-	}
-	return any;
-}
-
-/* `captured`: also what a graph may still use (the driver's own free would not have asked). */
-static bool
-surrender(struct ca_space *space, bool captured)
-{
-	struct ca_list *link;
-
-	for (link = space->segments.next; link != &space->segments; link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
-		if (segment->live || segment->retired || segment->captured != captured ||
-		    !has_own_waiting(segment) || !ca_list_empty(&segment->hand))
-			continue;
-		give_up_waiting(segment);
-		return true;
-	}
-	return false;
-}
-
-bool
-ca_pending_surrender_locked(struct ca_space *space)
-{
-	if (!space->waiting_blocks && !space->owned_blocks)
-		return false;
-	ca_magazines_clear_locked(space);
-	return surrender(space, false) || surrender(space, true);
 }
 
 void

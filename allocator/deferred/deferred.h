@@ -57,6 +57,9 @@ ca_owned_any(const struct ca_space *space)
 	return atomic_load_explicit(&space->owned_blocks, memory_order_relaxed) ||
 	       atomic_load_explicit(&space->waiting_blocks, memory_order_relaxed);
 }
+
+/* ---- wait.c */
+
 /* Bytes of the space's pool that wait. */
 uint64_t ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
 /* Asks the streams' marks. True: something was settled. Leaves and retakes the lock. */
@@ -112,6 +115,8 @@ unsigned ca_pending_poll_locked(struct ca_space *space);
 void ca_pending_drop_all_locked(struct ca_space *space);
 /* The driver answers nothing but errors: retires every segment of the space. */
 void ca_pending_poison_locked(struct ca_space *space);
+/* What a segment that is to be returned has waits for nothing any more: the segment is retired. */
+void ca_pending_give_up_locked(struct ca_segment *segment);
 /*
  * Waits on the host for the oldest group that the calling thread freed (another thread's free must
  * never hold this one up). 1: settled one; 0: nothing to wait for; -EAGAIN: work of other contexts
@@ -120,12 +125,6 @@ void ca_pending_poison_locked(struct ca_space *space);
 int ca_pending_wait_locked(struct ca_space *space, enum ca_wait which);
 /* There is a group that the calling thread freed, and no other thread asks it at the moment. */
 bool ca_pending_has_own_locked(struct ca_space *space);
-/*
- * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
- * its marks and streams, and makes the segment due for return, which waits (await.c). False: there
- * is none.
- */
-bool ca_pending_surrender_locked(struct ca_space *space);
 /* The order of work is not known: the host waits for all of it. 1: done; -EBUSY: a capture is in
  * the way; otherwise the space is poisoned, and 1 is returned, too. */
 int ca_pending_rescue_locked(struct ca_space *space);

@@ -13,7 +13,7 @@
 #include "allocator/core/types.h"
 #include "allocator/policy/policy.h"
 
-/* ---- place.c: what is free */
+/* ---- search.c: what is free */
 
 /* Best fit of the pool that the budget does not keep. */
 struct ca_block *ca_owned_find_best_locked(struct ca_space *space, const struct ca_pool *pool,
@@ -34,6 +34,10 @@ struct ca_block *ca_owned_hole_in_locked(const struct ca_space *space, const str
 					 uint64_t bytes);
 /* As ca_owned_find_locked, but only the calling thread's magazine is emptied. */
 struct ca_block *ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes);
+/* As ca_owned_find_locked, but nothing is left whole because a segment could go back. */
+struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
+/* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
+struct ca_block *ca_ladder_search_locked(struct ca_space *space, uint64_t bytes);
 
 /* ---- search_early.c: unfinished memory for the calling thread, and the stream of its last
  * submission */
@@ -65,42 +69,60 @@ struct ca_block *ca_owned_exposable_any_locked(struct ca_space *space, uint64_t 
  * they may be exposed: ca_owned_may_take_locked. */
 struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely);
 
-/* ---- alloc.c */
+/* ---- hit.c */
 
 /* Takes `block` (CLEAN or OWNED, indexed; NULL: NULL) for a request, counted; what its stream has
  * not finished is exposed. `waited`: the caller settled something before. In no index, for the
  * caller to make LIVE. */
 struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes,
 				     bool waited);
-/* What waits is more than reuse_slack. */
+/* Memory that waits in the space. */
+uint64_t ca_alloc_waiting_bytes_locked(struct ca_space *space);
+/* It is more than reuse_slack. */
 bool ca_alloc_is_crowded_locked(struct ca_space *space);
+/* The calling thread is to wait for the oldest memory that it freed in the space. */
+bool ca_alloc_is_in_debt_locked(struct ca_space *space);
 
-/* ---- oom.c: out of memory */
+/* ---- release.c: segments go back */
 
+/* A request begins, in a capture or not: noted for a report. */
+void ca_ladder_begin(bool capturing);
 /*
  * While something captures no mark can be asked, and memory that was freed natively would be free:
  * whole segments without a live block go back although the device may still use them, since the
  * driver's free waits as it does for the program's own. Returns bytes given back.
  */
 uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes);
-/* A request begins, in a capture or not: noted for a report. */
-void ca_ladder_begin(bool capturing);
-/* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
- * the take, or CLEAN and in no index (a hit, counted). */
-int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
-
-/* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
-struct ca_block *ca_ladder_search_locked(struct ca_space *space, uint64_t bytes);
 /* The smallest whole segment of the device, finished and free, of at least `bytes`; or the largest;
  * NULL: there is none. */
 struct ca_block *ca_ladder_candidate_locked(struct ca_space *space, uint64_t bytes);
 /* Empties all threads' magazines for the device: what they keep counts as live till then. */
 void ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device);
-/* As ca_reclaim, for a segment or another call. */
-bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment);
+/* How much must come back before `bytes` fit, for a segment or another call. Leaves and retakes the
+ * lock. */
+uint64_t ca_release_shortage_locked(struct ca_space *space, uint64_t bytes, bool segment);
+/* What the driver refused in the last round is offered again. */
+void ca_release_unstick_locked(struct ca_heap *heap, const struct ca_device *device);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
  * back; *ret_busy is set when a capture stood in the way. */
+uint64_t ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
+/* The same, in a new round. */
 uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
+/*
+ * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
+ * its marks and streams, and makes the segment due for return, which waits (await.c). False: there
+ * is none.
+ */
+bool ca_pending_surrender_locked(struct ca_space *space);
+
+/* ---- oom.c: out of memory */
+
+/* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
+ * the take, or CLEAN and in no index (a hit, counted). */
+int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+
+/* As ca_reclaim, for a segment or another call. */
+bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment);
 
 /* ---- oom_last.c: the end of the ladder */
 
@@ -134,8 +156,6 @@ bool ca_budget_allows_locked(struct ca_space *space, const struct ca_block *bloc
  * was left whole for that is to be cut (ca_budget_find_cut_locked).
  */
 bool ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes);
-/* As ca_owned_find_locked, but nothing is left whole because a segment could go back. */
-struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
 /* The segment to take where one of `segment_bytes` would do: while the device does not keep up, as
  * large as one that was given back and would have served. */
 uint64_t ca_budget_restored(const struct ca_space *space, uint64_t segment_bytes);

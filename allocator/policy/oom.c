@@ -28,13 +28,10 @@
 #include "allocator/policy/internal.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/tcache.h"
-
-__thread struct ca_tried ca_ladder_tried __attribute__((tls_model("initial-exec")));
 
 enum {
 	SETTLE_STEP_NS = 20 * 1000 * 1000,
@@ -43,179 +40,6 @@ enum {
 	PATIENCE_ROUNDS_MAX = 1000 * 1000, /* where the clock stands still */
 	BUSY_STEPS = 10,
 };
-
-static uint64_t
-return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
-{
-	uint64_t given = 0;
-	struct ca_space *space;
-
-	for (space = heap->spaces; space; space = space->next) {
-		if (space->device != device || ca_list_empty(&space->due))
-			continue;
-		ca_await_locked(space, space->due_bound);
-		given += ca_segment_return_due_locked(space, ret_busy);
-	}
-	return given;
-}
-
-static void
-unstick(struct ca_heap *heap, const struct ca_device *device)
-{
-	struct ca_space *space;
-
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
-			ca_segment_unstick_locked(space);
-}
-
-struct ca_block *
-ca_ladder_candidate_locked(struct ca_space *own, uint64_t bytes)
-{
-	const struct ca_device *device = own->device;
-	struct ca_heap *heap = own->heap;
-	struct ca_block *best = NULL;
-	struct ca_space *space;
-
-	for (space = heap->spaces; space; space = space->next) {
-		struct ca_tree_node *node;
-		struct ca_block *block;
-		bool better;
-
-		if (space->device != device)
-			continue;
-		ca_magazines_clear_locked(space);
-		node = ca_index_at_least(&space->wholes, bytes, 0);
-		if (!node)
-			node = ca_index_last(&space->wholes);
-		if (!node)
-			continue;
-		block = ca_whole_block(node);
-		if (best && best->bytes >= bytes)
-			better = block->bytes >= bytes && block->bytes < best->bytes;
-		else
-			better = !best || block->bytes > best->bytes;
-		if (better)
-			best = block;
-	}
-	return best;
-}
-
-/* Gives finished segments of the device back, just enough for `bytes`. Returns bytes given back;
- * *ret_busy is set when a capture stood in the way. */
-static uint64_t
-release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
-{
-	struct ca_device *device = space->device;
-	struct ca_heap *heap = space->heap;
-	uint64_t given = return_due(device, heap, ret_busy);
-
-	while (given < bytes && !*ret_busy) {
-		struct ca_block *block = ca_ladder_candidate_locked(space, bytes - given);
-		uint64_t block_bytes;
-		int r;
-
-		if (!block)
-			break;
-		block_bytes = block->bytes;
-		r = ca_segment_release_locked(block);
-		if (!r) {
-			given += block_bytes;
-			ca_ladder_tried.given_segments++;
-		} else if (r == -EBUSY)
-			*ret_busy = true;
-	}
-	if (given)
-		CA_COUNT(space, flushes);
-	ca_ladder_tried.given_bytes += given;
-	return given;
-}
-
-/* Waits for all that the device runs, stream by stream. What could be waited for is CLEAN then. */
-static void
-await_all(struct ca_heap *heap, const struct ca_device *device)
-{
-	struct ca_space *space;
-
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
-			ca_await_locked(space, ca_order_space_bound(space));
-}
-
-/* Makes whole segments without a live block due, until they are enough. */
-static void
-condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
-{
-	struct ca_list *link;
-
-	ca_magazines_clear_locked(space);
-	for (link = space->segments.next; link != &space->segments && *sum < bytes;
-	     link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
-		if (segment->live || (segment->standing & CA_STUCK) ||
-		    segment->captured != captured || !ca_list_empty(&segment->hand))
-			continue;
-		ca_segment_retire_locked(segment);
-		*sum += segment->bytes;
-	}
-}
-
-/*
- * How much must come back before `bytes` fit, for a segment or another call: first by the limits
- * that the user set. Where the driver says that it has as much, it is in pieces of no use, and all
- * of it is wanted.
- */
-static uint64_t
-shortage_locked(struct ca_space *space, uint64_t bytes, bool segment)
-{
-	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t free_bytes, total, refused = 0;
-	int r;
-
-	if (space->heap->limited)
-		refused = ca_limit_shortage_locked(space, bytes, segment);
-	if (refused)
-		return refused;
-	ca_outside_enter_locked(space);
-	r = driver->memory_info(driver->self, space->context, &free_bytes, &total);
-	ca_outside_leave(space);
-	return !r && free_bytes < bytes ? bytes - free_bytes : bytes;
-}
-
-void
-ca_ladder_begin(bool capturing)
-{
-	memset(&ca_ladder_tried, 0, sizeof(ca_ladder_tried));
-	ca_ladder_tried.capture = capturing;
-}
-
-uint64_t
-ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
-{
-	struct ca_heap *heap = space->heap;
-	bool busy = false;
-	uint64_t bytes = shortage_locked(space, request, true);
-	uint64_t given = release_locked(space, bytes, &busy), sum;
-	struct ca_space *other;
-	int captured;
-
-	if (!busy && given < bytes) {
-		await_all(heap, space->device);
-		given += release_locked(space, bytes - given, &busy);
-	}
-	if (busy || given >= bytes)
-		return given;
-	sum = given;
-	/* what a graph may use comes last; natively it would be gone, too */
-	for (captured = 0; captured < 2; captured++)
-		for (other = heap->spaces; other; other = other->next)
-			if (other->device == space->device && !other->dead)
-				condemn(other, captured, bytes, &sum);
-	sum = return_due(space->device, heap, &busy);
-	ca_ladder_tried.given_bytes += sum;
-	return given + sum;
-}
 
 /* Waits for the oldest free of the calling thread in the space. */
 static int
@@ -328,17 +152,6 @@ others_wait(struct ca_heap *heap, const struct ca_device *device)
 	return wait;
 }
 
-/* What others freed meanwhile changes the generation. */
-void
-ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device)
-{
-	struct ca_space *space;
-
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
-			ca_magazines_clear_locked(space);
-}
-
 /* Waits while others are inside driver calls that may bring memory, or have freed some that may
  * soon be finished. True: something changed since `moment`. */
 static bool
@@ -377,19 +190,6 @@ is_patient(const struct ca_heap *heap, struct patience *patience)
 	return patience->rounds <= PATIENCE_ROUNDS ||
 	       (now - patience->since_ns < (uint64_t)SETTLE_STEPS * SETTLE_STEP_NS &&
 		patience->rounds < PATIENCE_ROUNDS_MAX);
-}
-
-struct ca_block *
-ca_ladder_search_locked(struct ca_space *space, uint64_t bytes)
-{
-	struct ca_block *block;
-
-	ca_ladder_tried.searches++;
-	ca_owned_look_locked(space);
-	block = ca_owned_find_locked(space, bytes);
-	if (!block)
-		block = ca_owned_exposable_any_locked(space, bytes);
-	return ca_alloc_hit_locked(space, block, bytes, true);
 }
 
 /*
@@ -439,7 +239,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 	bool busy = false;
 	int r;
 
-	if (release_locked(space, shortage_locked(space, bytes, true), &busy))
+	if (ca_release_locked(space, ca_release_shortage_locked(space, bytes, true), &busy))
 		return true;
 	r = busy ? -EBUSY : look_again(space, generation);
 	if (r >= 0)
@@ -478,7 +278,7 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	r = ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY) {
 		ca_budget_refused_locked(space, bytes);
-		unstick(space->heap, device);
+		ca_release_unstick_locked(space->heap, device);
 	}
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
@@ -508,14 +308,15 @@ ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 
-	unstick(heap, space->device);
+	ca_release_unstick_locked(heap, space->device);
 	while (!given && !busy) {
 		uint64_t generation = space->device->generation;
 		int r;
 
 		/* memory of captures that have ended may be nobody's by now */
 		ca_owned_look_locked(space);
-		given = release_locked(space, shortage_locked(space, bytes, segment), &busy) > 0;
+		given = ca_release_locked(space, ca_release_shortage_locked(space, bytes, segment),
+					  &busy) > 0;
 		if (given)
 			break;
 		r = busy ? -EBUSY : look_again(space, generation);
@@ -537,11 +338,4 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 	given = ca_ladder_reclaim_locked(space, size < CA_GRAIN ? CA_GRAIN : size, false);
 	ca_heap_unlock(space->heap);
 	return given;
-}
-
-uint64_t
-ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
-{
-	unstick(space->heap, space->device);
-	return release_locked(space, bytes, ret_busy);
 }

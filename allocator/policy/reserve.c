@@ -212,18 +212,6 @@ ca_budget_choose_locked(struct ca_space *space, struct ca_block *block, uint64_t
 	return NULL;
 }
 
-struct ca_block *
-ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes)
-{
-	struct ca_budget *budget = &space->device->budget;
-	struct ca_block *block;
-
-	budget->cuts = true;
-	block = ca_owned_find_locked(space, bytes);
-	budget->cuts = false;
-	return block;
-}
-
 /* ---- giving back */
 
 /* Looks at what the streams of the device have finished. */

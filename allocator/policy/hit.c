@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A free block that was found for a request leaves its place, counted; what of it is unfinished is
+ * exposed.
+ */
+#include "allocator/policy/internal.h"
+
+#include "allocator/deferred/deferred.h"
+#include "config/branch.h"
+#include "config/mutant.h"
+
+uint64_t
+ca_alloc_waiting_bytes_locked(struct ca_space *space)
+{
+	return ca_owned_waiting_bytes_locked(space, &space->pools[0]) +
+	       ca_owned_waiting_bytes_locked(space, &space->pools[1]);
+}
+
+bool
+ca_alloc_is_crowded_locked(struct ca_space *space)
+{
+	return ca_alloc_waiting_bytes_locked(space) > space->heap->config.reuse_slack_bytes;
+}
+
+/*
+ * Who takes what another thread got back, while more than the slack of its own still waits, makes
+ * that thread take new memory; and so on for ever, if its own stream is the slower one. The driver
+ * would have made it wait at each of its frees. So from then on each of its allocations waits for
+ * the oldest of them, until no more than the slack is waiting.
+ */
+static __thread uint64_t in_debt __attribute__((tls_model("initial-exec"))); /* space->id; 0 */
+
+static void
+note_debt(struct ca_space *space, const struct ca_block *block)
+{
+	if (space->several_free && block->state == CA_BLOCK_CLEAN && block->thread &&
+	    block->thread != ca_order_thread() && ca_alloc_is_crowded_locked(space))
+		in_debt = space->id;
+}
+
+bool
+ca_alloc_is_in_debt_locked(struct ca_space *space)
+{
+	if (in_debt != space->id)
+		return false;
+	if (ca_alloc_is_crowded_locked(space))
+		return true;
+	in_debt = 0;
+	return false;
+}
+
+/* Each of the users that have not finished. */
+static void
+expose(struct ca_space *space, struct ca_block *block, const struct ca_users *users)
+{
+	struct ca_several *several = ca_block_several(block);
+	bool quiet = ca_owned_quiet_locked(space) != NULL;
+	unsigned i;
+
+	for (i = CA_MUTANT(ONE_USER_UNGUARDED) && users->n > 1; i < users->n; i++)
+		ca_order_expose(&space->order, &users->user[i]);
+	if (quiet || (users->n == 1 && users->user[0].stream == ca_order_last_stream))
+		CA_COUNT(space, taken_same_stream);
+	else
+		CA_COUNT(space, taken_exposed);
+	if (users->n > 1) {
+		CA_COUNT(space, exposed_several);
+		CA_REACHED(EXPOSED_SEVERAL);
+		several->users = *users;
+	} else if (several) {
+		ca_block_drop_users_locked(block);
+	}
+	block->user = users->user[0];
+}
+
+/* The block leaves its stream; what of it is unfinished is exposed. */
+static void
+count_hit(struct ca_space *space, struct ca_block *block, bool waited)
+{
+	struct ca_users users;
+
+	CA_COUNT(space, cache_hits);
+	if (block->state != CA_BLOCK_CLEAN) {
+		ca_block_users(block, &users);
+		if (!ca_users_prune(&users)) {
+			expose(space, block, &users);
+			return;
+		}
+		ca_block_drop_users_locked(block);
+	}
+	block->user.stream = NULL;
+	if (waited)
+		CA_COUNT(space, taken_pending_done);
+	else
+		CA_COUNT(space, taken_clean);
+}
+
+struct ca_block *
+ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes, bool waited)
+{
+	if (block)
+		block = ca_pool_cut_locked(block, bytes);
+	if (!block)
+		return NULL;
+	note_debt(space, block);
+	count_hit(space, block, waited);
+	return block;
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Whole segments of a device go back to the driver: those that are finished and free, just enough;
+ * and where those do not suffice such that still wait, behind what may use them
+ * (deferred/await.c).
+ */
+#include "allocator/policy/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "allocator/core/lock.h"
+#include "allocator/deferred/deferred.h"
+#include "allocator/tcache/tcache.h"
+
+__thread struct ca_tried ca_ladder_tried __attribute__((tls_model("initial-exec")));
+
+static uint64_t
+return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
+{
+	uint64_t given = 0;
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next) {
+		if (space->device != device || ca_list_empty(&space->due))
+			continue;
+		ca_await_locked(space, space->due_bound);
+		given += ca_segment_return_due_locked(space, ret_busy);
+	}
+	return given;
+}
+
+void
+ca_release_unstick_locked(struct ca_heap *heap, const struct ca_device *device)
+{
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device == device)
+			ca_segment_unstick_locked(space);
+}
+
+struct ca_block *
+ca_ladder_candidate_locked(struct ca_space *own, uint64_t bytes)
+{
+	const struct ca_device *device = own->device;
+	struct ca_heap *heap = own->heap;
+	struct ca_block *best = NULL;
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next) {
+		struct ca_tree_node *node;
+		struct ca_block *block;
+		bool better;
+
+		if (space->device != device)
+			continue;
+		ca_magazines_clear_locked(space);
+		node = ca_index_at_least(&space->wholes, bytes, 0);
+		if (!node)
+			node = ca_index_last(&space->wholes);
+		if (!node)
+			continue;
+		block = ca_whole_block(node);
+		if (best && best->bytes >= bytes)
+			better = block->bytes >= bytes && block->bytes < best->bytes;
+		else
+			better = !best || block->bytes > best->bytes;
+		if (better)
+			best = block;
+	}
+	return best;
+}
+
+uint64_t
+ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
+{
+	struct ca_device *device = space->device;
+	struct ca_heap *heap = space->heap;
+	uint64_t given = return_due(device, heap, ret_busy);
+
+	while (given < bytes && !*ret_busy) {
+		struct ca_block *block = ca_ladder_candidate_locked(space, bytes - given);
+		uint64_t block_bytes;
+		int r;
+
+		if (!block)
+			break;
+		block_bytes = block->bytes;
+		r = ca_segment_release_locked(block);
+		if (!r) {
+			given += block_bytes;
+			ca_ladder_tried.given_segments++;
+		} else if (r == -EBUSY)
+			*ret_busy = true;
+	}
+	if (given)
+		CA_COUNT(space, flushes);
+	ca_ladder_tried.given_bytes += given;
+	return given;
+}
+
+/* Makes whole segments without a live block due, until they are enough. */
+static void
+condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
+{
+	struct ca_list *link;
+
+	ca_magazines_clear_locked(space);
+	for (link = space->segments.next; link != &space->segments && *sum < bytes;
+	     link = link->next) {
+		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+
+		if (segment->live || (segment->standing & CA_STUCK) ||
+		    segment->captured != captured || !ca_list_empty(&segment->hand))
+			continue;
+		ca_segment_retire_locked(segment);
+		*sum += segment->bytes;
+	}
+}
+
+/*
+ * How much must come back before `bytes` fit, for a segment or another call: first by the limits
+ * that the user set. Where the driver says that it has as much, it is in pieces of no use, and all
+ * of it is wanted.
+ */
+uint64_t
+ca_release_shortage_locked(struct ca_space *space, uint64_t bytes, bool segment)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t free_bytes, total, refused = 0;
+	int r;
+
+	if (space->heap->limited)
+		refused = ca_limit_shortage_locked(space, bytes, segment);
+	if (refused)
+		return refused;
+	ca_outside_enter_locked(space);
+	r = driver->memory_info(driver->self, space->context, &free_bytes, &total);
+	ca_outside_leave(space);
+	return !r && free_bytes < bytes ? bytes - free_bytes : bytes;
+}
+
+void
+ca_ladder_begin(bool capturing)
+{
+	memset(&ca_ladder_tried, 0, sizeof(ca_ladder_tried));
+	ca_ladder_tried.capture = capturing;
+}
+
+/* Waits for all that the device runs, stream by stream. What could be waited for is CLEAN then. */
+static void
+await_all(struct ca_heap *heap, const struct ca_device *device)
+{
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device == device)
+			ca_await_locked(space, ca_order_space_bound(space));
+}
+
+uint64_t
+ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
+{
+	struct ca_heap *heap = space->heap;
+	bool busy = false;
+	uint64_t bytes = ca_release_shortage_locked(space, request, true);
+	uint64_t given = ca_release_locked(space, bytes, &busy), sum;
+	struct ca_space *other;
+	int captured;
+
+	if (!busy && given < bytes) {
+		await_all(heap, space->device);
+		given += ca_release_locked(space, bytes - given, &busy);
+	}
+	if (busy || given >= bytes)
+		return given;
+	sum = given;
+	/* what a graph may use comes last; natively it would be gone, too */
+	for (captured = 0; captured < 2; captured++)
+		for (other = heap->spaces; other; other = other->next)
+			if (other->device == space->device && !other->dead)
+				condemn(other, captured, bytes, &sum);
+	sum = return_due(space->device, heap, &busy);
+	ca_ladder_tried.given_bytes += sum;
+	return given + sum;
+}
+
+/* What others freed meanwhile changes the generation. */
+void
+ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device)
+{
+	struct ca_space *space;
+
+	for (space = heap->spaces; space; space = space->next)
+		if (space->device == device)
+			ca_magazines_clear_locked(space);
+}
+
+uint64_t
+ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
+{
+	ca_release_unstick_locked(space->heap, space->device);
+	return ca_release_locked(space, bytes, ret_busy);
+}
+
+/* Something in the segment waits, and the calling thread freed all of that. */
+static bool
+has_own_waiting(const struct ca_segment *segment)
+{
+	uint64_t thread = ca_order_thread();
+	const struct ca_block *block;
+	bool any = false;
+
+	for (block = segment->first; block; block = block->next) {
+		if (!ca_block_waits(block))
+			continue;
+		if (block->thread != thread)
+			return false;
+		any = true;
+	}
+	return any;
+}
+
+/* `captured`: also what a graph may still use (the driver's own free would not have asked). */
+static bool
+surrender(struct ca_space *space, bool captured)
+{
+	struct ca_list *link;
+
+	for (link = space->segments.next; link != &space->segments; link = link->next) {
+		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+
+		if (segment->live || segment->retired || segment->captured != captured ||
+		    !has_own_waiting(segment) || !ca_list_empty(&segment->hand))
+			continue;
+		ca_pending_give_up_locked(segment);
+		return true;
+	}
+	return false;
+}
+
+bool
+ca_pending_surrender_locked(struct ca_space *space)
+{
+	if (!space->waiting_blocks && !space->owned_blocks)
+		return false;
+	ca_magazines_clear_locked(space);
+	return surrender(space, false) || surrender(space, true);
+}

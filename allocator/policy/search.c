@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The search for a free block: best fit of what nobody uses any more, and, in a quiet space, of
+ * what its one stream owns. Unfinished memory of other streams: search_early.c.
+ */
+#include "allocator/policy/internal.h"
+
+#include "allocator/deferred/deferred.h"
+#include "allocator/tcache/tcache.h"
+
+/* A block that is not cut, or is of the small pool, is nothing that the budget would keep. */
+struct ca_block *
+ca_owned_find_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+{
+	struct ca_block *block = ca_pool_find_locked(&space->heap->config, pool, bytes);
+
+	if (!block || pool->small || block->bytes - bytes <= CA_SMALL_MAX)
+		return block;
+	return ca_budget_choose_locked(space, block, bytes);
+}
+
+/* A block of the quiet space's stream is as good as CLEAN: but for what others still use, streams
+ * that are gone. */
+static struct ca_block *
+if_quiet(struct ca_space *space, struct ca_block *block)
+{
+	struct ca_several *several = block ? ca_block_several(block) : NULL;
+
+	return several && !ca_order_may_expose(&space->order, &several->users) ? NULL : block;
+}
+
+/* Best fit of what the quiet space's stream owns. */
+static struct ca_block *
+find_quiet(struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_stream_record *quiet = ca_owned_quiet_locked(space);
+
+	if (!quiet || !quiet->pools)
+		return NULL;
+	return if_quiet(space, ca_owned_find_best_locked(space, &quiet->pools[bytes > CA_SMALL_MAX],
+							 bytes));
+}
+
+static struct ca_block *
+find(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *clean;
+
+	if (space->dead || space->poisoned)
+		return NULL;
+	ca_owned_settle_locked(space);
+	clean = ca_owned_find_best_locked(space, ca_pool_for(space, bytes), bytes);
+	if (!space->owned_blocks || ca_order_may_capture(space->heap))
+		return clean;
+	return ca_owned_better(clean, find_quiet(space, bytes));
+}
+
+/* Best fit of what no request of its pool has much use for: too small for any, or, where requests
+ * of several sizes share a segment, without a boundary for those that need one. */
+struct ca_block *
+ca_owned_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+{
+	const struct ca_config *config = &space->heap->config;
+	struct ca_block *block = ca_pool_find_locked(config, pool, bytes);
+
+	if (!block || block->bytes <= CA_SMALL_MAX)
+		return block;
+	return ca_pool_is_shared(config, block) && !ca_pool_usable(block) ? block : NULL;
+}
+
+struct ca_block *
+ca_owned_find_hole_locked(struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_stream_record *quiet;
+	struct ca_block *block;
+
+	if (bytes > CA_SMALL_MAX || space->dead || space->poisoned)
+		return NULL;
+	block = ca_owned_hole_in_locked(space, &space->pools[1], bytes);
+	if (!space->owned_blocks || ca_order_may_capture(space->heap))
+		return block;
+	quiet = ca_owned_quiet_locked(space);
+	if (!quiet)
+		return ca_owned_better(block, ca_owned_exposable_hole_locked(space, bytes));
+	if (!quiet->pools)
+		return block;
+	return ca_owned_better(
+		block, if_quiet(space, ca_owned_hole_in_locked(space, &quiet->pools[1], bytes)));
+}
+
+/* False: no free block is just as large. */
+static bool
+has_about(struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_stream_record *quiet;
+
+	if (ca_index_has_about(&ca_pool_for(space, bytes)->by_size, bytes))
+		return true;
+	if (!space->owned_blocks)
+		return false;
+	quiet = ca_owned_quiet_locked(space);
+	return quiet && quiet->pools &&
+	       ca_index_has_about(&quiet->pools[bytes > CA_SMALL_MAX].by_size, bytes);
+}
+
+struct ca_block *
+ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
+{
+	ca_magazines_clear_locked(space);
+	return find(space, bytes);
+}
+
+/* Small blocks stay where they are as long as anything else can be cut: pieces of a small segment
+ * are pieces of one anyway. */
+static struct ca_block *
+find_small(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block;
+
+	ca_magazine_clear_own_locked(space, CA_KEPT_LARGE);
+	block = find(space, bytes);
+	if (block)
+		return block;
+	ca_magazine_clear_own_locked(space, CA_KEPT_ANY);
+	return find(space, bytes);
+}
+
+struct ca_block *
+ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block;
+
+	if (bytes <= CA_SMALL_MAX)
+		return find_small(space, bytes);
+	/* what fits as it is cannot become better; before another is cut, all is merged */
+	if (has_about(space, bytes)) {
+		block = find(space, bytes);
+		if (block && block->bytes == bytes && ca_pool_is_whole(block, bytes))
+			return block;
+	}
+	ca_magazine_clear_own_locked(space, CA_KEPT_ANY);
+	return find(space, bytes);
+}
+
+struct ca_block *
+ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_budget *budget = &space->device->budget;
+	struct ca_block *block;
+
+	budget->cuts = true;
+	block = ca_owned_find_locked(space, bytes);
+	budget->cuts = false;
+	return block;
+}
+
+struct ca_block *
+ca_ladder_search_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block;
+
+	ca_ladder_tried.searches++;
+	ca_owned_look_locked(space);
+	block = ca_owned_find_locked(space, bytes);
+	if (!block)
+		block = ca_owned_exposable_any_locked(space, bytes);
+	return ca_alloc_hit_locked(space, block, bytes, true);
+}
