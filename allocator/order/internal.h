@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The files of the order tracker share this: stream.c (life of streams), single_stream.c,
+ * The files of the order tracker share this: stream.c (life of streams), pin.c, single_stream.c,
  * host_pause.c, epoch.c (stamps, users, bounds), early_reuse.c, fence.c (marks), guard.c,
  * clock.c (clocks), restrict.c.
  *
@@ -50,7 +50,7 @@ ca_record_is_busy(struct ca_stream_record *record)
 	return atomic_load(&record->hot.last) > atomic_load(&record->done);
 }
 
-/* ---- stream.c */
+/* ---- pin.c */
 /* True if the calling thread may hand the record's handle to the driver. */
 bool ca_record_is_nameable_ordered(struct ca_stream_record *record);
 /* Around driver calls that name the handle: false if it is not nameable (any more). */

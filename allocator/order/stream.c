@@ -6,7 +6,8 @@
  * grow, so what an old holder of the pointer believes to be finished or ordered stays true of the
  * stream that has the record now. A closed stream's record is a *ghost* while its work goes on.
  *
- * The handle of a stream goes to the driver only between pin and unpin; closing waits for that.
+ * The handle of a stream goes to the driver only between pin and unpin (pin.c); closing waits for
+ * that.
  */
 #include "allocator/order/internal.h"
 
@@ -311,40 +312,5 @@ ca_stream_note_thread(struct ca_stream *stream)
 	if (record->thread != thread)
 		record->thread = record->submitted ? 0 : thread;
 	record->submitted = true;
-	ca_order_unlock(order);
-}
-
-bool
-ca_record_is_nameable_ordered(struct ca_stream_record *record)
-{
-	if (ca_record_order(record)->dead || atomic_load(&record->closed))
-		return false;
-	return record->kind != CA_STREAM_PER_THREAD || record->thread == ca_order_thread() ||
-	       CA_MUTANT(PER_THREAD_MARK);
-}
-
-bool
-ca_record_pin(struct ca_stream_record *record, void **ret_handle)
-{
-	struct ca_order *order = ca_record_order(record);
-	bool nameable;
-
-	ca_order_lock(order);
-	nameable = ca_record_is_nameable_ordered(record);
-	if (nameable) {
-		record->calls++;
-		*ret_handle = record->handle;
-	}
-	ca_order_unlock(order);
-	return nameable;
-}
-
-void
-ca_record_unpin(struct ca_stream_record *record)
-{
-	struct ca_order *order = ca_record_order(record);
-
-	ca_order_lock(order);
-	record->calls--;
 	ca_order_unlock(order);
 }
