@@ -37,6 +37,12 @@ void ca_owned_place_again_locked(struct ca_block *block);
 void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
 /* Settles what finished streams have used, if any progressed since the last time. True if so. */
 bool ca_owned_settle_locked(struct ca_space *space);
+/* One did. */
+static inline bool
+ca_owned_has_progressed(const struct ca_space *space)
+{
+	return atomic_load_explicit(&space->order.progress, memory_order_acquire) != space->settled;
+}
 /* The stream's pools exist, or can be made. */
 bool ca_owned_pools_ready(struct ca_heap *heap, struct ca_stream_record *record);
 /* No user is a stream that no mark can be had of. */

@@ -104,6 +104,17 @@ shrink_waiting(struct ca_space *space)
 	return r > 0;
 }
 
+static void
+pay_debt(struct ca_space *space)
+{
+	if (ca_alloc_in_debt != space->id)
+		return;
+	if (ca_alloc_is_crowded_locked(space))
+		shrink_waiting(space);
+	else
+		ca_alloc_in_debt = 0;
+}
+
 enum {
 	MOMENT_LOOKS = 20,
 	MOMENT_PAUSE_NS = 50 * 1000,
@@ -209,8 +220,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 	struct ca_block *block, *exposable;
 	bool waited = false;
 
-	if (ca_alloc_is_in_debt_locked(space))
-		shrink_waiting(space);
+	pay_debt(space);
 	exposable = exposable_by_force(space, bytes);
 	if (exposable)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);

@@ -22,31 +22,14 @@ ca_alloc_is_crowded_locked(struct ca_space *space)
 	return ca_alloc_waiting_bytes_locked(space) > space->heap->config.reuse_slack_bytes;
 }
 
-/*
- * Who takes what another thread got back, while more than the slack of its own still waits, makes
- * that thread take new memory; and so on for ever, if its own stream is the slower one. The driver
- * would have made it wait at each of its frees. So from then on each of its allocations waits for
- * the oldest of them, until no more than the slack is waiting.
- */
-static __thread uint64_t in_debt __attribute__((tls_model("initial-exec"))); /* space->id; 0 */
+__thread uint64_t ca_alloc_in_debt __attribute__((tls_model("initial-exec")));
 
 static void
 note_debt(struct ca_space *space, const struct ca_block *block)
 {
 	if (space->several_free && block->state == CA_BLOCK_CLEAN && block->thread &&
 	    block->thread != ca_order_thread() && ca_alloc_is_crowded_locked(space))
-		in_debt = space->id;
-}
-
-bool
-ca_alloc_is_in_debt_locked(struct ca_space *space)
-{
-	if (in_debt != space->id)
-		return false;
-	if (ca_alloc_is_crowded_locked(space))
-		return true;
-	in_debt = 0;
-	return false;
+		ca_alloc_in_debt = space->id;
 }
 
 /* Each of the users that have not finished. */

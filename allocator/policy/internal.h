@@ -80,8 +80,14 @@ struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *bl
 uint64_t ca_alloc_waiting_bytes_locked(struct ca_space *space);
 /* It is more than reuse_slack. */
 bool ca_alloc_is_crowded_locked(struct ca_space *space);
-/* The calling thread is to wait for the oldest memory that it freed in the space. */
-bool ca_alloc_is_in_debt_locked(struct ca_space *space);
+/*
+ * Who takes what another thread got back, while more than the slack of its own still waits, makes
+ * that thread take new memory; and so on for ever, if its own stream is the slower one. The driver
+ * would have made it wait at each of its frees. So from then on each of its allocations waits for
+ * the oldest of them, until no more than the slack is waiting.
+ */
+extern __thread uint64_t ca_alloc_in_debt
+	__attribute__((tls_model("initial-exec"))); /* space->id; 0: none */
 
 /* ---- release.c: segments go back */
 

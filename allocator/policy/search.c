@@ -48,7 +48,8 @@ find(struct ca_space *space, uint64_t bytes)
 
 	if (space->dead || space->poisoned)
 		return NULL;
-	ca_owned_settle_locked(space);
+	if (ca_owned_has_progressed(space))
+		ca_owned_settle_locked(space);
 	clean = ca_owned_find_best_locked(space, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return clean;
