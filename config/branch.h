@@ -37,7 +37,7 @@
  * GUARD_HOST_CONTEXT   for the context
  * GUARD_TWO_USERS      a submission had to wait for several streams
  *
- * Memory is exposed (exposable.c, expose.c, several.c, gather.c):
+ * Memory is exposed (search_early.c, early_reuse.c, multi_user.c, gather.c):
  * EXPOSED_OWN          used by the caller's own stream
  * EXPOSED_BEHIND       used by a stream that the caller's comes after by a wait
  * EXPOSED_BEHIND_SET   the same of memory of several users
@@ -56,7 +56,7 @@
  * SEVERAL_SETTLED      a user of such a block has finished
  * SEVERAL_ADOPTED      the main stream has come after such a block's users since
  *
- * Marks (point.c):
+ * Marks (fence.c):
  * POINT_RECORDED       a mark was recorded
  * POINT_REFUSED        the driver or a capture refused it
  * POINT_NOT_DUE        armed, but no mark is missing

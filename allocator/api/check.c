@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "allocator/core/lock.h"
-#include "allocator/tcache/internal.h"
+#include "allocator/tcache/fast.h"
 
 struct walk {
 	const char *reason; /* of the first broken claim */

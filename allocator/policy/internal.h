@@ -116,8 +116,8 @@ uint64_t ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_bus
 uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
 /*
  * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
- * its marks and streams, and makes the segment due for return, which waits (await.c). False: there
- * is none.
+ * its marks and streams, and makes the segment due for return, which waits (deferred/await.c).
+ * False: there is none.
  */
 bool ca_pending_surrender_locked(struct ca_space *space);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The settings that shape and shrink the cache: limit.c, round.c, tend.c, the ladder's last
+/* The settings that shape and shrink the cache: limit.c, round.c, trim.c, the ladder's last
  * resorts. (All of them together, at random: test_sequence.c.) */
 #include "tests/unit/allocator/order_fixture.h"
 

@@ -15,14 +15,28 @@ import pytest
 from conftest import BUILD, ROOT
 
 # part -> its folders, top to bottom
-RANKS = {"shim": ["hooks", "process", "driver", "track", "framework", "state", "bind"]}
-# (file, the folder above that it needs) -> why
+RANKS = {
+    "allocator": ["replay", "fake", "api", "policy", "tcache", "deferred", "block", "order", "trace", "core", "util"],
+    "shim": ["hooks", "process", "driver", "track", "framework", "state", "bind"],
+}
+# (file, the folder above that it needs) -> why; for all parts together
 EXCEPTIONS = {
     ("shim/bind/names.c", "shim/hooks"): "a table of data: the address of every hook, as dlsym answers with it",
 }
 EXCEPTIONS_MAX = 4
 # part/folder -> the headers that other folders may include
 PUBLIC = {
+    "allocator/replay": [],
+    "allocator/fake": ["fake.h"],
+    "allocator/api": ["heap.h", "oom_report.h", "stats_text.h"],
+    "allocator/policy": ["policy.h"],
+    "allocator/tcache": ["fast.h", "tcache.h"],
+    "allocator/deferred": ["deferred.h"],
+    "allocator/block": ["block.h"],
+    "allocator/order": ["order.h"],
+    "allocator/trace": ["format.h", "trace.h"],
+    "allocator/core": ["driver.h", "lock.h", "order_types.h", "stats.h", "thread.h", "types.h"],
+    "allocator/util": ["arena.h", "list.h", "size_index.h", "slab.h", "ticks.h", "tree.h"],
     "shim/hooks": [],
     "shim/process": ["lifecycle.h"],
     "shim/driver": ["driver_table.h"],
@@ -33,7 +47,7 @@ PUBLIC = {
                   "registrations.h", "submit.def", "unseen_calls.h"],
 }
 RING_MAX = 8  # files that call each other in a circle
-NAMED_ONCE = ["config", "allocator", "shim"]  # no two .c files of these have one name
+NAMED_ONCE = ["config", *RANKS]  # no two .c files of these have one name
 NOT_NAMED_ONCE = "allocator/replay/"  # a tool of its own
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
