@@ -39,7 +39,7 @@ def rows(source, macros):
 
 
 def listed():
-    return {name for name in re.findall(r"^CA_NAME\((\w+)", text("shim", "cuda_names.def"), re.M) if KINDS.match(name)}
+    return {name for name in re.findall(r"^CA_NAME\((\w+)", text("shim", "bind", "cuda_names.def"), re.M) if KINDS.match(name)}
 
 
 def built():
@@ -47,8 +47,8 @@ def built():
 
 
 def hooked():
-    both = rows(text("shim", "hooks.def"), "CA_HOOK")
-    both |= rows(text("shim", "submit.def"), "CA_SUBMIT|CA_SUBMIT_TWINS|CA_ELSEWHERE|CA_ELSEWHERE_TWINS")
+    both = rows(text("shim", "bind", "hooks.def"), "CA_HOOK")
+    both |= rows(text("shim", "bind", "submit.def"), "CA_SUBMIT|CA_SUBMIT_TWINS|CA_ELSEWHERE|CA_ELSEWHERE_TWINS")
     return {name for name in both if KINDS.match(name)}
 
 
