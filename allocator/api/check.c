@@ -34,7 +34,7 @@ claim(struct walk *walk, bool holds, const char *reason)
 	return holds;
 }
 
-/* Who may still use the block. */
+/* The users of the block. */
 static void
 users_check(struct walk *walk, const struct ca_block *block)
 {
@@ -100,7 +100,7 @@ places_check(struct walk *walk, const struct ca_block *block, uint64_t usable)
 	walk->places++;
 }
 
-/* What shares its room with something else is there in its own state. */
+/* A member of a union is there only in its own state. */
 static void
 link_check(struct walk *walk, const struct ca_block *block)
 {
@@ -391,7 +391,7 @@ lists_check(struct walk *walk, const struct ca_space *space)
 	}
 }
 
-/* What magazines have not added to the device's sums yet, taken off (modulo 2^64). */
+/* The sums that magazines have not added to the device's yet, taken off (modulo 2^64). */
 static void
 uncounted_add(const struct ca_heap *heap, const struct ca_device *device, struct sums *sums)
 {

@@ -66,10 +66,10 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 	heap->config = *config;
 	heap->driver = *driver;
 	heap->hooks = hooks;
-	/* what was filled must not be written by an earlier user any more */
+	/* an earlier user must not write to memory that was filled */
 	heap->config.reuse_finished = config->reuse_finished || config->zero || config->poison;
 	heap->plain = config->disable == CA_DISABLE_OFF && !config->roundup.count;
-	/* what is tended must be seen where it is */
+	/* a trim must find each block in its place */
 	heap->quick = config->disable == CA_DISABLE_OFF && !ca_tend_is_wanted(config) &&
 		      !config->zero && !config->poison;
 	heap->limited = ca_limit_is_set(config);

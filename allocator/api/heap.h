@@ -38,7 +38,7 @@ int ca_heap_create(const struct ca_config *config, const struct ca_driver *drive
 /* Every event from now on goes to the tracer (allocator/trace/trace.h), which must outlive the heap
  * or be NULL. Before any other call; the caller drains it. */
 void ca_heap_set_tracer(struct ca_heap *heap, struct ca_tracer *tracer);
-/* Unmaps all metadata. Makes no driver call: what the driver holds stays there. Not thread-safe. */
+/* Unmaps all metadata. Makes no driver call: the driver's memory stays there. Not thread-safe. */
 void ca_heap_destroy(struct ca_heap *heap);
 /* In a forked child, before any other call: locks are remade and every record is dropped without a
  * driver call (the child cannot use the parent's memory). Spaces are dead afterwards. */
@@ -69,8 +69,8 @@ void ca_heap_share(struct ca_heap *heap);
 
 struct ca_block_info {
 	uint64_t address;         /* base of the block */
-	uint64_t requested_bytes; /* what the program asked for; 0 if it is not live */
-	uint64_t block_bytes;     /* what it got */
+	uint64_t requested_bytes; /* the program's request; 0 if it is not live */
+	uint64_t block_bytes;     /* the block's */
 	uint64_t serial; /* unique per allocation over the life of the process; 0 if not live */
 	struct ca_space *space;
 	void *context;      /* as given to ca_space_create */

@@ -25,7 +25,7 @@ struct ca_report {
 	unsigned device;
 	bool known;         /* the driver told the next two */
 	uint64_t total;     /* capacity */
-	uint64_t free;      /* what the driver has left */
+	uint64_t free;      /* left to the driver */
 	uint64_t allowed;   /* by the smaller limit that the user set; 0: none */
 	bool by_limit;      /* that is CACHEALLOC_LIMIT */
 	uint64_t requested; /* by the call */

@@ -26,8 +26,7 @@ figures(const struct ca_space *space, struct ca_stats *stats)
 	stats->pending_blocks += space->waiting_blocks + space->owned_blocks + used;
 }
 
-/* What several threads have not counted yet may make a peak too high; it was within the segments.
- */
+/* Counts that several threads still keep may make a peak too high; it was within the segments. */
 static void
 bound_peaks(struct ca_stats *stats)
 {
@@ -40,7 +39,7 @@ bound_peaks(struct ca_stats *stats)
 			gauges[i]->peak = stats->reserved_bytes.peak;
 }
 
-/* What the order tracker counted, without the heap's lock. */
+/* The order tracker's counts, without the heap's lock. */
 static void
 order_counts(const struct ca_order *order, struct ca_stats *stats)
 {

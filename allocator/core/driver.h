@@ -53,9 +53,9 @@ struct ca_driver {
 	 * -EIO as above; > 0: the driver's error. */
 	int (*mark_query)(void *self, ca_mark mark);
 	/*
-	 * Waits on the host for the mark's part in its own context, which is what the driver's own
-	 * free would have waited for. 0: the mark is done; -EAGAIN: what is left is work of other
-	 * contexts, for which waiting might be for ever; -EBUSY, -EIO as above.
+	 * Waits on the host for the mark's part in its own context, as the driver's own free would
+	 * have. 0: the mark is done; -EAGAIN: the rest is work of other contexts, for which waiting
+	 * might be for ever; -EBUSY, -EIO as above.
 	 */
 	int (*mark_wait)(void *self, ca_mark mark);
 	/*

@@ -45,7 +45,8 @@ await_lock(struct ca_heap *heap)
 			return;
 		ca_relax();
 	}
-	/* who comes from here does not know whether others sleep, and wakes one in any case */
+	/* a thread that comes from here does not know whether others sleep, and wakes one in any
+	 * case */
 	while (atomic_exchange_explicit(&heap->lock, AWAITED, memory_order_acquire) != FREE)
 		syscall(SYS_futex, &heap->lock, FUTEX_WAIT_PRIVATE, AWAITED, NULL, NULL, 0);
 	errno = saved;

@@ -36,9 +36,9 @@ struct ca_order_words {
 	uint64_t lull, lull_grain;
 };
 
-/* What a submission reads and writes of its stream. Embedded at the start of the private record
- * (struct ca_stream_record); valid for the life of the process: a closed stream's record may later
- * serve another stream of the same space. */
+/* The part of a stream that a submission reads and writes. Embedded at the start of the private
+ * record (struct ca_stream_record); valid for the life of the process: a closed stream's record may
+ * later serve another stream of the same space. */
 struct ca_stream {
 	_Alignas(64) struct ca_order_words *words; /* constant */
 	/* `exposures` for which the guard has run; 0: never. And CA_WATCHED: memory was handed out
@@ -97,8 +97,8 @@ struct ca_stream_record {
 	/* under the order lock */
 	uint64_t thread; /* the only thread that ever submitted to it, or made it; 0: several */
 	uint64_t arms;   /* the last number in hot.armed */
-	/* The epoch after the last wait that raised `known` had returned: whoever waits for a stamp
-	 * that is not smaller waits for all that is known. */
+	/* The epoch after the last wait that raised `known` had returned: a wait for a stamp that
+	 * is not smaller is a wait for all that is known. */
 	uint64_t learned;
 	unsigned coming;     /* hazards whose submission goes on */
 	unsigned calls;      /* calls of ours into the driver that name the handle now */
@@ -119,7 +119,7 @@ struct ca_stream_record {
 	/* under the order lock */
 	struct ca_list points;
 	struct ca_tree by_bound;
-	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what its next submission comes after */
+	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* its next submission comes after these */
 	uint64_t known[CA_STREAMS_MAX];             /* the same of the own space, whole; by index */
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools;  /* [2]: OWNED blocks, by size */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is known of the calling thread. */
+/* The calling thread: its number, and its last submission. */
 #pragma once
 
 #include <stdint.h>

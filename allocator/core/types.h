@@ -4,9 +4,9 @@
  *
  * One lock a heap guards every field here. A thread that leaves the lock to call the driver may
  * keep records only *in its hand*: on a list of its own (struct ca_hand, a segment's `hand` link).
- * Whoever forgets a record while the lock is free (context death, stale address) unlinks it from
- * whatever list it is on, so after taking the lock again a thread looks at its list: what is no
- * longer there has died and must not be touched.
+ * A thread that forgets a record while the lock is free (context death, stale address) unlinks it
+ * from whatever list it is on, so after taking the lock again a thread looks at its list: a record
+ * that is no longer there has died and must not be touched.
  *
  * A block's way:  FRESH -> LIVE -> CLEAN -> LIVE ...           nobody uses it any more
  *                          LIVE -> OWNED or MULTI -> CLEAN     when its users have finished
@@ -44,7 +44,8 @@ struct ca_registered; /* allocator/block/registered.h */
 struct ca_magazine;   /* allocator/tcache/tcache.h */
 struct ca_tracer;     /* allocator/trace/trace.h */
 
-/* What is seldom called from where every call passes: apart, so that only it saves registers. */
+/* Marks a cold function called from a hot one: noinline keeps its register saves out of the
+ * caller. */
 #define CA_APART __attribute__((noinline, cold))
 
 /* In a loop that waits for another processor. */
@@ -96,7 +97,7 @@ struct ca_several {
 	};
 };
 
-/* What a block needs only while it is free: its places in the trees. */
+/* The nodes of a free block in the trees. */
 struct ca_places {
 	struct ca_tree_node by_size;   /* pool->by_size */
 	struct ca_tree_node by_usable; /* large pool: pool->by_usable */
@@ -105,10 +106,10 @@ struct ca_places {
 };
 
 /*
- * What a hit of a magazine touches is the last 64 bytes. Records lie side by side, every other one
- * on a cache line (util/slab.h): so of two neighbours the one has its 64 bytes in a line of their
- * own, the other in two, of which nobody else's hits touch anything. Threads whose blocks' records
- * are neighbours do not disturb each other.
+ * A hit of a magazine touches the last 64 bytes. Records lie side by side, every other one on a
+ * cache line (util/slab.h): so of two neighbours the one has its 64 bytes in a line of their own,
+ * the other in two, of which nobody else's hits touch anything. Threads whose blocks' records are
+ * neighbours do not disturb each other.
  */
 struct ca_block {
 	struct ca_block *prev, *next; /* neighbours in the segment */
@@ -280,7 +281,7 @@ enum { CA_GIVEN_MAX = 64 };
 struct ca_budget {
 	uint64_t given[CA_GIVEN_MAX]; /* bytes of segments given back lately; 0: none */
 	unsigned given_next;          /* the entry to write next */
-	uint64_t regret_bytes;        /* what was given back and then asked for again */
+	uint64_t regret_bytes;        /* given back and then asked for again */
 	uint64_t refused_at;          /* stats.alloc_calls when the driver last had no more */
 	bool refused;                 /* it had no more, and the program needed most of it */
 	uint64_t declined;            /* allocations with a free block not cut, of what may be */
@@ -314,9 +315,9 @@ struct ca_device {
 
 enum {
 	CA_ATTENTION_ALWAYS = 1, /* they do not serve: dead, poisoned, or segments are due */
-	/* what is freed may have a user though no stream was stamped: a hazard ever began, or more
-	 * than a network card was seen that restricts reuse to finished memory. Set before those.
-	 */
+	/* a freed block may have a user though no stream was stamped: a hazard ever began, or
+	 * more than a network card was seen that restricts reuse to finished memory. Set before
+	 * those. */
 	CA_ATTENTION_ORDER = 2,
 };
 
@@ -339,8 +340,9 @@ struct ca_space {
 	struct ca_stream_record
 		*main; /* the stream that most memory is asked for: deferred/multi_user.c */
 	unsigned main_votes;
-	uint64_t id;                     /* no other space of the process ever had it */
-	_Atomic unsigned attention;      /* CA_ATTENTION_*: what is not usual in magazines */
+	uint64_t id; /* no other space of the process ever had it */
+	/* CA_ATTENTION_*: conditions that magazines must look at */
+	_Atomic unsigned attention;
 	_Atomic uint64_t waiting_blocks; /* WAITING */
 	_Atomic uint64_t owned_blocks;   /* OWNED and MULTI */
 	uint64_t settled;                /* order.progress for which streams' lists were settled */
@@ -401,7 +403,7 @@ ca_gauge_add(struct ca_gauge *gauge, uint64_t bytes)
 {
 	gauge->current += bytes;
 	gauge->total += bytes;
-	/* signed: what one thread allocated and another freed may be counted in that order */
+	/* signed: a free by another thread may be counted before the allocation */
 	if ((int64_t)gauge->current > (int64_t)gauge->peak)
 		gauge->peak = gauge->current;
 }

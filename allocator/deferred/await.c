@@ -4,12 +4,12 @@
  *
  * No documentation says that the driver's free waits for work on the memory. So a segment that is
  * due goes back when everything that was submitted until it became due has finished, by our own
- * marks. That is asked; or the host waits for it, where the driver's free would have waited too:
- * at the end of the memory, and in the program's own free. Then each stream is waited for by its
- * mark, or as a whole. A stream that somebody else must let go on is never waited for: that may
- * need the calling thread. Where work is not seen, that takes a mark on the context, or its
- * synchronisation; in a capture neither is to be had, and the driver's free is relied upon after
- * all. What other contexts run is not waited for, as natively it would not be.
+ * marks. That is asked; or the host waits for it, where the driver's free would have waited too: at
+ * the end of the memory, and in the program's own free. Then each stream is waited for by its mark,
+ * or as a whole. A stream that somebody else must let go on is never waited for: that may need the
+ * calling thread. Where work is not seen, that takes a mark on the context, or its synchronisation;
+ * in a capture neither is to be had, and the driver's free is relied upon after all. The work of
+ * other contexts is not waited for, as natively it would not be.
  */
 #include "allocator/deferred/deferred.h"
 

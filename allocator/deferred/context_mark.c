@@ -7,9 +7,9 @@
  * free, a mark is recorded behind everything submitted so far, and only then mark and block enter
  * the queue. A mark recorded before a free is never attached to it; one mark serves all blocks that
  * were in the hand before it was recorded. The queue is first in, first out: its head is asked, and
- * what is not done ends the walk.
+ * a mark that is not done ends the walk.
  *
- * What could not be marked (capture, no record to be had, a driver without marks) waits in
+ * A block that could not be marked (capture, no record to be had, a driver without marks) waits in
  * `unmarked`, for the next mark or for a host synchronisation that begins after the block entered
  * the hand. An answer that is an error is never taken for "done": the host synchronises instead,
  * and if even that fails the space is poisoned: nothing of it is reused again, every segment goes

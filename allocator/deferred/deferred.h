@@ -2,7 +2,7 @@
 /*
  * Freed memory that work may still use: where it waits, and how one learns that it has finished.
  *
- * What is *_locked wants the heap's lock.
+ * Functions named *_locked want the heap's lock.
  */
 #pragma once
 
@@ -33,7 +33,7 @@ bool ca_owned_place_locked(struct ca_block *block, struct ca_users *users);
 void ca_owned_place_kept_locked(struct ca_block *block);
 /* An OWNED or MULTI block gets the place that is right for it now. */
 void ca_owned_place_again_locked(struct ca_block *block);
-/* The same; what only a context mark will do for waits for one. */
+/* The same; a block for which only a context mark will do waits for one. */
 void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
 /* Settles what finished streams have used, if any progressed since the last time. True if so. */
 bool ca_owned_settle_locked(struct ca_space *space);
@@ -53,7 +53,7 @@ ca_owned_streams(const struct ca_space *space)
 {
 	return atomic_load_explicit(&space->order.n_streams, memory_order_acquire);
 }
-/* True if the user is that stream. Needs no lock; who hands memory out by that says so to
+/* True if the user is that stream. Needs no lock; a caller that hands memory out by that says so to
  * ca_order_expose, which sees to it if the space has ceased to be quiet. */
 bool ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user);
 /* Blocks wait in the space. Needs no lock. */
@@ -99,7 +99,8 @@ struct ca_user_set *ca_several_next(const struct ca_space *space, const struct c
 
 /* ---- context_mark.c: frees that wait for context marks. These leave and retake the lock. */
 
-/* What a LIVE block has no room for while it waits; for who may have to make it LIVE again. */
+/* The fields that a LIVE block has no room for while it waits; for a caller that may have to make
+ * it LIVE again. */
 struct ca_lent {
 	struct ca_block *block;
 	uint64_t requested; /* bytes */
@@ -121,7 +122,8 @@ unsigned ca_pending_poll_locked(struct ca_space *space);
 void ca_pending_drop_all_locked(struct ca_space *space);
 /* The driver answers nothing but errors: retires every segment of the space. */
 void ca_pending_poison_locked(struct ca_space *space);
-/* What a segment that is to be returned has waits for nothing any more: the segment is retired. */
+/* The blocks of a segment that is to be returned wait for nothing any more: the segment is
+ * retired. */
 void ca_pending_give_up_locked(struct ca_segment *segment);
 /*
  * Waits on the host for the oldest group that the calling thread freed (another thread's free must
@@ -172,7 +174,7 @@ int ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic b
 /* The end of the graph cannot be learned: their segments are retired, as by ca_retire. */
 void ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last);
 
-/* ---- sync.c: who else may use LIVE memory */
+/* ---- sync.c: former users of LIVE memory */
 
 /* The unfinished users that LIVE blocks of ours (of any space) in the named ranges inherited.
  * Takes the heap's lock itself. `context`: more than fit, or not known. */

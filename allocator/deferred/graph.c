@@ -4,8 +4,8 @@
  * long after the program has freed it. It stays out of reuse until the last graph that can run it
  * is gone; a graph that is gone may still be running, so a context mark follows.
  *
- * What was freed in a capture is held at once, before anybody knows whether a graph will come of
- * it; when nothing captures any more and no graph has claimed it, it is ordinary memory.
+ * Memory freed in a capture is held at once, before anybody knows whether a graph will come of it;
+ * when nothing captures any more and no graph has claimed it, it is ordinary memory.
  */
 #include "allocator/deferred/deferred.h"
 
@@ -130,7 +130,7 @@ sweep(struct ca_heap *heap)
 	return swept;
 }
 
-/* What was handed out up to `decided`, and no graph holds, waits for a mark. */
+/* Memory that was handed out up to `decided`, and that no graph holds, waits for a mark. */
 static bool
 let_go(struct ca_space *space, uint64_t decided)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * LIVE memory that was handed out before its former user had finished (block->user): who that is,
- * for a copy that names the memory, and waiting for it, for an accessor that is not a stream.
+ * LIVE memory that was handed out before its former user had finished (block->user): the search for
+ * that user, for a copy that names the memory, and waiting for it, for an accessor that is not a
+ * stream.
  *
  * Such an accessor may keep its way to the memory by address for longer than the block lives, so
  * the range stays noted (block/registered.c).
@@ -192,8 +193,8 @@ register_in(struct ca_segment *segment, uint64_t from, uint64_t to)
 		ca_owned_place_again_locked(block);
 }
 
-/* The ranges first: what is handed out while the lock is away has finished. True if something of
- * ours is there; *ret_space: whose memory may be handed out again, NULL: none. */
+/* The ranges first: memory that is handed out while the lock is away has finished. True if
+ * something of ours is there; *ret_space: whose memory may be handed out again, NULL: none. */
 static bool
 note_locked(struct ca_heap *heap, uint64_t address, uint64_t end, struct ca_space **ret_space)
 {
@@ -249,8 +250,8 @@ ca_register(struct ca_heap *heap, uint64_t address, uint64_t bytes)
 			result = r;
 	}
 	ca_heap_unlock(heap);
-	if (space) /* whoever gives memory away will do so again: frees have exact marks from now on
-		    */
+	/* a program that gives memory away will do so again: frees have exact marks from now on */
+	if (space)
 		ca_order_end_quiet(space);
 	return found ? result : -ENOENT;
 }

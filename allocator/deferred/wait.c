@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What waits, whether it has finished, and waiting for it on the host.
+ * Blocks that wait: whether they have finished, and waiting for them on the host.
  */
 #include "allocator/deferred/deferred.h"
 

@@ -3,9 +3,9 @@
  * Pretend memory behind struct ca_driver: for replaying traces and for tests of the allocator.
  *
  * The device's work is a counter: ca_model_submit adds one piece of work, a mark remembers how much
- * was submitted when it was recorded, and work is finished when the test says so (or when somebody
- * waits: the model then finishes what is waited for). Whoever frees memory after submitting piece w
- * may therefore demand that nobody gets that memory before ca_model_finished() >= w.
+ * was submitted when it was recorded, and work is finished when the test says so (or when a thread
+ * waits: the model then finishes the awaited work). A test that frees memory after submitting piece
+ * w may therefore demand that nobody gets that memory before ca_model_finished() >= w.
  *
  * Thread-safe. Never calls malloc. Misuse by the allocator (a mark dropped twice, an unknown
  * address returned, ...) is counted, not fatal.
@@ -61,8 +61,8 @@ void ca_model_destroy(struct ca_model *model);
 /* `self` of the result is the model. */
 void ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver);
 
-/* The next segment, if it has `bytes`, is to lie at `address`, as long as nothing else does; what
- * makes no sense has no effect. bytes 0: it may lie anywhere. */
+/* The next segment, if it has `bytes`, is to lie at `address`, as long as nothing else does; an
+ * address that makes no sense has no effect. bytes 0: it may lie anywhere. */
 void ca_model_place(struct ca_model *model, uint64_t bytes, uint64_t address);
 
 /* Submits a piece of work; returns its number, from 1. */
@@ -74,9 +74,9 @@ uint64_t ca_model_submitted(struct ca_model *model);
 
 /*
  * Work on pretend streams, named by any pointer that is not NULL. Each stream has its own counters;
- * what a stream waits for (the driver's stream_wait) is finished before its later work is. A mark
- * of mark_record stands for the work of all streams, too; everything that waits for all work waits
- * for theirs.
+ * work that a stream waits for (the driver's stream_wait) is finished before its later work is. A
+ * mark of mark_record stands for the work of all streams, too; everything that waits for all work
+ * waits for theirs.
  */
 enum { CA_MODEL_STREAMS = 64 };
 /* Submits a piece of work to the stream; returns its number there, from 1. */
@@ -92,8 +92,8 @@ void ca_model_stream_finish(struct ca_model *model, void *stream, uint64_t work)
 int ca_model_stream_end(struct ca_model *model, void *stream, uint64_t end_ns);
 uint64_t ca_model_stream_finished(struct ca_model *model, void *stream);
 uint64_t ca_model_stream_submitted(struct ca_model *model, void *stream);
-/* The last piece of `before` that the next piece of `stream` comes after, over any detour; what is
- * finished counts. */
+/* The last piece of `before` that the next piece of `stream` comes after, over any detour; finished
+ * work counts. */
 uint64_t ca_model_stream_behind(struct ca_model *model, void *stream, void *before);
 /* Only the calling thread can name the stream: others' marks on it answer -ENOTSUP. */
 void ca_model_stream_set_private(struct ca_model *model, void *stream);

@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #define FIRST_ADDRESS ((uint64_t)0x7f0000000000)
-/* Above all that a driver gives: what is placed lies below, the rest above. */
+/* Above all that a driver gives: placed segments lie below, the rest above. */
 #define PLACES_END ((uint64_t)1 << 57)
 
 void

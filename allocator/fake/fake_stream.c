@@ -64,7 +64,7 @@ stream_finish(struct ca_model *model, struct stream *stream, uint64_t work)
 	}
 }
 
-/* What has ended by the clock. */
+/* Work that has ended by the clock. */
 static void
 pass(struct ca_model *model, struct stream *stream)
 {

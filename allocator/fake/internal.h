@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What fake_driver.c (memory, marks over everything) and fake_stream.c share. */
+/* Shared by fake_driver.c (memory, marks over everything) and fake_stream.c. */
 #pragma once
 
 #include <pthread.h>
@@ -44,7 +44,7 @@ struct edge {
 struct stream {
 	void *name;
 	uint64_t submitted, finished;
-	uint64_t behind[CA_MODEL_STREAMS]; /* what its next piece comes after */
+	uint64_t behind[CA_MODEL_STREAMS]; /* its next piece comes after these */
 	struct edge *edges;
 	struct piece *pieces, **pieces_end; /* oldest first; pieces_end NULL: none so far */
 	uint64_t ready_ns;                  /* when its next piece can begin, by time */
@@ -94,7 +94,7 @@ void ca_model_mark_everything(struct ca_model *model, struct mark *mark);
 bool ca_model_mark_is_done(const struct ca_model *model, const struct mark *mark);
 void ca_model_mark_finish(struct ca_model *model, const struct mark *mark);
 void ca_model_finish_all(struct ca_model *model);
-/* The clock is `now_ns` at least: what ends by then has finished. */
+/* The clock is `now_ns` at least: work that ends by then has finished. */
 void ca_model_await(struct ca_model *model, uint64_t now_ns);
 /* When the next work will have ended by time; UINT64_MAX: none will. */
 uint64_t ca_model_next_end(const struct ca_model *model);

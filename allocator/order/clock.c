@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the program's own events teach.
+ * The lessons of the program's own events.
  *
  * A stream's clock says what its next submission comes after: parts (other stream, stamp). It grows
  * by the waits that the guard or the program inserts. Of the own space every stream is kept;
@@ -10,11 +10,11 @@
  *
  * An event's snapshot (stream, bound, the stream's clock) is a seqlock: the sequence is odd from
  * before the real record until after it, and moves with every record that begins. Bound and clock
- * are taken before the real record. Whoever uses the snapshot looks at the sequence before and
- * after its own real call: if they differ, the event may have stood for something else when the
- * driver looked, and nothing is learned. Of two records that overlap nobody but the driver knows
- * which came last, so neither is published. Writers of one event exclude each other by the order
- * lock of their space.
+ * are taken before the real record. A user of the snapshot looks at the sequence before and after
+ * its own real call: if they differ, the event may have stood for something else when the driver
+ * looked, and nothing is learned. Of two records that overlap nobody but the driver knows which
+ * came last, so neither is published. Writers of one event exclude each other by the order lock of
+ * their space.
  */
 #include "allocator/order/internal.h"
 

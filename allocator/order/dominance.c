@@ -10,8 +10,8 @@
  * in front of the wait, which says nothing about u.
  *
  * So it is with everything else that counts (v, b) as finished or waits for it: clocks,
- * synchronising calls and the driver's own order of the legacy stream come behind the wait, too.
- * Nobody stands for a stream that somebody else must end: what comes after it is not to be exposed.
+ * synchronising calls and the driver's own order of the legacy stream come behind the wait, too. No
+ * user stands for a stream that something outside it must end: later work is not to be exposed.
  *
  * If v waited for u's a, and u for v's b before a bound that covers a, each wait would have
  * returned before the other: of two users at most one stands for the other, nor is there a longer

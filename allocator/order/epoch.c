@@ -3,8 +3,8 @@
  * Stamps, bounds, and the users of what is freed.
  *
  * The epoch moves when an allocation is born after a stamp, and when a bound is taken. A submission
- * stamps after the real call has returned; whoever skips the stamp saw `last` at the epoch, put
- * there by somebody who had set the stream's active bit before. The bit must therefore never be
+ * stamps after the real call has returned; a thread that skips the stamp saw `last` at the epoch,
+ * put there by another that had set the stream's active bit before. The bit must therefore never be
  * clear while `last` is above `done`: it is cleared only under the order lock, under which users
  * are looked for, and set again unless no thread is inside ca_submit_stamp and `last` is still not
  * above `done`.
@@ -301,7 +301,7 @@ ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
 	if (others)
 		return NULL;
 	*ret_last = atomic_load(&only->hot.last);
-	/* who ends the quiet from now on finds that stamp */
+	/* a thread that ends the quiet from now on finds that stamp */
 	if (atomic_load(&order->hazards) || atomic_load(&order->candidates) > 1 ||
 	    atomic_load(&order->only) != only || atomic_load(&only->lost))
 		return NULL;
@@ -461,7 +461,7 @@ ca_submit_hazard_begin(struct ca_stream *stream)
 	ca_order_unlock(order);
 	if (!marks)
 		return;
-	/* what was found to be exposable before is exposed by now */
+	/* memory that was found to be exposable before is exposed by now */
 	ca_heap_lock(space->heap);
 	space->heap->hooks.quiesce(space->heap);
 	ca_heap_unlock(space->heap);

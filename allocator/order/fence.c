@@ -3,9 +3,9 @@
  * Points: the marks recorded on a stream, in the order in which the driver's calls returned.
  *
  * The bound is taken before the driver's call, the point published after it. The first published
- * point that covers a stamp is the exact one: whoever found the stream armed recorded and published
- * a point before submitting anything, so nothing submitted after the free lies before the first.
- * `armed` holds a number; it is cleared only if nobody armed the stream again meanwhile.
+ * point that covers a stamp is the exact one: a thread that found the stream armed recorded and
+ * published a point before submitting anything, so nothing submitted after the free lies before the
+ * first. `armed` holds a number; it is cleared only if nobody armed the stream again meanwhile.
  *
  * A host far ahead of the device has thousands of points. Only one with a larger bound than all
  * that were published before is ever the first that covers a stamp; these are in a tree.
@@ -102,7 +102,7 @@ ca_record_lose(struct ca_stream_record *record)
 
 /* ---- recording */
 
-/* What is freed so far is followed by work that no point separates from it. */
+/* Memory freed so far is followed by work that no point separates from it. */
 static void
 give_up_exactness(struct ca_stream_record *record, int r)
 {
@@ -264,7 +264,7 @@ ca_order_mark_exposed(struct ca_space *space)
 	}
 }
 
-/* What is exposed of a thread that has ended: no mark can be had, and in a capture no wait. */
+/* Exposed memory of a thread that has ended: no mark can be had, and in a capture no wait. */
 static void
 wait_for_lost(struct ca_space *space)
 {
@@ -295,8 +295,8 @@ ca_order_mark_before_capture(struct ca_heap *heap)
 
 /* ---- asking */
 
-/* What to ask the stream for: the oldest unfinished point, with a reference. A mark on a stream
- * that is not armed may cover what was submitted after a free. */
+/* The oldest unfinished point, for a question to the driver, with a reference. A mark on a stream
+ * that is not armed may cover work submitted after a free. */
 static struct ca_point *
 oldest_get(struct ca_stream_record *record, bool *ret_record)
 {

@@ -4,9 +4,9 @@
  * was handed out.
  *
  * `exposures` is read before looking and published as `seen` after the last wait has been inserted:
- * whoever finds `seen` up to date may submit at once. A thread that looks meanwhile inserts the
- * same waits once more, which is harmless. Where a wait cannot be inserted the host waits: for the
- * exact mark, for the stream, for the context, whichever works first. If none does, because the
+ * a thread that finds `seen` up to date may submit at once. A thread that looks meanwhile inserts
+ * the same waits once more, which is harmless. Where a wait cannot be inserted the host waits: for
+ * the exact mark, for the stream, for the context, whichever works first. If none does, because the
  * driver answers with errors, the space is poisoned and the submission goes on, for the driver to
  * refuse. If none does because of a capture (the shim's waits work in any but one on the very
  * stream that is to be waited for), nothing is published: every submission tries again.
@@ -214,8 +214,8 @@ ca_record_is_held_up(struct ca_stream_record *record)
 	return held_up;
 }
 
-/* What the free takes effect behind need not be known to be unfinished: the stream may only wait.
- */
+/* The work that the free takes effect behind need not be known to be unfinished: the stream may
+ * only wait. */
 void
 ca_order_free_in(struct ca_stream *stream)
 {

@@ -5,18 +5,19 @@
  * In a quiet space nothing is recorded. If a second stream comes, its work is ordered behind what
  * was handed out unfinished before, by a mark recorded only then (single_stream.c): that mark comes
  * behind everything the first stream was given meanwhile, and if this is a kernel that waits for
- * the second stream, both wait for ever. Who launches such a kernel has mostly set things up, and
- * then waited for something. So from a hand-out on the stream is *watched*: each submission notes
- * the time, and the first one behind a lull records a mark before itself. A guard waits for the
- * first mark that covers what was handed out, which this one is then, and for nothing later.
+ * the second stream, both wait for ever. A program that launches such a kernel has mostly set
+ * things up, and then waited for something. So from a hand-out on the stream is *watched*: each
+ * submission notes the time, and the first one behind a lull records a mark before itself. A guard
+ * waits for the first mark that covers what was handed out, which this one is then, and for nothing
+ * later.
  *
- * The mark finishes nothing: what is older counts as unfinished until the mark is seen to be done.
- * A program that has lulls for ever and asks for nothing has its marks asked here, so that there
- * are only as many as the device is lulls behind. Where no mark can be had (a capture, an error)
- * all is as it would be without a lull, and the next one is another try.
+ * The mark finishes nothing: older work counts as unfinished until the mark is seen to be done. A
+ * program that has lulls for ever and asks for nothing has its marks asked here, so that there are
+ * only as many as the device is lulls behind. Where no mark can be had (a capture, an error) all is
+ * as it would be without a lull, and the next one is another try.
  *
- * Several threads: the watch ends only once the mark is published, so whoever submits behind the
- * same lull meanwhile records one, too. A hand-out in between is looked for afterwards.
+ * Several threads: the watch ends only once the mark is published, so a thread that submits behind
+ * the same lull meanwhile records one, too. A hand-out in between is looked for afterwards.
  */
 #include "allocator/order/internal.h"
 

@@ -62,7 +62,7 @@ void ca_record_unpin(struct ca_stream_record *record);
 void ca_order_candidates_change_ordered(struct ca_order *order, int change);
 /* One candidate more. True if that ended a quiet space: mark what is exposed afterwards. */
 bool ca_order_candidate_comes_ordered(struct ca_order *order);
-/* A quiet space is about to end: what was freed until now has no exact marks, and those frees arm
+/* A quiet space is about to end: memory freed until now has no exact marks, and those frees arm
  * their streams now. Mark what is exposed afterwards (ca_order_mark_exposed). */
 void ca_order_leave_quiet_ordered(struct ca_order *order);
 /* The space has a candidate. True if that makes it the second such space: one candidate more for
@@ -86,7 +86,7 @@ void ca_lull_look(struct ca_stream_record *record);
 uint64_t ca_order_advance(struct ca_order *order);
 /* `done` of the record was raised: it may be idle now. */
 void ca_record_settle_ordered(struct ca_stream_record *record);
-/* Finished or lost: whoever looks for progress finds it. */
+/* Finished or lost: a thread that looks for progress finds it. */
 void ca_order_note_progress(struct ca_order *order);
 bool ca_order_is_quiet_ordered(struct ca_order *order);
 /* Finished up to bound; the points that were waiting go to `dropped` (may be NULL: they stay). */

@@ -54,7 +54,7 @@ int ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handl
  */
 void ca_stream_close(struct ca_stream *stream, bool gone);
 /* The calling thread submits to `stream` for the first time (or again after the shim's cache
- * forgot): who submits to what decides what may be exposed. */
+ * forgot): exposure depends on which thread submits to which stream. */
 void ca_stream_note_thread(struct ca_stream *stream);
 
 /* Of a record that will never be another space's. */
@@ -134,7 +134,7 @@ ca_submit_begin(struct ca_stream *stream, const struct ca_touch *touch)
 		ca_submit_stamp(stream, atomic_load(&stream->words->epoch));
 }
 
-/* What ca_submit_end does but for the stamp; true if that is needed, for *ret_epoch. */
+/* All of ca_submit_end but the stamp; true if that is needed, for *ret_epoch. */
 static inline bool
 ca_submit_needs_stamp(struct ca_stream *stream, uint64_t *ret_epoch)
 {
@@ -203,7 +203,8 @@ struct ca_event {
 		recording; /* records in progress: which comes last, only the driver knows */
 	struct ca_stream *stream;
 	uint64_t bound;
-	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* what the recorded stream was ordered after */
+	/* the recorded stream was ordered after these */
+	struct ca_clock_part clock[CA_CLOCK_PARTS];
 };
 
 /*
@@ -278,8 +279,9 @@ void ca_order_set_sole_user(struct ca_space *space, struct ca_stream *stream);
  * can order is about to begin. Call after ca_order_finished_only. */
 void ca_order_settle_exposed(struct ca_heap *heap, struct ca_space *space);
 
-/* ======== for the blocks: what takes a struct ca_order makes no driver call and may be called with
- * the heap's lock held; what takes a space wants no lock, and may call the driver ======== */
+/* ======== for the blocks: a function that takes a struct ca_order makes no driver call and may be
+ * called with the heap's lock held; one that takes a space wants no lock, and may call the driver
+ * ======== */
 
 /* ---- life of the tracker */
 void ca_order_init(struct ca_space *space);
@@ -316,7 +318,7 @@ ca_order_is_unstamped(struct ca_order *order, uint64_t born)
 	return atomic_load(&order->words.epoch) == born && !ca_order_has_foreign_user(order, born);
 }
 /*
- * What is usual at a free, cheaply, without a lock. True only if no stream was stamped since
+ * The usual case of a free, found cheaply, without a lock. True only if no stream was stamped since
  * `born`: the present epoch is the one of the birth, and nobody was stamped with it.
  */
 static inline bool
@@ -351,7 +353,7 @@ ca_record_has_hazard(const struct ca_stream_record *record)
 {
 	return atomic_load(&record->hazard) > atomic_load(&record->done);
 }
-/* Somebody else must end what was submitted to the stream, or to one that it waits for. */
+/* Something outside must end the work of the stream, or of one that it waits for. */
 bool ca_record_is_held_up(struct ca_stream_record *record);
 /* Or to one of the space. */
 bool ca_order_is_held_up(struct ca_order *order);
@@ -371,7 +373,7 @@ ca_order_only_stream(struct ca_order *order)
 		return ca_order_is_only_stream(order, only);
 	return atomic_load(&only->hot.last) > atomic_load(&only->done) ? only : NULL;
 }
-/* False: somebody who knows says that it is no user of anything (ca_order_set_sole_user). */
+/* False: the caller of ca_order_set_sole_user has said that it is no user of anything. */
 static inline bool
 ca_order_is_user(const struct ca_order *order, const struct ca_stream_record *record)
 {

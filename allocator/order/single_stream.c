@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What makes and ends a quiet space: its candidates, which are the streams that could submit.
+ * The candidates of a space, which are the streams that could submit, make and end its being quiet.
  *
  * A space that ever had one is *company* for all others until its death: graphs, batches and copies
  * of it may reach their memory, and be what their streams wait for. So with a second such space
- * there is one candidate more in each, and none is quiet, whatever streams it has. Who is company
- * changes under the heap's lock, where memory is handed out, too.
+ * there is one candidate more in each, and none is quiet, whatever streams it has. Company changes
+ * under the heap's lock, where memory is handed out, too.
  */
 #include "allocator/order/internal.h"
 

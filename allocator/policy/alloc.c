@@ -6,7 +6,8 @@
  * memory is waiting, expose what other streams have to be waited for, or let the host wait for the
  * oldest that the caller itself freed; else new memory (oom.c).
  *
- * What the calling thread has just freed comes first (tcache/magazine.c); all this is for the rest.
+ * Blocks that the calling thread has just freed come first (tcache/magazine.c); all this is for the
+ * rest.
  *
  * While anything captures, memory handed out before must not be: the request gets a segment of its
  * own.
@@ -122,8 +123,8 @@ enum {
 };
 
 /*
- * What another thread freed may be waiting for the caller's own next submission, so it is never
- * waited for; but most work ends soon. So before the cache grows the caller looks again for a
+ * Memory that another thread freed may be waiting for the caller's own next submission, so it is
+ * never waited for; but most work ends soon. So before the cache grows the caller looks again for a
  * moment, about as long as the driver takes to allocate. Where that was in vain it is tried more
  * and more seldom.
  */
@@ -360,7 +361,7 @@ take_quick(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_
 	       ca_magazine_take(space, size, bytes, true, ret_address);
 }
 
-/* What the calling thread's magazine does not have. */
+/* A request that the calling thread's magazine cannot serve. */
 static __attribute__((noinline)) int
 alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uint64_t *ret_address)
 {

@@ -2,12 +2,12 @@
 /*
  * The way of a free, and of memory that goes back to the driver without a free.
  *
- * What a magazine takes (tcache/magazine.c) is nobody's business here. Any other ordinary block
+ * A block that a magazine takes (tcache/magazine.c) never comes here. Any other ordinary block
  * leaves LIVE at once: to CLEAN if no unfinished work may use it, else to the streams that may
  * (deferred/place.c). If not all of them can be marked it waits for a mark on the context
  * (deferred/context_mark.c), which also serves everything freed earlier that has none yet. In a
- * retired segment the last free is the driver's own, and its error is the program's; what others
- * may still use is waited for (deferred/await.c).
+ * retired segment the last free is the driver's own, and its error is the program's; others' work
+ * on it is waited for (deferred/await.c).
  */
 #include "allocator/policy/internal.h"
 
@@ -148,7 +148,7 @@ free_live(struct ca_block *block, uint64_t thread)
 }
 
 /*
- * Whoever frees what another thread allocates could run ahead of the device for ever, since that
+ * A thread that frees the memory of another could run ahead of the device for ever, since that
  * thread never waits for somebody else's free: so this one waits, as the driver's free would have.
  */
 static CA_APART void
@@ -194,8 +194,8 @@ give(struct ca_heap *heap, struct ca_block *block, uint64_t address)
 	       ca_magazine_give(heap, address, true);
 }
 
-/* What the calling thread's magazine does not take as it is. `thread` 0: no magazine takes it, for
- * that would say whose free it is. */
+/* A free that the calling thread's magazine does not take as it is. `thread` 0: no magazine takes
+ * it, for that would say whose free it is. */
 static __attribute__((noinline)) int
 free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 {
@@ -300,7 +300,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	ca_heap_lock(heap);
 	ca_magazines_count_locked(heap);
 	for (space = heap->spaces; space; space = space->next) {
-		ca_magazines_clear_locked(space); /* what is kept may be finished, too */
+		ca_magazines_clear_locked(space); /* kept blocks may be finished, too */
 		ca_owned_poll_locked(space);
 		ca_owned_look_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A free block that was found for a request leaves its place, counted; what of it is unfinished is
+ * A free block that was found for a request leaves its place, counted; its unfinished users are
  * exposed.
  */
 #include "allocator/policy/internal.h"
@@ -56,7 +56,7 @@ expose(struct ca_space *space, struct ca_block *block, const struct ca_users *us
 	block->user = users->user[0];
 }
 
-/* The block leaves its stream; what of it is unfinished is exposed. */
+/* The block leaves its stream; its unfinished users are exposed. */
 static void
 count_hit(struct ca_space *space, struct ca_block *block, bool waited)
 {

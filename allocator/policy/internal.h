@@ -2,7 +2,7 @@
 /*
  * The files of the policy share this.
  *
- * Everything here wants the heap's lock; what takes a space may leave and retake it.
+ * Everything here wants the heap's lock; a function that takes a space may leave and retake it.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 #include "allocator/core/types.h"
 #include "allocator/policy/policy.h"
 
-/* ---- search.c: what is free */
+/* ---- search.c: free memory */
 
 /* Best fit of the pool that the budget does not keep. */
 struct ca_block *ca_owned_find_best_locked(struct ca_space *space, const struct ca_pool *pool,
@@ -71,9 +71,9 @@ struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool f
 
 /* ---- hit.c */
 
-/* Takes `block` (CLEAN or OWNED, indexed; NULL: NULL) for a request, counted; what its stream has
- * not finished is exposed. `waited`: the caller settled something before. In no index, for the
- * caller to make LIVE. */
+/* Takes `block` (CLEAN or OWNED, indexed; NULL: NULL) for a request, counted; its unfinished users
+ * are exposed. `waited`: the caller settled something before. In no index, for the caller to make
+ * LIVE. */
 struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes,
 				     bool waited);
 /* Memory that waits in the space. */
@@ -81,10 +81,10 @@ uint64_t ca_alloc_waiting_bytes_locked(struct ca_space *space);
 /* It is more than reuse_slack. */
 bool ca_alloc_is_crowded_locked(struct ca_space *space);
 /*
- * Who takes what another thread got back, while more than the slack of its own still waits, makes
- * that thread take new memory; and so on for ever, if its own stream is the slower one. The driver
- * would have made it wait at each of its frees. So from then on each of its allocations waits for
- * the oldest of them, until no more than the slack is waiting.
+ * Backpressure. A thread that takes memory which another one got back, while more than the slack of
+ * its own still waits, makes that other thread take new memory; and so on for ever, if its own
+ * stream is the slower one. The driver would have made it wait at each of its frees. So from then
+ * on each of its allocations waits for the oldest of them, until no more than the slack is waiting.
  */
 extern __thread uint64_t ca_alloc_in_debt
 	__attribute__((tls_model("initial-exec"))); /* space->id; 0: none */
@@ -102,12 +102,12 @@ uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t by
 /* The smallest whole segment of the device, finished and free, of at least `bytes`; or the largest;
  * NULL: there is none. */
 struct ca_block *ca_ladder_candidate_locked(struct ca_space *space, uint64_t bytes);
-/* Empties all threads' magazines for the device: what they keep counts as live till then. */
+/* Empties all threads' magazines for the device: their blocks count as live till then. */
 void ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device);
 /* How much must come back before `bytes` fit, for a segment or another call. Leaves and retakes the
  * lock. */
 uint64_t ca_release_shortage_locked(struct ca_space *space, uint64_t bytes, bool segment);
-/* What the driver refused in the last round is offered again. */
+/* Segments that the driver refused in the last round are offered again. */
 void ca_release_unstick_locked(struct ca_heap *heap, const struct ca_device *device);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
  * back; *ret_busy is set when a capture stood in the way. */
@@ -171,8 +171,8 @@ void ca_budget_tidy_locked(struct ca_space *space);
 void ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes);
 /* The driver has no segment for `bytes`. */
 void ca_budget_refused_locked(struct ca_space *space, uint64_t bytes);
-/* What to ask of the driver for `bytes` when it has no more than that: whole pages, which it would
- * use in any case, unless a limit that the user set forbids them. */
+/* The size to ask of the driver for `bytes` when it has no more than that: whole pages, which it
+ * would use in any case, unless a limit that the user set forbids them. */
 uint64_t ca_budget_exact(const struct ca_space *space, uint64_t bytes);
 
 /* ---- limit.c: CACHEALLOC_LIMIT, per_process_memory_fraction */
@@ -182,7 +182,7 @@ uint64_t ca_budget_exact(const struct ca_space *space, uint64_t bytes);
 void ca_limit_learn_locked(struct ca_space *space);
 /* `share` billionths of `total`. */
 uint64_t ca_limit_share(uint64_t total, uint64_t share);
-/* What the segments of a device may hold, or UINT64_MAX. */
+/* The bytes that the segments of a device may hold, or UINT64_MAX. */
 uint64_t ca_limit_of_segments(const struct ca_space *space);
 /* How much must go back before `bytes` more are allowed, for a segment of ours or another call. */
 uint64_t ca_limit_shortage_locked(const struct ca_space *space, uint64_t bytes, bool segment);

@@ -2,14 +2,14 @@
 /*
  * The out-of-memory ladder. Each rung is followed by a new search and a new request:
  *
- *   1. what unfinished memory of any stream may be exposed to the caller (a search);
+ *   1. unfinished memory of any stream is exposed to the caller where it may be (a search);
  *   2. a segment of exactly the needed size, where the pool's rule asked for more;
  *   3. finished cached segments of the device go back, of any space, just enough: the smallest
  *      that fits alone, or else the largest until their sum does; while there are any. Enough is
  *      what the driver lacks, so that no round gives back more than that and one segment;
  *   4. the host waits for the oldest free of the calling thread, own space first; then 3 again;
- * what of those still waits (memory of graphs, of several threads) goes back behind a wait for all
- * that its context runs (deferred/await.c);
+ *      memory that still waits then (of graphs, of several threads) goes back behind a wait for
+ *      all that its context runs (deferred/await.c);
  *   5. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through; frees of other threads are polled
  *      for some seconds (their work may depend on this thread: never waited for);
@@ -18,8 +18,8 @@
  *   7. if the user wants it, the driver is asked for some time more, and for managed memory;
  *   8. the driver's own code, unchanged.
  *
- * While something captures, no mark can be recorded: what runs is waited for stream by stream, by
- * the marks that there are, and whole segments without a live block go back, and that is all.
+ * While something captures, no mark can be recorded: work is waited for stream by stream, by the
+ * marks that there are, and whole segments without a live block go back, and that is all.
  *
  * So outside captures "out of memory" is answered only when nothing of ours on that device is left
  * to give, but for what other threads' work still uses. Every round but the last gave something
@@ -99,7 +99,7 @@ settled_wait(struct ca_heap *heap, unsigned step)
 	ca_outside_pause(heap, step < 10 ? 20000L << step : SETTLE_STEP_NS);
 }
 
-/* What tells that another thread made a difference. */
+/* The words that tell that another thread made a difference. */
 struct moment {
 	uint64_t generation;
 	bool unseen; /* a group of the calling thread may have been in another thread's hand */
@@ -172,8 +172,8 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device, const struc
 }
 
 /*
- * What several threads at the end of the memory do for themselves looks like a change to each of
- * the others. So the rounds end after some time, too.
+ * The acts of several threads at the end of the memory look like a change to each other. So the
+ * rounds end after some time, too.
  */
 struct patience {
 	unsigned rounds;

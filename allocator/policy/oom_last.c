@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is left to try when nothing of ours is left to give: a hole that is otherwise not for such a
+ * The last attempts, when nothing of ours is left to give: a hole that is otherwise not for such a
  * request, some patience, managed memory. The latter two only if the user wants them.
  */
 #include "allocator/policy/internal.h"

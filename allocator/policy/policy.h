@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What decides between the cache and the driver: allocation, free, limits, trims, and the end of
+ * The decisions between the cache and the driver: allocation, free, limits, trims, and the end of
  * the memory. Results and locks as in allocator/api/heap.h.
  */
 #pragma once
@@ -61,8 +61,8 @@ int ca_disown(struct ca_heap *heap, uint64_t address);
 /* Gives finished cached segments of all devices back, largest first, until at most `keep_bytes`
  * stay cached. Returns bytes given back; 0 while anything captures. May wait for the device. */
 uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);
-/* Bytes that are free or pending in whole segments of `space`'s device:
- * what cuMemGetInfo may add to free. */
+/* Bytes that are free or pending in whole segments of `space`'s device; cuMemGetInfo may add them
+ * to free. */
 uint64_t ca_drainable_bytes(struct ca_space *space);
 
 /*
@@ -93,7 +93,7 @@ uint64_t ca_charge_drop(struct ca_heap *heap, enum ca_charge_kind kind, uint64_t
 			struct ca_space **ret_space);
 void ca_charge_restore(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle,
 		       uint64_t bytes);
-/* What cuMemGetInfo reports becomes what CACHEALLOC_LIMIT leaves, if that is less. */
+/* The figures of cuMemGetInfo become those that CACHEALLOC_LIMIT leaves, if they are less. */
 void ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_bytes);
 /* The smaller limit of segments in bytes, 0: none; *ret_is_limit: it is CACHEALLOC_LIMIT. */
 uint64_t ca_limit_allowed(struct ca_space *space, bool *ret_is_limit);
@@ -110,12 +110,12 @@ bool ca_device_is_idle(struct ca_space *space);
 bool ca_tend_is_wanted(const struct ca_config *config);
 /* True if a limit, or what is relative to one, is set. */
 bool ca_limit_is_set(const struct ca_config *config);
-/* The space is dead: what was charged there is gone. */
+/* The space is dead: its charges are gone. */
 void ca_limit_forget_locked(struct ca_space *space);
 
 /* ---- for a report */
 
-/* What the ladder did for the calling thread's last request (oom.c). */
+/* The ladder's acts for the calling thread's last request (oom.c). */
 struct ca_tried {
 	unsigned searches;       /* of what is free */
 	unsigned asked;          /* times the driver was asked again */

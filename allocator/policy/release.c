@@ -148,7 +148,8 @@ ca_ladder_begin(bool capturing)
 	ca_ladder_tried.capture = capturing;
 }
 
-/* Waits for all that the device runs, stream by stream. What could be waited for is CLEAN then. */
+/* Waits for all that the device runs, stream by stream. The memory of awaited work is CLEAN
+ * then. */
 static void
 await_all(struct ca_heap *heap, const struct ca_device *device)
 {
@@ -176,7 +177,7 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
 	if (busy || given >= bytes)
 		return given;
 	sum = given;
-	/* what a graph may use comes last; natively it would be gone, too */
+	/* memory that a graph may use comes last; natively it would be gone, too */
 	for (captured = 0; captured < 2; captured++)
 		for (other = heap->spaces; other; other = other->next)
 			if (other->device == space->device && !other->dead)
@@ -186,7 +187,7 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
 	return given + sum;
 }
 
-/* What others freed meanwhile changes the generation. */
+/* A free by another thread meanwhile changes the generation. */
 void
 ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a cache wastes is what it holds beyond the most the program has had at a time. That peak,
+ * A cache wastes the bytes that it holds beyond the most the program has had at a time. That peak,
  * and 4 % or one segment for the pieces between, is the budget. A cache that is about to outgrow it
  * first gives whole unused segments back: the smallest that suffices, or else the largest, and so
  * on. And a segment that could go back as a whole is not cut for a small request while the budget
  * is used up, since that request may keep it for long.
  *
- * What goes back and is asked for again was given back in vain. Such regret raises the budget, so a
- * program that does the same over and over comes to rest: its cache ends up holding what all its
- * phases need, as one that gives nothing back would from the beginning.
+ * Memory that goes back and is asked for again was given back in vain. Such regret raises the
+ * budget, so a program that does the same over and over comes to rest: its cache ends up holding
+ * what all its phases need, as one that gives nothing back would from the beginning.
  *
  * At the end of the device's memory holes count for more than calls of the driver. There a large
  * request takes a free block only as it is, or else memory of just its size, as it would natively;
@@ -24,7 +24,7 @@
  * itself has waited for it. A block left whole for a give-back that cannot be made costs a new
  * segment. So blocks are left whole only while the device is seen to keep up; and if then nothing
  * went back in the same call, the block is cut after all. While the device does not keep up
- *   - what is beyond the budget goes back at the first request that finds the device idle;
+ *   - memory beyond the budget goes back at the first request that finds the device idle;
  *   - a request for which the cache must grow takes a segment as large as one that was given back
  *     and would have served it, so that giving back leaves no more and smaller segments than
  *     keeping them would have.
@@ -70,7 +70,7 @@ excess(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-/* What the cache may hold, with `bytes` more allocated. */
+/* The bytes that the cache may hold, with `bytes` more allocated. */
 static uint64_t
 allowed(const struct ca_space *space, uint64_t bytes)
 {
@@ -97,7 +97,7 @@ too_much(const struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
 
 /* ---- what is not cut */
 
-/* What the driver may have left for us. */
+/* The bytes that the driver may have left for us. */
 static uint64_t
 room(const struct ca_space *space)
 {

@@ -133,7 +133,7 @@ ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
 
 	if (bytes <= CA_SMALL_MAX)
 		return find_small(space, bytes);
-	/* what fits as it is cannot become better; before another is cut, all is merged */
+	/* a block that fits as it is cannot become better; before another is cut, all is merged */
 	if (has_about(space, bytes)) {
 		block = find(space, bytes);
 		if (block && block->bytes == bytes && ca_pool_is_whole(block, bytes))

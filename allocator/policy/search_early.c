@@ -18,8 +18,8 @@
 
 /*
  * Memory that another thread freed, or the program with its own asynchronous free, is nothing that
- * the driver would have made this thread wait for: what it was last used by may wait for this
- * thread's next submission. (In a quiet space nothing waits for it.)
+ * the driver would have made this thread wait for: its last users may wait for this thread's next
+ * submission. (In a quiet space nothing waits for it.)
  */
 static bool
 is_ours(struct ca_space *space, const struct ca_block *block)
@@ -105,8 +105,8 @@ exposable_oldest(struct ca_space *space, const struct ca_list *list, struct ca_s
 	return best;
 }
 
-/* Of one list and its pools: what the next submission to `last` comes after as it is. The best fit
- * may have been freed too late: so the oldest that are large enough, too. */
+/* Of one list and its pools: memory that the next submission to `last` comes after as it is. The
+ * best fit may have been freed too late: so the oldest that are large enough, too. */
 static struct ca_block *
 behind_in(struct ca_space *space, const struct ca_pool *pools, const struct ca_list *list,
 	  struct ca_stream_record *last, uint64_t bytes)

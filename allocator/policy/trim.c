@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Automatic trims. There is no thread: what is due is done in a call of the program.
+ * Automatic trims. There is no thread: a due trim is done in a call of the program.
  *
  * Giving a segment back may wait for the device, and a wait that the program does not expect may be
  * for ever (a kernel may wait for what the caller submits next). So it is done where the driver

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The format of a trace: what a program under cachealloc did with device memory, event by event.
+ * The format of a trace: the acts of a program under cachealloc on device memory, event by event.
  * Written by allocator/trace/writer.c, read by allocator/replay/input_trace.c; cachealloc-trace(5)
  * says the same to people.
  *
  *   header    struct ca_trace_header, then fields (struct ca_trace_field) up to `header_bytes`
  *   records   of `record_bytes` each, to the end of the file
  *
- * All numbers are little-endian. The file may end anywhere: what stands before is complete and in
- * order, a record that is cut is to be dropped. A trace that ends with CA_TRACE_END is whole.
+ * All numbers are little-endian. The file may end anywhere: the records before the end are complete
+ * and in order, a record that is cut is to be dropped. A trace that ends with CA_TRACE_END is
+ * whole.
  *
  * Order: a record stands behind everything that its event depends on. So the FREE of an address
  * comes before the ALLOC that hands it out again, also when another thread does that. Times of

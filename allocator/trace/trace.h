@@ -5,14 +5,14 @@
  * Events go into a ring of records in memory of our own, without a lock: a thread takes the next
  * place by an atomic add and fills it in. The place is taken where the event happens (for a free:
  * before anybody else can have the memory; for an allocation: when the block is had), so that the
- * order of places is the order of events. Whoever finds enough in the ring writes it to the file
- * (drains it) once it has left the heap's lock; only when the ring is full does an event wait for
- * that.
+ * order of places is the order of events. A thread that finds enough in the ring writes it to the
+ * file (drains it) once it has left the heap's lock; only when the ring is full does an event wait
+ * for that.
  *
  * Small writes instead of a mapped file: a file that is cut short or whose disk is full can never
- * end the program that way (a mapping would: SIGBUS). The price: a process that is killed loses
- * what was not drained, at most CA_TRACE_RING records, and no more than CA_TRACE_DRAIN of them and
- * what the program did since its last call when the file takes the writes without delay.
+ * end the program that way (a mapping would: SIGBUS). The price: a process that is killed loses the
+ * records that were not drained, at most CA_TRACE_RING, and no more than CA_TRACE_DRAIN of them and
+ * the program's acts since its last call when the file takes the writes without delay.
  *
  * When the file cannot be written any more there is one line in the log, and no further events.
  * Thread-safe, no malloc, no stdio, errno kept. No function takes a lock, so all may be called with
@@ -49,7 +49,7 @@ struct ca_trace_start {
 int ca_tracer_open(const struct ca_trace_start *start, struct ca_tracer **ret_tracer);
 /* Writes CA_TRACE_END and the rest. Later events are dropped; the tracer stays valid for ever. */
 void ca_tracer_close(struct ca_tracer *tracer);
-/* In a forked child: what is in the ring is the parent's to write. The file is closed, and events
+/* In a forked child: the ring's records are the parent's to write. The file is closed, and events
  * are dropped. */
 void ca_tracer_after_fork_child(struct ca_tracer *tracer);
 
@@ -81,7 +81,7 @@ const char *ca_tracer_path(const struct ca_tracer *tracer);
 
 /* ---- trace_event.c: records of what happens */
 
-/* Somebody records: the functions below are for then. */
+/* A trace is being recorded: the functions below are for then. */
 static inline bool
 ca_tracing(const struct ca_heap *heap)
 {
@@ -101,8 +101,8 @@ void ca_trace_failed(struct ca_space *space, uint64_t bytes, int code);
 void ca_trace_segment_locked(const struct ca_segment *segment, enum ca_trace_kind kind);
 /* The driver refused a segment. */
 void ca_trace_refused(struct ca_space *space, uint64_t bytes, int code);
-/* What was submitted to the stream until lately has finished; `busy`: more was submitted since.
- * `left`: streams of the space with unfinished work. */
+/* Work submitted to the stream until lately has finished; `busy`: more was submitted since. `left`:
+ * streams of the space with unfinished work. */
 void ca_trace_finished(struct ca_stream_record *record, uint64_t left, bool busy);
 /* The stream had nothing to do, and is given work. */
 void ca_trace_work(struct ca_stream_record *record);

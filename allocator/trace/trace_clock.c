@@ -28,7 +28,7 @@ bool
 ca_trace_clock_convert(struct ca_trace_clock *clock, uint64_t ticks, uint64_t *ret_ns)
 {
 	uint64_t sequence = atomic_load_explicit(&clock->sequence, memory_order_acquire);
-	/* whoever reads what is newer than `sequence` sees it changed */
+	/* a reader of anything newer than `sequence` sees it changed */
 	uint64_t rate = atomic_load_explicit(&clock->rate, memory_order_acquire);
 	uint64_t base = atomic_load_explicit(&clock->ticks, memory_order_acquire);
 	uint64_t ns = atomic_load_explicit(&clock->ns, memory_order_acquire);

@@ -35,5 +35,5 @@ uint64_t ca_trace_clock_now(struct ca_trace_clock *clock);
 void ca_trace_clock_learn(struct ca_trace_clock *clock);
 /* The same with a pair that somebody else read: for tests. */
 void ca_trace_clock_learn_pair(struct ca_trace_clock *clock, uint64_t ticks, uint64_t ns);
-/* What `ticks` stand for; false: the clock has to be asked. */
+/* The time that `ticks` stand for; false: the clock has to be asked. */
 bool ca_trace_clock_convert(struct ca_trace_clock *clock, uint64_t ticks, uint64_t *ret_ns);

@@ -15,7 +15,7 @@
 
 #include "config/text.h"
 
-/* What is longer is cut; the settings are at most some lines of file names. */
+/* A longer text is cut; the settings are at most some lines of file names. */
 enum { FIELD_MAX = 6 * 1024, FIELDS = 3 };
 
 struct head {

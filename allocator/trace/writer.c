@@ -188,7 +188,7 @@ ca_tracer_close(struct ca_tracer *tracer)
 	unsigned pauses = 0;
 
 	ca_tracer_add(tracer, &end, true);
-	/* somebody may be in the middle of a record, or of a drain */
+	/* a thread may be in the middle of a record, or of a drain */
 	for (;;) {
 		ca_tracer_drain(tracer);
 		if (is_stopped(tracer) ||
@@ -263,7 +263,7 @@ ca_tracer_add(struct ca_tracer *tracer, const struct ca_trace_record *record, bo
 	if (is_stopped(tracer))
 		return;
 	now = now_ns(tracer);
-	/* the word is written behind a place taken: whoever reads it takes a later one */
+	/* the word is written behind a place taken: a reader of it takes a later one */
 	if (__builtin_expect(now - atomic_load_explicit(&tracer->time_ns, memory_order_acquire) >
 				     GAP_NS,
 			     0) &&

@@ -23,7 +23,7 @@ static _Atomic uint64_t read_at;
 
 /*
  * An answer that covers fewer look-ups never replaces one that covers more. Of two that cover as
- * many the later call's stays, though it may have read the list earlier: what was loaded between
+ * many the later call's stays, though it may have read the list earlier: a library loaded between
  * the two readings has not been noticed yet, and is counted as a look-up when it is, within 64
  * allocations (ca_fallback_look_around). Then all ask again.
  */
