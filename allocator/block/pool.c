@@ -25,7 +25,9 @@
 
 #include "allocator/order/order.h"
 
-enum { SHARED_REST = 256 << 10 }; /* bytes */
+/* Bytes. Mean waste of the 44 workloads with 128 KiB: -0.4 points, 512 KiB: +0.3 (W10f +7); 20 us
+ * behind: 0 and -0.8 (W3b -36). */
+enum { SHARED_REST = 256 << 10 };
 
 void
 ca_pool_init(struct ca_pool *pool, bool small)

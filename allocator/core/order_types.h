@@ -62,7 +62,9 @@ struct ca_clock_part {
 };
 
 enum {
-	CA_USERS_MAX = 8,     /* more users: the block waits for a context mark */
+	/* More users: the block waits for a context mark. Mean waste of the 44 workloads with 4:
+	 * -0.1 to 0 points. */
+	CA_USERS_MAX = 8,
 	CA_STREAMS_MAX = 256, /* tracked at a time in a space, ghosts included */
 	CA_ACTIVE_WORDS = CA_STREAMS_MAX / 64,
 };

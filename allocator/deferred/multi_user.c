@@ -27,8 +27,11 @@
 #include "config/mutant.h"
 
 enum {
-	SETS_MAX = 32,   /* of a space; 29 KiB each */
-	ADOPT_LOOK = 16, /* blocks in vain: those behind them were freed later still */
+	/* Of a space; 29 KiB each. A bound: the 44 workloads are the same with 8 and 128. */
+	SETS_MAX = 32,
+	/* Blocks in vain: those behind them were freed later still. Mean waste of the 44 workloads
+	 * with 4 and 64: -0.2 to 0 points. */
+	ADOPT_LOOK = 16,
 };
 
 struct ca_user_set *
@@ -244,7 +247,8 @@ ca_several_settle_locked(struct ca_space *space)
 
 /* ---- what the main stream has learned */
 
-/* The stream has at most so many votes: another one is the main stream after as many. */
+/* The stream has at most so many votes: another one is the main stream after as many. Mean waste
+ * of the 44 workloads with 16: -0.4 points (W10f -10), with 256: -0.1 to 0. */
 enum { VOTES_MAX = 64 };
 
 /* A stream for which memory is asked for more often than for all others together wins. */

@@ -34,6 +34,7 @@
 #include "allocator/tcache/tcache.h"
 
 enum {
+	/* None of these decides which memory serves: they bound waits for other threads. */
 	SETTLE_STEP_NS = 20 * 1000 * 1000,
 	SETTLE_STEPS = 500, /* 10 s: then the call that never ends is no longer waited for */
 	PATIENCE_ROUNDS = 500,

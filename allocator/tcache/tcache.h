@@ -29,7 +29,9 @@ enum {
 	CA_WAYS = 1 << CA_WAYS_LOG,
 	CA_STACKS = CA_WAYS << CA_SETS_LOG,
 	CA_STACK_WORDS = CA_STACKS / 64,
-	CA_KEPT_EACH = 64,  /* blocks of one size: emptying a stack must not take long */
+	/* Blocks of one size: emptying a stack must not take long. Waste and driver calls of the
+	 * 44 workloads are the same with 16. */
+	CA_KEPT_EACH = 64,
 	CA_KEPT_ALL = 1024, /* blocks in a magazine */
 	CA_KEPT_STEP = 8,   /* a stack gets room for so many of them at a time */
 };
