@@ -3,8 +3,8 @@
  * The invariant walk: every record once, each claim of allocator/core/types.h looked at, sums
  * counted anew.
  *
- * It holds the lock and reads only. Blocks that a thread has in its hand right now are WAITING or
- * IDLE and on a list the walk cannot see; they are accepted.
+ * It holds the lock and reads only. Blocks that a thread has in its hand right now are MARK_HELD or
+ * RETIRED and on a list the walk cannot see; they are accepted.
  */
 #include "allocator/api/heap.h"
 
@@ -39,7 +39,8 @@ static void
 users_check(struct walk *walk, const struct ca_block *block)
 {
 	const struct ca_block *next = block->next;
-	bool owned = block->state == CA_BLOCK_OWNED, multi = block->state == CA_BLOCK_MULTI;
+	bool owned = block->state == CA_BLOCK_STREAM_HELD,
+	     multi = block->state == CA_BLOCK_MULTI_HELD;
 	unsigned i, found = 0;
 
 	const struct ca_several *several = ca_block_several(block);
@@ -58,7 +59,7 @@ users_check(struct walk *walk, const struct ca_block *block)
 	claim(walk, !multi || found == 1, "a block waits for a stream that is not its user");
 	claim(walk, !several || (several->users.n && !several->users.context),
 	      "the users of a block are not known");
-	claim(walk, block->state == CA_BLOCK_LIVE || !block->has_several,
+	claim(walk, block->state == CA_BLOCK_ALLOCATED || !block->has_several,
 	      "a block that is not live has the users of one that is");
 }
 
@@ -67,7 +68,7 @@ static void
 quick_check(struct walk *walk, const struct ca_block *block)
 {
 	uint64_t quick = atomic_load_explicit(&block->quick, memory_order_relaxed);
-	bool live = block->state == CA_BLOCK_LIVE;
+	bool live = block->state == CA_BLOCK_ALLOCATED;
 	struct ca_block *base;
 
 	claim(walk, !quick || live, "a magazine may have a block that is not live");
@@ -107,14 +108,15 @@ link_check(struct walk *walk, const struct ca_block *block)
 	const struct ca_list *waiting = &block->waiting;
 	bool waits = ca_block_waits(block);
 
-	claim(walk, block->state == CA_BLOCK_LIVE || ca_block_is_indexed(block) || !block->places,
+	claim(walk,
+	      block->state == CA_BLOCK_ALLOCATED || ca_block_is_indexed(block) || !block->places,
 	      "a block has a link of a state that it is not in");
 	claim(walk, !waits || waiting->next != waiting, "a block waits and is in no list");
 	claim(walk,
 	      !waits || (waiting->next && waiting->prev && waiting->next->prev == waiting &&
 			 waiting->prev->next == waiting),
 	      "a block waits and its list is broken");
-	claim(walk, block->state != CA_BLOCK_LIVE || ca_block_requested(block) <= block->bytes,
+	claim(walk, block->state != CA_BLOCK_ALLOCATED || ca_block_requested(block) <= block->bytes,
 	      "more was asked for than the block has");
 	claim(walk, block->space == block->segment->space->number, "a block names another space");
 }
@@ -123,13 +125,14 @@ static void
 block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 {
 	const struct ca_segment *segment = block->segment;
-	bool live = ca_block_is_live(block), kept = block->state == CA_BLOCK_LIVE && !live;
-	bool clean = block->state == CA_BLOCK_CLEAN;
-	bool indexed = clean || block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI;
+	bool live = ca_block_is_live(block), kept = block->state == CA_BLOCK_ALLOCATED && !live;
+	bool clean = block->state == CA_BLOCK_FREE;
+	bool indexed = clean || block->state == CA_BLOCK_STREAM_HELD ||
+		       block->state == CA_BLOCK_MULTI_HELD;
 	uint64_t usable = ca_pool_usable(block);
 
 	claim(walk, block->bytes > 0, "empty block");
-	claim(walk, block->state != CA_BLOCK_FRESH, "fresh block left behind");
+	claim(walk, block->state != CA_BLOCK_NEW, "fresh block left behind");
 	claim(walk, ca_block_is_indexed(block) == indexed, "block free but not indexed");
 	claim(walk,
 	      block->prev ||
@@ -140,7 +143,7 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 		places_check(walk, block, usable);
 	link_check(walk, block);
 	claim(walk, !indexed || !segment->retired, "clean block in a retired segment");
-	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_CLEAN,
+	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_FREE,
 	      "clean neighbours not merged");
 	users_check(walk, block);
 	claim(walk,
@@ -168,7 +171,7 @@ segment_check(struct walk *walk, const struct ca_segment *segment, struct sums *
 		claim(walk, block->prev == prev, "block's neighbours disagree");
 		claim(walk, block->address == at, "blocks do not tile their segment");
 		at += block->bytes;
-		live += block->state == CA_BLOCK_LIVE;
+		live += block->state == CA_BLOCK_ALLOCATED;
 		walk->blocks++;
 		block_check(walk, block, sums);
 	}
@@ -185,7 +188,7 @@ stack_check(struct walk *walk, const struct ca_magazine *magazine, const struct 
 	unsigned depth = 0;
 
 	for (block = ca_stack_top(stack); block; block = block->below, depth++) {
-		claim(walk, block->state == CA_BLOCK_LIVE,
+		claim(walk, block->state == CA_BLOCK_ALLOCATED,
 		      "a magazine has a block that is not live");
 		claim(walk,
 		      atomic_load_explicit(&block->quick, memory_order_relaxed) ==
@@ -243,14 +246,14 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 		claim(walk, segment->space == space, "segment of another space");
 		segment_check(walk, segment, sums);
 		for (block = segment->first; block; block = block->next) {
-			bool is_owned = block->state == CA_BLOCK_OWNED;
+			bool is_owned = block->state == CA_BLOCK_STREAM_HELD;
 
-			clean += block->state == CA_BLOCK_CLEAN;
+			clean += block->state == CA_BLOCK_FREE;
 			if (!ca_block_waits(block))
 				continue;
 			(is_owned ? owned : waiting)[!segment->pool->small] += block->bytes;
-			count += block->state == CA_BLOCK_WAITING;
-			streams += block->state != CA_BLOCK_WAITING;
+			count += block->state == CA_BLOCK_MARK_HELD;
+			streams += block->state != CA_BLOCK_MARK_HELD;
 		}
 	}
 	for (i = 0; i < 2; i++) {
@@ -276,7 +279,7 @@ waiting_list_check(struct walk *walk, const struct ca_space *space, const struct
 	for (link = blocks->next; link != blocks; link = link->next) {
 		const struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
 
-		claim(walk, block->state == CA_BLOCK_WAITING,
+		claim(walk, block->state == CA_BLOCK_MARK_HELD,
 		      "a mark has a block that does not wait");
 		claim(walk, block->segment->space == space, "a mark has a block of another space");
 		count++;
@@ -310,7 +313,7 @@ stream_check(struct walk *walk, const struct ca_stream_record *record, uint64_t 
 		const struct ca_block *block =
 			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
 
-		claim(walk, block->state == CA_BLOCK_OWNED,
+		claim(walk, block->state == CA_BLOCK_STREAM_HELD,
 		      "a stream's list has a block that does not wait for it");
 		claim(walk, block->user.stream == &record->hot,
 		      "a block is in a wrong stream's list");
@@ -335,7 +338,8 @@ set_check(struct walk *walk, const struct ca_user_set *set, uint64_t *listed)
 			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
 		const struct ca_several *several = ca_block_several(block);
 
-		if (!claim(walk, block->state == CA_BLOCK_MULTI && several && several->set == set,
+		if (!claim(walk,
+			   block->state == CA_BLOCK_MULTI_HELD && several && several->set == set,
 			   "a set has a block that is not its own"))
 			return;
 		claim(walk, !set->n || set->n == several->users.n,

@@ -16,7 +16,7 @@ ca_block_claim_locked(struct ca_block *block)
 {
 	uint64_t live = block->address | CA_QUICK_LIVE;
 
-	if (block->state != CA_BLOCK_LIVE)
+	if (block->state != CA_BLOCK_ALLOCATED)
 		return false;
 	if (atomic_compare_exchange_strong(&block->quick, &live, 0))
 		return true;
@@ -29,7 +29,7 @@ ca_block_claim_all_locked(struct ca_segment *segment)
 	struct ca_block *block = segment->first;
 
 	while (block) {
-		if (block->state != CA_BLOCK_LIVE || ca_block_claim_locked(block)) {
+		if (block->state != CA_BLOCK_ALLOCATED || ca_block_claim_locked(block)) {
 			block = block->next;
 			continue;
 		}

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Blocks tile their segment from end to end; each is in one state, and the state decides which sums
- * hold its bytes (LIVE: requested, allocated, active; WAITING, OWNED, MULTI: active; CLEAN:
- * cached). Every change of state goes through ca_block_set_state_locked, so the sums are exact by
- * construction.
+ * hold its bytes (ALLOCATED: requested, allocated, active; MARK_HELD, STREAM_HELD, MULTI_HELD:
+ * active; FREE: cached). Every change of state goes through ca_block_set_state_locked, so the sums
+ * are exact by construction.
  *
- * A block that becomes free merges with neighbours that may be used in just the same way: CLEAN
- * with CLEAN, OWNED with OWNED by the same stream, MULTI with MULTI of the same set of users (the
- * larger stamp holds for both, of each user; an exact mark of it covers nothing that was submitted
- * after the later free). While nothing has to wait in the space, OWNED is as good as CLEAN, and
- * they merge into OWNED, unless others than its stream may still use it. One record
- * survives, the others go back; a record that is indexed and only grows or shrinks keeps its places
- * in the trees if it can.
+ * A block that becomes free merges with neighbours that may be used in just the same way: FREE
+ * with FREE, STREAM_HELD with STREAM_HELD by the same stream, MULTI_HELD with MULTI_HELD of the
+ * same set of users (the larger stamp holds for both, of each user; an exact mark of it covers
+ * nothing that was submitted after the later free). While nothing has to wait in the space,
+ * STREAM_HELD is as good as FREE, and they merge into STREAM_HELD, unless others than its stream
+ * may still use it. One record survives, the others go back; a record that is indexed and only
+ * grows or shrinks keeps its places in the trees if it can.
  */
 #include "allocator/block/block.h"
 
@@ -26,15 +26,15 @@ enum {
 
 /* The sums that hold a block's bytes, by its state. */
 static const uint8_t sums_of[] = {
-	[CA_BLOCK_FRESH] = 0,
-	[CA_BLOCK_LIVE] = IN_USE | ACTIVE,
-	[CA_BLOCK_WAITING] = ACTIVE | WAITS,
-	[CA_BLOCK_OWNED] = ACTIVE | WAITS,
-	[CA_BLOCK_MULTI] = ACTIVE | WAITS,
-	[CA_BLOCK_CLEAN] = CACHED,
-	[CA_BLOCK_IDLE] = 0,
-	[CA_BLOCK_CLEAN_OUT] = CACHED,
-	[CA_BLOCK_OWNED_OUT] = ACTIVE,
+	[CA_BLOCK_NEW] = 0,
+	[CA_BLOCK_ALLOCATED] = IN_USE | ACTIVE,
+	[CA_BLOCK_MARK_HELD] = ACTIVE | WAITS,
+	[CA_BLOCK_STREAM_HELD] = ACTIVE | WAITS,
+	[CA_BLOCK_MULTI_HELD] = ACTIVE | WAITS,
+	[CA_BLOCK_FREE] = CACHED,
+	[CA_BLOCK_RETIRED] = 0,
+	[CA_BLOCK_FLUSHED_FREE] = CACHED,
+	[CA_BLOCK_FLUSHED_HELD] = ACTIVE,
 };
 
 static void
@@ -63,7 +63,7 @@ sums_enter(struct ca_stats *stats, const struct ca_block *block, unsigned sums)
 		ca_gauge_add(&stats->cached_bytes, block->bytes);
 }
 
-/* The block becomes LIVE (sign 1) or ceases to be (-1, modulo 2^64). */
+/* The block becomes ALLOCATED (sign 1) or ceases to be (-1, modulo 2^64). */
 static void
 live_change(struct ca_block *block, uint64_t sign)
 {
@@ -93,15 +93,15 @@ waiting_count(struct ca_block *block, uint64_t sign)
 	struct ca_space *space = segment->space;
 
 	switch (block->state) {
-	case CA_BLOCK_WAITING:
+	case CA_BLOCK_MARK_HELD:
 		segment->pool->waiting_bytes += sign * block->bytes;
 		ca_change(&space->waiting_blocks, sign);
 		break;
-	case CA_BLOCK_MULTI:
+	case CA_BLOCK_MULTI_HELD:
 		segment->pool->waiting_bytes += sign * block->bytes;
 		ca_change(&space->owned_blocks, sign);
 		break;
-	case CA_BLOCK_OWNED:
+	case CA_BLOCK_STREAM_HELD:
 		segment->pool->owned_bytes += sign * block->bytes;
 		ca_change(&space->owned_blocks, sign);
 		break;
@@ -114,13 +114,13 @@ waiting_count(struct ca_block *block, uint64_t sign)
 static bool
 is_used(const struct ca_block *block)
 {
-	return block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI;
+	return block->state == CA_BLOCK_STREAM_HELD || block->state == CA_BLOCK_MULTI_HELD;
 }
 
 static bool
 is_free(const struct ca_block *block)
 {
-	return block->state == CA_BLOCK_CLEAN || is_used(block);
+	return block->state == CA_BLOCK_FREE || is_used(block);
 }
 
 /* What is usual: the way by the table of sums takes longer. */
@@ -129,7 +129,7 @@ free_to_live(struct ca_block *block, struct ca_stats *stats)
 {
 	uint64_t bytes = block->bytes;
 
-	if (block->state == CA_BLOCK_CLEAN) {
+	if (block->state == CA_BLOCK_FREE) {
 		ca_gauge_add(&stats->active_bytes, bytes);
 		ca_gauge_sub(&stats->cached_bytes, bytes);
 	} else {
@@ -137,7 +137,7 @@ free_to_live(struct ca_block *block, struct ca_stats *stats)
 	}
 	ca_gauge_add(&stats->requested_bytes, ca_block_requested(block));
 	ca_gauge_add(&stats->allocated_bytes, bytes);
-	block->state = CA_BLOCK_LIVE;
+	block->state = CA_BLOCK_ALLOCATED;
 	live_change(block, 1);
 }
 
@@ -147,7 +147,7 @@ ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
 	struct ca_device *device = block->segment->space->device;
 	unsigned was = sums_of[block->state], is = sums_of[state];
 
-	if (state == CA_BLOCK_LIVE && is_free(block)) {
+	if (state == CA_BLOCK_ALLOCATED && is_free(block)) {
 		free_to_live(block, &device->stats);
 		return;
 	}
@@ -176,7 +176,7 @@ zero(struct ca_block *block)
 	block->user = (struct ca_user){ NULL, 0 };
 	block->places = NULL;
 	block->thread = 0;
-	block->space_and_state = ca_block_word(0, CA_BLOCK_FRESH);
+	block->space_and_state = ca_block_word(0, CA_BLOCK_NEW);
 }
 
 struct ca_block *
@@ -200,7 +200,7 @@ ca_block_drop_users_locked(struct ca_block *block)
 {
 	struct ca_several *several = ca_block_several(block);
 
-	if (several && block->state == CA_BLOCK_LIVE) {
+	if (several && block->state == CA_BLOCK_ALLOCATED) {
 		block->has_several = false;
 		block->born = several->born;
 	} else if (several) {
@@ -226,7 +226,7 @@ ca_block_keep_several_locked(struct ca_block *block, uint64_t born)
 void
 ca_block_come_out_locked(struct ca_block *block)
 {
-	block->state = block->user.stream ? CA_BLOCK_OWNED_OUT : CA_BLOCK_CLEAN_OUT;
+	block->state = block->user.stream ? CA_BLOCK_FLUSHED_HELD : CA_BLOCK_FLUSHED_FREE;
 	live_change(block, (uint64_t)-1);
 }
 
@@ -380,11 +380,11 @@ merge_next(struct ca_block *block)
 	ca_slabs_put(&heap->blocks, upper);
 }
 
-/* A CLEAN block, unindexed, comes to share what is known of `owned`. */
+/* A FREE block, unindexed, comes to share what is known of `owned`. */
 static void
 make_like(struct ca_block *block, const struct ca_block *owned)
 {
-	ca_block_set_state_locked(block, CA_BLOCK_OWNED);
+	ca_block_set_state_locked(block, CA_BLOCK_STREAM_HELD);
 	block->thread = owned->thread;
 	block->user = owned->user;
 }
@@ -412,9 +412,9 @@ ca_block_is_alike(const struct ca_block *block, const struct ca_block *neighbour
 
 	if (block->state != neighbour->state || !is_free(block))
 		return false;
-	if (block->state == CA_BLOCK_CLEAN)
+	if (block->state == CA_BLOCK_FREE)
 		return true;
-	if (block->state == CA_BLOCK_OWNED)
+	if (block->state == CA_BLOCK_STREAM_HELD)
 		return block->user.stream == neighbour->user.stream && users_fit(block, neighbour);
 	set = ca_block_several(block)->set;
 	return set->n && set == ca_block_several(neighbour)->set;
@@ -425,7 +425,7 @@ static bool
 join(struct ca_block *block, struct ca_block *neighbour,
      const struct ca_stream_record *free_for_all)
 {
-	bool owned = block->state == CA_BLOCK_OWNED;
+	bool owned = block->state == CA_BLOCK_STREAM_HELD;
 
 	if (!neighbour)
 		return false;
@@ -437,8 +437,8 @@ join(struct ca_block *block, struct ca_block *neighbour,
 			ca_list_remove(&neighbour->waiting);
 		return true;
 	}
-	if (!free_for_all || block->state == CA_BLOCK_MULTI ||
-	    neighbour->state != (owned ? CA_BLOCK_CLEAN : CA_BLOCK_OWNED) ||
+	if (!free_for_all || block->state == CA_BLOCK_MULTI_HELD ||
+	    neighbour->state != (owned ? CA_BLOCK_FREE : CA_BLOCK_STREAM_HELD) ||
 	    ca_owned_record(owned ? &block->user : &neighbour->user) != free_for_all ||
 	    ca_block_several(owned ? block : neighbour) ||
 	    ca_registered_overlaps(owned ? neighbour : block))
@@ -453,8 +453,8 @@ join(struct ca_block *block, struct ca_block *neighbour,
 	return true;
 }
 
-/* A free block, in no index, with its neighbours, and theirs: a CLEAN one that becomes OWNED may
- * lie between two. Returns what they have become. */
+/* A free block, in no index, with its neighbours, and theirs: a FREE one that becomes STREAM_HELD
+ * may lie between two. Returns what they have become. */
 static struct ca_block *
 merge(struct ca_block *block)
 {
@@ -463,7 +463,7 @@ merge(struct ca_block *block)
 	if (!(block->next && is_free(block->next)) && !(block->prev && is_free(block->prev)))
 		return block;
 	free_for_all = ca_owned_quiet_locked(block->segment->space);
-	/* what has become OWNED on one side may have a like neighbour on the other */
+	/* what has become STREAM_HELD on one side may have a like neighbour on the other */
 	for (;;) {
 		if (join(block, block->next, free_for_all)) {
 			merge_next(block);
@@ -480,7 +480,7 @@ merge(struct ca_block *block)
 static void
 list_by_stamp(struct ca_block *block)
 {
-	struct ca_list *head = block->state == CA_BLOCK_MULTI
+	struct ca_list *head = block->state == CA_BLOCK_MULTI_HELD
 				       ? &ca_block_several(block)->set->blocks
 				       : &ca_owned_record(&block->user)->waiting;
 	struct ca_list *place = head;
@@ -510,7 +510,7 @@ is_in(const struct ca_block *block, enum ca_block_state state)
 static void
 leave_list(struct ca_block *block)
 {
-	if (block->state == CA_BLOCK_OWNED)
+	if (block->state == CA_BLOCK_STREAM_HELD)
 		ca_list_remove(&block->waiting);
 }
 
@@ -542,27 +542,28 @@ void
 ca_block_settle_locked(struct ca_block *block)
 {
 	if (block->segment->retired) {
-		ca_block_set_state_locked(block, CA_BLOCK_IDLE);
+		ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 		return;
 	}
-	if (block->state == CA_BLOCK_CLEAN_OUT) { /* no sum changes */
-		block->state = CA_BLOCK_CLEAN;
+	if (block->state == CA_BLOCK_FLUSHED_FREE) { /* no sum changes */
+		block->state = CA_BLOCK_FREE;
 		block->segment->space->device->generation++;
 	} else {
-		ca_block_set_state_locked(block, CA_BLOCK_CLEAN);
+		ca_block_set_state_locked(block, CA_BLOCK_FREE);
 	}
-	if (is_in(block->prev, CA_BLOCK_OWNED) || is_in(block->next, CA_BLOCK_OWNED))
+	if (is_in(block->prev, CA_BLOCK_STREAM_HELD) || is_in(block->next, CA_BLOCK_STREAM_HELD))
 		enter(merge(block));
 	else
-		enter_between(block, is_in(block->prev, CA_BLOCK_CLEAN),
-			      is_in(block->next, CA_BLOCK_CLEAN));
+		enter_between(block, is_in(block->prev, CA_BLOCK_FREE),
+			      is_in(block->next, CA_BLOCK_FREE));
 }
 
-/* The neighbour of an OWNED block is free just as it is. */
+/* The neighbour of a STREAM_HELD block is free just as it is. */
 static bool
 is_like(const struct ca_block *block, const struct ca_block *neighbour)
 {
-	return is_in(neighbour, CA_BLOCK_OWNED) && neighbour->user.stream == block->user.stream;
+	return is_in(neighbour, CA_BLOCK_STREAM_HELD) &&
+	       neighbour->user.stream == block->user.stream;
 }
 
 /* A free neighbour's users: those of one that the program has are no business of who has the lock.
@@ -570,23 +571,23 @@ is_like(const struct ca_block *block, const struct ca_block *neighbour)
 static bool
 has_several(const struct ca_block *block)
 {
-	return is_in(block, CA_BLOCK_OWNED) && ca_block_several(block);
+	return is_in(block, CA_BLOCK_STREAM_HELD) && ca_block_several(block);
 }
 
 void
 ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_several *several)
 {
-	if (block->state == CA_BLOCK_OWNED_OUT) { /* no other sum changes */
-		block->state = CA_BLOCK_OWNED;
+	if (block->state == CA_BLOCK_FLUSHED_HELD) { /* no other sum changes */
+		block->state = CA_BLOCK_STREAM_HELD;
 		waiting_count(block, 1);
 		block->segment->space->device->generation++;
 	} else {
-		ca_block_set_state_locked(block, CA_BLOCK_OWNED);
+		ca_block_set_state_locked(block, CA_BLOCK_STREAM_HELD);
 	}
 	block->user = user;
 	if (several)
 		ca_pool_carry_locked(block, several);
-	if (is_in(block->prev, CA_BLOCK_CLEAN) || is_in(block->next, CA_BLOCK_CLEAN) || several ||
+	if (is_in(block->prev, CA_BLOCK_FREE) || is_in(block->next, CA_BLOCK_FREE) || several ||
 	    has_several(block->prev) || has_several(block->next))
 		enter(merge(block));
 	else
@@ -596,7 +597,7 @@ ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_sever
 void
 ca_block_wait_locked(struct ca_block *block, struct ca_several *several)
 {
-	ca_block_set_state_locked(block, CA_BLOCK_MULTI);
+	ca_block_set_state_locked(block, CA_BLOCK_MULTI_HELD);
 	block->user = several->users.user[0];
 	ca_pool_carry_locked(block, several);
 	enter(merge(block));
@@ -609,7 +610,7 @@ ca_block_gather_locked(struct ca_block *first, struct ca_block *last)
 
 	for (block = first; block != end; block = block->next) {
 		ca_block_detach_locked(block);
-		ca_block_set_state_locked(block, CA_BLOCK_CLEAN);
+		ca_block_set_state_locked(block, CA_BLOCK_FREE);
 	}
 	while (first->next != end)
 		merge_next(first);

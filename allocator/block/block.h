@@ -46,7 +46,7 @@ ca_grains(uint64_t bytes)
 	return bytes % CA_GRAIN || grains > UINT32_MAX ? 0 : (uint32_t)grains;
 }
 
-/* Of what a LIVE block was last asked for, by the rules of sizes. */
+/* Of what an ALLOCATED block was last asked for, by the rules of sizes. */
 static inline uint32_t
 ca_block_grains(const struct ca_heap *heap, const struct ca_block *block)
 {
@@ -61,21 +61,21 @@ void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_blo
 /* The same from below: *lower becomes the first `bytes`, in no index and no list; `block`, what is
  * left, may stay indexed, but has to be indexed again. */
 void ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower);
-/* A freed or FRESH block in no list and no index becomes free:
- * CLEAN, merged and indexed, or IDLE in a retired segment. */
+/* A freed or NEW block in no list and no index becomes free:
+ * FREE, merged and indexed, or RETIRED in a retired segment. */
 void ca_block_settle_locked(struct ca_block *block);
-/* The same for a block that `user` may still use: OWNED, merged, indexed and in its list.
+/* The same for a block that `user` may still use: STREAM_HELD, merged, indexed and in its list.
  * `several` not NULL: its users are these, and the stream comes after all of them. */
 void ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_several *several);
-/* The same for a block with several users, of a set: MULTI. */
+/* The same for a block with several users, of a set: MULTI_HELD. */
 void ca_block_wait_locked(struct ca_block *block, struct ca_several *several);
 /* Nobody is the block's user any more. Before it leaves its state; it is in no index. */
 void ca_block_drop_users_locked(struct ca_block *block);
-/* Free neighbours, from `first` to `last`, become one block, CLEAN and in no index. */
+/* Free neighbours, from `first` to `last`, become one block, FREE and in no index. */
 struct ca_block *ca_block_gather_locked(struct ca_block *first, struct ca_block *last);
-/* The block is about to be LIVE, born then, and has several users. */
+/* The block is about to be ALLOCATED, born then, and has several users. */
 void ca_block_keep_several_locked(struct ca_block *block, uint64_t born);
-/* Two neighbours in the same state, OWNED, MULTI or CLEAN, are to be one. */
+/* Two neighbours in the same state, STREAM_HELD, MULTI_HELD or FREE, are to be one. */
 bool ca_block_is_alike(const struct ca_block *block, const struct ca_block *neighbour);
 /* Takes the block out of whatever list and index its state has it in, and drops its users. */
 void ca_block_detach_locked(struct ca_block *block);
@@ -83,15 +83,15 @@ void ca_block_detach_locked(struct ca_block *block);
 static inline bool
 ca_block_waits(const struct ca_block *block)
 {
-	return block->state == CA_BLOCK_WAITING || block->state == CA_BLOCK_OWNED ||
-	       block->state == CA_BLOCK_MULTI;
+	return block->state == CA_BLOCK_MARK_HELD || block->state == CA_BLOCK_STREAM_HELD ||
+	       block->state == CA_BLOCK_MULTI_HELD;
 }
 
 static inline bool
 ca_block_is_indexed(const struct ca_block *block)
 {
-	return (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED ||
-		block->state == CA_BLOCK_MULTI) &&
+	return (block->state == CA_BLOCK_FREE || block->state == CA_BLOCK_STREAM_HELD ||
+		block->state == CA_BLOCK_MULTI_HELD) &&
 	       block->places && block->places->by_size.height;
 }
 
@@ -99,14 +99,14 @@ ca_block_is_indexed(const struct ca_block *block)
 static inline struct ca_several *
 ca_block_several(const struct ca_block *block)
 {
-	if (block->state == CA_BLOCK_LIVE)
+	if (block->state == CA_BLOCK_ALLOCATED)
 		return block->has_several ? block->several : NULL;
-	if (block->state != CA_BLOCK_OWNED && block->state != CA_BLOCK_MULTI)
+	if (block->state != CA_BLOCK_STREAM_HELD && block->state != CA_BLOCK_MULTI_HELD)
 		return NULL;
 	return block->places ? block->places->several : NULL;
 }
 
-/* All users of a LIVE, OWNED or MULTI block, finished or not. */
+/* All users of an ALLOCATED, STREAM_HELD or MULTI_HELD block, finished or not. */
 static inline void
 ca_block_users(const struct ca_block *block, struct ca_users *ret_users)
 {
@@ -136,11 +136,11 @@ ca_block_claims_at(struct ca_block *block, uint64_t address)
 						       memory_order_acq_rel, memory_order_relaxed);
 }
 
-/* LIVE, and not in a magazine: the program has it. */
+/* ALLOCATED, and not in a magazine: the program has it. */
 static inline bool
 ca_block_is_live(const struct ca_block *block)
 {
-	return block->state == CA_BLOCK_LIVE &&
+	return block->state == CA_BLOCK_ALLOCATED &&
 	       !(atomic_load_explicit(&block->quick, memory_order_acquire) & CA_QUICK_KEPT);
 }
 
@@ -189,7 +189,7 @@ void ca_pool_init(struct ca_pool *pool, bool small);
 /* Also if it is indexed already, and its bytes or address have changed. */
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
-/* An OWNED or MULTI block has those users; it may be indexed. */
+/* A STREAM_HELD or MULTI_HELD block has those users; it may be indexed. */
 void ca_pool_carry_locked(struct ca_block *block, struct ca_several *several);
 static inline struct ca_pool *
 ca_pool_for(struct ca_space *space, uint64_t bytes)
@@ -202,8 +202,8 @@ uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);
 /* Best fit in one pool, still indexed; NULL: nothing fits. */
 struct ca_block *ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool,
 				     uint64_t bytes);
-/* Cuts an indexed block for a request: in no index and no list, for the caller to make LIVE. NULL:
- * no record for the rest could be had, nothing was done. */
+/* Cuts an indexed block for a request: in no index and no list, for the caller to make ALLOCATED.
+ * NULL: no record for the rest could be had, nothing was done. */
 struct ca_block *ca_pool_cut_locked(struct ca_block *block, uint64_t bytes);
 /* True when the cut would use the block as it is. */
 bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
@@ -240,25 +240,25 @@ enum ca_segment_kind {
 	CA_SEGMENT_MANAGED, /* one block of managed memory, never cached */
 };
 
-/* A segment of segment_bytes and in it a FRESH block of `bytes` at its start, for the caller to
- * make LIVE. Driver's code, -ENOMEM, -ENODEV (space died). */
+/* A segment of segment_bytes and in it a NEW block of `bytes` at its start, for the caller to
+ * make ALLOCATED. Driver's code, -ENOMEM, -ENODEV (space died). */
 int ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 			   enum ca_segment_kind kind, struct ca_block **ret_block);
-/* Enters a segment of one FRESH block that somebody else took. -ENOMEM. */
+/* Enters a segment of one NEW block that somebody else took. -ENOMEM. */
 int ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t bytes,
 			    struct ca_block **ret_block);
 /*
- * Gives a segment back whose blocks are IDLE or WAITING and whose `hand` is in no list. 0: gone,
- * forgotten; otherwise it is still there unless it died meanwhile, in which case 0 is returned: > 0
- * the driver's code, -EBUSY.
+ * Gives a segment back whose blocks are RETIRED or MARK_HELD and whose `hand` is in no list. 0:
+ * gone, forgotten; otherwise it is still there unless it died meanwhile, in which case 0 is
+ * returned: > 0 the driver's code, -EBUSY.
  */
 int ca_segment_return_locked(struct ca_segment *segment);
 /* Drops the records of a segment and all its blocks, without the driver. */
 void ca_segment_forget_locked(struct ca_segment *segment);
 /* No reuse from now on; without a live block it is due for return. */
 void ca_segment_retire_locked(struct ca_segment *segment);
-/* A whole CLEAN segment, by its one block.
- * Result as ca_segment_return_locked; on failure it is CLEAN again. */
+/* A whole FREE segment, by its one block.
+ * Result as ca_segment_return_locked; on failure it is FREE again. */
 int ca_segment_release_locked(struct ca_block *block);
 /* A new round of giving back begins: what the driver refused in the last one is offered again. */
 void ca_segment_unstick_locked(struct ca_space *space);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * LIVE blocks by the address of their first byte: a table that is changed under the heap's lock and
- * read without.
+ * ALLOCATED blocks by the address of their first byte: a table that is changed under the heap's
+ * lock and read without.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two pools a space for CLEAN blocks, two a stream for those it OWNS, and two for each set of
+ * Two pools a space for FREE blocks, two a stream for those it OWNS, and two for each set of
  * streams that are users of the same blocks: small blocks (up to 1
  * MiB, from 2 MiB segments) and large ones. Best fit is the first block of the pool in the order
  * (bytes, address) that is large enough.
@@ -51,15 +51,15 @@ ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes)
 	return config->large_segment_size_bytes > exact ? config->large_segment_size_bytes : exact;
 }
 
-/* Whose indexes a CLEAN, OWNED or MULTI block is in. */
+/* Whose indexes a FREE, STREAM_HELD or MULTI_HELD block is in. */
 static struct ca_pool *
 pool_of(const struct ca_block *block)
 {
 	struct ca_pool *pool = block->segment->pool;
 
-	if (block->state == CA_BLOCK_OWNED)
+	if (block->state == CA_BLOCK_STREAM_HELD)
 		return &ca_owned_record(&block->user)->pools[!pool->small];
-	if (block->state == CA_BLOCK_MULTI)
+	if (block->state == CA_BLOCK_MULTI_HELD)
 		return &ca_block_several(block)->set->pools[!pool->small];
 	return pool;
 }
@@ -103,7 +103,7 @@ ca_pool_index_locked(struct ca_block *block)
 	else
 		ca_index_remove(&pool->by_usable, &places->by_usable);
 	if (!block->prev && !block->next && !(segment->standing & CA_STUCK) &&
-	    block->state == CA_BLOCK_CLEAN)
+	    block->state == CA_BLOCK_FREE)
 		ca_index_set(&segment->space->wholes, &segment->by_whole, block->bytes,
 			     block->address);
 	else
@@ -261,7 +261,7 @@ cut_lower(struct ca_block *block, uint64_t bytes)
 static void
 leave_list(struct ca_block *block)
 {
-	if (block->state == CA_BLOCK_OWNED || block->state == CA_BLOCK_MULTI)
+	if (block->state == CA_BLOCK_STREAM_HELD || block->state == CA_BLOCK_MULTI_HELD)
 		ca_list_remove(&block->waiting);
 }
 

@@ -2,10 +2,10 @@
 /*
  * Registered ranges: a short sorted list a segment.
  *
- * A block that overlaps a range waits as one of several users does (MULTI) while it has one: it is
- * in no index, so nobody finds it before it has finished. Nor does a magazine keep it. So nothing
- * has to be asked where memory is handed out; what asks is where a free block gets its place
- * (deferred/place.c), where it is merged (block.c), and where a magazine may have it
+ * A block that overlaps a range waits as one of several users does (MULTI_HELD) while it has one:
+ * it is in no index, so nobody finds it before it has finished. Nor does a magazine keep it. So
+ * nothing has to be asked where memory is handed out; what asks is where a free block gets its
+ * place (deferred/place.c), where it is merged (block.c), and where a magazine may have it
  * (policy/alloc.c).
  */
 #include "allocator/block/block.h"

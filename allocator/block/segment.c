@@ -90,7 +90,7 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	block->segment = segment;
 	block->address = address;
 	block->bytes = bytes;
-	block->space_and_state = ca_block_word(space->number, CA_BLOCK_FRESH);
+	block->space_and_state = ca_block_word(space->number, CA_BLOCK_NEW);
 	/* and of what is cut off: nobody else got it back */
 	block->thread = (uint32_t)ca_order_thread();
 	ca_tree_insert(&space->heap->by_address, &segment->by_address, address, 0);
@@ -188,10 +188,10 @@ ca_segment_forget_locked(struct ca_segment *segment)
 	while (block) {
 		struct ca_block *next = block->next;
 
-		if (block->state == CA_BLOCK_LIVE && ca_tracing(heap))
+		if (block->state == CA_BLOCK_ALLOCATED && ca_tracing(heap))
 			ca_trace_free_locked(block, NULL);
 		ca_block_detach_locked(block);
-		ca_block_set_state_locked(block, CA_BLOCK_FRESH);
+		ca_block_set_state_locked(block, CA_BLOCK_NEW);
 		ca_slabs_put(&heap->blocks, block);
 		block = next;
 	}
@@ -250,7 +250,7 @@ ca_segment_release_locked(struct ca_block *block)
 	int r;
 
 	ca_pool_unindex_locked(block);
-	ca_block_set_state_locked(block, CA_BLOCK_IDLE);
+	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 	r = ca_segment_return_locked(segment);
 	if (!r)
 		return 0;
@@ -280,7 +280,7 @@ ca_segment_unstick_locked(struct ca_space *space)
 		if (!(segment->standing & CA_STUCK))
 			continue;
 		segment->standing = 0;
-		if (block->state == CA_BLOCK_CLEAN && !block->next)
+		if (block->state == CA_BLOCK_FREE && !block->next)
 			ca_index_set(&space->wholes, &segment->by_whole, block->bytes,
 				     block->address);
 	}
@@ -294,10 +294,10 @@ ca_segment_retire_locked(struct ca_segment *segment)
 	segment->retired = true;
 	ca_block_claim_all_locked(segment);
 	for (block = segment->first; block; block = block->next)
-		if (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED ||
-		    block->state == CA_BLOCK_MULTI) {
+		if (block->state == CA_BLOCK_FREE || block->state == CA_BLOCK_STREAM_HELD ||
+		    block->state == CA_BLOCK_MULTI_HELD) {
 			ca_block_detach_locked(block);
-			ca_block_set_state_locked(block, CA_BLOCK_IDLE);
+			ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 		}
 	if (!segment->live && ca_list_empty(&segment->hand))
 		ca_segment_make_due_locked(segment);

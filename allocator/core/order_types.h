@@ -124,8 +124,8 @@ struct ca_stream_record {
 	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* its next submission comes after these */
 	uint64_t known[CA_STREAMS_MAX];             /* the same of the own space, whole; by index */
 	/* under the heap's lock: the blocks' side */
-	struct ca_pool *pools;  /* [2]: OWNED blocks, by size */
-	struct ca_list waiting; /* ca_block.waiting of OWNED blocks, smallest stamp first */
+	struct ca_pool *pools;  /* [2]: STREAM_HELD blocks, by size */
+	struct ca_list waiting; /* ca_block.waiting of STREAM_HELD blocks, smallest stamp first */
 	uint64_t adopted;       /* `lessons` for which deferred/multi_user.c has looked */
 };
 

@@ -8,19 +8,24 @@
  * from whatever list it is on, so after taking the lock again a thread looks at its list: a record
  * that is no longer there has died and must not be touched.
  *
- * A block's way:  FRESH -> LIVE -> CLEAN -> LIVE ...           nobody uses it any more
- *                          LIVE -> OWNED or MULTI -> CLEAN     when its users have finished
- *                                  OWNED or MULTI -> LIVE      exposed: its users are inherited
- *                          LIVE -> WAITING -> CLEAN            users that no stream mark covers
- *                                  any of these -> IDLE (segment retired) -> returned
- * WAITING blocks are in exactly one list: a thread's hand, a mark's `blocks`, the space's
- * `unmarked`, or its `held`. An OWNED block is in the list of its stream, a MULTI block in that of
- * its set of users; neither is ever in a hand. CLEAN blocks are in their pool's indexes, the others
- * in those of their stream or set. Neighbouring CLEAN blocks are always merged, and so are
- * neighbours OWNED by the same stream and MULTI ones of the same set (ca_block_is_alike).
- * A block that its free left in a magazine is still LIVE here (allocator/tcache/tcache.h); when it
- * comes out, it is CLEAN_OUT or OWNED_OUT until it has got the place that it would have got at its
- * free.
+ * A block's way, by its states:
+ *
+ *     NEW -> ALLOCATED -> FREE                          no work uses it any more
+ *            ALLOCATED -> STREAM_HELD -> FREE           one stream's work has to finish
+ *            ALLOCATED -> MULTI_HELD -> FREE            that of several streams
+ *            ALLOCATED -> MARK_HELD -> FREE             work that no stream's mark covers
+ *            FREE, STREAM_HELD, MULTI_HELD -> ALLOCATED handed out; a held one early
+ *            any -> RETIRED                             its segment goes back to the driver
+ *
+ * A MARK_HELD block is in exactly one list: a thread's hand, a mark's `blocks`, the space's
+ * `unmarked`, or its `held`. A STREAM_HELD block is in the list of its stream, a MULTI_HELD block
+ * in that of its set of users; neither is ever in a hand. FREE blocks are in their pool's indexes,
+ * the others in those of their stream or set. Neighbouring FREE blocks are always merged, and so
+ * are neighbours held by the same stream or the same set (ca_block_is_alike).
+ *
+ * A block that its free left in a magazine is still ALLOCATED here (allocator/tcache/tcache.h);
+ * when it comes out, it is FLUSHED_FREE or FLUSHED_HELD until it has got the place that it would
+ * have got at its free.
  */
 #pragma once
 
@@ -70,15 +75,15 @@ ca_relax(void)
 #define CA_SIZE_MAX ((uint64_t)1 << 60)   /* larger requests are not ours */
 
 enum ca_block_state {
-	CA_BLOCK_FRESH,   /* just made, in no sum and no index */
-	CA_BLOCK_LIVE,    /* the program has it */
-	CA_BLOCK_WAITING, /* freed; waits for a context mark, or for the end of a graph */
-	CA_BLOCK_OWNED,   /* freed; one stream may still use it, or what it comes after; indexed */
-	CA_BLOCK_MULTI,   /* freed; several streams may still use it; indexed */
-	CA_BLOCK_CLEAN,   /* free, finished, indexed */
-	CA_BLOCK_IDLE,    /* free in a retired segment: never handed out again */
-	CA_BLOCK_CLEAN_OUT, /* just out of a magazine, in no index: about to become CLEAN */
-	CA_BLOCK_OWNED_OUT, /* the same, with a user: OWNED, most likely */
+	CA_BLOCK_NEW,         /* just made, in no sum and no index */
+	CA_BLOCK_ALLOCATED,   /* the program has it */
+	CA_BLOCK_MARK_HELD,   /* freed; waits for a context mark, or for the end of a graph */
+	CA_BLOCK_STREAM_HELD, /* freed; one stream, or those before it, may still use it; indexed */
+	CA_BLOCK_MULTI_HELD,  /* freed; several streams may still use it; indexed */
+	CA_BLOCK_FREE,        /* free, finished, indexed */
+	CA_BLOCK_RETIRED,     /* free in a retired segment: never handed out again */
+	CA_BLOCK_FLUSHED_FREE, /* just out of a magazine, in no index: about to become FREE */
+	CA_BLOCK_FLUSHED_HELD, /* the same, with a user: STREAM_HELD, most likely */
 };
 
 /* A block's `quick` word: 0, or its address (512-byte aligned) and one of these. */
@@ -92,8 +97,8 @@ struct ca_user_set;
 struct ca_several {
 	struct ca_users users;
 	union {
-		uint64_t born;           /* LIVE: epoch */
-		struct ca_user_set *set; /* MULTI */
+		uint64_t born;           /* ALLOCATED: epoch */
+		struct ca_user_set *set; /* MULTI_HELD */
 	};
 };
 
@@ -102,7 +107,7 @@ struct ca_places {
 	struct ca_tree_node by_size;   /* pool->by_size */
 	struct ca_tree_node by_usable; /* large pool: pool->by_usable */
 	struct ca_block *block;
-	struct ca_several *several; /* OWNED: NULL: its stream is its one user; MULTI */
+	struct ca_several *several; /* STREAM_HELD: NULL: its stream is its one user; MULTI_HELD */
 };
 
 /*
@@ -117,34 +122,35 @@ struct ca_block {
 	struct ca_segment *segment;
 	uint64_t bytes;
 	union {
-		/* in a list; WAITING, OWNED, MULTI: see above */
+		/* in a list; MARK_HELD, STREAM_HELD, MULTI_HELD: see above */
 		struct ca_list waiting;
-		/* LIVE, of the last allocation. Where the block is in a magazine, or may get there,
-		 * this belongs to who has it, and so do `born`, `below`, `thread` and `user`: the
-		 * program's calls and the magazine's lock exclude each other. */
+		/* ALLOCATED, of the last allocation. Where the block is in a magazine, or may get
+		 * there, this belongs to who has it, and so do `born`, `below`, `thread` and
+		 * `user`: the program's calls and the magazine's lock exclude each other. */
 		struct {
 			_Atomic uint64_t requested; /* bytes */
 			_Atomic uint64_t serial;
 		};
 	};
-	/* LIVE: whose unfinished memory it was handed out as; OWNED: in whose list it is,
-	 * and where there; MULTI: of the first stream of its set. Its one user, if it has no
-	 * `several`. No stream: none. */
+	/* ALLOCATED: whose unfinished memory it was handed out as; STREAM_HELD: in whose list it
+	 * is, and where there; MULTI_HELD: of the first stream of its set. Its one user, if it has
+	 * no `several`. No stream: none. */
 	struct ca_user user;
 	/* NULL in any other state */
 	union {
-		uint64_t born;              /* LIVE, the program has it: epoch */
-		struct ca_block *below;     /* LIVE, in a magazine: freed before it */
-		struct ca_several *several; /* LIVE, `has_several`: and when it was born */
-		struct ca_places *places;   /* CLEAN, OWNED, MULTI: indexed, or about to be */
+		uint64_t born;              /* ALLOCATED, the program has it: epoch */
+		struct ca_block *below;     /* ALLOCATED, in a magazine: freed before it */
+		struct ca_several *several; /* ALLOCATED, `has_several`: and when it was born */
+		struct ca_places *places;   /* FREE or held: indexed, or about to be */
 	};
-	/* LIVE: that allocated it; freed: that freed it, 0 if several. See ca_order_thread */
+	/* ALLOCATED: that allocated it; freed: that freed it, 0 if several. See ca_order_thread */
 	uint32_t thread;
 	union {
 		struct {
 			uint32_t space : 22;      /* its number */
-			uint32_t sync_memops : 1; /* LIVE: set by the program; no magazine either */
-			uint32_t has_several : 1; /* LIVE: users; no magazine takes it then */
+			uint32_t sync_memops : 1; /* ALLOCATED: set by the program; no magazine
+						     either */
+			uint32_t has_several : 1; /* ALLOCATED: users; no magazine takes it then */
 			enum ca_block_state state : 8;
 		};
 		uint32_t space_and_state;
@@ -170,13 +176,13 @@ struct ca_chart {
 	struct ca_block *at[CA_CHART];
 };
 
-/* A space's pool of CLEAN blocks, a stream's of OWNED ones, or a set's of MULTI ones. */
+/* A space's pool of FREE blocks, a stream's of STREAM_HELD ones, or a set's of MULTI_HELD ones. */
 struct ca_pool {
 	struct ca_index by_size; /* by (bytes, address) */
 	/* blocks with 2 MiB or more behind a boundary inside, by (bytes from there, address) */
 	struct ca_index by_usable;
-	uint64_t waiting_bytes; /* a space's: in WAITING and MULTI blocks */
-	uint64_t owned_bytes;   /* a space's: in OWNED blocks */
+	uint64_t waiting_bytes; /* a space's: in MARK_HELD and MULTI_HELD blocks */
+	uint64_t owned_bytes;   /* a space's: in STREAM_HELD blocks */
 	bool small;
 };
 
@@ -196,7 +202,7 @@ enum {
 
 struct ca_segment {
 	struct ca_tree_node by_address;   /* heap->by_address */
-	struct ca_tree_node by_whole;     /* one block, CLEAN, not stuck: space->wholes */
+	struct ca_tree_node by_whole;     /* one block, FREE, not stuck: space->wholes */
 	struct ca_registered *registered; /* NULL: nothing of it was ever registered */
 	struct ca_chart *chart; /* NULL: it is one block, or was when there was no memory */
 	uint64_t rests_since_ns;
@@ -209,7 +215,7 @@ struct ca_segment {
 	struct ca_block *first; /* lowest block */
 	uint64_t address;
 	uint64_t bytes;
-	uint64_t live; /* LIVE blocks */
+	uint64_t live; /* ALLOCATED blocks */
 	bool adopted;  /* the program took it from the driver itself */
 	bool retired;  /* adopted, exported, poisoned: back to the driver at the last free */
 	bool managed;  /* managed memory, for want of other */
@@ -250,7 +256,7 @@ struct ca_charge {
 	uint64_t bytes; /* requested */
 };
 
-/* ---- LIVE blocks by address: block/live_table.c */
+/* ---- ALLOCATED blocks by address: block/live_table.c */
 
 /* An entry's bits above the pointer are a part of the hash; a bucket is one cache line. */
 enum { CA_BASES_BUCKET = 8, CA_BASES_TAG_SHIFT = 48, CA_BASES_TAG_BITS = 16, CA_BASES_TAG_AT = 20 };
@@ -337,14 +343,13 @@ struct ca_space {
 	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
 	struct ca_list sets;     /* ca_user_set.link */
 	unsigned n_sets;
-	struct ca_stream_record
-		*main; /* the stream that most memory is asked for: deferred/multi_user.c */
+	struct ca_stream_record *main; /* most memory is asked for: deferred/multi_user.c */
 	unsigned main_votes;
 	uint64_t id; /* no other space of the process ever had it */
 	/* CA_ATTENTION_*: conditions that magazines must look at */
 	_Atomic unsigned attention;
-	_Atomic uint64_t waiting_blocks; /* WAITING */
-	_Atomic uint64_t owned_blocks;   /* OWNED and MULTI */
+	_Atomic uint64_t waiting_blocks; /* MARK_HELD */
+	_Atomic uint64_t owned_blocks;   /* STREAM_HELD and MULTI_HELD */
 	uint64_t settled;                /* order.progress for which streams' lists were settled */
 	uint64_t stuck_segments;         /* at least as many as are stuck */
 	uint64_t freed_by;               /* the thread that freed last; 0: none so far */

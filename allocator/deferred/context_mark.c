@@ -3,11 +3,11 @@
  * Frees that wait for a context mark, since no stream mark covers all that may use the memory
  * (place.c has the others).
  *
- * Record first, publish after: a freed block leaves LIVE, is seen by nobody else while the lock is
- * free, a mark is recorded behind everything submitted so far, and only then mark and block enter
- * the queue. A mark recorded before a free is never attached to it; one mark serves all blocks that
- * were in the hand before it was recorded. The queue is first in, first out: its head is asked, and
- * a mark that is not done ends the walk.
+ * Record first, publish after: a freed block leaves ALLOCATED, is seen by nobody else while the
+ * lock is free, a mark is recorded behind everything submitted so far, and only then mark and block
+ * enter the queue. A mark recorded before a free is never attached to it; one mark serves all
+ * blocks that were in the hand before it was recorded. The queue is first in, first out: its head
+ * is asked, and a mark that is not done ends the walk.
  *
  * A block that could not be marked (capture, no record to be had, a driver without marks) waits in
  * `unmarked`, for the next mark or for a host synchronisation that begins after the block entered
@@ -42,7 +42,7 @@ ca_pending_give_up_locked(struct ca_segment *segment)
 	for (block = segment->first; block; block = block->next)
 		if (ca_block_waits(block)) {
 			ca_block_detach_locked(block);
-			ca_block_set_state_locked(block, CA_BLOCK_IDLE);
+			ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 		}
 	ca_segment_retire_locked(segment);
 }
@@ -60,7 +60,7 @@ ca_pending_poison_locked(struct ca_space *space)
 		ca_pending_give_up_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 }
 
-/* The blocks of a hand become CLEAN after a host wait, or unmarked in a capture. Lost: the hand is
+/* The blocks of a hand become FREE after a host wait, or unmarked in a capture. Lost: the hand is
  * as it was. */
 static int
 synchronize(struct ca_space *space, struct ca_list *hand)
@@ -84,7 +84,7 @@ synchronize(struct ca_space *space, struct ca_list *hand)
 	return r;
 }
 
-/* 1: settled, or the space is poisoned, its blocks IDLE; -EBUSY: unmarked again. */
+/* 1: settled, or the space is poisoned, its blocks RETIRED; -EBUSY: unmarked again. */
 static int
 settle_by_wait(struct ca_space *space, struct ca_list *hand)
 {
@@ -225,7 +225,7 @@ ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, const str
 		atomic_store_explicit(&keep->block->requested, keep->requested,
 				      memory_order_relaxed);
 		atomic_store_explicit(&keep->block->serial, keep->serial, memory_order_relaxed);
-		ca_block_set_state_locked(keep->block, CA_BLOCK_LIVE);
+		ca_block_set_state_locked(keep->block, CA_BLOCK_ALLOCATED);
 	}
 	ca_pending_poison_locked(space);
 	return r;

@@ -25,13 +25,13 @@ enum ca_wait {
 /* ---- place.c: freed blocks that wait for streams */
 
 /*
- * A freed block in no list and no index gets its place by what is unfinished of `users`: CLEAN,
- * OWNED or MULTI. False: only a context mark will do; the block is as it was.
+ * A freed block in no list and no index gets its place by what is unfinished of `users`: FREE,
+ * STREAM_HELD or MULTI_HELD. False: only a context mark will do; the block is as it was.
  */
 bool ca_owned_place_locked(struct ca_block *block, struct ca_users *users);
 /* The place of a block with a user that comes out of a magazine. */
 void ca_owned_place_kept_locked(struct ca_block *block);
-/* An OWNED or MULTI block gets the place that is right for it now. */
+/* A STREAM_HELD or MULTI_HELD block gets the place that is right for it now. */
 void ca_owned_place_again_locked(struct ca_block *block);
 /* The same; a block for which only a context mark will do waits for one. */
 void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
@@ -99,8 +99,8 @@ struct ca_user_set *ca_several_next(const struct ca_space *space, const struct c
 
 /* ---- context_mark.c: frees that wait for context marks. These leave and retake the lock. */
 
-/* The fields that a LIVE block has no room for while it waits; for a caller that may have to make
- * it LIVE again. */
+/* The fields that an ALLOCATED block has no room for while it waits; for a caller that may have to
+ * make it ALLOCATED again. */
 struct ca_lent {
 	struct ca_block *block;
 	uint64_t requested; /* bytes */
@@ -108,9 +108,10 @@ struct ca_lent {
 };
 
 /*
- * A list of WAITING blocks in a thread's hand gets a mark recorded from now on, or waits on the
- * host. Blocks are on a mark, CLEAN or on `unmarked` afterwards. > 0 or -EIO: mark and host wait
- * failed, the space is poisoned, and `keep` (may be NULL; the first of the list) is LIVE again.
+ * A list of MARK_HELD blocks in a thread's hand gets a mark recorded from now on, or waits on the
+ * host. Blocks are on a mark, FREE or on `unmarked` afterwards. > 0 or -EIO: mark and host wait
+ * failed, the space is poisoned, and `keep` (may be NULL; the first of the list) is ALLOCATED
+ * again.
  */
 int ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand,
 			     const struct ca_lent *keep);
@@ -174,9 +175,9 @@ int ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic b
 /* The end of the graph cannot be learned: their segments are retired, as by ca_retire. */
 void ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last);
 
-/* ---- sync.c: former users of LIVE memory */
+/* ---- sync.c: former users of ALLOCATED memory */
 
-/* The unfinished users that LIVE blocks of ours (of any space) in the named ranges inherited.
+/* The unfinished users that ALLOCATED blocks of ours (of any space) in the named ranges inherited.
  * Takes the heap's lock itself. `context`: more than fit, or not known. */
 void ca_touch_users(struct ca_space *space, const struct ca_touch *touch,
 		    struct ca_users *ret_users);

@@ -47,7 +47,7 @@ static bool
 born_between(const struct ca_segment *segment, uint64_t first, uint64_t last)
 {
 	const struct ca_block *block = segment->first;
-	uint64_t serial = block->state == CA_BLOCK_LIVE ? block->serial : segment->serial;
+	uint64_t serial = block->state == CA_BLOCK_ALLOCATED ? block->serial : segment->serial;
 
 	return segment->captured && serial > first && serial <= last;
 }
@@ -105,7 +105,7 @@ ca_graph_keeps_locked(struct ca_block *block)
 	if (!is_held(space->heap, block->serial))
 		space->heap->undecided = true;
 	block->segment->serial = block->serial;
-	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
+	ca_block_set_state_locked(block, CA_BLOCK_MARK_HELD);
 	ca_list_insert(&space->held, &block->waiting);
 	return true;
 }

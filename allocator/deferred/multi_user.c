@@ -6,16 +6,16 @@
  * waits for the exact mark of each (order/early_reuse.c), so no wait can depend on what was
  * submitted after the free. Only the place where the block lies changes.
  *
- * A block is MULTI, in the pools of its set: the streams that are its users. It waits there until a
- * user has finished, or is exposed. Sets are few; where there are too many, blocks of any users
- * share one, in which nothing is merged.
+ * A block is MULTI_HELD, in the pools of its set: the streams that are its users. It waits there
+ * until a user has finished, or is exposed. Sets are few; where there are too many, blocks of any
+ * users share one, in which nothing is merged.
  *
  * Most memory is asked for while one stream is in use, the *main* stream (of two that fork and
  * join, each comes after the other's work now and then; so it is not enough to ask which does). A
  * block whose users the main stream comes after, by the program's own waits or those of a guard, is
- * the main stream's own: OWNED by it, in its pools, merged with what only that stream uses. This is
- * looked at when the block is freed, and again when the main stream has learned something. Its
- * submissions have nothing to wait for; for all others the block's users count as before.
+ * the main stream's own: STREAM_HELD by it, in its pools, merged with what only that stream uses.
+ * This is looked at when the block is freed, and again when the main stream has learned something.
+ * Its submissions have nothing to wait for; for all others the block's users count as before.
  *
  * Lists are in the order of the frees, or nearly so, for stamps grow: of each list the head is
  * looked at, and a little more.

@@ -2,13 +2,13 @@
 /*
  * Freed blocks that wait for streams.
  *
- * A block that one stream may still use is OWNED by it: it lies in the stream's own pools, where it
- * can be found by size should it be exposed (handed out although the stream has not finished:
- * policy/search_early.c). It is in the list of the stream, smallest stamp first, so that a stream's
- * progress settles the head of its list and costs nothing otherwise. One that several may still use
- * is the business of multi_user.c.
+ * A block that one stream may still use is STREAM_HELD by it: it lies in the stream's own pools,
+ * where it can be found by size should it be exposed (handed out although the stream has not
+ * finished: policy/search_early.c). It is in the list of the stream, smallest stamp first, so that
+ * a stream's progress settles the head of its list and costs nothing otherwise. One that several
+ * may still use is the business of multi_user.c.
  *
- * In a quiet space, with one stream that could submit, what that stream owns is as good as CLEAN:
+ * In a quiet space, with one stream that could submit, what that stream owns is as good as FREE:
  * whatever is submitted later comes after it.
  */
 #include "allocator/deferred/deferred.h"
@@ -92,7 +92,7 @@ ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
 	if (ca_owned_place_locked(block, users))
 		return;
 	ca_block_detach_locked(block);
-	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
+	ca_block_set_state_locked(block, CA_BLOCK_MARK_HELD);
 	ca_list_insert(&block->segment->space->unmarked, &block->waiting);
 }
 

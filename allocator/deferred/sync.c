@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * LIVE memory that was handed out before its former user had finished (block->user): the search for
- * that user, for a copy that names the memory, and waiting for it, for an accessor that is not a
- * stream.
+ * ALLOCATED memory that was handed out before its former user had finished (block->user): the
+ * search for that user, for a copy that names the memory, and waiting for it, for an accessor that
+ * is not a stream.
  *
  * Such an accessor may keep its way to the memory by address for longer than the block lives, so
  * the range stays noted (block/registered.c).
@@ -134,7 +134,7 @@ wait_all_locked(struct ca_space *space, const struct ca_users *users)
 	return r;
 }
 
-/* Waits for the users of a LIVE block, which may be gone afterwards. 0 or -EBUSY. */
+/* Waits for the users of an ALLOCATED block, which may be gone afterwards. 0 or -EBUSY. */
 static int
 settle_locked(struct ca_block *block)
 {
@@ -178,7 +178,7 @@ owned_overlapping(const struct ca_segment *segment)
 	struct ca_block *block;
 
 	for (block = segment->first; block; block = block->next)
-		if (block->state == CA_BLOCK_OWNED && ca_registered_overlaps(block))
+		if (block->state == CA_BLOCK_STREAM_HELD && ca_registered_overlaps(block))
 			return block;
 	return NULL;
 }

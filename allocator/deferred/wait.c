@@ -12,7 +12,7 @@
 uint64_t
 ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool)
 {
-	/* in a quiet space nobody has to wait for what is OWNED */
+	/* in a quiet space nobody has to wait for what is STREAM_HELD */
 	return pool->waiting_bytes + (ca_owned_quiet_locked(space) ? 0 : pool->owned_bytes);
 }
 

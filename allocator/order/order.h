@@ -469,7 +469,7 @@ ca_owned_is_finished_only(const struct ca_space *space)
 	return __atomic_load_n(&space->heap->config.reuse_finished, __ATOMIC_RELAXED) ||
 	       atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
 }
-/* The stream whose unfinished memory is as good as CLEAN: the one stream of a quiet space. NULL:
+/* The stream whose unfinished memory is as good as FREE: the one stream of a quiet space. NULL:
  * there is none. */
 static inline struct ca_stream_record *
 ca_owned_quiet_locked(struct ca_space *space)

@@ -61,7 +61,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 		block->born = ca_order_born(&space->order);
 	block->thread = (uint32_t)ca_order_thread();
 	block->sync_memops = false; /* the last owner's */
-	ca_block_set_state_locked(block, CA_BLOCK_LIVE);
+	ca_block_set_state_locked(block, CA_BLOCK_ALLOCATED);
 	atomic_store_explicit(&block->quick,
 			      is_quick(block, rounded) ? block->address | CA_QUICK_LIVE : 0,
 			      memory_order_release);

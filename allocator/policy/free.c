@@ -3,7 +3,7 @@
  * The way of a free, and of memory that goes back to the driver without a free.
  *
  * A block that a magazine takes (tcache/magazine.c) never comes here. Any other ordinary block
- * leaves LIVE at once: to CLEAN if no unfinished work may use it, else to the streams that may
+ * leaves ALLOCATED at once: to FREE if no unfinished work may use it, else to the streams that may
  * (deferred/place.c). If not all of them can be marked it waits for a mark on the context
  * (deferred/context_mark.c), which also serves everything freed earlier that has none yet. In a
  * retired segment the last free is the driver's own, and its error is the program's; others' work
@@ -49,7 +49,7 @@ free_used(struct ca_block *block)
 		return 0;
 	block->user.stream = NULL;
 	lent = (struct ca_lent){ block, block->requested, block->serial };
-	ca_block_set_state_locked(block, CA_BLOCK_WAITING);
+	ca_block_set_state_locked(block, CA_BLOCK_MARK_HELD);
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &block->waiting);
 	ca_list_splice(&hand, &space->unmarked);
@@ -114,7 +114,7 @@ free_retired(struct ca_block *block)
 	int r;
 
 	ca_block_drop_users_locked(block);
-	ca_block_set_state_locked(block, CA_BLOCK_IDLE);
+	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 	if (segment->live)
 		return 0;
 	r = own ? 0 : await_others(segment);
@@ -127,7 +127,7 @@ free_retired(struct ca_block *block)
 		r = 0;
 	}
 	if (r)
-		ca_block_set_state_locked(block, CA_BLOCK_LIVE);
+		ca_block_set_state_locked(block, CA_BLOCK_ALLOCATED);
 	return r;
 }
 
@@ -254,7 +254,7 @@ ca_disown(struct ca_heap *heap, uint64_t address)
 	return r;
 }
 
-/* The largest whole CLEAN segment of the heap. */
+/* The largest whole FREE segment of the heap. */
 static struct ca_block *
 largest_whole(struct ca_heap *heap)
 {

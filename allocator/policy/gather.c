@@ -37,8 +37,8 @@ struct search {
 static bool
 is_free(const struct ca_block *block)
 {
-	return block && (block->state == CA_BLOCK_CLEAN || block->state == CA_BLOCK_OWNED ||
-			 block->state == CA_BLOCK_MULTI);
+	return block && (block->state == CA_BLOCK_FREE || block->state == CA_BLOCK_STREAM_HELD ||
+			 block->state == CA_BLOCK_MULTI_HELD);
 }
 
 /* Together they are large enough. */
@@ -78,7 +78,7 @@ row_extend(struct row *row, struct ca_block *block, bool freely)
 
 	if (ca_registered_overlaps(block))
 		return false; /* it would have unfinished users */
-	if (block->state != CA_BLOCK_CLEAN) {
+	if (block->state != CA_BLOCK_FREE) {
 		if (!ca_owned_may_take_locked(block, freely))
 			return false;
 		ca_block_users(block, &users);
@@ -160,8 +160,8 @@ put_together(struct row *row, bool freely)
 	block = ca_block_find_locked(heap, address);
 	if (!is_free(block))
 		return NULL;
-	return block->state == CA_BLOCK_CLEAN || ca_owned_may_take_locked(block, freely) ? block
-											 : NULL;
+	return block->state == CA_BLOCK_FREE || ca_owned_may_take_locked(block, freely) ? block
+											: NULL;
 }
 
 struct ca_block *

@@ -27,7 +27,7 @@ __thread uint64_t ca_alloc_in_debt __attribute__((tls_model("initial-exec")));
 static void
 note_debt(struct ca_space *space, const struct ca_block *block)
 {
-	if (space->several_free && block->state == CA_BLOCK_CLEAN && block->thread &&
+	if (space->several_free && block->state == CA_BLOCK_FREE && block->thread &&
 	    block->thread != ca_order_thread() && ca_alloc_is_crowded_locked(space))
 		ca_alloc_in_debt = space->id;
 }
@@ -63,7 +63,7 @@ count_hit(struct ca_space *space, struct ca_block *block, bool waited)
 	struct ca_users users;
 
 	CA_COUNT(space, cache_hits);
-	if (block->state != CA_BLOCK_CLEAN) {
+	if (block->state != CA_BLOCK_FREE) {
 		ca_block_users(block, &users);
 		if (!ca_users_prune(&users)) {
 			expose(space, block, &users);

@@ -24,7 +24,8 @@ ca_owned_better(struct ca_block *a, struct ca_block *b)
 {
 	return !a || (b && b->bytes < a->bytes) ? b : a;
 }
-/* Best fit of what is CLEAN or OWNED by the quiet space's stream, once all magazines are empty. */
+/* Best fit of what is FREE or STREAM_HELD by the quiet space's stream, once all magazines are
+ * empty. */
 struct ca_block *ca_owned_find_locked(struct ca_space *space, uint64_t bytes);
 /* Of the same, for a request of up to 1 MiB: best fit of what is too small for the large pool that
  * it lies in. NULL for larger requests, too. */
@@ -53,8 +54,8 @@ struct ca_block *ca_owned_exposable_free_locked(struct ca_space *space, uint64_t
 struct ca_block *ca_owned_exposable_late_locked(struct ca_space *space, uint64_t bytes);
 /* Unfinished memory is handed out at all, and there is some. */
 bool ca_owned_has_exposable(const struct ca_space *space);
-/* The block, OWNED or MULTI, may be exposed to the calling thread; `freely`: so that nobody comes
- * to wait because of it. */
+/* The block, STREAM_HELD or MULTI_HELD, may be exposed to the calling thread; `freely`: so that
+ * nobody comes to wait because of it. */
 bool ca_owned_may_take_locked(const struct ca_block *block, bool freely);
 /* A hole (ca_owned_find_hole_locked) that may be exposed at no cost. */
 struct ca_block *ca_owned_exposable_hole_locked(struct ca_space *space, uint64_t bytes);
@@ -71,9 +72,9 @@ struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool f
 
 /* ---- hit.c */
 
-/* Takes `block` (CLEAN or OWNED, indexed; NULL: NULL) for a request, counted; its unfinished users
- * are exposed. `waited`: the caller settled something before. In no index, for the caller to make
- * LIVE. */
+/* Takes `block` (FREE or STREAM_HELD, indexed; NULL: NULL) for a request, counted; its unfinished
+ * users are exposed. `waited`: the caller settled something before. In no index, for the caller to
+ * make ALLOCATED. */
 struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes,
 				     bool waited);
 /* Memory that waits in the space. */
@@ -124,7 +125,7 @@ bool ca_pending_surrender_locked(struct ca_space *space);
 /* ---- oom.c: out of memory */
 
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
- * the take, or CLEAN and in no index (a hit, counted). */
+ * the take, or FREE and in no index (a hit, counted). */
 int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
 /* As ca_reclaim, for a segment or another call. */

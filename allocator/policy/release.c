@@ -148,7 +148,7 @@ ca_ladder_begin(bool capturing)
 	ca_ladder_tried.capture = capturing;
 }
 
-/* Waits for all that the device runs, stream by stream. The memory of awaited work is CLEAN
+/* Waits for all that the device runs, stream by stream. The memory of awaited work is FREE
  * then. */
 static void
 await_all(struct ca_heap *heap, const struct ca_device *device)

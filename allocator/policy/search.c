@@ -19,7 +19,7 @@ ca_owned_find_best_locked(struct ca_space *space, const struct ca_pool *pool, ui
 	return ca_budget_choose_locked(space, block, bytes);
 }
 
-/* A block of the quiet space's stream is as good as CLEAN: but for what others still use, streams
+/* A block of the quiet space's stream is as good as FREE: but for what others still use, streams
  * that are gone. */
 static struct ca_block *
 if_quiet(struct ca_space *space, struct ca_block *block)

@@ -25,7 +25,7 @@ static bool
 is_ours(struct ca_space *space, const struct ca_block *block)
 {
 	return block->thread == ca_order_thread() ||
-	       (block->state == CA_BLOCK_OWNED &&
+	       (block->state == CA_BLOCK_STREAM_HELD &&
 		ca_owned_record(&block->user) == ca_owned_quiet_locked(space));
 }
 

@@ -86,7 +86,7 @@ bind_locked(struct ca_magazine *magazine, struct ca_space *space)
 	if (magazine->space)
 		ca_magazine_count_held(magazine);
 	magazine->space = space;
-	magazine->own_live = ca_block_word(space->number, CA_BLOCK_LIVE);
+	magazine->own_live = ca_block_word(space->number, CA_BLOCK_ALLOCATED);
 	ca_magazine_unlock(magazine);
 	magazine->strange = 0;
 	ca_own.space = space->id;

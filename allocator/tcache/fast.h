@@ -122,7 +122,7 @@ ca_quick_may_give(const struct ca_magazine *magazine, const struct ca_stack *sta
 {
 	struct ca_space *space = magazine->space;
 
-	/* it is LIVE: whether it is of that space */
+	/* it is ALLOCATED: whether it is of that space */
 	return magazine->own_live == block->space_and_state &&
 	       (CA_MUTANT(ATTENTION_IGNORED) || !atomic_load(&space->attention)) &&
 	       block->thread == magazine->thread && !block->user.stream &&

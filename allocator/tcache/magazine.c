@@ -14,7 +14,7 @@
  *
  * A free claims its block by one compare-and-swap on the block's `quick` word, which holds the
  * address: of two frees of one address only one succeeds, and a record that means another block by
- * now is not mistaken for this one. Who has the heap's lock takes a LIVE block away from all
+ * now is not mistaken for this one. Who has the heap's lock takes an ALLOCATED block away from all
  * magazines by setting the word to 0.
  */
 #include "allocator/tcache/fast.h"
@@ -193,7 +193,7 @@ may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool 
 {
 	struct ca_space *space = magazine->space;
 
-	/* it is LIVE: whether it is of that space */
+	/* it is ALLOCATED: whether it is of that space */
 	if (magazine->own_live != block->space_and_state || attention(space) ||
 	    (!locked && is_over(magazine, 0 - block->bytes)) ||
 	    (block->thread != magazine->thread && ca_owned_any(space)))

@@ -2,8 +2,8 @@
 /*
  * What a thread keeps of what it freed.
  *
- * A block in a magazine is LIVE for everybody who has the heap's lock: its segment counts it as
- * live, it is in no index and merged with nothing. Only its `quick` word and the magazine's own
+ * A block in a magazine is ALLOCATED for everybody who has the heap's lock: its segment counts it
+ * as live, it is in no index and merged with nothing. Only its `quick` word and the magazine's own
  * counts tell that the program has freed it. So an allocation and a free that a magazine serves
  * need no lock but the magazine's, which nobody else wants, until somebody looks for free memory
  * and has all magazines emptied first.
@@ -80,7 +80,7 @@ struct ca_magazine {
 	uint64_t serial;         /* the next allocation's */
 	uint64_t serial_counted; /* up to which hits were counted */
 	uint64_t serials_end;    /* the first that is not its own */
-	uint32_t own_live;       /* ca_block.space_and_state of a LIVE block of that space */
+	uint32_t own_live;       /* ca_block.space_and_state of an ALLOCATED block of that space */
 	bool several;            /* there are other magazines: counts are added often */
 	unsigned evict;          /* the way that makes room next */
 	struct ca_counts counts;

@@ -123,7 +123,7 @@ test_two_mib_begin_on_a_boundary(void **state)
 	fixture_stop(&f);
 }
 
-/* What was LIVE at an address is not what is there now. */
+/* What was ALLOCATED at an address is not what is there now. */
 static void
 test_an_address_is_freed_once(void **state)
 {

@@ -267,11 +267,11 @@ test_the_walk_sees_a_record_that_is_not_what_its_state_says(void **state)
 	address[1] = fixture_alloc(&f, 4096);
 	fixture_free(&f, address[0]);
 	block = ca_block_find_locked(f.heap, address[0]);
-	assert_int_equal(block->state, CA_BLOCK_WAITING);
+	assert_int_equal(block->state, CA_BLOCK_MARK_HELD);
 
 	waiting = block->waiting;
 	ca_list_init(&stray);
-	block->waiting.prev = &stray; /* where a LIVE block has its serial */
+	block->waiting.prev = &stray; /* where an ALLOCATED block has its serial */
 	expect_broken(&f, "a block waits and its list is broken");
 	block->waiting = waiting;
 	block->born = 1;
