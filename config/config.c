@@ -46,7 +46,7 @@ row_bit(const struct ca_option *option)
 
 /* The consequence of a bad setting, for its line. */
 static const char *
-fate(const struct load *load)
+result_text(const struct load *load)
 {
 	return load->config->strict ? "refused" : "ignored";
 }
@@ -60,13 +60,13 @@ bad(struct load *load, const char *format, ...)
 	if (++load->bad > CA_CONFIG_REPORT_MAX || !load->report)
 		return;
 	va_start(args, format);
-	ca_text_vformat(line, sizeof(line), format, args);
+	ca_text_format_va(line, sizeof(line), format, args);
 	va_end(args);
 	load->report(load->report_arg, line);
 }
 
 static bool
-silent(const struct load *load)
+no_log(const struct load *load)
 {
 	return load->bad >= CA_CONFIG_REPORT_MAX || !load->report;
 }
@@ -86,7 +86,7 @@ bad_value(struct load *load, const struct ca_option *option, const char *value, 
 	char name[TITLE_BYTES], shown[SHOWN_BYTES];
 
 	bad(load, "%s: '%s' is %s%s: expected %s", title(name, option),
-	    ca_text_escape(shown, sizeof(shown), value), fate(load), why, option->accepted);
+	    ca_text_escape(shown, sizeof(shown), value), result_text(load), why, option->accepted);
 }
 
 /* "STRICT, DISABLE, ...": the names that have an effect. */
@@ -110,7 +110,7 @@ bad_unknown(struct load *load, bool is_key, const char *name, const char *value)
 	char shown[SHOWN_BYTES], shown_value[SHOWN_BYTES], known[512], hint[576];
 	const struct ca_option *near;
 
-	if (silent(load)) {
+	if (no_log(load)) {
 		bad(load, "not shown");
 		return;
 	}
@@ -125,9 +125,11 @@ bad_unknown(struct load *load, bool is_key, const char *name, const char *value)
 	ca_text_escape(shown, sizeof(shown), name);
 	if (is_key)
 		bad(load, "CACHEALLOC_CONF: unknown key '%s' (value '%s') is %s: %s", shown,
-		    ca_text_escape(shown_value, sizeof(shown_value), value), fate(load), hint);
+		    ca_text_escape(shown_value, sizeof(shown_value), value), result_text(load),
+		    hint);
 	else
-		bad(load, "%s%s: unknown variable is %s: %s", prefix, shown, fate(load), hint);
+		bad(load, "%s%s: unknown variable is %s: %s", prefix, shown, result_text(load),
+		    hint);
 }
 
 /* A known setting without effect here: one line, once. */
@@ -141,16 +143,16 @@ bad_absent(struct load *load, const struct ca_option *option)
 	load->told |= row_bit(option);
 	if (option->status == CA_STATUS_FOREIGN)
 		bad(load, "%s is %s: it is PyTorch's own and does not apply here",
-		    title(name, option), fate(load));
+		    title(name, option), result_text(load));
 	else
-		bad(load, "%s is %s: not in this version", title(name, option), fate(load));
+		bad(load, "%s is %s: not in this version", title(name, option), result_text(load));
 }
 
 /* ---- values ---- */
 
 /* A word such as 1, on or json is more likely a mistake than the name of a file. */
 static bool
-is_bare_word(const char *text)
+is_plain_word(const char *text)
 {
 	return *text && !text[strcspn(text, "./%")];
 }
@@ -166,7 +168,7 @@ stats_store(struct ca_config *config, const char *text)
 		config->stats_file[0] = '\0';
 		return true;
 	}
-	if (is_bare_word(text) || ca_path_check(text))
+	if (is_plain_word(text) || ca_path_check(text))
 		return false;
 	config->stats_stderr = false;
 	ca_text_format(config->stats_file, sizeof(config->stats_file), "%s", text);
@@ -181,7 +183,7 @@ pattern_store(char *ret, const char *text)
 
 	if (ca_parse_flag(text, &on) && !on)
 		text = "";
-	if (*text && (is_bare_word(text) || ca_path_check(text)))
+	if (*text && (is_plain_word(text) || ca_path_check(text)))
 		return false;
 	ca_text_format(ret, CA_PATH_MAX, "%s", text);
 	return true;
@@ -207,17 +209,17 @@ value_store(struct ca_config *config, const struct ca_option *option, const char
 	case CA_TYPE_FLAG:
 		return ca_parse_flag(text, place);
 	case CA_TYPE_CHOICE:
-		return ca_parse_choice(text, option->accepted, place);
+		return ca_parse_enum(text, option->accepted, place);
 	case CA_TYPE_WORD:
 		return ca_parse_word(text, option->accepted, place);
 	case CA_TYPE_SIZE:
 		return ca_parse_size(text, option->min, option->max, place);
 	case CA_TYPE_SIZE_UNLIMITED:
-		return ca_parse_size_unlimited(text, option->min, option->max, place);
+		return ca_parse_size_no_limit(text, option->min, option->max, place);
 	case CA_TYPE_MB:
 		return ca_parse_mb(text, option->min, option->max, place);
 	case CA_TYPE_MB_UNLIMITED:
-		return ca_parse_mb_unlimited(text, option->min, option->max, place);
+		return ca_parse_mb_no_limit(text, option->min, option->max, place);
 	case CA_TYPE_NUMBER:
 		return ca_parse_number(text, option->min, option->max, place);
 	case CA_TYPE_FRACTION:
@@ -253,8 +255,8 @@ reason_of(const struct ca_option *option, const char *value)
 	case -EPERM:
 		return " (nothing is written below /dev, /proc and /sys)";
 	default:
-		return is_bare_word(value) ? " (a file's name has a . / or % in it, as ./name has)"
-					   : "";
+		return is_plain_word(value) ? " (a file's name has a . / or % in it, as ./name has)"
+					    : "";
 	}
 }
 
@@ -294,13 +296,14 @@ conf_fault(struct load *load, const struct ca_conf_entry *entry)
 
 	if (entry->fault == CA_CONF_EMPTY) {
 		bad(load, "CACHEALLOC_CONF: %s is %s: expected key:value,key:value",
-		    reasons[entry->fault], fate(load));
+		    reasons[entry->fault], result_text(load));
 		return;
 	}
 	bad(load, "CACHEALLOC_CONF: '%s%s%s' is %s (%s): expected %s",
 	    ca_text_escape(key, sizeof(key), entry->key),
 	    entry->fault == CA_CONF_NO_COLON ? "" : ":",
-	    ca_text_escape(value, sizeof(value), entry->value), fate(load), reasons[entry->fault],
+	    ca_text_escape(value, sizeof(value), entry->value), result_text(load),
+	    reasons[entry->fault],
 	    option && *option->accepted ? option->accepted : "key:value,key:value");
 }
 
@@ -332,7 +335,7 @@ conf_at_least_segment(struct load *load, const struct ca_option *option, uint64_
 	load->set &= ~row_bit(option);
 	value_store(load->config, option, option->default_text);
 	bad(load, "%s: '%llu' is %s: expected at least large_segment_size_mb (%llu)",
-	    title(name, option), (unsigned long long)(bytes >> 20), fate(load),
+	    title(name, option), (unsigned long long)(bytes >> 20), result_text(load),
 	    (unsigned long long)(least >> 20));
 }
 
@@ -388,7 +391,8 @@ window_check(struct load *load)
 
 	if (config->min_size_bytes <= config->max_size_bytes)
 		return;
-	bad(load, "CACHEALLOC_CONF: min_size is larger than max_size: both are %s", fate(load));
+	bad(load, "CACHEALLOC_CONF: min_size is larger than max_size: both are %s",
+	    result_text(load));
 	config->min_size_bytes = 0;
 	config->max_size_bytes = UINT64_MAX;
 }

@@ -59,10 +59,10 @@ size_print(char *ret, uint64_t bytes)
 }
 
 static void
-choice_print(char *ret, const char *accepted, bool second)
+enum_print(char *ret, const char *accepted, bool second)
 {
 	char first[VALUE_BYTES];
-	const char *rest = ca_parse_choice_words(accepted, first, sizeof(first));
+	const char *rest = ca_parse_enum_words(accepted, first, sizeof(first));
 
 	text_print(ret, second ? rest : first);
 }
@@ -155,7 +155,7 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 		text_print(ret, *(const bool *)place ? "1" : "0");
 		break;
 	case CA_TYPE_CHOICE:
-		choice_print(ret, option->accepted, *(const bool *)place);
+		enum_print(ret, option->accepted, *(const bool *)place);
 		break;
 	case CA_TYPE_WORD:
 		ca_parse_word_at(option->accepted, *(const unsigned *)place, ret, VALUE_BYTES);

@@ -35,7 +35,7 @@ ca_file_is(int fd, const struct ca_file_id *id)
 }
 
 int
-ca_file_lift(int fd)
+ca_file_dup_high(int fd)
 {
 	int saved = errno;
 	int high = fcntl(fd, F_DUPFD_CLOEXEC, FD_FIRST);

@@ -23,4 +23,4 @@ bool ca_file_identify(int fd, struct ca_file_id *ret_id);
 bool ca_file_is(int fd, const struct ca_file_id *id);
 /* Moves a descriptor above the numbers that programs use themselves, if it can.
  * Returns the one to use. */
-int ca_file_lift(int fd);
+int ca_file_dup_high(int fd);

@@ -130,7 +130,7 @@ stderr_line(enum ca_log_level level, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	length += ca_text_vformat(line + length, sizeof(line) - length, format, args);
+	length += ca_text_format_va(line + length, sizeof(line) - length, format, args);
 	va_end(args);
 	if (length > sizeof(line) - 1)
 		length = sizeof(line) - 1;
@@ -154,7 +154,7 @@ file_open(void)
 			    "to '%.400s'",
 			    wanted, path);
 	if (fd >= 0) {
-		fd = ca_file_lift(fd);
+		fd = ca_file_dup_high(fd);
 		ca_file_identify(fd, &id);
 		atomic_store(&log_device, id.device);
 		atomic_store(&log_inode, id.inode);
@@ -225,8 +225,8 @@ ca_log(enum ca_log_level level, const char *format, ...)
 		length = ca_text_format(line, sizeof(line), "cachealloc: %s: ", level_name(level));
 		if (number < CA_LOG_CAP) {
 			va_start(args, format);
-			length +=
-				ca_text_vformat(line + length, sizeof(line) - length, format, args);
+			length += ca_text_format_va(line + length, sizeof(line) - length, format,
+						    args);
 			va_end(args);
 		} else {
 			length += ca_text_format(line + length, sizeof(line) - length,

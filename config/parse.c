@@ -82,7 +82,7 @@ ca_parse_flag(const char *text, bool *ret_value)
 }
 
 const char *
-ca_parse_choice_words(const char *accepted, char *ret_first, size_t size)
+ca_parse_enum_words(const char *accepted, char *ret_first, size_t size)
 {
 	const char *end = strstr(accepted, " or ");
 
@@ -91,10 +91,10 @@ ca_parse_choice_words(const char *accepted, char *ret_first, size_t size)
 }
 
 bool
-ca_parse_choice(const char *text, const char *accepted, bool *ret_value)
+ca_parse_enum(const char *text, const char *accepted, bool *ret_value)
 {
 	char first[CA_CONF_VALUE_MAX];
-	const char *second = ca_parse_choice_words(accepted, first, sizeof(first));
+	const char *second = ca_parse_enum_words(accepted, first, sizeof(first));
 
 	if (!is_word(text, first) && !is_word(text, second))
 		return false;
@@ -201,7 +201,7 @@ ca_parse_mb(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
 }
 
 bool
-ca_parse_mb_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
+ca_parse_mb_no_limit(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
 {
 	if (!is_word(text, "unlimited"))
 		return ca_parse_mb(text, min, max, ret_value);
@@ -241,7 +241,7 @@ ca_parse_size(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
 }
 
 bool
-ca_parse_size_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
+ca_parse_size_no_limit(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
 {
 	if (!is_word(text, "unlimited"))
 		return ca_parse_size(text, min, max, ret_value);

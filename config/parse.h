@@ -19,9 +19,9 @@ bool ca_parse_number(const char *text, uint64_t min, uint64_t max, uint64_t *ret
 /* 1 on true yes, 0 off false no. */
 bool ca_parse_flag(const char *text, bool *ret_value);
 /* One of the two words of `accepted`, "this or that": true for the second. */
-bool ca_parse_choice(const char *text, const char *accepted, bool *ret_value);
+bool ca_parse_enum(const char *text, const char *accepted, bool *ret_value);
 /* The first of those words goes to `ret_first`, cut to `size`; the second is returned. */
-const char *ca_parse_choice_words(const char *accepted, char *ret_first, size_t size);
+const char *ca_parse_enum_words(const char *accepted, char *ret_first, size_t size);
 /* One of the words of `accepted`, "a, b or c": its place, from 0. */
 bool ca_parse_word(const char *text, const char *accepted, unsigned *ret_place);
 /* The word at `place` of `accepted`, cut to `size`; its length, 0 if there are not so many. */
@@ -36,7 +36,7 @@ bool ca_parse_duration(const char *text, uint64_t min, uint64_t max, uint64_t *r
 /* A number of MiB in [min, max], as bytes. */
 bool ca_parse_mb(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 /* The same, or "unlimited": UINT64_MAX. */
-bool ca_parse_mb_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+bool ca_parse_mb_no_limit(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 
 /* K, M, G or T, perhaps with B or iB behind it: the power of two that it stands for; "" is 0.
  * False: no unit. */
@@ -45,7 +45,7 @@ bool ca_parse_unit(const char *text, unsigned *ret_shift);
  * powers of 1024. */
 bool ca_parse_size(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 /* The same, or "unlimited": UINT64_MAX. */
-bool ca_parse_size_unlimited(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
+bool ca_parse_size_no_limit(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 /* A decimal number such as 0.8 with at most nine places, in billionths. */
 bool ca_parse_fraction(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value);
 /* A size (8G, 1.5G, 512M, 1073741824) of at least a byte, or a share (90%, 62.5%) in (0, 100]. */

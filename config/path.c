@@ -138,7 +138,7 @@ program_get(char *ret)
 
 /* The longest text that %letter can stand for; 0: unknown letter. */
 static size_t
-letter_width(char letter)
+char_width(char letter)
 {
 	switch (letter) {
 	case 'p':
@@ -160,7 +160,7 @@ letter_width(char letter)
 /* Prints what %letter stands for; ret has WORD_MAX bytes.
  * `number` is %n's value, 0 until it is asked for. */
 static void
-letter_expand(char letter, unsigned *number, char *ret)
+char_expand(char letter, unsigned *number, char *ret)
 {
 	struct timespec now = { 0 };
 
@@ -218,11 +218,11 @@ ca_path_check(const char *pattern)
 			continue;
 		}
 		at++;
-		if (!letter_width(*at))
+		if (!char_width(*at))
 			return -EINVAL;
 		if (*at == 'r') /* while the environment is as the program was given it */
 			rank_get(rank);
-		length += letter_width(*at);
+		length += char_width(*at);
 	}
 	errno = saved;
 	if (last == '/')
@@ -245,9 +245,9 @@ ca_path_expand(const char *pattern, char *ret_path, size_t size)
 		word[1] = '\0';
 		if (*at == '%') {
 			at++;
-			if (!letter_width(*at))
+			if (!char_width(*at))
 				return -EINVAL;
-			letter_expand(*at, &number, word);
+			char_expand(*at, &number, word);
 		}
 		n = strlen(word);
 		if (length + n >= sizeof(path) || length + n >= size)

@@ -125,7 +125,7 @@ width_set(struct spec *spec, int width)
 
 /* Digits or a star. */
 static const char *
-spec_number(const char *at, int *ret_value, bool *ret_star)
+format_number(const char *at, int *ret_value, bool *ret_star)
 {
 	int value = 0;
 
@@ -141,7 +141,7 @@ spec_number(const char *at, int *ret_value, bool *ret_star)
 
 /* Reads what follows a '%'; returns the place after the conversion. */
 static const char *
-spec_parse(const char *at, struct spec *ret_spec)
+format_parse(const char *at, struct spec *ret_spec)
 {
 	struct spec spec = { .precision = -1 };
 	int width;
@@ -150,10 +150,10 @@ spec_parse(const char *at, struct spec *ret_spec)
 		spec.left |= *at == '-';
 		spec.zero |= *at == '0';
 	}
-	at = spec_number(at, &width, &spec.width_star);
+	at = format_number(at, &width, &spec.width_star);
 	width_set(&spec, width);
 	if (*at == '.')
-		at = spec_number(at + 1, &spec.precision, &spec.precision_star);
+		at = format_number(at + 1, &spec.precision, &spec.precision_star);
 	for (; *at == 'l' || *at == 'z'; at++)
 		spec.longs = true;
 	spec.conversion = *at;
@@ -202,7 +202,7 @@ put_conversion(struct out *out, struct spec *spec)
 }
 
 size_t
-ca_text_vformat(char *ret, size_t size, const char *format, va_list args)
+ca_text_format_va(char *ret, size_t size, const char *format, va_list args)
 {
 	struct out out = { .ret = ret, .size = size };
 	const char *at = format;
@@ -215,7 +215,7 @@ ca_text_vformat(char *ret, size_t size, const char *format, va_list args)
 			put(&out, *at++);
 			continue;
 		}
-		at = spec_parse(at + 1, &spec);
+		at = format_parse(at + 1, &spec);
 		/* arguments are taken here only:
 		 * a va_list cannot be handed on and come back on all ABIs */
 		if (spec.width_star)
@@ -251,7 +251,7 @@ ca_text_format(char *ret, size_t size, const char *format, ...)
 	size_t length;
 
 	va_start(args, format);
-	length = ca_text_vformat(ret, size, format, args);
+	length = ca_text_format_va(ret, size, format, args);
 	va_end(args);
 	return length;
 }

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Returns the length that the whole text has (like snprintf); size may be 0. */
-size_t ca_text_vformat(char *ret, size_t size, const char *format, va_list args)
+size_t ca_text_format_va(char *ret, size_t size, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
 size_t ca_text_format(char *ret, size_t size, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

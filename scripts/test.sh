@@ -121,6 +121,7 @@ check_format() { sources | xargs clang-format --dry-run -Werror; }
 check_shell() { shell_scripts | xargs shellcheck -x; }
 check_docs() { "$PYTHON" scripts/gen_options.py --check; }
 check_comments() { "$PYTHON" scripts/check_comments.py; }
+check_words() { "$PYTHON" scripts/check_words.py; }
 check_tidy() { "$PYTHON" scripts/check_tidy.py build-clang -j "$JOBS"; }
 check_cppcheck() {
 	cppcheck --project=build-clang/compile_commands.json --enable=warning,portability,performance --inline-suppr \
@@ -144,6 +145,7 @@ lane_thorough() {
 	check shell check_shell
 	check docs check_docs
 	check comments check_comments
+	check words check_words
 	[ -z "$quick" ] || return 0
 	unit asan build-asan env CACHEALLOC_TEST_LEAKS=1 scripts/sanitizer_env.sh address build-asan
 	suite asan process scripts/sanitizer_env.sh address build-asan

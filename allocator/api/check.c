@@ -49,7 +49,7 @@ users_check(struct walk *walk, const struct ca_block *block)
 	claim(walk, !(owned || multi) || block->user.stream, "a block waits for no stream");
 	claim(walk, !owned || !ca_registered_overlaps(block), "registered memory can be exposed");
 	if ((owned || multi) && block->user.stream)
-		claim(walk, ca_owned_record(&block->user)->space == block->segment->space,
+		claim(walk, ca_held_record(&block->user)->space == block->segment->space,
 		      "a block waits for a stream of another space");
 	claim(walk, !(owned || multi) || !next || !ca_block_is_alike(block, next),
 	      "neighbours of the same users not merged");
@@ -65,7 +65,7 @@ users_check(struct walk *walk, const struct ca_block *block)
 
 /* May the program's block, or one in a magazine, be where it is? (All magazines are locked.) */
 static void
-quick_check(struct walk *walk, const struct ca_block *block)
+fast_check(struct walk *walk, const struct ca_block *block)
 {
 	uint64_t quick = atomic_load_explicit(&block->quick, memory_order_relaxed);
 	bool live = block->state == CA_BLOCK_ALLOCATED;
@@ -151,7 +151,7 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 		      ca_block_find_locked(segment->space->heap,
 					   block->address + block->bytes - 1) == block,
 	      "not found by address");
-	quick_check(walk, block);
+	fast_check(walk, block);
 	if (live)
 		sums->requested += atomic_load_explicit(&block->requested, memory_order_relaxed);
 	sums->allocated += live ? block->bytes : 0;
@@ -361,7 +361,7 @@ streams_check(struct walk *walk, const struct ca_space *space)
 	uint64_t listed = 0;
 	unsigned i;
 
-	for (set = NULL; (set = ca_several_next(space, set));)
+	for (set = NULL; (set = ca_multi_next(space, set));)
 		set_check(walk, set, &listed);
 	for (i = 0; i < atomic_load_explicit(&space->order.n_streams, memory_order_acquire); i++)
 		if (space->order.streams[i])
@@ -397,7 +397,7 @@ lists_check(struct walk *walk, const struct ca_space *space)
 
 /* The sums that magazines have not added to the device's yet, taken off (modulo 2^64). */
 static void
-uncounted_add(const struct ca_heap *heap, const struct ca_device *device, struct sums *sums)
+not_counted_add(const struct ca_heap *heap, const struct ca_device *device, struct sums *sums)
 {
 	const struct ca_magazine *magazine;
 	struct ca_changes changes;
@@ -426,7 +426,7 @@ device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_devi
 			lists_check(walk, space);
 			streams_check(walk, space);
 		}
-	uncounted_add(heap, device, &sums);
+	not_counted_add(heap, device, &sums);
 	claim(walk, sums.requested == stats->requested_bytes.current, "requested_bytes is wrong");
 	claim(walk, sums.allocated == stats->allocated_bytes.current, "allocated_bytes is wrong");
 	claim(walk, sums.active == stats->active_bytes.current, "active_bytes is wrong");

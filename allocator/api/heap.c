@@ -142,7 +142,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	heap->peopled = 0;
 	for (space = heap->spaces; space; space = space->next) {
 		space_init(space);
-		ca_owned_forget(space);
+		ca_held_forget(space);
 		ca_order_after_fork_child(&space->order);
 		space->dead = true;
 	}

@@ -62,8 +62,8 @@ int ca_space_create(struct ca_heap *heap, void *context, unsigned device,
 void ca_space_kill(struct ca_space *space);
 
 /*
- * Another cache serves this process and takes its memory by ca_alloc_through: from now on each such
- * call gives the device's finished cached memory back first. Thread-safe, without the lock.
+ * Another cache serves this process and takes its memory by ca_alloc_passthrough: from now on each
+ * such call gives the device's finished cached memory back first. Thread-safe, without the lock.
  */
 void ca_heap_share(struct ca_heap *heap);
 

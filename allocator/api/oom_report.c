@@ -64,7 +64,7 @@ ca_report_fill(struct ca_space *space, uint64_t requested, struct ca_report *ret
 	struct ca_report report = {
 		.device = space->device->ordinal,
 		.requested = requested,
-		.tried = ca_ladder_tried,
+		.tried = ca_oom_tried,
 	};
 	struct ca_stats stats;
 

@@ -9,7 +9,7 @@
 #include "allocator/tcache/tcache.h"
 
 static void
-figures(const struct ca_space *space, struct ca_stats *stats)
+values(const struct ca_space *space, struct ca_stats *stats)
 {
 	uint64_t used, largest;
 	unsigned i;
@@ -65,7 +65,7 @@ ca_heap_stats(struct ca_heap *heap, unsigned device, struct ca_stats *ret_stats)
 			stats = at->stats;
 	for (space = heap->spaces; space; space = space->next)
 		if (space->device->ordinal == device) {
-			figures(space, &stats);
+			values(space, &stats);
 			order_counts(&space->order, &stats);
 		}
 	ca_heap_unlock(heap);

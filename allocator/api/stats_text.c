@@ -60,7 +60,7 @@ static void __attribute__((format(printf, 2, 3))) putf(struct out *out, const ch
 	va_list args;
 
 	va_start(args, format);
-	ca_text_vformat(line, sizeof(line), format, args);
+	ca_text_format_va(line, sizeof(line), format, args);
 	va_end(args);
 	put(out, line);
 }

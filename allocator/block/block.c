@@ -439,7 +439,7 @@ join(struct ca_block *block, struct ca_block *neighbour,
 	}
 	if (!free_for_all || block->state == CA_BLOCK_MULTI_HELD ||
 	    neighbour->state != (owned ? CA_BLOCK_FREE : CA_BLOCK_STREAM_HELD) ||
-	    ca_owned_record(owned ? &block->user : &neighbour->user) != free_for_all ||
+	    ca_held_record(owned ? &block->user : &neighbour->user) != free_for_all ||
 	    ca_block_several(owned ? block : neighbour) ||
 	    ca_registered_overlaps(owned ? neighbour : block))
 		return false;
@@ -462,7 +462,7 @@ merge(struct ca_block *block)
 
 	if (!(block->next && is_free(block->next)) && !(block->prev && is_free(block->prev)))
 		return block;
-	free_for_all = ca_owned_quiet_locked(block->segment->space);
+	free_for_all = ca_held_quiet_locked(block->segment->space);
 	/* what has become STREAM_HELD on one side may have a like neighbour on the other */
 	for (;;) {
 		if (join(block, block->next, free_for_all)) {
@@ -482,7 +482,7 @@ list_by_stamp(struct ca_block *block)
 {
 	struct ca_list *head = block->state == CA_BLOCK_MULTI_HELD
 				       ? &ca_block_several(block)->set->blocks
-				       : &ca_owned_record(&block->user)->waiting;
+				       : &ca_held_record(&block->user)->waiting;
 	struct ca_list *place = head;
 
 	while (place->prev != head &&

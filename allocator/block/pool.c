@@ -58,7 +58,7 @@ pool_of(const struct ca_block *block)
 	struct ca_pool *pool = block->segment->pool;
 
 	if (block->state == CA_BLOCK_STREAM_HELD)
-		return &ca_owned_record(&block->user)->pools[!pool->small];
+		return &ca_held_record(&block->user)->pools[!pool->small];
 	if (block->state == CA_BLOCK_MULTI_HELD)
 		return &ca_block_several(block)->set->pools[!pool->small];
 	return pool;

@@ -133,7 +133,7 @@ driver_take(struct ca_space *space, uint64_t bytes, enum ca_segment_kind kind,
 	ca_outside_leave(space);
 	space->device->taking_bytes -= bytes;
 	if (r > 0 && ca_tracing(space->heap))
-		ca_trace_refused(space, bytes, r);
+		ca_trace_rejected(space, bytes, r);
 	CA_COUNT(space, driver_alloc_calls);
 	space->device->stats.driver_ns += end - begin;
 	return r;

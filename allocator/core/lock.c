@@ -43,7 +43,7 @@ await_lock(struct ca_heap *heap)
 		if (atomic_load_explicit(&heap->lock, memory_order_relaxed) == FREE &&
 		    try_lock(heap))
 			return;
-		ca_relax();
+		ca_cpu_pause();
 	}
 	/* a thread that comes from here does not know whether others sleep, and wakes one in any
 	 * case */

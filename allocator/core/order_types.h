@@ -154,7 +154,7 @@ struct ca_order {
 	/* under the lock */
 	bool dead;
 	bool shown; /* memory is, or will be, registered to somebody who is no stream */
-	struct ca_stream_record *_Atomic sole_user; /* see ca_order_set_sole_user; NULL: any */
+	struct ca_stream_record *_Atomic sole_user; /* see ca_order_set_only_user; NULL: any */
 	struct ca_arena arena;                      /* records of streams, points */
 	struct ca_objects points;
 };

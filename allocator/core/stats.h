@@ -26,7 +26,8 @@
 	X(order_fallbacks) /* times reuse fell back to finished memory only */                     \
 	X(unseen_calls)    /* calls of driver entry points we do not know */                       \
 	X(stale_records)   /* segments dropped because the driver handed their memory out anew */  \
-	X(passed_alloc_calls) /* allocations that went straight to the driver: ca_alloc_through */ \
+	X(passed_alloc_calls) /* allocations that went straight to the driver:                     \
+				 ca_alloc_passthrough */                                           \
 	X(other_alloc_calls)  /* allocations through other entry points */                         \
 	X(managed_fallbacks)  /* allocations in managed memory, for want of other */               \
 	X(trims)              /* segments given back by keys that trim, or by give_back:early */   \

@@ -55,7 +55,7 @@ struct ca_tracer;     /* allocator/trace/trace.h */
 
 /* In a loop that waits for another processor. */
 static inline void
-ca_relax(void)
+ca_cpu_pause(void)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_pause();

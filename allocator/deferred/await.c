@@ -18,7 +18,7 @@
 #include "allocator/core/lock.h"
 
 bool
-ca_await_ask_locked(struct ca_space *space, uint64_t bound)
+ca_await_query_locked(struct ca_space *space, uint64_t bound)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 
@@ -30,9 +30,9 @@ ca_await_ask_locked(struct ca_space *space, uint64_t bound)
 		ca_order_poll(space);
 	}
 	ca_outside_leave(space);
-	if (!ca_order_has_nothing_untold(space, bound))
-		ca_pending_ask_context_locked(space);
-	ca_owned_settle_locked(space);
+	if (!ca_order_has_nothing_unseen(space, bound))
+		ca_pending_query_context_locked(space);
+	ca_held_settle_locked(space);
 	return ca_await_is_finished(space, bound);
 }
 
@@ -78,9 +78,9 @@ ca_await_locked(struct ca_space *space, uint64_t bound)
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
 		wait_for_stream(record, bound);
 	ca_outside_leave(space);
-	if (!ca_order_has_nothing_untold(space, bound))
+	if (!ca_order_has_nothing_unseen(space, bound))
 		wait_for_context(space);
-	ca_owned_settle_locked(space);
+	ca_held_settle_locked(space);
 	if (!ca_await_is_finished(space, bound))
 		return false;
 	space->device->generation++;

@@ -35,7 +35,7 @@ settle_all(struct ca_list *blocks)
 }
 
 void
-ca_pending_give_up_locked(struct ca_segment *segment)
+ca_pending_drop_segment_locked(struct ca_segment *segment)
 {
 	struct ca_block *block;
 
@@ -57,7 +57,7 @@ ca_pending_poison_locked(struct ca_space *space)
 	space->poisoned = true;
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
 	for (link = space->segments.next; link != &space->segments; link = link->next)
-		ca_pending_give_up_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
+		ca_pending_drop_segment_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 }
 
 /* The blocks of a hand become FREE after a host wait, or unmarked in a capture. Lost: the hand is
@@ -96,19 +96,19 @@ settle_by_wait(struct ca_space *space, struct ca_list *hand)
 }
 
 int
-ca_pending_rescue_locked(struct ca_space *space)
+ca_pending_sync_locked(struct ca_space *space)
 {
 	struct ca_list nothing;
 	int r;
 
 	ca_list_init(&nothing);
 	r = settle_by_wait(space, &nothing);
-	ca_owned_settle_locked(space);
+	ca_held_settle_locked(space);
 	return r;
 }
 
 bool
-ca_pending_ask_context_locked(struct ca_space *space)
+ca_pending_query_context_locked(struct ca_space *space)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	uint64_t bound = ca_order_context_bound(&space->order);
@@ -127,7 +127,7 @@ ca_pending_ask_context_locked(struct ca_space *space)
 	if (r)
 		return false;
 	ca_order_context_finished(&space->order, bound);
-	return ca_owned_settle_locked(space);
+	return ca_held_settle_locked(space);
 }
 
 /* Drops the mark of a group in the hand, outside the lock, and the group. */
@@ -257,7 +257,7 @@ group_oldest(struct ca_space *space)
 
 /* 1: settled; -EAGAIN, -EBUSY: back at the head of the queue. Errors end in a host wait. */
 static int
-group_ask(struct ca_space *space, struct ca_group *group, int (*ask)(void *self, ca_mark mark))
+group_query(struct ca_space *space, struct ca_group *group, int (*ask)(void *self, ca_mark mark))
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_list hand;
@@ -297,7 +297,7 @@ ca_pending_poll_locked(struct ca_space *space)
 	unsigned settled = 0;
 
 	while ((group = group_oldest(space))) {
-		if (group_ask(space, group, driver->mark_query) < 0)
+		if (group_query(space, group, driver->mark_query) < 0)
 			break;
 		settled++;
 	}
@@ -339,7 +339,7 @@ ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 	if (group) {
 		ca_list_remove(&group->link);
 		CA_COUNT(space, host_syncs);
-		return group_ask(space, group, driver->mark_wait);
+		return group_query(space, group, driver->mark_wait);
 	}
 	if (space->poisoned || ca_list_empty(&space->unmarked))
 		return 0;

@@ -28,37 +28,37 @@ enum ca_wait {
  * A freed block in no list and no index gets its place by what is unfinished of `users`: FREE,
  * STREAM_HELD or MULTI_HELD. False: only a context mark will do; the block is as it was.
  */
-bool ca_owned_place_locked(struct ca_block *block, struct ca_users *users);
+bool ca_held_place_locked(struct ca_block *block, struct ca_users *users);
 /* The place of a block with a user that comes out of a magazine. */
-void ca_owned_place_kept_locked(struct ca_block *block);
+void ca_held_place_kept_locked(struct ca_block *block);
 /* A STREAM_HELD or MULTI_HELD block gets the place that is right for it now. */
-void ca_owned_place_again_locked(struct ca_block *block);
+void ca_held_place_again_locked(struct ca_block *block);
 /* The same; a block for which only a context mark will do waits for one. */
-void ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
+void ca_held_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
 /* Settles what finished streams have used, if any progressed since the last time. True if so. */
-bool ca_owned_settle_locked(struct ca_space *space);
+bool ca_held_settle_locked(struct ca_space *space);
 /* One did. */
 static inline bool
-ca_owned_has_progressed(const struct ca_space *space)
+ca_held_has_progressed(const struct ca_space *space)
 {
 	return atomic_load_explicit(&space->order.progress, memory_order_acquire) != space->settled;
 }
 /* The stream's pools exist, or can be made. */
-bool ca_owned_pools_ready(struct ca_heap *heap, struct ca_stream_record *record);
+bool ca_held_pools_ready(struct ca_heap *heap, struct ca_stream_record *record);
 /* No user is a stream that no mark can be had of. */
-bool ca_owned_is_markable(const struct ca_users *users);
+bool ca_held_is_markable(const struct ca_users *users);
 /* Streams of the space, in use or not. */
 static inline unsigned
-ca_owned_streams(const struct ca_space *space)
+ca_held_streams(const struct ca_space *space)
 {
 	return atomic_load_explicit(&space->order.n_streams, memory_order_acquire);
 }
 /* True if the user is that stream. Needs no lock; a caller that hands memory out by that says so to
  * ca_order_expose, which sees to it if the space has ceased to be quiet. */
-bool ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user);
+bool ca_held_is_quiet_for(struct ca_space *space, const struct ca_user *user);
 /* Blocks wait in the space. Needs no lock. */
 static inline bool
-ca_owned_any(const struct ca_space *space)
+ca_held_any(const struct ca_space *space)
 {
 	return atomic_load_explicit(&space->owned_blocks, memory_order_relaxed) ||
 	       atomic_load_explicit(&space->waiting_blocks, memory_order_relaxed);
@@ -67,35 +67,35 @@ ca_owned_any(const struct ca_space *space)
 /* ---- wait.c */
 
 /* Bytes of the space's pool that wait. */
-uint64_t ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
+uint64_t ca_held_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
 /* Asks the streams' marks. True: something was settled. Leaves and retakes the lock. */
-bool ca_owned_poll_locked(struct ca_space *space);
+bool ca_held_poll_locked(struct ca_space *space);
 /* Something waits, and looking at it might help. */
-bool ca_owned_is_waiting_locked(struct ca_space *space);
+bool ca_held_is_waiting_locked(struct ca_space *space);
 /* Looks at everything that waits in the space, without waiting; true: something was settled. Leaves
  * and retakes the lock. */
-bool ca_owned_look_locked(struct ca_space *space);
+bool ca_held_look_locked(struct ca_space *space);
 /* As ca_pending_wait_locked, for what waits for streams. */
-int ca_owned_wait_locked(struct ca_space *space, enum ca_wait which);
+int ca_held_wait_locked(struct ca_space *space, enum ca_wait which);
 /* The block that such a wait would be for, or NULL. */
-struct ca_block *ca_owned_oldest_locked(const struct ca_space *space, enum ca_wait which);
+struct ca_block *ca_held_oldest_locked(const struct ca_space *space, enum ca_wait which);
 /* True if blocks wait that another thread freed. */
-bool ca_owned_others_wait_locked(const struct ca_space *space);
+bool ca_held_others_wait_locked(const struct ca_space *space);
 /* The blocks are gone: the streams' pools and lists are empty. */
-void ca_owned_forget(struct ca_space *space);
+void ca_held_forget(struct ca_space *space);
 
 /* ---- multi_user.c: freed blocks that several streams may still use */
 
-/* As ca_owned_place_locked, of more than one user. */
-bool ca_several_place_locked(struct ca_block *block, const struct ca_users *users);
+/* As ca_held_place_locked, of more than one user. */
+bool ca_multi_place_locked(struct ca_block *block, const struct ca_users *users);
 /* Blocks that a user has finished with get the place they have by now. True: something was settled.
  */
-bool ca_several_settle_locked(struct ca_space *space);
+bool ca_multi_settle_locked(struct ca_space *space);
 /* Memory is asked for, for that stream most likely: blocks whose users it has come after become its
  * own, if it is the stream that most memory is asked for. */
-void ca_several_adopt_locked(struct ca_space *space, struct ca_stream_record *record);
+void ca_multi_take_over_locked(struct ca_space *space, struct ca_stream_record *record);
 /* The next set of the space with blocks; NULL: the first, or there is none. */
-struct ca_user_set *ca_several_next(const struct ca_space *space, const struct ca_user_set *set);
+struct ca_user_set *ca_multi_next(const struct ca_space *space, const struct ca_user_set *set);
 
 /* ---- context_mark.c: frees that wait for context marks. These leave and retake the lock. */
 
@@ -125,7 +125,7 @@ void ca_pending_drop_all_locked(struct ca_space *space);
 void ca_pending_poison_locked(struct ca_space *space);
 /* The blocks of a segment that is to be returned wait for nothing any more: the segment is
  * retired. */
-void ca_pending_give_up_locked(struct ca_segment *segment);
+void ca_pending_drop_segment_locked(struct ca_segment *segment);
 /*
  * Waits on the host for the oldest group that the calling thread freed (another thread's free must
  * never hold this one up). 1: settled one; 0: nothing to wait for; -EAGAIN: work of other contexts
@@ -136,10 +136,10 @@ int ca_pending_wait_locked(struct ca_space *space, enum ca_wait which);
 bool ca_pending_has_own_locked(struct ca_space *space);
 /* The order of work is not known: the host waits for all of it. 1: done; -EBUSY: a capture is in
  * the way; otherwise the space is poisoned, and 1 is returned, too. */
-int ca_pending_rescue_locked(struct ca_space *space);
+int ca_pending_sync_locked(struct ca_space *space);
 /* Whether the whole context is idle, without waiting: the only way to learn of another thread's
  * per-thread stream. True: something waited for a stream and does no more. */
-bool ca_pending_ask_context_locked(struct ca_space *space);
+bool ca_pending_query_context_locked(struct ca_space *space);
 /* True for an answer after which the order of work can no longer be known. */
 static inline bool
 ca_pending_is_lost(int r)
@@ -150,7 +150,7 @@ ca_pending_is_lost(int r)
 /* ---- await.c: before memory goes back to the driver. These leave and retake the lock. */
 
 /* ca_await_is_finished after asking the driver, without waiting; in a capture nothing is asked. */
-bool ca_await_ask_locked(struct ca_space *space, uint64_t bound);
+bool ca_await_query_locked(struct ca_space *space, uint64_t bound);
 /* The same, after waiting on the host: for no stream that captures without a mark or that somebody
  * else must let go on, and for nothing of other contexts. */
 bool ca_await_locked(struct ca_space *space, uint64_t bound);

@@ -44,7 +44,7 @@ ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool 
 }
 
 static bool
-born_between(const struct ca_segment *segment, uint64_t first, uint64_t last)
+birth_between(const struct ca_segment *segment, uint64_t first, uint64_t last)
 {
 	const struct ca_block *block = segment->first;
 	uint64_t serial = block->state == CA_BLOCK_ALLOCATED ? block->serial : segment->serial;
@@ -63,7 +63,7 @@ segment_of(struct ca_heap *heap, uint64_t first, uint64_t last)
 		for (link = space->segments.next; link != &space->segments; link = link->next) {
 			struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
 
-			if (!segment->retired && born_between(segment, first, last))
+			if (!segment->retired && birth_between(segment, first, last))
 				return segment;
 		}
 	return NULL;
@@ -112,7 +112,7 @@ ca_graph_keeps_locked(struct ca_block *block)
 
 /* Forgets graphs that are gone. True if there were any. */
 static bool
-sweep(struct ca_heap *heap)
+scan(struct ca_heap *heap)
 {
 	struct ca_list *link = heap->graphs.next;
 	bool swept = false;
@@ -132,7 +132,7 @@ sweep(struct ca_heap *heap)
 
 /* Memory that was handed out up to `decided`, and that no graph holds, waits for a mark. */
 static bool
-let_go(struct ca_space *space, uint64_t decided)
+drop_hold(struct ca_space *space, uint64_t decided)
 {
 	struct ca_list *link = space->held.next;
 	bool any = false;
@@ -172,7 +172,7 @@ decided(struct ca_heap *heap)
 bool
 ca_graph_look_locked(struct ca_heap *heap)
 {
-	bool swept = sweep(heap), any = false;
+	bool swept = scan(heap), any = false;
 	struct ca_space *space;
 	uint64_t until;
 
@@ -180,7 +180,7 @@ ca_graph_look_locked(struct ca_heap *heap)
 		return false;
 	until = decided(heap);
 	for (space = heap->spaces; until && space; space = space->next)
-		any = let_go(space, until) || any;
+		any = drop_hold(space, until) || any;
 	heap->undecided = heap->undecided || !until;
 	return any;
 }

@@ -35,7 +35,7 @@ enum {
 };
 
 struct ca_user_set *
-ca_several_next(const struct ca_space *space, const struct ca_user_set *set)
+ca_multi_next(const struct ca_space *space, const struct ca_user_set *set)
 {
 	const struct ca_list *link = set ? set->link.next : space->sets.next;
 
@@ -127,8 +127,8 @@ sort(struct ca_users *users)
 	for (i = 1; i < users->n; i++) {
 		struct ca_user user = users->user[i];
 
-		for (j = i; j && ca_owned_record(&users->user[j - 1])->index >
-					 ca_owned_record(&user)->index;
+		for (j = i;
+		     j && ca_held_record(&users->user[j - 1])->index > ca_held_record(&user)->index;
 		     j--)
 			users->user[j] = users->user[j - 1];
 		users->user[j] = user;
@@ -169,11 +169,11 @@ own(struct ca_block *block, struct ca_stream_record *record, struct ca_several *
 static bool
 is_main(struct ca_space *space, struct ca_stream_record *record)
 {
-	return record == space->main && ca_owned_pools_ready(space->heap, record);
+	return record == space->main && ca_held_pools_ready(space->heap, record);
 }
 
 bool
-ca_several_place_locked(struct ca_block *block, const struct ca_users *users)
+ca_multi_place_locked(struct ca_block *block, const struct ca_users *users)
 {
 	struct ca_space *space = block->segment->space;
 	struct ca_several *several = ca_block_several(block), *fresh = NULL;
@@ -185,7 +185,7 @@ ca_several_place_locked(struct ca_block *block, const struct ca_users *users)
 	several->users = *users;
 	sort(&several->users);
 	if (!ca_registered_overlaps(block) && space->main && is_main(space, space->main) &&
-	    ca_order_is_behind(space->main, &several->users)) {
+	    ca_order_is_after(space->main, &several->users)) {
 		CA_REACHED(SEVERAL_MAIN);
 		own(block, space->main, several);
 		return true;
@@ -210,7 +210,7 @@ is_any_done(const struct ca_users *users)
 	for (i = 0; i < users->n; i++)
 		if (ca_user_is_done(&users->user[i]))
 			return true;
-	return !ca_owned_is_markable(users);
+	return !ca_held_is_markable(users);
 }
 
 static bool
@@ -225,7 +225,7 @@ settle_set(struct ca_user_set *set)
 		next = link->next;
 		if (is_any_done(&ca_block_several(block)->users)) {
 			CA_REACHED(SEVERAL_SETTLED);
-			ca_owned_place_again_locked(block);
+			ca_held_place_again_locked(block);
 			settled = true;
 		} else if (set->n) {
 			break;
@@ -235,12 +235,12 @@ settle_set(struct ca_user_set *set)
 }
 
 bool
-ca_several_settle_locked(struct ca_space *space)
+ca_multi_settle_locked(struct ca_space *space)
 {
 	struct ca_user_set *set;
 	bool settled = false;
 
-	for (set = NULL; (set = ca_several_next(space, set));)
+	for (set = NULL; (set = ca_multi_next(space, set));)
 		settled = settle_set(set) || settled;
 	return settled;
 }
@@ -267,14 +267,14 @@ vote(struct ca_space *space, struct ca_stream_record *record)
 }
 
 static bool
-adopt(struct ca_block *block, struct ca_stream_record *record)
+take_over(struct ca_block *block, struct ca_stream_record *record)
 {
 	struct ca_several *several = ca_block_several(block);
 	struct ca_users users;
 
 	ca_block_users(block, &users);
 	if (block->thread != ca_order_thread() || ca_registered_overlaps(block) ||
-	    !ca_order_is_behind(record, &users))
+	    !ca_order_is_after(record, &users))
 		return false;
 	if (!several)
 		several = ca_objects_get(&record->space->heap->users);
@@ -289,19 +289,19 @@ adopt(struct ca_block *block, struct ca_stream_record *record)
 }
 
 static void
-adopt_from(struct ca_list *list, struct ca_stream_record *record)
+take_over_from(struct ca_list *list, struct ca_stream_record *record)
 {
 	struct ca_list *link = list->next, *next;
 	unsigned in_vain = 0;
 
 	for (; link != list && in_vain < ADOPT_LOOK; link = next) {
 		next = link->next;
-		in_vain += !adopt(CA_CONTAINER_OF(link, struct ca_block, waiting), record);
+		in_vain += !take_over(CA_CONTAINER_OF(link, struct ca_block, waiting), record);
 	}
 }
 
 void
-ca_several_adopt_locked(struct ca_space *space, struct ca_stream_record *record)
+ca_multi_take_over_locked(struct ca_space *space, struct ca_stream_record *record)
 {
 	uint64_t lessons = atomic_load(&record->lessons);
 	struct ca_user_set *set;
@@ -311,9 +311,9 @@ ca_several_adopt_locked(struct ca_space *space, struct ca_stream_record *record)
 	if (record->adopted == lessons || !is_main(space, record))
 		return;
 	record->adopted = lessons;
-	for (set = NULL; (set = ca_several_next(space, set));)
-		adopt_from(&set->blocks, record);
-	for (i = 0; i < ca_owned_streams(space); i++)
+	for (set = NULL; (set = ca_multi_next(space, set));)
+		take_over_from(&set->blocks, record);
+	for (i = 0; i < ca_held_streams(space); i++)
 		if (space->order.streams[i] && space->order.streams[i] != record)
-			adopt_from(&space->order.streams[i]->waiting, record);
+			take_over_from(&space->order.streams[i]->waiting, record);
 }

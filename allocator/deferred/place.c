@@ -16,13 +16,13 @@
 #include "allocator/block/block.h"
 
 bool
-ca_owned_is_quiet_for(struct ca_space *space, const struct ca_user *user)
+ca_held_is_quiet_for(struct ca_space *space, const struct ca_user *user)
 {
-	return ca_owned_quiet_locked(space) == ca_owned_record(user);
+	return ca_held_quiet_locked(space) == ca_held_record(user);
 }
 
 bool
-ca_owned_pools_ready(struct ca_heap *heap, struct ca_stream_record *record)
+ca_held_pools_ready(struct ca_heap *heap, struct ca_stream_record *record)
 {
 	if (record->pools)
 		return true;
@@ -35,32 +35,32 @@ ca_owned_pools_ready(struct ca_heap *heap, struct ca_stream_record *record)
 }
 
 bool
-ca_owned_is_markable(const struct ca_users *users)
+ca_held_is_markable(const struct ca_users *users)
 {
 	unsigned i;
 
 	for (i = 0; i < users->n; i++)
-		if (atomic_load_explicit(&ca_owned_record(&users->user[i])->lost,
+		if (atomic_load_explicit(&ca_held_record(&users->user[i])->lost,
 					 memory_order_acquire))
 			return false;
 	return !users->context;
 }
 
 bool
-ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
+ca_held_place_locked(struct ca_block *block, struct ca_users *users)
 {
 	struct ca_heap *heap = block->segment->space->heap;
 
-	if ((ca_users_prune(users) && !users->context) || block->segment->retired) {
+	if ((ca_users_remove_finished(users) && !users->context) || block->segment->retired) {
 		ca_block_drop_users_locked(block);
 		ca_block_settle_locked(block);
 		return true;
 	}
-	if (!ca_owned_is_markable(users) || heap->no_marks)
+	if (!ca_held_is_markable(users) || heap->no_marks)
 		return false;
 	if (users->n > 1 || ca_registered_overlaps(block))
-		return ca_several_place_locked(block, users);
-	if (!ca_owned_pools_ready(heap, ca_owned_record(&users->user[0])))
+		return ca_multi_place_locked(block, users);
+	if (!ca_held_pools_ready(heap, ca_held_record(&users->user[0])))
 		return false;
 	ca_block_drop_users_locked(block);
 	ca_block_own_locked(block, users->user[0], NULL);
@@ -68,9 +68,9 @@ ca_owned_place_locked(struct ca_block *block, struct ca_users *users)
 }
 
 void
-ca_owned_place_kept_locked(struct ca_block *block)
+ca_held_place_kept_locked(struct ca_block *block)
 {
-	struct ca_stream_record *record = ca_owned_record(&block->user);
+	struct ca_stream_record *record = ca_held_record(&block->user);
 	struct ca_users users;
 
 	if (record->pools && !block->segment->retired && !ca_registered_overlaps(block) &&
@@ -83,13 +83,13 @@ ca_owned_place_kept_locked(struct ca_block *block)
 	users.n = 1;
 	users.context = false;
 	users.user[0] = block->user;
-	ca_owned_place_or_mark_locked(block, &users);
+	ca_held_place_or_mark_locked(block, &users);
 }
 
 void
-ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
+ca_held_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
 {
-	if (ca_owned_place_locked(block, users))
+	if (ca_held_place_locked(block, users))
 		return;
 	ca_block_detach_locked(block);
 	ca_block_set_state_locked(block, CA_BLOCK_MARK_HELD);
@@ -97,14 +97,14 @@ ca_owned_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
 }
 
 void
-ca_owned_place_again_locked(struct ca_block *block)
+ca_held_place_again_locked(struct ca_block *block)
 {
 	struct ca_users users;
 
 	ca_block_users(block, &users);
 	ca_pool_unindex_locked(block);
 	ca_list_remove(&block->waiting);
-	ca_owned_place_or_mark_locked(block, &users);
+	ca_held_place_or_mark_locked(block, &users);
 }
 
 static bool
@@ -113,7 +113,7 @@ is_ready(const struct ca_block *block)
 	struct ca_users users;
 
 	ca_block_users(block, &users);
-	return ca_users_prune(&users) || !ca_owned_is_markable(&users);
+	return ca_users_remove_finished(&users) || !ca_held_is_markable(&users);
 }
 
 enum { SETTLE_LOOK = 8 }; /* blocks in vain: those behind them were freed later, most likely */
@@ -129,7 +129,7 @@ settle_stream(struct ca_stream_record *record)
 		struct ca_block *block = CA_CONTAINER_OF(at->next, struct ca_block, waiting);
 
 		if (is_ready(block)) {
-			ca_owned_place_again_locked(block);
+			ca_held_place_again_locked(block);
 			settled = true;
 			continue;
 		}
@@ -142,7 +142,7 @@ settle_stream(struct ca_stream_record *record)
 }
 
 bool
-ca_owned_settle_locked(struct ca_space *space)
+ca_held_settle_locked(struct ca_space *space)
 {
 	uint64_t progress = atomic_load_explicit(&space->order.progress, memory_order_acquire);
 	bool settled = false;
@@ -151,18 +151,18 @@ ca_owned_settle_locked(struct ca_space *space)
 	if (progress == space->settled)
 		return false;
 	space->settled = progress;
-	for (i = 0; space->owned_blocks && i < ca_owned_streams(space); i++)
+	for (i = 0; space->owned_blocks && i < ca_held_streams(space); i++)
 		if (space->order.streams[i])
 			settled = settle_stream(space->order.streams[i]) || settled;
-	return ca_several_settle_locked(space) || settled;
+	return ca_multi_settle_locked(space) || settled;
 }
 
 void
-ca_owned_forget(struct ca_space *space)
+ca_held_forget(struct ca_space *space)
 {
 	unsigned i;
 
-	for (i = 0; i < ca_owned_streams(space); i++) {
+	for (i = 0; i < ca_held_streams(space); i++) {
 		struct ca_stream_record *record = space->order.streams[i];
 
 		if (!record)

@@ -148,7 +148,7 @@ settle_locked(struct ca_block *block)
 	CA_COUNT(block->segment->space, settles);
 	r = wait_all_locked(block->segment->space, &users);
 	block = ca_block_find_locked(heap, address);
-	if (!r && ca_users_prune(&users) && block && ca_block_is_live(block) &&
+	if (!r && ca_users_remove_finished(&users) && block && ca_block_is_live(block) &&
 	    atomic_load_explicit(&block->serial, memory_order_relaxed) == serial)
 		ca_block_drop_users_locked(block);
 	return r;
@@ -162,7 +162,7 @@ is_unsettled(const struct ca_block *block)
 	if (!ca_block_is_live(block) || CA_MUTANT(SETTLE_SKIPPED))
 		return false;
 	ca_block_users(block, &users);
-	return !ca_users_prune(&users);
+	return !ca_users_remove_finished(&users);
 }
 
 static bool
@@ -190,7 +190,7 @@ register_in(struct ca_segment *segment, uint64_t from, uint64_t to)
 
 	ca_registered_add_locked(segment, from, to);
 	while ((block = owned_overlapping(segment)))
-		ca_owned_place_again_locked(block);
+		ca_held_place_again_locked(block);
 }
 
 /* The ranges first: memory that is handed out while the lock is away has finished. True if

@@ -10,10 +10,10 @@
 #include "allocator/core/lock.h"
 
 uint64_t
-ca_owned_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool)
+ca_held_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool)
 {
 	/* in a quiet space nobody has to wait for what is STREAM_HELD */
-	return pool->waiting_bytes + (ca_owned_quiet_locked(space) ? 0 : pool->owned_bytes);
+	return pool->waiting_bytes + (ca_held_quiet_locked(space) ? 0 : pool->owned_bytes);
 }
 
 /* Something waits for a stream, although in a quiet space nothing has to wait for its one. */
@@ -25,18 +25,18 @@ waits_for_streams(struct ca_space *space)
 
 	if (!space->owned_blocks)
 		return false;
-	quiet = ca_owned_quiet_locked(space);
+	quiet = ca_held_quiet_locked(space);
 	if (!quiet)
 		return true;
-	for (i = 0; i < ca_owned_streams(space); i++)
+	for (i = 0; i < ca_held_streams(space); i++)
 		if (space->order.streams[i] && space->order.streams[i] != quiet &&
 		    !ca_list_empty(&space->order.streams[i]->waiting))
 			return true;
-	return ca_several_next(space, NULL) != NULL;
+	return ca_multi_next(space, NULL) != NULL;
 }
 
 bool
-ca_owned_poll_locked(struct ca_space *space)
+ca_held_poll_locked(struct ca_space *space)
 {
 	int r;
 
@@ -46,23 +46,23 @@ ca_owned_poll_locked(struct ca_space *space)
 	r = ca_order_poll(space);
 	ca_outside_leave(space);
 	if (ca_pending_is_lost(r))
-		ca_pending_rescue_locked(space);
-	return ca_owned_settle_locked(space) || ca_pending_is_lost(r);
+		ca_pending_sync_locked(space);
+	return ca_held_settle_locked(space) || ca_pending_is_lost(r);
 }
 
 bool
-ca_owned_is_waiting_locked(struct ca_space *space)
+ca_held_is_waiting_locked(struct ca_space *space)
 {
 	return space->waiting_blocks || waits_for_streams(space);
 }
 
 bool
-ca_owned_look_locked(struct ca_space *space)
+ca_held_look_locked(struct ca_space *space)
 {
 	bool settled = ca_graph_look_locked(space->heap);
 
 	if (waits_for_streams(space))
-		settled = ca_owned_poll_locked(space) || settled;
+		settled = ca_held_poll_locked(space) || settled;
 	if (space->waiting_blocks) {
 		ca_pending_mark_unmarked_locked(space);
 		settled = ca_pending_poll_locked(space) || settled;
@@ -97,7 +97,7 @@ is_held_up(const struct ca_block *block)
 
 	ca_block_users(block, &users);
 	for (i = 0; i < users.n; i++)
-		if (ca_record_is_held_up(ca_owned_record(&users.user[i])))
+		if (ca_record_is_held_up(ca_held_record(&users.user[i])))
 			return true;
 	return false;
 }
@@ -115,25 +115,25 @@ older(struct ca_block *best, const struct ca_list *list, enum ca_wait which)
 }
 
 struct ca_block *
-ca_owned_oldest_locked(const struct ca_space *space, enum ca_wait which)
+ca_held_oldest_locked(const struct ca_space *space, enum ca_wait which)
 {
 	const struct ca_user_set *set;
 	struct ca_block *best = NULL;
 	unsigned i;
 
-	for (i = 0; i < ca_owned_streams(space); i++)
+	for (i = 0; i < ca_held_streams(space); i++)
 		if (space->order.streams[i])
 			best = older(best, &space->order.streams[i]->waiting, which);
-	for (set = NULL; (set = ca_several_next(space, set));)
+	for (set = NULL; (set = ca_multi_next(space, set));)
 		best = older(best, &set->blocks, which);
 	return best;
 }
 
 int
-ca_owned_wait_locked(struct ca_space *space, enum ca_wait which)
+ca_held_wait_locked(struct ca_space *space, enum ca_wait which)
 {
 	struct ca_block *block = space->owned_blocks && !space->poisoned
-					 ? ca_owned_oldest_locked(space, which)
+					 ? ca_held_oldest_locked(space, which)
 					 : NULL;
 	struct ca_users users;
 	struct ca_user user;
@@ -142,8 +142,8 @@ ca_owned_wait_locked(struct ca_space *space, enum ca_wait which)
 	if (!block)
 		return 0;
 	ca_block_users(block, &users);
-	if (ca_users_prune(&users)) /* all finished since anybody looked */
-		return ca_owned_settle_locked(space);
+	if (ca_users_remove_finished(&users)) /* all finished since anybody looked */
+		return ca_held_settle_locked(space);
 	user = users.user[0];
 	ca_outside_enter_locked(space);
 	r = ca_order_wait(space, &user);
@@ -151,11 +151,11 @@ ca_owned_wait_locked(struct ca_space *space, enum ca_wait which)
 	if (r == -EBUSY)
 		return r;
 	if (ca_pending_is_lost(r) || (r && which == CA_WAIT_ANY))
-		return ca_pending_rescue_locked(space);
+		return ca_pending_sync_locked(space);
 	if (r)
 		return 0;
 	CA_COUNT(space, host_syncs);
-	ca_owned_settle_locked(space);
+	ca_held_settle_locked(space);
 	space->device->generation++;
 	return 1;
 }
@@ -173,17 +173,17 @@ others_in(const struct ca_list *list, uint64_t thread)
 }
 
 bool
-ca_owned_others_wait_locked(const struct ca_space *space)
+ca_held_others_wait_locked(const struct ca_space *space)
 {
 	uint64_t thread = ca_order_thread();
 	const struct ca_user_set *set;
 	const struct ca_list *link;
 	unsigned i;
 
-	for (set = NULL; (set = ca_several_next(space, set));)
+	for (set = NULL; (set = ca_multi_next(space, set));)
 		if (others_in(&set->blocks, thread))
 			return true;
-	for (i = 0; space->owned_blocks && i < ca_owned_streams(space); i++)
+	for (i = 0; space->owned_blocks && i < ca_held_streams(space); i++)
 		if (space->order.streams[i] && others_in(&space->order.streams[i]->waiting, thread))
 			return true;
 	for (link = space->pending.next; link != &space->pending; link = link->next) {

@@ -94,7 +94,7 @@ uint64_t ca_model_stream_finished(struct ca_model *model, void *stream);
 uint64_t ca_model_stream_submitted(struct ca_model *model, void *stream);
 /* The last piece of `before` that the next piece of `stream` comes after, over any detour; finished
  * work counts. */
-uint64_t ca_model_stream_behind(struct ca_model *model, void *stream, void *before);
+uint64_t ca_model_stream_after(struct ca_model *model, void *stream, void *before);
 /* Only the calling thread can name the stream: others' marks on it answer -ENOTSUP. */
 void ca_model_stream_set_private(struct ca_model *model, void *stream);
 

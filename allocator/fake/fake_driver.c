@@ -14,14 +14,14 @@
 #define PLACES_END ((uint64_t)1 << 57)
 
 void
-ca_model_observe(struct ca_model *model, enum ca_model_function function, bool end)
+ca_model_call_hook(struct ca_model *model, enum ca_model_function function, bool end)
 {
 	if (model->observer)
 		model->observer(model->observer_arg, function, end);
 }
 
 static uint64_t
-granules(const struct ca_model *model, uint64_t bytes)
+pages(const struct ca_model *model, uint64_t bytes)
 {
 	return (bytes + model->config.granule - 1) / model->config.granule * model->config.granule;
 }
@@ -60,7 +60,7 @@ ca_model_begin_in(struct ca_model *model, enum ca_model_function function, void 
 
 /* There is nothing at all in [address, address + bytes), nor will there be. */
 static bool
-is_vacant(const struct ca_model *model, uint64_t address, uint64_t bytes)
+is_free_at(const struct ca_model *model, uint64_t address, uint64_t bytes)
 {
 	const struct ca_tree_node *node;
 
@@ -77,7 +77,7 @@ range_place(struct ca_model *model, uint64_t bytes)
 {
 	struct range *range = NULL;
 
-	if (model->place_bytes == bytes && is_vacant(model, model->place_address, bytes))
+	if (model->place_bytes == bytes && is_free_at(model, model->place_address, bytes))
 		range = ca_objects_get(&model->ranges);
 	if (!range)
 		return NULL;
@@ -114,10 +114,10 @@ segment_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 	struct range *range = NULL;
 	int r;
 
-	ca_model_observe(model, CA_MODEL_TAKE, false);
+	ca_model_call_hook(model, CA_MODEL_TAKE, false);
 	pthread_mutex_lock(&model->lock);
 	r = ca_model_begin_in(model, CA_MODEL_TAKE, context);
-	if (!r && model->sums.used_bytes + granules(model, size) > model->config.capacity)
+	if (!r && model->sums.used_bytes + pages(model, size) > model->config.capacity)
 		r = CA_DRIVER_OUT_OF_MEMORY;
 	if (!r && !(range = range_get(model, size)))
 		r = CA_DRIVER_OUT_OF_MEMORY;
@@ -125,14 +125,14 @@ segment_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 		range->context = context;
 		ca_tree_insert(&model->held, &range->node, range->address, 0);
 		model->sums.held_bytes += size;
-		model->sums.used_bytes += granules(model, size);
+		model->sums.used_bytes += pages(model, size);
 		model->sums.segments++;
 		if (model->sums.used_bytes > model->sums.peak_bytes)
 			model->sums.peak_bytes = model->sums.used_bytes;
 		*ret_address = range->address;
 	}
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, CA_MODEL_TAKE, true);
+	ca_model_call_hook(model, CA_MODEL_TAKE, true);
 	return r;
 }
 
@@ -144,7 +144,7 @@ managed_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 	struct range *range = NULL;
 	int r;
 
-	ca_model_observe(model, CA_MODEL_MANAGED, false);
+	ca_model_call_hook(model, CA_MODEL_MANAGED, false);
 	pthread_mutex_lock(&model->lock);
 	r = ca_model_begin_in(model, CA_MODEL_MANAGED, context);
 	if (!r && !(range = range_get(model, size)))
@@ -158,7 +158,7 @@ managed_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 		*ret_address = range->address;
 	}
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, CA_MODEL_MANAGED, true);
+	ca_model_call_hook(model, CA_MODEL_MANAGED, true);
 	return r;
 }
 
@@ -168,7 +168,7 @@ range_free(struct ca_model *model, struct range *range)
 	ca_tree_remove(&model->held, &range->node);
 	model->sums.held_bytes -= range->bytes;
 	if (!range->managed)
-		model->sums.used_bytes -= granules(model, range->bytes);
+		model->sums.used_bytes -= pages(model, range->bytes);
 	range->managed = false;
 	model->sums.segments--;
 	if (range->placed)
@@ -184,7 +184,7 @@ segment_return(void *self, void *context, uint64_t address)
 	struct range *range;
 	int r;
 
-	ca_model_observe(model, CA_MODEL_RETURN, false);
+	ca_model_call_hook(model, CA_MODEL_RETURN, false);
 	pthread_mutex_lock(&model->lock);
 	r = ca_model_begin_in(model, CA_MODEL_RETURN, context);
 	if (!r && model->capturing && !model->relaxed)
@@ -199,7 +199,7 @@ segment_return(void *self, void *context, uint64_t address)
 	if (!r)
 		range_free(model, range);
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, CA_MODEL_RETURN, true);
+	ca_model_call_hook(model, CA_MODEL_RETURN, true);
 	return r;
 }
 
@@ -210,7 +210,7 @@ mark_record(void *self, void *context, ca_mark *ret_mark)
 	struct mark *mark = NULL;
 	int r;
 
-	ca_model_observe(model, CA_MODEL_RECORD, false);
+	ca_model_call_hook(model, CA_MODEL_RECORD, false);
 	pthread_mutex_lock(&model->lock);
 	r = ca_model_begin_in(model, CA_MODEL_RECORD, context);
 	if (!r && model->config.no_marks)
@@ -222,7 +222,7 @@ mark_record(void *self, void *context, ca_mark *ret_mark)
 	if (mark)
 		ca_model_mark_everything(model, mark);
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, CA_MODEL_RECORD, true);
+	ca_model_call_hook(model, CA_MODEL_RECORD, true);
 	return r;
 }
 
@@ -251,12 +251,12 @@ ca_model_mark_find(struct ca_model *model, ca_mark id)
 }
 
 static int
-mark_ask(struct ca_model *model, ca_mark id, enum ca_model_function function)
+mark_answer(struct ca_model *model, ca_mark id, enum ca_model_function function)
 {
 	struct mark *mark;
 	int r;
 
-	ca_model_observe(model, function, false);
+	ca_model_call_hook(model, function, false);
 	pthread_mutex_lock(&model->lock);
 	mark = ca_model_mark_find(model, id);
 	r = ca_model_begin(model, function);
@@ -269,20 +269,20 @@ mark_ask(struct ca_model *model, ca_mark id, enum ca_model_function function)
 	if (!r && mark && !ca_model_mark_is_done(model, mark))
 		r = -EAGAIN;
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, function, true);
+	ca_model_call_hook(model, function, true);
 	return r;
 }
 
 static int
 mark_query(void *self, ca_mark mark)
 {
-	return mark_ask(self, mark, CA_MODEL_QUERY);
+	return mark_answer(self, mark, CA_MODEL_QUERY);
 }
 
 static int
 mark_wait(void *self, ca_mark mark)
 {
-	return mark_ask(self, mark, CA_MODEL_WAIT);
+	return mark_answer(self, mark, CA_MODEL_WAIT);
 }
 
 static void
@@ -291,7 +291,7 @@ mark_drop(void *self, ca_mark id)
 	struct ca_model *model = self;
 	struct mark *mark;
 
-	ca_model_observe(model, CA_MODEL_DROP, false);
+	ca_model_call_hook(model, CA_MODEL_DROP, false);
 	pthread_mutex_lock(&model->lock);
 	model->sums.calls[CA_MODEL_DROP]++;
 	mark = ca_model_mark_find(model, id);
@@ -301,7 +301,7 @@ mark_drop(void *self, ca_mark id)
 		model->sums.marks--;
 	}
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, CA_MODEL_DROP, true);
+	ca_model_call_hook(model, CA_MODEL_DROP, true);
 }
 
 static int
@@ -309,7 +309,7 @@ synchronize_as(struct ca_model *model, enum ca_model_function function, void *co
 {
 	int r;
 
-	ca_model_observe(model, function, false);
+	ca_model_call_hook(model, function, false);
 	pthread_mutex_lock(&model->lock);
 	r = ca_model_begin_in(model, function, context);
 	if (!r && model->capturing)
@@ -317,7 +317,7 @@ synchronize_as(struct ca_model *model, enum ca_model_function function, void *co
 	if (!r)
 		ca_model_finish_all(model);
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, function, true);
+	ca_model_call_hook(model, function, true);
 	return r;
 }
 
@@ -392,7 +392,7 @@ memory_info(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total)
 	struct ca_model *model = self;
 	int r;
 
-	ca_model_observe(model, CA_MODEL_INFO, false);
+	ca_model_call_hook(model, CA_MODEL_INFO, false);
 	pthread_mutex_lock(&model->lock);
 	r = ca_model_begin_in(model, CA_MODEL_INFO, context);
 	if (!r) {
@@ -400,7 +400,7 @@ memory_info(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total)
 		*ret_total = model->config.capacity;
 	}
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, CA_MODEL_INFO, true);
+	ca_model_call_hook(model, CA_MODEL_INFO, true);
 	return r;
 }
 

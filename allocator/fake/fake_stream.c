@@ -38,7 +38,7 @@ merge(uint64_t *into, const uint64_t *from)
 			into[i] = from[i];
 }
 
-static void finish_upto(struct ca_model *model, const uint64_t *upto);
+static void finish_up_to(struct ca_model *model, const uint64_t *upto);
 
 static void
 stream_finish(struct ca_model *model, struct stream *stream, uint64_t work)
@@ -58,7 +58,7 @@ stream_finish(struct ca_model *model, struct stream *stream, uint64_t work)
 			continue;
 		}
 		*at = edge->next;
-		finish_upto(model, edge->upto);
+		finish_up_to(model, edge->upto);
 		ca_objects_put(&model->edges, edge);
 		at = &stream->edges; /* the walk may have come through here */
 	}
@@ -106,11 +106,11 @@ stream_drain(struct ca_model *model, struct stream *stream)
 {
 	ca_model_await(model, stream->ready_ns);
 	stream_finish(model, stream, UINT64_MAX);
-	finish_upto(model, stream->behind);
+	finish_up_to(model, stream->behind);
 }
 
 static void
-finish_upto(struct ca_model *model, const uint64_t *upto)
+finish_up_to(struct ca_model *model, const uint64_t *upto)
 {
 	uint64_t all[CA_MODEL_STREAMS];
 	unsigned i;
@@ -150,7 +150,7 @@ ca_model_mark_finish(struct ca_model *model, const struct mark *mark)
 {
 	if (model->finished < mark->work)
 		model->finished = mark->work;
-	finish_upto(model, mark->upto);
+	finish_up_to(model, mark->upto);
 }
 
 void
@@ -181,7 +181,7 @@ ca_model_stream_mark(void *self, void *context, void *name, ca_mark *ret_mark)
 	struct stream *stream;
 	int r;
 
-	ca_model_observe(model, CA_MODEL_STREAM_MARK, false);
+	ca_model_call_hook(model, CA_MODEL_STREAM_MARK, false);
 	pthread_mutex_lock(&model->lock);
 	stream = stream_get(model, name);
 	r = ca_model_begin_in(model, CA_MODEL_STREAM_MARK, context);
@@ -198,7 +198,7 @@ ca_model_stream_mark(void *self, void *context, void *name, ca_mark *ret_mark)
 		mark->end_ns = stream->ready_ns;
 	}
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, CA_MODEL_STREAM_MARK, true);
+	ca_model_call_hook(model, CA_MODEL_STREAM_MARK, true);
 	return r;
 }
 
@@ -227,7 +227,7 @@ ca_model_stream_wait(void *self, void *context, void *name, ca_mark id)
 	struct mark *mark;
 	int r;
 
-	ca_model_observe(model, CA_MODEL_STREAM_WAIT, false);
+	ca_model_call_hook(model, CA_MODEL_STREAM_WAIT, false);
 	pthread_mutex_lock(&model->lock);
 	mark = ca_model_mark_find(model, id);
 	r = ca_model_begin_in(model, CA_MODEL_STREAM_WAIT, context);
@@ -238,7 +238,7 @@ ca_model_stream_wait(void *self, void *context, void *name, ca_mark id)
 	if (!r)
 		r = add_edge(model, stream_get(model, name), mark);
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, CA_MODEL_STREAM_WAIT, true);
+	ca_model_call_hook(model, CA_MODEL_STREAM_WAIT, true);
 	return r;
 }
 
@@ -249,7 +249,7 @@ ca_model_stream_synchronize(void *self, void *context, void *name)
 	struct stream *stream;
 	int r;
 
-	ca_model_observe(model, CA_MODEL_STREAM_SYNCHRONIZE, false);
+	ca_model_call_hook(model, CA_MODEL_STREAM_SYNCHRONIZE, false);
 	pthread_mutex_lock(&model->lock);
 	stream = stream_get(model, name);
 	r = ca_model_begin_in(model, CA_MODEL_STREAM_SYNCHRONIZE, context);
@@ -258,7 +258,7 @@ ca_model_stream_synchronize(void *self, void *context, void *name)
 	if (!r)
 		stream_drain(model, stream);
 	pthread_mutex_unlock(&model->lock);
-	ca_model_observe(model, CA_MODEL_STREAM_SYNCHRONIZE, true);
+	ca_model_call_hook(model, CA_MODEL_STREAM_SYNCHRONIZE, true);
 	return r;
 }
 
@@ -360,7 +360,7 @@ ca_model_stream_submitted(struct ca_model *model, void *name)
 }
 
 uint64_t
-ca_model_stream_behind(struct ca_model *model, void *name, void *before)
+ca_model_stream_after(struct ca_model *model, void *name, void *before)
 {
 	struct stream *stream, *other;
 	uint64_t work;

@@ -79,7 +79,7 @@ struct ca_model {
 	void *observer_arg;
 };
 
-void ca_model_observe(struct ca_model *model, enum ca_model_function function, bool end);
+void ca_model_call_hook(struct ca_model *model, enum ca_model_function function, bool end);
 
 /* The rest wants the model's lock. */
 

@@ -23,8 +23,8 @@
 /* ---- clocks */
 
 bool
-ca_clock_knows_ordered(const struct ca_stream_record *record, const struct ca_stream *stream,
-		       uint64_t stamp)
+ca_clock_includes_ordered(const struct ca_stream_record *record, const struct ca_stream *stream,
+			  uint64_t stamp)
 {
 	const struct ca_stream_record *other = (const struct ca_stream_record *)stream;
 	unsigned i;
@@ -38,25 +38,25 @@ ca_clock_knows_ordered(const struct ca_stream_record *record, const struct ca_st
 }
 
 static bool
-is_behind_ordered(const struct ca_stream_record *record, const struct ca_users *users)
+is_after_ordered(const struct ca_stream_record *record, const struct ca_users *users)
 {
 	unsigned i;
 
 	for (i = 0; i < users->n; i++)
 		if (users->user[i].stream != &record->hot && !ca_user_is_done(&users->user[i]) &&
-		    !ca_clock_knows_ordered(record, users->user[i].stream, users->user[i].stamp))
+		    !ca_clock_includes_ordered(record, users->user[i].stream, users->user[i].stamp))
 			return false;
 	return !users->context;
 }
 
 bool
-ca_order_is_behind(struct ca_stream_record *record, const struct ca_users *users)
+ca_order_is_after(struct ca_stream_record *record, const struct ca_users *users)
 {
 	struct ca_order *order = ca_record_order(record);
 	bool result;
 
 	ca_order_lock(order);
-	result = is_behind_ordered(record, users);
+	result = is_after_ordered(record, users);
 	ca_order_unlock(order);
 	return result;
 }
@@ -84,7 +84,7 @@ part_for(struct ca_stream_record *record, const struct ca_stream *stream)
 
 /* `done`: nobody has to wait for the stamp, so what stands for it need not be behind the wait. */
 static void
-know(struct ca_stream_record *record, uint64_t *known, uint64_t stamp, bool done)
+includes(struct ca_stream_record *record, uint64_t *known, uint64_t stamp, bool done)
 {
 	if (*known >= stamp)
 		return;
@@ -96,7 +96,7 @@ know(struct ca_stream_record *record, uint64_t *known, uint64_t stamp, bool done
 }
 
 void
-ca_clock_learn_ordered(struct ca_stream_record *record, struct ca_stream *stream, uint64_t stamp)
+ca_clock_update_ordered(struct ca_stream_record *record, struct ca_stream *stream, uint64_t stamp)
 {
 	struct ca_clock_part *part;
 	bool done = atomic_load(&ca_record(stream)->done) >= stamp;
@@ -104,7 +104,7 @@ ca_clock_learn_ordered(struct ca_stream_record *record, struct ca_stream *stream
 	if (stream == &record->hot)
 		return;
 	if (ca_record(stream)->space == record->space)
-		know(record, &record->known[ca_record(stream)->index], stamp, done);
+		includes(record, &record->known[ca_record(stream)->index], stamp, done);
 	if (done)
 		return;
 	part = part_for(record, stream);
@@ -135,7 +135,7 @@ part_load(const struct ca_clock_part *place)
 
 /* Odd, and a number that nobody else has. */
 static uint64_t
-invalidate(struct ca_event *event)
+reset(struct ca_event *event)
 {
 	uint64_t was = atomic_load(&event->sequence), is;
 
@@ -153,7 +153,7 @@ ca_event_record_begin(struct ca_event *event, struct ca_stream *stream)
 	bool alone = atomic_fetch_add(&event->recording, 1) == 0;
 	unsigned i;
 
-	begun.sequence = invalidate(event);
+	begun.sequence = reset(event);
 	if (!alone)
 		begun.sequence = 0; /* never the sequence of a record in progress */
 	if (!stream || !alone)
@@ -197,14 +197,14 @@ ca_event_record_end(struct ca_event *event, struct ca_stream *stream, struct ca_
 		ca_order_unlock(order);
 	}
 	if (!record.sequence)
-		invalidate(event);
+		reset(event);
 	atomic_fetch_sub(&event->recording, 1);
 }
 
 void
 ca_event_forget(struct ca_event *event)
 {
-	invalidate(event);
+	reset(event);
 }
 
 void
@@ -240,10 +240,11 @@ ca_event_waited(struct ca_event *event, const struct ca_event_copy *copy, struct
 	if (!is_still(event, copy) || ca_record(copy->stream)->space != record->space)
 		return;
 	ca_order_lock(order);
-	ca_clock_learn_ordered(record, copy->stream, copy->bound);
+	ca_clock_update_ordered(record, copy->stream, copy->bound);
 	for (i = 0; i < CA_CLOCK_PARTS; i++)
 		if (copy->clock[i].stream)
-			ca_clock_learn_ordered(record, copy->clock[i].stream, copy->clock[i].stamp);
+			ca_clock_update_ordered(record, copy->clock[i].stream,
+						copy->clock[i].stamp);
 	ca_order_unlock(order);
 }
 

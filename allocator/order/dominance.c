@@ -29,12 +29,12 @@ stands_for(const struct ca_user *by, const struct ca_user *user)
 
 	if (by->stream == user->stream || by->stamp < record->learned)
 		return false;
-	return ca_clock_knows_ordered(record, user->stream,
-				      CA_MUTANT(OLD_ORDER_COUNTS) ? 1 : user->stamp);
+	return ca_clock_includes_ordered(record, user->stream,
+					 CA_MUTANT(OLD_ORDER_COUNTS) ? 1 : user->stamp);
 }
 
 static bool
-is_stood_for_ordered(const struct ca_candidates *all, const struct ca_user *user)
+is_covered_ordered(const struct ca_candidates *all, const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
 	unsigned i;
@@ -55,7 +55,7 @@ ca_users_choose_ordered(const struct ca_candidates *all, struct ca_users *ret_us
 	ret_users->n = 0;
 	ret_users->context |= all->more;
 	for (i = 0; i < all->n; i++) {
-		if (all->n > 1 && is_stood_for_ordered(all, &all->user[i]))
+		if (all->n > 1 && is_covered_ordered(all, &all->user[i]))
 			continue;
 		if (ret_users->n == CA_USERS_MAX) {
 			ret_users->context = true;

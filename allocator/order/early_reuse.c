@@ -137,7 +137,7 @@ arm_if_unmarked(struct ca_order *order, struct ca_stream_record *record, uint64_
 
 /* Never 0, and never the same again. */
 static uint64_t
-loose_number(void)
+reuse_number(void)
 {
 	static __thread uint64_t exposures __attribute__((tls_model("initial-exec")));
 
@@ -145,9 +145,9 @@ loose_number(void)
 }
 
 void
-ca_record_loosen(struct ca_stream_record *record)
+ca_record_note_reuse(struct ca_stream_record *record)
 {
-	atomic_store_explicit(&record->loose, loose_number(), memory_order_release);
+	atomic_store_explicit(&record->loose, reuse_number(), memory_order_release);
 }
 
 void
@@ -155,11 +155,11 @@ ca_order_expose(struct ca_order *order, const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
 
-	ca_record_loosen(record);
+	ca_record_note_reuse(record);
 	ca_raise(&record->exposed, user->stamp);
 	if (atomic_load(&order->candidates) <= 1 && !atomic_load(&record->closed)) {
 		if (__builtin_expect(!(atomic_load(&record->hot.seen) & CA_WATCHED), 0))
-			ca_lull_watch(&record->hot);
+			ca_lull_track(&record->hot);
 		return;
 	}
 	arm_if_unmarked(order, record, user->stamp);
@@ -172,7 +172,7 @@ static __thread struct ca_stream *loose_stream __attribute__((tls_model("initial
 static __thread uint64_t loose_seen __attribute__((tls_model("initial-exec")));
 
 bool
-ca_submit_must_serialize(struct ca_stream *stream)
+ca_submit_must_be_serial(struct ca_stream *stream)
 {
 	struct ca_stream_record *record = ca_record(stream);
 
@@ -182,7 +182,7 @@ ca_submit_must_serialize(struct ca_stream *stream)
 }
 
 void
-ca_submit_serialized(struct ca_stream *stream)
+ca_submit_serial(struct ca_stream *stream)
 {
 	if (loose_stream == stream && loose_seen)
 		atomic_compare_exchange_strong(&ca_record(stream)->loose, &loose_seen, 0);

@@ -107,7 +107,7 @@ ca_order_next_active_ordered(struct ca_order *order, unsigned *at)
 }
 
 uint64_t
-ca_order_born(struct ca_order *order)
+ca_order_birth(struct ca_order *order)
 {
 	_Atomic uint64_t *word = &order->words.epoch;
 	uint64_t epoch = atomic_load(word);
@@ -121,7 +121,7 @@ ca_order_born(struct ca_order *order)
 /* ---- users */
 
 bool
-ca_users_prune(struct ca_users *users)
+ca_users_remove_finished(struct ca_users *users)
 {
 	unsigned i;
 
@@ -179,7 +179,7 @@ collect_ordered(struct ca_order *order, uint64_t born, struct ca_candidates *all
 }
 
 void
-ca_order_set_sole_user(struct ca_space *space, struct ca_stream *stream)
+ca_order_set_only_user(struct ca_space *space, struct ca_stream *stream)
 {
 	ca_order_lock(&space->order);
 	space->order.sole_user = stream ? ca_record(stream) : NULL;
@@ -401,7 +401,7 @@ ca_order_finished(struct ca_stream *stream, uint64_t bound)
 
 /* Does a synchronising copy of the calling thread on the legacy stream wait for it? */
 static bool
-is_behind_legacy(struct ca_stream_record *record)
+is_after_legacy(struct ca_stream_record *record)
 {
 	struct ca_order *order = ca_record_order(record);
 	bool result;
@@ -420,7 +420,7 @@ ca_order_space_finished(struct ca_space *space, uint64_t bound, bool blocking)
 	unsigned i;
 
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
-		if (ca_record_is_busy(record) && (!blocking || is_behind_legacy(record)))
+		if (ca_record_is_busy(record) && (!blocking || is_after_legacy(record)))
 			ca_order_finished(&record->hot, bound);
 }
 

@@ -93,7 +93,7 @@ ca_points_drop(struct ca_space *space, struct ca_list *dropped)
 }
 
 void
-ca_record_lose(struct ca_stream_record *record)
+ca_record_set_lost(struct ca_stream_record *record)
 {
 	atomic_store(&record->lost, true);
 	atomic_store(&record->hot.armed, 0);
@@ -104,7 +104,7 @@ ca_record_lose(struct ca_stream_record *record)
 
 /* Memory freed so far is followed by work that no point separates from it. */
 static void
-give_up_exactness(struct ca_stream_record *record, int r)
+drop_exact(struct ca_stream_record *record, int r)
 {
 	struct ca_order *order = ca_record_order(record);
 
@@ -113,7 +113,7 @@ give_up_exactness(struct ca_stream_record *record, int r)
 	ca_raise(&record->inexact, atomic_load(&record->hot.last));
 	ca_order_unlock(order);
 	if (r != -EBUSY && r != -ENOMEM)
-		ca_record_lose(record);
+		ca_record_set_lost(record);
 }
 
 static void
@@ -200,7 +200,7 @@ ca_point_record(struct ca_stream_record *record)
 	int r = ca_point_try(record);
 
 	if (r && r != -ENODEV)
-		give_up_exactness(record, r);
+		drop_exact(record, r);
 	return r;
 }
 
@@ -318,7 +318,7 @@ oldest_get(struct ca_stream_record *record, bool *ret_record)
 
 /* 0: the point is done. An error other than "not yet": the stream is lost. */
 static int
-ask(struct ca_stream_record *record, struct ca_point *point, int (*how)(void *self, ca_mark mark))
+query(struct ca_stream_record *record, struct ca_point *point, int (*how)(void *self, ca_mark mark))
 {
 	int r = how(record->space->heap->driver.self, point->mark);
 
@@ -326,7 +326,7 @@ ask(struct ca_stream_record *record, struct ca_point *point, int (*how)(void *se
 		CA_REACHED(POINT_FOUND_DONE);
 		ca_order_finished(&record->hot, point->bound);
 	} else if (r != -EAGAIN && r != -EBUSY) {
-		ca_record_lose(record);
+		ca_record_set_lost(record);
 	}
 	ca_point_put(record, point);
 	return r;
@@ -343,7 +343,7 @@ poll_stream(struct ca_stream_record *record)
 		struct ca_point *point = oldest_get(record, &want);
 
 		if (point)
-			r = ask(record, point, driver->mark_query);
+			r = query(record, point, driver->mark_query);
 		else if (want)
 			r = ca_point_record(record);
 		else
@@ -354,7 +354,7 @@ poll_stream(struct ca_stream_record *record)
 
 /* Points that something else than a point has overtaken. */
 static void
-drop_overtaken(struct ca_space *space)
+drop_covered(struct ca_space *space)
 {
 	struct ca_order *order = &space->order;
 	struct ca_stream_record *record;
@@ -376,7 +376,7 @@ ca_order_poll(struct ca_space *space)
 	int first = 0;
 	unsigned i;
 
-	drop_overtaken(space);
+	drop_covered(space);
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
 		if (ca_record_is_busy(record)) {
 			int r = poll_stream(record);
@@ -412,7 +412,7 @@ ca_order_mark_busy(struct ca_space *space)
 
 /* 0: there is an exact point, or one can be recorded (*ret_record); -EAGAIN. */
 static int
-exactness(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)
+exact_mark(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)
 {
 	struct ca_order *order = ca_record_order(record);
 	int r = -EAGAIN;
@@ -439,13 +439,13 @@ ca_order_wait(struct ca_space *space, const struct ca_user *user)
 
 	if (ca_user_is_done(user))
 		return 0;
-	r = exactness(record, user->stamp, &missing);
+	r = exact_mark(record, user->stamp, &missing);
 	if (!r && missing)
 		r = ca_point_record(record);
 	if (r == -ENODEV || r == -ENOMEM || r == -ENOTSUP)
 		r = -EAGAIN;
 	point = r ? NULL : ca_point_get(record, user->stamp);
 	if (point)
-		r = ask(record, point, space->heap->driver.mark_wait);
+		r = query(record, point, space->heap->driver.mark_wait);
 	return ca_user_is_done(user) ? 0 : r ? r : -EAGAIN;
 }

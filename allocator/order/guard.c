@@ -151,14 +151,14 @@ wait_on_device(struct ca_stream_record *record, struct ca_stream *before, struct
 	CA_REACHED(GUARD_WAITED);
 	atomic_fetch_add(&space->order.waits, 1);
 	ca_order_lock(&space->order);
-	ca_clock_learn_ordered(record, before, point->bound);
+	ca_clock_update_ordered(record, before, point->bound);
 	ca_order_unlock(&space->order);
 	return 0;
 }
 
 /* 0: whatever is submitted to the stream from now on comes after `user`. */
 static int
-order_behind(struct ca_stream_record *record, const struct ca_user *user)
+order_after(struct ca_stream_record *record, const struct ca_user *user)
 {
 	struct ca_point *point = point_for(user);
 	int r = -EAGAIN;
@@ -186,12 +186,11 @@ is_ordered_by_driver(const struct ca_stream_record *a, const struct ca_stream_re
 
 /* The stream, or what it comes after by the program's events, has work that somebody else ends. */
 static bool
-is_behind_hazard_ordered(const struct ca_stream_record *record,
-			 const struct ca_stream_record *other)
+is_after_hazard_ordered(const struct ca_stream_record *record, const struct ca_stream_record *other)
 {
 	return ca_record_has_hazard(other) &&
 	       (other == record || is_ordered_by_driver(record, other) ||
-		ca_clock_knows_ordered(record, &other->hot, atomic_load(&other->done) + 1));
+		ca_clock_includes_ordered(record, &other->hot, atomic_load(&other->done) + 1));
 }
 
 bool
@@ -205,11 +204,11 @@ ca_record_is_held_up(struct ca_stream_record *record)
 	ca_order_lock(order);
 	for (i = 0; !held_up && i < CA_CLOCK_PARTS; i++) /* of other spaces */
 		held_up = record->clock[i].stream &&
-			  is_behind_hazard_ordered(record, ca_record(record->clock[i].stream));
+			  is_after_hazard_ordered(record, ca_record(record->clock[i].stream));
 	for (i = 0; !held_up && atomic_load(&order->hazards) &&
 		    (other = ca_order_next_active_ordered(order, &i));
 	     i++)
-		held_up = is_behind_hazard_ordered(record, other);
+		held_up = is_after_hazard_ordered(record, other);
 	ca_order_unlock(order);
 	return held_up;
 }
@@ -242,7 +241,7 @@ is_needed_ordered(struct ca_stream_record *record, const struct ca_user *user)
 		CA_REACHED(GUARD_BY_DRIVER);
 		return false;
 	}
-	if (ca_clock_knows_ordered(record, user->stream, user->stamp)) {
+	if (ca_clock_includes_ordered(record, user->stream, user->stamp)) {
 		CA_REACHED(GUARD_KNOWN);
 		return false;
 	}
@@ -269,7 +268,7 @@ is_held_ordered(struct ca_stream_record *stream, struct ca_stream_record *record
 	unsigned i;
 
 	if (stream == record ||
-	    ca_clock_knows_ordered(record, &stream->hot, atomic_load(&stream->hot.last)))
+	    ca_clock_includes_ordered(record, &stream->hot, atomic_load(&stream->hot.last)))
 		return false;
 	for (i = 0; i < users->n; i++)
 		if (is_needed_ordered(stream, &users->user[i]))
@@ -338,9 +337,9 @@ guard_all(struct ca_stream_record *record, struct ca_order *order)
 	for (at = 0; next_exposed(order, &at, &user); at++) {
 		if (is_ordered_by_driver(record, ca_record(user.stream)) &&
 		    !CA_MUTANT(BARRIER_TRUSTED))
-			ca_record_loosen(record);
+			ca_record_note_reuse(record);
 		if (is_needed(record, &user)) {
-			int behind = order_behind(record, &user);
+			int behind = order_after(record, &user);
 
 			if (waits++)
 				CA_REACHED(GUARD_TWO_USERS);
@@ -367,12 +366,12 @@ guard_touched(struct ca_stream_record *record, const struct ca_touch *touch)
 	CA_REACHED(GUARD_NAMED);
 	for (i = 0; i < users.n; i++)
 		if (is_needed(record, &users.user[i]))
-			order_behind(record, &users.user[i]);
+			order_after(record, &users.user[i]);
 	return true;
 }
 
 static bool
-is_mutant_off(struct ca_stream_record *record)
+is_guard_off(struct ca_stream_record *record)
 {
 	return CA_MUTANT(GUARD_OFF) ||
 	       (CA_MUTANT(GUARD_OFF_IN_CAPTURE) &&
@@ -414,7 +413,7 @@ ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 		publish_seen(stream, exposures);
 	if (touch && is_any_needed(record, order) && guard_touched(record, touch))
 		return;
-	if (is_mutant_off(record) || !guard_all(record, order))
+	if (is_guard_off(record) || !guard_all(record, order))
 		publish_seen(stream, exposures);
 }
 
@@ -424,8 +423,7 @@ ca_submit_guard_other(struct ca_stream *stream, struct ca_space *other,
 {
 	struct ca_stream_record *record = ca_record(stream);
 
-	if (other == record->space || is_mutant_off(record) ||
-	    !is_any_needed(record, &other->order))
+	if (other == record->space || is_guard_off(record) || !is_any_needed(record, &other->order))
 		return;
 	CA_REACHED(GUARD_OTHER_SPACE);
 	if (!touch || !guard_touched(record, touch))

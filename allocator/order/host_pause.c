@@ -45,7 +45,7 @@ ca_lull_ticks(const struct ca_driver *driver)
 }
 
 void
-ca_lull_watch(struct ca_stream *stream)
+ca_lull_track(struct ca_stream *stream)
 {
 	if (!stream->words->lull)
 		return;
@@ -67,7 +67,7 @@ is_unmarked(struct ca_stream_record *record)
 
 /* Marks of earlier lulls. An error is no news here. */
 static void
-ask_older(struct ca_stream_record *record)
+query_older(struct ca_stream_record *record)
 {
 	const struct ca_driver *driver = &record->space->heap->driver;
 	struct ca_point *point;
@@ -89,7 +89,7 @@ ca_lull_look(struct ca_stream_record *record)
 
 	if (ca_lull_is_none(stream))
 		return;
-	ask_older(record);
+	query_older(record);
 	if (CA_MUTANT(OLDER_FORGOTTEN))
 		ca_order_finished(stream, ca_order_bound(stream));
 	if (is_unmarked(record) && ca_point_try(record)) {
@@ -97,7 +97,7 @@ ca_lull_look(struct ca_stream_record *record)
 	} else {
 		atomic_fetch_and(&stream->seen, ~CA_WATCHED);
 		if (is_unmarked(record))
-			ca_lull_watch(stream);
+			ca_lull_track(stream);
 	}
 	errno = saved;
 }

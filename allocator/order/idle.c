@@ -29,7 +29,7 @@ ca_device_is_idle_locked(const struct ca_space *own)
 }
 
 bool
-ca_device_is_ours_alone_locked(const struct ca_space *own)
+ca_device_is_only_ours_locked(const struct ca_space *own)
 {
 	uint64_t thread = ca_order_thread();
 	struct ca_space *space;
@@ -51,7 +51,7 @@ ca_device_is_ours_alone_locked(const struct ca_space *own)
 }
 
 bool
-ca_order_has_nothing_untold(const struct ca_space *space, uint64_t bound)
+ca_order_has_nothing_unseen(const struct ca_space *space, uint64_t bound)
 {
 	const struct ca_order *order = &space->order;
 
@@ -68,7 +68,7 @@ ca_await_is_finished(struct ca_space *space, uint64_t bound)
 
 	if (space->dead || space->poisoned)
 		return true; /* nothing runs, or nothing can be known: the driver answers */
-	if (!ca_order_has_nothing_untold(space, bound))
+	if (!ca_order_has_nothing_unseen(space, bound))
 		return false;
 	for (i = 0; (record = ca_record_at(order, i)); i++)
 		if (!ca_record_has_finished(record, bound))

@@ -67,9 +67,9 @@ bool ca_order_candidate_comes_ordered(struct ca_order *order);
 void ca_order_leave_quiet_ordered(struct ca_order *order);
 /* The space has a candidate. True if that makes it the second such space: one candidate more for
  * all. Under the heap's lock from before the candidate came; mark what is exposed afterwards. */
-bool ca_order_company_comes_locked(struct ca_space *space);
+bool ca_order_other_active_locked(struct ca_space *space);
 /* The space has died. */
-void ca_order_company_goes(struct ca_space *space);
+void ca_order_other_inactive(struct ca_space *space);
 /* Marks what is exposed in the space, or in every space. */
 void ca_order_mark_exposed_in(struct ca_space *space, bool everywhere);
 
@@ -77,7 +77,7 @@ void ca_order_mark_exposed_in(struct ca_space *space, bool everywhere);
 /* Ticks without a submission that are a lull; 0: the driver's time is not the machine's. */
 uint64_t ca_lull_ticks(const struct ca_driver *driver);
 /* Memory of the stream was handed out unfinished, and it is not armed. */
-void ca_lull_watch(struct ca_stream *stream);
+void ca_lull_track(struct ca_stream *stream);
 /* Before a submission to a watched stream: behind a lull, marks what is exposed of it. */
 void ca_lull_look(struct ca_stream_record *record);
 
@@ -113,13 +113,13 @@ void ca_points_drop(struct ca_space *space, struct ca_list *dropped);
 /* Its unfinished memory was handed out, and no mark covers that. */
 bool ca_record_is_unmarked_ordered(struct ca_stream_record *record);
 /* No mark of the stream can be had any more. */
-void ca_record_lose(struct ca_stream_record *record);
+void ca_record_set_lost(struct ca_stream_record *record);
 /* Marks every stream with unfinished memory handed out that has no mark for it. */
 void ca_order_mark_exposed(struct ca_space *space);
 
 /* ---- early_reuse.c */
 /* The next programmatic launch on the stream goes out without its attribute. */
-void ca_record_loosen(struct ca_stream_record *record);
+void ca_record_note_reuse(struct ca_stream_record *record);
 
 /* ---- dominance.c */
 enum { CA_CANDIDATES_MAX = 64 };
@@ -134,7 +134,7 @@ void ca_users_choose_ordered(const struct ca_candidates *all, struct ca_users *r
 
 /* ---- clock.c */
 /* Does the next submission to `record` come after (stream, stamp)? */
-bool ca_clock_knows_ordered(const struct ca_stream_record *record, const struct ca_stream *stream,
-			    uint64_t stamp);
-void ca_clock_learn_ordered(struct ca_stream_record *record, struct ca_stream *stream,
-			    uint64_t stamp);
+bool ca_clock_includes_ordered(const struct ca_stream_record *record,
+			       const struct ca_stream *stream, uint64_t stamp);
+void ca_clock_update_ordered(struct ca_stream_record *record, struct ca_stream *stream,
+			     uint64_t stamp);

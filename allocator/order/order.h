@@ -169,11 +169,11 @@ void ca_submit_hazard_end(struct ca_stream *stream, bool submitted);
  * the stream, or of one that the legacy stream's barrier puts before it, was handed out after its
  * last submission that waited for all before.
  */
-bool ca_submit_must_serialize(struct ca_stream *stream);
+bool ca_submit_must_be_serial(struct ca_stream *stream);
 /* After a launch that waited for all before it (the attribute was taken off, or it never had it)
- * went out: everything exposed before this thread's last ca_submit_must_serialize is behind it. An
+ * went out: everything exposed before this thread's last ca_submit_must_be_serial is behind it. An
  * ordinary launch may call both; it need not. */
-void ca_submit_serialized(struct ca_stream *stream);
+void ca_submit_serial(struct ca_stream *stream);
 /* Work in another space may have touched memory of `space` (call after the real call returned). */
 void ca_submit_foreign(struct ca_space *space);
 
@@ -273,7 +273,7 @@ bool ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsign
  * from now on what is freed in `space` has no other user than `stream`, whatever else was submitted
  * to since it was allocated. NULL: as always, whoever was.
  */
-void ca_order_set_sole_user(struct ca_space *space, struct ca_stream *stream);
+void ca_order_set_only_user(struct ca_space *space, struct ca_stream *stream);
 
 /* Waits on the host for what is exposed in `space` (NULL: in every space), for work that no guard
  * can order is about to begin. Call after ca_order_finished_only. */
@@ -301,7 +301,7 @@ void ca_order_mark_busy(struct ca_space *space);
 /* ---- stamps and users */
 
 /* The birth of an allocation: every stamp so far is smaller. */
-uint64_t ca_order_born(struct ca_order *order);
+uint64_t ca_order_birth(struct ca_order *order);
 /* Work of another space may touch what was born then. */
 static inline bool
 ca_order_has_foreign_user(struct ca_order *order, uint64_t born)
@@ -346,7 +346,7 @@ ca_user_is_done(const struct ca_user *user)
 	return atomic_load(&record->done) >= user->stamp; /* hot comes first */
 }
 /* Takes finished users out. True: none is left. */
-bool ca_users_prune(struct ca_users *users);
+bool ca_users_remove_finished(struct ca_users *users);
 bool ca_order_is_quiet(struct ca_order *order);
 static inline bool
 ca_record_has_hazard(const struct ca_stream_record *record)
@@ -373,7 +373,7 @@ ca_order_only_stream(struct ca_order *order)
 		return ca_order_is_only_stream(order, only);
 	return atomic_load(&only->hot.last) > atomic_load(&only->done) ? only : NULL;
 }
-/* False: the caller of ca_order_set_sole_user has said that it is no user of anything. */
+/* False: the caller of ca_order_set_only_user has said that it is no user of anything. */
 static inline bool
 ca_order_is_user(const struct ca_order *order, const struct ca_stream_record *record)
 {
@@ -397,7 +397,7 @@ bool ca_order_may_capture(const struct ca_heap *heap);
 /* Every stream is submitted to by the calling thread only. */
 bool ca_order_is_ours(struct ca_order *order);
 /* The next submission to `record` comes after `user` by waits that it has made. */
-bool ca_order_is_behind(struct ca_stream_record *record, const struct ca_users *users);
+bool ca_order_is_after(struct ca_stream_record *record, const struct ca_users *users);
 /* If what `users` have not finished is handed to `record`, no other stream that has work comes to
  * wait: each comes after them anyway, or `record` comes after all of its work. */
 bool ca_order_exposes_freely(struct ca_stream_record *record, const struct ca_users *users);
@@ -441,7 +441,7 @@ ca_record_has_finished(const struct ca_stream_record *record, uint64_t bound)
 
 /* Work of the space that is not seen has finished, as far as it was stamped up to `bound`, or there
  * is none. */
-bool ca_order_has_nothing_untold(const struct ca_space *space, uint64_t bound);
+bool ca_order_has_nothing_unseen(const struct ca_space *space, uint64_t bound);
 /* All that the space runs and that was stamped up to `bound` is known to have finished. True also
  * if the space is dead or poisoned. */
 bool ca_await_is_finished(struct ca_space *space, uint64_t bound);
@@ -452,19 +452,19 @@ bool ca_device_is_idle_locked(const struct ca_space *space);
  * All that the device was ever given came from the calling thread. Another thread could submit,
  * just before the driver's free begins to wait, what waits for the caller's next submission.
  */
-bool ca_device_is_ours_alone_locked(const struct ca_space *space);
+bool ca_device_is_only_ours_locked(const struct ca_space *space);
 
 /* ---- what is handed out */
 
 static inline struct ca_stream_record *
-ca_owned_record(const struct ca_user *user)
+ca_held_record(const struct ca_user *user)
 {
 	return CA_CONTAINER_OF(user->stream, struct ca_stream_record, hot);
 }
 
 /* Nothing unfinished is handed out. Needs no lock. */
 static inline bool
-ca_owned_is_finished_only(const struct ca_space *space)
+ca_held_is_finished_only(const struct ca_space *space)
 {
 	return __atomic_load_n(&space->heap->config.reuse_finished, __ATOMIC_RELAXED) ||
 	       atomic_load_explicit(&space->order.finished_only, memory_order_relaxed);
@@ -472,9 +472,9 @@ ca_owned_is_finished_only(const struct ca_space *space)
 /* The stream whose unfinished memory is as good as FREE: the one stream of a quiet space. NULL:
  * there is none. */
 static inline struct ca_stream_record *
-ca_owned_quiet_locked(struct ca_space *space)
+ca_held_quiet_locked(struct ca_space *space)
 {
 	struct ca_stream_record *only = ca_order_only_stream(&space->order);
 
-	return only && !ca_owned_is_finished_only(space) ? only : NULL;
+	return only && !ca_held_is_finished_only(space) ? only : NULL;
 }

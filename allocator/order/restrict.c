@@ -9,7 +9,7 @@
 #include "config/log.h"
 
 static void
-tell(unsigned reason)
+report(unsigned reason)
 {
 	static const struct {
 		unsigned reason;
@@ -65,7 +65,7 @@ ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned re
 		heap->hooks.quiesce(heap); /* nothing unfinished is exposed from now on */
 	ca_heap_unlock(heap);
 	if (first)
-		tell(reason);
+		report(reason);
 	return first;
 }
 

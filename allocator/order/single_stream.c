@@ -50,7 +50,7 @@ ca_order_candidate_comes_ordered(struct ca_order *order)
 }
 
 bool
-ca_order_company_comes_locked(struct ca_space *space)
+ca_order_other_active_locked(struct ca_space *space)
 {
 	struct ca_heap *heap = space->heap;
 
@@ -68,7 +68,7 @@ ca_order_company_comes_locked(struct ca_space *space)
 }
 
 void
-ca_order_company_goes(struct ca_space *space)
+ca_order_other_inactive(struct ca_space *space)
 {
 	struct ca_heap *heap = space->heap;
 

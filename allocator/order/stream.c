@@ -80,7 +80,7 @@ ca_order_kill(struct ca_space *space)
 	ca_order_note_progress(order);
 	ca_order_unlock(order);
 	ca_points_drop(space, &dropped);
-	ca_order_company_goes(space);
+	ca_order_other_inactive(space);
 }
 
 void
@@ -175,7 +175,7 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 
 /* True if it may be worth asking whether ghosts are through. */
 static bool
-has_many_ghosts(struct ca_order *order)
+has_many_closed(struct ca_order *order)
 {
 	struct ca_stream_record *record;
 	unsigned i, ghosts = 0;
@@ -196,7 +196,7 @@ reclaim_records(struct ca_space *space)
 	ca_mark mark;
 
 	ca_order_poll(space);
-	if (!has_many_ghosts(order))
+	if (!has_many_closed(order))
 		return;
 	bound = ca_order_context_bound(order);
 	if (driver->mark_record(driver->self, space->context, &mark))
@@ -224,7 +224,7 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 	struct ca_list dropped;
 	int r;
 
-	if (has_many_ghosts(order))
+	if (has_many_closed(order))
 		reclaim_records(space);
 	ca_list_init(&dropped);
 	ca_heap_lock(space->heap); /* for company: nobody submits here before all spaces know */
@@ -237,7 +237,7 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 	}
 	ca_order_unlock(order);
 	if (!r)
-		everywhere = ca_order_company_comes_locked(space);
+		everywhere = ca_order_other_active_locked(space);
 	ca_heap_unlock(space->heap);
 	if (!r && ca_tracing(space->heap))
 		ca_trace_stream(record);
@@ -296,7 +296,7 @@ ca_stream_close(struct ca_stream *stream, bool gone)
 	release_handle_ordered(record);
 	ca_order_unlock(order);
 	if (lost)
-		ca_record_lose(record);
+		ca_record_set_lost(record);
 	if (ca_order_last_stream == stream)
 		ca_order_last_stream = NULL;
 }

@@ -24,7 +24,7 @@
 
 /* May the block go to a magazine at its free? */
 static bool
-is_quick(const struct ca_block *block, uint64_t rounded)
+is_fast(const struct ca_block *block, uint64_t rounded)
 {
 	const struct ca_segment *segment = block->segment;
 
@@ -56,14 +56,14 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 	atomic_store_explicit(&block->requested, requested, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
 	if (__builtin_expect(block->places != NULL, 0))
-		ca_block_keep_several_locked(block, ca_order_born(&space->order));
+		ca_block_keep_several_locked(block, ca_order_birth(&space->order));
 	else
-		block->born = ca_order_born(&space->order);
+		block->born = ca_order_birth(&space->order);
 	block->thread = (uint32_t)ca_order_thread();
 	block->sync_memops = false; /* the last owner's */
 	ca_block_set_state_locked(block, CA_BLOCK_ALLOCATED);
 	atomic_store_explicit(&block->quick,
-			      is_quick(block, rounded) ? block->address | CA_QUICK_LIVE : 0,
+			      is_fast(block, rounded) ? block->address | CA_QUICK_LIVE : 0,
 			      memory_order_release);
 	CA_COUNT(space, alloc_calls);
 }
@@ -71,7 +71,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 static bool
 waiting_useful(struct ca_space *space, uint64_t bytes)
 {
-	return ca_owned_waiting_bytes_locked(space, ca_pool_for(space, bytes)) >= bytes;
+	return ca_held_waiting_bytes_locked(space, ca_pool_for(space, bytes)) >= bytes;
 }
 
 /*
@@ -79,7 +79,7 @@ waiting_useful(struct ca_space *space, uint64_t bytes)
  * waits, and memory that is free but in pieces that do not fit.
  */
 static bool
-beyond_slack(struct ca_space *space)
+exceeds_slack(struct ca_space *space)
 {
 	uint64_t waiting = ca_alloc_waiting_bytes_locked(space);
 	uint64_t slack = space->heap->config.reuse_slack_bytes;
@@ -98,7 +98,7 @@ beyond_slack(struct ca_space *space)
 static bool
 shrink_waiting(struct ca_space *space)
 {
-	int r = ca_owned_wait_locked(space, CA_WAIT_LATER);
+	int r = ca_held_wait_locked(space, CA_WAIT_LATER);
 
 	if (!r)
 		r = ca_pending_wait_locked(space, CA_WAIT_LATER);
@@ -106,11 +106,11 @@ shrink_waiting(struct ca_space *space)
 }
 
 static void
-pay_debt(struct ca_space *space)
+apply_backpressure(struct ca_space *space)
 {
 	if (ca_alloc_in_debt != space->id)
 		return;
-	if (ca_alloc_is_crowded_locked(space))
+	if (ca_alloc_exceeds_slack_locked(space))
 		shrink_waiting(space);
 	else
 		ca_alloc_in_debt = 0;
@@ -135,7 +135,7 @@ others_finish(struct ca_space *space, uint64_t bytes)
 {
 	unsigned looks;
 
-	if (!ca_owned_others_wait_locked(space))
+	if (!ca_held_others_wait_locked(space))
 		return false;
 	if (space->not_now) {
 		space->not_now--;
@@ -143,8 +143,8 @@ others_finish(struct ca_space *space, uint64_t bytes)
 	}
 	for (looks = 0; looks < MOMENT_LOOKS && !space->dead; looks++) {
 		ca_outside_pause(space->heap, MOMENT_PAUSE_NS);
-		ca_owned_look_locked(space);
-		if (ca_owned_find_locked(space, bytes)) {
+		ca_held_look_locked(space);
+		if (ca_held_find_locked(space, bytes)) {
 			space->impatience = 0;
 			return true;
 		}
@@ -164,14 +164,14 @@ others_finish(struct ca_space *space, uint64_t bytes)
  * parallel training waits 118 to 343 times, with all of it never.)
  */
 static bool
-is_in_pieces(struct ca_space *space, const struct ca_block *block, uint64_t bytes)
+is_fragmented(struct ca_space *space, const struct ca_block *block, uint64_t bytes)
 {
 	const struct ca_stats *stats = &space->device->stats;
 	uint64_t most = stats->allocated_bytes.peak, more;
 
 	more = stats->reserved_bytes.current + ca_pool_segment_bytes(&space->heap->config, bytes);
 	return (block || more <= most || more - most <= space->heap->config.reuse_slack_bytes) &&
-	       ca_owned_wants_room_locked(space);
+	       ca_held_needs_space_locked(space);
 }
 
 /* Beyond the slack, what may be exposed is as good as `block`, which may be NULL: the smaller one,
@@ -181,13 +181,13 @@ or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 {
 	struct ca_block *exposable;
 
-	exposable = ca_owned_exposable_locked(space, bytes);
+	exposable = ca_held_exposable_locked(space, bytes);
 	if (!exposable)
-		exposable = ca_owned_exposable_late_locked(space, bytes);
+		exposable = ca_held_exposable_late_locked(space, bytes);
 	if (!exposable && !block)
 		exposable = ca_gather_locked(space, bytes, false);
 	if (!exposable && !block)
-		exposable = ca_owned_find_hole_locked(space, bytes);
+		exposable = ca_held_find_hole_locked(space, bytes);
 	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
 }
 
@@ -197,7 +197,7 @@ exposable_by_force(struct ca_space *space, uint64_t bytes)
 {
 	if (!CA_EXPOSURE_FORCED)
 		return NULL;
-	ca_owned_adopt_locked(space);
+	ca_held_take_over_locked(space);
 	return or_exposable(space, NULL, bytes);
 }
 
@@ -207,7 +207,7 @@ or_exposable_free(struct ca_space *space, struct ca_block *block, uint64_t bytes
 {
 	struct ca_block *exposable;
 
-	exposable = ca_owned_exposable_free_locked(space, bytes);
+	exposable = ca_held_exposable_free_locked(space, bytes);
 	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
 }
 
@@ -223,36 +223,36 @@ reuse(struct ca_space *space, uint64_t bytes)
 	struct ca_block *block, *exposable;
 	bool waited = false;
 
-	pay_debt(space);
+	apply_backpressure(space);
 	exposable = exposable_by_force(space, bytes);
 	if (exposable)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);
-	block = ca_owned_find_own_locked(space, bytes);
+	block = ca_held_find_own_locked(space, bytes);
 	if (!block) /* others' magazines are left alone as long as that costs no new memory */
-		block = ca_owned_find_locked(space, bytes);
-	if (!ca_owned_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
+		block = ca_held_find_locked(space, bytes);
+	if (!ca_held_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
 		return ca_alloc_hit_locked(space, block, bytes, false);
-	ca_owned_adopt_locked(space);
-	block = ca_owned_find_locked(space, bytes);
+	ca_held_take_over_locked(space);
+	block = ca_held_find_locked(space, bytes);
 	exposable = or_exposable_free(space, block, bytes);
 	if (exposable)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);
-	waited = ca_owned_look_locked(space);
-	block = ca_owned_find_locked(space, bytes);
-	while (waiting_useful(space, bytes) && beyond_slack(space) &&
+	waited = ca_held_look_locked(space);
+	block = ca_held_find_locked(space, bytes);
+	while (waiting_useful(space, bytes) && exceeds_slack(space) &&
 	       !(block && ca_pool_is_whole(block, bytes))) {
 		exposable = or_exposable(space, block, bytes);
 		if (exposable)
 			return ca_alloc_hit_locked(space, exposable, bytes, waited);
-		if (is_in_pieces(space, block, bytes))
+		if (is_fragmented(space, block, bytes))
 			break;
 		if (!shrink_waiting(space) && (block || !others_finish(space, bytes)))
 			break;
 		waited = true;
-		ca_owned_adopt_locked(space);
-		block = ca_owned_find_locked(space, bytes);
+		ca_held_take_over_locked(space);
+		block = ca_held_find_locked(space, bytes);
 	}
-	block = ca_owned_find_locked(space, bytes);
+	block = ca_held_find_locked(space, bytes);
 	if (!block)
 		block = ca_gather_locked(space, bytes, true);
 	return ca_alloc_hit_locked(space, block, bytes, waited);
@@ -273,11 +273,10 @@ take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_PAGE) : bytes;
 	int r;
 
-	ca_ladder_begin(true);
+	ca_oom_begin(true);
 	do
 		r = take_own(space, segment_bytes, bytes, ret_block);
-	while (r == CA_DRIVER_OUT_OF_MEMORY &&
-	       ca_ladder_release_unfinished_locked(space, segment_bytes));
+	while (r == CA_DRIVER_OUT_OF_MEMORY && ca_oom_release_busy_locked(space, segment_bytes));
 	if (!r)
 		(*ret_block)->segment->captured = true;
 	return r;
@@ -292,7 +291,7 @@ take_searched(struct ca_space *space, uint64_t bytes, struct ca_block **ret_bloc
 		return 0;
 	if (space->poisoned)
 		return take_own(space, bytes, bytes, ret_block);
-	return ca_ladder_take_locked(space, bytes, ret_block);
+	return ca_oom_take_locked(space, bytes, ret_block);
 }
 
 static int
@@ -310,7 +309,7 @@ take(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
 
 /* The program gets the driver's code. */
 static CA_APART void
-refuse(struct ca_space *space, uint64_t size, int code)
+reject(struct ca_space *space, uint64_t size, int code)
 {
 	if (code == CA_DRIVER_OUT_OF_MEMORY)
 		CA_COUNT(space, ooms);
@@ -325,7 +324,7 @@ answer(struct ca_space *space, struct ca_block *block, uint64_t size, uint64_t r
 {
 	if (r) {
 		if (r > 0)
-			refuse(space, size, r);
+			reject(space, size, r);
 		return r;
 	}
 	hand_out(space, block, size, rounded);
@@ -347,14 +346,14 @@ has_only_own(const struct ca_space *space)
 
 /* Another thread's magazine may have what the caller's has not. */
 static bool
-take_quick(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
+take_fast(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
 {
 	const struct ca_heap *heap = space->heap;
 
 	if (heap->config.disable != CA_DISABLE_OFF)
 		return false;
 	if (!ca_list_empty(&space->due)) {
-		ca_await_ask_locked(space, space->due_bound);
+		ca_await_query_locked(space, space->due_bound);
 		ca_segment_return_due_locked(space, NULL);
 	} else if (has_only_own(space)) {
 		return false; /* and that was asked just now, without the lock */
@@ -374,7 +373,7 @@ alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uin
 	ca_heap_lock(heap);
 	heap->requests++;
 	ca_magazine_count_own_locked(heap);
-	if (capturing || !take_quick(space, size, bytes, ret_address)) {
+	if (capturing || !take_fast(space, size, bytes, ret_address)) {
 		r = take(space, size, bytes, capturing, &block);
 		r = answer(space, block, size, bytes, r, ret_address);
 	}
@@ -420,7 +419,7 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
  * what the caller does next: so only while the device is known to have nothing to do.
  */
 static void
-give_back_cached(struct ca_space *space)
+return_cached(struct ca_space *space)
 {
 	const struct ca_stats *stats = &space->device->stats;
 	bool busy = false;
@@ -428,8 +427,8 @@ give_back_cached(struct ca_space *space)
 	if (stats->reserved_bytes.current == stats->allocated_bytes.current ||
 	    !ca_device_is_idle_locked(space))
 		return;
-	ca_owned_look_locked(space);
-	ca_ladder_release_locked(space, UINT64_MAX, &busy);
+	ca_held_look_locked(space);
+	ca_oom_release_locked(space, UINT64_MAX, &busy);
 }
 
 /* The driver's own memory, with the ladder if it has none. */
@@ -438,21 +437,22 @@ take_through(struct ca_space *space, uint64_t size, bool capturing, struct ca_bl
 {
 	int r;
 
-	ca_ladder_begin(capturing);
+	ca_oom_begin(capturing);
 	if (!capturing && atomic_load_explicit(&space->heap->shared, memory_order_relaxed))
-		give_back_cached(space);
+		return_cached(space);
 	for (;;) {
 		r = space->dead ? -ENODEV : take_own(space, size, size, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			return r;
-		if (!ca_ladder_reclaim_locked(space, size, true))
-			return capturing ? r : ca_resort_through_locked(space, size, ret_block);
+		if (!ca_oom_reclaim_locked(space, size, true))
+			return capturing ? r
+					 : ca_oom_last_passthrough_locked(space, size, ret_block);
 		CA_COUNT(space, alloc_retries);
 	}
 }
 
 int
-ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+ca_alloc_passthrough(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
 	struct ca_block *block = NULL;
@@ -478,7 +478,7 @@ ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 }
 
 int
-ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested)
+ca_track_foreign(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested)
 {
 	struct ca_heap *heap = space->heap;
 	struct ca_block *block;

@@ -15,8 +15,8 @@ ca_charge(struct ca_space *space, uint64_t bytes)
 
 	do {
 		ca_heap_lock(heap);
-		ca_limit_learn_locked(space);
-		allowed = bytes <= CA_SIZE_MAX && !ca_limit_shortage_locked(space, bytes, false);
+		ca_limit_update_locked(space);
+		allowed = bytes <= CA_SIZE_MAX && !ca_limit_needed_locked(space, bytes, false);
 		if (allowed)
 			space->device->other_bytes += bytes;
 		ca_heap_unlock(heap);
@@ -25,7 +25,7 @@ ca_charge(struct ca_space *space, uint64_t bytes)
 }
 
 void
-ca_charge_cancel(struct ca_space *space, uint64_t bytes)
+ca_charge_abort(struct ca_space *space, uint64_t bytes)
 {
 	ca_heap_lock(space->heap);
 	space->device->other_bytes -= bytes;

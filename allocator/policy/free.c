@@ -30,7 +30,7 @@ free_to_streams(struct ca_block *block)
 	ca_order_users(order, block->born, &inherited, &users);
 	if (ca_tracing(block->segment->space->heap))
 		ca_trace_free_locked(block, &users);
-	return ca_owned_place_locked(block, &users);
+	return ca_held_place_locked(block, &users);
 }
 
 static CA_APART int
@@ -154,7 +154,7 @@ free_live(struct ca_block *block, uint64_t thread)
 static CA_APART void
 hold_back(struct ca_space *space)
 {
-	if (ca_alloc_is_crowded_locked(space) && !ca_owned_wait_locked(space, CA_WAIT_LATER))
+	if (ca_alloc_exceeds_slack_locked(space) && !ca_held_wait_locked(space, CA_WAIT_LATER))
 		ca_pending_wait_locked(space, CA_WAIT_LATER);
 }
 
@@ -186,7 +186,7 @@ free_claimed(struct ca_block *block, uint64_t thread)
 
 /* The calling thread's magazine takes the block once there is room, or once there is a magazine. */
 static bool
-give(struct ca_heap *heap, struct ca_block *block, uint64_t address)
+put_to_magazine(struct ca_heap *heap, struct ca_block *block, uint64_t address)
 {
 	return atomic_load_explicit(&block->quick, memory_order_relaxed) &&
 	       ca_magazine_prepare_give_locked(block->segment->space,
@@ -206,7 +206,7 @@ free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 	block = ca_bases_find_locked(&heap->bases, address);
 	if (!block || !ca_block_is_live(block))
 		r = find_live(heap, address, &block);
-	if (!r && !(thread && give(heap, block, address)))
+	if (!r && !(thread && put_to_magazine(heap, block, address)))
 		r = ca_block_claim_locked(block) ? free_claimed(block, thread) : -EINVAL;
 	ca_heap_unlock(heap);
 	return r;
@@ -237,7 +237,7 @@ ca_free_async(struct ca_heap *heap, uint64_t address, struct ca_stream *stream)
 }
 
 int
-ca_disown(struct ca_heap *heap, uint64_t address)
+ca_forget_block(struct ca_heap *heap, uint64_t address)
 {
 	struct ca_block *block;
 	int r = -ENOENT;
@@ -301,13 +301,13 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	ca_magazines_count_locked(heap);
 	for (space = heap->spaces; space; space = space->next) {
 		ca_magazines_clear_locked(space); /* kept blocks may be finished, too */
-		ca_owned_poll_locked(space);
-		ca_owned_look_locked(space);
+		ca_held_poll_locked(space);
+		ca_held_look_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_pending_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);
 		if (!ca_list_empty(&space->due))
-			ca_await_ask_locked(space, space->due_bound);
+			ca_await_query_locked(space, space->due_bound);
 		given += ca_segment_return_due_locked(space, NULL);
 	}
 	while (cached_bytes(heap) > keep_bytes && (block = largest_whole(heap))) {

@@ -79,10 +79,10 @@ row_extend(struct row *row, struct ca_block *block, bool freely)
 	if (ca_registered_overlaps(block))
 		return false; /* it would have unfinished users */
 	if (block->state != CA_BLOCK_FREE) {
-		if (!ca_owned_may_take_locked(block, freely))
+		if (!ca_held_may_take_locked(block, freely))
 			return false;
 		ca_block_users(block, &users);
-		ca_users_prune(&users);
+		ca_users_remove_finished(&users);
 		for (i = 0; i < users.n; i++)
 			if (!users_add(&row->users, &users.user[i]))
 				return false;
@@ -111,7 +111,7 @@ row_from(struct search *search, struct ca_block *first, struct row *ret_row)
 
 /* The first block behind the row of free ones, and how much that is. */
 static struct ca_block *
-behind_row(struct ca_block *block, uint64_t *ret_bytes)
+after_row(struct ca_block *block, uint64_t *ret_bytes)
 {
 	*ret_bytes = 0;
 	for (; is_free(block); block = block->next)
@@ -128,7 +128,7 @@ look_in(struct search *search, const struct ca_segment *segment)
 	struct row row;
 
 	for (; block && search->rows && search->blocks; block = end) {
-		end = behind_row(block, &row_bytes);
+		end = after_row(block, &row_bytes);
 		for (; block != end && row_bytes >= search->bytes; block = block->next) {
 			if (row_from(search, block, &row)) {
 				search->rows--;
@@ -156,12 +156,12 @@ put_together(struct row *row, bool freely)
 	CA_REACHED(EXPOSED_GATHERED);
 	block = ca_block_gather_locked(row->first, row->last);
 	block->thread = (uint32_t)ca_order_thread();
-	ca_owned_place_or_mark_locked(block, &row->users);
+	ca_held_place_or_mark_locked(block, &row->users);
 	block = ca_block_find_locked(heap, address);
 	if (!is_free(block))
 		return NULL;
-	return block->state == CA_BLOCK_FREE || ca_owned_may_take_locked(block, freely) ? block
-											: NULL;
+	return block->state == CA_BLOCK_FREE || ca_held_may_take_locked(block, freely) ? block
+										       : NULL;
 }
 
 struct ca_block *
@@ -171,7 +171,7 @@ ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely)
 	struct search search = { bytes, freely, ROWS_LOOK, BLOCKS_LOOK, { .first = NULL } };
 	struct ca_list *link;
 
-	if (ca_owned_quiet_locked(space) || !ca_owned_wants_room_locked(space))
+	if (ca_held_quiet_locked(space) || !ca_held_needs_space_locked(space))
 		return NULL;
 	for (link = space->segments.next; search.rows && search.blocks && link != &space->segments;
 	     link = link->next) {

@@ -12,10 +12,10 @@ ca_grow_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 	int r;
 
 	if (space->heap->limited)
-		ca_limit_learn_locked(space);
+		ca_limit_update_locked(space);
 	if (space->heap->limited && !space->dead &&
-	    ca_limit_shortage_locked(space, segment_bytes, true)) {
-		ca_ladder_tried.refused_by_us = true;
+	    ca_limit_needed_locked(space, segment_bytes, true)) {
+		ca_oom_tried.refused_by_us = true;
 		return CA_DRIVER_OUT_OF_MEMORY;
 	}
 	r = ca_segment_take_locked(space, segment_bytes, bytes, kind, ret_block);

@@ -12,12 +12,12 @@
 uint64_t
 ca_alloc_waiting_bytes_locked(struct ca_space *space)
 {
-	return ca_owned_waiting_bytes_locked(space, &space->pools[0]) +
-	       ca_owned_waiting_bytes_locked(space, &space->pools[1]);
+	return ca_held_waiting_bytes_locked(space, &space->pools[0]) +
+	       ca_held_waiting_bytes_locked(space, &space->pools[1]);
 }
 
 bool
-ca_alloc_is_crowded_locked(struct ca_space *space)
+ca_alloc_exceeds_slack_locked(struct ca_space *space)
 {
 	return ca_alloc_waiting_bytes_locked(space) > space->heap->config.reuse_slack_bytes;
 }
@@ -25,10 +25,10 @@ ca_alloc_is_crowded_locked(struct ca_space *space)
 __thread uint64_t ca_alloc_in_debt __attribute__((tls_model("initial-exec")));
 
 static void
-note_debt(struct ca_space *space, const struct ca_block *block)
+note_backpressure(struct ca_space *space, const struct ca_block *block)
 {
 	if (space->several_free && block->state == CA_BLOCK_FREE && block->thread &&
-	    block->thread != ca_order_thread() && ca_alloc_is_crowded_locked(space))
+	    block->thread != ca_order_thread() && ca_alloc_exceeds_slack_locked(space))
 		ca_alloc_in_debt = space->id;
 }
 
@@ -37,7 +37,7 @@ static void
 expose(struct ca_space *space, struct ca_block *block, const struct ca_users *users)
 {
 	struct ca_several *several = ca_block_several(block);
-	bool quiet = ca_owned_quiet_locked(space) != NULL;
+	bool quiet = ca_held_quiet_locked(space) != NULL;
 	unsigned i;
 
 	for (i = CA_MUTANT(ONE_USER_UNGUARDED) && users->n > 1; i < users->n; i++)
@@ -65,7 +65,7 @@ count_hit(struct ca_space *space, struct ca_block *block, bool waited)
 	CA_COUNT(space, cache_hits);
 	if (block->state != CA_BLOCK_FREE) {
 		ca_block_users(block, &users);
-		if (!ca_users_prune(&users)) {
+		if (!ca_users_remove_finished(&users)) {
 			expose(space, block, &users);
 			return;
 		}
@@ -85,7 +85,7 @@ ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t byt
 		block = ca_pool_cut_locked(block, bytes);
 	if (!block)
 		return NULL;
-	note_debt(space, block);
+	note_backpressure(space, block);
 	count_hit(space, block, waited);
 	return block;
 }

@@ -16,58 +16,58 @@
 /* ---- search.c: free memory */
 
 /* Best fit of the pool that the budget does not keep. */
-struct ca_block *ca_owned_find_best_locked(struct ca_space *space, const struct ca_pool *pool,
-					   uint64_t bytes);
+struct ca_block *ca_held_find_best_locked(struct ca_space *space, const struct ca_pool *pool,
+					  uint64_t bytes);
 /* The smaller one; `a` if they are equal. */
 static inline struct ca_block *
-ca_owned_better(struct ca_block *a, struct ca_block *b)
+ca_held_better(struct ca_block *a, struct ca_block *b)
 {
 	return !a || (b && b->bytes < a->bytes) ? b : a;
 }
 /* Best fit of what is FREE or STREAM_HELD by the quiet space's stream, once all magazines are
  * empty. */
-struct ca_block *ca_owned_find_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_held_find_locked(struct ca_space *space, uint64_t bytes);
 /* Of the same, for a request of up to 1 MiB: best fit of what is too small for the large pool that
  * it lies in. NULL for larger requests, too. */
-struct ca_block *ca_owned_find_hole_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_held_find_hole_locked(struct ca_space *space, uint64_t bytes);
 /* The same of one pool. */
-struct ca_block *ca_owned_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool,
-					 uint64_t bytes);
-/* As ca_owned_find_locked, but only the calling thread's magazine is emptied. */
-struct ca_block *ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes);
-/* As ca_owned_find_locked, but nothing is left whole because a segment could go back. */
+struct ca_block *ca_held_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool,
+					uint64_t bytes);
+/* As ca_held_find_locked, but only the calling thread's magazine is emptied. */
+struct ca_block *ca_held_find_own_locked(struct ca_space *space, uint64_t bytes);
+/* As ca_held_find_locked, but nothing is left whole because a segment could go back. */
 struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
 /* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
-struct ca_block *ca_ladder_search_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_oom_search_locked(struct ca_space *space, uint64_t bytes);
 
 /* ---- search_early.c: unfinished memory for the calling thread, and the stream of its last
  * submission */
 
 /* That stream takes over what it comes after by now. Merges: before anything is found, not after.
  */
-void ca_owned_adopt_locked(struct ca_space *space);
+void ca_held_take_over_locked(struct ca_space *space);
 /* Best fit of what that stream owns, or comes after, and may be exposed to it. */
-struct ca_block *ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_held_exposable_locked(struct ca_space *space, uint64_t bytes);
 /* The same, if no other stream comes to wait because of it. */
-struct ca_block *ca_owned_exposable_free_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_held_exposable_free_locked(struct ca_space *space, uint64_t bytes);
 /* A fit of what any streams use, for which the device is to wait: beyond the slack. */
-struct ca_block *ca_owned_exposable_late_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_held_exposable_late_locked(struct ca_space *space, uint64_t bytes);
 /* Unfinished memory is handed out at all, and there is some. */
-bool ca_owned_has_exposable(const struct ca_space *space);
+bool ca_held_has_exposable(const struct ca_space *space);
 /* The block, STREAM_HELD or MULTI_HELD, may be exposed to the calling thread; `freely`: so that
  * nobody comes to wait because of it. */
-bool ca_owned_may_take_locked(const struct ca_block *block, bool freely);
-/* A hole (ca_owned_find_hole_locked) that may be exposed at no cost. */
-struct ca_block *ca_owned_exposable_hole_locked(struct ca_space *space, uint64_t bytes);
+bool ca_held_may_take_locked(const struct ca_block *block, bool freely);
+/* A hole (ca_held_find_hole_locked) that may be exposed at no cost. */
+struct ca_block *ca_held_exposable_hole_locked(struct ca_space *space, uint64_t bytes);
 /* The block that the host would wait for could be handed out as it is, were it larger. */
-bool ca_owned_wants_room_locked(struct ca_space *space);
+bool ca_held_needs_space_locked(struct ca_space *space);
 /* Best fit of all that may be exposed of anybody: memory is short. */
-struct ca_block *ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_held_exposable_any_locked(struct ca_space *space, uint64_t bytes);
 
 /* ---- gather.c */
 
 /* A free block put together of neighbours, indexed, that fits; NULL: there are none. On what terms
- * they may be exposed: ca_owned_may_take_locked. */
+ * they may be exposed: ca_held_may_take_locked. */
 struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely);
 
 /* ---- hit.c */
@@ -80,7 +80,7 @@ struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *bl
 /* Memory that waits in the space. */
 uint64_t ca_alloc_waiting_bytes_locked(struct ca_space *space);
 /* It is more than reuse_slack. */
-bool ca_alloc_is_crowded_locked(struct ca_space *space);
+bool ca_alloc_exceeds_slack_locked(struct ca_space *space);
 /*
  * Backpressure. A thread that takes memory which another one got back, while more than the slack of
  * its own still waits, makes that other thread take new memory; and so on for ever, if its own
@@ -93,49 +93,50 @@ extern __thread uint64_t ca_alloc_in_debt
 /* ---- release.c: segments go back */
 
 /* A request begins, in a capture or not: noted for a report. */
-void ca_ladder_begin(bool capturing);
+void ca_oom_begin(bool capturing);
 /*
  * While something captures no mark can be asked, and memory that was freed natively would be free:
  * whole segments without a live block go back although the device may still use them, since the
  * driver's free waits as it does for the program's own. Returns bytes given back.
  */
-uint64_t ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t bytes);
+uint64_t ca_oom_release_busy_locked(struct ca_space *space, uint64_t bytes);
 /* The smallest whole segment of the device, finished and free, of at least `bytes`; or the largest;
  * NULL: there is none. */
-struct ca_block *ca_ladder_candidate_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_oom_candidate_locked(struct ca_space *space, uint64_t bytes);
 /* Empties all threads' magazines for the device: their blocks count as live till then. */
-void ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device);
+void ca_oom_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device);
 /* How much must come back before `bytes` fit, for a segment or another call. Leaves and retakes the
  * lock. */
-uint64_t ca_release_shortage_locked(struct ca_space *space, uint64_t bytes, bool segment);
+uint64_t ca_release_needed_locked(struct ca_space *space, uint64_t bytes, bool segment);
 /* Segments that the driver refused in the last round are offered again. */
-void ca_release_unstick_locked(struct ca_heap *heap, const struct ca_device *device);
+void ca_release_reset_rejected_locked(struct ca_heap *heap, const struct ca_device *device);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
  * back; *ret_busy is set when a capture stood in the way. */
 uint64_t ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
 /* The same, in a new round. */
-uint64_t ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
+uint64_t ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
 /*
  * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
  * its marks and streams, and makes the segment due for return, which waits (deferred/await.c).
  * False: there is none.
  */
-bool ca_pending_surrender_locked(struct ca_space *space);
+bool ca_release_own_locked(struct ca_space *space);
 
 /* ---- oom.c: out of memory */
 
 /* The take by the pool's rule, and the ladder if the driver is out of memory. *ret_block as from
  * the take, or FREE and in no index (a hit, counted). */
-int ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+int ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 
 /* As ca_reclaim, for a segment or another call. */
-bool ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment);
+bool ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment);
 
 /* ---- oom_last.c: the end of the ladder */
 
-int ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+int ca_oom_last_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 /* The same for what goes straight through: nothing cached. */
-int ca_resort_through_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+int ca_oom_last_passthrough_locked(struct ca_space *space, uint64_t bytes,
+				   struct ca_block **ret_block);
 
 /* ---- grow.c */
 
@@ -171,7 +172,7 @@ void ca_budget_tidy_locked(struct ca_space *space);
 /* A segment was taken. */
 void ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes);
 /* The driver has no segment for `bytes`. */
-void ca_budget_refused_locked(struct ca_space *space, uint64_t bytes);
+void ca_budget_rejected_locked(struct ca_space *space, uint64_t bytes);
 /* The size to ask of the driver for `bytes` when it has no more than that: whole pages, which it
  * would use in any case, unless a limit that the user set forbids them. */
 uint64_t ca_budget_exact(const struct ca_space *space, uint64_t bytes);
@@ -180,13 +181,13 @@ uint64_t ca_budget_exact(const struct ca_space *space, uint64_t bytes);
 
 /* Asks the driver how large the device is, where that matters and is not known. Leaves and retakes
  * the lock. */
-void ca_limit_learn_locked(struct ca_space *space);
+void ca_limit_update_locked(struct ca_space *space);
 /* `share` billionths of `total`. */
 uint64_t ca_limit_share(uint64_t total, uint64_t share);
 /* The bytes that the segments of a device may hold, or UINT64_MAX. */
 uint64_t ca_limit_of_segments(const struct ca_space *space);
 /* How much must go back before `bytes` more are allowed, for a segment of ours or another call. */
-uint64_t ca_limit_shortage_locked(const struct ca_space *space, uint64_t bytes, bool segment);
+uint64_t ca_limit_needed_locked(const struct ca_space *space, uint64_t bytes, bool segment);
 /* ---- trim.c: automatic trims */
 
 /* Before `bytes` more are asked of the driver: garbage_collection_threshold. Leaves and retakes the

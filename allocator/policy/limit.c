@@ -25,7 +25,7 @@ ca_limit_is_set(const struct ca_config *config)
 }
 
 void
-ca_limit_learn_locked(struct ca_space *space)
+ca_limit_update_locked(struct ca_space *space)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	uint64_t free_bytes, total;
@@ -89,7 +89,7 @@ excess(uint64_t bytes, uint64_t limit)
 }
 
 uint64_t
-ca_limit_shortage_locked(const struct ca_space *space, uint64_t bytes, bool segment)
+ca_limit_needed_locked(const struct ca_space *space, uint64_t bytes, bool segment)
 {
 	const struct ca_device *device = space->device;
 	uint64_t held = device->stats.reserved_bytes.current + device->taking_bytes + bytes;
@@ -109,7 +109,7 @@ ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_byte
 	if (!heap->config.limit.bytes && !heap->config.limit.share)
 		return;
 	ca_heap_lock(heap);
-	ca_limit_learn_locked(space);
+	ca_limit_update_locked(space);
 	limit = limit_of_all(space);
 	used = device->stats.reserved_bytes.current - device->drainable_bytes + device->other_bytes;
 	ca_heap_unlock(heap);

@@ -46,7 +46,7 @@ enum {
 static int
 wait_in_space(struct ca_space *space, enum ca_wait which)
 {
-	int r = ca_owned_wait_locked(space, which);
+	int r = ca_held_wait_locked(space, which);
 
 	return r ? r : ca_pending_wait_locked(space, which);
 }
@@ -80,7 +80,7 @@ wait_locked(struct ca_space *space)
 	bool foreign = false;
 	int r;
 
-	ca_ladder_tried.waits++;
+	ca_oom_tried.waits++;
 	r = wait_on_device(space, CA_WAIT_EXACT, &foreign);
 
 	if (!r)
@@ -88,7 +88,7 @@ wait_locked(struct ca_space *space)
 	if (r)
 		return r;
 	for (other = space->heap->spaces; other; other = other->next)
-		if (other->device == space->device && ca_pending_surrender_locked(other))
+		if (other->device == space->device && ca_release_own_locked(other))
 			return 1;
 	return foreign ? -EAGAIN : 0;
 }
@@ -121,11 +121,11 @@ is_past(const struct ca_heap *heap, const struct ca_device *device, const struct
 
 /* Segments would go back, but are used still. Asks. */
 static bool
-is_due_unfinished(struct ca_space *space)
+is_due_busy(struct ca_space *space)
 {
 	if (ca_list_empty(&space->due) || ca_await_is_finished(space, space->due_bound))
 		return false;
-	if (!ca_await_ask_locked(space, space->due_bound))
+	if (!ca_await_query_locked(space, space->due_bound))
 		return true;
 	space->device->generation++;
 	return false;
@@ -140,14 +140,14 @@ others_wait(struct ca_heap *heap, const struct ca_device *device)
 	bool wait = false;
 
 	for (space = heap->spaces; space; space = space->next) {
-		if (space->device == device && is_due_unfinished(space))
+		if (space->device == device && is_due_busy(space))
 			wait = true;
-		if (space->device != device || !ca_owned_others_wait_locked(space))
+		if (space->device != device || !ca_held_others_wait_locked(space))
 			continue;
 		wait = true;
-		ca_owned_poll_locked(space); /* a quiet space's stream is otherwise not asked */
-		ca_owned_look_locked(space);
-		if (ca_owned_others_wait_locked(space) && ca_pending_ask_context_locked(space))
+		ca_held_poll_locked(space); /* a quiet space's stream is otherwise not asked */
+		ca_held_look_locked(space);
+		if (ca_held_others_wait_locked(space) && ca_pending_query_context_locked(space))
 			space->device->generation++;
 	}
 	return wait;
@@ -161,14 +161,14 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device, const struc
 	unsigned steps;
 
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
-		ca_ladder_clear_magazines_locked(heap, device);
+		ca_oom_clear_magazines_locked(heap, device);
 		if (is_past(heap, device, moment) ||
 		    (!ca_outside_others_locked(device) && !others_wait(heap, device)))
 			break;
 		settled_wait(heap, steps);
 	}
-	ca_ladder_clear_magazines_locked(heap, device);
-	ca_ladder_tried.others = steps == SETTLE_STEPS;
+	ca_oom_clear_magazines_locked(heap, device);
+	ca_oom_tried.others = steps == SETTLE_STEPS;
 	return is_past(heap, device, moment);
 }
 
@@ -240,7 +240,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 	bool busy = false;
 	int r;
 
-	if (ca_release_locked(space, ca_release_shortage_locked(space, bytes, true), &busy))
+	if (ca_release_locked(space, ca_release_needed_locked(space, bytes, true), &busy))
 		return true;
 	r = busy ? -EBUSY : look_again(space, generation);
 	if (r >= 0)
@@ -248,11 +248,11 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsign
 	if (busy_passes(space, busy_steps))
 		return true;
 	/* a capture began meanwhile: unlike the marks, the driver's free may still be asked */
-	return ca_ladder_release_unfinished_locked(space, bytes) > 0;
+	return ca_oom_release_busy_locked(space, bytes) > 0;
 }
 
 int
-ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
@@ -262,10 +262,10 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 	bool again = false;
 	int r;
 
-	ca_ladder_begin(false);
+	ca_oom_begin(false);
 	ca_magazines_count_locked(space->heap);
 	*ret_block =
-		ca_alloc_hit_locked(space, ca_owned_find_hole_locked(space, bytes), bytes, false);
+		ca_alloc_hit_locked(space, ca_held_find_hole_locked(space, bytes), bytes, false);
 	if (*ret_block)
 		return 0;
 	if (!ca_budget_make_locked(space, segment_bytes, bytes))
@@ -278,17 +278,17 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 		ca_tend_growth_locked(space, segment_bytes);
 	r = ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY) {
-		ca_budget_refused_locked(space, bytes);
-		ca_release_unstick_locked(space->heap, device);
+		ca_budget_rejected_locked(space, bytes);
+		ca_release_reset_rejected_locked(space->heap, device);
 	}
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
 		generation = device->generation;
-		if ((*ret_block = ca_ladder_search_locked(space, bytes)))
+		if ((*ret_block = ca_oom_search_locked(space, bytes)))
 			return 0;
 		if (again)
 			CA_COUNT(space, alloc_retries);
-		ca_ladder_tried.asked++;
+		ca_oom_tried.asked++;
 		if (again || segment_bytes != exact)
 			r = ca_grow_locked(space, exact, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
@@ -296,27 +296,27 @@ ca_ladder_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **
 		again = round_locked(space, bytes, generation, &busy_steps) &&
 			is_patient(space->heap, &patience);
 		if (!again)
-			return ca_resort_take_locked(space, bytes, ret_block);
+			return ca_oom_last_take_locked(space, bytes, ret_block);
 	}
 	return r;
 }
 
 bool
-ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
+ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 {
 	struct ca_heap *heap = space->heap;
 	bool given = false, busy = heap->driver.capturing(heap->driver.self);
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 
-	ca_release_unstick_locked(heap, space->device);
+	ca_release_reset_rejected_locked(heap, space->device);
 	while (!given && !busy) {
 		uint64_t generation = space->device->generation;
 		int r;
 
 		/* memory of captures that have ended may be nobody's by now */
-		ca_owned_look_locked(space);
-		given = ca_release_locked(space, ca_release_shortage_locked(space, bytes, segment),
+		ca_held_look_locked(space);
+		given = ca_release_locked(space, ca_release_needed_locked(space, bytes, segment),
 					  &busy) > 0;
 		if (given)
 			break;
@@ -326,7 +326,7 @@ ca_ladder_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 			break;
 	}
 	if (!given && busy)
-		given = ca_ladder_release_unfinished_locked(space, bytes) > 0;
+		given = ca_oom_release_busy_locked(space, bytes) > 0;
 	return given;
 }
 
@@ -336,7 +336,7 @@ ca_reclaim(struct ca_space *space, uint64_t size)
 	bool given;
 
 	ca_heap_lock(space->heap);
-	given = ca_ladder_reclaim_locked(space, size < CA_GRAIN ? CA_GRAIN : size, false);
+	given = ca_oom_reclaim_locked(space, size < CA_GRAIN ? CA_GRAIN : size, false);
 	ca_heap_unlock(space->heap);
 	return given;
 }

@@ -36,9 +36,9 @@ retry(struct ca_space *space, uint64_t bytes, enum ca_segment_kind kind,
 	     ms -= step) {
 		step = ms < RETRY_STEP_MS ? ms : RETRY_STEP_MS;
 		ca_outside_pause(space->heap, (long)step * 1000 * 1000);
-		if (kind == CA_SEGMENT_CUT && (*ret_block = ca_ladder_search_locked(space, bytes)))
+		if (kind == CA_SEGMENT_CUT && (*ret_block = ca_oom_search_locked(space, bytes)))
 			return 0;
-		ca_ladder_tried.asked++;
+		ca_oom_tried.asked++;
 		r = ca_grow_locked(space, bytes, bytes, kind, ret_block);
 	}
 	return r;
@@ -67,24 +67,24 @@ take_managed(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block
 }
 
 int
-ca_resort_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+ca_oom_last_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	int r;
 
-	ca_ladder_tried.anything_goes = true;
-	*ret_block = ca_ladder_search_locked(space, bytes);
+	ca_oom_tried.anything_goes = true;
+	*ret_block = ca_oom_search_locked(space, bytes);
 	r = *ret_block ? 0 : take_hole(space, bytes, ret_block);
 
 	if (r == CA_DRIVER_OUT_OF_MEMORY)
 		r = retry(space, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY && space->heap->config.oom_managed)
 		r = take_managed(space, bytes, ret_block);
-	ca_ladder_tried.anything_goes = false;
+	ca_oom_tried.anything_goes = false;
 	return r;
 }
 
 int
-ca_resort_through_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+ca_oom_last_passthrough_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	int r = retry(space, bytes, CA_SEGMENT_WHOLE, ret_block);
 

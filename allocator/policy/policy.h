@@ -29,14 +29,14 @@ int ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address);
  * limits, oom_retry_ms and oom_fallback apply as to ca_alloc.
  * Results as of ca_alloc.
  */
-int ca_alloc_through(struct ca_space *space, uint64_t size, uint64_t *ret_address);
+int ca_alloc_passthrough(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 /*
  * Tracks [address, address + size) that the program got from the driver itself (pitch,
  * pass-through): never cached, freed by returning it to the driver. `requested` bytes count in the
  * statistics. -ENODEV, -ENOMEM, -EINVAL: as for ca_alloc; the memory stays the program's,
  * untracked.
  */
-int ca_adopt(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested);
+int ca_track_foreign(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested);
 /*
  * Frees a live block by its base address. -ENOENT: not ours (hand it to the driver); -EINVAL:
  * inside a segment of ours but not the base of a live block (double or interior free); > 0: the
@@ -54,7 +54,7 @@ int ca_free_async(struct ca_heap *heap, uint64_t address, struct ca_stream *stre
  * while only counting): forget it, counted as a free. -ENOENT: not the base of a live whole segment
  * of ours.
  */
-int ca_disown(struct ca_heap *heap, uint64_t address);
+int ca_forget_block(struct ca_heap *heap, uint64_t address);
 
 /* ---- memory that goes back */
 
@@ -86,7 +86,7 @@ enum ca_charge_kind {
 	CA_CHARGE_MIPMAP,
 };
 bool ca_charge(struct ca_space *space, uint64_t bytes);
-void ca_charge_cancel(struct ca_space *space, uint64_t bytes);
+void ca_charge_abort(struct ca_space *space, uint64_t bytes);
 void ca_charge_keep(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle,
 		    uint64_t bytes);
 uint64_t ca_charge_drop(struct ca_heap *heap, enum ca_charge_kind kind, uint64_t handle,
@@ -127,4 +127,4 @@ struct ca_tried {
 	bool anything_goes; /* every hole will do: nothing else is left */
 	bool refused_by_us; /* by a limit that the user set: the driver was not asked */
 };
-extern __thread struct ca_tried ca_ladder_tried __attribute__((tls_model("initial-exec")));
+extern __thread struct ca_tried ca_oom_tried __attribute__((tls_model("initial-exec")));

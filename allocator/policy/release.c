@@ -13,7 +13,7 @@
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/tcache.h"
 
-__thread struct ca_tried ca_ladder_tried __attribute__((tls_model("initial-exec")));
+__thread struct ca_tried ca_oom_tried __attribute__((tls_model("initial-exec")));
 
 static uint64_t
 return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
@@ -31,7 +31,7 @@ return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
 }
 
 void
-ca_release_unstick_locked(struct ca_heap *heap, const struct ca_device *device)
+ca_release_reset_rejected_locked(struct ca_heap *heap, const struct ca_device *device)
 {
 	struct ca_space *space;
 
@@ -41,7 +41,7 @@ ca_release_unstick_locked(struct ca_heap *heap, const struct ca_device *device)
 }
 
 struct ca_block *
-ca_ladder_candidate_locked(struct ca_space *own, uint64_t bytes)
+ca_oom_candidate_locked(struct ca_space *own, uint64_t bytes)
 {
 	const struct ca_device *device = own->device;
 	struct ca_heap *heap = own->heap;
@@ -80,7 +80,7 @@ ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 	uint64_t given = return_due(device, heap, ret_busy);
 
 	while (given < bytes && !*ret_busy) {
-		struct ca_block *block = ca_ladder_candidate_locked(space, bytes - given);
+		struct ca_block *block = ca_oom_candidate_locked(space, bytes - given);
 		uint64_t block_bytes;
 		int r;
 
@@ -90,19 +90,19 @@ ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 		r = ca_segment_release_locked(block);
 		if (!r) {
 			given += block_bytes;
-			ca_ladder_tried.given_segments++;
+			ca_oom_tried.given_segments++;
 		} else if (r == -EBUSY)
 			*ret_busy = true;
 	}
 	if (given)
 		CA_COUNT(space, flushes);
-	ca_ladder_tried.given_bytes += given;
+	ca_oom_tried.given_bytes += given;
 	return given;
 }
 
 /* Makes whole segments without a live block due, until they are enough. */
 static void
-condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
+make_whole_due(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
 {
 	struct ca_list *link;
 
@@ -125,14 +125,14 @@ condemn(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
  * of it is wanted.
  */
 uint64_t
-ca_release_shortage_locked(struct ca_space *space, uint64_t bytes, bool segment)
+ca_release_needed_locked(struct ca_space *space, uint64_t bytes, bool segment)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	uint64_t free_bytes, total, refused = 0;
 	int r;
 
 	if (space->heap->limited)
-		refused = ca_limit_shortage_locked(space, bytes, segment);
+		refused = ca_limit_needed_locked(space, bytes, segment);
 	if (refused)
 		return refused;
 	ca_outside_enter_locked(space);
@@ -142,10 +142,10 @@ ca_release_shortage_locked(struct ca_space *space, uint64_t bytes, bool segment)
 }
 
 void
-ca_ladder_begin(bool capturing)
+ca_oom_begin(bool capturing)
 {
-	memset(&ca_ladder_tried, 0, sizeof(ca_ladder_tried));
-	ca_ladder_tried.capture = capturing;
+	memset(&ca_oom_tried, 0, sizeof(ca_oom_tried));
+	ca_oom_tried.capture = capturing;
 }
 
 /* Waits for all that the device runs, stream by stream. The memory of awaited work is FREE
@@ -161,11 +161,11 @@ await_all(struct ca_heap *heap, const struct ca_device *device)
 }
 
 uint64_t
-ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
+ca_oom_release_busy_locked(struct ca_space *space, uint64_t request)
 {
 	struct ca_heap *heap = space->heap;
 	bool busy = false;
-	uint64_t bytes = ca_release_shortage_locked(space, request, true);
+	uint64_t bytes = ca_release_needed_locked(space, request, true);
 	uint64_t given = ca_release_locked(space, bytes, &busy), sum;
 	struct ca_space *other;
 	int captured;
@@ -181,15 +181,15 @@ ca_ladder_release_unfinished_locked(struct ca_space *space, uint64_t request)
 	for (captured = 0; captured < 2; captured++)
 		for (other = heap->spaces; other; other = other->next)
 			if (other->device == space->device && !other->dead)
-				condemn(other, captured, bytes, &sum);
+				make_whole_due(other, captured, bytes, &sum);
 	sum = return_due(space->device, heap, &busy);
-	ca_ladder_tried.given_bytes += sum;
+	ca_oom_tried.given_bytes += sum;
 	return given + sum;
 }
 
 /* A free by another thread meanwhile changes the generation. */
 void
-ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device)
+ca_oom_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device)
 {
 	struct ca_space *space;
 
@@ -199,9 +199,9 @@ ca_ladder_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *d
 }
 
 uint64_t
-ca_ladder_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
+ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 {
-	ca_release_unstick_locked(space->heap, space->device);
+	ca_release_reset_rejected_locked(space->heap, space->device);
 	return ca_release_locked(space, bytes, ret_busy);
 }
 
@@ -225,7 +225,7 @@ has_own_waiting(const struct ca_segment *segment)
 
 /* `captured`: also what a graph may still use (the driver's own free would not have asked). */
 static bool
-surrender(struct ca_space *space, bool captured)
+release_own(struct ca_space *space, bool captured)
 {
 	struct ca_list *link;
 
@@ -235,17 +235,17 @@ surrender(struct ca_space *space, bool captured)
 		if (segment->live || segment->retired || segment->captured != captured ||
 		    !has_own_waiting(segment) || !ca_list_empty(&segment->hand))
 			continue;
-		ca_pending_give_up_locked(segment);
+		ca_pending_drop_segment_locked(segment);
 		return true;
 	}
 	return false;
 }
 
 bool
-ca_pending_surrender_locked(struct ca_space *space)
+ca_release_own_locked(struct ca_space *space)
 {
 	if (!space->waiting_blocks && !space->owned_blocks)
 		return false;
 	ca_magazines_clear_locked(space);
-	return surrender(space, false) || surrender(space, true);
+	return release_own(space, false) || release_own(space, true);
 }

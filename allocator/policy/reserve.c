@@ -124,7 +124,7 @@ too_much(const struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
 
 /* The bytes that the driver may have left for us. */
 static uint64_t
-room(const struct ca_space *space)
+capacity_left(const struct ca_space *space)
 {
 	const struct ca_device *device = space->device;
 
@@ -143,9 +143,9 @@ is_full(const struct ca_space *space)
 }
 
 static bool
-is_tight(const struct ca_space *space)
+is_low(const struct ca_space *space)
 {
-	return is_full(space) || room(space) < ca_limit_of_segments(space) / TIGHT_SHARE;
+	return is_full(space) || capacity_left(space) < ca_limit_of_segments(space) / TIGHT_SHARE;
 }
 
 /* It would be cut, and it is no segment that requests of that size are meant to share. */
@@ -167,23 +167,23 @@ is_cut(const struct ca_space *space, const struct ca_block *block, uint64_t byte
  * waits.
  */
 static bool
-is_worth_looking(struct ca_space *space, uint64_t much)
+is_look_useful(struct ca_space *space, uint64_t much)
 {
 	const struct ca_stats *stats = &space->device->stats;
 
 	if (much < WORTH_LOOKING)
 		return false;
 	if (ca_order_is_quiet(&space->order))
-		return much >= WORTH_ASKING || is_tight(space);
+		return much >= WORTH_ASKING || is_low(space);
 	return stats->reserved_bytes.current - stats->allocated_bytes.current >
 	       space->heap->config.reuse_slack_bytes;
 }
 
 static bool
-is_worth_giving(struct ca_space *space, uint64_t much)
+is_return_useful(struct ca_space *space, uint64_t much)
 {
-	return (is_worth_looking(space, much) || (much && ca_device_is_idle_locked(space))) &&
-	       ca_device_is_ours_alone_locked(space);
+	return (is_look_useful(space, much) || (much && ca_device_is_idle_locked(space))) &&
+	       ca_device_is_only_ours_locked(space);
 }
 
 static bool
@@ -193,13 +193,13 @@ is_better_whole(struct ca_space *space, const struct ca_block *block, uint64_t b
 
 	if (!is_cut(space, block, bytes))
 		return false;
-	if (is_tight(space))
+	if (is_low(space))
 		return true;
 	if (block->prev || block->next)
 		return false;
 	return (budget->keeps_up && !budget->cuts &&
-		is_worth_giving(space, too_much(space, 0, 0))) ||
-	       block->bytes - bytes > room(space) / ROOM_SHARE;
+		is_return_useful(space, too_much(space, 0, 0))) ||
+	       block->bytes - bytes > capacity_left(space) / ROOM_SHARE;
 }
 
 bool
@@ -207,14 +207,14 @@ ca_budget_allows_locked(struct ca_space *space, const struct ca_block *block, ui
 {
 	const struct ca_device *device = space->device;
 
-	return !is_early(&space->heap->config) || ca_ladder_tried.anything_goes ||
+	return !is_early(&space->heap->config) || ca_oom_tried.anything_goes ||
 	       (device->budget.declined >= DECLINED_MAX && !is_full(space)) ||
 	       !is_better_whole(space, block, bytes);
 }
 
 /* One more may be declined for so many allocations. */
 static void
-lower_declined(struct ca_device *device)
+lower_skipped(struct ca_device *device)
 {
 	struct ca_budget *budget = &device->budget;
 	uint64_t more = (device->stats.alloc_calls - budget->declined_until) / DECLINE_EVERY;
@@ -231,7 +231,7 @@ ca_budget_choose_locked(struct ca_space *space, struct ca_block *block, uint64_t
 
 	if (!block || ca_budget_allows_locked(space, block, bytes))
 		return block;
-	lower_declined(space->device);
+	lower_skipped(space->device);
 	budget->declined += budget->declined_for != request; /* it may be looked for again */
 	budget->declined_for = request;
 	return NULL;
@@ -254,9 +254,9 @@ look(struct ca_space *own)
 		r = ca_order_poll(space);
 		ca_outside_leave(space);
 		if (ca_pending_is_lost(r))
-			ca_pending_rescue_locked(space);
-		ca_owned_settle_locked(space);
-		ca_owned_look_locked(space);
+			ca_pending_sync_locked(space);
+		ca_held_settle_locked(space);
+		ca_held_look_locked(space);
 	}
 }
 
@@ -267,7 +267,7 @@ settle(struct ca_space *own)
 
 	for (space = own->heap->spaces; space; space = space->next)
 		if (space->device == own->device && !space->dead)
-			ca_owned_settle_locked(space);
+			ca_held_settle_locked(space);
 }
 
 /* True, for the caller to return. */
@@ -281,7 +281,7 @@ note_idle(struct ca_device *device)
 
 /* The device became idle within `ns`. Soon after it was seen idle that tells nothing. */
 static void
-note_pace(struct ca_device *device, uint64_t ns)
+note_rate(struct ca_device *device, uint64_t ns)
 {
 	struct ca_budget *budget = &device->budget;
 
@@ -293,21 +293,21 @@ note_pace(struct ca_device *device, uint64_t ns)
 
 /* The device has nothing to do; or it will not have in a moment, if that is worth looking at. */
 static bool
-becomes_idle(struct ca_space *space, uint64_t much)
+wait_until_idle(struct ca_space *space, uint64_t much)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_budget *budget = &space->device->budget;
 	uint64_t since, passed;
 	unsigned looks;
 
-	if (driver->capturing(driver->self) || !ca_device_is_ours_alone_locked(space))
+	if (driver->capturing(driver->self) || !ca_device_is_only_ours_locked(space))
 		return false;
 	settle(space);
 	if (ca_device_is_idle_locked(space)) {
 		budget->idle_at = space->device->stats.alloc_calls;
 		return true;
 	}
-	if (!is_worth_looking(space, much))
+	if (!is_look_useful(space, much))
 		return false;
 	if (budget->not_now) {
 		budget->not_now--;
@@ -320,7 +320,7 @@ becomes_idle(struct ca_space *space, uint64_t much)
 		look(space);
 		passed = driver->clock_ns(driver->self) - since;
 		if (ca_device_is_idle_locked(space)) {
-			note_pace(space->device, passed);
+			note_rate(space->device, passed);
 			return note_idle(space->device);
 		}
 		if (passed > IDLE_MOMENT_NS)
@@ -337,10 +337,10 @@ becomes_idle(struct ca_space *space, uint64_t much)
 /* The smallest unused segment of at least `bytes`, or the largest. False: there is none, or the
  * driver did not take it. */
 static bool
-give_one(struct ca_space *space, uint64_t bytes)
+return_one(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_budget *budget = &space->device->budget;
-	struct ca_block *block = ca_ladder_candidate_locked(space, bytes);
+	struct ca_block *block = ca_oom_candidate_locked(space, bytes);
 	uint64_t given = block ? block->bytes : 0;
 
 	if (!block || ca_segment_release_locked(block))
@@ -359,13 +359,13 @@ ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t b
 
 	if (!is_early(&space->heap->config))
 		return false;
-	ca_limit_learn_locked(space);
+	ca_limit_update_locked(space);
 	for (given = 0; given < GIVEN_AT_A_TIME && !space->dead && !space->poisoned; given++) {
 		much = too_much(space, segment_bytes, bytes);
 		if (much && !given)
-			ca_ladder_clear_magazines_locked(space->heap, space->device);
-		if (!much || !space->device->drainable_bytes || !becomes_idle(space, much) ||
-		    !give_one(space, much))
+			ca_oom_clear_magazines_locked(space->heap, space->device);
+		if (!much || !space->device->drainable_bytes || !wait_until_idle(space, much) ||
+		    !return_one(space, much))
 			break;
 	}
 	return given > 0;
@@ -379,11 +379,11 @@ ca_budget_tidy_locked(struct ca_space *space)
 
 	if (much < WORTH_ASKING || space->device->budget.keeps_up ||
 	    !is_early(&space->heap->config) || !ca_device_is_idle_locked(space) ||
-	    driver->capturing(driver->self) || !ca_device_is_ours_alone_locked(space))
+	    driver->capturing(driver->self) || !ca_device_is_only_ours_locked(space))
 		return;
-	ca_ladder_clear_magazines_locked(space->heap, space->device);
+	ca_oom_clear_magazines_locked(space->heap, space->device);
 	while (much && space->device->drainable_bytes && !space->dead && !space->poisoned &&
-	       ca_device_is_idle_locked(space) && give_one(space, much))
+	       ca_device_is_idle_locked(space) && return_one(space, much))
 		much = too_much(space, 0, 0);
 }
 
@@ -428,7 +428,7 @@ ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes)
 }
 
 void
-ca_budget_refused_locked(struct ca_space *space, uint64_t bytes)
+ca_budget_rejected_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_device *device = space->device;
 	uint64_t needs = device->stats.allocated_bytes.current + bytes;
@@ -446,7 +446,7 @@ ca_budget_exact(const struct ca_space *space, uint64_t bytes)
 	uint64_t pages = ca_round_up(bytes, CA_PAGE);
 
 	if (!is_early(&space->heap->config) || bytes <= CA_SMALL_MAX ||
-	    ca_limit_shortage_locked(space, pages, true))
+	    ca_limit_needed_locked(space, pages, true))
 		return bytes;
 	return pages;
 }

@@ -10,7 +10,7 @@
 
 /* A block that is not cut, or is of the small pool, is nothing that the budget would keep. */
 struct ca_block *
-ca_owned_find_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+ca_held_find_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
 {
 	struct ca_block *block = ca_pool_find_locked(&space->heap->config, pool, bytes);
 
@@ -33,12 +33,12 @@ if_quiet(struct ca_space *space, struct ca_block *block)
 static struct ca_block *
 find_quiet(struct ca_space *space, uint64_t bytes)
 {
-	const struct ca_stream_record *quiet = ca_owned_quiet_locked(space);
+	const struct ca_stream_record *quiet = ca_held_quiet_locked(space);
 
 	if (!quiet || !quiet->pools)
 		return NULL;
-	return if_quiet(space, ca_owned_find_best_locked(space, &quiet->pools[bytes > CA_SMALL_MAX],
-							 bytes));
+	return if_quiet(
+		space, ca_held_find_best_locked(space, &quiet->pools[bytes > CA_SMALL_MAX], bytes));
 }
 
 static struct ca_block *
@@ -48,18 +48,18 @@ find(struct ca_space *space, uint64_t bytes)
 
 	if (space->dead || space->poisoned)
 		return NULL;
-	if (ca_owned_has_progressed(space))
-		ca_owned_settle_locked(space);
-	clean = ca_owned_find_best_locked(space, ca_pool_for(space, bytes), bytes);
+	if (ca_held_has_progressed(space))
+		ca_held_settle_locked(space);
+	clean = ca_held_find_best_locked(space, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return clean;
-	return ca_owned_better(clean, find_quiet(space, bytes));
+	return ca_held_better(clean, find_quiet(space, bytes));
 }
 
 /* Best fit of what no request of its pool has much use for: too small for any, or, where requests
  * of several sizes share a segment, without a boundary for those that need one. */
 struct ca_block *
-ca_owned_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+ca_held_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
 {
 	const struct ca_config *config = &space->heap->config;
 	struct ca_block *block = ca_pool_find_locked(config, pool, bytes);
@@ -70,23 +70,23 @@ ca_owned_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool
 }
 
 struct ca_block *
-ca_owned_find_hole_locked(struct ca_space *space, uint64_t bytes)
+ca_held_find_hole_locked(struct ca_space *space, uint64_t bytes)
 {
 	const struct ca_stream_record *quiet;
 	struct ca_block *block;
 
 	if (bytes > CA_SMALL_MAX || space->dead || space->poisoned)
 		return NULL;
-	block = ca_owned_hole_in_locked(space, &space->pools[1], bytes);
+	block = ca_held_hole_in_locked(space, &space->pools[1], bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return block;
-	quiet = ca_owned_quiet_locked(space);
+	quiet = ca_held_quiet_locked(space);
 	if (!quiet)
-		return ca_owned_better(block, ca_owned_exposable_hole_locked(space, bytes));
+		return ca_held_better(block, ca_held_exposable_hole_locked(space, bytes));
 	if (!quiet->pools)
 		return block;
-	return ca_owned_better(
-		block, if_quiet(space, ca_owned_hole_in_locked(space, &quiet->pools[1], bytes)));
+	return ca_held_better(
+		block, if_quiet(space, ca_held_hole_in_locked(space, &quiet->pools[1], bytes)));
 }
 
 /* False: no free block is just as large. */
@@ -99,13 +99,13 @@ has_about(struct ca_space *space, uint64_t bytes)
 		return true;
 	if (!space->owned_blocks)
 		return false;
-	quiet = ca_owned_quiet_locked(space);
+	quiet = ca_held_quiet_locked(space);
 	return quiet && quiet->pools &&
 	       ca_index_has_about(&quiet->pools[bytes > CA_SMALL_MAX].by_size, bytes);
 }
 
 struct ca_block *
-ca_owned_find_locked(struct ca_space *space, uint64_t bytes)
+ca_held_find_locked(struct ca_space *space, uint64_t bytes)
 {
 	ca_magazines_clear_locked(space);
 	return find(space, bytes);
@@ -127,7 +127,7 @@ find_small(struct ca_space *space, uint64_t bytes)
 }
 
 struct ca_block *
-ca_owned_find_own_locked(struct ca_space *space, uint64_t bytes)
+ca_held_find_own_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *block;
 
@@ -150,20 +150,20 @@ ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes)
 	struct ca_block *block;
 
 	budget->cuts = true;
-	block = ca_owned_find_locked(space, bytes);
+	block = ca_held_find_locked(space, bytes);
 	budget->cuts = false;
 	return block;
 }
 
 struct ca_block *
-ca_ladder_search_locked(struct ca_space *space, uint64_t bytes)
+ca_oom_search_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *block;
 
-	ca_ladder_tried.searches++;
-	ca_owned_look_locked(space);
-	block = ca_owned_find_locked(space, bytes);
+	ca_oom_tried.searches++;
+	ca_held_look_locked(space);
+	block = ca_held_find_locked(space, bytes);
 	if (!block)
-		block = ca_owned_exposable_any_locked(space, bytes);
+		block = ca_held_exposable_any_locked(space, bytes);
 	return ca_alloc_hit_locked(space, block, bytes, true);
 }

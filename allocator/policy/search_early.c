@@ -26,7 +26,7 @@ is_ours(struct ca_space *space, const struct ca_block *block)
 {
 	return block->thread == ca_order_thread() ||
 	       (block->state == CA_BLOCK_STREAM_HELD &&
-		ca_owned_record(&block->user) == ca_owned_quiet_locked(space));
+		ca_held_record(&block->user) == ca_held_quiet_locked(space));
 }
 
 /* At the end of the memory, where natively the answer would be an error while the other thread's
@@ -44,18 +44,18 @@ may_expose(struct ca_space *space, const struct ca_block *block, bool anybody)
 }
 
 static bool
-is_behind(struct ca_stream_record *last, const struct ca_block *block)
+is_after(struct ca_stream_record *last, const struct ca_block *block)
 {
 	struct ca_users users;
 
 	ca_block_users(block, &users);
-	return ca_order_is_behind(last, &users);
+	return ca_order_is_after(last, &users);
 }
 
 static struct ca_block *
 find_in(struct ca_space *space, const struct ca_pool *pools, uint64_t bytes)
 {
-	return pools ? ca_owned_find_best_locked(space, &pools[bytes > CA_SMALL_MAX], bytes) : NULL;
+	return pools ? ca_held_find_best_locked(space, &pools[bytes > CA_SMALL_MAX], bytes) : NULL;
 }
 
 static struct ca_block *
@@ -75,9 +75,9 @@ last_stream(const struct ca_space *space)
 {
 	struct ca_user user = { .stream = ca_order_last_stream };
 
-	if (!user.stream || ca_owned_record(&user)->space != space)
+	if (!user.stream || ca_held_record(&user)->space != space)
 		return NULL;
-	return ca_owned_record(&user);
+	return ca_held_record(&user);
 }
 
 /* Blocks of a list: the next best is a wait. Mean waste of the 44 workloads with 4: -0.4 points
@@ -97,11 +97,11 @@ exposable_oldest(struct ca_space *space, const struct ca_list *list, struct ca_s
 		struct ca_block *block =
 			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
 
-		if (last && !is_behind(last, block))
+		if (last && !is_after(last, block))
 			break;
 		if (ca_pool_fits(block, bytes) && ca_budget_allows_locked(space, block, bytes) &&
 		    may_expose(space, block, false))
-			best = ca_owned_better(best, block);
+			best = ca_held_better(best, block);
 		link = link->next;
 	}
 	return best;
@@ -110,72 +110,72 @@ exposable_oldest(struct ca_space *space, const struct ca_list *list, struct ca_s
 /* Of one list and its pools: memory that the next submission to `last` comes after as it is. The
  * best fit may have been freed too late: so the oldest that are large enough, too. */
 static struct ca_block *
-behind_in(struct ca_space *space, const struct ca_pool *pools, const struct ca_list *list,
-	  struct ca_stream_record *last, uint64_t bytes)
+after_in(struct ca_space *space, const struct ca_pool *pools, const struct ca_list *list,
+	 struct ca_stream_record *last, uint64_t bytes)
 {
 	struct ca_block *block = find_in(space, pools, bytes);
 
-	if (block && is_behind(last, block) && may_expose(space, block, false))
+	if (block && is_after(last, block) && may_expose(space, block, false))
 		return block;
 	return block ? exposable_oldest(space, list, last, bytes) : NULL;
 }
 
 static struct ca_block *
-exposable_behind(struct ca_space *space, struct ca_stream_record *last, uint64_t bytes)
+exposable_after(struct ca_space *space, struct ca_stream_record *last, uint64_t bytes)
 {
 	struct ca_user_set *set;
 	struct ca_block *block = NULL;
 	unsigned i;
 
-	for (i = 0; !block && i < ca_owned_streams(space); i++) {
+	for (i = 0; !block && i < ca_held_streams(space); i++) {
 		struct ca_stream_record *record = space->order.streams[i];
 
 		if (record && record != last)
-			block = behind_in(space, record->pools, &record->waiting, last, bytes);
+			block = after_in(space, record->pools, &record->waiting, last, bytes);
 	}
 	if (block)
 		CA_REACHED(EXPOSED_BEHIND);
-	for (set = NULL; !block && (set = ca_several_next(space, set));)
-		if ((block = behind_in(space, set->pools, &set->blocks, last, bytes)))
+	for (set = NULL; !block && (set = ca_multi_next(space, set));)
+		if ((block = after_in(space, set->pools, &set->blocks, last, bytes)))
 			CA_REACHED(EXPOSED_BEHIND_SET);
 	return block;
 }
 
 bool
-ca_owned_has_exposable(const struct ca_space *space)
+ca_held_has_exposable(const struct ca_space *space)
 {
 	return !space->dead && !space->poisoned && space->owned_blocks &&
-	       !ca_owned_is_finished_only(space);
+	       !ca_held_is_finished_only(space);
 }
 
 void
-ca_owned_adopt_locked(struct ca_space *space)
+ca_held_take_over_locked(struct ca_space *space)
 {
-	struct ca_stream_record *last = ca_owned_has_exposable(space) ? last_stream(space) : NULL;
+	struct ca_stream_record *last = ca_held_has_exposable(space) ? last_stream(space) : NULL;
 
 	if (last)
-		ca_several_adopt_locked(space, last);
+		ca_multi_take_over_locked(space, last);
 }
 
 struct ca_block *
-ca_owned_exposable_locked(struct ca_space *space, uint64_t bytes)
+ca_held_exposable_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_stream_record *last;
 	struct ca_block *block;
 
-	if (!ca_owned_has_exposable(space))
+	if (!ca_held_has_exposable(space))
 		return NULL;
 	last = last_stream(space);
 	if (!last)
 		return NULL;
 	block = exposable_of(space, last, bytes);
-	return block ? block : exposable_behind(space, last, bytes);
+	return block ? block : exposable_after(space, last, bytes);
 }
 
 struct ca_block *
-ca_owned_exposable_free_locked(struct ca_space *space, uint64_t bytes)
+ca_held_exposable_free_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = ca_owned_exposable_locked(space, bytes);
+	struct ca_block *block = ca_held_exposable_locked(space, bytes);
 	struct ca_users users;
 
 	if (!block)
@@ -185,7 +185,7 @@ ca_owned_exposable_free_locked(struct ca_space *space, uint64_t bytes)
 }
 
 bool
-ca_owned_may_take_locked(const struct ca_block *block, bool freely)
+ca_held_may_take_locked(const struct ca_block *block, bool freely)
 {
 	struct ca_space *space = block->segment->space;
 	struct ca_stream_record *last = last_stream(space);
@@ -193,21 +193,21 @@ ca_owned_may_take_locked(const struct ca_block *block, bool freely)
 
 	ca_block_users(block, &users);
 	if (freely &&
-	    (!last || !ca_order_is_behind(last, &users) || !ca_order_exposes_freely(last, &users)))
+	    (!last || !ca_order_is_after(last, &users) || !ca_order_exposes_freely(last, &users)))
 		return false;
 	return may_expose(space, block, false);
 }
 
 struct ca_block *
-ca_owned_exposable_hole_locked(struct ca_space *space, uint64_t bytes)
+ca_held_exposable_hole_locked(struct ca_space *space, uint64_t bytes)
 {
 	const struct ca_stream_record *last = last_stream(space);
 	struct ca_block *block;
 
-	if (!ca_owned_has_exposable(space) || !last || !last->pools)
+	if (!ca_held_has_exposable(space) || !last || !last->pools)
 		return NULL;
-	block = ca_owned_hole_in_locked(space, &last->pools[1], bytes);
-	return block && ca_owned_may_take_locked(block, true) ? block : NULL;
+	block = ca_held_hole_in_locked(space, &last->pools[1], bytes);
+	return block && ca_held_may_take_locked(block, true) ? block : NULL;
 }
 
 /* The oldest that fit, or the best fit. */
@@ -226,23 +226,23 @@ late_in(struct ca_space *space, const struct ca_pool *pools, const struct ca_lis
 }
 
 struct ca_block *
-ca_owned_exposable_late_locked(struct ca_space *space, uint64_t bytes)
+ca_held_exposable_late_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *block = NULL;
 	struct ca_user_set *set;
 	unsigned i;
 
-	if (!ca_owned_has_exposable(space) || !ca_order_is_ours(&space->order))
+	if (!ca_held_has_exposable(space) || !ca_order_is_ours(&space->order))
 		return NULL;
-	for (set = NULL; (set = ca_several_next(space, set));)
-		block = ca_owned_better(block, late_in(space, set->pools, &set->blocks, bytes));
+	for (set = NULL; (set = ca_multi_next(space, set));)
+		block = ca_held_better(block, late_in(space, set->pools, &set->blocks, bytes));
 	if (block)
 		CA_REACHED(EXPOSED_LATE_SET);
-	for (i = 0; i < ca_owned_streams(space); i++) {
+	for (i = 0; i < ca_held_streams(space); i++) {
 		struct ca_stream_record *record = space->order.streams[i];
 
 		if (record)
-			block = ca_owned_better(
+			block = ca_held_better(
 				block, late_in(space, record->pools, &record->waiting, bytes));
 	}
 	if (block)
@@ -251,17 +251,17 @@ ca_owned_exposable_late_locked(struct ca_space *space, uint64_t bytes)
 }
 
 bool
-ca_owned_wants_room_locked(struct ca_space *space)
+ca_held_needs_space_locked(struct ca_space *space)
 {
 	struct ca_block *block = NULL;
 
-	if (ca_owned_has_exposable(space) && ca_order_is_ours(&space->order))
-		block = ca_owned_oldest_locked(space, CA_WAIT_LATER);
+	if (ca_held_has_exposable(space) && ca_order_is_ours(&space->order))
+		block = ca_held_oldest_locked(space, CA_WAIT_LATER);
 	return block && may_expose(space, block, false);
 }
 
 static struct ca_block *
-exposable_of_anybody(struct ca_space *space, const struct ca_pool *pools, uint64_t bytes)
+exposable_of_any(struct ca_space *space, const struct ca_pool *pools, uint64_t bytes)
 {
 	struct ca_block *block = find_in(space, pools, bytes);
 
@@ -269,23 +269,23 @@ exposable_of_anybody(struct ca_space *space, const struct ca_pool *pools, uint64
 }
 
 struct ca_block *
-ca_owned_exposable_any_locked(struct ca_space *space, uint64_t bytes)
+ca_held_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_user_set *set;
 	struct ca_block *block;
 	unsigned i;
 
-	ca_owned_adopt_locked(space);
-	block = ca_owned_exposable_locked(space, bytes);
-	if (block || !ca_owned_has_exposable(space))
+	ca_held_take_over_locked(space);
+	block = ca_held_exposable_locked(space, bytes);
+	if (block || !ca_held_has_exposable(space))
 		return block;
-	for (i = 0; i < ca_owned_streams(space); i++)
+	for (i = 0; i < ca_held_streams(space); i++)
 		if (space->order.streams[i])
-			block = ca_owned_better(
+			block = ca_held_better(
 				block,
-				exposable_of_anybody(space, space->order.streams[i]->pools, bytes));
-	for (set = NULL; (set = ca_several_next(space, set));)
-		block = ca_owned_better(block, exposable_of_anybody(space, set->pools, bytes));
+				exposable_of_any(space, space->order.streams[i]->pools, bytes));
+	for (set = NULL; (set = ca_multi_next(space, set));)
+		block = ca_held_better(block, exposable_of_any(space, set->pools, bytes));
 	if (block)
 		CA_REACHED(EXPOSED_AT_THE_END);
 	return block;

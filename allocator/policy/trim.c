@@ -74,7 +74,7 @@ longest_resting(struct ca_space *space, uint64_t until_ns)
 
 /* Bytes given back; 0: there is no such segment, or the driver did not take it. */
 static uint64_t
-give_longest_resting(struct ca_space *space, uint64_t until_ns)
+return_longest_idle(struct ca_space *space, uint64_t until_ns)
 {
 	struct ca_block *block = longest_resting(space, until_ns);
 	uint64_t bytes = block ? block->bytes : 0;
@@ -107,11 +107,11 @@ return_due(struct ca_space *space)
 static bool
 wait_for_one(struct ca_space *space)
 {
-	int r = ca_owned_wait_locked(space, CA_WAIT_EXACT);
+	int r = ca_held_wait_locked(space, CA_WAIT_EXACT);
 
 	if (!r)
 		r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
-	if (!r && ca_pending_surrender_locked(space))
+	if (!r && ca_release_own_locked(space))
 		r = return_due(space) > 0;
 	return r > 0;
 }
@@ -123,7 +123,7 @@ shrink(struct ca_space *space, uint64_t keep, bool may_wait, uint64_t now)
 		if (may_wait && return_due(space))
 			continue;
 		mark_resting(space, now);
-		if (give_longest_resting(space, UINT64_MAX))
+		if (return_longest_idle(space, UINT64_MAX))
 			continue;
 		if (longest_resting(space, UINT64_MAX) || !may_wait ||
 		    !space->device->drainable_bytes || !wait_for_one(space))
@@ -157,17 +157,17 @@ trim_idle(struct ca_space *space, uint64_t now)
 	uint64_t ns = space->heap->config.trim_idle_ms * 1000 * 1000;
 
 	space->device->next_look_ns = now + ns / 2;
-	while (now >= ns && give_longest_resting(space, now - ns))
+	while (now >= ns && return_longest_idle(space, now - ns))
 		;
 }
 
 static void
-give_back_wanted(struct ca_space *space)
+return_wanted(struct ca_space *space)
 {
 	struct ca_device *device = space->device;
 	uint64_t given;
 
-	while (device->gc_wanted && (given = give_longest_resting(space, UINT64_MAX)))
+	while (device->gc_wanted && (given = return_longest_idle(space, UINT64_MAX)))
 		device->gc_wanted -= given < device->gc_wanted ? given : device->gc_wanted;
 }
 
@@ -177,11 +177,11 @@ tend(struct ca_space *space, unsigned due, bool may_wait, uint64_t now)
 	const struct ca_config *config = &space->heap->config;
 	struct ca_device *device = space->device;
 
-	ca_owned_poll_locked(space);
-	ca_owned_look_locked(space);
+	ca_held_poll_locked(space);
+	ca_held_look_locked(space);
 	mark_resting(space, now);
 	if (due & DUE_THRESHOLD)
-		give_back_wanted(space);
+		return_wanted(space);
 	device->gc_wanted = 0;
 	if (due & DUE_EVERY) {
 		device->next_trim = device->stats.alloc_calls + config->trim_every;
@@ -222,7 +222,7 @@ ca_device_is_idle(struct ca_space *space)
 
 /* Of all spaces of the device. */
 static void
-give_back_everywhere(struct ca_space *own, uint64_t now)
+return_all(struct ca_space *own, uint64_t now)
 {
 	struct ca_space *space;
 
@@ -230,7 +230,7 @@ give_back_everywhere(struct ca_space *own, uint64_t now)
 		if (space->device != own->device || space->dead)
 			continue;
 		mark_resting(space, now);
-		give_back_wanted(space);
+		return_wanted(space);
 	}
 	own->device->gc_wanted = 0;
 }
@@ -241,7 +241,7 @@ ca_tend_growth_locked(struct ca_space *space, uint64_t bytes)
 	struct ca_device *device = space->device;
 	uint64_t limit, threshold;
 
-	ca_limit_learn_locked(space);
+	ca_limit_update_locked(space);
 	limit = ca_limit_of_segments(space);
 	if (limit == UINT64_MAX)
 		return;
@@ -251,7 +251,7 @@ ca_tend_growth_locked(struct ca_space *space, uint64_t bytes)
 	device->gc_wanted = device->stats.reserved_bytes.current + bytes - threshold;
 	/* not later than now: trim_idle_ms must not take it for older */
 	if (ca_device_is_idle_locked(space))
-		give_back_everywhere(space, device->next_look_ns);
+		return_all(space, device->next_look_ns);
 	else
 		mark_resting(space, device->next_look_ns);
 }

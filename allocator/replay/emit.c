@@ -26,7 +26,7 @@
 	X(later_driver_free_calls, later_driver_frees)
 
 uint64_t
-ca_replay_waste_ppm(uint64_t live_bytes, uint64_t reserved_bytes)
+ca_replay_overhead(uint64_t live_bytes, uint64_t reserved_bytes)
 {
 	if (reserved_bytes <= live_bytes)
 		return 0;
@@ -147,7 +147,7 @@ put_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 #undef X
 	put_number(out, "streams", result->streams);
 	put_number(out, "waste_ppm",
-		   ca_replay_waste_ppm(result->peak_live_bytes, result->peak_reserved_bytes));
+		   ca_replay_overhead(result->peak_live_bytes, result->peak_reserved_bytes));
 	put_known(out, "min_capacity_bytes", report->min_capacity_bytes,
 		  report->min_capacity_bytes ? report->min_capacity_bytes[i] : 0);
 	put_known(out, "recorded_reserved_bytes", recorded != 0, recorded);
@@ -182,7 +182,7 @@ put_sums(FILE *out, const struct ca_replay_report *report)
 		if (report->min_capacity_bytes && report->min_capacity_bytes[i] > capacity)
 			capacity = report->min_capacity_bytes[i];
 	}
-	put_number(out, "waste_ppm", ca_replay_waste_ppm(live, reserved));
+	put_number(out, "waste_ppm", ca_replay_overhead(live, reserved));
 	put_known(out, "min_capacity_bytes", report->min_capacity_bytes, capacity);
 }
 
@@ -271,7 +271,7 @@ static void
 text_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 {
 	const struct ca_replay_result *result = &report->results[i];
-	uint64_t waste = ca_replay_waste_ppm(result->peak_live_bytes, result->peak_reserved_bytes);
+	uint64_t waste = ca_replay_overhead(result->peak_live_bytes, result->peak_reserved_bytes);
 	uint64_t recorded = report->input->recorded_reserved_bytes[result->device];
 
 	fprintf(out,

@@ -20,4 +20,4 @@ struct ca_replay_report {
 void ca_replay_emit_json(const struct ca_replay_report *report, FILE *out);
 void ca_replay_emit_text(const struct ca_replay_report *report, FILE *out);
 /* 1 - live / reserved, in millionths; 0 if nothing was reserved. */
-uint64_t ca_replay_waste_ppm(uint64_t live_bytes, uint64_t reserved_bytes);
+uint64_t ca_replay_overhead(uint64_t live_bytes, uint64_t reserved_bytes);

@@ -108,7 +108,7 @@ struct block {
 };
 
 static int
-complain(struct resolver *r, const struct ca_replay_event *event, const char *what)
+print_error(struct resolver *r, const struct ca_replay_event *event, const char *what)
 {
 	struct ca_replay_error *error = r->error;
 
@@ -129,12 +129,12 @@ block_begin(struct resolver *r, const struct ca_replay_event *event, uint32_t *r
 	int result;
 
 	if (!event->bytes)
-		return complain(r, event, "has no bytes");
+		return print_error(r, event, "has no bytes");
 	if (input->n_blocks == UINT32_MAX)
 		return ca_replay_fail(r->error, "more than %" PRIu32 " blocks", UINT32_MAX);
 	result = ca_replay_map_add(&r->live, event->id, event->device, input->n_blocks);
 	if (result == -EEXIST)
-		return complain(r, event, "is allocated, and it is live already");
+		return print_error(r, event, "is allocated, and it is live already");
 	if (result)
 		return result;
 	r->blocks[input->n_blocks] = (struct block){ event->bytes, event->stream };
@@ -174,7 +174,7 @@ resolve_free(struct resolver *r, struct ca_replay_event *event, uint32_t *ret_bl
 
 	if (!ca_replay_map_take(&r->live, event->id, event->device, ret_block)) {
 		if (!event->bytes)
-			return complain(r, event, "is freed, and it is not live");
+			return print_error(r, event, "is freed, and it is not live");
 		result = block_begin(r, event, ret_block);
 		if (!result)
 			result = at_start(r, event, *ret_block);
@@ -193,7 +193,7 @@ resolve_event(struct resolver *r, struct ca_replay_event *event, uint32_t *ret_b
 	int result;
 
 	if (event->device >= CA_REPLAY_DEVICES)
-		return complain(r, event, "is on a device whose number is too large");
+		return print_error(r, event, "is on a device whose number is too large");
 	if (event->time_ns != CA_REPLAY_NO_TIME) {
 		if (event->time_ns < r->time_ns[event->device])
 			event->time_ns = r->time_ns[event->device];

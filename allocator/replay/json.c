@@ -16,7 +16,7 @@ ca_json_expected(struct ca_json *json, const char *what)
 bool
 ca_json_take(struct ca_json *json, char c)
 {
-	ca_json_blank(json);
+	ca_json_skip_space(json);
 	if (ca_json_peek(json) != c)
 		return false;
 	json->at++;
@@ -203,7 +203,7 @@ ca_json_skip(struct ca_json *json, uint64_t *ret_number)
 	int r, c;
 
 	for (;;) {
-		ca_json_blank(json);
+		ca_json_skip_space(json);
 		c = ca_json_peek(json);
 		if (c == '{' || c == '[') {
 			r = begin(json, &nest);

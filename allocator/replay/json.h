@@ -26,7 +26,7 @@ ca_json_peek(const struct ca_json *json)
 
 /* Over white space. */
 static inline void
-ca_json_blank(struct ca_json *json)
+ca_json_skip_space(struct ca_json *json)
 {
 	int c;
 

@@ -168,7 +168,7 @@ compare(const void *left, const void *right)
 }
 
 static int
-play_in_order(struct ends *ends, struct ca_replay_input *input)
+run_in_order(struct ends *ends, struct ca_replay_input *input)
 {
 	size_t i;
 	int r = 0;
@@ -208,7 +208,7 @@ ca_replay_read_lifetimes(const uint8_t *data, size_t size, struct ca_replay_inpu
 					   size ? ca_replay_quote(quoted, field) : "");
 	r = read_rows(&lines, &layout, &ends, error);
 	if (!r)
-		r = play_in_order(&ends, input);
+		r = run_in_order(&ends, input);
 	free(ends.all);
 	return r;
 }

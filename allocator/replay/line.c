@@ -31,7 +31,7 @@ ca_replay_lines_next(struct ca_replay_lines *lines, struct ca_replay_text *ret_l
 }
 
 static bool
-is_blank(char c)
+is_space(char c)
 {
 	return c == ' ' || c == '\t';
 }
@@ -39,11 +39,11 @@ is_blank(char c)
 struct ca_replay_text
 ca_replay_trimmed(struct ca_replay_text text)
 {
-	while (text.length && is_blank(text.at[0])) {
+	while (text.length && is_space(text.at[0])) {
 		text.at++;
 		text.length--;
 	}
-	while (text.length && is_blank(text.at[text.length - 1]))
+	while (text.length && is_space(text.at[text.length - 1]))
 		text.length--;
 	return text;
 }
@@ -54,14 +54,14 @@ words(struct ca_replay_text line, struct ca_replay_text *ret, size_t max)
 	size_t n = 0, i = 0, start;
 
 	for (;;) {
-		while (i < line.length && is_blank(line.at[i]))
+		while (i < line.length && is_space(line.at[i]))
 			i++;
 		if (i == line.length)
 			return n;
 		if (n == max)
 			return max + 1;
 		start = i;
-		while (i < line.length && !is_blank(line.at[i]))
+		while (i < line.length && !is_space(line.at[i]))
 			i++;
 		ret[n++] = (struct ca_replay_text){ line.at + start, i - start };
 	}

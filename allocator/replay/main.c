@@ -43,20 +43,20 @@ setting(void *arg, const char *name)
 static void
 bad_setting(void *arg, const char *line)
 {
-	ca_replay_complain("%s", line);
+	ca_replay_print_error("%s", line);
 }
 
 /* ---- the file */
 
 static void
-complain_of_file(const char *file, const struct ca_replay_error *error)
+print_file_error(const char *file, const struct ca_replay_error *error)
 {
 	if (error->where == UINT64_MAX)
-		ca_replay_complain("%s: %s", file, error->text);
+		ca_replay_print_error("%s: %s", file, error->text);
 	else if (error->line)
-		ca_replay_complain("%s:%" PRIu64 ": %s", file, error->where, error->text);
+		ca_replay_print_error("%s:%" PRIu64 ": %s", file, error->where, error->text);
 	else
-		ca_replay_complain("%s: byte %" PRIu64 ": %s", file, error->where, error->text);
+		ca_replay_print_error("%s: byte %" PRIu64 ": %s", file, error->where, error->text);
 }
 
 static int
@@ -68,12 +68,12 @@ read_input(struct run *run)
 	int r = ca_replay_file_read(name, &file);
 
 	if (r) {
-		ca_replay_complain("%s: %s", name, strerror(-r));
+		ca_replay_print_error("%s: %s", name, strerror(-r));
 		return STATUS_FAILED;
 	}
 	r = ca_replay_input_read(file.data, file.size, &run->input, &error);
 	if (r)
-		complain_of_file(name, &error);
+		print_file_error(name, &error);
 	else if (run->input.truncated)
 		fprintf(stderr,
 			"cachealloc-replay: warning: %s is cut off: what is there is played\n",
@@ -93,14 +93,14 @@ is_quieter(const struct ca_replay_times *a, const struct ca_replay_times *b)
 
 /* Replays again and keeps the quietest. */
 static int
-play_timed(struct run *run, struct ca_replay_result *result, struct ca_replay_error *error)
+run_timed(struct run *run, struct ca_replay_result *result, struct ca_replay_error *error)
 {
 	struct ca_replay_result again;
 	unsigned i;
 	int r = 0;
 
 	for (i = 1; i < run->options.time_runs && !r; i++) {
-		r = ca_replay_play(&run->input, result->device, &run->setting, &again, error);
+		r = ca_replay_run(&run->input, result->device, &run->setting, &again, error);
 		if (!r && is_quieter(&again.times, &result->times))
 			*result = again;
 	}
@@ -108,13 +108,13 @@ play_timed(struct run *run, struct ca_replay_result *result, struct ca_replay_er
 }
 
 static int
-play_device(struct run *run, unsigned device, struct ca_replay_error *error)
+run_device(struct run *run, unsigned device, struct ca_replay_error *error)
 {
 	struct ca_replay_result *result = &run->results[run->n_results];
-	int r = ca_replay_play(&run->input, device, &run->setting, result, error);
+	int r = ca_replay_run(&run->input, device, &run->setting, result, error);
 
 	if (!r)
-		r = play_timed(run, result, error);
+		r = run_timed(run, result, error);
 	if (!r && run->options.find_capacity && !result->out_of_memory)
 		r = ca_replay_find_capacity(&run->input, &run->setting, result,
 					    &run->capacity[run->n_results], error);
@@ -124,7 +124,7 @@ play_device(struct run *run, unsigned device, struct ca_replay_error *error)
 
 /* Every device that has an event; device 0 if there is none at all. */
 static int
-play_all(struct run *run)
+run_all(struct run *run)
 {
 	struct ca_replay_error error = { .where = UINT64_MAX };
 	uint64_t devices = 0;
@@ -138,14 +138,14 @@ play_all(struct run *run)
 		devices = 1;
 	for (device = 0; device < CA_REPLAY_DEVICES && !r; device++)
 		if (devices >> device & 1)
-			r = play_device(run, device, &error);
+			r = run_device(run, device, &error);
 	if (r)
-		complain_of_file(run->options.file, &error);
+		print_file_error(run->options.file, &error);
 	return r ? STATUS_FAILED : STATUS_DONE;
 }
 
 static int
-complain_of_memory(const struct run *run)
+print_memory_error(const struct run *run)
 {
 	char request[CA_TEXT_SIZE_MAX], live[CA_TEXT_SIZE_MAX], held[CA_TEXT_SIZE_MAX];
 	int status = STATUS_DONE;
@@ -157,14 +157,14 @@ complain_of_memory(const struct run *run)
 		if (!run->results[i].out_of_memory)
 			continue;
 		status = STATUS_OUT_OF_MEMORY;
-		ca_replay_complain("%s: device %u is out of memory at event %" PRIu64
-				   " (%s %" PRIu64
-				   "): %s were asked for, %s are live, %s are reserved",
-				   run->options.file, run->results[i].device, oom->event,
-				   run->input.lines ? "line" : "byte", oom->where,
-				   ca_text_bytes(request, oom->request_bytes),
-				   ca_text_bytes(live, oom->live_bytes),
-				   ca_text_bytes(held, oom->reserved_bytes));
+		ca_replay_print_error("%s: device %u is out of memory at event %" PRIu64
+				      " (%s %" PRIu64
+				      "): %s were asked for, %s are live, %s are reserved",
+				      run->options.file, run->results[i].device, oom->event,
+				      run->input.lines ? "line" : "byte", oom->where,
+				      ca_text_bytes(request, oom->request_bytes),
+				      ca_text_bytes(live, oom->live_bytes),
+				      ca_text_bytes(held, oom->reserved_bytes));
 	}
 	return status;
 }
@@ -201,13 +201,13 @@ replay(struct run *run)
 	run->setting.time = run->options.time_runs;
 	status = read_input(run);
 	if (!status)
-		status = play_all(run);
+		status = run_all(run);
 	if (!status) {
 		report(run);
-		status = complain_of_memory(run);
+		status = print_memory_error(run);
 	}
 	if (fflush(stdout) || ferror(stdout)) {
-		ca_replay_complain("writing the result: %s", strerror(errno));
+		ca_replay_print_error("writing the result: %s", strerror(errno));
 		status = STATUS_FAILED;
 	}
 	ca_replay_input_clear(&run->input);

@@ -41,7 +41,7 @@ const char ca_replay_help[] =
 	"setting; 3 the memory was not enough.\n";
 
 void
-ca_replay_complain(const char *format, ...)
+ca_replay_print_error(const char *format, ...)
 {
 	va_list args;
 
@@ -80,7 +80,7 @@ add_conf(struct ca_replay_options *options, const char *text)
 	size_t length = strlen(options->conf), more = strlen(text);
 
 	if (length + more + 2 > sizeof(options->conf)) {
-		ca_replay_complain("--conf is longer than %d bytes", CA_CONF_TEXT_MAX);
+		ca_replay_print_error("--conf is longer than %d bytes", CA_CONF_TEXT_MAX);
 		return false;
 	}
 	snprintf(options->conf + length, sizeof(options->conf) - length, "%s%s", length ? "," : "",
@@ -94,8 +94,8 @@ set_runs(struct ca_replay_options *options, const char *text)
 	uint64_t runs = RUNS_DEFAULT;
 
 	if (text && (!ca_parse_number(text, 1, RUNS_MAX, &runs))) {
-		ca_replay_complain("--time '%s': expected a number of replays from 1 to %d", text,
-				   RUNS_MAX);
+		ca_replay_print_error("--time '%s': expected a number of replays from 1 to %d",
+				      text, RUNS_MAX);
 		return false;
 	}
 	options->time_runs = (unsigned)runs;
@@ -107,7 +107,8 @@ set_memory(struct ca_replay_options *options, const char *text)
 {
 	if (ca_replay_parse_size(text, &options->memory_bytes))
 		return true;
-	ca_replay_complain("--memory '%s': expected a size such as 80G, 512M or 1073741824", text);
+	ca_replay_print_error("--memory '%s': expected a size such as 80G, 512M or 1073741824",
+			      text);
 	return false;
 }
 
@@ -119,8 +120,9 @@ set_lag(struct ca_replay_options *options, const char *text)
 
 	if ((text[digits] && strcmp(text + digits, "us")) ||
 	    !ca_replay_decimal((struct ca_replay_text){ text, digits }, &us) || us > LAG_MAX_US) {
-		ca_replay_complain("--lag '%s': expected microseconds from 0 to %d, such as 20us",
-				   text, LAG_MAX_US);
+		ca_replay_print_error(
+			"--lag '%s': expected microseconds from 0 to %d, such as 20us", text,
+			LAG_MAX_US);
 		return false;
 	}
 	options->lag_ns = us * 1000;
@@ -139,7 +141,7 @@ static enum ca_replay_asked
 take_file(int argc, char **argv, struct ca_replay_options *options)
 {
 	if (optind + 1 != argc) {
-		ca_replay_complain(optind < argc ? "more than one file" : "no file");
+		ca_replay_print_error(optind < argc ? "more than one file" : "no file");
 		return wrong();
 	}
 	options->file = argv[optind];

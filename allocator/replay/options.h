@@ -31,4 +31,4 @@ enum ca_replay_asked ca_replay_options_parse(int argc, char **argv,
  * or more than CA_REPLAY_UNLIMITED. */
 bool ca_replay_parse_size(const char *text, uint64_t *ret_bytes);
 /* "cachealloc-replay: error: ..." on stderr. */
-void ca_replay_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void ca_replay_print_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -122,7 +122,7 @@ numbered(struct ca_pickle_machine *m, unsigned bytes,
 }
 
 static int
-protocol(struct ca_pickle_machine *m)
+pickle_version(struct ca_pickle_machine *m)
 {
 	uint64_t version;
 	int r = ca_pickle_number(m, 1, &version);
@@ -176,7 +176,7 @@ stop(struct ca_pickle_machine *m)
 	if (r)
 		return r;
 	if (m->depth != 1 || m->n_marks)
-		return ca_pickle_broken(m, "something is left on its stack");
+		return ca_pickle_corrupt(m, "something is left on its stack");
 	if (m->at != m->pickle->size)
 		return ca_replay_fail_byte(m->error, m->at, "bytes after the end of the pickle");
 	m->stopped = true;
@@ -211,7 +211,7 @@ step_container(struct ca_pickle_machine *m, uint8_t code)
 	case 0x87: /* TUPLE3 */
 		return ca_pickle_make_last(m, CA_SNAPSHOT_LIST, code - 0x84u);
 	default:
-		return ca_pickle_refuse(m, code);
+		return ca_pickle_reject(m, code);
 	}
 }
 
@@ -267,7 +267,7 @@ step(struct ca_pickle_machine *m)
 		return r;
 	switch (code) {
 	case 0x80: /* PROTO */
-		return protocol(m);
+		return pickle_version(m);
 	case 0x95: /* FRAME */
 		return frame(m);
 	case '(': /* MARK */

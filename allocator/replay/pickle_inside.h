@@ -31,7 +31,7 @@ static const struct ca_pickle_value ca_pickle_other = { .type = CA_SNAPSHOT_OTHE
 /* ---- pickle_stack.c. -EINVAL: the pickle is broken; -ENOMEM. */
 
 /* -EINVAL, at the present instruction. */
-int ca_pickle_broken(struct ca_pickle_machine *m, const char *what);
+int ca_pickle_corrupt(struct ca_pickle_machine *m, const char *what);
 /* -EINVAL, at the end of the file. */
 int ca_pickle_cut_off(struct ca_pickle_machine *m);
 int ca_pickle_push(struct ca_pickle_machine *m, struct ca_pickle_value value);
@@ -52,4 +52,4 @@ int ca_pickle_get(struct ca_pickle_machine *m, uint64_t index);
 /* ---- pickle_refuse.c */
 
 /* -EINVAL: says what the instruction would do. */
-int ca_pickle_refuse(struct ca_pickle_machine *m, uint8_t code);
+int ca_pickle_reject(struct ca_pickle_machine *m, uint8_t code);

@@ -33,7 +33,7 @@ text_at(struct ca_pickle_machine *m, size_t below_top)
 }
 
 static int
-refuse_class(struct ca_pickle_machine *m, struct ca_replay_text module, struct ca_replay_text name)
+reject_class(struct ca_pickle_machine *m, struct ca_replay_text module, struct ca_replay_text name)
 {
 	char a[CA_REPLAY_QUOTE_MAX], b[CA_REPLAY_QUOTE_MAX];
 
@@ -43,7 +43,7 @@ refuse_class(struct ca_pickle_machine *m, struct ca_replay_text module, struct c
 }
 
 int
-ca_pickle_refuse(struct ca_pickle_machine *m, uint8_t code)
+ca_pickle_reject(struct ca_pickle_machine *m, uint8_t code)
 {
 	static const struct {
 		uint8_t code;
@@ -68,10 +68,10 @@ ca_pickle_refuse(struct ca_pickle_machine *m, uint8_t code)
 	if (code == 'c' || code == 'i') {
 		module = line_rest(m);
 		name = line_rest(m);
-		return refuse_class(m, module, name);
+		return reject_class(m, module, name);
 	}
 	if (code == 0x93)
-		return refuse_class(m, text_at(m, 1), text_at(m, 0));
+		return reject_class(m, text_at(m, 1), text_at(m, 0));
 	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (known[i].code == code)
 			return ca_replay_fail_byte(

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 int
-ca_pickle_broken(struct ca_pickle_machine *m, const char *what)
+ca_pickle_corrupt(struct ca_pickle_machine *m, const char *what)
 {
 	return ca_replay_fail_byte(m->error, m->from, "broken pickle: %s", what);
 }
@@ -59,7 +59,7 @@ last_mark(const struct ca_pickle_machine *m)
 int
 ca_pickle_want(struct ca_pickle_machine *m, size_t count)
 {
-	return m->depth - last_mark(m) < count ? ca_pickle_broken(m, "its stack is empty") : 0;
+	return m->depth - last_mark(m) < count ? ca_pickle_corrupt(m, "its stack is empty") : 0;
 }
 
 /* Takes the last mark away; *ret_from is the first value above it. */
@@ -67,7 +67,7 @@ int
 ca_pickle_to_mark(struct ca_pickle_machine *m, size_t *ret_from)
 {
 	if (!m->n_marks)
-		return ca_pickle_broken(m, "it has no mark");
+		return ca_pickle_corrupt(m, "it has no mark");
 	*ret_from = m->marks[--m->n_marks];
 	return 0;
 }
@@ -128,7 +128,7 @@ fill(struct ca_pickle_machine *m, struct ca_pickle_value to, size_t from)
 	int r = 0;
 
 	if (pairs && (m->depth - from) % 2)
-		return ca_pickle_broken(m, "a key without a value");
+		return ca_pickle_corrupt(m, "a key without a value");
 	for (i = from; i < m->depth && !r; i += 1 + pairs)
 		r = pairs ? dict_set(m, object, m->stack[i], m->stack[i + 1])
 			  : object_add(object, m->stack[i]);
@@ -170,10 +170,10 @@ static int
 add_from(struct ca_pickle_machine *m, enum ca_snapshot_type type, size_t from)
 {
 	if (from <= last_mark(m))
-		return ca_pickle_broken(m, "its stack is empty");
+		return ca_pickle_corrupt(m, "its stack is empty");
 	if (m->stack[from - 1].type != type)
-		return ca_pickle_broken(m, type == CA_SNAPSHOT_DICT ? "not a dictionary"
-								    : "not a list");
+		return ca_pickle_corrupt(m, type == CA_SNAPSHOT_DICT ? "not a dictionary"
+								     : "not a list");
 	return fill(m, m->stack[from - 1], from);
 }
 
@@ -204,7 +204,7 @@ ca_pickle_put(struct ca_pickle_machine *m, uint64_t index)
 	if (r)
 		return r;
 	if (index >= m->pickle->size) /* every number before it took a byte at least */
-		return ca_pickle_broken(m, "a memo number that is too large");
+		return ca_pickle_corrupt(m, "a memo number that is too large");
 	while (m->n_memo <= index) {
 		r = grown((void **)&m->memo, m->n_memo, &m->room_memo, sizeof(*m->memo));
 		if (r)
@@ -221,6 +221,6 @@ int
 ca_pickle_get(struct ca_pickle_machine *m, uint64_t index)
 {
 	if (index >= m->n_memo || m->memo[index].type == CA_SNAPSHOT_ABSENT)
-		return ca_pickle_broken(m, "a memo number that was never set");
+		return ca_pickle_corrupt(m, "a memo number that was never set");
 	return ca_pickle_push(m, m->memo[index]);
 }

@@ -25,7 +25,7 @@ struct player {
 };
 
 static int
-trouble(struct player *p, const struct ca_replay_event *event, const char *what, int code)
+failure(struct player *p, const struct ca_replay_event *event, const char *what, int code)
 {
 	if (p->input->lines)
 		ca_replay_fail_line(p->error, event->where, "%s failed with %d", what, code);
@@ -72,7 +72,7 @@ op_note(struct player *p, uint64_t took, bool miss)
 		return;
 	took -= took < watch->overhead ? took : watch->overhead;
 	took -= took < watch->driver_ticks ? took : watch->driver_ticks;
-	ca_replay_histogram_add(miss ? &watch->miss : &watch->op, took);
+	ca_replay_buckets_add(miss ? &watch->miss : &watch->op, took);
 }
 
 static void
@@ -129,7 +129,7 @@ stream_of(struct player *p, const struct ca_replay_event *event, unsigned *ret_a
 }
 
 static int
-play_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
+run_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
 {
 	struct ca_replay_result *result = p->result;
 	uint64_t *address = &p->address[p->input->blocks[number]], began, took;
@@ -138,7 +138,7 @@ play_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
 	int r = stream_of(p, event, &at);
 
 	if (r)
-		return trouble(p, event, "opening a stream", r);
+		return failure(p, event, "opening a stream", r);
 	before = driver_calls(p);
 	ca_order_last_stream = is_without(p, event) ? NULL : p->streams.stream[at].stream;
 	began = op_begin(p);
@@ -151,7 +151,7 @@ play_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
 		return 0;
 	}
 	if (r)
-		return trouble(p, event, "the allocation", r);
+		return failure(p, event, "the allocation", r);
 	*(after.takes != before.takes ? &result->misses : &result->hits) += 1;
 	if (p->setting->placed)
 		p->setting->placed(p->setting->placed_arg, number, *address);
@@ -160,11 +160,11 @@ play_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
 		result->peak_live_bytes = result->live_bytes;
 	if (p->streams.pace != CA_REPLAY_TOLD)
 		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, p->setting->lag_ns);
-	return r ? trouble(p, event, "a submission", r) : 0;
+	return r ? failure(p, event, "a submission", r) : 0;
 }
 
 static int
-play_free(struct player *p, const struct ca_replay_event *event, size_t number)
+run_free(struct player *p, const struct ca_replay_event *event, size_t number)
 {
 	uint64_t began;
 	unsigned at = 0;
@@ -173,18 +173,18 @@ play_free(struct player *p, const struct ca_replay_event *event, size_t number)
 	if (!r && !is_without(p, event))
 		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, 0);
 	if (r)
-		return trouble(p, event, "a submission", r);
+		return failure(p, event, "a submission", r);
 	if (p->streams.count > 1)
-		ca_order_set_sole_user(p->space, p->streams.stream[at].stream);
+		ca_order_set_only_user(p->space, p->streams.stream[at].stream);
 	began = op_begin(p);
 	r = ca_free(p->heap, p->address[p->input->blocks[number]]);
 	op_note(p, op_end(p, began), false);
 	p->result->live_bytes -= event->bytes;
-	return r ? trouble(p, event, "the free", r) : 0;
+	return r ? failure(p, event, "the free", r) : 0;
 }
 
 static void
-play_phase(struct player *p)
+run_phase(struct player *p)
 {
 	ca_replay_streams_finish(&p->streams);
 	if (!p->result->phases++) {
@@ -197,25 +197,25 @@ play_phase(struct player *p)
 }
 
 static int
-play_submit(struct player *p, const struct ca_replay_event *event)
+run_submit(struct player *p, const struct ca_replay_event *event)
 {
 	unsigned at = 0;
 	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
 
 	if (!r)
 		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, 0);
-	return r ? trouble(p, event, "a submission", r) : 0;
+	return r ? failure(p, event, "a submission", r) : 0;
 }
 
 static void
-play_place(struct player *p, const struct ca_replay_event *event)
+run_place(struct player *p, const struct ca_replay_event *event)
 {
 	if (p->streams.pace == CA_REPLAY_TOLD)
 		ca_model_place(p->model, event->bytes, event->id);
 }
 
 static int
-play_seen(struct player *p, const struct ca_replay_event *event)
+run_seen(struct player *p, const struct ca_replay_event *event)
 {
 	uint64_t end_ns = event->id > p->first_ns ? event->id - p->first_ns : 0;
 	unsigned at = 0;
@@ -223,11 +223,11 @@ play_seen(struct player *p, const struct ca_replay_event *event)
 
 	if (!r)
 		r = ca_replay_streams_end(&p->streams, at, end_ns);
-	return r ? trouble(p, event, "the end of work", r) : 0;
+	return r ? failure(p, event, "the end of work", r) : 0;
 }
 
 static int
-play_event(struct player *p, const struct ca_replay_event *event, size_t number)
+run_event(struct player *p, const struct ca_replay_event *event, size_t number)
 {
 	if (!p->started && event->kind != CA_REPLAY_LIVE) {
 		if (p->streams.pace != CA_REPLAY_LAGS)
@@ -238,30 +238,30 @@ play_event(struct player *p, const struct ca_replay_event *event, size_t number)
 	switch (event->kind) {
 	case CA_REPLAY_LIVE:
 		p->result->at_start++;
-		return play_alloc(p, event, number);
+		return run_alloc(p, event, number);
 	case CA_REPLAY_ALLOC:
 		p->result->allocations++;
-		return play_alloc(p, event, number);
+		return run_alloc(p, event, number);
 	case CA_REPLAY_FREE:
 		p->result->frees++;
-		return play_free(p, event, number);
+		return run_free(p, event, number);
 	case CA_REPLAY_PHASE:
-		play_phase(p);
+		run_phase(p);
 		return 0;
 	case CA_REPLAY_PLACE:
-		play_place(p, event);
+		run_place(p, event);
 		return 0;
 	case CA_REPLAY_SEEN:
-		return p->streams.pace == CA_REPLAY_TOLD ? play_seen(p, event) : 0;
+		return p->streams.pace == CA_REPLAY_TOLD ? run_seen(p, event) : 0;
 	default:
-		return play_submit(p, event);
+		return run_submit(p, event);
 	}
 }
 
 /* ---- begin and end */
 
 static enum ca_replay_pace
-pace(const struct player *p)
+rate(const struct player *p)
 {
 	if (p->setting->lag_ns == CA_REPLAY_AS_TOLD)
 		return p->input->told ? CA_REPLAY_TOLD : CA_REPLAY_KEEPS_UP;
@@ -299,7 +299,7 @@ start(struct player *p)
 	p->streams.space = p->space;
 	if (p->watch) {
 		ca_model_set_observer(p->model, driver_call, p->watch);
-		ca_replay_stopwatch_start(p->watch);
+		ca_replay_timer_start(p->watch);
 	}
 	return 0;
 }
@@ -313,7 +313,7 @@ finish(struct player *p)
 	char reason[128] = "";
 
 	if (p->watch)
-		ca_replay_stopwatch_read(p->watch, &result->times);
+		ca_replay_timer_read(p->watch, &result->times);
 	ca_heap_stats(p->heap, result->device, &result->stats);
 	ca_model_sums(p->model, &sums);
 	result->peak_reserved_bytes = sums.peak_bytes;
@@ -343,9 +343,9 @@ stop(struct player *p)
 }
 
 int
-ca_replay_play(const struct ca_replay_input *input, unsigned device,
-	       const struct ca_replay_setting *setting, struct ca_replay_result *ret_result,
-	       struct ca_replay_error *error)
+ca_replay_run(const struct ca_replay_input *input, unsigned device,
+	      const struct ca_replay_setting *setting, struct ca_replay_result *ret_result,
+	      struct ca_replay_error *error)
 {
 	struct player p = { .input = input,
 			    .setting = setting,
@@ -356,13 +356,13 @@ ca_replay_play(const struct ca_replay_input *input, unsigned device,
 	int r;
 
 	*ret_result = (struct ca_replay_result){ .device = device };
-	p.streams.pace = pace(&p);
+	p.streams.pace = rate(&p);
 	r = start(&p);
 	if (r)
 		ca_replay_fail(error, "out of host memory");
 	for (i = 0; i < input->count && !r && !ret_result->out_of_memory; i++)
 		if (input->events[i].device == device)
-			r = play_event(&p, &input->events[i], i);
+			r = run_event(&p, &input->events[i], i);
 	if (!r)
 		r = finish(&p);
 	stop(&p);
@@ -380,7 +380,7 @@ completes(const struct ca_replay_input *input, unsigned device,
 					  .lag_ns = setting->lag_ns,
 					  .memory_bytes = granules * CA_REPLAY_GRANULE };
 	struct ca_replay_result *result = malloc(sizeof(*result));
-	int r = result ? ca_replay_play(input, device, &with, result, error) : -ENOMEM;
+	int r = result ? ca_replay_run(input, device, &with, result, error) : -ENOMEM;
 
 	if (!result)
 		ca_replay_fail(error, "out of host memory");

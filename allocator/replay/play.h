@@ -74,9 +74,9 @@ struct ca_replay_result {
 /*
  * Plays the events of one device. 0, out of memory included; -EINVAL, -ENOMEM with *error.
  */
-int ca_replay_play(const struct ca_replay_input *input, unsigned device,
-		   const struct ca_replay_setting *setting, struct ca_replay_result *ret_result,
-		   struct ca_replay_error *error);
+int ca_replay_run(const struct ca_replay_input *input, unsigned device,
+		  const struct ca_replay_setting *setting, struct ca_replay_result *ret_result,
+		  struct ca_replay_error *error);
 /*
  * The smallest memory, in granules, with which the trace completes: between `result` (of a replay
  * that did) and what is live at the same time. By bisection, which takes for granted that more

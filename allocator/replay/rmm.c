@@ -60,7 +60,7 @@ cut_last(struct ca_replay_text *text, char mark, struct ca_replay_text *ret_rest
 
 /* HH:MM:SS and a fraction behind '.' or ':'. */
 static bool
-time_of_day(struct ca_replay_text text, uint64_t *ret_ns)
+time_in_seconds(struct ca_replay_text text, uint64_t *ret_ns)
 {
 	struct ca_replay_text rest, part[3];
 	uint64_t ns = 0, hours, minutes, seconds;
@@ -98,7 +98,7 @@ read_time(struct ca_replay_text text, struct clock *clock, uint64_t *ret_ns)
 		*ret_ns = seconds * SECOND_NS + ns;
 		return true;
 	}
-	if (!time_of_day(text, &ns))
+	if (!time_in_seconds(text, &ns))
 		return false;
 	if (ns + DAY_NS / 2 < clock->last_ns)
 		clock->days_ns += DAY_NS;

@@ -16,7 +16,7 @@ ca_replay_is_json(const uint8_t *data, size_t size)
 	struct ca_json json = { .data = data, .size = size };
 	int c;
 
-	ca_json_blank(&json);
+	ca_json_skip_space(&json);
 	c = ca_json_peek(&json);
 	return c == '{' || c == '[';
 }
@@ -28,7 +28,7 @@ value(struct ca_json *json, struct ca_snapshot_value *ret)
 	size_t start;
 	int c, r;
 
-	ca_json_blank(json);
+	ca_json_skip_space(json);
 	start = json->at;
 	c = ca_json_peek(json);
 	*ret = (struct ca_snapshot_value){ .type = CA_SNAPSHOT_OTHER, .number = start };
@@ -100,7 +100,7 @@ ca_replay_read_json(const uint8_t *data, size_t size, struct ca_replay_input *in
 
 	if (r)
 		return r;
-	ca_json_blank(&json);
+	ca_json_skip_space(&json);
 	if (json.at < size)
 		return ca_json_expected(&json, "the end of the file");
 	return ca_snapshot_read(&source, &top, input, error);

@@ -13,7 +13,7 @@ now_ns(void)
 }
 
 void
-ca_replay_stopwatch_start(struct ca_replay_stopwatch *watch)
+ca_replay_timer_start(struct ca_replay_stopwatch *watch)
 {
 	unsigned i;
 
@@ -52,7 +52,7 @@ value_of(unsigned bucket)
 }
 
 void
-ca_replay_histogram_add(struct ca_replay_histogram *histogram, uint64_t ticks)
+ca_replay_buckets_add(struct ca_replay_histogram *histogram, uint64_t ticks)
 {
 	histogram->count++;
 	histogram->sum += ticks;
@@ -61,7 +61,7 @@ ca_replay_histogram_add(struct ca_replay_histogram *histogram, uint64_t ticks)
 
 /* The value that `per_mille` of all do not exceed. */
 static uint64_t
-percentile(const struct ca_replay_histogram *histogram, uint64_t per_mille)
+time_at_rank(const struct ca_replay_histogram *histogram, uint64_t per_mille)
 {
 	uint64_t wanted = (histogram->count * per_mille + 999) / 1000, seen = 0;
 	unsigned i;
@@ -75,26 +75,26 @@ percentile(const struct ca_replay_histogram *histogram, uint64_t per_mille)
 }
 
 static struct ca_replay_percentiles
-percentiles(const struct ca_replay_histogram *histogram, double ns_per_tick)
+times_at_ranks(const struct ca_replay_histogram *histogram, double ns_per_tick)
 {
 	struct ca_replay_percentiles ns = { 0 };
 
 	if (!histogram->count)
 		return ns;
 	ns.mean = (uint64_t)((double)histogram->sum / (double)histogram->count * ns_per_tick + 0.5);
-	ns.p50 = (uint64_t)((double)percentile(histogram, 500) * ns_per_tick + 0.5);
-	ns.p99 = (uint64_t)((double)percentile(histogram, 990) * ns_per_tick + 0.5);
-	ns.p999 = (uint64_t)((double)percentile(histogram, 999) * ns_per_tick + 0.5);
+	ns.p50 = (uint64_t)((double)time_at_rank(histogram, 500) * ns_per_tick + 0.5);
+	ns.p99 = (uint64_t)((double)time_at_rank(histogram, 990) * ns_per_tick + 0.5);
+	ns.p999 = (uint64_t)((double)time_at_rank(histogram, 999) * ns_per_tick + 0.5);
 	return ns;
 }
 
 void
-ca_replay_stopwatch_read(const struct ca_replay_stopwatch *watch, struct ca_replay_times *ret_times)
+ca_replay_timer_read(const struct ca_replay_stopwatch *watch, struct ca_replay_times *ret_times)
 {
 	uint64_t ticks = ca_replay_ticks() - watch->began_ticks, ns = now_ns() - watch->began_ns;
 	double rate = ticks ? (double)ns / (double)ticks : 0;
 
 	ret_times->measured = true;
-	ret_times->op = percentiles(&watch->op, rate);
-	ret_times->miss = percentiles(&watch->miss, rate);
+	ret_times->op = times_at_ranks(&watch->op, rate);
+	ret_times->miss = times_at_ranks(&watch->miss, rate);
 }

@@ -53,7 +53,7 @@ ca_replay_ticks(void)
 }
 
 /* *watch is zeroed. */
-void ca_replay_stopwatch_start(struct ca_replay_stopwatch *watch);
-void ca_replay_histogram_add(struct ca_replay_histogram *histogram, uint64_t ticks);
-void ca_replay_stopwatch_read(const struct ca_replay_stopwatch *watch,
-			      struct ca_replay_times *ret_times);
+void ca_replay_timer_start(struct ca_replay_stopwatch *watch);
+void ca_replay_buckets_add(struct ca_replay_histogram *histogram, uint64_t ticks);
+void ca_replay_timer_read(const struct ca_replay_stopwatch *watch,
+			  struct ca_replay_times *ret_times);

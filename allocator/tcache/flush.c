@@ -38,7 +38,7 @@ ca_magazine_wait(struct ca_magazine *magazine, unsigned who)
 
 	while (!try(magazine, who)) {
 		tries++;
-		ca_relax();
+		ca_cpu_pause();
 		if (tries > SPINS + YIELDS)
 			/* not nanosleep(): that is a cancellation point */
 			syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
@@ -208,7 +208,7 @@ ca_blocks_settle_locked(struct ca_block *block)
 		atomic_store_explicit(&block->quick, 0, memory_order_relaxed);
 		ca_block_come_out_locked(block);
 		if (block->user.stream)
-			ca_owned_place_kept_locked(block);
+			ca_held_place_kept_locked(block);
 		else
 			ca_block_settle_locked(block);
 		block = below;

@@ -64,8 +64,8 @@ expose(struct ca_space *space, struct ca_block *block)
 		return true;
 	}
 	/* asked for under the magazine's lock, by which ca_magazines_pass_locked misses nothing */
-	if (ca_order_may_capture(space->heap) || !ca_owned_is_quiet_for(space, &block->user) ||
-	    atomic_load(&ca_owned_record(&block->user)->lost))
+	if (ca_order_may_capture(space->heap) || !ca_held_is_quiet_for(space, &block->user) ||
+	    atomic_load(&ca_held_record(&block->user)->lost))
 		return false;
 	ca_order_expose(&space->order, &block->user);
 	return true;
@@ -110,7 +110,7 @@ take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_s
 
 	if (taken) {
 		CA_REACHED(QUICK_TAKEN);
-		ca_quick_take(magazine, stack, block, size, ca_order_born(&space->order));
+		ca_quick_take(magazine, stack, block, size, ca_order_birth(&space->order));
 		block->thread = (uint32_t)magazine->thread;
 		count_take(&magazine->counts, block, used, size);
 		*ret_address = block->address;
@@ -184,7 +184,7 @@ quiet_user(struct ca_space *space, const struct ca_block *block, struct ca_user 
 		user.stream = NULL;
 	*ret_user = user;
 	/* the space is quiet, but does that count? */
-	return !user.stream || !ca_owned_is_finished_only(space);
+	return !user.stream || !ca_held_is_finished_only(space);
 }
 
 static bool
@@ -196,7 +196,7 @@ may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool 
 	/* it is ALLOCATED: whether it is of that space */
 	if (magazine->own_live != block->space_and_state || attention(space) ||
 	    (!locked && is_over(magazine, 0 - block->bytes)) ||
-	    (block->thread != magazine->thread && ca_owned_any(space)))
+	    (block->thread != magazine->thread && ca_held_any(space)))
 		return false;
 	if (!block->user.stream && ca_order_is_untouched(&space->order, block->born)) {
 		ret_user->stream = NULL;

@@ -100,7 +100,7 @@ void ca_trace_failed(struct ca_space *space, uint64_t bytes, int code);
 /* A segment came or went. */
 void ca_trace_segment_locked(const struct ca_segment *segment, enum ca_trace_kind kind);
 /* The driver refused a segment. */
-void ca_trace_refused(struct ca_space *space, uint64_t bytes, int code);
+void ca_trace_rejected(struct ca_space *space, uint64_t bytes, int code);
 /* Work submitted to the stream until lately has finished; `busy`: more was submitted since. `left`:
  * streams of the space with unfinished work. */
 void ca_trace_finished(struct ca_stream_record *record, uint64_t left, bool busy);

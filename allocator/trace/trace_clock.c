@@ -12,7 +12,7 @@ enum {
 #define PAIR_TICKS_MAX ((uint64_t)20000)
 
 static uint64_t
-ask(const struct ca_trace_clock *clock)
+query(const struct ca_trace_clock *clock)
 {
 	return clock->driver.clock_ns(clock->driver.self);
 }
@@ -21,7 +21,7 @@ void
 ca_trace_clock_init(struct ca_trace_clock *clock, const struct ca_driver *driver, bool counter)
 {
 	*clock = (struct ca_trace_clock){ .driver = *driver, .usable = counter };
-	ca_trace_clock_learn(clock);
+	ca_trace_clock_update(clock);
 }
 
 bool
@@ -50,7 +50,7 @@ ca_trace_clock_now(struct ca_trace_clock *clock)
 
 	if (ca_trace_clock_convert(clock, ca_ticks(), &ns))
 		return ns;
-	return ask(clock);
+	return query(clock);
 }
 
 static void
@@ -77,7 +77,7 @@ is_wrong(struct ca_trace_clock *clock, uint64_t ticks, uint64_t ns)
 }
 
 void
-ca_trace_clock_learn_pair(struct ca_trace_clock *clock, uint64_t ticks, uint64_t ns)
+ca_trace_clock_update_pair(struct ca_trace_clock *clock, uint64_t ticks, uint64_t ns)
 {
 	uint64_t passed_ticks, passed_ns;
 
@@ -98,17 +98,17 @@ ca_trace_clock_learn_pair(struct ca_trace_clock *clock, uint64_t ticks, uint64_t
 }
 
 void
-ca_trace_clock_learn(struct ca_trace_clock *clock)
+ca_trace_clock_update(struct ca_trace_clock *clock)
 {
 	unsigned i;
 
 	for (i = 0; clock->usable && i < TRIES; i++) {
-		uint64_t before = ca_ticks(), ns = ask(clock);
+		uint64_t before = ca_ticks(), ns = query(clock);
 		uint64_t after = ca_ticks();
 
 		if (after - before > PAIR_TICKS_MAX)
 			continue;
-		ca_trace_clock_learn_pair(clock, before + (after - before) / 2, ns);
+		ca_trace_clock_update_pair(clock, before + (after - before) / 2, ns);
 		return;
 	}
 }

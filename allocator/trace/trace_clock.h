@@ -32,8 +32,8 @@ void ca_trace_clock_init(struct ca_trace_clock *clock, const struct ca_driver *d
 /* In ns, as the driver's clock has it. Thread-safe. */
 uint64_t ca_trace_clock_now(struct ca_trace_clock *clock);
 /* Reads both clocks, now and then. By one thread at a time. */
-void ca_trace_clock_learn(struct ca_trace_clock *clock);
+void ca_trace_clock_update(struct ca_trace_clock *clock);
 /* The same with a pair that somebody else read: for tests. */
-void ca_trace_clock_learn_pair(struct ca_trace_clock *clock, uint64_t ticks, uint64_t ns);
+void ca_trace_clock_update_pair(struct ca_trace_clock *clock, uint64_t ticks, uint64_t ns);
 /* The time that `ticks` stand for; false: the clock has to be asked. */
 bool ca_trace_clock_convert(struct ca_trace_clock *clock, uint64_t ticks, uint64_t *ret_ns);

@@ -108,7 +108,7 @@ ca_trace_segment_locked(const struct ca_segment *segment, enum ca_trace_kind kin
 }
 
 void
-ca_trace_refused(struct ca_space *space, uint64_t bytes, int code)
+ca_trace_rejected(struct ca_space *space, uint64_t bytes, int code)
 {
 	add(space, CA_TRACE_REFUSED, CA_TRACE_NO_STREAM, bytes, with_thread((uint32_t)code));
 }

@@ -97,7 +97,7 @@ ca_trace_file_create(const struct ca_trace_start *start, struct ca_trace_file *r
 
 	if (fd < 0)
 		return fd;
-	file.fd = ca_file_lift(fd);
+	file.fd = ca_file_dup_high(fd);
 	ca_file_identify(file.fd, &file.id);
 	make_absolute(file.path);
 	r = write_head(start, file.fd);
@@ -124,7 +124,7 @@ open_again(struct ca_trace_file *file)
 		syscall(SYS_close, (int)fd);
 		return -EBADF;
 	}
-	file->fd = ca_file_lift((int)fd);
+	file->fd = ca_file_dup_high((int)fd);
 	return 0;
 }
 

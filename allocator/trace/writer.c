@@ -132,7 +132,7 @@ filled(struct ca_tracer *tracer, uint64_t tail)
 }
 
 static int
-drain_piece(struct ca_tracer *tracer, unsigned *ret_n)
+drain_part(struct ca_tracer *tracer, unsigned *ret_n)
 {
 	uint64_t tail = atomic_load_explicit(&tracer->tail, memory_order_relaxed);
 	struct cell *first = &tracer->ring[tail % CA_TRACE_RING];
@@ -158,18 +158,18 @@ ca_tracer_drain(struct ca_tracer *tracer)
 	if (is_stopped(tracer) || atomic_flag_test_and_set(&tracer->draining))
 		return;
 	atomic_store_explicit(&tracer->words.due, false, memory_order_relaxed);
-	ca_trace_clock_learn(&tracer->clock);
+	ca_trace_clock_update(&tracer->clock);
 	atomic_store_explicit(&tracer->drained_ns, now_ns(tracer), memory_order_relaxed);
 	/* around the ring's end; not for as long as others add something */
 	while (n && !r && pieces++ < 2)
-		r = drain_piece(tracer, &n);
+		r = drain_part(tracer, &n);
 	if (r)
 		stop(tracer, r);
 	atomic_flag_clear(&tracer->draining);
 }
 
 static void
-pause_briefly(void)
+pause_short(void)
 {
 	static const struct timespec pause = { .tv_nsec = PAUSE_NS };
 	int saved = errno;
@@ -195,7 +195,7 @@ ca_tracer_close(struct ca_tracer *tracer)
 		    atomic_load(&tracer->tail) == atomic_load(&tracer->head) ||
 		    pauses++ == CLOSE_PAUSES)
 			break;
-		pause_briefly();
+		pause_short();
 	}
 	atomic_store(&tracer->words.stopped, true);
 	if (!atomic_flag_test_and_set(&tracer->draining))
@@ -205,7 +205,7 @@ ca_tracer_close(struct ca_tracer *tracer)
 /* ---- into the ring */
 
 static __attribute__((noinline, cold)) bool
-wait_for_room(struct ca_tracer *tracer, uint64_t place)
+wait_for_space(struct ca_tracer *tracer, uint64_t place)
 {
 	uint64_t since = now_ns(tracer);
 
@@ -220,7 +220,7 @@ wait_for_room(struct ca_tracer *tracer, uint64_t place)
 			stop(tracer, -ETIMEDOUT);
 			return false;
 		}
-		pause_briefly();
+		pause_short();
 	}
 }
 
@@ -236,7 +236,7 @@ put(struct ca_tracer *tracer, const struct ca_trace_record *record, uint64_t now
 	if (__builtin_expect(place - atomic_load_explicit(&tracer->tail, memory_order_acquire) >=
 				     CA_TRACE_RING,
 			     0) &&
-	    !wait_for_room(tracer, place))
+	    !wait_for_space(tracer, place))
 		return place;
 	atomic_store_explicit(&cell->word[1], record->a, memory_order_relaxed);
 	atomic_store_explicit(&cell->word[2], record->b, memory_order_relaxed);

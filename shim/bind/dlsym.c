@@ -49,17 +49,17 @@ ca_loader_set_verbose(bool verbose)
 }
 
 unsigned
-ca_loader_roads(void)
+ca_loader_sources(void)
 {
 	return atomic_load_explicit(&roads, memory_order_relaxed);
 }
 
 static void
-note_road(const char *road, const char *name, enum ca_outcome outcome)
+note_source(const char *road, const char *name, enum ca_outcome outcome)
 {
 	unsigned bit = ca_early_equal(road, "dlsym") ? CA_ROAD_DLSYM : CA_ROAD_GETPROC;
 
-	if (outcome == CA_ANSWER_OURS && !(ca_loader_roads() & bit) &&
+	if (outcome == CA_ANSWER_OURS && !(ca_loader_sources() & bit) &&
 	    !ca_early_starts_with(name, "cuGetProcAddress"))
 		atomic_fetch_or_explicit(&roads, bit, memory_order_relaxed);
 }
@@ -72,7 +72,7 @@ ca_loader_note_lookup(const char *road, const char *name, enum ca_outcome outcom
 		[CA_ANSWER_THUNK] = "counted",
 	};
 
-	note_road(road, name, outcome);
+	note_source(road, name, outcome);
 	if (outcome != CA_ANSWER_DRIVER && __atomic_load_n(&verbose_lookups, __ATOMIC_RELAXED))
 		ca_debug("asked for %s by %s: %s", name, road, texts[outcome]);
 }

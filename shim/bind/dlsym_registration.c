@@ -19,7 +19,7 @@
 enum { PATH_BYTES = 4096 };
 
 static uintptr_t
-ask(void *handle, const char *name, const char *version)
+query(void *handle, const char *name, const char *version)
 {
 	ca_dlsym_fn *real_dlsym = ca_loader_dlsym();
 	ca_dlvsym_fn *real_dlvsym = ca_loader_dlvsym();
@@ -63,7 +63,7 @@ visit_place(const struct ca_object *object, void *arg)
 
 /* In what the caller's object needs. */
 static uintptr_t
-ask_own(const struct place *place, const char *version)
+query_own(const struct place *place, const char *version)
 {
 	ca_dlopen_fn *real_dlopen = ca_loader_dlopen();
 	ca_dlclose_fn *real_dlclose = ca_loader_dlclose();
@@ -75,7 +75,7 @@ ask_own(const struct place *place, const char *version)
 	handle = real_dlopen(place->path, RTLD_LAZY | RTLD_NOLOAD);
 	if (!handle)
 		return 0;
-	real = ask(handle, place->name, version);
+	real = query(handle, place->name, version);
 	real_dlclose(handle);
 	return real;
 }
@@ -85,20 +85,20 @@ find_scoped(void *handle, const char *name, const char *version, uintptr_t calle
 {
 	char path[PATH_BYTES];
 	struct place place = { .name = name, .caller = caller, .path = path };
-	uintptr_t real = handle == RTLD_DEFAULT ? ask(handle, name, version) : 0;
+	uintptr_t real = handle == RTLD_DEFAULT ? query(handle, name, version) : 0;
 
 	if (real)
 		return real;
 	place.path[0] = '\0';
 	ca_object_walk(visit_place, &place);
 	if (handle == RTLD_DEFAULT) {
-		real = place.anywhere ? ask_own(&place, version) : 0;
+		real = place.anywhere ? query_own(&place, version) : 0;
 		if (!real && place.anywhere && !place.by_program)
 			ca_registration_miss();
 		return real;
 	}
 	if (place.behind && !place.by_caller &&
-	    (!place.by_program || ask(RTLD_DEFAULT, name, version)))
+	    (!place.by_program || query(RTLD_DEFAULT, name, version)))
 		ca_registration_miss();
 	return 0;
 }
@@ -112,7 +112,7 @@ ca_route_registration(enum ca_registration which, void *handle, const char *vers
 	int saved = errno;
 	uintptr_t real;
 
-	real = scoped ? find_scoped(handle, name, version, caller) : ask(handle, name, version);
+	real = scoped ? find_scoped(handle, name, version, caller) : query(handle, name, version);
 	if (real) {
 		real = ca_registration_thunk(which, real);
 		if (!real)

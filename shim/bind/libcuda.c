@@ -131,7 +131,7 @@ take_exported(struct binding *binding, const struct library *library, void *hand
 }
 
 uintptr_t
-ca_real_ask(const struct ca_real *real, const char *base, int version, cuuint64_t flags)
+ca_real_query(const struct ca_real *real, const char *base, int version, cuuint64_t flags)
 {
 	CUdriverProcAddressQueryResult status;
 	CUresult result = CUDA_ERROR_NOT_FOUND;
@@ -188,7 +188,7 @@ visit_per_thread(const char *symbol, void *arg)
 }
 
 static bool
-has_per_thread_twin(const struct ca_row *row)
+has_per_thread_variant(const struct ca_row *row)
 {
 	return ca_name_each_symbol(row->base, visit_per_thread, NULL);
 }
@@ -197,7 +197,7 @@ static void
 take_answer(struct binding *binding, unsigned row_index, cuuint64_t flags)
 {
 	const struct ca_row *row = &ca_rows[row_index];
-	uintptr_t address = ca_real_ask(&binding->real, row->base, row->version, flags);
+	uintptr_t address = ca_real_query(&binding->real, row->base, row->version, flags);
 
 	if (!address || address == binding->functions[row_index] || route_find(binding, address) ||
 	    is_other_abi(row, address))
@@ -218,7 +218,7 @@ take_answers(struct binding *binding)
 		}
 		take_answer(binding, i, CU_GET_PROC_ADDRESS_DEFAULT);
 		take_answer(binding, i, CU_GET_PROC_ADDRESS_LEGACY_STREAM);
-		if (!has_per_thread_twin(&ca_rows[i]))
+		if (!has_per_thread_variant(&ca_rows[i]))
 			take_answer(binding, i, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
 	}
 }

@@ -23,4 +23,5 @@ struct ca_real {
 const struct ca_real *ca_real(void);
 
 /* The answer of the real cuGetProcAddress, of the newest ABI there is; 0: none. */
-uintptr_t ca_real_ask(const struct ca_real *real, const char *base, int version, cuuint64_t flags);
+uintptr_t ca_real_query(const struct ca_real *real, const char *base, int version,
+			cuuint64_t flags);

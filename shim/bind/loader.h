@@ -83,4 +83,4 @@ void ca_loader_set_verbose(bool verbose);
 /* Early. The roads by which functions of ours were answered with so far, but for cuGetProcAddress
  * itself; 0: none, so whoever calls us is linked to our names. */
 enum { CA_ROAD_DLSYM = 1, CA_ROAD_GETPROC = 2 };
-unsigned ca_loader_roads(void);
+unsigned ca_loader_sources(void);

@@ -197,7 +197,7 @@ find_gnu(const struct ca_object *object, const char *name)
 }
 
 static uint32_t
-find_sysv(const struct ca_object *object, const char *name)
+find_elf(const struct ca_object *object, const char *name)
 {
 	uint32_t symbol_count = object->sysv_hash[1];
 
@@ -217,7 +217,7 @@ ca_object_symbol(const struct ca_object *object, const char *name, unsigned *ret
 	if (object->gnu_hash)
 		index = find_gnu(object, name);
 	else if (object->sysv_hash)
-		index = find_sysv(object, name);
+		index = find_elf(object, name);
 	if (!index)
 		return 0;
 	if (ret_type)

@@ -92,7 +92,7 @@ ca_registration_is_thunk(uintptr_t address)
 }
 
 bool
-ca_registration_listen(const struct ca_registration_listener *listener)
+ca_registration_set_callback(const struct ca_registration_listener *listener)
 {
 	atomic_store(&listening, listener);
 	return atomic_load(&missed);

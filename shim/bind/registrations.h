@@ -42,7 +42,7 @@ struct ca_registration_listener {
 	void (*loaded)(void);
 };
 /* NULL: nobody listens. True if something was missed so far. */
-bool ca_registration_listen(const struct ca_registration_listener *listener);
+bool ca_registration_set_callback(const struct ca_registration_listener *listener);
 /* In dlsym: tells the listener of what was loaded. */
 void ca_registration_look(void);
 

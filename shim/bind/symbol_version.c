@@ -91,7 +91,7 @@ struct search {
 };
 
 static bool
-is_meant(const struct search *search, const struct ca_object *object,
+is_match(const struct search *search, const struct ca_object *object,
 	 const struct versions *versions, uint32_t index)
 {
 	const ElfW(Sym) *s = &object->symbols[index];
@@ -127,7 +127,7 @@ find_in(const struct search *search, const struct ca_object *object)
 
 	if (!table) { /* the System V table has one entry for each symbol */
 		for (i = 1; object->sysv_hash && i < object->sysv_hash[1]; i++)
-			if (is_meant(search, object, &versions, i))
+			if (is_match(search, object, &versions, i))
 				return i;
 		return 0;
 	}
@@ -138,7 +138,7 @@ find_in(const struct search *search, const struct ca_object *object)
 	for (i = buckets[hash % table[0]];; i++) {
 		uint32_t link = chain[i - table[1]];
 
-		if ((link | 1) == (hash | 1) && is_meant(search, object, &versions, i))
+		if ((link | 1) == (hash | 1) && is_match(search, object, &versions, i))
 			return i;
 		if (link & 1)
 			return 0;

@@ -25,7 +25,7 @@ ca_unseen_calls(void)
 }
 
 void
-ca_unseen_set_alarm(void (*alarm)(void))
+ca_unseen_set_callback(void (*alarm)(void))
 {
 	__atomic_store_n(&ca_thunk_alarm, alarm, __ATOMIC_RELEASE);
 }

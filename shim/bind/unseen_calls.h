@@ -23,6 +23,6 @@ uintptr_t ca_unseen_thunk(uintptr_t target);
  * Called before the next call of a thunk goes on to the driver, and before every later one until it
  * is set to NULL; with the program's own arguments kept.
  */
-void ca_unseen_set_alarm(void (*alarm)(void));
+void ca_unseen_set_callback(void (*alarm)(void));
 /* Counts a look-up of an unknown name that is handed out as it is. */
 void ca_unseen_note_lookup(void);

@@ -138,7 +138,7 @@ segment_return(void *self, void *space_context, uint64_t address)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	if (process && !process->serves) /* the program's own call, counted */
 		return (int)CA_INSIDE(real->cuMemFree_v2(address));
-	if (ca_capture_prohibits())
+	if (ca_capture_disallows())
 		return -EBUSY;
 	while (!ca_context_enter(context)) {
 		if (atomic_load(&context->dead))

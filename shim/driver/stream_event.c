@@ -119,7 +119,7 @@ leave(const struct call *call, bool gate)
 }
 
 static CUresult
-ask_capture(const struct call *call)
+query_capture(const struct call *call)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	CUresult rc;
@@ -168,7 +168,7 @@ record_part(struct call *call, struct ca_mark_part *part)
 	CUresult rc = ca_mark_part_create_event(call->real, part);
 
 	if (!rc && ca_unseen_calls() && call->stream != CU_STREAM_LEGACY)
-		rc = make(call, ask_capture);
+		rc = make(call, query_capture);
 	if (!rc && call->stream == CU_STREAM_LEGACY)
 		rc = take_marker(call);
 	if (rc)
@@ -235,7 +235,7 @@ ca_stream_wait(void *self, void *context, void *stream, ca_mark mark)
 		return rc;
 	call.event = part->event;
 	if (!gate || ca_unseen_calls())
-		rc = result_of(make(&call, ask_capture));
+		rc = result_of(make(&call, query_capture));
 	if (!rc && part->context == context)
 		rc = result_of(make(&call, wait_event));
 	else if (!rc)
@@ -264,7 +264,7 @@ ca_stream_synchronize(void *self, void *context, void *stream)
 	if (rc)
 		return 0; /* nothing runs in a dead context */
 	if (!gate || ca_unseen_calls())
-		rc = result_of(make(&call, ask_capture));
+		rc = result_of(make(&call, query_capture));
 	if (!rc) {
 		exchanged = ca_capture_exchange_mode(call.real, &mode);
 		rc = result_of(make(&call, synchronize));

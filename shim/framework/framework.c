@@ -39,7 +39,7 @@ publish(uint64_t lookups, uint64_t reasons)
 }
 
 static uint64_t
-ask_libraries(struct ca_process *process, uint64_t lookups)
+query_libraries(struct ca_process *process, uint64_t lookups)
 {
 	const struct ca_config *config = &process->config;
 	uint64_t generation = ca_object_generation() & COUNTED;
@@ -68,9 +68,9 @@ passes(struct ca_process *process, uint64_t bytes)
 	uint64_t reasons = answer >> REASONS_SHIFT;
 
 	if ((answer & COUNTED) != (lookups & COUNTED))
-		reasons = ask_libraries(process, lookups);
+		reasons = query_libraries(process, lookups);
 	if (reasons & ~WINDOW) {
-		ca_framework_tell_on((unsigned)(reasons & ~WINDOW));
+		ca_framework_report_on((unsigned)(reasons & ~WINDOW));
 		return true;
 	}
 	return bytes < config->min_size_bytes || bytes > config->max_size_bytes;

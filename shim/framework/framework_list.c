@@ -150,7 +150,7 @@ first_time(unsigned bit)
 }
 
 static void
-tell_off(unsigned seen)
+report_off(unsigned seen)
 {
 	for (unsigned i = 0; i < CA_FRAMEWORKS; i++) {
 		const char *variable = seen >> i & 1 ? switched_off(i) : NULL;
@@ -171,12 +171,12 @@ ca_framework_read(const struct ca_config *config)
 	for (unsigned i = 0; config->under_framework == CA_UNDER_AUTO && i < CA_FRAMEWORKS; i++)
 		off |= seen >> i & 1 && switched_off(i) ? 1u << i : 0;
 	if (off)
-		tell_off(off);
+		report_off(off);
 	return seen & ~off;
 }
 
 void
-ca_framework_tell_on(unsigned on)
+ca_framework_report_on(unsigned on)
 {
 	for (unsigned i = 0; i < CA_FRAMEWORKS; i++)
 		if (on >> i & 1 && !(atomic_load(&told) >> (2 * i) & 1) && first_time(2 * i))

@@ -29,6 +29,6 @@ enum ca_framework ca_framework_of_object(const struct ca_object *object);
  */
 unsigned ca_framework_read(const struct ca_config *config);
 /* Requests went straight through because of those frameworks (bits): said once of each. */
-void ca_framework_tell_on(unsigned on);
+void ca_framework_report_on(unsigned on);
 /* All may be said again. */
 void ca_framework_forget_told(void);

@@ -25,7 +25,7 @@ space_on(const struct ca_real *real, CUdevice device)
 }
 
 struct ca_road
-ca_road_begin(const struct ca_real *real, CUdevice device, uint64_t bytes, bool counts)
+ca_foreign_begin(const struct ca_real *real, CUdevice device, uint64_t bytes, bool counts)
 {
 	struct ca_road road = { .process = ca_hook_process(), .bytes = bytes };
 	int saved = errno;
@@ -42,8 +42,8 @@ ca_road_begin(const struct ca_real *real, CUdevice device, uint64_t bytes, bool 
 }
 
 void
-ca_road_succeeded(const struct ca_real *real, const struct ca_road *road, enum ca_charge_kind kind,
-		  uint64_t handle)
+ca_foreign_succeeded(const struct ca_real *real, const struct ca_road *road,
+		     enum ca_charge_kind kind, uint64_t handle)
 {
 	struct ca_space *space;
 	int saved = errno;
@@ -59,14 +59,14 @@ ca_road_succeeded(const struct ca_real *real, const struct ca_road *road, enum c
 }
 
 void
-ca_road_failed(const struct ca_road *road)
+ca_foreign_failed(const struct ca_road *road)
 {
 	if (road->space)
-		ca_charge_cancel(road->space, road->bytes);
+		ca_charge_abort(road->space, road->bytes);
 }
 
 struct ca_road
-ca_road_end_begin(enum ca_charge_kind kind, uint64_t handle)
+ca_foreign_end_begin(enum ca_charge_kind kind, uint64_t handle)
 {
 	struct ca_road road = { .process = ca_hook_process() };
 
@@ -76,7 +76,8 @@ ca_road_end_begin(enum ca_charge_kind kind, uint64_t handle)
 }
 
 void
-ca_road_end_done(const struct ca_road *road, CUresult rc, enum ca_charge_kind kind, uint64_t handle)
+ca_foreign_end_done(const struct ca_road *road, CUresult rc, enum ca_charge_kind kind,
+		    uint64_t handle)
 {
 	if (road->bytes && rc != CUDA_SUCCESS)
 		ca_charge_restore(road->space, kind, handle, road->bytes);

@@ -19,14 +19,14 @@ struct ca_road {
 
 /* Before a call that takes `bytes` of `device` (< 0: of the current context's); `counts` false: it
  * takes none. */
-struct ca_road ca_road_begin(const struct ca_real *real, CUdevice device, uint64_t bytes,
-			     bool counts);
+struct ca_road ca_foreign_begin(const struct ca_real *real, CUdevice device, uint64_t bytes,
+				bool counts);
 /* After it succeeded: the memory goes by `handle`. */
-void ca_road_succeeded(const struct ca_real *real, const struct ca_road *road,
-		       enum ca_charge_kind kind, uint64_t handle);
-void ca_road_failed(const struct ca_road *road);
+void ca_foreign_succeeded(const struct ca_real *real, const struct ca_road *road,
+			  enum ca_charge_kind kind, uint64_t handle);
+void ca_foreign_failed(const struct ca_road *road);
 
 /* Before a call that frees what goes by `handle`, and after it. */
-struct ca_road ca_road_end_begin(enum ca_charge_kind kind, uint64_t handle);
-void ca_road_end_done(const struct ca_road *road, CUresult rc, enum ca_charge_kind kind,
-		      uint64_t handle);
+struct ca_road ca_foreign_end_begin(enum ca_charge_kind kind, uint64_t handle);
+void ca_foreign_end_done(const struct ca_road *road, CUresult rc, enum ca_charge_kind kind,
+			 uint64_t handle);

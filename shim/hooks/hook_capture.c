@@ -74,7 +74,7 @@ prepare(struct ca_process *process, CUstream named)
 		ca_capture_prepared();                                                             \
 		rc = CA_INSIDE(call);                                                              \
 		if (rc == CUDA_SUCCESS)                                                            \
-			ca_capture_began(context_of(real, named), named, mode, serial);            \
+			ca_capture_started(context_of(real, named), named, mode, serial);          \
 		else                                                                               \
 			ca_capture_failed();                                                       \
 		return rc;                                                                         \

@@ -15,8 +15,8 @@
 #include "shim/track/streams.h"
 
 static void
-born(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device,
-     enum ca_context_kind kind)
+created(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device,
+	enum ca_context_kind kind)
 {
 	int saved = errno;
 
@@ -30,9 +30,9 @@ cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuCtxCreate);
 	CUresult rc = CA_ROOM_RETRIED(real->cuCtxCreate(pctx, flags, dev),
-				      ca_room_make_on(dev, CA_ROOM_STEP));
+				      ca_make_capacity_on(dev, CA_ROOM_STEP));
 
-	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
+	created(real, rc, pctx, dev, CA_CONTEXT_CREATED);
 	return rc;
 }
 
@@ -41,9 +41,9 @@ cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuCtxCreate_v2);
 	CUresult rc = CA_ROOM_RETRIED(real->cuCtxCreate_v2(pctx, flags, dev),
-				      ca_room_make_on(dev, CA_ROOM_STEP));
+				      ca_make_capacity_on(dev, CA_ROOM_STEP));
 
-	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
+	created(real, rc, pctx, dev, CA_CONTEXT_CREATED);
 	return rc;
 }
 
@@ -54,9 +54,9 @@ cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
 	CA_HOOK_REAL(real, cuCtxCreate_v3);
 	CUresult rc =
 		CA_ROOM_RETRIED(real->cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev),
-				ca_room_make_on(dev, CA_ROOM_STEP));
+				ca_make_capacity_on(dev, CA_ROOM_STEP));
 
-	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
+	created(real, rc, pctx, dev, CA_CONTEXT_CREATED);
 	return rc;
 }
 
@@ -66,9 +66,9 @@ cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int
 {
 	CA_HOOK_REAL(real, cuCtxCreate_v4);
 	CUresult rc = CA_ROOM_RETRIED(real->cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev),
-				      ca_room_make_on(dev, CA_ROOM_STEP));
+				      ca_make_capacity_on(dev, CA_ROOM_STEP));
 
-	born(real, rc, pctx, dev, CA_CONTEXT_CREATED);
+	created(real, rc, pctx, dev, CA_CONTEXT_CREATED);
 	return rc;
 }
 
@@ -98,9 +98,9 @@ cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	do { /* no room is made with the lock held: a context that is being released needs it */
 		ca_context_primary_lock(dev);
 		rc = CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
-		born(real, rc, pctx, dev, CA_CONTEXT_PRIMARY);
+		created(real, rc, pctx, dev, CA_CONTEXT_PRIMARY);
 		ca_context_primary_unlock(dev);
-	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && ca_room_make_on(dev, CA_ROOM_STEP));
+	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && ca_make_capacity_on(dev, CA_ROOM_STEP));
 	return rc;
 }
 
@@ -118,7 +118,7 @@ cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsign
 	ca_context_primary_lock(dev);
 	if (real->cuDevicePrimaryCtxRetain && real->cuDevicePrimaryCtxRelease_v2 &&
 	    CA_INSIDE(real->cuDevicePrimaryCtxRetain(&primary, dev)) == CUDA_SUCCESS) {
-		born(real, CUDA_SUCCESS, &primary, dev, CA_CONTEXT_PRIMARY);
+		created(real, CUDA_SUCCESS, &primary, dev, CA_CONTEXT_PRIMARY);
 		(void)CA_INSIDE(real->cuDevicePrimaryCtxRelease_v2(dev));
 	}
 	ca_context_primary_unlock(dev);
@@ -132,7 +132,7 @@ cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 	CA_HOOK_REAL(real, cuCtxFromGreenCtx);
 	CUresult rc = CA_INSIDE(real->cuCtxFromGreenCtx(pContext, hCtx));
 
-	born(real, rc, pContext, 0, CA_CONTEXT_GREEN);
+	created(real, rc, pContext, 0, CA_CONTEXT_GREEN);
 	return rc;
 }
 
@@ -170,9 +170,9 @@ settle(struct ca_context *context, bool died)
 	int saved = errno;
 
 	if (context && died)
-		ca_context_bury(context);
+		ca_context_teardown(context);
 	else if (context)
-		ca_context_reopen(context);
+		ca_context_open_again(context);
 	errno = saved;
 }
 

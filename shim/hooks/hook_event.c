@@ -44,7 +44,7 @@ cuEventCreate(CUevent *phEvent, unsigned int Flags)
 		return rc;
 	if (real->cuCtxGetCurrent)
 		(void)CA_INSIDE(real->cuCtxGetCurrent(&context));
-	ca_events_born(*phEvent, context, Flags);
+	ca_events_created(*phEvent, context, Flags);
 	return rc;
 }
 
@@ -65,7 +65,7 @@ cuEventDestroy(CUevent hEvent)
 	CA_HOOK_REAL(real, cuEventDestroy);
 
 	if (tracks())
-		ca_events_gone(hEvent);
+		ca_events_destroyed(hEvent);
 	return CA_INSIDE(real->cuEventDestroy(hEvent));
 }
 
@@ -75,7 +75,7 @@ cuEventDestroy_v2(CUevent hEvent)
 	CA_HOOK_REAL(real, cuEventDestroy_v2);
 
 	if (tracks())
-		ca_events_gone(hEvent);
+		ca_events_destroyed(hEvent);
 	return CA_INSIDE(real->cuEventDestroy_v2(hEvent));
 }
 

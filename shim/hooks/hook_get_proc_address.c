@@ -29,7 +29,8 @@ is_known(const struct ca_real *real, const char *symbol, int version, cuuint64_t
 
 	if (!ca_name_is_base(symbol))
 		return ca_name_is_symbol(symbol);
-	return version <= newest || ca_real_ask(real, symbol, newest, flags) == (uintptr_t)address;
+	return version <= newest ||
+	       ca_real_query(real, symbol, newest, flags) == (uintptr_t)address;
 }
 
 /* Only what the driver's own code holds gets a thunk: nothing else is sure to be a function. */

@@ -15,7 +15,7 @@
 #include "shim/track/events.h"
 
 static struct ca_process *
-serving(void)
+active_process(void)
 {
 	struct ca_process *process = ca_hook_process();
 
@@ -25,7 +25,7 @@ serving(void)
 static CUresult
 made(const struct ca_real *real, CUresult rc, const CUgraphExec *exec, CUgraph graph)
 {
-	if (rc == CUDA_SUCCESS && exec && serving())
+	if (rc == CUDA_SUCCESS && exec && active_process())
 		ca_graphs_made(real, *exec, graph);
 	return rc;
 }
@@ -35,7 +35,7 @@ static void
 expect_flags(unsigned long long flags)
 {
 	struct ca_process *process =
-		flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH ? serving() : NULL;
+		flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH ? active_process() : NULL;
 
 	if (process)
 		ca_fallback(process, NULL, CA_REASON_DEVICE_GRAPH);
@@ -102,8 +102,8 @@ cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
 	CA_HOOK_REAL(real, cuGraphExecDestroy);
 
-	if (serving())
-		ca_graphs_gone(hGraphExec);
+	if (active_process())
+		ca_graphs_destroyed(hGraphExec);
 	return CA_INSIDE(real->cuGraphExecDestroy(hGraphExec));
 }
 
@@ -115,7 +115,7 @@ cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNod
 {
 	CA_HOOK_REAL(real, cuGraphExecUpdate);
 
-	if (serving())
+	if (active_process())
 		ca_graphs_extended(real, hGraphExec, hGraph);
 	return CA_INSIDE(
 		real->cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out));
@@ -127,7 +127,7 @@ cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 {
 	CA_HOOK_REAL(real, cuGraphExecUpdate_v2);
 
-	if (serving())
+	if (active_process())
 		ca_graphs_extended(real, hGraphExec, hGraph);
 	return CA_INSIDE(real->cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo));
 }
@@ -137,7 +137,7 @@ cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CU
 {
 	CA_HOOK_REAL(real, cuGraphExecChildGraphNodeSetParams);
 
-	if (serving())
+	if (active_process())
 		ca_graphs_extended(real, hGraphExec, childGraph);
 	return CA_INSIDE(real->cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph));
 }
@@ -147,7 +147,7 @@ cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CU
 {
 	CA_HOOK_REAL(real, cuGraphExecEventRecordNodeSetEvent);
 
-	if (serving())
+	if (active_process())
 		ca_events_silence(event);
 	return CA_INSIDE(real->cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event));
 }
@@ -157,7 +157,7 @@ cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeP
 {
 	CA_HOOK_REAL(real, cuGraphExecNodeSetParams);
 
-	if (nodeParams && serving()) {
+	if (nodeParams && active_process()) {
 		if (nodeParams->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
 			ca_events_silence(nodeParams->eventRecord.event);
 		else if (nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH)
@@ -179,7 +179,7 @@ launch_begin(enum ca_flavour flavour, CUgraphExec exec, CUstream stream)
 {
 	struct launching launching = { 0 };
 
-	if (!serving())
+	if (!active_process())
 		return launching;
 	launching.captures = ca_submission_captures(flavour, stream);
 	launching.stream = ca_submission_begin(flavour, stream, NULL);

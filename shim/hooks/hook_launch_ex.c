@@ -98,7 +98,7 @@ launch_on_stack(launch_ex_call *call, const struct launch *launch)
 }
 
 static CUresult
-launch_serialized(launch_ex_call *call, const struct launch *launch)
+launch_serial(launch_ex_call *call, const struct launch *launch)
 {
 	size_t bytes = launch->config->numAttrs * sizeof(CUlaunchAttribute);
 	int saved = errno;
@@ -129,11 +129,11 @@ launch_ex(launch_ex_call *call, enum ca_flavour flavour, const struct launch *la
 		return CA_INSIDE(call(config, launch->function, launch->params, launch->extra));
 	stream = ca_submission_begin(flavour, config->hStream, NULL);
 	forget_events(config, ca_events_forget_begin);
-	if (stream && has_programmatic(config) && ca_submit_must_serialize(stream) &&
+	if (stream && has_programmatic(config) && ca_submit_must_be_serial(stream) &&
 	    !CA_MUTANT(PDL_KEPT)) {
-		rc = launch_serialized(call, launch);
+		rc = launch_serial(call, launch);
 		if (rc == CUDA_SUCCESS)
-			ca_submit_serialized(stream);
+			ca_submit_serial(stream);
 	} else {
 		rc = CA_INSIDE(call(config, launch->function, launch->params, launch->extra));
 	}

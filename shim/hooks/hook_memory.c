@@ -35,7 +35,7 @@ finish_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr
 {
 	int saved = errno;
 
-	if (rc == CUDA_SUCCESS && process->fills && !ca_attend_alloc(real, process, *dptr, bytes))
+	if (rc == CUDA_SUCCESS && process->fills && !ca_settings_alloc(real, process, *dptr, bytes))
 		rc = CA_INSIDE(real->cuMemAlloc_v2(dptr, bytes));
 	errno = saved;
 	ca_process_tick(process);
@@ -103,7 +103,7 @@ alloc_any(CUdeviceptr *dptr, size_t bytesize)
 
 	if (process && dptr && bytesize && (space = find_space(real, process))) {
 		if (process->attends && process->config.free_sync_host)
-			error = ca_attend_error(real);
+			error = ca_settings_error(real);
 		if (error) {
 			errno = saved;
 			return (CUresult)error;
@@ -115,7 +115,7 @@ alloc_any(CUdeviceptr *dptr, size_t bytesize)
 		if (ca_framework_is_quiet() || !ca_framework_passes(process, bytesize))
 			rc = ca_alloc(space, bytesize, &address);
 		else
-			rc = ca_alloc_through(space, bytesize, &address);
+			rc = ca_alloc_passthrough(space, bytesize, &address);
 	}
 	errno = saved;
 	if (!rc)
@@ -126,7 +126,7 @@ alloc_any(CUdeviceptr *dptr, size_t bytesize)
 /* Nothing is unusual about an allocation in the context that ca_quick has. (There is one: the word
  * of a capture is never 0.) */
 static inline bool
-is_usual_alloc(void)
+is_common_alloc(void)
 {
 	return !(ca_inside | atomic_load(&ca_capture_preparing)) &&
 	       atomic_load(&ca_capture_word) == ca_quick.word && ca_framework_is_quiet();
@@ -148,7 +148,7 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	struct ca_stack *stack;
 	uint64_t address;
 
-	if (__builtin_expect(!is_usual_alloc() || !dptr, 0))
+	if (__builtin_expect(!is_common_alloc() || !dptr, 0))
 		return alloc_any(dptr, bytesize);
 	if (__builtin_expect(!--ca_quick.looks, 0))
 		look_around(ca_process());
@@ -171,7 +171,7 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	struct ca_process *process = ca_hook_process();
 	struct ca_space *space = process && dptr && pPitch ? ca_context_space(real) : NULL;
 	/* charged by its segment later on, until then like other memory */
-	struct ca_road road = ca_road_begin(real, -1, WidthInBytes * Height, space != NULL);
+	struct ca_road road = ca_foreign_begin(real, -1, WidthInBytes * Height, space != NULL);
 	int saved = errno;
 	CUresult rc;
 
@@ -183,8 +183,8 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && space &&
 		 ca_reclaim(space, WidthInBytes * Height));
 	if (rc == CUDA_SUCCESS && space && *dptr)
-		(void)ca_adopt(space, *dptr, *pPitch * Height, WidthInBytes * Height);
-	ca_road_failed(&road);
+		(void)ca_track_foreign(space, *dptr, *pPitch * Height, WidthInBytes * Height);
+	ca_foreign_failed(&road);
 	errno = saved;
 	return rc;
 }
@@ -195,7 +195,7 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
  * an allocation is, which is prohibited likewise. 0: it is not prohibited after all.
  */
 static int
-refuse_in(const struct ca_real *real, struct ca_context *context)
+reject_in(const struct ca_real *real, struct ca_context *context)
 {
 	CUdeviceptr probe;
 	bool pushed = false;
@@ -217,18 +217,18 @@ refuse_in(const struct ca_real *real, struct ca_context *context)
 
 /* The same for the block at `dptr`, if there is one. */
 static __attribute__((noinline, cold)) int
-refuse_in_capture(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
+reject_in_capture(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
 {
 	struct ca_block_info info;
 
 	if (ca_lookup(process->heap, dptr, &info) || !info.live || info.address != dptr)
 		return 0;
-	return refuse_in(real, info.context);
+	return reject_in(real, info.context);
 }
 
 /* Until none of its memory may be in a dying context. */
 static __attribute__((noinline, cold)) void
-await_burials(struct ca_process *process, CUdeviceptr dptr)
+await_teardowns(struct ca_process *process, CUdeviceptr dptr)
 {
 	struct ca_block_info info;
 
@@ -248,12 +248,12 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 	int rc;
 
 	if (ca_context_any_closed())
-		await_burials(process, dptr);
-	if (process->serves && ca_capture_prohibits() &&
-	    (rc = refuse_in_capture(real, process, dptr)))
+		await_teardowns(process, dptr);
+	if (process->serves && ca_capture_disallows() &&
+	    (rc = reject_in_capture(real, process, dptr)))
 		return rc;
 	if (__builtin_expect(process->attends, 0))
-		return answer_free(ca_attend_free(real, process, dptr));
+		return answer_free(ca_settings_free(real, process, dptr));
 	return answer_free(ca_free(process->heap, dptr));
 }
 
@@ -261,10 +261,10 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 static CUresult
 free_foreign(const struct ca_real *real, CUdeviceptr dptr)
 {
-	struct ca_road road = ca_road_end_begin(CA_CHARGE_ADDRESS, dptr);
+	struct ca_road road = ca_foreign_end_begin(CA_CHARGE_ADDRESS, dptr);
 	CUresult rc = CA_INSIDE(real->cuMemFree_v2(dptr));
 
-	ca_road_end_done(&road, rc, CA_CHARGE_ADDRESS, dptr);
+	ca_foreign_end_done(&road, rc, CA_CHARGE_ADDRESS, dptr);
 	return rc;
 }
 
@@ -274,7 +274,7 @@ free_foreign(const struct ca_real *real, CUdeviceptr dptr)
  * functions do nothing else. The block's memory cannot be shown to the driver for its own code.
  */
 static __attribute__((noinline, cold)) bool
-is_refused(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
+is_rejected(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
 {
 	struct ca_block_info info;
 	CUcontext current;
@@ -308,7 +308,7 @@ free_any(CUdeviceptr dptr)
 	int rc = -ENOENT;
 
 	if (process && dptr && process->serves && !ca_quick.permitted &&
-	    is_refused(real, process, dptr)) {
+	    is_rejected(real, process, dptr)) {
 		errno = saved;
 		return CUDA_ERROR_NOT_PERMITTED;
 	}
@@ -324,7 +324,7 @@ free_any(CUdeviceptr dptr)
 }
 
 static inline bool
-is_unusual_free(void)
+is_special_free(void)
 {
 	uint64_t captures = atomic_load(&ca_capture_word) & CA_CAPTURES;
 
@@ -338,7 +338,7 @@ cuMemFree_v2(CUdeviceptr dptr)
 	struct ca_heap *heap = ca_quick.heap;
 	struct ca_block *block;
 
-	if (__builtin_expect(!heap || is_unusual_free(), 0))
+	if (__builtin_expect(!heap || is_special_free(), 0))
 		return free_any(dptr);
 	if (__builtin_expect(ca_free_quick(heap, dptr, &block), 1))
 		return CUDA_SUCCESS;
@@ -354,10 +354,10 @@ free_others(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, enum 
 {
 	static const struct ca_touch nothing;
 	struct ca_stream *submitted = ca_submission_begin(flavour, stream, &nothing);
-	struct ca_road road = ca_road_end_begin(CA_CHARGE_ADDRESS, dptr);
+	struct ca_road road = ca_foreign_end_begin(CA_CHARGE_ADDRESS, dptr);
 	CUresult rc = CA_INSIDE(real_free(dptr, stream));
 
-	ca_road_end_done(&road, rc, CA_CHARGE_ADDRESS, dptr);
+	ca_foreign_end_done(&road, rc, CA_CHARGE_ADDRESS, dptr);
 	ca_submission_end(submitted);
 	return rc;
 }
@@ -386,7 +386,7 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 	if (!process->serves) {
 		rc = CA_INSIDE(real_free(dptr, stream));
 		if (rc == CUDA_SUCCESS && info.live && info.address == dptr)
-			ca_disown(process->heap, dptr);
+			ca_forget_block(process->heap, dptr);
 		errno = saved;
 		return rc;
 	}

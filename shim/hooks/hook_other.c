@@ -17,16 +17,16 @@
 	CA_HOOK_REAL(real, symbol);                                                                \
 	uint64_t bytes = size;                                                                     \
 	struct ca_stream *stream = begun;                                                          \
-	struct ca_road road = ca_road_begin(real, device, bytes, counts);                          \
+	struct ca_road road = ca_foreign_begin(real, device, bytes, counts);                       \
 	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;                                                    \
                                                                                                    \
 	if (!road.refused)                                                                         \
-		rc = CA_ROOM_RETRIED(real->symbol args, ca_room_make(real, bytes));                \
+		rc = CA_ROOM_RETRIED(real->symbol args, ca_make_capacity(real, bytes));            \
 	ca_submission_end(stream);                                                                 \
 	if (rc == CUDA_SUCCESS)                                                                    \
-		ca_road_succeeded(real, &road, kind, (uint64_t)(uintptr_t)(handle));               \
+		ca_foreign_succeeded(real, &road, kind, (uint64_t)(uintptr_t)(handle));            \
 	else                                                                                       \
-		ca_road_failed(&road);                                                             \
+		ca_foreign_failed(&road);                                                          \
 	return rc
 
 /* In a stream that captures (`stream` is NULL then) nothing is allocated. */
@@ -37,10 +37,10 @@
 
 #define FREED(symbol, args, kind, handle)                                                          \
 	CA_HOOK_REAL(real, symbol);                                                                \
-	struct ca_road road = ca_road_end_begin(kind, (uint64_t)(uintptr_t)(handle));              \
+	struct ca_road road = ca_foreign_end_begin(kind, (uint64_t)(uintptr_t)(handle));           \
 	CUresult rc = CA_INSIDE(real->symbol args);                                                \
                                                                                                    \
-	ca_road_end_done(&road, rc, kind, (uint64_t)(uintptr_t)(handle));                          \
+	ca_foreign_end_done(&road, rc, kind, (uint64_t)(uintptr_t)(handle));                       \
 	return rc
 
 CUresult

@@ -9,14 +9,14 @@
 
 /* The stream is one of the current context. */
 static void
-born(const struct ca_real *real, CUresult rc, const CUstream *stream, unsigned int flags)
+created(const struct ca_real *real, CUresult rc, const CUstream *stream, unsigned int flags)
 {
 	CUcontext current = NULL;
 	int saved = errno;
 
 	if (rc == CUDA_SUCCESS && stream && *stream && ca_hook_process() && real->cuCtxGetCurrent &&
 	    CA_INSIDE(real->cuCtxGetCurrent(&current)) == CUDA_SUCCESS)
-		ca_streams_born(*stream, current, flags);
+		ca_streams_created(*stream, current, flags);
 	errno = saved;
 }
 
@@ -26,7 +26,7 @@ cuStreamCreate(CUstream *phStream, unsigned int Flags)
 	CA_HOOK_REAL(real, cuStreamCreate);
 	CUresult rc = CA_ROOM(real, real->cuStreamCreate(phStream, Flags));
 
-	born(real, rc, phStream, Flags);
+	created(real, rc, phStream, Flags);
 	return rc;
 }
 
@@ -36,7 +36,7 @@ cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 	CA_HOOK_REAL(real, cuStreamCreateWithPriority);
 	CUresult rc = CA_ROOM(real, real->cuStreamCreateWithPriority(phStream, flags, priority));
 
-	born(real, rc, phStream, flags);
+	created(real, rc, phStream, flags);
 	return rc;
 }
 
@@ -48,7 +48,7 @@ cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int fla
 		CA_ROOM(real, real->cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority));
 
 	if (rc == CUDA_SUCCESS && phStream && *phStream && ca_hook_process())
-		ca_streams_born_untracked(*phStream);
+		ca_streams_created_untracked(*phStream);
 	return rc;
 }
 

@@ -193,7 +193,7 @@ prepare(const struct ca_real *real, const struct ca_config *config,
 }
 
 int
-ca_attend_free(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
+ca_settings_free(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
 {
 	const struct ca_config *config = &process->config;
 	struct ca_block_info info;
@@ -212,8 +212,8 @@ ca_attend_free(const struct ca_real *real, struct ca_process *process, CUdevicep
 }
 
 bool
-ca_attend_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr,
-		size_t bytes)
+ca_settings_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr,
+		  size_t bytes)
 {
 	struct ca_block_info info;
 
@@ -235,7 +235,7 @@ error_of_work(CUresult rc)
 }
 
 int
-ca_attend_error(const struct ca_real *real)
+ca_settings_error(const struct ca_real *real)
 {
 	struct ca_context *context = NULL;
 	CUcontext current = NULL;

@@ -16,12 +16,12 @@
  * current context, which the driver's own allocation would answer; 0: none that is known. Waits for
  * nothing, and asks nothing while something captures: memory is the driver's own then.
  */
-int ca_attend_error(const struct ca_real *real);
+int ca_settings_error(const struct ca_real *real);
 /* The heap's answer to a free of `dptr`, as ca_free's. */
-int ca_attend_free(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr);
+int ca_settings_free(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr);
 /*
  * zero, poison: fills what ca_alloc just handed out in the current context. False: the fill goes on
  * and nobody may have the memory; it is lost, and the call is for the driver.
  */
-bool ca_attend_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr,
-		     size_t bytes);
+bool ca_settings_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr,
+		       size_t bytes);

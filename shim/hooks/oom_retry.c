@@ -16,7 +16,7 @@ make(struct ca_space *space, uint64_t bytes)
 }
 
 bool
-ca_room_make(const struct ca_real *real, uint64_t bytes)
+ca_make_capacity(const struct ca_real *real, uint64_t bytes)
 {
 	struct ca_process *process = ca_hook_process();
 	struct ca_space *space = process && process->serves ? ca_context_space(real) : NULL;
@@ -25,7 +25,7 @@ ca_room_make(const struct ca_real *real, uint64_t bytes)
 }
 
 bool
-ca_room_make_on(CUdevice device, uint64_t bytes)
+ca_make_capacity_on(CUdevice device, uint64_t bytes)
 {
 	struct ca_process *process = ca_hook_process();
 	struct ca_context *context;

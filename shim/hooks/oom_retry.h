@@ -15,9 +15,9 @@
 #define CA_ROOM_STEP ((uint64_t)64 << 20)
 
 /* True: memory of the current context's device went back to the driver. errno kept. */
-bool ca_room_make(const struct ca_real *real, uint64_t bytes);
+bool ca_make_capacity(const struct ca_real *real, uint64_t bytes);
 /* The same for a device, where no context of it need be current. */
-bool ca_room_make_on(CUdevice device, uint64_t bytes);
+bool ca_make_capacity_on(CUdevice device, uint64_t bytes);
 
 /* Evaluates a call of the real driver as often as there is room to be made. */
 #define CA_ROOM_RETRIED(call, more_room)                                                           \
@@ -30,4 +30,4 @@ bool ca_room_make_on(CUdevice device, uint64_t bytes);
 		ca_room_result_;                                                                   \
 	})
 /* Of unknown size, in the current context. */
-#define CA_ROOM(real, call) CA_ROOM_RETRIED(call, ca_room_make(real, CA_ROOM_STEP))
+#define CA_ROOM(real, call) CA_ROOM_RETRIED(call, ca_make_capacity(real, CA_ROOM_STEP))

@@ -124,7 +124,7 @@ remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstre
 		ca_stream_note_thread(kept.stream);
 		return;
 	}
-	if (ca_stream_is_default(handle) && !ca_context_is_alone()) {
+	if (ca_stream_is_default(handle) && !ca_context_is_only()) {
 		slot = &cache->last_default[(uintptr_t)found->handle - 1];
 	} else {
 		slot = flavour == CA_FLAVOUR_LEGACY ? cache->legacy : cache->per_thread;

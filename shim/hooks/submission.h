@@ -62,7 +62,7 @@ ca_submission_hash(CUstream handle)
 
 /* Where a stream is in the thread's cache, if it is there. */
 static inline struct ca_submission_slot *
-ca_submission_alone(enum ca_flavour flavour, CUstream handle)
+ca_submission_only(enum ca_flavour flavour, CUstream handle)
 {
 	return flavour == CA_FLAVOUR_LEGACY
 		       ? &ca_submission_cache->legacy[ca_submission_hash(handle)]
@@ -94,7 +94,7 @@ ca_submission_hit(enum ca_flavour flavour, CUstream handle)
 
 	if (__builtin_expect(ca_inside != 0, 0))
 		return NULL;
-	slot = ca_submission_alone(flavour, handle);
+	slot = ca_submission_only(flavour, handle);
 	if (__builtin_expect(slot->handle == handle && slot->word == word, 1))
 		return slot; /* an empty slot's word is 0, which the real one never is */
 	if (!ca_stream_is_default(handle))
@@ -111,7 +111,7 @@ ca_submission_hit(enum ca_flavour flavour, CUstream handle)
 static inline void
 ca_submission_guard_foreign(struct ca_stream *stream, const struct ca_touch *touch)
 {
-	if (__builtin_expect(ca_context_several(), 0))
+	if (__builtin_expect(ca_context_multiple(), 0))
 		ca_submission_guard_others(stream, touch);
 }
 
@@ -153,6 +153,6 @@ bool ca_submission_captures(enum ca_flavour flavour, CUstream handle);
 static inline void
 ca_submission_foreign(struct ca_stream *stream, const struct ca_touch *touch)
 {
-	if (__builtin_expect(ca_context_several(), 0))
+	if (__builtin_expect(ca_context_multiple(), 0))
 		ca_submission_mark_others(stream, touch);
 }

@@ -54,7 +54,7 @@ ca_introduce_library(void)
 
 /* To be read after "calls are ". */
 static const char *
-road(void)
+source_name(void)
 {
 	static const char *const texts[] = {
 		[0] = "linked by name",
@@ -63,7 +63,7 @@ road(void)
 		[CA_ROAD_DLSYM | CA_ROAD_GETPROC] = "looked up by dlsym and cuGetProcAddress",
 	};
 
-	return texts[ca_loader_roads()];
+	return texts[ca_loader_sources()];
 }
 
 void
@@ -79,6 +79,6 @@ ca_introduce_device(CUdevice device, const char *name, const char *uuid)
 	ca_info("device %d: %s%s%s; driver of CUDA %d.%d, %s; calls are %s", (int)device,
 		*name ? name : "without a name", *uuid ? ", " : "", uuid, version / 1000,
 		version % 1000 / 10,
-		path_of(&search, real ? (uintptr_t)real->cuDriverGetVersion : 0), road());
+		path_of(&search, real ? (uintptr_t)real->cuDriverGetVersion : 0), source_name());
 	errno = saved;
 }

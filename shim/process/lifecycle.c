@@ -82,7 +82,7 @@ report_nothing(void *arg, const char *line)
 }
 
 static void
-report_confirmation(void *arg, const char *line)
+report_config(void *arg, const char *line)
 {
 	ca_info("%s", line);
 }
@@ -104,7 +104,7 @@ read_configuration(struct ca_config *config)
 		_exit(EXIT_BAD_CONFIGURATION);
 	if (ca_log_enabled(CA_LOG_INFO)) {
 		ca_introduce_library();
-		ca_config_confirm(config, report_confirmation, NULL);
+		ca_config_confirm(config, report_config, NULL);
 	}
 }
 

@@ -38,4 +38,4 @@ void ca_report_oom(struct ca_space *space, uint64_t bytes);
 
 struct ca_context;
 /* The driver destroyed the context, which is closed (shim/track/contexts.h). */
-void ca_context_bury(struct ca_context *context);
+void ca_context_teardown(struct ca_context *context);

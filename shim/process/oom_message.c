@@ -58,7 +58,7 @@ is_new(unsigned device, uint64_t bytes)
 }
 
 static void
-tell_sentence(const struct ca_report *report)
+print_summary(const struct ca_report *report)
 {
 	char capacity[LINE_BYTES] = "", allowed[32] = "";
 
@@ -75,7 +75,7 @@ tell_sentence(const struct ca_report *report)
 }
 
 static void
-tell_free(const struct ca_report *report)
+print_free(const struct ca_report *report)
 {
 	char streams[LINE_BYTES] = "";
 	size_t length = 0;
@@ -100,7 +100,7 @@ tell_free(const struct ca_report *report)
 }
 
 static void
-tell_tried(const struct ca_tried *tried)
+print_tried(const struct ca_tried *tried)
 {
 	if (tried->capture) {
 		ca_warn("out of memory: a stream captures, so that only new memory would do; %s "
@@ -118,7 +118,7 @@ tell_tried(const struct ca_tried *tried)
 /* Which setting needs less memory is another one for each program, so none is named: a recording of
  * the program tells. */
 static void
-tell_how_to_find_out(void)
+print_next_steps(void)
 {
 	static const char again[] = ", and the same with each --conf that may need less (the keys: "
 				    "cachealloc(7))";
@@ -137,7 +137,7 @@ tell_how_to_find_out(void)
 
 /* The cause that explains most, and what to do about it. */
 static void
-tell_hint(const struct ca_report *report)
+print_hint(const struct ca_report *report)
 {
 	uint64_t used = report->known ? report->total - report->free : 0;
 	uint64_t others = used > report->reserved ? used - report->reserved : 0;
@@ -161,7 +161,7 @@ tell_hint(const struct ca_report *report)
 		ca_warn("hint: freed memory is still in use by other threads' work: synchronise "
 			"before allocating, or free in the thread that allocates");
 	else
-		tell_how_to_find_out();
+		print_next_steps();
 }
 
 __attribute__((noinline, cold)) void
@@ -174,10 +174,10 @@ ca_report_oom(struct ca_space *space, uint64_t bytes)
 	if (process && process->serves && ca_log_enabled(CA_LOG_WARN) &&
 	    is_new(ca_report_device(space), bytes)) {
 		ca_report_fill(space, bytes, &report);
-		tell_sentence(&report);
-		tell_free(&report);
-		tell_tried(&report.tried);
-		tell_hint(&report);
+		print_summary(&report);
+		print_free(&report);
+		print_tried(&report.tried);
+		print_hint(&report);
 	}
 	errno = saved;
 }

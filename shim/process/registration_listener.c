@@ -81,40 +81,40 @@ pointer(uint64_t argument)
 }
 
 static void
-give(struct ca_process *process, uint64_t address, uint64_t bytes)
+share(struct ca_process *process, uint64_t address, uint64_t bytes)
 {
 	if (address)
 		(void)ca_register(process->heap, address, bytes);
 }
 
 static void
-give_vector(struct ca_process *process, const struct vector *vector, uint64_t n)
+share_vector(struct ca_process *process, const struct vector *vector, uint64_t n)
 {
 	for (uint64_t i = 0; vector && i < n; i++)
-		give(process, vector[i].base, vector[i].bytes);
+		share(process, vector[i].base, vector[i].bytes);
 }
 
 static void
-give_batch(struct ca_process *process, const struct batch_entry *entry, unsigned n)
+share_batch(struct ca_process *process, const struct batch_entry *entry, unsigned n)
 {
 	for (unsigned i = 0; entry && i < n; i++)
 		if (entry[i].mode == BATCH)
-			give(process, entry[i].base + (uint64_t)entry[i].offset, entry[i].bytes);
+			share(process, entry[i].base + (uint64_t)entry[i].offset, entry[i].bytes);
 }
 
 static void
-give_async(struct ca_process *process, const uint64_t *a)
+share_async(struct ca_process *process, const uint64_t *a)
 {
 	const size_t *bytes = pointer(a[2]);
 	const int64_t *offset = pointer(a[4]);
 
 	/* both may change until the stream gets there: so all that lies behind the base, too */
 	if (a[1] && bytes)
-		give(process, a[1], *bytes + (offset ? (uint64_t)*offset : 0));
+		share(process, a[1], *bytes + (offset ? (uint64_t)*offset : 0));
 }
 
 static void
-give_structure(struct ca_process *process, enum how how, const void *structure)
+share_structure(struct ca_process *process, enum how how, const void *structure)
 {
 	const struct verbs_attributes *verbs = structure;
 	const struct devx_in *devx = structure;
@@ -122,40 +122,40 @@ give_structure(struct ca_process *process, enum how how, const void *structure)
 	if (!structure)
 		return;
 	if (how == DEVX_IN)
-		give(process, devx->address, devx->bytes);
+		share(process, devx->address, devx->bytes);
 	else if (verbs->mask & VERBS_HAS_ADDRESS)
-		give(process, verbs->address, verbs->bytes);
+		share(process, verbs->address, verbs->bytes);
 }
 
 static void
-give_named(struct ca_process *process, enum how how, const uint64_t *a)
+share_named(struct ca_process *process, enum how how, const uint64_t *a)
 {
 	switch (how) {
 	case FIRST_TWO:
-		give(process, a[0], a[1]);
+		share(process, a[0], a[1]);
 		break;
 	case SECOND_TWO:
-		give(process, a[1], a[2]);
+		share(process, a[1], a[2]);
 		break;
 	case FILE_IO:
-		give(process, a[1] ? a[1] + a[4] : 0, a[2]);
+		share(process, a[1] ? a[1] + a[4] : 0, a[2]);
 		break;
 	case FILE_IO_ASYNC:
-		give_async(process, a);
+		share_async(process, a);
 		break;
 	case FILE_VECTOR:
-		give_vector(process, pointer(a[1]), a[2]);
+		share_vector(process, pointer(a[1]), a[2]);
 		break;
 	case FILE_BATCH:
-		give_batch(process, pointer(a[2]), (unsigned)a[1]);
+		share_batch(process, pointer(a[2]), (unsigned)a[1]);
 		break;
 	case VERBS_AGAIN:
 		if (a[1] & VERBS_CHANGES_TRANSLATION)
-			give(process, a[3], a[4]);
+			share(process, a[3], a[4]);
 		break;
 	case VERBS_EX:
 	case DEVX_IN:
-		give_structure(process, how, pointer(a[1]));
+		share_structure(process, how, pointer(a[1]));
 		break;
 	case OPENS:
 		ca_register_begins(process->heap);
@@ -171,7 +171,7 @@ called(enum ca_registration which, const uint64_t *arguments)
 	struct ca_process *process = ca_inside ? NULL : ca_process();
 
 	if (process && process->serves)
-		give_named(process, (enum how)hows[which], arguments);
+		share_named(process, (enum how)hows[which], arguments);
 }
 
 static void
@@ -198,7 +198,7 @@ static const struct ca_registration_listener listener = {
 void
 ca_hook_register_start(struct ca_process *process)
 {
-	if (process->serves && ca_registration_listen(&listener))
+	if (process->serves && ca_registration_set_callback(&listener))
 		ca_fallback(process, NULL, CA_REASON_NETWORK);
 }
 
@@ -212,5 +212,5 @@ ca_hook_register_look(struct ca_process *process, uint64_t generation)
 void
 ca_hook_register_after_fork_child(void)
 {
-	ca_registration_listen(NULL);
+	ca_registration_set_callback(NULL);
 }

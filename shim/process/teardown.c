@@ -10,7 +10,7 @@
 #include "shim/track/streams.h"
 
 void
-ca_context_bury(struct ca_context *context)
+ca_context_teardown(struct ca_context *context)
 {
 	struct ca_space *space;
 

@@ -21,13 +21,13 @@ unseen(void)
 	if (!process)
 		return;
 	ca_fallback(process, NULL, CA_REASON_UNSEEN_CALL);
-	ca_unseen_set_alarm(NULL);
+	ca_unseen_set_callback(NULL);
 }
 
 void
 ca_fallback_start(struct ca_process *process)
 {
-	ca_unseen_set_alarm(unseen);
+	ca_unseen_set_callback(unseen);
 	if (ca_unseen_calls())
 		ca_fallback(process, NULL, CA_REASON_UNSEEN_CALL);
 	ca_hook_register_start(process);

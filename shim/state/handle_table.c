@@ -169,7 +169,7 @@ ca_handles_remove(struct ca_handles *handles, const void *handle)
 }
 
 void
-ca_handles_sweep(struct ca_handles *handles, bool (*leaves)(uint64_t word, void *arg), void *arg)
+ca_handles_scan(struct ca_handles *handles, bool (*leaves)(uint64_t word, void *arg), void *arg)
 {
 	for (unsigned shard = 0; shard < CA_HANDLE_SHARDS; shard++) {
 		while (atomic_exchange_explicit(&handles->shard[shard].locked, true,

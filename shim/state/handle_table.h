@@ -42,7 +42,7 @@ void ca_handles_add_bits(struct ca_handles *handles, const void *handle, uint64_
 /* Takes `handle` out; its word, or 0. */
 uint64_t ca_handles_remove(struct ca_handles *handles, const void *handle);
 /* Takes out every entry for which `leaves` answers true. It is called with the shard's lock. */
-void ca_handles_sweep(struct ca_handles *handles, bool (*leaves)(uint64_t word, void *arg),
-		      void *arg);
+void ca_handles_scan(struct ca_handles *handles, bool (*leaves)(uint64_t word, void *arg),
+		     void *arg);
 /* In a forked child: nothing is known. */
 void ca_handles_after_fork_child(struct ca_handles *handles);

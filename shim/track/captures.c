@@ -113,7 +113,7 @@ ca_capture_failed(void)
 }
 
 void
-ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode, uint64_t serial)
+ca_capture_started(CUcontext context, CUstream stream, CUstreamCaptureMode mode, uint64_t serial)
 {
 	unsigned slot = 0;
 
@@ -216,7 +216,7 @@ ca_capture_set_thread_mode(CUstreamCaptureMode mode)
 }
 
 bool
-ca_capture_one_prohibits(void)
+ca_capture_one_disallows(void)
 {
 	bool prohibited = false;
 

@@ -55,12 +55,13 @@ ca_capture_is_near(void)
 	/* in this order: a capture is counted before it is no longer prepared */
 	return atomic_load(&ca_capture_preparing) || ca_capture_active();
 }
-/* Shuts the gate and waits until it is empty. Balanced by ca_capture_began or ca_capture_failed. */
+/* Shuts the gate and waits until it is empty. Balanced by ca_capture_started or ca_capture_failed.
+ */
 void ca_capture_opening(void);
 /* The driver began a capture on `stream` of the current context `context`. `serial` is of the last
  * allocation before (allocator/api/heap.h, ca_graph_serial). */
-void ca_capture_began(CUcontext context, CUstream stream, CUstreamCaptureMode mode,
-		      uint64_t serial);
+void ca_capture_started(CUcontext context, CUstream stream, CUstreamCaptureMode mode,
+			uint64_t serial);
 void ca_capture_failed(void);
 /*
  * Around a call that may end the capture on `stream`: begin before it, and afterwards say whether
@@ -81,13 +82,13 @@ void ca_capture_context_died(CUcontext context);
 
 /* The calling thread's capture interaction mode, as last exchanged. */
 void ca_capture_set_thread_mode(CUstreamCaptureMode mode);
-bool ca_capture_one_prohibits(void);
+bool ca_capture_one_disallows(void);
 /* True if the driver prohibits potentially unsafe calls (cudaMalloc, cudaFree) to the calling
  * thread now. */
 static inline bool
-ca_capture_prohibits(void)
+ca_capture_disallows(void)
 {
-	return ca_capture_active() && ca_capture_one_prohibits();
+	return ca_capture_active() && ca_capture_one_disallows();
 }
 
 /*

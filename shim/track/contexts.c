@@ -162,7 +162,7 @@ ca_context_unlink(struct ca_context *gone)
 }
 
 bool
-ca_context_is_alone(void)
+ca_context_is_only(void)
 {
 	struct ca_context *context = ca_context_first();
 
@@ -270,7 +270,7 @@ ca_context_close(struct ca_context *context)
 }
 
 void
-ca_context_reopen(struct ca_context *context)
+ca_context_open_again(struct ca_context *context)
 {
 	atomic_fetch_sub(&context->closers, 1);
 	atomic_fetch_sub(&ca_context_closings, 1);

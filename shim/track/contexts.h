@@ -54,7 +54,7 @@ struct ca_context *ca_context_first(void);
 struct ca_context *ca_context_next(struct ca_context *context);
 
 /* True if the process has one context, as far as is known. */
-bool ca_context_is_alone(void);
+bool ca_context_is_only(void);
 /* The record of `handle`, or NULL. */
 struct ca_context *ca_context_find(CUcontext handle);
 /* Finds or makes the record of a context that the driver just returned. NULL: no memory. `device` <
@@ -80,7 +80,7 @@ ca_context_open_space(struct ca_process *process, struct ca_context *context)
 extern _Atomic unsigned ca_context_spaces __attribute__((visibility("hidden")));
 /* True if work of one space could touch another's memory. */
 static inline bool
-ca_context_several(void)
+ca_context_multiple(void)
 {
 	return atomic_load_explicit(&ca_context_spaces, memory_order_relaxed) > 1;
 }
@@ -115,9 +115,10 @@ ca_context_any_closed(void)
 	return atomic_load(&ca_context_closings) != 0;
 }
 
-/* Around the real call that may destroy it: close; then either bury (ca_context_bury) or reopen. */
+/* Around the real call that may destroy it: close; then either bury (ca_context_teardown) or
+ * reopen. */
 void ca_context_close(struct ca_context *context);
-void ca_context_reopen(struct ca_context *context);
+void ca_context_open_again(struct ca_context *context);
 /* The last step of a burial: the handle may mean another context from then on. */
 void ca_context_unlink(struct ca_context *context);
 

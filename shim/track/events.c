@@ -94,7 +94,7 @@ silence(struct record *record)
 
 /* The record is in no table any more. */
 static void
-give_record(struct record *record)
+return_record(struct record *record)
 {
 	struct free_list *list;
 
@@ -116,7 +116,7 @@ find(CUevent event)
 
 /* NULL, or the part that teaches. */
 static struct ca_event *
-find_teaching(CUevent event)
+find_valid(CUevent event)
 {
 	struct record *record = event ? find(event) : NULL;
 
@@ -143,14 +143,14 @@ enter(CUevent event, CUcontext context, bool outside)
 	if (!record || ca_handles_put(&handles, event, (uintptr_t)record, &old)) {
 		old = ca_handles_remove(&handles, event);
 		if (record)
-			give_record(record);
+			return_record(record);
 	}
 	if (old) /* its end was not seen: the handle has a new bearer */
-		give_record((struct record *)(uintptr_t)old);
+		return_record((struct record *)(uintptr_t)old);
 }
 
 void
-ca_events_born(CUevent event, CUcontext context, unsigned flags)
+ca_events_created(CUevent event, CUcontext context, unsigned flags)
 {
 	enter(event, context, flags & CU_EVENT_INTERPROCESS);
 }
@@ -162,12 +162,12 @@ ca_events_opened(CUevent event)
 }
 
 void
-ca_events_gone(CUevent event)
+ca_events_destroyed(CUevent event)
 {
 	uint64_t word = event ? ca_handles_remove(&handles, event) : 0;
 
 	if (word)
-		give_record((struct record *)(uintptr_t)word);
+		return_record((struct record *)(uintptr_t)word);
 }
 
 static bool
@@ -177,14 +177,14 @@ was_of_context(uint64_t word, void *arg)
 
 	if (record->context != arg)
 		return false;
-	give_record(record);
+	return_record(record);
 	return true;
 }
 
 void
 ca_events_context_died(CUcontext context)
 {
-	ca_handles_sweep(&handles, was_of_context, context);
+	ca_handles_scan(&handles, was_of_context, context);
 }
 
 /* Should the event be destroyed meanwhile, the record stays as if it were being recorded: it
@@ -228,7 +228,7 @@ ca_events_is_outside(CUevent event)
 void
 ca_events_record_begin(struct ca_events_use *use, CUevent event, struct ca_stream *stream)
 {
-	*use = (struct ca_events_use){ find_teaching(event), event, stream, { 0 }, { 0 } };
+	*use = (struct ca_events_use){ find_valid(event), event, stream, { 0 }, { 0 } };
 	if (use->event)
 		use->record = ca_event_record_begin(use->event, stream);
 }
@@ -244,7 +244,7 @@ ca_events_record_end(struct ca_events_use *use, bool done)
 void
 ca_events_look(struct ca_events_use *use, CUevent event)
 {
-	*use = (struct ca_events_use){ find_teaching(event), event, NULL, { 0 }, { 0 } };
+	*use = (struct ca_events_use){ find_valid(event), event, NULL, { 0 }, { 0 } };
 	if (!use->event)
 		return;
 	ca_event_copy(use->event, &use->copy);

@@ -23,11 +23,11 @@
 #include "shim/bind/cuda_abi.h"
 
 /* The driver made `event` in `context` (the current one) with these CU_EVENT_* flags. */
-void ca_events_born(CUevent event, CUcontext context, unsigned flags);
+void ca_events_created(CUevent event, CUcontext context, unsigned flags);
 /* The driver opened another process's event. */
 void ca_events_opened(CUevent event);
 /* Before the real destroy, whether or not it will succeed. */
-void ca_events_gone(CUevent event);
+void ca_events_destroyed(CUevent event);
 /* The driver destroyed `context` and its events. */
 void ca_events_context_died(CUcontext context);
 /* Around a real call that records the event by a road that teaches nothing. */

@@ -33,7 +33,7 @@ static bool look_through(const struct ca_real *real, CUgraph graph, unsigned dep
 
 /* False: a launch may wait here for somebody outside its stream. */
 static bool
-node_is_harmless(const struct ca_real *real, CUgraphNode node, unsigned depth)
+node_is_safe(const struct ca_real *real, CUgraphNode node, unsigned depth)
 {
 	CUgraphNodeType type = CU_GRAPH_NODE_TYPE_HOST;
 	CUevent event = NULL;
@@ -87,7 +87,7 @@ look_through(const struct ca_real *real, CUgraph graph, unsigned depth)
 		n = 0;
 	}
 	for (size_t i = 0; i < n && i < bytes / sizeof(CUgraphNode); i++)
-		if (!node_is_harmless(real, nodes[i], depth))
+		if (!node_is_safe(real, nodes[i], depth))
 			harmless = false;
 	munmap(nodes, bytes);
 	return harmless;
@@ -126,7 +126,7 @@ ca_graphs_changed(CUgraphExec exec)
 }
 
 void
-ca_graphs_gone(CUgraphExec exec)
+ca_graphs_destroyed(CUgraphExec exec)
 {
 	(void)ca_handles_remove(&execs, exec);
 }
@@ -138,21 +138,21 @@ ca_graphs_is_hazard(CUgraphExec exec)
 }
 
 static void
-last_holder_gone(void *gone)
+last_holder_destroyed(void *gone)
 {
 	atomic_store((_Atomic bool *)gone, true);
 }
 
 /* Makes `graph` the owner of an object that sets `gone` at its end. */
 static bool
-give_to_graph(const struct ca_real *real, CUgraph graph, _Atomic bool *gone)
+pass_to_graph(const struct ca_real *real, CUgraph graph, _Atomic bool *gone)
 {
 	CUuserObject object;
 	CUresult rc;
 
 	if (!real->cuUserObjectCreate || !real->cuUserObjectRelease ||
 	    !real->cuGraphRetainUserObject ||
-	    CA_INSIDE(real->cuUserObjectCreate(&object, (void *)gone, last_holder_gone, 1,
+	    CA_INSIDE(real->cuUserObjectCreate(&object, (void *)gone, last_holder_destroyed, 1,
 					       CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)))
 		return false;
 	rc = CA_INSIDE(real->cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
@@ -173,7 +173,7 @@ ca_graphs_captured(const struct ca_real *real, struct ca_heap *heap, CUgraph gra
 		return;
 	gone = ca_slab_take(sizeof(*gone)); /* for ever: nothing tells when it is set */
 	exchanged = ca_capture_exchange_mode(real, &mode);
-	held = gone && give_to_graph(real, graph, gone);
+	held = gone && pass_to_graph(real, graph, gone);
 	if (exchanged)
 		ca_capture_restore_mode(real, mode);
 	if (!held || ca_graph_hold(heap, since, last, gone))

@@ -25,7 +25,7 @@ void ca_graphs_extended(const struct ca_real *real, CUgraphExec exec, CUgraph gr
 /* A node of it was changed to something we do not know. */
 void ca_graphs_changed(CUgraphExec exec);
 /* Before the real destroy. */
-void ca_graphs_gone(CUgraphExec exec);
+void ca_graphs_destroyed(CUgraphExec exec);
 /* True if a launch may have to wait for somebody outside its stream. */
 bool ca_graphs_is_hazard(CUgraphExec exec);
 

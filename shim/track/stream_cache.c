@@ -61,7 +61,7 @@ has_ended(int owner)
 }
 
 static void
-sweep(void)
+scan(void)
 {
 	int owner;
 
@@ -118,7 +118,7 @@ make_own(void)
 
 	entry = take_free(self);
 	if (!entry && taken >= SWEEP_MIN && taken >= atomic_load(&entries) / 2) {
-		sweep();
+		scan();
 		entry = take_free(self);
 	}
 	if (!entry)

@@ -81,7 +81,7 @@ thread_ends(void *ignored)
 }
 
 static void
-watch_thread(void)
+track_thread(void)
 {
 	static __thread bool watched __attribute__((tls_model("initial-exec")));
 
@@ -109,7 +109,7 @@ open_stream(struct ca_process *process, struct ca_context *context,
 		return NULL;
 	}
 	if (kind == CA_STREAM_PER_THREAD)
-		watch_thread();
+		track_thread();
 	if (ca_stream_open(space, kind, ca_stream_encode(name->handle, name->thread), known,
 			   &stream))
 		return NULL;
@@ -273,7 +273,7 @@ drop(CUstream handle, bool gone)
 }
 
 void
-ca_streams_born(CUstream handle, CUcontext context_handle, unsigned flags)
+ca_streams_created(CUstream handle, CUcontext context_handle, unsigned flags)
 {
 	struct ca_stream_name name = { .handle = handle };
 	struct ca_process *process = ca_process_made();
@@ -297,7 +297,7 @@ ca_streams_born(CUstream handle, CUcontext context_handle, unsigned flags)
 }
 
 void
-ca_streams_born_untracked(CUstream handle)
+ca_streams_created_untracked(CUstream handle)
 {
 	struct ca_stream_name name = { .handle = handle };
 	struct ca_process *process = ca_process_made();

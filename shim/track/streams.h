@@ -49,9 +49,9 @@ bool ca_streams_find(CUstream handle, CUcontext current, bool submits,
 		     struct ca_stream **ret_stream);
 
 /* The driver made `handle` in the context `context`. */
-void ca_streams_born(CUstream handle, CUcontext context, unsigned flags);
+void ca_streams_created(CUstream handle, CUcontext context, unsigned flags);
 /* The driver made `handle` in a green context. */
-void ca_streams_born_untracked(CUstream handle);
+void ca_streams_created_untracked(CUstream handle);
 /* The driver is about to be told to destroy `handle`: its record becomes a ghost. */
 void ca_streams_closing(CUstream handle);
 /* The context is dead (and its space killed): its streams are forgotten. */

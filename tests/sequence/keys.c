@@ -62,7 +62,7 @@ static void
 choice(struct source *source, const struct generator *row, char *ret, size_t size)
 {
 	const char *accepted = ca_option_find(true, row->name)->accepted;
-	const char *second = ca_parse_choice_words(accepted, ret, size);
+	const char *second = ca_parse_enum_words(accepted, ret, size);
 
 	if (source_pick(source, 2))
 		snprintf(ret, size, "%s", second);

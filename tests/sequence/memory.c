@@ -101,8 +101,8 @@ step_alloc(struct world *w)
 
 	if (w->n_live == LIVE_MAX)
 		return;
-	r = (through ? ca_alloc_through : ca_alloc)(w->spaces[piece.space], piece.requested,
-						    &piece.address);
+	r = (through ? ca_alloc_passthrough : ca_alloc)(w->spaces[piece.space], piece.requested,
+							&piece.address);
 	if (r) {
 		require(!piece.address, "an output was written by a call that failed");
 		check_out_of_memory(w, piece.space, r, excused);
@@ -203,7 +203,7 @@ step_adopt(struct world *w)
 		return;
 	piece.size = size;
 	piece.requested = size > 1 ? size - 1 : size;
-	require(!ca_adopt(w->spaces[piece.space], piece.address, size, piece.requested),
+	require(!ca_track_foreign(w->spaces[piece.space], piece.address, size, piece.requested),
 		"memory of the program is not adopted");
 	w->odd = true;
 	w->allocs++;

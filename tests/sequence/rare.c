@@ -124,7 +124,7 @@ step_charge(struct world *w)
 	if (w->n_charges == CHARGES_MAX || !ca_charge(w->spaces[at], bytes))
 		return;
 	if (pick(w, 8) == 0) {
-		ca_charge_cancel(w->spaces[at], bytes);
+		ca_charge_abort(w->spaces[at], bytes);
 		return;
 	}
 	ca_charge_keep(w->spaces[at], CA_CHARGE_ADDRESS, ++w->last_handle, bytes);

@@ -256,7 +256,7 @@ is_stood_for(struct world *w, const uint64_t *unfinished, unsigned j)
 
 	for (k = 0; k < w->n_streams; k++)
 		if (k != j && unfinished[k] &&
-		    ca_model_stream_behind(w->model, name_of(k), name_of(j)) >= unfinished[j])
+		    ca_model_stream_after(w->model, name_of(k), name_of(j)) >= unfinished[j])
 			return true;
 	return false;
 }
@@ -335,7 +335,7 @@ reference_submission(struct world *w, const struct piece *piece, unsigned stream
 			continue;
 		for (j = 0; j < w->n_streams; j++)
 			if (freed->work[j] && is_unfinished(w, freed, j) &&
-			    ca_model_stream_behind(w->model, name_of(stream), name_of(j)) <
+			    ca_model_stream_after(w->model, name_of(stream), name_of(j)) <
 				    freed->work[j])
 				broken("a submission to stream %u does not come after piece %llu "
 				       "of stream %u",

@@ -88,7 +88,7 @@ order_free(struct fixture *f, uint64_t born)
 static inline uint64_t
 order_behind(struct fixture *f, struct ca_stream *stream, unsigned before)
 {
-	return ca_model_stream_behind(f->model, order_handle(stream), HANDLE(before));
+	return ca_model_stream_after(f->model, order_handle(stream), HANDLE(before));
 }
 
 /* The program records the event, and waits for it. */

@@ -19,7 +19,7 @@ scene_free_memory(struct scene *scene)
 {
 	struct ca_users users;
 
-	scene->born = ca_order_born(scene->order);
+	scene->born = ca_order_birth(scene->order);
 	scene->work = order_launch(&scene->f, scene->s);
 	users = order_free(&scene->f, scene->born);
 	assert_int_equal(users.n, 1);

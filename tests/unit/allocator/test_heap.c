@@ -211,7 +211,7 @@ test_adopt_and_retire(void **state)
 	fixture_defaults(&f);
 	fixture_start(&f);
 	assert_int_equal(f.driver.segment_take(f.driver.self, (void *)1, 3000, &pitch), 0);
-	assert_int_equal(ca_adopt(f.space, pitch, 3000, 2900), 0);
+	assert_int_equal(ca_track_foreign(f.space, pitch, 3000, 2900), 0);
 	assert_int_equal(ca_lookup(f.heap, pitch + 2999, &info), 0);
 	assert_true(info.adopted && info.live);
 	fixture_check(&f);
@@ -436,13 +436,13 @@ test_disown(void **state)
 	fixture_start(&f);
 	a = fixture_alloc(&f, 20 * MIB);
 	b = fixture_alloc(&f, 4096);
-	assert_int_equal(ca_disown(f.heap, a + 512), -ENOENT);
-	assert_int_equal(ca_disown(f.heap, b), -ENOENT); /* not a segment of its own */
-	assert_int_equal(ca_disown(f.heap, a), 0);
+	assert_int_equal(ca_forget_block(f.heap, a + 512), -ENOENT);
+	assert_int_equal(ca_forget_block(f.heap, b), -ENOENT); /* not a segment of its own */
+	assert_int_equal(ca_forget_block(f.heap, a), 0);
 	assert_int_equal(ca_model_steal(f.model, a), 0);
 	fixture_check(&f);
 	assert_int_equal(ca_free(f.heap, a), -ENOENT);
-	assert_int_equal(ca_disown(f.heap, a), -ENOENT);
+	assert_int_equal(ca_forget_block(f.heap, a), -ENOENT);
 	assert_int_equal(fixture_stats(&f).free_calls, 1);
 	fixture_stop(&f);
 }

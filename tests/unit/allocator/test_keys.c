@@ -104,7 +104,7 @@ test_what_was_charged_goes_by_its_handle(void **state)
 	assert_int_equal(ca_charge_drop(f.heap, CA_CHARGE_ADDRESS, 5, &space), 100 * MIB);
 	assert_int_equal(ca_charge_drop(f.heap, CA_CHARGE_ADDRESS, 5, &space), 0);
 	assert_true(ca_charge(f.space, 100 * MIB));
-	ca_charge_cancel(f.space, 100 * MIB);
+	ca_charge_abort(f.space, 100 * MIB);
 	/* a context takes what it has with it, but for physical memory */
 	assert_true(ca_charge(f.space, 30 * MIB));
 	ca_charge_keep(f.space, CA_CHARGE_ADDRESS, 8, 30 * MIB);
@@ -128,7 +128,7 @@ test_a_fraction_caps_segments_only(void **state)
 	fixture_alloc(&f, 90 * MIB);
 	assert_int_equal(ca_alloc(f.space, 12 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
 	assert_true(ca_charge(f.space, 500 * MIB));
-	ca_charge_cancel(f.space, 500 * MIB);
+	ca_charge_abort(f.space, 500 * MIB);
 	fixture_alloc(&f, 10 * MIB);
 	fixture_stop(&f);
 }
@@ -243,7 +243,7 @@ test_what_a_capture_held_up_counts_as_cached_and_goes_first(void **state)
 	fixture_defaults(&f);
 	f.config.max_cached_bytes = 10 * MIB;
 	start(&f, 4 * GIB);
-	assert_int_equal(ca_alloc_through(f.space, 40 * MIB, &address), 0);
+	assert_int_equal(ca_alloc_passthrough(f.space, 40 * MIB, &address), 0);
 	ca_model_set_capturing(f.model, true);
 	fixture_free(&f, address);
 	ca_model_set_capturing(f.model, false);

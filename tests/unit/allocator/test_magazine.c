@@ -112,7 +112,7 @@ test_freed_memory_is_not_live(void **state)
 	fixture_free(&f, block);
 	assert_int_equal(ca_lookup(f.heap, block + 5, &info), 0);
 	assert_false(info.live);
-	assert_int_equal(ca_disown(f.heap, block), -ENOENT);
+	assert_int_equal(ca_forget_block(f.heap, block), -ENOENT);
 	assert_int_equal(ca_register(f.heap, block, 1), 0);
 	fixture_stop(&f);
 }

@@ -22,7 +22,7 @@ test_whoever_submitted_since_the_birth_is_a_user(void **state)
 	uint64_t born;
 
 	order_launch(&f, s);
-	born = ca_order_born(order);
+	born = ca_order_birth(order);
 	users = order_free(&f, born);
 	assert_int_equal(users.n, 0); /* s submitted before the birth */
 	order_launch(&f, r);
@@ -45,7 +45,7 @@ test_a_submission_is_stamped_after_its_call(void **state)
 
 	order_launch(&f, s);
 	ca_submit_begin(s, NULL);
-	born = ca_order_born(order);
+	born = ca_order_birth(order);
 	ca_submit_end(s);
 	users = order_free(&f, born);
 	assert_int_equal(users.n, 1);
@@ -59,7 +59,7 @@ test_a_bound_covers_nothing_submitted_after_it(void **state)
 	struct ca_order *order = order_start(&f);
 	struct ca_stream *s = order_open(&f, 0);
 	struct ca_users before, after;
-	uint64_t born = ca_order_born(order), bound;
+	uint64_t born = ca_order_birth(order), bound;
 
 	order_launch(&f, s);
 	before = order_free(&f, born);
@@ -69,8 +69,8 @@ test_a_bound_covers_nothing_submitted_after_it(void **state)
 	ca_order_finished(s, bound);
 	assert_true(ca_user_is_done(&before.user[0]));
 	assert_false(ca_user_is_done(&after.user[0]));
-	assert_false(ca_users_prune(&after));
-	assert_true(ca_users_prune(&before));
+	assert_false(ca_users_remove_finished(&after));
+	assert_true(ca_users_remove_finished(&before));
 	assert_int_equal(before.n, 0);
 	assert_int_equal(order_free(&f, born).n, 1);
 	ca_order_finished(s, ca_order_bound(s));
@@ -94,7 +94,7 @@ test_asking_again_does_not_move_the_epoch(void **state)
 		ca_order_bound(s);
 		ca_order_space_bound(f.space);
 		ca_order_context_bound(order);
-		ca_order_born(order);
+		ca_order_birth(order);
 	}
 	assert_true(atomic_load(&order->words.epoch) <= epoch + 1); /* one birth after a stamp */
 	order_stop(&f);
@@ -107,11 +107,11 @@ test_inherited_users_stay_until_they_finish(void **state)
 	struct ca_order *order = order_start(&f);
 	struct ca_stream *s = order_open(&f, 0), *r = order_open(&f, 1);
 	struct ca_users first, second;
-	uint64_t born = ca_order_born(order), later;
+	uint64_t born = ca_order_birth(order), later;
 
 	order_launch(&f, s);
 	first = order_free(&f, born);
-	born = ca_order_born(order);
+	born = ca_order_birth(order);
 	order_launch(&f, r);
 	ca_order_users(order, born, &first, &second);
 	assert_int_equal(second.n, 2);
@@ -121,7 +121,7 @@ test_inherited_users_stay_until_they_finish(void **state)
 	ca_order_users(order, born, &first, &second);
 	assert_int_equal(second.n, 2); /* s once, at its larger stamp */
 	assert_user(&second, 0, s);
-	later = ca_order_born(order);
+	later = ca_order_birth(order);
 	ca_order_finished(s, ca_order_bound(s));
 	ca_order_users(order, later, &first, &second);
 	assert_int_equal(second.n, 0);
@@ -133,7 +133,7 @@ test_more_users_than_fit_need_a_context_mark(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_born(order);
+	uint64_t born = ca_order_birth(order);
 	unsigned i;
 
 	for (i = 0; i < CA_USERS_MAX; i++)
@@ -149,12 +149,12 @@ test_work_of_other_spaces_needs_a_context_mark(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_born(order), bound;
+	uint64_t born = ca_order_birth(order), bound;
 
 	assert_false(order_free(&f, born).context);
 	ca_submit_foreign(f.space);
 	assert_true(order_free(&f, born).context);
-	assert_false(order_free(&f, ca_order_born(order)).context);
+	assert_false(order_free(&f, ca_order_birth(order)).context);
 	bound = ca_order_context_bound(order);
 	ca_order_context_finished(order, bound);
 	assert_false(order_free(&f, born).context);
@@ -170,7 +170,7 @@ test_a_context_mark_covers_every_stream(void **state)
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
 	struct ca_stream *s = order_open(&f, 0), *r = order_open(&f, 1);
-	uint64_t born = ca_order_born(order), bound, progress = atomic_load(&order->progress);
+	uint64_t born = ca_order_birth(order), bound, progress = atomic_load(&order->progress);
 
 	order_launch(&f, s);
 	order_launch(&f, r);
@@ -191,7 +191,7 @@ test_a_legacy_copy_teaches_the_blocking_streams_only(void **state)
 	struct ca_stream *legacy = order_open_kind(&f, 0, CA_STREAM_LEGACY);
 	struct ca_stream *blocking = order_open_kind(&f, 1, CA_STREAM_BLOCKING);
 	struct ca_stream *other = order_open(&f, 2);
-	uint64_t born = ca_order_born(order), bound;
+	uint64_t born = ca_order_birth(order), bound;
 	struct ca_users users;
 
 	order_launch(&f, legacy);
@@ -240,7 +240,7 @@ test_another_threads_own_stream_needs_a_context_mark(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	struct elsewhere e = { .f = &f, .born = ca_order_born(order) };
+	struct elsewhere e = { .f = &f, .born = ca_order_birth(order) };
 
 	e.stream = order_open_kind(&f, 0, CA_STREAM_PER_THREAD);
 	order_launch(&f, e.stream);
@@ -256,7 +256,7 @@ test_a_stream_that_is_gone_is_lost(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_born(order), bound;
+	uint64_t born = ca_order_birth(order), bound;
 	struct ca_stream *s = order_open_kind(&f, 0, CA_STREAM_PER_THREAD);
 
 	order_launch(&f, s);
@@ -274,7 +274,7 @@ test_a_closed_stream_is_a_ghost_until_its_last_mark_is_done(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_born(order);
+	uint64_t born = ca_order_birth(order);
 	struct ca_stream *s = order_open(&f, 0), *again;
 	struct ca_users users;
 
@@ -303,7 +303,7 @@ test_a_failed_last_mark_loses_the_stream(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_born(order), progress;
+	uint64_t born = ca_order_birth(order), progress;
 	struct ca_stream *s = order_open(&f, 0);
 
 	order_launch(&f, s);
@@ -324,7 +324,7 @@ test_streams_beyond_the_limit_end_reuse_of_unfinished_memory(void **state)
 	struct ca_user user;
 	unsigned i;
 
-	ca_order_born(order);
+	ca_order_birth(order);
 	order_launch(&f, first);
 	user = (struct ca_user){ first, atomic_load(&first->last) };
 	ca_order_expose(order, &user);
@@ -337,7 +337,7 @@ test_streams_beyond_the_limit_end_reuse_of_unfinished_memory(void **state)
 			 -ENOSPC);
 	assert_true(atomic_load(&order->finished_only) & CA_REASON_STREAMS);
 	assert_true(ca_user_is_done(&user)); /* what was exposed is no more */
-	assert_true(order_free(&f, ca_order_born(order)).context);
+	assert_true(order_free(&f, ca_order_birth(order)).context);
 	order_stop(&f);
 }
 
@@ -353,7 +353,7 @@ churn(bool gone)
 	for (i = 0; i < 10 * CA_STREAMS_MAX; i++) {
 		struct ca_stream *stream = order_open_kind(&f, 0, kind);
 
-		ca_order_born(order);
+		ca_order_birth(order);
 		order_launch(&f, stream);
 		ca_stream_close(stream, gone);
 		ca_model_stream_finish(f.model, HANDLE(0), UINT64_MAX);
@@ -394,7 +394,7 @@ test_a_network_library_only_ends_exposure(void **state)
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
 	struct ca_stream *s = order_open(&f, 0);
-	uint64_t born = ca_order_born(order);
+	uint64_t born = ca_order_birth(order);
 	struct ca_users users;
 
 	order_launch(&f, s);
@@ -411,7 +411,7 @@ test_a_dead_space_has_no_users_and_no_streams(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_born(order);
+	uint64_t born = ca_order_birth(order);
 	struct ca_stream *s = order_open(&f, 0), *other = order_open(&f, 1);
 	struct ca_users users;
 
@@ -421,7 +421,7 @@ test_a_dead_space_has_no_users_and_no_streams(void **state)
 	assert_int_equal(fixture_sums(&f).marks, 1);
 	ca_space_kill(f.space);
 	assert_int_equal(fixture_sums(&f).marks, 0);
-	assert_true(ca_users_prune(&users));
+	assert_true(ca_users_remove_finished(&users));
 	ca_submit_begin(s, NULL); /* a late thread */
 	ca_submit_end(s);
 	ca_submit_hazard_begin(other);
@@ -438,7 +438,7 @@ test_a_forked_child_drops_everything(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_born(order);
+	uint64_t born = ca_order_birth(order);
 	struct ca_stream *s = order_open(&f, 0);
 	struct ca_users users;
 	uint64_t calls;
@@ -448,7 +448,7 @@ test_a_forked_child_drops_everything(void **state)
 	users = order_free(&f, born);
 	calls = order_calls(&f, CA_MODEL_DROP);
 	ca_heap_after_fork_child(f.heap);
-	assert_true(ca_users_prune(&users));
+	assert_true(ca_users_remove_finished(&users));
 	ca_submit_begin(s, NULL);
 	ca_submit_end(s);
 	assert_int_equal(order_calls(&f, CA_MODEL_DROP), calls);

@@ -20,7 +20,7 @@ scene_start(struct scene *scene)
 	scene->order = order_start(&scene->f);
 	scene->s = order_open(&scene->f, 0);
 	scene->r = order_open(&scene->f, 1);
-	scene->born = ca_order_born(scene->order);
+	scene->born = ca_order_birth(scene->order);
 	order_launch(&scene->f, scene->s);
 }
 
@@ -118,7 +118,7 @@ test_a_stamp_from_before_the_wait_does_not_stand_for_it(void **state)
 	users = order_free(&scene.f, scene.born);
 	assert_users(&users, scene.s, scene.r);
 	ca_order_finished(scene.r, bound);
-	assert_false(ca_users_prune(&users));
+	assert_false(ca_users_remove_finished(&users));
 	order_launch(&scene.f, scene.r); /* and now it does */
 	assert_freed(&scene, scene.r, NULL);
 	order_stop(&scene.f);
@@ -178,7 +178,7 @@ test_a_user_that_an_event_does_not_name_is_kept(void **state)
 		many[i] = order_open(&scene.f, 3 + i);
 		order_launch(&scene.f, many[i]);
 	}
-	scene.born = ca_order_born(scene.order);
+	scene.born = ca_order_birth(scene.order);
 	order_launch(&scene.f, scene.s);
 	order_after(scene.s, scene.r);
 	for (i = 0; i < 2 * CA_CLOCK_PARTS; i++)
@@ -310,7 +310,7 @@ test_an_inherited_user_that_was_waited_for_is_dropped(void **state)
 
 	scene_start(&scene);
 	first = order_free(&scene.f, scene.born);
-	born = ca_order_born(scene.order);
+	born = ca_order_birth(scene.order);
 	order_launch(&scene.f, scene.r);
 	ca_order_users(scene.order, born, &first, &second);
 	assert_users(&second, scene.s, scene.r);

@@ -14,7 +14,7 @@ struct scene {
 static void
 free_memory(struct scene *scene)
 {
-	scene->born = ca_order_born(scene->order);
+	scene->born = ca_order_birth(scene->order);
 	scene->work = order_launch(&scene->f, scene->s);
 	scene->users = order_free(&scene->f, scene->born);
 	assert_int_equal(scene->users.n, 1);

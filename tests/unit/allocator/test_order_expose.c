@@ -185,7 +185,7 @@ test_an_operation_that_somebody_else_ends_is_a_user_of_everything(void **state)
 	ca_submit_hazard_end(scene.s, true);
 	assert_false(ca_order_is_quiet(scene.order));
 	assert_ptr_equal(ca_order_only_stream(scene.order), NULL);
-	born = ca_order_born(scene.order);
+	born = ca_order_birth(scene.order);
 	users = order_free(&scene.f, born);
 	assert_int_equal(users.n, 1);
 	assert_false(order_may_expose(scene.order, &users.user[0]));
@@ -360,15 +360,15 @@ test_a_programmatic_launch_is_serialized_once(void **state)
 	struct scene scene;
 
 	scene_of_one(&scene);
-	assert_false(ca_submit_must_serialize(scene.s));
+	assert_false(ca_submit_must_be_serial(scene.s));
 	scene_expose(&scene);
-	assert_true(ca_submit_must_serialize(scene.s));
-	assert_true(ca_submit_must_serialize(scene.s));
+	assert_true(ca_submit_must_be_serial(scene.s));
+	assert_true(ca_submit_must_be_serial(scene.s));
 	ca_order_expose(scene.order, &scene.user); /* while the launch goes on */
-	ca_submit_serialized(scene.s);
-	assert_true(ca_submit_must_serialize(scene.s));
-	ca_submit_serialized(scene.s);
-	assert_false(ca_submit_must_serialize(scene.s));
+	ca_submit_serial(scene.s);
+	assert_true(ca_submit_must_be_serial(scene.s));
+	ca_submit_serial(scene.s);
+	assert_false(ca_submit_must_be_serial(scene.s));
 	order_stop(&scene.f);
 }
 

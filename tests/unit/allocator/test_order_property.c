@@ -138,7 +138,7 @@ do_alloc(struct program *p, struct block *block)
 		return;
 	memset(block, 0, sizeof(*block));
 	block->state = LIVE;
-	block->born = ca_order_born(p->order);
+	block->born = ca_order_birth(p->order);
 }
 
 static void
@@ -160,7 +160,7 @@ is_among(struct program *p, const struct block *block, unsigned name)
 	for (i = 0; i < block->users.n; i++)
 		for (j = 0; j < p->names; j++)
 			if (p->records[j] == block->users.user[i].stream &&
-			    ca_model_stream_behind(p->f.model, HANDLE(j), HANDLE(name)) >=
+			    ca_model_stream_after(p->f.model, HANDLE(j), HANDLE(name)) >=
 				    block->work[name])
 				return true;
 	return false;
@@ -206,7 +206,7 @@ do_settle(struct program *p, struct block *block)
 	if (block->state != FREED)
 		return;
 	drop_context(p, block);
-	if (!ca_users_prune(&block->users))
+	if (!ca_users_remove_finished(&block->users))
 		return;
 	p->settled++;
 	if (!is_finished(p, block))
@@ -224,7 +224,7 @@ do_expose(struct program *p, struct block *block)
 	ca_order_expose(p->order, &block->users.user[0]);
 	p->exposed++;
 	block->state = LIVE;
-	block->born = ca_order_born(p->order);
+	block->born = ca_order_birth(p->order);
 	memcpy(block->before, block->work, sizeof(block->before));
 }
 

@@ -102,7 +102,7 @@ use(struct worker *w)
 	struct ca_stream *stream = some_stream(w);
 	struct piece *piece = take(w);
 	unsigned name = name_of(w, stream), i;
-	uint64_t born = ca_order_born(shared->order);
+	uint64_t born = ca_order_birth(shared->order);
 
 	if (!piece)
 		return;
@@ -247,7 +247,7 @@ test_a_stream_that_goes_idle_meanwhile_is_not_overlooked(void **state)
 	finisher.stream = order_open(&f, 0);
 	assert_int_equal(pthread_create(&thread, NULL, finish_again_and_again, &finisher), 0);
 	for (i = 0; i < 200000; i++) {
-		uint64_t born = ca_order_born(order);
+		uint64_t born = ca_order_birth(order);
 
 		ca_submit_begin(finisher.stream, NULL);
 		ca_submit_end(finisher.stream);

@@ -165,9 +165,9 @@ test_beyond_the_slack_the_own_stream_is_exposed_and_others_guarded(void **state)
 	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
 	assert_int_equal(fixture_stats(&scene.f).taken_same_stream, 1);
 	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
-	assert_true(ca_model_stream_behind(scene.f.model, (void *)R, (void *)S) < work);
+	assert_true(ca_model_stream_after(scene.f.model, (void *)R, (void *)S) < work);
 	launch(&scene, R);
-	assert_true(ca_model_stream_behind(scene.f.model, (void *)R, (void *)S) >= work);
+	assert_true(ca_model_stream_after(scene.f.model, (void *)R, (void *)S) >= work);
 	assert_int_equal(fixture_stats(&scene.f).order_waits, 1);
 	fixture_stop(&scene.f);
 }
@@ -366,7 +366,7 @@ test_out_of_memory_exposes_another_stream(void **state)
 	assert_int_equal(fixture_stats(&scene.f).taken_exposed, 1);
 	assert_int_equal(fixture_stats(&scene.f).host_syncs, 0);
 	launch(&scene, R);
-	assert_true(ca_model_stream_behind(scene.f.model, (void *)R, (void *)S) >= work);
+	assert_true(ca_model_stream_after(scene.f.model, (void *)R, (void *)S) >= work);
 	fixture_stop(&scene.f);
 }
 

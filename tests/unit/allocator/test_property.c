@@ -174,7 +174,7 @@ do_adopt(struct program *p)
 		return;
 	if (p->f.driver.segment_take(p->f.model, p->contexts[slot], size, &address))
 		return;
-	assert_int_equal(ca_adopt(p->spaces[slot], address, size, size - 1), 0);
+	assert_int_equal(ca_track_foreign(p->spaces[slot], address, size, size - 1), 0);
 	handed_out(p, slot, address, size);
 }
 

@@ -102,7 +102,7 @@ is_stood_for(struct program *p, const uint64_t *unfinished, unsigned j)
 
 	for (k = 0; k < p->n_streams; k++)
 		if (k != j && unfinished[k] &&
-		    ca_model_stream_behind(p->f.model, name(k), name(j)) >= unfinished[j])
+		    ca_model_stream_after(p->f.model, name(k), name(j)) >= unfinished[j])
 			return true;
 	return false;
 }
@@ -227,7 +227,7 @@ check_order(struct program *p, const struct piece *piece, unsigned stream)
 			continue;
 		for (j = 0; j < p->n_streams; j++)
 			if (is_unfinished(p, &p->freed[i], j) &&
-			    ca_model_stream_behind(p->f.model, name(stream), name(j)) <
+			    ca_model_stream_after(p->f.model, name(stream), name(j)) <
 				    p->freed[i].work[j])
 				fail_msg("stream %u is not behind stream %u", stream, j);
 	}

@@ -13,7 +13,7 @@ through(struct fixture *f, uint64_t size)
 {
 	uint64_t address = 0;
 
-	assert_int_equal(ca_alloc_through(f->space, size, &address), 0);
+	assert_int_equal(ca_alloc_passthrough(f->space, size, &address), 0);
 	fixture_check(f);
 	return address;
 }
@@ -62,10 +62,10 @@ test_bad_requests_are_left_to_the_driver(void **state)
 
 	fixture_defaults(&f);
 	fixture_start(&f);
-	assert_int_equal(ca_alloc_through(f.space, 0, &address), -EINVAL);
-	assert_int_equal(ca_alloc_through(f.space, ((uint64_t)1 << 60) + 1, &address), -E2BIG);
+	assert_int_equal(ca_alloc_passthrough(f.space, 0, &address), -EINVAL);
+	assert_int_equal(ca_alloc_passthrough(f.space, ((uint64_t)1 << 60) + 1, &address), -E2BIG);
 	ca_space_kill(f.space);
-	assert_int_equal(ca_alloc_through(f.space, 512, &address), -ENODEV);
+	assert_int_equal(ca_alloc_passthrough(f.space, 512, &address), -ENODEV);
 	assert_int_equal(address, 7);
 	fixture_stop(&f);
 }
@@ -88,7 +88,7 @@ test_it_is_refused_only_when_the_cache_has_given_everything_back(void **state)
 	assert_int_equal(reserved(&f), 4 * GIB);
 	assert_true(fixture_stats(&f).alloc_retries > 0);
 	assert_int_equal(fixture_stats(&f).ooms, 0);
-	assert_int_equal(ca_alloc_through(f.space, 512, &address), CA_DRIVER_OUT_OF_MEMORY);
+	assert_int_equal(ca_alloc_passthrough(f.space, 512, &address), CA_DRIVER_OUT_OF_MEMORY);
 	assert_int_equal(fixture_stats(&f).ooms, 1);
 	assert_int_equal(fixture_stats(&f).passed_alloc_calls, 1);
 	fixture_check(&f);
@@ -108,7 +108,8 @@ test_a_limit_counts_it_and_what_is_cached_goes_first(void **state)
 	live = through(&f, 30 * MIB);
 	fixture_free(&f, fixture_alloc(&f, 40 * MIB));
 	fixture_free(&f, fixture_alloc(&f, 20 * MIB));
-	assert_int_equal(ca_alloc_through(f.space, 71 * MIB, &address), CA_DRIVER_OUT_OF_MEMORY);
+	assert_int_equal(ca_alloc_passthrough(f.space, 71 * MIB, &address),
+			 CA_DRIVER_OUT_OF_MEMORY);
 	ca_report_fill(f.space, 71 * MIB, &report);
 	assert_true(report.tried.refused_by_us && report.tried.given_bytes && report.by_limit);
 	assert_int_equal(address, 7);
@@ -217,7 +218,7 @@ test_next_to_another_cache_no_more_is_held_than_without_us(void **state)
 		/* a workspace that fills its segment */
 		sizes[i] = (i ? 2 + fixture_random(&seed) % 30 : 128) * 2 * MIB;
 		live += sizes[i];
-		assert_int_equal(i ? ca_alloc_through(f.space, sizes[i], &slots[i])
+		assert_int_equal(i ? ca_alloc_passthrough(f.space, sizes[i], &slots[i])
 				   : ca_alloc(f.space, sizes[i], &slots[i]),
 				 0);
 		if (i)

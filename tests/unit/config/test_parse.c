@@ -154,8 +154,8 @@ test_size(void **state)
 	assert_false(ca_parse_size("2K", 2049, UINT64_MAX, &value));
 	assert_int_equal(value, 7);
 	assert_true(ca_parse_size("2K", 2048, 2048, &value));
-	assert_true(ca_parse_size_unlimited("Unlimited", 0, 5, &value) && value == UINT64_MAX);
-	assert_false(ca_parse_size_unlimited("6", 0, 5, &value));
+	assert_true(ca_parse_size_no_limit("Unlimited", 0, 5, &value) && value == UINT64_MAX);
+	assert_false(ca_parse_size_no_limit("6", 0, 5, &value));
 }
 
 static void
@@ -170,8 +170,8 @@ test_mb(void **state)
 	assert_false(ca_parse_mb("17592186044416", 0, UINT64_MAX, &value));
 	assert_false(ca_parse_mb("unlimited", 0, UINT64_MAX, &value));
 	assert_int_equal(value, 7);
-	assert_true(ca_parse_mb_unlimited("unlimited", 0, 5, &value) && value == UINT64_MAX);
-	assert_false(ca_parse_mb_unlimited("6", 0, 5, &value));
+	assert_true(ca_parse_mb_no_limit("unlimited", 0, 5, &value) && value == UINT64_MAX);
+	assert_false(ca_parse_mb_no_limit("6", 0, 5, &value));
 }
 
 static void

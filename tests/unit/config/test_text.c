@@ -91,7 +91,7 @@ format_unchecked(char *ret, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	ca_text_vformat(ret, 64, format, args);
+	ca_text_format_va(ret, 64, format, args);
 	va_end(args);
 }
 

@@ -15,7 +15,7 @@ played_with(const char *text, const struct ca_config *config, uint64_t memory_by
 	struct ca_replay_error error;
 
 	read_good(text, &input);
-	if (ca_replay_play(&input, 0, &setting, &result, &error))
+	if (ca_replay_run(&input, 0, &setting, &result, &error))
 		fail_msg("%s", error.text);
 	ca_replay_input_clear(&input);
 	return result;

@@ -136,7 +136,7 @@ play_round(uint64_t *seed, unsigned streams, uint64_t *reused, uint64_t *crossed
 	r.phase = calloc(r.input.count, sizeof(*r.phase));
 	for (i = 0; i < r.input.count; i++)
 		r.phase[i] = phase += r.input.events[i].kind == CA_REPLAY_PHASE;
-	if (ca_replay_play(&r.input, 0, &setting, &result, &error))
+	if (ca_replay_run(&r.input, 0, &setting, &result, &error))
 		fail_msg("%s", error.text);
 	assert_int_equal(result.stats.host_syncs, 0);
 	*reused += r.reused;

@@ -34,7 +34,7 @@ played(const struct ca_replay_event *events, uint64_t lag_ns)
 	for (; events->kind != CA_REPLAY_PHASE; events++)
 		assert_int_equal(ca_replay_input_add(&input, events), 0);
 	if (ca_replay_input_resolve(&input, &error) ||
-	    ca_replay_play(&input, 0, &setting, &result, &error))
+	    ca_replay_run(&input, 0, &setting, &result, &error))
 		fail_msg("%s", error.text);
 	ca_replay_input_clear(&input);
 	return result;

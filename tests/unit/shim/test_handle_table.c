@@ -102,7 +102,7 @@ test_a_sweep_takes_each_leaver_once(void **state)
 
 	for (unsigned i = 0; i < KEYS; i++)
 		put(i, i + 1);
-	ca_handles_sweep(&handles, is_odd, &left);
+	ca_handles_scan(&handles, is_odd, &left);
 	assert_int_equal(left, KEYS / 2);
 	for (unsigned i = 0; i < KEYS; i++)
 		assert_int_equal(ca_handles_get(&handles, handle(i)), i & 1 ? i + 1 : 0);

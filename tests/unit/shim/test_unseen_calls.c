@@ -75,7 +75,7 @@ alarm_once(void)
 	assert_int_equal(text[17], (char)(int)spoil[3]);
 	alarms++;
 	counted_at_alarm = ca_unseen_calls();
-	ca_unseen_set_alarm(NULL);
+	ca_unseen_set_callback(NULL);
 }
 
 /* The alarm goes before the call is made, once, and the call is none the worse for it. */
@@ -86,7 +86,7 @@ test_alarm_before_the_first_call(void **state)
 	struct large direct = call(gather), through;
 	uint64_t before = ca_unseen_calls();
 
-	ca_unseen_set_alarm(alarm_once);
+	ca_unseen_set_callback(alarm_once);
 	for (int i = 0; i < 3; i++) {
 		through = call((gather_fn *)thunk);
 		assert_memory_equal(&direct, &through, sizeof(direct));

@@ -32,7 +32,7 @@ start(struct ca_trace_clock *clock, uint64_t *ns)
 	const struct ca_driver driver = { .self = ns, .clock_ns = clock_ns };
 
 	ca_trace_clock_init(clock, &driver, false);
-	ca_trace_clock_learn_pair(clock, ticks_at(5 * MS), 5 * MS);
+	ca_trace_clock_update_pair(clock, ticks_at(5 * MS), 5 * MS);
 }
 
 static void
@@ -42,9 +42,9 @@ test_a_rate_is_learned_from_pairs_that_are_far_apart(void **state)
 	struct ca_trace_clock clock;
 
 	start(&clock, &ns);
-	ca_trace_clock_learn_pair(&clock, ticks_at(6 * MS), 6 * MS);
+	ca_trace_clock_update_pair(&clock, ticks_at(6 * MS), 6 * MS);
 	assert_false(ca_trace_clock_convert(&clock, ticks_at(6 * MS), &told));
-	ca_trace_clock_learn_pair(&clock, ticks_at(30 * MS), 30 * MS);
+	ca_trace_clock_update_pair(&clock, ticks_at(30 * MS), 30 * MS);
 	assert_true(ca_trace_clock_convert(&clock, ticks_at(30 * MS), &told));
 	assert_int_equal(told, 30 * MS);
 	assert_true(ca_trace_clock_convert(&clock, ticks_at(1000 * MS), &told));
@@ -63,10 +63,10 @@ test_a_counter_that_disagrees_is_not_used_again(void **state)
 
 	for (unsigned i = 0; i < 2; i++) {
 		start(&clock, &ns);
-		ca_trace_clock_learn_pair(&clock, ticks_at(30 * MS), 30 * MS);
+		ca_trace_clock_update_pair(&clock, ticks_at(30 * MS), 30 * MS);
 		assert_true(ca_trace_clock_convert(&clock, ticks_at(40 * MS), &told));
-		ca_trace_clock_learn_pair(&clock, ticks_at(60 * MS),
-					  (uint64_t)(60 * (int64_t)MS + errors[i]));
+		ca_trace_clock_update_pair(&clock, ticks_at(60 * MS),
+					   (uint64_t)(60 * (int64_t)MS + errors[i]));
 		assert_false(ca_trace_clock_convert(&clock, ticks_at(60 * MS), &told));
 		assert_false(clock.usable);
 	}
@@ -80,7 +80,7 @@ test_small_errors_of_pairs_are_tolerated(void **state)
 
 	start(&clock, &ns);
 	for (uint64_t at = 30; at < 3000; at += 30) {
-		ca_trace_clock_learn_pair(&clock, ticks_at(at * MS), at * MS + at % 7 * 10000);
+		ca_trace_clock_update_pair(&clock, ticks_at(at * MS), at * MS + at % 7 * 10000);
 		assert_true(ca_trace_clock_convert(&clock, ticks_at((at + 20) * MS), &told));
 		assert_in_range(told, (at + 20) * MS - MS, (at + 20) * MS + MS);
 	}
@@ -95,7 +95,7 @@ test_without_a_counter_the_clock_is_asked(void **state)
 	ca_trace_clock_init(&clock, &driver, false);
 	asked = 41;
 	assert_int_equal(ca_trace_clock_now(&clock), 42);
-	ca_trace_clock_learn(&clock);
+	ca_trace_clock_update(&clock);
 	assert_int_equal(asked, 42);
 }
 
