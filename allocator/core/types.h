@@ -34,6 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "allocator/core/backoff.h"
 #include "allocator/core/driver.h"
 #include "allocator/core/hooks.h"
 #include "allocator/core/order_types.h"
@@ -296,8 +297,7 @@ struct ca_budget {
 	uint64_t idle_at;             /* stats.alloc_calls when the device was last seen idle */
 	bool keeps_up;                /* the device does with the host, when last looked at */
 	bool cuts;                    /* no search counts on giving a segment back */
-	unsigned in_vain;             /* moments in which the device did not become idle, lately */
-	unsigned not_now;             /* growths until the next moment */
+	struct ca_backoff looks;      /* at whether the device becomes idle; at growths */
 };
 
 /* ---- the heap */
@@ -353,8 +353,7 @@ struct ca_space {
 	uint64_t settled;                /* order.progress for which streams' lists were settled */
 	uint64_t stuck_segments;         /* at least as many as are stuck */
 	uint64_t freed_by;               /* the thread that freed last; 0: none so far */
-	unsigned impatience;             /* moments in vain, lately */
-	unsigned not_now;                /* allocations until the next one */
+	struct ca_backoff looks;         /* at what other threads freed; at allocations */
 	unsigned number;                 /* from 0, in the order of their making */
 	bool several_free;               /* freed_by was another one before */
 	bool dead;

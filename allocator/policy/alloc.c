@@ -121,7 +121,6 @@ enum {
 	 * same without it. */
 	MOMENT_LOOKS = 20,
 	MOMENT_PAUSE_NS = 50 * 1000,
-	IMPATIENCE_MAX = 8, /* the most doublings of the distance between two */
 };
 
 /*
@@ -137,21 +136,17 @@ others_finish(struct ca_space *space, uint64_t bytes)
 
 	if (!ca_held_others_wait_locked(space))
 		return false;
-	if (space->not_now) {
-		space->not_now--;
+	if (!ca_backoff_is_due(&space->looks))
 		return false;
-	}
 	for (looks = 0; looks < MOMENT_LOOKS && !space->dead; looks++) {
 		ca_outside_pause(space->heap, MOMENT_PAUSE_NS);
 		ca_held_look_locked(space);
 		if (ca_held_find_locked(space, bytes)) {
-			space->impatience = 0;
+			ca_backoff_succeeded(&space->looks);
 			return true;
 		}
 	}
-	if (space->impatience < IMPATIENCE_MAX)
-		space->impatience++;
-	space->not_now = 1u << space->impatience;
+	ca_backoff_failed(&space->looks);
 	return false;
 }
 

@@ -79,8 +79,6 @@ enum {
 	 * +1.8, +0.5, of which W6 +74; double: 0, +0.6. 8 and 32 allocations: 0 to +0.2. */
 	KEEPS_UP_NS = 1500 * 1000,
 	KEEPS_UP_ALLOCS = 16,
-	/* Looks in vain double the distance to the next, so often at most. 4 and 12: 0. */
-	IN_VAIN_MAX = 8,
 };
 
 static bool
@@ -274,7 +272,7 @@ settle(struct ca_space *own)
 static bool
 note_idle(struct ca_device *device)
 {
-	device->budget.in_vain = 0;
+	ca_backoff_succeeded(&device->budget.looks);
 	device->budget.idle_at = device->stats.alloc_calls;
 	return true;
 }
@@ -309,10 +307,8 @@ wait_until_idle(struct ca_space *space, uint64_t much)
 	}
 	if (!is_look_useful(space, much))
 		return false;
-	if (budget->not_now) {
-		budget->not_now--;
+	if (!ca_backoff_is_due(&budget->looks))
 		return false;
-	}
 	if (ca_tracing(space->heap))
 		ca_trace_look(space);
 	since = driver->clock_ns(driver->self);
@@ -328,9 +324,7 @@ wait_until_idle(struct ca_space *space, uint64_t much)
 		ca_outside_pause(space->heap, IDLE_PAUSE_NS);
 	}
 	budget->keeps_up = false;
-	if (budget->in_vain < IN_VAIN_MAX)
-		budget->in_vain++;
-	budget->not_now = (1u << budget->in_vain) - 1;
+	ca_backoff_failed(&budget->looks);
 	return false;
 }
 
