@@ -68,15 +68,16 @@ ca_held_any(const struct ca_space *space)
 
 /* Bytes of the space's pool that wait. */
 uint64_t ca_held_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
-/* Asks the streams' marks. True: something was settled. Leaves and retakes the lock. */
-bool ca_held_poll_locked(struct ca_space *space);
+/* As ca_held_look_locked, and asks also the one stream of a quiet space. */
+void ca_deferred_poll_locked(struct ca_space *space);
 /* Something waits, and looking at it might help. */
 bool ca_held_is_waiting_locked(struct ca_space *space);
 /* Looks at everything that waits in the space, without waiting; true: something was settled. Leaves
  * and retakes the lock. */
 bool ca_held_look_locked(struct ca_space *space);
-/* As ca_pending_wait_locked, for what waits for streams. */
-int ca_held_wait_locked(struct ca_space *space, enum ca_wait which);
+/* Waits on the host for the oldest free of the calling thread: of what waits for streams, or else
+ * for context marks. Result as of ca_pending_wait_locked. */
+int ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which);
 /* The block that such a wait would be for, or NULL. */
 struct ca_block *ca_held_oldest_locked(const struct ca_space *space, enum ca_wait which);
 /* True if blocks wait that another thread freed. */

@@ -35,8 +35,9 @@ waits_for_streams(struct ca_space *space)
 	return ca_multi_next(space, NULL) != NULL;
 }
 
-bool
-ca_held_poll_locked(struct ca_space *space)
+/* Asks the streams' marks. True: something was settled. */
+static bool
+poll_streams(struct ca_space *space)
 {
 	int r;
 
@@ -62,7 +63,7 @@ ca_held_look_locked(struct ca_space *space)
 	bool settled = ca_graph_look_locked(space->heap);
 
 	if (waits_for_streams(space))
-		settled = ca_held_poll_locked(space) || settled;
+		settled = poll_streams(space) || settled;
 	if (space->waiting_blocks) {
 		ca_pending_mark_unmarked_locked(space);
 		settled = ca_pending_poll_locked(space) || settled;
@@ -129,8 +130,15 @@ ca_held_oldest_locked(const struct ca_space *space, enum ca_wait which)
 	return best;
 }
 
-int
-ca_held_wait_locked(struct ca_space *space, enum ca_wait which)
+void
+ca_deferred_poll_locked(struct ca_space *space)
+{
+	poll_streams(space);
+	ca_held_look_locked(space);
+}
+
+static int
+wait_for_stream(struct ca_space *space, enum ca_wait which)
 {
 	struct ca_block *block = space->owned_blocks && !space->poisoned
 					 ? ca_held_oldest_locked(space, which)
@@ -158,6 +166,14 @@ ca_held_wait_locked(struct ca_space *space, enum ca_wait which)
 	ca_held_settle_locked(space);
 	space->device->generation++;
 	return 1;
+}
+
+int
+ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which)
+{
+	int r = wait_for_stream(space, which);
+
+	return r ? r : ca_pending_wait_locked(space, which);
 }
 
 static bool

@@ -98,11 +98,7 @@ exceeds_slack(struct ca_space *space)
 static bool
 shrink_waiting(struct ca_space *space)
 {
-	int r = ca_held_wait_locked(space, CA_WAIT_LATER);
-
-	if (!r)
-		r = ca_pending_wait_locked(space, CA_WAIT_LATER);
-	return r > 0;
+	return ca_deferred_wait_locked(space, CA_WAIT_LATER) > 0;
 }
 
 static void

@@ -154,8 +154,8 @@ free_live(struct ca_block *block, uint64_t thread)
 static CA_APART void
 hold_back(struct ca_space *space)
 {
-	if (ca_alloc_exceeds_slack_locked(space) && !ca_held_wait_locked(space, CA_WAIT_LATER))
-		ca_pending_wait_locked(space, CA_WAIT_LATER);
+	if (ca_alloc_exceeds_slack_locked(space))
+		ca_deferred_wait_locked(space, CA_WAIT_LATER);
 }
 
 static CA_APART int
@@ -301,8 +301,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	ca_magazines_count_locked(heap);
 	for (space = heap->spaces; space; space = space->next) {
 		ca_magazines_clear_locked(space); /* kept blocks may be finished, too */
-		ca_held_poll_locked(space);
-		ca_held_look_locked(space);
+		ca_deferred_poll_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_pending_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);

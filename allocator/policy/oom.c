@@ -42,27 +42,18 @@ enum {
 	BUSY_STEPS = 10,
 };
 
-/* Waits for the oldest free of the calling thread in the space. */
-static int
-wait_in_space(struct ca_space *space, enum ca_wait which)
-{
-	int r = ca_held_wait_locked(space, which);
-
-	return r ? r : ca_pending_wait_locked(space, which);
-}
-
 /* The same on the device, own space first. *ret_foreign is set by work of other contexts. */
 static int
 wait_on_device(struct ca_space *space, enum ca_wait which, bool *ret_foreign)
 {
 	struct ca_space *other = space->heap->spaces;
-	int r = wait_in_space(space, which);
+	int r = ca_deferred_wait_locked(space, which);
 
 	*ret_foreign = *ret_foreign || r == -EAGAIN;
 	for (; (!r || r == -EAGAIN) && other; other = other->next) {
 		if (other->device != space->device || other == space)
 			continue;
-		r = wait_in_space(other, which);
+		r = ca_deferred_wait_locked(other, which);
 		*ret_foreign = *ret_foreign || r == -EAGAIN;
 	}
 	return r == -EAGAIN ? 0 : r;
@@ -145,8 +136,7 @@ others_wait(struct ca_heap *heap, const struct ca_device *device)
 		if (space->device != device || !ca_held_others_wait_locked(space))
 			continue;
 		wait = true;
-		ca_held_poll_locked(space); /* a quiet space's stream is otherwise not asked */
-		ca_held_look_locked(space);
+		ca_deferred_poll_locked(space);
 		if (ca_held_others_wait_locked(space) && ca_pending_query_context_locked(space))
 			space->device->generation++;
 	}

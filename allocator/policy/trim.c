@@ -107,10 +107,8 @@ return_due(struct ca_space *space)
 static bool
 wait_for_one(struct ca_space *space)
 {
-	int r = ca_held_wait_locked(space, CA_WAIT_EXACT);
+	int r = ca_deferred_wait_locked(space, CA_WAIT_EXACT);
 
-	if (!r)
-		r = ca_pending_wait_locked(space, CA_WAIT_EXACT);
 	if (!r && ca_release_own_locked(space))
 		r = return_due(space) > 0;
 	return r > 0;
@@ -177,8 +175,7 @@ tend(struct ca_space *space, unsigned due, bool may_wait, uint64_t now)
 	const struct ca_config *config = &space->heap->config;
 	struct ca_device *device = space->device;
 
-	ca_held_poll_locked(space);
-	ca_held_look_locked(space);
+	ca_deferred_poll_locked(space);
 	mark_resting(space, now);
 	if (due & DUE_THRESHOLD)
 		return_wanted(space);
