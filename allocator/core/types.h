@@ -284,6 +284,13 @@ struct ca_bases {
 
 enum { CA_GIVEN_MAX = 64 };
 
+/* Which free blocks a search may take that would have to be cut. */
+enum ca_fit {
+	CA_FIT_POLICY, /* those that are not better left whole */
+	CA_FIT_CUT,    /* also those that are left whole for a segment to go back */
+	CA_FIT_ANY,    /* all: nothing else is left */
+};
+
 /* One a device. All zero: nothing has happened so far. */
 struct ca_budget {
 	uint64_t given[CA_GIVEN_MAX]; /* bytes of segments given back lately; 0: none */
@@ -296,7 +303,7 @@ struct ca_budget {
 	uint64_t declined_until;      /* stats.alloc_calls for which `declined` was last lowered */
 	uint64_t idle_at;             /* stats.alloc_calls when the device was last seen idle */
 	bool keeps_up;                /* the device does with the host, when last looked at */
-	bool cuts;                    /* no search counts on giving a segment back */
+	enum ca_fit fit;              /* of the search that goes on; set within the lock only */
 	struct ca_backoff looks;      /* at whether the device becomes idle; at growths */
 };
 

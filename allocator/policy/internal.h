@@ -38,7 +38,7 @@ struct ca_block *ca_held_find_own_locked(struct ca_space *space, uint64_t bytes)
 /* As ca_held_find_locked, but nothing is left whole because a segment could go back. */
 struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
 /* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
-struct ca_block *ca_oom_search_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_oom_search_locked(struct ca_space *space, uint64_t bytes, enum ca_fit fit);
 
 /* ---- search_early.c: unfinished memory for the calling thread, and the stream of its last
  * submission */

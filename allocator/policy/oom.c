@@ -274,7 +274,7 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
 		generation = device->generation;
-		if ((*ret_block = ca_oom_search_locked(space, bytes)))
+		if ((*ret_block = ca_oom_search_locked(space, bytes, CA_FIT_POLICY)))
 			return 0;
 		if (again)
 			CA_COUNT(space, alloc_retries);

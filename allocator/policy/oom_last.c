@@ -36,7 +36,8 @@ retry(struct ca_space *space, uint64_t bytes, enum ca_segment_kind kind,
 	     ms -= step) {
 		step = ms < RETRY_STEP_MS ? ms : RETRY_STEP_MS;
 		ca_outside_pause(space->heap, (long)step * 1000 * 1000);
-		if (kind == CA_SEGMENT_CUT && (*ret_block = ca_oom_search_locked(space, bytes)))
+		if (kind == CA_SEGMENT_CUT &&
+		    (*ret_block = ca_oom_search_locked(space, bytes, CA_FIT_ANY)))
 			return 0;
 		ca_oom_tried.asked++;
 		r = ca_grow_locked(space, bytes, bytes, kind, ret_block);
@@ -71,15 +72,13 @@ ca_oom_last_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block 
 {
 	int r;
 
-	ca_oom_tried.anything_goes = true;
-	*ret_block = ca_oom_search_locked(space, bytes);
+	*ret_block = ca_oom_search_locked(space, bytes, CA_FIT_ANY);
 	r = *ret_block ? 0 : take_hole(space, bytes, ret_block);
 
 	if (r == CA_DRIVER_OUT_OF_MEMORY)
 		r = retry(space, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY && space->heap->config.oom_managed)
 		r = take_managed(space, bytes, ret_block);
-	ca_oom_tried.anything_goes = false;
 	return r;
 }
 

@@ -124,7 +124,6 @@ struct ca_tried {
 	unsigned waits; /* of the host, for freed memory */
 	bool others;    /* memory that other threads had freed was looked at until patience ended */
 	bool capture;   /* a stream captures: new memory only */
-	bool anything_goes; /* every hole will do: nothing else is left */
 	bool refused_by_us; /* by a limit that the user set: the driver was not asked */
 };
 extern __thread struct ca_tried ca_oom_tried __attribute__((tls_model("initial-exec")));

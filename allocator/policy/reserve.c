@@ -195,7 +195,7 @@ is_better_whole(struct ca_space *space, const struct ca_block *block, uint64_t b
 		return true;
 	if (block->prev || block->next)
 		return false;
-	return (budget->keeps_up && !budget->cuts &&
+	return (budget->keeps_up && budget->fit == CA_FIT_POLICY &&
 		is_return_useful(space, too_much(space, 0, 0))) ||
 	       block->bytes - bytes > capacity_left(space) / ROOM_SHARE;
 }
@@ -205,7 +205,7 @@ ca_budget_allows_locked(struct ca_space *space, const struct ca_block *block, ui
 {
 	const struct ca_device *device = space->device;
 
-	return !is_early(&space->heap->config) || ca_oom_tried.anything_goes ||
+	return !is_early(&space->heap->config) || device->budget.fit == CA_FIT_ANY ||
 	       (device->budget.declined >= DECLINED_MAX && !is_full(space)) ||
 	       !is_better_whole(space, block, bytes);
 }

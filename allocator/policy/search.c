@@ -149,21 +149,24 @@ ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes)
 	struct ca_budget *budget = &space->device->budget;
 	struct ca_block *block;
 
-	budget->cuts = true;
+	budget->fit = CA_FIT_CUT;
 	block = ca_held_find_locked(space, bytes);
-	budget->cuts = false;
+	budget->fit = CA_FIT_POLICY;
 	return block;
 }
 
 struct ca_block *
-ca_oom_search_locked(struct ca_space *space, uint64_t bytes)
+ca_oom_search_locked(struct ca_space *space, uint64_t bytes, enum ca_fit fit)
 {
+	struct ca_budget *budget = &space->device->budget;
 	struct ca_block *block;
 
 	ca_oom_tried.searches++;
 	ca_held_look_locked(space);
+	budget->fit = fit;
 	block = ca_held_find_locked(space, bytes);
 	if (!block)
 		block = ca_held_exposable_any_locked(space, bytes);
+	budget->fit = CA_FIT_POLICY;
 	return ca_alloc_hit_locked(space, block, bytes, true);
 }
