@@ -26,7 +26,7 @@ unique_id(void)
 static const struct ca_heap_hooks hooks = {
 	.flush = ca_magazines_clear_locked,
 	.quiesce = ca_magazines_pass_locked,
-	.poison = ca_pending_poison_locked,
+	.poison = ca_context_mark_poison_locked,
 	.users_of_range = ca_touch_users,
 };
 
@@ -215,7 +215,7 @@ ca_space_kill(struct ca_space *space)
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
 	while ((link = space->segments.next) != &space->segments)
 		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
-	ca_pending_drop_all_locked(space);
+	ca_context_mark_drop_all_locked(space);
 	ca_limit_forget_locked(space);
 	ca_heap_unlock(heap);
 	ca_order_kill(space);

@@ -322,7 +322,7 @@ ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy)
 {
 	uint64_t given = 0;
 
-	while (!ca_list_empty(&space->due) && ca_await_is_finished(space, space->due_bound)) {
+	while (!ca_list_empty(&space->due) && ca_order_has_finished(space, space->due_bound)) {
 		struct ca_segment *segment =
 			CA_CONTAINER_OF(space->due.next, struct ca_segment, hand);
 		uint64_t bytes = segment->bytes;

@@ -15,7 +15,7 @@ struct ca_heap_hooks {
 	void (*flush)(struct ca_space *space);
 	/* ca_magazines_pass_locked (allocator/tcache/tcache.h) */
 	void (*quiesce)(struct ca_heap *heap);
-	/* ca_pending_poison_locked (allocator/deferred/deferred.h) */
+	/* ca_context_mark_poison_locked (allocator/deferred/deferred.h) */
 	void (*poison)(struct ca_space *space);
 	/* ca_touch_users (allocator/deferred/deferred.h): takes the heap's lock itself */
 	void (*users_of_range)(struct ca_space *space, const struct ca_touch *touch,

@@ -22,7 +22,7 @@ ca_await_query_locked(struct ca_space *space, uint64_t bound)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 
-	if (ca_await_is_finished(space, bound))
+	if (ca_order_has_finished(space, bound))
 		return true;
 	ca_outside_enter_locked(space);
 	if (!driver->capturing(driver->self)) {
@@ -31,9 +31,9 @@ ca_await_query_locked(struct ca_space *space, uint64_t bound)
 	}
 	ca_outside_leave(space);
 	if (!ca_order_has_nothing_unseen(space, bound))
-		ca_pending_query_context_locked(space);
+		ca_context_mark_query_context_locked(space);
 	ca_held_settle_locked(space);
-	return ca_await_is_finished(space, bound);
+	return ca_order_has_finished(space, bound);
 }
 
 static void
@@ -72,7 +72,7 @@ ca_await_locked(struct ca_space *space, uint64_t bound)
 	struct ca_stream_record *record;
 	unsigned i;
 
-	if (ca_await_is_finished(space, bound))
+	if (ca_order_has_finished(space, bound))
 		return true;
 	ca_outside_enter_locked(space);
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
@@ -81,7 +81,7 @@ ca_await_locked(struct ca_space *space, uint64_t bound)
 	if (!ca_order_has_nothing_unseen(space, bound))
 		wait_for_context(space);
 	ca_held_settle_locked(space);
-	if (!ca_await_is_finished(space, bound))
+	if (!ca_order_has_finished(space, bound))
 		return false;
 	space->device->generation++;
 	return true;

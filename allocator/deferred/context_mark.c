@@ -35,7 +35,7 @@ settle_all(struct ca_list *blocks)
 }
 
 void
-ca_pending_drop_segment_locked(struct ca_segment *segment)
+ca_context_mark_drop_segment_locked(struct ca_segment *segment)
 {
 	struct ca_block *block;
 
@@ -48,7 +48,7 @@ ca_pending_drop_segment_locked(struct ca_segment *segment)
 }
 
 void
-ca_pending_poison_locked(struct ca_space *space)
+ca_context_mark_poison_locked(struct ca_space *space)
 {
 	struct ca_list *link;
 
@@ -57,7 +57,7 @@ ca_pending_poison_locked(struct ca_space *space)
 	space->poisoned = true;
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
 	for (link = space->segments.next; link != &space->segments; link = link->next)
-		ca_pending_drop_segment_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
+		ca_context_mark_drop_segment_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
 }
 
 /* The blocks of a hand become FREE after a host wait, or unmarked in a capture. Lost: the hand is
@@ -78,7 +78,7 @@ synchronize(struct ca_space *space, struct ca_list *hand)
 		ca_order_context_finished(&space->order, bound);
 	if (!r)
 		settle_all(hand);
-	else if (!ca_pending_is_lost(r))
+	else if (!ca_context_mark_is_lost(r))
 		ca_list_splice(&space->unmarked, hand);
 	space->device->generation++;
 	return r;
@@ -90,13 +90,13 @@ settle_by_wait(struct ca_space *space, struct ca_list *hand)
 {
 	int r = synchronize(space, hand);
 
-	if (ca_pending_is_lost(r))
-		ca_pending_poison_locked(space);
-	return r < 0 && !ca_pending_is_lost(r) ? -EBUSY : 1;
+	if (ca_context_mark_is_lost(r))
+		ca_context_mark_poison_locked(space);
+	return r < 0 && !ca_context_mark_is_lost(r) ? -EBUSY : 1;
 }
 
 int
-ca_pending_sync_locked(struct ca_space *space)
+ca_context_mark_sync_locked(struct ca_space *space)
 {
 	struct ca_list nothing;
 	int r;
@@ -108,7 +108,7 @@ ca_pending_sync_locked(struct ca_space *space)
 }
 
 bool
-ca_pending_query_context_locked(struct ca_space *space)
+ca_context_mark_query_context_locked(struct ca_space *space)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	uint64_t bound = ca_order_context_bound(&space->order);
@@ -202,7 +202,8 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 }
 
 int
-ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, const struct ca_lent *keep)
+ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
+			      const struct ca_lent *keep)
 {
 	struct ca_heap *heap = space->heap;
 	int r = heap->no_marks ? -ENOTSUP : mark(space, hand, !keep);
@@ -216,7 +217,7 @@ ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, const str
 	}
 	if (r)
 		r = synchronize(space, hand);
-	if (!ca_pending_is_lost(r))
+	if (!ca_context_mark_is_lost(r))
 		return 0;
 	if (keep) {
 		if (hand->next != &keep->block->waiting)
@@ -227,12 +228,12 @@ ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand, const str
 		atomic_store_explicit(&keep->block->serial, keep->serial, memory_order_relaxed);
 		ca_block_set_state_locked(keep->block, CA_BLOCK_ALLOCATED);
 	}
-	ca_pending_poison_locked(space);
+	ca_context_mark_poison_locked(space);
 	return r;
 }
 
 void
-ca_pending_mark_unmarked_locked(struct ca_space *space)
+ca_context_mark_mark_unmarked_locked(struct ca_space *space)
 {
 	struct ca_list hand;
 
@@ -240,7 +241,7 @@ ca_pending_mark_unmarked_locked(struct ca_space *space)
 		return;
 	ca_list_init(&hand);
 	ca_list_splice(&hand, &space->unmarked);
-	ca_pending_submit_locked(space, &hand, NULL);
+	ca_context_mark_submit_locked(space, &hand, NULL);
 }
 
 static struct ca_group *
@@ -290,7 +291,7 @@ group_query(struct ca_space *space, struct ca_group *group, int (*ask)(void *sel
 }
 
 unsigned
-ca_pending_poll_locked(struct ca_space *space)
+ca_context_mark_poll_locked(struct ca_space *space)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_group *group;
@@ -321,13 +322,13 @@ group_own(struct ca_space *space, enum ca_wait which)
 }
 
 bool
-ca_pending_has_own_locked(struct ca_space *space)
+ca_context_mark_has_own_locked(struct ca_space *space)
 {
 	return group_own(space, CA_WAIT_ANY) != NULL;
 }
 
 int
-ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
+ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_group *group;
@@ -351,7 +352,7 @@ ca_pending_wait_locked(struct ca_space *space, enum ca_wait which)
 }
 
 void
-ca_pending_drop_all_locked(struct ca_space *space)
+ca_context_mark_drop_all_locked(struct ca_space *space)
 {
 	struct ca_group *group;
 

@@ -33,11 +33,11 @@ bool ca_held_place_locked(struct ca_block *block, struct ca_users *users);
 void ca_held_place_kept_locked(struct ca_block *block);
 /* A STREAM_HELD or MULTI_HELD block gets the place that is right for it now. */
 void ca_held_place_again_locked(struct ca_block *block);
-/* The same; a block for which only a context mark will do waits for one. */
+/* As ca_held_place_locked, but a block for which only a context mark will do waits for one. */
 void ca_held_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
 /* Settles what finished streams have used, if any progressed since the last time. True if so. */
 bool ca_held_settle_locked(struct ca_space *space);
-/* One did. */
+/* Some stream has progressed since the last settle. */
 static inline bool
 ca_held_has_progressed(const struct ca_space *space)
 {
@@ -76,7 +76,7 @@ bool ca_held_is_waiting_locked(struct ca_space *space);
  * and retakes the lock. */
 bool ca_held_look_locked(struct ca_space *space);
 /* Waits on the host for the oldest free of the calling thread: of what waits for streams, or else
- * for context marks. Result as of ca_pending_wait_locked. */
+ * for context marks. Result as of ca_context_mark_wait_locked. */
 int ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which);
 /* The block that such a wait would be for, or NULL. */
 struct ca_block *ca_held_oldest_locked(const struct ca_space *space, enum ca_wait which);
@@ -114,43 +114,43 @@ struct ca_lent {
  * failed, the space is poisoned, and `keep` (may be NULL; the first of the list) is ALLOCATED
  * again.
  */
-int ca_pending_submit_locked(struct ca_space *space, struct ca_list *hand,
-			     const struct ca_lent *keep);
+int ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
+				  const struct ca_lent *keep);
 /* Tries to get one mark for everything unmarked. */
-void ca_pending_mark_unmarked_locked(struct ca_space *space);
+void ca_context_mark_mark_unmarked_locked(struct ca_space *space);
 /* Settles finished groups, oldest first. Returns how many. */
-unsigned ca_pending_poll_locked(struct ca_space *space);
+unsigned ca_context_mark_poll_locked(struct ca_space *space);
 /* Drops every mark of a dead space, whose blocks are forgotten. */
-void ca_pending_drop_all_locked(struct ca_space *space);
+void ca_context_mark_drop_all_locked(struct ca_space *space);
 /* The driver answers nothing but errors: retires every segment of the space. */
-void ca_pending_poison_locked(struct ca_space *space);
+void ca_context_mark_poison_locked(struct ca_space *space);
 /* The blocks of a segment that is to be returned wait for nothing any more: the segment is
  * retired. */
-void ca_pending_drop_segment_locked(struct ca_segment *segment);
+void ca_context_mark_drop_segment_locked(struct ca_segment *segment);
 /*
  * Waits on the host for the oldest group that the calling thread freed (another thread's free must
  * never hold this one up). 1: settled one; 0: nothing to wait for; -EAGAIN: work of other contexts
  * is in the way; -EBUSY: capture.
  */
-int ca_pending_wait_locked(struct ca_space *space, enum ca_wait which);
+int ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which);
 /* There is a group that the calling thread freed, and no other thread asks it at the moment. */
-bool ca_pending_has_own_locked(struct ca_space *space);
+bool ca_context_mark_has_own_locked(struct ca_space *space);
 /* The order of work is not known: the host waits for all of it. 1: done; -EBUSY: a capture is in
  * the way; otherwise the space is poisoned, and 1 is returned, too. */
-int ca_pending_sync_locked(struct ca_space *space);
+int ca_context_mark_sync_locked(struct ca_space *space);
 /* Whether the whole context is idle, without waiting: the only way to learn of another thread's
  * per-thread stream. True: something waited for a stream and does no more. */
-bool ca_pending_query_context_locked(struct ca_space *space);
+bool ca_context_mark_query_context_locked(struct ca_space *space);
 /* True for an answer after which the order of work can no longer be known. */
 static inline bool
-ca_pending_is_lost(int r)
+ca_context_mark_is_lost(int r)
 {
 	return r > 0 || r == -EIO;
 }
 
 /* ---- await.c: before memory goes back to the driver. These leave and retake the lock. */
 
-/* ca_await_is_finished after asking the driver, without waiting; in a capture nothing is asked. */
+/* ca_order_has_finished after asking the driver, without waiting; in a capture nothing is asked. */
 bool ca_await_query_locked(struct ca_space *space, uint64_t bound);
 /* The same, after waiting on the host: for no stream that captures without a mark or that somebody
  * else must let go on, and for nothing of other contexts. */

@@ -46,9 +46,9 @@ poll_streams(struct ca_space *space)
 	ca_outside_enter_locked(space);
 	r = ca_order_poll(space);
 	ca_outside_leave(space);
-	if (ca_pending_is_lost(r))
-		ca_pending_sync_locked(space);
-	return ca_held_settle_locked(space) || ca_pending_is_lost(r);
+	if (ca_context_mark_is_lost(r))
+		ca_context_mark_sync_locked(space);
+	return ca_held_settle_locked(space) || ca_context_mark_is_lost(r);
 }
 
 bool
@@ -65,8 +65,8 @@ ca_held_look_locked(struct ca_space *space)
 	if (waits_for_streams(space))
 		settled = poll_streams(space) || settled;
 	if (space->waiting_blocks) {
-		ca_pending_mark_unmarked_locked(space);
-		settled = ca_pending_poll_locked(space) || settled;
+		ca_context_mark_mark_unmarked_locked(space);
+		settled = ca_context_mark_poll_locked(space) || settled;
 	}
 	return settled;
 }
@@ -158,8 +158,8 @@ wait_for_stream(struct ca_space *space, enum ca_wait which)
 	ca_outside_leave(space);
 	if (r == -EBUSY)
 		return r;
-	if (ca_pending_is_lost(r) || (r && which == CA_WAIT_ANY))
-		return ca_pending_sync_locked(space);
+	if (ca_context_mark_is_lost(r) || (r && which == CA_WAIT_ANY))
+		return ca_context_mark_sync_locked(space);
 	if (r)
 		return 0;
 	CA_COUNT(space, host_syncs);
@@ -173,7 +173,7 @@ ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which)
 {
 	int r = wait_for_stream(space, which);
 
-	return r ? r : ca_pending_wait_locked(space, which);
+	return r ? r : ca_context_mark_wait_locked(space, which);
 }
 
 static bool

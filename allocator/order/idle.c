@@ -60,7 +60,7 @@ ca_order_has_nothing_unseen(const struct ca_space *space, uint64_t bound)
 }
 
 bool
-ca_await_is_finished(struct ca_space *space, uint64_t bound)
+ca_order_has_finished(struct ca_space *space, uint64_t bound)
 {
 	struct ca_order *order = &space->order;
 	struct ca_stream_record *record;

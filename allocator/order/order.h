@@ -355,7 +355,7 @@ ca_record_has_hazard(const struct ca_stream_record *record)
 }
 /* Something outside must end the work of the stream, or of one that it waits for. */
 bool ca_record_is_held_up(struct ca_stream_record *record);
-/* Or to one of the space. */
+/* Something outside must end the work of some stream of the space. */
 bool ca_order_is_held_up(struct ca_order *order);
 /* The candidate, if it is the one stream of a quiet space and has unfinished work, or NULL. */
 struct ca_stream_record *ca_order_is_only_stream(struct ca_order *order,
@@ -405,7 +405,7 @@ bool ca_order_exposes_freely(struct ca_stream_record *record, const struct ca_us
  * each of them, every other stream has only the calling thread as submitter, and an exact mark is
  * to be had. */
 bool ca_order_may_expose(struct ca_order *order, const struct ca_users *users);
-/* It was: before the block leaves the heap's lock. */
+/* Such memory was handed out. Called before the block leaves the heap's lock. */
 void ca_order_expose(struct ca_order *order, const struct ca_user *user);
 
 /* ---- marks: these call the driver */
@@ -444,7 +444,7 @@ ca_record_has_finished(const struct ca_stream_record *record, uint64_t bound)
 bool ca_order_has_nothing_unseen(const struct ca_space *space, uint64_t bound);
 /* All that the space runs and that was stamped up to `bound` is known to have finished. True also
  * if the space is dead or poisoned. */
-bool ca_await_is_finished(struct ca_space *space, uint64_t bound);
+bool ca_order_has_finished(struct ca_space *space, uint64_t bound);
 
 /* No work of the space's device is unfinished, as far as is known. */
 bool ca_device_is_idle_locked(const struct ca_space *space);

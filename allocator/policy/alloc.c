@@ -137,7 +137,7 @@ others_finish(struct ca_space *space, uint64_t bytes)
 	for (looks = 0; looks < MOMENT_LOOKS && !space->dead; looks++) {
 		ca_outside_pause(space->heap, MOMENT_PAUSE_NS);
 		ca_held_look_locked(space);
-		if (ca_held_find_locked(space, bytes)) {
+		if (ca_search_locked(space, bytes)) {
 			ca_backoff_succeeded(&space->looks);
 			return true;
 		}
@@ -172,13 +172,13 @@ or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 {
 	struct ca_block *exposable;
 
-	exposable = ca_held_exposable_locked(space, bytes);
+	exposable = ca_search_exposable_locked(space, bytes);
 	if (!exposable)
-		exposable = ca_held_exposable_late_locked(space, bytes);
+		exposable = ca_search_exposable_late_locked(space, bytes);
 	if (!exposable && !block)
 		exposable = ca_gather_locked(space, bytes, false);
 	if (!exposable && !block)
-		exposable = ca_held_find_hole_locked(space, bytes);
+		exposable = ca_search_hole_locked(space, bytes);
 	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
 }
 
@@ -198,7 +198,7 @@ or_exposable_free(struct ca_space *space, struct ca_block *block, uint64_t bytes
 {
 	struct ca_block *exposable;
 
-	exposable = ca_held_exposable_free_locked(space, bytes);
+	exposable = ca_search_exposable_free_locked(space, bytes);
 	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
 }
 
@@ -218,18 +218,18 @@ reuse(struct ca_space *space, uint64_t bytes)
 	exposable = exposable_by_force(space, bytes);
 	if (exposable)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);
-	block = ca_held_find_own_locked(space, bytes);
+	block = ca_search_own_locked(space, bytes);
 	if (!block) /* others' magazines are left alone as long as that costs no new memory */
-		block = ca_held_find_locked(space, bytes);
+		block = ca_search_locked(space, bytes);
 	if (!ca_held_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
 		return ca_alloc_hit_locked(space, block, bytes, false);
 	ca_held_take_over_locked(space);
-	block = ca_held_find_locked(space, bytes);
+	block = ca_search_locked(space, bytes);
 	exposable = or_exposable_free(space, block, bytes);
 	if (exposable)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);
 	waited = ca_held_look_locked(space);
-	block = ca_held_find_locked(space, bytes);
+	block = ca_search_locked(space, bytes);
 	while (waiting_useful(space, bytes) && exceeds_slack(space) &&
 	       !(block && ca_pool_is_whole(block, bytes))) {
 		exposable = or_exposable(space, block, bytes);
@@ -241,9 +241,9 @@ reuse(struct ca_space *space, uint64_t bytes)
 			break;
 		waited = true;
 		ca_held_take_over_locked(space);
-		block = ca_held_find_locked(space, bytes);
+		block = ca_search_locked(space, bytes);
 	}
-	block = ca_held_find_locked(space, bytes);
+	block = ca_search_locked(space, bytes);
 	if (!block)
 		block = ca_gather_locked(space, bytes, true);
 	return ca_alloc_hit_locked(space, block, bytes, waited);

@@ -53,7 +53,7 @@ free_used(struct ca_block *block)
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &block->waiting);
 	ca_list_splice(&hand, &space->unmarked);
-	return ca_pending_submit_locked(space, &hand, &lent);
+	return ca_context_mark_submit_locked(space, &hand, &lent);
 }
 
 static int
@@ -303,7 +303,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 		ca_magazines_clear_locked(space); /* kept blocks may be finished, too */
 		ca_deferred_poll_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
-			ca_pending_wait_locked(space, CA_WAIT_ANY);
+			ca_context_mark_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);
 		if (!ca_list_empty(&space->due))
 			ca_await_query_locked(space, space->due_bound);

@@ -16,26 +16,26 @@
 /* ---- search.c: free memory */
 
 /* Best fit of the pool that the budget does not keep. */
-struct ca_block *ca_held_find_best_locked(struct ca_space *space, const struct ca_pool *pool,
-					  uint64_t bytes);
+struct ca_block *ca_search_best_locked(struct ca_space *space, const struct ca_pool *pool,
+				       uint64_t bytes);
 /* The smaller one; `a` if they are equal. */
 static inline struct ca_block *
-ca_held_better(struct ca_block *a, struct ca_block *b)
+ca_search_better(struct ca_block *a, struct ca_block *b)
 {
 	return !a || (b && b->bytes < a->bytes) ? b : a;
 }
 /* Best fit of what is FREE or STREAM_HELD by the quiet space's stream, once all magazines are
  * empty. */
-struct ca_block *ca_held_find_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_search_locked(struct ca_space *space, uint64_t bytes);
 /* Of the same, for a request of up to 1 MiB: best fit of what is too small for the large pool that
  * it lies in. NULL for larger requests, too. */
-struct ca_block *ca_held_find_hole_locked(struct ca_space *space, uint64_t bytes);
-/* The same of one pool. */
-struct ca_block *ca_held_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool,
-					uint64_t bytes);
-/* As ca_held_find_locked, but only the calling thread's magazine is emptied. */
-struct ca_block *ca_held_find_own_locked(struct ca_space *space, uint64_t bytes);
-/* As ca_held_find_locked, but nothing is left whole because a segment could go back. */
+struct ca_block *ca_search_hole_locked(struct ca_space *space, uint64_t bytes);
+/* The best hole of one pool. */
+struct ca_block *ca_search_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool,
+					  uint64_t bytes);
+/* As ca_search_locked, but only the calling thread's magazine is emptied. */
+struct ca_block *ca_search_own_locked(struct ca_space *space, uint64_t bytes);
+/* As ca_search_locked, but nothing is left whole because a segment could go back. */
 struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
 /* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
 struct ca_block *ca_oom_search_locked(struct ca_space *space, uint64_t bytes, enum ca_fit fit);
@@ -43,26 +43,27 @@ struct ca_block *ca_oom_search_locked(struct ca_space *space, uint64_t bytes, en
 /* ---- search_early.c: unfinished memory for the calling thread, and the stream of its last
  * submission */
 
-/* That stream takes over what it comes after by now. Merges: before anything is found, not after.
+/* The stream of the last submission takes over blocks whose users it comes after by now. It merges
+ * blocks: before anything is found, not after.
  */
 void ca_held_take_over_locked(struct ca_space *space);
 /* Best fit of what that stream owns, or comes after, and may be exposed to it. */
-struct ca_block *ca_held_exposable_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_search_exposable_locked(struct ca_space *space, uint64_t bytes);
 /* The same, if no other stream comes to wait because of it. */
-struct ca_block *ca_held_exposable_free_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_search_exposable_free_locked(struct ca_space *space, uint64_t bytes);
 /* A fit of what any streams use, for which the device is to wait: beyond the slack. */
-struct ca_block *ca_held_exposable_late_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_search_exposable_late_locked(struct ca_space *space, uint64_t bytes);
 /* Unfinished memory is handed out at all, and there is some. */
 bool ca_held_has_exposable(const struct ca_space *space);
 /* The block, STREAM_HELD or MULTI_HELD, may be exposed to the calling thread; `freely`: so that
  * nobody comes to wait because of it. */
 bool ca_held_may_take_locked(const struct ca_block *block, bool freely);
-/* A hole (ca_held_find_hole_locked) that may be exposed at no cost. */
-struct ca_block *ca_held_exposable_hole_locked(struct ca_space *space, uint64_t bytes);
+/* A hole (ca_search_hole_locked) that may be exposed at no cost. */
+struct ca_block *ca_search_exposable_hole_locked(struct ca_space *space, uint64_t bytes);
 /* The block that the host would wait for could be handed out as it is, were it larger. */
 bool ca_held_needs_space_locked(struct ca_space *space);
 /* Best fit of all that may be exposed of anybody: memory is short. */
-struct ca_block *ca_held_exposable_any_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_search_exposable_any_locked(struct ca_space *space, uint64_t bytes);
 
 /* ---- gather.c */
 
@@ -79,7 +80,7 @@ struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *bl
 				     bool waited);
 /* Memory that waits in the space. */
 uint64_t ca_alloc_waiting_bytes_locked(struct ca_space *space);
-/* It is more than reuse_slack. */
+/* The bytes that wait are more than reuse_slack. */
 bool ca_alloc_exceeds_slack_locked(struct ca_space *space);
 /*
  * Backpressure. A thread that takes memory which another one got back, while more than the slack of
@@ -102,7 +103,7 @@ void ca_oom_begin(bool capturing);
 uint64_t ca_oom_release_busy_locked(struct ca_space *space, uint64_t bytes);
 /* The smallest whole segment of the device, finished and free, of at least `bytes`; or the largest;
  * NULL: there is none. */
-struct ca_block *ca_oom_candidate_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_release_candidate_locked(struct ca_space *space, uint64_t bytes);
 /* Empties all threads' magazines for the device: their blocks count as live till then. */
 void ca_oom_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device);
 /* How much must come back before `bytes` fit, for a segment or another call. Leaves and retakes the

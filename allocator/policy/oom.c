@@ -105,7 +105,7 @@ is_past(const struct ca_heap *heap, const struct ca_device *device, const struct
 	if (device->generation != moment->generation)
 		return true;
 	for (space = heap->spaces; moment->unseen && space; space = space->next)
-		if (space->device == device && ca_pending_has_own_locked(space))
+		if (space->device == device && ca_context_mark_has_own_locked(space))
 			return true;
 	return false;
 }
@@ -114,7 +114,7 @@ is_past(const struct ca_heap *heap, const struct ca_device *device, const struct
 static bool
 is_due_busy(struct ca_space *space)
 {
-	if (ca_list_empty(&space->due) || ca_await_is_finished(space, space->due_bound))
+	if (ca_list_empty(&space->due) || ca_order_has_finished(space, space->due_bound))
 		return false;
 	if (!ca_await_query_locked(space, space->due_bound))
 		return true;
@@ -137,7 +137,8 @@ others_wait(struct ca_heap *heap, const struct ca_device *device)
 			continue;
 		wait = true;
 		ca_deferred_poll_locked(space);
-		if (ca_held_others_wait_locked(space) && ca_pending_query_context_locked(space))
+		if (ca_held_others_wait_locked(space) &&
+		    ca_context_mark_query_context_locked(space))
 			space->device->generation++;
 	}
 	return wait;
@@ -254,8 +255,7 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 
 	ca_oom_begin(false);
 	ca_magazines_count_locked(space->heap);
-	*ret_block =
-		ca_alloc_hit_locked(space, ca_held_find_hole_locked(space, bytes), bytes, false);
+	*ret_block = ca_alloc_hit_locked(space, ca_search_hole_locked(space, bytes), bytes, false);
 	if (*ret_block)
 		return 0;
 	if (!ca_budget_make_locked(space, segment_bytes, bytes))

@@ -41,7 +41,7 @@ ca_release_reset_rejected_locked(struct ca_heap *heap, const struct ca_device *d
 }
 
 struct ca_block *
-ca_oom_candidate_locked(struct ca_space *own, uint64_t bytes)
+ca_release_candidate_locked(struct ca_space *own, uint64_t bytes)
 {
 	const struct ca_device *device = own->device;
 	struct ca_heap *heap = own->heap;
@@ -80,7 +80,7 @@ ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 	uint64_t given = return_due(device, heap, ret_busy);
 
 	while (given < bytes && !*ret_busy) {
-		struct ca_block *block = ca_oom_candidate_locked(space, bytes - given);
+		struct ca_block *block = ca_release_candidate_locked(space, bytes - given);
 		uint64_t block_bytes;
 		int r;
 
@@ -235,7 +235,7 @@ release_own(struct ca_space *space, bool captured)
 		if (segment->live || segment->retired || segment->captured != captured ||
 		    !has_own_waiting(segment) || !ca_list_empty(&segment->hand))
 			continue;
-		ca_pending_drop_segment_locked(segment);
+		ca_context_mark_drop_segment_locked(segment);
 		return true;
 	}
 	return false;

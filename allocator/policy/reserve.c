@@ -251,8 +251,8 @@ look(struct ca_space *own)
 		ca_order_mark_busy(space);
 		r = ca_order_poll(space);
 		ca_outside_leave(space);
-		if (ca_pending_is_lost(r))
-			ca_pending_sync_locked(space);
+		if (ca_context_mark_is_lost(r))
+			ca_context_mark_sync_locked(space);
 		ca_held_settle_locked(space);
 		ca_held_look_locked(space);
 	}
@@ -334,7 +334,7 @@ static bool
 return_one(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_budget *budget = &space->device->budget;
-	struct ca_block *block = ca_oom_candidate_locked(space, bytes);
+	struct ca_block *block = ca_release_candidate_locked(space, bytes);
 	uint64_t given = block ? block->bytes : 0;
 
 	if (!block || ca_segment_release_locked(block))

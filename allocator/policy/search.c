@@ -10,7 +10,7 @@
 
 /* A block that is not cut, or is of the small pool, is nothing that the budget would keep. */
 struct ca_block *
-ca_held_find_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+ca_search_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
 {
 	struct ca_block *block = ca_pool_find_locked(&space->heap->config, pool, bytes);
 
@@ -37,8 +37,8 @@ find_quiet(struct ca_space *space, uint64_t bytes)
 
 	if (!quiet || !quiet->pools)
 		return NULL;
-	return if_quiet(
-		space, ca_held_find_best_locked(space, &quiet->pools[bytes > CA_SMALL_MAX], bytes));
+	return if_quiet(space,
+			ca_search_best_locked(space, &quiet->pools[bytes > CA_SMALL_MAX], bytes));
 }
 
 static struct ca_block *
@@ -50,16 +50,16 @@ find(struct ca_space *space, uint64_t bytes)
 		return NULL;
 	if (ca_held_has_progressed(space))
 		ca_held_settle_locked(space);
-	clean = ca_held_find_best_locked(space, ca_pool_for(space, bytes), bytes);
+	clean = ca_search_best_locked(space, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return clean;
-	return ca_held_better(clean, find_quiet(space, bytes));
+	return ca_search_better(clean, find_quiet(space, bytes));
 }
 
 /* Best fit of what no request of its pool has much use for: too small for any, or, where requests
  * of several sizes share a segment, without a boundary for those that need one. */
 struct ca_block *
-ca_held_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+ca_search_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
 {
 	const struct ca_config *config = &space->heap->config;
 	struct ca_block *block = ca_pool_find_locked(config, pool, bytes);
@@ -70,23 +70,23 @@ ca_held_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool,
 }
 
 struct ca_block *
-ca_held_find_hole_locked(struct ca_space *space, uint64_t bytes)
+ca_search_hole_locked(struct ca_space *space, uint64_t bytes)
 {
 	const struct ca_stream_record *quiet;
 	struct ca_block *block;
 
 	if (bytes > CA_SMALL_MAX || space->dead || space->poisoned)
 		return NULL;
-	block = ca_held_hole_in_locked(space, &space->pools[1], bytes);
+	block = ca_search_hole_in_locked(space, &space->pools[1], bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return block;
 	quiet = ca_held_quiet_locked(space);
 	if (!quiet)
-		return ca_held_better(block, ca_held_exposable_hole_locked(space, bytes));
+		return ca_search_better(block, ca_search_exposable_hole_locked(space, bytes));
 	if (!quiet->pools)
 		return block;
-	return ca_held_better(
-		block, if_quiet(space, ca_held_hole_in_locked(space, &quiet->pools[1], bytes)));
+	return ca_search_better(
+		block, if_quiet(space, ca_search_hole_in_locked(space, &quiet->pools[1], bytes)));
 }
 
 /* False: no free block is just as large. */
@@ -105,7 +105,7 @@ has_about(struct ca_space *space, uint64_t bytes)
 }
 
 struct ca_block *
-ca_held_find_locked(struct ca_space *space, uint64_t bytes)
+ca_search_locked(struct ca_space *space, uint64_t bytes)
 {
 	ca_magazines_clear_locked(space);
 	return find(space, bytes);
@@ -127,7 +127,7 @@ find_small(struct ca_space *space, uint64_t bytes)
 }
 
 struct ca_block *
-ca_held_find_own_locked(struct ca_space *space, uint64_t bytes)
+ca_search_own_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *block;
 
@@ -150,7 +150,7 @@ ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes)
 	struct ca_block *block;
 
 	budget->fit = CA_FIT_CUT;
-	block = ca_held_find_locked(space, bytes);
+	block = ca_search_locked(space, bytes);
 	budget->fit = CA_FIT_POLICY;
 	return block;
 }
@@ -164,9 +164,9 @@ ca_oom_search_locked(struct ca_space *space, uint64_t bytes, enum ca_fit fit)
 	ca_oom_tried.searches++;
 	ca_held_look_locked(space);
 	budget->fit = fit;
-	block = ca_held_find_locked(space, bytes);
+	block = ca_search_locked(space, bytes);
 	if (!block)
-		block = ca_held_exposable_any_locked(space, bytes);
+		block = ca_search_exposable_any_locked(space, bytes);
 	budget->fit = CA_FIT_POLICY;
 	return ca_alloc_hit_locked(space, block, bytes, true);
 }

@@ -55,7 +55,7 @@ is_after(struct ca_stream_record *last, const struct ca_block *block)
 static struct ca_block *
 find_in(struct ca_space *space, const struct ca_pool *pools, uint64_t bytes)
 {
-	return pools ? ca_held_find_best_locked(space, &pools[bytes > CA_SMALL_MAX], bytes) : NULL;
+	return pools ? ca_search_best_locked(space, &pools[bytes > CA_SMALL_MAX], bytes) : NULL;
 }
 
 static struct ca_block *
@@ -101,7 +101,7 @@ exposable_oldest(struct ca_space *space, const struct ca_list *list, struct ca_s
 			break;
 		if (ca_pool_fits(block, bytes) && ca_budget_allows_locked(space, block, bytes) &&
 		    may_expose(space, block, false))
-			best = ca_held_better(best, block);
+			best = ca_search_better(best, block);
 		link = link->next;
 	}
 	return best;
@@ -158,7 +158,7 @@ ca_held_take_over_locked(struct ca_space *space)
 }
 
 struct ca_block *
-ca_held_exposable_locked(struct ca_space *space, uint64_t bytes)
+ca_search_exposable_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_stream_record *last;
 	struct ca_block *block;
@@ -173,9 +173,9 @@ ca_held_exposable_locked(struct ca_space *space, uint64_t bytes)
 }
 
 struct ca_block *
-ca_held_exposable_free_locked(struct ca_space *space, uint64_t bytes)
+ca_search_exposable_free_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block = ca_held_exposable_locked(space, bytes);
+	struct ca_block *block = ca_search_exposable_locked(space, bytes);
 	struct ca_users users;
 
 	if (!block)
@@ -199,14 +199,14 @@ ca_held_may_take_locked(const struct ca_block *block, bool freely)
 }
 
 struct ca_block *
-ca_held_exposable_hole_locked(struct ca_space *space, uint64_t bytes)
+ca_search_exposable_hole_locked(struct ca_space *space, uint64_t bytes)
 {
 	const struct ca_stream_record *last = last_stream(space);
 	struct ca_block *block;
 
 	if (!ca_held_has_exposable(space) || !last || !last->pools)
 		return NULL;
-	block = ca_held_hole_in_locked(space, &last->pools[1], bytes);
+	block = ca_search_hole_in_locked(space, &last->pools[1], bytes);
 	return block && ca_held_may_take_locked(block, true) ? block : NULL;
 }
 
@@ -226,7 +226,7 @@ late_in(struct ca_space *space, const struct ca_pool *pools, const struct ca_lis
 }
 
 struct ca_block *
-ca_held_exposable_late_locked(struct ca_space *space, uint64_t bytes)
+ca_search_exposable_late_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *block = NULL;
 	struct ca_user_set *set;
@@ -235,14 +235,14 @@ ca_held_exposable_late_locked(struct ca_space *space, uint64_t bytes)
 	if (!ca_held_has_exposable(space) || !ca_order_is_ours(&space->order))
 		return NULL;
 	for (set = NULL; (set = ca_multi_next(space, set));)
-		block = ca_held_better(block, late_in(space, set->pools, &set->blocks, bytes));
+		block = ca_search_better(block, late_in(space, set->pools, &set->blocks, bytes));
 	if (block)
 		CA_REACHED(EXPOSED_LATE_SET);
 	for (i = 0; i < ca_held_streams(space); i++) {
 		struct ca_stream_record *record = space->order.streams[i];
 
 		if (record)
-			block = ca_held_better(
+			block = ca_search_better(
 				block, late_in(space, record->pools, &record->waiting, bytes));
 	}
 	if (block)
@@ -269,23 +269,23 @@ exposable_of_any(struct ca_space *space, const struct ca_pool *pools, uint64_t b
 }
 
 struct ca_block *
-ca_held_exposable_any_locked(struct ca_space *space, uint64_t bytes)
+ca_search_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_user_set *set;
 	struct ca_block *block;
 	unsigned i;
 
 	ca_held_take_over_locked(space);
-	block = ca_held_exposable_locked(space, bytes);
+	block = ca_search_exposable_locked(space, bytes);
 	if (block || !ca_held_has_exposable(space))
 		return block;
 	for (i = 0; i < ca_held_streams(space); i++)
 		if (space->order.streams[i])
-			block = ca_held_better(
+			block = ca_search_better(
 				block,
 				exposable_of_any(space, space->order.streams[i]->pools, bytes));
 	for (set = NULL; (set = ca_multi_next(space, set));)
-		block = ca_held_better(block, exposable_of_any(space, set->pools, bytes));
+		block = ca_search_better(block, exposable_of_any(space, set->pools, bytes));
 	if (block)
 		CA_REACHED(EXPOSED_AT_THE_END);
 	return block;

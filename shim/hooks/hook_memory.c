@@ -90,7 +90,7 @@ alloc_rest(CUdeviceptr *dptr, size_t bytesize, struct ca_space *space, struct ca
 	return answer_alloc(ca_real(), ca_process(), dptr, bytesize, space, rc);
 }
 
-/* Whatever it is. */
+/* Any allocation, with all checks. */
 static __attribute__((noinline)) CUresult
 alloc_any(CUdeviceptr *dptr, size_t bytesize)
 {
@@ -226,7 +226,7 @@ reject_in_capture(const struct ca_real *real, struct ca_process *process, CUdevi
 	return reject_in(real, info.context);
 }
 
-/* Until none of its memory may be in a dying context. */
+/* Waits until none of the memory of `process` may be in a dying context. */
 static __attribute__((noinline, cold)) void
 await_teardowns(struct ca_process *process, CUdeviceptr dptr)
 {
