@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Marks, the guard, polling and waiting. */
-#include "tests/unit/allocator/order_scene.h"
+#include "tests/unit/allocator/order/scene.h"
 
 /* ---- marks and the guard */
 

@@ -5,7 +5,7 @@
  * Its next user must come after all that was submitted before. Events are recorded and waited for
  * meanwhile, streams opened and closed, marks polled. Built with TSan, this is the race test.
  */
-#include "tests/unit/allocator/order_fixture.h"
+#include "tests/unit/allocator/order/fixture.h"
 
 #include <pthread.h>
 

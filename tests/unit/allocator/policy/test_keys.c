@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The settings that shape and shrink the cache: limit.c, round.c, trim.c, the ladder's last
  * resorts. (All of them together, at random: test_sequence.c.) */
-#include "tests/unit/allocator/order_fixture.h"
+#include "tests/unit/allocator/order/fixture.h"
 
 #include <errno.h>
 

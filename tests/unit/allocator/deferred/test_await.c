@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory that may still be used goes back when that has finished, on a driver whose free waits for
  * nothing. */
-#include "tests/unit/allocator/owned_scene.h"
+#include "tests/unit/allocator/deferred/scene.h"
 
 struct returns {
 	struct scene scene;

@@ -3,7 +3,7 @@
  * guard start from. */
 #pragma once
 
-#include "tests/unit/allocator/order_fixture.h"
+#include "tests/unit/allocator/order/fixture.h"
 
 /* A scene: s has freed memory at `user`, after `work`. */
 struct scene {

@@ -6,7 +6,7 @@
  * it must be; and when unfinished memory was handed out, every later submission to another stream
  * must come after what touched it before.
  */
-#include "tests/unit/allocator/order_fixture.h"
+#include "tests/unit/allocator/order/fixture.h"
 
 enum { STREAMS = 7, BLOCKS = 24, EVENTS = 4, STEPS = 3000, ROUNDS = 600 };
 

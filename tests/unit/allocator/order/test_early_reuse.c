@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Quiet spaces, and what may be handed out unfinished. */
-#include "tests/unit/allocator/order_scene.h"
+#include "tests/unit/allocator/order/scene.h"
 
 #include <pthread.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Address ranges that were registered to somebody who is no stream: handed out finished only, until
  * their segment is back at the driver, and nothing else is. */
-#include "tests/unit/allocator/owned_scene.h"
+#include "tests/unit/allocator/deferred/scene.h"
 
 #include <errno.h>
 

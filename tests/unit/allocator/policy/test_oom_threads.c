@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The out-of-memory ladder finds what a thread freed that is gone or idle now, although only that
  * thread can name its per-thread stream. */
-#include "tests/unit/allocator/order_fixture.h"
+#include "tests/unit/allocator/order/fixture.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What events teach, and when they teach nothing. */
-#include "tests/unit/allocator/order_fixture.h"
+#include "tests/unit/allocator/order/fixture.h"
 
 struct scene {
 	struct fixture f;

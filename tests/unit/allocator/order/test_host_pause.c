@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Lulls: what is recorded before the first submission behind one, and what that changes. */
-#include "tests/unit/allocator/order_scene.h"
+#include "tests/unit/allocator/order/scene.h"
 
 /* Ticks that pass between any two submissions, and that never pass. */
 #define ALWAYS ((uint64_t)1)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Users of a freed block that another user has waited for: which of them are dropped. */
-#include "tests/unit/allocator/order_fixture.h"
+#include "tests/unit/allocator/order/fixture.h"
 
 enum { MANY = 30 };
 

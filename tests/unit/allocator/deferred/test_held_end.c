@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Freed memory that streams may still use, when something ends or begins: captures, graphs,
  * contexts, streams that are lost, retired segments, and accessors that are no streams. */
-#include "tests/unit/allocator/owned_scene.h"
+#include "tests/unit/allocator/deferred/scene.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Freed memory and the streams that may still use it: what is handed out, to whom, and when. */
-#include "tests/unit/allocator/owned_scene.h"
+#include "tests/unit/allocator/deferred/scene.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What is counted of what threads keep: sums and peaks, whoever frees and whoever looks. */
-#include "tests/unit/allocator/magazine_scene.h"
+#include "tests/unit/allocator/tcache/magazine_scene.h"
 
 #include <sched.h>
 

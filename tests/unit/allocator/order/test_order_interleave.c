@@ -3,7 +3,7 @@
  * What other threads can do while one is inside a driver call of the tracker, made deterministic:
  * an observer runs inside the call, or holds one thread there while another goes on.
  */
-#include "tests/unit/allocator/order_fixture.h"
+#include "tests/unit/allocator/order/fixture.h"
 
 #include <pthread.h>
 #include <sched.h>

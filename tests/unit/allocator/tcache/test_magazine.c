@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a thread keeps of what it freed: who finds it, and who must not. */
-#include "tests/unit/allocator/magazine_scene.h"
+#include "tests/unit/allocator/tcache/magazine_scene.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Magazines while several threads allocate, free and end at once. */
-#include "tests/unit/allocator/magazine_scene.h"
+#include "tests/unit/allocator/tcache/magazine_scene.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -3,8 +3,8 @@
  * What hits are counted as, until somebody looks: the same program runs twice, and in one of the
  * runs somebody looks after every call. And what a signal handler learns that interrupts a hit.
  */
-#include "tests/unit/allocator/magazine_scene.h"
-#include "tests/unit/allocator/owned_scene.h"
+#include "tests/unit/allocator/tcache/magazine_scene.h"
+#include "tests/unit/allocator/deferred/scene.h"
 
 enum { PROGRAMS = 500, CALLS = 60, BLOCKS = 3, SIZES = 6, GAUGES = 4 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a thread keeps while streams may still use it. */
-#include "tests/unit/allocator/magazine_scene.h"
-#include "tests/unit/allocator/owned_scene.h"
+#include "tests/unit/allocator/tcache/magazine_scene.h"
+#include "tests/unit/allocator/deferred/scene.h"
 
 static void
 test_what_one_stream_uses_is_kept_until_there_is_another(void **state)

@@ -7,7 +7,7 @@
 
 #include "allocator/block/block.h"
 #include "tests/unit/allocator/fixture.h"
-#include "tests/unit/allocator/resident.h"
+#include "tests/unit/allocator/util/resident.h"
 
 enum { RECORD = 96, RECORDS = 50000, SPIKE = 150000 };
 

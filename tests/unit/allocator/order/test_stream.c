@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Streams, stamps, bounds and users of the order tracker. */
-#include "tests/unit/allocator/order_fixture.h"
+#include "tests/unit/allocator/order/fixture.h"
 
 #include <pthread.h>
 

@@ -6,7 +6,7 @@
  */
 #include "allocator/core/types.h"
 #include "tests/unit/allocator/fixture.h"
-#include "tests/unit/allocator/resident.h"
+#include "tests/unit/allocator/util/resident.h"
 
 #include <errno.h>
 #include <sys/mman.h>
