@@ -6,7 +6,7 @@
  *
  *   probe lookup      by direct link; by dlsym of the handle, of the global scope, of RTLD_NEXT
  *   probe proc        by both ABIs of cuGetProcAddress, for each version and flag below
- *   probe call SEED   each before START and behind it, until the process ends, then on in a new one
+ *   probe call SEED   each before START and after it, until the process ends, then on in a new one
  *   probe start       START alone
  *
  * The tests write names.h: FILE_NAME, of the library (NULL: it is linked statically); START, the
@@ -192,7 +192,9 @@ call_from(void *library, size_t first, bool is_started, struct outcome *outcomes
 		long a[ARGUMENTS];
 
 		*current = i;
-		if (is_started) /* again: what was called may have ended it */
+		/* Again where START makes a context, which the last call may have ended. A real
+		 * driver without a device takes 20 ms for each START. */
+		if (is_started && (i == first || &probe_memory))
 			started = ((start *)START)(0);
 		fill(a, i);
 		outcome->started = started;
