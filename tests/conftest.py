@@ -54,7 +54,7 @@ def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):
     return done
 
 
-def in_one_go(attempt, tries=20):
+def in_one_go(attempt, tries=60):
     """What attempt() returns, whose last part is a device of our statistics, of a run without a mark, or the last of many.
     Where the machine takes the processor away for long, that is a pause of the host to the library (allocator/order/host_pause.c), and
     a program that makes none gets a mark all the same."""
