@@ -122,16 +122,18 @@ tables(void)
 	void *found = library ? dlsym(library, "ask") : NULL;
 	ask_table *ask = NULL;
 	const void *table;
-	unsigned byte;
 	CUuuid id;
+	char *end;
 
 	memcpy(&ask, &found, sizeof(ask));
 	EXPECT(list && !asker == !ask);
 	begin();
 	for (; *list; list += *list == ',') {
 		for (size_t i = 0; i < sizeof(id.bytes); i++, list += 2) {
-			EXPECT(sscanf(list, "%2x", &byte) == 1);
-			id.bytes[i] = (char)byte;
+			const char pair[] = { list[0], list[0] ? list[1] : '\0', '\0' };
+
+			id.bytes[i] = (char)strtoul(pair, &end, 16);
+			EXPECT(end == pair + 2);
 		}
 		OK(ask ? ask(cuGetExportTable, &table, &id) : cuGetExportTable(&table, &id));
 		EXPECT(*(const size_t *)table == sizeof(size_t)); /* no functions */

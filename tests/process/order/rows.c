@@ -145,7 +145,7 @@ static struct scene
 begin(void)
 {
 	const CUDA_ARRAY_DESCRIPTOR desc = { WORDS, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1 };
-	struct scene scene;
+	struct scene scene = { .block = 0 };
 
 	order_start();
 	scene.stream = order_stream(NONBLOCKING);
