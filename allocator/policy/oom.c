@@ -42,7 +42,8 @@ enum {
 	BUSY_STEPS = 10,
 };
 
-/* The same on the device, own space first. *ret_foreign is set by work of other contexts. */
+/* Waits for the oldest free of the calling thread on the device, own space first. *ret_foreign is
+ * set by work of other contexts. */
 static int
 wait_on_device(struct ca_space *space, enum ca_wait which, bool *ret_foreign)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What magazine.c (the quick ways), flush.c and bind.c (those with the heap's lock) share. */
+/* Shared by magazine.c (the quick ways), and by flush.c and bind.c (those with the heap's lock). */
 #pragma once
 
 #include "allocator/block/block.h"

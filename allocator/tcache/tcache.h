@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a thread keeps of what it freed.
+ * A thread keeps in its magazine the blocks that it freed last.
  *
  * A block in a magazine is ALLOCATED for everybody who has the heap's lock: its segment counts it
  * as live, it is in no index and merged with nothing. Only its `quick` word and the magazine's own

@@ -95,7 +95,7 @@ one_after_another(void)
 	order_end();
 }
 
-/* What was handed out unfinished is there when the first green context comes. */
+/* Memory handed out unfinished is there when the first green context comes. */
 static void
 made_after_the_memory(void)
 {
@@ -297,7 +297,7 @@ all_of_it_waits(void)
 	order_end();
 }
 
-/* What waits for the primary context waits for its green ones. */
+/* A wait for the primary context is one for its green ones. */
 static void
 synchronised_with_the_primary(void)
 {

@@ -237,7 +237,7 @@ begin(enum kind kind)
 	return x;
 }
 
-/* Somebody writes what the row will use. */
+/* Earlier work writes the memory that the row will use. */
 static void
 write_before(const struct scene *x, enum kind kind, CUstream stream)
 {
@@ -251,7 +251,7 @@ write_before(const struct scene *x, enum kind kind, CUstream stream)
 				  (void *[]){ &memory, &words, &value, &spin_us }, NULL));
 }
 
-/* Whatever the row's stream is, it waits. */
+/* The row's stream waits, whichever it is. */
 static void
 all_wait(const struct scene *x, CUstream stream)
 {

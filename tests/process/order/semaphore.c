@@ -196,7 +196,7 @@ freed_behind_a_wait(void)
 	order_end();
 }
 
-/* What comes next signals what the other stream waits for: nobody may wait for that first. */
+/* The next submission signals the other stream's semaphore: nobody may wait for that first. */
 static void
 freed_beside_an_open_wait(void)
 {

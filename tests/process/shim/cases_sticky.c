@@ -379,7 +379,7 @@ nobody_asks(void)
 	(void)cuMemFree_v2(block);
 }
 
-/* What the test lets a call answer once is all that fails. */
+/* Only the call that the test lets answer an error fails, once. */
 static void
 told_once(void)
 {

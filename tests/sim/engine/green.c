@@ -5,8 +5,8 @@
  * One is a context whose root is the primary one. Streams, the default stream with its rules, and
  * the gate of sim_ctx_wait_event() are its own, so its default stream is no barrier for streams of
  * others, and the primary context's none for its streams. Everything else is the primary context's:
- * memory, events, errors, peers. What waits for the primary context as a whole, or makes it wait,
- * means its green contexts, too (cuda.h, cuCtxSynchronize, cuCtxRecordEvent, cuCtxWaitEvent).
+ * memory, events, errors, peers. A call that waits for the primary context as a whole, or makes it
+ * wait, means its green contexts, too (cuda.h, cuCtxSynchronize, cuCtxRecordEvent, cuCtxWaitEvent).
  */
 #include "tests/sim/engine/internal.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a thread keeps of what it freed: who finds it, and who must not. */
+/* The blocks that a thread keeps in its magazine: which threads find them, and which must not. */
 #include "tests/unit/allocator/tcache/magazine_scene.h"
 
 #include <errno.h>
