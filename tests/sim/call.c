@@ -320,6 +320,8 @@ start_locked(void)
 		.mem_bytes = knobs.mem_bytes,
 		.clock = knobs.clock,
 		.free_at_once = knobs.free_at_once,
+		.breaks = knobs.breaks,
+		.one_queue = knobs.one_queue,
 		.races = knobs.races,
 		.on_misuse = misuse_hear,
 		.deadlock_ms = knobs.deadlock_ms,

@@ -75,6 +75,14 @@ enum sim_races {
 	SIM_RACES_ABORT,  /* print, then abort() */
 };
 
+/* What a driver is believed to do and this one does not (bits). */
+enum sim_breaks {
+	/* A record on an idle blocking stream comes before earlier work of the legacy stream. */
+	SIM_BREAKS_LEGACY_RECORD = 1,
+	/* A mark of a context leaves out the per-thread streams of other threads. */
+	SIM_BREAKS_CONTEXT_RECORD = 2,
+};
+
 enum sim_access {
 	SIM_READ,
 	SIM_WRITE,
@@ -102,6 +110,8 @@ struct sim_config {
 	enum sim_clock clock;
 	enum sim_races races;
 	bool free_at_once; /* a free unmaps without waiting; for the oracle it writes the memory */
+	unsigned breaks;   /* enum sim_breaks */
+	bool one_queue;    /* what a stream is given runs behind all that its device was given */
 	/*
 	 * Both may be NULL; both are called with the engine's lock held, so they must not call the
 	 * engine. They may abort. on_misuse: a call got an error that tells of a mistake in the

@@ -226,6 +226,13 @@ free_parse(struct simb_knobs *knobs, const char *value)
 }
 
 static bool
+queues_parse(struct simb_knobs *knobs, const char *value)
+{
+	knobs->one_queue = !strcmp(value, "1");
+	return knobs->one_queue || !strcmp(value, "many");
+}
+
+static bool
 log_parse(struct simb_knobs *knobs, const char *value)
 {
 	char path[SIMB_PATH_MAX];
@@ -339,6 +346,24 @@ latency_parse(struct simb_knobs *knobs, const char *value)
 	return list_parse(knobs, value, latency_item_parse);
 }
 
+static bool
+breaks_item_parse(struct simb_knobs *knobs, char *item)
+{
+	if (!strcmp(item, "legacy_record_early"))
+		knobs->breaks |= SIM_BREAKS_LEGACY_RECORD;
+	else if (!strcmp(item, "context_record_early"))
+		knobs->breaks |= SIM_BREAKS_CONTEXT_RECORD;
+	else
+		return false;
+	return true;
+}
+
+static bool
+beliefs_parse(struct simb_knobs *knobs, const char *value)
+{
+	return !strcmp(value, "kept") || list_parse(knobs, value, breaks_item_parse);
+}
+
 static const struct {
 	const char *name;
 	bool (*parse)(struct simb_knobs *knobs, const char *value);
@@ -363,6 +388,9 @@ static const struct {
 	{ "SIMCUDA_FUTURE", future_parse, "0 or 1" },
 	{ "SIMCUDA_IPC", ipc_parse, "self, or a folder to write to" },
 	{ "SIMCUDA_FREE", free_parse, "waits or at_once" },
+	{ "SIMCUDA_BELIEFS", beliefs_parse,
+	  "kept, or legacy_record_early and context_record_early, comma-separated" },
+	{ "SIMCUDA_QUEUES", queues_parse, "many or 1" },
 	{ "SIMCUDA_LOG", log_parse, "0, 1, stderr, or a file that can be opened (%p: process id)" },
 	{ "SIMCUDA_STATS", stats_parse, "a file name (%p: process id)" },
 };

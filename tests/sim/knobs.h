@@ -41,6 +41,8 @@ struct simb_knobs {
 	bool every_table;   /* and gives an empty one for any other id */
 	bool future;        /* cuGetProcAddress knows a name that no cuda.h has */
 	bool free_at_once;  /* cuMemFree waits for nothing */
+	unsigned breaks;    /* enum sim_breaks */
+	bool one_queue;     /* each device has one queue in hardware */
 	unsigned jitter_us; /* longest random delay of a submission; 0: none */
 	bool jitter_seeded; /* the seed was given */
 	uint64_t jitter_seed;

@@ -116,9 +116,12 @@ sim_ctx_init_locked(struct sim_ctx *ctx, int device, unsigned flags)
 }
 
 void
-sim_ctx_targets_locked(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *vc)
+sim_ctx_targets_locked(struct sim_ctx *ctx, uint64_t but_thread, struct sim_ops *ops,
+		       struct sim_vc *vc)
 {
 	for (struct sim_stream *s = ctx->streams; s; s = s->next) {
+		if (but_thread && s->thread && s->thread != but_thread)
+			continue;
 		sim_ops_add(ops, s->last);
 		sim_vc_join(vc, &s->vc);
 	}
@@ -128,7 +131,7 @@ sim_ctx_targets_locked(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *
 		sim_vc_join(vc, &ctx->orphan_vc[blocking]);
 	}
 	for (struct sim_ctx *green = ctx->greens; green; green = green->next_green)
-		sim_ctx_targets_locked(green, ops, vc);
+		sim_ctx_targets_locked(green, but_thread, ops, vc);
 }
 
 void
@@ -137,7 +140,7 @@ sim_ctx_drain_locked(struct sim_ctx *ctx)
 	struct sim_ops ops = { 0 };
 	struct sim_vc vc = { 0 };
 
-	sim_ctx_targets_locked(ctx, &ops, &vc);
+	sim_ctx_targets_locked(ctx, 0, &ops, &vc);
 	sim_host_wait_locked(&ops, &vc);
 }
 

@@ -133,7 +133,10 @@ sim_event_record(CUevent handle, CUstream stream_handle)
 		rc = sim_capture_event_record_locked(stream, event);
 		goto out;
 	}
+	stream->early = sim_g.config.breaks & SIM_BREAKS_LEGACY_RECORD &&
+			(!stream->last || stream->last->state == SIM_OP_DONE);
 	rc = sim_submit_locked(stream, &mark_work, NULL, NULL, &op);
+	stream->early = false;
 	if (rc)
 		goto out;
 	sim_event_clear_locked(event);
@@ -158,6 +161,7 @@ sim_event_query(CUevent handle)
 		rc = sim_capture_unsafe_locked();
 	if (rc || !event->op)
 		goto out;
+	sim_manual_look_locked(event->op);
 	if (event->op->state != SIM_OP_DONE) {
 		rc = CUDA_ERROR_NOT_READY;
 		goto out;
@@ -272,7 +276,9 @@ sim_ctx_record_event(CUcontext ctx_handle, CUevent handle)
 	if (rc)
 		goto out;
 	sim_event_clear_locked(event);
-	sim_ctx_targets_locked(ctx, &ops, &event->vc);
+	sim_ctx_targets_locked(
+		ctx, sim_g.config.breaks & SIM_BREAKS_CONTEXT_RECORD ? sim_thread_id() : 0, &ops,
+		&event->vc);
 	event->op = sim_op_new_locked(ctx, 0, &mark_work);
 	for (unsigned i = 0; i < ops.n; i++)
 		sim_op_depend_locked(event->op, ops.at[i]);

@@ -213,6 +213,9 @@ unsigned sim_host_threads_locked(void);
 /* ---------------------------------------------------------- manual.c --- */
 /* Manual clock: runs what `list` needs until all of it is done. */
 void sim_manual_wait_locked(struct sim_ops *list);
+/* The host asks about `op`: runs what it needs if no device has to run for it, which is so for
+ * marks, and for waits whose value is there. */
+void sim_manual_look_locked(struct sim_op *op);
 
 /* ----------------------------------------------------------- await.c --- */
 /* What a wait for a value would see now. True also for memory that is not there, so that the
@@ -311,8 +314,10 @@ void sim_green_kill_locked(struct sim_ctx *ctx);
 void sim_ctx_gates_locked(const struct sim_ctx *ctx, struct sim_op *op, struct sim_vc *vc);
 /* Whether the operation may touch that memory. */
 bool sim_peer_reaches_locked(const struct sim_op *op, const struct sim_mem *mem);
-/* What is the last of everything submitted to it, and its clock. Adds to both. */
-void sim_ctx_targets_locked(struct sim_ctx *ctx, struct sim_ops *ops, struct sim_vc *vc);
+/* What is the last of everything submitted to it, and its clock. Adds to both. `but_thread`: unless
+ * it is 0, without per-thread streams of other threads. */
+void sim_ctx_targets_locked(struct sim_ctx *ctx, uint64_t but_thread, struct sim_ops *ops,
+			    struct sim_vc *vc);
 /* Waits for all of it and teaches the host clock. */
 void sim_ctx_drain_locked(struct sim_ctx *ctx);
 void sim_ctx_kill_locked(struct sim_ctx *ctx);
@@ -325,6 +330,7 @@ struct sim_stream {
 	struct sim_stream *next; /* in ctx->streams */
 	bool is_legacy, blocking;
 	bool detached;   /* a zombie whose green context was destroyed */
+	bool early;      /* the operation being submitted does not wait for the legacy stream */
 	uint64_t thread; /* of a per-thread stream; else 0 */
 	unsigned flags;
 	int priority;
@@ -580,6 +586,7 @@ void sim_execs_free_locked(void);
 struct sim_device {
 	struct sim_space space;
 	struct sim_worker worker;
+	struct sim_op *last;     /* submitted to a stream of it, where it has one queue */
 	struct sim_ctx *primary; /* slot, LIVE or DEAD */
 	unsigned primary_flags;
 };

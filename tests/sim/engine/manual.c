@@ -10,7 +10,8 @@
  * that ends natively ends here, and no more runs than must. While a host function takes
  * its time, other work may run, too: it may be what the function waits for. While nothing at all
  * can run, another thread may still submit or write what is missing, so the wait goes on, watched
- * by deadlock.c.
+ * by deadlock.c. A question about an event runs what takes no device: marks, and waits whose value
+ * is there.
  */
 #include "tests/sim/engine/internal.h"
 
@@ -154,6 +155,30 @@ sim_manual_wait_locked(struct sim_ops *list)
 		ops_close(&all);
 		sim_stall_look_locked(&stall);
 	}
+	sim_ops_clear_locked(&all);
+}
+
+void
+sim_manual_look_locked(struct sim_op *op)
+{
+	struct sim_ops want = { 0 }, all = { 0 };
+
+	if (sim_g.config.clock != SIM_CLOCK_MANUAL)
+		return;
+	sim_ops_add(&want, op);
+	sim_ops_add(&all, op);
+	ops_close(&all);
+	for (unsigned i = 0; i < all.n; i++) {
+		const struct sim_op *each = all.at[i];
+
+		if (each->work.kind != SIM_WORK_MARK &&
+		    !(each->work.kind == SIM_WORK_AWAIT && sim_await_met_locked(each)))
+			goto out;
+	}
+	while (!sim_ops_done(&want) && list_run(&all, &want))
+		;
+out:
+	sim_ops_clear_locked(&want);
 	sim_ops_clear_locked(&all);
 }
 

@@ -93,9 +93,23 @@ op_ready_locked(struct sim_op *op)
 		sim_worker_push_locked(op);
 }
 
+/* One queue in hardware: an operation runs behind all that its device was given before. What a
+ * program may rely on, the clocks, stays as it is. */
+static void
+op_queue_locked(struct sim_op *op)
+{
+	struct sim_op **last = &sim_g.device[op->device].last;
+
+	sim_op_depend_locked(op, *last);
+	sim_op_unref_locked(*last);
+	*last = sim_op_ref(op);
+}
+
 void
 sim_op_start_locked(struct sim_op *op)
 {
+	if (sim_g.config.one_queue && op->stream_id)
+		op_queue_locked(op);
 	sim_op_ref(op);
 	op->prev = sim_g.last;
 	if (sim_g.last)

@@ -62,6 +62,7 @@ close_all(void)
 {
 	for (int i = 0; i < SIM_DEVICES_MAX; i++) {
 		sim_space_close(&sim_g.device[i].space);
+		sim_op_unref_locked(sim_g.device[i].last);
 		sim_g.device[i] = (struct sim_device){ 0 };
 	}
 	sim_slab_close(&sim_g.ctxs);

@@ -148,7 +148,7 @@ sim_stream_inherit_locked(struct sim_stream *stream, struct sim_op *op)
 	sim_op_depend_locked(op, stream->last);
 	sim_vc_join(&stream->vc, &sim_g.host);
 	sim_ctx_gates_locked(ctx, op, &stream->vc);
-	if (stream->blocking) {
+	if (stream->blocking && (!stream->early || stream->is_legacy)) {
 		sim_op_depend_locked(op, ctx->legacy->last);
 		sim_vc_join(&stream->vc, &ctx->legacy->vc);
 	}

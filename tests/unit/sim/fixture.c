@@ -21,15 +21,16 @@ on_misuse(void *arg, int code, const char *what)
 void
 fixture_begin(int n_devices, uint64_t mem_bytes, enum sim_clock clock)
 {
-	struct sim_config config = {
-		.n_devices = n_devices,
-		.mem_bytes = mem_bytes,
-		.clock = clock,
-		.races = SIM_RACES_REPORT,
-		.on_misuse = on_misuse,
-		.on_race = on_race,
-	};
+	fixture_begin_config((struct sim_config){
+		.n_devices = n_devices, .mem_bytes = mem_bytes, .clock = clock });
+}
 
+void
+fixture_begin_config(struct sim_config config)
+{
+	config.races = SIM_RACES_REPORT;
+	config.on_misuse = on_misuse;
+	config.on_race = on_race;
 	memset(&fx, 0, sizeof(fx));
 	assert_int_equal(sim_start(&config), 0);
 	assert_int_equal(sim_primary_retain(0, &fx.ctx), 0);

@@ -28,6 +28,8 @@ extern struct fixture {
 
 /* Engine with n devices of mem_bytes, races reported to fx, device 0's primary context current. */
 void fixture_begin(int n_devices, uint64_t mem_bytes, enum sim_clock clock);
+/* The same with all of `config`, but for races and misuse. */
+void fixture_begin_config(struct sim_config config);
 /* cmocka set-up: one device of 64 MiB; two for fixture_two. */
 int fixture_manual(void **state);
 int fixture_real(void **state);
