@@ -85,6 +85,10 @@ struct ca_driver {
 	/* True while any stream of the process captures, or is about to: the allocator then hands
 	 * out new memory only. Cheap, and may be called with a lock held. */
 	bool (*capturing)(void *self);
+	/* True if the driver is known to keep the order between streams of the context that reuse
+	 * before the end of work rests on. NULL: it is. Cheap, and may be called with a lock held.
+	 */
+	bool (*orders)(void *self, void *context);
 	/* The host does nothing for `ns` nanoseconds. NULL: the calling thread sleeps. */
 	void (*pause)(void *self, uint64_t ns);
 	/* Monotonic, in nanoseconds. Never fails. */

@@ -146,6 +146,7 @@ struct ca_order {
 	struct ca_stream_record *_Atomic only;              /* the one candidate, if there is one */
 	_Atomic unsigned finished_only;                     /* CA_REASON_* */
 	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
+	_Atomic unsigned barriers; /* operations of ours on the legacy stream that go on */
 	pthread_mutex_t lock;
 	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
 	struct ca_stream_record *streams[CA_STREAMS_MAX];

@@ -118,6 +118,9 @@ ca_order_may_expose(struct ca_order *order, const struct ca_users *users)
 		CA_REACHED(EXPOSED_IN_CAPTURE);
 		return false;
 	}
+	if (atomic_load(&order->candidates) > 1 && heap->driver.orders &&
+	    !heap->driver.orders(heap->driver.self, ca_order_space(order)->context))
+		return false;
 	for (i = 0; i < users->n; i++)
 		if (!ca_user_is_done(&users->user[i]) && !may_expose_one(order, &users->user[i]))
 			return false;

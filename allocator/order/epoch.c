@@ -213,7 +213,7 @@ void
 ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inherited,
 	       struct ca_users *ret_users)
 {
-	unsigned fallback = atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK;
+	unsigned fallback = atomic_load(&order->finished_only) & ~CA_REASONS_SEEN;
 	struct ca_candidates all;
 	unsigned i;
 

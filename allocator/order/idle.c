@@ -2,13 +2,13 @@
 /* Is work of a device unfinished, or of a space up to a bound, and whose work was it? */
 #include "allocator/order/internal.h"
 
-static bool
-space_is_idle(struct ca_space *space)
+bool
+ca_order_is_idle(struct ca_space *space)
 {
 	struct ca_order *order = &space->order;
 	unsigned i, n = atomic_load(&order->n_streams);
 
-	if (atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK ||
+	if (atomic_load(&order->finished_only) & ~CA_REASONS_SEEN ||
 	    atomic_load(&order->foreign) > atomic_load(&order->foreign_done))
 		return false;
 	for (i = 0; i < n; i++)
@@ -23,7 +23,7 @@ ca_device_is_idle_locked(const struct ca_space *own)
 	struct ca_space *space;
 
 	for (space = own->heap->spaces; space; space = space->next)
-		if (space->device == own->device && !space->dead && !space_is_idle(space))
+		if (space->device == own->device && !space->dead && !ca_order_is_idle(space))
 			return false;
 	return true;
 }
@@ -56,7 +56,7 @@ ca_order_has_nothing_unseen(const struct ca_space *space, uint64_t bound)
 	const struct ca_order *order = &space->order;
 
 	return space->awaited >= bound || atomic_load(&order->foreign_done) >= bound ||
-	       !(atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK);
+	       !(atomic_load(&order->finished_only) & ~CA_REASONS_SEEN);
 }
 
 bool

@@ -57,6 +57,17 @@ void ca_stream_close(struct ca_stream *stream, bool gone);
  * forgot): exposure depends on which thread submits to which stream. */
 void ca_stream_note_thread(struct ca_stream *stream);
 
+/* Bits 1 << kind of the streams that are open. */
+unsigned ca_order_open_kinds(struct ca_order *order);
+/*
+ * Around an operation of ours on the legacy stream, which stands between the earlier and the later
+ * work of all blocking streams. True: no other blocking stream has unfinished work or was ever
+ * submitted to, and the first submission to one waits for the end (for 10 ms at most: what is
+ * between may depend on it). False: such a stream is there, and nothing is to be ended.
+ */
+bool ca_order_legacy_begin(struct ca_space *space);
+void ca_order_legacy_end(struct ca_space *space);
+
 /* Of a record that will never be another space's. */
 struct ca_space *ca_stream_space(const struct ca_stream *stream);
 
@@ -254,7 +265,12 @@ void ca_event_finished(struct ca_event *event, const struct ca_event_copy *copy)
 	X(STREAMS, "too_many_streams", "more streams than are tracked")                            \
 	X(GREEN, "green_context", "a green context was made")                                      \
 	X(CONTEXT_WAIT, "context_wait", "a whole context was made to wait for an event")           \
-	X(DEVICE_GRAPH, "device_graph", "a graph that a device can launch was made")
+	X(DEVICE_GRAPH, "device_graph", "a graph that a device can launch was made")               \
+	X(LEGACY_RECORD, "legacy_record",                                                          \
+	  "a mark on a blocking stream does not come after the legacy stream's work")              \
+	X(CONTEXT_RECORD, "context_record",                                                        \
+	  "a mark of a context does not come after the work of all its streams")                   \
+	X(NO_TRIAL, "no_trial", "the order that this driver keeps could not be tried")
 
 enum {
 #define X(name, text, why) CA_BIT_##name,
@@ -265,8 +281,14 @@ enum {
 #undef X
 };
 
+/* Reasons under which there is no work that is not seen. */
+#define CA_REASONS_SEEN                                                                            \
+	((unsigned)(CA_REASON_NETWORK | CA_REASON_LEGACY_RECORD | CA_REASON_CONTEXT_RECORD |       \
+		    CA_REASON_NO_TRIAL))
+
 /* From now on every freed block of `space` (NULL: of every space, present and future) needs a
- * context mark, and nothing is exposed. True the first time for this reason there (for the log). */
+ * context mark (but for CA_REASONS_SEEN), and nothing is exposed. True the first time for this
+ * reason there (for the log). */
 bool ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned reason);
 /*
  * For who knows more than submissions tell (the replay of a trace that names each block's stream):
@@ -324,7 +346,7 @@ ca_order_is_unstamped(struct ca_order *order, uint64_t born)
 static inline bool
 ca_order_is_untouched(struct ca_order *order, uint64_t born)
 {
-	return !(atomic_load(&order->finished_only) & ~(unsigned)CA_REASON_NETWORK) &&
+	return !(atomic_load(&order->finished_only) & ~CA_REASONS_SEEN) &&
 	       ca_order_is_unstamped(order, born) && !atomic_load(&order->hazards);
 }
 
@@ -446,6 +468,8 @@ bool ca_order_has_nothing_unseen(const struct ca_space *space, uint64_t bound);
  * if the space is dead or poisoned. */
 bool ca_order_has_finished(struct ca_space *space, uint64_t bound);
 
+/* No work of the space is unfinished, as far as is known, and none is not seen. Needs no lock. */
+bool ca_order_is_idle(struct ca_space *space);
 /* No work of the space's device is unfinished, as far as is known. */
 bool ca_device_is_idle_locked(const struct ca_space *space);
 /*

@@ -30,7 +30,7 @@ restrict_space(struct ca_space *space, unsigned reason)
 {
 	struct ca_order *order = &space->order;
 
-	if (reason != CA_REASON_NETWORK)
+	if (!(reason & CA_REASONS_SEEN))
 		atomic_fetch_or(&space->attention, CA_ATTENTION_ORDER);
 	if (atomic_fetch_or(&order->finished_only, reason) & reason)
 		return false;

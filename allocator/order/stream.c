@@ -14,6 +14,9 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "config/mutant.h"
 
@@ -36,7 +39,7 @@ ca_order_init(struct ca_space *space)
 	order->words.lull_grain = order->words.lull / 16;
 	order->traced = ca_tracing(space->heap);
 	atomic_init(&order->finished_only, space->heap->finished_only);
-	if (space->heap->finished_only & ~(unsigned)CA_REASON_NETWORK)
+	if (space->heap->finished_only & ~CA_REASONS_SEEN)
 		atomic_fetch_or(&space->attention, CA_ATTENTION_ORDER);
 	order->shown = space->heap->registers;
 	atomic_init(&order->candidates, (space->heap->peopled > 1) + order->shown); /* company */
@@ -301,6 +304,63 @@ ca_stream_close(struct ca_stream *stream, bool gone)
 		ca_order_last_stream = NULL;
 }
 
+/* ---- operations of ours on the legacy stream */
+
+unsigned
+ca_order_open_kinds(struct ca_order *order)
+{
+	struct ca_stream_record *record;
+	unsigned i, kinds = 0;
+
+	for (i = 0; (record = ca_record_at(order, i)); i++)
+		if (!atomic_load(&record->closed))
+			kinds |= 1u << atomic_load(&record->kind);
+	return kinds;
+}
+
+static bool
+is_blocking(const struct ca_stream_record *record)
+{
+	enum ca_stream_kind kind = atomic_load(&record->kind);
+
+	return kind == CA_STREAM_BLOCKING || kind == CA_STREAM_PER_THREAD;
+}
+
+bool
+ca_order_legacy_begin(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+	struct ca_stream_record *record;
+	bool alone = true;
+	unsigned i;
+
+	atomic_fetch_add(&order->barriers, 1);
+	ca_order_lock(order);
+	for (i = 0; alone && (record = ca_record_at(order, i)); i++)
+		alone = !is_blocking(record) ||
+			(atomic_load(&record->closed) ? !ca_record_is_busy(record)
+						      : !record->submitted);
+	ca_order_unlock(order);
+	if (!alone)
+		ca_order_legacy_end(space);
+	return alone;
+}
+
+void
+ca_order_legacy_end(struct ca_space *space)
+{
+	atomic_fetch_sub(&space->order.barriers, 1);
+}
+
+static void
+await_barriers(struct ca_order *order)
+{
+	const struct timespec pause = { .tv_nsec = 100000 };
+
+	for (unsigned i = 0; i < 100 && atomic_load(&order->barriers); i++)
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+}
+
 void
 ca_stream_note_thread(struct ca_stream *stream)
 {
@@ -313,4 +373,6 @@ ca_stream_note_thread(struct ca_stream *stream)
 		record->thread = record->submitted ? 0 : thread;
 	record->submitted = true;
 	ca_order_unlock(order);
+	if (is_blocking(record))
+		await_barriers(order);
 }

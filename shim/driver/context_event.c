@@ -26,6 +26,7 @@
 #include "shim/driver/driver_table.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"
+#include "shim/track/beliefs.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 
@@ -162,8 +163,11 @@ static int
 record_part(const struct ca_real *real, struct ca_mark_part *part)
 {
 	struct ca_context *context = part->context;
-	CUresult rc = ca_mark_part_create_event(real, part);
+	CUresult rc;
 
+	if (!ca_beliefs_want_mark(real, context))
+		return -EBUSY; /* as in a capture: later */
+	rc = ca_mark_part_create_event(real, part);
 	if (rc)
 		return error_of(rc, context, part->owner);
 	if (ca_unseen_capture(real))

@@ -21,6 +21,7 @@
 #include "shim/driver/context_event.h"
 #include "shim/driver/stream_event.h"
 #include "shim/state/process.h"
+#include "shim/track/beliefs.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 
@@ -189,6 +190,12 @@ capturing(void *self)
 	return ca_capture_is_near();
 }
 
+static bool
+orders(void *self, void *space_context)
+{
+	return ca_beliefs_hold(space_context);
+}
+
 static uint64_t
 clock_ns(void *self)
 {
@@ -216,6 +223,7 @@ ca_driver_table(void)
 		.memory_info = memory_info,
 		.context_synchronize = context_synchronize,
 		.capturing = capturing,
+		.orders = orders,
 		.clock_ns = clock_ns,
 		.real_time = true,
 	};

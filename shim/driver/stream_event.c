@@ -6,7 +6,7 @@
  *
  * A record on the legacy stream would be a barrier for all blocking streams. So it goes to a
  * blocking stream of our own, which the driver orders behind what was submitted to the legacy
- * stream, and which nobody else uses.
+ * stream, and which nobody else uses. That the driver does is tried first (shim/track/beliefs.h).
  *
  * Created streams need no current context of their own; where a driver wants one, it gets it.
  */
@@ -22,6 +22,7 @@
 #include "shim/bind/unseen_calls.h"
 #include "shim/driver/context_event.h"
 #include "shim/state/process.h"
+#include "shim/track/beliefs.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 #include "shim/track/streams.h"
@@ -46,6 +47,12 @@ static CUresult
 wait_event(const struct call *call)
 {
 	return CA_INSIDE(call->real->cuStreamWaitEvent(call->stream, call->event, 0));
+}
+
+static CUresult
+query(const struct call *call)
+{
+	return CA_INSIDE(call->real->cuStreamQuery(call->stream));
 }
 
 static CUresult
@@ -92,7 +99,8 @@ prepare(struct call *call, void *context, void *stream)
 		return -ENOTSUP;
 	if (!call->real || !call->real->cuEventRecord || !call->real->cuEventCreate ||
 	    !call->real->cuStreamWaitEvent || !call->real->cuStreamSynchronize ||
-	    !call->real->cuEventQuery || !call->real->cuEventSynchronize)
+	    !call->real->cuEventQuery || !call->real->cuEventSynchronize ||
+	    !call->real->cuStreamQuery)
 		return -ENOTSUP;
 	return 0;
 }
@@ -162,21 +170,56 @@ take_marker(struct call *call)
 	return CUDA_SUCCESS;
 }
 
+/*
+ * A driver of which it is not known that the marker comes after the legacy stream. With no work on
+ * other blocking streams a record on the legacy stream itself orders nothing that is not ordered
+ * anyway. Otherwise the mark is one that is done, if the stream is through, or there is none now.
+ */
+static CUresult
+record_unproven(struct call *call, struct ca_mark_part *part)
+{
+	struct ca_space *space = atomic_load(&call->context->space);
+	CUresult rc;
+
+	if (ca_unseen_capture(call->real))
+		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	if (space && ca_order_legacy_begin(space)) {
+		rc = make(call, record);
+		ca_order_legacy_end(space);
+		return rc;
+	}
+	rc = make(call, query);
+	atomic_store_explicit(&part->done, rc == CUDA_SUCCESS, memory_order_release);
+	return rc;
+}
+
+static CUresult
+record_legacy(struct call *call, struct ca_mark_part *part)
+{
+	CUresult rc;
+
+	if (!ca_belief_holds(call->context, CA_BELIEF_LEGACY_RECORD))
+		return record_unproven(call, part);
+	rc = take_marker(call);
+	return rc ? rc : make(call, record);
+}
+
 static int
 record_part(struct call *call, struct ca_mark_part *part)
 {
 	CUresult rc = ca_mark_part_create_event(call->real, part);
 
-	if (!rc && ca_unseen_calls() && call->stream != CU_STREAM_LEGACY)
-		rc = make(call, query_capture);
-	if (!rc && call->stream == CU_STREAM_LEGACY)
-		rc = take_marker(call);
-	if (rc)
-		return result_of(rc);
 	call->event = part->event;
-	rc = make(call, record);
+	if (!rc && call->stream == CU_STREAM_LEGACY) {
+		rc = record_legacy(call, part);
+	} else if (!rc) {
+		if (ca_unseen_calls())
+			rc = make(call, query_capture);
+		if (!rc)
+			rc = make(call, record);
+	}
 	part->recorded = rc == CUDA_SUCCESS;
-	return result_of(rc);
+	return rc == CUDA_ERROR_NOT_READY ? -EBUSY : result_of(rc);
 }
 
 int
@@ -230,6 +273,8 @@ ca_stream_wait(void *self, void *context, void *stream, ca_mark mark)
 
 	if (rc)
 		return rc;
+	if (atomic_load_explicit(&part->done, memory_order_acquire))
+		return 0; /* it may never have been recorded */
 	rc = enter(&call, &gate);
 	if (rc)
 		return rc;

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The two threads meet by counters, which each looks at again after a short nap: there are a few
+ * steps of some microseconds, and on a busy machine a nap gives the processor to who needs it. So
+ * every limit is a number of naps.
+ *
+ * The word only grows: each wait is for a value of its own, larger than all before, and at the end
+ * it is beyond what a late wait can ask for.
+ */
+#include "shim/track/belief_trial.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/state/process.h"
+
+enum {
+	NAP_NS = 10000, /* the system makes it 60 us */
+	/* about 1 ms: a record on an idle device is done within 10 us */
+	ASK_NAPS = 16,
+	/* about 10 ms: longer than an undisturbed trial, so that the trial is over before */
+	WATCH_NAPS = 160,
+	/* about 100 ms: to make a thread, and a per-thread default stream */
+	MEET_NAPS = 1600,
+	/* waits of one thread of ours; all are for values that follow each other */
+	WAITS_MAX = 3,
+};
+
+/* The one thread of ours, and what it is told. A step is done when its number is reached. */
+static struct {
+	const struct ca_real *real;
+	struct ca_context *context;
+	CUstream stream;      /* that shall wait next */
+	uint32_t value;       /* for this */
+	_Atomic bool lives;   /* from before it is made until it touches nothing any more */
+	_Atomic bool dropped; /* no more steps */
+	_Atomic unsigned alive, asked, posted, judged;
+	_Atomic CUresult result; /* of the last wait that was posted */
+} helper;
+
+static void
+nap(void)
+{
+	const struct timespec time = { .tv_nsec = NAP_NS };
+
+	/* not nanosleep(): that is a cancellation point */
+	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+/* False: not within so many naps. */
+static bool
+reaches(_Atomic unsigned *step, unsigned number, unsigned naps)
+{
+	while (atomic_load(step) < number && !atomic_load(&helper.dropped) && naps--)
+		nap();
+	return atomic_load(step) >= number;
+}
+
+/* ---- the thread that makes a stream wait */
+
+static void
+post(unsigned number)
+{
+	CUdeviceptr word = (CUdeviceptr)(uintptr_t)helper.context->word;
+	uint32_t value = helper.value;
+	CUresult rc = CA_INSIDE(
+		helper.real->cuStreamWaitValue32_v2(helper.stream, word, value, 0 /* >= */));
+
+	atomic_store(&helper.result, rc);
+	atomic_store(&helper.posted, number);
+	reaches(&helper.judged, number, WATCH_NAPS);
+	atomic_store(helper.context->word, value);
+}
+
+/*
+ * A program that makes streams while a library is loaded holds the loader's lock, which a driver
+ * may want at its first call in a thread. So that call names no context: nobody waits for it.
+ */
+static void *
+helper_main(void *arg)
+{
+	struct ca_context *context = helper.context;
+	CUcontext ignored;
+
+	(void)CA_INSIDE(helper.real->cuCtxGetCurrent(&ignored));
+	if (!atomic_load(&helper.dropped) && ca_context_enter(context)) {
+		if (!CA_INSIDE(helper.real->cuCtxPushCurrent_v2(context->handle))) {
+			atomic_store(&helper.alive, 1);
+			for (unsigned i = 1; reaches(&helper.asked, i, MEET_NAPS); i++)
+				post(i);
+		}
+		ca_context_leave(context);
+	}
+	atomic_store(&helper.lives, false);
+	return NULL;
+}
+
+/* The calling thread's own part of the contract is to call helper_stop. */
+static bool
+helper_start(const struct ca_real *real, struct ca_context *context)
+{
+	pthread_attr_t detached;
+	pthread_t thread;
+	bool made;
+
+	helper.real = real;
+	helper.context = context;
+	atomic_store(&helper.dropped, false);
+	atomic_store(&helper.alive, 0);
+	atomic_store(&helper.asked, 0);
+	atomic_store(&helper.posted, 0);
+	atomic_store(&helper.judged, 0);
+	if (pthread_attr_init(&detached))
+		return false;
+	atomic_store(&helper.lives, true);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	made = !pthread_create(&thread, &detached, helper_main, NULL);
+	pthread_attr_destroy(&detached);
+	if (!made)
+		atomic_store(&helper.lives, false);
+	return made && reaches(&helper.alive, 1, MEET_NAPS);
+}
+
+/* Whatever waits goes on, also what a thread that is late asks for. */
+static void
+helper_stop(struct ca_context *context)
+{
+	unsigned naps = MEET_NAPS;
+
+	atomic_store(&helper.dropped, true);
+	context->word_value += WAITS_MAX;
+	atomic_store(context->word, context->word_value);
+	while (atomic_load(&helper.lives) && naps--)
+		nap();
+}
+
+/* A stream waits for helper.value. */
+static CUresult
+helper_ask(struct ca_context *context, CUstream stream)
+{
+	unsigned number = atomic_load(&helper.asked) + 1;
+
+	helper.stream = stream;
+	helper.value = ++context->word_value;
+	atomic_store(&helper.asked, number);
+	if (!reaches(&helper.posted, number, MEET_NAPS))
+		return CUDA_ERROR_NOT_READY;
+	return atomic_load(&helper.result);
+}
+
+/* The word is written. */
+static void
+helper_answer(struct ca_context *context)
+{
+	atomic_store(context->word, helper.value);
+	atomic_store(&helper.judged, atomic_load(&helper.asked));
+}
+
+/* ---- the thread that judges */
+
+static bool
+is_able(const struct ca_real *real)
+{
+	return real->cuStreamWaitValue32_v2 && real->cuMemHostAlloc && real->cuStreamCreate &&
+	       real->cuStreamDestroy_v2 && real->cuEventCreate && real->cuEventRecord &&
+	       real->cuEventQuery && real->cuCtxGetCurrent && real->cuCtxPushCurrent_v2 &&
+	       real->cuCtxPopCurrent_v2;
+}
+
+/* The context is current. Made once; a part that could not be made is tried for again. */
+static CUresult
+make_kit(const struct ca_real *real, struct ca_context *context)
+{
+	struct ca_belief_kit *kit = &context->kit;
+	const unsigned non_blocking = 1;
+	CUstream marker;
+	CUresult rc = CUDA_SUCCESS;
+	void *word;
+
+	if (!context->word) {
+		rc = CA_INSIDE(real->cuMemHostAlloc(&word, sizeof(uint32_t), 0));
+		if (rc)
+			return rc;
+		context->word = word;
+		atomic_init(context->word, 0);
+	}
+	if (!kit->mark)
+		rc = CA_INSIDE(real->cuEventCreate(&kit->mark, CU_EVENT_DISABLE_TIMING));
+	if (!rc && !kit->control)
+		rc = CA_INSIDE(real->cuEventCreate(&kit->control, CU_EVENT_DISABLE_TIMING));
+	if (!rc && !kit->stream)
+		rc = CA_INSIDE(real->cuStreamCreate(&kit->stream, non_blocking));
+	if (!rc && !atomic_load(&context->marker)) {
+		CUstream none = NULL;
+
+		rc = CA_INSIDE(real->cuStreamCreate(&marker, 0));
+		if (!rc && !atomic_compare_exchange_strong(&context->marker, &none, marker))
+			(void)CA_INSIDE(real->cuStreamDestroy_v2(marker));
+	}
+	return rc;
+}
+
+static bool
+ends(const struct ca_real *real, CUevent event)
+{
+	for (unsigned naps = ASK_NAPS; naps--; nap())
+		switch (CA_INSIDE(real->cuEventQuery(event))) {
+		case CUDA_SUCCESS:
+			return true;
+		case CUDA_ERROR_NOT_READY:
+			continue;
+		default:
+			return false;
+		}
+	return false;
+}
+
+static CUresult
+record(const struct ca_real *real, struct ca_context *context, enum ca_belief belief)
+{
+	struct ca_belief_kit *kit = &context->kit;
+	CUresult rc;
+
+	if (belief == CA_BELIEF_LEGACY_RECORD)
+		rc = CA_INSIDE(real->cuEventRecord(kit->mark, atomic_load(&context->marker)));
+	else
+		rc = CA_INSIDE(real->cuCtxRecordEvent(context->handle, kit->mark));
+	if (!rc)
+		rc = CA_INSIDE(real->cuEventRecord(kit->control, kit->stream));
+	return rc;
+}
+
+/*
+ * The word is not written yet, unless the other thread has lost its patience: that is looked at
+ * after each question. A mark of the context has to end soon once it is, or it may have waited for
+ * other work; the legacy stream's can have waited for nothing else.
+ */
+static enum ca_verdict
+judge(const struct ca_real *real, struct ca_context *context, enum ca_belief belief)
+{
+	struct ca_belief_kit *kit = &context->kit;
+	CUresult rc = record(real, context, belief);
+	bool controlled;
+
+	if (rc)
+		return CA_VERDICT_NONE;
+	controlled = ends(real, kit->control);
+	rc = CA_INSIDE(real->cuEventQuery(kit->mark));
+	if (atomic_load(context->word) == helper.value)
+		return CA_VERDICT_NONE;
+	if (rc == CUDA_SUCCESS)
+		return CA_VERDICT_BROKEN;
+	if (rc != CUDA_ERROR_NOT_READY)
+		return CA_VERDICT_NONE;
+	if (!controlled)
+		return CA_VERDICT_SILENT;
+	if (belief == CA_BELIEF_LEGACY_RECORD)
+		return CA_VERDICT_KEPT;
+	helper_answer(context);
+	return ends(real, kit->mark) ? CA_VERDICT_KEPT : CA_VERDICT_NONE;
+}
+
+static enum ca_verdict
+try_once(const struct ca_real *real, struct ca_context *context, enum ca_belief belief)
+{
+	bool legacy = belief == CA_BELIEF_LEGACY_RECORD;
+	enum ca_verdict verdict = CA_VERDICT_NONE;
+	CUresult rc;
+
+	rc = helper_ask(context, legacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD);
+	if (!rc)
+		verdict = judge(real, context, belief);
+	else if (rc == CUDA_ERROR_NOT_SUPPORTED)
+		verdict = CA_VERDICT_UNABLE;
+	helper_answer(context);
+	return verdict;
+}
+
+/* What other threads submit at the same moment can pass for the work that a context mark waits for.
+ * So it has to wait twice. */
+static void
+try_wanted(const struct ca_real *real, struct ca_context *context, unsigned wanted,
+	   struct ca_verdicts *verdicts)
+{
+	if (wanted & CA_BELIEF_LEGACY_RECORD)
+		verdicts->legacy = try_once(real, context, CA_BELIEF_LEGACY_RECORD);
+	if (wanted & CA_BELIEF_CONTEXT_RECORD)
+		verdicts->context = try_once(real, context, CA_BELIEF_CONTEXT_RECORD);
+	if (verdicts->context == CA_VERDICT_KEPT)
+		verdicts->context = try_once(real, context, CA_BELIEF_CONTEXT_RECORD);
+}
+
+static void
+try_in_context(const struct ca_real *real, struct ca_context *context, unsigned wanted,
+	       struct ca_verdicts *verdicts)
+{
+	bool pushed;
+
+	if (ca_context_push(real, context, &pushed))
+		return;
+	if (!make_kit(real, context)) {
+		if (helper_start(real, context))
+			try_wanted(real, context, wanted, verdicts);
+		helper_stop(context);
+	}
+	ca_context_pop(real, pushed);
+}
+
+struct ca_verdicts
+ca_belief_trial(const struct ca_real *real, struct ca_context *context, unsigned wanted)
+{
+	struct ca_verdicts verdicts = { CA_VERDICT_NONE, CA_VERDICT_NONE };
+	int saved = errno, cancel;
+	sigset_t all, before;
+
+	if (!is_able(real))
+		return (struct ca_verdicts){ CA_VERDICT_UNABLE, CA_VERDICT_UNABLE };
+	if (atomic_load(&helper.lives))
+		return verdicts; /* of a trial that was given up */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	try_in_context(real, context, wanted, &verdicts);
+	pthread_setcancelstate(cancel, &cancel);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = saved;
+	return verdicts;
+}
+
+void
+ca_belief_trials_end(const struct ca_real *real, struct ca_context *context)
+{
+	int saved = errno;
+
+	if (context->kit.stream)
+		(void)CA_INSIDE(real->cuStreamDestroy_v2(context->kit.stream));
+	context->kit.stream = NULL;
+	errno = saved;
+}
+
+void
+ca_belief_trial_after_fork_child(void)
+{
+	atomic_store(&helper.lives, false);
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * When it is safe to let the legacy stream wait for a word: whatever is submitted to it stands
+ * between the earlier and the later work of all blocking streams. So a trial could order two
+ * kernels of the program that wait for each other. It cannot while no blocking stream but the
+ * legacy one was ever given work, nor if the calling thread is about to submit to the legacy stream
+ * anyway, nor if all is finished and no other thread submits.
+ */
+#include "shim/track/beliefs.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "allocator/order/order.h"
+#include "config/mutant.h"
+#include "shim/state/process.h"
+#include "shim/track/captures.h"
+
+enum {
+	ALL = CA_BELIEF_LEGACY_RECORD | CA_BELIEF_CONTEXT_RECORD,
+	/* A busy machine may keep the thread of a trial, or the device, from running for 1 ms. */
+	SILENT_MAX = 8,
+	/* after a trial that showed nothing, doubled each time */
+	GAP_FIRST_US = 1000,
+	GAP_LAST_US = 1000000,
+};
+
+_Atomic unsigned ca_beliefs_open;
+static _Atomic bool trying;
+
+bool
+ca_belief_holds(const struct ca_context *context, enum ca_belief belief)
+{
+	return atomic_load(&context->kept) & belief || CA_MUTANT(BELIEFS_UNPROBED);
+}
+
+bool
+ca_beliefs_hold(const struct ca_context *context)
+{
+	return !(atomic_load(&context->needs) & ~atomic_load(&context->kept));
+}
+
+static unsigned
+unsettled(const struct ca_context *context)
+{
+	return atomic_load(&context->needs) &
+	       ~(atomic_load(&context->kept) | atomic_load(&context->broken));
+}
+
+static void
+need(const struct ca_real *real, struct ca_context *context, unsigned beliefs)
+{
+	unsigned fresh;
+
+	if (CA_MUTANT(BELIEFS_UNPROBED))
+		return;
+	if (!real->cuCtxRecordEvent) /* then nothing rests on it */
+		beliefs &= ~(unsigned)CA_BELIEF_CONTEXT_RECORD;
+	fresh = beliefs & ~atomic_fetch_or(&context->needs, beliefs);
+	atomic_fetch_add(&ca_beliefs_open, (unsigned)__builtin_popcount(fresh));
+}
+
+/* ---- what a trial showed */
+
+static void
+keep(struct ca_context *context, unsigned beliefs)
+{
+	atomic_fetch_or(&context->kept, beliefs);
+	atomic_fetch_sub(&ca_beliefs_open, (unsigned)__builtin_popcount(beliefs));
+}
+
+static void
+give_up(struct ca_context *context, unsigned beliefs, unsigned reason)
+{
+	struct ca_process *process = ca_process_made();
+	struct ca_space *space = atomic_load(&context->space);
+
+	atomic_fetch_or(&context->broken, beliefs);
+	atomic_fetch_sub(&ca_beliefs_open, (unsigned)__builtin_popcount(beliefs));
+	if (process && space)
+		ca_order_finished_only(process->heap, space, reason);
+}
+
+static void
+learn(struct ca_context *context, enum ca_belief belief, enum ca_verdict verdict, unsigned reason)
+{
+	switch (verdict) {
+	case CA_VERDICT_KEPT:
+		keep(context, belief);
+		return;
+	case CA_VERDICT_BROKEN:
+		give_up(context, belief, reason);
+		return;
+	case CA_VERDICT_UNABLE:
+		give_up(context, belief, CA_REASON_NO_TRIAL);
+		return;
+	case CA_VERDICT_SILENT:
+	case CA_VERDICT_NONE:
+		return;
+	}
+}
+
+static uint64_t
+now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* In all but the last, nothing more is tried. */
+static void
+wait_for_better_times(struct ca_context *context, bool silent)
+{
+	unsigned gap = context->trial_gap_us ? context->trial_gap_us * 2 : GAP_FIRST_US;
+
+	context->trial_gap_us = gap < GAP_LAST_US ? gap : GAP_LAST_US;
+	context->next_trial_ns = now_ns() + (uint64_t)context->trial_gap_us * 1000;
+	context->silent += silent;
+	if (context->silent >= SILENT_MAX)
+		give_up(context, unsettled(context), CA_REASON_NO_TRIAL);
+}
+
+/* The gate and the context are entered. */
+static void
+try_beliefs(const struct ca_real *real, struct ca_context *context, unsigned beliefs)
+{
+	unsigned wanted = unsettled(context) & beliefs;
+	struct ca_verdicts verdicts;
+
+	if (!wanted || atomic_exchange(&trying, true))
+		return;
+	wanted &= unsettled(context);
+	if (wanted && now_ns() >= context->next_trial_ns && !ca_unseen_capture(real)) {
+		verdicts = ca_belief_trial(real, context, wanted);
+		if (wanted & CA_BELIEF_LEGACY_RECORD)
+			learn(context, CA_BELIEF_LEGACY_RECORD, verdicts.legacy,
+			      CA_REASON_LEGACY_RECORD);
+		if (wanted & CA_BELIEF_CONTEXT_RECORD)
+			learn(context, CA_BELIEF_CONTEXT_RECORD, verdicts.context,
+			      CA_REASON_CONTEXT_RECORD);
+		if (unsettled(context))
+			wait_for_better_times(context,
+					      verdicts.legacy == CA_VERDICT_SILENT ||
+						      verdicts.context == CA_VERDICT_SILENT);
+		else
+			ca_belief_trials_end(real, context);
+	}
+	atomic_store(&trying, false);
+}
+
+static void
+try_outside(const struct ca_real *real, struct ca_context *context, unsigned beliefs)
+{
+	int saved = errno;
+
+	if (ca_gate_enter()) {
+		if (ca_context_enter(context)) {
+			try_beliefs(real, context, beliefs);
+			ca_context_leave(context);
+		}
+		ca_gate_leave();
+	}
+	errno = saved;
+}
+
+/* ---- when */
+
+static unsigned
+kinds_of(const struct ca_context *context)
+{
+	struct ca_space *space = atomic_load(&context->space);
+
+	return space ? ca_order_open_kinds(&space->order) : 0;
+}
+
+static void
+others_have_company(const struct ca_real *real, const struct ca_context *own)
+{
+	struct ca_context *context;
+
+	for (context = ca_context_first(); context; context = ca_context_next(context)) {
+		if (context == own || !kinds_of(context))
+			continue;
+		need(real, context, CA_BELIEF_CONTEXT_RECORD);
+		try_outside(real, context, CA_BELIEF_CONTEXT_RECORD);
+	}
+}
+
+void
+ca_beliefs_stream_comes(const struct ca_real *real, struct ca_context *context,
+			enum ca_stream_kind kind)
+{
+	const unsigned legacy = 1u << CA_STREAM_LEGACY;
+	const unsigned blocking = 1u << CA_STREAM_BLOCKING | 1u << CA_STREAM_PER_THREAD;
+	unsigned kinds = kinds_of(context), with = kinds | 1u << kind;
+	struct ca_space *space = atomic_load(&context->space);
+
+	if (!kinds && !ca_context_multiple())
+		return;
+	need(real, context, CA_BELIEF_CONTEXT_RECORD);
+	if (with & legacy && with & blocking)
+		need(real, context, CA_BELIEF_LEGACY_RECORD);
+	if (ca_context_multiple())
+		others_have_company(real, context);
+	if (!unsettled(context))
+		return;
+	if (kind == CA_STREAM_LEGACY) {
+		try_outside(real, context, ALL);
+	} else if (ca_order_legacy_begin(space)) {
+		try_outside(real, context, ALL);
+		ca_order_legacy_end(space);
+	} else {
+		try_outside(real, context, CA_BELIEF_CONTEXT_RECORD);
+	}
+}
+
+bool
+ca_beliefs_want_mark(const struct ca_real *real, struct ca_context *context)
+{
+	int saved = errno;
+
+	if (!ca_belief_holds(context, CA_BELIEF_CONTEXT_RECORD)) {
+		need(real, context, CA_BELIEF_CONTEXT_RECORD);
+		try_beliefs(real, context, CA_BELIEF_CONTEXT_RECORD);
+	}
+	errno = saved;
+	return ca_belief_holds(context, CA_BELIEF_CONTEXT_RECORD);
+}
+
+void
+ca_beliefs_try_again(const struct ca_real *real)
+{
+	struct ca_context *context;
+	struct ca_space *space;
+
+	for (context = ca_context_first(); context; context = ca_context_next(context)) {
+		space = atomic_load(&context->space);
+		if (unsettled(context))
+			try_outside(real, context,
+				    space && ca_order_is_ours(&space->order) &&
+						    ca_order_is_idle(space)
+					    ? ALL
+					    : CA_BELIEF_CONTEXT_RECORD);
+	}
+}
+
+void
+ca_beliefs_context_died(struct ca_context *context)
+{
+	unsigned beliefs = unsettled(context);
+
+	atomic_fetch_or(&context->broken, beliefs);
+	atomic_fetch_sub(&ca_beliefs_open, (unsigned)__builtin_popcount(beliefs));
+}
+
+void
+ca_beliefs_after_fork_child(void)
+{
+	atomic_store(&trying, false);
+	atomic_store(&ca_beliefs_open, 0);
+	ca_belief_trial_after_fork_child();
+}

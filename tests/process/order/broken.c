@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A driver that does not keep what the order of several streams rests on: `order_broken CASE`, with
+ * SIMCUDA_BELIEFS or SIMCUDA_QUEUES. Every case is right with any driver whose cuMemFree waits.
+ */
+#include "tests/process/order/order.h"
+
+enum { ROUNDS = 20 };
+
+static CUstream blocking, other;
+
+/* All streams have been used, by this thread only, and are idle. */
+static void
+begin(void)
+{
+	CUdeviceptr x;
+
+	order_start();
+	x = order_take(4 * WORDS);
+	order_use(x, 1, NULL);
+	OK(cuCtxSynchronize());
+	blocking = order_stream(BLOCKING);
+	other = order_stream(NONBLOCKING);
+	order_use(x, 2, blocking);
+	order_use(x, 3, NULL);
+	OK(cuCtxSynchronize());
+	order_use(x, 4, other);
+	OK(cuCtxSynchronize());
+	order_give(x);
+}
+
+/* The next user is a stream that nothing but a mark of the legacy stream orders behind it. */
+static void
+legacy_and_then_another(void)
+{
+	CUdeviceptr x;
+
+	begin();
+	x = order_take(BIG);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		order_fill(x, i, LONG, NULL);
+		x = order_again(x, BIG);
+		order_use(x, i + 1, other);
+		OK(cuStreamSynchronize(other));
+	}
+	order_end();
+}
+
+/* The memory looks finished as soon as a mark of the legacy stream does. */
+static void
+legacy_and_then_the_host(void)
+{
+	CUdeviceptr x;
+
+	begin();
+	x = order_take(BIG);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		order_fill(x, i, LONG, NULL);
+		order_give(x);
+		order_sleep(LONG / 4);
+		x = order_take(BIG);
+		order_use(x, i + 1, other);
+		OK(cuStreamSynchronize(other));
+	}
+	order_end();
+}
+
+static CUdeviceptr shared;
+static CUcontext context;
+
+static void *
+use_on_per_thread_stream(void *arg)
+{
+	order_enter(context);
+	order_fill(shared, 7, LONG, CU_STREAM_PER_THREAD);
+	return NULL;
+}
+
+/* A thread ends while its per-thread stream still works: only a mark of the context covers that. */
+static void
+thread_that_has_ended(void)
+{
+	pthread_t thread;
+
+	begin();
+	OK(cuCtxGetCurrent(&context));
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		shared = order_take(BIG);
+		EXPECT(!pthread_create(&thread, NULL, use_on_per_thread_stream, NULL));
+		EXPECT(!pthread_join(thread, NULL));
+		order_give(shared);
+		order_sleep(LONG / 4);
+		shared = order_take(BIG);
+		order_use(shared, i + 1, other);
+		OK(cuStreamSynchronize(other));
+		order_give(shared);
+	}
+	order_end();
+}
+
+/* One stream: nothing is tried, whatever stream it is. */
+static void
+one_stream(void)
+{
+	CUstream s = getenv("ORDER_LEGACY") ? NULL : order_stream(BLOCKING);
+	CUdeviceptr x = order_take(BIG);
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		order_fill(x, i, LONG, s);
+		x = order_again(x, BIG);
+		order_use(x, i + 1, s);
+	}
+	OK(cuStreamSynchronize(s));
+	order_end();
+}
+
+static void
+only_one_stream(void)
+{
+	order_start();
+	one_stream();
+}
+
+/* Memory of the legacy stream was marked behind pauses of the host when nothing else was there. */
+static void
+legacy_before_the_others(void)
+{
+	CUdeviceptr x;
+
+	order_start();
+	x = order_take(BIG);
+	order_use(x, 1, NULL);
+	for (unsigned i = 0; i < 3; i++) {
+		order_fill(x, i, 4 * LONG, NULL);
+		x = order_again(x, BIG);
+		order_sleep(10000);
+		order_fill(x, i, 4 * LONG, NULL);
+	}
+	order_give(x);
+	blocking = order_stream(BLOCKING);
+	other = order_stream(NONBLOCKING);
+	x = order_take(BIG);
+	order_use(x, 2, other);
+	OK(cuStreamSynchronize(other));
+	order_end();
+}
+
+/* Two kernels on blocking streams wait for each other; the legacy stream had work before, and the
+ * second stream is made while the first waits. */
+static void
+streams_that_wait_for_each_other(void)
+{
+	volatile uint32_t *first, *second;
+	CUstream one, two;
+	CUdeviceptr x;
+
+	order_start();
+	first = order_word();
+	second = order_word();
+	x = order_take(BIG);
+	order_use(x, 1, NULL);
+	OK(cuCtxSynchronize());
+	one = order_stream(BLOCKING);
+	order_use(x, 2, one);
+	order_wait(first, 1, one);
+	order_signal(second, 1, one);
+	two = order_stream(BLOCKING);
+	order_signal(first, 1, two);
+	order_wait(second, 1, two);
+	order_use(x, 3, two);
+	OK(cuStreamSynchronize(two));
+	x = order_again(x, BIG);
+	order_use(x, 4, NULL);
+	order_end();
+}
+
+/* A second stream comes, and nothing else. */
+static void
+a_second_stream(void)
+{
+	CUdeviceptr x;
+
+	order_start();
+	x = order_take(4 * WORDS);
+	order_use(x, 1, NULL);
+	OK(cuCtxSynchronize());
+	order_stream(BLOCKING);
+	order_end();
+}
+
+/* It comes while another stream captures. Later there are quiet moments. */
+static void
+a_second_stream_in_a_capture(void)
+{
+	CUdeviceptr x;
+	CUgraph graph;
+
+	order_start();
+	x = order_take(BIG);
+	other = order_stream(NONBLOCKING);
+	OK(cuStreamBeginCapture_v2(other, 0));
+	blocking = order_stream(BLOCKING);
+	OK(cuStreamEndCapture(other, &graph));
+	order_use(x, 1, blocking);
+	OK(cuStreamSynchronize(blocking));
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		order_fill(x, i, LONG, blocking);
+		x = order_again(x, BIG);
+		order_use(x, i + 1, other);
+		OK(cuStreamSynchronize(other));
+	}
+	order_end();
+}
+
+static CUstream own[4];
+
+static void
+use_own(int number)
+{
+	CUdeviceptr x = order_take(BIG);
+
+	own[number] = order_stream(number % 2 ? BLOCKING : NONBLOCKING);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		order_fill(x, i, LONG / 8, own[number]);
+		x = order_again(x, BIG);
+		order_use(x, i + 1, i % 4 ? own[number] : NULL);
+		OK(cuStreamSynchronize(own[number]));
+		OK(cuStreamSynchronize(NULL));
+	}
+	order_give(x);
+}
+
+/* They come in several threads at once. */
+static void
+streams_of_several_threads(void)
+{
+	order_start();
+	order_threads(4, use_own);
+	order_end();
+}
+
+/* Quiet moments for longer than it takes to give up. */
+static void
+many_quiet_moments(void)
+{
+	begin();
+	for (unsigned i = 0; i < 1000; i++) {
+		OK(cuStreamSynchronize(blocking));
+		order_sleep(1000);
+	}
+	legacy_and_then_another();
+}
+
+static const struct order_case cases[] = {
+	{ "a_second_stream", a_second_stream },
+	{ "a_second_stream_in_a_capture", a_second_stream_in_a_capture },
+	{ "streams_of_several_threads", streams_of_several_threads },
+	{ "many_quiet_moments", many_quiet_moments },
+	{ "legacy_and_then_another", legacy_and_then_another },
+	{ "legacy_and_then_the_host", legacy_and_then_the_host },
+	{ "thread_that_has_ended", thread_that_has_ended },
+	{ "only_one_stream", only_one_stream },
+	{ "legacy_before_the_others", legacy_before_the_others },
+	{ "streams_that_wait_for_each_other", streams_that_wait_for_each_other },
+	{ 0 },
+};
+
+const struct order_case *const order_cases[] = { cases, NULL };

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT
+"""Beliefs about the driver are tried on it before several streams rest on them (broken.c): a driver that breaks one, or on
+which none can be tried, is used with finished memory only, and no work is disturbed."""
+
+import json
+
+import pytest
+
+from conftest import BUILD, run
+
+PROGRAM = BUILD / "tests" / "process" / "order" / "order_broken"
+MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
+USERS = ["legacy_and_then_another", "legacy_and_then_the_host", "thread_that_has_ended", "legacy_before_the_others",
+         "streams_that_wait_for_each_other", "a_second_stream_in_a_capture", "streams_of_several_threads", "many_quiet_moments"]
+CASES = ["only_one_stream", "a_second_stream", *USERS]
+LEGACY, CONTEXT = "legacy_record_early", "context_record_early"
+CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}, "jitter": {"SIMCUDA_JITTER": "40:1"}}
+#: what a trial calls, from a call on that is the library's own
+FAILING = ["cuStreamWaitValue32_v2:1:999", "cuStreamWaitValue32_v2:2:999", "cuStreamWaitValue32_v2:1+:999",
+           "cuStreamWaitValue32_v2:1+:801", "cuStreamWaitValue32_v2:1+:2", "cuMemHostAlloc:2+:2", "cuEventCreate:1:2", "cuEventCreate:2:2",
+           "cuEventCreate:1+:2", "cuCtxRecordEvent:1:999", "cuCtxRecordEvent:1+:999", "cuEventRecord:1:999",
+           "cuEventRecord:2:999", "cuEventQuery:1:999", "cuEventQuery:2:999", "cuEventQuery:1+:600", "cuCtxPushCurrent_v2:1:999"]
+TRIAL = ["cuMemHostAlloc", "cuEventCreate", "cuStreamCreate", "cuStreamWaitValue32_v2", "cuEventRecord", "cuCtxRecordEvent",
+         "cuStreamDestroy_v2", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"]
+#: memory goes to another stream before its user is through wherever that is allowed
+EAGER = {"CACHEALLOC_CONF": "reuse_slack_mb:0"}
+
+
+def go(case, preload=True, **env):
+    return run([PROGRAM, case], preload=preload, timeout=60,
+               **{"SIMCUDA_RACES": "abort", "SIMCUDA_DEADLOCK": "5000", **env})
+
+
+def sound(done):
+    quiet = [line for line in done.stderr.splitlines() if "SIMCUDA_JITTER=" not in line]
+    assert done.returncode == 0 and not quiet, (done.returncode, done.stderr[-2000:])
+
+
+def statistics(tmp_path, case, **env):
+    """Of the library (device 0) and of the driver, and how often each entry point was called natively."""
+    sound(go(case, CACHEALLOC_STATS=tmp_path / "ours.json", SIMCUDA_STATS=tmp_path / "sim.json", **env))
+    sound(go(case, preload=False, SIMCUDA_STATS=tmp_path / "native.json", **env))
+    ours, sim, native = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("ours", "sim", "native"))
+    return ours["devices"][0], sim["calls"], native["calls"]
+
+
+def unfinished(ours):
+    """How often memory was handed out before its user was through."""
+    return ours["taken_exposed"] + ours["taken_same_stream"]
+
+
+@pytest.mark.parametrize("beliefs", ["kept", LEGACY, CONTEXT])
+@pytest.mark.parametrize("case", CASES)
+def test_native(case, beliefs):
+    sound(go(case, preload=False, SIMCUDA_BELIEFS=beliefs))
+
+
+@pytest.mark.parametrize("queues", ["many", "1"])
+@pytest.mark.parametrize("beliefs", ["kept", LEGACY, CONTEXT, f"{LEGACY},{CONTEXT}"])
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("case", CASES)
+def test_with_the_library(case, clock, beliefs, queues):
+    if queues == "1" and case == "streams_that_wait_for_each_other":
+        pytest.skip("waits for itself natively on a device with one queue")
+    sound(go(case, SIMCUDA_BELIEFS=beliefs, SIMCUDA_QUEUES=queues, **CLOCKS[clock]))
+
+
+def test_where_they_are_kept_nothing_is_restricted(tmp_path):
+    ours, _, _ = statistics(tmp_path, "legacy_and_then_another", **EAGER)
+    assert ours["finished_only_reasons"] == [] and unfinished(ours) > 0
+
+
+@pytest.mark.parametrize("belief, reason", [(LEGACY, "legacy_record"), (CONTEXT, "context_record")])
+def test_a_broken_one_is_found(tmp_path, belief, reason):
+    ours, _, _ = statistics(tmp_path, "legacy_and_then_another", **EAGER, SIMCUDA_BELIEFS=belief)
+    assert ours["finished_only_reasons"] == [reason] and unfinished(ours) == 0
+    log = go("a_second_stream", SIMCUDA_BELIEFS=belief, CACHEALLOC_LOG="info").stderr
+    assert log.count("only finished memory is reused from now on") == 1, log
+
+
+def test_one_queue_shows_nothing_and_is_given_up(tmp_path):
+    ours, _, _ = statistics(tmp_path, "many_quiet_moments", **EAGER, SIMCUDA_QUEUES="1")
+    assert ours["finished_only_reasons"] == ["no_trial"] and unfinished(ours) == 0
+
+
+def test_a_driver_that_cannot_wait_is_given_up_at_once(tmp_path):
+    ours, sim, _ = statistics(tmp_path, "legacy_and_then_another", **EAGER, SIMCUDA_FAIL="cuStreamWaitValue32_v2:1+:801")
+    assert ours["finished_only_reasons"] == ["no_trial"] and unfinished(ours) == 0
+    assert sim["cuStreamWaitValue32_v2"] <= 2
+
+
+def test_what_is_made_in_a_capture_is_tried_later(tmp_path):
+    ours, _, _ = statistics(tmp_path, "a_second_stream_in_a_capture", **EAGER)
+    assert ours["finished_only_reasons"] == [] and unfinished(ours) > 0
+
+
+@pytest.mark.parametrize("legacy", [{}, {"ORDER_LEGACY": "1"}])
+def test_one_stream_is_left_alone(tmp_path, legacy):
+    _, sim, native = statistics(tmp_path, "only_one_stream", **legacy)
+    for name in ("cuStreamWaitValue32_v2", "cuMemHostAlloc", "cuCtxRecordEvent", "cuStreamCreate", "cuEventCreate"):
+        assert sim.get(name, 0) == native.get(name, 0)
+
+
+def test_a_trial_costs_at_most_twenty_calls(tmp_path):
+    _, sim, native = statistics(tmp_path, "a_second_stream")
+    assert sim["cuStreamWaitValue32_v2"] == 3
+    # and twice which context is current, among the questions of other hooks
+    assert sum(sim.get(name, 0) - native.get(name, 0) for name in TRIAL) + 2 <= 20, (sim, native)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("failing", FAILING)
+def test_a_trial_that_fails_disturbs_nothing(case, failing):
+    if failing == "cuMemHostAlloc:2+:2" and case == "streams_that_wait_for_each_other":
+        pytest.skip("the program needs more page-locked memory itself")
+    if failing.startswith("cuEventQuery") or not failing.startswith(("cuEventCreate", "cuEventRecord", "cuCtxPush")):
+        sound(go(case, SIMCUDA_FAIL=failing))
+    else:
+        done = go(case, SIMCUDA_FAIL=failing)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("case, belief", [("legacy_and_then_another", LEGACY), ("legacy_and_then_the_host", LEGACY),
+                                          ("thread_that_has_ended", CONTEXT)])
+def test_a_library_that_believes_without_a_trial_is_caught(case, belief):
+    if not MUTANTS.exists():
+        pytest.skip("built without mutants")
+    done = go(case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="BELIEFS_UNPROBED", SIMCUDA_BELIEFS=belief)
+    assert done.returncode == -6 and "simcuda: race" in done.stderr, done.stderr[-2000:]
