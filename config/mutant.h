@@ -40,7 +40,7 @@
  * FAILED_RECORD_TEACHES an event teaches although its record failed
  * CAPTURED_RECORD_TEACHES an event teaches although its record began in a capture
  * GREEN_UNSEEN          a green context changes nothing
- * BELIEFS_UNPROBED      every belief about the driver is taken for kept
+ * ASSUMPTIONS_UNPROBED      every assumption about the driver is taken for kept
  * OLDER_FORGOTTEN       where the host has paused, what it submitted before counts as finished
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
@@ -69,7 +69,7 @@
 	X(FAILED_RECORD_TEACHES)                                                                   \
 	X(CAPTURED_RECORD_TEACHES)                                                                 \
 	X(GREEN_UNSEEN)                                                                            \
-	X(BELIEFS_UNPROBED)                                                                        \
+	X(ASSUMPTIONS_UNPROBED)                                                                        \
 	X(OLDER_FORGOTTEN)                                                                         \
 	X(BARRIER_TRUSTED)
 

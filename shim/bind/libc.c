@@ -116,3 +116,29 @@ ca_loader_next_dlsym(void)
 	find_once();
 	return (ca_dlsym_fn *)__atomic_load_n(&next_dlsym, __ATOMIC_RELAXED);
 }
+
+struct wanted {
+	const char *name;
+	uintptr_t address;
+};
+
+static bool
+visit_any(const struct ca_object *object, void *arg)
+{
+	struct wanted *wanted = arg;
+
+	if (!ca_object_holds(object, (uintptr_t)ca_dlsym_trampoline))
+		wanted->address = ca_object_symbol(object, wanted->name, NULL);
+	return wanted->address != 0;
+}
+
+uintptr_t
+ca_loader_find(const char *name)
+{
+	struct wanted wanted = { .name = name };
+	int saved = errno;
+
+	ca_object_walk(visit_any, &wanted);
+	errno = saved;
+	return wanted.address;
+}

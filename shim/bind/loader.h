@@ -30,6 +30,10 @@ ca_dlclose_fn *ca_loader_dlclose(void);
  * another wrapper's, or libc's. */
 ca_dlsym_fn *ca_loader_next_dlsym(void);
 
+/* A function that the process has from another library than this: of the first loaded object that
+ * defines `name`. 0: none does. */
+uintptr_t ca_loader_find(const char *name);
+
 /*
  * Early. Advances with every dlsym of the process. A caller into a library that was opened late has
  * asked for its functions by dlsym first, so while this stands still nobody uses a new one (but for

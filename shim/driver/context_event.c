@@ -26,7 +26,7 @@
 #include "shim/driver/driver_table.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"
-#include "shim/track/beliefs.h"
+#include "shim/track/assumptions.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 
@@ -165,7 +165,7 @@ record_part(const struct ca_real *real, struct ca_mark_part *part)
 	struct ca_context *context = part->context;
 	CUresult rc;
 
-	if (!ca_beliefs_want_mark(real, context))
+	if (!ca_assumptions_want_mark(real, context))
 		return -EBUSY; /* as in a capture: later */
 	rc = ca_mark_part_create_event(real, part);
 	if (rc)

@@ -21,7 +21,7 @@
 #include "shim/driver/context_event.h"
 #include "shim/driver/stream_event.h"
 #include "shim/state/process.h"
-#include "shim/track/beliefs.h"
+#include "shim/track/assumptions.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 
@@ -193,7 +193,7 @@ capturing(void *self)
 static bool
 orders(void *self, void *space_context)
 {
-	return ca_beliefs_hold(space_context);
+	return ca_assumptions_hold(space_context);
 }
 
 static uint64_t

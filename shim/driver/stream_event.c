@@ -6,7 +6,8 @@
  *
  * A record on the legacy stream would be a barrier for all blocking streams. So it goes to a
  * blocking stream of our own, which the driver orders behind what was submitted to the legacy
- * stream, and which nobody else uses. That the driver does is tried first (shim/track/beliefs.h).
+ * stream, and which nobody else uses. That the driver does is tried first
+ * (shim/track/assumptions.h).
  *
  * Created streams need no current context of their own; where a driver wants one, it gets it.
  */
@@ -22,7 +23,7 @@
 #include "shim/bind/unseen_calls.h"
 #include "shim/driver/context_event.h"
 #include "shim/state/process.h"
-#include "shim/track/beliefs.h"
+#include "shim/track/assumptions.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 #include "shim/track/streams.h"
@@ -176,7 +177,7 @@ take_marker(struct call *call)
  * anyway. Otherwise the mark is one that is done, if the stream is through, or there is none now.
  */
 static CUresult
-record_unproven(struct call *call, struct ca_mark_part *part)
+record_unverified(struct call *call, struct ca_mark_part *part)
 {
 	struct ca_space *space = atomic_load(&call->context->space);
 	CUresult rc;
@@ -198,8 +199,8 @@ record_legacy(struct call *call, struct ca_mark_part *part)
 {
 	CUresult rc;
 
-	if (!ca_belief_holds(call->context, CA_BELIEF_LEGACY_RECORD))
-		return record_unproven(call, part);
+	if (!ca_assumption_holds(call->context, CA_ASSUMPTION_LEGACY_RECORD))
+		return record_unverified(call, part);
 	rc = take_marker(call);
 	return rc ? rc : make(call, record);
 }

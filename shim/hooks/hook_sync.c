@@ -12,7 +12,7 @@
  */
 #include "shim/hooks/hook.h"
 #include "shim/hooks/submission.h"
-#include "shim/track/beliefs.h"
+#include "shim/track/assumptions.h"
 #include "shim/track/contexts.h"
 
 struct ended {
@@ -38,7 +38,7 @@ end(struct ended ended, CUresult rc)
 {
 	if (ended.stream && rc == CUDA_SUCCESS) {
 		ca_order_finished(ended.stream, ended.bound);
-		ca_beliefs_look(ca_real());
+		ca_assumptions_look(ca_real());
 		ca_process_tick(ca_process());
 	}
 	return rc;
@@ -107,7 +107,7 @@ cuCtxSynchronize(void)
 
 	if (space && rc == CUDA_SUCCESS) {
 		ca_order_space_finished(space, bound, false);
-		ca_beliefs_look(real);
+		ca_assumptions_look(real);
 		ca_process_tick(ca_process());
 	}
 	return rc;
@@ -123,7 +123,7 @@ cuCtxSynchronize_v2(CUcontext ctx)
 
 	if (space && rc == CUDA_SUCCESS) {
 		ca_order_space_finished(space, bound, false);
-		ca_beliefs_look(real);
+		ca_assumptions_look(real);
 		ca_process_tick(ca_process());
 	}
 	return rc;

@@ -24,7 +24,7 @@
 #include "shim/process/stats_file.h"
 #include "shim/process/tracing.h"
 #include "shim/process/watch.h"
-#include "shim/track/beliefs.h"
+#include "shim/track/assumptions.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 #include "shim/track/events.h"
@@ -49,7 +49,7 @@ after_fork_child(void)
 	ca_log_after_fork_child();
 	ca_capture_after_fork_child();
 	ca_context_after_fork_child();
-	ca_beliefs_after_fork_child();
+	ca_assumptions_after_fork_child();
 	ca_marks_after_fork_child();
 	ca_streams_after_fork_child();
 	ca_submission_cache_after_fork_child();

@@ -4,7 +4,7 @@
 
 #include "shim/driver/driver_table.h"
 #include "shim/process/lifecycle.h"
-#include "shim/track/beliefs.h"
+#include "shim/track/assumptions.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 #include "shim/track/events.h"
@@ -24,7 +24,7 @@ ca_context_teardown(struct ca_context *context)
 		}
 		ca_streams_context_died(context);
 		ca_marks_context_died(context);
-		ca_beliefs_context_died(context);
+		ca_assumptions_context_died(context);
 		ca_capture_context_died(context->handle);
 		ca_events_context_died(context->handle);
 		ca_context_unlink(context);

@@ -33,8 +33,8 @@ enum ca_context_kind {
 	CA_CONTEXT_GREEN,
 };
 
-/* Of trials (shim/track/belief_trial.h); NULL: not made yet. */
-struct ca_belief_kit {
+/* Of trials (shim/track/assumption_trial.h); NULL: not made yet. */
+struct ca_assumption_kit {
 	CUevent mark, control;
 	CUstream stream; /* that nothing else depends on */
 };
@@ -52,16 +52,16 @@ struct ca_context {
 	struct ca_mark_part *spare; /* parts with an event, ready for use; under the marks' lock */
 	CUstream _Atomic marker; /* a stream of ours, to mark the legacy stream; NULL: none yet */
 	CUstream _Atomic filler; /* a stream of ours, to fill memory; NULL: none yet */
-	_Atomic unsigned needs;  /* beliefs (shim/track/beliefs.h) that it rests on */
+	_Atomic unsigned needs;  /* assumptions (shim/track/assumptions.h) that it rests on */
 	_Atomic unsigned kept;   /* of these, known to be kept */
 	_Atomic unsigned broken; /* known to be broken, or never to be tried */
-	/* of the one thread that tries a belief */
-	struct ca_belief_kit kit;
-	_Atomic uint32_t *word; /* page-locked; NULL: not made yet */
-	uint32_t word_value;    /* the largest that was written or waited for */
-	unsigned silent;        /* trials in which even the control did not end */
-	uint64_t next_trial_ns; /* not before, by the monotonic clock */
-	unsigned trial_gap_us;  /* between the last trial and the next */
+	/* of the one thread that tries an assumption */
+	struct ca_assumption_kit kit;
+	_Atomic uint32_t *word;          /* page-locked; NULL: not made yet */
+	uint32_t word_value;             /* the largest that was written or waited for */
+	unsigned silent;                 /* trials in which even the control did not end */
+	uint64_t next_trial_ns;          /* not before, by the monotonic clock */
+	unsigned trial_gap_us;           /* between the last trial and the next */
 	struct ca_context *_Atomic next; /* in the list of the living; kept when unlinked */
 };
 

@@ -16,7 +16,7 @@
 #include "config/mutant.h"
 #include "shim/bind/libcuda.h"
 #include "shim/state/process.h"
-#include "shim/track/beliefs.h"
+#include "shim/track/assumptions.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 #include "shim/track/stream_table.h"
@@ -111,7 +111,7 @@ open_stream(struct ca_process *process, struct ca_context *context,
 	}
 	if (kind == CA_STREAM_PER_THREAD)
 		track_thread();
-	ca_beliefs_stream_comes(ca_real(), context, kind);
+	ca_assumptions_stream_comes(ca_real(), context, kind);
 	if (ca_stream_open(space, kind, ca_stream_encode(name->handle, name->thread), known,
 			   &stream))
 		return NULL;

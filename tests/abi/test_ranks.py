@@ -40,7 +40,7 @@ PUBLIC = {
     "shim/hooks": [],
     "shim/process": ["lifecycle.h"],
     "shim/driver": ["driver_table.h"],
-    "shim/track": ["captures.h", "contexts.h", "events.h", "graphs.h", "stream_cache.h", "streams.h"],
+    "shim/track": ["assumptions.h", "captures.h", "contexts.h", "events.h", "graphs.h", "stream_cache.h", "streams.h"],
     "shim/framework": ["framework.h"],
     "shim/state": ["finished_only.h", "handle_table.h", "process.h", "record_arena.h"],
     "shim/bind": ["cuda_abi.h", "hooks.h", "libcuda.h", "links.h", "loader.h", "object.h", "registrations.def",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Beliefs about the driver are tried on it before several streams rest on them (broken.c): a driver that breaks one, or on
+"""Assumptions about the driver are tried on it before several streams rest on them (broken.c): a driver that breaks one, or on
 which none can be tried, is used with finished memory only, and no work is disturbed."""
 
 import json
@@ -49,20 +49,20 @@ def unfinished(ours):
     return ours["taken_exposed"] + ours["taken_same_stream"]
 
 
-@pytest.mark.parametrize("beliefs", ["kept", LEGACY, CONTEXT])
+@pytest.mark.parametrize("assumptions", ["kept", LEGACY, CONTEXT])
 @pytest.mark.parametrize("case", CASES)
-def test_native(case, beliefs):
-    sound(go(case, preload=False, SIMCUDA_BELIEFS=beliefs))
+def test_native(case, assumptions):
+    sound(go(case, preload=False, SIMCUDA_BELIEFS=assumptions))
 
 
 @pytest.mark.parametrize("queues", ["many", "1"])
-@pytest.mark.parametrize("beliefs", ["kept", LEGACY, CONTEXT, f"{LEGACY},{CONTEXT}"])
+@pytest.mark.parametrize("assumptions", ["kept", LEGACY, CONTEXT, f"{LEGACY},{CONTEXT}"])
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("case", CASES)
-def test_with_the_library(case, clock, beliefs, queues):
+def test_with_the_library(case, clock, assumptions, queues):
     if queues == "1" and case == "streams_that_wait_for_each_other":
         pytest.skip("waits for itself natively on a device with one queue")
-    sound(go(case, SIMCUDA_BELIEFS=beliefs, SIMCUDA_QUEUES=queues, **CLOCKS[clock]))
+    sound(go(case, SIMCUDA_BELIEFS=assumptions, SIMCUDA_QUEUES=queues, **CLOCKS[clock]))
 
 
 def test_where_they_are_kept_nothing_is_restricted(tmp_path):
@@ -70,11 +70,11 @@ def test_where_they_are_kept_nothing_is_restricted(tmp_path):
     assert ours["finished_only_reasons"] == [] and unfinished(ours) > 0
 
 
-@pytest.mark.parametrize("belief, reason", [(LEGACY, "legacy_record"), (CONTEXT, "context_record")])
-def test_a_broken_one_is_found(tmp_path, belief, reason):
-    ours, _, _ = statistics(tmp_path, "legacy_and_then_another", **EAGER, SIMCUDA_BELIEFS=belief)
+@pytest.mark.parametrize("assumption, reason", [(LEGACY, "legacy_record"), (CONTEXT, "context_record")])
+def test_a_broken_one_is_found(tmp_path, assumption, reason):
+    ours, _, _ = statistics(tmp_path, "legacy_and_then_another", **EAGER, SIMCUDA_BELIEFS=assumption)
     assert ours["finished_only_reasons"] == [reason] and unfinished(ours) == 0
-    log = go("a_second_stream", SIMCUDA_BELIEFS=belief, CACHEALLOC_LOG="info").stderr
+    log = go("a_second_stream", SIMCUDA_BELIEFS=assumption, CACHEALLOC_LOG="info").stderr
     assert log.count("only finished memory is reused from now on") == 1, log
 
 
@@ -120,10 +120,10 @@ def test_a_trial_that_fails_disturbs_nothing(case, failing):
         assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("case, belief", [("legacy_and_then_another", LEGACY), ("legacy_and_then_the_host", LEGACY),
+@pytest.mark.parametrize("case, assumption", [("legacy_and_then_another", LEGACY), ("legacy_and_then_the_host", LEGACY),
                                           ("thread_that_has_ended", CONTEXT)])
-def test_a_library_that_believes_without_a_trial_is_caught(case, belief):
+def test_a_library_that_believes_without_a_trial_is_caught(case, assumption):
     if not MUTANTS.exists():
         pytest.skip("built without mutants")
-    done = go(case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="BELIEFS_UNPROBED", SIMCUDA_BELIEFS=belief)
+    done = go(case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="ASSUMPTIONS_UNPROBED", SIMCUDA_BELIEFS=assumption)
     assert done.returncode == -6 and "simcuda: race" in done.stderr, done.stderr[-2000:]

@@ -90,7 +90,7 @@ def test_well_ordered_streams_get_no_wait(tmp_path, case, clock, slack):
     more, _, ours = added(tmp_path, case, conf=f"reuse_slack_mb:{slack}", SIMCUDA_CLOCK=clock)
     assert not {name: n for name, n in more.items() if name in waits}
     assert ours["order_waits"] <= (0 if waits is WAITS else rounds)
-    # the trial of the driver (shim/track/beliefs.h) records six, two of them on the context
+    # the trial of the driver (shim/track/assumptions.h) records six, two of them on the context
     assert sum(more.get(name, 0) for name in RECORDS) <= rounds + 6
     assert more.get("cuCtxRecordEvent", 0) <= 2
     assert ours["reserved_bytes"]["peak"] <= slack * MIB + needed * 5 // 4 + 4 * BIG

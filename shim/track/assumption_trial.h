@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A belief about the driver, tried on the driver itself.
+ * An assumption about the driver, tried on the driver itself.
  *
  * A stream waits for a word in page-locked host memory that is not there yet (cuStreamWaitValue32).
  * A mark that is believed to come after that stream's work must not be done then, while a control,
@@ -9,7 +9,7 @@
  * word: a stream that writes it may stand behind the waiting one in the same queue of the device
  * (CUDA_DEVICE_MAX_CONNECTIONS=1), and never run.
  *
- * A thread of ours makes the stream wait, since one belief is about another thread's per-thread
+ * A thread of ours makes the stream wait, since one assumption is about another thread's per-thread
  * stream, and writes the word after a while whatever happens: a call of the calling thread that
  * blocks until the word is there comes back. If a call of our thread does not, the calling thread
  * writes the word and gives up, and no other trial begins before ours has ended.
@@ -20,13 +20,13 @@
 #include "shim/bind/libcuda.h"
 #include "shim/track/contexts.h"
 
-enum ca_belief {
+enum ca_assumption {
 	/* An event recorded on a blocking stream that is idle comes after all that the legacy
 	 * stream was given before. */
-	CA_BELIEF_LEGACY_RECORD = 1,
+	CA_ASSUMPTION_LEGACY_RECORD = 1,
 	/* cuCtxRecordEvent comes after all that any stream of the context was given before, other
 	 * threads' per-thread streams included. */
-	CA_BELIEF_CONTEXT_RECORD = 2,
+	CA_ASSUMPTION_CONTEXT_RECORD = 2,
 };
 
 enum ca_verdict {
@@ -42,14 +42,14 @@ struct ca_verdicts {
 };
 
 /*
- * Tries the `wanted` beliefs on a context that is entered; the capture gate is entered, too, and
- * nothing that we did not see captures. For the legacy stream's: no other blocking stream of the
- * context has unfinished work, or the calling thread is about to submit to the legacy stream. At
- * most 20 calls of the driver, and on a machine that is not busy 1 ms of asking. One call at a
+ * Tries the `wanted` assumptions on a context that is entered; the capture gate is entered, too,
+ * and nothing that we did not see captures. For the legacy stream's: no other blocking stream of
+ * the context has unfinished work, or the calling thread is about to submit to the legacy stream.
+ * At most 20 calls of the driver, and on a machine that is not busy 1 ms of asking. One call at a
  * time. errno kept.
  */
-struct ca_verdicts ca_belief_trial(const struct ca_real *real, struct ca_context *context,
-				   unsigned wanted);
+struct ca_verdicts ca_assumption_trial(const struct ca_real *real, struct ca_context *context,
+				       unsigned wanted);
 /* There will be no trial any more: gives back what can be. */
-void ca_belief_trials_end(const struct ca_real *real, struct ca_context *context);
-void ca_belief_trial_after_fork_child(void);
+void ca_assumption_trials_end(const struct ca_real *real, struct ca_context *context);
+void ca_assumption_trial_after_fork_child(void);

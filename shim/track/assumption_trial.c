@@ -7,7 +7,7 @@
  * The word only grows: each wait is for a value of its own, larger than all before, and at the end
  * it is beyond what a late wait can ask for.
  */
-#include "shim/track/belief_trial.h"
+#include "shim/track/assumption_trial.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/bind/loader.h"
 #include "shim/state/process.h"
 
 enum {
@@ -43,8 +44,26 @@ static struct {
 	_Atomic CUresult result; /* of the last wait that was posted */
 } helper;
 
+/* The C library's. Before glibc 2.34 they are in a library of their own, which a driver needs, and
+ * this one must not. */
+static struct {
+	int (*create)(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *arg),
+		      void *arg);
+	int (*detach)(pthread_t thread);
+	int (*setcancelstate)(int state, int *ret_before);
+} threads;
+
+static bool
+find_threads(void)
+{
+	*(uintptr_t *)&threads.create = ca_loader_find("pthread_create");
+	*(uintptr_t *)&threads.detach = ca_loader_find("pthread_detach");
+	*(uintptr_t *)&threads.setcancelstate = ca_loader_find("pthread_setcancelstate");
+	return threads.create && threads.detach && threads.setcancelstate;
+}
+
 static void
-nap(void)
+sleep_once(void)
 {
 	const struct timespec time = { .tv_nsec = NAP_NS };
 
@@ -57,7 +76,7 @@ static bool
 reaches(_Atomic unsigned *step, unsigned number, unsigned naps)
 {
 	while (atomic_load(step) < number && !atomic_load(&helper.dropped) && naps--)
-		nap();
+		sleep_once();
 	return atomic_load(step) >= number;
 }
 
@@ -87,6 +106,7 @@ helper_main(void *arg)
 	struct ca_context *context = helper.context;
 	CUcontext ignored;
 
+	threads.detach(pthread_self());
 	(void)CA_INSIDE(helper.real->cuCtxGetCurrent(&ignored));
 	if (!atomic_load(&helper.dropped) && ca_context_enter(context)) {
 		if (!CA_INSIDE(helper.real->cuCtxPushCurrent_v2(context->handle))) {
@@ -100,11 +120,10 @@ helper_main(void *arg)
 	return NULL;
 }
 
-/* The calling thread's own part of the contract is to call helper_stop. */
+/* The calling thread ends it with helper_stop. */
 static bool
 helper_start(const struct ca_real *real, struct ca_context *context)
 {
-	pthread_attr_t detached;
 	pthread_t thread;
 	bool made;
 
@@ -115,12 +134,8 @@ helper_start(const struct ca_real *real, struct ca_context *context)
 	atomic_store(&helper.asked, 0);
 	atomic_store(&helper.posted, 0);
 	atomic_store(&helper.judged, 0);
-	if (pthread_attr_init(&detached))
-		return false;
 	atomic_store(&helper.lives, true);
-	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	made = !pthread_create(&thread, &detached, helper_main, NULL);
-	pthread_attr_destroy(&detached);
+	made = !threads.create(&thread, NULL, helper_main, NULL);
 	if (!made)
 		atomic_store(&helper.lives, false);
 	return made && reaches(&helper.alive, 1, MEET_NAPS);
@@ -136,12 +151,12 @@ helper_stop(struct ca_context *context)
 	context->word_value += WAITS_MAX;
 	atomic_store(context->word, context->word_value);
 	while (atomic_load(&helper.lives) && naps--)
-		nap();
+		sleep_once();
 }
 
 /* A stream waits for helper.value. */
 static CUresult
-helper_ask(struct ca_context *context, CUstream stream)
+helper_request(struct ca_context *context, CUstream stream)
 {
 	unsigned number = atomic_load(&helper.asked) + 1;
 
@@ -164,7 +179,7 @@ helper_answer(struct ca_context *context)
 /* ---- the thread that judges */
 
 static bool
-is_able(const struct ca_real *real)
+is_supported(const struct ca_real *real)
 {
 	return real->cuStreamWaitValue32_v2 && real->cuMemHostAlloc && real->cuStreamCreate &&
 	       real->cuStreamDestroy_v2 && real->cuEventCreate && real->cuEventRecord &&
@@ -174,9 +189,9 @@ is_able(const struct ca_real *real)
 
 /* The context is current. Made once; a part that could not be made is tried for again. */
 static CUresult
-make_kit(const struct ca_real *real, struct ca_context *context)
+make_trial_objects(const struct ca_real *real, struct ca_context *context)
 {
-	struct ca_belief_kit *kit = &context->kit;
+	struct ca_assumption_kit *kit = &context->kit;
 	const unsigned non_blocking = 1;
 	CUstream marker;
 	CUresult rc = CUDA_SUCCESS;
@@ -208,7 +223,7 @@ make_kit(const struct ca_real *real, struct ca_context *context)
 static bool
 ends(const struct ca_real *real, CUevent event)
 {
-	for (unsigned naps = ASK_NAPS; naps--; nap())
+	for (unsigned naps = ASK_NAPS; naps--; sleep_once())
 		switch (CA_INSIDE(real->cuEventQuery(event))) {
 		case CUDA_SUCCESS:
 			return true;
@@ -221,12 +236,12 @@ ends(const struct ca_real *real, CUevent event)
 }
 
 static CUresult
-record(const struct ca_real *real, struct ca_context *context, enum ca_belief belief)
+record(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption)
 {
-	struct ca_belief_kit *kit = &context->kit;
+	struct ca_assumption_kit *kit = &context->kit;
 	CUresult rc;
 
-	if (belief == CA_BELIEF_LEGACY_RECORD)
+	if (assumption == CA_ASSUMPTION_LEGACY_RECORD)
 		rc = CA_INSIDE(real->cuEventRecord(kit->mark, atomic_load(&context->marker)));
 	else
 		rc = CA_INSIDE(real->cuCtxRecordEvent(context->handle, kit->mark));
@@ -241,10 +256,10 @@ record(const struct ca_real *real, struct ca_context *context, enum ca_belief be
  * other work; the legacy stream's can have waited for nothing else.
  */
 static enum ca_verdict
-judge(const struct ca_real *real, struct ca_context *context, enum ca_belief belief)
+evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption)
 {
-	struct ca_belief_kit *kit = &context->kit;
-	CUresult rc = record(real, context, belief);
+	struct ca_assumption_kit *kit = &context->kit;
+	CUresult rc = record(real, context, assumption);
 	bool controlled;
 
 	if (rc)
@@ -259,40 +274,40 @@ judge(const struct ca_real *real, struct ca_context *context, enum ca_belief bel
 		return CA_VERDICT_NONE;
 	if (!controlled)
 		return CA_VERDICT_SILENT;
-	if (belief == CA_BELIEF_LEGACY_RECORD)
+	if (assumption == CA_ASSUMPTION_LEGACY_RECORD)
 		return CA_VERDICT_KEPT;
 	helper_answer(context);
 	return ends(real, kit->mark) ? CA_VERDICT_KEPT : CA_VERDICT_NONE;
 }
 
 static enum ca_verdict
-try_once(const struct ca_real *real, struct ca_context *context, enum ca_belief belief)
+try_once(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption)
 {
-	bool legacy = belief == CA_BELIEF_LEGACY_RECORD;
+	bool legacy = assumption == CA_ASSUMPTION_LEGACY_RECORD;
 	enum ca_verdict verdict = CA_VERDICT_NONE;
 	CUresult rc;
 
-	rc = helper_ask(context, legacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD);
+	rc = helper_request(context, legacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD);
 	if (!rc)
-		verdict = judge(real, context, belief);
+		verdict = evaluate(real, context, assumption);
 	else if (rc == CUDA_ERROR_NOT_SUPPORTED)
 		verdict = CA_VERDICT_UNABLE;
 	helper_answer(context);
 	return verdict;
 }
 
-/* What other threads submit at the same moment can pass for the work that a context mark waits for.
- * So it has to wait twice. */
+/* Work that other threads submit at the same moment can pass for what a context mark waits for. So
+ * the mark has to wait twice. */
 static void
 try_wanted(const struct ca_real *real, struct ca_context *context, unsigned wanted,
 	   struct ca_verdicts *verdicts)
 {
-	if (wanted & CA_BELIEF_LEGACY_RECORD)
-		verdicts->legacy = try_once(real, context, CA_BELIEF_LEGACY_RECORD);
-	if (wanted & CA_BELIEF_CONTEXT_RECORD)
-		verdicts->context = try_once(real, context, CA_BELIEF_CONTEXT_RECORD);
+	if (wanted & CA_ASSUMPTION_LEGACY_RECORD)
+		verdicts->legacy = try_once(real, context, CA_ASSUMPTION_LEGACY_RECORD);
+	if (wanted & CA_ASSUMPTION_CONTEXT_RECORD)
+		verdicts->context = try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
 	if (verdicts->context == CA_VERDICT_KEPT)
-		verdicts->context = try_once(real, context, CA_BELIEF_CONTEXT_RECORD);
+		verdicts->context = try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
 }
 
 static void
@@ -303,7 +318,7 @@ try_in_context(const struct ca_real *real, struct ca_context *context, unsigned 
 
 	if (ca_context_push(real, context, &pushed))
 		return;
-	if (!make_kit(real, context)) {
+	if (!make_trial_objects(real, context)) {
 		if (helper_start(real, context))
 			try_wanted(real, context, wanted, verdicts);
 		helper_stop(context);
@@ -312,28 +327,28 @@ try_in_context(const struct ca_real *real, struct ca_context *context, unsigned 
 }
 
 struct ca_verdicts
-ca_belief_trial(const struct ca_real *real, struct ca_context *context, unsigned wanted)
+ca_assumption_trial(const struct ca_real *real, struct ca_context *context, unsigned wanted)
 {
 	struct ca_verdicts verdicts = { CA_VERDICT_NONE, CA_VERDICT_NONE };
 	int saved = errno, cancel;
 	sigset_t all, before;
 
-	if (!is_able(real))
+	if (!is_supported(real) || !find_threads())
 		return (struct ca_verdicts){ CA_VERDICT_UNABLE, CA_VERDICT_UNABLE };
 	if (atomic_load(&helper.lives))
 		return verdicts; /* of a trial that was given up */
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	sigprocmask(SIG_SETMASK, &all, &before); /* of the calling thread, on Linux */
+	threads.setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	try_in_context(real, context, wanted, &verdicts);
-	pthread_setcancelstate(cancel, &cancel);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	threads.setcancelstate(cancel, &cancel);
+	sigprocmask(SIG_SETMASK, &before, NULL);
 	errno = saved;
 	return verdicts;
 }
 
 void
-ca_belief_trials_end(const struct ca_real *real, struct ca_context *context)
+ca_assumption_trials_end(const struct ca_real *real, struct ca_context *context)
 {
 	int saved = errno;
 
@@ -344,7 +359,7 @@ ca_belief_trials_end(const struct ca_real *real, struct ca_context *context)
 }
 
 void
-ca_belief_trial_after_fork_child(void)
+ca_assumption_trial_after_fork_child(void)
 {
 	atomic_store(&helper.lives, false);
 }

@@ -6,7 +6,7 @@
  * legacy one was ever given work, nor if the calling thread is about to submit to the legacy stream
  * anyway, nor if all is finished and no other thread submits.
  */
-#include "shim/track/beliefs.h"
+#include "shim/track/assumptions.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -18,7 +18,7 @@
 #include "shim/track/captures.h"
 
 enum {
-	ALL = CA_BELIEF_LEGACY_RECORD | CA_BELIEF_CONTEXT_RECORD,
+	ALL = CA_ASSUMPTION_LEGACY_RECORD | CA_ASSUMPTION_CONTEXT_RECORD,
 	/* A busy machine may keep the thread of a trial, or the device, from running for 1 ms. */
 	SILENT_MAX = 8,
 	/* after a trial that showed nothing, doubled each time */
@@ -26,17 +26,17 @@ enum {
 	GAP_LAST_US = 1000000,
 };
 
-_Atomic unsigned ca_beliefs_open;
+_Atomic unsigned ca_assumptions_open;
 static _Atomic bool trying;
 
 bool
-ca_belief_holds(const struct ca_context *context, enum ca_belief belief)
+ca_assumption_holds(const struct ca_context *context, enum ca_assumption assumption)
 {
-	return atomic_load(&context->kept) & belief || CA_MUTANT(BELIEFS_UNPROBED);
+	return atomic_load(&context->kept) & assumption || CA_MUTANT(ASSUMPTIONS_UNPROBED);
 }
 
 bool
-ca_beliefs_hold(const struct ca_context *context)
+ca_assumptions_hold(const struct ca_context *context)
 {
 	return !(atomic_load(&context->needs) & ~atomic_load(&context->kept));
 }
@@ -49,51 +49,52 @@ unsettled(const struct ca_context *context)
 }
 
 static void
-need(const struct ca_real *real, struct ca_context *context, unsigned beliefs)
+need(const struct ca_real *real, struct ca_context *context, unsigned assumptions)
 {
 	unsigned fresh;
 
-	if (CA_MUTANT(BELIEFS_UNPROBED))
+	if (CA_MUTANT(ASSUMPTIONS_UNPROBED))
 		return;
 	if (!real->cuCtxRecordEvent) /* then nothing rests on it */
-		beliefs &= ~(unsigned)CA_BELIEF_CONTEXT_RECORD;
-	fresh = beliefs & ~atomic_fetch_or(&context->needs, beliefs);
-	atomic_fetch_add(&ca_beliefs_open, (unsigned)__builtin_popcount(fresh));
+		assumptions &= ~(unsigned)CA_ASSUMPTION_CONTEXT_RECORD;
+	fresh = assumptions & ~atomic_fetch_or(&context->needs, assumptions);
+	atomic_fetch_add(&ca_assumptions_open, (unsigned)__builtin_popcount(fresh));
 }
 
 /* ---- what a trial showed */
 
 static void
-keep(struct ca_context *context, unsigned beliefs)
+keep(struct ca_context *context, unsigned assumptions)
 {
-	atomic_fetch_or(&context->kept, beliefs);
-	atomic_fetch_sub(&ca_beliefs_open, (unsigned)__builtin_popcount(beliefs));
+	atomic_fetch_or(&context->kept, assumptions);
+	atomic_fetch_sub(&ca_assumptions_open, (unsigned)__builtin_popcount(assumptions));
 }
 
 static void
-give_up(struct ca_context *context, unsigned beliefs, unsigned reason)
+reject(struct ca_context *context, unsigned assumptions, unsigned reason)
 {
 	struct ca_process *process = ca_process_made();
 	struct ca_space *space = atomic_load(&context->space);
 
-	atomic_fetch_or(&context->broken, beliefs);
-	atomic_fetch_sub(&ca_beliefs_open, (unsigned)__builtin_popcount(beliefs));
+	atomic_fetch_or(&context->broken, assumptions);
+	atomic_fetch_sub(&ca_assumptions_open, (unsigned)__builtin_popcount(assumptions));
 	if (process && space)
 		ca_order_finished_only(process->heap, space, reason);
 }
 
 static void
-learn(struct ca_context *context, enum ca_belief belief, enum ca_verdict verdict, unsigned reason)
+set_result(struct ca_context *context, enum ca_assumption assumption, enum ca_verdict verdict,
+	   unsigned reason)
 {
 	switch (verdict) {
 	case CA_VERDICT_KEPT:
-		keep(context, belief);
+		keep(context, assumption);
 		return;
 	case CA_VERDICT_BROKEN:
-		give_up(context, belief, reason);
+		reject(context, assumption, reason);
 		return;
 	case CA_VERDICT_UNABLE:
-		give_up(context, belief, CA_REASON_NO_TRIAL);
+		reject(context, assumption, CA_REASON_NO_TRIAL);
 		return;
 	case CA_VERDICT_SILENT:
 	case CA_VERDICT_NONE:
@@ -120,45 +121,45 @@ wait_for_better_times(struct ca_context *context, bool silent)
 	context->next_trial_ns = now_ns() + (uint64_t)context->trial_gap_us * 1000;
 	context->silent += silent;
 	if (context->silent >= SILENT_MAX)
-		give_up(context, unsettled(context), CA_REASON_NO_TRIAL);
+		reject(context, unsettled(context), CA_REASON_NO_TRIAL);
 }
 
 /* The gate and the context are entered. */
 static void
-try_beliefs(const struct ca_real *real, struct ca_context *context, unsigned beliefs)
+try_assumptions(const struct ca_real *real, struct ca_context *context, unsigned assumptions)
 {
-	unsigned wanted = unsettled(context) & beliefs;
+	unsigned wanted = unsettled(context) & assumptions;
 	struct ca_verdicts verdicts;
 
 	if (!wanted || atomic_exchange(&trying, true))
 		return;
 	wanted &= unsettled(context);
 	if (wanted && now_ns() >= context->next_trial_ns && !ca_unseen_capture(real)) {
-		verdicts = ca_belief_trial(real, context, wanted);
-		if (wanted & CA_BELIEF_LEGACY_RECORD)
-			learn(context, CA_BELIEF_LEGACY_RECORD, verdicts.legacy,
-			      CA_REASON_LEGACY_RECORD);
-		if (wanted & CA_BELIEF_CONTEXT_RECORD)
-			learn(context, CA_BELIEF_CONTEXT_RECORD, verdicts.context,
-			      CA_REASON_CONTEXT_RECORD);
+		verdicts = ca_assumption_trial(real, context, wanted);
+		if (wanted & CA_ASSUMPTION_LEGACY_RECORD)
+			set_result(context, CA_ASSUMPTION_LEGACY_RECORD, verdicts.legacy,
+				   CA_REASON_LEGACY_RECORD);
+		if (wanted & CA_ASSUMPTION_CONTEXT_RECORD)
+			set_result(context, CA_ASSUMPTION_CONTEXT_RECORD, verdicts.context,
+				   CA_REASON_CONTEXT_RECORD);
 		if (unsettled(context))
 			wait_for_better_times(context,
 					      verdicts.legacy == CA_VERDICT_SILENT ||
 						      verdicts.context == CA_VERDICT_SILENT);
 		else
-			ca_belief_trials_end(real, context);
+			ca_assumption_trials_end(real, context);
 	}
 	atomic_store(&trying, false);
 }
 
 static void
-try_outside(const struct ca_real *real, struct ca_context *context, unsigned beliefs)
+try_outside(const struct ca_real *real, struct ca_context *context, unsigned assumptions)
 {
 	int saved = errno;
 
 	if (ca_gate_enter()) {
 		if (ca_context_enter(context)) {
-			try_beliefs(real, context, beliefs);
+			try_assumptions(real, context, assumptions);
 			ca_context_leave(context);
 		}
 		ca_gate_leave();
@@ -177,21 +178,21 @@ kinds_of(const struct ca_context *context)
 }
 
 static void
-others_have_company(const struct ca_real *real, const struct ca_context *own)
+add_to_others(const struct ca_real *real, const struct ca_context *own)
 {
 	struct ca_context *context;
 
 	for (context = ca_context_first(); context; context = ca_context_next(context)) {
 		if (context == own || !kinds_of(context))
 			continue;
-		need(real, context, CA_BELIEF_CONTEXT_RECORD);
-		try_outside(real, context, CA_BELIEF_CONTEXT_RECORD);
+		need(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
+		try_outside(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
 	}
 }
 
 void
-ca_beliefs_stream_comes(const struct ca_real *real, struct ca_context *context,
-			enum ca_stream_kind kind)
+ca_assumptions_stream_comes(const struct ca_real *real, struct ca_context *context,
+			    enum ca_stream_kind kind)
 {
 	const unsigned legacy = 1u << CA_STREAM_LEGACY;
 	const unsigned blocking = 1u << CA_STREAM_BLOCKING | 1u << CA_STREAM_PER_THREAD;
@@ -200,11 +201,11 @@ ca_beliefs_stream_comes(const struct ca_real *real, struct ca_context *context,
 
 	if (!kinds && !ca_context_multiple())
 		return;
-	need(real, context, CA_BELIEF_CONTEXT_RECORD);
+	need(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
 	if (with & legacy && with & blocking)
-		need(real, context, CA_BELIEF_LEGACY_RECORD);
+		need(real, context, CA_ASSUMPTION_LEGACY_RECORD);
 	if (ca_context_multiple())
-		others_have_company(real, context);
+		add_to_others(real, context);
 	if (!unsettled(context))
 		return;
 	if (kind == CA_STREAM_LEGACY) {
@@ -213,25 +214,25 @@ ca_beliefs_stream_comes(const struct ca_real *real, struct ca_context *context,
 		try_outside(real, context, ALL);
 		ca_order_legacy_end(space);
 	} else {
-		try_outside(real, context, CA_BELIEF_CONTEXT_RECORD);
+		try_outside(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
 	}
 }
 
 bool
-ca_beliefs_want_mark(const struct ca_real *real, struct ca_context *context)
+ca_assumptions_want_mark(const struct ca_real *real, struct ca_context *context)
 {
 	int saved = errno;
 
-	if (!ca_belief_holds(context, CA_BELIEF_CONTEXT_RECORD)) {
-		need(real, context, CA_BELIEF_CONTEXT_RECORD);
-		try_beliefs(real, context, CA_BELIEF_CONTEXT_RECORD);
+	if (!ca_assumption_holds(context, CA_ASSUMPTION_CONTEXT_RECORD)) {
+		need(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
+		try_assumptions(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
 	}
 	errno = saved;
-	return ca_belief_holds(context, CA_BELIEF_CONTEXT_RECORD);
+	return ca_assumption_holds(context, CA_ASSUMPTION_CONTEXT_RECORD);
 }
 
 void
-ca_beliefs_try_again(const struct ca_real *real)
+ca_assumptions_try_again(const struct ca_real *real)
 {
 	struct ca_context *context;
 	struct ca_space *space;
@@ -243,23 +244,23 @@ ca_beliefs_try_again(const struct ca_real *real)
 				    space && ca_order_is_ours(&space->order) &&
 						    ca_order_is_idle(space)
 					    ? ALL
-					    : CA_BELIEF_CONTEXT_RECORD);
+					    : CA_ASSUMPTION_CONTEXT_RECORD);
 	}
 }
 
 void
-ca_beliefs_context_died(struct ca_context *context)
+ca_assumptions_context_died(struct ca_context *context)
 {
-	unsigned beliefs = unsettled(context);
+	unsigned assumptions = unsettled(context);
 
-	atomic_fetch_or(&context->broken, beliefs);
-	atomic_fetch_sub(&ca_beliefs_open, (unsigned)__builtin_popcount(beliefs));
+	atomic_fetch_or(&context->broken, assumptions);
+	atomic_fetch_sub(&ca_assumptions_open, (unsigned)__builtin_popcount(assumptions));
 }
 
 void
-ca_beliefs_after_fork_child(void)
+ca_assumptions_after_fork_child(void)
 {
 	atomic_store(&trying, false);
-	atomic_store(&ca_beliefs_open, 0);
-	ca_belief_trial_after_fork_child();
+	atomic_store(&ca_assumptions_open, 0);
+	ca_assumption_trial_after_fork_child();
 }
