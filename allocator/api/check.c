@@ -233,14 +233,12 @@ magazines_check(struct walk *walk, const struct ca_heap *heap)
 static void
 space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 {
-	const struct ca_list *link;
 	uint64_t waiting[2] = { 0, 0 }, owned[2] = { 0, 0 };
 	uint64_t count = 0, streams = 0, clean = 0, indexed = 0;
 	const struct ca_tree_node *node;
 	unsigned i;
 
-	for (link = space->segments.next; link != &space->segments; link = link->next) {
-		const struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+	CA_LIST_EACH(const struct ca_segment, segment, &space->segments, link) {
 		const struct ca_block *block;
 
 		claim(walk, segment->space == space, "segment of another space");
@@ -273,12 +271,9 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 static uint64_t
 waiting_list_check(struct walk *walk, const struct ca_space *space, const struct ca_list *blocks)
 {
-	const struct ca_list *link;
 	uint64_t count = 0;
 
-	for (link = blocks->next; link != blocks; link = link->next) {
-		const struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
-
+	CA_LIST_EACH(const struct ca_block, block, blocks, waiting) {
 		claim(walk, block->state == CA_BLOCK_MARK_HELD,
 		      "a mark has a block that does not wait");
 		claim(walk, block->segment->space == space, "a mark has a block of another space");
@@ -306,13 +301,9 @@ indexed_in(const struct ca_pool *pools)
 static void
 stream_check(struct walk *walk, const struct ca_stream_record *record, uint64_t *listed)
 {
-	const struct ca_list *link;
 	uint64_t stamp = 0, owned = 0;
 
-	for (link = record->waiting.next; link != &record->waiting; link = link->next) {
-		const struct ca_block *block =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
-
+	CA_LIST_EACH(const struct ca_block, block, &record->waiting, waiting) {
 		claim(walk, block->state == CA_BLOCK_STREAM_HELD,
 		      "a stream's list has a block that does not wait for it");
 		claim(walk, block->user.stream == &record->hot,
@@ -329,13 +320,10 @@ stream_check(struct walk *walk, const struct ca_stream_record *record, uint64_t 
 static void
 set_check(struct walk *walk, const struct ca_user_set *set, uint64_t *listed)
 {
-	const struct ca_list *link;
 	uint64_t stamp = 0, blocks = 0;
 	unsigned i;
 
-	for (link = set->blocks.next; link != &set->blocks; link = link->next, blocks++) {
-		const struct ca_block *block =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
+	CA_LIST_EACH(const struct ca_block, block, &set->blocks, waiting) {
 		const struct ca_several *several = ca_block_several(block);
 
 		if (!claim(walk,
@@ -349,6 +337,7 @@ set_check(struct walk *walk, const struct ca_user_set *set, uint64_t *listed)
 			      "a block of a set has another user");
 		claim(walk, !set->n || block->user.stamp >= stamp, "a set's list is not in order");
 		stamp = block->user.stamp;
+		blocks++;
 	}
 	claim(walk, blocks == indexed_in(set->pools), "a set's pools and its list disagree");
 	*listed += blocks;
@@ -374,22 +363,15 @@ streams_check(struct walk *walk, const struct ca_space *space)
 static void
 lists_check(struct walk *walk, const struct ca_space *space)
 {
-	const struct ca_list *link;
 	uint64_t listed = waiting_list_check(walk, space, &space->unmarked);
 
 	listed += waiting_list_check(walk, space, &space->held);
-
-	for (link = space->pending.next; link != &space->pending; link = link->next) {
-		const struct ca_group *group = CA_CONTAINER_OF(link, struct ca_group, link);
-
+	CA_LIST_EACH(const struct ca_group, group, &space->pending, link)
 		listed += waiting_list_check(walk, space, &group->blocks);
-	}
 	claim(walk, listed <= space->waiting_blocks, "a block waits on two lists");
 	claim(walk, space->device->in_flight || listed == space->waiting_blocks,
 	      "a waiting block is on no list");
-	for (link = space->due.next; link != &space->due; link = link->next) {
-		const struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, hand);
-
+	CA_LIST_EACH(const struct ca_segment, segment, &space->due, hand) {
 		claim(walk, segment->retired && !segment->live, "a segment in use is due");
 		claim(walk, segment->space == space, "a segment of another space is due");
 	}

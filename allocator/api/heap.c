@@ -208,13 +208,12 @@ void
 ca_space_kill(struct ca_space *space)
 {
 	struct ca_heap *heap = space->heap;
-	struct ca_list *link;
 
 	ca_heap_lock(heap);
 	space->dead = true;
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
-	while ((link = space->segments.next) != &space->segments)
-		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
+	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link)
+		ca_segment_forget_locked(segment);
 	ca_context_mark_drop_all_locked(space);
 	ca_limit_forget_locked(space);
 	ca_heap_unlock(heap);

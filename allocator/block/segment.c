@@ -85,7 +85,6 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	segment->chart_log = ca_chart_log(bytes);
 	segment->retired = space->poisoned;
 	ca_list_init(&segment->hand);
-	ca_list_init(&segment->link);
 	ca_list_insert(&space->segments, &segment->link);
 	block->segment = segment;
 	block->address = address;
@@ -268,13 +267,10 @@ ca_segment_release_locked(struct ca_block *block)
 void
 ca_segment_unstick_locked(struct ca_space *space)
 {
-	struct ca_list *link;
-
 	if (!space->stuck_segments)
 		return;
 	space->stuck_segments = 0;
-	for (link = space->segments.next; link != &space->segments; link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link) {
 		struct ca_block *block = segment->first;
 
 		if (!(segment->standing & CA_STUCK))

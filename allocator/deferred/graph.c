@@ -36,7 +36,6 @@ ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool 
 		hold->first = first;
 		hold->last = last;
 		hold->gone = gone;
-		ca_list_init(&hold->link);
 		ca_list_insert(&heap->graphs, &hold->link);
 	}
 	ca_heap_unlock(heap);
@@ -57,15 +56,11 @@ static struct ca_segment *
 segment_of(struct ca_heap *heap, uint64_t first, uint64_t last)
 {
 	struct ca_space *space;
-	struct ca_list *link;
 
 	for (space = heap->spaces; space; space = space->next)
-		for (link = space->segments.next; link != &space->segments; link = link->next) {
-			struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
+		CA_LIST_EACH(struct ca_segment, segment, &space->segments, link)
 			if (!segment->retired && birth_between(segment, first, last))
 				return segment;
-		}
 	return NULL;
 }
 
@@ -83,15 +78,9 @@ ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last)
 static bool
 is_held(const struct ca_heap *heap, uint64_t serial)
 {
-	const struct ca_list *link;
-
-	for (link = heap->graphs.next; link != &heap->graphs; link = link->next) {
-		const struct ca_hold *hold =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_hold, link);
-
+	CA_LIST_EACH(const struct ca_hold, hold, &heap->graphs, link)
 		if (serial > hold->first && serial <= hold->last)
 			return true;
-	}
 	return false;
 }
 
@@ -114,13 +103,9 @@ ca_graph_keeps_locked(struct ca_block *block)
 static bool
 scan(struct ca_heap *heap)
 {
-	struct ca_list *link = heap->graphs.next;
 	bool swept = false;
 
-	while (link != &heap->graphs) {
-		struct ca_hold *hold = CA_CONTAINER_OF(link, struct ca_hold, link);
-
-		link = link->next;
+	CA_LIST_EACH_SAFE(struct ca_hold, hold, &heap->graphs, link) {
 		if (!atomic_load_explicit(hold->gone, memory_order_acquire))
 			continue;
 		ca_list_remove(&hold->link);
@@ -134,14 +119,11 @@ scan(struct ca_heap *heap)
 static bool
 drop_hold(struct ca_space *space, uint64_t decided)
 {
-	struct ca_list *link = space->held.next;
 	bool any = false;
 
-	while (link != &space->held) {
-		struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
+	CA_LIST_EACH_SAFE(struct ca_block, block, &space->held, waiting) {
 		uint64_t serial = block->segment->serial;
 
-		link = link->next;
 		if (serial > decided || is_held(space->heap, serial))
 			continue;
 		ca_list_remove(&block->waiting);

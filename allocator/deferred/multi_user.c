@@ -95,11 +95,8 @@ static struct ca_user_set *
 set_for(struct ca_space *space, const struct ca_users *users)
 {
 	struct ca_user_set *unused = NULL, *last = NULL;
-	struct ca_list *link;
 
-	for (link = space->sets.next; link != &space->sets; link = link->next) {
-		struct ca_user_set *set = CA_CONTAINER_OF(link, struct ca_user_set, link);
-
+	CA_LIST_EACH(struct ca_user_set, set, &space->sets, link) {
 		if (is_of(set, users))
 			return set;
 		if (!set->n)
@@ -216,13 +213,9 @@ is_any_done(const struct ca_users *users)
 static bool
 settle_set(struct ca_user_set *set)
 {
-	struct ca_list *link = set->blocks.next, *next;
 	bool settled = false;
 
-	for (; link != &set->blocks; link = next) {
-		struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
-
-		next = link->next;
+	CA_LIST_EACH_SAFE(struct ca_block, block, &set->blocks, waiting) {
 		if (is_any_done(&ca_block_several(block)->users)) {
 			CA_REACHED(SEVERAL_SETTLED);
 			ca_held_place_again_locked(block);
@@ -291,12 +284,12 @@ take_over(struct ca_block *block, struct ca_stream_record *record)
 static void
 take_over_from(struct ca_list *list, struct ca_stream_record *record)
 {
-	struct ca_list *link = list->next, *next;
 	unsigned in_vain = 0;
 
-	for (; link != list && in_vain < ADOPT_LOOK; link = next) {
-		next = link->next;
-		in_vain += !take_over(CA_CONTAINER_OF(link, struct ca_block, waiting), record);
+	CA_LIST_EACH_SAFE(struct ca_block, block, list, waiting) {
+		if (in_vain == ADOPT_LOOK)
+			break;
+		in_vain += !take_over(block, record);
 	}
 }
 

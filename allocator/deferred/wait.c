@@ -77,13 +77,11 @@ enum { OLDEST_LOOK = 256 }; /* entries of a list: a wait is not worth a long sea
 static struct ca_block *
 oldest_of(const struct ca_list *list, uint64_t thread)
 {
-	const struct ca_list *link;
 	unsigned looked = 0;
 
-	for (link = list->next; link != list && looked++ < OLDEST_LOOK; link = link->next) {
-		struct ca_block *block =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
-
+	CA_LIST_EACH(struct ca_block, block, list, waiting) {
+		if (looked++ == OLDEST_LOOK)
+			break;
 		if (block->thread == thread)
 			return block;
 	}
@@ -179,11 +177,8 @@ ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which)
 static bool
 others_in(const struct ca_list *list, uint64_t thread)
 {
-	const struct ca_list *link;
-
-	for (link = list->next; link != list; link = link->next)
-		if (CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting)->thread !=
-		    thread)
+	CA_LIST_EACH(const struct ca_block, block, list, waiting)
+		if (block->thread != thread)
 			return true;
 	return false;
 }
@@ -193,7 +188,6 @@ ca_held_others_wait_locked(const struct ca_space *space)
 {
 	uint64_t thread = ca_order_thread();
 	const struct ca_user_set *set;
-	const struct ca_list *link;
 	unsigned i;
 
 	for (set = NULL; (set = ca_multi_next(space, set));)
@@ -202,13 +196,9 @@ ca_held_others_wait_locked(const struct ca_space *space)
 	for (i = 0; space->owned_blocks && i < ca_held_streams(space); i++)
 		if (space->order.streams[i] && others_in(&space->order.streams[i]->waiting, thread))
 			return true;
-	for (link = space->pending.next; link != &space->pending; link = link->next) {
-		const struct ca_group *group =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_group, link);
-
+	CA_LIST_EACH(const struct ca_group, group, &space->pending, link)
 		/* the segments of what it stood for may have gone back */
 		if (group->thread != thread && !ca_list_empty(&group->blocks))
 			return true;
-	}
 	return others_in(&space->unmarked, thread);
 }

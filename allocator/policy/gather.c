@@ -169,14 +169,12 @@ ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely)
 {
 	const struct ca_pool *pool = ca_pool_for(space, bytes);
 	struct search search = { bytes, freely, ROWS_LOOK, BLOCKS_LOOK, { .first = NULL } };
-	struct ca_list *link;
 
 	if (ca_held_quiet_locked(space) || !ca_held_needs_space_locked(space))
 		return NULL;
-	for (link = space->segments.next; search.rows && search.blocks && link != &space->segments;
-	     link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
+	CA_LIST_EACH(const struct ca_segment, segment, &space->segments, link) {
+		if (!search.rows || !search.blocks)
+			break;
 		if (segment->pool == pool && !segment->retired && segment->bytes >= bytes &&
 		    segment->first->next)
 			look_in(&search, segment);

@@ -104,13 +104,10 @@ ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 static void
 make_whole_due(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
 {
-	struct ca_list *link;
-
 	ca_magazines_clear_locked(space);
-	for (link = space->segments.next; link != &space->segments && *sum < bytes;
-	     link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
+	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link) {
+		if (*sum >= bytes)
+			return;
 		if (segment->live || (segment->standing & CA_STUCK) ||
 		    segment->captured != captured || !ca_list_empty(&segment->hand))
 			continue;
@@ -227,11 +224,7 @@ has_own_waiting(const struct ca_segment *segment)
 static bool
 release_own(struct ca_space *space, bool captured)
 {
-	struct ca_list *link;
-
-	for (link = space->segments.next; link != &space->segments; link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
+	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link) {
 		if (segment->live || segment->retired || segment->captured != captured ||
 		    !has_own_waiting(segment) || !ca_list_empty(&segment->hand))
 			continue;

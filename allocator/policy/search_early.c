@@ -90,19 +90,14 @@ exposable_oldest(struct ca_space *space, const struct ca_list *list, struct ca_s
 		 uint64_t bytes)
 {
 	struct ca_block *best = NULL;
-	const struct ca_list *link = list->next;
-	unsigned looked;
+	unsigned looked = 0;
 
-	for (looked = 0; link != list && looked < OLDEST_LOOK; looked++) {
-		struct ca_block *block =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
-
-		if (last && !is_after(last, block))
+	CA_LIST_EACH(struct ca_block, block, list, waiting) {
+		if (looked++ == OLDEST_LOOK || (last && !is_after(last, block)))
 			break;
 		if (ca_pool_fits(block, bytes) && ca_budget_allows_locked(space, block, bytes) &&
 		    may_expose(space, block, false))
 			best = ca_search_better(best, block);
-		link = link->next;
 	}
 	return best;
 }
