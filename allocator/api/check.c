@@ -402,12 +402,12 @@ device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_devi
 	const struct ca_space *space;
 	struct sums sums = { 0 };
 
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device) {
-			space_check(walk, space, &sums);
-			lists_check(walk, space);
-			streams_check(walk, space);
-		}
+	for (space = device->spaces; space; space = space->next_on_device) {
+		claim(walk, space->device == device, "a device lists the space of another");
+		space_check(walk, space, &sums);
+		lists_check(walk, space);
+		streams_check(walk, space);
+	}
 	not_counted_add(heap, device, &sums);
 	claim(walk, sums.requested == stats->requested_bytes.current, "requested_bytes is wrong");
 	claim(walk, sums.allocated == stats->allocated_bytes.current, "allocated_bytes is wrong");

@@ -198,6 +198,8 @@ ca_space_create(struct ca_heap *heap, void *context, unsigned device, struct ca_
 		ca_order_init(space);
 		space->next = heap->spaces;
 		heap->spaces = space;
+		space->next_on_device = found->spaces;
+		found->spaces = space;
 		*ret_space = space;
 	}
 	ca_heap_unlock(heap);

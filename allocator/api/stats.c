@@ -60,14 +60,15 @@ ca_heap_stats(struct ca_heap *heap, unsigned device, struct ca_stats *ret_stats)
 
 	ca_heap_lock(heap);
 	ca_magazines_count_locked(heap);
-	for (at = heap->devices; at; at = at->next)
-		if (at->ordinal == device)
-			stats = at->stats;
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device->ordinal == device) {
+	for (at = heap->devices; at; at = at->next) {
+		if (at->ordinal != device)
+			continue;
+		stats = at->stats;
+		for (space = at->spaces; space; space = space->next_on_device) {
 			values(space, &stats);
 			order_counts(&space->order, &stats);
 		}
+	}
 	ca_heap_unlock(heap);
 	bound_peaks(&stats);
 	*ret_stats = stats;

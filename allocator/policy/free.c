@@ -324,13 +324,10 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 uint64_t
 ca_drainable_bytes(struct ca_space *space)
 {
-	struct ca_space *other;
 	uint64_t bytes;
 
 	ca_heap_lock(space->heap);
-	for (other = space->heap->spaces; other; other = other->next)
-		if (other->device == space->device)
-			ca_magazines_clear_locked(other);
+	ca_oom_clear_magazines_locked(space->device);
 	bytes = space->device->drainable_bytes;
 	ca_heap_unlock(space->heap);
 	return bytes;

@@ -105,12 +105,12 @@ uint64_t ca_oom_release_busy_locked(struct ca_space *space, uint64_t bytes);
  * NULL: there is none. */
 struct ca_block *ca_release_candidate_locked(struct ca_space *space, uint64_t bytes);
 /* Empties all threads' magazines for the device: their blocks count as live till then. */
-void ca_oom_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device);
+void ca_oom_clear_magazines_locked(const struct ca_device *device);
 /* How much must come back before `bytes` fit, for a segment or another call. Leaves and retakes the
  * lock. */
 uint64_t ca_release_needed_locked(struct ca_space *space, uint64_t bytes, bool segment);
 /* Segments that the driver refused in the last round are offered again. */
-void ca_release_reset_rejected_locked(struct ca_heap *heap, const struct ca_device *device);
+void ca_release_reset_rejected_locked(const struct ca_device *device);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
  * back; *ret_busy is set when a capture stood in the way. */
 uint64_t ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);

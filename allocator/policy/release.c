@@ -16,13 +16,13 @@
 __thread struct ca_tried ca_oom_tried __attribute__((tls_model("initial-exec")));
 
 static uint64_t
-return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
+return_due(const struct ca_device *device, bool *ret_busy)
 {
 	uint64_t given = 0;
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next) {
-		if (space->device != device || ca_list_empty(&space->due))
+	for (space = device->spaces; space; space = space->next_on_device) {
+		if (ca_list_empty(&space->due))
 			continue;
 		ca_await_locked(space, space->due_bound);
 		given += ca_segment_return_due_locked(space, ret_busy);
@@ -31,30 +31,25 @@ return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
 }
 
 void
-ca_release_reset_rejected_locked(struct ca_heap *heap, const struct ca_device *device)
+ca_release_reset_rejected_locked(const struct ca_device *device)
 {
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
-			ca_segment_unstick_locked(space);
+	for (space = device->spaces; space; space = space->next_on_device)
+		ca_segment_unstick_locked(space);
 }
 
 struct ca_block *
 ca_release_candidate_locked(struct ca_space *own, uint64_t bytes)
 {
-	const struct ca_device *device = own->device;
-	struct ca_heap *heap = own->heap;
 	struct ca_block *best = NULL;
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next) {
+	for (space = own->device->spaces; space; space = space->next_on_device) {
 		struct ca_tree_node *node;
 		struct ca_block *block;
 		bool better;
 
-		if (space->device != device)
-			continue;
 		ca_magazines_clear_locked(space);
 		node = ca_index_at_least(&space->wholes, bytes, 0);
 		if (!node)
@@ -75,9 +70,7 @@ ca_release_candidate_locked(struct ca_space *own, uint64_t bytes)
 uint64_t
 ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 {
-	struct ca_device *device = space->device;
-	struct ca_heap *heap = space->heap;
-	uint64_t given = return_due(device, heap, ret_busy);
+	uint64_t given = return_due(space->device, ret_busy);
 
 	while (given < bytes && !*ret_busy) {
 		struct ca_block *block = ca_release_candidate_locked(space, bytes - given);
@@ -148,19 +141,17 @@ ca_oom_begin(bool capturing)
 /* Waits for all that the device runs, stream by stream. The memory of awaited work is FREE
  * then. */
 static void
-await_all(struct ca_heap *heap, const struct ca_device *device)
+await_all(const struct ca_device *device)
 {
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
-			ca_await_locked(space, ca_order_space_bound(space));
+	for (space = device->spaces; space; space = space->next_on_device)
+		ca_await_locked(space, ca_order_space_bound(space));
 }
 
 uint64_t
 ca_oom_release_busy_locked(struct ca_space *space, uint64_t request)
 {
-	struct ca_heap *heap = space->heap;
 	bool busy = false;
 	uint64_t bytes = ca_release_needed_locked(space, request, true);
 	uint64_t given = ca_release_locked(space, bytes, &busy), sum;
@@ -168,7 +159,7 @@ ca_oom_release_busy_locked(struct ca_space *space, uint64_t request)
 	int captured;
 
 	if (!busy && given < bytes) {
-		await_all(heap, space->device);
+		await_all(space->device);
 		given += ca_release_locked(space, bytes - given, &busy);
 	}
 	if (busy || given >= bytes)
@@ -176,29 +167,28 @@ ca_oom_release_busy_locked(struct ca_space *space, uint64_t request)
 	sum = given;
 	/* memory that a graph may use comes last; natively it would be gone, too */
 	for (captured = 0; captured < 2; captured++)
-		for (other = heap->spaces; other; other = other->next)
-			if (other->device == space->device && !other->dead)
+		for (other = space->device->spaces; other; other = other->next_on_device)
+			if (!other->dead)
 				make_whole_due(other, captured, bytes, &sum);
-	sum = return_due(space->device, heap, &busy);
+	sum = return_due(space->device, &busy);
 	ca_oom_tried.given_bytes += sum;
 	return given + sum;
 }
 
 /* A free by another thread meanwhile changes the generation. */
 void
-ca_oom_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device)
+ca_oom_clear_magazines_locked(const struct ca_device *device)
 {
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
-			ca_magazines_clear_locked(space);
+	for (space = device->spaces; space; space = space->next_on_device)
+		ca_magazines_clear_locked(space);
 }
 
 uint64_t
 ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 {
-	ca_release_reset_rejected_locked(space->heap, space->device);
+	ca_release_reset_rejected_locked(space->device);
 	return ca_release_locked(space, bytes, ret_busy);
 }
 

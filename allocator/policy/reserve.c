@@ -239,13 +239,13 @@ ca_budget_choose_locked(struct ca_space *space, struct ca_block *block, uint64_t
 
 /* Looks at what the streams of the device have finished. */
 static void
-look(struct ca_space *own)
+look(const struct ca_device *device)
 {
 	struct ca_space *space;
 	int r;
 
-	for (space = own->heap->spaces; space; space = space->next) {
-		if (space->device != own->device || space->dead || space->poisoned)
+	for (space = device->spaces; space; space = space->next_on_device) {
+		if (space->dead || space->poisoned)
 			continue;
 		ca_outside_enter_locked(space);
 		ca_order_mark_busy(space);
@@ -259,12 +259,12 @@ look(struct ca_space *own)
 }
 
 static void
-settle(struct ca_space *own)
+settle(const struct ca_device *device)
 {
 	struct ca_space *space;
 
-	for (space = own->heap->spaces; space; space = space->next)
-		if (space->device == own->device && !space->dead)
+	for (space = device->spaces; space; space = space->next_on_device)
+		if (!space->dead)
 			ca_held_settle_locked(space);
 }
 
@@ -300,7 +300,7 @@ wait_until_idle(struct ca_space *space, uint64_t much)
 
 	if (driver->capturing(driver->self) || !ca_device_is_only_ours_locked(space))
 		return false;
-	settle(space);
+	settle(space->device);
 	if (ca_device_is_idle_locked(space)) {
 		budget->idle_at = space->device->stats.alloc_calls;
 		return true;
@@ -313,7 +313,7 @@ wait_until_idle(struct ca_space *space, uint64_t much)
 		ca_trace_look(space);
 	since = driver->clock_ns(driver->self);
 	for (looks = 0; looks < IDLE_LOOKS && !space->dead; looks++) {
-		look(space);
+		look(space->device);
 		passed = driver->clock_ns(driver->self) - since;
 		if (ca_device_is_idle_locked(space)) {
 			note_rate(space->device, passed);
@@ -357,7 +357,7 @@ ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t b
 	for (given = 0; given < GIVEN_AT_A_TIME && !space->dead && !space->poisoned; given++) {
 		much = too_much(space, segment_bytes, bytes);
 		if (much && !given)
-			ca_oom_clear_magazines_locked(space->heap, space->device);
+			ca_oom_clear_magazines_locked(space->device);
 		if (!much || !space->device->drainable_bytes || !wait_until_idle(space, much) ||
 		    !return_one(space, much))
 			break;
@@ -375,7 +375,7 @@ ca_budget_tidy_locked(struct ca_space *space)
 	    !is_early(&space->heap->config) || !ca_device_is_idle_locked(space) ||
 	    driver->capturing(driver->self) || !ca_device_is_only_ours_locked(space))
 		return;
-	ca_oom_clear_magazines_locked(space->heap, space->device);
+	ca_oom_clear_magazines_locked(space->device);
 	while (much && space->device->drainable_bytes && !space->dead && !space->poisoned &&
 	       ca_device_is_idle_locked(space) && return_one(space, much))
 		much = too_much(space, 0, 0);

@@ -219,17 +219,17 @@ ca_device_is_idle(struct ca_space *space)
 
 /* Of all spaces of the device. */
 static void
-return_all(struct ca_space *own, uint64_t now)
+return_all(struct ca_device *device, uint64_t now)
 {
 	struct ca_space *space;
 
-	for (space = own->heap->spaces; space && own->device->gc_wanted; space = space->next) {
-		if (space->device != own->device || space->dead)
+	for (space = device->spaces; space && device->gc_wanted; space = space->next_on_device) {
+		if (space->dead)
 			continue;
 		mark_resting(space, now);
 		return_wanted(space);
 	}
-	own->device->gc_wanted = 0;
+	device->gc_wanted = 0;
 }
 
 void
@@ -248,7 +248,7 @@ ca_tend_growth_locked(struct ca_space *space, uint64_t bytes)
 	device->gc_wanted = device->stats.reserved_bytes.current + bytes - threshold;
 	/* not later than now: trim_idle_ms must not take it for older */
 	if (ca_device_is_idle_locked(space))
-		return_all(space, device->next_look_ns);
+		return_all(device, device->next_look_ns);
 	else
 		mark_resting(space, device->next_look_ns);
 }
