@@ -346,15 +346,14 @@ set_check(struct walk *walk, const struct ca_user_set *set, uint64_t *listed)
 static void
 streams_check(struct walk *walk, const struct ca_space *space)
 {
-	const struct ca_user_set *set;
+	const struct ca_stream_record *record;
 	uint64_t listed = 0;
 	unsigned i;
 
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
 		set_check(walk, set, &listed);
-	for (i = 0; i < atomic_load_explicit(&space->order.n_streams, memory_order_acquire); i++)
-		if (space->order.streams[i])
-			stream_check(walk, space->order.streams[i], &listed);
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		stream_check(walk, record, &listed);
 	claim(walk, listed == space->owned_blocks, "a block waits for no stream, or for two");
 }
 

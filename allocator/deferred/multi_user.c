@@ -34,21 +34,6 @@ enum {
 	ADOPT_LOOK = 16,
 };
 
-struct ca_user_set *
-ca_multi_next(const struct ca_space *space, const struct ca_user_set *set)
-{
-	const struct ca_list *link = set ? set->link.next : space->sets.next;
-
-	for (; link != &space->sets; link = link->next) {
-		struct ca_user_set *next =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_user_set, link);
-
-		if (!ca_list_empty(&next->blocks))
-			return next;
-	}
-	return NULL;
-}
-
 /* ---- sets */
 
 static struct ca_user_set *
@@ -230,10 +215,9 @@ settle_set(struct ca_user_set *set)
 bool
 ca_multi_settle_locked(struct ca_space *space)
 {
-	struct ca_user_set *set;
 	bool settled = false;
 
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	CA_LIST_EACH(struct ca_user_set, set, &space->sets, link)
 		settled = settle_set(set) || settled;
 	return settled;
 }
@@ -297,16 +281,16 @@ void
 ca_multi_take_over_locked(struct ca_space *space, struct ca_stream_record *record)
 {
 	uint64_t lessons = atomic_load(&record->lessons);
-	struct ca_user_set *set;
+	struct ca_stream_record *other;
 	unsigned i;
 
 	vote(space, record);
 	if (record->adopted == lessons || !is_main(space, record))
 		return;
 	record->adopted = lessons;
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	CA_LIST_EACH(struct ca_user_set, set, &space->sets, link)
 		take_over_from(&set->blocks, record);
-	for (i = 0; i < ca_held_streams(space); i++)
-		if (space->order.streams[i] && space->order.streams[i] != record)
-			take_over_from(&space->order.streams[i]->waiting, record);
+	for (i = 0; (other = ca_record_at(&space->order, i)); i++)
+		if (other != record)
+			take_over_from(&other->waiting, record);
 }

@@ -20,7 +20,7 @@ ca_held_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool)
 static bool
 waits_for_streams(struct ca_space *space)
 {
-	struct ca_stream_record *quiet;
+	const struct ca_stream_record *quiet, *record;
 	unsigned i;
 
 	if (!space->owned_blocks)
@@ -28,11 +28,13 @@ waits_for_streams(struct ca_space *space)
 	quiet = ca_held_quiet_locked(space);
 	if (!quiet)
 		return true;
-	for (i = 0; i < ca_held_streams(space); i++)
-		if (space->order.streams[i] && space->order.streams[i] != quiet &&
-		    !ca_list_empty(&space->order.streams[i]->waiting))
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		if (record != quiet && !ca_list_empty(&record->waiting))
 			return true;
-	return ca_multi_next(space, NULL) != NULL;
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
+		if (!ca_list_empty(&set->blocks))
+			return true;
+	return false;
 }
 
 /* Asks the streams' marks. True: something was settled. */
@@ -116,14 +118,13 @@ older(struct ca_block *best, const struct ca_list *list, enum ca_wait which)
 struct ca_block *
 ca_held_oldest_locked(const struct ca_space *space, enum ca_wait which)
 {
-	const struct ca_user_set *set;
+	const struct ca_stream_record *record;
 	struct ca_block *best = NULL;
 	unsigned i;
 
-	for (i = 0; i < ca_held_streams(space); i++)
-		if (space->order.streams[i])
-			best = older(best, &space->order.streams[i]->waiting, which);
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		best = older(best, &record->waiting, which);
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
 		best = older(best, &set->blocks, which);
 	return best;
 }
@@ -187,14 +188,14 @@ bool
 ca_held_others_wait_locked(const struct ca_space *space)
 {
 	uint64_t thread = ca_order_thread();
-	const struct ca_user_set *set;
+	const struct ca_stream_record *record;
 	unsigned i;
 
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
 		if (others_in(&set->blocks, thread))
 			return true;
-	for (i = 0; space->owned_blocks && i < ca_held_streams(space); i++)
-		if (space->order.streams[i] && others_in(&space->order.streams[i]->waiting, thread))
+	for (i = 0; space->owned_blocks && (record = ca_record_at(&space->order, i)); i++)
+		if (others_in(&record->waiting, thread))
 			return true;
 	CA_LIST_EACH(const struct ca_group, group, &space->pending, link)
 		/* the segments of what it stood for may have gone back */

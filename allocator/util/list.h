@@ -17,17 +17,17 @@ struct ca_list {
 #define CA_CONTAINER_OF(pointer, type, member)                                                     \
 	((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
-/* Each element, of `type`, by its link `member`. The list does not change meanwhile. */
+/* Each element, of `type`, by its link `member`. None leaves the list meanwhile. */
 #define CA_LIST_EACH(type, each, list, member)                                                     \
 	for (type *each = CA_CONTAINER_OF((list)->next, type, member); &each->member != (list);    \
 	     each = CA_CONTAINER_OF(each->member.next, type, member))
 
 /* The same, where the element itself may leave the list. */
 #define CA_LIST_EACH_SAFE(type, each, list, member)                                                \
-	for (type *each = CA_CONTAINER_OF((list)->next, type, member),                             \
-		  *each##_next = CA_CONTAINER_OF(each->member.next, type, member);                 \
-	     &each->member != (list); each = each##_next,                                          \
-		  each##_next = CA_CONTAINER_OF(each##_next->member.next, type, member))
+	for (type *each = CA_CONTAINER_OF((list)->next, type, member), *each##_next;               \
+	     &each->member != (list) &&                                                            \
+	     (each##_next = CA_CONTAINER_OF(each->member.next, type, member), true);               \
+	     each = each##_next)
 
 /* An empty head, or an element in no list. */
 static inline void
