@@ -17,12 +17,8 @@
 uint64_t
 ca_graph_serial(struct ca_heap *heap)
 {
-	uint64_t serial;
-
-	ca_heap_lock(heap);
-	serial = heap->serial;
-	ca_heap_unlock(heap);
-	return serial;
+	CA_HEAP_LOCKED(heap);
+	return heap->serial;
 }
 
 int
@@ -30,16 +26,15 @@ ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool 
 {
 	struct ca_hold *hold;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	hold = ca_objects_get(&heap->holds);
-	if (hold) {
-		hold->first = first;
-		hold->last = last;
-		hold->gone = gone;
-		ca_list_insert(&heap->graphs, &hold->link);
-	}
-	ca_heap_unlock(heap);
-	return hold ? 0 : -ENOMEM;
+	if (!hold)
+		return -ENOMEM;
+	hold->first = first;
+	hold->last = last;
+	hold->gone = gone;
+	ca_list_insert(&heap->graphs, &hold->link);
+	return 0;
 }
 
 static bool
@@ -69,10 +64,9 @@ ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last)
 {
 	struct ca_segment *segment;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	while ((segment = segment_of(heap, first, last)))
 		ca_segment_retire_locked(segment);
-	ca_heap_unlock(heap);
 }
 
 static bool

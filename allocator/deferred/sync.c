@@ -92,10 +92,9 @@ ca_touch_users(struct ca_space *space, const struct ca_touch *touch, struct ca_u
 
 	ret_users->n = 0;
 	ret_users->context = false;
-	ca_heap_lock(space->heap);
+	CA_HEAP_LOCKED(space->heap);
 	for (i = 0; i < touch->n; i++)
 		touch_range(space->heap, touch->range[i].address, touch->range[i].bytes, ret_users);
-	ca_heap_unlock(space->heap);
 }
 
 /*

@@ -108,11 +108,10 @@ ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_byte
 
 	if (!heap->config.limit.bytes && !heap->config.limit.share)
 		return;
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	ca_limit_update_locked(space);
 	limit = limit_of_all(space);
 	used = device->stats.reserved_bytes.current - device->drainable_bytes + device->other_bytes;
-	ca_heap_unlock(heap);
 	*total_bytes = least(*total_bytes, limit);
 	*free_bytes = least(*free_bytes, excess(limit, used));
 }
@@ -120,13 +119,11 @@ ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_byte
 uint64_t
 ca_limit_allowed(struct ca_space *space, bool *ret_is_limit)
 {
-	struct ca_heap *heap = space->heap;
 	uint64_t all, own;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(space->heap);
 	all = limit_of_all(space);
 	own = limit_of_fraction(space);
-	ca_heap_unlock(heap);
 	*ret_is_limit = all <= own;
 	return least(all, own) == UINT64_MAX ? 0 : least(all, own);
 }

@@ -199,22 +199,17 @@ ca_tend(struct ca_space *space, bool may_wait)
 
 	if (heap->driver.capturing(heap->driver.self))
 		return;
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	due = space->dead || space->poisoned ? 0 : what_is_due(space, now);
 	if (due && (may_wait || ca_device_is_idle_locked(space)))
 		tend(space, due, may_wait, now);
-	ca_heap_unlock(heap);
 }
 
 bool
 ca_device_is_idle(struct ca_space *space)
 {
-	bool idle;
-
-	ca_heap_lock(space->heap);
-	idle = ca_device_is_idle_locked(space);
-	ca_heap_unlock(space->heap);
-	return idle;
+	CA_HEAP_LOCKED(space->heap);
+	return ca_device_is_idle_locked(space);
 }
 
 /* Of all spaces of the device. */
