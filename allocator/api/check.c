@@ -39,19 +39,18 @@ static void
 users_check(struct walk *walk, const struct ca_block *block)
 {
 	const struct ca_block *next = block->next;
-	bool owned = block->state == CA_BLOCK_STREAM_HELD,
-	     multi = block->state == CA_BLOCK_MULTI_HELD;
+	bool owned = block->state == CA_BLOCK_STREAM_HELD, held = ca_block_is_held(block);
+	bool multi = block->state == CA_BLOCK_MULTI_HELD;
 	unsigned i, found = 0;
-
 	const struct ca_several *several = ca_block_several(block);
 
 	claim(walk, !multi || several, "a block waits for several users and has none");
-	claim(walk, !(owned || multi) || block->user.stream, "a block waits for no stream");
+	claim(walk, !held || block->user.stream, "a block waits for no stream");
 	claim(walk, !owned || !ca_registered_overlaps(block), "registered memory can be exposed");
-	if ((owned || multi) && block->user.stream)
+	if (held && block->user.stream)
 		claim(walk, ca_held_record(&block->user)->space == block->segment->space,
 		      "a block waits for a stream of another space");
-	claim(walk, !(owned || multi) || !next || !ca_block_is_alike(block, next),
+	claim(walk, !held || !next || !ca_block_is_alike(block, next),
 	      "neighbours of the same users not merged");
 	for (i = 0; several && i < several->users.n; i++)
 		found += several->users.user[i].stream == block->user.stream &&
@@ -127,8 +126,7 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	const struct ca_segment *segment = block->segment;
 	bool live = ca_block_is_live(block), kept = block->state == CA_BLOCK_ALLOCATED && !live;
 	bool clean = block->state == CA_BLOCK_FREE;
-	bool indexed = clean || block->state == CA_BLOCK_STREAM_HELD ||
-		       block->state == CA_BLOCK_MULTI_HELD;
+	bool indexed = ca_block_is_free(block);
 	uint64_t usable = ca_pool_usable(block);
 
 	claim(walk, block->bytes > 0, "empty block");
@@ -230,12 +228,26 @@ magazines_check(struct walk *walk, const struct ca_heap *heap)
 	claim(walk, walk->bases == ca_bases_count_locked(&heap->bases), "bases are miscounted");
 }
 
+/* Blocks in the indexes of two pools; NULL: there are no pools. */
+static uint64_t
+indexed_in(const struct ca_pool *pools)
+{
+	const struct ca_tree_node *node;
+	uint64_t n = 0;
+	unsigned i;
+
+	for (i = 0; pools && i < 2; i++)
+		for (node = ca_index_first(&pools[i].by_size); node;
+		     node = ca_index_next(&pools[i].by_size, node))
+			n++;
+	return n;
+}
+
 static void
 space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 {
 	uint64_t waiting[2] = { 0, 0 }, owned[2] = { 0, 0 };
-	uint64_t count = 0, streams = 0, clean = 0, indexed = 0;
-	const struct ca_tree_node *node;
+	uint64_t count = 0, streams = 0, clean = 0;
 	unsigned i;
 
 	CA_LIST_EACH(const struct ca_segment, segment, &space->segments, link) {
@@ -258,11 +270,8 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 		claim(walk, waiting[i] == space->pools[i].waiting_bytes,
 		      "waiting bytes miscounted");
 		claim(walk, owned[i] == space->pools[i].owned_bytes, "owned bytes miscounted");
-		for (node = ca_index_first(&space->pools[i].by_size); node;
-		     node = ca_index_next(&space->pools[i].by_size, node))
-			indexed++;
 	}
-	claim(walk, indexed == clean, "index holds blocks that are gone");
+	claim(walk, indexed_in(space->pools) == clean, "index holds blocks that are gone");
 	claim(walk, count == space->waiting_blocks, "waiting blocks miscounted");
 	claim(walk, streams == space->owned_blocks, "blocks that wait for streams miscounted");
 	claim(walk, !space->dead || ca_list_empty(&space->segments), "segments in a dead space");
@@ -280,21 +289,6 @@ waiting_list_check(struct walk *walk, const struct ca_space *space, const struct
 		count++;
 	}
 	return count;
-}
-
-/* Blocks in the indexes of two pools; NULL: there are no pools. */
-static uint64_t
-indexed_in(const struct ca_pool *pools)
-{
-	const struct ca_tree_node *node;
-	uint64_t n = 0;
-	unsigned i;
-
-	for (i = 0; pools && i < 2; i++)
-		for (node = ca_index_first(&pools[i].by_size); node;
-		     node = ca_index_next(&pools[i].by_size, node))
-			n++;
-	return n;
 }
 
 /* The blocks of a stream's list, smallest stamp first, and of its pools. */

@@ -80,19 +80,30 @@ bool ca_block_is_alike(const struct ca_block *block, const struct ca_block *neig
 /* Takes the block out of whatever list and index its state has it in, and drops its users. */
 void ca_block_detach_locked(struct ca_block *block);
 
+/* It waits for streams. */
+static inline bool
+ca_block_is_held(const struct ca_block *block)
+{
+	return block->state == CA_BLOCK_STREAM_HELD || block->state == CA_BLOCK_MULTI_HELD;
+}
+
 static inline bool
 ca_block_waits(const struct ca_block *block)
 {
-	return block->state == CA_BLOCK_MARK_HELD || block->state == CA_BLOCK_STREAM_HELD ||
-	       block->state == CA_BLOCK_MULTI_HELD;
+	return block->state == CA_BLOCK_MARK_HELD || ca_block_is_held(block);
+}
+
+/* It can be found by its size. */
+static inline bool
+ca_block_is_free(const struct ca_block *block)
+{
+	return block->state == CA_BLOCK_FREE || ca_block_is_held(block);
 }
 
 static inline bool
 ca_block_is_indexed(const struct ca_block *block)
 {
-	return (block->state == CA_BLOCK_FREE || block->state == CA_BLOCK_STREAM_HELD ||
-		block->state == CA_BLOCK_MULTI_HELD) &&
-	       block->places && block->places->by_size.height;
+	return ca_block_is_free(block) && block->places && block->places->by_size.height;
 }
 
 /* NULL: it has one user, or none. */
@@ -101,9 +112,7 @@ ca_block_several(const struct ca_block *block)
 {
 	if (block->state == CA_BLOCK_ALLOCATED)
 		return block->has_several ? block->several : NULL;
-	if (block->state != CA_BLOCK_STREAM_HELD && block->state != CA_BLOCK_MULTI_HELD)
-		return NULL;
-	return block->places ? block->places->several : NULL;
+	return ca_block_is_held(block) && block->places ? block->places->several : NULL;
 }
 
 /* All users of an ALLOCATED, STREAM_HELD or MULTI_HELD block, finished or not. */

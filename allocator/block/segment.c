@@ -290,8 +290,7 @@ ca_segment_retire_locked(struct ca_segment *segment)
 	segment->retired = true;
 	ca_block_claim_all_locked(segment);
 	for (block = segment->first; block; block = block->next)
-		if (block->state == CA_BLOCK_FREE || block->state == CA_BLOCK_STREAM_HELD ||
-		    block->state == CA_BLOCK_MULTI_HELD) {
+		if (ca_block_is_free(block)) {
 			ca_block_detach_locked(block);
 			ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 		}

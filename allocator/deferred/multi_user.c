@@ -117,17 +117,6 @@ sort(struct ca_users *users)
 	}
 }
 
-static const struct ca_user *
-user_of(const struct ca_users *users, const struct ca_stream_record *record)
-{
-	unsigned i;
-
-	for (i = 0; i < users->n; i++)
-		if (users->user[i].stream == &record->hot)
-			return &users->user[i];
-	return NULL;
-}
-
 /* The block becomes the own of a stream that comes after all its users. Its place in the list is
  * that of the last free. */
 static void
@@ -136,8 +125,8 @@ own(struct ca_block *block, struct ca_stream_record *record, struct ca_several *
 	struct ca_user place = { &record->hot, 0 };
 	unsigned i;
 
-	if (CA_MUTANT(OLD_STAMP_STANDS) && user_of(&several->users, record)) {
-		place = *user_of(&several->users, record);
+	if (CA_MUTANT(OLD_STAMP_STANDS) && ca_users_find(&several->users, &record->hot)) {
+		place = *ca_users_find(&several->users, &record->hot);
 		ca_block_drop_users_locked(block);
 		ca_block_own_locked(block, place, NULL);
 		return;
