@@ -266,13 +266,13 @@ int ca_segment_return_locked(struct ca_segment *segment);
 void ca_segment_forget_locked(struct ca_segment *segment);
 /* No reuse from now on; without a live block it is due for return. */
 void ca_segment_retire_locked(struct ca_segment *segment);
-/* A whole FREE segment, by its one block.
- * Result as ca_segment_return_locked; on failure it is FREE again. */
-int ca_segment_release_locked(struct ca_block *block);
+/* Gives a whole FREE segment back, by its one block. Bytes given back; 0: the driver did not take
+ * it, and it is FREE again. *ret_busy (may be NULL) is set when a capture stood in the way. */
+uint64_t ca_segment_release_locked(struct ca_block *block, bool *ret_busy);
 /* A new round of giving back begins: what the driver refused in the last one is offered again. */
 void ca_segment_unstick_locked(struct ca_space *space);
 /* A retired segment in no list, without a live block, goes back when it can. */
 void ca_segment_make_due_locked(struct ca_segment *segment);
 /* Returns what `due` holds, if all that may use it has finished (deferred/await.c). Bytes given
- * back; *ret_busy (may be NULL) is set when a capture stood in the way. */
+ * back; *ret_busy as above. */
 uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);

@@ -240,28 +240,27 @@ ca_segment_return_locked(struct ca_segment *segment)
 	return r;
 }
 
-int
-ca_segment_release_locked(struct ca_block *block)
+uint64_t
+ca_segment_release_locked(struct ca_block *block, bool *ret_busy)
 {
 	struct ca_segment *segment = block->segment;
-	struct ca_space *space = segment->space;
-	uint64_t address = segment->address;
+	uint64_t bytes = segment->bytes;
 	int r;
 
 	ca_pool_unindex_locked(block);
 	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 	r = ca_segment_return_locked(segment);
 	if (!r)
-		return 0;
-	block = ca_block_find_locked(space->heap, address);
-	segment = block->segment;
+		return bytes;
 	segment->standing = r != -EBUSY ? CA_STUCK : 0;
-	space->stuck_segments += r != -EBUSY;
+	segment->space->stuck_segments += r != -EBUSY;
+	if (r == -EBUSY && ret_busy)
+		*ret_busy = true;
 	if (segment->retired)
 		ca_segment_make_due_locked(segment);
 	else
 		ca_block_settle_locked(block);
-	return r;
+	return 0;
 }
 
 void
@@ -277,8 +276,7 @@ ca_segment_unstick_locked(struct ca_space *space)
 			continue;
 		segment->standing = 0;
 		if (block->state == CA_BLOCK_FREE && !block->next)
-			ca_index_set(&space->wholes, &segment->by_whole, block->bytes,
-				     block->address);
+			ca_pool_index_locked(block);
 	}
 }
 

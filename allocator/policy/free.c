@@ -257,19 +257,8 @@ largest_whole(struct ca_heap *heap)
 	struct ca_block *best = NULL;
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next) {
-		struct ca_tree_node *node;
-		struct ca_block *block;
-
-		ca_magazines_clear_locked(space);
-		node = ca_index_last(&space->wholes);
-
-		if (!node)
-			continue;
-		block = ca_whole_block(node);
-		if (!best || block->bytes > best->bytes)
-			best = block;
-	}
+	for (space = heap->spaces; space; space = space->next)
+		best = ca_release_better_locked(space, best, UINT64_MAX);
 	return best;
 }
 
@@ -290,6 +279,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	struct ca_space *space;
 	struct ca_block *block;
 	uint64_t given = 0;
+	bool busy = false;
 
 	if (heap->driver.capturing(heap->driver.self))
 		return 0;
@@ -305,14 +295,8 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 			ca_await_query_locked(space, space->due_bound);
 		given += ca_segment_return_due_locked(space, NULL);
 	}
-	while (cached_bytes(heap) > keep_bytes && (block = largest_whole(heap))) {
-		uint64_t bytes = block->bytes;
-		int r = ca_segment_release_locked(block);
-
-		if (r == -EBUSY)
-			break;
-		given += r ? 0 : bytes;
-	}
+	while (!busy && cached_bytes(heap) > keep_bytes && (block = largest_whole(heap)))
+		given += ca_segment_release_locked(block, &busy);
 	return given;
 }
 

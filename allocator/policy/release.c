@@ -40,30 +40,34 @@ ca_release_reset_rejected_locked(const struct ca_device *device)
 }
 
 struct ca_block *
-ca_release_candidate_locked(struct ca_space *own, uint64_t bytes)
+ca_release_better_locked(struct ca_space *space, struct ca_block *best, uint64_t bytes)
+{
+	struct ca_tree_node *node;
+	struct ca_block *block;
+	bool better;
+
+	ca_magazines_clear_locked(space);
+	node = ca_index_at_least(&space->wholes, bytes, 0);
+	if (!node)
+		node = ca_index_last(&space->wholes);
+	if (!node)
+		return best;
+	block = ca_whole_block(node);
+	if (best && best->bytes >= bytes)
+		better = block->bytes >= bytes && block->bytes < best->bytes;
+	else
+		better = !best || block->bytes > best->bytes;
+	return better ? block : best;
+}
+
+struct ca_block *
+ca_release_candidate_locked(const struct ca_device *device, uint64_t bytes)
 {
 	struct ca_block *best = NULL;
 	struct ca_space *space;
 
-	for (space = own->device->spaces; space; space = space->next_on_device) {
-		struct ca_tree_node *node;
-		struct ca_block *block;
-		bool better;
-
-		ca_magazines_clear_locked(space);
-		node = ca_index_at_least(&space->wholes, bytes, 0);
-		if (!node)
-			node = ca_index_last(&space->wholes);
-		if (!node)
-			continue;
-		block = ca_whole_block(node);
-		if (best && best->bytes >= bytes)
-			better = block->bytes >= bytes && block->bytes < best->bytes;
-		else
-			better = !best || block->bytes > best->bytes;
-		if (better)
-			best = block;
-	}
+	for (space = device->spaces; space; space = space->next_on_device)
+		best = ca_release_better_locked(space, best, bytes);
 	return best;
 }
 
@@ -73,19 +77,14 @@ ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 	uint64_t given = return_due(space->device, ret_busy);
 
 	while (given < bytes && !*ret_busy) {
-		struct ca_block *block = ca_release_candidate_locked(space, bytes - given);
-		uint64_t block_bytes;
-		int r;
+		struct ca_block *block = ca_release_candidate_locked(space->device, bytes - given);
+		uint64_t more;
 
 		if (!block)
 			break;
-		block_bytes = block->bytes;
-		r = ca_segment_release_locked(block);
-		if (!r) {
-			given += block_bytes;
-			ca_oom_tried.given_segments++;
-		} else if (r == -EBUSY)
-			*ret_busy = true;
+		more = ca_segment_release_locked(block, ret_busy);
+		given += more;
+		ca_oom_tried.given_segments += more != 0;
 	}
 	if (given)
 		CA_COUNT(space, flushes);
@@ -109,26 +108,18 @@ make_whole_due(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *
 	}
 }
 
-/*
- * How much must come back before `bytes` fit, for a segment or another call: first by the limits
- * that the user set. Where the driver says that it has as much, it is in pieces of no use, and all
- * of it is wanted.
- */
 uint64_t
 ca_release_needed_locked(struct ca_space *space, uint64_t bytes, bool segment)
 {
-	const struct ca_driver *driver = &space->heap->driver;
 	uint64_t free_bytes, total, refused = 0;
-	int r;
 
 	if (space->heap->limited)
 		refused = ca_limit_needed_locked(space, bytes, segment);
 	if (refused)
 		return refused;
-	ca_outside_enter_locked(space);
-	r = driver->memory_info(driver->self, space->context, &free_bytes, &total);
-	ca_outside_leave(space);
-	return !r && free_bytes < bytes ? bytes - free_bytes : bytes;
+	if (ca_limit_query_locked(space, &free_bytes, &total) || free_bytes >= bytes)
+		return bytes;
+	return bytes - free_bytes;
 }
 
 void

@@ -87,12 +87,6 @@ is_early(const struct ca_config *config)
 	return !config->give_back_oom;
 }
 
-static uint64_t
-excess(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 /* The bytes that the cache may hold, with `bytes` more allocated. */
 static uint64_t
 allowed(const struct ca_space *space, uint64_t bytes)
@@ -114,8 +108,8 @@ allowed(const struct ca_space *space, uint64_t bytes)
 static uint64_t
 too_much(const struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
 {
-	return excess(space->device->stats.reserved_bytes.current + segment_bytes,
-		      allowed(space, bytes));
+	return ca_excess(space->device->stats.reserved_bytes.current + segment_bytes,
+			 allowed(space, bytes));
 }
 
 /* ---- what is not cut */
@@ -126,8 +120,8 @@ capacity_left(const struct ca_space *space)
 {
 	const struct ca_device *device = space->device;
 
-	return excess(ca_limit_of_segments(space),
-		      device->stats.reserved_bytes.current + device->other_bytes);
+	return ca_excess(ca_limit_of_segments(space),
+			 device->stats.reserved_bytes.current + device->other_bytes);
 }
 
 /* The driver had no more lately, and the program needs most of what there is. */
@@ -218,7 +212,7 @@ lower_skipped(struct ca_device *device)
 	uint64_t more = (device->stats.alloc_calls - budget->declined_until) / DECLINE_EVERY;
 
 	budget->declined_until += more * DECLINE_EVERY;
-	budget->declined = excess(budget->declined, more);
+	budget->declined = ca_excess(budget->declined, more);
 }
 
 struct ca_block *
@@ -268,15 +262,6 @@ settle(const struct ca_device *device)
 			ca_held_settle_locked(space);
 }
 
-/* True, for the caller to return. */
-static bool
-note_idle(struct ca_device *device)
-{
-	ca_backoff_succeeded(&device->budget.looks);
-	device->budget.idle_at = device->stats.alloc_calls;
-	return true;
-}
-
 /* The device became idle within `ns`. Soon after it was seen idle that tells nothing. */
 static void
 note_rate(struct ca_device *device, uint64_t ns)
@@ -305,9 +290,7 @@ wait_until_idle(struct ca_space *space, uint64_t much)
 		budget->idle_at = space->device->stats.alloc_calls;
 		return true;
 	}
-	if (!is_look_useful(space, much))
-		return false;
-	if (!ca_backoff_is_due(&budget->looks))
+	if (!is_look_useful(space, much) || !ca_backoff_is_due(&budget->looks))
 		return false;
 	if (ca_tracing(space->heap))
 		ca_trace_look(space);
@@ -317,7 +300,9 @@ wait_until_idle(struct ca_space *space, uint64_t much)
 		passed = driver->clock_ns(driver->self) - since;
 		if (ca_device_is_idle_locked(space)) {
 			note_rate(space->device, passed);
-			return note_idle(space->device);
+			ca_backoff_succeeded(&budget->looks);
+			budget->idle_at = space->device->stats.alloc_calls;
+			return true;
 		}
 		if (passed > IDLE_MOMENT_NS)
 			break;
@@ -334,10 +319,10 @@ static bool
 return_one(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_budget *budget = &space->device->budget;
-	struct ca_block *block = ca_release_candidate_locked(space, bytes);
-	uint64_t given = block ? block->bytes : 0;
+	struct ca_block *block = ca_release_candidate_locked(space->device, bytes);
+	uint64_t given = block ? ca_segment_release_locked(block, NULL) : 0;
 
-	if (!block || ca_segment_release_locked(block))
+	if (!given)
 		return false;
 	budget->given[budget->given_next] = given;
 	budget->given_next = (budget->given_next + 1) % CA_GIVEN_MAX;

@@ -77,12 +77,11 @@ static uint64_t
 return_longest_idle(struct ca_space *space, uint64_t until_ns)
 {
 	struct ca_block *block = longest_resting(space, until_ns);
-	uint64_t bytes = block ? block->bytes : 0;
+	uint64_t given = block ? ca_segment_release_locked(block, NULL) : 0;
 
-	if (!block || ca_segment_release_locked(block))
-		return 0;
-	CA_COUNT(space, trims);
-	return bytes;
+	if (given)
+		CA_COUNT(space, trims);
+	return given;
 }
 
 /* Freed memory of the device that is kept, finished or not. */
@@ -166,7 +165,7 @@ return_wanted(struct ca_space *space)
 	uint64_t given;
 
 	while (device->gc_wanted && (given = return_longest_idle(space, UINT64_MAX)))
-		device->gc_wanted -= given < device->gc_wanted ? given : device->gc_wanted;
+		device->gc_wanted = ca_excess(device->gc_wanted, given);
 }
 
 static void
