@@ -39,19 +39,18 @@ static void
 users_check(struct walk *walk, const struct ca_block *block)
 {
 	const struct ca_block *next = block->next;
-	bool owned = block->state == CA_BLOCK_STREAM_HELD,
-	     multi = block->state == CA_BLOCK_MULTI_HELD;
+	bool owned = block->state == CA_BLOCK_STREAM_HELD, held = ca_block_is_held(block);
+	bool multi = block->state == CA_BLOCK_MULTI_HELD;
 	unsigned i, found = 0;
-
 	const struct ca_several *several = ca_block_several(block);
 
 	claim(walk, !multi || several, "a block waits for several users and has none");
-	claim(walk, !(owned || multi) || block->user.stream, "a block waits for no stream");
+	claim(walk, !held || block->user.stream, "a block waits for no stream");
 	claim(walk, !owned || !ca_registered_overlaps(block), "registered memory can be exposed");
-	if ((owned || multi) && block->user.stream)
+	if (held && block->user.stream)
 		claim(walk, ca_held_record(&block->user)->space == block->segment->space,
 		      "a block waits for a stream of another space");
-	claim(walk, !(owned || multi) || !next || !ca_block_is_alike(block, next),
+	claim(walk, !held || !next || !ca_block_is_alike(block, next),
 	      "neighbours of the same users not merged");
 	for (i = 0; several && i < several->users.n; i++)
 		found += several->users.user[i].stream == block->user.stream &&
@@ -127,8 +126,7 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	const struct ca_segment *segment = block->segment;
 	bool live = ca_block_is_live(block), kept = block->state == CA_BLOCK_ALLOCATED && !live;
 	bool clean = block->state == CA_BLOCK_FREE;
-	bool indexed = clean || block->state == CA_BLOCK_STREAM_HELD ||
-		       block->state == CA_BLOCK_MULTI_HELD;
+	bool indexed = ca_block_is_free(block);
 	uint64_t usable = ca_pool_usable(block);
 
 	claim(walk, block->bytes > 0, "empty block");
@@ -230,17 +228,29 @@ magazines_check(struct walk *walk, const struct ca_heap *heap)
 	claim(walk, walk->bases == ca_bases_count_locked(&heap->bases), "bases are miscounted");
 }
 
+/* Blocks in the indexes of two pools; NULL: there are no pools. */
+static uint64_t
+indexed_in(const struct ca_pool *pools)
+{
+	const struct ca_tree_node *node;
+	uint64_t n = 0;
+	unsigned i;
+
+	for (i = 0; pools && i < 2; i++)
+		for (node = ca_index_first(&pools[i].by_size); node;
+		     node = ca_index_next(&pools[i].by_size, node))
+			n++;
+	return n;
+}
+
 static void
 space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 {
-	const struct ca_list *link;
 	uint64_t waiting[2] = { 0, 0 }, owned[2] = { 0, 0 };
-	uint64_t count = 0, streams = 0, clean = 0, indexed = 0;
-	const struct ca_tree_node *node;
+	uint64_t count = 0, streams = 0, clean = 0;
 	unsigned i;
 
-	for (link = space->segments.next; link != &space->segments; link = link->next) {
-		const struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+	CA_LIST_EACH(const struct ca_segment, segment, &space->segments, link) {
 		const struct ca_block *block;
 
 		claim(walk, segment->space == space, "segment of another space");
@@ -260,11 +270,8 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 		claim(walk, waiting[i] == space->pools[i].waiting_bytes,
 		      "waiting bytes miscounted");
 		claim(walk, owned[i] == space->pools[i].owned_bytes, "owned bytes miscounted");
-		for (node = ca_index_first(&space->pools[i].by_size); node;
-		     node = ca_index_next(&space->pools[i].by_size, node))
-			indexed++;
 	}
-	claim(walk, indexed == clean, "index holds blocks that are gone");
+	claim(walk, indexed_in(space->pools) == clean, "index holds blocks that are gone");
 	claim(walk, count == space->waiting_blocks, "waiting blocks miscounted");
 	claim(walk, streams == space->owned_blocks, "blocks that wait for streams miscounted");
 	claim(walk, !space->dead || ca_list_empty(&space->segments), "segments in a dead space");
@@ -273,12 +280,9 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 static uint64_t
 waiting_list_check(struct walk *walk, const struct ca_space *space, const struct ca_list *blocks)
 {
-	const struct ca_list *link;
 	uint64_t count = 0;
 
-	for (link = blocks->next; link != blocks; link = link->next) {
-		const struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
-
+	CA_LIST_EACH(const struct ca_block, block, blocks, waiting) {
 		claim(walk, block->state == CA_BLOCK_MARK_HELD,
 		      "a mark has a block that does not wait");
 		claim(walk, block->segment->space == space, "a mark has a block of another space");
@@ -287,32 +291,13 @@ waiting_list_check(struct walk *walk, const struct ca_space *space, const struct
 	return count;
 }
 
-/* Blocks in the indexes of two pools; NULL: there are no pools. */
-static uint64_t
-indexed_in(const struct ca_pool *pools)
-{
-	const struct ca_tree_node *node;
-	uint64_t n = 0;
-	unsigned i;
-
-	for (i = 0; pools && i < 2; i++)
-		for (node = ca_index_first(&pools[i].by_size); node;
-		     node = ca_index_next(&pools[i].by_size, node))
-			n++;
-	return n;
-}
-
 /* The blocks of a stream's list, smallest stamp first, and of its pools. */
 static void
 stream_check(struct walk *walk, const struct ca_stream_record *record, uint64_t *listed)
 {
-	const struct ca_list *link;
 	uint64_t stamp = 0, owned = 0;
 
-	for (link = record->waiting.next; link != &record->waiting; link = link->next) {
-		const struct ca_block *block =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
-
+	CA_LIST_EACH(const struct ca_block, block, &record->waiting, waiting) {
 		claim(walk, block->state == CA_BLOCK_STREAM_HELD,
 		      "a stream's list has a block that does not wait for it");
 		claim(walk, block->user.stream == &record->hot,
@@ -329,13 +314,10 @@ stream_check(struct walk *walk, const struct ca_stream_record *record, uint64_t 
 static void
 set_check(struct walk *walk, const struct ca_user_set *set, uint64_t *listed)
 {
-	const struct ca_list *link;
 	uint64_t stamp = 0, blocks = 0;
 	unsigned i;
 
-	for (link = set->blocks.next; link != &set->blocks; link = link->next, blocks++) {
-		const struct ca_block *block =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
+	CA_LIST_EACH(const struct ca_block, block, &set->blocks, waiting) {
 		const struct ca_several *several = ca_block_several(block);
 
 		if (!claim(walk,
@@ -349,6 +331,7 @@ set_check(struct walk *walk, const struct ca_user_set *set, uint64_t *listed)
 			      "a block of a set has another user");
 		claim(walk, !set->n || block->user.stamp >= stamp, "a set's list is not in order");
 		stamp = block->user.stamp;
+		blocks++;
 	}
 	claim(walk, blocks == indexed_in(set->pools), "a set's pools and its list disagree");
 	*listed += blocks;
@@ -357,15 +340,14 @@ set_check(struct walk *walk, const struct ca_user_set *set, uint64_t *listed)
 static void
 streams_check(struct walk *walk, const struct ca_space *space)
 {
-	const struct ca_user_set *set;
+	const struct ca_stream_record *record;
 	uint64_t listed = 0;
 	unsigned i;
 
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
 		set_check(walk, set, &listed);
-	for (i = 0; i < atomic_load_explicit(&space->order.n_streams, memory_order_acquire); i++)
-		if (space->order.streams[i])
-			stream_check(walk, space->order.streams[i], &listed);
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		stream_check(walk, record, &listed);
 	claim(walk, listed == space->owned_blocks, "a block waits for no stream, or for two");
 }
 
@@ -374,22 +356,15 @@ streams_check(struct walk *walk, const struct ca_space *space)
 static void
 lists_check(struct walk *walk, const struct ca_space *space)
 {
-	const struct ca_list *link;
 	uint64_t listed = waiting_list_check(walk, space, &space->unmarked);
 
 	listed += waiting_list_check(walk, space, &space->held);
-
-	for (link = space->pending.next; link != &space->pending; link = link->next) {
-		const struct ca_group *group = CA_CONTAINER_OF(link, struct ca_group, link);
-
+	CA_LIST_EACH(const struct ca_group, group, &space->pending, link)
 		listed += waiting_list_check(walk, space, &group->blocks);
-	}
 	claim(walk, listed <= space->waiting_blocks, "a block waits on two lists");
 	claim(walk, space->device->in_flight || listed == space->waiting_blocks,
 	      "a waiting block is on no list");
-	for (link = space->due.next; link != &space->due; link = link->next) {
-		const struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, hand);
-
+	CA_LIST_EACH(const struct ca_segment, segment, &space->due, hand) {
 		claim(walk, segment->retired && !segment->live, "a segment in use is due");
 		claim(walk, segment->space == space, "a segment of another space is due");
 	}
@@ -420,12 +395,12 @@ device_check(struct walk *walk, const struct ca_heap *heap, const struct ca_devi
 	const struct ca_space *space;
 	struct sums sums = { 0 };
 
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device) {
-			space_check(walk, space, &sums);
-			lists_check(walk, space);
-			streams_check(walk, space);
-		}
+	for (space = device->spaces; space; space = space->next_on_device) {
+		claim(walk, space->device == device, "a device lists the space of another");
+		space_check(walk, space, &sums);
+		lists_check(walk, space);
+		streams_check(walk, space);
+	}
 	not_counted_add(heap, device, &sums);
 	claim(walk, sums.requested == stats->requested_bytes.current, "requested_bytes is wrong");
 	claim(walk, sums.allocated == stats->allocated_bytes.current, "allocated_bytes is wrong");

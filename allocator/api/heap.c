@@ -181,40 +181,40 @@ device_get(struct ca_heap *heap, unsigned ordinal)
 int
 ca_space_create(struct ca_heap *heap, void *context, unsigned device, struct ca_space **ret_space)
 {
-	struct ca_space *space = NULL;
+	struct ca_space *space;
 	struct ca_device *found;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	found = device_get(heap, device);
-	if (found && heap->n_spaces < CA_SPACES_MAX)
-		space = ca_arena_alloc_aligned(&heap->fixed, sizeof(*space),
-					       _Alignof(struct ca_space));
-	if (space) {
-		space->heap = heap;
-		space->device = found;
-		space->context = context;
-		space->number = heap->n_spaces++;
-		space_init(space);
-		ca_order_init(space);
-		space->next = heap->spaces;
-		heap->spaces = space;
-		*ret_space = space;
-	}
-	ca_heap_unlock(heap);
-	return space ? 0 : -ENOMEM;
+	if (!found || heap->n_spaces == CA_SPACES_MAX)
+		return -ENOMEM;
+	space = ca_arena_alloc_aligned(&heap->fixed, sizeof(*space), _Alignof(struct ca_space));
+	if (!space)
+		return -ENOMEM;
+	space->heap = heap;
+	space->device = found;
+	space->context = context;
+	space->number = heap->n_spaces++;
+	space_init(space);
+	ca_order_init(space);
+	space->next = heap->spaces;
+	heap->spaces = space;
+	space->next_on_device = found->spaces;
+	found->spaces = space;
+	*ret_space = space;
+	return 0;
 }
 
 void
 ca_space_kill(struct ca_space *space)
 {
 	struct ca_heap *heap = space->heap;
-	struct ca_list *link;
 
 	ca_heap_lock(heap);
 	space->dead = true;
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
-	while ((link = space->segments.next) != &space->segments)
-		ca_segment_forget_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
+	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link)
+		ca_segment_forget_locked(segment);
 	ca_context_mark_drop_all_locked(space);
 	ca_limit_forget_locked(space);
 	ca_heap_unlock(heap);
@@ -227,40 +227,37 @@ ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info
 	struct ca_block *block;
 	bool live;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	block = ca_block_find_settled_locked(heap, address);
-	live = block && ca_block_is_live(block);
-	if (block)
-		*ret_info = (struct ca_block_info){
-			.address = block->address,
-			.requested_bytes = live ? ca_block_requested(block) : 0,
-			.block_bytes = block->bytes,
-			.serial = live ? block->serial : 0,
-			.space = block->segment->space,
-			.context = block->segment->space->context,
-			.live = live,
-			.whole_segment = block->bytes == block->segment->bytes,
-			.adopted = block->segment->adopted,
-			.sync_memops = live && block->sync_memops,
-		};
-	ca_heap_unlock(heap);
-	return block ? 0 : -ENOENT;
+	if (!block)
+		return -ENOENT;
+	live = ca_block_is_live(block);
+	*ret_info = (struct ca_block_info){
+		.address = block->address,
+		.requested_bytes = live ? ca_block_requested(block) : 0,
+		.block_bytes = block->bytes,
+		.serial = live ? block->serial : 0,
+		.space = block->segment->space,
+		.context = block->segment->space->context,
+		.live = live,
+		.whole_segment = block->bytes == block->segment->bytes,
+		.adopted = block->segment->adopted,
+		.sync_memops = live && block->sync_memops,
+	};
+	return 0;
 }
 
 int
 ca_note_sync_memops(struct ca_heap *heap, uint64_t address, bool is_set)
 {
 	struct ca_block *block;
-	int r = -ENOENT;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	block = ca_block_find_settled_locked(heap, address);
-	if (block && ca_block_is_live(block) && ca_block_claim_locked(block)) {
-		block->sync_memops = is_set;
-		r = 0;
-	}
-	ca_heap_unlock(heap);
-	return r;
+	if (!block || !ca_block_is_live(block) || !ca_block_claim_locked(block))
+		return -ENOENT;
+	block->sync_memops = is_set;
+	return 0;
 }
 
 int
@@ -268,10 +265,10 @@ ca_retire(struct ca_heap *heap, uint64_t address)
 {
 	struct ca_block *block;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	block = ca_block_find_settled_locked(heap, address);
-	if (block)
-		ca_segment_retire_locked(block->segment);
-	ca_heap_unlock(heap);
-	return block ? 0 : -ENOENT;
+	if (!block)
+		return -ENOENT;
+	ca_segment_retire_locked(block->segment);
+	return 0;
 }

@@ -58,17 +58,17 @@ ca_heap_stats(struct ca_heap *heap, unsigned device, struct ca_stats *ret_stats)
 	const struct ca_device *at;
 	const struct ca_space *space;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	ca_magazines_count_locked(heap);
-	for (at = heap->devices; at; at = at->next)
-		if (at->ordinal == device)
-			stats = at->stats;
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device->ordinal == device) {
+	for (at = heap->devices; at; at = at->next) {
+		if (at->ordinal != device)
+			continue;
+		stats = at->stats;
+		for (space = at->spaces; space; space = space->next_on_device) {
 			values(space, &stats);
 			order_counts(&space->order, &stats);
 		}
-	ca_heap_unlock(heap);
+	}
 	bound_peaks(&stats);
 	*ret_stats = stats;
 }
@@ -79,21 +79,19 @@ ca_heap_device_count(struct ca_heap *heap)
 	const struct ca_device *at;
 	unsigned count = 0;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	for (at = heap->devices; at; at = at->next)
 		if (at->ordinal >= count)
 			count = at->ordinal + 1;
-	ca_heap_unlock(heap);
 	return count;
 }
 
 void
 ca_note_fill(struct ca_space *space, bool filled)
 {
-	ca_heap_lock(space->heap);
+	CA_HEAP_LOCKED(space->heap);
 	if (filled)
 		CA_COUNT(space, fills);
 	else
 		CA_COUNT(space, fills_skipped);
-	ca_heap_unlock(space->heap);
 }

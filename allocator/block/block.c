@@ -110,19 +110,6 @@ waiting_count(struct ca_block *block, uint64_t sign)
 	}
 }
 
-/* It waits for streams. */
-static bool
-is_used(const struct ca_block *block)
-{
-	return block->state == CA_BLOCK_STREAM_HELD || block->state == CA_BLOCK_MULTI_HELD;
-}
-
-static bool
-is_free(const struct ca_block *block)
-{
-	return block->state == CA_BLOCK_FREE || is_used(block);
-}
-
 /* What is usual: the way by the table of sums takes longer. */
 static void
 free_to_live(struct ca_block *block, struct ca_stats *stats)
@@ -147,7 +134,7 @@ ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
 	struct ca_device *device = block->segment->space->device;
 	unsigned was = sums_of[block->state], is = sums_of[state];
 
-	if (state == CA_BLOCK_ALLOCATED && is_free(block)) {
+	if (state == CA_BLOCK_ALLOCATED && ca_block_is_free(block)) {
 		free_to_live(block, &device->stats);
 		return;
 	}
@@ -239,7 +226,7 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 	upper->space_and_state = block->space_and_state;
 	upper->thread = block->thread;
 	upper->user = block->user;
-	if (is_used(block)) {
+	if (ca_block_is_held(block)) {
 		ca_list_insert(block->waiting.next, &upper->waiting);
 		ca_change(&block->segment->space->owned_blocks, 1);
 	}
@@ -264,7 +251,7 @@ ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_bl
 	lower->thread = block->thread;
 	lower->user = block->user;
 	ca_list_init(&lower->waiting);
-	ca_change(&segment->space->owned_blocks, is_used(block));
+	ca_change(&segment->space->owned_blocks, ca_block_is_held(block));
 	lower->prev = block->prev;
 	lower->next = block;
 	if (lower->prev)
@@ -285,29 +272,6 @@ join_threads(struct ca_block *block, const struct ca_block *other)
 		block->thread = 0;
 }
 
-static struct ca_user *
-user_of(struct ca_users *users, const struct ca_stream *stream)
-{
-	unsigned i;
-
-	for (i = 0; i < users->n; i++)
-		if (users->user[i].stream == stream)
-			return &users->user[i];
-	return NULL;
-}
-
-/* There is room. */
-static void
-users_raise(struct ca_users *users, const struct ca_user *user)
-{
-	struct ca_user *known = user_of(users, user->stream);
-
-	if (!known)
-		users->user[users->n++] = *user;
-	else if (known->stamp < user->stamp)
-		known->stamp = user->stamp;
-}
-
 /* The users of `other`, which is in no index, become the block's, too. */
 static void
 join_users(struct ca_block *block, struct ca_block *other)
@@ -326,7 +290,7 @@ join_users(struct ca_block *block, struct ca_block *other)
 		ca_block_drop_users_locked(other);
 	}
 	for (i = 0; several && i < users.n; i++)
-		users_raise(&several->users, &users.user[i]);
+		ca_users_raise(&several->users, &users.user[i]);
 	if (other->user.stamp > block->user.stamp)
 		block->user.stamp = other->user.stamp;
 }
@@ -335,7 +299,7 @@ join_users(struct ca_block *block, struct ca_block *other)
 static void
 share(struct ca_block *block, struct ca_block *other)
 {
-	if (!is_used(block)) {
+	if (!ca_block_is_held(block)) {
 		join_threads(block, other);
 	} else {
 		ca_change(&block->segment->space->owned_blocks, (uint64_t)-1);
@@ -401,7 +365,7 @@ users_fit(const struct ca_block *block, const struct ca_block *other)
 	ca_block_users(other, &more);
 	n = users.n;
 	for (i = 0; i < more.n; i++)
-		n += !user_of(&users, more.user[i].stream);
+		n += !ca_users_find(&users, more.user[i].stream);
 	return n <= CA_USERS_MAX;
 }
 
@@ -410,7 +374,7 @@ ca_block_is_alike(const struct ca_block *block, const struct ca_block *neighbour
 {
 	const struct ca_user_set *set;
 
-	if (block->state != neighbour->state || !is_free(block))
+	if (block->state != neighbour->state || !ca_block_is_free(block))
 		return false;
 	if (block->state == CA_BLOCK_FREE)
 		return true;
@@ -433,7 +397,7 @@ join(struct ca_block *block, struct ca_block *neighbour,
 		if (!ca_block_is_alike(block, neighbour))
 			return false;
 		ca_pool_unindex_locked(neighbour);
-		if (is_used(neighbour))
+		if (ca_block_is_held(neighbour))
 			ca_list_remove(&neighbour->waiting);
 		return true;
 	}
@@ -460,7 +424,8 @@ merge(struct ca_block *block)
 {
 	struct ca_stream_record *free_for_all;
 
-	if (!(block->next && is_free(block->next)) && !(block->prev && is_free(block->prev)))
+	if (!(block->next && ca_block_is_free(block->next)) &&
+	    !(block->prev && ca_block_is_free(block->prev)))
 		return block;
 	free_for_all = ca_held_quiet_locked(block->segment->space);
 	/* what has become STREAM_HELD on one side may have a like neighbour on the other */
@@ -497,7 +462,7 @@ static void
 enter(struct ca_block *block)
 {
 	ca_pool_index_locked(block);
-	if (is_used(block))
+	if (ca_block_is_held(block))
 		list_by_stamp(block);
 }
 

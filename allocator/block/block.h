@@ -80,19 +80,30 @@ bool ca_block_is_alike(const struct ca_block *block, const struct ca_block *neig
 /* Takes the block out of whatever list and index its state has it in, and drops its users. */
 void ca_block_detach_locked(struct ca_block *block);
 
+/* It waits for streams. */
+static inline bool
+ca_block_is_held(const struct ca_block *block)
+{
+	return block->state == CA_BLOCK_STREAM_HELD || block->state == CA_BLOCK_MULTI_HELD;
+}
+
 static inline bool
 ca_block_waits(const struct ca_block *block)
 {
-	return block->state == CA_BLOCK_MARK_HELD || block->state == CA_BLOCK_STREAM_HELD ||
-	       block->state == CA_BLOCK_MULTI_HELD;
+	return block->state == CA_BLOCK_MARK_HELD || ca_block_is_held(block);
+}
+
+/* It can be found by its size. */
+static inline bool
+ca_block_is_free(const struct ca_block *block)
+{
+	return block->state == CA_BLOCK_FREE || ca_block_is_held(block);
 }
 
 static inline bool
 ca_block_is_indexed(const struct ca_block *block)
 {
-	return (block->state == CA_BLOCK_FREE || block->state == CA_BLOCK_STREAM_HELD ||
-		block->state == CA_BLOCK_MULTI_HELD) &&
-	       block->places && block->places->by_size.height;
+	return ca_block_is_free(block) && block->places && block->places->by_size.height;
 }
 
 /* NULL: it has one user, or none. */
@@ -101,9 +112,7 @@ ca_block_several(const struct ca_block *block)
 {
 	if (block->state == CA_BLOCK_ALLOCATED)
 		return block->has_several ? block->several : NULL;
-	if (block->state != CA_BLOCK_STREAM_HELD && block->state != CA_BLOCK_MULTI_HELD)
-		return NULL;
-	return block->places ? block->places->several : NULL;
+	return ca_block_is_held(block) && block->places ? block->places->several : NULL;
 }
 
 /* All users of an ALLOCATED, STREAM_HELD or MULTI_HELD block, finished or not. */
@@ -257,13 +266,13 @@ int ca_segment_return_locked(struct ca_segment *segment);
 void ca_segment_forget_locked(struct ca_segment *segment);
 /* No reuse from now on; without a live block it is due for return. */
 void ca_segment_retire_locked(struct ca_segment *segment);
-/* A whole FREE segment, by its one block.
- * Result as ca_segment_return_locked; on failure it is FREE again. */
-int ca_segment_release_locked(struct ca_block *block);
+/* Gives a whole FREE segment back, by its one block. Bytes given back; 0: the driver did not take
+ * it, and it is FREE again. *ret_busy (may be NULL) is set when a capture stood in the way. */
+uint64_t ca_segment_release_locked(struct ca_block *block, bool *ret_busy);
 /* A new round of giving back begins: what the driver refused in the last one is offered again. */
 void ca_segment_unstick_locked(struct ca_space *space);
 /* A retired segment in no list, without a live block, goes back when it can. */
 void ca_segment_make_due_locked(struct ca_segment *segment);
 /* Returns what `due` holds, if all that may use it has finished (deferred/await.c). Bytes given
- * back; *ret_busy (may be NULL) is set when a capture stood in the way. */
+ * back; *ret_busy as above. */
 uint64_t ca_segment_return_due_locked(struct ca_space *space, bool *ret_busy);

@@ -261,7 +261,7 @@ cut_lower(struct ca_block *block, uint64_t bytes)
 static void
 leave_list(struct ca_block *block)
 {
-	if (block->state == CA_BLOCK_STREAM_HELD || block->state == CA_BLOCK_MULTI_HELD)
+	if (ca_block_is_held(block))
 		ca_list_remove(&block->waiting);
 }
 

@@ -85,7 +85,6 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	segment->chart_log = ca_chart_log(bytes);
 	segment->retired = space->poisoned;
 	ca_list_init(&segment->hand);
-	ca_list_init(&segment->link);
 	ca_list_insert(&space->segments, &segment->link);
 	block->segment = segment;
 	block->address = address;
@@ -241,48 +240,43 @@ ca_segment_return_locked(struct ca_segment *segment)
 	return r;
 }
 
-int
-ca_segment_release_locked(struct ca_block *block)
+uint64_t
+ca_segment_release_locked(struct ca_block *block, bool *ret_busy)
 {
 	struct ca_segment *segment = block->segment;
-	struct ca_space *space = segment->space;
-	uint64_t address = segment->address;
+	uint64_t bytes = segment->bytes;
 	int r;
 
 	ca_pool_unindex_locked(block);
 	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 	r = ca_segment_return_locked(segment);
 	if (!r)
-		return 0;
-	block = ca_block_find_locked(space->heap, address);
-	segment = block->segment;
+		return bytes;
 	segment->standing = r != -EBUSY ? CA_STUCK : 0;
-	space->stuck_segments += r != -EBUSY;
+	segment->space->stuck_segments += r != -EBUSY;
+	if (r == -EBUSY && ret_busy)
+		*ret_busy = true;
 	if (segment->retired)
 		ca_segment_make_due_locked(segment);
 	else
 		ca_block_settle_locked(block);
-	return r;
+	return 0;
 }
 
 void
 ca_segment_unstick_locked(struct ca_space *space)
 {
-	struct ca_list *link;
-
 	if (!space->stuck_segments)
 		return;
 	space->stuck_segments = 0;
-	for (link = space->segments.next; link != &space->segments; link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
+	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link) {
 		struct ca_block *block = segment->first;
 
 		if (!(segment->standing & CA_STUCK))
 			continue;
 		segment->standing = 0;
 		if (block->state == CA_BLOCK_FREE && !block->next)
-			ca_index_set(&space->wholes, &segment->by_whole, block->bytes,
-				     block->address);
+			ca_pool_index_locked(block);
 	}
 }
 
@@ -294,8 +288,7 @@ ca_segment_retire_locked(struct ca_segment *segment)
 	segment->retired = true;
 	ca_block_claim_all_locked(segment);
 	for (block = segment->first; block; block = block->next)
-		if (block->state == CA_BLOCK_FREE || block->state == CA_BLOCK_STREAM_HELD ||
-		    block->state == CA_BLOCK_MULTI_HELD) {
+		if (ca_block_is_free(block)) {
 			ca_block_detach_locked(block);
 			ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 		}

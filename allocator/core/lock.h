@@ -16,6 +16,15 @@ extern __thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("in
 
 void ca_heap_lock(struct ca_heap *heap);
 void ca_heap_unlock(struct ca_heap *heap);
+/* The heap's lock is held from here to the end of the block. */
+#define CA_HEAP_LOCKED(heap)                                                                       \
+	__attribute__((cleanup(ca_heap_scope_end), unused)) struct ca_heap *ca_heap_locked =       \
+		(ca_heap_lock(heap), (heap))
+static inline void
+ca_heap_scope_end(struct ca_heap **heap)
+{
+	ca_heap_unlock(*heap);
+}
 /* May be taken with the heap's lock held. */
 void ca_order_lock(struct ca_order *order);
 void ca_order_unlock(struct ca_order *order);

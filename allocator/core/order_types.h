@@ -81,6 +81,33 @@ struct ca_users {
 	struct ca_user user[CA_USERS_MAX];
 };
 
+/* What the stream is among the users; NULL: it is none. */
+static inline struct ca_user *
+ca_users_find(struct ca_users *users, const struct ca_stream *stream)
+{
+	unsigned i;
+
+	for (i = 0; i < users->n; i++)
+		if (users->user[i].stream == stream)
+			return &users->user[i];
+	return NULL;
+}
+
+/* The stream is a user, with the larger stamp if it was one already. False: there is no room. */
+static inline bool
+ca_users_raise(struct ca_users *users, const struct ca_user *user)
+{
+	struct ca_user *known = ca_users_find(users, user->stream);
+
+	if (!known && users->n == CA_USERS_MAX)
+		return false;
+	if (!known)
+		users->user[users->n++] = *user;
+	else if (known->stamp < user->stamp)
+		known->stamp = user->stamp;
+	return true;
+}
+
 /* A mark on a stream that has been recorded: covers stamps up to bound. */
 struct ca_point {
 	struct ca_list link; /* record->points, in the order in which the driver's calls returned */

@@ -311,6 +311,7 @@ struct ca_budget {
 
 struct ca_device {
 	struct ca_device *next;
+	struct ca_space *spaces; /* ca_space.next_on_device: newest first, dead ones included */
 	unsigned ordinal;
 	unsigned in_flight;       /* driver calls in progress that may bring memory back */
 	uint64_t generation;      /* advances whenever memory may have become available */
@@ -335,7 +336,8 @@ enum {
 };
 
 struct ca_space {
-	struct ca_space *next; /* heap->spaces */
+	struct ca_space *next;           /* heap->spaces */
+	struct ca_space *next_on_device; /* device->spaces */
 	struct ca_heap *heap;
 	struct ca_device *device;
 	void *context;

@@ -26,9 +26,7 @@
 static void
 settle_all(struct ca_list *blocks)
 {
-	while (!ca_list_empty(blocks)) {
-		struct ca_block *block = CA_CONTAINER_OF(blocks->next, struct ca_block, waiting);
-
+	CA_LIST_EACH_SAFE(struct ca_block, block, blocks, waiting) {
 		ca_list_remove(&block->waiting);
 		ca_block_settle_locked(block);
 	}
@@ -50,14 +48,12 @@ ca_context_mark_drop_segment_locked(struct ca_segment *segment)
 void
 ca_context_mark_poison_locked(struct ca_space *space)
 {
-	struct ca_list *link;
-
 	if (space->poisoned || space->dead)
 		return;
 	space->poisoned = true;
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
-	for (link = space->segments.next; link != &space->segments; link = link->next)
-		ca_context_mark_drop_segment_locked(CA_CONTAINER_OF(link, struct ca_segment, link));
+	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link)
+		ca_context_mark_drop_segment_locked(segment);
 }
 
 /* The blocks of a hand become FREE after a host wait, or unmarked in a capture. Lost: the hand is
@@ -157,16 +153,13 @@ group_publish(struct ca_space *space, struct ca_group *group, struct ca_list *pl
 static uint64_t
 freed_by(const struct ca_list *blocks)
 {
-	const struct ca_list *link = blocks->next;
-	uint64_t thread;
+	uint64_t thread = 0;
 
-	if (link == blocks)
-		return 0;
-	thread = CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting)->thread;
-	for (; link != blocks && thread; link = link->next)
-		if (CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting)->thread !=
-		    thread)
-			thread = 0;
+	CA_LIST_EACH(const struct ca_block, block, blocks, waiting)
+		if (&block->waiting == blocks->next)
+			thread = block->thread;
+		else if (block->thread != thread)
+			return 0;
 	return thread;
 }
 
@@ -310,14 +303,10 @@ static struct ca_group *
 group_own(struct ca_space *space, enum ca_wait which)
 {
 	uint64_t thread = ca_order_thread();
-	struct ca_list *link;
 
-	for (link = space->pending.next; link != &space->pending; link = link->next) {
-		struct ca_group *group = CA_CONTAINER_OF(link, struct ca_group, link);
-
+	CA_LIST_EACH(struct ca_group, group, &space->pending, link)
 		if (group->thread == thread && (!group->late || which == CA_WAIT_ANY))
 			return group;
-	}
 	return NULL;
 }
 

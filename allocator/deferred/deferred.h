@@ -47,12 +47,6 @@ ca_held_has_progressed(const struct ca_space *space)
 bool ca_held_pools_ready(struct ca_heap *heap, struct ca_stream_record *record);
 /* No user is a stream that no mark can be had of. */
 bool ca_held_is_markable(const struct ca_users *users);
-/* Streams of the space, in use or not. */
-static inline unsigned
-ca_held_streams(const struct ca_space *space)
-{
-	return atomic_load_explicit(&space->order.n_streams, memory_order_acquire);
-}
 /* True if the user is that stream. Needs no lock; a caller that hands memory out by that says so to
  * ca_order_expose, which sees to it if the space has ceased to be quiet. */
 bool ca_held_is_quiet_for(struct ca_space *space, const struct ca_user *user);
@@ -95,8 +89,6 @@ bool ca_multi_settle_locked(struct ca_space *space);
 /* Memory is asked for, for that stream most likely: blocks whose users it has come after become its
  * own, if it is the stream that most memory is asked for. */
 void ca_multi_take_over_locked(struct ca_space *space, struct ca_stream_record *record);
-/* The next set of the space with blocks; NULL: the first, or there is none. */
-struct ca_user_set *ca_multi_next(const struct ca_space *space, const struct ca_user_set *set);
 
 /* ---- context_mark.c: frees that wait for context marks. These leave and retake the lock. */
 

@@ -17,12 +17,8 @@
 uint64_t
 ca_graph_serial(struct ca_heap *heap)
 {
-	uint64_t serial;
-
-	ca_heap_lock(heap);
-	serial = heap->serial;
-	ca_heap_unlock(heap);
-	return serial;
+	CA_HEAP_LOCKED(heap);
+	return heap->serial;
 }
 
 int
@@ -30,17 +26,15 @@ ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool 
 {
 	struct ca_hold *hold;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	hold = ca_objects_get(&heap->holds);
-	if (hold) {
-		hold->first = first;
-		hold->last = last;
-		hold->gone = gone;
-		ca_list_init(&hold->link);
-		ca_list_insert(&heap->graphs, &hold->link);
-	}
-	ca_heap_unlock(heap);
-	return hold ? 0 : -ENOMEM;
+	if (!hold)
+		return -ENOMEM;
+	hold->first = first;
+	hold->last = last;
+	hold->gone = gone;
+	ca_list_insert(&heap->graphs, &hold->link);
+	return 0;
 }
 
 static bool
@@ -57,15 +51,11 @@ static struct ca_segment *
 segment_of(struct ca_heap *heap, uint64_t first, uint64_t last)
 {
 	struct ca_space *space;
-	struct ca_list *link;
 
 	for (space = heap->spaces; space; space = space->next)
-		for (link = space->segments.next; link != &space->segments; link = link->next) {
-			struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
+		CA_LIST_EACH(struct ca_segment, segment, &space->segments, link)
 			if (!segment->retired && birth_between(segment, first, last))
 				return segment;
-		}
 	return NULL;
 }
 
@@ -74,24 +64,17 @@ ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last)
 {
 	struct ca_segment *segment;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	while ((segment = segment_of(heap, first, last)))
 		ca_segment_retire_locked(segment);
-	ca_heap_unlock(heap);
 }
 
 static bool
 is_held(const struct ca_heap *heap, uint64_t serial)
 {
-	const struct ca_list *link;
-
-	for (link = heap->graphs.next; link != &heap->graphs; link = link->next) {
-		const struct ca_hold *hold =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_hold, link);
-
+	CA_LIST_EACH(const struct ca_hold, hold, &heap->graphs, link)
 		if (serial > hold->first && serial <= hold->last)
 			return true;
-	}
 	return false;
 }
 
@@ -114,13 +97,9 @@ ca_graph_keeps_locked(struct ca_block *block)
 static bool
 scan(struct ca_heap *heap)
 {
-	struct ca_list *link = heap->graphs.next;
 	bool swept = false;
 
-	while (link != &heap->graphs) {
-		struct ca_hold *hold = CA_CONTAINER_OF(link, struct ca_hold, link);
-
-		link = link->next;
+	CA_LIST_EACH_SAFE(struct ca_hold, hold, &heap->graphs, link) {
 		if (!atomic_load_explicit(hold->gone, memory_order_acquire))
 			continue;
 		ca_list_remove(&hold->link);
@@ -134,14 +113,11 @@ scan(struct ca_heap *heap)
 static bool
 drop_hold(struct ca_space *space, uint64_t decided)
 {
-	struct ca_list *link = space->held.next;
 	bool any = false;
 
-	while (link != &space->held) {
-		struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
+	CA_LIST_EACH_SAFE(struct ca_block, block, &space->held, waiting) {
 		uint64_t serial = block->segment->serial;
 
-		link = link->next;
 		if (serial > decided || is_held(space->heap, serial))
 			continue;
 		ca_list_remove(&block->waiting);

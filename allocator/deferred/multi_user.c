@@ -34,21 +34,6 @@ enum {
 	ADOPT_LOOK = 16,
 };
 
-struct ca_user_set *
-ca_multi_next(const struct ca_space *space, const struct ca_user_set *set)
-{
-	const struct ca_list *link = set ? set->link.next : space->sets.next;
-
-	for (; link != &space->sets; link = link->next) {
-		struct ca_user_set *next =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_user_set, link);
-
-		if (!ca_list_empty(&next->blocks))
-			return next;
-	}
-	return NULL;
-}
-
 /* ---- sets */
 
 static struct ca_user_set *
@@ -95,11 +80,8 @@ static struct ca_user_set *
 set_for(struct ca_space *space, const struct ca_users *users)
 {
 	struct ca_user_set *unused = NULL, *last = NULL;
-	struct ca_list *link;
 
-	for (link = space->sets.next; link != &space->sets; link = link->next) {
-		struct ca_user_set *set = CA_CONTAINER_OF(link, struct ca_user_set, link);
-
+	CA_LIST_EACH(struct ca_user_set, set, &space->sets, link) {
 		if (is_of(set, users))
 			return set;
 		if (!set->n)
@@ -135,17 +117,6 @@ sort(struct ca_users *users)
 	}
 }
 
-static const struct ca_user *
-user_of(const struct ca_users *users, const struct ca_stream_record *record)
-{
-	unsigned i;
-
-	for (i = 0; i < users->n; i++)
-		if (users->user[i].stream == &record->hot)
-			return &users->user[i];
-	return NULL;
-}
-
 /* The block becomes the own of a stream that comes after all its users. Its place in the list is
  * that of the last free. */
 static void
@@ -154,8 +125,8 @@ own(struct ca_block *block, struct ca_stream_record *record, struct ca_several *
 	struct ca_user place = { &record->hot, 0 };
 	unsigned i;
 
-	if (CA_MUTANT(OLD_STAMP_STANDS) && user_of(&several->users, record)) {
-		place = *user_of(&several->users, record);
+	if (CA_MUTANT(OLD_STAMP_STANDS) && ca_users_find(&several->users, &record->hot)) {
+		place = *ca_users_find(&several->users, &record->hot);
 		ca_block_drop_users_locked(block);
 		ca_block_own_locked(block, place, NULL);
 		return;
@@ -216,13 +187,9 @@ is_any_done(const struct ca_users *users)
 static bool
 settle_set(struct ca_user_set *set)
 {
-	struct ca_list *link = set->blocks.next, *next;
 	bool settled = false;
 
-	for (; link != &set->blocks; link = next) {
-		struct ca_block *block = CA_CONTAINER_OF(link, struct ca_block, waiting);
-
-		next = link->next;
+	CA_LIST_EACH_SAFE(struct ca_block, block, &set->blocks, waiting) {
 		if (is_any_done(&ca_block_several(block)->users)) {
 			CA_REACHED(SEVERAL_SETTLED);
 			ca_held_place_again_locked(block);
@@ -237,10 +204,9 @@ settle_set(struct ca_user_set *set)
 bool
 ca_multi_settle_locked(struct ca_space *space)
 {
-	struct ca_user_set *set;
 	bool settled = false;
 
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	CA_LIST_EACH(struct ca_user_set, set, &space->sets, link)
 		settled = settle_set(set) || settled;
 	return settled;
 }
@@ -291,12 +257,12 @@ take_over(struct ca_block *block, struct ca_stream_record *record)
 static void
 take_over_from(struct ca_list *list, struct ca_stream_record *record)
 {
-	struct ca_list *link = list->next, *next;
 	unsigned in_vain = 0;
 
-	for (; link != list && in_vain < ADOPT_LOOK; link = next) {
-		next = link->next;
-		in_vain += !take_over(CA_CONTAINER_OF(link, struct ca_block, waiting), record);
+	CA_LIST_EACH_SAFE(struct ca_block, block, list, waiting) {
+		if (in_vain == ADOPT_LOOK)
+			break;
+		in_vain += !take_over(block, record);
 	}
 }
 
@@ -304,16 +270,16 @@ void
 ca_multi_take_over_locked(struct ca_space *space, struct ca_stream_record *record)
 {
 	uint64_t lessons = atomic_load(&record->lessons);
-	struct ca_user_set *set;
+	struct ca_stream_record *other;
 	unsigned i;
 
 	vote(space, record);
 	if (record->adopted == lessons || !is_main(space, record))
 		return;
 	record->adopted = lessons;
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	CA_LIST_EACH(struct ca_user_set, set, &space->sets, link)
 		take_over_from(&set->blocks, record);
-	for (i = 0; i < ca_held_streams(space); i++)
-		if (space->order.streams[i] && space->order.streams[i] != record)
-			take_over_from(&space->order.streams[i]->waiting, record);
+	for (i = 0; (other = ca_record_at(&space->order, i)); i++)
+		if (other != record)
+			take_over_from(&other->waiting, record);
 }

@@ -145,28 +145,25 @@ bool
 ca_held_settle_locked(struct ca_space *space)
 {
 	uint64_t progress = atomic_load_explicit(&space->order.progress, memory_order_acquire);
+	struct ca_stream_record *record;
 	bool settled = false;
 	unsigned i;
 
 	if (progress == space->settled)
 		return false;
 	space->settled = progress;
-	for (i = 0; space->owned_blocks && i < ca_held_streams(space); i++)
-		if (space->order.streams[i])
-			settled = settle_stream(space->order.streams[i]) || settled;
+	for (i = 0; space->owned_blocks && (record = ca_record_at(&space->order, i)); i++)
+		settled = settle_stream(record) || settled;
 	return ca_multi_settle_locked(space) || settled;
 }
 
 void
 ca_held_forget(struct ca_space *space)
 {
+	struct ca_stream_record *record;
 	unsigned i;
 
-	for (i = 0; i < ca_held_streams(space); i++) {
-		struct ca_stream_record *record = space->order.streams[i];
-
-		if (!record)
-			continue;
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++) {
 		ca_list_init(&record->waiting);
 		if (record->pools) {
 			ca_pool_init(&record->pools[0], true);

@@ -15,37 +15,24 @@
 #include "allocator/core/lock.h"
 #include "config/mutant.h"
 
-/* Adds an unfinished user. */
+/* Adds those of the block that have not finished. */
 static void
-users_add(struct ca_users *users, struct ca_user user)
-{
-	unsigned i;
-
-	if (!user.stream || ca_user_is_done(&user))
-		return;
-	for (i = 0; i < users->n; i++) {
-		if (users->user[i].stream != user.stream)
-			continue;
-		if (users->user[i].stamp < user.stamp)
-			users->user[i].stamp = user.stamp;
-		return;
-	}
-	if (users->n == CA_USERS_MAX)
-		users->context = true;
-	else
-		users->user[users->n++] = user;
-}
-
-/* The block's. */
-static void
-users_add_all(struct ca_users *users, const struct ca_block *block)
+users_add(struct ca_users *users, const struct ca_block *block)
 {
 	struct ca_users more;
 	unsigned i;
 
 	ca_block_users(block, &more);
 	for (i = 0; i < more.n; i++)
-		users_add(users, more.user[i]);
+		if (!ca_user_is_done(&more.user[i]) && !ca_users_raise(users, &more.user[i]))
+			users->context = true;
+}
+
+/* The lowest of a segment, by its node in the heap's tree; NULL: NULL. */
+static struct ca_block *
+first_in(struct ca_tree_node *node)
+{
+	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address)->first : NULL;
 }
 
 /* The block that holds `address`, or the first behind it. */
@@ -53,24 +40,15 @@ static struct ca_block *
 first_from(struct ca_heap *heap, uint64_t address)
 {
 	struct ca_block *block = ca_block_find_locked(heap, address);
-	struct ca_tree_node *node;
 
-	if (block)
-		return block;
-	node = ca_tree_at_least(&heap->by_address, address, 0);
-	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address)->first : NULL;
+	return block ? block : first_in(ca_tree_at_least(&heap->by_address, address, 0));
 }
 
 /* The next higher one. */
 static struct ca_block *
 next_of(const struct ca_block *block)
 {
-	struct ca_tree_node *node;
-
-	if (block->next)
-		return block->next;
-	node = ca_tree_next(&block->segment->by_address);
-	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address)->first : NULL;
+	return block->next ? block->next : first_in(ca_tree_next(&block->segment->by_address));
 }
 
 static void
@@ -80,7 +58,7 @@ touch_range(struct ca_heap *heap, uint64_t address, uint64_t bytes, struct ca_us
 
 	while (block && (block->address <= address || block->address - address < bytes)) {
 		if (ca_block_is_live(block))
-			users_add_all(users, block);
+			users_add(users, block);
 		block = next_of(block);
 	}
 }
@@ -92,10 +70,9 @@ ca_touch_users(struct ca_space *space, const struct ca_touch *touch, struct ca_u
 
 	ret_users->n = 0;
 	ret_users->context = false;
-	ca_heap_lock(space->heap);
+	CA_HEAP_LOCKED(space->heap);
 	for (i = 0; i < touch->n; i++)
 		touch_range(space->heap, touch->range[i].address, touch->range[i].bytes, ret_users);
-	ca_heap_unlock(space->heap);
 }
 
 /*
@@ -211,7 +188,7 @@ note_locked(struct ca_heap *heap, uint64_t address, uint64_t end, struct ca_spac
 			*ret_space = segment->space;
 		if (!CA_MUTANT(REGISTRATION_LOST))
 			register_in(segment, address, end);
-		block = next ? CA_CONTAINER_OF(next, struct ca_segment, by_address)->first : NULL;
+		block = first_in(next);
 	}
 	return found;
 }

@@ -20,7 +20,7 @@ ca_held_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool)
 static bool
 waits_for_streams(struct ca_space *space)
 {
-	struct ca_stream_record *quiet;
+	const struct ca_stream_record *quiet, *record;
 	unsigned i;
 
 	if (!space->owned_blocks)
@@ -28,11 +28,13 @@ waits_for_streams(struct ca_space *space)
 	quiet = ca_held_quiet_locked(space);
 	if (!quiet)
 		return true;
-	for (i = 0; i < ca_held_streams(space); i++)
-		if (space->order.streams[i] && space->order.streams[i] != quiet &&
-		    !ca_list_empty(&space->order.streams[i]->waiting))
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		if (record != quiet && !ca_list_empty(&record->waiting))
 			return true;
-	return ca_multi_next(space, NULL) != NULL;
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
+		if (!ca_list_empty(&set->blocks))
+			return true;
+	return false;
 }
 
 /* Asks the streams' marks. True: something was settled. */
@@ -77,13 +79,11 @@ enum { OLDEST_LOOK = 256 }; /* entries of a list: a wait is not worth a long sea
 static struct ca_block *
 oldest_of(const struct ca_list *list, uint64_t thread)
 {
-	const struct ca_list *link;
 	unsigned looked = 0;
 
-	for (link = list->next; link != list && looked++ < OLDEST_LOOK; link = link->next) {
-		struct ca_block *block =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
-
+	CA_LIST_EACH(struct ca_block, block, list, waiting) {
+		if (looked++ == OLDEST_LOOK)
+			break;
 		if (block->thread == thread)
 			return block;
 	}
@@ -118,14 +118,13 @@ older(struct ca_block *best, const struct ca_list *list, enum ca_wait which)
 struct ca_block *
 ca_held_oldest_locked(const struct ca_space *space, enum ca_wait which)
 {
-	const struct ca_user_set *set;
+	const struct ca_stream_record *record;
 	struct ca_block *best = NULL;
 	unsigned i;
 
-	for (i = 0; i < ca_held_streams(space); i++)
-		if (space->order.streams[i])
-			best = older(best, &space->order.streams[i]->waiting, which);
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		best = older(best, &record->waiting, which);
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
 		best = older(best, &set->blocks, which);
 	return best;
 }
@@ -179,11 +178,8 @@ ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which)
 static bool
 others_in(const struct ca_list *list, uint64_t thread)
 {
-	const struct ca_list *link;
-
-	for (link = list->next; link != list; link = link->next)
-		if (CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting)->thread !=
-		    thread)
+	CA_LIST_EACH(const struct ca_block, block, list, waiting)
+		if (block->thread != thread)
 			return true;
 	return false;
 }
@@ -192,23 +188,18 @@ bool
 ca_held_others_wait_locked(const struct ca_space *space)
 {
 	uint64_t thread = ca_order_thread();
-	const struct ca_user_set *set;
-	const struct ca_list *link;
+	const struct ca_stream_record *record;
 	unsigned i;
 
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
 		if (others_in(&set->blocks, thread))
 			return true;
-	for (i = 0; space->owned_blocks && i < ca_held_streams(space); i++)
-		if (space->order.streams[i] && others_in(&space->order.streams[i]->waiting, thread))
+	for (i = 0; space->owned_blocks && (record = ca_record_at(&space->order, i)); i++)
+		if (others_in(&record->waiting, thread))
 			return true;
-	for (link = space->pending.next; link != &space->pending; link = link->next) {
-		const struct ca_group *group =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_group, link);
-
+	CA_LIST_EACH(const struct ca_group, group, &space->pending, link)
 		/* the segments of what it stood for may have gone back */
 		if (group->thread != thread && !ca_list_empty(&group->blocks))
 			return true;
-	}
 	return others_in(&space->unmarked, thread);
 }

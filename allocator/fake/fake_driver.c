@@ -13,11 +13,28 @@
 /* Above all that a driver gives: placed segments lie below, the rest above. */
 #define PLACES_END ((uint64_t)1 << 57)
 
-void
-ca_model_call_hook(struct ca_model *model, enum ca_model_function function, bool end)
+static void
+notify(const struct ca_model_call *call, bool end)
 {
-	if (model->observer)
-		model->observer(model->observer_arg, function, end);
+	if (call->model->observer)
+		call->model->observer(call->model->observer_arg, call->function, end);
+}
+
+struct ca_model_call
+ca_model_call_begin(struct ca_model *model, enum ca_model_function function)
+{
+	struct ca_model_call call = { model, function };
+
+	notify(&call, false);
+	pthread_mutex_lock(&model->lock);
+	return call;
+}
+
+void
+ca_model_call_end(const struct ca_model_call *call)
+{
+	pthread_mutex_unlock(&call->model->lock);
+	notify(call, true);
 }
 
 static uint64_t
@@ -26,8 +43,9 @@ pages(const struct ca_model *model, uint64_t bytes)
 	return (bytes + model->config.granule - 1) / model->config.granule * model->config.granule;
 }
 
-int
-ca_model_begin(struct ca_model *model, enum ca_model_function function)
+/* Counts the call and applies the plan of failures. */
+static int
+begin(struct ca_model *model, enum ca_model_function function)
 {
 	model->sums.calls[function]++;
 	if (!model->fail_in || function != model->fail_function)
@@ -45,15 +63,15 @@ ca_model_begin(struct ca_model *model, enum ca_model_function function)
 static struct range *
 range_find(struct ca_tree *tree, uint64_t address)
 {
-	struct ca_tree_node *node = ca_tree_at_least(tree, address, 0);
+	struct ca_tree_node *node = ca_tree_find(tree, address, 0);
 
-	return node && node->key == address ? CA_CONTAINER_OF(node, struct range, node) : NULL;
+	return node ? CA_CONTAINER_OF(node, struct range, node) : NULL;
 }
 
 int
 ca_model_begin_in(struct ca_model *model, enum ca_model_function function, void *context)
 {
-	int r = ca_model_begin(model, function);
+	int r = begin(model, function);
 
 	return !r && range_find(&model->dead, (uint64_t)(uintptr_t)context) ? INVALID_CONTEXT : r;
 }
@@ -107,59 +125,47 @@ range_get(struct ca_model *model, uint64_t bytes)
 	return range;
 }
 
+/* Of managed memory nothing is on the device: nobody touches it. */
+static int
+take_as(struct ca_model *model, enum ca_model_function function, void *context, uint64_t size,
+	uint64_t *ret_address)
+{
+	bool managed = function == CA_MODEL_MANAGED;
+	uint64_t used = managed ? 0 : pages(model, size);
+	struct range *range;
+	int r;
+
+	CA_MODEL_CALL(model, function);
+	r = ca_model_begin_in(model, function, context);
+	if (r)
+		return r;
+	if (used && model->sums.used_bytes + used > model->config.capacity)
+		return CA_DRIVER_OUT_OF_MEMORY;
+	range = range_get(model, size);
+	if (!range)
+		return CA_DRIVER_OUT_OF_MEMORY;
+	range->context = context;
+	range->managed = managed;
+	ca_tree_insert(&model->held, &range->node, range->address, 0);
+	model->sums.held_bytes += size;
+	model->sums.used_bytes += used;
+	model->sums.segments++;
+	if (model->sums.used_bytes > model->sums.peak_bytes)
+		model->sums.peak_bytes = model->sums.used_bytes;
+	*ret_address = range->address;
+	return 0;
+}
+
 static int
 segment_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 {
-	struct ca_model *model = self;
-	struct range *range = NULL;
-	int r;
-
-	ca_model_call_hook(model, CA_MODEL_TAKE, false);
-	pthread_mutex_lock(&model->lock);
-	r = ca_model_begin_in(model, CA_MODEL_TAKE, context);
-	if (!r && model->sums.used_bytes + pages(model, size) > model->config.capacity)
-		r = CA_DRIVER_OUT_OF_MEMORY;
-	if (!r && !(range = range_get(model, size)))
-		r = CA_DRIVER_OUT_OF_MEMORY;
-	if (range) {
-		range->context = context;
-		ca_tree_insert(&model->held, &range->node, range->address, 0);
-		model->sums.held_bytes += size;
-		model->sums.used_bytes += pages(model, size);
-		model->sums.segments++;
-		if (model->sums.used_bytes > model->sums.peak_bytes)
-			model->sums.peak_bytes = model->sums.used_bytes;
-		*ret_address = range->address;
-	}
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, CA_MODEL_TAKE, true);
-	return r;
+	return take_as(self, CA_MODEL_TAKE, context, size, ret_address);
 }
 
-/* Nothing of it is on the device: nobody touches it. */
 static int
 managed_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 {
-	struct ca_model *model = self;
-	struct range *range = NULL;
-	int r;
-
-	ca_model_call_hook(model, CA_MODEL_MANAGED, false);
-	pthread_mutex_lock(&model->lock);
-	r = ca_model_begin_in(model, CA_MODEL_MANAGED, context);
-	if (!r && !(range = range_get(model, size)))
-		r = CA_DRIVER_OUT_OF_MEMORY;
-	if (range) {
-		range->context = context;
-		range->managed = true;
-		ca_tree_insert(&model->held, &range->node, range->address, 0);
-		model->sums.held_bytes += size;
-		model->sums.segments++;
-		*ret_address = range->address;
-	}
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, CA_MODEL_MANAGED, true);
-	return r;
+	return take_as(self, CA_MODEL_MANAGED, context, size, ret_address);
 }
 
 static void
@@ -169,7 +175,6 @@ range_free(struct ca_model *model, struct range *range)
 	model->sums.held_bytes -= range->bytes;
 	if (!range->managed)
 		model->sums.used_bytes -= pages(model, range->bytes);
-	range->managed = false;
 	model->sums.segments--;
 	if (range->placed)
 		ca_objects_put(&model->ranges, range);
@@ -184,46 +189,43 @@ segment_return(void *self, void *context, uint64_t address)
 	struct range *range;
 	int r;
 
-	ca_model_call_hook(model, CA_MODEL_RETURN, false);
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_CALL(model, CA_MODEL_RETURN);
 	r = ca_model_begin_in(model, CA_MODEL_RETURN, context);
-	if (!r && model->capturing && !model->relaxed)
-		r = -EBUSY;
+	if (r)
+		return r;
+	if (model->capturing && !model->relaxed)
+		return -EBUSY;
 	range = range_find(&model->held, address);
-	if (!r && (!range || range->context != context)) {
+	if (!range || range->context != context) {
 		model->sums.misuses++;
-		r = INVALID_VALUE;
+		return INVALID_VALUE;
 	}
-	if (!r && !model->config.frees_at_once)
+	if (!model->config.frees_at_once)
 		ca_model_finish_all(model);
-	if (!r)
-		range_free(model, range);
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, CA_MODEL_RETURN, true);
-	return r;
+	range_free(model, range);
+	return 0;
 }
 
 static int
 mark_record(void *self, void *context, ca_mark *ret_mark)
 {
 	struct ca_model *model = self;
-	struct mark *mark = NULL;
+	struct mark *mark;
 	int r;
 
-	ca_model_call_hook(model, CA_MODEL_RECORD, false);
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_CALL(model, CA_MODEL_RECORD);
 	r = ca_model_begin_in(model, CA_MODEL_RECORD, context);
-	if (!r && model->config.no_marks)
-		r = -ENOTSUP;
-	if (!r && model->capturing)
-		r = -EBUSY;
-	if (!r && !(mark = ca_model_mark_new(model, ret_mark)))
-		r = -ENOMEM;
-	if (mark)
-		ca_model_mark_everything(model, mark);
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, CA_MODEL_RECORD, true);
-	return r;
+	if (r)
+		return r;
+	if (model->config.no_marks)
+		return -ENOTSUP;
+	if (model->capturing)
+		return -EBUSY;
+	mark = ca_model_mark_new(model, ret_mark);
+	if (!mark)
+		return -ENOMEM;
+	ca_model_mark_everything(model, mark);
+	return 0;
 }
 
 struct mark *
@@ -242,9 +244,9 @@ ca_model_mark_new(struct ca_model *model, ca_mark *ret_mark)
 struct mark *
 ca_model_mark_find(struct ca_model *model, ca_mark id)
 {
-	struct ca_tree_node *node = ca_tree_at_least(&model->recorded, id, 0);
+	struct ca_tree_node *node = ca_tree_find(&model->recorded, id, 0);
 
-	if (node && node->key == id)
+	if (node)
 		return CA_CONTAINER_OF(node, struct mark, node);
 	model->sums.misuses++;
 	return NULL;
@@ -256,21 +258,18 @@ mark_answer(struct ca_model *model, ca_mark id, enum ca_model_function function)
 	struct mark *mark;
 	int r;
 
-	ca_model_call_hook(model, function, false);
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_CALL(model, function);
 	mark = ca_model_mark_find(model, id);
-	r = ca_model_begin(model, function);
-	if (!r && model->capturing && mark && !mark->stream)
-		r = -EBUSY;
-	if (!r && mark && function == CA_MODEL_WAIT) {
+	r = begin(model, function);
+	if (r || !mark)
+		return r;
+	if (model->capturing && !mark->stream)
+		return -EBUSY;
+	if (function == CA_MODEL_WAIT) {
 		ca_model_await(model, mark->end_ns);
 		ca_model_mark_finish(model, mark);
 	}
-	if (!r && mark && !ca_model_mark_is_done(model, mark))
-		r = -EAGAIN;
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, function, true);
-	return r;
+	return ca_model_mark_is_done(model, mark) ? 0 : -EAGAIN;
 }
 
 static int
@@ -291,17 +290,14 @@ mark_drop(void *self, ca_mark id)
 	struct ca_model *model = self;
 	struct mark *mark;
 
-	ca_model_call_hook(model, CA_MODEL_DROP, false);
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_CALL(model, CA_MODEL_DROP);
 	model->sums.calls[CA_MODEL_DROP]++;
 	mark = ca_model_mark_find(model, id);
-	if (mark) {
-		ca_tree_remove(&model->recorded, &mark->node);
-		ca_objects_put(&model->marks, mark);
-		model->sums.marks--;
-	}
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, CA_MODEL_DROP, true);
+	if (!mark)
+		return;
+	ca_tree_remove(&model->recorded, &mark->node);
+	ca_objects_put(&model->marks, mark);
+	model->sums.marks--;
 }
 
 static int
@@ -309,15 +305,12 @@ synchronize_as(struct ca_model *model, enum ca_model_function function, void *co
 {
 	int r;
 
-	ca_model_call_hook(model, function, false);
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_CALL(model, function);
 	r = ca_model_begin_in(model, function, context);
 	if (!r && model->capturing)
 		r = -EBUSY;
 	if (!r)
 		ca_model_finish_all(model);
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, function, true);
 	return r;
 }
 
@@ -346,29 +339,24 @@ static uint64_t
 clock_ns(void *self)
 {
 	struct ca_model *model = self;
-	uint64_t now;
 
-	pthread_mutex_lock(&model->lock);
-	now = ++model->now_ns;
-	pthread_mutex_unlock(&model->lock);
-	return now;
+	CA_MODEL_LOCKED(model);
+	return ++model->now_ns;
 }
 
 void
 ca_model_place(struct ca_model *model, uint64_t bytes, uint64_t address)
 {
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	model->place_bytes = bytes;
 	model->place_address = address;
-	pthread_mutex_unlock(&model->lock);
 }
 
 void
 ca_model_set_clock(struct ca_model *model, uint64_t now_ns)
 {
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	ca_model_await(model, now_ns);
-	pthread_mutex_unlock(&model->lock);
 }
 
 static void
@@ -377,13 +365,12 @@ pause_host(void *self, uint64_t ns)
 	struct ca_model *model = self;
 	uint64_t until;
 
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	until = model->config.wakes ? ca_model_next_end(model) : UINT64_MAX;
 	ca_model_await(model, until != UINT64_MAX ? until : model->now_ns + ns);
 	model->paused_ns += ns;
 	if (model->paused_ns >= model->config.work_ns)
 		ca_model_finish_all(model);
-	pthread_mutex_unlock(&model->lock);
 }
 
 static int
@@ -392,16 +379,13 @@ memory_info(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total)
 	struct ca_model *model = self;
 	int r;
 
-	ca_model_call_hook(model, CA_MODEL_INFO, false);
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_CALL(model, CA_MODEL_INFO);
 	r = ca_model_begin_in(model, CA_MODEL_INFO, context);
-	if (!r) {
-		*ret_free = model->config.capacity - model->sums.used_bytes;
-		*ret_total = model->config.capacity;
-	}
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, CA_MODEL_INFO, true);
-	return r;
+	if (r)
+		return r;
+	*ret_free = model->config.capacity - model->sums.used_bytes;
+	*ret_total = model->config.capacity;
+	return 0;
 }
 
 int
@@ -465,66 +449,52 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 uint64_t
 ca_model_submit(struct ca_model *model)
 {
-	uint64_t work;
-
-	pthread_mutex_lock(&model->lock);
-	work = ++model->submitted;
+	CA_MODEL_LOCKED(model);
+	model->submitted++;
 	model->paused_ns = 0;
 	if (model->config.finish_at_once)
-		model->finished = work;
-	pthread_mutex_unlock(&model->lock);
-	return work;
+		model->finished = model->submitted;
+	return model->submitted;
 }
 
 void
 ca_model_finish(struct ca_model *model, uint64_t work)
 {
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	if (work > model->submitted)
 		work = model->submitted;
 	if (work > model->finished)
 		model->finished = work;
-	pthread_mutex_unlock(&model->lock);
 }
 
 uint64_t
 ca_model_finished(struct ca_model *model)
 {
-	uint64_t work;
-
-	pthread_mutex_lock(&model->lock);
-	work = model->finished;
-	pthread_mutex_unlock(&model->lock);
-	return work;
+	CA_MODEL_LOCKED(model);
+	return model->finished;
 }
 
 uint64_t
 ca_model_submitted(struct ca_model *model)
 {
-	uint64_t work;
-
-	pthread_mutex_lock(&model->lock);
-	work = model->submitted;
-	pthread_mutex_unlock(&model->lock);
-	return work;
+	CA_MODEL_LOCKED(model);
+	return model->submitted;
 }
 
 void
 ca_model_set_capturing(struct ca_model *model, bool value)
 {
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	model->capturing = value;
 	model->relaxed = false;
-	pthread_mutex_unlock(&model->lock);
 }
 
 void
 ca_model_set_capturing_relaxed(struct ca_model *model)
 {
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	model->capturing = true;
 	model->relaxed = true;
-	pthread_mutex_unlock(&model->lock);
 }
 
 void
@@ -538,24 +508,19 @@ void
 ca_model_fail(struct ca_model *model, enum ca_model_function function, unsigned nth, bool for_ever,
 	      int code)
 {
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	model->fail_function = function;
 	model->fail_in = nth;
 	model->fail_for_ever = for_ever;
 	model->fail_code = code;
 	model->failed = false;
-	pthread_mutex_unlock(&model->lock);
 }
 
 bool
 ca_model_failed(struct ca_model *model)
 {
-	bool failed;
-
-	pthread_mutex_lock(&model->lock);
-	failed = model->failed;
-	pthread_mutex_unlock(&model->lock);
-	return failed;
+	CA_MODEL_LOCKED(model);
+	return model->failed;
 }
 
 void
@@ -564,7 +529,7 @@ ca_model_context_destroy(struct ca_model *model, void *context)
 	struct ca_tree_node *node, *next;
 	struct range *grave;
 
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	grave = ca_objects_get(&model->ranges);
 	if (grave)
 		ca_tree_insert(&model->dead, &grave->node, (uint64_t)(uintptr_t)context, 0);
@@ -575,7 +540,6 @@ ca_model_context_destroy(struct ca_model *model, void *context)
 		if (range->context == context)
 			range_free(model, range);
 	}
-	pthread_mutex_unlock(&model->lock);
 }
 
 int
@@ -583,18 +547,17 @@ ca_model_steal(struct ca_model *model, uint64_t address)
 {
 	struct range *range;
 
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	range = range_find(&model->held, address);
-	if (range)
-		range_free(model, range);
-	pthread_mutex_unlock(&model->lock);
-	return range ? 0 : -ENOENT;
+	if (!range)
+		return -ENOENT;
+	range_free(model, range);
+	return 0;
 }
 
 void
 ca_model_sums(struct ca_model *model, struct ca_model_sums *ret_sums)
 {
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	*ret_sums = model->sums;
-	pthread_mutex_unlock(&model->lock);
 }

@@ -177,29 +177,27 @@ int
 ca_model_stream_mark(void *self, void *context, void *name, ca_mark *ret_mark)
 {
 	struct ca_model *model = self;
-	struct mark *mark = NULL;
 	struct stream *stream;
+	struct mark *mark;
 	int r;
 
-	ca_model_call_hook(model, CA_MODEL_STREAM_MARK, false);
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_CALL(model, CA_MODEL_STREAM_MARK);
 	stream = stream_get(model, name);
 	r = ca_model_begin_in(model, CA_MODEL_STREAM_MARK, context);
-	if (!r && model->capturing)
-		r = -EBUSY;
-	if (!r && is_anothers(stream))
-		r = -ENOTSUP;
-	if (!r && !(mark = ca_model_mark_new(model, ret_mark)))
-		r = -ENOMEM;
-	if (mark) {
-		mark->stream = true;
-		merge(mark->upto, stream->behind);
-		mark->upto[index_of(model, stream)] = stream->submitted;
-		mark->end_ns = stream->ready_ns;
-	}
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, CA_MODEL_STREAM_MARK, true);
-	return r;
+	if (r)
+		return r;
+	if (model->capturing)
+		return -EBUSY;
+	if (is_anothers(stream))
+		return -ENOTSUP;
+	mark = ca_model_mark_new(model, ret_mark);
+	if (!mark)
+		return -ENOMEM;
+	mark->stream = true;
+	merge(mark->upto, stream->behind);
+	mark->upto[index_of(model, stream)] = stream->submitted;
+	mark->end_ns = stream->ready_ns;
+	return 0;
 }
 
 static int
@@ -227,19 +225,16 @@ ca_model_stream_wait(void *self, void *context, void *name, ca_mark id)
 	struct mark *mark;
 	int r;
 
-	ca_model_call_hook(model, CA_MODEL_STREAM_WAIT, false);
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_CALL(model, CA_MODEL_STREAM_WAIT);
 	mark = ca_model_mark_find(model, id);
 	r = ca_model_begin_in(model, CA_MODEL_STREAM_WAIT, context);
-	if (!r && (!mark || !mark->stream)) {
+	if (r)
+		return r;
+	if (!mark || !mark->stream) {
 		model->sums.misuses++;
-		r = INVALID_VALUE;
+		return INVALID_VALUE;
 	}
-	if (!r)
-		r = add_edge(model, stream_get(model, name), mark);
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, CA_MODEL_STREAM_WAIT, true);
-	return r;
+	return add_edge(model, stream_get(model, name), mark);
 }
 
 int
@@ -249,16 +244,13 @@ ca_model_stream_synchronize(void *self, void *context, void *name)
 	struct stream *stream;
 	int r;
 
-	ca_model_call_hook(model, CA_MODEL_STREAM_SYNCHRONIZE, false);
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_CALL(model, CA_MODEL_STREAM_SYNCHRONIZE);
 	stream = stream_get(model, name);
 	r = ca_model_begin_in(model, CA_MODEL_STREAM_SYNCHRONIZE, context);
 	if (!r && is_anothers(stream))
 		r = -ENOTSUP;
 	if (!r)
 		stream_drain(model, stream);
-	pthread_mutex_unlock(&model->lock);
-	ca_model_call_hook(model, CA_MODEL_STREAM_SYNCHRONIZE, true);
 	return r;
 }
 
@@ -268,16 +260,14 @@ uint64_t
 ca_model_stream_submit(struct ca_model *model, void *name)
 {
 	struct stream *stream;
-	uint64_t work;
 
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	stream = stream_get(model, name);
-	work = ++stream->submitted;
+	stream->submitted++;
 	model->paused_ns = 0;
 	if (model->config.finish_at_once)
-		stream_finish(model, stream, work);
-	pthread_mutex_unlock(&model->lock);
-	return work;
+		stream_finish(model, stream, stream->submitted);
+	return stream->submitted;
 }
 
 /* All work submitted to the stream so far ends at `end_ns`. */
@@ -299,64 +289,46 @@ int
 ca_model_stream_run(struct ca_model *model, void *name, uint64_t lasts_ns)
 {
 	struct stream *stream;
-	int r;
 
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	stream = stream_get(model, name);
 	if (stream->ready_ns < model->now_ns)
 		stream->ready_ns = model->now_ns;
 	stream->ready_ns += lasts_ns;
 	stream->submitted++;
 	model->paused_ns = 0;
-	r = ends(model, stream, stream->ready_ns);
-	pthread_mutex_unlock(&model->lock);
-	return r;
+	return ends(model, stream, stream->ready_ns);
 }
 
 void
 ca_model_stream_finish(struct ca_model *model, void *name, uint64_t work)
 {
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	if (work == UINT64_MAX)
 		stream_drain(model, stream_get(model, name));
 	else
 		stream_finish(model, stream_get(model, name), work);
-	pthread_mutex_unlock(&model->lock);
 }
 
 int
 ca_model_stream_end(struct ca_model *model, void *name, uint64_t end_ns)
 {
-	struct stream *stream;
-	int r;
-
-	pthread_mutex_lock(&model->lock);
-	stream = stream_get(model, name);
-	r = ends(model, stream, end_ns);
-	pthread_mutex_unlock(&model->lock);
-	return r;
+	CA_MODEL_LOCKED(model);
+	return ends(model, stream_get(model, name), end_ns);
 }
 
 uint64_t
 ca_model_stream_finished(struct ca_model *model, void *name)
 {
-	uint64_t work;
-
-	pthread_mutex_lock(&model->lock);
-	work = stream_get(model, name)->finished;
-	pthread_mutex_unlock(&model->lock);
-	return work;
+	CA_MODEL_LOCKED(model);
+	return stream_get(model, name)->finished;
 }
 
 uint64_t
 ca_model_stream_submitted(struct ca_model *model, void *name)
 {
-	uint64_t work;
-
-	pthread_mutex_lock(&model->lock);
-	work = stream_get(model, name)->submitted;
-	pthread_mutex_unlock(&model->lock);
-	return work;
+	CA_MODEL_LOCKED(model);
+	return stream_get(model, name)->submitted;
 }
 
 uint64_t
@@ -365,14 +337,11 @@ ca_model_stream_after(struct ca_model *model, void *name, void *before)
 	struct stream *stream, *other;
 	uint64_t work;
 
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	stream = stream_get(model, name);
 	other = stream_get(model, before);
 	work = stream == other ? other->submitted : stream->behind[index_of(model, other)];
-	if (work < other->finished)
-		work = other->finished;
-	pthread_mutex_unlock(&model->lock);
-	return work;
+	return work < other->finished ? other->finished : work;
 }
 
 void
@@ -380,9 +349,8 @@ ca_model_stream_set_private(struct ca_model *model, void *name)
 {
 	struct stream *stream;
 
-	pthread_mutex_lock(&model->lock);
+	CA_MODEL_LOCKED(model);
 	stream = stream_get(model, name);
 	stream->private = true;
 	stream->owner = pthread_self();
-	pthread_mutex_unlock(&model->lock);
 }

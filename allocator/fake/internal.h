@@ -79,13 +79,30 @@ struct ca_model {
 	void *observer_arg;
 };
 
-void ca_model_call_hook(struct ca_model *model, enum ca_model_function function, bool end);
+/* The model's lock is held from here to the end of the block. */
+#define CA_MODEL_LOCKED(model)                                                                     \
+	__attribute__((cleanup(ca_model_scope_end), unused)) struct ca_model *ca_model_locked =    \
+		(pthread_mutex_lock(&(model)->lock), (model))
+static inline void
+ca_model_scope_end(struct ca_model **model)
+{
+	pthread_mutex_unlock(&(*model)->lock);
+}
+
+/* The same for a driver call: the observer is told of its begin and of its end. */
+#define CA_MODEL_CALL(model, function)                                                             \
+	__attribute__((cleanup(ca_model_call_end), unused)) struct ca_model_call ca_model_call =   \
+		ca_model_call_begin(model, function)
+struct ca_model_call {
+	struct ca_model *model;
+	enum ca_model_function function;
+};
+struct ca_model_call ca_model_call_begin(struct ca_model *model, enum ca_model_function function);
+void ca_model_call_end(const struct ca_model_call *call);
 
 /* The rest wants the model's lock. */
 
-/* Counts the call and applies the plan of failures. */
-int ca_model_begin(struct ca_model *model, enum ca_model_function function);
-/* The same for a call that names a context. */
+/* Counts a call that names a context, and applies the plan of failures. */
 int ca_model_begin_in(struct ca_model *model, enum ca_model_function function, void *context);
 struct mark *ca_model_mark_new(struct ca_model *model, ca_mark *ret_mark);
 struct mark *ca_model_mark_find(struct ca_model *model, ca_mark id);

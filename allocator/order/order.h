@@ -446,7 +446,7 @@ void ca_order_context_finished(struct ca_order *order, uint64_t bound);
 
 /* Streams by index, without a lock: NULL at the end. */
 static inline struct ca_stream_record *
-ca_record_at(struct ca_order *order, unsigned index)
+ca_record_at(const struct ca_order *order, unsigned index)
 {
 	return index < atomic_load(&order->n_streams) ? order->streams[index] : NULL;
 }

@@ -359,17 +359,15 @@ alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uin
 {
 	struct ca_heap *heap = space->heap;
 	struct ca_block *block = NULL;
-	int r = 0;
+	int r;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	heap->requests++;
 	ca_magazine_count_own_locked(heap);
-	if (capturing || !take_fast(space, size, bytes, ret_address)) {
-		r = take(space, size, bytes, capturing, &block);
-		r = answer(space, block, size, bytes, r, ret_address);
-	}
-	ca_heap_unlock(heap);
-	return r;
+	if (!capturing && take_fast(space, size, bytes, ret_address))
+		return 0;
+	r = take(space, size, bytes, capturing, &block);
+	return answer(space, block, size, bytes, r, ret_address);
 }
 
 int
@@ -455,7 +453,7 @@ ca_alloc_passthrough(struct ca_space *space, uint64_t size, uint64_t *ret_addres
 	if (size > CA_SIZE_MAX)
 		return -E2BIG;
 	capturing = heap->driver.capturing(heap->driver.self);
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	ca_magazine_count_own_locked(heap);
 	r = take_through(space, size, capturing, &block);
 	if (!r) {
@@ -463,37 +461,32 @@ ca_alloc_passthrough(struct ca_space *space, uint64_t size, uint64_t *ret_addres
 		block->segment->retired = true;
 		CA_COUNT(space, passed_alloc_calls);
 	}
-	r = answer(space, block, size, size, r, ret_address);
-	ca_heap_unlock(heap);
-	return r;
+	return answer(space, block, size, size, r, ret_address);
 }
 
 int
 ca_track_foreign(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested)
 {
-	struct ca_heap *heap = space->heap;
 	struct ca_block *block;
 	int r;
 
 	if (!size || size > CA_SIZE_MAX || address + size < address)
 		return -EINVAL;
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(space->heap);
 	r = space->dead ? -ENODEV : ca_segment_enter_locked(space, address, size, &block);
-	if (!r) {
-		block->segment->adopted = true;
-		block->segment->retired = true;
-		hand_out(space, block, requested, size);
-		if (ca_tracing(heap))
-			ca_trace_alloc_locked(block);
-	}
-	ca_heap_unlock(heap);
-	return r;
+	if (r)
+		return r;
+	block->segment->adopted = true;
+	block->segment->retired = true;
+	hand_out(space, block, requested, size);
+	if (ca_tracing(space->heap))
+		ca_trace_alloc_locked(block);
+	return 0;
 }
 
 void
 ca_note_other_alloc(struct ca_space *space)
 {
-	ca_heap_lock(space->heap);
+	CA_HEAP_LOCKED(space->heap);
 	CA_COUNT(space, other_alloc_calls);
-	ca_heap_unlock(space->heap);
 }

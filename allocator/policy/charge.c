@@ -14,12 +14,11 @@ ca_charge(struct ca_space *space, uint64_t bytes)
 	bool allowed;
 
 	do {
-		ca_heap_lock(heap);
+		CA_HEAP_LOCKED(heap);
 		ca_limit_update_locked(space);
 		allowed = bytes <= CA_SIZE_MAX && !ca_limit_needed_locked(space, bytes, false);
 		if (allowed)
 			space->device->other_bytes += bytes;
-		ca_heap_unlock(heap);
 	} while (!allowed && bytes <= CA_SIZE_MAX && ca_reclaim(space, bytes));
 	return allowed;
 }
@@ -27,31 +26,39 @@ ca_charge(struct ca_space *space, uint64_t bytes)
 void
 ca_charge_abort(struct ca_space *space, uint64_t bytes)
 {
-	ca_heap_lock(space->heap);
+	CA_HEAP_LOCKED(space->heap);
 	space->device->other_bytes -= bytes;
-	ca_heap_unlock(space->heap);
 }
 
 void
 ca_charge_keep(struct ca_space *space, enum ca_charge_kind kind, uint64_t handle, uint64_t bytes)
 {
 	struct ca_heap *heap = space->heap;
-	struct ca_tree_node *node;
 	struct ca_charge *charge;
 
-	ca_heap_lock(heap);
-	node = ca_tree_at_least(&heap->charged, handle, kind);
+	CA_HEAP_LOCKED(heap);
 	charge = ca_objects_get(&heap->charges);
-	if (!charge || space->dead || (node && node->key == handle && node->subkey == kind)) {
+	if (!charge || space->dead || ca_tree_find(&heap->charged, handle, kind)) {
 		ca_objects_put(&heap->charges, charge);
-		space->device->other_bytes -=
-			bytes; /* no record: better too little than too much */
-	} else {
-		charge->space = space;
-		charge->bytes = bytes;
-		ca_tree_insert(&heap->charged, &charge->node, handle, kind);
+		/* no record: better too little than too much */
+		space->device->other_bytes -= bytes;
+		return;
 	}
-	ca_heap_unlock(heap);
+	charge->space = space;
+	charge->bytes = bytes;
+	ca_tree_insert(&heap->charged, &charge->node, handle, kind);
+}
+
+/* The bytes are no longer counted, and the record is gone. */
+static uint64_t
+charge_remove(struct ca_heap *heap, struct ca_charge *charge)
+{
+	uint64_t bytes = charge->bytes;
+
+	charge->space->device->other_bytes -= bytes;
+	ca_tree_remove(&heap->charged, &charge->node);
+	ca_objects_put(&heap->charges, charge);
+	return bytes;
 }
 
 uint64_t
@@ -60,20 +67,14 @@ ca_charge_drop(struct ca_heap *heap, enum ca_charge_kind kind, uint64_t handle,
 {
 	struct ca_tree_node *node;
 	struct ca_charge *charge;
-	uint64_t bytes = 0;
 
-	ca_heap_lock(heap);
-	node = ca_tree_at_least(&heap->charged, handle, kind);
-	if (node && node->key == handle && node->subkey == kind) {
-		charge = CA_CONTAINER_OF(node, struct ca_charge, node);
-		bytes = charge->bytes;
-		*ret_space = charge->space;
-		charge->space->device->other_bytes -= bytes;
-		ca_tree_remove(&heap->charged, node);
-		ca_objects_put(&heap->charges, charge);
-	}
-	ca_heap_unlock(heap);
-	return bytes;
+	CA_HEAP_LOCKED(heap);
+	node = ca_tree_find(&heap->charged, handle, kind);
+	if (!node)
+		return 0;
+	charge = CA_CONTAINER_OF(node, struct ca_charge, node);
+	*ret_space = charge->space;
+	return charge_remove(heap, charge);
 }
 
 void
@@ -95,10 +96,7 @@ ca_limit_forget_locked(struct ca_space *space)
 		struct ca_charge *charge = CA_CONTAINER_OF(node, struct ca_charge, node);
 
 		next = ca_tree_next(node);
-		if (charge->space != space || node->subkey == CA_CHARGE_PHYSICAL)
-			continue;
-		space->device->other_bytes -= charge->bytes;
-		ca_tree_remove(&space->heap->charged, node);
-		ca_objects_put(&space->heap->charges, charge);
+		if (charge->space == space && node->subkey != CA_CHARGE_PHYSICAL)
+			charge_remove(space->heap, charge);
 	}
 }

@@ -202,14 +202,13 @@ free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 	struct ca_block *block;
 	int r = 0;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	block = ca_bases_find_locked(&heap->bases, address);
 	if (!block || !ca_block_is_live(block))
 		r = find_live(heap, address, &block);
-	if (!r && !(thread && put_to_magazine(heap, block, address)))
-		r = ca_block_claim_locked(block) ? free_claimed(block, thread) : -EINVAL;
-	ca_heap_unlock(heap);
-	return r;
+	if (r || (thread && put_to_magazine(heap, block, address)))
+		return r;
+	return ca_block_claim_locked(block) ? free_claimed(block, thread) : -EINVAL;
 }
 
 int
@@ -240,18 +239,15 @@ int
 ca_forget_block(struct ca_heap *heap, uint64_t address)
 {
 	struct ca_block *block;
-	int r = -ENOENT;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	block = ca_block_find_settled_locked(heap, address);
-	if (block && block->address == address && ca_block_is_live(block) && !block->prev &&
-	    !block->next) {
-		CA_COUNT(block->segment->space, free_calls);
-		ca_segment_forget_locked(block->segment);
-		r = 0;
-	}
-	ca_heap_unlock(heap);
-	return r;
+	if (!block || block->address != address || !ca_block_is_live(block) || block->prev ||
+	    block->next)
+		return -ENOENT;
+	CA_COUNT(block->segment->space, free_calls);
+	ca_segment_forget_locked(block->segment);
+	return 0;
 }
 
 /* The largest whole FREE segment of the heap. */
@@ -261,19 +257,8 @@ largest_whole(struct ca_heap *heap)
 	struct ca_block *best = NULL;
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next) {
-		struct ca_tree_node *node;
-		struct ca_block *block;
-
-		ca_magazines_clear_locked(space);
-		node = ca_index_last(&space->wholes);
-
-		if (!node)
-			continue;
-		block = ca_whole_block(node);
-		if (!best || block->bytes > best->bytes)
-			best = block;
-	}
+	for (space = heap->spaces; space; space = space->next)
+		best = ca_release_better_locked(space, best, UINT64_MAX);
 	return best;
 }
 
@@ -294,10 +279,11 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	struct ca_space *space;
 	struct ca_block *block;
 	uint64_t given = 0;
+	bool busy = false;
 
 	if (heap->driver.capturing(heap->driver.self))
 		return 0;
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	ca_magazines_count_locked(heap);
 	for (space = heap->spaces; space; space = space->next) {
 		ca_magazines_clear_locked(space); /* kept blocks may be finished, too */
@@ -309,29 +295,15 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 			ca_await_query_locked(space, space->due_bound);
 		given += ca_segment_return_due_locked(space, NULL);
 	}
-	while (cached_bytes(heap) > keep_bytes && (block = largest_whole(heap))) {
-		uint64_t bytes = block->bytes;
-		int r = ca_segment_release_locked(block);
-
-		if (r == -EBUSY)
-			break;
-		given += r ? 0 : bytes;
-	}
-	ca_heap_unlock(heap);
+	while (!busy && cached_bytes(heap) > keep_bytes && (block = largest_whole(heap)))
+		given += ca_segment_release_locked(block, &busy);
 	return given;
 }
 
 uint64_t
 ca_drainable_bytes(struct ca_space *space)
 {
-	struct ca_space *other;
-	uint64_t bytes;
-
-	ca_heap_lock(space->heap);
-	for (other = space->heap->spaces; other; other = other->next)
-		if (other->device == space->device)
-			ca_magazines_clear_locked(other);
-	bytes = space->device->drainable_bytes;
-	ca_heap_unlock(space->heap);
-	return bytes;
+	CA_HEAP_LOCKED(space->heap);
+	ca_oom_clear_magazines_locked(space->device);
+	return space->device->drainable_bytes;
 }

@@ -34,13 +34,6 @@ struct search {
 	struct row best;       /* without a block: there is none so far */
 };
 
-static bool
-is_free(const struct ca_block *block)
-{
-	return block && (block->state == CA_BLOCK_FREE || block->state == CA_BLOCK_STREAM_HELD ||
-			 block->state == CA_BLOCK_MULTI_HELD);
-}
-
 /* Together they are large enough. */
 static bool
 fits(const struct ca_block *first, uint64_t row_bytes, uint64_t bytes)
@@ -50,23 +43,6 @@ fits(const struct ca_block *first, uint64_t row_bytes, uint64_t bytes)
 	whole.address = first->address;
 	whole.bytes = row_bytes;
 	return ca_pool_fits(&whole, bytes);
-}
-
-static bool
-users_add(struct ca_users *users, const struct ca_user *user)
-{
-	unsigned i;
-
-	for (i = 0; i < users->n; i++)
-		if (users->user[i].stream == user->stream) {
-			if (users->user[i].stamp < user->stamp)
-				users->user[i].stamp = user->stamp;
-			return true;
-		}
-	if (users->n == CA_USERS_MAX)
-		return false;
-	users->user[users->n++] = *user;
-	return true;
 }
 
 /* One more block at the end of the row. */
@@ -84,7 +60,7 @@ row_extend(struct row *row, struct ca_block *block, bool freely)
 		ca_block_users(block, &users);
 		ca_users_remove_finished(&users);
 		for (i = 0; i < users.n; i++)
-			if (!users_add(&row->users, &users.user[i]))
+			if (!ca_users_raise(&row->users, &users.user[i]))
 				return false;
 	}
 	row->last = block;
@@ -99,7 +75,8 @@ row_from(struct search *search, struct ca_block *first, struct row *ret_row)
 	struct ca_block *block;
 
 	*ret_row = (struct row){ .first = first };
-	for (block = first; is_free(block) && search->blocks; block = block->next) {
+	for (block = first; block && ca_block_is_free(block) && search->blocks;
+	     block = block->next) {
 		search->blocks--;
 		if (!row_extend(ret_row, block, search->freely))
 			return false;
@@ -114,7 +91,7 @@ static struct ca_block *
 after_row(struct ca_block *block, uint64_t *ret_bytes)
 {
 	*ret_bytes = 0;
-	for (; is_free(block); block = block->next)
+	for (; block && ca_block_is_free(block); block = block->next)
 		*ret_bytes += block->bytes;
 	return block;
 }
@@ -158,7 +135,7 @@ put_together(struct row *row, bool freely)
 	block->thread = (uint32_t)ca_order_thread();
 	ca_held_place_or_mark_locked(block, &row->users);
 	block = ca_block_find_locked(heap, address);
-	if (!is_free(block))
+	if (!ca_block_is_free(block))
 		return NULL;
 	return block->state == CA_BLOCK_FREE || ca_held_may_take_locked(block, freely) ? block
 										       : NULL;
@@ -169,14 +146,12 @@ ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely)
 {
 	const struct ca_pool *pool = ca_pool_for(space, bytes);
 	struct search search = { bytes, freely, ROWS_LOOK, BLOCKS_LOOK, { .first = NULL } };
-	struct ca_list *link;
 
 	if (ca_held_quiet_locked(space) || !ca_held_needs_space_locked(space))
 		return NULL;
-	for (link = space->segments.next; search.rows && search.blocks && link != &space->segments;
-	     link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
+	CA_LIST_EACH(const struct ca_segment, segment, &space->segments, link) {
+		if (!search.rows || !search.blocks)
+			break;
 		if (segment->pool == pool && !segment->retired && segment->bytes >= bytes &&
 		    segment->first->next)
 			look_in(&search, segment);

@@ -13,6 +13,13 @@
 #include "allocator/core/types.h"
 #include "allocator/policy/policy.h"
 
+/* The bytes of `a` beyond `b`. */
+static inline uint64_t
+ca_excess(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
 /* ---- search.c: free memory */
 
 /* Best fit of the pool that the budget does not keep. */
@@ -103,14 +110,18 @@ void ca_oom_begin(bool capturing);
 uint64_t ca_oom_release_busy_locked(struct ca_space *space, uint64_t bytes);
 /* The smallest whole segment of the device, finished and free, of at least `bytes`; or the largest;
  * NULL: there is none. */
-struct ca_block *ca_release_candidate_locked(struct ca_space *space, uint64_t bytes);
+struct ca_block *ca_release_candidate_locked(const struct ca_device *device, uint64_t bytes);
+/* The same of the space and `best` (NULL: none). */
+struct ca_block *ca_release_better_locked(struct ca_space *space, struct ca_block *best,
+					  uint64_t bytes);
 /* Empties all threads' magazines for the device: their blocks count as live till then. */
-void ca_oom_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device);
-/* How much must come back before `bytes` fit, for a segment or another call. Leaves and retakes the
- * lock. */
+void ca_oom_clear_magazines_locked(const struct ca_device *device);
+/* How much must come back before `bytes` fit, for a segment or another call: first by the limits
+ * that the user set. Where the driver says that it has as much, it is in pieces of no use, and all
+ * of it is wanted. Leaves and retakes the lock. */
 uint64_t ca_release_needed_locked(struct ca_space *space, uint64_t bytes, bool segment);
 /* Segments that the driver refused in the last round are offered again. */
-void ca_release_reset_rejected_locked(struct ca_heap *heap, const struct ca_device *device);
+void ca_release_reset_rejected_locked(const struct ca_device *device);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
  * back; *ret_busy is set when a capture stood in the way. */
 uint64_t ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
@@ -183,6 +194,8 @@ uint64_t ca_budget_exact(const struct ca_space *space, uint64_t bytes);
 /* Asks the driver how large the device is, where that matters and is not known. Leaves and retakes
  * the lock. */
 void ca_limit_update_locked(struct ca_space *space);
+/* As struct ca_driver's memory_info. Leaves and retakes the lock. */
+int ca_limit_query_locked(struct ca_space *space, uint64_t *ret_free, uint64_t *ret_total);
 /* `share` billionths of `total`. */
 uint64_t ca_limit_share(uint64_t total, uint64_t share);
 /* The bytes that the segments of a device may hold, or UINT64_MAX. */

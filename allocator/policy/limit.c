@@ -24,19 +24,24 @@ ca_limit_is_set(const struct ca_config *config)
 						     has_fraction(config) || config->gc_threshold);
 }
 
+int
+ca_limit_query_locked(struct ca_space *space, uint64_t *ret_free, uint64_t *ret_total)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	int r;
+
+	ca_outside_enter_locked(space);
+	r = driver->memory_info(driver->self, space->context, ret_free, ret_total);
+	ca_outside_leave(space);
+	return r;
+}
+
 void
 ca_limit_update_locked(struct ca_space *space)
 {
-	const struct ca_driver *driver = &space->heap->driver;
 	uint64_t free_bytes, total;
-	int r;
 
-	if (space->device->total_bytes)
-		return;
-	ca_outside_enter_locked(space);
-	r = driver->memory_info(driver->self, space->context, &free_bytes, &total);
-	ca_outside_leave(space);
-	if (!r)
+	if (!space->device->total_bytes && !ca_limit_query_locked(space, &free_bytes, &total))
 		space->device->total_bytes = total;
 }
 
@@ -82,19 +87,13 @@ ca_limit_of_segments(const struct ca_space *space)
 	return least(limit, space->device->total_bytes ? space->device->total_bytes : UINT64_MAX);
 }
 
-static uint64_t
-excess(uint64_t bytes, uint64_t limit)
-{
-	return bytes > limit ? bytes - limit : 0;
-}
-
 uint64_t
 ca_limit_needed_locked(const struct ca_space *space, uint64_t bytes, bool segment)
 {
 	const struct ca_device *device = space->device;
 	uint64_t held = device->stats.reserved_bytes.current + device->taking_bytes + bytes;
-	uint64_t all = excess(held + device->other_bytes, limit_of_all(space));
-	uint64_t own = segment ? excess(held, limit_of_fraction(space)) : 0;
+	uint64_t all = ca_excess(held + device->other_bytes, limit_of_all(space));
+	uint64_t own = segment ? ca_excess(held, limit_of_fraction(space)) : 0;
 
 	return all > own ? all : own;
 }
@@ -108,25 +107,22 @@ ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_byte
 
 	if (!heap->config.limit.bytes && !heap->config.limit.share)
 		return;
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	ca_limit_update_locked(space);
 	limit = limit_of_all(space);
 	used = device->stats.reserved_bytes.current - device->drainable_bytes + device->other_bytes;
-	ca_heap_unlock(heap);
 	*total_bytes = least(*total_bytes, limit);
-	*free_bytes = least(*free_bytes, excess(limit, used));
+	*free_bytes = least(*free_bytes, ca_excess(limit, used));
 }
 
 uint64_t
 ca_limit_allowed(struct ca_space *space, bool *ret_is_limit)
 {
-	struct ca_heap *heap = space->heap;
 	uint64_t all, own;
 
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(space->heap);
 	all = limit_of_all(space);
 	own = limit_of_fraction(space);
-	ca_heap_unlock(heap);
 	*ret_is_limit = all <= own;
 	return least(all, own) == UINT64_MAX ? 0 : least(all, own);
 }

@@ -153,13 +153,13 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device, const struc
 	unsigned steps;
 
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
-		ca_oom_clear_magazines_locked(heap, device);
+		ca_oom_clear_magazines_locked(device);
 		if (is_past(heap, device, moment) ||
 		    (!ca_outside_others_locked(device) && !others_wait(heap, device)))
 			break;
 		settled_wait(heap, steps);
 	}
-	ca_oom_clear_magazines_locked(heap, device);
+	ca_oom_clear_magazines_locked(device);
 	ca_oom_tried.others = steps == SETTLE_STEPS;
 	return is_past(heap, device, moment);
 }
@@ -270,7 +270,7 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 	r = ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY) {
 		ca_budget_rejected_locked(space, bytes);
-		ca_release_reset_rejected_locked(space->heap, device);
+		ca_release_reset_rejected_locked(device);
 	}
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
@@ -300,7 +300,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 	struct patience patience = { 0 };
 	unsigned busy_steps = 0;
 
-	ca_release_reset_rejected_locked(heap, space->device);
+	ca_release_reset_rejected_locked(space->device);
 	while (!given && !busy) {
 		uint64_t generation = space->device->generation;
 		int r;

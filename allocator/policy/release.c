@@ -16,13 +16,13 @@
 __thread struct ca_tried ca_oom_tried __attribute__((tls_model("initial-exec")));
 
 static uint64_t
-return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
+return_due(const struct ca_device *device, bool *ret_busy)
 {
 	uint64_t given = 0;
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next) {
-		if (space->device != device || ca_list_empty(&space->due))
+	for (space = device->spaces; space; space = space->next_on_device) {
+		if (ca_list_empty(&space->due))
 			continue;
 		ca_await_locked(space, space->due_bound);
 		given += ca_segment_return_due_locked(space, ret_busy);
@@ -31,68 +31,60 @@ return_due(struct ca_device *device, struct ca_heap *heap, bool *ret_busy)
 }
 
 void
-ca_release_reset_rejected_locked(struct ca_heap *heap, const struct ca_device *device)
+ca_release_reset_rejected_locked(const struct ca_device *device)
 {
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
-			ca_segment_unstick_locked(space);
+	for (space = device->spaces; space; space = space->next_on_device)
+		ca_segment_unstick_locked(space);
 }
 
 struct ca_block *
-ca_release_candidate_locked(struct ca_space *own, uint64_t bytes)
+ca_release_better_locked(struct ca_space *space, struct ca_block *best, uint64_t bytes)
 {
-	const struct ca_device *device = own->device;
-	struct ca_heap *heap = own->heap;
+	struct ca_tree_node *node;
+	struct ca_block *block;
+	bool better;
+
+	ca_magazines_clear_locked(space);
+	node = ca_index_at_least(&space->wholes, bytes, 0);
+	if (!node)
+		node = ca_index_last(&space->wholes);
+	if (!node)
+		return best;
+	block = ca_whole_block(node);
+	if (best && best->bytes >= bytes)
+		better = block->bytes >= bytes && block->bytes < best->bytes;
+	else
+		better = !best || block->bytes > best->bytes;
+	return better ? block : best;
+}
+
+struct ca_block *
+ca_release_candidate_locked(const struct ca_device *device, uint64_t bytes)
+{
 	struct ca_block *best = NULL;
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next) {
-		struct ca_tree_node *node;
-		struct ca_block *block;
-		bool better;
-
-		if (space->device != device)
-			continue;
-		ca_magazines_clear_locked(space);
-		node = ca_index_at_least(&space->wholes, bytes, 0);
-		if (!node)
-			node = ca_index_last(&space->wholes);
-		if (!node)
-			continue;
-		block = ca_whole_block(node);
-		if (best && best->bytes >= bytes)
-			better = block->bytes >= bytes && block->bytes < best->bytes;
-		else
-			better = !best || block->bytes > best->bytes;
-		if (better)
-			best = block;
-	}
+	for (space = device->spaces; space; space = space->next_on_device)
+		best = ca_release_better_locked(space, best, bytes);
 	return best;
 }
 
 uint64_t
 ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 {
-	struct ca_device *device = space->device;
-	struct ca_heap *heap = space->heap;
-	uint64_t given = return_due(device, heap, ret_busy);
+	uint64_t given = return_due(space->device, ret_busy);
 
 	while (given < bytes && !*ret_busy) {
-		struct ca_block *block = ca_release_candidate_locked(space, bytes - given);
-		uint64_t block_bytes;
-		int r;
+		struct ca_block *block = ca_release_candidate_locked(space->device, bytes - given);
+		uint64_t more;
 
 		if (!block)
 			break;
-		block_bytes = block->bytes;
-		r = ca_segment_release_locked(block);
-		if (!r) {
-			given += block_bytes;
-			ca_oom_tried.given_segments++;
-		} else if (r == -EBUSY)
-			*ret_busy = true;
+		more = ca_segment_release_locked(block, ret_busy);
+		given += more;
+		ca_oom_tried.given_segments += more != 0;
 	}
 	if (given)
 		CA_COUNT(space, flushes);
@@ -104,13 +96,10 @@ ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 static void
 make_whole_due(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *sum)
 {
-	struct ca_list *link;
-
 	ca_magazines_clear_locked(space);
-	for (link = space->segments.next; link != &space->segments && *sum < bytes;
-	     link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
+	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link) {
+		if (*sum >= bytes)
+			return;
 		if (segment->live || (segment->standing & CA_STUCK) ||
 		    segment->captured != captured || !ca_list_empty(&segment->hand))
 			continue;
@@ -119,26 +108,18 @@ make_whole_due(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *
 	}
 }
 
-/*
- * How much must come back before `bytes` fit, for a segment or another call: first by the limits
- * that the user set. Where the driver says that it has as much, it is in pieces of no use, and all
- * of it is wanted.
- */
 uint64_t
 ca_release_needed_locked(struct ca_space *space, uint64_t bytes, bool segment)
 {
-	const struct ca_driver *driver = &space->heap->driver;
 	uint64_t free_bytes, total, refused = 0;
-	int r;
 
 	if (space->heap->limited)
 		refused = ca_limit_needed_locked(space, bytes, segment);
 	if (refused)
 		return refused;
-	ca_outside_enter_locked(space);
-	r = driver->memory_info(driver->self, space->context, &free_bytes, &total);
-	ca_outside_leave(space);
-	return !r && free_bytes < bytes ? bytes - free_bytes : bytes;
+	if (ca_limit_query_locked(space, &free_bytes, &total) || free_bytes >= bytes)
+		return bytes;
+	return bytes - free_bytes;
 }
 
 void
@@ -151,19 +132,17 @@ ca_oom_begin(bool capturing)
 /* Waits for all that the device runs, stream by stream. The memory of awaited work is FREE
  * then. */
 static void
-await_all(struct ca_heap *heap, const struct ca_device *device)
+await_all(const struct ca_device *device)
 {
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
-			ca_await_locked(space, ca_order_space_bound(space));
+	for (space = device->spaces; space; space = space->next_on_device)
+		ca_await_locked(space, ca_order_space_bound(space));
 }
 
 uint64_t
 ca_oom_release_busy_locked(struct ca_space *space, uint64_t request)
 {
-	struct ca_heap *heap = space->heap;
 	bool busy = false;
 	uint64_t bytes = ca_release_needed_locked(space, request, true);
 	uint64_t given = ca_release_locked(space, bytes, &busy), sum;
@@ -171,7 +150,7 @@ ca_oom_release_busy_locked(struct ca_space *space, uint64_t request)
 	int captured;
 
 	if (!busy && given < bytes) {
-		await_all(heap, space->device);
+		await_all(space->device);
 		given += ca_release_locked(space, bytes - given, &busy);
 	}
 	if (busy || given >= bytes)
@@ -179,29 +158,28 @@ ca_oom_release_busy_locked(struct ca_space *space, uint64_t request)
 	sum = given;
 	/* memory that a graph may use comes last; natively it would be gone, too */
 	for (captured = 0; captured < 2; captured++)
-		for (other = heap->spaces; other; other = other->next)
-			if (other->device == space->device && !other->dead)
+		for (other = space->device->spaces; other; other = other->next_on_device)
+			if (!other->dead)
 				make_whole_due(other, captured, bytes, &sum);
-	sum = return_due(space->device, heap, &busy);
+	sum = return_due(space->device, &busy);
 	ca_oom_tried.given_bytes += sum;
 	return given + sum;
 }
 
 /* A free by another thread meanwhile changes the generation. */
 void
-ca_oom_clear_magazines_locked(struct ca_heap *heap, const struct ca_device *device)
+ca_oom_clear_magazines_locked(const struct ca_device *device)
 {
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next)
-		if (space->device == device)
-			ca_magazines_clear_locked(space);
+	for (space = device->spaces; space; space = space->next_on_device)
+		ca_magazines_clear_locked(space);
 }
 
 uint64_t
 ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 {
-	ca_release_reset_rejected_locked(space->heap, space->device);
+	ca_release_reset_rejected_locked(space->device);
 	return ca_release_locked(space, bytes, ret_busy);
 }
 
@@ -227,11 +205,7 @@ has_own_waiting(const struct ca_segment *segment)
 static bool
 release_own(struct ca_space *space, bool captured)
 {
-	struct ca_list *link;
-
-	for (link = space->segments.next; link != &space->segments; link = link->next) {
-		struct ca_segment *segment = CA_CONTAINER_OF(link, struct ca_segment, link);
-
+	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link) {
 		if (segment->live || segment->retired || segment->captured != captured ||
 		    !has_own_waiting(segment) || !ca_list_empty(&segment->hand))
 			continue;

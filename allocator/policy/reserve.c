@@ -87,12 +87,6 @@ is_early(const struct ca_config *config)
 	return !config->give_back_oom;
 }
 
-static uint64_t
-excess(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 /* The bytes that the cache may hold, with `bytes` more allocated. */
 static uint64_t
 allowed(const struct ca_space *space, uint64_t bytes)
@@ -114,8 +108,8 @@ allowed(const struct ca_space *space, uint64_t bytes)
 static uint64_t
 too_much(const struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
 {
-	return excess(space->device->stats.reserved_bytes.current + segment_bytes,
-		      allowed(space, bytes));
+	return ca_excess(space->device->stats.reserved_bytes.current + segment_bytes,
+			 allowed(space, bytes));
 }
 
 /* ---- what is not cut */
@@ -126,8 +120,8 @@ capacity_left(const struct ca_space *space)
 {
 	const struct ca_device *device = space->device;
 
-	return excess(ca_limit_of_segments(space),
-		      device->stats.reserved_bytes.current + device->other_bytes);
+	return ca_excess(ca_limit_of_segments(space),
+			 device->stats.reserved_bytes.current + device->other_bytes);
 }
 
 /* The driver had no more lately, and the program needs most of what there is. */
@@ -218,7 +212,7 @@ lower_skipped(struct ca_device *device)
 	uint64_t more = (device->stats.alloc_calls - budget->declined_until) / DECLINE_EVERY;
 
 	budget->declined_until += more * DECLINE_EVERY;
-	budget->declined = excess(budget->declined, more);
+	budget->declined = ca_excess(budget->declined, more);
 }
 
 struct ca_block *
@@ -239,13 +233,13 @@ ca_budget_choose_locked(struct ca_space *space, struct ca_block *block, uint64_t
 
 /* Looks at what the streams of the device have finished. */
 static void
-look(struct ca_space *own)
+look(const struct ca_device *device)
 {
 	struct ca_space *space;
 	int r;
 
-	for (space = own->heap->spaces; space; space = space->next) {
-		if (space->device != own->device || space->dead || space->poisoned)
+	for (space = device->spaces; space; space = space->next_on_device) {
+		if (space->dead || space->poisoned)
 			continue;
 		ca_outside_enter_locked(space);
 		ca_order_mark_busy(space);
@@ -259,22 +253,13 @@ look(struct ca_space *own)
 }
 
 static void
-settle(struct ca_space *own)
+settle(const struct ca_device *device)
 {
 	struct ca_space *space;
 
-	for (space = own->heap->spaces; space; space = space->next)
-		if (space->device == own->device && !space->dead)
+	for (space = device->spaces; space; space = space->next_on_device)
+		if (!space->dead)
 			ca_held_settle_locked(space);
-}
-
-/* True, for the caller to return. */
-static bool
-note_idle(struct ca_device *device)
-{
-	ca_backoff_succeeded(&device->budget.looks);
-	device->budget.idle_at = device->stats.alloc_calls;
-	return true;
 }
 
 /* The device became idle within `ns`. Soon after it was seen idle that tells nothing. */
@@ -300,24 +285,24 @@ wait_until_idle(struct ca_space *space, uint64_t much)
 
 	if (driver->capturing(driver->self) || !ca_device_is_only_ours_locked(space))
 		return false;
-	settle(space);
+	settle(space->device);
 	if (ca_device_is_idle_locked(space)) {
 		budget->idle_at = space->device->stats.alloc_calls;
 		return true;
 	}
-	if (!is_look_useful(space, much))
-		return false;
-	if (!ca_backoff_is_due(&budget->looks))
+	if (!is_look_useful(space, much) || !ca_backoff_is_due(&budget->looks))
 		return false;
 	if (ca_tracing(space->heap))
 		ca_trace_look(space);
 	since = driver->clock_ns(driver->self);
 	for (looks = 0; looks < IDLE_LOOKS && !space->dead; looks++) {
-		look(space);
+		look(space->device);
 		passed = driver->clock_ns(driver->self) - since;
 		if (ca_device_is_idle_locked(space)) {
 			note_rate(space->device, passed);
-			return note_idle(space->device);
+			ca_backoff_succeeded(&budget->looks);
+			budget->idle_at = space->device->stats.alloc_calls;
+			return true;
 		}
 		if (passed > IDLE_MOMENT_NS)
 			break;
@@ -334,10 +319,10 @@ static bool
 return_one(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_budget *budget = &space->device->budget;
-	struct ca_block *block = ca_release_candidate_locked(space, bytes);
-	uint64_t given = block ? block->bytes : 0;
+	struct ca_block *block = ca_release_candidate_locked(space->device, bytes);
+	uint64_t given = block ? ca_segment_release_locked(block, NULL) : 0;
 
-	if (!block || ca_segment_release_locked(block))
+	if (!given)
 		return false;
 	budget->given[budget->given_next] = given;
 	budget->given_next = (budget->given_next + 1) % CA_GIVEN_MAX;
@@ -357,7 +342,7 @@ ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t b
 	for (given = 0; given < GIVEN_AT_A_TIME && !space->dead && !space->poisoned; given++) {
 		much = too_much(space, segment_bytes, bytes);
 		if (much && !given)
-			ca_oom_clear_magazines_locked(space->heap, space->device);
+			ca_oom_clear_magazines_locked(space->device);
 		if (!much || !space->device->drainable_bytes || !wait_until_idle(space, much) ||
 		    !return_one(space, much))
 			break;
@@ -375,7 +360,7 @@ ca_budget_tidy_locked(struct ca_space *space)
 	    !is_early(&space->heap->config) || !ca_device_is_idle_locked(space) ||
 	    driver->capturing(driver->self) || !ca_device_is_only_ours_locked(space))
 		return;
-	ca_oom_clear_magazines_locked(space->heap, space->device);
+	ca_oom_clear_magazines_locked(space->device);
 	while (much && space->device->drainable_bytes && !space->dead && !space->poisoned &&
 	       ca_device_is_idle_locked(space) && return_one(space, much))
 		much = too_much(space, 0, 0);

@@ -90,19 +90,14 @@ exposable_oldest(struct ca_space *space, const struct ca_list *list, struct ca_s
 		 uint64_t bytes)
 {
 	struct ca_block *best = NULL;
-	const struct ca_list *link = list->next;
-	unsigned looked;
+	unsigned looked = 0;
 
-	for (looked = 0; link != list && looked < OLDEST_LOOK; looked++) {
-		struct ca_block *block =
-			CA_CONTAINER_OF((struct ca_list *)link, struct ca_block, waiting);
-
-		if (last && !is_after(last, block))
+	CA_LIST_EACH(struct ca_block, block, list, waiting) {
+		if (looked++ == OLDEST_LOOK || (last && !is_after(last, block)))
 			break;
 		if (ca_pool_fits(block, bytes) && ca_budget_allows_locked(space, block, bytes) &&
 		    may_expose(space, block, false))
 			best = ca_search_better(best, block);
-		link = link->next;
 	}
 	return best;
 }
@@ -123,22 +118,27 @@ after_in(struct ca_space *space, const struct ca_pool *pools, const struct ca_li
 static struct ca_block *
 exposable_after(struct ca_space *space, struct ca_stream_record *last, uint64_t bytes)
 {
-	struct ca_user_set *set;
-	struct ca_block *block = NULL;
+	struct ca_stream_record *record;
+	struct ca_block *block;
 	unsigned i;
 
-	for (i = 0; !block && i < ca_held_streams(space); i++) {
-		struct ca_stream_record *record = space->order.streams[i];
-
-		if (record && record != last)
-			block = after_in(space, record->pools, &record->waiting, last, bytes);
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++) {
+		if (record == last)
+			continue;
+		block = after_in(space, record->pools, &record->waiting, last, bytes);
+		if (block) {
+			CA_REACHED(EXPOSED_BEHIND);
+			return block;
+		}
 	}
-	if (block)
-		CA_REACHED(EXPOSED_BEHIND);
-	for (set = NULL; !block && (set = ca_multi_next(space, set));)
-		if ((block = after_in(space, set->pools, &set->blocks, last, bytes)))
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link) {
+		block = after_in(space, set->pools, &set->blocks, last, bytes);
+		if (block) {
 			CA_REACHED(EXPOSED_BEHIND_SET);
-	return block;
+			return block;
+		}
+	}
+	return NULL;
 }
 
 bool
@@ -228,23 +228,19 @@ late_in(struct ca_space *space, const struct ca_pool *pools, const struct ca_lis
 struct ca_block *
 ca_search_exposable_late_locked(struct ca_space *space, uint64_t bytes)
 {
+	struct ca_stream_record *record;
 	struct ca_block *block = NULL;
-	struct ca_user_set *set;
 	unsigned i;
 
 	if (!ca_held_has_exposable(space) || !ca_order_is_ours(&space->order))
 		return NULL;
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
 		block = ca_search_better(block, late_in(space, set->pools, &set->blocks, bytes));
 	if (block)
 		CA_REACHED(EXPOSED_LATE_SET);
-	for (i = 0; i < ca_held_streams(space); i++) {
-		struct ca_stream_record *record = space->order.streams[i];
-
-		if (record)
-			block = ca_search_better(
-				block, late_in(space, record->pools, &record->waiting, bytes));
-	}
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		block = ca_search_better(block,
+					 late_in(space, record->pools, &record->waiting, bytes));
 	if (block)
 		CA_REACHED(EXPOSED_LATE);
 	return block;
@@ -271,7 +267,7 @@ exposable_of_any(struct ca_space *space, const struct ca_pool *pools, uint64_t b
 struct ca_block *
 ca_search_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_user_set *set;
+	struct ca_stream_record *record;
 	struct ca_block *block;
 	unsigned i;
 
@@ -279,12 +275,9 @@ ca_search_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 	block = ca_search_exposable_locked(space, bytes);
 	if (block || !ca_held_has_exposable(space))
 		return block;
-	for (i = 0; i < ca_held_streams(space); i++)
-		if (space->order.streams[i])
-			block = ca_search_better(
-				block,
-				exposable_of_any(space, space->order.streams[i]->pools, bytes));
-	for (set = NULL; (set = ca_multi_next(space, set));)
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		block = ca_search_better(block, exposable_of_any(space, record->pools, bytes));
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
 		block = ca_search_better(block, exposable_of_any(space, set->pools, bytes));
 	if (block)
 		CA_REACHED(EXPOSED_AT_THE_END);

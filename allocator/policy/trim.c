@@ -77,12 +77,11 @@ static uint64_t
 return_longest_idle(struct ca_space *space, uint64_t until_ns)
 {
 	struct ca_block *block = longest_resting(space, until_ns);
-	uint64_t bytes = block ? block->bytes : 0;
+	uint64_t given = block ? ca_segment_release_locked(block, NULL) : 0;
 
-	if (!block || ca_segment_release_locked(block))
-		return 0;
-	CA_COUNT(space, trims);
-	return bytes;
+	if (given)
+		CA_COUNT(space, trims);
+	return given;
 }
 
 /* Freed memory of the device that is kept, finished or not. */
@@ -166,7 +165,7 @@ return_wanted(struct ca_space *space)
 	uint64_t given;
 
 	while (device->gc_wanted && (given = return_longest_idle(space, UINT64_MAX)))
-		device->gc_wanted -= given < device->gc_wanted ? given : device->gc_wanted;
+		device->gc_wanted = ca_excess(device->gc_wanted, given);
 }
 
 static void
@@ -199,37 +198,32 @@ ca_tend(struct ca_space *space, bool may_wait)
 
 	if (heap->driver.capturing(heap->driver.self))
 		return;
-	ca_heap_lock(heap);
+	CA_HEAP_LOCKED(heap);
 	due = space->dead || space->poisoned ? 0 : what_is_due(space, now);
 	if (due && (may_wait || ca_device_is_idle_locked(space)))
 		tend(space, due, may_wait, now);
-	ca_heap_unlock(heap);
 }
 
 bool
 ca_device_is_idle(struct ca_space *space)
 {
-	bool idle;
-
-	ca_heap_lock(space->heap);
-	idle = ca_device_is_idle_locked(space);
-	ca_heap_unlock(space->heap);
-	return idle;
+	CA_HEAP_LOCKED(space->heap);
+	return ca_device_is_idle_locked(space);
 }
 
 /* Of all spaces of the device. */
 static void
-return_all(struct ca_space *own, uint64_t now)
+return_all(struct ca_device *device, uint64_t now)
 {
 	struct ca_space *space;
 
-	for (space = own->heap->spaces; space && own->device->gc_wanted; space = space->next) {
-		if (space->device != own->device || space->dead)
+	for (space = device->spaces; space && device->gc_wanted; space = space->next_on_device) {
+		if (space->dead)
 			continue;
 		mark_resting(space, now);
 		return_wanted(space);
 	}
-	own->device->gc_wanted = 0;
+	device->gc_wanted = 0;
 }
 
 void
@@ -248,7 +242,7 @@ ca_tend_growth_locked(struct ca_space *space, uint64_t bytes)
 	device->gc_wanted = device->stats.reserved_bytes.current + bytes - threshold;
 	/* not later than now: trim_idle_ms must not take it for older */
 	if (ca_device_is_idle_locked(space))
-		return_all(space, device->next_look_ns);
+		return_all(device, device->next_look_ns);
 	else
 		mark_resting(space, device->next_look_ns);
 }

@@ -17,6 +17,18 @@ struct ca_list {
 #define CA_CONTAINER_OF(pointer, type, member)                                                     \
 	((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
+/* Each element, of `type`, by its link `member`. None leaves the list meanwhile. */
+#define CA_LIST_EACH(type, each, list, member)                                                     \
+	for (type *each = CA_CONTAINER_OF((list)->next, type, member); &each->member != (list);    \
+	     each = CA_CONTAINER_OF(each->member.next, type, member))
+
+/* The same, where the element itself may leave the list. */
+#define CA_LIST_EACH_SAFE(type, each, list, member)                                                \
+	for (type *each = CA_CONTAINER_OF((list)->next, type, member), *each##_next;               \
+	     &each->member != (list) &&                                                            \
+	     (each##_next = CA_CONTAINER_OF(each->member.next, type, member), true);               \
+	     each = each##_next)
+
 /* An empty head, or an element in no list. */
 static inline void
 ca_list_init(struct ca_list *list)

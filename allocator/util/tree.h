@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct ca_tree_node {
@@ -36,6 +37,14 @@ void ca_tree_remove(struct ca_tree *tree, struct ca_tree_node *node);
 void ca_tree_rekey(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
 /* The first node with keys >= (key, subkey), or NULL. */
 struct ca_tree_node *ca_tree_at_least(const struct ca_tree *tree, uint64_t key, uint64_t subkey);
+/* The node with just these keys, or NULL. */
+static inline struct ca_tree_node *
+ca_tree_find(const struct ca_tree *tree, uint64_t key, uint64_t subkey)
+{
+	struct ca_tree_node *node = ca_tree_at_least(tree, key, subkey);
+
+	return node && node->key == key && node->subkey == subkey ? node : NULL;
+}
 /* The last node whose first key is <= key, or NULL. */
 struct ca_tree_node *ca_tree_at_most(const struct ca_tree *tree, uint64_t key);
 struct ca_tree_node *ca_tree_first(const struct ca_tree *tree);
