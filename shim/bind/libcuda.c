@@ -23,12 +23,12 @@
 #include "shim/bind/libcuda.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 
 enum {
 	SONAME_MAX = 64,
@@ -270,7 +270,7 @@ static __attribute__((noinline, cold)) const struct ca_real *
 bind_driver(void)
 {
 	struct binding *expected = NULL, *binding;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (building)
 		return &building->real;
@@ -280,7 +280,6 @@ bind_driver(void)
 		munmap(binding, sizeof(*binding));
 		binding = expected;
 	}
-	errno = saved;
 	return binding ? &binding->real : NULL;
 }
 

@@ -18,7 +18,6 @@
 #include "shim/bind/links.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdatomic.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -27,6 +26,7 @@
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
 #include "shim/bind/registrations.h"
+#include "shim/bind/scope.h"
 #include "shim/bind/symbol_version.h"
 
 #if defined(__x86_64__)
@@ -315,7 +315,7 @@ void
 ca_links_follow(uint64_t generation)
 {
 	struct libraries libraries = { false, false };
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (atomic_load(&followed) == generation)
 		return;
@@ -328,5 +328,4 @@ ca_links_follow(uint64_t generation)
 	}
 	for (unsigned tries = 0; tries < TRIES && !follow_at(generation); tries++)
 		generation = ca_object_generation();
-	errno = saved;
 }

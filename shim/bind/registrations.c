@@ -6,12 +6,12 @@
  */
 #include "shim/bind/registrations.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
 #include "shim/bind/early.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 
 const char *const ca_registration_names[CA_REGISTRATION_COUNT] = {
 #define CA_REGISTRATION(name, how) [CA_REGISTRATION_##name] = #name,
@@ -112,9 +112,8 @@ ca_registration_enter(uint64_t thunk, const uint64_t *arguments)
 {
 	const struct ca_registration_listener *listener = atomic_load(&listening);
 	unsigned kind = atomic_load(&kinds[thunk]);
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (listener && kind)
 		listener->called((enum ca_registration)(kind - 1), arguments);
-	errno = saved;
 }

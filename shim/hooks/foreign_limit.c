@@ -28,7 +28,7 @@ struct ca_road
 ca_foreign_begin(const struct ca_real *real, CUdevice device, uint64_t bytes, bool counts)
 {
 	struct ca_road road = { .process = ca_hook_process(), .bytes = bytes };
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (!road.process || !road.process->limited || !counts || !bytes)
 		return road;
@@ -37,7 +37,6 @@ ca_foreign_begin(const struct ca_real *real, CUdevice device, uint64_t bytes, bo
 		road.space = NULL;
 		road.refused = true;
 	}
-	errno = saved;
 	return road;
 }
 
@@ -46,7 +45,7 @@ ca_foreign_succeeded(const struct ca_real *real, const struct ca_road *road,
 		     enum ca_charge_kind kind, uint64_t handle)
 {
 	struct ca_space *space;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (!road->process || !road->process->serves)
 		return;
@@ -55,7 +54,6 @@ ca_foreign_succeeded(const struct ca_real *real, const struct ca_road *road,
 		ca_note_other_alloc(space);
 	if (road->space)
 		ca_charge_keep(road->space, kind, handle, road->bytes);
-	errno = saved;
 }
 
 void

@@ -4,10 +4,9 @@
  */
 #pragma once
 
-#include <errno.h>
-
 #include "shim/bind/hooks.h"
 #include "shim/bind/libcuda.h"
+#include "shim/bind/scope.h"
 #include "shim/process/lifecycle.h"
 
 /* The real table, or an early return: there is no libcuda, or not this function in it. */

@@ -18,11 +18,10 @@ static void
 created(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device,
 	enum ca_context_kind kind)
 {
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (rc == CUDA_SUCCESS && handle && *handle && ca_hook_process())
 		(void)ca_context_register(real, *handle, device, kind);
-	errno = saved;
 }
 
 CUresult
@@ -167,13 +166,12 @@ primary_died(const struct ca_real *real, const struct ca_context *context)
 static void
 settle(struct ca_context *context, bool died)
 {
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (context && died)
 		ca_context_teardown(context);
 	else if (context)
 		ca_context_open_again(context);
-	errno = saved;
 }
 
 typedef CUresult device_call(CUdevice device);

@@ -100,10 +100,9 @@ copy_to_host(const struct ca_real *real, to_host_call *call, enum ca_flavour fla
 {
 	struct copy copy = copy_begin(flavour, (uintptr_t)target, source, bytes);
 	CUresult rc = CA_INSIDE(call(target, source, bytes));
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	copy_end(&copy, rc == CUDA_SUCCESS && bytes && is_to_host(real, target, source));
-	errno = saved;
 	return rc;
 }
 
@@ -115,10 +114,9 @@ copy_on_device(to_device_call *call, enum ca_flavour flavour, CUdeviceptr target
 {
 	struct copy copy = copy_begin(flavour, target, source, bytes);
 	CUresult rc = CA_INSIDE(call(target, source, bytes));
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	copy_end(&copy, rc == CUDA_SUCCESS && CA_MUTANT(DTOD_IS_FINISH));
-	errno = saved;
 	return rc;
 }
 

@@ -172,7 +172,7 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	struct ca_space *space = process && dptr && pPitch ? ca_context_space(real) : NULL;
 	/* charged by its segment later on, until then like other memory */
 	struct ca_road road = ca_foreign_begin(real, -1, WidthInBytes * Height, space != NULL);
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	CUresult rc;
 
 	if (road.refused)
@@ -185,7 +185,6 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	if (rc == CUDA_SUCCESS && space && *dptr)
 		(void)ca_track_foreign(space, *dptr, *pPitch * Height, WidthInBytes * Height);
 	ca_foreign_failed(&road);
-	errno = saved;
 	return rc;
 }
 
@@ -432,7 +431,7 @@ cuMemGetInfo_v2(size_t *free, size_t *total)
 	struct ca_space *space;
 	size_t native_free, native_total;
 	uint64_t free_bytes, total_bytes;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (rc || !process || !process->serves || (!free && !process->limited))
 		return rc;
@@ -449,6 +448,5 @@ cuMemGetInfo_v2(size_t *free, size_t *total)
 		if (total)
 			*total = (size_t)total_bytes;
 	}
-	errno = saved;
 	return rc;
 }

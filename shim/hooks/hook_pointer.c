@@ -31,14 +31,11 @@ static int
 find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 {
 	struct ca_process *process = ca_hook_process();
-	int saved = errno;
-	int rc;
+	CA_KEEP_ERRNO;
 
 	if (!process || !process->serves || !pointer)
 		return -ENOENT;
-	rc = ca_context_lookup(process->heap, pointer, ret_info);
-	errno = saved;
-	if (rc || ret_info->adopted)
+	if (ca_context_lookup(process->heap, pointer, ret_info) || ret_info->adopted)
 		return -ENOENT;
 	if (!ret_info->live || pointer - ret_info->address >= ret_info->requested_bytes)
 		return -ESTALE;
@@ -51,11 +48,10 @@ static void
 settle(const struct ca_block_info *info)
 {
 	struct ca_process *process = ca_process();
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (process)
 		(void)ca_register(process->heap, info->address, info->block_bytes);
-	errno = saved;
 }
 
 static CUdeviceptr
@@ -68,11 +64,10 @@ static void
 retire(CUdeviceptr pointer)
 {
 	struct ca_process *process = ca_process();
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (process)
 		(void)ca_retire(process->heap, pointer);
-	errno = saved;
 }
 
 static void
@@ -261,11 +256,10 @@ static void
 note_sync_memops(CUdeviceptr pointer, bool is_set)
 {
 	struct ca_process *process = ca_process();
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (process)
 		(void)ca_note_sync_memops(process->heap, pointer, is_set);
-	errno = saved;
 }
 
 /*

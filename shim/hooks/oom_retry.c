@@ -8,11 +8,9 @@
 static bool
 make(struct ca_space *space, uint64_t bytes)
 {
-	int saved = errno;
-	bool made = ca_reclaim(space, bytes);
+	CA_KEEP_ERRNO;
 
-	errno = saved;
-	return made;
+	return ca_reclaim(space, bytes);
 }
 
 bool

@@ -6,9 +6,9 @@
  * which costs marks, but is safe, as a thread's number never comes back.
  */
 #include "shim/state/finished_only.h"
+#include "shim/bind/scope.h"
 #include "shim/track/streams.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <stddef.h>
 
@@ -70,14 +70,13 @@ static void
 thread_ends(void *ignored)
 {
 	struct ca_stream *stream;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	while (ca_stream_table_take_of_thread(ca_order_thread(), &stream)) {
 		move_generation();
 		if (stream)
 			ca_stream_close(stream, true);
 	}
-	errno = saved;
 }
 
 static void
@@ -234,27 +233,22 @@ ca_streams_find(CUstream handle, CUcontext current, bool submits, struct ca_stre
 	struct ca_stream_name name = { .handle = handle };
 	struct ca_process *process = ca_process_made();
 	const struct ca_real *real = ca_real();
-	int saved = errno;
-	bool found = false;
+	CA_KEEP_ERRNO;
 
 	if (!process || !process->serves || !real)
 		return false;
 	if (ca_stream_is_default(handle)) {
 		name.context = current ? context_of(process, real, current) : NULL;
 		if (!name.context || atomic_load(&name.context->dead))
-			goto out;
+			return false;
 		if (handle == CU_STREAM_PER_THREAD)
 			name.thread = ca_order_thread();
 		if (!submits) {
 			*ret_stream = ca_stream_table_find(&name);
-			found = *ret_stream != NULL;
-			goto out;
+			return *ret_stream != NULL;
 		}
 	}
-	found = find_or_enter(process, real, &name, ret_stream);
-out:
-	errno = saved;
-	return found;
+	return find_or_enter(process, real, &name, ret_stream);
 }
 
 /* ---- birth and death */
@@ -280,7 +274,7 @@ ca_streams_created(CUstream handle, CUcontext context_handle, unsigned flags)
 	const struct ca_real *real = ca_real();
 	struct ca_context *context;
 	struct ca_stream *ignored;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	uint64_t claim;
 
 	if (!process || !process->serves || !real)
@@ -293,7 +287,6 @@ ca_streams_created(CUstream handle, CUcontext context_handle, unsigned flags)
 			    flags & STREAM_NON_BLOCKING ? CA_STREAM_NONBLOCKING
 							: CA_STREAM_BLOCKING,
 			    true);
-	errno = saved;
 }
 
 void
@@ -302,7 +295,7 @@ ca_streams_created_untracked(CUstream handle)
 	struct ca_stream_name name = { .handle = handle };
 	struct ca_process *process = ca_process_made();
 	struct ca_stream *ignored;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	uint64_t claim;
 
 	if (!process || !process->serves)
@@ -310,19 +303,17 @@ ca_streams_created_untracked(CUstream handle)
 	drop(handle, true);
 	if (ca_stream_table_claim(&name, &ignored, &claim) == CA_STREAM_CLAIMED)
 		(void)ca_stream_table_enter(&name, claim, NULL, NULL);
-	errno = saved;
 }
 
 void
 ca_streams_closing(CUstream handle)
 {
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (ca_stream_is_default(handle) || CA_MUTANT(STALE_HANDLE))
 		return;
 	drop(handle, false);
 	ca_stream_table_await();
-	errno = saved;
 }
 
 void
@@ -342,7 +333,7 @@ ca_streams_green(CUdevice device)
 	struct ca_process *process = ca_process_made();
 	struct ca_space *space = NULL;
 	struct ca_context *context;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (!process || !process->serves || CA_MUTANT(GREEN_UNSEEN))
 		return;
@@ -351,7 +342,6 @@ ca_streams_green(CUdevice device)
 		if (atomic_load(&context->kind) == CA_CONTEXT_PRIMARY && context->device == device)
 			space = ca_context_open_space(process, context);
 	ca_fallback(process, space, CA_REASON_GREEN);
-	errno = saved;
 }
 
 void
