@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "shim/bind/scope.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"
 #include "shim/track/captures.h"
@@ -131,34 +132,28 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 
 	if (!fresh)
 		return NULL;
-	pthread_mutex_lock(&lock);
+	CA_HOLD_LOCK(&lock);
 	context = ca_context_find(handle);
-	if (!context) {
-		atomic_store_explicit(&fresh->next, ca_context_first(), memory_order_relaxed);
-		atomic_store_explicit(&first, fresh, memory_order_release);
-		/* a default stream is now looked for by context (shim/hooks/submission.h) */
-		atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
-		context = fresh;
-	}
-	pthread_mutex_unlock(&lock);
-	return context;
+	if (context)
+		return context;
+	atomic_store_explicit(&fresh->next, ca_context_first(), memory_order_relaxed);
+	atomic_store_explicit(&first, fresh, memory_order_release);
+	/* a default stream is now looked for by context (shim/hooks/submission.h) */
+	atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
+	return fresh;
 }
 
 void
 ca_context_unlink(struct ca_context *gone)
 {
+	CA_HOLD_LOCK(&lock);
 	struct ca_context *_Atomic *link = &first;
 	struct ca_context *context;
 
-	pthread_mutex_lock(&lock);
-	while ((context = atomic_load_explicit(link, memory_order_relaxed))) {
-		if (context == gone) {
-			atomic_store_explicit(link, atomic_load(&gone->next), memory_order_release);
-			break;
-		}
+	while ((context = atomic_load_explicit(link, memory_order_relaxed)) && context != gone)
 		link = &context->next;
-	}
-	pthread_mutex_unlock(&lock);
+	if (context)
+		atomic_store_explicit(link, atomic_load(&gone->next), memory_order_release);
 }
 
 bool
