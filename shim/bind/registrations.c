@@ -16,7 +16,6 @@
 const char *const ca_registration_names[CA_REGISTRATION_COUNT] = {
 #define CA_REGISTRATION(name, how) [CA_REGISTRATION_##name] = #name,
 #include "shim/bind/registrations.def"
-#undef CA_REGISTRATION
 };
 
 uintptr_t ca_registration_targets[CA_REGISTRATION_THUNKS];

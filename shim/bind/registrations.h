@@ -17,7 +17,6 @@
 enum ca_registration {
 #define CA_REGISTRATION(name, how) CA_REGISTRATION_##name,
 #include "shim/bind/registrations.def"
-#undef CA_REGISTRATION
 	CA_REGISTRATION_COUNT,
 	CA_REGISTRATION_NONE = CA_REGISTRATION_COUNT,
 };
