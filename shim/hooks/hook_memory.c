@@ -367,8 +367,8 @@ free_others(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, enum 
  * capturing stream takes only the addresses of graph allocations (cuda.h, cuMemFreeAsync).
  */
 static CUresult
-free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
-	   ca_is_capturing_fn *real_status, enum ca_flavour flavour)
+free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
+	   free_async_call *real_free, enum ca_flavour flavour)
 {
 	struct ca_process *process = ca_hook_process();
 	static const struct ca_touch nothing;
@@ -389,7 +389,10 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 		errno = saved;
 		return rc;
 	}
-	rc = real_status ? CA_INSIDE(real_status(stream, &status)) : CUDA_SUCCESS;
+	rc = CUDA_SUCCESS;
+	if (real->cuStreamIsCapturing)
+		rc = CA_INSIDE(
+			real->cuStreamIsCapturing(ca_submission_handle(flavour, stream), &status));
 	if (rc)
 		return rc;
 	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
@@ -408,16 +411,14 @@ CUresult
 cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuMemFreeAsync);
-	return free_async(dptr, hStream, real->cuMemFreeAsync, real->cuStreamIsCapturing,
-			  CA_FLAVOUR_LEGACY);
+	return free_async(real, dptr, hStream, real->cuMemFreeAsync, CA_FLAVOUR_LEGACY);
 }
 
 CUresult
 cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuMemFreeAsync_ptsz);
-	return free_async(dptr, hStream, real->cuMemFreeAsync_ptsz, real->cuStreamIsCapturing_ptsz,
-			  CA_FLAVOUR_PER_THREAD);
+	return free_async(real, dptr, hStream, real->cuMemFreeAsync_ptsz, CA_FLAVOUR_PER_THREAD);
 }
 
 /* Memory that we hold but could give back is free to the program, as far as CACHEALLOC_LIMIT
