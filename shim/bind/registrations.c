@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Registration thunks are assembled once (registrations_*.S); thunk i jumps to slot i of a table.
+ * Registration thunks are assembled once (thunks_*.S); thunk i jumps to slot i of a table.
  * Slots are filled from the front by compare-and-swap and never emptied: a library that is unloaded
  * leaves a thunk that nobody has any more, and serves again if it comes back to the same address.
  */
