@@ -69,24 +69,17 @@ struct follow {
 
 /* ---- the object's own tables */
 
-static const void *
-turned(const struct ca_object *object, uintptr_t value)
-{
-	/* as in object.c: a value below the base has not been turned into an address */
-	return (const void *)(value < object->base ? value + object->base : value);
-}
-
 static void
 read_references(const struct ca_object *object, struct references *ret)
 {
 	*ret = (struct references){ .relative = 0 };
 	for (const ElfW(Dyn) *d = object->dynamic; d->d_tag != DT_NULL; d++) {
 		if (d->d_tag == DT_JMPREL)
-			ret->lazy.rela = turned(object, d->d_un.d_ptr);
+			ret->lazy.rela = ca_object_address(object, d->d_un.d_ptr);
 		else if (d->d_tag == DT_PLTRELSZ)
 			ret->lazy.n = d->d_un.d_val / sizeof(ElfW(Rela));
 		else if (d->d_tag == DT_RELA)
-			ret->other.rela = turned(object, d->d_un.d_ptr);
+			ret->other.rela = ca_object_address(object, d->d_un.d_ptr);
 		else if (d->d_tag == DT_RELASZ)
 			ret->other.n = d->d_un.d_val / sizeof(ElfW(Rela));
 		else if (d->d_tag == DT_RELACOUNT)
