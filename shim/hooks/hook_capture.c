@@ -19,9 +19,7 @@ context_of(const struct ca_real *real, CUstream stream)
 	if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD && real->cuStreamGetCtx &&
 	    CA_INSIDE(real->cuStreamGetCtx(stream, &context)) == CUDA_SUCCESS)
 		return context;
-	if (real->cuCtxGetCurrent)
-		(void)CA_INSIDE(real->cuCtxGetCurrent(&context));
-	return context;
+	return ca_context_current(real);
 }
 
 /*

@@ -29,13 +29,9 @@ cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
 	CA_HOOK_REAL(real, cuEventCreate);
 	CUresult rc = CA_ROOM(real, real->cuEventCreate(phEvent, Flags));
-	CUcontext context = NULL;
 
-	if (rc || !phEvent || !ca_hook_active_process())
-		return rc;
-	if (real->cuCtxGetCurrent)
-		(void)CA_INSIDE(real->cuCtxGetCurrent(&context));
-	ca_events_created(*phEvent, context, Flags);
+	if (rc == CUDA_SUCCESS && phEvent && ca_hook_active_process())
+		ca_events_created(*phEvent, ca_context_current(real), Flags);
 	return rc;
 }
 

@@ -40,10 +40,9 @@ context_begin(const struct ca_real *real, CUcontext handle)
 	struct ended ended = { 0 };
 	struct ca_context *context;
 
-	if (!ca_hook_active_process() ||
-	    (!handle && (!real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&handle)))))
+	if (!ca_hook_active_process())
 		return ended;
-	context = ca_context_find(handle);
+	context = ca_context_find(handle ? handle : ca_context_current(real));
 	if (context && atomic_load(&context->kind) != CA_CONTEXT_GREEN)
 		ended.space = atomic_load_explicit(&context->space, memory_order_acquire);
 	if (ended.space)

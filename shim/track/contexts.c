@@ -183,14 +183,37 @@ ca_context_make_space(struct ca_process *process, struct ca_context *context)
 	return fresh;
 }
 
+CUcontext
+ca_context_current(const struct ca_real *real)
+{
+	CUcontext current = NULL;
+
+	if (!real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&current)))
+		return NULL;
+	return current;
+}
+
+struct ca_space *
+ca_context_space_on(CUdevice device)
+{
+	struct ca_context *context;
+	struct ca_space *space;
+
+	for (context = ca_context_first(); context; context = ca_context_next(context)) {
+		space = atomic_load_explicit(&context->space, memory_order_acquire);
+		if (space && context->device == device)
+			return space;
+	}
+	return NULL;
+}
+
 struct ca_space *
 ca_context_space_current(const struct ca_real *real, CUcontext *ret_current)
 {
 	struct ca_process *process = ca_process_made();
-	CUcontext handle = NULL;
+	CUcontext handle = process ? ca_context_current(real) : NULL;
 
-	if (!process || !real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&handle)) ||
-	    !handle)
+	if (!handle)
 		return NULL;
 	struct ca_context *context = ca_context_find(handle);
 
@@ -231,15 +254,13 @@ ca_context_leave(struct ca_context *context)
 CUresult
 ca_context_push(const struct ca_real *real, struct ca_context *context, bool *ret_pushed)
 {
-	CUcontext current = NULL;
 	CUresult rc;
 
 	*ret_pushed = false;
 	if (!real->cuCtxGetCurrent || !real->cuCtxPushCurrent_v2 || !real->cuCtxPopCurrent_v2)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	/* where the driver does not tell, a push is right too */
-	if (CA_INSIDE(real->cuCtxGetCurrent(&current)) == CUDA_SUCCESS &&
-	    current == context->handle)
+	if (ca_context_current(real) == context->handle)
 		return CUDA_SUCCESS;
 	rc = CA_INSIDE(real->cuCtxPushCurrent_v2(context->handle));
 	*ret_pushed = !rc;

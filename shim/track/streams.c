@@ -145,16 +145,6 @@ register_pushed(const struct ca_real *real, CUcontext handle)
 	return context;
 }
 
-static CUcontext
-current_context(const struct ca_real *real)
-{
-	CUcontext current = NULL;
-
-	if (!real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&current)))
-		return NULL;
-	return current;
-}
-
 /* The record of a living context; NULL: there is none, or it may be a green one. */
 static struct ca_context *
 context_of(struct ca_process *process, const struct ca_real *real, CUcontext handle)
@@ -167,7 +157,7 @@ context_of(struct ca_process *process, const struct ca_real *real, CUcontext han
 		ca_fallback(process, NULL, CA_REASON_GREEN);
 		return NULL;
 	}
-	if (handle == current_context(real))
+	if (handle == ca_context_current(real))
 		return ca_context_register(real, handle, -1, CA_CONTEXT_CREATED);
 	return register_pushed(real, handle);
 }
@@ -183,7 +173,7 @@ enter_unknown(struct ca_process *process, const struct ca_real *real,
 	unsigned flags = 0;
 
 	if (!real->cuStreamGetCtx)
-		handle = current_context(real);
+		handle = ca_context_current(real);
 	else if (CA_INSIDE(real->cuStreamGetCtx(name->handle, &handle)))
 		handle = NULL;
 	context = handle ? context_of(process, real, handle) : NULL;
