@@ -308,47 +308,30 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 	return rc;
 }
 
-CUresult
-cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
-{
-	CA_HOOK_REAL(real, cuIpcGetMemHandle);
-	struct ca_block_info info;
-	int found = find_block(dptr, &info);
-	CUresult rc;
-
-	if (found == -ESTALE)
-		return CA_INSIDE(real->cuIpcGetMemHandle(pHandle, unknown_pointer()));
-	if (found == 0 && !info.whole_segment) {
-		warn_export("cuIpcGetMemHandle");
-		return CUDA_ERROR_INVALID_VALUE;
+#define EXPORT_BLOCK(symbol, params, args, refusal)                                                \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		struct ca_block_info info;                                                         \
+		int found = find_block(dptr, &info);                                               \
+		CUresult rc;                                                                       \
+                                                                                                   \
+		if (found == -ESTALE)                                                              \
+			dptr = unknown_pointer();                                                  \
+		if (found == 0 && !info.whole_segment) {                                           \
+			warn_export(#symbol);                                                      \
+			return refusal;                                                            \
+		}                                                                                  \
+		if (found == 0)                                                                    \
+			settle(&info);                                                             \
+		rc = CA_INSIDE(real->symbol args);                                                 \
+		if (rc == CUDA_SUCCESS && found == 0)                                              \
+			retire(dptr);                                                              \
+		return rc;                                                                         \
 	}
-	if (found == 0)
-		settle(&info);
-	rc = CA_INSIDE(real->cuIpcGetMemHandle(pHandle, dptr));
-	if (rc == CUDA_SUCCESS && found == 0)
-		retire(dptr);
-	return rc;
-}
-
-CUresult
-cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
-			      CUmemRangeHandleType handleType, unsigned long long flags)
-{
-	CA_HOOK_REAL(real, cuMemGetHandleForAddressRange);
-	struct ca_block_info info;
-	int found = find_block(dptr, &info);
-	CUresult rc;
-
-	if (found == -ESTALE)
-		dptr = unknown_pointer();
-	if (found == 0 && !info.whole_segment) {
-		warn_export("cuMemGetHandleForAddressRange");
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
-	if (found == 0)
-		settle(&info);
-	rc = CA_INSIDE(real->cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags));
-	if (rc == CUDA_SUCCESS && found == 0)
-		retire(dptr);
-	return rc;
-}
+EXPORT_BLOCK(cuIpcGetMemHandle, (CUipcMemHandle * pHandle, CUdeviceptr dptr), (pHandle, dptr),
+	     CUDA_ERROR_INVALID_VALUE)
+EXPORT_BLOCK(cuMemGetHandleForAddressRange,
+	     (void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType,
+	      unsigned long long flags),
+	     (handle, dptr, size, handleType, flags), CUDA_ERROR_NOT_SUPPORTED)

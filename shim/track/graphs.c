@@ -119,12 +119,6 @@ ca_graphs_extended(const struct ca_real *real, CUgraphExec exec, CUgraph graph)
 }
 
 void
-ca_graphs_changed(CUgraphExec exec)
-{
-	ca_handles_add_bits(&execs, exec, EXEC_HAZARD);
-}
-
-void
 ca_graphs_destroyed(CUgraphExec exec)
 {
 	(void)ca_handles_remove(&execs, exec);
