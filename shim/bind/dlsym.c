@@ -28,12 +28,12 @@
 #include "shim/bind/loader.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdatomic.h>
 
 #include "config/log.h"
 #include "shim/bind/dlsym_registration.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 #include "shim/bind/trampoline.h"
 #include "shim/bind/unseen_calls.h"
 
@@ -185,7 +185,7 @@ static __attribute__((noinline)) uintptr_t
 route_named(void *handle, const char *name, uintptr_t caller, bool scoped)
 {
 	uintptr_t answer = 0;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (scoped)
 		count_scoped(name, caller);
@@ -193,7 +193,6 @@ route_named(void *handle, const char *name, uintptr_t caller, bool scoped)
 		answer = route_explicit(handle, name, caller);
 	else
 		answer = route_dlsym(handle, name, caller);
-	errno = saved;
 	return answer;
 }
 

@@ -11,10 +11,10 @@
 #include "shim/bind/dlsym_registration.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -109,7 +109,7 @@ ca_route_registration(enum ca_registration which, void *handle, const char *vers
 {
 	const char *name = ca_registration_names[which];
 	bool scoped = handle == RTLD_DEFAULT || handle == RTLD_NEXT;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	uintptr_t real;
 
 	real = scoped ? find_scoped(handle, name, version, caller) : query(handle, name, version);
@@ -120,6 +120,5 @@ ca_route_registration(enum ca_registration which, void *handle, const char *vers
 	}
 	if (real)
 		ca_loader_note_lookup(version ? "dlvsym" : "dlsym", name, CA_ANSWER_OURS);
-	errno = saved;
 	return real;
 }

@@ -11,7 +11,4 @@
 #define CA_EXPORT __attribute__((visibility("default")))
 
 #define CA_HOOK(symbol, base, version, flags, params, args) CA_EXPORT CUresult symbol params;
-#define CA_NEED(symbol, base, version, flags, params)
 #include "shim/bind/hooks.def"
-#undef CA_HOOK
-#undef CA_NEED

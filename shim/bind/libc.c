@@ -17,9 +17,8 @@
 #include "shim/bind/early.h"
 #include "shim/bind/loader.h"
 
-#include <errno.h>
-
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 #include "shim/bind/trampoline.h"
 
 static uintptr_t next_dlsym; /* 0: not looked for, or none */
@@ -62,14 +61,13 @@ static void
 find(void)
 {
 	struct search search = { 0 };
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	ca_object_walk(visit_object, &search);
 	for (unsigned i = 0; i < FUNCTIONS; i++)
 		__atomic_store_n(&libc_functions[i], search.found[i], __ATOMIC_RELAXED);
 	__atomic_store_n(&next_dlsym, search.next ? search.next : search.found[DLSYM],
 			 __ATOMIC_RELEASE);
-	errno = saved;
 }
 
 static void

@@ -23,12 +23,12 @@
 #include "shim/bind/libcuda.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 
 enum {
 	SONAME_MAX = 64,
@@ -57,7 +57,6 @@ static __thread struct binding *building __attribute__((tls_model("initial-exec"
 
 struct library {
 	char soname[SONAME_MAX];
-	uintptr_t base;
 	bool defines[CA_ROW_COUNT];
 };
 
@@ -69,7 +68,6 @@ visit_library(const struct ca_object *object, void *arg)
 	if (!ca_object_is_driver(object) || strlen(object->soname) >= SONAME_MAX)
 		return false;
 	strcpy(library->soname, object->soname);
-	library->base = object->base;
 	for (unsigned i = 0; i < CA_ROW_COUNT; i++)
 		library->defines[i] = ca_object_symbol(object, ca_rows[i].symbol, NULL) != 0;
 	return true;
@@ -243,7 +241,7 @@ drop_newer(struct binding *binding)
 static struct binding *
 build(void)
 {
-	struct library library = { .base = 0 };
+	struct library library = { .soname = "" };
 	ca_dlopen_fn *real_dlopen = ca_loader_dlopen();
 	struct binding *binding;
 	void *handle;
@@ -270,7 +268,7 @@ static __attribute__((noinline, cold)) const struct ca_real *
 bind_driver(void)
 {
 	struct binding *expected = NULL, *binding;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (building)
 		return &building->real;
@@ -280,7 +278,6 @@ bind_driver(void)
 		munmap(binding, sizeof(*binding));
 		binding = expected;
 	}
-	errno = saved;
 	return binding ? &binding->real : NULL;
 }
 

@@ -16,8 +16,6 @@ struct ca_real {
 #define CA_HOOK(symbol, base, version, flags, params, args) CUresult(*symbol) params;
 #define CA_NEED(symbol, base, version, flags, params) CUresult(*symbol) params;
 #include "shim/bind/hooks.def"
-#undef CA_HOOK
-#undef CA_NEED
 };
 
 const struct ca_real *ca_real(void);

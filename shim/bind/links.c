@@ -18,7 +18,6 @@
 #include "shim/bind/links.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdatomic.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -27,6 +26,7 @@
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
 #include "shim/bind/registrations.h"
+#include "shim/bind/scope.h"
 #include "shim/bind/symbol_version.h"
 
 #if defined(__x86_64__)
@@ -69,24 +69,17 @@ struct follow {
 
 /* ---- the object's own tables */
 
-static const void *
-turned(const struct ca_object *object, uintptr_t value)
-{
-	/* as in object.c: a value below the base has not been turned into an address */
-	return (const void *)(value < object->base ? value + object->base : value);
-}
-
 static void
 read_references(const struct ca_object *object, struct references *ret)
 {
 	*ret = (struct references){ .relative = 0 };
 	for (const ElfW(Dyn) *d = object->dynamic; d->d_tag != DT_NULL; d++) {
 		if (d->d_tag == DT_JMPREL)
-			ret->lazy.rela = turned(object, d->d_un.d_ptr);
+			ret->lazy.rela = ca_object_address(object, d->d_un.d_ptr);
 		else if (d->d_tag == DT_PLTRELSZ)
 			ret->lazy.n = d->d_un.d_val / sizeof(ElfW(Rela));
 		else if (d->d_tag == DT_RELA)
-			ret->other.rela = turned(object, d->d_un.d_ptr);
+			ret->other.rela = ca_object_address(object, d->d_un.d_ptr);
 		else if (d->d_tag == DT_RELASZ)
 			ret->other.n = d->d_un.d_val / sizeof(ElfW(Rela));
 		else if (d->d_tag == DT_RELACOUNT)
@@ -315,7 +308,7 @@ void
 ca_links_follow(uint64_t generation)
 {
 	struct libraries libraries = { false, false };
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (atomic_load(&followed) == generation)
 		return;
@@ -328,5 +321,4 @@ ca_links_follow(uint64_t generation)
 	}
 	for (unsigned tries = 0; tries < TRIES && !follow_at(generation); tries++)
 		generation = ca_object_generation();
-	errno = saved;
 }

@@ -54,8 +54,6 @@ enum {
 #define CA_HOOK(symbol, base, version, flags, params, args) CA_ROW_##symbol,
 #define CA_NEED(symbol, base, version, flags, params) CA_ROW_##symbol,
 #include "shim/bind/hooks.def"
-#undef CA_HOOK
-#undef CA_NEED
 	CA_ROW_COUNT
 };
 

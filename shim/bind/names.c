@@ -20,8 +20,6 @@ const struct ca_row ca_rows[] = {
 #define CA_NEED(symbol, base, version, flags, params)                                              \
 	{ #symbol, #base, version, IS_PER_THREAD_##flags, 0 },
 #include "shim/bind/hooks.def"
-#undef CA_HOOK
-#undef CA_NEED
 };
 
 struct name {
@@ -48,8 +46,6 @@ static const unsigned short name_rows[NAME_COUNT] = {
 #define CA_HOOK(symbol, base, version, flags, params, args) [NAME_##symbol] = CA_ROW_##symbol + 1,
 #define CA_NEED(symbol, base, version, flags, params) [NAME_##symbol] = CA_ROW_##symbol + 1,
 #include "shim/bind/hooks.def"
-#undef CA_HOOK
-#undef CA_NEED
 };
 
 /* The first name that is not smaller than `symbol`. */

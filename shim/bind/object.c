@@ -24,12 +24,6 @@ struct walk {
 	void *arg;
 };
 
-static const void *
-runtime_address(uintptr_t base, uintptr_t value)
-{
-	return (const void *)(value < base ? value + base : value);
-}
-
 static void
 read_dynamic(struct ca_object *object)
 {
@@ -37,7 +31,7 @@ read_dynamic(struct ca_object *object)
 	bool named = false;
 
 	for (const ElfW(Dyn) *d = object->dynamic; d->d_tag != DT_NULL; d++) {
-		const void *value = runtime_address(object->base, d->d_un.d_ptr);
+		const void *value = ca_object_address(object, d->d_un.d_ptr);
 
 		if (d->d_tag == DT_SYMTAB) {
 			object->symbols = value;
@@ -163,18 +157,25 @@ ca_object_is_driver(const struct ca_object *object)
 	return ca_early_starts_with(object->soname, prefix) && *rest >= '0' && *rest <= '9';
 }
 
+struct wanted {
+	const char *name;
+	ca_object_match *match; /* NULL: any of that name */
+	void *arg;
+};
+
 static bool
-symbol_is(const struct ca_object *object, uint32_t index, const char *name)
+is_wanted(const struct ca_object *object, uint32_t index, const struct wanted *wanted)
 {
 	const ElfW(Sym) *s = &object->symbols[index];
 
 	return s->st_shndx != SHN_UNDEF && s->st_value &&
-	       ca_early_equal(object->strings + s->st_name, name);
+	       ca_early_equal(object->strings + s->st_name, wanted->name) &&
+	       (!wanted->match || wanted->match(object, index, wanted->arg));
 }
 
 /* Index in the symbol table, 0 if not found (entry 0 is always empty). */
 static uint32_t
-find_gnu(const struct ca_object *object, const char *name)
+find_gnu(const struct ca_object *object, const struct wanted *wanted)
 {
 	const uint32_t *table = object->gnu_hash;
 	uint32_t bucket_count = table[0], offset = table[1], bloom_count = table[2];
@@ -182,14 +183,14 @@ find_gnu(const struct ca_object *object, const char *name)
 	const uint32_t *chain = buckets + bucket_count;
 	uint32_t hash = 5381;
 
-	for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+	for (const unsigned char *c = (const unsigned char *)wanted->name; *c; c++)
 		hash = hash * 33 + *c;
 	if (!bucket_count || buckets[hash % bucket_count] < offset)
 		return 0;
 	for (uint32_t i = buckets[hash % bucket_count];; i++) {
 		uint32_t link = chain[i - offset];
 
-		if ((link | 1) == (hash | 1) && symbol_is(object, i, name))
+		if ((link | 1) == (hash | 1) && is_wanted(object, i, wanted))
 			return i;
 		if (link & 1)
 			return 0;
@@ -197,27 +198,33 @@ find_gnu(const struct ca_object *object, const char *name)
 }
 
 static uint32_t
-find_elf(const struct ca_object *object, const char *name)
+find_elf(const struct ca_object *object, const struct wanted *wanted)
 {
 	uint32_t symbol_count = object->sysv_hash[1];
 
 	for (uint32_t i = 1; i < symbol_count; i++)
-		if (symbol_is(object, i, name))
+		if (is_wanted(object, i, wanted))
 			return i;
 	return 0;
+}
+
+uint32_t
+ca_object_find(const struct ca_object *object, const char *name, ca_object_match *match, void *arg)
+{
+	const struct wanted wanted = { name, match, arg };
+
+	if (!object->symbols || !object->strings)
+		return 0;
+	if (object->gnu_hash)
+		return find_gnu(object, &wanted);
+	return object->sysv_hash ? find_elf(object, &wanted) : 0;
 }
 
 uintptr_t
 ca_object_symbol(const struct ca_object *object, const char *name, unsigned *ret_type)
 {
-	uint32_t index = 0;
+	uint32_t index = ca_object_find(object, name, NULL, NULL);
 
-	if (!object->symbols || !object->strings)
-		return 0;
-	if (object->gnu_hash)
-		index = find_gnu(object, name);
-	else if (object->sysv_hash)
-		index = find_elf(object, name);
 	if (!index)
 		return 0;
 	if (ret_type)

@@ -37,6 +37,18 @@ uint64_t ca_object_generation(void);
 bool ca_object_holds(const struct ca_object *object, uintptr_t address);
 /* A CUDA driver by its soname: libcuda.so.N. */
 bool ca_object_is_driver(const struct ca_object *object);
+/* The run-time address of a value in the dynamic section. */
+static inline const void *
+ca_object_address(const struct ca_object *object, uintptr_t value)
+{
+	return (const void *)(value < object->base ? value + object->base : value);
+}
+
+/* True if the symbol at `index`, which has the name that is looked for, is meant. */
+typedef bool ca_object_match(const struct ca_object *object, uint32_t index, void *arg);
+/* Index in `symbols` of a defined symbol that `match` (NULL: any) takes; 0 if there is none. */
+uint32_t ca_object_find(const struct ca_object *object, const char *name, ca_object_match *match,
+			void *arg);
 /* Address of a defined symbol, 0 if there is none; *ret_type (may be NULL) receives STT_*. */
 uintptr_t ca_object_symbol(const struct ca_object *object, const char *name, unsigned *ret_type);
 

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Registration thunks are assembled once (registrations_*.S); thunk i jumps to slot i of a table.
+ * Registration thunks are assembled once (thunks_*.S); thunk i jumps to slot i of a table.
  * Slots are filled from the front by compare-and-swap and never emptied: a library that is unloaded
  * leaves a thunk that nobody has any more, and serves again if it comes back to the same address.
  */
 #include "shim/bind/registrations.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
 #include "shim/bind/early.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 
 const char *const ca_registration_names[CA_REGISTRATION_COUNT] = {
 #define CA_REGISTRATION(name, how) [CA_REGISTRATION_##name] = #name,
 #include "shim/bind/registrations.def"
-#undef CA_REGISTRATION
 };
 
 uintptr_t ca_registration_targets[CA_REGISTRATION_THUNKS];
@@ -112,9 +111,8 @@ ca_registration_enter(uint64_t thunk, const uint64_t *arguments)
 {
 	const struct ca_registration_listener *listener = atomic_load(&listening);
 	unsigned kind = atomic_load(&kinds[thunk]);
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (listener && kind)
 		listener->called((enum ca_registration)(kind - 1), arguments);
-	errno = saved;
 }

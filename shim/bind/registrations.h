@@ -12,12 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shim/bind/registration_thunks.h"
+#include "shim/bind/thunks.h"
 
 enum ca_registration {
 #define CA_REGISTRATION(name, how) CA_REGISTRATION_##name,
 #include "shim/bind/registrations.def"
-#undef CA_REGISTRATION
 	CA_REGISTRATION_COUNT,
 	CA_REGISTRATION_NONE = CA_REGISTRATION_COUNT,
 };
@@ -46,7 +45,7 @@ bool ca_registration_set_callback(const struct ca_registration_listener *listene
 /* In dlsym: tells the listener of what was loaded. */
 void ca_registration_look(void);
 
-/* Shared by C and the assembly of registrations_*.S. */
+/* Shared by C and the assembly of thunks_*.S. */
 extern const char ca_registration_thunks[];
 extern uintptr_t ca_registration_targets[CA_REGISTRATION_THUNKS];
 void ca_registration_enter(uint64_t thunk, const uint64_t *arguments);

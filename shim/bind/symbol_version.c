@@ -21,12 +21,6 @@ struct versions {
 	const ElfW(Verdef) * defined;
 };
 
-static const void *
-turned(const struct ca_object *object, uintptr_t value)
-{
-	return (const void *)(value < object->base ? value + object->base : value);
-}
-
 static struct versions
 read_versions(const struct ca_object *object)
 {
@@ -34,11 +28,11 @@ read_versions(const struct ca_object *object)
 
 	for (const ElfW(Dyn) *d = object->dynamic; d->d_tag != DT_NULL; d++) {
 		if (d->d_tag == DT_VERSYM)
-			versions.numbers = turned(object, d->d_un.d_ptr);
+			versions.numbers = ca_object_address(object, d->d_un.d_ptr);
 		else if (d->d_tag == DT_VERNEED)
-			versions.needed = turned(object, d->d_un.d_ptr);
+			versions.needed = ca_object_address(object, d->d_un.d_ptr);
 		else if (d->d_tag == DT_VERDEF)
-			versions.defined = turned(object, d->d_un.d_ptr);
+			versions.defined = ca_object_address(object, d->d_un.d_ptr);
 	}
 	return versions;
 }
@@ -91,70 +85,28 @@ struct search {
 };
 
 static bool
-is_match(const struct search *search, const struct ca_object *object,
-	 const struct versions *versions, uint32_t index)
+is_match(const struct ca_object *object, uint32_t index, void *arg)
 {
-	const ElfW(Sym) *s = &object->symbols[index];
-	unsigned number = versions->numbers ? versions->numbers[index] : GLOBAL;
+	const struct search *search = arg;
+	struct versions versions = read_versions(object);
+	unsigned number = versions.numbers ? versions.numbers[index] : GLOBAL;
 	const char *version;
 
-	if (s->st_shndx == SHN_UNDEF || !s->st_value || ELF64_ST_TYPE(s->st_info) != STT_FUNC ||
-	    !ca_early_equal(object->strings + s->st_name, search->name))
+	if (ELF64_ST_TYPE(object->symbols[index].st_info) != STT_FUNC)
 		return false;
-	if (!search->version || !versions->numbers)
+	if (!search->version || !versions.numbers)
 		return !(number & HIDDEN);
-	version = name_defined(object, versions, number & ~(unsigned)HIDDEN);
+	version = name_defined(object, &versions, number & ~(unsigned)HIDDEN);
 	return version && ca_early_equal(version, search->version);
-}
-
-static uint32_t
-gnu_hash(const char *name)
-{
-	uint32_t hash = 5381;
-
-	for (const unsigned char *c = (const unsigned char *)name; *c; c++)
-		hash = hash * 33 + *c;
-	return hash;
-}
-
-/* The index of the symbol in the object's table, 0: none. */
-static uint32_t
-find_in(const struct search *search, const struct ca_object *object)
-{
-	struct versions versions = read_versions(object);
-	const uint32_t *table = object->gnu_hash, *buckets, *chain;
-	uint32_t hash = gnu_hash(search->name), i;
-
-	if (!table) { /* the System V table has one entry for each symbol */
-		for (i = 1; object->sysv_hash && i < object->sysv_hash[1]; i++)
-			if (is_match(search, object, &versions, i))
-				return i;
-		return 0;
-	}
-	buckets = table + 4 + table[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
-	chain = buckets + table[0];
-	if (!table[0] || buckets[hash % table[0]] < table[1])
-		return 0;
-	for (i = buckets[hash % table[0]];; i++) {
-		uint32_t link = chain[i - table[1]];
-
-		if ((link | 1) == (hash | 1) && is_match(search, object, &versions, i))
-			return i;
-		if (link & 1)
-			return 0;
-	}
 }
 
 static bool
 visit_definition(const struct ca_object *object, void *arg)
 {
 	struct search *search = arg;
-	uint32_t index;
+	uint32_t index = ca_object_find(object, search->name, is_match, search);
 
-	if (!object->symbols || !object->strings)
-		return false;
 	search->passed_libc |= ca_early_starts_with(object->soname, "libc.so.");
-	index = find_in(search, object);
 	if (index && !search->n++) {
 		search->address = object->base + object->symbols[index].st_value;
 		search->from_start = !search->passed_libc;

@@ -6,9 +6,8 @@
  */
 #include "shim/framework/framework.h"
 
-#include <errno.h>
-
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 #include "shim/framework/framework_list.h"
 
 enum { REASONS_SHIFT = 56 };
@@ -79,11 +78,9 @@ passes(struct ca_process *process, uint64_t bytes)
 bool
 ca_framework_passes(struct ca_process *process, uint64_t bytes)
 {
-	int saved = errno;
-	bool r = process->serves && passes(process, bytes);
+	CA_KEEP_ERRNO;
 
-	errno = saved;
-	return r;
+	return process->serves && passes(process, bytes);
 }
 
 void

@@ -15,38 +15,23 @@ static const struct {
 	const char *name, *take_over;
 } frameworks[] = {
 #define CA_FRAMEWORK(id, name, take_over) { name, take_over },
-#define CA_FRAMEWORK_FILE(id, pattern)
-#define CA_FRAMEWORK_OFF(id, variable, value)
 #include "shim/framework/frameworks.def"
-#undef CA_FRAMEWORK
-#undef CA_FRAMEWORK_FILE
-#undef CA_FRAMEWORK_OFF
 };
 
 static const struct {
 	enum ca_framework framework;
 	const char *pattern;
 } files[] = {
-#define CA_FRAMEWORK(id, name, take_over)
 #define CA_FRAMEWORK_FILE(id, pattern) { CA_FRAMEWORK_##id, pattern },
-#define CA_FRAMEWORK_OFF(id, variable, value)
 #include "shim/framework/frameworks.def"
-#undef CA_FRAMEWORK
-#undef CA_FRAMEWORK_FILE
-#undef CA_FRAMEWORK_OFF
 };
 
 static const struct {
 	enum ca_framework framework;
 	const char *variable, *value;
 } switches[] = {
-#define CA_FRAMEWORK(id, name, take_over)
-#define CA_FRAMEWORK_FILE(id, pattern)
 #define CA_FRAMEWORK_OFF(id, variable, value) { CA_FRAMEWORK_##id, variable, value },
 #include "shim/framework/frameworks.def"
-#undef CA_FRAMEWORK
-#undef CA_FRAMEWORK_FILE
-#undef CA_FRAMEWORK_OFF
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -190,12 +175,7 @@ ca_framework_that_passed(char *ret_off, size_t size)
 {
 	static const char *const whose[][2] = {
 #define CA_FRAMEWORK(id, name, take_over) { name "'s", name "'s and others'" },
-#define CA_FRAMEWORK_FILE(id, pattern)
-#define CA_FRAMEWORK_OFF(id, variable, value)
 #include "shim/framework/frameworks.def"
-#undef CA_FRAMEWORK
-#undef CA_FRAMEWORK_FILE
-#undef CA_FRAMEWORK_OFF
 	};
 	unsigned first = CA_FRAMEWORKS, count = 0;
 

@@ -10,12 +10,7 @@
 
 enum ca_framework {
 #define CA_FRAMEWORK(id, name, take_over) CA_FRAMEWORK_##id,
-#define CA_FRAMEWORK_FILE(id, pattern)
-#define CA_FRAMEWORK_OFF(id, variable, value)
 #include "shim/framework/frameworks.def"
-#undef CA_FRAMEWORK
-#undef CA_FRAMEWORK_FILE
-#undef CA_FRAMEWORK_OFF
 	CA_FRAMEWORKS,
 };
 

@@ -5,7 +5,6 @@
  */
 #include "shim/framework/framework_version.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -14,6 +13,7 @@
 #include "config/path.h"
 #include "config/text.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 
 enum { FILE_BYTES = 4096 };
 
@@ -98,10 +98,7 @@ bool
 ca_framework_is_before(enum ca_framework framework, const char *limit)
 {
 	struct search search = { .framework = framework };
-	int saved = errno;
-	bool r;
+	CA_KEEP_ERRNO;
 
-	r = ca_object_walk(visit, &search) && search.file[0] && is_before(search.file, limit);
-	errno = saved;
-	return r;
+	return ca_object_walk(visit, &search) && search.file[0] && is_before(search.file, limit);
 }

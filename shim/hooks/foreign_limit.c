@@ -5,39 +5,23 @@
  */
 #include "shim/hooks/foreign_limit.h"
 
-#include <stdatomic.h>
-
 #include "shim/track/contexts.h"
-
-static struct ca_space *
-space_on(const struct ca_real *real, CUdevice device)
-{
-	struct ca_context *context;
-	struct ca_space *space;
-
-	for (context = ca_context_first(); device >= 0 && context;
-	     context = ca_context_next(context)) {
-		space = atomic_load_explicit(&context->space, memory_order_acquire);
-		if (space && context->device == device)
-			return space;
-	}
-	return ca_context_space(real);
-}
 
 struct ca_road
 ca_foreign_begin(const struct ca_real *real, CUdevice device, uint64_t bytes, bool counts)
 {
 	struct ca_road road = { .process = ca_hook_process(), .bytes = bytes };
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (!road.process || !road.process->limited || !counts || !bytes)
 		return road;
-	road.space = space_on(real, device);
+	road.space = device >= 0 ? ca_context_space_on(device) : NULL;
+	if (!road.space)
+		road.space = ca_context_space(real);
 	if (road.space && !ca_charge(road.space, bytes)) {
 		road.space = NULL;
 		road.refused = true;
 	}
-	errno = saved;
 	return road;
 }
 
@@ -46,7 +30,7 @@ ca_foreign_succeeded(const struct ca_real *real, const struct ca_road *road,
 		     enum ca_charge_kind kind, uint64_t handle)
 {
 	struct ca_space *space;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (!road->process || !road->process->serves)
 		return;
@@ -55,7 +39,6 @@ ca_foreign_succeeded(const struct ca_real *real, const struct ca_road *road,
 		ca_note_other_alloc(space);
 	if (road->space)
 		ca_charge_keep(road->space, kind, handle, road->bytes);
-	errno = saved;
 }
 
 void

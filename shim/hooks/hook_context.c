@@ -18,59 +18,23 @@ static void
 created(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device,
 	enum ca_context_kind kind)
 {
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (rc == CUDA_SUCCESS && handle && *handle && ca_hook_process())
 		(void)ca_context_register(real, *handle, device, kind);
-	errno = saved;
 }
 
-CUresult
-cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
-{
-	CA_HOOK_REAL(real, cuCtxCreate);
-	CUresult rc = CA_ROOM_RETRIED(real->cuCtxCreate(pctx, flags, dev),
-				      ca_make_capacity_on(dev, CA_ROOM_STEP));
-
-	created(real, rc, pctx, dev, CA_CONTEXT_CREATED);
-	return rc;
-}
-
-CUresult
-cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
-{
-	CA_HOOK_REAL(real, cuCtxCreate_v2);
-	CUresult rc = CA_ROOM_RETRIED(real->cuCtxCreate_v2(pctx, flags, dev),
-				      ca_make_capacity_on(dev, CA_ROOM_STEP));
-
-	created(real, rc, pctx, dev, CA_CONTEXT_CREATED);
-	return rc;
-}
-
-CUresult
-cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags,
-	       CUdevice dev)
-{
-	CA_HOOK_REAL(real, cuCtxCreate_v3);
-	CUresult rc =
-		CA_ROOM_RETRIED(real->cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev),
-				ca_make_capacity_on(dev, CA_ROOM_STEP));
-
-	created(real, rc, pctx, dev, CA_CONTEXT_CREATED);
-	return rc;
-}
-
-CUresult
-cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
-	       CUdevice dev)
-{
-	CA_HOOK_REAL(real, cuCtxCreate_v4);
-	CUresult rc = CA_ROOM_RETRIED(real->cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev),
-				      ca_make_capacity_on(dev, CA_ROOM_STEP));
-
-	created(real, rc, pctx, dev, CA_CONTEXT_CREATED);
-	return rc;
-}
+#define CA_HOOK_CONTEXT(symbol, base, version, params, args)                                       \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		CUresult rc = CA_ROOM_RETRIED(real->symbol args,                                   \
+					      ca_make_capacity_on(dev, CA_ROOM_STEP));             \
+                                                                                                   \
+		created(real, rc, pctx, dev, CA_CONTEXT_CREATED);                                  \
+		return rc;                                                                         \
+	}
+#include "shim/bind/hooks.def"
 
 CUresult
 cuCtxAttach(CUcontext *pctx, unsigned int flags)
@@ -167,13 +131,12 @@ primary_died(const struct ca_real *real, const struct ca_context *context)
 static void
 settle(struct ca_context *context, bool died)
 {
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (context && died)
 		ca_context_teardown(context);
 	else if (context)
 		ca_context_open_again(context);
-	errno = saved;
 }
 
 typedef CUresult device_call(CUdevice device);
@@ -202,33 +165,16 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 	return rc;
 }
 
-CUresult
-cuDevicePrimaryCtxRelease(CUdevice dev)
-{
-	CA_HOOK_REAL(real, cuDevicePrimaryCtxRelease);
-	return end_primary(real, dev, real->cuDevicePrimaryCtxRelease, PRIMARY_RELEASED);
-}
-
-CUresult
-cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-{
-	CA_HOOK_REAL(real, cuDevicePrimaryCtxRelease_v2);
-	return end_primary(real, dev, real->cuDevicePrimaryCtxRelease_v2, PRIMARY_RELEASED);
-}
-
-CUresult
-cuDevicePrimaryCtxReset(CUdevice dev)
-{
-	CA_HOOK_REAL(real, cuDevicePrimaryCtxReset);
-	return end_primary(real, dev, real->cuDevicePrimaryCtxReset, PRIMARY_RESET);
-}
-
-CUresult
-cuDevicePrimaryCtxReset_v2(CUdevice dev)
-{
-	CA_HOOK_REAL(real, cuDevicePrimaryCtxReset_v2);
-	return end_primary(real, dev, real->cuDevicePrimaryCtxReset_v2, PRIMARY_RESET);
-}
+#define END_PRIMARY(symbol, end)                                                                   \
+	CUresult symbol(CUdevice dev)                                                              \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		return end_primary(real, dev, real->symbol, end);                                  \
+	}
+END_PRIMARY(cuDevicePrimaryCtxRelease, PRIMARY_RELEASED)
+END_PRIMARY(cuDevicePrimaryCtxRelease_v2, PRIMARY_RELEASED)
+END_PRIMARY(cuDevicePrimaryCtxReset, PRIMARY_RESET)
+END_PRIMARY(cuDevicePrimaryCtxReset_v2, PRIMARY_RESET)
 
 enum { PRIMARIES_MAX = 64 };
 
@@ -274,23 +220,12 @@ destroy(CUcontext handle, context_call *call, unsigned last)
 	return rc;
 }
 
-CUresult
-cuCtxDestroy(CUcontext ctx)
-{
-	CA_HOOK_REAL(real, cuCtxDestroy);
-	return destroy(ctx, real->cuCtxDestroy, 0);
-}
-
-CUresult
-cuCtxDestroy_v2(CUcontext ctx)
-{
-	CA_HOOK_REAL(real, cuCtxDestroy_v2);
-	return destroy(ctx, real->cuCtxDestroy_v2, 0);
-}
-
-CUresult
-cuCtxDetach(CUcontext ctx)
-{
-	CA_HOOK_REAL(real, cuCtxDetach);
-	return destroy(ctx, real->cuCtxDetach, 1);
-}
+#define DESTROY(symbol, last)                                                                      \
+	CUresult symbol(CUcontext ctx)                                                             \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		return destroy(ctx, real->symbol, last);                                           \
+	}
+DESTROY(cuCtxDestroy, 0)
+DESTROY(cuCtxDestroy_v2, 0)
+DESTROY(cuCtxDetach, 1)

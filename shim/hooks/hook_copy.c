@@ -15,9 +15,6 @@
 #include "shim/hooks/hook.h"
 #include "shim/hooks/submission.h"
 
-typedef CUresult to_host_call(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount);
-typedef CUresult to_device_call(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount);
-
 /* CU_MEMORYTYPE_*; 0: not known to the driver. *ret_managed: also where it does not say. */
 static unsigned
 memory_type(const struct ca_real *real, uint64_t address, bool *ret_managed)
@@ -34,10 +31,10 @@ memory_type(const struct ca_real *real, uint64_t address, bool *ret_managed)
 }
 
 static bool
-is_to_host(const struct ca_real *real, const void *target, CUdeviceptr source)
+is_to_host(const struct ca_real *real, uint64_t target, uint64_t source)
 {
 	bool target_managed, source_managed;
-	unsigned to = memory_type(real, (uintptr_t)target, &target_managed);
+	unsigned to = memory_type(real, target, &target_managed);
 	unsigned from = memory_type(real, source, &source_managed);
 
 	return (to == 0 || to == CU_MEMORYTYPE_HOST) && from == CU_MEMORYTYPE_DEVICE &&
@@ -83,73 +80,42 @@ copy_begin(enum ca_flavour flavour, uint64_t target, uint64_t source, size_t byt
 	return copy;
 }
 
-static void
-copy_end(const struct copy *copy, bool completed)
+/* "For transfers from device memory to device memory, no host-side synchronization is performed",
+ * although the call has a twin with Async in its name. */
+static bool
+is_completed(const struct ca_real *real, const struct copy *copy, bool to_host)
 {
-	if (completed && copy->stream) {
+	if (!to_host)
+		return CA_MUTANT(DTOD_IS_FINISH);
+	return copy->touch.range[0].bytes &&
+	       is_to_host(real, copy->touch.range[0].address, copy->touch.range[1].address);
+}
+
+/* `to_host`: by the name of the call. */
+static CUresult
+copy_end(const struct ca_real *real, const struct copy *copy, bool to_host, CUresult rc)
+{
+	CA_KEEP_ERRNO;
+
+	if (rc == CUDA_SUCCESS && copy->stream && is_completed(real, copy, to_host)) {
 		finished(copy->stream, copy->flavour, copy->bound);
-		return;
+		return rc;
 	}
 	ca_submission_end(copy->stream);
 	ca_submission_foreign(copy->stream, &copy->touch);
-}
-
-static CUresult
-copy_to_host(const struct ca_real *real, to_host_call *call, enum ca_flavour flavour, void *target,
-	     CUdeviceptr source, size_t bytes)
-{
-	struct copy copy = copy_begin(flavour, (uintptr_t)target, source, bytes);
-	CUresult rc = CA_INSIDE(call(target, source, bytes));
-	int saved = errno;
-
-	copy_end(&copy, rc == CUDA_SUCCESS && bytes && is_to_host(real, target, source));
-	errno = saved;
 	return rc;
 }
 
-/* "For transfers from device memory to device memory, no host-side synchronization is performed",
- * although the call has a twin with Async in its name. */
-static CUresult
-copy_on_device(to_device_call *call, enum ca_flavour flavour, CUdeviceptr target,
-	       CUdeviceptr source, size_t bytes)
-{
-	struct copy copy = copy_begin(flavour, target, source, bytes);
-	CUresult rc = CA_INSIDE(call(target, source, bytes));
-	int saved = errno;
-
-	copy_end(&copy, rc == CUDA_SUCCESS && CA_MUTANT(DTOD_IS_FINISH));
-	errno = saved;
-	return rc;
-}
-
-CUresult
-cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
-{
-	CA_HOOK_REAL(real, cuMemcpyDtoH_v2);
-	return copy_to_host(real, real->cuMemcpyDtoH_v2, CA_FLAVOUR_LEGACY, dstHost, srcDevice,
-			    ByteCount);
-}
-
-CUresult
-cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
-{
-	CA_HOOK_REAL(real, cuMemcpyDtoH_v2_ptds);
-	return copy_to_host(real, real->cuMemcpyDtoH_v2_ptds, CA_FLAVOUR_PER_THREAD, dstHost,
-			    srcDevice, ByteCount);
-}
-
-CUresult
-cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
-{
-	CA_HOOK_REAL(real, cuMemcpyDtoD_v2);
-	return copy_on_device(real->cuMemcpyDtoD_v2, CA_FLAVOUR_LEGACY, dstDevice, srcDevice,
-			      ByteCount);
-}
-
-CUresult
-cuMemcpyDtoD_v2_ptds(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
-{
-	CA_HOOK_REAL(real, cuMemcpyDtoD_v2_ptds);
-	return copy_on_device(real->cuMemcpyDtoD_v2_ptds, CA_FLAVOUR_PER_THREAD, dstDevice,
-			      srcDevice, ByteCount);
-}
+#define COPY(symbol, flavour, type, to_host)                                                       \
+	CUresult symbol(type target, CUdeviceptr source, size_t bytes)                             \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		struct copy copy = copy_begin(flavour, (uintptr_t)target, source, bytes);          \
+                                                                                                   \
+		return copy_end(real, &copy, to_host,                                              \
+				CA_INSIDE(real->symbol(target, source, bytes)));                   \
+	}
+COPY(cuMemcpyDtoH_v2, CA_FLAVOUR_LEGACY, void *, true)
+COPY(cuMemcpyDtoH_v2_ptds, CA_FLAVOUR_PER_THREAD, void *, true)
+COPY(cuMemcpyDtoD_v2, CA_FLAVOUR_LEGACY, CUdeviceptr, false)
+COPY(cuMemcpyDtoD_v2_ptds, CA_FLAVOUR_PER_THREAD, CUdeviceptr, false)

@@ -24,27 +24,14 @@
 
 #include "config/mutant.h"
 
-/* Does this process track events, in this call? */
-static bool
-tracks(void)
-{
-	struct ca_process *process = ca_hook_process();
-
-	return process && process->serves;
-}
-
 CUresult
 cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
 	CA_HOOK_REAL(real, cuEventCreate);
 	CUresult rc = CA_ROOM(real, real->cuEventCreate(phEvent, Flags));
-	CUcontext context = NULL;
 
-	if (rc || !phEvent || !tracks())
-		return rc;
-	if (real->cuCtxGetCurrent)
-		(void)CA_INSIDE(real->cuCtxGetCurrent(&context));
-	ca_events_created(*phEvent, context, Flags);
+	if (rc == CUDA_SUCCESS && phEvent && ca_hook_active_process())
+		ca_events_created(*phEvent, ca_context_current(real), Flags);
 	return rc;
 }
 
@@ -54,30 +41,22 @@ cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 	CA_HOOK_REAL(real, cuIpcOpenEventHandle);
 	CUresult rc = CA_INSIDE(real->cuIpcOpenEventHandle(phEvent, handle));
 
-	if (rc == CUDA_SUCCESS && phEvent && tracks())
+	if (rc == CUDA_SUCCESS && phEvent && ca_hook_active_process())
 		ca_events_opened(*phEvent);
 	return rc;
 }
 
-CUresult
-cuEventDestroy(CUevent hEvent)
-{
-	CA_HOOK_REAL(real, cuEventDestroy);
-
-	if (tracks())
-		ca_events_destroyed(hEvent);
-	return CA_INSIDE(real->cuEventDestroy(hEvent));
-}
-
-CUresult
-cuEventDestroy_v2(CUevent hEvent)
-{
-	CA_HOOK_REAL(real, cuEventDestroy_v2);
-
-	if (tracks())
-		ca_events_destroyed(hEvent);
-	return CA_INSIDE(real->cuEventDestroy_v2(hEvent));
-}
+#define DESTROY(symbol)                                                                            \
+	CUresult symbol(CUevent hEvent)                                                            \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+                                                                                                   \
+		if (ca_hook_active_process())                                                      \
+			ca_events_destroyed(hEvent);                                               \
+		return CA_INSIDE(real->symbol(hEvent));                                            \
+	}
+DESTROY(cuEventDestroy)
+DESTROY(cuEventDestroy_v2)
 
 /* ---- records */
 
@@ -86,7 +65,7 @@ record_begin(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream
 	     unsigned flags)
 {
 	*use = (struct ca_events_use){ 0 };
-	if (!tracks())
+	if (!ca_hook_active_process())
 		return;
 	if (ca_submission_captures(flavour, stream) && !CA_MUTANT(CAPTURED_RECORD_TEACHES)) {
 		if (flags & CU_EVENT_RECORD_EXTERNAL) /* each launch records it anew */
@@ -108,78 +87,39 @@ record_end(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream, 
 	return rc;
 }
 
-CUresult
-cuEventRecord(CUevent hEvent, CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuEventRecord);
-	struct ca_events_use use;
-
-	record_begin(&use, CA_FLAVOUR_LEGACY, hStream, hEvent, 0);
-	return record_end(&use, CA_FLAVOUR_LEGACY, hStream,
-			  CA_INSIDE(real->cuEventRecord(hEvent, hStream)));
-}
-
-CUresult
-cuEventRecord_ptsz(CUevent hEvent, CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuEventRecord_ptsz);
-	struct ca_events_use use;
-
-	record_begin(&use, CA_FLAVOUR_PER_THREAD, hStream, hEvent, 0);
-	return record_end(&use, CA_FLAVOUR_PER_THREAD, hStream,
-			  CA_INSIDE(real->cuEventRecord_ptsz(hEvent, hStream)));
-}
-
-CUresult
-cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
-{
-	CA_HOOK_REAL(real, cuEventRecordWithFlags);
-	struct ca_events_use use;
-
-	record_begin(&use, CA_FLAVOUR_LEGACY, hStream, hEvent, flags);
-	return record_end(&use, CA_FLAVOUR_LEGACY, hStream,
-			  CA_INSIDE(real->cuEventRecordWithFlags(hEvent, hStream, flags)));
-}
-
-CUresult
-cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags)
-{
-	CA_HOOK_REAL(real, cuEventRecordWithFlags_ptsz);
-	struct ca_events_use use;
-
-	record_begin(&use, CA_FLAVOUR_PER_THREAD, hStream, hEvent, flags);
-	return record_end(&use, CA_FLAVOUR_PER_THREAD, hStream,
-			  CA_INSIDE(real->cuEventRecordWithFlags_ptsz(hEvent, hStream, flags)));
-}
+#define RECORD(symbol, flavour, params, args, flags)                                               \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		struct ca_events_use use;                                                          \
+                                                                                                   \
+		record_begin(&use, flavour, hStream, hEvent, flags);                               \
+		return record_end(&use, flavour, hStream, CA_INSIDE(real->symbol args));           \
+	}
+RECORD(cuEventRecord, CA_FLAVOUR_LEGACY, (CUevent hEvent, CUstream hStream), (hEvent, hStream), 0)
+RECORD(cuEventRecord_ptsz, CA_FLAVOUR_PER_THREAD, (CUevent hEvent, CUstream hStream),
+       (hEvent, hStream), 0)
+RECORD(cuEventRecordWithFlags, CA_FLAVOUR_LEGACY,
+       (CUevent hEvent, CUstream hStream, unsigned int flags), (hEvent, hStream, flags), flags)
+RECORD(cuEventRecordWithFlags_ptsz, CA_FLAVOUR_PER_THREAD,
+       (CUevent hEvent, CUstream hStream, unsigned int flags), (hEvent, hStream, flags), flags)
 
 /* Of all of a context's streams at once. */
-CUresult
-cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
-{
-	CA_HOOK_REAL(real, cuCtxRecordEvent);
-	CUresult rc;
-
-	if (!tracks())
-		return CA_INSIDE(real->cuCtxRecordEvent(hCtx, hEvent));
-	ca_events_forget_begin(hEvent);
-	rc = CA_INSIDE(real->cuCtxRecordEvent(hCtx, hEvent));
-	ca_events_forget_end(hEvent);
-	return rc;
-}
-
-CUresult
-cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
-{
-	CA_HOOK_REAL(real, cuGreenCtxRecordEvent);
-	CUresult rc;
-
-	if (!tracks())
-		return CA_INSIDE(real->cuGreenCtxRecordEvent(hCtx, hEvent));
-	ca_events_forget_begin(hEvent);
-	rc = CA_INSIDE(real->cuGreenCtxRecordEvent(hCtx, hEvent));
-	ca_events_forget_end(hEvent);
-	return rc;
-}
+#define RECORD_CONTEXT(symbol, handle)                                                             \
+	CUresult symbol(handle hCtx, CUevent hEvent)                                               \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		CUresult rc;                                                                       \
+                                                                                                   \
+		if (!ca_hook_active_process())                                                     \
+			return CA_INSIDE(real->symbol(hCtx, hEvent));                              \
+		ca_events_forget_begin(hEvent);                                                    \
+		rc = CA_INSIDE(real->symbol(hCtx, hEvent));                                        \
+		ca_events_forget_end(hEvent);                                                      \
+		return rc;                                                                         \
+	}
+RECORD_CONTEXT(cuCtxRecordEvent, CUcontext)
+RECORD_CONTEXT(cuGreenCtxRecordEvent, CUgreenCtx)
 
 /* ---- waits */
 
@@ -195,7 +135,7 @@ wait_begin(struct waiting *waiting, enum ca_flavour flavour, CUstream stream, CU
 	static const struct ca_touch nothing;
 
 	*waiting = (struct waiting){ 0 };
-	if (!tracks())
+	if (!ca_hook_active_process())
 		return;
 	waiting->stream = ca_submission_begin(flavour, stream, &nothing);
 	if (!waiting->stream)
@@ -221,25 +161,17 @@ wait_end(struct waiting *waiting, CUresult rc)
 	return rc;
 }
 
-CUresult
-cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
-{
-	CA_HOOK_REAL(real, cuStreamWaitEvent);
-	struct waiting waiting;
-
-	wait_begin(&waiting, CA_FLAVOUR_LEGACY, hStream, hEvent);
-	return wait_end(&waiting, CA_INSIDE(real->cuStreamWaitEvent(hStream, hEvent, Flags)));
-}
-
-CUresult
-cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int Flags)
-{
-	CA_HOOK_REAL(real, cuStreamWaitEvent_ptsz);
-	struct waiting waiting;
-
-	wait_begin(&waiting, CA_FLAVOUR_PER_THREAD, hStream, hEvent);
-	return wait_end(&waiting, CA_INSIDE(real->cuStreamWaitEvent_ptsz(hStream, hEvent, Flags)));
-}
+#define WAIT(symbol, flavour)                                                                      \
+	CUresult symbol(CUstream hStream, CUevent hEvent, unsigned int Flags)                      \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		struct waiting waiting;                                                            \
+                                                                                                   \
+		wait_begin(&waiting, flavour, hStream, hEvent);                                    \
+		return wait_end(&waiting, CA_INSIDE(real->symbol(hStream, hEvent, Flags)));        \
+	}
+WAIT(cuStreamWaitEvent, CA_FLAVOUR_LEGACY)
+WAIT(cuStreamWaitEvent_ptsz, CA_FLAVOUR_PER_THREAD)
 
 /*
  * All streams of a context wait: a mark of ours on any of them would come behind the event, and
@@ -249,8 +181,8 @@ CUresult
 cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 {
 	CA_HOOK_REAL(real, cuCtxWaitEvent);
-	struct ca_process *process = ca_hook_process();
-	struct ca_context *context = process && process->serves ? ca_context_find(hCtx) : NULL;
+	struct ca_process *process = ca_hook_active_process();
+	struct ca_context *context = process ? ca_context_find(hCtx) : NULL;
 	struct ca_space *space = context ? atomic_load(&context->space) : NULL;
 
 	if (space)
@@ -258,7 +190,7 @@ cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 	return CA_INSIDE(real->cuCtxWaitEvent(hCtx, hEvent));
 }
 
-/* Whose memory its streams use it does not say. */
+/* A green context does not say whose memory its streams use. */
 CUresult
 cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
 {
@@ -279,7 +211,7 @@ cuEventQuery(CUevent hEvent)
 	struct ca_events_use use;
 	CUresult rc;
 
-	if (!tracks())
+	if (!ca_hook_active_process())
 		return CA_INSIDE(real->cuEventQuery(hEvent));
 	ca_events_look(&use, hEvent);
 	rc = CA_INSIDE(real->cuEventQuery(hEvent));
@@ -297,7 +229,7 @@ cuEventSynchronize(CUevent hEvent)
 	struct ca_events_use use;
 	CUresult rc;
 
-	if (!tracks())
+	if (!ca_hook_active_process())
 		return CA_INSIDE(real->cuEventSynchronize(hEvent));
 	ca_events_look(&use, hEvent);
 	rc = CA_INSIDE(real->cuEventSynchronize(hEvent));

@@ -12,12 +12,11 @@
  */
 #include "shim/bind/hooks.h"
 
-#include <errno.h>
-
 #include "config/log.h"
 #include "shim/bind/libcuda.h"
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 #include "shim/bind/unseen_calls.h"
 #include "shim/process/lifecycle.h"
 
@@ -43,13 +42,19 @@ route_unknown(uintptr_t address)
 	return 0;
 }
 
-static void
-replace(const struct ca_real *real, const char *symbol, void **pfn, int version, cuuint64_t flags)
+/* The driver has answered with `result`. */
+static CUresult
+replace(const struct ca_real *real, CUresult result, const char *symbol, void **pfn, int version,
+	cuuint64_t flags)
 {
-	uintptr_t address = (uintptr_t)*pfn;
-	uintptr_t answer = ca_route(address);
 	enum ca_outcome outcome = CA_ANSWER_OURS;
+	uintptr_t address, answer;
+	CA_KEEP_ERRNO;
 
+	if (result != CUDA_SUCCESS || !symbol || !pfn || !*pfn)
+		return result;
+	address = (uintptr_t)*pfn;
+	answer = ca_route(address);
 	if (!answer) {
 		outcome = CA_ANSWER_DRIVER;
 		if (!is_known(real, symbol, version, flags, *pfn))
@@ -60,6 +65,7 @@ replace(const struct ca_real *real, const char *symbol, void **pfn, int version,
 	if (answer)
 		*pfn = (void *)answer;
 	ca_loader_note_lookup("cuGetProcAddress", symbol, outcome);
+	return result;
 }
 
 /* The configuration is read here at the latest,
@@ -79,16 +85,11 @@ cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t fla
 {
 	const struct ca_real *real = enter();
 	CUresult result;
-	int saved;
 
 	if (!real || !real->cuGetProcAddress)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	result = real->cuGetProcAddress(symbol, pfn, cudaVersion, flags);
-	saved = errno;
-	if (result == CUDA_SUCCESS && symbol && pfn && *pfn)
-		replace(real, symbol, pfn, cudaVersion, flags);
-	errno = saved;
-	return result;
+	return replace(real, result, symbol, pfn, cudaVersion, flags);
 }
 
 CUresult
@@ -97,14 +98,9 @@ cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t 
 {
 	const struct ca_real *real = enter();
 	CUresult result;
-	int saved;
 
 	if (!real || !real->cuGetProcAddress_v2)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	result = real->cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus);
-	saved = errno;
-	if (result == CUDA_SUCCESS && symbol && pfn && *pfn)
-		replace(real, symbol, pfn, cudaVersion, flags);
-	errno = saved;
-	return result;
+	return replace(real, result, symbol, pfn, cudaVersion, flags);
 }

@@ -14,95 +14,42 @@
 #include "shim/hooks/submission.h"
 #include "shim/track/events.h"
 
-static struct ca_process *
-active_process(void)
-{
-	struct ca_process *process = ca_hook_process();
-
-	return process && process->serves ? process : NULL;
-}
-
-static CUresult
-made(const struct ca_real *real, CUresult rc, const CUgraphExec *exec, CUgraph graph)
-{
-	if (rc == CUDA_SUCCESS && exec && active_process())
-		ca_graphs_made(real, *exec, graph);
-	return rc;
-}
-
 /* A launch by the device itself is in no stream that we know. */
 static void
 expect_flags(unsigned long long flags)
 {
 	struct ca_process *process =
-		flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH ? active_process() : NULL;
+		flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH ? ca_hook_active_process() : NULL;
 
 	if (process)
 		ca_fallback(process, NULL, CA_REASON_DEVICE_GRAPH);
 }
 
-CUresult
-cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
-		   char *logBuffer, size_t bufferSize)
-{
-	CA_HOOK_REAL(real, cuGraphInstantiate);
-	return made(real,
-		    CA_ROOM(real, real->cuGraphInstantiate(phGraphExec, hGraph, phErrorNode,
-							   logBuffer, bufferSize)),
-		    phGraphExec, hGraph);
-}
-
-CUresult
-cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
-		      char *logBuffer, size_t bufferSize)
-{
-	CA_HOOK_REAL(real, cuGraphInstantiate_v2);
-	return made(real,
-		    CA_ROOM(real, real->cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode,
-							      logBuffer, bufferSize)),
-		    phGraphExec, hGraph);
-}
-
-CUresult
-cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
-{
-	CA_HOOK_REAL(real, cuGraphInstantiateWithFlags);
-	expect_flags(flags);
-	return made(real,
-		    CA_ROOM(real, real->cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags)),
-		    phGraphExec, hGraph);
-}
-
-CUresult
-cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
-			     CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	CA_HOOK_REAL(real, cuGraphInstantiateWithParams);
-	expect_flags(instantiateParams ? instantiateParams->flags : 0);
-	return made(real,
-		    CA_ROOM(real, real->cuGraphInstantiateWithParams(phGraphExec, hGraph,
-								     instantiateParams)),
-		    phGraphExec, hGraph);
-}
-
-CUresult
-cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
-				  CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	CA_HOOK_REAL(real, cuGraphInstantiateWithParams_ptsz);
-	expect_flags(instantiateParams ? instantiateParams->flags : 0);
-	return made(real,
-		    CA_ROOM(real, real->cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph,
-									  instantiateParams)),
-		    phGraphExec, hGraph);
-}
+#define INSTANTIATE(symbol, params, args, flags)                                                   \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		CUresult rc;                                                                       \
+                                                                                                   \
+		expect_flags(flags);                                                               \
+		rc = CA_ROOM(real, real->symbol args);                                             \
+		if (rc == CUDA_SUCCESS && phGraphExec && ca_hook_active_process())                 \
+			ca_graphs_made(real, *phGraphExec, hGraph);                                \
+		return rc;                                                                         \
+	}
+#define CA_HOOK_INSTANTIATE(symbol, base, version, params, args, flags)                            \
+	INSTANTIATE(symbol, params, args, flags)
+#define CA_HOOK_INSTANTIATE_TWINS(symbol, suffix, base, version, twin, params, args, flags)        \
+	INSTANTIATE(symbol, params, args, flags)                                                   \
+	INSTANTIATE(symbol##suffix, params, args, flags)
+#include "shim/bind/hooks.def"
 
 CUresult
 cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
 	CA_HOOK_REAL(real, cuGraphExecDestroy);
 
-	if (active_process())
+	if (ca_hook_active_process())
 		ca_graphs_destroyed(hGraphExec);
 	return CA_INSIDE(real->cuGraphExecDestroy(hGraphExec));
 }
@@ -115,7 +62,7 @@ cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNod
 {
 	CA_HOOK_REAL(real, cuGraphExecUpdate);
 
-	if (active_process())
+	if (ca_hook_active_process())
 		ca_graphs_extended(real, hGraphExec, hGraph);
 	return CA_INSIDE(
 		real->cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out));
@@ -127,7 +74,7 @@ cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 {
 	CA_HOOK_REAL(real, cuGraphExecUpdate_v2);
 
-	if (active_process())
+	if (ca_hook_active_process())
 		ca_graphs_extended(real, hGraphExec, hGraph);
 	return CA_INSIDE(real->cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo));
 }
@@ -137,7 +84,7 @@ cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CU
 {
 	CA_HOOK_REAL(real, cuGraphExecChildGraphNodeSetParams);
 
-	if (active_process())
+	if (ca_hook_active_process())
 		ca_graphs_extended(real, hGraphExec, childGraph);
 	return CA_INSIDE(real->cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph));
 }
@@ -147,7 +94,7 @@ cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CU
 {
 	CA_HOOK_REAL(real, cuGraphExecEventRecordNodeSetEvent);
 
-	if (active_process())
+	if (ca_hook_active_process())
 		ca_events_silence(event);
 	return CA_INSIDE(real->cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event));
 }
@@ -157,7 +104,7 @@ cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeP
 {
 	CA_HOOK_REAL(real, cuGraphExecNodeSetParams);
 
-	if (nodeParams && active_process()) {
+	if (nodeParams && ca_hook_active_process()) {
 		if (nodeParams->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
 			ca_events_silence(nodeParams->eventRecord.event);
 		else if (nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH)
@@ -179,7 +126,7 @@ launch_begin(enum ca_flavour flavour, CUgraphExec exec, CUstream stream)
 {
 	struct launching launching = { 0 };
 
-	if (!active_process())
+	if (!ca_hook_active_process())
 		return launching;
 	launching.captures = ca_submission_captures(flavour, stream);
 	launching.stream = ca_submission_begin(flavour, stream, NULL);
@@ -202,20 +149,13 @@ launch_end(struct launching launching, CUresult rc)
 	return rc;
 }
 
-CUresult
-cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuGraphLaunch);
-	struct launching launching = launch_begin(CA_FLAVOUR_LEGACY, hGraphExec, hStream);
-
-	return launch_end(launching, CA_INSIDE(real->cuGraphLaunch(hGraphExec, hStream)));
-}
-
-CUresult
-cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuGraphLaunch_ptsz);
-	struct launching launching = launch_begin(CA_FLAVOUR_PER_THREAD, hGraphExec, hStream);
-
-	return launch_end(launching, CA_INSIDE(real->cuGraphLaunch_ptsz(hGraphExec, hStream)));
-}
+#define LAUNCH(symbol, flavour)                                                                    \
+	CUresult symbol(CUgraphExec hGraphExec, CUstream hStream)                                  \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		struct launching launching = launch_begin(flavour, hGraphExec, hStream);           \
+                                                                                                   \
+		return launch_end(launching, CA_INSIDE(real->symbol(hGraphExec, hStream)));        \
+	}
+LAUNCH(cuGraphLaunch, CA_FLAVOUR_LEGACY)
+LAUNCH(cuGraphLaunch_ptsz, CA_FLAVOUR_PER_THREAD)

@@ -172,7 +172,7 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	struct ca_space *space = process && dptr && pPitch ? ca_context_space(real) : NULL;
 	/* charged by its segment later on, until then like other memory */
 	struct ca_road road = ca_foreign_begin(real, -1, WidthInBytes * Height, space != NULL);
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	CUresult rc;
 
 	if (road.refused)
@@ -185,7 +185,6 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 	if (rc == CUDA_SUCCESS && space && *dptr)
 		(void)ca_track_foreign(space, *dptr, *pPitch * Height, WidthInBytes * Height);
 	ca_foreign_failed(&road);
-	errno = saved;
 	return rc;
 }
 
@@ -368,8 +367,8 @@ free_others(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, enum 
  * capturing stream takes only the addresses of graph allocations (cuda.h, cuMemFreeAsync).
  */
 static CUresult
-free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
-	   ca_is_capturing_fn *real_status, enum ca_flavour flavour)
+free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
+	   free_async_call *real_free, enum ca_flavour flavour)
 {
 	struct ca_process *process = ca_hook_process();
 	static const struct ca_touch nothing;
@@ -390,7 +389,10 @@ free_async(CUdeviceptr dptr, CUstream stream, free_async_call *real_free,
 		errno = saved;
 		return rc;
 	}
-	rc = real_status ? CA_INSIDE(real_status(stream, &status)) : CUDA_SUCCESS;
+	rc = CUDA_SUCCESS;
+	if (real->cuStreamIsCapturing)
+		rc = CA_INSIDE(
+			real->cuStreamIsCapturing(ca_submission_handle(flavour, stream), &status));
 	if (rc)
 		return rc;
 	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
@@ -409,16 +411,14 @@ CUresult
 cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuMemFreeAsync);
-	return free_async(dptr, hStream, real->cuMemFreeAsync, real->cuStreamIsCapturing,
-			  CA_FLAVOUR_LEGACY);
+	return free_async(real, dptr, hStream, real->cuMemFreeAsync, CA_FLAVOUR_LEGACY);
 }
 
 CUresult
 cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
 	CA_HOOK_REAL(real, cuMemFreeAsync_ptsz);
-	return free_async(dptr, hStream, real->cuMemFreeAsync_ptsz, real->cuStreamIsCapturing_ptsz,
-			  CA_FLAVOUR_PER_THREAD);
+	return free_async(real, dptr, hStream, real->cuMemFreeAsync_ptsz, CA_FLAVOUR_PER_THREAD);
 }
 
 /* Memory that we hold but could give back is free to the program, as far as CACHEALLOC_LIMIT
@@ -432,7 +432,7 @@ cuMemGetInfo_v2(size_t *free, size_t *total)
 	struct ca_space *space;
 	size_t native_free, native_total;
 	uint64_t free_bytes, total_bytes;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (rc || !process || !process->serves || (!free && !process->limited))
 		return rc;
@@ -449,6 +449,5 @@ cuMemGetInfo_v2(size_t *free, size_t *total)
 		if (total)
 			*total = (size_t)total_bytes;
 	}
-	errno = saved;
 	return rc;
 }

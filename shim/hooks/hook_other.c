@@ -9,91 +9,10 @@
 #include "shim/hooks/hook.h"
 #include "shim/hooks/submission.h"
 
-/* `begun`: the stream that the call submits to, guarded. Stream-ordered memory is none of ours, but
- * an allocation may make its stream wait for another's free: it is part of the order. `size` of
- * `device` are taken unless `counts` is false, and go by `handle` of `kind` if the call succeeds.
- */
-#define TAKEN(symbol, begun, device, size, counts, args, kind, handle)                             \
-	CA_HOOK_REAL(real, symbol);                                                                \
-	uint64_t bytes = size;                                                                     \
-	struct ca_stream *stream = begun;                                                          \
-	struct ca_road road = ca_foreign_begin(real, device, bytes, counts);                       \
-	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;                                                    \
-                                                                                                   \
-	if (!road.refused)                                                                         \
-		rc = CA_ROOM_RETRIED(real->symbol args, ca_make_capacity(real, bytes));            \
-	ca_submission_end(stream);                                                                 \
-	if (rc == CUDA_SUCCESS)                                                                    \
-		ca_foreign_succeeded(real, &road, kind, (uint64_t)(uintptr_t)(handle));            \
-	else                                                                                       \
-		ca_foreign_failed(&road);                                                          \
-	return rc
-
-/* In a stream that captures (`stream` is NULL then) nothing is allocated. */
-#define TAKEN_ASYNC(flavour, symbol, args)                                                         \
-	static const struct ca_touch nothing;                                                      \
-	TAKEN(symbol, ca_submission_begin(flavour, hStream, &nothing), -1, bytesize,               \
-	      stream != NULL, args, CA_CHARGE_ADDRESS, *dptr)
-
-#define FREED(symbol, args, kind, handle)                                                          \
-	CA_HOOK_REAL(real, symbol);                                                                \
-	struct ca_road road = ca_foreign_end_begin(kind, (uint64_t)(uintptr_t)(handle));           \
-	CUresult rc = CA_INSIDE(real->symbol args);                                                \
-                                                                                                   \
-	ca_foreign_end_done(&road, rc, kind, (uint64_t)(uintptr_t)(handle));                       \
-	return rc
-
-CUresult
-cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
-{
-	TAKEN(cuMemAllocManaged, NULL, -1, bytesize, true, (dptr, bytesize, flags),
-	      CA_CHARGE_ADDRESS, *dptr);
-}
-
-CUresult
-cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	TAKEN_ASYNC(CA_FLAVOUR_LEGACY, cuMemAllocAsync, (dptr, bytesize, hStream));
-}
-
-CUresult
-cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	TAKEN_ASYNC(CA_FLAVOUR_PER_THREAD, cuMemAllocAsync_ptsz, (dptr, bytesize, hStream));
-}
-
-CUresult
-cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
-{
-	TAKEN_ASYNC(CA_FLAVOUR_LEGACY, cuMemAllocFromPoolAsync, (dptr, bytesize, pool, hStream));
-}
-
-CUresult
-cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-			     CUstream hStream)
-{
-	TAKEN_ASYNC(CA_FLAVOUR_PER_THREAD, cuMemAllocFromPoolAsync_ptsz,
-		    (dptr, bytesize, pool, hStream));
-}
-
 static bool
 is_on_device(const CUmemAllocationProp *prop)
 {
 	return prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-}
-
-CUresult
-cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-	    unsigned long long flags)
-{
-	TAKEN(cuMemCreate, NULL, is_on_device(prop) ? prop->location.id : -1, size,
-	      is_on_device(prop), (handle, size, prop, flags), CA_CHARGE_PHYSICAL, *handle);
-}
-
-CUresult
-cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-	FREED(cuMemRelease, (handle), CA_CHARGE_PHYSICAL, handle);
 }
 
 /* ---- arrays: the bytes that they take are the driver's secret; the bytes asked for are not */
@@ -163,37 +82,49 @@ mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *one, unsigned levels)
 	return bytes;
 }
 
-CUresult
-cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
-{
-	TAKEN(cuArrayCreate_v2, NULL, -1, array_bytes(pAllocateArray), true,
-	      (pHandle, pAllocateArray), CA_CHARGE_ARRAY, *pHandle);
-}
+/* ---- the hooks */
 
-CUresult
-cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
-{
-	TAKEN(cuArray3DCreate_v2, NULL, -1, array3d_bytes(pAllocateArray), true,
-	      (pHandle, pAllocateArray), CA_CHARGE_ARRAY, *pHandle);
-}
+/* `begun`: the stream that the call submits to, guarded. Stream-ordered memory is none of ours, but
+ * an allocation may make its stream wait for another's free: it is part of the order. */
+#define TAKE(symbol, params, args, begun, device, size, counts, kind, handle)                      \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		uint64_t bytes = size;                                                             \
+		struct ca_stream *stream = begun;                                                  \
+		struct ca_road road = ca_foreign_begin(real, device, bytes, counts);               \
+		CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;                                            \
+                                                                                                   \
+		if (!road.refused)                                                                 \
+			rc = CA_ROOM_RETRIED(real->symbol args, ca_make_capacity(real, bytes));    \
+		ca_submission_end(stream);                                                         \
+		if (rc == CUDA_SUCCESS)                                                            \
+			ca_foreign_succeeded(real, &road, kind, (uint64_t)(uintptr_t)(handle));    \
+		else                                                                               \
+			ca_foreign_failed(&road);                                                  \
+		return rc;                                                                         \
+	}
 
-CUresult
-cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
-		       const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
-		       unsigned int numMipmapLevels)
-{
-	TAKEN(cuMipmappedArrayCreate, NULL, -1, mipmap_bytes(pMipmappedArrayDesc, numMipmapLevels),
-	      true, (pHandle, pMipmappedArrayDesc, numMipmapLevels), CA_CHARGE_MIPMAP, *pHandle);
-}
+/* In a stream that captures (`stream` is NULL then) nothing is allocated. */
+#define TAKE_ASYNC(symbol, flavour, params, args)                                                  \
+	TAKE(symbol, params, args, ca_submission_begin(flavour, hStream, &nothing), -1, bytesize,  \
+	     stream != NULL, CA_CHARGE_ADDRESS, *dptr)
 
-CUresult
-cuArrayDestroy(CUarray hArray)
-{
-	FREED(cuArrayDestroy, (hArray), CA_CHARGE_ARRAY, hArray);
-}
+static const struct ca_touch nothing;
 
-CUresult
-cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
-{
-	FREED(cuMipmappedArrayDestroy, (hMipmappedArray), CA_CHARGE_MIPMAP, hMipmappedArray);
-}
+#define CA_HOOK_TAKE(symbol, base, version, params, args, device, bytes, counts, kind, handle)     \
+	TAKE(symbol, params, args, NULL, device, bytes, counts, kind, handle)
+#define CA_HOOK_TAKE_TWINS(symbol, suffix, base, version, twin, params, args)                      \
+	TAKE_ASYNC(symbol, CA_FLAVOUR_LEGACY, params, args)                                        \
+	TAKE_ASYNC(symbol##suffix, CA_FLAVOUR_PER_THREAD, params, args)
+#define CA_HOOK_FREE(symbol, base, version, params, args, kind, handle)                            \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		struct ca_road road = ca_foreign_end_begin(kind, (uint64_t)(uintptr_t)(handle));   \
+		CUresult rc = CA_INSIDE(real->symbol args);                                        \
+                                                                                                   \
+		ca_foreign_end_done(&road, rc, kind, (uint64_t)(uintptr_t)(handle));               \
+		return rc;                                                                         \
+	}
+#include "shim/bind/hooks.def"

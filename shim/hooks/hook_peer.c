@@ -77,24 +77,15 @@ cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 
 /* Opening memory of another process may give peer access between our own contexts (cuda.h,
  * cuIpcOpenMemHandle: CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS). */
-CUresult
-cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
-{
-	CA_HOOK_REAL(real, cuIpcOpenMemHandle);
-	struct ca_process *process = ca_hook_process();
-
-	if (process)
-		ca_fallback(process, NULL, CA_REASON_IPC);
-	return CA_INSIDE(real->cuIpcOpenMemHandle(pdptr, handle, Flags));
-}
-
-CUresult
-cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
-{
-	CA_HOOK_REAL(real, cuIpcOpenMemHandle_v2);
-	struct ca_process *process = ca_hook_process();
-
-	if (process)
-		ca_fallback(process, NULL, CA_REASON_IPC);
-	return CA_INSIDE(real->cuIpcOpenMemHandle_v2(pdptr, handle, Flags));
-}
+#define OPEN_MEMORY(symbol)                                                                        \
+	CUresult symbol(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)             \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		struct ca_process *process = ca_hook_process();                                    \
+                                                                                                   \
+		if (process)                                                                       \
+			ca_fallback(process, NULL, CA_REASON_IPC);                                 \
+		return CA_INSIDE(real->symbol(pdptr, handle, Flags));                              \
+	}
+OPEN_MEMORY(cuIpcOpenMemHandle)
+OPEN_MEMORY(cuIpcOpenMemHandle_v2)

@@ -31,14 +31,11 @@ static int
 find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 {
 	struct ca_process *process = ca_hook_process();
-	int saved = errno;
-	int rc;
+	CA_KEEP_ERRNO;
 
 	if (!process || !process->serves || !pointer)
 		return -ENOENT;
-	rc = ca_context_lookup(process->heap, pointer, ret_info);
-	errno = saved;
-	if (rc || ret_info->adopted)
+	if (ca_context_lookup(process->heap, pointer, ret_info) || ret_info->adopted)
 		return -ENOENT;
 	if (!ret_info->live || pointer - ret_info->address >= ret_info->requested_bytes)
 		return -ESTALE;
@@ -51,11 +48,10 @@ static void
 settle(const struct ca_block_info *info)
 {
 	struct ca_process *process = ca_process();
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (process)
 		(void)ca_register(process->heap, info->address, info->block_bytes);
-	errno = saved;
 }
 
 static CUdeviceptr
@@ -68,11 +64,10 @@ static void
 retire(CUdeviceptr pointer)
 {
 	struct ca_process *process = ca_process();
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (process)
 		(void)ca_retire(process->heap, pointer);
-	errno = saved;
 }
 
 static void
@@ -261,11 +256,10 @@ static void
 note_sync_memops(CUdeviceptr pointer, bool is_set)
 {
 	struct ca_process *process = ca_process();
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (process)
 		(void)ca_note_sync_memops(process->heap, pointer, is_set);
-	errno = saved;
 }
 
 /*
@@ -314,47 +308,30 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 	return rc;
 }
 
-CUresult
-cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
-{
-	CA_HOOK_REAL(real, cuIpcGetMemHandle);
-	struct ca_block_info info;
-	int found = find_block(dptr, &info);
-	CUresult rc;
-
-	if (found == -ESTALE)
-		return CA_INSIDE(real->cuIpcGetMemHandle(pHandle, unknown_pointer()));
-	if (found == 0 && !info.whole_segment) {
-		warn_export("cuIpcGetMemHandle");
-		return CUDA_ERROR_INVALID_VALUE;
+#define EXPORT_BLOCK(symbol, params, args, refusal)                                                \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		struct ca_block_info info;                                                         \
+		int found = find_block(dptr, &info);                                               \
+		CUresult rc;                                                                       \
+                                                                                                   \
+		if (found == -ESTALE)                                                              \
+			dptr = unknown_pointer();                                                  \
+		if (found == 0 && !info.whole_segment) {                                           \
+			warn_export(#symbol);                                                      \
+			return refusal;                                                            \
+		}                                                                                  \
+		if (found == 0)                                                                    \
+			settle(&info);                                                             \
+		rc = CA_INSIDE(real->symbol args);                                                 \
+		if (rc == CUDA_SUCCESS && found == 0)                                              \
+			retire(dptr);                                                              \
+		return rc;                                                                         \
 	}
-	if (found == 0)
-		settle(&info);
-	rc = CA_INSIDE(real->cuIpcGetMemHandle(pHandle, dptr));
-	if (rc == CUDA_SUCCESS && found == 0)
-		retire(dptr);
-	return rc;
-}
-
-CUresult
-cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
-			      CUmemRangeHandleType handleType, unsigned long long flags)
-{
-	CA_HOOK_REAL(real, cuMemGetHandleForAddressRange);
-	struct ca_block_info info;
-	int found = find_block(dptr, &info);
-	CUresult rc;
-
-	if (found == -ESTALE)
-		dptr = unknown_pointer();
-	if (found == 0 && !info.whole_segment) {
-		warn_export("cuMemGetHandleForAddressRange");
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
-	if (found == 0)
-		settle(&info);
-	rc = CA_INSIDE(real->cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags));
-	if (rc == CUDA_SUCCESS && found == 0)
-		retire(dptr);
-	return rc;
-}
+EXPORT_BLOCK(cuIpcGetMemHandle, (CUipcMemHandle * pHandle, CUdeviceptr dptr), (pHandle, dptr),
+	     CUDA_ERROR_INVALID_VALUE)
+EXPORT_BLOCK(cuMemGetHandleForAddressRange,
+	     (void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType,
+	      unsigned long long flags),
+	     (handle, dptr, size, handleType, flags), CUDA_ERROR_NOT_SUPPORTED)

@@ -86,6 +86,4 @@ batch_waits(unsigned count, const CUstreamBatchMemOpParams *ops)
 #define CA_SUBMIT_TWINS(symbol, suffix, base, version, twin, params, args, stream, touch, hazard)  \
 	WRAPPER(symbol, CA_FLAVOUR_LEGACY, params, args, stream, touch, hazard)                    \
 	WRAPPER(symbol##suffix, CA_FLAVOUR_PER_THREAD, params, args, stream, touch, hazard)
-#define CA_ELSEWHERE(symbol, base, version, params, args)
-#define CA_ELSEWHERE_TWINS(symbol, suffix, base, version, twin, params, args)
-#include "shim/bind/submit.def"
+#include "shim/bind/hooks.def"

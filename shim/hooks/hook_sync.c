@@ -15,116 +15,69 @@
 #include "shim/track/assumptions.h"
 #include "shim/track/contexts.h"
 
+/* The work that is finished if the call succeeds. */
 struct ended {
 	struct ca_stream *stream;
+	struct ca_space *space;
 	uint64_t bound;
 };
 
 static struct ended
-begin(enum ca_flavour flavour, CUstream handle)
+stream_begin(enum ca_flavour flavour, CUstream handle)
 {
-	struct ca_process *process = ca_hook_process();
 	struct ended ended = { 0 };
 
-	if (process && process->serves)
+	if (ca_hook_active_process())
 		ended.stream = ca_submission_stream(flavour, handle);
 	if (ended.stream)
 		ended.bound = ca_order_bound(ended.stream);
 	return ended;
 }
 
+/* `handle` NULL: the current context. */
+static struct ended
+context_begin(const struct ca_real *real, CUcontext handle)
+{
+	struct ended ended = { 0 };
+	struct ca_context *context;
+
+	if (!ca_hook_active_process())
+		return ended;
+	context = ca_context_find(handle ? handle : ca_context_current(real));
+	if (context && atomic_load(&context->kind) != CA_CONTEXT_GREEN)
+		ended.space = atomic_load_explicit(&context->space, memory_order_acquire);
+	if (ended.space)
+		ended.bound = ca_order_space_bound(ended.space);
+	return ended;
+}
+
 static CUresult
 end(struct ended ended, CUresult rc)
 {
-	if (ended.stream && rc == CUDA_SUCCESS) {
+	if (rc || (!ended.stream && !ended.space))
+		return rc;
+	if (ended.stream)
 		ca_order_finished(ended.stream, ended.bound);
-		ca_assumptions_look(ca_real());
-		ca_process_tick(ca_process());
-	}
+	else
+		ca_order_space_finished(ended.space, ended.bound, false);
+	ca_assumptions_look(ca_real());
+	ca_process_tick(ca_process());
 	return rc;
 }
 
-CUresult
-cuStreamSynchronize(CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuStreamSynchronize);
-	struct ended ended = begin(CA_FLAVOUR_LEGACY, hStream);
-
-	return end(ended, CA_INSIDE(real->cuStreamSynchronize(hStream)));
-}
-
-CUresult
-cuStreamSynchronize_ptsz(CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuStreamSynchronize_ptsz);
-	struct ended ended = begin(CA_FLAVOUR_PER_THREAD, hStream);
-
-	return end(ended, CA_INSIDE(real->cuStreamSynchronize_ptsz(hStream)));
-}
-
-CUresult
-cuStreamQuery(CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuStreamQuery);
-	struct ended ended = begin(CA_FLAVOUR_LEGACY, hStream);
-
-	return end(ended, CA_INSIDE(real->cuStreamQuery(hStream)));
-}
-
-CUresult
-cuStreamQuery_ptsz(CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuStreamQuery_ptsz);
-	struct ended ended = begin(CA_FLAVOUR_PER_THREAD, hStream);
-
-	return end(ended, CA_INSIDE(real->cuStreamQuery_ptsz(hStream)));
-}
-
-/* The space of `handle` (NULL: of the current context), if it has one. */
-static struct ca_space *
-space_of(const struct ca_real *real, CUcontext handle)
-{
-	struct ca_process *process = ca_hook_process();
-	struct ca_context *context;
-
-	if (!process || !process->serves)
-		return NULL;
-	if (!handle && (!real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&handle))))
-		return NULL;
-	context = ca_context_find(handle);
-	if (!context || atomic_load(&context->kind) == CA_CONTEXT_GREEN)
-		return NULL;
-	return atomic_load_explicit(&context->space, memory_order_acquire);
-}
-
-CUresult
-cuCtxSynchronize(void)
-{
-	CA_HOOK_REAL(real, cuCtxSynchronize);
-	struct ca_space *space = space_of(real, NULL);
-	uint64_t bound = space ? ca_order_space_bound(space) : 0;
-	CUresult rc = CA_INSIDE(real->cuCtxSynchronize());
-
-	if (space && rc == CUDA_SUCCESS) {
-		ca_order_space_finished(space, bound, false);
-		ca_assumptions_look(real);
-		ca_process_tick(ca_process());
+#define ASK(symbol, params, args, begin)                                                           \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		struct ended ended = begin;                                                        \
+                                                                                                   \
+		return end(ended, CA_INSIDE(real->symbol args));                                   \
 	}
-	return rc;
-}
-
-CUresult
-cuCtxSynchronize_v2(CUcontext ctx)
-{
-	CA_HOOK_REAL(real, cuCtxSynchronize_v2);
-	struct ca_space *space = space_of(real, ctx);
-	uint64_t bound = space ? ca_order_space_bound(space) : 0;
-	CUresult rc = CA_INSIDE(real->cuCtxSynchronize_v2(ctx));
-
-	if (space && rc == CUDA_SUCCESS) {
-		ca_order_space_finished(space, bound, false);
-		ca_assumptions_look(real);
-		ca_process_tick(ca_process());
-	}
-	return rc;
-}
+#define ASK_STREAM(symbol, flavour)                                                                \
+	ASK(symbol, (CUstream hStream), (hStream), stream_begin(flavour, hStream))
+ASK_STREAM(cuStreamSynchronize, CA_FLAVOUR_LEGACY)
+ASK_STREAM(cuStreamSynchronize_ptsz, CA_FLAVOUR_PER_THREAD)
+ASK_STREAM(cuStreamQuery, CA_FLAVOUR_LEGACY)
+ASK_STREAM(cuStreamQuery_ptsz, CA_FLAVOUR_PER_THREAD)
+ASK(cuCtxSynchronize, (void), (), context_begin(real, NULL))
+ASK(cuCtxSynchronize_v2, (CUcontext ctx), (ctx), context_begin(real, ctx))

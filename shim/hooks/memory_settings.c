@@ -238,13 +238,11 @@ int
 ca_settings_error(const struct ca_real *real)
 {
 	struct ca_context *context = NULL;
-	CUcontext current = NULL;
 	CUstream stream;
 	CUresult rc = CUDA_SUCCESS;
 
-	if (real->cuStreamCreate && real->cuStreamDestroy_v2 && real->cuStreamQuery &&
-	    real->cuCtxGetCurrent && !CA_INSIDE(real->cuCtxGetCurrent(&current)))
-		context = ca_context_find(current);
+	if (real->cuStreamCreate && real->cuStreamDestroy_v2 && real->cuStreamQuery)
+		context = ca_context_find(ca_context_current(real));
 	if (!context || ca_unseen_capture(real) || !ca_context_enter(context))
 		return 0;
 	if (ca_gate_enter()) {

@@ -8,10 +8,10 @@
  */
 #include "shim/hooks/submission.h"
 
-#include <errno.h>
 #include <stddef.h>
 
 #include "shim/bind/libcuda.h"
+#include "shim/bind/scope.h"
 #include "shim/process/lifecycle.h"
 #include "shim/state/finished_only.h"
 
@@ -90,13 +90,12 @@ struct ca_stream *
 ca_submission_stream(enum ca_flavour flavour, CUstream handle)
 {
 	struct ca_submission_slot found;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	bool is_known;
 
 	if (ca_inside)
 		return NULL;
 	is_known = look_up(ca_submission_handle(flavour, handle), false, &found);
-	errno = saved;
 	return is_known ? found.stream : NULL;
 }
 
@@ -148,7 +147,7 @@ ca_submission_begin_slow(enum ca_flavour flavour, CUstream handle, const struct 
 {
 	struct ca_submission_slot found = { .stream = NULL };
 	struct ca_stream *stream;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (ca_inside || ca_submission_captures(flavour, handle))
 		return NULL;
@@ -159,7 +158,6 @@ ca_submission_begin_slow(enum ca_flavour flavour, CUstream handle, const struct 
 	}
 	if (touch && touch->n)
 		ca_submission_guard_foreign(stream, touch);
-	errno = saved;
 	return stream;
 }
 
@@ -177,7 +175,7 @@ for_others(struct ca_stream *stream, const struct ca_touch *touch, space_fn *fn)
 	struct ca_context *context;
 	struct ca_block_info info;
 	struct ca_space *space;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (!process || !process->serves)
 		return;
@@ -190,7 +188,6 @@ for_others(struct ca_stream *stream, const struct ca_touch *touch, space_fn *fn)
 		if (space && space != own)
 			fn(process, stream, space, NULL);
 	}
-	errno = saved;
 }
 
 /* A stream without a record cannot be ordered: unless it captures, the host waits. */

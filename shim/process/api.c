@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "shim/process/cachealloc.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include "allocator/api/stats_text.h"
 #include "config/config.h"
 #include "shim/bind/hooks.h"
+#include "shim/bind/scope.h"
 #include "shim/process/lifecycle.h"
 #include "shim/process/stats_file.h"
 
@@ -49,24 +49,19 @@ CA_EXPORT uint64_t
 cachealloc_trim(uint64_t keep_bytes)
 {
 	struct ca_process *process = ca_process();
-	int saved = errno;
-	uint64_t given = 0;
+	CA_KEEP_ERRNO;
 
-	if (process && process->serves)
-		given = ca_trim(process->heap, keep_bytes);
-	errno = saved;
-	return given;
+	return process && process->serves ? ca_trim(process->heap, keep_bytes) : 0;
 }
 
 CA_EXPORT size_t
 cachealloc_stats_json(char *text, size_t size)
 {
 	struct ca_process *process = ca_process();
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	size_t length = 0;
 
 	if (process && ca_dump_json(process->heap, text, size, &length))
 		length = 0;
-	errno = saved;
 	return length;
 }

@@ -14,6 +14,7 @@
 #include "shim/bind/libcuda.h"
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 #include "shim/state/process.h"
 
 struct search {
@@ -45,11 +46,10 @@ void
 ca_introduce_library(void)
 {
 	struct search search;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	ca_info("version %s, pid %d, library %s", CA_VERSION, (int)getpid(),
 		path_of(&search, (uintptr_t)ca_introduce_library));
-	errno = saved;
 }
 
 /* To be read after "calls are ". */
@@ -71,7 +71,8 @@ ca_introduce_device(CUdevice device, const char *name, const char *uuid)
 {
 	const struct ca_real *real = ca_real();
 	struct search search;
-	int saved = errno, version = 0;
+	CA_KEEP_ERRNO;
+	int version = 0;
 
 	if (real && real->cuDriverGetVersion &&
 	    CA_INSIDE(real->cuDriverGetVersion(&version)) != CUDA_SUCCESS)
@@ -80,5 +81,4 @@ ca_introduce_device(CUdevice device, const char *name, const char *uuid)
 		*name ? name : "without a name", *uuid ? ", " : "", uuid, version / 1000,
 		version % 1000 / 10,
 		path_of(&search, real ? (uintptr_t)real->cuDriverGetVersion : 0), source_name());
-	errno = saved;
 }

@@ -6,7 +6,6 @@
  */
 #include "shim/process/lifecycle.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -16,6 +15,7 @@
 #include "config/log.h"
 #include "shim/bind/libcuda.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
 #include "shim/framework/framework.h"
 #include "shim/process/introduce.h"
@@ -150,13 +150,13 @@ make(void)
 static __attribute__((noinline, cold)) struct ca_process *
 make_once(void)
 {
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	int self = (int)getpid();
 	int seen = UNMADE;
 
 	while (!atomic_compare_exchange_strong(&state, &seen, self)) {
 		if (seen == MADE)
-			goto out;
+			return ca_process_made();
 		if (seen == self)
 			sched_yield(); /* another thread makes it */
 		else if (atomic_compare_exchange_strong(&state, &seen, UNMADE))
@@ -169,8 +169,6 @@ make_once(void)
 	atomic_store(&state, MADE);
 	/* now that nobody waits for us: this may wait for a dlopen that makes hooked calls */
 	ca_hook_register_look(ca_process_made(), ca_object_generation());
-out:
-	errno = saved;
 	return ca_process_made();
 }
 
@@ -187,7 +185,7 @@ ca_process_tend(struct ca_process *one)
 {
 	const struct ca_real *real = ca_real();
 	struct ca_space *space;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (one->config.stats_interval_ns)
 		ca_dump_if_due(one->heap);
@@ -195,7 +193,6 @@ ca_process_tend(struct ca_process *one)
 	if (real && !ca_inside && ca_tend_is_wanted(&one->config) &&
 	    (space = ca_context_space(real)))
 		ca_tend(space, false);
-	errno = saved;
 }
 
 /* Looks, but does not make: a process without hooked calls has nothing to write. */

@@ -5,7 +5,6 @@
  */
 #include "shim/process/oom_message.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,6 +12,7 @@
 #include "allocator/api/oom_report.h"
 #include "config/log.h"
 #include "config/text.h"
+#include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
 #include "shim/process/lifecycle.h"
 #include "shim/process/tracing.h"
@@ -169,7 +169,7 @@ ca_report_oom(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_process *process = ca_process();
 	struct ca_report report;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (process && process->serves && ca_log_enabled(CA_LOG_WARN) &&
 	    is_new(ca_report_device(space), bytes)) {
@@ -179,5 +179,4 @@ ca_report_oom(struct ca_space *space, uint64_t bytes)
 		print_tried(&report.tried);
 		print_hint(&report);
 	}
-	errno = saved;
 }

@@ -36,7 +36,6 @@ enum how {
 static const unsigned char hows[CA_REGISTRATION_COUNT] = {
 #define CA_REGISTRATION(name, how) [CA_REGISTRATION_##name] = how,
 #include "shim/bind/registrations.def"
-#undef CA_REGISTRATION
 };
 
 /* CUfileIOVec_t */

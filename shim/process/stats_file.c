@@ -18,6 +18,7 @@
 #include "config/path.h"
 #include "config/text.h"
 #include "shim/bind/libcuda.h"
+#include "shim/bind/scope.h"
 #include "shim/bind/unseen_calls.h"
 #include "shim/driver/driver_table.h"
 #include "shim/process/explain.h"
@@ -239,13 +240,12 @@ write_all(struct ca_heap *heap)
 static void
 write_once(struct ca_heap *heap)
 {
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (!atomic_flag_test_and_set(&writing)) {
 		write_all(heap);
 		atomic_flag_clear(&writing);
 	}
-	errno = saved;
 }
 
 void

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "shim/process/watch.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 
 #include "allocator/order/order.h"
 #include "shim/bind/object.h"
+#include "shim/bind/scope.h"
 #include "shim/bind/unseen_calls.h"
 #include "shim/framework/framework.h"
 #include "shim/process/lifecycle.h"
@@ -39,7 +39,7 @@ ca_fallback_look_around(struct ca_process *process)
 	static _Atomic uint64_t looked_at;
 	static _Atomic uint64_t counted;
 	uint64_t loaded = ca_object_generation();
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (atomic_exchange_explicit(&looked_at, loaded, memory_order_acq_rel) != loaded)
 		ca_framework_look_again();
@@ -47,5 +47,4 @@ ca_fallback_look_around(struct ca_process *process)
 	if (atomic_exchange_explicit(&counted, ca_unseen_calls(), memory_order_relaxed) !=
 	    ca_unseen_calls())
 		ca_fallback(process, NULL, CA_REASON_UNSEEN_CALL);
-	errno = saved;
 }

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "shim/bind/scope.h"
+
 enum { FIRST_CAPACITY = 256, SHARD_SHIFT = 58 };
 
 _Static_assert(CA_HANDLE_SHARDS == 1 << (64 - SHARD_SHIFT), "the upper bits choose the shard");
@@ -68,20 +70,17 @@ grow_locked(struct ca_handles *handles, unsigned shard)
 	struct ca_handle_entry *old = handles->shard[shard].entries;
 	size_t capacity = handles->shard[shard].capacity;
 	size_t wanted = capacity ? 2 * capacity : FIRST_CAPACITY;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	struct ca_handle_entry *fresh = mmap(NULL, wanted * sizeof(*fresh), PROT_READ | PROT_WRITE,
 					     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (fresh == MAP_FAILED) {
-		errno = saved;
+	if (fresh == MAP_FAILED)
 		return false;
-	}
 	for (size_t i = 0; i < capacity; i++)
 		if (old[i].handle)
 			*find_in(fresh, wanted, old[i].handle) = old[i];
 	if (old)
 		munmap(old, capacity * sizeof(*old));
-	errno = saved;
 	handles->shard[shard].entries = fresh;
 	handles->shard[shard].capacity = wanted;
 	return true;

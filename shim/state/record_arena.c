@@ -5,10 +5,11 @@
  */
 #include "shim/state/record_arena.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/mman.h>
+
+#include "shim/bind/scope.h"
 
 enum { CHUNK_BYTES = 64 * 1024, GRAIN_BYTES = 64 };
 
@@ -21,15 +22,12 @@ static struct chunk *_Atomic current;
 static struct chunk *
 map_chunk(void)
 {
-	int saved = errno;
-	void *memory =
+	CA_KEEP_ERRNO;
+	struct chunk *chunk =
 		mmap(NULL, CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	errno = saved;
-	if (memory == MAP_FAILED)
+	if (chunk == MAP_FAILED)
 		return NULL;
-	struct chunk *chunk = memory;
-
 	atomic_init(&chunk->used, GRAIN_BYTES);
 	return chunk;
 }

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <time.h>
 
+#include "shim/bind/scope.h"
 #include "shim/state/process.h"
 
 enum { TABLE_SIZE = CA_CAPTURE_NO_SLOT, RESTORE_TRIES = 3, GATE_WAIT_S = 1 };
@@ -115,9 +116,9 @@ ca_capture_failed(void)
 void
 ca_capture_started(CUcontext context, CUstream stream, CUstreamCaptureMode mode, uint64_t serial)
 {
+	CA_HOLD_LOCK(&lock);
 	unsigned slot = 0;
 
-	pthread_mutex_lock(&lock);
 	while (slot < table_end && (table[slot].stream || table[slot].ending))
 		slot++;
 	if (slot < TABLE_SIZE) {
@@ -134,7 +135,6 @@ ca_capture_started(CUcontext context, CUstream stream, CUstreamCaptureMode mode,
 			lost_serial = serial;
 		lost++;
 	}
-	pthread_mutex_unlock(&lock);
 }
 
 /* The per-thread default stream has one handle for all threads: its thread tells which. */
@@ -151,23 +151,18 @@ is_capture_of(const struct capture *capture, CUcontext context, CUstream stream)
 struct ca_capture_end
 ca_capture_ending(CUcontext context, CUstream stream)
 {
-	struct ca_capture_end end = { .slot = TABLE_SIZE };
+	static const struct ca_capture_end none = { .slot = TABLE_SIZE };
 
 	if (!ca_capture_active())
-		return end;
-	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < table_end && !end.open; i++) {
+		return none;
+	CA_HOLD_LOCK(&lock);
+	for (unsigned i = 0; i < table_end; i++) {
 		if (!table[i].ending && is_capture_of(&table[i], context, stream)) {
 			table[i].ending = true;
-			end = (struct ca_capture_end){ true, i, table[i].serial };
+			return (struct ca_capture_end){ true, i, table[i].serial };
 		}
 	}
-	if (!end.open && lost) {
-		end.open = true;
-		end.serial = lost_serial;
-	}
-	pthread_mutex_unlock(&lock);
-	return end;
+	return lost ? (struct ca_capture_end){ true, TABLE_SIZE, lost_serial } : none;
 }
 
 void
@@ -175,7 +170,7 @@ ca_capture_ended(struct ca_capture_end end, bool ended)
 {
 	if (!end.open)
 		return;
-	pthread_mutex_lock(&lock);
+	CA_HOLD_LOCK(&lock);
 	if (end.slot < TABLE_SIZE) {
 		/* its context may have died meanwhile, and taken it along */
 		ended = ended && table[end.slot].stream;
@@ -186,7 +181,6 @@ ca_capture_ended(struct ca_capture_end end, bool ended)
 		ended = lost > 0;
 		lost -= ended;
 	}
-	pthread_mutex_unlock(&lock);
 	if (ended)
 		atomic_fetch_sub(&ca_capture_word, 1);
 }
@@ -198,14 +192,13 @@ ca_capture_context_died(CUcontext context)
 
 	if (!ca_capture_active())
 		return;
-	pthread_mutex_lock(&lock);
+	CA_HOLD_LOCK(&lock);
 	for (unsigned i = 0; i < table_end; i++) {
 		if (table[i].stream && table[i].context == context) {
 			table[i].stream = NULL;
 			ended++;
 		}
 	}
-	pthread_mutex_unlock(&lock);
 	atomic_fetch_sub(&ca_capture_word, ended);
 }
 
@@ -218,11 +211,9 @@ ca_capture_set_thread_mode(CUstreamCaptureMode mode)
 bool
 ca_capture_one_disallows(void)
 {
-	bool prohibited = false;
-
 	if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
 		return false;
-	pthread_mutex_lock(&lock);
+	CA_HOLD_LOCK(&lock);
 	for (unsigned i = 0; i < table_end; i++) {
 		const struct capture *capture = &table[i];
 
@@ -231,10 +222,9 @@ ca_capture_one_disallows(void)
 		if (capture->thread == thread_identity() ||
 		    (thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
 		     capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL))
-			prohibited = true;
+			return true;
 	}
-	pthread_mutex_unlock(&lock);
-	return prohibited;
+	return false;
 }
 
 bool

@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "shim/bind/scope.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"
 #include "shim/track/captures.h"
@@ -131,34 +132,28 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 
 	if (!fresh)
 		return NULL;
-	pthread_mutex_lock(&lock);
+	CA_HOLD_LOCK(&lock);
 	context = ca_context_find(handle);
-	if (!context) {
-		atomic_store_explicit(&fresh->next, ca_context_first(), memory_order_relaxed);
-		atomic_store_explicit(&first, fresh, memory_order_release);
-		/* a default stream is now looked for by context (shim/hooks/submission.h) */
-		atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
-		context = fresh;
-	}
-	pthread_mutex_unlock(&lock);
-	return context;
+	if (context)
+		return context;
+	atomic_store_explicit(&fresh->next, ca_context_first(), memory_order_relaxed);
+	atomic_store_explicit(&first, fresh, memory_order_release);
+	/* a default stream is now looked for by context (shim/hooks/submission.h) */
+	atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
+	return fresh;
 }
 
 void
 ca_context_unlink(struct ca_context *gone)
 {
+	CA_HOLD_LOCK(&lock);
 	struct ca_context *_Atomic *link = &first;
 	struct ca_context *context;
 
-	pthread_mutex_lock(&lock);
-	while ((context = atomic_load_explicit(link, memory_order_relaxed))) {
-		if (context == gone) {
-			atomic_store_explicit(link, atomic_load(&gone->next), memory_order_release);
-			break;
-		}
+	while ((context = atomic_load_explicit(link, memory_order_relaxed)) && context != gone)
 		link = &context->next;
-	}
-	pthread_mutex_unlock(&lock);
+	if (context)
+		atomic_store_explicit(link, atomic_load(&gone->next), memory_order_release);
 }
 
 bool
@@ -188,14 +183,37 @@ ca_context_make_space(struct ca_process *process, struct ca_context *context)
 	return fresh;
 }
 
+CUcontext
+ca_context_current(const struct ca_real *real)
+{
+	CUcontext current = NULL;
+
+	if (!real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&current)))
+		return NULL;
+	return current;
+}
+
+struct ca_space *
+ca_context_space_on(CUdevice device)
+{
+	struct ca_context *context;
+	struct ca_space *space;
+
+	for (context = ca_context_first(); context; context = ca_context_next(context)) {
+		space = atomic_load_explicit(&context->space, memory_order_acquire);
+		if (space && context->device == device)
+			return space;
+	}
+	return NULL;
+}
+
 struct ca_space *
 ca_context_space_current(const struct ca_real *real, CUcontext *ret_current)
 {
 	struct ca_process *process = ca_process_made();
-	CUcontext handle = NULL;
+	CUcontext handle = process ? ca_context_current(real) : NULL;
 
-	if (!process || !real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&handle)) ||
-	    !handle)
+	if (!handle)
 		return NULL;
 	struct ca_context *context = ca_context_find(handle);
 
@@ -236,15 +254,13 @@ ca_context_leave(struct ca_context *context)
 CUresult
 ca_context_push(const struct ca_real *real, struct ca_context *context, bool *ret_pushed)
 {
-	CUcontext current = NULL;
 	CUresult rc;
 
 	*ret_pushed = false;
 	if (!real->cuCtxGetCurrent || !real->cuCtxPushCurrent_v2 || !real->cuCtxPopCurrent_v2)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	/* where the driver does not tell, a push is right too */
-	if (CA_INSIDE(real->cuCtxGetCurrent(&current)) == CUDA_SUCCESS &&
-	    current == context->handle)
+	if (ca_context_current(real) == context->handle)
 		return CUDA_SUCCESS;
 	rc = CA_INSIDE(real->cuCtxPushCurrent_v2(context->handle));
 	*ret_pushed = !rc;

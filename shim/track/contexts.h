@@ -77,6 +77,10 @@ struct ca_context *ca_context_find(CUcontext handle);
  * 0: asks the driver, which must have the context current. */
 struct ca_context *ca_context_register(const struct ca_real *real, CUcontext handle,
 				       CUdevice device, enum ca_context_kind kind);
+/* The calling thread's current context; NULL: there is none, or the driver does not say. */
+CUcontext ca_context_current(const struct ca_real *real);
+/* The space that a context of `device` has; NULL: none has one. */
+struct ca_space *ca_context_space_on(CUdevice device);
 /* The space that serves the calling thread's current context; NULL: pass the call through. */
 struct ca_space *ca_context_space(const struct ca_real *real);
 /* The same; *ret_current: that context's handle. It stays that space as long as ca_capture_word,

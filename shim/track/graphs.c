@@ -11,10 +11,10 @@
  */
 #include "shim/track/graphs.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
+#include "shim/bind/scope.h"
 #include "shim/state/handle_table.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"
@@ -96,11 +96,10 @@ look_through(const struct ca_real *real, CUgraph graph, unsigned depth)
 static uint64_t
 word_for(const struct ca_real *real, CUgraph graph)
 {
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	bool harmless =
 		real->cuGraphGetNodes && real->cuGraphNodeGetType && look_through(real, graph, 0);
 
-	errno = saved;
 	return harmless ? EXEC_SEEN : EXEC_SEEN | EXEC_HAZARD;
 }
 
@@ -117,12 +116,6 @@ void
 ca_graphs_extended(const struct ca_real *real, CUgraphExec exec, CUgraph graph)
 {
 	ca_handles_add_bits(&execs, exec, word_for(real, graph));
-}
-
-void
-ca_graphs_changed(CUgraphExec exec)
-{
-	ca_handles_add_bits(&execs, exec, EXEC_HAZARD);
 }
 
 void

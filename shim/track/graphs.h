@@ -22,8 +22,6 @@
 void ca_graphs_made(const struct ca_real *real, CUgraphExec exec, CUgraph graph);
 /* `exec` now also runs what is in `graph`. */
 void ca_graphs_extended(const struct ca_real *real, CUgraphExec exec, CUgraph graph);
-/* A node of it was changed to something we do not know. */
-void ca_graphs_changed(CUgraphExec exec);
 /* Before the real destroy. */
 void ca_graphs_destroyed(CUgraphExec exec);
 /* True if a launch may have to wait for somebody outside its stream. */

@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "shim/bind/scope.h"
 #include "shim/state/record_arena.h"
 
 enum { UNOWNED = 0, SWEEP_MIN = 32 };
@@ -112,7 +113,8 @@ static __attribute__((noinline, cold)) struct ca_submission_cache *
 make_own(void)
 {
 	struct ca_submission_cache *expected = (struct ca_submission_cache *)(uintptr_t)&none;
-	int self = own_number(), saved = errno;
+	CA_KEEP_ERRNO;
+	int self = own_number();
 	unsigned taken = atomic_fetch_add(&since_sweep, 1);
 	struct entry *entry;
 
@@ -123,7 +125,6 @@ make_own(void)
 	}
 	if (!entry)
 		entry = take_new(self);
-	errno = saved;
 	if (!entry)
 		return NULL;
 	if (!__atomic_compare_exchange_n(&ca_submission_cache, &expected, &entry->cache, false,

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <time.h>
 
+#include "shim/bind/scope.h"
 #include "shim/state/record_arena.h"
 
 enum { BUCKETS = 256, PLACES_PER_BUCKET = 64, AWAIT_S = 1 };
@@ -80,66 +81,54 @@ enum ca_stream_claim
 ca_stream_table_claim(const struct ca_stream_name *name, struct ca_stream **ret_stream,
 		      uint64_t *ret_claim)
 {
-	enum ca_stream_claim result = CA_STREAM_BUSY;
-	struct entry *entry;
+	CA_HOLD_LOCK(&lock);
+	struct entry *entry = find_locked(name);
 
-	pthread_mutex_lock(&lock);
-	entry = find_locked(name);
-	if (!entry) {
-		entry = add_locked(name);
-		result = entry ? CA_STREAM_CLAIMED : CA_STREAM_NO_MEMORY;
-		if (entry)
-			*ret_claim = entry->claim;
-	} else if (!entry->claim) {
-		result = CA_STREAM_FOUND;
+	if (entry && entry->claim)
+		return CA_STREAM_BUSY;
+	if (entry) {
 		*ret_stream = entry->stream;
+		return CA_STREAM_FOUND;
 	}
-	pthread_mutex_unlock(&lock);
-	return result;
+	entry = add_locked(name);
+	if (!entry)
+		return CA_STREAM_NO_MEMORY;
+	*ret_claim = entry->claim;
+	return CA_STREAM_CLAIMED;
 }
 
 struct ca_stream *
 ca_stream_table_find(const struct ca_stream_name *name)
 {
-	struct ca_stream *stream;
-	struct entry *entry;
+	CA_HOLD_LOCK(&lock);
+	const struct entry *entry = find_locked(name);
 
-	pthread_mutex_lock(&lock);
-	entry = find_locked(name);
-	stream = entry ? entry->stream : NULL;
-	pthread_mutex_unlock(&lock);
-	return stream;
+	return entry ? entry->stream : NULL;
 }
 
 bool
 ca_stream_table_enter(const struct ca_stream_name *name, uint64_t claim, struct ca_context *context,
 		      struct ca_stream *stream)
 {
-	struct entry *entry;
-	bool entered;
+	CA_HOLD_LOCK(&lock);
+	struct entry *entry = find_locked(name);
 
-	pthread_mutex_lock(&lock);
-	entry = find_locked(name);
-	entered = entry && entry->claim == claim;
-	if (entered) {
-		entry->owner = context;
-		entry->stream = stream;
-		entry->claim = 0;
-	}
-	pthread_mutex_unlock(&lock);
-	return entered;
+	if (!entry || entry->claim != claim)
+		return false;
+	entry->owner = context;
+	entry->stream = stream;
+	entry->claim = 0;
+	return true;
 }
 
 void
 ca_stream_table_abandon(const struct ca_stream_name *name, uint64_t claim)
 {
-	struct entry *entry;
+	CA_HOLD_LOCK(&lock);
+	struct entry *entry = find_locked(name);
 
-	pthread_mutex_lock(&lock);
-	entry = find_locked(name);
 	if (entry && entry->claim == claim)
 		remove_locked(entry);
-	pthread_mutex_unlock(&lock);
 }
 
 static bool
@@ -156,49 +145,40 @@ bool
 ca_stream_table_take(CUstream handle, struct ca_stream **ret_stream)
 {
 	struct ca_stream_name name = { .handle = handle };
-	bool taken;
+	CA_HOLD_LOCK(&lock);
 
-	pthread_mutex_lock(&lock);
-	taken = take_locked(find_locked(&name), ret_stream);
-	pthread_mutex_unlock(&lock);
-	return taken;
+	return take_locked(find_locked(&name), ret_stream);
 }
 
 bool
 ca_stream_table_take_of_context(const struct ca_context *context, struct ca_stream **ret_stream)
 {
+	CA_HOLD_LOCK(&lock);
 	struct entry *entry = NULL;
-	bool taken;
 
-	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < BUCKETS && !entry; i++)
 		for (entry = buckets[i]; entry && entry->owner != context;)
 			entry = entry->next;
-	taken = take_locked(entry, ret_stream);
-	pthread_mutex_unlock(&lock);
-	return taken;
+	return take_locked(entry, ret_stream);
 }
 
 bool
 ca_stream_table_take_of_thread(uint64_t thread, struct ca_stream **ret_stream)
 {
-	struct entry *entry;
-	bool taken;
+	CA_HOLD_LOCK(&lock);
+	struct entry *entry = *bucket_of(CU_STREAM_PER_THREAD);
 
-	pthread_mutex_lock(&lock);
-	entry = *bucket_of(CU_STREAM_PER_THREAD);
 	while (entry && entry->name.thread != thread)
 		entry = entry->next;
-	taken = take_locked(entry, ret_stream);
-	pthread_mutex_unlock(&lock);
-	return taken;
+	return take_locked(entry, ret_stream);
 }
 
 /* Those of one bucket from the first `skip` on. A place stands for a bucket and a number in it. */
 static unsigned
-list_locked(unsigned bucket, unsigned skip, struct ca_stream_known *ret_known, unsigned *ret_passed)
+list_bucket(unsigned bucket, unsigned skip, struct ca_stream_known *ret_known, unsigned *ret_passed)
 {
-	struct entry *entry = buckets[bucket];
+	CA_HOLD_LOCK(&lock);
+	const struct entry *entry = buckets[bucket];
 	unsigned n = 0;
 
 	for (*ret_passed = 0; entry && n < CA_STREAM_KNOWN_MAX; entry = entry->next) {
@@ -219,9 +199,7 @@ ca_stream_table_list(unsigned *place, struct ca_stream_known ret_known[CA_STREAM
 	for (; !n && *place < BUCKETS * PLACES_PER_BUCKET;) {
 		unsigned bucket = *place / PLACES_PER_BUCKET, skip = *place % PLACES_PER_BUCKET;
 
-		pthread_mutex_lock(&lock);
-		n = list_locked(bucket, skip, ret_known, &passed);
-		pthread_mutex_unlock(&lock);
+		n = list_bucket(bucket, skip, ret_known, &passed);
 		if (n < CA_STREAM_KNOWN_MAX || passed >= PLACES_PER_BUCKET)
 			*place = (bucket + 1) * PLACES_PER_BUCKET;
 		else

@@ -6,9 +6,9 @@
  * which costs marks, but is safe, as a thread's number never comes back.
  */
 #include "shim/state/finished_only.h"
+#include "shim/bind/scope.h"
 #include "shim/track/streams.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <stddef.h>
 
@@ -71,14 +71,13 @@ static void
 thread_ends(void *ignored)
 {
 	struct ca_stream *stream;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	while (ca_stream_table_take_of_thread(ca_order_thread(), &stream)) {
 		move_generation();
 		if (stream)
 			ca_stream_close(stream, true);
 	}
-	errno = saved;
 }
 
 static void
@@ -148,16 +147,6 @@ register_pushed(const struct ca_real *real, CUcontext handle)
 	return context;
 }
 
-static CUcontext
-current_context(const struct ca_real *real)
-{
-	CUcontext current = NULL;
-
-	if (!real->cuCtxGetCurrent || CA_INSIDE(real->cuCtxGetCurrent(&current)))
-		return NULL;
-	return current;
-}
-
 /* The record of a living context; NULL: there is none, or it may be a green one. */
 static struct ca_context *
 context_of(struct ca_process *process, const struct ca_real *real, CUcontext handle)
@@ -170,7 +159,7 @@ context_of(struct ca_process *process, const struct ca_real *real, CUcontext han
 		ca_fallback(process, NULL, CA_REASON_GREEN);
 		return NULL;
 	}
-	if (handle == current_context(real))
+	if (handle == ca_context_current(real))
 		return ca_context_register(real, handle, -1, CA_CONTEXT_CREATED);
 	return register_pushed(real, handle);
 }
@@ -186,7 +175,7 @@ enter_unknown(struct ca_process *process, const struct ca_real *real,
 	unsigned flags = 0;
 
 	if (!real->cuStreamGetCtx)
-		handle = current_context(real);
+		handle = ca_context_current(real);
 	else if (CA_INSIDE(real->cuStreamGetCtx(name->handle, &handle)))
 		handle = NULL;
 	context = handle ? context_of(process, real, handle) : NULL;
@@ -236,27 +225,22 @@ ca_streams_find(CUstream handle, CUcontext current, bool submits, struct ca_stre
 	struct ca_stream_name name = { .handle = handle };
 	struct ca_process *process = ca_process_made();
 	const struct ca_real *real = ca_real();
-	int saved = errno;
-	bool found = false;
+	CA_KEEP_ERRNO;
 
 	if (!process || !process->serves || !real)
 		return false;
 	if (ca_stream_is_default(handle)) {
 		name.context = current ? context_of(process, real, current) : NULL;
 		if (!name.context || atomic_load(&name.context->dead))
-			goto out;
+			return false;
 		if (handle == CU_STREAM_PER_THREAD)
 			name.thread = ca_order_thread();
 		if (!submits) {
 			*ret_stream = ca_stream_table_find(&name);
-			found = *ret_stream != NULL;
-			goto out;
+			return *ret_stream != NULL;
 		}
 	}
-	found = find_or_enter(process, real, &name, ret_stream);
-out:
-	errno = saved;
-	return found;
+	return find_or_enter(process, real, &name, ret_stream);
 }
 
 /* ---- birth and death */
@@ -282,7 +266,7 @@ ca_streams_created(CUstream handle, CUcontext context_handle, unsigned flags)
 	const struct ca_real *real = ca_real();
 	struct ca_context *context;
 	struct ca_stream *ignored;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	uint64_t claim;
 
 	if (!process || !process->serves || !real)
@@ -295,7 +279,6 @@ ca_streams_created(CUstream handle, CUcontext context_handle, unsigned flags)
 			    flags & STREAM_NON_BLOCKING ? CA_STREAM_NONBLOCKING
 							: CA_STREAM_BLOCKING,
 			    true);
-	errno = saved;
 }
 
 void
@@ -304,7 +287,7 @@ ca_streams_created_untracked(CUstream handle)
 	struct ca_stream_name name = { .handle = handle };
 	struct ca_process *process = ca_process_made();
 	struct ca_stream *ignored;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	uint64_t claim;
 
 	if (!process || !process->serves)
@@ -312,19 +295,17 @@ ca_streams_created_untracked(CUstream handle)
 	drop(handle, true);
 	if (ca_stream_table_claim(&name, &ignored, &claim) == CA_STREAM_CLAIMED)
 		(void)ca_stream_table_enter(&name, claim, NULL, NULL);
-	errno = saved;
 }
 
 void
 ca_streams_closing(CUstream handle)
 {
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (ca_stream_is_default(handle) || CA_MUTANT(STALE_HANDLE))
 		return;
 	drop(handle, false);
 	ca_stream_table_await();
-	errno = saved;
 }
 
 void
@@ -344,7 +325,7 @@ ca_streams_green(CUdevice device)
 	struct ca_process *process = ca_process_made();
 	struct ca_space *space = NULL;
 	struct ca_context *context;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 
 	if (!process || !process->serves || CA_MUTANT(GREEN_UNSEEN))
 		return;
@@ -353,7 +334,6 @@ ca_streams_green(CUdevice device)
 		if (atomic_load(&context->kind) == CA_CONTEXT_PRIMARY && context->device == device)
 			space = ca_context_open_space(process, context);
 	ca_fallback(process, space, CA_REASON_GREEN);
-	errno = saved;
 }
 
 void

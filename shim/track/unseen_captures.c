@@ -6,9 +6,8 @@
  */
 #include "shim/track/captures.h"
 
-#include <errno.h>
-
 #include "allocator/order/order.h"
+#include "shim/bind/scope.h"
 #include "shim/bind/unseen_calls.h"
 #include "shim/state/process.h"
 #include "shim/track/contexts.h"
@@ -42,7 +41,7 @@ ca_unseen_capture(const struct ca_real *real)
 {
 	struct ca_stream_known known[CA_STREAM_KNOWN_MAX];
 	unsigned n, place = 0;
-	int saved = errno;
+	CA_KEEP_ERRNO;
 	bool found = false;
 
 	if (!ca_unseen_calls() || !real->cuStreamIsCapturing)
@@ -52,6 +51,5 @@ ca_unseen_capture(const struct ca_real *real)
 		while (!found && n)
 			found = captures(real, &known[--n]);
 	ca_stream_table_release();
-	errno = saved;
 	return found;
 }

@@ -20,7 +20,7 @@ HOOKS = ROOT / "shim" / "bind" / "hooks.def"
 SUBMIT = ROOT / "shim" / "bind" / "submit.def"
 GRAPHICS = ROOT / "shim" / "bind" / "graphics_abi.h"
 
-ROW = re.compile(r"^CA_(HOOK|NEED|SUBMIT|SUBMIT_TWINS|ELSEWHERE|ELSEWHERE_TWINS)\(\s*", re.M)
+ROW = re.compile(r"^CA_(\w+)\(\s*", re.M)
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 PREPROCESSOR = re.compile(r"^[ \t]*#(?:.*\\\n)*.*$", re.M)
 

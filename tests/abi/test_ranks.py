@@ -43,8 +43,8 @@ PUBLIC = {
     "shim/track": ["assumptions.h", "captures.h", "contexts.h", "events.h", "graphs.h", "stream_cache.h", "streams.h"],
     "shim/framework": ["framework.h"],
     "shim/state": ["finished_only.h", "handle_table.h", "process.h", "record_arena.h"],
-    "shim/bind": ["cuda_abi.h", "hooks.h", "libcuda.h", "links.h", "loader.h", "object.h", "registrations.def",
-                  "registrations.h", "submit.def", "unseen_calls.h"],
+    "shim/bind": ["cuda_abi.h", "hooks.def", "hooks.h", "libcuda.h", "links.h", "loader.h", "object.h", "registrations.def",
+                  "registrations.h", "scope.h", "unseen_calls.h"],
 }
 RING_MAX = 8  # files that call each other in a circle
 NAMED_ONCE = ["config", *RANKS]  # no two .c files of these have one name

@@ -24,10 +24,9 @@ def readelf(*options):
 
 
 def hooked():
-    hooks, submit = ((ROOT / "shim" / "bind" / name).read_text() for name in ("hooks.def", "submit.def"))
-    names = set(re.findall(r"^CA_HOOK\((\w+),", hooks, re.M))
-    names |= set(re.findall(r"^CA_(?:SUBMIT|ELSEWHERE)(?:_TWINS)?\((\w+),", submit, re.M))
-    return names | {"".join(twin) for twin in re.findall(r"^CA_\w+_TWINS\((\w+), (\w+),", submit, re.M)}
+    rows = "".join((ROOT / "shim" / "bind" / name).read_text() for name in ("hooks.def", "submit.def"))
+    names = set(re.findall(r"^CA_(?!NEED)\w+\((\w+),", rows, re.M))
+    return names | {"".join(twin) for twin in re.findall(r"^CA_\w+_TWINS\((\w+), (\w+),", rows, re.M)}
 
 
 def symbols():

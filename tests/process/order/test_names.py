@@ -47,9 +47,8 @@ def built():
 
 
 def hooked():
-    both = rows(text("shim", "bind", "hooks.def"), "CA_HOOK")
-    both |= rows(text("shim", "bind", "submit.def"), "CA_SUBMIT|CA_SUBMIT_TWINS|CA_ELSEWHERE|CA_ELSEWHERE_TWINS")
-    return {name for name in both if KINDS.match(name)}
+    both = text("shim", "bind", "hooks.def") + text("shim", "bind", "submit.def")
+    return {name for name in rows(both, r"CA_(?!NEED)\w+") if KINDS.match(name)}
 
 
 def cases():

@@ -15,10 +15,7 @@
 #include "tests/sim/abi.h"
 
 #define CA_HOOK(symbol, base, version, flags, params, args) typedef CUresult fn_##symbol params;
-#define CA_NEED(symbol, base, version, flags, params)
 #include "shim/bind/hooks.def"
-#undef CA_HOOK
-#undef CA_NEED
 typedef CUresult fn_cuInit(unsigned flags);
 typedef CUresult fn_cuCtxSetCurrent(CUcontext context);
 typedef CUresult fn_cuCtxSynchronize(void);

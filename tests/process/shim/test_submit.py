@@ -13,9 +13,9 @@ PROGRAM = BUILD / "tests" / "process" / "shim" / "submit_all"
 
 def built():
     """Submitting entry points that the simulator builds: {symbol: is the per-thread flavour}"""
-    rows = re.findall(r"^CA_(SUBMIT|ELSEWHERE)(_TWINS)?\((\w+), (\w+),", (ROOT / "shim" / "bind" / "submit.def").read_text(), re.M)
-    symbols = {symbol: False for _, _, symbol, _ in rows}
-    symbols |= {symbol + suffix: True for _, twins, symbol, suffix in rows if twins}
+    rows = re.findall(r"^CA_[A-Z]+(_TWINS)?\((\w+), (\w+),", (ROOT / "shim" / "bind" / "submit.def").read_text(), re.M)
+    symbols = {symbol: False for _, symbol, _ in rows}
+    symbols |= {symbol + suffix: True for twins, symbol, suffix in rows if twins}
     entries = simulator_entries()
     return {symbol: per_thread for symbol, per_thread in symbols.items() if symbol in entries}
 

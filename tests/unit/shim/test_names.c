@@ -13,10 +13,7 @@
 	{                                                                                          \
 		return CUDA_ERROR_UNKNOWN;                                                         \
 	}
-#define CA_NEED(symbol, base, version, flags, params)
 #include "shim/bind/hooks.def"
-#undef CA_HOOK
-#undef CA_NEED
 
 struct name {
 	const char *symbol;
