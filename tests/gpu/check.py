@@ -210,7 +210,12 @@ def part_native(_):
                        "exit_codes": [stock["exit_code"], ours["exit_code"]]}
         if answers[0] != answers[1]:
             different.append(name)
-    return {"cases": table, "different": different}, []
+    return {"cases": table, "different": different, "assumptions": tried(path)}, []
+
+
+def tried(path):
+    """What the library's own trials of the driver found (docs/ORDER.md, rule 19): reasons, none where all are kept."""
+    return first_device(run([path, "assumptions"], preload=True, timeout=60)).get("finished_only_reasons")
 
 
 def kernels():

@@ -2,6 +2,7 @@
 // What the driver answers to misuse and in corners: `native --list`, or `native CASE`, one process a case.
 // Prints {"case":...,"answers":[[what, code or value],...]}. Addresses never appear: only differences do.
 #include <cuda.h>
+#include <pthread.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -297,6 +298,67 @@ static void after_reset()
 	SAY(cuMemFree(p));
 }
 
+static volatile uint32_t *word;
+static volatile bool posted;
+
+static void *wait_on_per_thread_stream(void *)
+{
+	NEED(cuCtxSetCurrent(context));
+	NEED(cuStreamWaitValue32(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)word, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	posted = true;
+	NEED(cuStreamSynchronize(CU_STREAM_PER_THREAD));
+	return NULL;
+}
+
+// Whether what a mark is assumed to come after holds it up, while nothing holds up the control.
+static void held_up(const char *what, CUevent mark)
+{
+	const struct timespec pause = { 0, 1000000 };
+	CUevent control;
+	CUresult done;
+	int i;
+
+	NEED(cuEventCreate(&control, CU_EVENT_DISABLE_TIMING));
+	NEED(cuEventRecord(control, stream));
+	for (i = 0; i < 100 && cuEventQuery(control) == CUDA_ERROR_NOT_READY; i++)
+		nanosleep(&pause, NULL);
+	done = cuEventQuery(mark);
+	printf("%s[\"%s: control, mark\",[%d,%d]]", comma, what, (int)cuEventQuery(control), (int)done);
+	comma = ",";
+	*word = 1;
+	NEED(cuEventSynchronize(mark));
+	NEED(cuStreamSynchronize(CU_STREAM_LEGACY));
+}
+
+// What the library tries before it relies on it (docs/ORDER.md, rule 19).
+static void assumptions()
+{
+	CUresult (*record)(CUcontext, CUevent) = NULL;
+	CUdriverProcAddressQueryResult found;
+	CUstream blocking;
+	CUevent mark;
+	pthread_t thread;
+
+	NEED(cuMemHostAlloc((void **)&word, sizeof(*word), 0));
+	*word = 0;
+	NEED(cuEventCreate(&mark, CU_EVENT_DISABLE_TIMING));
+	NEED(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+	NEED(cuStreamWaitValue32(CU_STREAM_LEGACY, (CUdeviceptr)(uintptr_t)word, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	NEED(cuEventRecord(mark, blocking));
+	held_up("a record on an idle blocking stream, behind the legacy stream", mark);
+	NEED(cuGetProcAddress("cuCtxRecordEvent", (void **)&record, 12050, 0, &found));
+	SAY(record != NULL);
+	if (!record)
+		return;
+	*word = 0;
+	need(pthread_create(&thread, NULL, wait_on_per_thread_stream, NULL), "pthread_create");
+	while (!posted)
+		;
+	NEED(record(context, mark));
+	held_up("an event of the context, behind another thread's stream", mark);
+	need(pthread_join(thread, NULL), "pthread_join");
+}
+
 static void pitch()
 {
 	CUdeviceptr p = 0;
@@ -322,7 +384,7 @@ static const struct {
 	CASE(capture_alloc_relaxed), CASE(capture_free_global), CASE(capture_free_local),   CASE(capture_free_relaxed),
 	CASE(capture_context_mark), CASE(free_async),	       CASE(free_async_memory),	   CASE(no_context),
 	CASE(other_context),
-	CASE(after_reset),	   CASE(pitch),
+	CASE(after_reset),	   CASE(pitch),		       CASE(assumptions),
 };
 
 int main(int argc, char **argv)
