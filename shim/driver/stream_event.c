@@ -143,31 +143,23 @@ query_capture(const struct call *call)
 
 /* ---- recording */
 
-/* The context's stream for marks of the legacy stream, in the gate. Of two threads that make one,
- * one keeps it. */
+/* The context's stream for marks of the legacy stream, in the gate. */
 static CUresult
 take_marker(struct call *call)
 {
-	CUstream made, marker = atomic_load(&call->context->marker);
 	bool pushed;
 	CUresult rc;
 
-	if (!marker) {
-		if (!call->real->cuStreamCreate || !call->real->cuStreamDestroy_v2)
-			return CUDA_ERROR_NOT_SUPPORTED;
+	if (!atomic_load(&call->context->marker)) {
 		rc = ca_context_push(call->real, call->context, &pushed);
 		if (rc)
 			return rc;
-		rc = CA_INSIDE(call->real->cuStreamCreate(&made, 0));
-		if (!rc && !atomic_compare_exchange_strong(&call->context->marker, &marker, made))
-			(void)CA_INSIDE(call->real->cuStreamDestroy_v2(made));
-		else
-			marker = made;
+		rc = ca_context_own_stream(call->real, &call->context->marker, 0);
 		ca_context_pop(call->real, pushed);
 		if (rc)
 			return rc;
 	}
-	call->stream = marker;
+	call->stream = atomic_load(&call->context->marker);
 	return CUDA_SUCCESS;
 }
 

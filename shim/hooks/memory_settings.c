@@ -26,26 +26,6 @@ enum {
 	STREAM_NON_BLOCKING = 1,
 };
 
-/* The context's stream for fills. Of two threads that make one, one keeps it. */
-static CUresult
-take_stream(const struct ca_real *real, struct ca_context *context, CUstream *ret_stream)
-{
-	CUstream known = atomic_load(&context->filler), made;
-	CUresult rc;
-
-	if (!known) {
-		rc = CA_INSIDE(real->cuStreamCreate(&made, STREAM_NON_BLOCKING));
-		if (rc)
-			return rc;
-		if (atomic_compare_exchange_strong(&context->filler, &known, made))
-			known = made;
-		else
-			(void)CA_INSIDE(real->cuStreamDestroy_v2(made));
-	}
-	*ret_stream = known;
-	return CUDA_SUCCESS;
-}
-
 /* 0: submitted; -EBUSY: a capture is in the way; > 0: the driver's error. */
 static int
 submit_fill(const struct ca_real *real, struct ca_context *context, CUdeviceptr dptr, size_t bytes,
@@ -55,7 +35,8 @@ submit_fill(const struct ca_real *real, struct ca_context *context, CUdeviceptr 
 
 	if (!ca_gate_enter())
 		return -EBUSY;
-	rc = take_stream(real, context, ret_stream);
+	rc = ca_context_own_stream(real, &context->filler, STREAM_NON_BLOCKING);
+	*ret_stream = atomic_load(&context->filler);
 	if (!rc)
 		rc = CA_INSIDE(real->cuMemsetD8Async(dptr, value, bytes, *ret_stream));
 	ca_gate_leave();
@@ -246,7 +227,8 @@ ca_settings_error(const struct ca_real *real)
 	if (!context || ca_unseen_capture(real) || !ca_context_enter(context))
 		return 0;
 	if (ca_gate_enter()) {
-		rc = take_stream(real, context, &stream);
+		rc = ca_context_own_stream(real, &context->filler, STREAM_NON_BLOCKING);
+		stream = atomic_load(&context->filler);
 		if (!rc)
 			rc = CA_INSIDE(real->cuStreamQuery(stream));
 		ca_gate_leave();

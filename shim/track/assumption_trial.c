@@ -30,6 +30,9 @@ enum {
 	MEET_NAPS = 1600,
 	/* waits of one thread of ours; all are for values that follow each other */
 	WAITS_MAX = 3,
+	/* that cuda.h names; a driver may export what it does not support */
+	CONTEXT_MARK_VERSION = 12050,
+	WAIT_VALUE_VERSION = 11070,
 };
 
 /* The one thread of ours, and what it is told. A step is done when its number is reached. */
@@ -178,22 +181,40 @@ helper_answer(struct ca_context *context)
 
 /* ---- the thread that judges */
 
+static int
+version_of(const struct ca_real *real)
+{
+	int version = 0;
+
+	if (!real->cuDriverGetVersion || CA_INSIDE(real->cuDriverGetVersion(&version)))
+		return 0;
+	return version;
+}
+
+bool
+ca_assumption_trial_has_context_marks(const struct ca_real *real)
+{
+	static _Atomic int known;
+
+	if (!atomic_load(&known))
+		atomic_store(&known, version_of(real));
+	return real->cuCtxRecordEvent && atomic_load(&known) >= CONTEXT_MARK_VERSION;
+}
+
 static bool
 is_supported(const struct ca_real *real)
 {
-	return real->cuStreamWaitValue32_v2 && real->cuMemHostAlloc && real->cuStreamCreate &&
-	       real->cuStreamDestroy_v2 && real->cuEventCreate && real->cuEventRecord &&
-	       real->cuEventQuery && real->cuCtxGetCurrent && real->cuCtxPushCurrent_v2 &&
-	       real->cuCtxPopCurrent_v2;
+	return version_of(real) >= WAIT_VALUE_VERSION && real->cuStreamWaitValue32_v2 &&
+	       real->cuMemHostAlloc && real->cuStreamCreate && real->cuStreamDestroy_v2 &&
+	       real->cuEventCreate && real->cuEventRecord && real->cuEventQuery &&
+	       real->cuCtxGetCurrent && real->cuCtxPushCurrent_v2 && real->cuCtxPopCurrent_v2;
 }
 
 /* The context is current. Made once; a part that could not be made is tried for again. */
 static CUresult
 make_trial_objects(const struct ca_real *real, struct ca_context *context)
 {
-	struct ca_assumption_kit *kit = &context->kit;
-	const unsigned non_blocking = 1;
-	CUstream marker;
+	const unsigned blocking = 0, non_blocking = 1;
 	CUresult rc = CUDA_SUCCESS;
 	void *word;
 
@@ -204,20 +225,13 @@ make_trial_objects(const struct ca_real *real, struct ca_context *context)
 		context->word = word;
 		atomic_init(context->word, 0);
 	}
-	if (!kit->mark)
-		rc = CA_INSIDE(real->cuEventCreate(&kit->mark, CU_EVENT_DISABLE_TIMING));
-	if (!rc && !kit->control)
-		rc = CA_INSIDE(real->cuEventCreate(&kit->control, CU_EVENT_DISABLE_TIMING));
-	if (!rc && !kit->stream)
-		rc = CA_INSIDE(real->cuStreamCreate(&kit->stream, non_blocking));
-	if (!rc && !atomic_load(&context->marker)) {
-		CUstream none = NULL;
-
-		rc = CA_INSIDE(real->cuStreamCreate(&marker, 0));
-		if (!rc && !atomic_compare_exchange_strong(&context->marker, &none, marker))
-			(void)CA_INSIDE(real->cuStreamDestroy_v2(marker));
-	}
-	return rc;
+	if (!context->tried)
+		rc = CA_INSIDE(real->cuEventCreate(&context->tried, CU_EVENT_DISABLE_TIMING));
+	if (!rc && !context->control)
+		rc = CA_INSIDE(real->cuEventCreate(&context->control, CU_EVENT_DISABLE_TIMING));
+	if (!rc)
+		rc = ca_context_own_stream(real, &context->filler, non_blocking);
+	return rc ? rc : ca_context_own_stream(real, &context->marker, blocking);
 }
 
 static bool
@@ -238,15 +252,15 @@ ends(const struct ca_real *real, CUevent event)
 static CUresult
 record(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption)
 {
-	struct ca_assumption_kit *kit = &context->kit;
 	CUresult rc;
 
 	if (assumption == CA_ASSUMPTION_LEGACY_RECORD)
-		rc = CA_INSIDE(real->cuEventRecord(kit->mark, atomic_load(&context->marker)));
+		rc = CA_INSIDE(real->cuEventRecord(context->tried, atomic_load(&context->marker)));
 	else
-		rc = CA_INSIDE(real->cuCtxRecordEvent(context->handle, kit->mark));
+		rc = CA_INSIDE(real->cuCtxRecordEvent(context->handle, context->tried));
 	if (!rc)
-		rc = CA_INSIDE(real->cuEventRecord(kit->control, kit->stream));
+		rc = CA_INSIDE(
+			real->cuEventRecord(context->control, atomic_load(&context->filler)));
 	return rc;
 }
 
@@ -258,14 +272,13 @@ record(const struct ca_real *real, struct ca_context *context, enum ca_assumptio
 static enum ca_verdict
 evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption)
 {
-	struct ca_assumption_kit *kit = &context->kit;
 	CUresult rc = record(real, context, assumption);
 	bool controlled;
 
 	if (rc)
 		return CA_VERDICT_NONE;
-	controlled = ends(real, kit->control);
-	rc = CA_INSIDE(real->cuEventQuery(kit->mark));
+	controlled = ends(real, context->control);
+	rc = CA_INSIDE(real->cuEventQuery(context->tried));
 	if (atomic_load(context->word) == helper.value)
 		return CA_VERDICT_NONE;
 	if (rc == CUDA_SUCCESS)
@@ -277,7 +290,7 @@ evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumpt
 	if (assumption == CA_ASSUMPTION_LEGACY_RECORD)
 		return CA_VERDICT_KEPT;
 	helper_answer(context);
-	return ends(real, kit->mark) ? CA_VERDICT_KEPT : CA_VERDICT_NONE;
+	return ends(real, context->tried) ? CA_VERDICT_KEPT : CA_VERDICT_NONE;
 }
 
 static enum ca_verdict
@@ -345,17 +358,6 @@ ca_assumption_trial(const struct ca_real *real, struct ca_context *context, unsi
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	errno = saved;
 	return verdicts;
-}
-
-void
-ca_assumption_trials_end(const struct ca_real *real, struct ca_context *context)
-{
-	int saved = errno;
-
-	if (context->kit.stream)
-		(void)CA_INSIDE(real->cuStreamDestroy_v2(context->kit.stream));
-	context->kit.stream = NULL;
-	errno = saved;
 }
 
 void

@@ -37,6 +37,9 @@ enum ca_verdict {
 	CA_VERDICT_UNABLE, /* this driver cannot be tried */
 };
 
+/* The driver is new enough to record events on contexts. */
+bool ca_assumption_trial_has_context_marks(const struct ca_real *real);
+
 struct ca_verdicts {
 	enum ca_verdict legacy, context;
 };
@@ -50,6 +53,4 @@ struct ca_verdicts {
  */
 struct ca_verdicts ca_assumption_trial(const struct ca_real *real, struct ca_context *context,
 				       unsigned wanted);
-/* There will be no trial any more: gives back what can be. */
-void ca_assumption_trials_end(const struct ca_real *real, struct ca_context *context);
 void ca_assumption_trial_after_fork_child(void);

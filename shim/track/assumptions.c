@@ -55,7 +55,7 @@ need(const struct ca_real *real, struct ca_context *context, unsigned assumption
 
 	if (CA_MUTANT(ASSUMPTIONS_UNPROBED))
 		return;
-	if (!real->cuCtxRecordEvent) /* then nothing rests on it */
+	if (!ca_assumption_trial_has_context_marks(real)) /* then nothing rests on them */
 		assumptions &= ~(unsigned)CA_ASSUMPTION_CONTEXT_RECORD;
 	fresh = assumptions & ~atomic_fetch_or(&context->needs, assumptions);
 	atomic_fetch_add(&ca_assumptions_open, (unsigned)__builtin_popcount(fresh));
@@ -146,8 +146,6 @@ try_assumptions(const struct ca_real *real, struct ca_context *context, unsigned
 			wait_for_better_times(context,
 					      verdicts.legacy == CA_VERDICT_SILENT ||
 						      verdicts.context == CA_VERDICT_SILENT);
-		else
-			ca_assumption_trials_end(real, context);
 	}
 	atomic_store(&trying, false);
 }
@@ -223,6 +221,8 @@ ca_assumptions_want_mark(const struct ca_real *real, struct ca_context *context)
 {
 	int saved = errno;
 
+	if (!ca_assumption_trial_has_context_marks(real))
+		return true; /* the driver's own answer */
 	if (!ca_assumption_holds(context, CA_ASSUMPTION_CONTEXT_RECORD)) {
 		need(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
 		try_assumptions(real, context, CA_ASSUMPTION_CONTEXT_RECORD);

@@ -276,6 +276,22 @@ ca_context_pop(const struct ca_real *real, bool pushed)
 		(void)CA_INSIDE(real->cuCtxPopCurrent_v2(&popped));
 }
 
+CUresult
+ca_context_own_stream(const struct ca_real *real, CUstream _Atomic *stream, unsigned flags)
+{
+	CUstream made, none = NULL;
+	CUresult rc;
+
+	if (atomic_load(stream))
+		return CUDA_SUCCESS;
+	if (!real->cuStreamCreate || !real->cuStreamDestroy_v2)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	rc = CA_INSIDE(real->cuStreamCreate(&made, flags));
+	if (!rc && !atomic_compare_exchange_strong(stream, &none, made))
+		(void)CA_INSIDE(real->cuStreamDestroy_v2(made));
+	return rc;
+}
+
 void
 ca_context_close(struct ca_context *context)
 {

@@ -33,12 +33,6 @@ enum ca_context_kind {
 	CA_CONTEXT_GREEN,
 };
 
-/* Of trials (shim/track/assumption_trial.h); NULL: not made yet. */
-struct ca_assumption_kit {
-	CUevent mark, control;
-	CUstream stream; /* that nothing else depends on */
-};
-
 struct ca_context {
 	CUcontext handle;      /* constant */
 	unsigned long long id; /* cuCtxGetId, 0 where the driver has none; constant */
@@ -51,12 +45,14 @@ struct ca_context {
 	_Atomic bool dead;          /* destroyed */
 	struct ca_mark_part *spare; /* parts with an event, ready for use; under the marks' lock */
 	CUstream _Atomic marker; /* a stream of ours, to mark the legacy stream; NULL: none yet */
-	CUstream _Atomic filler; /* a stream of ours, to fill memory; NULL: none yet */
+	/* A stream of ours that depends on no other, to fill memory and for the control of a trial;
+	 * NULL: none yet. */
+	CUstream _Atomic filler;
 	_Atomic unsigned needs;  /* assumptions (shim/track/assumptions.h) that it rests on */
 	_Atomic unsigned kept;   /* of these, known to be kept */
 	_Atomic unsigned broken; /* known to be broken, or never to be tried */
 	/* of the one thread that tries an assumption */
-	struct ca_assumption_kit kit;
+	CUevent tried, control;          /* recorded in a trial; NULL: not made yet */
 	_Atomic uint32_t *word;          /* page-locked; NULL: not made yet */
 	uint32_t word_value;             /* the largest that was written or waited for */
 	unsigned silent;                 /* trials in which even the control did not end */
@@ -111,6 +107,10 @@ void ca_context_leave(struct ca_context *context);
 /* Makes `context` current (unless it is), and undoes it. 0 or the driver's code. */
 CUresult ca_context_push(const struct ca_real *real, struct ca_context *context, bool *ret_pushed);
 void ca_context_pop(const struct ca_real *real, bool pushed);
+/* Makes a stream of the library's own, unless it is there: `marker` or `filler` of the current
+ * context. Of two threads that make one, one keeps it. */
+CUresult ca_context_own_stream(const struct ca_real *real, CUstream _Atomic *stream,
+			       unsigned flags);
 
 /*
  * Calls of the real driver that retain, release or reset the primary context of `device` run one at

@@ -70,10 +70,12 @@ learn(struct dl_phdr_info *info, size_t size, void *arg)
 
 struct walk {
 	bool left_program; /* the watched function itself is the program's */
-	bool note_of_thread;
+	bool of_thread;    /* glibc's own records of one */
 	bool from_ours;
 };
-static uintptr_t thread_atexit; /* where glibc keeps that note */
+/* Where glibc notes what a thread does at its end, and makes one (shim/track/assumption_trial.c).
+ */
+static uintptr_t thread_atexit, thread_create;
 
 static _Unwind_Reason_Code
 frame(struct _Unwind_Context *context, void *arg)
@@ -84,8 +86,8 @@ frame(struct _Unwind_Context *context, void *arg)
 	if (is_in(&program, address) && !walk->left_program)
 		return _URC_NO_REASON;
 	walk->left_program = true;
-	walk->note_of_thread =
-		walk->note_of_thread || _Unwind_GetRegionStart(context) == thread_atexit;
+	walk->of_thread = walk->of_thread || _Unwind_GetRegionStart(context) == thread_atexit ||
+			  _Unwind_GetRegionStart(context) == thread_create;
 	for (unsigned i = 0; i < n_c_libraries; i++)
 		if (is_in(&c_library[i], address))
 			return _URC_NO_REASON;
@@ -116,7 +118,7 @@ watch(const char *name)
 	looking = true;
 	_Unwind_Backtrace(frame, &walk);
 	looking = false;
-	if (walk.from_ours && !walk.note_of_thread)
+	if (walk.from_ours && !walk.of_thread)
 		caught(name);
 }
 
@@ -485,6 +487,7 @@ main(int argc, char **argv)
 	start();
 	dl_iterate_phdr(learn, NULL);
 	thread_atexit = (uintptr_t)dlsym(RTLD_DEFAULT, "__cxa_thread_atexit_impl");
+	thread_create = (uintptr_t)dlsym(RTLD_DEFAULT, "pthread_create");
 	_Unwind_Backtrace(frame, &warm);
 	if (!ours.end)
 		return EXIT_WRONG; /* not preloaded: nothing would be shown */
