@@ -194,7 +194,8 @@ struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
 struct ca_block *ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address);
 
 /* ---- pool.c: which block serves, and how it is cut */
-void ca_pool_init(struct ca_pool *pool, bool small);
+/* Two pools, of small blocks and of large ones, become empty. */
+void ca_pools_init(struct ca_pool pools[2]);
 /* Also if it is indexed already, and its bytes or address have changed. */
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);

@@ -23,6 +23,8 @@
  */
 #include "allocator/block/block.h"
 
+#include <string.h>
+
 #include "allocator/order/order.h"
 
 /* Bytes. Mean waste of the 44 workloads with 128 KiB: -0.4 points, 512 KiB: +0.3 (W10f +7); 20 us
@@ -30,13 +32,10 @@
 enum { SHARED_REST = 256 << 10 };
 
 void
-ca_pool_init(struct ca_pool *pool, bool small)
+ca_pools_init(struct ca_pool pools[2])
 {
-	ca_index_init(&pool->by_size);
-	ca_index_init(&pool->by_usable);
-	pool->waiting_bytes = 0;
-	pool->owned_bytes = 0;
-	pool->small = small;
+	memset(pools, 0, 2 * sizeof(*pools));
+	pools[0].small = true;
 }
 
 uint64_t

@@ -467,21 +467,18 @@ ca_alloc_passthrough(struct ca_space *space, uint64_t size, uint64_t *ret_addres
 int
 ca_track_foreign(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested)
 {
-	struct ca_block *block;
+	struct ca_block *block = NULL;
 	int r;
 
 	if (!size || size > CA_SIZE_MAX || address + size < address)
 		return -EINVAL;
 	CA_HEAP_LOCKED(space->heap);
 	r = space->dead ? -ENODEV : ca_segment_enter_locked(space, address, size, &block);
-	if (r)
-		return r;
-	block->segment->adopted = true;
-	block->segment->retired = true;
-	hand_out(space, block, requested, size);
-	if (ca_tracing(space->heap))
-		ca_trace_alloc_locked(block);
-	return 0;
+	if (!r) {
+		block->segment->adopted = true;
+		block->segment->retired = true;
+	}
+	return answer(space, block, requested, size, r, &address);
 }
 
 void

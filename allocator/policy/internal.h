@@ -60,8 +60,6 @@ struct ca_block *ca_search_exposable_locked(struct ca_space *space, uint64_t byt
 struct ca_block *ca_search_exposable_free_locked(struct ca_space *space, uint64_t bytes);
 /* A fit of what any streams use, for which the device is to wait: beyond the slack. */
 struct ca_block *ca_search_exposable_late_locked(struct ca_space *space, uint64_t bytes);
-/* Unfinished memory is handed out at all, and there is some. */
-bool ca_held_has_exposable(const struct ca_space *space);
 /* The block, STREAM_HELD or MULTI_HELD, may be exposed to the calling thread; `freely`: so that
  * nobody comes to wait because of it. */
 bool ca_held_may_take_locked(const struct ca_block *block, bool freely);
