@@ -65,12 +65,6 @@ static void __attribute__((format(printf, 2, 3))) putf(struct out *out, const ch
 	put(out, line);
 }
 
-static void
-put_number(struct out *out, const char *name, uint64_t number)
-{
-	putf(out, ",\"%s\":%llu", name, (unsigned long long)number);
-}
-
 /* A JSON string, or null. */
 static void
 put_string(struct out *out, const char *name, const char *text)
@@ -138,7 +132,7 @@ put_device(struct out *out, const struct ca_emit_device *device)
 	put_string(out, "name", device->name);
 	put_string(out, "uuid", device->uuid);
 	put_string(out, "version", CA_VERSION);
-#define X(field) put_number(out, #field, stats->field);
+#define X(field) putf(out, ",\"%s\":%llu", #field, (unsigned long long)stats->field);
 	CA_STATS_COUNTERS(X)
 	CA_STATS_FIGURES(X)
 #undef X

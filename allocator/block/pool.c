@@ -23,8 +23,6 @@
  */
 #include "allocator/block/block.h"
 
-#include <string.h>
-
 #include "allocator/order/order.h"
 
 /* Bytes. Mean waste of the 44 workloads with 128 KiB: -0.4 points, 512 KiB: +0.3 (W10f +7); 20 us
@@ -34,8 +32,14 @@ enum { SHARED_REST = 256 << 10 };
 void
 ca_pools_init(struct ca_pool pools[2])
 {
-	memset(pools, 0, 2 * sizeof(*pools));
-	pools[0].small = true;
+	unsigned i;
+
+	for (i = 0; i < 2; i++) {
+		ca_index_init(&pools[i].by_size);
+		ca_index_init(&pools[i].by_usable);
+		pools[i].waiting_bytes = pools[i].owned_bytes = 0;
+		pools[i].small = !i;
+	}
 }
 
 uint64_t

@@ -79,9 +79,7 @@ ca_held_place_kept_locked(struct ca_block *block)
 		ca_block_own_locked(block, block->user, NULL);
 		return;
 	}
-	users.n = 1;
-	users.context = false;
-	users.user[0] = block->user;
+	ca_block_users(block, &users);
 	ca_held_place_or_mark_locked(block, &users);
 }
 

@@ -274,18 +274,6 @@ take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 }
 
 static int
-take_searched(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
-{
-	ca_budget_tidy_locked(space);
-	*ret_block = reuse(space, bytes);
-	if (*ret_block)
-		return 0;
-	if (space->poisoned)
-		return take_own(space, bytes, bytes, ret_block);
-	return ca_oom_take_locked(space, bytes, ret_block);
-}
-
-static int
 take(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
      struct ca_block **ret_block)
 {
@@ -295,7 +283,13 @@ take(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
 		return take_own(space, size, size, ret_block);
 	if (capturing)
 		return take_new(space, bytes, ret_block);
-	return take_searched(space, bytes, ret_block);
+	ca_budget_tidy_locked(space);
+	*ret_block = reuse(space, bytes);
+	if (*ret_block)
+		return 0;
+	if (space->poisoned)
+		return take_own(space, bytes, bytes, ret_block);
+	return ca_oom_take_locked(space, bytes, ret_block);
 }
 
 /* The program gets the driver's code. */
@@ -417,7 +411,8 @@ return_cached(struct ca_space *space)
 	    !ca_device_is_idle_locked(space))
 		return;
 	ca_held_look_locked(space);
-	ca_oom_release_locked(space, UINT64_MAX, &busy);
+	ca_release_reset_rejected_locked(space->device);
+	ca_release_locked(space, UINT64_MAX, &busy);
 }
 
 /* The driver's own memory, with the ladder if it has none. */
@@ -467,18 +462,21 @@ ca_alloc_passthrough(struct ca_space *space, uint64_t size, uint64_t *ret_addres
 int
 ca_track_foreign(struct ca_space *space, uint64_t address, uint64_t size, uint64_t requested)
 {
-	struct ca_block *block = NULL;
+	struct ca_block *block;
 	int r;
 
 	if (!size || size > CA_SIZE_MAX || address + size < address)
 		return -EINVAL;
 	CA_HEAP_LOCKED(space->heap);
 	r = space->dead ? -ENODEV : ca_segment_enter_locked(space, address, size, &block);
-	if (!r) {
-		block->segment->adopted = true;
-		block->segment->retired = true;
-	}
-	return answer(space, block, requested, size, r, &address);
+	if (r)
+		return r;
+	block->segment->adopted = true;
+	block->segment->retired = true;
+	hand_out(space, block, requested, size);
+	if (ca_tracing(space->heap))
+		ca_trace_alloc_locked(block);
+	return 0;
 }
 
 void

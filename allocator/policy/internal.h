@@ -19,6 +19,16 @@ ca_excess(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
 }
+static inline uint64_t
+ca_least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+static inline uint64_t
+ca_most(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
 
 /* ---- search.c: free memory */
 
@@ -123,8 +133,6 @@ void ca_release_reset_rejected_locked(const struct ca_device *device);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
  * back; *ret_busy is set when a capture stood in the way. */
 uint64_t ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
-/* The same, in a new round. */
-uint64_t ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
 /*
  * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
  * its marks and streams, and makes the segment due for return, which waits (deferred/await.c).

@@ -176,13 +176,6 @@ ca_oom_clear_magazines_locked(const struct ca_device *device)
 		ca_magazines_clear_locked(space);
 }
 
-uint64_t
-ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
-{
-	ca_release_reset_rejected_locked(space->device);
-	return ca_release_locked(space, bytes, ret_busy);
-}
-
 /* Something in the segment waits, and the calling thread freed all of that. */
 static bool
 has_own_waiting(const struct ca_segment *segment)
