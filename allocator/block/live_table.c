@@ -8,10 +8,10 @@
  * An entry is one word: the pointer and, in the bits above it, some of the hash, so that a reader
  * looks at hardly any block but the right one. Records of blocks are never unmapped while the heap
  * is there, nor are tables that have been outgrown or are too large by now, though their memory may
- * go back to the system: then they read as zeros. What was a table of some size is one of that size
- * again, or nothing, and what was a record is one (util/slab.c). So a reader without the lock may
- * look at what is gone, and then sees that it is. It may miss what was moved under its eyes: then
- * the way with the lock finds it.
+ * go back to the system: then they read as zeros. A table's memory is a table of that size again,
+ * or nothing, and a record's is a record (util/slab.c). So a reader without the lock may look at a
+ * block that is gone, and then sees that it is. It may miss a block that is moved under its eyes:
+ * then the way with the lock finds it.
  */
 #include "allocator/block/block.h"
 

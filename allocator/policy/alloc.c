@@ -179,7 +179,7 @@ or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 		exposable = ca_gather_locked(space, bytes, false);
 	if (!exposable && !block)
 		exposable = ca_search_hole_locked(space, bytes);
-	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
+	return exposable ? ca_search_better(exposable, block) : NULL;
 }
 
 /* Where that is forced (config/branch.h): unfinished memory rather than any other. */
@@ -196,10 +196,9 @@ exposable_by_force(struct ca_space *space, uint64_t bytes)
 static struct ca_block *
 or_exposable_free(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 {
-	struct ca_block *exposable;
+	struct ca_block *exposable = ca_search_exposable_free_locked(space, bytes);
 
-	exposable = ca_search_exposable_free_locked(space, bytes);
-	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
+	return exposable ? ca_search_better(exposable, block) : NULL;
 }
 
 /*

@@ -6,9 +6,6 @@
  */
 #include "allocator/policy/internal.h"
 
-#include <errno.h>
-#include <string.h>
-
 #include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/tcache.h"
@@ -125,8 +122,7 @@ ca_release_needed_locked(struct ca_space *space, uint64_t bytes, bool segment)
 void
 ca_oom_begin(bool capturing)
 {
-	memset(&ca_oom_tried, 0, sizeof(ca_oom_tried));
-	ca_oom_tried.capture = capturing;
+	ca_oom_tried = (struct ca_tried){ .capture = capturing };
 }
 
 /* Waits for all that the device runs, stream by stream. The memory of awaited work is FREE
