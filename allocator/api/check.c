@@ -9,10 +9,10 @@
 #include "allocator/api/heap.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "allocator/core/lock.h"
 #include "allocator/tcache/fast.h"
+#include "config/text.h"
 
 struct walk {
 	const char *reason; /* of the first broken claim */
@@ -436,7 +436,6 @@ ca_heap_check(struct ca_heap *heap, char *ret_reason, size_t size)
 {
 	const struct ca_device *device;
 	struct walk walk = { 0 };
-	size_t length;
 
 	ca_heap_lock(heap);
 	ca_magazines_lock_locked(heap);
@@ -448,10 +447,7 @@ ca_heap_check(struct ca_heap *heap, char *ret_reason, size_t size)
 	ca_heap_unlock(heap);
 	if (!walk.reason)
 		return 0;
-	if (ret_reason && size) {
-		length = strnlen(walk.reason, size - 1);
-		memcpy(ret_reason, walk.reason, length);
-		ret_reason[length] = '\0';
-	}
+	if (ret_reason)
+		ca_text_format(ret_reason, size, "%s", walk.reason);
 	return -EUCLEAN;
 }

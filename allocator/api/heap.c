@@ -110,8 +110,7 @@ ca_heap_share(struct ca_heap *heap)
 static void
 space_init(struct ca_space *space)
 {
-	ca_pool_init(&space->pools[0], true);
-	ca_pool_init(&space->pools[1], false);
+	ca_pools_init(space->pools);
 	ca_index_init(&space->wholes);
 	ca_list_init(&space->segments);
 	ca_list_init(&space->due);

@@ -65,12 +65,6 @@ static void __attribute__((format(printf, 2, 3))) putf(struct out *out, const ch
 	put(out, line);
 }
 
-static void
-put_number(struct out *out, const char *name, uint64_t number)
-{
-	putf(out, ",\"%s\":%llu", name, (unsigned long long)number);
-}
-
 /* A JSON string, or null. */
 static void
 put_string(struct out *out, const char *name, const char *text)
@@ -102,23 +96,28 @@ put_gauge(struct out *out, const char *name, const struct ca_gauge *gauge)
 	     (unsigned long long)gauge->total);
 }
 
-/* Why the device's memory is reused only when it is finished: names of allocator/order/order.h. */
+/* Why the device's memory is reused only when it is finished (allocator/order/order.h): the name in
+ * JSON, and words for people. */
+static const struct {
+	const char *name, *why;
+} reason_of_bit[] = {
+#define X(name, text, why) [CA_BIT_##name] = { text, why },
+	CA_FINISHED_ONLY_REASONS(X)
+#undef X
+};
+enum { REASONS = sizeof(reason_of_bit) / sizeof(reason_of_bit[0]) };
+
 static void
 put_reasons(struct out *out, uint64_t reasons)
 {
-	static const char *const names[] = {
-#define X(name, text, why) [CA_BIT_##name] = text,
-		CA_FINISHED_ONLY_REASONS(X)
-#undef X
-	};
 	const char *comma = "";
 	unsigned i;
 
 	put(out, ",\"finished_only_reasons\":[");
-	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+	for (i = 0; i < REASONS; i++) {
 		if (!(reasons >> i & 1))
 			continue;
-		putf(out, "%s\"%s\"", comma, names[i]);
+		putf(out, "%s\"%s\"", comma, reason_of_bit[i].name);
 		comma = ",";
 	}
 	put(out, "]");
@@ -133,7 +132,7 @@ put_device(struct out *out, const struct ca_emit_device *device)
 	put_string(out, "name", device->name);
 	put_string(out, "uuid", device->uuid);
 	put_string(out, "version", CA_VERSION);
-#define X(field) put_number(out, #field, stats->field);
+#define X(field) putf(out, ",\"%s\":%llu", #field, (unsigned long long)stats->field);
 	CA_STATS_COUNTERS(X)
 	CA_STATS_FIGURES(X)
 #undef X
@@ -251,21 +250,15 @@ table_passed(struct out *out, const struct ca_stats *stats, const struct ca_emit
 static void
 table_finished(struct out *out, const struct ca_stats *stats, const struct ca_emit_process *process)
 {
-	static const char *const whys[] = {
-#define X(name, text, why) [CA_BIT_##name] = why,
-		CA_FINISHED_ONLY_REASONS(X)
-#undef X
-	};
-
 	if (process->finished.why[0]) {
 		putf(out, "reuse   only finished memory: %s\n", process->finished.why);
 		put_changes(out, &process->finished);
 	}
 	if (!stats->finished_only_reasons)
 		return;
-	for (unsigned i = 0; i < sizeof(whys) / sizeof(whys[0]); i++)
+	for (unsigned i = 0; i < REASONS; i++)
 		if (stats->finished_only_reasons >> i & 1)
-			putf(out, "reuse   only finished memory: %s\n", whys[i]);
+			putf(out, "reuse   only finished memory: %s\n", reason_of_bit[i].why);
 	put(out, "        no setting changes it\n");
 }
 

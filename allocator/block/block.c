@@ -110,7 +110,7 @@ waiting_count(struct ca_block *block, uint64_t sign)
 	}
 }
 
-/* What is usual: the way by the table of sums takes longer. */
+/* The usual change: the way by the table of sums takes longer. */
 static void
 free_to_live(struct ca_block *block, struct ca_stats *stats)
 {
@@ -428,7 +428,7 @@ merge(struct ca_block *block)
 	    !(block->prev && ca_block_is_free(block->prev)))
 		return block;
 	free_for_all = ca_held_quiet_locked(block->segment->space);
-	/* what has become STREAM_HELD on one side may have a like neighbour on the other */
+	/* a block that one side has made STREAM_HELD may have a like neighbour on the other */
 	for (;;) {
 		if (join(block, block->next, free_for_all)) {
 			merge_next(block);

@@ -194,7 +194,8 @@ struct ca_block *ca_block_find_locked(struct ca_heap *heap, uint64_t address);
 struct ca_block *ca_block_find_settled_locked(struct ca_heap *heap, uint64_t address);
 
 /* ---- pool.c: which block serves, and how it is cut */
-void ca_pool_init(struct ca_pool *pool, bool small);
+/* Two pools, of small blocks and of large ones, become empty. */
+void ca_pools_init(struct ca_pool pools[2]);
 /* Also if it is indexed already, and its bytes or address have changed. */
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
@@ -269,7 +270,8 @@ void ca_segment_retire_locked(struct ca_segment *segment);
 /* Gives a whole FREE segment back, by its one block. Bytes given back; 0: the driver did not take
  * it, and it is FREE again. *ret_busy (may be NULL) is set when a capture stood in the way. */
 uint64_t ca_segment_release_locked(struct ca_block *block, bool *ret_busy);
-/* A new round of giving back begins: what the driver refused in the last one is offered again. */
+/* A new round of giving back begins: segments that the driver refused in the last one are offered
+ * again. */
 void ca_segment_unstick_locked(struct ca_space *space);
 /* A retired segment in no list, without a live block, goes back when it can. */
 void ca_segment_make_due_locked(struct ca_segment *segment);

@@ -8,10 +8,10 @@
  * An entry is one word: the pointer and, in the bits above it, some of the hash, so that a reader
  * looks at hardly any block but the right one. Records of blocks are never unmapped while the heap
  * is there, nor are tables that have been outgrown or are too large by now, though their memory may
- * go back to the system: then they read as zeros. What was a table of some size is one of that size
- * again, or nothing, and what was a record is one (util/slab.c). So a reader without the lock may
- * look at what is gone, and then sees that it is. It may miss what was moved under its eyes: then
- * the way with the lock finds it.
+ * go back to the system: then they read as zeros. A table's memory is a table of that size again,
+ * or nothing, and a record's is a record (util/slab.c). So a reader without the lock may look at a
+ * block that is gone, and then sees that it is. It may miss a block that is moved under its eyes:
+ * then the way with the lock finds it.
  */
 #include "allocator/block/block.h"
 
@@ -41,12 +41,6 @@ key_of(const struct ca_bases_table *table, uint64_t address)
 	uint64_t hash = ca_bases_hash(address / CA_GRAIN);
 
 	return (struct key){ .tag = ca_bases_tag(hash), .bucket = ca_bases_first(table, hash) };
-}
-
-static inline struct ca_block *
-block_of(uint64_t entry)
-{
-	return ca_bases_block(entry);
 }
 
 void
@@ -170,7 +164,7 @@ change(struct ca_bases *bases, unsigned log)
 				atomic_load_explicit(&old->places[bucket][i], memory_order_relaxed);
 
 			if (entry)
-				bases->entered += enter(table, block_of(entry));
+				bases->entered += enter(table, ca_bases_block(entry));
 		}
 	atomic_store_explicit(&bases->table, table, memory_order_release);
 	if (old)
@@ -215,7 +209,7 @@ place_in(struct ca_bases_table *table, size_t bucket, uint64_t tag, const struct
 	for (i = 0; i < BUCKET; i++) {
 		_Atomic uint64_t *place = &table->places[bucket][(tag + i) % BUCKET];
 
-		if (block_of(atomic_load_explicit(place, memory_order_relaxed)) == block)
+		if (ca_bases_block(atomic_load_explicit(place, memory_order_relaxed)) == block)
 			return place;
 	}
 	return NULL;
@@ -258,8 +252,8 @@ find_in(const struct ca_bases_table *table, size_t bucket, uint64_t tag, uint64_
 		uint64_t entry = atomic_load_explicit(&table->places[bucket][(tag + i) % BUCKET],
 						      memory_order_acquire);
 
-		if (entry && entry >> TAG_SHIFT == tag && is_it(block_of(entry), address))
-			return block_of(entry);
+		if (entry && entry >> TAG_SHIFT == tag && is_it(ca_bases_block(entry), address))
+			return ca_bases_block(entry);
 	}
 	return NULL;
 }

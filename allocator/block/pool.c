@@ -30,13 +30,16 @@
 enum { SHARED_REST = 256 << 10 };
 
 void
-ca_pool_init(struct ca_pool *pool, bool small)
+ca_pools_init(struct ca_pool pools[2])
 {
-	ca_index_init(&pool->by_size);
-	ca_index_init(&pool->by_usable);
-	pool->waiting_bytes = 0;
-	pool->owned_bytes = 0;
-	pool->small = small;
+	unsigned i;
+
+	for (i = 0; i < 2; i++) {
+		ca_index_init(&pools[i].by_size);
+		ca_index_init(&pools[i].by_usable);
+		pools[i].waiting_bytes = pools[i].owned_bytes = 0;
+		pools[i].small = !i;
+	}
 }
 
 uint64_t

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Segments: what the driver gave, and how it goes back.
+ * Segments: memory that the driver gave, and its way back.
  *
  * All records a new segment needs are had before the driver is asked, so nothing the driver gave
  * can be lost for want of them. While the driver is asked the lock is free: the space may die (the
@@ -9,7 +9,7 @@
  * driver call.
  *
  * The driver never hands out memory that is in use. Records that overlap a new segment are
- * therefore stale: somebody freed that memory behind our back. They are dropped and counted.
+ * therefore stale: that memory was freed behind our back. They are dropped and counted.
  */
 #include "allocator/block/block.h"
 

@@ -81,7 +81,7 @@ struct ca_users {
 	struct ca_user user[CA_USERS_MAX];
 };
 
-/* What the stream is among the users; NULL: it is none. */
+/* The user that is the stream; NULL: none is. */
 static inline struct ca_user *
 ca_users_find(struct ca_users *users, const struct ca_stream *stream)
 {

@@ -70,12 +70,12 @@ synchronize(struct ca_space *space, struct ca_list *hand)
 	ca_outside_leave(space);
 	if (r != -EBUSY)
 		CA_COUNT(space, host_syncs);
-	if (!r)
+	if (!r) {
 		ca_order_context_finished(&space->order, bound);
-	if (!r)
 		settle_all(hand);
-	else if (!ca_context_mark_is_lost(r))
+	} else if (!ca_context_mark_is_lost(r)) {
 		ca_list_splice(&space->unmarked, hand);
+	}
 	space->device->generation++;
 	return r;
 }
@@ -138,17 +138,6 @@ group_drop(struct ca_space *space, struct ca_group *group)
 	ca_objects_put(&space->heap->groups, group);
 }
 
-static void
-group_publish(struct ca_space *space, struct ca_group *group, struct ca_list *place)
-{
-	if (ca_list_empty(&group->blocks)) {
-		group_drop(space, group);
-		return;
-	}
-	ca_list_insert(place, &group->link);
-	space->device->generation++;
-}
-
 /* The thread that freed all of the blocks, or 0. */
 static uint64_t
 freed_by(const struct ca_list *blocks)
@@ -176,8 +165,6 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 		return -EBUSY; /* as in a capture: later */
 	if (CA_MUTANT(BLOCK_BEFORE_MARK))
 		settle_all(hand);
-	ca_list_init(&group->link);
-	ca_list_init(&group->blocks);
 	group->bound = ca_order_context_bound(&space->order);
 	ca_outside_enter_locked(space);
 	r = driver->mark_record(driver->self, space->context, &group->mark);
@@ -188,9 +175,14 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 	}
 	CA_COUNT(space, order_marks);
 	group->late = late;
-	ca_list_splice(&group->blocks, hand);
+	ca_list_take(&group->blocks, hand);
 	group->thread = freed_by(&group->blocks);
-	group_publish(space, group, &space->pending);
+	if (ca_list_empty(&group->blocks)) {
+		group_drop(space, group);
+		return 0;
+	}
+	ca_list_insert(&space->pending, &group->link);
+	space->device->generation++;
 	return 0;
 }
 
@@ -232,8 +224,7 @@ ca_context_mark_mark_unmarked_locked(struct ca_space *space)
 
 	if (space->heap->no_marks || space->poisoned || ca_list_empty(&space->unmarked))
 		return;
-	ca_list_init(&hand);
-	ca_list_splice(&hand, &space->unmarked);
+	ca_list_take(&hand, &space->unmarked);
 	ca_context_mark_submit_locked(space, &hand, NULL);
 }
 
@@ -263,24 +254,21 @@ group_query(struct ca_space *space, struct ca_group *group, int (*ask)(void *sel
 		driver->mark_drop(driver->self, group->mark);
 	ca_outside_leave(space);
 	if (r == -EAGAIN || r == -EBUSY) {
-		if (ca_list_empty(&group->blocks)) {
+		if (ca_list_empty(&group->blocks))
 			group_drop(space, group);
-			return r;
-		}
-		ca_list_insert(space->pending.next, &group->link);
+		else
+			ca_list_insert(space->pending.next, &group->link);
 		return r;
 	}
-	ca_list_init(&hand);
-	ca_list_splice(&hand, &group->blocks);
+	ca_list_take(&hand, &group->blocks);
 	if (!r)
 		ca_order_context_finished(&space->order, group->bound);
 	ca_objects_put(&space->heap->groups, group);
-	if (!r) {
-		settle_all(&hand);
-		space->device->generation++;
-		return 1;
-	}
-	return settle_by_wait(space, &hand);
+	if (r)
+		return settle_by_wait(space, &hand);
+	settle_all(&hand);
+	space->device->generation++;
+	return 1;
 }
 
 unsigned
@@ -335,8 +323,7 @@ ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 		return 0;
 	if (which != CA_WAIT_ANY && !space->heap->no_marks)
 		return 0;
-	ca_list_init(&hand);
-	ca_list_splice(&hand, &space->unmarked);
+	ca_list_take(&hand, &space->unmarked);
 	return settle_by_wait(space, &hand);
 }
 

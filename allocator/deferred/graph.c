@@ -140,8 +140,6 @@ decided(struct ca_heap *heap)
 	ca_heap_unlock(heap);
 	capturing = heap->driver.capturing(heap->driver.self);
 	ca_heap_lock(heap);
-	if (capturing)
-		heap->undecided = true;
 	return capturing ? 0 : serial;
 }
 

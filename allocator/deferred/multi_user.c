@@ -43,8 +43,7 @@ set_new(struct ca_space *space)
 
 	if (!set)
 		return NULL;
-	ca_pool_init(&set->pools[0], true);
-	ca_pool_init(&set->pools[1], false);
+	ca_pools_init(set->pools);
 	ca_list_init(&set->blocks);
 	ca_list_insert(&space->sets, &set->link);
 	space->n_sets++;

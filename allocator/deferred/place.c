@@ -29,8 +29,7 @@ ca_held_pools_ready(struct ca_heap *heap, struct ca_stream_record *record)
 	record->pools = ca_arena_alloc(&heap->fixed, 2 * sizeof(*record->pools));
 	if (!record->pools)
 		return false;
-	ca_pool_init(&record->pools[0], true);
-	ca_pool_init(&record->pools[1], false);
+	ca_pools_init(record->pools);
 	return true;
 }
 
@@ -80,9 +79,7 @@ ca_held_place_kept_locked(struct ca_block *block)
 		ca_block_own_locked(block, block->user, NULL);
 		return;
 	}
-	users.n = 1;
-	users.context = false;
-	users.user[0] = block->user;
+	ca_block_users(block, &users);
 	ca_held_place_or_mark_locked(block, &users);
 }
 
@@ -165,9 +162,7 @@ ca_held_forget(struct ca_space *space)
 
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++) {
 		ca_list_init(&record->waiting);
-		if (record->pools) {
-			ca_pool_init(&record->pools[0], true);
-			ca_pool_init(&record->pools[1], false);
-		}
+		if (record->pools)
+			ca_pools_init(record->pools);
 	}
 }

@@ -99,32 +99,22 @@ wait_locked(struct ca_space *space, const struct ca_user *user)
 	return 0;
 }
 
-/* All of them. */
-static int
-wait_all_locked(struct ca_space *space, const struct ca_users *users)
-{
-	unsigned i;
-	int r = 0;
-
-	for (i = 0; !r && i < users->n; i++)
-		r = wait_locked(space, &users->user[i]);
-	return r;
-}
-
 /* Waits for the users of an ALLOCATED block, which may be gone afterwards. 0 or -EBUSY. */
 static int
 settle_locked(struct ca_block *block)
 {
-	struct ca_heap *heap = block->segment->space->heap;
+	struct ca_space *space = block->segment->space;
 	uint64_t address = block->address;
 	uint64_t serial = atomic_load_explicit(&block->serial, memory_order_relaxed);
 	struct ca_users users;
-	int r;
+	unsigned i;
+	int r = 0;
 
 	ca_block_users(block, &users);
-	CA_COUNT(block->segment->space, settles);
-	r = wait_all_locked(block->segment->space, &users);
-	block = ca_block_find_locked(heap, address);
+	CA_COUNT(space, settles);
+	for (i = 0; !r && i < users.n; i++)
+		r = wait_locked(space, &users.user[i]);
+	block = ca_block_find_locked(space->heap, address);
 	if (!r && ca_users_remove_finished(&users) && block && ca_block_is_live(block) &&
 	    atomic_load_explicit(&block->serial, memory_order_relaxed) == serial)
 		ca_block_drop_users_locked(block);

@@ -179,7 +179,7 @@ or_exposable(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 		exposable = ca_gather_locked(space, bytes, false);
 	if (!exposable && !block)
 		exposable = ca_search_hole_locked(space, bytes);
-	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
+	return exposable ? ca_search_better(exposable, block) : NULL;
 }
 
 /* Where that is forced (config/branch.h): unfinished memory rather than any other. */
@@ -196,10 +196,9 @@ exposable_by_force(struct ca_space *space, uint64_t bytes)
 static struct ca_block *
 or_exposable_free(struct ca_space *space, struct ca_block *block, uint64_t bytes)
 {
-	struct ca_block *exposable;
+	struct ca_block *exposable = ca_search_exposable_free_locked(space, bytes);
 
-	exposable = ca_search_exposable_free_locked(space, bytes);
-	return exposable && block && block->bytes < exposable->bytes ? block : exposable;
+	return exposable ? ca_search_better(exposable, block) : NULL;
 }
 
 /*
@@ -274,18 +273,6 @@ take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 }
 
 static int
-take_searched(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
-{
-	ca_budget_tidy_locked(space);
-	*ret_block = reuse(space, bytes);
-	if (*ret_block)
-		return 0;
-	if (space->poisoned)
-		return take_own(space, bytes, bytes, ret_block);
-	return ca_oom_take_locked(space, bytes, ret_block);
-}
-
-static int
 take(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
      struct ca_block **ret_block)
 {
@@ -295,7 +282,13 @@ take(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
 		return take_own(space, size, size, ret_block);
 	if (capturing)
 		return take_new(space, bytes, ret_block);
-	return take_searched(space, bytes, ret_block);
+	ca_budget_tidy_locked(space);
+	*ret_block = reuse(space, bytes);
+	if (*ret_block)
+		return 0;
+	if (space->poisoned)
+		return take_own(space, bytes, bytes, ret_block);
+	return ca_oom_take_locked(space, bytes, ret_block);
 }
 
 /* The program gets the driver's code. */
@@ -417,7 +410,8 @@ return_cached(struct ca_space *space)
 	    !ca_device_is_idle_locked(space))
 		return;
 	ca_held_look_locked(space);
-	ca_oom_release_locked(space, UINT64_MAX, &busy);
+	ca_release_reset_rejected_locked(space->device);
+	ca_release_locked(space, UINT64_MAX, &busy);
 }
 
 /* The driver's own memory, with the ladder if it has none. */

@@ -19,6 +19,16 @@ ca_excess(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
 }
+static inline uint64_t
+ca_least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+static inline uint64_t
+ca_most(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
 
 /* ---- search.c: free memory */
 
@@ -60,8 +70,6 @@ struct ca_block *ca_search_exposable_locked(struct ca_space *space, uint64_t byt
 struct ca_block *ca_search_exposable_free_locked(struct ca_space *space, uint64_t bytes);
 /* A fit of what any streams use, for which the device is to wait: beyond the slack. */
 struct ca_block *ca_search_exposable_late_locked(struct ca_space *space, uint64_t bytes);
-/* Unfinished memory is handed out at all, and there is some. */
-bool ca_held_has_exposable(const struct ca_space *space);
 /* The block, STREAM_HELD or MULTI_HELD, may be exposed to the calling thread; `freely`: so that
  * nobody comes to wait because of it. */
 bool ca_held_may_take_locked(const struct ca_block *block, bool freely);
@@ -125,8 +133,6 @@ void ca_release_reset_rejected_locked(const struct ca_device *device);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
  * back; *ret_busy is set when a capture stood in the way. */
 uint64_t ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
-/* The same, in a new round. */
-uint64_t ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
 /*
  * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
  * its marks and streams, and makes the segment due for return, which waits (deferred/await.c).

@@ -73,18 +73,13 @@ limit_of_fraction(const struct ca_space *space)
 					     : UINT64_MAX;
 }
 
-static uint64_t
-least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 uint64_t
 ca_limit_of_segments(const struct ca_space *space)
 {
-	uint64_t limit = least(limit_of_all(space), limit_of_fraction(space));
+	uint64_t limit = ca_least(limit_of_all(space), limit_of_fraction(space));
 
-	return least(limit, space->device->total_bytes ? space->device->total_bytes : UINT64_MAX);
+	return ca_least(limit,
+			space->device->total_bytes ? space->device->total_bytes : UINT64_MAX);
 }
 
 uint64_t
@@ -95,7 +90,7 @@ ca_limit_needed_locked(const struct ca_space *space, uint64_t bytes, bool segmen
 	uint64_t all = ca_excess(held + device->other_bytes, limit_of_all(space));
 	uint64_t own = segment ? ca_excess(held, limit_of_fraction(space)) : 0;
 
-	return all > own ? all : own;
+	return ca_most(all, own);
 }
 
 void
@@ -111,8 +106,8 @@ ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_byte
 	ca_limit_update_locked(space);
 	limit = limit_of_all(space);
 	used = device->stats.reserved_bytes.current - device->drainable_bytes + device->other_bytes;
-	*total_bytes = least(*total_bytes, limit);
-	*free_bytes = least(*free_bytes, ca_excess(limit, used));
+	*total_bytes = ca_least(*total_bytes, limit);
+	*free_bytes = ca_least(*free_bytes, ca_excess(limit, used));
 }
 
 uint64_t
@@ -124,5 +119,5 @@ ca_limit_allowed(struct ca_space *space, bool *ret_is_limit)
 	all = limit_of_all(space);
 	own = limit_of_fraction(space);
 	*ret_is_limit = all <= own;
-	return least(all, own) == UINT64_MAX ? 0 : least(all, own);
+	return ca_least(all, own) == UINT64_MAX ? 0 : ca_least(all, own);
 }

@@ -6,9 +6,6 @@
  */
 #include "allocator/policy/internal.h"
 
-#include <errno.h>
-#include <string.h>
-
 #include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/tcache.h"
@@ -125,8 +122,7 @@ ca_release_needed_locked(struct ca_space *space, uint64_t bytes, bool segment)
 void
 ca_oom_begin(bool capturing)
 {
-	memset(&ca_oom_tried, 0, sizeof(ca_oom_tried));
-	ca_oom_tried.capture = capturing;
+	ca_oom_tried = (struct ca_tried){ .capture = capturing };
 }
 
 /* Waits for all that the device runs, stream by stream. The memory of awaited work is FREE
@@ -174,13 +170,6 @@ ca_oom_clear_magazines_locked(const struct ca_device *device)
 
 	for (space = device->spaces; space; space = space->next_on_device)
 		ca_magazines_clear_locked(space);
-}
-
-uint64_t
-ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
-{
-	ca_release_reset_rejected_locked(space->device);
-	return ca_release_locked(space, bytes, ret_busy);
 }
 
 /* Something in the segment waits, and the calling thread freed all of that. */

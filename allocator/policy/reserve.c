@@ -91,17 +91,13 @@ is_early(const struct ca_config *config)
 static uint64_t
 allowed(const struct ca_space *space, uint64_t bytes)
 {
+	const struct ca_config *config = &space->heap->config;
 	const struct ca_gauge *allocated = &space->device->stats.allocated_bytes;
-	uint64_t floor = space->heap->config.min_reserve_bytes, spare, budget;
-	uint64_t peak = allocated->current + bytes;
+	uint64_t peak = ca_most(allocated->peak, allocated->current + bytes);
+	uint64_t spare = ca_most(peak / 100 * SPARE_PERCENT, config->large_segment_size_bytes);
 
-	if (peak < allocated->peak)
-		peak = allocated->peak;
-	spare = peak / 100 * SPARE_PERCENT;
-	if (spare < space->heap->config.large_segment_size_bytes)
-		spare = space->heap->config.large_segment_size_bytes;
-	budget = peak + spare + space->device->budget.regret_bytes;
-	return budget > floor ? budget : floor;
+	return ca_most(peak + spare + space->device->budget.regret_bytes,
+		       config->min_reserve_bytes);
 }
 
 /* How much a segment for `bytes` would be too much. */
@@ -410,10 +406,9 @@ void
 ca_budget_rejected_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_device *device = space->device;
-	uint64_t needs = device->stats.allocated_bytes.current + bytes;
+	uint64_t needs = ca_most(device->stats.allocated_bytes.peak,
+				 device->stats.allocated_bytes.current + bytes);
 
-	if (needs < device->stats.allocated_bytes.peak)
-		needs = device->stats.allocated_bytes.peak;
 	/* otherwise it is the cache's pieces, or another process: a few more of them do no harm */
 	device->budget.refused = needs > ca_limit_of_segments(space) / 2;
 	device->budget.refused_at = device->stats.alloc_calls;

@@ -29,21 +29,19 @@ if_quiet(struct ca_space *space, struct ca_block *block)
 	return several && !ca_order_may_expose(&space->order, &several->users) ? NULL : block;
 }
 
-/* Best fit of what the quiet space's stream owns. */
-static struct ca_block *
-find_quiet(struct ca_space *space, uint64_t bytes)
+/* The pool of what the quiet space's stream owns. NULL: there is none. */
+static const struct ca_pool *
+quiet_pool(struct ca_space *space, bool large)
 {
 	const struct ca_stream_record *quiet = ca_held_quiet_locked(space);
 
-	if (!quiet || !quiet->pools)
-		return NULL;
-	return if_quiet(space,
-			ca_search_best_locked(space, &quiet->pools[bytes > CA_SMALL_MAX], bytes));
+	return quiet && quiet->pools ? &quiet->pools[large] : NULL;
 }
 
 static struct ca_block *
 find(struct ca_space *space, uint64_t bytes)
 {
+	const struct ca_pool *pool;
 	struct ca_block *clean;
 
 	if (space->dead || space->poisoned)
@@ -53,7 +51,10 @@ find(struct ca_space *space, uint64_t bytes)
 	clean = ca_search_best_locked(space, ca_pool_for(space, bytes), bytes);
 	if (!space->owned_blocks || ca_order_may_capture(space->heap))
 		return clean;
-	return ca_search_better(clean, find_quiet(space, bytes));
+	pool = quiet_pool(space, bytes > CA_SMALL_MAX);
+	if (!pool)
+		return clean;
+	return ca_search_better(clean, if_quiet(space, ca_search_best_locked(space, pool, bytes)));
 }
 
 /* Best fit of what no request of its pool has much use for: too small for any, or, where requests
@@ -93,15 +94,12 @@ ca_search_hole_locked(struct ca_space *space, uint64_t bytes)
 static bool
 has_about(struct ca_space *space, uint64_t bytes)
 {
-	const struct ca_stream_record *quiet;
+	const struct ca_pool *pool;
 
 	if (ca_index_has_about(&ca_pool_for(space, bytes)->by_size, bytes))
 		return true;
-	if (!space->owned_blocks)
-		return false;
-	quiet = ca_held_quiet_locked(space);
-	return quiet && quiet->pools &&
-	       ca_index_has_about(&quiet->pools[bytes > CA_SMALL_MAX].by_size, bytes);
+	pool = space->owned_blocks ? quiet_pool(space, bytes > CA_SMALL_MAX) : NULL;
+	return pool && ca_index_has_about(&pool->by_size, bytes);
 }
 
 struct ca_block *

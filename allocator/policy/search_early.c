@@ -59,14 +59,11 @@ find_in(struct ca_space *space, const struct ca_pool *pools, uint64_t bytes)
 }
 
 static struct ca_block *
-exposable_of(struct ca_space *space, const struct ca_stream_record *record, uint64_t bytes)
+exposable_in(struct ca_space *space, const struct ca_pool *pools, uint64_t bytes, bool anybody)
 {
-	struct ca_block *block = record ? find_in(space, record->pools, bytes) : NULL;
+	struct ca_block *block = find_in(space, pools, bytes);
 
-	if (!block || !may_expose(space, block, false))
-		return NULL;
-	CA_REACHED(EXPOSED_OWN);
-	return block;
+	return block && may_expose(space, block, anybody) ? block : NULL;
 }
 
 /* The record of the calling thread's last submission, if that was in this space. */
@@ -141,8 +138,9 @@ exposable_after(struct ca_space *space, struct ca_stream_record *last, uint64_t 
 	return NULL;
 }
 
-bool
-ca_held_has_exposable(const struct ca_space *space)
+/* Unfinished memory is handed out at all, and there is some. */
+static bool
+has_exposable(const struct ca_space *space)
 {
 	return !space->dead && !space->poisoned && space->owned_blocks &&
 	       !ca_held_is_finished_only(space);
@@ -151,7 +149,7 @@ ca_held_has_exposable(const struct ca_space *space)
 void
 ca_held_take_over_locked(struct ca_space *space)
 {
-	struct ca_stream_record *last = ca_held_has_exposable(space) ? last_stream(space) : NULL;
+	struct ca_stream_record *last = has_exposable(space) ? last_stream(space) : NULL;
 
 	if (last)
 		ca_multi_take_over_locked(space, last);
@@ -160,16 +158,16 @@ ca_held_take_over_locked(struct ca_space *space)
 struct ca_block *
 ca_search_exposable_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_stream_record *last;
+	struct ca_stream_record *last = has_exposable(space) ? last_stream(space) : NULL;
 	struct ca_block *block;
 
-	if (!ca_held_has_exposable(space))
-		return NULL;
-	last = last_stream(space);
 	if (!last)
 		return NULL;
-	block = exposable_of(space, last, bytes);
-	return block ? block : exposable_after(space, last, bytes);
+	block = exposable_in(space, last->pools, bytes, false);
+	if (!block)
+		return exposable_after(space, last, bytes);
+	CA_REACHED(EXPOSED_OWN);
+	return block;
 }
 
 struct ca_block *
@@ -204,7 +202,7 @@ ca_search_exposable_hole_locked(struct ca_space *space, uint64_t bytes)
 	const struct ca_stream_record *last = last_stream(space);
 	struct ca_block *block;
 
-	if (!ca_held_has_exposable(space) || !last || !last->pools)
+	if (!has_exposable(space) || !last || !last->pools)
 		return NULL;
 	block = ca_search_hole_in_locked(space, &last->pools[1], bytes);
 	return block && ca_held_may_take_locked(block, true) ? block : NULL;
@@ -232,7 +230,7 @@ ca_search_exposable_late_locked(struct ca_space *space, uint64_t bytes)
 	struct ca_block *block = NULL;
 	unsigned i;
 
-	if (!ca_held_has_exposable(space) || !ca_order_is_ours(&space->order))
+	if (!has_exposable(space) || !ca_order_is_ours(&space->order))
 		return NULL;
 	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
 		block = ca_search_better(block, late_in(space, set->pools, &set->blocks, bytes));
@@ -251,17 +249,9 @@ ca_held_needs_space_locked(struct ca_space *space)
 {
 	struct ca_block *block = NULL;
 
-	if (ca_held_has_exposable(space) && ca_order_is_ours(&space->order))
+	if (has_exposable(space) && ca_order_is_ours(&space->order))
 		block = ca_held_oldest_locked(space, CA_WAIT_LATER);
 	return block && may_expose(space, block, false);
-}
-
-static struct ca_block *
-exposable_of_any(struct ca_space *space, const struct ca_pool *pools, uint64_t bytes)
-{
-	struct ca_block *block = find_in(space, pools, bytes);
-
-	return block && may_expose(space, block, true) ? block : NULL;
 }
 
 struct ca_block *
@@ -273,12 +263,12 @@ ca_search_exposable_any_locked(struct ca_space *space, uint64_t bytes)
 
 	ca_held_take_over_locked(space);
 	block = ca_search_exposable_locked(space, bytes);
-	if (block || !ca_held_has_exposable(space))
+	if (block || !has_exposable(space))
 		return block;
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
-		block = ca_search_better(block, exposable_of_any(space, record->pools, bytes));
+		block = ca_search_better(block, exposable_in(space, record->pools, bytes, true));
 	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
-		block = ca_search_better(block, exposable_of_any(space, set->pools, bytes));
+		block = ca_search_better(block, exposable_in(space, set->pools, bytes, true));
 	if (block)
 		CA_REACHED(EXPOSED_AT_THE_END);
 	return block;

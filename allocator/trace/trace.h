@@ -75,7 +75,12 @@ ca_tracer_is_due(struct ca_tracer *tracer)
 /* Writes what is complete; returns at once if another thread is doing that. */
 void ca_tracer_drain(struct ca_tracer *tracer);
 /* Events are no longer written. */
-bool ca_tracer_is_stopped(const struct ca_tracer *tracer);
+static inline bool
+ca_tracer_is_stopped(const struct ca_tracer *tracer)
+{
+	return atomic_load_explicit(&((const struct ca_tracer_words *)tracer)->stopped,
+				    memory_order_relaxed);
+}
 /* The file's name: CA_PATH_MAX bytes. */
 const char *ca_tracer_path(const struct ca_tracer *tracer);
 

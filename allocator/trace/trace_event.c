@@ -46,6 +46,7 @@ last_stream(const struct ca_space *space)
 	return record && record->space == space ? number_of(record) : CA_TRACE_NO_STREAM;
 }
 
+/* The thread's number is added to `b`. */
 static void
 add(struct ca_space *space, enum ca_trace_kind kind, uint16_t stream, uint64_t a, uint64_t b)
 {
@@ -54,7 +55,7 @@ add(struct ca_space *space, enum ca_trace_kind kind, uint16_t stream, uint64_t a
 		.device = device_of(space),
 		.stream = stream,
 		.a = a,
-		.b = b,
+		.b = with_thread(b),
 	};
 	bool urgent = kind == CA_TRACE_FAILED || kind == CA_TRACE_REFUSED;
 
@@ -67,7 +68,7 @@ ca_trace_alloc_locked(const struct ca_block *block)
 	struct ca_space *space = block->segment->space;
 
 	add(space, block->segment->adopted ? CA_TRACE_ADOPT : CA_TRACE_ALLOC, last_stream(space),
-	    block->address, with_thread(block->requested));
+	    block->address, block->requested);
 }
 
 void
@@ -75,8 +76,7 @@ ca_trace_kept_locked(const struct ca_block *block)
 {
 	struct ca_space *space = block->segment->space;
 
-	add(space, CA_TRACE_KEPT, last_stream(space), block->address,
-	    with_thread(block->requested));
+	add(space, CA_TRACE_KEPT, last_stream(space), block->address, block->requested);
 }
 
 void
@@ -91,44 +91,43 @@ ca_trace_free_locked(const struct ca_block *block, const struct ca_users *users)
 	if (users && (users->context || n < users->n))
 		number[n <= CA_TRACE_MORE_USERS ? n : CA_TRACE_MORE_USERS] = CA_TRACE_ANY_STREAM;
 	add(block->segment->space, CA_TRACE_FREE, number[0], block->address,
-	    with_thread(number[1] | (uint64_t)number[2] << 16 | (uint64_t)number[3] << 32));
+	    number[1] | (uint64_t)number[2] << 16 | (uint64_t)number[3] << 32);
 }
 
 void
 ca_trace_failed(struct ca_space *space, uint64_t bytes, int code)
 {
-	add(space, CA_TRACE_FAILED, last_stream(space), bytes, with_thread((uint32_t)code));
+	add(space, CA_TRACE_FAILED, last_stream(space), bytes, (uint32_t)code);
 }
 
 void
 ca_trace_segment_locked(const struct ca_segment *segment, enum ca_trace_kind kind)
 {
-	add(segment->space, kind, CA_TRACE_NO_STREAM, segment->address,
-	    with_thread(segment->bytes));
+	add(segment->space, kind, CA_TRACE_NO_STREAM, segment->address, segment->bytes);
 }
 
 void
 ca_trace_rejected(struct ca_space *space, uint64_t bytes, int code)
 {
-	add(space, CA_TRACE_REFUSED, CA_TRACE_NO_STREAM, bytes, with_thread((uint32_t)code));
+	add(space, CA_TRACE_REFUSED, CA_TRACE_NO_STREAM, bytes, (uint32_t)code);
 }
 
 void
 ca_trace_finished(struct ca_stream_record *record, uint64_t left, bool busy)
 {
-	add(record->space, CA_TRACE_FINISHED, number_of(record), left, with_thread(busy));
+	add(record->space, CA_TRACE_FINISHED, number_of(record), left, busy);
 }
 
 void
 ca_trace_work(struct ca_stream_record *record)
 {
-	add(record->space, CA_TRACE_WORK, number_of(record), 0, with_thread(0));
+	add(record->space, CA_TRACE_WORK, number_of(record), 0, 0);
 }
 
 void
 ca_trace_look(struct ca_space *space)
 {
-	add(space, CA_TRACE_LOOK, CA_TRACE_NO_STREAM, 0, with_thread(0));
+	add(space, CA_TRACE_LOOK, CA_TRACE_NO_STREAM, 0, 0);
 }
 
 void
@@ -141,7 +140,7 @@ ca_trace_stream(struct ca_stream_record *record)
 		[CA_STREAM_PER_THREAD] = CA_TRACE_STREAM_PER_THREAD,
 	};
 
-	add(record->space, CA_TRACE_STREAM, number_of(record), 0, with_thread(sorts[record->kind]));
+	add(record->space, CA_TRACE_STREAM, number_of(record), 0, sorts[record->kind]);
 }
 
 void

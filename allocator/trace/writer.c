@@ -84,18 +84,6 @@ ca_tracer_after_fork_child(struct ca_tracer *tracer)
 	/* not unmapped: the fork may have been a signal handler's, on top of an event */
 }
 
-static bool
-is_stopped(const struct ca_tracer *tracer)
-{
-	return atomic_load_explicit(&tracer->words.stopped, memory_order_relaxed);
-}
-
-bool
-ca_tracer_is_stopped(const struct ca_tracer *tracer)
-{
-	return is_stopped(tracer);
-}
-
 const char *
 ca_tracer_path(const struct ca_tracer *tracer)
 {
@@ -155,7 +143,7 @@ ca_tracer_drain(struct ca_tracer *tracer)
 	unsigned n = 1, pieces = 0;
 	int r = 0;
 
-	if (is_stopped(tracer) || atomic_flag_test_and_set(&tracer->draining))
+	if (ca_tracer_is_stopped(tracer) || atomic_flag_test_and_set(&tracer->draining))
 		return;
 	atomic_store_explicit(&tracer->words.due, false, memory_order_relaxed);
 	ca_trace_clock_update(&tracer->clock);
@@ -191,7 +179,7 @@ ca_tracer_close(struct ca_tracer *tracer)
 	/* a thread may be in the middle of a record, or of a drain */
 	for (;;) {
 		ca_tracer_drain(tracer);
-		if (is_stopped(tracer) ||
+		if (ca_tracer_is_stopped(tracer) ||
 		    atomic_load(&tracer->tail) == atomic_load(&tracer->head) ||
 		    pauses++ == CLOSE_PAUSES)
 			break;
@@ -211,7 +199,7 @@ wait_for_space(struct ca_tracer *tracer, uint64_t place)
 
 	for (;;) {
 		ca_tracer_drain(tracer);
-		if (is_stopped(tracer))
+		if (ca_tracer_is_stopped(tracer))
 			return false;
 		if (place - atomic_load_explicit(&tracer->tail, memory_order_acquire) <
 		    CA_TRACE_RING)
@@ -260,7 +248,7 @@ ca_tracer_add(struct ca_tracer *tracer, const struct ca_trace_record *record, bo
 {
 	uint64_t now, place;
 
-	if (is_stopped(tracer))
+	if (ca_tracer_is_stopped(tracer))
 		return;
 	now = now_ns(tracer);
 	/* the word is written behind a place taken: a reader of it takes a later one */

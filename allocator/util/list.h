@@ -74,3 +74,11 @@ ca_list_splice(struct ca_list *to, struct ca_list *from)
 	to->prev = from->prev;
 	ca_list_init(from);
 }
+
+/* The same, where `to` is not a list so far. */
+static inline void
+ca_list_take(struct ca_list *to, struct ca_list *from)
+{
+	ca_list_init(to);
+	ca_list_splice(to, from);
+}
