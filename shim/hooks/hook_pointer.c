@@ -30,10 +30,10 @@ static const char unknown_memory;
 static int
 find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 {
-	struct ca_process *process = ca_hook_process();
+	struct ca_process *process = ca_hook_active_process();
 	CA_KEEP_ERRNO;
 
-	if (!process || !process->serves || !pointer)
+	if (!process || !pointer)
 		return -ENOENT;
 	if (ca_context_lookup(process->heap, pointer, ret_info) || ret_info->adopted)
 		return -ENOENT;
