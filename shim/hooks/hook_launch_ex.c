@@ -184,7 +184,8 @@ is_special(const CUlaunchConfig *config)
 LAUNCH_EX(cuLaunchKernelEx, CA_FLAVOUR_LEGACY)
 LAUNCH_EX(cuLaunchKernelEx_ptsz, CA_FLAVOUR_PER_THREAD)
 
-/* Its kernels wait for each other: each stream's work ends when all of them run. */
+/* The kernels of such a launch wait for each other: each stream's work ends when all of them run.
+ */
 CUresult
 cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices,
 				     unsigned int flags)

@@ -169,7 +169,7 @@ cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr
 
 enum { ATTRIBUTES_MAX = 64 };
 
-/* How many there are the driver has not checked: of too many none is looked at. */
+/* The driver has not checked the count yet: of too many attributes none is looked at. */
 static void
 settle_for_any(unsigned count, const CUpointer_attribute *attributes,
 	       const struct ca_block_info *info)
