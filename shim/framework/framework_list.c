@@ -13,8 +13,9 @@
 
 static const struct {
 	const char *name, *take_over;
+	const char *whose[2]; /* alone, and with others */
 } frameworks[] = {
-#define CA_FRAMEWORK(id, name, take_over) { name, take_over },
+#define CA_FRAMEWORK(id, name, take_over) { name, take_over, { name "'s", name "'s and others'" } },
 #include "shim/framework/frameworks.def"
 };
 
@@ -173,10 +174,6 @@ ca_framework_report_on(unsigned on)
 const char *
 ca_framework_that_passed(char *ret_off, size_t size)
 {
-	static const char *const whose[][2] = {
-#define CA_FRAMEWORK(id, name, take_over) { name "'s", name "'s and others'" },
-#include "shim/framework/frameworks.def"
-	};
 	unsigned first = CA_FRAMEWORKS, count = 0;
 
 	ret_off[0] = '\0';
@@ -190,7 +187,7 @@ ca_framework_that_passed(char *ret_off, size_t size)
 		if (switches[i].framework == first)
 			ca_text_format(ret_off, size, "%s=%s", switches[i].variable,
 				       switches[i].value);
-	return count ? whose[first][count > 1] : NULL;
+	return count ? frameworks[first].whose[count > 1] : NULL;
 }
 
 void

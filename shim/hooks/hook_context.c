@@ -178,7 +178,7 @@ END_PRIMARY(cuDevicePrimaryCtxReset_v2, PRIMARY_RESET)
 
 enum { PRIMARIES_MAX = 64 };
 
-/* It held a usage of a primary context, and does not say of which: all are asked. */
+/* A green context holds a usage of a primary one, and does not say of which: all are asked. */
 CUresult
 cuGreenCtxDestroy(CUgreenCtx hCtx)
 {

@@ -175,7 +175,8 @@ WAIT(cuStreamWaitEvent_ptsz, CA_FLAVOUR_PER_THREAD)
 
 /*
  * All streams of a context wait: a mark of ours on any of them would come behind the event, and
- * what that depends on we cannot say for each. Its space is on finished memory from now on.
+ * we cannot say for each what the event depends on. The context's space is on finished memory from
+ * now on.
  */
 CUresult
 cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)

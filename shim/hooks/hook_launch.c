@@ -66,26 +66,12 @@ ready_default(enum ca_flavour flavour, CUstream handle)
 		atomic_store_explicit(&symbol##_real, call, memory_order_relaxed);                 \
 		return rc;                                                                         \
 	}                                                                                          \
-	LAUNCH_READY(static __attribute__((noinline)), symbol##_default, symbol##_real,            \
-		     ready_default(flavour, REST_STREAM), symbol##_long)                           \
+	CA_LAUNCH_WAY(static __attribute__((noinline)), symbol##_default, (KERNEL_PARAMS),         \
+		      (KERNEL_ARGS), symbol##_real, ready_default(flavour, REST_STREAM),           \
+		      symbol##_long)                                                               \
 	CA_EXPORT CUresult symbol##_created(KERNEL_PARAMS) __asm__(#symbol);                       \
-	LAUNCH_READY(, symbol##_created, symbol##_real, ca_launch_ready(flavour, REST_STREAM),     \
-		     symbol##_default)
-
-#define LAUNCH_READY(storage, name, call, find, otherwise)                                         \
-	storage CUresult name(KERNEL_PARAMS)                                                       \
-	{                                                                                          \
-		struct ca_stream *stream = find;                                                   \
-		uint64_t epoch;                                                                    \
-		CUresult rc;                                                                       \
-                                                                                                   \
-		if (__builtin_expect(!stream, 0))                                                  \
-			return otherwise(KERNEL_ARGS);                                             \
-		rc = atomic_load_explicit(&call, memory_order_relaxed)(KERNEL_ARGS);               \
-		if (__builtin_expect(ca_submit_needs_stamp(stream, &epoch), 0))                    \
-			return ca_launch_stamped(stream, epoch, rc);                               \
-		return rc;                                                                         \
-	}
+	CA_LAUNCH_WAY(, symbol##_created, (KERNEL_PARAMS), (KERNEL_ARGS), symbol##_real,           \
+		      ca_launch_ready(flavour, REST_STREAM), symbol##_default)
 
 LAUNCH_KERNEL(cuLaunchKernel, CA_FLAVOUR_LEGACY)
 LAUNCH_KERNEL(cuLaunchKernel_ptsz, CA_FLAVOUR_PER_THREAD)

@@ -159,6 +159,8 @@ is_special(const CUlaunchConfig *config)
 
 #define EX_PARAMS const CUlaunchConfig *config, CUfunction f, void **params, void **extra
 #define EX_ARGS config, f, params, extra
+#define EX_READY(flavour, is_plain)                                                                \
+	(config && (is_plain) ? ca_launch_ready(flavour, config->hStream) : NULL)
 
 /* Three ways, as in hook_launch.c: without attributes, with others than those above, and the long
  * one. */
@@ -173,31 +175,17 @@ is_special(const CUlaunchConfig *config)
 		atomic_store_explicit(&symbol##_real, real->symbol, memory_order_relaxed);         \
 		return launch_ex(real->symbol, flavour, &launch);                                  \
 	}                                                                                          \
-	LAUNCH_EX_READY(static __attribute__((noinline)), symbol##_attributed, flavour,            \
-			symbol##_real, !is_special(config), symbol##_long)                         \
-	LAUNCH_EX_READY(, symbol, flavour, symbol##_real, !config->numAttrs, symbol##_attributed)
-
-#define LAUNCH_EX_READY(storage, name, flavour, call, is_plain, otherwise)                         \
-	storage CUresult name(EX_PARAMS)                                                           \
-	{                                                                                          \
-		struct ca_stream *stream = NULL;                                                   \
-		uint64_t epoch;                                                                    \
-		CUresult rc;                                                                       \
-                                                                                                   \
-		if (config && (is_plain))                                                          \
-			stream = ca_launch_ready(flavour, config->hStream);                        \
-		if (__builtin_expect(!stream, 0))                                                  \
-			return otherwise(EX_ARGS);                                                 \
-		rc = atomic_load_explicit(&call, memory_order_relaxed)(EX_ARGS);                   \
-		if (__builtin_expect(ca_submit_needs_stamp(stream, &epoch), 0))                    \
-			return ca_launch_stamped(stream, epoch, rc);                               \
-		return rc;                                                                         \
-	}
+	CA_LAUNCH_WAY(static __attribute__((noinline)), symbol##_attributed, (EX_PARAMS),          \
+		      (EX_ARGS), symbol##_real, EX_READY(flavour, !is_special(config)),            \
+		      symbol##_long)                                                               \
+	CA_LAUNCH_WAY(, symbol, (EX_PARAMS), (EX_ARGS), symbol##_real,                             \
+		      EX_READY(flavour, !config->numAttrs), symbol##_attributed)
 
 LAUNCH_EX(cuLaunchKernelEx, CA_FLAVOUR_LEGACY)
 LAUNCH_EX(cuLaunchKernelEx_ptsz, CA_FLAVOUR_PER_THREAD)
 
-/* Its kernels wait for each other: each stream's work ends when all of them run. */
+/* The kernels of such a launch wait for each other: each stream's work ends when all of them run.
+ */
 CUresult
 cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices,
 				     unsigned int flags)

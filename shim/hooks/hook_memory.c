@@ -427,14 +427,14 @@ CUresult
 cuMemGetInfo_v2(size_t *free, size_t *total)
 {
 	CA_HOOK_REAL(real, cuMemGetInfo_v2);
-	struct ca_process *process = ca_hook_process();
+	struct ca_process *process = ca_hook_active_process();
 	CUresult rc = CA_INSIDE(real->cuMemGetInfo_v2(free, total));
 	struct ca_space *space;
 	size_t native_free, native_total;
 	uint64_t free_bytes, total_bytes;
 	CA_KEEP_ERRNO;
 
-	if (rc || !process || !process->serves || (!free && !process->limited))
+	if (rc || !process || (!free && !process->limited))
 		return rc;
 	space = ca_context_space(real);
 	if (space &&

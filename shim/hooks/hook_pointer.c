@@ -30,10 +30,10 @@ static const char unknown_memory;
 static int
 find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 {
-	struct ca_process *process = ca_hook_process();
+	struct ca_process *process = ca_hook_active_process();
 	CA_KEEP_ERRNO;
 
-	if (!process || !process->serves || !pointer)
+	if (!process || !pointer)
 		return -ENOENT;
 	if (ca_context_lookup(process->heap, pointer, ret_info) || ret_info->adopted)
 		return -ENOENT;
@@ -169,7 +169,7 @@ cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr
 
 enum { ATTRIBUTES_MAX = 64 };
 
-/* How many there are the driver has not checked: of too many none is looked at. */
+/* The driver has not checked the count yet: of too many attributes none is looked at. */
 static void
 settle_for_any(unsigned count, const CUpointer_attribute *attributes,
 	       const struct ca_block_info *info)

@@ -36,3 +36,22 @@ ca_launch_stamped(struct ca_stream *stream, uint64_t epoch, CUresult rc)
 	ca_submit_stamp(stream, epoch);
 	return rc;
 }
+
+/*
+ * One way of a launch. `find`: the stream, if this way can take the launch, else NULL; `otherwise`:
+ * the next way, to which it hands over by a jump. `call` points to the real function.
+ */
+#define CA_LAUNCH_WAY(storage, name, params, args, call, find, otherwise)                          \
+	storage CUresult name params                                                               \
+	{                                                                                          \
+		struct ca_stream *stream = find;                                                   \
+		uint64_t epoch;                                                                    \
+		CUresult rc;                                                                       \
+                                                                                                   \
+		if (__builtin_expect(!stream, 0))                                                  \
+			return otherwise args;                                                     \
+		rc = atomic_load_explicit(&call, memory_order_relaxed) args;                       \
+		if (__builtin_expect(ca_submit_needs_stamp(stream, &epoch), 0))                    \
+			return ca_launch_stamped(stream, epoch, rc);                               \
+		return rc;                                                                         \
+	}
