@@ -6,9 +6,13 @@
  *   BENCH_DEVICE=idle   (default) all work is finished as soon as it is submitted
  *   BENCH_DEVICE=busy   nothing is finished before the host waits for it
  *   BENCH_CALLS=FILE    at exit: JSON with the calls of what orders work (launches are not counted)
+ *
+ * A stream that waits for a word in memory is waited for by marks, so that a library which tries
+ * that (docs/ORDER.md, rule 19) finds what it looks for.
  */
 #include "tests/bench/driver.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,7 +30,7 @@
 	CUresult symbol params;                                                                    \
 	EXPORT CUresult symbol params
 
-enum { HANDLES_MAX = 1 << 16 };
+enum { STREAMS_MAX = 256, EVENTS_MAX = 1 << 16 };
 
 static const uintptr_t CONTEXT = 0xc0ffee00, OBJECT = 0xf00d0000;
 static const CUdeviceptr FIRST_ADDRESS = 0x510000000000;
@@ -36,10 +40,23 @@ static const uint64_t CAPACITY = (uint64_t)80 << 30, BOUNDARY = (uint64_t)2 << 2
 struct handle {
 	uint64_t recorded; /* the event's place in the sequence of records; 0: never */
 	unsigned int flags;
+	bool in_trial, held_up; /* recorded while a stream waits for a word; behind that */
 };
 
-static struct handle handles[HANDLES_MAX];
-static unsigned n_handles;
+/* The word that a stream waits for. What is recorded meanwhile is a trial of the library's
+ * (shim/track/assumption_trial.h), finds an idle device, and is not counted. */
+static struct {
+	_Atomic uint32_t *word; /* NULL: none ever did */
+	uint32_t value;
+} awaited;
+
+/* Streams lie so far apart that no two of a program share a place in a cache of 16 (Fibonacci
+ * hash), whatever others were made in between: what sharing costs is no part of these figures. */
+static struct {
+	_Alignas(1024) struct handle handle;
+} streams[STREAMS_MAX];
+static struct handle events[EVENTS_MAX];
+static unsigned n_streams, n_events;
 static uint64_t n_finished; /* records that the host knows to be done */
 static uint64_t n_records, n_context_records, n_queries, n_waits, n_syncs, n_allocs, n_frees;
 static CUdeviceptr next_address;
@@ -67,16 +84,27 @@ write_calls(void)
 }
 
 static CUresult
-handle_new(void *ret_handle, unsigned int flags)
+stream_new(CUstream *ret_stream, unsigned int flags)
 {
-	struct handle *handle = &handles[n_handles];
-
-	if (n_handles == HANDLES_MAX)
+	if (n_streams == STREAMS_MAX)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	n_handles++;
-	*handle = (struct handle){ .flags = flags };
-	*(struct handle **)ret_handle = handle;
+	streams[n_streams].handle.flags = flags;
+	*ret_stream = (CUstream)&streams[n_streams++].handle;
 	return CUDA_SUCCESS;
+}
+
+static bool
+is_awaited(void)
+{
+	return awaited.word && atomic_load(awaited.word) < awaited.value;
+}
+
+static bool
+note_trial(struct handle *event, bool held_up)
+{
+	event->in_trial = is_awaited();
+	event->held_up = held_up;
+	return event->in_trial;
 }
 
 static CUresult
@@ -223,12 +251,12 @@ NOW(cuDevicePrimaryCtxRelease_v2)
 
 WITH(cuStreamCreate, (CUstream * stream, unsigned int flags))
 {
-	return handle_new(stream, flags);
+	return stream_new(stream, flags);
 }
 
 WITH(cuStreamCreateWithPriority, (CUstream * stream, unsigned int flags, int priority))
 {
-	return handle_new(stream, flags);
+	return stream_new(stream, flags);
 }
 
 WITH(cuStreamGetFlags, (CUstream stream, unsigned int *flags))
@@ -281,11 +309,26 @@ WITH(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))
 
 WITH(cuEventCreate, (CUevent * event, unsigned int flags))
 {
-	return handle_new(event, flags);
+	if (n_events == EVENTS_MAX)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*event = (CUevent)&events[n_events++];
+	return CUDA_SUCCESS;
+}
+
+WITH(cuStreamWaitValue32_v2,
+     (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags))
+{
+	awaited.value = value;
+	awaited.word = (_Atomic uint32_t *)(uintptr_t)address; // NOLINT: of the host
+	return CUDA_SUCCESS;
 }
 
 WITH(cuEventRecord, (CUevent event, CUstream stream))
 {
+	bool blocking = stream <= CU_STREAM_PER_THREAD || !((struct handle *)stream)->flags;
+
+	if (note_trial((struct handle *)event, blocking))
+		return CUDA_SUCCESS;
 	n_records++;
 	((struct handle *)event)->recorded = n_records + n_context_records;
 	return CUDA_SUCCESS;
@@ -293,6 +336,8 @@ WITH(cuEventRecord, (CUevent event, CUstream stream))
 
 WITH(cuCtxRecordEvent, (CUcontext context, CUevent event))
 {
+	if (note_trial((struct handle *)event, true))
+		return CUDA_SUCCESS;
 	n_context_records++;
 	((struct handle *)event)->recorded = n_records + n_context_records;
 	return CUDA_SUCCESS;
@@ -300,6 +345,9 @@ WITH(cuCtxRecordEvent, (CUcontext context, CUevent event))
 
 WITH(cuEventQuery, (CUevent event))
 {
+	if (((struct handle *)event)->in_trial)
+		return ((struct handle *)event)->held_up && is_awaited() ? CUDA_ERROR_NOT_READY
+									 : CUDA_SUCCESS;
 	n_queries++;
 	if (busy && ((struct handle *)event)->recorded > n_finished)
 		return CUDA_ERROR_NOT_READY;
@@ -315,6 +363,12 @@ NOW(cuStreamDestroy_v2)
 NOW(cuEventDestroy_v2)
 
 /* --------------------------------------------------------- memory, work --- */
+
+WITH(cuMemHostAlloc, (void **address, size_t bytes, unsigned int flags))
+{
+	*address = calloc(1, bytes);
+	return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
 
 WITH(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes))
 {
