@@ -10,7 +10,9 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "allocator/order/order.h"
 #include "config/mutant.h"
@@ -24,6 +26,7 @@ enum {
 	/* after a trial that showed nothing, doubled each time */
 	GAP_FIRST_US = 1000,
 	GAP_LAST_US = 1000000,
+	PAUSES_MAX = 100, /* 10 ms: longer than an undisturbed trial */
 };
 
 _Atomic unsigned ca_assumptions_open;
@@ -48,17 +51,19 @@ unsettled(const struct ca_context *context)
 	       ~(atomic_load(&context->kept) | atomic_load(&context->broken));
 }
 
-static void
+/* True if that is news. */
+static bool
 need(const struct ca_real *real, struct ca_context *context, unsigned assumptions)
 {
 	unsigned fresh;
 
 	if (CA_MUTANT(ASSUMPTIONS_UNPROBED))
-		return;
+		return false;
 	if (!ca_assumption_trial_has_context_marks(real)) /* then nothing rests on them */
 		assumptions &= ~(unsigned)CA_ASSUMPTION_CONTEXT_RECORD;
 	fresh = assumptions & ~atomic_fetch_or(&context->needs, assumptions);
 	atomic_fetch_add(&ca_assumptions_open, (unsigned)__builtin_popcount(fresh));
+	return fresh;
 }
 
 /* ---- what a trial showed */
@@ -124,17 +129,34 @@ wait_for_better_times(struct ca_context *context, bool silent)
 		reject(context, unsettled(context), CA_REASON_NO_TRIAL);
 }
 
-/* The gate and the context are entered. */
+/* The flag that one thread at a time tries. A moment that will not come back is worth a wait for
+ * another thread's trial. */
+static bool
+begin(bool now)
+{
+	const struct timespec pause = { .tv_nsec = 100000 };
+	unsigned pauses = now ? PAUSES_MAX : 0;
+
+	while (atomic_exchange(&trying, true)) {
+		if (!pauses--)
+			return false;
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+	}
+	return true;
+}
+
+/* The gate and the context are entered. `now`: however short ago the last trial was. */
 static void
-try_assumptions(const struct ca_real *real, struct ca_context *context, unsigned assumptions)
+try_assumptions(const struct ca_real *real, struct ca_context *context, unsigned assumptions,
+		bool now)
 {
 	unsigned wanted = unsettled(context) & assumptions;
 	struct ca_verdicts verdicts;
 
-	if (!wanted || atomic_exchange(&trying, true))
+	if (!wanted || !begin(now))
 		return;
 	wanted &= unsettled(context);
-	if (wanted && now_ns() >= context->next_trial_ns && !ca_unseen_capture(real)) {
+	if (wanted && (now || now_ns() >= context->next_trial_ns) && !ca_unseen_capture(real)) {
 		verdicts = ca_assumption_trial(real, context, wanted);
 		if (wanted & CA_ASSUMPTION_LEGACY_RECORD)
 			set_result(context, CA_ASSUMPTION_LEGACY_RECORD, verdicts.legacy,
@@ -151,13 +173,13 @@ try_assumptions(const struct ca_real *real, struct ca_context *context, unsigned
 }
 
 static void
-try_outside(const struct ca_real *real, struct ca_context *context, unsigned assumptions)
+try_outside(const struct ca_real *real, struct ca_context *context, unsigned assumptions, bool now)
 {
 	int saved = errno;
 
 	if (ca_gate_enter()) {
 		if (ca_context_enter(context)) {
-			try_assumptions(real, context, assumptions);
+			try_assumptions(real, context, assumptions, now);
 			ca_context_leave(context);
 		}
 		ca_gate_leave();
@@ -175,6 +197,16 @@ kinds_of(const struct ca_context *context)
 	return space ? ca_order_open_kinds(&space->order) : 0;
 }
 
+/* What a context with streams of these kinds (bits) rests on, if they are several. */
+static unsigned
+needs_of(unsigned kinds)
+{
+	const unsigned legacy = 1u << CA_STREAM_LEGACY;
+	const unsigned blocking = 1u << CA_STREAM_BLOCKING | 1u << CA_STREAM_PER_THREAD;
+
+	return kinds & legacy && kinds & blocking ? ALL : CA_ASSUMPTION_CONTEXT_RECORD;
+}
+
 static void
 add_to_others(const struct ca_real *real, const struct ca_context *own)
 {
@@ -184,7 +216,7 @@ add_to_others(const struct ca_real *real, const struct ca_context *own)
 		if (context == own || !kinds_of(context))
 			continue;
 		need(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
-		try_outside(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
+		try_outside(real, context, CA_ASSUMPTION_CONTEXT_RECORD, false);
 	}
 }
 
@@ -192,28 +224,35 @@ void
 ca_assumptions_stream_comes(const struct ca_real *real, struct ca_context *context,
 			    enum ca_stream_kind kind)
 {
-	const unsigned legacy = 1u << CA_STREAM_LEGACY;
-	const unsigned blocking = 1u << CA_STREAM_BLOCKING | 1u << CA_STREAM_PER_THREAD;
-	unsigned kinds = kinds_of(context), with = kinds | 1u << kind;
 	struct ca_space *space = atomic_load(&context->space);
+	unsigned kinds = kinds_of(context);
+	bool fresh;
 
 	if (!kinds && !ca_context_multiple())
 		return;
-	need(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
-	if (with & legacy && with & blocking)
-		need(real, context, CA_ASSUMPTION_LEGACY_RECORD);
+	fresh = need(real, context, needs_of(kinds | 1u << kind));
 	if (ca_context_multiple())
 		add_to_others(real, context);
 	if (!unsettled(context))
 		return;
 	if (kind == CA_STREAM_LEGACY) {
-		try_outside(real, context, ALL);
+		try_outside(real, context, ALL, fresh);
 	} else if (ca_order_legacy_begin(space)) {
-		try_outside(real, context, ALL);
+		try_outside(real, context, ALL, fresh);
 		ca_order_legacy_end(space);
 	} else {
-		try_outside(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
+		try_outside(real, context, CA_ASSUMPTION_CONTEXT_RECORD, fresh);
 	}
+}
+
+void
+ca_assumptions_stream_came(const struct ca_real *real, struct ca_context *context)
+{
+	struct ca_space *space = atomic_load(&context->space);
+
+	if (atomic_load(&space->order.candidates) > 1 &&
+	    need(real, context, needs_of(kinds_of(context))))
+		try_outside(real, context, CA_ASSUMPTION_CONTEXT_RECORD, true);
 }
 
 bool
@@ -225,7 +264,7 @@ ca_assumptions_want_mark(const struct ca_real *real, struct ca_context *context)
 		return true; /* the driver's own answer */
 	if (!ca_assumption_holds(context, CA_ASSUMPTION_CONTEXT_RECORD)) {
 		need(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
-		try_assumptions(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
+		try_assumptions(real, context, CA_ASSUMPTION_CONTEXT_RECORD, false);
 	}
 	errno = saved;
 	return ca_assumption_holds(context, CA_ASSUMPTION_CONTEXT_RECORD);
@@ -244,7 +283,8 @@ ca_assumptions_try_again(const struct ca_real *real)
 				    space && ca_order_is_ours(&space->order) &&
 						    ca_order_is_idle(space)
 					    ? ALL
-					    : CA_ASSUMPTION_CONTEXT_RECORD);
+					    : CA_ASSUMPTION_CONTEXT_RECORD,
+				    false);
 	}
 }
 

@@ -114,6 +114,7 @@ open_stream(struct ca_process *process, struct ca_context *context,
 	if (ca_stream_open(space, kind, ca_stream_encode(name->handle, name->thread), known,
 			   &stream))
 		return NULL;
+	ca_assumptions_stream_came(ca_real(), context);
 	return stream;
 }
 
