@@ -26,7 +26,9 @@
 static void
 settle_all(struct ca_list *blocks)
 {
-	CA_LIST_EACH_SAFE(struct ca_block, block, blocks, waiting) {
+	while (!ca_list_empty(blocks)) {
+		struct ca_block *block = CA_CONTAINER_OF(blocks->next, struct ca_block, waiting);
+
 		ca_list_remove(&block->waiting);
 		ca_block_settle_locked(block);
 	}

@@ -46,12 +46,6 @@ struct ca_tracer {
 	_Alignas(64) struct cell ring[CA_TRACE_RING];
 };
 
-static uint64_t
-now_ns(struct ca_tracer *tracer)
-{
-	return ca_trace_clock_now(&tracer->clock);
-}
-
 int
 ca_tracer_open(const struct ca_trace_start *start, struct ca_tracer **ret_tracer)
 {
@@ -70,8 +64,8 @@ ca_tracer_open(const struct ca_trace_start *start, struct ca_tracer **ret_tracer
 		munmap(tracer, sizeof(*tracer));
 		return r;
 	}
-	atomic_init(&tracer->drained_ns, now_ns(tracer));
-	atomic_init(&tracer->time_ns, now_ns(tracer)); /* about the header's */
+	atomic_init(&tracer->drained_ns, ca_trace_clock_now(&tracer->clock));
+	atomic_init(&tracer->time_ns, ca_trace_clock_now(&tracer->clock)); /* about the header's */
 	*ret_tracer = tracer;
 	return 0;
 }
@@ -147,7 +141,8 @@ ca_tracer_drain(struct ca_tracer *tracer)
 		return;
 	atomic_store_explicit(&tracer->words.due, false, memory_order_relaxed);
 	ca_trace_clock_update(&tracer->clock);
-	atomic_store_explicit(&tracer->drained_ns, now_ns(tracer), memory_order_relaxed);
+	atomic_store_explicit(&tracer->drained_ns, ca_trace_clock_now(&tracer->clock),
+			      memory_order_relaxed);
 	/* around the ring's end; not for as long as others add something */
 	while (n && !r && pieces++ < 2)
 		r = drain_part(tracer, &n);
@@ -195,7 +190,7 @@ ca_tracer_close(struct ca_tracer *tracer)
 static __attribute__((noinline, cold)) bool
 wait_for_space(struct ca_tracer *tracer, uint64_t place)
 {
-	uint64_t since = now_ns(tracer);
+	uint64_t since = ca_trace_clock_now(&tracer->clock);
 
 	for (;;) {
 		ca_tracer_drain(tracer);
@@ -204,7 +199,7 @@ wait_for_space(struct ca_tracer *tracer, uint64_t place)
 		if (place - atomic_load_explicit(&tracer->tail, memory_order_acquire) <
 		    CA_TRACE_RING)
 			return true;
-		if (now_ns(tracer) - since > STALL_NS) {
+		if (ca_trace_clock_now(&tracer->clock) - since > STALL_NS) {
 			stop(tracer, -ETIMEDOUT);
 			return false;
 		}
@@ -250,7 +245,7 @@ ca_tracer_add(struct ca_tracer *tracer, const struct ca_trace_record *record, bo
 
 	if (ca_tracer_is_stopped(tracer))
 		return;
-	now = now_ns(tracer);
+	now = ca_trace_clock_now(&tracer->clock);
 	/* the word is written behind a place taken: a reader of it takes a later one */
 	if (__builtin_expect(now - atomic_load_explicit(&tracer->time_ns, memory_order_acquire) >
 				     GAP_NS,
