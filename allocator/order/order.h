@@ -62,7 +62,7 @@ unsigned ca_order_open_kinds(struct ca_order *order);
 /*
  * Around an operation of ours on the legacy stream, which stands between the earlier and the later
  * work of all blocking streams. True: no other blocking stream has unfinished work or was ever
- * submitted to, and the first submission to one waits for the end (for 10 ms at most: what is
+ * submitted to, and the first submission to one waits for the end (for 10 ms at most: the end
  * between may depend on it). False: such a stream is there, and nothing is to be ended.
  */
 bool ca_order_legacy_begin(struct ca_space *space);

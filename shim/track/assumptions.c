@@ -197,7 +197,7 @@ kinds_of(const struct ca_context *context)
 	return space ? ca_order_open_kinds(&space->order) : 0;
 }
 
-/* What a context with streams of these kinds (bits) rests on, if they are several. */
+/* The assumptions (bits) that several streams of these kinds (bits) rest on. */
 static unsigned
 needs_of(unsigned kinds)
 {
@@ -221,8 +221,8 @@ add_to_others(const struct ca_real *real, const struct ca_context *own)
 }
 
 void
-ca_assumptions_stream_comes(const struct ca_real *real, struct ca_context *context,
-			    enum ca_stream_kind kind)
+ca_assumptions_stream_opening(const struct ca_real *real, struct ca_context *context,
+			      enum ca_stream_kind kind)
 {
 	struct ca_space *space = atomic_load(&context->space);
 	unsigned kinds = kinds_of(context);
@@ -246,7 +246,7 @@ ca_assumptions_stream_comes(const struct ca_real *real, struct ca_context *conte
 }
 
 void
-ca_assumptions_stream_came(const struct ca_real *real, struct ca_context *context)
+ca_assumptions_stream_opened(const struct ca_real *real, struct ca_context *context)
 {
 	struct ca_space *space = atomic_load(&context->space);
 

@@ -29,10 +29,10 @@ bool ca_assumptions_hold(const struct ca_context *context);
 
 /* Before a stream of `kind` is opened in the context's space, which it has. A legacy stream is
  * opened because the calling thread is about to submit to it. */
-void ca_assumptions_stream_comes(const struct ca_real *real, struct ca_context *context,
-				 enum ca_stream_kind kind);
+void ca_assumptions_stream_opening(const struct ca_real *real, struct ca_context *context,
+				   enum ca_stream_kind kind);
 /* After it: two threads may each have opened the context's first. */
-void ca_assumptions_stream_came(const struct ca_real *real, struct ca_context *context);
+void ca_assumptions_stream_opened(const struct ca_real *real, struct ca_context *context);
 /* A context mark is wanted: true if the assumption is known to be kept, or is found to be now. The
  * capture gate is entered, and so is the context. */
 bool ca_assumptions_want_mark(const struct ca_real *real, struct ca_context *context);

@@ -110,11 +110,11 @@ open_stream(struct ca_process *process, struct ca_context *context,
 	}
 	if (kind == CA_STREAM_PER_THREAD)
 		track_thread();
-	ca_assumptions_stream_comes(ca_real(), context, kind);
+	ca_assumptions_stream_opening(ca_real(), context, kind);
 	if (ca_stream_open(space, kind, ca_stream_encode(name->handle, name->thread), known,
 			   &stream))
 		return NULL;
-	ca_assumptions_stream_came(ca_real(), context);
+	ca_assumptions_stream_opened(ca_real(), context);
 	return stream;
 }
 
