@@ -24,6 +24,13 @@ enum {
 	NAP_NS = 10000, /* the system makes it 60 us */
 	/* about 1 ms: a record on an idle device is done within 10 us */
 	ASK_NAPS = 16,
+	/* A record need not be done as soon as the control is, and the context's may wait for other
+	 * work. The second hold is longer than the first one and what follows it, so that no other
+	 * work is in time for both. */
+	HOLD_NAPS = 3,
+	HOLD_AGAIN_NAPS = 9,
+	/* for a mark after the word: short, as what else it waited for may end as well */
+	RELEASE_NAPS = 5,
 	/* about 10 ms: longer than an undisturbed trial, so that the trial is over before */
 	WATCH_NAPS = 160,
 	/* about 100 ms: to make a thread, and a per-thread default stream */
@@ -227,6 +234,8 @@ make_trial_objects(const struct ca_real *real, struct ca_context *context)
 	}
 	if (!context->tried)
 		rc = CA_INSIDE(real->cuEventCreate(&context->tried, CU_EVENT_DISABLE_TIMING));
+	if (!rc && !context->before)
+		rc = CA_INSIDE(real->cuEventCreate(&context->before, CU_EVENT_DISABLE_TIMING));
 	if (!rc && !context->control)
 		rc = CA_INSIDE(real->cuEventCreate(&context->control, CU_EVENT_DISABLE_TIMING));
 	if (!rc)
@@ -235,9 +244,9 @@ make_trial_objects(const struct ca_real *real, struct ca_context *context)
 }
 
 static bool
-ends(const struct ca_real *real, CUevent event)
+ends(const struct ca_real *real, CUevent event, unsigned naps)
 {
-	for (unsigned naps = ASK_NAPS; naps--; sleep_once())
+	for (; naps--; sleep_once())
 		switch (CA_INSIDE(real->cuEventQuery(event))) {
 		case CUDA_SUCCESS:
 			return true;
@@ -264,20 +273,31 @@ record(const struct ca_real *real, struct ca_context *context, enum ca_assumptio
 	return rc;
 }
 
+static void
+hold(unsigned naps)
+{
+	while (naps--)
+		sleep_once();
+}
+
 /*
  * The word is not written yet, unless the other thread has lost its patience: that is looked at
- * after each question. A mark of the context has to end soon once it is, or it may have waited for
- * other work; the legacy stream's can have waited for nothing else.
+ * after each question. A mark of the context may have waited for other work. Not for what the mark
+ * before it waited for, if that one is done; and it has to end soon once the word is written.
  */
 static enum ca_verdict
-evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption)
+evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption,
+	 unsigned naps)
 {
+	bool legacy = assumption == CA_ASSUMPTION_LEGACY_RECORD;
 	CUresult rc = record(real, context, assumption);
-	bool controlled;
+	bool controlled, alone;
 
 	if (rc)
 		return CA_VERDICT_NONE;
-	controlled = ends(real, context->control);
+	controlled = ends(real, context->control, ASK_NAPS);
+	alone = legacy || ends(real, context->before, ASK_NAPS);
+	hold(naps);
 	rc = CA_INSIDE(real->cuEventQuery(context->tried));
 	if (atomic_load(context->word) == helper.value)
 		return CA_VERDICT_NONE;
@@ -287,22 +307,26 @@ evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumpt
 		return CA_VERDICT_NONE;
 	if (!controlled)
 		return CA_VERDICT_SILENT;
-	if (assumption == CA_ASSUMPTION_LEGACY_RECORD)
+	if (legacy)
 		return CA_VERDICT_KEPT;
 	helper_answer(context);
-	return ends(real, context->tried) ? CA_VERDICT_KEPT : CA_VERDICT_NONE;
+	return alone && ends(real, context->tried, RELEASE_NAPS) ? CA_VERDICT_KEPT
+								 : CA_VERDICT_NONE;
 }
 
 static enum ca_verdict
-try_once(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption)
+try_once(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption,
+	 unsigned naps)
 {
 	bool legacy = assumption == CA_ASSUMPTION_LEGACY_RECORD;
 	enum ca_verdict verdict = CA_VERDICT_NONE;
 	CUresult rc;
 
+	if (!legacy && CA_INSIDE(real->cuCtxRecordEvent(context->handle, context->before)))
+		return CA_VERDICT_NONE;
 	rc = helper_request(context, legacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD);
 	if (!rc)
-		verdict = evaluate(real, context, assumption);
+		verdict = evaluate(real, context, assumption, naps);
 	else if (rc == CUDA_ERROR_NOT_SUPPORTED)
 		verdict = CA_VERDICT_UNABLE;
 	helper_answer(context);
@@ -316,11 +340,13 @@ try_wanted(const struct ca_real *real, struct ca_context *context, unsigned want
 	   struct ca_verdicts *verdicts)
 {
 	if (wanted & CA_ASSUMPTION_LEGACY_RECORD)
-		verdicts->legacy = try_once(real, context, CA_ASSUMPTION_LEGACY_RECORD);
+		verdicts->legacy = try_once(real, context, CA_ASSUMPTION_LEGACY_RECORD, HOLD_NAPS);
 	if (wanted & CA_ASSUMPTION_CONTEXT_RECORD)
-		verdicts->context = try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
+		verdicts->context =
+			try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD, HOLD_NAPS);
 	if (verdicts->context == CA_VERDICT_KEPT)
-		verdicts->context = try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD);
+		verdicts->context =
+			try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD, HOLD_AGAIN_NAPS);
 }
 
 static void

@@ -52,7 +52,7 @@ struct ca_context {
 	_Atomic unsigned kept;   /* of these, known to be kept */
 	_Atomic unsigned broken; /* known to be broken, or never to be tried */
 	/* of the one thread that tries an assumption */
-	CUevent tried, control;          /* recorded in a trial; NULL: not made yet */
+	CUevent tried, control, before;  /* recorded in a trial; NULL: not made yet */
 	_Atomic uint32_t *word;          /* page-locked; NULL: not made yet */
 	uint32_t word_value;             /* the largest that was written or waited for */
 	unsigned silent;                 /* trials in which even the control did not end */

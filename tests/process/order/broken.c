@@ -67,6 +67,7 @@ legacy_and_then_the_host(void)
 
 static CUdeviceptr shared;
 static CUcontext context;
+static _Atomic bool works, enough;
 
 static void *
 use_on_per_thread_stream(void *arg)
@@ -78,11 +79,10 @@ use_on_per_thread_stream(void *arg)
 
 /* A thread ends while its per-thread stream still works: only a mark of the context covers that. */
 static void
-thread_that_has_ended(void)
+hand_over_from_ended_threads(void)
 {
 	pthread_t thread;
 
-	begin();
 	OK(cuCtxGetCurrent(&context));
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		shared = order_take(BIG);
@@ -95,6 +95,46 @@ thread_that_has_ended(void)
 		OK(cuStreamSynchronize(other));
 		order_give(shared);
 	}
+}
+
+static void
+thread_that_has_ended(void)
+{
+	begin();
+	hand_over_from_ended_threads();
+	order_end();
+}
+
+static void *
+work_on_and_on(void *arg)
+{
+	CUdeviceptr x;
+	CUstream s;
+
+	order_enter(context);
+	x = order_take(4 * WORDS);
+	s = order_stream(NONBLOCKING);
+	for (; !enough; works = true) {
+		order_fill(x, 1, LONG / 3, s);
+		OK(cuStreamSynchronize(s));
+	}
+	return NULL;
+}
+
+/* There is always a kernel that a mark of the context waits for, and it ends soon. */
+static void
+another_thread_works(void)
+{
+	pthread_t thread;
+
+	context = order_start();
+	EXPECT(!pthread_create(&thread, NULL, work_on_and_on, NULL));
+	while (!works)
+		order_sleep(100);
+	other = order_stream(NONBLOCKING);
+	hand_over_from_ended_threads();
+	enough = true;
+	EXPECT(!pthread_join(thread, NULL));
 	order_end();
 }
 
@@ -259,6 +299,7 @@ static const struct order_case cases[] = {
 	{ "legacy_and_then_another", legacy_and_then_another },
 	{ "legacy_and_then_the_host", legacy_and_then_the_host },
 	{ "thread_that_has_ended", thread_that_has_ended },
+	{ "another_thread_works", another_thread_works },
 	{ "only_one_stream", only_one_stream },
 	{ "legacy_before_the_others", legacy_before_the_others },
 	{ "streams_that_wait_for_each_other", streams_that_wait_for_each_other },

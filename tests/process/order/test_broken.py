@@ -10,14 +10,16 @@ from conftest import BUILD, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_broken"
 MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
-USERS = ["legacy_and_then_another", "legacy_and_then_the_host", "thread_that_has_ended", "legacy_before_the_others",
-         "streams_that_wait_for_each_other", "a_second_stream_in_a_capture", "streams_of_several_threads", "many_quiet_moments"]
+USERS = ["legacy_and_then_another", "legacy_and_then_the_host", "thread_that_has_ended", "another_thread_works",
+         "legacy_before_the_others", "streams_that_wait_for_each_other", "a_second_stream_in_a_capture", "streams_of_several_threads",
+         "many_quiet_moments"]
 CASES = ["only_one_stream", "a_second_stream", *USERS]
 LEGACY, CONTEXT = "legacy_record_early", "context_record_early"
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}, "jitter": {"SIMCUDA_JITTER": "40:1"}}
 #: what a trial calls, from a call on that is the library's own
 FAILING = ["cuStreamWaitValue32_v2:1:999", "cuStreamWaitValue32_v2:2:999", "cuStreamWaitValue32_v2:1+:999",
            "cuStreamWaitValue32_v2:1+:801", "cuStreamWaitValue32_v2:1+:2", "cuMemHostAlloc:2+:2", "cuEventCreate:1:2", "cuEventCreate:2:2",
+           "cuEventCreate:3:2",
            "cuEventCreate:1+:2", "cuCtxRecordEvent:1:999", "cuCtxRecordEvent:1+:999", "cuEventRecord:1:999",
            "cuEventRecord:2:999", "cuEventQuery:1:999", "cuEventQuery:2:999", "cuEventQuery:1+:600", "cuCtxPushCurrent_v2:1:999"]
 TRIAL = ["cuMemHostAlloc", "cuEventCreate", "cuStreamCreate", "cuStreamWaitValue32_v2", "cuEventRecord", "cuCtxRecordEvent",
