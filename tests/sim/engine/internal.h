@@ -213,6 +213,8 @@ unsigned sim_host_threads_locked(void);
 /* ---------------------------------------------------------- manual.c --- */
 /* Manual clock: runs what `list` needs until all of it is done. */
 void sim_manual_wait_locked(struct sim_ops *list);
+/* A query was answered "not ready": of many in a row all that can run is run. */
+void sim_manual_asked_locked(void);
 
 /* ----------------------------------------------------------- await.c --- */
 /* What a wait for a value would see now. True also for memory that is not there, so that the
@@ -595,6 +597,7 @@ struct sim_global {
 	uint64_t n_pending;
 	uint64_t n_done;    /* operations completed, to see progress */
 	uint64_t manual_ns; /* engine time with a manual clock */
+	unsigned n_asked;   /* queries in vain since anything was submitted or completed */
 	uint64_t visits;
 	struct sim_vc host; /* the host's clock */
 	struct sim_mem *mems;
