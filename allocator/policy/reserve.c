@@ -334,7 +334,7 @@ static bool
 return_one(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_budget *budget = &space->device->budget;
-	struct ca_block *block = ca_release_candidate_locked(space, bytes);
+	struct ca_block *block = ca_release_candidate_locked(space, bytes, NULL);
 	uint64_t given = block ? block->bytes : 0;
 
 	if (!block || ca_segment_release_locked(block))

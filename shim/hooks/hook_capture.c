@@ -40,7 +40,7 @@ context_of(const struct ca_real *real, CUstream stream)
 /*
  * Memory that was freed behind its last submission is marked while that can be; and so is memory
  * that was handed out of any stream, for the capture may take in others, or a stream be made during
- * it. While another capture is open that was done when it began.
+ * it. Also while another capture is open: streams have been given work since.
  */
 static void
 prepare(struct ca_process *process, CUstream named)
@@ -50,8 +50,6 @@ prepare(struct ca_process *process, CUstream named)
 					   : ca_submission_stream(CA_FLAVOUR_LEGACY, named);
 
 	ca_capture_prepare();
-	if (ca_capture_active())
-		return;
 	if (stream)
 		ca_submit_begin(stream, NULL);
 	if (process->serves)

@@ -3,6 +3,8 @@
  * nothing. */
 #include "tests/unit/allocator/deferred/scene.h"
 
+static const uint64_t SECOND = 1000 * 1000 * 1000;
+
 struct returns {
 	struct scene scene;
 	unsigned early; /* calls of the driver's free while work of s was unfinished */
@@ -26,7 +28,7 @@ begin(struct returns *returns, unsigned streams)
 	fixture_defaults(&returns->scene.f);
 	returns->scene.f.pretend.frees_at_once = true;
 	returns->scene.f.pretend.capacity = 100 * MIB;
-	returns->scene.f.pretend.work_ns = 60 * (uint64_t)1000 * 1000 * 1000; /* nobody sleeps */
+	returns->scene.f.pretend.work_ns = 5 * SECOND; /* nobody sleeps */
 	scene_start(&returns->scene, streams);
 	ca_model_set_observer(returns->scene.f.model, look_at_return, returns);
 }
