@@ -170,8 +170,8 @@ struct ca_patience {
  * that has finished (ca_order_has_finished); -EAGAIN: patience is over; -EBUSY: of what has not, a
  * capture is in the way of every mark. */
 int ca_await_patiently_locked(struct ca_space *space, uint64_t bound, struct ca_patience *patience);
-/* The same until memory became available on the device, by this or another thread: 1. 0: it did not;
- * -EBUSY. */
+/* The same until memory became available on the device, by this or another thread: 1. 0: it did
+ * not; -EBUSY. */
 int ca_await_any_locked(struct ca_space *space, struct ca_patience *patience);
 
 /* ---- graph.c: memory that graphs may use */
