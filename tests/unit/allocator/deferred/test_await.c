@@ -227,10 +227,10 @@ test_what_is_due_stays_while_anything_runs(void **state)
 	a = free_used(&returns.scene, 20 * MIB);
 	assert_int_equal(ca_retire(f->heap, a), 0);
 	finish(&returns.scene, S);
-	launch(&returns.scene, R);
+	launch(&returns.scene, S);
 	fixture_alloc(f, 20 * MIB);
 	assert_int_equal(fixture_sums(f).segments, 2);
-	finish(&returns.scene, R);
+	finish(&returns.scene, S);
 	fixture_alloc(f, 20 * MIB);
 	assert_int_equal(fixture_sums(f).segments, 2);
 	end(&returns);
