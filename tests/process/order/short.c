@@ -87,11 +87,11 @@ its_stream_used_what_was_freed(void)
 }
 
 static void
-end_capture(void)
+end_capture(CUstream stream)
 {
 	CUgraph graph;
 
-	OK(cuStreamEndCapture(q, &graph));
+	OK(cuStreamEndCapture(stream, &graph));
 	OK(cuGraphDestroy(graph));
 }
 
@@ -107,7 +107,7 @@ in_a_capture(void)
 	order_wait(word, 1, r);
 	OK(cuStreamBeginCapture_v2(q, CU_STREAM_CAPTURE_MODE_RELAXED));
 	y = take_wanted();
-	end_capture();
+	end_capture(q);
 	end(y);
 }
 
@@ -124,8 +124,27 @@ launched_in_a_capture(void)
 	order_give(x);
 	order_wait(word, 1, r);
 	y = take_wanted();
-	end_capture();
+	end_capture(q);
 	end(y);
+}
+
+/* Some stream always captures, and whichever it is has used what was freed before. */
+static void
+while_captures_follow_each_other(void)
+{
+	begin();
+	OK(cuStreamBeginCapture_v2(q, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (unsigned i = 0; i < 12; i++) {
+		CUstream captured = i % 2 ? s : q, other = i % 2 ? q : s;
+		CUdeviceptr x = order_take(BIG);
+
+		order_fill(x, i, LONG, other);
+		order_give(x);
+		OK(cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+		end_capture(captured);
+	}
+	end_capture(q);
+	end(0);
 }
 
 /* Work of another thread without end keeps nobody from memory that is free. */
@@ -172,6 +191,7 @@ static const struct order_case short_cases[] = {
 	{ "its_stream_used_what_was_freed", its_stream_used_what_was_freed },
 	{ "in_a_capture", in_a_capture },
 	{ "launched_in_a_capture", launched_in_a_capture },
+	{ "while_captures_follow_each_other", while_captures_follow_each_other },
 	{ "while_another_thread_keeps_the_device_busy",
 	  while_another_thread_keeps_the_device_busy },
 	{ NULL, NULL },
