@@ -28,7 +28,7 @@ enum {
 	/* A host that polls at this pace learns of an end at most so much later. */
 	STEP_FIRST_NS = 20 * 1000,
 	STEP_LAST_NS = 1000 * 1000,
-	UNKNOWN_NS = 200 * 1000 * 1000,
+	UNKNOWN_NS = 50 * 1000 * 1000,
 };
 
 /* No work ended for that long: it is held up, most likely, by what the calling thread has yet to

@@ -25,7 +25,7 @@
  * its time is over without stopping the others, and its effect on memory happens at its end.
  * Clock "manual": nothing runs until a synchronising call needs it (then exactly that and what it
  * depends on, in submission order) or sim_step() says so. A query makes nothing run, but
- * of 1024 in vain and in a row the last runs all that can run. Where that is a wait for a value,
+ * of 512 in vain and in a row the last runs all that can run. Where that is a wait for a value,
  * what writes the word is needed, too, and then runs as far as the value takes, oldest first. A
  * missing order shows in the contents, and nothing depends on speed.
  *

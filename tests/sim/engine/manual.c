@@ -160,7 +160,7 @@ sim_manual_wait_locked(struct sim_ops *list)
 	sim_ops_clear_locked(&all);
 }
 
-enum { ASKED_MAX = 1024 };
+enum { ASKED_MAX = 512 };
 
 static struct sim_op *
 first_that_can_run(void)
