@@ -49,9 +49,11 @@ struct ca_driver {
 	 * be known.
 	 */
 	int (*mark_record)(void *self, void *context, ca_mark *ret_mark);
-	/* 0: done; -EAGAIN: not yet; -EBUSY: a capture is in progress, not known;
-	 * -EIO as above; > 0: the driver's error. */
+	/* 0: done; -EAGAIN: not yet; -EBUSY: a capture is in progress, not known (of a stream's
+	 * mark it is known all the same); -EIO as above; > 0: the driver's error. */
 	int (*mark_query)(void *self, ca_mark mark);
+	/* The same of the mark's part in its own context only. */
+	int (*mark_query_own)(void *self, ca_mark mark);
 	/*
 	 * Waits on the host for the mark's part in its own context, as the driver's own free would
 	 * have. 0: the mark is done; -EAGAIN: the rest is work of other contexts, for which waiting
@@ -61,8 +63,9 @@ struct ca_driver {
 	/*
 	 * Records a mark on one stream (as given to ca_stream_open) of the space's `context`: done
 	 * when all that was submitted to that stream before has finished. On a legacy stream it
-	 * must not act as a barrier. -EBUSY: a capture is in the way, nothing was done; -ENOTSUP:
-	 * this thread cannot name the stream; > 0: the driver's error.
+	 * must not act as a barrier. -EBUSY: a capture is in the way (not that of another stream,
+	 * mostly), nothing was done; -ENOTSUP: this thread cannot name the stream; > 0: the
+	 * driver's error.
 	 * mark_query and mark_wait answer for such a mark without regard to other contexts.
 	 */
 	int (*stream_mark)(void *self, void *context, void *stream, ca_mark *ret_mark);

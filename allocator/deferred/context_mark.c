@@ -306,6 +306,23 @@ ca_context_mark_has_own_locked(struct ca_space *space)
 	return group_own(space, CA_WAIT_ANY) != NULL;
 }
 
+bool
+ca_context_mark_has_late_locked(struct ca_space *space)
+{
+	uint64_t thread = ca_order_thread();
+	struct ca_list *link;
+
+	if (space->heap->no_marks || space->poisoned)
+		return false;
+	for (link = space->pending.next; link != &space->pending; link = link->next) {
+		struct ca_group *group = CA_CONTAINER_OF(link, struct ca_group, link);
+
+		if (group->thread == thread && group->late)
+			return true;
+	}
+	return !ca_list_empty(&space->unmarked);
+}
+
 int
 ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 {

@@ -19,7 +19,9 @@ enum ca_wait {
 	/* the same, but for no stream that somebody else must let go on: that may need what the
 	 * caller has taken since the free, a lock perhaps */
 	CA_WAIT_LATER,
-	CA_WAIT_ANY, /* also for work submitted after the free: memory is short */
+	/* also for work submitted after the free, which may need what the caller does next: asked
+	 * about, and waited for only where nothing can be asked */
+	CA_WAIT_ANY,
 };
 
 /* ---- place.c: freed blocks that wait for streams */
@@ -127,6 +129,8 @@ void ca_context_mark_drop_segment_locked(struct ca_segment *segment);
 int ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which);
 /* There is a group that the calling thread freed, and no other thread asks it at the moment. */
 bool ca_context_mark_has_own_locked(struct ca_space *space);
+/* There is one whose mark was recorded long after the free, or memory that has no mark so far. */
+bool ca_context_mark_has_late_locked(struct ca_space *space);
 /* The order of work is not known: the host waits for all of it. 1: done; -EBUSY: a capture is in
  * the way; otherwise the space is poisoned, and 1 is returned, too. */
 int ca_context_mark_sync_locked(struct ca_space *space);
@@ -142,11 +146,25 @@ ca_context_mark_is_lost(int r)
 
 /* ---- await.c: before memory goes back to the driver. These leave and retake the lock. */
 
-/* ca_order_has_finished after asking the driver, without waiting; in a capture nothing is asked. */
+/* ca_order_has_finished after asking the driver, without waiting. */
 bool ca_await_query_locked(struct ca_space *space, uint64_t bound);
 /* The same, after waiting on the host: for no stream that captures without a mark or that somebody
- * else must let go on, and for nothing of other contexts. */
+ * else must let go on, and for nothing of other contexts. For the program's own free only: the wait
+ * has no end where a kernel waits for what the calling thread does next. */
 bool ca_await_locked(struct ca_space *space, uint64_t bound);
+
+/* What one allocation has waited for in vain, in all. Zero-initialised. */
+struct ca_patience {
+	uint64_t waited_ns; /* since work was last seen to end */
+	bool over;          /* nothing is waited for any more, only asked */
+};
+/* Asks the driver again and again, as long as work goes on that is stamped up to `bound`. 0: all of
+ * that has finished (ca_order_has_finished); -EAGAIN: patience is over; -EBUSY: of what has not, a
+ * capture is in the way of every mark. */
+int ca_await_patiently_locked(struct ca_space *space, uint64_t bound, struct ca_patience *patience);
+/* The same until memory became available on the device, by this or another thread: 1. 0: it did
+ * not; -EBUSY. */
+int ca_await_any_locked(struct ca_space *space, struct ca_patience *patience);
 
 /* ---- graph.c: memory that graphs may use */
 

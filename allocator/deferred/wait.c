@@ -157,7 +157,7 @@ wait_for_stream(struct ca_space *space, enum ca_wait which)
 	ca_outside_leave(space);
 	if (r == -EBUSY)
 		return r;
-	if (ca_context_mark_is_lost(r) || (r && which == CA_WAIT_ANY))
+	if (ca_context_mark_is_lost(r))
 		return ca_context_mark_sync_locked(space);
 	if (r)
 		return 0;

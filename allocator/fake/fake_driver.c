@@ -432,6 +432,7 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.segment_return = segment_return,
 		.mark_record = mark_record,
 		.mark_query = mark_query,
+		.mark_query_own = mark_query, /* pretend streams are of no context in particular */
 		.mark_wait = mark_wait,
 		.stream_mark = ca_model_stream_mark,
 		.stream_wait = ca_model_stream_wait,

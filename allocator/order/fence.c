@@ -332,6 +332,17 @@ query(struct ca_stream_record *record, struct ca_point *point, int (*how)(void *
 	return r;
 }
 
+/* For a question: no submission follows, so that a refusal by a capture costs no exact mark. */
+static int
+record_to_poll(struct ca_stream_record *record)
+{
+	int r = ca_point_try(record);
+
+	if (r && r != -ENODEV && r != -EBUSY)
+		drop_exact(record, r);
+	return r;
+}
+
 static int
 poll_stream(struct ca_stream_record *record)
 {
@@ -345,7 +356,7 @@ poll_stream(struct ca_stream_record *record)
 		if (point)
 			r = query(record, point, driver->mark_query);
 		else if (want)
-			r = ca_point_record(record);
+			r = record_to_poll(record);
 		else
 			break;
 	}
@@ -406,8 +417,9 @@ ca_order_mark_busy(struct ca_space *space)
 	unsigned i;
 
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
-		if (ca_record_is_busy(record) && !atomic_load(&record->lost) && is_nameable(record))
-			ca_point_record_if_due(record);
+		if (ca_record_is_busy(record) && !atomic_load(&record->lost) &&
+		    is_nameable(record) && is_due(record))
+			record_to_poll(record);
 }
 
 /* 0: there is an exact point, or one can be recorded (*ret_record); -EAGAIN. */

@@ -75,3 +75,59 @@ ca_order_has_finished(struct ca_space *space, uint64_t bound)
 			return false;
 	return true;
 }
+
+/* Of its work up to `bound`; or one can be recorded. */
+static bool
+has_mark_ordered(struct ca_stream_record *record, uint64_t bound)
+{
+	uint64_t last = atomic_load(&record->hot.last);
+
+	return !atomic_load(&record->lost) &&
+	       (ca_record_is_nameable_ordered(record) ||
+		ca_point_find_ordered(record, last < bound ? last : bound));
+}
+
+bool
+ca_order_needs_context_mark(struct ca_space *space, uint64_t bound)
+{
+	struct ca_order *order = &space->order;
+	struct ca_stream_record *record;
+	bool needs = false;
+	unsigned i;
+
+	ca_order_lock(order);
+	for (i = 0; !needs && (record = ca_record_at(order, i)); i++)
+		needs = !ca_record_has_finished(record, bound) && !has_mark_ordered(record, bound);
+	ca_order_unlock(order);
+	return needs;
+}
+
+bool
+ca_order_has_mark_to_poll(struct ca_space *space, uint64_t bound)
+{
+	struct ca_order *order = &space->order;
+	struct ca_stream_record *record;
+	bool asked = false;
+	unsigned i;
+
+	ca_order_lock(order);
+	for (i = 0; !asked && (record = ca_record_at(order, i)); i++)
+		asked = !ca_record_has_finished(record, bound) && !atomic_load(&record->lost) &&
+			ca_point_find_ordered(record, atomic_load(&record->done) + 1);
+	ca_order_unlock(order);
+	return asked;
+}
+
+uint64_t
+ca_order_progress_to(struct ca_space *space, uint64_t bound)
+{
+	struct ca_stream_record *record;
+	uint64_t done, sum = 0;
+	unsigned i;
+
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++) {
+		done = atomic_load(&record->done);
+		sum += done < bound ? done : bound;
+	}
+	return sum;
+}

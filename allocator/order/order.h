@@ -470,6 +470,13 @@ bool ca_order_has_finished(struct ca_space *space, uint64_t bound);
 
 /* No work of the space is unfinished, as far as is known, and none is not seen. Needs no lock. */
 bool ca_order_is_idle(struct ca_space *space);
+/* Some stream of the space that has not finished up to `bound` has a mark that can be asked. */
+bool ca_order_has_mark_to_poll(struct ca_space *space, uint64_t bound);
+/* A stream of the space has unfinished work up to `bound` of which no mark is to be had. */
+bool ca_order_needs_context_mark(struct ca_space *space, uint64_t bound);
+/* A number that grows whenever work stamped up to `bound` is seen to have finished. */
+uint64_t ca_order_progress_to(struct ca_space *space, uint64_t bound);
+
 /* No work of the space's device is unfinished, as far as is known. */
 bool ca_device_is_idle_locked(const struct ca_space *space);
 /*

@@ -261,12 +261,14 @@ static CA_APART int
 take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_PAGE) : bytes;
+	struct ca_patience patience = { 0 };
 	int r;
 
 	ca_oom_begin(true);
 	do
 		r = take_own(space, segment_bytes, bytes, ret_block);
-	while (r == CA_DRIVER_OUT_OF_MEMORY && ca_oom_release_busy_locked(space, segment_bytes));
+	while (r == CA_DRIVER_OUT_OF_MEMORY &&
+	       ca_oom_release_busy_locked(space, segment_bytes, &patience));
 	if (!r)
 		(*ret_block)->segment->captured = true;
 	return r;
@@ -337,8 +339,9 @@ take_fast(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_a
 	if (heap->config.disable != CA_DISABLE_OFF)
 		return false;
 	if (!ca_list_empty(&space->due)) {
-		ca_await_query_locked(space, space->due_bound);
-		ca_segment_return_due_locked(space, NULL);
+		/* natively it does not wait, and the driver's free may */
+		if (ca_await_query_locked(space, ca_order_space_bound(space)))
+			ca_segment_return_due_locked(space, NULL);
 	} else if (has_only_own(space)) {
 		return false; /* and that was asked just now, without the lock */
 	}
@@ -411,7 +414,7 @@ return_cached(struct ca_space *space)
 		return;
 	ca_held_look_locked(space);
 	ca_release_reset_rejected_locked(space->device);
-	ca_release_locked(space, UINT64_MAX, &busy);
+	ca_release_locked(space, UINT64_MAX, &(struct ca_patience){ 0 }, &busy);
 }
 
 /* The driver's own memory, with the ladder if it has none. */

@@ -252,14 +252,30 @@ ca_forget_block(struct ca_heap *heap, uint64_t address)
 
 /* The largest whole FREE segment of the heap. */
 static struct ca_block *
-largest_whole(struct ca_heap *heap)
+largest_whole(struct ca_heap *heap, const struct ca_spaces *except)
 {
 	struct ca_block *best = NULL;
 	struct ca_space *space;
 
 	for (space = heap->spaces; space; space = space->next)
-		best = ca_release_better_locked(space, best, UINT64_MAX);
+		if (!ca_spaces_include(except, space))
+			best = ca_release_better_locked(space, best, UINT64_MAX);
 	return best;
+}
+
+/* The same, of a context that has finished what it was given so far; others are left out. */
+static struct ca_block *
+largest_returnable(struct ca_heap *heap, struct ca_patience *patience, struct ca_spaces *busy)
+{
+	struct ca_space *space = NULL;
+	struct ca_block *block;
+
+	while ((block = largest_whole(heap, busy)) && block->segment->space != space) {
+		space = block->segment->space;
+		if (!ca_release_may_begin_locked(space, patience, busy))
+			return NULL;
+	}
+	return block;
 }
 
 static uint64_t
@@ -276,10 +292,12 @@ cached_bytes(const struct ca_heap *heap)
 uint64_t
 ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 {
+	struct ca_patience patience = { 0 };
+	struct ca_spaces busy = { 0 };
 	struct ca_space *space;
 	struct ca_block *block;
 	uint64_t given = 0;
-	bool busy = false;
+	bool stopped = false;
 
 	if (heap->driver.capturing(heap->driver.self))
 		return 0;
@@ -291,12 +309,13 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_context_mark_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_unstick_locked(space);
-		if (!ca_list_empty(&space->due))
-			ca_await_query_locked(space, space->due_bound);
-		given += ca_segment_return_due_locked(space, NULL);
+		if (!ca_list_empty(&space->due) &&
+		    ca_await_query_locked(space, ca_order_space_bound(space)))
+			given += ca_segment_return_due_locked(space, NULL);
 	}
-	while (!busy && cached_bytes(heap) > keep_bytes && (block = largest_whole(heap)))
-		given += ca_segment_release_locked(block, &busy);
+	while (!stopped && cached_bytes(heap) > keep_bytes &&
+	       (block = largest_returnable(heap, &patience, &busy)))
+		given += ca_segment_release_locked(block, &stopped);
 	return given;
 }
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "allocator/deferred/deferred.h"
 #include "allocator/block/block.h"
 #include "allocator/core/types.h"
 #include "allocator/policy/policy.h"
@@ -111,14 +112,28 @@ extern __thread uint64_t ca_alloc_in_debt
 /* A request begins, in a capture or not: noted for a report. */
 void ca_oom_begin(bool capturing);
 /*
- * While something captures no mark can be asked, and memory that was freed natively would be free:
- * whole segments without a live block go back although the device may still use them, since the
- * driver's free waits as it does for the program's own. Returns bytes given back.
+ * While something captures no mark can be recorded, and memory that was freed natively would be
+ * free: whole segments without a live block go back, whatever may have used them, once all that
+ * their context was given has finished. Returns bytes given back.
  */
-uint64_t ca_oom_release_busy_locked(struct ca_space *space, uint64_t bytes);
+uint64_t ca_oom_release_busy_locked(struct ca_space *space, uint64_t bytes,
+				    struct ca_patience *patience);
+/* A few spaces, whose segments are left alone. */
+enum { CA_SPACES_EXCEPT = 16 };
+struct ca_spaces {
+	unsigned n;
+	const struct ca_space *at[CA_SPACES_EXCEPT];
+};
+bool ca_spaces_include(const struct ca_spaces *spaces, const struct ca_space *space);
+/* Before a segment of the space is offered to the driver: asks whether the space has finished what
+ * it was given so far, and puts it among the busy ones if not. False: there are too many of those.
+ * Leaves and retakes the lock, so that the segment has to be looked for again. */
+bool ca_release_may_begin_locked(struct ca_space *space, struct ca_patience *patience,
+				 struct ca_spaces *busy);
 /* The smallest whole segment of the device, finished and free, of at least `bytes`; or the largest;
- * NULL: there is none. */
-struct ca_block *ca_release_candidate_locked(const struct ca_device *device, uint64_t bytes);
+ * NULL: there is none. `except`: NULL, or spaces that do not count. */
+struct ca_block *ca_release_candidate_locked(const struct ca_device *device, uint64_t bytes,
+					     const struct ca_spaces *except);
 /* The same of the space and `best` (NULL: none). */
 struct ca_block *ca_release_better_locked(struct ca_space *space, struct ca_block *best,
 					  uint64_t bytes);
@@ -132,7 +147,10 @@ uint64_t ca_release_needed_locked(struct ca_space *space, uint64_t bytes, bool s
 void ca_release_reset_rejected_locked(const struct ca_device *device);
 /* Gives finished cached segments of the device back, just enough for `bytes`. Returns bytes given
  * back; *ret_busy is set when a capture stood in the way. */
-uint64_t ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
+uint64_t ca_release_locked(struct ca_space *space, uint64_t bytes, struct ca_patience *patience,
+			   bool *ret_busy);
+/* The same, in a new round. */
+uint64_t ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
 /*
  * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
  * its marks and streams, and makes the segment due for return, which waits (deferred/await.c).

@@ -6,10 +6,12 @@
  *   2. a segment of exactly the needed size, where the pool's rule asked for more;
  *   3. finished cached segments of the device go back, of any space, just enough: the smallest
  *      that fits alone, or else the largest until their sum does; while there are any. Enough is
- *      what the driver lacks, so that no round gives back more than that and one segment;
- *   4. the host waits for the oldest free of the calling thread, own space first; then 3 again;
- *      memory that still waits then (of graphs, of several threads) goes back behind a wait for
- *      all that its context runs (deferred/await.c);
+ *      what the driver lacks, so that no round gives back more than that and one segment. Before
+ *      that the driver is polled until the context has finished what it was given, since its
+ *      free would wait for that, and an allocation waits for nothing natively (deferred/await.c);
+ *   4. the host waits for the oldest free of the calling thread, own space first, where that is no
+ *      wait for later work, and polls where it is; then 3 again; memory that still waits then (of
+ *      graphs, of several threads) goes back once all that its context was given has finished;
  *   5. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through; frees of other threads are polled
  *      for some seconds (their work may depend on this thread: never waited for);
@@ -18,8 +20,8 @@
  *   7. if the user wants it, the driver is asked for some time more, and for managed memory;
  *   8. the driver's own code, unchanged.
  *
- * While something captures, no mark can be recorded: work is waited for stream by stream, by the
- * marks that there are, and whole segments without a live block go back, and that is all.
+ * While something captures, no mark of a context can be recorded: the streams' own are polled, and
+ * whole segments without a live block go back, and that is all.
  *
  * So outside captures "out of memory" is answered only when nothing of ours on that device is left
  * to give, but for what other threads' work still uses. Every round but the last gave something
@@ -37,27 +39,52 @@ enum {
 	/* None of these decides which memory serves: they bound waits for other threads. */
 	SETTLE_STEP_NS = 20 * 1000 * 1000,
 	SETTLE_STEPS = 500, /* 10 s: then the call that never ends is no longer waited for */
-	PATIENCE_ROUNDS = 500,
-	PATIENCE_ROUNDS_MAX = 1000 * 1000, /* where the clock stands still */
+	ROUNDS = 500,
+	ROUNDS_MAX = 1000 * 1000, /* where the clock stands still */
 	BUSY_STEPS = 10,
 };
+static const uint64_t ROUNDS_NS = (uint64_t)SETTLE_STEPS * SETTLE_STEP_NS;
 
-/* Waits for the oldest free of the calling thread on the device, own space first. *ret_foreign is
- * set by work of other contexts. */
+/* Waits for the oldest free of the calling thread on the device, own space first: for what the
+ * driver's own free would have waited for. *ret_foreign is set by work of other contexts. */
 static int
-wait_on_device(struct ca_space *space, enum ca_wait which, bool *ret_foreign)
+wait_on_device(struct ca_space *space, bool *ret_foreign)
 {
 	struct ca_space *other = space->heap->spaces;
-	int r = ca_deferred_wait_locked(space, which);
+	int r = ca_deferred_wait_locked(space, CA_WAIT_EXACT);
 
 	*ret_foreign = *ret_foreign || r == -EAGAIN;
 	for (; (!r || r == -EAGAIN) && other; other = other->next) {
 		if (other->device != space->device || other == space)
 			continue;
-		r = ca_deferred_wait_locked(other, which);
+		r = ca_deferred_wait_locked(other, CA_WAIT_EXACT);
 		*ret_foreign = *ret_foreign || r == -EAGAIN;
 	}
 	return r == -EAGAIN ? 0 : r;
+}
+
+/* The calling thread freed memory in the space that waits for a stream, or for a mark recorded long
+ * after that. */
+static bool
+has_late(struct ca_space *space)
+{
+	return ca_held_oldest_locked(space, CA_WAIT_ANY) || ca_context_mark_has_late_locked(space);
+}
+
+/*
+ * What the calling thread freed can be told from later work no more: the driver is asked, as long
+ * as work goes on that was submitted until now. 1: something was settled; 0; -EBUSY: capture.
+ */
+static int
+poll_on_device(struct ca_space *own, struct ca_patience *patience)
+{
+	struct ca_space *space;
+	int r = 0;
+
+	for (space = own->heap->spaces; space && !r; space = space->next)
+		if (space->device == own->device && has_late(space))
+			r = ca_await_any_locked(space, patience);
+	return r;
 }
 
 /*
@@ -66,17 +93,16 @@ wait_on_device(struct ca_space *space, enum ca_wait which, bool *ret_foreign)
  * capture.
  */
 static int
-wait_locked(struct ca_space *space)
+wait_locked(struct ca_space *space, struct ca_patience *patience)
 {
 	struct ca_space *other;
 	bool foreign = false;
 	int r;
 
 	ca_oom_tried.waits++;
-	r = wait_on_device(space, CA_WAIT_EXACT, &foreign);
-
+	r = wait_on_device(space, &foreign);
 	if (!r)
-		r = wait_on_device(space, CA_WAIT_ANY, &foreign);
+		r = poll_on_device(space, patience);
 	if (r)
 		return r;
 	for (other = space->heap->spaces; other; other = other->next)
@@ -168,21 +194,22 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device, const struc
  * The acts of several threads at the end of the memory look like a change to each other. So the
  * rounds end after some time, too.
  */
-struct patience {
+struct ladder {
 	unsigned rounds;
 	uint64_t since_ns;
+	unsigned busy_steps;
+	struct ca_patience patience;
 };
 
 static bool
-is_patient(const struct ca_heap *heap, struct patience *patience)
+goes_on(const struct ca_heap *heap, struct ladder *ladder)
 {
 	uint64_t now = heap->driver.clock_ns(heap->driver.self);
 
-	if (!patience->rounds++)
-		patience->since_ns = now;
-	return patience->rounds <= PATIENCE_ROUNDS ||
-	       (now - patience->since_ns < (uint64_t)SETTLE_STEPS * SETTLE_STEP_NS &&
-		patience->rounds < PATIENCE_ROUNDS_MAX);
+	if (!ladder->rounds++)
+		ladder->since_ns = now;
+	return ladder->rounds <= ROUNDS ||
+	       (now - ladder->since_ns < ROUNDS_NS && ladder->rounds < ROUNDS_MAX);
 }
 
 /*
@@ -213,11 +240,11 @@ busy_passes(struct ca_space *space, unsigned *steps)
  * generation counts.
  */
 static int
-look_again(struct ca_space *space, uint64_t generation)
+look_again(struct ca_space *space, uint64_t generation, struct ca_patience *patience)
 {
 	struct ca_device *device = space->device;
 	struct moment moment = { generation, true };
-	int r = wait_locked(space);
+	int r = wait_locked(space, patience);
 
 	if (r && r != -EAGAIN)
 		return r;
@@ -227,20 +254,21 @@ look_again(struct ca_space *space, uint64_t generation)
 
 /* One round of giving back. True: something may have changed, ask the driver again. */
 static bool
-round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, unsigned *busy_steps)
+round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct ladder *ladder)
 {
 	bool busy = false;
 	int r;
 
-	if (ca_release_locked(space, ca_release_needed_locked(space, bytes, true), &busy))
+	if (ca_release_locked(space, ca_release_needed_locked(space, bytes, true),
+			      &ladder->patience, &busy))
 		return true;
-	r = busy ? -EBUSY : look_again(space, generation);
+	r = busy ? -EBUSY : look_again(space, generation, &ladder->patience);
 	if (r >= 0)
 		return r > 0;
-	if (busy_passes(space, busy_steps))
+	if (busy_passes(space, &ladder->busy_steps))
 		return true;
 	/* a capture began meanwhile: unlike the marks, the driver's free may still be asked */
-	return ca_oom_release_busy_locked(space, bytes) > 0;
+	return ca_oom_release_busy_locked(space, bytes, &ladder->patience) > 0;
 }
 
 int
@@ -249,8 +277,7 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
 	uint64_t exact = ca_budget_exact(space, bytes);
-	struct patience patience = { 0 };
-	unsigned busy_steps = 0;
+	struct ladder ladder = { 0 };
 	bool again = false;
 	int r;
 
@@ -284,8 +311,8 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 			r = ca_grow_locked(space, exact, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
-		again = round_locked(space, bytes, generation, &busy_steps) &&
-			is_patient(space->heap, &patience);
+		again = round_locked(space, bytes, generation, &ladder) &&
+			goes_on(space->heap, &ladder);
 		if (!again)
 			return ca_oom_last_take_locked(space, bytes, ret_block);
 	}
@@ -297,8 +324,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 {
 	struct ca_heap *heap = space->heap;
 	bool given = false, busy = heap->driver.capturing(heap->driver.self);
-	struct patience patience = { 0 };
-	unsigned busy_steps = 0;
+	struct ladder ladder = { 0 };
 
 	ca_release_reset_rejected_locked(space->device);
 	while (!given && !busy) {
@@ -308,16 +334,16 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 		/* memory of captures that have ended may be nobody's by now */
 		ca_held_look_locked(space);
 		given = ca_release_locked(space, ca_release_needed_locked(space, bytes, segment),
-					  &busy) > 0;
+					  &ladder.patience, &busy) > 0;
 		if (given)
 			break;
-		r = busy ? -EBUSY : look_again(space, generation);
-		busy = r < 0 && !busy_passes(space, &busy_steps);
-		if (!r || !is_patient(heap, &patience))
+		r = busy ? -EBUSY : look_again(space, generation, &ladder.patience);
+		busy = r < 0 && !busy_passes(space, &ladder.busy_steps);
+		if (!r || !goes_on(heap, &ladder))
 			break;
 	}
 	if (!given && busy)
-		given = ca_oom_release_busy_locked(space, bytes) > 0;
+		given = ca_oom_release_busy_locked(space, bytes, &ladder.patience) > 0;
 	return given;
 }
 

@@ -59,7 +59,9 @@ int ca_forget_block(struct ca_heap *heap, uint64_t address);
 /* ---- memory that goes back */
 
 /* Gives finished cached segments of all devices back, largest first, until at most `keep_bytes`
- * stay cached. Returns bytes given back; 0 while anything captures. May wait for the device. */
+ * stay cached. Returns bytes given back; 0 while anything captures. Waits for the device as long as
+ * its work goes on, ten seconds after it was last seen to: a context that is held up keeps its
+ * segments. */
 uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);
 /* Bytes that are free or pending in whole segments of `space`'s device; cuMemGetInfo may add them
  * to free. */

@@ -12,18 +12,26 @@
 
 __thread struct ca_tried ca_oom_tried __attribute__((tls_model("initial-exec")));
 
+/*
+ * The driver's free of memory of the space will not wait for what the calling thread has yet to do:
+ * all that the space was given so far has finished. (Where a capture is in the way of every mark,
+ * the driver has to be relied upon, for memory that has finished.)
+ */
+static bool
+is_returnable(struct ca_space *space, struct ca_patience *patience)
+{
+	return ca_await_patiently_locked(space, ca_order_space_bound(space), patience) != -EAGAIN;
+}
+
 static uint64_t
-return_due(const struct ca_device *device, bool *ret_busy)
+return_due(const struct ca_device *device, struct ca_patience *patience, bool *ret_busy)
 {
 	uint64_t given = 0;
 	struct ca_space *space;
 
-	for (space = device->spaces; space; space = space->next_on_device) {
-		if (ca_list_empty(&space->due))
-			continue;
-		ca_await_locked(space, space->due_bound);
-		given += ca_segment_return_due_locked(space, ret_busy);
-	}
+	for (space = device->spaces; space; space = space->next_on_device)
+		if (!ca_list_empty(&space->due) && is_returnable(space, patience))
+			given += ca_segment_return_due_locked(space, ret_busy);
 	return given;
 }
 
@@ -34,6 +42,29 @@ ca_release_reset_rejected_locked(const struct ca_device *device)
 
 	for (space = device->spaces; space; space = space->next_on_device)
 		ca_segment_unstick_locked(space);
+}
+
+bool
+ca_spaces_include(const struct ca_spaces *spaces, const struct ca_space *space)
+{
+	unsigned i;
+
+	for (i = 0; i < spaces->n; i++)
+		if (spaces->at[i] == space)
+			return true;
+	return false;
+}
+
+bool
+ca_release_may_begin_locked(struct ca_space *space, struct ca_patience *patience,
+			    struct ca_spaces *busy)
+{
+	if (is_returnable(space, patience))
+		return true;
+	if (busy->n == CA_SPACES_EXCEPT)
+		return false;
+	busy->at[busy->n++] = space;
+	return true;
 }
 
 struct ca_block *
@@ -58,23 +89,44 @@ ca_release_better_locked(struct ca_space *space, struct ca_block *best, uint64_t
 }
 
 struct ca_block *
-ca_release_candidate_locked(const struct ca_device *device, uint64_t bytes)
+ca_release_candidate_locked(const struct ca_device *device, uint64_t bytes,
+			    const struct ca_spaces *except)
 {
 	struct ca_block *best = NULL;
 	struct ca_space *space;
 
 	for (space = device->spaces; space; space = space->next_on_device)
-		best = ca_release_better_locked(space, best, bytes);
+		if (!except || !ca_spaces_include(except, space))
+			best = ca_release_better_locked(space, best, bytes);
 	return best;
 }
 
-uint64_t
-ca_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
+/* The candidate, of a space that is returnable; NULL: there is none. */
+static struct ca_block *
+returnable(const struct ca_device *device, uint64_t bytes, struct ca_patience *patience,
+	   struct ca_spaces *busy)
 {
-	uint64_t given = return_due(space->device, ret_busy);
+	struct ca_space *space = NULL;
+	struct ca_block *block;
+
+	while ((block = ca_release_candidate_locked(device, bytes, busy)) &&
+	       block->segment->space != space) {
+		space = block->segment->space;
+		if (!ca_release_may_begin_locked(space, patience, busy))
+			return NULL;
+	}
+	return block;
+}
+
+uint64_t
+ca_release_locked(struct ca_space *space, uint64_t bytes, struct ca_patience *patience,
+		  bool *ret_busy)
+{
+	uint64_t given = return_due(space->device, patience, ret_busy);
+	struct ca_spaces busy = { 0 };
 
 	while (given < bytes && !*ret_busy) {
-		struct ca_block *block = ca_release_candidate_locked(space->device, bytes - given);
+		struct ca_block *block = returnable(space->device, bytes - given, patience, &busy);
 		uint64_t more;
 
 		if (!block)
@@ -125,29 +177,28 @@ ca_oom_begin(bool capturing)
 	ca_oom_tried = (struct ca_tried){ .capture = capturing };
 }
 
-/* Waits for all that the device runs, stream by stream. The memory of awaited work is FREE
- * then. */
+/* Asks for all that the device runs, stream by stream. The memory of finished work is FREE then. */
 static void
-await_all(const struct ca_device *device)
+await_all(const struct ca_device *device, struct ca_patience *patience)
 {
 	struct ca_space *space;
 
 	for (space = device->spaces; space; space = space->next_on_device)
-		ca_await_locked(space, ca_order_space_bound(space));
+		is_returnable(space, patience);
 }
 
 uint64_t
-ca_oom_release_busy_locked(struct ca_space *space, uint64_t request)
+ca_oom_release_busy_locked(struct ca_space *space, uint64_t request, struct ca_patience *patience)
 {
 	bool busy = false;
 	uint64_t bytes = ca_release_needed_locked(space, request, true);
-	uint64_t given = ca_release_locked(space, bytes, &busy), sum;
+	uint64_t given = ca_release_locked(space, bytes, patience, &busy), sum;
 	struct ca_space *other;
 	int captured;
 
 	if (!busy && given < bytes) {
-		await_all(space->device);
-		given += ca_release_locked(space, bytes - given, &busy);
+		await_all(space->device, patience);
+		given += ca_release_locked(space, bytes - given, patience, &busy);
 	}
 	if (busy || given >= bytes)
 		return given;
@@ -157,7 +208,7 @@ ca_oom_release_busy_locked(struct ca_space *space, uint64_t request)
 		for (other = space->device->spaces; other; other = other->next_on_device)
 			if (!other->dead)
 				make_whole_due(other, captured, bytes, &sum);
-	sum = return_due(space->device, &busy);
+	sum = return_due(space->device, patience, &busy);
 	ca_oom_tried.given_bytes += sum;
 	return given + sum;
 }
@@ -170,6 +221,15 @@ ca_oom_clear_magazines_locked(const struct ca_device *device)
 
 	for (space = device->spaces; space; space = space->next_on_device)
 		ca_magazines_clear_locked(space);
+}
+
+uint64_t
+ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
+{
+	struct ca_patience patience = { 0 };
+
+	ca_release_reset_rejected_locked(space->device);
+	return ca_release_locked(space, bytes, &patience, ret_busy);
 }
 
 /* Something in the segment waits, and the calling thread freed all of that. */

@@ -315,7 +315,7 @@ static bool
 return_one(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_budget *budget = &space->device->budget;
-	struct ca_block *block = ca_release_candidate_locked(space->device, bytes);
+	struct ca_block *block = ca_release_candidate_locked(space->device, bytes, NULL);
 	uint64_t given = block ? ca_segment_release_locked(block, NULL) : 0;
 
 	if (!given)

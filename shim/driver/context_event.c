@@ -303,21 +303,49 @@ call_part(const struct ca_real *real, struct ca_mark_part *part, event_call *cal
 	}
 }
 
-/* Waits for the parts of the memory's own context, or asks all. */
+/* All parts, or those of the memory's own context. */
 static int
-call_parts(ca_mark mark, const struct ca_real *real, event_call *call, bool wait)
+query_parts(ca_mark mark, const struct ca_real *real, bool own)
 {
 	struct ca_mark_part *part;
 	int rc = 0;
 
 	for (part = ca_mark_part_of(mark); part && !rc; part = part->next)
-		if (!wait || part->context == part->owner)
-			rc = call_part(real, part, call, wait);
+		if (!own || part->context == part->owner)
+			rc = call_part(real, part, real->cuEventQuery, false);
 	return rc;
 }
 
-int
-ca_mark_query(void *self, ca_mark mark)
+/* Waits for the parts of the memory's own context. */
+static int
+wait_for_parts(ca_mark mark, const struct ca_real *real)
+{
+	struct ca_mark_part *part;
+	int rc = 0;
+
+	for (part = ca_mark_part_of(mark); part && !rc; part = part->next)
+		if (part->context == part->owner)
+			rc = call_part(real, part, real->cuEventSynchronize, true);
+	return rc;
+}
+
+/* While something captures the mark of a stream can be asked, in the mode in which it can be waited
+ * for: it was recorded before. */
+static int
+query_in_capture(ca_mark mark, const struct ca_real *real)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	int rc;
+
+	if (!ca_capture_exchange_mode(real, &mode))
+		return -EBUSY;
+	rc = query_parts(mark, real, false);
+	ca_capture_restore_mode(real, mode);
+	return rc;
+}
+
+static int
+query(ca_mark mark, bool own)
 {
 	const struct ca_real *real = ca_real();
 	int rc;
@@ -327,10 +355,22 @@ ca_mark_query(void *self, ca_mark mark)
 	if (CA_MUTANT(REUSE_AT_ONCE))
 		return 0;
 	if (!ca_gate_enter())
-		return -EBUSY;
-	rc = call_parts(mark, real, real->cuEventQuery, false);
+		return mark & CA_MARK_STREAM_BIT ? query_in_capture(mark, real) : -EBUSY;
+	rc = query_parts(mark, real, own);
 	ca_gate_leave();
 	return rc;
+}
+
+int
+ca_mark_query(void *self, ca_mark mark)
+{
+	return query(mark, false);
+}
+
+int
+ca_mark_query_own(void *self, ca_mark mark)
+{
+	return query(mark, true);
 }
 
 int
@@ -346,7 +386,7 @@ ca_mark_wait(void *self, ca_mark mark)
 	if (ca_capture_active() && !of_stream)
 		return -EBUSY;
 	exchanged = ca_capture_exchange_mode(real, &mode);
-	rc = call_parts(mark, real, real->cuEventSynchronize, true);
+	rc = wait_for_parts(mark, real);
 	if (exchanged)
 		ca_capture_restore_mode(real, mode);
 	if (rc == -EAGAIN)

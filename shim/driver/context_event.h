@@ -42,5 +42,6 @@ enum { CA_MARK_STREAM_BIT = 2 };
 
 int ca_mark_record(void *self, void *space_context, ca_mark *ret_mark);
 int ca_mark_query(void *self, ca_mark mark);
+int ca_mark_query_own(void *self, ca_mark mark);
 int ca_mark_wait(void *self, ca_mark mark);
 void ca_mark_drop(void *self, ca_mark mark);

@@ -214,6 +214,7 @@ ca_driver_table(void)
 		.segment_return = segment_return,
 		.mark_record = ca_mark_record,
 		.mark_query = ca_mark_query,
+		.mark_query_own = ca_mark_query_own,
 		.mark_wait = ca_mark_wait,
 		.stream_mark = ca_stream_mark,
 		.stream_wait = ca_stream_wait,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Marks are recorded inside the capture gate. Waits are wanted while something else captures, too:
- * then the driver is asked first whether this stream does, as it is for the legacy stream, which
- * is unusable while a blocking stream captures.
+ * Marks are recorded inside the capture gate. Marks and waits are wanted while something else
+ * captures, too: then the driver is asked first whether this stream does, as it is for the legacy
+ * stream, which is unusable while a blocking stream captures.
  *
  * A record on the legacy stream would be a barrier for all blocking streams. So it goes to a
  * blocking stream of our own, which the driver orders behind what was submitted to the legacy
@@ -215,6 +215,42 @@ record_part(struct call *call, struct ca_mark_part *part)
 	return rc == CUDA_ERROR_NOT_READY ? -EBUSY : result_of(rc);
 }
 
+/*
+ * While something else captures. No capture begins meanwhile, but by an event another thread may
+ * take the stream into one: then the mark may have become a part of that, and must not be asked.
+ */
+static int
+record_in_capture(struct call *call, struct ca_mark_part *part)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	struct call asked = *call;
+	int rc = call->real->cuStreamIsCapturing ? 0 : -EBUSY;
+
+	if (rc || !ca_capture_exchange_mode(call->real, &mode))
+		return -EBUSY;
+	rc = result_of(make(&asked, query_capture));
+	if (!rc)
+		rc = record_part(call, part);
+	if (!rc)
+		rc = result_of(make(&asked, query_capture));
+	ca_capture_restore_mode(call->real, mode);
+	return rc;
+}
+
+static int
+record_in(struct call *call, struct ca_mark_part *part, bool gate)
+{
+	int rc = -EBUSY;
+
+	if (gate)
+		return record_part(call, part);
+	if (ca_gate_enter_in_capture()) {
+		rc = record_in_capture(call, part);
+		ca_gate_leave();
+	}
+	return rc;
+}
+
 int
 ca_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark)
 {
@@ -228,11 +264,8 @@ ca_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark)
 	rc = enter(&call, &gate);
 	if (rc)
 		return rc;
-	part = gate ? ca_mark_part_take(call.context, call.context) : NULL;
-	if (part)
-		rc = record_part(&call, part);
-	else
-		rc = gate ? -ENOMEM : -EBUSY;
+	part = ca_mark_part_take(call.context, call.context);
+	rc = part ? record_in(&call, part, gate) : -ENOMEM;
 	leave(&call, gate);
 	if (!rc)
 		*ret_mark = (ca_mark)(uintptr_t)part | CA_MARK_STREAM_BIT;

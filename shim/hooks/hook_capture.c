@@ -25,8 +25,8 @@ context_of(const struct ca_real *real, CUstream stream)
 /*
  * Memory that was freed behind its last submission is marked while that can be; and so is memory
  * that was handed out of any stream, for the capture may take in others, or a stream be made during
- * it. While another capture is open that was done when it began. The answer is the serial of the
- * last allocation before the capture.
+ * it. Also while another capture is open: streams have been given work since. The answer is the
+ * serial of the last allocation before the capture.
  */
 static uint64_t
 prepare(struct ca_process *process, CUstream named)
@@ -37,12 +37,10 @@ prepare(struct ca_process *process, CUstream named)
 	uint64_t serial;
 
 	ca_capture_prepare();
-	if (!ca_capture_active()) {
-		if (stream)
-			ca_submit_begin(stream, NULL);
-		if (process->serves)
-			ca_order_mark_before_capture(process->heap);
-	}
+	if (stream)
+		ca_submit_begin(stream, NULL);
+	if (process->serves)
+		ca_order_mark_before_capture(process->heap);
 	serial = ca_graph_serial(process->heap);
 	ca_capture_opening();
 	ca_capture_prepared();

@@ -198,6 +198,13 @@ version_of(const struct ca_real *real)
 	return version;
 }
 
+/* A driver that does not say is asked. */
+static bool
+is_new_enough(int version, int needed)
+{
+	return !version || version >= needed;
+}
+
 bool
 ca_assumption_trial_has_context_marks(const struct ca_real *real)
 {
@@ -205,16 +212,17 @@ ca_assumption_trial_has_context_marks(const struct ca_real *real)
 
 	if (!atomic_load(&known))
 		atomic_store(&known, version_of(real));
-	return real->cuCtxRecordEvent && atomic_load(&known) >= CONTEXT_MARK_VERSION;
+	return real->cuCtxRecordEvent && is_new_enough(atomic_load(&known), CONTEXT_MARK_VERSION);
 }
 
 static bool
 is_supported(const struct ca_real *real)
 {
-	return version_of(real) >= WAIT_VALUE_VERSION && real->cuStreamWaitValue32_v2 &&
-	       real->cuMemHostAlloc && real->cuStreamCreate && real->cuStreamDestroy_v2 &&
-	       real->cuEventCreate && real->cuEventRecord && real->cuEventQuery &&
-	       real->cuCtxGetCurrent && real->cuCtxPushCurrent_v2 && real->cuCtxPopCurrent_v2;
+	return is_new_enough(version_of(real), WAIT_VALUE_VERSION) &&
+	       real->cuStreamWaitValue32_v2 && real->cuMemHostAlloc && real->cuStreamCreate &&
+	       real->cuStreamDestroy_v2 && real->cuEventCreate && real->cuEventRecord &&
+	       real->cuEventQuery && real->cuCtxGetCurrent && real->cuCtxPushCurrent_v2 &&
+	       real->cuCtxPopCurrent_v2;
 }
 
 /* The context is current. Made once; a part that could not be made is tried for again. */

@@ -27,6 +27,7 @@ enum {
 	GAP_FIRST_US = 1000,
 	GAP_LAST_US = 1000000,
 	PAUSES_MAX = 100, /* 10 ms: longer than an undisturbed trial */
+	TRIES_MORE = 2,
 };
 
 _Atomic unsigned ca_assumptions_open;
@@ -145,6 +146,25 @@ begin(bool now)
 	return true;
 }
 
+static bool
+is_open(struct ca_verdicts verdicts, unsigned wanted)
+{
+	return (wanted & CA_ASSUMPTION_LEGACY_RECORD && verdicts.legacy == CA_VERDICT_NONE) ||
+	       (wanted & CA_ASSUMPTION_CONTEXT_RECORD && verdicts.context == CA_VERDICT_NONE);
+}
+
+/* A moment that will not come back is worth another try: it is often the processor that is busy,
+ * and not the device. */
+static struct ca_verdicts
+trial(const struct ca_real *real, struct ca_context *context, unsigned wanted, bool now)
+{
+	struct ca_verdicts verdicts = ca_assumption_trial(real, context, wanted);
+
+	for (unsigned more = now ? TRIES_MORE : 0; more && is_open(verdicts, wanted); more--)
+		verdicts = ca_assumption_trial(real, context, wanted);
+	return verdicts;
+}
+
 /* The gate and the context are entered. `now`: however short ago the last trial was. */
 static void
 try_assumptions(const struct ca_real *real, struct ca_context *context, unsigned assumptions,
@@ -157,7 +177,7 @@ try_assumptions(const struct ca_real *real, struct ca_context *context, unsigned
 		return;
 	wanted &= unsettled(context);
 	if (wanted && (now || now_ns() >= context->next_trial_ns) && !ca_unseen_capture(real)) {
-		verdicts = ca_assumption_trial(real, context, wanted);
+		verdicts = trial(real, context, wanted, now);
 		if (wanted & CA_ASSUMPTION_LEGACY_RECORD)
 			set_result(context, CA_ASSUMPTION_LEGACY_RECORD, verdicts.legacy,
 				   CA_REASON_LEGACY_RECORD);

@@ -37,7 +37,8 @@ struct capture {
 };
 
 _Atomic uint64_t ca_capture_word = CA_STREAM_GENERATION;
-static _Atomic unsigned inside; /* internal calls in the gate */
+static _Atomic unsigned inside;  /* internal calls in the gate */
+static _Atomic unsigned opening; /* begin-captures in the driver, or about to be */
 _Atomic unsigned ca_capture_preparing;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -72,6 +73,18 @@ ca_gate_enter(void)
 	return false;
 }
 
+bool
+ca_gate_enter_in_capture(void)
+{
+	if (atomic_load(&opening))
+		return false;
+	atomic_fetch_add(&inside, 1);
+	if (!atomic_load(&opening))
+		return true;
+	atomic_fetch_sub(&inside, 1);
+	return false;
+}
+
 void
 ca_gate_leave(void)
 {
@@ -96,6 +109,7 @@ ca_capture_opening(void)
 	struct timespec now, end;
 
 	atomic_fetch_add(&ca_capture_word, 1);
+	atomic_fetch_add(&opening, 1);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_sec += GATE_WAIT_S;
 	while (atomic_load(&inside)) {
@@ -111,6 +125,7 @@ void
 ca_capture_failed(void)
 {
 	atomic_fetch_sub(&ca_capture_word, 1);
+	atomic_fetch_sub(&opening, 1);
 }
 
 void
@@ -119,6 +134,7 @@ ca_capture_started(CUcontext context, CUstream stream, CUstreamCaptureMode mode,
 	CA_HOLD_LOCK(&lock);
 	unsigned slot = 0;
 
+	atomic_fetch_sub(&opening, 1);
 	while (slot < table_end && (table[slot].stream || table[slot].ending))
 		slot++;
 	if (slot < TABLE_SIZE) {
@@ -256,6 +272,7 @@ ca_capture_after_fork_child(void)
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	atomic_fetch_and(&ca_capture_word, ~CA_CAPTURES);
 	atomic_store(&inside, 0);
+	atomic_store(&opening, 0);
 	atomic_store(&ca_capture_preparing, 0);
 	table_end = 0;
 	lost = 0;

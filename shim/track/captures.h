@@ -24,6 +24,9 @@
 /* Before and after an internal driver call. False: something captures, make no call. */
 bool ca_gate_enter(void);
 void ca_gate_leave(void);
+/* The same while something captures, for a call on one stream that the caller has found not to
+ * capture: no capture begins meanwhile. False: one is about to. */
+bool ca_gate_enter_in_capture(void);
 /*
  * The low bits (CA_CAPTURES) count the captures open or opening; the bits above are the generation
  * of what is known about streams (shim/track/streams.h). One word, so that a submission learns with

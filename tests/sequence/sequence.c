@@ -81,7 +81,8 @@ begin(struct world *w)
 	w->pretend.granule = odd & 1 ? 2 * MIB : 512;
 	w->pretend.alignment = odd & 2 ? 2 * MIB : 512;
 	w->pretend.no_marks = (odd & 0x1c) == 0x1c;
-	w->pretend.work_ns = UINT64_MAX; /* nobody sleeps, and no work is done by waiting */
+	/* nobody sleeps, and only a long wait finds work done */
+	w->pretend.work_ns = (uint64_t)5 * 1000 * 1000 * 1000;
 	w->unseen = (odd & 0xe0) == 0xe0;
 	w->actors = options->actors ? options->actors
 		    : pick(w, 2)    ? 1

@@ -24,10 +24,10 @@
  * Clock "real": a worker thread per device runs what is ready; a kernel with spin_us is held until
  * its time is over without stopping the others, and its effect on memory happens at its end.
  * Clock "manual": nothing runs until a synchronising call needs it (then exactly that and what it
- * depends on, in submission order) or sim_step() says so. A query makes nothing run, so a program
- * that polls needs sim_step(). Where that is a wait for a value, what writes the word is needed,
- * too, and then runs as far as the value takes, oldest first. A missing order shows in the
- * contents, and nothing depends on speed.
+ * depends on, in submission order) or sim_step() says so. A query makes nothing run, but
+ * of 512 in vain and in a row the last runs all that can run. Where that is a wait for a value,
+ * what writes the word is needed, too, and then runs as far as the value takes, oldest first. A
+ * missing order shows in the contents, and nothing depends on speed.
  *
  * Race oracle. Judged when an operation is submitted, so the verdict does not depend on timing.
  * Each stream is a component of a vector clock; an operation inherits the clocks of what it waits

@@ -164,6 +164,7 @@ sim_event_query(CUevent handle)
 	sim_manual_look_locked(event->op);
 	if (event->op->state != SIM_OP_DONE) {
 		rc = CUDA_ERROR_NOT_READY;
+		sim_manual_asked_locked();
 		goto out;
 	}
 	sim_vc_join(&sim_g.host, &event->vc);

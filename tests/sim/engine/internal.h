@@ -216,6 +216,8 @@ void sim_manual_wait_locked(struct sim_ops *list);
 /* The host asks about `op`: runs what it needs if no device has to run for it, which is so for
  * marks, and for waits whose value is there. */
 void sim_manual_look_locked(struct sim_op *op);
+/* A query was answered "not ready": of many in a row all that can run is run. */
+void sim_manual_asked_locked(void);
 
 /* ----------------------------------------------------------- await.c --- */
 /* What a wait for a value would see now. True also for memory that is not there, so that the
@@ -602,6 +604,7 @@ struct sim_global {
 	uint64_t n_pending;
 	uint64_t n_done;    /* operations completed, to see progress */
 	uint64_t manual_ns; /* engine time with a manual clock */
+	unsigned n_asked;   /* queries in vain since anything was submitted or completed */
 	uint64_t visits;
 	struct sim_vc host; /* the host's clock */
 	struct sim_mem *mems;

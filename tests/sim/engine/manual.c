@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The manual clock: nothing runs by itself.
+ * The manual clock: nothing runs by itself, unless a program does nothing but ask.
  *
  * Whoever must wait collects all unfinished ancestors of what it waits for and runs exactly those,
  * by seq, itself. A wait for a value (sim_wait, cuStreamWaitValue) has one more kind of ancestor:
@@ -10,8 +10,11 @@
  * that ends natively ends here, and no more runs than must. While a host function takes
  * its time, other work may run, too: it may be what the function waits for. While nothing at all
  * can run, another thread may still submit or write what is missing, so the wait goes on, watched
- * by deadlock.c. A question about an event runs what takes no device: marks, and waits whose value
- * is there.
+ * by deadlock.c.
+ *
+ * A question about an event runs what takes no device: marks, and waits whose value is there. Of
+ * many in vain, with no other work submitted or done in between, the last runs all that can run: a
+ * device goes on while a program polls.
  */
 #include "tests/sim/engine/internal.h"
 
@@ -180,6 +183,30 @@ sim_manual_look_locked(struct sim_op *op)
 out:
 	sim_ops_clear_locked(&want);
 	sim_ops_clear_locked(&all);
+}
+
+enum { ASKED_MAX = 512 };
+
+static struct sim_op *
+first_that_can_run(void)
+{
+	struct sim_op *op;
+
+	for (op = sim_g.first; op && !op_can_run(op);)
+		op = op->next;
+	return op;
+}
+
+void
+sim_manual_asked_locked(void)
+{
+	struct sim_op *op;
+
+	if (sim_g.config.clock != SIM_CLOCK_MANUAL || ++sim_g.n_asked < ASKED_MAX)
+		return;
+	sim_g.n_asked = 0;
+	while ((op = first_that_can_run()))
+		sim_op_run_locked(op);
 }
 
 uint64_t

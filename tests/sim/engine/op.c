@@ -118,6 +118,8 @@ sim_op_start_locked(struct sim_op *op)
 		sim_g.first = op;
 	sim_g.last = op;
 	sim_g.n_pending++;
+	if (op->work.kind != SIM_WORK_MARK)
+		sim_g.n_asked = 0;
 	if (!op->n_waits)
 		op_ready_locked(op);
 }
@@ -139,6 +141,7 @@ sim_op_complete_locked(struct sim_op *op)
 		sim_g.last = op->prev;
 	sim_g.n_pending--;
 	sim_g.n_done++;
+	sim_g.n_asked = 0;
 	if (op->work.kind == SIM_WORK_AWAIT)
 		sim_order_done_locked(op);
 	for (unsigned i = 0; i < op->n_nexts; i++)

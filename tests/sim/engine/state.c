@@ -168,6 +168,7 @@ sim_stop(void)
 	close_all();
 	pthread_cond_destroy(&sim_g.done);
 	sim_g.races = sim_g.manual_ns = 0;
+	sim_g.n_asked = 0;
 	sim_g.on = false;
 	sim_unlock();
 }

@@ -106,6 +106,8 @@ sim_stream_query(CUstream handle)
 	rc = sim_ops_done(&ops) ? stream->ctx->root->sticky : CUDA_ERROR_NOT_READY;
 	if (rc != CUDA_ERROR_NOT_READY)
 		sim_vc_join(&sim_g.host, &vc);
+	else
+		sim_manual_asked_locked();
 	sim_ops_clear_locked(&ops);
 	sim_vc_free(&vc);
 out:

@@ -160,6 +160,28 @@ test_context_wait_holds_all_streams(void **state)
 	assert_int_equal(word_at(p), 1);
 }
 
+/* With the manual clock, too; what waits for a value does not end. */
+static void
+test_a_program_that_only_polls_comes_to_an_end(void **state)
+{
+	CUstream s = must_stream(SIM_STREAM_NON_BLOCKING), t = must_stream(SIM_STREAM_NON_BLOCKING);
+	CUdeviceptr p = must_alloc(512);
+	CUevent e = must_event();
+	unsigned asked = 0;
+
+	fill(p, 512, 1, s);
+	assert_int_equal(sim_event_record(e, s), 0);
+	while (sim_event_query(e))
+		assert_true(++asked < 5000);
+	assert_true(asked > 20);
+	assert_int_equal(word_at(p), 1);
+	assert_int_equal(sim_stream_wait_value(t, p, 7, 4, SIM_COMPARE_EQ), 0);
+	for (asked = 0; asked < 5000; asked++)
+		assert_int_equal(sim_stream_query(t), CUDA_ERROR_NOT_READY);
+	fill(p, 512, 7, s);
+	assert_int_equal(sim_stream_sync(t), 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, fixture_two, fixture_end)
 
 int
@@ -174,6 +196,7 @@ main(void)
 		T(test_context_mark_covers_all_streams),
 		T(test_context_mark_is_done_after_synchronising),
 		T(test_context_wait_holds_all_streams),
+		T(test_a_program_that_only_polls_comes_to_an_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -281,7 +281,8 @@ program_new(uint64_t seed)
 	fixture_defaults(&program.f);
 	early = !early;
 	program.f.config.give_back_oom = !early;
-	program.f.pretend.work_ns = early ? 1000 * 1000 : 0; /* or it would sleep too often */
+	/* nobody sleeps */
+	program.f.pretend.work_ns = (uint64_t)1000 * 1000 * (early ? 1 : 5000);
 	program.f.pretend.capacity = 600 * MIB;
 	program.seed = fixture_seed(seed);
 	return &program;

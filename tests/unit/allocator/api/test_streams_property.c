@@ -374,7 +374,8 @@ program_new(uint64_t seed, unsigned open_max)
 	fixture_defaults(&program.f);
 	early = !early;
 	program.f.config.give_back_oom = !early;
-	program.f.pretend.work_ns = early ? 1000 * 1000 : 0; /* or it would sleep too often */
+	/* nobody sleeps */
+	program.f.pretend.work_ns = (uint64_t)1000 * 1000 * (early ? 1 : 5000);
 	program.f.pretend.capacity = 500 * MIB;
 	program.open_max = open_max;
 	program.seed = seed;
@@ -452,7 +453,7 @@ fail_each(enum ca_model_function function, bool for_ever, int code)
 
 		p->failing = true;
 		p->f.pretend.capacity = 160 * MIB;
-		p->f.pretend.work_ns = 0; /* or the clock has a say in which calls are made */
+		p->f.pretend.work_ns = (uint64_t)5 * 1000 * 1000 * 1000;
 		p->f.config.give_back_oom = true;
 		p->f.config.reuse_slack_bytes = 0;
 		fixture_start(&p->f);

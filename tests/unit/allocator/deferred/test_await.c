@@ -3,6 +3,8 @@
  * nothing. */
 #include "tests/unit/allocator/deferred/scene.h"
 
+static const uint64_t SECOND = 1000 * 1000 * 1000;
+
 struct returns {
 	struct scene scene;
 	unsigned early; /* calls of the driver's free while work of s was unfinished */
@@ -26,7 +28,7 @@ begin(struct returns *returns, unsigned streams)
 	fixture_defaults(&returns->scene.f);
 	returns->scene.f.pretend.frees_at_once = true;
 	returns->scene.f.pretend.capacity = 100 * MIB;
-	returns->scene.f.pretend.work_ns = 60 * (uint64_t)1000 * 1000 * 1000; /* nobody sleeps */
+	returns->scene.f.pretend.work_ns = 5 * SECOND; /* nobody sleeps */
 	scene_start(&returns->scene, streams);
 	ca_model_set_observer(returns->scene.f.model, look_at_return, returns);
 }
@@ -154,6 +156,86 @@ test_in_a_capture_the_host_waits_by_the_marks(void **state)
 	}
 }
 
+/* A segment that nobody uses is kept, and r runs what ends only after the allocation. */
+static void
+begin_held_up(struct returns *returns, unsigned streams)
+{
+	struct fixture *f = &returns->scene.f;
+
+	*returns = (struct returns){ 0 };
+	fixture_defaults(f);
+	f->pretend.capacity = 100 * MIB;
+	f->pretend.work_ns = UINT64_MAX; /* nobody sleeps, and nothing ends by itself */
+	scene_start(&returns->scene, streams);
+	fixture_free(f, fixture_alloc(f, 60 * MIB));
+	launch(&returns->scene, streams > 1 ? R : S);
+}
+
+static uint64_t
+seconds_since(struct fixture *f, uint64_t since_ns)
+{
+	return (f->driver.clock_ns(f->driver.self) - since_ns) / SECOND;
+}
+
+static void
+test_an_allocation_waits_ten_seconds_for_what_may_wait_for_it(void **state)
+{
+	for (unsigned streams = 1; streams <= 2; streams++) {
+		struct returns returns;
+		struct fixture *f = &returns.scene.f;
+		uint64_t since, address;
+
+		begin_held_up(&returns, streams);
+		since = f->driver.clock_ns(f->driver.self);
+		assert_int_equal(ca_alloc(f->space, 80 * MIB, &address), CA_DRIVER_OUT_OF_MEMORY);
+		assert_in_range(seconds_since(f, since), streams > 1 ? 10 : 60,
+				streams > 1 ? 25 : 75);
+		assert_int_equal(ca_trim(f->heap, 0), 0);
+		finish(&returns.scene, streams > 1 ? R : S);
+		fixture_alloc(f, 80 * MIB);
+		fixture_stop(f);
+	}
+}
+
+/* One stream ends in eight seconds, the other eight later. */
+static void
+test_an_allocation_waits_as_long_as_work_goes_on(void **state)
+{
+	struct returns returns;
+	struct fixture *f = &returns.scene.f;
+	uint64_t now;
+
+	begin_held_up(&returns, 2);
+	launch(&returns.scene, S);
+	now = f->driver.clock_ns(f->driver.self);
+	assert_int_equal(ca_model_stream_end(f->model, (void *)S, now + 8 * SECOND), 0);
+	assert_int_equal(ca_model_stream_end(f->model, (void *)R, now + 16 * SECOND), 0);
+	fixture_alloc(f, 80 * MIB);
+	assert_in_range(seconds_since(f, now), 16, 17);
+	fixture_stop(f);
+}
+
+/* What is due goes back in passing only while the driver's free would wait for nothing. */
+static void
+test_what_is_due_stays_while_anything_runs(void **state)
+{
+	struct returns returns;
+	struct fixture *f = &returns.scene.f;
+	uint64_t a;
+
+	begin(&returns, 2);
+	a = free_used(&returns.scene, 20 * MIB);
+	assert_int_equal(ca_retire(f->heap, a), 0);
+	finish(&returns.scene, S);
+	launch(&returns.scene, S);
+	fixture_alloc(f, 20 * MIB);
+	assert_int_equal(fixture_sums(f).segments, 2);
+	finish(&returns.scene, S);
+	fixture_alloc(f, 20 * MIB);
+	assert_int_equal(fixture_sums(f).segments, 2);
+	end(&returns);
+}
+
 int
 main(void)
 {
@@ -164,6 +246,9 @@ main(void)
 		cmocka_unit_test(test_what_is_due_goes_when_it_is_finished),
 		cmocka_unit_test(test_what_is_due_is_waited_for_when_memory_runs_out),
 		cmocka_unit_test(test_in_a_capture_the_host_waits_by_the_marks),
+		cmocka_unit_test(test_an_allocation_waits_ten_seconds_for_what_may_wait_for_it),
+		cmocka_unit_test(test_an_allocation_waits_as_long_as_work_goes_on),
+		cmocka_unit_test(test_what_is_due_stays_while_anything_runs),
 	};
 
 	return cmocka_run_group_tests_name("allocator-await", tests, NULL, NULL);

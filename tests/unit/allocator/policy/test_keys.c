@@ -170,6 +170,7 @@ test_no_trim_waits_where_the_driver_would_not(void **state)
 	fixture_defaults(&f);
 	f.config.gc_threshold = CA_WHOLE / 2;
 	f.config.max_cached_bytes = 40 * MIB;
+	f.pretend.work_ns = 1000 * 1000; /* nobody sleeps */
 	start(&f, 200 * MIB);
 	s = order_open(&f, 1);
 	a = fixture_alloc(&f, 90 * MIB);

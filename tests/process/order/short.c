@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Memory runs short while a kernel waits for what its own thread submits next: `order_short CASE`.
+ *
+ * Natively each allocation finds memory at once, since the free before it gave it back. With the
+ * library it may find none, as the driver takes nothing back before the kernel has ended: then it
+ * says so, and never waits for the kernel for ever.
+ */
+#include "tests/process/order/order.h"
+
+enum { WANTED = 4 * BIG, ROOM = WANTED - MIB, OUT_OF_MEMORY = 2, BUSY_US = 500 };
+
+static CUstream s, r, q;
+static CUdeviceptr rest;
+static volatile uint32_t *word;
+
+/* All but ROOM bytes of the device are taken. */
+static void
+begin(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	size_t left, total;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	r = order_stream(NONBLOCKING);
+	q = order_stream(NONBLOCKING);
+	word = order_word();
+	OK(cuThreadExchangeStreamCaptureMode(&mode));
+	order_kernel("sim_fill");
+	OK(cuMemGetInfo_v2(&left, &total));
+	rest = order_take((left - ROOM) / (2 * MIB) * (2 * MIB));
+}
+
+/* Memory that is not there before that of `x` is back. 0: none. */
+static CUdeviceptr
+take_wanted(void)
+{
+	CUdeviceptr y = 0;
+	CUresult rc = cuMemAlloc_v2(&y, WANTED);
+
+	EXPECT(!rc || (int)rc == OUT_OF_MEMORY);
+	return rc ? 0 : y;
+}
+
+/* The kernel may go on, and then there is memory in any case. */
+static void
+end(CUdeviceptr y)
+{
+	order_signal(word, 1, s);
+	OK(cuStreamSynchronize(r));
+	if (!y)
+		y = order_take(WANTED);
+	order_use(y, 3, s);
+	order_give(y);
+	order_give(rest);
+	order_end();
+}
+
+/* What is kept has finished long ago; only the driver's free would wait. */
+static void
+what_is_kept_has_finished(void)
+{
+	CUdeviceptr x;
+
+	begin();
+	x = order_take(BIG);
+	order_use(x, 1, s);
+	order_give(x);
+	OK(cuCtxSynchronize());
+	order_wait(word, 1, r);
+	end(take_wanted());
+}
+
+/* The kernel's stream had used it, before. */
+static void
+its_stream_used_what_was_freed(void)
+{
+	CUdeviceptr x;
+
+	begin();
+	x = order_take(BIG);
+	order_fill(x, 1, LONG, r);
+	order_give(x);
+	order_wait(word, 1, r);
+	end(take_wanted());
+}
+
+static void
+end_capture(CUstream stream)
+{
+	CUgraph graph;
+
+	OK(cuStreamEndCapture(stream, &graph));
+	OK(cuGraphDestroy(graph));
+}
+
+static void
+in_a_capture(void)
+{
+	CUdeviceptr x, y;
+
+	begin();
+	x = order_take(BIG);
+	order_fill(x, 1, LONG, r);
+	order_give(x);
+	order_wait(word, 1, r);
+	OK(cuStreamBeginCapture_v2(q, CU_STREAM_CAPTURE_MODE_RELAXED));
+	y = take_wanted();
+	end_capture(q);
+	end(y);
+}
+
+/* The kernel is launched while something captures, and the memory freed. */
+static void
+launched_in_a_capture(void)
+{
+	CUdeviceptr x, y;
+
+	begin();
+	x = order_take(BIG);
+	OK(cuStreamBeginCapture_v2(q, CU_STREAM_CAPTURE_MODE_RELAXED));
+	order_fill(x, 1, LONG, r);
+	order_give(x);
+	order_wait(word, 1, r);
+	y = take_wanted();
+	end_capture(q);
+	end(y);
+}
+
+/* Some stream always captures, and whichever it is has used what was freed before. */
+static void
+while_captures_follow_each_other(void)
+{
+	begin();
+	OK(cuStreamBeginCapture_v2(q, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (unsigned i = 0; i < 12; i++) {
+		CUstream captured = i % 2 ? s : q, other = i % 2 ? q : s;
+		CUdeviceptr x = order_take(BIG);
+
+		order_fill(x, i, LONG, other);
+		order_give(x);
+		OK(cuStreamBeginCapture_v2(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+		end_capture(captured);
+	}
+	end_capture(q);
+	end(0);
+}
+
+/* Work of another thread without end keeps nobody from memory that is free. */
+static _Atomic bool stop;
+
+static void *
+keep_busy(void *arg)
+{
+	CUcontext context = arg;
+	CUdeviceptr mine = rest;
+
+	order_enter(context);
+	while (!stop)
+		for (unsigned i = 0; i < 4; i++) {
+			order_fill(mine, i, BUSY_US, q);
+			order_sleep(BUSY_US);
+		}
+	return NULL;
+}
+
+static void
+while_another_thread_keeps_the_device_busy(void)
+{
+	pthread_t thread;
+	CUcontext context;
+	CUdeviceptr x, y;
+
+	begin();
+	OK(cuCtxGetCurrent(&context));
+	x = order_take(BIG);
+	order_use(x, 1, s);
+	EXPECT(!pthread_create(&thread, NULL, keep_busy, context));
+	order_sleep(20 * BUSY_US);
+	order_give(x);
+	y = order_take(WANTED);
+	stop = true;
+	EXPECT(!pthread_join(thread, NULL));
+	order_wait(word, 1, r);
+	end(y);
+}
+
+static const struct order_case short_cases[] = {
+	{ "what_is_kept_has_finished", what_is_kept_has_finished },
+	{ "its_stream_used_what_was_freed", its_stream_used_what_was_freed },
+	{ "in_a_capture", in_a_capture },
+	{ "launched_in_a_capture", launched_in_a_capture },
+	{ "while_captures_follow_each_other", while_captures_follow_each_other },
+	{ "while_another_thread_keeps_the_device_busy",
+	  while_another_thread_keeps_the_device_busy },
+	{ NULL, NULL },
+};
+
+const struct order_case *const order_cases[] = { short_cases, NULL };

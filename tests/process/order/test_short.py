@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+"""Memory runs short while a kernel waits for what its own thread submits next (short.c): the library waits for that kernel
+for ten seconds at most, and asks nothing of the driver that would wait for it. (The simulated driver's free does.)"""
+
+import concurrent.futures
+import subprocess
+
+import pytest
+
+from conftest import BUILD, clean_env, run
+
+PROGRAM = BUILD / "tests" / "process" / "order" / "order_short"
+CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]
+#: The manual clock knows no work that goes on beside a thread.
+REAL_ONLY = ("while_another_thread_keeps_the_device_busy",)
+
+
+def cases():
+    if not PROGRAM.exists():
+        return ["(no build)"]
+    return subprocess.run([str(PROGRAM), "--list"], env=clean_env(), capture_output=True, text=True).stdout.split()
+
+
+def go(case, preload, **env):
+    done = run([PROGRAM, case], preload=preload, timeout=100, SIMCUDA_RACES="abort", SIMCUDA_MEM="320M",
+               SIMCUDA_DEADLOCK="20000", CACHEALLOC_LOG="error", **env)
+    quiet = [line for line in done.stderr.splitlines() if "SIMCUDA_JITTER=" not in line]
+    assert done.returncode == 0 and not quiet, (case, env, done.returncode, done.stderr[-3000:])
+
+
+@pytest.mark.parametrize("case", cases())
+def test_it_ends(case):
+    """Natively and with the library. Most of the time is spent asleep."""
+    runs = [(preload, clock) for preload in (False, True) for clock in CLOCKS
+            if not (clock.get("SIMCUDA_CLOCK") and case in REAL_ONLY)]
+    with concurrent.futures.ThreadPoolExecutor(len(runs)) as pool:
+        for each in [pool.submit(go, case, preload, **clock) for preload, clock in runs]:
+            each.result()
