@@ -43,7 +43,7 @@
 #define CA_STATS_GAUGES(X)                                                                         \
 	X(requested_bytes) /* live, as asked for */                                                \
 	X(allocated_bytes) /* live, after rounding */                                              \
-	X(active_bytes)    /* live or waiting for a mark */                                        \
+	X(active_bytes)    /* live, or freed and not finished: STREAM_, MULTI_ or MARK_HELD */     \
 	X(reserved_bytes)  /* held from the driver; exact */                                       \
 	X(cached_bytes)    /* free to reuse now */
 
