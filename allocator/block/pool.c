@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two pools a space for FREE blocks, two a stream for those it OWNS, and two for each set of
- * streams that are users of the same blocks: small blocks (up to 1
- * MiB, from 2 MiB segments) and large ones. Best fit is the first block of the pool in the order
- * (bytes, address) that is large enough.
+ * A space has two pools of FREE blocks, a stream two of the blocks that are STREAM_HELD by it, and
+ * each set of streams two of those that are MULTI_HELD by it: small blocks (up to 1 MiB, from 2 MiB
+ * segments) and large ones. Best fit is the first block of the pool in the order (bytes, address)
+ * that is large enough.
  *
  * A request of 2 MiB or more starts on a 64 KiB boundary of its segment, so that two of them never
  * share a page of that size, which is what network cards pin (gdrcopy); CUDA itself promises 256

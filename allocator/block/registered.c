@@ -2,10 +2,10 @@
 /*
  * Registered ranges: a short sorted list a segment.
  *
- * A block that overlaps a range waits as one of several users does (MULTI_HELD) while it has one:
- * it is in no index, so nobody finds it before it has finished. Nor does a magazine keep it. So
- * nothing has to be asked where memory is handed out; what asks is where a free block gets its
- * place (deferred/place.c), where it is merged (block.c), and where a magazine may have it
+ * A block that overlaps a range waits as one of several users does (MULTI_HELD) while it has one,
+ * and no magazine keeps it. Five places ask: where a freed block gets its place (deferred/place.c,
+ * deferred/multi_user.c), where it is merged (block.c), where unfinished memory is handed out
+ * (policy/search_early.c, policy/gather.c: not this), and where a magazine may have the block
  * (policy/alloc.c).
  */
 #include "allocator/block/block.h"

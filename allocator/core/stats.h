@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Statistics of one device, written once as X-macros: struct, sum, JSON and table derive from them.
- * The names are those of the stats JSON (format_version 1): adding is free, renaming is not.
+ * Statistics of one device, written once as X-macros: the struct and the JSON (of the library and
+ * of cachealloc-replay) derive from them; CONTRIBUTING.md tells what else a new one needs. The
+ * names are those of the stats JSON (format_version 1): adding is free, renaming is not.
  */
 #pragma once
 
@@ -43,7 +44,7 @@
 #define CA_STATS_GAUGES(X)                                                                         \
 	X(requested_bytes) /* live, as asked for */                                                \
 	X(allocated_bytes) /* live, after rounding */                                              \
-	X(active_bytes)    /* live or waiting for a mark */                                        \
+	X(active_bytes)    /* live, or freed and not finished: STREAM_, MULTI_ or MARK_HELD */     \
 	X(reserved_bytes)  /* held from the driver; exact */                                       \
 	X(cached_bytes)    /* free to reuse now */
 

@@ -2,20 +2,45 @@
 /*
  * The records behind allocator/api/heap.h: private to allocator/.
  *
- * One lock a heap guards every field here. A thread that leaves the lock to call the driver may
- * keep records only *in its hand*: on a list of its own (struct ca_hand, a segment's `hand` link).
- * A thread that forgets a record while the lock is free (context death, stale address) unlinks it
- * from whatever list it is on, so after taking the lock again a thread looks at its list: a record
- * that is no longer there has died and must not be touched.
+ * The heap's lock guards every field here but three kinds: atomics, of which each says who reads or
+ * changes it; struct ca_order and the records of streams, most of which the space's order lock
+ * guards (order_types.h); and what an ALLOCATED block that a magazine may have lends to it: `user`,
+ * `thread`, `requested`, `serial`, and `born` or `below`. Its `quick` word tells who may change
+ * those six:
+ *
+ *     0     the holder of the heap's lock; in each state but ALLOCATED the word is 0
+ *     LIVE  nobody, until a free, or the holder of the heap's lock, has claimed the block by an
+ *           exchange on the word: to KEPT, with the lock of the freeing thread's magazine held, or
+ *           to 0. The holder of the heap's lock may read what a call of the program names.
+ *     KEPT  the holder of the magazine's lock (allocator/tcache/tcache.h): its owner, whose next
+ *           allocation sets LIVE, or a thread that has the heap's lock, too, takes the block out,
+ *           and sets 0
+ *
+ * A thread that leaves the heap's lock to call the driver may keep records only *in its hand*: on a
+ * local list, by a block's `waiting` or a segment's `hand`. A thread that forgets a record while
+ * the lock is free (context death, stale address) unlinks it from whatever list it is on, so after
+ * taking the lock again a thread looks at its list: a record that is no longer there has died and
+ * must not be touched.
  *
  * A block's way, by its states:
  *
- *     NEW -> ALLOCATED -> FREE                          no work uses it any more
- *            ALLOCATED -> STREAM_HELD -> FREE           one stream's work has to finish
- *            ALLOCATED -> MULTI_HELD -> FREE            that of several streams
- *            ALLOCATED -> MARK_HELD -> FREE             work that no stream's mark covers
- *            FREE, STREAM_HELD, MULTI_HELD -> ALLOCATED handed out; a held one early
- *            any -> RETIRED                             its segment goes back to the driver
+ *     NEW -> ALLOCATED, FREE                            of a new segment: served, and the rest
+ *     ALLOCATED -> FREE                                 no work uses it any more
+ *     ALLOCATED -> STREAM_HELD                          one stream's work has to finish
+ *     ALLOCATED -> MULTI_HELD                           that of several streams
+ *     ALLOCATED -> MARK_HELD                            work that no stream's mark covers
+ *     ALLOCATED -> FLUSHED_FREE -> FREE                 a magazine's, which nobody uses
+ *     ALLOCATED -> FLUSHED_HELD -> FREE or held         a magazine's, which a stream may use
+ *     STREAM_HELD, MULTI_HELD, MARK_HELD -> FREE        that work has finished
+ *     MULTI_HELD -> STREAM_HELD                         one user is left, or all come before the
+ *                                                       main stream (deferred/multi_user.c)
+ *     STREAM_HELD -> MULTI_HELD                         its memory was registered
+ *     STREAM_HELD, MULTI_HELD -> MARK_HELD              no mark of a stream can be had any more
+ *     FREE -> STREAM_HELD                               merged with such a one in a quiet space
+ *     FREE, STREAM_HELD, MULTI_HELD -> ALLOCATED        handed out; a held one early
+ *     any but NEW -> RETIRED                            its segment goes back to the driver
+ *     RETIRED -> FREE                                   the driver did not take it
+ *     MARK_HELD, RETIRED -> ALLOCATED                   the program's free failed
  *
  * A MARK_HELD block is in exactly one list: a thread's hand, a mark's `blocks`, the space's
  * `unmarked`, or its `held`. A STREAM_HELD block is in the list of its stream, a MULTI_HELD block
@@ -125,9 +150,8 @@ struct ca_block {
 	union {
 		/* in a list; MARK_HELD, STREAM_HELD, MULTI_HELD: see above */
 		struct ca_list waiting;
-		/* ALLOCATED, of the last allocation. Where the block is in a magazine, or may get
-		 * there, this belongs to who has it, and so do `born`, `below`, `thread` and
-		 * `user`: the program's calls and the magazine's lock exclude each other. */
+		/* ALLOCATED, of the last allocation. `quick` tells who may change these two, and
+		 * `born`, `below`, `thread` and `user`: see above. */
 		struct {
 			_Atomic uint64_t requested; /* bytes */
 			_Atomic uint64_t serial;

@@ -89,9 +89,9 @@ struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool f
 
 /* ---- hit.c */
 
-/* Takes `block` (FREE or STREAM_HELD, indexed; NULL: NULL) for a request, counted; its unfinished
- * users are exposed. `waited`: the caller settled something before. In no index, for the caller to
- * make ALLOCATED. */
+/* Takes `block` (FREE, STREAM_HELD or MULTI_HELD, indexed; NULL: NULL) for a request, counted; its
+ * unfinished users are exposed. `waited`: the caller settled something before. In no index, for the
+ * caller to make ALLOCATED. */
 struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes,
 				     bool waited);
 /* Memory that waits in the space. */

@@ -117,7 +117,7 @@ void ca_limit_forget_locked(struct ca_space *space);
 
 /* ---- for a report */
 
-/* The ladder's acts for the calling thread's last request (oom.c). */
+/* The ladder's acts for the calling thread's last request (release.c). */
 struct ca_tried {
 	unsigned searches;       /* of what is free */
 	unsigned asked;          /* times the driver was asked again */
