@@ -153,7 +153,7 @@ helper_main(void *arg)
 	return NULL;
 }
 
-/* The calling thread ends it with helper_stop. */
+/* False: no thread can be made. The calling thread ends it with helper_stop. */
 static bool
 helper_start(const struct ca_real *real, struct ca_context *context)
 {
@@ -171,7 +171,7 @@ helper_start(const struct ca_real *real, struct ca_context *context)
 	made = !threads.create(&thread, NULL, helper_main, NULL);
 	if (!made)
 		atomic_store(&helper.lives, false);
-	return made && reaches(&helper.alive, 1, MEET_NAPS);
+	return made;
 }
 
 /* Whatever waits goes on, also what a thread that is late asks for. */
@@ -381,7 +381,9 @@ try_in_context(const struct ca_real *real, struct ca_context *context, unsigned 
 	if (ca_context_push(real, context, &pushed))
 		return;
 	if (!make_trial_objects(real, context)) {
-		if (helper_start(real, context))
+		if (!helper_start(real, context))
+			*verdicts = (struct ca_verdicts){ CA_VERDICT_SILENT, CA_VERDICT_SILENT };
+		else if (reaches(&helper.alive, 1, MEET_NAPS))
 			try_wanted(real, context, wanted, verdicts);
 		helper_stop(context);
 	}

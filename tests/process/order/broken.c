@@ -339,12 +339,26 @@ many_quiet_moments(void)
 	legacy_and_then_another();
 }
 
+/* Each thread would want more stack than there are addresses. */
+static void
+no_thread_can_be_made(void)
+{
+	pthread_attr_t attributes;
+
+	order_start();
+	EXPECT(!pthread_attr_init(&attributes));
+	EXPECT(!pthread_attr_setstacksize(&attributes, (size_t)1 << 50));
+	EXPECT(!pthread_setattr_default_np(&attributes));
+	many_quiet_moments();
+}
+
 static const struct order_case cases[] = {
 	{ "a_second_stream", a_second_stream },
 	{ "a_second_stream_in_a_capture", a_second_stream_in_a_capture },
 	{ "streams_of_several_threads", streams_of_several_threads },
 	{ "work_begins_in_a_quiet_moment", work_begins_in_a_quiet_moment },
 	{ "many_quiet_moments", many_quiet_moments },
+	{ "no_thread_can_be_made", no_thread_can_be_made },
 	{ "legacy_and_then_another", legacy_and_then_another },
 	{ "legacy_and_then_the_host", legacy_and_then_the_host },
 	{ "thread_that_has_ended", thread_that_has_ended },

@@ -93,6 +93,12 @@ def test_one_queue_shows_nothing_and_is_given_up(tmp_path):
     assert ours["finished_only_reasons"] == ["no_trial"] and unfinished(ours) == 0
 
 
+def test_where_no_thread_can_be_made_it_is_given_up(tmp_path):
+    ours, sim, _ = statistics(tmp_path, "no_thread_can_be_made", **EAGER)
+    assert ours["finished_only_reasons"] == ["no_trial"] and unfinished(ours) == 0
+    assert sim.get("cuStreamWaitValue32_v2", 0) == 0
+
+
 def test_a_driver_that_cannot_wait_is_given_up_at_once(tmp_path):
     ours, sim, _ = statistics(tmp_path, "legacy_and_then_another", **EAGER, SIMCUDA_FAIL="cuStreamWaitValue32_v2:1+:801")
     assert ours["finished_only_reasons"] == ["no_trial"] and unfinished(ours) == 0
