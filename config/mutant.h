@@ -69,7 +69,7 @@
 	X(FAILED_RECORD_TEACHES)                                                                   \
 	X(CAPTURED_RECORD_TEACHES)                                                                 \
 	X(GREEN_UNSEEN)                                                                            \
-	X(ASSUMPTIONS_UNPROBED)                                                                        \
+	X(ASSUMPTIONS_UNPROBED)                                                                    \
 	X(OLDER_FORGOTTEN)                                                                         \
 	X(BARRIER_TRUSTED)
 

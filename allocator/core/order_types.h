@@ -173,13 +173,15 @@ struct ca_order {
 	struct ca_stream_record *_Atomic only;              /* the one candidate, if there is one */
 	_Atomic unsigned finished_only;                     /* CA_REASON_* */
 	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
-	_Atomic unsigned barriers; /* operations of ours on the legacy stream that go on */
+	_Atomic unsigned barriers; /* sections of ours in which the legacy stream may be used */
+	_Atomic unsigned crossing; /* our calls for the legacy stream that go on in them */
 	pthread_mutex_t lock;
 	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
 	struct ca_stream_record *streams[CA_STREAMS_MAX];
 	/* under the heap's lock and this one */
 	bool peopled; /* it ever had a candidate, and is alive: company for the other spaces */
 	/* under the lock */
+	bool passed; /* somebody did not wait for the end of a section that goes on */
 	bool dead;
 	bool shown; /* memory is, or will be, registered to somebody who is no stream */
 	struct ca_stream_record *_Atomic sole_user; /* see ca_order_set_only_user; NULL: any */

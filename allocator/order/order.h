@@ -60,13 +60,17 @@ void ca_stream_note_thread(struct ca_stream *stream);
 /* Bits 1 << kind of the streams that are open. */
 unsigned ca_order_open_kinds(struct ca_order *order);
 /*
- * Around an operation of ours on the legacy stream, which stands between the earlier and the later
+ * Around operations of ours on the legacy stream, which stand between the earlier and the later
  * work of all blocking streams. True: no other blocking stream has unfinished work or was ever
- * submitted to, and the first submission to one waits for the end (for 10 ms at most: the end
- * between may depend on it). False: such a stream is there, and nothing is to be ended.
+ * submitted to (`or_idle`: or all is finished, and no other thread has submitted to an open
+ * stream), and a thread's first submission to one waits for the end, for 10 ms at most: the end
+ * may depend on it. False: such a stream is there, and nothing is to be ended.
  */
-bool ca_order_legacy_begin(struct ca_space *space);
+bool ca_order_legacy_begin(struct ca_space *space, bool or_idle);
 void ca_order_legacy_end(struct ca_space *space);
+/* Around each call in between. False: somebody did not wait, and no call may be made. */
+bool ca_order_legacy_call_begin(struct ca_space *space);
+void ca_order_legacy_call_end(struct ca_space *space);
 
 /* Of a record that will never be another space's. */
 struct ca_space *ca_stream_space(const struct ca_stream *stream);

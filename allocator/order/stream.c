@@ -20,7 +20,11 @@
 
 #include "config/mutant.h"
 
-enum { GHOSTS_TOLERATED = 16 };
+enum {
+	GHOSTS_TOLERATED = 16,
+	BARRIER_PAUSES = 100,    /* 10 ms */
+	CROSSING_PAUSES = 10000, /* 1 s: a call that takes longer waits for the device */
+};
 
 struct ca_space *
 ca_stream_space(const struct ca_stream *stream)
@@ -326,21 +330,32 @@ is_blocking(const struct ca_stream_record *record)
 	return kind == CA_STREAM_BLOCKING || kind == CA_STREAM_PER_THREAD;
 }
 
-bool
-ca_order_legacy_begin(struct ca_space *space)
+static bool
+is_alone_ordered(struct ca_order *order)
 {
-	struct ca_order *order = &space->order;
 	struct ca_stream_record *record;
 	bool alone = true;
 	unsigned i;
 
-	atomic_fetch_add(&order->barriers, 1);
-	ca_order_lock(order);
 	for (i = 0; alone && (record = ca_record_at(order, i)); i++)
 		alone = !is_blocking(record) ||
 			(atomic_load(&record->closed) ? !ca_record_is_busy(record)
 						      : !record->submitted);
+	return alone;
+}
+
+bool
+ca_order_legacy_begin(struct ca_space *space, bool or_idle)
+{
+	struct ca_order *order = &space->order;
+	bool alone;
+
+	atomic_fetch_add(&order->barriers, 1);
+	ca_order_lock(order);
+	alone = is_alone_ordered(order);
 	ca_order_unlock(order);
+	if (!alone && or_idle)
+		alone = ca_order_is_ours(order) && ca_order_is_idle(space);
 	if (!alone)
 		ca_order_legacy_end(space);
 	return alone;
@@ -349,16 +364,56 @@ ca_order_legacy_begin(struct ca_space *space)
 void
 ca_order_legacy_end(struct ca_space *space)
 {
-	atomic_fetch_sub(&space->order.barriers, 1);
+	struct ca_order *order = &space->order;
+
+	ca_order_lock(order);
+	if (atomic_fetch_sub(&order->barriers, 1) == 1)
+		order->passed = false;
+	ca_order_unlock(order);
 }
 
-static void
-await_barriers(struct ca_order *order)
+bool
+ca_order_legacy_call_begin(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+	bool allowed;
+
+	ca_order_lock(order);
+	allowed = !order->passed;
+	if (allowed)
+		atomic_fetch_add(&order->crossing, 1);
+	ca_order_unlock(order);
+	return allowed;
+}
+
+void
+ca_order_legacy_call_end(struct ca_space *space)
+{
+	atomic_fetch_sub(&space->order.crossing, 1);
+}
+
+/* True: not within so many pauses. */
+static bool
+outlasts(_Atomic unsigned *count, unsigned pauses)
 {
 	const struct timespec pause = { .tv_nsec = 100000 };
 
-	for (unsigned i = 0; i < 100 && atomic_load(&order->barriers); i++)
+	while (atomic_load(count) && pauses--)
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+	return atomic_load(count);
+}
+
+/* Whoever loses patience forbids further calls, and waits for those that go on: such an operation
+ * must not come between two submissions. */
+static void
+await_barriers(struct ca_order *order)
+{
+	if (!outlasts(&order->barriers, BARRIER_PAUSES))
+		return;
+	ca_order_lock(order);
+	order->passed = atomic_load(&order->barriers);
+	ca_order_unlock(order);
+	outlasts(&order->crossing, CROSSING_PAUSES);
 }
 
 void

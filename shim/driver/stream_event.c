@@ -176,8 +176,12 @@ record_unverified(struct call *call, struct ca_mark_part *part)
 
 	if (ca_unseen_capture(call->real))
 		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-	if (space && ca_order_legacy_begin(space)) {
-		rc = make(call, record);
+	rc = CUDA_ERROR_NOT_READY;
+	if (space && ca_order_legacy_begin(space, false)) {
+		if (ca_order_legacy_call_begin(space)) {
+			rc = make(call, record);
+			ca_order_legacy_call_end(space);
+		}
 		ca_order_legacy_end(space);
 		return rc;
 	}

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "allocator/order/order.h"
 #include "shim/bind/loader.h"
 #include "shim/state/process.h"
 
@@ -92,15 +93,37 @@ reaches(_Atomic unsigned *step, unsigned number, unsigned naps)
 
 /* ---- the thread that makes a stream wait */
 
+static CUresult
+wait_for_word(uint32_t value)
+{
+	CUdeviceptr word = (CUdeviceptr)(uintptr_t)helper.context->word;
+
+	if (atomic_load(&helper.dropped))
+		return CUDA_ERROR_NOT_READY;
+	return CA_INSIDE(
+		helper.real->cuStreamWaitValue32_v2(helper.stream, word, value, 0 /* >= */));
+}
+
+static CUresult
+wait_on_legacy(uint32_t value)
+{
+	struct ca_space *space = atomic_load(&helper.context->space);
+	CUresult rc = CUDA_ERROR_NOT_READY;
+
+	if (space && ca_order_legacy_call_begin(space)) {
+		rc = wait_for_word(value);
+		ca_order_legacy_call_end(space);
+	}
+	return rc;
+}
+
 static void
 post(unsigned number)
 {
-	CUdeviceptr word = (CUdeviceptr)(uintptr_t)helper.context->word;
 	uint32_t value = helper.value;
-	CUresult rc = CA_INSIDE(
-		helper.real->cuStreamWaitValue32_v2(helper.stream, word, value, 0 /* >= */));
 
-	atomic_store(&helper.result, rc);
+	atomic_store(&helper.result, helper.stream == CU_STREAM_LEGACY ? wait_on_legacy(value)
+								       : wait_for_word(value));
 	atomic_store(&helper.posted, number);
 	reaches(&helper.judged, number, WATCH_NAPS);
 	atomic_store(helper.context->word, value);
@@ -130,7 +153,7 @@ helper_main(void *arg)
 	return NULL;
 }
 
-/* The calling thread ends it with helper_stop. */
+/* False: no thread can be made. The calling thread ends it with helper_stop. */
 static bool
 helper_start(const struct ca_real *real, struct ca_context *context)
 {
@@ -148,7 +171,7 @@ helper_start(const struct ca_real *real, struct ca_context *context)
 	made = !threads.create(&thread, NULL, helper_main, NULL);
 	if (!made)
 		atomic_store(&helper.lives, false);
-	return made && reaches(&helper.alive, 1, MEET_NAPS);
+	return made;
 }
 
 /* Whatever waits goes on, also what a thread that is late asks for. */
@@ -366,7 +389,9 @@ try_in_context(const struct ca_real *real, struct ca_context *context, unsigned 
 	if (ca_context_push(real, context, &pushed))
 		return;
 	if (!make_trial_objects(real, context)) {
-		if (helper_start(real, context))
+		if (!helper_start(real, context))
+			*verdicts = (struct ca_verdicts){ CA_VERDICT_SILENT, CA_VERDICT_SILENT };
+		else if (reaches(&helper.alive, 1, MEET_NAPS))
 			try_wanted(real, context, wanted, verdicts);
 		helper_stop(context);
 	}

@@ -117,6 +117,12 @@ now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static bool
+is_due(const struct ca_context *context)
+{
+	return now_ns() >= atomic_load(&context->next_trial_ns);
+}
+
 /* In all but the last, nothing more is tried. */
 static void
 wait_for_better_times(struct ca_context *context, bool silent)
@@ -124,7 +130,7 @@ wait_for_better_times(struct ca_context *context, bool silent)
 	unsigned gap = context->trial_gap_us ? context->trial_gap_us * 2 : GAP_FIRST_US;
 
 	context->trial_gap_us = gap < GAP_LAST_US ? gap : GAP_LAST_US;
-	context->next_trial_ns = now_ns() + (uint64_t)context->trial_gap_us * 1000;
+	atomic_store(&context->next_trial_ns, now_ns() + (uint64_t)context->trial_gap_us * 1000);
 	context->silent += silent;
 	if (context->silent >= SILENT_MAX)
 		reject(context, unsettled(context), CA_REASON_NO_TRIAL);
@@ -176,7 +182,7 @@ try_assumptions(const struct ca_real *real, struct ca_context *context, unsigned
 	if (!wanted || !begin(now))
 		return;
 	wanted &= unsettled(context);
-	if (wanted && (now || now_ns() >= context->next_trial_ns) && !ca_unseen_capture(real)) {
+	if (wanted && (now || is_due(context)) && !ca_unseen_capture(real)) {
 		verdicts = trial(real, context, wanted, now);
 		if (wanted & CA_ASSUMPTION_LEGACY_RECORD)
 			set_result(context, CA_ASSUMPTION_LEGACY_RECORD, verdicts.legacy,
@@ -257,7 +263,7 @@ ca_assumptions_stream_opening(const struct ca_real *real, struct ca_context *con
 		return;
 	if (kind == CA_STREAM_LEGACY) {
 		try_outside(real, context, ALL, fresh);
-	} else if (ca_order_legacy_begin(space)) {
+	} else if (ca_order_legacy_begin(space, false)) {
 		try_outside(real, context, ALL, fresh);
 		ca_order_legacy_end(space);
 	} else {
@@ -290,22 +296,27 @@ ca_assumptions_want_mark(const struct ca_real *real, struct ca_context *context)
 	return ca_assumption_holds(context, CA_ASSUMPTION_CONTEXT_RECORD);
 }
 
+static void
+try_at_quiet_moment(const struct ca_real *real, struct ca_context *context)
+{
+	struct ca_space *space = atomic_load(&context->space);
+
+	if (space && ca_order_legacy_begin(space, true)) {
+		try_outside(real, context, ALL, false);
+		ca_order_legacy_end(space);
+	} else {
+		try_outside(real, context, CA_ASSUMPTION_CONTEXT_RECORD, false);
+	}
+}
+
 void
 ca_assumptions_try_again(const struct ca_real *real)
 {
 	struct ca_context *context;
-	struct ca_space *space;
 
-	for (context = ca_context_first(); context; context = ca_context_next(context)) {
-		space = atomic_load(&context->space);
-		if (unsettled(context))
-			try_outside(real, context,
-				    space && ca_order_is_ours(&space->order) &&
-						    ca_order_is_idle(space)
-					    ? ALL
-					    : CA_ASSUMPTION_CONTEXT_RECORD,
-				    false);
-	}
+	for (context = ca_context_first(); context; context = ca_context_next(context))
+		if (unsettled(context) && is_due(context))
+			try_at_quiet_moment(real, context);
 }
 
 void

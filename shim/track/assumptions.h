@@ -8,8 +8,8 @@
  * blocking one for marks of the legacy stream. It is tried then, and if nothing was shown, at later
  * moments that look quiet, less and less often. Until it is known to be kept only finished memory
  * is reused, and no mark is made that rests on it. An assumption that is broken, or of which eight
- * trials showed nothing because even the control did not end, is given up for ever, with one line
- * in the log.
+ * trials showed nothing because even the control did not end or no thread could be made, is given
+ * up for ever, with one line in the log.
  *
  * A context with one stream rests on no assumption. Thread-safe; errno kept; no lock is held in
  * driver calls.

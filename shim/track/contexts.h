@@ -56,7 +56,7 @@ struct ca_context {
 	_Atomic uint32_t *word;          /* page-locked; NULL: not made yet */
 	uint32_t word_value;             /* the largest that was written or waited for */
 	unsigned silent;                 /* trials in which even the control did not end */
-	uint64_t next_trial_ns;          /* not before, by the monotonic clock */
+	_Atomic uint64_t next_trial_ns;  /* not before, by the monotonic clock */
 	unsigned trial_gap_us;           /* between the last trial and the next */
 	struct ca_context *_Atomic next; /* in the list of the living; kept when unlinked */
 };

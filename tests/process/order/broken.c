@@ -279,6 +279,54 @@ streams_of_several_threads(void)
 	order_end();
 }
 
+static void *
+wait_for_each_other(void *arg)
+{
+	volatile uint32_t *word;
+	CUstream one, two;
+
+	order_enter(context);
+	word = order_word();
+	while (!works)
+		order_sleep(100);
+	order_sleep(5000);
+	one = order_stream(BLOCKING);
+	two = order_stream(BLOCKING);
+	order_wait(word, 1, one);
+	order_sleep(40000);
+	order_signal(word, 1, two);
+	OK(cuStreamSynchronize(one));
+	OK(cuStreamSynchronize(two));
+	return NULL;
+}
+
+/* In a quiet moment of one thread, another one's kernels begin to wait for each other. */
+static void
+work_begins_in_a_quiet_moment(void)
+{
+	pthread_t thread;
+	CUgraph graph;
+	CUdeviceptr x;
+
+	context = order_start();
+	EXPECT(!pthread_create(&thread, NULL, wait_for_each_other, NULL));
+	x = order_take(BIG);
+	order_use(x, 1, NULL);
+	OK(cuCtxSynchronize());
+	other = order_stream(NONBLOCKING);
+	OK(cuStreamBeginCapture_v2(other, 0));
+	blocking = order_stream(BLOCKING); /* no trial now */
+	OK(cuStreamEndCapture(other, &graph));
+	order_use(x, 2, blocking);
+	order_use(x, 3, NULL);
+	order_use(order_take(4 * WORDS), 4, other);
+	order_sleep(10000);
+	works = true;
+	OK(cuCtxSynchronize());
+	EXPECT(!pthread_join(thread, NULL));
+	order_end();
+}
+
 /* Quiet moments for longer than it takes to give up. */
 static void
 many_quiet_moments(void)
@@ -291,11 +339,26 @@ many_quiet_moments(void)
 	legacy_and_then_another();
 }
 
+/* Each thread would want more stack than there are addresses. */
+static void
+no_thread_can_be_made(void)
+{
+	pthread_attr_t attributes;
+
+	order_start();
+	EXPECT(!pthread_attr_init(&attributes));
+	EXPECT(!pthread_attr_setstacksize(&attributes, (size_t)1 << 50));
+	EXPECT(!pthread_setattr_default_np(&attributes));
+	many_quiet_moments();
+}
+
 static const struct order_case cases[] = {
 	{ "a_second_stream", a_second_stream },
 	{ "a_second_stream_in_a_capture", a_second_stream_in_a_capture },
 	{ "streams_of_several_threads", streams_of_several_threads },
+	{ "work_begins_in_a_quiet_moment", work_begins_in_a_quiet_moment },
 	{ "many_quiet_moments", many_quiet_moments },
+	{ "no_thread_can_be_made", no_thread_can_be_made },
 	{ "legacy_and_then_another", legacy_and_then_another },
 	{ "legacy_and_then_the_host", legacy_and_then_the_host },
 	{ "thread_that_has_ended", thread_that_has_ended },

@@ -12,7 +12,7 @@ PROGRAM = BUILD / "tests" / "process" / "order" / "order_broken"
 MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 USERS = ["legacy_and_then_another", "legacy_and_then_the_host", "thread_that_has_ended", "another_thread_works",
          "legacy_before_the_others", "streams_that_wait_for_each_other", "a_second_stream_in_a_capture", "streams_of_several_threads",
-         "many_quiet_moments"]
+         "work_begins_in_a_quiet_moment", "many_quiet_moments"]
 CASES = ["only_one_stream", "a_second_stream", *USERS]
 LEGACY, CONTEXT = "legacy_record_early", "context_record_early"
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}, "jitter": {"SIMCUDA_JITTER": "40:1"}}
@@ -24,6 +24,8 @@ FAILING = ["cuStreamWaitValue32_v2:1:999", "cuStreamWaitValue32_v2:2:999", "cuSt
            "cuEventRecord:2:999", "cuEventQuery:1:999", "cuEventQuery:2:999", "cuEventQuery:1+:600", "cuCtxPushCurrent_v2:1:999"]
 TRIAL = ["cuMemHostAlloc", "cuEventCreate", "cuStreamCreate", "cuStreamWaitValue32_v2", "cuEventRecord", "cuCtxRecordEvent",
          "cuStreamDestroy_v2", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"]
+#: two kernels wait for each other
+CROSSED = ["streams_that_wait_for_each_other", "work_begins_in_a_quiet_moment"]
 #: memory goes to another stream before its user is through wherever that is allowed
 EAGER = {"CACHEALLOC_CONF": "reuse_slack_mb:0"}
 
@@ -62,9 +64,15 @@ def test_native(case, assumptions):
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("case", CASES)
 def test_with_the_library(case, clock, assumptions, queues):
-    if queues == "1" and case == "streams_that_wait_for_each_other":
+    if queues == "1" and case in CROSSED:
         pytest.skip("waits for itself natively on a device with one queue")
     sound(go(case, SIMCUDA_BELIEFS=assumptions, SIMCUDA_QUEUES=queues, **CLOCKS[clock]))
+
+
+@pytest.mark.parametrize("slow", ["cuStreamWaitValue32_v2:20ms", "cuEventRecord:20ms", "cuStreamWaitValue32_v2:3ms,cuEventRecord:3ms"])
+@pytest.mark.parametrize("case", CROSSED)
+def test_a_slow_trial_does_not_come_between(case, slow):
+    sound(go(case, SIMCUDA_LATENCY=slow))
 
 
 def test_where_they_are_kept_nothing_is_restricted(tmp_path):
@@ -83,6 +91,12 @@ def test_a_broken_one_is_found(tmp_path, assumption, reason):
 def test_one_queue_shows_nothing_and_is_given_up(tmp_path):
     ours, _, _ = statistics(tmp_path, "many_quiet_moments", **EAGER, SIMCUDA_QUEUES="1")
     assert ours["finished_only_reasons"] == ["no_trial"] and unfinished(ours) == 0
+
+
+def test_where_no_thread_can_be_made_it_is_given_up(tmp_path):
+    ours, sim, _ = statistics(tmp_path, "no_thread_can_be_made", **EAGER)
+    assert ours["finished_only_reasons"] == ["no_trial"] and unfinished(ours) == 0
+    assert sim.get("cuStreamWaitValue32_v2", 0) == 0
 
 
 def test_a_driver_that_cannot_wait_is_given_up_at_once(tmp_path):
@@ -113,7 +127,7 @@ def test_a_trial_costs_at_most_twenty_calls(tmp_path):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("failing", FAILING)
 def test_a_trial_that_fails_disturbs_nothing(case, failing):
-    if failing == "cuMemHostAlloc:2+:2" and case == "streams_that_wait_for_each_other":
+    if failing == "cuMemHostAlloc:2+:2" and case in CROSSED:
         pytest.skip("the program needs more page-locked memory itself")
     if failing.startswith("cuEventQuery") or not failing.startswith(("cuEventCreate", "cuEventRecord", "cuCtxPush")):
         sound(go(case, SIMCUDA_FAIL=failing))
