@@ -311,14 +311,24 @@ hold(unsigned naps)
 		sleep_once();
 }
 
+/* To any stream that is tracked, since `born`: what goes on now has had the hold to be noted. */
+static bool
+nothing_was_submitted(struct ca_context *context, uint64_t born)
+{
+	struct ca_space *space = atomic_load(&context->space);
+
+	return space && ca_order_is_unstamped(&space->order, born);
+}
+
 /*
  * The word is not written yet, unless the other thread has lost its patience: that is looked at
  * after each question. A mark of the context may have waited for other work. Not for what the mark
- * before it waited for, if that one is done; and it has to end soon once the word is written.
+ * before it waited for, if that one is done; not for anything later, if nothing was submitted since
+ * `born`; and else it has to end soon once the word is written.
  */
 static enum ca_verdict
 evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption,
-	 unsigned naps)
+	 uint64_t born, unsigned naps)
 {
 	bool legacy = assumption == CA_ASSUMPTION_LEGACY_RECORD;
 	CUresult rc = record(real, context, assumption);
@@ -338,10 +348,10 @@ evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumpt
 		return CA_VERDICT_NONE;
 	if (!controlled)
 		return CA_VERDICT_SILENT;
-	if (legacy)
+	if (legacy || (alone && nothing_was_submitted(context, born)))
 		return CA_VERDICT_KEPT;
 	helper_answer(context);
-	return alone && ends(real, context->tried, RELEASE_NAPS) ? CA_VERDICT_KEPT
+	return alone && ends(real, context->tried, RELEASE_NAPS) ? CA_VERDICT_LIKELY
 								 : CA_VERDICT_NONE;
 }
 
@@ -349,6 +359,8 @@ static enum ca_verdict
 try_once(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption,
 	 unsigned naps)
 {
+	struct ca_space *space = atomic_load(&context->space);
+	uint64_t born = space ? ca_order_birth(&space->order) : 0;
 	bool legacy = assumption == CA_ASSUMPTION_LEGACY_RECORD;
 	enum ca_verdict verdict = CA_VERDICT_NONE;
 	CUresult rc;
@@ -357,15 +369,15 @@ try_once(const struct ca_real *real, struct ca_context *context, enum ca_assumpt
 		return CA_VERDICT_NONE;
 	rc = helper_request(context, legacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD);
 	if (!rc)
-		verdict = evaluate(real, context, assumption, naps);
+		verdict = evaluate(real, context, assumption, born, naps);
 	else if (rc == CUDA_ERROR_NOT_SUPPORTED)
 		verdict = CA_VERDICT_UNABLE;
 	helper_answer(context);
 	return verdict;
 }
 
-/* Work that other threads submit at the same moment can pass for what a context mark waits for. So
- * the mark has to wait twice. */
+/* Work that other threads submit at the same moment can pass for what a context mark waits for.
+ * Then the mark has to wait twice. */
 static void
 try_wanted(const struct ca_real *real, struct ca_context *context, unsigned wanted,
 	   struct ca_verdicts *verdicts)
@@ -375,9 +387,11 @@ try_wanted(const struct ca_real *real, struct ca_context *context, unsigned want
 	if (wanted & CA_ASSUMPTION_CONTEXT_RECORD)
 		verdicts->context =
 			try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD, HOLD_NAPS);
-	if (verdicts->context == CA_VERDICT_KEPT)
+	if (verdicts->context == CA_VERDICT_LIKELY)
 		verdicts->context =
 			try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD, HOLD_AGAIN_NAPS);
+	if (verdicts->context == CA_VERDICT_LIKELY)
+		verdicts->context = CA_VERDICT_KEPT;
 }
 
 static void

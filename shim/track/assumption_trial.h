@@ -32,6 +32,7 @@ enum ca_assumption {
 enum ca_verdict {
 	CA_VERDICT_NONE,   /* nothing was shown: try later */
 	CA_VERDICT_SILENT, /* the control did not end, either, or no thread could be made */
+	CA_VERDICT_LIKELY, /* within one trial: kept, unless the mark waited for other work */
 	CA_VERDICT_KEPT,
 	CA_VERDICT_BROKEN,
 	CA_VERDICT_UNABLE, /* this driver cannot be tried */

@@ -103,6 +103,7 @@ set_result(struct ca_context *context, enum ca_assumption assumption, enum ca_ve
 		reject(context, assumption, CA_REASON_NO_TRIAL);
 		return;
 	case CA_VERDICT_SILENT:
+	case CA_VERDICT_LIKELY:
 	case CA_VERDICT_NONE:
 		return;
 	}
@@ -155,8 +156,8 @@ begin(bool now)
 static bool
 is_open(struct ca_verdicts verdicts, unsigned wanted)
 {
-	return (wanted & CA_ASSUMPTION_LEGACY_RECORD && verdicts.legacy == CA_VERDICT_NONE) ||
-	       (wanted & CA_ASSUMPTION_CONTEXT_RECORD && verdicts.context == CA_VERDICT_NONE);
+	return (wanted & CA_ASSUMPTION_LEGACY_RECORD && verdicts.legacy <= CA_VERDICT_SILENT) ||
+	       (wanted & CA_ASSUMPTION_CONTEXT_RECORD && verdicts.context <= CA_VERDICT_SILENT);
 }
 
 /* A moment that will not come back is worth another try: it is often the processor that is busy,
@@ -297,7 +298,7 @@ ca_assumptions_want_mark(const struct ca_real *real, struct ca_context *context)
 }
 
 static void
-try_at_quiet_moment(const struct ca_real *real, struct ca_context *context)
+try_while_idle(const struct ca_real *real, struct ca_context *context)
 {
 	struct ca_space *space = atomic_load(&context->space);
 
@@ -316,7 +317,7 @@ ca_assumptions_try_again(const struct ca_real *real)
 
 	for (context = ca_context_first(); context; context = ca_context_next(context))
 		if (unsettled(context) && is_due(context))
-			try_at_quiet_moment(real, context);
+			try_while_idle(real, context);
 }
 
 void
