@@ -408,11 +408,11 @@ outlasts(_Atomic unsigned *count, unsigned pauses)
 static void
 await_barriers(struct ca_order *order)
 {
-	if (!outlasts(&order->barriers, BARRIER_PAUSES))
-		return;
-	ca_order_lock(order);
-	order->passed = atomic_load(&order->barriers);
-	ca_order_unlock(order);
+	if (outlasts(&order->barriers, BARRIER_PAUSES)) {
+		ca_order_lock(order);
+		order->passed = atomic_load(&order->barriers);
+		ca_order_unlock(order);
+	}
 	outlasts(&order->crossing, CROSSING_PAUSES);
 }
 
