@@ -277,7 +277,7 @@ ca_assumptions_want_mark(const struct ca_real *real, struct ca_context *context)
 }
 
 static void
-try_at_quiet_moment(const struct ca_real *real, struct ca_context *context)
+try_when_idle(const struct ca_real *real, struct ca_context *context)
 {
 	struct ca_space *space = atomic_load(&context->space);
 
@@ -296,7 +296,7 @@ ca_assumptions_try_again(const struct ca_real *real)
 
 	for (context = ca_context_first(); context; context = ca_context_next(context))
 		if (unsettled(context) && is_due(context))
-			try_at_quiet_moment(real, context);
+			try_when_idle(real, context);
 }
 
 void
