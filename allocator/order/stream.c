@@ -331,7 +331,7 @@ is_blocking(const struct ca_stream_record *record)
 }
 
 static bool
-is_exclusive_ordered(struct ca_order *order)
+is_first_ordered(struct ca_order *order)
 {
 	struct ca_stream_record *record;
 	bool alone = true;
@@ -352,7 +352,7 @@ ca_order_legacy_begin(struct ca_space *space, bool or_idle)
 
 	atomic_fetch_add(&order->barriers, 1);
 	ca_order_lock(order);
-	alone = is_exclusive_ordered(order);
+	alone = is_first_ordered(order);
 	ca_order_unlock(order);
 	if (!alone && or_idle)
 		alone = ca_order_is_ours(order) && ca_order_is_idle(space);
@@ -394,7 +394,7 @@ ca_order_legacy_call_end(struct ca_space *space)
 
 /* True: not within so many pauses. */
 static bool
-is_timed_out(_Atomic unsigned *count, unsigned pauses)
+is_still_set(_Atomic unsigned *count, unsigned pauses)
 {
 	const struct timespec pause = { .tv_nsec = 100000 };
 
@@ -408,12 +408,12 @@ is_timed_out(_Atomic unsigned *count, unsigned pauses)
 static void
 await_barriers(struct ca_order *order)
 {
-	if (!is_timed_out(&order->barriers, BARRIER_PAUSES))
-		return;
-	ca_order_lock(order);
-	order->passed = atomic_load(&order->barriers);
-	ca_order_unlock(order);
-	is_timed_out(&order->crossing, CROSSING_PAUSES);
+	if (is_still_set(&order->barriers, BARRIER_PAUSES)) {
+		ca_order_lock(order);
+		order->passed = atomic_load(&order->barriers);
+		ca_order_unlock(order);
+	}
+	is_still_set(&order->crossing, CROSSING_PAUSES);
 }
 
 void

@@ -36,6 +36,9 @@ enum {
 	WATCH_NAPS = 160,
 	/* about 100 ms: to make a thread, and a per-thread default stream */
 	MEET_NAPS = 1600,
+	/* about 1 s: for a call that names the legacy stream. It must not come after the trial,
+	 * between two submissions of the program. */
+	LEGACY_NAPS = 16000,
 	/* waits of one thread of ours; all are for values that follow each other */
 	WAITS_MAX = 3,
 	/* that cuda.h names; a driver may export what it does not support */
@@ -51,6 +54,7 @@ static struct {
 	uint32_t value;       /* for this */
 	_Atomic bool lives;   /* from before it is made until it touches nothing any more */
 	_Atomic bool dropped; /* no more steps */
+	_Atomic bool crosses; /* it is in a call that names the legacy stream */
 	_Atomic unsigned alive, asked, posted, judged;
 	_Atomic CUresult result; /* of the last wait that was posted */
 } helper;
@@ -111,7 +115,9 @@ wait_on_legacy(uint32_t value)
 	CUresult rc = CUDA_ERROR_NOT_READY;
 
 	if (space && ca_order_legacy_call_begin(space)) {
+		atomic_store(&helper.crosses, true);
 		rc = wait_for_word(value);
+		atomic_store(&helper.crosses, false);
 		ca_order_legacy_call_end(space);
 	}
 	return rc;
@@ -184,6 +190,8 @@ helper_stop(struct ca_context *context)
 	context->word_value += WAITS_MAX;
 	atomic_store(context->word, context->word_value);
 	while (atomic_load(&helper.lives) && naps--)
+		sleep_once();
+	for (naps = LEGACY_NAPS; atomic_load(&helper.crosses) && naps--;)
 		sleep_once();
 }
 

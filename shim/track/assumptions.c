@@ -298,7 +298,7 @@ ca_assumptions_want_mark(const struct ca_real *real, struct ca_context *context)
 }
 
 static void
-try_while_idle(const struct ca_real *real, struct ca_context *context)
+try_when_idle(const struct ca_real *real, struct ca_context *context)
 {
 	struct ca_space *space = atomic_load(&context->space);
 
@@ -317,7 +317,7 @@ ca_assumptions_try_again(const struct ca_real *real)
 
 	for (context = ca_context_first(); context; context = ca_context_next(context))
 		if (unsettled(context) && is_due(context))
-			try_while_idle(real, context);
+			try_when_idle(real, context);
 }
 
 void

@@ -279,6 +279,27 @@ streams_of_several_threads(void)
 	order_end();
 }
 
+/* Two kernels wait for each other soon after the legacy stream was used for the first time. */
+static void
+legacy_and_then_two_that_wait(void)
+{
+	volatile uint32_t *word;
+	CUdeviceptr x;
+
+	order_start();
+	word = order_word();
+	x = order_take(BIG);
+	blocking = order_stream(BLOCKING);
+	other = order_stream(BLOCKING);
+	order_use(x, 1, blocking);
+	order_sleep(900000); /* no trial of before goes on */
+	order_use(x, 2, NULL);
+	order_wait(word, 1, blocking);
+	order_sleep(900000);
+	order_signal(word, 1, other);
+	order_end();
+}
+
 static void *
 wait_for_each_other(void *arg)
 {
@@ -356,6 +377,7 @@ static const struct order_case cases[] = {
 	{ "a_second_stream", a_second_stream },
 	{ "a_second_stream_in_a_capture", a_second_stream_in_a_capture },
 	{ "streams_of_several_threads", streams_of_several_threads },
+	{ "legacy_and_then_two_that_wait", legacy_and_then_two_that_wait },
 	{ "work_begins_in_a_quiet_moment", work_begins_in_a_quiet_moment },
 	{ "many_quiet_moments", many_quiet_moments },
 	{ "no_thread_can_be_made", no_thread_can_be_made },

@@ -75,6 +75,10 @@ def test_a_slow_trial_does_not_come_between(case, slow):
     sound(go(case, SIMCUDA_LATENCY=slow))
 
 
+def test_a_trial_is_not_left_before_its_call_for_the_legacy_stream_returns():
+    sound(go("legacy_and_then_two_that_wait", SIMCUDA_LATENCY="cuStreamWaitValue32_v2:600ms"))
+
+
 def test_where_they_are_kept_nothing_is_restricted(tmp_path):
     ours, _, _ = statistics(tmp_path, "legacy_and_then_another", **EAGER)
     assert ours["finished_only_reasons"] == [] and unfinished(ours) > 0
