@@ -44,7 +44,8 @@ struct ca_driver {
 
 	/*
 	 * Records a mark behind everything submitted so far. -ENOTSUP: this driver has no such
-	 * marks, now and for ever; -EBUSY: a stream capture is in progress, nothing was done; -EIO:
+	 * marks, now and for ever; -EBUSY: a stream capture is in progress, nothing was done;
+	 * -ENODATA: the same, since it is not known (yet) that such a mark covers all; -EIO:
 	 * another context than `context` answers with an error, so that what it still runs cannot
 	 * be known.
 	 */

@@ -181,7 +181,7 @@ struct ca_order {
 	/* under the heap's lock and this one */
 	bool peopled; /* it ever had a candidate, and is alive: company for the other spaces */
 	/* under the lock */
-	bool passed; /* somebody did not wait for the end of a section that goes on */
+	bool passed; /* a submission did not wait for the end of a section that goes on */
 	bool dead;
 	bool shown; /* memory is, or will be, registered to somebody who is no stream */
 	struct ca_stream_record *_Atomic sole_user; /* see ca_order_set_only_user; NULL: any */

@@ -136,7 +136,8 @@ rely_on_context(struct wait *wait, int r)
 	struct ca_space *space = wait->space;
 
 	wait->is_refused = wait->is_refused || r == -EBUSY;
-	if (r == -ENOTSUP || (r == -EBUSY && !ca_order_has_nothing_unseen(space, wait->bound)))
+	if (r == -ENOTSUP || r == -ENODATA ||
+	    (r == -EBUSY && !ca_order_has_nothing_unseen(space, wait->bound)))
 		wait_for_context(space);
 	else if (ca_context_mark_is_lost(r))
 		ca_context_mark_sync_locked(space);
@@ -172,7 +173,7 @@ drop_mark(struct wait *wait)
 	wait->mark = CA_MARK_NONE;
 }
 
-/* Of its own context: what others run is not waited for. */
+/* Of its own context: the work of others is not waited for. */
 static void
 query_context(struct wait *wait)
 {

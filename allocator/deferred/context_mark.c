@@ -197,7 +197,7 @@ ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
 
 	if (r == -ENOTSUP)
 		heap->no_marks = true;
-	if (r == -ENOTSUP || r == -EBUSY) {
+	if (r == -ENOTSUP || r == -EBUSY || r == -ENODATA) {
 		ca_list_splice(&space->unmarked, hand);
 		space->device->generation++;
 		return 0;

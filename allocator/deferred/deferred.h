@@ -153,7 +153,7 @@ bool ca_await_query_locked(struct ca_space *space, uint64_t bound);
  * has no end where a kernel waits for what the calling thread does next. */
 bool ca_await_locked(struct ca_space *space, uint64_t bound);
 
-/* What one allocation has waited for in vain, in all. Zero-initialised. */
+/* The time that one allocation has waited in vain, in all. Zero-initialised. */
 struct ca_patience {
 	uint64_t waited_ns; /* since work was last seen to end */
 	bool over;          /* nothing is waited for any more, only asked */

@@ -68,7 +68,7 @@ unsigned ca_order_open_kinds(struct ca_order *order);
  */
 bool ca_order_legacy_begin(struct ca_space *space, bool or_idle);
 void ca_order_legacy_end(struct ca_space *space);
-/* Around each call in between. False: somebody did not wait, and no call may be made. */
+/* Around each call in between. False: a submission did not wait, and no call may be made. */
 bool ca_order_legacy_call_begin(struct ca_space *space);
 void ca_order_legacy_call_end(struct ca_space *space);
 

@@ -403,8 +403,8 @@ is_still_set(_Atomic unsigned *count, unsigned pauses)
 	return atomic_load(count);
 }
 
-/* Whoever loses patience forbids further calls, and waits for those that go on: such an operation
- * must not come between two submissions. */
+/* A submission that loses patience forbids further calls, and waits for those that go on: such an
+ * operation must not come between two submissions. */
 static void
 await_barriers(struct ca_order *order)
 {

@@ -72,7 +72,7 @@ has_late(struct ca_space *space)
 }
 
 /*
- * What the calling thread freed can be told from later work no more: the driver is asked, as long
+ * Frees of the calling thread can be told from later work no more: the driver is asked, as long
  * as work goes on that was submitted until now. 1: something was settled; 0; -EBUSY: capture.
  */
 static int

@@ -166,7 +166,7 @@ record_part(const struct ca_real *real, struct ca_mark_part *part)
 	CUresult rc;
 
 	if (!ca_assumptions_want_mark(real, context))
-		return -EBUSY; /* as in a capture: later */
+		return -ENODATA;
 	rc = ca_mark_part_create_event(real, part);
 	if (rc)
 		return error_of(rc, context, part->owner);
@@ -268,7 +268,7 @@ record_late(const struct ca_real *real, struct ca_mark_part *part, bool in_gate)
 	rc = record_part(real, part);
 	if (!in_gate)
 		ca_gate_leave();
-	return rc == -ENOTSUP ? -EIO : rc;
+	return rc == -ENOTSUP ? -EIO : rc == -ENODATA ? -EBUSY : rc;
 }
 
 static int

@@ -319,7 +319,8 @@ hold(unsigned naps)
 		sleep_once();
 }
 
-/* To any stream that is tracked, since `born`: what goes on now has had the hold to be noted. */
+/* To any stream that is tracked, since `born`: a submission that goes on now has had the hold to be
+ * noted. */
 static bool
 nothing_was_submitted(struct ca_context *context, uint64_t born)
 {
