@@ -59,11 +59,13 @@ def test_native(case, assumptions):
     sound(go(case, preload=False, SIMCUDA_BELIEFS=assumptions))
 
 
-@pytest.mark.parametrize("queues", ["many", "1"])
-@pytest.mark.parametrize("assumptions", ["kept", LEGACY, CONTEXT, f"{LEGACY},{CONTEXT}"])
+@pytest.mark.parametrize("assumptions, queues", [("kept", "many"), ("kept", "1"), (LEGACY, "many"), (CONTEXT, "many"),
+                                                 (f"{LEGACY},{CONTEXT}", "1")])
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("case", CASES)
 def test_with_the_library(case, clock, assumptions, queues):
+    if case == "many_quiet_moments" and clock != "real":
+        pytest.skip("a second of the host's time, whatever the clock of the device")
     if queues == "1" and case in CROSSED:
         pytest.skip("waits for itself natively on a device with one queue")
     sound(go(case, SIMCUDA_BELIEFS=assumptions, SIMCUDA_QUEUES=queues, **CLOCKS[clock]))
@@ -128,7 +130,8 @@ def test_a_trial_costs_at_most_twenty_calls(tmp_path):
     assert sum(sim.get(name, 0) - native.get(name, 0) for name in TRIAL) + 2 <= 20, (sim, native)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["a_second_stream", "legacy_and_then_another", "thread_that_has_ended",
+                                  "streams_that_wait_for_each_other", "streams_of_several_threads"])
 @pytest.mark.parametrize("failing", FAILING)
 def test_a_trial_that_fails_disturbs_nothing(case, failing):
     if failing == "cuMemHostAlloc:2+:2" and case in CROSSED:
