@@ -165,16 +165,16 @@ struct ca_order {
 	_Atomic uint64_t progress;       /* moves when some stream's done or lost changes */
 	_Atomic uint64_t hazards;        /* that ever began; 0: none need be looked for */
 	_Atomic unsigned coming;         /* of those, whose submission goes on */
-	_Atomic uint64_t foreign;        /* stamp of the last work of another space; 0: none */
+	_Atomic unsigned barriers; /* sections of ours in which the legacy stream may be used */
+	_Atomic uint64_t foreign;  /* stamp of the last work of another space; 0: none */
 	_Atomic uint64_t foreign_done;
 	/* Streams that could submit, one more if there is company, one more if `shown`: quiet if at
 	 * most 1. */
 	_Atomic unsigned candidates;
+	_Atomic unsigned crossing; /* our calls for the legacy stream that go on in them */
 	struct ca_stream_record *_Atomic only;              /* the one candidate, if there is one */
 	_Atomic unsigned finished_only;                     /* CA_REASON_* */
 	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
-	_Atomic unsigned barriers; /* sections of ours in which the legacy stream may be used */
-	_Atomic unsigned crossing; /* our calls for the legacy stream that go on in them */
 	pthread_mutex_t lock;
 	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
 	struct ca_stream_record *streams[CA_STREAMS_MAX];
