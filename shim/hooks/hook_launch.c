@@ -70,7 +70,7 @@ ready_default(enum ca_flavour flavour, CUstream handle)
 		      (KERNEL_ARGS), symbol##_real, ready_default(flavour, REST_STREAM),           \
 		      symbol##_long)                                                               \
 	CA_EXPORT CUresult symbol##_created(KERNEL_PARAMS) __asm__(#symbol);                       \
-	CA_LAUNCH_WAY(extern, symbol##_created, (KERNEL_PARAMS), (KERNEL_ARGS), symbol##_real,           \
+	CA_LAUNCH_WAY(extern, symbol##_created, (KERNEL_PARAMS), (KERNEL_ARGS), symbol##_real,     \
 		      ca_launch_ready(flavour, REST_STREAM), symbol##_default)
 
 LAUNCH_KERNEL(cuLaunchKernel, CA_FLAVOUR_LEGACY)

@@ -178,7 +178,7 @@ is_special(const CUlaunchConfig *config)
 	CA_LAUNCH_WAY(static __attribute__((noinline)), symbol##_attributed, (EX_PARAMS),          \
 		      (EX_ARGS), symbol##_real, EX_READY(flavour, !is_special(config)),            \
 		      symbol##_long)                                                               \
-	CA_LAUNCH_WAY(extern, symbol, (EX_PARAMS), (EX_ARGS), symbol##_real,                             \
+	CA_LAUNCH_WAY(extern, symbol, (EX_PARAMS), (EX_ARGS), symbol##_real,                       \
 		      EX_READY(flavour, !config->numAttrs), symbol##_attributed)
 
 LAUNCH_EX(cuLaunchKernelEx, CA_FLAVOUR_LEGACY)
