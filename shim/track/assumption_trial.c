@@ -180,7 +180,7 @@ helper_start(const struct ca_real *real, struct ca_context *context)
 	return made;
 }
 
-/* Whatever waits goes on, also what a thread that is late asks for. */
+/* Every stream that waits goes on, also one that a late thread lets wait. */
 static void
 helper_stop(struct ca_context *context)
 {
@@ -319,14 +319,14 @@ hold(unsigned naps)
 		sleep_once();
 }
 
-/* To any stream that is tracked, since `born`: a submission that goes on now has had the hold to be
- * noted. */
+/* Since `born`, and all that is submitted is seen: a submission that goes on now has had the hold
+ * to be noted. */
 static bool
 nothing_was_submitted(struct ca_context *context, uint64_t born)
 {
 	struct ca_space *space = atomic_load(&context->space);
 
-	return space && ca_order_is_unstamped(&space->order, born);
+	return space && ca_order_is_untouched(&space->order, born);
 }
 
 /*

@@ -75,7 +75,7 @@ enum sim_races {
 	SIM_RACES_ABORT,  /* print, then abort() */
 };
 
-/* What a driver is believed to do and this one does not (bits). */
+/* Beliefs about all drivers that this one breaks (bits). */
 enum sim_breaks {
 	/* A record on an idle blocking stream comes before earlier work of the legacy stream. */
 	SIM_BREAKS_LEGACY_RECORD = 1,
