@@ -10,10 +10,11 @@
  * is asked, and a mark that is not done ends the walk.
  *
  * A block that could not be marked (capture, no record to be had, a driver without marks) waits in
- * `unmarked`, for the next mark or for a host synchronisation that begins after the block entered
- * the hand. An answer that is an error is never taken for "done": the host synchronises instead,
- * and if even that fails the space is poisoned: nothing of it is reused again, every segment goes
- * back to the driver as soon as it can.
+ * `unmarked`, for the next mark, or until all that was submitted before it was put there is known
+ * to have finished: the program synchronises, or each stream's own mark is done. An answer that is
+ * an error is never taken for "done": the host synchronises instead, and if even that fails the
+ * space is poisoned: nothing of it is reused again, every segment goes back to the driver as soon
+ * as it can.
  */
 #include "allocator/deferred/deferred.h"
 
@@ -32,6 +33,22 @@ settle_all(struct ca_list *blocks)
 		ca_list_remove(&block->waiting);
 		ca_block_settle_locked(block);
 	}
+}
+
+void
+ca_unmarked_add_locked(struct ca_space *space, struct ca_list *blocks)
+{
+	ca_list_splice(&space->unmarked, blocks);
+	space->unmarked_bound = ca_order_space_bound(space);
+}
+
+bool
+ca_unmarked_settle_locked(struct ca_space *space)
+{
+	if (ca_list_empty(&space->unmarked) || !ca_order_has_finished(space, space->unmarked_bound))
+		return false;
+	settle_all(&space->unmarked);
+	return true;
 }
 
 void
@@ -76,7 +93,7 @@ synchronize(struct ca_space *space, struct ca_list *hand)
 		ca_order_context_finished(&space->order, bound);
 		settle_all(hand);
 	} else if (!ca_context_mark_is_lost(r)) {
-		ca_list_splice(&space->unmarked, hand);
+		ca_unmarked_add_locked(space, hand);
 	}
 	space->device->generation++;
 	return r;
@@ -198,7 +215,7 @@ ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
 	if (r == -ENOTSUP)
 		heap->no_marks = true;
 	if (r == -ENOTSUP || r == -EBUSY || r == -ENODATA) {
-		ca_list_splice(&space->unmarked, hand);
+		ca_unmarked_add_locked(space, hand);
 		space->device->generation++;
 		return 0;
 	}

@@ -110,6 +110,10 @@ struct ca_lent {
  */
 int ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
 				  const struct ca_lent *keep);
+/* MARK_HELD blocks wait for the next mark, or for all that was submitted so far. */
+void ca_unmarked_add_locked(struct ca_space *space, struct ca_list *blocks);
+/* Settles them, if all that is known to have finished. True: something was settled. */
+bool ca_unmarked_settle_locked(struct ca_space *space);
 /* Tries to get one mark for everything unmarked. */
 void ca_context_mark_mark_unmarked_locked(struct ca_space *space);
 /* Settles finished groups, oldest first. Returns how many. */

@@ -113,8 +113,10 @@ scan(struct ca_heap *heap)
 static bool
 drop_hold(struct ca_space *space, uint64_t decided)
 {
-	bool any = false;
+	struct ca_list hand;
+	bool any;
 
+	ca_list_init(&hand);
 	CA_LIST_EACH_SAFE(struct ca_block, block, &space->held, waiting) {
 		uint64_t serial = block->segment->serial;
 
@@ -122,9 +124,11 @@ drop_hold(struct ca_space *space, uint64_t decided)
 			continue;
 		ca_list_remove(&block->waiting);
 		block->segment->captured = false;
-		ca_list_insert(&space->unmarked, &block->waiting);
-		any = true;
+		ca_list_insert(&hand, &block->waiting);
 	}
+	any = !ca_list_empty(&hand);
+	if (any)
+		ca_unmarked_add_locked(space, &hand);
 	return any;
 }
 

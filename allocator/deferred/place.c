@@ -86,11 +86,15 @@ ca_held_place_kept_locked(struct ca_block *block)
 void
 ca_held_place_or_mark_locked(struct ca_block *block, struct ca_users *users)
 {
+	struct ca_list hand;
+
 	if (ca_held_place_locked(block, users))
 		return;
 	ca_block_detach_locked(block);
 	ca_block_set_state_locked(block, CA_BLOCK_MARK_HELD);
-	ca_list_insert(&block->segment->space->unmarked, &block->waiting);
+	ca_list_init(&hand);
+	ca_list_insert(&hand, &block->waiting);
+	ca_unmarked_add_locked(block->segment->space, &hand);
 }
 
 void
@@ -151,6 +155,7 @@ ca_held_settle_locked(struct ca_space *space)
 	space->settled = progress;
 	for (i = 0; space->owned_blocks && (record = ca_record_at(&space->order, i)); i++)
 		settled = settle_stream(record) || settled;
+	settled = ca_unmarked_settle_locked(space) || settled;
 	return ca_multi_settle_locked(space) || settled;
 }
 

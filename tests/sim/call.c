@@ -319,6 +319,7 @@ start_locked(void)
 		.n_devices = knobs.n_devices,
 		.mem_bytes = knobs.mem_bytes,
 		.clock = knobs.clock,
+		.asked_max = knobs.asked_max,
 		.free_at_once = knobs.free_at_once,
 		.breaks = knobs.breaks,
 		.one_queue = knobs.one_queue,

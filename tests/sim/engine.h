@@ -108,6 +108,8 @@ struct sim_config {
 	int n_devices;      /* 1..SIM_DEVICES_MAX */
 	uint64_t mem_bytes; /* capacity of each device; rounded down to 2 MiB */
 	enum sim_clock clock;
+	/* Manual clock: of so many queries in a row in vain the last runs all that can; 0: 512. */
+	unsigned asked_max;
 	enum sim_races races;
 	bool free_at_once; /* a free unmaps without waiting; for the oracle it writes the memory */
 	unsigned breaks;   /* enum sim_breaks */

@@ -134,8 +134,18 @@ version_parse(struct simb_knobs *knobs, const char *value)
 static bool
 clock_parse(struct simb_knobs *knobs, const char *value)
 {
-	knobs->clock = strcmp(value, "manual") != 0 ? SIM_CLOCK_REAL : SIM_CLOCK_MANUAL;
-	return !strcmp(value, "real") || !strcmp(value, "manual");
+	const size_t n_manual = strlen("manual");
+	uint64_t asked_max = 0;
+
+	knobs->clock = strncmp(value, "manual", n_manual) != 0 ? SIM_CLOCK_REAL : SIM_CLOCK_MANUAL;
+	if (knobs->clock == SIM_CLOCK_REAL)
+		return !strcmp(value, "real");
+	if (value[n_manual] &&
+	    (value[n_manual] != ':' || !number_parse(value + n_manual + 1, 1000000, &asked_max) ||
+	     !asked_max))
+		return false;
+	knobs->asked_max = (unsigned)asked_max;
+	return true;
 }
 
 static bool
@@ -379,7 +389,7 @@ static const struct {
 	{ "SIMCUDA_LATENCY", latency_parse,
 	  "published, none, or name:time, comma-separated, as cuMemAlloc_v2:100us (the preset h200 "
 	  "does not exist: nothing was measured there)" },
-	{ "SIMCUDA_CLOCK", clock_parse, "real or manual" },
+	{ "SIMCUDA_CLOCK", clock_parse, "real, manual, or manual:N, N from 1 to 1000000" },
 	{ "SIMCUDA_RACES", races_parse, "off, report or abort" },
 	{ "SIMCUDA_STRICT", strict_parse, "0 or 1" },
 	{ "SIMCUDA_DEADLOCK", deadlock_parse, "off, on, or a number of milliseconds" },

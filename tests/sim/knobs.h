@@ -35,6 +35,7 @@ struct simb_knobs {
 	uint64_t mem_bytes; /* capacity of each device */
 	int driver_version; /* 1000 * major + 10 * minor */
 	enum sim_clock clock;
+	unsigned asked_max; /* sim_config.asked_max */
 	enum sim_races races;
 	bool strict;        /* abort at a misuse */
 	bool private_table; /* cuGetExportTable knows ours */

@@ -38,6 +38,8 @@ def program(seed, operations, mode, workers, streams, *, preload=None, conf="", 
     elif mode.startswith("case:"):
         argv = [ORDER / "order_rules", mode.removeprefix("case:")]
     env = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEVICES": DEVICES, "SIMCUDA_DEADLOCK": 60000, **env}
+    if env.get("SIMCUDA_CLOCK") == "manual":  # the library polls at the end of the memory, and the device has to go on
+        env["SIMCUDA_CLOCK"] = "manual:16"
     if preload:
         env["LD_PRELOAD"] = preload
     if conf:

@@ -138,6 +138,24 @@ another_thread_works(void)
 	order_end();
 }
 
+/* Frees that no mark covers, until the program itself synchronises. */
+static void
+the_program_synchronizes(void)
+{
+	pthread_t thread;
+
+	begin();
+	OK(cuCtxGetCurrent(&context));
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		shared = order_take(BIG);
+		EXPECT(!pthread_create(&thread, NULL, use_on_per_thread_stream, NULL));
+		EXPECT(!pthread_join(thread, NULL));
+		order_give(shared);
+		OK(cuCtxSynchronize());
+	}
+	order_end();
+}
+
 /* One stream: nothing is tried, whatever stream it is. */
 static void
 one_stream(void)
@@ -385,6 +403,7 @@ static const struct order_case cases[] = {
 	{ "legacy_and_then_the_host", legacy_and_then_the_host },
 	{ "thread_that_has_ended", thread_that_has_ended },
 	{ "another_thread_works", another_thread_works },
+	{ "the_program_synchronizes", the_program_synchronizes },
 	{ "only_one_stream", only_one_stream },
 	{ "legacy_before_the_others", legacy_before_the_others },
 	{ "streams_that_wait_for_each_other", streams_that_wait_for_each_other },

@@ -12,7 +12,7 @@ PROGRAM = BUILD / "tests" / "process" / "order" / "order_broken"
 MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 USERS = ["legacy_and_then_another", "legacy_and_then_the_host", "thread_that_has_ended", "another_thread_works",
          "legacy_before_the_others", "streams_that_wait_for_each_other", "a_second_stream_in_a_capture", "streams_of_several_threads",
-         "work_begins_in_a_quiet_moment", "many_quiet_moments"]
+         "work_begins_in_a_quiet_moment", "many_quiet_moments", "the_program_synchronizes"]
 CASES = ["only_one_stream", "a_second_stream", *USERS]
 LEGACY, CONTEXT = "legacy_record_early", "context_record_early"
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}, "jitter": {"SIMCUDA_JITTER": "40:1"}}
@@ -92,6 +92,13 @@ def test_a_broken_one_is_found(tmp_path, assumption, reason):
     assert ours["finished_only_reasons"] == [reason] and unfinished(ours) == 0
     log = go("a_second_stream", SIMCUDA_BELIEFS=assumption, CACHEALLOC_LOG="info").stderr
     assert log.count("only finished memory is reused from now on") == 1, log
+
+
+def test_freed_memory_without_a_mark_comes_back_by_a_synchronisation_of_the_program(tmp_path):
+    ours, sim, native = statistics(tmp_path, "the_program_synchronizes", SIMCUDA_BELIEFS=CONTEXT)
+    assert ours["finished_only_reasons"] == ["context_record"]
+    assert ours["host_syncs"] == 0 and sim["cuCtxSynchronize"] == native["cuCtxSynchronize"]
+    assert sim["cuMemAlloc_v2"] <= 3
 
 
 def test_one_queue_shows_nothing_and_is_given_up(tmp_path):

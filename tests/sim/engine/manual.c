@@ -187,6 +187,12 @@ out:
 
 enum { ASKED_MAX = 512 };
 
+static unsigned
+asked_max(void)
+{
+	return sim_g.config.asked_max ? sim_g.config.asked_max : ASKED_MAX;
+}
+
 static struct sim_op *
 first_that_can_run(void)
 {
@@ -202,7 +208,7 @@ sim_manual_asked_locked(void)
 {
 	struct sim_op *op;
 
-	if (sim_g.config.clock != SIM_CLOCK_MANUAL || ++sim_g.n_asked < ASKED_MAX)
+	if (sim_g.config.clock != SIM_CLOCK_MANUAL || ++sim_g.n_asked < asked_max())
 		return;
 	sim_g.n_asked = 0;
 	while ((op = first_that_can_run()))

@@ -104,6 +104,17 @@ test_latency(void **state)
 }
 
 static void
+test_manual_clock(void **state)
+{
+	assert_int_equal(parse("SIMCUDA_CLOCK", "manual"), 0);
+	assert_int_equal(knobs.clock, SIM_CLOCK_MANUAL);
+	assert_int_equal(knobs.asked_max, 0);
+	assert_int_equal(parse("SIMCUDA_CLOCK", "manual:16"), 0);
+	assert_int_equal(knobs.clock, SIM_CLOCK_MANUAL);
+	assert_int_equal(knobs.asked_max, 16);
+}
+
+static void
 test_refused_by_name(void **state)
 {
 	static const char *const cases[][2] = {
@@ -112,6 +123,8 @@ test_refused_by_name(void **state)
 		{ "SIMCUDA_FAIL", ":1:2" },       { "SIMCUDA_FAIL", "cuInit:1" },
 		{ "SIMCUDA_FAIL", "cuInit:+:2" }, { "SIMCUDA_FAIL", "cuInit:1:2:3" },
 		{ "SIMCUDA_CLOCK", "Real" },      { "SIMCUDA_RACES", "" },
+		{ "SIMCUDA_CLOCK", "manual:0" },  { "SIMCUDA_CLOCK", "manual:" },
+		{ "SIMCUDA_CLOCK", "manual16" },  { "SIMCUDA_CLOCK", "manual:1000001" },
 		{ "SIMCUDA_STRICT", "2" },        { "SIMCUDA_STATS", "%h" },
 	};
 
@@ -174,6 +187,7 @@ main(void)
 		cmocka_unit_test(test_units),
 		cmocka_unit_test(test_fail),
 		cmocka_unit_test(test_latency),
+		cmocka_unit_test(test_manual_clock),
 		cmocka_unit_test(test_refused_by_name),
 		cmocka_unit_test(test_too_many_rules_and_too_long_items),
 		cmocka_unit_test(test_path),
