@@ -101,6 +101,17 @@ test_a_fault_of_the_driver_breaks_no_claim(void **state)
 	assert_true(t.reused > 100);
 }
 
+/* Found by a long run: freed memory waited for its own context only. */
+static void
+test_memory_without_a_mark_waits_for_other_contexts(void **state)
+{
+	const struct sequence_options options = { .keys = 4, .check_every = 1 };
+	struct sequence_totals t = { 0 };
+
+	sequence_run(source_seed(823647, STEPS), &options, &t);
+	assert_true(t.reused > 0);
+}
+
 static int
 stop(void **state)
 {
@@ -118,6 +129,7 @@ main(void)
 		cmocka_unit_test(test_several_streams_without_slack_keep_every_claim),
 		cmocka_unit_test(test_one_thread_with_one_stream_keeps_every_claim),
 		cmocka_unit_test(test_a_fault_of_the_driver_breaks_no_claim),
+		cmocka_unit_test(test_memory_without_a_mark_waits_for_other_contexts),
 	};
 
 	return cmocka_run_group_tests_name("allocator-sequence", tests, NULL, stop);
