@@ -14,6 +14,7 @@
 #include "shim/hooks/memory_settings.h"
 #include "shim/hooks/submission.h"
 #include "shim/process/lifecycle.h"
+#include "shim/state/pitch_table.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 
@@ -141,20 +142,14 @@ is_in_context(void)
 	       current == ca_quick.context;
 }
 
-CUresult
-cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+/* In the context that ca_quick has. */
+static inline CUresult
+alloc_common(CUdeviceptr *dptr, size_t bytesize)
 {
-	struct ca_space *space;
+	struct ca_space *space = ca_quick.space;
 	struct ca_stack *stack;
 	uint64_t address;
 
-	if (__builtin_expect(!is_common_alloc() || !dptr, 0))
-		return alloc_any(dptr, bytesize);
-	if (__builtin_expect(!--ca_quick.looks, 0))
-		look_around(ca_process());
-	if (__builtin_expect(!is_in_context(), 0))
-		return alloc_any(dptr, bytesize);
-	space = ca_quick.space;
 	if (__builtin_expect(ca_alloc_quick(space, bytesize, &address, &stack), 1)) {
 		*dptr = address;
 		return CUDA_SUCCESS;
@@ -162,14 +157,24 @@ cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	return alloc_rest(dptr, bytesize, space, stack);
 }
 
-/* The driver chooses the pitch; the memory is tracked, but never cached. */
 CUresult
-cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
-		   unsigned int ElementSizeBytes)
+cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
-	CA_HOOK_REAL(real, cuMemAllocPitch_v2);
-	struct ca_process *process = ca_hook_process();
-	struct ca_space *space = process && dptr && pPitch ? ca_context_space(real) : NULL;
+	if (__builtin_expect(!is_common_alloc() || !dptr, 0))
+		return alloc_any(dptr, bytesize);
+	if (__builtin_expect(!--ca_quick.looks, 0))
+		look_around(ca_process());
+	if (__builtin_expect(!is_in_context(), 0))
+		return alloc_any(dptr, bytesize);
+	return alloc_common(dptr, bytesize);
+}
+
+/* The driver chooses the pitch. */
+static CUresult
+alloc_pitch_natively(const struct ca_real *real, struct ca_space *space, CUdeviceptr *dptr,
+		     size_t *pPitch, size_t WidthInBytes, size_t Height,
+		     unsigned int ElementSizeBytes)
+{
 	/* charged by its segment later on, until then like other memory */
 	struct ca_road road = ca_foreign_begin(real, -1, WidthInBytes * Height, space != NULL);
 	CA_KEEP_ERRNO;
@@ -182,9 +187,50 @@ cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_
 							ElementSizeBytes));
 	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && space &&
 		 ca_reclaim(space, WidthInBytes * Height));
-	if (rc == CUDA_SUCCESS && space && *dptr)
+	if (rc == CUDA_SUCCESS && space && *dptr) {
+		ca_pitch_note(space->number, WidthInBytes, ElementSizeBytes, *pPitch);
 		(void)ca_track_foreign(space, *dptr, *pPitch * Height, WidthInBytes * Height);
+	}
 	ca_foreign_failed(&road);
+	return rc;
+}
+
+static __attribute__((noinline)) CUresult
+alloc_pitch_any(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+		unsigned int ElementSizeBytes)
+{
+	CA_HOOK_REAL(real, cuMemAllocPitch_v2);
+	struct ca_process *process = ca_hook_process();
+	struct ca_space *space = process && dptr && pPitch ? ca_context_space(real) : NULL;
+	size_t pitch, bytes;
+	CUresult rc;
+
+	if (!space ||
+	    !ca_pitch_find(space->number, WidthInBytes, ElementSizeBytes, Height, &pitch, &bytes))
+		return alloc_pitch_natively(real, space, dptr, pPitch, WidthInBytes, Height,
+					    ElementSizeBytes);
+	rc = alloc_any(dptr, bytes);
+	if (rc == CUDA_SUCCESS)
+		*pPitch = pitch;
+	return rc;
+}
+
+/* Once the driver has chosen the pitch, rows are memory like any other. */
+CUresult
+cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+		   unsigned int ElementSizeBytes)
+{
+	size_t pitch, bytes;
+	CUresult rc;
+
+	if (!is_common_alloc() || !dptr || !pPitch || ca_quick.looks <= 1 || !is_in_context() ||
+	    !ca_pitch_find(ca_quick.space->number, WidthInBytes, ElementSizeBytes, Height, &pitch,
+			   &bytes))
+		return alloc_pitch_any(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	ca_quick.looks--;
+	rc = alloc_common(dptr, bytes);
+	if (rc == CUDA_SUCCESS)
+		*pPitch = pitch;
 	return rc;
 }
 
