@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Names functions in the field's words.
+"""Names functions, types and fields in the field's words.
 
-A function's name is made of words that occur in an identifier of PyTorch's allocator headers,
+Each name is made of words that occur in an identifier of PyTorch's allocator headers,
 mimalloc, jemalloc, RMM, snmalloc, kmod or cuda.h (scripts/vocabulary.txt, in lower case), are
 another inflection of one, or stand in the glossary of docs/ARCHITECTURE.md. Prints each word that
-is none, with the functions that use it; exits with 1 if there is any.
+is none, with the names that use it; exits with 1 if there is any.
 """
 import argparse
 import collections
@@ -22,6 +22,11 @@ PREFIX = "un"
 SUFFIXES = ("s", "es", "ed", "d", "ing", "er", "est", "ly", "able")
 DEFINITION = re.compile(r"^([a-z_]\w*)\([^;]*?\)\n\{", re.M)
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
+STRING = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
+TOKEN = re.compile(r"(?P<record>\b(?:struct|union|enum)\s*(?P<tag>\w*)\s*(?=\{))|[{}]|[^{}]+?(?=[{}]|\b(?:struct|union|enum)\b|\Z)", re.S)
+# Written as cuda.h and the graphics headers have them.
+OF_THE_DRIVER = ("cuda_abi.h", "graphics_abi.h")
 
 
 def stems(word):
@@ -53,10 +58,48 @@ def functions(root):
             yield path.relative_to(root).as_posix(), name
 
 
+def bodies(text):
+    """(tag or "", body without the bodies of its own records) of each struct, union and enum of a text without comments."""
+    stack, kind = [], None
+    for token in TOKEN.finditer(text):
+        if token["record"]:
+            kind = token
+            continue
+        if token[0] == "{":
+            stack.append((kind["tag"] or "" if kind else None, []))
+        elif token[0] == "}" and stack:
+            tag, parts = stack.pop()
+            if tag is not None:
+                yield tag, "".join(parts)
+        elif stack:
+            stack[-1][1].append(token[0])
+        kind = None
+
+
+def fields(body):
+    for declaration in body.split(";"):
+        for part in re.sub(r"\([^()]*\)(?!\s*\()|\[[^]]*\]|:\s*\w+", " ", re.sub(r"\(\*(\w+)\)\s*\([^;]*", r"\1", declaration)).split(","):
+            names = re.findall(r"[A-Za-z_]\w*", part)
+            if names:
+                yield names[-1]
+
+
+def types(root):
+    """(path, name) of each struct, union and enum, and of each field."""
+    for path in sorted(p for folder in ("allocator", "shim", "config") for p in (root / folder).rglob("*.[ch]")):
+        if path.name in OF_THE_DRIVER:
+            continue
+        text = DIRECTIVE.sub("", COMMENT.sub(" ", path.read_text()))
+        for tag, body in bodies(STRING.sub("0", text)):
+            for name in [tag, *(() if "=" in body else fields(body))]:
+                if name:
+                    yield path.relative_to(root).as_posix(), name
+
+
 def unknown_words(root, known):
-    """word -> functions that use it."""
+    """word -> names that use it."""
     found = collections.defaultdict(list)
-    for path, name in functions(root):
+    for path, name in [*functions(root), *types(root)]:
         if path.startswith(PENDING) or name.startswith("cu"):
             continue
         for word in re.findall(r"[a-z]+", name):

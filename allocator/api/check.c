@@ -40,11 +40,11 @@ users_check(struct walk *walk, const struct ca_block *block)
 {
 	const struct ca_block *next = block->next;
 	bool owned = block->state == CA_BLOCK_STREAM_HELD, held = ca_block_is_held(block);
-	bool multi = block->state == CA_BLOCK_MULTI_HELD;
+	bool is_multi = block->state == CA_BLOCK_MULTI_HELD;
 	unsigned i, found = 0;
-	const struct ca_several *several = ca_block_several(block);
+	const struct ca_multi_users *multi = ca_block_multi(block);
 
-	claim(walk, !multi || several, "a block waits for several users and has none");
+	claim(walk, !is_multi || multi, "a block waits for several users and has none");
 	claim(walk, !held || block->user.stream, "a block waits for no stream");
 	claim(walk, !owned || !ca_registered_overlaps(block), "registered memory can be exposed");
 	if (held && block->user.stream)
@@ -52,13 +52,13 @@ users_check(struct walk *walk, const struct ca_block *block)
 		      "a block waits for a stream of another space");
 	claim(walk, !held || !next || !ca_block_is_alike(block, next),
 	      "neighbours of the same users not merged");
-	for (i = 0; several && i < several->users.n; i++)
-		found += several->users.user[i].stream == block->user.stream &&
-			 several->users.user[i].stamp == block->user.stamp;
-	claim(walk, !multi || found == 1, "a block waits for a stream that is not its user");
-	claim(walk, !several || (several->users.n && !several->users.context),
+	for (i = 0; multi && i < multi->users.n; i++)
+		found += multi->users.user[i].stream == block->user.stream &&
+			 multi->users.user[i].stamp == block->user.stamp;
+	claim(walk, !is_multi || found == 1, "a block waits for a stream that is not its user");
+	claim(walk, !multi || (multi->users.n && !multi->users.context),
 	      "the users of a block are not known");
-	claim(walk, block->state == CA_BLOCK_ALLOCATED || !block->has_several,
+	claim(walk, block->state == CA_BLOCK_ALLOCATED || !block->has_multi,
 	      "a block that is not live has the users of one that is");
 }
 
@@ -318,16 +318,15 @@ set_check(struct walk *walk, const struct ca_user_set *set, uint64_t *listed)
 	unsigned i;
 
 	CA_LIST_EACH(const struct ca_block, block, &set->blocks, waiting) {
-		const struct ca_several *several = ca_block_several(block);
+		const struct ca_multi_users *multi = ca_block_multi(block);
 
-		if (!claim(walk,
-			   block->state == CA_BLOCK_MULTI_HELD && several && several->set == set,
+		if (!claim(walk, block->state == CA_BLOCK_MULTI_HELD && multi && multi->set == set,
 			   "a set has a block that is not its own"))
 			return;
-		claim(walk, !set->n || set->n == several->users.n,
+		claim(walk, !set->n || set->n == multi->users.n,
 		      "a block of a set has more users, or fewer");
-		for (i = 0; i < set->n && i < several->users.n; i++)
-			claim(walk, set->stream[i] == several->users.user[i].stream,
+		for (i = 0; i < set->n && i < multi->users.n; i++)
+			claim(walk, set->stream[i] == multi->users.user[i].stream,
 			      "a block of a set has another user");
 		claim(walk, !set->n || block->user.stamp >= stamp, "a set's list is not in order");
 		stamp = block->user.stamp;

@@ -42,11 +42,11 @@ records_init(struct ca_heap *heap)
 	ca_slabs_init(&heap->blocks, &heap->records, sizeof(struct ca_block),
 		      sizeof(((struct ca_block *)NULL)->quick));
 	ca_slabs_init(&heap->places, &heap->records, sizeof(struct ca_places), 0);
-	ca_objects_init(&heap->charts, &heap->records, sizeof(struct ca_chart));
+	ca_objects_init(&heap->segment_maps, &heap->records, sizeof(struct ca_segment_map));
 	ca_objects_init(&heap->ranges, &heap->records, sizeof(struct ca_registered));
 	ca_objects_init(&heap->segments, &heap->records, sizeof(struct ca_segment));
 	ca_objects_init(&heap->groups, &heap->records, sizeof(struct ca_group));
-	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_several));
+	ca_objects_init(&heap->users, &heap->records, sizeof(struct ca_multi_users));
 	ca_objects_init(&heap->holds, &heap->records, sizeof(struct ca_hold));
 	ca_objects_init(&heap->charges, &heap->records, sizeof(struct ca_charge));
 	ca_list_init(&heap->graphs);
@@ -138,7 +138,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	heap->tracer = NULL;
 	ca_arena_destroy(&heap->records);
 	records_init(heap);
-	heap->peopled = 0;
+	heap->had_stream = 0;
 	for (space = heap->spaces; space; space = space->next) {
 		space_init(space);
 		ca_held_forget(space);

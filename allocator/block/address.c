@@ -2,7 +2,7 @@
 /*
  * Blocks by address. Nearly every question is a free, which names the base of a live block: for
  * that there is a table (live_table.c). Otherwise the segment is looked up in a tree, and its
- * blocks are walked, from the one that its chart names for that part of it: at most a 16th of the
+ * blocks are walked, from the one that its map names for that part of it: at most a 16th of the
  * segment.
  */
 #include "allocator/block/block.h"
@@ -49,7 +49,7 @@ ca_segment_at_most_locked(const struct ca_heap *heap, uint64_t address)
 }
 
 unsigned char
-ca_chart_log(uint64_t bytes)
+ca_segment_map_log(uint64_t bytes)
 {
 	unsigned bits = bytes > 1 ? 64 - (unsigned)__builtin_clzll(bytes - 1) : 0;
 
@@ -57,13 +57,13 @@ ca_chart_log(uint64_t bytes)
 }
 
 void
-ca_chart_make_locked(struct ca_segment *segment)
+ca_segment_map_make_locked(struct ca_segment *segment)
 {
 	struct ca_block *block;
 
-	segment->chart = ca_objects_get(&segment->space->heap->charts);
-	for (block = segment->first; segment->chart && block; block = block->next)
-		ca_chart_note_locked(block, block->address, block->bytes);
+	segment->map = ca_objects_get(&segment->space->heap->segment_maps);
+	for (block = segment->first; segment->map && block; block = block->next)
+		ca_segment_map_note_locked(block, block->address, block->bytes);
 }
 
 struct ca_block *
@@ -75,8 +75,8 @@ ca_block_find_locked(struct ca_heap *heap, uint64_t address)
 	if (!segment || address - segment->address >= segment->bytes)
 		return NULL;
 	block = segment->first;
-	if (segment->chart)
-		block = segment->chart->at[(address - segment->address) >> segment->chart_log];
+	if (segment->map)
+		block = segment->map->at[(address - segment->address) >> segment->map_log];
 	while (address - block->address >= block->bytes)
 		block = block->next;
 	return block;

@@ -75,7 +75,7 @@ live_change(struct ca_block *block, uint64_t sign)
 		ca_bases_enter_locked(bases, block);
 	} else {
 		ca_bases_leave_locked(bases, block);
-		block->places = NULL; /* `born`, or `below`, ends here */
+		block->places = NULL; /* `birth`, or `below`, ends here */
 	}
 
 	if (segment->live == 0)
@@ -185,29 +185,29 @@ ca_block_new_locked(struct ca_heap *heap)
 void
 ca_block_drop_users_locked(struct ca_block *block)
 {
-	struct ca_several *several = ca_block_several(block);
+	struct ca_multi_users *multi = ca_block_multi(block);
 
-	if (several && block->state == CA_BLOCK_ALLOCATED) {
-		block->has_several = false;
-		block->born = several->born;
-	} else if (several) {
+	if (multi && block->state == CA_BLOCK_ALLOCATED) {
+		block->has_multi = false;
+		block->birth = multi->birth;
+	} else if (multi) {
 		ca_slabs_put(&block->segment->space->heap->places, block->places);
 		block->places = NULL;
 	}
-	if (several)
-		ca_objects_put(&block->segment->space->heap->users, several);
+	if (multi)
+		ca_objects_put(&block->segment->space->heap->users, multi);
 	block->user.stream = NULL;
 }
 
 void
-ca_block_keep_several_locked(struct ca_block *block, uint64_t born)
+ca_block_keep_several_locked(struct ca_block *block, uint64_t birth)
 {
-	struct ca_several *several = block->places->several;
+	struct ca_multi_users *multi = block->places->multi;
 
 	ca_slabs_put(&block->segment->space->heap->places, block->places);
-	several->born = born;
-	block->several = several;
-	block->has_several = true;
+	multi->birth = birth;
+	block->multi = multi;
+	block->has_multi = true;
 }
 
 void
@@ -236,7 +236,7 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 		upper->next->prev = upper;
 	block->next = upper;
 	block->bytes = bytes;
-	ca_chart_note_locked(upper, upper->address, upper->bytes);
+	ca_segment_map_note_locked(upper, upper->address, upper->bytes);
 }
 
 void
@@ -261,14 +261,14 @@ ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_bl
 	block->prev = lower;
 	block->address += bytes;
 	block->bytes -= bytes;
-	ca_chart_note_locked(lower, lower->address, lower->bytes);
+	ca_segment_map_note_locked(lower, lower->address, lower->bytes);
 }
 
 /* Two free blocks become one. (Where one thread frees, who freed it is nobody's question.) */
 static void
 join_threads(struct ca_block *block, const struct ca_block *other)
 {
-	if (block->segment->space->several_free && other->thread != block->thread)
+	if (block->segment->space->several_threads_free && other->thread != block->thread)
 		block->thread = 0;
 }
 
@@ -276,21 +276,21 @@ join_threads(struct ca_block *block, const struct ca_block *other)
 static void
 join_users(struct ca_block *block, struct ca_block *other)
 {
-	struct ca_several *several = ca_block_several(block), *more = ca_block_several(other);
+	struct ca_multi_users *multi = ca_block_multi(block), *more = ca_block_multi(other);
 	struct ca_users users;
 	unsigned i;
 
-	ca_block_users(more && !several ? block : other, &users);
-	if (more && !several) {
+	ca_block_users(more && !multi ? block : other, &users);
+	if (more && !multi) {
 		ca_slabs_put(&block->segment->space->heap->places, other->places);
 		other->places = NULL;
 		ca_pool_carry_locked(block, more);
-		several = more;
+		multi = more;
 	} else if (more) {
 		ca_block_drop_users_locked(other);
 	}
-	for (i = 0; several && i < users.n; i++)
-		ca_users_raise(&several->users, &users.user[i]);
+	for (i = 0; multi && i < users.n; i++)
+		ca_users_raise(&multi->users, &users.user[i]);
 	if (other->user.stamp > block->user.stamp)
 		block->user.stamp = other->user.stamp;
 }
@@ -325,7 +325,7 @@ merge_prev(struct ca_block *block)
 		block->prev->next = block;
 	else
 		segment->first = block;
-	ca_chart_note_locked(block, lower->address, lower->bytes);
+	ca_segment_map_note_locked(block, lower->address, lower->bytes);
 	ca_slabs_put(&heap->blocks, lower);
 }
 
@@ -340,7 +340,7 @@ merge_next(struct ca_block *block)
 	block->next = upper->next;
 	if (block->next)
 		block->next->prev = block;
-	ca_chart_note_locked(block, upper->address, upper->bytes);
+	ca_segment_map_note_locked(block, upper->address, upper->bytes);
 	ca_slabs_put(&heap->blocks, upper);
 }
 
@@ -359,7 +359,7 @@ users_fit(const struct ca_block *block, const struct ca_block *other)
 	struct ca_users users, more;
 	unsigned i, n;
 
-	if (!ca_block_several(block) && !ca_block_several(other))
+	if (!ca_block_multi(block) && !ca_block_multi(other))
 		return true;
 	ca_block_users(block, &users);
 	ca_block_users(other, &more);
@@ -380,8 +380,8 @@ ca_block_is_alike(const struct ca_block *block, const struct ca_block *neighbour
 		return true;
 	if (block->state == CA_BLOCK_STREAM_HELD)
 		return block->user.stream == neighbour->user.stream && users_fit(block, neighbour);
-	set = ca_block_several(block)->set;
-	return set->n && set == ca_block_several(neighbour)->set;
+	set = ca_block_multi(block)->set;
+	return set->n && set == ca_block_multi(neighbour)->set;
 }
 
 /* Takes a neighbour out of its index and makes both alike, if they may be merged. */
@@ -404,7 +404,7 @@ join(struct ca_block *block, struct ca_block *neighbour,
 	if (!free_for_all || block->state == CA_BLOCK_MULTI_HELD ||
 	    neighbour->state != (owned ? CA_BLOCK_FREE : CA_BLOCK_STREAM_HELD) ||
 	    ca_held_record(owned ? &block->user : &neighbour->user) != free_for_all ||
-	    ca_block_several(owned ? block : neighbour) ||
+	    ca_block_multi(owned ? block : neighbour) ||
 	    ca_registered_overlaps(owned ? neighbour : block))
 		return false;
 	ca_pool_unindex_locked(neighbour);
@@ -446,7 +446,7 @@ static void
 list_by_stamp(struct ca_block *block)
 {
 	struct ca_list *head = block->state == CA_BLOCK_MULTI_HELD
-				       ? &ca_block_several(block)->set->blocks
+				       ? &ca_block_multi(block)->set->blocks
 				       : &ca_held_record(&block->user)->waiting;
 	struct ca_list *place = head;
 
@@ -534,13 +534,13 @@ is_like(const struct ca_block *block, const struct ca_block *neighbour)
 /* A free neighbour's users: those of one that the program has are no business of who has the lock.
  */
 static bool
-has_several(const struct ca_block *block)
+has_multi(const struct ca_block *block)
 {
-	return is_in(block, CA_BLOCK_STREAM_HELD) && ca_block_several(block);
+	return is_in(block, CA_BLOCK_STREAM_HELD) && ca_block_multi(block);
 }
 
 void
-ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_several *several)
+ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_multi_users *multi)
 {
 	if (block->state == CA_BLOCK_FLUSHED_HELD) { /* no other sum changes */
 		block->state = CA_BLOCK_STREAM_HELD;
@@ -550,21 +550,21 @@ ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_sever
 		ca_block_set_state_locked(block, CA_BLOCK_STREAM_HELD);
 	}
 	block->user = user;
-	if (several)
-		ca_pool_carry_locked(block, several);
-	if (is_in(block->prev, CA_BLOCK_FREE) || is_in(block->next, CA_BLOCK_FREE) || several ||
-	    has_several(block->prev) || has_several(block->next))
+	if (multi)
+		ca_pool_carry_locked(block, multi);
+	if (is_in(block->prev, CA_BLOCK_FREE) || is_in(block->next, CA_BLOCK_FREE) || multi ||
+	    has_multi(block->prev) || has_multi(block->next))
 		enter(merge(block));
 	else
 		enter_between(block, is_like(block, block->prev), is_like(block, block->next));
 }
 
 void
-ca_block_wait_locked(struct ca_block *block, struct ca_several *several)
+ca_block_wait_locked(struct ca_block *block, struct ca_multi_users *multi)
 {
 	ca_block_set_state_locked(block, CA_BLOCK_MULTI_HELD);
-	block->user = several->users.user[0];
-	ca_pool_carry_locked(block, several);
+	block->user = multi->users.user[0];
+	ca_pool_carry_locked(block, multi);
 	enter(merge(block));
 }
 

@@ -65,16 +65,16 @@ void ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct 
  * FREE, merged and indexed, or RETIRED in a retired segment. */
 void ca_block_settle_locked(struct ca_block *block);
 /* The same for a block that `user` may still use: STREAM_HELD, merged, indexed and in its list.
- * `several` not NULL: its users are these, and the stream comes after all of them. */
-void ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_several *several);
+ * `multi` not NULL: its users are these, and the stream comes after all of them. */
+void ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_multi_users *multi);
 /* The same for a block with several users, of a set: MULTI_HELD. */
-void ca_block_wait_locked(struct ca_block *block, struct ca_several *several);
+void ca_block_wait_locked(struct ca_block *block, struct ca_multi_users *multi);
 /* Nobody is the block's user any more. Before it leaves its state; it is in no index. */
 void ca_block_drop_users_locked(struct ca_block *block);
 /* Free neighbours, from `first` to `last`, become one block, FREE and in no index. */
 struct ca_block *ca_block_gather_locked(struct ca_block *first, struct ca_block *last);
 /* The block is about to be ALLOCATED, born then, and has several users. */
-void ca_block_keep_several_locked(struct ca_block *block, uint64_t born);
+void ca_block_keep_several_locked(struct ca_block *block, uint64_t birth);
 /* Two neighbours in the same state, STREAM_HELD, MULTI_HELD or FREE, are to be one. */
 bool ca_block_is_alike(const struct ca_block *block, const struct ca_block *neighbour);
 /* Takes the block out of whatever list and index its state has it in, and drops its users. */
@@ -107,22 +107,22 @@ ca_block_is_indexed(const struct ca_block *block)
 }
 
 /* NULL: it has one user, or none. */
-static inline struct ca_several *
-ca_block_several(const struct ca_block *block)
+static inline struct ca_multi_users *
+ca_block_multi(const struct ca_block *block)
 {
 	if (block->state == CA_BLOCK_ALLOCATED)
-		return block->has_several ? block->several : NULL;
-	return ca_block_is_held(block) && block->places ? block->places->several : NULL;
+		return block->has_multi ? block->multi : NULL;
+	return ca_block_is_held(block) && block->places ? block->places->multi : NULL;
 }
 
 /* All users of an ALLOCATED, STREAM_HELD or MULTI_HELD block, finished or not. */
 static inline void
 ca_block_users(const struct ca_block *block, struct ca_users *ret_users)
 {
-	const struct ca_several *several = ca_block_several(block);
+	const struct ca_multi_users *multi = ca_block_multi(block);
 
-	if (several) {
-		*ret_users = several->users;
+	if (multi) {
+		*ret_users = multi->users;
 		return;
 	}
 	ret_users->context = false;
@@ -153,27 +153,27 @@ ca_block_is_live(const struct ca_block *block)
 	       !(atomic_load_explicit(&block->quick, memory_order_acquire) & CA_QUICK_KEPT);
 }
 
-/* ---- address.c: blocks by address: the segment, from its chart a block not far below, and
+/* ---- address.c: blocks by address: the segment, from its map a block not far below, and
  * on */
 
-/* The distance of the chart's blocks in a segment of so many bytes. */
-unsigned char ca_chart_log(uint64_t bytes);
-/* There is no chart so far. */
-void ca_chart_make_locked(struct ca_segment *segment);
+/* The distance of the map's blocks in a segment of so many bytes. */
+unsigned char ca_segment_map_log(uint64_t bytes);
+/* There is no map so far. */
+void ca_segment_map_make_locked(struct ca_segment *segment);
 /* The block has come to hold [address, address + bytes). */
 static inline void
-ca_chart_note_locked(struct ca_block *block, uint64_t address, uint64_t bytes)
+ca_segment_map_note_locked(struct ca_block *block, uint64_t address, uint64_t bytes)
 {
 	struct ca_segment *segment = block->segment;
 	uint64_t from = address - segment->address, to = from + bytes, i;
 
-	if (__builtin_expect(!segment->chart, 0)) {
-		ca_chart_make_locked(segment);
+	if (__builtin_expect(!segment->map, 0)) {
+		ca_segment_map_make_locked(segment);
 		return;
 	}
-	i = (from + ((uint64_t)1 << segment->chart_log) - 1) >> segment->chart_log;
-	for (; i << segment->chart_log < to; i++)
-		segment->chart->at[i] = block;
+	i = (from + ((uint64_t)1 << segment->map_log) - 1) >> segment->map_log;
+	for (; i << segment->map_log < to; i++)
+		segment->map->at[i] = block;
 }
 
 /* The program's block that begins at `address` belongs to the caller, for a free: no magazine has
@@ -200,7 +200,7 @@ void ca_pools_init(struct ca_pool pools[2]);
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
 /* A STREAM_HELD or MULTI_HELD block has those users; it may be indexed. */
-void ca_pool_carry_locked(struct ca_block *block, struct ca_several *several);
+void ca_pool_carry_locked(struct ca_block *block, struct ca_multi_users *multi);
 static inline struct ca_pool *
 ca_pool_for(struct ca_space *space, uint64_t bytes)
 {

@@ -63,7 +63,7 @@ pool_of(const struct ca_block *block)
 	if (block->state == CA_BLOCK_STREAM_HELD)
 		return &ca_held_record(&block->user)->pools[!pool->small];
 	if (block->state == CA_BLOCK_MULTI_HELD)
-		return &ca_block_several(block)->set->pools[!pool->small];
+		return &ca_block_multi(block)->set->pools[!pool->small];
 	return pool;
 }
 
@@ -80,14 +80,14 @@ places_of(struct ca_heap *heap, struct ca_block *block)
 		places = ca_slabs_get(&heap->places);
 	places->by_size.height = places->by_usable.height = 0;
 	places->block = block;
-	places->several = NULL;
+	places->multi = NULL;
 	return block->places = places;
 }
 
 void
-ca_pool_carry_locked(struct ca_block *block, struct ca_several *several)
+ca_pool_carry_locked(struct ca_block *block, struct ca_multi_users *multi)
 {
-	places_of(block->segment->space->heap, block)->several = several;
+	places_of(block->segment->space->heap, block)->multi = multi;
 }
 
 void
@@ -126,7 +126,7 @@ ca_pool_unindex_locked(struct ca_block *block)
 	ca_index_remove(&pool->by_size, &block->places->by_size);
 	ca_index_remove(&pool->by_usable, &block->places->by_usable);
 	ca_index_remove(&segment->space->wholes, &segment->by_whole);
-	if (block->places->several)
+	if (block->places->multi)
 		return; /* it carries them until its next place */
 	ca_slabs_put(&heap->places, block->places);
 	block->places = NULL;
@@ -210,39 +210,39 @@ ca_pool_is_whole(const struct ca_block *block, uint64_t bytes)
 /* A piece of a block needs a record, and one for its users if the block has several. */
 struct piece {
 	struct ca_block *block;
-	struct ca_several *several;
+	struct ca_multi_users *multi;
 };
 
 static bool
 piece_get(const struct ca_block *block, struct piece *ret_piece)
 {
 	struct ca_heap *heap = block->segment->space->heap;
-	struct ca_several *several = ca_block_several(block);
+	struct ca_multi_users *multi = ca_block_multi(block);
 	struct piece piece = { ca_block_new_locked(heap), NULL };
 
-	if (piece.block && several) {
-		piece.several = ca_objects_get(&heap->users);
-		if (piece.several)
-			*piece.several = *several;
+	if (piece.block && multi) {
+		piece.multi = ca_objects_get(&heap->users);
+		if (piece.multi)
+			*piece.multi = *multi;
 		else
 			ca_slabs_put(&heap->blocks, piece.block);
 	}
 	*ret_piece = piece;
-	return piece.block && !several == !piece.several;
+	return piece.block && !multi == !piece.multi;
 }
 
 static void
 piece_put(struct ca_heap *heap, const struct piece *piece)
 {
 	ca_slabs_put(&heap->blocks, piece->block);
-	ca_objects_put(&heap->users, piece->several);
+	ca_objects_put(&heap->users, piece->multi);
 }
 
 static void
 piece_carry(const struct piece *piece)
 {
-	if (piece->several)
-		ca_pool_carry_locked(piece->block, piece->several);
+	if (piece->multi)
+		ca_pool_carry_locked(piece->block, piece->multi);
 }
 
 /* Behind the cut is something left, in front of it nothing. */

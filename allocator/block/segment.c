@@ -82,7 +82,7 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	segment->first = block;
 	segment->address = address;
 	segment->bytes = bytes;
-	segment->chart_log = ca_chart_log(bytes);
+	segment->map_log = ca_segment_map_log(bytes);
 	segment->retired = space->poisoned;
 	ca_list_init(&segment->hand);
 	ca_list_insert(&space->segments, &segment->link);
@@ -204,7 +204,7 @@ ca_segment_forget_locked(struct ca_segment *segment)
 	ca_tree_remove(&heap->by_address, &segment->by_address);
 	ca_list_remove(&segment->link);
 	ca_list_remove(&segment->hand);
-	ca_objects_put(&heap->charts, segment->chart);
+	ca_objects_put(&heap->segment_maps, segment->map);
 	ca_objects_put(&heap->ranges, segment->registered);
 	ca_objects_put(&heap->segments, segment);
 }

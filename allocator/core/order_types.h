@@ -128,8 +128,8 @@ struct ca_stream_record {
 	uint64_t arms;   /* the last number in hot.armed */
 	/* The epoch after the last wait that raised `known` had returned: a wait for a stamp that
 	 * is not smaller is a wait for all that is known. */
-	uint64_t learned;
-	unsigned coming;     /* hazards whose submission goes on */
+	uint64_t known_epoch;
+	unsigned submitting; /* hazards whose submission goes on */
 	unsigned calls;      /* calls of ours into the driver that name the handle now */
 	unsigned clock_next; /* the part of the clock to forget next */
 	bool submitted; /* ca_stream_note_thread was called: `thread` is not only who made it */
@@ -138,13 +138,13 @@ struct ca_stream_record {
 	_Atomic uint64_t exposed; /* largest stamp of its unfinished memory handed out */
 	/* != 0: since the last launch that waited for all before, memory of the stream was exposed,
 	 * or a guard left it to the driver that the stream comes after an exposed user */
-	_Atomic uint64_t loose;
+	_Atomic uint64_t reused_unordered;
 	/* Memory freed at a stamp up to this may have no exact mark (it was freed in a quiet space,
 	 * or a capture was in the way of the mark): not exposed unless the space is quiet. */
 	_Atomic uint64_t inexact;
-	_Atomic uint64_t lessons; /* moves when `known` grows */
-	_Atomic bool closed;      /* a ghost: no handle any more */
-	_Atomic bool lost;        /* no mark of it can be had any more: context marks only */
+	_Atomic uint64_t known_generation; /* moves when `known` grows */
+	_Atomic bool closed;               /* a ghost: no handle any more */
+	_Atomic bool lost; /* no mark of it can be had any more: context marks only */
 	/* under the order lock */
 	struct ca_list points;
 	struct ca_tree by_bound;
@@ -153,7 +153,7 @@ struct ca_stream_record {
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools;  /* [2]: STREAM_HELD blocks, by size */
 	struct ca_list waiting; /* ca_block.waiting of STREAM_HELD blocks, smallest stamp first */
-	uint64_t adopted;       /* `lessons` for which deferred/multi_user.c has looked */
+	uint64_t adopted;       /* `known_generation` for which deferred/multi_user.c has looked */
 };
 
 /* One a space. */
@@ -164,26 +164,26 @@ struct ca_order {
 	bool traced;                     /* constant: the heap has a tracer */
 	_Atomic uint64_t progress;       /* moves when some stream's done or lost changes */
 	_Atomic uint64_t hazards;        /* that ever began; 0: none need be looked for */
-	_Atomic unsigned coming;         /* of those, whose submission goes on */
+	_Atomic unsigned submitting;     /* of those, whose submission goes on */
 	_Atomic unsigned barriers; /* sections of ours in which the legacy stream may be used */
 	_Atomic uint64_t foreign;  /* stamp of the last work of another space; 0: none */
 	_Atomic uint64_t foreign_done;
-	/* Streams that could submit, one more if there is company, one more if `shown`: quiet if at
-	 * most 1. */
+	/* Streams that could submit, one more if there is company, one more if `needs_exact_marks`:
+	 * quiet if at most 1. */
 	_Atomic unsigned candidates;
 	_Atomic unsigned crossing; /* our calls for the legacy stream that go on in them */
-	struct ca_stream_record *_Atomic only;              /* the one candidate, if there is one */
+	struct ca_stream_record *_Atomic sole_stream;       /* the one candidate, if there is one */
 	_Atomic unsigned finished_only;                     /* CA_REASON_* */
 	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
 	pthread_mutex_t lock;
 	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
 	struct ca_stream_record *streams[CA_STREAMS_MAX];
 	/* under the heap's lock and this one */
-	bool peopled; /* it ever had a candidate, and is alive: company for the other spaces */
+	bool had_stream; /* it ever had a candidate, and is alive: company for the other spaces */
 	/* under the lock */
 	bool passed; /* a submission did not wait for the end of a section that goes on */
 	bool dead;
-	bool shown; /* memory is, or will be, registered to somebody who is no stream */
+	bool needs_exact_marks; /* memory is, or will be, registered to somebody who is no stream */
 	struct ca_stream_record *_Atomic sole_user; /* see ca_order_set_only_user; NULL: any */
 	struct ca_arena arena;                      /* records of streams, points */
 	struct ca_objects points;

@@ -5,7 +5,7 @@
  * The heap's lock guards every field here but three kinds: atomics, of which each says who reads or
  * changes it; struct ca_order and the records of streams, most of which the space's order lock
  * guards (order_types.h); and what an ALLOCATED block that a magazine may have lends to it: `user`,
- * `thread`, `requested`, `serial`, and `born` or `below`. Its `quick` word tells who may change
+ * `thread`, `requested`, `serial`, and `birth` or `below`. Its `quick` word tells who may change
  * those six:
  *
  *     0     the holder of the heap's lock; in each state but ALLOCATED the word is 0
@@ -120,10 +120,10 @@ struct ca_segment;
 struct ca_user_set;
 
 /* The users of a block that has several, or another one than its stream; each stream once. */
-struct ca_several {
+struct ca_multi_users {
 	struct ca_users users;
 	union {
-		uint64_t born;           /* ALLOCATED: epoch */
+		uint64_t birth;          /* ALLOCATED: epoch */
 		struct ca_user_set *set; /* MULTI_HELD */
 	};
 };
@@ -133,7 +133,8 @@ struct ca_places {
 	struct ca_tree_node by_size;   /* pool->by_size */
 	struct ca_tree_node by_usable; /* large pool: pool->by_usable */
 	struct ca_block *block;
-	struct ca_several *several; /* STREAM_HELD: NULL: its stream is its one user; MULTI_HELD */
+	struct ca_multi_users
+		*multi; /* STREAM_HELD: NULL: its stream is its one user; MULTI_HELD */
 };
 
 /*
@@ -151,7 +152,7 @@ struct ca_block {
 		/* in a list; MARK_HELD, STREAM_HELD, MULTI_HELD: see above */
 		struct ca_list waiting;
 		/* ALLOCATED, of the last allocation. `quick` tells who may change these two, and
-		 * `born`, `below`, `thread` and `user`: see above. */
+		 * `birth`, `below`, `thread` and `user`: see above. */
 		struct {
 			_Atomic uint64_t requested; /* bytes */
 			_Atomic uint64_t serial;
@@ -159,14 +160,14 @@ struct ca_block {
 	};
 	/* ALLOCATED: whose unfinished memory it was handed out as; STREAM_HELD: in whose list it
 	 * is, and where there; MULTI_HELD: of the first stream of its set. Its one user, if it has
-	 * no `several`. No stream: none. */
+	 * no `multi`. No stream: none. */
 	struct ca_user user;
 	/* NULL in any other state */
 	union {
-		uint64_t born;              /* ALLOCATED, the program has it: epoch */
-		struct ca_block *below;     /* ALLOCATED, in a magazine: freed before it */
-		struct ca_several *several; /* ALLOCATED, `has_several`: and when it was born */
-		struct ca_places *places;   /* FREE or held: indexed, or about to be */
+		uint64_t birth;               /* ALLOCATED, the program has it: epoch */
+		struct ca_block *below;       /* ALLOCATED, in a magazine: freed before it */
+		struct ca_multi_users *multi; /* ALLOCATED, `has_multi`: and when it was born */
+		struct ca_places *places;     /* FREE or held: indexed, or about to be */
 	};
 	/* ALLOCATED: that allocated it; freed: that freed it, 0 if several. See ca_order_thread */
 	uint32_t thread;
@@ -175,7 +176,7 @@ struct ca_block {
 			uint32_t space : 22;      /* its number */
 			uint32_t sync_memops : 1; /* ALLOCATED: set by the program; no magazine
 						     either */
-			uint32_t has_several : 1; /* ALLOCATED: users; no magazine takes it then */
+			uint32_t has_multi : 1;   /* ALLOCATED: users; no magazine takes it then */
 			enum ca_block_state state : 8;
 		};
 		uint32_t space_and_state;
@@ -197,7 +198,7 @@ ca_block_word(uint32_t space, enum ca_block_state state)
 /* The lowest blocks at equal distances, powers of two, in a segment of several:
  * ca_block_find_locked. */
 enum { CA_CHART_LOG = 5, CA_CHART = 1 << CA_CHART_LOG };
-struct ca_chart {
+struct ca_segment_map {
 	struct ca_block *at[CA_CHART];
 };
 
@@ -229,7 +230,7 @@ struct ca_segment {
 	struct ca_tree_node by_address;   /* heap->by_address */
 	struct ca_tree_node by_whole;     /* one block, FREE, not stuck: space->wholes */
 	struct ca_registered *registered; /* NULL: nothing of it was ever registered */
-	struct ca_chart *chart; /* NULL: it is one block, or was when there was no memory */
+	struct ca_segment_map *map; /* NULL: it is one block, or was when there was no memory */
 	uint64_t rests_since_ns;
 	uint64_t rests_since; /* heap->serial */
 	struct ca_list link;  /* space->segments */
@@ -247,7 +248,7 @@ struct ca_segment {
 	unsigned char standing; /* CA_STUCK, CA_RESTS; 0 again when memory of it is handed out */
 	bool returning;         /* inside the driver's free: its address may be another's already */
 	bool captured;          /* its one block was handed out in a capture (deferred/graph.c) */
-	unsigned char chart_log; /* of the distance of the chart's blocks, bytes */
+	unsigned char map_log;  /* of the distance of the map's blocks, bytes */
 };
 
 /* By a node of space->wholes. */
@@ -389,7 +390,7 @@ struct ca_space {
 	uint64_t freed_by;               /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks;         /* at what other threads freed; at allocations */
 	unsigned number;                 /* from 0, in the order of their making */
-	bool several_free;               /* freed_by was another one before */
+	bool several_threads_free;       /* freed_by was another one before */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;
@@ -406,7 +407,7 @@ struct ca_heap {
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
 	struct ca_arena records;
 	struct ca_slabs blocks, places;
-	struct ca_objects charts, ranges, segments, groups, users, holds, charges;
+	struct ca_objects segment_maps, ranges, segments, groups, users, holds, charges;
 	struct ca_tree by_address; /* ca_segment.by_address */
 	struct ca_tree charged;    /* struct ca_charge, by (handle, kind): policy/limit.c */
 	struct ca_bases bases;
@@ -423,8 +424,9 @@ struct ca_heap {
 	unsigned finished_only;   /* CA_REASON_* of every space, those to come included */
 	unsigned n_spaces;        /* made so far */
 	struct ca_tracer *tracer; /* NULL: nobody records */
-	unsigned peopled;         /* spaces that are: ca_order.peopled */
-	bool registers; /* ca_register_begins: a space to come is `shown` from the start */
+	unsigned had_stream;      /* spaces with ca_order.had_stream */
+	bool registers; /* ca_register_begins: a space to come needs exact marks from the start
+			 */
 	struct ca_heap_hooks hooks; /* constant */
 };
 

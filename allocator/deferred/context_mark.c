@@ -220,7 +220,7 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 
 int
 ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
-			      const struct ca_lent *keep)
+			      const struct ca_saved_allocation *keep)
 {
 	struct ca_heap *heap = space->heap;
 	int r = heap->no_marks ? -ENOTSUP : mark(space, hand, !keep);

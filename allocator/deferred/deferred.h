@@ -96,7 +96,7 @@ void ca_multi_take_over_locked(struct ca_space *space, struct ca_stream_record *
 
 /* The fields that an ALLOCATED block has no room for while it waits; for a caller that may have to
  * make it ALLOCATED again. */
-struct ca_lent {
+struct ca_saved_allocation {
 	struct ca_block *block;
 	uint64_t requested; /* bytes */
 	uint64_t serial;
@@ -109,7 +109,7 @@ struct ca_lent {
  * again.
  */
 int ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
-				  const struct ca_lent *keep);
+				  const struct ca_saved_allocation *keep);
 /* MARK_HELD blocks wait for the next mark, or for all that was submitted so far. */
 void ca_unmarked_add_locked(struct ca_space *space, struct ca_list *blocks);
 /* Settles them, if all that is known to have finished. True: something was settled. */

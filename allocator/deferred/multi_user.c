@@ -119,21 +119,21 @@ sort(struct ca_users *users)
 /* The block becomes the own of a stream that comes after all its users. Its place in the list is
  * that of the last free. */
 static void
-own(struct ca_block *block, struct ca_stream_record *record, struct ca_several *several)
+own(struct ca_block *block, struct ca_stream_record *record, struct ca_multi_users *multi)
 {
 	struct ca_user place = { &record->hot, 0 };
 	unsigned i;
 
-	if (CA_MUTANT(OLD_STAMP_STANDS) && ca_users_find(&several->users, &record->hot)) {
-		place = *ca_users_find(&several->users, &record->hot);
+	if (CA_MUTANT(OLD_STAMP_STANDS) && ca_users_find(&multi->users, &record->hot)) {
+		place = *ca_users_find(&multi->users, &record->hot);
 		ca_block_drop_users_locked(block);
 		ca_block_own_locked(block, place, NULL);
 		return;
 	}
-	for (i = 0; i < several->users.n; i++)
-		if (several->users.user[i].stamp > place.stamp)
-			place.stamp = several->users.user[i].stamp;
-	ca_block_own_locked(block, place, several);
+	for (i = 0; i < multi->users.n; i++)
+		if (multi->users.user[i].stamp > place.stamp)
+			place.stamp = multi->users.user[i].stamp;
+	ca_block_own_locked(block, place, multi);
 }
 
 static bool
@@ -146,24 +146,24 @@ bool
 ca_multi_place_locked(struct ca_block *block, const struct ca_users *users)
 {
 	struct ca_space *space = block->segment->space;
-	struct ca_several *several = ca_block_several(block), *fresh = NULL;
+	struct ca_multi_users *multi = ca_block_multi(block), *fresh = NULL;
 
-	if (!several)
-		several = fresh = ca_objects_get(&space->heap->users);
-	if (!several)
+	if (!multi)
+		multi = fresh = ca_objects_get(&space->heap->users);
+	if (!multi)
 		return false;
-	several->users = *users;
-	sort(&several->users);
+	multi->users = *users;
+	sort(&multi->users);
 	if (!ca_registered_overlaps(block) && space->main && is_main(space, space->main) &&
-	    ca_order_is_after(space->main, &several->users)) {
+	    ca_order_is_after(space->main, &multi->users)) {
 		CA_REACHED(SEVERAL_MAIN);
-		own(block, space->main, several);
+		own(block, space->main, multi);
 		return true;
 	}
-	several->set = set_for(space, &several->users);
-	if (several->set) {
+	multi->set = set_for(space, &multi->users);
+	if (multi->set) {
 		CA_REACHED(SEVERAL_SET);
-		ca_block_wait_locked(block, several);
+		ca_block_wait_locked(block, multi);
 		return true;
 	}
 	ca_objects_put(&space->heap->users, fresh);
@@ -189,7 +189,7 @@ settle_set(struct ca_user_set *set)
 	bool settled = false;
 
 	CA_LIST_EACH_SAFE(struct ca_block, block, &set->blocks, waiting) {
-		if (is_any_done(&ca_block_several(block)->users)) {
+		if (is_any_done(&ca_block_multi(block)->users)) {
 			CA_REACHED(SEVERAL_SETTLED);
 			ca_held_place_again_locked(block);
 			settled = true;
@@ -234,22 +234,22 @@ vote(struct ca_space *space, struct ca_stream_record *record)
 static bool
 take_over(struct ca_block *block, struct ca_stream_record *record)
 {
-	struct ca_several *several = ca_block_several(block);
+	struct ca_multi_users *multi = ca_block_multi(block);
 	struct ca_users users;
 
 	ca_block_users(block, &users);
 	if (block->thread != ca_order_thread() || ca_registered_overlaps(block) ||
 	    !ca_order_is_after(record, &users))
 		return false;
-	if (!several)
-		several = ca_objects_get(&record->space->heap->users);
-	if (!several)
+	if (!multi)
+		multi = ca_objects_get(&record->space->heap->users);
+	if (!multi)
 		return false;
 	CA_REACHED(SEVERAL_ADOPTED);
-	several->users = users;
+	multi->users = users;
 	ca_pool_unindex_locked(block);
 	ca_list_remove(&block->waiting);
-	own(block, record, several);
+	own(block, record, multi);
 	return true;
 }
 
@@ -268,14 +268,14 @@ take_over_from(struct ca_list *list, struct ca_stream_record *record)
 void
 ca_multi_take_over_locked(struct ca_space *space, struct ca_stream_record *record)
 {
-	uint64_t lessons = atomic_load(&record->lessons);
+	uint64_t known_generation = atomic_load(&record->known_generation);
 	struct ca_stream_record *other;
 	unsigned i;
 
 	vote(space, record);
-	if (record->adopted == lessons || !is_main(space, record))
+	if (record->adopted == known_generation || !is_main(space, record))
 		return;
-	record->adopted = lessons;
+	record->adopted = known_generation;
 	CA_LIST_EACH(struct ca_user_set, set, &space->sets, link)
 		take_over_from(&set->blocks, record);
 	for (i = 0; (other = ca_record_at(&space->order, i)); i++)

@@ -134,7 +134,7 @@ settle_stream(struct ca_stream_record *record)
 			settled = true;
 			continue;
 		}
-		if (!ca_block_several(block))
+		if (!ca_block_multi(block))
 			break;
 		at = at->next;
 		in_vain++;

@@ -5,7 +5,7 @@
  * A stream's clock says what its next submission comes after: parts (other stream, stamp). It grows
  * by the waits that the guard or the program inserts. Of the own space every stream is kept;
  * besides, the few parts learned last, for the events that are recorded: forgetting one only costs
- * a wait that was not needed. `learned` is read after the wait's real call has returned, and a
+ * a wait that was not needed. `known_epoch` is read after the wait's real call has returned, and a
  * bound is taken before its own: a bound that is not smaller belongs to a mark behind the wait.
  *
  * An event's snapshot (stream, bound, the stream's clock) is a seqlock: the sequence is odd from
@@ -91,8 +91,8 @@ includes(struct ca_stream_record *record, uint64_t *known, uint64_t stamp, bool 
 	*known = stamp;
 	if (done)
 		return;
-	record->learned = atomic_load(&record->hot.words->epoch);
-	atomic_fetch_add(&record->lessons, 1);
+	record->known_epoch = atomic_load(&record->hot.words->epoch);
+	atomic_fetch_add(&record->known_generation, 1);
 }
 
 void

@@ -6,8 +6,8 @@
  * covers b lies behind that wait. The first is what v's clock knows. For the second it does not
  * matter which submission v was stamped for: covered means a bound that is not smaller than b,
  * taken before the mark's own call, and a bound that is not smaller than the epoch read after the
- * wait had returned was taken after that. A stamp smaller than `learned` may be covered by a mark
- * in front of the wait, which says nothing about u.
+ * wait had returned was taken after that. A stamp smaller than `known_epoch` may be covered by a
+ * mark in front of the wait, which says nothing about u.
  *
  * So it is with everything else that counts (v, b) as finished or waits for it: clocks,
  * synchronising calls and the driver's own order of the legacy stream come behind the wait, too. No
@@ -27,7 +27,7 @@ stands_for(const struct ca_user *by, const struct ca_user *user)
 {
 	const struct ca_stream_record *record = ca_record(by->stream);
 
-	if (by->stream == user->stream || by->stamp < record->learned)
+	if (by->stream == user->stream || by->stamp < record->known_epoch)
 		return false;
 	return ca_clock_includes_ordered(record, user->stream,
 					 CA_MUTANT(OLD_ORDER_COUNTS) ? 1 : user->stamp);
@@ -39,7 +39,7 @@ is_covered_ordered(const struct ca_candidates *all, const struct ca_user *user)
 	struct ca_stream_record *record = ca_record(user->stream);
 	unsigned i;
 
-	if (record->coming || atomic_load(&record->hazard) > atomic_load(&record->done))
+	if (record->submitting || atomic_load(&record->hazard) > atomic_load(&record->done))
 		return false;
 	for (i = 0; i < all->n; i++)
 		if (stands_for(&all->user[i], user))

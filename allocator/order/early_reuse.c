@@ -63,7 +63,7 @@ may_expose_ordered(struct ca_order *order, struct ca_stream_record *record, uint
 {
 	if (ca_order_is_quiet_ordered(order) && !atomic_load(&record->closed))
 		return true;
-	if (record->coming || atomic_load(&record->hazard) > atomic_load(&record->done)) {
+	if (record->submitting || atomic_load(&record->hazard) > atomic_load(&record->done)) {
 		CA_REACHED(EXPOSED_HAZARD);
 		return false;
 	}
@@ -97,7 +97,7 @@ may_expose_one(struct ca_order *order, const struct ca_user *user)
 
 	if (atomic_load(&record->lost))
 		return false;
-	if (atomic_load(&order->only) == record && !atomic_load(&order->hazards))
+	if (atomic_load(&order->sole_stream) == record && !atomic_load(&order->hazards))
 		return true; /* quiet */
 	ca_order_lock(order);
 	result = may_expose_ordered(order, record, user->stamp);
@@ -150,7 +150,7 @@ reuse_number(void)
 void
 ca_record_note_reuse(struct ca_stream_record *record)
 {
-	atomic_store_explicit(&record->loose, reuse_number(), memory_order_release);
+	atomic_store_explicit(&record->reused_unordered, reuse_number(), memory_order_release);
 }
 
 void
@@ -171,22 +171,23 @@ ca_order_expose(struct ca_order *order, const struct ca_user *user)
 
 /* ---- programmatic launches */
 
-static __thread struct ca_stream *loose_stream __attribute__((tls_model("initial-exec")));
-static __thread uint64_t loose_seen __attribute__((tls_model("initial-exec")));
+static __thread struct ca_stream *reused_stream __attribute__((tls_model("initial-exec")));
+static __thread uint64_t reused_seen __attribute__((tls_model("initial-exec")));
 
 bool
 ca_submit_must_be_serial(struct ca_stream *stream)
 {
 	struct ca_stream_record *record = ca_record(stream);
 
-	loose_stream = stream;
-	loose_seen = atomic_load(&record->loose);
-	return loose_seen != 0;
+	reused_stream = stream;
+	reused_seen = atomic_load(&record->reused_unordered);
+	return reused_seen != 0;
 }
 
 void
 ca_submit_serial(struct ca_stream *stream)
 {
-	if (loose_stream == stream && loose_seen)
-		atomic_compare_exchange_strong(&ca_record(stream)->loose, &loose_seen, 0);
+	if (reused_stream == stream && reused_seen)
+		atomic_compare_exchange_strong(&ca_record(stream)->reused_unordered, &reused_seen,
+					       0);
 }

@@ -163,7 +163,7 @@ needs_context(struct ca_stream_record *record)
 }
 
 static void
-collect_ordered(struct ca_order *order, uint64_t born, struct ca_candidates *all)
+collect_ordered(struct ca_order *order, uint64_t birth, struct ca_candidates *all)
 {
 	struct ca_stream_record *record;
 	unsigned inherited = all->n, at;
@@ -173,7 +173,7 @@ collect_ordered(struct ca_order *order, uint64_t born, struct ca_candidates *all
 
 		if (!ca_order_is_user(order, record))
 			continue;
-		if (last >= born || atomic_load(&record->hazard) > atomic_load(&record->done))
+		if (last >= birth || atomic_load(&record->hazard) > atomic_load(&record->done))
 			candidates_add(all, inherited, &record->hot, last);
 	}
 }
@@ -196,7 +196,7 @@ arm_ordered(const struct ca_users *users)
 
 		if (!atomic_load(&record->closed))
 			atomic_store(&record->hot.armed, ++record->arms);
-		if (record->coming) /* the mark may cover it */
+		if (record->submitting) /* the mark may cover it */
 			ca_raise(&record->inexact, users->user[i].stamp);
 	}
 }
@@ -210,7 +210,7 @@ waits_when_quiet(struct ca_order *order)
 }
 
 void
-ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inherited,
+ca_order_users(struct ca_order *order, uint64_t birth, const struct ca_users *inherited,
 	       struct ca_users *ret_users)
 {
 	unsigned fallback = atomic_load(&order->finished_only) & ~CA_REASONS_SEEN;
@@ -221,11 +221,11 @@ ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inh
 	all.more = false;
 	ca_order_lock(order);
 	ret_users->context =
-		fallback || inherited->context || ca_order_has_foreign_user(order, born);
+		fallback || inherited->context || ca_order_has_foreign_user(order, birth);
 	for (i = 0; i < inherited->n && !CA_MUTANT(INHERITED_DROPPED); i++)
 		if (!ca_user_is_done(&inherited->user[i]))
 			all.user[all.n++] = inherited->user[i];
-	collect_ordered(order, born, &all);
+	collect_ordered(order, birth, &all);
 	ca_users_choose_ordered(&all, ret_users);
 	for (i = 0; i < ret_users->n; i++)
 		ret_users->context |= needs_context(ca_record(ret_users->user[i].stream));
@@ -244,7 +244,7 @@ is_held_up_ordered(struct ca_order *order)
 
 	if (!atomic_load(&order->hazards))
 		return false;
-	if (atomic_load(&order->coming))
+	if (atomic_load(&order->submitting))
 		return true;
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++)
 		if (ca_record_has_hazard(record))
@@ -287,7 +287,7 @@ ca_order_is_quiet(struct ca_order *order)
 struct ca_stream_record *
 ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
 {
-	struct ca_stream_record *only = atomic_load(&order->only);
+	struct ca_stream_record *only = atomic_load(&order->sole_stream);
 	uint64_t others = 0;
 	unsigned i;
 
@@ -303,7 +303,7 @@ ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
 	*ret_last = atomic_load(&only->hot.last);
 	/* a thread that ends the quiet from now on finds that stamp */
 	if (atomic_load(&order->hazards) || atomic_load(&order->candidates) > 1 ||
-	    atomic_load(&order->only) != only || atomic_load(&only->lost))
+	    atomic_load(&order->sole_stream) != only || atomic_load(&only->lost))
 		return NULL;
 	return only;
 }
@@ -450,12 +450,12 @@ ca_submit_hazard_begin(struct ca_stream *stream)
 	ca_order_lock(order);
 	ends = ca_order_is_quiet_ordered(order);
 	/* another thread that ended the quiet may not have marked yet what is exposed */
-	marks = ends || atomic_load(&order->coming);
+	marks = ends || atomic_load(&order->submitting);
 	/* first, so that whoever still finds the space quiet is looked at below */
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ORDER);
 	atomic_fetch_add(&order->hazards, 1);
-	atomic_fetch_add(&order->coming, 1);
-	record->coming++;
+	atomic_fetch_add(&order->submitting, 1);
+	record->submitting++;
 	if (ends)
 		ca_order_leave_quiet_ordered(order);
 	ca_order_unlock(order);
@@ -477,8 +477,8 @@ ca_submit_hazard_end(struct ca_stream *stream, bool submitted)
 	ca_order_lock(order);
 	if (submitted)
 		ca_raise(&record->hazard, atomic_load(&stream->last));
-	record->coming--;
-	atomic_fetch_sub(&order->coming, 1);
+	record->submitting--;
+	atomic_fetch_sub(&order->submitting, 1);
 	ca_order_unlock(order);
 }
 

@@ -330,36 +330,37 @@ void ca_order_mark_busy(struct ca_space *space);
 uint64_t ca_order_birth(struct ca_order *order);
 /* Work of another space may touch what was born then. */
 static inline bool
-ca_order_has_foreign_user(struct ca_order *order, uint64_t born)
+ca_order_has_foreign_user(struct ca_order *order, uint64_t birth)
 {
 	uint64_t foreign = atomic_load(&order->foreign);
 
-	return foreign >= born && foreign > atomic_load(&order->foreign_done);
+	return foreign >= birth && foreign > atomic_load(&order->foreign_done);
 }
 
 /* The half of ca_order_is_untouched that is not about the space (for that: CA_ATTENTION_ORDER). */
 static inline bool
-ca_order_is_unstamped(struct ca_order *order, uint64_t born)
+ca_order_is_unstamped(struct ca_order *order, uint64_t birth)
 {
-	return atomic_load(&order->words.epoch) == born && !ca_order_has_foreign_user(order, born);
+	return atomic_load(&order->words.epoch) == birth &&
+	       !ca_order_has_foreign_user(order, birth);
 }
 /*
  * The usual case of a free, found cheaply, without a lock. True only if no stream was stamped since
- * `born`: the present epoch is the one of the birth, and nobody was stamped with it.
+ * `birth`: the present epoch is the one of the birth, and nobody was stamped with it.
  */
 static inline bool
-ca_order_is_untouched(struct ca_order *order, uint64_t born)
+ca_order_is_untouched(struct ca_order *order, uint64_t birth)
 {
 	return !(atomic_load(&order->finished_only) & ~CA_REASONS_SEEN) &&
-	       ca_order_is_unstamped(order, born) && !atomic_load(&order->hazards);
+	       ca_order_is_unstamped(order, birth) && !atomic_load(&order->hazards);
 }
 
 /*
  * The users of a block at its free: of `inherited` those that have not finished, and every stream
- * stamped at `born` or later; without those that another one stands for. Arms them unless the
+ * stamped at `birth` or later; without those that another one stands for. Arms them unless the
  * space is quiet. *ret_users is not *inherited.
  */
-void ca_order_users(struct ca_order *order, uint64_t born, const struct ca_users *inherited,
+void ca_order_users(struct ca_order *order, uint64_t birth, const struct ca_users *inherited,
 		    struct ca_users *ret_users);
 /* A free takes effect behind what was submitted to the stream, and what the driver orders before
  * it, which may be what makes other streams' later use of the memory come first. */
@@ -390,7 +391,7 @@ struct ca_stream_record *ca_order_is_only_stream(struct ca_order *order,
 static inline struct ca_stream_record *
 ca_order_only_stream(struct ca_order *order)
 {
-	struct ca_stream_record *only = atomic_load(&order->only);
+	struct ca_stream_record *only = atomic_load(&order->sole_stream);
 
 	if (!only)
 		return NULL;

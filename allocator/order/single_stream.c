@@ -20,7 +20,7 @@ ca_order_candidates_change_ordered(struct ca_order *order, int change)
 		for (i = 0; (record = ca_record_at(order, i)); i++)
 			if (!atomic_load(&record->closed))
 				break;
-	atomic_store(&order->only, record);
+	atomic_store(&order->sole_stream, record);
 }
 
 void
@@ -54,10 +54,10 @@ ca_order_other_active_locked(struct ca_space *space)
 {
 	struct ca_heap *heap = space->heap;
 
-	if (space->order.peopled)
+	if (space->order.had_stream)
 		return false;
-	space->order.peopled = true;
-	if (++heap->peopled != 2)
+	space->order.had_stream = true;
+	if (++heap->had_stream != 2)
 		return false;
 	for (space = heap->spaces; space; space = space->next) {
 		ca_order_lock(&space->order);
@@ -73,13 +73,13 @@ ca_order_other_inactive(struct ca_space *space)
 	struct ca_heap *heap = space->heap;
 
 	ca_heap_lock(heap);
-	if (space->order.peopled && --heap->peopled == 1)
+	if (space->order.had_stream && --heap->had_stream == 1)
 		for (struct ca_space *each = heap->spaces; each; each = each->next) {
 			ca_order_lock(&each->order);
 			ca_order_candidates_change_ordered(&each->order, -1);
 			ca_order_unlock(&each->order);
 		}
-	space->order.peopled = false;
+	space->order.had_stream = false;
 	ca_heap_unlock(heap);
 }
 
@@ -90,8 +90,8 @@ ca_order_end_quiet(struct ca_space *space)
 	bool ends = false;
 
 	ca_order_lock(order);
-	if (!order->dead && !order->shown) {
-		order->shown = true;
+	if (!order->dead && !order->needs_exact_marks) {
+		order->needs_exact_marks = true;
 		ends = ca_order_candidate_comes_ordered(order);
 	}
 	ca_order_unlock(order);

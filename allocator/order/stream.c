@@ -45,8 +45,9 @@ ca_order_init(struct ca_space *space)
 	atomic_init(&order->finished_only, space->heap->finished_only);
 	if (space->heap->finished_only & ~CA_REASONS_SEEN)
 		atomic_fetch_or(&space->attention, CA_ATTENTION_ORDER);
-	order->shown = space->heap->registers;
-	atomic_init(&order->candidates, (space->heap->peopled > 1) + order->shown); /* company */
+	order->needs_exact_marks = space->heap->registers;
+	atomic_init(&order->candidates,
+		    (space->heap->had_stream > 1) + order->needs_exact_marks); /* company */
 	pthread_mutex_init(&order->lock, NULL);
 	ca_objects_init(&order->points, &order->arena, sizeof(struct ca_point));
 }
@@ -98,8 +99,8 @@ ca_order_after_fork_child(struct ca_order *order)
 
 	pthread_mutex_init(&order->lock, NULL);
 	order->dead = true;
-	order->peopled = false;
-	atomic_store(&order->coming, 0);
+	order->had_stream = false;
+	atomic_store(&order->submitting, 0);
 	atomic_store(&order->foreign_done, UINT64_MAX);
 	for (i = 0; (record = ca_record_at(order, i)); i++) {
 		record_kill(record);
@@ -107,7 +108,7 @@ ca_order_after_fork_child(struct ca_order *order)
 		record->by_bound = (struct ca_tree){ NULL };
 		ca_list_init(&record->waiting);
 		record->calls = 0;
-		record->coming = 0;
+		record->submitting = 0;
 	}
 	for (i = 0; i < CA_ACTIVE_WORDS; i++)
 		atomic_store(&order->active[i], 0);
@@ -172,10 +173,10 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 	for (i = 0; i < CA_CLOCK_PARTS; i++)
 		record->clock[i] = (struct ca_clock_part){ 0 };
 	memset(record->known, 0, sizeof(record->known));
-	record->learned = 0;
+	record->known_epoch = 0;
 	atomic_store(&record->hot.seen, 0);
 	atomic_store(&record->hot.armed, 0);
-	atomic_store(&record->loose, 0);
+	atomic_store(&record->reused_unordered, 0);
 	atomic_store(&record->lost, false);
 	atomic_store(&record->closed, false);
 }

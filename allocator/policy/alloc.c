@@ -29,7 +29,7 @@ is_fast(const struct ca_block *block, uint64_t rounded)
 	const struct ca_segment *segment = block->segment;
 
 	return segment->space->heap->quick && !segment->retired && !segment->captured &&
-	       !block->has_several && !ca_registered_overlaps(block) && ca_grains(rounded) &&
+	       !block->has_multi && !ca_registered_overlaps(block) && ca_grains(rounded) &&
 	       block->address % CA_GRAIN == 0;
 }
 
@@ -58,7 +58,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 	if (__builtin_expect(block->places != NULL, 0))
 		ca_block_keep_several_locked(block, ca_order_birth(&space->order));
 	else
-		block->born = ca_order_birth(&space->order);
+		block->birth = ca_order_birth(&space->order);
 	block->thread = (uint32_t)ca_order_thread();
 	block->sync_memops = false; /* the last owner's */
 	ca_block_set_state_locked(block, CA_BLOCK_ALLOCATED);
@@ -326,7 +326,7 @@ has_only_own(const struct ca_space *space)
 {
 	const struct ca_magazine *magazine = ca_own.magazine;
 
-	return ca_own.space == space->id && !magazine->several &&
+	return ca_own.space == space->id && !magazine->shared &&
 	       magazine->serial != magazine->serials_end;
 }
 

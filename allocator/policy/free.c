@@ -27,7 +27,7 @@ free_to_streams(struct ca_block *block)
 
 	ca_block_users(block, &inherited);
 	ca_block_drop_users_locked(block);
-	ca_order_users(order, block->born, &inherited, &users);
+	ca_order_users(order, block->birth, &inherited, &users);
 	if (ca_tracing(block->segment->space->heap))
 		ca_trace_free_locked(block, &users);
 	return ca_held_place_locked(block, &users);
@@ -38,7 +38,7 @@ free_used(struct ca_block *block)
 {
 	struct ca_space *space = block->segment->space;
 	struct ca_list hand;
-	struct ca_lent lent;
+	struct ca_saved_allocation saved;
 
 	if (ca_graph_keeps_locked(block)) {
 		if (ca_tracing(space->heap))
@@ -48,12 +48,12 @@ free_used(struct ca_block *block)
 	if (free_to_streams(block))
 		return 0;
 	block->user.stream = NULL;
-	lent = (struct ca_lent){ block, block->requested, block->serial };
+	saved = (struct ca_saved_allocation){ block, block->requested, block->serial };
 	ca_block_set_state_locked(block, CA_BLOCK_MARK_HELD);
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &block->waiting);
 	ca_list_splice(&hand, &space->unmarked);
-	return ca_context_mark_submit_locked(space, &hand, &lent);
+	return ca_context_mark_submit_locked(space, &hand, &saved);
 }
 
 static int
@@ -63,12 +63,12 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 
 	block->thread = (uint32_t)thread;
 	if (thread && segment->space->freed_by != thread) {
-		segment->space->several_free = segment->space->freed_by != 0;
+		segment->space->several_threads_free = segment->space->freed_by != 0;
 		segment->space->freed_by = thread;
 	}
 	/* the usual case needs no list of users */
 	if (!block->user.stream && !segment->captured &&
-	    ca_order_is_untouched(&segment->space->order, block->born)) {
+	    ca_order_is_untouched(&segment->space->order, block->birth)) {
 		if (ca_tracing(segment->space->heap))
 			ca_trace_free_locked(block, NULL);
 		ca_block_settle_locked(block);
@@ -83,7 +83,7 @@ static bool
 is_programs_own(const struct ca_block *block)
 {
 	return block->segment->adopted ||
-	       (!block->prev && !block->next && !block->user.stream && !block->has_several);
+	       (!block->prev && !block->next && !block->user.stream && !block->has_multi);
 }
 
 /* Others may use the segment: natively their frees would have waited for that. 0: they have

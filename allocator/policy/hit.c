@@ -27,7 +27,7 @@ __thread uint64_t ca_alloc_in_debt __attribute__((tls_model("initial-exec")));
 static void
 note_backpressure(struct ca_space *space, const struct ca_block *block)
 {
-	if (space->several_free && block->state == CA_BLOCK_FREE && block->thread &&
+	if (space->several_threads_free && block->state == CA_BLOCK_FREE && block->thread &&
 	    block->thread != ca_order_thread() && ca_alloc_exceeds_slack_locked(space))
 		ca_alloc_in_debt = space->id;
 }
@@ -36,7 +36,7 @@ note_backpressure(struct ca_space *space, const struct ca_block *block)
 static void
 expose(struct ca_space *space, struct ca_block *block, const struct ca_users *users)
 {
-	struct ca_several *several = ca_block_several(block);
+	struct ca_multi_users *multi = ca_block_multi(block);
 	bool quiet = ca_held_quiet_locked(space) != NULL;
 	unsigned i;
 
@@ -49,8 +49,8 @@ expose(struct ca_space *space, struct ca_block *block, const struct ca_users *us
 	if (users->n > 1) {
 		CA_COUNT(space, exposed_several);
 		CA_REACHED(EXPOSED_SEVERAL);
-		several->users = *users;
-	} else if (several) {
+		multi->users = *users;
+	} else if (multi) {
 		ca_block_drop_users_locked(block);
 	}
 	block->user = users->user[0];

@@ -24,9 +24,9 @@ ca_search_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64
 static struct ca_block *
 if_quiet(struct ca_space *space, struct ca_block *block)
 {
-	struct ca_several *several = block ? ca_block_several(block) : NULL;
+	struct ca_multi_users *multi = block ? ca_block_multi(block) : NULL;
 
-	return several && !ca_order_may_expose(&space->order, &several->users) ? NULL : block;
+	return multi && !ca_order_may_expose(&space->order, &multi->users) ? NULL : block;
 }
 
 /* The pool of what the quiet space's stream owns. NULL: there is none. */

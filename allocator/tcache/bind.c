@@ -69,11 +69,11 @@ make_locked(struct ca_heap *heap)
 	if (heap->magazines == magazine)
 		return magazine;
 	for (each = heap->magazines; each; each = each->next) {
-		if (each->several)
+		if (each->shared)
 			continue;
 		ca_magazine_lock(each);
 		ca_magazine_count_held(each); /* there was no bound to that */
-		each->several = true;
+		each->shared = true;
 		ca_magazine_unlock(each);
 	}
 	return magazine;
@@ -197,7 +197,7 @@ steal_locked(struct ca_magazine *magazine, uint32_t grains)
 	struct ca_magazine *other;
 	struct ca_stack *stack;
 
-	if (!magazine->several)
+	if (!magazine->shared)
 		return false;
 	for (other = magazine->space->heap->magazines; other; other = other->next) {
 		struct ca_block *top = NULL;
@@ -234,7 +234,7 @@ ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes)
 
 	if (ca_own.space != space->id && !(magazine = own_locked(space)))
 		return false;
-	if (magazine->several || magazine->serial == magazine->serials_end)
+	if (magazine->shared || magazine->serial == magazine->serials_end)
 		refresh_locked(space->heap, magazine);
 	stack = ca_stack_find(magazine, grains);
 	return (stack && ca_stack_top(stack)) || (grains && steal_locked(magazine, grains));

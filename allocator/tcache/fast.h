@@ -60,12 +60,12 @@ ca_quick_count_take(struct ca_counts *counts, const struct ca_block *block, uint
 /* The top of the stack becomes the program's, but nobody may see that yet. */
 static inline __attribute__((always_inline)) void
 ca_quick_take(struct ca_magazine *magazine, struct ca_stack *stack, struct ca_block *block,
-	      uint64_t size, uint64_t born)
+	      uint64_t size, uint64_t birth)
 {
 	ca_stack_pop(stack, block);
 	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
-	block->born = born;
+	block->birth = birth;
 }
 
 static inline __attribute__((always_inline)) void
@@ -82,7 +82,7 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_stack *stack;
 	struct ca_block *block;
-	uint64_t born, address;
+	uint64_t birth, address;
 
 	*ret_stack = NULL;
 	if (__builtin_expect(ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX, 0))
@@ -98,12 +98,12 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 		return false;
 	if (__builtin_expect(!ca_quick_may_take(magazine, space, block, size), 0))
 		return false;
-	born = atomic_load(&space->order.words.epoch);
-	if (__builtin_expect(born & 1, 0))
+	birth = atomic_load(&space->order.words.epoch);
+	if (__builtin_expect(birth & 1, 0))
 		return false;
 	if (__builtin_expect(!ca_quick_count_take(&magazine->counts, block, size), 0))
 		return false;
-	ca_quick_take(magazine, stack, block, size, born);
+	ca_quick_take(magazine, stack, block, size, birth);
 	/* the record's other half has it, too, but is not touched */
 	address = atomic_load_explicit(&block->quick, memory_order_relaxed) ^ CA_QUICK_KEPT;
 	ca_quick_publish(block, address);
@@ -126,7 +126,7 @@ ca_quick_may_give(const struct ca_magazine *magazine, const struct ca_stack *sta
 	return magazine->own_live == block->space_and_state &&
 	       (CA_MUTANT(ATTENTION_IGNORED) || !atomic_load(&space->attention)) &&
 	       block->thread == magazine->thread && !block->user.stream &&
-	       ca_order_is_unstamped(&space->order, block->born) && stack->room;
+	       ca_order_is_unstamped(&space->order, block->birth) && stack->room;
 }
 
 /* False: the sums would be less than ever, nothing was changed. */

@@ -180,7 +180,7 @@ ca_stack_push(struct ca_stack *stack, struct ca_block *block)
 static inline void
 ca_stack_pop(struct ca_stack *stack, struct ca_block *block)
 {
-	/* `born` from now on */
+	/* `birth` from now on */
 	atomic_store_explicit(&stack->top, block->below, memory_order_relaxed);
 	stack->room++;
 }

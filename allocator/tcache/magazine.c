@@ -33,7 +33,7 @@ __thread struct ca_own ca_own __attribute__((tls_model("initial-exec")));
 static bool
 is_over(const struct ca_magazine *magazine, uint64_t change)
 {
-	return magazine->several &&
+	return magazine->shared &&
 	       ca_counts_allocated(&magazine->counts) + change + CA_UNCOUNTED_MAX >
 		       2 * CA_UNCOUNTED_MAX;
 }
@@ -176,9 +176,9 @@ quiet_user(struct ca_space *space, const struct ca_block *block, struct ca_user 
 		user.stream = NULL;
 	only = ca_order_quiet_stream(order, &last);
 	if (!only || (user.stream && user.stream != &only->hot) || space->heap->no_marks ||
-	    !ca_order_is_user(order, only) || ca_order_has_foreign_user(order, block->born))
+	    !ca_order_is_user(order, only) || ca_order_has_foreign_user(order, block->birth))
 		return false;
-	if (last >= block->born)
+	if (last >= block->birth)
 		user = (struct ca_user){ &only->hot, last };
 	if (user.stream && ca_user_is_done(&user))
 		user.stream = NULL;
@@ -198,7 +198,7 @@ may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool 
 	    (!locked && is_over(magazine, 0 - block->bytes)) ||
 	    (block->thread != magazine->thread && ca_held_any(space)))
 		return false;
-	if (!block->user.stream && ca_order_is_untouched(&space->order, block->born)) {
+	if (!block->user.stream && ca_order_is_untouched(&space->order, block->birth)) {
 		ret_user->stream = NULL;
 		return true;
 	}

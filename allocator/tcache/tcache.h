@@ -81,7 +81,7 @@ struct ca_magazine {
 	uint64_t serial_counted; /* up to which hits were counted */
 	uint64_t serials_end;    /* the first that is not its own */
 	uint32_t own_live;       /* ca_block.space_and_state of an ALLOCATED block of that space */
-	bool several;            /* there are other magazines: counts are added often */
+	bool shared;             /* there are other magazines: counts are added often */
 	unsigned evict;          /* the way that makes room next */
 	struct ca_counts counts;
 	uint64_t granted[CA_STACK_WORDS];               /* bits: stacks that were granted room */

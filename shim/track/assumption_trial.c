@@ -319,93 +319,91 @@ hold(unsigned naps)
 		sleep_once();
 }
 
-/* Since `born`, and all that is submitted is seen: a submission that goes on now has had the hold
+/* Since `birth`, and all that is submitted is seen: a submission that goes on now has had the hold
  * to be noted. */
 static bool
-nothing_was_submitted(struct ca_context *context, uint64_t born)
+nothing_was_submitted(struct ca_context *context, uint64_t birth)
 {
 	struct ca_space *space = atomic_load(&context->space);
 
-	return space && ca_order_is_untouched(&space->order, born);
+	return space && ca_order_is_untouched(&space->order, birth);
 }
 
 /*
  * The word is not written yet, unless the other thread has lost its patience: that is looked at
  * after each question. A mark of the context may have waited for other work. Not for what the mark
  * before it waited for, if that one is done; not for anything later, if nothing was submitted since
- * `born`; and else it has to end soon once the word is written.
+ * `birth`; and else it has to end soon once the word is written.
  */
-static enum ca_verdict
+static enum ca_trial_result
 evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption,
-	 uint64_t born, unsigned naps)
+	 uint64_t birth, unsigned naps)
 {
 	bool legacy = assumption == CA_ASSUMPTION_LEGACY_RECORD;
 	CUresult rc = record(real, context, assumption);
 	bool controlled, alone;
 
 	if (rc)
-		return CA_VERDICT_NONE;
+		return CA_TRIAL_NONE;
 	controlled = ends(real, context->control, ASK_NAPS);
 	alone = legacy || ends(real, context->before, ASK_NAPS);
 	hold(naps);
 	rc = CA_INSIDE(real->cuEventQuery(context->tried));
 	if (atomic_load(context->word) == helper.value)
-		return CA_VERDICT_NONE;
+		return CA_TRIAL_NONE;
 	if (rc == CUDA_SUCCESS)
-		return CA_VERDICT_BROKEN;
+		return CA_TRIAL_BROKEN;
 	if (rc != CUDA_ERROR_NOT_READY)
-		return CA_VERDICT_NONE;
+		return CA_TRIAL_NONE;
 	if (!controlled)
-		return CA_VERDICT_SILENT;
-	if (legacy || (alone && nothing_was_submitted(context, born)))
-		return CA_VERDICT_KEPT;
+		return CA_TRIAL_SILENT;
+	if (legacy || (alone && nothing_was_submitted(context, birth)))
+		return CA_TRIAL_KEPT;
 	helper_answer(context);
-	return alone && ends(real, context->tried, RELEASE_NAPS) ? CA_VERDICT_LIKELY
-								 : CA_VERDICT_NONE;
+	return alone && ends(real, context->tried, RELEASE_NAPS) ? CA_TRIAL_LIKELY : CA_TRIAL_NONE;
 }
 
-static enum ca_verdict
+static enum ca_trial_result
 try_once(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption,
 	 unsigned naps)
 {
 	struct ca_space *space = atomic_load(&context->space);
-	uint64_t born = space ? ca_order_birth(&space->order) : 0;
+	uint64_t birth = space ? ca_order_birth(&space->order) : 0;
 	bool legacy = assumption == CA_ASSUMPTION_LEGACY_RECORD;
-	enum ca_verdict verdict = CA_VERDICT_NONE;
+	enum ca_trial_result result = CA_TRIAL_NONE;
 	CUresult rc;
 
 	if (!legacy && CA_INSIDE(real->cuCtxRecordEvent(context->handle, context->before)))
-		return CA_VERDICT_NONE;
+		return CA_TRIAL_NONE;
 	rc = helper_request(context, legacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD);
 	if (!rc)
-		verdict = evaluate(real, context, assumption, born, naps);
+		result = evaluate(real, context, assumption, birth, naps);
 	else if (rc == CUDA_ERROR_NOT_SUPPORTED)
-		verdict = CA_VERDICT_UNABLE;
+		result = CA_TRIAL_UNABLE;
 	helper_answer(context);
-	return verdict;
+	return result;
 }
 
 /* Work that other threads submit at the same moment can pass for what a context mark waits for.
  * Then the mark has to wait twice. */
 static void
 try_wanted(const struct ca_real *real, struct ca_context *context, unsigned wanted,
-	   struct ca_verdicts *verdicts)
+	   struct ca_trial_results *results)
 {
 	if (wanted & CA_ASSUMPTION_LEGACY_RECORD)
-		verdicts->legacy = try_once(real, context, CA_ASSUMPTION_LEGACY_RECORD, HOLD_NAPS);
+		results->legacy = try_once(real, context, CA_ASSUMPTION_LEGACY_RECORD, HOLD_NAPS);
 	if (wanted & CA_ASSUMPTION_CONTEXT_RECORD)
-		verdicts->context =
-			try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD, HOLD_NAPS);
-	if (verdicts->context == CA_VERDICT_LIKELY)
-		verdicts->context =
+		results->context = try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD, HOLD_NAPS);
+	if (results->context == CA_TRIAL_LIKELY)
+		results->context =
 			try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD, HOLD_AGAIN_NAPS);
-	if (verdicts->context == CA_VERDICT_LIKELY)
-		verdicts->context = CA_VERDICT_KEPT;
+	if (results->context == CA_TRIAL_LIKELY)
+		results->context = CA_TRIAL_KEPT;
 }
 
 static void
 try_in_context(const struct ca_real *real, struct ca_context *context, unsigned wanted,
-	       struct ca_verdicts *verdicts)
+	       struct ca_trial_results *results)
 {
 	bool pushed;
 
@@ -413,33 +411,33 @@ try_in_context(const struct ca_real *real, struct ca_context *context, unsigned 
 		return;
 	if (!make_trial_objects(real, context)) {
 		if (!helper_start(real, context))
-			*verdicts = (struct ca_verdicts){ CA_VERDICT_SILENT, CA_VERDICT_SILENT };
+			*results = (struct ca_trial_results){ CA_TRIAL_SILENT, CA_TRIAL_SILENT };
 		else if (reaches(&helper.alive, 1, MEET_NAPS))
-			try_wanted(real, context, wanted, verdicts);
+			try_wanted(real, context, wanted, results);
 		helper_stop(context);
 	}
 	ca_context_pop(real, pushed);
 }
 
-struct ca_verdicts
+struct ca_trial_results
 ca_assumption_trial(const struct ca_real *real, struct ca_context *context, unsigned wanted)
 {
-	struct ca_verdicts verdicts = { CA_VERDICT_NONE, CA_VERDICT_NONE };
+	struct ca_trial_results results = { CA_TRIAL_NONE, CA_TRIAL_NONE };
 	int saved = errno, cancel;
 	sigset_t all, before;
 
 	if (!is_supported(real) || !find_threads())
-		return (struct ca_verdicts){ CA_VERDICT_UNABLE, CA_VERDICT_UNABLE };
+		return (struct ca_trial_results){ CA_TRIAL_UNABLE, CA_TRIAL_UNABLE };
 	if (atomic_load(&helper.lives))
-		return verdicts; /* of a trial that was given up */
+		return results; /* of a trial that was given up */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &before); /* of the calling thread, on Linux */
 	threads.setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	try_in_context(real, context, wanted, &verdicts);
+	try_in_context(real, context, wanted, &results);
 	threads.setcancelstate(cancel, &cancel);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	errno = saved;
-	return verdicts;
+	return results;
 }
 
 void

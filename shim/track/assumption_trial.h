@@ -29,20 +29,20 @@ enum ca_assumption {
 	CA_ASSUMPTION_CONTEXT_RECORD = 2,
 };
 
-enum ca_verdict {
-	CA_VERDICT_NONE,   /* nothing was shown: try later */
-	CA_VERDICT_SILENT, /* the control did not end, either, or no thread could be made */
-	CA_VERDICT_LIKELY, /* within one trial: kept, unless the mark waited for other work */
-	CA_VERDICT_KEPT,
-	CA_VERDICT_BROKEN,
-	CA_VERDICT_UNABLE, /* this driver cannot be tried */
+enum ca_trial_result {
+	CA_TRIAL_NONE,   /* nothing was shown: try later */
+	CA_TRIAL_SILENT, /* the control did not end, either, or no thread could be made */
+	CA_TRIAL_LIKELY, /* within one trial: kept, unless the mark waited for other work */
+	CA_TRIAL_KEPT,
+	CA_TRIAL_BROKEN,
+	CA_TRIAL_UNABLE, /* this driver cannot be tried */
 };
 
 /* The driver is new enough to record events on contexts. */
 bool ca_assumption_trial_has_context_marks(const struct ca_real *real);
 
-struct ca_verdicts {
-	enum ca_verdict legacy, context;
+struct ca_trial_results {
+	enum ca_trial_result legacy, context;
 };
 
 /*
@@ -52,6 +52,6 @@ struct ca_verdicts {
  * At most 20 calls of the driver, and on a machine that is not busy 1 ms of asking. One call at a
  * time. errno kept.
  */
-struct ca_verdicts ca_assumption_trial(const struct ca_real *real, struct ca_context *context,
-				       unsigned wanted);
+struct ca_trial_results ca_assumption_trial(const struct ca_real *real, struct ca_context *context,
+					    unsigned wanted);
 void ca_assumption_trial_after_fork_child(void);

@@ -49,7 +49,7 @@ static unsigned
 unsettled(const struct ca_context *context)
 {
 	return atomic_load(&context->needs) &
-	       ~(atomic_load(&context->kept) | atomic_load(&context->broken));
+	       ~(atomic_load(&context->kept) | atomic_load(&context->rejected));
 }
 
 /* True if that is news. */
@@ -82,29 +82,29 @@ reject(struct ca_context *context, unsigned assumptions, unsigned reason)
 	struct ca_process *process = ca_process_made();
 	struct ca_space *space = atomic_load(&context->space);
 
-	atomic_fetch_or(&context->broken, assumptions);
+	atomic_fetch_or(&context->rejected, assumptions);
 	atomic_fetch_sub(&ca_assumptions_open, (unsigned)__builtin_popcount(assumptions));
 	if (process && space)
 		ca_order_finished_only(process->heap, space, reason);
 }
 
 static void
-set_result(struct ca_context *context, enum ca_assumption assumption, enum ca_verdict verdict,
+set_result(struct ca_context *context, enum ca_assumption assumption, enum ca_trial_result result,
 	   unsigned reason)
 {
-	switch (verdict) {
-	case CA_VERDICT_KEPT:
+	switch (result) {
+	case CA_TRIAL_KEPT:
 		keep(context, assumption);
 		return;
-	case CA_VERDICT_BROKEN:
+	case CA_TRIAL_BROKEN:
 		reject(context, assumption, reason);
 		return;
-	case CA_VERDICT_UNABLE:
+	case CA_TRIAL_UNABLE:
 		reject(context, assumption, CA_REASON_NO_TRIAL);
 		return;
-	case CA_VERDICT_SILENT:
-	case CA_VERDICT_LIKELY:
-	case CA_VERDICT_NONE:
+	case CA_TRIAL_SILENT:
+	case CA_TRIAL_LIKELY:
+	case CA_TRIAL_NONE:
 		return;
 	}
 }
@@ -126,14 +126,14 @@ is_due(const struct ca_context *context)
 
 /* In all but the last, nothing more is tried. */
 static void
-wait_for_better_times(struct ca_context *context, bool silent)
+wait_for_better_times(struct ca_context *context, bool silent_trials)
 {
 	unsigned gap = context->trial_gap_us ? context->trial_gap_us * 2 : GAP_FIRST_US;
 
 	context->trial_gap_us = gap < GAP_LAST_US ? gap : GAP_LAST_US;
 	atomic_store(&context->next_trial_ns, now_ns() + (uint64_t)context->trial_gap_us * 1000);
-	context->silent += silent;
-	if (context->silent >= SILENT_MAX)
+	context->silent_trials += silent_trials;
+	if (context->silent_trials >= SILENT_MAX)
 		reject(context, unsettled(context), CA_REASON_NO_TRIAL);
 }
 
@@ -154,22 +154,22 @@ begin(bool now)
 }
 
 static bool
-is_open(struct ca_verdicts verdicts, unsigned wanted)
+is_open(struct ca_trial_results results, unsigned wanted)
 {
-	return (wanted & CA_ASSUMPTION_LEGACY_RECORD && verdicts.legacy <= CA_VERDICT_SILENT) ||
-	       (wanted & CA_ASSUMPTION_CONTEXT_RECORD && verdicts.context <= CA_VERDICT_SILENT);
+	return (wanted & CA_ASSUMPTION_LEGACY_RECORD && results.legacy <= CA_TRIAL_SILENT) ||
+	       (wanted & CA_ASSUMPTION_CONTEXT_RECORD && results.context <= CA_TRIAL_SILENT);
 }
 
 /* A moment that will not come back is worth another try: it is often the processor that is busy,
  * and not the device. */
-static struct ca_verdicts
+static struct ca_trial_results
 trial(const struct ca_real *real, struct ca_context *context, unsigned wanted, bool now)
 {
-	struct ca_verdicts verdicts = ca_assumption_trial(real, context, wanted);
+	struct ca_trial_results results = ca_assumption_trial(real, context, wanted);
 
-	for (unsigned more = now ? TRIES_MORE : 0; more && is_open(verdicts, wanted); more--)
-		verdicts = ca_assumption_trial(real, context, wanted);
-	return verdicts;
+	for (unsigned more = now ? TRIES_MORE : 0; more && is_open(results, wanted); more--)
+		results = ca_assumption_trial(real, context, wanted);
+	return results;
 }
 
 /* The gate and the context are entered. `now`: however short ago the last trial was. */
@@ -178,23 +178,22 @@ try_assumptions(const struct ca_real *real, struct ca_context *context, unsigned
 		bool now)
 {
 	unsigned wanted = unsettled(context) & assumptions;
-	struct ca_verdicts verdicts;
+	struct ca_trial_results results;
 
 	if (!wanted || !begin(now))
 		return;
 	wanted &= unsettled(context);
 	if (wanted && (now || is_due(context)) && !ca_unseen_capture(real)) {
-		verdicts = trial(real, context, wanted, now);
+		results = trial(real, context, wanted, now);
 		if (wanted & CA_ASSUMPTION_LEGACY_RECORD)
-			set_result(context, CA_ASSUMPTION_LEGACY_RECORD, verdicts.legacy,
+			set_result(context, CA_ASSUMPTION_LEGACY_RECORD, results.legacy,
 				   CA_REASON_LEGACY_RECORD);
 		if (wanted & CA_ASSUMPTION_CONTEXT_RECORD)
-			set_result(context, CA_ASSUMPTION_CONTEXT_RECORD, verdicts.context,
+			set_result(context, CA_ASSUMPTION_CONTEXT_RECORD, results.context,
 				   CA_REASON_CONTEXT_RECORD);
 		if (unsettled(context))
-			wait_for_better_times(context,
-					      verdicts.legacy == CA_VERDICT_SILENT ||
-						      verdicts.context == CA_VERDICT_SILENT);
+			wait_for_better_times(context, results.legacy == CA_TRIAL_SILENT ||
+							       results.context == CA_TRIAL_SILENT);
 	}
 	atomic_store(&trying, false);
 }
@@ -325,7 +324,7 @@ ca_assumptions_context_died(struct ca_context *context)
 {
 	unsigned assumptions = unsettled(context);
 
-	atomic_fetch_or(&context->broken, assumptions);
+	atomic_fetch_or(&context->rejected, assumptions);
 	atomic_fetch_sub(&ca_assumptions_open, (unsigned)__builtin_popcount(assumptions));
 }
 

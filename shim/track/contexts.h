@@ -48,14 +48,14 @@ struct ca_context {
 	/* A stream of ours that depends on no other, to fill memory and for the control of a trial;
 	 * NULL: none yet. */
 	CUstream _Atomic filler;
-	_Atomic unsigned needs;  /* assumptions (shim/track/assumptions.h) that it rests on */
-	_Atomic unsigned kept;   /* of these, known to be kept */
-	_Atomic unsigned broken; /* known to be broken, or never to be tried */
+	_Atomic unsigned needs;    /* assumptions (shim/track/assumptions.h) that it rests on */
+	_Atomic unsigned kept;     /* of these, known to be kept */
+	_Atomic unsigned rejected; /* known to be broken, or never to be tried */
 	/* of the one thread that tries an assumption */
 	CUevent tried, control, before;  /* recorded in a trial; NULL: not made yet */
 	_Atomic uint32_t *word;          /* page-locked; NULL: not made yet */
 	uint32_t word_value;             /* the largest that was written or waited for */
-	unsigned silent;                 /* trials in which even the control did not end */
+	unsigned silent_trials;          /* trials in which even the control did not end */
 	_Atomic uint64_t next_trial_ns;  /* not before, by the monotonic clock */
 	unsigned trial_gap_us;           /* between the last trial and the next */
 	struct ca_context *_Atomic next; /* in the list of the living; kept when unlinked */

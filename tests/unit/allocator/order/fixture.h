@@ -77,11 +77,11 @@ order_launch(struct fixture *f, struct ca_stream *stream)
 static const struct ca_users order_nobody;
 
 static inline struct ca_users
-order_free(struct fixture *f, uint64_t born)
+order_free(struct fixture *f, uint64_t birth)
 {
 	struct ca_users users;
 
-	ca_order_users(&f->space->order, born, &order_nobody, &users);
+	ca_order_users(&f->space->order, birth, &order_nobody, &users);
 	return users;
 }
 

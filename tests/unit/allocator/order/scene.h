@@ -11,7 +11,7 @@ struct scene {
 	struct ca_order *order;
 	struct ca_stream *s, *r;
 	struct ca_user user;
-	uint64_t born, work;
+	uint64_t birth, work;
 };
 
 static inline void
@@ -19,9 +19,9 @@ scene_free_memory(struct scene *scene)
 {
 	struct ca_users users;
 
-	scene->born = ca_order_birth(scene->order);
+	scene->birth = ca_order_birth(scene->order);
 	scene->work = order_launch(&scene->f, scene->s);
-	users = order_free(&scene->f, scene->born);
+	users = order_free(&scene->f, scene->birth);
 	assert_int_equal(users.n, 1);
 	assert_false(users.context);
 	scene->user = users.user[0];

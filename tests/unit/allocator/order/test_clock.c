@@ -8,15 +8,15 @@ struct scene {
 	struct ca_stream *s, *r;
 	struct ca_event event;
 	struct ca_users users; /* s, since its last free */
-	uint64_t born, work;
+	uint64_t birth, work;
 };
 
 static void
 free_memory(struct scene *scene)
 {
-	scene->born = ca_order_birth(scene->order);
+	scene->birth = ca_order_birth(scene->order);
 	scene->work = order_launch(&scene->f, scene->s);
-	scene->users = order_free(&scene->f, scene->born);
+	scene->users = order_free(&scene->f, scene->birth);
 	assert_int_equal(scene->users.n, 1);
 }
 
@@ -113,7 +113,7 @@ test_a_finished_event_finishes_its_stream_and_what_that_came_after(void **state)
 	assert_false(ca_user_is_done(&scene.users.user[0]));
 	finish(&second);
 	assert_true(ca_user_is_done(&scene.users.user[0]));
-	assert_int_equal(order_free(&scene.f, scene.born).n, 0);
+	assert_int_equal(order_free(&scene.f, scene.birth).n, 0);
 	order_stop(&scene.f);
 }
 
@@ -129,7 +129,7 @@ test_an_event_covers_nothing_after_its_record_began(void **state)
 	ca_event_record_end(&scene.event, scene.s, begun, true);
 	finish(&scene.event);
 	assert_true(ca_user_is_done(&scene.users.user[0]));
-	assert_int_equal(order_free(&scene.f, scene.born).n, 1);
+	assert_int_equal(order_free(&scene.f, scene.birth).n, 1);
 	order_stop(&scene.f);
 }
 

@@ -9,7 +9,7 @@ struct scene {
 	struct ca_order *order;
 	struct ca_stream *s, *r;
 	struct ca_event event;
-	uint64_t born;
+	uint64_t birth;
 };
 
 /* A block is born, and s works. */
@@ -20,7 +20,7 @@ scene_start(struct scene *scene)
 	scene->order = order_start(&scene->f);
 	scene->s = order_open(&scene->f, 0);
 	scene->r = order_open(&scene->f, 1);
-	scene->born = ca_order_birth(scene->order);
+	scene->birth = ca_order_birth(scene->order);
 	order_launch(&scene->f, scene->s);
 }
 
@@ -57,7 +57,7 @@ assert_users(const struct ca_users *users, const struct ca_stream *a, const stru
 static void
 assert_freed(struct scene *scene, const struct ca_stream *a, const struct ca_stream *b)
 {
-	struct ca_users users = order_free(&scene->f, scene->born);
+	struct ca_users users = order_free(&scene->f, scene->birth);
 
 	assert_users(&users, a, b);
 }
@@ -115,7 +115,7 @@ test_a_stamp_from_before_the_wait_does_not_stand_for_it(void **state)
 	order_launch(&scene.f, scene.r);
 	bound = ca_order_bound(scene.r);
 	order_after(scene.s, scene.r);
-	users = order_free(&scene.f, scene.born);
+	users = order_free(&scene.f, scene.birth);
 	assert_users(&users, scene.s, scene.r);
 	ca_order_finished(scene.r, bound);
 	assert_false(ca_users_remove_finished(&users));
@@ -138,7 +138,7 @@ test_what_was_learned_since_the_stamp_stands_for_nobody(void **state)
 	order_launch(&scene.f, scene.r);
 	ca_order_bound(scene.r);
 	order_after(q, scene.r);
-	assert_int_equal(order_free(&scene.f, scene.born).n, 3);
+	assert_int_equal(order_free(&scene.f, scene.birth).n, 3);
 	order_stop(&scene.f);
 }
 
@@ -178,7 +178,7 @@ test_a_user_that_an_event_does_not_name_is_kept(void **state)
 		many[i] = order_open(&scene.f, 3 + i);
 		order_launch(&scene.f, many[i]);
 	}
-	scene.born = ca_order_birth(scene.order);
+	scene.birth = ca_order_birth(scene.order);
 	order_launch(&scene.f, scene.s);
 	order_after(scene.s, scene.r);
 	for (i = 0; i < 2 * CA_CLOCK_PARTS; i++)
@@ -219,7 +219,7 @@ test_the_one_that_joins_many_is_the_only_user(void **state)
 	}
 	for (i = 0; i < MANY; i++)
 		order_after(many[i], scene.s);
-	assert_true(order_free(&scene.f, scene.born).context); /* s did nothing since */
+	assert_true(order_free(&scene.f, scene.birth).context); /* s did nothing since */
 	order_launch(&scene.f, scene.s);
 	assert_freed(&scene, scene.s, NULL);
 	order_stop(&scene.f);
@@ -242,7 +242,7 @@ test_more_users_than_are_looked_at_need_a_context_mark(void **state)
 	}
 	ca_submit_begin(scene.r, NULL);
 	ca_submit_end(scene.r);
-	assert_true(order_free(&scene.f, scene.born).context);
+	assert_true(order_free(&scene.f, scene.birth).context);
 	order_stop(&scene.f);
 }
 
@@ -275,7 +275,7 @@ test_a_stream_that_is_gone_stands_for_others(void **state)
 	scene.f.driver.mark_drop(scene.f.model, mark);
 	order_launch(&scene.f, scene.r);
 	ca_stream_close(scene.r, false);
-	users = order_free(&scene.f, scene.born);
+	users = order_free(&scene.f, scene.birth);
 	assert_users(&users, scene.r, NULL);
 	assert_int_equal(ca_order_wait(scene.f.space, &users.user[0]), 0);
 	assert_int_equal(ca_model_stream_finished(scene.f.model, HANDLE(0)), 1);
@@ -306,17 +306,17 @@ test_an_inherited_user_that_was_waited_for_is_dropped(void **state)
 {
 	struct ca_users first, second;
 	struct scene scene;
-	uint64_t born;
+	uint64_t birth;
 
 	scene_start(&scene);
-	first = order_free(&scene.f, scene.born);
-	born = ca_order_birth(scene.order);
+	first = order_free(&scene.f, scene.birth);
+	birth = ca_order_birth(scene.order);
 	order_launch(&scene.f, scene.r);
-	ca_order_users(scene.order, born, &first, &second);
+	ca_order_users(scene.order, birth, &first, &second);
 	assert_users(&second, scene.s, scene.r);
 	order_after(scene.s, scene.r);
 	order_launch(&scene.f, scene.r);
-	ca_order_users(scene.order, born, &first, &second);
+	ca_order_users(scene.order, birth, &first, &second);
 	assert_users(&second, scene.r, NULL);
 	order_stop(&scene.f);
 }
@@ -329,7 +329,7 @@ test_the_wait_of_a_guard_counts(void **state)
 	struct scene scene;
 
 	scene_start(&scene);
-	users = order_free(&scene.f, scene.born);
+	users = order_free(&scene.f, scene.birth);
 	ca_order_expose(scene.order, &users.user[0]);
 	order_launch(&scene.f, scene.r);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_WAIT), 1);

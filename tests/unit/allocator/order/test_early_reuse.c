@@ -175,7 +175,7 @@ test_an_operation_that_somebody_else_ends_is_a_user_of_everything(void **state)
 {
 	struct scene scene;
 	struct ca_users users;
-	uint64_t born;
+	uint64_t birth;
 
 	scene_of_one(&scene);
 	scene_expose(&scene);
@@ -185,15 +185,15 @@ test_an_operation_that_somebody_else_ends_is_a_user_of_everything(void **state)
 	ca_submit_hazard_end(scene.s, true);
 	assert_false(ca_order_is_quiet(scene.order));
 	assert_ptr_equal(ca_order_only_stream(scene.order), NULL);
-	born = ca_order_birth(scene.order);
-	users = order_free(&scene.f, born);
+	birth = ca_order_birth(scene.order);
+	users = order_free(&scene.f, birth);
 	assert_int_equal(users.n, 1);
 	assert_false(order_may_expose(scene.order, &users.user[0]));
 	scene.r = order_open(&scene.f, 1);
 	order_launch(&scene.f, scene.r);
 	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work); /* not the operation */
 	ca_order_finished(scene.s, ca_order_bound(scene.s));
-	assert_ptr_equal(order_free(&scene.f, born).user[0].stream, scene.r);
+	assert_ptr_equal(order_free(&scene.f, birth).user[0].stream, scene.r);
 	ca_stream_close(scene.r, false);
 	assert_true(ca_order_is_quiet(scene.order));
 	order_stop(&scene.f);

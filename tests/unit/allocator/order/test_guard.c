@@ -10,8 +10,8 @@ test_one_mark_serves_all_frees_before_a_submission(void **state)
 	struct scene scene;
 
 	scene_of_two(&scene);
-	order_free(&scene.f, scene.born);
-	order_free(&scene.f, scene.born);
+	order_free(&scene.f, scene.birth);
+	order_free(&scene.f, scene.birth);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_MARK), 0);
 	order_launch(&scene.f, scene.s);
 	order_launch(&scene.f, scene.s);
@@ -411,7 +411,7 @@ test_a_poll_that_fails_loses_the_stream_and_says_so(void **state)
 	assert_false(atomic_load(&order_record(scene.s)->lost));
 	plan.code = 700;
 	assert_int_equal(ca_order_poll(scene.f.space), 700);
-	assert_true(order_free(&scene.f, scene.born).context);
+	assert_true(order_free(&scene.f, scene.birth).context);
 	assert_false(ca_user_is_done(&scene.user));
 	order_stop(&scene.f);
 }

@@ -13,7 +13,7 @@ struct scene {
 	struct ca_order *order;
 	struct ca_stream *s, *r;
 	struct ca_user user; /* of s, at its last free */
-	uint64_t born, work, later;
+	uint64_t birth, work, later;
 	/* the observer */
 	enum ca_model_function at;
 	bool end;
@@ -52,9 +52,9 @@ free_memory(struct scene *scene)
 {
 	struct ca_users users;
 
-	scene->born = ca_order_birth(scene->order);
+	scene->birth = ca_order_birth(scene->order);
 	scene->work = order_launch(&scene->f, scene->s);
-	users = order_free(&scene->f, scene->born);
+	users = order_free(&scene->f, scene->birth);
 	assert_int_equal(users.n, 1);
 	scene->user = users.user[0];
 }
@@ -80,7 +80,7 @@ scene_stop(struct scene *scene)
 static void
 act_free_again(struct scene *scene)
 {
-	scene->user = order_free(&scene->f, scene->born).user[0];
+	scene->user = order_free(&scene->f, scene->birth).user[0];
 }
 
 /* The mark may have been recorded before that free's work: the stream stays armed. */

@@ -20,7 +20,7 @@ enum state { NONE, LIVE, FREED };
 
 struct block {
 	enum state state;
-	uint64_t born;
+	uint64_t birth;
 	struct ca_users users;             /* LIVE: inherited; FREED: the tracker's answer */
 	uint64_t work[CA_MODEL_STREAMS];   /* by name: last piece that may touch it */
 	uint64_t before[CA_MODEL_STREAMS]; /* LIVE: what touched it before it was handed out */
@@ -138,7 +138,7 @@ do_alloc(struct program *p, struct block *block)
 		return;
 	memset(block, 0, sizeof(*block));
 	block->state = LIVE;
-	block->born = ca_order_birth(p->order);
+	block->birth = ca_order_birth(p->order);
 }
 
 static void
@@ -175,7 +175,7 @@ do_free(struct program *p, struct block *block)
 	if (block->state != LIVE)
 		return;
 	p->frees++;
-	ca_order_users(p->order, block->born, &inherited, &block->users);
+	ca_order_users(p->order, block->birth, &inherited, &block->users);
 	block->state = FREED;
 	for (name = 0; name < p->names && !block->users.context; name++) {
 		if (ca_model_stream_finished(p->f.model, HANDLE(name)) >= block->work[name])
@@ -224,7 +224,7 @@ do_expose(struct program *p, struct block *block)
 	ca_order_expose(p->order, &block->users.user[0]);
 	p->exposed++;
 	block->state = LIVE;
-	block->born = ca_order_birth(p->order);
+	block->birth = ca_order_birth(p->order);
 	memcpy(block->before, block->work, sizeof(block->before));
 }
 

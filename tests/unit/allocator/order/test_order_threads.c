@@ -72,14 +72,14 @@ take(struct worker *w)
 }
 
 static void
-put(struct worker *w, struct piece *piece, struct ca_stream *stream, uint64_t born)
+put(struct worker *w, struct piece *piece, struct ca_stream *stream, uint64_t birth)
 {
 	struct shared *shared = w->shared;
 	struct ca_users users;
 	unsigned i;
 
 	pthread_mutex_lock(&shared->heap);
-	ca_order_users(shared->order, born, &order_nobody, &users);
+	ca_order_users(shared->order, birth, &order_nobody, &users);
 	if (!users.n && !users.context)
 		memset(piece->work, 0, sizeof(piece->work));
 	for (i = 0; i < users.n; i++)
@@ -102,7 +102,7 @@ use(struct worker *w)
 	struct ca_stream *stream = some_stream(w);
 	struct piece *piece = take(w);
 	unsigned name = name_of(w, stream), i;
-	uint64_t born = ca_order_birth(shared->order);
+	uint64_t birth = ca_order_birth(shared->order);
 
 	if (!piece)
 		return;
@@ -114,7 +114,7 @@ use(struct worker *w)
 	}
 	piece->work[name] = ca_model_stream_submit(shared->f.model, HANDLE(name));
 	ca_submit_end(stream);
-	put(w, piece, stream, born);
+	put(w, piece, stream, birth);
 }
 
 static void
@@ -247,12 +247,12 @@ test_a_stream_that_goes_idle_meanwhile_is_not_overlooked(void **state)
 	finisher.stream = order_open(&f, 0);
 	assert_int_equal(pthread_create(&thread, NULL, finish_again_and_again, &finisher), 0);
 	for (i = 0; i < 200000; i++) {
-		uint64_t born = ca_order_birth(order);
+		uint64_t birth = ca_order_birth(order);
 
 		ca_submit_begin(finisher.stream, NULL);
 		ca_submit_end(finisher.stream);
-		if (!order_free(&f, born).n && atomic_load(&order_record(finisher.stream)->done) <
-						       atomic_load(&finisher.stream->last))
+		if (!order_free(&f, birth).n && atomic_load(&order_record(finisher.stream)->done) <
+							atomic_load(&finisher.stream->last))
 			fail_msg("overlooked in round %u", i);
 	}
 	finisher.stop = true;

@@ -19,14 +19,14 @@ test_whoever_submitted_since_the_birth_is_a_user(void **state)
 	struct ca_order *order = order_start(&f);
 	struct ca_stream *s = order_open(&f, 0), *r = order_open(&f, 1);
 	struct ca_users users;
-	uint64_t born;
+	uint64_t birth;
 
 	order_launch(&f, s);
-	born = ca_order_birth(order);
-	users = order_free(&f, born);
+	birth = ca_order_birth(order);
+	users = order_free(&f, birth);
 	assert_int_equal(users.n, 0); /* s submitted before the birth */
 	order_launch(&f, r);
-	users = order_free(&f, born);
+	users = order_free(&f, birth);
 	assert_int_equal(users.n, 1);
 	assert_user(&users, 0, r);
 	assert_false(users.context);
@@ -41,13 +41,13 @@ test_a_submission_is_stamped_after_its_call(void **state)
 	struct ca_order *order = order_start(&f);
 	struct ca_stream *s = order_open(&f, 0);
 	struct ca_users users;
-	uint64_t born;
+	uint64_t birth;
 
 	order_launch(&f, s);
 	ca_submit_begin(s, NULL);
-	born = ca_order_birth(order);
+	birth = ca_order_birth(order);
 	ca_submit_end(s);
-	users = order_free(&f, born);
+	users = order_free(&f, birth);
 	assert_int_equal(users.n, 1);
 	order_stop(&f);
 }
@@ -59,22 +59,22 @@ test_a_bound_covers_nothing_submitted_after_it(void **state)
 	struct ca_order *order = order_start(&f);
 	struct ca_stream *s = order_open(&f, 0);
 	struct ca_users before, after;
-	uint64_t born = ca_order_birth(order), bound;
+	uint64_t birth = ca_order_birth(order), bound;
 
 	order_launch(&f, s);
-	before = order_free(&f, born);
+	before = order_free(&f, birth);
 	bound = ca_order_bound(s);
 	order_launch(&f, s);
-	after = order_free(&f, born);
+	after = order_free(&f, birth);
 	ca_order_finished(s, bound);
 	assert_true(ca_user_is_done(&before.user[0]));
 	assert_false(ca_user_is_done(&after.user[0]));
 	assert_false(ca_users_remove_finished(&after));
 	assert_true(ca_users_remove_finished(&before));
 	assert_int_equal(before.n, 0);
-	assert_int_equal(order_free(&f, born).n, 1);
+	assert_int_equal(order_free(&f, birth).n, 1);
 	ca_order_finished(s, ca_order_bound(s));
-	assert_int_equal(order_free(&f, born).n, 0);
+	assert_int_equal(order_free(&f, birth).n, 0);
 	order_stop(&f);
 }
 
@@ -107,18 +107,18 @@ test_inherited_users_stay_until_they_finish(void **state)
 	struct ca_order *order = order_start(&f);
 	struct ca_stream *s = order_open(&f, 0), *r = order_open(&f, 1);
 	struct ca_users first, second;
-	uint64_t born = ca_order_birth(order), later;
+	uint64_t birth = ca_order_birth(order), later;
 
 	order_launch(&f, s);
-	first = order_free(&f, born);
-	born = ca_order_birth(order);
+	first = order_free(&f, birth);
+	birth = ca_order_birth(order);
 	order_launch(&f, r);
-	ca_order_users(order, born, &first, &second);
+	ca_order_users(order, birth, &first, &second);
 	assert_int_equal(second.n, 2);
 	assert_user(&second, 0, s);
 	assert_user(&second, 1, r);
 	order_launch(&f, s);
-	ca_order_users(order, born, &first, &second);
+	ca_order_users(order, birth, &first, &second);
 	assert_int_equal(second.n, 2); /* s once, at its larger stamp */
 	assert_user(&second, 0, s);
 	later = ca_order_birth(order);
@@ -133,14 +133,14 @@ test_more_users_than_fit_need_a_context_mark(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_birth(order);
+	uint64_t birth = ca_order_birth(order);
 	unsigned i;
 
 	for (i = 0; i < CA_USERS_MAX; i++)
 		order_launch(&f, order_open(&f, i));
-	assert_false(order_free(&f, born).context);
+	assert_false(order_free(&f, birth).context);
 	order_launch(&f, order_open(&f, i));
-	assert_true(order_free(&f, born).context);
+	assert_true(order_free(&f, birth).context);
 	order_stop(&f);
 }
 
@@ -149,18 +149,18 @@ test_work_of_other_spaces_needs_a_context_mark(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_birth(order), bound;
+	uint64_t birth = ca_order_birth(order), bound;
 
-	assert_false(order_free(&f, born).context);
+	assert_false(order_free(&f, birth).context);
 	ca_submit_foreign(f.space);
-	assert_true(order_free(&f, born).context);
+	assert_true(order_free(&f, birth).context);
 	assert_false(order_free(&f, ca_order_birth(order)).context);
 	bound = ca_order_context_bound(order);
 	ca_order_context_finished(order, bound);
-	assert_false(order_free(&f, born).context);
+	assert_false(order_free(&f, birth).context);
 	ca_submit_foreign(f.space);
 	ca_order_context_finished(order, bound);
-	assert_true(order_free(&f, born).context);
+	assert_true(order_free(&f, birth).context);
 	order_stop(&f);
 }
 
@@ -170,15 +170,15 @@ test_a_context_mark_covers_every_stream(void **state)
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
 	struct ca_stream *s = order_open(&f, 0), *r = order_open(&f, 1);
-	uint64_t born = ca_order_birth(order), bound, progress = atomic_load(&order->progress);
+	uint64_t birth = ca_order_birth(order), bound, progress = atomic_load(&order->progress);
 
 	order_launch(&f, s);
 	order_launch(&f, r);
 	bound = ca_order_context_bound(order);
 	order_launch(&f, r);
 	ca_order_context_finished(order, bound);
-	assert_int_equal(order_free(&f, born).n, 1);
-	assert_ptr_equal(order_free(&f, born).user[0].stream, r);
+	assert_int_equal(order_free(&f, birth).n, 1);
+	assert_ptr_equal(order_free(&f, birth).user[0].stream, r);
 	assert_true(atomic_load(&order->progress) > progress);
 	order_stop(&f);
 }
@@ -191,7 +191,7 @@ test_a_legacy_copy_teaches_the_blocking_streams_only(void **state)
 	struct ca_stream *legacy = order_open_kind(&f, 0, CA_STREAM_LEGACY);
 	struct ca_stream *blocking = order_open_kind(&f, 1, CA_STREAM_BLOCKING);
 	struct ca_stream *other = order_open(&f, 2);
-	uint64_t born = ca_order_birth(order), bound;
+	uint64_t birth = ca_order_birth(order), bound;
 	struct ca_users users;
 
 	order_launch(&f, legacy);
@@ -199,11 +199,11 @@ test_a_legacy_copy_teaches_the_blocking_streams_only(void **state)
 	order_launch(&f, other);
 	bound = ca_order_space_bound(f.space);
 	ca_order_space_finished(f.space, bound, true);
-	users = order_free(&f, born);
+	users = order_free(&f, birth);
 	assert_int_equal(users.n, 1);
 	assert_user(&users, 0, other);
 	ca_order_space_finished(f.space, bound, false);
-	assert_int_equal(order_free(&f, born).n, 0);
+	assert_int_equal(order_free(&f, birth).n, 0);
 	order_stop(&f);
 }
 
@@ -211,7 +211,7 @@ struct elsewhere {
 	struct fixture *f;
 	struct ca_stream *stream;
 	struct ca_users users;
-	uint64_t born;
+	uint64_t birth;
 	bool exposes;
 };
 
@@ -220,7 +220,7 @@ free_elsewhere(void *arg)
 {
 	struct elsewhere *e = arg;
 
-	e->users = order_free(e->f, e->born);
+	e->users = order_free(e->f, e->birth);
 	if (e->users.n)
 		e->exposes = order_may_expose(&e->f->space->order, &e->users.user[0]);
 	return NULL;
@@ -240,11 +240,11 @@ test_another_threads_own_stream_needs_a_context_mark(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	struct elsewhere e = { .f = &f, .born = ca_order_birth(order) };
+	struct elsewhere e = { .f = &f, .birth = ca_order_birth(order) };
 
 	e.stream = order_open_kind(&f, 0, CA_STREAM_PER_THREAD);
 	order_launch(&f, e.stream);
-	assert_false(order_free(&f, e.born).context);
+	assert_false(order_free(&f, e.birth).context);
 	in_thread(free_elsewhere, &e);
 	assert_true(e.users.context);
 	order_stop(&f);
@@ -256,16 +256,16 @@ test_a_stream_that_is_gone_is_lost(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_birth(order), bound;
+	uint64_t birth = ca_order_birth(order), bound;
 	struct ca_stream *s = order_open_kind(&f, 0, CA_STREAM_PER_THREAD);
 
 	order_launch(&f, s);
 	ca_stream_close(s, true);
 	assert_int_equal(order_calls(&f, CA_MODEL_STREAM_MARK), 0);
-	assert_true(order_free(&f, born).context);
+	assert_true(order_free(&f, birth).context);
 	bound = ca_order_context_bound(order);
 	ca_order_context_finished(order, bound);
-	assert_false(order_free(&f, born).context);
+	assert_false(order_free(&f, birth).context);
 	order_stop(&f);
 }
 
@@ -274,14 +274,14 @@ test_a_closed_stream_is_a_ghost_until_its_last_mark_is_done(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_birth(order);
+	uint64_t birth = ca_order_birth(order);
 	struct ca_stream *s = order_open(&f, 0), *again;
 	struct ca_users users;
 
 	order_launch(&f, s);
 	ca_stream_close(s, false);
 	assert_int_equal(order_calls(&f, CA_MODEL_STREAM_MARK), 1);
-	users = order_free(&f, born);
+	users = order_free(&f, birth);
 	assert_user(&users, 0, s);
 	assert_false(users.context);
 	assert_ptr_not_equal(order_open(&f, 1), s);
@@ -294,7 +294,7 @@ test_a_closed_stream_is_a_ghost_until_its_last_mark_is_done(void **state)
 	assert_ptr_equal(again, s);
 	order_launch(&f, again);
 	assert_true(ca_user_is_done(&users.user[0]));
-	assert_int_equal(order_free(&f, born).n, 1);
+	assert_int_equal(order_free(&f, birth).n, 1);
 	order_stop(&f);
 }
 
@@ -303,14 +303,14 @@ test_a_failed_last_mark_loses_the_stream(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_birth(order), progress;
+	uint64_t birth = ca_order_birth(order), progress;
 	struct ca_stream *s = order_open(&f, 0);
 
 	order_launch(&f, s);
 	ca_model_set_capturing(f.model, true);
 	progress = atomic_load(&order->progress);
 	ca_stream_close(s, false);
-	assert_true(order_free(&f, born).context);
+	assert_true(order_free(&f, birth).context);
 	assert_true(atomic_load(&order->progress) > progress);
 	order_stop(&f);
 }
@@ -394,14 +394,14 @@ test_a_network_library_only_ends_exposure(void **state)
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
 	struct ca_stream *s = order_open(&f, 0);
-	uint64_t born = ca_order_birth(order);
+	uint64_t birth = ca_order_birth(order);
 	struct ca_users users;
 
 	order_launch(&f, s);
-	users = order_free(&f, born);
+	users = order_free(&f, birth);
 	assert_true(order_may_expose(order, &users.user[0]));
 	ca_order_finished_only(f.heap, NULL, CA_REASON_NETWORK);
-	assert_false(order_free(&f, born).context);
+	assert_false(order_free(&f, birth).context);
 	assert_false(order_may_expose(order, &users.user[0]));
 	order_stop(&f);
 }
@@ -411,12 +411,12 @@ test_a_dead_space_has_no_users_and_no_streams(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_birth(order);
+	uint64_t birth = ca_order_birth(order);
 	struct ca_stream *s = order_open(&f, 0), *other = order_open(&f, 1);
 	struct ca_users users;
 
 	order_launch(&f, s);
-	users = order_free(&f, born);
+	users = order_free(&f, birth);
 	order_launch(&f, s); /* records the mark */
 	assert_int_equal(fixture_sums(&f).marks, 1);
 	ca_space_kill(f.space);
@@ -427,7 +427,7 @@ test_a_dead_space_has_no_users_and_no_streams(void **state)
 	ca_submit_hazard_begin(other);
 	ca_submit_hazard_end(other, true);
 	ca_stream_close(s, false);
-	assert_int_equal(order_free(&f, born).n, 0);
+	assert_int_equal(order_free(&f, birth).n, 0);
 	assert_int_equal(ca_stream_open(f.space, CA_STREAM_BLOCKING, HANDLE(2), true, &s), -ENODEV);
 	assert_int_equal(order_calls(&f, CA_MODEL_STREAM_MARK), 1);
 	order_stop(&f);
@@ -438,14 +438,14 @@ test_a_forked_child_drops_everything(void **state)
 {
 	struct fixture f;
 	struct ca_order *order = order_start(&f);
-	uint64_t born = ca_order_birth(order);
+	uint64_t birth = ca_order_birth(order);
 	struct ca_stream *s = order_open(&f, 0);
 	struct ca_users users;
 	uint64_t calls;
 
 	order_open(&f, 1);
 	order_launch(&f, s);
-	users = order_free(&f, born);
+	users = order_free(&f, birth);
 	calls = order_calls(&f, CA_MODEL_DROP);
 	ca_heap_after_fork_child(f.heap);
 	assert_true(ca_users_remove_finished(&users));

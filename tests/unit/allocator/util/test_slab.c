@@ -274,7 +274,7 @@ test_the_walk_sees_a_record_that_is_not_what_its_state_says(void **state)
 	block->waiting.prev = &stray; /* where an ALLOCATED block has its serial */
 	expect_broken(&f, "a block waits and its list is broken");
 	block->waiting = waiting;
-	block->born = 1;
+	block->birth = 1;
 	expect_broken(&f, "a block has a link of a state that it is not in");
 	block->places = NULL;
 	block->space++;
