@@ -38,11 +38,11 @@ struct out {
 struct spec {
 	bool left;
 	bool zero;
-	bool longs;          /* l, ll or z */
-	bool width_star;     /* the width is an argument */
-	bool precision_star; /* the precision is an argument */
-	int width;           /* characters */
-	int precision;       /* characters; negative: none */
+	bool longs;              /* l, ll or z */
+	bool width_argument;     /* the width is an argument */
+	bool precision_argument; /* the precision is an argument */
+	int width;               /* characters */
+	int precision;           /* characters; negative: none */
 	char conversion;
 	uint64_t value;   /* of %c %d %i %u %x %p; signed ones in two's complement */
 	const char *text; /* of %s */
@@ -150,10 +150,10 @@ format_parse(const char *at, struct spec *ret_spec)
 		spec.left |= *at == '-';
 		spec.zero |= *at == '0';
 	}
-	at = format_number(at, &width, &spec.width_star);
+	at = format_number(at, &width, &spec.width_argument);
 	width_set(&spec, width);
 	if (*at == '.')
-		at = format_number(at + 1, &spec.precision, &spec.precision_star);
+		at = format_number(at + 1, &spec.precision, &spec.precision_argument);
 	for (; *at == 'l' || *at == 'z'; at++)
 		spec.longs = true;
 	spec.conversion = *at;
@@ -218,9 +218,9 @@ ca_text_format_va(char *ret, size_t size, const char *format, va_list args)
 		at = format_parse(at + 1, &spec);
 		/* arguments are taken here only:
 		 * a va_list cannot be handed on and come back on all ABIs */
-		if (spec.width_star)
+		if (spec.width_argument)
 			width_set(&spec, va_arg(args, int));
-		if (spec.precision_star)
+		if (spec.precision_argument)
 			spec.precision = va_arg(args, int);
 		if (spec.conversion == 's')
 			spec.text = va_arg(args, const char *);

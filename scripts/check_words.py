@@ -16,8 +16,10 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The inner names of these folders wait for their new structures.
 PENDING = ("allocator/tcache/", "allocator/block/", "allocator/util/")
-# The project itself, functions of libc that are defined anew or stood in for, and file formats.
-OTHERS = {"cachealloc", "dlvsym", "strspn", "pickle", "trc"}
+# The project itself, functions of libc that are defined anew or stood in for, file formats, ELF and the verbs library,
+# printf, our own tests, statistics, and a key of PyTorch's grammar.
+OTHERS = {"cachealloc", "dlvsym", "strspn", "setcancelstate", "pickle", "memo", "trc", "phdr", "rela", "sysv", "jump", "devx", "iova",
+          "verbs", "spec", "branch", "mutant", "histogram", "percentile", "give"}
 PREFIX = "un"
 SUFFIXES = ("s", "es", "ed", "d", "ing", "er", "est", "ly", "able")
 DEFINITION = re.compile(r"^([a-z_]\w*)\([^;]*?\)\n\{", re.M)

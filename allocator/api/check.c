@@ -300,7 +300,7 @@ stream_check(struct walk *walk, const struct ca_stream_record *record, uint64_t 
 	CA_LIST_EACH(const struct ca_block, block, &record->waiting, waiting) {
 		claim(walk, block->state == CA_BLOCK_STREAM_HELD,
 		      "a stream's list has a block that does not wait for it");
-		claim(walk, block->user.stream == &record->hot,
+		claim(walk, block->user.stream == &record->stream,
 		      "a block is in a wrong stream's list");
 		claim(walk, block->user.stamp >= stamp, "a stream's list is not in order");
 		stamp = block->user.stamp;

@@ -25,7 +25,7 @@ unique_id(void)
 
 static const struct ca_heap_hooks hooks = {
 	.flush = ca_magazines_clear_locked,
-	.quiesce = ca_magazines_pass_locked,
+	.flush_exposed = ca_magazines_pass_locked,
 	.poison = ca_context_mark_poison_locked,
 	.users_of_range = ca_touch_users,
 };
@@ -240,7 +240,7 @@ ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info
 		.context = block->segment->space->context,
 		.live = live,
 		.whole_segment = block->bytes == block->segment->bytes,
-		.adopted = block->segment->adopted,
+		.foreign = block->segment->foreign,
 		.sync_memops = live && block->sync_memops,
 	};
 	return 0;

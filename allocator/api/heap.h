@@ -76,7 +76,7 @@ struct ca_block_info {
 	void *context;      /* as given to ca_space_create */
 	bool live;          /* false: cached or pending */
 	bool whole_segment; /* the block is a driver allocation of its own */
-	bool adopted;
+	bool foreign;
 	bool sync_memops; /* ca_note_sync_memops */
 };
 /* The block that holds `address` (base or interior, live or not).

@@ -35,7 +35,7 @@ ca_block_claim_all_locked(struct ca_segment *segment)
 		}
 		segment->space->heap->hooks.flush(segment->space);
 		/* or a thread is about to see that its magazine is not for this block */
-		segment->space->heap->hooks.quiesce(segment->space->heap);
+		segment->space->heap->hooks.flush_exposed(segment->space->heap);
 		block = segment->first;
 	}
 }

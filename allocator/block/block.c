@@ -268,7 +268,7 @@ ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_bl
 static void
 join_threads(struct ca_block *block, const struct ca_block *other)
 {
-	if (block->segment->space->several_threads_free && other->thread != block->thread)
+	if (block->segment->space->multi_thread_free && other->thread != block->thread)
 		block->thread = 0;
 }
 

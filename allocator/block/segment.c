@@ -167,7 +167,7 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 	}
 	if (kind == CA_SEGMENT_MANAGED) {
 		parts.segment->managed = true;
-		parts.segment->adopted = true;
+		parts.segment->foreign = true;
 		parts.segment->retired = true;
 		space->device->managed_bytes += segment_bytes;
 	}

@@ -11,8 +11,8 @@
 enum { CA_BACKOFF_MAX = 8 };
 
 struct ca_backoff {
-	unsigned in_vain; /* attempts, since the last that was not */
-	unsigned pass;    /* occasions until the next attempt */
+	unsigned failures; /* attempts, since the last that was not */
+	unsigned pass;     /* occasions until the next attempt */
 };
 
 /* An occasion. True: to be attempted. */
@@ -28,13 +28,13 @@ ca_backoff_is_due(struct ca_backoff *backoff)
 static inline void
 ca_backoff_succeeded(struct ca_backoff *backoff)
 {
-	backoff->in_vain = 0;
+	backoff->failures = 0;
 }
 
 static inline void
 ca_backoff_failed(struct ca_backoff *backoff)
 {
-	if (backoff->in_vain < CA_BACKOFF_MAX)
-		backoff->in_vain++;
-	backoff->pass = (1u << backoff->in_vain) - 1;
+	if (backoff->failures < CA_BACKOFF_MAX)
+		backoff->failures++;
+	backoff->pass = (1u << backoff->failures) - 1;
 }

@@ -14,7 +14,7 @@ struct ca_heap_hooks {
 	/* ca_magazines_clear_locked (allocator/tcache/tcache.h) */
 	void (*flush)(struct ca_space *space);
 	/* ca_magazines_pass_locked (allocator/tcache/tcache.h) */
-	void (*quiesce)(struct ca_heap *heap);
+	void (*flush_exposed)(struct ca_heap *heap);
 	/* ca_context_mark_poison_locked (allocator/deferred/deferred.h) */
 	void (*poison)(struct ca_space *space);
 	/* ca_touch_users (allocator/deferred/deferred.h): takes the heap's lock itself */

@@ -31,9 +31,10 @@ enum ca_stream_kind {
 struct ca_order_words {
 	/* G: even, starting at 2; one more once a stream was stamped with it */
 	_Alignas(64) _Atomic uint64_t epoch;
-	_Alignas(64) _Atomic uint64_t exposures; /* moves when something is exposed; starts at 1 */
+	_Alignas(64) _Atomic uint64_t
+		exposed_count; /* moves when something is exposed; starts at 1 */
 	/* ticks without a submission that are a lull; 0: none is. Constant, as is a 16th of it */
-	uint64_t lull, lull_grain;
+	uint64_t lull, lull_step;
 };
 
 /* The part of a stream that a submission reads and writes. Embedded at the start of the private
@@ -41,8 +42,8 @@ struct ca_order_words {
  * later serve another stream of the same space. */
 struct ca_stream {
 	_Alignas(64) struct ca_order_words *words; /* constant */
-	/* `exposures` for which the guard has run; 0: never. And CA_WATCHED: memory was handed out
-	 * unfinished with no mark to come, so the next submission behind a lull records one. */
+	/* `exposed_count` for which the guard has run; 0: never. And CA_WATCHED: memory was handed
+	 * out unfinished with no mark to come, so the next submission behind a lull records one. */
 	_Atomic uint64_t seen;
 	_Atomic uint64_t armed; /* != 0: record a mark before the next submission */
 	_Atomic uint64_t last;  /* largest stamp; 0: never submitted */
@@ -118,7 +119,7 @@ struct ca_point {
 };
 
 struct ca_stream_record {
-	struct ca_stream hot; /* first */
+	struct ca_stream stream; /* first */
 	struct ca_space *space;
 	void *handle;
 	_Atomic enum ca_stream_kind kind;
@@ -141,7 +142,7 @@ struct ca_stream_record {
 	_Atomic uint64_t reused_unordered;
 	/* Memory freed at a stamp up to this may have no exact mark (it was freed in a quiet space,
 	 * or a capture was in the way of the mark): not exposed unless the space is quiet. */
-	_Atomic uint64_t inexact;
+	_Atomic uint64_t exact_after;
 	_Atomic uint64_t known_generation; /* moves when `known` grows */
 	_Atomic bool closed;               /* a ghost: no handle any more */
 	_Atomic bool lost; /* no mark of it can be had any more: context marks only */
@@ -153,7 +154,8 @@ struct ca_stream_record {
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools;  /* [2]: STREAM_HELD blocks, by size */
 	struct ca_list waiting; /* ca_block.waiting of STREAM_HELD blocks, smallest stamp first */
-	uint64_t adopted;       /* `known_generation` for which deferred/multi_user.c has looked */
+	uint64_t
+		seen_generation; /* `known_generation` for which deferred/multi_user.c has looked */
 };
 
 /* One a space. */
@@ -172,7 +174,7 @@ struct ca_order {
 	 * quiet if at most 1. */
 	_Atomic unsigned candidates;
 	_Atomic unsigned crossing; /* our calls for the legacy stream that go on in them */
-	struct ca_stream_record *_Atomic sole_stream;       /* the one candidate, if there is one */
+	struct ca_stream_record *_Atomic only_stream;       /* the one candidate, if there is one */
 	_Atomic unsigned finished_only;                     /* CA_REASON_* */
 	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
 	pthread_mutex_t lock;
@@ -184,7 +186,7 @@ struct ca_order {
 	bool passed; /* a submission did not wait for the end of a section that goes on */
 	bool dead;
 	bool needs_exact_marks; /* memory is, or will be, registered to somebody who is no stream */
-	struct ca_stream_record *_Atomic sole_user; /* see ca_order_set_only_user; NULL: any */
+	struct ca_stream_record *_Atomic only_user; /* see ca_order_set_only_user; NULL: any */
 	struct ca_arena arena;                      /* records of streams, points */
 	struct ca_objects points;
 };

@@ -242,8 +242,8 @@ struct ca_segment {
 	uint64_t address;
 	uint64_t bytes;
 	uint64_t live; /* ALLOCATED blocks */
-	bool adopted;  /* the program took it from the driver itself */
-	bool retired;  /* adopted, exported, poisoned: back to the driver at the last free */
+	bool foreign;  /* the program took it from the driver itself */
+	bool retired;  /* foreign, exported, poisoned: back to the driver at the last free */
 	bool managed;  /* managed memory, for want of other */
 	unsigned char standing; /* CA_STUCK, CA_RESTS; 0 again when memory of it is handed out */
 	bool returning;         /* inside the driver's free: its address may be another's already */
@@ -272,7 +272,7 @@ struct ca_group {
 struct ca_hold {
 	struct ca_list link;  /* heap->graphs */
 	uint64_t first, last; /* serials: first < serial <= last */
-	_Atomic bool *gone;   /* the last graph that can use it is gone */
+	_Atomic bool *ended;  /* the last graph that can use it is gone */
 };
 
 /* Memory by a call that is not ours to serve, where there is a limit. */
@@ -320,12 +320,12 @@ enum ca_fit {
 struct ca_budget {
 	uint64_t given[CA_GIVEN_MAX]; /* bytes of segments given back lately; 0: none */
 	unsigned given_next;          /* the entry to write next */
-	uint64_t regret_bytes;        /* given back and then asked for again */
-	uint64_t refused_at;          /* stats.alloc_calls when the driver last had no more */
-	bool refused;                 /* it had no more, and the program needed most of it */
-	uint64_t declined;            /* allocations with a free block not cut, of what may be */
-	uint64_t declined_for;        /* heap->requests at the last one */
-	uint64_t declined_until;      /* stats.alloc_calls for which `declined` was last lowered */
+	uint64_t repeated_bytes;      /* given back and then asked for again */
+	uint64_t exhausted_at;        /* stats.alloc_calls when the driver last had no more */
+	bool exhausted;               /* it had no more, and the program needed most of it */
+	uint64_t uncut;               /* allocations with a free block not cut, of what may be */
+	uint64_t uncut_for;           /* heap->requests at the last one */
+	uint64_t uncut_until;         /* stats.alloc_calls for which `uncut` was last lowered */
 	uint64_t idle_at;             /* stats.alloc_calls when the device was last seen idle */
 	bool keeps_up;                /* the device does with the host, when last looked at */
 	enum ca_fit fit;              /* of the search that goes on; set within the lock only */
@@ -390,7 +390,7 @@ struct ca_space {
 	uint64_t freed_by;               /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks;         /* at what other threads freed; at allocations */
 	unsigned number;                 /* from 0, in the order of their making */
-	bool several_threads_free;       /* freed_by was another one before */
+	bool multi_thread_free;          /* freed_by was another one before */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;

@@ -68,8 +68,8 @@ ca_await_query_locked(struct ca_space *space, uint64_t bound)
 static void
 wait_for_stream(struct ca_stream_record *record, uint64_t bound)
 {
-	uint64_t last = atomic_load(&record->hot.last);
-	struct ca_user user = { &record->hot, last < bound ? last : bound };
+	uint64_t last = atomic_load(&record->stream.last);
+	struct ca_user user = { &record->stream, last < bound ? last : bound };
 
 	if (!ca_record_has_finished(record, bound) && !ca_record_is_held_up(record))
 		ca_order_wait_hard(&user);
@@ -126,7 +126,7 @@ struct wait {
 	uint64_t progress;   /* ca_order_progress_to, when it was last looked at */
 	uint64_t generation; /* of the device, at the beginning */
 	uint64_t step_ns;
-	bool is_refused; /* a capture, perhaps one whose begin was not seen, forbids the mark */
+	bool is_rejected; /* a capture, perhaps one whose begin was not seen, forbids the mark */
 };
 
 /* Nothing but a wait tells, and none is to be had in a capture. */
@@ -135,7 +135,7 @@ rely_on_context(struct wait *wait, int r)
 {
 	struct ca_space *space = wait->space;
 
-	wait->is_refused = wait->is_refused || r == -EBUSY;
+	wait->is_rejected = wait->is_rejected || r == -EBUSY;
 	if (r == -ENOTSUP || r == -ENODATA ||
 	    (r == -EBUSY && !ca_order_has_nothing_unseen(space, wait->bound)))
 		wait_for_context(space);
@@ -244,7 +244,7 @@ is_unknown(const struct wait *wait, const struct ca_patience *patience)
 	const struct ca_driver *driver = &wait->space->heap->driver;
 
 	return patience->waited_ns >= UNKNOWN_NS &&
-	       (wait->is_refused || driver->capturing(driver->self)) &&
+	       (wait->is_rejected || driver->capturing(driver->self)) &&
 	       !ca_order_has_mark_to_poll(wait->space, wait->bound);
 }
 
@@ -303,7 +303,7 @@ ca_await_any_locked(struct ca_space *space, struct ca_patience *patience)
 	int r;
 
 	ca_context_mark_mark_unmarked_locked(space);
-	wait.is_refused = !ca_list_empty(&space->unmarked);
+	wait.is_rejected = !ca_list_empty(&space->unmarked);
 	wait.generation = space->device->generation;
 	r = await(&wait, patience, query_any);
 	ca_context_mark_poll_locked(space);

@@ -186,7 +186,7 @@ bool ca_graph_look_locked(struct ca_heap *heap);
  * that ends without a graph need not be told. No driver call. -ENOMEM.
  */
 uint64_t ca_graph_serial(struct ca_heap *heap);
-int ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool *gone);
+int ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool *ended);
 /* The end of the graph cannot be learned: their segments are retired, as by ca_retire. */
 void ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last);
 

@@ -22,7 +22,7 @@ ca_graph_serial(struct ca_heap *heap)
 }
 
 int
-ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool *gone)
+ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool *ended)
 {
 	struct ca_hold *hold;
 
@@ -32,7 +32,7 @@ ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic bool 
 		return -ENOMEM;
 	hold->first = first;
 	hold->last = last;
-	hold->gone = gone;
+	hold->ended = ended;
 	ca_list_insert(&heap->graphs, &hold->link);
 	return 0;
 }
@@ -100,7 +100,7 @@ scan(struct ca_heap *heap)
 	bool swept = false;
 
 	CA_LIST_EACH_SAFE(struct ca_hold, hold, &heap->graphs, link) {
-		if (!atomic_load_explicit(hold->gone, memory_order_acquire))
+		if (!atomic_load_explicit(hold->ended, memory_order_acquire))
 			continue;
 		ca_list_remove(&hold->link);
 		ca_objects_put(&heap->holds, hold);

@@ -121,11 +121,11 @@ sort(struct ca_users *users)
 static void
 own(struct ca_block *block, struct ca_stream_record *record, struct ca_multi_users *multi)
 {
-	struct ca_user place = { &record->hot, 0 };
+	struct ca_user place = { &record->stream, 0 };
 	unsigned i;
 
-	if (CA_MUTANT(OLD_STAMP_STANDS) && ca_users_find(&multi->users, &record->hot)) {
-		place = *ca_users_find(&multi->users, &record->hot);
+	if (CA_MUTANT(OLD_STAMP_STANDS) && ca_users_find(&multi->users, &record->stream)) {
+		place = *ca_users_find(&multi->users, &record->stream);
 		ca_block_drop_users_locked(block);
 		ca_block_own_locked(block, place, NULL);
 		return;
@@ -227,7 +227,7 @@ vote(struct ca_space *space, struct ca_stream_record *record)
 	} else {
 		space->main = record;
 		space->main_votes = 1;
-		record->adopted = UINT64_MAX;
+		record->seen_generation = UINT64_MAX;
 	}
 }
 
@@ -256,12 +256,12 @@ take_over(struct ca_block *block, struct ca_stream_record *record)
 static void
 take_over_from(struct ca_list *list, struct ca_stream_record *record)
 {
-	unsigned in_vain = 0;
+	unsigned failures = 0;
 
 	CA_LIST_EACH_SAFE(struct ca_block, block, list, waiting) {
-		if (in_vain == ADOPT_LOOK)
+		if (failures == ADOPT_LOOK)
 			break;
-		in_vain += !take_over(block, record);
+		failures += !take_over(block, record);
 	}
 }
 
@@ -273,9 +273,9 @@ ca_multi_take_over_locked(struct ca_space *space, struct ca_stream_record *recor
 	unsigned i;
 
 	vote(space, record);
-	if (record->adopted == known_generation || !is_main(space, record))
+	if (record->seen_generation == known_generation || !is_main(space, record))
 		return;
-	record->adopted = known_generation;
+	record->seen_generation = known_generation;
 	CA_LIST_EACH(struct ca_user_set, set, &space->sets, link)
 		take_over_from(&set->blocks, record);
 	for (i = 0; (other = ca_record_at(&space->order, i)); i++)

@@ -123,10 +123,10 @@ static bool
 settle_stream(struct ca_stream_record *record)
 {
 	struct ca_list *at = &record->waiting; /* up to here blocks stay */
-	unsigned in_vain = 0;
+	unsigned failures = 0;
 	bool settled = false;
 
-	while (at->next != &record->waiting && in_vain < SETTLE_LOOK) {
+	while (at->next != &record->waiting && failures < SETTLE_LOOK) {
 		struct ca_block *block = CA_CONTAINER_OF(at->next, struct ca_block, waiting);
 
 		if (is_ready(block)) {
@@ -137,7 +137,7 @@ settle_stream(struct ca_stream_record *record)
 		if (!ca_block_multi(block))
 			break;
 		at = at->next;
-		in_vain++;
+		failures++;
 	}
 	return settled;
 }

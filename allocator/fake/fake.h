@@ -37,11 +37,12 @@ enum ca_model_function {
 };
 
 struct ca_model_config {
-	uint64_t capacity; /* bytes of the one device */
-	uint64_t granule;  /* bytes: capacity is used in multiples of this; 2 MiB on real devices */
-	uint64_t alignment;  /* bytes, of every address; 512 or more */
-	bool no_marks;       /* mark_record answers -ENOTSUP */
-	bool finish_at_once; /* submitted work is finished immediately */
+	uint64_t capacity;    /* bytes of the one device */
+	uint64_t granularity; /* bytes: capacity is used in multiples of this; 2 MiB on real devices
+			       */
+	uint64_t alignment;   /* bytes, of every address; 512 or more */
+	bool no_marks;        /* mark_record answers -ENOTSUP */
+	bool finish_at_once;  /* submitted work is finished immediately */
 	/* A host that pauses does not sleep: the clock moves on, and when it has stood by for
 	 * that long in all since anything was submitted, all work is finished. 0: it sleeps. */
 	uint64_t work_ns;
@@ -124,7 +125,7 @@ struct ca_model_sums {
 	uint64_t peak_bytes; /* of the capacity */
 	uint64_t segments;   /* held */
 	uint64_t marks;      /* recorded and not dropped */
-	uint64_t misuses;
+	uint64_t errors;
 	uint64_t calls[CA_MODEL_FUNCTIONS];
 };
 void ca_model_sums(struct ca_model *model, struct ca_model_sums *ret_sums);

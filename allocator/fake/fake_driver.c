@@ -40,7 +40,8 @@ ca_model_call_end(const struct ca_model_call *call)
 static uint64_t
 pages(const struct ca_model *model, uint64_t bytes)
 {
-	return (bytes + model->config.granule - 1) / model->config.granule * model->config.granule;
+	return (bytes + model->config.granularity - 1) / model->config.granularity *
+	       model->config.granularity;
 }
 
 /* Counts the call and applies the plan of failures. */
@@ -197,7 +198,7 @@ segment_return(void *self, void *context, uint64_t address)
 		return -EBUSY;
 	range = range_find(&model->held, address);
 	if (!range || range->context != context) {
-		model->sums.misuses++;
+		model->sums.errors++;
 		return INVALID_VALUE;
 	}
 	if (!model->config.frees_at_once)
@@ -248,7 +249,7 @@ ca_model_mark_find(struct ca_model *model, ca_mark id)
 
 	if (node)
 		return CA_CONTAINER_OF(node, struct mark, node);
-	model->sums.misuses++;
+	model->sums.errors++;
 	return NULL;
 }
 
@@ -405,7 +406,7 @@ ca_model_create(const struct ca_model_config *config, struct ca_model **ret_mode
 	ca_objects_init(&model->ranges, &model->arena, sizeof(struct range));
 	ca_objects_init(&model->marks, &model->arena, sizeof(struct mark));
 	ca_objects_init(&model->edges, &model->arena, sizeof(struct edge));
-	ca_objects_init(&model->pieces, &model->arena, sizeof(struct piece));
+	ca_objects_init(&model->works, &model->arena, sizeof(struct work));
 	*ret_model = model;
 	return 0;
 }

@@ -38,7 +38,7 @@ merge(uint64_t *into, const uint64_t *from)
 			into[i] = from[i];
 }
 
-static void finish_up_to(struct ca_model *model, const uint64_t *upto);
+static void finish_up_to(struct ca_model *model, const uint64_t *end);
 
 static void
 stream_finish(struct ca_model *model, struct stream *stream, uint64_t work)
@@ -58,7 +58,7 @@ stream_finish(struct ca_model *model, struct stream *stream, uint64_t work)
 			continue;
 		}
 		*at = edge->next;
-		finish_up_to(model, edge->upto);
+		finish_up_to(model, edge->end);
 		ca_objects_put(&model->edges, edge);
 		at = &stream->edges; /* the walk may have come through here */
 	}
@@ -68,12 +68,12 @@ stream_finish(struct ca_model *model, struct stream *stream, uint64_t work)
 static void
 pass(struct ca_model *model, struct stream *stream)
 {
-	struct piece *piece;
+	struct work *work;
 
-	while ((piece = stream->pieces) && piece->end_ns <= model->now_ns) {
-		stream->pieces = piece->next;
-		stream_finish(model, stream, piece->work);
-		ca_objects_put(&model->pieces, piece);
+	while ((work = stream->works) && work->end_ns <= model->now_ns) {
+		stream->works = work->next;
+		stream_finish(model, stream, work->work);
+		ca_objects_put(&model->works, work);
 	}
 }
 
@@ -95,8 +95,8 @@ ca_model_next_end(const struct ca_model *model)
 	unsigned i;
 
 	for (i = 0; i < model->n_streams; i++)
-		if (model->streams[i].pieces && model->streams[i].pieces->end_ns < end_ns)
-			end_ns = model->streams[i].pieces->end_ns;
+		if (model->streams[i].works && model->streams[i].works->end_ns < end_ns)
+			end_ns = model->streams[i].works->end_ns;
 	return end_ns;
 }
 
@@ -106,17 +106,17 @@ stream_drain(struct ca_model *model, struct stream *stream)
 {
 	ca_model_await(model, stream->ready_ns);
 	stream_finish(model, stream, UINT64_MAX);
-	finish_up_to(model, stream->behind);
+	finish_up_to(model, stream->after);
 }
 
 static void
-finish_up_to(struct ca_model *model, const uint64_t *upto)
+finish_up_to(struct ca_model *model, const uint64_t *end)
 {
 	uint64_t all[CA_MODEL_STREAMS];
 	unsigned i;
 
 	for (i = 0; i < CA_MODEL_STREAMS; i++)
-		all[i] = upto[i];
+		all[i] = end[i];
 	for (i = 0; i < model->n_streams; i++)
 		stream_finish(model, &model->streams[i], all[i]);
 }
@@ -128,7 +128,7 @@ ca_model_mark_everything(struct ca_model *model, struct mark *mark)
 
 	mark->work = model->submitted;
 	for (i = 0; i < model->n_streams; i++) {
-		mark->upto[i] = model->streams[i].submitted;
+		mark->end[i] = model->streams[i].submitted;
 		if (mark->end_ns < model->streams[i].ready_ns)
 			mark->end_ns = model->streams[i].ready_ns;
 	}
@@ -140,7 +140,7 @@ ca_model_mark_is_done(const struct ca_model *model, const struct mark *mark)
 	unsigned i;
 
 	for (i = 0; i < model->n_streams; i++)
-		if (model->streams[i].finished < mark->upto[i])
+		if (model->streams[i].finished < mark->end[i])
 			return false;
 	return model->finished >= mark->work;
 }
@@ -150,7 +150,7 @@ ca_model_mark_finish(struct ca_model *model, const struct mark *mark)
 {
 	if (model->finished < mark->work)
 		model->finished = mark->work;
-	finish_up_to(model, mark->upto);
+	finish_up_to(model, mark->end);
 }
 
 void
@@ -194,8 +194,8 @@ ca_model_stream_mark(void *self, void *context, void *name, ca_mark *ret_mark)
 	if (!mark)
 		return -ENOMEM;
 	mark->stream = true;
-	merge(mark->upto, stream->behind);
-	mark->upto[index_of(model, stream)] = stream->submitted;
+	merge(mark->end, stream->after);
+	mark->end[index_of(model, stream)] = stream->submitted;
 	mark->end_ns = stream->ready_ns;
 	return 0;
 }
@@ -208,9 +208,9 @@ add_edge(struct ca_model *model, struct stream *stream, const struct mark *mark)
 	if (!edge)
 		return -ENOMEM;
 	edge->at = stream->submitted;
-	merge(edge->upto, mark->upto);
-	edge->upto[index_of(model, stream)] = 0; /* its own order */
-	merge(stream->behind, edge->upto);
+	merge(edge->end, mark->end);
+	edge->end[index_of(model, stream)] = 0; /* its own order */
+	merge(stream->after, edge->end);
 	if (stream->ready_ns < mark->end_ns)
 		stream->ready_ns = mark->end_ns;
 	edge->next = stream->edges;
@@ -231,7 +231,7 @@ ca_model_stream_wait(void *self, void *context, void *name, ca_mark id)
 	if (r)
 		return r;
 	if (!mark || !mark->stream) {
-		model->sums.misuses++;
+		model->sums.errors++;
 		return INVALID_VALUE;
 	}
 	return add_edge(model, stream_get(model, name), mark);
@@ -274,13 +274,13 @@ ca_model_stream_submit(struct ca_model *model, void *name)
 static int
 ends(struct ca_model *model, struct stream *stream, uint64_t end_ns)
 {
-	struct piece *piece = ca_objects_get(&model->pieces);
+	struct work *work = ca_objects_get(&model->works);
 
-	if (!piece)
+	if (!work)
 		return -ENOMEM;
-	*piece = (struct piece){ .work = stream->submitted, .end_ns = end_ns };
-	*(stream->pieces ? stream->pieces_end : &stream->pieces) = piece;
-	stream->pieces_end = &piece->next;
+	*work = (struct work){ .work = stream->submitted, .end_ns = end_ns };
+	*(stream->works ? stream->works_end : &stream->works) = work;
+	stream->works_end = &work->next;
 	pass(model, stream);
 	return 0;
 }
@@ -340,7 +340,7 @@ ca_model_stream_after(struct ca_model *model, void *name, void *before)
 	CA_MODEL_LOCKED(model);
 	stream = stream_get(model, name);
 	other = stream_get(model, before);
-	work = stream == other ? other->submitted : stream->behind[index_of(model, other)];
+	work = stream == other ? other->submitted : stream->after[index_of(model, other)];
 	return work < other->finished ? other->finished : work;
 }
 

@@ -21,16 +21,16 @@ struct range {
 };
 
 struct mark {
-	struct ca_tree_node node;        /* by id */
-	uint64_t work;                   /* submitted when it was recorded */
-	bool stream;                     /* of one stream */
-	uint64_t upto[CA_MODEL_STREAMS]; /* work of each stream that must finish */
-	uint64_t end_ns;                 /* when that will have finished by time */
+	struct ca_tree_node node;       /* by id */
+	uint64_t work;                  /* submitted when it was recorded */
+	bool stream;                    /* of one stream */
+	uint64_t end[CA_MODEL_STREAMS]; /* work of each stream that must finish */
+	uint64_t end_ns;                /* when that will have finished by time */
 };
 
 /* Work of a stream that ends by time. */
-struct piece {
-	struct piece *next;
+struct work {
+	struct work *next;
 	uint64_t work, end_ns;
 };
 
@@ -38,23 +38,23 @@ struct piece {
 struct edge {
 	struct edge *next;
 	uint64_t at;
-	uint64_t upto[CA_MODEL_STREAMS];
+	uint64_t end[CA_MODEL_STREAMS];
 };
 
 struct stream {
 	void *name;
 	uint64_t submitted, finished;
-	uint64_t behind[CA_MODEL_STREAMS]; /* its next piece comes after these */
+	uint64_t after[CA_MODEL_STREAMS]; /* its next piece comes after these */
 	struct edge *edges;
-	struct piece *pieces, **pieces_end; /* oldest first; pieces_end NULL: none so far */
-	uint64_t ready_ns;                  /* when its next piece can begin, by time */
+	struct work *works, **works_end; /* oldest first; works_end NULL: none so far */
+	uint64_t ready_ns;               /* when its next piece can begin, by time */
 	bool private;
 	pthread_t owner;
 };
 
 struct ca_model {
 	struct ca_arena arena;
-	struct ca_objects ranges, marks, edges, pieces;
+	struct ca_objects ranges, marks, edges, works;
 	pthread_mutex_t lock;
 	struct ca_model_config config;
 	struct ca_model_sums sums;

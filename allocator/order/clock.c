@@ -43,7 +43,7 @@ is_after_ordered(const struct ca_stream_record *record, const struct ca_users *u
 	unsigned i;
 
 	for (i = 0; i < users->n; i++)
-		if (users->user[i].stream != &record->hot && !ca_user_is_done(&users->user[i]) &&
+		if (users->user[i].stream != &record->stream && !ca_user_is_done(&users->user[i]) &&
 		    !ca_clock_includes_ordered(record, users->user[i].stream, users->user[i].stamp))
 			return false;
 	return !users->context;
@@ -91,7 +91,7 @@ includes(struct ca_stream_record *record, uint64_t *known, uint64_t stamp, bool 
 	*known = stamp;
 	if (done)
 		return;
-	record->known_epoch = atomic_load(&record->hot.words->epoch);
+	record->known_epoch = atomic_load(&record->stream.words->epoch);
 	atomic_fetch_add(&record->known_generation, 1);
 }
 
@@ -101,7 +101,7 @@ ca_clock_update_ordered(struct ca_stream_record *record, struct ca_stream *strea
 	struct ca_clock_part *part;
 	bool done = atomic_load(&ca_record(stream)->done) >= stamp;
 
-	if (stream == &record->hot)
+	if (stream == &record->stream)
 		return;
 	if (ca_record(stream)->space == record->space)
 		includes(record, &record->known[ca_record(stream)->index], stamp, done);

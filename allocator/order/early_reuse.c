@@ -5,11 +5,11 @@
  * Later submissions to other streams must come after each of those users (guard.c): each is exposed
  * for itself, so that it does not matter who else waits for whom. A wait that one user's stream
  * made makes another user cheap to guard, never needless to expose. In a quiet space there is no
- * other stream, so nobody needs to look: `exposures` moves only where somebody must, and the stream
- * is watched for a pause of the host (host_pause.c). A stream that
- * is opened meanwhile, here or as the first of another space, raises `candidates` first and looks
- * for what is exposed afterwards; here `exposed` is raised first and `candidates` read afterwards:
- * one of the two sees the other.
+ * other stream, so nobody needs to look: `exposed_count` moves only where somebody must, and the
+ * stream is watched for a pause of the host (host_pause.c). A stream that is opened meanwhile, here
+ * or as the first of another space, raises `candidates` first and looks for what is exposed
+ * afterwards; here `exposed` is raised first and `candidates` read afterwards: one of the two sees
+ * the other.
  *
  * A guard waits for a mark of the user that covers nothing submitted after the free; otherwise
  * work that the program meant to run at the same time could wait for itself. So memory without such
@@ -24,7 +24,7 @@
 static bool
 is_exact_ordered(struct ca_stream_record *record, uint64_t stamp)
 {
-	if (stamp <= atomic_load(&record->inexact))
+	if (stamp <= atomic_load(&record->exact_after))
 		return false;
 	if (ca_point_find_ordered(record, stamp)) {
 		CA_REACHED(EXPOSED_MARKED);
@@ -32,7 +32,7 @@ is_exact_ordered(struct ca_stream_record *record, uint64_t stamp)
 	}
 	/* armed and not yet marked: nothing was submitted since the free. A per-thread stream can
 	 * be marked by its thread only, which may never submit again. */
-	if (!atomic_load(&record->hot.armed) || atomic_load(&record->closed) ||
+	if (!atomic_load(&record->stream.armed) || atomic_load(&record->closed) ||
 	    record->kind == CA_STREAM_PER_THREAD) {
 		CA_REACHED(EXPOSED_PASSED_OVER);
 		return false;
@@ -97,7 +97,7 @@ may_expose_one(struct ca_order *order, const struct ca_user *user)
 
 	if (atomic_load(&record->lost))
 		return false;
-	if (atomic_load(&order->sole_stream) == record && !atomic_load(&order->hazards))
+	if (atomic_load(&order->only_stream) == record && !atomic_load(&order->hazards))
 		return true; /* quiet */
 	ca_order_lock(order);
 	result = may_expose_ordered(order, record, user->stamp);
@@ -134,7 +134,7 @@ arm_if_unmarked(struct ca_order *order, struct ca_stream_record *record, uint64_
 	ca_order_lock(order);
 	if (!ca_point_find_ordered(record, stamp) && !atomic_load(&record->closed) &&
 	    !atomic_load(&record->lost))
-		atomic_store(&record->hot.armed, ++record->arms);
+		atomic_store(&record->stream.armed, ++record->arms);
 	ca_order_unlock(order);
 }
 
@@ -161,12 +161,12 @@ ca_order_expose(struct ca_order *order, const struct ca_user *user)
 	ca_record_note_reuse(record);
 	ca_raise(&record->exposed, user->stamp);
 	if (atomic_load(&order->candidates) <= 1 && !atomic_load(&record->closed)) {
-		if (__builtin_expect(!(atomic_load(&record->hot.seen) & CA_WATCHED), 0))
-			ca_lull_track(&record->hot);
+		if (__builtin_expect(!(atomic_load(&record->stream.seen) & CA_WATCHED), 0))
+			ca_lull_track(&record->stream);
 		return;
 	}
 	arm_if_unmarked(order, record, user->stamp);
-	atomic_fetch_add(&order->words.exposures, 1);
+	atomic_fetch_add(&order->words.exposed_count, 1);
 }
 
 /* ---- programmatic launches */

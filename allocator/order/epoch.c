@@ -81,11 +81,11 @@ ca_submit_stamp(struct ca_stream *stream, uint64_t epoch)
 void
 ca_record_settle_ordered(struct ca_stream_record *record)
 {
-	if (ca_record_is_busy(record) || atomic_load(&record->hot.stamping) ||
+	if (ca_record_is_busy(record) || atomic_load(&record->stream.stamping) ||
 	    !(atomic_load(active_word(record)) & active_bit(record)))
 		return;
 	atomic_fetch_and(active_word(record), ~active_bit(record));
-	if (atomic_load(&record->hot.stamping) || ca_record_is_busy(record))
+	if (atomic_load(&record->stream.stamping) || ca_record_is_busy(record))
 		atomic_fetch_or(active_word(record), active_bit(record));
 }
 
@@ -169,12 +169,12 @@ collect_ordered(struct ca_order *order, uint64_t birth, struct ca_candidates *al
 	unsigned inherited = all->n, at;
 
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
-		uint64_t last = atomic_load(&record->hot.last);
+		uint64_t last = atomic_load(&record->stream.last);
 
 		if (!ca_order_is_user(order, record))
 			continue;
 		if (last >= birth || atomic_load(&record->hazard) > atomic_load(&record->done))
-			candidates_add(all, inherited, &record->hot, last);
+			candidates_add(all, inherited, &record->stream, last);
 	}
 }
 
@@ -182,7 +182,7 @@ void
 ca_order_set_only_user(struct ca_space *space, struct ca_stream *stream)
 {
 	ca_order_lock(&space->order);
-	space->order.sole_user = stream ? ca_record(stream) : NULL;
+	space->order.only_user = stream ? ca_record(stream) : NULL;
 	ca_order_unlock(&space->order);
 }
 
@@ -195,9 +195,9 @@ arm_ordered(const struct ca_users *users)
 		struct ca_stream_record *record = ca_record(users->user[i].stream);
 
 		if (!atomic_load(&record->closed))
-			atomic_store(&record->hot.armed, ++record->arms);
+			atomic_store(&record->stream.armed, ++record->arms);
 		if (record->submitting) /* the mark may cover it */
-			ca_raise(&record->inexact, users->user[i].stamp);
+			ca_raise(&record->exact_after, users->user[i].stamp);
 	}
 }
 
@@ -287,7 +287,7 @@ ca_order_is_quiet(struct ca_order *order)
 struct ca_stream_record *
 ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
 {
-	struct ca_stream_record *only = atomic_load(&order->sole_stream);
+	struct ca_stream_record *only = atomic_load(&order->only_stream);
 	uint64_t others = 0;
 	unsigned i;
 
@@ -300,10 +300,10 @@ ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
 			  ~(only->index / 64 == i ? active_bit(only) : 0);
 	if (others)
 		return NULL;
-	*ret_last = atomic_load(&only->hot.last);
+	*ret_last = atomic_load(&only->stream.last);
 	/* a thread that ends the quiet from now on finds that stamp */
 	if (atomic_load(&order->hazards) || atomic_load(&order->candidates) > 1 ||
-	    atomic_load(&order->sole_stream) != only || atomic_load(&only->lost))
+	    atomic_load(&order->only_stream) != only || atomic_load(&only->lost))
 		return NULL;
 	return only;
 }
@@ -339,8 +339,8 @@ ca_order_context_bound(struct ca_order *order)
 	unsigned i;
 
 	for (i = 0; (record = ca_record_at(order, i)); i++)
-		if (atomic_load(&record->hot.last) > last)
-			last = atomic_load(&record->hot.last);
+		if (atomic_load(&record->stream.last) > last)
+			last = atomic_load(&record->stream.last);
 	return bound_over(order, last);
 }
 
@@ -421,7 +421,7 @@ ca_order_space_finished(struct ca_space *space, uint64_t bound, bool blocking)
 
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
 		if (ca_record_is_busy(record) && (!blocking || is_after_legacy(record)))
-			ca_order_finished(&record->hot, bound);
+			ca_order_finished(&record->stream, bound);
 }
 
 void
@@ -463,7 +463,7 @@ ca_submit_hazard_begin(struct ca_stream *stream)
 		return;
 	/* memory that was found to be exposable before is exposed by now */
 	ca_heap_lock(space->heap);
-	space->heap->hooks.quiesce(space->heap);
+	space->heap->hooks.flush_exposed(space->heap);
 	ca_heap_unlock(space->heap);
 	ca_order_mark_exposed(space);
 }

@@ -96,7 +96,7 @@ void
 ca_record_set_lost(struct ca_stream_record *record)
 {
 	atomic_store(&record->lost, true);
-	atomic_store(&record->hot.armed, 0);
+	atomic_store(&record->stream.armed, 0);
 	ca_order_note_progress(ca_record_order(record));
 }
 
@@ -110,7 +110,7 @@ drop_exact(struct ca_stream_record *record, int r)
 
 	CA_REACHED(POINT_REFUSED);
 	ca_order_lock(order);
-	ca_raise(&record->inexact, atomic_load(&record->hot.last));
+	ca_raise(&record->exact_after, atomic_load(&record->stream.last));
 	ca_order_unlock(order);
 	if (r != -EBUSY && r != -ENOMEM)
 		ca_record_set_lost(record);
@@ -132,7 +132,7 @@ publish(struct ca_stream_record *record, struct ca_point *point, uint64_t armed)
 	else
 		ca_tree_insert(&record->by_bound, &point->node, point->bound, 0);
 	ca_points_collect_ordered(record, &dropped); /* this one, too, if the space is dead */
-	atomic_compare_exchange_strong(&record->hot.armed, &armed, 0);
+	atomic_compare_exchange_strong(&record->stream.armed, &armed, 0);
 	ca_order_unlock(order);
 	ca_points_drop(record->space, &dropped);
 }
@@ -165,7 +165,7 @@ record_pinned(struct ca_stream_record *record, void *handle)
 {
 	struct ca_space *space = record->space;
 	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t armed = atomic_load(&record->hot.armed);
+	uint64_t armed = atomic_load(&record->stream.armed);
 	struct ca_point *point = point_new(&space->order);
 	int r;
 
@@ -213,11 +213,11 @@ is_due(struct ca_stream_record *record)
 	bool due;
 
 	ca_order_lock(order);
-	armed = atomic_load(&record->hot.armed);
-	last = atomic_load(&record->hot.last);
+	armed = atomic_load(&record->stream.armed);
+	last = atomic_load(&record->stream.last);
 	due = last > atomic_load(&record->done) && !ca_point_find_ordered(record, last);
 	if (!due)
-		atomic_compare_exchange_strong(&record->hot.armed, &armed, 0);
+		atomic_compare_exchange_strong(&record->stream.armed, &armed, 0);
 	ca_order_unlock(order);
 	return due;
 }
@@ -273,8 +273,8 @@ wait_for_lost(struct ca_space *space)
 
 	for (at = 0; (record = next_unmarked(&space->order, &at)); at++)
 		if (atomic_load(&record->lost))
-			ca_order_wait_hard(
-				&(struct ca_user){ &record->hot, atomic_load(&record->exposed) });
+			ca_order_wait_hard(&(struct ca_user){ &record->stream,
+							      atomic_load(&record->exposed) });
 }
 
 void
@@ -283,7 +283,7 @@ ca_order_mark_before_capture(struct ca_heap *heap)
 	struct ca_space *space;
 
 	ca_heap_lock(heap);
-	heap->hooks.quiesce(heap);
+	heap->hooks.flush_exposed(heap);
 	space = heap->spaces;
 	ca_heap_unlock(heap);
 	for (; space; space = space->next) { /* spaces are never freed */
@@ -309,9 +309,9 @@ oldest_get(struct ca_stream_record *record, bool *ret_record)
 		point->references++;
 	*ret_record = !point && ca_record_is_busy(record) &&
 		      ca_record_is_nameable_ordered(record) && !atomic_load(&record->lost) &&
-		      (atomic_load(&record->hot.armed) || ca_order_is_quiet_ordered(order));
-	if (*ret_record && !atomic_load(&record->hot.armed))
-		ca_raise(&record->inexact, atomic_load(&record->hot.last));
+		      (atomic_load(&record->stream.armed) || ca_order_is_quiet_ordered(order));
+	if (*ret_record && !atomic_load(&record->stream.armed))
+		ca_raise(&record->exact_after, atomic_load(&record->stream.last));
 	ca_order_unlock(order);
 	return point;
 }
@@ -324,7 +324,7 @@ query(struct ca_stream_record *record, struct ca_point *point, int (*how)(void *
 
 	if (!r) {
 		CA_REACHED(POINT_FOUND_DONE);
-		ca_order_finished(&record->hot, point->bound);
+		ca_order_finished(&record->stream, point->bound);
 	} else if (r != -EAGAIN && r != -EBUSY) {
 		ca_record_set_lost(record);
 	}
@@ -431,10 +431,11 @@ exact_mark(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)
 
 	*ret_record = false;
 	ca_order_lock(order);
-	if (stamp > atomic_load(&record->inexact)) {
+	if (stamp > atomic_load(&record->exact_after)) {
 		if (ca_point_find_ordered(record, stamp))
 			r = 0;
-		else if (atomic_load(&record->hot.armed) && ca_record_is_nameable_ordered(record))
+		else if (atomic_load(&record->stream.armed) &&
+			 ca_record_is_nameable_ordered(record))
 			*ret_record = true;
 	}
 	ca_order_unlock(order);

@@ -3,13 +3,13 @@
  * The guard: a submission to one stream comes after the unfinished work of the others whose memory
  * was handed out.
  *
- * `exposures` is read before looking and published as `seen` after the last wait has been inserted:
- * a thread that finds `seen` up to date may submit at once. A thread that looks meanwhile inserts
- * the same waits once more, which is harmless. Where a wait cannot be inserted the host waits: for
- * the exact mark, for the stream, for the context, whichever works first. If none does, because the
- * driver answers with errors, the space is poisoned and the submission goes on, for the driver to
- * refuse. If none does because of a capture (the shim's waits work in any but one on the very
- * stream that is to be waited for), nothing is published: every submission tries again.
+ * `exposed_count` is read before looking and published as `seen` after the last wait has been
+ * inserted: a thread that finds `seen` up to date may submit at once. A thread that looks meanwhile
+ * inserts the same waits once more, which is harmless. Where a wait cannot be inserted the host
+ * waits: for the exact mark, for the stream, for the context, whichever works first. If none does,
+ * because the driver answers with errors, the space is poisoned and the submission goes on, for the
+ * driver to refuse. If none does because of a capture (the shim's waits work in any but one on the
+ * very stream that is to be waited for), nothing is published: every submission tries again.
  */
 #include "allocator/order/internal.h"
 
@@ -190,7 +190,7 @@ is_after_hazard_ordered(const struct ca_stream_record *record, const struct ca_s
 {
 	return ca_record_has_hazard(other) &&
 	       (other == record || is_ordered_by_driver(record, other) ||
-		ca_clock_includes_ordered(record, &other->hot, atomic_load(&other->done) + 1));
+		ca_clock_includes_ordered(record, &other->stream, atomic_load(&other->done) + 1));
 }
 
 bool
@@ -226,14 +226,14 @@ ca_order_free_in(struct ca_stream *stream)
 	ca_submit_stamp(stream, epoch);
 	for (i = 0; (other = ca_record_at(order, i)); i++)
 		if (other != record && is_ordered_by_driver(record, other))
-			ca_submit_stamp(&other->hot, epoch);
+			ca_submit_stamp(&other->stream, epoch);
 }
 
 /* Must the next submission to the stream be ordered behind the user by us? The stream's lock. */
 static bool
 is_needed_ordered(struct ca_stream_record *record, const struct ca_user *user)
 {
-	if (user->stream == &record->hot || ca_user_is_done(user)) {
+	if (user->stream == &record->stream || ca_user_is_done(user)) {
 		CA_REACHED(GUARD_OWN);
 		return false;
 	}
@@ -268,7 +268,7 @@ is_held_ordered(struct ca_stream_record *stream, struct ca_stream_record *record
 	unsigned i;
 
 	if (stream == record ||
-	    ca_clock_includes_ordered(record, &stream->hot, atomic_load(&stream->hot.last)))
+	    ca_clock_includes_ordered(record, &stream->stream, atomic_load(&stream->stream.last)))
 		return false;
 	for (i = 0; i < users->n; i++)
 		if (is_needed_ordered(stream, &users->user[i]))
@@ -304,7 +304,7 @@ next_exposed(struct ca_order *order, unsigned *at, struct ca_user *ret_user)
 		uint64_t exposed = atomic_load(&record->exposed);
 
 		if (exposed > atomic_load(&record->done)) {
-			*ret_user = (struct ca_user){ &record->hot, exposed };
+			*ret_user = (struct ca_user){ &record->stream, exposed };
 			break;
 		}
 	}
@@ -403,7 +403,7 @@ ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 	}
 	if (atomic_load(&stream->seen) & CA_WATCHED)
 		ca_lull_look(record);
-	exposures = atomic_load(&stream->words->exposures);
+	exposures = atomic_load(&stream->words->exposed_count);
 	if (exposures == (atomic_load(&stream->seen) & ~CA_WATCHED)) {
 		CA_REACHED(GUARD_UP_TO_DATE);
 		return;

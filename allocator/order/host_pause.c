@@ -76,7 +76,7 @@ query_older(struct ca_stream_record *record)
 	while (!r && (point = ca_point_get(record, atomic_load(&record->done) + 1))) {
 		r = driver->mark_query(driver->self, point->mark);
 		if (!r)
-			ca_order_finished(&record->hot, point->bound);
+			ca_order_finished(&record->stream, point->bound);
 		ca_point_put(record, point);
 	}
 }
@@ -84,7 +84,7 @@ query_older(struct ca_stream_record *record)
 void
 ca_lull_look(struct ca_stream_record *record)
 {
-	struct ca_stream *stream = &record->hot;
+	struct ca_stream *stream = &record->stream;
 	int saved = errno;
 
 	if (ca_lull_is_none(stream))

@@ -80,7 +80,7 @@ ca_order_has_finished(struct ca_space *space, uint64_t bound)
 static bool
 has_mark_ordered(struct ca_stream_record *record, uint64_t bound)
 {
-	uint64_t last = atomic_load(&record->hot.last);
+	uint64_t last = atomic_load(&record->stream.last);
 
 	return !atomic_load(&record->lost) &&
 	       (ca_record_is_nameable_ordered(record) ||

@@ -47,7 +47,7 @@ ca_raise(_Atomic uint64_t *word, uint64_t value)
 static inline bool
 ca_record_is_busy(struct ca_stream_record *record)
 {
-	return atomic_load(&record->hot.last) > atomic_load(&record->done);
+	return atomic_load(&record->stream.last) > atomic_load(&record->done);
 }
 
 /* ---- pin.c */

@@ -114,7 +114,7 @@ ca_lull_is_none(struct ca_stream *stream)
 
 	if ((int64_t)ago >= (int64_t)stream->words->lull) /* another processor's may be ahead */
 		return false;
-	if (ago > stream->words->lull_grain)
+	if (ago > stream->words->lull_step)
 		ca_lull_put_off(stream, now);
 	return true;
 }
@@ -124,7 +124,8 @@ ca_lull_is_none(struct ca_stream *stream)
 static inline uint64_t
 ca_submit_news(struct ca_stream *stream)
 {
-	uint64_t exposures = atomic_load_explicit(&stream->words->exposures, memory_order_acquire);
+	uint64_t exposures =
+		atomic_load_explicit(&stream->words->exposed_count, memory_order_acquire);
 
 	return (exposures ^ atomic_load_explicit(&stream->seen, memory_order_relaxed)) |
 	       atomic_load_explicit(&stream->armed, memory_order_relaxed) |
@@ -391,20 +392,20 @@ struct ca_stream_record *ca_order_is_only_stream(struct ca_order *order,
 static inline struct ca_stream_record *
 ca_order_only_stream(struct ca_order *order)
 {
-	struct ca_stream_record *only = atomic_load(&order->sole_stream);
+	struct ca_stream_record *only = atomic_load(&order->only_stream);
 
 	if (!only)
 		return NULL;
 	if (__builtin_expect(atomic_load(&order->candidates) > 1 || atomic_load(&order->hazards),
 			     0))
 		return ca_order_is_only_stream(order, only);
-	return atomic_load(&only->hot.last) > atomic_load(&only->done) ? only : NULL;
+	return atomic_load(&only->stream.last) > atomic_load(&only->done) ? only : NULL;
 }
 /* False: the caller of ca_order_set_only_user has said that it is no user of anything. */
 static inline bool
 ca_order_is_user(const struct ca_order *order, const struct ca_stream_record *record)
 {
-	const struct ca_stream_record *sole = atomic_load(&order->sole_user);
+	const struct ca_stream_record *sole = atomic_load(&order->only_user);
 
 	return !sole || sole == record;
 }
@@ -461,7 +462,7 @@ ca_record_has_finished(const struct ca_stream_record *record, uint64_t bound)
 {
 	uint64_t done = atomic_load(&record->done);
 
-	return done >= bound || atomic_load(&record->hot.last) <= done;
+	return done >= bound || atomic_load(&record->stream.last) <= done;
 }
 
 /* ---- devices: the heap's lock is held */
@@ -495,7 +496,7 @@ bool ca_device_is_only_ours_locked(const struct ca_space *space);
 static inline struct ca_stream_record *
 ca_held_record(const struct ca_user *user)
 {
-	return CA_CONTAINER_OF(user->stream, struct ca_stream_record, hot);
+	return CA_CONTAINER_OF(user->stream, struct ca_stream_record, stream);
 }
 
 /* Nothing unfinished is handed out. Needs no lock. */

@@ -62,7 +62,7 @@ ca_order_finished_only(struct ca_heap *heap, struct ca_space *space, unsigned re
 	ca_heap_lock(heap);
 	first = space ? restrict_space(space, reason) : restrict_all_locked(heap, reason);
 	if (first)
-		heap->hooks.quiesce(heap); /* nothing unfinished is exposed from now on */
+		heap->hooks.flush_exposed(heap); /* nothing unfinished is exposed from now on */
 	ca_heap_unlock(heap);
 	if (first)
 		report(reason);
@@ -77,7 +77,7 @@ settle_space(struct ca_space *space)
 	unsigned i;
 
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++) {
-		struct ca_user user = { &record->hot, atomic_load(&record->exposed) };
+		struct ca_user user = { &record->stream, atomic_load(&record->exposed) };
 
 		if (ca_user_is_done(&user))
 			continue;

@@ -20,7 +20,7 @@ ca_order_candidates_change_ordered(struct ca_order *order, int change)
 		for (i = 0; (record = ca_record_at(order, i)); i++)
 			if (!atomic_load(&record->closed))
 				break;
-	atomic_store(&order->sole_stream, record);
+	atomic_store(&order->only_stream, record);
 }
 
 void
@@ -32,9 +32,9 @@ ca_order_leave_quiet_ordered(struct ca_order *order)
 	/* later stamps are larger than what is inexact */
 	ca_order_advance(order);
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
-		ca_raise(&record->inexact, atomic_load(&record->hot.last));
+		ca_raise(&record->exact_after, atomic_load(&record->stream.last));
 		if (!atomic_load(&record->closed))
-			atomic_store(&record->hot.armed, ++record->arms);
+			atomic_store(&record->stream.armed, ++record->arms);
 	}
 }
 

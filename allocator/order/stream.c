@@ -38,9 +38,9 @@ ca_order_init(struct ca_space *space)
 	struct ca_order *order = &space->order;
 
 	atomic_init(&order->words.epoch, 2);
-	atomic_init(&order->words.exposures, 1);
+	atomic_init(&order->words.exposed_count, 1);
 	order->words.lull = ca_lull_ticks(&space->heap->driver);
-	order->words.lull_grain = order->words.lull / 16;
+	order->words.lull_step = order->words.lull / 16;
 	order->traced = ca_tracing(space->heap);
 	atomic_init(&order->finished_only, space->heap->finished_only);
 	if (space->heap->finished_only & ~CA_REASONS_SEEN)
@@ -63,7 +63,7 @@ static void
 record_kill(struct ca_stream_record *record)
 {
 	atomic_store(&record->done, UINT64_MAX);
-	atomic_store(&record->hot.armed, 0);
+	atomic_store(&record->stream.armed, 0);
 	atomic_store(&record->closed, true);
 	record->handle = NULL;
 }
@@ -135,7 +135,7 @@ record_new(struct ca_order *order, struct ca_stream_record **ret_record)
 					_Alignof(struct ca_stream_record));
 	if (!record)
 		return -ENOMEM;
-	record->hot.words = &order->words;
+	record->stream.words = &order->words;
 	record->space = ca_order_space(order);
 	record->index = n;
 	ca_list_init(&record->points);
@@ -174,8 +174,8 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 		record->clock[i] = (struct ca_clock_part){ 0 };
 	memset(record->known, 0, sizeof(record->known));
 	record->known_epoch = 0;
-	atomic_store(&record->hot.seen, 0);
-	atomic_store(&record->hot.armed, 0);
+	atomic_store(&record->stream.seen, 0);
+	atomic_store(&record->stream.armed, 0);
 	atomic_store(&record->reused_unordered, 0);
 	atomic_store(&record->lost, false);
 	atomic_store(&record->closed, false);
@@ -241,7 +241,7 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 	if (!r) {
 		record_start(record, kind, handle, known);
 		ends = ca_order_candidate_comes_ordered(order);
-		*ret_stream = &record->hot;
+		*ret_stream = &record->stream;
 	}
 	ca_order_unlock(order);
 	if (!r)
@@ -260,7 +260,7 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 static bool
 is_covered(struct ca_stream_record *record)
 {
-	uint64_t last = atomic_load(&record->hot.last);
+	uint64_t last = atomic_load(&record->stream.last);
 
 	return last <= atomic_load(&record->done) || ca_point_find_ordered(record, last);
 }
@@ -296,9 +296,9 @@ ca_stream_close(struct ca_stream *stream, bool gone)
 		return;
 	}
 	if (ca_order_is_quiet_ordered(order))
-		ca_raise(&record->inexact, atomic_load(&record->hot.last));
+		ca_raise(&record->exact_after, atomic_load(&record->stream.last));
 	atomic_store(&record->closed, true);
-	atomic_store(&record->hot.armed, 0);
+	atomic_store(&record->stream.armed, 0);
 	ca_order_candidates_change_ordered(order, -1);
 	lost = !is_covered(record);
 	release_handle_ordered(record);

@@ -454,7 +454,7 @@ ca_alloc_passthrough(struct ca_space *space, uint64_t size, uint64_t *ret_addres
 	ca_magazine_count_own_locked(heap);
 	r = take_through(space, size, capturing, &block);
 	if (!r) {
-		block->segment->adopted = true;
+		block->segment->foreign = true;
 		block->segment->retired = true;
 		CA_COUNT(space, passed_alloc_calls);
 	}
@@ -473,7 +473,7 @@ ca_track_foreign(struct ca_space *space, uint64_t address, uint64_t size, uint64
 	r = space->dead ? -ENODEV : ca_segment_enter_locked(space, address, size, &block);
 	if (r)
 		return r;
-	block->segment->adopted = true;
+	block->segment->foreign = true;
 	block->segment->retired = true;
 	hand_out(space, block, requested, size);
 	if (ca_tracing(space->heap))

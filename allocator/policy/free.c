@@ -63,7 +63,7 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 
 	block->thread = (uint32_t)thread;
 	if (thread && segment->space->freed_by != thread) {
-		segment->space->several_threads_free = segment->space->freed_by != 0;
+		segment->space->multi_thread_free = segment->space->freed_by != 0;
 		segment->space->freed_by = thread;
 	}
 	/* the usual case needs no list of users */
@@ -82,7 +82,7 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 static bool
 is_programs_own(const struct ca_block *block)
 {
-	return block->segment->adopted ||
+	return block->segment->foreign ||
 	       (!block->prev && !block->next && !block->user.stream && !block->has_multi);
 }
 

@@ -15,7 +15,7 @@ ca_grow_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 		ca_limit_update_locked(space);
 	if (space->heap->limited && !space->dead &&
 	    ca_limit_needed_locked(space, segment_bytes, true)) {
-		ca_oom_tried.refused_by_us = true;
+		ca_oom_tried.rejected_by_us = true;
 		return CA_DRIVER_OUT_OF_MEMORY;
 	}
 	r = ca_segment_take_locked(space, segment_bytes, bytes, kind, ret_block);

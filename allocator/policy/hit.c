@@ -27,7 +27,7 @@ __thread uint64_t ca_alloc_in_debt __attribute__((tls_model("initial-exec")));
 static void
 note_backpressure(struct ca_space *space, const struct ca_block *block)
 {
-	if (space->several_threads_free && block->state == CA_BLOCK_FREE && block->thread &&
+	if (space->multi_thread_free && block->state == CA_BLOCK_FREE && block->thread &&
 	    block->thread != ca_order_thread() && ca_alloc_exceeds_slack_locked(space))
 		ca_alloc_in_debt = space->id;
 }

@@ -119,19 +119,19 @@ settled_wait(struct ca_heap *heap, unsigned step)
 }
 
 /* The words that tell that another thread made a difference. */
-struct moment {
+struct snapshot {
 	uint64_t generation;
 	bool unseen; /* a group of the calling thread may have been in another thread's hand */
 };
 
 static bool
-is_past(const struct ca_heap *heap, const struct ca_device *device, const struct moment *moment)
+is_past(const struct ca_heap *heap, const struct ca_device *device, const struct snapshot *snapshot)
 {
 	struct ca_space *space;
 
-	if (device->generation != moment->generation)
+	if (device->generation != snapshot->generation)
 		return true;
-	for (space = heap->spaces; moment->unseen && space; space = space->next)
+	for (space = heap->spaces; snapshot->unseen && space; space = space->next)
 		if (space->device == device && ca_context_mark_has_own_locked(space))
 			return true;
 	return false;
@@ -174,20 +174,21 @@ others_wait(struct ca_heap *heap, const struct ca_device *device)
 /* Waits while others are inside driver calls that may bring memory, or have freed some that may
  * soon be finished. True: something changed since `moment`. */
 static bool
-settled_locked(struct ca_heap *heap, const struct ca_device *device, const struct moment *moment)
+settled_locked(struct ca_heap *heap, const struct ca_device *device,
+	       const struct snapshot *snapshot)
 {
 	unsigned steps;
 
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
 		ca_oom_clear_magazines_locked(device);
-		if (is_past(heap, device, moment) ||
+		if (is_past(heap, device, snapshot) ||
 		    (!ca_outside_others_locked(device) && !others_wait(heap, device)))
 			break;
 		settled_wait(heap, steps);
 	}
 	ca_oom_clear_magazines_locked(device);
 	ca_oom_tried.others = steps == SETTLE_STEPS;
-	return is_past(heap, device, moment);
+	return is_past(heap, device, snapshot);
 }
 
 /*
@@ -243,13 +244,13 @@ static int
 look_again(struct ca_space *space, uint64_t generation, struct ca_patience *patience)
 {
 	struct ca_device *device = space->device;
-	struct moment moment = { generation, true };
+	struct snapshot snapshot = { generation, true };
 	int r = wait_locked(space, patience);
 
 	if (r && r != -EAGAIN)
 		return r;
-	moment.unseen = !r;
-	return settled_locked(space->heap, device, &moment);
+	snapshot.unseen = !r;
+	return settled_locked(space->heap, device, &snapshot);
 }
 
 /* One round of giving back. True: something may have changed, ask the driver again. */
@@ -306,7 +307,7 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 			return 0;
 		if (again)
 			CA_COUNT(space, alloc_retries);
-		ca_oom_tried.asked++;
+		ca_oom_tried.attempts++;
 		if (again || segment_bytes != exact)
 			r = ca_grow_locked(space, exact, bytes, CA_SEGMENT_CUT, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)

@@ -39,7 +39,7 @@ retry(struct ca_space *space, uint64_t bytes, enum ca_segment_kind kind,
 		if (kind == CA_SEGMENT_CUT &&
 		    (*ret_block = ca_oom_search_locked(space, bytes, CA_FIT_ANY)))
 			return 0;
-		ca_oom_tried.asked++;
+		ca_oom_tried.attempts++;
 		r = ca_grow_locked(space, bytes, bytes, kind, ret_block);
 	}
 	return r;

@@ -120,12 +120,12 @@ void ca_limit_forget_locked(struct ca_space *space);
 /* The ladder's acts for the calling thread's last request (release.c). */
 struct ca_tried {
 	unsigned searches;       /* of what is free */
-	unsigned asked;          /* times the driver was asked again */
+	unsigned attempts;       /* times the driver was asked again */
 	unsigned given_segments; /* that went back to the driver */
 	uint64_t given_bytes;
 	unsigned waits; /* of the host, for freed memory */
 	bool others;    /* memory that other threads had freed was looked at until patience ended */
 	bool capture;   /* a stream captures: new memory only */
-	bool refused_by_us; /* by a limit that the user set: the driver was not asked */
+	bool rejected_by_us; /* by a limit that the user set: the driver was not asked */
 };
 extern __thread struct ca_tried ca_oom_tried __attribute__((tls_model("initial-exec")));

@@ -61,8 +61,8 @@ enum {
 	/* Free blocks that may be declined, and one more for so many allocations. Sizes that never
 	 * come again make 2.9 driver calls an allocation without it, none with it (test_reserve.c);
 	 * the least capacities are the same. */
-	DECLINED_MAX = 1024,
-	DECLINE_EVERY = 16,
+	UNCUT_MAX = 1024,
+	UNCUT_EVERY = 16,
 	/* Allocations after the driver had no more. None: least capacity +9.6 %; a quarter and four
 	 * times as many: 0. */
 	CALM = 128 * 1024,
@@ -96,7 +96,7 @@ allowed(const struct ca_space *space, uint64_t bytes)
 	uint64_t peak = ca_most(allocated->peak, allocated->current + bytes);
 	uint64_t spare = ca_most(peak / 100 * SPARE_PERCENT, config->large_segment_size_bytes);
 
-	return ca_most(peak + spare + space->device->budget.regret_bytes,
+	return ca_most(peak + spare + space->device->budget.repeated_bytes,
 		       config->min_reserve_bytes);
 }
 
@@ -126,8 +126,8 @@ is_full(const struct ca_space *space)
 {
 	const struct ca_device *device = space->device;
 
-	return device->budget.refused &&
-	       device->stats.alloc_calls - device->budget.refused_at < CALM;
+	return device->budget.exhausted &&
+	       device->stats.alloc_calls - device->budget.exhausted_at < CALM;
 }
 
 static bool
@@ -196,7 +196,7 @@ ca_budget_allows_locked(struct ca_space *space, const struct ca_block *block, ui
 	const struct ca_device *device = space->device;
 
 	return !is_early(&space->heap->config) || device->budget.fit == CA_FIT_ANY ||
-	       (device->budget.declined >= DECLINED_MAX && !is_full(space)) ||
+	       (device->budget.uncut >= UNCUT_MAX && !is_full(space)) ||
 	       !is_better_whole(space, block, bytes);
 }
 
@@ -205,10 +205,10 @@ static void
 lower_skipped(struct ca_device *device)
 {
 	struct ca_budget *budget = &device->budget;
-	uint64_t more = (device->stats.alloc_calls - budget->declined_until) / DECLINE_EVERY;
+	uint64_t more = (device->stats.alloc_calls - budget->uncut_until) / UNCUT_EVERY;
 
-	budget->declined_until += more * DECLINE_EVERY;
-	budget->declined = ca_excess(budget->declined, more);
+	budget->uncut_until += more * UNCUT_EVERY;
+	budget->uncut = ca_excess(budget->uncut, more);
 }
 
 struct ca_block *
@@ -220,8 +220,8 @@ ca_budget_choose_locked(struct ca_space *space, struct ca_block *block, uint64_t
 	if (!block || ca_budget_allows_locked(space, block, bytes))
 		return block;
 	lower_skipped(space->device);
-	budget->declined += budget->declined_for != request; /* it may be looked for again */
-	budget->declined_for = request;
+	budget->uncut += budget->uncut_for != request; /* it may be looked for again */
+	budget->uncut_for = request;
 	return NULL;
 }
 
@@ -396,8 +396,8 @@ ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes)
 		if (budget->given[i] < segment_bytes || budget->given[i] / ALIKE > segment_bytes)
 			continue;
 		budget->given[i] = 0;
-		budget->regret_bytes +=
-			budget->regret_bytes < fast ? segment_bytes : segment_bytes / SLOW_SHARE;
+		budget->repeated_bytes +=
+			budget->repeated_bytes < fast ? segment_bytes : segment_bytes / SLOW_SHARE;
 		return;
 	}
 }
@@ -410,8 +410,8 @@ ca_budget_rejected_locked(struct ca_space *space, uint64_t bytes)
 				 device->stats.allocated_bytes.current + bytes);
 
 	/* otherwise it is the cache's pieces, or another process: a few more of them do no harm */
-	device->budget.refused = needs > ca_limit_of_segments(space) / 2;
-	device->budget.refused_at = device->stats.alloc_calls;
+	device->budget.exhausted = needs > ca_limit_of_segments(space) / 2;
+	device->budget.exhausted_at = device->stats.alloc_calls;
 }
 
 uint64_t

@@ -129,7 +129,7 @@ set_lag(struct ca_replay_options *options, const char *text)
 	return true;
 }
 
-static enum ca_replay_asked
+static enum ca_replay_query
 wrong(void)
 {
 	fprintf(stderr, "Try 'cachealloc-replay --help'.\n");
@@ -137,7 +137,7 @@ wrong(void)
 }
 
 /* The words that are no options: one file. */
-static enum ca_replay_asked
+static enum ca_replay_query
 take_file(int argc, char **argv, struct ca_replay_options *options)
 {
 	if (optind + 1 != argc) {
@@ -148,7 +148,7 @@ take_file(int argc, char **argv, struct ca_replay_options *options)
 	return CA_REPLAY_ASKED_REPLAY;
 }
 
-enum ca_replay_asked
+enum ca_replay_query
 ca_replay_options_parse(int argc, char **argv, struct ca_replay_options *ret_options)
 {
 	static const struct option known[] = {

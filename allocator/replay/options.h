@@ -7,7 +7,7 @@
 
 #include "config/parse.h"
 
-enum ca_replay_asked {
+enum ca_replay_query {
 	CA_REPLAY_ASKED_REPLAY,
 	CA_REPLAY_ASKED_HELP,
 	CA_REPLAY_ASKED_VERSION,
@@ -25,7 +25,7 @@ struct ca_replay_options {
 
 extern const char ca_replay_help[];
 
-enum ca_replay_asked ca_replay_options_parse(int argc, char **argv,
+enum ca_replay_query ca_replay_options_parse(int argc, char **argv,
 					     struct ca_replay_options *ret_options);
 /* Digits and K, M, G or T, which may go on with iB or B: powers of 1024. False: not such a size, 0,
  * or more than CA_REPLAY_UNLIMITED. */

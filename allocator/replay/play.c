@@ -9,7 +9,7 @@
 #include "allocator/fake/fake.h"
 #include "allocator/replay/streams.h"
 
-struct player {
+struct replayer {
 	const struct ca_replay_input *input;
 	const struct ca_replay_setting *setting;
 	struct ca_replay_result *result;
@@ -19,13 +19,13 @@ struct player {
 	struct ca_space *space;
 	uint64_t *address; /* by block */
 	struct ca_replay_streams streams;
-	struct ca_replay_stopwatch *watch; /* NULL: nothing is timed */
-	uint64_t first_ns;                 /* time of the device's first event */
-	bool started;                      /* the blocks live at the start are there */
+	struct ca_replay_timer *timer; /* NULL: nothing is timed */
+	uint64_t first_ns;             /* time of the device's first event */
+	bool started;                  /* the blocks live at the start are there */
 };
 
 static int
-failure(struct player *p, const struct ca_replay_event *event, const char *what, int code)
+failure(struct replayer *p, const struct ca_replay_event *event, const char *what, int code)
 {
 	if (p->input->lines)
 		ca_replay_fail_line(p->error, event->where, "%s failed with %d", what, code);
@@ -39,51 +39,51 @@ failure(struct player *p, const struct ca_replay_event *event, const char *what,
 static void
 driver_call(void *arg, enum ca_model_function function, bool end)
 {
-	struct ca_replay_stopwatch *watch = arg;
+	struct ca_replay_timer *timer = arg;
 
 	if (end)
-		watch->driver_ticks += ca_replay_ticks() - watch->driver_began;
+		timer->driver_ticks += ca_replay_ticks() - timer->driver_start;
 	else
-		watch->driver_began = ca_replay_ticks();
+		timer->driver_start = ca_replay_ticks();
 }
 
 static inline uint64_t
-op_begin(struct player *p)
+op_begin(struct replayer *p)
 {
-	if (!p->watch)
+	if (!p->timer)
 		return 0;
-	p->watch->driver_ticks = 0;
+	p->timer->driver_ticks = 0;
 	return ca_replay_ticks();
 }
 
 /* Ticks since op_begin returned `began`. */
 static inline uint64_t
-op_end(struct player *p, uint64_t began)
+op_end(struct replayer *p, uint64_t began)
 {
-	return p->watch ? ca_replay_ticks() - began : 0;
+	return p->timer ? ca_replay_ticks() - began : 0;
 }
 
 static inline void
-op_note(struct player *p, uint64_t took, bool miss)
+op_note(struct replayer *p, uint64_t took, bool miss)
 {
-	struct ca_replay_stopwatch *watch = p->watch;
+	struct ca_replay_timer *timer = p->timer;
 
-	if (!watch)
+	if (!timer)
 		return;
-	took -= took < watch->overhead ? took : watch->overhead;
-	took -= took < watch->driver_ticks ? took : watch->driver_ticks;
-	ca_replay_buckets_add(miss ? &watch->miss : &watch->op, took);
+	took -= took < timer->overhead ? took : timer->overhead;
+	took -= took < timer->driver_ticks ? took : timer->driver_ticks;
+	ca_replay_buckets_add(miss ? &timer->miss : &timer->op, took);
 }
 
 static void
-advance(struct player *p, uint64_t time_ns)
+advance(struct replayer *p, uint64_t time_ns)
 {
 	if (time_ns == CA_REPLAY_NO_TIME)
 		return;
 	if (p->first_ns == CA_REPLAY_NO_TIME)
 		p->first_ns = time_ns;
 	ca_model_set_clock(p->model, time_ns - p->first_ns);
-	if (p->streams.pace == CA_REPLAY_KEEPS_UP)
+	if (p->streams.rate_kind == CA_REPLAY_KEEPS_UP)
 		ca_replay_streams_advance(&p->streams, time_ns, CA_REPLAY_WORK_NS);
 }
 
@@ -95,7 +95,7 @@ struct calls {
 };
 
 static struct calls
-driver_calls(struct player *p)
+driver_calls(struct replayer *p)
 {
 	struct ca_model_sums sums;
 
@@ -104,7 +104,7 @@ driver_calls(struct player *p)
 }
 
 static void
-note_oom(struct player *p, const struct ca_replay_event *event, size_t number)
+note_oom(struct replayer *p, const struct ca_replay_event *event, size_t number)
 {
 	struct ca_replay_result *result = p->result;
 
@@ -117,19 +117,19 @@ note_oom(struct player *p, const struct ca_replay_event *event, size_t number)
 
 /* The trace tells that it has nothing to do with any stream. */
 static bool
-is_without(const struct player *p, const struct ca_replay_event *event)
+is_without(const struct replayer *p, const struct ca_replay_event *event)
 {
-	return p->streams.pace == CA_REPLAY_TOLD && event->no_stream;
+	return p->streams.rate_kind == CA_REPLAY_TOLD && event->no_stream;
 }
 
 static int
-stream_of(struct player *p, const struct ca_replay_event *event, unsigned *ret_at)
+stream_of(struct replayer *p, const struct ca_replay_event *event, unsigned *ret_at)
 {
 	return is_without(p, event) ? 0 : ca_replay_streams_get(&p->streams, event->stream, ret_at);
 }
 
 static int
-run_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
+run_alloc(struct replayer *p, const struct ca_replay_event *event, size_t number)
 {
 	struct ca_replay_result *result = p->result;
 	uint64_t *address = &p->address[p->input->blocks[number]], began, took;
@@ -158,13 +158,13 @@ run_alloc(struct player *p, const struct ca_replay_event *event, size_t number)
 	result->live_bytes += event->bytes;
 	if (result->live_bytes > result->peak_live_bytes)
 		result->peak_live_bytes = result->live_bytes;
-	if (p->streams.pace != CA_REPLAY_TOLD)
+	if (p->streams.rate_kind != CA_REPLAY_TOLD)
 		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, p->setting->lag_ns);
 	return r ? failure(p, event, "a submission", r) : 0;
 }
 
 static int
-run_free(struct player *p, const struct ca_replay_event *event, size_t number)
+run_free(struct replayer *p, const struct ca_replay_event *event, size_t number)
 {
 	uint64_t began;
 	unsigned at = 0;
@@ -184,7 +184,7 @@ run_free(struct player *p, const struct ca_replay_event *event, size_t number)
 }
 
 static void
-run_phase(struct player *p)
+run_phase(struct replayer *p)
 {
 	ca_replay_streams_finish(&p->streams);
 	if (!p->result->phases++) {
@@ -197,7 +197,7 @@ run_phase(struct player *p)
 }
 
 static int
-run_submit(struct player *p, const struct ca_replay_event *event)
+run_submit(struct replayer *p, const struct ca_replay_event *event)
 {
 	unsigned at = 0;
 	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
@@ -208,14 +208,14 @@ run_submit(struct player *p, const struct ca_replay_event *event)
 }
 
 static void
-run_place(struct player *p, const struct ca_replay_event *event)
+run_place(struct replayer *p, const struct ca_replay_event *event)
 {
-	if (p->streams.pace == CA_REPLAY_TOLD)
+	if (p->streams.rate_kind == CA_REPLAY_TOLD)
 		ca_model_place(p->model, event->bytes, event->id);
 }
 
 static int
-run_seen(struct player *p, const struct ca_replay_event *event)
+run_seen(struct replayer *p, const struct ca_replay_event *event)
 {
 	uint64_t end_ns = event->id > p->first_ns ? event->id - p->first_ns : 0;
 	unsigned at = 0;
@@ -227,10 +227,10 @@ run_seen(struct player *p, const struct ca_replay_event *event)
 }
 
 static int
-run_event(struct player *p, const struct ca_replay_event *event, size_t number)
+run_event(struct replayer *p, const struct ca_replay_event *event, size_t number)
 {
 	if (!p->started && event->kind != CA_REPLAY_LIVE) {
-		if (p->streams.pace != CA_REPLAY_LAGS)
+		if (p->streams.rate_kind != CA_REPLAY_LAGS)
 			ca_replay_streams_finish(&p->streams);
 		p->started = true;
 	}
@@ -252,7 +252,7 @@ run_event(struct player *p, const struct ca_replay_event *event, size_t number)
 		run_place(p, event);
 		return 0;
 	case CA_REPLAY_SEEN:
-		return p->streams.pace == CA_REPLAY_TOLD ? run_seen(p, event) : 0;
+		return p->streams.rate_kind == CA_REPLAY_TOLD ? run_seen(p, event) : 0;
 	default:
 		return run_submit(p, event);
 	}
@@ -260,8 +260,8 @@ run_event(struct player *p, const struct ca_replay_event *event, size_t number)
 
 /* ---- begin and end */
 
-static enum ca_replay_pace
-rate(const struct player *p)
+static enum ca_replay_rate
+rate(const struct replayer *p)
 {
 	if (p->setting->lag_ns == CA_REPLAY_AS_TOLD)
 		return p->input->told ? CA_REPLAY_TOLD : CA_REPLAY_KEEPS_UP;
@@ -269,16 +269,16 @@ rate(const struct player *p)
 }
 
 static int
-start(struct player *p)
+start(struct replayer *p)
 {
 	struct ca_model_config pretend = { .capacity = p->setting->memory_bytes,
-					   .granule = CA_REPLAY_GRANULE,
+					   .granularity = CA_REPLAY_GRANULE,
 					   .alignment = CA_REPLAY_GRANULE,
-					   .work_ns = p->streams.pace == CA_REPLAY_KEEPS_UP
+					   .work_ns = p->streams.rate_kind == CA_REPLAY_KEEPS_UP
 							      ? CA_REPLAY_WORK_NS
 							      : UINT64_MAX,
-					   .places = p->streams.pace == CA_REPLAY_TOLD,
-					   .wakes = p->streams.pace == CA_REPLAY_TOLD };
+					   .places = p->streams.rate_kind == CA_REPLAY_TOLD,
+					   .wakes = p->streams.rate_kind == CA_REPLAY_TOLD };
 	struct ca_driver driver;
 	int r = ca_model_create(&pretend, &p->model);
 
@@ -292,28 +292,28 @@ start(struct player *p)
 	if (!p->address)
 		r = -ENOMEM;
 	if (!r && p->setting->time)
-		r = (p->watch = calloc(1, sizeof(*p->watch))) ? 0 : -ENOMEM;
+		r = (p->timer = calloc(1, sizeof(*p->timer))) ? 0 : -ENOMEM;
 	if (r)
 		return r;
 	p->streams.model = p->model;
 	p->streams.space = p->space;
-	if (p->watch) {
-		ca_model_set_observer(p->model, driver_call, p->watch);
-		ca_replay_timer_start(p->watch);
+	if (p->timer) {
+		ca_model_set_observer(p->model, driver_call, p->timer);
+		ca_replay_timer_start(p->timer);
 	}
 	return 0;
 }
 
 /* The figures, and whether the allocator and the model are still of one mind. */
 static int
-finish(struct player *p)
+finish(struct replayer *p)
 {
 	struct ca_replay_result *result = p->result;
 	struct ca_model_sums sums;
 	char reason[128] = "";
 
-	if (p->watch)
-		ca_replay_timer_read(p->watch, &result->times);
+	if (p->timer)
+		ca_replay_timer_read(p->timer, &result->times);
 	ca_heap_stats(p->heap, result->device, &result->stats);
 	ca_model_sums(p->model, &sums);
 	result->peak_reserved_bytes = sums.peak_bytes;
@@ -326,20 +326,20 @@ finish(struct player *p)
 	result->oom.reserved_bytes = result->stats.reserved_bytes.current;
 	if (ca_heap_check(p->heap, reason, sizeof(reason)))
 		return ca_replay_fail(p->error, "the allocator's records are broken: %s", reason);
-	if (sums.misuses || sums.held_bytes != result->stats.reserved_bytes.current)
+	if (sums.errors || sums.held_bytes != result->stats.reserved_bytes.current)
 		return ca_replay_fail(p->error, "the allocator misused the pretend driver");
 	return 0;
 }
 
 static void
-stop(struct player *p)
+stop(struct replayer *p)
 {
 	ca_replay_streams_clear(&p->streams);
 	if (p->heap)
 		ca_heap_destroy(p->heap);
 	ca_model_destroy(p->model);
 	free(p->address);
-	free(p->watch);
+	free(p->timer);
 }
 
 int
@@ -347,16 +347,16 @@ ca_replay_run(const struct ca_replay_input *input, unsigned device,
 	      const struct ca_replay_setting *setting, struct ca_replay_result *ret_result,
 	      struct ca_replay_error *error)
 {
-	struct player p = { .input = input,
-			    .setting = setting,
-			    .result = ret_result,
-			    .error = error,
-			    .first_ns = CA_REPLAY_NO_TIME };
+	struct replayer p = { .input = input,
+			      .setting = setting,
+			      .result = ret_result,
+			      .error = error,
+			      .first_ns = CA_REPLAY_NO_TIME };
 	size_t i;
 	int r;
 
 	*ret_result = (struct ca_replay_result){ .device = device };
-	p.streams.pace = rate(&p);
+	p.streams.rate_kind = rate(&p);
 	r = start(&p);
 	if (r)
 		ca_replay_fail(error, "out of host memory");

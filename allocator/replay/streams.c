@@ -57,7 +57,7 @@ ca_replay_streams_get(struct ca_replay_streams *streams, uint64_t recorded, unsi
 		at = make_place(streams);
 		r = open_stream(streams, at, recorded);
 	}
-	streams->stream[at].used = ++streams->moment;
+	streams->stream[at].used = ++streams->now;
 	*ret = at;
 	return r;
 }
@@ -90,13 +90,13 @@ ca_replay_streams_submit(struct ca_replay_streams *streams, unsigned at, uint64_
 
 	if (stream->stream)
 		ca_submit_begin(stream->stream, NULL);
-	if (streams->pace == CA_REPLAY_LAGS)
+	if (streams->rate_kind == CA_REPLAY_LAGS)
 		r = ca_model_stream_run(streams->model, handle(at), lasts_ns);
 	else
 		piece = ca_model_stream_submit(streams->model, handle(at));
 	if (stream->stream)
 		ca_submit_end(stream->stream);
-	if (streams->pace != CA_REPLAY_KEEPS_UP || time_ns == UINT64_MAX)
+	if (streams->rate_kind != CA_REPLAY_KEEPS_UP || time_ns == UINT64_MAX)
 		return r;
 	if (streams->work_count == streams->work_room && work_grow(streams))
 		return -ENOMEM;

@@ -12,7 +12,7 @@
 #include "allocator/replay/map.h"
 
 /* When work ends. */
-enum ca_replay_pace {
+enum ca_replay_rate {
 	CA_REPLAY_KEEPS_UP, /* soon after it was submitted */
 	CA_REPLAY_LAGS,     /* after a time for each allocation, by the model's clock */
 	CA_REPLAY_TOLD,     /* when the trace tells so */
@@ -39,8 +39,8 @@ struct ca_replay_streams {
 	struct ca_replay_stream stream[CA_REPLAY_STREAMS];
 	unsigned count;
 	struct ca_replay_map by_recorded;
-	uint64_t moment;
-	enum ca_replay_pace pace;
+	uint64_t now;
+	enum ca_replay_rate rate_kind;
 	uint64_t different; /* recorded streams that were met, closed ones each time */
 	/* a ring: work of the last CA_REPLAY_WORK_NS */
 	struct ca_replay_work *work;

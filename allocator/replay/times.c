@@ -13,7 +13,7 @@ now_ns(void)
 }
 
 void
-ca_replay_timer_start(struct ca_replay_stopwatch *watch)
+ca_replay_timer_start(struct ca_replay_timer *watch)
 {
 	unsigned i;
 
@@ -24,8 +24,8 @@ ca_replay_timer_start(struct ca_replay_stopwatch *watch)
 		if (took < watch->overhead)
 			watch->overhead = took;
 	}
-	watch->began_ns = now_ns();
-	watch->began_ticks = ca_replay_ticks();
+	watch->start_ns = now_ns();
+	watch->start_ticks = ca_replay_ticks();
 }
 
 static unsigned
@@ -89,9 +89,9 @@ times_at_ranks(const struct ca_replay_histogram *histogram, double ns_per_tick)
 }
 
 void
-ca_replay_timer_read(const struct ca_replay_stopwatch *watch, struct ca_replay_times *ret_times)
+ca_replay_timer_read(const struct ca_replay_timer *watch, struct ca_replay_times *ret_times)
 {
-	uint64_t ticks = ca_replay_ticks() - watch->began_ticks, ns = now_ns() - watch->began_ns;
+	uint64_t ticks = ca_replay_ticks() - watch->start_ticks, ns = now_ns() - watch->start_ns;
 	double rate = ticks ? (double)ns / (double)ticks : 0;
 
 	ret_times->measured = true;

@@ -32,11 +32,11 @@ struct ca_replay_times {
 	struct ca_replay_percentiles miss; /* allocations that called the driver, less that call */
 };
 
-struct ca_replay_stopwatch {
+struct ca_replay_timer {
 	struct ca_replay_histogram op, miss;
 	uint64_t overhead; /* ticks between two readings one behind the other */
-	uint64_t began_ticks, began_ns;
-	uint64_t driver_began, driver_ticks; /* within the operation */
+	uint64_t start_ticks, start_ns;
+	uint64_t driver_start, driver_ticks; /* within the operation */
 };
 
 static inline uint64_t
@@ -53,7 +53,6 @@ ca_replay_ticks(void)
 }
 
 /* *watch is zeroed. */
-void ca_replay_timer_start(struct ca_replay_stopwatch *watch);
+void ca_replay_timer_start(struct ca_replay_timer *watch);
 void ca_replay_buckets_add(struct ca_replay_histogram *histogram, uint64_t ticks);
-void ca_replay_timer_read(const struct ca_replay_stopwatch *watch,
-			  struct ca_replay_times *ret_times);
+void ca_replay_timer_read(const struct ca_replay_timer *watch, struct ca_replay_times *ret_times);

@@ -175,11 +175,11 @@ quiet_user(struct ca_space *space, const struct ca_block *block, struct ca_user 
 	if (CA_MUTANT(INHERITED_DROPPED))
 		user.stream = NULL;
 	only = ca_order_quiet_stream(order, &last);
-	if (!only || (user.stream && user.stream != &only->hot) || space->heap->no_marks ||
+	if (!only || (user.stream && user.stream != &only->stream) || space->heap->no_marks ||
 	    !ca_order_is_user(order, only) || ca_order_has_foreign_user(order, block->birth))
 		return false;
 	if (last >= block->birth)
-		user = (struct ca_user){ &only->hot, last };
+		user = (struct ca_user){ &only->stream, last };
 	if (user.stream && ca_user_is_done(&user))
 		user.stream = NULL;
 	*ret_user = user;

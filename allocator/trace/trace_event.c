@@ -67,7 +67,7 @@ ca_trace_alloc_locked(const struct ca_block *block)
 {
 	struct ca_space *space = block->segment->space;
 
-	add(space, block->segment->adopted ? CA_TRACE_ADOPT : CA_TRACE_ALLOC, last_stream(space),
+	add(space, block->segment->foreign ? CA_TRACE_ADOPT : CA_TRACE_ALLOC, last_stream(space),
 	    block->address, block->requested);
 }
 

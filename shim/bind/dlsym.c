@@ -55,7 +55,7 @@ ca_loader_sources(void)
 }
 
 static void
-note_source(const char *road, const char *name, enum ca_outcome outcome)
+note_source(const char *road, const char *name, enum ca_answer outcome)
 {
 	unsigned bit = ca_early_equal(road, "dlsym") ? CA_ROAD_DLSYM : CA_ROAD_GETPROC;
 
@@ -65,7 +65,7 @@ note_source(const char *road, const char *name, enum ca_outcome outcome)
 }
 
 void
-ca_loader_note_lookup(const char *road, const char *name, enum ca_outcome outcome)
+ca_loader_note_lookup(const char *road, const char *name, enum ca_answer outcome)
 {
 	static const char *const texts[] = {
 		[CA_ANSWER_OURS] = "ours",
@@ -152,7 +152,7 @@ count_scoped(const char *name, uintptr_t caller)
 struct wrapper {
 	uintptr_t caller;
 	bool passed_self;
-	bool behind_us;
+	bool after_us;
 };
 
 static bool
@@ -164,7 +164,7 @@ visit_wrapper(const struct ca_object *object, void *arg)
 		wrapper->passed_self = true;
 	if (!ca_object_holds(object, wrapper->caller))
 		return false;
-	wrapper->behind_us = wrapper->passed_self && ca_object_symbol(object, "dlsym", NULL);
+	wrapper->after_us = wrapper->passed_self && ca_object_symbol(object, "dlsym", NULL);
 	return true;
 }
 
@@ -175,7 +175,7 @@ route_dlsym(void *handle, const char *name, uintptr_t caller)
 	ca_dlsym_fn *real_dlsym = ca_loader_dlsym();
 
 	ca_object_walk(visit_wrapper, &wrapper);
-	if (!real_dlsym || wrapper.behind_us ||
+	if (!real_dlsym || wrapper.after_us ||
 	    (uintptr_t)real_dlsym(handle, name) != (uintptr_t)real_dlsym)
 		return 0;
 	return (uintptr_t)ca_dlsym_trampoline;

@@ -34,7 +34,7 @@ struct place {
 	uintptr_t caller;
 	bool passed_caller;
 	bool by_caller; /* the caller defines the name */
-	bool behind;    /* so does somebody behind it */
+	bool after;     /* so does somebody behind it */
 	bool anywhere;
 	bool by_program; /* which sees the global scope only */
 	char *path;      /* PATH_BYTES, of the caller; "": the program, or too long */
@@ -50,7 +50,7 @@ visit_place(const struct ca_object *object, void *arg)
 
 	place->anywhere |= defines;
 	place->by_caller |= is_caller && defines;
-	place->behind |= place->passed_caller && defines;
+	place->after |= place->passed_caller && defines;
 	if (!is_caller)
 		return false;
 	place->passed_caller = true;
@@ -97,7 +97,7 @@ find_scoped(void *handle, const char *name, const char *version, uintptr_t calle
 			ca_registration_miss();
 		return real;
 	}
-	if (place.behind && !place.by_caller &&
+	if (place.after && !place.by_caller &&
 	    (!place.by_program || query(RTLD_DEFAULT, name, version)))
 		ca_registration_miss();
 	return 0;

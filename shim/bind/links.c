@@ -63,7 +63,7 @@ struct follow {
 	const struct ca_object *object; /* whose references are looked at */
 	bool changed;                   /* some word was */
 	bool any;                       /* of the object's words is one of ours */
-	bool stale;                     /* something was loaded meanwhile */
+	bool modified;                  /* something was loaded meanwhile */
 	bool missed;                    /* some word cannot be followed */
 };
 
@@ -249,9 +249,9 @@ visit_all(const struct ca_object *object, void *arg)
 	struct follow *follow = arg;
 
 	if (!follow->object) /* the walk holds the loader's lock, so this stays as it is now */
-		follow->stale = ca_object_generation() != follow->generation;
+		follow->modified = ca_object_generation() != follow->generation;
 	follow->object = object;
-	return follow->stale || visit_object(object, arg);
+	return follow->modified || visit_object(object, arg);
 }
 
 /* The older libibverbs of MLNX_OFED registers by ibv_exp_reg_mr, which is inline and calls through
@@ -298,7 +298,7 @@ follow_at(uint64_t generation)
 	ca_object_walk(visit_all, &follow);
 	if (follow.missed)
 		ca_registration_miss();
-	if (follow.stale || follow.changed)
+	if (follow.modified || follow.changed)
 		return false;
 	atomic_store(&followed, generation);
 	return true;

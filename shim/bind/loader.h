@@ -73,14 +73,14 @@ bool ca_name_each_symbol(const char *base, bool (*visit)(const char *symbol, voi
  * Needs ca_real() first. */
 uintptr_t ca_route(uintptr_t real_address);
 
-enum ca_outcome {
+enum ca_answer {
 	CA_ANSWER_DRIVER, /* left as the driver answered: not worth a line */
 	CA_ANSWER_OURS,   /* one of our entry points */
 	CA_ANSWER_THUNK,  /* a counting thunk: the name is unknown to us */
 };
 /* Early. One debug line for each replaced answer,
  * once ca_loader_set_verbose(true) was called; silent before. */
-void ca_loader_note_lookup(const char *road, const char *name, enum ca_outcome outcome);
+void ca_loader_note_lookup(const char *road, const char *name, enum ca_answer outcome);
 void ca_loader_set_verbose(bool verbose);
 /* Early. The roads by which functions of ours were answered with so far, but for cuGetProcAddress
  * itself; 0: none, so whoever calls us is linked to our names. */

@@ -137,7 +137,7 @@ segment_return(void *self, void *space_context, uint64_t address)
 
 	if (!real || !real->cuMemFree_v2)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	if (process && !process->serves) /* the program's own call, counted */
+	if (process && !process->caches) /* the program's own call, counted */
 		return (int)CA_INSIDE(real->cuMemFree_v2(address));
 	if (ca_capture_disallows())
 		return -EBUSY;

@@ -80,7 +80,7 @@ ca_framework_passes(struct ca_process *process, uint64_t bytes)
 {
 	CA_KEEP_ERRNO;
 
-	return process->serves && passes(process, bytes);
+	return process->caches && passes(process, bytes);
 }
 
 void

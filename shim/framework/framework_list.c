@@ -13,7 +13,7 @@
 
 static const struct {
 	const char *name, *take_over;
-	const char *whose[2]; /* alone, and with others */
+	const char *owner[2]; /* alone, and with others */
 } frameworks[] = {
 #define CA_FRAMEWORK(id, name, take_over) { name, take_over, { name "'s", name "'s and others'" } },
 #include "shim/framework/frameworks.def"
@@ -187,7 +187,7 @@ ca_framework_that_passed(char *ret_off, size_t size)
 		if (switches[i].framework == first)
 			ca_text_format(ret_off, size, "%s=%s", switches[i].variable,
 				       switches[i].value);
-	return count ? frameworks[first].whose[count > 1] : NULL;
+	return count ? frameworks[first].owner[count > 1] : NULL;
 }
 
 void

@@ -20,7 +20,7 @@ ca_foreign_begin(const struct ca_real *real, CUdevice device, uint64_t bytes, bo
 		road.space = ca_context_space(real);
 	if (road.space && !ca_charge(road.space, bytes)) {
 		road.space = NULL;
-		road.refused = true;
+		road.rejected = true;
 	}
 	return road;
 }
@@ -32,7 +32,7 @@ ca_foreign_succeeded(const struct ca_real *real, const struct ca_road *road,
 	struct ca_space *space;
 	CA_KEEP_ERRNO;
 
-	if (!road->process || !road->process->serves)
+	if (!road->process || !road->process->caches)
 		return;
 	space = road->space ? road->space : ca_context_space(real);
 	if (space)

@@ -14,7 +14,7 @@ struct ca_road {
 	struct ca_process *process; /* NULL: pass through */
 	struct ca_space *space;     /* where the memory was charged; NULL: it was not */
 	uint64_t bytes;
-	bool refused; /* out of memory by the limit: the driver is not to be asked */
+	bool rejected; /* out of memory by the limit: the driver is not to be asked */
 };
 
 /* Before a call that takes `bytes` of `device` (< 0: of the current context's); `counts` false: it

@@ -28,5 +28,5 @@ ca_hook_active_process(void)
 {
 	struct ca_process *process = ca_hook_process();
 
-	return process && process->serves ? process : NULL;
+	return process && process->caches ? process : NULL;
 }

@@ -39,7 +39,7 @@ prepare(struct ca_process *process, CUstream named)
 	ca_capture_prepare();
 	if (stream)
 		ca_submit_begin(stream, NULL);
-	if (process->serves)
+	if (process->caches)
 		ca_order_mark_before_capture(process->heap);
 	serial = ca_graph_serial(process->heap);
 	ca_capture_opening();

@@ -47,7 +47,7 @@ static CUresult
 replace(const struct ca_real *real, CUresult result, const char *symbol, void **pfn, int version,
 	cuuint64_t flags)
 {
-	enum ca_outcome outcome = CA_ANSWER_OURS;
+	enum ca_answer outcome = CA_ANSWER_OURS;
 	uintptr_t address, answer;
 	CA_KEEP_ERRNO;
 

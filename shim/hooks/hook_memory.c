@@ -53,7 +53,7 @@ find_space(const struct ca_real *real, struct ca_process *process)
 
 	if (space)
 		ca_quick.permitted = true;
-	if (process->usual && space && !(word & CA_CAPTURES)) {
+	if (process->is_plain && space && !(word & CA_CAPTURES)) {
 		ca_quick.heap = process->heap;
 		ca_quick.get_current = real->cuCtxGetCurrent;
 		ca_quick.space = space;
@@ -103,7 +103,7 @@ alloc_any(CUdeviceptr *dptr, size_t bytesize)
 	int rc = -ENODEV, error = 0;
 
 	if (process && dptr && bytesize && (space = find_space(real, process))) {
-		if (process->attends && process->config.free_sync_host)
+		if (process->has_extras && process->config.free_sync_host)
 			error = ca_settings_error(real);
 		if (error) {
 			errno = saved;
@@ -180,7 +180,7 @@ alloc_pitch_natively(const struct ca_real *real, struct ca_space *space, CUdevic
 	CA_KEEP_ERRNO;
 	CUresult rc;
 
-	if (road.refused)
+	if (road.rejected)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	do {
 		rc = CA_INSIDE(real->cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
@@ -294,10 +294,10 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 
 	if (ca_context_any_closed())
 		await_teardowns(process, dptr);
-	if (process->serves && ca_capture_disallows() &&
+	if (process->caches && ca_capture_disallows() &&
 	    (rc = reject_in_capture(real, process, dptr)))
 		return rc;
-	if (__builtin_expect(process->attends, 0))
+	if (__builtin_expect(process->has_extras, 0))
 		return answer_free(ca_settings_free(real, process, dptr));
 	return answer_free(ca_free(process->heap, dptr));
 }
@@ -352,12 +352,12 @@ free_any(CUdeviceptr dptr)
 	int saved = errno;
 	int rc = -ENOENT;
 
-	if (process && dptr && process->serves && !ca_quick.permitted &&
+	if (process && dptr && process->caches && !ca_quick.permitted &&
 	    is_rejected(real, process, dptr)) {
 		errno = saved;
 		return CUDA_ERROR_NOT_PERMITTED;
 	}
-	if (process && process->usual && ca_quick.permitted)
+	if (process && process->is_plain && ca_quick.permitted)
 		ca_quick.heap = process->heap;
 	if (process && dptr)
 		rc = free_block(real, process, dptr);
@@ -428,7 +428,7 @@ free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 
 	if (!process || !dptr || ca_context_lookup(process->heap, dptr, &info))
 		return free_others(dptr, stream, real_free, flavour);
-	if (!process->serves) {
+	if (!process->caches) {
 		rc = CA_INSIDE(real_free(dptr, stream));
 		if (rc == CUDA_SUCCESS && info.live && info.address == dptr)
 			ca_forget_block(process->heap, dptr);

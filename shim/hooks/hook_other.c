@@ -95,7 +95,7 @@ mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *one, unsigned levels)
 		struct ca_road road = ca_foreign_begin(real, device, bytes, counts);               \
 		CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;                                            \
                                                                                                    \
-		if (!road.refused)                                                                 \
+		if (!road.rejected)                                                                \
 			rc = CA_ROOM_RETRIED(real->symbol args, ca_make_capacity(real, bytes));    \
 		ca_submission_end(stream);                                                         \
 		if (rc == CUDA_SUCCESS)                                                            \

@@ -35,7 +35,7 @@ find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 
 	if (!process || !pointer)
 		return -ENOENT;
-	if (ca_context_lookup(process->heap, pointer, ret_info) || ret_info->adopted)
+	if (ca_context_lookup(process->heap, pointer, ret_info) || ret_info->foreign)
 		return -ENOENT;
 	if (!ret_info->live || pointer - ret_info->address >= ret_info->requested_bytes)
 		return -ESTALE;

@@ -26,7 +26,7 @@ current_is_unknown(CUresult rc)
 {
 	struct ca_process *process = ca_process();
 
-	if (process && process->serves && rc != CUDA_ERROR_NOT_INITIALIZED &&
+	if (process && process->caches && rc != CUDA_ERROR_NOT_INITIALIZED &&
 	    rc != CUDA_ERROR_DEINITIALIZED)
 		ca_fallback(process, NULL, CA_REASON_CURRENT);
 }
@@ -177,7 +177,7 @@ for_others(struct ca_stream *stream, const struct ca_touch *touch, space_fn *fn)
 	struct ca_space *space;
 	CA_KEEP_ERRNO;
 
-	if (!process || !process->serves)
+	if (!process || !process->caches)
 		return;
 	for (unsigned i = 0; touch && i < touch->n; i++)
 		if (!ca_lookup(process->heap, touch->range[i].address, &info) && info.space != own)

@@ -51,7 +51,7 @@ cachealloc_trim(uint64_t keep_bytes)
 	struct ca_process *process = ca_process();
 	CA_KEEP_ERRNO;
 
-	return process && process->serves ? ca_trim(process->heap, keep_bytes) : 0;
+	return process && process->caches ? ca_trim(process->heap, keep_bytes) : 0;
 }
 
 CA_EXPORT size_t

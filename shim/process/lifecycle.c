@@ -130,17 +130,17 @@ make(void)
 			"alone");
 		return;
 	}
-	process.serves = process.config.disable == CA_DISABLE_OFF;
-	process.fills = process.serves && (process.config.zero || process.config.poison);
-	process.attends =
-		process.serves && (process.config.free_sync_host || process.config.poison ||
+	process.caches = process.config.disable == CA_DISABLE_OFF;
+	process.fills = process.caches && (process.config.zero || process.config.poison);
+	process.has_extras =
+		process.caches && (process.config.free_sync_host || process.config.poison ||
 				   ca_tend_is_wanted(&process.config));
 	process.limited =
-		process.serves && (process.config.limit.bytes || process.config.limit.share);
+		process.caches && (process.config.limit.bytes || process.config.limit.share);
 	ca_tracing_start(&process.config, process.heap);
 	process.ticks = process.fills || process.config.stats_interval_ns || ca_tracing_tracer ||
 			ca_tend_is_wanted(&process.config);
-	process.usual = process.serves && !process.attends && !process.ticks;
+	process.is_plain = process.caches && !process.has_extras && !process.ticks;
 	process.note_device = ca_dump_note_device;
 	ca_dump_start(&process.config);
 	ca_fallback_start(&process);

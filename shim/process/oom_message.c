@@ -110,7 +110,7 @@ print_tried(const struct ca_tried *tried)
 	}
 	ca_warn("out of memory: tried: searched %u times, asked the driver %u times more, gave %s "
 		"(%u segments) back to it, waited %u times for freed memory%s",
-		tried->searches, tried->asked, SIZE(tried->given_bytes), tried->given_segments,
+		tried->searches, tried->attempts, SIZE(tried->given_bytes), tried->given_segments,
 		tried->waits,
 		tried->others ? ", looked ten seconds at what other threads had freed" : "");
 }
@@ -144,7 +144,7 @@ print_hint(const struct ca_report *report)
 
 	if (report->tried.capture)
 		ca_warn("hint: allocate before the capture begins");
-	else if (report->tried.refused_by_us)
+	else if (report->tried.rejected_by_us)
 		ca_warn("hint: %s allows %s on this device, cached memory is given up first: raise "
 			"it, or use less",
 			report->by_limit ? "CACHEALLOC_LIMIT" : "per_process_memory_fraction",
@@ -171,7 +171,7 @@ ca_report_oom(struct ca_space *space, uint64_t bytes)
 	struct ca_report report;
 	CA_KEEP_ERRNO;
 
-	if (process && process->serves && ca_log_enabled(CA_LOG_WARN) &&
+	if (process && process->caches && ca_log_enabled(CA_LOG_WARN) &&
 	    is_new(ca_report_device(space), bytes)) {
 		ca_report_fill(space, bytes, &report);
 		print_summary(&report);

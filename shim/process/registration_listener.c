@@ -169,7 +169,7 @@ called(enum ca_registration which, const uint64_t *arguments)
 {
 	struct ca_process *process = ca_inside ? NULL : ca_process();
 
-	if (process && process->serves)
+	if (process && process->caches)
 		share_named(process, (enum how)hows[which], arguments);
 }
 
@@ -197,14 +197,14 @@ static const struct ca_registration_listener listener = {
 void
 ca_hook_register_start(struct ca_process *process)
 {
-	if (process->serves && ca_registration_set_callback(&listener))
+	if (process->caches && ca_registration_set_callback(&listener))
 		ca_fallback(process, NULL, CA_REASON_NETWORK);
 }
 
 void
 ca_hook_register_look(struct ca_process *process, uint64_t generation)
 {
-	if (process && process->serves)
+	if (process && process->caches)
 		ca_links_follow(generation);
 }
 

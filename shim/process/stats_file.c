@@ -137,27 +137,27 @@ known(const struct device_note *note, const char *text)
 	return atomic_load(&note->state) == 2 && text[0] ? text : NULL;
 }
 
-struct figures {
+struct values {
 	struct ca_stats stats[DEVICES_MAX];
 	struct ca_emit_device devices[DEVICES_MAX];
 	unsigned count;
 };
 
 static void
-gather(struct ca_heap *heap, struct figures *ret_figures)
+gather(struct ca_heap *heap, struct values *ret_values)
 {
 	unsigned count = ca_heap_device_count(heap);
 
-	ret_figures->count = count < DEVICES_MAX ? count : DEVICES_MAX;
-	for (unsigned i = 0; i < ret_figures->count; i++) {
-		ca_heap_stats(heap, i, &ret_figures->stats[i]);
+	ret_values->count = count < DEVICES_MAX ? count : DEVICES_MAX;
+	for (unsigned i = 0; i < ret_values->count; i++) {
+		ca_heap_stats(heap, i, &ret_values->stats[i]);
 		if (i == 0) /* a figure of the process */
-			ret_figures->stats[i].unseen_calls = ca_unseen_calls();
-		ret_figures->devices[i] = (struct ca_emit_device){
+			ret_values->stats[i].unseen_calls = ca_unseen_calls();
+		ret_values->devices[i] = (struct ca_emit_device){
 			.index = i,
 			.name = known(&notes[i], notes[i].name),
 			.uuid = known(&notes[i], notes[i].uuid),
-			.stats = &ret_figures->stats[i],
+			.stats = &ret_values->stats[i],
 		};
 	}
 }
@@ -166,11 +166,11 @@ int
 ca_dump_json(struct ca_heap *heap, char *text, size_t size, size_t *ret_length)
 {
 	struct ca_emit_buffer buffer = { .text = text, .size = size };
-	struct figures figures;
+	struct values values;
 	int rc;
 
-	gather(heap, &figures);
-	rc = ca_emit_stats_json(figures.devices, figures.count, ca_emit_to_buffer, &buffer);
+	gather(heap, &values);
+	rc = ca_emit_stats_json(values.devices, values.count, ca_emit_to_buffer, &buffer);
 	if (!rc)
 		*ret_length = buffer.length;
 	return rc;
@@ -201,7 +201,7 @@ is_json(const char *pattern)
 }
 
 static void
-write_file(const struct ca_emit_process *process, const struct figures *figures)
+write_file(const struct ca_emit_process *process, const struct values *values)
 {
 	int fd = open_file();
 	int rc;
@@ -209,9 +209,9 @@ write_file(const struct ca_emit_process *process, const struct figures *figures)
 	if (fd < 0)
 		return;
 	if (is_json(config->stats_file))
-		rc = ca_emit_stats_json(figures->devices, figures->count, write_to, &fd);
+		rc = ca_emit_stats_json(values->devices, values->count, write_to, &fd);
 	else
-		rc = ca_emit_stats_table(process, figures->devices, figures->count, write_to, &fd);
+		rc = ca_emit_stats_table(process, values->devices, values->count, write_to, &fd);
 	if (rc)
 		ca_warn("CACHEALLOC_STATS: the file '%s' is incomplete: %s (errno %d)", file,
 			ca_log_error_name(-rc), -rc);
@@ -221,7 +221,7 @@ write_file(const struct ca_emit_process *process, const struct figures *figures)
 static void
 write_all(struct ca_heap *heap)
 {
-	struct figures figures;
+	struct values values;
 	struct ca_emit_process process = {
 		.program = program_invocation_short_name,
 		.pid = getpid(),
@@ -229,12 +229,12 @@ write_all(struct ca_heap *heap)
 	};
 	int fd = STDERR_FILENO;
 
-	gather(heap, &figures);
+	gather(heap, &values);
 	ca_explain(config, &process);
 	if (config->stats_stderr)
-		(void)ca_emit_stats_table(&process, figures.devices, figures.count, write_to, &fd);
+		(void)ca_emit_stats_table(&process, values.devices, values.count, write_to, &fd);
 	if (config->stats_file[0])
-		write_file(&process, &figures);
+		write_file(&process, &values);
 }
 
 static void

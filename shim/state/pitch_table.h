@@ -2,7 +2,7 @@
 /*
  * The pitch that the driver chose for a width and an element size, once for each context: it
  * depends on nothing else (cuda.h, cuMemAllocPitch). A few of them, in any order, one word each, so
- * that no lock is needed; what is pushed out is asked for again.
+ * that no lock is needed; a shape that is pushed out is asked for again.
  */
 #pragma once
 

@@ -15,12 +15,12 @@
 struct ca_process {
 	struct ca_config config;
 	struct ca_heap *heap;
-	bool ticks;   /* allocations have more to do, or something is due by time or count */
-	bool attends; /* frees have more to do than to free (shim/hooks/memory_settings.h) */
-	bool limited; /* CACHEALLOC_LIMIT */
-	bool fills;   /* zero, poison */
-	bool usual;   /* none of these but perhaps `limited`: see struct ca_quick */
-	bool serves; /* false: CACHEALLOC_DISABLE=count; blocks are the driver's own, answers too */
+	bool ticks;      /* allocations have more to do, or something is due by time or count */
+	bool has_extras; /* frees have more to do than to free (shim/hooks/memory_settings.h) */
+	bool limited;    /* CACHEALLOC_LIMIT */
+	bool fills;      /* zero, poison */
+	bool is_plain;   /* none of these but perhaps `limited`: see struct ca_quick */
+	bool caches; /* false: CACHEALLOC_DISABLE=count; blocks are the driver's own, answers too */
 	/* Learns the device of each context that is about to get a space. */
 	void (*note_device)(CUdevice device);
 };

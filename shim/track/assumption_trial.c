@@ -55,7 +55,7 @@ static struct {
 	_Atomic bool lives;   /* from before it is made until it touches nothing any more */
 	_Atomic bool dropped; /* no more steps */
 	_Atomic bool crosses; /* it is in a call that names the legacy stream */
-	_Atomic unsigned alive, asked, posted, judged;
+	_Atomic unsigned alive, requested, posted, checked;
 	_Atomic CUresult result; /* of the last wait that was posted */
 } helper;
 
@@ -131,7 +131,7 @@ post(unsigned number)
 	atomic_store(&helper.result, helper.stream == CU_STREAM_LEGACY ? wait_on_legacy(value)
 								       : wait_for_word(value));
 	atomic_store(&helper.posted, number);
-	reaches(&helper.judged, number, WATCH_NAPS);
+	reaches(&helper.checked, number, WATCH_NAPS);
 	atomic_store(helper.context->word, value);
 }
 
@@ -150,7 +150,7 @@ helper_main(void *arg)
 	if (!atomic_load(&helper.dropped) && ca_context_enter(context)) {
 		if (!CA_INSIDE(helper.real->cuCtxPushCurrent_v2(context->handle))) {
 			atomic_store(&helper.alive, 1);
-			for (unsigned i = 1; reaches(&helper.asked, i, MEET_NAPS); i++)
+			for (unsigned i = 1; reaches(&helper.requested, i, MEET_NAPS); i++)
 				post(i);
 		}
 		ca_context_leave(context);
@@ -170,9 +170,9 @@ helper_start(const struct ca_real *real, struct ca_context *context)
 	helper.context = context;
 	atomic_store(&helper.dropped, false);
 	atomic_store(&helper.alive, 0);
-	atomic_store(&helper.asked, 0);
+	atomic_store(&helper.requested, 0);
 	atomic_store(&helper.posted, 0);
-	atomic_store(&helper.judged, 0);
+	atomic_store(&helper.checked, 0);
 	atomic_store(&helper.lives, true);
 	made = !threads.create(&thread, NULL, helper_main, NULL);
 	if (!made)
@@ -199,11 +199,11 @@ helper_stop(struct ca_context *context)
 static CUresult
 helper_request(struct ca_context *context, CUstream stream)
 {
-	unsigned number = atomic_load(&helper.asked) + 1;
+	unsigned number = atomic_load(&helper.requested) + 1;
 
 	helper.stream = stream;
 	helper.value = ++context->word_value;
-	atomic_store(&helper.asked, number);
+	atomic_store(&helper.requested, number);
 	if (!reaches(&helper.posted, number, MEET_NAPS))
 		return CUDA_ERROR_NOT_READY;
 	return atomic_load(&helper.result);
@@ -214,7 +214,7 @@ static void
 helper_answer(struct ca_context *context)
 {
 	atomic_store(context->word, helper.value);
-	atomic_store(&helper.judged, atomic_load(&helper.asked));
+	atomic_store(&helper.checked, atomic_load(&helper.requested));
 }
 
 /* ---- the thread that judges */

@@ -126,14 +126,14 @@ is_due(const struct ca_context *context)
 
 /* In all but the last, nothing more is tried. */
 static void
-wait_for_better_times(struct ca_context *context, bool silent_trials)
+wait_for_better_times(struct ca_context *context, bool failed_trials)
 {
 	unsigned gap = context->trial_gap_us ? context->trial_gap_us * 2 : GAP_FIRST_US;
 
 	context->trial_gap_us = gap < GAP_LAST_US ? gap : GAP_LAST_US;
 	atomic_store(&context->next_trial_ns, now_ns() + (uint64_t)context->trial_gap_us * 1000);
-	context->silent_trials += silent_trials;
-	if (context->silent_trials >= SILENT_MAX)
+	context->failed_trials += failed_trials;
+	if (context->failed_trials >= SILENT_MAX)
 		reject(context, unsettled(context), CA_REASON_NO_TRIAL);
 }
 

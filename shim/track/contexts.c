@@ -121,7 +121,7 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 {
 	struct ca_context *context;
 
-	while ((context = ca_context_find(handle)) && atomic_load(&context->closers))
+	while ((context = ca_context_find(handle)) && atomic_load(&context->closing))
 		sched_yield(); /* its old bearer is between destruction and burial */
 	if (context) {
 		if (kind != CA_CONTEXT_CREATED && atomic_exchange(&context->kind, kind) != kind)
@@ -239,7 +239,7 @@ bool
 ca_context_enter(struct ca_context *context)
 {
 	atomic_fetch_add(&context->users, 1);
-	if (!atomic_load(&context->closers))
+	if (!atomic_load(&context->closing))
 		return true;
 	atomic_fetch_sub(&context->users, 1);
 	return false;
@@ -296,7 +296,7 @@ void
 ca_context_close(struct ca_context *context)
 {
 	atomic_fetch_add(&ca_context_closings, 1);
-	atomic_fetch_add(&context->closers, 1);
+	atomic_fetch_add(&context->closing, 1);
 	while (atomic_load(&context->users))
 		sched_yield();
 }
@@ -304,7 +304,7 @@ ca_context_close(struct ca_context *context)
 void
 ca_context_open_again(struct ca_context *context)
 {
-	atomic_fetch_sub(&context->closers, 1);
+	atomic_fetch_sub(&context->closing, 1);
 	atomic_fetch_sub(&ca_context_closings, 1);
 }
 
@@ -314,7 +314,7 @@ ca_context_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *
 	int rc = ca_lookup(heap, address, ret_info);
 
 	while (!rc && ca_context_any_closed() &&
-	       atomic_load(&((struct ca_context *)ret_info->context)->closers)) {
+	       atomic_load(&((struct ca_context *)ret_info->context)->closing)) {
 		sched_yield();
 		rc = ca_lookup(heap, address, ret_info);
 	}

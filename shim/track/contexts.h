@@ -41,7 +41,7 @@ struct ca_context {
 	_Atomic unsigned usage;         /* cuCtxCreate + cuCtxAttach - cuCtxDetach */
 	struct ca_space *_Atomic space; /* NULL until the first allocation */
 	_Atomic unsigned users;         /* internal driver calls in flight */
-	_Atomic unsigned closers;   /* calls in flight that may destroy it; stays up when one did */
+	_Atomic unsigned closing;   /* calls in flight that may destroy it; stays up when one did */
 	_Atomic bool dead;          /* destroyed */
 	struct ca_mark_part *spare; /* parts with an event, ready for use; under the marks' lock */
 	CUstream _Atomic marker; /* a stream of ours, to mark the legacy stream; NULL: none yet */
@@ -55,7 +55,7 @@ struct ca_context {
 	CUevent tried, control, before;  /* recorded in a trial; NULL: not made yet */
 	_Atomic uint32_t *word;          /* page-locked; NULL: not made yet */
 	uint32_t word_value;             /* the largest that was written or waited for */
-	unsigned silent_trials;          /* trials in which even the control did not end */
+	unsigned failed_trials;          /* trials in which even the control did not end */
 	_Atomic uint64_t next_trial_ns;  /* not before, by the monotonic clock */
 	unsigned trial_gap_us;           /* between the last trial and the next */
 	struct ca_context *_Atomic next; /* in the list of the living; kept when unlinked */

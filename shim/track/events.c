@@ -14,10 +14,10 @@
 
 struct record {
 	struct ca_event event;
-	_Atomic uintptr_t bearer; /* the handle; 0: teaches nothing */
-	_Atomic bool outside;     /* other processes may record it */
-	CUcontext context;        /* where it was made; NULL: unknown */
-	struct record *next;      /* in a free list; under free_lock */
+	_Atomic uintptr_t owner; /* the handle; 0: teaches nothing */
+	_Atomic bool outside;    /* other processes may record it */
+	CUcontext context;       /* where it was made; NULL: unknown */
+	struct record *next;     /* in a free list; under free_lock */
 };
 
 enum { FREE_LISTS = 16 };
@@ -88,7 +88,7 @@ take_record(CUcontext context)
 static void
 silence(struct record *record)
 {
-	atomic_store(&record->bearer, 0);
+	atomic_store(&record->owner, 0);
 	ca_event_forget(&record->event);
 }
 
@@ -120,14 +120,14 @@ find_valid(CUevent event)
 {
 	struct record *record = event ? find(event) : NULL;
 
-	return record && atomic_load(&record->bearer) ? &record->event : NULL;
+	return record && atomic_load(&record->owner) ? &record->event : NULL;
 }
 
 /* Is it still the event that was looked up? */
 static bool
 is_still(const struct ca_event *event, CUevent handle)
 {
-	return atomic_load(&((const struct record *)event)->bearer) == (uintptr_t)handle;
+	return atomic_load(&((const struct record *)event)->owner) == (uintptr_t)handle;
 }
 
 static void
@@ -138,7 +138,7 @@ enter(CUevent event, CUcontext context, bool outside)
 
 	if (record) {
 		atomic_store(&record->outside, outside);
-		atomic_store(&record->bearer, outside ? 0 : (uintptr_t)event);
+		atomic_store(&record->owner, outside ? 0 : (uintptr_t)event);
 	}
 	if (!record || ca_handles_put(&handles, event, (uintptr_t)record, &old)) {
 		old = ca_handles_remove(&handles, event);

@@ -131,21 +131,21 @@ ca_graphs_is_hazard(CUgraphExec exec)
 }
 
 static void
-last_holder_destroyed(void *gone)
+last_holder_destroyed(void *ended)
 {
-	atomic_store((_Atomic bool *)gone, true);
+	atomic_store((_Atomic bool *)ended, true);
 }
 
 /* Makes `graph` the owner of an object that sets `gone` at its end. */
 static bool
-pass_to_graph(const struct ca_real *real, CUgraph graph, _Atomic bool *gone)
+pass_to_graph(const struct ca_real *real, CUgraph graph, _Atomic bool *ended)
 {
 	CUuserObject object;
 	CUresult rc;
 
 	if (!real->cuUserObjectCreate || !real->cuUserObjectRelease ||
 	    !real->cuGraphRetainUserObject ||
-	    CA_INSIDE(real->cuUserObjectCreate(&object, (void *)gone, last_holder_destroyed, 1,
+	    CA_INSIDE(real->cuUserObjectCreate(&object, (void *)ended, last_holder_destroyed, 1,
 					       CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)))
 		return false;
 	rc = CA_INSIDE(real->cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
@@ -159,17 +159,17 @@ ca_graphs_captured(const struct ca_real *real, struct ca_heap *heap, CUgraph gra
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	uint64_t last = ca_graph_serial(heap);
-	_Atomic bool *gone;
+	_Atomic bool *ended;
 	bool exchanged, held;
 
 	if (last == since)
 		return;
-	gone = ca_slab_take(sizeof(*gone)); /* for ever: nothing tells when it is set */
+	ended = ca_slab_take(sizeof(*ended)); /* for ever: nothing tells when it is set */
 	exchanged = ca_capture_exchange_mode(real, &mode);
-	held = gone && pass_to_graph(real, graph, gone);
+	held = ended && pass_to_graph(real, graph, ended);
 	if (exchanged)
 		ca_capture_restore_mode(real, mode);
-	if (!held || ca_graph_hold(heap, since, last, gone))
+	if (!held || ca_graph_hold(heap, since, last, ended))
 		ca_graph_retire(heap, since, last);
 }
 

@@ -228,7 +228,7 @@ ca_streams_find(CUstream handle, CUcontext current, bool submits, struct ca_stre
 	const struct ca_real *real = ca_real();
 	CA_KEEP_ERRNO;
 
-	if (!process || !process->serves || !real)
+	if (!process || !process->caches || !real)
 		return false;
 	if (ca_stream_is_default(handle)) {
 		name.context = current ? context_of(process, real, current) : NULL;
@@ -270,7 +270,7 @@ ca_streams_created(CUstream handle, CUcontext context_handle, unsigned flags)
 	CA_KEEP_ERRNO;
 	uint64_t claim;
 
-	if (!process || !process->serves || !real)
+	if (!process || !process->caches || !real)
 		return;
 	if (!CA_MUTANT(STALE_HANDLE))
 		drop(handle, true); /* it died with its context, or unseen */
@@ -291,7 +291,7 @@ ca_streams_created_untracked(CUstream handle)
 	CA_KEEP_ERRNO;
 	uint64_t claim;
 
-	if (!process || !process->serves)
+	if (!process || !process->caches)
 		return;
 	drop(handle, true);
 	if (ca_stream_table_claim(&name, &ignored, &claim) == CA_STREAM_CLAIMED)
@@ -328,7 +328,7 @@ ca_streams_green(CUdevice device)
 	struct ca_context *context;
 	CA_KEEP_ERRNO;
 
-	if (!process || !process->serves || CA_MUTANT(GREEN_UNSEEN))
+	if (!process || !process->caches || CA_MUTANT(GREEN_UNSEEN))
 		return;
 	atomic_store(&green, true);
 	for (context = ca_context_first(); context && !space; context = ca_context_next(context))

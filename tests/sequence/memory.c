@@ -85,11 +85,11 @@ learn_block(struct world *w, struct piece *piece, bool through)
 	require(info.block_bytes >= piece->requested, "a block is smaller than the request");
 	require(info.requested_bytes == piece->requested, "the request is not remembered");
 	require(piece->address % 512 == 0, "a block is not aligned to 512 bytes");
-	require(through || info.adopted || piece->requested < 2 * MIB ||
+	require(through || info.foreign || piece->requested < 2 * MIB ||
 			w->pretend.alignment < 2 * MIB || piece->address % (64 << 10) == 0,
 		"a large block is not aligned to 64 KiB");
 	piece->size = info.block_bytes;
-	piece->straight = through || info.adopted || w->counting;
+	piece->straight = through || info.foreign || w->counting;
 }
 
 void

@@ -425,7 +425,7 @@ reference_check(struct world *w)
 		requested += w->live[i].requested;
 		allocated += w->live[i].size;
 	}
-	require(!sums.misuses, "the driver was misused");
+	require(!sums.errors, "the driver was misused");
 	require(stats.reserved_bytes.current == sums.held_bytes,
 		"reserved_bytes is not what the driver gave");
 	require(stats.requested_bytes.current == requested, "requested_bytes is not what is live");

@@ -78,7 +78,7 @@ begin(struct world *w)
 	if (options->eager)
 		w->config.reuse_slack_bytes = 0;
 	w->pretend.capacity = (150 + pick(w, 2) * pick(w, 2048)) * MIB;
-	w->pretend.granule = odd & 1 ? 2 * MIB : 512;
+	w->pretend.granularity = odd & 1 ? 2 * MIB : 512;
 	w->pretend.alignment = odd & 2 ? 2 * MIB : 512;
 	w->pretend.no_marks = (odd & 0x1c) == 0x1c;
 	/* nobody sleeps, and only a long wait finds work done */

@@ -44,7 +44,7 @@ fixture_defaults(struct fixture *f)
 	f->unseen = true;
 #endif
 	f->pretend = (struct ca_model_config){ .capacity = 4 * GIB,
-					       .granule = 2 * MIB,
+					       .granularity = 2 * MIB,
 					       .alignment = 2 * MIB };
 }
 
@@ -94,7 +94,7 @@ fixture_check(struct fixture *f)
 	if (ca_heap_check(f->heap, reason, sizeof(reason)))
 		fail_msg("invariant: %s", reason);
 	assert_int_equal(fixture_stats(f).reserved_bytes.current, sums.held_bytes);
-	assert_int_equal(sums.misuses, 0);
+	assert_int_equal(sums.errors, 0);
 }
 
 static inline uint64_t

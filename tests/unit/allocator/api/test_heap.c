@@ -187,7 +187,7 @@ test_lookup(void **state)
 	assert_int_equal(info.address, a);
 	assert_int_equal(info.requested_bytes, 700);
 	assert_int_equal(info.block_bytes, 1024);
-	assert_true(info.live && !info.whole_segment && !info.adopted);
+	assert_true(info.live && !info.whole_segment && !info.foreign);
 	assert_ptr_equal(info.context, (void *)1);
 	serial = info.serial;
 	assert_int_equal(ca_lookup(f.heap, b + 64 * MIB - 1, &info), 0);
@@ -213,7 +213,7 @@ test_adopt_and_retire(void **state)
 	assert_int_equal(f.driver.segment_take(f.driver.self, (void *)1, 3000, &pitch), 0);
 	assert_int_equal(ca_track_foreign(f.space, pitch, 3000, 2900), 0);
 	assert_int_equal(ca_lookup(f.heap, pitch + 2999, &info), 0);
-	assert_true(info.adopted && info.live);
+	assert_true(info.foreign && info.live);
 	fixture_check(&f);
 	fixture_free(&f, pitch);
 	assert_int_equal(fixture_sums(&f).held_bytes, 0);

@@ -222,7 +222,7 @@ static void
 live_check(struct program *p)
 {
 	struct ca_stats stats = fixture_stats(&p->f);
-	uint64_t requested = 0, adopted = 0;
+	uint64_t requested = 0, foreign = 0;
 	struct ca_block_info info;
 	unsigned i;
 
@@ -233,9 +233,9 @@ live_check(struct program *p)
 		assert_true(info.live);
 		assert_ptr_equal(info.space, p->spaces[p->live[i].slot]);
 		requested += p->live[i].size;
-		adopted += info.adopted;
+		foreign += info.foreign;
 	}
-	assert_int_equal(stats.requested_bytes.current + adopted, requested);
+	assert_int_equal(stats.requested_bytes.current + foreign, requested);
 	assert_true(stats.reserved_bytes.peak <= fixture_sums(&p->f).peak_bytes);
 }
 
@@ -314,7 +314,7 @@ test_unaligned_driver(void **state)
 	struct program *p = program_new(1003);
 
 	p->f.pretend.alignment = 512;
-	p->f.pretend.granule = 512;
+	p->f.pretend.granularity = 512;
 	p->f.config.reuse_slack_bytes = 0;
 	program_run(p, 6000);
 	assert_true(p->reused > 100);

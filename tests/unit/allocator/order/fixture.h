@@ -120,6 +120,6 @@ order_stop(struct fixture *f)
 	ca_model_context_destroy(f->model, (void *)1);
 	ca_space_kill(f->space);
 	assert_int_equal(fixture_sums(f).marks, 0);
-	assert_int_equal(fixture_sums(f).misuses, 0);
+	assert_int_equal(fixture_sums(f).errors, 0);
 	fixture_stop(f);
 }

@@ -166,7 +166,7 @@ test_a_ghosts_memory_in_a_quiet_space_is_guarded(void **state)
 	assert_int_equal(order_behind(&scene.f, scene.r, 0), scene.work);
 	ca_order_expose(scene.order, &scene.user); /* and once more */
 	assert_int_not_equal(atomic_load(&scene.r->seen),
-			     atomic_load(&scene.order->words.exposures));
+			     atomic_load(&scene.order->words.exposed_count));
 	order_stop(&scene.f);
 }
 

@@ -75,7 +75,8 @@ test_a_guard_waits_for_nothing_finished(void **state)
 	ca_order_finished(scene.s, ca_order_bound(scene.s));
 	order_launch(&scene.f, scene.r);
 	assert_int_equal(scene_driver_calls(&scene.f), 0);
-	assert_int_equal(atomic_load(&scene.r->seen), atomic_load(&scene.order->words.exposures));
+	assert_int_equal(atomic_load(&scene.r->seen),
+			 atomic_load(&scene.order->words.exposed_count));
 	order_stop(&scene.f);
 }
 
@@ -135,7 +136,8 @@ test_a_copy_publishes_when_nothing_was_exempt(void **state)
 	order_launch(&scene.f, scene.r);
 	ca_order_expose(scene.order, &scene.user);
 	order_launch_touching(&scene.f, scene.r, &nothing);
-	assert_int_equal(atomic_load(&scene.r->seen), atomic_load(&scene.order->words.exposures));
+	assert_int_equal(atomic_load(&scene.r->seen),
+			 atomic_load(&scene.order->words.exposed_count));
 	order_stop(&scene.f);
 }
 
@@ -324,8 +326,9 @@ test_no_set_of_failures_lets_a_submission_go_unordered_unless_all_fail(void **st
 				assert_int_equal(set & 28 & ~(marked ? 0 : 8u), marked ? 28 : 20);
 				assert_true(set & 3);
 				assert_int_equal(scene.f.space->poisoned, codes[code] != -EBUSY);
-				assert_int_not_equal(atomic_load(&scene.r->seen),
-						     atomic_load(&scene.order->words.exposures));
+				assert_int_not_equal(
+					atomic_load(&scene.r->seen),
+					atomic_load(&scene.order->words.exposed_count));
 			} else {
 				assert_false(scene.f.space->poisoned);
 			}

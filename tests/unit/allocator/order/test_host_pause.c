@@ -11,7 +11,7 @@ scene_of_lulls(struct scene *scene, uint64_t lull)
 {
 	scene_of_one(scene);
 	scene->order->words.lull = lull;
-	scene->order->words.lull_grain = lull / 16;
+	scene->order->words.lull_step = lull / 16;
 }
 
 static uint64_t
@@ -165,7 +165,7 @@ try_in_vain(int code, bool capturing)
 	ca_model_set_capturing(scene.f.model, false);
 	assert_int_equal(atomic_load(&scene.order->marks), 0);
 	assert_false(atomic_load(&order_record(scene.s)->lost));
-	assert_int_equal(atomic_load(&order_record(scene.s)->inexact), 0);
+	assert_int_equal(atomic_load(&order_record(scene.s)->exact_after), 0);
 	assert_true(is_watched(&scene));
 	order_launch(&scene.f, scene.s);
 	assert_int_equal(atomic_load(&scene.order->marks), 1);
@@ -284,11 +284,11 @@ test_a_guard_leaves_the_watch_alone(void **state)
 
 	scene_of_lulls(&scene, NEVER);
 	scene_expose(&scene);
-	atomic_fetch_add(&scene.order->words.exposures, 1);
+	atomic_fetch_add(&scene.order->words.exposed_count, 1);
 	assert_true(ca_submit_needs_guard(scene.s));
 	order_launch(&scene.f, scene.s);
 	assert_int_equal(atomic_load(&scene.s->seen) & ~CA_WATCHED,
-			 atomic_load(&scene.order->words.exposures));
+			 atomic_load(&scene.order->words.exposed_count));
 	assert_true(is_watched(&scene));
 	order_stop(&scene.f);
 }

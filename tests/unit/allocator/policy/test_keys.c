@@ -21,7 +21,7 @@ static void
 start(struct fixture *f, uint64_t capacity)
 {
 	f->pretend.capacity = capacity;
-	f->pretend.granule = 512;
+	f->pretend.granularity = 512;
 	fixture_start(f);
 }
 
@@ -62,7 +62,7 @@ test_a_limit_is_out_of_memory_and_cached_memory_goes_first(void **state)
 	a = fixture_alloc(&f, 60 * MIB);
 	assert_int_equal(ca_alloc(f.space, 60 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
 	ca_report_fill(f.space, 60 * MIB, &report);
-	assert_true(report.tried.refused_by_us && report.by_limit);
+	assert_true(report.tried.rejected_by_us && report.by_limit);
 	assert_int_equal(report.allowed, 100 * MIB);
 	assert_int_equal(fixture_sums(&f).calls[CA_MODEL_TAKE], 1); /* the driver was not asked */
 	fixture_free(&f, a);
@@ -369,7 +369,7 @@ test_managed_memory_is_the_last_resort(void **state)
 	ca_model_fail(f.model, CA_MODEL_TAKE, 1, true, CA_DRIVER_OUT_OF_MEMORY);
 	managed = fixture_alloc(&f, 40 * MIB);
 	assert_int_equal(ca_lookup(f.heap, managed, &info), 0);
-	assert_true(info.adopted);
+	assert_true(info.foreign);
 	assert_int_equal(ca_alloc(f.space, 40 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
 	fixture_alloc(&f, 20 * MIB);
 	fixture_free(&f, managed); /* goes back, and makes room for other managed memory */

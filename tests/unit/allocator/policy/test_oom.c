@@ -206,7 +206,7 @@ promises(bool pending, bool two_contexts, bool early, uint64_t seed)
 
 	fixture_defaults(&p.f);
 	p.f.pretend.capacity = 300 * MIB;
-	p.f.pretend.granule = 512;
+	p.f.pretend.granularity = 512;
 	p.f.pretend.work_ns = 1000 * 1000; /* nobody sleeps */
 	p.f.config.give_back_oom = !early;
 	fixture_start(&p.f);

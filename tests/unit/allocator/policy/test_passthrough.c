@@ -38,7 +38,7 @@ test_it_is_the_drivers_own_and_leaves_with_its_free(void **state)
 		struct ca_block_info info;
 
 		assert_int_equal(ca_lookup(f.heap, address, &info), 0);
-		assert_true(info.adopted && info.live && info.requested_bytes == sizes[i]);
+		assert_true(info.foreign && info.live && info.requested_bytes == sizes[i]);
 		assert_int_equal(ca_free(f.heap, address + 1), sizes[i] == 1 ? -ENOENT : -EINVAL);
 		fixture_free(&f, address);
 		assert_int_equal(ca_free(f.heap, address), -ENOENT);
@@ -111,7 +111,7 @@ test_a_limit_counts_it_and_what_is_cached_goes_first(void **state)
 	assert_int_equal(ca_alloc_passthrough(f.space, 71 * MIB, &address),
 			 CA_DRIVER_OUT_OF_MEMORY);
 	ca_report_fill(f.space, 71 * MIB, &report);
-	assert_true(report.tried.refused_by_us && report.tried.given_bytes && report.by_limit);
+	assert_true(report.tried.rejected_by_us && report.tried.given_bytes && report.by_limit);
 	assert_int_equal(address, 7);
 	through(&f, 70 * MIB);
 	fixture_free(&f, live);
