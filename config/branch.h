@@ -56,7 +56,7 @@
  * SEVERAL_SETTLED      a user of such a block has finished
  * SEVERAL_ADOPTED      the main stream has come after such a block's users since
  *
- * Marks (fence.c):
+ * Marks (stream_mark.c):
  * POINT_RECORDED       a mark was recorded
  * POINT_REFUSED        the driver or a capture refused it
  * POINT_NOT_DUE        armed, but no mark is missing

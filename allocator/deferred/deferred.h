@@ -190,7 +190,7 @@ int ca_graph_hold(struct ca_heap *heap, uint64_t first, uint64_t last, _Atomic b
 /* The end of the graph cannot be learned: their segments are retired, as by ca_retire. */
 void ca_graph_retire(struct ca_heap *heap, uint64_t first, uint64_t last);
 
-/* ---- sync.c: former users of ALLOCATED memory */
+/* ---- register.c: former users of ALLOCATED memory */
 
 /* The unfinished users that ALLOCATED blocks of ours (of any space) in the named ranges inherited.
  * Takes the heap's lock itself. `context`: more than fit, or not known. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The files of the order tracker share this: stream.c (life of streams), pin.c, single_stream.c,
- * host_pause.c, epoch.c (stamps, users, bounds), early_reuse.c, fence.c (marks), guard.c,
+ * host_pause.c, epoch.c (stamps, users, bounds), early_reuse.c, stream_mark.c (marks), guard.c,
  * clock.c (clocks), restrict.c.
  *
  * Functions named *_ordered want the order lock of the record's space and make no driver call.
@@ -94,7 +94,7 @@ void ca_record_finished(struct ca_stream_record *record, uint64_t bound, struct 
 /* The next index >= *at of a stream with work unfinished; NULL: there is none. */
 struct ca_stream_record *ca_order_next_active_ordered(struct ca_order *order, unsigned *at);
 
-/* ---- fence.c */
+/* ---- stream_mark.c */
 /* The first published point that covers `stamp`, or NULL. */
 struct ca_point *ca_point_find_ordered(struct ca_stream_record *record, uint64_t stamp);
 /* Records a mark on the stream, published on success. 0; -ENODEV: nobody can (closed, dead);
