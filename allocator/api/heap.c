@@ -70,7 +70,7 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 	heap->config.reuse_finished = config->reuse_finished || config->zero || config->poison;
 	heap->plain = config->disable == CA_DISABLE_OFF && !config->roundup.count;
 	/* a trim must find each block in its place */
-	heap->quick = config->disable == CA_DISABLE_OFF && !ca_tend_is_wanted(config) &&
+	heap->quick = config->disable == CA_DISABLE_OFF && !ca_auto_trim_is_wanted(config) &&
 		      !config->zero && !config->poison;
 	heap->limited = ca_limit_is_set(config);
 	records_init(heap);

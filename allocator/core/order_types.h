@@ -110,7 +110,7 @@ ca_users_raise(struct ca_users *users, const struct ca_user *user)
 }
 
 /* A mark on a stream that has been recorded: covers stamps up to bound. */
-struct ca_point {
+struct ca_stream_mark {
 	struct ca_list link; /* record->points, in the order in which the driver's calls returned */
 	struct ca_tree_node node; /* record->by_bound, if its bound was larger than all before */
 	ca_mark mark;

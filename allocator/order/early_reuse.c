@@ -26,7 +26,7 @@ is_exact_ordered(struct ca_stream_record *record, uint64_t stamp)
 {
 	if (stamp <= atomic_load(&record->exact_after))
 		return false;
-	if (ca_point_find_ordered(record, stamp)) {
+	if (ca_stream_mark_find_ordered(record, stamp)) {
 		CA_REACHED(EXPOSED_MARKED);
 		return true;
 	}
@@ -132,7 +132,7 @@ static void
 arm_if_unmarked(struct ca_order *order, struct ca_stream_record *record, uint64_t stamp)
 {
 	ca_order_lock(order);
-	if (!ca_point_find_ordered(record, stamp) && !atomic_load(&record->closed) &&
+	if (!ca_stream_mark_find_ordered(record, stamp) && !atomic_load(&record->closed) &&
 	    !atomic_load(&record->lost))
 		atomic_store(&record->stream.armed, ++record->arms);
 	ca_order_unlock(order);
@@ -162,7 +162,7 @@ ca_order_expose(struct ca_order *order, const struct ca_user *user)
 	ca_raise(&record->exposed, user->stamp);
 	if (atomic_load(&order->candidates) <= 1 && !atomic_load(&record->closed)) {
 		if (__builtin_expect(!(atomic_load(&record->stream.seen) & CA_WATCHED), 0))
-			ca_lull_track(&record->stream);
+			ca_host_pause_track(&record->stream);
 		return;
 	}
 	arm_if_unmarked(order, record, user->stamp);

@@ -384,7 +384,7 @@ ca_record_finished(struct ca_stream_record *record, uint64_t bound, struct ca_li
 	if (raised && ca_tracing(record->space->heap))
 		trace_finished(record);
 	if (dropped)
-		ca_points_collect_ordered(record, dropped);
+		ca_stream_marks_collect_ordered(record, dropped);
 	ca_order_unlock(order);
 }
 
@@ -396,7 +396,7 @@ ca_order_finished(struct ca_stream *stream, uint64_t bound)
 
 	ca_list_init(&dropped);
 	ca_record_finished(record, bound, &dropped);
-	ca_points_drop(record->space, &dropped);
+	ca_stream_marks_drop(record->space, &dropped);
 }
 
 /* Does a synchronising copy of the calling thread on the legacy stream wait for it? */

@@ -33,7 +33,7 @@ wait_for_mark(const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
 	const struct ca_driver *driver = &record->space->heap->driver;
-	struct ca_point *point = ca_point_get(record, user->stamp);
+	struct ca_stream_mark *point = ca_stream_mark_get(record, user->stamp);
 	int r;
 
 	if (!point)
@@ -42,7 +42,7 @@ wait_for_mark(const struct ca_user *user)
 	CA_REACHED(GUARD_HOST_MARK);
 	if (!r)
 		ca_order_finished(user->stream, point->bound);
-	ca_point_put(record, point);
+	ca_stream_mark_put(record, point);
 	return r;
 }
 
@@ -105,16 +105,16 @@ ca_order_wait_hard(const struct ca_user *user)
 
 /* ---- waiting on the device */
 
-static struct ca_point *
+static struct ca_stream_mark *
 newest_get(struct ca_stream_record *record)
 {
 	struct ca_order *order = ca_record_order(record);
-	struct ca_point *point = NULL;
+	struct ca_stream_mark *point = NULL;
 
-	ca_point_record(record);
+	ca_stream_mark_record(record);
 	ca_order_lock(order);
 	if (!ca_list_empty(&record->points)) {
-		point = CA_CONTAINER_OF(record->points.prev, struct ca_point, link);
+		point = CA_CONTAINER_OF(record->points.prev, struct ca_stream_mark, link);
 		point->references++;
 	}
 	ca_order_unlock(order);
@@ -123,24 +123,25 @@ newest_get(struct ca_stream_record *record)
 
 /* The exact point, or one recorded now, which may cover more than it should: only for what was
  * handed out while its stream was alone. */
-static struct ca_point *
+static struct ca_stream_mark *
 point_for(const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
-	struct ca_point *point;
+	struct ca_stream_mark *point;
 
 	if (CA_MUTANT(MARK_AT_GUARD))
 		return newest_get(record);
-	point = ca_point_get(record, user->stamp);
-	if (!point && !ca_user_is_done(user) && !ca_point_record(record)) {
+	point = ca_stream_mark_get(record, user->stamp);
+	if (!point && !ca_user_is_done(user) && !ca_stream_mark_record(record)) {
 		CA_REACHED(GUARD_MARK_MADE_LATE);
-		point = ca_point_get(record, user->stamp);
+		point = ca_stream_mark_get(record, user->stamp);
 	}
 	return point;
 }
 
 static int
-wait_on_device(struct ca_stream_record *record, struct ca_stream *before, struct ca_point *point)
+wait_on_device(struct ca_stream_record *record, struct ca_stream *before,
+	       struct ca_stream_mark *point)
 {
 	struct ca_space *space = record->space;
 	const struct ca_driver *driver = &space->heap->driver;
@@ -160,12 +161,12 @@ wait_on_device(struct ca_stream_record *record, struct ca_stream *before, struct
 static int
 order_after(struct ca_stream_record *record, const struct ca_user *user)
 {
-	struct ca_point *point = point_for(user);
+	struct ca_stream_mark *point = point_for(user);
 	int r = -EAGAIN;
 
 	if (point) {
 		r = wait_on_device(record, user->stream, point);
-		ca_point_put(ca_record(user->stream), point);
+		ca_stream_mark_put(ca_record(user->stream), point);
 	}
 	return r ? ca_order_wait_hard(user) : 0;
 }
@@ -399,10 +400,10 @@ ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 
 	if (atomic_load(&stream->armed) && !CA_MUTANT(MARK_AT_GUARD)) {
 		CA_REACHED(GUARD_ARMED);
-		ca_point_record_if_due(record);
+		ca_stream_mark_record_if_due(record);
 	}
 	if (atomic_load(&stream->seen) & CA_WATCHED)
-		ca_lull_look(record);
+		ca_host_pause_look(record);
 	exposures = atomic_load(&stream->words->exposed_count);
 	if (exposures == (atomic_load(&stream->seen) & ~CA_WATCHED)) {
 		CA_REACHED(GUARD_UP_TO_DATE);

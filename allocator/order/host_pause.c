@@ -33,7 +33,7 @@
 enum { X86_TICKS = 1 << 23, A_SECOND = 256 };
 
 uint64_t
-ca_lull_ticks(const struct ca_driver *driver)
+ca_host_pause_ticks(const struct ca_driver *driver)
 {
 	uint64_t ticks = X86_TICKS;
 
@@ -45,11 +45,11 @@ ca_lull_ticks(const struct ca_driver *driver)
 }
 
 void
-ca_lull_track(struct ca_stream *stream)
+ca_host_pause_track(struct ca_stream *stream)
 {
 	if (!stream->words->lull)
 		return;
-	ca_lull_put_off(stream, ca_ticks());
+	ca_host_pause_put_off(stream, ca_ticks());
 	atomic_fetch_or(&stream->seen, CA_WATCHED);
 }
 
@@ -70,34 +70,34 @@ static void
 query_older(struct ca_stream_record *record)
 {
 	const struct ca_driver *driver = &record->space->heap->driver;
-	struct ca_point *point;
+	struct ca_stream_mark *point;
 	int r = 0;
 
-	while (!r && (point = ca_point_get(record, atomic_load(&record->done) + 1))) {
+	while (!r && (point = ca_stream_mark_get(record, atomic_load(&record->done) + 1))) {
 		r = driver->mark_query(driver->self, point->mark);
 		if (!r)
 			ca_order_finished(&record->stream, point->bound);
-		ca_point_put(record, point);
+		ca_stream_mark_put(record, point);
 	}
 }
 
 void
-ca_lull_look(struct ca_stream_record *record)
+ca_host_pause_look(struct ca_stream_record *record)
 {
 	struct ca_stream *stream = &record->stream;
 	int saved = errno;
 
-	if (ca_lull_is_none(stream))
+	if (ca_host_pause_is_none(stream))
 		return;
 	query_older(record);
 	if (CA_MUTANT(OLDER_FORGOTTEN))
 		ca_order_finished(stream, ca_order_bound(stream));
-	if (is_unmarked(record) && ca_point_try(record)) {
-		ca_lull_put_off(stream, ca_ticks());
+	if (is_unmarked(record) && ca_stream_mark_try(record)) {
+		ca_host_pause_put_off(stream, ca_ticks());
 	} else {
 		atomic_fetch_and(&stream->seen, ~CA_WATCHED);
 		if (is_unmarked(record))
-			ca_lull_track(stream);
+			ca_host_pause_track(stream);
 	}
 	errno = saved;
 }

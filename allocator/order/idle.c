@@ -84,7 +84,7 @@ has_mark_ordered(struct ca_stream_record *record, uint64_t bound)
 
 	return !atomic_load(&record->lost) &&
 	       (ca_record_is_nameable_ordered(record) ||
-		ca_point_find_ordered(record, last < bound ? last : bound));
+		ca_stream_mark_find_ordered(record, last < bound ? last : bound));
 }
 
 bool
@@ -113,7 +113,7 @@ ca_order_has_mark_to_poll(struct ca_space *space, uint64_t bound)
 	ca_order_lock(order);
 	for (i = 0; !asked && (record = ca_record_at(order, i)); i++)
 		asked = !ca_record_has_finished(record, bound) && !atomic_load(&record->lost) &&
-			ca_point_find_ordered(record, atomic_load(&record->done) + 1);
+			ca_stream_mark_find_ordered(record, atomic_load(&record->done) + 1);
 	ca_order_unlock(order);
 	return asked;
 }

@@ -75,11 +75,11 @@ void ca_order_mark_exposed_in(struct ca_space *space, bool everywhere);
 
 /* ---- host_pause.c */
 /* Ticks without a submission that are a lull; 0: the driver's time is not the machine's. */
-uint64_t ca_lull_ticks(const struct ca_driver *driver);
+uint64_t ca_host_pause_ticks(const struct ca_driver *driver);
 /* Memory of the stream was handed out unfinished, and it is not armed. */
-void ca_lull_track(struct ca_stream *stream);
+void ca_host_pause_track(struct ca_stream *stream);
 /* Before a submission to a watched stream: behind a lull, marks what is exposed of it. */
-void ca_lull_look(struct ca_stream_record *record);
+void ca_host_pause_look(struct ca_stream_record *record);
 
 /* ---- epoch.c */
 /* A new epoch begins. Returns a bound: of all stamps with earlier ones. */
@@ -96,20 +96,20 @@ struct ca_stream_record *ca_order_next_active_ordered(struct ca_order *order, un
 
 /* ---- stream_mark.c */
 /* The first published point that covers `stamp`, or NULL. */
-struct ca_point *ca_point_find_ordered(struct ca_stream_record *record, uint64_t stamp);
+struct ca_stream_mark *ca_stream_mark_find_ordered(struct ca_stream_record *record, uint64_t stamp);
 /* Records a mark on the stream, published on success. 0; -ENODEV: nobody can (closed, dead);
  * -ENOTSUP: this thread cannot; -EBUSY, -ENOMEM: not now; otherwise the stream is lost. */
-int ca_point_record(struct ca_stream_record *record);
+int ca_stream_mark_record(struct ca_stream_record *record);
 /* The same, but a failure means nothing: no mark was due. */
-int ca_point_try(struct ca_stream_record *record);
+int ca_stream_mark_try(struct ca_stream_record *record);
 /* The same unless everything so far is covered or finished. */
-int ca_point_record_if_due(struct ca_stream_record *record);
-/* As ca_point_find_ordered, with a reference, for a thread without the lock. */
-struct ca_point *ca_point_get(struct ca_stream_record *record, uint64_t stamp);
-void ca_point_put(struct ca_stream_record *record, struct ca_point *point);
-/* Finished points, and all of a dead space: to `dropped`, for ca_point_drop. */
-void ca_points_collect_ordered(struct ca_stream_record *record, struct ca_list *dropped);
-void ca_points_drop(struct ca_space *space, struct ca_list *dropped);
+int ca_stream_mark_record_if_due(struct ca_stream_record *record);
+/* As ca_stream_mark_find_ordered, with a reference, for a thread without the lock. */
+struct ca_stream_mark *ca_stream_mark_get(struct ca_stream_record *record, uint64_t stamp);
+void ca_stream_mark_put(struct ca_stream_record *record, struct ca_stream_mark *point);
+/* Finished points, and all of a dead space: to `dropped`, for ca_stream_mark_drop. */
+void ca_stream_marks_collect_ordered(struct ca_stream_record *record, struct ca_list *dropped);
+void ca_stream_marks_drop(struct ca_space *space, struct ca_list *dropped);
 /* Its unfinished memory was handed out, and no mark covers that. */
 bool ca_record_is_unmarked_ordered(struct ca_stream_record *record);
 /* No mark of the stream can be had any more. */

@@ -98,7 +98,7 @@ void ca_submit_stamp(struct ca_stream *stream, uint64_t epoch);
 
 /* Something is submitted to a watched stream, or its memory handed out, now. */
 static inline void
-ca_lull_put_off(struct ca_stream *stream, uint64_t now)
+ca_host_pause_put_off(struct ca_stream *stream, uint64_t now)
 {
 	atomic_store_explicit(&stream->noted, now, memory_order_relaxed);
 }
@@ -107,7 +107,7 @@ ca_lull_put_off(struct ca_stream *stream, uint64_t now)
  * Threads that share the stream would pass its line on each time, so what is noted may be a little
  * old. */
 static inline bool
-ca_lull_is_none(struct ca_stream *stream)
+ca_host_pause_is_none(struct ca_stream *stream)
 {
 	uint64_t now = ca_ticks();
 	uint64_t ago = now - atomic_load_explicit(&stream->noted, memory_order_relaxed);
@@ -115,7 +115,7 @@ ca_lull_is_none(struct ca_stream *stream)
 	if ((int64_t)ago >= (int64_t)stream->words->lull) /* another processor's may be ahead */
 		return false;
 	if (ago > stream->words->lull_step)
-		ca_lull_put_off(stream, now);
+		ca_host_pause_put_off(stream, now);
 	return true;
 }
 
@@ -137,7 +137,8 @@ ca_submit_needs_guard(struct ca_stream *stream)
 {
 	uint64_t news = ca_submit_news(stream);
 
-	return __builtin_expect(news != 0, 0) && (news != CA_WATCHED || !ca_lull_is_none(stream));
+	return __builtin_expect(news != 0, 0) &&
+	       (news != CA_WATCHED || !ca_host_pause_is_none(stream));
 }
 
 /* Before the real call; not for a capturing stream. */

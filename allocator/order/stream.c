@@ -39,7 +39,7 @@ ca_order_init(struct ca_space *space)
 
 	atomic_init(&order->words.epoch, 2);
 	atomic_init(&order->words.exposed_count, 1);
-	order->words.lull = ca_lull_ticks(&space->heap->driver);
+	order->words.lull = ca_host_pause_ticks(&space->heap->driver);
 	order->words.lull_step = order->words.lull / 16;
 	order->traced = ca_tracing(space->heap);
 	atomic_init(&order->finished_only, space->heap->finished_only);
@@ -49,7 +49,7 @@ ca_order_init(struct ca_space *space)
 	atomic_init(&order->candidates,
 		    (space->heap->had_stream > 1) + order->needs_exact_marks); /* company */
 	pthread_mutex_init(&order->lock, NULL);
-	ca_objects_init(&order->points, &order->arena, sizeof(struct ca_point));
+	ca_objects_init(&order->points, &order->arena, sizeof(struct ca_stream_mark));
 }
 
 void
@@ -82,12 +82,12 @@ ca_order_kill(struct ca_space *space)
 	atomic_store(&order->foreign_done, UINT64_MAX);
 	for (i = 0; (record = ca_record_at(order, i)); i++) {
 		record_kill(record);
-		ca_points_collect_ordered(record, &dropped);
+		ca_stream_marks_collect_ordered(record, &dropped);
 		ca_record_settle_ordered(record);
 	}
 	ca_order_note_progress(order);
 	ca_order_unlock(order);
-	ca_points_drop(space, &dropped);
+	ca_stream_marks_drop(space, &dropped);
 	ca_order_other_inactive(space);
 }
 
@@ -119,7 +119,7 @@ is_free(struct ca_stream_record *record, struct ca_list *dropped)
 {
 	if (!atomic_load(&record->closed) || record->calls || ca_record_is_busy(record))
 		return false;
-	ca_points_collect_ordered(record, dropped);
+	ca_stream_marks_collect_ordered(record, dropped);
 	return ca_list_empty(&record->points);
 }
 
@@ -249,7 +249,7 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 	ca_heap_unlock(space->heap);
 	if (!r && ca_tracing(space->heap))
 		ca_trace_stream(record);
-	ca_points_drop(space, &dropped);
+	ca_stream_marks_drop(space, &dropped);
 	if (ends || everywhere)
 		ca_order_mark_exposed_in(space, everywhere);
 	if (r == -ENOSPC || r == -ENOMEM)
@@ -262,7 +262,7 @@ is_covered(struct ca_stream_record *record)
 {
 	uint64_t last = atomic_load(&record->stream.last);
 
-	return last <= atomic_load(&record->done) || ca_point_find_ordered(record, last);
+	return last <= atomic_load(&record->done) || ca_stream_mark_find_ordered(record, last);
 }
 
 /* When the last call that names the handle has returned. Leaves and retakes the lock. */
@@ -289,7 +289,7 @@ ca_stream_close(struct ca_stream *stream, bool gone)
 	bool lost;
 
 	if (!gone)
-		ca_point_record_if_due(record);
+		ca_stream_mark_record_if_due(record);
 	ca_order_lock(order);
 	if (order->dead || atomic_load(&record->closed)) {
 		ca_order_unlock(order);

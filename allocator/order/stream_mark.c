@@ -16,22 +16,22 @@
 
 #include "config/branch.h"
 
-struct ca_point *
-ca_point_find_ordered(struct ca_stream_record *record, uint64_t stamp)
+struct ca_stream_mark *
+ca_stream_mark_find_ordered(struct ca_stream_record *record, uint64_t stamp)
 {
 	struct ca_tree_node *node = ca_tree_at_least(&record->by_bound, stamp, 0);
 
-	return node ? CA_CONTAINER_OF(node, struct ca_point, node) : NULL;
+	return node ? CA_CONTAINER_OF(node, struct ca_stream_mark, node) : NULL;
 }
 
-struct ca_point *
-ca_point_get(struct ca_stream_record *record, uint64_t stamp)
+struct ca_stream_mark *
+ca_stream_mark_get(struct ca_stream_record *record, uint64_t stamp)
 {
 	struct ca_order *order = ca_record_order(record);
-	struct ca_point *point;
+	struct ca_stream_mark *point;
 
 	ca_order_lock(order);
-	point = ca_point_find_ordered(record, stamp);
+	point = ca_stream_mark_find_ordered(record, stamp);
 	if (point)
 		point->references++;
 	ca_order_unlock(order);
@@ -39,14 +39,14 @@ ca_point_get(struct ca_stream_record *record, uint64_t stamp)
 }
 
 static void
-unreference_ordered(struct ca_point *point, struct ca_list *dropped)
+unreference_ordered(struct ca_stream_mark *point, struct ca_list *dropped)
 {
 	if (!--point->references)
 		ca_list_insert(dropped, &point->link);
 }
 
 void
-ca_point_put(struct ca_stream_record *record, struct ca_point *point)
+ca_stream_mark_put(struct ca_stream_record *record, struct ca_stream_mark *point)
 {
 	struct ca_order *order = ca_record_order(record);
 	struct ca_list dropped;
@@ -55,17 +55,17 @@ ca_point_put(struct ca_stream_record *record, struct ca_point *point)
 	ca_order_lock(order);
 	unreference_ordered(point, &dropped);
 	ca_order_unlock(order);
-	ca_points_drop(record->space, &dropped);
+	ca_stream_marks_drop(record->space, &dropped);
 }
 
 void
-ca_points_collect_ordered(struct ca_stream_record *record, struct ca_list *dropped)
+ca_stream_marks_collect_ordered(struct ca_stream_record *record, struct ca_list *dropped)
 {
 	uint64_t done = atomic_load(&record->done);
 
 	while (!ca_list_empty(&record->points)) {
-		struct ca_point *point =
-			CA_CONTAINER_OF(record->points.next, struct ca_point, link);
+		struct ca_stream_mark *point =
+			CA_CONTAINER_OF(record->points.next, struct ca_stream_mark, link);
 
 		if (point->bound > done)
 			return;
@@ -76,13 +76,14 @@ ca_points_collect_ordered(struct ca_stream_record *record, struct ca_list *dropp
 }
 
 void
-ca_points_drop(struct ca_space *space, struct ca_list *dropped)
+ca_stream_marks_drop(struct ca_space *space, struct ca_list *dropped)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_order *order = &space->order;
 
 	while (!ca_list_empty(dropped)) {
-		struct ca_point *point = CA_CONTAINER_OF(dropped->next, struct ca_point, link);
+		struct ca_stream_mark *point =
+			CA_CONTAINER_OF(dropped->next, struct ca_stream_mark, link);
 
 		ca_list_remove(&point->link);
 		driver->mark_drop(driver->self, point->mark);
@@ -117,7 +118,7 @@ drop_exact(struct ca_stream_record *record, int r)
 }
 
 static void
-publish(struct ca_stream_record *record, struct ca_point *point, uint64_t armed)
+publish(struct ca_stream_record *record, struct ca_stream_mark *point, uint64_t armed)
 {
 	struct ca_order *order = ca_record_order(record);
 	struct ca_list dropped;
@@ -127,20 +128,20 @@ publish(struct ca_stream_record *record, struct ca_point *point, uint64_t armed)
 	ca_order_lock(order);
 	point->references = 1;
 	ca_list_insert(&record->points, &point->link);
-	if (ca_point_find_ordered(record, point->bound))
+	if (ca_stream_mark_find_ordered(record, point->bound))
 		CA_REACHED(POINT_SAME_BOUND);
 	else
 		ca_tree_insert(&record->by_bound, &point->node, point->bound, 0);
-	ca_points_collect_ordered(record, &dropped); /* this one, too, if the space is dead */
+	ca_stream_marks_collect_ordered(record, &dropped); /* this one, too, if the space is dead */
 	atomic_compare_exchange_strong(&record->stream.armed, &armed, 0);
 	ca_order_unlock(order);
-	ca_points_drop(record->space, &dropped);
+	ca_stream_marks_drop(record->space, &dropped);
 }
 
-static struct ca_point *
+static struct ca_stream_mark *
 point_new(struct ca_order *order)
 {
-	struct ca_point *point;
+	struct ca_stream_mark *point;
 
 	ca_order_lock(order);
 	point = ca_objects_get(&order->points);
@@ -153,7 +154,7 @@ point_new(struct ca_order *order)
 }
 
 static void
-point_free(struct ca_order *order, struct ca_point *point)
+point_free(struct ca_order *order, struct ca_stream_mark *point)
 {
 	ca_order_lock(order);
 	ca_objects_put(&order->points, point);
@@ -166,7 +167,7 @@ record_pinned(struct ca_stream_record *record, void *handle)
 	struct ca_space *space = record->space;
 	const struct ca_driver *driver = &space->heap->driver;
 	uint64_t armed = atomic_load(&record->stream.armed);
-	struct ca_point *point = point_new(&space->order);
+	struct ca_stream_mark *point = point_new(&space->order);
 	int r;
 
 	if (!point)
@@ -182,7 +183,7 @@ record_pinned(struct ca_stream_record *record, void *handle)
 }
 
 int
-ca_point_try(struct ca_stream_record *record)
+ca_stream_mark_try(struct ca_stream_record *record)
 {
 	void *handle;
 	int r;
@@ -195,9 +196,9 @@ ca_point_try(struct ca_stream_record *record)
 }
 
 int
-ca_point_record(struct ca_stream_record *record)
+ca_stream_mark_record(struct ca_stream_record *record)
 {
-	int r = ca_point_try(record);
+	int r = ca_stream_mark_try(record);
 
 	if (r && r != -ENODEV)
 		drop_exact(record, r);
@@ -215,7 +216,7 @@ is_due(struct ca_stream_record *record)
 	ca_order_lock(order);
 	armed = atomic_load(&record->stream.armed);
 	last = atomic_load(&record->stream.last);
-	due = last > atomic_load(&record->done) && !ca_point_find_ordered(record, last);
+	due = last > atomic_load(&record->done) && !ca_stream_mark_find_ordered(record, last);
 	if (!due)
 		atomic_compare_exchange_strong(&record->stream.armed, &armed, 0);
 	ca_order_unlock(order);
@@ -223,10 +224,10 @@ is_due(struct ca_stream_record *record)
 }
 
 int
-ca_point_record_if_due(struct ca_stream_record *record)
+ca_stream_mark_record_if_due(struct ca_stream_record *record)
 {
 	if (is_due(record))
-		return ca_point_record(record);
+		return ca_stream_mark_record(record);
 	CA_REACHED(POINT_NOT_DUE);
 	return 0;
 }
@@ -236,7 +237,8 @@ ca_record_is_unmarked_ordered(struct ca_stream_record *record)
 {
 	uint64_t exposed = atomic_load(&record->exposed);
 
-	return exposed > atomic_load(&record->done) && !ca_point_find_ordered(record, exposed);
+	return exposed > atomic_load(&record->done) &&
+	       !ca_stream_mark_find_ordered(record, exposed);
 }
 
 static struct ca_stream_record *
@@ -260,7 +262,7 @@ ca_order_mark_exposed(struct ca_space *space)
 
 	for (at = 0; (record = next_unmarked(&space->order, &at)); at++) {
 		CA_REACHED(POINT_BEFOREHAND);
-		ca_point_record(record);
+		ca_stream_mark_record(record);
 	}
 }
 
@@ -297,14 +299,14 @@ ca_order_mark_before_capture(struct ca_heap *heap)
 
 /* The oldest unfinished point, for a question to the driver, with a reference. A mark on a stream
  * that is not armed may cover work submitted after a free. */
-static struct ca_point *
+static struct ca_stream_mark *
 oldest_get(struct ca_stream_record *record, bool *ret_record)
 {
 	struct ca_order *order = ca_record_order(record);
-	struct ca_point *point;
+	struct ca_stream_mark *point;
 
 	ca_order_lock(order);
-	point = ca_point_find_ordered(record, atomic_load(&record->done) + 1);
+	point = ca_stream_mark_find_ordered(record, atomic_load(&record->done) + 1);
 	if (point)
 		point->references++;
 	*ret_record = !point && ca_record_is_busy(record) &&
@@ -318,7 +320,8 @@ oldest_get(struct ca_stream_record *record, bool *ret_record)
 
 /* 0: the point is done. An error other than "not yet": the stream is lost. */
 static int
-query(struct ca_stream_record *record, struct ca_point *point, int (*how)(void *self, ca_mark mark))
+query(struct ca_stream_record *record, struct ca_stream_mark *point,
+      int (*how)(void *self, ca_mark mark))
 {
 	int r = how(record->space->heap->driver.self, point->mark);
 
@@ -328,7 +331,7 @@ query(struct ca_stream_record *record, struct ca_point *point, int (*how)(void *
 	} else if (r != -EAGAIN && r != -EBUSY) {
 		ca_record_set_lost(record);
 	}
-	ca_point_put(record, point);
+	ca_stream_mark_put(record, point);
 	return r;
 }
 
@@ -336,7 +339,7 @@ query(struct ca_stream_record *record, struct ca_point *point, int (*how)(void *
 static int
 record_to_poll(struct ca_stream_record *record)
 {
-	int r = ca_point_try(record);
+	int r = ca_stream_mark_try(record);
 
 	if (r && r != -ENODEV && r != -EBUSY)
 		drop_exact(record, r);
@@ -351,7 +354,7 @@ poll_stream(struct ca_stream_record *record)
 	int r = 0;
 
 	while (!r) {
-		struct ca_point *point = oldest_get(record, &want);
+		struct ca_stream_mark *point = oldest_get(record, &want);
 
 		if (point)
 			r = query(record, point, driver->mark_query);
@@ -375,9 +378,9 @@ drop_covered(struct ca_space *space)
 	ca_list_init(&dropped);
 	ca_order_lock(order);
 	for (i = 0; (record = ca_record_at(order, i)); i++)
-		ca_points_collect_ordered(record, &dropped);
+		ca_stream_marks_collect_ordered(record, &dropped);
 	ca_order_unlock(order);
-	ca_points_drop(space, &dropped);
+	ca_stream_marks_drop(space, &dropped);
 }
 
 int
@@ -432,7 +435,7 @@ exact_mark(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)
 	*ret_record = false;
 	ca_order_lock(order);
 	if (stamp > atomic_load(&record->exact_after)) {
-		if (ca_point_find_ordered(record, stamp))
+		if (ca_stream_mark_find_ordered(record, stamp))
 			r = 0;
 		else if (atomic_load(&record->stream.armed) &&
 			 ca_record_is_nameable_ordered(record))
@@ -446,7 +449,7 @@ int
 ca_order_wait(struct ca_space *space, const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
-	struct ca_point *point;
+	struct ca_stream_mark *point;
 	bool missing;
 	int r;
 
@@ -454,10 +457,10 @@ ca_order_wait(struct ca_space *space, const struct ca_user *user)
 		return 0;
 	r = exact_mark(record, user->stamp, &missing);
 	if (!r && missing)
-		r = ca_point_record(record);
+		r = ca_stream_mark_record(record);
 	if (r == -ENODEV || r == -ENOMEM || r == -ENOTSUP)
 		r = -EAGAIN;
-	point = r ? NULL : ca_point_get(record, user->stamp);
+	point = r ? NULL : ca_stream_mark_get(record, user->stamp);
 	if (point)
 		r = query(record, point, space->heap->driver.mark_wait);
 	return ca_user_is_done(user) ? 0 : r ? r : -EAGAIN;

@@ -230,4 +230,4 @@ uint64_t ca_limit_needed_locked(const struct ca_space *space, uint64_t bytes, bo
 
 /* Before `bytes` more are asked of the driver: garbage_collection_threshold. Leaves and retakes the
  * lock. */
-void ca_tend_growth_locked(struct ca_space *space, uint64_t bytes);
+void ca_auto_trim_growth_locked(struct ca_space *space, uint64_t bytes);

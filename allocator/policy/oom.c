@@ -294,7 +294,7 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 		return 0;
 	segment_bytes = ca_budget_restored(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
-		ca_tend_growth_locked(space, segment_bytes);
+		ca_auto_trim_growth_locked(space, segment_bytes);
 	r = ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY) {
 		ca_budget_rejected_locked(space, bytes);

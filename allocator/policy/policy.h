@@ -105,11 +105,11 @@ uint64_t ca_limit_allowed(struct ca_space *space, bool *ret_is_limit);
  * driver's own would wait for the device. Otherwise nothing is done while work of the device is
  * unfinished, as far as is known. No effect while anything captures.
  */
-void ca_tend(struct ca_space *space, bool may_wait);
+void ca_auto_trim(struct ca_space *space, bool may_wait);
 /* No work of the space's device is unfinished, as far as is known. */
 bool ca_device_is_idle(struct ca_space *space);
 /* True if any of those settings is on. */
-bool ca_tend_is_wanted(const struct ca_config *config);
+bool ca_auto_trim_is_wanted(const struct ca_config *config);
 /* True if a limit, or what is relative to one, is set. */
 bool ca_limit_is_set(const struct ca_config *config);
 /* The space is dead: its charges are gone. */

@@ -23,7 +23,7 @@ enum {
 };
 
 bool
-ca_tend_is_wanted(const struct ca_config *config)
+ca_auto_trim_is_wanted(const struct ca_config *config)
 {
 	return config->disable == CA_DISABLE_OFF &&
 	       (config->max_cached_bytes != UINT64_MAX || config->trim_idle_ms ||
@@ -190,7 +190,7 @@ tend(struct ca_space *space, unsigned due, bool may_wait, uint64_t now)
 }
 
 void
-ca_tend(struct ca_space *space, bool may_wait)
+ca_auto_trim(struct ca_space *space, bool may_wait)
 {
 	struct ca_heap *heap = space->heap;
 	uint64_t now = heap->driver.clock_ns(heap->driver.self);
@@ -227,7 +227,7 @@ return_all(struct ca_device *device, uint64_t now)
 }
 
 void
-ca_tend_growth_locked(struct ca_space *space, uint64_t bytes)
+ca_auto_trim_growth_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_device *device = space->device;
 	uint64_t limit, threshold;

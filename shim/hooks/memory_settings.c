@@ -188,7 +188,7 @@ ca_settings_free(const struct ca_real *real, struct ca_process *process, CUdevic
 		return rc == -ENODEV ? 0 : rc; /* the program has freed it all the same */
 	rc = ca_free(process->heap, dptr);
 	if (!rc)
-		ca_tend(info.space, true);
+		ca_auto_trim(info.space, true);
 	return rc;
 }
 

@@ -134,12 +134,12 @@ make(void)
 	process.fills = process.caches && (process.config.zero || process.config.poison);
 	process.has_extras =
 		process.caches && (process.config.free_sync_host || process.config.poison ||
-				   ca_tend_is_wanted(&process.config));
+				   ca_auto_trim_is_wanted(&process.config));
 	process.limited =
 		process.caches && (process.config.limit.bytes || process.config.limit.share);
 	ca_tracing_start(&process.config, process.heap);
 	process.ticks = process.fills || process.config.stats_interval_ns || ca_tracing_tracer ||
-			ca_tend_is_wanted(&process.config);
+			ca_auto_trim_is_wanted(&process.config);
 	process.is_plain = process.caches && !process.has_extras && !process.ticks;
 	process.note_device = ca_dump_note_device;
 	ca_dump_start(&process.config);
@@ -190,9 +190,9 @@ ca_process_tend(struct ca_process *one)
 	if (one->config.stats_interval_ns)
 		ca_dump_if_due(one->heap);
 	ca_tracing_tick();
-	if (real && !ca_inside && ca_tend_is_wanted(&one->config) &&
+	if (real && !ca_inside && ca_auto_trim_is_wanted(&one->config) &&
 	    (space = ca_context_space(real)))
-		ca_tend(space, false);
+		ca_auto_trim(space, false);
 }
 
 /* Looks, but does not make: a process without hooked calls has nothing to write. */

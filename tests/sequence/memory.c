@@ -144,8 +144,8 @@ step_free(struct world *w)
 		return;
 	/* what has just been handed out has only users that it inherited */
 	step_free_at(w, pick(w, 3) ? (unsigned)pick(w, w->n_live) : w->n_live - 1);
-	if (ca_tend_is_wanted(&w->config) && pick(w, 2))
-		ca_tend(w->spaces[0], true);
+	if (ca_auto_trim_is_wanted(&w->config) && pick(w, 2))
+		ca_auto_trim(w->spaces[0], true);
 }
 
 /* A stream of the piece's space that this thread may name. */

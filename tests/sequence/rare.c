@@ -214,7 +214,7 @@ step_rare(struct world *w)
 		ca_reclaim(w->spaces[space], (1 + pick(w, 64)) * MIB);
 		break;
 	case 4:
-		ca_tend(w->spaces[space], pick(w, 2));
+		ca_auto_trim(w->spaces[space], pick(w, 2));
 		break;
 	case 5:
 		ca_model_set_clock(w->model, w->real.clock_ns(w->model) + pick(w, 256) * 1000000);

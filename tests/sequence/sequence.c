@@ -145,8 +145,8 @@ check_nothing_left(struct world *w)
 
 	if (w->config.max_cached_bytes != UINT64_MAX && !w->config.min_reserve_bytes &&
 	    !w->failing && !w->counting) {
-		ca_tend(w->spaces[0], true);
-		ca_tend(w->spaces[1], true);
+		ca_auto_trim(w->spaces[0], true);
+		ca_auto_trim(w->spaces[1], true);
 		require(reference_stats(w).reserved_bytes.current <= w->config.max_cached_bytes,
 			"more is cached than max_cached_mb");
 	}

@@ -177,7 +177,7 @@ test_no_trim_waits_where_the_driver_would_not(void **state)
 	b = fixture_alloc(&f, 2 * MIB);
 	fixture_free(&f, a);
 	order_launch(&f, s);
-	ca_tend(f.space, false);
+	ca_auto_trim(f.space, false);
 	fixture_alloc(&f, 100 * MIB);
 	assert_int_equal(fixture_stats(&f).driver_free_calls, 1); /* the ladder's */
 	fixture_free(&f, b);
@@ -198,7 +198,7 @@ test_no_more_is_cached_than_max_cached_mb(void **state)
 		blocks[i] = fixture_alloc(&f, 30 * MIB);
 	for (unsigned i = 0; i < 8; i++) {
 		fixture_free(&f, blocks[i]);
-		ca_tend(f.space, true);
+		ca_auto_trim(f.space, true);
 		assert_true(fixture_stats(&f).reserved_bytes.current -
 				    fixture_stats(&f).allocated_bytes.current <=
 			    70 * MIB);
@@ -226,10 +226,10 @@ test_unfinished_memory_counts_as_cached(void **state)
 	b = fixture_alloc(&f, 40 * MIB);
 	order_launch(&f, s);
 	fixture_free(&f, a);
-	ca_tend(f.space, true);
+	ca_auto_trim(f.space, true);
 	assert_int_equal(fixture_sums(&f).held_bytes, 80 * MIB);
 	fixture_free(&f, b);
-	ca_tend(f.space, true);
+	ca_auto_trim(f.space, true);
 	assert_int_equal(fixture_sums(&f).held_bytes, 40 * MIB);
 	fixture_stop(&f);
 }
@@ -249,7 +249,7 @@ test_what_a_capture_held_up_counts_as_cached_and_goes_first(void **state)
 	fixture_free(&f, address);
 	ca_model_set_capturing(f.model, false);
 	assert_int_equal(fixture_sums(&f).held_bytes, 40 * MIB);
-	ca_tend(f.space, true);
+	ca_auto_trim(f.space, true);
 	assert_int_equal(fixture_sums(&f).held_bytes, 0);
 	fixture_stop(&f);
 }
@@ -268,10 +268,10 @@ test_trim_every_and_the_floor(void **state)
 	b = fixture_alloc(&f, 32 * MIB);
 	fixture_free(&f, a);
 	fixture_free(&f, b);
-	ca_tend(f.space, true);
+	ca_auto_trim(f.space, true);
 	assert_int_equal(fixture_stats(&f).trims, 0);
 	c = fixture_alloc(&f, 1000);
-	ca_tend(f.space, false);
+	ca_auto_trim(f.space, false);
 	assert_int_equal(fixture_stats(&f).trims, 1); /* the other is kept */
 	assert_int_equal(fixture_sums(&f).held_bytes, 34 * MIB);
 	fixture_free(&f, c);
@@ -310,15 +310,15 @@ test_segments_unused_for_long_enough_go(void **state)
 		now_ns += 10 * 1000 * 1000;
 		b = fixture_alloc(&f, 40 * MIB); /* stays in use */
 		fixture_free(&f, b);
-		ca_tend(f.space, false);
+		ca_auto_trim(f.space, false);
 		if (i < 9)
 			assert_int_equal(fixture_sums(&f).held_bytes, 70 * MIB);
 	}
 	assert_int_equal(fixture_sums(&f).held_bytes, 40 * MIB);
 	now_ns += 60 * 1000 * 1000;
-	ca_tend(f.space, false);
+	ca_auto_trim(f.space, false);
 	now_ns += 160 * 1000 * 1000;
-	ca_tend(f.space, false);
+	ca_auto_trim(f.space, false);
 	assert_int_equal(fixture_sums(&f).held_bytes, 0);
 	fixture_stop(&f);
 }
