@@ -11,7 +11,7 @@
  * In everything that is shipped both are nothing. One object of the tests
  * (tests/stress/meson.build) is built with CA_MUTANTS defined; there CACHEALLOC_TEST_BRANCHES names
  * the file to which the counts are added at the end of the process, and CACHEALLOC_TEST_EXPOSE=1
- * forces exposure.
+ * forces exposure; there an allocation at the end of the memory loses patience after 50 ms.
  */
 #pragma once
 
