@@ -374,7 +374,7 @@ struct ca_space {
 	uint64_t awaited;   /* unseen work was waited for up to this stamp, as far as it can be */
 	struct ca_list pending;  /* ca_group.link */
 	struct ca_list unmarked; /* ca_block.waiting */
-	uint64_t unmarked_bound; /* of the stamps of work that any space's may be used by */
+	uint64_t unmarked_bound; /* of the stamps of work that may use them */
 	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
 	struct ca_list sets;     /* ca_user_set.link */
 	unsigned n_sets;

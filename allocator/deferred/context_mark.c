@@ -11,10 +11,10 @@
  *
  * A block that could not be marked (capture, no record to be had, a driver without marks) waits in
  * `unmarked`, for the next mark, or until all that was submitted before it was put there is known
- * to have finished, in all contexts: the program synchronises, or each stream's own mark is done.
- * An answer that is an error is never taken for "done": the host synchronises instead, and if even
- * that fails the space is poisoned: nothing of it is reused again, every segment goes back to the
- * driver as soon as it can.
+ * to have finished, and other contexts are idle: the program synchronises, or each stream's own
+ * mark is done. An answer that is an error is never taken for "done": the host synchronises
+ * instead, and if even that fails the space is poisoned: nothing of it is reused again, every
+ * segment goes back to the driver as soon as it can.
  */
 #include "allocator/deferred/deferred.h"
 
@@ -38,22 +38,18 @@ settle_all(struct ca_list *blocks)
 void
 ca_unmarked_add_locked(struct ca_space *space, struct ca_list *blocks)
 {
-	struct ca_space *each;
-
 	ca_list_splice(&space->unmarked, blocks);
-	for (each = space->heap->spaces; each; each = each->next)
-		if (!each->dead)
-			each->unmarked_bound = ca_order_space_bound(each);
+	space->unmarked_bound = ca_order_space_bound(space);
 }
 
-/* Also of other contexts: a mark waits for their work, too. */
+/* A mark waits for the work of other contexts, too. */
 static bool
-has_all_finished(const struct ca_heap *heap)
+others_are_idle(const struct ca_space *own)
 {
 	struct ca_space *space;
 
-	for (space = heap->spaces; space; space = space->next)
-		if (space->poisoned || !ca_order_has_finished(space, space->unmarked_bound))
+	for (space = own->heap->spaces; space; space = space->next)
+		if (space != own && !space->dead && !ca_order_is_idle(space))
 			return false;
 	return true;
 }
@@ -61,7 +57,8 @@ has_all_finished(const struct ca_heap *heap)
 bool
 ca_unmarked_settle_locked(struct ca_space *space)
 {
-	if (ca_list_empty(&space->unmarked) || !has_all_finished(space->heap))
+	if (ca_list_empty(&space->unmarked) ||
+	    !ca_order_has_finished(space, space->unmarked_bound) || !others_are_idle(space))
 		return false;
 	settle_all(&space->unmarked);
 	return true;
