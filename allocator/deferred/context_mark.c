@@ -11,10 +11,10 @@
  *
  * A block that could not be marked (capture, no record to be had, a driver without marks) waits in
  * `unmarked`, for the next mark, or until all that was submitted before it was put there is known
- * to have finished, and other contexts are idle: the program synchronises, or each stream's own
- * mark is done. An answer that is an error is never taken for "done": the host synchronises
- * instead, and if even that fails the space is poisoned: nothing of it is reused again, every
- * segment goes back to the driver as soon as it can.
+ * to have finished, and no work of other contexts uses memory of the space: the program
+ * synchronises, or each stream's own mark is done. An answer that is an error is never taken for
+ * "done": the host synchronises instead, and if even that fails the space is poisoned: nothing of
+ * it is reused again, every segment goes back to the driver as soon as it can.
  */
 #include "allocator/deferred/deferred.h"
 
@@ -42,23 +42,11 @@ ca_unmarked_add_locked(struct ca_space *space, struct ca_list *blocks)
 	space->unmarked_bound = ca_order_space_bound(space);
 }
 
-/* A mark waits for the work of other contexts, too. */
-static bool
-others_are_idle(const struct ca_space *own)
-{
-	struct ca_space *space;
-
-	for (space = own->heap->spaces; space; space = space->next)
-		if (space != own && !space->dead && !ca_order_is_idle(space))
-			return false;
-	return true;
-}
-
 bool
 ca_unmarked_settle_locked(struct ca_space *space)
 {
-	if (ca_list_empty(&space->unmarked) ||
-	    !ca_order_has_finished(space, space->unmarked_bound) || !others_are_idle(space))
+	if (ca_list_empty(&space->unmarked) || ca_order_has_foreign_user(&space->order, 0) ||
+	    !ca_order_has_finished(space, space->unmarked_bound))
 		return false;
 	settle_all(&space->unmarked);
 	return true;

@@ -67,6 +67,7 @@ ca_held_look_locked(struct ca_space *space)
 	if (waits_for_streams(space))
 		settled = poll_streams(space) || settled;
 	if (space->waiting_blocks) {
+		settled = ca_unmarked_settle_locked(space) || settled;
 		ca_context_mark_mark_unmarked_locked(space);
 		settled = ca_context_mark_poll_locked(space) || settled;
 	}
