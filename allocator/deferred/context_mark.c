@@ -42,11 +42,24 @@ ca_unmarked_add_locked(struct ca_space *space, struct ca_list *blocks)
 	space->unmarked_bound = ca_order_space_bound(space);
 }
 
+/* What the program's own synchronisation tells is about work that is seen, of its own context. */
+static bool
+has_finished_unmarked(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+
+	if (space->dead || space->poisoned)
+		return false;
+	if (atomic_load(&order->finished_only) & ~CA_REASONS_SEEN)
+		return atomic_load(&order->foreign_done) >= space->unmarked_bound;
+	return !ca_order_has_foreign_user(order, 0) &&
+	       ca_order_has_finished(space, space->unmarked_bound);
+}
+
 bool
 ca_unmarked_settle_locked(struct ca_space *space)
 {
-	if (ca_list_empty(&space->unmarked) || ca_order_has_foreign_user(&space->order, 0) ||
-	    !ca_order_has_finished(space, space->unmarked_bound))
+	if (ca_list_empty(&space->unmarked) || !has_finished_unmarked(space))
 		return false;
 	settle_all(&space->unmarked);
 	return true;
