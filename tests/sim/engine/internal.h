@@ -507,6 +507,9 @@ bool sim_graph_mem_present_locked(const struct sim_mem *mem);
 /* ------------------------------------------------------------- ipc.c --- */
 /* The file that is the device's address range; -1: none. */
 int sim_ipc_file(int device);
+void sim_ipc_describe_locked(const struct sim_mem *mem, struct sim_ipc *ret_ipc);
+/* Maps what it says, beside what may be mapped of it already. */
+int sim_ipc_map_locked(struct sim_ctx *ctx, const struct sim_ipc *ipc, struct sim_mem **ret_mem);
 /* Where the byte is known to the oracle: aliases of this process's memory are that memory. */
 uint64_t sim_ipc_original_locked(uint64_t addr);
 

@@ -82,8 +82,8 @@ space_for(const struct sim_pool_props *props)
 	return &sim_g.host_space;
 }
 
-static int
-pool_new(const struct sim_pool_props *props, struct sim_pool **ret_pool)
+int
+sim_pool_new_locked(const struct sim_pool_props *props, struct sim_pool **ret_pool)
 {
 	struct sim_space *space = space_for(props);
 	struct sim_pool *pool = space ? sim_slab_get(&sim_g.pools) : NULL;
@@ -109,7 +109,7 @@ standard_pool(int slot, int type, int location, int id, struct sim_pool **ret_po
 	int rc;
 
 	if (!slots[slot].standard) {
-		rc = pool_new(&props, &slots[slot].standard);
+		rc = sim_pool_new_locked(&props, &slots[slot].standard);
 		if (rc)
 			return rc;
 		slots[slot].standard->is_default = true;
@@ -139,7 +139,8 @@ sim_pool_create(const struct sim_pool_props *props, CUmemoryPool *ret_pool)
 
 	sim_lock();
 	slot = slot_of(props->type, props->location, props->id);
-	rc = slot < 0 || !props_ok(props) ? CUDA_ERROR_INVALID_VALUE : pool_new(props, &pool);
+	rc = slot < 0 || !props_ok(props) ? CUDA_ERROR_INVALID_VALUE
+					  : sim_pool_new_locked(props, &pool);
 	if (!rc)
 		*ret_pool = (CUmemoryPool)(void *)pool;
 	else if (rc == CUDA_ERROR_INVALID_VALUE)

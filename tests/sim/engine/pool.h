@@ -29,6 +29,8 @@ struct sim_pool {
 	uint64_t id;
 	struct sim_pool_props props;
 	bool is_default, imported;
+	int exporter; /* of an imported one: process, and its number there */
+	uint64_t exported;
 	struct sim_space *space;
 	bool rule[SIM_POOL_INTERNAL + 1];
 	uint64_t threshold;
@@ -40,6 +42,9 @@ struct sim_pool {
 };
 
 struct sim_pool *sim_pool_find_locked(CUmemoryPool handle);
+int sim_pool_new_locked(const struct sim_pool_props *props, struct sim_pool **ret_pool);
+/* A record of memory more. */
+void sim_pool_gains_locked(struct sim_pool *pool, const struct sim_mem *mem);
 /* The end of a destroyed pool without memory. */
 void sim_pool_reap_locked(struct sim_pool *pool);
 struct sim_pool *sim_pool_of_device_locked(int device);

@@ -112,10 +112,20 @@ sim_mem_alloc_async(size_t n_bytes, CUstream handle, CUdeviceptr *ret_ptr)
 }
 
 /* ----------------------------------------------------------------- free --- */
+static bool
+is_import(const struct sim_mem *mem)
+{
+	return mem->info.kind == SIM_MEM_OPENED;
+}
+
 /* A pool's memory belongs to its heap again; the record stays until the operation has run. */
 static void
 pool_mem_leave(struct sim_mem *mem, struct sim_op *op, const struct sim_stream *stream)
 {
+	if (is_import(mem)) { /* found where it is mapped */
+		mem->pool->used -= mem->n_taken;
+		return;
+	}
 	sim_heap_give_locked(mem->pool, mem, sim_place_of_locked(op, stream));
 	mem->next_leaving = sim_g.leaving;
 	sim_g.leaving = mem;
@@ -129,7 +139,10 @@ pool_mem_end(struct sim_mem *mem)
 	while (mem->pins)
 		pthread_cond_wait(&sim_g.done, &sim_g.lock);
 	sim_place_unref_locked(mem->born);
-	sim_mem_forget_locked(mem);
+	if (is_import(mem))
+		sim_mem_release_locked(mem);
+	else
+		sim_mem_forget_locked(mem);
 	pool->n_mems--;
 	sim_pool_reap_locked(pool);
 }
@@ -158,8 +171,10 @@ sim_free_submit_locked(struct sim_stream *stream, struct sim_mem *mem)
 {
 	struct sim_work work = edge_work(SIM_WORK_FREE, "free_async", mem);
 	struct sim_op *op;
-	int rc = sim_submit_locked(stream, &work, NULL, NULL, &op);
+	int rc;
 
+	work.n_touches = !is_import(mem);
+	rc = sim_submit_locked(stream, &work, NULL, NULL, &op);
 	/* Only once accepted: a refused free leaves the memory usable. */
 	if (rc)
 		return rc;
@@ -229,6 +244,8 @@ sim_free_run_locked(const struct sim_op *op)
 		return;
 	if (mem->graph)
 		sim_graph_free_run_locked(mem);
+	else if (mem->pool)
+		pool_mem_end(mem);
 	else
 		sim_mem_leave_locked(mem, op->stream_id);
 }
@@ -260,6 +277,11 @@ sim_pool_host_free_locked(struct sim_mem *mem)
 		rc = sim_misuse_locked(CUDA_ERROR_INVALID_VALUE, "not allocated by its graph");
 	if (rc)
 		return rc;
+	if (is_import(mem)) {
+		mem->pool->used -= mem->n_taken;
+		pool_mem_end(mem);
+		return 0;
+	}
 	host_writes(mem);
 	if (mem->graph) {
 		sim_graph_mem_freed_locked(mem, NULL);

@@ -359,7 +359,10 @@ sim_heap_close_locked(struct sim_pool *pool)
 		if (mem->pool != pool)
 			continue;
 		sim_place_unref_locked(mem->born);
-		sim_mem_forget_locked(mem);
+		if (mem->info.kind == SIM_MEM_OPENED)
+			sim_mem_release_locked(mem);
+		else
+			sim_mem_forget_locked(mem);
 	}
 	sim_heap_drop_locked(pool);
 }
@@ -371,6 +374,15 @@ kind_of(const struct sim_pool *pool)
 	if (pool->props.type == SIM_POOL_MANAGED)
 		return SIM_MEM_MANAGED;
 	return pool->props.location == SIM_LOCATION_DEVICE ? SIM_MEM_POOL : SIM_MEM_HOST;
+}
+
+void
+sim_pool_gains_locked(struct sim_pool *pool, const struct sim_mem *mem)
+{
+	pool->n_mems++;
+	pool->used += mem->n_taken;
+	if (pool->used > pool->used_high)
+		pool->used_high = pool->used;
 }
 
 static struct sim_mem *
@@ -388,10 +400,7 @@ mem_new(struct sim_pool *pool, uint64_t addr, uint64_t n_bytes, uint64_t n_taken
 	mem->n_taken = n_taken;
 	mem->pool = pool;
 	sim_mem_enter_locked(mem);
-	pool->n_mems++;
-	pool->used += n_taken;
-	if (pool->used > pool->used_high)
-		pool->used_high = pool->used;
+	sim_pool_gains_locked(pool, mem);
 	return mem;
 }
 
