@@ -1,8 +1,41 @@
 /* SPDX-License-Identifier: MIT */
-/* Graphs and user objects, as the engine's files share them; a part of internal.h. */
+/* Captures, graphs and user objects, as the engine's files share them; a part of internal.h. */
 #pragma once
 
 #include "tests/sim/engine/internal.h"
+
+/* --------------------------------------------------------- captures --- */
+struct sim_capture {
+	struct sim_capture *next;
+	uint64_t id;
+	CUstreamCaptureMode mode;
+	uint64_t thread;
+	struct sim_stream *origin;
+	struct sim_graph *graph;
+	bool into;   /* a graph of the program's, which outlives the capture */
+	bool edited; /* a dependency set was replaced: unjoined nodes are no mistake */
+	bool invalid;
+	unsigned n_before; /* nodes that the graph had when it began */
+};
+
+/* 0, or 900 after invalidating what stands against a potentially unsafe call of this thread. */
+int sim_capture_unsafe_locked(void);
+/* 0, or 906 after invalidating:
+ * a use of the legacy stream of ctx while a blocking stream of it captures. */
+int sim_capture_legacy_locked(struct sim_ctx *ctx);
+/* 0, or 900 after invalidating: an action on the whole context while it captures. */
+int sim_capture_ctx_locked(struct sim_ctx *ctx);
+/* Invalidates the stream's capture. Returns 900. */
+int sim_capture_spoil_locked(struct sim_capture *capture, int code);
+/* A stream or context goes away. */
+void sim_capture_leave_locked(struct sim_stream *stream);
+int sim_capture_record_locked(struct sim_stream *stream, const struct sim_work *work);
+int sim_capture_event_record_locked(struct sim_stream *stream, struct sim_event *event);
+/* Handles a wait when stream or event belongs to a capture. Returns -EAGAIN when neither does. */
+int sim_capture_event_wait_locked(struct sim_stream *stream, struct sim_event *event);
+/* 907 (capture invalidated if it goes on) when the event was last recorded in a capture, else 0. */
+int sim_capture_event_use_locked(struct sim_event *event);
+void sim_captures_free_locked(void);
 
 /* ----------------------------------------------------- user objects --- */
 struct sim_user_object {

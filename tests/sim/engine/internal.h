@@ -513,39 +513,6 @@ int sim_ipc_map_locked(struct sim_ctx *ctx, const struct sim_ipc *ipc, struct si
 /* Where the byte is known to the oracle: aliases of this process's memory are that memory. */
 uint64_t sim_ipc_original_locked(uint64_t addr);
 
-/* --------------------------------------------------------- captures --- */
-struct sim_capture {
-	struct sim_capture *next;
-	uint64_t id;
-	CUstreamCaptureMode mode;
-	uint64_t thread;
-	struct sim_stream *origin;
-	struct sim_graph *graph;
-	bool into;   /* a graph of the program's, which outlives the capture */
-	bool edited; /* a dependency set was replaced: unjoined nodes are no mistake */
-	bool invalid;
-	unsigned n_before; /* nodes that the graph had when it began */
-};
-
-/* 0, or 900 after invalidating what stands against a potentially unsafe call of this thread. */
-int sim_capture_unsafe_locked(void);
-/* 0, or 906 after invalidating:
- * a use of the legacy stream of ctx while a blocking stream of it captures. */
-int sim_capture_legacy_locked(struct sim_ctx *ctx);
-/* 0, or 900 after invalidating: an action on the whole context while it captures. */
-int sim_capture_ctx_locked(struct sim_ctx *ctx);
-/* Invalidates the stream's capture. Returns 900. */
-int sim_capture_spoil_locked(struct sim_capture *capture, int code);
-/* A stream or context goes away. */
-void sim_capture_leave_locked(struct sim_stream *stream);
-int sim_capture_record_locked(struct sim_stream *stream, const struct sim_work *work);
-int sim_capture_event_record_locked(struct sim_stream *stream, struct sim_event *event);
-/* Handles a wait when stream or event belongs to a capture. Returns -EAGAIN when neither does. */
-int sim_capture_event_wait_locked(struct sim_stream *stream, struct sim_event *event);
-/* 907 (capture invalidated if it goes on) when the event was last recorded in a capture, else 0. */
-int sim_capture_event_use_locked(struct sim_event *event);
-void sim_captures_free_locked(void);
-
 /* ---------------------------------------------------- work of nodes --- */
 /* false: no such kernel, the words do not fit an address range, or an address is not aligned. */
 bool sim_kernel_work(enum sim_kernel kernel, const uint64_t *args, struct sim_work *work);
