@@ -37,6 +37,10 @@ LAYOUTS = {
     "CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS": ["params.fence.value", "flags"],
     "CUgraphExecUpdateResultInfo": ["result", "errorNode", "errorFromNode"],
     "CUuuid": ["bytes"],
+    "CUmemPoolProps": ["allocType", "handleTypes", "location", "maxSize", "usage", "gpuDirectRDMACapable", "reserved"],
+    "CUmemAccessDesc": ["location", "flags"],
+    "CUmemPoolPtrExportData": ["reserved"],
+    "CUDA_MEM_ALLOC_NODE_PARAMS": ["poolProps", "accessDescs", "accessDescCount", "bytesize", "dptr"],
     "CUipcMemHandle": ["reserved"],
 }
 

@@ -21,7 +21,59 @@ typedef enum CUmemPool_attribute_enum {
 	CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC = 2,
 	CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
 	CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
+	CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+	CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH = 6,
+	CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+	CU_MEMPOOL_ATTR_USED_MEM_HIGH = 8,
+	CU_MEMPOOL_ATTR_ALLOCATION_TYPE = 9,
+	CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES = 10,
+	CU_MEMPOOL_ATTR_LOCATION_ID = 11,
+	CU_MEMPOOL_ATTR_LOCATION_TYPE = 12,
+	CU_MEMPOOL_ATTR_MAX_POOL_SIZE = 13,
+	CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED = 14,
+	CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID = 15,
 } CUmemPool_attribute;
+
+typedef enum CUmemAccess_flags_enum {
+	CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
+	CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
+	CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
+} CUmemAccess_flags;
+
+typedef struct CUmemAccessDesc_st {
+	CUmemLocation location;
+	CUmemAccess_flags flags;
+} CUmemAccessDesc;
+
+typedef struct CUmemPoolProps_st {
+	CUmemAllocationType allocType;
+	CUmemAllocationHandleType handleTypes;
+	CUmemLocation location;
+	void *win32SecurityAttributes;
+	size_t maxSize;
+	unsigned short usage;
+	unsigned char gpuDirectRDMACapable;
+	unsigned char reserved[53];
+} CUmemPoolProps;
+
+typedef struct CUmemPoolPtrExportData_st {
+	unsigned char reserved[64];
+} CUmemPoolPtrExportData;
+
+typedef enum CUgraphMem_attribute_enum {
+	CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0,
+	CU_GRAPH_MEM_ATTR_USED_MEM_HIGH = 1,
+	CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
+	CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH = 3,
+} CUgraphMem_attribute;
+
+typedef struct CUDA_MEM_ALLOC_NODE_PARAMS_v1_st {
+	CUmemPoolProps poolProps;
+	const CUmemAccessDesc *accessDescs;
+	size_t accessDescCount;
+	size_t bytesize;
+	CUdeviceptr dptr;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
 
 typedef enum CUdevice_P2PAttribute_enum {
 	CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,

@@ -8,9 +8,8 @@
 #include "tests/sim/engine.h"
 
 enum {
-	/* auto-free on launch and node priorities change nothing
-	 * for a graph without memory nodes and priorities */
-	INSTANTIATE_FLAGS_HARMLESS = 1 | 8,
+	INSTANTIATE_AUTO_FREE = 1,
+	INSTANTIATE_PRIORITIES = 8, /* changes nothing: nodes have none */
 };
 
 int
@@ -142,9 +141,11 @@ simb_do_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
 
 	if (!phGraphExec)
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no place for the executable graph");
-	if (flags & ~(unsigned long long)INSTANTIATE_FLAGS_HARMLESS)
+	if (flags & ~(unsigned long long)(INSTANTIATE_AUTO_FREE | INSTANTIATE_PRIORITIES))
 		return simb_unbuilt("instantiating with these flags");
 	rc = sim_graph_instantiate(hGraph, &exec);
+	if (!rc && flags & INSTANTIATE_AUTO_FREE)
+		rc = sim_exec_set_auto_free(exec);
 	if (!rc)
 		*phGraphExec = (CUgraphExec)(void *)exec;
 	return rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: taking and giving back memory, page-locked host memory, the default pool. Registered host
+ * Bodies: taking and giving back memory, page-locked host memory. Registered host
  * memory is only a list of ranges: the engine copies from it as from pageable memory, so it is
  * *less* asynchronous than natively.
  */
@@ -9,7 +9,6 @@
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
 #include "tests/sim/engine.h"
-#include "tests/sim/pool.h"
 
 enum {
 	HOST_ALLOC_FLAGS = 7,    /* portable, device-mapped, write-combined */
@@ -178,100 +177,4 @@ simb_do_cuMemHostUnregister(void *p)
 		registered[at].base = 0;
 	pthread_mutex_unlock(&registered_lock);
 	return rc ? simb_misuse(rc, "not a registered range's base") : 0;
-}
-
-/* ---------------------------------------------------------- default pool --- */
-int
-simb_do_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-	int rc = answer_check(dptr);
-
-	return rc ? rc : sim_mem_alloc_async(bytesize, simb_stream(hStream), dptr);
-}
-
-int
-simb_do_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
-{
-	return sim_mem_free_async(dptr, simb_stream(hStream));
-}
-
-static char pools[SIM_DEVICES_MAX]; /* a pool's handle is the address of its device's entry */
-static _Atomic uint64_t thresholds[SIM_DEVICES_MAX]; /* stored, without effect */
-
-CUmemoryPool
-simb_pool(int device)
-{
-	return (CUmemoryPool)(void *)&pools[device];
-}
-
-/* The device whose pool this is, or -1. */
-static int
-pool_device(CUmemoryPool pool)
-{
-	for (int i = 0; i < sim_device_count(); i++)
-		if (simb_pool(i) == pool)
-			return i;
-	simb_misuse(CUDA_ERROR_INVALID_VALUE, "not a pool");
-	return -1;
-}
-
-int
-simb_do_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
-{
-	int rc = answer_check(pool_out);
-
-	if (!rc && (dev < 0 || dev >= sim_device_count()))
-		rc = simb_misuse(CUDA_ERROR_INVALID_DEVICE, "no such device");
-	if (!rc)
-		*pool_out = simb_pool(dev);
-	return rc;
-}
-
-int
-simb_do_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
-{
-	return simb_do_cuDeviceGetDefaultMemPool(pool, dev);
-}
-
-int
-simb_do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
-{
-	int device = pool_device(pool);
-
-	if (device < 0 || !value)
-		return CUDA_ERROR_INVALID_VALUE;
-	switch ((int)attr) {
-	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-		*(int *)value = 1;
-		return 0;
-	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-		*(cuuint64_t *)value = thresholds[device];
-		return 0;
-	default:
-		return simb_unbuilt("this pool attribute");
-	}
-}
-
-int
-simb_do_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
-{
-	int device = pool_device(pool);
-
-	if (device < 0 || !value)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (attr != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-		return simb_unbuilt("setting this pool attribute");
-	if (*(cuuint64_t *)value && !thresholds[device])
-		simb_note("the release threshold is stored, but the pool keeps no freed memory");
-	thresholds[device] = *(cuuint64_t *)value;
-	return 0;
-}
-
-/* The pool keeps nothing, so there is nothing to trim. */
-int
-simb_do_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
-{
-	return pool_device(pool) < 0 ? CUDA_ERROR_INVALID_VALUE : 0;
 }

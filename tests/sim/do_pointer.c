@@ -11,7 +11,7 @@
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
 #include "tests/sim/engine.h"
-#include "tests/sim/pool.h"
+#include "tests/sim/engine_pool.h"
 
 enum { ATTRIBUTES = CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL + 1 };
 
@@ -46,16 +46,28 @@ legacy_ipc(const struct sim_mem_info *info)
 	return info->kind == SIM_MEM_DEVICE || info->kind == SIM_MEM_PITCH;
 }
 
+/* Of the current context's device: a pool says who reaches its memory. */
+static unsigned
+access_flags(const struct sim_mem_info *info)
+{
+	unsigned flags = SIM_ACCESS_ALL;
+	int device;
+
+	if (info->kind == SIM_MEM_POOL && info->pool && !sim_ctx_get_device(&device))
+		sim_pool_get_access(info->pool, SIM_LOCATION_DEVICE, device, &flags);
+	return flags;
+}
+
 /* The attribute as a number of at most 8 bytes (little-endian,
  * so 4-byte attributes are its low half). */
 static uint64_t
 attribute_value(const struct sim_mem_info *info, int attribute, CUdeviceptr ptr)
 {
-	bool pool = info->kind == SIM_MEM_POOL, host = info->kind == SIM_MEM_HOST;
+	bool host = info->kind == SIM_MEM_HOST;
 
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		return pool ? 0 : (uintptr_t)info->ctx; /* pool memory belongs to no context */
+		return (uintptr_t)info->ctx; /* none: memory of a pool */
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		return host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
@@ -82,9 +94,9 @@ attribute_value(const struct sim_mem_info *info, int attribute, CUdeviceptr ptr)
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		return 1;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		return 3; /* read and write */
+		return access_flags(info);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		return pool ? (uintptr_t)simb_pool(info->device) : 0;
+		return (uintptr_t)info->pool;
 	case CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL:
 		return UINT32_MAX; /* -1: in none */
 	default:

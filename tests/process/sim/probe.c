@@ -192,7 +192,6 @@ static int
 probe_pointer(int argc, char **argv)
 {
 	CUdeviceptr ptr, base = 0;
-	CUmemoryPool pool;
 	size_t size = 0;
 	int ordinal = 5, type = 0, n = 0;
 	CUcontext ctx = NULL;
@@ -201,7 +200,6 @@ probe_pointer(int argc, char **argv)
 				      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
 				      CU_POINTER_ATTRIBUTE_CONTEXT };
 	void *answers[] = { &ordinal, &type, &ctx };
-	cuuint64_t threshold = 1 << 20;
 
 	begin();
 	SAY("rc", cuMemAlloc_v2(&ptr, 5000));
@@ -220,8 +218,62 @@ probe_pointer(int argc, char **argv)
 	SAY("rc", cuMemAlloc_v2(&ptr, 5000));
 	SAY("rc", cuIpcGetMemHandle(&two, ptr));
 	SAY("ipc_unique", !!memcmp(&one, &two, sizeof(one)));
-	SAY("rc", cuDeviceGetDefaultMemPool(&pool, 0));
+	return 0;
+}
+
+static long long
+pool_value(CUmemoryPool pool, CUmemPool_attribute attribute)
+{
+	cuuint64_t value = 0;
+
+	SAY("rc", cuMemPoolGetAttribute(pool, attribute, &value));
+	return (long long)value;
+}
+
+static int
+probe_pool(int argc, char **argv)
+{
+	CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				 .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
+				 .maxSize = 3 << 20 };
+	CUmemoryPool pool, first, second, owner = NULL;
+	cuuint64_t threshold = UINT64_MAX;
+	CUcontext owner_context = context;
+	CUmemAccess_flags access = 0;
+	CUdeviceptr ptr = 0, again = 0;
+	int value = 7;
+
+	begin();
+	SAY("rc", cuMemPoolCreate(&pool, &props));
 	SAY("rc", cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	SAY("threshold",
+	    pool_value(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) == (long long)threshold);
+	SAY("properties", cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_MAX_POOL_SIZE, &threshold));
+	SAY("rc", cuMemAllocFromPoolAsync(&ptr, 1000, pool, NULL));
+	SAY("rc", cuPointerGetAttribute(
+			  &owner, (CUpointer_attribute)CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, ptr));
+	SAY("rc", cuPointerGetAttribute(&owner_context, CU_POINTER_ATTRIBUTE_CONTEXT, ptr));
+	SAY("owner", owner == pool && !owner_context);
+	SAY("used", pool_value(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+	SAY("rc", cuMemFreeAsync(ptr, NULL));
+	SAY("rc", cuCtxSynchronize());
+	SAY("reserved", pool_value(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+	SAY("rc", cuMemAllocFromPoolAsync_ptsz(&again, 1000, pool, NULL));
+	SAY("again", again == ptr);
+	SAY("over_max", cuMemAllocFromPoolAsync(&ptr, 5 << 20, pool, NULL));
+	SAY("rc", cuMemPoolGetAccess(&access, pool, &props.location));
+	SAY("access", access);
+	SAY("rc", cuDeviceSetMemPool(0, pool));
+	SAY("rc", cuDeviceGetDefaultMemPool(&first, 0));
+	SAY("rc", cuDeviceGetMemPool(&second, 0));
+	SAY("current", second == pool && first != pool);
+	SAY("default", cuMemPoolDestroy(first));
+	SAY("rc",
+	    cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &(int){ 0 }));
+	SAY("rc", cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &value));
+	SAY("rule", value);
+	SAY("rc", cuMemPoolDestroy(pool));
+	SAY("rc", cuMemFree_v2(again));
 	return 0;
 }
 
@@ -354,17 +406,18 @@ static const struct {
 	int n_args; /* at least */
 	int (*run)(int argc, char **argv);
 } probes[] = {
-	{ "init", 0, probe_init },       { "getproc", 3, probe_getproc },
-	{ "call", 1, probe_call },       { "alloc", 2, probe_alloc },
-	{ "counts", 0, probe_counts },   { "abi32", 0, probe_abi32 },
-	{ "fork", 1, probe_fork },       { "late", 0, probe_late },
-	{ "twins", 0, probe_twins },     { "kernel", 0, probe_kernel },
-	{ "race", 0, probe_race },       { "manual", 0, probe_manual },
-	{ "misuse", 0, probe_misuse },   { "pointer", 0, probe_pointer },
-	{ "capture", 0, probe_capture }, { "contexts", 0, probe_contexts },
-	{ "threads", 0, probe_threads }, { "deadlock", 0, probe_deadlock },
-	{ "value", 0, probe_value },     { "private", 0, probe_private },
-	{ "peer", 0, probe_peer },       { "nodes", 0, probe_nodes },
+	{ "init", 0, probe_init },         { "getproc", 3, probe_getproc },
+	{ "call", 1, probe_call },         { "alloc", 2, probe_alloc },
+	{ "counts", 0, probe_counts },     { "abi32", 0, probe_abi32 },
+	{ "fork", 1, probe_fork },         { "late", 0, probe_late },
+	{ "twins", 0, probe_twins },       { "kernel", 0, probe_kernel },
+	{ "race", 0, probe_race },         { "manual", 0, probe_manual },
+	{ "misuse", 0, probe_misuse },     { "pointer", 0, probe_pointer },
+	{ "pool", 0, probe_pool },         { "capture", 0, probe_capture },
+	{ "contexts", 0, probe_contexts }, { "threads", 0, probe_threads },
+	{ "deadlock", 0, probe_deadlock }, { "value", 0, probe_value },
+	{ "private", 0, probe_private },   { "peer", 0, probe_peer },
+	{ "nodes", 0, probe_nodes },
 };
 
 int

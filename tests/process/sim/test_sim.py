@@ -343,7 +343,21 @@ def test_pointers():
     assert seen.one("known") == 1 and seen.one("foreign") == 1 and seen.one("foreign_one") == INVALID_VALUE
     assert seen.one("ipc_inside") == INVALID_VALUE and seen.one("ipc_unique") == 1
     assert seen.one("range_after") == NOT_FOUND
-    assert "threshold" in seen.err
+
+
+def test_pools(tmp_path):
+    stats = tmp_path / "stats"
+    seen = probe("pool", SIMCUDA_STATS=stats)
+    assert seen.one("threshold") == 1 and seen.one("owner") == 1 and seen.one("used") == 1024
+    assert seen.one("reserved") == 2 << 20 and seen.one("again") == 1 and seen.one("over_max") == OUT_OF_MEMORY
+    assert seen.one("access") == 3 and seen.one("current") == 1 and seen.one("default") == INVALID_VALUE
+    assert seen.one("rule") == 0 and seen.one("properties") == INVALID_VALUE
+    assert json.loads(stats.read_text())["calls"]["cuMemAllocFromPoolAsync_ptsz"] == 1
+    assert probe("pool", SIMCUDA_DRIVER_VERSION=13050).one("properties") == SUCCESS
+    done = run([PROBE, "pool"], preload=False, check=None, SIMCUDA_FAIL="cuMemPoolCreate:1:2")
+    assert "rc 2" in done.stdout
+    done = run([PROBE, "pool"], preload=False, check=None, SIMCUDA_DRIVER_VERSION=11010)
+    assert "cuMemPoolCreate" in done.stderr and "rc 801" in done.stdout
 
 
 def test_capture():

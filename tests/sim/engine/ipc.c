@@ -48,19 +48,24 @@ sim_ipc_file(int device)
 	return file_open((int)getpid(), device, O_RDWR | O_CREAT | O_TRUNC);
 }
 
+void
+sim_ipc_describe_locked(const struct sim_mem *mem, struct sim_ipc *ret_ipc)
+{
+	const struct sim_space *space = &sim_g.device[mem->info.device].space;
+
+	*ret_ipc = (struct sim_ipc){ (int)getpid(), mem->info.device, mem->info.base - space->map,
+				     mem->info.n_bytes, mem->info.id };
+}
+
 int
 sim_ipc_export(CUdeviceptr ptr, struct sim_ipc *ret_ipc)
 {
-	const struct sim_space *space;
-	struct sim_mem *mem;
+	const struct sim_mem *mem;
 
 	sim_lock();
 	mem = sim_mem_find_locked(ptr);
-	if (mem) {
-		space = &sim_g.device[mem->info.device].space;
-		*ret_ipc = (struct sim_ipc){ (int)getpid(), mem->info.device, ptr - space->map,
-					     mem->info.n_bytes, mem->info.id };
-	}
+	if (mem)
+		sim_ipc_describe_locked(mem, ret_ipc);
 	sim_unlock();
 	return mem ? 0 : CUDA_ERROR_INVALID_VALUE;
 }
@@ -70,8 +75,8 @@ find_opened(const struct sim_ipc *ipc)
 {
 	struct sim_mem *mem = sim_g.mems;
 
-	while (mem && (mem->info.kind != SIM_MEM_OPENED || mem->opened.pid != ipc->pid ||
-		       mem->opened.id != ipc->id))
+	while (mem && (mem->info.kind != SIM_MEM_OPENED || mem->pool ||
+		       mem->opened.pid != ipc->pid || mem->opened.id != ipc->id))
 		mem = mem->next;
 	return mem;
 }
@@ -89,16 +94,19 @@ original_of(const struct sim_ipc *ipc)
 	return mem ? mem->info.base : 0;
 }
 
-static int
-open_new(struct sim_ctx *ctx, const struct sim_ipc *ipc, struct sim_mem **ret_mem)
+int
+sim_ipc_map_locked(struct sim_ctx *ctx, const struct sim_ipc *ipc, struct sim_mem **ret_mem)
 {
 	uint64_t skew = ipc->offset % PAGE,
 		 n_map = (skew + ipc->n_bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
-	int fd = is_self() ? sim_g.device[ipc->device].space.fd
-			   : file_open(ipc->pid, ipc->device, O_RDWR);
+	int fd = !sim_g.config.ipc ? -1
+		 : is_self()       ? sim_g.device[ipc->device].space.fd
+				   : file_open(ipc->pid, ipc->device, O_RDWR);
 	struct sim_mem *mem;
 	void *p;
 
+	if (!sim_g.config.ipc)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	p = fd < 0 ? MAP_FAILED
 		   : mmap(NULL, n_map, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
 			  (off_t)(ipc->offset - skew));
@@ -128,7 +136,7 @@ sim_ipc_open(const struct sim_ipc *ipc, CUdeviceptr *ret_ptr)
 		goto out;
 	mem = find_opened(ipc);
 	if (!mem)
-		rc = open_new(ctx, ipc, &mem);
+		rc = sim_ipc_map_locked(ctx, ipc, &mem);
 	if (rc)
 		goto out;
 	mem->opens++;
@@ -146,7 +154,8 @@ sim_ipc_close(CUdeviceptr ptr)
 
 	sim_lock();
 	mem = sim_mem_find_locked(ptr);
-	if (!mem || mem->info.kind != SIM_MEM_OPENED || mem->info.base != ptr || mem->freeing) {
+	if (!mem || mem->info.kind != SIM_MEM_OPENED || mem->pool || mem->info.base != ptr ||
+	    mem->freeing) {
 		rc = sim_misuse_locked(CUDA_ERROR_INVALID_VALUE, "not opened memory");
 		goto out;
 	}
