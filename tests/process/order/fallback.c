@@ -91,20 +91,67 @@ unseen_capture(void)
 	go_on();
 }
 
-static void
-private_table(void)
+static simb_private_fill *
+unseen_fill(void)
 {
 	const struct simb_private_table *table;
 	const void *found;
 	CUuuid id;
 
-	begin();
 	memcpy(id.bytes, SIMB_PRIVATE_TABLE_ID, sizeof(id.bytes));
+	OK(cuGetExportTable(&found, &id));
+	table = found;
+	return table->fill;
+}
+
+static void
+private_table(void)
+{
+	begin();
 	for (int i = 0; i < 2; i++) {
-		OK(cuGetExportTable(&found, &id));
-		table = found;
-		OK(table->fill(x, 7, WORDS, order_stream(NONBLOCKING)));
+		OK(unseen_fill()(x, 7, WORDS, order_stream(NONBLOCKING)));
 		x = order_again(x, BIG);
+	}
+	go_on();
+}
+
+/* Unseen work uses memory that is freed while a capture forbids a mark behind it: no
+ * synchronisation before that work tells of it, no end of seen work, and no allocation that finds
+ * no memory. */
+static void
+unseen_in_a_capture(void)
+{
+	simb_private_fill *fill;
+	CUdeviceptr used, other, none;
+	CUstream unseen, q;
+	CUgraph graph;
+
+	begin();
+	fill = unseen_fill();
+	unseen = order_stream(NONBLOCKING);
+	q = order_stream(NONBLOCKING);
+	for (uint32_t i = 0; i < 6; i++) {
+		order_give(order_take(MIB));
+		other = order_take(4 * WORDS);
+		used = order_take(4 * WORDS);
+		OK(cuCtxSynchronize());
+		x = order_again(x, BIG);
+		OK(cuStreamBeginCapture_v2(q, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(fill(used, 7, WORDS, unseen));
+		order_give(used);
+		order_use(other, i, s);
+		OK(cuStreamSynchronize(s));
+		if (i % 2)
+			EXPECT(cuMemAlloc_v2(&none, 1ull << 40) == CUDA_ERROR_OUT_OF_MEMORY);
+		OK(cuStreamEndCapture(q, &graph));
+		OK(cuGraphDestroy(graph));
+		order_use(other, i, s);
+		OK(cuStreamSynchronize(s));
+		used = order_take(4 * WORDS);
+		order_use(used, i, s);
+		OK(cuStreamSynchronize(s));
+		order_give(used);
+		order_give(other);
 	}
 	go_on();
 }
@@ -254,6 +301,7 @@ static const struct order_case cases[] = {
 	{ "unseen_call", unseen_call },
 	{ "unseen_capture", unseen_capture },
 	{ "private_table", private_table },
+	{ "unseen_in_a_capture", unseen_in_a_capture },
 	{ "tables", tables },
 	{ "peer_access", peer_access },
 	{ "current_context", current_context },

@@ -65,6 +65,16 @@ def test_a_capture_whose_begin_was_not_seen_is_left_alone(tmp_path, clock, memor
     assert "unseen_call" in device["finished_only_reasons"]
 
 
+@pytest.mark.parametrize("conf", ["reuse_slack_mb:0", "reuse_slack_mb:256", "reuse:finished"])
+@pytest.mark.parametrize("memory", ["64M", "16G"])
+@pytest.mark.parametrize("clock", ["real", "manual"])
+def test_unseen_work_in_a_capture_keeps_its_memory(clock, memory, conf):
+    """No mark can be had for it, and nothing that is known to have finished tells of it."""
+    for preload in False, True:
+        run([PROGRAM, "unseen_in_a_capture"], preload=preload, check=0, CACHEALLOC_CONF=conf, SIMCUDA_CLOCK=clock,
+            SIMCUDA_MEM=memory, SIMCUDA_PRIVATE_TABLE=1, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK=20000)
+
+
 def test_nothing_is_asked_while_a_capture_goes_on_whose_begin_was_not_seen(tmp_path):
     """free_sync:host asks a stream of its own whether earlier work has failed. At the end of the memory the host waits
     for streams, one by one, each of which was asked before whether it captures."""
