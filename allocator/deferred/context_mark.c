@@ -42,7 +42,7 @@ ca_unmarked_add_locked(struct ca_space *space, struct ca_list *blocks)
 	space->unmarked_bound = ca_order_space_bound(space);
 }
 
-/* What the program's own synchronisation tells is about work that is seen, of its own context. */
+/* The program's own synchronisation tells of work that is seen, in its own context. */
 static bool
 has_finished_unmarked(struct ca_space *space)
 {
