@@ -67,6 +67,20 @@ enum_print(char *ret, const char *accepted, bool second)
 	text_print(ret, second ? rest : first);
 }
 
+static void
+words_print(char *ret, const char *accepted, unsigned bits)
+{
+	const char *words = ca_parse_words_of(accepted);
+	char word[VALUE_BYTES];
+	size_t length = 0;
+
+	text_print(ret, "off");
+	for (unsigned i = 0; ca_parse_word_at(words, i, word, sizeof(word)); i++)
+		if (bits >> i & 1)
+			length += ca_text_format(ret + length, VALUE_BYTES - length, "%s%s",
+						 length ? "," : "", word);
+}
+
 /* 0: nothing. At most nine places. */
 static void
 fraction_print(char *ret, uint64_t value, uint64_t whole, const char *unit)
@@ -159,6 +173,9 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 		break;
 	case CA_TYPE_WORD:
 		ca_parse_word_at(option->accepted, *(const unsigned *)place, ret, VALUE_BYTES);
+		break;
+	case CA_TYPE_WORDS:
+		words_print(ret, option->accepted, *(const unsigned *)place);
 		break;
 	case CA_TYPE_SIZE:
 	case CA_TYPE_SIZE_UNLIMITED:

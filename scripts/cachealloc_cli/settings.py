@@ -28,6 +28,8 @@ VARIABLES = (
                                          "--stats.", "TIME")),
     ("CACHEALLOC_TRACE", Option("--trace", "value", "Record every allocation and free into FILE, for replay. %p is the "
                                 "pid.", "FILE")),
+    ("CACHEALLOC_TAKEOVER", Option("--take-over", "value", "Put frameworks on stream-ordered memory: a list of torch, jax, "
+                                   "tensorflow, cudf.", "LIST")),
     ("CACHEALLOC_LOG", Option("--log", "value", "off, error, warn (default), info or debug.", "LEVEL")),
     ("CACHEALLOC_LOG_FILE", Option("--log-file", "value", "Log lines go to FILE instead of stderr.", "FILE")),
     ("CACHEALLOC_DISABLE", Option("--disable", "optional", "Pass every call through; --disable=count still "

@@ -18,6 +18,7 @@
 #include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
 #include "shim/framework/framework.h"
+#include "shim/framework/take_over.h"
 #include "shim/process/introduce.h"
 #include "shim/process/oom_message.h"
 #include "shim/process/registration_listener.h"
@@ -108,6 +109,7 @@ read_configuration(struct ca_config *config)
 		ca_introduce_library();
 		ca_config_confirm(config, report_config, NULL);
 	}
+	ca_take_over_report();
 }
 
 static void

@@ -41,7 +41,7 @@ PUBLIC = {
     "shim/process": ["lifecycle.h"],
     "shim/driver": ["driver_table.h"],
     "shim/track": ["assumptions.h", "captures.h", "contexts.h", "events.h", "graphs.h", "stream_cache.h", "streams.h"],
-    "shim/framework": ["framework.h"],
+    "shim/framework": ["framework.h", "take_over.h"],
     "shim/state": ["finished_only.h", "handle_table.h", "process.h", "record_arena.h"],
     "shim/bind": ["cuda_abi.h", "hooks.def", "hooks.h", "libcuda.h", "links.h", "loader.h", "object.h", "registrations.def",
                   "registrations.h", "scope.h", "unseen_calls.h"],

@@ -32,6 +32,7 @@ test_every_setting(void **state)
 		"CACHEALLOC_STATS=stats.%p.json",
 		"CACHEALLOC_STATS_INTERVAL=10s",
 		"CACHEALLOC_LIMIT=1536M",
+		"CACHEALLOC_TAKEOVER=torch,tensorflow",
 		"CACHEALLOC_CONF=large_segment_size_mb:32",
 		"CACHEALLOC_CONF=max_split_size_mb:40",
 		"CACHEALLOC_CONF=max_non_split_rounding_mb:50",
@@ -39,6 +40,7 @@ test_every_setting(void **state)
 		"CACHEALLOC_CONF=reuse:finished",
 		"CACHEALLOC_CONF=free_sync:host",
 		"CACHEALLOC_CONF=under_framework:cache",
+		"CACHEALLOC_CONF=async:keep",
 		"CACHEALLOC_CONF=min_size:64K",
 		"CACHEALLOC_CONF=max_size:1048577",
 		"CACHEALLOC_CONF=roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
@@ -65,10 +67,11 @@ test_every_setting(void **state)
 			"min_reserve_mb:64,trim_idle_ms:500,trim_every:1000,zero:True,"
 			"poison:yes,oom_retry_ms:20,oom_fallback:managed");
 	fake_set(&env, "CACHEALLOC_LIMIT", "1.5G");
+	fake_set(&env, "CACHEALLOC_TAKEOVER", "Tensorflow, torch");
 	assert_int_equal(fake_load(&env, &config), 0);
 	confirm(&env, &config);
-	assert_int_equal(env.lines, 27);
-	for (int i = 0; i < 27; i++)
+	assert_int_equal(env.lines, 29);
+	for (int i = 0; i < 29; i++)
 		assert_string_equal(env.line[i], lines[i]);
 }
 
