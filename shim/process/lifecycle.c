@@ -17,6 +17,7 @@
 #include "shim/bind/object.h"
 #include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
+#include "shim/driver/pools.h"
 #include "shim/framework/framework.h"
 #include "shim/framework/take_over.h"
 #include "shim/process/introduce.h"
@@ -57,6 +58,7 @@ after_fork_child(void)
 	ca_dump_after_fork_child();
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();
+	ca_pools_after_fork_child();
 	ca_hook_register_after_fork_child();
 	ca_framework_after_fork_child();
 	ca_report_after_fork_child();
@@ -113,6 +115,14 @@ read_configuration(struct ca_config *config)
 }
 
 static void
+note_device(CUdevice device)
+{
+	ca_dump_note_device(device);
+	if (process.serves && process.config.async == CA_ASYNC_KEEP)
+		ca_pools_keep(device);
+}
+
+static void
 make(void)
 {
 	int rc;
@@ -143,7 +153,7 @@ make(void)
 	process.ticks = process.fills || process.config.stats_interval_ns || ca_tracing_tracer ||
 			ca_tend_is_wanted(&process.config);
 	process.usual = process.serves && !process.attends && !process.ticks;
-	process.note_device = ca_dump_note_device;
+	process.note_device = note_device;
 	ca_dump_start(&process.config);
 	ca_fallback_start(&process);
 	atomic_store_explicit(&ca_process_record, &process, memory_order_release);

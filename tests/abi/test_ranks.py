@@ -39,7 +39,7 @@ PUBLIC = {
     "allocator/util": ["arena.h", "list.h", "size_index.h", "slab.h", "ticks.h", "tree.h"],
     "shim/hooks": [],
     "shim/process": ["lifecycle.h"],
-    "shim/driver": ["driver_table.h"],
+    "shim/driver": ["driver_table.h", "pools.h"],
     "shim/track": ["assumptions.h", "captures.h", "contexts.h", "events.h", "graphs.h", "stream_cache.h", "streams.h"],
     "shim/framework": ["framework.h", "take_over.h"],
     "shim/state": ["finished_only.h", "handle_table.h", "process.h", "record_arena.h"],
