@@ -261,6 +261,7 @@ struct sim_mem_info {
 	int device;            /* ordinal of that context's device */
 	unsigned long long id; /* unique over the process (CU_POINTER_ATTRIBUTE_BUFFER_ID) */
 	unsigned sync_memops;  /* what sim_mem_set_sync_memops stored */
+	CUmemoryPool pool;     /* it is of, or NULL */
 };
 
 /* INVALID_VALUE for 0 bytes, OUT_OF_MEMORY when it does not
@@ -563,7 +564,10 @@ int sim_graph_get_nodes(CUgraph handle, CUgraphNode *ret_nodes, size_t *n);
 int sim_node_look(CUgraphNode handle, CUgraphNodeType *ret_type, CUevent *ret_event);
 /* Number of nodes captured. */
 int sim_graph_node_count(CUgraph handle, size_t *ret_n);
+/* NOT_SUPPORTED: it has memory nodes, and an executable of it lives. */
 int sim_graph_instantiate(CUgraph handle, struct sim_exec **ret_exec);
+/* Each launch frees first what its allocation nodes have. */
+int sim_exec_set_auto_free(struct sim_exec *handle);
 /* Runs the nodes in captured order:
  * after the stream's earlier work and the exec's earlier launches. */
 int sim_exec_launch(struct sim_exec *handle, CUstream stream_handle);

@@ -493,6 +493,7 @@ sim_ctx_sync(void)
 	sim_ctx_drain_locked(ctx);
 	if (ctx->id == id)
 		sim_mem_arrive_locked(ctx, 0);
+	sim_pools_synchronised_locked();
 	/* It may have died while we waited; its slot is still readable. */
 	rc = ctx->id == id ? ctx->root->sticky : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 out:

@@ -195,6 +195,7 @@ sim_event_sync(CUevent handle)
 	sim_ops_add(&ops, event->op);
 	sim_vc_copy(&vc, &event->vc);
 	sim_host_wait_locked(&ops, &vc);
+	sim_pools_synchronised_locked();
 	rc = ctx->sticky;
 out:
 	sim_unlock();

@@ -94,21 +94,16 @@ sim_op_run_locked(struct sim_op *op)
 		return;
 	}
 	if (op->work.kind == SIM_WORK_FREE) {
-		struct sim_mem *mem = sim_mem_find_locked(op->work.a[0]);
-
-		/* Its context may have died and taken it along. */
-		if (mem && mem->info.id == op->work.a[1] && mem->info.kind != SIM_MEM_POOL) {
-			sim_mem_leave_locked(mem, op->stream_id);
-		} else if (mem && mem->info.id == op->work.a[1]) {
-			mem->waited = true;
-			sim_mem_release_locked(mem);
-		}
-	} else if (!is_pool_edge(op)) {
+		sim_free_run_locked(op);
+	} else if (op->work.kind == SIM_WORK_ALLOC) {
+		sim_graph_alloc_run_locked(op);
+	} else {
 		for (; n < op->work.n_touches; n++) {
 			const struct sim_touch *touch = &op->work.touch[n];
 
 			pinned[n] = sim_mem_hold_locked(touch->addr, touch->n_bytes);
-			if (!pinned[n] || !sim_peer_reaches_locked(op, pinned[n])) {
+			if (!pinned[n] || !sim_graph_mem_present_locked(pinned[n]) ||
+			    !sim_peer_reaches_locked(op, pinned[n])) {
 				op_fail(op, touch);
 				ok = false;
 				break;

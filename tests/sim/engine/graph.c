@@ -17,6 +17,7 @@
 struct sim_exec {
 	struct sim_handle handle;
 	struct sim_graph graph; /* own copy; its handle is unused */
+	bool auto_free;         /* a launch first frees what it allocates */
 	uint32_t *component;    /* of each chain */
 	struct sim_op *last;    /* end of the last launch */
 	struct sim_vc vc;       /* its clock */
@@ -28,6 +29,7 @@ static const struct sim_work end_work = { .kind = SIM_WORK_MARK, .name = "graph 
 void
 sim_graph_free_nodes(struct sim_graph *graph)
 {
+	sim_graph_mems_drop_locked(graph);
 	for (unsigned i = 0; i < graph->n_nodes; i++)
 		free(graph->node[i].deps);
 	free(graph->node);
@@ -95,6 +97,7 @@ nodes_copy(struct sim_graph *to, const struct sim_graph *from)
 		if (n)
 			memcpy(to->node[i].deps, from->node[i].deps, n * sizeof(unsigned));
 	}
+	sim_graph_mems_hold_locked(to);
 }
 
 int
@@ -102,11 +105,15 @@ sim_graph_instantiate(CUgraph handle, struct sim_exec **ret_exec)
 {
 	struct sim_graph *graph;
 	struct sim_exec *exec = NULL;
+	int rc;
 
 	_Static_assert(sizeof(struct sim_exec) <= 256, "element size of the table in state.c");
 	sim_lock();
 	graph = graph_find(handle);
-	if (graph)
+	rc = !graph                               ? CUDA_ERROR_INVALID_VALUE
+	     : sim_graph_mems_taken_locked(graph) ? CUDA_ERROR_NOT_SUPPORTED
+						  : CUDA_ERROR_OUT_OF_MEMORY;
+	if (rc == CUDA_ERROR_OUT_OF_MEMORY)
 		exec = sim_slab_get(&sim_g.execs);
 	if (exec) {
 		nodes_copy(&exec->graph, graph);
@@ -116,24 +123,41 @@ sim_graph_instantiate(CUgraph handle, struct sim_exec **ret_exec)
 		*ret_exec = exec;
 	}
 	sim_unlock();
-	return exec ? 0 : graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+	return exec ? 0 : rc;
+}
+
+int
+sim_exec_set_auto_free(struct sim_exec *handle)
+{
+	struct sim_exec *exec;
+
+	sim_lock();
+	exec = sim_slab_find(&sim_g.execs, handle);
+	if (exec)
+		exec->auto_free = true;
+	sim_unlock();
+	return exec ? 0 : CUDA_ERROR_INVALID_VALUE;
 }
 
 int
 sim_graph_clone(CUgraph handle, CUgraph *ret_graph)
 {
 	struct sim_graph *graph, *clone = NULL;
+	bool memory;
 
 	sim_lock();
 	graph = graph_find(handle);
-	if (graph)
+	memory = graph && sim_graph_has_memory_nodes(graph);
+	if (graph && !memory)
 		clone = sim_slab_get(&sim_g.graphs);
 	if (clone) {
 		nodes_copy(clone, graph);
 		*ret_graph = (CUgraph)(void *)clone;
 	}
 	sim_unlock();
-	return clone ? 0 : graph ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+	if (!graph)
+		return CUDA_ERROR_INVALID_VALUE;
+	return clone ? 0 : memory ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static bool
@@ -146,6 +170,7 @@ same_shape(const struct sim_graph *a, const struct sim_graph *b)
 
 		same = x->work.kind == y->work.kind && x->event_use == y->event_use &&
 		       x->n_deps == y->n_deps && x->chain == y->chain && x->ctx == y->ctx &&
+		       sim_graph_same_memory(&x->work, &y->work) &&
 		       (!x->n_deps || !memcmp(x->deps, y->deps, x->n_deps * sizeof(*x->deps)));
 	}
 	return same;
@@ -287,7 +312,7 @@ node_start(struct sim_exec *exec, unsigned i, struct sim_op *begin, const struct
 		sim_vc_join(&vcs[i], &event->vc);
 		event = NULL;
 	}
-	if (sim_oracle_on()) {
+	if (sim_clocks_on()) {
 		count = sim_component_tick_locked(component);
 		sim_vc_set(&vcs[i], component, count);
 		sim_order_submit_locked(op, component, count, &vcs[i]);
@@ -297,6 +322,7 @@ node_start(struct sim_exec *exec, unsigned i, struct sim_op *begin, const struct
 	}
 	if (event)
 		node_records(event, op, &vcs[i]);
+	sim_graph_mem_launched_locked(node, op);
 	sim_op_start_locked(op);
 	return op;
 }
@@ -347,6 +373,8 @@ sim_exec_launch(struct sim_exec *handle, CUstream stream_handle)
 		rc = CUDA_ERROR_NOT_SUPPORTED;
 	if (!rc && !contexts_alive(exec))
 		rc = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (!rc && sim_graph_has_memory_nodes(&exec->graph))
+		rc = sim_graph_mems_launch_locked(&exec->graph, stream, exec->auto_free);
 	if (!rc)
 		rc = sim_submit_locked(stream, &begin_work, exec->last, &exec->vc, &begin);
 	if (rc)

@@ -86,32 +86,45 @@ chain_for(struct sim_graph *graph, const unsigned *deps, unsigned n_deps)
 
 /* What all the ways to add a node share. `node` lacks context, dependencies and chain. */
 static int
-node_add(CUgraph handle, const CUgraphNode *nodes, size_t n, struct sim_node *node,
-	 CUgraphNode *ret_node)
+node_add_locked(struct sim_graph *graph, const CUgraphNode *nodes, size_t n, struct sim_node *node,
+		CUgraphNode *ret_node)
 {
-	struct sim_graph *graph;
 	struct sim_ctx *ctx;
-	int rc;
+	int rc = sim_ctx_current_locked(&ctx);
 
-	sim_lock();
-	rc = sim_ctx_current_locked(&ctx);
 	if (rc)
-		goto out;
-	rc = CUDA_ERROR_INVALID_VALUE;
-	graph = sim_graph_find_locked(handle);
+		return rc;
 	if (graph)
 		node->deps = sim_node_indices_locked(graph, nodes, n);
 	if (!graph || !node->deps)
-		goto out;
-	rc = 0;
+		return CUDA_ERROR_INVALID_VALUE;
 	node->n_deps = (unsigned)n;
 	node->ctx = ctx;
 	node->ctx_id = ctx->id;
 	node->chain = chain_for(graph, node->deps, node->n_deps);
 	*ret_node = sim_node_handle_locked(graph, sim_graph_add_locked(graph, node));
-out:
+	return 0;
+}
+
+static int
+node_add(CUgraph handle, const CUgraphNode *nodes, size_t n, struct sim_node *node,
+	 CUgraphNode *ret_node)
+{
+	int rc;
+
+	sim_lock();
+	rc = node_add_locked(sim_graph_find_locked(handle), nodes, n, node, ret_node);
 	sim_unlock();
 	return rc;
+}
+
+int
+sim_graph_add_work_locked(struct sim_graph *graph, const CUgraphNode *deps, size_t n,
+			  const struct sim_work *work, CUgraphNode *ret_node)
+{
+	struct sim_node node = { .work = *work };
+
+	return node_add_locked(graph, deps, n, &node, ret_node);
 }
 
 int
@@ -254,6 +267,10 @@ sim_graph_add_child(CUgraph handle, const CUgraphNode *deps, size_t n, CUgraph c
 
 	sim_lock();
 	child = sim_graph_find_locked(child_handle);
+	if (child && sim_graph_has_memory_nodes(child)) {
+		sim_unlock();
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
 	sim_unlock();
 	if (child && (void *)child_handle != (void *)handle)
 		rc = sim_graph_add_empty(handle, deps, n, &begin);

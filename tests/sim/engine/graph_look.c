@@ -38,6 +38,10 @@ type_of(const struct sim_node *node)
 		return CU_GRAPH_NODE_TYPE_MEMSET;
 	case SIM_WORK_HOST:
 		return CU_GRAPH_NODE_TYPE_HOST;
+	case SIM_WORK_ALLOC:
+		return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+	case SIM_WORK_FREE:
+		return CU_GRAPH_NODE_TYPE_MEM_FREE;
 	default:
 		return strncmp(node->work.name, "sim_", 4) == 0 ? CU_GRAPH_NODE_TYPE_KERNEL
 								: CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;

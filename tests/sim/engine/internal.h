@@ -268,6 +268,9 @@ void sim_oracle_forget_locked(uint64_t addr, uint64_t n_bytes);
 void sim_oracle_free_locked(void);
 
 struct sim_mem;
+struct sim_pool;
+struct sim_place;
+struct sim_graph_mem;
 
 /* -------------------------------------------------------- contexts --- */
 struct sim_ctx {
@@ -375,6 +378,8 @@ void sim_host_wait_locked(struct sim_ops *ops, struct sim_vc *vc);
  * streams (clock joined into stream->vc); and making it the stream's last one, judged and pending.
  * Between them more may be added to both. */
 void sim_stream_inherit_locked(struct sim_stream *stream, struct sim_op *op);
+/* The clock that its next operation will have, but for its own tick. */
+void sim_stream_clock_locked(struct sim_stream *stream, struct sim_vc *ret_vc);
 void sim_stream_commit_locked(struct sim_stream *stream, struct sim_op *op);
 
 /* ---------------------------------------------------------- events --- */
@@ -408,9 +413,13 @@ struct sim_mem {
 	unsigned pins;         /* operations running on it */
 	struct sim_ipc opened; /* SIM_MEM_OPENED: what it is, how often opened, where it is here */
 	unsigned opens;
-	uint64_t original; /* address, or 0: another process's */
-	struct sim_ctx *ctx;
-	struct sim_mem *prev, *next; /* all of the engine */
+	uint64_t original;            /* address, or 0: another process's */
+	struct sim_ctx *ctx;          /* NULL: of a pool, or a graph's */
+	struct sim_mem *prev, *next;  /* all of the engine */
+	struct sim_pool *pool;        /* it is of, or NULL */
+	struct sim_place *born;       /* where it came to its owner; memory of pools */
+	struct sim_mem *next_leaving; /* in sim_g.leaving */
+	struct sim_graph_mem *graph;  /* of a graph's allocation node, or NULL (pool_graph.c) */
 };
 
 /* A 2 MiB unit of small blocks. */
@@ -424,7 +433,8 @@ struct sim_chunk {
 
 struct sim_unit {
 	struct sim_mem *mem;     /* large allocation, or */
-	struct sim_chunk *chunk; /* chunk, or both NULL: free */
+	struct sim_chunk *chunk; /* chunk, or */
+	struct sim_pool *pool;   /* of whose reserve it is; all NULL: free */
 };
 
 struct sim_space {
@@ -447,6 +457,15 @@ void sim_space_close(struct sim_space *space);
 int sim_space_take_locked(struct sim_space *space, struct sim_mem *mem);
 void sim_space_give_locked(struct sim_space *space, struct sim_mem *mem);
 struct sim_mem *sim_space_find(const struct sim_space *space, uint64_t addr);
+/* Whole units for a pool, and back. */
+int sim_space_take_units_locked(struct sim_space *space, struct sim_pool *pool, uint64_t n,
+				uint64_t *ret_addr);
+void sim_space_give_units_locked(struct sim_space *space, uint64_t addr, uint64_t n);
+/* Address range without memory, as mem->info.n_bytes wants it; and memory for it. */
+int sim_space_reserve_locked(struct sim_space *space, struct sim_mem *mem);
+void sim_space_unreserve_locked(struct sim_space *space, const struct sim_mem *mem);
+int sim_space_map_locked(struct sim_space *space, const struct sim_mem *mem);
+void sim_space_unmap_locked(struct sim_space *space, struct sim_mem *mem);
 
 /* The live memory that holds addr (device or page-locked host), or NULL. */
 struct sim_mem *sim_mem_find_locked(uint64_t addr);
@@ -464,8 +483,26 @@ void sim_mem_kill_ctx_locked(struct sim_ctx *ctx);
 int sim_mem_new_locked(struct sim_ctx *ctx, size_t n_bytes, enum sim_mem_kind kind,
 		       struct sim_mem **ret_mem);
 
+/* A new record enters the list of all, and leaves it (and is freed). */
+void sim_mem_enter_locked(struct sim_mem *mem);
+void sim_mem_forget_locked(struct sim_mem *mem);
+
 /* A record of memory mapped at `addr`. */
 struct sim_mem *sim_mem_opened_locked(struct sim_ctx *ctx, uint64_t addr, uint64_t n_bytes);
+
+/* -------------------------------------------------- pools (pool.h) --- */
+struct sim_mem *sim_pool_mem_at(const struct sim_pool *pool, uint64_t addr);
+int sim_pools_open_locked(void);
+void sim_pools_close_locked(void);
+/* The host has synchronised: pools give back what is above their thresholds. */
+void sim_pools_synchronised_locked(void);
+/* A stream-ordered free runs. */
+void sim_free_run_locked(const struct sim_op *op);
+/* cuMemFree of memory of a pool or a graph. */
+int sim_pool_host_free_locked(struct sim_mem *mem);
+/* Work of that kind begins, or is to touch the memory: whether it is there. */
+void sim_graph_alloc_run_locked(const struct sim_op *op);
+bool sim_graph_mem_present_locked(const struct sim_mem *mem);
 
 /* ------------------------------------------------------------- ipc.c --- */
 /* The file that is the device's address range; -1: none. */
@@ -520,69 +557,7 @@ int sim_set_work_locked(const struct sim_area *dst, uint32_t value, unsigned ele
 void sim_pdl_note_locked(struct sim_stream *stream, const struct sim_op *op);
 void sim_pdl_clear_locked(struct sim_stream *stream);
 
-/* ----------------------------------------------------- user objects --- */
-struct sim_user_object {
-	struct sim_handle handle;
-	uint64_t n_refs; /* the program's, and those of graphs, executables and operations */
-	sim_host_function destroy;
-	void *data;
-};
-
-/* References to one object held by a graph or executable. */
-struct sim_held {
-	struct sim_held *next;
-	struct sim_user_object *object;
-	uint64_t n;
-};
-
-/* Adds references like those of `from`. */
-void sim_held_copy_locked(struct sim_held **to, const struct sim_held *from);
-/* Gives all back; the list becomes empty. */
-void sim_held_drop_locked(struct sim_held **list);
-/* Has the thread of host functions call destroy(data) some time. */
-void sim_host_later_locked(sim_host_function function, void *data);
-int sim_host_start_locked(void);
-
-/* ----------------------------------------------------------- graphs --- */
-enum sim_node_event {
-	SIM_NODE_NO_EVENT,
-	SIM_NODE_RECORDS,
-	SIM_NODE_WAITS,
-};
-
-struct sim_node {
-	struct sim_work work;
-	struct sim_ctx *ctx;
-	uint64_t ctx_id, stream_id;
-	unsigned *deps;
-	unsigned n_deps;
-	unsigned chain; /* captured stream it came from, or of its own */
-	enum sim_node_event event_use;
-	CUevent event;
-};
-
-struct sim_graph {
-	struct sim_handle handle;
-	struct sim_node *node;
-	unsigned n_nodes, cap_nodes;
-	unsigned n_chains;
-	struct sim_held *held;
-};
-
-/* Also one that is being captured into. */
-struct sim_graph *sim_graph_find_locked(CUgraph handle);
-/* A node handle is a number: which graph, and which node of it. */
-CUgraphNode sim_node_handle_locked(const struct sim_graph *graph, unsigned node);
-/* False: no node of the graph. */
-bool sim_node_index_locked(const struct sim_graph *graph, CUgraphNode handle, unsigned *ret_node);
-/* Adds a node; takes `deps` (malloc'd) over. Returns its number. */
-unsigned sim_graph_add_locked(struct sim_graph *graph, const struct sim_node *node);
-/* The indices of n handles, malloc'd; NULL: one is no node of the graph. */
-unsigned *sim_node_indices_locked(const struct sim_graph *graph, const CUgraphNode *nodes,
-				  size_t n);
-
-void sim_graph_free_nodes(struct sim_graph *graph);
-void sim_execs_free_locked(void);
+#include "tests/sim/engine/graph.h"
 
 /* ------------------------------------------------------------ state --- */
 struct sim_device {
@@ -591,6 +566,7 @@ struct sim_device {
 	struct sim_op *last;     /* submitted to a stream of it, where it has one queue */
 	struct sim_ctx *primary; /* slot, LIVE or DEAD */
 	unsigned primary_flags;
+	uint64_t graph_bytes[4]; /* by enum sim_graph_memory_attribute */
 };
 
 struct sim_global {
@@ -598,7 +574,8 @@ struct sim_global {
 	bool on;
 	struct sim_config config;
 	struct sim_device device[SIM_DEVICES_MAX];
-	struct sim_slab ctxs, streams, events, graphs, execs, objects;
+	struct sim_slab ctxs, streams, events, graphs, execs, objects, pools;
+	struct sim_space host_space; /* of pools in host memory, once there is one */
 	pthread_cond_t done;         /* some operation completed, or a pin went */
 	struct sim_op *first, *last; /* pending, by seq */
 	uint64_t n_pending;
@@ -608,6 +585,8 @@ struct sim_global {
 	uint64_t visits;
 	struct sim_vc host; /* the host's clock */
 	struct sim_mem *mems;
+	struct sim_mem *leaving; /* of pools: freed in a stream that has not got there */
+	bool clocks;             /* they are kept although the oracle is off: pools need them */
 	unsigned n_opened;       /* SIM_MEM_OPENED */
 	struct sim_mem **pinned; /* host and opened memory, by address */
 	size_t n_pinned, cap_pinned;
@@ -615,7 +594,7 @@ struct sim_global {
 	uint64_t races;
 	uint64_t generation; /* of sim_start */
 	/* Counters that survive sim_stop, so that nothing is ever mistaken for something older. */
-	uint64_t seq, next_ctx, next_stream, next_mem, next_capture;
+	uint64_t seq, next_ctx, next_stream, next_mem, next_capture, next_pool;
 };
 
 extern struct sim_global sim_g;
@@ -630,4 +609,9 @@ static inline bool
 sim_oracle_on(void)
 {
 	return sim_g.config.races != SIM_RACES_OFF;
+}
+static inline bool
+sim_clocks_on(void)
+{
+	return sim_oracle_on() || sim_g.clocks;
 }

@@ -31,6 +31,26 @@ pinned_above(uint64_t addr)
 	return lo;
 }
 
+/* Beyond the requested size is outside, though the space holds more. */
+static bool
+holds(const struct sim_mem *mem, uint64_t addr, uint64_t n_bytes)
+{
+	uint64_t at = addr - mem->info.base;
+
+	return at < mem->info.n_bytes && n_bytes <= mem->info.n_bytes - at;
+}
+
+/* Memory of a pool that work submitted before its free may still use. */
+static struct sim_mem *
+leaving_find(uint64_t addr, uint64_t n_bytes)
+{
+	struct sim_mem *mem = sim_g.leaving;
+
+	while (mem && !holds(mem, addr, n_bytes))
+		mem = mem->next_leaving;
+	return mem;
+}
+
 struct sim_mem *
 sim_mem_find_locked(uint64_t addr)
 {
@@ -39,11 +59,12 @@ sim_mem_find_locked(uint64_t addr)
 
 	for (int d = 0; !mem && d < sim_g.config.n_devices; d++)
 		mem = sim_space_find(&sim_g.device[d].space, addr);
+	if (!mem && sim_g.host_space.n_units)
+		mem = sim_space_find(&sim_g.host_space, addr);
 	i = mem ? 0 : pinned_above(addr);
 	if (i)
 		mem = sim_g.pinned[i - 1];
-	/* Beyond the requested size is outside, though the space holds more. */
-	return mem && !mem->gone && addr - mem->info.base < mem->info.n_bytes ? mem : NULL;
+	return mem && !mem->gone && holds(mem, addr, 1) ? mem : leaving_find(addr, 1);
 }
 
 bool
@@ -63,9 +84,7 @@ sim_mem_hold_locked(uint64_t addr, uint64_t n_bytes)
 {
 	struct sim_mem *mem = sim_mem_find_locked(addr);
 
-	if (!mem || n_bytes > mem->info.n_bytes - (addr - mem->info.base))
-		return NULL;
-	return mem;
+	return mem && holds(mem, addr, n_bytes) ? mem : leaving_find(addr, n_bytes);
 }
 
 int
@@ -140,14 +159,32 @@ pinned_give(struct sim_mem *mem)
 	munmap((void *)(uintptr_t)(mem->info.base - skew), mem->n_taken + skew);
 }
 
-static void
-mem_enter(struct sim_mem *mem)
+void
+sim_mem_enter_locked(struct sim_mem *mem)
 {
 	mem->info.id = ++sim_g.next_mem;
 	mem->next = sim_g.mems;
 	if (mem->next)
 		mem->next->prev = mem;
 	sim_g.mems = mem;
+}
+
+void
+sim_mem_forget_locked(struct sim_mem *mem)
+{
+	if (mem->prev)
+		mem->prev->next = mem->next;
+	else
+		sim_g.mems = mem->next;
+	if (mem->next)
+		mem->next->prev = mem->prev;
+	free(mem);
+}
+
+static void
+mem_enter(struct sim_mem *mem)
+{
+	sim_mem_enter_locked(mem);
 	sim_oracle_forget_locked(mem->info.base, mem->n_taken);
 }
 
@@ -209,13 +246,7 @@ sim_mem_release_locked(struct sim_mem *mem)
 		pinned_give(mem);
 	else
 		sim_space_give_locked(&sim_g.device[mem->info.device].space, mem);
-	if (mem->prev)
-		mem->prev->next = mem->next;
-	else
-		sim_g.mems = mem->next;
-	if (mem->next)
-		mem->next->prev = mem->prev;
-	free(mem);
+	sim_mem_forget_locked(mem);
 	pthread_cond_broadcast(&sim_g.done);
 }
 
@@ -344,6 +375,13 @@ await_users(const struct sim_mem *mem)
 		sim_ctx_drain_locked(mem->ctx);
 }
 
+/* cuMemFreeHost takes it; what a pool has in host memory is freed like any memory of a pool. */
+static bool
+is_host(const struct sim_mem *mem)
+{
+	return mem->info.kind == SIM_MEM_HOST && !mem->pool;
+}
+
 static int
 mem_free(uint64_t addr, bool host)
 {
@@ -354,8 +392,8 @@ mem_free(uint64_t addr, bool host)
 		return host ? CUDA_ERROR_INVALID_VALUE : 0;
 	sim_lock();
 	mem = sim_mem_find_locked(addr);
-	if (!mem || mem->info.base != addr || mem->freeing || mem->info.kind == SIM_MEM_OPENED ||
-	    (mem->info.kind == SIM_MEM_HOST) != host) {
+	if (!mem || mem->info.base != addr || mem->freeing ||
+	    (mem->info.kind == SIM_MEM_OPENED && !mem->pool) || is_host(mem) != host) {
 		rc = sim_misuse_locked(CUDA_ERROR_INVALID_VALUE, "free of 0x%llx: %s",
 				       (unsigned long long)addr,
 				       !mem                     ? "not allocated"
@@ -364,9 +402,13 @@ mem_free(uint64_t addr, bool host)
 								: "memory of another kind");
 		goto out;
 	}
-	rc = mem->ctx->sticky;
+	rc = mem->ctx ? mem->ctx->sticky : 0;
 	if (!rc)
 		rc = sim_capture_unsafe_locked();
+	if (!rc && !mem->ctx) {
+		rc = sim_pool_host_free_locked(mem);
+		goto out;
+	}
 	if (rc)
 		goto out;
 	mem->freeing = mem->waited = true;

@@ -72,7 +72,7 @@ op_push(struct sim_op ***list, unsigned *n, unsigned *cap, struct sim_op *op)
 void
 sim_op_depend_locked(struct sim_op *op, struct sim_op *dep)
 {
-	if (!dep || dep->state == SIM_OP_DONE)
+	if (!op || !dep || dep->state == SIM_OP_DONE)
 		return;
 	op_push(&op->deps, &op->n_deps, &op->cap_deps, sim_op_ref(dep));
 	op_push(&dep->nexts, &dep->n_nexts, &dep->cap_nexts, op);

@@ -294,7 +294,7 @@ void
 sim_oracle_touch_locked(const struct sim_op *op, uint32_t component, uint64_t count,
 			const struct sim_vc *vc)
 {
-	for (unsigned i = 0; i < op->work.n_touches; i++) {
+	for (unsigned i = 0; sim_oracle_on() && i < op->work.n_touches; i++) {
 		struct sim_touch at = op->work.touch[i], *t = &at;
 		struct touch touch = { .vc = vc };
 		uint64_t shift = sim_ipc_original_locked(at.addr) - at.addr;
@@ -323,8 +323,8 @@ sim_oracle_accessor_locked(const char *name, uint64_t addr, uint64_t n_bytes, bo
 				     .n_touches = 1,
 			     } };
 
-	if (sim_oracle_on()) /* of no stream; count 0: before all that is submitted from now on */
-		sim_oracle_touch_locked(&op, UINT32_MAX, 0, &sim_g.host);
+	/* of no stream; count 0: before all that is submitted from now on */
+	sim_oracle_touch_locked(&op, UINT32_MAX, 0, &sim_g.host);
 }
 
 void

@@ -4,10 +4,11 @@
  *
  * A context keeps the ids of the contexts whose memory its kernels may use. Kernels alone are
  * judged, when they run: copies between devices need no access (unified addressing), host and
- * managed memory is everybody's. Pool memory of another device needs access of its own kind
- * (cuMemPoolSetAccess), which is not built. Contexts of one device reach each other's memory here.
+ * managed memory is everybody's. Memory of a pool is reached as cuMemPoolSetAccess says, and a
+ * graph's as its pool said when the node was made. Contexts of one device reach each other's memory
+ * here.
  */
-#include "tests/sim/engine/internal.h"
+#include "tests/sim/engine/pool.h"
 
 #include <stdlib.h>
 
@@ -41,7 +42,7 @@ sim_peer_reaches_locked(const struct sim_op *op, const struct sim_mem *mem)
 	case SIM_MEM_PITCH:
 		return enabled(op->ctx, mem->ctx->id, &at);
 	case SIM_MEM_POOL:
-		return false;
+		return sim_pool_reach_locked(mem) >> op->device & 1;
 	case SIM_MEM_MANAGED:
 	case SIM_MEM_HOST:
 	case SIM_MEM_OPENED:

@@ -74,7 +74,7 @@ unit_addr(const struct sim_space *space, uint64_t unit)
 static bool
 unit_used(const struct sim_unit *unit)
 {
-	return unit->mem || unit->chunk;
+	return unit->mem || unit->chunk || unit->pool;
 }
 
 /* First of n free units in [from, to), or -1. */
@@ -248,6 +248,87 @@ sim_space_give_locked(struct sim_space *space, struct sim_mem *mem)
 		give_small(space, mem);
 }
 
+/* ------------------------------------------------- units of pools and graphs --- */
+static uint64_t
+unit_of(const struct sim_space *space, uint64_t addr)
+{
+	return (addr - space->base) / SIM_UNIT;
+}
+
+int
+sim_space_take_units_locked(struct sim_space *space, struct sim_pool *pool, uint64_t n,
+			    uint64_t *ret_addr)
+{
+	uint64_t first;
+	int rc = units_take(space, n, &first);
+
+	if (rc)
+		return rc;
+	for (uint64_t i = 0; i < n; i++)
+		space->unit[first + i].pool = pool;
+	*ret_addr = unit_addr(space, first);
+	return 0;
+}
+
+void
+sim_space_give_units_locked(struct sim_space *space, uint64_t addr, uint64_t n)
+{
+	units_give(space, unit_of(space, addr), n);
+}
+
+int
+sim_space_reserve_locked(struct sim_space *space, struct sim_mem *mem)
+{
+	uint64_t n = (mem->info.n_bytes + SIM_UNIT - 1) / SIM_UNIT;
+	int64_t first;
+
+	if (mem->info.n_bytes > space->cap_units * SIM_UNIT)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	first = units_find(space, space->cursor, space->n_units, n);
+	if (first < 0)
+		first = units_find(space, 0, space->n_units, n);
+	if (first < 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	space->cursor = (uint64_t)first + n;
+	for (uint64_t i = 0; i < n; i++)
+		space->unit[(uint64_t)first + i].mem = mem;
+	mem->info.base = unit_addr(space, (uint64_t)first);
+	mem->n_taken = n * SIM_UNIT;
+	mem->large = true;
+	return 0;
+}
+
+void
+sim_space_unreserve_locked(struct sim_space *space, const struct sim_mem *mem)
+{
+	memset(&space->unit[unit_of(space, mem->info.base)], 0,
+	       mem->n_taken / SIM_UNIT * sizeof(space->unit[0]));
+}
+
+int
+sim_space_map_locked(struct sim_space *space, const struct sim_mem *mem)
+{
+	uint64_t n = mem->n_taken / SIM_UNIT;
+
+	if (n > space->cap_units - space->used ||
+	    mprotect((void *)(uintptr_t)mem->info.base, mem->n_taken, PROT_READ | PROT_WRITE))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	space->used += n;
+	if (space->used > space->peak)
+		space->peak = space->used;
+	return 0;
+}
+
+void
+sim_space_unmap_locked(struct sim_space *space, struct sim_mem *mem)
+{
+	uint64_t first = unit_of(space, mem->info.base), n = mem->n_taken / SIM_UNIT;
+
+	units_give(space, first, n);
+	for (uint64_t i = 0; i < n; i++)
+		space->unit[first + i].mem = mem;
+}
+
 struct sim_mem *
 sim_space_find(const struct sim_space *space, uint64_t addr)
 {
@@ -258,5 +339,5 @@ sim_space_find(const struct sim_space *space, uint64_t addr)
 	unit = &space->unit[(addr - space->base) / SIM_UNIT];
 	if (unit->chunk)
 		return unit->chunk->at[(addr - unit->chunk->base) / SIM_GRAIN];
-	return unit->mem;
+	return unit->pool ? sim_pool_mem_at(unit->pool, addr) : unit->mem;
 }

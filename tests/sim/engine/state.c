@@ -71,6 +71,8 @@ close_all(void)
 	sim_slab_close(&sim_g.graphs);
 	sim_slab_close(&sim_g.execs);
 	sim_slab_close(&sim_g.objects);
+	sim_slab_close(&sim_g.pools);
+	sim_space_close(&sim_g.host_space);
 }
 
 static int
@@ -98,7 +100,7 @@ open_all(const struct sim_config *config)
 			sim_g.device[i].primary->handle.life = SIM_DEAD;
 		}
 	}
-	return rc;
+	return rc ? rc : sim_pools_open_locked();
 }
 
 static void
@@ -158,6 +160,7 @@ sim_stop(void)
 	sim_unlock();
 	sim_host_stop();
 	sim_lock();
+	sim_pools_close_locked();
 	sim_oracle_free_locked();
 	sim_order_free_locked();
 	sim_components_free_locked();

@@ -166,10 +166,22 @@ sim_stream_inherit_locked(struct sim_stream *stream, struct sim_op *op)
 }
 
 void
+sim_stream_clock_locked(struct sim_stream *stream, struct sim_vc *ret_vc)
+{
+	struct sim_vc vc = { 0 }; /* a stream's own clock is that of its last operation */
+
+	sim_vc_copy(&vc, &stream->vc);
+	sim_stream_inherit_locked(stream, NULL);
+	sim_vc_free(ret_vc);
+	*ret_vc = stream->vc;
+	stream->vc = vc;
+}
+
+void
 sim_stream_commit_locked(struct sim_stream *stream, struct sim_op *op)
 {
 	sim_pdl_note_locked(stream, op);
-	if (sim_oracle_on()) {
+	if (sim_clocks_on()) {
 		uint64_t count = sim_component_tick_locked(stream->component);
 
 		sim_vc_set(&stream->vc, stream->component, count);

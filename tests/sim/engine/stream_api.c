@@ -84,6 +84,7 @@ sim_stream_sync(CUstream handle)
 	sim_stream_targets_locked(stream, &ops, &vc);
 	sim_host_wait_locked(&ops, &vc);
 	sim_mem_arrive_locked(ctx, id);
+	sim_pools_synchronised_locked();
 	rc = ctx->sticky;
 out:
 	sim_unlock();
