@@ -114,6 +114,28 @@ def faults(library, environ):
     return done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else None
 
 
+# Variables of frameworks that a take-over sets.
+TAKEN = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING", "XLA_PYTHON_CLIENT_ALLOCATOR",
+         "XLA_PYTHON_CLIENT_PREALLOCATE", "TF_GPU_ALLOCATOR", "CUDF_PANDAS_RMM_MODE")
+
+
+def taken_over(library, environ):
+    """`environ` as a program under the library finds it: CACHEALLOC_TAKEOVER may change variables of frameworks. The
+    library is asked; where it cannot be, nothing is changed."""
+    if not library or not environ.get("CACHEALLOC_TAKEOVER"):
+        return environ
+    env = {name: value for name, value in environ.items() if name.startswith(PREFIX) or name in TAKEN}
+    code = f"import json, os; print(json.dumps({{n: os.environ[n] for n in {TAKEN!r} if n in os.environ}}))"
+    try:
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", code], timeout=20, check=False, stdin=subprocess.DEVNULL,
+                              env={**{n: v for n, v in os.environ.items() if not n.startswith(PREFIX) and n not in TAKEN},
+                                   **env, "LD_PRELOAD": library},
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return {**environ, **json.loads(done.stdout)}
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return environ
+
+
 def refuse(library, changes):
     """Raises BadSettings if the library would not honour what options have set."""
     if any(name.startswith(PREFIX) for name in changes):
