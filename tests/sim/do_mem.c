@@ -9,6 +9,7 @@
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
 #include "tests/sim/engine.h"
+#include "tests/sim/engine_pool.h"
 #include "tests/sim/pool.h"
 
 enum {
@@ -195,24 +196,13 @@ simb_do_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	return sim_mem_free_async(dptr, simb_stream(hStream));
 }
 
-static char pools[SIM_DEVICES_MAX]; /* a pool's handle is the address of its device's entry */
-static _Atomic uint64_t thresholds[SIM_DEVICES_MAX]; /* stored, without effect */
-
 CUmemoryPool
 simb_pool(int device)
 {
-	return (CUmemoryPool)(void *)&pools[device];
-}
+	CUmemoryPool pool = NULL;
 
-/* The device whose pool this is, or -1. */
-static int
-pool_device(CUmemoryPool pool)
-{
-	for (int i = 0; i < sim_device_count(); i++)
-		if (simb_pool(i) == pool)
-			return i;
-	simb_misuse(CUDA_ERROR_INVALID_VALUE, "not a pool");
-	return -1;
+	(void)sim_pool_default(SIM_POOL_PINNED, SIM_LOCATION_DEVICE, device, &pool);
+	return pool;
 }
 
 int
@@ -220,58 +210,61 @@ simb_do_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 {
 	int rc = answer_check(pool_out);
 
-	if (!rc && (dev < 0 || dev >= sim_device_count()))
-		rc = simb_misuse(CUDA_ERROR_INVALID_DEVICE, "no such device");
-	if (!rc)
-		*pool_out = simb_pool(dev);
-	return rc;
+	return rc ? rc : sim_pool_default(SIM_POOL_PINNED, SIM_LOCATION_DEVICE, dev, pool_out);
 }
 
 int
 simb_do_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
 {
-	return simb_do_cuDeviceGetDefaultMemPool(pool, dev);
+	int rc = answer_check(pool);
+
+	return rc ? rc : sim_pool_current(SIM_POOL_PINNED, SIM_LOCATION_DEVICE, dev, pool);
 }
 
+/* The three rules are ints, all others are 64 bits. */
 int
 simb_do_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-	int device = pool_device(pool);
+	uint64_t found;
+	int rc = answer_check(value);
 
-	if (device < 0 || !value)
-		return CUDA_ERROR_INVALID_VALUE;
-	switch ((int)attr) {
-	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-		*(int *)value = 1;
-		return 0;
-	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-		*(cuuint64_t *)value = thresholds[device];
-		return 0;
-	default:
-		return simb_unbuilt("this pool attribute");
-	}
+	if (!rc)
+		rc = sim_pool_get(pool, (enum sim_pool_attribute)attr, &found);
+	if (!rc && attr < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+		*(int *)value = (int)found;
+	else if (!rc)
+		*(cuuint64_t *)value = found;
+	return rc;
 }
 
 int
 simb_do_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-	int device = pool_device(pool);
+	int rc = answer_check(value);
 
-	if (device < 0 || !value)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (attr != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-		return simb_unbuilt("setting this pool attribute");
-	if (*(cuuint64_t *)value && !thresholds[device])
-		simb_note("the release threshold is stored, but the pool keeps no freed memory");
-	thresholds[device] = *(cuuint64_t *)value;
-	return 0;
+	if (rc)
+		return rc;
+	return sim_pool_set(pool, (enum sim_pool_attribute)attr,
+			    attr < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? (uint64_t) * (int *)value
+								     : *(cuuint64_t *)value);
 }
 
-/* The pool keeps nothing, so there is nothing to trim. */
 int
 simb_do_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
-	return pool_device(pool) < 0 ? CUDA_ERROR_INVALID_VALUE : 0;
+	return sim_pool_trim(pool, minBytesToKeep);
+}
+
+int
+simb_do_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+	int rc = answer_check(value);
+
+	return rc ? rc : sim_graph_memory_get(device, (enum sim_graph_memory_attribute)attr, value);
+}
+
+int
+simb_do_cuDeviceGraphMemTrim(CUdevice device)
+{
+	return sim_graph_memory_trim(device);
 }
