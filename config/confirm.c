@@ -204,6 +204,14 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 	}
 }
 
+/* Its default is another under a take-over: shown in either case. */
+static bool
+is_implied(const struct ca_config *config, const struct ca_option *option)
+{
+	return config->take_over && option->is_key &&
+	       option->offset == offsetof(struct ca_config, async);
+}
+
 void
 ca_config_confirm(const struct ca_config *config, ca_report_fn *report, void *report_arg)
 {
@@ -220,7 +228,7 @@ ca_config_confirm(const struct ca_config *config, ca_report_fn *report, void *re
 			continue;
 		value_print(config, option, value);
 		value_print(&defaults, option, usual);
-		if (!strcmp(value, usual))
+		if (!strcmp(value, usual) && !is_implied(config, option))
 			continue;
 		ca_text_escape(shown, sizeof(shown), value);
 		if (option->is_key)

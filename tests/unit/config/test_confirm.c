@@ -75,6 +75,27 @@ test_every_setting(void **state)
 		assert_string_equal(env.line[i], lines[i]);
 }
 
+/* The confirmed lines as an environment; all keys in one variable. */
+static void
+join(struct fake_env *env, struct fake_env *ret_again)
+{
+	static char conf[4096];
+
+	conf[0] = '\0';
+	for (int line = 0; line < env->lines; line++) {
+		char *equals = strchr(env->line[line], '=');
+
+		*equals = '\0';
+		if (strcmp(env->line[line], "CACHEALLOC_CONF") != 0) {
+			fake_set(ret_again, env->line[line], equals + 1);
+			continue;
+		}
+		check_append(conf, sizeof(conf), *conf ? "," : "");
+		check_append(conf, sizeof(conf), equals + 1);
+		fake_set(ret_again, "CACHEALLOC_CONF", conf);
+	}
+}
+
 /* Loading what was confirmed gives the same struct. */
 static void
 test_round_trip(void **state)
@@ -84,6 +105,7 @@ test_round_trip(void **state)
 	static const char *const disable[] = { "1", "count", "0" };
 	static struct fake_env env, again;
 	struct ca_config config, second;
+	char conf[128];
 
 	static const char *const limits[] = { "90%", "62.5%", "8G", "1.5GiB", "1000", "0.000001%" };
 	static const char *const keys[] = {
@@ -92,6 +114,7 @@ test_round_trip(void **state)
 		"roundup_power2_divisions:[>:2],per_process_memory_fraction:1",
 		"per_process_memory_fraction:0.5",
 	};
+	static const char *const async[] = { "async:keep", "async:driver", "zero:0" };
 
 	for (size_t i = 0; i < 45; i++) {
 		memset(&env, 0, sizeof(env));
@@ -100,15 +123,13 @@ test_round_trip(void **state)
 		fake_set(&env, "CACHEALLOC_STATS", stats[i % 3]);
 		fake_set(&env, "CACHEALLOC_DISABLE", disable[i / 15]);
 		fake_set(&env, "CACHEALLOC_LIMIT", limits[i % 6]);
-		fake_set(&env, "CACHEALLOC_CONF", keys[i % 4]);
+		snprintf(conf, sizeof(conf), "%s,%s", keys[i % 4], async[i % 3]);
+		fake_set(&env, "CACHEALLOC_CONF", conf);
+		fake_set(&env, "CACHEALLOC_TAKEOVER", i % 5 ? "torch,cudf" : "off");
+		fake_set(&env, CA_TORCH_CONF, "max_split_size_mb:77");
 		assert_int_equal(fake_load(&env, &config), 0);
 		confirm(&env, &config);
-		for (int line = 0; line < env.lines; line++) {
-			char *equals = strchr(env.line[line], '=');
-
-			*equals = '\0';
-			fake_set(&again, env.line[line], equals + 1);
-		}
+		join(&env, &again);
 		assert_int_equal(fake_load(&again, &second), 0);
 		if (i % 3 != 1) /* a control character is shown escaped */
 			assert_memory_equal(&config, &second, sizeof(config));
