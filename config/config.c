@@ -212,6 +212,8 @@ value_store(struct ca_config *config, const struct ca_option *option, const char
 		return ca_parse_enum(text, option->accepted, place);
 	case CA_TYPE_WORD:
 		return ca_parse_word(text, option->accepted, place);
+	case CA_TYPE_WORDS:
+		return ca_parse_words(text, option->accepted, place);
 	case CA_TYPE_SIZE:
 		return ca_parse_size(text, option->min, option->max, place);
 	case CA_TYPE_SIZE_UNLIMITED:
@@ -339,12 +341,23 @@ conf_at_least_segment(struct load *load, const struct ca_option *option, uint64_
 	    (unsigned long long)(least >> 20));
 }
 
+/* Rules between keys, when all have been read. */
 static void
-conf_load(struct load *load, const struct ca_option *option, const char *text)
+conf_check(struct load *load)
 {
 	const struct ca_option *split = ca_option_find(true, "max_split_size_mb");
 	const struct ca_option *rounding = ca_option_find(true, "max_non_split_rounding_mb");
 	struct ca_config *config = load->config;
+
+	conf_at_least_segment(load, split, config->max_split_size_bytes);
+	conf_at_least_segment(load, rounding, config->max_non_split_rounding_bytes);
+	if (!(load->set & row_bit(rounding)))
+		config->max_non_split_rounding_bytes = config->large_segment_size_bytes;
+}
+
+static void
+conf_load(struct load *load, const struct ca_option *option, const char *text)
+{
 	struct ca_conf_entry entry;
 
 	if (strnlen(text, CA_CONF_TEXT_MAX + 1) > CA_CONF_TEXT_MAX) {
@@ -353,10 +366,65 @@ conf_load(struct load *load, const struct ca_option *option, const char *text)
 	}
 	while (ca_conf_next(&text, &entry))
 		conf_entry(load, &entry);
-	conf_at_least_segment(load, split, config->max_split_size_bytes);
-	conf_at_least_segment(load, rounding, config->max_non_split_rounding_bytes);
-	if (!(load->set & row_bit(rounding)))
-		config->max_non_split_rounding_bytes = config->large_segment_size_bytes;
+}
+
+/* ---- PyTorch's variable, under a take-over */
+
+/* NULL: a key that is PyTorch's business alone, or has no effect here yet. */
+static const struct ca_option *
+torch_option(const char *key)
+{
+	static const char *const shared[] = { "max_split_size_mb", "garbage_collection_threshold",
+					      "roundup_power2_divisions", "expandable_segments" };
+	const struct ca_option *option;
+
+	for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++) {
+		option = ca_option_find(true, shared[i]);
+		if (!strcmp(key, shared[i]))
+			return option->status == CA_STATUS_BUILT ? option : NULL;
+	}
+	return NULL;
+}
+
+static void
+torch_load(struct load *load, const char *variable, const char *text)
+{
+	char key[SHOWN_BYTES], value[SHOWN_BYTES];
+	struct ca_conf_entry entry;
+	uint64_t found = 0;
+
+	while (ca_conf_next(&text, &entry)) {
+		const struct ca_option *option = torch_option(entry.key);
+
+		if (!option || (load->set & row_bit(option)))
+			continue;
+		if (entry.fault == CA_CONF_GOOD && value_store(load->config, option, entry.value))
+			found |= row_bit(option);
+		else
+			bad(load, "CACHEALLOC_TAKEOVER: in %s '%s:%s' is %s: expected %s", variable,
+			    ca_text_escape(key, sizeof(key), entry.key),
+			    ca_text_escape(value, sizeof(value), entry.value), result_text(load),
+			    option->accepted);
+	}
+	load->set |= found;
+}
+
+/* What a take-over brings with it. */
+static void
+take_over_load(struct load *load, ca_getenv_fn *env, void *env_arg)
+{
+	struct ca_config *config = load->config;
+	const char *variable = CA_TORCH_CONF, *text;
+
+	if (config->take_over && !(load->set & row_bit(ca_option_find(true, "async"))))
+		config->async = CA_ASYNC_TAKEN_OVER;
+	if (!(config->take_over & CA_TAKE_TORCH))
+		return;
+	text = env(env_arg, variable);
+	if (!text)
+		text = env(env_arg, variable = CA_TORCH_CONF_NEW);
+	if (text && strnlen(text, CA_CONF_TEXT_MAX + 1) <= CA_CONF_TEXT_MAX)
+		torch_load(load, variable, text);
 }
 
 /* ---- variables ---- */
@@ -441,6 +509,8 @@ ca_config_load(struct ca_config *ret_config, ca_getenv_fn *env, void *env_arg,
 		if (value && *value)
 			variable_load(&load, option, value);
 	}
+	take_over_load(&load, env, env_arg);
+	conf_check(&load);
 	window_check(&load);
 	interval_imply_stats(&load);
 	if (environ_names)

@@ -29,6 +29,26 @@ enum ca_under_framework {
 	CA_UNDER_CACHE, /* cached like any other request */
 };
 
+/* In the order of options.def. */
+enum ca_async {
+	CA_ASYNC_DRIVER, /* stream-ordered memory as natively */
+	CA_ASYNC_KEEP,   /* the devices' default pools keep what is freed */
+	/* under a take-over, unless the user set it */
+	CA_ASYNC_TAKEN_OVER = CA_ASYNC_KEEP,
+};
+
+/* Bits, in the order of options.def. */
+enum ca_take_over {
+	CA_TAKE_TORCH = 1,
+	CA_TAKE_JAX = 2,
+	CA_TAKE_TENSORFLOW = 4,
+	CA_TAKE_CUDF = 8,
+};
+
+/* PyTorch's variables: where both are set, even to nothing, it reads the first. */
+#define CA_TORCH_CONF "PYTORCH_CUDA_ALLOC_CONF"
+#define CA_TORCH_CONF_NEW "PYTORCH_ALLOC_CONF"
+
 /* Shares are numbers of billionths. */
 #define CA_WHOLE ((uint64_t)1000000000)
 
@@ -64,6 +84,7 @@ struct ca_config {
 	bool poison;              /* memory is filled when it is handed out and when it is freed */
 	bool oom_managed;         /* managed memory where there is no other */
 	unsigned under_framework; /* enum ca_under_framework */
+	unsigned async;           /* enum ca_async */
 	uint64_t min_size_bytes;  /* smaller requests go straight to the driver */
 	uint64_t max_size_bytes;  /* larger ones too; UINT64_MAX: none */
 	struct ca_roundup roundup;
@@ -77,6 +98,7 @@ struct ca_config {
 
 	/* variables with one purpose each */
 	struct ca_limit limit; /* of all device memory of the process, per device */
+	unsigned take_over;    /* enum ca_take_over, or-ed */
 	enum ca_disable disable;
 	bool strict;
 	enum ca_log_level log_level;
@@ -107,8 +129,9 @@ void ca_config_default(struct ca_config *ret_config);
  *
  * A variable that is set to nothing counts as unset. Bad are also: a setting that is known but not
  * in this version, a PyTorch key without meaning here, and a key given twice (the last accepted
- * value wins). Each bad setting is one line; after CA_CONFIG_REPORT_MAX of them one more line says
- * how many were not shown.
+ * value wins). Under CACHEALLOC_TAKEOVER=torch keys that CACHEALLOC_CONF lacks are read from
+ * PyTorch's variable. Each bad setting is one line; after CA_CONFIG_REPORT_MAX of them one more
+ * line says how many were not shown.
  *
  * Returns the number of bad settings; 0 when all is well. *ret_config is valid in either case.
  * Whether any of it is fatal (ret_config->strict) is the caller's business. CACHEALLOC_STRICT is

@@ -67,6 +67,20 @@ enum_print(char *ret, const char *accepted, bool second)
 	text_print(ret, second ? rest : first);
 }
 
+static void
+words_print(char *ret, const char *accepted, unsigned bits)
+{
+	const char *words = ca_parse_words_of(accepted);
+	char word[VALUE_BYTES];
+	size_t length = 0;
+
+	text_print(ret, "off");
+	for (unsigned i = 0; ca_parse_word_at(words, i, word, sizeof(word)); i++)
+		if (bits >> i & 1)
+			length += ca_text_format(ret + length, VALUE_BYTES - length, "%s%s",
+						 length ? "," : "", word);
+}
+
 /* 0: nothing. At most nine places. */
 static void
 fraction_print(char *ret, uint64_t value, uint64_t whole, const char *unit)
@@ -160,6 +174,9 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 	case CA_TYPE_WORD:
 		ca_parse_word_at(option->accepted, *(const unsigned *)place, ret, VALUE_BYTES);
 		break;
+	case CA_TYPE_WORDS:
+		words_print(ret, option->accepted, *(const unsigned *)place);
+		break;
 	case CA_TYPE_SIZE:
 	case CA_TYPE_SIZE_UNLIMITED:
 		size_print(ret, *(const uint64_t *)place);
@@ -187,6 +204,14 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 	}
 }
 
+/* Its default is another under a take-over: shown in either case. */
+static bool
+is_implied(const struct ca_config *config, const struct ca_option *option)
+{
+	return config->take_over && option->is_key &&
+	       option->offset == offsetof(struct ca_config, async);
+}
+
 void
 ca_config_confirm(const struct ca_config *config, ca_report_fn *report, void *report_arg)
 {
@@ -203,7 +228,7 @@ ca_config_confirm(const struct ca_config *config, ca_report_fn *report, void *re
 			continue;
 		value_print(config, option, value);
 		value_print(&defaults, option, usual);
-		if (!strcmp(value, usual))
+		if (!strcmp(value, usual) && !is_implied(config, option))
 			continue;
 		ca_text_escape(shown, sizeof(shown), value);
 		if (option->is_key)

@@ -21,7 +21,9 @@ enum ca_option_type {
 	CA_TYPE_WORD,     /* unsigned: the place of one of the words of `accepted` ("a, b or c") */
 	CA_TYPE_MB,       /* uint64_t, bytes; written in MiB */
 	CA_TYPE_MB_UNLIMITED, /* the same, or UINT64_MAX for the word "unlimited" */
-	CA_TYPE_SIZE,         /* uint64_t, bytes; written with K, M, G or T, or without a letter */
+	CA_TYPE_WORDS, /* unsigned: a bit for each word of a list, by its place behind " list of ";
+			  0: off */
+	CA_TYPE_SIZE,  /* uint64_t, bytes; written with K, M, G or T, or without a letter */
 	CA_TYPE_SIZE_UNLIMITED, /* the same, or UINT64_MAX for the word "unlimited" */
 	CA_TYPE_NUMBER,         /* uint64_t */
 	CA_TYPE_FRACTION,       /* uint64_t, billionths; range likewise */

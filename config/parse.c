@@ -133,6 +133,38 @@ ca_parse_word(const char *text, const char *accepted, unsigned *ret_place)
 	return false;
 }
 
+const char *
+ca_parse_words_of(const char *accepted)
+{
+	return strstr(accepted, " list of ") + strlen(" list of ");
+}
+
+bool
+ca_parse_words(const char *text, const char *accepted, unsigned *ret_bits)
+{
+	char word[CA_CONF_VALUE_MAX];
+	unsigned bits = 0, place;
+	size_t length;
+
+	if (is_word(text, "off")) {
+		*ret_bits = 0;
+		return true;
+	}
+	for (;; text += length + 1) {
+		text += strspn(text, " ");
+		length = strcspn(text, ",");
+		ca_text_format(word, sizeof(word), "%.*s", (int)strcspn(text, ", "), text);
+		if (!*word || strspn(text + strlen(word), " ") != length - strlen(word) ||
+		    !ca_parse_word(word, ca_parse_words_of(accepted), &place))
+			return false;
+		bits |= 1u << place;
+		if (!text[length])
+			break;
+	}
+	*ret_bits = bits;
+	return true;
+}
+
 bool
 ca_parse_disable(const char *text, enum ca_disable *ret_value)
 {

@@ -86,6 +86,12 @@ struct ca_driver {
 	/* Bytes of the context's device that the driver has left, and all of them. 0, or the
 	 * driver's code. */
 	int (*memory_info)(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total);
+	/*
+	 * Memory that the driver keeps for nobody goes back to the system: that of the pools whose
+	 * keeper this process made itself, down to `keep_bytes` each, and if `graphs`, that of
+	 * graphs. Waits for nothing. Returns the bytes that went back. NULL: there is none.
+	 */
+	uint64_t (*pools_trim)(void *self, unsigned device, uint64_t keep_bytes, bool graphs);
 	/* True while any stream of the process captures, or is about to: the allocator then hands
 	 * out new memory only. Cheap, and may be called with a lock held. */
 	bool (*capturing)(void *self);

@@ -268,7 +268,8 @@ take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	do
 		r = take_own(space, segment_bytes, bytes, ret_block);
 	while (r == CA_DRIVER_OUT_OF_MEMORY &&
-	       ca_oom_release_busy_locked(space, segment_bytes, &patience));
+	       (ca_oom_release_pools_locked(space) ||
+		ca_oom_release_busy_locked(space, segment_bytes, &patience)));
 	if (!r)
 		(*ret_block)->segment->captured = true;
 	return r;

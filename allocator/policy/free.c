@@ -294,6 +294,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 {
 	struct ca_patience patience = { 0 };
 	struct ca_spaces busy = { 0 };
+	const struct ca_device *device;
 	struct ca_space *space;
 	struct ca_block *block;
 	uint64_t given = 0;
@@ -316,6 +317,8 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	while (!stopped && cached_bytes(heap) > keep_bytes &&
 	       (block = largest_returnable(heap, &patience, &busy)))
 		given += ca_segment_release_locked(block, &stopped);
+	for (device = heap->devices; device; device = device->next)
+		given += ca_release_pools_locked(device, keep_bytes, false);
 	return given;
 }
 

@@ -151,6 +151,11 @@ uint64_t ca_release_locked(struct ca_space *space, uint64_t bytes, struct ca_pat
 			   bool *ret_busy);
 /* The same, in a new round. */
 uint64_t ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy);
+/* Gives back what the driver keeps for nobody (struct ca_driver, pools_trim). Returns the bytes.
+ * Leaves and retakes the lock. */
+uint64_t ca_release_pools_locked(const struct ca_device *device, uint64_t keep_bytes, bool graphs);
+/* The same for a request that the driver has no memory for. True: some went back. */
+bool ca_oom_release_pools_locked(struct ca_space *space);
 /*
  * Takes what waits in one segment without a live block, all of it freed by the calling thread, off
  * its marks and streams, and makes the segment due for return, which waits (deferred/await.c).

@@ -9,6 +9,8 @@
  *      what the driver lacks, so that no round gives back more than that and one segment. Before
  *      that the driver is polled until the context has finished what it was given, since its
  *      free would wait for that, and an allocation waits for nothing natively (deferred/await.c);
+ *      Then what the driver itself keeps for nobody goes back: graphs' memory, and that of pools
+ *      which keep it because this library made them (async:keep);
  *   4. the host waits for the oldest free of the calling thread, own space first, where that is no
  *      wait for later work, and polls where it is; then 3 again; memory that still waits then (of
  *      graphs, of several threads) goes back once all that its context was given has finished;
@@ -21,7 +23,7 @@
  *   8. the driver's own code, unchanged.
  *
  * While something captures, no mark of a context can be recorded: the streams' own are polled, and
- * whole segments without a live block go back, and that is all.
+ * the driver's pools and whole segments without a live block go back, and that is all.
  *
  * So outside captures "out of memory" is answered only when nothing of ours on that device is left
  * to give, but for what other threads' work still uses. Every round but the last gave something
@@ -261,7 +263,8 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct
 	int r;
 
 	if (ca_release_locked(space, ca_release_needed_locked(space, bytes, true),
-			      &ladder->patience, &busy))
+			      &ladder->patience, &busy) ||
+	    ca_oom_release_pools_locked(space))
 		return true;
 	r = busy ? -EBUSY : look_again(space, generation, &ladder->patience);
 	if (r >= 0)
@@ -336,6 +339,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 		ca_held_look_locked(space);
 		given = ca_release_locked(space, ca_release_needed_locked(space, bytes, segment),
 					  &ladder.patience, &busy) > 0;
+		given = given || ca_oom_release_pools_locked(space);
 		if (given)
 			break;
 		r = busy ? -EBUSY : look_again(space, generation, &ladder.patience);
@@ -343,6 +347,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 		if (!r || !goes_on(heap, &ladder))
 			break;
 	}
+	given = given || ca_oom_release_pools_locked(space);
 	if (!given && busy)
 		given = ca_oom_release_busy_locked(space, bytes, &ladder.patience) > 0;
 	return given;

@@ -59,7 +59,8 @@ int ca_forget_block(struct ca_heap *heap, uint64_t address);
 /* ---- memory that goes back */
 
 /* Gives finished cached segments of all devices back, largest first, until at most `keep_bytes`
- * stay cached. Returns bytes given back; 0 while anything captures. Waits for the device as long as
+ * stay cached; and what the driver's pools keep for nobody beyond that. Returns bytes given
+ * back; 0 while anything captures. Waits for the device as long as
  * its work goes on, ten seconds after it was last seen to: a context that is held up keeps its
  * segments. */
 uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);
@@ -123,9 +124,10 @@ struct ca_tried {
 	unsigned attempts;       /* times the driver was asked again */
 	unsigned given_segments; /* that went back to the driver */
 	uint64_t given_bytes;
-	unsigned waits; /* of the host, for freed memory */
-	bool others;    /* memory that other threads had freed was looked at until patience ended */
-	bool capture;   /* a stream captures: new memory only */
+	uint64_t pool_bytes; /* of the driver's pools and graphs, that went back */
+	unsigned waits;      /* of the host, for freed memory */
+	bool others;  /* memory that other threads had freed was looked at until patience ended */
+	bool capture; /* a stream captures: new memory only */
 	bool rejected_by_us; /* by a limit that the user set: the driver was not asked */
 };
 extern __thread struct ca_tried ca_oom_tried __attribute__((tls_model("initial-exec")));

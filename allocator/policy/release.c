@@ -232,6 +232,36 @@ ca_oom_release_locked(struct ca_space *space, uint64_t bytes, bool *ret_busy)
 	return ca_release_locked(space, bytes, &patience, ret_busy);
 }
 
+uint64_t
+ca_release_pools_locked(const struct ca_device *device, uint64_t keep_bytes, bool graphs)
+{
+	struct ca_space *space = device->spaces;
+	const struct ca_driver *driver;
+	uint64_t given;
+
+	if (!space || !space->heap->driver.pools_trim)
+		return 0;
+	driver = &space->heap->driver;
+	ca_outside_enter_locked(space);
+	given = driver->pools_trim(driver->self, device->ordinal, keep_bytes, graphs);
+	ca_outside_leave(space);
+	if (given)
+		space->device->generation++;
+	return given;
+}
+
+bool
+ca_oom_release_pools_locked(struct ca_space *space)
+{
+	uint64_t given = ca_release_pools_locked(space->device, 0, true);
+
+	if (!given)
+		return false;
+	CA_COUNT(space, flushes);
+	ca_oom_tried.pool_bytes += given;
+	return true;
+}
+
 /* Something in the segment waits, and the calling thread freed all of that. */
 static bool
 has_own_waiting(const struct ca_segment *segment)

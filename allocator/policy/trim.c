@@ -187,6 +187,8 @@ tend(struct ca_space *space, unsigned due, bool may_wait, uint64_t now)
 		trim_idle(space, now);
 	if (due & DUE_CACHED)
 		shrink(space, config->max_cached_bytes, may_wait, now);
+	if (due & (DUE_EVERY | DUE_IDLE | DUE_CACHED))
+		(void)ca_release_pools_locked(device, 0, false);
 }
 
 void

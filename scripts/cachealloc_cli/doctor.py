@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 
-from . import frameworks, paths, roads, surroundings, terminal
+from . import frameworks, paths, roads, settings, surroundings, terminal
 from .args import Option, UsageError, describe, parse
 from .elf import DF_1_NODEFLIB, Elf, ElfError
 from .libraries import Search, closure
@@ -206,7 +206,7 @@ def examine(program, library=None, environ=None):
         check_loader(report, elf, path)
         loaded = closure(elf, path, search)
         check_roads(report, elf, path, search, loaded)
-        note_frameworks(report, path, loaded, environ)
+        note_frameworks(report, path, loaded, settings.taken_over(report.library, environ))
         report.libcuda = search.find("libcuda.so.1", elf, path)
     except ElfError as problem:
         report.decide(UNKNOWN, f"{path}: {problem}")

@@ -23,6 +23,18 @@ FRAMEWORKS = {
              "call cupy.cuda.set_allocator(None) and set CACHEALLOC_CONF=under_framework:cache", ()),
 }
 
+# name -> (word of CACHEALLOC_TAKEOVER, the values by which its memory is stream-ordered, what that road keeps and loses)
+STREAM_ORDERED = {
+    "PyTorch": ("torch", ("backend:cudaMallocAsync",),
+                "memory_stats (bytes), empty_cache, memory fraction, OutOfMemoryError, record_stream and CUDA graphs stay; "
+                "memory_snapshot, memory history, out-of-memory observers, sharing CUDA tensors between processes and "
+                "torch.compile(mode=\"reduce-overhead\") raise, torch.cuda.MemPool and two captures at a time are lost, a "
+                "graph's memory is the driver's (PyTorch 2.7 to 2.15; before 2.0 it raises at the key)"),
+    "JAX": ("jax", ("cuda_async",), "memory_stats (bytes) stays; nothing is preallocated, so other processes may take the memory"),
+    "TensorFlow": ("tensorflow", ("cuda_malloc_async",),
+                   "the limit of a logical device stays, as the pool's threshold; options of its BFC allocator are lost"),
+}
+
 # name -> where its libraries lie below a folder of Python packages
 PLACES = {
     "PyTorch": ("torch/lib/libc10_cuda*.so",),
@@ -95,6 +107,22 @@ def switched_off(name, environ, library):
     return None
 
 
+def _stream_ordered(name, environ, variable):
+    """A phrase, where that variable says that the framework's memory is stream-ordered."""
+    _, values, balance = STREAM_ORDERED.get(name, ("", (), ""))
+    value = "".join(environ.get(variable or "", "").split())
+    if not any(wanted in value if ":" in wanted else wanted == value for wanted in values):
+        return None
+    return f"{name}'s own cache is off ({variable}): its memory is stream-ordered, from the driver's pool: {balance}"
+
+
+def _offer(name):
+    if name not in STREAM_ORDERED:
+        return ""
+    word, _, balance = STREAM_ORDERED[name]
+    return f"; or, for stream-ordered memory, CACHEALLOC_TAKEOVER={word}: {balance}"
+
+
 def setting(environ):
     """under_framework as CACHEALLOC_CONF has it."""
     word = "auto"
@@ -108,6 +136,9 @@ def setting(environ):
 def phrase(name, environ, library):
     """One phrase about a framework that the program has: `library` is the path of a library of it."""
     variable, word = switched_off(name, environ, library), setting(environ)
+    stream_ordered = _stream_ordered(name, environ, variable)
+    if stream_ordered:
+        return stream_ordered
     if word == "cache":
         return f"{name}: what it asks of cudaMalloc is cached like any other request (under_framework:cache)"
     if variable and word == "auto":
@@ -115,4 +146,4 @@ def phrase(name, environ, library):
     if variable:
         return f"{name}'s own cache is off ({variable}), but what it asks for goes straight through (under_framework:pass)"
     return (f"{name}'s own cache is on: requests go straight to the driver; to let cachealloc take over, "
-            f"{FRAMEWORKS[name][1]}")
+            f"{FRAMEWORKS[name][1]}" + _offer(name))

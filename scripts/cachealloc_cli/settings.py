@@ -28,6 +28,8 @@ VARIABLES = (
                                          "--stats.", "TIME")),
     ("CACHEALLOC_TRACE", Option("--trace", "value", "Record every allocation and free into FILE, for replay. %p is the "
                                 "pid.", "FILE")),
+    ("CACHEALLOC_TAKEOVER", Option("--take-over", "value", "Put frameworks on stream-ordered memory: a list of torch, jax, "
+                                   "tensorflow, cudf.", "LIST")),
     ("CACHEALLOC_LOG", Option("--log", "value", "off, error, warn (default), info or debug.", "LEVEL")),
     ("CACHEALLOC_LOG_FILE", Option("--log-file", "value", "Log lines go to FILE instead of stderr.", "FILE")),
     ("CACHEALLOC_DISABLE", Option("--disable", "optional", "Pass every call through; --disable=count still "
@@ -110,6 +112,28 @@ def faults(library, environ):
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     return done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else None
+
+
+# Variables of frameworks that a take-over sets.
+TAKEN = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING", "XLA_PYTHON_CLIENT_ALLOCATOR",
+         "XLA_PYTHON_CLIENT_PREALLOCATE", "TF_GPU_ALLOCATOR", "CUDF_PANDAS_RMM_MODE")
+
+
+def taken_over(library, environ):
+    """`environ` as a program under the library finds it: CACHEALLOC_TAKEOVER may change variables of frameworks. The
+    library is asked; where it cannot be, nothing is changed."""
+    if not library or not environ.get("CACHEALLOC_TAKEOVER"):
+        return environ
+    env = {name: value for name, value in environ.items() if name.startswith(PREFIX) or name in TAKEN}
+    code = f"import json, os; print(json.dumps({{n: os.environ[n] for n in {TAKEN!r} if n in os.environ}}))"
+    try:
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", code], timeout=20, check=False, stdin=subprocess.DEVNULL,
+                              env={**{n: v for n, v in os.environ.items() if not n.startswith(PREFIX) and n not in TAKEN},
+                                   **env, "LD_PRELOAD": library},
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return {**environ, **json.loads(done.stdout)}
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return environ
 
 
 def refuse(library, changes):

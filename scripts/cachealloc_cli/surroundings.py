@@ -70,7 +70,10 @@ def settings_notes(environ, library):
 def pytorch_notes(environ):
     """Settings of PyTorch's own allocator: PYTORCH_ALLOC_CONF counts only where the older name is not set at all."""
     older, newer = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
-    notes = [(False, f"{name}={environ[name]} is for PyTorch's own cache: cachealloc reads CACHEALLOC_CONF")
+    taken = "torch" in environ.get("CACHEALLOC_TAKEOVER", "").lower()
+    reader = ("PyTorch, and counts where CACHEALLOC_CONF lacks a key" if taken
+              else "PyTorch's own cache: cachealloc reads CACHEALLOC_CONF")
+    notes = [(False, f"{name}={environ[name]} is for {reader}")
              for name in (older, newer) if environ.get(name) and (name == older or older not in environ)]
     if environ.get(newer) and older in environ:
         value = f"to {environ[older]}" if environ[older] else "to nothing"

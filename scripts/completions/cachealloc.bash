@@ -11,7 +11,7 @@ _cachealloc() {
 	fi
 	verb=${COMP_WORDS[1]}
 	case $verb in
-	run) options="--conf --limit --stats --stats-interval --trace --log --log-file --disable --strict --sim --library --dry-run --help" ;;
+	run) options="--conf --limit --stats --stats-interval --trace --take-over --log --log-file --disable --strict --sim --library --dry-run --help" ;;
 	compare) options="--runs --warmup --conf-a --conf-b --json --force --ignore-failure --seed --fail-above --sim --library --help" ;;
 	replay) options="--conf --memory --lag --find-min-capacity --time --json --help" ;;
 	doctor | version) options="--json --library --help" ;;
@@ -21,6 +21,10 @@ _cachealloc() {
 	case $prev in
 	--log)
 		mapfile -t COMPREPLY < <(compgen -W "off error warn info debug" -- "$cur")
+		return
+		;;
+	--take-over)
+		mapfile -t COMPREPLY < <(compgen -W "torch jax tensorflow cudf" -- "$cur")
 		return
 		;;
 	--library | --log-file | --trace | --json)
@@ -37,7 +41,7 @@ _cachealloc() {
 			i=$((i + 1))
 			break
 			;;
-		--conf | --limit | --memory | --stats-interval | --trace | --log | --log-file | --library | -r | --runs | --warmup | --conf-a | --conf-b | --seed | --fail-above)
+		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --log | --log-file | --library | -r | --runs | --warmup | --conf-a | --conf-b | --seed | --fail-above)
 			i=$((i + 1))
 			;;
 		--json) [[ $verb == compare ]] && i=$((i + 1)) ;;

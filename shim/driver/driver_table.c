@@ -19,6 +19,7 @@
 
 #include "shim/bind/libcuda.h"
 #include "shim/driver/context_event.h"
+#include "shim/driver/pools.h"
 #include "shim/driver/stream_event.h"
 #include "shim/state/process.h"
 #include "shim/track/assumptions.h"
@@ -223,6 +224,7 @@ ca_driver_table(void)
 		.synchronize = synchronize,
 		.memory_info = memory_info,
 		.context_synchronize = context_synchronize,
+		.pools_trim = ca_pools_trim,
 		.capturing = capturing,
 		.orders = orders,
 		.clock_ns = clock_ns,

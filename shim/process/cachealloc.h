@@ -21,7 +21,8 @@ const char *cachealloc_version(void);
 size_t cachealloc_check_settings(char *text, size_t size);
 /*
  * Gives cached segments that the device has finished with back to the driver, largest first, until
- * at most `keep_bytes` stay cached. Returns the bytes given back; 0 while a stream captures, or
+ * at most `keep_bytes` stay cached; and under async:keep what each default pool keeps beyond that.
+ * Returns the bytes given back; 0 while a stream captures, or
  * when nothing is served here. May wait for the device, as cuMemFree does.
  */
 uint64_t cachealloc_trim(uint64_t keep_bytes);

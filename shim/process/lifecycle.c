@@ -17,7 +17,9 @@
 #include "shim/bind/object.h"
 #include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
+#include "shim/driver/pools.h"
 #include "shim/framework/framework.h"
+#include "shim/framework/take_over.h"
 #include "shim/process/introduce.h"
 #include "shim/process/oom_message.h"
 #include "shim/process/registration_listener.h"
@@ -56,6 +58,7 @@ after_fork_child(void)
 	ca_dump_after_fork_child();
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();
+	ca_pools_after_fork_child();
 	ca_hook_register_after_fork_child();
 	ca_framework_after_fork_child();
 	ca_report_after_fork_child();
@@ -108,6 +111,15 @@ read_configuration(struct ca_config *config)
 		ca_introduce_library();
 		ca_config_confirm(config, report_config, NULL);
 	}
+	ca_take_over_report();
+}
+
+static void
+note_device(CUdevice device)
+{
+	ca_dump_note_device(device);
+	if (process.caches && process.config.async == CA_ASYNC_KEEP)
+		ca_pools_keep(device);
 }
 
 static void
@@ -141,7 +153,7 @@ make(void)
 	process.ticks = process.fills || process.config.stats_interval_ns || ca_tracing_tracer ||
 			ca_auto_trim_is_wanted(&process.config);
 	process.is_plain = process.caches && !process.has_extras && !process.ticks;
-	process.note_device = ca_dump_note_device;
+	process.note_device = note_device;
 	ca_dump_start(&process.config);
 	ca_fallback_start(&process);
 	atomic_store_explicit(&ca_process_record, &process, memory_order_release);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The life of this process's record (shim/state/process.h): made at the first hooked call that
- * needs it; no constructor, no thread, no driver call. A forked child starts anew (what the parent
+ * needs it; no thread, no driver call. A forked child starts anew (what the parent
  * held is the parent's). At exit, statistics are written if they were asked for and at least one
  * hooked call was made.
  */

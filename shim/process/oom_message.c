@@ -108,6 +108,9 @@ print_tried(const struct ca_tried *tried)
 			SIZE(tried->given_bytes));
 		return;
 	}
+	if (tried->pool_bytes)
+		ca_warn("out of memory: %s went back from pools and graphs of the driver's",
+			SIZE(tried->pool_bytes));
 	ca_warn("out of memory: tried: searched %u times, asked the driver %u times more, gave %s "
 		"(%u segments) back to it, waited %u times for freed memory%s",
 		tried->searches, tried->attempts, SIZE(tried->given_bytes), tried->given_segments,

@@ -103,11 +103,20 @@ word_for(const struct ca_real *real, CUgraph graph)
 	return harmless ? EXEC_SEEN : EXEC_SEEN | EXEC_HAZARD;
 }
 
+static _Atomic bool any_made;
+
+bool
+ca_graphs_any(void)
+{
+	return atomic_load_explicit(&any_made, memory_order_relaxed);
+}
+
 void
 ca_graphs_made(const struct ca_real *real, CUgraphExec exec, CUgraph graph)
 {
 	uint64_t old;
 
+	atomic_store_explicit(&any_made, true, memory_order_relaxed);
 	if (ca_handles_put(&execs, exec, word_for(real, graph), &old))
 		(void)ca_handles_remove(&execs, exec); /* not seen: a hazard */
 }

@@ -20,6 +20,8 @@
 
 /* `exec` was made from `graph`. */
 void ca_graphs_made(const struct ca_real *real, CUgraphExec exec, CUgraph graph);
+/* True if the process has made any. */
+bool ca_graphs_any(void);
 /* `exec` now also runs what is in `graph`. */
 void ca_graphs_extended(const struct ca_real *real, CUgraphExec exec, CUgraph graph);
 /* Before the real destroy. */

@@ -58,10 +58,10 @@ def test_no_string_function_of_the_process(dynamic):
     assert [name for name in undefined if re.match(r"_*(str|stp|mem|rawmem|b(cmp|copy|zero)$)", name)] == []
 
 
-def test_no_constructor_of_ours(dynamic):
-    """gcc's own frame_dummy is the one entry that every shared library has."""
+def test_one_constructor_of_ours(dynamic):
+    """That of shim/framework/take_over.c; gcc's own frame_dummy is in every shared library."""
     size = re.search(r"\(INIT_ARRAYSZ\)\s+(\d+)", dynamic)
-    assert not size or int(size.group(1)) <= 8
+    assert int(size.group(1)) <= 16
 
 
 def test_bound_at_load_and_not_writable_afterwards(dynamic):

@@ -280,8 +280,9 @@ def test_frameworks_of_the_program_are_named_with_their_take_over_setting(doctor
     program = crafted.elf(needed=["libc10_cuda.so", "libcuda.so.1"])
     clean = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "", "PYTORCH_CUDA_ALLOC_CONF": ""}
     _, data = doctor(program, **clean)
-    assert texts(data).count("PyTorch's own cache is on: requests go straight to the driver; to let cachealloc take over, "
-                             "set PYTORCH_NO_CUDA_MEMORY_CACHING=1") == 1
+    said, = [text for text in texts(data) if "own cache" in text]
+    assert said.startswith("PyTorch's own cache is on: requests go straight to the driver; to let cachealloc take over, "
+                           "set PYTORCH_NO_CUDA_MEMORY_CACHING=1; or, for stream-ordered memory, CACHEALLOC_TAKEOVER=torch: ")
     for off in ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, {"PYTORCH_CUDA_ALLOC_CONF": "a:1, backend: cudaMallocAsync"}):
         _, data = doctor(program, **{**clean, **off})
         assert any("PyTorch's own cache is off" in text for text in texts(data)), texts(data)
@@ -291,6 +292,31 @@ def test_frameworks_of_the_program_are_named_with_their_take_over_setting(doctor
     assert any("PyTorch's own cache is off (PYTORCH_ALLOC_CONF)" in text for text in texts(data)), texts(data)
     _, data = doctor(program, **clean, CACHEALLOC_CONF="reuse:finished,under_framework:cache")
     assert any("cached like any other request" in text for text in texts(data))
+
+
+@pytest.mark.skipif("CACHEALLOC_TEST_SANITIZER" in os.environ, reason="Python cannot load a library with a sanitizer")
+def test_what_a_take_over_keeps_and_loses(cli, tmp_path, monkeypatch):
+    """By the library's own decision, as a program under it would find its environment."""
+    if not LIBRARY.is_file():
+        pytest.skip(f"{LIBRARY} is not built")
+    for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "libc10_cuda.so").write_bytes(crafted.elf(interpreter=None, soname="libc10_cuda.so"))
+    program = tmp_path / "program"
+    program.write_bytes(crafted.elf(needed=["libc10_cuda.so", "libcuda.so.1"]))
+    program.chmod(0o755)
+
+    def doctor(**env):
+        done = cli("doctor", "--json", "--library", LIBRARY, program, LD_LIBRARY_PATH=tmp_path, CACHEALLOC_TAKEOVER="torch", **env)
+        return json.loads(done.stdout)
+
+    data = doctor(PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:64")
+    assert any("counts where CACHEALLOC_CONF lacks a key" in text for text in texts(data))
+    said, = [text for text in texts(data) if text.startswith("PyTorch's own cache")]
+    assert said.startswith("PyTorch's own cache is off (PYTORCH_CUDA_ALLOC_CONF): its memory is stream-ordered")
+    assert "empty_cache" in said.split("stay;")[0] and "memory_snapshot" in said.split("stay;")[1]
+    data = doctor(PYTORCH_CUDA_ALLOC_CONF="backend:native")
+    assert any(text.startswith("PyTorch's own cache is on") for text in texts(data))
 
 
 def test_frameworks_of_a_python_are_found_where_it_keeps_its_packages(doctor, tmp_path):

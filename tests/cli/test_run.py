@@ -80,6 +80,7 @@ def test_a_path_the_loader_would_split_is_refused(cli, stub_build, tmp_path):
     (["--stats-interval", "10s"], "CACHEALLOC_STATS_INTERVAL", "10s"),
     (["--trace=t-%p.trace"], "CACHEALLOC_TRACE", "t-%p.trace"),
     (["--limit", "8G"], "CACHEALLOC_LIMIT", "8G"),
+    (["--take-over", "torch,jax"], "CACHEALLOC_TAKEOVER", "torch,jax"),
     (["--log", "info"], "CACHEALLOC_LOG", "info"),
     (["--log-file=l.log"], "CACHEALLOC_LOG_FILE", "l.log"),
     (["--conf", "a:1", "--conf=b:[1,2]"], "CACHEALLOC_CONF", "a:1,b:[1,2]"),
@@ -97,7 +98,7 @@ def test_every_variable_has_an_option():
     from cachealloc_cli.launch import OPTIONS
     for name, option in settings.VARIABLES:
         assert option in OPTIONS
-        assert "--" + name[len("CACHEALLOC_"):].lower().replace("_", "-") in option.names
+        assert name[len("CACHEALLOC_"):].lower().replace("_", "") in [each.replace("-", "") for each in option.names]
 
 
 def test_variables_are_those_of_the_table():
@@ -131,6 +132,7 @@ def needs_the_library():
     (["--conf", "expandable_segments:True"], "not in this version"),
     (["--conf", "zero:True,zero:False"], "more than once: the last one, 'False', is refused"),
     (["--stats=json"], "as ./name has"), (["--trace", "1"], "as ./name has"), (["--limit", "8X"], "'8X'"),
+    (["--take-over", "auto"], "CACHEALLOC_TAKEOVER: 'auto' is refused: expected off, or a list of torch"),
     (["--disable=2"], "'2'"), (["--log", "loud"], "'loud'"), (["--stats-interval", "1"], "'1'"),
 ])
 @pytest.mark.parametrize("dry", [[], ["-n"]])

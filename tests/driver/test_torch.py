@@ -42,6 +42,39 @@ def test_as_natively():
     assert "only finished memory" not in told.stderr
 
 
+KEYS = {
+    "neither": {}, "older": {"PYTORCH_CUDA_ALLOC_CONF": "pinned_use_cuda_host_register:True"},
+    "older, empty": {"PYTORCH_CUDA_ALLOC_CONF": ""}, "newer": {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"},
+    "both": {"PYTORCH_CUDA_ALLOC_CONF": "pinned_use_cuda_host_register:True",
+             "PYTORCH_ALLOC_CONF": "garbage_collection_threshold:0.8"},
+}
+
+
+@pytest.mark.skipif(not drivers(), reason="no driver library of NVIDIA's (build-drivers.log)")
+@pytest.mark.parametrize("case", KEYS)
+def test_taken_over(case):
+    """By its own answer; and its start is otherwise that of a user who sets the same."""
+    folder, keys = drivers()[-1].parent, KEYS[case]
+    told = start(LD_LIBRARY_PATH=folder, CACHEALLOC_TAKEOVER="torch", CACHEALLOC_LOG="info", **keys)
+    assert told.stdout.splitlines()[-1] == "backend cudaMallocAsync"
+    assert "info: CACHEALLOC_TAKEOVER=torch: PYTORCH_CUDA_ALLOC_CONF=" in told.stderr
+    quiet = start(LD_LIBRARY_PATH=folder, CACHEALLOC_TAKEOVER="torch", **keys)
+    value = ",".join(part for part in (keys.get("PYTORCH_CUDA_ALLOC_CONF", keys.get("PYTORCH_ALLOC_CONF")),
+                                       "backend:cudaMallocAsync") if part)
+    plain = start(preload=False, LD_LIBRARY_PATH=folder, PYTORCH_CUDA_ALLOC_CONF=value)
+    assert (quiet.stdout, quiet.stderr) == (plain.stdout, plain.stderr)
+
+
+@pytest.mark.skipif(not drivers(), reason="no driver library of NVIDIA's (build-drivers.log)")
+@pytest.mark.parametrize("keys", [{"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}], ids=str)
+def test_not_taken_over_where_the_user_has_chosen(keys):
+    folder = drivers()[-1].parent
+    told = start(LD_LIBRARY_PATH=folder, CACHEALLOC_TAKEOVER="torch", **keys)
+    plain = start(preload=False, LD_LIBRARY_PATH=folder, **keys)
+    assert told.stdout == plain.stdout and told.stdout.splitlines()[-1] == "backend native"
+    assert told.stderr.count("CACHEALLOC_TAKEOVER=torch changes nothing") == 1
+
+
 def test_recognised(tmp_path):
     """By the line about its cache, which is off here: while it is on, one comes with PyTorch's first allocation."""
     stats = tmp_path / "stats.json"

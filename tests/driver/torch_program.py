@@ -33,3 +33,4 @@ else:
                      torch.cuda.synchronize, torch.cuda.Stream, lambda: torch.zeros(1, device="cuda")):
         attempt(question)
     print((torch.ones(64, 64) @ torch.ones(64, 64)).sum().item())
+    print("backend", torch.cuda.get_allocator_backend())

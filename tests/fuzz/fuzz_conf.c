@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The environment: lines NAME=value, without the CACHEALLOC_ prefix (a line without = is
- * CACHEALLOC_CONF). Whatever the text: as many lines are reported as are returned, each complete
- * and printable; the configuration is a valid one; and what is printed of it, set again, makes the
- * same one without a complaint.
+ * CACHEALLOC_CONF), or PyTorch's variables. Whatever the text: as many lines are reported as are
+ * returned, each complete and printable; the configuration is a valid one; and what is printed of
+ * it, set again, makes the same one without a complaint.
  */
 #include <stdio.h>
 
@@ -57,9 +57,11 @@ get(void *arg, const char *name)
 {
 	const struct environment *env = arg;
 
-	require(!strncmp(name, "CACHEALLOC_", 11));
+	bool ours = !strncmp(name, "CACHEALLOC_", 11);
+
+	require(ours || !strcmp(name, CA_TORCH_CONF) || !strcmp(name, CA_TORCH_CONF_NEW));
 	for (unsigned i = 0; i < env->n; i++)
-		if (!strcmp(env->name[i], name + 11))
+		if (!strcmp(env->name[i], ours ? name + 11 : name))
 			return env->value[i];
 	return NULL;
 }
@@ -114,6 +116,7 @@ check_valid(const struct ca_config *config)
 		require(!i ||
 			config->roundup.interval[i - 1].below < config->roundup.interval[i].below);
 	}
+	require(config->async <= CA_ASYNC_KEEP && config->take_over < 2 * CA_TAKE_CUDF);
 	require(config->under_framework <= CA_UNDER_CACHE && config->disable <= CA_DISABLE_COUNT);
 	require(config->log_level <= CA_LOG_DEBUG);
 	require(memchr(config->log_file, 0, CA_PATH_MAX) &&

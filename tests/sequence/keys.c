@@ -111,7 +111,7 @@ static const struct generator variables[] = {
 	{ "CONF", NULL, 0, 0 },           { "LOG", NULL, 0, 0 },
 	{ "LOG_FILE", NULL, 0, 0 },       { "STATS", NULL, 0, 0 },
 	{ "STATS_INTERVAL", NULL, 0, 0 }, { "LIMIT", limit, 30, 500 },
-	{ "TRACE", NULL, 0, 0 },
+	{ "TRACE", NULL, 0, 0 },          { "TAKEOVER", NULL, 0, 0 },
 };
 
 /* The two sizes with a rule to the first one always keep it. */
@@ -123,6 +123,7 @@ static const struct generator keys[] = {
 	{ "reuse", choice, 0, 0 },
 	{ "free_sync", choice, 0, 0 },
 	{ "under_framework", word, 0, 0 },
+	{ "async", word, 0, 0 },
 	{ "min_size", kib, 0, 2048 },
 	{ "max_size", kib, 4096, 65536 },
 	{ "roundup_power2_divisions", roundup, 0, 0 },

@@ -83,10 +83,10 @@ def test_nothing_that_old_libc_has_elsewhere():
 
 
 @plain_only
-def test_no_constructor():
-    # the one entry is the compiler's own frame_dummy
+def test_one_constructor():
+    # beside the compiler's own frame_dummy: shim/framework/take_over.c, which looks for one variable
     sizes = re.findall(r"\(INIT_ARRAYSZ\)\s+(\d+)", readelf("--dynamic"))
-    assert sizes in ([], ["8"])
+    assert sizes in (["8"], ["16"])
 
 
 def test_own_calls_stay_ours():

@@ -263,7 +263,13 @@ static const struct bad_row bad_rows[] = {
 	{ "CACHEALLOC_SNAPSHOT", "x", "not in this version" },
 	{ "CACHEALLOC_SNAPSHOT_ON", "exit", "not in this version" },
 	{ "CACHEALLOC_SIGNAL", "USR2", "not in this version" },
-	{ "CACHEALLOC_TAKEOVER", "torch", "not in this version" },
+	{ "CACHEALLOC_TAKEOVER", "auto",
+	  "'auto' is refused: expected off, or a list of torch, jax, tensorflow, cudf" },
+	{ "CACHEALLOC_TAKEOVER", "torch,", NULL },
+	{ "CACHEALLOC_TAKEOVER", "torch,off", NULL },
+	{ "CACHEALLOC_TAKEOVER", "torch jax", NULL },
+	{ "CACHEALLOC_TAKEOVER", "1", NULL },
+	{ NULL, "async:pool", "'pool' is refused: expected driver or keep" },
 };
 
 static void
@@ -280,6 +286,81 @@ test_a_window_of_sizes_that_nothing_is_in_is_refused(void **state)
 	assert_non_null(strstr(env.line[0], "min_size is larger than max_size"));
 	assert_int_equal(config.min_size_bytes, 0);
 	assert_true(config.max_size_bytes == UINT64_MAX);
+}
+
+static void
+test_a_take_over_keeps_pools_unless_the_user_says_otherwise(void **state)
+{
+	struct ca_config config;
+	struct fake_env env = { 0 };
+
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.async, CA_ASYNC_DRIVER);
+	fake_set(&env, "CACHEALLOC_TAKEOVER", "tensorflow");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.take_over, CA_TAKE_TENSORFLOW);
+	assert_int_equal(config.async, CA_ASYNC_TAKEN_OVER);
+	fake_set(&env, "CACHEALLOC_TAKEOVER", "off");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.take_over, 0);
+	assert_int_equal(config.async, CA_ASYNC_DRIVER);
+	fake_set(&env, "CACHEALLOC_TAKEOVER", "torch,jax");
+	fake_set(&env, "CACHEALLOC_CONF", "async:driver");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.async, CA_ASYNC_DRIVER);
+	fake_set(&env, "CACHEALLOC_TAKEOVER", NULL);
+	fake_set(&env, "CACHEALLOC_CONF", "async:keep");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.async, CA_ASYNC_KEEP);
+}
+
+/* PyTorch's variable, under a take-over of it only; CACHEALLOC_CONF first, key by key. */
+static void
+test_keys_of_pytorchs_variable(void **state)
+{
+	struct ca_config config, defaults;
+	struct fake_env env = { 0 };
+
+	ca_config_default(&defaults);
+	fake_set(&env, CA_TORCH_CONF,
+		 "max_split_size_mb:64, garbage_collection_threshold:0.8,expandable_segments:True,"
+		 "max_non_split_rounding_mb:40,roundup_power2_divisions:[256:1,>:4],nonsense:1,x,"
+		 "large_segment_size_mb:40,backend:native");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_memory_equal(&config, &defaults, sizeof(config));
+	fake_set(&env, "CACHEALLOC_TAKEOVER", "jax");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_true(config.max_split_size_bytes == UINT64_MAX);
+	fake_set(&env, "CACHEALLOC_TAKEOVER", "jax,torch");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.max_split_size_bytes, 64 * MIB);
+	assert_int_equal(config.gc_threshold, 800000000);
+	assert_int_equal(config.roundup.count, 2);
+	assert_int_equal(config.max_non_split_rounding_bytes, 20 * MIB);
+	assert_int_equal(config.large_segment_size_bytes, 20 * MIB);
+	fake_set(&env, "CACHEALLOC_CONF", "max_split_size_mb:100");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.max_split_size_bytes, 100 * MIB);
+	assert_int_equal(config.gc_threshold, 800000000);
+	/* the newer variable counts only where the older is not set at all */
+	fake_set(&env, CA_TORCH_CONF_NEW, "garbage_collection_threshold:0.5");
+	fake_set(&env, CA_TORCH_CONF, "");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.gc_threshold, 0);
+	fake_set(&env, CA_TORCH_CONF, NULL);
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.gc_threshold, 500000000);
+	fake_set(&env, CA_TORCH_CONF_NEW, "garbage_collection_threshold:7");
+	assert_int_equal(fake_load(&env, &config), 1);
+	assert_string_equal(env.line[0], "CACHEALLOC_TAKEOVER: in PYTORCH_ALLOC_CONF "
+					 "'garbage_collection_threshold:7' is ignored: expected a "
+					 "number between 0 and 1, such as 0.8");
+	assert_int_equal(config.gc_threshold, 0);
+	/* the rule between two keys holds across the two variables */
+	fake_set(&env, CA_TORCH_CONF_NEW, "max_split_size_mb:20");
+	fake_set(&env, "CACHEALLOC_CONF", "large_segment_size_mb:64");
+	assert_int_equal(fake_load(&env, &config), 1);
+	assert_true(config.max_split_size_bytes == UINT64_MAX);
 }
 
 /* Every line is one line, printable, of bounded length, and names its variable. */
@@ -438,7 +519,7 @@ test_unknown_variables(void **state)
 		env.line[3],
 		"CACHEALLOC_QWERTYUIOP: unknown variable is ignored: expected CACHEALLOC_ "
 		"and one of STRICT, DISABLE, CONF, LOG, LOG_FILE, STATS, "
-		"STATS_INTERVAL, LIMIT, TRACE");
+		"STATS_INTERVAL, LIMIT, TRACE, TAKEOVER");
 }
 
 static void
@@ -590,6 +671,8 @@ main(void)
 		cmocka_unit_test(test_long_values),
 		cmocka_unit_test(test_many_bad_settings),
 		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_a_take_over_keeps_pools_unless_the_user_says_otherwise),
+		cmocka_unit_test(test_keys_of_pytorchs_variable),
 	};
 
 	return cmocka_run_group_tests_name("config", tests, NULL, NULL);

@@ -32,6 +32,7 @@ test_every_setting(void **state)
 		"CACHEALLOC_STATS=stats.%p.json",
 		"CACHEALLOC_STATS_INTERVAL=10s",
 		"CACHEALLOC_LIMIT=1536M",
+		"CACHEALLOC_TAKEOVER=torch,tensorflow",
 		"CACHEALLOC_CONF=large_segment_size_mb:32",
 		"CACHEALLOC_CONF=max_split_size_mb:40",
 		"CACHEALLOC_CONF=max_non_split_rounding_mb:50",
@@ -39,6 +40,7 @@ test_every_setting(void **state)
 		"CACHEALLOC_CONF=reuse:finished",
 		"CACHEALLOC_CONF=free_sync:host",
 		"CACHEALLOC_CONF=under_framework:cache",
+		"CACHEALLOC_CONF=async:keep",
 		"CACHEALLOC_CONF=min_size:64K",
 		"CACHEALLOC_CONF=max_size:1048577",
 		"CACHEALLOC_CONF=roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
@@ -65,11 +67,33 @@ test_every_setting(void **state)
 			"min_reserve_mb:64,trim_idle_ms:500,trim_every:1000,zero:True,"
 			"poison:yes,oom_retry_ms:20,oom_fallback:managed");
 	fake_set(&env, "CACHEALLOC_LIMIT", "1.5G");
+	fake_set(&env, "CACHEALLOC_TAKEOVER", "Tensorflow, torch");
 	assert_int_equal(fake_load(&env, &config), 0);
 	confirm(&env, &config);
-	assert_int_equal(env.lines, 27);
-	for (int i = 0; i < 27; i++)
+	assert_int_equal(env.lines, 29);
+	for (int i = 0; i < 29; i++)
 		assert_string_equal(env.line[i], lines[i]);
+}
+
+/* The confirmed lines as an environment; all keys in one variable. */
+static void
+join(struct fake_env *env, struct fake_env *ret_again)
+{
+	static char conf[4096];
+
+	conf[0] = '\0';
+	for (int line = 0; line < env->lines; line++) {
+		char *equals = strchr(env->line[line], '=');
+
+		*equals = '\0';
+		if (strcmp(env->line[line], "CACHEALLOC_CONF") != 0) {
+			fake_set(ret_again, env->line[line], equals + 1);
+			continue;
+		}
+		check_append(conf, sizeof(conf), *conf ? "," : "");
+		check_append(conf, sizeof(conf), equals + 1);
+		fake_set(ret_again, "CACHEALLOC_CONF", conf);
+	}
 }
 
 /* Loading what was confirmed gives the same struct. */
@@ -81,6 +105,7 @@ test_round_trip(void **state)
 	static const char *const disable[] = { "1", "count", "0" };
 	static struct fake_env env, again;
 	struct ca_config config, second;
+	char conf[128];
 
 	static const char *const limits[] = { "90%", "62.5%", "8G", "1.5GiB", "1000", "0.000001%" };
 	static const char *const keys[] = {
@@ -89,6 +114,7 @@ test_round_trip(void **state)
 		"roundup_power2_divisions:[>:2],per_process_memory_fraction:1",
 		"per_process_memory_fraction:0.5",
 	};
+	static const char *const async[] = { "async:keep", "async:driver", "zero:0" };
 
 	for (size_t i = 0; i < 45; i++) {
 		memset(&env, 0, sizeof(env));
@@ -97,15 +123,13 @@ test_round_trip(void **state)
 		fake_set(&env, "CACHEALLOC_STATS", stats[i % 3]);
 		fake_set(&env, "CACHEALLOC_DISABLE", disable[i / 15]);
 		fake_set(&env, "CACHEALLOC_LIMIT", limits[i % 6]);
-		fake_set(&env, "CACHEALLOC_CONF", keys[i % 4]);
+		snprintf(conf, sizeof(conf), "%s,%s", keys[i % 4], async[i % 3]);
+		fake_set(&env, "CACHEALLOC_CONF", conf);
+		fake_set(&env, "CACHEALLOC_TAKEOVER", i % 5 ? "torch,cudf" : "off");
+		fake_set(&env, CA_TORCH_CONF, "max_split_size_mb:77");
 		assert_int_equal(fake_load(&env, &config), 0);
 		confirm(&env, &config);
-		for (int line = 0; line < env.lines; line++) {
-			char *equals = strchr(env.line[line], '=');
-
-			*equals = '\0';
-			fake_set(&again, env.line[line], equals + 1);
-		}
+		join(&env, &again);
 		assert_int_equal(fake_load(&again, &second), 0);
 		if (i % 3 != 1) /* a control character is shown escaped */
 			assert_memory_equal(&config, &second, sizeof(config));

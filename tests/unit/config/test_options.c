@@ -28,17 +28,18 @@ test_sets(void **state)
 {
 	char text[NAMES_BYTES];
 
-	assert_string_equal(names(text, false, CA_STATUS_BUILT),
-			    "STRICT DISABLE CONF LOG LOG_FILE STATS STATS_INTERVAL LIMIT TRACE");
-	assert_string_equal(names(text, false, CA_STATUS_LATER),
-			    "SNAPSHOT SNAPSHOT_ON SIGNAL TAKEOVER");
+	assert_string_equal(
+		names(text, false, CA_STATUS_BUILT),
+		"STRICT DISABLE CONF LOG LOG_FILE STATS STATS_INTERVAL LIMIT TRACE TAKEOVER");
+	assert_string_equal(names(text, false, CA_STATUS_LATER), "SNAPSHOT SNAPSHOT_ON SIGNAL");
 	assert_string_equal(names(text, false, CA_STATUS_OURS), "BUILD TEST_* TRACES");
-	assert_string_equal(names(text, true, CA_STATUS_BUILT),
-			    "large_segment_size_mb max_split_size_mb max_non_split_rounding_mb "
-			    "reuse_slack_mb reuse free_sync under_framework min_size max_size "
-			    "give_back roundup_power2_divisions garbage_collection_threshold "
-			    "per_process_memory_fraction max_cached_mb min_reserve_mb trim_idle_ms "
-			    "trim_every zero poison oom_retry_ms oom_fallback");
+	assert_string_equal(
+		names(text, true, CA_STATUS_BUILT),
+		"large_segment_size_mb max_split_size_mb max_non_split_rounding_mb "
+		"reuse_slack_mb reuse free_sync under_framework async min_size max_size "
+		"give_back roundup_power2_divisions garbage_collection_threshold "
+		"per_process_memory_fraction max_cached_mb min_reserve_mb trim_idle_ms "
+		"trim_every zero poison oom_retry_ms oom_fallback");
 	assert_string_equal(names(text, true, CA_STATUS_LATER),
 			    "expandable_segments background_thread");
 	assert_string_equal(

@@ -359,6 +359,23 @@ test_limit(void **state)
 }
 
 static void
+test_list_of_words(void **state)
+{
+	static const char accepted[] = "off, or a list of one, two, three";
+	static const char *const refused[] = { "",  ",",       "one,",    ",one", "on",
+					       "1", "one two", "off,one", "list", "one,,two" };
+	unsigned bits = 77;
+
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		assert_false(ca_parse_words(refused[i], accepted, &bits));
+		assert_int_equal(bits, 77);
+	}
+	assert_true(ca_parse_words("off", accepted, &bits) && bits == 0);
+	assert_true(ca_parse_words("two", accepted, &bits) && bits == 2);
+	assert_true(ca_parse_words(" Three ,one , THREE", accepted, &bits) && bits == 5);
+}
+
+static void
 test_roundup(void **state)
 {
 	static const struct {
@@ -415,13 +432,14 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_number),   cmocka_unit_test(test_words),
-		cmocka_unit_test(test_duration), cmocka_unit_test(test_mb),
-		cmocka_unit_test(test_word),     cmocka_unit_test(test_size),
-		cmocka_unit_test(test_entries),  cmocka_unit_test(test_faults),
-		cmocka_unit_test(test_unclosed), cmocka_unit_test(test_long),
-		cmocka_unit_test(test_random),   cmocka_unit_test(test_fraction),
-		cmocka_unit_test(test_limit),    cmocka_unit_test(test_roundup),
+		cmocka_unit_test(test_number),        cmocka_unit_test(test_words),
+		cmocka_unit_test(test_duration),      cmocka_unit_test(test_mb),
+		cmocka_unit_test(test_word),          cmocka_unit_test(test_size),
+		cmocka_unit_test(test_entries),       cmocka_unit_test(test_faults),
+		cmocka_unit_test(test_unclosed),      cmocka_unit_test(test_long),
+		cmocka_unit_test(test_random),        cmocka_unit_test(test_fraction),
+		cmocka_unit_test(test_limit),         cmocka_unit_test(test_roundup),
+		cmocka_unit_test(test_list_of_words),
 	};
 
 	return cmocka_run_group_tests_name("parse", tests, NULL, NULL);
