@@ -140,32 +140,6 @@ ca_parse_words_of(const char *accepted)
 }
 
 bool
-ca_parse_words(const char *text, const char *accepted, unsigned *ret_bits)
-{
-	char word[CA_CONF_VALUE_MAX];
-	unsigned bits = 0, place;
-	size_t length;
-
-	if (is_word(text, "off")) {
-		*ret_bits = 0;
-		return true;
-	}
-	for (;; text += length + 1) {
-		text += strspn(text, " ");
-		length = strcspn(text, ",");
-		ca_text_format(word, sizeof(word), "%.*s", (int)strcspn(text, ", "), text);
-		if (!*word || strspn(text + strlen(word), " ") != length - strlen(word) ||
-		    !ca_parse_word(word, ca_parse_words_of(accepted), &place))
-			return false;
-		bits |= 1u << place;
-		if (!text[length])
-			break;
-	}
-	*ret_bits = bits;
-	return true;
-}
-
-bool
 ca_parse_disable(const char *text, enum ca_disable *ret_value)
 {
 	bool all;
@@ -297,6 +271,26 @@ copy_dropping_space(char *ret, size_t size, const char *from, const char *to)
 		ret[length++] = *from;
 	}
 	ret[length] = '\0';
+	return true;
+}
+
+bool
+ca_parse_words(const char *text, const char *accepted, unsigned *ret_bits)
+{
+	const char *words = ca_parse_words_of(accepted), *end;
+	char word[CA_CONF_KEY_MAX];
+	unsigned bits = 0, place;
+
+	for (bool off = is_word(text, "off"); !off; text = end + 1) {
+		end = text + strcspn(text, ",");
+		if (!copy_dropping_space(word, sizeof(word), text, end) ||
+		    !ca_parse_word(word, words, &place))
+			return false;
+		bits |= 1u << place;
+		if (!*end)
+			break;
+	}
+	*ret_bits = bits;
 	return true;
 }
 

@@ -26,7 +26,8 @@ const char *ca_parse_enum_words(const char *accepted, char *ret_first, size_t si
 bool ca_parse_word(const char *text, const char *accepted, unsigned *ret_place);
 /* The word at `place` of `accepted`, cut to `size`; its length, 0 if there are not so many. */
 size_t ca_parse_word_at(const char *accepted, unsigned place, char *ret, size_t size);
-/* "off", or a list of the words behind " list of " in `accepted`: a bit for each, by its place. */
+/* "off", or a list of the words behind " list of " in `accepted`, whose white space is
+ * dropped: a bit for each, by its place. */
 bool ca_parse_words(const char *text, const char *accepted, unsigned *ret_bits);
 /* The words that such a list is made of. */
 const char *ca_parse_words_of(const char *accepted);

@@ -60,7 +60,7 @@ ca_pools_keep(CUdevice device)
 {
 	const struct ca_real *real = ca_real();
 	cuuint64_t reserved, own;
-	CUmemoryPool pool;
+	CUmemoryPool pool = NULL;
 	CA_KEEP_ERRNO;
 
 	if (!real || device < 0 || device >= DEVICES_MAX || !real->cuDeviceGetDefaultMemPool ||
