@@ -409,7 +409,7 @@ torch_load(struct load *load, const char *variable, const char *text)
 	load->set |= found;
 }
 
-/* What a take-over brings with it. */
+/* The keys that a take-over brings with it. */
 static void
 take_over_load(struct load *load, ca_getenv_fn *env, void *env_arg)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The program's threshold is what the driver had before it was raised, until the program sets one.
- * What a trim brings is what the driver's own count of reserved bytes fell by; a trim in which
+ * A trim brings what the driver's own count of reserved bytes fell by; a trim in which
  * nothing can come back is not asked for.
  *
  * A trim takes no memory that is in use: not that of allocations, and not what a stream-ordered

@@ -103,7 +103,7 @@ decide_torch(const char *older, const char *newer, bool no_cache,
 	const char *backend = old_backend ? old_backend : new_backend;
 	unsigned n = 0;
 
-	ret_result->outcome = CA_TAKE_OVER_REFUSED;
+	ret_result->state = CA_TAKE_OVER_REFUSED;
 	ret_result->variable = no_cache                                 ? TORCH_NO_CACHE
 			       : older && (old_backend || !new_backend) ? CA_TORCH_CONF
 									: CA_TORCH_CONF_NEW;
@@ -113,12 +113,12 @@ decide_torch(const char *older, const char *newer, bool no_cache,
 		bool other = (old_backend && !*old_backend) || (new_backend && !*new_backend);
 
 		if (!other)
-			ret_result->outcome = CA_TAKE_OVER_PRESENT;
+			ret_result->state = CA_TAKE_OVER_PRESENT;
 		else if (*backend)
 			ret_result->variable = CA_TORCH_CONF_NEW;
 		return 0;
 	}
-	ret_result->outcome = CA_TAKE_OVER_SET;
+	ret_result->state = CA_TAKE_OVER_SET;
 	if (older)
 		ret_changes[n++] = append(CA_TORCH_CONF, older);
 	else if (!newer || has_only_old_keys(newer))
@@ -140,9 +140,9 @@ decide_word(unsigned place, ca_getenv_fn *env, void *env_arg,
 	unsigned n = 0;
 
 	ret_result->variable = variables[place].variable;
-	ret_result->outcome = is_set ? CA_TAKE_OVER_PRESENT : CA_TAKE_OVER_SET;
+	ret_result->state = is_set ? CA_TAKE_OVER_PRESENT : CA_TAKE_OVER_SET;
 	if (is_set && strcmp(now, variables[place].value) != 0) {
-		ret_result->outcome = CA_TAKE_OVER_REFUSED;
+		ret_result->state = CA_TAKE_OVER_REFUSED;
 		return 0;
 	}
 	if (!is_set)
@@ -287,12 +287,12 @@ report(unsigned place)
 	char shown[VALUE_SHOWN_BYTES];
 
 	ca_text_escape(shown, sizeof(shown), value ? value : "");
-	if (result->outcome == CA_TAKE_OVER_REFUSED)
+	if (result->state == CA_TAKE_OVER_REFUSED)
 		ca_warn("CACHEALLOC_TAKEOVER=%s changes nothing: %s=%s is left as it is",
 			words[place], result->variable, shown);
 	else
 		ca_info("CACHEALLOC_TAKEOVER=%s: %s=%s%s", words[place], result->variable, shown,
-			result->outcome == CA_TAKE_OVER_SET ? "" : ", as it was");
+			result->state == CA_TAKE_OVER_SET ? "" : ", as it was");
 }
 
 void

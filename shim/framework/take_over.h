@@ -24,7 +24,7 @@ struct ca_take_over_result {
 		CA_TAKE_OVER_SET,     /* changes make it so */
 		CA_TAKE_OVER_PRESENT, /* it was so already */
 		CA_TAKE_OVER_REFUSED, /* the user has chosen another road: nothing is changed */
-	} outcome;
+	} state;
 	const char *variable; /* that decided */
 };
 
