@@ -354,6 +354,23 @@ ca_context_mark_has_late_locked(struct ca_space *space)
 	return !ca_list_empty(&space->unmarked);
 }
 
+/* No mark is to be had, and nothing but a wait for all contexts tells of their unseen work. */
+static bool
+must_synchronize(struct ca_space *space)
+{
+	struct ca_space *other;
+
+	if (!(atomic_load(&space->order.finished_only) & ~CA_REASONS_SEEN))
+		return false;
+	ca_context_mark_mark_unmarked_locked(space);
+	if (ca_list_empty(&space->unmarked))
+		return false;
+	for (other = space->heap->spaces; other; other = other->next)
+		if (ca_order_is_held_up(&other->order))
+			return false;
+	return true;
+}
+
 int
 ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 {
@@ -371,7 +388,8 @@ ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 	}
 	if (space->poisoned || ca_list_empty(&space->unmarked))
 		return 0;
-	if (which != CA_WAIT_ANY && !space->heap->no_marks)
+	if (which != CA_WAIT_ANY && !space->heap->no_marks &&
+	    (which != CA_WAIT_EXACT || !must_synchronize(space)))
 		return 0;
 	ca_list_take(&hand, &space->unmarked);
 	return settle_by_wait(space, &hand);

@@ -156,6 +156,37 @@ unseen_in_a_capture(void)
 	go_on();
 }
 
+/* Where there are no marks, finished memory comes back at the end of the memory, whatever other
+ * contexts there are. */
+static void
+unseen_work_and_two_contexts(void)
+{
+	CUdeviceptr part[2];
+	CUstream unseen;
+	CUcontext other;
+
+	begin();
+	other = order_context(0);
+	order_use(order_take(MIB), 1, order_stream(NONBLOCKING));
+	OK(cuCtxSynchronize());
+	order_enter(context);
+	unseen = order_stream(NONBLOCKING);
+	(void)order_take(PART);
+	for (uint32_t i = 0; i < 4; i++) {
+		for (int k = 0; k < 2; k++) {
+			part[k] = order_take(PART);
+			OK(unseen_fill()(part[k], i, WORDS, unseen));
+			order_use(x, i, s);
+		}
+		for (int k = 0; k < 2; k++)
+			order_give(part[k]);
+		OK(cuCtxSynchronize());
+		order_give(order_take(BIG));
+	}
+	OK(cuCtxDestroy_v2(other));
+	go_on();
+}
+
 /* The tables of ORDER_TABLES (ids of 32 digits, a comma between two), asked for by the program, or
  * by the library ORDER_ASKER, which has no runtime in it. */
 static void
@@ -302,6 +333,7 @@ static const struct order_case cases[] = {
 	{ "unseen_capture", unseen_capture },
 	{ "private_table", private_table },
 	{ "unseen_in_a_capture", unseen_in_a_capture },
+	{ "unseen_work_and_two_contexts", unseen_work_and_two_contexts },
 	{ "tables", tables },
 	{ "peer_access", peer_access },
 	{ "current_context", current_context },

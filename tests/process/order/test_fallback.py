@@ -75,6 +75,17 @@ def test_unseen_work_in_a_capture_keeps_its_memory(clock, memory, conf):
             SIMCUDA_MEM=memory, SIMCUDA_PRIVATE_TABLE=1, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK=20000)
 
 
+@pytest.mark.parametrize("knobs", [{"SIMCUDA_QUEUES": 1}, {"SIMCUDA_BELIEFS": "context_record_early"}, {}])
+@pytest.mark.parametrize("memory", ["36M", "44M"])
+@pytest.mark.parametrize("clock", ["real", "manual:16"])
+def test_unseen_work_and_two_contexts_leave_memory_to_be_had(clock, memory, knobs):
+    """On a driver on which no mark of a context can be relied upon, too."""
+    for preload in False, True:
+        done = run([PROGRAM, "unseen_work_and_two_contexts"], preload=preload, check=0, SIMCUDA_CLOCK=clock, SIMCUDA_MEM=memory,
+                   SIMCUDA_PRIVATE_TABLE=1, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK=20000, **knobs)
+        assert not done.stderr, done.stderr[-2000:]
+
+
 def test_nothing_is_asked_while_a_capture_goes_on_whose_begin_was_not_seen(tmp_path):
     """free_sync:host asks a stream of its own whether earlier work has failed. At the end of the memory the host waits
     for streams, one by one, each of which was asked before whether it captures."""
