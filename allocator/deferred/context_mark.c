@@ -10,11 +10,12 @@
  * is asked, and a mark that is not done ends the walk.
  *
  * A block that could not be marked (capture, no record to be had, a driver without marks) waits in
- * `unmarked`, for the next mark, or until all that was submitted before it was put there is known
- * to have finished, and no work of other contexts uses memory of the space: the program
- * synchronises, or each stream's own mark is done. An answer that is an error is never taken for
- * "done": the host synchronises instead, and if even that fails the space is poisoned: nothing of
- * it is reused again, every segment goes back to the driver as soon as it can.
+ * `unmarked`, for the next mark, for a host synchronisation that begins after that, or where all
+ * work is seen until all that was submitted before is known to have finished, and no work of other
+ * contexts uses memory of the space: the program synchronises, or each stream's own mark is done.
+ * An answer that is an error is never taken for "done": the host synchronises instead, and if even
+ * that fails the space is poisoned: nothing of it is reused again, every segment goes back to the
+ * driver as soon as it can.
  */
 #include "allocator/deferred/deferred.h"
 
@@ -42,17 +43,16 @@ ca_unmarked_add_locked(struct ca_space *space, struct ca_list *blocks)
 	space->unmarked_bound = ca_order_space_bound(space);
 }
 
-/* The program's own synchronisation tells of work that is seen, in its own context. */
+/* Work that is not seen has no stamp: of that only a mark tells, or a synchronisation, which began
+ * after the free. */
 static bool
 has_finished_unmarked(struct ca_space *space)
 {
 	struct ca_order *order = &space->order;
 
-	if (space->dead || space->poisoned)
-		return false;
-	if (atomic_load(&order->finished_only) & ~CA_REASONS_SEEN)
-		return atomic_load(&order->foreign_done) >= space->unmarked_bound;
-	return !ca_order_has_foreign_user(order, 0) &&
+	return !space->dead && !space->poisoned &&
+	       !(atomic_load(&order->finished_only) & ~CA_REASONS_SEEN) &&
+	       !ca_order_has_foreign_user(order, 0) &&
 	       ca_order_has_finished(space, space->unmarked_bound);
 }
 

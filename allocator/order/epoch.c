@@ -331,7 +331,6 @@ ca_order_bound(struct ca_stream *stream)
 	return bound_over(ca_record_order(ca_record(stream)), atomic_load(&stream->last));
 }
 
-/* Work that is not seen has no stamp: then each bound is a new one, larger than those before it. */
 uint64_t
 ca_order_context_bound(struct ca_order *order)
 {
@@ -339,8 +338,6 @@ ca_order_context_bound(struct ca_order *order)
 	struct ca_stream_record *record;
 	unsigned i;
 
-	if (atomic_load(&order->finished_only) & ~CA_REASONS_SEEN)
-		return ca_order_advance(order);
 	for (i = 0; (record = ca_record_at(order, i)); i++)
 		if (atomic_load(&record->stream.last) > last)
 			last = atomic_load(&record->stream.last);
