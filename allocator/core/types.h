@@ -372,14 +372,13 @@ struct ca_space {
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
 	uint64_t due_bound; /* of the stamps of work that may use them */
 	uint64_t awaited;   /* unseen work was waited for up to this stamp, as far as it can be */
-	struct ca_list pending;  /* ca_group.link */
-	struct ca_list unmarked; /* ca_block.waiting */
-	uint64_t unmarked_bound; /* of the stamps of work that may use them */
-	struct ca_list held;     /* ca_block.waiting: freed memory of captures */
-	struct ca_list sets;     /* ca_user_set.link */
-	unsigned n_sets;
+	struct ca_list pending;        /* ca_group.link */
+	struct ca_list unmarked;       /* ca_block.waiting */
+	uint64_t unmarked_bound;       /* of the stamps of work that may use them */
+	struct ca_list held;           /* ca_block.waiting: freed memory of captures */
+	struct ca_list sets;           /* ca_user_set.link */
 	struct ca_stream_record *main; /* most memory is asked for: deferred/multi_user.c */
-	unsigned main_votes;
+	unsigned main_votes, n_sets;
 	uint64_t id; /* no other space of the process ever had it */
 	/* CA_ATTENTION_*: conditions that magazines must look at */
 	_Atomic unsigned attention;

@@ -256,7 +256,7 @@ simb_do_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
 		rc = answer_check(shareData);
 	if (!rc && !simb_knobs()->ipc[0])
 		rc = simb_unbuilt("importing a pointer without SIMCUDA_IPC");
-	if (rc)
+	if (rc || !shareData)
 		return rc;
 	memcpy(&share, shareData->reserved, sizeof(share));
 	return sim_pool_import_pointer(pool, &share, ptr_out);

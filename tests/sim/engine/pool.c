@@ -218,7 +218,7 @@ sim_pools_synchronised_locked(void)
 int
 sim_pool_default(int type, int location, int id, CUmemoryPool *ret_pool)
 {
-	struct sim_pool *pool;
+	struct sim_pool *pool = NULL;
 	int rc, slot;
 
 	sim_lock();
