@@ -61,7 +61,7 @@
 
 #include "allocator/core/backoff.h"
 #include "allocator/core/driver.h"
-#include "allocator/core/hooks.h"
+#include "allocator/core/callbacks.h"
 #include "allocator/core/order_types.h"
 #include "allocator/core/stats.h"
 #include "allocator/util/arena.h"
@@ -305,7 +305,7 @@ struct ca_bases {
 	struct ca_bases_table *tables[CA_BASES_SIZES];
 };
 
-/* ---- of a device: policy/reserve.c */
+/* ---- of a device: policy/budget.c */
 
 enum { CA_GIVEN_MAX = 64 };
 

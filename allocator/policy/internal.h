@@ -187,7 +187,7 @@ int ca_grow_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t byte
 		   enum ca_segment_kind kind, struct ca_block **ret_block);
 
 /*
- * ---- reserve.c: the cache's budget (give_back:early). Segments that nothing uses go back to the
+ * ---- budget.c: the cache's budget (give_back:early). Segments that nothing uses go back to the
  * driver before the cache outgrows what the program has needed, not only when the driver has
  * nothing left; and while the device is busy, as soon as it is found idle.
  */

@@ -225,7 +225,7 @@ test_out_of_memory_means_that_nothing_is_left_and_no_rung_gives_back_too_much(vo
 	promises(false, true, false, 8);
 }
 
-/* What goes back before the cache grows is not a rung's: it has its own bound (test_reserve.c). */
+/* What goes back before the cache grows is not a rung's: it has its own bound (test_budget.c). */
 static void
 test_nothing_is_left_either_where_segments_went_back_early(void **state)
 {

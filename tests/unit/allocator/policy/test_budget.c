@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* allocator/policy/reserve.c: what goes back before the cache outgrows what the program has needed.
+/* allocator/policy/budget.c: what goes back before the cache outgrows what the program has needed.
  */
-#include "tests/unit/allocator/policy/reserve_scene.h"
+#include "tests/unit/allocator/policy/budget_scene.h"
 
 static void
 test_an_unused_segment_goes_back_before_the_cache_grows(void **state)

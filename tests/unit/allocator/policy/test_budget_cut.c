@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* allocator/policy/reserve.c: which free blocks are cut, and which are better left whole. */
-#include "tests/unit/allocator/policy/reserve_scene.h"
+/* allocator/policy/budget.c: which free blocks are cut, and which are better left whole. */
+#include "tests/unit/allocator/policy/budget_scene.h"
 
 static void
 test_within_the_budget_an_unused_segment_is_cut(void **state)

@@ -59,7 +59,7 @@ enum {
 	 * +63 %; 10 and 40: 0. */
 	ROOM_SHARE = 20,
 	/* Free blocks that may be declined, and one more for so many allocations. Sizes that never
-	 * come again make 2.9 driver calls an allocation without it, none with it (test_reserve.c);
+	 * come again make 2.9 driver calls an allocation without it, none with it (test_budget.c);
 	 * the least capacities are the same. */
 	UNCUT_MAX = 1024,
 	UNCUT_EVERY = 16,
