@@ -14,12 +14,10 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# The inner names of these folders wait for their new structures.
-PENDING = ("allocator/tcache/", "allocator/block/", "allocator/util/")
 # The project itself, functions of libc that are defined anew or stood in for, file formats, ELF and the verbs library,
-# printf, our own tests, statistics, and a key of PyTorch's grammar.
+# printf, our own tests, statistics.
 OTHERS = {"cachealloc", "dlvsym", "strspn", "setcancelstate", "pickle", "memo", "trc", "phdr", "rela", "sysv", "jump", "devx", "iova",
-          "verbs", "spec", "branch", "mutant", "histogram", "percentile", "give"}
+          "verbs", "spec", "branch", "mutant", "histogram", "percentile"}
 PREFIX = "un"
 SUFFIXES = ("s", "es", "ed", "d", "ing", "er", "est", "ly", "able")
 DEFINITION = re.compile(r"^([a-z_]\w*)\([^;]*?\)\n\{", re.M)
@@ -27,6 +25,7 @@ COMMENT = re.compile(r"/\*.*?\*/", re.S)
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 TOKEN = re.compile(r"(?P<record>\b(?:struct|union|enum)\s*(?P<tag>\w*)\s*(?=\{))|[{}]|[^{}]+?(?=[{}]|\b(?:struct|union|enum)\b|\Z)", re.S)
+TYPEDEF = re.compile(r"\btypedef\b[^;{]*?\(?\*?\s*(\w+)\)?(?:\([^;]*\))?;")
 # Written as cuda.h and the graphics headers have them.
 OF_THE_DRIVER = ("cuda_abi.h", "graphics_abi.h")
 
@@ -51,6 +50,11 @@ def glossary(text):
     """The words of the glossary's first column."""
     table = text.split("\n## Words\n")[1]
     return {word for row in re.findall(r"^\| ([^|]+) \|", table, re.M) for word in re.findall(r"[a-z]+", row.lower())}
+
+
+def options(text):
+    """The words of the options' names."""
+    return {word for key in re.findall(r"^CA_KEY\((\w+)", text, re.M) for word in key.split("_")}
 
 
 def functions(root):
@@ -87,11 +91,13 @@ def fields(body):
 
 
 def types(root):
-    """(path, name) of each struct, union and enum, and of each field."""
+    """(path, name) of each struct, union, enum and typedef, and of each field."""
     for path in sorted(p for folder in ("allocator", "shim", "config") for p in (root / folder).rglob("*.[ch]")):
         if path.name in OF_THE_DRIVER:
             continue
         text = DIRECTIVE.sub("", COMMENT.sub(" ", path.read_text()))
+        for name in TYPEDEF.findall(text):
+            yield path.relative_to(root).as_posix(), name
         for tag, body in bodies(STRING.sub("0", text)):
             for name in [tag, *(() if "=" in body else fields(body))]:
                 if name:
@@ -102,7 +108,7 @@ def unknown_words(root, known):
     """word -> names that use it."""
     found = collections.defaultdict(list)
     for path, name in [*functions(root), *types(root)]:
-        if path.startswith(PENDING) or name.startswith("cu"):
+        if name.startswith("cu"):
             continue
         for word in re.findall(r"[a-z]+", name):
             if len(word) > 1 and not any(stem in known for stem in stems(word)):
@@ -115,7 +121,8 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, default=ROOT)
     root = parser.parse_args().root
     known = set((root / "scripts/vocabulary.txt").read_text().split())
-    known |= OTHERS | glossary((root / "docs/ARCHITECTURE.md").read_text())
+    known |= OTHERS | options((root / "config/options.def").read_text())
+    known |= glossary((root / "docs/ARCHITECTURE.md").read_text())
     found = unknown_words(root, known)
     for word, names in sorted(found.items()):
         print(f"{word}: {', '.join(names)}")

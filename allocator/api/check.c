@@ -50,7 +50,7 @@ users_check(struct walk *walk, const struct ca_block *block)
 	if (held && block->user.stream)
 		claim(walk, ca_held_record(&block->user)->space == block->segment->space,
 		      "a block waits for a stream of another space");
-	claim(walk, !held || !next || !ca_block_is_alike(block, next),
+	claim(walk, !held || !next || !ca_block_is_mergeable(block, next),
 	      "neighbours of the same users not merged");
 	for (i = 0; multi && i < multi->users.n; i++)
 		found += multi->users.user[i].stream == block->user.stream &&
@@ -214,13 +214,14 @@ magazines_check(struct walk *walk, const struct ca_heap *heap)
 			const struct ca_stack *stack = &magazine->stacks[i];
 
 			claim(walk,
-			      (magazine->granted[i / 64] >> i % 64 & 1) == (stack->granted != 0),
+			      (magazine->has_capacity[i / 64] >> i % 64 & 1) ==
+				      (stack->capacity != 0),
 			      "a stack is noted as one without room, or with");
 			stack_check(walk, magazine, stack);
-			sum += stack->granted;
+			sum += stack->capacity;
 		}
 		kept += ca_magazine_kept(magazine);
-		claim(walk, sum == ca_magazine_granted(magazine),
+		claim(walk, sum == ca_magazine_capacity(magazine),
 		      "the room in a magazine is miscounted");
 	}
 	claim(walk, kept == walk->kept, "a block that is kept is in no magazine, or in two");

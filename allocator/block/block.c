@@ -200,7 +200,7 @@ ca_block_drop_users_locked(struct ca_block *block)
 }
 
 void
-ca_block_keep_several_locked(struct ca_block *block, uint64_t birth)
+ca_block_keep_multi_locked(struct ca_block *block, uint64_t birth)
 {
 	struct ca_multi_users *multi = block->places->multi;
 
@@ -370,7 +370,7 @@ users_fit(const struct ca_block *block, const struct ca_block *other)
 }
 
 bool
-ca_block_is_alike(const struct ca_block *block, const struct ca_block *neighbour)
+ca_block_is_mergeable(const struct ca_block *block, const struct ca_block *neighbour)
 {
 	const struct ca_user_set *set;
 
@@ -394,7 +394,7 @@ join(struct ca_block *block, struct ca_block *neighbour,
 	if (!neighbour)
 		return false;
 	if (neighbour->state == block->state) {
-		if (!ca_block_is_alike(block, neighbour))
+		if (!ca_block_is_mergeable(block, neighbour))
 			return false;
 		ca_pool_unindex_locked(neighbour);
 		if (ca_block_is_held(neighbour))

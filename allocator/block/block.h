@@ -74,9 +74,9 @@ void ca_block_drop_users_locked(struct ca_block *block);
 /* Free neighbours, from `first` to `last`, become one block, FREE and in no index. */
 struct ca_block *ca_block_gather_locked(struct ca_block *first, struct ca_block *last);
 /* The block is about to be ALLOCATED, born then, and has several users. */
-void ca_block_keep_several_locked(struct ca_block *block, uint64_t birth);
+void ca_block_keep_multi_locked(struct ca_block *block, uint64_t birth);
 /* Two neighbours in the same state, STREAM_HELD, MULTI_HELD or FREE, are to be one. */
-bool ca_block_is_alike(const struct ca_block *block, const struct ca_block *neighbour);
+bool ca_block_is_mergeable(const struct ca_block *block, const struct ca_block *neighbour);
 /* Takes the block out of whatever list and index its state has it in, and drops its users. */
 void ca_block_detach_locked(struct ca_block *block);
 
@@ -272,7 +272,7 @@ void ca_segment_retire_locked(struct ca_segment *segment);
 uint64_t ca_segment_release_locked(struct ca_block *block, bool *ret_busy);
 /* A new round of giving back begins: segments that the driver refused in the last one are offered
  * again. */
-void ca_segment_unstick_locked(struct ca_space *space);
+void ca_segment_reset_stuck_locked(struct ca_space *space);
 /* A retired segment in no list, without a live block, goes back when it can. */
 void ca_segment_make_due_locked(struct ca_segment *segment);
 /* Returns what `due` holds, if all that may use it has finished (deferred/await.c). Bytes given

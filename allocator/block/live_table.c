@@ -61,9 +61,9 @@ table_of(const struct ca_bases *bases)
 	return atomic_load_explicit(&bases->table, memory_order_acquire);
 }
 
-/* Where nothing is; NULL: the bucket is full. */
+/* A place without an entry; NULL: the bucket is full. */
 static _Atomic uint64_t *
-room_in(struct ca_bases_table *table, size_t bucket, uint64_t tag)
+empty_place(struct ca_bases_table *table, size_t bucket, uint64_t tag)
 {
 	unsigned i;
 
@@ -79,7 +79,7 @@ room_in(struct ca_bases_table *table, size_t bucket, uint64_t tag)
 /* An entry of the bucket goes to the other one where it may be. A reader finds it here or there, or
  * misses it. */
 static CA_APART _Atomic uint64_t *
-make_room_in(struct ca_bases_table *table, size_t bucket)
+empty_by_move(struct ca_bases_table *table, size_t bucket)
 {
 	unsigned i;
 
@@ -88,7 +88,7 @@ make_room_in(struct ca_bases_table *table, size_t bucket)
 		uint64_t entry = atomic_load_explicit(place, memory_order_relaxed);
 		uint64_t tag = entry >> TAG_SHIFT;
 
-		other = room_in(table, other_bucket(table, bucket, tag), tag);
+		other = empty_place(table, other_bucket(table, bucket, tag), tag);
 		if (!other)
 			continue;
 		atomic_store_explicit(other, entry, memory_order_release);
@@ -101,15 +101,15 @@ static bool
 enter(struct ca_bases_table *table, struct ca_block *block)
 {
 	struct key key = key_of(table, block->address);
-	_Atomic uint64_t *place = room_in(table, key.bucket, key.tag);
+	_Atomic uint64_t *place = empty_place(table, key.bucket, key.tag);
 	size_t other = other_bucket(table, key.bucket, key.tag);
 
 	if (!place)
-		place = room_in(table, other, key.tag);
+		place = empty_place(table, other, key.tag);
 	if (!place)
-		place = make_room_in(table, key.bucket);
+		place = empty_by_move(table, key.bucket);
 	if (!place)
-		place = make_room_in(table, other);
+		place = empty_by_move(table, other);
 	if (place)
 		atomic_store_explicit(place, key.tag << TAG_SHIFT | (uint64_t)(uintptr_t)block,
 				      memory_order_release);

@@ -207,55 +207,55 @@ ca_pool_is_whole(const struct ca_block *block, uint64_t bytes)
 		!pad_for(block, bytes));
 }
 
-/* A piece of a block needs a record, and one for its users if the block has several. */
-struct piece {
+/* A part of a block needs a record, and one for its users if the block has several. */
+struct part {
 	struct ca_block *block;
 	struct ca_multi_users *multi;
 };
 
 static bool
-piece_get(const struct ca_block *block, struct piece *ret_piece)
+part_get(const struct ca_block *block, struct part *ret_part)
 {
 	struct ca_heap *heap = block->segment->space->heap;
 	struct ca_multi_users *multi = ca_block_multi(block);
-	struct piece piece = { ca_block_new_locked(heap), NULL };
+	struct part part = { ca_block_new_locked(heap), NULL };
 
-	if (piece.block && multi) {
-		piece.multi = ca_objects_get(&heap->users);
-		if (piece.multi)
-			*piece.multi = *multi;
+	if (part.block && multi) {
+		part.multi = ca_objects_get(&heap->users);
+		if (part.multi)
+			*part.multi = *multi;
 		else
-			ca_slabs_put(&heap->blocks, piece.block);
+			ca_slabs_put(&heap->blocks, part.block);
 	}
-	*ret_piece = piece;
-	return piece.block && !multi == !piece.multi;
+	*ret_part = part;
+	return part.block && !multi == !part.multi;
 }
 
 static void
-piece_put(struct ca_heap *heap, const struct piece *piece)
+part_put(struct ca_heap *heap, const struct part *part)
 {
-	ca_slabs_put(&heap->blocks, piece->block);
-	ca_objects_put(&heap->users, piece->multi);
+	ca_slabs_put(&heap->blocks, part->block);
+	ca_objects_put(&heap->users, part->multi);
 }
 
 static void
-piece_carry(const struct piece *piece)
+part_carry(const struct part *part)
 {
-	if (piece->multi)
-		ca_pool_carry_locked(piece->block, piece->multi);
+	if (part->multi)
+		ca_pool_carry_locked(part->block, part->multi);
 }
 
 /* Behind the cut is something left, in front of it nothing. */
 static struct ca_block *
 cut_lower(struct ca_block *block, uint64_t bytes)
 {
-	struct piece lower;
+	struct part lower;
 
-	if (!piece_get(block, &lower))
+	if (!part_get(block, &lower))
 		return NULL;
 	block->segment->standing = 0;
 	ca_block_split_lower_locked(block, bytes, lower.block);
-	piece_carry(&lower);
+	part_carry(&lower);
 	ca_pool_index_locked(block);
 	return lower.block;
 }
@@ -282,26 +282,26 @@ static struct ca_block *
 cut_upper(struct ca_block *block, uint64_t pad, uint64_t bytes)
 {
 	struct ca_heap *heap = block->segment->space->heap;
-	struct piece front, spare;
+	struct part front, spare;
 
-	if (!piece_get(block, &front))
+	if (!part_get(block, &front))
 		return NULL;
-	if (!piece_get(block, &spare)) {
-		piece_put(heap, &front);
+	if (!part_get(block, &spare)) {
+		part_put(heap, &front);
 		return NULL;
 	}
 	block->segment->standing = 0;
 	ca_pool_unindex_locked(block);
 	ca_block_split_locked(block, pad, front.block);
-	piece_carry(&front);
+	part_carry(&front);
 	ca_pool_index_locked(block);
 	block = front.block;
 	if (ca_pool_splits(&heap->config, block, bytes)) {
 		ca_block_split_locked(block, bytes, spare.block);
-		piece_carry(&spare);
+		part_carry(&spare);
 		ca_pool_index_locked(spare.block);
 	} else {
-		piece_put(heap, &spare);
+		part_put(heap, &spare);
 	}
 	leave_list(block);
 	return block;

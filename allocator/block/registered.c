@@ -30,7 +30,7 @@ ca_registered_overlaps_some(const struct ca_block *block)
 }
 
 static bool
-covers(const struct ca_registered *registered, uint64_t from, uint64_t to)
+includes(const struct ca_registered *registered, uint64_t from, uint64_t to)
 {
 	unsigned i;
 
@@ -98,7 +98,7 @@ ca_registered_add_locked(struct ca_segment *segment, uint64_t from, uint64_t to)
 		from = segment->address;
 	if (to > segment->address + segment->bytes)
 		to = segment->address + segment->bytes;
-	if (segment->registered && covers(segment->registered, from, to))
+	if (segment->registered && includes(segment->registered, from, to))
 		return;
 	if (!segment->registered)
 		segment->registered = ca_objects_get(&segment->space->heap->ranges);

@@ -53,7 +53,7 @@ parts_get(struct ca_heap *heap, struct parts *ret_parts)
 }
 
 static void
-drop_stale(struct ca_space *space, uint64_t address, uint64_t bytes)
+drop_overlapping(struct ca_space *space, uint64_t address, uint64_t bytes)
 {
 	struct ca_heap *heap = space->heap;
 
@@ -76,7 +76,7 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	struct ca_segment *segment = parts->segment;
 	struct ca_block *block = parts->block;
 
-	drop_stale(space, address, bytes);
+	drop_overlapping(space, address, bytes);
 	segment->space = space;
 	segment->pool = pool;
 	segment->first = block;
@@ -264,7 +264,7 @@ ca_segment_release_locked(struct ca_block *block, bool *ret_busy)
 }
 
 void
-ca_segment_unstick_locked(struct ca_space *space)
+ca_segment_reset_stuck_locked(struct ca_space *space)
 {
 	if (!space->stuck_segments)
 		return;

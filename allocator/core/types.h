@@ -46,7 +46,7 @@
  * `unmarked`, or its `held`. A STREAM_HELD block is in the list of its stream, a MULTI_HELD block
  * in that of its set of users; neither is ever in a hand. FREE blocks are in their pool's indexes,
  * the others in those of their stream or set. Neighbouring FREE blocks are always merged, and so
- * are neighbours held by the same stream or the same set (ca_block_is_alike).
+ * are neighbours held by the same stream or the same set (ca_block_is_mergeable).
  *
  * A block that its free left in a magazine is still ALLOCATED here (allocator/tcache/tcache.h);
  * when it comes out, it is FLUSHED_FREE or FLUSHED_HELD until it has got the place that it would

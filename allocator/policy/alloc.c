@@ -56,7 +56,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 	atomic_store_explicit(&block->requested, requested, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
 	if (__builtin_expect(block->places != NULL, 0))
-		ca_block_keep_several_locked(block, ca_order_birth(&space->order));
+		ca_block_keep_multi_locked(block, ca_order_birth(&space->order));
 	else
 		block->birth = ca_order_birth(&space->order);
 	block->thread = (uint32_t)ca_order_thread();

@@ -309,7 +309,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 		ca_deferred_poll_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_context_mark_wait_locked(space, CA_WAIT_ANY);
-		ca_segment_unstick_locked(space);
+		ca_segment_reset_stuck_locked(space);
 		if (!ca_list_empty(&space->due) &&
 		    ca_await_query_locked(space, ca_order_space_bound(space)))
 			given += ca_segment_return_due_locked(space, NULL);

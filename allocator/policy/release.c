@@ -41,7 +41,7 @@ ca_release_reset_rejected_locked(const struct ca_device *device)
 	struct ca_space *space;
 
 	for (space = device->spaces; space; space = space->next_on_device)
-		ca_segment_unstick_locked(space);
+		ca_segment_reset_stuck_locked(space);
 }
 
 bool

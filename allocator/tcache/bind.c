@@ -3,8 +3,8 @@
  * Whose magazine it is, for which space, and what makes it likely that the next call can do without
  * the heap's lock, which is held here.
  *
- * A thread that ends leaves its magazine as it is: what it keeps is found by whoever looks for free
- * memory, and the magazine itself goes to a new thread once the kernel does not know the old one
+ * A thread that ends leaves its magazine as it is: a search for free memory finds the blocks in it,
+ * and the magazine itself goes to a new thread once the kernel does not know the old one
  * any more. (A destructor for the thread would need the C library's allocator.)
  */
 #include "allocator/tcache/internal.h"
@@ -17,9 +17,9 @@
 #include "allocator/trace/trace.h"
 
 enum {
-	SERIALS = 1024,   /* numbers that a magazine takes at a time */
-	STRANGE_MAX = 64, /* calls for another space, after which the magazine goes there */
-	PROBES_MAX = 16,  /* old magazines looked at for one that has lost its owner */
+	SERIALS = 1024,         /* numbers that a magazine takes at a time */
+	FOREIGN_CALLS_MAX = 64, /* calls for another space, after which the magazine goes there */
+	PROBES_MAX = 16,        /* old magazines looked at for one that has lost its owner */
 };
 
 static bool
@@ -88,7 +88,7 @@ bind_locked(struct ca_magazine *magazine, struct ca_space *space)
 	magazine->space = space;
 	magazine->own_live = ca_block_word(space->number, CA_BLOCK_ALLOCATED);
 	ca_magazine_unlock(magazine);
-	magazine->strange = 0;
+	magazine->foreign_calls = 0;
 	ca_own.space = space->id;
 	ca_own.heap = space->heap->id;
 	ca_own.quick_heap = ca_tracing(space->heap) || !space->heap->plain ? 0 : ca_own.heap;
@@ -126,7 +126,7 @@ own_locked(struct ca_space *space)
 	if (ca_own.heap != space->heap->id)
 		return first_own_locked(space);
 	if (ca_own.space != space->id) {
-		if (!magazine->space->dead && ++magazine->strange < STRANGE_MAX)
+		if (!magazine->space->dead && ++magazine->foreign_calls < FOREIGN_CALLS_MAX)
 			return NULL;
 		ca_magazine_clear_locked(magazine, CA_KEPT_ANY);
 		bind_locked(magazine, space);
@@ -166,9 +166,9 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 
 /* ---- making it likely */
 
-/* Room for a block of that size in the calling thread's own: something else makes it. */
+/* A stack of the calling thread's own with capacity for a block of that size: another loses it. */
 static struct ca_stack *
-room_locked(struct ca_magazine *magazine, uint32_t grains)
+stack_for_locked(struct ca_magazine *magazine, uint32_t grains)
 {
 	struct ca_stack *stack;
 
@@ -181,12 +181,12 @@ room_locked(struct ca_magazine *magazine, uint32_t grains)
 		return NULL;
 	if (!stack)
 		stack = ca_stack_set(magazine, grains) + magazine->evict++ % CA_WAYS;
-	if (ca_magazine_granted(magazine) + CA_KEPT_STEP > CA_KEPT_ALL)
+	if (ca_magazine_capacity(magazine) + CA_KEPT_STEP > CA_KEPT_ALL)
 		ca_magazine_clear_locked(magazine, CA_KEPT_ANY);
 	else
 		ca_blocks_settle_locked(ca_stack_detach_held(magazine, stack));
 	stack->grains = grains;
-	ca_stack_grant(magazine, stack, CA_KEPT_STEP);
+	ca_stack_resize(magazine, stack, CA_KEPT_STEP);
 	return stack;
 }
 
@@ -204,7 +204,7 @@ steal_locked(struct ca_magazine *magazine, uint32_t grains)
 		unsigned depth = 0;
 
 		if (other == magazine || other->space != magazine->space ||
-		    !ca_magazine_granted(other))
+		    !ca_magazine_capacity(other))
 			continue;
 		ca_magazine_lock(other);
 		stack = ca_stack_find(other, grains);
@@ -215,11 +215,11 @@ steal_locked(struct ca_magazine *magazine, uint32_t grains)
 		ca_magazine_unlock(other);
 		if (!top)
 			continue;
-		stack = room_locked(magazine, grains); /* empty */
-		if (stack->granted < depth)
-			ca_stack_grant(magazine, stack, depth);
+		stack = stack_for_locked(magazine, grains); /* empty */
+		if (stack->capacity < depth)
+			ca_stack_resize(magazine, stack, depth);
 		atomic_store_explicit(&stack->top, top, memory_order_relaxed);
-		stack->room = (uint8_t)(stack->granted - depth);
+		stack->available = (uint8_t)(stack->capacity - depth);
 		return true;
 	}
 	return false;
@@ -248,5 +248,5 @@ ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes)
 	if (!magazine)
 		return false;
 	refresh_locked(space->heap, magazine);
-	return room_locked(magazine, ca_grains(bytes)) != NULL;
+	return stack_for_locked(magazine, ca_grains(bytes)) != NULL;
 }

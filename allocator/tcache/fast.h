@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The first halves of ca_alloc and ca_free, to be inlined in who calls them: what the calling
- * thread's magazine does at once where nothing is unusual, without a call. What is found to be
- * unusual on the way is handed to the second halves, by which they have to be followed.
+ * The first halves of ca_alloc and ca_free, inline: the calling thread's magazine serves the usual
+ * request without a call. Where they answer false the second halves have to follow, and get the
+ * stack or the block that the first has come to.
  */
 #pragma once
 
@@ -18,15 +18,15 @@
 int ca_alloc_rest(struct ca_space *space, uint64_t size, struct ca_stack *stack,
 		  uint64_t *ret_address);
 int ca_free_rest(struct ca_heap *heap, uint64_t address, struct ca_block *block);
-/* What they begin with: the magazine's way to its end. True: done. */
+/* Their beginnings: the magazine's way to its end. True: done. */
 bool ca_magazine_take_on(struct ca_space *space, uint64_t size, struct ca_stack *stack,
 			 uint64_t *ret_address);
 bool ca_magazine_give_on(struct ca_heap *heap, struct ca_block *block);
 
 /* ---- allocation */
 
-/* What the thread itself gave back, without a user, can be handed out at once, which changes
- * nothing but sums. */
+/* A block that the thread itself gave back, without a user, can be handed out at once, which
+ * changes nothing but sums. */
 static inline __attribute__((always_inline)) bool
 ca_quick_may_take(const struct ca_magazine *magazine, const struct ca_space *space,
 		  const struct ca_block *block, uint64_t size)
@@ -126,7 +126,7 @@ ca_quick_may_give(const struct ca_magazine *magazine, const struct ca_stack *sta
 	return magazine->own_live == block->space_and_state &&
 	       (CA_MUTANT(ATTENTION_IGNORED) || !atomic_load(&space->attention)) &&
 	       block->thread == magazine->thread && !block->user.stream &&
-	       ca_order_is_unstamped(&space->order, block->birth) && stack->room;
+	       ca_order_is_unstamped(&space->order, block->birth) && stack->available;
 }
 
 /* False: the sums would be less than ever, nothing was changed. */

@@ -56,7 +56,7 @@ ca_counts_changes(const struct ca_counts *counts)
 	struct ca_counts all = *counts;
 	uint64_t clean = ca_counts_clean(counts);
 
-	ca_counts_fold(&all);
+	ca_counts_merge(&all);
 	return (struct ca_changes){
 		.requested = { all.requested_taken - all.requested_given, all.requested_peak,
 			       all.requested_taken },
@@ -106,7 +106,7 @@ ca_magazines_count_locked(struct ca_heap *heap)
 {
 	struct ca_magazine *magazine;
 
-	/* at one moment: what one thread has and another frees meanwhile is seen in both or none */
+	/* at one moment: one thread's block that another frees meanwhile is seen in both or none */
 	ca_magazines_lock_locked(heap);
 	for (magazine = heap->magazines; magazine; magazine = magazine->next)
 		ca_magazine_count_held(magazine);
@@ -149,22 +149,22 @@ ca_magazines_unlock_locked(struct ca_heap *heap)
 		ca_magazine_unlock(magazine);
 }
 
-/* ---- room in stacks */
+/* ---- the capacity of stacks */
 
 void
-ca_stack_grant(struct ca_magazine *magazine, struct ca_stack *stack, unsigned granted)
+ca_stack_resize(struct ca_magazine *magazine, struct ca_stack *stack, unsigned capacity)
 {
-	unsigned i = (unsigned)(stack - magazine->stacks), more = granted - stack->granted;
+	unsigned i = (unsigned)(stack - magazine->stacks), more = capacity - stack->capacity;
 	uint64_t bit = (uint64_t)1 << i % 64;
 
-	if (granted)
-		magazine->granted[i / 64] |= bit;
+	if (capacity)
+		magazine->has_capacity[i / 64] |= bit;
 	else
-		magazine->granted[i / 64] &= ~bit;
-	atomic_store_explicit(&magazine->granted_all, ca_magazine_granted(magazine) + more,
+		magazine->has_capacity[i / 64] &= ~bit;
+	atomic_store_explicit(&magazine->capacity_all, ca_magazine_capacity(magazine) + more,
 			      memory_order_relaxed);
-	stack->room = (uint8_t)(stack->room + more);
-	stack->granted = (uint8_t)granted;
+	stack->available = (uint8_t)(stack->available + more);
+	stack->capacity = (uint8_t)capacity;
 }
 
 struct ca_stack *
@@ -177,12 +177,12 @@ ca_stack_for(struct ca_magazine *magazine, uint32_t grains)
 	for (way = 0; !stack && way < CA_WAYS; way++)
 		if (!ca_stack_top(&set[way]))
 			stack = &set[way];
-	if (!stack || stack->granted - stack->room >= CA_KEPT_EACH ||
-	    (!stack->room && ca_magazine_granted(magazine) + CA_KEPT_STEP > CA_KEPT_ALL))
+	if (!stack || stack->capacity - stack->available >= CA_KEPT_EACH ||
+	    (!stack->available && ca_magazine_capacity(magazine) + CA_KEPT_STEP > CA_KEPT_ALL))
 		return NULL;
 	stack->grains = grains;
-	if (!stack->room)
-		ca_stack_grant(magazine, stack, stack->granted + CA_KEPT_STEP);
+	if (!stack->available)
+		ca_stack_resize(magazine, stack, stack->capacity + CA_KEPT_STEP);
 	return stack;
 }
 
@@ -194,8 +194,8 @@ ca_stack_detach_held(struct ca_magazine *magazine, struct ca_stack *stack)
 	struct ca_block *top = ca_stack_top(stack);
 
 	atomic_store_explicit(&stack->top, NULL, memory_order_relaxed);
-	stack->room = stack->granted;
-	ca_stack_grant(magazine, stack, 0);
+	stack->available = stack->capacity;
+	ca_stack_resize(magazine, stack, 0);
 	return top;
 }
 
@@ -221,7 +221,7 @@ static struct ca_block *
 next_detached_held(struct ca_magazine *magazine, enum ca_kept which, unsigned *at)
 {
 	for (; *at < CA_STACKS; ++*at) {
-		uint64_t word = magazine->granted[*at / 64] >> *at % 64;
+		uint64_t word = magazine->has_capacity[*at / 64] >> *at % 64;
 		struct ca_stack *stack;
 		struct ca_block *top;
 
@@ -240,7 +240,7 @@ next_detached_held(struct ca_magazine *magazine, enum ca_kept which, unsigned *a
 	return NULL;
 }
 
-/* What the calling thread keeps moves no more, without a lock of the magazine's. */
+/* The calling thread's blocks move no more, without a lock of the magazine's. */
 static void
 clear_held(struct ca_magazine *magazine, enum ca_kept which)
 {
@@ -258,7 +258,7 @@ ca_magazine_clear_locked(struct ca_magazine *magazine, enum ca_kept which)
 	struct ca_block *tops[CA_STACKS], *top;
 	unsigned n = 0, at = 0, i;
 
-	if (!ca_magazine_granted(magazine))
+	if (!ca_magazine_capacity(magazine))
 		return;
 	ca_magazine_lock(magazine);
 	ca_magazine_count_held(magazine);
@@ -282,7 +282,7 @@ ca_magazines_clear_locked(struct ca_space *space)
 void
 ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which)
 {
-	if (ca_own.space == space->id && ca_magazine_granted(ca_own.magazine))
+	if (ca_own.space == space->id && ca_magazine_capacity(ca_own.magazine))
 		clear_held(ca_own.magazine, which);
 }
 

@@ -47,9 +47,9 @@ ca_magazine_unlock(struct ca_magazine *magazine)
 }
 
 /* ---- flush.c: the heap's lock is held; *_held: the magazine's, too, unless it is the calling
- * thread's own: whoever else touches that one has the heap's lock */
+ * thread's own: any other that touches that one has the heap's lock */
 
-/* What was counted so far: the device's sums change by that. */
+/* Differences that were counted so far: the device's sums change by these. */
 struct ca_changes {
 	struct ca_gauge requested, allocated, active, cached;
 };
@@ -98,7 +98,7 @@ ca_peak_raise(uint64_t *peak, uint64_t value)
 
 /* The peaks are of all so far. */
 static inline void
-ca_counts_fold(struct ca_counts *counts)
+ca_counts_merge(struct ca_counts *counts)
 {
 	uint64_t clean = ca_counts_clean(counts);
 
@@ -144,7 +144,7 @@ ca_stack_top(const struct ca_stack *stack)
 static inline unsigned
 ca_stack_depth(const struct ca_stack *stack)
 {
-	return stack->granted - stack->room;
+	return stack->capacity - stack->available;
 }
 
 /* Blocks that it keeps. */
@@ -159,13 +159,13 @@ ca_magazine_kept(const struct ca_magazine *magazine)
 }
 
 static inline unsigned
-ca_magazine_granted(const struct ca_magazine *magazine)
+ca_magazine_capacity(const struct ca_magazine *magazine)
 {
-	return atomic_load_explicit(&magazine->granted_all, memory_order_relaxed);
+	return atomic_load_explicit(&magazine->capacity_all, memory_order_relaxed);
 }
 
-/* The stack's room becomes `granted` blocks in all. */
-void ca_stack_grant(struct ca_magazine *magazine, struct ca_stack *stack, unsigned granted);
+/* The stack's capacity changes. */
+void ca_stack_resize(struct ca_magazine *magazine, struct ca_stack *stack, unsigned capacity);
 /* Room for one more block of that size; NULL: there is none. */
 struct ca_stack *ca_stack_for(struct ca_magazine *magazine, uint32_t grains);
 
@@ -174,7 +174,7 @@ ca_stack_push(struct ca_stack *stack, struct ca_block *block)
 {
 	block->below = ca_stack_top(stack);
 	atomic_store_explicit(&stack->top, block, memory_order_relaxed);
-	stack->room--;
+	stack->available--;
 }
 
 static inline void
@@ -182,5 +182,5 @@ ca_stack_pop(struct ca_stack *stack, struct ca_block *block)
 {
 	/* `birth` from now on */
 	atomic_store_explicit(&stack->top, block->below, memory_order_relaxed);
-	stack->room++;
+	stack->available++;
 }

@@ -6,7 +6,7 @@
  * they are, in stacks by size, and its next request of that size takes the latest.
  *
  * Which blocks: those that nobody uses any more, and in a quiet space those that its one stream may
- * still use. What that means is said in allocator/order/order.h and deferred/place.c; here it is
+ * still use. That is defined in allocator/order/order.h and deferred/place.c; here it is
  * asked without the heap's lock, and whatever is not as usual is left to the way with it.
  *
  * Anything else that looks for free memory empties the magazines first (flush.c): a merged block is
@@ -14,8 +14,8 @@
  *
  * A free claims its block by one compare-and-swap on the block's `quick` word, which holds the
  * address: of two frees of one address only one succeeds, and a record that means another block by
- * now is not mistaken for this one. Who has the heap's lock takes an ALLOCATED block away from all
- * magazines by setting the word to 0.
+ * now is not mistaken for this one. The holder of the heap's lock takes an ALLOCATED block away
+ * from all magazines by setting the word to 0.
  */
 #include "allocator/tcache/fast.h"
 
@@ -90,7 +90,7 @@ count_take(struct ca_counts *counts, const struct ca_block *block, bool used, ui
 	ca_peak_raise(&counts->requested_peak, counts->requested_taken - counts->requested_given);
 	counts->exposed += block->user.stream != NULL;
 	if (used) {
-		ca_counts_fold(counts);
+		ca_counts_merge(counts);
 		counts->used_taken += block->bytes;
 		ca_peak_raise(&counts->allocated_peak, ca_counts_allocated(counts));
 	} else {
@@ -99,7 +99,7 @@ count_take(struct ca_counts *counts, const struct ca_block *block, bool used, ui
 	}
 }
 
-/* What need not be as usual. The magazine's lock is held, and is not afterwards. */
+/* Where something may be unusual. The magazine's lock is held, and is not afterwards. */
 static bool
 take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
 	       uint64_t size, bool locked, uint64_t *ret_address)
@@ -211,7 +211,7 @@ count_give(struct ca_counts *counts, const struct ca_block *block)
 	counts->frees++;
 	counts->requested_given += atomic_load_explicit(&block->requested, memory_order_relaxed);
 	if (block->user.stream) {
-		ca_counts_fold(counts);
+		ca_counts_merge(counts);
 		counts->used_given += block->bytes;
 		return;
 	}
@@ -229,8 +229,8 @@ trace_give(const struct ca_block *block, const struct ca_user *user)
 	ca_trace_free_locked(block, user->stream ? &users : NULL);
 }
 
-/* What need not be as usual, of a block that was claimed. The magazine's lock is held, and is not
- * afterwards. */
+/* Where something may be unusual, of a block that was claimed. The magazine's lock is held, and is
+ * not afterwards. */
 static bool
 give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block,
 	       bool locked)

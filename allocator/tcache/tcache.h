@@ -33,32 +33,32 @@ enum {
 	 * 44 workloads are the same with 16. */
 	CA_KEPT_EACH = 64,
 	CA_KEPT_ALL = 1024, /* blocks in a magazine */
-	CA_KEPT_STEP = 8,   /* a stack gets room for so many of them at a time */
+	CA_KEPT_STEP = 8,   /* a stack gets capacity for so many of them at a time */
 };
 #define CA_QUICK_MAX ((uint64_t)1 << 40) /* larger requests are looked for elsewhere; bytes */
 _Static_assert(CA_STACKS *CA_KEPT_STEP <= CA_KEPT_ALL, "each stack can have some room");
 
 /*
- * Blocks of one size, the latest freed on top, linked by `below`. It has been granted room for a
- * number of blocks, and of that some is left; that it has been granted any is a bit in the
- * magazine's `granted`. So a hit changes one number, and nothing when a stack becomes empty.
+ * Blocks of one size, the latest freed on top, linked by `below`. Its capacity is a
+ * number of blocks, of which some are available; that it is not 0 is a bit in the magazine's
+ * `has_capacity`. So a hit changes one number, and nothing when a stack becomes empty.
  */
 struct ca_stack {
 	struct ca_block *_Atomic top; /* its owner may look without the lock */
 	uint32_t grains;              /* as asked for, rounded; 0: never used. Its owner's */
-	uint8_t room;                 /* for more blocks */
-	uint8_t granted;              /* all of its room, what is taken included */
+	uint8_t available;            /* of it, for more blocks */
+	uint8_t capacity;             /* in blocks, those that it has included */
 };
 _Static_assert(sizeof(struct ca_stack) == 16, "a set is one cache line");
 
 /*
- * What the magazine's hits changed of the device's sums since it was last counted there, in bytes,
- * modulo 2^64: each hit adds to what was taken, or to what was given back, and compares the
- * difference with the largest so far (at least 0), or with the least (at most 0).
+ * The changes that the magazine's hits made to the device's sums since it was last counted there,
+ * in bytes, modulo 2^64: each hit adds to what was taken, or to what was given back, and compares
+ * the difference with the largest so far (at least 0), or with the least (at most 0).
  *
  * A block that nobody used any more when it was taken, or given, changes allocated, active and
  * (the other way round) cached bytes alike: it is `clean`. One with a user changes the allocated
- * bytes only, `used`; since their peak is of both together, what the clean ones did is folded into
+ * bytes only, `used`; since their peak is of both together, the clean ones' changes are merged into
  * the peaks first.
  */
 struct ca_counts {
@@ -74,7 +74,7 @@ struct ca_counts {
 struct ca_magazine {
 	_Alignas(64) _Atomic unsigned lock;
 	_Atomic unsigned
-		granted_all;     /* to its stacks; 0: it keeps nothing. A hint without the lock */
+		capacity_all;    /* of its stacks; 0: it keeps nothing. A hint without the lock */
 	struct ca_space *space;  /* whose blocks it keeps; changes under the heap's lock, too */
 	uint64_t thread;         /* ca_order_thread() of its owner */
 	uint64_t serial;         /* the next allocation's */
@@ -84,12 +84,12 @@ struct ca_magazine {
 	bool shared;             /* there are other magazines: counts are added often */
 	unsigned evict;          /* the way that makes room next */
 	struct ca_counts counts;
-	uint64_t granted[CA_STACK_WORDS];               /* bits: stacks that were granted room */
+	uint64_t has_capacity[CA_STACK_WORDS];          /* bits: stacks whose capacity is not 0 */
 	_Alignas(64) struct ca_stack stacks[CA_STACKS]; /* CA_WAYS to a set */
 	/* under the heap's lock */
 	struct ca_magazine *next; /* heap->magazines */
 	long tid;                 /* of its owner, as the kernel calls it */
-	unsigned strange;         /* calls of its owner for other spaces, lately */
+	unsigned foreign_calls;   /* calls of its owner for other spaces, lately */
 };
 
 /* The calling thread's magazine: which, and for which heap and space (their `id`s, so that nothing
@@ -135,13 +135,13 @@ void ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which);
 void ca_magazines_count_locked(struct ca_heap *heap);
 /* The same for the calling thread's only. */
 void ca_magazine_count_own_locked(struct ca_heap *heap);
-/* Calls that a magazine serves meanwhile have ended: what they handed out is seen from now on, and
- * what was published before is seen by all that follow. */
+/* Calls that a magazine serves meanwhile have ended: blocks that they handed out are seen from now
+ * on, and all that follow see words that were published before. */
 void ca_magazines_pass_locked(struct ca_heap *heap);
 /* All of them, so that nothing moves. */
 void ca_magazines_lock_locked(struct ca_heap *heap);
 void ca_magazines_unlock_locked(struct ca_heap *heap);
-/* What is kept of the space: the number of blocks that a stream may still use, and the bytes of the
- * largest block. */
+/* The space's blocks in magazines: the number of those that a stream may still use, and the bytes
+ * of the largest block. */
 void ca_magazines_look_locked(const struct ca_space *space, uint64_t *ret_used,
 			      uint64_t *ret_largest);

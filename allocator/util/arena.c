@@ -4,7 +4,8 @@
  *
  * A chunk starts with its header; the newest chunk serves until it is used up, its rest is then
  * given up (objects are small against a chunk). Nothing of that goes back to the kernel before the
- * arena is destroyed. What there may be very many of has regions, and a way back (slab.c).
+ * arena is destroyed. Records of which there may be very many have regions, and a way back
+ * (slab.c).
  */
 #include "allocator/util/arena.h"
 

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What every mapping begins with. */
+/* The head of every mapping. */
 struct ca_arena_chunk {
 	struct ca_arena_chunk *next; /* older */
 	size_t bytes;                /* mapped, with this header */

@@ -61,7 +61,7 @@ ca_index_init(struct ca_index *index)
 	memset(index, 0, sizeof(*index));
 }
 
-/* Most classes have no block, or one: what that takes is done here. */
+/* Most classes have no block, or one: these two cases are done here. */
 
 static inline void
 leave(struct ca_index *index, struct ca_tree_node *node)
@@ -69,7 +69,7 @@ leave(struct ca_index *index, struct ca_tree_node *node)
 	unsigned class = node->class;
 	struct ca_tree *tree = &index->classes[class];
 
-	if (!ca_tree_is_alone(tree, node)) {
+	if (!ca_tree_is_single(tree, node)) {
 		ca_tree_remove(tree, node);
 		return;
 	}
@@ -116,11 +116,11 @@ ca_index_set(struct ca_index *index, struct ca_tree_node *node, uint64_t key, ui
 	} else if (node->class != class) {
 		leave(index, node);
 		enter(index, class, node, key, subkey);
-	} else if (ca_tree_is_alone(&index->classes[class], node)) {
+	} else if (ca_tree_is_single(&index->classes[class], node)) {
 		node->key = key;
 		node->subkey = subkey;
 	} else {
-		ca_tree_rekey(&index->classes[class], node, key, subkey);
+		ca_tree_update(&index->classes[class], node, key, subkey);
 	}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two stacks of records are at hand, as in Bonwick's magazines: what was given back last is had
+ * Two stacks of records are at hand, as in Bonwick's magazines: the record given back last is had
  * next, and only when both are full does the colder one go to its slabs, record by record. A slab
  * of which all is free then is one of the whole ones, and of those so many keep their memory that a
  * program which goes up and down does not ask the system for the same pages again and again. The
@@ -82,7 +82,7 @@ ca_slabs_init(struct ca_slabs *slabs, struct ca_arena *arena, size_t bytes, size
 	slabs->each = ((size_t)1 << slabs->log) / bytes;
 	ca_list_init(&slabs->partial);
 	ca_list_init(&slabs->whole);
-	ca_list_init(&slabs->vacant);
+	ca_list_init(&slabs->released);
 }
 
 static bool
@@ -97,7 +97,7 @@ region_add(struct ca_slabs *slabs)
 		struct slab *slab = &region->slabs[i];
 
 		slab->n_free = slab->n_fresh = (uint16_t)slabs->each;
-		ca_list_insert(&slabs->vacant, &slab->link);
+		ca_list_insert(&slabs->released, &slab->link);
 	}
 	slabs->capacity += slabs->each * (SLABS - 1);
 	return true;
@@ -126,9 +126,9 @@ slab_with_free(struct ca_slabs *slabs)
 		slab = CA_CONTAINER_OF(slabs->whole.next, struct slab, link);
 		slabs->n_whole--;
 	} else {
-		if (ca_list_empty(&slabs->vacant) && !region_add(slabs))
+		if (ca_list_empty(&slabs->released) && !region_add(slabs))
 			return NULL;
-		slab = CA_CONTAINER_OF(slabs->vacant.next, struct slab, link);
+		slab = CA_CONTAINER_OF(slabs->released.next, struct slab, link);
 		slabs->touched++;
 	}
 	ca_list_remove(&slab->link);
@@ -232,10 +232,10 @@ is_whole(const struct ca_slabs *slabs, const struct slab *slab)
 }
 
 static void
-make_vacant(struct ca_slabs *slabs, struct slab *slab)
+release_memory(struct ca_slabs *slabs, struct slab *slab)
 {
 	ca_list_remove(&slab->link);
-	ca_list_insert(slabs->vacant.next, &slab->link);
+	ca_list_insert(slabs->released.next, &slab->link);
 	slabs->n_whole--;
 	slabs->touched--;
 	slab->free = NULL;
@@ -250,7 +250,7 @@ give_run(struct ca_slabs *slabs, struct slab *slab, size_t most)
 	struct slab *end = slab;
 
 	while (most-- && end < region->slabs + (SLABS - 1) && is_whole(slabs, end))
-		make_vacant(slabs, end++);
+		release_memory(slabs, end++);
 	ca_arena_give_pages(memory_of(slabs, slab), (size_t)(end - slab) << slabs->log);
 }
 
@@ -271,7 +271,7 @@ give_back(struct ca_slabs *slabs)
 }
 
 void
-ca_slabs_make_room(struct ca_slabs *slabs)
+ca_slabs_flush(struct ca_slabs *slabs)
 {
 	void *record = slabs->older;
 

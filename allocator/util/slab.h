@@ -28,9 +28,9 @@ struct ca_slabs {
 	size_t capacity; /* records for which there are addresses */
 	size_t touched;  /* slabs that have memory, or may have */
 	size_t n_whole;
-	struct ca_list partial; /* slabs with a free record and one that is not */
-	struct ca_list whole;   /* all are free */
-	struct ca_list vacant;  /* the same, and the system has the memory */
+	struct ca_list partial;  /* slabs with a free record and one that is not */
+	struct ca_list whole;    /* all are free */
+	struct ca_list released; /* the same, and the system has their memory */
 	struct ca_arena *arena;
 };
 
@@ -53,14 +53,15 @@ ca_slabs_again(struct ca_slabs *slabs)
 	slabs->used++;
 	return record;
 }
-/* Room at hand. Memory may go back to the system: that of a few slabs at most. */
-void ca_slabs_make_room(struct ca_slabs *slabs);
+/* Makes both stacks able to take a record. Memory may go back to the system: that of a few slabs at
+ * most. */
+void ca_slabs_flush(struct ca_slabs *slabs);
 /* Not NULL. */
 static inline void
 ca_slabs_put(struct ca_slabs *slabs, void *record)
 {
 	if (__builtin_expect(slabs->listed == CA_SLABS_AT_HAND, 0))
-		ca_slabs_make_room(slabs);
+		ca_slabs_flush(slabs);
 	memcpy(record, &slabs->free, sizeof(slabs->free));
 	slabs->free = record;
 	slabs->listed++;

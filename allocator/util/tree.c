@@ -60,7 +60,7 @@ rotate(struct ca_tree *tree, struct ca_tree_node *node, int side)
 
 /* The child on the heavy side comes up, or one of its. Returns the new top. */
 static struct ca_tree_node *
-lift(struct ca_tree *tree, struct ca_tree_node *node, int heavy)
+rotate_up(struct ca_tree *tree, struct ca_tree_node *node, int heavy)
 {
 	struct ca_tree_node *child = node->child[heavy];
 
@@ -70,7 +70,7 @@ lift(struct ca_tree *tree, struct ca_tree_node *node, int heavy)
 }
 
 static void
-rebalance(struct ca_tree *tree, struct ca_tree_node *node)
+update_heights(struct ca_tree *tree, struct ca_tree_node *node)
 {
 	for (; node; node = node->parent) {
 		int lower = height(node->child[0]), upper = height(node->child[1]);
@@ -79,7 +79,7 @@ rebalance(struct ca_tree *tree, struct ca_tree_node *node)
 		if (lean >= -1 && lean <= 1)
 			node->height = (upper > lower ? upper : lower) + 1;
 		else
-			node = lift(tree, node, lean > 0);
+			node = rotate_up(tree, node, lean > 0);
 		if (node->height == was)
 			return;
 	}
@@ -111,7 +111,7 @@ ca_tree_insert(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, ui
 		parent->child[side] = node;
 	else
 		tree->root = node;
-	rebalance(tree, parent);
+	update_heights(tree, parent);
 }
 
 static struct ca_tree_node *
@@ -155,12 +155,12 @@ ca_tree_remove(struct ca_tree *tree, struct ca_tree_node *node)
 	else
 		replace(tree, node, node->child[0] ? node->child[0] : node->child[1]);
 	node->height = 0;
-	rebalance(tree, start);
+	update_heights(tree, start);
 }
 
 /* The node before (side 0) or behind (1) in order. */
 static struct ca_tree_node *
-neighbour(const struct ca_tree_node *node, int side)
+adjacent(const struct ca_tree_node *node, int side)
 {
 	if (node->child[side])
 		return edge(node->child[side], !side);
@@ -170,7 +170,7 @@ neighbour(const struct ca_tree_node *node, int side)
 }
 
 void
-ca_tree_rekey(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uint64_t subkey)
+ca_tree_update(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uint64_t subkey)
 {
 	struct ca_tree_node *before, *behind;
 
@@ -178,8 +178,8 @@ ca_tree_rekey(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uin
 		ca_tree_insert(tree, node, key, subkey);
 		return;
 	}
-	before = neighbour(node, 0);
-	behind = neighbour(node, 1);
+	before = adjacent(node, 0);
+	behind = adjacent(node, 1);
 	if ((before && less(key, subkey, before)) || (behind && !less(key, subkey, behind))) {
 		ca_tree_remove(tree, node);
 		ca_tree_insert(tree, node, key, subkey);
@@ -234,5 +234,5 @@ ca_tree_last(const struct ca_tree *tree)
 struct ca_tree_node *
 ca_tree_next(const struct ca_tree_node *node)
 {
-	return neighbour(node, 1);
+	return adjacent(node, 1);
 }

@@ -24,7 +24,7 @@ struct ca_tree {
 
 /* The tree has the node, and no other. */
 static inline bool
-ca_tree_is_alone(const struct ca_tree *tree, const struct ca_tree_node *node)
+ca_tree_is_single(const struct ca_tree *tree, const struct ca_tree_node *node)
 {
 	return tree->root == node && node->height == 1;
 }
@@ -34,7 +34,7 @@ void ca_tree_insert(struct ca_tree *tree, struct ca_tree_node *node, uint64_t ke
 /* Harmless on a node that is in no tree. */
 void ca_tree_remove(struct ca_tree *tree, struct ca_tree_node *node);
 /* Gives the node, in this tree or in none, new keys; cheap if it keeps its place. */
-void ca_tree_rekey(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
+void ca_tree_update(struct ca_tree *tree, struct ca_tree_node *node, uint64_t key, uint64_t subkey);
 /* The first node with keys >= (key, subkey), or NULL. */
 struct ca_tree_node *ca_tree_at_least(const struct ca_tree *tree, uint64_t key, uint64_t subkey);
 /* The node with just these keys, or NULL. */

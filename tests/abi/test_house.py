@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The rules of the house: who may include whom, and headers that stand alone. Each is seen to fail."""
+"""The rules of the house: who may include whom, headers that stand alone, and the words of names. Each is seen to fail."""
 
 import shutil
 import subprocess
@@ -11,6 +11,7 @@ from conftest import ROOT
 
 INCLUDES = ROOT / "scripts" / "check_includes.py"
 HEADERS = ROOT / "scripts" / "check_headers.py"
+WORDS = ROOT / "scripts" / "check_words.py"
 
 # (file, text, part of the complaint)
 BREACHES = [
@@ -66,3 +67,32 @@ def test_a_header_that_does_not_stand_alone_is_found(tmp_path, text):
     (tmp_path / "config" / "bad.h").write_text(text)
     done = script(HEADERS, tmp_path)
     assert done.returncode == 1 and "config/bad.h" in done.stdout, done.stdout
+
+
+def words(root, text):
+    for name in ("scripts/vocabulary.txt", "docs/ARCHITECTURE.md", "config/options.def"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    (root / "allocator").mkdir()
+    (root / "allocator/a.c").write_text(text)
+    return script(WORDS, "--root", root)
+
+
+@pytest.mark.parametrize("text", [
+    "int\nwibble(void)\n{\n}\n",
+    "struct wibble {\n\tint size;\n};\n",
+    "enum wibble { CA_SIZE };\n",
+    "typedef int (*wibble)(int size);\n",
+    "struct ca_block {\n\tunion {\n\t\tint size;\n\t\tint bytes[2], wibble[4];\n\t};\n};\n",
+    "struct ca_block {\n\t_Alignas(64) _Atomic int wibble : 3; /* size */\n};\n",
+    "struct ca_block {\n\tint (*wibble)(void *size, int bytes);\n};\n",
+])
+def test_a_word_that_nobody_else_has_is_found(tmp_path, text):
+    done = words(tmp_path, text)
+    assert done.returncode == 1 and done.stdout.startswith("wibble: allocator/a.c:"), done.stdout
+
+
+def test_locals_comments_and_macros_have_any_words(tmp_path):
+    done = words(tmp_path, "/* struct wibble { int wobble; } */\n#define WIBBLE \\\n\tstruct wibble {}\n"
+                 "int\nca_free(int wibble)\n{\n\tint wobble = wibble;\n}\nstruct ca_pool {\n\tint re_sized, give_back;\n};\n")
+    assert done.returncode == 0, done.stdout

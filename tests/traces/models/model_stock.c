@@ -109,7 +109,7 @@ hole_remove(struct stock *stock, struct hole *hole)
 static void
 hole_rekey(struct stock *stock, struct hole *hole)
 {
-	ca_tree_rekey(&stock->holes, &hole->node, hole->bytes, hole->address);
+	ca_tree_update(&stock->holes, &hole->node, hole->bytes, hole->address);
 }
 
 /* Bytes of a live chunk become free; neighbours merge. */

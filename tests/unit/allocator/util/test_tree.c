@@ -62,7 +62,7 @@ test_random(void **state)
 
 		if (fixture_random(&seed) % 3 == 0) {
 			inside += !nodes[i].height;
-			ca_tree_rekey(&tree, &nodes[i], fixture_random(&seed) % 50, (uint64_t)i);
+			ca_tree_update(&tree, &nodes[i], fixture_random(&seed) % 50, (uint64_t)i);
 		} else if (nodes[i].height) {
 			ca_tree_remove(&tree, &nodes[i]);
 			inside--;
