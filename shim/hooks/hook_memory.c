@@ -142,8 +142,8 @@ is_in_context(void)
 	       current == ca_quick.context;
 }
 
-/* In the context that ca_quick has. */
-static inline CUresult
+/* In the context that ca_quick has. A call of its own costs a hit 8 instructions. */
+static inline __attribute__((always_inline)) CUresult
 alloc_common(CUdeviceptr *dptr, size_t bytesize)
 {
 	struct ca_space *space = ca_quick.space;
