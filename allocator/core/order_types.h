@@ -170,6 +170,7 @@ struct ca_order {
 	_Atomic unsigned barriers; /* sections of ours in which the legacy stream may be used */
 	_Atomic uint64_t foreign;  /* stamp of the last work of another space; 0: none */
 	_Atomic uint64_t foreign_done;
+	_Atomic bool foreign_unknown; /* some of it is in no stream that has a record */
 	/* Streams that could submit, one more if there is company, one more if `needs_exact_marks`:
 	 * quiet if at most 1. */
 	_Atomic unsigned candidates;

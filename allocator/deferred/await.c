@@ -252,7 +252,8 @@ is_unknown(const struct wait *wait, const struct ca_patience *patience)
 	const struct ca_driver *driver = &wait->space->heap->driver;
 
 	return patience->waited_ns >= UNKNOWN_NS &&
-	       (wait->is_rejected || driver->capturing(driver->self)) &&
+	       ((wait->is_rejected && !ca_unmarked_waits_elsewhere_locked(wait->space)) ||
+		driver->capturing(driver->self)) &&
 	       !ca_order_has_mark_to_poll(wait->space, wait->bound);
 }
 
@@ -292,15 +293,19 @@ ca_await_patiently_locked(struct ca_space *space, uint64_t bound, struct ca_pati
 	return r;
 }
 
-/* Also what waits for a mark of the context. */
+/* Also what waits for a mark of the context, or for work of other contexts. */
 static bool
 query_any(struct wait *wait)
 {
-	struct ca_space *space = wait->space;
+	struct ca_space *space = wait->space, *other;
 	bool finished;
 
 	ca_context_mark_poll_locked(space);
-	finished = query(wait);
+	if (ca_unmarked_waits_elsewhere_locked(space))
+		for (other = space->heap->spaces; other; other = other->next)
+			if (other != space && !other->dead)
+				query_streams(other);
+	finished = query(wait) && !ca_unmarked_waits_elsewhere_locked(space);
 	return finished || space->device->generation != wait->generation;
 }
 

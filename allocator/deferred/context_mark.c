@@ -11,8 +11,9 @@
  *
  * A block that could not be marked (capture, no record to be had, a driver without marks) waits in
  * `unmarked`, for the next mark, for a host synchronisation that begins after that, or where all
- * work is seen until all that was submitted before is known to have finished, and no work of other
- * contexts uses memory of the space: the program synchronises, or each stream's own mark is done.
+ * work is seen until all that was submitted before is known to have finished, and if work of other
+ * contexts used memory of the space, all of theirs, too: the program synchronises, or each stream's
+ * own mark is done.
  * An answer that is an error is never taken for "done": the host synchronises instead, and if even
  * that fails the space is poisoned: nothing of it is reused again, every segment goes back to the
  * driver as soon as it can.
@@ -43,17 +44,47 @@ ca_unmarked_add_locked(struct ca_space *space, struct ca_list *blocks)
 	space->unmarked_bound = ca_order_space_bound(space);
 }
 
+enum elsewhere { NOT_KNOWN, UNFINISHED, FINISHED };
+
+/* The work of other contexts on memory of the space. Their streams had been given all that may use
+ * a block when it was freed. */
+static enum elsewhere
+look_elsewhere(struct ca_space *space)
+{
+	struct ca_space *other;
+	bool finished = true;
+
+	if (!ca_order_has_foreign_user(&space->order, 0))
+		return FINISHED;
+	if (atomic_load(&space->order.foreign_unknown))
+		return NOT_KNOWN;
+	for (other = space->heap->spaces; other; other = other->next) {
+		uint64_t bound = ca_order_space_bound(other);
+
+		if (other == space || other->dead)
+			continue;
+		if (other->poisoned || !ca_order_has_nothing_unseen(other, bound))
+			return NOT_KNOWN;
+		finished = finished && ca_order_has_finished(other, bound);
+	}
+	return finished ? FINISHED : UNFINISHED;
+}
+
+bool
+ca_unmarked_waits_elsewhere_locked(struct ca_space *space)
+{
+	return !ca_list_empty(&space->unmarked) && look_elsewhere(space) == UNFINISHED;
+}
+
 /* Work that is not seen has no stamp: of that only a mark tells, or a synchronisation, which began
  * after the free. */
 static bool
 has_finished_unmarked(struct ca_space *space)
 {
-	struct ca_order *order = &space->order;
-
 	return !space->dead && !space->poisoned &&
-	       !(atomic_load(&order->finished_only) & ~CA_REASONS_SEEN) &&
-	       !ca_order_has_foreign_user(order, 0) &&
-	       ca_order_has_finished(space, space->unmarked_bound);
+	       !(atomic_load(&space->order.finished_only) & ~CA_REASONS_SEEN) &&
+	       ca_order_has_finished(space, space->unmarked_bound) &&
+	       look_elsewhere(space) == FINISHED;
 }
 
 bool
@@ -219,22 +250,30 @@ mark(struct ca_space *space, struct ca_list *hand, bool late)
 	return 0;
 }
 
-int
-ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
-			      const struct ca_saved_allocation *keep)
+/* -ENOTSUP, -EBUSY, -ENODATA: without a mark, the hand is as it was. */
+static int
+try_mark(struct ca_space *space, struct ca_list *hand, bool late)
 {
 	struct ca_heap *heap = space->heap;
-	int r = heap->no_marks ? -ENOTSUP : mark(space, hand, !keep);
+	int r = heap->no_marks ? -ENOTSUP : mark(space, hand, late);
 
 	if (r == -ENOTSUP)
 		heap->no_marks = true;
-	if (r == -ENOTSUP || r == -EBUSY || r == -ENODATA) {
-		ca_unmarked_add_locked(space, hand);
-		space->device->generation++;
-		return 0;
-	}
-	if (r)
-		r = synchronize(space, hand);
+	return r;
+}
+
+static bool
+is_unmarked(int r)
+{
+	return r == -ENOTSUP || r == -EBUSY || r == -ENODATA;
+}
+
+/* Another error: the host waits. As ca_context_mark_submit_locked. */
+static int
+submit_by_wait(struct ca_space *space, struct ca_list *hand, const struct ca_saved_allocation *keep)
+{
+	int r = synchronize(space, hand);
+
 	if (!ca_context_mark_is_lost(r))
 		return 0;
 	if (keep) {
@@ -250,15 +289,34 @@ ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
 	return r;
 }
 
+int
+ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
+			      const struct ca_saved_allocation *keep)
+{
+	int r = try_mark(space, hand, !keep);
+
+	if (is_unmarked(r)) {
+		ca_unmarked_add_locked(space, hand);
+		space->device->generation++;
+		return 0;
+	}
+	return r ? submit_by_wait(space, hand, keep) : 0;
+}
+
 void
 ca_context_mark_mark_unmarked_locked(struct ca_space *space)
 {
 	struct ca_list hand;
+	int r;
 
 	if (space->heap->no_marks || space->poisoned || ca_list_empty(&space->unmarked))
 		return;
 	ca_list_take(&hand, &space->unmarked);
-	ca_context_mark_submit_locked(space, &hand, NULL);
+	r = try_mark(space, &hand, true);
+	if (is_unmarked(r)) /* nothing has changed, nor has the bound */
+		ca_list_splice(&space->unmarked, &hand);
+	else if (r)
+		(void)submit_by_wait(space, &hand, NULL);
 }
 
 static struct ca_group *

@@ -114,6 +114,8 @@ int ca_context_mark_submit_locked(struct ca_space *space, struct ca_list *hand,
 void ca_unmarked_add_locked(struct ca_space *space, struct ca_list *blocks);
 /* Settles them, if all that is known to have finished. True: something was settled. */
 bool ca_unmarked_settle_locked(struct ca_space *space);
+/* Blocks without a mark wait for work of other contexts, whose streams tell when it ends. */
+bool ca_unmarked_waits_elsewhere_locked(struct ca_space *space);
 /* Tries to get one mark for everything unmarked. */
 void ca_context_mark_mark_unmarked_locked(struct ca_space *space);
 /* Settles finished groups, oldest first. Returns how many. */

@@ -483,11 +483,13 @@ ca_submit_hazard_end(struct ca_stream *stream, bool submitted)
 }
 
 void
-ca_submit_foreign(struct ca_space *space)
+ca_submit_foreign(struct ca_space *space, const struct ca_stream *stream)
 {
 	struct ca_order *order = &space->order;
 	uint64_t epoch = atomic_load(&order->words.epoch);
 
+	if (!stream)
+		atomic_store(&order->foreign_unknown, true);
 	if (atomic_load(&order->foreign) >= epoch)
 		return;
 	make_odd(&order->words);

@@ -191,8 +191,9 @@ bool ca_submit_must_be_serial(struct ca_stream *stream);
  * went out: everything exposed before this thread's last ca_submit_must_be_serial is behind it. An
  * ordinary launch may call both; it need not. */
 void ca_submit_serial(struct ca_stream *stream);
-/* Work in another space may have touched memory of `space` (call after the real call returned). */
-void ca_submit_foreign(struct ca_space *space);
+/* Work that `stream`, of another space, was given may touch memory of `space` (call after
+ * ca_submit_end). NULL: of a stream that is not known. */
+void ca_submit_foreign(struct ca_space *space, const struct ca_stream *stream);
 
 /* Before a capture begins: marks what is exposed in every space and has no mark. While anything
  * captures none can be recorded, and a stream that captures cannot even be waited for by the host.

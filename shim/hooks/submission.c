@@ -205,7 +205,7 @@ static void
 mark_other(struct ca_process *process, struct ca_stream *stream, struct ca_space *space,
 	   const struct ca_touch *touch)
 {
-	ca_submit_foreign(space);
+	ca_submit_foreign(space, stream);
 }
 
 void

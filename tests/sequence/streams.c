@@ -184,7 +184,7 @@ launch_across(struct world *w, unsigned stream)
 	ca_submit_begin(self->stream, &touch);
 	ca_submit_guard_other(self->stream, w->spaces[other], &touch);
 	submit(w, stream, touched, 1);
-	ca_submit_foreign(w->spaces[other]);
+	ca_submit_foreign(w->spaces[other], NULL);
 }
 
 void
@@ -224,7 +224,7 @@ step_foreign(struct world *w)
 		return;
 	piece = &w->live[pick(w, w->n_live)];
 	piece->foreign = ca_model_submit(w->model);
-	ca_submit_foreign(w->spaces[piece->space]);
+	ca_submit_foreign(w->spaces[piece->space], NULL);
 }
 
 void

@@ -187,6 +187,43 @@ unseen_work_and_two_contexts(void)
 	go_on();
 }
 
+/* The same where all work is seen, but one context is given work on the other's memory. */
+static void
+work_of_two_contexts(void)
+{
+	CUdeviceptr part[2], y;
+	CUstream t, u;
+	CUcontext other;
+
+	begin();
+	t = order_stream(NONBLOCKING);
+	OK(cuCtxSynchronize());
+	other = order_context(0);
+	u = order_stream(NONBLOCKING);
+	y = order_take(MIB);
+	order_enter(context);
+	(void)order_take(PART);
+	for (uint32_t i = 0; i < 8; i++) {
+		for (int k = 0; k < 2; k++) {
+			part[k] = order_take(PART);
+			order_use(part[k], i, t);
+			order_use(x, i, s);
+		}
+		OK(cuStreamSynchronize(t));
+		order_enter(other);
+		order_use(y, i, u);
+		OK(cuMemcpyDtoDAsync_v2(part[0], y, sizeof(uint32_t) * WORDS, u));
+		OK(cuStreamSynchronize(u));
+		order_enter(context);
+		for (int k = 0; k < 2; k++)
+			order_give(part[k]);
+		OK(cuStreamSynchronize(s));
+		order_give(order_take(BIG));
+	}
+	OK(cuCtxDestroy_v2(other));
+	go_on();
+}
+
 /* The tables of ORDER_TABLES (ids of 32 digits, a comma between two), asked for by the program, or
  * by the library ORDER_ASKER, which has no runtime in it. */
 static void
@@ -334,6 +371,7 @@ static const struct order_case cases[] = {
 	{ "private_table", private_table },
 	{ "unseen_in_a_capture", unseen_in_a_capture },
 	{ "unseen_work_and_two_contexts", unseen_work_and_two_contexts },
+	{ "work_of_two_contexts", work_of_two_contexts },
 	{ "tables", tables },
 	{ "peer_access", peer_access },
 	{ "current_context", current_context },

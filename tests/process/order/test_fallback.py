@@ -86,6 +86,19 @@ def test_unseen_work_and_two_contexts_leave_memory_to_be_had(clock, memory, knob
         assert not done.stderr, done.stderr[-2000:]
 
 
+@pytest.mark.parametrize("knobs", [{"SIMCUDA_QUEUES": 1}, {"SIMCUDA_BELIEFS": "context_record_early"}, {}])
+@pytest.mark.parametrize("memory", ["36M", "44M"])
+@pytest.mark.parametrize("clock", ["real", "manual:16"])
+def test_work_of_two_contexts_leaves_memory_to_be_had(clock, memory, knobs, tmp_path):
+    """Where no mark is to be had, too; and what is asked in vain is no reason to ask the driver for memory again."""
+    stats = tmp_path / "stats.json"
+    for preload in False, True:
+        done = run([PROGRAM, "work_of_two_contexts"], preload=preload, check=0, SIMCUDA_CLOCK=clock, SIMCUDA_MEM=memory,
+                   SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK=20000, CACHEALLOC_STATS=stats, **knobs)
+        assert not done.stderr, done.stderr[-2000:]
+    assert json.loads(stats.read_text())["devices"][0]["alloc_retries"] <= 20
+
+
 def test_nothing_is_asked_while_a_capture_goes_on_whose_begin_was_not_seen(tmp_path):
     """free_sync:host asks a stream of its own whether earlier work has failed. At the end of the memory the host waits
     for streams, one by one, each of which was asked before whether it captures."""

@@ -271,7 +271,7 @@ do_foreign(struct program *p)
 	if (!p->live_count)
 		return;
 	p->live[pick(p, p->live_count)].foreign = ca_model_submit(p->f.model);
-	ca_submit_foreign(p->f.space);
+	ca_submit_foreign(p->f.space, NULL);
 }
 
 /* The program's own synchronisation teaches. */

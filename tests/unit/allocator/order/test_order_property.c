@@ -375,7 +375,7 @@ step(struct program *p)
 		break;
 	case 12:
 		if (!pick(p, 16))
-			ca_submit_foreign(p->f.space);
+			ca_submit_foreign(p->f.space, NULL);
 		break;
 	default:
 		if (pick(p, 3) == 0)

@@ -161,7 +161,7 @@ step(struct worker *w)
 			       &w->own);
 		break;
 	case 3:
-		ca_submit_foreign(shared->f.space);
+		ca_submit_foreign(shared->f.space, NULL);
 		ca_stream_note_thread(some_stream(w));
 		break;
 	case 4:

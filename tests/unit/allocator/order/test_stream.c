@@ -152,13 +152,13 @@ test_work_of_other_spaces_needs_a_context_mark(void **state)
 	uint64_t birth = ca_order_birth(order), bound;
 
 	assert_false(order_free(&f, birth).context);
-	ca_submit_foreign(f.space);
+	ca_submit_foreign(f.space, NULL);
 	assert_true(order_free(&f, birth).context);
 	assert_false(order_free(&f, ca_order_birth(order)).context);
 	bound = ca_order_context_bound(order);
 	ca_order_context_finished(order, bound);
 	assert_false(order_free(&f, birth).context);
-	ca_submit_foreign(f.space);
+	ca_submit_foreign(f.space, NULL);
 	ca_order_context_finished(order, bound);
 	assert_true(order_free(&f, birth).context);
 	order_stop(&f);
