@@ -163,20 +163,20 @@ struct ca_order {
 	struct ca_order_words words;
 	_Alignas(64) _Atomic uint64_t
 		active[CA_ACTIVE_WORDS]; /* streams with last > done, perhaps more */
-	bool traced;                     /* constant: the heap has a tracer */
 	_Atomic uint64_t progress;       /* moves when some stream's done or lost changes */
 	_Atomic uint64_t hazards;        /* that ever began; 0: none need be looked for */
-	_Atomic unsigned submitting;     /* of those, whose submission goes on */
+	_Atomic uint64_t foreign;        /* stamp of the last work of another space; 0: none */
+	_Atomic uint64_t foreign_done;   /* as far as that has finished */
+	bool traced;                     /* constant: the heap has a tracer */
+	_Atomic bool foreign_unknown;    /* some foreign work is in no stream that has a record */
+	_Atomic unsigned finished_only;  /* CA_REASON_* */
+	_Atomic unsigned submitting;     /* hazards whose submission goes on */
 	_Atomic unsigned barriers; /* sections of ours in which the legacy stream may be used */
-	_Atomic uint64_t foreign;  /* stamp of the last work of another space; 0: none */
-	_Atomic uint64_t foreign_done;
-	_Atomic bool foreign_unknown; /* some of it is in no stream that has a record */
 	/* Streams that could submit, one more if there is company, one more if `needs_exact_marks`:
 	 * quiet if at most 1. */
 	_Atomic unsigned candidates;
 	_Atomic unsigned crossing; /* our calls for the legacy stream that go on in them */
 	struct ca_stream_record *_Atomic only_stream;       /* the one candidate, if there is one */
-	_Atomic unsigned finished_only;                     /* CA_REASON_* */
 	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
 	pthread_mutex_t lock;
 	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
