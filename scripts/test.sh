@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Installs what is missing, builds, and runs every test. Usage: scripts/test.sh [--quick] [--long] [FILTER]
 #
-#   --quick  gcc build, its suites and the rules only: no sanitizers, no second compiler, no static analysis
+#   --quick  gcc build, its suites and the rules only: no sanitizers, no second compiler, no static analysis; of the
+#            files of tests with most cases every second to fourth case, others in each run
 #   --long   the soak runs too (many more seeds), and PyTorch's package (3 GB are fetched)
 #   FILTER   only stages whose name contains FILTER; what they need is built
 #
@@ -31,6 +32,7 @@ rm -rf "$results" && mkdir "$results"
 export PYTHONDONTWRITEBYTECODE=1
 export CACHEALLOC_TEST_VENV=$PWD/build-venv
 [ -z "$long" ] || export CACHEALLOC_TEST_LONG=1
+[ -z "$quick" ] || export CACHEALLOC_TEST_QUICK=1
 setup_bindings build-venv ||
 	say "the Python package index cannot be reached (build-venv.log): the test of cuda-bindings will be skipped"
 setup_ffmpeg build-ffmpeg.log ||

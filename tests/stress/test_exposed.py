@@ -31,6 +31,7 @@ OPERATIONS = 850_000 if LONG else 40_000
 #: streams, threads, devices of random_program; its memory is small enough to come to an end
 SHAPES = [(9, 3, 1), (6, 3, 2)]
 PROGRAMS = 4
+QUICK_EVERY = 4  # conftest.py
 #: what keeps a guard from making the device wait, so that the host does: for the mark, the stream, the context (the first
 #: records are those by which the library tries the driver)
 BROKEN = ["cuStreamWaitEvent:1+:999", "cuEventRecord:20+:999", "cuEventRecord:20+:999,cuStreamSynchronize:1+:999"]

@@ -17,6 +17,7 @@ STRESS = BUILD / "tests" / "stress"
 SHAPES = [(1, 1, 1), (2, 1, 1), (4, 2, 1), (9, 3, 1), (6, 3, 2), (3, 2, 2)]  # streams, threads, devices
 SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
 FRESH = random.SystemRandom().randrange(1 << 32)
+QUICK_EVERY = 4  # conftest.py
 
 
 def seeds():

@@ -8,6 +8,7 @@ import pytest
 
 from conftest import BUILD, run
 
+QUICK_EVERY = 3  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_broken"
 MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 USERS = ["legacy_and_then_another", "legacy_and_then_the_host", "thread_that_has_ended", "another_thread_works",

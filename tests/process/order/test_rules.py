@@ -24,6 +24,7 @@ SETTINGS = {
 }
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}, {"SIMCUDA_JITTER": "200:2"}]
 WARM_CLOCKS = [{"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:3"}]
+QUICK_EVERY = 4  # conftest.py
 #: what natively is an error of the program, and what we promise all the same: memory taken and freed inside a capture
 #: stays for its graph, and a copy in another context counts as a user (but memory that goes back to the driver, as
 #: without slack it may, goes as it does natively)
