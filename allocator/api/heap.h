@@ -13,7 +13,8 @@
  *
  * Rule of reuse: memory is handed out again when no work submitted before its free can still touch
  * it (allocator/order/order.h tells whose work that could be), or when all later work is ordered
- * behind that work; while anything captures, only memory never handed out before.
+ * behind that work; while anything captures, only
+ * finished memory in segments of its own.
  */
 #pragma once
 

@@ -215,6 +215,8 @@ struct ca_block *ca_pool_find_locked(const struct ca_config *config, const struc
 /* Cuts an indexed block for a request: in no index and no list, for the caller to make ALLOCATED.
  * NULL: no record for the rest could be had, nothing was done. */
 struct ca_block *ca_pool_cut_locked(struct ca_block *block, uint64_t bytes);
+/* Takes an indexed block as it is: in no index and no list. */
+struct ca_block *ca_pool_take_whole_locked(struct ca_block *block);
 /* True when the cut would use the block as it is. */
 bool ca_pool_is_whole(const struct ca_block *block, uint64_t bytes);
 /* Could be handed out for `bytes`, whole or cut. */

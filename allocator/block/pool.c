@@ -268,8 +268,8 @@ leave_list(struct ca_block *block)
 		ca_list_remove(&block->waiting);
 }
 
-static struct ca_block *
-cut_all(struct ca_block *block)
+struct ca_block *
+ca_pool_take_whole_locked(struct ca_block *block)
 {
 	block->segment->standing = 0;
 	ca_pool_unindex_locked(block);
@@ -315,5 +315,6 @@ ca_pool_cut_locked(struct ca_block *block, uint64_t bytes)
 
 	if (pad)
 		return cut_upper(block, pad, bytes);
-	return ca_pool_splits(config, block, bytes) ? cut_lower(block, bytes) : cut_all(block);
+	return ca_pool_splits(config, block, bytes) ? cut_lower(block, bytes)
+						    : ca_pool_take_whole_locked(block);
 }

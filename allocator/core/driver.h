@@ -93,8 +93,11 @@ struct ca_driver {
 	 */
 	uint64_t (*pools_trim)(void *self, unsigned device, uint64_t keep_bytes, bool graphs);
 	/* True while any stream of the process captures, or is about to: the allocator then hands
-	 * out new memory only. Cheap, and may be called with a lock held. */
+	 * out whole segments only. Cheap, and may be called with a lock held. */
 	bool (*capturing)(void *self);
+	/* True if no capture prohibits an allocation of the driver's to the calling thread. NULL:
+	 * only the driver itself can tell. Cheap, and may be called with a lock held. */
+	bool (*capture_permits)(void *self);
 	/* True if the driver is known to keep the order between streams of the context that reuse
 	 * before the end of work rests on. NULL: it is. Cheap, and may be called with a lock held.
 	 */

@@ -104,7 +104,8 @@ void ca_model_set_clock(struct ca_model *model, uint64_t now_ns);
 /* In a capture, context marks answer -EBUSY, and so do marks on streams; waits for the latter go
  * on. */
 void ca_model_set_capturing(struct ca_model *model, bool value);
-/* A capture that does not prohibit the driver's free, as another thread's relaxed one. */
+/* A capture that prohibits neither the driver's allocation nor its free, as another thread's
+ * relaxed one. */
 void ca_model_set_capturing_relaxed(struct ca_model *model);
 void ca_model_set_observer(struct ca_model *model, ca_model_observer *observer, void *arg);
 /* The `nth` call (from 1, counted from now) of `function`, and all later ones if `for_ever`,

@@ -336,6 +336,15 @@ capturing(void *self)
 	return model->capturing;
 }
 
+static bool
+capture_permits(void *self)
+{
+	struct ca_model *model = self;
+
+	CA_MODEL_LOCKED(model);
+	return !model->capturing || model->relaxed;
+}
+
 static uint64_t
 clock_ns(void *self)
 {
@@ -443,6 +452,7 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.memory_info = memory_info,
 		.context_synchronize = context_synchronize,
 		.capturing = capturing,
+		.capture_permits = capture_permits,
 		.pause = model->config.work_ns ? pause_host : NULL,
 		.clock_ns = clock_ns,
 	};

@@ -9,8 +9,7 @@
  * Blocks that the calling thread has just freed come first (tcache/magazine.c); all this is for the
  * rest.
  *
- * While anything captures, memory handed out before must not be: the request gets a segment of its
- * own.
+ * While anything captures, the request gets a segment of its own.
  */
 #include "allocator/policy/internal.h"
 
@@ -256,17 +255,32 @@ take_own(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 	return ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_WHOLE, ret_block);
 }
 
+/*
+ * Memory that a graph may use gets a segment of its own: a FREE one, or a new one. Where a capture
+ * prohibits allocations to the thread, the driver is asked for its answer.
+ */
+static struct ca_block *
+take_whole(struct ca_space *space, uint64_t segment_bytes)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+
+	if (!driver->capture_permits || !driver->capture_permits(driver->self))
+		return NULL;
+	return ca_alloc_hit_whole_locked(space, ca_search_whole_locked(space, segment_bytes));
+}
+
 /* In a capture. */
 static CA_APART int
-take_new(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+take_in_capture(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_PAGE) : bytes;
 	struct ca_patience patience = { 0 };
-	int r;
+	int r = 0;
 
 	ca_oom_begin(true);
+	*ret_block = take_whole(space, segment_bytes);
 	do
-		r = take_own(space, segment_bytes, bytes, ret_block);
+		r = *ret_block ? 0 : take_own(space, segment_bytes, bytes, ret_block);
 	while (r == CA_DRIVER_OUT_OF_MEMORY &&
 	       (ca_oom_release_pools_locked(space) ||
 		ca_oom_release_busy_locked(space, segment_bytes, &patience)));
@@ -284,7 +298,7 @@ take(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
 	if (space->heap->config.disable != CA_DISABLE_OFF)
 		return take_own(space, size, size, ret_block);
 	if (capturing)
-		return take_new(space, bytes, ret_block);
+		return take_in_capture(space, bytes, ret_block);
 	ca_budget_tidy_locked(space);
 	*ret_block = reuse(space, bytes);
 	if (*ret_block)

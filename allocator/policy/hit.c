@@ -89,3 +89,12 @@ ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t byt
 	count_hit(space, block, waited);
 	return block;
 }
+
+struct ca_block *
+ca_alloc_hit_whole_locked(struct ca_space *space, struct ca_block *block)
+{
+	if (!block)
+		return NULL;
+	count_hit(space, ca_pool_take_whole_locked(block), false);
+	return block;
+}

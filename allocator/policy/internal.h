@@ -51,6 +51,9 @@ struct ca_block *ca_search_hole_locked(struct ca_space *space, uint64_t bytes);
 /* The best hole of one pool. */
 struct ca_block *ca_search_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool,
 					  uint64_t bytes);
+/* The smallest whole FREE segment for a request that gets a segment of its own; NULL: each is much
+ * too large. */
+struct ca_block *ca_search_whole_locked(struct ca_space *space, uint64_t segment_bytes);
 /* As ca_search_locked, but only the calling thread's magazine is emptied. */
 struct ca_block *ca_search_own_locked(struct ca_space *space, uint64_t bytes);
 /* As ca_search_locked, but nothing is left whole because a segment could go back. */
@@ -94,6 +97,8 @@ struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool f
  * caller to make ALLOCATED. */
 struct ca_block *ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t bytes,
 				     bool waited);
+/* Takes a whole FREE segment (NULL: NULL) as it is, counted. */
+struct ca_block *ca_alloc_hit_whole_locked(struct ca_space *space, struct ca_block *block);
 /* Memory that waits in the space. */
 uint64_t ca_alloc_waiting_bytes_locked(struct ca_space *space);
 /* The bytes that wait are more than reuse_slack. */

@@ -8,6 +8,11 @@
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/tcache.h"
 
+/* A whole segment is at most an eighth larger than a request in a capture. (400,000 operations of
+ * tests/stress/order, three threads that capture all the time, 261 MB in use at most: 0.75 GB are
+ * reserved; with new memory only 8.3 GB.) */
+enum { WHOLE_SHARE = 8 };
+
 /* A block that is not cut, or is of the small pool, is nothing that the budget would keep. */
 struct ca_block *
 ca_search_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
@@ -55,6 +60,25 @@ find(struct ca_space *space, uint64_t bytes)
 	if (!pool)
 		return clean;
 	return ca_search_better(clean, if_quiet(space, ca_search_best_locked(space, pool, bytes)));
+}
+
+struct ca_block *
+ca_search_whole_locked(struct ca_space *space, uint64_t segment_bytes)
+{
+	struct ca_tree_node *node;
+	struct ca_block *block;
+
+	if (space->dead || space->poisoned)
+		return NULL;
+	ca_magazines_clear_locked(space);
+	if (ca_held_has_progressed(space))
+		ca_held_settle_locked(space);
+	node = ca_index_at_least(&space->wholes, segment_bytes, 0);
+	block = node ? ca_whole_block(node) : NULL;
+	if (!block || block->segment->registered ||
+	    block->bytes - segment_bytes > segment_bytes / WHOLE_SHARE)
+		return NULL;
+	return block;
 }
 
 /* Best fit of what no request of its pool has much use for: too small for any, or, where requests

@@ -192,6 +192,12 @@ capturing(void *self)
 }
 
 static bool
+capture_permits(void *self)
+{
+	return !ca_capture_disallows();
+}
+
+static bool
 orders(void *self, void *space_context)
 {
 	return ca_assumptions_hold(space_context);
@@ -226,6 +232,7 @@ ca_driver_table(void)
 		.context_synchronize = context_synchronize,
 		.pools_trim = ca_pools_trim,
 		.capturing = capturing,
+		.capture_permits = capture_permits,
 		.orders = orders,
 		.clock_ns = clock_ns,
 		.real_time = true,

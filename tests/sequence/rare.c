@@ -17,7 +17,8 @@ capture_begin(struct world *w)
 	atomic_store(&w->graphs[w->n_graphs].gone, false);
 	w->graphs[w->n_graphs++].state = GRAPH_CAPTURING;
 	w->capturing = true;
-	if (pick(w, 4))
+	w->prohibited = pick(w, 4) != 0;
+	if (w->prohibited)
 		ca_model_set_capturing(w->model, true);
 	else
 		ca_model_set_capturing_relaxed(w->model);
@@ -45,7 +46,7 @@ capture_end(struct world *w)
 		require(!ca_graph_hold(w->heap, w->capture_serial, last, &graph->gone),
 			"no record of a graph");
 	}
-	ca_model_set_capturing(w->model, w->capturing = false);
+	ca_model_set_capturing(w->model, w->capturing = w->prohibited = false);
 }
 
 void

@@ -4,7 +4,7 @@
  * work that was submitted to touch it. What must hold:
  *
  * - what is handed out overlaps nothing live, nothing retired, nothing that a graph may run on, and
- *   in a capture nothing that was ever handed out;
+ *   in a capture that prohibits allocations nothing that was ever handed out;
  * - work on it that is unfinished is of streams of its own space (it was exposed), and there is
  * none where exposing is forbidden;
  * - a submission that touches memory comes after all unfinished work on it from before it was
@@ -312,7 +312,7 @@ reference_handed_out(struct world *w, const struct piece *piece)
 			continue;
 		w->totals->reused++;
 		require(!is_held(w, freed), "memory of a graph handed out");
-		require(!w->capturing, "memory handed out in a capture for a second time");
+		require(!w->prohibited, "memory handed out for a second time in a capture");
 		require(freed->foreign <= ca_model_finished(w->model),
 			"handed out while another context's work uses it");
 		for (j = 0; j < w->n_streams; j++)

@@ -109,7 +109,7 @@ struct world {
 
 	const struct piece *going; /* being freed: its memory may go to the driver; NULL: it did */
 	unsigned actor, actors;
-	bool capturing, failing, unseen, counting, shares;
+	bool capturing, prohibited /* by the capture */, failing, unseen, counting, shares;
 	bool finished_only; /* nothing may be exposed */
 	bool async;         /* something was freed in the order of a stream */
 	bool calm;          /* only the common steps */
