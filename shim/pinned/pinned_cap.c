@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "config/text.h"
@@ -108,15 +107,27 @@ ranks_here(void)
 	return 1;
 }
 
+/* Bytes of the machine; UINT64_MAX: not known. */
+static uint64_t
+machine_memory(void)
+{
+	static const char name[] = "MemTotal:";
+	char text[TEXT_BYTES];
+	const char *line;
+
+	read_text("/proc/meminfo", text);
+	line = strstr(text, name);
+	if (!line)
+		return UINT64_MAX;
+	line += sizeof(name) - 1;
+	return number_of(line + strspn(line, " \t")) << 10;
+}
+
 uint64_t
 ca_pinned_default_cap(void)
 {
-	uint64_t bytes = group_limit(), memory;
-	struct sysinfo info;
+	uint64_t limit = group_limit(), memory = machine_memory();
+	uint64_t bytes = limit < memory ? limit : memory;
 
-	if (!sysinfo(&info)) {
-		memory = (uint64_t)info.totalram * info.mem_unit;
-		bytes = memory < bytes ? memory : bytes;
-	}
 	return bytes == UINT64_MAX ? 0 : bytes / SHARE / ranks_here();
 }
