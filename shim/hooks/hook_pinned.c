@@ -165,19 +165,22 @@ CUresult
 cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
 	CA_HOOK_REAL(real, cuMemHostGetFlags);
-	return CA_INSIDE(real->cuMemHostGetFlags(pFlags, shown(p)));
+	p = shown(p);
+	return CA_INSIDE(real->cuMemHostGetFlags(pFlags, p));
 }
 
 CUresult
 cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
 {
 	CA_HOOK_REAL(real, cuMemHostGetDevicePointer_v2);
-	return CA_INSIDE(real->cuMemHostGetDevicePointer_v2(pdptr, shown(p), Flags));
+	p = shown(p);
+	return CA_INSIDE(real->cuMemHostGetDevicePointer_v2(pdptr, p, Flags));
 }
 
 CUresult
 cuMemHostUnregister(void *p)
 {
 	CA_HOOK_REAL(real, cuMemHostUnregister);
-	return CA_INSIDE(real->cuMemHostUnregister(shown(p)));
+	p = shown(p);
+	return CA_INSIDE(real->cuMemHostUnregister(p));
 }

@@ -17,7 +17,7 @@ OURS = ["still_used_by_another_context", "kinds", "nothing_waits"]
 SEEN = ["attributes", "freed_is_unknown", "capture_refuses", "context_destroyed", "primary_reset", "fork_child"]
 SETTINGS = ["", ",reuse_slack_mb:0", ",pinned_max_mb:4", ",free_sync:host"]
 #: drivers without context marks, or of which these are not proven: only the program's own synchronisations tell
-NO_MARKS = {"old": {"SIMCUDA_VERSION": "12040"}, "unproven": {"SIMCUDA_FAIL": "cuStreamWaitValue32_v2:1+:801"}}
+NO_MARKS = {"old": {"SIMCUDA_DRIVER_VERSION": "12040"}, "unproven": {"SIMCUDA_FAIL": "cuStreamWaitValue32_v2:1+:801"}}
 
 
 def case(name, conf=CACHE, preload=True, **env):
