@@ -77,7 +77,7 @@ void ca_pinned_context_died(const struct ca_context *context);
 
 /* ---- pinned_marks.c */
 
-/* The number of frees so far: what a synchronisation that begins now covers. */
+/* The number of frees so far: a synchronisation that begins now covers as many. */
 uint64_t ca_pinned_frees(void);
 /* The context was synchronised by a call that began when there were `frees`. */
 void ca_pinned_synchronized(struct ca_context *context, uint64_t frees);

@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "config/mutant.h"
 #include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
 #include "shim/pinned/internal.h"
@@ -50,7 +51,7 @@ ca_pinned_count_free(void)
 bool
 ca_pinned_has_finished(uint64_t freed_at)
 {
-	return atomic_load(&finished) >= freed_at;
+	return atomic_load(&finished) >= freed_at || CA_MUTANT(PINNED_AT_ONCE);
 }
 
 static void
@@ -72,7 +73,8 @@ ca_pinned_synchronized(struct ca_context *context, uint64_t frees)
 	for (context = ca_context_first(); context; context = ca_context_next(context)) {
 		uint64_t covered = atomic_load(&context->pinned_frees);
 
-		if (atomic_load(&context->kind) != CA_CONTEXT_GREEN && covered < least)
+		if (atomic_load(&context->kind) != CA_CONTEXT_GREEN && covered < least &&
+		    !CA_MUTANT(PINNED_ONE_CONTEXT))
 			least = covered;
 	}
 	raise_to(&finished, least);

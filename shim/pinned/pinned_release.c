@@ -137,7 +137,7 @@ ca_pinned_trim(void *self, unsigned device, uint64_t keep_bytes, bool graphs)
 {
 	uint64_t given = ca_pools_trim(self, device, keep_bytes, graphs);
 
-	/* host memory: what went back counts only where any memory may help */
+	/* host memory counts only where any memory may help */
 	if (!keep_bytes && ca_pinned_release(TRIM_PATIENCE_NS) && graphs)
 		given++;
 	return given;

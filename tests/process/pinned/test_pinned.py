@@ -7,6 +7,7 @@ import pytest
 
 from conftest import BUILD, run
 
+MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 PROGRAM = BUILD / "tests" / "process" / "pinned" / "pinned_cases"
 CACHE = "pinned:cache"
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]
@@ -17,7 +18,7 @@ OURS = ["still_used_by_another_context", "kinds", "nothing_waits"]
 SEEN = ["attributes", "freed_is_unknown", "capture_refuses", "context_destroyed", "primary_reset", "fork_child"]
 SETTINGS = ["", ",reuse_slack_mb:0", ",pinned_max_mb:4", ",free_sync:host"]
 #: drivers without context marks, or of which these are not proven: only the program's own synchronisations tell
-NO_MARKS = {"old": {"SIMCUDA_DRIVER_VERSION": "12040"}, "unproven": {"SIMCUDA_FAIL": "cuStreamWaitValue32_v2:1+:801"}}
+NO_MARKS = {"old": {"SIMCUDA_FAIL": "cuCtxRecordEvent:1+:801"}, "unproven": {"SIMCUDA_FAIL": "cuStreamWaitValue32_v2:1+:801"}}
 
 
 def case(name, conf=CACHE, preload=True, **env):
@@ -107,3 +108,15 @@ def test_no_more_is_kept_than_the_cap(tmp_path):
 def test_a_free_may_wait_as_natively():
     case("barrier", None, False)
     case("barrier", CACHE + ",free_sync:host")
+
+
+@pytest.mark.parametrize("mutant, name", [
+    ("PINNED_AT_ONCE", "slow_copy"), ("PINNED_AT_ONCE", "kernel"), ("PINNED_AT_ONCE", "graph"), ("PINNED_AT_ONCE", "host_function"),
+    ("PINNED_AT_ONCE", "synchronised_before"), ("PINNED_AT_ONCE", "threads"), ("REUSE_AT_ONCE", "slow_copy"),
+    ("OWN_CONTEXT_ONLY", "still_used_by_another_context"), ("PINNED_ONE_CONTEXT", "still_used_by_another_context")])
+def test_mistakes_are_seen(mutant, name):
+    if not MUTANTS.exists():
+        pytest.skip("built without mistakes")
+    env = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEADLOCK": "20000", "CACHEALLOC_CONF": CACHE, "LD_PRELOAD": MUTANTS}
+    run([PROGRAM, name], preload=False, check=0, **env)
+    assert run([PROGRAM, name], preload=False, CACHEALLOC_TEST_MUTANT=mutant, **env).returncode
