@@ -30,8 +30,8 @@ alloc_with_flags(const struct ca_real *real, void **pp, size_t bytes, unsigned f
 
 /* Only where no memory at all is left is it taken without the rest of its class. */
 static CUresult
-alloc_anew(const struct ca_real *real, void **pp, size_t bytes, unsigned flags,
-	   const struct ca_pinned_kind *kind, alloc_call *call)
+alloc_new(const struct ca_real *real, void **pp, size_t bytes, unsigned flags,
+	  const struct ca_pinned_kind *kind, alloc_call *call)
 {
 	CUresult rc;
 
@@ -57,7 +57,7 @@ alloc(const struct ca_real *real, void **pp, size_t bytes, unsigned flags, unsig
 		return call(real, pp, bytes, flags);
 	memory = ca_pinned_take(&kind, bytes);
 	if (!memory)
-		return alloc_anew(real, pp, bytes, flags, &kind, call);
+		return alloc_new(real, pp, bytes, flags, &kind, call);
 	*pp = memory;
 	return CUDA_SUCCESS;
 }
@@ -84,11 +84,11 @@ static CUresult
 free_natively(const struct ca_real *real, void *p)
 {
 	bool is_cached;
-	struct ca_pinned_record *record = ca_pinned_withdraw(p, &is_cached);
+	struct ca_pinned_record *record = ca_pinned_free_begin(p, &is_cached);
 	CUresult rc = CA_INSIDE(real->cuMemFreeHost(is_cached ? &unknown_memory : p));
 
 	if (record)
-		ca_pinned_withdrawn(record, rc == CUDA_SUCCESS);
+		ca_pinned_free_end(record, rc == CUDA_SUCCESS);
 	return rc;
 }
 
@@ -152,7 +152,7 @@ cuMemFreeHost(void *p)
 /* ---- questions: freed memory, and what its class has beyond the request, is unknown */
 
 static void *
-shown(void *p)
+visible(void *p)
 {
 	struct ca_pinned_view view;
 
@@ -165,7 +165,7 @@ CUresult
 cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
 	CA_HOOK_REAL(real, cuMemHostGetFlags);
-	p = shown(p);
+	p = visible(p);
 	return CA_INSIDE(real->cuMemHostGetFlags(pFlags, p));
 }
 
@@ -173,7 +173,7 @@ CUresult
 cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
 {
 	CA_HOOK_REAL(real, cuMemHostGetDevicePointer_v2);
-	p = shown(p);
+	p = visible(p);
 	return CA_INSIDE(real->cuMemHostGetDevicePointer_v2(pdptr, p, Flags));
 }
 
@@ -181,6 +181,6 @@ CUresult
 cuMemHostUnregister(void *p)
 {
 	CA_HOOK_REAL(real, cuMemHostUnregister);
-	p = shown(p);
+	p = visible(p);
 	return CA_INSIDE(real->cuMemHostUnregister(p));
 }

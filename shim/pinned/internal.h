@@ -36,7 +36,7 @@ uint64_t ca_pinned_count_free(void);
 /* Everything that was submitted before the free of that number has finished. */
 bool ca_pinned_has_finished(uint64_t freed_at);
 /* The same after asking the driver, without waiting; `context` wants the memory. */
-bool ca_pinned_ask(struct ca_context *context, uint64_t freed_at);
+bool ca_pinned_query(struct ca_context *context, uint64_t freed_at);
 void ca_pinned_marks_after_fork_child(void);
 
 /* ---- pinned_cap.c */

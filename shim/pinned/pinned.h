@@ -59,8 +59,8 @@ struct ca_context *ca_pinned_context(void *memory);
  * Around the driver's own free. The record leaves the table before the call, since the address may
  * be another thread's afterwards; NULL: there is none. *ret_cached: the memory is freed already.
  */
-struct ca_pinned_record *ca_pinned_withdraw(void *memory, bool *ret_cached);
-void ca_pinned_withdrawn(struct ca_pinned_record *record, bool freed);
+struct ca_pinned_record *ca_pinned_free_begin(void *memory, bool *ret_cached);
+void ca_pinned_free_end(struct ca_pinned_record *record, bool freed);
 /* Something outside of streams has the memory, or its state was changed: its free goes to the
  * driver. */
 void ca_pinned_expose(uint64_t address);

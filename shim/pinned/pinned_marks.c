@@ -31,7 +31,7 @@ enum {
 static struct {
 	ca_mark mark;
 	uint64_t frees; /* it covers that many; 0: no mark */
-	bool is_asked;  /* a thread has it */
+	bool is_busy;   /* a thread has it */
 } marks[MARKS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around marks[] */
 static _Atomic uint64_t counted, finished;
@@ -86,8 +86,8 @@ reserve(uint64_t freed_at, unsigned first)
 {
 	CA_HOLD_LOCK(&lock);
 	for (unsigned i = first; i < MARKS; i++)
-		if (marks[i].frees && !marks[i].is_asked && !ca_pinned_has_finished(freed_at)) {
-			marks[i].is_asked = true;
+		if (marks[i].frees && !marks[i].is_busy && !ca_pinned_has_finished(freed_at)) {
+			marks[i].is_busy = true;
 			return (int)i;
 		}
 	return -1;
@@ -97,14 +97,14 @@ static void
 release(unsigned i, bool keep)
 {
 	CA_HOLD_LOCK(&lock);
-	marks[i].is_asked = false;
+	marks[i].is_busy = false;
 	if (!keep)
 		marks[i].frees = 0;
 }
 
 /* The calling thread has the mark's place. */
 static void
-ask_mark(unsigned i, unsigned queries)
+query_mark(unsigned i, unsigned queries)
 {
 	const struct ca_driver *driver = ca_driver_table();
 	int rc = -EAGAIN;
@@ -133,20 +133,20 @@ reserve_new(uint64_t freed_at)
 	}
 	if (place >= 0) {
 		marks[place].frees = ca_pinned_frees();
-		marks[place].is_asked = true;
+		marks[place].is_busy = true;
 	}
 	return place;
 }
 
 bool
-ca_pinned_ask(struct ca_context *context, uint64_t freed_at)
+ca_pinned_query(struct ca_context *context, uint64_t freed_at)
 {
 	const struct ca_driver *driver = ca_driver_table();
 	CA_KEEP_ERRNO;
 	int i = -1;
 
 	while ((i = reserve(freed_at, (unsigned)(i + 1))) >= 0)
-		ask_mark((unsigned)i, 1);
+		query_mark((unsigned)i, 1);
 	if (ca_pinned_has_finished(freed_at))
 		return true;
 	i = reserve_new(freed_at);
@@ -155,7 +155,7 @@ ca_pinned_ask(struct ca_context *context, uint64_t freed_at)
 	if (driver->mark_record(driver->self, context, &marks[i].mark))
 		release((unsigned)i, false);
 	else
-		ask_mark((unsigned)i, QUERIES);
+		query_mark((unsigned)i, QUERIES);
 	return ca_pinned_has_finished(freed_at);
 }
 
@@ -165,6 +165,6 @@ ca_pinned_marks_after_fork_child(void)
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	for (unsigned i = 0; i < MARKS; i++) {
 		marks[i].frees = 0;
-		marks[i].is_asked = false;
+		marks[i].is_busy = false;
 	}
 }

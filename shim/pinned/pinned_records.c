@@ -261,7 +261,7 @@ ca_pinned_take(const struct ca_pinned_kind *kind, size_t requested)
 	uint64_t freed_at;
 	void *memory = take(kind, requested, &freed_at);
 
-	if (memory || !freed_at || !ca_pinned_ask(kind->context, freed_at))
+	if (memory || !freed_at || !ca_pinned_query(kind->context, freed_at))
 		return memory;
 	return take(kind, requested, &freed_at);
 }
@@ -293,7 +293,7 @@ ca_pinned_context(void *memory)
 }
 
 struct ca_pinned_record *
-ca_pinned_withdraw(void *memory, bool *ret_cached)
+ca_pinned_free_begin(void *memory, bool *ret_cached)
 {
 	CA_HOLD_LOCK(&lock);
 	struct ca_pinned_record *record = find_locked((uintptr_t)memory);
@@ -306,7 +306,7 @@ ca_pinned_withdraw(void *memory, bool *ret_cached)
 }
 
 void
-ca_pinned_withdrawn(struct ca_pinned_record *record, bool freed)
+ca_pinned_free_end(struct ca_pinned_record *record, bool freed)
 {
 	CA_HOLD_LOCK(&lock);
 	if (freed)

@@ -88,7 +88,7 @@ ca_pinned_shrink(void)
 
 /* 0: all that was submitted before has finished, or cannot be asked about; -EAGAIN. */
 static int
-ask_all(struct ca_context *context, ca_mark *mark)
+query_all(struct ca_context *context, ca_mark *mark)
 {
 	const struct ca_driver *driver = ca_driver_table();
 	int rc = 0;
@@ -111,7 +111,7 @@ await_all(struct ca_context *context, uint64_t patience_ns)
 	ca_mark mark = CA_MARK_NONE;
 	int rc;
 
-	while ((rc = ask_all(context, &mark)) && !ca_capture_is_near() &&
+	while ((rc = query_all(context, &mark)) && !ca_capture_is_near() &&
 	       driver->clock_ns(driver->self) - begin < patience_ns)
 		nanosleep(&pause, NULL);
 	if (mark != CA_MARK_NONE)
