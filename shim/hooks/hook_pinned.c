@@ -5,8 +5,10 @@
  * driver with the program's own arguments.
  */
 #include <errno.h>
+#include <sched.h>
 
 #include "shim/hooks/hook.h"
+#include "shim/hooks/memory_settings.h"
 #include "shim/pinned/pinned.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
@@ -48,13 +50,17 @@ static CUresult
 alloc(const struct ca_real *real, void **pp, size_t bytes, unsigned flags, unsigned key,
       alloc_call *call)
 {
+	struct ca_process *process = ca_hook_active_process();
 	struct ca_pinned_kind kind;
 	void *memory;
+	int rc;
 	CA_KEEP_ERRNO;
 
-	if (!ca_hook_active_process() || !atomic_load(&ca_pinned_on) || !pp ||
-	    ca_capture_disallows() || !ca_pinned_kind_of(real, bytes, key, &kind))
+	if (!process || !atomic_load(&ca_pinned_on) || !pp || ca_capture_disallows() ||
+	    !ca_pinned_kind_of(real, bytes, key, &kind))
 		return call(real, pp, bytes, flags);
+	if (process->config.free_sync_host && (rc = ca_settings_error(real)))
+		return (CUresult)rc;
 	memory = ca_pinned_take(&kind, bytes);
 	if (!memory)
 		return alloc_new(real, pp, bytes, flags, &kind, call);
@@ -127,6 +133,18 @@ wait_as_natively(const struct ca_real *real, void *p)
 	return rc;
 }
 
+/* While a context dies, the driver may already have handed its memory out anew, although our
+ * records are not gone yet. */
+static void
+await_teardown(void *p)
+{
+	struct ca_context *context;
+
+	while (ca_context_any_closed() && (context = ca_pinned_context(p)) &&
+	       atomic_load(&context->closing))
+		sched_yield();
+}
+
 CUresult
 cuMemFreeHost(void *p)
 {
@@ -137,6 +155,7 @@ cuMemFreeHost(void *p)
 
 	if (!process || !atomic_load(&ca_pinned_on))
 		return CA_INSIDE(real->cuMemFreeHost(p));
+	await_teardown(p);
 	if (ca_capture_disallows() || !ca_context_current(real))
 		return free_natively(real, p);
 	if (process->config.free_sync_host)

@@ -94,8 +94,7 @@ retire(CUdeviceptr pointer)
 
 	if (process)
 		(void)ca_retire(process->heap, pointer);
-	if (atomic_load(&ca_pinned_on))
-		ca_pinned_expose(pointer);
+	ca_pinned_expose(pointer, 1);
 }
 
 static void

@@ -61,9 +61,9 @@ struct ca_context *ca_pinned_context(void *memory);
  */
 struct ca_pinned_record *ca_pinned_free_begin(void *memory, bool *ret_cached);
 void ca_pinned_free_end(struct ca_pinned_record *record, bool freed);
-/* Something outside of streams has the memory, or its state was changed: its free goes to the
- * driver. */
-void ca_pinned_expose(uint64_t address);
+/* What is no stream is given [address, address + bytes), or the driver's state of that memory is
+ * changed: the frees of what is there go to the driver. */
+void ca_pinned_expose(uint64_t address, uint64_t bytes);
 
 struct ca_pinned_view {
 	uint64_t address;   /* of its first byte */

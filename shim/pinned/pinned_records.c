@@ -357,13 +357,24 @@ ca_pinned_look_up(uint64_t address, struct ca_pinned_view *ret_view)
 }
 
 void
-ca_pinned_expose(uint64_t address)
+ca_pinned_expose(uint64_t address, uint64_t bytes)
 {
-	CA_HOLD_LOCK(&lock);
-	struct ca_pinned_record *record = around_locked(address);
+	uint64_t end = address + bytes < address ? UINT64_MAX : address + bytes;
+	struct ca_tree_node *node;
 
-	if (record)
-		record->exposed = true;
+	if (!atomic_load(&ca_pinned_on))
+		return;
+	CA_HOLD_LOCK(&lock);
+	node = ca_tree_at_most(&tree, address);
+	if (!node)
+		node = ca_tree_first(&tree);
+	for (; node && node->key < end; node = ca_tree_next(node)) {
+		struct ca_pinned_record *record =
+			CA_CONTAINER_OF(node, struct ca_pinned_record, by_address);
+
+		if (address < node->key + record->kind.bytes)
+			record->exposed = true;
+	}
 }
 
 void

@@ -138,7 +138,7 @@ ca_pinned_trim(void *self, unsigned device, uint64_t keep_bytes, bool graphs)
 	uint64_t given = ca_pools_trim(self, device, keep_bytes, graphs);
 
 	/* host memory counts only where any memory may help */
-	if (!keep_bytes && ca_pinned_release(TRIM_PATIENCE_NS) && graphs)
+	if (!keep_bytes && ca_pinned_release(graphs ? TRIM_PATIENCE_NS : 0) && graphs)
 		given++;
 	return given;
 }

@@ -216,6 +216,20 @@ device_memory_ends(void)
 	order_end();
 }
 
+/* Memory whose state was changed is not kept. */
+static void
+exposed(void)
+{
+	unsigned one = 1;
+	char *p;
+
+	order_start();
+	p = take(BYTES, 0);
+	OK(cuPointerSetAttribute(&one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, on_device(p + MIB)));
+	give(p);
+	order_end();
+}
+
 /* Frees beyond the cap go back. */
 static void
 cap(void)
@@ -280,6 +294,7 @@ const struct order_case pinned_ends[] = {
 	{ "fork_child", fork_child },
 	{ "host_memory_ends", host_memory_ends },
 	{ "device_memory_ends", device_memory_ends },
+	{ "exposed", exposed },
 	{ "cap", cap },
 	{ "barrier", barrier },
 	{ "nothing_waits", nothing_waits },

@@ -99,6 +99,10 @@ def test_where_the_device_has_no_memory_ours_goes_back(tmp_path):
     assert calls(tmp_path, "device_memory_ends")[1] == 1
 
 
+def test_what_others_were_given_is_not_kept(tmp_path):
+    assert calls(tmp_path, "exposed")[1] == 1
+
+
 def test_no_more_is_kept_than_the_cap(tmp_path):
     assert calls(tmp_path, "cap")[1] == 0
     assert calls(tmp_path, "cap", CACHE + ",pinned_max_mb:11")[1] == 3
