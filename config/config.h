@@ -37,6 +37,12 @@ enum ca_async {
 	CA_ASYNC_TAKEN_OVER = CA_ASYNC_KEEP,
 };
 
+/* In the order of options.def. */
+enum ca_pinned {
+	CA_PINNED_DRIVER, /* page-locked host memory as natively */
+	CA_PINNED_CACHE,  /* what is freed is kept */
+};
+
 /* Bits, in the order of options.def. */
 enum ca_take_over {
 	CA_TAKE_TORCH = 1,
@@ -78,15 +84,17 @@ struct ca_config {
 	uint64_t large_segment_size_bytes;    /* segment for requests of 1 to 10 MiB; > 10 MiB */
 	uint64_t reuse_slack_bytes; /* cached memory tolerated before waiting; UINT64_MAX: any */
 	bool give_back_oom;         /* segments go back only when the driver has no memory left */
-	bool reuse_finished;      /* never hand out memory that the device has not finished with */
-	bool free_sync_host;      /* a free waits for the device, as the driver's own does */
-	bool zero;                /* memory is cleared before it is handed out */
-	bool poison;              /* memory is filled when it is handed out and when it is freed */
-	bool oom_managed;         /* managed memory where there is no other */
-	unsigned under_framework; /* enum ca_under_framework */
-	unsigned async;           /* enum ca_async */
-	uint64_t min_size_bytes;  /* smaller requests go straight to the driver */
-	uint64_t max_size_bytes;  /* larger ones too; UINT64_MAX: none */
+	bool reuse_finished;       /* never hand out memory that the device has not finished with */
+	bool free_sync_host;       /* a free waits for the device, as the driver's own does */
+	bool zero;                 /* memory is cleared before it is handed out */
+	bool poison;               /* memory is filled when it is handed out and when it is freed */
+	bool oom_managed;          /* managed memory where there is no other */
+	unsigned under_framework;  /* enum ca_under_framework */
+	unsigned async;            /* enum ca_async */
+	unsigned pinned;           /* enum ca_pinned */
+	uint64_t pinned_max_bytes; /* freed page-locked memory that is kept; 0: by the machine */
+	uint64_t min_size_bytes;   /* smaller requests go straight to the driver */
+	uint64_t max_size_bytes;   /* larger ones too; UINT64_MAX: none */
 	struct ca_roundup roundup;
 	uint64_t gc_threshold;      /* share of the cap or the device; 0: off */
 	uint64_t memory_fraction;   /* share of the device for segments; 0, CA_WHOLE: all */

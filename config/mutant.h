@@ -42,6 +42,8 @@
  * GREEN_UNSEEN          a green context changes nothing
  * ASSUMPTIONS_UNPROBED      every assumption about the driver is taken for kept
  * OLDER_FORGOTTEN       where the host has paused, what it submitted before counts as finished
+ * PINNED_AT_ONCE        page-locked memory is handed out while work may use it
+ * PINNED_ONE_CONTEXT    a synchronisation of one context tells of page-locked memory for all
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -56,6 +58,8 @@
 	X(STALE_HANDLE)                                                                            \
 	X(BLOCK_BEFORE_MARK)                                                                       \
 	X(GUARD_OFF)                                                                               \
+	X(PINNED_AT_ONCE)                                                                          \
+	X(PINNED_ONE_CONTEXT)                                                                      \
 	X(REUSE_AT_ONCE)                                                                           \
 	X(OWN_CONTEXT_ONLY)                                                                        \
 	X(OLD_ORDER_COUNTS)                                                                        \

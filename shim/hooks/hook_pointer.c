@@ -20,10 +20,34 @@
 #include "allocator/order/order.h"
 #include "config/log.h"
 #include "shim/hooks/hook.h"
+#include "shim/pinned/pinned.h"
 #include "shim/track/contexts.h"
 
 /* No driver knows this address as an allocation. */
 static const char unknown_memory;
+
+/* Serials of page-locked memory lie apart. */
+#define PINNED_SERIAL (1ull << 62)
+
+/* Page-locked memory is no block, but its range and its buffer id are ours to answer as well. */
+static int
+find_pinned(CUdeviceptr pointer, struct ca_block_info *ret_info)
+{
+	struct ca_pinned_view view;
+	int rc = atomic_load(&ca_pinned_on) ? ca_pinned_look_up(pointer, &view) : -ENOENT;
+
+	if (!rc)
+		*ret_info = (struct ca_block_info){
+			.address = view.address,
+			.requested_bytes = view.requested,
+			.block_bytes = view.requested,
+			.serial = PINNED_SERIAL | view.serial,
+			.live = true,
+			.whole_segment = true,
+			.sync_memops = true, /* the driver's own answer stands */
+		};
+	return rc;
+}
 
 /* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE.
  * Not ours, or nothing to virtualise: -ENOENT. */
@@ -35,7 +59,9 @@ find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 
 	if (!process || !pointer)
 		return -ENOENT;
-	if (ca_context_lookup(process->heap, pointer, ret_info) || ret_info->foreign)
+	if (ca_context_lookup(process->heap, pointer, ret_info))
+		return find_pinned(pointer, ret_info);
+	if (ret_info->foreign)
 		return -ENOENT;
 	if (!ret_info->live || pointer - ret_info->address >= ret_info->requested_bytes)
 		return -ESTALE;
@@ -68,6 +94,7 @@ retire(CUdeviceptr pointer)
 
 	if (process)
 		(void)ca_retire(process->heap, pointer);
+	ca_pinned_expose(pointer, 1);
 }
 
 static void
@@ -296,7 +323,8 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 	int found = find_block(ptr, &info);
 	CUresult rc;
 
-	if (found == 0 && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+	if (found == 0 && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
+	    !(info.serial & PINNED_SERIAL))
 		return set_sync_memops(real, value, ptr, &info);
 	if (found == 0)
 		settle(&info);

@@ -12,6 +12,7 @@
  */
 #include "shim/hooks/hook.h"
 #include "shim/hooks/submission.h"
+#include "shim/pinned/pinned.h"
 #include "shim/track/assumptions.h"
 #include "shim/track/contexts.h"
 
@@ -20,6 +21,9 @@ struct ended {
 	struct ca_stream *stream;
 	struct ca_space *space;
 	uint64_t bound;
+	struct ca_context
+		*context; /* of page-locked memory, too; NULL: it teaches nothing of that */
+	uint64_t frees;   /* of page-locked memory, before the call */
 };
 
 static struct ended
@@ -46,6 +50,11 @@ context_begin(const struct ca_real *real, CUcontext handle)
 	context = ca_context_find(handle ? handle : ca_context_current(real));
 	if (context && atomic_load(&context->kind) != CA_CONTEXT_GREEN)
 		ended.space = atomic_load_explicit(&context->space, memory_order_acquire);
+	if (context && atomic_load(&context->kind) != CA_CONTEXT_GREEN &&
+	    atomic_load_explicit(&ca_pinned_on, memory_order_relaxed)) {
+		ended.context = context;
+		ended.frees = ca_pinned_frees();
+	}
 	if (ended.space)
 		ended.bound = ca_order_space_bound(ended.space);
 	return ended;
@@ -54,6 +63,8 @@ context_begin(const struct ca_real *real, CUcontext handle)
 static CUresult
 end(struct ended ended, CUresult rc)
 {
+	if (!rc && ended.context)
+		ca_pinned_synchronized(ended.context, ended.frees);
 	if (rc || (!ended.stream && !ended.space))
 		return rc;
 	if (ended.stream)

@@ -20,6 +20,7 @@
 #include "shim/driver/pools.h"
 #include "shim/framework/framework.h"
 #include "shim/framework/take_over.h"
+#include "shim/pinned/pinned.h"
 #include "shim/process/introduce.h"
 #include "shim/process/oom_message.h"
 #include "shim/process/registration_listener.h"
@@ -59,6 +60,7 @@ after_fork_child(void)
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();
 	ca_pools_after_fork_child();
+	ca_pinned_after_fork_child();
 	ca_hook_register_after_fork_child();
 	ca_framework_after_fork_child();
 	ca_report_after_fork_child();
@@ -125,8 +127,10 @@ note_device(CUdevice device)
 static void
 make(void)
 {
+	struct ca_driver driver = *ca_driver_table();
 	int rc;
 
+	driver.pools_trim = ca_pinned_trim;
 	read_configuration(&process.config);
 	if (process.config.disable == CA_DISABLE_ALL)
 		return;
@@ -136,7 +140,7 @@ make(void)
 		return;
 	}
 	fork_handler_set = true;
-	rc = ca_heap_create(&process.config, ca_driver_table(), &process.heap);
+	rc = ca_heap_create(&process.config, &driver, &process.heap);
 	if (rc) {
 		ca_warn("no memory for the first records: this process is served by the driver "
 			"alone");
@@ -156,6 +160,7 @@ make(void)
 	process.note_device = note_device;
 	ca_dump_start(&process.config);
 	ca_fallback_start(&process);
+	ca_pinned_start(&process.config);
 	atomic_store_explicit(&ca_process_record, &process, memory_order_release);
 }
 

@@ -103,7 +103,8 @@ static void
 print_tried(const struct ca_tried *tried)
 {
 	if (tried->capture) {
-		ca_warn("out of memory: a stream captures, so that only memory of its own would do; %s "
+		ca_warn("out of memory: a stream captures, so that only memory of its own would "
+			"do; %s "
 			"went back to the driver",
 			SIZE(tried->given_bytes));
 		return;

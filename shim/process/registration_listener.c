@@ -17,6 +17,7 @@
 #include "shim/bind/links.h"
 #include "shim/bind/object.h"
 #include "shim/bind/registrations.h"
+#include "shim/pinned/pinned.h"
 #include "shim/process/lifecycle.h"
 #include "shim/state/finished_only.h"
 
@@ -82,8 +83,10 @@ pointer(uint64_t argument)
 static void
 share(struct ca_process *process, uint64_t address, uint64_t bytes)
 {
-	if (address)
-		(void)ca_register(process->heap, address, bytes);
+	if (!address)
+		return;
+	(void)ca_register(process->heap, address, bytes);
+	ca_pinned_expose(address, bytes);
 }
 
 static void

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "shim/driver/driver_table.h"
+#include "shim/pinned/pinned.h"
 #include "shim/process/lifecycle.h"
 #include "shim/track/assumptions.h"
 #include "shim/track/captures.h"
@@ -27,6 +28,7 @@ ca_context_teardown(struct ca_context *context)
 		ca_assumptions_context_died(context);
 		ca_capture_context_died(context->handle);
 		ca_events_context_died(context->handle);
+		ca_pinned_context_died(context);
 		ca_context_unlink(context);
 	}
 	atomic_fetch_sub(&ca_context_closings, 1);

@@ -51,6 +51,9 @@ struct ca_context {
 	_Atomic unsigned needs;    /* assumptions (shim/track/assumptions.h) that it rests on */
 	_Atomic unsigned kept;     /* of these, known to be kept */
 	_Atomic unsigned rejected; /* known to be broken, or never to be tried */
+	/* page-locked memory: so many frees came before a synchronisation of the context that has
+	 * ended (shim/pinned/pinned_marks.c) */
+	_Atomic uint64_t pinned_frees;
 	/* of the one thread that tries an assumption */
 	CUevent tried, control, before;  /* recorded in a trial; NULL: not made yet */
 	_Atomic uint32_t *word;          /* page-locked; NULL: not made yet */

@@ -17,7 +17,7 @@ from conftest import BUILD, ROOT
 # part -> its folders, top to bottom
 RANKS = {
     "allocator": ["replay", "fake", "api", "policy", "tcache", "deferred", "block", "order", "trace", "core", "util"],
-    "shim": ["hooks", "process", "driver", "track", "framework", "state", "bind"],
+    "shim": ["hooks", "process", "pinned", "driver", "track", "framework", "state", "bind"],
 }
 # (file, the folder above that it needs) -> why; for all parts together
 EXCEPTIONS = {
@@ -39,6 +39,7 @@ PUBLIC = {
     "allocator/util": ["arena.h", "list.h", "size_index.h", "slab.h", "ticks.h", "tree.h"],
     "shim/hooks": [],
     "shim/process": ["lifecycle.h"],
+    "shim/pinned": ["pinned.h"],
     "shim/driver": ["driver_table.h", "pools.h"],
     "shim/track": ["assumptions.h", "captures.h", "contexts.h", "events.h", "graphs.h", "stream_cache.h", "streams.h"],
     "shim/framework": ["framework.h", "take_over.h"],

@@ -124,6 +124,8 @@ static const struct generator keys[] = {
 	{ "free_sync", choice, 0, 0 },
 	{ "under_framework", word, 0, 0 },
 	{ "async", word, 0, 0 },
+	{ "pinned", word, 0, 0 },
+	{ "pinned_max_mb", number, 1, 100 },
 	{ "min_size", kib, 0, 2048 },
 	{ "max_size", kib, 4096, 65536 },
 	{ "roundup_power2_divisions", roundup, 0, 0 },

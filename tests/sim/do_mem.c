@@ -94,7 +94,24 @@ simb_do_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 
 	if (!rc && (Flags & ~(unsigned)HOST_ALLOC_FLAGS))
 		rc = simb_misuse(CUDA_ERROR_INVALID_VALUE, "unknown flags");
-	return rc ? rc : sim_mem_host_alloc(bytesize, pp);
+	if (!rc)
+		rc = sim_mem_host_alloc(bytesize, pp);
+	return rc ? rc : sim_mem_set_host_flags(*pp, Flags);
+}
+
+int
+simb_do_cuMemHostGetFlags(unsigned int *pFlags, void *p)
+{
+	struct sim_mem_info info;
+	int rc = answer_check(pFlags);
+
+	if (!rc)
+		rc = sim_mem_lookup((CUdeviceptr)(uintptr_t)p, &info);
+	if (!rc && info.kind != SIM_MEM_HOST)
+		rc = simb_misuse(CUDA_ERROR_INVALID_VALUE, "not page-locked host memory");
+	if (!rc)
+		*pFlags = info.host_flags;
+	return rc;
 }
 
 int

@@ -264,6 +264,7 @@ struct sim_mem_info {
 	unsigned long long id; /* unique over the process (CU_POINTER_ATTRIBUTE_BUFFER_ID) */
 	unsigned sync_memops;  /* what sim_mem_set_sync_memops stored */
 	CUmemoryPool pool;     /* it is of, or NULL */
+	unsigned host_flags;   /* what sim_mem_set_host_flags stored */
 };
 
 /* INVALID_VALUE for 0 bytes, OUT_OF_MEMORY when it does not
@@ -281,6 +282,8 @@ int sim_mem_alloc_managed(size_t n_bytes, unsigned flags, CUdeviceptr *ret_ptr);
 int sim_mem_free(CUdeviceptr ptr);
 int sim_mem_host_alloc(size_t n_bytes, void **ret_ptr);
 int sim_mem_host_free(void *ptr);
+/* What the program asked for; nothing depends on it. */
+int sim_mem_set_host_flags(void *ptr, unsigned flags);
 
 /* Default pool, release threshold 0: what is freed goes back to the device when its free has run.
  * The bytes count at once and come back when the free has run. In a capturing stream: NOT_SUPPORTED

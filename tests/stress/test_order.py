@@ -195,7 +195,8 @@ CATCHERS = {
     "CAPTURED_RECORD_TEACHES": ("case:t8_recorded_in_a_capture_that_forks", 1, 3, 5, "reuse_slack_mb:0"),
 }
 #: caught where a card gets at the memory, in tests/process/register; where the host pauses, in tests/process/order
-CAUGHT_ELSEWHERE = {"SETTLE_SKIPPED", "REGISTRATION_LOST", "OLDER_FORGOTTEN", "ASSUMPTIONS_UNPROBED"}
+CAUGHT_ELSEWHERE = {"SETTLE_SKIPPED", "REGISTRATION_LOST", "OLDER_FORGOTTEN", "ASSUMPTIONS_UNPROBED", "PINNED_AT_ONCE",
+                    "PINNED_ONE_CONTEXT"}
 MUTANT_OPERATIONS = 200_000
 SIGABRT = -6
 

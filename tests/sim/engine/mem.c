@@ -113,6 +113,19 @@ sim_mem_set_sync_memops(CUdeviceptr ptr, unsigned value)
 	return mem ? 0 : CUDA_ERROR_INVALID_VALUE;
 }
 
+int
+sim_mem_set_host_flags(void *ptr, unsigned flags)
+{
+	struct sim_mem *mem;
+
+	sim_lock();
+	mem = sim_mem_find_locked((uint64_t)(uintptr_t)ptr);
+	if (mem)
+		mem->info.host_flags = flags;
+	sim_unlock();
+	return mem ? 0 : CUDA_ERROR_INVALID_VALUE;
+}
+
 /* ---------------------------------------------------------- take, give --- */
 static void
 pinned_insert(struct sim_mem *mem)

@@ -125,6 +125,8 @@ static const struct bad_row bad_rows[] = {
 	{ "CACHEALLOC_TAKEOVER", "torch,off", NULL },
 	{ "CACHEALLOC_TAKEOVER", "torch jax", NULL },
 	{ "CACHEALLOC_TAKEOVER", "1", NULL },
+	{ NULL, "pinned:keep", "'keep' is refused: expected driver or cache" },
+	{ NULL, "pinned_max_mb:0", NULL },
 	{ NULL, "async:pool", "'pool' is refused: expected driver or keep" },
 };
 

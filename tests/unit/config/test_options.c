@@ -36,7 +36,8 @@ test_sets(void **state)
 	assert_string_equal(
 		names(text, true, CA_STATUS_BUILT),
 		"large_segment_size_mb max_split_size_mb max_non_split_rounding_mb "
-		"reuse_slack_mb reuse free_sync under_framework async min_size max_size "
+		"reuse_slack_mb reuse free_sync under_framework async pinned pinned_max_mb "
+		"min_size max_size "
 		"give_back roundup_power2_divisions garbage_collection_threshold "
 		"per_process_memory_fraction max_cached_mb min_reserve_mb trim_idle_ms "
 		"trim_every zero poison oom_retry_ms oom_fallback");

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""pinned:cache, natively and with the library; the race oracle and the contents judge. pinned.c and pinned_ends.c say what the cases do."""
+
+import json
+
+import pytest
+
+from conftest import BUILD, run
+
+MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
+PROGRAM = BUILD / "tests" / "process" / "pinned" / "pinned_cases"
+CACHE = "pinned:cache"
+CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]
+USES = ["slow_copy", "kernel", "synchronised_before", "host_function", "graph", "capture_open", "second_context_own",
+        "second_context_portable"]
+#: natively wrong, or a matter of the library
+OURS = ["still_used_by_another_context", "kinds", "nothing_waits"]
+SEEN = ["attributes", "freed_is_unknown", "capture_refuses", "context_destroyed", "primary_reset", "fork_child"]
+SETTINGS = ["", ",reuse_slack_mb:0", ",pinned_max_mb:4", ",free_sync:host"]
+#: drivers without context marks, or of which these are not proven: only the program's own synchronisations tell
+NO_MARKS = {"old": {"SIMCUDA_FAIL": "cuCtxRecordEvent:1+:801"}, "unproven": {"SIMCUDA_FAIL": "cuStreamWaitValue32_v2:1+:801"}}
+
+
+def case(name, conf=CACHE, preload=True, **env):
+    if conf:
+        env["CACHEALLOC_CONF"] = conf
+    knobs = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEADLOCK": "20000", **env}
+    return run([PROGRAM, name], preload=preload, check=0, **knobs)
+
+
+def calls(tmp_path, name, conf=CACHE, preload=True, **env):
+    path = tmp_path / "sim.json"
+    case(name, conf, preload, SIMCUDA_STATS=path, **env)
+    found = json.loads(path.read_text())["calls"]
+    return found.get("cuMemHostAlloc", 0) + found.get("cuMemAllocHost_v2", 0), found.get("cuMemFreeHost", 0)
+
+
+@pytest.mark.parametrize("clock", CLOCKS, ids=str)
+@pytest.mark.parametrize("name", ["pairs_with_context", "pairs_with_stream"])
+def test_a_thousand_pairs(tmp_path, name, clock):
+    """Beside them the program takes a word, and so does the trial of context marks."""
+    taken, freed = calls(tmp_path, name, **clock)
+    assert taken <= 2 + 2 and freed == 0
+    for conf, preload in ((None, True), ("pinned:driver", True), (None, False)):
+        assert calls(tmp_path, name, conf, preload, **clock)[1] == 1000
+
+
+@pytest.mark.parametrize("drivers", NO_MARKS)
+def test_a_thousand_pairs_without_marks(tmp_path, drivers):
+    taken, _ = calls(tmp_path, "pairs_with_context", **NO_MARKS[drivers])
+    assert taken <= 2 + 2
+
+
+@pytest.mark.parametrize("clock", CLOCKS, ids=str)
+@pytest.mark.parametrize("name", USES)
+def test_natively(name, clock):
+    case(name, None, False, **clock)
+
+
+@pytest.mark.parametrize("clock", CLOCKS, ids=str)
+@pytest.mark.parametrize("name", USES + OURS)
+def test_nothing_is_handed_out_while_work_may_touch_it(name, clock):
+    for setting in SETTINGS:
+        if not (name == "kinds" and "max" in setting) and not (name == "nothing_waits" and setting in SETTINGS[2:]) and \
+                not (name in OURS[:1] and setting in SETTINGS[2:]):
+            case(name, CACHE + setting, **clock)
+
+
+@pytest.mark.parametrize("drivers", NO_MARKS)
+@pytest.mark.parametrize("name", USES + OURS)
+def test_without_marks(name, drivers):
+    for clock in CLOCKS[:2]:
+        case(name, **clock, **NO_MARKS[drivers])
+
+
+@pytest.mark.parametrize("clock", CLOCKS, ids=str)
+@pytest.mark.parametrize("name", SEEN)
+def test_the_program_sees_what_it_sees_natively(name, clock):
+    natively = case(name, None, False, **clock).stdout
+    for setting in SETTINGS:
+        assert case(name, CACHE + setting, **clock).stdout == natively
+
+
+@pytest.mark.parametrize("clock", CLOCKS, ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_random_threads(seed, clock):
+    print("seed", seed)
+    for setting in SETTINGS[:3]:
+        case("threads", CACHE + setting, PINNED_SEED=seed, **clock)
+
+
+def test_where_the_host_has_no_memory_ours_goes_back(tmp_path):
+    """The failing call is the program's third, after the word that it takes first."""
+    assert calls(tmp_path, "host_memory_ends") == (4, 0)
+    assert calls(tmp_path, "host_memory_ends", SIMCUDA_FAIL="cuMemHostAlloc:4:2")[1] == 2
+
+
+def test_where_the_device_has_no_memory_ours_goes_back(tmp_path):
+    assert calls(tmp_path, "device_memory_ends")[1] == 1
+
+
+def test_what_others_were_given_is_not_kept(tmp_path):
+    assert calls(tmp_path, "exposed")[1] == 1
+
+
+def test_no_more_is_kept_than_the_cap(tmp_path):
+    assert calls(tmp_path, "cap")[1] == 0
+    assert calls(tmp_path, "cap", CACHE + ",pinned_max_mb:11")[1] == 3
+    assert calls(tmp_path, "cap", CACHE + ",pinned_max_mb:1")[1] == 6
+
+
+def test_a_free_may_wait_as_natively():
+    case("barrier", None, False)
+    case("barrier", CACHE + ",free_sync:host")
+
+
+@pytest.mark.parametrize("mutant, name", [
+    ("PINNED_AT_ONCE", "slow_copy"), ("PINNED_AT_ONCE", "kernel"), ("PINNED_AT_ONCE", "graph"), ("PINNED_AT_ONCE", "host_function"),
+    ("PINNED_AT_ONCE", "synchronised_before"), ("PINNED_AT_ONCE", "threads"), ("REUSE_AT_ONCE", "slow_copy"),
+    ("OWN_CONTEXT_ONLY", "still_used_by_another_context"), ("PINNED_ONE_CONTEXT", "still_used_by_another_context")])
+def test_mistakes_are_seen(mutant, name):
+    if not MUTANTS.exists():
+        pytest.skip("built without mistakes")
+    env = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEADLOCK": "20000", "CACHEALLOC_CONF": CACHE, "LD_PRELOAD": MUTANTS}
+    run([PROGRAM, name], preload=False, check=0, **env)
+    assert run([PROGRAM, name], preload=False, CACHEALLOC_TEST_MUTANT=mutant, **env).returncode
