@@ -97,7 +97,7 @@ struct ca_driver {
 	bool (*capturing)(void *self);
 	/* True if no capture prohibits an allocation of the driver's to the calling thread. NULL:
 	 * only the driver itself can tell. Cheap, and may be called with a lock held. */
-	bool (*capture_permits)(void *self);
+	bool (*capture_allows)(void *self);
 	/* True if the driver is known to keep the order between streams of the context that reuse
 	 * before the end of work rests on. NULL: it is. Cheap, and may be called with a lock held.
 	 */

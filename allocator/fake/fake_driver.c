@@ -337,7 +337,7 @@ capturing(void *self)
 }
 
 static bool
-capture_permits(void *self)
+capture_allows(void *self)
 {
 	struct ca_model *model = self;
 
@@ -452,7 +452,7 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.memory_info = memory_info,
 		.context_synchronize = context_synchronize,
 		.capturing = capturing,
-		.capture_permits = capture_permits,
+		.capture_allows = capture_allows,
 		.pause = model->config.work_ns ? pause_host : NULL,
 		.clock_ns = clock_ns,
 	};

@@ -264,7 +264,7 @@ take_whole(struct ca_space *space, uint64_t segment_bytes)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 
-	if (!driver->capture_permits || !driver->capture_permits(driver->self))
+	if (!driver->capture_allows || !driver->capture_allows(driver->self))
 		return NULL;
 	return ca_alloc_hit_whole_locked(space, ca_search_whole_locked(space, segment_bytes));
 }

@@ -192,7 +192,7 @@ capturing(void *self)
 }
 
 static bool
-capture_permits(void *self)
+capture_allows(void *self)
 {
 	return !ca_capture_disallows();
 }
@@ -232,7 +232,7 @@ ca_driver_table(void)
 		.context_synchronize = context_synchronize,
 		.pools_trim = ca_pools_trim,
 		.capturing = capturing,
-		.capture_permits = capture_permits,
+		.capture_allows = capture_allows,
 		.orders = orders,
 		.clock_ns = clock_ns,
 		.real_time = true,

@@ -119,7 +119,7 @@ test_no_marks(void **state)
 /* Another thread captures, and prohibits nothing: no mark can be recorded, but FREE memory is
  * finished, and the reserve does not grow with each capture. */
 static void
-test_a_capture_that_permits_allocations_gets_free_segments(void **state)
+test_a_capture_that_allows_allocations_gets_free_segments(void **state)
 {
 	uint64_t a, b, c, reserved;
 	struct fixture f;
@@ -505,7 +505,7 @@ main(void)
 		cmocka_unit_test(test_slack),
 		cmocka_unit_test(test_no_marks),
 		cmocka_unit_test(test_capture),
-		cmocka_unit_test(test_a_capture_that_permits_allocations_gets_free_segments),
+		cmocka_unit_test(test_a_capture_that_allows_allocations_gets_free_segments),
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_lookup),
 		cmocka_unit_test(test_adopt_and_retire),
