@@ -3,8 +3,9 @@
  * struct ca_driver: the allocator's whole outside world.
  *
  * Behind it stand the real CUDA driver (shim/), pretend memory (allocator/fake/fake.h: replay and
- * unit tests) and fault injection (tests). No function here is ever called with a lock of the
- * allocator held, and each may be called by several threads at once.
+ * unit tests) and fault injection (tests). Each function may be called by several threads at once.
+ * Only `capturing`, `capture_allows`, `orders` and `clock_ns` are called with a lock of the
+ * allocator held; they call nobody back.
  *
  * Results: 0 done; > 0 the driver's own code, to be handed to the program unchanged; < 0 our
  * -errno. Outputs (`ret_*`) are written only on success.

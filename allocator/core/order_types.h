@@ -126,7 +126,7 @@ struct ca_stream_record {
 	unsigned index; /* in order->streams */
 	/* under the order lock */
 	uint64_t thread; /* the only thread that ever submitted to it, or made it; 0: several */
-	uint64_t arms;   /* the last number in hot.armed */
+	uint64_t arms;   /* the last number in stream.armed */
 	/* The epoch after the last wait that raised `known` had returned: a wait for a stamp that
 	 * is not smaller is a wait for all that is known. */
 	uint64_t known_epoch;

@@ -373,7 +373,7 @@ ca_user_is_done(const struct ca_user *user)
 {
 	const struct ca_stream_record *record = (const struct ca_stream_record *)user->stream;
 
-	return atomic_load(&record->done) >= user->stamp; /* hot comes first */
+	return atomic_load(&record->done) >= user->stamp; /* `stream` comes first */
 }
 /* Takes finished users out. True: none is left. */
 bool ca_users_remove_finished(struct ca_users *users);

@@ -17,8 +17,8 @@
  *   5. if another thread was inside the driver with memory of ours, or gave some back since this
  *      round began, the round is repeated when that is through; frees of other threads are polled
  *      for some seconds (their work may depend on this thread: never waited for);
- *   6. any hole serves: between large blocks for a small request, which it otherwise never does, or
- *      in a block that was to stay whole (budget.c);
+ *   6. any hole serves a small request, also one that large requests could use (before, only holes
+ *      of no use to these), and a block that was to stay whole (budget.c) serves any;
  *   7. if the user wants it, the driver is asked for some time more, and for managed memory;
  *   8. the driver's own code, unchanged.
  *
