@@ -273,8 +273,9 @@ space_check(struct walk *walk, const struct ca_space *space, struct sums *sums)
 		claim(walk, owned[i] == space->pools[i].owned_bytes, "owned bytes miscounted");
 	}
 	claim(walk, indexed_in(space->pools) == clean, "index holds blocks that are gone");
-	claim(walk, count == space->waiting_blocks, "waiting blocks miscounted");
-	claim(walk, streams == space->owned_blocks, "blocks that wait for streams miscounted");
+	claim(walk, count == space->mark_held_blocks, "waiting blocks miscounted");
+	claim(walk, streams == space->stream_held_blocks,
+	      "blocks that wait for streams miscounted");
 	claim(walk, !space->dead || ca_list_empty(&space->segments), "segments in a dead space");
 }
 
@@ -348,7 +349,7 @@ streams_check(struct walk *walk, const struct ca_space *space)
 		set_check(walk, set, &listed);
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
 		stream_check(walk, record, &listed);
-	claim(walk, listed == space->owned_blocks, "a block waits for no stream, or for two");
+	claim(walk, listed == space->stream_held_blocks, "a block waits for no stream, or for two");
 }
 
 /* Every waiting block is on one list, unless a thread has it in its hand; every segment that is due
@@ -358,11 +359,11 @@ lists_check(struct walk *walk, const struct ca_space *space)
 {
 	uint64_t listed = waiting_list_check(walk, space, &space->unmarked);
 
-	listed += waiting_list_check(walk, space, &space->held);
+	listed += waiting_list_check(walk, space, &space->graph_held);
 	CA_LIST_EACH(const struct ca_group, group, &space->pending, link)
 		listed += waiting_list_check(walk, space, &group->blocks);
-	claim(walk, listed <= space->waiting_blocks, "a block waits on two lists");
-	claim(walk, space->device->in_flight || listed == space->waiting_blocks,
+	claim(walk, listed <= space->mark_held_blocks, "a block waits on two lists");
+	claim(walk, space->device->in_flight || listed == space->mark_held_blocks,
 	      "a waiting block is on no list");
 	CA_LIST_EACH(const struct ca_segment, segment, &space->due, hand) {
 		claim(walk, segment->retired && !segment->live, "a segment in use is due");

@@ -116,14 +116,14 @@ space_init(struct ca_space *space)
 	ca_list_init(&space->due);
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
-	ca_list_init(&space->held);
+	ca_list_init(&space->graph_held);
 	ca_list_init(&space->sets);
 	space->n_sets = 0;
 	space->main = NULL;
 	space->main_votes = 0;
 	space->id = unique_id();
-	atomic_store(&space->waiting_blocks, 0);
-	atomic_store(&space->owned_blocks, 0);
+	atomic_store(&space->mark_held_blocks, 0);
+	atomic_store(&space->stream_held_blocks, 0);
 }
 
 void

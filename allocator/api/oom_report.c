@@ -41,7 +41,7 @@ fill_streams(struct ca_space *space, struct ca_report *report)
 {
 	unsigned i, n = atomic_load(&space->order.n_streams);
 
-	for (i = 0; space->owned_blocks && i < n; i++) {
+	for (i = 0; space->stream_held_blocks && i < n; i++) {
 		const struct ca_stream_record *record = space->order.streams[i];
 		uint64_t bytes = record ? owned_bytes(record) : 0;
 

@@ -23,7 +23,7 @@ values(const struct ca_space *space, struct ca_stats *stats)
 		if (node && node->key > stats->largest_free_block_bytes)
 			stats->largest_free_block_bytes = node->key;
 	}
-	stats->pending_blocks += space->waiting_blocks + space->owned_blocks + used;
+	stats->pending_blocks += space->mark_held_blocks + space->stream_held_blocks + used;
 }
 
 /* Counts that several threads still keep may make a peak too high; it was within the segments. */

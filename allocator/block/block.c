@@ -95,15 +95,15 @@ waiting_count(struct ca_block *block, uint64_t sign)
 	switch (block->state) {
 	case CA_BLOCK_MARK_HELD:
 		segment->pool->waiting_bytes += sign * block->bytes;
-		ca_change(&space->waiting_blocks, sign);
+		ca_change(&space->mark_held_blocks, sign);
 		break;
 	case CA_BLOCK_MULTI_HELD:
 		segment->pool->waiting_bytes += sign * block->bytes;
-		ca_change(&space->owned_blocks, sign);
+		ca_change(&space->stream_held_blocks, sign);
 		break;
 	case CA_BLOCK_STREAM_HELD:
 		segment->pool->owned_bytes += sign * block->bytes;
-		ca_change(&space->owned_blocks, sign);
+		ca_change(&space->stream_held_blocks, sign);
 		break;
 	default:
 		break;
@@ -228,7 +228,7 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 	upper->user = block->user;
 	if (ca_block_is_held(block)) {
 		ca_list_insert(block->waiting.next, &upper->waiting);
-		ca_change(&block->segment->space->owned_blocks, 1);
+		ca_change(&block->segment->space->stream_held_blocks, 1);
 	}
 	upper->prev = block;
 	upper->next = block->next;
@@ -251,7 +251,7 @@ ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_bl
 	lower->thread = block->thread;
 	lower->user = block->user;
 	ca_list_init(&lower->waiting);
-	ca_change(&segment->space->owned_blocks, ca_block_is_held(block));
+	ca_change(&segment->space->stream_held_blocks, ca_block_is_held(block));
 	lower->prev = block->prev;
 	lower->next = block;
 	if (lower->prev)
@@ -302,7 +302,7 @@ share(struct ca_block *block, struct ca_block *other)
 	if (!ca_block_is_held(block)) {
 		join_threads(block, other);
 	} else {
-		ca_change(&block->segment->space->owned_blocks, (uint64_t)-1);
+		ca_change(&block->segment->space->stream_held_blocks, (uint64_t)-1);
 		if (other->thread != block->thread)
 			block->thread = 0;
 		join_users(block, other);

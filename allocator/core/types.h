@@ -43,10 +43,10 @@
  *     MARK_HELD, RETIRED -> ALLOCATED                   the program's free failed
  *
  * A MARK_HELD block is in exactly one list: a thread's hand, a mark's `blocks`, the space's
- * `unmarked`, or its `held`. A STREAM_HELD block is in the list of its stream, a MULTI_HELD block
- * in that of its set of users; neither is ever in a hand. FREE blocks are in their pool's indexes,
- * the others in those of their stream or set. Neighbouring FREE blocks are always merged, and so
- * are neighbours held by the same stream or the same set (ca_block_is_mergeable).
+ * `unmarked`, or its `graph_held`. A STREAM_HELD block is in the list of its stream, a MULTI_HELD
+ * block in that of its set of users; neither is ever in a hand. FREE blocks are in their pool's
+ * indexes, the others in those of their stream or set. Neighbouring FREE blocks are always merged,
+ * and so are neighbours held by the same stream or the same set (ca_block_is_mergeable).
  *
  * A block that its free left in a magazine is still ALLOCATED here (allocator/tcache/tcache.h);
  * when it comes out, it is FLUSHED_FREE or FLUSHED_HELD until it has got the place that it would
@@ -375,21 +375,21 @@ struct ca_space {
 	struct ca_list pending;        /* ca_group.link */
 	struct ca_list unmarked;       /* ca_block.waiting */
 	uint64_t unmarked_bound;       /* of the stamps of work that may use them */
-	struct ca_list held;           /* ca_block.waiting: freed memory of captures */
+	struct ca_list graph_held;     /* ca_block.waiting: freed memory of captures */
 	struct ca_list sets;           /* ca_user_set.link */
 	struct ca_stream_record *main; /* most memory is asked for: deferred/multi_user.c */
 	unsigned main_votes, n_sets;
 	uint64_t id; /* no other space of the process ever had it */
 	/* CA_ATTENTION_*: conditions that magazines must look at */
 	_Atomic unsigned attention;
-	_Atomic uint64_t waiting_blocks; /* MARK_HELD */
-	_Atomic uint64_t owned_blocks;   /* STREAM_HELD and MULTI_HELD */
-	uint64_t settled;                /* order.progress for which streams' lists were settled */
-	uint64_t stuck_segments;         /* at least as many as are stuck */
-	uint64_t freed_by;               /* the thread that freed last; 0: none so far */
-	struct ca_backoff looks;         /* at what other threads freed; at allocations */
-	unsigned number;                 /* from 0, in the order of their making */
-	bool multi_thread_free;          /* freed_by was another one before */
+	_Atomic uint64_t mark_held_blocks;   /* MARK_HELD */
+	_Atomic uint64_t stream_held_blocks; /* STREAM_HELD and MULTI_HELD */
+	uint64_t settled;        /* order.progress for which streams' lists were settled */
+	uint64_t stuck_segments; /* at least as many as are stuck */
+	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
+	struct ca_backoff looks; /* at what other threads freed; at allocations */
+	unsigned number;         /* from 0, in the order of their making */
+	bool multi_thread_free;  /* freed_by was another one before */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;

@@ -56,8 +56,8 @@ bool ca_held_is_quiet_for(struct ca_space *space, const struct ca_user *user);
 static inline bool
 ca_held_any(const struct ca_space *space)
 {
-	return atomic_load_explicit(&space->owned_blocks, memory_order_relaxed) ||
-	       atomic_load_explicit(&space->waiting_blocks, memory_order_relaxed);
+	return atomic_load_explicit(&space->stream_held_blocks, memory_order_relaxed) ||
+	       atomic_load_explicit(&space->mark_held_blocks, memory_order_relaxed);
 }
 
 /* ---- wait.c */
@@ -174,8 +174,8 @@ int ca_await_any_locked(struct ca_space *space, struct ca_patience *patience);
 
 /* ---- graph.c: memory that graphs may use */
 
-/* True, and it waits in space->held: the block was handed out in a capture and freed, and a graph
- * may use it. It is in no list. */
+/* True, and it waits in space->graph_held: the block was handed out in a capture and freed, and a
+ * graph may use it. It is in no list. */
 bool ca_graph_keeps_locked(struct ca_block *block);
 /* Lets go of what no graph can use any more. True: something was. Leaves and retakes the lock. */
 bool ca_graph_look_locked(struct ca_heap *heap);

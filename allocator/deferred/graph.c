@@ -89,7 +89,7 @@ ca_graph_keeps_locked(struct ca_block *block)
 		space->heap->undecided = true;
 	block->segment->serial = block->serial;
 	ca_block_set_state_locked(block, CA_BLOCK_MARK_HELD);
-	ca_list_insert(&space->held, &block->waiting);
+	ca_list_insert(&space->graph_held, &block->waiting);
 	return true;
 }
 
@@ -117,7 +117,7 @@ drop_hold(struct ca_space *space, uint64_t decided)
 	bool any;
 
 	ca_list_init(&hand);
-	CA_LIST_EACH_SAFE(struct ca_block, block, &space->held, waiting) {
+	CA_LIST_EACH_SAFE(struct ca_block, block, &space->graph_held, waiting) {
 		uint64_t serial = block->segment->serial;
 
 		if (serial > decided || is_held(space->heap, serial))

@@ -153,7 +153,7 @@ ca_held_settle_locked(struct ca_space *space)
 	if (progress == space->settled)
 		return false;
 	space->settled = progress;
-	for (i = 0; space->owned_blocks && (record = ca_record_at(&space->order, i)); i++)
+	for (i = 0; space->stream_held_blocks && (record = ca_record_at(&space->order, i)); i++)
 		settled = settle_stream(record) || settled;
 	settled = ca_unmarked_settle_locked(space) || settled;
 	return ca_multi_settle_locked(space) || settled;

@@ -23,7 +23,7 @@ waits_for_streams(struct ca_space *space)
 	const struct ca_stream_record *quiet, *record;
 	unsigned i;
 
-	if (!space->owned_blocks)
+	if (!space->stream_held_blocks)
 		return false;
 	quiet = ca_held_quiet_locked(space);
 	if (!quiet)
@@ -43,7 +43,7 @@ poll_streams(struct ca_space *space)
 {
 	int r;
 
-	if (!space->owned_blocks || space->poisoned)
+	if (!space->stream_held_blocks || space->poisoned)
 		return false;
 	ca_outside_enter_locked(space);
 	r = ca_order_poll(space);
@@ -56,7 +56,7 @@ poll_streams(struct ca_space *space)
 bool
 ca_held_is_waiting_locked(struct ca_space *space)
 {
-	return space->waiting_blocks || waits_for_streams(space);
+	return space->mark_held_blocks || waits_for_streams(space);
 }
 
 bool
@@ -66,7 +66,7 @@ ca_held_look_locked(struct ca_space *space)
 
 	if (waits_for_streams(space))
 		settled = poll_streams(space) || settled;
-	if (space->waiting_blocks) {
+	if (space->mark_held_blocks) {
 		settled = ca_unmarked_settle_locked(space) || settled;
 		ca_context_mark_mark_unmarked_locked(space);
 		settled = ca_context_mark_poll_locked(space) || settled;
@@ -140,7 +140,7 @@ ca_deferred_poll_locked(struct ca_space *space)
 static int
 wait_for_stream(struct ca_space *space, enum ca_wait which)
 {
-	struct ca_block *block = space->owned_blocks && !space->poisoned
+	struct ca_block *block = space->stream_held_blocks && !space->poisoned
 					 ? ca_held_oldest_locked(space, which)
 					 : NULL;
 	struct ca_users users;
@@ -195,7 +195,7 @@ ca_held_others_wait_locked(const struct ca_space *space)
 	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
 		if (others_in(&set->blocks, thread))
 			return true;
-	for (i = 0; space->owned_blocks && (record = ca_record_at(&space->order, i)); i++)
+	for (i = 0; space->stream_held_blocks && (record = ca_record_at(&space->order, i)); i++)
 		if (others_in(&record->waiting, thread))
 			return true;
 	CA_LIST_EACH(const struct ca_group, group, &space->pending, link)

@@ -78,7 +78,7 @@ waiting_useful(struct ca_space *space, uint64_t bytes)
  * waits, and memory that is free but in pieces that do not fit.
  */
 static bool
-exceeds_slack(struct ca_space *space)
+cache_exceeds_slack(struct ca_space *space)
 {
 	uint64_t waiting = ca_alloc_waiting_bytes_locked(space);
 	uint64_t slack = space->heap->config.reuse_slack_bytes;
@@ -105,7 +105,7 @@ apply_backpressure(struct ca_space *space)
 {
 	if (ca_alloc_in_debt != space->id)
 		return;
-	if (ca_alloc_exceeds_slack_locked(space))
+	if (ca_alloc_waiting_exceeds_slack_locked(space))
 		shrink_waiting(space);
 	else
 		ca_alloc_in_debt = 0;
@@ -228,7 +228,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);
 	waited = ca_held_look_locked(space);
 	block = ca_search_locked(space, bytes);
-	while (waiting_useful(space, bytes) && exceeds_slack(space) &&
+	while (waiting_useful(space, bytes) && cache_exceeds_slack(space) &&
 	       !(block && ca_pool_is_whole(block, bytes))) {
 		exposable = or_exposable(space, block, bytes);
 		if (exposable)

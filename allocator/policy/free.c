@@ -154,7 +154,7 @@ free_live(struct ca_block *block, uint64_t thread)
 static CA_APART void
 hold_back(struct ca_space *space)
 {
-	if (ca_alloc_exceeds_slack_locked(space))
+	if (ca_alloc_waiting_exceeds_slack_locked(space))
 		ca_deferred_wait_locked(space, CA_WAIT_LATER);
 }
 

@@ -17,7 +17,7 @@ ca_alloc_waiting_bytes_locked(struct ca_space *space)
 }
 
 bool
-ca_alloc_exceeds_slack_locked(struct ca_space *space)
+ca_alloc_waiting_exceeds_slack_locked(struct ca_space *space)
 {
 	return ca_alloc_waiting_bytes_locked(space) > space->heap->config.reuse_slack_bytes;
 }
@@ -28,7 +28,7 @@ static void
 note_backpressure(struct ca_space *space, const struct ca_block *block)
 {
 	if (space->multi_thread_free && block->state == CA_BLOCK_FREE && block->thread &&
-	    block->thread != ca_order_thread() && ca_alloc_exceeds_slack_locked(space))
+	    block->thread != ca_order_thread() && ca_alloc_waiting_exceeds_slack_locked(space))
 		ca_alloc_in_debt = space->id;
 }
 

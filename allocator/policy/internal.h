@@ -102,7 +102,7 @@ struct ca_block *ca_alloc_hit_whole_locked(struct ca_space *space, struct ca_blo
 /* Memory that waits in the space. */
 uint64_t ca_alloc_waiting_bytes_locked(struct ca_space *space);
 /* The bytes that wait are more than reuse_slack. */
-bool ca_alloc_exceeds_slack_locked(struct ca_space *space);
+bool ca_alloc_waiting_exceeds_slack_locked(struct ca_space *space);
 /*
  * Backpressure. A thread that takes memory which another one got back, while more than the slack of
  * its own still waits, makes that other thread take new memory; and so on for ever, if its own

@@ -297,7 +297,7 @@ release_own(struct ca_space *space, bool captured)
 bool
 ca_release_own_locked(struct ca_space *space)
 {
-	if (!space->waiting_blocks && !space->owned_blocks)
+	if (!space->mark_held_blocks && !space->stream_held_blocks)
 		return false;
 	ca_magazines_clear_locked(space);
 	return release_own(space, false) || release_own(space, true);

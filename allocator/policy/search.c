@@ -54,7 +54,7 @@ find(struct ca_space *space, uint64_t bytes)
 	if (ca_held_has_progressed(space))
 		ca_held_settle_locked(space);
 	clean = ca_search_best_locked(space, ca_pool_for(space, bytes), bytes);
-	if (!space->owned_blocks || ca_order_may_capture(space->heap))
+	if (!space->stream_held_blocks || ca_order_may_capture(space->heap))
 		return clean;
 	pool = quiet_pool(space, bytes > CA_SMALL_MAX);
 	if (!pool)
@@ -103,7 +103,7 @@ ca_search_hole_locked(struct ca_space *space, uint64_t bytes)
 	if (bytes > CA_SMALL_MAX || space->dead || space->poisoned)
 		return NULL;
 	block = ca_search_hole_in_locked(space, &space->pools[1], bytes);
-	if (!space->owned_blocks || ca_order_may_capture(space->heap))
+	if (!space->stream_held_blocks || ca_order_may_capture(space->heap))
 		return block;
 	quiet = ca_held_quiet_locked(space);
 	if (!quiet)
@@ -122,7 +122,7 @@ has_about(struct ca_space *space, uint64_t bytes)
 
 	if (ca_index_has_about(&ca_pool_for(space, bytes)->by_size, bytes))
 		return true;
-	pool = space->owned_blocks ? quiet_pool(space, bytes > CA_SMALL_MAX) : NULL;
+	pool = space->stream_held_blocks ? quiet_pool(space, bytes > CA_SMALL_MAX) : NULL;
 	return pool && ca_index_has_about(&pool->by_size, bytes);
 }
 

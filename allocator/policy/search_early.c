@@ -142,7 +142,7 @@ exposable_after(struct ca_space *space, struct ca_stream_record *last, uint64_t 
 static bool
 has_exposable(const struct ca_space *space)
 {
-	return !space->dead && !space->poisoned && space->owned_blocks &&
+	return !space->dead && !space->poisoned && space->stream_held_blocks &&
 	       !ca_held_is_finished_only(space);
 }
 

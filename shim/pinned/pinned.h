@@ -61,8 +61,8 @@ struct ca_context *ca_pinned_context(void *memory);
  */
 struct ca_pinned_record *ca_pinned_free_begin(void *memory, bool *ret_cached);
 void ca_pinned_free_end(struct ca_pinned_record *record, bool freed);
-/* What is no stream is given [address, address + bytes), or the driver's state of that memory is
- * changed: the frees of what is there go to the driver. */
+/* An accessor that is no stream is given [address, address + bytes), or the driver's state of that
+ * memory is changed: the frees of memory there go to the driver. */
 void ca_pinned_expose(uint64_t address, uint64_t bytes);
 
 struct ca_pinned_view {
