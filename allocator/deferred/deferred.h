@@ -174,6 +174,11 @@ int ca_await_any_locked(struct ca_space *space, struct ca_patience *patience);
 
 /* ---- graph.c: memory that graphs may use */
 
+/* Before a capture begins, in which no context mark can be recorded: looks at memory that waits for
+ * one, that of ended captures included, so that the next ones find it FREE. Waits for nothing.
+ * Takes the heap's lock. (wait.c) */
+void ca_deferred_before_capture(struct ca_heap *heap);
+
 /* True, and it waits in space->graph_held: the block was handed out in a capture and freed, and a
  * graph may use it. It is in no list. */
 bool ca_graph_keeps_locked(struct ca_block *block);

@@ -74,6 +74,17 @@ ca_held_look_locked(struct ca_space *space)
 	return settled;
 }
 
+void
+ca_deferred_before_capture(struct ca_heap *heap)
+{
+	struct ca_space *space;
+
+	CA_HEAP_LOCKED(heap);
+	for (space = heap->spaces; space; space = space->next)
+		if (space->mark_held_blocks && !space->dead)
+			ca_held_look_locked(space);
+}
+
 enum { OLDEST_LOOK = 256 }; /* entries of a list: a wait is not worth a long search */
 
 /* The oldest block of the list that the thread freed. */

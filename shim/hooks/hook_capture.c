@@ -36,6 +36,8 @@ prepare(struct ca_process *process, CUstream named)
 					   : ca_submission_stream(CA_FLAVOUR_LEGACY, named);
 	uint64_t serial;
 
+	if (process->caches)
+		ca_deferred_before_capture(process->heap);
 	ca_capture_prepare();
 	if (stream)
 		ca_submit_begin(stream, NULL);

@@ -106,6 +106,26 @@ memory_in_a_capture(void)
 	SHOW(cuStreamEndCapture(stream, &graph));
 }
 
+/* One capture after the other, each with an allocation for its time. Figures in test_shim.py. */
+static void
+many_captures(void)
+{
+	CUdeviceptr pointer;
+	CUstream stream;
+	CUgraph graph;
+
+	case_start();
+	OK(cuStreamCreate(&stream, 1));
+	for (int i = 0; i < 50; i++) {
+		OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuMemAlloc_v2(&pointer, (size_t)(4 + i % 2) * MIB));
+		OK(cuMemFree_v2(pointer));
+		OK(cuStreamEndCapture(stream, &graph));
+		OK(cuGraphDestroy(graph));
+		usleep(2000); /* a thread of the driver tells of the graph's end */
+	}
+}
+
 static CUcontext waiting_context;
 
 /* A kernel of this context waits for the host; natively the first free here waits too. */
@@ -188,6 +208,7 @@ const struct test_case more_test_cases[] = {
 	{ "prohibited_free", prohibited_free },
 	{ "capture_mode_stays", capture_mode_stays },
 	{ "memory_in_a_capture", memory_in_a_capture },
+	{ "many_captures", many_captures },
 	{ "capture_behind_a_wait", capture_behind_a_wait },
 	{ "captures", captures },
 	{ "legacy_stream_beside_a_capture", legacy_stream_beside_a_capture },
