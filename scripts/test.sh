@@ -37,6 +37,8 @@ setup_bindings build-venv ||
 	say "the Python package index cannot be reached (build-venv.log): the test of cuda-bindings will be skipped"
 setup_ffmpeg build-ffmpeg.log ||
 	say "ffmpeg cannot be installed (build-ffmpeg.log): its tests will be skipped"
+setup_browser build-browser.log ||
+	say "Chromium cannot be installed (build-browser.log): the page of cachealloc report will not be opened"
 setup_headers build-headers build-venv ||
 	say "CUDA's headers cannot be had (build-headers.log): tests/abi will compare with installed ones only"
 setup_drivers build-drivers ||

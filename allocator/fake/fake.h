@@ -36,6 +36,12 @@ enum ca_model_function {
 	CA_MODEL_FUNCTIONS,
 };
 
+enum ca_model_segment {
+	CA_MODEL_TAKEN,
+	CA_MODEL_RETURNED,
+	CA_MODEL_REFUSED,
+};
+
 struct ca_model_config {
 	uint64_t capacity;    /* bytes of the one device */
 	uint64_t granularity; /* bytes: capacity is used in multiples of this; 2 MiB on real devices
@@ -55,6 +61,10 @@ struct ca_model_config {
 /* Called without the model's lock at the begin (`end` false) and at the end of each driver call:
  * for tests of interleavings. */
 typedef void ca_model_observer(void *arg, enum ca_model_function function, bool end);
+
+/* Called with the model's lock held, when a segment has come or gone, or `bytes` were refused. */
+typedef void ca_model_segment_observer(void *arg, enum ca_model_segment change, uint64_t address,
+				       uint64_t bytes);
 
 /* -ENOMEM. */
 int ca_model_create(const struct ca_model_config *config, struct ca_model **ret_model);
@@ -108,6 +118,8 @@ void ca_model_set_capturing(struct ca_model *model, bool value);
  * relaxed one. */
 void ca_model_set_capturing_relaxed(struct ca_model *model);
 void ca_model_set_observer(struct ca_model *model, ca_model_observer *observer, void *arg);
+void ca_model_set_segment_observer(struct ca_model *model, ca_model_segment_observer *observer,
+				   void *arg);
 /* The `nth` call (from 1, counted from now) of `function`, and all later ones if `for_ever`,
  * returns `code` and does nothing. nth 0: no failure. */
 void ca_model_fail(struct ca_model *model, enum ca_model_function function, unsigned nth,

@@ -126,6 +126,13 @@ range_get(struct ca_model *model, uint64_t bytes)
 	return range;
 }
 
+static void
+note_segment(struct ca_model *model, enum ca_model_segment change, uint64_t address, uint64_t bytes)
+{
+	if (model->segment_observer)
+		model->segment_observer(model->segment_observer_arg, change, address, bytes);
+}
+
 /* Of managed memory nothing is on the device: nobody touches it. */
 static int
 take_as(struct ca_model *model, enum ca_model_function function, void *context, uint64_t size,
@@ -140,8 +147,10 @@ take_as(struct ca_model *model, enum ca_model_function function, void *context, 
 	r = ca_model_begin_in(model, function, context);
 	if (r)
 		return r;
-	if (used && model->sums.used_bytes + used > model->config.capacity)
+	if (used && model->sums.used_bytes + used > model->config.capacity) {
+		note_segment(model, CA_MODEL_REFUSED, 0, size);
 		return CA_DRIVER_OUT_OF_MEMORY;
+	}
 	range = range_get(model, size);
 	if (!range)
 		return CA_DRIVER_OUT_OF_MEMORY;
@@ -154,6 +163,7 @@ take_as(struct ca_model *model, enum ca_model_function function, void *context, 
 	if (model->sums.used_bytes > model->sums.peak_bytes)
 		model->sums.peak_bytes = model->sums.used_bytes;
 	*ret_address = range->address;
+	note_segment(model, CA_MODEL_TAKEN, range->address, size);
 	return 0;
 }
 
@@ -172,6 +182,7 @@ managed_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 static void
 range_free(struct ca_model *model, struct range *range)
 {
+	note_segment(model, CA_MODEL_RETURNED, range->address, range->bytes);
 	ca_tree_remove(&model->held, &range->node);
 	model->sums.held_bytes -= range->bytes;
 	if (!range->managed)
@@ -514,6 +525,14 @@ ca_model_set_observer(struct ca_model *model, ca_model_observer *observer, void 
 {
 	model->observer = observer;
 	model->observer_arg = arg;
+}
+
+void
+ca_model_set_segment_observer(struct ca_model *model, ca_model_segment_observer *observer,
+			      void *arg)
+{
+	model->segment_observer = observer;
+	model->segment_observer_arg = arg;
 }
 
 void

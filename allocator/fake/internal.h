@@ -77,6 +77,8 @@ struct ca_model {
 	bool relaxed;           /* segments may be returned in the capture */
 	ca_model_observer *observer;
 	void *observer_arg;
+	ca_model_segment_observer *segment_observer;
+	void *segment_observer_arg;
 };
 
 /* The model's lock is held from here to the end of the block. */

@@ -36,8 +36,8 @@ ca_replay_overhead(uint64_t live_bytes, uint64_t reserved_bytes)
 
 /* ---- JSON */
 
-static void
-put_string(FILE *out, const char *text)
+void
+ca_replay_emit_string(FILE *out, const char *text)
 {
 	putc('"', out);
 	for (; *text; text++) {
@@ -205,11 +205,11 @@ ca_replay_emit_json(const struct ca_replay_report *report, FILE *out)
 
 	fprintf(out, "{\"format\":\"replay\",\"format_version\":1,\"version\":\"%s\",\"file\":",
 		CA_VERSION);
-	put_string(out, report->file);
+	ca_replay_emit_string(out, report->file);
 	fprintf(out, ",\"input_format\":");
-	put_string(out, input->format);
+	ca_replay_emit_string(out, input->format);
 	fprintf(out, ",\"conf\":");
-	put_string(out, report->conf);
+	ca_replay_emit_string(out, report->conf);
 	put_known(out, "lag_us", report->lag_ns != CA_REPLAY_AS_TOLD || !input->told,
 		  report->lag_ns == CA_REPLAY_AS_TOLD ? 0 : report->lag_ns / 1000);
 	put_known(out, "memory_bytes", report->memory_bytes != CA_REPLAY_UNLIMITED,

@@ -18,6 +18,8 @@ struct ca_replay_report {
 };
 
 void ca_replay_emit_json(const struct ca_replay_report *report, FILE *out);
+/* As JSON has it, quotes included. */
+void ca_replay_emit_string(FILE *out, const char *text);
 void ca_replay_emit_text(const struct ca_replay_report *report, FILE *out);
 /* 1 - live / reserved, in millionths; 0 if nothing was reserved. */
 uint64_t ca_replay_overhead(uint64_t live_bytes, uint64_t reserved_bytes);

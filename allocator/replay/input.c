@@ -36,10 +36,32 @@ ca_replay_input_add(struct ca_replay_input *input, const struct ca_replay_event 
 	return 0;
 }
 
+int
+ca_replay_input_add_act(struct ca_replay_input *input, const struct ca_replay_act *act)
+{
+	if (input->n_acts == input->room_acts) {
+		size_t room = input->room_acts ? 2 * input->room_acts : ROOM_MIN;
+		void *bigger = room <= SIZE_MAX / sizeof(*input->acts)
+				       ? realloc(input->acts, room * sizeof(*input->acts))
+				       : NULL;
+
+		if (!bigger)
+			return -ENOMEM;
+		input->acts = bigger;
+		input->room_acts = room;
+	}
+	input->acts[input->n_acts] = *act;
+	input->acts[input->n_acts++].before = input->count;
+	return 0;
+}
+
 void
 ca_replay_input_clear(struct ca_replay_input *input)
 {
 	free(input->events);
+	free(input->acts);
+	free(input->about.program);
+	free(input->about.settings);
 	free(input->blocks);
 	*input = (struct ca_replay_input){ 0 };
 }
@@ -209,7 +231,8 @@ resolve_event(struct resolver *r, struct ca_replay_event *event, uint32_t *ret_b
 	return result;
 }
 
-/* Resolves in place, LIVE events taken out; n_blocks may be as many as events. */
+/* Resolves in place, LIVE events taken out; n_blocks may be as many as events. (In formats that
+ * have acts, LIVE events stand behind all others.) */
 static int
 resolve_all(struct resolver *r)
 {
@@ -236,7 +259,7 @@ static int
 put_in_front(struct resolver *r)
 {
 	struct ca_replay_input *input = r->input;
-	size_t n = r->n_at_start, count = input->count + n;
+	size_t n = r->n_at_start, count = input->count + n, i;
 	void *events, *blocks;
 
 	if (!n)
@@ -255,6 +278,8 @@ put_in_front(struct resolver *r)
 	memcpy(input->events, r->at_start, n * sizeof(*input->events));
 	memcpy(input->blocks, r->at_start_blocks, n * sizeof(*input->blocks));
 	input->count = count;
+	for (i = 0; i < input->n_acts; i++)
+		input->acts[i].before += n;
 	return 0;
 }
 

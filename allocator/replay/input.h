@@ -38,7 +38,21 @@ enum ca_replay_kind {
 };
 
 #define CA_REPLAY_NO_TIME UINT64_MAX
-enum { CA_REPLAY_DEVICES = 64 }; /* ordinals are below */
+enum {
+	CA_REPLAY_DEVICES = 64, /* ordinals are below */
+	CA_REPLAY_NAME_BYTES = 64,
+};
+
+/* Acts of the recording allocator: not played, for a timeline only. */
+enum ca_replay_act_kind {
+	CA_REPLAY_TAKEN,     /* a segment came from the driver */
+	CA_REPLAY_RETURNED,  /* a range of segments went back to it */
+	CA_REPLAY_HELD,      /* a segment that was there at the end of the recording */
+	CA_REPLAY_REFUSED,   /* the driver refused a segment */
+	CA_REPLAY_FAILED,    /* the program was refused an allocation */
+	CA_REPLAY_SETTLING,  /* memory that the program freed waits for the device ... */
+	CA_REPLAY_COMPLETED, /* ... and does no more */
+};
 
 struct ca_replay_event {
 	uint64_t id;      /* LIVE, ALLOC, FREE: of the block: an address, or any number */
@@ -51,6 +65,24 @@ struct ca_replay_event {
 	uint8_t kind;     /* enum ca_replay_kind */
 	bool no_stream;   /* only where `told`. ALLOC: nothing was submitted before; FREE: no
 			   * unfinished work may use the block */
+};
+
+struct ca_replay_act {
+	uint64_t before; /* the number of the event that follows */
+	uint64_t time_ns;
+	uint64_t address;
+	uint64_t bytes;
+	uint16_t device;
+	uint8_t kind; /* enum ca_replay_act_kind */
+};
+
+/* About the recording, for people; NULL or 0: not known. */
+struct ca_replay_about {
+	char *program, *settings; /* malloc */
+	uint64_t start_unix_ns;
+	uint32_t pid;
+	uint64_t device_bytes[CA_REPLAY_DEVICES];
+	char device_name[CA_REPLAY_DEVICES][CA_REPLAY_NAME_BYTES];
 };
 
 struct ca_replay_input {
@@ -72,6 +104,9 @@ struct ca_replay_input {
 	/* by device, requests that the program was refused: not played; count, and the largest */
 	uint64_t recorded_failed_calls[CA_REPLAY_DEVICES];
 	uint64_t recorded_failed_bytes[CA_REPLAY_DEVICES];
+	struct ca_replay_act *acts; /* malloc; in their order */
+	size_t n_acts, room_acts;
+	struct ca_replay_about about;
 	/* by ca_replay_input_resolve */
 	uint32_t *blocks; /* by event: number of its block, from 0 (LIVE, ALLOC, FREE) */
 	uint32_t n_blocks;
@@ -101,6 +136,8 @@ extern const struct ca_replay_format ca_replay_formats[];
 
 /* Appends a copy. 0, -ENOMEM. */
 int ca_replay_input_add(struct ca_replay_input *input, const struct ca_replay_event *event);
+/* The same; `before` is filled in: the event that will be added next. */
+int ca_replay_input_add_act(struct ca_replay_input *input, const struct ca_replay_act *act);
 void ca_replay_input_clear(struct ca_replay_input *input);
 
 /* Write a place and a sentence; return -EINVAL. A text that is too long is cut. */

@@ -7,6 +7,7 @@
 #include "allocator/replay/input_trace.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "allocator/replay/map.h"
@@ -57,6 +58,37 @@ check_header(const struct ca_trace_header *header, struct ca_replay_error *error
 	if (!header->tick_ns || header->tick_ns > TICK_NS_MAX)
 		return ca_replay_fail_byte(error, 28, "the unit of time makes no sense");
 	return 0;
+}
+
+/* A field's text; NULL: it is not all there, or there is no memory for it. */
+static char *
+field_text(const uint8_t *at, size_t length)
+{
+	return memchr(at, 0, length) ? NULL : strndup((const char *)at, length);
+}
+
+/* What the header says to people. */
+static void
+read_fields(const struct ca_trace_header *header, const uint8_t *data, size_t size,
+	    struct ca_replay_about *about)
+{
+	size_t end = header->header_bytes < size ? header->header_bytes : size;
+	size_t at = header->fixed_bytes;
+	struct ca_trace_field field;
+
+	about->start_unix_ns = header->start_unix_ns;
+	about->pid = header->pid;
+	while (at < end && end - at >= sizeof(field)) {
+		memcpy(&field, data + at, sizeof(field));
+		at += sizeof(field);
+		if (field.length > end - at)
+			return;
+		if (field.tag == CA_TRACE_FIELD_PROGRAM && !about->program)
+			about->program = field_text(data + at, field.length);
+		if (field.tag == CA_TRACE_FIELD_SETTINGS && !about->settings)
+			about->settings = field_text(data + at, field.length);
+		at += ((size_t)field.length + 7) / 8 * 8;
+	}
 }
 
 /* ---- records */
@@ -173,19 +205,37 @@ read_free(struct reading *reading, const struct ca_trace_record *record, uint64_
 }
 
 static int
-read_segment(struct reading *reading, const struct ca_trace_record *record)
+add_act(struct reading *reading, enum ca_replay_act_kind kind, const struct ca_trace_record *record,
+	uint64_t ns)
+{
+	bool sized = kind == CA_REPLAY_TAKEN || kind == CA_REPLAY_RETURNED;
+	struct ca_replay_act act = { .time_ns = ns,
+				     .address = sized ? record->a : 0,
+				     .bytes = sized ? bytes_of(record) : record->a,
+				     .device = record->device,
+				     .kind = (uint8_t)kind };
+
+	return ca_replay_input_add_act(reading->input, &act);
+}
+
+static int
+read_segment(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
 {
 	uint64_t *reserved = &reading->input->recorded_reserved_bytes[record->device];
+	enum ca_replay_act_kind kind = record->kind == CA_TRACE_TAKEN      ? CA_REPLAY_TAKEN
+				       : record->kind == CA_TRACE_RETURNED ? CA_REPLAY_RETURNED
+									   : CA_REPLAY_REFUSED;
 	uint64_t bytes = bytes_of(record);
+	int r = add_act(reading, kind, record, ns);
 
 	reading->input->segment_events++;
 	if (record->kind == CA_TRACE_TAKEN)
 		*reserved += bytes;
 	else if (record->kind == CA_TRACE_RETURNED)
 		*reserved -= bytes < *reserved ? bytes : *reserved;
-	return record->kind == CA_TRACE_TAKEN && reading->input->told
+	return !r && record->kind == CA_TRACE_TAKEN && reading->input->told
 		       ? add(reading, CA_REPLAY_PLACE, record, CA_REPLAY_NO_TIME)
-		       : 0;
+		       : r;
 }
 
 static void
@@ -200,8 +250,8 @@ read_stream(struct reading *reading, const struct ca_trace_record *record)
 		*word &= ~bit;
 }
 
-static void
-read_failed(struct reading *reading, const struct ca_trace_record *record)
+static int
+read_failed(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
 {
 	uint64_t *largest = &reading->input->recorded_failed_bytes[record->device];
 
@@ -211,6 +261,7 @@ read_failed(struct reading *reading, const struct ca_trace_record *record)
 	reading->input->recorded_failed_calls[record->device]++;
 	if (record->a > *largest)
 		*largest = record->a;
+	return add_act(reading, CA_REPLAY_FAILED, record, ns);
 }
 
 /* An allocator that asks the device finds out again what was seen by asking. Where later work of
@@ -241,6 +292,20 @@ read_look(struct reading *reading, const struct ca_trace_record *record, uint64_
 	reading->looks = thread_of(record);
 }
 
+static void
+read_device(struct reading *reading, const struct ca_trace_record *record)
+{
+	struct ca_replay_about *about = &reading->input->about;
+	size_t at = (size_t)record->stream * 16;
+
+	if (record->device >= CA_REPLAY_DEVICES)
+		return;
+	if (record->kind == CA_TRACE_DEVICE)
+		about->device_bytes[record->device] = record->a;
+	else if (at + 16 < CA_REPLAY_NAME_BYTES)
+		memcpy(&about->device_name[record->device][at], &record->a, 16);
+}
+
 static bool
 has_device(const struct ca_trace_record *record)
 {
@@ -267,10 +332,9 @@ read_record(struct reading *reading, const struct ca_trace_record *record)
 	case CA_TRACE_TAKEN:
 	case CA_TRACE_RETURNED:
 	case CA_TRACE_REFUSED:
-		return read_segment(reading, record);
+		return read_segment(reading, record, ns);
 	case CA_TRACE_FAILED:
-		read_failed(reading, record);
-		return 0;
+		return read_failed(reading, record, ns);
 	case CA_TRACE_FINISHED:
 		return read_finished(reading, record, ns);
 	case CA_TRACE_WORK:
@@ -280,6 +344,10 @@ read_record(struct reading *reading, const struct ca_trace_record *record)
 		return 0;
 	case CA_TRACE_STREAM:
 		read_stream(reading, record);
+		break;
+	case CA_TRACE_DEVICE:
+	case CA_TRACE_NAME:
+		read_device(reading, record);
 		break;
 	case CA_TRACE_END:
 		reading->ended = true;
@@ -305,6 +373,8 @@ ca_replay_read_trace(const uint8_t *data, size_t size, struct ca_replay_input *i
 	r = check_header(&reading.header, error);
 	step = reading.header.record_bytes;
 	reading.time = reading.header.start_ns / (r ? 1 : reading.header.tick_ns);
+	if (!r)
+		read_fields(&reading.header, data, size, &input->about);
 	input->told = !r && reading.header.minor >= CA_TRACE_MINOR_WORK;
 	for (at = reading.header.header_bytes; !r && at <= size && size - at >= step; at += step) {
 		memcpy(&record, data + at, sizeof(record));

@@ -9,6 +9,7 @@
 #include "allocator/replay/emit.h"
 #include "allocator/replay/file.h"
 #include "allocator/replay/options.h"
+#include "allocator/replay/timeline.h"
 #include "config/text.h"
 
 enum {
@@ -26,6 +27,7 @@ struct run {
 	struct ca_replay_result results[CA_REPLAY_DEVICES];
 	uint64_t capacity[CA_REPLAY_DEVICES];
 	unsigned n_results;
+	FILE *timeline; /* NULL: not asked for */
 };
 
 /* ---- settings: as the library reads its own, and any bad one is fatal */
@@ -107,11 +109,45 @@ run_timed(struct run *run, struct ca_replay_result *result, struct ca_replay_err
 	return r;
 }
 
+/* The replay, and the timeline of the device. */
+static int
+run_timeline(struct run *run, unsigned device, struct ca_replay_result *result,
+	     struct ca_replay_error *error)
+{
+	bool recorded = !run->options.replayed && ca_timeline_is_recorded(&run->input, device);
+	struct ca_replay_setting setting = run->setting;
+	struct ca_timeline *timeline = NULL;
+	struct ca_timeline_replay replay;
+	int r = ca_timeline_replay_begin(&replay, &run->input);
+
+	if (r)
+		return ca_replay_fail(error, "out of host memory");
+	setting.observer = &replay.observer;
+	r = ca_replay_run(&run->input, device, &setting, result, error);
+	if (!r && recorded) {
+		bool own = run->input.told;
+
+		r = ca_timeline_from_input(&run->input, device, own ? replay.timeline : NULL,
+					   own ? replay.waiting : NULL, &timeline);
+	}
+	if (!r)
+		r = ca_timeline_write(recorded ? timeline : replay.timeline, &run->input, device,
+				      recorded ? "recorded" : "replayed", run->timeline);
+	if (r == -ENOMEM)
+		ca_replay_fail(error, "out of host memory");
+	if (r == -EIO)
+		ca_replay_fail(error, "the timeline cannot be written");
+	ca_timeline_destroy(timeline);
+	ca_timeline_replay_clear(&replay);
+	return r;
+}
+
 static int
 run_device(struct run *run, unsigned device, struct ca_replay_error *error)
 {
 	struct ca_replay_result *result = &run->results[run->n_results];
-	int r = ca_replay_run(&run->input, device, &run->setting, result, error);
+	int r = run->timeline ? run_timeline(run, device, result, error)
+			      : ca_replay_run(&run->input, device, &run->setting, result, error);
 
 	if (!r)
 		r = run_timed(run, result, error);
@@ -189,6 +225,35 @@ report(const struct run *run)
 }
 
 static int
+print_timeline_error(const struct run *run)
+{
+	ca_replay_print_error("%s: %s", run->options.timeline, strerror(errno));
+	return STATUS_FAILED;
+}
+
+static int
+open_timeline(struct run *run)
+{
+	if (!run->options.timeline)
+		return STATUS_DONE;
+	run->timeline = fopen(run->options.timeline, "wb");
+	return run->timeline ? STATUS_DONE : print_timeline_error(run);
+}
+
+/* A file that is not whole is removed. */
+static int
+close_timeline(struct run *run, int status)
+{
+	if (!run->timeline)
+		return status;
+	if (fclose(run->timeline) && !status)
+		status = print_timeline_error(run);
+	if (status)
+		remove(run->options.timeline);
+	return status;
+}
+
+static int
 replay(struct run *run)
 {
 	int status;
@@ -201,7 +266,10 @@ replay(struct run *run)
 	run->setting.time = run->options.time_runs;
 	status = read_input(run);
 	if (!status)
+		status = open_timeline(run);
+	if (!status)
 		status = run_all(run);
+	status = close_timeline(run, status);
 	if (!status) {
 		report(run);
 		status = print_memory_error(run);

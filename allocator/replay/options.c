@@ -34,6 +34,10 @@ const char ca_replay_help[] =
 	"  --time[=RUNS]        measure the time of operations, too: the quietest of RUNS\n"
 	"                       replays (5)\n"
 	"  --json               the result as JSON\n"
+	"  --timeline FILE      write what there was between the events into FILE, for\n"
+	"                       drawing: as recorded, or as replayed where the recording\n"
+	"                       does not tell its segments\n"
+	"  --replayed           in any case as replayed\n"
 	"  -h, --help           this text\n"
 	"  -V, --version        the version\n"
 	"\n"
@@ -144,6 +148,14 @@ take_file(int argc, char **argv, struct ca_replay_options *options)
 		ca_replay_print_error(optind < argc ? "more than one file" : "no file");
 		return wrong();
 	}
+	if (options->timeline && options->time_runs) {
+		ca_replay_print_error("--timeline: a replay that is watched cannot be timed");
+		return wrong();
+	}
+	if (options->replayed && !options->timeline) {
+		ca_replay_print_error("--replayed: of use with --timeline only");
+		return wrong();
+	}
 	options->file = argv[optind];
 	return CA_REPLAY_ASKED_REPLAY;
 }
@@ -158,6 +170,8 @@ ca_replay_options_parse(int argc, char **argv, struct ca_replay_options *ret_opt
 		{ "find-min-capacity", no_argument, NULL, 'f' },
 		{ "time", optional_argument, NULL, 't' },
 		{ "json", no_argument, NULL, 'j' },
+		{ "timeline", required_argument, NULL, 'T' },
+		{ "replayed", no_argument, NULL, 'r' },
 		{ "help", no_argument, NULL, 'h' },
 		{ "version", no_argument, NULL, 'V' },
 		{ 0 },
@@ -185,6 +199,10 @@ ca_replay_options_parse(int argc, char **argv, struct ca_replay_options *ret_opt
 			ret_options->find_capacity = true;
 		else if (c == 'j')
 			ret_options->json = true;
+		else if (c == 'T')
+			ret_options->timeline = optarg;
+		else if (c == 'r')
+			ret_options->replayed = true;
 		else
 			good = false;
 		if (!good)

@@ -21,6 +21,8 @@ struct ca_replay_options {
 	uint64_t lag_ns;                 /* as of struct ca_replay_setting */
 	unsigned time_runs;              /* 0: nothing is timed */
 	bool find_capacity, json;
+	const char *timeline; /* the file; NULL: none */
+	bool replayed;        /* that of the replay, also where the recording tells its own */
 };
 
 extern const char ca_replay_help[];

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/fake/fake.h"
 #include "allocator/replay/streams.h"
 
 struct replayer {
@@ -258,6 +257,35 @@ run_event(struct replayer *p, const struct ca_replay_event *event, size_t number
 	}
 }
 
+static void
+note_end(struct replayer *p, const struct ca_replay_event *event, size_t number)
+{
+	const struct ca_replay_observer *observer = p->setting->observer;
+	bool begins = event->kind == CA_REPLAY_LIVE || event->kind == CA_REPLAY_ALLOC;
+	struct ca_block_info info = { 0 };
+	struct ca_stats stats;
+
+	if (begins && !p->result->out_of_memory)
+		(void)ca_lookup(p->heap, p->address[p->input->blocks[number]], &info);
+	ca_heap_stats(p->heap, p->result->device, &stats);
+	observer->end(observer->arg, number, info.address, info.block_bytes,
+		      stats.active_bytes.current - stats.allocated_bytes.current);
+}
+
+static int
+run_observed(struct replayer *p, const struct ca_replay_event *event, size_t number)
+{
+	const struct ca_replay_observer *observer = p->setting->observer;
+	int r;
+
+	if (observer)
+		observer->begin(observer->arg, number);
+	r = run_event(p, event, number);
+	if (observer && !r)
+		note_end(p, event, number);
+	return r;
+}
+
 /* ---- begin and end */
 
 static enum ca_replay_rate
@@ -295,6 +323,9 @@ start(struct replayer *p)
 		r = (p->timer = calloc(1, sizeof(*p->timer))) ? 0 : -ENOMEM;
 	if (r)
 		return r;
+	if (p->setting->observer)
+		ca_model_set_segment_observer(p->model, p->setting->observer->segment,
+					      p->setting->observer->arg);
 	p->streams.model = p->model;
 	p->streams.space = p->space;
 	if (p->timer) {
@@ -362,7 +393,7 @@ ca_replay_run(const struct ca_replay_input *input, unsigned device,
 		ca_replay_fail(error, "out of host memory");
 	for (i = 0; i < input->count && !r && !ret_result->out_of_memory; i++)
 		if (input->events[i].device == device)
-			r = run_event(&p, &input->events[i], i);
+			r = run_observed(&p, &input->events[i], i);
 	if (!r)
 		r = finish(&p);
 	stop(&p);

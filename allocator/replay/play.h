@@ -23,6 +23,7 @@
 #pragma once
 
 #include "allocator/api/heap.h"
+#include "allocator/fake/fake.h"
 #include "allocator/replay/input.h"
 #include "allocator/replay/times.h"
 
@@ -36,6 +37,19 @@
 /* More than any device has. */
 #define CA_REPLAY_UNLIMITED ((uint64_t)1 << 50)
 
+/* Told of what a replay does, as it happens. */
+struct ca_replay_observer {
+	void *arg;
+	/* before the event `number` of the input is played */
+	void (*begin)(void *arg, size_t number);
+	/* in the middle of it */
+	ca_model_segment_observer *segment;
+	/* after it. ALLOC, LIVE: where the block lies, and how large it is; 0: out of memory.
+	 * `waiting_bytes` were freed, and are not known to be finished. */
+	void (*end)(void *arg, size_t number, uint64_t address, uint64_t bytes,
+		    uint64_t waiting_bytes);
+};
+
 struct ca_replay_setting {
 	const struct ca_config *config;
 	uint64_t memory_bytes; /* of each device */
@@ -44,6 +58,7 @@ struct ca_replay_setting {
 	/* NULL, or told where each allocation went: its number in the input, from 0 */
 	void (*placed)(void *arg, size_t event, uint64_t address);
 	void *placed_arg;
+	const struct ca_replay_observer *observer; /* or NULL */
 };
 
 /* Where the memory ran out; the replay ended there. */

@@ -122,11 +122,39 @@ add_free(struct reader *r, struct ca_replay_event *event)
 }
 
 static int
+add_act(struct reader *r, enum ca_replay_act_kind kind, const struct ca_replay_event *event)
+{
+	struct ca_replay_act act = { .time_ns = event->time_ns,
+				     .address = event->id,
+				     .bytes = event->bytes,
+				     .device = event->device,
+				     .kind = (uint8_t)kind };
+
+	return ca_replay_input_add_act(r->input, &act);
+}
+
+static int
 free_requested(struct reader *r, struct ca_replay_event *event)
 {
 	int result = ca_replay_map_add(&r->requested, event->id, event->device, 0);
 
-	return result && result != -EEXIST ? result : add_free(r, event);
+	if (!result || result == -EEXIST)
+		result = add_free(r, event);
+	return result ? result : add_act(r, CA_REPLAY_SETTLING, event);
+}
+
+/* Memory that was completed at once has not waited. */
+static int
+end_settling(struct reader *r, const struct ca_replay_event *event)
+{
+	struct ca_replay_input *input = r->input;
+	const struct ca_replay_act *last = input->n_acts ? &input->acts[input->n_acts - 1] : NULL;
+
+	if (!last || last->kind != CA_REPLAY_SETTLING || last->address != event->id ||
+	    last->before != input->count)
+		return add_act(r, CA_REPLAY_COMPLETED, event);
+	input->n_acts--;
+	return 0;
 }
 
 /* The first event kept of a block may be this one. */
@@ -138,7 +166,19 @@ free_completed(struct reader *r, struct ca_replay_event *event)
 	if (!ca_replay_map_take(&r->requested, event->id, event->device, &nothing))
 		return add_free(r, event);
 	r->input->other_events++;
-	return 0;
+	return end_settling(r, event);
+}
+
+static int
+segment_taken(struct reader *r, struct ca_replay_event *event)
+{
+	return add_act(r, CA_REPLAY_TAKEN, event);
+}
+
+static int
+segment_returned(struct reader *r, struct ca_replay_event *event)
+{
+	return add_act(r, CA_REPLAY_RETURNED, event);
 }
 
 static int
@@ -159,6 +199,25 @@ event_fields(struct reader *r, const struct ca_snapshot_record *of, struct ca_re
 	return result;
 }
 
+/* Out of memory, snapshot, what comes later. */
+static int
+other_event(struct reader *r, const struct ca_snapshot_record *fields,
+	    struct ca_replay_event *event)
+{
+	const struct ca_replay_text action = fields->value[CA_SNAPSHOT_action].text;
+	uint64_t time_us;
+
+	if (action.length < 8 || memcmp(action.at, "segment_", 8))
+		r->input->other_events++;
+	if (!ca_replay_text_is(action, "oom") ||
+	    fields->value[CA_SNAPSHOT_size].type != CA_SNAPSHOT_NUMBER)
+		return 0;
+	number_or(r, fields, CA_SNAPSHOT_time_us, UINT64_MAX, &time_us);
+	event->bytes = fields->value[CA_SNAPSHOT_size].number;
+	event->time_ns = time_us > (UINT64_MAX - 1) / 1000 ? CA_REPLAY_NO_TIME : time_us * 1000;
+	return add_act(r, CA_REPLAY_FAILED, event);
+}
+
 static int
 trace_event(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 	    const struct ca_snapshot_record *of)
@@ -171,6 +230,10 @@ trace_event(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 		{ "free_requested", free_requested },
 		{ "free_completed", free_completed },
 		{ "free", add_free },
+		{ "segment_alloc", segment_taken },
+		{ "segment_map", segment_taken },
+		{ "segment_free", segment_returned },
+		{ "segment_unmap", segment_returned },
 	};
 	struct ca_snapshot_record fields;
 	struct ca_replay_event event = { .device = r->device };
@@ -183,16 +246,14 @@ trace_event(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 	if (action->type != CA_SNAPSHOT_TEXT)
 		return ca_replay_fail_byte(r->error, fields.where, "an event without an action");
 	event.where = fields.where;
+	if (action->text.length >= 8 && !memcmp(action->text.at, "segment_", 8))
+		r->input->segment_events++;
 	for (i = 0; i < sizeof(actions) / sizeof(actions[0]); i++)
 		if (ca_replay_text_is(action->text, actions[i].name)) {
 			result = event_fields(r, &fields, &event);
 			return result ? result : actions[i].add(r, &event);
 		}
-	if (action->text.length >= 8 && !memcmp(action->text.at, "segment_", 8))
-		r->input->segment_events++;
-	else
-		r->input->other_events++; /* oom, snapshot, what comes later */
-	return 0;
+	return other_event(r, &fields, &event);
 }
 
 static int
@@ -253,7 +314,7 @@ segment(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 	const struct ca_snapshot_record *of)
 {
 	struct ca_snapshot_record fields;
-	uint64_t device, total, stream;
+	uint64_t device, total, stream, address;
 	int result = record(r, item, "a segment", of->where, &fields);
 
 	if (!result)
@@ -262,6 +323,8 @@ segment(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 		result = number_or(r, &fields, CA_SNAPSHOT_stream, 0, &stream);
 	if (!result)
 		result = number_or(r, &fields, CA_SNAPSHOT_total_size, 0, &total);
+	if (!result)
+		result = number_or(r, &fields, CA_SNAPSHOT_address, 0, &address);
 	if (result)
 		return result;
 	if (device >= CA_REPLAY_DEVICES)
@@ -271,6 +334,13 @@ segment(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 				   &r->input->recorded_reserved_bytes[device]))
 		return ca_replay_fail_byte(r->error, fields.where,
 					   "the segments are larger than 2^64 bytes");
+	result = add_act(r, CA_REPLAY_HELD,
+			 &(struct ca_replay_event){ .id = address,
+						    .bytes = total,
+						    .time_ns = CA_REPLAY_NO_TIME,
+						    .device = (uint16_t)device });
+	if (result)
+		return result;
 	if (fields.value[CA_SNAPSHOT_blocks].type != CA_SNAPSHOT_LIST)
 		return ca_replay_fail_byte(r->error, fields.where, "a segment without blocks");
 	return each(r, &fields.value[CA_SNAPSHOT_blocks], &fields, block);

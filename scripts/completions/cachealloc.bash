@@ -6,16 +6,17 @@ _cachealloc() {
 	cur=${COMP_WORDS[COMP_CWORD]}
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay report version help --help --version" -- "$cur")
 		return
 	fi
 	verb=${COMP_WORDS[1]}
 	case $verb in
 	run) options="--conf --limit --stats --stats-interval --trace --take-over --log --log-file --disable --strict --sim --library --dry-run --help" ;;
 	compare) options="--runs --warmup --conf-a --conf-b --json --force --ignore-failure --seed --fail-above --sim --library --help" ;;
-	replay) options="--conf --memory --lag --find-min-capacity --time --json --help" ;;
+	replay) options="--conf --memory --lag --find-min-capacity --time --json --timeline --replayed --help" ;;
+	report) options="--output --svg --at --device --replayed --conf --memory --force --help" ;;
 	doctor | version) options="--json --library --help" ;;
-	help) options="run compare doctor replay version" ;;
+	help) options="run compare doctor replay report version" ;;
 	*) return ;;
 	esac
 	case $prev in
@@ -27,7 +28,11 @@ _cachealloc() {
 		mapfile -t COMPREPLY < <(compgen -W "torch jax tensorflow cudf" -- "$cur")
 		return
 		;;
-	--library | --log-file | --trace | --json)
+	--svg)
+		mapfile -t COMPREPLY < <(compgen -W "memory map waste sizes driver" -- "$cur")
+		return
+		;;
+	--library | --log-file | --trace | --output | -o | --timeline | --json)
 		if [[ $verb == compare || $prev != --json ]]; then
 			mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 			return
@@ -53,7 +58,7 @@ _cachealloc() {
 		_command_offset "$i"
 	elif [[ $cur == -* || $verb == help ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
-	elif [[ $verb == replay ]]; then
+	elif [[ $verb == replay || $verb == report ]]; then
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 	elif [[ $verb != version ]]; then
 		mapfile -t COMPREPLY < <(compgen -c -- "$cur")

@@ -22,8 +22,9 @@ NOT_RUN = re.compile(r"^(scripts/(demo|test|gpu_check)\.sh|meson |LD_LIBRARY_PAT
 
 
 def fenced():
-    """The lines of README's shell blocks that are commands, without their comments."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.S | re.M)
+    """The lines of the shell blocks of README and docs/report.md that are commands, without their comments."""
+    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/report.md"))
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.S | re.M)
     lines = [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.splitlines()]
     return [line for line in lines if line and not NOT_RUN.match(line)]
 
@@ -37,7 +38,7 @@ def shown(*words):
     return [re.split(r"  +", line.strip())[0] for line in lines]
 
 
-HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["version"]) for line in shown(*words)] \
+HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["version"], ["report"]) for line in shown(*words)] \
     if LIBRARY.is_file() else []
 
 
@@ -52,7 +53,9 @@ def folder(tmp_path_factory):
     subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path,
                    env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_TRACE="app.7841.trace"))
     trace = (path / "app.7841.trace").read_bytes()
-    (path / "step.pickle").write_bytes(trace)
+    (path / "docs").symlink_to(ROOT / "docs")
+    for name in ("step.pickle", "snapshot.pickle", "rank0.trace", "rank1.trace", "run.trace"):
+        (path / name).write_bytes(trace)
     (path / "step.trc.xz").write_bytes(lzma.compress(trace))
     return path
 
@@ -63,6 +66,8 @@ def test_there_are_examples():
 
 @pytest.mark.parametrize("line", [*fenced(), *HELP])
 def test_an_example_works_as_it_stands(folder, line):
+    for made in ("run.html", "app.html", "step.html", "memory.svg", "map.svg"):  # by an example of the same output
+        (folder / made).unlink(missing_ok=True)
     env = clean_env(PATH=f"{ROOT / 'scripts'}:{os.environ['PATH']}", CACHEALLOC_BUILD=BUILD, LD_LIBRARY_PATH=SIM)
     done = subprocess.run(["/bin/sh", "-c", line], cwd=folder, env=env, text=True, timeout=120, check=False,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -44,6 +44,8 @@ def test_replays_a_trace(prefix, tmp_path):
     (tmp_path / "a.trc").write_text("A 1 100 0\n")
     done = installed(prefix, "replay", "--json", tmp_path / "a.trc")
     assert done.returncode == 0 and json.loads(done.stdout)["misses"] == 1
+    done = installed(prefix, "report", tmp_path / "a.trc", "-o", tmp_path / "a.html")
+    assert done.returncode == 0 and not done.stderr and "window.report" in (tmp_path / "a.html").read_text()
 
 
 def test_knows_the_keys(prefix):

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/replay/input.h"
+#include "allocator/replay/timeline.h"
 
 static inline void
 require(bool condition)
@@ -42,6 +42,25 @@ check_input(const struct ca_replay_input *input)
 	free(seen);
 }
 
+/* Of each device that has any; whatever addresses and sizes there are. */
+static inline void
+check_timelines(const struct ca_replay_input *input)
+{
+	FILE *nowhere = fopen("/dev/null", "wb");
+	struct ca_timeline *timeline;
+	unsigned device;
+
+	require(nowhere != NULL);
+	for (device = 0; device < CA_REPLAY_DEVICES; device++) {
+		if (!ca_timeline_is_recorded(input, device))
+			continue;
+		require(!ca_timeline_from_input(input, device, NULL, NULL, &timeline));
+		require(!ca_timeline_write(timeline, input, device, "recorded", nowhere));
+		ca_timeline_destroy(timeline);
+	}
+	fclose(nowhere);
+}
+
 /* Reads, resolves, checks. */
 static inline void
 try_reader(ca_replay_reader *reader, const uint8_t *data, size_t size)
@@ -56,5 +75,7 @@ try_reader(ca_replay_reader *reader, const uint8_t *data, size_t size)
 		check_input(&input);
 	else
 		require(error.text[0] && memchr(error.text, 0, sizeof(error.text)));
+	if (!r)
+		check_timelines(&input);
 	ca_replay_input_clear(&input);
 }
