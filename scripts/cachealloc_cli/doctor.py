@@ -258,5 +258,5 @@ def run(argv):
         terminal.out(json.dumps(as_json(report), indent=2))
     else:
         show(report)
-    sys.stdout.flush()
+    terminal.flush()
     return report.verdict

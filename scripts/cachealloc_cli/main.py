@@ -80,7 +80,10 @@ def main(argv):
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:
         status = dispatch(argv)
-        sys.stdout.flush()
-        return status
     except KeyboardInterrupt:
         return 130
+    terminal.flush()
+    if terminal.lost:
+        terminal.error(f"standard output: {terminal.lost}")
+        return 2
+    return status

@@ -12,7 +12,10 @@ _cachealloc() {
 	verb=${COMP_WORDS[1]}
 	case $verb in
 	run) options="--conf --limit --stats --stats-interval --trace --take-over --log --log-file --disable --strict --sim --library --dry-run --help" ;;
-	compare) options="--runs --warmup --conf-a --conf-b --json --force --ignore-failure --seed --fail-above --sim --library --help" ;;
+	compare)
+		options="--runs --warmup --preset --conf-a --conf-b --env-a --env-b --command-a --command-b --arm --metric --metric-lower"
+		options+=" --json --export-json --export-csv --export-markdown --force --ignore-failure --seed --fail-above --sim --library --help"
+		;;
 	replay) options="--conf --memory --lag --find-min-capacity --time --json --help" ;;
 	doctor | version) options="--json --library --help" ;;
 	help) options="run compare doctor replay version" ;;
@@ -27,7 +30,11 @@ _cachealloc() {
 		mapfile -t COMPREPLY < <(compgen -W "torch jax tensorflow cudf" -- "$cur")
 		return
 		;;
-	--library | --log-file | --trace | --json)
+	--preset)
+		mapfile -t COMPREPLY < <(compgen -W "pytorch jax rmm" -- "$cur")
+		return
+		;;
+	--library | --log-file | --trace | --json | --export-json | --export-csv | --export-markdown)
 		if [[ $verb == compare || $prev != --json ]]; then
 			mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 			return
@@ -41,7 +48,9 @@ _cachealloc() {
 			i=$((i + 1))
 			break
 			;;
-		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --log | --log-file | --library | -r | --runs | --warmup | --conf-a | --conf-b | --seed | --fail-above)
+		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --log | --log-file | --library | -r | --runs | --warmup | --preset | --conf-a | --conf-b | \
+			--env-a | --env-b | --command-a | --command-b | --arm | --metric | --metric-lower | --export-json | --export-csv | \
+			--export-markdown | --seed | --fail-above)
 			i=$((i + 1))
 			;;
 		--json) [[ $verb == compare ]] && i=$((i + 1)) ;;

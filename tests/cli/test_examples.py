@@ -47,6 +47,9 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("examples")
     (path / "app").write_text(f"#!/bin/sh\nexec {shlex.quote(str(PROGRAM))} ten\n")
     (path / "app").chmod(0o755)
+    (path / "train.py").write_text("import subprocess\nsubprocess.run(['./app'], check=True)\nprint('tok/s 12.5')\n")
+    for name in ("before.json", "after.json"):
+        subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path, env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_STATS=name))
     (path / "build").symlink_to(BUILD)
     (path / "scripts").symlink_to(ROOT / "scripts")
     subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path,
