@@ -13,7 +13,6 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 
 from . import __version__, interval, layout, measure, paths, terminal
 from .args import UsageError

@@ -17,7 +17,8 @@ _cachealloc() {
 		options+=" --json --export-json --export-csv --export-markdown --force --ignore-failure --seed --fail-above --sim --library --help"
 		;;
 	replay) options="--conf --memory --lag --find-min-capacity --time --json --help" ;;
-	doctor | version) options="--json --library --help" ;;
+	doctor) options="--run --for --sim --json --library --help" ;;
+	version) options="--json --library --help" ;;
 	help) options="run compare doctor replay version" ;;
 	*) return ;;
 	esac
@@ -50,7 +51,7 @@ _cachealloc() {
 			;;
 		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --log | --log-file | --library | -r | --runs | --warmup | --preset | --conf-a | --conf-b | \
 			--env-a | --env-b | --command-a | --command-b | --arm | --metric | --metric-lower | --export-json | --export-csv | \
-			--export-markdown | --seed | --fail-above)
+			--export-markdown | --seed | --fail-above | --for)
 			i=$((i + 1))
 			;;
 		--json) [[ $verb == compare ]] && i=$((i + 1)) ;;
@@ -58,7 +59,7 @@ _cachealloc() {
 		*) break ;;
 		esac
 	done
-	if ((i < COMP_CWORD)) && declare -F _command_offset >/dev/null && [[ $verb == run || $verb == compare ]]; then
+	if ((i < COMP_CWORD)) && declare -F _command_offset >/dev/null && [[ $verb == run || $verb == compare || $verb == doctor ]]; then
 		_command_offset "$i"
 	elif [[ $cur == -* || $verb == help ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")

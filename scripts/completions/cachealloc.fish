@@ -43,6 +43,8 @@ complete -c cachealloc -n $compare -l ignore-failure -d 'go on when the program 
 complete -c cachealloc -n $compare -l seed -x -d 'seed'
 complete -c cachealloc -n $compare -l fail-above -x -d 'limit in percent'
 
+complete -c cachealloc -n '__fish_seen_subcommand_from doctor' -l run -d 'start it, until its first served allocation'
+complete -c cachealloc -n '__fish_seen_subcommand_from doctor' -l for -x -d 'watch it that long'
 
 set -l replay '__fish_seen_subcommand_from replay'
 complete -c cachealloc -n $replay -l conf -x -d 'tuning keys'
@@ -51,7 +53,7 @@ complete -c cachealloc -n $replay -x -l lag -d 'work behind each allocation, in 
 complete -c cachealloc -n $replay -l find-min-capacity -d 'search the smallest memory'
 complete -c cachealloc -n $replay -l time -d 'measure times'
 
-complete -c cachealloc -n '__fish_seen_subcommand_from run compare' -l sim -d 'on the simulated driver'
+complete -c cachealloc -n '__fish_seen_subcommand_from run compare doctor' -l sim -d 'on the simulated driver'
 complete -c cachealloc -n '__fish_seen_subcommand_from doctor replay version' -l json -d 'as JSON'
 complete -c cachealloc -n '__fish_seen_subcommand_from run compare doctor version' -l library -r -d 'libcachealloc.so'
 complete -c cachealloc -n '__fish_seen_subcommand_from run compare doctor replay version' -s h -l help -d 'help'

@@ -433,8 +433,9 @@ def examine(path):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Without asking ldconfig and nvidia-smi thousands of times."""
-    from cachealloc_cli import libraries, surroundings
+    """Without asking ldconfig, nvidia-smi and the library thousands of times."""
+    from cachealloc_cli import libraries, settings, surroundings
+    monkeypatch.setattr(settings, "faults", lambda *_: [])
     monkeypatch.setattr(libraries, "cache", dict)
     monkeypatch.setattr(surroundings, "driver_version", lambda: None)
 
