@@ -114,6 +114,8 @@ def exact_lines(result):
     first, *others = result["arms"]
     found = []
     for arm in others:
+        if first["failed_runs"] == first["runs"] or arm["failed_runs"] == arm["runs"]:
+            continue  # no run to take it from
         memory = f"peak memory {change(first['peak_reserved_bytes'], arm['peak_reserved_bytes'])}"
         calls = "driver calls unknown"
         if None not in (first["driver_calls"], arm["driver_calls"]):

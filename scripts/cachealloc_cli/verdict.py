@@ -110,7 +110,7 @@ def _about_metric(result, one, each, figures):
     if estimate is None:
         return f"{title}: no pair has it in both {first} and {second}"
     times_of = figures["kind"] == "ratio"
-    amount = f"{estimate:.4g} times" if times_of else f"by {estimate:+.4g}"
+    amount = f"{estimate:.4g} times as much" if times_of else f"by {estimate:+.4g}"
     if low is None:
         return f"{title}: one pair only, no interval: {second} to {first} {amount}"
     bounds = f"{LEVEL:.0%} CI {low:.3g} to {high:.3g}, {_note(result, figures['pairs'])}"

@@ -121,7 +121,7 @@ def test_a_figure_of_the_programs_own(cli, script, tmp_path):
     data = load(tmp_path / "o.json")
     assert [run["metrics"] for run in data["runs"] if run["arm"] == "B"] == [[2001.0, 0.25]] * 2
     assert [(one["name"], one["better"]) for one in data["metrics"]] == [("tok/s", "higher"), ("loss", "lower")]
-    assert "tok/s, higher is better: B is better than A, 2 times (95% CI 2 to 2, 2 pairs" in done.stdout
+    assert "tok/s, higher is better: B is better than A, 2 times as much (95% CI 2 to 2, 2 pairs" in done.stdout
     assert re.search(r"^B +cachealloc +2001 ± 0 +0\.25 ± 0 ", done.stdout, re.M)
     header, first = (tmp_path / "o.csv").read_text().splitlines()[:2]
     assert header.endswith(",metric:tok/s,metric:loss") and first.startswith("A,1,0,0,0,,0,") and first.endswith(",1000.5,0.25")

@@ -161,9 +161,9 @@ def own(values_a, values_b, better="higher"):
 
 def test_the_direction_of_better_is_the_users():
     high, low = [110, 111, 109, 110.5, 112], [100, 101, 99, 100, 101]
-    assert "x, higher is better: B is better than A, 1.103 times (95% CI" in verdict.about_metrics(own(low, high))[0]
+    assert "x, higher is better: B is better than A, 1.103 times as much (95% CI" in verdict.about_metrics(own(low, high))[0]
     assert "x, higher is better: B is worse than A" in verdict.about_metrics(own(high, low))[0]
-    assert "x, lower is better: B is worse than A, 1.103 times" in verdict.about_metrics(own(low, high, "lower"))[0]
+    assert "x, lower is better: B is worse than A, 1.103 times as much" in verdict.about_metrics(own(low, high, "lower"))[0]
 
 
 def test_a_figure_that_may_be_0_is_compared_by_difference():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The commands that README and --help show do what is said of them: each is run as it stands, with ./app and the files
+"""The commands that README, docs/compare.md and --help show do what is said of them: each is run as it stands, with ./app and the files
 it names in place, on the simulated driver."""
 
 import lzma
@@ -17,13 +17,14 @@ pytestmark = pytest.mark.skipif(not LIBRARY.is_file() or "CACHEALLOC_TEST_SANITI
                                 reason="no library that Python and a shell can preload")
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "compare.md")
 #: what a build or a whole test run would be, and what needs the reader's own file
 NOT_RUN = re.compile(r"^(scripts/(demo|test|gpu_check)\.sh|meson |LD_LIBRARY_PATH=build/tests/sim .*your\.so)")
 
 
 def fenced():
-    """The lines of README's shell blocks that are commands, without their comments."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.S | re.M)
+    """The lines of the pages' shell blocks that are commands, without their comments."""
+    blocks = [block for page in PAGES for block in re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.S | re.M)]
     lines = [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.splitlines()]
     return [line for line in lines if line and not NOT_RUN.match(line)]
 
