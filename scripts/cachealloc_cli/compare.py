@@ -114,6 +114,7 @@ class Session:
         self.failure = None  # that failure: arm, run, stem
         self.started = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.clock = None    # of the first measured round
+        self.last = None     # of the end of the last one
         self.at = ""         # the arm that runs
         self.folder = None
 
@@ -154,7 +155,8 @@ class Session:
             return f"warm-up, {self.at}"
         left = ""
         if done:
-            left = f", about {terminal.about((time.monotonic() - self.clock) / done * (wanted - done))} left"
+            seconds = (self.last - self.clock) / done * (wanted - done) - (time.monotonic() - self.last)
+            left = f", about {terminal.about(max(0, seconds))} left"
         return f"{word} {min(done + 1, wanted)} of {wanted}, {self.at}{left}"
 
     def runs(self):
@@ -191,6 +193,7 @@ def measure_pairs(session, exports):
         if runs is None:
             return False
         if number >= 0:
+            session.last = time.monotonic()
             session.pairs.append(runs)
             if exports.files:
                 exports.write(session.result(), export.FORMS)
@@ -270,13 +273,11 @@ def prepare(argv):
     return session, exports, None
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-
 def measured(session, exports):
     """True if every round was measured."""
-    before = signal.signal(signal.SIGTERM, interrupt)  # a batch system's notice: what was measured is kept
+    # SIGTERM is a batch system's notice: what was measured is kept
+    before = {number: signal.signal(number, measure.Interrupts.handle) for number in (signal.SIGINT, signal.SIGTERM)
+              if signal.getsignal(number) is not signal.SIG_IGN}
     try:
         with terminal.Progress(session.progress):
             complete = measure_pairs(session, exports)
@@ -287,7 +288,8 @@ def measured(session, exports):
         terminal.warning(f"interrupted after {len(session.pairs)} of {session.values['runs']} pairs")
         return False
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if session.failure:
         session.tell_failure()
     return complete

@@ -165,7 +165,7 @@ def _warn_pairs(result):
     pairs = min((each["time_ratio"]["pairs"] for each in result["comparisons"] if each["time_ratio"]["pairs"]), default=0)
     if 0 < pairs < 5:
         more = "use -r 5 or more" if result["pairs_wanted"] < 5 else f"{result['pairs_wanted']} were asked for"
-        terminal.warning(f"{pairs} pairs only; {more}")
+        terminal.warning(f"{pairs} pair{'s' if pairs > 1 else ''} only; {more}")
 
 
 def _warn_times(runs, warmup):

@@ -75,19 +75,43 @@ def simulator_figures(folder, stem):
     }
 
 
+class Interrupts:
+    """Signals that end a session. One that comes while a program is being started counts when it has been: raised in that
+    moment, the program would be left behind."""
+
+    wanted = False
+    waiting = False
+
+    @classmethod
+    def handle(cls, *_):
+        cls.wanted = True
+        if cls.waiting:
+            raise KeyboardInterrupt
+
+    @classmethod
+    def check(cls):
+        if cls.wanted:
+            raise KeyboardInterrupt
+
+
 def _timed(program, env, output, errors):
-    """(status as subprocess has it, nanoseconds). Raises Unusable."""
+    """(status as subprocess has it, nanoseconds). Raises Unusable, KeyboardInterrupt."""
+    Interrupts.check()
     start = time.perf_counter_ns()
     try:
         child = subprocess.Popen(program, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
     except (OSError, ValueError) as problem:
         raise Unusable(f"{program[0]}: {getattr(problem, 'strerror', None) or problem}") from None
     try:
+        Interrupts.waiting = True
+        Interrupts.check()
         return child.wait(), time.perf_counter_ns() - start
     except BaseException:
         child.kill()
         child.wait()
         raise
+    finally:
+        Interrupts.waiting = False
 
 
 def once(program, env, name, folder, stem, padding, metrics=()):

@@ -13,7 +13,7 @@ import signal
 import tempfile
 import time
 
-from . import frameworks, launch, observed, paths, processes, terminal
+from . import frameworks, launch, observed, paths, processes, surroundings, terminal
 
 SERVED, NOT_BOUND, UNKNOWN, PASSED, NOTHING, FAILED = range(6)
 WORDS = ("served", "not_bound", "not_started", "passed", "nothing_allocated", "failed")
@@ -39,11 +39,17 @@ class Trial:
         self.started = time.monotonic()
         self.served_after = None  # seconds
         self.passed_after = None
-        self.interrupted = False
+        self.interrupted = False  # by a signal, from before the program starts: no moment is left in which it would stay behind
         self.ended = None         # by us: how
         self.own_end = None       # the program's own: its status
         self.over_after = None    # seconds
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self.interrupt)
         self.tree = processes.Tree(words, env)
+
+    def interrupt(self, *_):
+        self.interrupted = True
 
     def elapsed(self):
         """Seconds, until the watching was over."""
@@ -97,6 +103,8 @@ class Trial:
     def is_over(self, seconds):
         """Has enough been seen?"""
         now = self.elapsed()
+        if self.interrupted:
+            return True
         if seconds is not None:
             return now >= seconds
         if self.served_after is not None or now >= LONGEST_S:
@@ -105,14 +113,11 @@ class Trial:
 
     def watch(self, seconds):
         """Until enough was seen, the program has ended, or an interrupt; then everything is ended."""
-        try:
-            with terminal.Progress(lambda: f"doctor: {self.elapsed():.0f} s, {self.served()} served; Ctrl-C ends it", every=5.0):
-                while self.look() and not self.is_over(seconds):
-                    time.sleep(LOOK_S)
-        except KeyboardInterrupt:
-            self.interrupted = True
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # ending takes a few seconds, and has to be done
+        with terminal.Progress(lambda: f"doctor: {self.elapsed():.0f} s, {self.served()} served; Ctrl-C ends it", every=5.0):
+            begun = time.monotonic()
+            while self.look() and not self.is_over(seconds):
+                time.sleep(max(LOOK_S, 4 * (time.monotonic() - begun)))  # a machine may have thousands of processes
+                begun = time.monotonic()
         self.over_after = self.elapsed()
         self.own_end = self.tree.child.poll()
         self.ended = self.tree.end()
@@ -244,18 +249,15 @@ def _signal_name(number):
         return f"signal {number}"
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-
 def run(report, words, values):
     """A Trial that is over. Raises OSError, ValueError, NotFound, UsageError."""
     env = launch.environment(paths.library(values["library"]), paths.simulator() if values["sim"] else None, {})
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
     with tempfile.TemporaryDirectory(prefix="cachealloc-doctor-") as folder:
         trial = Trial(report, words, env, folder)
-        trial.watch(values["for"])
+        try:
+            trial.watch(values["for"])
+        finally:
+            trial.tree.end()
     return trial
 
 
@@ -266,6 +268,8 @@ def show(trial, name):
     word, colour = TEXTS[code]
     terminal.out(f"{name}: {terminal.paint(word, colour)}: {reason}")
     device, road = trial.surroundings()
+    if not device and trial.report.libcuda:
+        device = surroundings.describe_libcuda(*trial.report.libcuda)
     rows = [("driver", device), ("road", road and f"calls are {road}")]
     rows += [("framework", f"{name} {version or ''}".rstrip()) for name, version in trial.frameworks().items()]
     if trial.served() + trial.passed() + trial.other():

@@ -209,3 +209,19 @@ def test_a_program_beside_a_file_of_its_name_is_run(cli, script, tmp_path):
     program = script("exit 0", "one.json")
     done = cli("compare", "-r", "1", program, program)
     assert done.returncode == 0 and "one pair only" in done.stdout
+
+
+def test_an_interrupt_while_a_program_starts_leaves_none(monkeypatch):
+    """Between the program's start and the wait for it."""
+    from cachealloc_cli import measure
+    started, real = [], subprocess.Popen
+
+    def popen(*words, **settings):
+        started.append(real(*words, **settings))
+        measure.Interrupts.handle()
+        return started[0]
+    monkeypatch.setattr(measure.Interrupts, "wanted", False)
+    monkeypatch.setattr(measure.subprocess, "Popen", popen)
+    with pytest.raises(KeyboardInterrupt):
+        measure._timed(["sleep", "1000"], dict(os.environ), subprocess.DEVNULL, subprocess.DEVNULL)
+    assert started[0].poll() == -signal.SIGKILL
