@@ -281,7 +281,7 @@ def measured(session, exports):
     try:
         with terminal.Progress(session.progress):
             complete = measure_pairs(session, exports)
-    except measure.Unusable as problem:
+    except (measure.Unusable, OSError) as problem:  # the second: no room for what a run writes
         terminal.error(f"compare: {problem}")
         return False
     except KeyboardInterrupt:
@@ -320,6 +320,6 @@ def run(argv):
     except settings.BadSettings as problem:
         for line in problem.lines:
             terminal.error(f"compare: {line}")
-    except (UsageError, paths.NotFound, recorded.Unreadable) as problem:
+    except (UsageError, paths.NotFound, recorded.Unreadable, OSError) as problem:
         terminal.error(f"compare: {problem}")
     return FAILED

@@ -225,3 +225,12 @@ def test_an_interrupt_while_a_program_starts_leaves_none(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         measure._timed(["sleep", "1000"], dict(os.environ), subprocess.DEVNULL, subprocess.DEVNULL)
     assert started[0].poll() == -signal.SIGKILL
+
+
+def test_no_room_for_a_run_keeps_what_was_measured(cli, script, tmp_path):
+    """The folder for the runs' files goes away in the third pair."""
+    program = script(f'echo x >> {tmp_path}/n; test $(wc -l < {tmp_path}/n) -lt 5 || rm -r {tmp_path}/t/*')
+    (tmp_path / "t").mkdir()
+    done = cli("compare", "-r", "9", "--json", tmp_path / "o.json", program, TMPDIR=tmp_path / "t")
+    assert done.returncode == 2 and "2 pairs, interleaved" in done.stdout and "No such file" in done.stderr
+    assert load(tmp_path / "o.json")["pairs_done"] == 2 and "Traceback" not in done.stderr

@@ -269,6 +269,24 @@ def test_settings_of_pytorchs_allocator_are_reported_and_which_is_in_force(docto
     assert [note for note in data["notes"] if "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync" in note["text"]]
 
 
+@pytest.mark.parametrize("text, faults", [
+    ("", []), ("max_split_size_mb:64, garbage_collection_threshold:0.8", []), ("roundup_power2_divisions:[256:1,512:2,>:8],backend:native", []),
+    ("pinned_use_background_threads:True,max_split_size_mb:64x", []), ("large_segment_size_mb:12,max_split_size_mb:14", []),
+    ("max_spilt_size_mb:64", ["PyTorch knows no key 'max_spilt_size_mb'; did you mean max_split_size_mb?"]),
+    ("max_split_size_mb=64", ["'max_split_size_mb=64' is no key:value"]), ("max_split_size_mb:", ["'max_split_size_mb:' is no key:value"]),
+    ("max_split_size_mb:10", ["max_split_size_mb: '10' is no number of MB of at least 20"]), ("max_split_size_mb:big,x:[1:2,3:4]",
+     ["max_split_size_mb: 'big' is no number of MB of at least 20", "PyTorch knows no key 'x'"]),
+    ("backend:cuda", ["PyTorch knows no backend 'cuda', only native and cudaMallocAsync"]),
+])
+def test_what_pytorch_would_not_understand(doctor, text, faults):
+    """In the variable that is in force."""
+    program = crafted.elf(needed=["libcudart.so.13"])
+    for name, others in (("PYTORCH_CUDA_ALLOC_CONF", {"PYTORCH_ALLOC_CONF": ""}), ("PYTORCH_ALLOC_CONF", {})):
+        _, data = doctor(program, **{name: text}, **others)
+        problems = [note["text"] for note in data["notes"] if note["problem"]]
+        assert problems == [f"{name}: {fault}" for fault in faults]
+
+
 # ---- frameworks with a cache of their own
 
 def texts(data):
