@@ -170,6 +170,7 @@ class Session:
         return {
             "format": "compare", "format_version": 1, "version": __version__, "date": self.started,
             "command": self.arms[0].command, "seed": self.seed, "warmup": self.values["warmup"],
+            "preset": self.values["preset"],
             "pairs_wanted": self.values["runs"], "pairs_done": len(self.pairs),
             "machine": {"system": platform.system(), "release": platform.release(),
                         "architecture": platform.machine(), "cpus": os.cpu_count()},

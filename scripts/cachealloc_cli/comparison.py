@@ -39,7 +39,10 @@ def _calls(run):
 
 
 def _peak(run):
-    return run["simulator"]["peak_bytes"] if run["simulator"] else run["peak_reserved_bytes"]
+    """The library knows of no memory that the driver served by itself: where that is all, the peak is unknown."""
+    if run["simulator"]:
+        return run["simulator"]["peak_bytes"]
+    return None if not run["alloc_calls"] and run["other_alloc_calls"] else run["peak_reserved_bytes"]
 
 
 def _metric_summary(runs, place):
@@ -65,6 +68,7 @@ def summary(arm, runs, metrics=()):
         "driver_calls": _median(map(_calls, worked)),
         "driver_ns": _median(run["driver_ns"] for run in worked),
         "alloc_calls": _median(run["alloc_calls"] for run in worked),
+        "other_alloc_calls": _median(run["other_alloc_calls"] for run in worked),
         "metrics": [_metric_summary(worked, place) for place in range(len(metrics))],
     }
 

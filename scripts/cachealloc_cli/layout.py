@@ -144,7 +144,9 @@ def warn(result, warmup):
         terminal.hint(f"`cachealloc doctor {result['command'][0]}` tells why")
     elif len(seen) < len(worked):
         terminal.warning(f"{len(worked) - len(seen)} of {len(worked)} runs wrote no statistics")
-    _warn_work(result["arms"])
+    if not result["preset"]:  # there, who asks the driver is what differs
+        _warn_work(result["arms"])
+    _warn_other(result)
     races = sum((run["simulator"] or {}).get("races") or 0 for run in result["runs"])
     if races:
         terminal.warning(f"the simulator saw {races} races")
@@ -158,6 +160,14 @@ def _warn_work(arms):
         if first["alloc_calls"] != arm["alloc_calls"] and None not in (first["alloc_calls"], arm["alloc_calls"]):
             terminal.warning(f"the program allocated {first['alloc_calls']} times under {first['name']} and "
                              f"{arm['alloc_calls']} times under {arm['name']}: not the same work")
+
+
+def _warn_other(result):
+    """The simulator counts everything."""
+    for arm in result["arms"] if not result["simulated"] else ():
+        if arm["other_alloc_calls"]:
+            terminal.warning(f"{arm['other_alloc_calls']} allocations of {arm['name']} were served by the driver itself (stream-ordered, "
+                             "managed or virtual memory, arrays): its peak and its driver calls leave them out")
 
 
 def _warn_pairs(result):

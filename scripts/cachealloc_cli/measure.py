@@ -51,6 +51,7 @@ def stats_figures(folder, stem):
         "processes": files,
         "ooms": summed(devices, lambda d: d.get("ooms")),
         "alloc_calls": summed(devices, lambda d: d.get("alloc_calls")),
+        "other_alloc_calls": summed(devices, lambda d: d.get("other_alloc_calls")),
         "driver_calls": calls + frees if calls is not None and frees is not None else None,
         "driver_ns": summed(devices, lambda d: d.get("driver_ns")),
         "peak_reserved_bytes": summed(devices, lambda d: (d.get("reserved_bytes") or {}).get("peak")),

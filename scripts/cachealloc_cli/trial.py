@@ -31,7 +31,7 @@ class Trial:
         self.report = report
         self.words = words
         self.folder = folder
-        self.disabled = env.get("CACHEALLOC_DISABLE") not in (None, "", "0", "off", "false")
+        self.disabled = env.get("CACHEALLOC_DISABLE", "").lower() not in ("", "0", "off", "false", "no")
         base = os.path.join(folder, "").replace("%", "%%") + "%p"
         env = {**env, "CACHEALLOC_LOG": "info", "CACHEALLOC_LOG_FILE": base + ".log", "CACHEALLOC_STATS": base + ".json",
                "CACHEALLOC_STATS_INTERVAL": "100ms"}
@@ -80,7 +80,7 @@ class Trial:
                 text = file.read()
             process = self._process(int(number))
             if kind == "log":
-                process.lines = [line.partition("cachealloc: ")[2] or line for line in text.splitlines()]
+                process.lines = [re.sub(r"^cachealloc(\[[^]]*\])?: ", "", line) for line in text.splitlines()]
             else:
                 process.stats = observed.last(text) or process.stats
 

@@ -186,3 +186,15 @@ def test_json_holds_what_the_schema_says_for_every_form(cli, tmp_path):
     assert cli("compare", "-r", "1", "--export-json", out, "--metric", "(x)", "true").returncode == 0
     assert load(out)["comparisons"][0]["metrics"][0]["verdict"] == "unknown"
     assert json.loads(out.read_text())["claims"] == 2
+
+
+def test_memory_that_the_driver_serves_itself_is_said_to_be_left_out(cli, script, tmp_path):
+    """Where it is all that there is, as under a take-over, the peak is unknown, and not the cache's own, which is nothing."""
+    out = tmp_path / "o.json"
+    program = script('test -n "$CACHEALLOC_DISABLE" || export STUB_OTHER=9; exec true')
+    done = cli("compare", "-r", "1", "--json", out, program)
+    assert "9 allocations of B were served by the driver itself" in done.stderr and "of A were" not in done.stderr
+    assert load(out)["arms"][1]["peak_reserved_bytes"] == 110 << 20
+    done = cli("compare", "-r", "1", "--preset", "pytorch", "--force", "--json", out, program, STUB_ALLOCS=0)
+    assert load(out)["arms"][1]["peak_reserved_bytes"] is None and "peak memory unknown" in done.stdout
+    assert "not the same work" not in done.stderr

@@ -18,7 +18,7 @@ MOST = 19
 
 def run(name, number, place, time_ns, metrics=(), failed=False):
     return {"arm": name, "pair": number, "place": place, "time_ns": max(1, round(time_ns)), "metrics": list(metrics),
-            "exit_code": int(failed), "signal": None, "out_of_memory": failed, "alloc_calls": 1, "driver_calls": 1,
+            "exit_code": int(failed), "signal": None, "out_of_memory": failed, "alloc_calls": 1, "other_alloc_calls": 0, "driver_calls": 1,
             "driver_ns": 1, "peak_reserved_bytes": 1, "simulator": None}
 
 
