@@ -10,7 +10,7 @@ from .args import nearest
 VERBS = {
     "run": (launch.run, launch.help_text, "run a program on the caching allocator"),
     "compare": (compare.run, compare.help_text, "measure a program with and without it, interleaved"),
-    "doctor": (doctor.run, doctor.help_text, "tell, without running it, whether the hooks will bind"),
+    "doctor": (doctor.run, doctor.help_text, "tell whether the hooks will bind; with --run, whether they did"),
     "replay": (replay.run, replay.help_text, "play a recorded trace on the allocator, without a GPU"),
     "version": (version.run, version.help_text, "versions of command and library"),
 }

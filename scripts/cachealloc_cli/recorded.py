@@ -214,7 +214,8 @@ def run(values, files, exports):
     for key, value in values.items():
         if value and key not in ALLOWED and key not in ("runs", "help"):
             raise UsageError(f"--{key.replace('_', '-')} means nothing with recorded files: nothing is run")
-    result = compare(files)
+    with terminal.Progress(lambda: "reading and playing the files"):
+        result = compare(files)
     problems = exports.write(result, FORMS, last=True)
     terminal.out(terminal.table(rows(result), right=(1, 2, 3)))
     for line in lines(result):

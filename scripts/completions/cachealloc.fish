@@ -3,7 +3,7 @@
 
 complete -c cachealloc -n __fish_use_subcommand -f -a run -d 'run a program on the caching allocator'
 complete -c cachealloc -n __fish_use_subcommand -f -a compare -d 'measure a program with and without it'
-complete -c cachealloc -n __fish_use_subcommand -f -a doctor -d 'tell whether the hooks will bind'
+complete -c cachealloc -n __fish_use_subcommand -f -a doctor -d 'tell whether the hooks will bind, or did'
 complete -c cachealloc -n __fish_use_subcommand -f -a replay -d 'play a recorded trace, without a GPU'
 complete -c cachealloc -n __fish_use_subcommand -f -a version -d 'versions of command and library'
 complete -c cachealloc -n __fish_use_subcommand -f -a help -d 'help on a verb'
