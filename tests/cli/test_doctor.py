@@ -384,6 +384,19 @@ def test_doctor_and_the_library_know_the_same_frameworks():
     assert len(FRAMEWORKS) == 4
 
 
+@pytest.mark.parametrize("library, file, text, version", [
+    ("torch/lib/libc10_cuda.so", "torch/version.py", "# words\n__version__ = '2.7.1+cu126'\n", "2.7.1+cu126"),
+    ("jax_plugins/xla_cuda12/xla_cuda_plugin.so", "jax_plugins/xla_cuda12/version.py", '_version = "0.9.2"\n', "0.9.2"),
+    ("torch/lib/libc10_cuda.so", "torch/version.py", "x = 1\n", None), ("torch/lib/libc10_cuda.so", "other", "", None),
+])
+def test_the_version_of_a_framework(tmp_path, library, file, text, version):
+    from cachealloc_cli import frameworks
+    for path in (tmp_path / library, tmp_path / file):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert frameworks.version(str(tmp_path / library)) == version
+
+
 # ---- real compilers' output
 
 def test_what_the_compiler_here_makes(cli, compiler, tmp_path):
