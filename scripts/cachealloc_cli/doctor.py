@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""`cachealloc doctor`: will the hooks bind to this program, by which road, or why not? Nothing is run."""
+"""`cachealloc doctor`: will the hooks bind to this program, by which road, or why not? Nothing is run, but with --run."""
 
 import json
 import os
+import re
 import shlex
 import shutil
-import sys
 
-from . import frameworks, paths, roads, settings, surroundings, terminal
+from . import frameworks, launch, paths, roads, settings, surroundings, terminal, trial
 from .args import Option, UsageError, describe, parse
 from .elf import DF_1_NODEFLIB, Elf, ElfError
 from .libraries import Search, closure
@@ -15,7 +15,23 @@ from .libraries import Search, closure
 YES, NO, UNKNOWN = 0, 1, 2
 WORDS = {YES: "yes", NO: "no", UNKNOWN: "unknown"}
 
+
+
+def duration(text):
+    """A converter for 500ms, 10s, 5m."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    seconds = float(found.group(1)) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[found.group(2)] if found else 0
+    if not 0 < seconds <= 86400:
+        raise ValueError("expected a duration such as 500ms, 10s or 5m")
+    return seconds
+
+
 OPTIONS = [
+    Option("--run", "flag", "Start the program with the library; end it, and all it started, at the first allocation that "
+           "is served."),
+    Option("--for", "value", "With --run: watch that long, past the first allocation, too. Without: 5m at most.", "TIME", None,
+           duration),
+    Option("--sim", "flag", "With --run: on the simulated driver."),
     Option("--json", "flag", "As JSON."),
     Option("--library", "value", "Use this libcachealloc.so.", "FILE"),
     Option("-h --help", "flag", "This text."),
@@ -24,15 +40,24 @@ OPTIONS = [
 HELP = """\
 Examples:
   cachealloc doctor ./app
+  cachealloc doctor --run -- python3 train.py    what happens when it runs?
+  cachealloc doctor --run --for 10s ./app        what passes through in 10 seconds?
   cachealloc doctor --json python3
 
 Usage: cachealloc doctor [OPTIONS] PROGRAM
+       cachealloc doctor --run [OPTIONS] [--] PROGRAM [ARGUMENTS]
 
 {options}
 
 The program and its libraries are read, not run. Exit status: 0 calls will be
 intercepted, 1 they will not, 2 that cannot be told without running it (or the
 command line is wrong).
+
+With --run it is run, its output on stderr, and ended by SIGTERM, after 2 seconds
+by SIGKILL. Exit status: 0 an allocation was served; 1 the library is not bound;
+2 the program could not be started (or the command line is wrong); 3 all that was
+allocated went straight to the driver; 4 nothing was allocated; 5 the program
+failed before it allocated anything.
 """
 
 
@@ -48,6 +73,7 @@ class Report:
         self.path = None
         self.verdict = None
         self.reason = None
+        self.blocked = False  # the loader cannot put the library into it
         self.roads = []
         self.notes = []  # (is it a problem?, phrase)
         self.libcuda = None
@@ -106,6 +132,7 @@ def check_loader(report, elf, path):
     reason = surroundings.privileged(path)
     if reason:
         report.decide(NO, reason)
+    report.blocked = report.verdict == NO
     if report.library is None:
         return
     try:
@@ -116,6 +143,7 @@ def check_loader(report, elf, path):
     if (ours.bits, ours.machine) != (elf.bits, elf.machine):
         report.decide(NO, f"it is a {elf.bits}-bit {elf.machine} program and the library is "
                           f"{ours.bits}-bit {ours.machine}")
+        report.blocked = True
 
 
 def check_roads(report, elf, path, search, loaded):
@@ -215,7 +243,7 @@ def examine(program, library=None, environ=None):
     return report
 
 
-def as_json(report):
+def as_json(report, tried=None):
     return {
         "format": "doctor", "format_version": 1, "program": report.program, "path": report.path,
         "will_intercept": WORDS[report.verdict], "reason": report.reason, "library_path": report.library,
@@ -223,6 +251,7 @@ def as_json(report):
         "roads": [{"kind": road.kind, "file": road.file, "binds": road.binds, "text": road.text}
                   for road in report.roads],
         "notes": [{"problem": problem, "text": text} for problem, text in report.notes],
+        "run": tried and trial.as_json(tried),
     }
 
 
@@ -237,8 +266,34 @@ def show(report):
     if report.driver:
         terminal.out(f"  driver   version {report.driver}")
     terminal.out(f"  library  {report.library or 'not found'}")
+    show_notes(report, 7)
+
+
+def show_notes(report, width):
     for problem, text in report.notes:
-        terminal.out(f"  {terminal.paint('problem', 'red') if problem else 'note   '}  {text}")
+        word = terminal.paint("problem", "red") + " " * (width - 7) if problem else f"{'note':<{width}}"
+        terminal.out(f"  {word}  {text}")
+
+
+def run_program(values, words):
+    """Exit status of --run. Raises UsageError, NotFound."""
+    found = shutil.which(words[0])
+    if not found:
+        raise UsageError(f"{words[0]}: not found or not executable")
+    environ = dict(os.environ)
+    if values["sim"]:
+        environ["LD_LIBRARY_PATH"] = launch.prepend(paths.simulator(), environ.get("LD_LIBRARY_PATH"))
+    report = examine(words[0], values["library"], environ)
+    try:
+        tried = trial.run(report, words, values)
+    except (OSError, ValueError) as problem:
+        raise UsageError(f"{words[0]}: {getattr(problem, 'strerror', None) or problem}") from None
+    if values["json"]:
+        terminal.out(json.dumps(as_json(report, tried), indent=2))
+    else:
+        trial.show(tried, words[0])
+        show_notes(report, 9)
+    return tried.verdict()[0]
 
 
 def run(argv):
@@ -247,10 +302,15 @@ def run(argv):
         if values["help"]:
             terminal.out(help_text().rstrip())
             return 0
+        if values["run"] and rest:
+            return run_program(values, rest)
+        if not values["run"] and (values["for"] or values["sim"]):
+            raise UsageError("--for and --sim go with --run")
         if len(rest) != 1:
             raise UsageError("one program is needed: cachealloc doctor PROGRAM" if not rest
-                             else f"unexpected word {rest[1]!r}: only the program is needed, not its arguments")
-    except UsageError as problem:
+                             else f"unexpected word {rest[1]!r}: only the program is needed, not its arguments; "
+                                  "--run takes both")
+    except (UsageError, paths.NotFound) as problem:
         terminal.error(f"doctor: {problem}")
         return UNKNOWN
     report = examine(rest[0], values["library"])
@@ -258,5 +318,4 @@ def run(argv):
         terminal.out(json.dumps(as_json(report), indent=2))
     else:
         show(report)
-    sys.stdout.flush()
     return report.verdict

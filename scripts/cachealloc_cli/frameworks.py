@@ -85,6 +85,20 @@ def is_before(library, limit):
     return bool(found) and tuple(map(int, found.groups())) < tuple(map(int, limit.split(".")))
 
 
+def version(library):
+    """The version of the framework that a library belongs to, by the version.py of its package, or None."""
+    folder = os.path.dirname(library)
+    for place in (folder, os.path.dirname(folder)):
+        try:
+            with open(os.path.join(place, "version.py"), encoding="utf-8", errors="replace") as file:
+                found = re.search(r"""^(?:_version|__version__)\s*=\s*["']([^"']+)["']""", file.read(4095), re.M)
+        except OSError:
+            continue
+        if found:
+            return found.group(1)
+    return None
+
+
 def says_off(value, is_set, library):
     """Does a variable's contents say what the table's value says?"""
     if ":" in value:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Paired comparison of times: ratio on the log scale, with Student's t interval.
+"""Paired comparison of figures: ratio on the log scale, with Student's t interval; and counts of failures.
 
 Pairing removes drift that both arms of a pair share; logarithms make "twice as fast" and "twice as slow"
 the same distance from 1. The t quantile comes from inverting the distribution function, which is the
 regularised incomplete beta function, evaluated by its continued fraction (modified Lentz method).
+Figures of two sessions cannot be paired: their interval is Welch's. Counts are compared by Fisher's exact test.
 """
 
+import functools
 import math
 import statistics
 
@@ -50,6 +52,7 @@ def t_distribution(t, freedom):
     return 1.0 - tail if t > 0 else tail
 
 
+@functools.lru_cache(maxsize=1024)
 def t_quantile(probability, freedom):
     """t with P(T <= t) = probability; 0.5 <= probability < 1, freedom >= 1."""
     low, high = 0.0, 1.0
@@ -74,6 +77,45 @@ def paired_ratio(first, second, confidence=0.95):
         return math.exp(mean), None, None
     half = t_quantile(0.5 + confidence / 2, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def paired_difference(first, second, confidence=0.95):
+    """(difference, low, high) of first - second, for figures that may be 0 or negative; None as above."""
+    differences = [a - b for a, b in zip(first, second)]
+    mean = statistics.fmean(differences)
+    if len(differences) < 2:
+        return mean, None, None
+    freedom = len(differences) - 1
+    half = t_quantile(0.5 + confidence / 2, freedom) * statistics.stdev(differences) / math.sqrt(len(differences))
+    return mean, mean - half, mean + half
+
+
+def unpaired_ratio(first, second, confidence=0.95):
+    """(ratio, low, high) of first/second by Welch's interval; low and high are None where one has fewer than 2 values
+    or nothing varies."""
+    logs = [[math.log(value) for value in values] for values in (first, second)]
+    mean = statistics.fmean(logs[0]) - statistics.fmean(logs[1])
+    if min(map(len, logs)) < 2:
+        return math.exp(mean), None, None
+    parts = [statistics.variance(values) / len(values) for values in logs]
+    error = sum(parts)
+    if not error:
+        return math.exp(mean), None, None
+    freedom = error ** 2 / sum(part ** 2 / (len(values) - 1) for part, values in zip(parts, logs))
+    half = t_quantile(0.5 + confidence / 2, freedom) * math.sqrt(error)
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def fisher_exact(first, of_first, second, of_second):
+    """Two-sided p of `first` events in `of_first` runs against `second` in `of_second`, if both had the same chance: the
+    chance of all tables that are no likelier than this one."""
+    events, runs = first + second, of_first + of_second
+
+    def ways(number):
+        return math.comb(of_first, number) * math.comb(of_second, events - number)
+    seen = ways(first)
+    tables = map(ways, range(max(0, events - of_second), min(events, of_first) + 1))
+    return sum(number for number in tables if number <= seen) / math.comb(runs, events)
 
 
 def mean_and_sd(values):

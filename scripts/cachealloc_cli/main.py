@@ -10,7 +10,7 @@ from .args import nearest
 VERBS = {
     "run": (launch.run, launch.help_text, "run a program on the caching allocator"),
     "compare": (compare.run, compare.help_text, "measure a program with and without it, interleaved"),
-    "doctor": (doctor.run, doctor.help_text, "tell, without running it, whether the hooks will bind"),
+    "doctor": (doctor.run, doctor.help_text, "tell whether the hooks will bind; with --run, whether they did"),
     "replay": (replay.run, replay.help_text, "play a recorded trace on the allocator, without a GPU"),
     "report": (report.run, report.help_text, "draw a recorded trace, a snapshot or statistics as a page"),
     "version": (version.run, version.help_text, "versions of command and library"),
@@ -81,7 +81,10 @@ def main(argv):
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:
         status = dispatch(argv)
-        sys.stdout.flush()
-        return status
     except KeyboardInterrupt:
         return 130
+    terminal.flush()
+    if terminal.lost:
+        terminal.error(f"standard output: {terminal.lost}")
+        return 2
+    return status

@@ -9,19 +9,11 @@ import signal
 import subprocess
 import time
 
+from . import metric
+
 # Calls that reach the (simulated) driver for device memory.
 _DRIVER_CALLS = re.compile(r"cuMem(Alloc|AllocPitch|Free|AllocAsync|FreeAsync|AllocFromPoolAsync|AllocManaged)"
                            r"(_v2)?(_ptsz|_ptds)?")
-_DROPPED = ("CACHEALLOC_STATS_INTERVAL", "CACHEALLOC_DISABLE", "CACHEALLOC_STATS")
-
-
-class Arm:
-    """A or B: what it is called, and the variables that make it so."""
-
-    def __init__(self, name, label, changes):
-        self.name = name
-        self.label = label
-        self.changes = changes
 
 
 class Unusable(Exception):
@@ -39,7 +31,7 @@ def _load(path, form):
     return data if good else None
 
 
-def _summed(devices, get):
+def summed(devices, get):
     """Sum over devices of a figure; None if no device has it."""
     values = [value for value in map(get, devices) if isinstance(value, int)]
     return sum(values) if values else None
@@ -53,15 +45,16 @@ def stats_figures(folder, stem):
         if data:
             files += 1
             devices += [device for device in data.get("devices") or [] if isinstance(device, dict)]
-    calls = _summed(devices, lambda d: d.get("driver_alloc_calls"))
-    frees = _summed(devices, lambda d: d.get("driver_free_calls"))
+    calls = summed(devices, lambda d: d.get("driver_alloc_calls"))
+    frees = summed(devices, lambda d: d.get("driver_free_calls"))
     return {
         "processes": files,
-        "ooms": _summed(devices, lambda d: d.get("ooms")),
-        "alloc_calls": _summed(devices, lambda d: d.get("alloc_calls")),
+        "ooms": summed(devices, lambda d: d.get("ooms")),
+        "alloc_calls": summed(devices, lambda d: d.get("alloc_calls")),
+        "other_alloc_calls": summed(devices, lambda d: d.get("other_alloc_calls")),
         "driver_calls": calls + frees if calls is not None and frees is not None else None,
-        "driver_ns": _summed(devices, lambda d: d.get("driver_ns")),
-        "peak_reserved_bytes": _summed(devices, lambda d: (d.get("reserved_bytes") or {}).get("peak")),
+        "driver_ns": summed(devices, lambda d: d.get("driver_ns")),
+        "peak_reserved_bytes": summed(devices, lambda d: (d.get("reserved_bytes") or {}).get("peak")),
     }
 
 
@@ -83,29 +76,60 @@ def simulator_figures(folder, stem):
     }
 
 
-def once(program, env, arm, folder, stem, padding):
-    """Runs the program and returns a dict of what was seen. Raises Unusable."""
-    env = {name: value for name, value in env.items() if name not in _DROPPED}
-    files = os.path.join(folder, stem).replace("%", "%%") + ".%p"
-    env.update(arm.changes, CACHEALLOC_STATS=files + ".json", SIMCUDA_STATS=files + ".simulator")
-    env["COMPARE_PADDING"] = "x" * padding  # where the stack starts depends on the environment's size
-    with open(os.path.join(folder, stem + ".stderr"), "wb") as errors:
-        start = time.perf_counter_ns()
-        try:
-            child = subprocess.Popen(program, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                     stderr=errors)
-        except (OSError, ValueError) as problem:
-            raise Unusable(f"{program[0]}: {getattr(problem, 'strerror', None) or problem}") from None
-        try:
-            status = child.wait()
-        except BaseException:
-            child.kill()
-            child.wait()
-            raise
-        spent = time.perf_counter_ns() - start
+class Interrupts:
+    """Signals that end a session. One that comes while a program is being started counts when it has been: raised in that
+    moment, the program would be left behind."""
+
+    wanted = False
+    waiting = False
+
+    @classmethod
+    def handle(cls, *_):
+        cls.wanted = True
+        if cls.waiting:
+            raise KeyboardInterrupt
+
+    @classmethod
+    def check(cls):
+        if cls.wanted:
+            raise KeyboardInterrupt
+
+
+def _timed(program, env, output, errors):
+    """(status as subprocess has it, nanoseconds). Raises Unusable, KeyboardInterrupt."""
+    Interrupts.check()
+    start = time.perf_counter_ns()
+    try:
+        child = subprocess.Popen(program, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+    except (OSError, ValueError) as problem:
+        raise Unusable(f"{program[0]}: {getattr(problem, 'strerror', None) or problem}") from None
+    try:
+        Interrupts.waiting = True
+        Interrupts.check()
+        return child.wait(), time.perf_counter_ns() - start
+    except BaseException:
+        child.kill()
+        child.wait()
+        raise
+    finally:
+        Interrupts.waiting = False
+
+
+def once(program, env, name, folder, stem, padding, metrics=()):
+    """Runs the program as the arm of that name and returns a dict of what was seen. Raises Unusable."""
+    base = os.path.join(folder, stem)
+    files = base.replace("%", "%%") + ".%p"
+    # where the stack starts depends on the environment's size
+    env = {**env, "CACHEALLOC_STATS": files + ".json", "SIMCUDA_STATS": files + ".simulator",
+           "COMPARE_PADDING": "x" * padding}
+    with open(base + ".stdout" if metrics else os.devnull, "wb") as output, open(base + ".stderr", "wb") as errors:
+        status, spent = _timed(program, env, output, errors)
     figures = stats_figures(folder, stem)
+    said = metric.read([base + ".stdout", base + ".stderr"]) if metrics else ""
+    if metrics:
+        os.unlink(base + ".stdout")
     return {
-        "arm": arm.name,
+        "arm": name,
         "time_ns": spent,
         "exit_code": status if status >= 0 else None,
         "signal": signal_name(-status) if status < 0 else None,
@@ -113,6 +137,7 @@ def once(program, env, arm, folder, stem, padding):
         "padding_bytes": padding,
         **figures,
         "simulator": simulator_figures(folder, stem),
+        "metrics": [one.find(said) for one in metrics],
     }
 
 

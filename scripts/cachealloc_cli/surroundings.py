@@ -7,6 +7,7 @@ import stat
 import subprocess
 
 from . import paths, settings
+from .args import nearest
 
 
 def privileged(path):
@@ -67,6 +68,34 @@ def settings_notes(environ, library):
     return [(True, line) for line in lines]
 
 
+# Keys of PyTorch's own that this library has, too; those that mean nothing here are in options.json.
+PYTORCH_KEYS = {"large_segment_size_mb", "max_split_size_mb", "max_non_split_rounding_mb", "roundup_power2_divisions",
+                "garbage_collection_threshold", "per_process_memory_fraction", "expandable_segments", "backend"}
+
+
+def pytorch_faults(text):
+    """What PyTorch would not understand in its list: at its first allocation that is an exception."""
+    if not text:
+        return []
+    known = PYTORCH_KEYS | {row["name"] for row in settings.table("key", "foreign")}
+    found = []
+    for entry in filter(None, re.split(r",(?![^\[]*\])", "".join(text.split()))):
+        key, colon, value = entry.partition(":")
+        if not colon or not value:
+            found.append(f"'{entry}' is no key:value")
+        elif key not in known:
+            close = nearest(key, known)
+            found.append(f"PyTorch knows no key '{key}'" + (f"; did you mean {close}?" if close else ""))
+        elif key == "backend" and value not in ("native", "cudaMallocAsync"):
+            found.append(f"PyTorch knows no backend '{value}', only native and cudaMallocAsync")
+        elif key in ("max_split_size_mb", "max_non_split_rounding_mb"):
+            number = re.match(r"\d+", value)  # what comes after the digits is ignored there
+            least = 1 if "large_segment_size_mb:" in text else 20
+            if not number or int(number.group()) < least:
+                found.append(f"{key}: '{value}' is no number of MB of at least {least}")
+    return found
+
+
 def pytorch_notes(environ):
     """Settings of PyTorch's own allocator: PYTORCH_ALLOC_CONF counts only where the older name is not set at all."""
     older, newer = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
@@ -75,6 +104,8 @@ def pytorch_notes(environ):
               else "PyTorch's own cache: cachealloc reads CACHEALLOC_CONF")
     notes = [(False, f"{name}={environ[name]} is for {reader}")
              for name in (older, newer) if environ.get(name) and (name == older or older not in environ)]
+    in_force = older if older in environ else newer
+    notes += [(True, f"{in_force}: {fault}") for fault in pytorch_faults(environ.get(in_force, ""))]
     if environ.get(newer) and older in environ:
         value = f"to {environ[older]}" if environ[older] else "to nothing"
         notes.append((True, f"{newer}={environ[newer]} is not in force: {older} is set {value}, and PyTorch takes "

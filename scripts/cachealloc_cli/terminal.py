@@ -3,6 +3,9 @@
 
 import os
 import sys
+import threading
+
+lost = ""  # why stdout could not be written
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1"}
 
@@ -22,8 +25,21 @@ def paint(text, colour, stream=None):
     return f"\033[{_COLOURS[colour]}m{text}\033[0m"
 
 
+def flush():
+    """What cannot be written is given up, once; the end of the command says so."""
+    global lost
+    try:
+        sys.stdout.flush()
+    except OSError as problem:
+        lost = problem.strerror
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        sys.stdout.flush()
+
+
 def _message(kind, colour, text):
-    sys.stdout.flush()
+    flush()
     sys.stderr.write(f"cachealloc: {paint(kind, colour, sys.stderr)}: {text}\n")
     sys.stderr.flush()
 
@@ -41,7 +57,65 @@ def hint(text):
 
 
 def out(text=""):
-    sys.stdout.write(text + "\n")
+    global lost
+    try:
+        sys.stdout.write(text + "\n")
+    except OSError as problem:
+        lost = problem.strerror
+        flush()
+
+
+def width():
+    """Columns of the terminal that stdout is, or None."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None if sys.stdout.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
+class Progress:
+    """A line on stderr for what takes longer than two seconds, if that is a terminal; a thread of its own writes it, so
+    that whoever waits for a program only waits. `line()` gives its text."""
+
+    def __init__(self, line, after=2.0, every=1.0):
+        self.line = line
+        self.after = after
+        self.every = every
+        self.done = threading.Event()
+        self.thread = None
+
+    def __enter__(self):
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            self.thread = threading.Thread(target=self._write, daemon=True)
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        if self.thread:
+            self.thread.join()
+
+    def _write(self):
+        wait, shown = self.after, False
+        while not self.done.wait(wait):
+            wait = self.every
+            shown = True
+            try:
+                room = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
+            except OSError:
+                room = 79
+            sys.stderr.write("\r\033[K" + self.line()[:room])
+            sys.stderr.flush()
+        if shown:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+
+def about(seconds):
+    """Of a duration that is an estimate: "40 s", "3 min", "2.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def size_text(count):

@@ -12,10 +12,14 @@ _cachealloc() {
 	verb=${COMP_WORDS[1]}
 	case $verb in
 	run) options="--conf --limit --stats --stats-interval --trace --take-over --log --log-file --disable --strict --sim --library --dry-run --help" ;;
-	compare) options="--runs --warmup --conf-a --conf-b --json --force --ignore-failure --seed --fail-above --sim --library --help" ;;
+	compare)
+		options="--runs --warmup --preset --conf-a --conf-b --env-a --env-b --command-a --command-b --arm --metric --metric-lower"
+		options+=" --json --export-json --export-csv --export-markdown --force --ignore-failure --seed --fail-above --sim --library --help"
+		;;
 	replay) options="--conf --memory --lag --find-min-capacity --time --json --timeline --replayed --help" ;;
 	report) options="--output --svg --at --device --replayed --conf --memory --force --help" ;;
-	doctor | version) options="--json --library --help" ;;
+	doctor) options="--run --for --sim --json --library --help" ;;
+	version) options="--json --library --help" ;;
 	help) options="run compare doctor replay report version" ;;
 	*) return ;;
 	esac
@@ -32,7 +36,11 @@ _cachealloc() {
 		mapfile -t COMPREPLY < <(compgen -W "memory map waste sizes driver" -- "$cur")
 		return
 		;;
-	--library | --log-file | --trace | --output | -o | --timeline | --json)
+	--preset)
+		mapfile -t COMPREPLY < <(compgen -W "pytorch jax rmm" -- "$cur")
+		return
+		;;
+	--library | --log-file | --trace | --output | -o | --timeline | --json | --export-json | --export-csv | --export-markdown)
 		if [[ $verb == compare || $prev != --json ]]; then
 			mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 			return
@@ -46,7 +54,9 @@ _cachealloc() {
 			i=$((i + 1))
 			break
 			;;
-		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --log | --log-file | --library | -r | --runs | --warmup | --conf-a | --conf-b | --seed | --fail-above)
+		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --log | --log-file | --library | -r | --runs | --warmup | --preset | --conf-a | --conf-b | \
+			--env-a | --env-b | --command-a | --command-b | --arm | --metric | --metric-lower | --export-json | --export-csv | \
+			--export-markdown | --seed | --fail-above | --for)
 			i=$((i + 1))
 			;;
 		--json) [[ $verb == compare ]] && i=$((i + 1)) ;;
@@ -54,7 +64,7 @@ _cachealloc() {
 		*) break ;;
 		esac
 	done
-	if ((i < COMP_CWORD)) && declare -F _command_offset >/dev/null && [[ $verb == run || $verb == compare ]]; then
+	if ((i < COMP_CWORD)) && declare -F _command_offset >/dev/null && [[ $verb == run || $verb == compare || $verb == doctor ]]; then
 		_command_offset "$i"
 	elif [[ $cur == -* || $verb == help ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")

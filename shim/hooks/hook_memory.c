@@ -99,6 +99,7 @@ alloc_any(CUdeviceptr *dptr, size_t bytesize)
 	struct ca_process *process = ca_hook_process();
 	struct ca_space *space = NULL;
 	uint64_t address;
+	bool passes = false, looks = ca_quick.looks <= 1;
 	int saved = errno;
 	int rc = -ENODEV, error = 0;
 
@@ -109,18 +110,20 @@ alloc_any(CUdeviceptr *dptr, size_t bytesize)
 			errno = saved;
 			return (CUresult)error;
 		}
-		if (ca_quick.looks <= 1)
+		if (looks)
 			look_around(process);
 		else
 			ca_quick.looks--;
-		if (ca_framework_is_quiet() || !ca_framework_passes(process, bytesize))
-			rc = ca_alloc(space, bytesize, &address);
-		else
-			rc = ca_alloc_passthrough(space, bytesize, &address);
+		passes = !ca_framework_is_quiet() && ca_framework_passes(process, bytesize);
+		rc = passes ? ca_alloc_passthrough(space, bytesize, &address)
+			    : ca_alloc(space, bytesize, &address);
 	}
 	errno = saved;
-	if (!rc)
+	if (!rc) {
 		*dptr = address;
+		if (looks)
+			ca_process_note_allocation(process, bytesize, !passes);
+	}
 	return answer_alloc(real, process, dptr, bytesize, space, rc);
 }
 

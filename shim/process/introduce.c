@@ -6,6 +6,7 @@
 #include "shim/process/introduce.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "config/log.h"
@@ -16,6 +17,8 @@
 #include "shim/bind/object.h"
 #include "shim/bind/scope.h"
 #include "shim/state/process.h"
+
+static atomic_flag told = ATOMIC_FLAG_INIT; /* the first allocation */
 
 struct search {
 	uintptr_t address;
@@ -81,4 +84,20 @@ ca_introduce_device(CUdevice device, const char *name, const char *uuid)
 		*name ? name : "without a name", *uuid ? ", " : "", uuid, version / 1000,
 		version % 1000 / 10,
 		path_of(&search, real ? (uintptr_t)real->cuDriverGetVersion : 0), source_name());
+}
+
+void
+ca_introduce_allocation(size_t bytes, bool cached)
+{
+	CA_KEEP_ERRNO;
+
+	if (ca_log_enabled(CA_LOG_INFO) && !atomic_flag_test_and_set(&told))
+		ca_info("first allocation: %zu bytes, %s", bytes,
+			cached ? "served here" : "straight to the driver");
+}
+
+void
+ca_introduce_after_fork_child(void)
+{
+	atomic_flag_clear(&told);
 }

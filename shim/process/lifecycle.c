@@ -64,6 +64,7 @@ after_fork_child(void)
 	ca_hook_register_after_fork_child();
 	ca_framework_after_fork_child();
 	ca_report_after_fork_child();
+	ca_introduce_after_fork_child();
 	ca_quick = (struct ca_quick){ .inside = ca_inside };
 	atomic_store(&ca_process_record, NULL);
 	atomic_store(&state, UNMADE);
@@ -210,6 +211,12 @@ ca_process_tend(struct ca_process *one)
 	if (real && !ca_inside && ca_auto_trim_is_wanted(&one->config) &&
 	    (space = ca_context_space(real)))
 		ca_auto_trim(space, false);
+}
+
+void
+ca_process_note_allocation(const struct ca_process *one, size_t bytes, bool cached)
+{
+	ca_introduce_allocation(bytes, one->caches && cached);
 }
 
 /* Looks, but does not make: a process without hooked calls has nothing to write. */

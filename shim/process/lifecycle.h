@@ -14,6 +14,10 @@
 /* NULL: pure pass-through (CACHEALLOC_DISABLE=1, or no memory for the first records). */
 struct ca_process *ca_process(void);
 
+/* An allocation succeeded, asked of the cache or, if not `cached`, of the driver. To be called for
+ * the first of a process; CACHEALLOC_LOG=info tells it. */
+void ca_process_note_allocation(const struct ca_process *process, size_t bytes, bool cached);
+
 /* Work that is due by time or count in the current context, when nothing may wait for the
  * device. */
 void ca_process_tend(struct ca_process *process);

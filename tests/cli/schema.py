@@ -8,6 +8,8 @@ _SILENT = {"$schema", "title", "description", "$defs"}
 def _is(value, kind):
     if kind == "integer":
         return isinstance(value, int) and not isinstance(value, bool)
+    if kind == "number":
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
     return isinstance(value, _KINDS[kind])
 
 

@@ -63,6 +63,7 @@ stats_write(const char *pattern, int stock)
 		figure(stock ? "STUB_ALLOCS_A" : "STUB_ALLOCS", 1000));
 	fprintf(file, ",\"driver_alloc_calls\":%ld,\"driver_free_calls\":%ld,\"driver_ns\":%ld",
 		stock ? 1000L : 4L, stock ? 990L : 1L, stock ? 5000000L : 20000L);
+	fprintf(file, ",\"other_alloc_calls\":%ld", figure("STUB_OTHER", 0));
 	for (size_t i = 0; i < sizeof(zeros) / sizeof(*zeros); i++)
 		fprintf(file, ",\"%s\":0", zeros[i]);
 	for (size_t i = 0; i < sizeof(gauges) / sizeof(*gauges); i++)

@@ -101,8 +101,8 @@ def test_runs_that_failed_give_no_time_and_lead_the_verdict(cli, script, tmp_pat
     program = script('test -z "$CACHEALLOC_DISABLE" && exec sleep 0.05; echo "CUDA error: out of memory" >&2; exit 1')
     done = cli("compare", "-r", "3", "--ignore-failure", "--json", out, program)
     assert done.returncode == 0, done.stderr
-    assert ("A failed in 3 of 3 runs (exit status 1, out of memory), B in none; no time is compared"
-            in done.stdout.splitlines())
+    assert ("A ran out of memory in 3 of 3 runs (exit status 1), B in none: that may be chance (exact test, p = 0.1); "
+            "no time is compared" in done.stdout.splitlines())
     assert not NO_TIME.search(done.stdout + done.stderr)
     data = load(out)
     a, b = data["arms"]
@@ -128,7 +128,8 @@ def test_times_are_compared_where_both_worked(cli, script, tmp_path):
                      'test $n != 2 && test $n != 3')
     done = cli("compare", "-r", "5", "--ignore-failure", "--json", out, program)
     assert done.returncode == 0
-    assert "B failed in 2 of 5 runs (exit status 1), A in none; of the pairs in which neither failed: " in done.stdout
+    assert ("B failed in 2 of 5 runs (exit status 1), A in none: that may be chance (exact test, p = 0.44); of the pairs "
+            "in which neither failed: " in done.stdout)
     assert "3 pairs" in done.stdout
     data = load(out)
     assert data["time_ratio"]["pairs"] == 3 and data["pairs_done"] == 5
@@ -155,7 +156,7 @@ def test_labels_that_begin_alike_are_told_apart_in_the_table(cli):
     ("stock, counted", "cachealloc " + "k" * 60),
 ])
 def test_cut_labels_differ(first, second):
-    from cachealloc_cli.comparison import LABEL_WIDTH, short_labels
+    from cachealloc_cli.layout import LABEL_WIDTH, short_labels
     cut = short_labels(first, second)
     assert cut[0] != cut[1] and max(map(len, cut)) <= LABEL_WIDTH
 

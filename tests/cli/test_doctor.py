@@ -269,6 +269,24 @@ def test_settings_of_pytorchs_allocator_are_reported_and_which_is_in_force(docto
     assert [note for note in data["notes"] if "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync" in note["text"]]
 
 
+@pytest.mark.parametrize("text, faults", [
+    ("", []), ("max_split_size_mb:64, garbage_collection_threshold:0.8", []), ("roundup_power2_divisions:[256:1,512:2,>:8],backend:native", []),
+    ("pinned_use_background_threads:True,max_split_size_mb:64x", []), ("large_segment_size_mb:12,max_split_size_mb:14", []),
+    ("max_spilt_size_mb:64", ["PyTorch knows no key 'max_spilt_size_mb'; did you mean max_split_size_mb?"]),
+    ("max_split_size_mb=64", ["'max_split_size_mb=64' is no key:value"]), ("max_split_size_mb:", ["'max_split_size_mb:' is no key:value"]),
+    ("max_split_size_mb:10", ["max_split_size_mb: '10' is no number of MB of at least 20"]), ("max_split_size_mb:big,x:[1:2,3:4]",
+     ["max_split_size_mb: 'big' is no number of MB of at least 20", "PyTorch knows no key 'x'"]),
+    ("backend:cuda", ["PyTorch knows no backend 'cuda', only native and cudaMallocAsync"]),
+])
+def test_what_pytorch_would_not_understand(doctor, text, faults):
+    """In the variable that is in force."""
+    program = crafted.elf(needed=["libcudart.so.13"])
+    for name, others in (("PYTORCH_CUDA_ALLOC_CONF", {"PYTORCH_ALLOC_CONF": ""}), ("PYTORCH_ALLOC_CONF", {})):
+        _, data = doctor(program, **{name: text}, **others)
+        problems = [note["text"] for note in data["notes"] if note["problem"]]
+        assert problems == [f"{name}: {fault}" for fault in faults]
+
+
 # ---- frameworks with a cache of their own
 
 def texts(data):
@@ -366,6 +384,19 @@ def test_doctor_and_the_library_know_the_same_frameworks():
     assert len(FRAMEWORKS) == 4
 
 
+@pytest.mark.parametrize("library, file, text, version", [
+    ("torch/lib/libc10_cuda.so", "torch/version.py", "# words\n__version__ = '2.7.1+cu126'\n", "2.7.1+cu126"),
+    ("jax_plugins/xla_cuda12/xla_cuda_plugin.so", "jax_plugins/xla_cuda12/version.py", '_version = "0.9.2"\n', "0.9.2"),
+    ("torch/lib/libc10_cuda.so", "torch/version.py", "x = 1\n", None), ("torch/lib/libc10_cuda.so", "other", "", None),
+])
+def test_the_version_of_a_framework(tmp_path, library, file, text, version):
+    from cachealloc_cli import frameworks
+    for path in (tmp_path / library, tmp_path / file):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert frameworks.version(str(tmp_path / library)) == version
+
+
 # ---- real compilers' output
 
 def test_what_the_compiler_here_makes(cli, compiler, tmp_path):
@@ -433,8 +464,9 @@ def examine(path):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Without asking ldconfig and nvidia-smi thousands of times."""
-    from cachealloc_cli import libraries, surroundings
+    """Without asking ldconfig, nvidia-smi and the library thousands of times."""
+    from cachealloc_cli import libraries, settings, surroundings
+    monkeypatch.setattr(settings, "faults", lambda *_: [])
     monkeypatch.setattr(libraries, "cache", dict)
     monkeypatch.setattr(surroundings, "driver_version", lambda: None)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The commands that README and --help show do what is said of them: each is run as it stands, with ./app and the files
+"""The commands that README, the pages in docs and --help show do what is said of them: each is run as it stands, with ./app and the files
 it names in place, on the simulated driver."""
 
 import lzma
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.skipif(not LIBRARY.is_file() or "CACHEALLOC_TEST_SANITI
                                 reason="no library that Python and a shell can preload")
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "install.md")]  # test_packaging.py
 #: what a build or a whole test run would be, and what needs the reader's own file
 NOT_RUN = re.compile(r"^(scripts/(demo|test|gpu_check)\.sh|meson |LD_LIBRARY_PATH=build/tests/sim .*your\.so)")
 
 
 def fenced():
-    """The lines of the shell blocks of README and docs/report.md that are commands, without their comments."""
-    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/report.md"))
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.S | re.M)
+    """The lines of the pages' shell blocks that are commands, without their comments."""
+    blocks = [block for page in PAGES for block in re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.S | re.M)]
     lines = [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.splitlines()]
     return [line for line in lines if line and not NOT_RUN.match(line)]
 
@@ -48,6 +48,9 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("examples")
     (path / "app").write_text(f"#!/bin/sh\nexec {shlex.quote(str(PROGRAM))} ten\n")
     (path / "app").chmod(0o755)
+    (path / "train.py").write_text("import subprocess\nsubprocess.run(['./app'], check=True)\nprint('tok/s 12.5')\n")
+    for name in ("before.json", "after.json"):
+        subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path, env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_STATS=name))
     (path / "build").symlink_to(BUILD)
     (path / "scripts").symlink_to(ROOT / "scripts")
     subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path,

@@ -263,7 +263,20 @@ def test_info_says_library_driver_road_and_device():
     found = re.fullmatch(r"device 0: (.+), GPU-[0-9a-f-]{36}; driver of CUDA 12\.9, (\S+); (.+)", lines[2])
     assert found and os.path.samefile(found[2], SIM / "libcuda.so.1") and "simcuda" in found[1]
     assert "linked" in found[3] or "dlsym" in found[3] or "cuGetProcAddress" in found[3]
-    assert lines[1] == "CACHEALLOC_LOG=info" and len(lines) == 3  # once, and of the device that is used
+    assert lines[3] == "first allocation: 1000 bytes, served here"
+    assert lines[1] == "CACHEALLOC_LOG=info" and len(lines) == 4  # once, and of the device that is used
+
+
+@pytest.mark.parametrize("passed", [{"CACHEALLOC_DISABLE": "count"}, {"CACHEALLOC_CONF": "min_size:2M"}])
+def test_info_says_where_the_first_memory_came_from(passed):
+    done = run([PROGRAM, "ten"], check=0, CACHEALLOC_LOG="info", **passed)
+    assert done.stderr.count("first allocation: ") == 1
+    assert "cachealloc: info: first allocation: 1000 bytes, straight to the driver\n" in done.stderr
+
+
+def test_a_child_says_it_for_itself():
+    done = run(["sh", "-c", f"{PROGRAM} ten; {PROGRAM} ten"], check=0, CACHEALLOC_LOG="info")
+    assert done.stderr.count("first allocation: 1000 bytes, served here\n") == 2
 
 
 @pytest.mark.parametrize("program, road", [
