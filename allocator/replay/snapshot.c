@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "allocator/replay/map.h"
+#include "allocator/replay/snapshot_inside.h"
 
 struct reader {
 	const struct ca_snapshot_source *source;
@@ -331,6 +332,7 @@ read_top(struct reader *r, const struct ca_snapshot_value *top)
 	struct ca_snapshot_record fields = { 0 };
 	struct ca_snapshot_value *segments = &fields.value[CA_SNAPSHOT_segments];
 	struct ca_snapshot_value *traces = &fields.value[CA_SNAPSHOT_device_traces];
+	const struct ca_snapshot_value *carried = &fields.value[CA_SNAPSHOT_cachealloc_trace];
 	int result = 0;
 
 	if (top->type == CA_SNAPSHOT_LIST)
@@ -339,6 +341,8 @@ read_top(struct reader *r, const struct ca_snapshot_value *top)
 		result = record(r, top, "the snapshot", 0, &fields);
 	if (result)
 		return result;
+	if (carried->type == CA_SNAPSHOT_LIST)
+		return ca_snapshot_read_trace(r->source, carried, r->input, r->error);
 	if (traces->type != CA_SNAPSHOT_LIST && segments->type != CA_SNAPSHOT_LIST)
 		return ca_replay_fail(r->error,
 				      "no list of device_traces or segments: not a snapshot");

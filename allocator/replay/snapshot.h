@@ -13,6 +13,8 @@
  * its events about them are only counted; the blocks that are live in them at the end and were not
  * allocated in the trace were live at its start.
  *
+ * One that was made of a trace of ours has it as "cachealloc_trace", and that is read instead.
+ *
  * A reader of the notation (pickle.c, json.c) is a struct ca_snapshot_source: dictionaries as
  * records of the keys above, and lists.
  */
@@ -24,6 +26,7 @@
 #define CA_SNAPSHOT_KEYS(X)                                                                        \
 	X(segments)                                                                                \
 	X(device_traces)                                                                           \
+	X(cachealloc_trace)                                                                        \
 	X(device)                                                                                  \
 	X(address)                                                                                 \
 	X(total_size)                                                                              \

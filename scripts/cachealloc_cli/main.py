@@ -4,7 +4,7 @@
 import signal
 import sys
 
-from . import __version__, compare, doctor, launch, replay, terminal, version
+from . import __version__, compare, convert, doctor, launch, replay, terminal, version
 from .args import nearest
 
 VERBS = {
@@ -12,6 +12,7 @@ VERBS = {
     "compare": (compare.run, compare.help_text, "measure a program with and without it, interleaved"),
     "doctor": (doctor.run, doctor.help_text, "tell, without running it, whether the hooks will bind"),
     "replay": (replay.run, replay.help_text, "play a recorded trace on the allocator, without a GPU"),
+    "convert": (convert.run, convert.help_text, "write a trace or snapshot for somebody else's viewer"),
     "version": (version.run, version.help_text, "versions of command and library"),
 }
 
