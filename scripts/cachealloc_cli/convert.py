@@ -46,7 +46,7 @@ Examples:
   cachealloc convert app.7841.trace --to memory_viz -o app.pickle
   cachealloc convert app.7841.trace --to perfetto -o app.pftrace
   cachealloc convert step.pickle --to csv -o - --device 0
-  xz -dc step.trc.xz | cachealloc convert - --to rmm -o step.csv
+  xz -dc step.trace.xz | cachealloc convert - --to rmm -o step.csv
 
 Usage: cachealloc convert FILE --to FORM -o OUT [OPTIONS]
 

@@ -99,4 +99,4 @@ def write(recording, out, progress=None):
     out(START + DICT + MARK)
     for piece in (_of_trace if recording.raw is not None else _of_snapshot)(recording, word, progress):
         out(piece)
-    out(word("made_by") + string(f"cachealloc {__version__}") + SET + STOP)
+    out(word("converted_by") + string(f"cachealloc {__version__}") + SET + STOP)

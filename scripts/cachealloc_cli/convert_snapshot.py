@@ -53,8 +53,7 @@ def normalised(found):
     traces = [[_normal_event(event) for event in trace] for trace in found.get("device_traces", [])]
     most = max([segment["device"] for segment in segments], default=-1)
     traces += [[] for _ in range(len(traces), most + 1)]
-    return {"segments": segments, "device_traces": traces, "allocator_settings": found.get("allocator_settings", {}),
-            "external_annotations": found.get("external_annotations", [])}
+    return {"allocator_settings": {}, "external_annotations": [], **found, "segments": segments, "device_traces": traces}
 
 
 def _tiles(address, end, live):

@@ -6,16 +6,17 @@ _cachealloc() {
 	cur=${COMP_WORDS[COMP_CWORD]}
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay convert version help --help --version" -- "$cur")
 		return
 	fi
 	verb=${COMP_WORDS[1]}
 	case $verb in
-	run) options="--conf --limit --stats --stats-interval --trace --take-over --log --log-file --disable --strict --sim --library --dry-run --help" ;;
+	run) options="--conf --limit --stats --stats-interval --trace --snapshot --snapshot-on --take-over --log --log-file --disable --strict --sim --library --dry-run --help" ;;
 	compare) options="--runs --warmup --conf-a --conf-b --json --force --ignore-failure --seed --fail-above --sim --library --help" ;;
+	convert) options="--to --output --device --force --help" ;;
 	replay) options="--conf --memory --lag --find-min-capacity --time --json --help" ;;
 	doctor | version) options="--json --library --help" ;;
-	help) options="run compare doctor replay version" ;;
+	help) options="run compare doctor replay convert version" ;;
 	*) return ;;
 	esac
 	case $prev in
@@ -27,7 +28,15 @@ _cachealloc() {
 		mapfile -t COMPREPLY < <(compgen -W "torch jax tensorflow cudf" -- "$cur")
 		return
 		;;
-	--library | --log-file | --trace | --json)
+	--snapshot-on)
+		mapfile -t COMPREPLY < <(compgen -W "exit oom peak usr1 usr2" -- "$cur")
+		return
+		;;
+	--to)
+		mapfile -t COMPREPLY < <(compgen -W "memory_viz perfetto rmm csv" -- "$cur")
+		return
+		;;
+	--library | --log-file | --trace | --snapshot | --output | -o | --json)
 		if [[ $verb == compare || $prev != --json ]]; then
 			mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 			return
@@ -41,7 +50,7 @@ _cachealloc() {
 			i=$((i + 1))
 			break
 			;;
-		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --log | --log-file | --library | -r | --runs | --warmup | --conf-a | --conf-b | --seed | --fail-above)
+		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --snapshot | --snapshot-on | --log | --log-file | --library | -r | --runs | --warmup | --conf-a | --conf-b | --seed | --fail-above)
 			i=$((i + 1))
 			;;
 		--json) [[ $verb == compare ]] && i=$((i + 1)) ;;
@@ -53,7 +62,7 @@ _cachealloc() {
 		_command_offset "$i"
 	elif [[ $cur == -* || $verb == help ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
-	elif [[ $verb == replay ]]; then
+	elif [[ $verb == replay || $verb == convert ]]; then
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 	elif [[ $verb != version ]]; then
 		mapfile -t COMPREPLY < <(compgen -c -- "$cur")

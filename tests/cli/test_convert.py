@@ -104,7 +104,7 @@ def test_the_events_of_the_pickle_are_those_of_the_trace(traces, tmp_path, name)
 def test_a_snapshot_of_pytorch_comes_through_unchanged(snapshots, tmp_path, name):
     good(snapshots[name], "--to", "memory_viz", "-o", tmp_path / "a.pickle")
     one, two = (pickle.loads(path.read_bytes()) for path in (tmp_path / "a.pickle", snapshots[name]))
-    assert one.pop("made_by").startswith("cachealloc ")
+    assert one.pop("converted_by").startswith("cachealloc ")
     assert one == two
     assert replayed(tmp_path / "a.pickle") == replayed(snapshots[name])
 

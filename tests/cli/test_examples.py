@@ -37,7 +37,7 @@ def shown(*words):
     return [re.split(r"  +", line.strip())[0] for line in lines]
 
 
-HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["version"]) for line in shown(*words)] \
+HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["convert"], ["version"]) for line in shown(*words)] \
     if LIBRARY.is_file() else []
 
 
@@ -53,7 +53,8 @@ def folder(tmp_path_factory):
                    env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_TRACE="app.7841.trace"))
     trace = (path / "app.7841.trace").read_bytes()
     (path / "step.pickle").write_bytes(trace)
-    (path / "step.trc.xz").write_bytes(lzma.compress(trace))
+    for name in ("step.trc.xz", "step.trace.xz"):
+        (path / name).write_bytes(lzma.compress(trace))
     return path
 
 
