@@ -10,6 +10,7 @@ from . import convert_input, convert_memory_viz, convert_perfetto, convert_table
 from .args import Option, UsageError, describe, nearest, parse
 
 DONE, FAILED, USAGE = 0, 1, 2
+LARGE = 32 << 20  # bytes of a snapshot that takes a second or so to read
 
 FORMS = {
     "memory_viz": (convert_memory_viz.write, True, "the pickle that PyTorch's _memory_viz.py and its page read"),
@@ -87,19 +88,23 @@ def help_text():
 
 
 class Progress:
-    """A share that has been read, on a terminal, once that has taken two seconds."""
+    """A share of the work that is done, on a terminal, once that has taken two seconds."""
 
     def __init__(self):
         self.shown = False
         self.next = time.monotonic() + 2
         self.wanted = sys.stderr.isatty()
 
+    def say(self, text):
+        sys.stderr.write(f"\r\033[K{text}")
+        sys.stderr.flush()
+        self.shown = True
+
     def __call__(self, share):
         now = time.monotonic()
         if self.wanted and now >= self.next:
-            sys.stderr.write(f"\r\033[K{share * 100:.0f} %")
-            sys.stderr.flush()
-            self.shown, self.next = True, now + 0.2
+            self.say(f"{share * 100:.0f} %")
+            self.next = now + 0.2
 
     def end(self):
         if self.shown:
@@ -156,14 +161,25 @@ def checked(argv):
     return values, files[0]
 
 
-def recording_of(values, path):
-    """Raises OSError, Unreadable, UsageError."""
+def loaded(path, progress):
+    """Raises OSError, Unreadable."""
     if path == "-":
         data = sys.stdin.buffer.read()
     else:
         with open(path, "rb") as file:
             data = file.read()
-    recording = convert_input.read(data)
+    if progress.wanted and len(data) > LARGE:
+        progress.say(f"reading {path}")
+    return convert_input.read(data)
+
+
+def recording_of(values, path):
+    """Raises OSError, Unreadable, UsageError."""
+    progress = Progress()
+    try:
+        recording = loaded(path, progress)
+    finally:
+        progress.end()
     if recording.is_cut:
         terminal.warning(f"{path} is cut off: what is there is converted")
     devices = recording.ordinals()

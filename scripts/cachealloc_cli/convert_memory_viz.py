@@ -7,6 +7,7 @@ gives the figures of a replay of the trace.
 """
 
 import base64
+import pickle
 
 from . import __version__
 from .convert_input import CARRIED
@@ -76,27 +77,19 @@ def _of_trace(recording, word, progress):
         yield string(base64.b64encode(recording.raw[at:at + PIECE]).decode()) + APPEND
 
 
-def _of_snapshot(recording, word, progress):
-    snapshot = dict(recording.snapshot)
-    traces = snapshot.pop("device_traces")
-    total, count = max(sum(map(len, traces)), 1), 0
-    yield word("device_traces") + LIST
-    for trace in traces:
-        yield LIST
-        for event in trace:
-            count += 1
-            if progress and not count % 4096:
-                progress(count / total)
-            yield value(event, word) + APPEND
-        yield APPEND
-    for name, thing in snapshot.items():
-        yield word(name) + value(thing, word)
+class _Out:
+    def __init__(self, out):
+        self.write = out
 
 
 def write(recording, out, progress=None):
-    """Writes to out(bytes)."""
+    """Writes to out(bytes). A snapshot's stacks, which share their frames, go on sharing them."""
+    made_by = f"cachealloc {__version__}"
+    if recording.raw is None:
+        pickle.Pickler(_Out(out), 4).dump({**recording.snapshot, "converted_by": made_by})
+        return
     word = Words()
     out(START + DICT + MARK)
-    for piece in (_of_trace if recording.raw is not None else _of_snapshot)(recording, word, progress):
+    for piece in _of_trace(recording, word, progress):
         out(piece)
-    out(word("converted_by") + string(f"cachealloc {__version__}") + SET + STOP)
+    out(word("converted_by") + string(made_by) + SET + STOP)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A pickle written piece by piece, so that a snapshot of any length needs no memory: only instructions that MemoryViz.js,
-the page that draws PyTorch's snapshots, knows (protocol 4 without its 64-bit lengths; a list takes its items one by one)."""
+"""A pickle written piece by piece, so that a trace of any length needs no memory: only instructions that MemoryViz.js, the
+page that draws PyTorch's snapshots, knows (protocol 4 without its 64-bit lengths; a list takes its items one by one)."""
 
 import struct
 
@@ -40,21 +40,15 @@ class Words:
 
 
 def value(thing, word):
-    """Plain data as instructions."""
-    if thing is None:
-        return b"N"
+    """A number, a truth, a text, or a dictionary, tuple or list of such, as instructions."""
     if thing is True or thing is False:
         return b"\x88" if thing else b"\x89"
     if isinstance(thing, int):
         return integer(thing)
-    if isinstance(thing, float):
-        return b"G" + struct.pack(">d", thing)
     if isinstance(thing, str):
         return word(thing) if len(thing) < 40 else string(thing)
     if isinstance(thing, dict):
         return DICT + MARK + b"".join(word(name) + value(item, word) for name, item in thing.items()) + SET
     if isinstance(thing, tuple):
         return MARK + b"".join(value(item, word) for item in thing) + b"t"
-    if isinstance(thing, list):
-        return LIST + b"".join(value(item, word) + APPEND for item in thing)
-    raise ValueError(f"{type(thing).__name__} is nothing that a snapshot has")
+    return LIST + b"".join(value(item, word) + APPEND for item in thing)

@@ -107,6 +107,7 @@ def test_a_snapshot_of_pytorch_comes_through_unchanged(snapshots, tmp_path, name
     assert one.pop("converted_by").startswith("cachealloc ")
     assert one == two
     assert replayed(tmp_path / "a.pickle") == replayed(snapshots[name])
+    assert (tmp_path / "a.pickle").stat().st_size < 1.1 * snapshots[name].stat().st_size  # stacks share their frames
 
 
 def keys(snapshot):
@@ -377,3 +378,18 @@ def test_on_a_terminal_binary_forms_are_refused(traces):
     os.close(main)
     os.close(other)
     assert done.returncode == 2 and b"nothing for a terminal" in done.stderr
+
+
+def test_progress_is_for_terminals_and_after_two_seconds(capsys, monkeypatch):
+    from cachealloc_cli import convert as verb
+    monkeypatch.setattr(verb.time, "monotonic", lambda: 1000)
+    progress = verb.Progress()
+    progress(0.5)
+    progress.wanted = True
+    progress(0.5)
+    progress.end()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(verb.time, "monotonic", lambda: 1002)
+    progress(0.5)
+    progress.end()
+    assert capsys.readouterr().err == "\r\033[K50 %\r\033[K"

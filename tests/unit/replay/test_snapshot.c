@@ -223,6 +223,30 @@ older_snapshots_are_read(void **state)
 	}
 }
 
+static void
+a_trace_that_goes_along_is_read_instead(void **state)
+{
+	/* the header of a trace without records: 56 bytes, then nothing */
+	static const char whole[] =
+		"{\"segments\":[],\"cachealloc_trace\":[\"iUNBdHINCgoEAwIBAQABADgA\","
+		"\"AAA4AAAAGAAAAAEAAAAAAAAAAAAAAAAAAAAAAAAAAQAAAAEAAAA=\"]}";
+	struct ca_replay_input input;
+
+	read_good(whole, &input);
+	assert_int_equal(input.count, 0);
+	assert_true(input.truncated && input.told); /* it has no end */
+	ca_replay_input_clear(&input);
+	REFUSED("{\"cachealloc_trace\":[]}", "the trace in the snapshot is none");
+	REFUSED("{\"cachealloc_trace\":[\"AAAA\"]}", "the trace in the snapshot is none");
+	REFUSED("{\"cachealloc_trace\":[7]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":[\"AAA\"]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":[\"AA.A\"]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":[\"A===\"]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":[\"AA=AAAAA\"]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":[\"AA==AAAA\"]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":7}", "not a snapshot");
+}
+
 /* A pickle that sets one key at a time, comes back to a dictionary later, and to a list. */
 static void
 a_pickle_may_fill_its_containers_in_any_order(void **state)
@@ -266,6 +290,7 @@ main(void)
 		cmocka_unit_test(broken_json_is_refused_at_its_byte),
 		cmocka_unit_test(a_snapshot_with_wrong_fields_is_refused),
 		cmocka_unit_test(older_snapshots_are_read),
+		cmocka_unit_test(a_trace_that_goes_along_is_read_instead),
 		cmocka_unit_test(a_pickle_may_fill_its_containers_in_any_order),
 	};
 
