@@ -159,9 +159,10 @@ too_early(void)
 
 /* ---- threads that each have SLOTS blocks, or one more, at any moment */
 
-enum { THREADS = 4, SLOTS = 50, TURNS = 3000, SIGNALS = 20 };
+enum { THREADS = 4, SLOTS = 2000, TURNS = 3000, SIGNALS = 12, SIZES = 20 };
 
 static CUcontext shared_context;
+static pthread_barrier_t all_have_theirs;
 static atomic_bool enough;
 
 static void *
@@ -172,12 +173,13 @@ work(void *arg)
 
 	OK(cuCtxSetCurrent(shared_context));
 	for (int i = 0; i < SLOTS; i++)
-		OK(cuMemAlloc_v2(&block[i], 1000 + 512 * (size_t)i));
+		OK(cuMemAlloc_v2(&block[i], 1000 + 512 * (size_t)(i % SIZES)));
+	pthread_barrier_wait(&all_have_theirs);
 	for (int i = 0; i < TURNS || !enough; i++) {
 		unsigned slot = (random = random * 1103515245 + 12345) / 65536 % SLOTS;
 		CUdeviceptr next;
 
-		OK(cuMemAlloc_v2(&next, 1000 + 512 * (size_t)slot));
+		OK(cuMemAlloc_v2(&next, 1000 + 512 * (size_t)(slot % SIZES)));
 		OK(cuMemFree_v2(block[slot]));
 		block[slot] = next;
 	}
@@ -193,10 +195,12 @@ threads(void)
 
 	shared_context = case_start();
 	take(1);
+	pthread_barrier_init(&all_have_theirs, NULL, THREADS + 1);
 	for (unsigned i = 0; i < THREADS; i++) {
 		seed[i] = i + 1;
 		EXPECT(!pthread_create(&thread[i], NULL, work, &seed[i]));
 	}
+	pthread_barrier_wait(&all_have_theirs);
 	for (int i = 1; i <= SIGNALS; i++) {
 		raise(SIGUSR1);
 		snprintf(name, sizeof(name), "%d.pickle", i);
