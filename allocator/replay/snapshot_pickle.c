@@ -37,12 +37,14 @@ pickle_record(void *self, const struct ca_snapshot_value *dict, struct ca_snapsh
 {
 	const struct ca_pickle *pickle = &((struct source *)self)->pickle;
 	const struct ca_pickle_object *object = &pickle->objects[dict->number];
-	const struct ca_pickle_value *field = pickle->fields + (object->list ? 0 : object->first);
 	size_t i;
 
 	*ret = (struct ca_snapshot_record){ .where = object->where };
-	for (i = 0; !object->list && i < object->count; i++)
-		ret->value[field[i].key] = value_of(pickle, field[i]);
+	for (i = 0; i < object->count; i++) { /* 0 of a list */
+		struct ca_pickle_value field = pickle->fields[object->first + i];
+
+		ret->value[field.key] = value_of(pickle, field);
+	}
 	return 0;
 }
 
