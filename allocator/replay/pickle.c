@@ -78,6 +78,9 @@ long_of(struct ca_pickle_machine *m, unsigned length_bytes)
 	return push(m, last - from > 8 ? CA_SNAPSHOT_OTHER : CA_SNAPSHOT_NUMBER);
 }
 
+/* Behind PROTO, EMPTY_DICT and MARK. */
+enum { FIRST_KEY = 4 };
+
 static int
 text_of(struct ca_pickle_machine *m, unsigned length_bytes)
 {
@@ -86,6 +89,9 @@ text_of(struct ca_pickle_machine *m, unsigned length_bytes)
 
 	if (!r)
 		r = skip(m, length);
+	if (!r && m->from == FIRST_KEY)
+		m->pickle->has_trace = ca_snapshot_key(ca_pickle_text_at(m->pickle, m->from)) ==
+				       CA_SNAPSHOT_cachealloc_trace;
 	return r ? r : push(m, CA_SNAPSHOT_TEXT);
 }
 

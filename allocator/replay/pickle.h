@@ -8,7 +8,8 @@
  * nothing that has none of them, so that the stack traces, which are nearly all of a snapshot, cost
  * no more than a reference. A value is 8 bytes: numbers and texts stay in the file. So what is
  * built takes less than the file where a snapshot is an ordinary one, and at most some 60 bytes for
- * a byte of the file. Nesting costs no recursion.
+ * a byte of the file. Where the file begins with the key of a trace of ours, as `cachealloc
+ * convert` writes it, the other keys are not kept. Nesting costs no recursion.
  */
 #pragma once
 
@@ -48,6 +49,7 @@ struct ca_pickle {
 	size_t n_objects, room_objects;
 	struct ca_pickle_value *fields; /* of the dictionaries */
 	size_t n_fields, room_fields;
+	bool has_trace;             /* nothing but the trace is kept: see above */
 	struct ca_pickle_value top; /* the result */
 };
 

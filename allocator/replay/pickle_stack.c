@@ -149,7 +149,8 @@ dict_set(struct ca_pickle *pickle, struct ca_pickle_object *dict, struct ca_pick
 
 	if (name.type == CA_SNAPSHOT_TEXT)
 		key = ca_snapshot_key(ca_pickle_text_at(pickle, name.number));
-	if (key == CA_SNAPSHOT_KEY_COUNT)
+	if (key == CA_SNAPSHOT_KEY_COUNT ||
+	    (pickle->has_trace && key != CA_SNAPSHOT_cachealloc_trace))
 		return 0;
 	value.key = key & 31;
 	for (i = 0; i < dict->count; i++)

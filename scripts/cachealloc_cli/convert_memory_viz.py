@@ -64,6 +64,9 @@ def _device_trace(recording, device, word, progress):
 
 def _of_trace(recording, word, progress):
     devices = recording.ordinals()
+    yield string(CARRIED) + LIST  # first, so that a replay need not build the rest
+    for at in range(0, len(recording.raw), PIECE):
+        yield string(base64.b64encode(recording.raw[at:at + PIECE]).decode()) + APPEND
     yield word("device_traces") + LIST
     for device in range(max(devices, default=-1) + 1):
         yield LIST
@@ -72,9 +75,6 @@ def _of_trace(recording, word, progress):
         yield APPEND
     yield word("segments") + value(segments_of(recording.end), word)
     yield value("allocator_settings", word) + value({}, word) + value("external_annotations", word) + LIST
-    yield word(CARRIED) + LIST
-    for at in range(0, len(recording.raw), PIECE):
-        yield string(base64.b64encode(recording.raw[at:at + PIECE]).decode()) + APPEND
 
 
 class _Out:

@@ -23,19 +23,25 @@ def string(text):
 
 
 class Words:
-    """Texts that come again and again: the first is written out and remembered, the others refer to it."""
+    """Texts, and the empty list, that come again and again: the first is written out and remembered, the others refer to it."""
 
     def __init__(self):
         self.known = {}
 
     def __call__(self, text):
-        found = self.known.get(text)
+        return self._once(text, string(text))
+
+    def empty_list(self):
+        return self._once(None, LIST)
+
+    def _once(self, key, instructions):
+        found = self.known.get(key)
         if found is None:
             number = len(self.known)
             if number == 256:
-                return string(text)
-            self.known[text] = b"h" + bytes([number])
-            return string(text) + b"q" + bytes([number])
+                return instructions
+            self.known[key] = b"h" + bytes([number])
+            return instructions + b"q" + bytes([number])
         return found
 
 
@@ -51,4 +57,6 @@ def value(thing, word):
         return DICT + MARK + b"".join(word(name) + value(item, word) for name, item in thing.items()) + SET
     if isinstance(thing, tuple):
         return MARK + b"".join(value(item, word) for item in thing) + b"t"
+    if not thing:
+        return word.empty_list()
     return LIST + b"".join(value(item, word) + APPEND for item in thing)
