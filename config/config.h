@@ -51,6 +51,15 @@ enum ca_take_over {
 	CA_TAKE_CUDF = 8,
 };
 
+/* Bits, in the order of options.def. */
+enum ca_snapshot_on {
+	CA_SNAPSHOT_ON_EXIT = 1,
+	CA_SNAPSHOT_ON_OOM = 2,
+	CA_SNAPSHOT_ON_PEAK = 4,
+	CA_SNAPSHOT_ON_USR1 = 8, /* the signal */
+	CA_SNAPSHOT_ON_USR2 = 16,
+};
+
 /* PyTorch's variables: where both are set, even to nothing, it reads the first. */
 #define CA_TORCH_CONF "PYTORCH_CUDA_ALLOC_CONF"
 #define CA_TORCH_CONF_NEW "PYTORCH_ALLOC_CONF"
@@ -110,11 +119,13 @@ struct ca_config {
 	enum ca_disable disable;
 	bool strict;
 	enum ca_log_level log_level;
-	bool stats_stderr;            /* table on stderr at exit */
-	uint64_t stats_interval_ns;   /* 0: only at exit */
-	char log_file[CA_PATH_MAX];   /* pattern; empty: stderr */
-	char stats_file[CA_PATH_MAX]; /* pattern; empty: none; suffix .json selects JSON */
-	char trace_file[CA_PATH_MAX]; /* pattern; empty: none */
+	bool stats_stderr;               /* table on stderr at exit */
+	uint64_t stats_interval_ns;      /* 0: only at exit */
+	char log_file[CA_PATH_MAX];      /* pattern; empty: stderr */
+	char stats_file[CA_PATH_MAX];    /* pattern; empty: none; suffix .json selects JSON */
+	char trace_file[CA_PATH_MAX];    /* pattern; empty: none */
+	char snapshot_file[CA_PATH_MAX]; /* pattern; empty: none */
+	unsigned snapshot_on;            /* enum ca_snapshot_on, or-ed */
 };
 
 /* Returns the value of an environment variable or NULL;

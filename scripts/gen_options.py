@@ -124,8 +124,8 @@ def to_markdown(options):
         "Keys of `CACHEALLOC_CONF`:",
         markdown_table(select(options, "key", "built"), "key"),
         "Known, but not in this version (one line each, then ignored; fatal under `CACHEALLOC_STRICT=1`): "
-        + markdown_names(select(options, "variable", "later")) + "; keys "
-        + markdown_names(select(options, "key", "later")) + ".",
+        + "; ".join(part for part in (markdown_names(select(options, "variable", "later")),
+                                      "keys " + markdown_names(select(options, "key", "later"))) if part) + ".",
         "PyTorch keys that do not apply here (treated likewise): "
         + markdown_names(select(options, "key", "foreign")) + ".",
     ]) + "\n"
@@ -154,8 +154,9 @@ def to_roff(options):
     lines += [".SH KEYS", "Keys of", ".BR CACHEALLOC_CONF :"] + roff_list(select(options, "key", "built"))
     lines += [".SH NOT IN THIS VERSION",
               "These settings are known. Each gives one line and is ignored; under",
-              ".B CACHEALLOC_STRICT=1", "that line is fatal. Variables:"]
-    lines += roff_names(select(options, "variable", "later"))
+              ".B CACHEALLOC_STRICT=1", "that line is fatal."]
+    variables = roff_names(select(options, "variable", "later"))
+    lines += ["Variables:", *variables] if variables else []
     lines += [".PP", "Keys:"] + roff_names(select(options, "key", "later"))
     lines += [".PP", "Keys of PyTorch that do not apply here, treated in the same way:"]
     lines += roff_names(select(options, "key", "foreign"))

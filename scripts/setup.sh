@@ -201,3 +201,21 @@ setup_torch() {
 	{ "$PYTHON" -m venv "$1" && "$1/bin/pip" --disable-pip-version-check --no-input install --no-cache-dir --timeout 20 \
 		--retries 1 torch==2.7.1 && touch "$1/ok"; } </dev/null >"$1.log" 2>&1
 }
+
+# setup_viewers FOLDER: what others read our conversions with: Perfetto's Python classes (5 MB), and PyTorch's
+# _memory_viz.py, for which its smallest package is fetched (61 MB) and all else of it thrown away. False when some cannot
+# be had; the reason stands in FOLDER.log, and the tests that wanted it are skipped.
+setup_viewers() {
+	[ ! -e "$1/ok" ] || return 0
+	{ { [ -x "$1/bin/pip" ] || "$PYTHON" -m venv "$1"; } &&
+		"$1/bin/pip" --disable-pip-version-check --no-input install --timeout 20 --retries 1 --no-deps \
+			perfetto protobuf && setup_memory_viz "$1" && touch "$1/ok"; } </dev/null >"$1.log" 2>&1
+}
+
+setup_memory_viz() { # FOLDER
+	rm -rf "${1:?}/torch"
+	"$1/bin/pip" --disable-pip-version-check --no-input download --no-cache-dir --timeout 20 --retries 1 --no-deps \
+		--only-binary=:all: --platform macosx_11_0_arm64 --python-version 3.11 --dest "$1/torch" torch==2.3.1 &&
+		"$PYTHON" -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract("torch/cuda/_memory_viz.py", sys.argv[2])' \
+			"$1"/torch/*.whl "$1" && rm -f "$1"/torch/*.whl
+}

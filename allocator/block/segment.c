@@ -69,6 +69,17 @@ drop_overlapping(struct ca_space *space, uint64_t address, uint64_t bytes)
 	}
 }
 
+static void
+add_reserved(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_gauge *reserved = &space->device->stats.reserved_bytes;
+	uint64_t peak = reserved->peak;
+
+	ca_gauge_add(reserved, bytes);
+	if (reserved->peak != peak)
+		atomic_store_explicit(&space->heap->at_peak, true, memory_order_relaxed);
+}
+
 static struct ca_block *
 enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_t address,
       uint64_t bytes)
@@ -93,7 +104,7 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	/* and of what is cut off: nobody else got it back */
 	block->thread = (uint32_t)ca_order_thread();
 	ca_tree_insert(&space->heap->by_address, &segment->by_address, address, 0);
-	ca_gauge_add(&space->device->stats.reserved_bytes, bytes);
+	add_reserved(space, bytes);
 	space->device->drainable_bytes += bytes;
 	if (ca_tracing(space->heap))
 		ca_trace_segment_locked(segment, CA_TRACE_TAKEN);

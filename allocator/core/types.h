@@ -423,6 +423,7 @@ struct ca_heap {
 	unsigned finished_only;   /* CA_REASON_* of every space, those to come included */
 	unsigned n_spaces;        /* made so far */
 	struct ca_tracer *tracer; /* NULL: nobody records */
+	_Atomic bool at_peak;     /* api/heap_snapshot.h, ca_heap_is_at_peak */
 	unsigned had_stream;      /* spaces with ca_order.had_stream */
 	bool registers; /* ca_register_begins: a space to come needs exact marks from the start
 			 */

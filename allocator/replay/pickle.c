@@ -38,12 +38,13 @@ skip(struct ca_pickle_machine *m, uint64_t length)
 
 /* ---- plain values */
 
+/* What the present instruction pushes. */
 static int
-push_number(struct ca_pickle_machine *m, uint64_t value, bool negative)
+push(struct ca_pickle_machine *m, enum ca_snapshot_type type)
 {
-	struct ca_pickle_value pushed = { .type = CA_SNAPSHOT_NUMBER, .number = value };
+	struct ca_pickle_value value = { .type = type & 7, .number = m->from };
 
-	return ca_pickle_push(m, negative ? ca_pickle_other : pushed);
+	return ca_pickle_push(m, type == CA_SNAPSHOT_OTHER ? ca_pickle_other : value);
 }
 
 static int
@@ -51,8 +52,9 @@ int_of(struct ca_pickle_machine *m, unsigned bytes, bool has_sign)
 {
 	uint64_t value;
 	int r = ca_pickle_number(m, bytes, &value);
+	bool negative = has_sign && value >> (8 * bytes - 1);
 
-	return r ? r : push_number(m, value, has_sign && value >> (8 * bytes - 1));
+	return r ? r : push(m, negative ? CA_SNAPSHOT_OTHER : CA_SNAPSHOT_NUMBER);
 }
 
 /* An integer of as many bytes as it needs, in two's complement; more than 64 bits are of no use. */
@@ -60,7 +62,7 @@ static int
 long_of(struct ca_pickle_machine *m, unsigned length_bytes)
 {
 	const uint8_t *data = m->pickle->data;
-	uint64_t length, value = 0;
+	uint64_t length;
 	size_t from, last;
 	int r = ca_pickle_number(m, length_bytes, &length);
 
@@ -69,33 +71,81 @@ long_of(struct ca_pickle_machine *m, unsigned length_bytes)
 		r = skip(m, length);
 	if (r)
 		return r;
-	if (!length)
-		return push_number(m, 0, false);
-	if (data[m->at - 1] & 0x80)
-		return ca_pickle_push(m, ca_pickle_other);
+	if (length && data[m->at - 1] & 0x80)
+		return push(m, CA_SNAPSHOT_OTHER);
 	for (last = m->at; last > from && !data[last - 1]; last--)
 		;
-	if (last - from > 8)
-		return ca_pickle_push(m, ca_pickle_other);
-	while (last > from)
-		value = value << 8 | data[--last];
-	return push_number(m, value, false);
+	return push(m, last - from > 8 ? CA_SNAPSHOT_OTHER : CA_SNAPSHOT_NUMBER);
 }
+
+/* Behind PROTO, EMPTY_DICT and MARK. */
+enum { FIRST_KEY = 4 };
 
 static int
 text_of(struct ca_pickle_machine *m, unsigned length_bytes)
 {
-	struct ca_pickle_value value = { .type = CA_SNAPSHOT_TEXT };
 	uint64_t length;
 	int r = ca_pickle_number(m, length_bytes, &length);
 
-	value.number = m->at;
 	if (!r)
 		r = skip(m, length);
-	if (r)
-		return r;
-	value.length = (uint32_t)length;
-	return ca_pickle_push(m, length > UINT32_MAX ? ca_pickle_other : value);
+	if (!r && m->from == FIRST_KEY)
+		m->pickle->has_trace = ca_snapshot_key(ca_pickle_text_at(m->pickle, m->from)) ==
+				       CA_SNAPSHOT_cachealloc_trace;
+	return r ? r : push(m, CA_SNAPSHOT_TEXT);
+}
+
+/* ---- what was pushed: the same instructions, which have been found whole */
+
+/* Of an instruction with a length, or of a number: bytes behind its code. */
+static unsigned
+argument_bytes(uint8_t code)
+{
+	switch (code) {
+	case 'M': /* BININT2 */
+		return 2;
+	case 'J':  /* BININT */
+	case 0x8b: /* LONG4 */
+	case 'X':  /* BINUNICODE */
+	case 'T':  /* BINSTRING */
+		return 4;
+	case 0x8d: /* BINUNICODE8 */
+		return 8;
+	default: /* BININT1, LONG1, SHORT_BINUNICODE, SHORT_BINSTRING */
+		return 1;
+	}
+}
+
+static uint64_t
+little_endian(const uint8_t *data, uint64_t length)
+{
+	uint64_t value = 0;
+
+	while (length)
+		value = value << 8 | data[--length];
+	return value;
+}
+
+uint64_t
+ca_pickle_number_at(const struct ca_pickle *pickle, uint64_t offset)
+{
+	const uint8_t *at = pickle->data + offset;
+	unsigned bytes = argument_bytes(*at);
+	uint64_t value = little_endian(at + 1, bytes);
+
+	if (*at == 0x8a || *at == 0x8b)
+		value = little_endian(at + 1 + bytes, value < 8 ? value : 8);
+	return value;
+}
+
+struct ca_replay_text
+ca_pickle_text_at(const struct ca_pickle *pickle, uint64_t offset)
+{
+	const uint8_t *at = pickle->data + offset;
+	unsigned bytes = argument_bytes(*at);
+
+	return (struct ca_replay_text){ (const char *)at + 1 + bytes,
+					little_endian(at + 1, bytes) };
 }
 
 /* Bytes and fractions: there, and of no use. */
@@ -314,7 +364,9 @@ ca_pickle_clear(struct ca_pickle *pickle)
 	size_t i;
 
 	for (i = 0; i < pickle->n_objects; i++)
-		free(pickle->objects[i].items);
+		if (pickle->objects[i].list)
+			free(pickle->objects[i].items);
 	free(pickle->objects);
+	free(pickle->fields);
 	*pickle = (struct ca_pickle){ 0 };
 }

@@ -27,8 +27,7 @@ text_at(struct ca_pickle_machine *m, size_t below_top)
 		return text;
 	value = &m->stack[m->depth - 1 - below_top];
 	if (value->type == CA_SNAPSHOT_TEXT)
-		text = (struct ca_replay_text){ (const char *)m->pickle->data + value->number,
-						value->length };
+		text = ca_pickle_text_at(m->pickle, value->number);
 	return text;
 }
 

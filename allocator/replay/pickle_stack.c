@@ -83,39 +83,90 @@ object_new(struct ca_pickle_machine *m, enum ca_snapshot_type type, struct ca_pi
 
 	if (r)
 		return r;
-	pickle->objects[pickle->n_objects] = (struct ca_pickle_object){ .where = m->from };
-	*ret = (struct ca_pickle_value){ .type = (uint8_t)type, .number = pickle->n_objects++ };
+	pickle->objects[pickle->n_objects] =
+		(struct ca_pickle_object){ .where = m->from, .list = type == CA_SNAPSHOT_LIST };
+	*ret = (struct ca_pickle_value){ .type = type & 7, .number = pickle->n_objects++ };
 	return 0;
 }
 
-static int
-object_add(struct ca_pickle_object *object, struct ca_pickle_value value)
+/* A dictionary without any of the keys; true of one that gets them later, too. */
+static bool
+is_of_no_use(const struct ca_pickle *pickle, struct ca_pickle_value value)
 {
-	int r = grown((void **)&object->items, object->count, &object->room,
-		      sizeof(*object->items));
+	return value.type == CA_SNAPSHOT_DICT && !pickle->objects[value.number].count;
+}
 
-	if (!r)
-		object->items[object->count++] = value;
+static int
+list_add(struct ca_pickle *pickle, struct ca_pickle_object *list, struct ca_pickle_value value)
+{
+	struct ca_pickle_items *items = list->items;
+	size_t count = items ? items->count : 0, room = items ? items->room : 0;
+
+	if (is_of_no_use(pickle, value)) {
+		list->has_others = true;
+		return 0;
+	}
+	if (count == room) {
+		room = room ? 2 * room : 4;
+		items = realloc(items, sizeof(*items) + room * sizeof(*items->item));
+		if (!items)
+			return -ENOMEM;
+		items->room = room;
+		list->items = items;
+	}
+	items->item[count] = value;
+	items->count = count + 1;
+	return 0;
+}
+
+/* A dictionary's fields lie together: if others' have come behind them, they move to the end. */
+static int
+fields_open(struct ca_pickle *pickle, struct ca_pickle_object *dict)
+{
+	unsigned i, count = dict->count;
+	uint64_t first = dict->first;
+	int r = 0;
+
+	if (count && first + count == pickle->n_fields)
+		return 0;
+	dict->first = pickle->n_fields;
+	for (i = 0; i < count && !r; i++) {
+		r = grown((void **)&pickle->fields, pickle->n_fields, &pickle->room_fields,
+			  sizeof(*pickle->fields));
+		if (!r)
+			pickle->fields[pickle->n_fields++] = pickle->fields[first + i];
+	}
 	return r;
 }
 
 static int
-dict_set(struct ca_pickle_machine *m, struct ca_pickle_object *dict, struct ca_pickle_value name,
+dict_set(struct ca_pickle *pickle, struct ca_pickle_object *dict, struct ca_pickle_value name,
 	 struct ca_pickle_value value)
 {
-	struct ca_replay_text text = { (const char *)m->pickle->data + name.number, name.length };
-	size_t i;
+	enum ca_snapshot_key key = CA_SNAPSHOT_KEY_COUNT;
+	unsigned i;
+	int r;
 
-	value.key = name.type == CA_SNAPSHOT_TEXT ? (uint8_t)ca_snapshot_key(text)
-						  : CA_SNAPSHOT_KEY_COUNT;
-	if (value.key == CA_SNAPSHOT_KEY_COUNT)
+	if (name.type == CA_SNAPSHOT_TEXT)
+		key = ca_snapshot_key(ca_pickle_text_at(pickle, name.number));
+	if (key == CA_SNAPSHOT_KEY_COUNT ||
+	    (pickle->has_trace && key != CA_SNAPSHOT_cachealloc_trace))
 		return 0;
+	value.key = key & 31;
 	for (i = 0; i < dict->count; i++)
-		if (dict->items[i].key == value.key) {
-			dict->items[i] = value;
+		if (pickle->fields[dict->first + i].key == key) {
+			pickle->fields[dict->first + i] = value;
 			return 0;
 		}
-	return object_add(dict, value);
+	r = fields_open(pickle, dict);
+	if (!r)
+		r = grown((void **)&pickle->fields, pickle->n_fields, &pickle->room_fields,
+			  sizeof(*pickle->fields));
+	if (r)
+		return r;
+	pickle->fields[pickle->n_fields++] = value;
+	dict->count++;
+	return 0;
 }
 
 /* Values from `from` on go from the stack to the object: pairs to a dictionary. */
@@ -130,8 +181,8 @@ fill(struct ca_pickle_machine *m, struct ca_pickle_value to, size_t from)
 	if (pairs && (m->depth - from) % 2)
 		return ca_pickle_corrupt(m, "a key without a value");
 	for (i = from; i < m->depth && !r; i += 1 + pairs)
-		r = pairs ? dict_set(m, object, m->stack[i], m->stack[i + 1])
-			  : object_add(object, m->stack[i]);
+		r = pairs ? dict_set(m->pickle, object, m->stack[i], m->stack[i + 1])
+			  : list_add(m->pickle, object, m->stack[i]);
 	m->depth = from;
 	return r;
 }

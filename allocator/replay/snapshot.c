@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "allocator/replay/map.h"
+#include "allocator/replay/snapshot_inside.h"
 
 struct reader {
 	const struct ca_snapshot_source *source;
@@ -15,7 +16,8 @@ struct reader {
 	struct ca_replay_map live;
 	/* the same: freed by the program, not yet by PyTorch */
 	struct ca_replay_map requested;
-	uint16_t device; /* of the trace that is being read */
+	uint16_t device;   /* of the trace that is being read */
+	uint64_t block_at; /* of the segment that is being read: where its next block begins */
 };
 
 /* The action for each item of a list. */
@@ -272,6 +274,57 @@ trace_device(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 
 /* ---- segments */
 
+/* The address of a block, its own or that at which the blocks before it end. */
+static int
+block_place(struct reader *r, const struct ca_snapshot_record *fields,
+	    const struct ca_snapshot_record *segment, struct ca_replay_event *event)
+{
+	bool tiles = fields->value[CA_SNAPSHOT_address].type == CA_SNAPSHOT_ABSENT &&
+		     segment->value[CA_SNAPSHOT_address].type == CA_SNAPSHOT_NUMBER;
+	int result = number_or(r, fields, CA_SNAPSHOT_address, r->block_at, &event->id);
+
+	if (!result && tiles)
+		result = number(r, fields, CA_SNAPSHOT_size, &event->bytes);
+	else if (!result)
+		result = number_or(r, fields, CA_SNAPSHOT_size, 0, &event->bytes);
+	if (!result && __builtin_add_overflow(event->id, event->bytes, &r->block_at))
+		return ca_replay_fail_byte(r->error, fields->where,
+					   "a block that ends behind 2^64");
+	return result;
+}
+
+/* The size of the newest allocation in the block, in older snapshots; else what *bytes is. */
+static int
+history_size(struct reader *r, const struct ca_snapshot_record *fields, uint64_t *bytes)
+{
+	const struct ca_snapshot_value *history = &fields->value[CA_SNAPSHOT_history];
+	struct ca_snapshot_cursor cursor = { .list = history->number };
+	struct ca_snapshot_value item;
+	struct ca_snapshot_record newest;
+	int result = 0;
+
+	if (history->type == CA_SNAPSHOT_LIST)
+		result = r->source->next(r->source->self, &cursor, &item, r->error);
+	if (result <= 0)
+		return result;
+	result = record(r, &item, "an item of a history", fields->where, &newest);
+	return result ? result : number_or(r, &newest, CA_SNAPSHOT_real_size, *bytes, bytes);
+}
+
+static int
+block_bytes(struct reader *r, const struct ca_snapshot_record *fields, uint64_t *bytes)
+{
+	uint64_t size = *bytes;
+	int result = 0;
+
+	if (fields->value[CA_SNAPSHOT_requested_size].type == CA_SNAPSHOT_ABSENT)
+		result = history_size(r, fields, bytes);
+	else
+		result = number(r, fields, CA_SNAPSHOT_requested_size, bytes);
+	*bytes = *bytes ? *bytes : size;
+	return result;
+}
+
 /* Live now, and not allocated in the trace: live at the start. */
 static int
 block(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
@@ -280,7 +333,7 @@ block(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 	struct ca_snapshot_record fields;
 	struct ca_replay_event event = { .time_ns = CA_REPLAY_NO_TIME, .kind = CA_REPLAY_LIVE };
 	const struct ca_snapshot_value *state = &fields.value[CA_SNAPSHOT_state];
-	uint64_t device = 0, size = 0;
+	uint64_t device = 0;
 	uint32_t nothing;
 	int result = record(r, item, "a block", segment->where, &fields);
 
@@ -288,33 +341,28 @@ block(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 		return result;
 	if (state->type != CA_SNAPSHOT_TEXT)
 		return ca_replay_fail_byte(r->error, fields.where, "a block without a state");
-	if (!ca_replay_text_is(state->text, "active_allocated"))
-		return 0;
+	result = block_place(r, &fields, segment, &event);
+	if (result || !ca_replay_text_is(state->text, "active_allocated"))
+		return result;
+	if (fields.value[CA_SNAPSHOT_address].type == CA_SNAPSHOT_ABSENT &&
+	    segment->value[CA_SNAPSHOT_address].type == CA_SNAPSHOT_ABSENT)
+		return number(r, &fields, CA_SNAPSHOT_address, &event.id);
 	event.where = fields.where;
 	number_or(r, segment, CA_SNAPSHOT_device, 0, &device);
 	number_or(r, segment, CA_SNAPSHOT_stream, 0, &event.stream);
-	result = number(r, &fields, CA_SNAPSHOT_address, &event.id);
-	if (!result)
-		result = number(r, &fields, CA_SNAPSHOT_size, &size);
-	if (!result)
-		result = number_or(r, &fields, CA_SNAPSHOT_requested_size, size, &event.bytes);
-	if (result)
-		return result;
 	event.device = (uint16_t)device;
-	event.bytes = event.bytes ? event.bytes : size;
-	if (ca_replay_map_get(&r->live, event.id, event.device, &nothing))
-		return 0;
+	result = block_bytes(r, &fields, &event.bytes);
+	if (result || ca_replay_map_get(&r->live, event.id, event.device, &nothing))
+		return result;
 	return ca_replay_input_add(r->input, &event);
 }
 
-/* Blocks of older snapshots have no address: they tile their segment. Not supported: said so by the
- * missing key. */
 static int
 segment(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 	const struct ca_snapshot_record *of)
 {
 	struct ca_snapshot_record fields;
-	uint64_t device, total, stream, address;
+	uint64_t device, total, stream;
 	int result = record(r, item, "a segment", of->where, &fields);
 
 	if (!result)
@@ -324,7 +372,7 @@ segment(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 	if (!result)
 		result = number_or(r, &fields, CA_SNAPSHOT_total_size, 0, &total);
 	if (!result)
-		result = number_or(r, &fields, CA_SNAPSHOT_address, 0, &address);
+		result = number_or(r, &fields, CA_SNAPSHOT_address, 0, &r->block_at);
 	if (result)
 		return result;
 	if (device >= CA_REPLAY_DEVICES)
@@ -335,7 +383,7 @@ segment(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 		return ca_replay_fail_byte(r->error, fields.where,
 					   "the segments are larger than 2^64 bytes");
 	result = add_act(r, CA_REPLAY_HELD,
-			 &(struct ca_replay_event){ .id = address,
+			 &(struct ca_replay_event){ .id = r->block_at,
 						    .bytes = total,
 						    .time_ns = CA_REPLAY_NO_TIME,
 						    .device = (uint16_t)device });
@@ -352,6 +400,7 @@ read_top(struct reader *r, const struct ca_snapshot_value *top)
 	struct ca_snapshot_record fields = { 0 };
 	struct ca_snapshot_value *segments = &fields.value[CA_SNAPSHOT_segments];
 	struct ca_snapshot_value *traces = &fields.value[CA_SNAPSHOT_device_traces];
+	const struct ca_snapshot_value *carried = &fields.value[CA_SNAPSHOT_cachealloc_trace];
 	int result = 0;
 
 	if (top->type == CA_SNAPSHOT_LIST)
@@ -360,6 +409,8 @@ read_top(struct reader *r, const struct ca_snapshot_value *top)
 		result = record(r, top, "the snapshot", 0, &fields);
 	if (result)
 		return result;
+	if (carried->type == CA_SNAPSHOT_LIST)
+		return ca_snapshot_read_trace(r->source, carried, r->input, r->error);
 	if (traces->type != CA_SNAPSHOT_LIST && segments->type != CA_SNAPSHOT_LIST)
 		return ca_replay_fail(r->error,
 				      "no list of device_traces or segments: not a snapshot");

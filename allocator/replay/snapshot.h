@@ -6,9 +6,14 @@
  *                  "requested_size", "state"}]}],
  *    "device_traces": [[{"action", "addr", "size", "stream", "time_us"}], one list a device]}
  *
+ * Before there were traces the list of segments was all; before blocks had addresses they tiled
+ * their segment, and before they had a requested size it stood in their "history", [{"real_size"}].
+ *
  * A block is freed where its free was requested. Segments are what PyTorch's own allocator did, so
  * its events about them are only counted; the blocks that are live in them at the end and were not
- * allocated in the trace were live at its start. A list at the top is taken for the segments alone.
+ * allocated in the trace were live at its start.
+ *
+ * One that was made of a trace of ours has it as "cachealloc_trace", and that is read instead.
  *
  * A reader of the notation (pickle.c, json.c) is a struct ca_snapshot_source: dictionaries as
  * records of the keys above, and lists.
@@ -21,6 +26,7 @@
 #define CA_SNAPSHOT_KEYS(X)                                                                        \
 	X(segments)                                                                                \
 	X(device_traces)                                                                           \
+	X(cachealloc_trace)                                                                        \
 	X(device)                                                                                  \
 	X(address)                                                                                 \
 	X(total_size)                                                                              \
@@ -28,6 +34,8 @@
 	X(blocks)                                                                                  \
 	X(size)                                                                                    \
 	X(requested_size)                                                                          \
+	X(real_size)                                                                               \
+	X(history)                                                                                 \
 	X(state)                                                                                   \
 	X(action)                                                                                  \
 	X(addr)                                                                                    \

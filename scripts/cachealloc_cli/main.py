@@ -4,7 +4,7 @@
 import signal
 import sys
 
-from . import __version__, compare, doctor, launch, replay, report, terminal, version
+from . import __version__, compare, convert, doctor, launch, replay, report, terminal, version
 from .args import nearest
 
 VERBS = {
@@ -13,6 +13,7 @@ VERBS = {
     "doctor": (doctor.run, doctor.help_text, "tell whether the hooks will bind; with --run, whether they did"),
     "replay": (replay.run, replay.help_text, "play a recorded trace on the allocator, without a GPU"),
     "report": (report.run, report.help_text, "draw a recorded trace, a snapshot or statistics as a page"),
+    "convert": (convert.run, convert.help_text, "write a trace or snapshot for somebody else's viewer"),
     "version": (version.run, version.help_text, "versions of command and library"),
 }
 

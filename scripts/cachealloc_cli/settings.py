@@ -28,6 +28,10 @@ VARIABLES = (
                                          "--stats.", "TIME")),
     ("CACHEALLOC_TRACE", Option("--trace", "value", "Record every allocation and free into FILE, for replay. %p is the "
                                 "pid.", "FILE")),
+    ("CACHEALLOC_SNAPSHOT", Option("--snapshot", "value", "Write all segments and blocks into FILE, for PyTorch's memory viewers. "
+                                   "%p is the pid, %n counts.", "FILE")),
+    ("CACHEALLOC_SNAPSHOT_ON", Option("--snapshot-on", "value", "When: a list of exit, oom, peak, usr1, usr2; exit,oom unless "
+                                      "said.", "LIST")),
     ("CACHEALLOC_TAKEOVER", Option("--take-over", "value", "Put frameworks on stream-ordered memory: a list of torch, jax, "
                                    "tensorflow, cudf.", "LIST")),
     ("CACHEALLOC_LOG", Option("--log", "value", "off, error, warn (default), info or debug.", "LEVEL")),

@@ -6,21 +6,22 @@ _cachealloc() {
 	cur=${COMP_WORDS[COMP_CWORD]}
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay report version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay report convert version help --help --version" -- "$cur")
 		return
 	fi
 	verb=${COMP_WORDS[1]}
 	case $verb in
-	run) options="--conf --limit --stats --stats-interval --trace --take-over --log --log-file --disable --strict --sim --library --dry-run --help" ;;
+	run) options="--conf --limit --stats --stats-interval --trace --snapshot --snapshot-on --take-over --log --log-file --disable --strict --sim --library --dry-run --help" ;;
 	compare)
 		options="--runs --warmup --preset --conf-a --conf-b --env-a --env-b --command-a --command-b --arm --metric --metric-lower"
 		options+=" --json --export-json --export-csv --export-markdown --force --ignore-failure --seed --fail-above --sim --library --help"
 		;;
 	replay) options="--conf --memory --lag --find-min-capacity --time --json --timeline --replayed --help" ;;
 	report) options="--output --svg --at --device --replayed --conf --memory --force --help" ;;
+	convert) options="--to --output --device --force --help" ;;
 	doctor) options="--run --for --sim --json --library --help" ;;
 	version) options="--json --library --help" ;;
-	help) options="run compare doctor replay report version" ;;
+	help) options="run compare doctor replay report convert version" ;;
 	*) return ;;
 	esac
 	case $prev in
@@ -40,7 +41,15 @@ _cachealloc() {
 		mapfile -t COMPREPLY < <(compgen -W "pytorch jax rmm" -- "$cur")
 		return
 		;;
-	--library | --log-file | --trace | --output | -o | --timeline | --json | --export-json | --export-csv | --export-markdown)
+	--snapshot-on)
+		mapfile -t COMPREPLY < <(compgen -W "exit oom peak usr1 usr2" -- "$cur")
+		return
+		;;
+	--to)
+		mapfile -t COMPREPLY < <(compgen -W "memory_viz perfetto rmm csv" -- "$cur")
+		return
+		;;
+	--library | --log-file | --trace | --snapshot | --output | -o | --timeline | --json | --export-json | --export-csv | --export-markdown)
 		if [[ $verb == compare || $prev != --json ]]; then
 			mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 			return
@@ -54,7 +63,7 @@ _cachealloc() {
 			i=$((i + 1))
 			break
 			;;
-		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --log | --log-file | --library | -r | --runs | --warmup | --preset | --conf-a | --conf-b | \
+		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --snapshot | --snapshot-on | --log | --log-file | --library | -r | --runs | --warmup | --preset | --conf-a | --conf-b | \
 			--env-a | --env-b | --command-a | --command-b | --arm | --metric | --metric-lower | --export-json | --export-csv | \
 			--export-markdown | --seed | --fail-above | --for)
 			i=$((i + 1))
@@ -68,7 +77,7 @@ _cachealloc() {
 		_command_offset "$i"
 	elif [[ $cur == -* || $verb == help ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
-	elif [[ $verb == replay || $verb == report ]]; then
+	elif [[ $verb == replay || $verb == report || $verb == convert ]]; then
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 	elif [[ $verb != version ]]; then
 		mapfile -t COMPREPLY < <(compgen -c -- "$cur")

@@ -24,6 +24,7 @@
 #include "shim/process/introduce.h"
 #include "shim/process/oom_message.h"
 #include "shim/process/registration_listener.h"
+#include "shim/process/snapshots.h"
 #include "shim/process/stats_file.h"
 #include "shim/process/tracing.h"
 #include "shim/process/watch.h"
@@ -57,6 +58,7 @@ after_fork_child(void)
 	ca_streams_after_fork_child();
 	ca_submission_cache_after_fork_child();
 	ca_dump_after_fork_child();
+	ca_snapshots_after_fork_child();
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();
 	ca_pools_after_fork_child();
@@ -156,10 +158,12 @@ make(void)
 		process.caches && (process.config.limit.bytes || process.config.limit.share);
 	ca_tracing_start(&process.config, process.heap);
 	process.ticks = process.fills || process.config.stats_interval_ns || ca_tracing_tracer ||
+			ca_snapshots_tick_wanted(&process.config) ||
 			ca_auto_trim_is_wanted(&process.config);
 	process.is_plain = process.caches && !process.has_extras && !process.ticks;
 	process.note_device = note_device;
 	ca_dump_start(&process.config);
+	ca_snapshots_start(&process.config);
 	ca_fallback_start(&process);
 	ca_pinned_start(&process.config);
 	atomic_store_explicit(&ca_process_record, &process, memory_order_release);
@@ -207,6 +211,7 @@ ca_process_tend(struct ca_process *one)
 
 	if (one->config.stats_interval_ns)
 		ca_dump_if_due(one->heap);
+	ca_snapshots_tick(one->heap);
 	ca_tracing_tick();
 	if (real && !ca_inside && ca_auto_trim_is_wanted(&one->config) &&
 	    (space = ca_context_space(real)))
@@ -231,8 +236,10 @@ at_exit(void)
 {
 	struct ca_process *one = process_if_made();
 
-	if (one && !ca_heap_locked_here())
+	if (one && !ca_heap_locked_here()) {
 		ca_dump_final(one->heap);
+		ca_snapshots_final(one->heap);
+	}
 	if (one)
 		ca_tracing_end();
 }

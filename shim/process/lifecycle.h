@@ -22,7 +22,8 @@ void ca_process_note_allocation(const struct ca_process *process, size_t bytes, 
  * device. */
 void ca_process_tend(struct ca_process *process);
 /* Called after a hooked call: repeats the statistics when CACHEALLOC_STATS_INTERVAL is due, writes
- * what CACHEALLOC_TRACE has recorded, and trims (allocator/api/heap.h, ca_auto_trim). */
+ * what CACHEALLOC_TRACE has recorded and a snapshot that is due, and trims (allocator/api/heap.h,
+ * ca_auto_trim). */
 static inline void
 ca_process_tick(struct ca_process *process)
 {

@@ -15,6 +15,7 @@
 #include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
 #include "shim/process/lifecycle.h"
+#include "shim/process/snapshots.h"
 #include "shim/process/tracing.h"
 
 enum { DEVICES_MAX = 32, LINE_BYTES = 512 };
@@ -168,19 +169,31 @@ print_hint(const struct ca_report *report)
 		print_next_steps();
 }
 
+static void
+print_report(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_report report;
+
+	ca_report_fill(space, bytes, &report);
+	print_summary(&report);
+	print_free(&report);
+	print_tried(&report.tried);
+	print_hint(&report);
+}
+
 __attribute__((noinline, cold)) void
 ca_report_oom(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_process *process = ca_process();
-	struct ca_report report;
+	char path[CA_PATH_MAX], shown[LINE_BYTES];
 	CA_KEEP_ERRNO;
 
-	if (process && process->caches && ca_log_enabled(CA_LOG_WARN) &&
-	    is_new(ca_report_device(space), bytes)) {
-		ca_report_fill(space, bytes, &report);
-		print_summary(&report);
-		print_free(&report);
-		print_tried(&report.tried);
-		print_hint(&report);
-	}
+	if (!process || !process->caches || !is_new(ca_report_device(space), bytes))
+		return;
+	if (ca_log_enabled(CA_LOG_WARN))
+		print_report(space, bytes);
+	if (ca_snapshots_oom(process->heap, bytes, path))
+		ca_warn("out of memory: every segment and block is in %s, for PyTorch's memory "
+			"viewers",
+			ca_text_escape(shown, sizeof(shown), path));
 }

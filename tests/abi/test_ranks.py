@@ -28,7 +28,7 @@ EXCEPTIONS_MAX = 4
 PUBLIC = {
     "allocator/replay": [],
     "allocator/fake": ["fake.h"],
-    "allocator/api": ["heap.h", "oom_report.h", "stats_text.h"],
+    "allocator/api": ["heap.h", "heap_snapshot.h", "oom_report.h", "stats_text.h"],
     "allocator/policy": ["policy.h"],
     "allocator/tcache": ["fast.h", "tcache.h"],
     "allocator/deferred": ["deferred.h"],

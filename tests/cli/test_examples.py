@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(not LIBRARY.is_file() or "CACHEALLOC_TEST_SANITI
                                 reason="no library that Python and a shell can preload")
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
-PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "install.md")]  # test_packaging.py
+#: the pages with a test of their own are test_packaging.py's and test_snapshots_page.py's
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.stem not in ("install", "snapshots"))]
 #: what a build or a whole test run would be, and what needs the reader's own file
 NOT_RUN = re.compile(r"^(scripts/(demo|test|gpu_check)\.sh|meson |LD_LIBRARY_PATH=build/tests/sim .*your\.so)")
 
@@ -38,7 +39,7 @@ def shown(*words):
     return [re.split(r"  +", line.strip())[0] for line in lines]
 
 
-HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["version"], ["report"]) for line in shown(*words)] \
+HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["version"], ["report"], ["convert"]) for line in shown(*words)] \
     if LIBRARY.is_file() else []
 
 
@@ -59,7 +60,8 @@ def folder(tmp_path_factory):
     (path / "docs").symlink_to(ROOT / "docs")
     for name in ("step.pickle", "snapshot.pickle", "rank0.trace", "rank1.trace", "run.trace"):
         (path / name).write_bytes(trace)
-    (path / "step.trc.xz").write_bytes(lzma.compress(trace))
+    for name in ("step.trc.xz", "step.trace.xz"):
+        (path / name).write_bytes(lzma.compress(trace))
     return path
 
 

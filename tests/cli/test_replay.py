@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import big_pickle
 import pytest
 from command import COMMAND, ROOT, environment
 from conftest import BUILD
@@ -326,3 +327,37 @@ def test_the_command_has_it_as_a_verb(trc):
     text = subprocess.run([sys.executable, COMMAND, "help", "replay"], stdout=subprocess.PIPE, timeout=60,
                           env=environment(CACHEALLOC_BUILD=BUILD), check=True).stdout
     assert text == replay("--help").stdout
+
+
+# A process's peak counts its parent's memory until it becomes the program: so the parent is a small one.
+PEAK = """
+import os, sys
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)])
+_, status, usage = os.wait4(pid, 0)
+print(usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def peak_bytes(path):
+    """The most memory that a replay of the file had, its pages of the file included."""
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", PEAK, REPLAY, path], env=environment(), stdout=subprocess.PIPE,
+                          timeout=600, check=True)
+    return int(done.stdout) * 1024
+
+
+def test_a_snapshot_takes_at_most_twice_its_size(tmp_path):
+    """A pickle of 1 GB in the long form, else of 24 MB."""
+    if os.environ.get("CACHEALLOC_TEST_SANITIZER"):
+        pytest.skip("a sanitizer keeps freed memory")
+    long = os.environ.get("CACHEALLOC_TEST_LONG")
+    big = tmp_path / "big.pickle"
+    events = big_pickle.write(big, 1 << 30 if long else 24 << 20)
+    if not long:  # it is to its own readers what it is to us
+        with big.open("rb") as file:
+            trace = pickle.load(file)["device_traces"][0]
+        assert len(trace) == events and trace[0]["frames"][0]["filename"].endswith(".cpp")
+    ratio = peak_bytes(big) / big.stat().st_size
+    print(f"{events} events, {big.stat().st_size} bytes, {ratio:.2f} times that in memory")
+    assert 1 < ratio <= 2
+    big.unlink()

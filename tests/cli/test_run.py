@@ -79,6 +79,8 @@ def test_a_path_the_loader_would_split_is_refused(cli, stub_build, tmp_path):
     (["--stats=x-%p.json"], "CACHEALLOC_STATS", "x-%p.json"),
     (["--stats-interval", "10s"], "CACHEALLOC_STATS_INTERVAL", "10s"),
     (["--trace=t-%p.trace"], "CACHEALLOC_TRACE", "t-%p.trace"),
+    (["--snapshot=s-%n.pickle"], "CACHEALLOC_SNAPSHOT", "s-%n.pickle"),
+    (["--snapshot-on", "oom,usr1"], "CACHEALLOC_SNAPSHOT_ON", "oom,usr1"),
     (["--limit", "8G"], "CACHEALLOC_LIMIT", "8G"),
     (["--take-over", "torch,jax"], "CACHEALLOC_TAKEOVER", "torch,jax"),
     (["--log", "info"], "CACHEALLOC_LOG", "info"),

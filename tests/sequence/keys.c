@@ -111,7 +111,8 @@ static const struct generator variables[] = {
 	{ "CONF", NULL, 0, 0 },           { "LOG", NULL, 0, 0 },
 	{ "LOG_FILE", NULL, 0, 0 },       { "STATS", NULL, 0, 0 },
 	{ "STATS_INTERVAL", NULL, 0, 0 }, { "LIMIT", limit, 30, 500 },
-	{ "TRACE", NULL, 0, 0 },          { "TAKEOVER", NULL, 0, 0 },
+	{ "TRACE", NULL, 0, 0 },          { "SNAPSHOT", NULL, 0, 0 },
+	{ "SNAPSHOT_ON", NULL, 0, 0 },    { "TAKEOVER", NULL, 0, 0 },
 };
 
 /* The two sizes with a rule to the first one always keep it. */

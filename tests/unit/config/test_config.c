@@ -146,7 +146,7 @@ test_strict_is_read_first(void **state)
 	struct ca_config config;
 
 	fake_set(&env, "CACHEALLOC_CONF", "colour:blue");
-	fake_set(&env, "CACHEALLOC_SNAPSHOT", "8G");
+	fake_set(&env, "CACHEALLOC_SNAPSHOT_ON", "8G");
 	fake_set(&env, "CACHEALLOC_DISABLE", "x");
 	fake_set(&env, "CACHEALLOC_STRICT", "1");
 	assert_int_equal(

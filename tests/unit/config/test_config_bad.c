@@ -116,9 +116,9 @@ static const struct bad_row bad_rows[] = {
 	{ "CACHEALLOC_STATS_INTERVAL", "99999999999999999999s", NULL },
 	{ "CACHEALLOC_LIMIT", "8X", "'8X' is refused: expected a size such as 8G" },
 	{ "CACHEALLOC_LIMIT", "110%", "or a share of the device such as 90%" },
-	{ "CACHEALLOC_SNAPSHOT", "x", "not in this version" },
-	{ "CACHEALLOC_SNAPSHOT_ON", "exit", "not in this version" },
-	{ "CACHEALLOC_SIGNAL", "USR2", "not in this version" },
+	{ "CACHEALLOC_SNAPSHOT", "1", "as ./name has): expected a file pattern" },
+	{ "CACHEALLOC_SNAPSHOT_ON", "exit,signal",
+	  "'exit,signal' is refused: expected off, or a list of exit, oom, peak, usr1, usr2" },
 	{ "CACHEALLOC_TAKEOVER", "auto",
 	  "'auto' is refused: expected off, or a list of torch, jax, tensorflow, cudf" },
 	{ "CACHEALLOC_TAKEOVER", "torch,", NULL },
@@ -268,7 +268,7 @@ test_unknown_variables(void **state)
 		env.line[3],
 		"CACHEALLOC_QWERTYUIOP: unknown variable is ignored: expected CACHEALLOC_ "
 		"and one of STRICT, DISABLE, CONF, LOG, LOG_FILE, STATS, "
-		"STATS_INTERVAL, LIMIT, TRACE, TAKEOVER");
+		"STATS_INTERVAL, LIMIT, TRACE, SNAPSHOT, SNAPSHOT_ON, TAKEOVER");
 }
 
 static void

@@ -32,6 +32,8 @@ test_every_setting(void **state)
 		"CACHEALLOC_STATS=stats.%p.json",
 		"CACHEALLOC_STATS_INTERVAL=10s",
 		"CACHEALLOC_LIMIT=1536M",
+		"CACHEALLOC_SNAPSHOT=a.%n.pickle",
+		"CACHEALLOC_SNAPSHOT_ON=oom,usr1",
 		"CACHEALLOC_TAKEOVER=torch,tensorflow",
 		"CACHEALLOC_CONF=large_segment_size_mb:32",
 		"CACHEALLOC_CONF=max_split_size_mb:40",
@@ -67,11 +69,13 @@ test_every_setting(void **state)
 			"min_reserve_mb:64,trim_idle_ms:500,trim_every:1000,zero:True,"
 			"poison:yes,oom_retry_ms:20,oom_fallback:managed");
 	fake_set(&env, "CACHEALLOC_LIMIT", "1.5G");
+	fake_set(&env, "CACHEALLOC_SNAPSHOT", "a.%n.pickle");
+	fake_set(&env, "CACHEALLOC_SNAPSHOT_ON", "USR1, oom");
 	fake_set(&env, "CACHEALLOC_TAKEOVER", "Tensorflow, torch");
 	assert_int_equal(fake_load(&env, &config), 0);
 	confirm(&env, &config);
-	assert_int_equal(env.lines, 29);
-	for (int i = 0; i < 29; i++)
+	assert_int_equal(env.lines, 31);
+	for (int i = 0; i < 31; i++)
 		assert_string_equal(env.line[i], lines[i]);
 }
 

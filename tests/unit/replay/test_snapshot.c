@@ -185,7 +185,96 @@ a_snapshot_with_wrong_fields_is_refused(void **state)
 	REFUSED("{\"segments\":[{\"blocks\":[{}]}]}", "a block without a state");
 	REFUSED("{\"segments\":[{\"blocks\":[{\"state\":\"active_allocated\"}]}]}",
 		"'address' is missing");
+	REFUSED("{\"segments\":[{\"address\":1,\"blocks\":[{\"state\":\"inactive\"}]}]}",
+		"'size' is missing");
 #undef EVENT
+}
+
+/* Before there were addresses of blocks, traces and requested sizes: blocks tile their segment, and
+ * the history of one has the size that was asked for. */
+static void
+older_snapshots_are_read(void **state)
+{
+	static const char *const forms[] = {
+		"[{\"device\":0,\"address\":4096,\"total_size\":8192,\"stream\":3,\"blocks\":["
+		"{\"size\":1024,\"state\":\"inactive\"},"
+		"{\"size\":2048,\"state\":\"active_allocated\",\"history\":[{\"addr\":5120,"
+		"\"real_size\":2000,\"frames\":[]},{\"addr\":5120,\"real_size\":7}]},"
+		"{\"size\":512,\"state\":\"active_allocated\",\"history\":[]},"
+		"{\"size\":4608,\"state\":\"active_allocated\"}]}]",
+		"{\"segments\":[{\"device\":0,\"address\":4096,\"total_size\":8192,\"stream\":3,"
+		"\"blocks\":[{\"size\":1024,\"state\":\"inactive\"},"
+		"{\"size\":2048,\"requested_size\":2000,\"state\":\"active_allocated\"},"
+		"{\"size\":512,\"state\":\"active_allocated\"},"
+		"{\"size\":4608,\"state\":\"active_allocated\"}]}]}",
+	};
+	struct ca_replay_input input;
+	size_t i;
+
+	for (i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+		read_good(forms[i], &input);
+		EXPECT_EVENTS(&input, { CA_REPLAY_LIVE, 2000, 3 }, { CA_REPLAY_LIVE, 512, 3 },
+			      { CA_REPLAY_LIVE, 4608, 3 });
+		assert_int_equal(input.events[0].id, 4096 + 1024);
+		assert_int_equal(input.events[1].id, 4096 + 3072);
+		assert_int_equal(input.events[2].id, 4096 + 3584);
+		assert_int_equal(input.recorded_reserved_bytes[0], 8192);
+		ca_replay_input_clear(&input);
+	}
+}
+
+static void
+a_trace_that_goes_along_is_read_instead(void **state)
+{
+	/* the header of a trace without records: 56 bytes, then nothing */
+	static const char whole[] =
+		"{\"segments\":[],\"cachealloc_trace\":[\"iUNBdHINCgoEAwIBAQABADgA\","
+		"\"AAA4AAAAGAAAAAEAAAAAAAAAAAAAAAAAAAAAAAAAAQAAAAEAAAA=\"]}";
+	struct ca_replay_input input;
+
+	read_good(whole, &input);
+	assert_int_equal(input.count, 0);
+	assert_true(input.truncated && input.told); /* it has no end */
+	ca_replay_input_clear(&input);
+	REFUSED("{\"cachealloc_trace\":[]}", "the trace in the snapshot is none");
+	REFUSED("{\"cachealloc_trace\":[\"AAAA\"]}", "the trace in the snapshot is none");
+	REFUSED("{\"cachealloc_trace\":[7]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":[\"AAA\"]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":[\"AA.A\"]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":[\"A===\"]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":[\"AA=AAAAA\"]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":[\"AA==AAAA\"]}", "not in base64");
+	REFUSED("{\"cachealloc_trace\":7}", "not a snapshot");
+}
+
+/* A pickle that sets one key at a time, comes back to a dictionary later, and to a list. */
+static void
+a_pickle_may_fill_its_containers_in_any_order(void **state)
+{
+	static const char bytes[] = "\x80\x02}q\x00X\x0d\x00\x00\x00"
+				    "device_traces]q\x01"
+				    "]q\x02"
+				    "as"
+				    "h\x02}q\x03X\x06\x00\x00\x00"
+				    "actionX\x05\x00\x00\x00"
+				    "allocsa0"
+				    "h\x02}q\x04X\x06\x00\x00\x00"
+				    "actionX\x04\x00\x00\x00"
+				    "frees(X\x04\x00\x00\x00"
+				    "sizeK\x09X\x04\x00\x00\x00"
+				    "addr\x8a\x01\x07X\x04\x00\x00\x00"
+				    "sizeK\x08ua0"
+				    "h\x03(X\x04\x00\x00\x00"
+				    "sizeJ\x08\x00\x00\x00X\x04\x00\x00\x00"
+				    "addrM\x07\x00X\x06\x00\x00\x00"
+				    "streamK\x02u0.";
+	struct ca_replay_input input;
+	struct ca_replay_error error;
+
+	if (read_bytes(bytes, sizeof(bytes) - 1, &input, &error))
+		fail_msg("%s", error.text);
+	EXPECT_EVENTS(&input, { CA_REPLAY_ALLOC, 8, 2 }, { CA_REPLAY_FREE, 8, 2 });
+	ca_replay_input_clear(&input);
 }
 
 int
@@ -200,6 +289,9 @@ main(void)
 		cmocka_unit_test(deep_nesting_is_refused),
 		cmocka_unit_test(broken_json_is_refused_at_its_byte),
 		cmocka_unit_test(a_snapshot_with_wrong_fields_is_refused),
+		cmocka_unit_test(older_snapshots_are_read),
+		cmocka_unit_test(a_trace_that_goes_along_is_read_instead),
+		cmocka_unit_test(a_pickle_may_fill_its_containers_in_any_order),
 	};
 
 	return cmocka_run_group_tests_name("replay-snapshot", tests, NULL, NULL);

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""Reads a trace of ours: cachealloc-trace(5) tells the format. What it says of a record is what a Trace gives."""
+
+import struct
+
+MAGIC = b"\x89CAtr\r\n\n"
+_HEADER = struct.Struct("<8sIHHIIIIQQII")
+_RECORD = struct.Struct("<BBHIQQ")
+ALLOC, ADOPT, FREE, KEPT, FAILED, TAKEN, RETURNED, REFUSED, FINISHED, STREAM, DEVICE = range(1, 12)
+TIME = 13
+END, WORK = 15, 16
+NO_STREAM, ANY_STREAM, NO_DEVICE, LEGACY = 0xffff, 0xfffe, 0xff, 2
+_BYTES = (1 << 48) - 1
+_PROGRAM = 2
+
+
+class State:
+    """What the records so far say is there. Keys are (device, address)."""
+
+    def __init__(self):
+        self.live = {}      # (bytes, stream)
+        self.segments = {}  # bytes
+        self.streams = {}   # number in the trace -> the one that others use
+
+    def stream(self, number):
+        """As other tools number them: 0 is the default stream. None: none."""
+        if number in (NO_STREAM, ANY_STREAM):
+            return None
+        return self.streams.get(number, number + 1)
+
+
+class Trace:
+    """Raises ValueError, with a sentence, where the header or a record makes no sense."""
+
+    def __init__(self, data):
+        self.data = data
+        if len(data) < _HEADER.size:
+            raise ValueError("the trace is cut off in its header")
+        (_, order, version, _, self.begin, fixed, self.step, self.tick_ns, self.start, self.start_unix_ns, self.pid,
+         _) = _HEADER.unpack_from(data)
+        if order != 0x01020304:
+            raise ValueError("the trace has another byte order")
+        if version != 1:
+            raise ValueError(f"the trace has version {version} of its format; version 1 is what can be read here")
+        if fixed < _HEADER.size or self.begin < fixed or self.step < _RECORD.size or not self.tick_ns:
+            raise ValueError("the trace's header makes no sense")
+        self.program = self._field(fixed, _PROGRAM)
+
+    def _field(self, at, wanted):
+        while at + 8 <= min(self.begin, len(self.data)):
+            tag, length = struct.unpack_from("<II", self.data, at)
+            if tag == wanted:
+                return self.data[at + 8:at + 8 + length].decode("utf-8", "replace")
+            at += 8 + (length + 7) // 8 * 8
+        return ""
+
+    def is_cut(self):
+        """It does not end as a whole trace does."""
+        count, rest = divmod(max(len(self.data) - self.begin, 0), self.step)
+        return bool(rest) or not count or self.data[self.begin + (count - 1) * self.step] != END
+
+    def ordinals(self):
+        """The devices that any record is of."""
+        whole = self.begin + max(len(self.data) - self.begin, 0) // self.step * self.step
+        return sorted(set(self.data[self.begin + 1:whole:self.step]) - {NO_DEVICE})
+
+    def memory(self, ordinal):
+        """The bytes of a device; 0: not known."""
+        kinds = self.data[self.begin::self.step]
+        at = kinds.find(DEVICE)
+        while at >= 0 and self.begin + (at + 1) * self.step <= len(self.data):
+            _, device, _, _, size, _ = _RECORD.unpack_from(self.data, self.begin + at * self.step)
+            if device == ordinal:
+                return size
+            at = kinds.find(DEVICE, at + 1)
+        return 0
+
+    def _records(self):
+        time, data, last = self.start // self.tick_ns, self.data, len(self.data) - self.step
+        for at in range(self.begin, last + 1, self.step):
+            kind, device, stream, low, a, b = _RECORD.unpack_from(data, at)
+            if kind == TIME and a > time:
+                time = a
+            difference = (low - time) & 0xffffffff
+            now = time + difference - (difference >> 31 << 32)
+            time = max(time, now)
+            yield kind, device, stream, self.start_unix_ns + now * self.tick_ns - self.start, a, b, at
+
+    def events(self, state):
+        """((kind, time in ns since 1970, device, thread, address, bytes, stream), offset in the file) each time, and
+        `state`, a new one, follows."""
+        for kind, device, stream, time, a, b, at in self._records():
+            for name, address, size, number in _meaning(state, kind, device, stream, a, b, at):
+                yield (name, time, device, b >> 48, address, size, number), at
+
+
+def _meaning(state, kind, device, stream, a, b, at):
+    """(event, address, bytes, stream) for each that the record stands for. Updates `state`."""
+    key, size = (device, a), b & _BYTES
+    if kind in (ALLOC, ADOPT, KEPT):
+        if key in state.live:
+            raise ValueError(f"byte {at}: address {a:#x} is allocated while it is live")
+        number = state.stream(stream)
+        state.live[key] = (size, number)
+        yield "alloc", a, size, number
+    elif kind == FREE:
+        size, number = state.live.pop(key, (0, None))
+        if size:
+            yield "free", a, size, number
+    elif kind == FAILED:
+        yield "oom", 0, a, state.stream(stream)
+    elif kind == TAKEN:
+        state.segments[key] = size
+        yield "segment_alloc", a, size, None
+    elif kind == RETURNED:
+        state.segments.pop(key, None)
+        yield "segment_free", a, size, None
+    elif kind == REFUSED:
+        yield "segment_refused", 0, a, None
+    elif kind == WORK:
+        yield "work", 0, 0, state.stream(stream)
+    elif kind == FINISHED and not size:
+        yield "idle", 0, 0, state.stream(stream)
+    elif kind == STREAM:
+        state.streams[stream] = 0 if size == LEGACY else stream + 1
