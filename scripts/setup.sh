@@ -104,6 +104,19 @@ setup_ffmpeg() {
 	setup_install ffmpeg </dev/null >"$1" 2>&1
 }
 
+# setup_debootstrap LOG: makes a Debian system in a folder, for scripts/test.sh --long. False when it cannot be installed; the
+# reason stands in LOG and the tests that wanted it are skipped.
+setup_debootstrap() {
+	local obstacle
+	! command -v debootstrap >/dev/null || return 0
+	obstacle=$(setup_obstacle)
+	if [ -n "$obstacle" ]; then
+		echo "$obstacle" >"$1"
+		return 1
+	fi
+	setup_install debootstrap </dev/null >"$1" 2>&1
+}
+
 # cuda.h as it was and as it is: the oldest and the newest headers of each generation that there are packages of.
 HEADERS="nvidia-cuda-runtime-cu11==11.7.99 nvidia-cuda-runtime-cu11==11.8.89 nvidia-cuda-runtime-cu12==12.0.107
 	nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-runtime==13.0.48 nvidia-cuda-runtime==13.5.37"

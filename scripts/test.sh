@@ -41,6 +41,8 @@ setup_headers build-headers build-venv ||
 	say "CUDA's headers cannot be had (build-headers.log): tests/abi will compare with installed ones only"
 setup_drivers build-drivers ||
 	say "NVIDIA's driver library cannot be had in every version (build-drivers.log): the others will not be tested"
+[ -z "$long" ] || setup_debootstrap build-debootstrap.log ||
+	say "debootstrap cannot be installed (build-debootstrap.log): nothing will be installed in a system of its own"
 [ -z "$long" ] || setup_torch build-torch ||
 	say "PyTorch's package cannot be had (build-torch.log): its test will be skipped"
 

@@ -46,7 +46,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static struct ca_site site;
 	struct ca_config config;
 	int reported = 0, dropped = 0, bad;
-	char *text = malloc(size + 1);
+	char *text = calloc(1, size + 1);
 
 	require(text);
 	memcpy(text, data, size);
