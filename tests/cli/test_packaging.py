@@ -183,10 +183,13 @@ def system(tmp_path_factory):
     if done.returncode:
         pytest.skip("no Debian system can be fetched: " + done.stdout.strip().splitlines()[-1])
     shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+    env = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "HOME": "/root"}
+    if os.path.exists(os.environ.get("PIP_CERT", "")):  # a network that has its own
+        shutil.copy(os.environ["PIP_CERT"], root / "etc" / "pip.crt")
+        env.update(PIP_CERT="/etc/pip.crt", SSL_CERT_FILE="/etc/pip.crt", REQUESTS_CA_BUNDLE="/etc/pip.crt")
 
     def run(command, folder="/"):
-        return succeed(["chroot", root, "/bin/bash", "-ec", f"cd {shlex.quote(folder)}\n{command}"],
-                       DEBIAN_FRONTEND="noninteractive", LC_ALL="C.UTF-8", HOME="/root")
+        return succeed(["chroot", root, "/bin/bash", "-ec", f"cd {shlex.quote(folder)}\n{command}"], **env)
 
     run("apt-get update")
     return run, root
