@@ -15,140 +15,31 @@
 #include <errno.h>
 #include <string.h>
 
+#include "config/load.h"
 #include "config/options.h"
 #include "config/parse.h"
 #include "config/text.h"
 
-enum {
-	LINE_BYTES = 1600, /* a pattern of CA_PATH_MAX and the words around it */
-	TITLE_BYTES = CA_OPTION_NAME_MAX + 32,
-	SHOWN_BYTES = 64, /* of a bad value */
-};
+enum { SHOWN_BYTES = 64 }; /* of a bad value */
 
-static const char prefix[] = "CACHEALLOC_";
-
-struct load {
-	struct ca_config *config;
-	ca_report_fn *report; /* may be NULL */
-	void *report_arg;
-	int bad;
-	uint64_t set;  /* a bit per row: a value was accepted */
-	uint64_t told; /* a bit per row: its "not in this version" was said */
-};
-
-static uint64_t
-row_bit(const struct ca_option *option)
-{
-	return (uint64_t)1 << (option - ca_options);
-}
-
-/* ---- messages ---- */
-
-/* The consequence of a bad setting, for its line. */
-static const char *
-result_text(const struct load *load)
-{
-	return load->config->strict ? "refused" : "ignored";
-}
-
-__attribute__((format(printf, 2, 3))) static void
-bad(struct load *load, const char *format, ...)
-{
-	char line[LINE_BYTES];
-	va_list args;
-
-	if (++load->bad > CA_CONFIG_REPORT_MAX || !load->report)
-		return;
-	va_start(args, format);
-	ca_text_format_va(line, sizeof(line), format, args);
-	va_end(args);
-	load->report(load->report_arg, line);
-}
-
-static bool
-no_log(const struct load *load)
-{
-	return load->bad >= CA_CONFIG_REPORT_MAX || !load->report;
-}
-
-/* "CACHEALLOC_LOG" or "CACHEALLOC_CONF: max_split_size_mb" */
-static const char *
-title(char ret[TITLE_BYTES], const struct ca_option *option)
-{
-	ca_text_format(ret, TITLE_BYTES, "%s%s%s", prefix, option->is_key ? "CONF: " : "",
-		       option->name);
-	return ret;
-}
-
-static void
-bad_value(struct load *load, const struct ca_option *option, const char *value, const char *why)
-{
-	char name[TITLE_BYTES], shown[SHOWN_BYTES];
-
-	bad(load, "%s: '%s' is %s%s: expected %s", title(name, option),
-	    ca_text_escape(shown, sizeof(shown), value), result_text(load), why, option->accepted);
-}
-
-/* "STRICT, DISABLE, ...": the names that have an effect. */
-static const char *
-known_names(char *ret, size_t size, bool is_key)
-{
-	size_t length = 0;
-
-	ret[0] = '\0';
-	for (size_t i = 0; i < ca_options_count && length < size; i++)
-		if (ca_options[i].is_key == is_key && ca_options[i].status == CA_STATUS_BUILT)
-			length += ca_text_format(ret + length, size - length, "%s%s",
-						 length ? ", " : "", ca_options[i].name);
-	return ret;
-}
-
-/* `value` only where the name is that of a key. */
-static void
-bad_unknown(struct load *load, bool is_key, const char *name, const char *value)
-{
-	char shown[SHOWN_BYTES], shown_value[SHOWN_BYTES], known[512], hint[576];
-	const struct ca_option *near;
-
-	if (no_log(load)) {
-		bad(load, "not shown");
-		return;
-	}
-	near = ca_option_nearest(is_key, name);
-	if (near)
-		ca_text_format(hint, sizeof(hint), "did you mean %s%s?", is_key ? "" : prefix,
-			       near->name);
-	else
-		ca_text_format(hint, sizeof(hint), "expected %s%s",
-			       is_key ? "one of " : "CACHEALLOC_ and one of ",
-			       known_names(known, sizeof(known), is_key));
-	ca_text_escape(shown, sizeof(shown), name);
-	if (is_key)
-		bad(load, "CACHEALLOC_CONF: unknown key '%s' (value '%s') is %s: %s", shown,
-		    ca_text_escape(shown_value, sizeof(shown_value), value), result_text(load),
-		    hint);
-	else
-		bad(load, "%s%s: unknown variable is %s: %s", prefix, shown, result_text(load),
-		    hint);
-}
-
-/* A known setting without effect here: one line, once. */
-static void
-bad_absent(struct load *load, const struct ca_option *option)
-{
-	char name[TITLE_BYTES];
-
-	if (load->told & row_bit(option))
-		return;
-	load->told |= row_bit(option);
-	if (option->status == CA_STATUS_FOREIGN)
-		bad(load, "%s is %s: it is PyTorch's own and does not apply here",
-		    title(name, option), result_text(load));
-	else
-		bad(load, "%s is %s: not in this version", title(name, option), result_text(load));
-}
+static const char prefix[] = CA_PREFIX;
 
 /* ---- values ---- */
+
+/* Accepted: the row's value now comes from here. */
+static void
+mark_set(struct ca_load *load, const struct ca_option *option)
+{
+	load->set |= ca_load_bit(option);
+	load->line_of[option - ca_options] = load->line;
+}
+
+/* What is told of the row is said of the line that set it. */
+static void
+return_to_line(struct ca_load *load, const struct ca_option *option)
+{
+	load->line = load->line_of[option - ca_options];
+}
 
 /* A word such as 1, on or json is more likely a mistake than the name of a file. */
 static bool
@@ -265,24 +156,24 @@ reason_of(const struct ca_option *option, const char *value)
 /* ---- CACHEALLOC_CONF ---- */
 
 static void
-conf_key(struct load *load, const struct ca_option *option, const char *value)
+conf_key(struct ca_load *load, const struct ca_option *option, const char *value)
 {
-	char name[TITLE_BYTES], shown[SHOWN_BYTES];
+	char name[CA_BAD_TITLE], shown[SHOWN_BYTES];
 
 	if (!value_store(load->config, option, value)) {
-		bad_value(load, option, value, reason_of(option, value));
+		ca_bad_value(load, option, value, reason_of(option, value));
 		return;
 	}
-	if (load->set & row_bit(option))
-		bad(load, "%s is given more than once: the last one, '%s', is %s",
-		    title(name, option), ca_text_escape(shown, sizeof(shown), value),
-		    load->config->strict ? "refused" : "used");
-	load->set |= row_bit(option);
+	if (load->set & ca_load_bit(option))
+		ca_bad(load, "%s is given more than once: the last one, '%s', is %s",
+		       ca_bad_title(name, option), ca_text_escape(shown, sizeof(shown), value),
+		       load->config->strict ? "refused" : "used");
+	mark_set(load, option);
 }
 
 /* The entry is malformed; its key may still tell what was meant. */
 static void
-conf_fault(struct load *load, const struct ca_conf_entry *entry)
+conf_fault(struct ca_load *load, const struct ca_conf_entry *entry)
 {
 	static const char *const reasons[] = {
 		[CA_CONF_GOOD] = "",
@@ -297,28 +188,28 @@ conf_fault(struct load *load, const struct ca_conf_entry *entry)
 	char key[SHOWN_BYTES], value[SHOWN_BYTES];
 
 	if (entry->fault == CA_CONF_EMPTY) {
-		bad(load, "CACHEALLOC_CONF: %s is %s: expected key:value,key:value",
-		    reasons[entry->fault], result_text(load));
+		ca_bad(load, "CACHEALLOC_CONF: %s is %s: expected key:value,key:value",
+		       reasons[entry->fault], ca_bad_result(load));
 		return;
 	}
-	bad(load, "CACHEALLOC_CONF: '%s%s%s' is %s (%s): expected %s",
-	    ca_text_escape(key, sizeof(key), entry->key),
-	    entry->fault == CA_CONF_NO_COLON ? "" : ":",
-	    ca_text_escape(value, sizeof(value), entry->value), result_text(load),
-	    reasons[entry->fault],
-	    option && *option->accepted ? option->accepted : "key:value,key:value");
+	ca_bad(load, "CACHEALLOC_CONF: '%s%s%s' is %s (%s): expected %s",
+	       ca_text_escape(key, sizeof(key), entry->key),
+	       entry->fault == CA_CONF_NO_COLON ? "" : ":",
+	       ca_text_escape(value, sizeof(value), entry->value), ca_bad_result(load),
+	       reasons[entry->fault],
+	       option && *option->accepted ? option->accepted : "key:value,key:value");
 }
 
 static void
-conf_entry(struct load *load, const struct ca_conf_entry *entry)
+conf_entry(struct ca_load *load, const struct ca_conf_entry *entry)
 {
 	const struct ca_option *option = ca_option_find(true, entry->key);
 
 	if (option && option->status != CA_STATUS_BUILT)
-		bad_absent(load, option);
+		ca_bad_absent(load, option);
 	else if (!option && (entry->fault == CA_CONF_GOOD || entry->fault == CA_CONF_NO_VALUE ||
 			     entry->fault == CA_CONF_TOO_LONG))
-		bad_unknown(load, true, entry->key, entry->value);
+		ca_bad_unknown(load, true, entry->key, entry->value);
 	else if (entry->fault != CA_CONF_GOOD)
 		conf_fault(load, entry);
 	else
@@ -327,23 +218,24 @@ conf_entry(struct load *load, const struct ca_conf_entry *entry)
 
 /* max_split_size_mb and max_non_split_rounding_mb may not be smaller than large_segment_size_mb. */
 static void
-conf_at_least_segment(struct load *load, const struct ca_option *option, uint64_t bytes)
+conf_at_least_segment(struct ca_load *load, const struct ca_option *option, uint64_t bytes)
 {
 	uint64_t least = load->config->large_segment_size_bytes;
-	char name[TITLE_BYTES];
+	char name[CA_BAD_TITLE];
 
-	if (!(load->set & row_bit(option)) || bytes >= least)
+	if (!(load->set & ca_load_bit(option)) || bytes >= least)
 		return;
-	load->set &= ~row_bit(option);
+	load->set &= ~ca_load_bit(option);
 	value_store(load->config, option, option->default_text);
-	bad(load, "%s: '%llu' is %s: expected at least large_segment_size_mb (%llu)",
-	    title(name, option), (unsigned long long)(bytes >> 20), result_text(load),
-	    (unsigned long long)(least >> 20));
+	return_to_line(load, option);
+	ca_bad(load, "%s: '%llu' is %s: expected at least large_segment_size_mb (%llu)",
+	       ca_bad_title(name, option), (unsigned long long)(bytes >> 20), ca_bad_result(load),
+	       (unsigned long long)(least >> 20));
 }
 
 /* Rules between keys, when all have been read. */
 static void
-conf_check(struct load *load)
+conf_check(struct ca_load *load)
 {
 	const struct ca_option *split = ca_option_find(true, "max_split_size_mb");
 	const struct ca_option *rounding = ca_option_find(true, "max_non_split_rounding_mb");
@@ -351,17 +243,17 @@ conf_check(struct load *load)
 
 	conf_at_least_segment(load, split, config->max_split_size_bytes);
 	conf_at_least_segment(load, rounding, config->max_non_split_rounding_bytes);
-	if (!(load->set & row_bit(rounding)))
+	if (!((load->set | load->below) & ca_load_bit(rounding)))
 		config->max_non_split_rounding_bytes = config->large_segment_size_bytes;
 }
 
 static void
-conf_load(struct load *load, const struct ca_option *option, const char *text)
+conf_load(struct ca_load *load, const struct ca_option *option, const char *text)
 {
 	struct ca_conf_entry entry;
 
 	if (strnlen(text, CA_CONF_TEXT_MAX + 1) > CA_CONF_TEXT_MAX) {
-		bad_value(load, option, text, " (too long)");
+		ca_bad_value(load, option, text, " (too long)");
 		return;
 	}
 	while (ca_conf_next(&text, &entry))
@@ -387,7 +279,7 @@ torch_option(const char *key)
 }
 
 static void
-torch_load(struct load *load, const char *variable, const char *text)
+torch_load(struct ca_load *load, const char *variable, const char *text)
 {
 	char key[SHOWN_BYTES], value[SHOWN_BYTES];
 	struct ca_conf_entry entry;
@@ -396,27 +288,28 @@ torch_load(struct load *load, const char *variable, const char *text)
 	while (ca_conf_next(&text, &entry)) {
 		const struct ca_option *option = torch_option(entry.key);
 
-		if (!option || (load->set & row_bit(option)))
+		if (!option || (load->set & ca_load_bit(option)))
 			continue;
 		if (entry.fault == CA_CONF_GOOD && value_store(load->config, option, entry.value))
-			found |= row_bit(option);
+			found |= ca_load_bit(option);
 		else
-			bad(load, "CACHEALLOC_TAKEOVER: in %s '%s:%s' is %s: expected %s", variable,
-			    ca_text_escape(key, sizeof(key), entry.key),
-			    ca_text_escape(value, sizeof(value), entry.value), result_text(load),
-			    option->accepted);
+			ca_bad(load, "CACHEALLOC_TAKEOVER: in %s '%s:%s' is %s: expected %s",
+			       variable, ca_text_escape(key, sizeof(key), entry.key),
+			       ca_text_escape(value, sizeof(value), entry.value),
+			       ca_bad_result(load), option->accepted);
 	}
 	load->set |= found;
 }
 
 /* The keys that a take-over brings with it. */
 static void
-take_over_load(struct load *load, ca_getenv_fn *env, void *env_arg)
+take_over_load(struct ca_load *load, ca_getenv_fn *env, void *env_arg)
 {
 	struct ca_config *config = load->config;
 	const char *variable = CA_TORCH_CONF, *text;
 
-	if (config->take_over && !(load->set & row_bit(ca_option_find(true, "async"))))
+	if (config->take_over &&
+	    !((load->set | load->below) & ca_load_bit(ca_option_find(true, "async"))))
 		config->async = CA_ASYNC_TAKEN_OVER;
 	if (!(config->take_over & CA_TAKE_TORCH))
 		return;
@@ -438,45 +331,110 @@ ca_config_default(struct ca_config *ret_config)
 			value_store(ret_config, &ca_options[i], ca_options[i].default_text);
 }
 
-static void
-variable_load(struct load *load, const struct ca_option *option, const char *value)
+void
+ca_load_variable(struct ca_load *load, const struct ca_option *option, const char *value)
 {
 	if (option->status != CA_STATUS_BUILT)
-		bad_absent(load, option);
+		ca_bad_absent(load, option);
 	else if (option->type == CA_TYPE_CONF)
 		conf_load(load, option, value);
 	else if (!value_store(load->config, option, value))
-		bad_value(load, option, value, reason_of(option, value));
+		ca_bad_value(load, option, value, reason_of(option, value));
 	else
-		load->set |= row_bit(option);
+		mark_set(load, option);
 }
 
 /* A window of sizes that no request is in would switch the cache off without a word. */
 static void
-window_check(struct load *load)
+window_check(struct ca_load *load)
 {
 	struct ca_config *config = load->config;
 
 	if (config->min_size_bytes <= config->max_size_bytes)
 		return;
-	bad(load, "CACHEALLOC_CONF: min_size is larger than max_size: both are %s",
-	    result_text(load));
+	return_to_line(
+		load, ca_option_find(true, load->set & ca_load_bit(ca_option_find(true, "max_size"))
+						   ? "max_size"
+						   : "min_size"));
+	ca_bad(load, "CACHEALLOC_CONF: min_size is larger than max_size: both are %s",
+	       ca_bad_result(load));
 	config->min_size_bytes = 0;
 	config->max_size_bytes = UINT64_MAX;
 }
 
 /* A setting that says how often statistics are repeated implies statistics. */
 static void
-interval_imply_stats(const struct load *load)
+interval_imply_stats(const struct ca_load *load)
 {
-	if (load->config->stats_interval_ns &&
-	    !(load->set & row_bit(ca_option_find(false, "STATS"))))
-		load->config->stats_stderr = true;
+	uint64_t interval = ca_load_bit(ca_option_find(false, "STATS_INTERVAL"));
+	uint64_t stats = ca_load_bit(ca_option_find(false, "STATS"));
+	struct ca_config *config = load->config;
+
+	if (config->stats_interval_ns && (load->set & interval) && !(load->set & stats) &&
+	    !config->stats_file[0])
+		config->stats_stderr = true;
+}
+
+/* ---- a site's settings below those of the environment */
+
+/* Values of the site are dropped where they do not go with the environment's. */
+static void
+site_drop(struct ca_load *load, const char *const names[], size_t n)
+{
+	uint64_t dropped = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct ca_option *option = ca_option_find(true, names[i]);
+
+		if (!(load->below & ~load->set & ca_load_bit(option)))
+			continue;
+		value_store(load->config, option, option->default_text);
+		dropped |= ca_load_bit(option);
+	}
+	load->below &= ~dropped;
+	if (dropped && load->report)
+		load->report(load->report_arg,
+			     "CACHEALLOC_CONF: the site's sizes do not go with the environment's, "
+			     "and are ignored");
+}
+
+/* Rules between keys hold within each of the two; across them the environment's values stand. */
+static void
+site_yield(struct ca_load *load)
+{
+	static const char *const segment[] = { "large_segment_size_mb", "max_split_size_mb",
+					       "max_non_split_rounding_mb" };
+	static const char *const window[] = { "min_size", "max_size" };
+	const struct ca_config *config = load->config;
+	uint64_t least = config->large_segment_size_bytes;
+	uint64_t rounding = ca_load_bit(ca_option_find(true, segment[2]));
+
+	if (config->max_split_size_bytes < least || (((load->set | load->below) & rounding) &&
+						     config->max_non_split_rounding_bytes < least))
+		site_drop(load, segment, 3);
+	if (config->min_size_bytes > config->max_size_bytes)
+		site_drop(load, window, 2);
+}
+
+void
+ca_load_rules(struct ca_load *load)
+{
+	conf_check(load);
+	window_check(load);
+	interval_imply_stats(load);
+	if (load->bad > CA_CONFIG_REPORT_MAX && load->report) {
+		char line[128];
+
+		ca_text_format(line, sizeof(line),
+			       "CACHEALLOC_*: %d more bad settings are ignored and not shown",
+			       load->bad - CA_CONFIG_REPORT_MAX);
+		load->report(load->report_arg, line);
+	}
 }
 
 /* Names in the environment that begin like ours and are none. */
 static void
-unknown_load(struct load *load, char *const *names)
+unknown_load(struct ca_load *load, char *const *names)
 {
 	for (; *names; names++) {
 		char name[CA_OPTION_NAME_MAX];
@@ -486,43 +444,54 @@ unknown_load(struct load *load, char *const *names)
 			continue;
 		ca_text_format(name, sizeof(name), "%.*s", (int)strcspn(rest, "="), rest);
 		if (!ca_option_find(false, name))
-			bad_unknown(load, false, name, "");
+			ca_bad_unknown(load, false, name, "");
 	}
+}
+
+static void
+variables_load(struct ca_load *load, ca_getenv_fn *env, void *env_arg)
+{
+	for (size_t i = 0; i < ca_options_count; i++) {
+		const struct ca_option *option = &ca_options[i];
+		char name[CA_BAD_TITLE];
+		const char *value;
+
+		if (option->is_key || option->status == CA_STATUS_OURS)
+			continue;
+		value = env(env_arg, ca_bad_title(name, option));
+		if (value && *value)
+			ca_load_variable(load, option, value);
+	}
+}
+
+int
+ca_config_load_over(const struct ca_site *site, struct ca_config *ret_config, ca_getenv_fn *env,
+		    void *env_arg, char *const *environ_names, ca_report_fn *report,
+		    void *report_arg)
+{
+	struct ca_load load = { .config = ret_config, .report = report, .report_arg = report_arg };
+	int saved = errno;
+
+	if (site) {
+		*ret_config = site->config;
+		load.below = site->set;
+	} else {
+		ca_config_default(ret_config);
+	}
+	variables_load(&load, env, env_arg);
+	take_over_load(&load, env, env_arg);
+	site_yield(&load);
+	if (environ_names)
+		unknown_load(&load, environ_names);
+	ca_load_rules(&load);
+	errno = saved;
+	return load.bad;
 }
 
 int
 ca_config_load(struct ca_config *ret_config, ca_getenv_fn *env, void *env_arg,
 	       char *const *environ_names, ca_report_fn *report, void *report_arg)
 {
-	struct load load = { .config = ret_config, .report = report, .report_arg = report_arg };
-	int saved = errno;
-
-	ca_config_default(ret_config);
-	for (size_t i = 0; i < ca_options_count; i++) {
-		const struct ca_option *option = &ca_options[i];
-		char name[TITLE_BYTES];
-		const char *value;
-
-		if (option->is_key || option->status == CA_STATUS_OURS)
-			continue;
-		value = env(env_arg, title(name, option));
-		if (value && *value)
-			variable_load(&load, option, value);
-	}
-	take_over_load(&load, env, env_arg);
-	conf_check(&load);
-	window_check(&load);
-	interval_imply_stats(&load);
-	if (environ_names)
-		unknown_load(&load, environ_names);
-	if (load.bad > CA_CONFIG_REPORT_MAX && report) {
-		char line[128];
-
-		ca_text_format(line, sizeof(line),
-			       "CACHEALLOC_*: %d more bad settings are ignored and not shown",
-			       load.bad - CA_CONFIG_REPORT_MAX);
-		report(report_arg, line);
-	}
-	errno = saved;
-	return load.bad;
+	return ca_config_load_over(NULL, ret_config, env, env_arg, environ_names, report,
+				   report_arg);
 }

@@ -114,8 +114,9 @@ struct ca_config {
 	uint64_t oom_retry_ms;      /* how long to ask the driver again; 0: not at all */
 
 	/* variables with one purpose each */
-	struct ca_limit limit; /* of all device memory of the process, per device */
-	unsigned take_over;    /* enum ca_take_over, or-ed */
+	struct ca_limit limit;        /* of all device memory of the process, per device */
+	struct ca_limit forced_limit; /* the same, of a site's file; the smaller one holds */
+	unsigned take_over;           /* enum ca_take_over, or-ed */
 	enum ca_disable disable;
 	bool strict;
 	enum ca_log_level log_level;
@@ -127,6 +128,13 @@ struct ca_config {
 	char snapshot_file[CA_PATH_MAX]; /* pattern; empty: none */
 	unsigned snapshot_on;            /* enum ca_snapshot_on, or-ed */
 };
+
+static inline bool
+ca_config_is_limited(const struct ca_config *config)
+{
+	return config->limit.bytes || config->limit.share || config->forced_limit.bytes ||
+	       config->forced_limit.share;
+}
 
 /* Returns the value of an environment variable or NULL;
  * secure_getenv in the library, a table in tests. */

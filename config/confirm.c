@@ -212,6 +212,19 @@ is_implied(const struct ca_config *config, const struct ca_option *option)
 	       option->offset == offsetof(struct ca_config, async);
 }
 
+/* As a site's file has it. */
+static void
+confirm_forced(const struct ca_limit *limit, ca_report_fn *report, void *report_arg)
+{
+	char value[VALUE_BYTES], line[VALUE_BYTES + 64];
+
+	if (!limit->bytes && !limit->share)
+		return;
+	limit_print(value, limit);
+	ca_text_format(line, sizeof(line), "force CACHEALLOC_LIMIT=%s", value);
+	report(report_arg, line);
+}
+
 void
 ca_config_confirm(const struct ca_config *config, ca_report_fn *report, void *report_arg)
 {
@@ -238,5 +251,6 @@ ca_config_confirm(const struct ca_config *config, ca_report_fn *report, void *re
 			ca_text_format(line, sizeof(line), "CACHEALLOC_%s=%s", option->name, shown);
 		report(report_arg, line);
 	}
+	confirm_forced(&config->forced_limit, report, report_arg);
 	errno = saved;
 }

@@ -75,6 +75,8 @@ setup_build() {
 	shift
 	if [ -f "$coredata" ] && ninja -C "$folder" build.ninja >/dev/null 2>&1; then
 		[ ! /var/lib/dpkg/status -nt "$coredata" ] || meson setup --reconfigure "$folder"
+		# a user's own build has no tests
+		grep -q '^build tests/sim/' "$folder/build.ninja" || meson configure -Dtests=true "$folder"
 		return
 	fi
 	rm -rf "${folder:?}/meson-private" "$folder/meson-info"
@@ -89,31 +91,27 @@ setup_bindings() {
 		--retries 1 cuda-bindings && touch "$1/ok"; } </dev/null >"$1.log" 2>&1
 }
 
-# setup_ffmpeg LOG: a program of others' that opens libcuda by itself (128 packages, 77 MB on a system that has nothing).
-# False when it cannot be installed; the reason stands in LOG and the tests that wanted it are skipped.
-setup_ffmpeg() {
-	local obstacle
-	! command -v ffmpeg >/dev/null || return 0
+# setup_extra LOG PACKAGE...: programs of others' for some of the tests. False when they cannot be installed; the reason
+# stands in LOG and the tests that wanted them are skipped.
+setup_extra() {
+	local log=$1 obstacle
+	shift
 	obstacle=$(setup_obstacle)
 	if [ -n "$obstacle" ]; then
-		echo "$obstacle" >"$1"
+		echo "$obstacle" >"$log"
 		return 1
 	fi
-	setup_install ffmpeg </dev/null >"$1" 2>&1
+	setup_install "$@" </dev/null >"$log" 2>&1
 }
-
-# setup_browser LOG: Debian's Chromium, for the page of `cachealloc report` (25 packages, 125 MB on a system that has
-# nothing). False when it cannot be installed; the reason stands in LOG and the tests that wanted it are skipped.
+# A program that opens libcuda by itself (128 packages, 77 MB on a system that has nothing).
+setup_ffmpeg() { command -v ffmpeg >/dev/null || setup_extra "$1" ffmpeg; }
+# Chromium, for the page of `cachealloc report` (25 packages, 125 MB on a system that has nothing).
 setup_browser() {
-	local obstacle
-	if command -v chromium >/dev/null && command -v chromedriver >/dev/null && "$PYTHON" -c 'import selenium' 2>/dev/null; then return; fi
-	obstacle=$(setup_obstacle)
-	if [ -n "$obstacle" ]; then
-		echo "$obstacle" >"$1"
-		return 1
-	fi
-	setup_install chromium chromium-driver python3-selenium </dev/null >"$1" 2>&1
+	{ command -v chromium && command -v chromedriver && "$PYTHON" -c 'import selenium'; } >/dev/null 2>&1 ||
+		setup_extra "$1" chromium chromium-driver python3-selenium
 }
+# Makes a Debian system in a folder, for scripts/test.sh --long.
+setup_debootstrap() { command -v debootstrap >/dev/null || setup_extra "$1" debootstrap; }
 
 # cuda.h as it was and as it is: the oldest and the newest headers of each generation that there are packages of.
 HEADERS="nvidia-cuda-runtime-cu11==11.7.99 nvidia-cuda-runtime-cu11==11.8.89 nvidia-cuda-runtime-cu12==12.0.107

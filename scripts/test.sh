@@ -45,6 +45,8 @@ setup_drivers build-drivers ||
 	say "NVIDIA's driver library cannot be had in every version (build-drivers.log): the others will not be tested"
 setup_viewers build-viewers ||
 	say "others' readers of snapshots cannot be had (build-viewers.log): their tests will be skipped"
+[ -z "$long" ] || setup_debootstrap build-debootstrap.log ||
+	say "debootstrap cannot be installed (build-debootstrap.log): nothing will be installed in a system of its own"
 [ -z "$long" ] || setup_torch build-torch ||
 	say "PyTorch's package cannot be had (build-torch.log): its test will be skipped"
 

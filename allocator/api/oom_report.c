@@ -70,7 +70,7 @@ ca_report_fill(struct ca_space *space, uint64_t requested, struct ca_report *ret
 
 	report.known =
 		!driver->memory_info(driver->self, space->context, &report.free, &report.total);
-	report.allowed = ca_limit_allowed(space, &report.by_limit);
+	report.allowed = ca_limit_allowed(space, &report.limit_kind);
 	ca_heap_stats(heap, report.device, &stats);
 	report.live = stats.allocated_bytes.current;
 	report.reserved = stats.reserved_bytes.current;

@@ -23,17 +23,17 @@ enum { CA_REPORT_STREAMS = 4 };
 /* Sizes in bytes; of the device, unless said otherwise. */
 struct ca_report {
 	unsigned device;
-	bool known;         /* the driver told the next two */
-	uint64_t total;     /* capacity */
-	uint64_t free;      /* left to the driver */
-	uint64_t allowed;   /* by the smaller limit that the user set; 0: none */
-	bool by_limit;      /* that is CACHEALLOC_LIMIT */
-	uint64_t requested; /* by the call */
-	uint64_t live;      /* allocated by the program, after rounding */
-	uint64_t reserved;  /* held from the driver */
-	uint64_t largest;   /* free block */
-	uint64_t clean;     /* free, and finished by all streams */
-	uint64_t waiting;   /* freed, and not known to be finished */
+	bool known;                    /* the driver told the next two */
+	uint64_t total;                /* capacity */
+	uint64_t free;                 /* left to the driver */
+	uint64_t allowed;              /* by the smallest limit that is set; 0: none */
+	enum ca_limit_kind limit_kind; /* that limit's */
+	uint64_t requested;            /* by the call */
+	uint64_t live;                 /* allocated by the program, after rounding */
+	uint64_t reserved;             /* held from the driver */
+	uint64_t largest;              /* free block */
+	uint64_t clean;                /* free, and finished by all streams */
+	uint64_t waiting;              /* freed, and not known to be finished */
 	/* those that most of it waits for, largest first; in the request's context */
 	struct ca_report_stream streams[CA_REPORT_STREAMS];
 	unsigned n_streams;

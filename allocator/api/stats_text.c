@@ -144,13 +144,15 @@ put_device(struct out *out, const struct ca_emit_device *device)
 }
 
 int
-ca_emit_stats_json(const struct ca_emit_device *devices, unsigned count, ca_emit_write_fn *write,
-		   void *arg)
+ca_emit_stats_json(const struct ca_emit_process *process, const struct ca_emit_device *devices,
+		   unsigned count, ca_emit_write_fn *write, void *arg)
 {
 	struct out out = { .write = write, .arg = arg };
 	unsigned i;
 
-	put(&out, "{\"format\":\"stats\",\"format_version\":1,\"devices\":[");
+	put(&out, "{\"format\":\"stats\",\"format_version\":1");
+	put_string(&out, "site_conf", process->site_conf);
+	put(&out, ",\"devices\":[");
 	for (i = 0; i < count; i++) {
 		if (i)
 			put(&out, ",");
@@ -297,6 +299,11 @@ ca_emit_stats_table(const struct ca_emit_process *process, const struct ca_emit_
 	put(&out, "\n");
 	for (i = 0; i < count; i++)
 		table_device(&out, &devices[i], process);
+	if (process->site_conf) {
+		put(&out, "site    settings of ");
+		put(&out, process->site_conf);
+		put(&out, "\n");
+	}
 	out_flush(&out);
 	return out.error;
 }

@@ -20,10 +20,6 @@ struct ca_emit_device {
 	const struct ca_stats *stats;
 };
 
-/* One line, ended by a newline. */
-int ca_emit_stats_json(const struct ca_emit_device *devices, unsigned count,
-		       ca_emit_write_fn *write, void *arg);
-
 /* A reason, and what changes it: lines to be read in the table; "" is left out. */
 enum { CA_EMIT_NOTE = 72 };
 struct ca_emit_note {
@@ -35,12 +31,18 @@ struct ca_emit_process {
 	const char *program; /* NULL: left out */
 	long pid;
 	uint64_t elapsed_ns;          /* since the library's first hooked call */
+	const char *site_conf;        /* path of the site's file in effect; NULL: none is */
 	struct ca_emit_note passed;   /* why requests went straight to the driver */
 	struct ca_emit_note finished; /* the setting by which only finished memory is reused */
 };
 
+/* One line, ended by a newline. */
+int ca_emit_stats_json(const struct ca_emit_process *process, const struct ca_emit_device *devices,
+		       unsigned count, ca_emit_write_fn *write, void *arg);
+
 /* Columns current, peak and total for each device, then calls and time; then, where there were any,
- * what was passed on, what the driver served itself, and why only finished memory is reused. */
+ * what was passed on, what the driver served itself, why only finished memory is reused, and the
+ * site's file. */
 int ca_emit_stats_table(const struct ca_emit_process *process, const struct ca_emit_device *devices,
 			unsigned count, ca_emit_write_fn *write, void *arg);
 

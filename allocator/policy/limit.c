@@ -20,8 +20,8 @@ has_fraction(const struct ca_config *config)
 bool
 ca_limit_is_set(const struct ca_config *config)
 {
-	return config->disable == CA_DISABLE_OFF && (config->limit.bytes || config->limit.share ||
-						     has_fraction(config) || config->gc_threshold);
+	return config->disable == CA_DISABLE_OFF &&
+	       (ca_config_is_limited(config) || has_fraction(config) || config->gc_threshold);
 }
 
 int
@@ -53,14 +53,22 @@ ca_limit_share(uint64_t total, uint64_t share)
 
 /* UINT64_MAX: none, or not known yet. */
 static uint64_t
-limit_of_all(const struct ca_space *space)
+limit_bytes(const struct ca_limit *limit, uint64_t total)
 {
-	const struct ca_limit *limit = &space->heap->config.limit;
-	uint64_t total = space->device->total_bytes;
-
 	if (limit->bytes)
 		return limit->bytes;
 	return limit->share && total ? ca_limit_share(total, limit->share) : UINT64_MAX;
+}
+
+/* The user's or the site's. */
+static uint64_t
+limit_of_all(const struct ca_space *space)
+{
+	const struct ca_config *config = &space->heap->config;
+	uint64_t total = space->device->total_bytes;
+
+	return ca_least(limit_bytes(&config->limit, total),
+			limit_bytes(&config->forced_limit, total));
 }
 
 static uint64_t
@@ -100,7 +108,7 @@ ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_byte
 	const struct ca_device *device = space->device;
 	uint64_t limit, used;
 
-	if (!heap->config.limit.bytes && !heap->config.limit.share)
+	if (!ca_config_is_limited(&heap->config))
 		return;
 	CA_HEAP_LOCKED(heap);
 	ca_limit_update_locked(space);
@@ -111,13 +119,19 @@ ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_byte
 }
 
 uint64_t
-ca_limit_allowed(struct ca_space *space, bool *ret_is_limit)
+ca_limit_allowed(struct ca_space *space, enum ca_limit_kind *ret_kind)
 {
-	uint64_t all, own;
+	const struct ca_config *config = &space->heap->config;
+	uint64_t all, fraction;
 
 	CA_HEAP_LOCKED(space->heap);
 	all = limit_of_all(space);
-	own = limit_of_fraction(space);
-	*ret_is_limit = all <= own;
-	return ca_least(all, own) == UINT64_MAX ? 0 : ca_least(all, own);
+	fraction = limit_of_fraction(space);
+	if (all > fraction)
+		*ret_kind = CA_LIMIT_FRACTION;
+	else if (all < limit_bytes(&config->limit, space->device->total_bytes))
+		*ret_kind = CA_LIMIT_FORCED;
+	else
+		*ret_kind = CA_LIMIT_OWN;
+	return ca_least(all, fraction) == UINT64_MAX ? 0 : ca_least(all, fraction);
 }

@@ -98,8 +98,13 @@ void ca_charge_restore(struct ca_space *space, enum ca_charge_kind kind, uint64_
 		       uint64_t bytes);
 /* The figures of cuMemGetInfo become those that CACHEALLOC_LIMIT leaves, if they are less. */
 void ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_bytes);
-/* The smaller limit of segments in bytes, 0: none; *ret_is_limit: it is CACHEALLOC_LIMIT. */
-uint64_t ca_limit_allowed(struct ca_space *space, bool *ret_is_limit);
+enum ca_limit_kind {
+	CA_LIMIT_OWN,      /* CACHEALLOC_LIMIT */
+	CA_LIMIT_FORCED,   /* the same of a site's file */
+	CA_LIMIT_FRACTION, /* per_process_memory_fraction */
+};
+/* The smallest limit of segments in bytes, 0: none. */
+uint64_t ca_limit_allowed(struct ca_space *space, enum ca_limit_kind *ret_kind);
 /*
  * Automatic trims (max_cached_mb, trim_idle_ms, trim_every, garbage_collection_threshold) that are
  * due in the space. `may_wait`: the program frees memory of the space by a call for which the

@@ -50,7 +50,8 @@ def prepend(path, before):
 def environment(library, sim_folder, changes, environ=None):
     """The program's environment: our library preloaded before all others, the simulator found first."""
     if any(character in library for character in ": "):
-        raise UsageError(f"{library}: LD_PRELOAD cannot name a path with a space or a colon")
+        raise UsageError(f"{library}: LD_PRELOAD cannot name a path with a space or a colon; --library may name "
+                         "a link to it")
     env = dict(os.environ if environ is None else environ)
     env["LD_PRELOAD"] = prepend(library, env.get("LD_PRELOAD"))
     if sim_folder:

@@ -76,6 +76,11 @@ def dispatch(argv):
     return VERBS[verb][0](rest)
 
 
+def script():
+    """The command of a Python package."""
+    return main(sys.argv[1:])
+
+
 def main(argv):
     # Python ignores SIGPIPE; the program that `run` becomes must not inherit that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)

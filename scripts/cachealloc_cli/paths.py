@@ -2,8 +2,8 @@
 """Where the library, the simulator and the option table are, relative to this command.
 
 Uninstalled: this file is SOURCES/scripts/cachealloc_cli/paths.py and the build is $CACHEALLOC_BUILD or
-SOURCES/build. Installed: PREFIX/share/cachealloc/cachealloc_cli/paths.py and PREFIX/lib*. So the whole can be
-moved to another folder.
+SOURCES/build. Installed: PREFIX/share/cachealloc/cachealloc_cli/paths.py and PREFIX/lib*; in a Python package all of it
+is in one folder. So the whole can be moved to another folder.
 """
 
 import glob
@@ -18,8 +18,13 @@ class NotFound(Exception):
     """One sentence: what was looked for, and where."""
 
 
+def in_package():
+    """True in a Python package: the library is beside this file."""
+    return os.path.isfile(os.path.join(HERE, LIBRARY_NAME))
+
+
 def uninstalled():
-    return os.path.isfile(os.path.join(SOURCES, "meson.build"))
+    return not in_package() and os.path.isfile(os.path.join(SOURCES, "meson.build"))
 
 
 def build():
@@ -30,6 +35,7 @@ def build():
 def _library_candidates():
     if os.environ.get("CACHEALLOC_BUILD") or uninstalled():
         yield os.path.join(build(), "shim", LIBRARY_NAME)
+    yield os.path.join(HERE, LIBRARY_NAME)
     prefix = os.path.dirname(os.path.dirname(HERE))
     prefix = os.path.dirname(prefix) if os.path.basename(prefix) == "share" else prefix
     for pattern in ("lib", "lib64", "lib/*-linux-gnu"):
@@ -51,7 +57,7 @@ def library(given=None):
 
 def simulator():
     """Folder of the simulated libcuda.so.1. Raises NotFound."""
-    candidates = [os.path.join(build(), "tests", "sim")]
+    candidates = [os.path.join(build(), "tests", "sim")] if os.environ.get("CACHEALLOC_BUILD") or uninstalled() else []
     try:
         candidates.append(os.path.join(os.path.dirname(library()), "cachealloc", "sim"))
     except NotFound:
@@ -60,7 +66,7 @@ def simulator():
         if os.path.isfile(os.path.join(folder, "libcuda.so.1")):
             return folder
     raise NotFound("the simulated driver libcuda.so.1 was not found in " + " or ".join(candidates)
-                   + "; it is built with the tests")
+                   + "; -Dsimulator=enabled and -Dtests=true build it")
 
 
 def replay():
@@ -68,7 +74,9 @@ def replay():
     candidates = []
     if os.environ.get("CACHEALLOC_BUILD") or uninstalled():
         candidates.append(os.path.join(build(), "allocator", "cachealloc-replay"))
-    if not uninstalled():
+    if in_package():
+        candidates.append(os.path.join(HERE, "cachealloc-replay"))
+    elif not uninstalled():
         prefix = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
         candidates.append(os.path.join(prefix, "bin", "cachealloc-replay"))
     for path in candidates:
@@ -78,7 +86,10 @@ def replay():
 
 
 def options():
-    """The table of settings, generated from config/options.def: scripts/, or share/cachealloc/ when installed."""
+    """The table of settings, generated from config/options.def: scripts/, or share/cachealloc/ when installed, or in the
+    Python package."""
+    if in_package():
+        return os.path.join(HERE, "options.json")
     return os.path.join(os.path.dirname(HERE), "options.json")
 
 

@@ -94,9 +94,9 @@ class BadSettings(UsageError):
 
 # In a process of its own, preloaded: the library cannot be loaded later, and one for another machine, or one that wants
 # another loaded first, ends only that process.
-_CHECK = """
+_ASK = """
 import ctypes, sys
-check = ctypes.CDLL(None).cachealloc_check_settings
+check = ctypes.CDLL(None)[sys.argv[1]]
 check.restype, check.argtypes = ctypes.c_size_t, (ctypes.c_char_p, ctypes.c_size_t)
 text = ctypes.create_string_buffer(1 << 17)
 check(text, len(text))
@@ -107,11 +107,22 @@ sys.stdout.buffer.write(text.value)
 def faults(library, environ):
     """What the library would say of the CACHEALLOC_ variables in `environ`, line by line: there is one parser, and it
     is asked. None where it cannot be (a library of another machine, or an older one)."""
+    return ask(library, "cachealloc_check_settings", environ)
+
+
+def site_notes(library):
+    """[(is it a problem?, phrase)] about the file of the site's settings, of which the library was built with the path."""
+    lines = ask(library, "cachealloc_site_conf", {}) if library else None
+    return [(not line.endswith(" is read before the environment"), line) for line in lines or ()]
+
+
+def ask(library, function, environ):
+    """The lines that a function of the library writes, with the CACHEALLOC_ variables of `environ`, or None."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     env["LD_PRELOAD"] = library
     env.update((name, value) for name, value in environ.items() if name.startswith(PREFIX))
     try:
-        done = subprocess.run([sys.executable, "-I", "-S", "-c", _CHECK], env=env, timeout=20, check=False,
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", _ASK, function], env=env, timeout=20, check=False,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None

@@ -114,8 +114,8 @@ def pytorch_notes(environ):
 
 
 def environment_notes(environ, library=None):
-    """[(is it a problem?, phrase)] about the environment that the program would inherit."""
-    notes = settings_notes(environ, library) + pytorch_notes(environ)
+    """[(is it a problem?, phrase)] about the environment that the program would inherit, and the site's settings."""
+    notes = settings.site_notes(library) + settings_notes(environ, library) + pytorch_notes(environ)
     if environ.get("CACHEALLOC_DISABLE") not in (None, "", "0", "off", "false"):
         notes.append((True, f"CACHEALLOC_DISABLE={environ['CACHEALLOC_DISABLE']}: every call is passed through"))
     for path in re.split("[: ]+", environ.get("LD_PRELOAD", "")):

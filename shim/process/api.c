@@ -10,6 +10,7 @@
 #include "shim/bind/hooks.h"
 #include "shim/bind/scope.h"
 #include "shim/process/lifecycle.h"
+#include "shim/process/site_conf.h"
 #include "shim/process/stats_file.h"
 
 CA_EXPORT const char *
@@ -42,6 +43,16 @@ cachealloc_check_settings(char *text, size_t size)
 
 	ca_emit_to_buffer(&buffer, "", 0);
 	ca_config_load(&config, get_environment, NULL, environ, add_line, &buffer);
+	return buffer.length;
+}
+
+CA_EXPORT size_t
+cachealloc_site_conf(char *text, size_t size)
+{
+	struct ca_emit_buffer buffer = { .text = text, .size = size };
+
+	ca_emit_to_buffer(&buffer, "", 0);
+	ca_site_conf_describe(add_line, &buffer);
 	return buffer.length;
 }
 

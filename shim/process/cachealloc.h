@@ -20,6 +20,12 @@ const char *cachealloc_version(void);
  */
 size_t cachealloc_check_settings(char *text, size_t size);
 /*
+ * Reads the file of the site's settings as it is now, and writes a line that it is read, or why it
+ * is not, and one for each bad setting in it, each ended by a newline; terminated and cut at `size`
+ * bytes. Returns the length of the whole text; 0: there is no such file. Nothing takes effect.
+ */
+size_t cachealloc_site_conf(char *text, size_t size);
+/*
  * Gives cached segments that the device has finished with back to the driver, largest first, until
  * at most `keep_bytes` stay cached; and under async:keep what each default pool keeps beyond that.
  * Returns the bytes given back; 0 while a stream captures, or

@@ -2,7 +2,7 @@
 /*
  * One word tells the state: not begun, being made (then it is the maker's pid, so that a child
  * forked in that moment does not wait for a thread it does not have), or made. The maker reads the
- * environment twice: once to learn where log lines go, once to report.
+ * settings twice: once to learn where log lines go, once to report.
  */
 #include "shim/process/lifecycle.h"
 
@@ -24,6 +24,7 @@
 #include "shim/process/introduce.h"
 #include "shim/process/oom_message.h"
 #include "shim/process/registration_listener.h"
+#include "shim/process/site_conf.h"
 #include "shim/process/snapshots.h"
 #include "shim/process/stats_file.h"
 #include "shim/process/tracing.h"
@@ -81,9 +82,16 @@ get_environment(void *arg, const char *name)
 static void
 report_setting(void *arg, const char *line)
 {
-	const bool *strict = arg;
+	const bool *fatal = arg;
 
-	ca_log(*strict ? CA_LOG_ERROR : CA_LOG_WARN, "%s", line);
+	ca_log(*fatal ? CA_LOG_ERROR : CA_LOG_WARN, "%s", line);
+}
+
+/* Never fatal: the program's user did nothing wrong. */
+static void
+report_site(void *arg, const char *line)
+{
+	ca_warn("%s", line);
 }
 
 static void
@@ -100,20 +108,29 @@ report_config(void *arg, const char *line)
 static void
 read_configuration(struct ca_config *config)
 {
+	const struct ca_site *site;
 	enum ca_log_level level;
-	int bad = ca_config_load(config, get_environment, NULL, environ, report_nothing, NULL);
+	bool bad, fatal;
 
+	ca_site_conf_read();
+	site = ca_site_conf();
+	bad = ca_config_load_over(site, config, get_environment, NULL, environ, report_nothing,
+				  NULL);
+	fatal = bad && config->strict;
 	level = config->log_level;
-	if (bad && config->strict && level < CA_LOG_ERROR)
+	if (fatal && level < CA_LOG_ERROR)
 		level = CA_LOG_ERROR;
 	ca_log_configure(level, config->log_file);
-	if (bad)
-		ca_config_load(config, get_environment, NULL, environ, report_setting,
-			       &config->strict);
-	if (bad && config->strict)
+	ca_site_conf_report(report_site, NULL);
+	if (bad || site)
+		ca_config_load_over(site, config, get_environment, NULL, environ, report_setting,
+				    &fatal);
+	if (fatal)
 		_exit(EXIT_BAD_CONFIGURATION);
 	if (ca_log_enabled(CA_LOG_INFO)) {
 		ca_introduce_library();
+		if (site)
+			ca_info("settings of the site: %s", ca_site_conf_path());
 		ca_config_confirm(config, report_config, NULL);
 	}
 	ca_take_over_report();
@@ -154,8 +171,7 @@ make(void)
 	process.has_extras =
 		process.caches && (process.config.free_sync_host || process.config.poison ||
 				   ca_auto_trim_is_wanted(&process.config));
-	process.limited =
-		process.caches && (process.config.limit.bytes || process.config.limit.share);
+	process.limited = process.caches && ca_config_is_limited(&process.config);
 	ca_tracing_start(&process.config, process.heap);
 	process.ticks = process.fills || process.config.stats_interval_ns || ca_tracing_tracer ||
 			ca_snapshots_tick_wanted(&process.config) ||

@@ -15,6 +15,7 @@
 #include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
 #include "shim/process/lifecycle.h"
+#include "shim/process/site_conf.h"
 #include "shim/process/snapshots.h"
 #include "shim/process/tracing.h"
 
@@ -140,6 +141,21 @@ print_next_steps(void)
 			again);
 }
 
+static void
+print_limit(const struct ca_report *report)
+{
+	if (report->limit_kind == CA_LIMIT_FORCED)
+		ca_warn("hint: %s allows %s on this device, and no variable raises that; cached "
+			"memory is given up first: use less",
+			ca_site_conf_path(), SIZE(report->allowed));
+	else
+		ca_warn("hint: %s allows %s on this device, cached memory is given up first: raise "
+			"it, or use less",
+			report->limit_kind == CA_LIMIT_OWN ? "CACHEALLOC_LIMIT"
+							   : "per_process_memory_fraction",
+			SIZE(report->allowed));
+}
+
 /* The cause that explains most, and what to do about it. */
 static void
 print_hint(const struct ca_report *report)
@@ -150,10 +166,7 @@ print_hint(const struct ca_report *report)
 	if (report->tried.capture)
 		ca_warn("hint: allocate before the capture begins");
 	else if (report->tried.rejected_by_us)
-		ca_warn("hint: %s allows %s on this device, cached memory is given up first: raise "
-			"it, or use less",
-			report->by_limit ? "CACHEALLOC_LIMIT" : "per_process_memory_fraction",
-			SIZE(report->allowed));
+		print_limit(report);
 	else if (report->known && report->live + report->requested > report->total)
 		ca_warn("hint: live memory alone exceeds the device: %s allocated and %s asked for "
 			"are more than %s; use less (a smaller batch), or a larger device",

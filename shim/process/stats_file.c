@@ -23,6 +23,7 @@
 #include "shim/driver/driver_table.h"
 #include "shim/process/explain.h"
 #include "shim/process/introduce.h"
+#include "shim/process/site_conf.h"
 #include "shim/process/tracing.h"
 #include "shim/state/process.h"
 
@@ -166,11 +167,12 @@ int
 ca_dump_json(struct ca_heap *heap, char *text, size_t size, size_t *ret_length)
 {
 	struct ca_emit_buffer buffer = { .text = text, .size = size };
+	struct ca_emit_process process = { .site_conf = ca_site_conf_path() };
 	struct values values;
 	int rc;
 
 	gather(heap, &values);
-	rc = ca_emit_stats_json(values.devices, values.count, ca_emit_to_buffer, &buffer);
+	rc = ca_emit_stats_json(&process, values.devices, values.count, ca_emit_to_buffer, &buffer);
 	if (!rc)
 		*ret_length = buffer.length;
 	return rc;
@@ -209,7 +211,7 @@ write_file(const struct ca_emit_process *process, const struct values *values)
 	if (fd < 0)
 		return;
 	if (is_json(config->stats_file))
-		rc = ca_emit_stats_json(values->devices, values->count, write_to, &fd);
+		rc = ca_emit_stats_json(process, values->devices, values->count, write_to, &fd);
 	else
 		rc = ca_emit_stats_table(process, values->devices, values->count, write_to, &fd);
 	if (rc)
@@ -226,6 +228,7 @@ write_all(struct ca_heap *heap)
 		.program = program_invocation_short_name,
 		.pid = getpid(),
 		.elapsed_ns = now_ns() - begun_ns,
+		.site_conf = ca_site_conf_path(),
 	};
 	int fd = STDERR_FILENO;
 

@@ -13,7 +13,8 @@ from conftest import LIBRARY
 TLS_MAX = 640
 # libc's own parts on x86-64 and aarch64; before glibc 2.34 libdl and libpthread were files of their own
 LIBC = re.compile(r"^(libc\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux[\w-]*\.so\.\d)$")
-OURS = {"dlsym", "dlvsym", "cachealloc_check_settings", "cachealloc_trim", "cachealloc_stats_json", "cachealloc_version"}
+OURS = {"dlsym", "dlvsym", "cachealloc_check_settings", "cachealloc_site_conf", "cachealloc_trim", "cachealloc_stats_json",
+        "cachealloc_version"}
 SANITIZERS = re.compile(r"NEEDED.*lib(asan|ubsan|tsan)")
 
 

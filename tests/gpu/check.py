@@ -123,7 +123,7 @@ def first_device(result):
 def part_build(_):
     meson, ninja = tool("meson"), tool("ninja")
     if not (BUILD / "build.ninja").exists():
-        must([meson, "setup", BUILD, "-Dtests=false"])
+        must([meson, "setup", BUILD])
     must([ninja, "-C", BUILD])
     sources = {name: str(program(name, *options).name) for name, options in
                (("runtime", ("-cudart=static",)), ("runtime", ("-cudart=shared",)), ("latency", ()), ("native", ()),

@@ -34,11 +34,13 @@ test_json(void **state)
 		{ .index = 0, .name = "a \"b\"\\\n\001", .uuid = NULL, .stats = &stats },
 		{ .index = 3, .name = NULL, .uuid = "GPU-1", .stats = &stats },
 	};
+	struct ca_emit_process process = { .site_conf = "/etc/a.conf" };
 	const char *start =
-		"{\"format\":\"stats\",\"format_version\":1,\"devices\":[{\"index\":0,"
+		"{\"format\":\"stats\",\"format_version\":1,\"site_conf\":\"/etc/a.conf\","
+		"\"devices\":[{\"index\":0,"
 		"\"name\":\"a \\\"b\\\"\\\\\\u000a\\u0001\",\"uuid\":null,\"version\":\"";
 
-	assert_int_equal(ca_emit_stats_json(devices, 2, ca_emit_to_buffer, &buffer), 0);
+	assert_int_equal(ca_emit_stats_json(&process, devices, 2, ca_emit_to_buffer, &buffer), 0);
 	assert_int_equal(buffer.length, strlen(text));
 	assert_memory_equal(text, start, strlen(start));
 	assert_non_null(strstr(text, "\"alloc_calls\":812443,\"free_calls\":811902,"));
@@ -55,8 +57,10 @@ test_json(void **state)
 	CA_STATS_GAUGES(X)
 #undef X
 	buffer.length = 0;
-	assert_int_equal(ca_emit_stats_json(NULL, 0, ca_emit_to_buffer, &buffer), 0);
-	assert_string_equal(text, "{\"format\":\"stats\",\"format_version\":1,\"devices\":[]}\n");
+	process.site_conf = NULL;
+	assert_int_equal(ca_emit_stats_json(&process, NULL, 0, ca_emit_to_buffer, &buffer), 0);
+	assert_string_equal(text, "{\"format\":\"stats\",\"format_version\":1,\"site_conf\":null,"
+				  "\"devices\":[]}\n");
 }
 
 static void
@@ -80,6 +84,11 @@ test_table(void **state)
 	assert_non_null(strstr(text, "reuse   only finished memory: memory of another process"));
 	assert_null(strstr(text, "passed"));
 	assert_null(strstr(text, "other  "));
+	assert_null(strstr(text, "site"));
+	process.site_conf = "/etc/a.conf";
+	buffer.length = 0;
+	assert_int_equal(ca_emit_stats_table(&process, &device, 1, ca_emit_to_buffer, &buffer), 0);
+	assert_non_null(strstr(text, "\nsite    settings of /etc/a.conf\n"));
 	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
 		assert_true(strlen(line) <= 80);
 }
@@ -115,9 +124,10 @@ test_writer_fails(void **state)
 {
 	struct ca_stats stats = sample();
 	struct ca_emit_device device = { .stats = &stats };
+	struct ca_emit_process process = { 0 };
 	int calls = 0;
 
-	assert_int_equal(ca_emit_stats_json(&device, 1, broken_pipe, &calls), -EPIPE);
+	assert_int_equal(ca_emit_stats_json(&process, &device, 1, broken_pipe, &calls), -EPIPE);
 	assert_int_equal(calls, 1);
 }
 

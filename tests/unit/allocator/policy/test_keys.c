@@ -62,7 +62,7 @@ test_a_limit_is_out_of_memory_and_cached_memory_goes_first(void **state)
 	a = fixture_alloc(&f, 60 * MIB);
 	assert_int_equal(ca_alloc(f.space, 60 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
 	ca_report_fill(f.space, 60 * MIB, &report);
-	assert_true(report.tried.rejected_by_us && report.by_limit);
+	assert_true(report.tried.rejected_by_us && report.limit_kind == CA_LIMIT_OWN);
 	assert_int_equal(report.allowed, 100 * MIB);
 	assert_int_equal(fixture_sums(&f).calls[CA_MODEL_TAKE], 1); /* the driver was not asked */
 	fixture_free(&f, a);
