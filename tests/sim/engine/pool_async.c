@@ -118,15 +118,22 @@ is_import(const struct sim_mem *mem)
 	return mem->info.kind == SIM_MEM_OPENED;
 }
 
-/* A pool's memory belongs to its heap again; the record stays until the operation has run. */
+/* A pool's memory belongs to its heap again; the record stays until the operation has run. For the
+ * oracle its next owner comes after what its own allocation came after: memory behind a small block
+ * was last written by the free before that. */
 static void
 pool_mem_leave(struct sim_mem *mem, struct sim_op *op, const struct sim_stream *stream)
 {
+	struct sim_place *freed;
+
 	if (is_import(mem)) { /* found where it is mapped */
 		mem->pool->used -= mem->n_taken;
 		return;
 	}
-	sim_heap_give_locked(mem->pool, mem, sim_place_of_locked(op, stream));
+	freed = sim_place_of_locked(op, stream);
+	if (sim_oracle_on() && mem->born)
+		sim_vc_join(&freed->vc, &mem->born->vc);
+	sim_heap_give_locked(mem->pool, mem, freed);
 	mem->next_leaving = sim_g.leaving;
 	sim_g.leaving = mem;
 }

@@ -111,6 +111,22 @@ test_opportunistic(void **state)
 	assert_int_equal(fx.n_races, 0);
 }
 
+/* What lies behind a small block was last written by the free before it, which the pool saw to: the
+ * next owner of both comes after that free, too, though no stream does. */
+static void
+test_opportunistic_behind_a_smaller_block(void **state)
+{
+	CUmemoryPool pool = must_pool_with(SIM_POOL_OPPORTUNISTIC);
+	CUdeviceptr p = must_take(pool, 512, s);
+
+	must_free(p, s);
+	run_all();
+	assert_int_equal(must_take(pool, 400, t), p);
+	must_free(p, t);
+	assert_int_equal(must_take(pool, 512, t), p);
+	assert_int_equal(fx.n_races, 0);
+}
+
 /* A wait is put in only where there is no other memory, and runs. */
 static void
 test_internal(void **state)
@@ -351,6 +367,7 @@ main(void)
 		T(test_follow_event_recorded_too_early),
 		T(test_follow_legacy_stream),
 		T(test_opportunistic),
+		T(test_opportunistic_behind_a_smaller_block),
 		T(test_internal),
 		T(test_internal_teaches_nothing),
 		T(test_no_rule_is_out_of_memory),
