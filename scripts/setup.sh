@@ -81,13 +81,17 @@ setup_build() {
 	meson setup "$@" "$folder"
 }
 
-# setup_bindings FOLDER: a virtual environment with NVIDIA's Python driver bindings. False when the package
-# index cannot be reached; the reason stands in FOLDER.log and the test that wanted them is skipped.
-setup_bindings() {
-	[ ! -e "$1/ok" ] || return 0
+# setup_venv FOLDER PACKAGE...: a virtual environment with these Python packages. False when the package index cannot be
+# reached; the reason stands in FOLDER.log and the tests that wanted them are skipped.
+setup_venv() {
+	[ "$(cat "$1/ok" 2>/dev/null)" != "${*:2}" ] || return 0
 	{ "$PYTHON" -m venv "$1" && "$1/bin/pip" --disable-pip-version-check --no-input install --timeout 20 \
-		--retries 1 cuda-bindings && touch "$1/ok"; } </dev/null >"$1.log" 2>&1
+		--retries 1 "${@:2}" && echo "${*:2}" >"$1/ok"; } </dev/null >"$1.log" 2>&1
 }
+
+# NVIDIA's own Python layers over the driver, 40 MB to fetch; and numba-cuda, 90 MB, for scripts/test.sh --long.
+setup_clients() { setup_venv "$1" cuda-bindings cuda-core; } # FOLDER
+setup_numba() { setup_venv "$1" cuda-bindings numba-cuda; }   # FOLDER
 
 # setup_ffmpeg LOG: a program of others' that opens libcuda by itself (128 packages, 77 MB on a system that has nothing).
 # False when it cannot be installed; the reason stands in LOG and the tests that wanted it are skipped.
