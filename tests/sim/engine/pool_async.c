@@ -18,6 +18,8 @@
  */
 #include "tests/sim/engine/pool.h"
 
+/* All that the memory takes of its pool: the bytes behind a request have a last writer, too, which
+ * is the one that its next owner is known to come after. */
 static struct sim_work
 edge_work(enum sim_work_kind kind, const char *name, const struct sim_mem *mem)
 {
@@ -26,7 +28,7 @@ edge_work(enum sim_work_kind kind, const char *name, const struct sim_mem *mem)
 		.name = name,
 		.a = { mem->info.base, mem->info.id },
 		.touch = { { .addr = mem->info.base,
-			     .n_bytes = mem->info.n_bytes,
+			     .n_bytes = mem->pool ? mem->n_taken : mem->info.n_bytes,
 			     .access = SIM_WRITE } },
 		.n_touches = 1,
 	};
@@ -118,22 +120,15 @@ is_import(const struct sim_mem *mem)
 	return mem->info.kind == SIM_MEM_OPENED;
 }
 
-/* A pool's memory belongs to its heap again; the record stays until the operation has run. For the
- * oracle its next owner comes after what its own allocation came after: memory behind a small block
- * was last written by the free before that. */
+/* A pool's memory belongs to its heap again; the record stays until the operation has run. */
 static void
 pool_mem_leave(struct sim_mem *mem, struct sim_op *op, const struct sim_stream *stream)
 {
-	struct sim_place *freed;
-
 	if (is_import(mem)) { /* found where it is mapped */
 		mem->pool->used -= mem->n_taken;
 		return;
 	}
-	freed = sim_place_of_locked(op, stream);
-	if (sim_oracle_on() && mem->born)
-		sim_vc_join(&freed->vc, &mem->born->vc);
-	sim_heap_give_locked(mem->pool, mem, freed);
+	sim_heap_give_locked(mem->pool, mem, sim_place_of_locked(op, stream));
 	mem->next_leaving = sim_g.leaving;
 	sim_g.leaving = mem;
 }
