@@ -131,6 +131,18 @@ setup_header() { # FOLDER VENV PACKAGE==VERSION
 	mkdir -p "$target" && mv "$parts"/nvidia/c*/{include,lib} "$target/" && rm -rf "$parts"
 }
 
+# setup_rmm FOLDER VENV: RAPIDS's memory resources, as headers: a Python package of 4 MB, unpacked. False when it cannot be
+# had; the reason stands in FOLDER.log and its test is skipped.
+setup_rmm() {
+	[ ! -d "$1/librmm" ] || return 0
+	rm -rf "$1" && mkdir -p "$1/parts"
+	{ { [ -x "$2/bin/pip" ] || "$PYTHON" -m venv "$2"; } &&
+		"$2/bin/pip" --disable-pip-version-check --no-input download --timeout 20 --retries 1 --no-deps \
+			--only-binary=:all: --dest "$1/parts" librmm-cu12==25.2.0 &&
+		"$PYTHON" -m zipfile -e "$1"/parts/*.whl "$1/parts" &&
+		mv "$1/parts/librmm" "$1/" && rm -rf "$1/parts"; } </dev/null >"$1.log" 2>&1
+}
+
 # NVIDIA's driver library, 470, 525, 535, 550 and 555, as Debian's archive has it: SUITE/PACKAGE, 3 MB each.
 DRIVERS="bookworm/libnvidia-tesla-470-cuda1 bookworm/libnvidia-tesla-cuda1 bookworm/libcuda1 trixie/libcuda1
 	experimental/libcuda1"

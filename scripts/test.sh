@@ -39,6 +39,8 @@ setup_ffmpeg build-ffmpeg.log ||
 	say "ffmpeg cannot be installed (build-ffmpeg.log): its tests will be skipped"
 setup_headers build-headers build-venv ||
 	say "CUDA's headers cannot be had (build-headers.log): tests/abi will compare with installed ones only"
+setup_rmm build-rmm build-venv ||
+	say "RMM's headers cannot be had (build-rmm.log): its test will be skipped"
 setup_drivers build-drivers ||
 	say "NVIDIA's driver library cannot be had in every version (build-drivers.log): the others will not be tested"
 [ -z "$long" ] || setup_numba build-numba ||
