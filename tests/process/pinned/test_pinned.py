@@ -114,6 +114,64 @@ def test_a_free_may_wait_as_natively():
     case("barrier", CACHE + ",free_sync:host")
 
 
+def statistics(tmp_path, name, conf=CACHE, **env):
+    """The library's device 0, and what was said."""
+    path = tmp_path / "stats.json"
+    path.unlink(missing_ok=True)
+    said = case(name, conf, CACHEALLOC_STATS=path, **env).stderr
+    return json.loads(path.read_text())["devices"][0], said
+
+
+CLASS = 13 << 18  # of 3 MiB + 5: an eighth of a power of two is 256 KiB
+WORD = 8          # the program's own, from beginning to end
+
+
+def test_statistics_of_pairs(tmp_path):
+    device, _ = statistics(tmp_path, "pairs_with_context")
+    assert device["pinned_alloc_calls"] == 1001 and device["pinned_cache_hits"] == 999
+    assert device["pinned_bytes"] == {"current": WORD, "peak": WORD + CLASS, "total": WORD + 1000 * CLASS}
+    assert device["pinned_cached_bytes"] == {"current": CLASS, "peak": CLASS, "total": 1000 * CLASS}
+    assert device["alloc_calls"] == 1  # device memory is another matter
+
+
+@pytest.mark.parametrize("conf", ["pinned:driver", "reuse:finished"])
+def test_no_statistics_without_a_cache(tmp_path, conf):
+    device, _ = statistics(tmp_path, "pairs_with_context", conf)
+    assert device["pinned_alloc_calls"] == device["pinned_cache_hits"] == 0
+    assert device["pinned_bytes"] == device["pinned_cached_bytes"] == {"current": 0, "peak": 0, "total": 0}
+
+
+def test_statistics_follow_the_memory(tmp_path):
+    """Back to the driver by the cap, and by its own free; gone with a context."""
+    device, _ = statistics(tmp_path, "cap", CACHE + ",pinned_max_mb:11")
+    assert device["pinned_bytes"] == {"current": WORD, "peak": WORD + 6 * CLASS, "total": WORD + 6 * CLASS}
+    # the fourth free is one too much until the oldest has gone
+    assert device["pinned_cached_bytes"] == {"current": 3 * CLASS, "peak": 4 * CLASS, "total": 6 * CLASS}
+    device, _ = statistics(tmp_path, "exposed")
+    assert device["pinned_bytes"]["current"] == WORD and device["pinned_cached_bytes"]["total"] == 0
+    device, _ = statistics(tmp_path, "context_destroyed")
+    assert device["pinned_bytes"]["current"] == WORD  # the second context's died with it, as did three of the program's
+
+
+def test_statistics_when_the_driver_takes_nothing_back(tmp_path):
+    device, _ = statistics(tmp_path, "exposed", SIMCUDA_FAIL="cuMemFreeHost:1:999", PINNED_FREE_FAILS=1)
+    assert device["pinned_bytes"] == {"current": WORD + CLASS, "peak": WORD + CLASS, "total": WORD + CLASS}
+
+
+def test_table(tmp_path):
+    said = case("pairs_with_context", CACHEALLOC_STATS="1").stderr
+    assert "pinned  1001 alloc; 99.80% served from cache; 8 B live (peak 3.25 MiB), 3.25 MiB kept\n" in said
+    assert "pinned  " not in case("pairs_with_context", "reuse:finished", CACHEALLOC_STATS="1").stderr
+
+
+def test_report_of_out_of_memory(tmp_path):
+    said = case("device_memory_ends").stderr
+    assert "CUDA out of memory. Tried to allocate 1.00 TiB" in said
+    assert "3.25 MiB went back from pools and graphs of the driver's, and from pinned:cache" in said
+    assert "page-locked host memory: 8 B held by the program, 0 B freed and kept (pinned:cache)" in said
+    assert "pinned" not in case("device_memory_ends", "reuse:finished").stderr
+
+
 @pytest.mark.parametrize("mutant, name", [
     ("PINNED_AT_ONCE", "slow_copy"), ("PINNED_AT_ONCE", "kernel"), ("PINNED_AT_ONCE", "graph"), ("PINNED_AT_ONCE", "host_function"),
     ("PINNED_AT_ONCE", "synchronised_before"), ("PINNED_AT_ONCE", "threads"), ("REUSE_AT_ONCE", "slow_copy"),
