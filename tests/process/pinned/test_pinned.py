@@ -114,6 +114,47 @@ def test_a_free_may_wait_as_natively():
     case("barrier", CACHE + ",free_sync:host")
 
 
+#: the calls of the driver that the library makes for page-locked memory, its own or the program's; True: its own alone, so that
+#: the program goes on whatever becomes of them
+CALLS = {"cuMemAllocHost_v2": False, "cuMemHostAlloc": False, "cuMemFreeHost": False, "cuCtxSynchronize": False,
+         "cuStreamSynchronize": False, "cuCtxGetCurrent": True, "cuCtxPushCurrent_v2": True, "cuCtxGetId": True,
+         "cuCtxRecordEvent": True, "cuEventCreate": True, "cuEventQuery": True, "cuPointerGetAttributes": True,
+         "cuThreadExchangeStreamCaptureMode": True}
+SMALL_CAP = CACHE + ",pinned_max_mb:1"
+
+
+def test_the_plan_of_failures_knows_every_call(tmp_path):
+    """What the program calls without the library, and what comes with it."""
+    calls = {}
+    for preload in (False, True):
+        path = tmp_path / f"{preload}.json"
+        case("faults", SMALL_CAP, preload, SIMCUDA_STATS=path)
+        calls[preload] = set(json.loads(path.read_text())["calls"])
+    start = {name for name in calls[True] if name.startswith(("cuInit", "cuDevice", "cuDriver", "cuGetProcAddress"))}
+    trial = {"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamWaitValue32_v2", "cuEventRecord", "cuStreamGetCtx", "cuMemGetInfo_v2"}
+    assert calls[True] - calls[False] - start - trial <= set(CALLS)
+
+
+@pytest.mark.parametrize("entry", CALLS)
+def test_the_nth_call_fails(entry, tmp_path, reached):
+    number = 0
+    for code in (2, 999) if "Host" in entry else (999,):
+        for n in range(1, 1000):
+            path = tmp_path / f"{n}.{code}.json"
+            case("faults", SMALL_CAP, SIMCUDA_FAIL=f"{entry}:{n}:{code}", SIMCUDA_STATS=path)
+            if not json.loads(path.read_text())["injected"]:
+                break
+            number += 1
+        reached.append((entry, code, number))
+    assert number
+
+
+@pytest.mark.parametrize("entry", [entry for entry in CALLS if CALLS[entry]])
+def test_all_calls_fail_from_the_nth_on(entry):
+    for n in (1, 2, 5, 20):
+        case("faults", SMALL_CAP, SIMCUDA_FAIL=f"{entry}:{n}+:999")
+
+
 def statistics(tmp_path, name, conf=CACHE, **env):
     """The library's device 0, and what was said."""
     path = tmp_path / "stats.json"
