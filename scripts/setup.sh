@@ -83,13 +83,17 @@ setup_build() {
 	meson setup "$@" "$folder"
 }
 
-# setup_bindings FOLDER: a virtual environment with NVIDIA's Python driver bindings. False when the package
-# index cannot be reached; the reason stands in FOLDER.log and the test that wanted them is skipped.
-setup_bindings() {
-	[ ! -e "$1/ok" ] || return 0
+# setup_venv FOLDER PACKAGE...: a virtual environment with these Python packages. False when the package index cannot be
+# reached; the reason stands in FOLDER.log and the tests that wanted them are skipped.
+setup_venv() {
+	[ "$(cat "$1/ok" 2>/dev/null)" != "${*:2}" ] || return 0
 	{ "$PYTHON" -m venv "$1" && "$1/bin/pip" --disable-pip-version-check --no-input install --timeout 20 \
-		--retries 1 cuda-bindings && touch "$1/ok"; } </dev/null >"$1.log" 2>&1
+		--retries 1 "${@:2}" && echo "${*:2}" >"$1/ok"; } </dev/null >"$1.log" 2>&1
 }
+
+# NVIDIA's own Python layers over the driver, 40 MB to fetch; and numba-cuda, 90 MB, for scripts/test.sh --long.
+setup_clients() { setup_venv "$1" cuda-bindings cuda-core; } # FOLDER
+setup_numba() { setup_venv "$1" cuda-bindings numba-cuda; }   # FOLDER
 
 # setup_extra LOG PACKAGE...: programs of others' for some of the tests. False when they cannot be installed; the reason
 # stands in LOG and the tests that wanted them are skipped.
@@ -136,6 +140,18 @@ setup_header() { # FOLDER VENV PACKAGE==VERSION
 		--only-binary=:all: --dest "$parts" "$3" || return 1
 	"$PYTHON" -m zipfile -e "$parts"/*.whl "$parts" || return 1
 	mkdir -p "$target" && mv "$parts"/nvidia/c*/{include,lib} "$target/" && rm -rf "$parts"
+}
+
+# setup_rmm FOLDER VENV: RAPIDS's memory resources, as headers: a Python package of 4 MB, unpacked. False when it cannot be
+# had; the reason stands in FOLDER.log and its test is skipped.
+setup_rmm() {
+	[ ! -d "$1/librmm" ] || return 0
+	rm -rf "$1" && mkdir -p "$1/parts"
+	{ { [ -x "$2/bin/pip" ] || "$PYTHON" -m venv "$2"; } &&
+		"$2/bin/pip" --disable-pip-version-check --no-input download --timeout 20 --retries 1 --no-deps \
+			--only-binary=:all: --dest "$1/parts" librmm-cu12==25.2.0 &&
+		"$PYTHON" -m zipfile -e "$1"/parts/*.whl "$1/parts" &&
+		mv "$1/parts/librmm" "$1/" && rm -rf "$1/parts"; } </dev/null >"$1.log" 2>&1
 }
 
 # NVIDIA's driver library, 470, 525, 535, 550 and 555, as Debian's archive has it: SUITE/PACKAGE, 3 MB each.

@@ -233,6 +233,21 @@ table_calls(struct out *out, const struct ca_stats *stats)
 }
 
 static void
+table_pinned(struct out *out, const struct ca_stats *stats)
+{
+	char live[CA_TEXT_SIZE_MAX], peak[CA_TEXT_SIZE_MAX], cached[CA_TEXT_SIZE_MAX];
+
+	if (!stats->pinned_alloc_calls)
+		return;
+	ca_text_bytes(live, stats->pinned_bytes.current);
+	ca_text_bytes(peak, stats->pinned_bytes.peak);
+	ca_text_bytes(cached, stats->pinned_cached_bytes.current);
+	putf(out, "pinned  %llu alloc; ", (unsigned long long)stats->pinned_alloc_calls);
+	put_percent(out, stats->pinned_cache_hits, stats->pinned_alloc_calls);
+	putf(out, " served from cache; %s live (peak %s), %s kept\n", live, peak, cached);
+}
+
+static void
 table_passed(struct out *out, const struct ca_stats *stats, const struct ca_emit_process *process)
 {
 	if (stats->passed_alloc_calls) {
@@ -282,6 +297,7 @@ table_device(struct out *out, const struct ca_emit_device *device,
 	     (unsigned long long)stats->driver_free_calls, (unsigned long long)stats->ooms);
 	put_duration(out, stats->driver_ns);
 	put(out, " inside\n");
+	table_pinned(out, stats);
 	table_passed(out, stats, process);
 	table_finished(out, stats, process);
 }

@@ -38,15 +38,19 @@
 	X(taken_same_stream)  /* hits: the block's one user is the caller's stream */              \
 	X(taken_pending_done) /* hits: the block waited and its mark is done */                    \
 	X(taken_exposed)      /* hits: unfinished memory of another stream */                      \
-	X(exposed_several)    /* of the last two: several streams' */
+	X(exposed_several)    /* of the last two: several streams' */                              \
+	X(pinned_alloc_calls) /* page-locked memory given out by pinned:cache */                   \
+	X(pinned_cache_hits)  /* of these: memory that had been freed */
 
 /* X(name): gauges, each with current, peak and total (sum of all increases) */
 #define CA_STATS_GAUGES(X)                                                                         \
-	X(requested_bytes) /* live, as asked for */                                                \
-	X(allocated_bytes) /* live, after rounding */                                              \
-	X(active_bytes)    /* live, or freed and not finished: STREAM_, MULTI_ or MARK_HELD */     \
-	X(reserved_bytes)  /* held from the driver; exact */                                       \
-	X(cached_bytes)    /* free to reuse now */
+	X(requested_bytes)     /* live, as asked for */                                            \
+	X(allocated_bytes)     /* live, after rounding */                                          \
+	X(active_bytes)        /* live, or freed and not finished: STREAM_, MULTI_ or MARK_HELD */ \
+	X(reserved_bytes)      /* held from the driver; exact */                                   \
+	X(cached_bytes)        /* free to reuse now */                                             \
+	X(pinned_bytes)        /* page-locked, live, as the driver gave it; with pinned:cache */   \
+	X(pinned_cached_bytes) /* page-locked, freed and kept */
 
 /* X(name): plain figures read at the moment of asking */
 #define CA_STATS_FIGURES(X)                                                                        \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
+#include "allocator/core/stats.h"
 #include "allocator/util/list.h"
 #include "allocator/util/tree.h"
 #include "shim/pinned/pinned.h"
@@ -28,6 +29,20 @@ void ca_pinned_recycle(struct ca_pinned_record *record);
 uint64_t ca_pinned_cached(void);
 /* Bytes; constant once the process is served. */
 uint64_t ca_pinned_cap(void);
+
+/* ---- pinned_counts.c; under the records' lock */
+
+void ca_pinned_counts_reset(void);
+/* The program is given memory; hit: such as had been freed. */
+void ca_pinned_count_taken_locked(const struct ca_pinned_kind *kind, bool hit);
+/* Live memory goes to the driver, and comes back where that did not take it. */
+void ca_pinned_count_released_locked(const struct ca_pinned_kind *kind);
+void ca_pinned_count_restored_locked(const struct ca_pinned_kind *kind);
+/* Live memory is freed and kept; kept memory goes, to the program or to the driver. */
+void ca_pinned_count_cached_locked(const struct ca_pinned_kind *kind);
+void ca_pinned_count_uncached_locked(const struct ca_pinned_kind *kind);
+void ca_pinned_counts_read_locked(unsigned device, struct ca_stats *stats);
+unsigned ca_pinned_counts_devices_locked(void);
 
 /* ---- pinned_marks.c */
 

@@ -22,6 +22,7 @@
 #include "shim/bind/libcuda.h"
 
 struct ca_context;
+struct ca_stats;
 struct ca_pinned_record;
 
 /* cuMemAllocHost's memory is told from that of cuMemHostAlloc without flags by this flag. */
@@ -74,6 +75,11 @@ struct ca_pinned_view {
 int ca_pinned_look_up(uint64_t address, struct ca_pinned_view *ret_view);
 /* The context is dead, and so is its memory. */
 void ca_pinned_context_died(const struct ca_context *context);
+
+/* The pinned_ figures of the device. */
+void ca_pinned_stats(unsigned device, struct ca_stats *stats);
+/* The highest ordinal of a device with such figures, plus 1. */
+unsigned ca_pinned_device_count(void);
 
 /* ---- pinned_marks.c */
 

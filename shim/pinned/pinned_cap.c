@@ -58,17 +58,45 @@ least_limit(const char *root, char *path, const char *file)
 	}
 }
 
-/* The path behind `prefix` in a line of /proc/self/cgroup, cut out of `text`. NULL: none. */
-static char *
-group_path(char *text, const char *prefix)
+/* True if the comma-separated list has the name. */
+static bool
+has_name(const char *list, const char *name)
 {
-	char *path = strstr(text, prefix);
+	size_t length = strlen(name);
 
-	if (!path)
-		return NULL;
-	path += strlen(prefix);
-	path[strcspn(path, "\n")] = '\0';
-	return path;
+	for (;;) {
+		size_t one = strcspn(list, ",");
+
+		if (one == length && !memcmp(list, name, length))
+			return true;
+		if (!list[one])
+			return false;
+		list += one + 1;
+	}
+}
+
+/* The group's path in the line that has the controller (version 2: "", and there is no other), cut
+ * out of `text`, whose lines are number:controllers:path. NULL: none. */
+static char *
+group_path(char *text, const char *controller)
+{
+	char *next;
+
+	for (char *line = text; *line; line = next) {
+		char *controllers, *path;
+
+		next = line + strcspn(line, "\n");
+		if (*next)
+			*next++ = '\0';
+		controllers = strchr(line, ':');
+		path = controllers ? strchr(controllers + 1, ':') : NULL;
+		if (!path)
+			continue;
+		*path++ = '\0';
+		if (has_name(controllers + 1, controller))
+			return path;
+	}
+	return NULL;
 }
 
 static uint64_t
@@ -79,23 +107,25 @@ group_limit(void)
 	char *path;
 
 	read_text("/proc/self/cgroup", text);
-	path = group_path(text, "0::");
+	path = group_path(text, "");
 	if (path)
 		least = least_limit("/sys/fs/cgroup", path, "memory.max");
 	read_text("/proc/self/cgroup", text);
-	path = group_path(text, ":memory:");
+	path = group_path(text, "memory");
 	if (!path)
 		return least;
 	other = least_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes");
 	return other < least ? other : least;
 }
 
+/* Of a list by nodes, as 4(x2),3 of Slurm's is one, the first number: that of most nodes. */
 static uint64_t
 ranks_here(void)
 {
-	static const char *const names[] = { "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-					     "MPI_LOCALNRANKS",  "MV2_COMM_WORLD_LOCAL_SIZE",
-					     "PMI_LOCAL_SIZE",   "SLURM_NTASKS_PER_NODE" };
+	static const char *const names[] = { "LOCAL_WORLD_SIZE",     "OMPI_COMM_WORLD_LOCAL_SIZE",
+					     "MPI_LOCALNRANKS",      "MV2_COMM_WORLD_LOCAL_SIZE",
+					     "PMI_LOCAL_SIZE",       "SLURM_STEP_TASKS_PER_NODE",
+					     "SLURM_NTASKS_PER_NODE" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		const char *value = secure_getenv(names[i]);

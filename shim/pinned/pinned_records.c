@@ -40,6 +40,7 @@ reset(void)
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	tree.root = NULL;
 	cached = 0;
+	ca_pinned_counts_reset();
 	ca_list_init(&ages);
 	ca_list_init(&spare);
 	for (unsigned i = 0; i < BUCKETS; i++)
@@ -156,6 +157,7 @@ unlink_freed_locked(struct ca_pinned_record *record)
 	ca_list_remove(&record->in_bucket);
 	ca_list_remove(&record->by_age);
 	cached -= record->kind.bytes;
+	ca_pinned_count_uncached_locked(&record->kind);
 	record->freed_at = 0;
 }
 
@@ -164,6 +166,8 @@ remove_locked(struct ca_pinned_record *record)
 {
 	if (record->freed_at)
 		unlink_freed_locked(record);
+	else
+		ca_pinned_count_released_locked(&record->kind);
 	ca_tree_remove(&tree, &record->by_address);
 }
 
@@ -225,6 +229,7 @@ ca_pinned_enter(const struct ca_pinned_kind *kind, size_t requested, void *memor
 	record->freed_at = 0;
 	record->exposed = false;
 	insert_locked(record, (uintptr_t)memory);
+	ca_pinned_count_taken_locked(kind, false);
 }
 
 /* ---- hand out, free */
@@ -250,6 +255,7 @@ take(const struct ca_pinned_kind *kind, size_t requested, uint64_t *ret_freed_at
 	if (!record || !ca_pinned_has_finished(record->freed_at))
 		return NULL;
 	unlink_freed_locked(record);
+	ca_pinned_count_taken_locked(kind, true);
 	record->requested = requested;
 	record->serial = ++serials;
 	return (void *)(uintptr_t)record->by_address.key; // NOLINT: the driver's own value
@@ -280,6 +286,7 @@ ca_pinned_give(void *memory)
 	ca_list_insert(bucket_of(&record->kind), &record->in_bucket);
 	ca_list_insert(&ages, &record->by_age);
 	cached += record->kind.bytes;
+	ca_pinned_count_cached_locked(&record->kind);
 	return 0;
 }
 
@@ -309,10 +316,12 @@ void
 ca_pinned_free_end(struct ca_pinned_record *record, bool freed)
 {
 	CA_HOLD_LOCK(&lock);
-	if (freed)
+	if (freed) {
 		recycle_locked(record);
-	else
+	} else {
 		insert_locked(record, record->by_address.key);
+		ca_pinned_count_restored_locked(&record->kind);
+	}
 }
 
 void
@@ -326,6 +335,20 @@ ca_pinned_take_out(uint64_t keep_bytes, struct ca_list *hand)
 		remove_locked(record);
 		ca_list_insert(hand, &record->by_age);
 	}
+}
+
+void
+ca_pinned_stats(unsigned device, struct ca_stats *stats)
+{
+	CA_HOLD_LOCK(&lock);
+	ca_pinned_counts_read_locked(device, stats);
+}
+
+unsigned
+ca_pinned_device_count(void)
+{
+	CA_HOLD_LOCK(&lock);
+	return ca_pinned_counts_devices_locked();
 }
 
 /* ---- the program's view */

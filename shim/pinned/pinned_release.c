@@ -135,10 +135,10 @@ ca_pinned_release(uint64_t patience_ns)
 uint64_t
 ca_pinned_trim(void *self, unsigned device, uint64_t keep_bytes, bool graphs)
 {
-	uint64_t given = ca_pools_trim(self, device, keep_bytes, graphs);
+	uint64_t given = ca_pools_trim(self, device, keep_bytes, graphs), bytes = 0;
 
+	if (!keep_bytes)
+		bytes = ca_pinned_release(graphs ? TRIM_PATIENCE_NS : 0);
 	/* host memory counts only where any memory may help */
-	if (!keep_bytes && ca_pinned_release(graphs ? TRIM_PATIENCE_NS : 0) && graphs)
-		given++;
-	return given;
+	return given + (graphs ? bytes : 0);
 }

@@ -10,10 +10,12 @@
 #include <stddef.h>
 
 #include "allocator/api/oom_report.h"
+#include "allocator/core/stats.h"
 #include "config/log.h"
 #include "config/text.h"
 #include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
+#include "shim/pinned/pinned.h"
 #include "shim/process/lifecycle.h"
 #include "shim/process/site_conf.h"
 #include "shim/process/snapshots.h"
@@ -112,13 +114,27 @@ print_tried(const struct ca_tried *tried)
 		return;
 	}
 	if (tried->pool_bytes)
-		ca_warn("out of memory: %s went back from pools and graphs of the driver's",
-			SIZE(tried->pool_bytes));
+		ca_warn("out of memory: %s went back from pools and graphs of the driver's%s",
+			SIZE(tried->pool_bytes),
+			atomic_load(&ca_pinned_on) ? ", and from pinned:cache" : "");
 	ca_warn("out of memory: tried: searched %u times, asked the driver %u times more, gave %s "
 		"(%u segments) back to it, waited %u times for freed memory%s",
 		tried->searches, tried->attempts, SIZE(tried->given_bytes), tried->given_segments,
 		tried->waits,
 		tried->others ? ", looked ten seconds at what other threads had freed" : "");
+}
+
+/* Host memory; but a device that maps it may have no room for the map. */
+static void
+print_pinned(unsigned device)
+{
+	struct ca_stats stats = { 0 };
+
+	ca_pinned_stats(device, &stats);
+	if (stats.pinned_bytes.current || stats.pinned_cached_bytes.current)
+		ca_warn("out of memory: page-locked host memory: %s held by the program, %s freed "
+			"and kept (pinned:cache)",
+			SIZE(stats.pinned_bytes.current), SIZE(stats.pinned_cached_bytes.current));
 }
 
 /* Which setting needs less memory is another one for each program, so none is named: a recording of
@@ -191,6 +207,7 @@ print_report(struct ca_space *space, uint64_t bytes)
 	print_summary(&report);
 	print_free(&report);
 	print_tried(&report.tried);
+	print_pinned(report.device);
 	print_hint(&report);
 }
 

@@ -21,6 +21,7 @@
 #include "shim/bind/scope.h"
 #include "shim/bind/unseen_calls.h"
 #include "shim/driver/driver_table.h"
+#include "shim/pinned/pinned.h"
 #include "shim/process/explain.h"
 #include "shim/process/introduce.h"
 #include "shim/process/site_conf.h"
@@ -147,11 +148,13 @@ struct values {
 static void
 gather(struct ca_heap *heap, struct values *ret_values)
 {
-	unsigned count = ca_heap_device_count(heap);
+	unsigned count = ca_heap_device_count(heap), pinned = ca_pinned_device_count();
 
+	count = count > pinned ? count : pinned;
 	ret_values->count = count < DEVICES_MAX ? count : DEVICES_MAX;
 	for (unsigned i = 0; i < ret_values->count; i++) {
 		ca_heap_stats(heap, i, &ret_values->stats[i]);
+		ca_pinned_stats(i, &ret_values->stats[i]);
 		if (i == 0) /* a figure of the process */
 			ret_values->stats[i].unseen_calls = ca_unseen_calls();
 		ret_values->devices[i] = (struct ca_emit_device){

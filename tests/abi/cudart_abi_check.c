@@ -61,6 +61,17 @@ extern const struct row cudart_abi_toolkit[], cudart_abi_ours[];
 	FIELD(reserved)
 /* clang-format on */
 
+/* clang-format off */
+#define POOL_ROWS \
+	SIZE(struct cudaMemPoolProps) OFFSET(struct cudaMemPoolProps, allocType) \
+	OFFSET(struct cudaMemPoolProps, handleTypes) OFFSET(struct cudaMemPoolProps, location.type) \
+	OFFSET(struct cudaMemPoolProps, location.id) OFFSET(struct cudaMemPoolProps, maxSize) \
+	OFFSET(struct cudaMemPoolProps, usage) OFFSET(struct cudaMemPoolProps, reserved) \
+	VALUE(cudaMemPoolReuseFollowEventDependencies) VALUE(cudaMemPoolAttrReleaseThreshold) \
+	VALUE(cudaMemPoolAttrUsedMemCurrent) VALUE(cudaDevAttrMaxThreadsPerBlock) \
+	VALUE(cudaDevAttrMemoryPoolsSupported) VALUE(cudaHostAllocDefault)
+/* clang-format on */
+
 #define SIZE(type) { "sizeof " #type, sizeof(type) },
 #define VALUE(constant) { #constant, (long long)(constant) },
 #define OFFSET(type, field) { #type "." #field, offsetof(type, field) },
@@ -94,7 +105,7 @@ const struct row TABLE[] = {
 									(long long)(size_t)
 										cudaStreamLegacy },
 	{ "cudaStreamPerThread", (long long)(size_t)cudaStreamPerThread },
-	{ NULL, 0 },
+	POOL_ROWS{ NULL, 0 },
 };
 
 #define SIM_RT_ERROR(name, code, text) _Static_assert((int)(name) == (code), #name);

@@ -1,141 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Bodies: the one module there is, "simcuda", and the launch of its kernels. A module is a small
- * block with one entry for each kernel of the engine, and a CUfunction is the address of such an
- * entry; both are looked up in the list of live modules before they are believed. Modules die with
- * their context, which shows in the context's id.
+ * Bodies: the launch of built-in kernels, by a CUfunction or by a CUkernel in its place (code.h).
+ * The context is the stream's, and the current one's where the stream is NULL.
  */
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/bodies.h"
 #include "tests/sim/call.h"
+#include "tests/sim/code.h"
 #include "tests/sim/engine.h"
 
 enum {
 	EXTRA_MAX = 8, /* entries of cuLaunchKernel's `extra` before we call it endless */
 };
-
-struct module {
-	struct module *next;
-	CUcontext ctx; /* where it was loaded */
-	unsigned long long
-		ctx_id; /* that context's id: differs when it died and its handle came back */
-	char functions[SIM_KERNEL_COUNT]; /* only their addresses matter */
-};
-
-static struct module *modules;                                   /* all loaded and not unloaded */
-static pthread_mutex_t modules_lock = PTHREAD_MUTEX_INITIALIZER; /* around the list */
-
-static bool
-module_alive(const struct module *module)
-{
-	unsigned long long id;
-
-	return !sim_ctx_get_id(module->ctx, &id) && id == module->ctx_id;
-}
-
-int
-simb_do_cuModuleLoadData(CUmodule *module, const void *image)
-{
-	struct module *new;
-	CUcontext ctx;
-	unsigned long long id;
-	int rc = sim_ctx_error();
-
-	if (!rc)
-		rc = sim_ctx_get_id(NULL, &id);
-	if (!rc)
-		rc = sim_ctx_get_current(&ctx);
-	if (rc)
-		return rc;
-	if (!module || !image)
-		return simb_misuse(CUDA_ERROR_INVALID_VALUE,
-				   "no image, or no place for the module");
-	if (strncmp(image, "simcuda", sizeof("simcuda")) != 0) {
-		simb_note("this image is not \"simcuda\", and device code cannot be run");
-		return CUDA_ERROR_INVALID_IMAGE;
-	}
-	new = calloc(1, sizeof(*new));
-	if (!new)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	new->ctx = ctx;
-	new->ctx_id = id;
-	pthread_mutex_lock(&modules_lock);
-	new->next = modules;
-	modules = new;
-	pthread_mutex_unlock(&modules_lock);
-	*module = (CUmodule)(void *)new;
-	return 0;
-}
-
-int
-simb_do_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
-			   CUjit_option *options, void **optionValues)
-{
-	return simb_do_cuModuleLoadData(module, image); /* there is nothing to compile */
-}
-
-int
-simb_do_cuModuleUnload(CUmodule hmod)
-{
-	struct module **link = &modules, *module = (struct module *)(void *)hmod;
-	bool found = false;
-
-	pthread_mutex_lock(&modules_lock);
-	while (*link && *link != module)
-		link = &(*link)->next;
-	if (*link) {
-		*link = module->next;
-		found = true;
-	}
-	pthread_mutex_unlock(&modules_lock);
-	if (!found)
-		return simb_misuse(CUDA_ERROR_INVALID_HANDLE, "not a module");
-	free(module);
-	return 0;
-}
-
-/* The entry of a live module, and its kernel; false when there is none such. */
-static bool
-function_find(CUfunction function, enum sim_kernel *ret_kernel)
-{
-	const char *at = (const char *)(void *)function;
-	bool found = false;
-
-	pthread_mutex_lock(&modules_lock);
-	for (const struct module *module = modules; module && !found; module = module->next) {
-		if (at < module->functions || at >= module->functions + SIM_KERNEL_COUNT)
-			continue;
-		found = module_alive(module);
-		*ret_kernel = (enum sim_kernel)(at - module->functions);
-	}
-	pthread_mutex_unlock(&modules_lock);
-	return found;
-}
-
-int
-simb_do_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
-{
-	struct module *module;
-	enum sim_kernel kernel;
-	int rc = CUDA_ERROR_INVALID_HANDLE;
-
-	if (!hfunc || !name)
-		return simb_misuse(CUDA_ERROR_INVALID_VALUE,
-				   "no name, or no place for the function");
-	pthread_mutex_lock(&modules_lock);
-	for (module = modules; module; module = module->next)
-		if (module == (struct module *)(void *)hmod && module_alive(module))
-			break;
-	if (module)
-		rc = sim_kernel_find(name, &kernel) ? CUDA_ERROR_NOT_FOUND : 0;
-	if (!rc)
-		*hfunc = (CUfunction)(void *)&module->functions[kernel];
-	pthread_mutex_unlock(&modules_lock);
-	return rc ? simb_misuse(rc, "no such module or kernel") : 0;
-}
 
 /* The argument block of `extra`, NULL when there is none; sets *ret_n to its size in bytes. */
 static const void *
@@ -182,7 +59,7 @@ int
 simb_kernel_args(CUfunction function, void **params, void **extra, enum sim_kernel *ret_kernel,
 		 uint64_t *args)
 {
-	if (!function_find(function, ret_kernel))
+	if (!simb_function_find(function, ret_kernel))
 		return simb_misuse(CUDA_ERROR_INVALID_HANDLE, "not a function");
 	return args_collect(args, sim_kernel_arg_count(*ret_kernel), params, extra);
 }
@@ -194,7 +71,7 @@ launch(CUfunction function, bool sizes_ok, CUstream stream, void **params, void 
 	enum sim_kernel kernel;
 	int rc;
 
-	if (!function_find(function, &kernel))
+	if (!simb_function_find(function, &kernel))
 		return simb_misuse(CUDA_ERROR_INVALID_HANDLE, "not a function");
 	if (!sizes_ok)
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "grid or block without threads");
@@ -208,8 +85,8 @@ sizes_check(const unsigned *grid, const unsigned *block)
 {
 	uint64_t threads = (uint64_t)block[0] * block[1];
 
-	return grid[0] && grid[1] && grid[2] && threads && block[2] && threads <= 1024 &&
-	       threads * block[2] <= 1024;
+	return grid[0] && grid[1] && grid[2] && threads && block[2] &&
+	       threads <= SIMB_BLOCK_THREADS_MAX && threads * block[2] <= SIMB_BLOCK_THREADS_MAX;
 }
 
 int

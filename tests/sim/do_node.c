@@ -67,11 +67,12 @@ simb_do_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 	if (!rc)
 		rc = answer_check(nodeParams);
-	if (!rc && !nodeParams->func)
-		rc = simb_unbuilt("a node of a CUkernel");
+	if (!rc && !nodeParams->func && nodeParams->ctx)
+		rc = simb_unbuilt("a CUkernel's node in a context of its own");
 	if (!rc)
-		rc = simb_kernel_args(nodeParams->func, nodeParams->kernelParams, nodeParams->extra,
-				      &kernel, args);
+		rc = simb_kernel_args(nodeParams->func ? nodeParams->func
+						       : (CUfunction)(void *)nodeParams->kern,
+				      nodeParams->kernelParams, nodeParams->extra, &kernel, args);
 	return rc ? rc
 		  : sim_graph_add_kernel(hGraph, dependencies, numDependencies, kernel, args,
 					 phGraphNode);

@@ -18,14 +18,37 @@ struct place {
 static struct place places[SPACE_COUNT];
 static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* ORDER_LIBRARY=1: the kernels are those of a library, launched as they are, without a function. */
 static void
-place_fill(struct place *place)
+kernels_of_library(struct place *place)
+{
+	CUlibrary library;
+	CUkernel kernel;
+
+	OK(cuLibraryLoadData(&library, "simcuda", NULL, NULL, 0, NULL, NULL, 0));
+	for (int i = 0; i < KERNEL_COUNT; i++) {
+		OK(cuLibraryGetKernel(&kernel, library, kernel_names[i]));
+		place->kernel[i] = (CUfunction)(void *)kernel;
+	}
+}
+
+static void
+kernels_of_module(struct place *place)
 {
 	CUmodule module;
 
 	OK(cuModuleLoadData(&module, "simcuda"));
 	for (int i = 0; i < KERNEL_COUNT; i++)
 		OK(cuModuleGetFunction(&place->kernel[i], module, kernel_names[i]));
+}
+
+static void
+place_fill(struct place *place)
+{
+	if (getenv("ORDER_LIBRARY"))
+		kernels_of_library(place);
+	else
+		kernels_of_module(place);
 	OK(cuMemHostAlloc((void **)&place->errors, sizeof(*place->errors), 0));
 	*place->errors = 0;
 }

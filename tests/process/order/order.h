@@ -67,7 +67,8 @@ CUcontext order_start(void);
 CUcontext order_context(int device);
 /* Makes `context` current in the calling thread. */
 void order_enter(CUcontext context);
-/* A built-in kernel, for the current context. */
+/* A built-in kernel, for the current context; with ORDER_LIBRARY=1 a CUkernel in a CUfunction's
+ * place. */
 CUfunction order_kernel(const char *name);
 
 CUstream order_stream(unsigned flags);

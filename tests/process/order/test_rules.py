@@ -68,6 +68,12 @@ def test_with_the_library(case, setting):
         go(case, True, **clock, **SETTINGS[setting])
 
 
+@pytest.mark.parametrize("case", cases())
+def test_with_kernels_of_a_library(case):
+    """As cuda.core and the runtime launch: a CUkernel in a CUfunction's place, in the context of the stream."""
+    go(case, True, ORDER_LIBRARY=1, SIMCUDA_CLOCK="manual", **SETTINGS["no_slack"])
+
+
 #: Natively they would hang, too, as would free_sync:host: a thread warms up while a kernel waits for what it does next.
 WARMED_TOO_LATE = ("t5_wait_value_after_the_free_released_by_a_thread", "t5_memory_of_a_stream_that_another_thread_uses_next")
 #: Blocks that share a segment are not exported, and what was free before is cut. A thread that warms up takes memory while

@@ -324,4 +324,4 @@ static const struct order_case pinned_uses[] = {
 	{ NULL, NULL },
 };
 
-const struct order_case *const order_cases[] = { pinned_uses, pinned_ends, NULL };
+const struct order_case *const order_cases[] = { pinned_uses, pinned_ends, pinned_faults, NULL };

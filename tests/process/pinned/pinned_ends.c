@@ -226,6 +226,10 @@ exposed(void)
 	order_start();
 	p = take(BYTES, 0);
 	OK(cuPointerSetAttribute(&one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, on_device(p + MIB)));
+	if (getenv("PINNED_FREE_FAILS")) {
+		EXPECT(cuMemFreeHost(p) == CUDA_ERROR_UNKNOWN);
+		return;
+	}
 	give(p);
 	order_end();
 }

@@ -148,3 +148,10 @@ def test_inlined_registrations_are_a_reason(tmp_path):
     said = [line for line in done.stderr.splitlines() if "only finished memory" in line]
     assert done.returncode == 0 and len(said) == 1 and said[0].endswith("a network or storage library is used in a way not followed")
     assert json.loads(stats.read_text())["devices"][0]["finished_only_reasons"] == ["network_library"]
+
+
+def test_page_locked_memory_of_a_card_is_not_kept(tmp_path):
+    for conf, frees in (("pinned:cache", 1), ("pinned:driver", 2)):
+        path = tmp_path / f"{frees}.json"
+        sound(go("register", "page_locked", CACHEALLOC_CONF=conf, SIMCUDA_STATS=path))
+        assert json.loads(path.read_text())["calls"]["cuMemFreeHost"] == frees

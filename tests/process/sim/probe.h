@@ -59,3 +59,7 @@ int probe_capture(int argc, char **argv);
 int probe_deadlock(int argc, char **argv);
 int probe_value(int argc, char **argv);
 int probe_nodes(int argc, char **argv);
+/* Of probe_library.c. */
+int probe_library(int argc, char **argv);
+int probe_kernel_launches(int argc, char **argv);
+int probe_attributes(int argc, char **argv);

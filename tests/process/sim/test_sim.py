@@ -17,7 +17,7 @@ PROBE = BUILD / "tests" / "process" / "sim" / "sim-probe"
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, DEINITIALIZED = range(5)
 NO_DEVICE, INVALID_DEVICE, INVALID_CONTEXT = 100, 101, 201
 NOT_PERMITTED = 800
-INVALID_IMAGE, INVALID_HANDLE, NOT_FOUND, NOT_READY, NOT_SUPPORTED = 200, 400, 500, 600, 801
+INVALID_IMAGE, NO_BINARY_FOR_GPU, FILE_NOT_FOUND, INVALID_HANDLE, NOT_FOUND, NOT_READY, NOT_SUPPORTED = 200, 209, 301, 400, 500, 600, 801
 
 
 class Seen(dict):
@@ -335,6 +335,37 @@ def test_kernels():
     assert seen.one("errors") == 1024
     seen = probe("kernel", SIMCUDA_RACES="report")
     assert seen.err.count("race on") == 2  # the programmatic launches: over the barrier, and in their stream
+
+
+def test_libraries(tmp_path):
+    (tmp_path / "image").write_text("simcuda")
+    (tmp_path / "ptx").write_text(".version 8.0\n.target sm_90\n")
+    seen = probe("library", tmp_path)
+    assert seen.one("ptx") == NO_BINARY_FOR_GPU and seen.err.count("device code cannot be run") == 2
+    assert (seen.one("ptx_file"), seen.one("no_file"), seen.one("no_code")) == (NO_BINARY_FOR_GPU, FILE_NOT_FOUND, INVALID_VALUE)
+    assert seen.one("table") == NOT_SUPPORTED and "universal table is not built" in seen.err
+    assert (seen.one("unknown"), seen.one("global"), seen.one("managed"), seen.one("unified")) == (NOT_FOUND,) * 4
+    assert seen["name"] == ["sim_fill", "sim_fill"] and seen.one("count") == seen.one("listed") >= 6
+    assert seen["same"] == [1] * 5  # one module a context; the function's module; the kernel's library
+    assert seen["no_context"] == [INVALID_CONTEXT] * 3
+    assert seen.one("unload_module") == NOT_PERMITTED
+    assert seen["gone"] == [INVALID_HANDLE] * 5 + [INVALID_VALUE]
+
+
+def test_attributes_of_functions():
+    seen = probe("attributes", SIMCUDA_DEVICES=2, SIMCUDA_DRIVER_VERSION=13050)
+    assert seen["threads"] == [1024] * 2 and seen["registers"] == [0] * 2 and seen["binary"] == [90] * 2
+    # set on device 0, asked there, on device 1, of the function; set of the function, asked there and of the kernel
+    assert seen["shared"] == [49152, 100000, 49152, 100000, 70000, 100000]
+    assert seen["refused"] == [1] + [INVALID_VALUE] * 4 + [INVALID_DEVICE] * 2 + [INVALID_HANDLE] * 3
+    assert seen["place"] == [24, 8, 24, 8] and seen["arguments"] == [5, 5]
+
+
+def test_launches_of_kernels_without_a_context():
+    seen = probe("kernel_launches", SIMCUDA_DEVICES=2, SIMCUDA_RACES="abort")
+    assert seen.one("errors") == 0 and seen.one("graph") == 0
+    assert seen["no_context"] == [INVALID_CONTEXT] and seen["unloaded"] == [INVALID_HANDLE] * 2
+    assert seen.one("own_context") == NOT_SUPPORTED
 
 
 def test_pointers():

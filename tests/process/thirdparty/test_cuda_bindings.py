@@ -5,47 +5,18 @@ The package is installed into $CACHEALLOC_TEST_VENV or BUILD/venv; without an in
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import BUILD, LIBRARY, SIM, run
+from conftest import run
+from packages import python_with
 
 PROGRAM = Path(__file__).resolve().parent / "drive_cuda_bindings.py"
-PACKAGE = "cuda-bindings"
 
 
-def install(folder):
-    """A Python with the package, or a phrase why there is none."""
-    python = folder / "bin" / "python3"
-    found = [python, "-c", "import cuda.bindings.driver"]
-    try:
-        if python.exists() and subprocess.run(found, stderr=subprocess.DEVNULL, check=False).returncode == 0:
-            return python, None
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True, capture_output=True, timeout=120)
-        subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--retries", "1",
-                        "--timeout", "15", PACKAGE], check=True, capture_output=True, timeout=300, text=True)
-        subprocess.run(found, check=True, capture_output=True, timeout=120)
-    except subprocess.TimeoutExpired as problem:
-        return None, f"{PACKAGE}: timed out after {problem.timeout:.0f} s"
-    except subprocess.CalledProcessError as problem:
-        words = (problem.stderr or b"").splitlines()
-        last = words[-1] if words else ""
-        return None, f"{PACKAGE} cannot be installed: {last if isinstance(last, str) else last.decode()}"
-    return python, None
-
-
-@pytest.fixture(scope="module")
-def python():
-    for needed in (LIBRARY, SIM / "libcuda.so.1"):
-        if not needed.exists():
-            pytest.skip(f"not built: {needed.name}")
-    found, problem = install(Path(os.environ.get("CACHEALLOC_TEST_VENV") or BUILD / "venv"))
-    if problem:
-        pytest.skip(problem)
-    return found
+@pytest.fixture(scope="module", name="python")
+def _python():
+    return python_with("cuda.bindings.driver")
 
 
 def drive(python, folder, **env):

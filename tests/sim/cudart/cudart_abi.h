@@ -20,6 +20,7 @@ typedef enum cudaError {
 
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
+typedef struct CUmemPoolHandle_st *cudaMemPool_t;
 
 #define cudaStreamLegacy ((cudaStream_t)0x1)
 #define cudaStreamPerThread ((cudaStream_t)0x2)
@@ -30,6 +31,7 @@ enum {
 	cudaEventDefault = 0,
 	cudaEventBlockingSync = 1,
 	cudaEventDisableTiming = 2,
+	cudaHostAllocDefault = 0,
 	cudaMemAttachGlobal = 1,
 	cudaMemAttachHost = 2,
 	cudaInvalidDeviceId = -2,
@@ -48,6 +50,31 @@ enum cudaMemoryType {
 	cudaMemoryTypeHost = 1,
 	cudaMemoryTypeDevice = 2,
 	cudaMemoryTypeManaged = 3,
+};
+
+/* Pools: the driver's values and layouts. */
+enum cudaMemPoolAttr {
+	cudaMemPoolReuseFollowEventDependencies = 1,
+	cudaMemPoolAttrReleaseThreshold = 4,
+	cudaMemPoolAttrUsedMemCurrent = 7,
+};
+
+enum cudaDeviceAttr {
+	cudaDevAttrMaxThreadsPerBlock = 1,
+	cudaDevAttrMemoryPoolsSupported = 115,
+};
+
+struct cudaMemPoolProps {
+	int allocType;   /* 1: pinned */
+	int handleTypes; /* 0: for this process alone */
+	struct {
+		int type; /* 1: a device */
+		int id;
+	} location;
+	void *win32SecurityAttributes;
+	size_t maxSize; /* bytes; 0: as large as can be */
+	unsigned short usage;
+	unsigned char reserved[54];
 };
 
 struct cudaPointerAttributes {
@@ -162,6 +189,7 @@ struct cudaDeviceProp {
 #define cudaMemset cudaMemset_ptds
 #define cudaMemsetAsync cudaMemsetAsync_ptsz
 #define cudaMallocAsync cudaMallocAsync_ptsz
+#define cudaMallocFromPoolAsync cudaMallocFromPoolAsync_ptsz
 #define cudaFreeAsync cudaFreeAsync_ptsz
 #define cudaStreamSynchronize cudaStreamSynchronize_ptsz
 #define cudaStreamWaitEvent cudaStreamWaitEvent_ptsz

@@ -70,6 +70,23 @@ cudaDeviceSynchronize(void)
 	return sim_rt_error_note(code);
 }
 
+/* The driver's numbers; which it does not know is its to say. */
+SIM_RT_EXPORT cudaError_t
+cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
+{
+	const struct sim_rt_driver *drv;
+	cudaError_t code = sim_rt_driver_init(&drv);
+	int found = 0;
+
+	if (code == cudaSuccess && !value)
+		code = cudaErrorInvalidValue;
+	if (code == cudaSuccess)
+		code = SIM_RT_CALL(drv, cuDeviceGetAttribute, &found, (int)attr, device);
+	if (code == cudaSuccess)
+		*value = found;
+	return sim_rt_error_note(code);
+}
+
 /* Needs no device: 0 where there is no driver. */
 SIM_RT_EXPORT cudaError_t
 cudaDriverGetVersion(int *driverVersion)

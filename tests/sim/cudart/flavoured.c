@@ -33,6 +33,22 @@ cudaMallocAsync(void **devPtr, size_t size, cudaStream_t hStream)
 }
 
 SIM_RT_EXPORT cudaError_t
+cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream)
+{
+	const struct sim_rt_driver *drv;
+	cudaError_t code = sim_rt_context_enter(&drv);
+	CUdeviceptr memory = 0;
+
+	if (code == cudaSuccess && !ptr)
+		code = cudaErrorInvalidValue;
+	if (code == cudaSuccess && size)
+		code = CALL(drv, PTSZ(cuMemAllocFromPoolAsync), &memory, size, memPool, stream);
+	if (code == cudaSuccess)
+		*ptr = (void *)(uintptr_t)memory;
+	return sim_rt_error_note(code);
+}
+
+SIM_RT_EXPORT cudaError_t
 cudaFreeAsync(void *devPtr, cudaStream_t hStream)
 {
 	const struct sim_rt_driver *drv;

@@ -65,15 +65,21 @@ cudaMallocManaged(void **devPtr, size_t size, unsigned int flags)
 }
 
 SIM_RT_EXPORT cudaError_t
-cudaMallocHost(void **ptr, size_t size)
+cudaHostAlloc(void **pHost, size_t size, unsigned int flags)
 {
 	const struct sim_rt_driver *drv;
-	cudaError_t code = begin(&drv, ptr != NULL);
+	cudaError_t code = begin(&drv, pHost != NULL);
 	void *host = NULL;
 
 	if (code == cudaSuccess && size)
-		code = SIM_RT_CALL(drv, cuMemHostAlloc, &host, size, 0);
-	return end(code, ptr, (uintptr_t)host);
+		code = SIM_RT_CALL(drv, cuMemHostAlloc, &host, size, flags);
+	return end(code, pHost, (uintptr_t)host);
+}
+
+SIM_RT_EXPORT cudaError_t
+cudaMallocHost(void **ptr, size_t size)
+{
+	return cudaHostAlloc(ptr, size, cudaHostAllocDefault);
 }
 
 SIM_RT_EXPORT cudaError_t

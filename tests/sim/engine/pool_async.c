@@ -18,6 +18,8 @@
  */
 #include "tests/sim/engine/pool.h"
 
+/* All that the memory takes of its pool: the bytes behind a request have a last writer, too, which
+ * is the one that its next owner is known to come after. */
 static struct sim_work
 edge_work(enum sim_work_kind kind, const char *name, const struct sim_mem *mem)
 {
@@ -26,7 +28,7 @@ edge_work(enum sim_work_kind kind, const char *name, const struct sim_mem *mem)
 		.name = name,
 		.a = { mem->info.base, mem->info.id },
 		.touch = { { .addr = mem->info.base,
-			     .n_bytes = mem->info.n_bytes,
+			     .n_bytes = mem->pool ? mem->n_taken : mem->info.n_bytes,
 			     .access = SIM_WRITE } },
 		.n_touches = 1,
 	};

@@ -111,6 +111,37 @@ test_opportunistic(void **state)
 	assert_int_equal(fx.n_races, 0);
 }
 
+/* What lies behind a small block was last written by the free before it, which the pool saw to, and
+ * of which neither the next stream nor the host knows. */
+static void
+behind_a_smaller_block(CUstream next, bool synchronised)
+{
+	CUmemoryPool pool = must_pool_with(SIM_POOL_OPPORTUNISTIC);
+	CUdeviceptr p = must_take(pool, 512, s);
+
+	assert_int_equal(sim_pool_set(pool, SIM_POOL_THRESHOLD, 64 * MIB), 0);
+	must_free(p, s);
+	run_all();
+	assert_int_equal(must_take(pool, 400, t), p);
+	must_free(p, t);
+	if (synchronised)
+		assert_int_equal(sim_stream_sync(t), 0);
+	assert_int_equal(must_take(pool, 512, next), p);
+	assert_int_equal(fx.n_races, 0);
+}
+
+static void
+test_behind_a_smaller_block(void **state)
+{
+	behind_a_smaller_block(t, false);
+}
+
+static void
+test_behind_a_smaller_block_synchronised(void **state)
+{
+	behind_a_smaller_block(must_stream(SIM_STREAM_NON_BLOCKING), true);
+}
+
 /* A wait is put in only where there is no other memory, and runs. */
 static void
 test_internal(void **state)
@@ -351,6 +382,8 @@ main(void)
 		T(test_follow_event_recorded_too_early),
 		T(test_follow_legacy_stream),
 		T(test_opportunistic),
+		T(test_behind_a_smaller_block),
+		T(test_behind_a_smaller_block_synchronised),
 		T(test_internal),
 		T(test_internal_teaches_nothing),
 		T(test_no_rule_is_out_of_memory),
