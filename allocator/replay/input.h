@@ -53,6 +53,15 @@ struct ca_replay_event {
 			   * unfinished work may use the block */
 };
 
+/* The last request that the recorded program was refused on a device. */
+struct ca_replay_rejected {
+	struct ca_replay_event event; /* an ALLOC; bytes 0: none was refused */
+	uint64_t before;              /* the number of the event that follows */
+	uint64_t reserved_bytes; /* held then by the recording allocator; UINT64_MAX: not known */
+	uint64_t free_bytes;     /* of the device then; UINT64_MAX: not known */
+	uint64_t segment_bytes;  /* the smallest that the driver refused for it; 0: not known */
+};
+
 struct ca_replay_input {
 	struct ca_replay_event *events; /* malloc; freed by ca_replay_input_clear */
 	size_t count;
@@ -72,6 +81,8 @@ struct ca_replay_input {
 	/* by device, requests that the program was refused: not played; count, and the largest */
 	uint64_t recorded_failed_calls[CA_REPLAY_DEVICES];
 	uint64_t recorded_failed_bytes[CA_REPLAY_DEVICES];
+	struct ca_replay_rejected rejected[CA_REPLAY_DEVICES];
+	uint64_t recorded_memory_bytes[CA_REPLAY_DEVICES]; /* of the device; 0: not known */
 	/* by ca_replay_input_resolve */
 	uint32_t *blocks; /* by event: number of its block, from 0 (LIVE, ALLOC, FREE) */
 	uint32_t n_blocks;
@@ -102,6 +113,10 @@ extern const struct ca_replay_format ca_replay_formats[];
 /* Appends a copy. 0, -ENOMEM. */
 int ca_replay_input_add(struct ca_replay_input *input, const struct ca_replay_event *event);
 void ca_replay_input_clear(struct ca_replay_input *input);
+/* Counts a request that the program was refused, and makes it the device's rejected one, whose
+ * other figures are not known yet. */
+struct ca_replay_rejected *ca_replay_input_reject(struct ca_replay_input *input,
+						  const struct ca_replay_event *event);
 
 /* Write a place and a sentence; return -EINVAL. A text that is too long is cut. */
 int ca_replay_fail_line(struct ca_replay_error *error, uint64_t line, const char *format, ...)

@@ -159,6 +159,51 @@ event_fields(struct reader *r, const struct ca_snapshot_record *of, struct ca_re
 	return result;
 }
 
+/* Segments that came or went behind the device's refusal: what was held then is known when the
+ * segments of the end are. Modulo 2^64. */
+static void
+segment_event(struct reader *r, const struct ca_snapshot_record *of)
+{
+	struct ca_replay_rejected *rejected = &r->input->rejected[r->device];
+	const struct ca_snapshot_value *action = &of->value[CA_SNAPSHOT_action];
+	uint64_t bytes = of->value[CA_SNAPSHOT_size].type == CA_SNAPSHOT_NUMBER
+				 ? of->value[CA_SNAPSHOT_size].number
+				 : 0;
+
+	r->input->segment_events++;
+	if (ca_replay_text_is(action->text, "segment_alloc") ||
+	    ca_replay_text_is(action->text, "segment_map"))
+		rejected->reserved_bytes -= bytes;
+	else if (ca_replay_text_is(action->text, "segment_free") ||
+		 ca_replay_text_is(action->text, "segment_unmap"))
+		rejected->reserved_bytes += bytes;
+}
+
+/* Out of memory, snapshot, what comes later. */
+static void
+other_event(struct reader *r, const struct ca_snapshot_record *of)
+{
+	const struct ca_snapshot_value *left = &of->value[CA_SNAPSHOT_device_free];
+	const struct ca_snapshot_value *size = &of->value[CA_SNAPSHOT_size];
+	const struct ca_snapshot_value *stream = &of->value[CA_SNAPSHOT_stream];
+	struct ca_replay_event event = { .bytes = size->number,
+					 .time_ns = CA_REPLAY_NO_TIME,
+					 .where = of->where,
+					 .device = r->device };
+	struct ca_replay_rejected *rejected;
+
+	r->input->other_events++;
+	if (!ca_replay_text_is(of->value[CA_SNAPSHOT_action].text, "oom") ||
+	    size->type != CA_SNAPSHOT_NUMBER || !size->number)
+		return;
+	if (stream->type == CA_SNAPSHOT_NUMBER)
+		event.stream = stream->number;
+	rejected = ca_replay_input_reject(r->input, &event);
+	rejected->reserved_bytes = 0;
+	if (left->type == CA_SNAPSHOT_NUMBER)
+		rejected->free_bytes = left->number;
+}
+
 static int
 trace_event(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 	    const struct ca_snapshot_record *of)
@@ -189,9 +234,9 @@ trace_event(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 			return result ? result : actions[i].add(r, &event);
 		}
 	if (action->text.length >= 8 && !memcmp(action->text.at, "segment_", 8))
-		r->input->segment_events++;
+		segment_event(r, &fields);
 	else
-		r->input->other_events++; /* oom, snapshot, what comes later */
+		other_event(r, &fields);
 	return 0;
 }
 
@@ -282,6 +327,7 @@ read_top(struct reader *r, const struct ca_snapshot_value *top)
 	struct ca_snapshot_record fields = { 0 };
 	struct ca_snapshot_value *segments = &fields.value[CA_SNAPSHOT_segments];
 	struct ca_snapshot_value *traces = &fields.value[CA_SNAPSHOT_device_traces];
+	unsigned i;
 	int result = 0;
 
 	if (top->type == CA_SNAPSHOT_LIST)
@@ -297,6 +343,12 @@ read_top(struct reader *r, const struct ca_snapshot_value *top)
 		result = each(r, traces, &fields, trace_device);
 	if (!result && segments->type == CA_SNAPSHOT_LIST)
 		result = each(r, segments, &fields, segment);
+	for (i = 0; i < CA_REPLAY_DEVICES; i++)
+		if (segments->type == CA_SNAPSHOT_LIST)
+			r->input->rejected[i].reserved_bytes +=
+				r->input->recorded_reserved_bytes[i];
+		else
+			r->input->rejected[i].reserved_bytes = UINT64_MAX;
 	return result;
 }
 

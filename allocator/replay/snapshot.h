@@ -30,6 +30,7 @@
 	X(requested_size)                                                                          \
 	X(state)                                                                                   \
 	X(action)                                                                                  \
+	X(device_free)                                                                             \
 	X(addr)                                                                                    \
 	X(time_us)
 
