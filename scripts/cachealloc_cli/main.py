@@ -4,7 +4,7 @@
 import signal
 import sys
 
-from . import __version__, compare, doctor, launch, replay, terminal, version
+from . import __version__, compare, doctor, explain, launch, replay, terminal, tune, version
 from .args import nearest
 
 VERBS = {
@@ -12,6 +12,8 @@ VERBS = {
     "compare": (compare.run, compare.help_text, "measure a program with and without it, interleaved"),
     "doctor": (doctor.run, doctor.help_text, "tell, without running it, whether the hooks will bind"),
     "replay": (replay.run, replay.help_text, "play a recorded trace on the allocator, without a GPU"),
+    "tune": (tune.run, tune.help_text, "find settings with which a recorded program needs less memory"),
+    "explain": (explain.run, explain.help_text, "tell why a program ran out of memory, and what would have helped"),
     "version": (version.run, version.help_text, "versions of command and library"),
 }
 
