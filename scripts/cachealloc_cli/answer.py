@@ -43,8 +43,9 @@ def _figure_rows(figures):
     largest = f", the largest {size(figures.largest)}" if figures.largest is not None else ""
     rows = [("requested", figures.request, ""), ("live then", figures.live, ""),
             ("reserved", figures.reserved, "" if pieces is None else f", of it free in pieces {size(pieces)}{largest}"),
-            ("the device's memory", figures.device_memory, ""), ("for this program", figures.capacity, ", at most"),
-            ("free in the device", figures.free, ""), ("held by others", figures.others, ""),
+            ("the device's memory", figures.device_memory, ""),
+            ("for this program", figures.capacity if figures.capacity != figures.device_memory else None, ", at most"),
+            ("free in the device", figures.free, ""), ("held by others", figures.others or None, ""),
             ("limit", figures.allowed, "")]
     return [[f"  {label}", f"{size(value)}{more}"] for label, value, more in rows if value is not None]
 
@@ -216,8 +217,8 @@ def of_case(path, case):
     if case.refusal and len(case.refusals) > 1:
         others = [str(index) for index in case.refusals if index != case.device]
         notes.append(f"other devices refused requests, too: --device {', '.join(others)}")
-    if case.refusal and case.refusal["event"] <= case.first.data["events"] - 1:
-        notes.append("the program went on after the refused request; what it did then is not in the proof")
+    if case.went_on:
+        notes.append("the program went on allocating after the refused request; that is not in the proof")
     proofs = [{"conf": conf, "lag_us": lag, "memory_bytes": memory, "lives": lives}
               for conf, lag, memory, lives in case.proofs]
     proved = case.is_proved

@@ -45,6 +45,11 @@ class Case:
     def conf(self):
         return candidates.text(self.now)
 
+    @property
+    def went_on(self):
+        """It allocated after the refused request."""
+        return self.refusal is not None and self.first.allocations >= self.player.get(self.conf).allocations
+
     # ---- figures
 
     def _capacities(self, recorded):
@@ -66,9 +71,11 @@ class Case:
         """Fills the figures, from the record and one replay with as much memory as there can have been."""
         recorded = self.first.device(self.device)
         figures, refusal = self.figures, self.refusal
-        figures.device_memory = self.memory or recorded["recorded_memory_bytes"]
-        figures.allowed = record.allowed_bytes(self.variables, figures.device_memory)
+        figures.device_memory = recorded["recorded_memory_bytes"]
         self.low, self.high = self._capacities(recorded)
+        if self.memory:
+            figures.device_memory = self.high
+        figures.allowed = record.allowed_bytes(self.variables, figures.device_memory)
         figures.capacity = self.high
         if refusal:
             figures.request = refusal["request_bytes"]

@@ -187,8 +187,13 @@ def assumed_lags(values, plays):
 
 
 def tell_warnings(plays):
+    """What makes the figures doubtful."""
     for text in plays.warnings:
         terminal.warning(text)
+    refused = sum(device["recorded_failed_calls"] for device in plays.get().devices)
+    if refused:
+        terminal.warning(f"{refused} requests were refused when this was recorded, and are not in the figures")
+        terminal.hint(f"`cachealloc explain {plays.name}` tells what would have served them")
 
 
 def say_best(found):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The commands that README and --help show do what is said of them: each is run as it stands, with ./app and the files
+"""The commands that README, docs/out-of-memory.md and --help show do what is said of them: each is run as it stands, with ./app and the files
 it names in place, on the simulated driver."""
 
 import lzma
@@ -22,8 +22,9 @@ NOT_RUN = re.compile(r"^(scripts/(demo|test|gpu_check)\.sh|meson |LD_LIBRARY_PAT
 
 
 def fenced():
-    """The lines of README's shell blocks that are commands, without their comments."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.S | re.M)
+    """The lines of the pages' shell blocks that are commands, without their comments."""
+    text = "".join((ROOT / page).read_text() for page in ("README.md", "docs/out-of-memory.md"))
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.S | re.M)
     lines = [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.splitlines()]
     return [line for line in lines if line and not NOT_RUN.match(line)]
 
@@ -37,7 +38,7 @@ def shown(*words):
     return [re.split(r"  +", line.strip())[0] for line in lines]
 
 
-HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["version"]) for line in shown(*words)] \
+HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["tune"], ["explain"], ["version"]) for line in shown(*words)] \
     if LIBRARY.is_file() else []
 
 
@@ -52,7 +53,11 @@ def folder(tmp_path_factory):
     subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path,
                    env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_TRACE="app.7841.trace"))
     trace = (path / "app.7841.trace").read_bytes()
-    (path / "step.pickle").write_bytes(trace)
+    for name in ("step.pickle", "oom.pickle", "oom.trace"):
+        (path / name).write_bytes(trace)
+    (path / "train.log").write_text("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.69 GiB total capacity; 19.51 GiB "
+                                    "already allocated; 1.20 GiB free; 21.00 GiB reserved in total by PyTorch)\n")
+    (path / "tests").symlink_to(ROOT / "tests")
     (path / "step.trc.xz").write_bytes(lzma.compress(trace))
     return path
 

@@ -122,6 +122,13 @@ def test_others_on_the_device(tmp_path, memory, cause):
         assert answer["proofs"][-1] == {"conf": "", "lag_us": None, "memory_bytes": 1024 * MIB, "lives": True}
 
 
+def test_a_program_that_went_on_is_said_to_have(tmp_path):
+    answer = explained(made_trace(
+        tmp_path / "t.trace", ("device", 64 * MIB, 0), ("taken", 1 << 32, 20 * MIB), ("alloc", 1 << 32, 9 * MIB),
+        ("refused", 60 * MIB, 2), ("failed", 60 * MIB, 2), ("alloc", 1 << 40, MIB), ("end", 0, 0)))
+    assert answer["cause"] == "too_much" and "went on allocating" in answer["notes"][-1]
+
+
 def test_others_in_a_report(tmp_path):
     report = tmp_path / "log"
     report.write_text("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity "
@@ -156,7 +163,8 @@ def test_a_snapshot_that_our_cache_would_have_served(tmp_path):
 
 def test_a_refusal_can_be_tried_on_another_device(tmp_path):
     path = snapshot(tmp_path, device_free=2 * MIB, size=30 * MIB)
-    assert explained("--memory", "64M", path)["cause"] == "nothing_failed"
+    answer = explained("--memory", "64M", path)
+    assert answer["cause"] == "nothing_failed" and not answer["notes"]
     assert explained("--memory", "40M", path)["cause"] == "too_much"
 
 

@@ -308,6 +308,9 @@ def test_anything_that_replay_reads_also_from_standard_input(checkerboard, check
     rows += [f"1,00:00:0{i // 10}.{i % 10:06d},allocate,0x{i + 1:x}00000,{(3 + i % 5) * MIB},0x0" for i in range(40)]
     log.write_text("\n".join(rows) + "\n")
     assert tuned(log)["input_format"] == "RMM log"
+    log.write_text(log.read_text() + f"1,00:00:09.0,allocate failure,(nil),{MIB},0x0\n")
+    done = tune(log)
+    assert "1 requests were refused" in done.stderr and f"`cachealloc explain {log}`" in done.stderr and not done.stdout
     with checkerboard.open("rb") as file:
         piped = tuned("-", stdin=file)
     assert piped["file"] == "-" and piped["conf"] == checkerboard_data["conf"]
@@ -399,7 +402,7 @@ def test_an_interrupted_search_says_the_best_so_far(tmp_path):
     program = tmp_path / "build" / "allocator" / "cachealloc-replay"
     program.parent.mkdir(parents=True)
     device = {"index": 0, "driver_alloc_calls": 1, "driver_free_calls": 0, "host_syncs": 0, "peak_live_bytes": 2 * MIB,
-              "min_capacity_bytes": 0, "recorded_refusal": None}
+              "min_capacity_bytes": 0, "recorded_refusal": None, "recorded_failed_calls": 0}
     data = {"min_capacity_bytes": 0, "completed": True, "devices": [device], "peak_reserved_bytes": 2 * MIB,
             "peak_live_bytes": 2 * MIB, "hits": 1, "misses": 1, "lag_us": 0, "events": 3}
     low, high = (json.dumps(data).replace('"min_capacity_bytes": 0', f'"min_capacity_bytes": {size * MIB}')
