@@ -58,7 +58,7 @@ def cause(figures):
         return CAP
     if figures.free is not None and figures.free >= figures.request + SLACK:
         return CAP
-    if total is None:
+    if total is None or (figures.others is None and figures.capacity is None):
         return UNKNOWN
     if figures.needed > total - (figures.others or 0):
         return OTHERS

@@ -152,10 +152,12 @@ def print_verdict(data):
     lines = [f"{data['file']}: {data['input_format']}, {data['events']} events; {data['settings_tried']} settings, "
              f"{data['replays']} replays, {data['jobs']} at a time, {data['elapsed_ns'] / 1e9:.1f} s",
              table(data), terminal.paint(data["verdict"], "bold", sys.stderr)]
-    for each in [] if data["conf"] else data["not_advised"][:1]:
-        less = -change(max(row["min_capacity_bytes"] for row in data["before"] if row["lag_us"] in data["lags_us"]),
-                       each["min_capacity_bytes"])
-        lines.append(f"not advised: {each['conf']} ({less:.1f} % less memory): {each['why']}")
+    before, after = (max(row["min_capacity_bytes"] for row in data[when] if row["lag_us"] in data["lags_us"])
+                     for when in ("before", "after" if data["after"] else "before"))
+    for each in data["not_advised"][:1]:
+        if each["min_capacity_bytes"] <= after * (1 - search.MARGIN):
+            less = -change(before, each["min_capacity_bytes"])
+            lines.append(f"not advised: {each['conf']} ({less:.1f} % less memory): {each['why']}")
     sys.stderr.write("\n".join(lines) + "\n")
     sys.stderr.flush()
     if data["conf"]:

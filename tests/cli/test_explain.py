@@ -187,16 +187,24 @@ OLD = ("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 23.
        "allocated; 1.20 GiB free; 22.00 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting "
        "max_split_size_mb to avoid fragmentation.\n")
 OLDEST = ("RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 7.79 GiB total capacity; 7.78 GiB already "
-          "allocated; 2.00 MiB free; 7.78 GiB cached)\n")
+          "allocated; 2.00 MiB free; 512.00 MiB cached)\n")
 NEW = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which "
        "1.20 GiB is free. Including non-PyTorch memory, this process has 22.49 GiB memory in use. {allowed}Of the allocated "
        "memory 19.00 GiB is allocated by PyTorch, and 3.00 GiB is reserved by PyTorch but unallocated. If reserved but "
        "unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n")
 
 
+POOL = ("Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 54.00 GiB\n"
+        "Requested               : {request} GiB\nDevice limit            : 79.00 GiB\nFree (according to CUDA): 27.00 MiB\n"
+        "PyTorch limit (set by user-supplied memory fraction)\n                        : {limit} GiB\n")
+
+
 @pytest.mark.parametrize("text, cause, figures", [
+    (POOL.format(request="1.00", limit="17179869184.00"), "unknown", (GIB, 54, None, 79)),
+    (POOL.format(request="8.00", limit="60.00"), "cap", (8 * GIB, 54, None, 79)),
+    (OLD + POOL.format(request="30.00", limit="90.00"), "too_much", (30 * GIB, 54, None, 79)),
     (OLD, "fragmentation", (2 * GIB, 19.51, 22, 23.69)),
-    (OLDEST, "too_much", (20 * MIB, 7.78, 7.78, 7.79)),
+    (OLDEST, "too_much", (20 * MIB, 7.78, 8.28, 7.79)),
     (NEW.format(allowed=""), "fragmentation", (2 * GIB, 19, 22, 23.69)),
     (NEW.format(allowed="20.00 GiB allowed; ").replace("total capacity", "total capacty"), "cap", (2 * GIB, 19, 22, 23.69)),
     (NEW.format(allowed="").replace("allocate 2.00", "allocate 9.00"), "too_much", (9 * GIB, 19, 22, 23.69))])
@@ -206,7 +214,7 @@ def test_sentences_of_pytorch_old_and_new(tmp_path, text, cause, figures):
     answer = explained(path)
     assert answer["cause"] == cause and answer["conf"] is None
     found = [answer["figures"][f"{name}_bytes"] for name in ("request", "live", "reserved", "device_memory")]
-    assert found == [figures[0], *(round(value * GIB) for value in figures[1:])]
+    assert found == [figures[0], *(value and round(value * GIB) for value in figures[1:])]
     assert answer["proved"] is False
     if cause == "fragmentation":
         assert "a recording of the program is needed" in answer["proof_text"]
