@@ -217,6 +217,9 @@ def of_case(path, case):
     if case.refusal and len(case.refusals) > 1:
         others = [str(index) for index in case.refusals if index != case.device]
         notes.append(f"other devices refused requests, too: --device {', '.join(others)}")
+    at_start = case.first.data["live_at_start"]
+    if at_start and cause in (causes.FRAGMENTATION, causes.FRAMEWORK):
+        notes.append(f"{at_start} blocks were there when the recording began: the replay lays them out anew")
     if case.went_on:
         notes.append("the program went on allocating after the refused request; that is not in the proof")
     proofs = [{"conf": conf, "lag_us": lag, "memory_bytes": memory, "lives": lives}

@@ -158,6 +158,8 @@ def print_verdict(data):
         if each["min_capacity_bytes"] <= after * (1 - search.MARGIN):
             less = -change(before, each["min_capacity_bytes"])
             lines.append(f"not advised: {each['conf']} ({less:.1f} % less memory): {each['why']}")
+    if data["conf"] and data["input_format"].startswith("PyTorch"):
+        lines.append("it takes effect under PyTorch with PYTORCH_NO_CUDA_MEMORY_CACHING=1")
     sys.stderr.write("\n".join(lines) + "\n")
     sys.stderr.flush()
     if data["conf"]:
