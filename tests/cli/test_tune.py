@@ -86,11 +86,11 @@ def med128(tmp_path_factory):
 
 def advice_never_harms(path, data):
     """(gain at the worst lag or None, the advice); every figure is measured anew."""
-    before = {lag: least(path, lag) for lag in LAGS}
-    assert {row["lag_us"]: row["min_capacity_bytes"] for row in data["before"]} == before
     if data["conf"] is None:
         assert "no setting helps" in data["verdict"]
         return None, None
+    before = {lag: least(path, lag) for lag in LAGS}
+    assert {row["lag_us"]: row["min_capacity_bytes"] for row in data["before"]} == before
     after = {lag: least(path, lag, data["conf"]) for lag in LAGS}
     assert {row["lag_us"]: row["min_capacity_bytes"] for row in data["after"]} == after
     assert all(after[lag] <= before[lag] for lag in LAGS), (before, after, data["conf"])
