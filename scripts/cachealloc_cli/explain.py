@@ -70,7 +70,7 @@ def from_text(plays, path, values):
 
 def from_record(plays, path, values, shown):
     """The answer to a recording, by replay."""
-    case = proof.Case(plays, path, values["memory"], values["device"])
+    case = proof.Case(plays, values["memory"], values["device"])
     if plays.get().device(case.device) is None:
         raise player.Failed(f"{path}: there is no device {case.device} in it")
     assumed = [values["lag"]] if values["lag"] is not None else [None] if case.first.is_told else list(search.LAGS)

@@ -104,7 +104,7 @@ def fitting_jobs(wanted, file_bytes):
 
 
 class Player:
-    """`path` may be -, standard input, which is then kept in a file that has no name."""
+    """`path` may be -, standard input, which is then kept in a file that has no name. `file` can be opened in any case."""
 
     def __init__(self, path, jobs=None, verb="replay"):
         self.program = paths.replay()
@@ -114,7 +114,7 @@ class Player:
         self.warnings = []
         self.runs = 0
         self._kept = self._keep(path)
-        self._file = f"/proc/self/fd/{self._kept.fileno()}"
+        self.file = f"/proc/self/fd/{self._kept.fileno()}"
         self.jobs = fitting_jobs(jobs or cores(), os.fstat(self._kept.fileno()).st_size)
         self._pool = ThreadPoolExecutor(self.jobs)
         self._asked = {}
@@ -144,7 +144,7 @@ class Player:
     @contextlib.contextmanager
     def reading(self):
         """The file, opened anew."""
-        with open(self._file, "rb") as file:
+        with open(self.file, "rb") as file:
             yield file
 
     def ask(self, conf="", lag=None, memory=None, least=False, to_refusal=None):
@@ -163,7 +163,7 @@ class Player:
         return [future.result() for future in list(asked)]
 
     def _play(self, conf, lag, memory, least, refusal):
-        words = [self.program, self._file, "--json"]
+        words = [self.program, self.file, "--json"]
         words += ["--conf", conf] if conf else []
         words += ["--lag", str(lag)] if lag is not None else []
         words += ["--memory", str(memory)] if memory is not None else []
@@ -184,7 +184,7 @@ class Player:
         return self._outcome(child.returncode, out, err.decode("utf-8", "replace"))
 
     def _outcome(self, status, out, err):
-        err = err.replace(self._file, self.name).replace("cachealloc-replay", f"cachealloc {self.verb}")
+        err = err.replace(self.file, self.name).replace("cachealloc-replay", f"cachealloc {self.verb}")
         lines = [line.partition(": ")[2] for line in err.splitlines()]
         if status not in (0, 3):
             text = lines[0].partition(": ")[2] if lines else f"cachealloc-replay ended with {status}"

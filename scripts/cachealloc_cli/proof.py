@@ -15,11 +15,11 @@ PYTORCH = "PyTorch snapshot"
 class Case:
     """A recorded program that ran out of memory, or would on a device of `memory`."""
 
-    def __init__(self, player, path, memory=None, device=None):
+    def __init__(self, player, memory=None, device=None):
         self.player = player
         self.memory = memory
-        self.variables = record.settings(path)
-        self.program = record.program(path)
+        self.variables = record.settings(player.file)
+        self.program = record.program(player.file)
         self.full = record.keys(self.variables)
         self.first = player.get()
         self.is_framework = self.first.data["input_format"].startswith(PYTORCH)

@@ -176,11 +176,11 @@ def prepare(values, words):
     return words[0]
 
 
-def conf_before(values, path):
+def conf_before(values, file):
     """Every key that the program has: of --conf, or as recorded."""
     if values["conf"]:
         return candidates.parse(",".join(values["conf"]))
-    return record.keys(record.settings(path)) if path != "-" else {}
+    return record.keys(record.settings(file))
 
 
 def assumed_lags(values, plays):
@@ -213,7 +213,7 @@ def tune(values, path):
     """Exit status."""
     shown, started = Progress(), time.monotonic()
     with player.Player(path, values["jobs"], "tune") as plays:
-        full = conf_before(values, path)
+        full = conf_before(values, plays.file)
         if values["conf"]:
             plays.get(",".join(values["conf"]))  # the replay says what is wrong with it
         found = search.Search(plays, candidates.played(full), assumed_lags(values, plays),

@@ -72,6 +72,9 @@ def test_fragmentation_is_proved_and_the_program_lives_with_the_advice(tmp_path,
     # the simulated device is not the replay's: the program itself gets past the point with the advice
     done = run([PROGRAM, checkerboard], SIMCUDA_MEM="7200M", CACHEALLOC_CONF=answer["conf"])
     assert done.returncode == 0, done.stderr
+    with path.open("rb") as file:
+        piped = explain("--lag", "0", "--json", "-", stdin=file)
+    assert json.loads(piped.stdout)["commands"] == answer["commands"]
     (command,) = answer["commands"]
     assert command == f"cachealloc run --conf {answer['conf']} -- trace_program ARGUMENTS"
     text = explain("--lag", "0", path).stdout
