@@ -303,6 +303,27 @@ def test_a_key_that_harms_is_taken_away():
     assert candidates.parse(advice) == {"reuse": "finished"}
 
 
+def cured(needs, capacity):
+    found = search.Search(Stand(needs), {}, (0, 20))
+    found.measure_before()
+    cure = found.cure(capacity * search.GRANULE)
+    return cure.conf if cure else None
+
+
+def test_a_cure_lives_on_what_there_was_and_needs_more_at_no_lag_whatever_its_price():
+    def needs(keys, lag):
+        if keys.get("max_split_size_mb") == "64":  # the best, and a loss at a lag that was not searched for
+            return 120 if lag == 300 else 80
+        if keys.get("give_back") == "oom":
+            return {"least": 90, "calls": 100000, "peak": 100000}
+        if keys.get("reuse_slack_mb") == "0":  # not at all the lags that were searched for
+            return 85 if lag == 0 else 95
+        return 100
+    assert cured(needs, 90) == "give_back:oom"
+    assert cured(needs, 89) is None
+    assert cured(needs, 95) in ("give_back:oom", "reuse_slack_mb:0")
+
+
 def test_candidates_are_settings_that_the_library_takes(checkerboard):
     keys = {key for change in candidates.everything({}) for key in change}
     assert keys == set(candidates.VALUES) and not keys & {"per_process_memory_fraction", "reuse", "free_sync", "zero"}
@@ -379,6 +400,12 @@ def test_one_core_gives_the_same_answer(checkerboard, checkerboard_data):
     assert data["jobs"] == 1 and data["after"] == checkerboard_data["after"]
 
 
+def as_in_a_terminal():
+    """A shell's background job, which this may be, ignores SIGINT."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def slow_build(tmp_path):
     """A build whose replay never ends; each leaves its number in `pids`."""
     program = tmp_path / "build" / "allocator" / "cachealloc-replay"
@@ -401,7 +428,8 @@ def is_alive(pid):
 def test_no_replay_is_left_behind(tmp_path, checkerboard, number, status):
     build = slow_build(tmp_path)
     with subprocess.Popen([sys.executable, COMMAND, "tune", "-j", "3", "--lag", "0", checkerboard], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(CACHEALLOC_BUILD=build)) as child:
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(CACHEALLOC_BUILD=build),
+                          preexec_fn=as_in_a_terminal) as child:
         while not (tmp_path / "pids").exists() or not (tmp_path / "pids").read_text().endswith("\n"):
             assert child.poll() is None
             time.sleep(0.01)
@@ -429,7 +457,7 @@ def test_an_interrupted_search_says_the_best_so_far(tmp_path):
     program.chmod(0o755)
     (tmp_path / "a.trc").write_text("A 1 5 0\n")
     with subprocess.Popen([sys.executable, COMMAND, "tune", "--lag", "0", tmp_path / "a.trc"], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=as_in_a_terminal,
                           env=environment(CACHEALLOC_BUILD=tmp_path / "build")) as child:
         while not (tmp_path / "late").exists():
             assert child.poll() is None
