@@ -16,7 +16,7 @@ GRANULE = 2 << 20
 LAGS = (0, 20, 100, 300)
 MARGIN = 0.01       # by which the least memory has to fall
 KEY_MARGIN = 0.005  # by which it has to fall further for each key more
-PEAK_MARGIN = 0.02  # by which the peak with plenty of memory may rise
+PEAK_MARGIN = 0.02  # by which the peak with plenty of memory may rise, or by as much as the least memory falls
 CALLS = 2           # as many times the driver calls, or the waits, are a price that may be paid ...
 CALLS_SHARE = 0.01  # ... or one more for so many allocations
 VERIFIED_MAX = 12   # candidates that are verified at most
@@ -128,7 +128,8 @@ class Search:
         if not is_affordable(after, before):
             return (f"driver calls {before.calls} -> {after.calls}, host waits {before.waits} -> {after.waits} "
                     f"{lag_text(lag)}")
-        if after.peak > before.peak * (1 + PEAK_MARGIN):
+        gain = 1 - trial.outcomes[self.worst].least / self.least_before
+        if after.peak > before.peak * (1 + max(PEAK_MARGIN, gain)):
             return f"peak reserved {(after.peak / before.peak - 1) * 100:+.1f} % {lag_text(lag)}"
         return None
 

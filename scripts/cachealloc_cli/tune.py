@@ -44,8 +44,9 @@ Prints one line, CACHEALLOC_CONF=..., if a setting lets the program live with at
 helps" is an answer, too. Each candidate is replayed; one is advised only if with it the
 program needs no more memory than before with the device idle or 20, 100 or 300 us
 behind, makes at most twice the driver calls and waits (or one more in 100 allocations),
-and reserves at most 2 % more where memory is plenty. Of equals the one with the fewest
-keys is taken. Limits, and keys that change what a program may rely on, are left alone.
+and where memory is plenty reserves at most 2 % more, or as much more as it needs less.
+Of equals the one with the fewest keys is taken. Limits, and keys that change what a
+program may rely on, are left alone.
 
 Exit status: 0, also when no setting helps; 1 the file cannot be read or is broken; 2 the
 command line is wrong; 130 interrupted: the best so far is on stderr.

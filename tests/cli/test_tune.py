@@ -239,9 +239,11 @@ def test_a_gain_at_one_lag_that_is_a_loss_at_another_is_not_advised():
 
 
 @pytest.mark.parametrize("price, allowed", [
-    ({"calls": 200}, True), ({"calls": 201}, False), ({"waits": 10}, True), ({"waits": 11}, False), ({"peak": 1020}, True),
-    ({"peak": 1021}, False)])
+    ({"calls": 200}, True), ({"calls": 201}, False), ({"waits": 10}, True), ({"waits": 11}, False), ({"peak": 1100}, True),
+    ({"peak": 1101}, False), ({"least": 98, "peak": 1020}, True), ({"least": 98, "peak": 1021}, False),
+    ({"least": 99, "peak": 1020}, True)])
 def test_the_price_has_a_bound(price, allowed):
+    """Twice the calls, or one in a hundred allocations; 2 % of peak, or the gain: 10 % here."""
     def needs(keys, lag):
         return {"least": 90, **price} if keys.get("give_back") == "oom" else {"least": 100}
     advice, found = advised(needs)
