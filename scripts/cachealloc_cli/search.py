@@ -205,7 +205,7 @@ class Search:
         """The trial that is advised, or None."""
         self.measure_before()
         wanted = self._wanted([])
-        if wanted < self.floor():
+        if not self.least_before or wanted < self.floor():
             return None
         found = self._measured(self.living(candidates.singles(self.now), wanted), wanted)
         if found:

@@ -82,6 +82,8 @@ def reason(found, advice):
         least = advice.least(found.assumed)
         return (f"with {advice_text(advice)} the program lives with {-change(before, least):.1f} % less memory: "
                 f"{fine_size(least)} instead of {fine_size(before)}")
+    if not before:
+        return "no setting helps: nothing is allocated"
     floor = found.floor()
     if before * (1 - search.MARGIN) < floor:
         return (f"no setting helps: the program holds {fine_size(floor)} at once, and lives with "

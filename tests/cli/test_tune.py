@@ -355,6 +355,13 @@ def test_anything_that_replay_reads_also_from_standard_input(checkerboard, check
     assert piped["after"] == checkerboard_data["after"]
 
 
+def test_a_recording_of_nothing_is_an_answer(tmp_path):
+    path = tmp_path / "nothing.trc"
+    path.write_text("# nothing\n\nP\n")
+    done = tune(path)
+    assert done.returncode == 0 and not done.stdout and "no setting helps" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("make, words", [
     (lambda path: path.write_bytes(b""), "the file is empty"),
     (lambda path: path.write_text("hello\n"), "no trace of a known format"),
