@@ -136,6 +136,22 @@ put_oom(FILE *out, const struct ca_replay_report *report, const struct ca_replay
 }
 
 static void
+put_rejected(FILE *out, const struct ca_replay_rejected *rejected)
+{
+	if (!rejected->event.bytes) {
+		fprintf(out, ",\"recorded_refusal\":null");
+		return;
+	}
+	fprintf(out, ",\"recorded_refusal\":{\"request_bytes\":%" PRIu64, rejected->event.bytes);
+	put_number(out, "event", rejected->before + 1);
+	put_known(out, "reserved_bytes", rejected->reserved_bytes != UINT64_MAX,
+		  rejected->reserved_bytes);
+	put_known(out, "free_bytes", rejected->free_bytes != UINT64_MAX, rejected->free_bytes);
+	put_known(out, "segment_bytes", rejected->segment_bytes != 0, rejected->segment_bytes);
+	fprintf(out, "}");
+}
+
+static void
 put_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 {
 	const struct ca_replay_result *result = &report->results[i];
@@ -155,6 +171,10 @@ put_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 		   report->input->recorded_failed_calls[result->device]);
 	put_number(out, "recorded_failed_bytes",
 		   report->input->recorded_failed_bytes[result->device]);
+	put_known(out, "recorded_memory_bytes",
+		  report->input->about.device_bytes[result->device] != 0,
+		  report->input->about.device_bytes[result->device]);
+	put_rejected(out, &report->input->rejected[result->device]);
 	put_times(out, &result->times);
 	put_oom(out, report, result);
 	put_stats(out, &result->stats);
@@ -214,6 +234,7 @@ ca_replay_emit_json(const struct ca_replay_report *report, FILE *out)
 		  report->lag_ns == CA_REPLAY_AS_TOLD ? 0 : report->lag_ns / 1000);
 	put_known(out, "memory_bytes", report->memory_bytes != CA_REPLAY_UNLIMITED,
 		  report->memory_bytes);
+	fprintf(out, ",\"to_refusal\":%s", report->to_rejected ? "true" : "false");
 	put_number(out, "events", input->count);
 	put_number(out, "segment_events", input->segment_events);
 	put_number(out, "other_events", input->other_events);
@@ -257,13 +278,15 @@ text_times(FILE *out, const struct ca_replay_times *times)
 /* Memory that is enough for what the program got may be the very memory in which it was refused
  * more. */
 static void
-text_failed(FILE *out, const struct ca_replay_input *input, unsigned device)
+text_failed(FILE *out, const struct ca_replay_report *report, unsigned device)
 {
+	const struct ca_replay_input *input = report->input;
 	char text[CA_TEXT_SIZE_MAX];
 
 	if (input->recorded_failed_calls[device])
-		fprintf(out, "  %-24s %12" PRIu64 " requests, not played; the largest: %s\n",
+		fprintf(out, "  %-24s %12" PRIu64 " requests, %s; the largest: %s\n",
 			"refused when recorded", input->recorded_failed_calls[device],
+			report->to_rejected ? "the last played" : "not played",
 			ca_text_bytes(text, input->recorded_failed_bytes[device]));
 }
 
@@ -285,7 +308,7 @@ text_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 		waste / 100 % 100);
 	if (recorded)
 		size_line(out, "reserved when recorded", recorded);
-	text_failed(out, report->input, result->device);
+	text_failed(out, report, result->device);
 	if (report->min_capacity_bytes)
 		size_line(out, "smallest memory", report->min_capacity_bytes[i]);
 	fprintf(out, "  %-24s %12" PRIu64 " of %" PRIu64 "\n", "hits", result->hits,

@@ -11,6 +11,7 @@ struct ca_replay_report {
 	const char *conf;      /* "" : defaults */
 	uint64_t lag_ns;       /* as of struct ca_replay_setting */
 	uint64_t memory_bytes; /* CA_REPLAY_UNLIMITED: no limit */
+	bool to_rejected;      /* as of struct ca_replay_setting */
 	const struct ca_replay_input *input;
 	const struct ca_replay_result *results; /* one a device */
 	unsigned n_results;

@@ -55,6 +55,23 @@ ca_replay_input_add_act(struct ca_replay_input *input, const struct ca_replay_ac
 	return 0;
 }
 
+struct ca_replay_rejected *
+ca_replay_input_reject(struct ca_replay_input *input, const struct ca_replay_event *event)
+{
+	struct ca_replay_rejected *rejected = &input->rejected[event->device];
+	uint64_t *largest = &input->recorded_failed_bytes[event->device];
+
+	input->recorded_failed_calls[event->device]++;
+	if (event->bytes > *largest)
+		*largest = event->bytes;
+	*rejected = (struct ca_replay_rejected){ .event = *event,
+						 .before = input->count,
+						 .reserved_bytes = UINT64_MAX,
+						 .free_bytes = UINT64_MAX };
+	rejected->event.kind = CA_REPLAY_ALLOC;
+	return rejected;
+}
+
 void
 ca_replay_input_clear(struct ca_replay_input *input)
 {
@@ -262,6 +279,8 @@ put_in_front(struct resolver *r)
 	size_t n = r->n_at_start, count = input->count + n, i;
 	void *events, *blocks;
 
+	for (i = 0; i < CA_REPLAY_DEVICES; i++)
+		input->rejected[i].before += n;
 	if (!n)
 		return 0;
 	events = realloc(input->events, count * sizeof(*input->events));

@@ -85,6 +85,15 @@ struct ca_replay_about {
 	char device_name[CA_REPLAY_DEVICES][CA_REPLAY_NAME_BYTES];
 };
 
+/* The last request that the recorded program was refused on a device. */
+struct ca_replay_rejected {
+	struct ca_replay_event event; /* an ALLOC; bytes 0: none was refused */
+	uint64_t before;              /* the number of the event that follows */
+	uint64_t reserved_bytes; /* held then by the recording allocator; UINT64_MAX: not known */
+	uint64_t free_bytes;     /* of the device then; UINT64_MAX: not known */
+	uint64_t segment_bytes;  /* the smallest that the driver refused for it; 0: not known */
+};
+
 struct ca_replay_input {
 	struct ca_replay_event *events; /* malloc; freed by ca_replay_input_clear */
 	size_t count;
@@ -107,6 +116,7 @@ struct ca_replay_input {
 	struct ca_replay_act *acts; /* malloc; in their order */
 	size_t n_acts, room_acts;
 	struct ca_replay_about about;
+	struct ca_replay_rejected rejected[CA_REPLAY_DEVICES];
 	/* by ca_replay_input_resolve */
 	uint32_t *blocks; /* by event: number of its block, from 0 (LIVE, ALLOC, FREE) */
 	uint32_t n_blocks;
@@ -139,6 +149,10 @@ int ca_replay_input_add(struct ca_replay_input *input, const struct ca_replay_ev
 /* The same; `before` is filled in: the event that will be added next. */
 int ca_replay_input_add_act(struct ca_replay_input *input, const struct ca_replay_act *act);
 void ca_replay_input_clear(struct ca_replay_input *input);
+/* Counts a request that the program was refused, and makes it the device's rejected one, whose
+ * other figures are not known yet. */
+struct ca_replay_rejected *ca_replay_input_reject(struct ca_replay_input *input,
+						  const struct ca_replay_event *event);
 
 /* Write a place and a sentence; return -EINVAL. A text that is too long is cut. */
 int ca_replay_fail_line(struct ca_replay_error *error, uint64_t line, const char *format, ...)

@@ -25,6 +25,8 @@ struct reading {
 	uint64_t where;                /* of the record */
 	uint64_t look_ns;              /* a thread began to ask the device; or CA_REPLAY_NO_TIME */
 	uint32_t looks;                /* that thread */
+	/* by device: the smallest segment refused since memory was last handed out; 0: none */
+	uint64_t rejected[CA_REPLAY_DEVICES];
 	bool ended;
 };
 
@@ -174,7 +176,7 @@ read_alloc(struct reading *reading, const struct ca_trace_record *record, uint64
 		ns = reading->look_ns; /* where the call began */
 		reading->look_ns = CA_REPLAY_NO_TIME;
 	}
-
+	reading->rejected[record->device] = 0;
 	if (!bytes_of(record))
 		return ca_replay_fail_byte(reading->error, reading->where,
 					   "an allocation of nothing");
@@ -225,10 +227,13 @@ read_segment(struct reading *reading, const struct ca_trace_record *record, uint
 	enum ca_replay_act_kind kind = record->kind == CA_TRACE_TAKEN      ? CA_REPLAY_TAKEN
 				       : record->kind == CA_TRACE_RETURNED ? CA_REPLAY_RETURNED
 									   : CA_REPLAY_REFUSED;
+	uint64_t *rejected = &reading->rejected[record->device];
 	uint64_t bytes = bytes_of(record);
 	int r = add_act(reading, kind, record, ns);
 
 	reading->input->segment_events++;
+	if (record->kind == CA_TRACE_REFUSED && (!*rejected || record->a < *rejected))
+		*rejected = record->a;
 	if (record->kind == CA_TRACE_TAKEN)
 		*reserved += bytes;
 	else if (record->kind == CA_TRACE_RETURNED)
@@ -253,14 +258,24 @@ read_stream(struct reading *reading, const struct ca_trace_record *record)
 static int
 read_failed(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
 {
-	uint64_t *largest = &reading->input->recorded_failed_bytes[record->device];
+	struct ca_replay_event event = { .bytes = record->a,
+					 .time_ns = ns,
+					 .stream = stream_of(reading, record->stream),
+					 .where = reading->where,
+					 .thread = thread_of(record),
+					 .device = record->device,
+					 .no_stream = record->stream == CA_TRACE_NO_STREAM };
+	struct ca_replay_rejected *rejected;
 
-	if (is_in_look(reading, record))
+	if (is_in_look(reading, record)) {
+		event.time_ns = reading->look_ns;
 		reading->look_ns = CA_REPLAY_NO_TIME;
+	}
 	reading->input->other_events++;
-	reading->input->recorded_failed_calls[record->device]++;
-	if (record->a > *largest)
-		*largest = record->a;
+	rejected = ca_replay_input_reject(reading->input, &event);
+	rejected->reserved_bytes = reading->input->recorded_reserved_bytes[record->device];
+	rejected->segment_bytes = reading->rejected[record->device];
+	reading->rejected[record->device] = 0;
 	return add_act(reading, CA_REPLAY_FAILED, record, ns);
 }
 

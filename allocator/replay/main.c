@@ -212,6 +212,7 @@ report(const struct run *run)
 					   .conf = run->options.conf,
 					   .lag_ns = run->options.lag_ns,
 					   .memory_bytes = run->options.memory_bytes,
+					   .to_rejected = run->options.to_rejected,
 					   .input = &run->input,
 					   .results = run->results,
 					   .n_results = run->n_results };
@@ -264,6 +265,7 @@ replay(struct run *run)
 	run->setting.memory_bytes = run->options.memory_bytes;
 	run->setting.lag_ns = run->options.lag_ns;
 	run->setting.time = run->options.time_runs;
+	run->setting.to_rejected = run->options.to_rejected;
 	status = read_input(run);
 	if (!status)
 		status = open_timeline(run);

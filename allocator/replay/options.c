@@ -31,6 +31,8 @@ const char ca_replay_help[] =
 	"                       ends within a millisecond; default: as a trace of\n"
 	"                       CACHEALLOC_TRACE tells, else 0\n"
 	"  --find-min-capacity  search the smallest memory that is enough, to 2 MiB\n"
+	"  --to-refusal         end with the last request that the recorded program was refused,\n"
+	"                       played as an allocation; default: refused requests are not played\n"
 	"  --time[=RUNS]        measure the time of operations, too: the quietest of RUNS\n"
 	"                       replays (5)\n"
 	"  --json               the result as JSON\n"
@@ -168,6 +170,7 @@ ca_replay_options_parse(int argc, char **argv, struct ca_replay_options *ret_opt
 		{ "memory", required_argument, NULL, 'm' },
 		{ "lag", required_argument, NULL, 'l' },
 		{ "find-min-capacity", no_argument, NULL, 'f' },
+		{ "to-refusal", no_argument, NULL, 'r' },
 		{ "time", optional_argument, NULL, 't' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "timeline", required_argument, NULL, 'T' },
@@ -197,6 +200,8 @@ ca_replay_options_parse(int argc, char **argv, struct ca_replay_options *ret_opt
 			good = set_runs(ret_options, optarg);
 		else if (c == 'f')
 			ret_options->find_capacity = true;
+		else if (c == 'r')
+			ret_options->to_rejected = true;
 		else if (c == 'j')
 			ret_options->json = true;
 		else if (c == 'T')

@@ -20,7 +20,7 @@ struct ca_replay_options {
 	uint64_t memory_bytes;           /* CA_REPLAY_UNLIMITED: no limit */
 	uint64_t lag_ns;                 /* as of struct ca_replay_setting */
 	unsigned time_runs;              /* 0: nothing is timed */
-	bool find_capacity, json;
+	bool find_capacity, to_rejected, json;
 	const char *timeline; /* the file; NULL: none */
 	bool replayed;        /* that of the replay, also where the recording tells its own */
 };

@@ -128,10 +128,11 @@ stream_of(struct replayer *p, const struct ca_replay_event *event, unsigned *ret
 }
 
 static int
-run_alloc(struct replayer *p, const struct ca_replay_event *event, size_t number)
+run_alloc(struct replayer *p, const struct ca_replay_event *event, size_t number,
+	  uint64_t *ret_address)
 {
 	struct ca_replay_result *result = p->result;
-	uint64_t *address = &p->address[p->input->blocks[number]], began, took;
+	uint64_t began, took;
 	struct calls before, after;
 	unsigned at = 0;
 	int r = stream_of(p, event, &at);
@@ -141,7 +142,7 @@ run_alloc(struct replayer *p, const struct ca_replay_event *event, size_t number
 	before = driver_calls(p);
 	ca_order_last_stream = is_without(p, event) ? NULL : p->streams.stream[at].stream;
 	began = op_begin(p);
-	r = ca_alloc(p->space, event->bytes, address);
+	r = ca_alloc(p->space, event->bytes, ret_address);
 	took = op_end(p, began);
 	after = driver_calls(p);
 	op_note(p, took, after.takes != before.takes || after.returns != before.returns);
@@ -153,7 +154,7 @@ run_alloc(struct replayer *p, const struct ca_replay_event *event, size_t number
 		return failure(p, event, "the allocation", r);
 	*(after.takes != before.takes ? &result->misses : &result->hits) += 1;
 	if (p->setting->placed)
-		p->setting->placed(p->setting->placed_arg, number, *address);
+		p->setting->placed(p->setting->placed_arg, number, *ret_address);
 	result->live_bytes += event->bytes;
 	if (result->live_bytes > result->peak_live_bytes)
 		result->peak_live_bytes = result->live_bytes;
@@ -228,6 +229,8 @@ run_seen(struct replayer *p, const struct ca_replay_event *event)
 static int
 run_event(struct replayer *p, const struct ca_replay_event *event, size_t number)
 {
+	uint64_t *address = &p->address[p->input->blocks[number]];
+
 	if (!p->started && event->kind != CA_REPLAY_LIVE) {
 		if (p->streams.rate_kind != CA_REPLAY_LAGS)
 			ca_replay_streams_finish(&p->streams);
@@ -237,10 +240,10 @@ run_event(struct replayer *p, const struct ca_replay_event *event, size_t number
 	switch (event->kind) {
 	case CA_REPLAY_LIVE:
 		p->result->at_start++;
-		return run_alloc(p, event, number);
+		return run_alloc(p, event, number, address);
 	case CA_REPLAY_ALLOC:
 		p->result->allocations++;
-		return run_alloc(p, event, number);
+		return run_alloc(p, event, number, address);
 	case CA_REPLAY_FREE:
 		p->result->frees++;
 		return run_free(p, event, number);
@@ -284,6 +287,18 @@ run_observed(struct replayer *p, const struct ca_replay_event *event, size_t num
 	if (observer && !r)
 		note_end(p, event, number);
 	return r;
+}
+
+/* The request that was refused, behind the events before it. It has no block in the input: its
+ * address goes behind those of all blocks. */
+static int
+run_rejected(struct replayer *p)
+{
+	const struct ca_replay_rejected *rejected = &p->input->rejected[p->result->device];
+
+	advance(p, rejected->event.time_ns);
+	p->result->allocations++;
+	return run_alloc(p, &rejected->event, rejected->before, &p->address[p->input->n_blocks]);
 }
 
 /* ---- begin and end */
@@ -383,7 +398,8 @@ ca_replay_run(const struct ca_replay_input *input, unsigned device,
 			      .result = ret_result,
 			      .error = error,
 			      .first_ns = CA_REPLAY_NO_TIME };
-	size_t i;
+	bool to_rejected = setting->to_rejected && input->rejected[device].event.bytes;
+	size_t i, end = to_rejected ? input->rejected[device].before : input->count;
 	int r;
 
 	*ret_result = (struct ca_replay_result){ .device = device };
@@ -391,9 +407,11 @@ ca_replay_run(const struct ca_replay_input *input, unsigned device,
 	r = start(&p);
 	if (r)
 		ca_replay_fail(error, "out of host memory");
-	for (i = 0; i < input->count && !r && !ret_result->out_of_memory; i++)
+	for (i = 0; i < end && !r && !ret_result->out_of_memory; i++)
 		if (input->events[i].device == device)
 			r = run_observed(&p, &input->events[i], i);
+	if (to_rejected && !r && !ret_result->out_of_memory)
+		r = run_rejected(&p);
 	if (!r)
 		r = finish(&p);
 	stop(&p);
@@ -408,6 +426,7 @@ completes(const struct ca_replay_input *input, unsigned device,
 	  struct ca_replay_error *error)
 {
 	struct ca_replay_setting with = { .config = setting->config,
+					  .to_rejected = setting->to_rejected,
 					  .lag_ns = setting->lag_ns,
 					  .memory_bytes = granules * CA_REPLAY_GRANULE };
 	struct ca_replay_result *result = malloc(sizeof(*result));

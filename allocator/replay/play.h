@@ -54,7 +54,8 @@ struct ca_replay_setting {
 	const struct ca_config *config;
 	uint64_t memory_bytes; /* of each device */
 	bool time;
-	uint64_t lag_ns; /* of work behind each allocation; 0: the device keeps up; or AS_TOLD */
+	bool to_rejected; /* end with the device's rejected one, played as an allocation */
+	uint64_t lag_ns;  /* of work behind each allocation; 0: the device keeps up; or AS_TOLD */
 	/* NULL, or told where each allocation went: its number in the input, from 0 */
 	void (*placed)(void *arg, size_t event, uint64_t address);
 	void *placed_arg;

@@ -140,15 +140,20 @@ bad(struct ca_replay_error *error, uint64_t line, const char *what, struct ca_re
 	return ca_replay_fail_line(error, line, "%s: '%s'", what, ca_replay_quote(quoted, field));
 }
 
+static bool
+is_failure(const struct ca_replay_text *field)
+{
+	return ca_replay_text_is(field[ACTION], "allocate failure");
+}
+
 /* *ret_event has kind FREE or ALLOC; bytes 0: nothing to play. */
 static int
 read_row(const struct ca_replay_text *field, uint64_t line, struct clock *clock,
 	 struct ca_replay_event *ret_event, struct ca_replay_error *error)
 {
 	struct ca_replay_event event = { .where = line };
-	bool failed = ca_replay_text_is(field[ACTION], "allocate failure");
 
-	if (ca_replay_text_is(field[ACTION], "allocate") || failed)
+	if (ca_replay_text_is(field[ACTION], "allocate") || is_failure(field))
 		event.kind = CA_REPLAY_ALLOC;
 	else if (ca_replay_text_is(field[ACTION], "free") ||
 		 ca_replay_text_is(field[ACTION], "deallocate"))
@@ -167,8 +172,6 @@ read_row(const struct ca_replay_text *field, uint64_t line, struct clock *clock,
 		return bad(error, line, "not a stream", field[STREAM]);
 	if (event.stream == 2) /* cudaStreamPerThread */
 		event.stream = UINT64_C(1) << 63 | event.thread;
-	if (failed)
-		event.bytes = 0;
 	*ret_event = event;
 	return 0;
 }
@@ -191,10 +194,13 @@ ca_replay_read_rmm(const uint8_t *data, size_t size, struct ca_replay_input *inp
 		if (ca_replay_fields(line, ',', field, COLUMNS) != COLUMNS)
 			return bad(error, lines.number, "expected 6 fields", line);
 		r = read_row(field, lines.number, &clock, &event, error);
-		if (!r && event.bytes)
+		if (!r && event.bytes && !is_failure(field)) {
 			r = ca_replay_input_add(input, &event);
-		else if (!r)
+		} else if (!r) {
 			input->other_events++;
+			if (event.bytes)
+				ca_replay_input_reject(input, &event);
+		}
 	}
 	return r;
 }

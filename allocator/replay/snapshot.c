@@ -171,15 +171,19 @@ free_completed(struct reader *r, struct ca_replay_event *event)
 	return end_settling(r, event);
 }
 
+/* Segments that came or went behind the device's refusal: what was held then is known when the
+ * segments of the end are. Modulo 2^64. */
 static int
 segment_taken(struct reader *r, struct ca_replay_event *event)
 {
+	r->input->rejected[r->device].reserved_bytes -= event->bytes;
 	return add_act(r, CA_REPLAY_TAKEN, event);
 }
 
 static int
 segment_returned(struct reader *r, struct ca_replay_event *event)
 {
+	r->input->rejected[r->device].reserved_bytes += event->bytes;
 	return add_act(r, CA_REPLAY_RETURNED, event);
 }
 
@@ -203,20 +207,28 @@ event_fields(struct reader *r, const struct ca_snapshot_record *of, struct ca_re
 
 /* Out of memory, snapshot, what comes later. */
 static int
-other_event(struct reader *r, const struct ca_snapshot_record *fields,
-	    struct ca_replay_event *event)
+other_event(struct reader *r, const struct ca_snapshot_record *of, struct ca_replay_event *event)
 {
-	const struct ca_replay_text action = fields->value[CA_SNAPSHOT_action].text;
+	const struct ca_replay_text action = of->value[CA_SNAPSHOT_action].text;
+	const struct ca_snapshot_value *left = &of->value[CA_SNAPSHOT_device_free];
+	const struct ca_snapshot_value *size = &of->value[CA_SNAPSHOT_size];
+	const struct ca_snapshot_value *stream = &of->value[CA_SNAPSHOT_stream];
+	struct ca_replay_rejected *rejected;
 	uint64_t time_us;
 
 	if (action.length < 8 || memcmp(action.at, "segment_", 8))
 		r->input->other_events++;
-	if (!ca_replay_text_is(action, "oom") ||
-	    fields->value[CA_SNAPSHOT_size].type != CA_SNAPSHOT_NUMBER)
+	if (!ca_replay_text_is(action, "oom") || size->type != CA_SNAPSHOT_NUMBER || !size->number)
 		return 0;
-	number_or(r, fields, CA_SNAPSHOT_time_us, UINT64_MAX, &time_us);
-	event->bytes = fields->value[CA_SNAPSHOT_size].number;
+	number_or(r, of, CA_SNAPSHOT_time_us, UINT64_MAX, &time_us);
+	event->bytes = size->number;
 	event->time_ns = time_us > (UINT64_MAX - 1) / 1000 ? CA_REPLAY_NO_TIME : time_us * 1000;
+	if (stream->type == CA_SNAPSHOT_NUMBER)
+		event->stream = stream->number;
+	rejected = ca_replay_input_reject(r->input, event);
+	rejected->reserved_bytes = 0;
+	if (left->type == CA_SNAPSHOT_NUMBER)
+		rejected->free_bytes = left->number;
 	return add_act(r, CA_REPLAY_FAILED, event);
 }
 
@@ -401,6 +413,7 @@ read_top(struct reader *r, const struct ca_snapshot_value *top)
 	struct ca_snapshot_value *segments = &fields.value[CA_SNAPSHOT_segments];
 	struct ca_snapshot_value *traces = &fields.value[CA_SNAPSHOT_device_traces];
 	const struct ca_snapshot_value *carried = &fields.value[CA_SNAPSHOT_cachealloc_trace];
+	unsigned i;
 	int result = 0;
 
 	if (top->type == CA_SNAPSHOT_LIST)
@@ -418,6 +431,12 @@ read_top(struct reader *r, const struct ca_snapshot_value *top)
 		result = each(r, traces, &fields, trace_device);
 	if (!result && segments->type == CA_SNAPSHOT_LIST)
 		result = each(r, segments, &fields, segment);
+	for (i = 0; i < CA_REPLAY_DEVICES; i++)
+		if (segments->type == CA_SNAPSHOT_LIST)
+			r->input->rejected[i].reserved_bytes +=
+				r->input->recorded_reserved_bytes[i];
+		else
+			r->input->rejected[i].reserved_bytes = UINT64_MAX;
 	return result;
 }
 

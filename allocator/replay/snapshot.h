@@ -38,6 +38,7 @@
 	X(history)                                                                                 \
 	X(state)                                                                                   \
 	X(action)                                                                                  \
+	X(device_free)                                                                             \
 	X(addr)                                                                                    \
 	X(time_us)
 

@@ -55,17 +55,21 @@ def _converted(option, name, text):
         raise UsageError(f"{name} {text}: {error}") from None
 
 
-def parse(options, argv):
-    """Returns ({key: value}, words after the options). Raises UsageError."""
+def parse(options, argv, anywhere=False):
+    """Returns ({key: value}, words after the options; with `anywhere` those between, too). Raises UsageError."""
     table = {name: option for option in options for name in option.names}
     values = {option.key: [] if option.repeat else option.default for option in options}
-    at = 0
+    words, at = [], 0
     while at < len(argv):
         word = argv[at]
         if word == "--":
-            return values, argv[at + 1:]
+            return values, words + argv[at + 1:]
         if not word.startswith("-") or word == "-":
-            break
+            if not anywhere:
+                break
+            words.append(word)
+            at += 1
+            continue
         at += 1
         name, equals, value = word.partition("=")
         if not word.startswith("--") and len(word) > 2:
@@ -88,7 +92,7 @@ def parse(options, argv):
             values[option.key].append(value)
         else:
             values[option.key] = value
-    return values, argv[at:]
+    return values, words + argv[at:]
 
 
 def integer(low, high=2**63):

@@ -6,7 +6,7 @@ _cachealloc() {
 	cur=${COMP_WORDS[COMP_CWORD]}
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay report convert version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay report convert tune explain version help --help --version" -- "$cur")
 		return
 	fi
 	verb=${COMP_WORDS[1]}
@@ -16,12 +16,14 @@ _cachealloc() {
 		options="--runs --warmup --preset --conf-a --conf-b --env-a --env-b --command-a --command-b --arm --metric --metric-lower"
 		options+=" --json --export-json --export-csv --export-markdown --force --ignore-failure --seed --fail-above --sim --library --help"
 		;;
-	replay) options="--conf --memory --lag --find-min-capacity --time --json --timeline --replayed --help" ;;
+	replay) options="--conf --memory --lag --find-min-capacity --to-refusal --time --json --timeline --replayed --help" ;;
 	report) options="--output --svg --at --device --replayed --conf --memory --force --help" ;;
 	convert) options="--to --output --device --force --help" ;;
+	tune) options="--lag --conf --jobs --json --help" ;;
+	explain) options="--memory --device --lag --jobs --json --help" ;;
 	doctor) options="--run --for --sim --json --library --help" ;;
 	version) options="--json --library --help" ;;
-	help) options="run compare doctor replay report convert version" ;;
+	help) options="run compare doctor replay report convert tune explain version" ;;
 	*) return ;;
 	esac
 	case $prev in
@@ -63,7 +65,7 @@ _cachealloc() {
 			i=$((i + 1))
 			break
 			;;
-		--conf | --limit | --memory | --stats-interval | --take-over | --trace | --snapshot | --snapshot-on | --log | --log-file | --library | -r | --runs | --warmup | --preset | --conf-a | --conf-b | \
+		--conf | --limit | --memory | --lag | --jobs | -j | --device | --stats-interval | --take-over | --trace | --snapshot | --snapshot-on | --log | --log-file | --library | -r | --runs | --warmup | --preset | --conf-a | --conf-b | \
 			--env-a | --env-b | --command-a | --command-b | --arm | --metric | --metric-lower | --export-json | --export-csv | \
 			--export-markdown | --seed | --fail-above | --for)
 			i=$((i + 1))
@@ -77,7 +79,7 @@ _cachealloc() {
 		_command_offset "$i"
 	elif [[ $cur == -* || $verb == help ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
-	elif [[ $verb == replay || $verb == report || $verb == convert ]]; then
+	elif [[ $verb == replay || $verb == report || $verb == tune || $verb == explain || $verb == convert ]]; then
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 	elif [[ $verb != version ]]; then
 		mapfile -t COMPREPLY < <(compgen -c -- "$cur")

@@ -142,19 +142,14 @@ print_pinned(unsigned device)
 static void
 print_next_steps(void)
 {
-	static const char again[] = ", and the same with each --conf that may need less (the keys: "
-				    "cachealloc(7))";
-
 	if (ca_tracing_tracer)
 		ca_warn("hint: the free memory is in pieces: when the program has ended, "
-			"`cachealloc replay "
-			"%s --find-min-capacity` tells how much it needs%s",
-			ca_tracer_path(ca_tracing_tracer), again);
+			"`cachealloc explain %s` tells which setting would have let it live",
+			ca_tracer_path(ca_tracing_tracer));
 	else
 		ca_warn("hint: the free memory is in pieces: CACHEALLOC_TRACE=oom.trace before the "
-			"program's command records it, then `cachealloc replay oom.trace "
-			"--find-min-capacity` tells how much it needs%s",
-			again);
+			"program's command records it, then `cachealloc explain oom.trace` tells "
+			"which setting would have let it live");
 }
 
 static void

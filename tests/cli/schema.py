@@ -41,7 +41,7 @@ def check(value, schema, root=None, where="$"):
                     assert rule is not False, f"{where}: unexpected {name}"
                     check(value[name], rule, root, f"{where}.{name}")
         elif word == "items":
-            for index, item in enumerate(value):
+            for index, item in enumerate(value or ()):
                 check(item, rule, root, f"{where}[{index}]")
         elif word == "minItems":
             assert len(value) >= rule, where

@@ -39,7 +39,7 @@ def shown(*words):
     return [re.split(r"  +", line.strip())[0] for line in lines]
 
 
-HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["version"], ["report"], ["convert"]) for line in shown(*words)] \
+HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["tune"], ["explain"], ["version"], ["report"], ["convert"]) for line in shown(*words)] \
     if LIBRARY.is_file() else []
 
 
@@ -58,10 +58,13 @@ def folder(tmp_path_factory):
                    env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_TRACE="app.7841.trace"))
     trace = (path / "app.7841.trace").read_bytes()
     (path / "docs").symlink_to(ROOT / "docs")
-    for name in ("step.pickle", "snapshot.pickle", "rank0.trace", "rank1.trace", "run.trace"):
+    for name in ("step.pickle", "snapshot.pickle", "rank0.trace", "rank1.trace", "run.trace", "oom.pickle", "oom.trace"):
         (path / name).write_bytes(trace)
     for name in ("step.trc.xz", "step.trace.xz"):
         (path / name).write_bytes(lzma.compress(trace))
+    (path / "train.log").write_text("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.69 GiB total capacity; 19.51 GiB "
+                                    "already allocated; 1.20 GiB free; 21.00 GiB reserved in total by PyTorch)\n")
+    (path / "tests").symlink_to(ROOT / "tests")
     return path
 
 

@@ -220,6 +220,49 @@ def test_the_smallest_memory_is_the_smallest(trc):
     assert result("--find-min-capacity", "--memory", least, trc)["min_capacity_bytes"] == least
 
 
+# ---- requests that were refused
+
+def test_a_refused_request_is_played_at_the_end_if_asked_for(tmp_path):
+    log = tmp_path / "rmm.csv"
+    log.write_text("Thread,Time,Action,Pointer,Size,Stream\n"
+                   f"1,00:00:00.1,allocate,0x100,{20 * MIB},0x0\n1,00:00:00.2,allocate failure,(nil),{30 * MIB},0x0\n"
+                   f"1,00:00:00.3,allocate,0x200,{10 * MIB},0x0\n")
+    plain = result("--find-min-capacity", log)
+    refusal = {"event": 2, "request_bytes": 30 * MIB, "reserved_bytes": None, "free_bytes": None, "segment_bytes": None}
+    assert plain["devices"][0]["recorded_refusal"] == refusal and plain["devices"][0]["recorded_failed_calls"] == 1
+    assert (plain["to_refusal"], plain["allocations"], plain["min_capacity_bytes"]) == (False, 2, 30 * MIB)
+    played = result("--find-min-capacity", "--to-refusal", log)
+    assert (played["to_refusal"], played["allocations"], played["min_capacity_bytes"]) == (True, 2, 50 * MIB)
+    assert played["peak_live_bytes"] == 50 * MIB
+    assert result("--memory", 48 * MIB, "--to-refusal", log, status=3)["devices"][0]["out_of_memory"]["event"] == 2
+    assert "1 requests, the last played; the largest: 30.00 MiB" in replay("--to-refusal", log).stdout.decode()
+    assert result("--memory", 48 * MIB, log)["completed"]
+
+
+def test_a_file_that_refused_nothing_is_played_to_its_end(trc):
+    one, other = result(trc), result("--to-refusal", trc)
+    assert one["devices"] == other["devices"] and other["devices"][0]["recorded_refusal"] is None
+
+
+def test_a_snapshot_tells_what_was_held_and_free_when_it_ran_out(tmp_path):
+    """The segments are those of its end; the trace tells which came and went behind the refusal."""
+    def event(action, size, address=0, **more):
+        return {"action": action, "addr": address, "size": size, "stream": 0, **more}
+    path = tmp_path / "snapshot.json"
+    path.write_text(json.dumps({
+        "segments": [{"total_size": size * MIB, "blocks": []} for size in (20, 30)],
+        "device_traces": [[
+            event("segment_alloc", 20 * MIB), event("segment_alloc", 200 * MIB), event("alloc", 9 * MIB, 512),
+            event("free", 4 * MIB, 1024), {"action": "oom", "device_free": 7 * MIB, "size": 100 * MIB, "stream": 0},
+            event("segment_free", 200 * MIB), event("segment_alloc", 30 * MIB), event("free", 9 * MIB, 512)]]}))
+    data = result(path)
+    assert (data["segment_events"], data["other_events"]) == (4, 1)
+    assert data["devices"][0]["recorded_refusal"] == {
+        "event": 4, "request_bytes": 100 * MIB, "reserved_bytes": 220 * MIB, "free_bytes": 7 * MIB, "segment_bytes": None}
+    played = result("--to-refusal", path)
+    assert played["peak_live_bytes"] == 109 * MIB and played["frees"] == 1
+
+
 # ---- snapshots
 
 def figures(path):

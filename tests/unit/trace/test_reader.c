@@ -120,6 +120,39 @@ test_every_kind_is_understood(void **state)
 	assert_int_equal(input.recorded_failed_calls[0], 1);
 	assert_int_equal(input.recorded_failed_bytes[0], 1 << 30);
 	assert_int_equal(input.recorded_failed_calls[1], 0);
+	assert_int_equal(input.about.device_bytes[0], 1 << 30);
+	assert_int_equal(input.about.device_bytes[1], 0);
+}
+
+static void
+test_the_last_rejected_is_kept_with_what_was_held(void **state)
+{
+	const struct ca_replay_rejected *rejected = &input.rejected[0];
+
+	begin(sizeof(struct ca_trace_header), 24);
+	record(CA_TRACE_FAILED, 0, NONE, 1000, 5, 2);
+	record(CA_TRACE_TAKEN, 0, NONE, 1001, 0x10000, 0x20000);
+	record(CA_TRACE_REFUSED, 0, NONE, 1002, 700, 2);
+	record(CA_TRACE_ALLOC, 0, 3, 1003, 0x10000, 100); /* served all the same */
+	record(CA_TRACE_REFUSED, 0, NONE, 1004, 3000, 2);
+	record(CA_TRACE_REFUSED, 0, NONE, 1004, 2000, 2);
+	record(CA_TRACE_FAILED, 0, 3, 1005, 1500, 2);
+	record(CA_TRACE_FREE, 0, NONE, 1006, 0x10000, no_users);
+	record(CA_TRACE_FREE, 0, NONE, 1006, 0x90000, no_users);
+	record(CA_TRACE_FAILED, 1, NONE, 1007, 9, 2);
+	assert_int_equal(read_it(size), 0);
+	assert_int_equal(input.recorded_failed_calls[0], 2);
+	assert_int_equal(rejected->event.kind, CA_REPLAY_ALLOC);
+	assert_int_equal(rejected->event.bytes, 1500);
+	assert_int_equal(rejected->event.stream, 4);
+	assert_int_equal(rejected->event.time_ns, 5);
+	assert_int_equal(rejected->before, 1);
+	assert_int_equal(rejected->reserved_bytes, 0x20000);
+	assert_int_equal(rejected->segment_bytes, 2000);
+	assert_true(rejected->free_bytes == UINT64_MAX);
+	assert_int_equal(input.rejected[1].event.bytes, 9);
+	assert_int_equal(input.rejected[1].segment_bytes, 0);
+	assert_int_equal(input.rejected[2].event.bytes, 0);
 }
 
 static void
@@ -383,6 +416,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_kind_is_understood),
+		cmocka_unit_test(test_the_last_rejected_is_kept_with_what_was_held),
 		cmocka_unit_test(test_a_block_belongs_to_who_used_it),
 		cmocka_unit_test(test_work_and_its_end_are_told),
 		cmocka_unit_test(test_a_call_that_looks_begins_with_the_first_look),

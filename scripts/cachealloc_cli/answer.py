@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: MIT
+"""The answer of `cachealloc explain`: a verdict, the figures behind it, the proof, the command to use."""
+
+from . import candidates, causes, search, terminal
+from .causes import Figures
+from .tune import advice_text, fine_size
+
+RECORD = "CACHEALLOC_TRACE=oom.trace cachealloc run -- PROGRAM ARGUMENTS"
+PYTORCH = "PYTORCH_NO_CUDA_MEMORY_CACHING=1"
+
+
+def size(count):
+    return "an unknown number of bytes" if count is None else fine_size(count)
+
+
+# ------------------------------------------------------------------------------------------------ verdicts ---
+
+
+def _verdict(cause, figures):
+    """The first half of the sentence: what happened."""
+    if cause == causes.TOO_MUCH:
+        whole = figures.device_memory if figures.device_memory is not None else figures.capacity
+        return (f"simply too much: {size(figures.live)} were live and {size(figures.request)} asked for, more than the "
+                f"device's {size(whole)}; no setting helps")
+    if cause == causes.CAP:
+        cap = f"a limit of {size(figures.allowed)}" if figures.allowed else "a limit (the device had enough free)"
+        return f"a cap: {cap} refused {size(figures.request)}, not the device"
+    if cause == causes.OTHERS:
+        return (f"others: {size(figures.others)} of the device were held by other processes, libraries and contexts; "
+                f"without them {size(figures.live)} live and {size(figures.request)} asked for would fit into "
+                f"{size(figures.device_memory)}")
+    if cause == causes.FRAGMENTATION:
+        whole = figures.capacity if figures.capacity is not None else figures.device_memory
+        return (f"fragmentation: {size(figures.live)} live and {size(figures.request)} asked for would fit into {size(whole)}, "
+                f"but what was free lay in pieces, {size(figures.pieces)} of it within segments")
+    if cause == causes.FRAMEWORK:
+        return "fragmentation in PyTorch's own cache: on the same memory cachealloc serves the program as it is"
+    return "the figures do not tell the cause"
+
+
+def _figure_rows(figures):
+    pieces = figures.pieces
+    largest = f", the largest {size(figures.largest)}" if figures.largest is not None else ""
+    rows = [("requested", figures.request, ""), ("live then", figures.live, ""),
+            ("reserved", figures.reserved, "" if pieces is None else f", of it free in pieces {size(pieces)}{largest}"),
+            ("the device's memory", figures.device_memory, ""),
+            ("for this program", figures.capacity if figures.capacity != figures.device_memory else None, ", at most"),
+            ("free in the device", figures.free, ""), ("held by others", figures.others or None, ""),
+            ("limit", figures.allowed, "")]
+    return [[f"  {label}", f"{size(value)}{more}"] for label, value, more in rows if value is not None]
+
+
+def _lags(lags):
+    """"with the device idle, 20, 100 and 300 us behind"."""
+    if len(lags) == 1:
+        return search.lag_text(lags[0])
+    words = ["idle" if lag == 0 else str(lag) for lag in lags]
+    return f"with the device {', '.join(words[:-1])} and {words[-1]} us behind"
+
+
+def _proof_lines(proofs):
+    """A line for each setting, memory and end."""
+    same = {}
+    for each in proofs:
+        same.setdefault((each["conf"], each["memory_bytes"], each["lives"]), []).append(each["lag_us"])
+    return [f"  {conf or 'as it is'}: {'lives' if lives else 'runs out'} with {size(memory)}, {_lags(lags)}"
+            for (conf, memory, lives), lags in same.items()]
+
+
+def text(data, figure_rows):
+    """For people."""
+    lines = [terminal.paint(data["verdict"], "bold")]
+    if figure_rows:
+        lines.append(terminal.table(figure_rows, right=()))
+    lines += [f"proof: {data['proof_text']}"]
+    lines += _proof_lines(data["proofs"])
+    lines += data["notes"]
+    lines += ["to do:", *(f"  {line}" for line in data["commands"])] if data["commands"] else []
+    return "\n".join(lines)
+
+
+def _data(path, kind, cause, figures, verdict, **more):
+    known = {"file": path, "source": kind, "device": figures.device, "cause": cause, "verdict": verdict,
+             "figures": figures.as_json(), "proved": False, "proof_text": "", "proofs": [], "conf": None,
+             "min_capacity_bytes": None, "notes": [], "commands": [], "figure_rows": _figure_rows(figures)}
+    return {**known, **more}
+
+
+# -------------------------------------------------------------------------------------------------- a log ---
+
+_SETTINGS = {
+    causes.TOO_MUCH: "use less at a time: a smaller batch, recomputation; or a larger device",
+    causes.OTHERS: "`nvidia-smi` names the processes on the device; end them, or use less",
+}
+
+
+def _raise(is_ours):
+    """To do about a cap."""
+    if is_ours:
+        return "raise CACHEALLOC_LIMIT or per_process_memory_fraction, or use less"
+    return "raise the fraction that the program gave to torch.cuda.set_per_process_memory_fraction, or use less"
+
+
+def of_report(path, figures):
+    """From a report in a log."""
+    cause = causes.cause(figures)
+    notes, commands = [], []
+    if figures.reports > 1:
+        notes.append(f"{figures.reports} reports are in the file; this is the last")
+    if cause in _SETTINGS:
+        notes.append(_SETTINGS[cause])
+    elif cause == causes.CAP:
+        notes.append(_raise(figures.is_ours))
+    else:
+        first = "" if figures.is_ours else f"{PYTORCH} "
+        commands = [first + RECORD, "cachealloc explain oom.trace"]
+    why = ("none is needed: the figures are enough" if cause in (causes.TOO_MUCH, causes.CAP, causes.OTHERS) else
+           "none: a report has the figures of one moment; a recording of the program is needed to try settings")
+    return _data(path, "out-of-memory report of cachealloc" if figures.is_ours else "out-of-memory report of PyTorch", cause,
+                 figures, _verdict(cause, figures), proof_text=why, notes=notes, commands=commands)
+
+
+# --------------------------------------------------------------------------------------------- statistics ---
+
+
+def of_statistics(path, devices, wanted, memory):
+    """From statistics, which have neither the refused request nor the device's memory."""
+    index = wanted if wanted is not None else max(devices, key=lambda each: devices[each].get("ooms") or 0)
+    device = devices.get(index, {})
+    figures = Figures(live=device.get("requested_bytes", {}).get("peak"),
+                      reserved=device.get("reserved_bytes", {}).get("peak"),
+                      largest=device.get("largest_free_block_bytes"), device_memory=memory)
+    figures.device, figures.is_ours = index, True
+    if not device.get("ooms"):
+        return _data(path, "statistics", causes.NOTHING, figures, f"nothing failed: no allocation on device {index} was "
+                     "refused", proof_text="none is needed: `ooms` is 0",
+                     notes=["a framework that refuses by its own account, or another kind of call, is not counted there"])
+    share = figures.pieces / figures.reserved if figures.reserved else 0
+    verdict = (f"not to be told from statistics alone: {device['ooms']} allocations were refused; at their peaks "
+               f"{size(figures.live)} were live and {size(figures.reserved)} reserved, {share * 100:.1f} % more than was used")
+    cause = causes.UNKNOWN
+    if memory and figures.live is not None and figures.live > memory - causes.SLACK:
+        cause, verdict = causes.TOO_MUCH, f"simply too much: {size(figures.live)} were live on a device of {size(memory)}"
+    return _data(path, "statistics", cause, figures, verdict,
+                 proof_text="none: statistics have neither the refused request nor the memory of the device",
+                 commands=[RECORD, "cachealloc explain oom.trace"])
+
+
+# ---------------------------------------------------------------------------------------------- a recording ---
+
+
+def _run_line(case, conf):
+    first = f"{PYTORCH} " if case.is_framework else ""
+    keys = f"--conf {conf} " if conf else ""
+    return f"{first}cachealloc run {keys}-- {case.program or ('python train.py' if case.is_framework else 'PROGRAM')} ARGUMENTS"
+
+
+def _missing(case):
+    """Why there is no proof."""
+    if case.high is None:
+        return "none: the record does not say how much memory the device had; --memory SIZE does"
+    if case.cause == causes.FRAGMENTATION:
+        return ("none: in the replay the program as it was does not run out with what it had; several streams, another "
+                "process or calls that are not recorded may be the reason")
+    return "none: the record does not hold enough for one"
+
+
+def _nothing(case):
+    if case.high is None:
+        return ("nothing failed: no request of this record was refused, and the memory of the device is not in it: "
+                "--memory SIZE tries one")
+    return f"nothing fails: the program lives with {size(case.high)} as it is"
+
+
+def _fragmentation(case, figures):
+    """Verdict and the rest for fragmentation."""
+    verdict = _verdict(causes.FRAGMENTATION, figures)
+    if case.advice:
+        conf = candidates.text(candidates.changed(case.full, case.advice.change))
+        least = case.advice.least(case.search.assumed)
+        return {"verdict": f"{verdict}; with {advice_text(case.advice)} it would have lived",
+                "notes": [f"least memory up to there: {size(case.least)} as it is, {size(least)} with the setting",
+                          *_cost(case)],
+                "conf": conf, "commands": [_run_line(case, conf)]}
+    if not case.is_reproduced:
+        return {"verdict": verdict}
+    return {"verdict": f"{verdict}; no setting helps: of {case.search.tried} tried none lives with {size(case.low)}",
+            "notes": [f"least memory up to there: {size(case.least)} as it is"]}
+
+
+def _cost(case):
+    """The driver calls of the advice with plenty of memory."""
+    lag = case.search.worst
+    before, after = case.search.before.outcomes[lag], case.advice.outcomes[lag]
+    return [f"driver calls with plenty of memory: {terminal.count_text(before.calls)} -> {terminal.count_text(after.calls)}, "
+            f"waits of the host {terminal.count_text(before.waits)} -> {terminal.count_text(after.waits)}"]
+
+
+def of_case(path, case):
+    """From a recording."""
+    figures, cause = case.figures, case.cause
+    more = {"verdict": _verdict(cause, figures)}
+    if cause == causes.NOTHING:
+        more = {"verdict": _nothing(case)}
+    elif cause == causes.FRAGMENTATION:
+        more = _fragmentation(case, figures)
+    elif cause == causes.FRAMEWORK:
+        more["commands"] = [_run_line(case, "")]
+    elif cause in _SETTINGS:
+        more["notes"] = [_SETTINGS[cause]]
+    elif cause == causes.CAP:
+        more["notes"] = [_raise(not case.is_framework)]
+    if cause == causes.TOO_MUCH and not case.refusal:
+        more["verdict"] = (f"simply too much: the program holds {size(case.peak_live)} at once, more than {size(case.high)}; no "
+                           "setting helps")
+    notes = more.pop("notes", [])
+    if case.refusal and len(case.refusals) > 1:
+        others = [str(index) for index in case.refusals if index != case.device]
+        notes.append(f"other devices refused requests, too: --device {', '.join(others)}")
+    at_start = case.first.data["live_at_start"]
+    if at_start and cause in (causes.FRAGMENTATION, causes.FRAMEWORK):
+        notes.append(f"{at_start} blocks were there when the recording began: the replay lays them out anew")
+    if case.went_on:
+        notes.append("the program went on allocating after the refused request; that is not in the proof")
+    proofs = [{"conf": conf, "lag_us": lag, "memory_bytes": memory, "lives": lives}
+              for conf, lag, memory, lives in case.proofs]
+    proved = case.is_proved
+    return _data(path, case.first.data["input_format"], cause, figures, more.pop("verdict"), proved=proved,
+                 proof_text=("by replay" + (", the refused request included" if case.refusal else "")) if proofs and (
+                     proved or cause == causes.NOTHING) else _missing(case),
+                 proofs=proofs, min_capacity_bytes=case.least, notes=notes, **more)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""Why a request could not be served, from the figures of that moment.
+
+The order is that of the library's own hint (shim/process/oom_message.c): the cause that explains most comes first.
+"""
+
+#: a driver may refuse a piece although so much more is free: its own pages
+SLACK = 32 << 20
+
+TOO_MUCH, CAP, OTHERS, FRAGMENTATION, FRAMEWORK, NOTHING, UNKNOWN = (
+    "too_much", "cap", "others", "fragmentation", "framework_cache", "nothing_failed", "unknown")
+
+
+class Figures:
+    """Bytes; None: not known."""
+
+    FIELDS = ("request", "live", "reserved", "largest", "free", "capacity", "device_memory", "allowed")
+
+    def __init__(self, **known):
+        for name in self.FIELDS:
+            setattr(self, name, known.get(name))
+        self.device = 0
+        self.is_ours = False  # cachealloc's, not PyTorch's
+        self.reports = 1
+
+    @property
+    def pieces(self):
+        """Reserved, and not live."""
+        return None if None in (self.reserved, self.live) else max(0, self.reserved - self.live)
+
+    @property
+    def others(self):
+        """Of the device, held by others than the allocator: other processes, libraries, contexts."""
+        if self.device_memory is None or self.reserved is None:
+            return None
+        if self.free is not None:
+            return max(0, self.device_memory - self.free - self.reserved)
+        return None if self.capacity is None else max(0, self.device_memory - self.capacity)
+
+    @property
+    def needed(self):
+        return None if None in (self.live, self.request) else self.live + self.request
+
+    def as_json(self):
+        both = {f"{name}_bytes": getattr(self, name) for name in self.FIELDS}
+        both["request_bytes"] = self.request
+        return {**both, "pieces_bytes": self.pieces, "others_bytes": self.others}
+
+
+def cause(figures):
+    """One of the words above."""
+    if figures.needed is None:
+        return UNKNOWN
+    total = figures.device_memory if figures.device_memory is not None else figures.capacity
+    if total is not None and figures.needed > total:
+        return TOO_MUCH
+    if figures.allowed is not None and (figures.reserved or figures.live) + figures.request > figures.allowed:
+        return CAP
+    if figures.free is not None and figures.free >= figures.request + SLACK:
+        return CAP
+    if total is None or (figures.others is None and figures.capacity is None):
+        return UNKNOWN
+    if figures.needed > total - (figures.others or 0):
+        return OTHERS
+    return FRAGMENTATION

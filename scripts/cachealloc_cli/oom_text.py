@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""Out-of-memory reports in a log: ours, and PyTorch's sentence in its old and new forms.
+
+    old  ... Tried to allocate 2.00 GiB (GPU 0; 23.69 GiB total capacity; 19.51 GiB already allocated; 1.20 GiB free;
+         21.00 GiB reserved in total by PyTorch) ...     (older: "1.49 GiB cached", which is the part that is not allocated)
+    new  ... Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.20 GiB is free. Process 7 has
+         1.00 GiB memory in use. Including non-PyTorch memory, this process has 21.49 GiB memory in use. Of the allocated
+         memory 19.51 GiB is allocated by PyTorch, and 1.49 GiB is reserved by PyTorch but unallocated. ...
+    ours is the new form, with a line more that has the largest free block
+    pool Allocation on device 0 would exceed allowed memory. (out of memory)    (PyTorch on cudaMallocAsync)
+         Currently allocated     : 54.14 GiB
+         Requested               : 686.41 MiB
+         Device limit            : 79.35 GiB
+         Free (according to CUDA): 27.19 MiB
+         PyTorch limit (set by user-supplied memory fraction)
+                                 : 70.00 GiB
+"""
+
+import re
+
+from .causes import Figures
+
+_SIZE = r"([\d.]+) (bytes|B|KiB|MiB|GiB|TiB)"
+_UNITS = {"bytes": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+
+_START = re.compile(rf"Tried to allocate {_SIZE}")
+_PATTERNS = {
+    "device_memory": re.compile(rf"{_SIZE} total capacity|total capac\w+ of {_SIZE}"),
+    "free": re.compile(rf"{_SIZE} free;|of which {_SIZE} is free"),
+    "live": re.compile(rf"{_SIZE} already allocated|Of the allocated memory {_SIZE} is allocated by"),
+    "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
+    "unallocated": re.compile(rf"{_SIZE} is reserved by (?:PyTorch|cachealloc) but unallocated|{_SIZE} cached\)"),
+    "allowed": re.compile(rf"{_SIZE} allowed"),
+}
+_POOL_START = re.compile(r"Allocation on device (\d+) would exceed allowed memory")
+_POOL = {
+    "live": re.compile(rf"Currently allocated\s*: {_SIZE}"),
+    "request": re.compile(rf"Requested\s*: {_SIZE}"),
+    "device_memory": re.compile(rf"Device limit\s*: {_SIZE}"),
+    "free": re.compile(rf"Free \(according to CUDA\)\s*: {_SIZE}"),
+    "allowed": re.compile(rf"user-supplied memory fraction\)\s*: {_SIZE}"),
+}
+_POOL_LENGTH = 600
+_LARGEST = re.compile(r"out of memory: (\d+) bytes were asked for; the largest free block has (\d+)")
+_GPU = re.compile(r"GPU (\d+)")
+#: of a log, that much at its end is looked at
+TAIL_BYTES = 64 << 20
+
+
+def size(match):
+    """Bytes of the first size that matched; None without a match."""
+    if not match:
+        return None
+    number, unit = [group for group in match.groups() if group][:2]
+    try:
+        return round(float(number) * (1 << _UNITS[unit]))
+    except ValueError:
+        return None
+
+
+def _pool_report(start, text):
+    """Figures of a report of stream-ordered memory; the limit counts where it is below the device's."""
+    part = text[start.start():start.start() + _POOL_LENGTH]
+    found = {name: size(pattern.search(part)) for name, pattern in _POOL.items()}
+    if found["allowed"] and found["device_memory"] and found["allowed"] >= found["device_memory"]:
+        found["allowed"] = None
+    figures = Figures(**found)
+    figures.device = int(start.group(1))
+    return figures
+
+
+def parse(text):
+    """Figures of the last report in the text, or None."""
+    starts, pools = (list(pattern.finditer(text)) for pattern in (_START, _POOL_START))
+    if pools and (not starts or pools[-1].start() > starts[-1].start()):
+        figures = _pool_report(pools[-1], text)
+    elif starts:
+        figures = _sentence(starts[-1], text)
+    else:
+        return None
+    figures.reports = len(starts) + len(pools)
+    return figures
+
+
+def _sentence(start, text):
+    line = text[start.start():]
+    sentence = line.split("\n", 1)[0]
+    found = {name: size(pattern.search(sentence)) for name, pattern in _PATTERNS.items()}
+    unallocated = found.pop("unallocated")
+    if found["reserved"] is None and None not in (unallocated, found["live"]):
+        found["reserved"] = found["live"] + unallocated
+    figures = Figures(request=size(start), **found)
+    gpu = _GPU.search(sentence)
+    figures.device = int(gpu.group(1)) if gpu else 0
+    figures.is_ours = "reserved by cachealloc" in sentence
+    exact = _LARGEST.search(line)
+    if exact and figures.is_ours:
+        figures.request, figures.largest = int(exact.group(1)), int(exact.group(2))
+    return figures
+
+
+def tail(path_or_file):
+    """The end of a file as text, in which reports are looked for; None: it is binary."""
+    path_or_file.seek(0, 2)
+    path_or_file.seek(max(0, path_or_file.tell() - TAIL_BYTES))
+    data = path_or_file.read(TAIL_BYTES)
+    return None if b"\0" in data[:4096] else data.decode("utf-8", "replace")

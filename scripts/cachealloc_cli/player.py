@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: MIT
+"""Many replays of one recorded file, on all cores, none twice.
+
+A replay is a process of its own: cachealloc-replay. Whatever ends this command ends those that still run.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from . import paths
+
+#: memory of a replay beside the file itself, and in sizes of the file: its text and its events
+_OWN_BYTES, _FILES = 64 << 20, 3
+
+
+class Failed(Exception):
+    """One sentence: why a replay gave no figures."""
+
+    def __init__(self, text, status=1):
+        super().__init__(text)
+        self.status = status
+
+
+class Ended(BaseException):
+    """A signal asked this command to end."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+
+@contextlib.contextmanager
+def ending():
+    """SIGTERM and SIGHUP become an exception, so that what was started is ended, too; then they do what they do."""
+    def end(number, _):
+        raise Ended(number)
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)
+              if signal.getsignal(number) == signal.SIG_DFL}
+    try:
+        yield
+    except Ended as ended:
+        signal.signal(ended.number, signal.SIG_DFL)
+        os.kill(os.getpid(), ended.number)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Outcome:
+    """The figures of a replay, as `cachealloc-replay --json` gives them."""
+
+    def __init__(self, data):
+        self.data = data
+        self.devices = data["devices"]
+        self.completed = data["completed"]
+        self.least = data["min_capacity_bytes"]
+        self.leasts = {device["index"]: device["min_capacity_bytes"] for device in self.devices}
+        self.peak = data["peak_reserved_bytes"]
+        self.live = data["peak_live_bytes"]
+        self.largest_live = max((device["peak_live_bytes"] for device in self.devices), default=0)
+        self.allocations = data["hits"] + data["misses"]
+        self.calls = self._sum("driver_alloc_calls") + self._sum("driver_free_calls")
+        self.waits = self._sum("host_syncs")
+        self.is_told = data["lag_us"] is None
+
+    def _sum(self, name):
+        return sum(device[name] for device in self.devices)
+
+    def device(self, index):
+        return next((device for device in self.devices if device["index"] == index), None)
+
+
+def cores():
+    """Processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0)) or 1
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1
+
+
+def _available_bytes():
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) << 10
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def fitting_jobs(wanted, file_bytes):
+    """As many replays at a time as the machine's memory holds, at least one."""
+    available = _available_bytes()
+    return wanted if available is None else max(1, min(wanted, available // (_FILES * file_bytes + _OWN_BYTES)))
+
+
+class Player:
+    """`path` may be -, standard input, which is then kept in a file that has no name. `file` can be opened in any case."""
+
+    def __init__(self, path, jobs=None, verb="replay"):
+        self.program = paths.replay()
+        self.verb = verb
+        self.name = path
+        self.to_refusal = False  # of asks that do not say
+        self.warnings = []
+        self.runs = 0
+        self._kept = self._keep(path)
+        self.file = f"/proc/self/fd/{self._kept.fileno()}"
+        self.jobs = fitting_jobs(jobs or cores(), os.fstat(self._kept.fileno()).st_size)
+        self._pool = ThreadPoolExecutor(self.jobs)
+        self._asked = {}
+        self._running = set()
+        self._lock = threading.Lock()
+        self._stopping = False
+
+    @staticmethod
+    def _keep(path):
+        try:
+            if path != "-":
+                file = open(path, "rb")  # pylint: disable=consider-using-with
+                if os.path.isdir(path):
+                    raise IsADirectoryError(21, "Is a directory")
+                if os.path.isfile(path):
+                    return file
+                source = file
+            else:
+                source = sys.stdin.buffer
+            kept = tempfile.TemporaryFile()  # pylint: disable=consider-using-with
+            shutil.copyfileobj(source, kept)
+            kept.flush()
+            return kept
+        except OSError as problem:
+            raise Failed(f"{path}: {problem.strerror}") from None
+
+    @contextlib.contextmanager
+    def reading(self):
+        """The file, opened anew."""
+        with open(self.file, "rb") as file:
+            yield file
+
+    def ask(self, conf="", lag=None, memory=None, least=False, to_refusal=None):
+        """A future of the Outcome; lag None: as the file tells."""
+        refusal = self.to_refusal if to_refusal is None else to_refusal
+        key = (conf, lag, memory, least, refusal)
+        if key not in self._asked:
+            self._asked[key] = self._pool.submit(self._play, *key)
+        return self._asked[key]
+
+    def get(self, *words, **named):
+        return self.ask(*words, **named).result()
+
+    def get_all(self, asked):
+        """The results of asks, in their order."""
+        return [future.result() for future in list(asked)]
+
+    def _play(self, conf, lag, memory, least, refusal):
+        words = [self.program, self.file, "--json"]
+        words += ["--conf", conf] if conf else []
+        words += ["--lag", str(lag)] if lag is not None else []
+        words += ["--memory", str(memory)] if memory is not None else []
+        words += ["--find-min-capacity"] if least else []
+        words += ["--to-refusal"] if refusal else []
+        with self._lock:
+            if self._stopping:
+                raise Failed("stopped")
+            # A session of its own: Ctrl-C is this command's, which says what is known by then.
+            child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     pass_fds=(self._kept.fileno(),), start_new_session=True)
+            self._running.add(child)
+        try:
+            out, err = child.communicate()
+        finally:
+            with self._lock:
+                self._running.discard(child)
+        return self._outcome(child.returncode, out, err.decode("utf-8", "replace"))
+
+    def _outcome(self, status, out, err):
+        err = err.replace(self.file, self.name).replace("cachealloc-replay", f"cachealloc {self.verb}")
+        lines = [line.partition(": ")[2] for line in err.splitlines()]
+        if status not in (0, 3):
+            text = lines[0].partition(": ")[2] if lines else f"cachealloc-replay ended with {status}"
+            raise Failed(text, status if status == 2 else 1)
+        with self._lock:
+            self.runs += 1
+            for line in lines:
+                kind, _, text = line.partition(": ")
+                if kind == "warning" and text not in self.warnings:
+                    self.warnings.append(text)
+        return Outcome(json.loads(out))
+
+    def close(self):
+        """Ends the replays that run, and waits until they have."""
+        with self._lock:
+            self._stopping = True
+            running = list(self._running)
+        for child in running:
+            child.kill()
+            child.wait()  # the pool does not know a thread whose start was interrupted
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._kept.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
