@@ -156,8 +156,8 @@ def test_every_bad_setting_has_its_line_and_the_environments_own_are_the_program
     assert done.returncode == 7 and not done.stderr
 
 
-def test_options_after_the_program_are_its_own(cli, script):
-    done = cli("run", "--stats", script('echo "$@"'), "--stats", "-x", "--", "--help")
+def test_options_after_the_program_are_its_own(cli, script, tmp_path):
+    done = cli("run", "--stats", script('echo "$@"'), "--stats", "-x", "--", "--help", cwd=tmp_path)
     assert done.stdout == "--stats -x -- --help\n"
 
 
