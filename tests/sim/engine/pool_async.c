@@ -18,6 +18,7 @@
  */
 #include "tests/sim/engine/pool.h"
 
+/* A pool's memory is written with the bytes that round it up: its next life may have them. */
 static struct sim_work
 edge_work(enum sim_work_kind kind, const char *name, const struct sim_mem *mem)
 {
@@ -26,7 +27,7 @@ edge_work(enum sim_work_kind kind, const char *name, const struct sim_mem *mem)
 		.name = name,
 		.a = { mem->info.base, mem->info.id },
 		.touch = { { .addr = mem->info.base,
-			     .n_bytes = mem->info.n_bytes,
+			     .n_bytes = mem->pool ? mem->n_taken : mem->info.n_bytes,
 			     .access = SIM_WRITE } },
 		.n_touches = 1,
 	};
@@ -243,7 +244,7 @@ sim_free_run_locked(const struct sim_op *op)
 	if (!mem || mem->info.id != op->work.a[1])
 		return;
 	if (mem->graph)
-		sim_graph_free_run_locked(mem);
+		sim_graph_free_run_locked(mem, op);
 	else if (mem->pool)
 		pool_mem_end(mem);
 	else
@@ -285,7 +286,7 @@ sim_pool_host_free_locked(struct sim_mem *mem)
 	host_writes(mem);
 	if (mem->graph) {
 		sim_graph_mem_freed_locked(mem, NULL);
-		sim_graph_free_run_locked(mem);
+		sim_graph_free_run_locked(mem, NULL);
 		return 0;
 	}
 	mem->born = NULL; /* the heap's now */

@@ -111,6 +111,23 @@ test_opportunistic(void **state)
 	assert_int_equal(fx.n_races, 0);
 }
 
+/* A smaller life in between vouches for all that it was given, not only for the bytes it asked for.
+ */
+static void
+test_opportunistic_twice(void **state)
+{
+	CUmemoryPool pool = must_pool_with(SIM_POOL_OPPORTUNISTIC);
+	CUdeviceptr p = must_take(pool, 512, s);
+
+	must_free(p, s);
+	run_all();
+	assert_int_equal(must_take(pool, 8, t), p);
+	must_free(p, t);
+	run_all();
+	assert_int_equal(must_take(pool, 512, t), p);
+	assert_int_equal(fx.n_races, 0);
+}
+
 /* A wait is put in only where there is no other memory, and runs. */
 static void
 test_internal(void **state)
@@ -351,6 +368,7 @@ main(void)
 		T(test_follow_event_recorded_too_early),
 		T(test_follow_legacy_stream),
 		T(test_opportunistic),
+		T(test_opportunistic_twice),
 		T(test_internal),
 		T(test_internal_teaches_nothing),
 		T(test_no_rule_is_out_of_memory),
