@@ -53,6 +53,8 @@ struct block {
 	size_t start, n_words; /* the known part, in 32-bit words; n_words 0: contents unknown */
 	unsigned users;        /* slots whose work may still touch the block */
 	unsigned ordered;      /* slots that come after the last write; others must wait first */
+	int road;              /* for async/: how the memory came; 0: cuMemAlloc */
+	unsigned pool;         /* for async/: number of the pool that counts it; 0: none */
 };
 
 /* Ends the program when code is not 0. */
