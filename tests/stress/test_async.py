@@ -108,7 +108,7 @@ def test_reuse_at_once_is_caught(shape, clock):
     proves_the_program()
     wrong = STRESS / "libtold_at_once.so"
     caught = [seed for seed in range(1, 7)
-              if "race" in program(seed, shape, 1000, preload=False, LD_PRELOAD=wrong, SIMCUDA_CLOCK=clock,
+              if "simcuda: race" in program(seed, shape, 1000, preload=False, LD_PRELOAD=wrong, SIMCUDA_CLOCK=clock,
                                    ASYNC_FIGURES="off").stderr]
     assert len(caught) >= 2, caught
 
