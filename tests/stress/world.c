@@ -63,15 +63,15 @@ kernels(void)
 	return image;
 }
 
-void
-world_open(struct world *world, int device, int primary, int n_streams, int threads,
-	   struct rng *rng)
+/* OUT_OF_MEMORY, or 0: the context is there in any case. */
+static CUresult
+open_context(struct world *world, int primary, int threads, struct rng *rng)
 {
 	void *module;
 	CUdevice dev;
+	CUresult code;
 
-	*world = (struct world){ .device = device, .n_streams = n_streams };
-	CHECK(cuDeviceGet(&dev, device));
+	CHECK(cuDeviceGet(&dev, world->device));
 	CHECK(cuDeviceTotalMem_v2(&world->total_bytes, dev));
 	if (primary)
 		CHECK(cuDevicePrimaryCtxRetain(&world->ctx, dev));
@@ -82,11 +82,33 @@ world_open(struct world *world, int device, int primary, int n_streams, int thre
 	CHECK(cuModuleGetFunction(&world->fill, module, "sim_fill"));
 	CHECK(cuModuleGetFunction(&world->check, module, "sim_check"));
 	CHECK(cuModuleGetFunction(&world->copy, module, "sim_copy"));
-	for (int slot = 0; slot < n_streams; slot++)
+	for (int slot = 0; slot < world->n_streams; slot++)
 		stream_open(world, slot, threads, rng);
-	CHECK(cuMemAlloc_v2(&world->errors, 8));
+	code = cuMemAlloc_v2(&world->errors, 8);
+	if (code == CUDA_ERROR_OUT_OF_MEMORY)
+		return code;
+	check_code(code, "cuMemAlloc_v2");
 	CHECK(cuMemsetD8_v2(world->errors, 0, 8));
 	CHECK(cuCtxSynchronize());
+	return CUDA_SUCCESS;
+}
+
+void
+world_open(struct world *world, int device, int primary, int n_streams, int threads,
+	   struct rng *rng)
+{
+	*world = (struct world){ .device = device, .n_streams = n_streams };
+	CHECK(open_context(world, primary, threads, rng));
+}
+
+int
+world_try_open(struct world *world, int device, int n_streams, int threads, struct rng *rng)
+{
+	*world = (struct world){ .device = device, .n_streams = n_streams };
+	if (!open_context(world, 0, threads, rng))
+		return 1;
+	CHECK(cuCtxDestroy_v2(world->ctx));
+	return 0;
 }
 
 void

@@ -66,6 +66,9 @@ void check_code(CUresult code, const char *what);
 void world_open(struct world *world, int device, int primary, int n_streams, int threads,
 		struct rng *rng);
 
+/* A new context; 0, and nothing is left of it: the device has no memory for it. */
+int world_try_open(struct world *world, int device, int n_streams, int threads, struct rng *rng);
+
 /* Makes the world's context current in this thread. */
 void world_enter(const struct world *world);
 

@@ -111,7 +111,10 @@ op_guest(struct worker *w)
 	struct world guest, *home = &worlds[rng_below(&w->rng, n_worlds)];
 	struct block *b;
 
-	world_open(&guest, home->device, 0, 2, 1, &w->rng);
+	if (!world_try_open(&guest, home->device, 2, 1, &w->rng)) {
+		counts.ooms++;
+		return;
+	}
 	guest.streams[1].owner = w->index;
 	for (int n = 0; n < 3; n++) {
 		b = memory_take_told(w, &guest, memory_size(w));
