@@ -90,8 +90,8 @@ def test_lasting_failures(word, fail, tmp_path):
 
 PROGRAMS = {
     "random": ([RANDOM, 3, 150, 4, 1, 1], {"SIMCUDA_CLOCK": "manual:16"}),
-    "model": ([MODEL, "random", 3, 200, 1, 4], {"memory": "4G", "SIMCUDA_CLOCK": "manual"}),
-    "short": ([MODEL, "short", 0, 0, 1, 2, "retry"], {"memory": "256M", "SIMCUDA_CLOCK": "manual"}),
+    "model": ([MODEL, "random", 3, 200, 1, 4], {"memory": "4G", "SIMCUDA_CLOCK": "manual:16"}),
+    "short": ([MODEL, "short", 0, 0, 1, 2, "retry"], {"memory": "256M", "SIMCUDA_CLOCK": "manual:16"}),
 }
 
 

@@ -37,7 +37,7 @@ def same(ours, native):
     assert len(ours) == len(native)
 
 
-@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("clock", ["real", "manual:16"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("word", async_words())
 def test_same_as_native(word, shape, clock):
@@ -45,7 +45,7 @@ def test_same_as_native(word, shape, clock):
         same(play("random", shape, word, seed, SIMCUDA_CLOCK=clock), play("random", shape, None, seed, SIMCUDA_CLOCK=clock))
 
 
-@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("clock", ["real", "manual:16"])
 @pytest.mark.parametrize("retry", [False, True], ids=["", "retry"])
 @pytest.mark.parametrize("word", async_words())
 def test_same_at_the_end_of_the_memory(word, retry, clock):
@@ -69,8 +69,8 @@ def test_wrong_figures_are_caught():
     """By an allocator that reuses what the pool counts as live (tests/stress/async/wrong_pool.c)."""
     wrong = BUILD / "tests" / "stress" / "libtold_at_once.so"
     argv = [PROGRAM, "random", 1, 400, 1, 5]
-    done = run(argv, preload=False, SIMCUDA_CLOCK="manual", SIMCUDA_MEM="4G", LD_PRELOAD=wrong)
-    native = run(argv, preload=False, check=0, SIMCUDA_CLOCK="manual", SIMCUDA_MEM="4G")
+    done = run(argv, preload=False, SIMCUDA_CLOCK="manual:16", SIMCUDA_MEM="4G", LD_PRELOAD=wrong)
+    native = run(argv, preload=False, check=0, SIMCUDA_CLOCK="manual:16", SIMCUDA_MEM="4G")
     assert done.stdout != native.stdout
 
 
