@@ -9,10 +9,11 @@ operations for each word.
 import json
 import os
 import random
+import re
 
 import pytest
 
-from conftest import BUILD, LIBRARY, async_words, run
+from conftest import BUILD, LIBRARY, ROOT, async_words, run
 
 STRESS = BUILD / "tests" / "stress"
 SHAPES = [(1, 1, 1), (4, 1, 1), (4, 2, 1), (9, 3, 1), (6, 3, 2)]  # streams, threads, devices
@@ -136,6 +137,27 @@ def test_wrong_figures_are_caught():
     done = program(1, (4, 1, 1), 1000, preload=False, races="off", LD_PRELOAD=STRESS / "libtold_at_once.so",
                    SIMCUDA_CLOCK="manual:16")
     assert done.returncode == 1 and "attribute 7 of pool" in done.stderr, done.stderr
+
+
+# ------------------------------------------------------------------ the library's mutants ---
+
+#: of stream-ordered memory that the library serves; no correct program can tell that TOLD_HOST_FREE is one
+TOLD = [name for name in re.findall(r"X\((TOLD_\w+)\)", (ROOT / "config" / "mutant.h").read_text()) if name != "TOLD_HOST_FREE"]
+#: memory, clock, shape; the wait that INTERNAL inserts is for a device without memory
+CATCHING = [("512M", "manual:16", (4, 1, 1)), ("512M", "real", (9, 3, 1)), ("96M", "real", (4, 2, 1)), ("512M", "manual:16", (2, 1, 1))]
+
+
+@pytest.mark.parametrize("mutant", TOLD)
+def test_mutant_is_caught(mutant):
+    """By the oracle or the contents, within 40 runs."""
+    proves_the_program()
+    for seed in range(1, 11):
+        for memory, clock, shape in CATCHING:
+            done = program(seed, shape, 1000, preload=False, LD_PRELOAD=STRESS / "libcachealloc_mutants.so",
+                           CACHEALLOC_TEST_MUTANT=mutant, SIMCUDA_MEM=memory, SIMCUDA_CLOCK=clock, CACHEALLOC_CONF="async:pool")
+            if "simcuda: race" in done.stderr or "wrong" in done.stderr:
+                return
+    pytest.fail(f"{mutant} not caught")
 
 
 # -------------------------------------------------------------------------------- long ---

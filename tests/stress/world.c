@@ -27,10 +27,20 @@ check_code(CUresult code, const char *what)
 /* --------------------------------------------------------------- worlds --- */
 
 static void
+stream_create(struct stream *s, struct rng *rng)
+{
+	unsigned flags = (unsigned)rng_below(rng, 2); /* 1: non-blocking */
+
+	CHECK(cuStreamCreate(&s->handle, flags));
+	s->blocking = !flags;
+}
+
+static void
 stream_open(struct world *world, int slot, int threads, struct rng *rng)
 {
 	struct stream *s = &world->streams[slot];
 
+	s->blocking = 1;
 	s->kind = STREAM_SHARED;
 	s->owner = slot % threads;
 	if (slot == STREAM_LEGACY)
@@ -42,7 +52,7 @@ stream_open(struct world *world, int slot, int threads, struct rng *rng)
 	}
 	if (slot % 2)
 		s->kind = STREAM_PRIVATE;
-	CHECK(cuStreamCreate(&s->handle, (unsigned)rng_below(rng, 2)));
+	stream_create(s, rng);
 }
 
 /* The simulator's, or for a real device those of the file that CACHEALLOC_TEST_KERNELS names. */
@@ -161,7 +171,7 @@ world_recreate(struct world *world, int slot, struct rng *rng)
 
 	world_enter(world);
 	CHECK(cuStreamDestroy_v2(s->handle));
-	CHECK(cuStreamCreate(&s->handle, (unsigned)rng_below(rng, 2)));
+	stream_create(s, rng);
 }
 
 /* --------------------------------------------------------------- blocks --- */

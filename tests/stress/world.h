@@ -32,7 +32,8 @@ enum stream_kind {
 struct stream {
 	CUstream handle;
 	enum stream_kind kind;
-	int owner; /* thread that may use a private one */
+	int owner;    /* thread that may use a private one */
+	int blocking; /* the legacy stream comes after all of its work, and before what follows */
 };
 
 struct world {

@@ -37,6 +37,7 @@ enum road {
 	X(told_host_frees)                                                                         \
 	X(plain_frees)                                                                             \
 	X(plain_async_frees)                                                                       \
+	X(freed_by_the_barrier)                                                                    \
 	X(reused_on_same_stream)                                                                   \
 	X(reused_on_other_stream)                                                                  \
 	X(moved_to_other_context)                                                                  \

@@ -172,13 +172,26 @@ memory_take_told(struct worker *w, struct world *world, size_t n_bytes)
 }
 
 /* ------------------------------------------------------------------- free --- */
+/* The legacy stream comes after its users without an event. */
+static int
+legacy_follows(const struct block *b)
+{
+	for (int slot = 0; slot < b->world->n_streams; slot++)
+		if ((b->users & (1u << slot)) && !b->world->streams[slot].blocking)
+			return 0;
+	return 1;
+}
+
 static void
 free_in_stream(struct worker *w, struct block *b)
 {
 	int slot = world_pick(b->world, w->index, &w->rng);
 	CUstream s = b->world->streams[slot].handle;
 
-	block_gather(b, slot, &w->rng);
+	if (slot == STREAM_LEGACY && legacy_follows(b))
+		counts.freed_by_the_barrier += (b->users & ~1u) != 0;
+	else
+		block_gather(b, slot, &w->rng);
 	world_enter(b->world);
 	range_remove(b->ptr);
 	note_freed(b->ptr, s);
