@@ -5,6 +5,7 @@ The build to test is $CACHEALLOC_BUILD (default: ./build beside the sources). Ev
 of its own, with a time-out, and with an environment from which CACHEALLOC_* and SIMCUDA_* have been removed.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -35,6 +36,13 @@ def simulator_entries():
     twins = re.findall(r"^SIM_TWINS\((\w+), (\w+),", text, re.M)
     return {*re.findall(r"^SIM_ENTRY\((\w+),", text, re.M), *(name for name, _ in twins),
             *(name + suffix for name, suffix in twins)}
+
+
+def async_words():
+    """What the key `async` accepts in this version: how stream-ordered memory is served."""
+    options = json.loads((ROOT / "scripts" / "options.json").read_text())["options"]
+    accepted = next(o["accepted"] for o in options if o["kind"] == "key" and o["name"] == "async")
+    return [word for word in re.findall(r"\w+", accepted) if word != "or"]
 
 
 def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):

@@ -20,28 +20,19 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "tests/stress/mailbox.h"
 #include "tests/stress/ranges.h"
 #include "tests/stress/worker.h"
 
 enum {
-	THREADS_MAX = 3,
 	WORLDS_MAX = 5,
-	MAILBOX_MAX = 16,
 	PALETTE = 6, /* sizes that come again and again */
-};
-
-struct mailbox {
-	pthread_mutex_t lock;
-	struct block blocks[MAILBOX_MAX];
-	int n;
 };
 
 static struct world worlds[WORLDS_MAX];
 static int n_worlds, n_threads;
 static struct worker workers[THREADS_MAX];
-static struct mailbox mailboxes[THREADS_MAX];
 static size_t palette[PALETTE], size_max, budget_bytes; /* budget: live bytes of one thread */
 
 /* ---------------------------------------------------------------- sizes --- */
@@ -141,24 +132,6 @@ op_alloc(struct worker *w)
 		worker_touch(w, b, world_pick(world, w->index, &w->rng));
 }
 
-static void
-op_launch(struct worker *w, struct block *b)
-{
-	struct block *other = &w->blocks[rng_below(&w->rng, w->n_blocks)];
-	int slot = world_pick(b->world, w->index, &w->rng);
-
-	if (b->n_words == 0)
-		return;
-	w->tally.launches++;
-	if (other != b && other->world == b->world && other->n_bytes >= 4 &&
-	    rng_below(&w->rng, 3) == 0)
-		block_copy(other, b, slot, spin_pick(&w->rng), &w->rng);
-	else if (rng_below(&w->rng, 2))
-		block_check(b, slot, spin_pick(&w->rng), &w->rng);
-	else
-		worker_touch(w, b, slot);
-}
-
 /*
  * Another context copies from the block, and then the block is freed: what the copy's stream did is
  * ordered before a stream of the block's own context, by an event, and the free waits for that one.
@@ -189,60 +162,12 @@ op_cross(struct worker *w, int i)
 	op_free(w, i);
 }
 
-static void
-op_pass(struct worker *w, int i)
-{
-	struct mailbox *box = &mailboxes[(w->index + 1) % n_threads];
-
-	block_settle(&w->blocks[i], &w->rng);
-	pthread_mutex_lock(&box->lock);
-	if (box->n < MAILBOX_MAX) {
-		box->blocks[box->n++] = w->blocks[i];
-		worker_drop(w, i);
-	}
-	pthread_mutex_unlock(&box->lock);
-}
-
 /* Takes one block out of the mailbox, mostly to free it at once, while its giver's kernels run. */
 static void
 op_take(struct worker *w)
 {
-	struct mailbox *box = &mailboxes[w->index];
-	int took = 0;
-
-	pthread_mutex_lock(&box->lock);
-	if (box->n && w->n_blocks < BLOCKS_MAX) {
-		w->blocks[w->n_blocks++] = box->blocks[--box->n];
-		w->live_bytes += w->blocks[w->n_blocks - 1].n_bytes;
-		took = 1;
-	}
-	pthread_mutex_unlock(&box->lock);
-	if (took && rng_below(&w->rng, 4))
+	if (mailbox_take(w) && rng_below(&w->rng, 4))
 		op_free(w, w->n_blocks - 1);
-}
-
-/* Replaces a private stream. What is still wanted of its order moves to another stream first. */
-static void
-op_recreate(struct worker *w)
-{
-	struct world *world = &worlds[rng_below(&w->rng, n_worlds)];
-	int slot = world_pick(world, w->index, &w->rng);
-
-	if (world->streams[slot].kind != STREAM_PRIVATE)
-		return;
-	world_order(world, slot, world, STREAM_LEGACY, &w->rng);
-	for (int i = 0; i < w->n_blocks; i++) {
-		struct block *b = &w->blocks[i];
-
-		if (b->world != world || !(b->ordered & (1u << slot)))
-			continue;
-		if (b->users & (1u << slot))
-			b->users |= 1u << STREAM_LEGACY;
-		b->ordered |= 1u << STREAM_LEGACY;
-		b->users &= ~(1u << slot);
-		b->ordered &= ~(1u << slot);
-	}
-	world_recreate(world, slot, &w->rng);
 }
 
 static void
@@ -256,7 +181,7 @@ op_any(struct worker *w)
 	}
 	i = (int)rng_below(&w->rng, w->n_blocks);
 	if (dice < 60)
-		op_launch(w, &w->blocks[i]);
+		worker_launch(w, &w->blocks[i]);
 	else if (dice < 84)
 		op_free(w, i);
 	else if (dice < 87 && w->blocks[i].n_words)
@@ -266,9 +191,9 @@ op_any(struct worker *w)
 	else if (dice < 93 && n_worlds > 1)
 		op_cross(w, i);
 	else if (dice < 96 && n_threads > 1)
-		op_pass(w, i);
+		mailbox_pass(w, i, n_threads);
 	else if (dice < 98)
-		op_recreate(w);
+		worker_recreate(w, &worlds[rng_below(&w->rng, n_worlds)]);
 	else if (dice < 99)
 		free_some(w, w->n_blocks); /* everything at once */
 	if (n_threads > 1)
@@ -322,7 +247,6 @@ set_up(uint64_t seed, long operations, int streams, int devices)
 	for (int t = 0; t < n_threads; t++) {
 		workers[t] = (struct worker){ .index = t, .operations = operations / n_threads };
 		workers[t].rng.state = rng_next(&rng);
-		pthread_mutex_init(&mailboxes[t].lock, NULL);
 	}
 }
 
@@ -359,8 +283,8 @@ finish(struct tally *sum)
 	for (int t = 0; t < n_threads; t++) {
 		struct worker left = { .index = t, .rng = { 1 } };
 
-		left.n_blocks = mailboxes[t].n;
-		memcpy(left.blocks, mailboxes[t].blocks, sizeof(mailboxes[t].blocks));
+		while (mailbox_take(&left))
+			;
 		worker_finish(&left);
 		worker_finish(&workers[t]);
 		wrong += left.tally.wrong_words + workers[t].tally.wrong_words;

@@ -118,3 +118,44 @@ worker_set(struct worker *w, struct block *b)
 	b->start = 0;
 	b->n_words = n / 4;
 }
+
+void
+worker_launch(struct worker *w, struct block *b)
+{
+	struct block *other = &w->blocks[rng_below(&w->rng, w->n_blocks)];
+	int slot = world_pick(b->world, w->index, &w->rng);
+
+	if (b->n_words == 0)
+		return;
+	w->tally.launches++;
+	if (other != b && other->world == b->world && other->n_bytes >= 4 &&
+	    rng_below(&w->rng, 3) == 0)
+		block_copy(other, b, slot, spin_pick(&w->rng), &w->rng);
+	else if (rng_below(&w->rng, 2))
+		block_check(b, slot, spin_pick(&w->rng), &w->rng);
+	else
+		worker_touch(w, b, slot);
+}
+
+int
+worker_recreate(struct worker *w, struct world *world)
+{
+	int slot = world_pick(world, w->index, &w->rng);
+
+	if (world->streams[slot].kind != STREAM_PRIVATE)
+		return 0;
+	world_order(world, slot, world, STREAM_LEGACY, &w->rng);
+	for (int i = 0; i < w->n_blocks; i++) {
+		struct block *b = &w->blocks[i];
+
+		if (b->world != world || !(b->ordered & (1u << slot)))
+			continue;
+		if (b->users & (1u << slot))
+			b->users |= 1u << STREAM_LEGACY;
+		b->ordered |= 1u << STREAM_LEGACY;
+		b->users &= ~(1u << slot);
+		b->ordered &= ~(1u << slot);
+	}
+	world_recreate(world, slot, &w->rng);
+	return 1;
+}

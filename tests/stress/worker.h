@@ -8,6 +8,7 @@
 #include "tests/stress/world.h"
 
 enum {
+	THREADS_MAX = 3,
 	BLOCKS_MAX = 24,       /* live blocks of one thread */
 	TOUCHED_MAX = 1 << 16, /* words that one kernel or copy touches at most */
 };
@@ -41,6 +42,13 @@ void worker_set(struct worker *w, struct block *b);
 
 /* New contents from the host: synchronous, which happens on the legacy stream, or not. */
 void worker_write(struct worker *w, struct block *b);
+
+/* A kernel that fills the block, checks it or copies it to another one of the worker's. */
+void worker_launch(struct worker *w, struct block *b);
+
+/* Replaces a private stream of the world, if one is picked. What is still wanted of its order moves
+ * to another stream first. 0: nothing was done. */
+int worker_recreate(struct worker *w, struct world *world);
 
 /* Copies the known part back and compares it; a line on stderr, and counted, when it is wrong. */
 void worker_read_back(struct worker *w, struct block *b);

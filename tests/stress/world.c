@@ -27,10 +27,20 @@ check_code(CUresult code, const char *what)
 /* --------------------------------------------------------------- worlds --- */
 
 static void
+stream_create(struct stream *s, struct rng *rng)
+{
+	unsigned flags = (unsigned)rng_below(rng, 2); /* 1: non-blocking */
+
+	CHECK(cuStreamCreate(&s->handle, flags));
+	s->blocking = !flags;
+}
+
+static void
 stream_open(struct world *world, int slot, int threads, struct rng *rng)
 {
 	struct stream *s = &world->streams[slot];
 
+	s->blocking = 1;
 	s->kind = STREAM_SHARED;
 	s->owner = slot % threads;
 	if (slot == STREAM_LEGACY)
@@ -42,7 +52,7 @@ stream_open(struct world *world, int slot, int threads, struct rng *rng)
 	}
 	if (slot % 2)
 		s->kind = STREAM_PRIVATE;
-	CHECK(cuStreamCreate(&s->handle, (unsigned)rng_below(rng, 2)));
+	stream_create(s, rng);
 }
 
 /* The simulator's, or for a real device those of the file that CACHEALLOC_TEST_KERNELS names. */
@@ -63,15 +73,15 @@ kernels(void)
 	return image;
 }
 
-void
-world_open(struct world *world, int device, int primary, int n_streams, int threads,
-	   struct rng *rng)
+/* OUT_OF_MEMORY, or 0: the context is there in any case. */
+static CUresult
+open_context(struct world *world, int primary, int threads, struct rng *rng)
 {
 	void *module;
 	CUdevice dev;
+	CUresult code;
 
-	*world = (struct world){ .device = device, .n_streams = n_streams };
-	CHECK(cuDeviceGet(&dev, device));
+	CHECK(cuDeviceGet(&dev, world->device));
 	CHECK(cuDeviceTotalMem_v2(&world->total_bytes, dev));
 	if (primary)
 		CHECK(cuDevicePrimaryCtxRetain(&world->ctx, dev));
@@ -82,11 +92,33 @@ world_open(struct world *world, int device, int primary, int n_streams, int thre
 	CHECK(cuModuleGetFunction(&world->fill, module, "sim_fill"));
 	CHECK(cuModuleGetFunction(&world->check, module, "sim_check"));
 	CHECK(cuModuleGetFunction(&world->copy, module, "sim_copy"));
-	for (int slot = 0; slot < n_streams; slot++)
+	for (int slot = 0; slot < world->n_streams; slot++)
 		stream_open(world, slot, threads, rng);
-	CHECK(cuMemAlloc_v2(&world->errors, 8));
+	code = cuMemAlloc_v2(&world->errors, 8);
+	if (code == CUDA_ERROR_OUT_OF_MEMORY)
+		return code;
+	check_code(code, "cuMemAlloc_v2");
 	CHECK(cuMemsetD8_v2(world->errors, 0, 8));
 	CHECK(cuCtxSynchronize());
+	return CUDA_SUCCESS;
+}
+
+void
+world_open(struct world *world, int device, int primary, int n_streams, int threads,
+	   struct rng *rng)
+{
+	*world = (struct world){ .device = device, .n_streams = n_streams };
+	CHECK(open_context(world, primary, threads, rng));
+}
+
+int
+world_try_open(struct world *world, int device, int n_streams, int threads, struct rng *rng)
+{
+	*world = (struct world){ .device = device, .n_streams = n_streams };
+	if (!open_context(world, 0, threads, rng))
+		return 1;
+	CHECK(cuCtxDestroy_v2(world->ctx));
+	return 0;
 }
 
 void
@@ -139,7 +171,7 @@ world_recreate(struct world *world, int slot, struct rng *rng)
 
 	world_enter(world);
 	CHECK(cuStreamDestroy_v2(s->handle));
-	CHECK(cuStreamCreate(&s->handle, (unsigned)rng_below(rng, 2)));
+	stream_create(s, rng);
 }
 
 /* --------------------------------------------------------------- blocks --- */

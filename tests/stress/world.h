@@ -32,7 +32,8 @@ enum stream_kind {
 struct stream {
 	CUstream handle;
 	enum stream_kind kind;
-	int owner; /* thread that may use a private one */
+	int owner;    /* thread that may use a private one */
+	int blocking; /* the legacy stream comes after all of its work, and before what follows */
 };
 
 struct world {
@@ -53,6 +54,8 @@ struct block {
 	size_t start, n_words; /* the known part, in 32-bit words; n_words 0: contents unknown */
 	unsigned users;        /* slots whose work may still touch the block */
 	unsigned ordered;      /* slots that come after the last write; others must wait first */
+	int road;              /* for async/: how the memory came; 0: cuMemAlloc */
+	unsigned pool;         /* for async/: number of the pool that counts it; 0: none */
 };
 
 /* Ends the program when code is not 0. */
@@ -63,6 +66,9 @@ void check_code(CUresult code, const char *what);
  * dealt from it. */
 void world_open(struct world *world, int device, int primary, int n_streams, int threads,
 		struct rng *rng);
+
+/* A new context; 0, and nothing is left of it: the device has no memory for it. */
+int world_try_open(struct world *world, int device, int n_streams, int threads, struct rng *rng);
 
 /* Makes the world's context current in this thread. */
 void world_enter(const struct world *world);

@@ -88,7 +88,7 @@ int sim_capture_free_locked(struct sim_stream *stream, CUdeviceptr ptr);
 bool sim_graph_mem_may_free_locked(const struct sim_mem *mem);
 /* A call has freed it; `op`: the operation that will, or NULL. */
 void sim_graph_mem_freed_locked(struct sim_mem *mem, struct sim_op *op);
-/* Its free runs. */
-void sim_graph_free_run_locked(struct sim_mem *mem);
+/* A free of it runs; `op`: that operation, or NULL. */
+void sim_graph_free_run_locked(struct sim_mem *mem, const struct sim_op *op);
 uint16_t sim_graph_mem_reach_locked(const struct sim_mem *mem);
 void sim_graph_mems_close_locked(void);

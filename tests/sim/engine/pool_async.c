@@ -245,7 +245,7 @@ sim_free_run_locked(const struct sim_op *op)
 	if (!mem || mem->info.id != op->work.a[1])
 		return;
 	if (mem->graph)
-		sim_graph_free_run_locked(mem);
+		sim_graph_free_run_locked(mem, op);
 	else if (mem->pool)
 		pool_mem_end(mem);
 	else
@@ -287,7 +287,7 @@ sim_pool_host_free_locked(struct sim_mem *mem)
 	host_writes(mem);
 	if (mem->graph) {
 		sim_graph_mem_freed_locked(mem, NULL);
-		sim_graph_free_run_locked(mem);
+		sim_graph_free_run_locked(mem, NULL);
 		return 0;
 	}
 	mem->born = NULL; /* the heap's now */

@@ -414,13 +414,14 @@ sim_graph_alloc_run_locked(const struct sim_op *op)
 }
 
 void
-sim_graph_free_run_locked(struct sim_mem *mem)
+sim_graph_free_run_locked(struct sim_mem *mem, const struct sim_op *op)
 {
 	while (mem->pins)
 		pthread_cond_wait(&sim_g.done, &sim_g.lock);
 	mem->graph->present = false;
-	/* This very operation is not done yet, but was the last to come. */
-	if (!mem->graph->holders && !mem->graph->live)
+	/* This very operation is not done yet; it may be the last to come, or more launches follow.
+	 */
+	if (!mem->graph->holders && !mem->graph->live && mem->graph->last_free == op)
 		graph_mem_end(mem);
 }
 

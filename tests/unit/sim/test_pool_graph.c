@@ -97,6 +97,23 @@ test_freed_outside(void **state)
 	assert_int_equal(room(), 64 * MIB);
 }
 
+/* Launches go on when their executable is gone, one after the other, and then nothing is left. */
+static void
+test_executable_destroyed_behind_launches(void **state)
+{
+	CUdeviceptr p;
+	CUgraph graph = capture(true, &p);
+	struct sim_exec *exec = must_instantiate(graph);
+
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(sim_exec_launch(exec, s), 0);
+	assert_int_equal(sim_exec_destroy(exec), 0);
+	assert_int_equal(sim_graph_destroy(graph), 0);
+	assert_int_equal(sim_stream_sync(s), 0);
+	assert_int_equal(fx.n_races, 0);
+	assert_int_equal(room(), 64 * MIB);
+}
+
 static void
 test_auto_free(void **state)
 {
@@ -255,6 +272,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_memory_comes_with_the_launch),
 		T(test_freed_outside),
+		T(test_executable_destroyed_behind_launches),
 		T(test_auto_free),
 		T(test_use_before_the_launch_faults),
 		T(test_use_beside_the_launch_is_a_race),
