@@ -9,7 +9,8 @@ import sys
 
 import pytest
 from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env
-from test_cuda_bindings import PROGRAM, python  # noqa: F401  (fixture)
+from packages import python_with
+from test_cuda_bindings import PROGRAM
 
 COMMAND = ROOT / "scripts" / "cachealloc"
 FFMPEG = ["-nostdin", "-v", "error", "-init_hw_device", "cuda=one:0", "-filter_hw_device", "one", "-f", "lavfi", "-i",
@@ -44,8 +45,8 @@ def test_ffmpeg_is_served_through_dlsym():
     assert status == 0 and run["road"] == "looked up by dlsym" and run["end"] == "it was ended by SIGTERM", run
 
 
-def test_nvidias_bindings_are_served_through_cugetprocaddress(python):
-    status, run = doctor(python, PROGRAM)
+def test_nvidias_bindings_are_served_through_cugetprocaddress():
+    status, run = doctor(python_with("cuda.bindings.driver"), PROGRAM)
     assert status == 0 and run["road"] == "looked up by cuGetProcAddress" and not run["problems"], run
 
 

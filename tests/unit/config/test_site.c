@@ -139,7 +139,8 @@ test_bad_lines(void **state)
 		{ "CACHEALLOC_TAKEOVER=torch", "CACHEALLOC_TAKEOVER is ignored: it is needed "
 					       "before this file is read" },
 		{ "CACHEALLOC_BUILD=x", "CACHEALLOC_BUILD: unknown variable is ignored" },
-		{ "CACHEALLOC_SIGNAL=USR1", "CACHEALLOC_SIGNAL is ignored: not in this version" },
+		{ "CACHEALLOC_CONF=background_thread:True",
+		  "CACHEALLOC_CONF: background_thread is ignored: not in this version" },
 		{ "CACHEALLOC_CONF=nonsense:1", "CACHEALLOC_CONF: unknown key 'nonsense'" },
 		{ "CACHEALLOC_CONF=zero:2", "CACHEALLOC_CONF: zero: '2' is ignored" },
 		{ "CACHEALLOC_CONF=backend:native", "CACHEALLOC_CONF: backend is ignored" },
