@@ -44,6 +44,13 @@
  * OLDER_FORGOTTEN       where the host has paused, what it submitted before counts as finished
  * PINNED_AT_ONCE        page-locked memory is handed out while work may use it
  * PINNED_ONE_CONTEXT    a synchronisation of one context tells of page-locked memory for all
+ * TOLD_ANY_STREAM       told memory serves any stream at once
+ * TOLD_FOLLOWS_ANY      a stream that waited for another one once follows all that it frees
+ * TOLD_MARK_EARLY       told memory is everybody's before its mark is done
+ * TOLD_WAIT_SKIPPED     told memory is handed out for a wait that is not inserted
+ * TOLD_BIRTH_UNORDERED  the rest of a new told segment is everybody's at once
+ * TOLD_LEGACY_ALONE     told memory freed in a default stream has that one user only
+ * TOLD_HOST_FREE        told memory freed by cuMemFree has no users
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -75,7 +82,14 @@
 	X(GREEN_UNSEEN)                                                                            \
 	X(ASSUMPTIONS_UNPROBED)                                                                    \
 	X(OLDER_FORGOTTEN)                                                                         \
-	X(BARRIER_TRUSTED)
+	X(BARRIER_TRUSTED)                                                                         \
+	X(TOLD_ANY_STREAM)                                                                         \
+	X(TOLD_FOLLOWS_ANY)                                                                        \
+	X(TOLD_MARK_EARLY)                                                                         \
+	X(TOLD_WAIT_SKIPPED)                                                                       \
+	X(TOLD_BIRTH_UNORDERED)                                                                    \
+	X(TOLD_LEGACY_ALONE)                                                                       \
+	X(TOLD_HOST_FREE)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

@@ -12,6 +12,7 @@
 
 #include "allocator/core/lock.h"
 #include "allocator/tcache/fast.h"
+#include "allocator/told/told.h"
 #include "config/text.h"
 
 struct walk {
@@ -447,7 +448,7 @@ ca_heap_check(struct ca_heap *heap, char *ret_reason, size_t size)
 	ca_magazines_unlock_locked(heap);
 	ca_heap_unlock(heap);
 	if (!walk.reason)
-		return 0;
+		return ca_told_check(heap, ret_reason, size);
 	if (ret_reason)
 		ca_text_format(ret_reason, size, "%s", walk.reason);
 	return -EUCLEAN;

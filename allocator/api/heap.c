@@ -14,6 +14,7 @@
 #include "allocator/block/block.h"
 #include "allocator/core/lock.h"
 #include "allocator/tcache/tcache.h"
+#include "allocator/told/told.h"
 
 static uint64_t
 unique_id(void)
@@ -96,6 +97,7 @@ ca_heap_destroy(struct ca_heap *heap)
 		ca_order_destroy(&space->order);
 	if (ca_own.heap == heap->id)
 		ca_own = (struct ca_own){ 0 };
+	ca_told_after_fork_child(heap);
 	ca_arena_destroy(&heap->records);
 	fixed = heap->fixed; /* the heap lies in it */
 	ca_arena_destroy(&fixed);
@@ -136,6 +138,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	ca_outside_after_fork_child();
 	ca_own = (struct ca_own){ 0 };
 	heap->tracer = NULL;
+	ca_told_after_fork_child(heap);
 	ca_arena_destroy(&heap->records);
 	records_init(heap);
 	heap->had_stream = 0;

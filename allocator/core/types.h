@@ -73,6 +73,7 @@
 
 struct ca_registered; /* allocator/block/registered.h */
 struct ca_magazine;   /* allocator/tcache/tcache.h */
+struct ca_told;       /* allocator/told/told.h */
 struct ca_tracer;     /* allocator/trace/trace.h */
 
 /* Marks a cold function called from a hot one: noinline keeps its register saves out of the
@@ -415,16 +416,17 @@ struct ca_heap {
 	struct ca_magazine **magazines_end;
 	struct ca_space *spaces; /* newest first */
 	struct ca_device *devices;
-	struct ca_list graphs;    /* ca_hold.link */
-	uint64_t serial;          /* of the last allocation */
-	uint64_t requests;        /* allocations that no magazine served without the lock */
-	_Atomic bool no_marks;    /* mark_record answered -ENOTSUP */
-	bool undecided;           /* memory of a capture was freed that no graph holds so far */
-	unsigned finished_only;   /* CA_REASON_* of every space, those to come included */
-	unsigned n_spaces;        /* made so far */
-	struct ca_tracer *tracer; /* NULL: nobody records */
-	_Atomic bool at_peak;     /* api/heap_snapshot.h, ca_heap_is_at_peak */
-	unsigned had_stream;      /* spaces with ca_order.had_stream */
+	struct ca_list graphs;        /* ca_hold.link */
+	uint64_t serial;              /* of the last allocation */
+	uint64_t requests;            /* allocations that no magazine served without the lock */
+	_Atomic bool no_marks;        /* mark_record answered -ENOTSUP */
+	bool undecided;               /* memory of a capture was freed that no graph holds so far */
+	unsigned finished_only;       /* CA_REASON_* of every space, those to come included */
+	unsigned n_spaces;            /* made so far */
+	struct ca_told *_Atomic told; /* NULL: no stream-ordered memory is served */
+	struct ca_tracer *tracer;     /* NULL: nobody records */
+	_Atomic bool at_peak;         /* api/heap_snapshot.h, ca_heap_is_at_peak */
+	unsigned had_stream;          /* spaces with ca_order.had_stream */
 	bool registers; /* ca_register_begins: a space to come needs exact marks from the start
 			 */
 	struct ca_heap_hooks hooks; /* constant */

@@ -171,12 +171,31 @@ order_after(struct ca_stream_record *record, const struct ca_user *user)
 	return r ? ca_order_wait_hard(user) : 0;
 }
 
+/* The stream is the caller's, which is submitting to it: no handle is pinned. */
+int
+ca_told_guard(struct ca_stream *stream, const struct ca_user *user)
+{
+	struct ca_stream_record *record = ca_record(user->stream);
+	struct ca_stream_mark *point;
+	int r;
+
+	if (ca_user_is_done(user))
+		return 0;
+	if (ca_stream_mark_is_missing(record, user->stamp, &r) && !r)
+		r = ca_stream_mark_record(record);
+	point = r ? NULL : ca_stream_mark_get(record, user->stamp);
+	if (!point)
+		return ca_user_is_done(user) ? 0 : -EAGAIN;
+	r = CA_MUTANT(TOLD_WAIT_SKIPPED) ? 0
+					 : wait_on_device(ca_record(stream), user->stream, point);
+	ca_stream_mark_put(record, point);
+	return ca_user_is_done(user) ? 0 : r;
+}
+
 /* ---- who is waited for */
 
-/* The driver orders a legacy stream and the blocking ones of its context. (Not known of a destroyed
- * stream's work.) */
-static bool
-is_ordered_by_driver(const struct ca_stream_record *a, const struct ca_stream_record *b)
+bool
+ca_record_is_ordered_by_driver(const struct ca_stream_record *a, const struct ca_stream_record *b)
 {
 	if (a->space != b->space || atomic_load(&a->closed) || atomic_load(&b->closed))
 		return false;
@@ -190,7 +209,7 @@ static bool
 is_after_hazard_ordered(const struct ca_stream_record *record, const struct ca_stream_record *other)
 {
 	return ca_record_has_hazard(other) &&
-	       (other == record || is_ordered_by_driver(record, other) ||
+	       (other == record || ca_record_is_ordered_by_driver(record, other) ||
 		ca_clock_includes_ordered(record, &other->stream, atomic_load(&other->done) + 1));
 }
 
@@ -226,7 +245,7 @@ ca_order_free_in(struct ca_stream *stream)
 
 	ca_submit_stamp(stream, epoch);
 	for (i = 0; (other = ca_record_at(order, i)); i++)
-		if (other != record && is_ordered_by_driver(record, other))
+		if (other != record && ca_record_is_ordered_by_driver(record, other))
 			ca_submit_stamp(&other->stream, epoch);
 }
 
@@ -238,7 +257,7 @@ is_needed_ordered(struct ca_stream_record *record, const struct ca_user *user)
 		CA_REACHED(GUARD_OWN);
 		return false;
 	}
-	if (is_ordered_by_driver(record, ca_record(user->stream))) {
+	if (ca_record_is_ordered_by_driver(record, ca_record(user->stream))) {
 		CA_REACHED(GUARD_BY_DRIVER);
 		return false;
 	}
@@ -336,7 +355,7 @@ guard_all(struct ca_stream_record *record, struct ca_order *order)
 	int r = 0;
 
 	for (at = 0; next_exposed(order, &at, &user); at++) {
-		if (is_ordered_by_driver(record, ca_record(user.stream)) &&
+		if (ca_record_is_ordered_by_driver(record, ca_record(user.stream)) &&
 		    !CA_MUTANT(BARRIER_TRUSTED))
 			ca_record_note_reuse(record);
 		if (is_needed(record, &user)) {

@@ -104,6 +104,9 @@ int ca_stream_mark_record(struct ca_stream_record *record);
 int ca_stream_mark_try(struct ca_stream_record *record);
 /* The same unless everything so far is covered or finished. */
 int ca_stream_mark_record_if_due(struct ca_stream_record *record);
+/* True: an exact point that covers `stamp` can be recorded now. *ret_code 0: that, or there is one;
+ * -EAGAIN: neither. */
+bool ca_stream_mark_is_missing(struct ca_stream_record *record, uint64_t stamp, int *ret_code);
 /* As ca_stream_mark_find_ordered, with a reference, for a thread without the lock. */
 struct ca_stream_mark *ca_stream_mark_get(struct ca_stream_record *record, uint64_t stamp);
 void ca_stream_mark_put(struct ca_stream_record *record, struct ca_stream_mark *point);
@@ -116,6 +119,12 @@ bool ca_record_is_unmarked_ordered(struct ca_stream_record *record);
 void ca_record_set_lost(struct ca_stream_record *record);
 /* Marks every stream with unfinished memory handed out that has no mark for it. */
 void ca_order_mark_exposed(struct ca_space *space);
+
+/* ---- guard.c */
+/* The driver orders a legacy stream and the blocking ones of its context. (Not known of a destroyed
+ * stream's work.) */
+bool ca_record_is_ordered_by_driver(const struct ca_stream_record *a,
+				    const struct ca_stream_record *b);
 
 /* ---- early_reuse.c */
 /* The next programmatic launch on the stream goes out without its attribute. */

@@ -467,6 +467,37 @@ ca_record_has_finished(const struct ca_stream_record *record, uint64_t bound)
 	return done >= bound || atomic_load(&record->stream.last) <= done;
 }
 
+/* ---- memory whose free names its stream (told.c); the first five make no driver call */
+
+enum { CA_TOLD_USERS_MAX = 64 };
+struct ca_told_users {
+	unsigned n;
+	bool more; /* than fit: whatever works now */
+	struct ca_user user[CA_TOLD_USERS_MAX];
+};
+/* Users of memory that is freed in `stream`: that one first, stamped now. */
+void ca_told_users_of(struct ca_stream *stream, struct ca_told_users *ret_users);
+/* Adds every stream of the space with unfinished work. */
+void ca_told_users_add_all(struct ca_space *space, struct ca_told_users *users);
+/* The next submission to `stream` comes after the user, or nothing has to: by what is known without
+ * asking. `follows`: also by the program's own events, and by the legacy stream's order. */
+bool ca_told_is_after(struct ca_stream *stream, const struct ca_user *user, bool follows);
+/* The stream was handed memory with unfinished users: its next programmatic launch goes out
+ * without that attribute. */
+void ca_told_reused(struct ca_stream *stream);
+/* Where there are other streams, the user's records a mark before its next submission. True: that
+ * mark is going to cover nothing that is submitted from now on, which takes a stream that the
+ * calling thread alone submits to. */
+bool ca_told_arm(const struct ca_user *user);
+/* No stream of the space has unfinished work that was seen. */
+bool ca_told_is_idle(struct ca_space *space);
+/* Asks the driver, without waiting, whether the user has finished. Where no mark covers it, one is
+ * recorded; of a stream that cannot be marked, one of the context. */
+bool ca_told_poll(const struct ca_user *user);
+/* Later work of `stream` comes after the user, by a wait on its exact mark. 0; -EAGAIN: there is no
+ * exact one; otherwise as struct ca_driver's stream_wait. */
+int ca_told_guard(struct ca_stream *stream, const struct ca_user *user);
+
 /* ---- devices: the heap's lock is held */
 
 /* Work of the space that is not seen has finished, as far as it was stamped up to `bound`, or there

@@ -366,6 +366,61 @@ poll_stream(struct ca_stream_record *record)
 	return r == -EAGAIN || r == -ENODEV ? 0 : r;
 }
 
+/* ---- memory whose free named its stream */
+
+/* The point that covers the user, with a reference; or NULL, and whether one can be recorded. */
+static struct ca_stream_mark *
+told_get(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_stream_mark *point;
+
+	ca_order_lock(order);
+	point = ca_stream_mark_find_ordered(record, stamp);
+	if (point)
+		point->references++;
+	*ret_record =
+		!point && ca_record_is_nameable_ordered(record) && !atomic_load(&record->lost);
+	if (*ret_record && !atomic_load(&record->stream.armed) && ca_order_is_quiet_ordered(order))
+		ca_raise(&record->exact_after, atomic_load(&record->stream.last));
+	ca_order_unlock(order);
+	return point;
+}
+
+/* A mark of the context is asked at once, and dropped: true only if all of it is through. */
+static void
+poll_context(struct ca_space *space)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t bound = ca_order_context_bound(&space->order);
+	ca_mark mark;
+
+	if (driver->mark_record(driver->self, space->context, &mark))
+		return;
+	if (!driver->mark_query(driver->self, mark))
+		ca_order_context_finished(&space->order, bound);
+	driver->mark_drop(driver->self, mark);
+}
+
+bool
+ca_told_poll(const struct ca_user *user)
+{
+	struct ca_stream_record *record = ca_record(user->stream);
+	struct ca_stream_mark *point;
+	bool wants;
+
+	if (ca_user_is_done(user))
+		return true;
+	point = told_get(record, user->stamp, &wants);
+	if (wants && !record_to_poll(record))
+		point = ca_stream_mark_get(record, user->stamp);
+	if (point)
+		query(record, point, record->space->heap->driver.mark_query);
+	else if (!wants && !ca_user_is_done(user))
+		poll_context(record->space);
+	return ca_user_is_done(user);
+}
+
 /* Points that something else than a point has overtaken. */
 static void
 drop_covered(struct ca_space *space)
@@ -443,6 +498,15 @@ exact_mark(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)
 	}
 	ca_order_unlock(order);
 	return *ret_record ? 0 : r;
+}
+
+bool
+ca_stream_mark_is_missing(struct ca_stream_record *record, uint64_t stamp, int *ret_code)
+{
+	bool missing;
+
+	*ret_code = exact_mark(record, stamp, &missing);
+	return missing;
 }
 
 int

@@ -385,6 +385,17 @@ typedef enum CUmemAllocationHandleType_enum {
 	CU_MEM_HANDLE_TYPE_NONE = 0,
 } CUmemAllocationHandleType;
 
+typedef struct CUmemPoolProps_st {
+	CUmemAllocationType allocType;
+	CUmemAllocationHandleType handleTypes;
+	CUmemLocation location;
+	void *win32SecurityAttributes;
+	size_t maxSize;
+	unsigned short usage;
+	unsigned char gpuDirectRDMACapable;
+	unsigned char reserved[53];
+} CUmemPoolProps;
+
 typedef struct CUmemAllocationProp_st {
 	CUmemAllocationType type;
 	CUmemAllocationHandleType requestedHandleTypes;

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "shim/bind/scope.h"
+#include "shim/driver/told_pools.h"
 #include "shim/state/process.h"
 #include "shim/track/captures.h"
 #include "shim/track/graphs.h"
@@ -154,10 +155,10 @@ ca_pools_trim(void *self, unsigned device, uint64_t keep_bytes, bool graphs)
 	if (device < DEVICES_MAX)
 		pool = atomic_load(&kept[device].pool);
 	graphs = graphs && ca_graphs_any();
-	if (!real || (!pool && !graphs) || ca_capture_disallows())
+	if (!real || (!pool && !graphs && !atomic_load(&ca_told_on)) || ca_capture_disallows())
 		return 0;
 	exchanged = ca_capture_exchange_mode(real, &mode);
-	given = trim_pool(real, pool, keep_bytes);
+	given = trim_pool(real, pool, keep_bytes) + ca_told_pools_trim(real, device, keep_bytes);
 	if (graphs)
 		given += trim_graphs(real, (CUdevice)device);
 	if (exchanged)

@@ -8,6 +8,7 @@
  */
 #include <stdatomic.h>
 
+#include "shim/driver/told_pools.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/oom_retry.h"
 #include "shim/process/lifecycle.h"
@@ -162,6 +163,8 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 	settle(context, rc == CUDA_SUCCESS && context &&
 				(end == PRIMARY_RESET || primary_died(real, context)));
 	ca_context_primary_unlock(device);
+	if (rc == CUDA_SUCCESS && end == PRIMARY_RESET)
+		ca_told_pools_reset(real, device);
 	return rc;
 }
 

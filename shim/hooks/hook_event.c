@@ -15,6 +15,7 @@
  *
  * cuIpcGetEventHandle needs no hook: it takes only events made with CU_EVENT_INTERPROCESS.
  */
+#include "shim/driver/told_pools.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/oom_retry.h"
 #include "shim/hooks/submission.h"
@@ -236,5 +237,7 @@ cuEventSynchronize(CUevent hEvent)
 	rc = CA_INSIDE(real->cuEventSynchronize(hEvent));
 	if (rc == CUDA_SUCCESS)
 		ca_events_finished(&use);
+	if (rc == CUDA_SUCCESS && atomic_load_explicit(&ca_told_thresholds, memory_order_relaxed))
+		ca_told_pools_synchronized(real);
 	return rc;
 }

@@ -11,6 +11,7 @@
 #include "shim/framework/framework.h"
 #include "shim/hooks/foreign_limit.h"
 #include "shim/hooks/hook.h"
+#include "shim/hooks/hook_told.h"
 #include "shim/hooks/memory_settings.h"
 #include "shim/hooks/submission.h"
 #include "shim/process/lifecycle.h"
@@ -309,10 +310,16 @@ free_block(const struct ca_real *real, struct ca_process *process, CUdeviceptr d
 static CUresult
 free_foreign(const struct ca_real *real, CUdeviceptr dptr)
 {
-	struct ca_road road = ca_foreign_end_begin(CA_CHARGE_ADDRESS, dptr);
-	CUresult rc = CA_INSIDE(real->cuMemFree_v2(dptr));
+	struct ca_road road;
+	CUresult rc;
 
+	if (atomic_load_explicit(&ca_told_on, memory_order_relaxed) &&
+	    ca_told_free_host(real, dptr, &rc))
+		return rc;
+	road = ca_foreign_end_begin(CA_CHARGE_ADDRESS, dptr);
+	rc = CA_INSIDE(real->cuMemFree_v2(dptr));
 	ca_foreign_end_done(&road, rc, CA_CHARGE_ADDRESS, dptr);
+	ca_told_driver_freed(real);
 	return rc;
 }
 
@@ -325,6 +332,7 @@ static __attribute__((noinline, cold)) bool
 is_rejected(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
 {
 	struct ca_block_info info;
+	struct ca_told_info told;
 	CUcontext current;
 	CUresult rc;
 
@@ -333,7 +341,8 @@ is_rejected(const struct ca_real *real, struct ca_process *process, CUdeviceptr 
 	rc = CA_INSIDE(real->cuCtxGetCurrent(&current));
 	if (rc == CUDA_SUCCESS)
 		ca_quick.permitted = true;
-	return rc == CUDA_ERROR_NOT_PERMITTED && !ca_lookup(process->heap, dptr, &info);
+	return rc == CUDA_ERROR_NOT_PERMITTED &&
+	       (!ca_lookup(process->heap, dptr, &info) || ca_told_holds(dptr, &told));
 }
 
 /* The quick way was tried. */
@@ -407,6 +416,7 @@ free_others(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, enum 
 
 	ca_foreign_end_done(&road, rc, CA_CHARGE_ADDRESS, dptr);
 	ca_submission_end(submitted);
+	ca_told_driver_freed(ca_real());
 	return rc;
 }
 
@@ -429,6 +439,9 @@ free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 	CUresult rc;
 	int freed;
 
+	if (atomic_load_explicit(&ca_told_on, memory_order_relaxed) &&
+	    ca_told_free_async(real, dptr, stream, flavour, &rc))
+		return rc;
 	if (!process || !dptr || ca_context_lookup(process->heap, dptr, &info))
 		return free_others(dptr, stream, real_free, flavour);
 	if (!process->caches) {

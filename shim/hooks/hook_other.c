@@ -7,6 +7,7 @@
  */
 #include "shim/hooks/foreign_limit.h"
 #include "shim/hooks/hook.h"
+#include "shim/hooks/hook_told.h"
 #include "shim/hooks/submission.h"
 
 static bool
@@ -86,37 +87,56 @@ mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *one, unsigned levels)
 
 /* `begun`: the stream that the call submits to, guarded. Stream-ordered memory is none of ours, but
  * an allocation may make its stream wait for another's free: it is part of the order. */
-#define TAKE(symbol, params, args, begun, device, size, counts, kind, handle)                      \
+#define TAKE_BODY(symbol, args, begun, device, size, counts, kind, handle)                         \
+	uint64_t bytes = size;                                                                     \
+	struct ca_stream *stream = begun;                                                          \
+	struct ca_road road = ca_foreign_begin(real, device, bytes, counts);                       \
+	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;                                                    \
+                                                                                                   \
+	if (!road.rejected)                                                                        \
+		rc = CA_ROOM_RETRIED(real->symbol args, ca_make_capacity(real, bytes));            \
+	ca_submission_end(stream);                                                                 \
+	if (rc == CUDA_SUCCESS)                                                                    \
+		ca_foreign_succeeded(real, &road, kind, (uint64_t)(uintptr_t)(handle));            \
+	else                                                                                       \
+		ca_foreign_failed(&road);                                                          \
+	return rc;
+#define TAKE(symbol, params, args, device, size, counts, kind, handle)                             \
 	CUresult symbol params                                                                     \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
-		uint64_t bytes = size;                                                             \
-		struct ca_stream *stream = begun;                                                  \
-		struct ca_road road = ca_foreign_begin(real, device, bytes, counts);               \
-		CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;                                            \
-                                                                                                   \
-		if (!road.rejected)                                                                \
-			rc = CA_ROOM_RETRIED(real->symbol args, ca_make_capacity(real, bytes));    \
-		ca_submission_end(stream);                                                         \
-		if (rc == CUDA_SUCCESS)                                                            \
-			ca_foreign_succeeded(real, &road, kind, (uint64_t)(uintptr_t)(handle));    \
-		else                                                                               \
-			ca_foreign_failed(&road);                                                  \
-		return rc;                                                                         \
+		TAKE_BODY(symbol, args, NULL, device, size, counts, kind, handle)                  \
 	}
-
-/* In a stream that captures (`stream` is NULL then) nothing is allocated. */
-#define TAKE_ASYNC(symbol, flavour, params, args)                                                  \
-	TAKE(symbol, params, args, ca_submission_begin(flavour, hStream, &nothing), -1, bytesize,  \
-	     stream != NULL, CA_CHARGE_ADDRESS, *dptr)
 
 static const struct ca_touch nothing;
 
+/* In a stream that captures (`stream` is NULL then) nothing is allocated. */
+#define TAKE_ASYNC(symbol, which, params, args, from)                                              \
+	static CUresult symbol##_natively params                                                   \
+	{                                                                                          \
+		const struct ca_real *real = ca_real();                                            \
+		TAKE_BODY(symbol, args, ca_submission_begin(which, hStream, &nothing), -1,         \
+			  bytesize, stream != NULL, CA_CHARGE_ADDRESS, *dptr)                      \
+	}                                                                                          \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		const struct ca_told_call call = { real, which, hStream, from, bytesize, dptr };   \
+                                                                                                   \
+		CUresult rc;                                                                       \
+                                                                                                   \
+		if (ca_told_allocs(&call))                                                         \
+			return CUDA_SUCCESS;                                                       \
+		rc = symbol##_natively args;                                                       \
+		ca_told_driver_allocated(&call, rc);                                               \
+		return rc;                                                                         \
+	}
+
 #define CA_HOOK_TAKE(symbol, base, version, params, args, device, bytes, counts, kind, handle)     \
-	TAKE(symbol, params, args, NULL, device, bytes, counts, kind, handle)
-#define CA_HOOK_TAKE_TWINS(symbol, suffix, base, version, twin, params, args)                      \
-	TAKE_ASYNC(symbol, CA_FLAVOUR_LEGACY, params, args)                                        \
-	TAKE_ASYNC(symbol##suffix, CA_FLAVOUR_PER_THREAD, params, args)
+	TAKE(symbol, params, args, device, bytes, counts, kind, handle)
+#define CA_HOOK_TAKE_TWINS(symbol, suffix, base, version, twin, params, args, from)                \
+	TAKE_ASYNC(symbol, CA_FLAVOUR_LEGACY, params, args, from)                                  \
+	TAKE_ASYNC(symbol##suffix, CA_FLAVOUR_PER_THREAD, params, args, from)
 #define CA_HOOK_FREE(symbol, base, version, params, args, kind, handle)                            \
 	CUresult symbol params                                                                     \
 	{                                                                                          \

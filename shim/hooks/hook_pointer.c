@@ -20,6 +20,7 @@
 #include "allocator/order/order.h"
 #include "config/log.h"
 #include "shim/hooks/hook.h"
+#include "shim/hooks/hook_told.h"
 #include "shim/pinned/pinned.h"
 #include "shim/track/contexts.h"
 
@@ -49,6 +50,27 @@ find_pinned(CUdeviceptr pointer, struct ca_block_info *ret_info)
 	return rc;
 }
 
+/* Serials of stream-ordered memory lie apart, too. */
+#define TOLD_SERIAL (1ull << 61)
+
+static int
+find_told(CUdeviceptr pointer, struct ca_block_info *ret_info)
+{
+	struct ca_told_info told;
+
+	if (!ca_told_holds(pointer, &told))
+		return find_pinned(pointer, ret_info);
+	*ret_info = (struct ca_block_info){
+		.address = told.address,
+		.requested_bytes = told.requested,
+		.block_bytes = told.bytes,
+		.serial = TOLD_SERIAL | told.serial,
+		.live = told.live,
+		.sync_memops = true, /* the driver's own answer stands */
+	};
+	return told.live && pointer - told.address < told.requested ? 0 : -ESTALE;
+}
+
 /* Ours and live: 0 and *ret_info. Ours and not live: -ESTALE.
  * Not ours, or nothing to virtualise: -ENOENT. */
 static int
@@ -60,7 +82,7 @@ find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 	if (!process || !pointer)
 		return -ENOENT;
 	if (ca_context_lookup(process->heap, pointer, ret_info))
-		return find_pinned(pointer, ret_info);
+		return find_told(pointer, ret_info);
 	if (ret_info->foreign)
 		return -ENOENT;
 	if (!ret_info->live || pointer - ret_info->address >= ret_info->requested_bytes)
@@ -324,7 +346,7 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 	CUresult rc;
 
 	if (found == 0 && value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS &&
-	    !(info.serial & PINNED_SERIAL))
+	    !(info.serial & (PINNED_SERIAL | TOLD_SERIAL)))
 		return set_sync_memops(real, value, ptr, &info);
 	if (found == 0)
 		settle(&info);

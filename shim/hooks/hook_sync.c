@@ -10,6 +10,7 @@
  * say, so it does not teach about them. A context made from a green one answers for its own streams
  * only (cuda.h, cuCtxSynchronize), and teaches nothing.
  */
+#include "shim/driver/told_pools.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/submission.h"
 #include "shim/pinned/pinned.h"
@@ -60,8 +61,9 @@ context_begin(const struct ca_real *real, CUcontext handle)
 	return ended;
 }
 
+/* `waits`: it was a synchronisation, at which a pool gives back what is beyond its threshold. */
 static CUresult
-end(struct ended ended, CUresult rc)
+end(struct ended ended, CUresult rc, bool waits)
 {
 	if (!rc && ended.context)
 		ca_pinned_synchronized(ended.context, ended.frees);
@@ -71,24 +73,26 @@ end(struct ended ended, CUresult rc)
 		ca_order_finished(ended.stream, ended.bound);
 	else
 		ca_order_space_finished(ended.space, ended.bound, false);
+	if (waits && atomic_load_explicit(&ca_told_thresholds, memory_order_relaxed))
+		ca_told_pools_synchronized(ca_real());
 	ca_assumptions_look(ca_real());
 	ca_process_tick(ca_process());
 	return rc;
 }
 
-#define ASK(symbol, params, args, begin)                                                           \
+#define ASK(symbol, params, args, begin, waits)                                                    \
 	CUresult symbol params                                                                     \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
 		struct ended ended = begin;                                                        \
                                                                                                    \
-		return end(ended, CA_INSIDE(real->symbol args));                                   \
+		return end(ended, CA_INSIDE(real->symbol args), waits);                            \
 	}
-#define ASK_STREAM(symbol, flavour)                                                                \
-	ASK(symbol, (CUstream hStream), (hStream), stream_begin(flavour, hStream))
-ASK_STREAM(cuStreamSynchronize, CA_FLAVOUR_LEGACY)
-ASK_STREAM(cuStreamSynchronize_ptsz, CA_FLAVOUR_PER_THREAD)
-ASK_STREAM(cuStreamQuery, CA_FLAVOUR_LEGACY)
-ASK_STREAM(cuStreamQuery_ptsz, CA_FLAVOUR_PER_THREAD)
-ASK(cuCtxSynchronize, (void), (), context_begin(real, NULL))
-ASK(cuCtxSynchronize_v2, (CUcontext ctx), (ctx), context_begin(real, ctx))
+#define ASK_STREAM(symbol, flavour, waits)                                                         \
+	ASK(symbol, (CUstream hStream), (hStream), stream_begin(flavour, hStream), waits)
+ASK_STREAM(cuStreamSynchronize, CA_FLAVOUR_LEGACY, true)
+ASK_STREAM(cuStreamSynchronize_ptsz, CA_FLAVOUR_PER_THREAD, true)
+ASK_STREAM(cuStreamQuery, CA_FLAVOUR_LEGACY, false)
+ASK_STREAM(cuStreamQuery_ptsz, CA_FLAVOUR_PER_THREAD, false)
+ASK(cuCtxSynchronize, (void), (), context_begin(real, NULL), true)
+ASK(cuCtxSynchronize_v2, (CUcontext ctx), (ctx), context_begin(real, ctx), true)

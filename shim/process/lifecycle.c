@@ -18,6 +18,7 @@
 #include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
 #include "shim/driver/pools.h"
+#include "shim/driver/told_pools.h"
 #include "shim/framework/framework.h"
 #include "shim/framework/take_over.h"
 #include "shim/pinned/pinned.h"
@@ -63,6 +64,7 @@ after_fork_child(void)
 	ca_events_after_fork_child();
 	ca_graphs_after_fork_child();
 	ca_pools_after_fork_child();
+	ca_told_pools_after_fork_child();
 	ca_pinned_after_fork_child();
 	ca_hook_register_after_fork_child();
 	ca_framework_after_fork_child();
@@ -142,6 +144,7 @@ note_device(CUdevice device)
 	ca_dump_note_device(device);
 	if (process.caches && process.config.async == CA_ASYNC_KEEP)
 		ca_pools_keep(device);
+	ca_told_pools_note_device(device);
 }
 
 static void
@@ -182,6 +185,8 @@ make(void)
 	ca_snapshots_start(&process.config);
 	ca_fallback_start(&process);
 	ca_pinned_start(&process.config);
+	if (process.caches && process.config.async == CA_ASYNC_POOL && !process.fills)
+		ca_told_pools_start(process.heap);
 	atomic_store_explicit(&ca_process_record, &process, memory_order_release);
 }
 

@@ -16,7 +16,7 @@ from conftest import BUILD, ROOT
 
 # part -> its folders, top to bottom
 RANKS = {
-    "allocator": ["replay", "fake", "api", "policy", "tcache", "deferred", "block", "order", "trace", "core", "util"],
+    "allocator": ["replay", "fake", "api", "policy", "tcache", "deferred", "told", "block", "order", "trace", "core", "util"],
     "shim": ["hooks", "process", "pinned", "driver", "track", "framework", "state", "bind"],
 }
 # (file, the folder above that it needs) -> why; for all parts together
@@ -32,6 +32,7 @@ PUBLIC = {
     "allocator/policy": ["policy.h"],
     "allocator/tcache": ["fast.h", "tcache.h"],
     "allocator/deferred": ["deferred.h"],
+    "allocator/told": ["told.h"],
     "allocator/block": ["block.h"],
     "allocator/order": ["order.h"],
     "allocator/trace": ["format.h", "trace.h"],
@@ -40,7 +41,7 @@ PUBLIC = {
     "shim/hooks": [],
     "shim/process": ["lifecycle.h"],
     "shim/pinned": ["pinned.h"],
-    "shim/driver": ["driver_table.h", "pools.h"],
+    "shim/driver": ["driver_table.h", "pools.h", "told_pools.h"],
     "shim/track": ["assumptions.h", "captures.h", "contexts.h", "events.h", "graphs.h", "stream_cache.h", "streams.h"],
     "shim/framework": ["framework.h", "take_over.h"],
     "shim/state": ["finished_only.h", "handle_table.h", "pitch_table.h", "process.h", "record_arena.h"],

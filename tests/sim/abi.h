@@ -60,17 +60,6 @@ typedef struct CUmemAccessDesc_st {
 	CUmemAccess_flags flags;
 } CUmemAccessDesc;
 
-typedef struct CUmemPoolProps_st {
-	CUmemAllocationType allocType;
-	CUmemAllocationHandleType handleTypes;
-	CUmemLocation location;
-	void *win32SecurityAttributes;
-	size_t maxSize;
-	unsigned short usage;
-	unsigned char gpuDirectRDMACapable;
-	unsigned char reserved[53];
-} CUmemPoolProps;
-
 typedef struct CUmemPoolPtrExportData_st {
 	unsigned char reserved[64];
 } CUmemPoolPtrExportData;

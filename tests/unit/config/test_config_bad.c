@@ -127,7 +127,7 @@ static const struct bad_row bad_rows[] = {
 	{ "CACHEALLOC_TAKEOVER", "1", NULL },
 	{ NULL, "pinned:keep", "'keep' is refused: expected driver or cache" },
 	{ NULL, "pinned_max_mb:0", NULL },
-	{ NULL, "async:pool", "'pool' is refused: expected driver or keep" },
+	{ NULL, "async:cache", "'cache' is refused: expected driver, keep or pool" },
 };
 
 /* Every line is one line, printable, of bounded length, and names its variable. */

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The records of allocator/told/told.h. All of it under struct ca_told's lock, but for atomics and
+ * what is constant. Functions named *_told want that lock, and make no driver call.
+ */
+#pragma once
+
+#include <pthread.h>
+
+#include "allocator/core/types.h"
+#include "allocator/told/told.h"
+
+enum ca_told_state {
+	CA_TOLD_LIVE,   /* the program has it, or a thread in its hand */
+	CA_TOLD_FREE,   /* finished */
+	CA_TOLD_HELD,   /* one stream may still use it */
+	CA_TOLD_SHARED, /* several may */
+};
+
+struct ca_told_segment;
+
+struct ca_told_block {
+	struct ca_told_block *prev, *next; /* neighbours in the segment */
+	struct ca_told_segment *segment;
+	uint64_t address, bytes;
+	uint64_t requested, serial;  /* LIVE; serial 0: in a thread's hand */
+	struct ca_told_block *chain; /* LIVE: in told->table */
+	struct ca_tree_node by_size; /* FREE: pool->free; HELD: its group's */
+	struct ca_list held;         /* HELD: group->blocks; SHARED: pool->shared */
+	struct ca_user user;         /* HELD */
+	struct ca_told_users *users; /* SHARED */
+	enum ca_told_state state;
+	bool exact; /* HELD: a mark is going to cover the user and nothing later */
+};
+
+struct ca_told_segment {
+	struct ca_tree_node by_address; /* told->segments */
+	struct ca_list link;            /* pool->segments */
+	struct ca_told_pool *pool;
+	struct ca_told_block *first; /* lowest */
+	uint64_t address, bytes;
+	uint64_t live;   /* blocks */
+	bool large;      /* of requests beyond 1 MiB */
+	bool left_whole; /* a request did not get a part of it, so that it can go back */
+};
+
+/* Blocks that one stream may still use; of a record, which may come to stand for another stream
+ * when all this has finished. */
+struct ca_told_group {
+	struct ca_told_group *chain; /* pool->groups */
+	struct ca_list link;         /* pool->all_groups */
+	struct ca_stream_record *record;
+	struct ca_index index[2]; /* small, large: by (bytes, address) */
+	struct ca_list blocks;    /* smallest stamp first, or nearly so */
+};
+
+enum { CA_TOLD_GROUPS_LOG = 6, CA_TOLD_TABLE_LOG = 10, CA_TOLD_GIVEN = 16 };
+
+struct ca_told_pool {
+	struct ca_told_pool *next; /* told->pools; never unlinked */
+	struct ca_told *told;
+	void *handle; /* NULL: closed */
+	unsigned ordinal;
+	_Atomic bool allows[CA_TOLD_RULES];
+	_Atomic uint64_t threshold; /* bytes */
+	struct ca_index free[2];    /* small, large */
+	struct ca_told_group *groups[1 << CA_TOLD_GROUPS_LOG];
+	struct ca_list all_groups;
+	unsigned n_groups;
+	struct ca_list shared;
+	struct ca_list segments;
+	uint64_t used_bytes, used_high, segment_bytes;
+	uint64_t foreign_bytes; /* that the driver serves beside the segments, when last asked */
+	/* told_budget.c */
+	uint64_t budget_bytes;         /* the cache may hold as much without giving back */
+	uint64_t given[CA_TOLD_GIVEN]; /* segments given back before a growth; 0: none */
+	unsigned given_next;           /* the entry to write next */
+	struct ca_backoff looks;       /* before the budget is exceeded */
+	bool cuts;                     /* such a one was asked for again */
+};
+
+/* One a heap, from its first pool on. */
+struct ca_told {
+	struct ca_heap *heap;
+	pthread_mutex_t lock;
+	struct ca_arena arena;
+	struct ca_objects blocks, segments, users;
+	struct ca_tree segment_tree; /* by address */
+	struct ca_told_pool *pools;
+	struct ca_told_block **table; /* LIVE blocks by address */
+	unsigned table_log;
+	uint64_t n_live;
+	uint64_t serial;
+	_Atomic unsigned n_segments;
+	_Atomic unsigned n_foreign; /* pools with foreign_bytes */
+	_Atomic unsigned n_closed;  /* segments of closed pools */
+};
+
+static inline unsigned
+ca_told_hash(uint64_t value, unsigned log)
+{
+	return (unsigned)(value * UINT64_C(0x9e3779b97f4a7c15) >> (64 - log));
+}
+
+static inline struct ca_stream_record *
+ca_told_record(const struct ca_stream *stream)
+{
+	return (struct ca_stream_record *)(uintptr_t)stream; /* it comes first */
+}
+
+static inline struct ca_told_block *
+ca_told_by_size(struct ca_tree_node *node)
+{
+	return node ? CA_CONTAINER_OF(node, struct ca_told_block, by_size) : NULL;
+}
+
+/* ---- told_heap.c */
+
+void ca_told_lock(struct ca_told *told);
+void ca_told_unlock(struct ca_told *told);
+/* The stream's group; NULL: no memory. */
+struct ca_told_group *ca_told_group_told(struct ca_told_pool *pool,
+					 struct ca_stream_record *record);
+
+/* ---- told_block.c */
+
+/* The live block at just this address; NULL: there is none. */
+struct ca_told_block *ca_told_table_find_told(const struct ca_told *told, uint64_t address);
+/* The segment that holds the address; NULL: none does. */
+struct ca_told_segment *ca_told_segment_find_told(const struct ca_told *told, uint64_t address);
+/* A segment of one block, LIVE and in no table. NULL: no memory. */
+struct ca_told_block *ca_told_segment_enter_told(struct ca_told_pool *pool, uint64_t address,
+						 uint64_t bytes, bool large);
+/* It has no live block: its records go. */
+void ca_told_segment_leave_told(struct ca_told_segment *segment);
+/* The segment is one FREE block. */
+static inline bool
+ca_told_segment_is_idle(const struct ca_told_segment *segment)
+{
+	return segment->first->state == CA_TOLD_FREE && !segment->first->next;
+}
+/* A freed block leaves its index and its list: LIVE, in no table. Its users stay as they are. */
+void ca_told_detach_told(struct ca_told_block *block);
+/* A detached block gets its place by what is unfinished of `users`, merged with neighbours. */
+void ca_told_place_told(struct ca_told_block *block, struct ca_told_users *users, bool exact);
+/* Takes finished users out. True: none is left. */
+bool ca_told_remove_finished_told(struct ca_told_users *users);
+/* The users of a block that is, or was, HELD or SHARED. */
+void ca_told_block_users(const struct ca_told_block *block, struct ca_told_users *ret_users);
+/* A detached block is cut to `bytes`, as far as that is worth it: the rest gets the place that the
+ * users (of the whole) leave it. */
+void ca_told_cut_told(struct ca_told_block *block, uint64_t bytes,
+		      const struct ca_told_users *users, bool exact);
+/* A detached block becomes the program's. */
+void ca_told_hand_out_told(struct ca_told_block *block, uint64_t size);
+/* The program's no more. */
+void ca_told_take_back_told(struct ca_told_block *block);
+
+/* ---- told_budget.c */
+
+/* False: the block is better left whole, for its segment to go back. */
+bool ca_told_may_cut_told(const struct ca_told_block *block, uint64_t bytes);
+/* A segment came. */
+void ca_told_budget_taken_told(struct ca_told_pool *pool, uint64_t bytes);
+/* The pool's largest idle segment; NULL: there is none. */
+struct ca_told_segment *ca_told_idle_told(struct ca_told_pool *pool);
+
+/* ---- told_free.c */
+
+/* The idle segment (NULL: false) leaves the heap. */
+bool ca_told_take_out_told(struct ca_told_segment *segment, struct ca_told_idle *ret_idle);
+
+/* ---- told_poll.c */
+
+/* Blocks that are known to have finished become FREE. True: something has. */
+bool ca_told_settle_told(struct ca_told_pool *pool);
+/* The same of one group. */
+bool ca_told_settle_group_told(struct ca_told_group *group);
+/* Asks about the blocks that wait in the pool. Leaves and retakes the lock. True: something was
+ * settled. */
+bool ca_told_poll_told(struct ca_told_pool *pool);

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Stream-ordered memory (cuMemAllocAsync): its allocations and frees name a stream, so nothing has
+ * to be guessed. A heap of its own beside that of cuMemAlloc: its segments come from the driver's
+ * pools, since only such memory outlives its context and is opened to peers by the pool's access
+ * alone, and none of them ever changes over.
+ *
+ * A pool here stands for one of the driver's. The stream that a free names is the memory's one
+ * user (order/told.c). Freed memory serves
+ *
+ *     that stream                 at once
+ *     any stream                  when it is known to have finished
+ *     a stream that comes after   by the program's events and waits (FOLLOWS)
+ *     any stream                  when a mark that is asked for is done (OPPORTUNISTIC)
+ *     any stream                  behind a wait that is inserted, once the driver has no memory
+ *                                 left (INTERNAL)
+ *
+ * so far as the pool's three attributes allow the last three. `reuse:finished` leaves the second
+ * and the fourth.
+ *
+ * Thread-safe. One lock for all pools of a heap, which comes before the heap's; none is held in a
+ * driver call. No malloc, no stdio, errno kept. Results as in allocator/api/heap.h.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/order/order.h"
+
+struct ca_heap;
+struct ca_told_pool;
+
+enum ca_told_reuse {
+	CA_TOLD_FOLLOWS,
+	CA_TOLD_OPPORTUNISTIC,
+	CA_TOLD_INTERNAL,
+	CA_TOLD_RULES,
+};
+
+/* A pool of the device `ordinal`, which the driver calls `handle`; all rules allow. Two open pools
+ * have different handles. NULL: no memory. */
+struct ca_told_pool *ca_told_pool_open(struct ca_heap *heap, void *handle, unsigned ordinal);
+/* The program has destroyed it: it serves nothing more, and gives back what becomes idle. */
+void ca_told_pool_close(struct ca_told_pool *pool);
+/* The open pool with that handle; NULL: there is none. */
+struct ca_told_pool *ca_told_pool_find(struct ca_heap *heap, const void *handle);
+/* The device's pool after `pool` (NULL: the first one), closed ones included; NULL: that was the
+ * last one. */
+struct ca_told_pool *ca_told_pool_next(struct ca_heap *heap, const struct ca_told_pool *pool,
+				       unsigned ordinal);
+/* NULL: closed. */
+void *ca_told_pool_handle(struct ca_told_pool *pool);
+unsigned ca_told_pool_device(const struct ca_told_pool *pool);
+void ca_told_pool_set_reuse(struct ca_told_pool *pool, enum ca_told_reuse reuse, bool allows);
+bool ca_told_pool_allows(struct ca_told_pool *pool, enum ca_told_reuse reuse);
+
+/* The device of a stream's context. */
+unsigned ca_told_device_of(const struct ca_stream *stream);
+
+/*
+ * `size` bytes (> 0), 512-byte aligned, for use in `stream` from now on. -EAGAIN: only with a new
+ * segment, or waiting; or, unless `cuts_any`, from an idle segment that is better left whole;
+ * -ENOMEM: no metadata; -ENODEV: the pool is closed.
+ */
+int ca_told_alloc(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t size, bool cuts_any,
+		  uint64_t *ret_address);
+/* The bytes of a segment for such a request; `exact`: no more than the driver would use anyway. */
+uint64_t ca_told_segment_bytes(struct ca_told_pool *pool, uint64_t size, bool exact);
+/* The same from a segment that the driver has just allocated in `stream`, which becomes the
+ * heap's. -ENOMEM, -ENODEV: it does not. */
+int ca_told_grow(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t address,
+		 uint64_t bytes, uint64_t size, uint64_t *ret_address);
+/* The same as ca_told_alloc behind a wait that is put into `stream`. */
+int ca_told_alloc_guarded(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t size,
+			  uint64_t *ret_address);
+/* False: less than that waits in the pool, so to wait for it is in vain. */
+bool ca_told_has_waiting(struct ca_told_pool *pool, uint64_t size);
+/* Asks for all freed memory of the device that waits. True: some has finished. */
+bool ca_told_poll_all(struct ca_heap *heap, unsigned ordinal);
+
+/*
+ * Frees a live block by its base address, in `stream`; NULL: by a call that names none, so that
+ * every stream with unfinished work is a user. -ENOENT: not ours; -EINVAL: inside a segment of
+ * ours, but not the base of a live block.
+ */
+int ca_told_free(struct ca_heap *heap, uint64_t address, struct ca_stream *stream);
+
+struct ca_told_info {
+	uint64_t address;   /* base of the block */
+	uint64_t requested; /* bytes; 0: not live */
+	uint64_t bytes;     /* of the block */
+	uint64_t serial;    /* unique per allocation; 0: not live */
+	bool live;
+};
+/* The block that holds `address`. -ENOENT: not ours. */
+int ca_told_lookup(struct ca_heap *heap, uint64_t address, struct ca_told_info *ret_info);
+/* True if any pool has a segment: then an address may be ours. Needs no lock. */
+bool ca_told_any(const struct ca_heap *heap);
+
+/* A segment taken out of the heap, for the caller to give back. */
+struct ca_told_idle {
+	struct ca_told_pool *pool;
+	uint64_t address, bytes;
+	bool large;
+};
+/*
+ * Takes an idle segment out of the heap: of `pool` (NULL: of every pool of the device). False:
+ * there is none. Finished memory is found only if ca_told_poll_all was called. The second: of any
+ * closed pool, and it asks by itself. The third: one that is to go back before `more_bytes` more
+ * are asked of the driver (give_back:early). The last: the driver did not take it, it is the heap's
+ * again.
+ */
+bool ca_told_take_idle(struct ca_heap *heap, struct ca_told_pool *pool, unsigned ordinal,
+		       struct ca_told_idle *ret_idle);
+bool ca_told_take_closed(struct ca_heap *heap, struct ca_told_idle *ret_idle);
+bool ca_told_take_surplus(struct ca_told_pool *pool, uint64_t more_bytes,
+			  struct ca_told_idle *ret_idle);
+void ca_told_put_back(const struct ca_told_idle *idle);
+/* `more_bytes` more are beyond the budget, and memory waits of which some may finish in a moment:
+ * it is worth a few questions. */
+bool ca_told_look_is_due(struct ca_told_pool *pool, uint64_t more_bytes);
+void ca_told_look_ends(struct ca_told_pool *pool, bool of_use);
+/* A closed pool has a segment. Needs no lock. */
+bool ca_told_has_closed(const struct ca_heap *heap);
+
+/* The bytes that the program lets the pool reserve across a synchronisation; UINT64_MAX: any, as
+ * long as it has not said. */
+void ca_told_pool_set_threshold(struct ca_told_pool *pool, uint64_t bytes);
+uint64_t ca_told_pool_threshold(const struct ca_told_pool *pool);
+
+struct ca_told_stats {
+	uint64_t used_bytes;    /* live, in steps of 512 */
+	uint64_t used_high;     /* of used_bytes and what the driver serves beside */
+	uint64_t segment_bytes; /* held from the driver's pool */
+	uint64_t idle_bytes;    /* of segments in which nothing is live */
+};
+void ca_told_pool_stats(struct ca_told_pool *pool, struct ca_told_stats *ret_stats);
+/* The driver's pool has `bytes` in use: what is more than the segments it serves by itself. */
+void ca_told_pool_note_driver(struct ca_told_pool *pool, uint64_t bytes);
+/* It serves some of some pool, as far as is known. Needs no lock. */
+bool ca_told_has_foreign(const struct ca_heap *heap);
+/* used_high becomes what is used now. */
+void ca_told_pool_reset_high(struct ca_told_pool *pool);
+
+/* In a forked child: the parent's memory is forgotten. */
+void ca_told_after_fork_child(struct ca_heap *heap);
+/* As ca_heap_check. */
+int ca_told_check(struct ca_heap *heap, char *ret_reason, size_t size);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The way of a free, and of segments that go back to the driver's pool. That is done only with
+ * segments that are one FREE block: their work has finished.
+ */
+#include "allocator/told/internal.h"
+
+#include <errno.h>
+
+#include "allocator/core/lock.h"
+#include "config/mutant.h"
+
+static void
+add_all_users(struct ca_heap *heap, struct ca_told_users *users)
+{
+	struct ca_space *space;
+
+	users->n = 0;
+	users->more = false;
+	CA_HEAP_LOCKED(heap);
+	for (space = heap->spaces; space && !CA_MUTANT(TOLD_HOST_FREE); space = space->next)
+		if (!space->dead)
+			ca_told_users_add_all(space, users);
+}
+
+static void
+free_told(struct ca_told_block *block, struct ca_stream *stream)
+{
+	struct ca_told_pool *pool = block->segment->pool;
+	struct ca_told_users users;
+	bool exact = false;
+
+	if (stream)
+		ca_told_users_of(stream, &users);
+	else
+		add_all_users(pool->told->heap, &users);
+	if (stream && users.n == 1 && ca_told_pool_allows(pool, CA_TOLD_INTERNAL) &&
+	    !pool->told->heap->config.reuse_finished)
+		exact = ca_told_arm(&users.user[0]);
+	ca_told_take_back_told(block);
+	ca_told_place_told(block, &users, exact);
+}
+
+int
+ca_told_free(struct ca_heap *heap, uint64_t address, struct ca_stream *stream)
+{
+	struct ca_told *told = atomic_load_explicit(&heap->told, memory_order_acquire);
+	struct ca_told_block *block;
+	int r = 0;
+
+	if (!told || !ca_told_any(heap))
+		return -ENOENT;
+	ca_told_lock(told);
+	block = ca_told_table_find_told(told, address);
+	if (block)
+		free_told(block, stream);
+	else
+		r = ca_told_segment_find_told(told, address) ? -EINVAL : -ENOENT;
+	ca_told_unlock(told);
+	return r;
+}
+
+/* ---- segments */
+
+bool
+ca_told_take_out_told(struct ca_told_segment *segment, struct ca_told_idle *ret_idle)
+{
+	if (!segment)
+		return false;
+	*ret_idle = (struct ca_told_idle){ segment->pool, segment->address, segment->bytes,
+					   segment->large };
+	ca_told_segment_leave_told(segment);
+	return true;
+}
+
+bool
+ca_told_take_idle(struct ca_heap *heap, struct ca_told_pool *only, unsigned ordinal,
+		  struct ca_told_idle *ret_idle)
+{
+	struct ca_told *told = atomic_load(&heap->told);
+	struct ca_told_pool *pool;
+	bool taken = false;
+
+	if (!told)
+		return false;
+	ca_told_lock(told);
+	for (pool = told->pools; pool && !taken; pool = pool->next)
+		if (only ? pool == only : pool->ordinal == ordinal)
+			taken = ca_told_take_out_told(ca_told_idle_told(pool), ret_idle);
+	ca_told_unlock(told);
+	return taken;
+}
+
+bool
+ca_told_take_closed(struct ca_heap *heap, struct ca_told_idle *ret_idle)
+{
+	struct ca_told *told = atomic_load(&heap->told);
+	struct ca_told_pool *pool;
+	bool taken = false;
+
+	if (!told || !atomic_load(&told->n_closed))
+		return false;
+	ca_told_lock(told);
+	for (pool = told->pools; pool && !taken; pool = pool->next)
+		if (!pool->handle && !ca_list_empty(&pool->segments)) {
+			ca_told_settle_told(pool);
+			ca_told_poll_told(pool);
+			taken = ca_told_take_out_told(ca_told_idle_told(pool), ret_idle);
+		}
+	ca_told_unlock(told);
+	return taken;
+}
+
+/* Where there is no memory for the records it is lost. */
+void
+ca_told_put_back(const struct ca_told_idle *idle)
+{
+	struct ca_told_users nobody = { .n = 0 };
+	struct ca_told_block *block;
+
+	ca_told_lock(idle->pool->told);
+	block = ca_told_segment_enter_told(idle->pool, idle->address, idle->bytes, idle->large);
+	if (block)
+		ca_told_place_told(block, &nobody, false);
+	if (block && !idle->pool->handle)
+		atomic_fetch_add(&idle->pool->told->n_closed, 1);
+	ca_told_unlock(idle->pool->told);
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The told heap: pools, groups, and questions about addresses.
+ *
+ * Records of pools and groups are never given back: a program has few, and a stale pointer to one
+ * is harmless. A destroyed pool's handle may come back; its record keeps what is left, without a
+ * handle.
+ */
+#include "allocator/told/internal.h"
+
+#include <errno.h>
+
+#include "allocator/core/lock.h"
+
+void
+ca_told_lock(struct ca_told *told)
+{
+	ca_locks_held++;
+	pthread_mutex_lock(&told->lock);
+}
+
+void
+ca_told_unlock(struct ca_told *told)
+{
+	pthread_mutex_unlock(&told->lock);
+	ca_locks_held--;
+}
+
+static struct ca_told *
+told_of(const struct ca_heap *heap)
+{
+	return atomic_load_explicit(&heap->told, memory_order_acquire);
+}
+
+static struct ca_told *
+create(struct ca_heap *heap)
+{
+	struct ca_told *told = ca_arena_alloc(&heap->fixed, sizeof(*told));
+
+	if (!told)
+		return NULL;
+	told->heap = heap;
+	told->table_log = CA_TOLD_TABLE_LOG;
+	told->table =
+		ca_arena_alloc(&told->arena, sizeof(struct ca_told_block *) << CA_TOLD_TABLE_LOG);
+	if (!told->table)
+		return NULL;
+	pthread_mutex_init(&told->lock, NULL);
+	ca_objects_init(&told->blocks, &told->arena, sizeof(struct ca_told_block));
+	ca_objects_init(&told->segments, &told->arena, sizeof(struct ca_told_segment));
+	ca_objects_init(&told->users, &told->arena, sizeof(struct ca_told_users));
+	return told;
+}
+
+static struct ca_told *
+get_or_create(struct ca_heap *heap)
+{
+	struct ca_told *told = told_of(heap);
+
+	if (told)
+		return told;
+	CA_HEAP_LOCKED(heap);
+	told = told_of(heap);
+	if (!told) {
+		told = create(heap);
+		atomic_store_explicit(&heap->told, told, memory_order_release);
+	}
+	return told;
+}
+
+static struct ca_told_pool *
+find_told(const struct ca_told *told, const void *handle)
+{
+	struct ca_told_pool *pool;
+
+	for (pool = told->pools; pool; pool = pool->next)
+		if (handle && pool->handle == handle)
+			return pool;
+	return NULL;
+}
+
+static struct ca_told_pool *
+make_told(struct ca_told *told, void *handle, unsigned ordinal)
+{
+	struct ca_told_pool *pool = ca_arena_alloc(&told->arena, sizeof(*pool));
+	unsigned i;
+
+	if (!pool)
+		return NULL;
+	pool->told = told;
+	pool->handle = handle;
+	pool->ordinal = ordinal;
+	atomic_init(&pool->threshold, UINT64_MAX);
+	for (i = 0; i < CA_TOLD_RULES; i++)
+		atomic_init(&pool->allows[i], true);
+	for (i = 0; i < 2; i++)
+		ca_index_init(&pool->free[i]);
+	ca_list_init(&pool->all_groups);
+	ca_list_init(&pool->shared);
+	ca_list_init(&pool->segments);
+	pool->next = told->pools;
+	told->pools = pool;
+	return pool;
+}
+
+struct ca_told_pool *
+ca_told_pool_open(struct ca_heap *heap, void *handle, unsigned ordinal)
+{
+	struct ca_told *told = get_or_create(heap);
+	struct ca_told_pool *pool;
+
+	if (!told)
+		return NULL;
+	ca_told_lock(told);
+	pool = find_told(told, handle);
+	if (!pool)
+		pool = make_told(told, handle, ordinal);
+	ca_told_unlock(told);
+	return pool;
+}
+
+void
+ca_told_pool_close(struct ca_told_pool *pool)
+{
+	struct ca_told *told = pool->told;
+
+	ca_told_lock(told);
+	if (pool->handle)
+		CA_LIST_EACH(struct ca_told_segment, segment, &pool->segments, link)
+			atomic_fetch_add(&told->n_closed, 1);
+	pool->handle = NULL;
+	ca_told_unlock(told);
+}
+
+struct ca_told_pool *
+ca_told_pool_find(struct ca_heap *heap, const void *handle)
+{
+	struct ca_told *told = told_of(heap);
+	struct ca_told_pool *pool;
+
+	if (!told)
+		return NULL;
+	ca_told_lock(told);
+	pool = find_told(told, handle);
+	ca_told_unlock(told);
+	return pool;
+}
+
+struct ca_told_pool *
+ca_told_pool_next(struct ca_heap *heap, const struct ca_told_pool *pool, unsigned ordinal)
+{
+	struct ca_told *told = told_of(heap);
+	struct ca_told_pool *next;
+
+	if (!told)
+		return NULL;
+	ca_told_lock(told);
+	next = pool ? pool->next : told->pools;
+	while (next && next->ordinal != ordinal)
+		next = next->next;
+	ca_told_unlock(told);
+	return next;
+}
+
+void *
+ca_told_pool_handle(struct ca_told_pool *pool)
+{
+	void *handle;
+
+	ca_told_lock(pool->told);
+	handle = pool->handle;
+	ca_told_unlock(pool->told);
+	return handle;
+}
+
+unsigned
+ca_told_pool_device(const struct ca_told_pool *pool)
+{
+	return pool->ordinal;
+}
+
+void
+ca_told_pool_set_reuse(struct ca_told_pool *pool, enum ca_told_reuse reuse, bool allows)
+{
+	atomic_store(&pool->allows[reuse], allows);
+}
+
+bool
+ca_told_pool_allows(struct ca_told_pool *pool, enum ca_told_reuse reuse)
+{
+	return atomic_load(&pool->allows[reuse]);
+}
+
+void
+ca_told_pool_set_threshold(struct ca_told_pool *pool, uint64_t bytes)
+{
+	atomic_store(&pool->threshold, bytes);
+}
+
+uint64_t
+ca_told_pool_threshold(const struct ca_told_pool *pool)
+{
+	return atomic_load(&pool->threshold);
+}
+
+unsigned
+ca_told_device_of(const struct ca_stream *stream)
+{
+	return ca_told_record(stream)->space->device->ordinal;
+}
+
+static struct ca_told_group *
+group_new(struct ca_told_pool *pool, struct ca_stream_record *record)
+{
+	struct ca_told_group *group = ca_arena_alloc(&pool->told->arena, sizeof(*group));
+	unsigned i;
+
+	if (!group)
+		return NULL;
+	group->record = record;
+	for (i = 0; i < 2; i++)
+		ca_index_init(&group->index[i]);
+	ca_list_init(&group->blocks);
+	ca_list_insert(&pool->all_groups, &group->link);
+	pool->n_groups++;
+	return group;
+}
+
+struct ca_told_group *
+ca_told_group_told(struct ca_told_pool *pool, struct ca_stream_record *record)
+{
+	struct ca_told_group **at =
+		&pool->groups[ca_told_hash((uintptr_t)record, CA_TOLD_GROUPS_LOG)];
+	struct ca_told_group *group;
+
+	for (group = *at; group; group = group->chain)
+		if (group->record == record)
+			return group;
+	group = group_new(pool, record);
+	if (group) {
+		group->chain = *at;
+		*at = group;
+	}
+	return group;
+}
+
+/* ---- questions */
+
+bool
+ca_told_any(const struct ca_heap *heap)
+{
+	const struct ca_told *told = told_of(heap);
+
+	return told && atomic_load_explicit(&told->n_segments, memory_order_relaxed);
+}
+
+bool
+ca_told_has_closed(const struct ca_heap *heap)
+{
+	const struct ca_told *told = told_of(heap);
+
+	return told && atomic_load_explicit(&told->n_closed, memory_order_relaxed);
+}
+
+bool
+ca_told_has_waiting(struct ca_told_pool *pool, uint64_t size)
+{
+	uint64_t waiting = 0;
+
+	ca_told_lock(pool->told);
+	CA_LIST_EACH(const struct ca_told_group, group, &pool->all_groups, link)
+		CA_LIST_EACH(const struct ca_told_block, block, &group->blocks, held)
+			waiting += block->bytes;
+	CA_LIST_EACH(const struct ca_told_block, block, &pool->shared, held)
+		waiting += block->bytes;
+	ca_told_unlock(pool->told);
+	return waiting >= size;
+}
+
+static struct ca_told_block *
+block_at(const struct ca_told_segment *segment, uint64_t address)
+{
+	struct ca_told_block *block = segment->first;
+
+	while (block->next && block->next->address <= address)
+		block = block->next;
+	return block;
+}
+
+int
+ca_told_lookup(struct ca_heap *heap, uint64_t address, struct ca_told_info *ret_info)
+{
+	struct ca_told *told = told_of(heap);
+	const struct ca_told_segment *segment;
+	const struct ca_told_block *block = NULL;
+
+	if (!told || !ca_told_any(heap))
+		return -ENOENT;
+	ca_told_lock(told);
+	segment = ca_told_segment_find_told(told, address);
+	if (segment) {
+		block = block_at(segment, address);
+		*ret_info =
+			(struct ca_told_info){ .address = block->address, .bytes = block->bytes };
+		ret_info->live = block->state == CA_TOLD_LIVE && block->serial;
+		if (ret_info->live) {
+			ret_info->requested = block->requested;
+			ret_info->serial = block->serial;
+		}
+	}
+	ca_told_unlock(told);
+	return block ? 0 : -ENOENT;
+}
+
+void
+ca_told_pool_stats(struct ca_told_pool *pool, struct ca_told_stats *ret_stats)
+{
+	ca_told_lock(pool->told);
+	*ret_stats = (struct ca_told_stats){
+		.used_bytes = pool->used_bytes,
+		.used_high = pool->used_high,
+		.segment_bytes = pool->segment_bytes,
+	};
+	CA_LIST_EACH(const struct ca_told_segment, segment, &pool->segments, link)
+		ret_stats->idle_bytes += segment->live ? 0 : segment->bytes;
+	ca_told_unlock(pool->told);
+}
+
+void
+ca_told_pool_note_driver(struct ca_told_pool *pool, uint64_t bytes)
+{
+	struct ca_told *told = pool->told;
+	uint64_t others;
+
+	ca_told_lock(told);
+	others = bytes > pool->segment_bytes ? bytes - pool->segment_bytes : 0;
+	if (!pool->foreign_bytes != !others)
+		atomic_fetch_add(&told->n_foreign, others ? 1u : -1u);
+	pool->foreign_bytes = others;
+	if (pool->used_bytes + others > pool->used_high)
+		pool->used_high = pool->used_bytes + others;
+	ca_told_unlock(told);
+}
+
+bool
+ca_told_has_foreign(const struct ca_heap *heap)
+{
+	const struct ca_told *told = told_of(heap);
+
+	return told && atomic_load_explicit(&told->n_foreign, memory_order_relaxed);
+}
+
+void
+ca_told_pool_reset_high(struct ca_told_pool *pool)
+{
+	ca_told_lock(pool->told);
+	pool->used_high = pool->used_bytes + pool->foreign_bytes;
+	ca_told_unlock(pool->told);
+}
+
+void
+ca_told_after_fork_child(struct ca_heap *heap)
+{
+	struct ca_told *told = told_of(heap);
+
+	if (told)
+		ca_arena_destroy(&told->arena);
+	atomic_store(&heap->told, NULL);
+}

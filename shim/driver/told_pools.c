@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A segment goes back by cuMemFree, which does not wait for memory of a pool (cuda.h): all work on
+ * it has finished, and the driver's pool can give it to the system at once. It is made in relaxed
+ * capture mode, and by a thread that may call cuMemFree, as in driver_table.c; any context of the
+ * device will do.
+ */
+#include "shim/driver/told_pools.h"
+
+#include <stddef.h>
+
+#include "shim/bind/scope.h"
+#include "shim/state/process.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
+
+enum { DEVICES_MAX = 64 };
+
+_Atomic bool ca_told_on;
+_Atomic bool ca_told_thresholds;
+
+struct device_pools {
+	_Atomic bool known;
+	_Atomic(CUmemoryPool) default_handle;
+	struct ca_told_pool *_Atomic current; /* NULL: the driver's own */
+};
+static struct device_pools devices[DEVICES_MAX];
+static struct ca_heap *_Atomic heap_served;
+
+void
+ca_told_pools_start(struct ca_heap *heap)
+{
+	atomic_store(&heap_served, heap);
+	atomic_store(&ca_told_on, true);
+}
+
+static struct device_pools *
+pools_of(int device)
+{
+	return device >= 0 && device < DEVICES_MAX ? &devices[device] : NULL;
+}
+
+struct ca_told_pool *
+ca_told_pools_current(unsigned device)
+{
+	struct device_pools *pools = pools_of((int)device);
+
+	return pools ? atomic_load_explicit(&pools->current, memory_order_acquire) : NULL;
+}
+
+struct ca_told_pool *
+ca_told_pools_find(CUmemoryPool handle)
+{
+	if (!atomic_load_explicit(&ca_told_on, memory_order_relaxed) || !handle)
+		return NULL;
+	return ca_told_pool_find(atomic_load(&heap_served), handle);
+}
+
+/* ---- pools come and go */
+
+static void
+read_reuse(const struct ca_real *real, struct ca_told_pool *pool, CUmemoryPool handle)
+{
+	static const CUmemPool_attribute attributes[CA_TOLD_RULES] = {
+		[CA_TOLD_FOLLOWS] = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+		[CA_TOLD_OPPORTUNISTIC] = CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+		[CA_TOLD_INTERNAL] = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+	};
+
+	for (unsigned i = 0; i < CA_TOLD_RULES; i++) {
+		int allows = 0;
+
+		if (CA_INSIDE(real->cuMemPoolGetAttribute(handle, attributes[i], &allows)))
+			allows = 0;
+		ca_told_pool_set_reuse(pool, (enum ca_told_reuse)i, allows);
+	}
+}
+
+static struct ca_told_pool *
+open_pool(const struct ca_real *real, CUmemoryPool handle, CUdevice device)
+{
+	struct ca_told_pool *pool =
+		ca_told_pool_open(atomic_load(&heap_served), handle, (unsigned)device);
+
+	if (pool)
+		read_reuse(real, pool, handle);
+	return pool;
+}
+
+static bool
+has_all(const struct ca_real *real)
+{
+	return real && real->cuDeviceGetDefaultMemPool && real->cuDeviceGetMemPool &&
+	       real->cuMemPoolGetAttribute && real->cuMemPoolTrimTo &&
+	       real->cuMemAllocFromPoolAsync && real->cuMemFreeAsync && real->cuMemFree_v2 &&
+	       real->cuStreamIsCapturing;
+}
+
+void
+ca_told_pools_note_device(CUdevice device)
+{
+	struct device_pools *pools = pools_of(device);
+	const struct ca_real *real = ca_real();
+	CUmemoryPool handle, current;
+	CA_KEEP_ERRNO;
+
+	if (!atomic_load(&ca_told_on) || !pools || !has_all(real) || atomic_load(&pools->known) ||
+	    CA_INSIDE(real->cuDeviceGetDefaultMemPool(&handle, device)) ||
+	    CA_INSIDE(real->cuDeviceGetMemPool(&current, device)) ||
+	    !open_pool(real, handle, device))
+		return;
+	atomic_store(&pools->default_handle, handle);
+	if (!atomic_exchange(&pools->known, true))
+		ca_told_pools_set_current(device, current);
+}
+
+/* Of pinned type, in device memory, exported to nobody, and without special uses. */
+static bool
+is_ours(const CUmemPoolProps *props)
+{
+	return props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+	       props->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+	       props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !props->usage &&
+	       !props->gpuDirectRDMACapable;
+}
+
+void
+ca_told_pools_created(const struct ca_real *real, CUmemoryPool handle, const CUmemPoolProps *props)
+{
+	CA_KEEP_ERRNO;
+
+	if (has_all(real) && is_ours(props))
+		(void)open_pool(real, handle, props->location.id);
+}
+
+void
+ca_told_pools_set_current(CUdevice device, CUmemoryPool handle)
+{
+	struct device_pools *pools = pools_of(device);
+
+	if (pools)
+		atomic_store(&pools->current, ca_told_pools_find(handle));
+}
+
+static bool
+is_default(CUmemoryPool handle)
+{
+	for (unsigned i = 0; i < DEVICES_MAX; i++)
+		if (atomic_load(&devices[i].default_handle) == handle)
+			return true;
+	return false;
+}
+
+struct ca_told_pool *
+ca_told_pools_destroying(const struct ca_real *real, CUmemoryPool handle)
+{
+	struct ca_told_pool *pool = is_default(handle) ? NULL : ca_told_pools_find(handle);
+
+	if (pool) /* its handle may come back before the driver's call does */
+		ca_told_pool_close(pool);
+	return pool;
+}
+
+/* A device whose current pool it was has its default pool again (cuda.h, cuMemPoolDestroy). */
+void
+ca_told_pools_destroyed(const struct ca_real *real, struct ca_told_pool *pool, CUmemoryPool handle,
+			CUresult rc)
+{
+	CUmemoryPool current;
+	CA_KEEP_ERRNO;
+
+	for (int i = 0; i < DEVICES_MAX; i++)
+		if (atomic_load(&devices[i].known) &&
+		    !CA_INSIDE(real->cuDeviceGetMemPool(&current, i)))
+			ca_told_pools_set_current(i, current);
+	if (rc && pool)
+		(void)open_pool(real, handle, (CUdevice)ca_told_pool_device(pool));
+	ca_told_pools_tidy();
+}
+
+void
+ca_told_pools_reset(const struct ca_real *real, CUdevice device)
+{
+	struct ca_heap *heap = atomic_load(&heap_served);
+	struct ca_told_pool *pool = NULL, *fresh;
+	CUmemoryPool current;
+	CA_KEEP_ERRNO;
+
+	while (heap && (pool = ca_told_pool_next(heap, pool, (unsigned)device))) {
+		CUmemoryPool handle = ca_told_pool_handle(pool);
+
+		if (!handle)
+			continue;
+		ca_told_pool_close(pool);
+		fresh = open_pool(real, handle, device);
+		if (fresh)
+			ca_told_pool_set_threshold(fresh, ca_told_pool_threshold(pool));
+	}
+	if (heap && real->cuDeviceGetMemPool &&
+	    !CA_INSIDE(real->cuDeviceGetMemPool(&current, device)))
+		ca_told_pools_set_current(device, current);
+}
+
+/* ---- segments go back */
+
+static struct ca_context *
+enter_any(unsigned device)
+{
+	struct ca_context *context = ca_context_first();
+
+	for (; context; context = ca_context_next(context))
+		if ((unsigned)context->device == device &&
+		    atomic_load(&context->kind) != CA_CONTEXT_GREEN && ca_context_enter(context))
+			return context;
+	return NULL;
+}
+
+/* The charge is dropped first: the address may come back to another thread. */
+static CUresult
+give_back(const struct ca_real *real, uint64_t address)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	struct ca_heap *heap = atomic_load(&heap_served);
+	struct ca_space *space;
+	bool exchanged;
+	CUresult rc;
+	uint64_t charged = ca_charge_drop(heap, CA_CHARGE_ADDRESS, address, &space);
+
+	exchanged = ca_capture_exchange_mode(real, &mode);
+	rc = CA_INSIDE(real->cuMemFree_v2(address));
+	if (exchanged)
+		ca_capture_restore_mode(real, mode);
+	if (rc && charged)
+		ca_charge_restore(space, CA_CHARGE_ADDRESS, address, charged);
+	return rc;
+}
+
+/* False: the driver did not take it. */
+static bool
+give_back_in(const struct ca_real *real, const struct ca_told_idle *idle)
+{
+	struct ca_context *context = enter_any(ca_told_pool_device(idle->pool));
+	bool pushed = false;
+	CUresult rc;
+
+	if (context && ca_context_push(real, context, &pushed))
+		pushed = false;
+	rc = give_back(real, idle->address);
+	ca_context_pop(real, pushed);
+	if (context)
+		ca_context_leave(context);
+	if (rc)
+		ca_told_put_back(idle);
+	return !rc;
+}
+
+static uint64_t
+reserved_of(const struct ca_real *real, CUmemoryPool handle)
+{
+	cuuint64_t bytes = 0;
+
+	if (CA_INSIDE(real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+						  &bytes)))
+		return 0;
+	return bytes;
+}
+
+uint64_t
+ca_told_pools_shrink(const struct ca_real *real, struct ca_told_pool *pool, uint64_t keep_bytes)
+{
+	struct ca_heap *heap = atomic_load(&heap_served);
+	unsigned device = ca_told_pool_device(pool);
+	CUmemoryPool handle = ca_told_pool_handle(pool);
+	struct ca_told_idle idle;
+	uint64_t given = 0, reserved;
+	CA_KEEP_ERRNO;
+
+	if (!handle || ca_capture_disallows())
+		return 0;
+	reserved = reserved_of(real, handle);
+	(void)ca_told_poll_all(heap, device);
+	while (reserved > keep_bytes + given && ca_told_take_idle(heap, pool, device, &idle) &&
+	       give_back_in(real, &idle))
+		given += idle.bytes;
+	return given;
+}
+
+void
+ca_told_pools_make_budget(const struct ca_real *real, struct ca_told_pool *pool,
+			  uint64_t more_bytes)
+{
+	CUmemoryPool handle = ca_told_pool_handle(pool);
+	struct ca_told_idle idle;
+	uint64_t given = 0, reserved;
+
+	if (ca_capture_is_near())
+		return;
+	while (ca_told_take_surplus(pool, more_bytes, &idle) && give_back_in(real, &idle))
+		given += idle.bytes;
+	if (!given || !handle)
+		return;
+	reserved = reserved_of(real, handle);
+	(void)CA_INSIDE(real->cuMemPoolTrimTo(handle, reserved > given ? reserved - given : 0));
+}
+
+void
+ca_told_pools_tidy(void)
+{
+	struct ca_heap *heap = atomic_load(&heap_served);
+	const struct ca_real *real = ca_real();
+	struct ca_told_idle idle;
+	CA_KEEP_ERRNO;
+
+	while (real && heap && !ca_capture_disallows() && ca_told_take_closed(heap, &idle) &&
+	       give_back_in(real, &idle))
+		;
+}
+
+uint64_t
+ca_told_pools_trim(const struct ca_real *real, unsigned device, uint64_t keep_bytes)
+{
+	struct ca_told_pool *pool = NULL;
+	uint64_t given = 0;
+
+	if (!atomic_load(&ca_told_on))
+		return 0;
+	ca_told_pools_tidy();
+	while ((pool = ca_told_pool_next(atomic_load(&heap_served), pool, device))) {
+		CUmemoryPool handle = ca_told_pool_handle(pool);
+		uint64_t before = handle ? reserved_of(real, handle) : 0, after;
+
+		if (before <= keep_bytes)
+			continue;
+		(void)ca_told_pools_shrink(real, pool, keep_bytes);
+		if (CA_INSIDE(real->cuMemPoolTrimTo(handle, keep_bytes)))
+			continue;
+		after = reserved_of(real, handle);
+		given += before > after ? before - after : 0;
+	}
+	return given;
+}
+
+void
+ca_told_pools_note_foreign(const struct ca_real *real, struct ca_told_pool *pool)
+{
+	CUmemoryPool handle = ca_told_pool_handle(pool);
+	cuuint64_t bytes = 0;
+	CA_KEEP_ERRNO;
+
+	if (handle && !CA_INSIDE(real->cuMemPoolGetAttribute(
+			      handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes)))
+		ca_told_pool_note_driver(pool, bytes);
+}
+
+void
+ca_told_pools_foreign_freed(const struct ca_real *real)
+{
+	struct ca_heap *heap = atomic_load(&heap_served);
+
+	for (unsigned device = 0; heap && ca_told_has_foreign(heap) && device < DEVICES_MAX;
+	     device++) {
+		struct ca_told_pool *pool = NULL;
+
+		while ((pool = ca_told_pool_next(heap, pool, device)))
+			ca_told_pools_note_foreign(real, pool);
+	}
+}
+
+void
+ca_told_pools_set_threshold(struct ca_told_pool *pool, uint64_t bytes)
+{
+	ca_told_pool_set_threshold(pool, bytes);
+	if (bytes != UINT64_MAX)
+		atomic_store(&ca_told_thresholds, true);
+}
+
+/* The driver has just done so with what its own pool keeps. */
+void
+ca_told_pools_synchronized(const struct ca_real *real)
+{
+	struct ca_heap *heap = atomic_load(&heap_served);
+	CA_KEEP_ERRNO;
+
+	for (unsigned device = 0; heap && device < DEVICES_MAX; device++) {
+		struct ca_told_pool *pool = NULL;
+
+		while ((pool = ca_told_pool_next(heap, pool, device))) {
+			uint64_t keep_bytes = ca_told_pool_threshold(pool);
+			CUmemoryPool handle = ca_told_pool_handle(pool);
+
+			if (keep_bytes != UINT64_MAX && handle &&
+			    ca_told_pools_shrink(real, pool, keep_bytes))
+				(void)CA_INSIDE(real->cuMemPoolTrimTo(handle, keep_bytes));
+		}
+	}
+}
+
+void
+ca_told_pools_after_fork_child(void)
+{
+	atomic_store(&ca_told_thresholds, false);
+	atomic_store(&ca_told_on, false);
+	atomic_store(&heap_served, NULL);
+	for (unsigned i = 0; i < DEVICES_MAX; i++) {
+		atomic_store(&devices[i].known, false);
+		atomic_store(&devices[i].default_handle, NULL);
+		atomic_store(&devices[i].current, NULL);
+	}
+}

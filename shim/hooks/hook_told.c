@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Stream-ordered allocation and free, as far as the told heap serves them. Whatever it does not
+ * know (streams that capture or are not tracked, pools of other kinds, bad arguments, errors) goes
+ * to the driver with the program's own arguments.
+ *
+ * A segment is allocated in the program's own stream, by the name that the program used. So the
+ * driver orders it before all use in that stream, and refuses it where it would have refused the
+ * program. Where the driver has no memory left, in turn: a segment of the exact size; idle segments
+ * of the told heap go back; freed memory is taken behind a wait on the device; the ladder of the
+ * other heap; and what work still uses is asked for as long as it ends.
+ */
+#include "shim/hooks/hook_told.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "shim/hooks/foreign_limit.h"
+#include "shim/hooks/hook.h"
+#include "shim/hooks/oom_retry.h"
+
+enum {
+	LOOKS = 20,
+	LOOK_NS = 50 * 1000,
+	STEP_NS = 100 * 1000, /* of the host, between two questions */
+	STEP_MAX_NS = 20 * 1000 * 1000,
+};
+#define PATIENCE_NS ((uint64_t)10000000000) /* since work was last seen to end */
+
+static const struct ca_touch nothing;
+
+/* The record of the stream, which does not capture. NULL: it is not tracked. */
+static struct ca_stream *
+stream_of(enum ca_flavour flavour, CUstream handle)
+{
+	struct ca_submission_slot *slot = ca_submission_hit(flavour, handle);
+
+	if (__builtin_expect(slot != NULL, 1))
+		return slot->stream;
+	return ca_submission_begin_slow(flavour, handle, &nothing);
+}
+
+/* ---- allocation */
+
+struct attempt {
+	const struct ca_told_call *call;
+	struct ca_told_pool *pool;
+	struct ca_stream *stream;
+	uint64_t address;
+};
+
+static bool
+from_cache(struct attempt *attempt, bool cuts_any)
+{
+	return !ca_told_alloc(attempt->pool, attempt->stream, attempt->call->bytes, cuts_any,
+			      &attempt->address);
+}
+
+static CUresult
+take_segment(const struct ca_told_call *call, struct ca_told_pool *pool, uint64_t bytes,
+	     CUdeviceptr *ret_segment)
+{
+	const struct ca_real *real = call->real;
+	struct ca_stream *submitted = ca_submission_begin(call->flavour, call->stream, &nothing);
+	CUresult rc;
+
+	if (call->flavour == CA_FLAVOUR_LEGACY)
+		rc = CA_INSIDE(real->cuMemAllocFromPoolAsync(
+			ret_segment, bytes, ca_told_pool_handle(pool), call->stream));
+	else
+		rc = CA_INSIDE(real->cuMemAllocFromPoolAsync_ptsz(
+			ret_segment, bytes, ca_told_pool_handle(pool), call->stream));
+	ca_submission_end(submitted);
+	return rc;
+}
+
+/* The told heap did not take it. */
+static void
+drop_segment(const struct ca_told_call *call, CUdeviceptr segment)
+{
+	struct ca_road road = ca_foreign_end_begin(CA_CHARGE_ADDRESS, segment);
+	CUresult rc;
+
+	if (call->flavour == CA_FLAVOUR_LEGACY)
+		rc = CA_INSIDE(call->real->cuMemFreeAsync(segment, call->stream));
+	else
+		rc = CA_INSIDE(call->real->cuMemFreeAsync_ptsz(segment, call->stream));
+	ca_foreign_end_done(&road, rc, CA_CHARGE_ADDRESS, segment);
+}
+
+/* 0, or the driver's code. */
+static CUresult
+grow(struct attempt *attempt, bool exact)
+{
+	const struct ca_told_call *call = attempt->call;
+	uint64_t bytes = ca_told_segment_bytes(attempt->pool, call->bytes, exact);
+	CUdevice device = (CUdevice)ca_told_pool_device(attempt->pool);
+	struct ca_road road = ca_foreign_begin(call->real, device, bytes, true);
+	CUdeviceptr segment;
+	CUresult rc;
+
+	if (road.rejected)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	rc = take_segment(call, attempt->pool, bytes, &segment);
+	if (rc) {
+		ca_foreign_failed(&road);
+		return rc;
+	}
+	ca_foreign_succeeded(call->real, &road, CA_CHARGE_ADDRESS, segment);
+	if (!ca_told_grow(attempt->pool, attempt->stream, segment, bytes, call->bytes,
+			  &attempt->address))
+		return CUDA_SUCCESS;
+	drop_segment(call, segment);
+	return CUDA_ERROR_UNKNOWN;
+}
+
+static void
+pause_for(uint64_t ns)
+{
+	const struct timespec pause = { .tv_nsec = (long)ns };
+
+	nanosleep(&pause, NULL);
+}
+
+static uint64_t
+now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* What the program has freed is used by work that has not ended: asked for, never waited for. */
+static bool
+await(struct attempt *attempt)
+{
+	unsigned device = ca_told_pool_device(attempt->pool);
+	uint64_t since = now_ns(), step = STEP_NS;
+
+	while (ca_told_has_waiting(attempt->pool, attempt->call->bytes) &&
+	       now_ns() - since < PATIENCE_NS) {
+		if (ca_told_poll_all(ca_process()->heap, device)) {
+			since = now_ns();
+			step = STEP_NS;
+			if (from_cache(attempt, true))
+				return true;
+			if (ca_told_pools_trim(attempt->call->real, device, 0) &&
+			    !grow(attempt, true))
+				return true;
+		}
+		pause_for(step);
+		step = step * 2 > STEP_MAX_NS ? STEP_MAX_NS : step * 2;
+	}
+	return false;
+}
+
+static bool
+with_guard(struct attempt *attempt)
+{
+	return !ca_told_alloc_guarded(attempt->pool, attempt->stream, attempt->call->bytes,
+				      &attempt->address);
+}
+
+/* The driver has no memory left. */
+static bool
+by_ladder(struct attempt *attempt)
+{
+	const struct ca_told_call *call = attempt->call;
+	unsigned device = ca_told_pool_device(attempt->pool);
+
+	if (!grow(attempt, true))
+		return true;
+	if (ca_told_pools_trim(call->real, device, 0) && !grow(attempt, true))
+		return true;
+	if (from_cache(attempt, true) || with_guard(attempt))
+		return true;
+	while (ca_make_capacity_on((CUdevice)device, call->bytes))
+		if (from_cache(attempt, true) || !grow(attempt, true))
+			return true;
+	return await(attempt);
+}
+
+/* About as long as the driver takes to allocate. */
+static bool
+look_again(struct attempt *attempt, uint64_t bytes)
+{
+	bool served = false;
+
+	if (!ca_told_look_is_due(attempt->pool, bytes))
+		return false;
+	for (unsigned i = 0; i < LOOKS && !served; i++) {
+		pause_for(LOOK_NS);
+		if (ca_told_poll_all(ca_process()->heap, ca_told_pool_device(attempt->pool)))
+			served = from_cache(attempt, false);
+	}
+	ca_told_look_ends(attempt->pool, served);
+	return served;
+}
+
+static __attribute__((noinline)) bool
+from_driver(struct attempt *attempt)
+{
+	CA_KEEP_ERRNO;
+	uint64_t bytes = ca_told_segment_bytes(attempt->pool, attempt->call->bytes, false);
+	CUresult rc;
+
+	if (look_again(attempt, bytes))
+		return true;
+	ca_told_pools_make_budget(attempt->call->real, attempt->pool, bytes);
+	rc = grow(attempt, false);
+	return !rc || (rc == CUDA_ERROR_OUT_OF_MEMORY && by_ladder(attempt));
+}
+
+bool
+ca_told_alloc_async(const struct ca_told_call *call)
+{
+	struct attempt attempt = { .call = call };
+
+	if (ca_inside || !call->dptr || !call->bytes || !ca_hook_active_process())
+		return false;
+	attempt.stream = stream_of(call->flavour, call->stream);
+	if (!attempt.stream)
+		return false;
+	attempt.pool = call->pool ? ca_told_pools_find(call->pool)
+				  : ca_told_pools_current(ca_told_device_of(attempt.stream));
+	if (!attempt.pool || (!from_cache(&attempt, false) && !from_driver(&attempt)))
+		return false;
+	*call->dptr = attempt.address;
+	return true;
+}
+
+void
+ca_told_driver_allocated(const struct ca_told_call *call, CUresult rc)
+{
+	struct ca_stream *stream;
+	struct ca_told_pool *pool;
+
+	if (rc || ca_inside || !atomic_load_explicit(&ca_told_on, memory_order_relaxed))
+		return;
+	pool = ca_told_pools_find(call->pool);
+	stream = call->pool ? NULL : ca_submission_stream(call->flavour, call->stream);
+	if (stream)
+		pool = ca_told_pools_current(ca_told_device_of(stream));
+	if (pool)
+		ca_told_pools_note_foreign(call->real, pool);
+}
+
+/* ---- free */
+
+bool
+ca_told_holds(CUdeviceptr dptr, struct ca_told_info *ret_info)
+{
+	struct ca_process *process = ca_hook_active_process();
+
+	return atomic_load_explicit(&ca_told_on, memory_order_relaxed) && process &&
+	       !ca_told_lookup(process->heap, dptr, ret_info);
+}
+
+static CUresult
+answer(int freed)
+{
+	if (freed)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (__builtin_expect(ca_told_has_closed(ca_process()->heap), 0))
+		ca_told_pools_tidy();
+	return CUDA_SUCCESS;
+}
+
+/* A stream that was not found. The driver answers for bad handles; one that captures takes only
+ * the addresses of graph allocations; and where none of ours can tell when its work ends, the host
+ * waits. */
+static CUresult
+free_slowly(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum ca_flavour flavour)
+{
+	CUstream named = ca_submission_handle(flavour, handle);
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct ca_stream *stream;
+	CUresult rc = CA_INSIDE(real->cuStreamIsCapturing(named, &status));
+
+	if (rc)
+		return rc;
+	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
+		return CUDA_ERROR_INVALID_VALUE;
+	stream = ca_submission_begin_slow(flavour, handle, &nothing);
+	if (!stream && real->cuStreamSynchronize)
+		rc = CA_INSIDE(real->cuStreamSynchronize(named));
+	return rc ? rc : answer(ca_told_free(ca_process()->heap, dptr, stream));
+}
+
+bool
+ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle,
+		   enum ca_flavour flavour, CUresult *ret_rc)
+{
+	struct ca_process *process = ca_hook_active_process();
+	struct ca_submission_slot *slot;
+	struct ca_told_info info;
+	int freed;
+
+	if (!process || !dptr || !ca_told_any(process->heap))
+		return false;
+	slot = ca_submission_hit(flavour, handle);
+	if (__builtin_expect(slot != NULL, 1)) {
+		freed = ca_told_free(process->heap, dptr, slot->stream);
+		if (freed != -ENOENT)
+			*ret_rc = answer(freed);
+		return freed != -ENOENT;
+	}
+	if (ca_told_lookup(process->heap, dptr, &info))
+		return false;
+	CA_KEEP_ERRNO;
+	*ret_rc = free_slowly(real, dptr, handle, flavour);
+	return true;
+}
+
+/* cuMemFree, which a capture may prohibit: an allocation is, likewise. */
+static CUresult
+free_here(const struct ca_real *real, struct ca_process *process, CUdeviceptr dptr)
+{
+	CUdeviceptr probe;
+	CUresult rc;
+
+	if (ca_capture_disallows()) {
+		rc = CA_INSIDE(real->cuMemAlloc_v2(&probe, 1));
+		if (rc)
+			return ca_capture_is_error(rc) ? rc : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		(void)CA_INSIDE(real->cuMemFree_v2(probe));
+	}
+	return answer(ca_told_free(process->heap, dptr, NULL));
+}
+
+bool
+ca_told_free_host(const struct ca_real *real, CUdeviceptr dptr, CUresult *ret_rc)
+{
+	struct ca_process *process = ca_hook_active_process();
+	struct ca_told_info info;
+
+	if (!process || !dptr || !ca_told_any(process->heap) ||
+	    ca_told_lookup(process->heap, dptr, &info))
+		return false;
+	CA_KEEP_ERRNO;
+	*ret_rc = free_here(real, process, dptr);
+	return true;
+}

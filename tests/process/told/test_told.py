@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""async:pool, natively and with the library; the race oracle and the contents judge. told_*.c say what the cases do."""
+
+import json
+
+import pytest
+
+from conftest import BUILD, run
+
+MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
+PROGRAM = BUILD / "tests" / "process" / "told" / "told_cases"
+POOL = "async:pool"
+CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]
+ORDER = ["same_stream", "same_stream_pieces", "unordered", "unordered_small", "followed", "followed_too_early", "joined", "opportunistic",
+         "behind", "born", "legacy_free", "blocking_free", "legacy_order", "per_thread", "programmatic", "destroyed_stream"]
+ROADS = ["host_free", "host_free_used", "wrong_frees", "capture", "capture_free_outside", "context_destroyed", "primary_reset", "two_contexts", "fork_child"]
+POOLS = ["attributes", "own_pool", "limited_pool", "trim", "threshold", "pointers", "both_roads", "out_of_memory"]
+#: where the program can tell that memory is reused before it has finished
+EARLY = ["same_stream", "followed", "behind"]
+SETTINGS = ["", ",reuse:finished", ",give_back:oom"]
+
+
+def case(name, conf=POOL, preload=True, **env):
+    if conf:
+        env["CACHEALLOC_CONF"] = conf
+    knobs = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEADLOCK": "20000", "SIMCUDA_MEM": "256M", **env}
+    return run([PROGRAM, name], preload=preload, check=0, **knobs)
+
+
+def calls(tmp_path, name, conf=POOL, preload=True, **env):
+    path = tmp_path / "sim.json"
+    case(name, conf, preload, SIMCUDA_STATS=path, **env)
+    found = json.loads(path.read_text())["calls"]
+    return sum(found.get(one, 0) for one in ("cuMemAllocAsync", "cuMemAllocFromPoolAsync"))
+
+
+@pytest.mark.parametrize("clock", CLOCKS, ids=str)
+def test_a_thousand_pairs(tmp_path, clock):
+    assert calls(tmp_path, "pairs", **clock) <= 2
+    assert calls(tmp_path, "pairs", "async:driver", **clock) == calls(tmp_path, "pairs", None, False, **clock) == 1000
+
+
+@pytest.mark.parametrize("clock", CLOCKS, ids=str)
+@pytest.mark.parametrize("name", ORDER + ROADS + POOLS)
+def test_the_program_sees_what_it_sees_natively(name, clock):
+    for warm in ({}, {"TOLD_WARM": "1"}):
+        if name == "behind":  # room for one block only
+            warm = {**warm, "SIMCUDA_MEM": "72M"}
+        natively = case(name, None, False, **clock, **warm).stdout
+        for setting in SETTINGS if not clock else SETTINGS[:1]:
+            if "finished" not in setting or name not in EARLY:
+                assert case(name, POOL + setting, **clock, **warm).stdout == natively
+
+
+@pytest.mark.parametrize("clock", CLOCKS, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_random_programs(seed, clock):
+    print("seed", seed)
+    for setting in SETTINGS[:2]:
+        for name in ("random_one", "random_team"):
+            case(name, POOL + setting, TOLD_SEED=seed, TOLD_STEPS=700, SIMCUDA_MEM="1G", **clock)
+
+
+@pytest.mark.parametrize("mutant, name", [
+    ("TOLD_ANY_STREAM", "unordered"), ("TOLD_ANY_STREAM", "unordered_small"), ("TOLD_ANY_STREAM", "random_one"),
+    ("TOLD_FOLLOWS_ANY", "followed_too_early"), ("TOLD_FOLLOWS_ANY", "random_one"), ("TOLD_MARK_EARLY", "unordered"),
+    ("TOLD_MARK_EARLY", "destroyed_stream"), ("TOLD_WAIT_SKIPPED", "behind"), ("TOLD_BIRTH_UNORDERED", "born"),
+    ("TOLD_LEGACY_ALONE", "legacy_free"), ("TOLD_HOST_FREE", "host_free"), ("REUSE_AT_ONCE", "unordered"), ("PDL_KEPT", "programmatic")])
+def test_mistakes_are_seen(mutant, name):
+    if not MUTANTS.exists():
+        pytest.skip("built without mistakes")
+    memory = "72M" if name == "behind" else "1G"
+    env = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEADLOCK": "20000", "SIMCUDA_MEM": memory, "CACHEALLOC_CONF": POOL, "LD_PRELOAD": MUTANTS}
+    run([PROGRAM, name], preload=False, check=0, **env)
+    # where the machine is busy the work may have ended before the mistake matters
+    assert any(run([PROGRAM, name], preload=False, CACHEALLOC_TEST_MUTANT=mutant, **env).returncode for _ in range(20))
+
+
+@pytest.mark.parametrize("env", [{"CACHEALLOC_DISABLE": "1"}, {"CACHEALLOC_DISABLE": "count"}, {"CACHEALLOC_CONF": "async:pool,zero:1"}], ids=str)
+def test_where_it_is_off_the_driver_serves(tmp_path, env):
+    assert calls(tmp_path, "pairs", env.pop("CACHEALLOC_CONF", POOL), **env) == 1000
