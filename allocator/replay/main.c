@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "allocator/replay/emit.h"
 #include "allocator/replay/file.h"
@@ -241,15 +242,19 @@ open_timeline(struct run *run)
 	return run->timeline ? STATUS_DONE : print_timeline_error(run);
 }
 
-/* A file that is not whole is removed. */
+/* A file that is not whole is removed; what is none, such as /dev/full, stays. */
 static int
 close_timeline(struct run *run, int status)
 {
+	struct stat info = { 0 };
+	bool is_file;
+
 	if (!run->timeline)
 		return status;
+	is_file = !fstat(fileno(run->timeline), &info) && S_ISREG(info.st_mode);
 	if (fclose(run->timeline) && !status)
 		status = print_timeline_error(run);
-	if (status)
+	if (status && is_file)
 		remove(run->options.timeline);
 	return status;
 }

@@ -174,7 +174,7 @@ ca_replay_options_parse(int argc, char **argv, struct ca_replay_options *ret_opt
 		{ "time", optional_argument, NULL, 't' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "timeline", required_argument, NULL, 'T' },
-		{ "replayed", no_argument, NULL, 'r' },
+		{ "replayed", no_argument, NULL, 'R' },
 		{ "help", no_argument, NULL, 'h' },
 		{ "version", no_argument, NULL, 'V' },
 		{ 0 },
@@ -206,7 +206,7 @@ ca_replay_options_parse(int argc, char **argv, struct ca_replay_options *ret_opt
 			ret_options->json = true;
 		else if (c == 'T')
 			ret_options->timeline = optarg;
-		else if (c == 'r')
+		else if (c == 'R')
 			ret_options->replayed = true;
 		else
 			good = false;

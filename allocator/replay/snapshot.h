@@ -79,6 +79,7 @@ struct ca_snapshot_cursor {
 
 struct ca_snapshot_source {
 	void *self;
+	uint64_t bytes; /* of the file */
 	/* The dictionary; later keys win. 0, -EINVAL. */
 	int (*record)(void *self, const struct ca_snapshot_value *dict,
 		      struct ca_snapshot_record *ret, struct ca_replay_error *error);

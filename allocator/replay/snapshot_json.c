@@ -94,7 +94,7 @@ ca_replay_read_json(const uint8_t *data, size_t size, struct ca_replay_input *in
 		    struct ca_replay_error *error)
 {
 	struct ca_json json = { .data = data, .size = size, .error = error };
-	struct ca_snapshot_source source = { &json, json_record, json_next };
+	struct ca_snapshot_source source = { &json, size, json_record, json_next };
 	struct ca_snapshot_value top;
 	int r = value(&json, &top);
 

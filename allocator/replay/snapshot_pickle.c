@@ -76,7 +76,7 @@ ca_replay_read_pickle(const uint8_t *data, size_t size, struct ca_replay_input *
 		      struct ca_replay_error *error)
 {
 	struct source source = { .steps = 0 };
-	struct ca_snapshot_source as = { &source, pickle_record, pickle_next };
+	struct ca_snapshot_source as = { &source, size, pickle_record, pickle_next };
 	struct ca_snapshot_value top;
 	int r = ca_pickle_load(data, size, &source.pickle, error);
 

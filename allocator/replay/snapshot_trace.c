@@ -85,6 +85,13 @@ ca_snapshot_read_trace(const struct ca_snapshot_source *source,
 	int r;
 
 	while ((r = source->next(source->self, &cursor, &piece, error)) > 0) {
+		/* a pickle may name one text many times */
+		if (piece.type == CA_SNAPSHOT_TEXT &&
+		    piece.text.length / 4 * 3 > source->bytes - bytes.count) {
+			r = ca_replay_fail(error,
+					   "the trace in the snapshot is larger than the file");
+			break;
+		}
 		r = piece.type == CA_SNAPSHOT_TEXT ? append(&bytes, piece.text) : -EINVAL;
 		if (r == -EINVAL)
 			ca_replay_fail(error, "the trace in the snapshot is not in base64");

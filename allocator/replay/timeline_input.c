@@ -49,7 +49,7 @@ add_first_segments(const struct ca_replay_input *input, unsigned device,
 			ca_timeline_each_gap(scratch, act->address, act->bytes, take_gap, timeline);
 		if (act->kind == CA_REPLAY_RETURNED)
 			ca_timeline_return(scratch, act->address, act->bytes);
-		else if (act->kind == CA_REPLAY_TAKEN)
+		else if (act->kind == CA_REPLAY_TAKEN || act->kind == CA_REPLAY_HELD)
 			ca_timeline_take(scratch, false, act->address, act->bytes);
 	}
 	ca_timeline_destroy(scratch);

@@ -78,6 +78,8 @@ void ca_pinned_context_died(const struct ca_context *context);
 
 /* The pinned_ figures of the device. */
 void ca_pinned_stats(unsigned device, struct ca_stats *stats);
+/* The calling thread, whose signal handler this may be, is in the middle of a call of these. */
+bool ca_pinned_locked_here(void);
 /* The highest ordinal of a device with such figures, plus 1. */
 unsigned ca_pinned_device_count(void);
 

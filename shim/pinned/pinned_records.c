@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -34,9 +35,37 @@ static struct ca_list buckets[BUCKETS], ages, spare;
 static uint64_t cached, serials;
 static uint64_t cap; /* constant once the process is served */
 
+/* The calling thread holds the lock, or is about to; read by its signal handlers. */
+static __thread volatile sig_atomic_t held __attribute__((tls_model("initial-exec")));
+
+#define HOLD_RECORDS                                                                               \
+	pthread_mutex_t *const records_held __attribute__((unused, cleanup(records_release))) =    \
+		records_acquire()
+
+static pthread_mutex_t *
+records_acquire(void)
+{
+	held = 1;
+	return ca_lock_acquire(&lock);
+}
+
+static void
+records_release(pthread_mutex_t *const *mutex)
+{
+	ca_lock_release(mutex);
+	held = 0;
+}
+
+bool
+ca_pinned_locked_here(void)
+{
+	return held;
+}
+
 static void
 reset(void)
 {
+	held = 0;
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	tree.root = NULL;
 	cached = 0;
@@ -75,7 +104,7 @@ ca_pinned_cap(void)
 uint64_t
 ca_pinned_cached(void)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	return cached;
 }
 
@@ -180,7 +209,7 @@ recycle_locked(struct ca_pinned_record *record)
 void
 ca_pinned_recycle(struct ca_pinned_record *record)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	recycle_locked(record);
 }
 
@@ -218,7 +247,7 @@ insert_locked(struct ca_pinned_record *record, uint64_t address)
 void
 ca_pinned_enter(const struct ca_pinned_kind *kind, size_t requested, void *memory)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	struct ca_pinned_record *record = make_locked();
 
 	if (!record)
@@ -248,7 +277,7 @@ oldest_locked(const struct ca_pinned_kind *kind)
 static void *
 take(const struct ca_pinned_kind *kind, size_t requested, uint64_t *ret_freed_at)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	struct ca_pinned_record *record = oldest_locked(kind);
 
 	*ret_freed_at = record ? record->freed_at : 0;
@@ -275,7 +304,7 @@ ca_pinned_take(const struct ca_pinned_kind *kind, size_t requested)
 int
 ca_pinned_give(void *memory)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	struct ca_pinned_record *record = find_locked((uintptr_t)memory);
 
 	if (!record || record->freed_at)
@@ -293,7 +322,7 @@ ca_pinned_give(void *memory)
 struct ca_context *
 ca_pinned_context(void *memory)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	struct ca_pinned_record *record = find_locked((uintptr_t)memory);
 
 	return record && !record->freed_at ? record->kind.context : NULL;
@@ -302,7 +331,7 @@ ca_pinned_context(void *memory)
 struct ca_pinned_record *
 ca_pinned_free_begin(void *memory, bool *ret_cached)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	struct ca_pinned_record *record = find_locked((uintptr_t)memory);
 
 	*ret_cached = record && record->freed_at;
@@ -315,7 +344,7 @@ ca_pinned_free_begin(void *memory, bool *ret_cached)
 void
 ca_pinned_free_end(struct ca_pinned_record *record, bool freed)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	if (freed) {
 		recycle_locked(record);
 	} else {
@@ -327,7 +356,7 @@ ca_pinned_free_end(struct ca_pinned_record *record, bool freed)
 void
 ca_pinned_take_out(uint64_t keep_bytes, struct ca_list *hand)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	while (cached > keep_bytes && !ca_list_empty(&ages)) {
 		struct ca_pinned_record *record =
 			CA_CONTAINER_OF(ages.next, struct ca_pinned_record, by_age);
@@ -340,14 +369,14 @@ ca_pinned_take_out(uint64_t keep_bytes, struct ca_list *hand)
 void
 ca_pinned_stats(unsigned device, struct ca_stats *stats)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	ca_pinned_counts_read_locked(device, stats);
 }
 
 unsigned
 ca_pinned_device_count(void)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	return ca_pinned_counts_devices_locked();
 }
 
@@ -366,7 +395,7 @@ around_locked(uint64_t address)
 int
 ca_pinned_look_up(uint64_t address, struct ca_pinned_view *ret_view)
 {
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	struct ca_pinned_record *record = around_locked(address);
 
 	if (!record)
@@ -387,7 +416,7 @@ ca_pinned_expose(uint64_t address, uint64_t bytes)
 
 	if (!atomic_load(&ca_pinned_on))
 		return;
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	node = ca_tree_at_most(&tree, address);
 	if (!node)
 		node = ca_tree_first(&tree);
@@ -407,7 +436,7 @@ ca_pinned_context_died(const struct ca_context *context)
 
 	if (!atomic_load(&ca_pinned_on))
 		return;
-	CA_HOLD_LOCK(&lock);
+	HOLD_RECORDS;
 	for (node = ca_tree_first(&tree); node; node = next) {
 		struct ca_pinned_record *record =
 			CA_CONTAINER_OF(node, struct ca_pinned_record, by_address);

@@ -257,7 +257,7 @@ at_exit(void)
 {
 	struct ca_process *one = process_if_made();
 
-	if (one && !ca_heap_locked_here()) {
+	if (one && !ca_heap_locked_here() && !ca_pinned_locked_here()) {
 		ca_dump_final(one->heap);
 		ca_snapshots_final(one->heap);
 	}

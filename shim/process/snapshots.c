@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -47,6 +48,13 @@ static bool wrote; /* a file by the pattern: others beside it are ours, and need
 
 /* ---- signals */
 
+/* SA_SIGINFO may be set without a handler, too. */
+static bool
+has_handler(const struct sigaction *action)
+{
+	return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
+}
+
 static void
 note_signal(int number, siginfo_t *info, void *context)
 {
@@ -56,9 +64,11 @@ note_signal(int number, siginfo_t *info, void *context)
 		if (signals[i].number != number)
 			continue;
 		atomic_store(&signals[i].pending, true);
+		if (!has_handler(previous))
+			continue;
 		if (previous->sa_flags & SA_SIGINFO)
 			previous->sa_sigaction(number, info, context);
-		else if (previous->sa_handler != SIG_DFL && previous->sa_handler != SIG_IGN)
+		else
 			previous->sa_handler(number);
 	}
 }
@@ -72,8 +82,7 @@ take_signal(struct signal_request *one)
 
 	if (one->taken || sigaction(one->number, NULL, &one->previous))
 		return;
-	if (before->sa_flags & SA_SIGINFO ||
-	    (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN)) {
+	if (has_handler(before)) {
 		ours.sa_flags = before->sa_flags & ~SA_RESETHAND;
 		ours.sa_mask = before->sa_mask;
 	}
@@ -164,14 +173,21 @@ is_wanted(unsigned on)
 	return config && config->snapshot_on & on;
 }
 
+static bool
+is_in_environment(const char *name)
+{
+	const char *value = secure_getenv(name);
+
+	return value && *value;
+}
+
 void
 ca_snapshots_start(const struct ca_config *one)
 {
-	struct ca_config defaults;
-
 	if (!one->snapshot_file[0]) {
-		ca_config_default(&defaults);
-		if (one->snapshot_on != defaults.snapshot_on)
+		/* a site may set the one for users who set the other, or switch it off */
+		if (is_in_environment("CACHEALLOC_SNAPSHOT_ON") &&
+		    !is_in_environment("CACHEALLOC_SNAPSHOT"))
 			ca_warn("CACHEALLOC_SNAPSHOT_ON has no effect without CACHEALLOC_SNAPSHOT");
 		return;
 	}
