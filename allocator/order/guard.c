@@ -188,6 +188,8 @@ ca_told_guard(struct ca_stream *stream, const struct ca_user *user)
 		return ca_user_is_done(user) ? 0 : -EAGAIN;
 	r = CA_MUTANT(TOLD_WAIT_SKIPPED) ? 0
 					 : wait_on_device(ca_record(stream), user->stream, point);
+	if (!r) /* the stream is busy as long as it waits */
+		ca_submit_end(stream);
 	ca_stream_mark_put(record, point);
 	return ca_user_is_done(user) ? 0 : r;
 }

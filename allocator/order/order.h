@@ -477,10 +477,13 @@ struct ca_told_users {
 };
 /* Users of memory that is freed in `stream`: that one first, stamped now. */
 void ca_told_users_of(struct ca_stream *stream, struct ca_told_users *ret_users);
+/* False: the stream's space has work that was not seen. Then memory is allocated by the driver, and
+ * a free in a stream that is ordered with the legacy one has users that nobody can name. */
+bool ca_told_sees_all(const struct ca_stream *stream);
 /* Adds every stream of the space with unfinished work. */
 void ca_told_users_add_all(struct ca_space *space, struct ca_told_users *users);
 /* The next submission to `stream` comes after the user, or nothing has to: by what is known without
- * asking. `follows`: also by the program's own events, and by the legacy stream's order. */
+ * asking. `follows`: also by the program's own events. */
 bool ca_told_is_after(struct ca_stream *stream, const struct ca_user *user, bool follows);
 /* The stream was handed memory with unfinished users: its next programmatic launch goes out
  * without that attribute. */
@@ -489,7 +492,7 @@ void ca_told_reused(struct ca_stream *stream);
  * mark is going to cover nothing that is submitted from now on, which takes a stream that the
  * calling thread alone submits to. */
 bool ca_told_arm(const struct ca_user *user);
-/* No stream of the space has unfinished work that was seen. */
+/* No stream of the space has unfinished work, and all of it was seen. */
 bool ca_told_is_idle(struct ca_space *space);
 /* Asks the driver, without waiting, whether the user has finished. Where no mark covers it, one is
  * recorded; of a stream that cannot be marked, one of the context. */

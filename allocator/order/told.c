@@ -9,7 +9,10 @@
  *
  * But the free puts nothing into the stream. Where the driver itself would have ordered that
  * operation behind other streams, the legacy one and the blocking ones of a context, these are
- * users as well, as far as they are busy: a mark on the named stream does not cover them.
+ * users as well, as far as they are busy: a mark on the named stream does not cover them. Nor does
+ * an allocation put anything there, so that order, between the legacy stream and the blocking ones,
+ * is no reason to hand out unfinished memory: a later use elsewhere would come after the allocation
+ * only.
  */
 #include "allocator/order/internal.h"
 
@@ -23,6 +26,17 @@ stamp_now(struct ca_stream *stream)
 	if (atomic_load_explicit(&stream->last, memory_order_acquire) < epoch)
 		ca_submit_stamp(stream, epoch);
 	return epoch | 1;
+}
+
+/* Work that was not seen has no stamp, and captures may have begun unseen. */
+static bool
+sees_all(const struct ca_order *order)
+{
+	const unsigned unseen = CA_REASON_UNSEEN_CALL | CA_REASON_PRIVATE_TABLE |
+				CA_REASON_CURRENT | CA_REASON_STREAMS | CA_REASON_GREEN |
+				CA_REASON_CONTEXT_WAIT;
+
+	return !(atomic_load_explicit(&order->finished_only, memory_order_relaxed) & unseen);
 }
 
 static bool
@@ -65,9 +79,18 @@ ca_told_users_of(struct ca_stream *stream, struct ca_told_users *ret_users)
 	ret_users->n = 1;
 	ret_users->more = false;
 	ret_users->user[0] = (struct ca_user){ stream, stamp_now(stream) };
-	if (atomic_load(&record->kind) != CA_STREAM_NONBLOCKING &&
-	    atomic_load(&order->n_streams) > 1 && !CA_MUTANT(TOLD_LEGACY_ALONE))
+	if (atomic_load(&record->kind) == CA_STREAM_NONBLOCKING)
+		return;
+	if (!sees_all(order))
+		ret_users->more = true;
+	if (atomic_load(&order->n_streams) > 1 && !CA_MUTANT(TOLD_LEGACY_ALONE))
 		add_busy(order, record, ret_users);
+}
+
+bool
+ca_told_sees_all(const struct ca_stream *stream)
+{
+	return sees_all(ca_record_order(ca_record((struct ca_stream *)(uintptr_t)stream)));
 }
 
 void
@@ -88,16 +111,12 @@ ca_told_is_after(struct ca_stream *stream, const struct ca_user *user, bool foll
 {
 	struct ca_stream_record *record = ca_record(stream);
 	struct ca_order *order = ca_record_order(record);
-	const struct ca_driver *driver = &record->space->heap->driver;
 	bool after;
 
 	if (user->stream == stream || ca_user_is_done(user))
 		return true;
 	if (!follows)
 		return false;
-	if (ca_record_is_ordered_by_driver(record, ca_record(user->stream)) &&
-	    (!driver->orders || driver->orders(driver->self, record->space->context)))
-		return true;
 	ca_order_lock(order);
 	after = CA_MUTANT(TOLD_FOLLOWS_ANY)
 			? ca_clock_includes_ordered(record, user->stream, 1)
@@ -140,5 +159,5 @@ ca_told_is_idle(struct ca_space *space)
 	ca_order_lock(order);
 	idle = !ca_order_next_active_ordered(order, &at);
 	ca_order_unlock(order);
-	return idle;
+	return idle && sees_all(order);
 }

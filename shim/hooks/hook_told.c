@@ -29,15 +29,16 @@ enum {
 
 static const struct ca_touch nothing;
 
-/* The record of the stream, which does not capture. NULL: it is not tracked. */
+/* The record of the stream, which does not capture. NULL: it is not tracked, or where unseen calls
+ * were made nobody knows whether it captures. */
 static struct ca_stream *
 stream_of(enum ca_flavour flavour, CUstream handle)
 {
 	struct ca_submission_slot *slot = ca_submission_hit(flavour, handle);
+	struct ca_stream *stream =
+		slot ? slot->stream : ca_submission_begin_slow(flavour, handle, &nothing);
 
-	if (__builtin_expect(slot != NULL, 1))
-		return slot->stream;
-	return ca_submission_begin_slow(flavour, handle, &nothing);
+	return stream && ca_told_sees_all(stream) ? stream : NULL;
 }
 
 /* ---- allocation */
@@ -64,6 +65,8 @@ take_segment(const struct ca_told_call *call, struct ca_told_pool *pool, uint64_
 	struct ca_stream *submitted = ca_submission_begin(call->flavour, call->stream, &nothing);
 	CUresult rc;
 
+	if (!submitted) /* a capture has begun: it would be the graph's memory */
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (call->flavour == CA_FLAVOUR_LEGACY)
 		rc = CA_INSIDE(real->cuMemAllocFromPoolAsync(
 			ret_segment, bytes, ca_told_pool_handle(pool), call->stream));
@@ -300,7 +303,7 @@ ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle
 	if (!process || !dptr || !ca_told_any(process->heap))
 		return false;
 	slot = ca_submission_hit(flavour, handle);
-	if (__builtin_expect(slot != NULL, 1)) {
+	if (__builtin_expect(slot != NULL, 1) && ca_told_sees_all(slot->stream)) {
 		freed = ca_told_free(process->heap, dptr, slot->stream);
 		if (freed != -ENOENT)
 			*ret_rc = answer(freed);

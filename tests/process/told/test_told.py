@@ -14,6 +14,9 @@ CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]
 ORDER = ["same_stream", "same_stream_pieces", "unordered", "unordered_small", "followed", "followed_too_early", "joined", "opportunistic",
          "behind", "born", "legacy_free", "blocking_free", "legacy_order", "per_thread", "programmatic", "destroyed_stream"]
 ROADS = ["host_free", "host_free_used", "wrong_frees", "capture", "capture_free_outside", "context_destroyed", "primary_reset", "two_contexts", "fork_child"]
+#: of which the driver sees to something that the library has to: memory, knobs
+DRIVER_ORDER = {"taken_in_legacy": {}, "freed_and_taken_in_legacy": {}, "synchronized_blocking": {},
+                "guarded_unstamped": {"SIMCUDA_MEM": "72M"}, "unseen_legacy": {"SIMCUDA_FUTURE": "1"}, "unseen_capture": {"SIMCUDA_FUTURE": "1"}}
 POOLS = ["attributes", "own_pool", "limited_pool", "trim", "threshold", "pointers", "both_roads", "out_of_memory"]
 #: where the program can tell that memory is reused before it has finished
 EARLY = ["same_stream", "followed", "behind"]
@@ -50,6 +53,13 @@ def test_the_program_sees_what_it_sees_natively(name, clock):
         for setting in SETTINGS if not clock else SETTINGS[:1]:
             if "finished" not in setting or name not in EARLY:
                 assert case(name, POOL + setting, **clock, **warm).stdout == natively
+
+
+@pytest.mark.parametrize("warm", [{}, {"TOLD_WARM": "1"}], ids=str)
+@pytest.mark.parametrize("name", DRIVER_ORDER)
+def test_order_that_is_the_drivers(name, warm):
+    env = {**DRIVER_ORDER[name], **(warm if "guarded" not in name else {})}
+    assert case(name, **env).stdout == case(name, None, False, **env).stdout
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=str)

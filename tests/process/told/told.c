@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/process/told/told.h"
 
-const struct order_case *const order_cases[] = { told_order, told_roads, told_pools, told_random,
-						 NULL };
+const struct order_case *const order_cases[] = { told_order,  told_roads,        told_pools,
+						 told_random, told_driver_order, NULL };
 
 CUcontext
 told_start(void)
