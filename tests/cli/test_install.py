@@ -74,8 +74,10 @@ def test_every_file(prefix):
                 "share/fish/vendor_completions.d/cachealloc.fish",
                 *(f"share/doc/cachealloc/{name}" for name in ("LICENSE", "README.md", "CHANGELOG.md")),
                 *names("docs", "*.md", "share/doc/cachealloc/docs"),
+                *names("docs/report", "*", "share/doc/cachealloc/docs/report"),
                 *names("scripts/schema", "*.json", "share/cachealloc/schema"),
-                *names("scripts/cachealloc_cli", "*.py", "share/cachealloc/cachealloc_cli")}
+                *names("scripts/cachealloc_cli", "*.py", "share/cachealloc/cachealloc_cli"),
+                *names("scripts/cachealloc_cli/report_page", "*", "share/cachealloc/cachealloc_cli/report_page")}
     assert {name.removesuffix(".gz") for name in tree(prefix)} == expected
 
 
