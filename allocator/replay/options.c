@@ -154,6 +154,10 @@ take_file(int argc, char **argv, struct ca_replay_options *options)
 		ca_replay_print_error("--timeline: a replay that is watched cannot be timed");
 		return wrong();
 	}
+	if (options->timeline && options->to_rejected) {
+		ca_replay_print_error("--to-refusal: of no use with --timeline");
+		return wrong();
+	}
 	if (options->replayed && !options->timeline) {
 		ca_replay_print_error("--replayed: of use with --timeline only");
 		return wrong();

@@ -8,6 +8,7 @@ import pty
 import re
 import resource
 import select
+import stat
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -174,9 +175,9 @@ def test_the_json_is_the_same_with_a_timeline(tmp_path, trc):
     assert plain == drawn and (tmp_path / "t").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("words", [["--time"], ["--replayed"]])
-def test_a_timeline_is_not_timed_and_replayed_needs_one(words, tmp_path, trc):
-    words = [*words, *(["--timeline", tmp_path / "t"] if words == ["--time"] else [])]
+@pytest.mark.parametrize("words", [["--time"], ["--to-refusal"], ["--replayed"]])
+def test_a_timeline_is_not_timed_nor_to_a_refusal_and_replayed_needs_one(words, tmp_path, trc):
+    words = [*words, *(["--timeline", tmp_path / "t"] if words != ["--replayed"] else [])]
     done = subprocess.run([REPLAY, trc, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 2 and not done.stdout and not (tmp_path / "t").exists()
 
@@ -186,6 +187,17 @@ def test_a_broken_file_leaves_no_timeline(tmp_path):
     for words, status in ((["bad.trc", "--timeline", "t"], 1), (["bad.trc", "--timeline", "no/t"], 1)):
         done = subprocess.run([REPLAY, *words], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
         assert done.returncode == status and not (tmp_path / "t").exists()
+
+
+def test_a_device_that_cannot_be_written_stays(tmp_path, trc):
+    full = tmp_path / "full"
+    try:
+        os.mknod(full, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+        full.open("wb").close()
+    except OSError as error:
+        pytest.skip(f"no device can be made here: {error}")
+    done = subprocess.run([REPLAY, trc, "--timeline", full], stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
+    assert done.returncode == 1 and b"the timeline cannot be written" in done.stderr and full.is_char_device()
 
 
 def test_a_refused_request_is_there_with_what_was_free(oom, tmp_path):

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The program's view of the memory, and the ends of contexts, processes and memory. */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -191,6 +197,45 @@ fork_child(void)
 	order_end();
 }
 
+/* The kernel raises SIGSYS where 64 KiB would be mapped: memory for the library's records. */
+static bool
+trap_records(void)
+{
+	struct sock_filter steps[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 64 << 10, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(steps) / sizeof(steps[0]), steps };
+
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+	       !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static void
+end_here(int number)
+{
+	exit(0); /* NOLINT(bugprone-signal-handler): programs do so */
+}
+
+/* A signal handler that ends the program in the middle of cuMemHostAlloc; 77: cannot be had. */
+static void
+exit_inside(void)
+{
+	order_start();
+	give(take(64, 0));
+	EXPECT(signal(SIGSYS, end_here) == SIG_DFL);
+	if (!trap_records())
+		_exit(77);
+	alarm(30); /* it hangs */
+	for (int i = 0; i < 4096; i++)
+		take(64, 0);
+	EXPECT(!"records were mapped");
+}
+
 /* Freed memory of another size is there when the driver has none: it goes back. */
 static void
 host_memory_ends(void)
@@ -296,6 +341,7 @@ const struct order_case pinned_ends[] = {
 	{ "context_destroyed", context_destroyed },
 	{ "primary_reset", primary_reset },
 	{ "fork_child", fork_child },
+	{ "exit_inside", exit_inside },
 	{ "host_memory_ends", host_memory_ends },
 	{ "device_memory_ends", device_memory_ends },
 	{ "exposed", exposed },

@@ -2,6 +2,7 @@
 """pinned:cache, natively and with the library; the race oracle and the contents judge. pinned.c and pinned_ends.c say what the cases do."""
 
 import json
+import os
 
 import pytest
 
@@ -199,6 +200,16 @@ def test_statistics_follow_the_memory(tmp_path):
 def test_statistics_when_the_driver_takes_nothing_back(tmp_path):
     device, _ = statistics(tmp_path, "exposed", SIMCUDA_FAIL="cuMemFreeHost:1:999", PINNED_FREE_FAILS=1)
     assert device["pinned_bytes"] == {"current": WORD + CLASS, "peak": WORD + CLASS, "total": WORD + CLASS}
+
+
+def test_a_signal_handler_may_end_the_program_inside_a_call(tmp_path):
+    """The statistics at exit do not wait for the lock that the call holds."""
+    if os.environ.get("CACHEALLOC_TEST_SANITIZER"):
+        pytest.skip("a sanitizer maps memory, too")
+    done = run([PROGRAM, "exit_inside"], CACHEALLOC_CONF=CACHE, CACHEALLOC_STATS=tmp_path / "stats.json")
+    if done.returncode == 77:
+        pytest.skip("no system call can be trapped here")
+    assert done.returncode == 0, done
 
 
 def test_table(tmp_path):

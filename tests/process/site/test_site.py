@@ -184,6 +184,18 @@ def test_a_site_may_switch_it_off_and_a_user_on(tmp_path):
     assert data["devices"] and data["site_conf"] == str(FILE)
 
 
+@as_root
+def test_moments_of_snapshots_may_be_a_sites_alone(tmp_path):
+    """A user's own, alone, are a mistake."""
+    warning = "CACHEALLOC_SNAPSHOT_ON has no effect without CACHEALLOC_SNAPSHOT"
+    write("CACHEALLOC_SNAPSHOT_ON=oom")
+    assert go().stderr == ""
+    assert warning in go(CACHEALLOC_SNAPSHOT_ON="peak").stderr
+    assert go(CACHEALLOC_SNAPSHOT=tmp_path / "s.pickle").stderr == "" and not (tmp_path / "s.pickle").exists()
+    FILE.unlink()
+    assert warning in go(CACHEALLOC_SNAPSHOT_ON="peak").stderr
+
+
 FORK = """
 import ctypes, os, sys
 cuda = ctypes.CDLL("libcuda.so.1")

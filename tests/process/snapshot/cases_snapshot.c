@@ -137,6 +137,22 @@ chained(void)
 	EXPECT(is_there("1.pickle") && is_there("2.pickle") && !is_there("3.pickle"));
 }
 
+/* SA_SIGINFO says how a handler is called, and there is none. */
+static void
+ignored(void)
+{
+	struct sigaction own = { .sa_flags = SA_SIGINFO };
+
+	own.sa_handler = SIG_IGN;
+	EXPECT(!sigaction(SIGUSR1, &own, NULL));
+	case_start();
+	keep(1000);
+	EXPECT(!raise(SIGUSR1));
+	EXPECT(!is_there("1.pickle"));
+	OK(cuCtxSynchronize());
+	EXPECT(is_there("1.pickle"));
+}
+
 /* A signal that would end the program does not, once the library is in use; three are one. */
 static void
 alone(void)
@@ -257,6 +273,6 @@ no_room(void)
 	}
 
 const struct test_case test_cases[] = {
-	CASE(states),    CASE(refused), CASE(peak),  CASE(chained), CASE(alone),
+	CASE(states),    CASE(refused), CASE(peak),  CASE(chained), CASE(alone), CASE(ignored),
 	CASE(too_early), CASE(threads), CASE(forks), CASE(no_room), { 0 },
 };

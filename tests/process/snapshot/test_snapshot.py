@@ -111,6 +111,11 @@ def test_a_signal_that_nobody_handles_does_not_end_the_program(tmp_path):
     assert blocks(read(tmp_path / "1.pickle"), LIVE) == said(done, "live")
 
 
+def test_a_signal_that_is_ignored_with_siginfo_writes_and_calls_nobody(tmp_path):
+    done = play(tmp_path, "ignored", "usr1")
+    assert blocks(read(tmp_path / "1.pickle"), LIVE) == said(done, "live") and names(tmp_path) == ["1.pickle"]
+
+
 @pytest.mark.parametrize("on", ["exit,oom,peak,usr1", None])
 def test_without_a_hooked_call_a_signal_does_what_it_does_natively(tmp_path, on):
     done = play(tmp_path, "too_early", on, check=None)

@@ -247,6 +247,27 @@ a_trace_that_goes_along_is_read_instead(void **state)
 	REFUSED("{\"cachealloc_trace\":7}", "not a snapshot");
 }
 
+/* The text of a trace that is named again and again: memory as the square of the file. */
+static void
+a_trace_is_not_larger_than_its_file(void **state)
+{
+	enum { LENGTH = 4000, TIMES = 500 };
+	static const char head[] = "\x80\x04}(\x8c\x10"
+				   "cachealloc_trace](X\xa0\x0f\x00\x00iUNBdHINCgo";
+	static char bytes[sizeof(head) + LENGTH + 2 * TIMES + 16];
+	size_t at = sizeof(head) - 1, i;
+
+	memcpy(bytes, head, at);
+	memset(bytes + at, 'A', LENGTH - 11);
+	at += LENGTH - 11;
+	memcpy(bytes + at, "q\x00", 2);
+	at += 2;
+	for (i = 0; i < TIMES; i++, at += 2)
+		memcpy(bytes + at, "h\x00", 2);
+	memcpy(bytes + at, "eu.", 3);
+	refused(bytes, at + 3, "larger than the file");
+}
+
 /* A pickle that sets one key at a time, comes back to a dictionary later, and to a list. */
 static void
 a_pickle_may_fill_its_containers_in_any_order(void **state)
@@ -291,6 +312,7 @@ main(void)
 		cmocka_unit_test(a_snapshot_with_wrong_fields_is_refused),
 		cmocka_unit_test(older_snapshots_are_read),
 		cmocka_unit_test(a_trace_that_goes_along_is_read_instead),
+		cmocka_unit_test(a_trace_is_not_larger_than_its_file),
 		cmocka_unit_test(a_pickle_may_fill_its_containers_in_any_order),
 	};
 

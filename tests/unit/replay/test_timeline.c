@@ -114,6 +114,24 @@ what_never_came_was_there_at_the_start(void **state)
 	assert_non_null(strstr(back.head, "\"clock\":false"));
 }
 
+/* A snapshot may lie: one range many times, or ranges that overlap. */
+static void
+memory_is_there_once_however_often_it_is_held(void **state)
+{
+	struct ca_replay_input input = { 0 };
+	struct read_back back;
+	unsigned i;
+
+	for (i = 0; i < 40; i++) {
+		act(&input, CA_REPLAY_HELD, 0, 3 * SEGMENT);
+		act(&input, CA_REPLAY_HELD, 1, SEGMENT);
+		act(&input, CA_REPLAY_HELD, 2, 2 * SEGMENT);
+	}
+	back = recorded(&input);
+	EXPECT_KINDS(back, CA_TIMELINE_HELD, CA_TIMELINE_HELD);
+	assert_non_null(strstr(back.head, "[\"segment_bytes\",\"u64\",2]"));
+}
+
 static void
 a_return_is_named_by_its_call(void **state)
 {
@@ -226,6 +244,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(segments_and_blocks_in_their_order),
 		cmocka_unit_test(what_never_came_was_there_at_the_start),
+		cmocka_unit_test(memory_is_there_once_however_often_it_is_held),
 		cmocka_unit_test(a_return_is_named_by_its_call),
 		cmocka_unit_test(parts_of_segments_go_back),
 		cmocka_unit_test(freed_memory_waits_until_it_is_completed),
