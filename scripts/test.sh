@@ -3,7 +3,8 @@
 # Installs what is missing, builds, and runs every test. Usage: scripts/test.sh [--quick] [--long] [FILTER]
 #
 #   --quick  gcc build, its suites and the rules only: no sanitizers, no second compiler, no static analysis; of the
-#            files of tests with most cases every second to fourth case, others in each run
+#            files of tests with most cases every second to fourth case, others in each run; Chromium, RMM and others'
+#            viewers are not fetched
 #   --long   the soak runs too (many more seeds), and the packages of PyTorch (3 GB are fetched) and numba (90 MB)
 #   FILTER   only stages whose name contains FILTER; what they need is built
 #
@@ -37,15 +38,15 @@ setup_clients build-venv ||
 	say "the Python package index cannot be reached (build-venv.log): the tests of cuda-bindings and cuda.core will be skipped"
 setup_ffmpeg build-ffmpeg.log ||
 	say "ffmpeg cannot be installed (build-ffmpeg.log): its tests will be skipped"
-setup_browser build-browser.log ||
+[ -n "$quick" ] || setup_browser build-browser.log ||
 	say "Chromium cannot be installed (build-browser.log): the page of cachealloc report will not be opened"
 setup_headers build-headers build-venv ||
 	say "CUDA's headers cannot be had (build-headers.log): tests/abi will compare with installed ones only"
-setup_rmm build-rmm build-venv ||
+[ -n "$quick" ] || setup_rmm build-rmm build-venv ||
 	say "RMM's headers cannot be had (build-rmm.log): its test will be skipped"
 setup_drivers build-drivers ||
 	say "NVIDIA's driver library cannot be had in every version (build-drivers.log): the others will not be tested"
-setup_viewers build-viewers ||
+[ -n "$quick" ] || setup_viewers build-viewers ||
 	say "others' readers of snapshots cannot be had (build-viewers.log): their tests will be skipped"
 [ -z "$long" ] || setup_debootstrap build-debootstrap.log ||
 	say "debootstrap cannot be installed (build-debootstrap.log): nothing will be installed in a system of its own"

@@ -10,6 +10,8 @@ from conftest import LIBRARY
 from command import ROOT, cli, compiler, script, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
+QUICK_EVERY = 4  # conftest.py
+
 SCHEMA = json.loads((ROOT / "scripts" / "schema" / "compare.schema.json").read_text())
 STATS_SCHEMA = json.loads((ROOT / "scripts" / "schema" / "stats.schema.json").read_text())
 

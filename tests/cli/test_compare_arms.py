@@ -8,6 +8,8 @@ import pytest
 from command import cli, compiler, environment, script, stub_build  # noqa: F401  (fixtures)
 from test_compare import load
 
+QUICK_EVERY = 4  # conftest.py
+
 SHOW = 'echo "$CACHEALLOC_DISABLE|$CACHEALLOC_CONF|$CACHEALLOC_TAKEOVER|$PYTORCH_CUDA_ALLOC_CONF|$X|$*"'
 
 

@@ -17,6 +17,8 @@ from schema import check
 from test_command import on_terminal
 from test_compare import load
 
+QUICK_EVERY = 4  # conftest.py
+
 FILES_SCHEMA = json.loads((ROOT / "scripts" / "schema" / "compare_files.schema.json").read_text())
 
 

@@ -272,6 +272,8 @@ MEMORY_VIZ = """
 import json, pickle, sys
 sys.path.insert(0, sys.argv[1])
 import _memory_viz as viz
+
+QUICK_EVERY = 4  # conftest.py
 with open(sys.argv[2], "rb") as file:
     snapshot = pickle.load(file)
 plain = lambda text: text

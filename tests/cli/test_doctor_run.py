@@ -15,6 +15,8 @@ from command import COMMAND, ROOT, compiler, environment, script  # noqa: F401  
 from conftest import BUILD, LIBRARY, SIM
 from schema import check
 
+QUICK_EVERY = 4  # conftest.py
+
 pytestmark = pytest.mark.skipif(not (LIBRARY.is_file() and (SIM / "libcuda.so.1").is_file()) or "CACHEALLOC_TEST_SANITIZER" in os.environ,
                                 reason="no library and simulator that Python and a shell can preload")
 SCHEMA = json.loads((ROOT / "scripts" / "schema" / "doctor.schema.json").read_text())

@@ -13,6 +13,8 @@ import pytest
 from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env
 from command import COMMAND
 
+QUICK_EVERY = 4  # conftest.py
+
 pytestmark = pytest.mark.skipif(not LIBRARY.is_file() or "CACHEALLOC_TEST_SANITIZER" in os.environ,
                                 reason="no library that Python and a shell can preload")
 

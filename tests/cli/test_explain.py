@@ -15,6 +15,8 @@ sys.path.insert(0, str(ROOT / "tests" / "traces"))
 from cachealloc_cli import causes, oom_text, record  # noqa: E402
 from workloads import catalogue  # noqa: E402
 
+QUICK_EVERY = 4  # conftest.py
+
 PROGRAM = BUILD / "tests" / "traces" / "trace_program"
 SCHEMA = json.loads((ROOT / "scripts" / "schema" / "explain.schema.json").read_text())
 MIB, GIB = 1 << 20, 1 << 30

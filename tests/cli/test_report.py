@@ -19,6 +19,8 @@ from conftest import BUILD, LIBRARY, run
 from report_fixture import (ALLOC, FAILED, FLUSH, FREED, GIVE_BACK, HELD, LIVE, MIB, PROGRAM, RECORDED, REFUSED, SIM_MEMORY, TAKEN,
                             TRIM, Page, crafted, made, out_of_memory, report, sums)
 
+QUICK_EVERY = 4  # conftest.py
+
 REPLAY = BUILD / "allocator" / "cachealloc-replay"
 STEP = "".join(f"A {i} {3 * MIB * (1 + i % 7)} 0\n" for i in range(40)) + "".join(f"F {i}\n" for i in range(40))
 VIEWS = ("memory", "map", "waste", "sizes", "driver")

@@ -15,6 +15,8 @@ from command import COMMAND, environment
 from conftest import BUILD
 from report_fixture import MIB, RECORDED, SIM_MEMORY, crafted, made, out_of_memory
 
+QUICK_EVERY = 4  # conftest.py
+
 try:
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options

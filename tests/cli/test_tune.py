@@ -20,6 +20,8 @@ sys.path.insert(0, str(ROOT / "tests" / "traces"))
 from cachealloc_cli import candidates, search  # noqa: E402
 from workloads import catalogue  # noqa: E402
 
+QUICK_EVERY = 4  # conftest.py
+
 REPLAY = BUILD / "allocator" / "cachealloc-replay"
 RECORDED = ROOT / "tests" / "traces" / "recorded"
 SCHEMA = json.loads((ROOT / "scripts" / "schema" / "tune.schema.json").read_text())

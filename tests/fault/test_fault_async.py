@@ -15,6 +15,8 @@ import pytest
 
 from conftest import BUILD, async_words, run
 
+QUICK_EVERY = 4  # conftest.py
+
 FAULT = BUILD / "tests" / "fault" / "fault_async"
 RANDOM = BUILD / "tests" / "stress" / "async_program"
 MODEL = BUILD / "tests" / "process" / "pool_model" / "pool_model"

@@ -14,6 +14,8 @@ import pytest
 
 from conftest import BUILD, async_words, run
 
+QUICK_EVERY = 4  # conftest.py
+
 PROGRAM = BUILD / "tests" / "process" / "pool_model" / "pool_model"
 FRESH = int(os.environ.get("CACHEALLOC_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 #: devices, streams

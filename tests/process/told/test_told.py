@@ -7,6 +7,8 @@ import pytest
 
 from conftest import BUILD, run
 
+QUICK_EVERY = 4  # conftest.py
+
 MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 PROGRAM = BUILD / "tests" / "process" / "told" / "told_cases"
 POOL = "async:pool"
