@@ -8,6 +8,7 @@ import time
 
 from . import convert_input, convert_memory_viz, convert_perfetto, convert_tables, terminal
 from .args import Option, UsageError, describe, nearest, parse
+from .whole_file import whole_file
 
 DONE, FAILED, USAGE = 0, 1, 2
 LARGE = 32 << 20  # bytes of a snapshot that takes a second or so to read
@@ -191,7 +192,6 @@ def recording_of(values, path):
 
 
 def convert(values, recording):
-    """Writes beside OUT, and renames."""
     out, progress = values["output"], Progress()
     write = FORMS[values["to"]][0]
     try:
@@ -199,15 +199,8 @@ def convert(values, recording):
             write(recording, sys.stdout.buffer.write, progress)
             sys.stdout.buffer.flush()
             return
-        temporary = f"{out}.{os.getpid()}.tmp"
-        try:
-            with open(temporary, "wb", buffering=1 << 20) as file:
-                write(recording, file.write, progress)
-            os.replace(temporary, out)
-        except BaseException:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise
+        with whole_file(out) as file:
+            write(recording, file.write, progress)
     finally:
         progress.end()
 

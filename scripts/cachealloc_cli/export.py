@@ -9,10 +9,10 @@ import io
 import json
 import os
 import shlex
-import stat
 
 from . import layout, verdict
 from .comparison import good
+from .whole_file import is_plain, whole_file
 
 CSV_FIELDS = ("arm", "pair", "place", "failed", "exit_code", "signal", "out_of_memory", "time_ns", "alloc_calls",
               "driver_calls", "driver_ns", "peak_reserved_bytes")
@@ -61,30 +61,10 @@ def as_markdown(result):
 FORMS = {"export_json": as_json, "export_csv": as_csv, "export_markdown": as_markdown}
 
 
-def _is_plain(path):
-    """A file, or nothing yet: what can be replaced in one step. (Not /dev/stdout, nor a pipe.)"""
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except OSError:
-        return True
-
-
 def write(path, text):
     """Replaces the file in one step, so that a reader never sees half of it. Raises OSError."""
-    if not _is_plain(path):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return
-    path = os.path.realpath(path)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except OSError:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 class Exports:
@@ -104,7 +84,7 @@ class Exports:
                 return f"{path}: its folder does not exist"
             if os.path.isdir(path):
                 return f"{path} is a folder"
-            if os.path.exists(path) and _is_plain(path) and not self.force:
+            if os.path.exists(path) and is_plain(path) and not self.force:
                 return f"{path} exists; --force overwrites it"
         return None
 
@@ -113,7 +93,7 @@ class Exports:
         end. forms: {key: a function that gives the text}."""
         problems = []
         for key, path in self.files:
-            if not last and not _is_plain(path):
+            if not last and not is_plain(path):
                 continue
             try:
                 write(path, forms[key](result))

@@ -11,6 +11,7 @@ import time
 import zlib
 
 from . import __version__
+from .whole_file import whole_file
 
 FOLDER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "report_page")
 
@@ -59,16 +60,9 @@ class Progress:
 
 def replace(path, pieces):
     """Writes the text beside `path` and renames it: `path` is whole, or as it was."""
-    beside = f"{path}.{os.getpid()}.part"
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with open(handle, "w", encoding="utf-8", errors="replace", newline="") as file:
-            for piece in pieces:
-                file.write(piece)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
+    with whole_file(path) as file:
+        for piece in pieces:
+            file.write(piece.encode("utf-8", "replace"))
 
 
 def script_json(value):

@@ -191,15 +191,30 @@ def test_a_broken_file_leaves_no_timeline(tmp_path):
         assert done.returncode == status and not (tmp_path / "t").exists()
 
 
-def test_a_device_that_cannot_be_written_stays(tmp_path, trc):
-    full = tmp_path / "full"
+def device(path, minor):
+    """A copy of /dev/null (3) or /dev/full (7), so that a mistake harms nobody."""
     try:
-        os.mknod(full, stat.S_IFCHR | 0o666, os.makedev(1, 7))
-        full.open("wb").close()
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+        path.open("wb").close()
     except OSError as error:
         pytest.skip(f"no device can be made here: {error}")
+    return path
+
+
+def test_a_device_that_cannot_be_written_stays(tmp_path, trc):
+    full = device(tmp_path / "full", 7)
     done = subprocess.run([REPLAY, trc, "--timeline", full], stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
     assert done.returncode == 1 and b"the timeline cannot be written" in done.stderr and full.is_char_device()
+
+
+@pytest.mark.parametrize("words", [["report"], ["report", "--svg", "map"], ["convert", "--to", "csv"]], ids=" ".join)
+def test_a_device_is_written_to_and_stays(tmp_path, oom, words):
+    for minor, status in ((3, 0), (7, 1)):
+        path = device(tmp_path / str(minor), minor)
+        done = subprocess.run([COMMAND, *words, oom, "--force", "-o", path], stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False,
+                              env=environment(CACHEALLOC_BUILD=BUILD))
+        assert done.returncode == status and path.is_char_device(), done.stderr
+    assert sorted(one.name for one in tmp_path.iterdir() if one.is_char_device()) == ["3", "7"]
 
 
 def test_a_refused_request_is_there_with_what_was_free(oom, tmp_path):

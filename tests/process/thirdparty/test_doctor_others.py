@@ -3,6 +3,7 @@
 that they take; node, a shell and a Python that use no CUDA allocate nothing."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env
 from packages import python_with
 from test_cuda_bindings import PROGRAM
+
+pytestmark = pytest.mark.skipif("CACHEALLOC_TEST_SANITIZER" in os.environ, reason="others' programs are not built for a sanitizer")
 
 COMMAND = ROOT / "scripts" / "cachealloc"
 FFMPEG = ["-nostdin", "-v", "error", "-init_hw_device", "cuda=one:0", "-filter_hw_device", "one", "-f", "lavfi", "-i",
