@@ -34,7 +34,7 @@ mark_set(struct ca_load *load, const struct ca_option *option)
 	load->line_of[option - ca_options] = load->line;
 }
 
-/* What is told of the row is said of the line that set it. */
+/* Faults of the row are told with the line that set it. */
 static void
 return_to_line(struct ca_load *load, const struct ca_option *option)
 {

@@ -69,7 +69,7 @@ field_text(const uint8_t *at, size_t length)
 	return memchr(at, 0, length) ? NULL : strndup((const char *)at, length);
 }
 
-/* What the header says to people. */
+/* The words of the header for people. */
 static void
 read_fields(const struct ca_trace_header *header, const uint8_t *data, size_t size,
 	    struct ca_replay_about *about)

@@ -38,7 +38,7 @@ skip(struct ca_pickle_machine *m, uint64_t length)
 
 /* ---- plain values */
 
-/* What the present instruction pushes. */
+/* The value that the present instruction pushes. */
 static int
 push(struct ca_pickle_machine *m, enum ca_snapshot_type type)
 {

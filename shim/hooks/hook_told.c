@@ -134,7 +134,7 @@ now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* What the program has freed is used by work that has not ended: asked for, never waited for. */
+/* Freed memory is used by work that has not ended: asked for, never waited for. */
 static bool
 await(struct attempt *attempt)
 {
