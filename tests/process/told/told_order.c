@@ -196,7 +196,7 @@ born(void)
 	CUdeviceptr x, y, z;
 
 	begin(NONBLOCKING);
-	z = told_take(SMALL, r);
+	(void)told_take(SMALL, r);
 	x = told_take(BIG, s);
 	for (int i = 0; i < ROUNDS; i++) {
 		order_fill(x, 1, LONG, s);
