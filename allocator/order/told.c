@@ -104,6 +104,8 @@ ca_told_users_add_all(struct ca_space *space, struct ca_told_users *users)
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++)
 		add(users, &record->stream);
 	ca_order_unlock(order);
+	if (!sees_all(order))
+		users->more = true;
 }
 
 bool
