@@ -158,14 +158,14 @@ class Trial:
         return NOTHING, self._nothing()
 
     def _not_bound(self):
-        unbound = self.without_library()
-        bound = [one for one in self.seen.values() if one.library and one.driver]
-        if self.blocked() and not any(one.library for one in self.seen.values()):
+        """Why no call can have come, or None. The program's file says it for certain; a look at its processes may be too late."""
+        if self.blocked():
             return self.blocked()
-        if unbound and not bound:
+        unbound = self.without_library()
+        if unbound and not any(one.library and one.driver for one in self.seen.values()):
             one = unbound[0]
             return f"process {one.pid} ({one.program}) runs without the library" + (f": {one.why_not()}" if one.why_not() else "")
-        return self.blocked() if self.blocked() and bound else None
+        return None
 
     def _first(self):
         one = next((one for one in self.seen.values() if one.first() and one.first()[1]), None)
