@@ -35,22 +35,21 @@ struct stacked {
 
 typedef CUresult launch_call(KERNEL_PARAMS);
 
-/* The same for a default stream: the driver is asked what context is current. */
+/* The same for a stream that is not in its first place, and for a default stream of one of several
+ * contexts: the driver is asked what context is current. */
 static inline struct ca_stream *
-ready_default(enum ca_flavour flavour, CUstream handle)
+ready_elsewhere(enum ca_flavour flavour, CUstream handle)
 {
-	const struct ca_submission_slot *slot;
+	uint64_t word = atomic_load_explicit(&ca_capture_word, memory_order_acquire);
+	const struct ca_submission_slot *slot = ca_submission_hit_elsewhere(flavour, handle, word);
 
-	if (!ca_stream_is_default(handle) || !(slot = ca_submission_hit(flavour, handle)) ||
-	    ca_submit_needs_guard(slot->stream))
-		return NULL;
-	return slot->stream;
+	return !slot || ca_submit_needs_guard(slot->stream) ? NULL : slot->stream;
 }
 
 /*
- * Three ways: for a created stream, for a default stream, and the long one. Each hands over to the
- * next by a jump. The long way is also what the pointer to the real function points to before that
- * is known.
+ * Three ways: for a stream in the first place of the thread's table, for one elsewhere, and the
+ * long one. Each hands over to the next by a jump. The long way is also what the pointer to the
+ * real function points to before that is known.
  */
 #define LAUNCH_KERNEL(symbol, flavour)                                                             \
 	static launch_call symbol##_long;                                                          \
@@ -66,12 +65,12 @@ ready_default(enum ca_flavour flavour, CUstream handle)
 		atomic_store_explicit(&symbol##_real, call, memory_order_relaxed);                 \
 		return rc;                                                                         \
 	}                                                                                          \
-	CA_LAUNCH_WAY(static __attribute__((noinline)), symbol##_default, (KERNEL_PARAMS),         \
-		      (KERNEL_ARGS), symbol##_real, ready_default(flavour, REST_STREAM),           \
+	CA_LAUNCH_WAY(static __attribute__((noinline)), symbol##_elsewhere, (KERNEL_PARAMS),       \
+		      (KERNEL_ARGS), symbol##_real, ready_elsewhere(flavour, REST_STREAM),         \
 		      symbol##_long)                                                               \
-	CA_EXPORT CUresult symbol##_created(KERNEL_PARAMS) __asm__(#symbol);                       \
-	CA_LAUNCH_WAY(extern, symbol##_created, (KERNEL_PARAMS), (KERNEL_ARGS), symbol##_real,     \
-		      ca_launch_ready(flavour, REST_STREAM), symbol##_default)
+	CA_EXPORT CUresult symbol##_first(KERNEL_PARAMS) __asm__(#symbol);                         \
+	CA_LAUNCH_WAY(extern, symbol##_first, (KERNEL_PARAMS), (KERNEL_ARGS), symbol##_real,       \
+		      ca_launch_ready(flavour, REST_STREAM), symbol##_elsewhere)
 
 LAUNCH_KERNEL(cuLaunchKernel, CA_FLAVOUR_LEGACY)
 LAUNCH_KERNEL(cuLaunchKernel_ptsz, CA_FLAVOUR_PER_THREAD)

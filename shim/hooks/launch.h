@@ -16,7 +16,7 @@
 static inline struct ca_stream *
 ca_launch_ready(enum ca_flavour flavour, CUstream handle)
 {
-	const struct ca_submission_slot *slot = ca_submission_only(flavour, handle);
+	const struct ca_submission_slot *slot = ca_submission_home(flavour, handle);
 	struct ca_stream *stream = slot->stream;
 
 	if (__builtin_expect(slot->handle != handle, 0) ||

@@ -51,14 +51,6 @@ get_current(CUcontext *ret_current)
 	return !rc && *ret_current;
 }
 
-static struct ca_submission_slot *
-known_slot(struct ca_submission_cache *cache, CUstream handle, CUcontext context)
-{
-	unsigned hash = ca_submission_hash(handle) ^ ca_submission_hash((CUstream)(void *)context);
-
-	return &cache->known[hash % CA_SUBMISSION_SLOTS];
-}
-
 /* `handle` is not NULL. The word is read first: a handle that is dropped while we look must not be
  * remembered. False: the stream cannot be known now. */
 static bool
@@ -71,8 +63,9 @@ look_up(CUstream handle, bool submits, struct ca_submission_slot *ret_found)
 	found.word = atomic_load(&ca_capture_word) & ~CA_CAPTURES;
 	if (ca_stream_is_default(handle) && !get_current(&found.context))
 		return false;
-	slot = known_slot(ca_submission_cache, handle, found.context);
-	if (slot->handle == handle && slot->context == found.context && slot->word == found.word) {
+	slot = ca_submission_find(ca_submission_cache->table[CA_SUBMISSION_KNOWN], handle,
+				  found.context, found.word);
+	if (slot) {
 		*ret_found = *slot;
 		return true;
 	}
@@ -81,7 +74,7 @@ look_up(CUstream handle, bool submits, struct ca_submission_slot *ret_found)
 		return false;
 	cache = ca_submission_cache_own();
 	if (cache)
-		*known_slot(cache, handle, found.context) = found;
+		ca_submission_put(cache, CA_SUBMISSION_KNOWN, &found);
 	*ret_found = found;
 	return true;
 }
@@ -117,24 +110,26 @@ remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstre
 {
 	struct ca_submission_cache *cache = ca_submission_cache_own();
 	struct ca_submission_slot kept = *found;
-	struct ca_submission_slot *slot;
+	struct ca_submission_slot *last;
 
 	if (!cache) {
 		ca_stream_note_thread(kept.stream);
 		return;
 	}
 	if (ca_stream_is_default(handle) && !ca_context_is_only()) {
-		slot = &cache->last_default[(uintptr_t)found->handle - 1];
-	} else {
-		slot = flavour == CA_FLAVOUR_LEGACY ? cache->legacy : cache->per_thread;
-		slot += ca_submission_hash(handle);
-		kept.handle = handle;
+		last = &cache->last_default[(uintptr_t)found->handle - 1];
+		if (last->stream != kept.stream || last->context != kept.context ||
+		    last->word != kept.word)
+			ca_stream_note_thread(kept.stream);
+		*last = kept;
+		return;
 	}
-	if (slot->handle == kept.handle && slot->stream == kept.stream &&
-	    slot->context == kept.context && slot->word == kept.word)
+	kept.handle = handle;
+	kept.context = NULL;
+	if (ca_submission_find(cache->table[flavour], handle, NULL, kept.word))
 		return; /* it was of no use, since something captures */
 	ca_stream_note_thread(kept.stream);
-	*slot = kept;
+	ca_submission_put(cache, (enum ca_submission_which)flavour, &kept);
 }
 
 /*

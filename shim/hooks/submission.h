@@ -54,21 +54,6 @@ ca_submission_handle(enum ca_flavour flavour, CUstream handle)
 	return flavour == CA_FLAVOUR_LEGACY ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
 }
 
-static inline unsigned
-ca_submission_hash(CUstream handle)
-{
-	return (uint32_t)(uintptr_t)handle * 0x9e3779b1u >> (32 - CA_SUBMISSION_BITS);
-}
-
-/* Where a stream is in the thread's cache, if it is there. */
-static inline struct ca_submission_slot *
-ca_submission_only(enum ca_flavour flavour, CUstream handle)
-{
-	return flavour == CA_FLAVOUR_LEGACY
-		       ? &ca_submission_cache->legacy[ca_submission_hash(handle)]
-		       : &ca_submission_per_thread[ca_submission_hash(handle)];
-}
-
 /* The thread's last default stream of this kind, if it is one of the current context: *ret_current.
  * NULL otherwise, or if the driver was never asked. */
 static inline struct ca_submission_slot *
@@ -85,6 +70,19 @@ ca_submission_last(enum ca_flavour flavour, CUstream handle)
 	return &ca_submission_cache->last_default[i];
 }
 
+/* A hit that is not in the stream's first place. */
+static inline struct ca_submission_slot *
+ca_submission_hit_elsewhere(enum ca_flavour flavour, CUstream handle, uint64_t word)
+{
+	struct ca_submission_slot *slot =
+		ca_submission_find(ca_submission_cache->table[flavour], handle, NULL, word);
+
+	if (slot || !ca_stream_is_default(handle))
+		return slot;
+	slot = ca_submission_last(flavour, handle);
+	return slot && slot->word == word ? slot : NULL;
+}
+
 /* A hit in the cache. */
 static inline struct ca_submission_slot *
 ca_submission_hit(enum ca_flavour flavour, CUstream handle)
@@ -94,13 +92,10 @@ ca_submission_hit(enum ca_flavour flavour, CUstream handle)
 
 	if (__builtin_expect(ca_inside != 0, 0))
 		return NULL;
-	slot = ca_submission_only(flavour, handle);
+	slot = ca_submission_home(flavour, handle);
 	if (__builtin_expect(slot->handle == handle && slot->word == word, 1))
 		return slot; /* an empty slot's word is 0, which the real one never is */
-	if (!ca_stream_is_default(handle))
-		return NULL;
-	slot = ca_submission_last(flavour, handle);
-	return slot && slot->word == word ? slot : NULL;
+	return ca_submission_hit_elsewhere(flavour, handle, word);
 }
 
 /*

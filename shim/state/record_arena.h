@@ -10,5 +10,8 @@
 
 #include <stddef.h>
 
-/* Zeroed, 64-byte aligned memory, or NULL when the kernel gives none. size <= 4096. errno kept. */
+enum { CA_SLAB_MAX = 4096 };
+
+/* Zeroed, 64-byte aligned memory, or NULL when the kernel gives none. size <= CA_SLAB_MAX. errno
+ * kept. */
 void *ca_slab_take(size_t size);

@@ -12,6 +12,9 @@
  * No lock: a cache is taken by exchanging its owner, and a sweep that finds another at work leaves
  * it to that one. A signal handler that interrupts a thread here takes another cache; then that one
  * stays, and the thread gives the first back.
+ *
+ * A table that has become too small stays where it is, since a handler may have interrupted its
+ * reader: that is a third of the memory of the one that replaces it.
  */
 #include "shim/track/stream_cache.h"
 
@@ -19,35 +22,213 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/bind/scope.h"
 #include "shim/state/record_arena.h"
 
-enum { UNOWNED = 0, SWEEP_MIN = 32 };
+enum {
+	UNOWNED = 0,
+	SWEEP_MIN = 32,
+	SMALL_MASK = (CA_SUBMISSION_SLOTS_MIN - 1) * sizeof(struct ca_submission_slot),
+};
+
+#define TABLE_BYTES(slots)                                                                         \
+	(sizeof(struct ca_submission_table) + (slots) * sizeof(struct ca_submission_slot))
 
 struct entry {
 	struct ca_submission_cache cache; /* the thread's that owns the entry */
 	struct entry *next;               /* set once */
 	_Atomic int owner;                /* thread number, or UNOWNED */
+	_Alignas(64) char small[CA_SUBMISSION_TABLES][TABLE_BYTES(CA_SUBMISSION_SLOTS_MIN)];
 };
 
-static const struct ca_submission_cache none;
+/* The cast is for those that own one: nobody writes through these values. */
+static const struct {
+	struct ca_submission_table table;
+	struct ca_submission_slot slot;
+} empty;
+#define EMPTY ((struct ca_submission_table *)(uintptr_t)&empty.table)
+static const struct ca_submission_cache none = { .table = { EMPTY, EMPTY, EMPTY } };
 
-/* The cast is for those that own one: nobody writes through this value. */
 __thread struct ca_submission_cache *ca_submission_cache
 	__attribute__((tls_model("initial-exec"))) = (struct ca_submission_cache *)(uintptr_t)&none;
-
-__thread struct ca_submission_slot *ca_submission_per_thread
-	__attribute__((tls_model("initial-exec"))) =
-		(struct ca_submission_slot *)(uintptr_t)&none.per_thread;
+#define EMPTY_VIEW                                                                                 \
+	{                                                                                          \
+		(uintptr_t) & empty.slot, 0                                                        \
+	}
+__thread struct ca_submission_view ca_submission_views[CA_FLAVOURS]
+	__attribute__((tls_model("initial-exec"))) = { EMPTY_VIEW, EMPTY_VIEW };
 
 static struct entry *_Atomic first;  /* of all; the latest */
 static struct entry *_Atomic cursor; /* entries before it were looked at since the last sweep */
 static _Atomic unsigned entries;     /* in the list */
 static _Atomic unsigned since_sweep; /* entries taken since the last one */
 static _Atomic bool sweeping;
+
+/* ---- tables */
+
+static unsigned
+slots_of(const struct ca_submission_table *table)
+{
+	return table->mask / sizeof(struct ca_submission_slot) + 1;
+}
+
+static void
+clear(struct ca_submission_table *table)
+{
+	memset(table + 1, 0, slots_of(table) * sizeof(struct ca_submission_slot));
+	table->used = 0;
+}
+
+static struct ca_submission_table *
+table_new(unsigned slots)
+{
+	size_t bytes = TABLE_BYTES(slots);
+	struct ca_submission_table *table;
+
+	if (bytes <= CA_SLAB_MAX) {
+		table = ca_slab_take(bytes);
+	} else {
+		table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			     0);
+		if (table == MAP_FAILED)
+			table = NULL;
+	}
+	if (table)
+		table->mask = (slots - 1) * (uint32_t)sizeof(struct ca_submission_slot);
+	return table;
+}
+
+static uint32_t
+home_of(const struct ca_submission_table *table, CUstream handle, CUcontext context)
+{
+	return ca_submission_hash((CUstream)((uintptr_t)handle ^ (uintptr_t)(void *)context)) &
+	       table->mask;
+}
+
+struct ca_submission_slot *
+ca_submission_find(const struct ca_submission_table *table, CUstream handle, CUcontext context,
+		   uint64_t word)
+{
+	uint32_t offset = home_of(table, handle, context);
+
+	for (unsigned i = 0; i < CA_SUBMISSION_PROBES; i++) {
+		struct ca_submission_slot *slot = ca_submission_at(table, offset);
+
+		if (slot->handle == handle && slot->word == word && slot->context == context)
+			return slot;
+		if (!slot->word)
+			return NULL;
+		offset = (offset + (uint32_t)sizeof(*slot)) & table->mask;
+	}
+	return NULL;
+}
+
+/* The place that `kept` has or may take: one that is empty or out of date. NULL: there is none. */
+static struct ca_submission_slot *
+place_for(const struct ca_submission_table *table, const struct ca_submission_slot *kept)
+{
+	struct ca_submission_slot *slot =
+		ca_submission_find(table, kept->handle, kept->context, kept->word);
+	uint32_t offset = home_of(table, kept->handle, kept->context);
+
+	for (unsigned i = 0; !slot && i < CA_SUBMISSION_PROBES; i++) {
+		if (ca_submission_at(table, offset)->word != kept->word)
+			slot = ca_submission_at(table, offset);
+		offset = (offset + (uint32_t)sizeof(*slot)) & table->mask;
+	}
+	return slot;
+}
+
+/* A handler that interrupts this finds the slot out of date, or whole. */
+static void
+write_slot(struct ca_submission_table *table, struct ca_submission_slot *slot,
+	   const struct ca_submission_slot *kept)
+{
+	table->used += !slot->word;
+	slot->word = UINT64_MAX;
+	atomic_signal_fence(memory_order_seq_cst);
+	slot->handle = kept->handle;
+	slot->context = kept->context;
+	slot->stream = kept->stream;
+	atomic_signal_fence(memory_order_seq_cst);
+	slot->word = kept->word;
+}
+
+/* A table of four times the size with what is up to date by `word`. NULL: no memory. */
+static struct ca_submission_table *
+grown(const struct ca_submission_table *table, uint64_t word)
+{
+	struct ca_submission_table *larger = table_new(4 * slots_of(table));
+	struct ca_submission_slot *place;
+
+	for (uint32_t offset = 0; larger && offset <= table->mask;
+	     offset += (uint32_t)sizeof(*place)) {
+		const struct ca_submission_slot *slot = ca_submission_at(table, offset);
+
+		place = slot->word == word ? place_for(larger, slot) : NULL;
+		if (place)
+			write_slot(larger, place, slot);
+	}
+	return larger;
+}
+
+static unsigned
+count_current(const struct ca_submission_table *table, uint64_t word)
+{
+	unsigned n = 0;
+
+	for (uint32_t offset = 0; offset <= table->mask;
+	     offset += (uint32_t)sizeof(struct ca_submission_slot))
+		n += ca_submission_at(table, offset)->word == word;
+	return n;
+}
+
+/* Room for one more: a table that is filled with what is out of date begins anew. */
+static struct ca_submission_table *
+with_room(struct ca_submission_table *table, uint64_t word)
+{
+	bool is_largest = slots_of(table) == CA_SUBMISSION_SLOTS_MAX;
+	unsigned limit = slots_of(table) / (is_largest ? 2 : 4);
+	struct ca_submission_table *larger = NULL;
+
+	if (table->used < limit)
+		return table;
+	if (!is_largest && count_current(table, word) >= limit / 2)
+		larger = grown(table, word);
+	if (!larger)
+		clear(table);
+	return larger ? larger : table;
+}
+
+static void
+publish(const struct ca_submission_cache *own)
+{
+	for (unsigned i = 0; i < CA_FLAVOURS; i++) {
+		ca_submission_views[i].slots = (uintptr_t)(own->table[i] + 1);
+		atomic_signal_fence(memory_order_seq_cst);
+		ca_submission_views[i].mask = own->table[i]->mask;
+	}
+}
+
+void
+ca_submission_put(struct ca_submission_cache *own, enum ca_submission_which which,
+		  const struct ca_submission_slot *kept)
+{
+	struct ca_submission_table *table = with_room(own->table[which], kept->word);
+	struct ca_submission_slot *slot = place_for(table, kept);
+
+	if (!slot)
+		slot = ca_submission_at(table, home_of(table, kept->handle, kept->context));
+	write_slot(table, slot, kept);
+	own->table[which] = table;
+	publish(own);
+}
+
+/* ---- threads */
 
 static int
 own_number(void)
@@ -89,8 +270,11 @@ take_free(int self)
 		entry = entry->next;
 	}
 	atomic_store(&cursor, entry ? entry->next : NULL);
-	if (entry)
-		memset(&entry->cache, 0, sizeof(entry->cache));
+	if (entry) {
+		memset(entry->cache.last_default, 0, sizeof(entry->cache.last_default));
+		for (unsigned i = 0; i < CA_SUBMISSION_TABLES; i++)
+			clear(entry->cache.table[i]);
+	}
 	return entry;
 }
 
@@ -101,6 +285,10 @@ take_new(int self)
 
 	if (!entry)
 		return NULL;
+	for (unsigned i = 0; i < CA_SUBMISSION_TABLES; i++) {
+		entry->cache.table[i] = (struct ca_submission_table *)(void *)entry->small[i];
+		entry->cache.table[i]->mask = SMALL_MASK;
+	}
 	atomic_store(&entry->owner, self);
 	entry->next = atomic_load(&first);
 	while (!atomic_compare_exchange_weak(&first, &entry->next, entry))
@@ -130,7 +318,7 @@ make_own(void)
 	if (!__atomic_compare_exchange_n(&ca_submission_cache, &expected, &entry->cache, false,
 					 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		atomic_store(&entry->owner, UNOWNED); /* a signal handler was first */
-	ca_submission_per_thread = ca_submission_cache->per_thread;
+	publish(ca_submission_cache);
 	return ca_submission_cache;
 }
 

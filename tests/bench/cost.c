@@ -19,13 +19,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS_MAX = 8, BYTES = 64 << 10, COPIED = 64 };
+enum { STREAMS_MAX = 256, BYTES = 64 << 10, COPIED = 64 };
 
 enum work {
 	LAUNCH,
 	LAUNCH_PTSZ,
 	LAUNCH_EX,
 	TAKE_AND_LAUNCH,
+	TAKE_LAUNCH_AND_FREE,
+	RECORD,
+	RECORD_AND_WAIT,
 	COPY_HTOD,
 	COPY_DTOH,
 	COPY_DTOD,
@@ -56,6 +59,9 @@ static const struct situation situations[] = {
 	{ "null", LAUNCH, 0, NOTHING },
 	{ "one", LAUNCH, 1, NOTHING },
 	{ "eight", LAUNCH, 8, NOTHING },
+	{ "streams_16", LAUNCH, 16, NOTHING },
+	{ "streams_64", LAUNCH, 64, NOTHING },
+	{ "streams_256", LAUNCH, 256, NOTHING },
 	{ "per_thread", LAUNCH_PTSZ, 0, NOTHING },
 	{ "ex_one", LAUNCH_EX, 1, NOTHING },
 	{ "ex_eight", LAUNCH_EX, 8, NOTHING },
@@ -70,6 +76,12 @@ static const struct situation situations[] = {
 	{ "handed_out_eight", TAKE_AND_LAUNCH, 8, FREE },
 	{ "after_used_free_one", LAUNCH, 1, USED_FREE },
 	{ "after_used_free_eight", LAUNCH, 8, USED_FREE },
+	{ "used_pair_one", TAKE_LAUNCH_AND_FREE, 1, NOTHING },
+	{ "used_pair_two", TAKE_LAUNCH_AND_FREE, 2, NOTHING },
+	{ "used_pair_eight", TAKE_LAUNCH_AND_FREE, 8, NOTHING },
+	{ "record", RECORD, 1, NOTHING },
+	{ "record_eight", RECORD, 8, NOTHING },
+	{ "record_wait", RECORD_AND_WAIT, 8, NOTHING },
 	{ "htod", COPY_HTOD, 0, NOTHING },
 	{ "dtoh", COPY_DTOH, 0, NOTHING },
 	{ "dtod", COPY_DTOD, 0, NOTHING },
@@ -93,6 +105,7 @@ static int n_streams = 1;
 static CUdeviceptr from, to, ring[8];
 static unsigned char host[COPIED];
 static void *fill;
+static CUevent event;
 static unsigned long n_calls, n_prepared;
 
 void measured(CUstream stream);
@@ -138,6 +151,8 @@ oldest(void)
 static void
 submit(CUstream stream)
 {
+	CUdeviceptr block;
+
 	switch (options.situation->work) {
 	case LAUNCH:
 	case LAUNCH_PTSZ:
@@ -147,6 +162,18 @@ submit(CUstream stream)
 	case TAKE_AND_LAUNCH:
 		*oldest() = take();
 		launch(to, stream);
+		break;
+	case TAKE_LAUNCH_AND_FREE:
+		block = take();
+		launch(block, stream);
+		CALL(cuMemFree_v2, block);
+		break;
+	case RECORD:
+		CALL(cuEventRecord, event, stream);
+		break;
+	case RECORD_AND_WAIT:
+		CALL(cuEventRecord, event, stream);
+		CALL(cuStreamWaitEvent, streams[n_calls % (unsigned)n_streams], event, 0);
 		break;
 	case COPY_HTOD:
 		CALL(cuMemcpyHtoD_v2, to, host, COPIED);
@@ -255,6 +282,7 @@ set_up(void)
 		ring[i] = take();
 	for (int i = 0; i < options.situation->n_streams; i++)
 		CALL(cuStreamCreate, &streams[i], 0);
+	CALL(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
 	if (options.situation->n_streams)
 		n_streams = options.situation->n_streams;
 	for (unsigned long i = 0; i < options.calls; i++) {

@@ -30,7 +30,7 @@
 	CUresult symbol params;                                                                    \
 	EXPORT CUresult symbol params
 
-enum { STREAMS_MAX = 256, EVENTS_MAX = 1 << 16 };
+enum { STREAMS_MAX = 512, EVENTS_MAX = 1 << 16 };
 
 static const uintptr_t CONTEXT = 0xc0ffee00, OBJECT = 0xf00d0000;
 static const CUdeviceptr FIRST_ADDRESS = 0x510000000000;

@@ -16,12 +16,53 @@
 
 enum { COME_AND_GO = 10000, AT_ONCE = 200, SLOTS_MAX = 128 };
 
+static unsigned
+slots_of(const struct ca_submission_cache *cache, unsigned which)
+{
+	return cache->table[which]->mask / sizeof(struct ca_submission_slot) + 1;
+}
+
 static bool
 is_empty(const struct ca_submission_cache *cache)
 {
 	static const struct ca_submission_cache zero;
 
-	return !memcmp(cache, &zero, sizeof(zero));
+	for (unsigned i = 0; i < CA_SUBMISSION_TABLES; i++)
+		for (unsigned j = 0; j < slots_of(cache, i); j++)
+			if (ca_submission_at(cache->table[i],
+					     j * (uint32_t)sizeof(struct ca_submission_slot))
+				    ->word)
+				return false;
+	return !memcmp(cache->last_default, zero.last_default, sizeof(zero.last_default));
+}
+
+static bool
+is_in_force(const struct ca_submission_cache *own)
+{
+	for (unsigned i = 0; i < CA_FLAVOURS; i++)
+		if (ca_submission_views[i].slots != (uintptr_t)(own->table[i] + 1) ||
+		    ca_submission_views[i].mask != own->table[i]->mask)
+			return false;
+	return own == ca_submission_cache;
+}
+
+static struct ca_submission_slot
+slot_of(unsigned long number, uint64_t word)
+{
+	/* as drivers place their records: some hundred bytes apart */
+	return (struct ca_submission_slot){ .handle = (CUstream)(0x555500001000 + number * 0x2f0),
+					    .word = word,
+					    .stream = (struct ca_stream *)(number + 1) };
+}
+
+static bool
+has(const struct ca_submission_cache *own, unsigned which, unsigned long number, uint64_t word)
+{
+	struct ca_submission_slot want = slot_of(number, word);
+	struct ca_submission_slot *found =
+		ca_submission_find(own->table[which], want.handle, NULL, word);
+
+	return found && found->stream == want.stream;
 }
 
 /* Answers the cache; fills it if it is sound, else NULL. */
@@ -34,11 +75,64 @@ use_one(void *ignored)
 	if (!is_empty(before) || !is_empty(ca_submission_cache_own()))
 		return NULL;
 	own = ca_submission_cache_own();
-	if (own == before || own != ca_submission_cache ||
-	    ca_submission_per_thread != own->per_thread)
+	if (own == before || !is_in_force(own))
 		return NULL;
-	memset(own, 0xff, sizeof(*own));
+	for (unsigned i = 0; i < 100; i++) {
+		struct ca_submission_slot slot = slot_of(i, 3);
+
+		ca_submission_put(own, i % CA_SUBMISSION_TABLES, &slot);
+		if (!has(own, i % CA_SUBMISSION_TABLES, i, 3) || !is_in_force(own))
+			return NULL;
+	}
+	own->last_default[0].word = 3;
 	return own;
+}
+
+/* All that may be tracked are found, nearly all at the first place; and there is an end to it. */
+static void
+test_256_streams_are_kept(void **state)
+{
+	enum { STREAMS = 256, MANY = 100000 };
+	struct ca_submission_cache *own = ca_submission_cache_own();
+	unsigned at_home = 0;
+
+	assert_non_null(own);
+	for (unsigned i = 0; i < STREAMS; i++) {
+		struct ca_submission_slot slot = slot_of(i, 5);
+
+		ca_submission_put(own, CA_SUBMISSION_LEGACY, &slot);
+	}
+	for (unsigned i = 0; i < STREAMS; i++) {
+		assert_true(has(own, CA_SUBMISSION_LEGACY, i, 5));
+		assert_false(has(own, CA_SUBMISSION_LEGACY, i, 6));
+		assert_false(has(own, CA_SUBMISSION_PER_THREAD, i, 5));
+		at_home +=
+			ca_submission_home(0, slot_of(i, 5).handle)->handle == slot_of(i, 5).handle;
+	}
+	assert_in_range(at_home, STREAMS * 8 / 10, STREAMS);
+	for (unsigned i = 0; i < MANY; i++) {
+		struct ca_submission_slot slot = slot_of(i, 7);
+
+		ca_submission_put(own, CA_SUBMISSION_LEGACY, &slot);
+		assert_true(has(own, CA_SUBMISSION_LEGACY, i, 7));
+	}
+	assert_int_equal(slots_of(own, CA_SUBMISSION_LEGACY), CA_SUBMISSION_SLOTS_MAX);
+}
+
+/* Streams that come and go, as the word moves, take no more room than those that live. */
+static void
+test_what_is_out_of_date_makes_room(void **state)
+{
+	struct ca_submission_cache *own = ca_submission_cache_own();
+
+	assert_non_null(own);
+	for (unsigned i = 0; i < 10000; i++) {
+		struct ca_submission_slot slot = slot_of(i, 10 + i);
+
+		ca_submission_put(own, CA_SUBMISSION_KNOWN, &slot);
+		assert_true(has(own, CA_SUBMISSION_KNOWN, i, 10 + i));
+	}
+	assert_int_equal(slots_of(own, CA_SUBMISSION_KNOWN), CA_SUBMISSION_SLOTS_MIN);
 }
 
 static void
@@ -109,7 +203,7 @@ test_a_child_keeps_its_own(void **state)
 	pid_t child;
 
 	assert_non_null(own);
-	own->known[0].word = 7;
+	own->last_default[1].word = 7;
 	child = fork();
 	if (!child) {
 		ca_submission_cache_after_fork_child();
@@ -122,11 +216,11 @@ test_a_child_keeps_its_own(void **state)
 			if (!theirs || theirs == own)
 				_exit(1);
 		}
-		_exit(own == ca_submission_cache_own() && own->known[0].word == 7 ? 0 : 2);
+		_exit(own == ca_submission_cache_own() && own->last_default[1].word == 7 ? 0 : 2);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	own->known[0].word = 0;
+	own->last_default[1].word = 0;
 }
 
 static atomic_bool stop;
@@ -144,10 +238,8 @@ use_under_signals(void *ignored)
 {
 	struct ca_submission_cache *own = ca_submission_cache_own();
 
-	return own && own == ca_submission_cache_own() && is_empty(own) &&
-			       ca_submission_per_thread == own->per_thread
-		       ? own
-		       : NULL;
+	return own && own == ca_submission_cache_own() && is_empty(own) && is_in_force(own) ? own
+											    : NULL;
 }
 
 static void *
@@ -188,6 +280,8 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_is_out_of_date_makes_room),
+		cmocka_unit_test(test_256_streams_are_kept),
 		cmocka_unit_test(test_threads_one_after_the_other_use_the_same_few),
 		cmocka_unit_test(test_threads_at_once_share_none),
 		cmocka_unit_test(test_a_child_keeps_its_own),
