@@ -56,7 +56,11 @@ struct ca_stream {
 #define CA_WATCHED ((uint64_t)1 << 63)
 
 /* A part of what a stream is known to come after (allocator/order/clock.c). */
-enum { CA_CLOCK_PARTS = 8 };
+enum {
+	CA_CLOCK_PARTS = 8, /* of other spaces, a stream */
+	CA_EVENT_PARTS =
+		16, /* an event; of more streams that it is ordered after some are forgotten */
+};
 struct ca_clock_part {
 	struct ca_stream *stream;
 	uint64_t stamp;
@@ -149,8 +153,11 @@ struct ca_stream_record {
 	/* under the order lock */
 	struct ca_list points;
 	struct ca_tree by_bound;
-	struct ca_clock_part clock[CA_CLOCK_PARTS]; /* its next submission comes after these */
-	uint64_t known[CA_STREAMS_MAX];             /* the same of the own space, whole; by index */
+	/* its next submission comes after these: of the own space, by index, and of others */
+	uint64_t known[CA_STREAMS_MAX];
+	struct ca_clock_part clock[CA_CLOCK_PARTS];
+	uint64_t unfinished[CA_ACTIVE_WORDS]; /* of `known`, perhaps more */
+	_Atomic bool has_clock;               /* some of it may be unfinished */
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools;  /* [2]: STREAM_HELD blocks, by size */
 	struct ca_list waiting; /* ca_block.waiting of STREAM_HELD blocks, smallest stamp first */

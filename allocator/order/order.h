@@ -222,40 +222,29 @@ struct ca_event {
 	struct ca_stream *stream;
 	uint64_t bound;
 	/* the recorded stream was ordered after these */
-	struct ca_clock_part clock[CA_CLOCK_PARTS];
+	unsigned parts;
+	struct ca_clock_part clock[CA_EVENT_PARTS];
 };
 
 /*
  * Around the real record of `event` on `stream` (NULL: by a road that teaches nothing). Begin
- * before the call; end after, with its success; each begin has its end. Of records that overlap
- * nothing is learned.
+ * before the call; end after, with its success and what begin answered; each begin has its end. Of
+ * records that overlap nothing is learned.
  */
-struct ca_event_record {
-	uint64_t sequence;
-	uint64_t bound;
-	struct ca_clock_part clock[CA_CLOCK_PARTS];
-};
-struct ca_event_record ca_event_record_begin(struct ca_event *event, struct ca_stream *stream);
-void ca_event_record_end(struct ca_event *event, struct ca_stream *stream,
-			 struct ca_event_record record, bool done);
+uint64_t ca_event_record_begin(struct ca_event *event, struct ca_stream *stream);
+void ca_event_record_end(struct ca_event *event, uint64_t sequence, bool done);
 /* The event is about to be destroyed, or to be recorded by something that we shall not see. */
 void ca_event_forget(struct ca_event *event);
 /*
- * Around the real cuStreamWaitEvent, cuEventSynchronize or cuEventQuery: copy before, and use the
- * copy afterwards only if the call succeeded and the event is still the same.
+ * Around the real cuStreamWaitEvent, cuEventSynchronize or cuEventQuery: look before, and one of
+ * the others afterwards with what it answered, only if the call succeeded and the event is still
+ * the same.
  */
-struct ca_event_copy {
-	uint64_t sequence;
-	struct ca_stream *stream; /* NULL: teaches nothing */
-	uint64_t bound;
-	struct ca_clock_part clock[CA_CLOCK_PARTS];
-};
-void ca_event_copy(struct ca_event *event, struct ca_event_copy *ret_copy);
+uint64_t ca_event_look(struct ca_event *event);
 /* `stream` now comes after the event (same space only; otherwise nothing is learned). */
-void ca_event_waited(struct ca_event *event, const struct ca_event_copy *copy,
-		     struct ca_stream *stream);
+void ca_event_waited(struct ca_event *event, uint64_t sequence, struct ca_stream *stream);
 /* The event has completed: so has what it stands for, and what that was ordered after. */
-void ca_event_finished(struct ca_event *event, const struct ca_event_copy *copy);
+void ca_event_finished(struct ca_event *event, uint64_t sequence);
 
 /* ---- fallback and accessors */
 

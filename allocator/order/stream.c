@@ -164,15 +164,14 @@ record_get(struct ca_order *order, struct ca_stream_record **ret_record, struct 
 static void
 record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *handle, bool known)
 {
-	unsigned i;
-
 	atomic_store(&record->kind, kind);
 	record->handle = handle;
 	record->thread = known || kind == CA_STREAM_PER_THREAD ? ca_order_thread() : 0;
 	record->submitted = !known;
-	for (i = 0; i < CA_CLOCK_PARTS; i++)
-		record->clock[i] = (struct ca_clock_part){ 0 };
 	memset(record->known, 0, sizeof(record->known));
+	memset(record->clock, 0, sizeof(record->clock));
+	memset(record->unfinished, 0, sizeof(record->unfinished));
+	atomic_store(&record->has_clock, false);
 	record->known_epoch = 0;
 	atomic_store(&record->stream.seen, 0);
 	atomic_store(&record->stream.armed, 0);

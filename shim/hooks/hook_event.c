@@ -61,31 +61,31 @@ DESTROY(cuEventDestroy_v2)
 
 /* ---- records */
 
-static void
-record_begin(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream, CUevent event,
-	     unsigned flags)
+/* The stream that a record teaches of; NULL: none. A stream in the thread's table does not capture.
+ */
+static struct ca_stream *
+recorded_stream(enum ca_flavour flavour, CUstream stream, CUevent event, unsigned flags)
 {
-	*use = (struct ca_events_use){ 0 };
-	if (!ca_hook_active_process())
-		return;
-	if (ca_submission_captures(flavour, stream) && !CA_MUTANT(CAPTURED_RECORD_TEACHES)) {
-		if (flags & CU_EVENT_RECORD_EXTERNAL) /* each launch records it anew */
-			ca_events_silence(event);
-		ca_events_record_begin(use, event, NULL);
-	} else {
-		ca_events_record_begin(use, event, ca_submission_stream(flavour, stream));
-	}
+	struct ca_submission_slot *slot = ca_submission_hit(flavour, stream);
+
+	if (__builtin_expect(slot != NULL, 1))
+		return slot->stream;
+	if (!ca_submission_captures(flavour, stream) || CA_MUTANT(CAPTURED_RECORD_TEACHES))
+		return ca_submission_stream(flavour, stream);
+	if (flags & CU_EVENT_RECORD_EXTERNAL) /* each launch records it anew */
+		ca_events_silence(event);
+	return NULL;
 }
 
-static CUresult
+static void
 record_end(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream, CUresult rc)
 {
 	bool done = rc == CUDA_SUCCESS || CA_MUTANT(FAILED_RECORD_TEACHES);
 
-	if (use->event)
-		ca_events_record_end(use, done && (!ca_submission_captures(flavour, stream) ||
-						   CA_MUTANT(CAPTURED_RECORD_TEACHES)));
-	return rc;
+	if (ca_capture_active() && ca_submission_captures(flavour, stream) &&
+	    !CA_MUTANT(CAPTURED_RECORD_TEACHES))
+		done = false;
+	ca_events_record_end(use, done);
 }
 
 #define RECORD(symbol, flavour, params, args, flags)                                               \
@@ -93,9 +93,15 @@ record_end(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream, 
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
 		struct ca_events_use use;                                                          \
+		CUresult rc;                                                                       \
                                                                                                    \
-		record_begin(&use, flavour, hStream, hEvent, flags);                               \
-		return record_end(&use, flavour, hStream, CA_INSIDE(real->symbol args));           \
+		if (!ca_hook_active_process())                                                     \
+			return CA_INSIDE(real->symbol args);                                       \
+		ca_events_record_begin(&use, hEvent,                                               \
+				       recorded_stream(flavour, hStream, hEvent, flags));          \
+		rc = CA_INSIDE(real->symbol args);                                                 \
+		record_end(&use, flavour, hStream, rc);                                            \
+		return rc;                                                                         \
 	}
 RECORD(cuEventRecord, CA_FLAVOUR_LEGACY, (CUevent hEvent, CUstream hStream), (hEvent, hStream), 0)
 RECORD(cuEventRecord_ptsz, CA_FLAVOUR_PER_THREAD, (CUevent hEvent, CUstream hStream),
@@ -126,7 +132,6 @@ RECORD_CONTEXT(cuGreenCtxRecordEvent, CUgreenCtx)
 
 struct waiting {
 	struct ca_stream *stream; /* NULL: not tracked, or captures */
-	bool outside;             /* waits for somebody we do not see */
 	struct ca_events_use use;
 };
 
@@ -135,16 +140,15 @@ wait_begin(struct waiting *waiting, enum ca_flavour flavour, CUstream stream, CU
 {
 	static const struct ca_touch nothing;
 
-	*waiting = (struct waiting){ 0 };
+	waiting->stream = NULL;
 	if (!ca_hook_active_process())
 		return;
 	waiting->stream = ca_submission_begin(flavour, stream, &nothing);
 	if (!waiting->stream)
 		return;
-	waiting->outside = ca_events_is_outside(event);
-	if (waiting->outside)
-		ca_submit_hazard_begin(waiting->stream);
 	ca_events_look(&waiting->use, event);
+	if (waiting->use.outside)
+		ca_submit_hazard_begin(waiting->stream);
 }
 
 static CUresult
@@ -155,7 +159,7 @@ wait_end(struct waiting *waiting, CUresult rc)
 	ca_submission_end(waiting->stream);
 	if (CA_MUTANT(SNAPSHOT_AFTER_WAIT))
 		ca_events_look(&waiting->use, waiting->use.handle);
-	if (waiting->outside)
+	if (waiting->use.outside)
 		ca_submit_hazard_end(waiting->stream, rc == CUDA_SUCCESS);
 	else if (rc == CUDA_SUCCESS)
 		ca_events_waited(&waiting->use, waiting->stream);

@@ -25,13 +25,22 @@ hash_of(const void *handle)
 	return hash ^ hash >> 32;
 }
 
-static unsigned
+/* Apart, so that those who need not wait save no registers. */
+static __attribute__((noinline, cold)) void
+lock_shard_slowly(_Atomic bool *locked)
+{
+	while (atomic_exchange_explicit(locked, true, memory_order_acquire))
+		sched_yield();
+}
+
+static inline unsigned
 lock_shard(struct ca_handles *handles, const void *handle)
 {
 	unsigned shard = (unsigned)(hash_of(handle) >> SHARD_SHIFT);
+	_Atomic bool *locked = &handles->shard[shard].locked;
 
-	while (atomic_exchange_explicit(&handles->shard[shard].locked, true, memory_order_acquire))
-		sched_yield();
+	if (__builtin_expect(atomic_exchange_explicit(locked, true, memory_order_acquire), 0))
+		lock_shard_slowly(locked);
 	return shard;
 }
 

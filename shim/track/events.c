@@ -20,18 +20,9 @@ struct record {
 	struct record *next;     /* in a free list; under free_lock */
 };
 
-enum { FREE_LISTS = 16 };
-
-/* The free records of one context. Never given back: another of the same handle goes on with it. */
-struct free_list {
-	struct free_list *next; /* constant */
-	CUcontext context;      /* constant */
-	struct record *first;
-};
-
 static struct ca_handles handles;
-static struct free_list *free_lists[FREE_LISTS]; /* by a hash of the context */
-static _Atomic bool free_lock;                   /* held for a few loads */
+static struct record *free_records;
+static _Atomic bool free_lock; /* held for a few loads */
 
 static void
 lock_free_records(void)
@@ -47,36 +38,15 @@ unlock_free_records(void)
 }
 
 /* NULL: no memory. */
-static struct free_list *
-free_list_locked(CUcontext context)
-{
-	struct free_list **head =
-		&free_lists[((uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15)) >> 60];
-	struct free_list *list = *head;
-
-	while (list && list->context != context)
-		list = list->next;
-	if (list || !(list = ca_slab_take(sizeof(*list))))
-		return list;
-	*list = (struct free_list){ *head, context, NULL };
-	*head = list;
-	return list;
-}
-
-/* A record stays with its context, for the writers of one event exclude each other by a lock of
- * that (allocator/order/clock.c). */
 static struct record *
 take_record(CUcontext context)
 {
-	struct record *record = NULL;
-	struct free_list *list;
+	struct record *record;
 
 	lock_free_records();
-	list = free_list_locked(context);
-	if (list && list->first) {
-		record = list->first;
-		list->first = record->next;
-	}
+	record = free_records;
+	if (record)
+		free_records = record->next;
 	unlock_free_records();
 	if (!record)
 		record = ca_slab_take(sizeof(*record));
@@ -96,15 +66,10 @@ silence(struct record *record)
 static void
 return_record(struct record *record)
 {
-	struct free_list *list;
-
 	silence(record);
 	lock_free_records();
-	list = free_list_locked(record->context); /* there, or the record is lost */
-	if (list) {
-		record->next = list->first;
-		list->first = record;
-	}
+	record->next = free_records;
+	free_records = record;
 	unlock_free_records();
 }
 
@@ -201,11 +166,10 @@ ca_events_forget_begin(CUevent event)
 void
 ca_events_forget_end(CUevent event)
 {
-	static const struct ca_event_record nothing;
 	struct record *record = event ? find(event) : NULL;
 
 	if (record)
-		ca_event_record_end(&record->event, NULL, nothing, false);
+		ca_event_record_end(&record->event, 0, false);
 }
 
 void
@@ -217,60 +181,56 @@ ca_events_silence(CUevent event)
 		silence(record);
 }
 
-bool
-ca_events_is_outside(CUevent event)
-{
-	const struct record *record = find(event);
-
-	return !record || atomic_load(&record->outside);
-}
-
 void
 ca_events_record_begin(struct ca_events_use *use, CUevent event, struct ca_stream *stream)
 {
-	*use = (struct ca_events_use){ find_valid(event), event, stream, { 0 }, { 0 } };
+	use->event = find_valid(event);
+	use->handle = event;
 	if (use->event)
-		use->record = ca_event_record_begin(use->event, stream);
+		use->sequence = ca_event_record_begin(use->event, stream);
 }
 
 void
 ca_events_record_end(struct ca_events_use *use, bool done)
 {
 	if (use->event)
-		ca_event_record_end(use->event, use->stream, use->record,
+		ca_event_record_end(use->event, use->sequence,
 				    done && is_still(use->event, use->handle));
 }
 
 void
 ca_events_look(struct ca_events_use *use, CUevent event)
 {
-	*use = (struct ca_events_use){ find_valid(event), event, NULL, { 0 }, { 0 } };
-	if (!use->event)
+	struct record *record = event ? find(event) : NULL;
+
+	use->event = NULL;
+	use->handle = event;
+	use->outside = !record || atomic_load(&record->outside);
+	if (!record || atomic_load(&record->owner) != (uintptr_t)event)
 		return;
-	ca_event_copy(use->event, &use->copy);
-	if (!is_still(use->event, event))
-		use->event = NULL;
+	use->sequence = ca_event_look(&record->event);
+	if (is_still(&record->event, event))
+		use->event = &record->event;
 }
 
 void
 ca_events_waited(struct ca_events_use *use, struct ca_stream *stream)
 {
 	if (use->event)
-		ca_event_waited(use->event, &use->copy, stream);
+		ca_event_waited(use->event, use->sequence, stream);
 }
 
 void
 ca_events_finished(struct ca_events_use *use)
 {
 	if (use->event)
-		ca_event_finished(use->event, &use->copy);
+		ca_event_finished(use->event, use->sequence);
 }
 
 void
 ca_events_after_fork_child(void)
 {
 	ca_handles_after_fork_child(&handles);
-	for (unsigned i = 0; i < FREE_LISTS; i++)
-		free_lists[i] = NULL;
+	free_records = NULL;
 	atomic_store(&free_lock, false);
 }

@@ -35,16 +35,13 @@ void ca_events_forget_begin(CUevent event);
 void ca_events_forget_end(CUevent event);
 /* From now on it teaches nothing: a graph that records it was made. */
 void ca_events_silence(CUevent event);
-/* True for an event that somebody outside this process, or unknown to us, may have to end. */
-bool ca_events_is_outside(CUevent event);
 
 /* An event for the duration of one call. */
 struct ca_events_use {
 	struct ca_event *event; /* NULL: teaches nothing */
 	CUevent handle;
-	struct ca_stream *stream; /* being recorded on */
-	struct ca_event_record record;
-	struct ca_event_copy copy;
+	uint64_t sequence; /* 0: teaches nothing, either */
+	bool outside;      /* somebody outside this process, or unknown to us, may have to end it */
 };
 
 /* Around the real record; `stream` NULL: it teaches nothing. `done`: it succeeded, and did not

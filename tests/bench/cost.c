@@ -285,6 +285,8 @@ set_up(void)
 	CALL(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
 	if (options.situation->n_streams)
 		n_streams = options.situation->n_streams;
+	for (int i = 0; i < n_streams; i++) /* also where only events are recorded */
+		launch(to, streams[i]);
 	for (unsigned long i = 0; i < options.calls; i++) {
 		prepare();
 		submit(next_stream());

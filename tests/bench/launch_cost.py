@@ -18,14 +18,18 @@ import measuring
 NOTHING_CHANGED, AFTER_ALLOCATION = (10, 40), (25, 80)
 # the allocation hands out unfinished memory: the launch looks at the clock, and records a mark behind a lull
 AFTER_HAND_OUT, HAND_OUT_AND_LAUNCH = (40, 120), (150, 500)
+MANY_STREAMS, RECORDED = (10, 60), (None, 250)
 LIMITS = {
     **dict.fromkeys(["null", "one", "eight", "per_thread", "ex_one", "ex_eight"], NOTHING_CHANGED),
     **dict.fromkeys(["after_pair_null", "after_pair_one", "after_pair_eight", "after_alloc_eight"], AFTER_ALLOCATION),
     **dict.fromkeys(["after_alloc_null", "after_alloc_one"], AFTER_HAND_OUT),
     **dict.fromkeys(["handed_out_null", "handed_out_one"], HAND_OUT_AND_LAUNCH),
+    **dict.fromkeys(["streams_16", "streams_256"], MANY_STREAMS),
+    **dict.fromkeys(["record", "record_eight"], RECORDED),
 }
 # no limit: the launch may have to record a mark; and copies and sets, which look up what they touch
-REPORTED = ["handed_out_eight", "after_used_free_one", "after_used_free_eight", "htod", "dtoh", "dtod", "set",
+REPORTED = ["handed_out_eight", "after_used_free_one", "after_used_free_eight", "streams_64", "record_wait", "used_pair_one",
+            "used_pair_two", "used_pair_eight", "htod", "dtoh", "dtod", "set",
             "htod_async", "dtoh_async", "dtod_async", "set_async"]
 COUNTED_CALLS = 2048
 

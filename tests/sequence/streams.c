@@ -289,7 +289,7 @@ static void
 event_record(struct world *w, struct event *event, unsigned stream)
 {
 	struct stream *on = &w->streams[stream];
-	struct ca_event_record begun;
+	uint64_t begun;
 
 	if (event->mark)
 		w->real.mark_drop(w->model, event->mark);
@@ -298,30 +298,30 @@ event_record(struct world *w, struct event *event, unsigned stream)
 	require(!w->real.stream_mark(w->model, w->contexts[on->space], name_of(stream),
 				     &event->mark),
 		"the program's own event could not be recorded");
-	ca_event_record_end(&event->event, on->stream, begun, true);
+	ca_event_record_end(&event->event, begun, true);
 }
 
 static void
 event_use(struct world *w, struct event *event, unsigned stream)
 {
 	struct stream *on = &w->streams[stream];
-	struct ca_event_copy copy;
+	uint64_t seen;
 
-	ca_event_copy(&event->event, &copy);
+	seen = ca_event_look(&event->event);
 	switch (pick(w, 4)) {
 	case 0:
 		if (!w->real.mark_query(w->model, event->mark))
-			ca_event_finished(&event->event, &copy);
+			ca_event_finished(&event->event, seen);
 		break;
 	case 1:
 		require(!w->real.mark_wait(w->model, event->mark), "the program's own wait failed");
-		ca_event_finished(&event->event, &copy);
+		ca_event_finished(&event->event, seen);
 		break;
 	default:
 		require(!w->real.stream_wait(w->model, w->contexts[on->space], name_of(stream),
 					     event->mark),
 			"the program's own wait failed");
-		ca_event_waited(&event->event, &copy, on->stream);
+		ca_event_waited(&event->event, seen, on->stream);
 	}
 }
 

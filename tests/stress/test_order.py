@@ -171,7 +171,7 @@ def test_a_million_operations_were_done():
 CATCHERS = {
     "STAMP_BEFORE_CALL": ("team+pipe+wide", 3, 4, 20, "reuse_slack_mb:0"),
     "SEEN_BEFORE_WAIT": ("team+pipe+wide", 3, 4, 20, "reuse_slack_mb:0"),
-    "SNAPSHOT_UNCHECKED": ("team+storm+pipe+wide", 3, 4, 20, "reuse_slack_mb:0"),
+    "SNAPSHOT_UNCHECKED": ("case:t3_recorded_anew_while_others_wait", 3, 3, 40, "reuse_slack_mb:0"),
     "INHERITED_DROPPED": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "DTOD_IS_FINISH": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "MARK_AT_GUARD": ("pipe+solo+wide+meet", 1, 4, 0, "reuse_slack_mb:0"),

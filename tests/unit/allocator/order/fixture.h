@@ -95,16 +95,19 @@ order_behind(struct fixture *f, struct ca_stream *stream, unsigned before)
 static inline void
 order_event_record(struct ca_event *event, struct ca_stream *stream)
 {
-	ca_event_record_end(event, stream, ca_event_record_begin(event, stream), true);
+	uint64_t begun;
+
+	begun = ca_event_record_begin(event, stream);
+	ca_event_record_end(event, begun, true);
 }
 
 static inline void
 order_event_wait(struct ca_event *event, struct ca_stream *stream)
 {
-	struct ca_event_copy copy;
+	uint64_t seen;
 
-	ca_event_copy(event, &copy);
-	ca_event_waited(event, &copy, stream);
+	seen = ca_event_look(event);
+	ca_event_waited(event, seen, stream);
 }
 
 static inline uint64_t

@@ -145,14 +145,14 @@ test_what_was_learned_since_the_stamp_stands_for_nobody(void **state)
 static void
 test_a_user_stands_for_all_through_one_that_it_stands_for(void **state)
 {
-	struct ca_stream *q, *many[2 * CA_CLOCK_PARTS];
+	struct ca_stream *q, *many[2 * CA_EVENT_PARTS];
 	struct scene scene;
 	unsigned i;
 
 	scene_start(&scene);
 	q = order_open(&scene.f, 2);
 	order_after(scene.s, scene.r);
-	for (i = 0; i < 2 * CA_CLOCK_PARTS; i++) { /* r's events do not name s any more */
+	for (i = 0; i < 2 * CA_EVENT_PARTS; i++) { /* r's events do not name s any more */
 		many[i] = order_open(&scene.f, 3 + i);
 		order_launch(&scene.f, many[i]);
 		order_after(many[i], scene.r);
@@ -168,20 +168,21 @@ test_a_user_stands_for_all_through_one_that_it_stands_for(void **state)
 static void
 test_a_user_that_an_event_does_not_name_is_kept(void **state)
 {
-	struct ca_stream *q, *many[2 * CA_CLOCK_PARTS];
+	struct ca_stream *q, *many[2 * CA_EVENT_PARTS];
 	struct scene scene;
 	unsigned i;
 
 	scene_start(&scene);
 	q = order_open(&scene.f, 2);
-	for (i = 0; i < 2 * CA_CLOCK_PARTS; i++) {
+	for (i = 0; i < 2 * CA_EVENT_PARTS; i++) {
 		many[i] = order_open(&scene.f, 3 + i);
 		order_launch(&scene.f, many[i]);
 	}
+	scene.s = order_open(&scene.f, 3 + i); /* an event names the first ones */
 	scene.birth = ca_order_birth(scene.order);
 	order_launch(&scene.f, scene.s);
 	order_after(scene.s, scene.r);
-	for (i = 0; i < 2 * CA_CLOCK_PARTS; i++)
+	for (i = 0; i < 2 * CA_EVENT_PARTS; i++)
 		order_after(many[i], scene.r);
 	order_after(scene.r, q);
 	order_launch(&scene.f, q);

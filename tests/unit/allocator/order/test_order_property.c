@@ -264,7 +264,7 @@ do_record(struct program *p, struct event *event)
 {
 	struct stream *stream = open_stream(p);
 	struct ca_driver *driver = &p->f.driver;
-	struct ca_event_record begun;
+	uint64_t begun;
 
 	if (!stream)
 		return;
@@ -274,7 +274,7 @@ do_record(struct program *p, struct event *event)
 	assert_int_equal(
 		driver->stream_mark(driver->self, (void *)1, HANDLE(stream->name), &event->mark),
 		0);
-	ca_event_record_end(&event->event, stream->stream, begun, true);
+	ca_event_record_end(&event->event, begun, true);
 }
 
 static void
@@ -282,22 +282,22 @@ do_event(struct program *p, struct event *event, bool host)
 {
 	struct ca_driver *driver = &p->f.driver;
 	struct stream *stream = open_stream(p);
-	struct ca_event_copy copy;
+	uint64_t seen;
 
 	if (!event->mark || !stream)
 		return;
-	ca_event_copy(&event->event, &copy);
+	seen = ca_event_look(&event->event);
 	if (host && pick(p, 2)) {
 		if (!driver->mark_query(driver->self, event->mark))
-			ca_event_finished(&event->event, &copy);
+			ca_event_finished(&event->event, seen);
 	} else if (host) {
 		assert_int_equal(driver->mark_wait(driver->self, event->mark), 0);
-		ca_event_finished(&event->event, &copy);
+		ca_event_finished(&event->event, seen);
 	} else {
 		assert_int_equal(driver->stream_wait(driver->self, (void *)1, HANDLE(stream->name),
 						     event->mark),
 				 0);
-		ca_event_waited(&event->event, &copy, stream->stream);
+		ca_event_waited(&event->event, seen, stream->stream);
 	}
 }
 

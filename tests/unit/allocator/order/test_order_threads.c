@@ -124,20 +124,19 @@ use_event(struct worker *w)
 	struct ca_event *event = &shared->events[pick(w, EVENTS)];
 	struct ca_driver *driver = &shared->f.driver;
 	struct ca_stream *stream = some_stream(w);
-	struct ca_event_record begun;
-	struct ca_event_copy copy;
+	uint64_t begun;
+	uint64_t seen;
 	ca_mark mark;
 
 	/* an event that is recorded here, and by nobody else at a time the model could tell */
 	begun = ca_event_record_begin(event, stream);
 	driver->stream_mark(driver->self, (void *)1, order_handle(stream), &mark);
-	ca_event_record_end(event, stream, begun, true);
-	ca_event_copy(event, &copy);
-	if (copy.stream == stream) {
+	ca_event_record_end(event, begun, true);
+	seen = ca_event_look(event);
+	if (seen && seen == begun + 1) {
 		stream = some_stream(w);
 		driver->stream_wait(driver->self, (void *)1, order_handle(stream), mark);
-		if (copy.sequence == begun.sequence + 1)
-			ca_event_waited(event, &copy, stream);
+		ca_event_waited(event, seen, stream);
 	}
 	driver->mark_drop(driver->self, mark);
 }
