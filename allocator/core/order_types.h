@@ -165,6 +165,13 @@ struct ca_stream_record {
 		seen_generation; /* `known_generation` for which deferred/multi_user.c has looked */
 };
 
+/* A context mark that is asked about now and then, until it is done: one at a time. */
+struct ca_polled_mark {
+	_Atomic bool busy; /* a thread asks, or nobody may any more */
+	ca_mark mark;      /* CA_MARK_NONE: none is pending; of the thread that asks */
+	uint64_t bound;    /* as the one who recorded it gave it */
+};
+
 /* One a space. */
 struct ca_order {
 	struct ca_order_words words;
@@ -175,9 +182,10 @@ struct ca_order {
 	_Atomic uint64_t foreign;        /* stamp of the last work of another space; 0: none */
 	_Atomic uint64_t foreign_done;   /* as far as that has finished */
 	bool traced;                     /* constant: the heap has a tracer */
-	_Atomic bool foreign_unknown;    /* some foreign work is in no stream that has a record */
-	_Atomic unsigned finished_only;  /* CA_REASON_* */
-	_Atomic unsigned submitting;     /* hazards whose submission goes on */
+	struct ca_polled_mark polled;
+	_Atomic bool foreign_unknown;   /* some foreign work is in no stream that has a record */
+	_Atomic unsigned finished_only; /* CA_REASON_* */
+	_Atomic unsigned submitting;    /* hazards whose submission goes on */
 	_Atomic unsigned barriers; /* sections of ours in which the legacy stream may be used */
 	/* Streams that could submit, one more if there is company, one more if `needs_exact_marks`:
 	 * quiet if at most 1. */

@@ -119,6 +119,9 @@ bool ca_record_is_unmarked_ordered(struct ca_stream_record *record);
 void ca_record_set_lost(struct ca_stream_record *record);
 /* Marks every stream with unfinished memory handed out that has no mark for it. */
 void ca_order_mark_exposed(struct ca_space *space);
+/* Asks whether all of the space's work is through that was submitted before the question was first
+ * put. */
+void ca_order_poll_context(struct ca_space *space);
 
 /* ---- guard.c */
 /* The driver orders a legacy stream and the blocking ones of its context. (Not known of a destroyed

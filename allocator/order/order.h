@@ -461,11 +461,21 @@ ca_record_has_finished(const struct ca_stream_record *record, uint64_t bound)
 enum { CA_TOLD_USERS_MAX = 64 };
 struct ca_told_users {
 	unsigned n;
-	bool more; /* than fit: whatever works now */
+	bool more;            /* than fit, or can be named: whatever works now */
+	uint64_t poll_serial; /* of `more`: the mark of all contexts that covers it; 0: none yet */
 	struct ca_user user[CA_TOLD_USERS_MAX];
 };
-/* Users of memory that is freed in `stream`: that one first, stamped now. */
+/* Users of memory that is freed in `stream`: that one first, stamped now, unless all its work is
+ * known to have finished. */
 void ca_told_users_of(struct ca_stream *stream, struct ca_told_users *ret_users);
+/*
+ * Puts a question to the driver: is everything finished that was submitted in any context before
+ * now? A mark is recorded in the space's context, which stays pending over calls until it is done:
+ * then true, and *ret_bound is the `bound` of the call that recorded it.
+ */
+bool ca_polled_mark_poll(struct ca_polled_mark *polled, struct ca_space *space, uint64_t bound,
+			 uint64_t *ret_bound);
+void ca_polled_mark_drop(struct ca_polled_mark *polled, const struct ca_driver *driver);
 /* False: the stream's space has work that was not seen. Then memory is allocated by the driver, and
  * a free in a stream that is ordered with the legacy one has users that nobody can name. */
 bool ca_told_sees_all(const struct ca_stream *stream);

@@ -88,6 +88,8 @@ ca_order_kill(struct ca_space *space)
 	ca_order_note_progress(order);
 	ca_order_unlock(order);
 	ca_stream_marks_drop(space, &dropped);
+	if (!atomic_exchange(&order->polled.busy, true)) /* else the one who asks is told */
+		ca_polled_mark_drop(&order->polled, &space->heap->driver);
 	ca_order_other_inactive(space);
 }
 
@@ -101,6 +103,7 @@ ca_order_after_fork_child(struct ca_order *order)
 	order->dead = true;
 	order->had_stream = false;
 	atomic_store(&order->submitting, 0);
+	atomic_store(&order->polled.busy, true);
 	atomic_store(&order->foreign_done, UINT64_MAX);
 	for (i = 0; (record = ca_record_at(order, i)); i++) {
 		record_kill(record);
@@ -197,20 +200,9 @@ has_many_closed(struct ca_order *order)
 static void
 reclaim_records(struct ca_space *space)
 {
-	const struct ca_driver *driver = &space->heap->driver;
-	struct ca_order *order = &space->order;
-	uint64_t bound;
-	ca_mark mark;
-
 	ca_order_poll(space);
-	if (!has_many_closed(order))
-		return;
-	bound = ca_order_context_bound(order);
-	if (driver->mark_record(driver->self, space->context, &mark))
-		return;
-	if (!driver->mark_query(driver->self, mark))
-		ca_order_context_finished(order, bound);
-	driver->mark_drop(driver->self, mark);
+	if (has_many_closed(&space->order))
+		ca_order_poll_context(space);
 }
 
 /* More streams than records: their work is never seen. */

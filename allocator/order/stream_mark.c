@@ -387,19 +387,45 @@ told_get(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)
 	return point;
 }
 
-/* A mark of the context is asked at once, and dropped: true only if all of it is through. */
-static void
-poll_context(struct ca_space *space)
+bool
+ca_polled_mark_poll(struct ca_polled_mark *polled, struct ca_space *space, uint64_t bound,
+		    uint64_t *ret_bound)
 {
 	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t bound = ca_order_context_bound(&space->order);
-	ca_mark mark;
+	int r = 0;
 
-	if (driver->mark_record(driver->self, space->context, &mark))
-		return;
-	if (!driver->mark_query(driver->self, mark))
-		ca_order_context_finished(&space->order, bound);
-	driver->mark_drop(driver->self, mark);
+	if (atomic_exchange(&polled->busy, true))
+		return false;
+	if (polled->mark == CA_MARK_NONE) {
+		r = driver->mark_record(driver->self, space->context, &polled->mark);
+		polled->bound = bound;
+	}
+	if (!r) {
+		r = driver->mark_query(driver->self, polled->mark);
+		*ret_bound = polled->bound;
+		if (r != -EAGAIN && r != -EBUSY)
+			ca_polled_mark_drop(polled, driver);
+	}
+	atomic_store(&polled->busy, false);
+	return !r;
+}
+
+void
+ca_polled_mark_drop(struct ca_polled_mark *polled, const struct ca_driver *driver)
+{
+	if (polled->mark != CA_MARK_NONE)
+		driver->mark_drop(driver->self, polled->mark);
+	polled->mark = CA_MARK_NONE;
+}
+
+void
+ca_order_poll_context(struct ca_space *space)
+{
+	struct ca_order *order = &space->order;
+	uint64_t bound;
+
+	if (ca_polled_mark_poll(&order->polled, space, ca_order_context_bound(order), &bound))
+		ca_order_context_finished(order, bound);
 }
 
 bool
@@ -417,7 +443,7 @@ ca_told_poll(const struct ca_user *user)
 	if (point)
 		query(record, point, record->space->heap->driver.mark_query);
 	else if (!wants && !ca_user_is_done(user))
-		poll_context(record->space);
+		ca_order_poll_context(record->space);
 	return ca_user_is_done(user);
 }
 

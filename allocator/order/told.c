@@ -5,7 +5,8 @@
  * The program has ordered all use of such memory before the free, so the stream is the one user:
  * its stamp is the epoch at the free. Whatever makes a bound cover that stamp (a mark, an event of
  * the program, a synchronisation) read the bound afterwards, and so stands behind the work that the
- * stream was given before the free.
+ * stream was given before the free. A stream that is known to have finished all that it was given
+ * is no user.
  *
  * But the free puts nothing into the stream. Where the driver itself would have ordered that
  * operation behind other streams, the legacy one and the blocking ones of a context, these are
@@ -26,6 +27,15 @@ stamp_now(struct ca_stream *stream)
 	if (atomic_load_explicit(&stream->last, memory_order_acquire) < epoch)
 		ca_submit_stamp(stream, epoch);
 	return epoch | 1;
+}
+
+/* All that was submitted is known to have finished. */
+static bool
+is_through(struct ca_stream *stream)
+{
+	uint64_t last = atomic_load_explicit(&stream->last, memory_order_acquire);
+
+	return last <= atomic_load(&ca_record(stream)->done);
 }
 
 /* Work that was not seen has no stamp, and captures may have begun unseen. */
@@ -76,9 +86,11 @@ ca_told_users_of(struct ca_stream *stream, struct ca_told_users *ret_users)
 	struct ca_stream_record *record = ca_record(stream);
 	struct ca_order *order = ca_record_order(record);
 
-	ret_users->n = 1;
+	ret_users->n = 0;
 	ret_users->more = false;
-	ret_users->user[0] = (struct ca_user){ stream, stamp_now(stream) };
+	ret_users->poll_serial = 0;
+	if (!sees_all(order) || !is_through(stream))
+		ret_users->user[ret_users->n++] = (struct ca_user){ stream, stamp_now(stream) };
 	if (atomic_load(&record->kind) == CA_STREAM_NONBLOCKING)
 		return;
 	if (!sees_all(order))

@@ -91,6 +91,10 @@ struct ca_told {
 	unsigned table_log;
 	uint64_t n_live;
 	uint64_t serial;
+	/* Of memory whose users nobody can name, told_poll.c: the number of the next mark of all
+	 * contexts, and of the last one that was done. */
+	_Atomic uint64_t next_serial, serial_done;
+	struct ca_polled_mark polled;
 	_Atomic unsigned n_segments;
 	_Atomic unsigned n_foreign; /* pools with foreign_bytes */
 	_Atomic unsigned n_closed;  /* segments of closed pools */
@@ -144,7 +148,7 @@ void ca_told_detach_told(struct ca_told_block *block);
 /* A detached block gets its place by what is unfinished of `users`, merged with neighbours. */
 void ca_told_place_told(struct ca_told_block *block, struct ca_told_users *users, bool exact);
 /* Takes finished users out. True: none is left. */
-bool ca_told_remove_finished_told(struct ca_told_users *users);
+bool ca_told_remove_finished_told(const struct ca_told *told, struct ca_told_users *users);
 /* The users of a block that is, or was, HELD or SHARED. */
 void ca_told_block_users(const struct ca_told_block *block, struct ca_told_users *ret_users);
 /* A detached block is cut to `bytes`, as far as that is worth it: the rest gets the place that the

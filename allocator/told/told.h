@@ -85,6 +85,8 @@ bool ca_told_poll_all(struct ca_heap *heap, unsigned ordinal);
  * ours, but not the base of a live block.
  */
 int ca_told_free(struct ca_heap *heap, uint64_t address, struct ca_stream *stream);
+/* The same in a stream of which nothing is known: whatever works now is a user. */
+int ca_told_free_untracked(struct ca_heap *heap, uint64_t address);
 
 struct ca_told_info {
 	uint64_t address;   /* base of the block */

@@ -129,7 +129,7 @@ take(const struct request *request, struct ca_told_block *block)
 	ca_told_detach_told(block);
 	ca_told_cut_told(block, request->bytes, &users, block->exact);
 	ca_told_hand_out_told(block, request->size);
-	if (!ca_told_remove_finished_told(&users))
+	if (!ca_told_remove_finished_told(request->pool->told, &users))
 		ca_told_reused(request->stream);
 	return block->address;
 }

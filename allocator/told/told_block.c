@@ -172,10 +172,15 @@ index_of(const struct ca_told_block *block)
 }
 
 bool
-ca_told_remove_finished_told(struct ca_told_users *users)
+ca_told_remove_finished_told(const struct ca_told *told, struct ca_told_users *users)
 {
 	unsigned i;
 
+	if (users->more && users->poll_serial &&
+	    users->poll_serial <= atomic_load(&told->serial_done)) {
+		users->n = 0; /* it covers them, too */
+		users->more = false;
+	}
 	for (i = 0; i < users->n;)
 		if (ca_user_is_done(&users->user[i]))
 			users->user[i] = users->user[--users->n];
@@ -190,6 +195,7 @@ users_copy(struct ca_told_users *to, const struct ca_told_users *from)
 {
 	to->n = from->n;
 	to->more = from->more;
+	to->poll_serial = from->poll_serial;
 	memcpy(to->user, from->user, from->n * sizeof(from->user[0]));
 }
 
@@ -201,6 +207,7 @@ ca_told_block_users(const struct ca_told_block *block, struct ca_told_users *ret
 		return;
 	}
 	ret_users->more = false;
+	ret_users->poll_serial = 0;
 	ret_users->n = block->user.stream != NULL;
 	ret_users->user[0] = block->user;
 }
@@ -282,13 +289,15 @@ ca_told_place_told(struct ca_told_block *block, struct ca_told_users *users, boo
 	struct ca_told_users *own;
 
 	drop_users(block);
-	if (ca_told_remove_finished_told(users)) {
+	if (ca_told_remove_finished_told(pool->told, users)) {
 		block->state = CA_TOLD_FREE;
 		index_merged(block);
 		return;
 	}
 	if (users->n == 1 && !users->more && hold(block, &users->user[0], exact))
 		return;
+	if (users->more && !users->poll_serial)
+		users->poll_serial = atomic_load(&pool->told->next_serial);
 	own = ca_objects_get(&pool->told->users);
 	block->state = CA_TOLD_SHARED;
 	if (own) {

@@ -17,6 +17,7 @@ add_all_users(struct ca_heap *heap, struct ca_told_users *users)
 
 	users->n = 0;
 	users->more = false;
+	users->poll_serial = 0;
 	CA_HEAP_LOCKED(heap);
 	for (space = heap->spaces; space && !CA_MUTANT(TOLD_HOST_FREE); space = space->next)
 		if (!space->dead)
@@ -24,40 +25,54 @@ add_all_users(struct ca_heap *heap, struct ca_told_users *users)
 }
 
 static void
-free_told(struct ca_told_block *block, struct ca_stream *stream)
+free_told(struct ca_told_block *block, struct ca_stream *stream, struct ca_told_users *users)
 {
 	struct ca_told_pool *pool = block->segment->pool;
-	struct ca_told_users users;
 	bool exact = false;
 
-	if (stream)
-		ca_told_users_of(stream, &users);
-	else
-		add_all_users(pool->told->heap, &users);
-	if (stream && users.n == 1 && ca_told_pool_allows(pool, CA_TOLD_INTERNAL) &&
-	    !pool->told->heap->config.reuse_finished)
-		exact = ca_told_arm(&users.user[0]);
+	if (stream && users->n == 1 && users->user[0].stream == stream &&
+	    ca_told_pool_allows(pool, CA_TOLD_INTERNAL) && !pool->told->heap->config.reuse_finished)
+		exact = ca_told_arm(&users->user[0]);
 	ca_told_take_back_told(block);
-	ca_told_place_told(block, &users, exact);
+	ca_told_place_told(block, users, exact);
 }
 
-int
-ca_told_free(struct ca_heap *heap, uint64_t address, struct ca_stream *stream)
+static int
+free_by(struct ca_heap *heap, uint64_t address, struct ca_stream *stream, bool is_known)
 {
 	struct ca_told *told = atomic_load_explicit(&heap->told, memory_order_acquire);
 	struct ca_told_block *block;
+	struct ca_told_users users;
 	int r = 0;
 
 	if (!told || !ca_told_any(heap))
 		return -ENOENT;
 	ca_told_lock(told);
 	block = ca_told_table_find_told(told, address);
-	if (block)
-		free_told(block, stream);
-	else
+	if (block) {
+		if (stream)
+			ca_told_users_of(stream, &users);
+		else
+			add_all_users(heap, &users);
+		users.more |= !is_known;
+		free_told(block, stream, &users);
+	} else {
 		r = ca_told_segment_find_told(told, address) ? -EINVAL : -ENOENT;
+	}
 	ca_told_unlock(told);
 	return r;
+}
+
+int
+ca_told_free(struct ca_heap *heap, uint64_t address, struct ca_stream *stream)
+{
+	return free_by(heap, address, stream, true);
+}
+
+int
+ca_told_free_untracked(struct ca_heap *heap, uint64_t address)
+{
+	return free_by(heap, address, NULL, false);
 }
 
 /* ---- segments */

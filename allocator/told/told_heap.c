@@ -41,6 +41,7 @@ create(struct ca_heap *heap)
 		return NULL;
 	told->heap = heap;
 	told->table_log = CA_TOLD_TABLE_LOG;
+	atomic_init(&told->next_serial, 1);
 	told->table =
 		ca_arena_alloc(&told->arena, sizeof(struct ca_told_block *) << CA_TOLD_TABLE_LOG);
 	if (!told->table)

@@ -69,7 +69,8 @@ settle_shared(struct ca_told_pool *pool)
 		}
 		if (users.more && idle)
 			block->users->more = users.more = false;
-		if (ca_told_remove_finished_told(&users) || (!users.more && users.n < before)) {
+		if (ca_told_remove_finished_told(pool->told, &users) ||
+		    (!users.more && users.n < before)) {
 			settle(block);
 			settled = true;
 		}
@@ -92,6 +93,7 @@ ca_told_settle_told(struct ca_told_pool *pool)
 /* The users that stand at the heads. A list of list, since the lock is left for them. */
 struct poll_list {
 	unsigned n;
+	bool more; /* somebody whom nobody can name */
 	struct ca_user user[CA_STREAMS_MAX];
 };
 
@@ -113,6 +115,7 @@ collect(struct ca_told_pool *pool, struct poll_list *list)
 	unsigned asked = 0, i;
 
 	list->n = 0;
+	list->more = false;
 	CA_LIST_EACH(const struct ca_told_group, group, &pool->all_groups, link)
 		if (!ca_list_empty(&group->blocks))
 			add(list,
@@ -120,6 +123,7 @@ collect(struct ca_told_pool *pool, struct poll_list *list)
 	CA_LIST_EACH(const struct ca_told_block, block, &pool->shared, held) {
 		if (asked++ == SHARED_ASK)
 			break;
+		list->more |= block->users->more;
 		for (i = 0; i < block->users->n; i++)
 			add(list, &block->users->user[i]);
 	}
@@ -135,6 +139,32 @@ poll_user(const struct ca_user *user)
 	return ca_told_poll(user);
 }
 
+static struct ca_space *
+any_space(struct ca_heap *heap)
+{
+	struct ca_space *space;
+
+	CA_HEAP_LOCKED(heap);
+	for (space = heap->spaces; space && space->dead; space = space->next)
+		;
+	return space; /* it is never freed */
+}
+
+/* A mark of all contexts: memory freed before it was recorded has finished when it is done. */
+static bool
+poll_everything(struct ca_told *told)
+{
+	struct ca_space *space = any_space(told->heap);
+	uint64_t done;
+
+	if (!space || !ca_polled_mark_poll(&told->polled, space,
+					   atomic_fetch_add(&told->next_serial, 1), &done))
+		return false;
+	if (done > atomic_load(&told->serial_done))
+		atomic_store(&told->serial_done, done);
+	return true;
+}
+
 bool
 ca_told_poll_told(struct ca_told_pool *pool)
 {
@@ -148,6 +178,7 @@ ca_told_poll_told(struct ca_told_pool *pool)
 		ca_told_unlock(pool->told);
 		for (i = 0; i < list.n; i++)
 			finished = poll_user(&list.user[i]) || finished;
+		finished = (list.more && poll_everything(pool->told)) || finished;
 		ca_told_lock(pool->told);
 		if (finished)
 			settled = ca_told_settle_told(pool) || settled;

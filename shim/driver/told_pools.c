@@ -76,14 +76,28 @@ read_reuse(const struct ca_real *real, struct ca_told_pool *pool, CUmemoryPool h
 	}
 }
 
+/* One that the program set before the pool was seen. The driver's own is 0. */
+static void
+read_threshold(const struct ca_real *real, struct ca_told_pool *pool, CUmemoryPool handle)
+{
+	cuuint64_t bytes = 0;
+
+	if (!CA_INSIDE(real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+						   &bytes)) &&
+	    bytes)
+		ca_told_pools_set_threshold(pool, bytes);
+}
+
 static struct ca_told_pool *
 open_pool(const struct ca_real *real, CUmemoryPool handle, CUdevice device)
 {
 	struct ca_told_pool *pool =
 		ca_told_pool_open(atomic_load(&heap_served), handle, (unsigned)device);
 
-	if (pool)
+	if (pool) {
 		read_reuse(real, pool, handle);
+		read_threshold(real, pool, handle);
+	}
 	return pool;
 }
 

@@ -29,15 +29,33 @@ enum {
 
 static const struct ca_touch nothing;
 
+/* A stream that was not found at once. NULL, and the code: the driver knows no such stream, or no
+ * call is allowed here (inside a host function); NULL and 0: it captures, or is not tracked. */
+static struct ca_stream *
+find_slowly(const struct ca_real *real, enum ca_flavour flavour, CUstream handle, CUresult *ret_rc,
+	    bool *ret_captures)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	*ret_rc = CA_INSIDE(
+		real->cuStreamIsCapturing(ca_submission_handle(flavour, handle), &status));
+	*ret_captures = status != CU_STREAM_CAPTURE_STATUS_NONE;
+	return *ret_rc || *ret_captures ? NULL
+					: ca_submission_begin_slow(flavour, handle, &nothing);
+}
+
 /* The record of the stream, which does not capture. NULL: it is not tracked, or where unseen calls
  * were made nobody knows whether it captures. */
 static struct ca_stream *
-stream_of(enum ca_flavour flavour, CUstream handle)
+stream_of(const struct ca_real *real, enum ca_flavour flavour, CUstream handle)
 {
 	struct ca_submission_slot *slot = ca_submission_hit(flavour, handle);
-	struct ca_stream *stream =
-		slot ? slot->stream : ca_submission_begin_slow(flavour, handle, &nothing);
+	struct ca_stream *stream = slot ? slot->stream : NULL;
+	bool captures;
+	CUresult rc;
 
+	if (!slot)
+		stream = find_slowly(real, flavour, handle, &rc, &captures);
 	return stream && ca_told_sees_all(stream) ? stream : NULL;
 }
 
@@ -222,7 +240,7 @@ ca_told_alloc_async(const struct ca_told_call *call)
 
 	if (ca_inside || !call->dptr || !call->bytes || !ca_hook_active_process())
 		return false;
-	attempt.stream = stream_of(call->flavour, call->stream);
+	attempt.stream = stream_of(call->real, call->flavour, call->stream);
 	if (!attempt.stream)
 		return false;
 	attempt.pool = call->pool ? ca_told_pools_find(call->pool)
@@ -270,25 +288,20 @@ answer(int freed)
 	return CUDA_SUCCESS;
 }
 
-/* A stream that was not found. The driver answers for bad handles; one that captures takes only
- * the addresses of graph allocations; and where none of ours can tell when its work ends, the host
- * waits. */
+/* A stream that captures takes only the addresses of graph allocations. */
 static CUresult
 free_slowly(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum ca_flavour flavour)
 {
-	CUstream named = ca_submission_handle(flavour, handle);
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct ca_heap *heap = ca_process()->heap;
 	struct ca_stream *stream;
-	CUresult rc = CA_INSIDE(real->cuStreamIsCapturing(named, &status));
+	bool captures;
+	CUresult rc;
 
-	if (rc)
-		return rc;
-	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
-		return CUDA_ERROR_INVALID_VALUE;
-	stream = ca_submission_begin_slow(flavour, handle, &nothing);
-	if (!stream && real->cuStreamSynchronize)
-		rc = CA_INSIDE(real->cuStreamSynchronize(named));
-	return rc ? rc : answer(ca_told_free(ca_process()->heap, dptr, stream));
+	stream = find_slowly(real, flavour, handle, &rc, &captures);
+	if (rc || captures)
+		return rc ? rc : CUDA_ERROR_INVALID_VALUE;
+	return answer(stream ? ca_told_free(heap, dptr, stream)
+			     : ca_told_free_untracked(heap, dptr));
 }
 
 bool

@@ -20,6 +20,8 @@ ROADS = ["host_free", "host_free_used", "wrong_frees", "capture", "capture_free_
 DRIVER_ORDER = {"taken_in_legacy": {}, "freed_and_taken_in_legacy": {}, "synchronized_blocking": {},
                 "guarded_unstamped": {"SIMCUDA_MEM": "72M"}, "unseen_legacy": {"SIMCUDA_FUTURE": "1"}, "unseen_capture": {"SIMCUDA_FUTURE": "1"}}
 POOLS = ["attributes", "own_pool", "limited_pool", "trim", "threshold", "pointers", "both_roads", "out_of_memory"]
+#: streams that are not tracked, threads that end, calls that are not allowed
+MISUSE = ["untracked_free", "many_threads", "threads_end", "codes", "early_threshold"]
 #: where the program can tell that memory is reused before it has finished
 EARLY = ["same_stream", "followed", "behind"]
 SETTINGS = ["", ",reuse:finished", ",give_back:oom"]
@@ -62,6 +64,12 @@ def test_the_program_sees_what_it_sees_natively(name, clock):
 def test_order_that_is_the_drivers(name, warm):
     env = {**DRIVER_ORDER[name], **(warm if "guarded" not in name else {})}
     assert case(name, **env).stdout == case(name, None, False, **env).stdout
+
+
+@pytest.mark.parametrize("warm", [{}, {"TOLD_WARM": "1"}], ids=str)
+@pytest.mark.parametrize("name", MISUSE)
+def test_the_edges_are_as_natively(name, warm):
+    assert case(name, **warm).stdout == case(name, None, False, **warm).stdout
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=str)

@@ -2,7 +2,8 @@
 #include "tests/process/told/told.h"
 
 const struct order_case *const order_cases[] = { told_order,  told_roads,        told_pools,
-						 told_random, told_driver_order, NULL };
+						 told_random, told_driver_order, told_misuse,
+						 NULL };
 
 CUcontext
 told_start(void)
