@@ -144,7 +144,7 @@ check_cppcheck() {
 # -------------------------------------------------------------------------------------------------- lanes ---
 lane_plain() {
 	unit gcc build
-	for each in abi process driver fault cli stress bench; do
+	for each in abi process driver stress; do
 		[[ -n $quick && " ${beside[*]} " == *" $each "* ]] || suite gcc "$each"
 	done
 	[ -z "$quick" ] || return 0
@@ -165,6 +165,7 @@ lane_thorough() {
 		for each in "${beside[@]}"; do suite gcc "$each"; done
 		return 0
 	fi
+	for each in fault cli bench; do suite gcc "$each"; done
 	unit asan build-asan env CACHEALLOC_TEST_LEAKS=1 scripts/sanitizer_env.sh address build-asan
 	suite asan process scripts/sanitizer_env.sh address build-asan
 	unit tsan build-tsan scripts/sanitizer_env.sh thread build-tsan
@@ -196,10 +197,8 @@ trap interrupted INT TERM HUP
 
 SECONDS=0
 beside=(stress bench fault cli)
-# Both lanes test the gcc build then.
-if [ -n "$quick" ]; then
-	for each in unit abi process driver "${beside[@]}"; do ! wanted "gcc-$each" || built gcc; done
-fi
+# Both lanes test the gcc build.
+for each in unit abi process driver "${beside[@]}"; do ! wanted "gcc-$each" || built gcc; done
 lane lane_thorough &
 lane lane_plain &
 wait

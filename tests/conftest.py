@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("CACHEALLOC_BUILD", ROOT / "build")).resolve()
 LIBRARY = BUILD / "shim" / "libcachealloc.so"
 SIM = BUILD / "tests" / "sim"
+FROM = pytest.StashKey()  # the number that chose the cases, where not all are run
 REACHED = pytest.StashKey()  # (entry point, code, number of injected failures reached)
 
 
@@ -75,19 +76,41 @@ def in_one_go(attempt, tries=60):
     return result
 
 
-def pytest_collection_modifyitems(config, items):
-    """The short form of the tests (scripts/test.sh --quick): of a file with QUICK_EVERY = n every n-th case, from another one
-    on in each run. The whole form runs all."""
-    if not os.environ.get("CACHEALLOC_TEST_QUICK"):
-        return
-    left, start = [], int(time.time())
+def in_short(items, start):
+    """Of a file with QUICK_EVERY = n every n-th case."""
     for number, item in enumerate(items):
         every = getattr(getattr(item, "module", None), "QUICK_EVERY", 1)
-        if (number + start) % every:
-            left.append(item)
-    config.hook.pytest_deselected(items=left)
-    gone = set(left)
-    items[:] = [item for item in items if item not in gone]
+        if (number + start) % every == 0:
+            yield item
+
+
+def in_half(items, start):
+    """Of a test with many cases every second one: under a sanitizer a process takes two to five times as long, and what
+    it looks for hides in no single value of a parameter."""
+    cases = {}
+    for item in items:
+        cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    for same in cases.values():
+        yield from same if len(same) < MANY_CASES else same[start % 2::2]
+
+
+MANY_CASES = 8
+
+
+def pytest_collection_modifyitems(config, items):
+    """What the short form of the tests (scripts/test.sh --quick) and the one under a sanitizer leave out: from another case
+    on in each run, or from CACHEALLOC_TEST_FROM on. The whole form without a sanitizer, and --long, run all."""
+    start = int(os.environ.get("CACHEALLOC_TEST_FROM", time.time()))
+    if os.environ.get("CACHEALLOC_TEST_QUICK"):
+        chosen = in_short
+    elif os.environ.get("CACHEALLOC_TEST_SANITIZER") and not os.environ.get("CACHEALLOC_TEST_LONG"):
+        chosen = in_half
+    else:
+        return
+    config.stash[FROM] = start
+    kept = set(chosen(items, start))
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def pytest_configure(config):
@@ -112,6 +135,8 @@ def reached(request):
 
 
 def pytest_terminal_summary(terminalreporter, config):
+    if FROM in config.stash:
+        terminalreporter.line(f"a part of the cases: CACHEALLOC_TEST_FROM={config.stash[FROM]} chooses the same")
     results = config.stash[REACHED]
     if results:
         terminalreporter.section("injected failures")
