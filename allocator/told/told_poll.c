@@ -93,7 +93,7 @@ ca_told_settle_told(struct ca_told_pool *pool)
 /* The users that stand at the heads. A list of list, since the lock is left for them. */
 struct poll_list {
 	unsigned n;
-	bool more; /* somebody whom nobody can name */
+	bool more; /* users without a record */
 	struct ca_user user[CA_STREAMS_MAX];
 };
 
