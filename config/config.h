@@ -3,7 +3,7 @@
  * The environment, read once, as one validated struct.
  *
  * Every setting is described once, in config/options.def; parsing, defaults, ranges, the keys in
- * `--help`, the man page and the README's table derive from it (CONTRIBUTING.md tells what does
+ * `--help`, the man page and docs/settings.md derive from it (CONTRIBUTING.md tells what does
  * not). A bad setting is reported through `report` with one line naming variable, key, value and
  * the accepted form, and is then ignored (it keeps its default). Nothing here allocates, prints,
  * exits or changes errno.

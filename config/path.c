@@ -74,9 +74,12 @@ static void
 rank_find(char *ret)
 {
 	/* a launcher inside a job of another one knows better: the innermost first, Slurm's last */
-	static const char *const names[] = { "RANK",      "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
-					     "PMI_RANK",  "MV2_COMM_WORLD_RANK",  "SLURM_PROCID",
-					     "LOCAL_RANK" };
+	static const char *const names[] = {
+		"RANK",           "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
+		"PMI_RANK",       "MV2_COMM_WORLD_RANK",  "PALS_RANKID",
+		"FLUX_TASK_RANK", "JSM_NAMESPACE_RANK",   "SLURM_PROCID",
+		"LOCAL_RANK"
+	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		const char *value = secure_getenv(names[i]);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Output-file patterns: %p pid, %h host, %r rank (torchrun, MPI, Slurm), %e program, %t time
+ * Output-file patterns: %p pid, %h host, %r rank (torchrun, MPI, Slurm, PALS, Flux, JSM), %e program, %t time
  * (seconds since 1970), %n counter (1, 2, ... within the process), %%.
  *
  * The rank is the first of these that holds a number: RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK,
- * PMI_RANK, MV2_COMM_WORLD_RANK, SLURM_PROCID, LOCAL_RANK; "0" where there is none. It is read
- * once, at the first check or expansion of a pattern with %r. Host, program and rank are reduced to
+ * PMI_RANK, MV2_COMM_WORLD_RANK, PALS_RANKID, FLUX_TASK_RANK, JSM_NAMESPACE_RANK, SLURM_PROCID,
+ * LOCAL_RANK; "0" where there is none. It is read once, at the first check or expansion of a pattern with %r. Host, program and rank are reduced to
  * [A-Za-z0-9._-] without a leading dot, so none of them can lead into another folder.
  *
  * Files are never overwritten: an existing file (or link) gets .1, .2 ... before its suffix. Opened

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes what derives from config/options.def: the README's tables, the manual page's lists, options.json.
+"""Writes what derives from config/options.def: docs/settings.md's tables, the manual page's lists, options.json; and
+docs/statistics.md's table, from the descriptions in scripts/schema/stats.schema.json.
 
 usage: gen_options.py [--check | --json]
 
@@ -16,13 +17,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "config" / "options.def"
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "settings.md"
 MANUAL = ROOT / "scripts" / "man" / "cachealloc.7"
 JSON = ROOT / "scripts" / "options.json"
+SCHEMA = ROOT / "scripts" / "schema" / "stats.schema.json"
+STATISTICS = ROOT / "docs" / "statistics.md"
 
 MARKERS = {
-    README: ("<!-- options:begin -->", "<!-- options:end -->"),
+    PAGE: ("<!-- options:begin -->", "<!-- options:end -->"),
     MANUAL: ('.\\" options:begin', '.\\" options:end'),
+    STATISTICS: ("<!-- statistics:begin -->", "<!-- statistics:end -->"),
 }
 COLUMNS = ("name", "place", "type", "default", "min", "max", "unit", "accepted", "status", "doc")
 STATUS = {"BUILT": "built", "LATER": "later", "FOREIGN": "foreign", "OURS": "ours"}
@@ -136,6 +140,18 @@ def roff(text):
     return "\\&" + text if text[:1] in (".", "'") else text
 
 
+def roff_wrapped(lines):
+    """Text lines of at most 80 bytes, for mandoc -Tlint; none begins like a request."""
+    for line in lines:
+        while len(line) > 80 and not line.startswith(".") and " " in line[1:80]:
+            at = line.rindex(" ", 1, 81)
+            while line[at + 1:at + 2] in (".", "'") and " " in line[1:at]:
+                at = line.rindex(" ", 1, at)
+            yield line[:at]
+            line = line[at + 1:]
+        yield line
+
+
 def roff_list(options):
     lines = []
     for o in options:
@@ -160,7 +176,7 @@ def to_roff(options):
     lines += [".PP", "Keys:"] + roff_names(select(options, "key", "later"))
     lines += [".PP", "Keys of PyTorch that do not apply here, treated in the same way:"]
     lines += roff_names(select(options, "key", "foreign"))
-    return "\n".join(lines) + "\n"
+    return "\n".join(roff_wrapped(lines)) + "\n"
 
 
 def replace_between(text, markers, body):
@@ -172,9 +188,16 @@ def replace_between(text, markers, body):
     return pattern.sub(lambda m: m.group(1) + body + m.group(2), text, count=1)
 
 
+def fields_to_markdown():
+    """A row for each figure of a device."""
+    fields = json.loads(SCHEMA.read_text())["properties"]["devices"]["items"]["properties"]
+    return "\n".join(["| field | meaning |", "|---|---|",
+                      *(f"| `{name}` | {field['description']} |" for name, field in fields.items())]) + "\n"
+
+
 def outputs(options):
     """Yields (path, old text or None, new text or None where the markers are missing)."""
-    for path, body in ((README, to_markdown(options)), (MANUAL, to_roff(options))):
+    for path, body in ((PAGE, to_markdown(options)), (MANUAL, to_roff(options)), (STATISTICS, fields_to_markdown())):
         old = path.read_text() if path.exists() else None
         yield path, old, None if old is None else replace_between(old, MARKERS[path], body)
     yield JSON, JSON.read_text() if JSON.exists() else None, to_json(options)

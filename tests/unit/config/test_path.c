@@ -128,9 +128,12 @@ test_counter(void **state)
 static void
 check_rank(const char *const *pairs, const char *expected)
 {
-	static const char *const all[] = { "RANK",      "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
-					   "PMI_RANK",  "MV2_COMM_WORLD_RANK",  "SLURM_PROCID",
-					   "LOCAL_RANK" };
+	static const char *const all[] = {
+		"RANK",           "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
+		"PMI_RANK",       "MV2_COMM_WORLD_RANK",  "PALS_RANKID",
+		"FLUX_TASK_RANK", "JSM_NAMESPACE_RANK",   "SLURM_PROCID",
+		"LOCAL_RANK",
+	};
 	char out[CA_PATH_MAX] = "";
 	int ends[2], status;
 	pid_t child;
@@ -138,7 +141,7 @@ check_rank(const char *const *pairs, const char *expected)
 	assert_int_equal(pipe(ends), 0);
 	child = fork();
 	if (!child) {
-		for (size_t i = 0; i < 7; i++)
+		for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 			unsetenv(all[i]);
 		for (; *pairs; pairs += 2)
 			setenv(pairs[0], pairs[1], 1);
@@ -168,6 +171,9 @@ test_rank(void **state)
 	check_rank((const char *[]){ "SLURM_PROCID", "0", "OMPI_COMM_WORLD_RANK", "5", "RANK", "7",
 				     NULL },
 		   "x7");
+	check_rank((const char *[]){ "SLURM_PROCID", "0", "FLUX_TASK_RANK", "1", NULL }, "x1");
+	check_rank((const char *[]){ "SLURM_PROCID", "0", "PALS_RANKID", "2", NULL }, "x2");
+	check_rank((const char *[]){ "LOCAL_RANK", "0", "JSM_NAMESPACE_RANK", "3", NULL }, "x3");
 	/* no number: not a rank */
 	check_rank((const char *[]){ "RANK", "../../etc", "SLURM_PROCID", "8", NULL }, "x8");
 	check_rank((const char *[]){ "RANK", "", "LOCAL_RANK", "9", NULL }, "x9");
