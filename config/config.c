@@ -310,7 +310,7 @@ take_over_load(struct ca_load *load, ca_getenv_fn *env, void *env_arg)
 
 	if (config->take_over &&
 	    !((load->set | load->below) & ca_load_bit(ca_option_find(true, "async"))))
-		config->async = CA_ASYNC_TAKEN_OVER;
+		config->async = config->take_over & CA_TAKE_TORCH ? CA_ASYNC_POOL : CA_ASYNC_KEEP;
 	if (!(config->take_over & CA_TAKE_TORCH))
 		return;
 	text = env(env_arg, variable);

@@ -34,8 +34,6 @@ enum ca_async {
 	CA_ASYNC_DRIVER, /* stream-ordered memory as natively */
 	CA_ASYNC_KEEP,   /* the devices' default pools keep what is freed */
 	CA_ASYNC_POOL,   /* it is served by a heap of ours */
-	/* under a take-over, unless the user set it */
-	CA_ASYNC_TAKEN_OVER = CA_ASYNC_KEEP,
 };
 
 /* In the order of options.def. */

@@ -142,7 +142,8 @@ static void
 note_device(CUdevice device)
 {
 	ca_dump_note_device(device);
-	if (process.caches && process.config.async == CA_ASYNC_KEEP)
+	if (process.caches && (process.config.async == CA_ASYNC_KEEP ||
+			       (process.config.async == CA_ASYNC_POOL && process.fills)))
 		ca_pools_keep(device);
 	ca_told_pools_note_device(device);
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """CACHEALLOC_TAKEOVER: the variables that a process and its children get, as C, the shell and Python read them."""
 
+import json
 import os
 import sys
 
@@ -165,3 +166,15 @@ def test_a_framework_that_is_taken_over_is_not_taken_for_a_cache():
     done = run([BUILD / "tests" / "process" / "framework" / "framework_app", ENVIRONMENT.parent, "open", "train:1"], check=0,
                LD_LIBRARY_PATH=f"{BUILD / 'tests' / 'sim'}:{ENVIRONMENT.parent}", CACHEALLOC_LOG="info", CACHEALLOC_TAKEOVER="torch")
     assert f"PyTorch's own cache is off ({OLDER})" in done.stderr
+
+
+@pytest.mark.parametrize("env, allocations", [
+    ({"CACHEALLOC_TAKEOVER": "torch"}, 2), ({"CACHEALLOC_TAKEOVER": "torch", "CACHEALLOC_CONF": "async:driver"}, 1000),
+    ({"CACHEALLOC_TAKEOVER": "jax"}, 1000), ({}, 1000)], ids=str)
+def test_what_a_taken_over_pytorch_allocates_is_cached(tmp_path, env, allocations):
+    """A program that allocates and frees in a stream, and synchronises, a thousand times."""
+    stats = tmp_path / "sim.json"
+    run([BUILD / "tests" / "process" / "told" / "told_cases", "pairs"], check=0, SIMCUDA_STATS=stats, **env)
+    calls = json.loads(stats.read_text())["calls"]
+    found = sum(calls.get(name, 0) for name in ("cuMemAllocAsync", "cuMemAllocFromPoolAsync"))
+    assert found == allocations if allocations == 1000 else found <= allocations

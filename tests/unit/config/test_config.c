@@ -170,7 +170,7 @@ test_a_window_of_sizes_that_nothing_is_in_is_refused(void **state)
 }
 
 static void
-test_a_take_over_keeps_pools_unless_the_user_says_otherwise(void **state)
+test_a_take_over_brings_async_with_it_unless_the_user_says_otherwise(void **state)
 {
 	struct ca_config config;
 	struct fake_env env = { 0 };
@@ -180,7 +180,10 @@ test_a_take_over_keeps_pools_unless_the_user_says_otherwise(void **state)
 	fake_set(&env, "CACHEALLOC_TAKEOVER", "tensorflow");
 	assert_int_equal(fake_load(&env, &config), 0);
 	assert_int_equal(config.take_over, CA_TAKE_TENSORFLOW);
-	assert_int_equal(config.async, CA_ASYNC_TAKEN_OVER);
+	assert_int_equal(config.async, CA_ASYNC_KEEP);
+	fake_set(&env, "CACHEALLOC_TAKEOVER", "cudf,torch");
+	assert_int_equal(fake_load(&env, &config), 0);
+	assert_int_equal(config.async, CA_ASYNC_POOL);
 	fake_set(&env, "CACHEALLOC_TAKEOVER", "off");
 	assert_int_equal(fake_load(&env, &config), 0);
 	assert_int_equal(config.take_over, 0);
@@ -274,7 +277,7 @@ main(void)
 		cmocka_unit_test(test_cross_rule),
 		cmocka_unit_test(test_strict_is_read_first),
 		cmocka_unit_test(test_duplicates),
-		cmocka_unit_test(test_a_take_over_keeps_pools_unless_the_user_says_otherwise),
+		cmocka_unit_test(test_a_take_over_brings_async_with_it_unless_the_user_says_otherwise),
 		cmocka_unit_test(test_keys_of_pytorchs_variable),
 	};
 
