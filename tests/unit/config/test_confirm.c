@@ -42,7 +42,7 @@ test_every_setting(void **state)
 		"CACHEALLOC_CONF=reuse:finished",
 		"CACHEALLOC_CONF=free_sync:host",
 		"CACHEALLOC_CONF=under_framework:cache",
-		"CACHEALLOC_CONF=async:keep",
+		"CACHEALLOC_CONF=async:pool",
 		"CACHEALLOC_CONF=min_size:64K",
 		"CACHEALLOC_CONF=max_size:1048577",
 		"CACHEALLOC_CONF=roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
