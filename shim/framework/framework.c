@@ -37,6 +37,8 @@ publish(uint64_t lookups, uint64_t reasons)
 		;
 }
 
+static _Atomic bool serves_all;
+
 static uint64_t
 query_libraries(struct ca_process *process, uint64_t lookups)
 {
@@ -46,7 +48,7 @@ query_libraries(struct ca_process *process, uint64_t lookups)
 
 	if (!known || (known & COUNTED) != generation) {
 		reasons = 0;
-		if (config->under_framework != CA_UNDER_CACHE)
+		if (config->under_framework != CA_UNDER_CACHE && !atomic_load(&serves_all))
 			reasons = ca_framework_read(config);
 		if (reasons)
 			ca_heap_share(process->heap);
@@ -81,6 +83,16 @@ ca_framework_passes(struct ca_process *process, uint64_t bytes)
 	CA_KEEP_ERRNO;
 
 	return process->caches && passes(process, bytes);
+}
+
+void
+ca_framework_serves_all(void)
+{
+	if (atomic_load_explicit(&serves_all, memory_order_relaxed) ||
+	    atomic_exchange(&serves_all, true))
+		return;
+	atomic_store(&read_at, 0);
+	ca_framework_look_again();
 }
 
 void

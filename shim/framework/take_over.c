@@ -245,8 +245,8 @@ visit(const struct ca_object *object, void *arg)
 }
 
 /* The loader lists itself behind libc, and before all that is opened later on. */
-static bool
-is_late(void)
+bool
+ca_take_over_is_late(void)
 {
 	struct order order = { .loader = getauxval(AT_BASE) };
 
@@ -264,7 +264,7 @@ take_over(void)
 	unsigned n = 0;
 	CA_KEEP_ERRNO;
 
-	if (!text || !*text || is_late())
+	if (!text || !*text || ca_take_over_is_late())
 		return;
 	ca_config_load(&config, get_environment, NULL, NULL, NULL, NULL);
 	if (config.disable != CA_DISABLE_OFF)

@@ -33,6 +33,9 @@ enum {
 	CA_TAKE_OVER_CHANGES_MAX = 2,
 };
 
+/* The library was opened when the process ran already: it is not in front of the driver. */
+bool ca_take_over_is_late(void);
+
 /* Decides what becomes of the framework at `place` of that enum. Returns the number of changes,
  * whose texts are those of `env`. Pure but for `env`. */
 unsigned ca_take_over_decide(unsigned place, ca_getenv_fn *env, void *env_arg,

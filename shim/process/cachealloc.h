@@ -33,6 +33,20 @@ size_t cachealloc_site_conf(char *text, size_t size);
  */
 uint64_t cachealloc_trim(uint64_t keep_bytes);
 /*
+ * For torch.cuda.memory.CUDAPluggableAllocator (docs/pytorch-pluggable.md); PyTorch 2.0 or newer.
+ * `stream` is a cudaStream_t of `device`, whose primary context is used; NULL: its default stream.
+ *
+ * malloc: `bytes` bytes for use in `stream` from now on. NULL where `bytes` is 0. When memory runs
+ * out std::bad_alloc is thrown where the process has a C++ library, since PyTorch looks at no
+ * result; NULL elsewhere. free: NULL is allowed, and so is memory that other streams still work
+ * with, if they were recorded, or the library is preloaded. record_stream: `stream` works with the
+ * memory, too. empty_cache: what is unused goes back to the driver.
+ */
+void *cachealloc_torch_malloc(size_t bytes, int device, void *stream);
+void cachealloc_torch_free(void *memory, size_t bytes, int device, void *stream);
+void cachealloc_torch_record_stream(void *memory, void *stream);
+void cachealloc_torch_empty_cache(void);
+/*
  * The statistics as JSON (format "stats"), terminated and cut at `size` bytes. Returns the length
  * of the whole text without its terminator, so a result >= size means it was cut; 0 when nothing is
  * served here.

@@ -14,7 +14,7 @@ TLS_MAX = 640
 # libc's own parts on x86-64 and aarch64; before glibc 2.34 libdl and libpthread were files of their own
 LIBC = re.compile(r"^(libc\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux[\w-]*\.so\.\d)$")
 OURS = {"dlsym", "dlvsym", "cachealloc_check_settings", "cachealloc_site_conf", "cachealloc_trim", "cachealloc_stats_json",
-        "cachealloc_version"}
+        "cachealloc_version", *(f"cachealloc_torch_{name}" for name in ("malloc", "free", "record_stream", "empty_cache"))}
 SANITIZERS = re.compile(r"NEEDED.*lib(asan|ubsan|tsan)")
 
 

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Under the preload the calls go through our own entry points, so that memory is served by the
+ * heap of cuMemAlloc: every submission is seen, the stream of the free counts as a user besides,
+ * and a recorded stream tells nothing new. PyTorch's own cache is out of use then, although its
+ * library is there.
+ *
+ * Opened by dlopen alone the library sees no submission and no event, so that it cannot keep
+ * anything itself. The driver's pool does, in the order of the streams that are named: a free waits
+ * on the device for the streams that were recorded, and the pool's threshold is raised. Memory that
+ * was allocated while its stream captured comes from cuMemAlloc and never goes back: a graph may
+ * use it at any time.
+ */
+#include "shim/framework/torch_api.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "config/log.h"
+#include "shim/bind/hooks.h"
+#include "shim/bind/libcuda.h"
+#include "shim/bind/loader.h"
+#include "shim/bind/scope.h"
+#include "shim/driver/pools.h"
+#include "shim/framework/framework.h"
+#include "shim/framework/take_over.h"
+#include "shim/process/cachealloc.h"
+#include "shim/process/lifecycle.h"
+#include "shim/state/handle_table.h"
+#include "shim/state/record_arena.h"
+#include "shim/track/captures.h"
+
+enum { DEVICES_MAX = 64, TOLD_MAX = 16 };
+
+/* A stream that works with a block besides the one that frees it. */
+struct recorded {
+	struct recorded *next;
+	CUstream stream;
+};
+
+/* What is known of a block, by its address; dlopen only. */
+struct block {
+	struct recorded *recorded; /* under the lock */
+	CUdeviceptr address;
+	CUstream freed_in;  /* where the free waits for the end of a capture */
+	struct block *next; /* in `waiting` or `unused`; under the lock */
+	bool captured;      /* allocated in a capture: never freed */
+};
+
+static struct ca_handles blocks;
+static struct block *waiting, *unused_blocks;
+static struct recorded *unused_recorded;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool kept[DEVICES_MAX]; /* the pool's threshold is raised */
+static _Atomic unsigned told;          /* failures that a line told of */
+
+static bool
+is_preloaded(void)
+{
+	static _Atomic int known; /* 1: yes, 2: no */
+	int is = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (!is) {
+		is = ca_take_over_is_late() ? 2 : 1;
+		atomic_store(&known, is);
+	}
+	return is == 1;
+}
+
+/* ---- the device that is named, for a default stream is the current context's */
+
+static bool
+enter_device(const struct ca_real *real, int device)
+{
+	CUcontext context;
+	CUdevice current;
+
+	if (!CA_INSIDE(real->cuCtxGetDevice(&current)) && current == device)
+		return false;
+	if (cuDevicePrimaryCtxRetain(&context, device))
+		return false;
+	(void)CA_INSIDE(real->cuCtxPushCurrent_v2(context));
+	return true;
+}
+
+static void
+leave_device(const struct ca_real *real, int device, bool entered)
+{
+	CUcontext context;
+
+	if (!entered)
+		return;
+	(void)CA_INSIDE(real->cuCtxPopCurrent_v2(&context));
+	(void)cuDevicePrimaryCtxRelease_v2(device);
+}
+
+/* ---- failure */
+
+/* PyTorch looks at no result, and goes on with NULL as with memory. */
+static void *
+fail(size_t bytes, int device, CUresult rc)
+{
+	void (*raise)(void) = NULL;
+	ca_dlsym_fn *find = ca_loader_dlsym();
+
+	if (atomic_fetch_add(&told, 1) < TOLD_MAX)
+		ca_warn("cachealloc_torch_malloc: %zu bytes on device %d: CUDA error %d", bytes,
+			device, (int)rc);
+	if (find)
+		raise = (void (*)(void))(uintptr_t)find(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
+	if (raise)
+		raise();
+	return NULL;
+}
+
+/* ---- by dlopen alone */
+
+static bool
+captures(const struct ca_real *real, CUstream stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	return real->cuStreamIsCapturing &&
+	       (CA_INSIDE(real->cuStreamIsCapturing(stream, &status)) ||
+		status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+static struct block *
+block_new(CUdeviceptr address, bool captured)
+{
+	struct block *block;
+	uint64_t old;
+
+	CA_HOLD_LOCK(&lock);
+	block = unused_blocks;
+	if (block)
+		unused_blocks = block->next;
+	else
+		block = ca_slab_take(sizeof(*block));
+	if (!block)
+		return NULL;
+	*block = (struct block){ .address = address, .captured = captured };
+	if (ca_handles_put(&blocks, (void *)(uintptr_t)address, (uintptr_t)block, &old)) {
+		block->next = unused_blocks;
+		unused_blocks = block;
+		return NULL;
+	}
+	return block;
+}
+
+static struct block *
+block_of(const void *memory)
+{
+	return (struct block *)(uintptr_t)ca_handles_get(&blocks, memory);
+}
+
+static CUresult
+take_in_capture(const struct ca_real *real, CUdeviceptr *ret_address, size_t bytes)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUresult rc;
+
+	(void)CA_INSIDE(real->cuThreadExchangeStreamCaptureMode(&mode));
+	rc = CA_INSIDE(real->cuMemAlloc_v2(ret_address, bytes));
+	(void)CA_INSIDE(real->cuThreadExchangeStreamCaptureMode(&mode));
+	return rc;
+}
+
+/* `stream` comes after what the recorded one was given so far. */
+static void
+order_behind(const struct ca_real *real, CUstream recorded, CUstream stream)
+{
+	CUevent event;
+
+	if (CA_INSIDE(real->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
+		return;
+	if (!CA_INSIDE(real->cuEventRecord(event, recorded)))
+		(void)CA_INSIDE(real->cuStreamWaitEvent(stream, event, 0));
+	(void)CA_INSIDE(real->cuEventDestroy_v2(event));
+}
+
+static void
+give_back(const struct ca_real *real, struct block *block, CUstream stream)
+{
+	struct recorded *one, *last = NULL;
+
+	for (one = block->recorded; one; one = one->next) {
+		if (one->stream != stream)
+			order_behind(real, one->stream, stream);
+		last = one;
+	}
+	(void)CA_INSIDE(real->cuMemFreeAsync(block->address, stream));
+	CA_HOLD_LOCK(&lock);
+	if (last) {
+		last->next = unused_recorded;
+		unused_recorded = block->recorded;
+	}
+	block->next = unused_blocks;
+	unused_blocks = block;
+}
+
+/* Frees in streams that captured then, and do no more. */
+static void
+free_waiting(const struct ca_real *real)
+{
+	struct block *all, *block;
+
+	if (!__atomic_load_n(&waiting, __ATOMIC_RELAXED))
+		return;
+	pthread_mutex_lock(&lock);
+	all = waiting;
+	waiting = NULL;
+	pthread_mutex_unlock(&lock);
+	while ((block = all)) {
+		all = block->next;
+		if (!captures(real, block->freed_in)) {
+			give_back(real, block, block->freed_in);
+			continue;
+		}
+		CA_HOLD_LOCK(&lock);
+		block->next = waiting;
+		waiting = block;
+	}
+}
+
+static CUresult
+take_alone(const struct ca_real *real, CUdeviceptr *ret_address, size_t bytes, int device,
+	   CUstream stream)
+{
+	bool captured = captures(real, stream);
+	CUresult rc;
+
+	if (device >= 0 && device < DEVICES_MAX && !atomic_exchange(&kept[device], true))
+		ca_pools_keep(device);
+	free_waiting(real);
+	rc = captured ? take_in_capture(real, ret_address, bytes)
+		      : CA_INSIDE(real->cuMemAllocAsync(ret_address, bytes, stream));
+	if (rc || block_new(*ret_address, captured))
+		return rc;
+	if (!captured)
+		(void)CA_INSIDE(real->cuMemFreeAsync(*ret_address, stream));
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void
+free_alone(const struct ca_real *real, void *memory, CUstream stream)
+{
+	struct block *block = block_of(memory);
+
+	if (!block || block->captured)
+		return;
+	(void)ca_handles_remove(&blocks, memory);
+	if (!captures(real, stream)) {
+		give_back(real, block, stream);
+	} else {
+		CA_HOLD_LOCK(&lock);
+		block->freed_in = stream;
+		block->next = waiting;
+		waiting = block;
+	}
+}
+
+static void
+record_alone(const void *memory, CUstream stream)
+{
+	struct block *block = block_of(memory);
+	struct recorded *one;
+
+	if (!block)
+		return;
+	CA_HOLD_LOCK(&lock);
+	for (one = block->recorded; one; one = one->next)
+		if (one->stream == stream)
+			return;
+	one = unused_recorded;
+	if (one)
+		unused_recorded = one->next;
+	else
+		one = ca_slab_take(sizeof(*one));
+	if (one)
+		*one = (struct recorded){ block->recorded, stream };
+	else /* nobody can say when it is free of work any more */
+		block->captured = true;
+	if (one)
+		block->recorded = one;
+}
+
+static void
+empty_alone(const struct ca_real *real)
+{
+	CUmemoryPool pool;
+
+	free_waiting(real);
+	for (int i = 0; i < DEVICES_MAX; i++)
+		if (atomic_load(&kept[i]) && !CA_INSIDE(real->cuDeviceGetDefaultMemPool(&pool, i)))
+			(void)CA_INSIDE(real->cuMemPoolTrimTo(pool, 0));
+}
+
+/* ---- under the preload */
+
+/* As PyTorch's own allocator asks for memory while a stream captures. */
+static CUresult
+take_here(CUdeviceptr *ret_address, size_t bytes)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool relaxes = ca_capture_active() && !cuThreadExchangeStreamCaptureMode(&mode);
+	CUresult rc;
+
+	ca_framework_serves_all();
+	rc = cuMemAlloc_v2(ret_address, bytes);
+	if (relaxes)
+		(void)cuThreadExchangeStreamCaptureMode(&mode);
+	return rc;
+}
+
+/* A stream that captures takes no memory of ours: all streams count as users then. */
+static void
+free_here(CUdeviceptr address, CUstream stream)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool relaxes;
+
+	if (!cuMemFreeAsync(address, stream))
+		return;
+	relaxes = ca_capture_active() && !cuThreadExchangeStreamCaptureMode(&mode);
+	(void)cuMemFree_v2(address);
+	if (relaxes)
+		(void)cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* ---- what PyTorch calls */
+
+/* The real driver that has all that is needed; NULL: there is none. */
+static const struct ca_real *
+driver(void)
+{
+	const struct ca_real *real = ca_real();
+
+	return real && real->cuCtxGetDevice && real->cuMemAllocAsync && real->cuMemFreeAsync &&
+			       real->cuEventRecord && real->cuStreamWaitEvent &&
+			       real->cuThreadExchangeStreamCaptureMode &&
+			       real->cuDeviceGetDefaultMemPool && real->cuMemPoolTrimTo
+		       ? real
+		       : NULL;
+}
+
+CA_EXPORT void *
+cachealloc_torch_malloc(size_t bytes, int device, void *stream)
+{
+	const struct ca_real *real = driver();
+	CUdeviceptr address = 0;
+	int saved = errno;
+	CUresult rc;
+	bool entered;
+
+	if (!bytes)
+		return NULL;
+	if (!real)
+		return fail(bytes, device, CUDA_ERROR_NOT_SUPPORTED);
+	entered = enter_device(real, device);
+	rc = is_preloaded() ? take_here(&address, bytes)
+			    : take_alone(real, &address, bytes, device, stream);
+	leave_device(real, device, entered);
+	errno = saved;
+	return rc ? fail(bytes, device, rc) : (void *)(uintptr_t)address;
+}
+
+CA_EXPORT void
+cachealloc_torch_free(void *memory, size_t bytes, int device, void *stream)
+{
+	const struct ca_real *real = memory ? driver() : NULL;
+	CA_KEEP_ERRNO;
+	bool entered;
+
+	if (!real)
+		return;
+	entered = enter_device(real, device);
+	if (is_preloaded())
+		free_here((CUdeviceptr)(uintptr_t)memory, stream);
+	else
+		free_alone(real, memory, stream);
+	leave_device(real, device, entered);
+}
+
+CA_EXPORT void
+cachealloc_torch_record_stream(void *memory, void *stream)
+{
+	CA_KEEP_ERRNO;
+
+	if (!is_preloaded())
+		record_alone(memory, stream);
+}
+
+CA_EXPORT void
+cachealloc_torch_empty_cache(void)
+{
+	const struct ca_real *real = driver();
+	CA_KEEP_ERRNO;
+
+	if (is_preloaded())
+		(void)cachealloc_trim(0);
+	else if (real)
+		empty_alone(real);
+}
+
+void
+ca_torch_after_fork_child(void)
+{
+	ca_handles_after_fork_child(&blocks);
+	waiting = unused_blocks = NULL;
+	unused_recorded = NULL;
+	pthread_mutex_init(&lock, NULL);
+	for (unsigned i = 0; i < DEVICES_MAX; i++)
+		atomic_store(&kept[i], false);
+}

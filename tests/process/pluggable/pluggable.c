@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What PyTorch's CUDAPluggableAllocator does with cachealloc_torch_*: `pluggable CASE`. The
+ * functions are those of the preloaded library, or of the one that PLUGGABLE_LIBRARY names, which
+ * is opened as PyTorch opens it; PLUGGABLE_CXX opens a C++ library first.
+ */
+#include <dlfcn.h>
+
+#include "tests/process/order/order.h"
+
+static void *(*take)(size_t bytes, int device, void *stream);
+static void (*give)(void *memory, size_t bytes, int device, void *stream);
+static void (*record)(void *memory, void *stream);
+static void (*empty)(void);
+static CUstream s, r;
+
+enum { ROUNDS = 6 };
+
+static void *
+function(void *library, const char *name)
+{
+	void *found = dlsym(library, name);
+
+	EXPECT(found);
+	return found;
+}
+
+static void
+begin(void)
+{
+	const char *path = getenv("PLUGGABLE_LIBRARY"), *cxx = getenv("PLUGGABLE_CXX");
+	void *library = RTLD_DEFAULT;
+
+	if (cxx)
+		EXPECT(dlopen(cxx, RTLD_NOW | RTLD_GLOBAL));
+	order_start();
+	if (path)
+		EXPECT((library = dlopen(path, RTLD_LAZY)));
+	*(void **)&take = function(library, "cachealloc_torch_malloc");
+	*(void **)&give = function(library, "cachealloc_torch_free");
+	*(void **)&record = function(library, "cachealloc_torch_record_stream");
+	*(void **)&empty = function(library, "cachealloc_torch_empty_cache");
+	s = order_stream(NONBLOCKING);
+	r = order_stream(NONBLOCKING);
+}
+
+static CUdeviceptr
+tensor(size_t bytes, CUstream stream)
+{
+	void *memory = take(bytes, 0, stream);
+
+	EXPECT(memory);
+	return (CUdeviceptr)(uintptr_t)memory;
+}
+
+static void
+drop(CUdeviceptr memory, size_t bytes, CUstream stream)
+{
+	give((void *)(uintptr_t)memory, bytes, 0, stream);
+}
+
+/* A step after the other in one stream, with tensors of two sizes. */
+static void
+steps(void)
+{
+	begin();
+	for (uint32_t i = 0; i < 100; i++) {
+		CUdeviceptr a = tensor(PART, s), b = tensor(4 * WORDS, s);
+
+		order_fill(a, i, 20, s);
+		order_copy(b, a, 20, s);
+		drop(a, PART, s);
+		order_check(b, i, s);
+		drop(b, 4 * WORDS, s);
+		if (i % 10 == 9)
+			OK(cuStreamSynchronize(s));
+	}
+	order_end();
+}
+
+/* A side stream works with a tensor for long; it was recorded. */
+static void
+recorded(void)
+{
+	begin();
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		CUdeviceptr a = tensor(BIG, s), b;
+		CUevent event = order_event();
+
+		order_fill(a, i, 10, s);
+		OK(cuEventRecord(event, s));
+		OK(cuStreamWaitEvent(r, event, 0));
+		order_fill(a, i + 1, LONG, r);
+		order_check(a, i + 1, r);
+		record((void *)(uintptr_t)a, r);
+		record((void *)(uintptr_t)a, r);
+		drop(a, BIG, s);
+		b = tensor(BIG, s);
+		order_use(b, 77, s);
+		drop(b, BIG, s);
+	}
+	order_end();
+}
+
+/* Freed in one stream, taken in another that is not ordered behind it. */
+static void
+crossed(void)
+{
+	begin();
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		CUdeviceptr a = tensor(BIG, s), b;
+
+		order_use(a, i, s);
+		order_fill(a, i, LONG, s);
+		drop(a, BIG, s);
+		b = tensor(BIG, r);
+		order_use(b, i + 50, r);
+		drop(b, BIG, r);
+	}
+	empty();
+	order_end();
+}
+
+/* Tensors of a captured step are the graph's for ever, also when they are freed. */
+static void
+captured(void)
+{
+	CUdeviceptr a, b, kept;
+	CUgraphExec exec;
+	CUgraph graph;
+
+	begin();
+	kept = tensor(4 * WORDS, s);
+	OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	a = tensor(BIG, s);
+	order_fill(a, 5, 10, s);
+	order_copy(kept, a, 10, s);
+	drop(a, BIG, s);
+	OK(cuStreamEndCapture(s, &graph));
+	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		OK(cuGraphLaunch(exec, s));
+		b = tensor(BIG, r);
+		order_use(b, i + 9, r);
+		order_check(kept, 5, s);
+		drop(b, BIG, r);
+	}
+	OK(cuStreamSynchronize(s));
+	drop(kept, 4 * WORDS, s);
+	order_end();
+}
+
+/* Another device than the current one, and its default stream. */
+static void
+devices(void)
+{
+	CUcontext first, second;
+	CUdeviceptr a;
+
+	begin();
+	OK(cuCtxGetCurrent(&first));
+	OK(cuDevicePrimaryCtxRetain(&second, 1));
+	for (int i = 0; i < ROUNDS; i++) {
+		a = (CUdeviceptr)(uintptr_t)take(BIG, 1, NULL);
+		EXPECT(a);
+		OK(cuCtxSetCurrent(second));
+		OK(cuMemsetD8Async(a, 1, 4096, NULL));
+		OK(cuCtxSetCurrent(first));
+		give((void *)(uintptr_t)a, BIG, 1, NULL);
+	}
+	OK(cuCtxGetCurrent(&second));
+	EXPECT(second == first);
+	order_end();
+}
+
+static void
+out_of_memory(void)
+{
+	CUdeviceptr a;
+
+	begin();
+	EXPECT(!take(0, 0, s));
+	give(NULL, 0, 0, s);
+	printf("%p\n", take((size_t)1 << 40, 0, s));
+	a = tensor(PART, s);
+	order_use(a, 3, s);
+	drop(a, PART, s);
+	order_end();
+}
+
+static void
+work(int number)
+{
+	for (uint32_t i = 0; i < 200; i++) {
+		size_t bytes = (size_t)4 * WORDS << (i + (uint32_t)number) % 8;
+		CUstream stream = number % 2 ? s : r;
+		CUdeviceptr a = tensor(bytes, stream);
+
+		order_fill(a, i, 0, stream);
+		order_check(a, i, stream);
+		drop(a, bytes, stream);
+		if (i % 50 == 49)
+			empty();
+	}
+}
+
+static void
+threads(void)
+{
+	begin();
+	order_threads(8, work);
+	order_end();
+}
+
+static const struct order_case cases[] = {
+	{ "steps", steps },     { "recorded", recorded },
+	{ "crossed", crossed }, { "captured", captured },
+	{ "devices", devices }, { "out_of_memory", out_of_memory },
+	{ "threads", threads }, { 0 },
+};
+const struct order_case *const order_cases[] = { cases, NULL };
