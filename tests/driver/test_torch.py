@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, run
+from conftest import LIBRARY, ROOT, SIM, run
 from probing import asked_for, drivers, without_devices
 
 PYTHON = ROOT / "build-torch" / "bin" / "python"
@@ -89,3 +89,14 @@ def test_recognised(tmp_path):
 def test_told_beforehand():
     done = run([ROOT / "scripts" / "cachealloc", "doctor", PYTHON], preload=False, timeout=120)
     assert "PyTorch" in done.stdout, done.stdout
+
+
+def test_the_lines_of_the_page_work_up_to_the_first_tensor(tmp_path):
+    """docs/pytorch-pluggable.md, with PyTorch's own classes. Without a device no tensor can be made."""
+    page = (ROOT / "docs" / "pytorch-pluggable.md").read_text()
+    lines = page.split("```python\n")[1].split("```")[0].replace("/opt/cachealloc/lib/libcachealloc.so", str(LIBRARY))
+    program = tmp_path / "lines.py"
+    program.write_text(lines + "print('taken', type(torch._C._cuda_getAllocator()).__name__)\n")
+    for preload in (True, False):
+        done = run([*without_devices(), PYTHON, program], preload=preload, check=0, timeout=300, LD_LIBRARY_PATH=SIM)
+        assert done.stdout.startswith("taken"), done
