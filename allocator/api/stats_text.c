@@ -248,6 +248,23 @@ table_pinned(struct out *out, const struct ca_stats *stats)
 }
 
 static void
+table_async(struct out *out, const struct ca_stats *stats)
+{
+	char live[CA_TEXT_SIZE_MAX], peak[CA_TEXT_SIZE_MAX], reserved[CA_TEXT_SIZE_MAX];
+
+	if (!stats->async_alloc_calls)
+		return;
+	ca_text_bytes(live, stats->async_bytes.current);
+	ca_text_bytes(peak, stats->async_bytes.peak);
+	ca_text_bytes(reserved, stats->async_reserved_bytes.peak);
+	putf(out, "async   %llu alloc, %llu free; ", (unsigned long long)stats->async_alloc_calls,
+	     (unsigned long long)stats->async_free_calls);
+	put_percent(out, stats->async_cache_hits, stats->async_alloc_calls);
+	putf(out, " served from cache; %s live (peak %s), at most %s reserved\n", live, peak,
+	     reserved);
+}
+
+static void
 table_passed(struct out *out, const struct ca_stats *stats, const struct ca_emit_process *process)
 {
 	if (stats->passed_alloc_calls) {
@@ -298,6 +315,7 @@ table_device(struct out *out, const struct ca_emit_device *device,
 	put_duration(out, stats->driver_ns);
 	put(out, " inside\n");
 	table_pinned(out, stats);
+	table_async(out, stats);
 	table_passed(out, stats, process);
 	table_finished(out, stats, process);
 }

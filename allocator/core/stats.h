@@ -40,7 +40,10 @@
 	X(taken_exposed)      /* hits: unfinished memory of another stream */                      \
 	X(exposed_several)    /* of the last two: several streams' */                              \
 	X(pinned_alloc_calls) /* page-locked memory given out by pinned:cache */                   \
-	X(pinned_cache_hits)  /* of these: memory that had been freed */
+	X(pinned_cache_hits)  /* of these: memory that had been freed */                           \
+	X(async_alloc_calls)  /* stream-ordered memory given out by async:pool */                  \
+	X(async_free_calls)   /* frees of it, by either road */                                    \
+	X(async_cache_hits)   /* allocations of it without taking a segment */
 
 /* X(name): gauges, each with current, peak and total (sum of all increases) */
 #define CA_STATS_GAUGES(X)                                                                         \
@@ -50,7 +53,9 @@
 	X(reserved_bytes)      /* held from the driver; exact */                                   \
 	X(cached_bytes)        /* free to reuse now */                                             \
 	X(pinned_bytes)        /* page-locked, live, as the driver gave it; with pinned:cache */   \
-	X(pinned_cached_bytes) /* page-locked, freed and kept */
+	X(pinned_cached_bytes) /* page-locked, freed and kept */                                   \
+	X(async_bytes)         /* stream-ordered, live, in steps of 512; with async:pool */        \
+	X(async_reserved_bytes) /* segments of it held from the driver's pools */
 
 /* X(name): plain figures read at the moment of asking */
 #define CA_STATS_FIGURES(X)                                                                        \

@@ -56,8 +56,15 @@ struct ca_told_group {
 
 enum { CA_TOLD_GROUPS_LOG = 6, CA_TOLD_TABLE_LOG = 10, CA_TOLD_GIVEN = 16 };
 
+/* The pools of one device together. */
+struct ca_told_figures {
+	uint64_t allocs, frees, segments_taken_for; /* calls; allocations that took a segment */
+	struct ca_gauge used, reserved;             /* bytes */
+};
+
 struct ca_told_pool {
 	struct ca_told_pool *next; /* told->pools; never unlinked */
+	struct ca_told_figures *figures;
 	struct ca_told *told;
 	void *handle; /* NULL: closed */
 	unsigned ordinal;

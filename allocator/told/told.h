@@ -138,6 +138,8 @@ struct ca_told_stats {
 	uint64_t idle_bytes;    /* of segments in which nothing is live */
 };
 void ca_told_pool_stats(struct ca_told_pool *pool, struct ca_told_stats *ret_stats);
+/* Fills in the async_ fields of a device. */
+void ca_told_device_stats(struct ca_heap *heap, unsigned ordinal, struct ca_stats *stats);
 /* The driver's pool has `bytes` in use: what is more than the segments it serves by itself. */
 void ca_told_pool_note_driver(struct ca_told_pool *pool, uint64_t bytes);
 /* It serves some of some pool, as far as is known. Needs no lock. */

@@ -202,6 +202,7 @@ ca_told_grow(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t addre
 	if (block) {
 		ca_told_cut_told(block, request.bytes, &users, false);
 		ca_told_hand_out_told(block, size);
+		pool->figures->segments_taken_for++;
 		*ret_address = block->address;
 	}
 	ca_told_unlock(pool->told);

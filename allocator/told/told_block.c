@@ -74,6 +74,8 @@ ca_told_hand_out_told(struct ca_told_block *block, uint64_t size)
 	*slot = block;
 	told->n_live++;
 	block->segment->live++;
+	pool->figures->allocs++;
+	ca_gauge_add(&pool->figures->used, ca_round_up(size, CA_GRAIN));
 	pool->used_bytes += ca_round_up(size, CA_GRAIN);
 	if (pool->used_bytes + pool->foreign_bytes > pool->used_high)
 		pool->used_high = pool->used_bytes + pool->foreign_bytes;
@@ -93,6 +95,8 @@ ca_told_take_back_told(struct ca_told_block *block)
 	pool->told->n_live--;
 	block->segment->live--;
 	pool->used_bytes -= ca_round_up(block->requested, CA_GRAIN);
+	pool->figures->frees++;
+	ca_gauge_sub(&pool->figures->used, ca_round_up(block->requested, CA_GRAIN));
 }
 
 /* ---- segments */
@@ -132,6 +136,7 @@ ca_told_segment_enter_told(struct ca_told_pool *pool, uint64_t address, uint64_t
 	ca_tree_insert(&told->segment_tree, &segment->by_address, address, 0);
 	ca_list_insert(&pool->segments, &segment->link);
 	pool->segment_bytes += bytes;
+	ca_gauge_add(&pool->figures->reserved, bytes);
 	atomic_fetch_add(&told->n_segments, 1);
 	return block;
 }
@@ -147,6 +152,7 @@ ca_told_segment_leave_told(struct ca_told_segment *segment)
 	ca_tree_remove(&told->segment_tree, &segment->by_address);
 	ca_list_remove(&segment->link);
 	pool->segment_bytes -= segment->bytes;
+	ca_gauge_sub(&pool->figures->reserved, segment->bytes);
 	atomic_fetch_sub(&told->n_segments, 1);
 	if (!pool->handle)
 		atomic_fetch_sub(&told->n_closed, 1);

@@ -80,6 +80,17 @@ find_told(const struct ca_told *told, const void *handle)
 	return NULL;
 }
 
+/* The device's; NULL: no memory. */
+static struct ca_told_figures *
+figures_told(struct ca_told *told, unsigned ordinal)
+{
+	struct ca_told_pool *pool = told->pools;
+
+	while (pool && pool->ordinal != ordinal)
+		pool = pool->next;
+	return pool ? pool->figures : ca_arena_alloc(&told->arena, sizeof(*pool->figures));
+}
+
 static struct ca_told_pool *
 make_told(struct ca_told *told, void *handle, unsigned ordinal)
 {
@@ -87,6 +98,9 @@ make_told(struct ca_told *told, void *handle, unsigned ordinal)
 	unsigned i;
 
 	if (!pool)
+		return NULL;
+	pool->figures = figures_told(told, ordinal);
+	if (!pool->figures)
 		return NULL;
 	pool->told = told;
 	pool->handle = handle;
@@ -325,6 +339,28 @@ ca_told_pool_stats(struct ca_told_pool *pool, struct ca_told_stats *ret_stats)
 	CA_LIST_EACH(const struct ca_told_segment, segment, &pool->segments, link)
 		ret_stats->idle_bytes += segment->live ? 0 : segment->bytes;
 	ca_told_unlock(pool->told);
+}
+
+void
+ca_told_device_stats(struct ca_heap *heap, unsigned ordinal, struct ca_stats *stats)
+{
+	struct ca_told *told = told_of(heap);
+	struct ca_told_pool *pool;
+
+	if (!told)
+		return;
+	ca_told_lock(told);
+	for (pool = told->pools; pool; pool = pool->next)
+		if (pool->ordinal == ordinal)
+			break;
+	if (pool) {
+		stats->async_alloc_calls = pool->figures->allocs;
+		stats->async_free_calls = pool->figures->frees;
+		stats->async_cache_hits = pool->figures->allocs - pool->figures->segments_taken_for;
+		stats->async_bytes = pool->figures->used;
+		stats->async_reserved_bytes = pool->figures->reserved;
+	}
+	ca_told_unlock(told);
 }
 
 void

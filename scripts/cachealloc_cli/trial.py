@@ -88,8 +88,8 @@ class Trial:
         """How many allocations, as far as was seen."""
         if self.disabled:
             return 0
-        return sum(max(one.count("alloc_calls") - one.count("passed_alloc_calls"), bool(one.first() and one.first()[1]))
-                   for one in self.seen.values())
+        return sum(max(one.count("alloc_calls") - one.count("passed_alloc_calls") + one.count("async_alloc_calls"),
+                       bool(one.first() and one.first()[1])) for one in self.seen.values())
 
     def passed(self):
         if self.disabled:

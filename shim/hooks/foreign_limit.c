@@ -42,6 +42,15 @@ ca_foreign_succeeded(const struct ca_real *real, const struct ca_road *road,
 }
 
 void
+ca_foreign_segment_taken(const struct ca_road *road, uint64_t address)
+{
+	CA_KEEP_ERRNO;
+
+	if (road->process && road->process->caches && road->space)
+		ca_charge_keep(road->space, CA_CHARGE_ADDRESS, address, road->bytes);
+}
+
+void
 ca_foreign_failed(const struct ca_road *road)
 {
 	if (road->space)

@@ -21,9 +21,11 @@ struct ca_road {
  * takes none. */
 struct ca_road ca_foreign_begin(const struct ca_real *real, CUdevice device, uint64_t bytes,
 				bool counts);
-/* After it succeeded: the memory goes by `handle`. */
+/* After it succeeded: the memory goes by `handle`. The second: it is a segment of ours, no
+ * allocation of the program's. */
 void ca_foreign_succeeded(const struct ca_real *real, const struct ca_road *road,
 			  enum ca_charge_kind kind, uint64_t handle);
+void ca_foreign_segment_taken(const struct ca_road *road, uint64_t address);
 void ca_foreign_failed(const struct ca_road *road);
 
 /* Before a call that frees what goes by `handle`, and after it. */

@@ -127,7 +127,7 @@ grow(struct attempt *attempt, bool exact)
 		ca_foreign_failed(&road);
 		return rc;
 	}
-	ca_foreign_succeeded(call->real, &road, CA_CHARGE_ADDRESS, segment);
+	ca_foreign_segment_taken(&road, segment);
 	if (!ca_told_grow(attempt->pool, attempt->stream, segment, bytes, call->bytes,
 			  &attempt->address))
 		return CUDA_SUCCESS;

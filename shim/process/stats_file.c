@@ -21,6 +21,7 @@
 #include "shim/bind/scope.h"
 #include "shim/bind/unseen_calls.h"
 #include "shim/driver/driver_table.h"
+#include "allocator/told/told.h"
 #include "shim/pinned/pinned.h"
 #include "shim/process/explain.h"
 #include "shim/process/introduce.h"
@@ -155,6 +156,7 @@ gather(struct ca_heap *heap, struct values *ret_values)
 	for (unsigned i = 0; i < ret_values->count; i++) {
 		ca_heap_stats(heap, i, &ret_values->stats[i]);
 		ca_pinned_stats(i, &ret_values->stats[i]);
+		ca_told_device_stats(heap, i, &ret_values->stats[i]);
 		if (i == 0) /* a figure of the process */
 			ret_values->stats[i].unseen_calls = ca_unseen_calls();
 		ret_values->devices[i] = (struct ca_emit_device){

@@ -109,6 +109,12 @@ def test_what_passes_through_and_what_changes_that(env, change):
     assert change in run["changes"][0]
 
 
+@pytest.mark.parametrize("conf, verdict", [("async:pool", "served"), ("async:keep", "passed")])
+def test_stream_ordered_memory(conf, verdict):
+    _, run = tried(BUILD / "tests" / "process" / "told" / "told_cases", "pairs", CACHEALLOC_CONF=conf)
+    assert run["verdict"] == verdict and (run["served"] > 0) == (verdict == "served")
+
+
 def test_a_disabled_library_passes_everything():
     status, run = tried(APP, "ten", CACHEALLOC_DISABLE="1")
     assert status == 3 and run["reason"] == "every call goes straight to the driver: CACHEALLOC_DISABLE is set; unset it"

@@ -47,6 +47,35 @@ def test_a_thousand_pairs(tmp_path, clock):
     assert calls(tmp_path, "pairs", "async:driver", **clock) == calls(tmp_path, "pairs", None, False, **clock) == 1000
 
 
+def test_it_is_counted(tmp_path):
+    path = tmp_path / "stats.json"
+    done = case("pairs", CACHEALLOC_STATS=path)
+    device = json.loads(path.read_text())["devices"][0]
+    assert (device["async_alloc_calls"], device["async_free_calls"], device["other_alloc_calls"]) == (1000, 1000, 0)
+    assert 998 <= device["async_cache_hits"] < 1000
+    mib = 1 << 20
+    assert device["async_bytes"] == {"current": 0, "peak": 3 * mib, "total": 3000 * mib}
+    assert 3 * mib <= device["async_reserved_bytes"]["peak"] <= 40 * mib
+    done = case("pairs", CACHEALLOC_STATS=1)
+    assert "async   1000 alloc, 1000 free; 99." in done.stderr and "(peak 3.00 MiB)" in done.stderr
+
+
+def test_what_is_out_at_the_end_is_counted(tmp_path):
+    """Freed by the other road, of pools that the program made and destroyed, on a full device."""
+    for name in POOLS + ROADS:
+        path = tmp_path / f"{name}.json"
+        case(name, CACHEALLOC_STATS=path)
+        if not path.exists():  # its context is gone, or the child has it
+            continue
+        device = json.loads(path.read_text())["devices"][0]
+        assert device["async_free_calls"] <= device["async_alloc_calls"]
+        assert device["async_cache_hits"] <= device["async_alloc_calls"]
+        for gauge in ("async_bytes", "async_reserved_bytes"):
+            assert 0 <= device[gauge]["current"] <= device[gauge]["peak"] <= device[gauge]["total"], (name, gauge, device[gauge])
+        if device["async_free_calls"] == device["async_alloc_calls"]:
+            assert device["async_bytes"]["current"] == 0
+
+
 @pytest.mark.parametrize("clock", CLOCKS, ids=str)
 @pytest.mark.parametrize("name", ORDER + ROADS + POOLS)
 def test_the_program_sees_what_it_sees_natively(name, clock):
