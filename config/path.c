@@ -40,6 +40,7 @@ enum {
 /* Set at the first use of a rank, since the environment may change under us later. */
 static _Atomic int rank_state; /* 0: unread, 1: being read, 2: read */
 static char rank_text[RANK_MAX + 1];
+static _Atomic bool rank_found; /* some launcher has set it */
 static _Atomic unsigned counter;
 
 /* Into WORD_MAX bytes. */
@@ -86,6 +87,7 @@ rank_find(char *ret)
 
 		if (rank_valid(value)) {
 			word_copy(ret, value);
+			atomic_store(&rank_found, true);
 			return;
 		}
 	}
@@ -106,6 +108,15 @@ rank_get(char *ret)
 		memcpy(rank_text, ret, sizeof(rank_text));
 		atomic_store_explicit(&rank_state, 2, memory_order_release);
 	}
+}
+
+bool
+ca_path_has_rank(void)
+{
+	char rank[WORD_MAX];
+
+	rank_get(rank);
+	return atomic_load(&rank_found);
 }
 
 static void

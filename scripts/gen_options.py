@@ -189,10 +189,13 @@ def replace_between(text, markers, body):
 
 
 def fields_to_markdown():
-    """A row for each figure of a device."""
-    fields = json.loads(SCHEMA.read_text())["properties"]["devices"]["items"]["properties"]
-    return "\n".join(["| field | meaning |", "|---|---|",
-                      *(f"| `{name}` | {field['description']} |" for name, field in fields.items())]) + "\n"
+    """A row for each field of the object, and for each figure of a device."""
+    whole = json.loads(SCHEMA.read_text())["properties"]
+    tables = [("field", {name: field for name, field in whole.items() if "description" in field and name != "devices"}),
+              ("of a device", whole["devices"]["items"]["properties"])]
+    return "\n\n".join("\n".join([f"| {title} | meaning |", "|---|---|",
+                                  *(f"| `{name}` | {field['description']} |" for name, field in fields.items())])
+                       for title, fields in tables) + "\n"
 
 
 def outputs(options):

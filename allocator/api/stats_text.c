@@ -143,6 +143,24 @@ put_device(struct out *out, const struct ca_emit_device *device)
 	put(out, "}");
 }
 
+static void
+put_identity(struct out *out, const struct ca_emit_identity *identity)
+{
+	putf(out, ",\"time_unix_ns\":%llu,\"elapsed_ns\":%llu,\"seq\":%llu",
+	     (unsigned long long)identity->time_unix_ns, (unsigned long long)identity->elapsed_ns,
+	     (unsigned long long)identity->seq);
+	putf(out, ",\"pid\":%ld,\"ppid\":%ld", identity->pid, identity->ppid);
+	put_string(out, "host", identity->host);
+	putf(out, ",\"rank\":%s", identity->rank ? identity->rank : "null");
+	put_string(out, "program", identity->program);
+	put_string(out, "command", identity->command);
+	put_string(out, "conf", identity->conf);
+	if (identity->driver_version)
+		putf(out, ",\"driver_version\":%d", identity->driver_version);
+	else
+		put(out, ",\"driver_version\":null");
+}
+
 int
 ca_emit_stats_json(const struct ca_emit_process *process, const struct ca_emit_device *devices,
 		   unsigned count, ca_emit_write_fn *write, void *arg)
@@ -151,6 +169,8 @@ ca_emit_stats_json(const struct ca_emit_process *process, const struct ca_emit_d
 	unsigned i;
 
 	put(&out, "{\"format\":\"stats\",\"format_version\":1");
+	if (process->identity)
+		put_identity(&out, process->identity);
 	put_string(&out, "site_conf", process->site_conf);
 	put(&out, ",\"devices\":[");
 	for (i = 0; i < count; i++) {

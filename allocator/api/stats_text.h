@@ -27,8 +27,22 @@ struct ca_emit_note {
 	char change[2][CA_EMIT_NOTE];
 };
 
+/* Whose figures these are, and from when. */
+struct ca_emit_identity {
+	uint64_t time_unix_ns; /* since 1970 */
+	uint64_t elapsed_ns;   /* since the library's first hooked call */
+	uint64_t seq;          /* 1, 2, ... of the process, each time its statistics are written */
+	long pid, ppid;
+	const char *host, *program;
+	const char *rank;    /* a number; NULL: no launcher has set one */
+	const char *command; /* the program's words, as far as they fit */
+	const char *conf;    /* CACHEALLOC_CONF; NULL: unset */
+	int driver_version;  /* cuDriverGetVersion; 0: unknown */
+};
+
 struct ca_emit_process {
-	const char *program; /* NULL: left out */
+	const struct ca_emit_identity *identity; /* for JSON; NULL: left out */
+	const char *program;                     /* NULL: left out */
 	long pid;
 	uint64_t elapsed_ns;          /* since the library's first hooked call */
 	const char *site_conf;        /* path of the site's file in effect; NULL: none is */

@@ -23,6 +23,7 @@
 #include "shim/framework/torch_api.h"
 #include "shim/framework/take_over.h"
 #include "shim/pinned/pinned.h"
+#include "shim/process/identity.h"
 #include "shim/process/introduce.h"
 #include "shim/process/oom_message.h"
 #include "shim/process/registration_listener.h"
@@ -71,6 +72,7 @@ after_fork_child(void)
 	ca_framework_after_fork_child();
 	ca_torch_after_fork_child();
 	ca_report_after_fork_child();
+	ca_identity_after_fork_child();
 	ca_introduce_after_fork_child();
 	ca_quick = (struct ca_quick){ .inside = ca_inside };
 	atomic_store(&ca_process_record, NULL);

@@ -24,6 +24,7 @@
 #include "allocator/told/told.h"
 #include "shim/pinned/pinned.h"
 #include "shim/process/explain.h"
+#include "shim/process/identity.h"
 #include "shim/process/introduce.h"
 #include "shim/process/site_conf.h"
 #include "shim/process/tracing.h"
@@ -172,11 +173,14 @@ int
 ca_dump_json(struct ca_heap *heap, char *text, size_t size, size_t *ret_length)
 {
 	struct ca_emit_buffer buffer = { .text = text, .size = size };
-	struct ca_emit_process process = { .site_conf = ca_site_conf_path() };
+	struct ca_identity identity;
+	struct ca_emit_process process = { .identity = &identity.emitted,
+					   .site_conf = ca_site_conf_path() };
 	struct values values;
 	int rc;
 
 	gather(heap, &values);
+	ca_identity_read(&identity, now_ns() - begun_ns);
 	rc = ca_emit_stats_json(&process, values.devices, values.count, ca_emit_to_buffer, &buffer);
 	if (!rc)
 		*ret_length = buffer.length;
@@ -229,7 +233,9 @@ static void
 write_all(struct ca_heap *heap)
 {
 	struct values values;
+	struct ca_identity identity;
 	struct ca_emit_process process = {
+		.identity = &identity.emitted,
 		.program = program_invocation_short_name,
 		.pid = getpid(),
 		.elapsed_ns = now_ns() - begun_ns,
@@ -238,6 +244,7 @@ write_all(struct ca_heap *heap)
 	int fd = STDERR_FILENO;
 
 	gather(heap, &values);
+	ca_identity_read(&identity, process.elapsed_ns);
 	ca_explain(config, &process);
 	if (config->stats_stderr)
 		(void)ca_emit_stats_table(&process, values.devices, values.count, write_to, &fd);
