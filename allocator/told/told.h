@@ -74,8 +74,13 @@ int ca_told_grow(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t a
 /* The same as ca_told_alloc behind a wait that is put into `stream`. */
 int ca_told_alloc_guarded(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t size,
 			  uint64_t *ret_address);
-/* False: less than that waits in the pool, so to wait for it is in vain. */
-bool ca_told_has_waiting(struct ca_told_pool *pool, uint64_t size);
+/* What waits would serve such a request once it has finished: it lies side by side, or its segments
+ * go back, where the driver has `free_bytes` besides. */
+bool ca_told_would_serve(struct ca_told_pool *pool, uint64_t size, uint64_t free_bytes);
+/* A number for what is submitted until now. The second asks, without waiting: true when all of that
+ * has finished. */
+uint64_t ca_told_submitted(struct ca_heap *heap);
+bool ca_told_poll_submitted(struct ca_heap *heap, uint64_t number);
 /* Asks for all freed memory of the device that waits. True: some has finished. */
 bool ca_told_poll_all(struct ca_heap *heap, unsigned ordinal);
 

@@ -277,21 +277,6 @@ ca_told_has_closed(const struct ca_heap *heap)
 	return told && atomic_load_explicit(&told->n_closed, memory_order_relaxed);
 }
 
-bool
-ca_told_has_waiting(struct ca_told_pool *pool, uint64_t size)
-{
-	uint64_t waiting = 0;
-
-	ca_told_lock(pool->told);
-	CA_LIST_EACH(const struct ca_told_group, group, &pool->all_groups, link)
-		CA_LIST_EACH(const struct ca_told_block, block, &group->blocks, held)
-			waiting += block->bytes;
-	CA_LIST_EACH(const struct ca_told_block, block, &pool->shared, held)
-		waiting += block->bytes;
-	ca_told_unlock(pool->told);
-	return waiting >= size;
-}
-
 static struct ca_told_block *
 block_at(const struct ca_told_segment *segment, uint64_t address)
 {

@@ -165,6 +165,23 @@ poll_everything(struct ca_told *told)
 	return true;
 }
 
+uint64_t
+ca_told_submitted(struct ca_heap *heap)
+{
+	struct ca_told *told = atomic_load(&heap->told);
+
+	return told ? atomic_load(&told->next_serial) : 0;
+}
+
+bool
+ca_told_poll_submitted(struct ca_heap *heap, uint64_t number)
+{
+	struct ca_told *told = atomic_load(&heap->told);
+
+	return !told || number <= atomic_load(&told->serial_done) ||
+	       (poll_everything(told) && number <= atomic_load(&told->serial_done));
+}
+
 bool
 ca_told_poll_told(struct ca_told_pool *pool)
 {

@@ -128,6 +128,24 @@ ca_told_pools_note_device(CUdevice device)
 		ca_told_pools_set_current(device, current);
 }
 
+struct ca_told_pool *
+ca_told_pools_find_early(const struct ca_real *real, CUmemoryPool handle)
+{
+	struct ca_told_pool *pool = ca_told_pools_find(handle);
+	CUmemoryPool one;
+	CA_KEEP_ERRNO;
+
+	if (pool || !atomic_load(&ca_told_on) || !has_all(real))
+		return pool;
+	for (int device = 0; device < DEVICES_MAX; device++) {
+		if (CA_INSIDE(real->cuDeviceGetDefaultMemPool(&one, device)))
+			break;
+		if (one == handle)
+			ca_told_pools_note_device(device);
+	}
+	return ca_told_pools_find(handle);
+}
+
 /* Of pinned type, in device memory, exported to nobody, and without special uses. */
 static bool
 is_ours(const CUmemPoolProps *props)

@@ -28,6 +28,8 @@ void ca_told_pools_note_device(CUdevice device);
 struct ca_told_pool *ca_told_pools_current(unsigned device);
 /* That pool, by the driver's handle; NULL: the driver serves it. */
 struct ca_told_pool *ca_told_pools_find(CUmemoryPool handle);
+/* The same; also a default pool of a device that the process has not worked with yet. */
+struct ca_told_pool *ca_told_pools_find_early(const struct ca_real *real, CUmemoryPool handle);
 
 /* The driver made that pool. */
 void ca_told_pools_created(const struct ca_real *real, CUmemoryPool handle,

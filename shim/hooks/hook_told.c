@@ -25,7 +25,11 @@ enum {
 	STEP_NS = 100 * 1000, /* of the host, between two questions */
 	STEP_MAX_NS = 20 * 1000 * 1000,
 };
-#define PATIENCE_NS ((uint64_t)10000000000) /* since work was last seen to end */
+/* Since work was last seen to end: where the pool allows memory to be taken behind work that goes
+ * on (the driver would make the stream wait), and where only what has finished is taken: as long as
+ * a mark may take to be seen. */
+#define PATIENCE_NS ((uint64_t)10000000000)
+#define MARK_PATIENCE_NS ((uint64_t)1000000)
 
 static const struct ca_touch nothing;
 
@@ -57,6 +61,18 @@ stream_of(const struct ca_real *real, enum ca_flavour flavour, CUstream handle)
 	if (!slot)
 		stream = find_slowly(real, flavour, handle, &rc, &captures);
 	return stream && ca_told_sees_all(stream) ? stream : NULL;
+}
+
+/* As natively, a default stream needs a current context, of which a hit in the cache says nothing.
+ * The driver is asked as in cuMemAlloc (hook_memory.c, is_in_context). */
+static inline bool
+is_refused(const struct ca_real *real, CUstream handle)
+{
+	CUcontext current;
+
+	if (!ca_stream_is_default(handle) || !real->cuCtxGetCurrent)
+		return false;
+	return CA_INSIDE(real->cuCtxGetCurrent(&current)) || !current;
 }
 
 /* ---- allocation */
@@ -152,25 +168,58 @@ now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Freed memory is used by work that has not ended: asked for, never waited for. */
+/* What the driver may have besides; where that cannot be asked here, less than the request. */
+static uint64_t
+free_bytes(const struct attempt *attempt)
+{
+	const struct ca_real *real = attempt->call->real;
+	size_t free, total;
+	CUdevice device;
+
+	if (!real->cuCtxGetDevice || !real->cuMemGetInfo_v2 ||
+	    CA_INSIDE(real->cuCtxGetDevice(&device)) ||
+	    (unsigned)device != ca_told_pool_device(attempt->pool) ||
+	    CA_INSIDE(real->cuMemGetInfo_v2(&free, &total)))
+		return attempt->call->bytes - 1;
+	return free;
+}
+
+static bool
+from_finished(struct attempt *attempt)
+{
+	unsigned device = ca_told_pool_device(attempt->pool);
+
+	return from_cache(attempt, true) ||
+	       (ca_told_pools_trim(attempt->call->real, device, 0) && !grow(attempt, true));
+}
+
+/*
+ * Freed memory that would do is used by work that has not ended: asked for, never waited for. Until
+ * all that was submitted before the call has ended (what is freed later is not waited for), or none
+ * of it has ended for long: it may wait for what the program does next.
+ */
 static bool
 await(struct attempt *attempt)
 {
-	unsigned device = ca_told_pool_device(attempt->pool);
-	uint64_t since = now_ns(), step = STEP_NS;
+	struct ca_heap *heap = ca_process()->heap;
+	uint64_t patience = ca_told_pool_allows(attempt->pool, CA_TOLD_INTERNAL) ? PATIENCE_NS
+										 : MARK_PATIENCE_NS;
+	uint64_t since = now_ns(), step = STEP_NS, number = ca_told_submitted(heap);
+	bool ended = false;
 
-	while (ca_told_has_waiting(attempt->pool, attempt->call->bytes) &&
-	       now_ns() - since < PATIENCE_NS) {
-		if (ca_told_poll_all(ca_process()->heap, device)) {
+	while (!ended && now_ns() - since < patience &&
+	       ca_told_would_serve(attempt->pool, attempt->call->bytes, free_bytes(attempt))) {
+		bool progress = ca_told_poll_all(heap, ca_told_pool_device(attempt->pool));
+
+		ended = ca_told_poll_submitted(heap, number);
+		if ((progress || ended) && from_finished(attempt))
+			return true;
+		if (progress) {
 			since = now_ns();
 			step = STEP_NS;
-			if (from_cache(attempt, true))
-				return true;
-			if (ca_told_pools_trim(attempt->call->real, device, 0) &&
-			    !grow(attempt, true))
-				return true;
 		}
-		pause_for(step);
+		if (!ended)
+			pause_for(step);
 		step = step * 2 > STEP_MAX_NS ? STEP_MAX_NS : step * 2;
 	}
 	return false;
@@ -241,7 +290,7 @@ ca_told_alloc_async(const struct ca_told_call *call)
 	if (ca_inside || !call->dptr || !call->bytes || !ca_hook_active_process())
 		return false;
 	attempt.stream = stream_of(call->real, call->flavour, call->stream);
-	if (!attempt.stream)
+	if (!attempt.stream || is_refused(call->real, call->stream))
 		return false;
 	attempt.pool = call->pool ? ca_told_pools_find(call->pool)
 				  : ca_told_pools_current(ca_told_device_of(attempt.stream));
@@ -316,7 +365,8 @@ ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle
 	if (!process || !dptr || !ca_told_any(process->heap))
 		return false;
 	slot = ca_submission_hit(flavour, handle);
-	if (__builtin_expect(slot != NULL, 1) && ca_told_sees_all(slot->stream)) {
+	if (__builtin_expect(slot != NULL, 1) && ca_told_sees_all(slot->stream) &&
+	    !is_refused(real, handle)) {
 		freed = ca_told_free(process->heap, dptr, slot->stream);
 		if (freed != -ENOENT)
 			*ret_rc = answer(freed);
