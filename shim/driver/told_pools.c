@@ -286,6 +286,21 @@ give_back_in(const struct ca_real *real, const struct ca_told_idle *idle)
 	return !rc;
 }
 
+/* Afterwards nobody may know whose the addresses are. */
+void
+ca_told_pools_resetting(const struct ca_real *real, CUdevice device)
+{
+	struct ca_heap *heap = atomic_load(&heap_served);
+	struct ca_told_idle idle;
+	CA_KEEP_ERRNO;
+
+	if (!heap || !has_all(real) || ca_capture_disallows())
+		return;
+	(void)ca_told_poll_all(heap, (unsigned)device);
+	while (ca_told_take_idle(heap, NULL, (unsigned)device, &idle) && give_back_in(real, &idle))
+		;
+}
+
 static uint64_t
 reserved_of(const struct ca_real *real, CUmemoryPool handle)
 {

@@ -53,8 +53,9 @@ extern _Atomic bool ca_told_thresholds __attribute__((visibility("hidden")));
  * threshold. */
 void ca_told_pools_synchronized(const struct ca_real *real);
 
-/* The device was reset. No documentation says whether memory of its pools outlives that: none of
- * what is cached is handed out any more. */
+/* Before and after a reset of the device. No documentation says whether memory of its pools outlives
+ * that: what is idle goes back before, and none of what is cached is handed out any more. */
+void ca_told_pools_resetting(const struct ca_real *real, CUdevice device);
 void ca_told_pools_reset(const struct ca_real *real, CUdevice device);
 /* Idle segments of the pool go back to the driver's, until it has no more reserved than
  * `keep_bytes` beside them. Returns their bytes. */

@@ -155,6 +155,8 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 
 	if (!ca_hook_process())
 		return CA_INSIDE(call(device));
+	if (end == PRIMARY_RESET)
+		ca_told_pools_resetting(real, device);
 	ca_context_primary_lock(device);
 	context = find_primary(device);
 	if (context)

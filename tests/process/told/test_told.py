@@ -23,6 +23,7 @@ POOLS = ["attributes", "own_pool", "limited_pool", "trim", "threshold", "pointer
 #: streams that are not tracked, threads that end, calls that are not allowed
 MISUSE = ["untracked_free", "many_threads", "threads_end", "codes", "early_threshold", "ended_threads", "no_context",
           "destroyed_context", "early_zero", "refused_at_once", "answered"]
+ENDS = ["reset_device", "reset_working", "released", "destroyed_working", "freed_without", "own_pool_reset", "forked"]
 #: where the program can tell that memory is reused before it has finished
 EARLY = ["same_stream", "followed", "behind"]
 SETTINGS = ["", ",reuse:finished", ",give_back:oom"]
@@ -97,9 +98,14 @@ def test_order_that_is_the_drivers(name, warm):
 
 
 @pytest.mark.parametrize("warm", [{}, {"TOLD_WARM": "1"}], ids=str)
-@pytest.mark.parametrize("name", MISUSE)
+@pytest.mark.parametrize("name", MISUSE + ENDS)
 def test_the_edges_are_as_natively(name, warm):
     assert case(name, **warm).stdout == case(name, None, False, **warm).stdout
+
+
+@pytest.mark.parametrize("clock", CLOCKS[:2], ids=str)
+def test_a_crowd(clock):
+    case("crowd", TOLD_SEED=1, **clock)
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=str)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/process/told/told.h"
 
-const struct order_case *const order_cases[] = { told_edges,  told_order,  told_roads,
+const struct order_case *const order_cases[] = { told_attack, told_edges,  told_order,  told_roads,
 						 told_pools,  told_random, told_driver_order,
 						 told_misuse, NULL };
 

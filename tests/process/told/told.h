@@ -18,6 +18,7 @@ extern const struct order_case told_pools[];
 extern const struct order_case told_random[];
 extern const struct order_case told_driver_order[];
 extern const struct order_case told_misuse[];
+extern const struct order_case told_attack[];
 extern const struct order_case told_edges[];
 
 /* Prints the code that a call gave: the line to compare with the native run. */
