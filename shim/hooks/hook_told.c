@@ -23,7 +23,7 @@ enum {
 	LOOKS = 20,
 	LOOK_NS = 50 * 1000,
 	STEP_NS = 100 * 1000, /* of the host, between two questions */
-	STEP_MAX_NS = 20 * 1000 * 1000,
+	STEP_MAX_NS = 1000 * 1000,
 };
 /* Since work was last seen to end: where the pool allows memory to be taken behind work that goes
  * on (the driver would make the stream wait), and where only what has finished is taken: as long as
