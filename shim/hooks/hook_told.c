@@ -194,9 +194,10 @@ from_finished(struct attempt *attempt)
 }
 
 /*
- * Freed memory that would do is used by work that has not ended: asked for, never waited for. Until
- * all that was submitted before the call has ended (what is freed later is not waited for), or none
- * of it has ended for long: it may wait for what the program does next.
+ * Freed memory that would do is used by work that has not ended: asked for, never waited for. Once
+ * all that was submitted before the call has ended, other threads have taken what was to be had,
+ * and it is their turn to give back: only so much longer. Nor longer than that without any work
+ * that ends, which may wait for what the program does next.
  */
 static bool
 await(struct attempt *attempt)
@@ -207,20 +208,18 @@ await(struct attempt *attempt)
 	uint64_t since = now_ns(), step = STEP_NS, number = ca_told_submitted(heap);
 	bool ended = false;
 
-	while (!ended && now_ns() - since < patience &&
+	while (now_ns() - since < patience &&
 	       ca_told_would_serve(attempt->pool, attempt->call->bytes, free_bytes(attempt))) {
 		bool progress = ca_told_poll_all(heap, ca_told_pool_device(attempt->pool));
 
-		ended = ca_told_poll_submitted(heap, number);
-		if ((progress || ended) && from_finished(attempt))
+		if (!ended && ca_told_poll_submitted(heap, number))
+			progress = ended = true;
+		if (progress && from_finished(attempt))
 			return true;
-		if (progress) {
+		if (progress && !ended)
 			since = now_ns();
-			step = STEP_NS;
-		}
-		if (!ended)
-			pause_for(step);
-		step = step * 2 > STEP_MAX_NS ? STEP_MAX_NS : step * 2;
+		step = progress ? STEP_NS : step * 2 > STEP_MAX_NS ? STEP_MAX_NS : step * 2;
+		pause_for(step);
 	}
 	return false;
 }

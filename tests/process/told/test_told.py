@@ -108,6 +108,10 @@ def test_a_crowd(clock):
     case("crowd", TOLD_SEED=1, **clock)
 
 
+def test_threads_that_take_from_each_other():
+    case("starved", SIMCUDA_MEM="240M")
+
+
 @pytest.mark.parametrize("clock", CLOCKS, ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_programs(seed, clock):

@@ -321,6 +321,35 @@ crowd(void)
 	order_end();
 }
 
+static void
+own_streams(int number)
+{
+	CUdeviceptr x;
+
+	for (uint32_t i = 0; i < STEPS; i++) {
+		OK(cuMemAllocAsync_ptsz(&x, (i % 5 + 1) * MIB, NULL));
+		order_fill_ptsz(x, i, i % 4 ? 0 : 100, NULL);
+		order_check_ptsz(x, i, NULL);
+		if (i % 3) {
+			OK(cuMemFreeAsync_ptsz(x, NULL));
+		} else if (i % 2) {
+			OK(cuStreamSynchronize_ptsz(NULL));
+			told_give(x, n);
+		} else {
+			told_give(x, NULL); /* which comes after the thread's own stream */
+		}
+	}
+}
+
+/* A third of the memory is in use, but what has finished is gone before a thread looks again. */
+static void
+starved(void)
+{
+	begin();
+	order_threads(CROWD + 1, own_streams);
+	order_end();
+}
+
 const struct order_case told_attack[] = {
 	{ "reset_device", reset_device },
 	{ "reset_working", reset_working },
@@ -330,5 +359,6 @@ const struct order_case told_attack[] = {
 	{ "own_pool_reset", own_pool_reset },
 	{ "forked", forked },
 	{ "crowd", crowd },
+	{ "starved", starved },
 	{ 0 },
 };
