@@ -76,7 +76,7 @@ int ca_told_alloc_guarded(struct ca_told_pool *pool, struct ca_stream *stream, u
 			  uint64_t *ret_address);
 /* What waits would serve such a request once it has finished: it lies side by side, or its segments
  * go back, where the driver has `free_bytes` besides. */
-bool ca_told_would_serve(struct ca_told_pool *pool, uint64_t size, uint64_t free_bytes);
+bool ca_told_has_waiting_for(struct ca_told_pool *pool, uint64_t size, uint64_t free_bytes);
 /* A number for what is submitted until now. The second asks, without waiting: true when all of that
  * has finished. */
 uint64_t ca_told_submitted(struct ca_heap *heap);

@@ -37,7 +37,7 @@ longest_run(const struct ca_told_segment *segment)
 }
 
 bool
-ca_told_would_serve(struct ca_told_pool *pool, uint64_t size, uint64_t free_bytes)
+ca_told_has_waiting_for(struct ca_told_pool *pool, uint64_t size, uint64_t free_bytes)
 {
 	struct ca_told *told = pool->told;
 	uint64_t bytes = ca_round_up(size, CA_GRAIN), whole = 0;

@@ -66,7 +66,7 @@ stream_of(const struct ca_real *real, enum ca_flavour flavour, CUstream handle)
 /* As natively, a default stream needs a current context, of which a hit in the cache says nothing.
  * The driver is asked as in cuMemAlloc (hook_memory.c, is_in_context). */
 static inline bool
-is_refused(const struct ca_real *real, CUstream handle)
+is_rejected(const struct ca_real *real, CUstream handle)
 {
 	CUcontext current;
 
@@ -209,7 +209,7 @@ await(struct attempt *attempt)
 	bool ended = false;
 
 	while (now_ns() - since < patience &&
-	       ca_told_would_serve(attempt->pool, attempt->call->bytes, free_bytes(attempt))) {
+	       ca_told_has_waiting_for(attempt->pool, attempt->call->bytes, free_bytes(attempt))) {
 		bool progress = ca_told_poll_all(heap, ca_told_pool_device(attempt->pool));
 
 		if (!ended && ca_told_poll_submitted(heap, number))
@@ -289,7 +289,7 @@ ca_told_alloc_async(const struct ca_told_call *call)
 	if (ca_inside || !call->dptr || !call->bytes || !ca_hook_active_process())
 		return false;
 	attempt.stream = stream_of(call->real, call->flavour, call->stream);
-	if (!attempt.stream || is_refused(call->real, call->stream))
+	if (!attempt.stream || is_rejected(call->real, call->stream))
 		return false;
 	attempt.pool = call->pool ? ca_told_pools_find(call->pool)
 				  : ca_told_pools_current(ca_told_device_of(attempt.stream));
@@ -365,7 +365,7 @@ ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle
 		return false;
 	slot = ca_submission_hit(flavour, handle);
 	if (__builtin_expect(slot != NULL, 1) && ca_told_sees_all(slot->stream) &&
-	    !is_refused(real, handle)) {
+	    !is_rejected(real, handle)) {
 		freed = ca_told_free(process->heap, dptr, slot->stream);
 		if (freed != -ENOENT)
 			*ret_rc = answer(freed);
