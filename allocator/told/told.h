@@ -74,7 +74,7 @@ int ca_told_grow(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t a
 /* The same as ca_told_alloc behind a wait that is put into `stream`. */
 int ca_told_alloc_guarded(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t size,
 			  uint64_t *ret_address);
-/* What waits would serve such a request once it has finished: it lies side by side, or its segments
+/* Memory waits that would serve such a request: it lies side by side, or its segments
  * go back, where the driver has `free_bytes` besides. */
 bool ca_told_has_waiting_for(struct ca_told_pool *pool, uint64_t size, uint64_t free_bytes);
 /* A number for what is submitted until now. The second asks, without waiting: true when all of that
