@@ -70,7 +70,8 @@ struct ca_told_pool {
 	unsigned ordinal;
 	_Atomic bool allows[CA_TOLD_RULES];
 	_Atomic uint64_t threshold; /* bytes */
-	struct ca_index free[2];    /* small, large */
+	_Atomic bool limited;
+	struct ca_index free[2]; /* small, large */
 	struct ca_told_group *groups[1 << CA_TOLD_GROUPS_LOG];
 	struct ca_list all_groups;
 	unsigned n_groups;

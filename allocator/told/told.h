@@ -54,6 +54,8 @@ void *ca_told_pool_handle(struct ca_told_pool *pool);
 unsigned ca_told_pool_device(const struct ca_told_pool *pool);
 void ca_told_pool_set_reuse(struct ca_told_pool *pool, enum ca_told_reuse reuse, bool allows);
 bool ca_told_pool_allows(struct ca_told_pool *pool, enum ca_told_reuse reuse);
+/* The program has set its largest size: no segment is larger than a request needs. */
+void ca_told_pool_set_limited(struct ca_told_pool *pool);
 
 /* The device of a stream's context. */
 unsigned ca_told_device_of(const struct ca_stream *stream);

@@ -178,7 +178,8 @@ ca_told_segment_bytes(struct ca_told_pool *pool, uint64_t size, bool exact)
 {
 	const struct ca_config *config = &pool->told->heap->config;
 
-	return exact ? ca_round_up(size, CA_PAGE) : ca_pool_segment_bytes(config, size);
+	return exact || atomic_load(&pool->limited) ? ca_round_up(size, CA_PAGE)
+						    : ca_pool_segment_bytes(config, size);
 }
 
 int

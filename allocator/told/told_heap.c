@@ -200,6 +200,12 @@ ca_told_pool_set_reuse(struct ca_told_pool *pool, enum ca_told_reuse reuse, bool
 	atomic_store(&pool->allows[reuse], allows);
 }
 
+void
+ca_told_pool_set_limited(struct ca_told_pool *pool)
+{
+	atomic_store(&pool->limited, true);
+}
+
 bool
 ca_told_pool_allows(struct ca_told_pool *pool, enum ca_told_reuse reuse)
 {

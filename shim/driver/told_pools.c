@@ -161,8 +161,12 @@ ca_told_pools_created(const struct ca_real *real, CUmemoryPool handle, const CUm
 {
 	CA_KEEP_ERRNO;
 
-	if (has_all(real) && is_ours(props))
-		(void)open_pool(real, handle, props->location.id);
+	struct ca_told_pool *pool = has_all(real) && is_ours(props)
+					    ? open_pool(real, handle, props->location.id)
+					    : NULL;
+
+	if (pool && props->maxSize)
+		ca_told_pool_set_limited(pool);
 }
 
 void
@@ -208,6 +212,8 @@ ca_told_pools_destroyed(const struct ca_real *real, struct ca_told_pool *pool, C
 	if (rc && pool)
 		(void)open_pool(real, handle, (CUdevice)ca_told_pool_device(pool));
 	ca_told_pools_tidy();
+	if (ca_told_has_closed(atomic_load(&heap_served)))
+		atomic_store(&ca_told_thresholds, true);
 }
 
 void
@@ -428,6 +434,7 @@ ca_told_pools_synchronized(const struct ca_real *real)
 	struct ca_heap *heap = atomic_load(&heap_served);
 	CA_KEEP_ERRNO;
 
+	ca_told_pools_tidy();
 	for (unsigned device = 0; heap && device < DEVICES_MAX; device++) {
 		struct ca_told_pool *pool = NULL;
 

@@ -47,14 +47,15 @@ void ca_told_pools_note_foreign(const struct ca_real *real, struct ca_told_pool 
 void ca_told_pools_foreign_freed(const struct ca_real *real);
 /* The program has set a release threshold. */
 void ca_told_pools_set_threshold(struct ca_told_pool *pool, uint64_t bytes);
-/* Some pool has one that is finite. */
+/* A synchronisation has something to give back: some pool has a finite one, or is destroyed. */
 extern _Atomic bool ca_told_thresholds __attribute__((visibility("hidden")));
 /* After a synchronisation idle segments go back, as far as a pool has reserved more than its
  * threshold. */
 void ca_told_pools_synchronized(const struct ca_real *real);
 
-/* Before and after a reset of the device. No documentation says whether memory of its pools outlives
- * that: what is idle goes back before, and none of what is cached is handed out any more. */
+/* Before and after a reset of the device. No documentation says whether memory of its pools
+ * outlives that: what is idle goes back before, and none of what is cached is handed out any more.
+ */
 void ca_told_pools_resetting(const struct ca_real *real, CUdevice device);
 void ca_told_pools_reset(const struct ca_real *real, CUdevice device);
 /* Idle segments of the pool go back to the driver's, until it has no more reserved than

@@ -126,8 +126,10 @@ cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 	CA_HOOK_REAL(real, cuMemPoolTrimTo);
 	struct ca_told_pool *told = told_pool(pool);
 
-	if (told)
+	if (told) {
+		ca_told_pools_tidy();
 		(void)ca_told_pools_shrink(real, told, minBytesToKeep);
+	}
 	return CA_INSIDE(real->cuMemPoolTrimTo(pool, minBytesToKeep));
 }
 

@@ -22,7 +22,7 @@ DRIVER_ORDER = {"taken_in_legacy": {}, "freed_and_taken_in_legacy": {}, "synchro
 POOLS = ["attributes", "own_pool", "limited_pool", "trim", "threshold", "pointers", "both_roads", "out_of_memory"]
 #: streams that are not tracked, threads that end, calls that are not allowed
 MISUSE = ["untracked_free", "many_threads", "threads_end", "codes", "early_threshold", "ended_threads", "no_context",
-          "destroyed_context", "early_zero", "refused_at_once", "answered"]
+          "destroyed_context", "early_zero", "refused_at_once", "answered", "destroyed_pool", "filled_pool"]
 ENDS = ["reset_device", "reset_working", "released", "destroyed_working", "freed_without", "own_pool_reset", "forked"]
 #: where the program can tell that memory is reused before it has finished
 EARLY = ["same_stream", "followed", "behind"]

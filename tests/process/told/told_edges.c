@@ -133,7 +133,8 @@ destroyed_context(void)
 	order_end();
 }
 
-/* As the driver's pool has it from the start, but the program says so, before there is a context. */
+/* As the driver's pool has it from the start, but the program says so, before there is a context.
+ */
 static void
 early_zero(void)
 {
@@ -210,6 +211,61 @@ answered(void)
 	order_end();
 }
 
+static CUmemoryPool
+pool_of(size_t max_bytes)
+{
+	CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
+				 .maxSize = max_bytes };
+	CUmemoryPool pool;
+
+	OK(cuMemPoolCreate(&pool, &props));
+	return pool;
+}
+
+/* What is freed behind work goes with its pool, once that work has been waited for. */
+static void
+destroyed_pool(void)
+{
+	CUmemoryPool own;
+	size_t free, total;
+	CUdeviceptr x;
+
+	begin();
+	own = pool_of(0);
+	OK(cuMemAllocFromPoolAsync(&x, 60 * MIB, own, n));
+	order_fill(x, 1, 10 * LONG, n);
+	told_give(x, n);
+	OK(cuMemPoolDestroy(own));
+	OK(cuCtxSynchronize());
+	OK(cuMemPoolTrimTo(told_default(), 0));
+	OK(cuMemGetInfo_v2(&free, &total));
+	printf("back %d\n", total - free < 60 * MIB);
+	order_end();
+}
+
+/* A pool of its own size holds that much of equal blocks. */
+static void
+filled_pool(void)
+{
+	CUmemoryPool own;
+	CUdeviceptr x[40];
+	int count;
+
+	begin();
+	own = pool_of(64 * MIB);
+	for (int i = 0; i < ROUNDS; i++) {
+		for (count = 0; count < 40; count++)
+			if (cuMemAllocFromPoolAsync(&x[count], 8 * MIB, own, n))
+				break;
+		printf("%d\n", count);
+		while (count--)
+			told_give(x[count], n);
+		OK(cuStreamSynchronize(n));
+	}
+	order_end();
+}
+
 const struct order_case told_edges[] = {
 	{ "ended_threads", ended_threads },
 	{ "no_context", no_context },
@@ -217,5 +273,7 @@ const struct order_case told_edges[] = {
 	{ "early_zero", early_zero },
 	{ "refused_at_once", refused_at_once },
 	{ "answered", answered },
+	{ "destroyed_pool", destroyed_pool },
+	{ "filled_pool", filled_pool },
 	{ 0 },
 };
