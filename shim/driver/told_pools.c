@@ -237,6 +237,8 @@ ca_told_pools_reset(const struct ca_real *real, CUdevice device)
 	if (heap && real->cuDeviceGetMemPool &&
 	    !CA_INSIDE(real->cuDeviceGetMemPool(&current, device)))
 		ca_told_pools_set_current(device, current);
+	if (heap)
+		ca_told_pools_tidy();
 }
 
 /* ---- segments go back */

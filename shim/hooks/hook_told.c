@@ -184,13 +184,29 @@ free_bytes(const struct attempt *attempt)
 	return free;
 }
 
+/* What has finished may have been given back by another thread, too. */
 static bool
 from_finished(struct attempt *attempt)
 {
-	unsigned device = ca_told_pool_device(attempt->pool);
+	if (from_cache(attempt, true))
+		return true;
+	(void)ca_told_pools_trim(attempt->call->real, ca_told_pool_device(attempt->pool), 0);
+	return !grow(attempt, true);
+}
 
-	return from_cache(attempt, true) ||
-	       (ca_told_pools_trim(attempt->call->real, device, 0) && !grow(attempt, true));
+/* Asked twice: another thread may be giving memory back, which the driver's pool keeps. */
+static bool
+is_in_vain(const struct attempt *attempt)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		if (ca_told_has_waiting_for(attempt->pool, attempt->call->bytes,
+					    free_bytes(attempt)))
+			return false;
+		(void)ca_told_pools_trim(attempt->call->real, ca_told_pool_device(attempt->pool),
+					 0);
+		pause_for(STEP_NS);
+	}
+	return true;
 }
 
 /*
@@ -208,8 +224,7 @@ await(struct attempt *attempt)
 	uint64_t since = now_ns(), step = STEP_NS, number = ca_told_submitted(heap);
 	bool ended = false;
 
-	while (now_ns() - since < patience &&
-	       ca_told_has_waiting_for(attempt->pool, attempt->call->bytes, free_bytes(attempt))) {
+	while (now_ns() - since < patience && !is_in_vain(attempt)) {
 		bool progress = ca_told_poll_all(heap, ca_told_pool_device(attempt->pool));
 
 		if (!ended && ca_told_poll_submitted(heap, number))
@@ -221,7 +236,7 @@ await(struct attempt *attempt)
 		step = progress ? STEP_NS : step * 2 > STEP_MAX_NS ? STEP_MAX_NS : step * 2;
 		pause_for(step);
 	}
-	return false;
+	return from_finished(attempt);
 }
 
 static bool

@@ -85,6 +85,8 @@ reset_working(void)
 	OK(cuDevicePrimaryCtxReset_v2(0));
 	OK(cuDevicePrimaryCtxRetain(&context, 0));
 	order_enter(context);
+	printf("used %llu\n", (unsigned long long)told_attribute(told_default(),
+								 CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
 	fill_up(live);
 }
 
