@@ -196,17 +196,17 @@ from_finished(struct attempt *attempt)
 
 /* Asked twice: another thread may be giving memory back, which the driver's pool keeps. */
 static bool
-is_in_vain(const struct attempt *attempt)
+has_waiting_for(const struct attempt *attempt)
 {
 	for (unsigned i = 0; i < 2; i++) {
 		if (ca_told_has_waiting_for(attempt->pool, attempt->call->bytes,
 					    free_bytes(attempt)))
-			return false;
+			return true;
 		(void)ca_told_pools_trim(attempt->call->real, ca_told_pool_device(attempt->pool),
 					 0);
 		pause_for(STEP_NS);
 	}
-	return true;
+	return false;
 }
 
 /*
@@ -224,7 +224,7 @@ await(struct attempt *attempt)
 	uint64_t since = now_ns(), step = STEP_NS, number = ca_told_submitted(heap);
 	bool ended = false;
 
-	while (now_ns() - since < patience && !is_in_vain(attempt)) {
+	while (now_ns() - since < patience && has_waiting_for(attempt)) {
 		bool progress = ca_told_poll_all(heap, ca_told_pool_device(attempt->pool));
 
 		if (!ended && ca_told_poll_submitted(heap, number))
