@@ -184,7 +184,7 @@ take_in_capture(const struct ca_real *real, CUdeviceptr *ret_address, size_t byt
 
 /* `stream` comes after what the recorded one was given so far; false: it could not be done. */
 static bool
-order_behind(const struct ca_real *real, CUstream recorded, CUstream stream)
+order_after(const struct ca_real *real, CUstream recorded, CUstream stream)
 {
 	CUevent event;
 	bool done;
@@ -216,7 +216,7 @@ give_back(const struct ca_real *real, struct block *block, CUstream stream)
 	struct recorded *one, *last = NULL;
 
 	for (one = block->recorded; one; one = one->next) {
-		if (one->stream != stream && !order_behind(real, one->stream, stream)) {
+		if (one->stream != stream && !order_after(real, one->stream, stream)) {
 			if (atomic_fetch_add(&told, 1) < TOLD_MAX)
 				ca_warn("cachealloc_torch_free: a recorded stream cannot be waited "
 					"for, so its memory is never freed");
@@ -259,8 +259,8 @@ free_waiting(const struct ca_real *real)
 }
 
 static CUresult
-take_alone(const struct ca_real *real, CUdeviceptr *ret_address, size_t bytes, int device,
-	   CUstream stream)
+pool_take(const struct ca_real *real, CUdeviceptr *ret_address, size_t bytes, int device,
+	  CUstream stream)
 {
 	bool captured = captures(real, stream);
 	CUresult rc;
@@ -278,7 +278,7 @@ take_alone(const struct ca_real *real, CUdeviceptr *ret_address, size_t bytes, i
 }
 
 static void
-free_alone(const struct ca_real *real, void *memory, CUstream stream)
+pool_free(const struct ca_real *real, void *memory, CUstream stream)
 {
 	struct block *block = block_of(memory);
 
@@ -296,7 +296,7 @@ free_alone(const struct ca_real *real, void *memory, CUstream stream)
 }
 
 static void
-record_alone(const void *memory, CUstream stream)
+pool_record(const void *memory, CUstream stream)
 {
 	const struct ca_real *real = driver();
 	struct block *block = block_of(memory);
@@ -325,7 +325,7 @@ record_alone(const void *memory, CUstream stream)
 }
 
 static void
-empty_alone(const struct ca_real *real)
+pool_empty(const struct ca_real *real)
 {
 	CUmemoryPool pool;
 
@@ -345,7 +345,7 @@ take_here(CUdeviceptr *ret_address, size_t bytes)
 	bool relaxes = ca_capture_active() && !cuThreadExchangeStreamCaptureMode(&mode);
 	CUresult rc;
 
-	ca_framework_serves_all();
+	ca_framework_cache_all();
 	rc = cuMemAlloc_v2(ret_address, bytes);
 	if (relaxes)
 		(void)cuThreadExchangeStreamCaptureMode(&mode);
@@ -384,7 +384,7 @@ cachealloc_torch_malloc(size_t bytes, int device, void *stream)
 		return fail(bytes, device, CUDA_ERROR_NOT_SUPPORTED);
 	entered = enter_device(real, device);
 	rc = is_preloaded() ? take_here(&address, bytes)
-			    : take_alone(real, &address, bytes, device, stream);
+			    : pool_take(real, &address, bytes, device, stream);
 	leave_device(real, device, entered);
 	errno = saved;
 	return rc ? fail(bytes, device, rc) : (void *)(uintptr_t)address;
@@ -403,7 +403,7 @@ cachealloc_torch_free(void *memory, size_t bytes, int device, void *stream)
 	if (is_preloaded())
 		free_here((CUdeviceptr)(uintptr_t)memory, stream);
 	else
-		free_alone(real, memory, stream);
+		pool_free(real, memory, stream);
 	leave_device(real, device, entered);
 }
 
@@ -413,7 +413,7 @@ cachealloc_torch_record_stream(void *memory, void *stream)
 	CA_KEEP_ERRNO;
 
 	if (!is_preloaded())
-		record_alone(memory, stream);
+		pool_record(memory, stream);
 }
 
 CA_EXPORT void
@@ -425,7 +425,7 @@ cachealloc_torch_empty_cache(void)
 	if (is_preloaded())
 		(void)cachealloc_trim(0);
 	else if (real)
-		empty_alone(real);
+		pool_empty(real);
 }
 
 void
