@@ -86,7 +86,7 @@ ca_framework_passes(struct ca_process *process, uint64_t bytes)
 }
 
 void
-ca_framework_serves_all(void)
+ca_framework_cache_all(void)
 {
 	if (atomic_load_explicit(&serves_all, memory_order_relaxed) ||
 	    atomic_exchange(&serves_all, true))

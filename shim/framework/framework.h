@@ -41,7 +41,7 @@ ca_framework_is_quiet(void)
 /* True: a request of `bytes` goes straight to the driver. errno kept. */
 bool ca_framework_passes(struct ca_process *process, uint64_t bytes);
 /* From now on no framework's cache is in use, whatever it looks like: PyTorch was given ours. */
-void ca_framework_serves_all(void);
+void ca_framework_cache_all(void);
 /* Libraries were loaded or unloaded. */
 void ca_framework_look_again(void);
 /*

@@ -8,8 +8,8 @@
  * Opened by dlopen alone the library sees no submission and no event, so that it cannot keep
  * anything itself. The driver's pool does, in the order of the streams that are named: a free waits
  * on the device for the streams that were recorded, and the pool's threshold is raised. Memory that
- * was allocated while its stream captured comes from cuMemAlloc and never goes back: a graph may
- * use it at any time.
+ * was allocated while its stream captured comes from cuMemAlloc and never goes back, nor does what
+ * was recorded by a stream that captured: a graph may use it at any time.
  */
 #include "shim/framework/torch_api.h"
 
@@ -67,6 +67,20 @@ is_preloaded(void)
 		atomic_store(&known, is);
 	}
 	return is == 1;
+}
+
+/* The real driver that has all that is needed; NULL: there is none. */
+static const struct ca_real *
+driver(void)
+{
+	const struct ca_real *real = ca_real();
+
+	return real && real->cuCtxGetDevice && real->cuMemAllocAsync && real->cuMemFreeAsync &&
+			       real->cuEventRecord && real->cuStreamWaitEvent &&
+			       real->cuThreadExchangeStreamCaptureMode &&
+			       real->cuDeviceGetDefaultMemPool && real->cuMemPoolTrimTo
+		       ? real
+		       : NULL;
 }
 
 /* ---- the device that is named, for a default stream is the current context's */
@@ -168,17 +182,32 @@ take_in_capture(const struct ca_real *real, CUdeviceptr *ret_address, size_t byt
 	return rc;
 }
 
-/* `stream` comes after what the recorded one was given so far. */
-static void
-order_behind(const struct ca_real *real, CUstream recorded, CUstream stream)
+/* `stream` comes after what the recorded one was given so far; false: it could not be done. */
+static bool
+order_after(const struct ca_real *real, CUstream recorded, CUstream stream)
 {
 	CUevent event;
+	bool done;
 
 	if (CA_INSIDE(real->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
-		return;
-	if (!CA_INSIDE(real->cuEventRecord(event, recorded)))
-		(void)CA_INSIDE(real->cuStreamWaitEvent(stream, event, 0));
+		return false;
+	done = !CA_INSIDE(real->cuEventRecord(event, recorded)) &&
+	       !CA_INSIDE(real->cuStreamWaitEvent(stream, event, 0));
 	(void)CA_INSIDE(real->cuEventDestroy_v2(event));
+	return done;
+}
+
+/* No free is possible: a wait for a stream that captures would pull the other one in. */
+static bool
+captures_any(const struct ca_real *real, const struct block *block, CUstream stream)
+{
+	const struct recorded *one = block->recorded;
+
+	if (captures(real, stream))
+		return true;
+	while (one && !captures(real, one->stream))
+		one = one->next;
+	return one;
 }
 
 static void
@@ -187,8 +216,12 @@ give_back(const struct ca_real *real, struct block *block, CUstream stream)
 	struct recorded *one, *last = NULL;
 
 	for (one = block->recorded; one; one = one->next) {
-		if (one->stream != stream)
-			order_behind(real, one->stream, stream);
+		if (one->stream != stream && !order_after(real, one->stream, stream)) {
+			if (atomic_fetch_add(&told, 1) < TOLD_MAX)
+				ca_warn("cachealloc_torch_free: a recorded stream cannot be waited "
+					"for, so its memory is never freed");
+			return;
+		}
 		last = one;
 	}
 	(void)CA_INSIDE(real->cuMemFreeAsync(block->address, stream));
@@ -215,7 +248,7 @@ free_waiting(const struct ca_real *real)
 	pthread_mutex_unlock(&lock);
 	while ((block = all)) {
 		all = block->next;
-		if (!captures(real, block->freed_in)) {
+		if (!captures_any(real, block, block->freed_in)) {
 			give_back(real, block, block->freed_in);
 			continue;
 		}
@@ -226,8 +259,8 @@ free_waiting(const struct ca_real *real)
 }
 
 static CUresult
-take_alone(const struct ca_real *real, CUdeviceptr *ret_address, size_t bytes, int device,
-	   CUstream stream)
+pool_take(const struct ca_real *real, CUdeviceptr *ret_address, size_t bytes, int device,
+	  CUstream stream)
 {
 	bool captured = captures(real, stream);
 	CUresult rc;
@@ -245,14 +278,14 @@ take_alone(const struct ca_real *real, CUdeviceptr *ret_address, size_t bytes, i
 }
 
 static void
-free_alone(const struct ca_real *real, void *memory, CUstream stream)
+pool_free(const struct ca_real *real, void *memory, CUstream stream)
 {
 	struct block *block = block_of(memory);
 
 	if (!block || block->captured)
 		return;
 	(void)ca_handles_remove(&blocks, memory);
-	if (!captures(real, stream)) {
+	if (!captures_any(real, block, stream)) {
 		give_back(real, block, stream);
 	} else {
 		CA_HOLD_LOCK(&lock);
@@ -263,14 +296,18 @@ free_alone(const struct ca_real *real, void *memory, CUstream stream)
 }
 
 static void
-record_alone(const void *memory, CUstream stream)
+pool_record(const void *memory, CUstream stream)
 {
+	const struct ca_real *real = driver();
 	struct block *block = block_of(memory);
+	bool captured = real && captures(real, stream);
 	struct recorded *one;
 
 	if (!block)
 		return;
 	CA_HOLD_LOCK(&lock);
+	if (captured) /* its graph may use the memory at any time */
+		block->captured = true;
 	for (one = block->recorded; one; one = one->next)
 		if (one->stream == stream)
 			return;
@@ -288,7 +325,7 @@ record_alone(const void *memory, CUstream stream)
 }
 
 static void
-empty_alone(const struct ca_real *real)
+pool_empty(const struct ca_real *real)
 {
 	CUmemoryPool pool;
 
@@ -308,7 +345,7 @@ take_here(CUdeviceptr *ret_address, size_t bytes)
 	bool relaxes = ca_capture_active() && !cuThreadExchangeStreamCaptureMode(&mode);
 	CUresult rc;
 
-	ca_framework_serves_all();
+	ca_framework_cache_all();
 	rc = cuMemAlloc_v2(ret_address, bytes);
 	if (relaxes)
 		(void)cuThreadExchangeStreamCaptureMode(&mode);
@@ -332,20 +369,6 @@ free_here(CUdeviceptr address, CUstream stream)
 
 /* ---- what PyTorch calls */
 
-/* The real driver that has all that is needed; NULL: there is none. */
-static const struct ca_real *
-driver(void)
-{
-	const struct ca_real *real = ca_real();
-
-	return real && real->cuCtxGetDevice && real->cuMemAllocAsync && real->cuMemFreeAsync &&
-			       real->cuEventRecord && real->cuStreamWaitEvent &&
-			       real->cuThreadExchangeStreamCaptureMode &&
-			       real->cuDeviceGetDefaultMemPool && real->cuMemPoolTrimTo
-		       ? real
-		       : NULL;
-}
-
 CA_EXPORT void *
 cachealloc_torch_malloc(size_t bytes, int device, void *stream)
 {
@@ -361,7 +384,7 @@ cachealloc_torch_malloc(size_t bytes, int device, void *stream)
 		return fail(bytes, device, CUDA_ERROR_NOT_SUPPORTED);
 	entered = enter_device(real, device);
 	rc = is_preloaded() ? take_here(&address, bytes)
-			    : take_alone(real, &address, bytes, device, stream);
+			    : pool_take(real, &address, bytes, device, stream);
 	leave_device(real, device, entered);
 	errno = saved;
 	return rc ? fail(bytes, device, rc) : (void *)(uintptr_t)address;
@@ -380,7 +403,7 @@ cachealloc_torch_free(void *memory, size_t bytes, int device, void *stream)
 	if (is_preloaded())
 		free_here((CUdeviceptr)(uintptr_t)memory, stream);
 	else
-		free_alone(real, memory, stream);
+		pool_free(real, memory, stream);
 	leave_device(real, device, entered);
 }
 
@@ -390,7 +413,7 @@ cachealloc_torch_record_stream(void *memory, void *stream)
 	CA_KEEP_ERRNO;
 
 	if (!is_preloaded())
-		record_alone(memory, stream);
+		pool_record(memory, stream);
 }
 
 CA_EXPORT void
@@ -402,7 +425,7 @@ cachealloc_torch_empty_cache(void)
 	if (is_preloaded())
 		(void)cachealloc_trim(0);
 	else if (real)
-		empty_alone(real);
+		pool_empty(real);
 }
 
 void

@@ -150,6 +150,31 @@ captured(void)
 	order_end();
 }
 
+/* A stream that was recorded captures while the memory is freed in one that does not. */
+static void
+recorded_in_capture(void)
+{
+	CUstreamCaptureStatus status;
+	CUgraph graph;
+	CUdeviceptr early, late;
+
+	begin();
+	early = tensor(BIG, s);
+	late = tensor(BIG, s);
+	record((void *)(uintptr_t)early, r);
+	OK(cuStreamBeginCapture_v2(r, CU_STREAM_CAPTURE_MODE_RELAXED));
+	record((void *)(uintptr_t)late, r);
+	drop(early, BIG, s);
+	drop(late, BIG, s);
+	OK(cuStreamIsCapturing(s, &status));
+	EXPECT(status == CU_STREAM_CAPTURE_STATUS_NONE);
+	OK(cuStreamEndCapture(r, &graph));
+	early = tensor(BIG, s);
+	order_use(early, 3, s);
+	drop(early, BIG, s);
+	order_end();
+}
+
 /* Another device than the current one, and its default stream. */
 static void
 devices(void)
@@ -213,9 +238,14 @@ threads(void)
 }
 
 static const struct order_case cases[] = {
-	{ "steps", steps },     { "recorded", recorded },
-	{ "crossed", crossed }, { "captured", captured },
-	{ "devices", devices }, { "out_of_memory", out_of_memory },
-	{ "threads", threads }, { 0 },
+	{ "steps", steps },
+	{ "recorded", recorded },
+	{ "crossed", crossed },
+	{ "captured", captured },
+	{ "devices", devices },
+	{ "out_of_memory", out_of_memory },
+	{ "threads", threads },
+	{ "recorded_in_capture", recorded_in_capture },
+	{ 0 },
 };
 const struct order_case *const order_cases[] = { cases, NULL };

@@ -10,7 +10,7 @@ import pytest
 from conftest import BUILD, LIBRARY, run
 
 PROGRAM = BUILD / "tests" / "process" / "pluggable" / "pluggable"
-CASES = ["steps", "recorded", "crossed", "captured", "devices", "threads"]
+CASES = ["steps", "recorded", "recorded_in_capture", "crossed", "captured", "devices", "threads"]
 ROADS = ["preload", "dlopen"]
 
 
@@ -59,3 +59,10 @@ def test_out_of_memory(road):
     assert done.stdout == "(nil)\n" and "cachealloc_torch_malloc: 1099511627776 bytes on device 0: CUDA error 2" in done.stderr
     done = case("out_of_memory", road, check=None, PLUGGABLE_CXX="libstdc++.so.6")
     assert done.returncode == -6 and "std::bad_alloc" in done.stderr
+
+
+@pytest.mark.parametrize("fail", ["cuEventCreate:2:2", "cuEventRecord:2:2", "cuStreamWaitEvent:2:2"])
+def test_what_cannot_be_ordered_is_kept(fail):
+    """The wait of the first free fails: the memory is never given away, and one line says so."""
+    done = case("recorded", "dlopen", SIMCUDA_FAIL=fail, CACHEALLOC_LOG="warn")
+    assert done.stderr.count("its memory is never freed") == 1
