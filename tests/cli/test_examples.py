@@ -2,16 +2,15 @@
 """The commands that README, the pages in docs and --help show do what is said of them: each is run as it stands, with ./app and the files
 it names in place, on the simulated driver."""
 
-import lzma
 import os
 import re
-import shlex
 import subprocess
 
 import pytest
 
 from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env
 from command import COMMAND
+from pages import PAGES, blocks, commands, fences, help_of, stand_ins
 
 QUICK_EVERY = 4  # conftest.py
 
@@ -19,28 +18,15 @@ pytestmark = pytest.mark.skipif(not LIBRARY.is_file() or "CACHEALLOC_TEST_SANITI
                                 reason="no library that Python and a shell can preload")
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: these have a test of their own: test_packaging.py, test_snapshots_page.py
 ELSEWHERE = ("install", "snapshots")
-#: what a build or a whole test run would be, and what needs the reader's own file
-NOT_RUN = re.compile(r"^(scripts/(demo|test|gpu_check)\.sh|meson |LD_LIBRARY_PATH=build/tests/sim .*your\.so)")
-#: the first line of a block whose commands need what a test machine lacks: they are run with stand-ins
-TAG = re.compile(r"^# needs-(gpu|cluster|container|framework)$")
-
-
-def blocks():
-    """(page, tag or None, commands) of each shell block, without comments."""
-    for page in PAGES:
-        for block in re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.S | re.M):
-            lines = block.splitlines()
-            tag = TAG.match(lines[0])
-            yield page, tag and tag[1], [line for line in (re.sub(r"(^|\s+)#.*", "", one) for one in lines) if line]
+#: a build or a whole test run: test_newcomer.py
+NOT_RUN = re.compile(r"^(scripts/(demo|test)\.sh|meson )")
 
 
 def fenced(tagged=False):
     """The commands that are run here."""
-    return [line for page, tag, lines in blocks() if page.stem not in ELSEWHERE and bool(tag) == tagged
-            for line in lines if not NOT_RUN.match(line)]
+    return [line for page in PAGES if page.stem not in ELSEWHERE for line in commands(page, tagged) if not NOT_RUN.match(line)]
 
 
 def shown(*words):
@@ -60,23 +46,12 @@ HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["tune"], ["exp
 def folder(tmp_path_factory):
     """A folder with ./app, and recordings of it under the names that the examples use."""
     path = tmp_path_factory.mktemp("examples")
-    (path / "app").write_text(f"#!/bin/sh\nexec {shlex.quote(str(PROGRAM))} ten\n")
-    (path / "app").chmod(0o755)
-    (path / "train.py").write_text("import subprocess\nsubprocess.run(['./app'], check=True)\nprint('tok/s 12.5')\n")
-    for name in ("before.json", "after.json"):
-        subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path, env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_STATS=name))
     (path / "build").symlink_to(BUILD)
     (path / "scripts").symlink_to(ROOT / "scripts")
-    subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path,
-                   env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_TRACE="app.7841.trace"))
-    trace = (path / "app.7841.trace").read_bytes()
     (path / "docs").symlink_to(ROOT / "docs")
-    for name in ("step.pickle", "snapshot.pickle", "rank0.trace", "rank1.trace", "run.trace", "oom.pickle", "oom.trace"):
-        (path / name).write_bytes(trace)
-    for name in ("step.trc.xz", "step.trace.xz"):
-        (path / name).write_bytes(lzma.compress(trace))
-    (path / "train.log").write_text("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.69 GiB total capacity; 19.51 GiB "
-                                    "already allocated; 1.20 GiB free; 21.00 GiB reserved in total by PyTorch)\n")
+    (path / "your.so").symlink_to(LIBRARY)
+    stand_ins(path, PROGRAM, lambda **env: subprocess.run(["./app"], check=True, timeout=60, cwd=path,
+                                                          env=clean_env(LD_PRELOAD=LIBRARY, **env)))
     (path / "tests").symlink_to(ROOT / "tests")
     return path
 
@@ -86,8 +61,45 @@ def test_there_are_examples():
 
 
 def test_most_commands_need_nothing_that_is_not_here():
-    tags = [tag for _, tag, lines in blocks() for _ in lines]
+    tags = [tag for page in PAGES for tag, lines in blocks(page) for _ in lines]
     assert tags.count(None) * 3 >= len(tags) * 2, tags
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_fence_is_of_a_kind_that_is_tested(page):
+    """Commands (sh), programs (python), a piece of a file (yaml), or what a command prints."""
+    for word, text in fences(page):
+        assert word in ("sh", "python", "yaml", ""), word
+        assert word != "sh" or "needs-" not in text.partition("\n")[2], text
+        assert word or not text.startswith("scripts/"), text
+
+
+def written():
+    """(page, subcommand, option) of each option of ours that a page's command has: in a fence or between backquotes."""
+    for page in PAGES:
+        inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.S | re.M))
+        for line in [*commands(page), *commands(page, True), *inline]:
+            for word, rest in re.findall(r"\bcachealloc (\w+)((?: [^|;]*)?)", line):
+                for option in re.findall(r"(?<= )--[a-z][a-z0-9-]*", re.sub(r"'[^']*'|\"[^\"]*\"", "TEXT", re.split(r" -- | \./", rest)[0])):
+                    yield page.stem, word, option
+
+
+def test_every_option_that_a_page_shows_is_in_the_help():
+    env = clean_env(CACHEALLOC_BUILD=BUILD)
+    shown_options, texts = set(written()), {}
+    assert len(shown_options) > 20
+    for page, word, option in sorted(shown_options):
+        text = texts.setdefault(word, help_of(COMMAND, word, env=env))
+        assert re.search(rf"(?<![\w-]){option}(?![\w-])", text), (page, word, option)
+
+
+def test_the_python_of_the_pages_runs():
+    programs = [text for page in PAGES for word, text in fences(page) if word == "python"]
+    assert programs
+    for text in programs:
+        done = subprocess.run(["/usr/bin/python3", "-c", text], env=clean_env(LD_PRELOAD=LIBRARY), text=True, timeout=60, check=True,
+                              stdout=subprocess.PIPE)
+        assert re.fullmatch(r"\d+\.\d+\.\d+\n", done.stdout)
 
 
 #: launchers that a test machine lacks: what is left behind their own options is the program, and a variable that they are
