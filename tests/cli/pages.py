@@ -4,7 +4,6 @@
 import lzma
 import re
 import shlex
-import subprocess
 
 from conftest import ROOT
 
@@ -50,7 +49,3 @@ def stand_ins(folder, program, record):
         (folder / name).write_bytes(trace)
     for name in ("step.trc.xz", "step.trace.xz"):
         (folder / name).write_bytes(lzma.compress(trace))
-
-
-def help_of(command, word, **env):
-    return subprocess.run([command, word, "--help"], stdout=subprocess.PIPE, text=True, check=True, timeout=60, **env).stdout

@@ -2,6 +2,7 @@
 """The commands that README, the pages in docs and --help show do what is said of them: each is run as it stands, with ./app and the files
 it names in place, on the simulated driver."""
 
+import functools
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 
 from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env
 from command import COMMAND
-from pages import PAGES, blocks, commands, fences, help_of, stand_ins
+from pages import PAGES, blocks, commands, fences, stand_ins
 
 QUICK_EVERY = 4  # conftest.py
 
@@ -29,10 +30,15 @@ def fenced(tagged=False):
     return [line for page in PAGES if page.stem not in ELSEWHERE for line in commands(page, tagged) if not NOT_RUN.match(line)]
 
 
+@functools.cache
+def help_of(*words):
+    return subprocess.run([COMMAND, *words, "--help"], stdout=subprocess.PIPE, text=True, check=True, timeout=60,
+                          env=clean_env(CACHEALLOC_BUILD=BUILD)).stdout
+
+
 def shown(*words):
     """The examples of a --help: what stands before two spaces."""
-    text = subprocess.run([COMMAND, *words, "--help"], stdout=subprocess.PIPE, text=True, check=True, timeout=60,
-                          env=clean_env(CACHEALLOC_BUILD=BUILD)).stdout
+    text = help_of(*words)
     lines = text[text.index("Examples:"):].splitlines()[1:]
     lines = lines[:lines.index("")]
     return [re.split(r"  +", line.strip())[0] for line in lines]
@@ -85,12 +91,10 @@ def written():
 
 
 def test_every_option_that_a_page_shows_is_in_the_help():
-    env = clean_env(CACHEALLOC_BUILD=BUILD)
-    shown_options, texts = set(written()), {}
-    assert len(shown_options) > 20
-    for page, word, option in sorted(shown_options):
-        text = texts.setdefault(word, help_of(COMMAND, word, env=env))
-        assert re.search(rf"(?<![\w-]){option}(?![\w-])", text), (page, word, option)
+    found = set(written())
+    assert len(found) > 20
+    for page, word, option in sorted(found):
+        assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_of(word)), (page, word, option)
 
 
 def test_the_python_of_the_pages_runs():
@@ -125,6 +129,7 @@ def launchers(folder):
     for name in ("srun", "mpirun", "mpiexec", "torchrun", "docker", "podman", "apptainer"):
         (folder / "bin" / name).write_text(LAUNCHER)
         (folder / "bin" / name).chmod(0o755)
+    (folder / "bin" / "python").symlink_to("/usr/bin/python3")
     return folder / "bin"
 
 
