@@ -172,3 +172,7 @@ def test_an_example_works_as_it_stands(folder, line):
     expected = (0, 2) if " doctor " in line else (0,)  # ./app is a shell script, which may do anything
     assert done.returncode in expected, (done.returncode, done.stdout, done.stderr)
     assert "error" not in done.stderr, done.stderr
+    if line.endswith(" -o medvar.svg"):  # the README's picture; its figures are those of the allocator as it is
+        made, kept = (re.findall(r">(medvar.trc, [^<]*)<", path.read_text())
+                      for path in (folder / "medvar.svg", ROOT / "docs" / "report" / "medvar.svg"))
+        assert made == kept != []
