@@ -2,16 +2,16 @@
 """The commands that README, the pages in docs and --help show do what is said of them: each is run as it stands, with ./app and the files
 it names in place, on the simulated driver."""
 
-import lzma
+import functools
 import os
 import re
-import shlex
 import subprocess
 
 import pytest
 
 from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env
 from command import COMMAND
+from pages import PAGES, TAG, blocks, commands, fences, stand_ins
 
 QUICK_EVERY = 4  # conftest.py
 
@@ -19,34 +19,26 @@ pytestmark = pytest.mark.skipif(not LIBRARY.is_file() or "CACHEALLOC_TEST_SANITI
                                 reason="no library that Python and a shell can preload")
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: these have a test of their own: test_packaging.py, test_snapshots_page.py
 ELSEWHERE = ("install", "snapshots")
-#: what a build or a whole test run would be, and what needs the reader's own file
-NOT_RUN = re.compile(r"^(scripts/(demo|test|gpu_check)\.sh|meson |LD_LIBRARY_PATH=build/tests/sim .*your\.so)")
-#: the first line of a block whose commands need what a test machine lacks: they are run with stand-ins
-TAG = re.compile(r"^# needs-(gpu|cluster|container|framework)$")
-
-
-def blocks():
-    """(page, tag or None, commands) of each shell block, without comments."""
-    for page in PAGES:
-        for block in re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.S | re.M):
-            lines = block.splitlines()
-            tag = TAG.match(lines[0])
-            yield page, tag and tag[1], [line for line in (re.sub(r"(^|\s+)#.*", "", one) for one in lines) if line]
+#: a build or a whole test run: test_newcomer.py
+NOT_RUN = re.compile(r"^(scripts/(demo|test)\.sh|meson )")
 
 
 def fenced(tagged=False):
     """The commands that are run here."""
-    return [line for page, tag, lines in blocks() if page.stem not in ELSEWHERE and bool(tag) == tagged
-            for line in lines if not NOT_RUN.match(line)]
+    return [line for page in PAGES if page.stem not in ELSEWHERE for line in commands(page, tagged) if not NOT_RUN.match(line)]
+
+
+@functools.cache
+def help_of(*words):
+    return subprocess.run([COMMAND, *words, "--help"], stdout=subprocess.PIPE, text=True, check=True, timeout=60,
+                          env=clean_env(CACHEALLOC_BUILD=BUILD)).stdout
 
 
 def shown(*words):
     """The examples of a --help: what stands before two spaces."""
-    text = subprocess.run([COMMAND, *words, "--help"], stdout=subprocess.PIPE, text=True, check=True, timeout=60,
-                          env=clean_env(CACHEALLOC_BUILD=BUILD)).stdout
+    text = help_of(*words)
     lines = text[text.index("Examples:"):].splitlines()[1:]
     lines = lines[:lines.index("")]
     return [re.split(r"  +", line.strip())[0] for line in lines]
@@ -60,24 +52,16 @@ HELP = [line for words in ([], ["run"], ["compare"], ["doctor"], ["tune"], ["exp
 def folder(tmp_path_factory):
     """A folder with ./app, and recordings of it under the names that the examples use."""
     path = tmp_path_factory.mktemp("examples")
-    (path / "app").write_text(f"#!/bin/sh\nexec {shlex.quote(str(PROGRAM))} ten\n")
-    (path / "app").chmod(0o755)
-    (path / "train.py").write_text("import subprocess\nsubprocess.run(['./app'], check=True)\nprint('tok/s 12.5')\n")
-    for name in ("before.json", "after.json"):
-        subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path, env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_STATS=name))
     (path / "build").symlink_to(BUILD)
     (path / "scripts").symlink_to(ROOT / "scripts")
-    subprocess.run([PROGRAM, "ten"], check=True, timeout=60, cwd=path,
-                   env=clean_env(LD_PRELOAD=LIBRARY, CACHEALLOC_TRACE="app.7841.trace"))
-    trace = (path / "app.7841.trace").read_bytes()
     (path / "docs").symlink_to(ROOT / "docs")
-    for name in ("step.pickle", "snapshot.pickle", "rank0.trace", "rank1.trace", "run.trace", "oom.pickle", "oom.trace"):
-        (path / name).write_bytes(trace)
-    for name in ("step.trc.xz", "step.trace.xz"):
-        (path / name).write_bytes(lzma.compress(trace))
-    (path / "train.log").write_text("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.69 GiB total capacity; 19.51 GiB "
-                                    "already allocated; 1.20 GiB free; 21.00 GiB reserved in total by PyTorch)\n")
+    (path / "your.so").symlink_to(LIBRARY)
+    stand_ins(path, PROGRAM, lambda **env: subprocess.run(["./app"], check=True, timeout=60, cwd=path,
+                                                          env=clean_env(LD_PRELOAD=LIBRARY, **env)))
     (path / "tests").symlink_to(ROOT / "tests")
+    for line in fenced():  # each example has the files that an earlier one makes, where it runs alone, too
+        if re.search(r" > [\w.]+$", line):
+            subprocess.run(["/bin/sh", "-c", line], cwd=path, check=True, timeout=60)
     return path
 
 
@@ -86,8 +70,62 @@ def test_there_are_examples():
 
 
 def test_most_commands_need_nothing_that_is_not_here():
-    tags = [tag for _, tag, lines in blocks() for _ in lines]
+    tags = [tag for page in PAGES for tag, lines in blocks(page) for _ in lines]
     assert tags.count(None) * 3 >= len(tags) * 2, tags
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_fence_is_of_a_kind_that_is_tested(page):
+    """Commands (sh), programs (python), a piece of a file (yaml), or what a command prints."""
+    for word, text in fences(page):
+        assert word in ("sh", "python", "yaml", ""), word
+        assert word != "sh" or "needs-" not in text.partition("\n")[2], text
+        assert word or not text.startswith("scripts/"), text
+
+
+def written():
+    """(page, subcommand, option) of each option of ours that a page's command has: in a fence or between backquotes."""
+    for page in PAGES:
+        inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.S | re.M))
+        for line in [*commands(page), *commands(page, True), *inline]:
+            for word, rest in re.findall(r"\bcachealloc (\w+)((?: [^|;]*)?)", line):
+                for option in re.findall(r"(?<= )--[a-z][a-z0-9-]*", re.sub(r"'[^']*'|\"[^\"]*\"", "TEXT", re.split(r" -- | \./", rest)[0])):
+                    yield page.stem, word, option
+
+
+def test_every_option_that_a_page_shows_is_in_the_help():
+    found = set(written())
+    assert len(found) > 20
+    for page, word, option in sorted(found):
+        assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_of(word)), (page, word, option)
+
+
+#: what a page asks of PyTorch: a function that a library lacks is an error here, too
+TORCH = """import ctypes
+from types import SimpleNamespace as Space
+
+def allocator(path, *names):
+    assert all(getattr(ctypes.CDLL(path), name) for name in names)
+    return Space(allocator=lambda: Space(set_record_stream_fn=nonnull, set_reset_fn=nonnull))
+
+def nonnull(address):
+    assert address
+
+cuda = Space(memory=Space(CUDAPluggableAllocator=allocator, change_current_allocator=lambda chosen: print("changed")))
+"""
+
+
+def test_the_python_of_the_pages_runs(tmp_path):
+    (tmp_path / "torch.py").write_text(TORCH)
+    programs = [text for page in PAGES for word, text in fences(page) if word == "python"]
+    assert len(programs) >= 2
+    for text in programs:
+        needs = TAG.match(text.partition("\n")[0])
+        assert bool(needs) == ("import torch" in text)
+        text = text.replace("/opt/cachealloc/lib/libcachealloc.so", str(LIBRARY))
+        done = subprocess.run(["/usr/bin/python3", "-c", text], env=clean_env(LD_PRELOAD=LIBRARY), cwd=tmp_path, text=True, timeout=60,
+                              check=True, stdout=subprocess.PIPE)
+        assert re.fullmatch("changed\n" if needs else r"\d+\.\d+\.\d+\n", done.stdout)
 
 
 #: launchers that a test machine lacks: what is left behind their own options is the program, and a variable that they are
@@ -113,6 +151,7 @@ def launchers(folder):
     for name in ("srun", "mpirun", "mpiexec", "torchrun", "docker", "podman", "apptainer"):
         (folder / "bin" / name).write_text(LAUNCHER)
         (folder / "bin" / name).chmod(0o755)
+    (folder / "bin" / "python").symlink_to("/usr/bin/python3")
     return folder / "bin"
 
 
@@ -136,3 +175,7 @@ def test_an_example_works_as_it_stands(folder, line):
     expected = (0, 2) if " doctor " in line else (0,)  # ./app is a shell script, which may do anything
     assert done.returncode in expected, (done.returncode, done.stdout, done.stderr)
     assert "error" not in done.stderr, done.stderr
+    if line.endswith(" -o medvar.svg"):  # the README's picture; its figures are those of the allocator as it is
+        made, kept = (re.findall(r">(medvar.trc, [^<]*)<", path.read_text())
+                      for path in (folder / "medvar.svg", ROOT / "docs" / "report" / "medvar.svg"))
+        assert made == kept != []

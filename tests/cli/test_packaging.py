@@ -13,8 +13,10 @@ import venv
 
 import pytest
 
+from clean_root import succeed, system  # noqa: F401
 from command import environment
 from conftest import ROOT
+from pages import commands
 
 LONG = "CACHEALLOC_TEST_LONG" in os.environ
 long = pytest.mark.skipif(not LONG, reason="packages are fetched and built with CACHEALLOC_TEST_LONG=1 only")
@@ -26,9 +28,7 @@ def dockerfile(word):
 
 def page_commands():
     """Lines of the shell blocks of docs/install.md that need nothing special."""
-    text = (ROOT / "docs" / "install.md").read_text()
-    return [line for tag, block in re.findall(r"(<!-- needs-\w+ -->\n)?^```sh\n(.*?)^```$", text, re.S | re.M) if not tag
-            for line in block.splitlines()]
+    return commands(ROOT / "docs" / "install.md")
 
 
 # ---- the sources
@@ -64,13 +64,6 @@ def test_the_page_has_commands():
 
 
 # ---- pip, on this machine
-
-def succeed(argv, cwd=None, **env):
-    done = subprocess.run([str(word) for word in argv], env=environment(**env), cwd=cwd, text=True, timeout=1200, check=False,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert done.returncode == 0, (argv, done.stdout[-4000:])
-    return done.stdout
-
 
 def files(folder):
     return {path for path in folder.rglob("*") if not path.is_dir() and "__pycache__" not in path.parts}
@@ -171,30 +164,6 @@ def test_a_source_archive_builds(tmp_path):
 
 
 # ---- a system that has nothing else
-
-@pytest.fixture(scope="module")
-def system(tmp_path_factory):
-    """run(command, folder) in a fresh Debian 12, and the folder that is its root."""
-    if os.getuid() or not shutil.which("debootstrap"):
-        pytest.skip("only root makes a Debian system, with debootstrap")
-    root = tmp_path_factory.mktemp("system")
-    root.chmod(0o755)  # its users go through it
-    done = subprocess.run(["debootstrap", "--variant=minbase", "bookworm", root], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, timeout=1200, check=False)
-    if done.returncode:
-        pytest.skip("no Debian system can be fetched: " + done.stdout.strip().splitlines()[-1])
-    shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
-    env = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "HOME": "/root"}
-    if os.path.exists(os.environ.get("PIP_CERT", "")):  # a network that has its own
-        shutil.copy(os.environ["PIP_CERT"], root / "etc" / "pip.crt")
-        env.update(PIP_CERT="/etc/pip.crt", SSL_CERT_FILE="/etc/pip.crt", REQUESTS_CA_BUNDLE="/etc/pip.crt")
-
-    def run(command, folder="/"):
-        return succeed(["chroot", root, "/bin/bash", "-ec", f"cd {shlex.quote(folder)}\n{command}"], **env)
-
-    run("apt-get update")
-    return run, root
-
 
 @long
 def test_the_commands_of_the_page(system):

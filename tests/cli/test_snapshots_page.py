@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env
+from pages import commands
 
 PAGE = (ROOT / "docs" / "snapshots.md").read_text()
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
@@ -22,8 +23,7 @@ def test_its_commands_work_as_they_stand(tmp_path):
     (tmp_path / "app").chmod(0o755)
     (tmp_path / "build").symlink_to(BUILD)
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.S | re.M)
-    lines = [line for block in blocks for line in block.splitlines()]
+    lines = commands(ROOT / "docs" / "snapshots.md")
     assert len(lines) >= 8
     for line in lines:
         done = subprocess.run(["/bin/sh", "-c", line], cwd=tmp_path, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
