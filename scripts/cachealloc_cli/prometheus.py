@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The text form of Prometheus (exposition format 0.0.4). Counters end in _total; bytes and seconds are base units.
 
-A gauge's total has a name of its own, since `x` and `x_total` are one family to parsers of the newer form."""
-
+A gauge's total has a name of its own, since `x` and `x_total` are one family to parsers of the newer form.
+"""
 
 PREFIX = "cachealloc_"
 FIGURES = {"largest_free_block_bytes", "pending_blocks"}  # gauges without peak and total
