@@ -122,11 +122,23 @@ ca_log_enabled(enum ca_log_level level)
 	       (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
 }
 
+/* "cachealloc[7841 r3]: warning: " */
+static size_t
+prefix_write(char *line, size_t size, enum ca_log_level level)
+{
+	char rank[16];
+
+	if (ca_path_has_rank() && !ca_path_expand("%r", rank, sizeof(rank)))
+		return ca_text_format(line, size, "cachealloc[%d r%s]: %s: ", (int)getpid(), rank,
+				      level_name(level));
+	return ca_text_format(line, size, "cachealloc[%d]: %s: ", (int)getpid(), level_name(level));
+}
+
 __attribute__((format(printf, 2, 3))) static void
 stderr_line(enum ca_log_level level, const char *format, ...)
 {
 	char line[LINE_MAX_BYTES];
-	size_t length = ca_text_format(line, sizeof(line), "cachealloc: %s: ", level_name(level));
+	size_t length = prefix_write(line, sizeof(line), level);
 	va_list args;
 
 	va_start(args, format);
@@ -222,7 +234,7 @@ ca_log(enum ca_log_level level, const char *format, ...)
 		return;
 	number = atomic_fetch_add_explicit(&log_lines[level], 1, memory_order_relaxed);
 	if (number <= CA_LOG_CAP) {
-		length = ca_text_format(line, sizeof(line), "cachealloc: %s: ", level_name(level));
+		length = prefix_write(line, sizeof(line), level);
 		if (number < CA_LOG_CAP) {
 			va_start(args, format);
 			length += ca_text_format_va(line + length, sizeof(line) - length, format,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Log lines: "cachealloc: warning: ...", one write(2) each, to stderr or CACHEALLOC_LOG_FILE.
+ * Log lines: "cachealloc[7841 r3]: warning: ...", with the process and, where there is one, the
+ * rank; one write(2) each, to stderr or CACHEALLOC_LOG_FILE.
  *
  * Safe on every hooked path and in signal handlers: no malloc, no stdio, no lock, no cancellation
  * point, errno kept. Formats are a small subset of printf (see config/text.h). A line is at most

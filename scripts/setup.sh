@@ -8,7 +8,7 @@
 
 # package=command it is wanted for (empty: a library or headers; only dpkg can tell)
 PACKAGES_DEMO="gcc=gcc libc6-dev= meson=meson ninja-build=ninja pkg-config=pkg-config python3=python3 xz-utils=xz"
-PACKAGES_TEST="$PACKAGES_DEMO libcmocka-dev= python3-pytest= python3-venv= git=git strace=strace
+PACKAGES_TEST="$PACKAGES_DEMO libcmocka-dev= python3-pytest= python3-venv= python3-prometheus-client= openmpi-bin=mpirun git=git strace=strace
 	binutils=readelf mandoc=mandoc util-linux=setarch shellcheck=shellcheck valgrind=valgrind
 	clang=clang libclang-rt-14-dev= clang-tidy=clang-tidy clang-format=clang-format cppcheck=cppcheck
 	gcc-aarch64-linux-gnu=aarch64-linux-gnu-gcc libc6-dev-arm64-cross= qemu-user=qemu-aarch64"

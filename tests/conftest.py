@@ -31,6 +31,11 @@ def clean_env(**extra):
     return env
 
 
+def unmarked(text):
+    """Log lines without process and rank: `cachealloc[7841 r3]: ` becomes `cachealloc: `."""
+    return re.sub(r"^cachealloc\[\d+(?: r\d+)?\]: ", "cachealloc: ", text, flags=re.M)
+
+
 def simulator_entries():
     """The names of the driver that the simulator builds."""
     text = (ROOT / "tests" / "sim" / "entries.def").read_text()

@@ -4,7 +4,7 @@
 import signal
 import sys
 
-from . import __version__, compare, convert, doctor, explain, launch, replay, report, terminal, tune, version
+from . import __version__, compare, convert, doctor, explain, launch, replay, report, stats, terminal, tune, version
 from .args import nearest
 
 VERBS = {
@@ -14,6 +14,7 @@ VERBS = {
     "replay": (replay.run, replay.help_text, "play a recorded trace on the allocator, without a GPU"),
     "report": (report.run, report.help_text, "draw a recorded trace, a snapshot or statistics as a page"),
     "convert": (convert.run, convert.help_text, "write a trace or snapshot for somebody else's viewer"),
+    "stats": (stats.run, stats.help_text, "show statistics files: one, all ranks merged, or for Prometheus"),
     "tune": (tune.run, tune.help_text, "find settings with which a recorded program needs less memory"),
     "explain": (explain.run, explain.help_text, "tell why a program ran out of memory, and what would have helped"),
     "version": (version.run, version.help_text, "versions of command and library"),

@@ -12,8 +12,8 @@ def _object(text):
     return data if isinstance(data, dict) and data.get("format") == "stats" else None
 
 
-def devices(text):
-    """The devices of the last object, by index; None: the text is no statistics."""
+def last(text):
+    """The last whole object with a list of devices; None: the text is no statistics."""
     if '"format"' not in text or '"stats"' not in text:
         return None
     data = _object(text)
@@ -21,7 +21,13 @@ def devices(text):
         data = _object(line)
         if data:
             break
-    try:
-        return {device["index"]: device for device in data["devices"]} if data else None
-    except (KeyError, TypeError):
+    listed = data.get("devices") if data else None
+    if not isinstance(listed, list) or not all(isinstance(one, dict) and isinstance(one.get("index"), int) for one in listed):
         return None
+    return data
+
+
+def devices(text):
+    """The devices of the last object, by index; None: the text is no statistics."""
+    data = last(text)
+    return {device["index"]: device for device in data["devices"]} if data else None

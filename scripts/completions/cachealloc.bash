@@ -6,7 +6,7 @@ _cachealloc() {
 	cur=${COMP_WORDS[COMP_CWORD]}
 	prev=${COMP_WORDS[COMP_CWORD - 1]}
 	if ((COMP_CWORD == 1)); then
-		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay report convert tune explain version help --help --version" -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W "run compare doctor replay report convert stats tune explain version help --help --version" -- "$cur")
 		return
 	fi
 	verb=${COMP_WORDS[1]}
@@ -19,11 +19,12 @@ _cachealloc() {
 	replay) options="--conf --memory --lag --find-min-capacity --to-refusal --time --json --timeline --replayed --help" ;;
 	report) options="--output --svg --at --device --replayed --conf --memory --force --help" ;;
 	convert) options="--to --output --device --force --help" ;;
+	stats) options="--merge --watch --prometheus --json --help" ;;
 	tune) options="--lag --conf --jobs --json --help" ;;
 	explain) options="--memory --device --lag --jobs --json --help" ;;
 	doctor) options="--run --for --sim --json --library --help" ;;
 	version) options="--json --library --help" ;;
-	help) options="run compare doctor replay report convert tune explain version" ;;
+	help) options="run compare doctor replay report convert stats tune explain version" ;;
 	*) return ;;
 	esac
 	case $prev in
@@ -79,7 +80,7 @@ _cachealloc() {
 		_command_offset "$i"
 	elif [[ $cur == -* || $verb == help ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
-	elif [[ $verb == replay || $verb == report || $verb == tune || $verb == explain || $verb == convert ]]; then
+	elif [[ $verb == replay || $verb == report || $verb == stats || $verb == tune || $verb == explain || $verb == convert ]]; then
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 	elif [[ $verb != version ]]; then
 		mapfile -t COMPREPLY < <(compgen -c -- "$cur")

@@ -8,6 +8,7 @@ complete -c cachealloc -n __fish_use_subcommand -f -a replay -d 'play a recorded
 complete -c cachealloc -n __fish_use_subcommand -f -a report -d 'draw a trace, a snapshot or statistics as a page'
 complete -c cachealloc -n __fish_use_subcommand -f -a convert -d 'write a recording for another viewer'
 complete -c cachealloc -n __fish_use_subcommand -f -a tune -d 'find settings that need less memory'
+complete -c cachealloc -n __fish_use_subcommand -f -a stats -d 'show statistics files, merged or for Prometheus'
 complete -c cachealloc -n __fish_use_subcommand -f -a explain -d 'tell why a program ran out of memory'
 complete -c cachealloc -n __fish_use_subcommand -f -a version -d 'versions of command and library'
 complete -c cachealloc -n __fish_use_subcommand -f -a help -d 'help on a verb'
@@ -78,6 +79,10 @@ complete -c cachealloc -n $convert -s o -l output -r -d 'where it goes'
 complete -c cachealloc -n $convert -l device -x -d 'only that device'
 complete -c cachealloc -n $convert -l force -d 'overwrite the file'
 
+complete -c cachealloc -n '__fish_seen_subcommand_from stats' -l merge -d 'one report over all files'
+complete -c cachealloc -n '__fish_seen_subcommand_from stats' -l watch -d 'again and again'
+complete -c cachealloc -n '__fish_seen_subcommand_from stats' -l prometheus -r -d 'the text form of Prometheus'
+
 set -l tune '__fish_seen_subcommand_from tune explain'
 complete -c cachealloc -n $tune -x -l lag -d 'work behind each allocation, in microseconds'
 complete -c cachealloc -n $tune -s j -l jobs -x -d 'replays at a time'
@@ -86,6 +91,6 @@ complete -c cachealloc -n '__fish_seen_subcommand_from explain' -l memory -x -d 
 complete -c cachealloc -n '__fish_seen_subcommand_from explain' -l device -x -d 'device'
 
 complete -c cachealloc -n '__fish_seen_subcommand_from run compare doctor' -l sim -d 'on the simulated driver'
-complete -c cachealloc -n '__fish_seen_subcommand_from doctor replay tune explain version' -l json -d 'as JSON'
+complete -c cachealloc -n '__fish_seen_subcommand_from doctor replay stats tune explain version' -l json -d 'as JSON'
 complete -c cachealloc -n '__fish_seen_subcommand_from run compare doctor version' -l library -r -d 'libcachealloc.so'
-complete -c cachealloc -n '__fish_seen_subcommand_from run compare doctor replay report convert tune explain version' -s h -l help -d 'help'
+complete -c cachealloc -n '__fish_seen_subcommand_from run compare doctor replay report convert stats tune explain version' -s h -l help -d 'help'

@@ -11,7 +11,7 @@ import pytest
 from command import COMMAND, ROOT, cli, compiler, environment, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
-VERBS = ("run", "compare", "doctor", "report", "convert", "tune", "explain", "version")
+VERBS = ("run", "compare", "doctor", "report", "convert", "stats", "tune", "explain", "version")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"], ["help", "help"]])
@@ -126,9 +126,9 @@ def test_standard_library_only():
 
 @pytest.mark.parametrize("word", VERBS)
 def test_completions_and_man_page_know_every_option(word):
-    from cachealloc_cli import compare, convert, doctor, explain, launch, report, tune, version
+    from cachealloc_cli import compare, convert, doctor, explain, launch, report, stats, tune, version
     options = {"run": launch, "compare": compare, "doctor": doctor, "report": report, "convert": convert, "tune": tune,
-               "explain": explain, "version": version}[word].OPTIONS
+               "explain": explain, "stats": stats, "version": version}[word].OPTIONS
     texts = {path: (ROOT / "scripts" / path).read_text() for path in
              ("completions/cachealloc.bash", "completions/_cachealloc", "completions/cachealloc.fish",
               "man/cachealloc.1")}

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, LIBRARY, run
+from conftest import BUILD, LIBRARY, run, unmarked
 from test_framework import app
 
 ENVIRONMENT = BUILD / "tests" / "process" / "framework" / "environment"
@@ -130,7 +130,7 @@ def test_a_library_that_is_opened_late_sets_nothing():
 
 def log(level="info", **env):
     done = run([ENVIRONMENT, "call"], check=0, CACHEALLOC_LOG=level, **env)
-    return [line.removeprefix("cachealloc: ") for line in done.stderr.splitlines() if "TAKEOVER=torch" in line
+    return [line.removeprefix("cachealloc: ") for line in unmarked(done.stderr).splitlines() if "TAKEOVER=torch" in line
             and not line.endswith("TAKEOVER=torch")]
 
 
@@ -155,7 +155,7 @@ def test_what_the_user_chose_stays_and_one_line_says_so(env, deciding):
 
 def test_a_bad_word_is_said_by_the_settings():
     done = run([ENVIRONMENT, "call"], check=0, CACHEALLOC_TAKEOVER="auto")
-    assert done.stderr == ("cachealloc: warning: CACHEALLOC_TAKEOVER: 'auto' is ignored: expected off, or a list of torch, jax, "
+    assert unmarked(done.stderr) == ("cachealloc: warning: CACHEALLOC_TAKEOVER: 'auto' is ignored: expected off, or a list of torch, jax, "
                            "tensorflow, cudf\n")
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, LIBRARY, clean_env, run
+from conftest import BUILD, LIBRARY, clean_env, run, unmarked
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
 
@@ -120,7 +120,7 @@ def test_malformed(tmp_path, name, value, words):
     done = started(name, value, tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("cachealloc: warning: CACHEALLOC_" + name), lines
+    assert len(lines) == 1 and unmarked(lines[0]).startswith("cachealloc: warning: CACHEALLOC_" + name), lines
     assert " is ignored" in lines[0]
     for word in words:
         assert word in lines[0]
@@ -131,7 +131,7 @@ def test_malformed(tmp_path, name, value, words):
     strict = started(name, value, tmp_path, CACHEALLOC_STRICT="1")
     assert strict.returncode == 125
     assert len(strict.stderr.splitlines()) == 1 and words[0] in strict.stderr
-    assert strict.stderr.startswith("cachealloc: error: ") and " is refused" in strict.stderr
+    assert unmarked(strict.stderr).startswith("cachealloc: error: ") and " is refused" in strict.stderr
 
 
 def test_enough_of_them():
@@ -195,7 +195,7 @@ def test_a_second_file_is_told_by_name(tmp_path, name, file, second, level):
     before = (tmp_path / file).read_bytes()
     done = run([PROGRAM, "ten"], check=0, cwd=tmp_path, **settings)
     line, = done.stderr.splitlines()
-    assert line.startswith(f"cachealloc: warning: CACHEALLOC_{name}: ") and "exists" in line
+    assert unmarked(line).startswith(f"cachealloc: warning: CACHEALLOC_{name}: ") and "exists" in line
     told = [os.path.basename(word.strip("',:;")) for word in line.split()]
     assert file in told and second in told
     assert (tmp_path / file).read_bytes() == before and (tmp_path / second).stat().st_size

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env, run
+from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env, run, unmarked
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
 NATIVE = BUILD / "tests" / "process" / "shim" / "cases_native"
@@ -102,7 +102,7 @@ def test_out_of_memory_only_when_nothing_is_left(tmp_path):
 
 def test_out_of_memory_is_reported_once_a_size_and_not_too_often():
     done = run([PROGRAM, "oom_report"], check=0, SIMCUDA_MEM="256M")
-    lines = [line.removeprefix("cachealloc: warning: ") for line in done.stderr.splitlines()]
+    lines = [line.removeprefix("cachealloc: warning: ") for line in unmarked(done.stderr).splitlines()]
     assert lines[0] == ("CUDA out of memory. Tried to allocate 180.00 MiB. GPU 0 has a total capacity of 256.00 MiB of which "
                         "136.00 MiB is free. Of the allocated memory 104.00 MiB is allocated by the program, and 16.00 MiB is "
                         "reserved by cachealloc but unallocated.")
@@ -257,7 +257,7 @@ def test_table_has_rows_for_other_calls_and_for_reuse_of_finished_memory_only():
 
 def test_info_says_library_driver_road_and_device():
     done = run([PROGRAM, "ten"], check=0, CACHEALLOC_LOG="info", SIMCUDA_DRIVER_VERSION="12090", SIMCUDA_DEVICES=2)
-    lines = [line.removeprefix("cachealloc: info: ") for line in done.stderr.splitlines()]
+    lines = [line.removeprefix("cachealloc: info: ") for line in unmarked(done.stderr).splitlines()]
     assert re.fullmatch(rf"version \S+, pid \d+, library {re.escape(str(LIBRARY))}", lines[0])
     found = re.fullmatch(r"device 0: (.+), GPU-[0-9a-f-]{36}; driver of CUDA 12\.9, (\S+); (.+)", lines[2])
     assert found and os.path.samefile(found[2], SIM / "libcuda.so.1") and "simcuda" in found[1]
@@ -270,7 +270,7 @@ def test_info_says_library_driver_road_and_device():
 def test_info_says_where_the_first_memory_came_from(passed):
     done = run([PROGRAM, "ten"], check=0, CACHEALLOC_LOG="info", **passed)
     assert done.stderr.count("first allocation: ") == 1
-    assert "cachealloc: info: first allocation: 1000 bytes, straight to the driver\n" in done.stderr
+    assert "cachealloc: info: first allocation: 1000 bytes, straight to the driver\n" in unmarked(done.stderr)
 
 
 def test_a_child_says_it_for_itself():

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""`cachealloc stats`: the statistics in files of CACHEALLOC_STATS=FILE.json, as a table, as JSON or for Prometheus."""
+
+import json
+import time
+
+from . import prometheus, statistics_file, terminal
+from .args import Option, UsageError, describe, parse
+from .whole_file import whole_file
+
+DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def seconds(text):
+    try:
+        number = float(text.removesuffix("s"))
+    except ValueError:
+        raise ValueError("expected seconds, for example 2s") from None
+    if not 0.1 <= number <= 86400:
+        raise ValueError("expected 0.1s to 86400s")
+    return number
+
+
+OPTIONS = [
+    Option("--merge", "flag", "One report over all files: current, peak and total of the ranks are added up."),
+    Option("--watch", "optional", "Show them again every TIME, until interrupted; default: 2s.", "TIME", None, seconds),
+    Option("--prometheus", "value", "Write the text form of Prometheus, in one step, for node_exporter's textfile collector; "
+           "`-`: to stdout.", "FILE"),
+    Option("--json", "flag", "As JSON."),
+    Option("-h --help", "flag", "This text."),
+]
+
+HELP = """\
+Examples:
+  cachealloc stats s.7841.json               the table of a process
+  cachealloc stats --merge s.*.json          one table for all ranks
+  cachealloc stats --watch s.7841.json       again every two seconds
+  cachealloc stats --prometheus /var/lib/node_exporter/cachealloc.prom s.*.json
+
+Usage: cachealloc stats [OPTIONS] FILE...
+
+{options}
+
+FILE is what CACHEALLOC_STATS=FILE.json wrote: an object, or one a line, of which the
+last whole one counts. It is written at exit, and every CACHEALLOC_STATS_INTERVAL: what
+a killed process did after the last interval is in no file. A peak of merged reports
+is the sum of the ranks' peaks: at most so much was held at a time.
+
+Exit status: 0 done; 1 a file cannot be read, holds no statistics, or cannot be written;
+2 the command line is wrong; 130 interrupted.
+"""
+
+
+def help_text():
+    return HELP.format(options=describe(OPTIONS))
+
+
+def _size(number):
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(number) < 1024 or unit == "GiB":
+            return f"{number} B" if unit == "B" else f"{number:.2f} {unit}"
+        number /= 1024
+
+
+def _added(values):
+    """Numbers are added up, objects name by name; null is unknown, and adds nothing."""
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, dict) for value in known):
+        names = dict.fromkeys(name for value in known for name in value)
+        return {name: _added([value.get(name) for value in known]) for name in names}
+    if known and all(isinstance(value, list) for value in known):
+        return list(dict.fromkeys(item for value in known for item in value))
+    if known and all(isinstance(value, int) for value in known):
+        return sum(known)
+    return known[0] if known and all(value == known[0] for value in known) else None
+
+
+def merged(reports):
+    """One report: devices of the same index on the hosts are one row, since a rank counts what is its own there."""
+    devices = {}
+    for report in reports:
+        for device in report["devices"]:
+            devices.setdefault(device["index"], []).append(device)
+    return {"format": "stats", "format_version": 1, "processes": len(reports),
+            "ranks": sorted({report["rank"] for report in reports if report.get("rank") is not None}),
+            "hosts": sorted({report["host"] for report in reports if report.get("host")}),
+            "devices": [{**_added(same), "index": index} for index, same in sorted(devices.items())]}
+
+
+def _title(report):
+    if "processes" in report:
+        ranks = f", {len(report['ranks'])} ranks" if report["ranks"] else ""
+        return f"{report['processes']} processes{ranks} on {len(report['hosts'])} hosts"
+    words = [f"pid {report['pid']}" if report.get("pid") is not None else "unknown process"]
+    words += [f"rank {report['rank']}"] if report.get("rank") is not None else []
+    words += [str(report[name]) for name in ("host", "program") if report.get(name)]
+    if report.get("elapsed_ns") is not None:
+        words.append(f"{report['elapsed_ns'] / 1e9:.1f} s")
+    return "  ".join(words)
+
+
+ROWS = (("requested by program", "requested_bytes"), ("allocated (after rounding)", "allocated_bytes"),
+        ("reserved from driver", "reserved_bytes"), ("cached, free to reuse", "cached_bytes"))
+
+
+def table(report):
+    lines = [_title(report)]
+    for device in report["devices"]:
+        name = f"device {device['index']:<2} {device.get('name') or '':.21}"
+        lines.append(f"{name:<30} {'current':>12} {'peak':>12} {'total':>12}")
+        for text, field in ROWS:
+            gauge = device.get(field) or {}
+            lines.append(f"  {text:<28} " + " ".join(f"{_size(gauge[part]) if gauge.get(part) is not None else '-':>12}"
+                                                     for part in ("current", "peak", "total")))
+        calls = {key: device.get(key) or 0 for key in ("alloc_calls", "free_calls", "cache_hits", "passed_alloc_calls",
+                                                        "driver_alloc_calls", "driver_free_calls", "ooms")}
+        rest = max(calls["alloc_calls"] - calls["passed_alloc_calls"], 0)
+        share = f"{int(calls['cache_hits'] * 10000 / rest) / 100:.2f}% served from cache" if rest else "none for the cache"
+        lines.append(f"calls   {calls['alloc_calls']} alloc, {calls['free_calls']} free; {share}")
+        lines.append(f"driver  {calls['driver_alloc_calls']} alloc, {calls['driver_free_calls']} free, {calls['ooms']} OOM")
+    return "\n".join(lines)
+
+
+class Failed(Exception):
+    pass
+
+
+def read(paths):
+    reports = []
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                report = statistics_file.last(file.read())
+        except OSError as problem:
+            raise Failed(f"{path}: {problem.strerror}") from None
+        if report is None:
+            raise Failed(f"{path}: no statistics (JSON of CACHEALLOC_STATS=FILE.json) in it")
+        reports.append(report)
+    return reports
+
+
+def show(values, paths):
+    reports = read(paths)
+    if values["prometheus"]:
+        text = prometheus.text(reports)
+        if values["prometheus"] == "-":
+            terminal.out(text.rstrip("\n"))
+            return
+        try:
+            with whole_file(values["prometheus"]) as file:
+                file.write(text.encode())
+        except OSError as problem:
+            raise Failed(f"{values['prometheus']}: {problem.strerror}") from None
+        return
+    if values["merge"]:
+        reports = [merged(reports)]
+    for report in reports:
+        terminal.out(json.dumps(report) if values["json"] else table(report))
+
+
+def run(argv):
+    try:
+        values, paths = parse(OPTIONS, argv, anywhere=True)
+        if values["help"]:
+            terminal.out(help_text().rstrip())
+            return DONE
+        if not paths:
+            raise UsageError("no file: cachealloc stats [OPTIONS] FILE...")
+        if values["prometheus"] and (values["merge"] or values["json"]):
+            raise UsageError("--prometheus goes with neither --merge nor --json")
+    except UsageError as problem:
+        terminal.error(f"stats: {problem}")
+        return USAGE
+    pause = 2.0 if values["watch"] is True else values["watch"]
+    try:
+        show(values, paths)
+        while pause:
+            terminal.flush()
+            if terminal.lost:
+                break
+            time.sleep(pause)
+            show(values, paths)
+    except Failed as problem:
+        terminal.error(f"stats: {problem}")
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return DONE
