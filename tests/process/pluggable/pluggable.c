@@ -233,7 +233,7 @@ static void
 threads(void)
 {
 	begin();
-	order_threads(8, work);
+	order_threads(16, work);
 	order_end();
 }
 
