@@ -40,7 +40,7 @@ uint64_t cachealloc_trim(uint64_t keep_bytes);
  * out std::bad_alloc is thrown where the process has a C++ library, since PyTorch looks at no
  * result; NULL elsewhere. free: NULL is allowed, and so is memory that other streams still work
  * with, if they were recorded, or the library is preloaded. record_stream: `stream` works with the
- * memory, too. empty_cache: what is unused goes back to the driver.
+ * memory, too. empty_cache: unused memory goes back to the driver.
  */
 void *cachealloc_torch_malloc(size_t bytes, int device, void *stream);
 void cachealloc_torch_free(void *memory, size_t bytes, int device, void *stream);
