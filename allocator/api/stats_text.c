@@ -149,7 +149,7 @@ put_identity(struct out *out, const struct ca_emit_identity *identity)
 	putf(out, ",\"time_unix_ns\":%llu,\"elapsed_ns\":%llu,\"seq\":%llu",
 	     (unsigned long long)identity->time_unix_ns, (unsigned long long)identity->elapsed_ns,
 	     (unsigned long long)identity->seq);
-	putf(out, ",\"pid\":%ld,\"ppid\":%ld", identity->pid, identity->ppid);
+	putf(out, ",\"pid\":%ld,\"ppid\":%ld", identity->pid, identity->parent_pid);
 	put_string(out, "host", identity->host);
 	putf(out, ",\"rank\":%s", identity->rank ? identity->rank : "null");
 	put_string(out, "program", identity->program);

@@ -32,7 +32,7 @@ struct ca_emit_identity {
 	uint64_t time_unix_ns; /* since 1970 */
 	uint64_t elapsed_ns;   /* since the library's first hooked call */
 	uint64_t seq;          /* 1, 2, ... of the process, each time its statistics are written */
-	long pid, ppid;
+	long pid, parent_pid;
 	const char *host, *program;
 	const char *rank;    /* a number; NULL: no launcher has set one */
 	const char *command; /* the program's words, as far as they fit */

@@ -22,7 +22,7 @@
 static _Atomic uint64_t last_number;
 
 static void
-make_ascii(char *text)
+only_plain_bytes(char *text)
 {
 	for (; *text; text++)
 		if ((unsigned char)*text >= 0x7f)
@@ -51,7 +51,7 @@ read_command(char ret_text[CA_IDENTITY_TEXT])
 		if (!ret_text[i])
 			ret_text[i] = ' ';
 	ret_text[length > 0 ? length : 0] = '\0';
-	make_ascii(ret_text);
+	only_plain_bytes(ret_text);
 }
 
 /* As a number of JSON's. */
@@ -89,14 +89,14 @@ ca_identity_read(struct ca_identity *ret_identity, uint64_t elapsed_ns)
 	read_command(ret_identity->command);
 	if (conf) {
 		ca_text_format(ret_identity->conf, sizeof(ret_identity->conf), "%s", conf);
-		make_ascii(ret_identity->conf);
+		only_plain_bytes(ret_identity->conf);
 	}
 	*to = (struct ca_emit_identity){
 		.time_unix_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
 		.elapsed_ns = elapsed_ns,
 		.seq = atomic_fetch_add(&last_number, 1) + 1,
 		.pid = getpid(),
-		.ppid = getppid(),
+		.parent_pid = getppid(),
 		.host = ret_identity->host,
 		.program = ret_identity->program,
 		.rank = ca_path_has_rank() ? without_zeros(ret_identity->rank) : NULL,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who this process is, for its statistics. No malloc, errno kept. */
+/* Names this process in its statistics. No malloc, errno kept. */
 #pragma once
 
 #include "allocator/api/stats_text.h"

@@ -277,7 +277,8 @@ main(void)
 		cmocka_unit_test(test_cross_rule),
 		cmocka_unit_test(test_strict_is_read_first),
 		cmocka_unit_test(test_duplicates),
-		cmocka_unit_test(test_a_take_over_brings_async_with_it_unless_the_user_says_otherwise),
+		cmocka_unit_test(
+			test_a_take_over_brings_async_with_it_unless_the_user_says_otherwise),
 		cmocka_unit_test(test_keys_of_pytorchs_variable),
 	};
 
