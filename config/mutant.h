@@ -50,6 +50,7 @@
  * TOLD_WAIT_SKIPPED     told memory is handed out for a wait that is not inserted
  * TOLD_BIRTH_UNORDERED  the rest of a new told segment is everybody's at once
  * TOLD_LEGACY_ALONE     told memory freed in a default stream has that one user only
+ * TOLD_KEPT_FREE        told memory that was kept for its stream has no users afterwards
  * TOLD_HOST_FREE        told memory freed by cuMemFree has no users
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
@@ -89,6 +90,7 @@
 	X(TOLD_WAIT_SKIPPED)                                                                       \
 	X(TOLD_BIRTH_UNORDERED)                                                                    \
 	X(TOLD_LEGACY_ALONE)                                                                       \
+	X(TOLD_KEPT_FREE)                                                                          \
 	X(TOLD_HOST_FREE)
 
 enum ca_mutant {

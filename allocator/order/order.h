@@ -476,9 +476,25 @@ void ca_told_users_of(struct ca_stream *stream, struct ca_told_users *ret_users)
 bool ca_polled_mark_poll(struct ca_polled_mark *polled, struct ca_space *space, uint64_t bound,
 			 uint64_t *ret_bound);
 void ca_polled_mark_drop(struct ca_polled_mark *polled, const struct ca_driver *driver);
+/* Work that was not seen has no stamp, and captures may have begun unseen. */
+static inline bool
+ca_order_sees_all(const struct ca_order *order)
+{
+	const unsigned unseen = CA_REASON_UNSEEN_CALL | CA_REASON_PRIVATE_TABLE |
+				CA_REASON_CURRENT | CA_REASON_STREAMS | CA_REASON_GREEN |
+				CA_REASON_CONTEXT_WAIT;
+
+	return !(atomic_load_explicit(&order->finished_only, memory_order_relaxed) & unseen);
+}
 /* False: the stream's space has work that was not seen. Then memory is allocated by the driver, and
  * a free in a stream that is ordered with the legacy one has users that nobody can name. */
-bool ca_told_sees_all(const struct ca_stream *stream);
+static inline bool
+ca_told_sees_all(const struct ca_stream *stream)
+{
+	const struct ca_stream_record *record = (const struct ca_stream_record *)stream;
+
+	return ca_order_sees_all(&record->space->order);
+}
 /* Adds every stream of the space with unfinished work. */
 void ca_told_users_add_all(struct ca_space *space, struct ca_told_users *users);
 /* The next submission to `stream` comes after the user, or nothing has to: by what is known without

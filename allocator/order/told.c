@@ -38,17 +38,6 @@ is_through(struct ca_stream *stream)
 	return last <= atomic_load(&ca_record(stream)->done);
 }
 
-/* Work that was not seen has no stamp, and captures may have begun unseen. */
-static bool
-sees_all(const struct ca_order *order)
-{
-	const unsigned unseen = CA_REASON_UNSEEN_CALL | CA_REASON_PRIVATE_TABLE |
-				CA_REASON_CURRENT | CA_REASON_STREAMS | CA_REASON_GREEN |
-				CA_REASON_CONTEXT_WAIT;
-
-	return !(atomic_load_explicit(&order->finished_only, memory_order_relaxed) & unseen);
-}
-
 static bool
 is_blocking_with(const struct ca_stream_record *record, const struct ca_stream_record *other)
 {
@@ -89,20 +78,14 @@ ca_told_users_of(struct ca_stream *stream, struct ca_told_users *ret_users)
 	ret_users->n = 0;
 	ret_users->more = false;
 	ret_users->poll_serial = 0;
-	if (!sees_all(order) || !is_through(stream))
+	if (!ca_order_sees_all(order) || !is_through(stream))
 		ret_users->user[ret_users->n++] = (struct ca_user){ stream, stamp_now(stream) };
 	if (atomic_load(&record->kind) == CA_STREAM_NONBLOCKING)
 		return;
-	if (!sees_all(order))
+	if (!ca_order_sees_all(order))
 		ret_users->more = true;
 	if (atomic_load(&order->n_streams) > 1 && !CA_MUTANT(TOLD_LEGACY_ALONE))
 		add_busy(order, record, ret_users);
-}
-
-bool
-ca_told_sees_all(const struct ca_stream *stream)
-{
-	return sees_all(ca_record_order(ca_record((struct ca_stream *)(uintptr_t)stream)));
 }
 
 void
@@ -116,7 +99,7 @@ ca_told_users_add_all(struct ca_space *space, struct ca_told_users *users)
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++)
 		add(users, &record->stream);
 	ca_order_unlock(order);
-	if (!sees_all(order))
+	if (!ca_order_sees_all(order))
 		users->more = true;
 }
 
@@ -173,5 +156,5 @@ ca_told_is_idle(struct ca_space *space)
 	ca_order_lock(order);
 	idle = !ca_order_next_active_ordered(order, &at);
 	ca_order_unlock(order);
-	return idle && sees_all(order);
+	return idle && ca_order_sees_all(order);
 }

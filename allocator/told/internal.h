@@ -5,13 +5,13 @@
  */
 #pragma once
 
-#include <pthread.h>
-
+#include "allocator/core/lock.h"
 #include "allocator/core/types.h"
 #include "allocator/told/told.h"
 
 enum ca_told_state {
 	CA_TOLD_LIVE,   /* the program has it, or a thread in its hand */
+	CA_TOLD_KEPT,   /* by a group as it was freed; still in the table */
 	CA_TOLD_FREE,   /* finished */
 	CA_TOLD_HELD,   /* one stream may still use it */
 	CA_TOLD_SHARED, /* several may */
@@ -24,13 +24,14 @@ struct ca_told_block {
 	struct ca_told_segment *segment;
 	uint64_t address, bytes;
 	uint64_t requested, serial;  /* LIVE; serial 0: in a thread's hand */
-	struct ca_told_block *chain; /* LIVE: in told->table */
+	struct ca_told_block *chain; /* LIVE, KEPT: in told->table */
+	struct ca_told_block *below; /* KEPT: in its stack */
 	struct ca_tree_node by_size; /* FREE: pool->free; HELD: its group's */
-	struct ca_list held;         /* HELD: group->blocks; SHARED: pool->shared */
-	struct ca_user user;         /* HELD */
+	struct ca_list held; /* KEPT: group->kept; HELD: group->blocks; SHARED: pool->shared */
+	struct ca_user user; /* KEPT, HELD */
 	struct ca_told_users *users; /* SHARED */
 	enum ca_told_state state;
-	bool exact; /* HELD: a mark is going to cover the user and nothing later */
+	bool exact; /* KEPT, HELD: a mark is going to cover the user and nothing later */
 };
 
 struct ca_told_segment {
@@ -44,6 +45,15 @@ struct ca_told_segment {
 	bool left_whole; /* a request did not get a part of it, so that it can go back */
 };
 
+enum { CA_TOLD_STACKS_LOG = 5, CA_TOLD_STACK_MAX = 32 };
+
+/* KEPT blocks of one group whose last requests were of one size. */
+struct ca_told_stack {
+	uint64_t bytes; /* of the request, rounded */
+	struct ca_told_block *top;
+	unsigned n;
+};
+
 /* Blocks that one stream may still use; of a record, which may come to stand for another stream
  * when all this has finished. */
 struct ca_told_group {
@@ -52,21 +62,23 @@ struct ca_told_group {
 	struct ca_stream_record *record;
 	struct ca_index index[2]; /* small, large: by (bytes, address) */
 	struct ca_list blocks;    /* smallest stamp first, or nearly so */
+	struct ca_list kept;      /* freed after all of `blocks`; oldest first */
+	struct ca_told_stack stacks[1 << CA_TOLD_STACKS_LOG];
 };
 
 enum { CA_TOLD_GROUPS_LOG = 6, CA_TOLD_TABLE_LOG = 10, CA_TOLD_GIVEN = 16 };
 
 /* The pools of one device together. */
-struct ca_told_figures {
+struct ca_told_counts {
 	uint64_t allocs, frees, segments_taken_for; /* calls; allocations that took a segment */
 	struct ca_gauge used, reserved;             /* bytes */
 };
 
 struct ca_told_pool {
 	struct ca_told_pool *next; /* told->pools; never unlinked */
-	struct ca_told_figures *figures;
+	struct ca_told_counts *counts;
 	struct ca_told *told;
-	void *handle; /* NULL: closed */
+	void *_Atomic handle; /* NULL: closed */
 	unsigned ordinal;
 	_Atomic bool allows[CA_TOLD_RULES];
 	_Atomic uint64_t threshold; /* bytes */
@@ -90,11 +102,11 @@ struct ca_told_pool {
 /* One a heap, from its first pool on. */
 struct ca_told {
 	struct ca_heap *heap;
-	pthread_mutex_t lock;
+	_Atomic unsigned lock; /* 0: free; 1: held; 2: held, and perhaps waited for */
 	struct ca_arena arena;
 	struct ca_objects blocks, segments, users;
 	struct ca_tree segment_tree; /* by address */
-	struct ca_told_pool *pools;
+	struct ca_told_pool *_Atomic pools;
 	struct ca_told_block **table; /* LIVE blocks by address */
 	unsigned table_log;
 	uint64_t n_live;
@@ -128,16 +140,65 @@ ca_told_by_size(struct ca_tree_node *node)
 
 /* ---- told_heap.c */
 
-void ca_told_lock(struct ca_told *told);
-void ca_told_unlock(struct ca_told *told);
-/* The stream's group; NULL: no memory. */
+void ca_told_lock_wait(struct ca_told *told);
+void ca_told_lock_wake(struct ca_told *told);
+
+static inline void
+ca_told_lock(struct ca_told *told)
+{
+	unsigned none = 0;
+
+	ca_locks_held++;
+	if (__builtin_expect(!atomic_compare_exchange_strong_explicit(&told->lock, &none, 1,
+								      memory_order_acquire,
+								      memory_order_relaxed),
+			     0))
+		ca_told_lock_wait(told);
+}
+
+static inline void
+ca_told_unlock(struct ca_told *told)
+{
+	if (__builtin_expect(atomic_exchange_explicit(&told->lock, 0, memory_order_release) == 2,
+			     0))
+		ca_told_lock_wake(told);
+	ca_locks_held--;
+}
+
+static inline bool
+ca_told_pool_may_wait(const struct ca_told_pool *pool)
+{
+	return atomic_load_explicit(&pool->allows[CA_TOLD_INTERNAL], memory_order_relaxed);
+}
+
+/* The stream's group; NULL: there is none yet. */
+static inline struct ca_told_group *
+ca_told_group_find_told(const struct ca_told_pool *pool, const struct ca_stream_record *record)
+{
+	struct ca_told_group *group =
+		pool->groups[ca_told_hash((uintptr_t)record, CA_TOLD_GROUPS_LOG)];
+
+	while (group && group->record != record)
+		group = group->chain;
+	return group;
+}
+
+/* The same; it is made where there is none. NULL: no memory. */
 struct ca_told_group *ca_told_group_told(struct ca_told_pool *pool,
 					 struct ca_stream_record *record);
 
 /* ---- told_block.c */
 
-/* The live block at just this address; NULL: there is none. */
-struct ca_told_block *ca_told_table_find_told(const struct ca_told *told, uint64_t address);
+/* The block at just this address, LIVE or KEPT; NULL: there is none. */
+static inline struct ca_told_block *
+ca_told_table_find_told(const struct ca_told *told, uint64_t address)
+{
+	struct ca_told_block *block = told->table[ca_told_hash(address, told->table_log)];
+
+	while (block && block->address != address)
+		block = block->chain;
+	return block;
+}
 /* The segment that holds the address; NULL: none does. */
 struct ca_told_segment *ca_told_segment_find_told(const struct ca_told *told, uint64_t address);
 /* A segment of one block, LIVE and in no table. NULL: no memory. */
@@ -163,10 +224,51 @@ void ca_told_block_users(const struct ca_told_block *block, struct ca_told_users
  * users (of the whole) leave it. */
 void ca_told_cut_told(struct ca_told_block *block, uint64_t bytes,
 		      const struct ca_told_users *users, bool exact);
+/* A block leaves the table. */
+void ca_told_table_remove_told(struct ca_told_block *block);
 /* A detached block becomes the program's. */
 void ca_told_hand_out_told(struct ca_told_block *block, uint64_t size);
 /* The program's no more. */
 void ca_told_take_back_told(struct ca_told_block *block);
+
+/* All memory that the program gets passes here: the block is in the table, and LIVE from now on. */
+static inline void
+ca_told_count_out_told(struct ca_told_block *block, uint64_t size)
+{
+	struct ca_told_pool *pool = block->segment->pool;
+
+	block->state = CA_TOLD_LIVE;
+	block->user.stream = NULL;
+	block->requested = size;
+	block->serial = ++pool->told->serial;
+	pool->told->n_live++;
+	block->segment->live++;
+	pool->counts->allocs++;
+	ca_gauge_add(&pool->counts->used, ca_round_up(size, CA_GRAIN));
+	pool->used_bytes += ca_round_up(size, CA_GRAIN);
+	if (pool->used_bytes + pool->foreign_bytes > pool->used_high)
+		pool->used_high = pool->used_bytes + pool->foreign_bytes;
+}
+
+/* All memory that the program frees passes here. */
+static inline void
+ca_told_count_back_told(struct ca_told_block *block)
+{
+	struct ca_told_pool *pool = block->segment->pool;
+
+	block->serial = 0;
+	pool->told->n_live--;
+	block->segment->live--;
+	pool->counts->frees++;
+	ca_gauge_sub(&pool->counts->used, ca_round_up(block->requested, CA_GRAIN));
+	pool->used_bytes -= ca_round_up(block->requested, CA_GRAIN);
+}
+
+/* ---- told_keep.c */
+
+/* All that is kept gets its place. True: something was. */
+bool ca_told_unkeep_group_told(struct ca_told_group *group);
+bool ca_told_unkeep_told(struct ca_told_pool *pool);
 
 /* ---- told_budget.c */
 

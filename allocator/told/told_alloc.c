@@ -55,8 +55,10 @@ find_own(const struct request *request, bool cuts_any)
 
 	if (!is_finished_only(request))
 		group = ca_told_group_told(request->pool, ca_told_record(request->stream));
-	if (group)
+	if (group) {
+		(void)ca_told_unkeep_group_told(group);
 		(void)ca_told_settle_group_told(group);
+	}
 	if (group)
 		own = ca_told_by_size(
 			ca_index_at_least(&group->index[request->large], request->bytes, 0));
@@ -203,7 +205,7 @@ ca_told_grow(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t addre
 	if (block) {
 		ca_told_cut_told(block, request.bytes, &users, false);
 		ca_told_hand_out_told(block, size);
-		pool->figures->segments_taken_for++;
+		pool->counts->segments_taken_for++;
 		*ret_address = block->address;
 	}
 	ca_told_unlock(pool->told);
@@ -272,6 +274,7 @@ ca_told_alloc_guarded(struct ca_told_pool *pool, struct ca_stream *stream, uint6
 	if (is_finished_only(&request) || !ca_told_pool_allows(pool, CA_TOLD_INTERNAL))
 		return -EAGAIN;
 	ca_told_lock(pool->told);
+	(void)ca_told_unkeep_told(pool);
 	block = pool->handle ? find_exact(&request) : NULL;
 	if (block)
 		r = take_guarded(&request, block, ret_address);

@@ -16,16 +16,6 @@ slot_of(const struct ca_told *told, uint64_t address)
 	return &told->table[ca_told_hash(address, told->table_log)];
 }
 
-struct ca_told_block *
-ca_told_table_find_told(const struct ca_told *told, uint64_t address)
-{
-	struct ca_told_block *block = *slot_of(told, address);
-
-	while (block && block->address != address)
-		block = block->chain;
-	return block;
-}
-
 /* Chains become longer if there is no memory; the old table stays in the arena. */
 static void
 table_grow(struct ca_told *told)
@@ -60,43 +50,34 @@ drop_users(struct ca_told_block *block)
 void
 ca_told_hand_out_told(struct ca_told_block *block, uint64_t size)
 {
-	struct ca_told_pool *pool = block->segment->pool;
-	struct ca_told *told = pool->told;
+	struct ca_told *told = block->segment->pool->told;
 	struct ca_told_block **slot;
 
 	if (told->n_live >> told->table_log)
 		table_grow(told);
 	drop_users(block);
 	slot = slot_of(told, block->address);
-	block->requested = size;
-	block->serial = ++told->serial;
 	block->chain = *slot;
 	*slot = block;
-	told->n_live++;
-	block->segment->live++;
-	pool->figures->allocs++;
-	ca_gauge_add(&pool->figures->used, ca_round_up(size, CA_GRAIN));
-	pool->used_bytes += ca_round_up(size, CA_GRAIN);
-	if (pool->used_bytes + pool->foreign_bytes > pool->used_high)
-		pool->used_high = pool->used_bytes + pool->foreign_bytes;
+	ca_told_count_out_told(block, size);
 }
 
 void
-ca_told_take_back_told(struct ca_told_block *block)
+ca_told_table_remove_told(struct ca_told_block *block)
 {
-	struct ca_told_pool *pool = block->segment->pool;
-	struct ca_told_block **at = slot_of(pool->told, block->address);
+	struct ca_told_block **at = slot_of(block->segment->pool->told, block->address);
 
 	while (*at != block)
 		at = &(*at)->chain;
 	*at = block->chain;
 	block->chain = NULL;
-	block->serial = 0;
-	pool->told->n_live--;
-	block->segment->live--;
-	pool->used_bytes -= ca_round_up(block->requested, CA_GRAIN);
-	pool->figures->frees++;
-	ca_gauge_sub(&pool->figures->used, ca_round_up(block->requested, CA_GRAIN));
+}
+
+void
+ca_told_take_back_told(struct ca_told_block *block)
+{
+	ca_told_table_remove_told(block);
+	ca_told_count_back_told(block);
 }
 
 /* ---- segments */
@@ -136,7 +117,7 @@ ca_told_segment_enter_told(struct ca_told_pool *pool, uint64_t address, uint64_t
 	ca_tree_insert(&told->segment_tree, &segment->by_address, address, 0);
 	ca_list_insert(&pool->segments, &segment->link);
 	pool->segment_bytes += bytes;
-	ca_gauge_add(&pool->figures->reserved, bytes);
+	ca_gauge_add(&pool->counts->reserved, bytes);
 	atomic_fetch_add(&told->n_segments, 1);
 	return block;
 }
@@ -152,7 +133,7 @@ ca_told_segment_leave_told(struct ca_told_segment *segment)
 	ca_tree_remove(&told->segment_tree, &segment->by_address);
 	ca_list_remove(&segment->link);
 	pool->segment_bytes -= segment->bytes;
-	ca_gauge_sub(&pool->figures->reserved, segment->bytes);
+	ca_gauge_sub(&pool->counts->reserved, segment->bytes);
 	atomic_fetch_sub(&told->n_segments, 1);
 	if (!pool->handle)
 		atomic_fetch_sub(&told->n_closed, 1);

@@ -48,8 +48,9 @@ ca_told_budget_taken_told(struct ca_told_pool *pool, uint64_t bytes)
 }
 
 static bool
-has_waiting(const struct ca_told_pool *pool)
+has_waiting(struct ca_told_pool *pool)
 {
+	(void)ca_told_unkeep_told(pool);
 	CA_LIST_EACH(const struct ca_told_group, group, &pool->all_groups, link)
 		if (!ca_list_empty(&group->blocks))
 			return true;
@@ -85,6 +86,7 @@ ca_told_idle_told(struct ca_told_pool *pool)
 {
 	struct ca_told_segment *best = NULL;
 
+	(void)ca_told_unkeep_told(pool);
 	CA_LIST_EACH(struct ca_told_segment, segment, &pool->segments, link)
 		if (ca_told_segment_is_idle(segment) && (!best || segment->bytes > best->bytes))
 			best = segment;

@@ -34,9 +34,13 @@ check_block(struct walk *walk, const struct ca_told_block *block)
 	       "users of a block");
 	expect(walk,
 	       !next || block->state != next->state || block->state == CA_TOLD_LIVE ||
-		       block->state == CA_TOLD_SHARED ||
+		       block->state == CA_TOLD_KEPT || block->state == CA_TOLD_SHARED ||
 		       (block->state == CA_TOLD_HELD && block->user.stream != next->user.stream),
 	       "neighbours that are not merged");
+	if (block->state == CA_TOLD_KEPT)
+		expect(walk,
+		       ca_told_table_find_told(block->segment->pool->told, block->address) == block,
+		       "a kept block is not in the table");
 	if (block->state == CA_TOLD_LIVE) {
 		expect(walk,
 		       ca_told_table_find_told(block->segment->pool->told, block->address) == block,

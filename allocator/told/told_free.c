@@ -28,11 +28,15 @@ static void
 free_told(struct ca_told_block *block, struct ca_stream *stream, struct ca_told_users *users)
 {
 	struct ca_told_pool *pool = block->segment->pool;
+	struct ca_told_group *group =
+		stream ? ca_told_group_find_told(pool, ca_told_record(stream)) : NULL;
 	bool exact = false;
 
 	if (stream && users->n == 1 && users->user[0].stream == stream &&
 	    ca_told_pool_allows(pool, CA_TOLD_INTERNAL) && !pool->told->heap->config.reuse_finished)
 		exact = ca_told_arm(&users->user[0]);
+	if (group) /* that was freed before */
+		(void)ca_told_unkeep_group_told(group);
 	ca_told_take_back_told(block);
 	ca_told_place_told(block, users, exact);
 }
@@ -49,7 +53,7 @@ free_by(struct ca_heap *heap, uint64_t address, struct ca_stream *stream, bool i
 		return -ENOENT;
 	ca_told_lock(told);
 	block = ca_told_table_find_told(told, address);
-	if (block) {
+	if (block && block->state == CA_TOLD_LIVE) {
 		if (stream)
 			ca_told_users_of(stream, &users);
 		else

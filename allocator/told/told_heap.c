@@ -9,21 +9,29 @@
 #include "allocator/told/internal.h"
 
 #include <errno.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "allocator/core/lock.h"
 
 void
-ca_told_lock(struct ca_told *told)
+ca_told_lock_wait(struct ca_told *told)
 {
-	ca_locks_held++;
-	pthread_mutex_lock(&told->lock);
+	int saved = errno;
+
+	while (atomic_exchange_explicit(&told->lock, 2, memory_order_acquire))
+		(void)syscall(SYS_futex, &told->lock, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+	errno = saved;
 }
 
 void
-ca_told_unlock(struct ca_told *told)
+ca_told_lock_wake(struct ca_told *told)
 {
-	pthread_mutex_unlock(&told->lock);
-	ca_locks_held--;
+	int saved = errno;
+
+	(void)syscall(SYS_futex, &told->lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	errno = saved;
 }
 
 static struct ca_told *
@@ -46,7 +54,6 @@ create(struct ca_heap *heap)
 		ca_arena_alloc(&told->arena, sizeof(struct ca_told_block *) << CA_TOLD_TABLE_LOG);
 	if (!told->table)
 		return NULL;
-	pthread_mutex_init(&told->lock, NULL);
 	ca_objects_init(&told->blocks, &told->arena, sizeof(struct ca_told_block));
 	ca_objects_init(&told->segments, &told->arena, sizeof(struct ca_told_segment));
 	ca_objects_init(&told->users, &told->arena, sizeof(struct ca_told_users));
@@ -69,8 +76,9 @@ get_or_create(struct ca_heap *heap)
 	return told;
 }
 
+/* Needs no lock: records stay, and a handle that others open or close meanwhile is no program's. */
 static struct ca_told_pool *
-find_told(const struct ca_told *told, const void *handle)
+find(const struct ca_told *told, const void *handle)
 {
 	struct ca_told_pool *pool;
 
@@ -81,14 +89,14 @@ find_told(const struct ca_told *told, const void *handle)
 }
 
 /* The device's; NULL: no memory. */
-static struct ca_told_figures *
-figures_told(struct ca_told *told, unsigned ordinal)
+static struct ca_told_counts *
+counts_told(struct ca_told *told, unsigned ordinal)
 {
 	struct ca_told_pool *pool = told->pools;
 
 	while (pool && pool->ordinal != ordinal)
 		pool = pool->next;
-	return pool ? pool->figures : ca_arena_alloc(&told->arena, sizeof(*pool->figures));
+	return pool ? pool->counts : ca_arena_alloc(&told->arena, sizeof(*pool->counts));
 }
 
 static struct ca_told_pool *
@@ -99,8 +107,8 @@ make_told(struct ca_told *told, void *handle, unsigned ordinal)
 
 	if (!pool)
 		return NULL;
-	pool->figures = figures_told(told, ordinal);
-	if (!pool->figures)
+	pool->counts = counts_told(told, ordinal);
+	if (!pool->counts)
 		return NULL;
 	pool->told = told;
 	pool->handle = handle;
@@ -127,7 +135,7 @@ ca_told_pool_open(struct ca_heap *heap, void *handle, unsigned ordinal)
 	if (!told)
 		return NULL;
 	ca_told_lock(told);
-	pool = find_told(told, handle);
+	pool = find(told, handle);
 	if (!pool)
 		pool = make_told(told, handle, ordinal);
 	ca_told_unlock(told);
@@ -140,6 +148,7 @@ ca_told_pool_close(struct ca_told_pool *pool)
 	struct ca_told *told = pool->told;
 
 	ca_told_lock(told);
+	(void)ca_told_unkeep_told(pool);
 	if (pool->handle)
 		CA_LIST_EACH(struct ca_told_segment, segment, &pool->segments, link)
 			atomic_fetch_add(&told->n_closed, 1);
@@ -151,14 +160,8 @@ struct ca_told_pool *
 ca_told_pool_find(struct ca_heap *heap, const void *handle)
 {
 	struct ca_told *told = told_of(heap);
-	struct ca_told_pool *pool;
 
-	if (!told)
-		return NULL;
-	ca_told_lock(told);
-	pool = find_told(told, handle);
-	ca_told_unlock(told);
-	return pool;
+	return told ? find(told, handle) : NULL;
 }
 
 struct ca_told_pool *
@@ -180,12 +183,7 @@ ca_told_pool_next(struct ca_heap *heap, const struct ca_told_pool *pool, unsigne
 void *
 ca_told_pool_handle(struct ca_told_pool *pool)
 {
-	void *handle;
-
-	ca_told_lock(pool->told);
-	handle = pool->handle;
-	ca_told_unlock(pool->told);
-	return handle;
+	return pool->handle;
 }
 
 unsigned
@@ -242,6 +240,7 @@ group_new(struct ca_told_pool *pool, struct ca_stream_record *record)
 	for (i = 0; i < 2; i++)
 		ca_index_init(&group->index[i]);
 	ca_list_init(&group->blocks);
+	ca_list_init(&group->kept);
 	ca_list_insert(&pool->all_groups, &group->link);
 	pool->n_groups++;
 	return group;
@@ -252,11 +251,10 @@ ca_told_group_told(struct ca_told_pool *pool, struct ca_stream_record *record)
 {
 	struct ca_told_group **at =
 		&pool->groups[ca_told_hash((uintptr_t)record, CA_TOLD_GROUPS_LOG)];
-	struct ca_told_group *group;
+	struct ca_told_group *group = ca_told_group_find_told(pool, record);
 
-	for (group = *at; group; group = group->chain)
-		if (group->record == record)
-			return group;
+	if (group)
+		return group;
 	group = group_new(pool, record);
 	if (group) {
 		group->chain = *at;
@@ -345,11 +343,11 @@ ca_told_device_stats(struct ca_heap *heap, unsigned ordinal, struct ca_stats *st
 		if (pool->ordinal == ordinal)
 			break;
 	if (pool) {
-		stats->async_alloc_calls = pool->figures->allocs;
-		stats->async_free_calls = pool->figures->frees;
-		stats->async_cache_hits = pool->figures->allocs - pool->figures->segments_taken_for;
-		stats->async_bytes = pool->figures->used;
-		stats->async_reserved_bytes = pool->figures->reserved;
+		stats->async_alloc_calls = pool->counts->allocs;
+		stats->async_free_calls = pool->counts->frees;
+		stats->async_cache_hits = pool->counts->allocs - pool->counts->segments_taken_for;
+		stats->async_bytes = pool->counts->used;
+		stats->async_reserved_bytes = pool->counts->reserved;
 	}
 	ca_told_unlock(told);
 }

@@ -81,7 +81,7 @@ settle_shared(struct ca_told_pool *pool)
 bool
 ca_told_settle_told(struct ca_told_pool *pool)
 {
-	bool settled = false;
+	bool settled = ca_told_unkeep_told(pool);
 
 	CA_LIST_EACH(struct ca_told_group, group, &pool->all_groups, link)
 		settled = ca_told_settle_group_told(group) || settled;

@@ -48,6 +48,7 @@ ca_told_has_waiting_for(struct ca_told_pool *pool, uint64_t size, uint64_t free_
 	for (other = told->pools; other; other = other->next) {
 		if (other->ordinal != pool->ordinal)
 			continue;
+		(void)ca_told_unkeep_told(other);
 		waits = waits || has_waiting(other);
 		CA_LIST_EACH(const struct ca_told_segment, segment, &other->segments, link) {
 			uint64_t run = longest_run(segment);

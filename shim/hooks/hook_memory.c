@@ -425,9 +425,9 @@ free_others(CUdeviceptr dptr, CUstream stream, free_async_call *real_free, enum 
  * its last user. The stream is shown to the driver first, which answers for bad handles; a
  * capturing stream takes only the addresses of graph allocations (cuda.h, cuMemFreeAsync).
  */
-static CUresult
-free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
-	   free_async_call *real_free, enum ca_flavour flavour)
+static __attribute__((noinline)) CUresult
+free_untold(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
+	    free_async_call *real_free, enum ca_flavour flavour)
 {
 	struct ca_process *process = ca_hook_process();
 	static const struct ca_touch nothing;
@@ -439,9 +439,6 @@ free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 	CUresult rc;
 	int freed;
 
-	if (atomic_load_explicit(&ca_told_on, memory_order_relaxed) &&
-	    ca_told_free_async(real, dptr, stream, flavour, &rc))
-		return rc;
 	if (!process || !dptr || ca_context_lookup(process->heap, dptr, &info))
 		return free_others(dptr, stream, real_free, flavour);
 	if (!process->caches) {
@@ -467,6 +464,18 @@ free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 	errno = saved;
 	ca_process_tick(process);
 	return freed < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)freed;
+}
+
+static inline CUresult
+free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
+	   free_async_call *real_free, enum ca_flavour flavour)
+{
+	CUresult rc;
+
+	if (atomic_load_explicit(&ca_told_on, memory_order_relaxed) &&
+	    ca_told_free_async(real, dptr, stream, flavour, &rc))
+		return rc;
+	return free_untold(real, dptr, stream, real_free, flavour);
 }
 
 CUresult

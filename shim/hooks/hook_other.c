@@ -112,7 +112,7 @@ static const struct ca_touch nothing;
 
 /* In a stream that captures (`stream` is NULL then) nothing is allocated. */
 #define TAKE_ASYNC(symbol, which, params, args, from)                                              \
-	static CUresult symbol##_natively params                                                   \
+	static __attribute__((noinline)) CUresult symbol##_natively params                         \
 	{                                                                                          \
 		const struct ca_real *real = ca_real();                                            \
 		TAKE_BODY(symbol, args, ca_submission_begin(which, hStream, &nothing), -1,         \

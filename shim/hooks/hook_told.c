@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <time.h>
 
+#include "allocator/told/fast.h"
 #include "shim/hooks/foreign_limit.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/oom_retry.h"
@@ -296,21 +297,37 @@ from_driver(struct attempt *attempt)
 	return !rc || (rc == CUDA_ERROR_OUT_OF_MEMORY && by_ladder(attempt));
 }
 
+/* From the rest of the heap, and from the driver. */
+static __attribute__((noinline)) bool
+alloc_slowly(const struct ca_told_call *call, struct ca_told_pool *pool, struct ca_stream *stream)
+{
+	struct attempt attempt = { .call = call, .pool = pool, .stream = stream };
+
+	if (!from_cache(&attempt, false) && !from_driver(&attempt))
+		return false;
+	*call->dptr = attempt.address;
+	return true;
+}
+
 bool
 ca_told_alloc_async(const struct ca_told_call *call)
 {
-	struct attempt attempt = { .call = call };
+	struct ca_stream *stream;
+	struct ca_told_pool *pool;
+	uint64_t address;
 
 	if (ca_inside || !call->dptr || !call->bytes || !ca_hook_active_process())
 		return false;
-	attempt.stream = stream_of(call->real, call->flavour, call->stream);
-	if (!attempt.stream || is_rejected(call->real, call->stream))
+	stream = stream_of(call->real, call->flavour, call->stream);
+	if (!stream || is_rejected(call->real, call->stream))
 		return false;
-	attempt.pool = call->pool ? ca_told_pools_find(call->pool)
-				  : ca_told_pools_current(ca_told_device_of(attempt.stream));
-	if (!attempt.pool || (!from_cache(&attempt, false) && !from_driver(&attempt)))
+	pool = call->pool ? ca_told_pools_find(call->pool)
+			  : ca_told_pools_current(ca_told_device_of(stream));
+	if (!pool)
 		return false;
-	*call->dptr = attempt.address;
+	if (!ca_told_alloc_quick(pool, stream, call->bytes, &address))
+		return alloc_slowly(call, pool, stream);
+	*call->dptr = address;
 	return true;
 }
 
@@ -367,9 +384,10 @@ free_slowly(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum 
 			     : ca_told_free_untracked(heap, dptr));
 }
 
-bool
-ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle,
-		   enum ca_flavour flavour, CUresult *ret_rc)
+/* What is not kept at once. */
+static __attribute__((noinline)) bool
+free_rest(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum ca_flavour flavour,
+	  CUresult *ret_rc)
 {
 	struct ca_process *process = ca_hook_active_process();
 	struct ca_submission_slot *slot;
@@ -390,6 +408,20 @@ ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle
 		return false;
 	CA_KEEP_ERRNO;
 	*ret_rc = free_slowly(real, dptr, handle, flavour);
+	return true;
+}
+
+bool
+ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle,
+		   enum ca_flavour flavour, CUresult *ret_rc)
+{
+	struct ca_process *process = ca_hook_active_process();
+	struct ca_submission_slot *slot = ca_submission_hit(flavour, handle);
+
+	if (!process || !slot || !ca_told_sees_all(slot->stream) ||
+	    !ca_told_free_quick(process->heap, dptr, slot->stream))
+		return free_rest(real, dptr, handle, flavour, ret_rc);
+	*ret_rc = CUDA_SUCCESS;
 	return true;
 }
 

@@ -32,7 +32,7 @@ PUBLIC = {
     "allocator/policy": ["policy.h"],
     "allocator/tcache": ["fast.h", "tcache.h"],
     "allocator/deferred": ["deferred.h"],
-    "allocator/told": ["told.h"],
+    "allocator/told": ["fast.h", "told.h"],
     "allocator/block": ["block.h"],
     "allocator/order": ["order.h"],
     "allocator/trace": ["format.h", "trace.h"],

@@ -32,7 +32,7 @@
 
 enum { STREAMS_MAX = 512, EVENTS_MAX = 1 << 16 };
 
-static const uintptr_t CONTEXT = 0xc0ffee00, OBJECT = 0xf00d0000;
+static const uintptr_t CONTEXT = 0xc0ffee00, OBJECT = 0xf00d0000, POOL = 0xb001000;
 static const CUdeviceptr FIRST_ADDRESS = 0x510000000000;
 static const uint64_t CAPACITY = (uint64_t)80 << 30, BOUNDARY = (uint64_t)2 << 20;
 
@@ -59,6 +59,7 @@ static struct handle events[EVENTS_MAX];
 static unsigned n_streams, n_events;
 static uint64_t n_finished; /* records that the host knows to be done */
 static uint64_t n_records, n_context_records, n_queries, n_waits, n_syncs, n_allocs, n_frees;
+static unsigned n_pools; /* of the program's own */
 static CUdeviceptr next_address;
 static bool busy;
 static __thread CUcontext current;
@@ -419,6 +420,54 @@ WITH(cuModuleGetFunction, (void **function, void *module, const char *name))
 	*function = (void *)OBJECT; // NOLINT: a number as a handle
 	return CUDA_SUCCESS;
 }
+
+/* ------------------------------------------------------ pools --- */
+
+WITH(cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice device))
+{
+	*pool = (CUmemoryPool)POOL; // NOLINT: a number as a handle
+	return CUDA_SUCCESS;
+}
+
+WITH(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice device))
+{
+	return cuDeviceGetDefaultMemPool(pool, device);
+}
+
+WITH(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps *props))
+{
+	*pool = (CUmemoryPool)(POOL + ++n_pools); // NOLINT: a number as a handle
+	return CUDA_SUCCESS;
+}
+
+/* All are 64 bits wide, or of two states. */
+WITH(cuMemPoolGetAttribute, (CUmemoryPool pool, CUmemPool_attribute attribute, void *value))
+{
+	if (attribute < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+		*(int *)value = 1;
+	else
+		*(cuuint64_t *)value = 0;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuMemAllocFromPoolAsync,
+     (CUdeviceptr * address, size_t bytes, CUmemoryPool pool, CUstream stream))
+{
+	return cuMemAlloc_v2(address, bytes);
+}
+
+WITH(cuMemAllocAsync, (CUdeviceptr * address, size_t bytes, CUstream stream))
+{
+	return cuMemAlloc_v2(address, bytes);
+}
+
+WITH(cuMemFreeAsync, (CUdeviceptr address, CUstream stream))
+{
+	return cuMemFree_v2(address);
+}
+
+NOW(cuMemPoolSetAttribute)
+NOW(cuMemPoolTrimTo)
 
 NOW(cuLaunchKernel)
 NOW(cuLaunchKernel_ptsz)

@@ -10,8 +10,10 @@
  *   handoff   one thread allocates 64 blocks and hands them over; another frees them
  *   live      --live blocks of mixed sizes are alive and --holes were freed between them; each
  *             pair frees one of them and allocates one, at random
- *   trace     the allocations and frees of a recorded trace, work on one stream after each; each
- *             call is timed alone, less what reading the clock costs
+ *   told      as pair, by cuMemAllocAsync and cuMemFreeAsync in the one stream; told_streams: in
+ * eight streams in rotation; told_pool: in one stream, from a pool of the program's own trace the
+ * allocations and frees of a recorded trace, work on one stream after each; each call is timed
+ * alone, less what reading the clock costs
  *
  * `--arm mimalloc` does the same with mi_malloc and mi_free (libmimalloc.so.2), `--arm cub` with
  * CUB's CachingDeviceAllocator (cub.cpp; libbench_cub.so is looked for where the loader looks), for
@@ -36,8 +38,15 @@ static const struct situation {
 	const char *name;
 	void (*run)(void);
 } situations[] = {
-	{ "pair", hits_pair }, { "own", hits_own },     { "handoff", hits_handoff },
-	{ "live", hits_live }, { "trace", hits_trace }, { NULL, NULL },
+	{ "pair", hits_pair },
+	{ "own", hits_own },
+	{ "handoff", hits_handoff },
+	{ "live", hits_live },
+	{ "trace", hits_trace },
+	{ "told", hits_told },
+	{ "told_streams", hits_told_streams },
+	{ "told_pool", hits_told_pool },
+	{ NULL, NULL },
 };
 
 static bool

@@ -21,5 +21,8 @@ void hits_pair(void);
 void hits_own(void);
 void hits_handoff(void);
 void hits_live(void);
+void hits_told(void);
+void hits_told_streams(void);
+void hits_told_pool(void);
 /* Prints the beginning of the JSON object. */
 void hits_trace(void);

@@ -63,6 +63,13 @@ def test_a_hit_takes_a_bounded_number_of_instructions_however_many_blocks_live(b
     assert counted["live 100000"] <= 1.3 * counted["live 1000"]
 
 
+@needs_valgrind
+def test_a_told_pair_takes_a_bounded_multiple_of_one_that_is_not(build):
+    pair = hits.instructions_per_pair("pair")
+    ratios = {name: hits.instructions_per_pair(name) / pair for name in hits.TOLD}
+    assert all(0 < ratios[name] <= hits.LIMIT_TOLD_TO_PAIR[name] for name in ratios), (pair, ratios)
+
+
 def test_a_hit_asks_the_driver_for_nothing_but_the_current_context(build):
     few, many = (hits.driver_calls(pairs=n) for n in (1000, 2000))
     more = {name: n - few.get(name, 0) for name, n in many.items() if n != few.get(name, 0)}

@@ -125,7 +125,7 @@ def test_random_programs(seed, clock):
     ("TOLD_ANY_STREAM", "unordered"), ("TOLD_ANY_STREAM", "unordered_small"), ("TOLD_ANY_STREAM", "random_one"),
     ("TOLD_FOLLOWS_ANY", "followed_too_early"), ("TOLD_FOLLOWS_ANY", "random_one"), ("TOLD_MARK_EARLY", "unordered"),
     ("TOLD_MARK_EARLY", "destroyed_stream"), ("TOLD_WAIT_SKIPPED", "behind"), ("TOLD_BIRTH_UNORDERED", "born"),
-    ("TOLD_LEGACY_ALONE", "legacy_free"), ("TOLD_HOST_FREE", "host_free"), ("REUSE_AT_ONCE", "unordered"), ("PDL_KEPT", "programmatic")])
+    ("TOLD_LEGACY_ALONE", "legacy_free"), ("TOLD_KEPT_FREE", "unordered"), ("TOLD_HOST_FREE", "host_free"), ("REUSE_AT_ONCE", "unordered"), ("PDL_KEPT", "programmatic")])
 def test_mistakes_are_seen(mutant, name):
     if not MUTANTS.exists():
         pytest.skip("built without mistakes")

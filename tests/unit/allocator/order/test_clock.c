@@ -258,7 +258,7 @@ test_a_record_overtaken_while_it_begins_leaves_none(void **state)
 
 	for (order = 0; order < 2; order++) {
 		scene_start(&scene);
-		first = ca_event_record_begin(&scene.event, scene.s);
+		(void)ca_event_record_begin(&scene.event, scene.s);
 		second = ca_event_record_begin(&scene.event, scene.r);
 		first = atomic_load(&scene.event.sequence);
 		if (order)
