@@ -20,7 +20,6 @@
 #include "shim/driver/pools.h"
 #include "shim/driver/told_pools.h"
 #include "shim/framework/framework.h"
-#include "shim/framework/torch_api.h"
 #include "shim/framework/take_over.h"
 #include "shim/pinned/pinned.h"
 #include "shim/process/identity.h"
@@ -70,7 +69,6 @@ after_fork_child(void)
 	ca_pinned_after_fork_child();
 	ca_hook_register_after_fork_child();
 	ca_framework_after_fork_child();
-	ca_torch_after_fork_child();
 	ca_report_after_fork_child();
 	ca_identity_after_fork_child();
 	ca_introduce_after_fork_child();

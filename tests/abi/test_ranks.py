@@ -39,7 +39,7 @@ PUBLIC = {
     "allocator/core": ["driver.h", "lock.h", "order_types.h", "stats.h", "thread.h", "types.h"],
     "allocator/util": ["arena.h", "list.h", "size_index.h", "slab.h", "ticks.h", "tree.h"],
     "shim/hooks": [],
-    "shim/process": ["lifecycle.h"],
+    "shim/process": ["cachealloc.h", "lifecycle.h"],
     "shim/pinned": ["pinned.h"],
     "shim/driver": ["driver_table.h", "pools.h", "told_pools.h"],
     "shim/track": ["assumptions.h", "captures.h", "contexts.h", "events.h", "graphs.h", "stream_cache.h", "streams.h"],

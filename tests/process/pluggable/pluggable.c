@@ -5,6 +5,8 @@
  * is opened as PyTorch opens it; PLUGGABLE_CXX opens a C++ library first.
  */
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/process/order/order.h"
 
@@ -237,7 +239,32 @@ threads(void)
 	order_end();
 }
 
+/* A child frees what it inherited, and asks for more: it gets nothing, and goes on. */
+static void
+forked(void)
+{
+	CUdeviceptr a;
+	int status;
+	pid_t child;
+
+	begin();
+	a = tensor(PART, s);
+	order_use(a, 1, s);
+	child = fork();
+	if (!child) {
+		record((void *)(uintptr_t)a, r);
+		drop(a, PART, s);
+		empty();
+		_exit(take(PART, 0, s) != NULL);
+	}
+	EXPECT(waitpid(child, &status, 0) == child && !status);
+	order_use(a, 2, s);
+	drop(a, PART, s);
+	order_end();
+}
+
 static const struct order_case cases[] = {
+	{ "forked", forked },
 	{ "steps", steps },
 	{ "recorded", recorded },
 	{ "crossed", crossed },

@@ -11,12 +11,13 @@
  * was allocated while its stream captured comes from cuMemAlloc and never goes back, nor does what
  * was recorded by a stream that captured: a graph may use it at any time.
  */
-#include "shim/framework/torch_api.h"
+#include "shim/process/cachealloc.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "config/log.h"
 #include "shim/bind/hooks.h"
@@ -26,7 +27,6 @@
 #include "shim/driver/pools.h"
 #include "shim/framework/framework.h"
 #include "shim/framework/take_over.h"
-#include "shim/process/cachealloc.h"
 #include "shim/process/lifecycle.h"
 #include "shim/state/handle_table.h"
 #include "shim/state/record_arena.h"
@@ -69,11 +69,22 @@ is_preloaded(void)
 	return is == 1;
 }
 
+/* In a process that was forked off CUDA does not work, and another thread may have held the lock.
+ */
+static bool
+is_forked(void)
+{
+	static _Atomic pid_t first; /* that came here */
+	pid_t seen = 0;
+
+	return !atomic_compare_exchange_strong(&first, &seen, getpid()) && seen != getpid();
+}
+
 /* The real driver that has all that is needed; NULL: there is none. */
 static const struct ca_real *
 driver(void)
 {
-	const struct ca_real *real = ca_real();
+	const struct ca_real *real = is_preloaded() || !is_forked() ? ca_real() : NULL;
 
 	return real && real->cuCtxGetDevice && real->cuMemAllocAsync && real->cuMemFreeAsync &&
 			       real->cuEventRecord && real->cuStreamWaitEvent &&
@@ -412,7 +423,7 @@ cachealloc_torch_record_stream(void *memory, void *stream)
 {
 	CA_KEEP_ERRNO;
 
-	if (!is_preloaded())
+	if (!is_preloaded() && driver())
 		pool_record(memory, stream);
 }
 
@@ -426,15 +437,4 @@ cachealloc_torch_empty_cache(void)
 		(void)cachealloc_trim(0);
 	else if (real)
 		pool_empty(real);
-}
-
-void
-ca_torch_after_fork_child(void)
-{
-	ca_handles_after_fork_child(&blocks);
-	waiting = unused_blocks = NULL;
-	unused_recorded = NULL;
-	pthread_mutex_init(&lock, NULL);
-	for (unsigned i = 0; i < DEVICES_MAX; i++)
-		atomic_store(&kept[i], false);
 }
