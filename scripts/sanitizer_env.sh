@@ -19,7 +19,8 @@ address)
 	;;
 thread)
 	CACHEALLOC_TEST_PRELOAD_FIRST=$(realpath "$(gcc -print-file-name=libtsan.so)")
-	export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:history_size=4"
+	# the default is to sleep a second at the end of each process that has other threads, as all on the simulator have
+	export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:history_size=4:atexit_sleep_ms=50"
 	# this runtime does not know the widest address-space randomisation of newer kernels
 	prefix=(setarch -R)
 	"${prefix[@]}" true 2>/dev/null || prefix=()
