@@ -91,15 +91,18 @@ def in_short(items, start):
 
 def in_half(items, start):
     """Of a test with many cases every second one: under a sanitizer a process takes two to five times as long, and what
-    it looks for hides in no single value of a parameter."""
+    it looks for hides in no single value of a parameter. None of a test that runs a program without the library."""
     cases = {}
     for item in items:
+        if getattr(item, "originalname", item.name) in NATIVE:
+            continue
         cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
     for same in cases.values():
         yield from same if len(same) < MANY_CASES else same[start % 2::2]
 
 
 MANY_CASES = 8
+NATIVE = ("test_native", "test_natively")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -86,6 +86,7 @@ def test_order_program(mode, workers, streams, clock, jitter, force):
 
 def random_program(seed, shape, clock, **env):
     streams, threads, devices = shape
+    clock = "manual:16" if clock == "manual" else clock  # as in test_order.py
     argv = [STRESS / "random_program", seed, 4000, streams, threads, devices]
     print(*argv, clock)
     done = run(argv, preload=False, timeout=300, SIMCUDA_RACES="abort", SIMCUDA_DEVICES=devices, SIMCUDA_CLOCK=clock,

@@ -63,7 +63,8 @@ def test_preload(seed, shape, clock, library):
     sound(random_program(seed, shape, SIMCUDA_CLOCK=clock))
 
 
-@pytest.mark.parametrize("clock, memory, slack", [("real", "96M", 256), ("real", "160M", 0), ("manual", "128M", 0)])
+#: on the manual clock alone an allocation would wait for other threads' work, which nothing completes, for 10 s
+@pytest.mark.parametrize("clock, memory, slack", [("real", "96M", 256), ("real", "160M", 0), ("manual:16", "128M", 0)])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", seeds())
 def test_pressure(seed, shape, clock, memory, slack, library):
@@ -74,6 +75,8 @@ def test_pressure(seed, shape, clock, memory, slack, library):
 
 def test_other_contexts_do_not_hold_up_out_of_memory(library):
     """Two contexts, of which one does not finish: the ladder once went round for ever."""
+    if SANITIZER:
+        pytest.skip(f"a minute asleep; one thread, whose rounds are counted without {SANITIZER}")
     sound(random_program(84926962, (1, 1, 1), 600, SIMCUDA_CLOCK="manual", SIMCUDA_MEM="326M",
                          CACHEALLOC_CONF="reuse_slack_mb:0"))
 

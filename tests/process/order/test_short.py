@@ -29,11 +29,17 @@ def go(case, preload, **env):
     assert done.returncode == 0 and not quiet, (case, env, done.returncode, done.stderr[-3000:])
 
 
+@pytest.fixture(name="started", scope="module")
+def _started(request):
+    """The runs of each case that was chosen. Most of the time is spent asleep, so they sleep together."""
+    chosen = [item.callspec.params["case"] for item in request.session.items if item.module is request.module]
+    with concurrent.futures.ThreadPoolExecutor(6 * len(chosen)) as pool:
+        yield {case: [pool.submit(go, case, preload, **clock) for preload in (False, True) for clock in CLOCKS
+                      if not (clock.get("SIMCUDA_CLOCK") and case in REAL_ONLY)] for case in chosen}
+
+
 @pytest.mark.parametrize("case", cases())
-def test_it_ends(case):
-    """Natively and with the library. Most of the time is spent asleep."""
-    runs = [(preload, clock) for preload in (False, True) for clock in CLOCKS
-            if not (clock.get("SIMCUDA_CLOCK") and case in REAL_ONLY)]
-    with concurrent.futures.ThreadPoolExecutor(len(runs)) as pool:
-        for each in [pool.submit(go, case, preload, **clock) for preload, clock in runs]:
-            each.result()
+def test_it_ends(case, started):
+    """Natively and with the library."""
+    for each in started[case]:
+        each.result()

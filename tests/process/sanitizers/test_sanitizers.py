@@ -36,7 +36,7 @@ BUILDS = {
 OPTIONS = {
     # Natively too, a shared runtime stops at any preload in front of it unless told not to look.
     "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0:exitcode=66",
-    "TSAN_OPTIONS": "halt_on_error=0:exitcode=66:second_deadlock_stack=1",
+    "TSAN_OPTIONS": "halt_on_error=0:exitcode=66:second_deadlock_stack=1:atexit_sleep_ms=50",
     "MSAN_OPTIONS": "exitcode=66",
     "LSAN_OPTIONS": "detect_leaks=0",
 }

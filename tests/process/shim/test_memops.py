@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: each block reads back its own flag, as natively, and costs no segment."""
 
+import functools
 import json
 import subprocess
 
@@ -22,10 +23,15 @@ SETTINGS = {"default": "", "finished": "reuse:finished", "host": "free_sync:host
             "tended": "trim_every:1"}
 
 
+@functools.cache
+def natively(case):
+    return run([PROGRAM, case], preload=False, check=0)
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("case", cases())
 def test_same_answers(case, setting):
-    native = run([PROGRAM, case], preload=False, check=0)
+    native = natively(case)
     ours = run([PROGRAM, case], check=0, CACHEALLOC_LOG="warn", CACHEALLOC_CONF=SETTINGS[setting])
     assert (ours.stdout, ours.stderr) == (native.stdout, native.stderr)
 
@@ -33,8 +39,7 @@ def test_same_answers(case, setting):
 @pytest.mark.parametrize("case", cases())
 @pytest.mark.parametrize("disable", ["1", "count"])
 def test_same_answers_when_disabled(case, disable):
-    native = run([PROGRAM, case], preload=False, check=0)
-    assert run([PROGRAM, case], check=0, CACHEALLOC_DISABLE=disable).stdout == native.stdout
+    assert run([PROGRAM, case], check=0, CACHEALLOC_DISABLE=disable).stdout == natively(case).stdout
 
 
 def peaks(tmp_path, case, **env):

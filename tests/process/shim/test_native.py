@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Bad input and visible properties: with the preload a program prints what it prints without it."""
 
+import functools
 import subprocess
 
 import pytest
@@ -28,11 +29,16 @@ def test_capture_mode_after_a_refused_exchange(nth):
     assert run([PROGRAM, "capture_mode_stays"], check=0, **knobs).stdout == "mode 0\n"
 
 
+@functools.cache
+def natively(case, **version):
+    return run([PROGRAM, case], preload=False, **version, **KNOBS.get(case, {}))
+
+
 @pytest.mark.parametrize("case", cases())
 @pytest.mark.parametrize("driver", ["13050", "13000", "12040"])
 def test_same_answers(case, driver):
     knobs = {"SIMCUDA_DRIVER_VERSION": driver, **KNOBS.get(case, {})}
-    native = run([PROGRAM, case], preload=False, **knobs)
+    native = natively(case, SIMCUDA_DRIVER_VERSION=driver)
     ours = run([PROGRAM, case], CACHEALLOC_LOG="debug", **knobs)
     assert native.returncode == 0, native.stderr
     assert ours.returncode == 0, ours.stderr
@@ -44,7 +50,8 @@ def test_same_answers(case, driver):
 @pytest.mark.parametrize("case", cases())
 @pytest.mark.parametrize("disable", ["1", "count"])
 def test_same_answers_when_disabled(case, disable):
-    native = run([PROGRAM, case], preload=False, check=0, **KNOBS.get(case, {}))
+    native = natively(case)
     ours = run([PROGRAM, case], check=0, CACHEALLOC_DISABLE=disable, **KNOBS.get(case, {}))
+    assert native.returncode == 0, native.stderr
     assert ours.stdout == native.stdout
     assert ours.stderr == native.stderr
