@@ -35,7 +35,7 @@ Examples:
   cachealloc stats s.7841.json               the table of a process
   cachealloc stats --merge s.*.json          one table for all ranks
   cachealloc stats --watch s.7841.json       again every two seconds
-  cachealloc stats --prometheus /var/lib/node_exporter/cachealloc.prom s.*.json
+  cachealloc stats --prometheus cachealloc.prom s.*.json   for node_exporter
 
 Usage: cachealloc stats [OPTIONS] FILE...
 

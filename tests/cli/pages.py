@@ -41,7 +41,7 @@ def stand_ins(folder, program, record):
     (folder / "app").chmod(0o755)
     (folder / "train.py").write_text("import subprocess\nsubprocess.run(['./app'], check=True)\nprint('tok/s 12.5')\n")
     (folder / "train.log").write_text(TRAIN_LOG)
-    for name in ("before.json", "after.json"):
+    for name in ("before.json", "after.json", "s.7841.json", "s.7842.json"):
         record(CACHEALLOC_STATS=name)
     record(CACHEALLOC_TRACE="app.7841.trace")
     trace = (folder / "app.7841.trace").read_bytes()
