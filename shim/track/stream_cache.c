@@ -218,14 +218,22 @@ void
 ca_submission_put(struct ca_submission_cache *own, enum ca_submission_which which,
 		  const struct ca_submission_slot *kept)
 {
-	struct ca_submission_table *table = with_room(own->table[which], kept->word);
-	struct ca_submission_slot *slot = place_for(table, kept);
+	struct ca_submission_table *table;
+	struct ca_submission_slot *slot;
 
+	if (own->busy)
+		return;
+	own->busy = true;
+	atomic_signal_fence(memory_order_seq_cst);
+	table = with_room(own->table[which], kept->word);
+	slot = place_for(table, kept);
 	if (!slot)
 		slot = ca_submission_at(table, home_of(table, kept->handle, kept->context));
 	write_slot(table, slot, kept);
 	own->table[which] = table;
 	publish(own);
+	atomic_signal_fence(memory_order_seq_cst);
+	own->busy = false;
 }
 
 /* ---- threads */
@@ -271,6 +279,7 @@ take_free(int self)
 	}
 	atomic_store(&cursor, entry ? entry->next : NULL);
 	if (entry) {
+		entry->cache.busy = false; /* its thread may have ended in between */
 		memset(entry->cache.last_default, 0, sizeof(entry->cache.last_default));
 		for (unsigned i = 0; i < CA_SUBMISSION_TABLES; i++)
 			clear(entry->cache.table[i]);

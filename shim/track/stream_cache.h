@@ -18,6 +18,7 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "shim/bind/cuda_abi.h"
@@ -61,6 +62,7 @@ enum ca_submission_which {
 };
 
 struct ca_submission_cache {
+	bool busy; /* its thread is putting something into a table */
 	struct ca_submission_table *table[CA_SUBMISSION_TABLES]; /* none is NULL */
 	/* The last default stream of each kind, with several contexts. */
 	struct ca_submission_slot last_default[CA_FLAVOURS];
@@ -113,6 +115,7 @@ ca_submission_home(unsigned flavour, CUstream handle)
 /* The place of a stream that is up to date by `word`, or NULL. `context`: as in the slot. */
 struct ca_submission_slot *ca_submission_find(const struct ca_submission_table *table,
 					      CUstream handle, CUcontext context, uint64_t word);
-/* Puts a stream into a table of the calling thread's `own` cache; the table may grow. */
+/* Puts a stream into a table of the calling thread's `own` cache; the table may grow. A signal
+ * handler that interrupts it puts nothing there. */
 void ca_submission_put(struct ca_submission_cache *own, enum ca_submission_which which,
 		       const struct ca_submission_slot *kept);

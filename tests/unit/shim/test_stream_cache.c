@@ -119,6 +119,24 @@ test_256_streams_are_kept(void **state)
 	assert_int_equal(slots_of(own, CA_SUBMISSION_LEGACY), CA_SUBMISSION_SLOTS_MAX);
 }
 
+/* As if a signal handler came in the middle of another put: it changes nothing. */
+static void
+test_a_put_within_a_put_is_left_out(void **state)
+{
+	struct ca_submission_cache *own = ca_submission_cache_own();
+	struct ca_submission_slot first = slot_of(1, 9), second = slot_of(2, 9);
+
+	assert_non_null(own);
+	ca_submission_put(own, CA_SUBMISSION_PER_THREAD, &first);
+	own->busy = true;
+	ca_submission_put(own, CA_SUBMISSION_PER_THREAD, &second);
+	own->busy = false;
+	assert_true(has(own, CA_SUBMISSION_PER_THREAD, 1, 9));
+	assert_false(has(own, CA_SUBMISSION_PER_THREAD, 2, 9));
+	ca_submission_put(own, CA_SUBMISSION_PER_THREAD, &second);
+	assert_true(has(own, CA_SUBMISSION_PER_THREAD, 2, 9));
+}
+
 /* Streams that come and go, as the word moves, take no more room than those that live. */
 static void
 test_what_is_out_of_date_makes_room(void **state)
@@ -281,6 +299,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_what_is_out_of_date_makes_room),
+		cmocka_unit_test(test_a_put_within_a_put_is_left_out),
 		cmocka_unit_test(test_256_streams_are_kept),
 		cmocka_unit_test(test_threads_one_after_the_other_use_the_same_few),
 		cmocka_unit_test(test_threads_at_once_share_none),
