@@ -418,7 +418,7 @@ ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle
 	struct ca_process *process = ca_hook_active_process();
 	struct ca_submission_slot *slot = ca_submission_hit(flavour, handle);
 
-	if (!process || !slot || !ca_told_sees_all(slot->stream) ||
+	if (!process || !slot || !ca_told_sees_all(slot->stream) || is_rejected(real, handle) ||
 	    !ca_told_free_quick(process->heap, dptr, slot->stream))
 		return free_rest(real, dptr, handle, flavour, ret_rc);
 	*ret_rc = CUDA_SUCCESS;

@@ -21,7 +21,7 @@ DRIVER_ORDER = {"taken_in_legacy": {}, "freed_and_taken_in_legacy": {}, "synchro
                 "guarded_unstamped": {"SIMCUDA_MEM": "72M"}, "unseen_legacy": {"SIMCUDA_FUTURE": "1"}, "unseen_capture": {"SIMCUDA_FUTURE": "1"}}
 POOLS = ["attributes", "own_pool", "limited_pool", "trim", "threshold", "pointers", "both_roads", "out_of_memory"]
 #: streams that are not tracked, threads that end, calls that are not allowed
-MISUSE = ["untracked_free", "many_threads", "threads_end", "codes", "early_threshold", "ended_threads", "no_context",
+MISUSE = ["untracked_free", "many_threads", "threads_end", "codes", "refused_free", "early_threshold", "ended_threads", "no_context",
           "destroyed_context", "early_zero", "refused_at_once", "answered", "destroyed_pool", "filled_pool"]
 ENDS = ["reset_device", "reset_working", "released", "destroyed_working", "freed_without", "own_pool_reset", "forked"]
 #: where the program can tell that memory is reused before it has finished

@@ -142,6 +142,26 @@ codes(void)
 	order_end();
 }
 
+/* With the default stream alone: a free that is refused for want of a context leaves the memory
+ * the program's. */
+static void
+refused_free(void)
+{
+	CUcontext context = told_start();
+	CUdeviceptr x = told_take(BIG, NULL), y;
+
+	order_fill(x, 1, 10, NULL);
+	OK(cuCtxSetCurrent(NULL));
+	SHOW(cuMemFreeAsync(x, NULL));
+	OK(cuCtxSetCurrent(context));
+	y = told_take(BIG, NULL);
+	order_fill(y, 2, 10, NULL);
+	order_check(x, 1, NULL);
+	told_give(y, NULL);
+	SHOW(cuMemFreeAsync(x, NULL));
+	order_end();
+}
+
 /* A threshold that the program sets before its first work. */
 static void
 early_threshold(void)
@@ -166,7 +186,11 @@ early_threshold(void)
 }
 
 const struct order_case told_misuse[] = {
-	{ "untracked_free", untracked_free },   { "many_threads", many_threads },
-	{ "threads_end", threads_end },         { "codes", codes },
-	{ "early_threshold", early_threshold }, { 0 },
+	{ "untracked_free", untracked_free },
+	{ "many_threads", many_threads },
+	{ "threads_end", threads_end },
+	{ "codes", codes },
+	{ "refused_free", refused_free },
+	{ "early_threshold", early_threshold },
+	{ 0 },
 };
