@@ -74,8 +74,10 @@ cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 	    ca_pools_own_threshold(pool, NULL))
 		return ca_pools_set_own(real, pool, *(const cuuint64_t *)value);
 	rc = CA_INSIDE(real->cuMemPoolSetAttribute(pool, attr, value));
-	told = rc || !value ? NULL : told_pool(pool);
-	if (!rc && !told && attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && ca_hook_active_process())
+	if (rc || !value)
+		return rc;
+	told = told_pool(pool);
+	if (!told && attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && ca_hook_active_process())
 		told = ca_told_pools_find_early(real, pool);
 	if (told)
 		note_setting(told, attr, value);
