@@ -16,7 +16,7 @@ case $#,$pairs in
 esac
 setup_packages demo
 say "building"
-{ setup_build build -Dtests=true && ninja -C build -j "$JOBS" demo; } >build-demo.log 2>&1 || {
+{ setup_build build -Dtests=true -Dsite_conf= && ninja -C build -j "$JOBS" demo; } >build-demo.log 2>&1 || {
 	tail -n 20 build-demo.log >&2
 	say "the build failed; all of its output is in build-demo.log" >&2
 	exit 1

@@ -75,8 +75,8 @@ setup_build() {
 	shift
 	if [ -f "$coredata" ] && ninja -C "$folder" build.ninja >/dev/null 2>&1; then
 		[ ! /var/lib/dpkg/status -nt "$coredata" ] || meson setup --reconfigure "$folder"
-		# a user's own build has no tests
-		grep -q '^build tests/sim/' "$folder/build.ninja" || meson configure -Dtests=true "$folder"
+		# a user's own build has no tests, and reads the machine's settings
+		grep -q '^build tests/sim/' "$folder/build.ninja" || meson configure -Dtests=true -Dsite_conf= "$folder"
 		return
 	fi
 	rm -rf "${folder:?}/meson-private" "$folder/meson-info"
