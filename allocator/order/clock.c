@@ -165,7 +165,7 @@ reset(struct ca_event *event)
 	return is;
 }
 
-/* What is unfinished of the clock. Forgets what is not. Returns the number of parts. */
+/* The unfinished part of the clock is copied, the rest forgotten. Returns the number of parts. */
 static CA_APART unsigned
 add_clock(struct ca_event *event, struct ca_stream_record *record)
 {

@@ -169,7 +169,8 @@ now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* What the driver may have besides; where that cannot be asked here, less than the request. */
+/* Memory that the driver may have besides; where that cannot be asked here, less than the request.
+ */
 static uint64_t
 free_bytes(const struct attempt *attempt)
 {
@@ -185,7 +186,7 @@ free_bytes(const struct attempt *attempt)
 	return free;
 }
 
-/* What has finished may have been given back by another thread, too. */
+/* Memory that has finished may have been given back by another thread, too. */
 static bool
 from_finished(struct attempt *attempt)
 {
@@ -384,7 +385,7 @@ free_slowly(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum 
 			     : ca_told_free_untracked(heap, dptr));
 }
 
-/* What is not kept at once. */
+/* A free of memory that is not kept at once. */
 static __attribute__((noinline)) bool
 free_rest(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum ca_flavour flavour,
 	  CUresult *ret_rc)

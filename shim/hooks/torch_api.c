@@ -40,7 +40,7 @@ struct recorded {
 	CUstream stream;
 };
 
-/* What is known of a block, by its address; dlopen only. */
+/* A block, found by its address; dlopen only. */
 struct block {
 	struct recorded *recorded; /* under the lock */
 	CUdeviceptr address;
@@ -53,8 +53,9 @@ static struct ca_handles blocks;
 static struct block *waiting, *unused_blocks;
 static struct recorded *unused_recorded;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic bool kept[DEVICES_MAX]; /* the pool's threshold is raised */
-static _Atomic unsigned told;          /* failures that a line told of */
+static _Atomic bool kept[DEVICES_MAX];     /* the pool's threshold is raised */
+static _Atomic bool retained[DEVICES_MAX]; /* the primary context, for as long as the process */
+static _Atomic unsigned told;              /* failures that a line told of */
 
 static bool
 is_preloaded(void)
@@ -118,7 +119,9 @@ leave_device(const struct ca_real *real, int device, bool entered)
 	if (!entered)
 		return;
 	(void)CA_INSIDE(real->cuCtxPopCurrent_v2(&context));
-	(void)cuDevicePrimaryCtxRelease_v2(device);
+	/* the first one is kept, as the runtime does: without it memory may go with its context */
+	if (device < 0 || device >= DEVICES_MAX || atomic_exchange(&retained[device], true))
+		(void)cuDevicePrimaryCtxRelease_v2(device);
 }
 
 /* ---- failure */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What PyTorch's CUDAPluggableAllocator does with cachealloc_torch_*: `pluggable CASE`. The
+ * PyTorch's CUDAPluggableAllocator in the use of cachealloc_torch_*: `pluggable CASE`. The
  * functions are those of the preloaded library, or of the one that PLUGGABLE_LIBRARY names, which
  * is opened as PyTorch opens it; PLUGGABLE_CXX opens a C++ library first.
  */
@@ -200,6 +200,26 @@ devices(void)
 	order_end();
 }
 
+/* A device that nobody has used: its context stays for the memory. */
+static void
+unused_device(void)
+{
+	CUcontext first, second;
+	CUdeviceptr a;
+
+	begin();
+	OK(cuCtxGetCurrent(&first));
+	a = (CUdeviceptr)(uintptr_t)take(BIG, 1, NULL);
+	EXPECT(a);
+	OK(cuDevicePrimaryCtxRetain(&second, 1));
+	OK(cuCtxSetCurrent(second));
+	OK(cuMemsetD8Async(a, 1, 4096, NULL));
+	OK(cuCtxSynchronize());
+	give((void *)(uintptr_t)a, BIG, 1, NULL);
+	OK(cuCtxSetCurrent(first));
+	order_end();
+}
+
 static void
 out_of_memory(void)
 {
@@ -270,6 +290,7 @@ static const struct order_case cases[] = {
 	{ "crossed", crossed },
 	{ "captured", captured },
 	{ "devices", devices },
+	{ "unused_device", unused_device },
 	{ "out_of_memory", out_of_memory },
 	{ "threads", threads },
 	{ "recorded_in_capture", recorded_in_capture },

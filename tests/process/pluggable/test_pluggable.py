@@ -10,7 +10,7 @@ import pytest
 from conftest import BUILD, LIBRARY, run
 
 PROGRAM = BUILD / "tests" / "process" / "pluggable" / "pluggable"
-CASES = ["steps", "recorded", "recorded_in_capture", "crossed", "captured", "devices", "threads", "forked"]
+CASES = ["steps", "recorded", "recorded_in_capture", "crossed", "captured", "devices", "unused_device", "threads", "forked"]
 ROADS = ["preload", "dlopen"]
 
 

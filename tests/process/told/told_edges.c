@@ -223,7 +223,7 @@ pool_of(size_t max_bytes)
 	return pool;
 }
 
-/* What is freed behind work goes with its pool, once that work has been waited for. */
+/* Memory that is freed behind work goes with its pool, once that work has been waited for. */
 static void
 destroyed_pool(void)
 {
