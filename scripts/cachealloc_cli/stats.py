@@ -117,6 +117,11 @@ def table(report):
         rest = max(calls["alloc_calls"] - calls["passed_alloc_calls"], 0)
         share = f"{int(calls['cache_hits'] * 10000 / rest) / 100:.2f}% served from cache" if rest else "none for the cache"
         lines.append(f"calls   {calls['alloc_calls']} alloc, {calls['free_calls']} free; {share}")
+        streams = device.get("async_alloc_calls") or 0
+        if streams:
+            hits = device.get("async_cache_hits") or 0
+            lines.append(f"async   {streams} alloc, {device.get('async_free_calls') or 0} free; "
+                         f"{int(hits * 10000 / streams) / 100:.2f}% served from cache")
         lines.append(f"driver  {calls['driver_alloc_calls']} alloc, {calls['driver_free_calls']} free, {calls['ooms']} OOM")
     return "\n".join(lines)
 

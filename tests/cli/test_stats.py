@@ -47,6 +47,17 @@ def test_a_table_of_the_last_whole_object(cli, tmp_path):  # noqa: F811
     assert "2.00 MiB" in done.stdout and json.loads(cli("stats", "--json", path).stdout) == newer
 
 
+def test_stream_ordered_memory_has_a_row(cli, tmp_path):  # noqa: F811
+    path = tmp_path / "s.json"
+    data = report(0)
+    data["devices"][0].update(async_alloc_calls=1000, async_free_calls=990, async_cache_hits=995)
+    path.write_text(json.dumps(data))
+    assert "async   1000 alloc, 990 free; 99.50% served from cache" in cli("stats", path).stdout
+    data["devices"][0].update(async_alloc_calls=0)
+    path.write_text(json.dumps(data))
+    assert "async" not in cli("stats", path).stdout
+
+
 def test_merged_ranks_are_added_up(cli, ranks):  # noqa: F811
     data = json.loads(cli("stats", "--merge", "--json", *ranks).stdout)
     device, = data["devices"]
