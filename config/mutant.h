@@ -36,7 +36,10 @@
  * ONE_USER_UNGUARDED    of several users of memory handed out, one is not exposed
  * SNAPSHOT_AFTER_QUERY  an event's snapshot is taken after the real query instead of before
  * SNAPSHOT_AFTER_WAIT   the same of a wait for the event
+ * KEPT_UNFINISHED       what a thread keeps is handed out though its stream has not finished
+ * KEPT_OF_SEVERAL       what several streams may use is kept as one's
  * ATTENTION_IGNORED     the quick free takes every space for a usual one
+ * WRONG_SHELF           a thread that goes to another context takes what it kept of the last one
  * FAILED_RECORD_TEACHES an event teaches although its record failed
  * CAPTURED_RECORD_TEACHES an event teaches although its record began in a capture
  * GREEN_UNSEEN          a green context changes nothing
@@ -49,7 +52,8 @@
  * TOLD_MARK_EARLY       told memory is everybody's before its mark is done
  * TOLD_WAIT_SKIPPED     told memory is handed out for a wait that is not inserted
  * TOLD_BIRTH_UNORDERED  the rest of a new told segment is everybody's at once
- * TOLD_LEGACY_ALONE     told memory freed in a default stream has that one user only
+ * TOLD_LEGACY_ALONE     told memory freed in a default stream has that user only; no operation
+ * TOLD_NO_OPERATION     a call served in a default or blocking stream is no operation there
  * TOLD_KEPT_FREE        told memory that was kept for its stream has no users afterwards
  * TOLD_HOST_FREE        told memory freed by cuMemFree has no users
  */
@@ -77,7 +81,10 @@
 	X(ONE_USER_UNGUARDED)                                                                      \
 	X(SNAPSHOT_AFTER_QUERY)                                                                    \
 	X(SNAPSHOT_AFTER_WAIT)                                                                     \
+	X(KEPT_UNFINISHED)                                                                         \
+	X(KEPT_OF_SEVERAL)                                                                         \
 	X(ATTENTION_IGNORED)                                                                       \
+	X(WRONG_SHELF)                                                                             \
 	X(FAILED_RECORD_TEACHES)                                                                   \
 	X(CAPTURED_RECORD_TEACHES)                                                                 \
 	X(GREEN_UNSEEN)                                                                            \
@@ -90,6 +97,7 @@
 	X(TOLD_WAIT_SKIPPED)                                                                       \
 	X(TOLD_BIRTH_UNORDERED)                                                                    \
 	X(TOLD_LEGACY_ALONE)                                                                       \
+	X(TOLD_NO_OPERATION)                                                                       \
 	X(TOLD_KEPT_FREE)                                                                          \
 	X(TOLD_HOST_FREE)
 

@@ -10,8 +10,8 @@
  * Writing has two traps that stdio does not solve either. A line to a closed pipe raises SIGPIPE,
  * and a file at its size limit raises SIGXFSZ: both would kill a program that never wrote there
  * itself. Both are sent to the writing thread, so blocking them in this thread, writing, and taking
- * back the one that we caused leaves no trace. And write() is a cancellation point, so the bare
- * system call is used.
+ * back the one that we caused leaves no trace. And write() and sigtimedwait() are cancellation
+ * points, so the bare system calls are used.
  */
 #include "config/text.h"
 
@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WIDTH_MAX = 256 };
+enum { WIDTH_MAX = 256, SIGNALS_BYTES = 8 /* of a set, to the kernel */ };
 
 _Static_assert(sizeof(long) == sizeof(long long) && sizeof(long) == sizeof(size_t),
 	       "one length for l, ll and z");
@@ -361,7 +361,8 @@ ca_text_write(int fd, const char *text, size_t length)
 		sigaddset(&ours, number);
 		/* one that was pending before is the program's own */
 		if (!sigismember(&pending, number))
-			while (sigtimedwait(&ours, NULL, &now) < 0 && errno == EINTR)
+			while (syscall(SYS_rt_sigtimedwait, &ours, NULL, &now, SIGNALS_BYTES) < 0 &&
+			       errno == EINTR)
 				;
 	}
 	sigprocmask(SIG_SETMASK, &before, NULL);

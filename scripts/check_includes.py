@@ -14,7 +14,7 @@ LIBC = {
     "assert.h", "ctype.h", "errno.h", "fcntl.h", "limits.h", "inttypes.h", "poll.h", "pthread.h", "sched.h",
     "signal.h", "stdalign.h", "stdarg.h", "stdatomic.h", "stdbool.h", "stddef.h", "stdint.h", "stdlib.h",
     "stdnoreturn.h", "string.h", "strings.h", "time.h", "unistd.h", "linux/futex.h", "linux/limits.h",
-    "sys/auxv.h", "sys/mman.h", "sys/random.h", "sys/resource.h", "sys/stat.h", "sys/syscall.h", "sys/time.h",
+    "sys/auxv.h", "sys/mman.h", "sys/random.h", "sys/resource.h", "sys/stat.h", "sys/statfs.h", "sys/syscall.h", "sys/time.h",
     "sys/types.h", "sys/uio.h", "sys/utsname.h", "sys/wait.h",
 }
 TOOL = {"getopt.h", "stdio.h"}

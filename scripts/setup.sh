@@ -91,8 +91,8 @@ setup_venv() {
 		--retries 1 "${@:2}" && echo "${*:2}" >"$1/ok"; } </dev/null >"$1.log" 2>&1
 }
 
-# NVIDIA's own Python layers over the driver, 40 MB to fetch; and numba-cuda, 90 MB, for scripts/test.sh --long.
-setup_clients() { setup_venv "$1" cuda-bindings cuda-core; } # FOLDER
+# NVIDIA's own Python layers over the driver and tinygrad, 40 MB to fetch; and numba-cuda, 90 MB, for scripts/test.sh --long.
+setup_clients() { setup_venv "$1" cuda-bindings cuda-core tinygrad; } # FOLDER
 setup_numba() { setup_venv "$1" cuda-bindings numba-cuda; }   # FOLDER
 
 # setup_extra LOG PACKAGE...: programs of others' for some of the tests. False when they cannot be installed; the reason
@@ -152,6 +152,35 @@ setup_rmm() {
 			--only-binary=:all: --dest "$1/parts" librmm-cu12==25.2.0 &&
 		"$PYTHON" -m zipfile -e "$1"/parts/*.whl "$1/parts" &&
 		mv "$1/parts/librmm" "$1/" && rm -rf "$1/parts"; } </dev/null >"$1.log" 2>&1
+}
+
+# setup_peers: what tests/bench/peers/peers.py compares with, of which nothing is kept in the tree: mimalloc as a package of the
+# system, and as Python packages the headers of CUDA's runtime and of CUB, and RMM (15 MB in all). What cannot be had is named, and
+# so is the file with the reason. 26.4 is the last RMM whose resources are headers.
+setup_peers() {
+	local package
+	"$PYTHON" -c 'import ctypes; ctypes.CDLL("libmimalloc.so.2")' 2>/dev/null || setup_extra build-mimalloc.log libmimalloc2.0 ||
+		say "mimalloc cannot be installed (build-mimalloc.log)"
+	setup_headers_of build-headers nvidia-cuda-runtime==13.0.48 || say "CUDA's headers cannot be had (build-headers.log)"
+	setup_headers_of build-cccl nvidia-cuda-cccl==13.0.50 || say "CUB's headers cannot be had (build-cccl.log)"
+	for package in librmm-cu13==26.4.0 rapids-logger==0.2.3; do
+		setup_wheel build-rmm13 build-venv "$package" || say "$package cannot be had (build-rmm13.log)"
+	done
+}
+
+setup_headers_of() { # FOLDER PACKAGE==VERSION
+	mkdir -p "$1"
+	[ -d "$1/${2#*==}/lib" ] || setup_header "$1" build-venv "$2" </dev/null >"$1.log" 2>&1
+}
+
+# A Python package, unpacked in a folder beside others; the file PACKAGE==VERSION there says that it is.
+setup_wheel() { # FOLDER VENV PACKAGE==VERSION
+	[ ! -e "$1/$3" ] || return 0
+	mkdir -p "$1"
+	{ { [ -x "$2/bin/pip" ] || "$PYTHON" -m venv "$2"; } && rm -rf "$1/parts" &&
+		"$2/bin/pip" --disable-pip-version-check --no-input download --timeout 20 --retries 1 --no-deps \
+			--only-binary=:all: --dest "$1/parts" "$3" &&
+		"$PYTHON" -m zipfile -e "$1"/parts/*.whl "$1" && rm -rf "$1/parts" && touch "$1/$3"; } </dev/null >"$1.log" 2>&1
 }
 
 # NVIDIA's driver library, 470, 525, 535, 550 and 555, as Debian's archive has it: SUITE/PACKAGE, 3 MB each.

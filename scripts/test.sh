@@ -35,7 +35,7 @@ export CACHEALLOC_TEST_VENV=$PWD/build-venv CACHEALLOC_TEST_NUMBA=$PWD/build-num
 [ -z "$long" ] || export CACHEALLOC_TEST_LONG=1
 [ -z "$quick" ] || export CACHEALLOC_TEST_QUICK=1
 setup_clients build-venv ||
-	say "the Python package index cannot be reached (build-venv.log): the tests of cuda-bindings and cuda.core will be skipped"
+	say "the Python package index cannot be reached (build-venv.log): the tests of cuda-bindings, cuda.core and tinygrad will be skipped"
 setup_ffmpeg build-ffmpeg.log ||
 	say "ffmpeg cannot be installed (build-ffmpeg.log): its tests will be skipped"
 [ -n "$quick" ] || setup_browser build-browser.log ||

@@ -93,11 +93,8 @@ places_check(struct walk *walk, const struct ca_block *block, uint64_t usable)
 	const struct ca_places *places = block->places;
 
 	claim(walk, places->block == block, "the places of another block");
-	claim(walk, places->by_size.height && places->by_size.key == block->bytes,
-	      "not indexed under its size");
-	claim(walk, (places->by_usable.height != 0) == (usable != 0),
-	      "wrong in the index of usable bytes");
-	claim(walk, !usable || places->by_usable.key == usable, "indexed under other usable bytes");
+	claim(walk, places->by_size.key == block->bytes, "not indexed under its size");
+	claim(walk, places->by_usable.key == usable, "indexed under other usable bytes");
 	walk->places++;
 }
 
@@ -135,8 +132,8 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	claim(walk, ca_block_is_indexed(block) == indexed, "block free but not indexed");
 	claim(walk,
 	      block->prev ||
-		      (segment->by_whole.height != 0) == (clean && block->bytes == segment->bytes &&
-							  !(segment->standing & CA_STUCK)),
+		      (segment->by_whole.key != 0) == (clean && block->bytes == segment->bytes &&
+						       !(segment->standing & CA_STUCK)),
 	      "wrong in the index of whole segments");
 	if (indexed && block->places)
 		places_check(walk, block, usable);
@@ -181,7 +178,7 @@ segment_check(struct walk *walk, const struct ca_segment *segment, struct sums *
 }
 
 static void
-stack_check(struct walk *walk, const struct ca_magazine *magazine, const struct ca_stack *stack)
+stack_check(struct walk *walk, const struct ca_shelf *shelf, const struct ca_stack *stack)
 {
 	const struct ca_block *block;
 	unsigned depth = 0;
@@ -193,9 +190,9 @@ stack_check(struct walk *walk, const struct ca_magazine *magazine, const struct 
 		      atomic_load_explicit(&block->quick, memory_order_relaxed) ==
 			      (block->address | CA_QUICK_KEPT),
 		      "a magazine has a block that it does not keep");
-		claim(walk, block->segment->space == magazine->space,
+		claim(walk, block->segment->space == shelf->space,
 		      "a magazine has a block of another space");
-		claim(walk, ca_block_grains(magazine->space->heap, block) == stack->grains,
+		claim(walk, ca_block_grains(shelf->space->heap, block) == stack->grains,
 		      "a stack has blocks of two sizes");
 	}
 	claim(walk, depth == ca_stack_depth(stack), "the blocks of a stack are miscounted");
@@ -203,27 +200,43 @@ stack_check(struct walk *walk, const struct ca_magazine *magazine, const struct 
 }
 
 static void
+shelf_check(struct walk *walk, const struct ca_shelf *shelf)
+{
+	unsigned sum = 0, i;
+
+	for (i = 0; i < CA_STACKS; i++) {
+		const struct ca_stack *stack = &shelf->stacks[i];
+
+		claim(walk,
+		      (shelf->has_capacity[ca_stack_is_large(stack)][i / 64] >> i % 64 & 1) ==
+			      (stack->capacity != 0),
+		      "a stack is noted as one without room, or with");
+		stack_check(walk, shelf, stack);
+		sum += stack->capacity;
+	}
+	claim(walk, sum == ca_shelf_capacity(shelf), "the room of a shelf is miscounted");
+}
+
+static void
 magazines_check(struct walk *walk, const struct ca_heap *heap)
 {
 	const struct ca_magazine *magazine;
 	uint64_t kept = 0;
+	unsigned i;
 
 	for (magazine = heap->magazines; magazine; magazine = magazine->next) {
-		unsigned sum = 0, i;
+		for (i = 0; i < CA_SHELVES; i++) {
+			const struct ca_shelf *shelf = magazine->shelf[i];
 
-		for (i = 0; i < CA_STACKS; i++) {
-			const struct ca_stack *stack = &magazine->stacks[i];
-
+			if (!shelf)
+				continue;
 			claim(walk,
-			      (magazine->has_capacity[i / 64] >> i % 64 & 1) ==
-				      (stack->capacity != 0),
-			      "a stack is noted as one without room, or with");
-			stack_check(walk, magazine, stack);
-			sum += stack->capacity;
+			      !shelf->space || (shelf->space->device == magazine->device &&
+						shelf->space->number % CA_SHELVES == i),
+			      "a shelf is not where it is looked for");
+			shelf_check(walk, shelf);
+			kept += ca_shelf_kept(shelf);
 		}
-		kept += ca_magazine_kept(magazine);
-		claim(walk, sum == ca_magazine_capacity(magazine),
-		      "the room in a magazine is miscounted");
 	}
 	claim(walk, kept == walk->kept, "a block that is kept is in no magazine, or in two");
 	claim(walk, walk->bases == heap->bases.entered, "bases of blocks that are gone");
@@ -234,7 +247,7 @@ magazines_check(struct walk *walk, const struct ca_heap *heap)
 static uint64_t
 indexed_in(const struct ca_pool *pools)
 {
-	const struct ca_tree_node *node;
+	const struct ca_index_node *node;
 	uint64_t n = 0;
 	unsigned i;
 
@@ -380,7 +393,7 @@ not_counted_add(const struct ca_heap *heap, const struct ca_device *device, stru
 	struct ca_changes changes;
 
 	for (magazine = heap->magazines; magazine; magazine = magazine->next) {
-		if (!magazine->space || magazine->space->device != device)
+		if (magazine->device != device)
 			continue;
 		changes = ca_counts_changes(&magazine->counts);
 		sums->requested -= changes.requested.current;

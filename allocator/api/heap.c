@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "allocator/block/block.h"
+#include "allocator/core/counts_file.h"
 #include "allocator/core/lock.h"
 #include "allocator/tcache/tcache.h"
 #include "allocator/told/told.h"
@@ -39,6 +40,7 @@ records_init(struct ca_heap *heap)
 	ca_bases_init(&heap->bases, &heap->records);
 	heap->magazines = NULL;
 	heap->magazines_end = &heap->magazines;
+	heap->further_magazines = 0;
 	heap->id = unique_id();
 	ca_slabs_init(&heap->blocks, &heap->records, sizeof(struct ca_block),
 		      sizeof(((struct ca_block *)NULL)->quick));
@@ -134,7 +136,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 	struct ca_device *device;
 	struct ca_space *space;
 
-	atomic_store(&heap->lock, 0);
+	atomic_store(&heap->lock.word, CA_LOCK_FREE);
 	ca_outside_after_fork_child();
 	ca_own = (struct ca_own){ 0 };
 	heap->tracer = NULL;
@@ -164,6 +166,26 @@ ca_heap_locked_here(void)
 }
 
 static struct ca_device *
+device_make(struct ca_heap *heap, unsigned ordinal)
+{
+#define X(name, text, why) ":" text
+	static const char names[] =
+		"device" CA_STATS_NAMES " order_marks order_waits pdl_stripped order_fallbacks"
+		" finished_only_reasons" CA_FINISHED_ONLY_REASONS(X);
+#undef X
+	size_t counted = offsetof(struct ca_device, next);
+	struct ca_device *device =
+		ca_counts_file_alloc(names, ordinal, counted, sizeof(struct ca_device));
+
+	_Static_assert(sizeof(struct ca_stats) <= CA_COUNTS_SAVED, "");
+	if (!device)
+		return ca_arena_alloc_aligned(&heap->fixed, sizeof(*device),
+					      _Alignof(struct ca_device));
+	device->counts_page = ca_counts_file_page(device);
+	return device;
+}
+
+static struct ca_device *
 device_get(struct ca_heap *heap, unsigned ordinal)
 {
 	struct ca_device *device;
@@ -171,7 +193,7 @@ device_get(struct ca_heap *heap, unsigned ordinal)
 	for (device = heap->devices; device; device = device->next)
 		if (device->ordinal == ordinal)
 			return device;
-	device = ca_arena_alloc(&heap->fixed, sizeof(*device));
+	device = device_make(heap, ordinal);
 	if (!device)
 		return NULL;
 	device->ordinal = ordinal;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One walk under the lock, with all magazines locked, too, so that nothing moves. How many rows it
+ * One walk under the locks, with all magazines locked, too, so that nothing moves. How many rows it
  * will take is known only then: where there is not enough memory for them the lock is left, more is
  * mapped, and the walk begins anew.
  */
@@ -14,6 +14,7 @@
 #include "allocator/block/block.h"
 #include "allocator/core/lock.h"
 #include "allocator/tcache/tcache.h"
+#include "allocator/told/told.h"
 
 enum { TRIES = 8, SPARE_ROWS = 256 };
 
@@ -44,7 +45,7 @@ add(struct ca_heap_snapshot *snapshot, const struct ca_segment *segment)
 	*row++ = (struct ca_snapshot_row){ .address = segment->address,
 					   .bytes = segment->bytes,
 					   .kind = CA_SNAPSHOT_SEGMENT,
-					   .device = ordinal };
+					   .device = (uint16_t)ordinal };
 	for (block = segment->first; block; block = block->next) {
 		enum ca_snapshot_kind kind = kind_of(block);
 
@@ -73,6 +74,41 @@ fill_locked(const struct ca_heap *heap, struct ca_heap_snapshot *snapshot)
 				add(snapshot, segment);
 }
 
+/* ---- of pools */
+
+static void
+add_part(void *arg, const struct ca_told_part *part)
+{
+	static const enum ca_snapshot_kind kinds[] = {
+		[CA_TOLD_PART_SEGMENT] = CA_SNAPSHOT_SEGMENT,
+		[CA_TOLD_PART_LIVE] = CA_SNAPSHOT_LIVE,
+		[CA_TOLD_PART_WAITS] = CA_SNAPSHOT_WAITS,
+		[CA_TOLD_PART_FREE] = CA_SNAPSHOT_FREE,
+	};
+	struct ca_heap_snapshot *snapshot = arg;
+
+	snapshot->rows[snapshot->count++] =
+		(struct ca_snapshot_row){ .address = part->address,
+					  .bytes = part->bytes,
+					  .requested = part->requested,
+					  .kind = kinds[part->kind],
+					  .device = (uint16_t)part->device,
+					  .pool = (uint16_t)(part->pool + 1) };
+	if (part->kind != CA_TOLD_PART_SEGMENT)
+		return;
+	snapshot->reserved_bytes += part->bytes;
+	if (part->device >= snapshot->devices)
+		snapshot->devices = part->device + 1;
+}
+
+static void
+count_part(void *arg, const struct ca_told_part *part)
+{
+	*(size_t *)arg += sizeof(struct ca_snapshot_row);
+}
+
+/* ---- all */
+
 /* Every block and every segment has a record, in use. */
 static size_t
 bytes_wanted_locked(const struct ca_heap *heap)
@@ -83,17 +119,23 @@ bytes_wanted_locked(const struct ca_heap *heap)
 static bool
 fill(struct ca_heap *heap, struct ca_heap_snapshot *snapshot, size_t *ret_bytes)
 {
+	struct ca_told *told;
 	bool fits;
 
-	CA_HEAP_LOCKED(heap);
+	told = ca_told_walk_begin(heap); /* before the heap's lock */
+	ca_heap_lock(heap);
 	*ret_bytes = bytes_wanted_locked(heap);
+	ca_told_each_part(told, count_part, ret_bytes);
 	fits = snapshot->rows && *ret_bytes <= snapshot->room_bytes;
-	if (!fits)
-		return false;
-	ca_magazines_lock_locked(heap);
-	fill_locked(heap, snapshot);
-	ca_magazines_unlock_locked(heap);
-	return true;
+	if (fits) {
+		ca_magazines_lock_locked(heap);
+		fill_locked(heap, snapshot);
+		ca_magazines_unlock_locked(heap);
+		ca_told_each_part(told, add_part, snapshot);
+	}
+	ca_heap_unlock(heap);
+	ca_told_walk_end(told);
+	return fits;
 }
 
 static int

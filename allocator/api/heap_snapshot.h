@@ -29,7 +29,8 @@ struct ca_snapshot_row {
 	uint64_t bytes;
 	uint64_t requested; /* LIVE: bytes; else 0 */
 	uint32_t kind;      /* enum ca_snapshot_kind */
-	uint32_t device;    /* ordinal; SEGMENT */
+	uint16_t device;    /* ordinal; SEGMENT */
+	uint16_t pool; /* SEGMENT: 0: of cuMemAlloc; else of pools (async:pool), a number each */
 };
 
 /* All zero: nothing was taken so far. */

@@ -3,6 +3,7 @@
 
 #include "allocator/api/heap.h"
 #include "allocator/core/lock.h"
+#include "allocator/told/told.h"
 
 /* Keeps the largest, in order. */
 static void
@@ -72,8 +73,11 @@ ca_report_fill(struct ca_space *space, uint64_t requested, struct ca_report *ret
 		!driver->memory_info(driver->self, space->context, &report.free, &report.total);
 	report.allowed = ca_limit_allowed(space, &report.limit_kind);
 	ca_heap_stats(heap, report.device, &stats);
+	ca_told_device_stats(heap, report.device, &stats);
 	report.live = stats.allocated_bytes.current;
 	report.reserved = stats.reserved_bytes.current;
+	report.async_live = stats.async_bytes.current;
+	report.async_reserved = stats.async_reserved_bytes.current;
 	report.largest = stats.largest_free_block_bytes;
 	report.clean = stats.cached_bytes.current;
 	report.waiting = stats.active_bytes.current - stats.allocated_bytes.current;

@@ -31,6 +31,8 @@ struct ca_report {
 	uint64_t requested;            /* by the call */
 	uint64_t live;                 /* allocated by the program, after rounding */
 	uint64_t reserved;             /* held from the driver */
+	uint64_t async_live;           /* of stream-ordered memory (async:pool), not in `live` */
+	uint64_t async_reserved;       /* nor in `reserved` */
 	uint64_t largest;              /* free block */
 	uint64_t clean;                /* free, and finished by all streams */
 	uint64_t waiting;              /* freed, and not known to be finished */

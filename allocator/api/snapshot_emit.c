@@ -35,6 +35,7 @@ enum { SMALL_SEGMENT = 2 << 20, BUFFER_BYTES = 4096, TEXT_MAX = 200 };
 	X(requested_size)                                                                          \
 	X(stream)                                                                                  \
 	X(segment_type)                                                                            \
+	X(road)                                                                                    \
 	X(segment_pool_id)                                                                         \
 	X(is_expandable)                                                                           \
 	X(frames)                                                                                  \
@@ -154,6 +155,16 @@ put_block(struct emitter *e, const struct ca_snapshot_row *row)
 	PUT(e, "]ua");
 }
 
+/* As of PyTorch's own pools: (0, 0) is none. */
+static void
+put_pool(struct emitter *e, unsigned pool)
+{
+	char id[] = { 'K', 0, 'K', (char)(pool < 255 ? pool : 255), (char)0x86 }; /* TUPLE2 */
+
+	put_key(e, KEY_segment_pool_id);
+	put(e, id, sizeof(id));
+}
+
 /* The segment's own values, of which three are sums over its blocks, up to `end`. */
 static void
 put_segment_head(struct emitter *e, const struct ca_snapshot_row *segment,
@@ -175,8 +186,8 @@ put_segment_head(struct emitter *e, const struct ca_snapshot_row *segment,
 	put_number(e, KEY_requested_size, requested);
 	put_number(e, KEY_stream, 0);
 	put_string(e, KEY_segment_type, segment->bytes <= SMALL_SEGMENT ? "small" : "large");
-	put_key(e, KEY_segment_pool_id);
-	PUT(e, "K\0K\0\x86"); /* TUPLE2 */
+	put_string(e, KEY_road, segment->pool ? "async" : "sync");
+	put_pool(e, segment->pool);
 	put_key(e, KEY_is_expandable);
 	PUT(e, "\x89"); /* NEWFALSE */
 	put_key(e, KEY_frames);

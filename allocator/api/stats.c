@@ -18,7 +18,7 @@ values(const struct ca_space *space, struct ca_stats *stats)
 	if (largest > stats->largest_free_block_bytes)
 		stats->largest_free_block_bytes = largest;
 	for (i = 0; i < 2; i++) {
-		const struct ca_tree_node *node = ca_index_last(&space->pools[i].by_size);
+		const struct ca_index_node *node = ca_index_last(&space->pools[i].by_size);
 
 		if (node && node->key > stats->largest_free_block_bytes)
 			stats->largest_free_block_bytes = node->key;
@@ -41,14 +41,14 @@ bound_peaks(struct ca_stats *stats)
 
 /* The order tracker's counts, without the heap's lock. */
 static void
-order_counts(const struct ca_order *order, struct ca_stats *stats)
+order_counts(const struct ca_order_counts *counts, struct ca_stats *stats)
 {
-	stats->order_marks += atomic_load_explicit(&order->marks, memory_order_relaxed);
-	stats->order_waits += atomic_load_explicit(&order->waits, memory_order_relaxed);
-	stats->pdl_stripped += atomic_load_explicit(&order->stripped, memory_order_relaxed);
-	stats->order_fallbacks += atomic_load_explicit(&order->fallbacks, memory_order_relaxed);
+	stats->order_marks += atomic_load_explicit(&counts->marks, memory_order_relaxed);
+	stats->order_waits += atomic_load_explicit(&counts->waits, memory_order_relaxed);
+	stats->pdl_stripped += atomic_load_explicit(&counts->stripped, memory_order_relaxed);
+	stats->order_fallbacks += atomic_load_explicit(&counts->fallbacks, memory_order_relaxed);
 	stats->finished_only_reasons |=
-		atomic_load_explicit(&order->finished_only, memory_order_relaxed);
+		atomic_load_explicit(&counts->finished_only, memory_order_relaxed);
 }
 
 void
@@ -64,10 +64,9 @@ ca_heap_stats(struct ca_heap *heap, unsigned device, struct ca_stats *ret_stats)
 		if (at->ordinal != device)
 			continue;
 		stats = at->stats;
-		for (space = at->spaces; space; space = space->next_on_device) {
+		order_counts(&at->order_counts, &stats);
+		for (space = at->spaces; space; space = space->next_on_device)
 			values(space, &stats);
-			order_counts(&space->order, &stats);
-		}
 	}
 	bound_peaks(&stats);
 	*ret_stats = stats;

@@ -11,7 +11,7 @@
  * nothing that was submitted after the later free). While nothing has to wait in the space,
  * STREAM_HELD is as good as FREE, and they merge into STREAM_HELD, unless others than its stream
  * may still use it. One record survives, the others go back; a record that is indexed and only
- * grows or shrinks keeps its places in the trees if it can.
+ * grows or shrinks keeps its place in the order of sizes if it can.
  */
 #include "allocator/block/block.h"
 
@@ -481,7 +481,7 @@ leave_list(struct ca_block *block)
 
 /*
  * A block, unindexed and in no list, whose neighbours are free just as it is, or not at all: which
- * of them is said. A record that has its places in the trees keeps them.
+ * of them is said. A record that is indexed stays so.
  */
 static void
 enter_between(struct ca_block *block, bool lower, bool upper)

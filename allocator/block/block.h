@@ -103,7 +103,7 @@ ca_block_is_free(const struct ca_block *block)
 static inline bool
 ca_block_is_indexed(const struct ca_block *block)
 {
-	return ca_block_is_free(block) && block->places && block->places->by_size.height;
+	return ca_block_is_free(block) && block->places && block->places->by_size.key;
 }
 
 /* NULL: it has one user, or none. */
@@ -209,8 +209,9 @@ ca_pool_for(struct ca_space *space, uint64_t bytes)
 /* The segment the pool's rule asks of the driver for
  * a request of `bytes` (rounded to the grain). */
 uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);
-/* Best fit in one pool, still indexed; NULL: nothing fits. */
-struct ca_block *ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool,
+/* Best fit in one pool, or about that, still indexed. NULL: nothing that was looked at fits, and
+ * all is looked at if heap->searches_all. */
+struct ca_block *ca_pool_find_locked(const struct ca_heap *heap, const struct ca_pool *pool,
 				     uint64_t bytes);
 /* Cuts an indexed block for a request: in no index and no list, for the caller to make ALLOCATED.
  * NULL: no record for the rest could be had, nothing was done. */

@@ -2,8 +2,10 @@
 /*
  * A space has two pools of FREE blocks, a stream two of the blocks that are STREAM_HELD by it, and
  * each set of streams two of those that are MULTI_HELD by it: small blocks (up to 1 MiB, from 2 MiB
- * segments) and large ones. Best fit is the first block of the pool in the order (bytes, address)
- * that is large enough.
+ * segments) and large ones. Best fit is the first large enough block in the list of
+ * the request's class of sizes, or of the next class that has one (allocator/util/size_index.h):
+ * what a search looks at is bounded. Only where memory is short (heap->searches_all) a list is
+ * looked at to its end.
  *
  * A request of 2 MiB or more starts on a 64 KiB boundary of its segment, so that two of them never
  * share a page of that size, which is what network cards pin (gdrcopy); CUDA itself promises 256
@@ -11,7 +13,7 @@
  * for. (Boundaries of 2 MiB inside segments, too, cost up to 4 points of waste over live on a third
  * of the 44 workloads: W4b 9.9 instead of 5.6 %, W9 41.3 instead of 37.5 %.) The large pool
  * therefore has a second index, by the bytes a block offers from its first boundary on: best fit in
- * that index costs O(log n), and the hole in front of the boundary is cut off and stays free for
+ * that index is found as fast, and the hole in front of the boundary is cut off and stays free for
  * requests below 2 MiB.
  *
  * The rest behind a block is split off when it is worth it: any grain in the small pool, more than
@@ -78,7 +80,7 @@ places_of(struct ca_heap *heap, struct ca_block *block)
 	places = ca_slabs_again(&heap->places);
 	if (!places)
 		places = ca_slabs_get(&heap->places);
-	places->by_size.height = places->by_usable.height = 0;
+	places->by_size.key = places->by_usable.key = 0;
 	places->block = block;
 	places->multi = NULL;
 	return block->places = places;
@@ -159,22 +161,29 @@ oversize_allows(const struct ca_config *config, const struct ca_block *block, ui
 	return block->bytes - bytes < config->max_non_split_rounding_bytes || block->bytes == bytes;
 }
 
-struct ca_block *
-ca_pool_find_locked(const struct ca_config *config, const struct ca_pool *pool, uint64_t bytes)
+static struct ca_index_node *
+at_least(const struct ca_heap *heap, const struct ca_index *index, uint64_t bytes)
 {
-	struct ca_tree_node *node;
+	return heap->searches_all ? ca_index_any_at_least(index, bytes)
+				  : ca_index_at_least(index, bytes);
+}
+
+struct ca_block *
+ca_pool_find_locked(const struct ca_heap *heap, const struct ca_pool *pool, uint64_t bytes)
+{
+	struct ca_index_node *node;
 	struct ca_block *block;
 
 	if (ca_index_is_empty(&pool->by_size))
 		return NULL;
 	if (bytes >= CA_ALIGNED_MIN) {
-		node = ca_index_at_least(&pool->by_usable, bytes, 0);
+		node = at_least(heap, &pool->by_usable, bytes);
 		block = node ? CA_CONTAINER_OF(node, struct ca_places, by_usable)->block : NULL;
 	} else {
-		node = ca_index_at_least(&pool->by_size, bytes, 0);
+		node = at_least(heap, &pool->by_size, bytes);
 		block = node ? CA_CONTAINER_OF(node, struct ca_places, by_size)->block : NULL;
 	}
-	return block && oversize_allows(config, block, bytes) ? block : NULL;
+	return block && oversize_allows(&heap->config, block, bytes) ? block : NULL;
 }
 
 bool

@@ -73,6 +73,12 @@ struct ca_driver {
 	int (*stream_mark)(void *self, void *context, void *stream, ca_mark *ret_mark);
 	/* Later work of the stream runs after the mark (which is a stream's). Results as above. */
 	int (*stream_wait)(void *self, void *context, void *stream, ca_mark mark);
+	/* Puts an operation into the stream that does nothing, but is ordered with those of other
+	 * streams as work is. Results as above. NULL: calls that a cache serves need none. */
+	int (*stream_operation)(void *self, void *context, void *stream);
+	/* 0: all that was submitted to the stream has finished; -EAGAIN: not yet; -EBUSY: a capture
+	 * is in progress; -ENOTSUP, > 0 as above. */
+	int (*stream_query)(void *self, void *context, void *stream);
 	/* Waits on the host for one stream; 0, -EBUSY, -ENOTSUP, or the driver's error. */
 	int (*stream_synchronize)(void *self, void *context, void *stream);
 	/* The allocator has no more use for the mark.
@@ -103,6 +109,8 @@ struct ca_driver {
 	 * before the end of work rests on. NULL: it is. Cheap, and may be called with a lock held.
 	 */
 	bool (*orders)(void *self, void *context);
+	/* False if mark_record would answer -ENOTSUP or -ENODATA now. NULL: it does not. Cheap. */
+	bool (*has_marks)(void *self);
 	/* The host does nothing for `ns` nanoseconds. NULL: the calling thread sleeps. */
 	void (*pause)(void *self, uint64_t ns);
 	/* Monotonic, in nanoseconds. Never fails. */

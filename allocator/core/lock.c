@@ -19,78 +19,48 @@
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
 __thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
 
-/* Of the heap's lock; AWAITED: held, and perhaps somebody sleeps until it is not. */
-enum { FREE, HELD, AWAITED };
 enum { SPINS = 200 };
 
-static bool
-try_lock(struct ca_heap *heap)
-{
-	unsigned free = FREE;
-
-	return atomic_compare_exchange_strong_explicit(&heap->lock, &free, HELD,
-						       memory_order_acquire, memory_order_relaxed);
-}
-
 /* It is held for a few instructions, mostly: to sleep and be woken takes much longer. */
-static CA_APART void
-await_lock(struct ca_heap *heap)
+CA_APART void
+ca_lock_await(struct ca_lock *lock)
 {
 	int saved = errno;
 	unsigned spins;
 
 	for (spins = 0; spins < SPINS; spins++) {
-		if (atomic_load_explicit(&heap->lock, memory_order_relaxed) == FREE &&
-		    try_lock(heap))
+		if (atomic_load_explicit(&lock->word, memory_order_relaxed) == CA_LOCK_FREE &&
+		    ca_lock_try(lock))
 			return;
 		ca_cpu_pause();
 	}
 	/* a thread that comes from here does not know whether others sleep, and wakes one in any
 	 * case */
-	while (atomic_exchange_explicit(&heap->lock, AWAITED, memory_order_acquire) != FREE)
-		syscall(SYS_futex, &heap->lock, FUTEX_WAIT_PRIVATE, AWAITED, NULL, NULL, 0);
+	while (atomic_exchange_explicit(&lock->word, CA_LOCK_AWAITED, memory_order_acquire) !=
+	       CA_LOCK_FREE)
+		syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, CA_LOCK_AWAITED, NULL, NULL, 0);
 	errno = saved;
 }
 
-static CA_APART void
-wake_one(struct ca_heap *heap)
+CA_APART void
+ca_lock_wake_one(struct ca_lock *lock)
 {
 	int saved = errno;
 
-	syscall(SYS_futex, &heap->lock, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 	errno = saved;
 }
 
 void
 ca_heap_lock(struct ca_heap *heap)
 {
-	ca_locks_held++; /* first: between the two, a handler errs on the safe side */
-	if (__builtin_expect(!try_lock(heap), 0))
-		await_lock(heap);
+	ca_lock_enter(&heap->lock);
 }
 
 void
 ca_heap_unlock(struct ca_heap *heap)
 {
-	if (__builtin_expect(atomic_exchange_explicit(&heap->lock, FREE, memory_order_release) ==
-				     AWAITED,
-			     0))
-		wake_one(heap);
-	ca_locks_held--;
-}
-
-void
-ca_order_lock(struct ca_order *order)
-{
-	ca_locks_held++;
-	pthread_mutex_lock(&order->lock);
-}
-
-void
-ca_order_unlock(struct ca_order *order)
-{
-	pthread_mutex_unlock(&order->lock);
-	ca_locks_held--;
+	ca_lock_leave(&heap->lock);
 }
 
 void
@@ -138,8 +108,8 @@ ca_outside_pause(struct ca_heap *heap, long ns)
 	ca_heap_unlock(heap);
 	if (heap->driver.pause)
 		heap->driver.pause(heap->driver.self, (uint64_t)ns);
-	else
-		nanosleep(&pause, NULL);
+	else /* not nanosleep(): that is a cancellation point */
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	ca_heap_lock(heap);
 	errno = saved;
 }

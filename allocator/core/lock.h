@@ -3,16 +3,49 @@
 #pragma once
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+
+#include "allocator/core/order_types.h"
 
 struct ca_device;
 struct ca_heap;
-struct ca_order;
 struct ca_space;
 
 /* Locks of ours that the thread holds, or is about to; written by it, read by its signal handlers.
  */
 extern __thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
+
+/* The slow halves of the next two. */
+void ca_lock_await(struct ca_lock *lock);
+void ca_lock_wake_one(struct ca_lock *lock);
+
+static inline bool
+ca_lock_try(struct ca_lock *lock)
+{
+	unsigned is_free = CA_LOCK_FREE;
+
+	return atomic_compare_exchange_strong_explicit(&lock->word, &is_free, CA_LOCK_HELD,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
+static inline void
+ca_lock_enter(struct ca_lock *lock)
+{
+	ca_locks_held++; /* first: between the two, a handler errs on the safe side */
+	if (__builtin_expect(!ca_lock_try(lock), 0))
+		ca_lock_await(lock);
+}
+
+static inline void
+ca_lock_leave(struct ca_lock *lock)
+{
+	if (__builtin_expect(atomic_exchange_explicit(&lock->word, CA_LOCK_FREE,
+						      memory_order_release) == CA_LOCK_AWAITED,
+			     0))
+		ca_lock_wake_one(lock);
+	ca_locks_held--;
+}
 
 void ca_heap_lock(struct ca_heap *heap);
 void ca_heap_unlock(struct ca_heap *heap);
@@ -26,8 +59,16 @@ ca_heap_scope_end(struct ca_heap **heap)
 	ca_heap_unlock(*heap);
 }
 /* May be taken with the heap's lock held. */
-void ca_order_lock(struct ca_order *order);
-void ca_order_unlock(struct ca_order *order);
+static inline void
+ca_order_lock(struct ca_order *order)
+{
+	ca_lock_enter(&order->lock);
+}
+static inline void
+ca_order_unlock(struct ca_order *order)
+{
+	ca_lock_leave(&order->lock);
+}
 /* Around a driver call that may bring memory back:
  * leaves the lock, counted as in flight; takes it again. */
 void ca_outside_enter_locked(struct ca_space *space);

@@ -7,7 +7,6 @@
  */
 #pragma once
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,6 +71,17 @@ enum {
 	CA_USERS_MAX = 8,
 	CA_STREAMS_MAX = 256, /* tracked at a time in a space, ghosts included */
 	CA_ACTIVE_WORDS = CA_STREAMS_MAX / 64,
+};
+
+/* The work that an event's stream was ordered after when the event was recorded. */
+struct ca_event_clock {
+	unsigned words, stamps, parts; /* of the next three, as many are set; 0 words: nothing is */
+	/* != 0: the space had so few streams that `stamp` is of all, by index, and has the event's
+	 * own bound at the place of its stream; 0 in front of those behind `stamps` */
+	unsigned few;
+	uint64_t own[CA_ACTIVE_WORDS];             /* bits: streams of its space, by index */
+	uint64_t stamp[CA_EVENT_PARTS];            /* theirs, in that order */
+	struct ca_clock_part part[CA_CLOCK_PARTS]; /* of streams of other spaces */
 };
 
 /* Work of `stream` stamped at most `stamp` may touch the memory. */
@@ -148,16 +158,23 @@ struct ca_stream_record {
 	 * or a capture was in the way of the mark): not exposed unless the space is quiet. */
 	_Atomic uint64_t exact_after;
 	_Atomic uint64_t known_generation; /* moves when `known` grows */
-	_Atomic bool closed;               /* a ghost: no handle any more */
-	_Atomic bool lost; /* no mark of it can be had any more: context marks only */
+	_Atomic uint64_t told_armed; /* stream.armed, when ca_told_arm was true the last time */
+	/* An operation of the stream was put behind what streams that the driver orders it with are
+	 * stamped with up to this. */
+	_Atomic uint64_t joined;
+	_Atomic bool closed; /* a ghost: no handle any more */
+	_Atomic bool lost;   /* no mark of it can be had any more: context marks only */
 	/* under the order lock */
+	unsigned marked; /* marks that were ever recorded */
 	struct ca_list points;
 	struct ca_tree by_bound;
-	/* its next submission comes after these: of the own space, by index, and of others */
+	/* its next submission comes after these: of the own space, by index (itself: for ever), and
+	 * of others */
 	uint64_t known[CA_STREAMS_MAX];
 	struct ca_clock_part clock[CA_CLOCK_PARTS];
 	uint64_t unfinished[CA_ACTIVE_WORDS]; /* of `known`, perhaps more */
-	_Atomic bool has_clock;               /* some of it may be unfinished */
+	uint64_t unfinished_at; /* `progress` of the space for which that was last looked through */
+	_Atomic bool has_clock; /* some of it may be unfinished, or records are traced */
 	/* under the heap's lock: the blocks' side */
 	struct ca_pool *pools;  /* [2]: STREAM_HELD blocks, by size */
 	struct ca_list waiting; /* ca_block.waiting of STREAM_HELD blocks, smallest stamp first */
@@ -170,6 +187,18 @@ struct ca_polled_mark {
 	_Atomic bool busy; /* a thread asks, or nobody may any more */
 	ca_mark mark;      /* CA_MARK_NONE: none is pending; of the thread that asks */
 	uint64_t bound;    /* as the one who recorded it gave it */
+};
+
+/* For the statistics, of all spaces of a device. */
+struct ca_order_counts {
+	_Atomic uint64_t marks, waits, stripped, fallbacks;
+	_Atomic uint64_t finished_only; /* CA_REASON_* of any */
+};
+
+/* core/lock.h. AWAITED: held, and perhaps somebody sleeps until it is not. */
+enum { CA_LOCK_FREE, CA_LOCK_HELD, CA_LOCK_AWAITED };
+struct ca_lock {
+	_Atomic unsigned word; /* one of these; all zero: FREE */
 };
 
 /* One a space. */
@@ -191,11 +220,14 @@ struct ca_order {
 	 * quiet if at most 1. */
 	_Atomic unsigned candidates;
 	_Atomic unsigned crossing; /* our calls for the legacy stream that go on in them */
-	struct ca_stream_record *_Atomic only_stream;       /* the one candidate, if there is one */
-	_Atomic uint64_t marks, waits, stripped, fallbacks; /* for the statistics */
-	pthread_mutex_t lock;
+	struct ca_stream_record *_Atomic only_stream; /* the one candidate, if there is one */
+	struct ca_order_counts *counts;               /* of the device */
+	struct ca_lock lock;
 	_Atomic unsigned n_streams; /* entries of streams[] in use, ghosts and free ones included */
 	struct ca_stream_record *streams[CA_STREAMS_MAX];
+	/* Bits, by index, of legacy streams [1] and of blocking ones [0], ghosts and free ones
+	 * included: what the driver orders with each other. Written under the lock. */
+	_Atomic uint64_t ordered[2][CA_ACTIVE_WORDS];
 	/* under the heap's lock and this one */
 	bool had_stream; /* it ever had a candidate, and is alive: company for the other spaces */
 	/* under the lock */

@@ -62,6 +62,14 @@
 	X(largest_free_block_bytes)                                                                \
 	X(pending_blocks)
 
+/* As many words as struct ca_stats has, in its order, for who reads them elsewhere; the order
+ * tracker's have their own place. */
+#define CA_STATS_NAME(name) " " #name
+#define CA_STATS_GAUGE_NAME(name) " " #name ".current " #name ".peak " #name ".total"
+#define CA_STATS_NAMES                                                                             \
+	CA_STATS_COUNTERS(CA_STATS_NAME)                                                           \
+	CA_STATS_FIGURES(CA_STATS_NAME) " -" CA_STATS_GAUGES(CA_STATS_GAUGE_NAME)
+
 struct ca_gauge {
 	uint64_t current;
 	uint64_t peak;

@@ -129,10 +129,10 @@ struct ca_multi_users {
 	};
 };
 
-/* The nodes of a free block in the trees. */
+/* The nodes of a free block in the indexes. */
 struct ca_places {
-	struct ca_tree_node by_size;   /* pool->by_size */
-	struct ca_tree_node by_usable; /* large pool: pool->by_usable */
+	struct ca_index_node by_size;   /* pool->by_size */
+	struct ca_index_node by_usable; /* large pool: pool->by_usable */
 	struct ca_block *block;
 	struct ca_multi_users
 		*multi; /* STREAM_HELD: NULL: its stream is its one user; MULTI_HELD */
@@ -229,7 +229,7 @@ enum {
 
 struct ca_segment {
 	struct ca_tree_node by_address;   /* heap->by_address */
-	struct ca_tree_node by_whole;     /* one block, FREE, not stuck: space->wholes */
+	struct ca_index_node by_whole;    /* one block, FREE, not stuck: space->wholes */
 	struct ca_registered *registered; /* NULL: nothing of it was ever registered */
 	struct ca_segment_map *map; /* NULL: it is one block, or was when there was no memory */
 	uint64_t rests_since_ns;
@@ -254,7 +254,7 @@ struct ca_segment {
 
 /* By a node of space->wholes. */
 static inline struct ca_block *
-ca_whole_block(struct ca_tree_node *node)
+ca_whole_block(struct ca_index_node *node)
 {
 	return CA_CONTAINER_OF(node, struct ca_segment, by_whole)->first;
 }
@@ -336,7 +336,12 @@ struct ca_budget {
 /* ---- the heap */
 
 struct ca_device {
-	struct ca_device *next;
+	/* in the file of counts, where there is one */
+	struct ca_stats stats; /* figures (not gauges, counters) unused */
+	struct ca_order_counts order_counts;
+	/* of the process alone */
+	_Alignas(64) struct ca_device *next;
+	struct ca_counts_page *counts_page; /* NULL: no such file */
 	struct ca_space *spaces; /* ca_space.next_on_device: newest first, dead ones included */
 	unsigned ordinal;
 	unsigned in_flight;       /* driver calls in progress that may bring memory back */
@@ -350,7 +355,6 @@ struct ca_device {
 	uint64_t next_look_ns;    /* when trim_idle_ms looks again */
 	uint64_t gc_wanted;       /* bytes that the next free is to give back */
 	struct ca_budget budget;
-	struct ca_stats stats; /* figures (not gauges, counters) unused */
 };
 
 enum {
@@ -397,11 +401,12 @@ struct ca_space {
 };
 
 struct ca_heap {
-	_Atomic bool shared;   /* ca_heap_share */
-	_Atomic unsigned lock; /* lock.c */
-	bool plain;            /* requests are rounded to the grain, and served */
-	bool quick;            /* magazines serve */
-	bool limited;          /* there is a limit, or something relative to one */
+	_Atomic bool shared; /* ca_heap_share */
+	struct ca_lock lock; /* lock.h */
+	bool plain;          /* requests are rounded to the grain, and served */
+	bool quick;          /* magazines serve */
+	bool limited;        /* there is a limit, or something relative to one */
+	bool searches_all;   /* memory is short: no search ends before it has looked at all */
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
@@ -414,7 +419,8 @@ struct ca_heap {
 	uint64_t id;                   /* no other heap of the process ever had it */
 	struct ca_magazine *magazines; /* all of them */
 	struct ca_magazine **magazines_end;
-	struct ca_space *spaces; /* newest first */
+	unsigned further_magazines; /* made for threads that had one */
+	struct ca_space *spaces;    /* newest first */
 	struct ca_device *devices;
 	struct ca_list graphs;        /* ca_hold.link */
 	uint64_t serial;              /* of the last allocation */

@@ -282,15 +282,19 @@ await(struct wait *wait, struct ca_patience *patience, bool (*is_over)(struct wa
 int
 ca_await_patiently_locked(struct ca_space *space, uint64_t bound, struct ca_patience *patience)
 {
+	uint64_t progress = ca_order_progress_to(space, bound);
 	struct wait wait = { .space = space, .bound = bound };
 	int r;
 
 	if (ca_order_has_finished(space, bound))
 		return 0;
 	r = await(&wait, patience, query);
-	if (!r)
-		space->device->generation++;
-	return r;
+	if (r)
+		return r;
+	patience->waited_ns = 0;
+	/* where work is not seen, each round of the ladder asks anew: no news by itself */
+	space->device->generation += ca_order_progress_to(space, bound) != progress;
+	return 0;
 }
 
 /* Also what waits for a mark of the context, or for work of other contexts. */

@@ -29,6 +29,7 @@ enum ca_model_function {
 	CA_MODEL_SYNCHRONIZE,
 	CA_MODEL_STREAM_MARK,
 	CA_MODEL_STREAM_WAIT,
+	CA_MODEL_STREAM_QUERY,
 	CA_MODEL_STREAM_SYNCHRONIZE,
 	CA_MODEL_INFO,
 	CA_MODEL_MANAGED,
@@ -54,6 +55,9 @@ struct ca_model_config {
 	uint64_t work_ns;
 	bool frees_at_once; /* segment_return waits for nothing; otherwise for all work */
 	bool places;        /* ca_model_place is used */
+	/* struct ca_driver's, which is told the model, and finds `arg` by ca_model_arg; or NULL */
+	uint64_t (*pools_trim)(void *self, unsigned device, uint64_t keep_bytes, bool graphs);
+	void *arg;
 	bool wakes; /* a pause of the host lasts until the next work ends by the clock, if any does
 		     */
 };
@@ -69,6 +73,7 @@ typedef void ca_model_segment_observer(void *arg, enum ca_model_segment change, 
 /* -ENOMEM. */
 int ca_model_create(const struct ca_model_config *config, struct ca_model **ret_model);
 void ca_model_destroy(struct ca_model *model);
+void *ca_model_arg(const struct ca_model *model);
 /* `self` of the result is the model. */
 void ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver);
 

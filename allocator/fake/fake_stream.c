@@ -173,6 +173,30 @@ is_anothers(const struct stream *stream)
 	return stream->private && !pthread_equal(stream->owner, pthread_self());
 }
 
+/* A call that names the stream begins. */
+static int
+begin_naming(struct ca_model *model, enum ca_model_function function, void *context, void *name,
+	     struct stream **ret_stream)
+{
+	struct stream *stream = stream_get(model, name);
+	int r = ca_model_begin_in(model, function, context);
+
+	*ret_stream = stream;
+	if (!r && model->capturing)
+		r = -EBUSY;
+	return !r && is_anothers(stream) ? -ENOTSUP : r;
+}
+
+/* All that was submitted to the stream so far, and what that comes after. */
+static void
+set_mark(const struct ca_model *model, const struct stream *stream, struct mark *mark)
+{
+	mark->stream = true;
+	merge(mark->end, stream->after);
+	mark->end[index_of(model, stream)] = stream->submitted;
+	mark->end_ns = stream->ready_ns;
+}
+
 int
 ca_model_stream_mark(void *self, void *context, void *name, ca_mark *ret_mark)
 {
@@ -182,21 +206,13 @@ ca_model_stream_mark(void *self, void *context, void *name, ca_mark *ret_mark)
 	int r;
 
 	CA_MODEL_CALL(model, CA_MODEL_STREAM_MARK);
-	stream = stream_get(model, name);
-	r = ca_model_begin_in(model, CA_MODEL_STREAM_MARK, context);
+	r = begin_naming(model, CA_MODEL_STREAM_MARK, context, name, &stream);
 	if (r)
 		return r;
-	if (model->capturing)
-		return -EBUSY;
-	if (is_anothers(stream))
-		return -ENOTSUP;
 	mark = ca_model_mark_new(model, ret_mark);
 	if (!mark)
 		return -ENOMEM;
-	mark->stream = true;
-	merge(mark->end, stream->after);
-	mark->end[index_of(model, stream)] = stream->submitted;
-	mark->end_ns = stream->ready_ns;
+	set_mark(model, stream, mark);
 	return 0;
 }
 
@@ -235,6 +251,22 @@ ca_model_stream_wait(void *self, void *context, void *name, ca_mark id)
 		return INVALID_VALUE;
 	}
 	return add_edge(model, stream_get(model, name), mark);
+}
+
+int
+ca_model_stream_query(void *self, void *context, void *name)
+{
+	struct ca_model *model = self;
+	struct mark now = { 0 };
+	struct stream *stream;
+	int r;
+
+	CA_MODEL_CALL(model, CA_MODEL_STREAM_QUERY);
+	r = begin_naming(model, CA_MODEL_STREAM_QUERY, context, name, &stream);
+	if (r)
+		return r;
+	set_mark(model, stream, &now);
+	return ca_model_mark_is_done(model, &now) ? 0 : -EAGAIN;
 }
 
 int
@@ -353,4 +385,10 @@ ca_model_stream_set_private(struct ca_model *model, void *name)
 	stream = stream_get(model, name);
 	stream->private = true;
 	stream->owner = pthread_self();
+}
+
+void *
+ca_model_arg(const struct ca_model *model)
+{
+	return model->config.arg;
 }

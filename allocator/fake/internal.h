@@ -121,4 +121,5 @@ uint64_t ca_model_next_end(const struct ca_model *model);
 /* struct ca_driver's */
 int ca_model_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark);
 int ca_model_stream_wait(void *self, void *context, void *stream, ca_mark mark);
+int ca_model_stream_query(void *self, void *context, void *stream);
 int ca_model_stream_synchronize(void *self, void *context, void *stream);

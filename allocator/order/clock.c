@@ -9,18 +9,22 @@
  * the wait's real call has returned, and a bound is taken before its own: a bound that is not
  * smaller belongs to a mark behind the wait.
  *
- * An event's snapshot (stream, bound, what is unfinished of the stream's clock) is a seqlock: the
- * sequence is odd from before the real record until after it, and moves with every record that
- * begins. Bound and clock are taken before the real record. A user of the snapshot looks at the
- * sequence before and after its own real call: if they differ, the event may have stood for
- * something else when the driver looked, and nothing is learned. Of two records that overlap nobody
- * but the driver knows which came last, so neither is published. That excludes writers from each
- * other, too: only a record that found no other in progress when it began writes, and until it has
- * ended there is no second one of that kind.
+ * An event's snapshot (stream, bound, what is unfinished of the stream's clock: of the own space a
+ * bit for each stream and the stamps of those, nothing to look up; where the space has few streams,
+ * the stamps of all) is a seqlock: the sequence is odd from before the real record until after it,
+ * and moves with every record that begins. Bound and clock are taken before the real record. A user
+ * of the snapshot looks at the sequence before and after its own real call: if they differ, the
+ * event may have stood for something else when the driver looked, and nothing is learned. Of two
+ * records that overlap nobody but the driver knows which came last, so neither is published. That
+ * excludes writers from each other, too: only a record that found no other in progress when it
+ * began writes, and until it has ended there is no second one of that kind.
  */
 #include "allocator/order/internal.h"
 
 #include "config/mutant.h"
+
+enum { FEW_STEP = 4 }; /* stamps that are copied at a time; an event has room for a multiple */
+_Static_assert(CA_EVENT_PARTS % FEW_STEP == 0, "no copy goes beyond it");
 
 /* ---- clocks */
 
@@ -104,8 +108,6 @@ add_part(struct ca_stream_record *record, struct ca_stream *stream, uint64_t sta
 	struct ca_stream_record *other = ca_record(stream);
 	unsigned index = other->index;
 
-	if (other == record)
-		return false;
 	if (__builtin_expect(other->space != record->space, 0)) {
 		add_foreign(record, stream, stamp);
 		return false;
@@ -165,41 +167,94 @@ reset(struct ca_event *event)
 	return is;
 }
 
-/* The unfinished part of the clock is copied, the rest forgotten. Returns the number of parts. */
-static CA_APART unsigned
-add_clock(struct ca_event *event, struct ca_stream_record *record)
+/* Work has ended since that was last looked through. */
+static void
+forget_finished_ordered(struct ca_stream_record *record)
 {
-	struct ca_order *order = ca_record_order(record);
-	struct ca_clock_part part;
-	uint64_t any = 0;
-	unsigned i, n = 0;
+	const struct ca_order *order = ca_record_order(record);
+	unsigned i;
 
-	ca_order_lock(order);
 	for (i = 0; i < CA_ACTIVE_WORDS; i++) {
-		uint64_t left = record->unfinished[i], all = left;
+		uint64_t left = record->unfinished[i];
 
-		for (; left && n < CA_EVENT_PARTS; left &= left - 1) {
+		for (; left; left &= left - 1) {
 			unsigned index = i * 64 + (unsigned)__builtin_ctzll(left);
 
-			part.stream = &order->streams[index]->stream;
-			part.stamp = record->known[index];
-			if (is_done(part.stream, part.stamp))
-				all &= ~(left & -left);
-			else
-				part_store(&event->clock[n++], part);
+			if (is_done(&order->streams[index]->stream, record->known[index]))
+				record->unfinished[i] &= ~(left & -left);
 		}
-		record->unfinished[i] = all;
-		any |= all;
 	}
-	for (i = 0; i < CA_CLOCK_PARTS && record->clock[i].stream; i++) {
-		part = record->clock[i];
-		any = 1;
-		if (n < CA_EVENT_PARTS && !is_done(part.stream, part.stamp))
-			part_store(&event->clock[n++], part);
+}
+
+/* The stamps of the own space's streams. Returns how many. */
+static inline unsigned
+store_own_ordered(struct ca_event_clock *clock, const struct ca_stream_record *record,
+		  unsigned streams)
+{
+	unsigned words = (streams + 63) / 64, i, n = 0;
+
+	for (i = 0; i < words; i++) {
+		uint64_t all = record->unfinished[i], left = all;
+		const uint64_t *known = &record->known[(size_t)i * 64];
+
+		for (; left && n < CA_EVENT_PARTS; left &= left - 1)
+			__atomic_store_n(&clock->stamp[n++], known[__builtin_ctzll(left)],
+					 __ATOMIC_RELEASE);
+		__atomic_store_n(&clock->own[i], all & ~left, __ATOMIC_RELEASE);
 	}
-	atomic_store(&record->has_clock, any != 0);
-	ca_order_unlock(order);
+	__atomic_store_n(&clock->words, words, __ATOMIC_RELEASE);
+	__atomic_store_n(&clock->stamps, n, __ATOMIC_RELEASE);
 	return n;
+}
+
+/* The same where there are few streams: to copy all takes less than to choose. False: nothing of it
+ * is unfinished. */
+static inline bool
+store_few_ordered(struct ca_event_clock *clock, const struct ca_stream_record *record, unsigned n,
+		  uint64_t bound)
+{
+	const uint64_t *known = record->known;
+	uint64_t *stamp = clock->stamp;
+	unsigned i;
+
+	for (; stamp < clock->stamp + n; stamp += FEW_STEP, known += FEW_STEP)
+#pragma GCC unroll 4
+		for (i = 0; i < FEW_STEP; i++)
+			__atomic_store_n(&stamp[i], known[i], __ATOMIC_RELEASE);
+	__atomic_store_n(&clock->stamp[record->index], bound, __ATOMIC_RELEASE);
+	__atomic_store_n(&clock->own[0], record->unfinished[0], __ATOMIC_RELEASE);
+	__atomic_store_n(&clock->words, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&clock->stamps, n, __ATOMIC_RELEASE);
+	return record->unfinished[0];
+}
+
+/* The unfinished part of the clock is copied, the rest forgotten. */
+static __attribute__((noinline)) void
+store_clock(struct ca_event_clock *clock, struct ca_stream_record *record, uint64_t bound)
+{
+	struct ca_order *order = ca_record_order(record);
+	unsigned streams, parts = 0, i;
+	uint64_t progress;
+	bool some;
+
+	ca_order_lock(order);
+	progress = atomic_load(&order->progress);
+	if (record->unfinished_at != progress) {
+		forget_finished_ordered(record);
+		record->unfinished_at = progress;
+	}
+	streams = atomic_load(&order->n_streams);
+	__atomic_store_n(&clock->few, streams <= CA_EVENT_PARTS, __ATOMIC_RELEASE);
+	if (streams <= CA_EVENT_PARTS)
+		some = store_few_ordered(clock, record, streams, bound);
+	else
+		some = store_own_ordered(clock, record, streams) != 0;
+	for (i = 0; i < CA_CLOCK_PARTS && record->clock[i].stream; i++)
+		if (!is_done(record->clock[i].stream, record->clock[i].stamp))
+			part_store(&clock->part[parts++], record->clock[i]);
+	__atomic_store_n(&clock->parts, parts, __ATOMIC_RELEASE);
+	atomic_store(&record->has_clock, some || i || order->traced);
+	ca_order_unlock(order);
 }
 
 uint64_t
@@ -208,15 +263,20 @@ ca_event_record_begin(struct ca_event *event, struct ca_stream *stream)
 	bool alone = atomic_fetch_add(&event->recording, 1) == 0;
 	uint64_t sequence = reset(event);
 	struct ca_stream_record *record = ca_record(stream);
-	unsigned parts = 0;
+	uint64_t bound;
 
 	if (!alone || !stream)
 		return 0;
 	__atomic_store_n(&event->stream, stream, __ATOMIC_RELEASE);
-	__atomic_store_n(&event->bound, ca_order_bound(stream), __ATOMIC_RELEASE);
-	if (atomic_load(&record->has_clock)) /* what is learned at this moment it need not know */
-		parts = add_clock(event, record);
-	__atomic_store_n(&event->parts, parts, __ATOMIC_RELEASE);
+	bound = ca_order_bound(stream);
+	__atomic_store_n(&event->bound, bound, __ATOMIC_RELEASE);
+	if (atomic_load(&record->has_clock)) { /* what is learned at this moment it need not know */
+		store_clock(&event->clock, record, bound);
+		if (ca_record_order(record)->traced)
+			ca_trace_event(record, CA_TRACE_EVENT, event);
+	} else {
+		__atomic_store_n(&event->clock.words, 0, __ATOMIC_RELEASE);
+	}
 	return sequence;
 }
 
@@ -249,24 +309,109 @@ ca_event_look(struct ca_event *event)
 struct snapshot {
 	struct ca_stream *stream;
 	uint64_t bound;
-	unsigned parts;
-	struct ca_clock_part clock[CA_EVENT_PARTS];
+	struct ca_event_clock clock;
 };
 
-/* False: the event was, or is being, recorded anew. */
-static bool
-copy(struct ca_event *event, uint64_t sequence, struct snapshot *ret_copy)
+static inline void
+load_clock(struct ca_event_clock *to, const struct ca_event_clock *from)
 {
+	const uint64_t *stamp = from->stamp;
+	uint64_t *copied = to->stamp;
 	unsigned i;
 
+	to->words = __atomic_load_n(&from->words, __ATOMIC_ACQUIRE);
+	if (!to->words) {
+		to->few = to->stamps = to->parts = 0;
+		return;
+	}
+	to->few = __atomic_load_n(&from->few, __ATOMIC_ACQUIRE);
+	to->stamps = __atomic_load_n(&from->stamps, __ATOMIC_ACQUIRE);
+	to->parts = __atomic_load_n(&from->parts, __ATOMIC_ACQUIRE);
+	to->own[0] = __atomic_load_n(&from->own[0], __ATOMIC_ACQUIRE);
+	for (i = 1; i < to->words; i++)
+		to->own[i] = __atomic_load_n(&from->own[i], __ATOMIC_ACQUIRE);
+	for (; stamp < from->stamp + to->stamps; stamp += FEW_STEP, copied += FEW_STEP)
+#pragma GCC unroll 4
+		for (i = 0; i < FEW_STEP; i++)
+			copied[i] = __atomic_load_n(&stamp[i], __ATOMIC_ACQUIRE);
+	for (i = 0; i < to->parts; i++)
+		to->part[i] = part_load(&from->part[i]);
+}
+
+/* False: the event was, or is being, recorded anew. */
+static inline __attribute__((always_inline)) bool
+copy(struct ca_event *event, uint64_t sequence, struct snapshot *ret_copy)
+{
 	if (!sequence)
 		return false;
 	ret_copy->stream = __atomic_load_n(&event->stream, __ATOMIC_ACQUIRE);
 	ret_copy->bound = __atomic_load_n(&event->bound, __ATOMIC_ACQUIRE);
-	ret_copy->parts = __atomic_load_n(&event->parts, __ATOMIC_ACQUIRE);
-	for (i = 0; i < ret_copy->parts; i++)
-		ret_copy->clock[i] = part_load(&event->clock[i]);
+	load_clock(&ret_copy->clock, &event->clock);
 	return CA_MUTANT(SNAPSHOT_UNCHECKED) || atomic_load(&event->sequence) == sequence;
+}
+
+/* As add_part, of all streams of the own space. Those behind the first that is not done are taken
+ * for unfinished, too: done ones are forgotten when anything has ended again. */
+static inline bool
+add_own(struct ca_stream_record *record, const struct ca_event_clock *clock)
+{
+	const struct ca_order *order = ca_record_order(record);
+	const uint64_t *stamp = clock->stamp;
+	bool grew = false;
+	unsigned i;
+
+	for (i = 0; i < clock->words; i++) {
+		uint64_t left = clock->own[i], added = 0;
+		uint64_t *known = &record->known[(size_t)i * 64];
+
+		for (; left; left &= left - 1, stamp++) {
+			unsigned bit = (unsigned)__builtin_ctzll(left);
+
+			if (known[bit] >= *stamp)
+				continue;
+			known[bit] = *stamp;
+			if (!grew && is_done(&order->streams[i * 64 + bit]->stream, *stamp))
+				continue;
+			added |= (uint64_t)1 << bit;
+			grew = true;
+		}
+		record->unfinished[i] |= added;
+	}
+	return grew;
+}
+
+/* The same of a clock of few streams, with the event's own bound. */
+static inline bool
+add_few(struct ca_stream_record *record, const struct snapshot *seen)
+{
+	const struct ca_order *order = ca_record_order(record);
+	const uint64_t *stamp = seen->clock.stamp;
+	uint64_t *known = record->known;
+	uint64_t left = 0, own = seen->clock.own[0];
+	unsigned at, i;
+
+	for (at = 0; at < seen->clock.stamps;
+	     at += FEW_STEP, stamp += FEW_STEP, known += FEW_STEP) {
+		uint64_t raised = 0;
+
+#pragma GCC unroll 4
+		for (i = 0; i < FEW_STEP; i++) {
+			if (known[i] >= stamp[i])
+				continue;
+			known[i] = stamp[i];
+			raised |= (uint64_t)1 << i;
+		}
+		left |= raised << at;
+	}
+	own |= (uint64_t)1 << ca_record(seen->stream)->index;
+	for (left &= own; left; left &= left - 1) {
+		i = (unsigned)__builtin_ctzll(left);
+		if (is_done(&order->streams[i]->stream, seen->clock.stamp[i]))
+			continue;
+		record->unfinished[0] |= left;
+		return true;
+	}
+	return false;
 }
 
 void
@@ -280,23 +425,46 @@ ca_event_waited(struct ca_event *event, uint64_t sequence, struct ca_stream *str
 	if (!copy(event, sequence, &seen) || ca_record(seen.stream)->space != record->space)
 		return;
 	ca_order_lock(ca_record_order(record));
-	grew = add_part(record, seen.stream, seen.bound);
-	for (i = 0; i < seen.parts; i++)
-		grew |= add_part(record, seen.clock[i].stream, seen.clock[i].stamp);
+	if (seen.clock.few) {
+		grew = add_few(record, &seen);
+	} else {
+		grew = add_part(record, seen.stream, seen.bound);
+		grew |= add_own(record, &seen.clock);
+	}
+	for (i = 0; i < seen.clock.parts; i++)
+		add_foreign(record, seen.clock.part[i].stream, seen.clock.part[i].stamp);
 	if (grew)
 		note_growth(record);
 	ca_order_unlock(ca_record_order(record));
+	if (grew && ca_record_order(record)->traced)
+		ca_trace_event(record, CA_TRACE_WAIT, event);
 }
 
 void
 ca_event_finished(struct ca_event *event, uint64_t sequence)
 {
+	const uint64_t *stamp;
 	struct snapshot seen;
+	struct ca_order *order;
 	unsigned i;
 
 	if (!copy(event, sequence, &seen))
 		return;
+	order = ca_record_order(ca_record(seen.stream));
+	stamp = seen.clock.stamp;
 	ca_order_finished(seen.stream, seen.bound);
-	for (i = 0; i < seen.parts; i++)
-		ca_order_finished(seen.clock[i].stream, seen.clock[i].stamp);
+	for (i = 0; i < seen.clock.words; i++) {
+		uint64_t left = seen.clock.own[i];
+
+		/* as many stamps were copied as there are bits, or as there are streams */
+		for (; left; left &= left - 1) {
+			unsigned bit = (unsigned)__builtin_ctzll(left);
+
+			/* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage) */
+			ca_order_finished(&order->streams[i * 64 + bit]->stream,
+					  seen.clock.few ? stamp[bit] : *stamp++);
+		}
+	}
+	for (i = 0; i < seen.clock.parts; i++)
+		ca_order_finished(seen.clock.part[i].stream, seen.clock.part[i].stamp);
 }

@@ -128,7 +128,7 @@ ca_order_may_expose(struct ca_order *order, const struct ca_users *users)
 }
 
 /* The space was quiet when it was asked for, and is not any more. */
-static void
+static __attribute__((noinline)) void
 arm_if_unmarked(struct ca_order *order, struct ca_stream_record *record, uint64_t stamp)
 {
 	ca_order_lock(order);

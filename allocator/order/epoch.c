@@ -87,12 +87,16 @@ ca_record_settle_ordered(struct ca_stream_record *record)
 	atomic_fetch_and(active_word(record), ~active_bit(record));
 	if (atomic_load(&record->stream.stamping) || ca_record_is_busy(record))
 		atomic_fetch_or(active_word(record), active_bit(record));
+	else /* what armed it is over, and whatever will needs the lock */
+		atomic_store(&record->stream.armed, 0);
 }
 
 struct ca_stream_record *
 ca_order_next_active_ordered(struct ca_order *order, unsigned *at)
 {
-	for (; *at < CA_STREAMS_MAX; ++*at) {
+	unsigned n = atomic_load(&order->n_streams);
+
+	for (; *at < n; ++*at) {
 		uint64_t word = atomic_load(&order->active[*at / 64]) >> *at % 64;
 
 		if (!word) {
@@ -187,18 +191,23 @@ ca_order_set_only_user(struct ca_space *space, struct ca_stream *stream)
 }
 
 static void
+arm_user_ordered(const struct ca_user *user)
+{
+	struct ca_stream_record *record = ca_record(user->stream);
+
+	if (!atomic_load(&record->closed))
+		atomic_store(&record->stream.armed, ++record->arms);
+	if (record->submitting) /* the mark may cover it */
+		ca_raise(&record->exact_after, user->stamp);
+}
+
+static void
 arm_ordered(const struct ca_users *users)
 {
 	unsigned i;
 
-	for (i = 0; i < users->n; i++) {
-		struct ca_stream_record *record = ca_record(users->user[i].stream);
-
-		if (!atomic_load(&record->closed))
-			atomic_store(&record->stream.armed, ++record->arms);
-		if (record->submitting) /* the mark may cover it */
-			ca_raise(&record->exact_after, users->user[i].stamp);
-	}
+	for (i = 0; i < users->n; i++)
+		arm_user_ordered(&users->user[i]);
 }
 
 /* Where nothing is exposed, memory freed in a quiet space waits as it does elsewhere. */
@@ -232,6 +241,47 @@ ca_order_users(struct ca_order *order, uint64_t birth, const struct ca_users *in
 	if (!ret_users->context && (waits_when_quiet(order) || !ca_order_is_quiet_ordered(order)))
 		arm_ordered(ret_users);
 	ca_order_unlock(order);
+}
+
+/* Every other stream is no user, or one that has finished: `one` becomes the user. */
+static bool
+is_one_ordered(struct ca_order *order, uint64_t birth, struct ca_user *one)
+{
+	struct ca_stream_record *record;
+	unsigned at;
+
+	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
+		uint64_t last = atomic_load(&record->stream.last);
+
+		if ((last < birth && !ca_record_has_hazard(record)) ||
+		    !ca_order_is_user(order, record))
+			continue;
+		if (one->stream && one->stream != &record->stream && !CA_MUTANT(KEPT_OF_SEVERAL))
+			return false;
+		*one = (struct ca_user){ &record->stream, last };
+	}
+	return !one->stream || !needs_context(ca_record(one->stream));
+}
+
+bool
+ca_order_one_user(struct ca_order *order, uint64_t birth, const struct ca_user *inherited,
+		  struct ca_user *ret_user)
+{
+	struct ca_user one = *inherited;
+	bool is_one;
+
+	if (atomic_load(&order->finished_only) & ~CA_REASONS_SEEN ||
+	    ca_order_has_foreign_user(order, birth))
+		return false;
+	if (one.stream && ca_user_is_done(&one))
+		one.stream = NULL;
+	ca_order_lock(order);
+	is_one = is_one_ordered(order, birth, &one);
+	if (is_one && one.stream && (waits_when_quiet(order) || !ca_order_is_quiet_ordered(order)))
+		arm_user_ordered(&one);
+	ca_order_unlock(order);
+	*ret_user = one;
+	return is_one;
 }
 
 /* ---- quiet */
@@ -317,7 +367,7 @@ ca_order_is_only_stream(struct ca_order *order, struct ca_stream_record *only)
 /* ---- bounds, and what has finished */
 
 /* A bound that covers `last`: the epoch moves only if somebody was stamped with it. */
-static uint64_t
+static inline uint64_t
 bound_over(struct ca_order *order, uint64_t last)
 {
 	uint64_t epoch = atomic_load(&order->words.epoch) & ~(uint64_t)1;
@@ -338,6 +388,9 @@ ca_order_context_bound(struct ca_order *order)
 	struct ca_stream_record *record;
 	unsigned i;
 
+	/* no stamp tells the unseen work before this bound from that after it */
+	if (atomic_load(&order->finished_only) & ~CA_REASONS_SEEN)
+		return ca_order_advance(order);
 	for (i = 0; (record = ca_record_at(order, i)); i++)
 		if (atomic_load(&record->stream.last) > last)
 			last = atomic_load(&record->stream.last);
@@ -365,26 +418,31 @@ trace_finished(struct ca_stream_record *record)
 
 	for (at = 0; ca_order_next_active_ordered(order, &at); at++)
 		left++;
-	ca_trace_finished(record, left, ca_record_is_busy(record));
+	ca_trace_finished(record, left, ca_record_is_busy(record), atomic_load(&record->done));
+}
+
+void
+ca_record_finished_ordered(struct ca_stream_record *record, uint64_t bound, struct ca_list *dropped)
+{
+	if (!ca_raise(&record->done, bound))
+		return;
+	ca_order_note_progress(ca_record_order(record));
+	ca_record_settle_ordered(record);
+	if (ca_tracing(record->space->heap))
+		trace_finished(record);
+	if (dropped)
+		ca_stream_marks_collect_ordered(record, dropped);
 }
 
 void
 ca_record_finished(struct ca_stream_record *record, uint64_t bound, struct ca_list *dropped)
 {
 	struct ca_order *order = ca_record_order(record);
-	bool raised;
 
 	if (atomic_load(&record->done) >= bound)
 		return;
-	raised = ca_raise(&record->done, bound);
-	if (raised)
-		ca_order_note_progress(order);
 	ca_order_lock(order);
-	ca_record_settle_ordered(record);
-	if (raised && ca_tracing(record->space->heap))
-		trace_finished(record);
-	if (dropped)
-		ca_stream_marks_collect_ordered(record, dropped);
+	ca_record_finished_ordered(record, bound, dropped);
 	ca_order_unlock(order);
 }
 

@@ -150,7 +150,7 @@ wait_on_device(struct ca_stream_record *record, struct ca_stream *before,
 	if (r)
 		return r;
 	CA_REACHED(GUARD_WAITED);
-	atomic_fetch_add(&space->order.waits, 1);
+	atomic_fetch_add(&space->order.counts->waits, 1);
 	ca_order_lock(&space->order);
 	ca_clock_update_ordered(record, before, point->bound);
 	ca_order_unlock(&space->order);

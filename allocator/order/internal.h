@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The files of the order tracker share this: stream.c (life of streams), pin.c, single_stream.c,
- * host_pause.c, epoch.c (stamps, users, bounds), early_reuse.c, stream_mark.c (marks), guard.c,
- * clock.c (clocks), restrict.c.
+ * host_pause.c, epoch.c (stamps, users, bounds), early_reuse.c, stream_mark.c (marks),
+ * stream_poll.c (questions to the driver), guard.c, clock.c (clocks), restrict.c.
  *
  * Functions named *_ordered want the order lock of the record's space and make no driver call.
  */
@@ -53,7 +53,9 @@ ca_record_is_busy(struct ca_stream_record *record)
 /* ---- pin.c */
 /* True if the calling thread may hand the record's handle to the driver. */
 bool ca_record_is_nameable_ordered(struct ca_stream_record *record);
-/* Around driver calls that name the handle: false if it is not nameable (any more). */
+/* Around driver calls that name the handle: false if it is not nameable (any more). Under the lock
+ * unpin is `calls--`. */
+bool ca_record_pin_ordered(struct ca_stream_record *record, void **ret_handle);
 bool ca_record_pin(struct ca_stream_record *record, void **ret_handle);
 void ca_record_unpin(struct ca_stream_record *record);
 
@@ -90,6 +92,8 @@ void ca_record_settle_ordered(struct ca_stream_record *record);
 void ca_order_note_progress(struct ca_order *order);
 bool ca_order_is_quiet_ordered(struct ca_order *order);
 /* Finished up to bound; the points that were waiting go to `dropped` (may be NULL: they stay). */
+void ca_record_finished_ordered(struct ca_stream_record *record, uint64_t bound,
+				struct ca_list *dropped);
 void ca_record_finished(struct ca_stream_record *record, uint64_t bound, struct ca_list *dropped);
 /* The next index >= *at of a stream with work unfinished; NULL: there is none. */
 struct ca_stream_record *ca_order_next_active_ordered(struct ca_order *order, unsigned *at);
@@ -102,6 +106,18 @@ struct ca_stream_mark *ca_stream_mark_find_ordered(struct ca_stream_record *reco
 int ca_stream_mark_record(struct ca_stream_record *record);
 /* The same, but a failure means nothing: no mark was due. */
 int ca_stream_mark_try(struct ca_stream_record *record);
+/* The same for a question. `ret_point` not NULL: the mark, with a reference. */
+int ca_stream_mark_record_to_poll(struct ca_stream_record *record,
+				  struct ca_stream_mark **ret_point);
+/* The driver's answer for `point`, or, if that is NULL, for the whole stream, which was pinned: 0:
+ * done up to the bound; an error other than "not yet": the stream is lost. */
+void ca_stream_mark_note_answer(struct ca_stream_record *record, struct ca_stream_mark *point,
+				uint64_t bound, int r);
+/* Asks about the point, which has a reference of the caller's. 0: it is done. */
+int ca_stream_mark_query(struct ca_stream_record *record, struct ca_stream_mark *point,
+			 int (*how)(void *self, ca_mark mark));
+/* True if a mark is missing; otherwise whatever armed the stream is served. */
+bool ca_stream_mark_is_due(struct ca_stream_record *record);
 /* The same unless everything so far is covered or finished. */
 int ca_stream_mark_record_if_due(struct ca_stream_record *record);
 /* True: an exact point that covers `stamp` can be recorded now. *ret_code 0: that, or there is one;
@@ -109,6 +125,7 @@ int ca_stream_mark_record_if_due(struct ca_stream_record *record);
 bool ca_stream_mark_is_missing(struct ca_stream_record *record, uint64_t stamp, int *ret_code);
 /* As ca_stream_mark_find_ordered, with a reference, for a thread without the lock. */
 struct ca_stream_mark *ca_stream_mark_get(struct ca_stream_record *record, uint64_t stamp);
+void ca_stream_mark_unreference_ordered(struct ca_stream_mark *point, struct ca_list *dropped);
 void ca_stream_mark_put(struct ca_stream_record *record, struct ca_stream_mark *point);
 /* Finished points, and all of a dead space: to `dropped`, for ca_stream_mark_drop. */
 void ca_stream_marks_collect_ordered(struct ca_stream_record *record, struct ca_list *dropped);
@@ -119,6 +136,8 @@ bool ca_record_is_unmarked_ordered(struct ca_stream_record *record);
 void ca_record_set_lost(struct ca_stream_record *record);
 /* Marks every stream with unfinished memory handed out that has no mark for it. */
 void ca_order_mark_exposed(struct ca_space *space);
+
+/* ---- stream_poll.c */
 /* Asks whether all of the space's work is through that was submitted before the question was first
  * put. */
 void ca_order_poll_context(struct ca_space *space);

@@ -15,19 +15,25 @@ ca_record_is_nameable_ordered(struct ca_stream_record *record)
 }
 
 bool
+ca_record_pin_ordered(struct ca_stream_record *record, void **ret_handle)
+{
+	if (!ca_record_is_nameable_ordered(record))
+		return false;
+	record->calls++;
+	*ret_handle = record->handle;
+	return true;
+}
+
+bool
 ca_record_pin(struct ca_stream_record *record, void **ret_handle)
 {
 	struct ca_order *order = ca_record_order(record);
-	bool nameable;
+	bool pinned;
 
 	ca_order_lock(order);
-	nameable = ca_record_is_nameable_ordered(record);
-	if (nameable) {
-		record->calls++;
-		*ret_handle = record->handle;
-	}
+	pinned = ca_record_pin_ordered(record, ret_handle);
 	ca_order_unlock(order);
-	return nameable;
+	return pinned;
 }
 
 void

@@ -34,7 +34,8 @@ restrict_space(struct ca_space *space, unsigned reason)
 		atomic_fetch_or(&space->attention, CA_ATTENTION_ORDER);
 	if (atomic_fetch_or(&order->finished_only, reason) & reason)
 		return false;
-	atomic_fetch_add(&order->fallbacks, 1);
+	atomic_fetch_or(&order->counts->finished_only, reason);
+	atomic_fetch_add(&order->counts->fallbacks, 1);
 	ca_order_note_progress(order);
 	return true;
 }

@@ -42,20 +42,20 @@ ca_order_init(struct ca_space *space)
 	order->words.lull = ca_host_pause_ticks(&space->heap->driver);
 	order->words.lull_step = order->words.lull / 16;
 	order->traced = ca_tracing(space->heap);
+	order->counts = &space->device->order_counts;
 	atomic_init(&order->finished_only, space->heap->finished_only);
+	atomic_fetch_or(&order->counts->finished_only, space->heap->finished_only);
 	if (space->heap->finished_only & ~CA_REASONS_SEEN)
 		atomic_fetch_or(&space->attention, CA_ATTENTION_ORDER);
 	order->needs_exact_marks = space->heap->registers;
 	atomic_init(&order->candidates,
 		    (space->heap->had_stream > 1) + order->needs_exact_marks); /* company */
-	pthread_mutex_init(&order->lock, NULL);
 	ca_objects_init(&order->points, &order->arena, sizeof(struct ca_stream_mark));
 }
 
 void
 ca_order_destroy(struct ca_order *order)
 {
-	pthread_mutex_destroy(&order->lock);
 	ca_arena_destroy(&order->arena);
 }
 
@@ -99,7 +99,7 @@ ca_order_after_fork_child(struct ca_order *order)
 	struct ca_stream_record *record;
 	unsigned i;
 
-	pthread_mutex_init(&order->lock, NULL);
+	atomic_store(&order->lock.word, CA_LOCK_FREE);
 	order->dead = true;
 	order->had_stream = false;
 	atomic_store(&order->submitting, 0);
@@ -163,18 +163,35 @@ record_get(struct ca_order *order, struct ca_stream_record **ret_record, struct 
 	return record_new(order, ret_record);
 }
 
+/* Work of the record is submitted after this only, and what it was before has none left. */
+static void
+set_kind(struct ca_stream_record *record, enum ca_stream_kind kind)
+{
+	struct ca_order *order = ca_record_order(record);
+	uint64_t bit = (uint64_t)1 << record->index % 64;
+	unsigned word = record->index / 64, legacy;
+
+	atomic_store(&record->kind, kind);
+	for (legacy = 0; legacy < 2; legacy++)
+		if (kind != CA_STREAM_NONBLOCKING && (kind == CA_STREAM_LEGACY) == legacy)
+			atomic_fetch_or(&order->ordered[legacy][word], bit);
+		else
+			atomic_fetch_and(&order->ordered[legacy][word], ~bit);
+}
+
 /* Nothing of a former stream of the record is left but stamps that are done. */
 static void
 record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *handle, bool known)
 {
-	atomic_store(&record->kind, kind);
+	set_kind(record, kind);
 	record->handle = handle;
 	record->thread = known || kind == CA_STREAM_PER_THREAD ? ca_order_thread() : 0;
 	record->submitted = !known;
 	memset(record->known, 0, sizeof(record->known));
+	record->known[record->index] = UINT64_MAX; /* its own order */
 	memset(record->clock, 0, sizeof(record->clock));
 	memset(record->unfinished, 0, sizeof(record->unfinished));
-	atomic_store(&record->has_clock, false);
+	atomic_store(&record->has_clock, ca_record_order(record)->traced);
 	record->known_epoch = 0;
 	atomic_store(&record->stream.seen, 0);
 	atomic_store(&record->stream.armed, 0);

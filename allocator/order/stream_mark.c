@@ -16,6 +16,10 @@
 
 #include "config/branch.h"
 
+/* So many marks of a stream are recorded for one question about them. With 32 a stream of which the
+ * program asks nothing, and that works off each submission before the next, has 63 at most. */
+enum { MARKS_A_QUESTION = 32 };
+
 struct ca_stream_mark *
 ca_stream_mark_find_ordered(struct ca_stream_record *record, uint64_t stamp)
 {
@@ -38,8 +42,8 @@ ca_stream_mark_get(struct ca_stream_record *record, uint64_t stamp)
 	return point;
 }
 
-static void
-unreference_ordered(struct ca_stream_mark *point, struct ca_list *dropped)
+void
+ca_stream_mark_unreference_ordered(struct ca_stream_mark *point, struct ca_list *dropped)
 {
 	if (!--point->references)
 		ca_list_insert(dropped, &point->link);
@@ -53,7 +57,7 @@ ca_stream_mark_put(struct ca_stream_record *record, struct ca_stream_mark *point
 
 	ca_list_init(&dropped);
 	ca_order_lock(order);
-	unreference_ordered(point, &dropped);
+	ca_stream_mark_unreference_ordered(point, &dropped);
 	ca_order_unlock(order);
 	ca_stream_marks_drop(record->space, &dropped);
 }
@@ -71,7 +75,7 @@ ca_stream_marks_collect_ordered(struct ca_stream_record *record, struct ca_list 
 			return;
 		ca_list_remove(&point->link);
 		ca_tree_remove(&record->by_bound, &point->node);
-		unreference_ordered(point, dropped);
+		ca_stream_mark_unreference_ordered(point, dropped);
 	}
 }
 
@@ -101,6 +105,63 @@ ca_record_set_lost(struct ca_stream_record *record)
 	ca_order_note_progress(ca_record_order(record));
 }
 
+/* ---- answers */
+
+void
+ca_stream_mark_note_answer(struct ca_stream_record *record, struct ca_stream_mark *point,
+			   uint64_t bound, int r)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_list dropped;
+
+	ca_list_init(&dropped);
+	ca_order_lock(order);
+	if (!r)
+		ca_record_finished_ordered(record, bound, &dropped);
+	if (point)
+		ca_stream_mark_unreference_ordered(point, &dropped);
+	else
+		record->calls--;
+	ca_order_unlock(order);
+	if (r && r != -EAGAIN && r != -EBUSY)
+		ca_record_set_lost(record);
+	ca_stream_marks_drop(record->space, &dropped);
+}
+
+int
+ca_stream_mark_query(struct ca_stream_record *record, struct ca_stream_mark *point,
+		     int (*how)(void *self, ca_mark mark))
+{
+	int r = how(record->space->heap->driver.self, point->mark);
+
+	if (!r)
+		CA_REACHED(POINT_FOUND_DONE);
+	ca_stream_mark_note_answer(record, point, point->bound, r);
+	return r;
+}
+
+/* Asks about the middle one of the marks, so that they do not pile up where nobody else asks: twice
+ * as many stay as there is work of. */
+static void
+poll_marks(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_stream_mark *point;
+	uint64_t done;
+
+	ca_order_lock(order);
+	done = atomic_load(&record->done);
+	point = ca_record_is_busy(record)
+			? ca_stream_mark_find_ordered(
+				  record, done + (atomic_load(&record->stream.last) - done) / 2)
+			: NULL;
+	if (point)
+		point->references++;
+	ca_order_unlock(order);
+	if (point)
+		(void)ca_stream_mark_query(record, point, record->space->heap->driver.mark_query);
+}
+
 /* ---- recording */
 
 /* Memory freed so far is followed by work that no point separates from it. */
@@ -117,82 +178,107 @@ drop_exact(struct ca_stream_record *record, int r)
 		ca_record_set_lost(record);
 }
 
-static void
-publish(struct ca_stream_record *record, struct ca_stream_mark *point, uint64_t armed)
+/* A mark that is being recorded; the stream's handle is pinned. */
+struct recording {
+	struct ca_stream_mark *point;
+	void *handle;
+	uint64_t armed; /* the stream's, before the bound */
+};
+
+/* 0; -ENODEV: the handle is not to be named; -ENOMEM. */
+static int
+recording_begin(struct ca_stream_record *record, struct recording *recording)
 {
 	struct ca_order *order = ca_record_order(record);
+	struct ca_stream_mark *point = NULL;
+	int r = -ENODEV;
+
+	ca_order_lock(order);
+	if (ca_record_pin_ordered(record, &recording->handle)) {
+		point = ca_objects_get(&order->points);
+		r = point ? 0 : -ENOMEM;
+	}
+	if (point) {
+		ca_list_init(&point->link);
+		recording->armed = atomic_load(&record->stream.armed);
+		point->bound = ca_order_advance(order);
+	} else if (r == -ENOMEM) {
+		record->calls--;
+	}
+	ca_order_unlock(order);
+	recording->point = point;
+	return r;
+}
+
+/* The mark is published; unless *ret_point is NULL it has a reference of the caller's. True: it is
+ * time for poll_marks. */
+static bool
+recording_end(struct ca_stream_record *record, struct recording *recording,
+	      struct ca_stream_mark **ret_point)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_stream_mark *point = recording->point;
 	struct ca_list dropped;
+	bool asks;
 
 	CA_REACHED(POINT_RECORDED);
 	ca_list_init(&dropped);
 	ca_order_lock(order);
-	point->references = 1;
+	record->calls--;
+	asks = !(++record->marked % MARKS_A_QUESTION);
+	point->references = 1 + (ret_point != NULL);
 	ca_list_insert(&record->points, &point->link);
 	if (ca_stream_mark_find_ordered(record, point->bound))
 		CA_REACHED(POINT_SAME_BOUND);
 	else
 		ca_tree_insert(&record->by_bound, &point->node, point->bound, 0);
 	ca_stream_marks_collect_ordered(record, &dropped); /* this one, too, if the space is dead */
-	atomic_compare_exchange_strong(&record->stream.armed, &armed, 0);
+	atomic_compare_exchange_strong(&record->stream.armed, &recording->armed, 0);
 	ca_order_unlock(order);
+	if (ret_point)
+		*ret_point = point;
 	ca_stream_marks_drop(record->space, &dropped);
+	return asks;
 }
 
-static struct ca_stream_mark *
-point_new(struct ca_order *order)
+static CA_APART void
+recording_give_up(struct ca_stream_record *record, struct recording *recording)
 {
-	struct ca_stream_mark *point;
+	struct ca_order *order = ca_record_order(record);
 
 	ca_order_lock(order);
-	point = ca_objects_get(&order->points);
-	if (point) {
-		ca_list_init(&point->link);
-		point->bound = ca_order_advance(order);
-	}
-	ca_order_unlock(order);
-	return point;
-}
-
-static void
-point_free(struct ca_order *order, struct ca_stream_mark *point)
-{
-	ca_order_lock(order);
-	ca_objects_put(&order->points, point);
+	record->calls--;
+	ca_objects_put(&order->points, recording->point);
 	ca_order_unlock(order);
 }
 
+/* As ca_stream_mark_try; `ret_point` not NULL: the mark, with a reference. */
 static int
-record_pinned(struct ca_stream_record *record, void *handle)
+record_mark(struct ca_stream_record *record, struct ca_stream_mark **ret_point)
 {
 	struct ca_space *space = record->space;
 	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t armed = atomic_load(&record->stream.armed);
-	struct ca_stream_mark *point = point_new(&space->order);
-	int r;
+	struct recording recording;
+	int r = recording_begin(record, &recording);
 
-	if (!point)
-		return -ENOMEM;
-	r = driver->stream_mark(driver->self, space->context, handle, &point->mark);
+	if (r)
+		return r;
+	r = driver->stream_mark(driver->self, space->context, recording.handle,
+				&recording.point->mark);
 	if (r) {
-		point_free(&space->order, point);
+		recording_give_up(record, &recording);
 		return r;
 	}
-	atomic_fetch_add(&space->order.marks, 1);
-	publish(record, point, armed);
+	atomic_fetch_add(&space->order.counts->marks, 1);
+	if (recording_end(record, &recording, ret_point))
+		poll_marks(record);
 	return 0;
 }
 
 int
 ca_stream_mark_try(struct ca_stream_record *record)
 {
-	void *handle;
-	int r;
-
-	if (!ca_record_pin(record, &handle))
-		return -ENODEV;
-	r = record_pinned(record, handle);
-	ca_record_unpin(record);
-	return r;
+	return record_mark(record, NULL);
 }
 
 int
@@ -205,9 +291,19 @@ ca_stream_mark_record(struct ca_stream_record *record)
 	return r;
 }
 
-/* True if a mark is missing; otherwise whatever armed the stream is served. */
-static bool
-is_due(struct ca_stream_record *record)
+/* No submission follows, so that a refusal by a capture costs no exact mark. */
+int
+ca_stream_mark_record_to_poll(struct ca_stream_record *record, struct ca_stream_mark **ret_point)
+{
+	int r = record_mark(record, ret_point);
+
+	if (r && r != -ENODEV && r != -EBUSY)
+		drop_exact(record, r);
+	return r;
+}
+
+bool
+ca_stream_mark_is_due(struct ca_stream_record *record)
 {
 	struct ca_order *order = ca_record_order(record);
 	uint64_t armed, last;
@@ -226,7 +322,7 @@ is_due(struct ca_stream_record *record)
 int
 ca_stream_mark_record_if_due(struct ca_stream_record *record)
 {
-	if (is_due(record))
+	if (ca_stream_mark_is_due(record))
 		return ca_stream_mark_record(record);
 	CA_REACHED(POINT_NOT_DUE);
 	return 0;
@@ -279,209 +375,6 @@ wait_for_lost(struct ca_space *space)
 							      atomic_load(&record->exposed) });
 }
 
-void
-ca_order_mark_before_capture(struct ca_heap *heap)
-{
-	struct ca_space *space;
-
-	ca_heap_lock(heap);
-	heap->hooks.flush_exposed(heap);
-	space = heap->spaces;
-	ca_heap_unlock(heap);
-	for (; space; space = space->next) { /* spaces are never freed */
-		ca_order_mark_exposed(space);
-		ca_order_mark_busy(space); /* in the capture the ladder may have to wait for it */
-		wait_for_lost(space);
-	}
-}
-
-/* ---- asking */
-
-/* The oldest unfinished point, for a question to the driver, with a reference. A mark on a stream
- * that is not armed may cover work submitted after a free. */
-static struct ca_stream_mark *
-oldest_get(struct ca_stream_record *record, bool *ret_record)
-{
-	struct ca_order *order = ca_record_order(record);
-	struct ca_stream_mark *point;
-
-	ca_order_lock(order);
-	point = ca_stream_mark_find_ordered(record, atomic_load(&record->done) + 1);
-	if (point)
-		point->references++;
-	*ret_record = !point && ca_record_is_busy(record) &&
-		      ca_record_is_nameable_ordered(record) && !atomic_load(&record->lost) &&
-		      (atomic_load(&record->stream.armed) || ca_order_is_quiet_ordered(order));
-	if (*ret_record && !atomic_load(&record->stream.armed))
-		ca_raise(&record->exact_after, atomic_load(&record->stream.last));
-	ca_order_unlock(order);
-	return point;
-}
-
-/* 0: the point is done. An error other than "not yet": the stream is lost. */
-static int
-query(struct ca_stream_record *record, struct ca_stream_mark *point,
-      int (*how)(void *self, ca_mark mark))
-{
-	int r = how(record->space->heap->driver.self, point->mark);
-
-	if (!r) {
-		CA_REACHED(POINT_FOUND_DONE);
-		ca_order_finished(&record->stream, point->bound);
-	} else if (r != -EAGAIN && r != -EBUSY) {
-		ca_record_set_lost(record);
-	}
-	ca_stream_mark_put(record, point);
-	return r;
-}
-
-/* For a question: no submission follows, so that a refusal by a capture costs no exact mark. */
-static int
-record_to_poll(struct ca_stream_record *record)
-{
-	int r = ca_stream_mark_try(record);
-
-	if (r && r != -ENODEV && r != -EBUSY)
-		drop_exact(record, r);
-	return r;
-}
-
-static int
-poll_stream(struct ca_stream_record *record)
-{
-	const struct ca_driver *driver = &record->space->heap->driver;
-	bool want;
-	int r = 0;
-
-	while (!r) {
-		struct ca_stream_mark *point = oldest_get(record, &want);
-
-		if (point)
-			r = query(record, point, driver->mark_query);
-		else if (want)
-			r = record_to_poll(record);
-		else
-			break;
-	}
-	return r == -EAGAIN || r == -ENODEV ? 0 : r;
-}
-
-/* ---- memory whose free named its stream */
-
-/* The point that covers the user, with a reference; or NULL, and whether one can be recorded. */
-static struct ca_stream_mark *
-told_get(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)
-{
-	struct ca_order *order = ca_record_order(record);
-	struct ca_stream_mark *point;
-
-	ca_order_lock(order);
-	point = ca_stream_mark_find_ordered(record, stamp);
-	if (point)
-		point->references++;
-	*ret_record =
-		!point && ca_record_is_nameable_ordered(record) && !atomic_load(&record->lost);
-	if (*ret_record && !atomic_load(&record->stream.armed) && ca_order_is_quiet_ordered(order))
-		ca_raise(&record->exact_after, atomic_load(&record->stream.last));
-	ca_order_unlock(order);
-	return point;
-}
-
-bool
-ca_polled_mark_poll(struct ca_polled_mark *polled, struct ca_space *space, uint64_t bound,
-		    uint64_t *ret_bound)
-{
-	const struct ca_driver *driver = &space->heap->driver;
-	int r = 0;
-
-	if (atomic_exchange(&polled->busy, true))
-		return false;
-	if (polled->mark == CA_MARK_NONE) {
-		r = driver->mark_record(driver->self, space->context, &polled->mark);
-		polled->bound = bound;
-	}
-	if (!r) {
-		r = driver->mark_query(driver->self, polled->mark);
-		*ret_bound = polled->bound;
-		if (r != -EAGAIN && r != -EBUSY)
-			ca_polled_mark_drop(polled, driver);
-	}
-	atomic_store(&polled->busy, false);
-	return !r;
-}
-
-void
-ca_polled_mark_drop(struct ca_polled_mark *polled, const struct ca_driver *driver)
-{
-	if (polled->mark != CA_MARK_NONE)
-		driver->mark_drop(driver->self, polled->mark);
-	polled->mark = CA_MARK_NONE;
-}
-
-void
-ca_order_poll_context(struct ca_space *space)
-{
-	struct ca_order *order = &space->order;
-	uint64_t bound;
-
-	if (ca_polled_mark_poll(&order->polled, space, ca_order_context_bound(order), &bound))
-		ca_order_context_finished(order, bound);
-}
-
-bool
-ca_told_poll(const struct ca_user *user)
-{
-	struct ca_stream_record *record = ca_record(user->stream);
-	struct ca_stream_mark *point;
-	bool wants;
-
-	if (ca_user_is_done(user))
-		return true;
-	point = told_get(record, user->stamp, &wants);
-	if (wants && !record_to_poll(record))
-		point = ca_stream_mark_get(record, user->stamp);
-	if (point)
-		query(record, point, record->space->heap->driver.mark_query);
-	else if (!wants && !ca_user_is_done(user))
-		ca_order_poll_context(record->space);
-	return ca_user_is_done(user);
-}
-
-/* Points that something else than a point has overtaken. */
-static void
-drop_covered(struct ca_space *space)
-{
-	struct ca_order *order = &space->order;
-	struct ca_stream_record *record;
-	struct ca_list dropped;
-	unsigned i;
-
-	ca_list_init(&dropped);
-	ca_order_lock(order);
-	for (i = 0; (record = ca_record_at(order, i)); i++)
-		ca_stream_marks_collect_ordered(record, &dropped);
-	ca_order_unlock(order);
-	ca_stream_marks_drop(space, &dropped);
-}
-
-int
-ca_order_poll(struct ca_space *space)
-{
-	struct ca_stream_record *record;
-	int first = 0;
-	unsigned i;
-
-	drop_covered(space);
-	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
-		if (ca_record_is_busy(record)) {
-			int r = poll_stream(record);
-
-			if (!first)
-				first = r;
-		}
-	return first;
-}
-
 static bool
 is_nameable(struct ca_stream_record *record)
 {
@@ -502,56 +395,43 @@ ca_order_mark_busy(struct ca_space *space)
 
 	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
 		if (ca_record_is_busy(record) && !atomic_load(&record->lost) &&
-		    is_nameable(record) && is_due(record))
-			record_to_poll(record);
-}
-
-/* 0: there is an exact point, or one can be recorded (*ret_record); -EAGAIN. */
-static int
-exact_mark(struct ca_stream_record *record, uint64_t stamp, bool *ret_record)
-{
-	struct ca_order *order = ca_record_order(record);
-	int r = -EAGAIN;
-
-	*ret_record = false;
-	ca_order_lock(order);
-	if (stamp > atomic_load(&record->exact_after)) {
-		if (ca_stream_mark_find_ordered(record, stamp))
-			r = 0;
-		else if (atomic_load(&record->stream.armed) &&
-			 ca_record_is_nameable_ordered(record))
-			*ret_record = true;
-	}
-	ca_order_unlock(order);
-	return *ret_record ? 0 : r;
+		    is_nameable(record) && ca_stream_mark_is_due(record))
+			ca_stream_mark_record_to_poll(record, NULL);
 }
 
 bool
 ca_stream_mark_is_missing(struct ca_stream_record *record, uint64_t stamp, int *ret_code)
 {
-	bool missing;
+	struct ca_order *order = ca_record_order(record);
+	bool missing = false;
 
-	*ret_code = exact_mark(record, stamp, &missing);
+	*ret_code = -EAGAIN;
+	ca_order_lock(order);
+	if (stamp > atomic_load(&record->exact_after)) {
+		if (ca_stream_mark_find_ordered(record, stamp))
+			*ret_code = 0;
+		else
+			missing = atomic_load(&record->stream.armed) &&
+				  ca_record_is_nameable_ordered(record);
+	}
+	ca_order_unlock(order);
+	if (missing)
+		*ret_code = 0;
 	return missing;
 }
 
-int
-ca_order_wait(struct ca_space *space, const struct ca_user *user)
+void
+ca_order_mark_before_capture(struct ca_heap *heap)
 {
-	struct ca_stream_record *record = ca_record(user->stream);
-	struct ca_stream_mark *point;
-	bool missing;
-	int r;
+	struct ca_space *space;
 
-	if (ca_user_is_done(user))
-		return 0;
-	r = exact_mark(record, user->stamp, &missing);
-	if (!r && missing)
-		r = ca_stream_mark_record(record);
-	if (r == -ENODEV || r == -ENOMEM || r == -ENOTSUP)
-		r = -EAGAIN;
-	point = r ? NULL : ca_stream_mark_get(record, user->stamp);
-	if (point)
-		r = query(record, point, space->heap->driver.mark_wait);
-	return ca_user_is_done(user) ? 0 : r ? r : -EAGAIN;
+	ca_heap_lock(heap);
+	heap->hooks.flush_exposed(heap);
+	space = heap->spaces;
+	ca_heap_unlock(heap);
+	for (; space; space = space->next) { /* spaces are never freed */
+		ca_order_mark_exposed(space);
+		ca_order_mark_busy(space); /* in the capture the ladder may have to wait for it */
+		wait_for_lost(space);
+	}
 }

@@ -8,14 +8,15 @@
  * stream was given before the free. A stream that is known to have finished all that it was given
  * is no user.
  *
- * But the free puts nothing into the stream. Where the driver itself would have ordered that
- * operation behind other streams, the legacy one and the blocking ones of a context, these are
- * users as well, as far as they are busy: a mark on the named stream does not cover them. Nor does
- * an allocation put anything there, so that order, between the legacy stream and the blocking ones,
- * is no reason to hand out unfinished memory: a later use elsewhere would come after the allocation
- * only.
+ * But what a cache serves puts nothing into the stream. Where the driver itself would have ordered
+ * that operation behind other streams, the legacy one and the blocking ones of a context, and later
+ * work of theirs behind it, an operation is put there (ca_told_put_operation): for what reuses the
+ * memory, and what tells of its end, may come later by nothing else. The other streams are users of
+ * what is freed as well, as far as they are busy.
  */
 #include "allocator/order/internal.h"
+
+#include <errno.h>
 
 #include "config/mutant.h"
 
@@ -76,15 +77,11 @@ ca_told_users_of(struct ca_stream *stream, struct ca_told_users *ret_users)
 	struct ca_order *order = ca_record_order(record);
 
 	ret_users->n = 0;
-	ret_users->more = false;
+	ret_users->more = !ca_order_sees_all(order);
 	ret_users->poll_serial = 0;
-	if (!ca_order_sees_all(order) || !is_through(stream))
+	if (ret_users->more || !is_through(stream))
 		ret_users->user[ret_users->n++] = (struct ca_user){ stream, stamp_now(stream) };
-	if (atomic_load(&record->kind) == CA_STREAM_NONBLOCKING)
-		return;
-	if (!ca_order_sees_all(order))
-		ret_users->more = true;
-	if (atomic_load(&order->n_streams) > 1 && !CA_MUTANT(TOLD_LEGACY_ALONE))
+	if (atomic_load(&record->kind) != CA_STREAM_NONBLOCKING && !CA_MUTANT(TOLD_LEGACY_ALONE))
 		add_busy(order, record, ret_users);
 }
 
@@ -122,12 +119,6 @@ ca_told_is_after(struct ca_stream *stream, const struct ca_user *user, bool foll
 	return after;
 }
 
-void
-ca_told_reused(struct ca_stream *stream)
-{
-	ca_record_note_reuse(ca_record(stream));
-}
-
 bool
 ca_told_arm(const struct ca_user *user)
 {
@@ -140,10 +131,26 @@ ca_told_arm(const struct ca_user *user)
 	ca_order_lock(order);
 	armed = !atomic_load(&record->closed) && !record->submitting &&
 		record->thread == ca_order_thread() && user->stamp > atomic_load(&record->done);
-	if (armed)
-		atomic_store(&record->stream.armed, ++record->arms);
+	if (armed) {
+		atomic_store(&record->told_armed, ++record->arms);
+		atomic_store(&record->stream.armed, record->arms);
+	}
 	ca_order_unlock(order);
 	return armed;
+}
+
+void
+ca_told_mark_own(struct ca_stream *stream)
+{
+	struct ca_stream_record *record = ca_record(stream);
+	const struct ca_heap *heap = record->space->heap;
+	const struct ca_driver *driver = &heap->driver;
+
+	if (atomic_load(&record->kind) != CA_STREAM_PER_THREAD || !atomic_load(&heap->told) ||
+	    !driver->has_marks || driver->has_marks(driver->self))
+		return;
+	if (ca_stream_mark_is_due(record))
+		(void)ca_stream_mark_record_to_poll(record, NULL);
 }
 
 bool
@@ -157,4 +164,70 @@ ca_told_is_idle(struct ca_space *space)
 	idle = !ca_order_next_active_ordered(order, &at);
 	ca_order_unlock(order);
 	return idle && ca_order_sees_all(order);
+}
+
+/* ---- operations */
+
+uint64_t
+ca_told_operation_begin(struct ca_stream *stream)
+{
+	return ca_told_needs_operation(stream)
+		       ? ca_order_advance(ca_record_order(ca_record(stream)))
+		       : 0;
+}
+
+void
+ca_told_operation_end(struct ca_stream *stream, uint64_t bound, bool done)
+{
+	(void)stamp_now(stream);
+	if (done)
+		ca_raise(&ca_record(stream)->joined, bound);
+}
+
+/* The driver did not take it. */
+static void
+wait_for_ordered(struct ca_stream_record *record)
+{
+	struct ca_stream_record *other;
+	unsigned i;
+
+	for (i = 0; (other = ca_record_at(ca_record_order(record), i)); i++)
+		if (is_blocking_with(record, other))
+			(void)ca_order_wait_hard(&(struct ca_user){
+				&other->stream, atomic_load(&other->stream.last) });
+}
+
+/* The mark of an earlier free comes before it: what the operation comes behind may wait for work
+ * that waits for that mark. */
+static int
+put(struct ca_stream_record *record, void *handle)
+{
+	const struct ca_driver *driver = &record->space->heap->driver;
+	static const struct ca_touch nothing;
+	uint64_t bound;
+	int r;
+
+	ca_submit_begin(&record->stream, &nothing);
+	bound = ca_order_advance(ca_record_order(record));
+	r = driver->stream_operation(driver->self, record->space->context, handle);
+	ca_told_operation_end(&record->stream, bound, !r);
+	return r;
+}
+
+int
+ca_told_put_operation(struct ca_stream *stream)
+{
+	struct ca_stream_record *record = ca_record(stream);
+	void *handle;
+	int r;
+
+	if (!ca_told_needs_operation(stream) || !record->space->heap->driver.stream_operation ||
+	    CA_MUTANT(TOLD_NO_OPERATION) || CA_MUTANT(TOLD_LEGACY_ALONE) ||
+	    !ca_record_pin(record, &handle))
+		return 0;
+	r = put(record, handle);
+	ca_record_unpin(record);
+	if (r && r != -EBUSY)
+		wait_for_ordered(record);
+	return r == -EBUSY ? r : 0;
 }

@@ -39,10 +39,8 @@ next_serial(struct ca_heap *heap)
 	struct ca_magazine *magazine = ca_own.magazine;
 
 	if (ca_own.heap == heap->id && magazine->serial != magazine->serials_end &&
-	    !ca_magazine_hits(magazine) && !magazine->counts.frees) {
-		magazine->serial_counted = magazine->serial + 1;
+	    !(magazine->counts.hits | magazine->counts.frees))
 		return magazine->serial++;
-	}
 	return ca_magazine_serial_locked(heap);
 }
 
@@ -485,6 +483,7 @@ ca_track_foreign(struct ca_space *space, uint64_t address, uint64_t size, uint64
 	if (!size || size > CA_SIZE_MAX || address + size < address)
 		return -EINVAL;
 	CA_HEAP_LOCKED(space->heap);
+	ca_magazine_count_own_locked(space->heap);
 	r = space->dead ? -ENODEV : ca_segment_enter_locked(space, address, size, &block);
 	if (r)
 		return r;

@@ -208,6 +208,7 @@ free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 		r = find_live(heap, address, &block);
 	if (r || (thread && put_to_magazine(heap, block, address)))
 		return r;
+	ca_magazine_count_own_locked(heap);
 	return ca_block_claim_locked(block) ? free_claimed(block, thread) : -EINVAL;
 }
 
@@ -278,6 +279,21 @@ largest_returnable(struct ca_heap *heap, struct ca_patience *patience, struct ca
 	return block;
 }
 
+/* Due segments, if all that the space was given so far has finished. Waits for that only where
+ * nothing else tells. */
+static uint64_t
+trim_due(struct ca_space *space, struct ca_patience *patience)
+{
+	uint64_t bound = ca_order_space_bound(space);
+	bool finished;
+
+	if (ca_list_empty(&space->due))
+		return 0;
+	finished = space->heap->no_marks ? !ca_await_patiently_locked(space, bound, patience)
+					 : ca_await_query_locked(space, bound);
+	return finished ? ca_segment_return_due_locked(space, NULL) : 0;
+}
+
 static uint64_t
 cached_bytes(const struct ca_heap *heap)
 {
@@ -310,9 +326,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_context_mark_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_reset_stuck_locked(space);
-		if (!ca_list_empty(&space->due) &&
-		    ca_await_query_locked(space, ca_order_space_bound(space)))
-			given += ca_segment_return_due_locked(space, NULL);
+		given += trim_due(space, &patience);
 	}
 	while (!stopped && cached_bytes(heap) > keep_bytes &&
 	       (block = largest_returnable(heap, &patience, &busy)))

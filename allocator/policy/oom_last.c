@@ -16,7 +16,9 @@ take_hole(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 
 	if (bytes <= CA_SMALL_MAX && !space->dead && !space->poisoned) {
 		ca_magazines_clear_locked(space);
-		block = ca_pool_find_locked(&space->heap->config, &space->pools[1], bytes);
+		space->heap->searches_all = true;
+		block = ca_pool_find_locked(space->heap, &space->pools[1], bytes);
+		space->heap->searches_all = false;
 	}
 	*ret_block = ca_alloc_hit_locked(space, block, bytes, true);
 	return *ret_block ? 0 : CA_DRIVER_OUT_OF_MEMORY;

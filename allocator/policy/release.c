@@ -70,12 +70,12 @@ ca_release_may_begin_locked(struct ca_space *space, struct ca_patience *patience
 struct ca_block *
 ca_release_better_locked(struct ca_space *space, struct ca_block *best, uint64_t bytes)
 {
-	struct ca_tree_node *node;
+	struct ca_index_node *node;
 	struct ca_block *block;
 	bool better;
 
 	ca_magazines_clear_locked(space);
-	node = ca_index_at_least(&space->wholes, bytes, 0);
+	node = ca_index_any_at_least(&space->wholes, bytes);
 	if (!node)
 		node = ca_index_last(&space->wholes);
 	if (!node)

@@ -17,7 +17,7 @@ enum { WHOLE_SHARE = 8 };
 struct ca_block *
 ca_search_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
 {
-	struct ca_block *block = ca_pool_find_locked(&space->heap->config, pool, bytes);
+	struct ca_block *block = ca_pool_find_locked(space->heap, pool, bytes);
 
 	if (!block || pool->small || block->bytes - bytes <= CA_SMALL_MAX)
 		return block;
@@ -65,7 +65,7 @@ find(struct ca_space *space, uint64_t bytes)
 struct ca_block *
 ca_search_whole_locked(struct ca_space *space, uint64_t segment_bytes)
 {
-	struct ca_tree_node *node;
+	struct ca_index_node *node;
 	struct ca_block *block;
 
 	if (space->dead || space->poisoned)
@@ -73,7 +73,7 @@ ca_search_whole_locked(struct ca_space *space, uint64_t segment_bytes)
 	ca_magazines_clear_locked(space);
 	if (ca_held_has_progressed(space))
 		ca_held_settle_locked(space);
-	node = ca_index_at_least(&space->wholes, segment_bytes, 0);
+	node = ca_index_at_least(&space->wholes, segment_bytes);
 	block = node ? ca_whole_block(node) : NULL;
 	if (!block || block->segment->registered ||
 	    block->bytes - segment_bytes > segment_bytes / WHOLE_SHARE)
@@ -87,7 +87,7 @@ struct ca_block *
 ca_search_hole_in_locked(const struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
 {
 	const struct ca_config *config = &space->heap->config;
-	struct ca_block *block = ca_pool_find_locked(config, pool, bytes);
+	struct ca_block *block = ca_pool_find_locked(space->heap, pool, bytes);
 
 	if (!block || block->bytes <= CA_SMALL_MAX)
 		return block;
@@ -186,9 +186,11 @@ ca_oom_search_locked(struct ca_space *space, uint64_t bytes, enum ca_fit fit)
 	ca_oom_tried.searches++;
 	ca_held_look_locked(space);
 	budget->fit = fit;
+	space->heap->searches_all = true;
 	block = ca_search_locked(space, bytes);
 	if (!block)
 		block = ca_search_exposable_any_locked(space, bytes);
+	space->heap->searches_all = false;
 	budget->fit = CA_FIT_POLICY;
 	return ca_alloc_hit_locked(space, block, bytes, true);
 }

@@ -34,7 +34,7 @@ ca_auto_trim_is_wanted(const struct ca_config *config)
 static void
 mark_resting(struct ca_space *space, uint64_t now)
 {
-	struct ca_tree_node *node;
+	struct ca_index_node *node;
 
 	for (node = ca_index_first(&space->wholes); node;
 	     node = ca_index_next(&space->wholes, node)) {
@@ -56,7 +56,7 @@ longest_resting(struct ca_space *space, uint64_t until_ns)
 	uint64_t floor = space->heap->config.min_reserve_bytes;
 	uint64_t reserved = space->device->stats.reserved_bytes.current;
 	struct ca_block *best = NULL;
-	struct ca_tree_node *node;
+	struct ca_index_node *node;
 
 	for (node = ca_index_first(&space->wholes); node;
 	     node = ca_index_next(&space->wholes, node)) {

@@ -143,11 +143,57 @@ put_rejected(FILE *out, const struct ca_replay_rejected *rejected)
 		return;
 	}
 	fprintf(out, ",\"recorded_refusal\":{\"request_bytes\":%" PRIu64, rejected->event.bytes);
+	fprintf(out, ",\"road\":\"%s\"",
+		rejected->event.road == CA_REPLAY_ASYNC ? "async" : "sync");
 	put_number(out, "event", rejected->before + 1);
 	put_known(out, "reserved_bytes", rejected->reserved_bytes != UINT64_MAX,
 		  rejected->reserved_bytes);
 	put_known(out, "free_bytes", rejected->free_bytes != UINT64_MAX, rejected->free_bytes);
 	put_known(out, "segment_bytes", rejected->segment_bytes != 0, rejected->segment_bytes);
+	fprintf(out, "}");
+}
+
+static void
+put_road(FILE *out, const char *name, const struct ca_replay_road_result *road,
+	 uint64_t reserved_bytes, uint64_t recorded_bytes)
+{
+	fprintf(out, "\"%s\":{\"allocations\":%" PRIu64, name, road->hits + road->misses);
+	put_number(out, "frees", road->frees);
+	put_number(out, "hits", road->hits);
+	put_number(out, "misses", road->misses);
+	put_number(out, "live_bytes", road->live_bytes);
+	put_number(out, "driver_alloc_calls", road->driver_allocs);
+	put_number(out, "driver_free_calls", road->driver_frees);
+	put_number(out, "peak_live_bytes", road->peak_live_bytes);
+	put_number(out, "peak_reserved_bytes", reserved_bytes);
+	put_known(out, "recorded_reserved_bytes", recorded_bytes != 0, recorded_bytes);
+	fprintf(out, "}");
+}
+
+static void
+put_roads(FILE *out, const struct ca_replay_report *report, const struct ca_replay_result *result)
+{
+	const struct ca_replay_input *input = report->input;
+	const struct ca_replay_pinned *pinned = &input->pinned[result->device];
+	const struct ca_replay_road_result recorded = { .hits = pinned->hits,
+							.misses = pinned->allocs - pinned->hits,
+							.frees = pinned->frees,
+							.live_bytes = pinned->live_bytes,
+							.driver_allocs = pinned->taken,
+							.driver_frees = pinned->returned,
+							.peak_live_bytes =
+								pinned->peak_live_bytes };
+
+	fprintf(out, ",\"roads\":{");
+	put_road(out, "sync", &result->road[CA_REPLAY_SYNC], result->stats.reserved_bytes.peak,
+		 input->recorded_reserved_bytes[result->device]);
+	fprintf(out, ",");
+	put_road(out, "async", &result->road[CA_REPLAY_ASYNC],
+		 result->stats.async_reserved_bytes.peak,
+		 input->recorded_async_reserved_bytes[result->device]);
+	fprintf(out, ",");
+	put_road(out, "pinned", &recorded, pinned->peak_reserved_bytes,
+		 pinned->bytes.current + pinned->cached.current);
 	fprintf(out, "}");
 }
 
@@ -177,6 +223,7 @@ put_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 	put_rejected(out, &report->input->rejected[result->device]);
 	put_times(out, &result->times);
 	put_oom(out, report, result);
+	put_roads(out, report, result);
 	put_stats(out, &result->stats);
 	fprintf(out, "}");
 }
@@ -290,12 +337,34 @@ text_failed(FILE *out, const struct ca_replay_report *report, unsigned device)
 			ca_text_bytes(text, input->recorded_failed_bytes[device]));
 }
 
+/* Beside cuMemAlloc's, where there is any. */
+static void
+text_roads(FILE *out, const struct ca_replay_report *report, const struct ca_replay_result *result)
+{
+	const struct ca_replay_road_result *async = &result->road[CA_REPLAY_ASYNC];
+	const struct ca_replay_pinned *pinned = &report->input->pinned[result->device];
+	char live[CA_TEXT_SIZE_MAX], reserved[CA_TEXT_SIZE_MAX];
+
+	if (async->hits + async->misses)
+		fprintf(out, "  %-24s %12" PRIu64 " allocations; peak live %s, reserved %s\n",
+			"of that stream-ordered", async->hits + async->misses,
+			ca_text_bytes(live, async->peak_live_bytes),
+			ca_text_bytes(reserved, result->stats.async_reserved_bytes.peak));
+	if (pinned->allocs)
+		fprintf(out,
+			"  %-24s %12" PRIu64 " allocations; peak live %s, reserved %s (recorded)\n",
+			"page-locked besides", pinned->allocs,
+			ca_text_bytes(live, pinned->peak_live_bytes),
+			ca_text_bytes(reserved, pinned->peak_reserved_bytes));
+}
+
 static void
 text_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 {
 	const struct ca_replay_result *result = &report->results[i];
 	uint64_t waste = ca_replay_overhead(result->peak_live_bytes, result->peak_reserved_bytes);
-	uint64_t recorded = report->input->recorded_reserved_bytes[result->device];
+	uint64_t recorded = report->input->recorded_reserved_bytes[result->device] +
+			    report->input->recorded_async_reserved_bytes[result->device];
 
 	fprintf(out,
 		"device %u: %" PRIu64 " allocations (%" PRIu64 " live at the start), %" PRIu64
@@ -315,11 +384,15 @@ text_device(FILE *out, const struct ca_replay_report *report, unsigned i)
 		result->hits + result->misses);
 	size_line(out, "taken from the driver", result->bytes_from_driver);
 	fprintf(out, "  %-24s %12" PRIu64 " alloc, %" PRIu64 " free", "driver calls",
-		result->stats.driver_alloc_calls, result->stats.driver_free_calls);
+		result->road[CA_REPLAY_SYNC].driver_allocs +
+			result->road[CA_REPLAY_ASYNC].driver_allocs,
+		result->road[CA_REPLAY_SYNC].driver_frees +
+			result->road[CA_REPLAY_ASYNC].driver_frees);
 	if (result->phases > 1)
 		fprintf(out, " (after the first phase %" PRIu64 " and %" PRIu64 ")",
 			result->later_driver_allocs, result->later_driver_frees);
 	fprintf(out, "\n");
+	text_roads(out, report, result);
 	text_times(out, &result->times);
 }
 

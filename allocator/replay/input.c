@@ -222,7 +222,8 @@ resolve_free(struct resolver *r, struct ca_replay_event *event, uint32_t *ret_bl
 		ca_replay_map_take(&r->live, event->id, event->device, ret_block);
 	}
 	event->bytes = r->blocks[*ret_block].bytes;
-	event->stream = r->blocks[*ret_block].stream;
+	if (event->road != CA_REPLAY_ASYNC) /* whose frees name their own */
+		event->stream = r->blocks[*ret_block].stream;
 	return 0;
 }
 

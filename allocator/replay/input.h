@@ -25,6 +25,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "allocator/core/stats.h"
+
 enum ca_replay_kind {
 	CA_REPLAY_LIVE,  /* live at the start; may come at any place, counts as before all others */
 	CA_REPLAY_ALLOC, /* of `bytes` on `stream` */
@@ -35,6 +37,19 @@ enum ca_replay_kind {
 	CA_REPLAY_PLACE,  /* the next allocation may need a segment of `bytes`, which lay at `id` */
 	CA_REPLAY_SEEN, /* at `id`, in ns as time_ns, all work of `stream` so far was seen finished
 			 * by an allocator that asked from time_ns on */
+	CA_REPLAY_PARTLY, /* all work of `stream` up to the free that is event `id` has finished */
+	CA_REPLAY_TRIM,   /* the pool gives back until it has no more than `id` bytes */
+	CA_REPLAY_RECORD, /* the event `id` is recorded in `stream` */
+	CA_REPLAY_WAIT,   /* `stream` comes after its last record */
+	CA_REPLAY_POOL, /* the pool has the rules `id` (CA_TRACE_POOL_*) from now on; bytes 0: it is
+			 * destroyed */
+};
+
+/* By which calls memory comes and goes. */
+enum ca_replay_road {
+	CA_REPLAY_SYNC,  /* cuMemAlloc */
+	CA_REPLAY_ASYNC, /* stream-ordered, from a pool */
+	CA_REPLAY_ROADS,
 };
 
 #define CA_REPLAY_NO_TIME UINT64_MAX
@@ -60,11 +75,16 @@ struct ca_replay_event {
 	uint64_t time_ns; /* from any origin; or CA_REPLAY_NO_TIME */
 	uint64_t stream;  /* as recorded (a handle or a number); 0: the default stream */
 	uint64_t where;   /* line (from 1) or byte offset in the file, for messages */
-	uint32_t thread;  /* as recorded; 0: not known. For information only */
-	uint16_t device;  /* ordinal, below CA_REPLAY_DEVICES */
+	uint16_t thread;  /* as recorded, the low bits; 0: not known. For information only */
+	uint16_t pool;    /* POOL, TRIM, and ALLOC of CA_REPLAY_ASYNC: its number */
+	uint8_t device;   /* ordinal, below CA_REPLAY_DEVICES */
 	uint8_t kind;     /* enum ca_replay_kind */
-	bool no_stream;   /* only where `told`. ALLOC: nothing was submitted before; FREE: no
-			   * unfinished work may use the block */
+	uint8_t road;     /* enum ca_replay_road, of ALLOC, FREE, LIVE */
+	bool birth : 1;   /* only where `told`. ALLOC of CA_REPLAY_ASYNC: a segment was allocated in
+			   * the stream, which had nothing else to do */
+	bool no_stream : 1; /* only where `told`. ALLOC: nothing was submitted before; FREE: no
+			     * unfinished work may use the block. FREE of CA_REPLAY_ASYNC: it
+			     * names no stream */
 };
 
 struct ca_replay_act {
@@ -74,6 +94,7 @@ struct ca_replay_act {
 	uint64_t bytes;
 	uint16_t device;
 	uint8_t kind; /* enum ca_replay_act_kind */
+	uint8_t road; /* enum ca_replay_road */
 };
 
 /* About the recording, for people; NULL or 0: not known. */
@@ -83,6 +104,16 @@ struct ca_replay_about {
 	uint32_t pid;
 	uint64_t device_bytes[CA_REPLAY_DEVICES];
 	char device_name[CA_REPLAY_DEVICES][CA_REPLAY_NAME_BYTES];
+};
+
+/* Page-locked host memory, as it was recorded: it is not played. */
+struct ca_replay_pinned {
+	uint64_t allocs, frees, hits;         /* calls; allocations of memory that had been freed */
+	uint64_t taken, returned;             /* from and to the driver */
+	uint64_t live_bytes, peak_live_bytes; /* as asked for */
+	struct ca_gauge bytes,
+		cached;               /* as the driver gave it: the program's, and freed and kept */
+	uint64_t peak_reserved_bytes; /* both */
 };
 
 /* The last request that the recorded program was refused on a device. */
@@ -110,6 +141,9 @@ struct ca_replay_input {
 	uint64_t other_events;   /* known and without meaning here (annotations, out of memory) */
 	/* by device, what the recording allocator held at the end; 0: not known */
 	uint64_t recorded_reserved_bytes[CA_REPLAY_DEVICES];
+	uint64_t recorded_async_reserved_bytes[CA_REPLAY_DEVICES];
+	bool has_pools; /* there is memory of CA_REPLAY_ASYNC */
+	struct ca_replay_pinned pinned[CA_REPLAY_DEVICES];
 	/* by device, requests that the program was refused: not played; count, and the largest */
 	uint64_t recorded_failed_calls[CA_REPLAY_DEVICES];
 	uint64_t recorded_failed_bytes[CA_REPLAY_DEVICES];

@@ -10,25 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/replay/map.h"
-#include "allocator/trace/format.h"
+#include "allocator/replay/input_trace_inside.h"
 
-enum { NUMBERS = 1 << 16, TICK_NS_MAX = 1000 * 1000 };
-
-struct reading {
-	struct ca_replay_input *input;
-	struct ca_replay_error *error;
-	struct ca_trace_header header;
-	struct ca_replay_map live;     /* (address, device) -> its allocation among the events */
-	uint64_t legacy[NUMBERS / 64]; /* bits: numbers of default streams */
-	uint64_t time;                 /* in ticks: the latest so far */
-	uint64_t where;                /* of the record */
-	uint64_t look_ns;              /* a thread began to ask the device; or CA_REPLAY_NO_TIME */
-	uint32_t looks;                /* that thread */
-	/* by device: the smallest segment refused since memory was last handed out; 0: none */
-	uint64_t rejected[CA_REPLAY_DEVICES];
-	bool ended;
-};
+enum { TICK_NS_MAX = 1000 * 1000 };
 
 bool
 ca_replay_is_trace(const uint8_t *data, size_t size)
@@ -97,7 +81,7 @@ read_fields(const struct ca_trace_header *header, const uint8_t *data, size_t si
 
 /* The whole time, from its low half. */
 static void
-advance(struct reading *reading, const struct ca_trace_record *record, uint64_t *ret_ns)
+advance(struct ca_trace_reading *reading, const struct ca_trace_record *record, uint64_t *ret_ns)
 {
 	uint64_t start = reading->header.start_ns / reading->header.tick_ns, time, passed;
 
@@ -111,53 +95,27 @@ advance(struct reading *reading, const struct ca_trace_record *record, uint64_t 
 		*ret_ns = CA_REPLAY_NO_TIME - 1;
 }
 
-static uint64_t
-stream_of(const struct reading *reading, uint16_t number)
-{
-	if (number == CA_TRACE_NO_STREAM || number == CA_TRACE_ANY_STREAM ||
-	    reading->legacy[number / 64] >> number % 64 & 1)
-		return 0;
-	return (uint64_t)number + 1;
-}
-
-static uint32_t
-thread_of(const struct ca_trace_record *record)
-{
-	return (uint32_t)(record->b >> CA_TRACE_BYTES_BITS);
-}
-
 /* The device is being asked in a call of the record's thread. */
 static bool
-is_in_look(const struct reading *reading, const struct ca_trace_record *record)
+is_in_look(const struct ca_trace_reading *reading, const struct ca_trace_record *record)
 {
-	return reading->look_ns != CA_REPLAY_NO_TIME && reading->looks == thread_of(record);
-}
-
-static bool
-is_named(uint16_t number)
-{
-	return number != CA_TRACE_NO_STREAM && number != CA_TRACE_ANY_STREAM;
-}
-
-static uint64_t
-bytes_of(const struct ca_trace_record *record)
-{
-	return record->b & (((uint64_t)1 << CA_TRACE_BYTES_BITS) - 1);
+	return reading->look_ns != CA_REPLAY_NO_TIME &&
+	       reading->looks == ca_trace_read_thread_of(record);
 }
 
 static int
-add(struct reading *reading, enum ca_replay_kind kind, const struct ca_trace_record *record,
-    uint64_t ns)
+add(struct ca_trace_reading *reading, enum ca_replay_kind kind,
+    const struct ca_trace_record *record, uint64_t ns)
 {
 	bool sized = kind == CA_REPLAY_ALLOC || kind == CA_REPLAY_PLACE;
 	bool named = kind == CA_REPLAY_ALLOC || kind == CA_REPLAY_SUBMIT || kind == CA_REPLAY_SEEN;
 	struct ca_replay_event event = {
 		.id = kind == CA_REPLAY_PHASE ? 0 : record->a,
-		.bytes = sized ? bytes_of(record) : 0,
+		.bytes = sized ? ca_trace_read_bytes_of(record) : 0,
 		.time_ns = ns,
-		.stream = named ? stream_of(reading, record->stream) : 0,
+		.stream = named ? ca_trace_read_stream_of(reading, record->stream) : 0,
 		.where = reading->where,
-		.thread = thread_of(record),
+		.thread = (uint16_t)ca_trace_read_thread_of(record),
 		.device = record->device,
 		.kind = (uint8_t)kind,
 		.no_stream = record->stream == CA_TRACE_NO_STREAM,
@@ -166,8 +124,9 @@ add(struct reading *reading, enum ca_replay_kind kind, const struct ca_trace_rec
 	return ca_replay_input_add(reading->input, &event);
 }
 
-static int
-read_alloc(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
+int
+ca_trace_read_alloc(struct ca_trace_reading *reading, const struct ca_trace_record *record,
+		    uint64_t ns, enum ca_replay_road road, uint16_t pool)
 {
 	size_t number = reading->input->count;
 	int r;
@@ -177,7 +136,7 @@ read_alloc(struct reading *reading, const struct ca_trace_record *record, uint64
 		reading->look_ns = CA_REPLAY_NO_TIME;
 	}
 	reading->rejected[record->device] = 0;
-	if (!bytes_of(record))
+	if (!ca_trace_read_bytes_of(record))
 		return ca_replay_fail_byte(reading->error, reading->where,
 					   "an allocation of nothing");
 	if (number >= UINT32_MAX)
@@ -187,83 +146,126 @@ read_alloc(struct reading *reading, const struct ca_trace_record *record, uint64
 		return ca_replay_fail_byte(reading->error, reading->where,
 					   "address 0x%llx is allocated while it is live",
 					   (unsigned long long)record->a);
-	return r ? r : add(reading, CA_REPLAY_ALLOC, record, ns);
+	if (!r)
+		r = add(reading, CA_REPLAY_ALLOC, record, ns);
+	if (!r) {
+		reading->input->events[number].road = (uint8_t)road;
+		reading->input->events[number].pool = pool;
+	}
+	return r;
 }
 
-static int
-read_free(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
+int
+ca_trace_read_free(struct ca_trace_reading *reading, const struct ca_trace_record *record,
+		   uint64_t ns, enum ca_replay_road road)
 {
+	struct ca_replay_event *of;
 	uint32_t number;
+	int r;
 
 	if (!ca_replay_map_take(&reading->live, record->a, record->device, &number)) {
 		reading->input->other_events++;
 		return 0;
 	}
-	if (record->stream == CA_TRACE_ANY_STREAM)
+	of = &reading->input->events[number];
+	if (of->road != road)
+		return ca_replay_fail_byte(reading->error, reading->where,
+					   "address 0x%llx is freed as memory of another kind",
+					   (unsigned long long)record->a);
+	if (road == CA_REPLAY_SYNC && record->stream == CA_TRACE_ANY_STREAM)
 		reading->input->told = false; /* nor is it when they finish */
-	if (is_named(record->stream))
-		reading->input->events[number].stream = stream_of(reading, record->stream);
-	return add(reading, CA_REPLAY_FREE, record, ns);
+	if (road == CA_REPLAY_SYNC && ca_trace_read_is_named(record->stream))
+		of->stream = ca_trace_read_stream_of(reading, record->stream);
+	r = add(reading, CA_REPLAY_FREE, record, ns);
+	if (!r && road == CA_REPLAY_ASYNC) {
+		struct ca_replay_event *event = &reading->input->events[reading->input->count - 1];
+
+		event->road = (uint8_t)road;
+		event->stream = ca_trace_read_stream_of(reading, record->stream);
+		event->no_stream = !ca_trace_read_is_named(record->stream);
+	}
+	return r;
 }
 
 static int
-add_act(struct reading *reading, enum ca_replay_act_kind kind, const struct ca_trace_record *record,
-	uint64_t ns)
+add_act(struct ca_trace_reading *reading, enum ca_replay_act_kind kind,
+	const struct ca_trace_record *record, uint64_t ns, enum ca_replay_road road)
 {
 	bool sized = kind == CA_REPLAY_TAKEN || kind == CA_REPLAY_RETURNED;
 	struct ca_replay_act act = { .time_ns = ns,
 				     .address = sized ? record->a : 0,
-				     .bytes = sized ? bytes_of(record) : record->a,
+				     .bytes = sized ? ca_trace_read_bytes_of(record) : record->a,
 				     .device = record->device,
-				     .kind = (uint8_t)kind };
+				     .kind = (uint8_t)kind,
+				     .road = (uint8_t)road };
 
 	return ca_replay_input_add_act(reading->input, &act);
 }
 
-static int
-read_segment(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
+static enum ca_replay_act_kind
+act_of(const struct ca_trace_record *record)
 {
-	uint64_t *reserved = &reading->input->recorded_reserved_bytes[record->device];
-	enum ca_replay_act_kind kind = record->kind == CA_TRACE_TAKEN      ? CA_REPLAY_TAKEN
-				       : record->kind == CA_TRACE_RETURNED ? CA_REPLAY_RETURNED
-									   : CA_REPLAY_REFUSED;
-	uint64_t *rejected = &reading->rejected[record->device];
-	uint64_t bytes = bytes_of(record);
-	int r = add_act(reading, kind, record, ns);
+	switch (record->kind) {
+	case CA_TRACE_TAKEN:
+	case CA_TRACE_ASYNC_TAKEN:
+		return CA_REPLAY_TAKEN;
+	case CA_TRACE_RETURNED:
+	case CA_TRACE_ASYNC_RETURNED:
+		return CA_REPLAY_RETURNED;
+	default:
+		return CA_REPLAY_REFUSED;
+	}
+}
 
-	reading->input->segment_events++;
-	if (record->kind == CA_TRACE_REFUSED && (!*rejected || record->a < *rejected))
+int
+ca_trace_read_segment(struct ca_trace_reading *reading, const struct ca_trace_record *record,
+		      uint64_t ns, enum ca_replay_road road)
+{
+	struct ca_replay_input *input = reading->input;
+	uint64_t *reserved = road == CA_REPLAY_ASYNC
+				     ? &input->recorded_async_reserved_bytes[record->device]
+				     : &input->recorded_reserved_bytes[record->device];
+	enum ca_replay_act_kind kind = act_of(record);
+	uint64_t *rejected = &reading->rejected[record->device];
+	uint64_t bytes = ca_trace_read_bytes_of(record);
+	int r = add_act(reading, kind, record, ns, road);
+
+	input->segment_events++;
+	if (kind == CA_REPLAY_REFUSED && (!*rejected || record->a < *rejected))
 		*rejected = record->a;
-	if (record->kind == CA_TRACE_TAKEN)
+	if (kind == CA_REPLAY_TAKEN)
 		*reserved += bytes;
-	else if (record->kind == CA_TRACE_RETURNED)
+	else if (kind == CA_REPLAY_RETURNED)
 		*reserved -= bytes < *reserved ? bytes : *reserved;
-	return !r && record->kind == CA_TRACE_TAKEN && reading->input->told
+	return !r && kind == CA_REPLAY_TAKEN && input->told
 		       ? add(reading, CA_REPLAY_PLACE, record, CA_REPLAY_NO_TIME)
 		       : r;
 }
 
 static void
-read_stream(struct reading *reading, const struct ca_trace_record *record)
+read_stream(struct ca_trace_reading *reading, const struct ca_trace_record *record)
 {
 	uint64_t *word = &reading->legacy[record->stream / 64];
 	uint64_t bit = (uint64_t)1 << record->stream % 64;
 
-	if (bytes_of(record) == CA_TRACE_STREAM_LEGACY)
+	if (ca_trace_read_bytes_of(record) == CA_TRACE_STREAM_LEGACY)
 		*word |= bit;
 	else
 		*word &= ~bit;
 }
 
-static int
-read_failed(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
+int
+ca_trace_read_failed(struct ca_trace_reading *reading, const struct ca_trace_record *record,
+		     uint64_t ns, enum ca_replay_road road, uint16_t pool)
 {
 	struct ca_replay_event event = { .bytes = record->a,
 					 .time_ns = ns,
-					 .stream = stream_of(reading, record->stream),
+					 .stream = ca_trace_read_stream_of(reading, record->stream),
 					 .where = reading->where,
-					 .thread = thread_of(record),
+					 .thread = (uint16_t)ca_trace_read_thread_of(record),
 					 .device = record->device,
+					 .road = (uint8_t)road,
+					 .pool = pool,
 					 .no_stream = record->stream == CA_TRACE_NO_STREAM };
 	struct ca_replay_rejected *rejected;
 
@@ -273,42 +275,47 @@ read_failed(struct reading *reading, const struct ca_trace_record *record, uint6
 	}
 	reading->input->other_events++;
 	rejected = ca_replay_input_reject(reading->input, &event);
-	rejected->reserved_bytes = reading->input->recorded_reserved_bytes[record->device];
+	rejected->reserved_bytes = reading->input->recorded_reserved_bytes[record->device] +
+				   reading->input->recorded_async_reserved_bytes[record->device];
 	rejected->segment_bytes = reading->rejected[record->device];
 	reading->rejected[record->device] = 0;
-	return add_act(reading, CA_REPLAY_FAILED, record, ns);
+	return add_act(reading, CA_REPLAY_FAILED, record, ns, road);
 }
 
 /* An allocator that asks the device finds out again what was seen by asking. Where later work of
  * the stream goes on, it is not told what has finished. */
 static int
-read_finished(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
+read_finished(struct ca_trace_reading *reading, const struct ca_trace_record *record, uint64_t ns)
 {
 	bool looks = reading->input->told && is_in_look(reading, record);
 	struct ca_trace_record seen = *record;
 
-	if (!record->a && !bytes_of(record) && !looks)
+	if (!record->a && !ca_trace_read_bytes_of(record))
+		reading->birth.kind = CA_REPLAY_LIVE; /* it is all over */
+	if (!record->a && !ca_trace_read_bytes_of(record) && !looks)
 		return add(reading, CA_REPLAY_PHASE, record, ns);
-	if (bytes_of(record) || !reading->input->told) {
+	if (ca_trace_read_bytes_of(record) || !reading->input->told) {
 		reading->input->other_events++;
-		return 0;
+		return ca_trace_read_partly(reading, record, ns);
 	}
+	if (reading->birth.stream == ca_trace_read_stream_of(reading, record->stream))
+		reading->birth.kind = CA_REPLAY_LIVE;
 	seen.a = ns;
 	return add(reading, CA_REPLAY_SEEN, &seen, looks ? reading->look_ns : ns);
 }
 
 static void
-read_look(struct reading *reading, const struct ca_trace_record *record, uint64_t ns)
+read_look(struct ca_trace_reading *reading, const struct ca_trace_record *record, uint64_t ns)
 {
 	reading->input->other_events++;
 	if (is_in_look(reading, record))
 		return;
 	reading->look_ns = ns;
-	reading->looks = thread_of(record);
+	reading->looks = ca_trace_read_thread_of(record);
 }
 
 static void
-read_device(struct reading *reading, const struct ca_trace_record *record)
+read_device(struct ca_trace_reading *reading, const struct ca_trace_record *record)
 {
 	struct ca_replay_about *about = &reading->input->about;
 	size_t at = (size_t)record->stream * 16;
@@ -325,11 +332,12 @@ static bool
 has_device(const struct ca_trace_record *record)
 {
 	return (record->kind >= CA_TRACE_ALLOC && record->kind <= CA_TRACE_FINISHED) ||
-	       record->kind == CA_TRACE_WORK || record->kind == CA_TRACE_LOOK;
+	       record->kind == CA_TRACE_WORK || record->kind == CA_TRACE_LOOK ||
+	       ca_trace_is_of_road(record);
 }
 
 static int
-read_record(struct reading *reading, const struct ca_trace_record *record)
+read_record(struct ca_trace_reading *reading, const struct ca_trace_record *record)
 {
 	uint64_t ns;
 
@@ -337,19 +345,21 @@ read_record(struct reading *reading, const struct ca_trace_record *record)
 	if (has_device(record) && record->device >= CA_REPLAY_DEVICES)
 		return ca_replay_fail_byte(reading->error, reading->where, "there is no device %u",
 					   (unsigned)record->device);
+	if (ca_trace_is_of_road(record))
+		return ca_trace_read_of_road(reading, record, ns);
 	switch (record->kind) {
 	case CA_TRACE_ALLOC:
 	case CA_TRACE_ADOPT:
 	case CA_TRACE_KEPT:
-		return read_alloc(reading, record, ns);
+		return ca_trace_read_alloc(reading, record, ns, CA_REPLAY_SYNC, 0);
 	case CA_TRACE_FREE:
-		return read_free(reading, record, ns);
+		return ca_trace_read_free(reading, record, ns, CA_REPLAY_SYNC);
 	case CA_TRACE_TAKEN:
 	case CA_TRACE_RETURNED:
 	case CA_TRACE_REFUSED:
-		return read_segment(reading, record, ns);
+		return ca_trace_read_segment(reading, record, ns, CA_REPLAY_SYNC);
 	case CA_TRACE_FAILED:
-		return read_failed(reading, record, ns);
+		return ca_trace_read_failed(reading, record, ns, CA_REPLAY_SYNC, 0);
 	case CA_TRACE_FINISHED:
 		return read_finished(reading, record, ns);
 	case CA_TRACE_WORK:
@@ -376,7 +386,9 @@ int
 ca_replay_read_trace(const uint8_t *data, size_t size, struct ca_replay_input *input,
 		     struct ca_replay_error *error)
 {
-	struct reading reading = { .input = input, .error = error, .look_ns = CA_REPLAY_NO_TIME };
+	struct ca_trace_reading reading = { .input = input,
+					    .error = error,
+					    .look_ns = CA_REPLAY_NO_TIME };
 	struct ca_trace_record record;
 	size_t step, at;
 	int r;
@@ -397,6 +409,6 @@ ca_replay_read_trace(const uint8_t *data, size_t size, struct ca_replay_input *i
 		r = read_record(&reading, &record);
 	}
 	input->truncated = !reading.ended || at != size;
-	ca_replay_map_clear(&reading.live);
+	ca_trace_reading_clear(&reading);
 	return r;
 }

@@ -6,25 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/replay/streams.h"
+#include "allocator/replay/play_inside.h"
 
-struct replayer {
-	const struct ca_replay_input *input;
-	const struct ca_replay_setting *setting;
-	struct ca_replay_result *result;
-	struct ca_replay_error *error;
-	struct ca_model *model;
-	struct ca_heap *heap;
-	struct ca_space *space;
-	uint64_t *address; /* by block */
-	struct ca_replay_streams streams;
-	struct ca_replay_timer *timer; /* NULL: nothing is timed */
-	uint64_t first_ns;             /* time of the device's first event */
-	bool started;                  /* the blocks live at the start are there */
-};
-
-static int
-failure(struct replayer *p, const struct ca_replay_event *event, const char *what, int code)
+int
+ca_replay_failure(struct ca_replayer *p, const struct ca_replay_event *event, const char *what,
+		  int code)
 {
 	if (p->input->lines)
 		ca_replay_fail_line(p->error, event->where, "%s failed with %d", what, code);
@@ -47,7 +33,7 @@ driver_call(void *arg, enum ca_model_function function, bool end)
 }
 
 static inline uint64_t
-op_begin(struct replayer *p)
+op_begin(struct ca_replayer *p)
 {
 	if (!p->timer)
 		return 0;
@@ -57,13 +43,13 @@ op_begin(struct replayer *p)
 
 /* Ticks since op_begin returned `began`. */
 static inline uint64_t
-op_end(struct replayer *p, uint64_t began)
+op_end(struct ca_replayer *p, uint64_t began)
 {
 	return p->timer ? ca_replay_ticks() - began : 0;
 }
 
 static inline void
-op_note(struct replayer *p, uint64_t took, bool miss)
+op_note(struct ca_replayer *p, uint64_t took, bool miss)
 {
 	struct ca_replay_timer *timer = p->timer;
 
@@ -75,7 +61,7 @@ op_note(struct replayer *p, uint64_t took, bool miss)
 }
 
 static void
-advance(struct replayer *p, uint64_t time_ns)
+advance(struct ca_replayer *p, uint64_t time_ns)
 {
 	if (time_ns == CA_REPLAY_NO_TIME)
 		return;
@@ -94,16 +80,18 @@ struct calls {
 };
 
 static struct calls
-driver_calls(struct replayer *p)
+driver_calls(struct ca_replayer *p)
 {
 	struct ca_model_sums sums;
 
 	ca_model_sums(p->model, &sums);
-	return (struct calls){ sums.calls[CA_MODEL_TAKE], sums.calls[CA_MODEL_RETURN] };
+	return (struct calls){ sums.calls[CA_MODEL_TAKE],
+			       sums.calls[CA_MODEL_RETURN] +
+				       p->result->road[CA_REPLAY_ASYNC].driver_frees };
 }
 
 static void
-note_oom(struct replayer *p, const struct ca_replay_event *event, size_t number)
+note_oom(struct ca_replayer *p, const struct ca_replay_event *event, size_t number)
 {
 	struct ca_replay_result *result = p->result;
 
@@ -116,19 +104,35 @@ note_oom(struct replayer *p, const struct ca_replay_event *event, size_t number)
 
 /* The trace tells that it has nothing to do with any stream. */
 static bool
-is_without(const struct replayer *p, const struct ca_replay_event *event)
+is_without(const struct ca_replayer *p, const struct ca_replay_event *event)
 {
-	return p->streams.rate_kind == CA_REPLAY_TOLD && event->no_stream;
+	return event->no_stream &&
+	       (p->streams.rate_kind == CA_REPLAY_TOLD || event->road == CA_REPLAY_ASYNC);
 }
 
 static int
-stream_of(struct replayer *p, const struct ca_replay_event *event, unsigned *ret_at)
+stream_of(struct ca_replayer *p, const struct ca_replay_event *event, unsigned *ret_at)
 {
 	return is_without(p, event) ? 0 : ca_replay_streams_get(&p->streams, event->stream, ret_at);
 }
 
+static void
+note_alloc(struct ca_replay_result *result, const struct ca_replay_event *event, bool miss)
+{
+	struct ca_replay_road_result *road = &result->road[event->road];
+
+	*(miss ? &result->misses : &result->hits) += 1;
+	*(miss ? &road->misses : &road->hits) += 1;
+	result->live_bytes += event->bytes;
+	if (result->live_bytes > result->peak_live_bytes)
+		result->peak_live_bytes = result->live_bytes;
+	road->live_bytes += event->bytes;
+	if (road->live_bytes > road->peak_live_bytes)
+		road->peak_live_bytes = road->live_bytes;
+}
+
 static int
-run_alloc(struct replayer *p, const struct ca_replay_event *event, size_t number,
+run_alloc(struct ca_replayer *p, const struct ca_replay_event *event, size_t number,
 	  uint64_t *ret_address)
 {
 	struct ca_replay_result *result = p->result;
@@ -138,11 +142,14 @@ run_alloc(struct replayer *p, const struct ca_replay_event *event, size_t number
 	int r = stream_of(p, event, &at);
 
 	if (r)
-		return failure(p, event, "opening a stream", r);
+		return ca_replay_failure(p, event, "opening a stream", r);
 	before = driver_calls(p);
 	ca_order_last_stream = is_without(p, event) ? NULL : p->streams.stream[at].stream;
 	began = op_begin(p);
-	r = ca_alloc(p->space, event->bytes, ret_address);
+	if (event->road == CA_REPLAY_ASYNC)
+		r = ca_replay_async_alloc(p, event, at, ret_address);
+	else
+		r = ca_alloc(p->space, event->bytes, ret_address);
 	took = op_end(p, began);
 	after = driver_calls(p);
 	op_note(p, took, after.takes != before.takes || after.returns != before.returns);
@@ -151,71 +158,78 @@ run_alloc(struct replayer *p, const struct ca_replay_event *event, size_t number
 		return 0;
 	}
 	if (r)
-		return failure(p, event, "the allocation", r);
-	*(after.takes != before.takes ? &result->misses : &result->hits) += 1;
+		return ca_replay_failure(p, event, "the allocation", r);
 	if (p->setting->placed)
 		p->setting->placed(p->setting->placed_arg, number, *ret_address);
-	result->live_bytes += event->bytes;
-	if (result->live_bytes > result->peak_live_bytes)
-		result->peak_live_bytes = result->live_bytes;
+	note_alloc(result, event, after.takes != before.takes);
 	if (p->streams.rate_kind != CA_REPLAY_TOLD)
 		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, p->setting->lag_ns);
-	return r ? failure(p, event, "a submission", r) : 0;
+	return r ? ca_replay_failure(p, event, "a submission", r) : 0;
 }
 
 static int
-run_free(struct replayer *p, const struct ca_replay_event *event, size_t number)
+run_free(struct ca_replayer *p, const struct ca_replay_event *event, size_t number)
 {
-	uint64_t began;
+	uint64_t began, address = p->address[p->input->blocks[number]];
+	bool async = event->road == CA_REPLAY_ASYNC;
+	struct ca_stream *stream;
 	unsigned at = 0;
 	int r = stream_of(p, event, &at);
 
-	if (!r && !is_without(p, event))
+	if (!r && !is_without(p, event) && !(async && p->streams.rate_kind == CA_REPLAY_TOLD))
 		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, 0);
 	if (r)
-		return failure(p, event, "a submission", r);
-	if (p->streams.count > 1)
-		ca_order_set_only_user(p->space, p->streams.stream[at].stream);
+		return ca_replay_failure(p, event, "a submission", r);
+	stream = p->streams.stream[at].stream;
+	if (p->streams.count > 1 && !async)
+		ca_order_set_only_user(p->space, stream);
 	began = op_begin(p);
-	r = ca_free(p->heap, p->address[p->input->blocks[number]]);
+	r = async ? ca_replay_async_free(p, address, is_without(p, event) ? NULL : stream)
+		  : ca_free(p->heap, address);
 	op_note(p, op_end(p, began), false);
 	p->result->live_bytes -= event->bytes;
-	return r ? failure(p, event, "the free", r) : 0;
+	p->result->road[event->road].live_bytes -= event->bytes;
+	p->result->road[event->road].frees++;
+	if (async && stream && !is_without(p, event)) /* what ca_replay_partly looks for */
+		p->address[p->input->blocks[number]] = ca_order_bound(stream);
+	return r ? ca_replay_failure(p, event, "the free", r) : 0;
 }
 
 static void
-run_phase(struct replayer *p)
+run_phase(struct ca_replayer *p)
 {
 	ca_replay_streams_finish(&p->streams);
+	ca_replay_async_tidy(p);
 	if (!p->result->phases++) {
 		struct ca_model_sums sums;
 
 		ca_model_sums(p->model, &sums);
 		p->result->later_driver_allocs = sums.calls[CA_MODEL_TAKE];
-		p->result->later_driver_frees = sums.calls[CA_MODEL_RETURN];
+		p->result->later_driver_frees =
+			sums.calls[CA_MODEL_RETURN] + p->result->road[CA_REPLAY_ASYNC].driver_frees;
 	}
 }
 
 static int
-run_submit(struct replayer *p, const struct ca_replay_event *event)
+run_submit(struct ca_replayer *p, const struct ca_replay_event *event)
 {
 	unsigned at = 0;
 	int r = ca_replay_streams_get(&p->streams, event->stream, &at);
 
 	if (!r)
 		r = ca_replay_streams_submit(&p->streams, at, event->time_ns, 0);
-	return r ? failure(p, event, "a submission", r) : 0;
+	return r ? ca_replay_failure(p, event, "a submission", r) : 0;
 }
 
 static void
-run_place(struct replayer *p, const struct ca_replay_event *event)
+run_place(struct ca_replayer *p, const struct ca_replay_event *event)
 {
 	if (p->streams.rate_kind == CA_REPLAY_TOLD)
 		ca_model_place(p->model, event->bytes, event->id);
 }
 
 static int
-run_seen(struct replayer *p, const struct ca_replay_event *event)
+run_seen(struct ca_replayer *p, const struct ca_replay_event *event)
 {
 	uint64_t end_ns = event->id > p->first_ns ? event->id - p->first_ns : 0;
 	unsigned at = 0;
@@ -223,13 +237,14 @@ run_seen(struct replayer *p, const struct ca_replay_event *event)
 
 	if (!r)
 		r = ca_replay_streams_end(&p->streams, at, end_ns);
-	return r ? failure(p, event, "the end of work", r) : 0;
+	return r ? ca_replay_failure(p, event, "the end of work", r) : 0;
 }
 
 static int
-run_event(struct replayer *p, const struct ca_replay_event *event, size_t number)
+run_event(struct ca_replayer *p, const struct ca_replay_event *event, size_t number)
 {
 	uint64_t *address = &p->address[p->input->blocks[number]];
+	int r;
 
 	if (!p->started && event->kind != CA_REPLAY_LIVE) {
 		if (p->streams.rate_kind != CA_REPLAY_LAGS)
@@ -253,6 +268,17 @@ run_event(struct replayer *p, const struct ca_replay_event *event, size_t number
 	case CA_REPLAY_PLACE:
 		run_place(p, event);
 		return 0;
+	case CA_REPLAY_POOL:
+		r = ca_replay_async_pool(p, event);
+		return r ? ca_replay_failure(p, event, "a pool", r) : 0;
+	case CA_REPLAY_TRIM:
+		r = ca_replay_async_shrink(p, event);
+		return r ? ca_replay_failure(p, event, "a trim", r) : 0;
+	case CA_REPLAY_RECORD:
+	case CA_REPLAY_WAIT:
+		return ca_replay_order(p, event);
+	case CA_REPLAY_PARTLY:
+		return p->streams.rate_kind == CA_REPLAY_TOLD ? ca_replay_partly(p, event) : 0;
 	case CA_REPLAY_SEEN:
 		return p->streams.rate_kind == CA_REPLAY_TOLD ? run_seen(p, event) : 0;
 	default:
@@ -261,22 +287,28 @@ run_event(struct replayer *p, const struct ca_replay_event *event, size_t number
 }
 
 static void
-note_end(struct replayer *p, const struct ca_replay_event *event, size_t number)
+note_end(struct ca_replayer *p, const struct ca_replay_event *event, size_t number)
 {
 	const struct ca_replay_observer *observer = p->setting->observer;
 	bool begins = event->kind == CA_REPLAY_LIVE || event->kind == CA_REPLAY_ALLOC;
 	struct ca_block_info info = { 0 };
+	struct ca_told_info told = { 0 };
 	struct ca_stats stats;
 
-	if (begins && !p->result->out_of_memory)
+	if (begins && !p->result->out_of_memory && event->road == CA_REPLAY_ASYNC) {
+		(void)ca_told_lookup(p->heap, p->address[p->input->blocks[number]], &told);
+		info.address = told.address;
+		info.block_bytes = told.bytes;
+	} else if (begins && !p->result->out_of_memory) {
 		(void)ca_lookup(p->heap, p->address[p->input->blocks[number]], &info);
+	}
 	ca_heap_stats(p->heap, p->result->device, &stats);
 	observer->end(observer->arg, number, info.address, info.block_bytes,
 		      stats.active_bytes.current - stats.allocated_bytes.current);
 }
 
 static int
-run_observed(struct replayer *p, const struct ca_replay_event *event, size_t number)
+run_observed(struct ca_replayer *p, const struct ca_replay_event *event, size_t number)
 {
 	const struct ca_replay_observer *observer = p->setting->observer;
 	int r;
@@ -292,7 +324,7 @@ run_observed(struct replayer *p, const struct ca_replay_event *event, size_t num
 /* The request that was refused, behind the events before it. It has no block in the input: its
  * address goes behind those of all blocks. */
 static int
-run_rejected(struct replayer *p)
+run_rejected(struct ca_replayer *p)
 {
 	const struct ca_replay_rejected *rejected = &p->input->rejected[p->result->device];
 
@@ -304,7 +336,7 @@ run_rejected(struct replayer *p)
 /* ---- begin and end */
 
 static enum ca_replay_rate
-rate(const struct replayer *p)
+rate(const struct ca_replayer *p)
 {
 	if (p->setting->lag_ns == CA_REPLAY_AS_TOLD)
 		return p->input->told ? CA_REPLAY_TOLD : CA_REPLAY_KEEPS_UP;
@@ -312,7 +344,7 @@ rate(const struct replayer *p)
 }
 
 static int
-start(struct replayer *p)
+make_model(struct ca_replayer *p)
 {
 	struct ca_model_config pretend = { .capacity = p->setting->memory_bytes,
 					   .granularity = CA_REPLAY_GRANULE,
@@ -322,12 +354,24 @@ start(struct replayer *p)
 							      : UINT64_MAX,
 					   .places = p->streams.rate_kind == CA_REPLAY_TOLD,
 					   .wakes = p->streams.rate_kind == CA_REPLAY_TOLD };
+
+	if (p->input->has_pools) {
+		pretend.pools_trim = ca_replay_async_trim;
+		pretend.arg = p;
+	}
+	return ca_model_create(&pretend, &p->model);
+}
+
+static int
+start(struct ca_replayer *p)
+{
 	struct ca_driver driver;
-	int r = ca_model_create(&pretend, &p->model);
+	int r = make_model(p);
 
 	if (r)
 		return r;
 	ca_model_driver(p->model, &driver);
+	p->driver = driver;
 	r = ca_heap_create(p->setting->config, &driver, &p->heap);
 	if (!r)
 		r = ca_space_create(p->heap, (void *)1, p->result->device, &p->space);
@@ -350,35 +394,60 @@ start(struct replayer *p)
 	return 0;
 }
 
+/* It is not played. */
+static void
+note_pinned(struct ca_replayer *p)
+{
+	const struct ca_replay_pinned *pinned = &p->input->pinned[p->result->device];
+	struct ca_stats *stats = &p->result->stats;
+
+	stats->pinned_alloc_calls = pinned->allocs;
+	stats->pinned_cache_hits = pinned->hits;
+	stats->pinned_bytes = pinned->bytes;
+	stats->pinned_cached_bytes = pinned->cached;
+}
+
 /* The figures, and whether the allocator and the model are still of one mind. */
 static int
-finish(struct replayer *p)
+finish(struct ca_replayer *p)
 {
 	struct ca_replay_result *result = p->result;
 	struct ca_model_sums sums;
+	uint64_t held_bytes;
 	char reason[128] = "";
 
 	if (p->timer)
 		ca_replay_timer_read(p->timer, &result->times);
 	ca_heap_stats(p->heap, result->device, &result->stats);
+	ca_told_device_stats(p->heap, result->device, &result->stats);
+	note_pinned(p);
+	held_bytes =
+		result->stats.reserved_bytes.current + result->stats.async_reserved_bytes.current;
 	ca_model_sums(p->model, &sums);
 	result->peak_reserved_bytes = sums.peak_bytes;
-	result->bytes_from_driver = result->stats.reserved_bytes.total;
+	result->bytes_from_driver =
+		result->stats.reserved_bytes.total + result->stats.async_reserved_bytes.total;
 	result->streams = p->streams.different;
+	result->road[CA_REPLAY_SYNC].driver_allocs = result->stats.driver_alloc_calls;
+	result->road[CA_REPLAY_SYNC].driver_frees = result->stats.driver_free_calls;
 	result->later_driver_allocs =
 		result->phases ? sums.calls[CA_MODEL_TAKE] - result->later_driver_allocs : 0;
 	result->later_driver_frees =
-		result->phases ? sums.calls[CA_MODEL_RETURN] - result->later_driver_frees : 0;
-	result->oom.reserved_bytes = result->stats.reserved_bytes.current;
-	if (ca_heap_check(p->heap, reason, sizeof(reason)))
+		result->phases ? sums.calls[CA_MODEL_RETURN] +
+					 p->result->road[CA_REPLAY_ASYNC].driver_frees -
+					 result->later_driver_frees
+			       : 0;
+	result->oom.reserved_bytes = held_bytes;
+	if (ca_heap_check(p->heap, reason, sizeof(reason)) ||
+	    ca_told_check(p->heap, reason, sizeof(reason)))
 		return ca_replay_fail(p->error, "the allocator's records are broken: %s", reason);
-	if (sums.errors || sums.held_bytes != result->stats.reserved_bytes.current)
+	if (sums.errors || sums.held_bytes != held_bytes)
 		return ca_replay_fail(p->error, "the allocator misused the pretend driver");
 	return 0;
 }
 
 static void
-stop(struct replayer *p)
+stop(struct ca_replayer *p)
 {
 	ca_replay_streams_clear(&p->streams);
 	if (p->heap)
@@ -386,6 +455,7 @@ stop(struct replayer *p)
 	ca_model_destroy(p->model);
 	free(p->address);
 	free(p->timer);
+	ca_replay_async_clear(p);
 }
 
 int
@@ -393,11 +463,11 @@ ca_replay_run(const struct ca_replay_input *input, unsigned device,
 	      const struct ca_replay_setting *setting, struct ca_replay_result *ret_result,
 	      struct ca_replay_error *error)
 {
-	struct replayer p = { .input = input,
-			      .setting = setting,
-			      .result = ret_result,
-			      .error = error,
-			      .first_ns = CA_REPLAY_NO_TIME };
+	struct ca_replayer p = { .input = input,
+				 .setting = setting,
+				 .result = ret_result,
+				 .error = error,
+				 .first_ns = CA_REPLAY_NO_TIME };
 	bool to_rejected = setting->to_rejected && input->rejected[device].event.bytes;
 	size_t i, end = to_rejected ? input->rejected[device].before : input->count;
 	int r;

@@ -62,6 +62,13 @@ struct ca_replay_setting {
 	const struct ca_replay_observer *observer; /* or NULL */
 };
 
+/* Of memory that came by one road. */
+struct ca_replay_road_result {
+	uint64_t hits, misses, frees;
+	uint64_t driver_allocs, driver_frees; /* segments asked for, and given back */
+	uint64_t live_bytes, peak_live_bytes; /* requested */
+};
+
 /* Where the memory ran out; the replay ended there. */
 struct ca_replay_oom {
 	uint64_t event; /* number in the trace, from 1; blocks live at the start come first */
@@ -79,9 +86,10 @@ struct ca_replay_result {
 	uint64_t at_start, allocations, frees, phases; /* events played */
 	uint64_t streams;                              /* different ones */
 	uint64_t live_bytes, peak_live_bytes;          /* requested */
-	uint64_t peak_reserved_bytes;                  /* in granules, as the device counts */
-	uint64_t bytes_from_driver; /* the sizes of all segments ever taken, as asked for */
-	uint64_t hits, misses;      /* allocations without and with asking the driver for memory */
+	struct ca_replay_road_result road[CA_REPLAY_ROADS];
+	uint64_t peak_reserved_bytes; /* in granules, as the device counts */
+	uint64_t bytes_from_driver;   /* the sizes of all segments ever taken, as asked for */
+	uint64_t hits, misses; /* allocations without and with asking the driver for memory */
 	/* once the first phase is over: the cost of every step of a program but the first */
 	uint64_t later_driver_allocs, later_driver_frees;
 	struct ca_replay_times times;

@@ -152,6 +152,7 @@ read_row(const struct ca_replay_text *field, uint64_t line, struct clock *clock,
 	 struct ca_replay_event *ret_event, struct ca_replay_error *error)
 {
 	struct ca_replay_event event = { .where = line };
+	uint32_t thread;
 
 	if (ca_replay_text_is(field[ACTION], "allocate") || is_failure(field))
 		event.kind = CA_REPLAY_ALLOC;
@@ -160,8 +161,9 @@ read_row(const struct ca_replay_text *field, uint64_t line, struct clock *clock,
 		event.kind = CA_REPLAY_FREE;
 	else
 		return bad(error, line, "unknown action", field[ACTION]);
-	if (!read_thread(field[THREAD], &event.thread))
+	if (!read_thread(field[THREAD], &thread))
 		return bad(error, line, "thread is not a number", field[THREAD]);
+	event.thread = (uint16_t)thread;
 	if (!read_time(field[TIME], clock, &event.time_ns))
 		return bad(error, line, "not a time", field[TIME]);
 	if (!handle(field[POINTER], &event.id))
@@ -171,7 +173,7 @@ read_row(const struct ca_replay_text *field, uint64_t line, struct clock *clock,
 	if (!handle(field[STREAM], &event.stream))
 		return bad(error, line, "not a stream", field[STREAM]);
 	if (event.stream == 2) /* cudaStreamPerThread */
-		event.stream = UINT64_C(1) << 63 | event.thread;
+		event.stream = UINT64_C(1) << 63 | thread;
 	*ret_event = event;
 	return 0;
 }

@@ -280,7 +280,7 @@ trace_device(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 	if (n >= CA_REPLAY_DEVICES)
 		return ca_replay_fail_byte(r->error, of->where, "more than %d devices",
 					   CA_REPLAY_DEVICES);
-	r->device = (uint16_t)n;
+	r->device = (uint8_t)n;
 	return each(r, item, of, trace_event);
 }
 
@@ -362,7 +362,7 @@ block(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 	event.where = fields.where;
 	number_or(r, segment, CA_SNAPSHOT_device, 0, &device);
 	number_or(r, segment, CA_SNAPSHOT_stream, 0, &event.stream);
-	event.device = (uint16_t)device;
+	event.device = (uint8_t)device;
 	result = block_bytes(r, &fields, &event.bytes);
 	if (result || ca_replay_map_get(&r->live, event.id, event.device, &nothing))
 		return result;
@@ -398,7 +398,7 @@ segment(struct reader *r, const struct ca_snapshot_value *item, uint64_t n,
 			 &(struct ca_replay_event){ .id = r->block_at,
 						    .bytes = total,
 						    .time_ns = CA_REPLAY_NO_TIME,
-						    .device = (uint16_t)device });
+						    .device = (uint8_t)device });
 	if (result)
 		return result;
 	if (fields.value[CA_SNAPSHOT_blocks].type != CA_SNAPSHOT_LIST)

@@ -169,6 +169,7 @@ segment_add(struct ca_timeline *timeline, enum ca_timeline_kind kind, uint64_t a
 	ca_tree_insert(&timeline->segments, &segment->node, address, 0);
 	put(timeline, CA_TIMELINE_COLUMN_segment_address, address);
 	put(timeline, CA_TIMELINE_COLUMN_segment_bytes, bytes);
+	put(timeline, CA_TIMELINE_COLUMN_segment_road, timeline->road);
 	put_event(timeline, kind, segment->number);
 }
 
@@ -189,6 +190,12 @@ ca_timeline_return(struct ca_timeline *timeline, uint64_t address, uint64_t byte
 		if (last > end)
 			segment_add(timeline, CA_TIMELINE_HELD, end, last - end);
 	}
+}
+
+void
+ca_timeline_set_road(struct ca_timeline *timeline, enum ca_replay_road road)
+{
+	timeline->road = road;
 }
 
 void

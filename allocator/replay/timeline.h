@@ -13,7 +13,7 @@
  *             among `failed`; else 0. Blocks and segments are numbered as they come.
  *   waiting   bytes that the program has freed and that wait for the device, after the event
  *   address, requested, size, stream, segment   of each block; segment 2^32 - 1: in none
- *   segment_address, segment_bytes              of each segment
+ *   segment_address, segment_bytes, segment_road   of each segment; road: enum ca_replay_road
  *   failed    bytes
  */
 #pragma once
@@ -54,6 +54,8 @@ void ca_timeline_alloc(struct ca_timeline *timeline, bool live, uint32_t block, 
 		       const struct ca_replay_event *event, uint64_t size);
 void ca_timeline_free(struct ca_timeline *timeline, uint32_t block);
 void ca_timeline_take(struct ca_timeline *timeline, bool held, uint64_t address, uint64_t bytes);
+/* Segments that come from now on are of that road. */
+void ca_timeline_set_road(struct ca_timeline *timeline, enum ca_replay_road road);
 /* Any range; the parts of segments outside of it go on as segments. */
 void ca_timeline_return(struct ca_timeline *timeline, uint64_t address, uint64_t bytes);
 /* Each part of the range that is outside of all segments. */

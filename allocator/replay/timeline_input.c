@@ -45,6 +45,7 @@ add_first_segments(const struct ca_replay_input *input, unsigned device,
 
 		if (act->device != device)
 			continue;
+		ca_timeline_set_road(timeline, act->road);
 		if (act->kind == CA_REPLAY_RETURNED || act->kind == CA_REPLAY_HELD)
 			ca_timeline_each_gap(scratch, act->address, act->bytes, take_gap, timeline);
 		if (act->kind == CA_REPLAY_RETURNED)
@@ -60,6 +61,7 @@ static void
 add_act(struct ca_timeline *timeline, const struct ca_replay_act *act, uint64_t *waiting)
 {
 	ca_timeline_at(timeline, act->time_ns);
+	ca_timeline_set_road(timeline, act->road);
 	switch (act->kind) {
 	case CA_REPLAY_TAKEN:
 		ca_timeline_take(timeline, false, act->address, act->bytes);
@@ -152,6 +154,7 @@ begin(void *arg, size_t number)
 	const struct ca_replay_event *event = &replay->input->events[number];
 
 	ca_timeline_at(replay->timeline, event->time_ns);
+	ca_timeline_set_road(replay->timeline, event->road);
 	if (event->kind == CA_REPLAY_FREE) /* segments may go back in its course */
 		ca_timeline_free(replay->timeline, replay->input->blocks[number]);
 	if (event->kind == CA_REPLAY_PHASE)

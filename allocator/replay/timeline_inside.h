@@ -18,6 +18,7 @@
 	X(segment, 4, "u32")                                                                       \
 	X(segment_address, 8, "u64")                                                               \
 	X(segment_bytes, 8, "u64")                                                                 \
+	X(segment_road, 1, "u8")                                                                   \
 	X(failed, 8, "u64")
 
 enum {
@@ -46,5 +47,6 @@ struct ca_timeline {
 	uint32_t n_blocks;
 	uint64_t now_ns, last_ns; /* NO_TIME: none so far */
 	uint64_t waiting;
-	bool failed; /* memory was not to be had */
+	enum ca_replay_road road; /* of segments that come */
+	bool failed;              /* memory was not to be had */
 };

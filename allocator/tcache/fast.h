@@ -54,6 +54,7 @@ ca_quick_count_take(struct ca_counts *counts, const struct ca_block *block, uint
 		return false;
 	counts->requested_taken = requested;
 	counts->clean_taken = clean;
+	counts->hits++;
 	return true;
 }
 
@@ -87,7 +88,7 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 	*ret_stack = NULL;
 	if (__builtin_expect(ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX, 0))
 		return false;
-	stack = ca_stack_find(magazine, (uint32_t)((size + CA_GRAIN - 1) / CA_GRAIN));
+	stack = ca_stack_find(ca_own.shelf, (uint32_t)((size + CA_GRAIN - 1) / CA_GRAIN));
 	if (__builtin_expect(!stack || !ca_stack_top(stack), 0))
 		return false;
 	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
@@ -117,13 +118,13 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 
 /* The thread's own block, which nobody has used, and there is room for it. */
 static inline __attribute__((always_inline)) bool
-ca_quick_may_give(const struct ca_magazine *magazine, const struct ca_stack *stack,
-		  const struct ca_block *block)
+ca_quick_may_give(const struct ca_magazine *magazine, const struct ca_shelf *shelf,
+		  const struct ca_stack *stack, const struct ca_block *block)
 {
-	struct ca_space *space = magazine->space;
+	struct ca_space *space = shelf->space;
 
 	/* it is ALLOCATED: whether it is of that space */
-	return magazine->own_live == block->space_and_state &&
+	return shelf->own_live == block->space_and_state &&
 	       (CA_MUTANT(ATTENTION_IGNORED) || !atomic_load(&space->attention)) &&
 	       block->thread == magazine->thread && !block->user.stream &&
 	       ca_order_is_unstamped(&space->order, block->birth) && stack->available;
@@ -149,6 +150,7 @@ static inline __attribute__((always_inline)) bool
 ca_free_quick(struct ca_heap *heap, uint64_t address, struct ca_block **ret_block)
 {
 	struct ca_magazine *magazine = ca_own.magazine;
+	struct ca_shelf *shelf = ca_own.shelf;
 	struct ca_stack *stack;
 	struct ca_block *block;
 
@@ -165,11 +167,11 @@ ca_free_quick(struct ca_heap *heap, uint64_t address, struct ca_block **ret_bloc
 		return false;
 	}
 	*ret_block = block;
-	stack = ca_stack_find(magazine,
+	stack = ca_stack_find(shelf,
 			      (uint32_t)((ca_block_requested(block) + CA_GRAIN - 1) / CA_GRAIN));
 	if (__builtin_expect(!stack, 0))
 		return false;
-	if (__builtin_expect(!ca_quick_may_give(magazine, stack, block), 0))
+	if (__builtin_expect(!ca_quick_may_give(magazine, shelf, stack, block), 0))
 		return false;
 	if (__builtin_expect(!ca_quick_count_give(&magazine->counts, block), 0))
 		return false;

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "allocator/core/counts_file.h"
 #include "allocator/deferred/deferred.h"
 
 enum {
@@ -80,13 +81,18 @@ void
 ca_magazine_count_held(struct ca_magazine *magazine)
 {
 	struct ca_counts *counts = &magazine->counts;
-	uint64_t hits = ca_magazine_hits(magazine);
+	uint64_t hits = counts->hits;
+	struct ca_device *device;
 	struct ca_stats *stats;
 	struct ca_changes changes;
 
 	if (!(hits | counts->frees))
 		return;
-	stats = &magazine->space->device->stats;
+	device = magazine->device;
+	stats = &device->stats;
+	if (device->counts_page)
+		ca_counts_update_begin(device->counts_page, stats, sizeof(*stats),
+				       magazine->counts_page, counts, sizeof(*counts));
 	changes = ca_counts_changes(counts);
 	gauge_count(&stats->requested_bytes, &changes.requested);
 	gauge_count(&stats->allocated_bytes, &changes.allocated);
@@ -98,7 +104,8 @@ ca_magazine_count_held(struct ca_magazine *magazine)
 	stats->taken_same_stream += counts->exposed;
 	stats->free_calls += counts->frees;
 	*counts = (struct ca_counts){ 0 };
-	magazine->serial_counted = magazine->serial;
+	if (device->counts_page)
+		ca_counts_update_end(device->counts_page);
 }
 
 void
@@ -116,8 +123,14 @@ ca_magazines_count_locked(struct ca_heap *heap)
 void
 ca_magazine_count_own_locked(struct ca_heap *heap)
 {
-	if (ca_own.heap == heap->id)
-		ca_magazine_count_held(ca_own.magazine);
+	struct ca_magazine *magazine = ca_own.magazine;
+
+	if (ca_own.heap != heap->id)
+		return;
+	do {
+		ca_magazine_count_held(magazine);
+		magazine = magazine->sibling;
+	} while (magazine != ca_own.magazine);
 }
 
 void
@@ -152,50 +165,50 @@ ca_magazines_unlock_locked(struct ca_heap *heap)
 /* ---- the capacity of stacks */
 
 void
-ca_stack_resize(struct ca_magazine *magazine, struct ca_stack *stack, unsigned capacity)
+ca_stack_resize(struct ca_shelf *shelf, struct ca_stack *stack, unsigned capacity)
 {
-	unsigned i = (unsigned)(stack - magazine->stacks), more = capacity - stack->capacity;
+	unsigned i = (unsigned)(stack - shelf->stacks), more = capacity - stack->capacity;
+	uint64_t *word = &shelf->has_capacity[ca_stack_is_large(stack)][i / 64];
 	uint64_t bit = (uint64_t)1 << i % 64;
 
-	if (capacity)
-		magazine->has_capacity[i / 64] |= bit;
-	else
-		magazine->has_capacity[i / 64] &= ~bit;
-	atomic_store_explicit(&magazine->capacity_all, ca_magazine_capacity(magazine) + more,
+	*word = capacity ? *word | bit : *word & ~bit;
+	atomic_store_explicit(&shelf->capacity_all, ca_shelf_capacity(shelf) + more,
 			      memory_order_relaxed);
 	stack->available = (uint8_t)(stack->available + more);
 	stack->capacity = (uint8_t)capacity;
 }
 
 struct ca_stack *
-ca_stack_for(struct ca_magazine *magazine, uint32_t grains)
+ca_stack_for(struct ca_shelf *shelf, uint32_t grains)
 {
-	struct ca_stack *set = ca_stack_set(magazine, grains);
-	struct ca_stack *stack = ca_stack_find(magazine, grains);
+	struct ca_stack *set = ca_stack_set(shelf, grains);
+	struct ca_stack *stack = ca_stack_find(shelf, grains);
 	unsigned way;
 
 	for (way = 0; !stack && way < CA_WAYS; way++)
 		if (!ca_stack_top(&set[way]))
 			stack = &set[way];
 	if (!stack || stack->capacity - stack->available >= CA_KEPT_EACH ||
-	    (!stack->available && ca_magazine_capacity(magazine) + CA_KEPT_STEP > CA_KEPT_ALL))
+	    (!stack->available && ca_shelf_capacity(shelf) + CA_KEPT_STEP > CA_KEPT_ALL))
 		return NULL;
+	if (stack->grains != grains)
+		ca_stack_resize(shelf, stack, 0);
 	stack->grains = grains;
 	if (!stack->available)
-		ca_stack_resize(magazine, stack, stack->capacity + CA_KEPT_STEP);
+		ca_stack_resize(shelf, stack, stack->capacity + CA_KEPT_STEP);
 	return stack;
 }
 
 /* ---- emptying */
 
 struct ca_block *
-ca_stack_detach_held(struct ca_magazine *magazine, struct ca_stack *stack)
+ca_stack_detach_held(struct ca_shelf *shelf, struct ca_stack *stack)
 {
 	struct ca_block *top = ca_stack_top(stack);
 
 	atomic_store_explicit(&stack->top, NULL, memory_order_relaxed);
 	stack->available = stack->capacity;
-	ca_stack_resize(magazine, stack, 0);
+	ca_stack_resize(shelf, stack, 0);
 	return top;
 }
 
@@ -215,100 +228,144 @@ ca_blocks_settle_locked(struct ca_block *block)
 	}
 }
 
-/* The next stack at or after *at with something of that kind, out of the magazine. NULL: there is
+/* It was kept in vain if its stream works on. */
+static void
+note_unfinished(struct ca_shelf *shelf, const struct ca_block *top)
+{
+	if (top->user.stream && !ca_user_is_done(&top->user))
+		ca_backoff_failed(&shelf->polls);
+}
+
+/* The next stack at or after *at with something of that kind, off the shelf. NULL: there is
  * none. */
 static struct ca_block *
-next_detached_held(struct ca_magazine *magazine, enum ca_kept which, unsigned *at)
+next_detached_held(struct ca_shelf *shelf, enum ca_kept which, unsigned *at)
 {
 	for (; *at < CA_STACKS; ++*at) {
-		uint64_t word = magazine->has_capacity[*at / 64] >> *at % 64;
-		struct ca_stack *stack;
+		uint64_t word = shelf->has_capacity[1][*at / 64];
 		struct ca_block *top;
 
+		if (which == CA_KEPT_ANY)
+			word |= shelf->has_capacity[0][*at / 64];
+		word >>= *at % 64;
 		if (!word) {
 			*at |= 63;
 			continue;
 		}
 		*at += (unsigned)__builtin_ctzll(word);
-		stack = &magazine->stacks[*at];
-		if (which == CA_KEPT_LARGE && stack->grains <= CA_SMALL_MAX / CA_GRAIN)
-			continue;
-		top = ca_stack_detach_held(magazine, stack);
-		if (top)
+		top = ca_stack_detach_held(shelf, &shelf->stacks[*at]);
+		if (top) {
+			note_unfinished(shelf, top);
 			return top;
+		}
 	}
 	return NULL;
 }
 
 /* The calling thread's blocks move no more, without a lock of the magazine's. */
 static void
-clear_held(struct ca_magazine *magazine, enum ca_kept which)
+clear_held(struct ca_magazine *magazine, struct ca_shelf *shelf, enum ca_kept which)
 {
 	struct ca_block *top;
 	unsigned at = 0;
 
 	ca_magazine_count_held(magazine);
-	while ((top = next_detached_held(magazine, which, &at)))
+	while ((top = next_detached_held(shelf, which, &at)))
 		ca_blocks_settle_locked(top);
 }
 
 void
-ca_magazine_clear_locked(struct ca_magazine *magazine, enum ca_kept which)
+ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 {
 	struct ca_block *tops[CA_STACKS], *top;
 	unsigned n = 0, at = 0, i;
 
-	if (!ca_magazine_capacity(magazine))
+	if (!ca_shelf_capacity(shelf))
 		return;
 	ca_magazine_lock(magazine);
 	ca_magazine_count_held(magazine);
-	while ((top = next_detached_held(magazine, which, &at)))
+	while ((top = next_detached_held(shelf, CA_KEPT_ANY, &at)))
 		tops[n++] = top;
 	ca_magazine_unlock(magazine);
 	for (i = 0; i < n; i++)
 		ca_blocks_settle_locked(tops[i]);
 }
 
+struct ca_shelf *
+ca_shelf_of_locked(const struct ca_magazine *magazine, const struct ca_space *space)
+{
+	struct ca_shelf *shelf = magazine->shelf[space->number % CA_SHELVES];
+
+	return shelf && shelf->space == space ? shelf : NULL;
+}
+
 void
 ca_magazines_clear_locked(struct ca_space *space)
 {
 	struct ca_magazine *magazine;
+	struct ca_shelf *shelf;
 
-	for (magazine = space->heap->magazines; magazine; magazine = magazine->next)
-		if (magazine->space == space)
-			ca_magazine_clear_locked(magazine, CA_KEPT_ANY);
+	for (magazine = space->heap->magazines; magazine; magazine = magazine->next) {
+		shelf = ca_shelf_of_locked(magazine, space);
+		if (shelf)
+			ca_shelf_clear_locked(magazine, shelf);
+	}
+}
+
+/* More than one stack of sizes above CA_SMALL_MAX has room. */
+static bool
+has_large_sizes(const struct ca_shelf *shelf)
+{
+	bool one = false;
+	unsigned i;
+
+	for (i = 0; i < CA_STACK_WORDS; i++) {
+		uint64_t word = shelf->has_capacity[1][i];
+
+		if (word & (word - 1) || (one && word))
+			return true;
+		one |= word != 0;
+	}
+	return false;
 }
 
 void
 ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which)
 {
-	if (ca_own.space == space->id && ca_magazine_capacity(ca_own.magazine))
-		clear_held(ca_own.magazine, which);
+	if (ca_own.space == space->id && ca_shelf_capacity(ca_own.shelf) &&
+	    (which == CA_KEPT_ANY || has_large_sizes(ca_own.shelf)))
+		clear_held(ca_own.magazine, ca_own.shelf, which);
+}
+
+static void
+shelf_look(const struct ca_shelf *shelf, uint64_t *used, uint64_t *largest)
+{
+	unsigned i;
+
+	for (i = 0; i < CA_STACKS; i++) {
+		const struct ca_block *block = ca_stack_top(&shelf->stacks[i]);
+
+		for (; block; block = block->below) {
+			*used += block->user.stream != NULL;
+			if (!block->user.stream && block->bytes > *largest)
+				*largest = block->bytes;
+		}
+	}
 }
 
 void
 ca_magazines_look_locked(const struct ca_space *space, uint64_t *ret_used, uint64_t *ret_largest)
 {
 	struct ca_magazine *magazine;
-	uint64_t used = 0, largest = 0;
+	struct ca_shelf *shelf;
 
+	*ret_used = *ret_largest = 0;
 	for (magazine = space->heap->magazines; magazine; magazine = magazine->next) {
-		unsigned i;
-
-		if (magazine->space != space)
+		shelf = ca_shelf_of_locked(magazine, space);
+		if (!shelf)
 			continue;
 		ca_magazine_lock(magazine);
-		for (i = 0; i < CA_STACKS; i++) {
-			const struct ca_block *block = ca_stack_top(&magazine->stacks[i]);
-
-			for (; block; block = block->below) {
-				used += block->user.stream != NULL;
-				if (!block->user.stream && block->bytes > largest)
-					largest = block->bytes;
-			}
-		}
+		shelf_look(shelf, ret_used, ret_largest);
 		ca_magazine_unlock(magazine);
 	}
-	*ret_used = used;
-	*ret_largest = largest;
 }

@@ -46,6 +46,17 @@ ca_magazine_unlock(struct ca_magazine *magazine)
 	atomic_store_explicit(&magazine->lock, 0, memory_order_release);
 }
 
+/* ---- whose turn it is: the calling thread's own, with or without the heap's lock */
+
+/* The thread's shelf for the space of ALLOCATED blocks that have that word (ca_block_word) is the
+ * one that it uses. False: it has none. */
+bool ca_own_turn(const struct ca_heap *heap, uint32_t own_live);
+static inline uint32_t
+ca_own_live(const struct ca_space *space)
+{
+	return ca_block_word(space->number, CA_BLOCK_ALLOCATED);
+}
+
 /* ---- flush.c: the heap's lock is held; *_held: the magazine's, too, unless it is the calling
  * thread's own: any other that touches that one has the heap's lock */
 
@@ -57,10 +68,14 @@ struct ca_changes ca_counts_changes(const struct ca_counts *counts);
 /* Adds what was counted so far to the device's sums. */
 void ca_magazine_count_held(struct ca_magazine *magazine);
 /* The stack's blocks, linked by `below`: in no magazine any more. Count before they are settled. */
-struct ca_block *ca_stack_detach_held(struct ca_magazine *magazine, struct ca_stack *stack);
+struct ca_block *ca_stack_detach_held(struct ca_shelf *shelf, struct ca_stack *stack);
 /* Such blocks, counted as free: each gets its place. */
 void ca_blocks_settle_locked(struct ca_block *block);
-void ca_magazine_clear_locked(struct ca_magazine *magazine, enum ca_kept which);
+/* All blocks leave the shelf, which is of that magazine. */
+void ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf);
+/* The shelf of the space in that magazine; NULL: there is none. */
+struct ca_shelf *ca_shelf_of_locked(const struct ca_magazine *magazine,
+				    const struct ca_space *space);
 
 /* ---- counts: the magazine's lock is held */
 
@@ -80,13 +95,6 @@ static inline uint64_t
 ca_counts_allocated(const struct ca_counts *counts)
 {
 	return ca_counts_clean(counts) + ca_counts_used(counts);
-}
-
-/* Hits, all of them allocations. */
-static inline uint64_t
-ca_magazine_hits(const struct ca_magazine *magazine)
-{
-	return magazine->serial - magazine->serial_counted;
 }
 
 static inline void
@@ -111,21 +119,21 @@ ca_counts_merge(struct ca_counts *counts)
 /* ---- stacks: the magazine's lock is held, or the calling thread is its owner */
 
 static inline struct ca_stack *
-ca_stack_set(struct ca_magazine *magazine, uint32_t grains)
+ca_stack_set(struct ca_shelf *shelf, uint32_t grains)
 {
 	/* Fibonacci hashing: the top bits, at once as the distance of the set in bytes */
 	enum { SET_LOG = CA_WAYS_LOG + 4 };
 	size_t hash = grains * 0x9e3779b1u >> (32 - CA_SETS_LOG - SET_LOG);
 
-	return (struct ca_stack *)((char *)magazine->stacks +
+	return (struct ca_stack *)((char *)shelf->stacks +
 				   (hash & ((size_t)(1 << CA_SETS_LOG) - 1) << SET_LOG));
 }
 
 /* The stack of that size, or NULL. */
 static inline __attribute__((always_inline)) struct ca_stack *
-ca_stack_find(struct ca_magazine *magazine, uint32_t grains)
+ca_stack_find(struct ca_shelf *shelf, uint32_t grains)
 {
-	struct ca_stack *set = ca_stack_set(magazine, grains);
+	struct ca_stack *set = ca_stack_set(shelf, grains);
 	unsigned way;
 
 #pragma GCC unroll 4
@@ -149,25 +157,31 @@ ca_stack_depth(const struct ca_stack *stack)
 
 /* Blocks that it keeps. */
 static inline unsigned
-ca_magazine_kept(const struct ca_magazine *magazine)
+ca_shelf_kept(const struct ca_shelf *shelf)
 {
 	unsigned sum = 0, i;
 
 	for (i = 0; i < CA_STACKS; i++)
-		sum += ca_stack_depth(&magazine->stacks[i]);
+		sum += ca_stack_depth(&shelf->stacks[i]);
 	return sum;
 }
 
 static inline unsigned
-ca_magazine_capacity(const struct ca_magazine *magazine)
+ca_shelf_capacity(const struct ca_shelf *shelf)
 {
-	return atomic_load_explicit(&magazine->capacity_all, memory_order_relaxed);
+	return atomic_load_explicit(&shelf->capacity_all, memory_order_relaxed);
 }
 
-/* The stack's capacity changes. */
-void ca_stack_resize(struct ca_magazine *magazine, struct ca_stack *stack, unsigned capacity);
+static inline bool
+ca_stack_is_large(const struct ca_stack *stack)
+{
+	return stack->grains > CA_SMALL_MAX / CA_GRAIN;
+}
+
+/* The stack's capacity changes. Its size changes only while that is 0. */
+void ca_stack_resize(struct ca_shelf *shelf, struct ca_stack *stack, unsigned capacity);
 /* Room for one more block of that size; NULL: there is none. */
-struct ca_stack *ca_stack_for(struct ca_magazine *magazine, uint32_t grains);
+struct ca_stack *ca_stack_for(struct ca_shelf *shelf, uint32_t grains);
 
 static inline void
 ca_stack_push(struct ca_stack *stack, struct ca_block *block)

@@ -5,9 +5,11 @@
  * all threads would make each wait for the others. So a thread keeps the blocks that it freed as
  * they are, in stacks by size, and its next request of that size takes the latest.
  *
- * Which blocks: those that nobody uses any more, and in a quiet space those that its one stream may
- * still use. That is defined in allocator/order/order.h and deferred/place.c; here it is
- * asked without the heap's lock, and whatever is not as usual is left to the way with it.
+ * Which blocks: those that nobody uses any more, and those that one stream may still use. Such a
+ * one is handed out when that stream has finished, which the driver is asked; or unfinished, if the
+ * space is quiet, or if no stream comes to wait because of it. That is defined in
+ * allocator/order/order.h and deferred/place.c; here it is asked without the heap's lock, and
+ * whatever is not as usual is left to the way with it.
  *
  * Anything else that looks for free memory empties the magazines first (flush.c): a merged block is
  * never missed for a part of it that is kept, and no segment is taken while something is kept.
@@ -55,31 +57,55 @@ is_off_boundary(const struct ca_block *block)
 
 /* ---- allocation */
 
+/* The calling thread's last stream goes on with what it has used itself, and no other comes to wait
+ * because of that. */
+static CA_APART bool
+goes_on_freely(struct ca_space *space, const struct ca_block *block)
+{
+	struct ca_users users;
+
+	if (block->user.stream != ca_order_last_stream || block->thread != ca_order_thread())
+		return false;
+	users.n = 1;
+	users.context = false;
+	users.user[0] = block->user;
+	return ca_order_exposes_freely(ca_held_record(&block->user), &users) &&
+	       ca_order_may_expose(&space->order, &users);
+}
+
 /* The block's stream may have more to do with it: true if it may be handed out all the same. */
 static bool
 expose(struct ca_space *space, struct ca_block *block)
 {
-	if (ca_user_is_done(&block->user)) {
+	if (ca_user_is_done(&block->user) || CA_MUTANT(KEPT_UNFINISHED)) {
 		block->user.stream = NULL;
 		return true;
 	}
 	/* asked for under the magazine's lock, by which ca_magazines_pass_locked misses nothing */
-	if (ca_order_may_capture(space->heap) || !ca_held_is_quiet_for(space, &block->user) ||
+	if (ca_order_may_capture(space->heap) ||
+	    (!ca_held_is_quiet_for(space, &block->user) && !goes_on_freely(space, block)) ||
 	    atomic_load(&ca_held_record(&block->user)->lost))
 		return false;
 	ca_order_expose(&space->order, &block->user);
 	return true;
 }
 
+/* Whoever may use the block, nothing else keeps the magazine from handing it out. */
+static bool
+is_allowed(const struct ca_magazine *magazine, const struct ca_space *space,
+	   const struct ca_stack *stack, const struct ca_block *block, bool locked)
+{
+	return !attention(space) && magazine->serial != magazine->serials_end &&
+	       (locked || !is_over(magazine, block->bytes)) &&
+	       (stack->grains < CA_ALIGNED_MIN / CA_GRAIN || !is_off_boundary(block));
+}
+
 static bool
 may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
 	 struct ca_block *block, bool locked)
 {
-	if (attention(space) || magazine->serial == magazine->serials_end ||
-	    (!locked && is_over(magazine, block->bytes)) ||
-	    (stack->grains >= CA_ALIGNED_MIN / CA_GRAIN && is_off_boundary(block)))
-		return false;
-	return !block->user.stream || expose(space, block);
+	return is_allowed(magazine, space, stack, block, locked) &&
+	       (!block->user.stream || expose(space, block));
 }
 
 /* `used`: it came with a user. */
@@ -88,6 +114,7 @@ count_take(struct ca_counts *counts, const struct ca_block *block, bool used, ui
 {
 	counts->requested_taken += size;
 	ca_peak_raise(&counts->requested_peak, counts->requested_taken - counts->requested_given);
+	counts->hits++;
 	counts->exposed += block->user.stream != NULL;
 	if (used) {
 		ca_counts_merge(counts);
@@ -99,35 +126,79 @@ count_take(struct ca_counts *counts, const struct ca_block *block, bool used, ui
 	}
 }
 
-/* Where something may be unusual. The magazine's lock is held, and is not afterwards. */
-static bool
-take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
-	       uint64_t size, bool locked, uint64_t *ret_address)
-{
-	struct ca_block *block = ca_stack_top(stack);
-	bool used = block && block->user.stream;
-	bool taken = block && may_take(magazine, space, stack, block, locked);
-
-	if (taken) {
-		CA_REACHED(QUICK_TAKEN);
-		ca_quick_take(magazine, stack, block, size, ca_order_birth(&space->order));
-		block->thread = (uint32_t)magazine->thread;
-		count_take(&magazine->counts, block, used, size);
-		*ret_address = block->address;
-		if (ca_tracing(space->heap))
-			ca_trace_alloc_locked(block);
-		ca_quick_publish(block, block->address);
-	}
-	ca_magazine_unlock(magazine);
-	return taken;
-}
-
 /* The calling thread has its magazine for itself from now on. */
 static inline void
 own(struct ca_magazine *magazine)
 {
 	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
 		ca_magazine_wait(magazine, CA_OWNER);
+}
+
+/* The top of the stack, if it may be handed out. */
+static inline __attribute__((always_inline)) bool
+take_top(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
+	 uint64_t size, bool locked, uint64_t *ret_address)
+{
+	struct ca_block *block = ca_stack_top(stack);
+	bool used = block && block->user.stream;
+
+	if (!block || !may_take(magazine, space, stack, block, locked))
+		return false;
+	CA_REACHED(QUICK_TAKEN);
+	ca_quick_take(magazine, stack, block, size, ca_order_birth(&space->order));
+	block->thread = (uint32_t)magazine->thread;
+	count_take(&magazine->counts, block, used, size);
+	*ret_address = block->address;
+	if (ca_tracing(space->heap))
+		ca_trace_alloc_locked(block);
+	ca_quick_publish(block, block->address);
+	return true;
+}
+
+/*
+ * The driver is asked whether the stream has finished with the top of the stack. If it has, returns
+ * the stack of that size, NULL otherwise. No lock is held in the driver's call, and a callback of
+ * the driver's may come here, too.
+ */
+static CA_APART struct ca_stack *
+poll_top(struct ca_magazine *magazine, const struct ca_space *space, const struct ca_stack *stack)
+{
+	const struct ca_block *block = ca_stack_top(stack);
+	struct ca_shelf *shelf = ca_own.shelf;
+	uint32_t grains = stack->grains;
+	struct ca_user user;
+	bool done;
+
+	if (!block || !block->user.stream || ca_user_is_done(&block->user) ||
+	    !is_allowed(magazine, space, stack, block, false) || /* nor would it be afterwards */
+	    ca_order_may_capture(space->heap) || shelf->polls.pass)
+		return NULL;
+	user = block->user;
+	ca_magazine_unlock(magazine);
+	done = ca_order_poll_user(&user);
+	(void)ca_own_turn(space->heap, ca_own_live(space)); /* such a callback may have left */
+	own(magazine);
+	if (done)
+		ca_backoff_succeeded(&shelf->polls);
+	else
+		ca_backoff_failed(&shelf->polls);
+	return done && ca_own.shelf == shelf && ca_own.space == space->id
+		       ? ca_stack_find(shelf, grains)
+		       : NULL;
+}
+
+/* Where something may be unusual. The magazine's lock is held, and is not afterwards. */
+static bool
+take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
+	       uint64_t size, bool locked, uint64_t *ret_address)
+{
+	bool taken;
+
+	while (!(taken = take_top(magazine, space, stack, size, locked, ret_address)) && !locked &&
+	       (stack = poll_top(magazine, space, stack)))
+		;
+	ca_magazine_unlock(magazine);
+	return taken;
 }
 
 bool
@@ -141,16 +212,15 @@ bool
 ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool locked,
 		 uint64_t *ret_address)
 {
-	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_stack *stack;
 
-	if (ca_own.space != space->id)
+	if (ca_own.space != space->id && !ca_own_turn(space->heap, ca_own_live(space)))
 		return false;
-	stack = ca_stack_find(magazine, ca_grains(bytes));
+	stack = ca_stack_find(ca_own.shelf, ca_grains(bytes));
 	if (!stack || !ca_stack_top(stack))
 		return false;
-	own(magazine);
-	return take_otherwise(magazine, space, stack, size, locked, ret_address);
+	own(ca_own.magazine);
+	return take_otherwise(ca_own.magazine, space, stack, size, locked, ret_address);
 }
 
 bool
@@ -187,14 +257,35 @@ quiet_user(struct ca_space *space, const struct ca_block *block, struct ca_user 
 	return !user.stream || !ca_held_is_finished_only(space);
 }
 
-static bool
-may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool locked,
+/*
+ * Elsewhere: the one stream that may still use the block, or none. Where the driver was asked in
+ * vain when such a block was wanted, they are kept more and more seldom: then the best fit of all
+ * that waits, merged, is the better choice. What another thread allocated is left to the way that
+ * may hold this one back.
+ */
+static CA_APART bool
+one_user(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struct ca_block *block,
 	 struct ca_user *ret_user)
 {
-	struct ca_space *space = magazine->space;
+	struct ca_space *space = shelf->space;
+	struct ca_user inherited = block->user;
+
+	if (block->thread != magazine->thread || space->heap->no_marks ||
+	    !ca_backoff_is_due(&shelf->polls))
+		return false;
+	if (CA_MUTANT(INHERITED_DROPPED))
+		inherited.stream = NULL;
+	return ca_order_one_user(&space->order, block->birth, &inherited, ret_user);
+}
+
+static bool
+may_give(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struct ca_block *block,
+	 bool locked, struct ca_user *ret_user)
+{
+	struct ca_space *space = shelf->space;
 
 	/* it is ALLOCATED: whether it is of that space */
-	if (magazine->own_live != block->space_and_state || attention(space) ||
+	if (shelf->own_live != block->space_and_state || attention(space) ||
 	    (!locked && is_over(magazine, 0 - block->bytes)) ||
 	    (block->thread != magazine->thread && ca_held_any(space)))
 		return false;
@@ -202,7 +293,7 @@ may_give(const struct ca_magazine *magazine, const struct ca_block *block, bool 
 		ret_user->stream = NULL;
 		return true;
 	}
-	return quiet_user(space, block, ret_user);
+	return quiet_user(space, block, ret_user) || one_user(magazine, shelf, block, ret_user);
 }
 
 static void
@@ -235,11 +326,12 @@ static bool
 give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block,
 	       bool locked)
 {
+	struct ca_shelf *shelf = ca_own.shelf;
 	struct ca_stack *stack = NULL;
 	struct ca_user user;
 
-	if (may_give(magazine, block, locked, &user))
-		stack = ca_stack_for(magazine, ca_block_grains(heap, block));
+	if (may_give(magazine, shelf, block, locked, &user))
+		stack = ca_stack_for(shelf, ca_block_grains(heap, block));
 	if (stack) {
 		CA_REACHED(QUICK_GIVEN);
 		if (ca_tracing(heap))
@@ -271,8 +363,28 @@ ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 	return false;
 }
 
+/* A block of another space than the last one's, which nothing was done with so far. Its shelf may
+ * be in another magazine, so it has to be claimed again. */
+static CA_APART bool
+give_there(struct ca_heap *heap, struct ca_block *block)
+{
+	uint64_t address = block->address;
+	uint32_t own_live = block->space_and_state;
+
+	ca_quick_publish(block, address);
+	ca_magazine_unlock(ca_own.magazine);
+	if (!ca_own_turn(heap, own_live))
+		return false;
+	if (ca_free_quick(heap, address, &block))
+		return true;
+	return block ? give_otherwise(ca_own.magazine, heap, block, false)
+		     : ca_magazine_give(heap, address, false);
+}
+
 bool
 ca_magazine_give_on(struct ca_heap *heap, struct ca_block *block)
 {
+	if (ca_own.shelf->own_live != block->space_and_state)
+		return give_there(heap, block);
 	return give_otherwise(ca_own.magazine, heap, block, false);
 }

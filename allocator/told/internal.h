@@ -8,6 +8,7 @@
 #include "allocator/core/lock.h"
 #include "allocator/core/types.h"
 #include "allocator/told/told.h"
+#include "allocator/trace/trace.h"
 
 enum ca_told_state {
 	CA_TOLD_LIVE,   /* the program has it, or a thread in its hand */
@@ -23,10 +24,10 @@ struct ca_told_block {
 	struct ca_told_block *prev, *next; /* neighbours in the segment */
 	struct ca_told_segment *segment;
 	uint64_t address, bytes;
-	uint64_t requested, serial;  /* LIVE; serial 0: in a thread's hand */
-	struct ca_told_block *chain; /* LIVE, KEPT: in told->table */
-	struct ca_told_block *below; /* KEPT: in its stack */
-	struct ca_tree_node by_size; /* FREE: pool->free; HELD: its group's */
+	uint64_t requested, serial;   /* LIVE, KEPT; serial 0: in a thread's hand */
+	struct ca_told_block *chain;  /* LIVE, KEPT: in told->table */
+	struct ca_told_block *below;  /* KEPT: in its stack */
+	struct ca_index_node by_size; /* FREE: pool->free; HELD: its group's */
 	struct ca_list held; /* KEPT: group->kept; HELD: group->blocks; SHARED: pool->shared */
 	struct ca_user user; /* KEPT, HELD */
 	struct ca_told_users *users; /* SHARED */
@@ -40,7 +41,6 @@ struct ca_told_segment {
 	struct ca_told_pool *pool;
 	struct ca_told_block *first; /* lowest */
 	uint64_t address, bytes;
-	uint64_t live;   /* blocks */
 	bool large;      /* of requests beyond 1 MiB */
 	bool left_whole; /* a request did not get a part of it, so that it can go back */
 };
@@ -49,9 +49,10 @@ enum { CA_TOLD_STACKS_LOG = 5, CA_TOLD_STACK_MAX = 32 };
 
 /* KEPT blocks of one group whose last requests were of one size. */
 struct ca_told_stack {
-	uint64_t bytes; /* of the request, rounded */
+	uint64_t bytes; /* of the request, rounded; and CA_TOLD_TRACED */
 	struct ca_told_block *top;
-	unsigned n;
+	uint64_t n;
+	uint64_t unused; /* a place is found by a shift */
 };
 
 /* Blocks that one stream may still use; of a record, which may come to stand for another stream
@@ -70,8 +71,9 @@ enum { CA_TOLD_GROUPS_LOG = 6, CA_TOLD_TABLE_LOG = 10, CA_TOLD_GIVEN = 16 };
 
 /* The pools of one device together. */
 struct ca_told_counts {
-	uint64_t allocs, frees, segments_taken_for; /* calls; allocations that took a segment */
-	struct ca_gauge used, reserved;             /* bytes */
+	_Alignas(64) uint64_t allocs;
+	uint64_t frees, segments_taken_for; /* calls; allocations that took a segment */
+	struct ca_gauge used, reserved;     /* bytes */
 };
 
 struct ca_told_pool {
@@ -80,6 +82,7 @@ struct ca_told_pool {
 	struct ca_told *told;
 	void *_Atomic handle; /* NULL: closed */
 	unsigned ordinal;
+	unsigned number; /* of all pools of the heap, from 0 */
 	_Atomic bool allows[CA_TOLD_RULES];
 	_Atomic uint64_t threshold; /* bytes */
 	_Atomic bool limited;
@@ -92,7 +95,8 @@ struct ca_told_pool {
 	uint64_t used_bytes, used_high, segment_bytes;
 	uint64_t foreign_bytes; /* that the driver serves beside the segments, when last asked */
 	/* told_budget.c */
-	uint64_t budget_bytes;         /* the cache may hold as much without giving back */
+	uint64_t total_bytes;          /* of the device; 0: not known */
+	uint64_t repeated_bytes;       /* asked for again after they had been given back */
 	uint64_t given[CA_TOLD_GIVEN]; /* segments given back before a growth; 0: none */
 	unsigned given_next;           /* the entry to write next */
 	struct ca_backoff looks;       /* before the budget is exceeded */
@@ -102,15 +106,17 @@ struct ca_told_pool {
 /* One a heap, from its first pool on. */
 struct ca_told {
 	struct ca_heap *heap;
+	bool keeps_slowly;     /* constant: no free is quick, with reuse:finished or a trace */
 	_Atomic unsigned lock; /* 0: free; 1: held; 2: held, and perhaps waited for */
 	struct ca_arena arena;
 	struct ca_objects blocks, segments, users;
 	struct ca_tree segment_tree; /* by address */
 	struct ca_told_pool *_Atomic pools;
-	struct ca_told_block **table; /* LIVE blocks by address */
+	struct ca_told_block **table; /* LIVE and KEPT blocks by address */
 	unsigned table_log;
-	uint64_t n_live;
-	uint64_t serial;
+	unsigned n_pools;
+	uint64_t n_tabled;
+	uint64_t serial; /* the last one */
 	/* Of memory whose users nobody can name, told_poll.c: the number of the next mark of all
 	 * contexts, and of the last one that was done. */
 	_Atomic uint64_t next_serial, serial_done;
@@ -120,10 +126,10 @@ struct ca_told {
 	_Atomic unsigned n_closed;  /* segments of closed pools */
 };
 
-static inline unsigned
+static inline uint64_t
 ca_told_hash(uint64_t value, unsigned log)
 {
-	return (unsigned)(value * UINT64_C(0x9e3779b97f4a7c15) >> (64 - log));
+	return value * UINT64_C(0x9e3779b97f4a7c15) >> (64 - log);
 }
 
 static inline struct ca_stream_record *
@@ -132,8 +138,24 @@ ca_told_record(const struct ca_stream *stream)
 	return (struct ca_stream_record *)(uintptr_t)stream; /* it comes first */
 }
 
+/* NULL: no pool was opened yet. */
+static inline struct ca_told *
+ca_told_of(const struct ca_stream *stream)
+{
+	return atomic_load_explicit(&ca_told_record(stream)->space->heap->told,
+				    memory_order_acquire);
+}
+
+/* Memory has become that stream's alone: others learn of its end. No lock is held. */
+static inline void
+ca_told_mark_for_others(struct ca_stream *stream)
+{
+	if (atomic_load(&ca_told_record(stream)->space->order.candidates) > 1)
+		ca_told_mark_own(stream);
+}
+
 static inline struct ca_told_block *
-ca_told_by_size(struct ca_tree_node *node)
+ca_told_by_size(struct ca_index_node *node)
 {
 	return node ? CA_CONTAINER_OF(node, struct ca_told_block, by_size) : NULL;
 }
@@ -156,6 +178,22 @@ ca_told_lock(struct ca_told *told)
 		ca_told_lock_wait(told);
 }
 
+/* False: it is held, perhaps by the thread itself, which a signal has interrupted. */
+static inline bool
+ca_told_trylock(struct ca_told *told)
+{
+	unsigned none = 0;
+
+	ca_locks_held++;
+	if (__builtin_expect(atomic_compare_exchange_strong_explicit(&told->lock, &none, 1,
+								     memory_order_acquire,
+								     memory_order_relaxed),
+			     1))
+		return true;
+	ca_locks_held--;
+	return false;
+}
+
 static inline void
 ca_told_unlock(struct ca_told *told)
 {
@@ -171,12 +209,30 @@ ca_told_pool_may_wait(const struct ca_told_pool *pool)
 	return atomic_load_explicit(&pool->allows[CA_TOLD_INTERNAL], memory_order_relaxed);
 }
 
+/* Where the groups of that stream begin, and of others of the number in other spaces. */
+static inline unsigned
+ca_told_group_place(const struct ca_stream_record *record)
+{
+	return record->index % (1u << CA_TOLD_GROUPS_LOG);
+}
+
+/* The open pool with that handle; NULL: there is none. Needs no lock: records stay, and a handle
+ * that others open or close meanwhile is no program's. */
+static inline struct ca_told_pool *
+ca_told_pool_of(const struct ca_told *told, const void *handle)
+{
+	struct ca_told_pool *pool = atomic_load_explicit(&told->pools, memory_order_acquire);
+
+	while (pool && atomic_load_explicit(&pool->handle, memory_order_acquire) != handle)
+		pool = pool->next;
+	return handle ? pool : NULL;
+}
+
 /* The stream's group; NULL: there is none yet. */
 static inline struct ca_told_group *
 ca_told_group_find_told(const struct ca_told_pool *pool, const struct ca_stream_record *record)
 {
-	struct ca_told_group *group =
-		pool->groups[ca_told_hash((uintptr_t)record, CA_TOLD_GROUPS_LOG)];
+	struct ca_told_group *group = pool->groups[ca_told_group_place(record)];
 
 	while (group && group->record != record)
 		group = group->chain;
@@ -206,6 +262,12 @@ struct ca_told_block *ca_told_segment_enter_told(struct ca_told_pool *pool, uint
 						 uint64_t bytes, bool large);
 /* It has no live block: its records go. */
 void ca_told_segment_leave_told(struct ca_told_segment *segment);
+/* Not one of a large request's size. */
+static inline bool
+ca_told_is_shared(const struct ca_told_segment *segment)
+{
+	return segment->bytes <= segment->pool->told->heap->config.large_segment_size_bytes;
+}
 /* The segment is one FREE block. */
 static inline bool
 ca_told_segment_is_idle(const struct ca_told_segment *segment)
@@ -224,6 +286,8 @@ void ca_told_block_users(const struct ca_told_block *block, struct ca_told_users
  * users (of the whole) leave it. */
 void ca_told_cut_told(struct ca_told_block *block, uint64_t bytes,
 		      const struct ca_told_users *users, bool exact);
+/* A detached block takes in the one behind it, which is detached, too. */
+void ca_told_join_told(struct ca_told_block *block, struct ca_told_block *behind);
 /* A block leaves the table. */
 void ca_told_table_remove_told(struct ca_told_block *block);
 /* A detached block becomes the program's. */
@@ -233,36 +297,34 @@ void ca_told_take_back_told(struct ca_told_block *block);
 
 /* All memory that the program gets passes here: the block is in the table, and LIVE from now on. */
 static inline void
-ca_told_count_out_told(struct ca_told_block *block, uint64_t size)
+ca_told_count_out_told(struct ca_told_pool *pool, struct ca_told_block *block, uint64_t size)
 {
-	struct ca_told_pool *pool = block->segment->pool;
+	uint64_t bytes = ca_round_up(size, CA_GRAIN);
 
 	block->state = CA_TOLD_LIVE;
-	block->user.stream = NULL;
 	block->requested = size;
 	block->serial = ++pool->told->serial;
-	pool->told->n_live++;
-	block->segment->live++;
 	pool->counts->allocs++;
-	ca_gauge_add(&pool->counts->used, ca_round_up(size, CA_GRAIN));
-	pool->used_bytes += ca_round_up(size, CA_GRAIN);
+	ca_gauge_add(&pool->counts->used, bytes);
+	pool->used_bytes += bytes;
 	if (pool->used_bytes + pool->foreign_bytes > pool->used_high)
 		pool->used_high = pool->used_bytes + pool->foreign_bytes;
 }
 
-/* All memory that the program frees passes here. */
+/* All memory that the program frees passes here; of `bytes`, as requested and rounded. */
 static inline void
-ca_told_count_back_told(struct ca_told_block *block)
+ca_told_count_back_told(struct ca_told_pool *pool, uint64_t bytes)
 {
-	struct ca_told_pool *pool = block->segment->pool;
-
-	block->serial = 0;
-	pool->told->n_live--;
-	block->segment->live--;
 	pool->counts->frees++;
-	ca_gauge_sub(&pool->counts->used, ca_round_up(block->requested, CA_GRAIN));
-	pool->used_bytes -= ca_round_up(block->requested, CA_GRAIN);
+	ca_gauge_sub(&pool->counts->used, bytes);
+	pool->used_bytes -= bytes;
 }
+
+/* ---- told_gather.c */
+
+/* Freed neighbours become one block of `bytes` at least; NULL: none would do. */
+struct ca_told_block *ca_told_gather_told(struct ca_told_pool *pool, const struct ca_stream *stream,
+					  uint64_t bytes);
 
 /* ---- told_keep.c */
 
@@ -283,6 +345,16 @@ struct ca_told_segment *ca_told_idle_told(struct ca_told_pool *pool);
 
 /* The idle segment (NULL: false) leaves the heap. */
 bool ca_told_take_out_told(struct ca_told_segment *segment, struct ca_told_idle *ret_idle);
+
+/* ---- told_trace.c; only where ca_tracing(told->heap) */
+
+void ca_told_trace_alloc_told(const struct ca_told_block *block, const struct ca_stream *stream);
+/* `stream` NULL: the free named none, or, unless `is_known`, one that is not tracked. */
+void ca_told_trace_free_told(const struct ca_told_block *block, const struct ca_stream *stream,
+			     bool is_known);
+void ca_told_trace_segment_told(const struct ca_told_segment *segment, enum ca_trace_kind kind);
+/* The pool as it is now. */
+void ca_told_trace_pool(struct ca_told_pool *pool);
 
 /* ---- told_poll.c */
 

@@ -54,11 +54,11 @@ void *ca_told_pool_handle(struct ca_told_pool *pool);
 unsigned ca_told_pool_device(const struct ca_told_pool *pool);
 void ca_told_pool_set_reuse(struct ca_told_pool *pool, enum ca_told_reuse reuse, bool allows);
 bool ca_told_pool_allows(struct ca_told_pool *pool, enum ca_told_reuse reuse);
+/* The device has so many bytes. */
+void ca_told_pool_set_total(struct ca_told_pool *pool, uint64_t bytes);
 /* The program has set its largest size: no segment is larger than a request needs. */
 void ca_told_pool_set_limited(struct ca_told_pool *pool);
-
-/* The device of a stream's context. */
-unsigned ca_told_device_of(const struct ca_stream *stream);
+bool ca_told_pool_is_limited(const struct ca_told_pool *pool);
 
 /*
  * `size` bytes (> 0), 512-byte aligned, for use in `stream` from now on. -EAGAIN: only with a new
@@ -76,6 +76,12 @@ int ca_told_grow(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t a
 /* The same as ca_told_alloc behind a wait that is put into `stream`. */
 int ca_told_alloc_guarded(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t size,
 			  uint64_t *ret_address);
+/* The driver refused the pool a segment, or the program an allocation, with that code. */
+void ca_told_note_rejected(struct ca_told_pool *pool, uint64_t bytes, int code);
+void ca_told_note_failed(struct ca_told_pool *pool, const struct ca_stream *stream, uint64_t size,
+			 int code);
+/* The program lets the pool keep so many bytes. */
+void ca_told_note_trim(struct ca_told_pool *pool, uint64_t keep_bytes);
 /* Memory waits that would serve such a request: it lies side by side, or its segments
  * go back, where the driver has `free_bytes` besides. */
 bool ca_told_has_waiting_for(struct ca_told_pool *pool, uint64_t size, uint64_t free_bytes);
@@ -129,7 +135,10 @@ void ca_told_put_back(const struct ca_told_idle *idle);
 /* `more_bytes` more are beyond the budget, and memory waits of which some may finish in a moment:
  * it is worth a few questions. */
 bool ca_told_look_is_due(struct ca_told_pool *pool, uint64_t more_bytes);
-void ca_told_look_ends(struct ca_told_pool *pool, bool of_use);
+/* Memory waits still. */
+bool ca_told_look_goes_on(struct ca_told_pool *pool);
+/* It was of use if it `served` the request, or something can go back now. */
+void ca_told_look_ends(struct ca_told_pool *pool, bool served);
 /* A closed pool has a segment. Needs no lock. */
 bool ca_told_has_closed(const struct ca_heap *heap);
 
@@ -142,7 +151,6 @@ struct ca_told_stats {
 	uint64_t used_bytes;    /* live, in steps of 512 */
 	uint64_t used_high;     /* of used_bytes and what the driver serves beside */
 	uint64_t segment_bytes; /* held from the driver's pool */
-	uint64_t idle_bytes;    /* of segments in which nothing is live */
 };
 void ca_told_pool_stats(struct ca_told_pool *pool, struct ca_told_stats *ret_stats);
 /* Fills in the async_ fields of a device. */
@@ -153,6 +161,30 @@ void ca_told_pool_note_driver(struct ca_told_pool *pool, uint64_t bytes);
 bool ca_told_has_foreign(const struct ca_heap *heap);
 /* used_high becomes what is used now. */
 void ca_told_pool_reset_high(struct ca_told_pool *pool);
+
+enum ca_told_part_kind {
+	CA_TOLD_PART_SEGMENT, /* its blocks, which tile it, follow */
+	CA_TOLD_PART_LIVE,
+	CA_TOLD_PART_WAITS, /* freed; work that is not known to have finished may use it */
+	CA_TOLD_PART_FREE,
+};
+
+struct ca_told_part {
+	uint64_t address, bytes;
+	uint64_t requested; /* LIVE: bytes; else 0 */
+	enum ca_told_part_kind kind;
+	unsigned device; /* ordinal */
+	unsigned pool;   /* a number of its own, from 0 */
+};
+
+struct ca_told;
+/* Between these two nothing moves: the lock of what the first returns, which may be NULL, is held,
+ * and the heap's may be taken. */
+struct ca_told *ca_told_walk_begin(struct ca_heap *heap);
+void ca_told_walk_end(struct ca_told *told);
+/* Between them: every segment and every block. */
+typedef void ca_told_visit(void *arg, const struct ca_told_part *part);
+void ca_told_each_part(const struct ca_told *told, ca_told_visit *visit, void *arg);
 
 /* In a forked child: the parent's memory is forgotten. */
 void ca_told_after_fork_child(struct ca_heap *heap);

@@ -2,11 +2,12 @@
 /*
  * The way of an allocation: the smallest block that fits of what has finished and of what the
  * stream itself freed; else what has finished meanwhile; else what other streams freed that this
- * one comes after; else the marks are asked, and the search begins anew. A new segment is the
+ * one comes after; else the marks are asked, and the search begins anew; else neighbours are put
+ * together, and a small request takes a hole of a large segment. A new segment is the
  * caller's affair. It is born in the stream that asked for it, which holds the rest of it like
  * memory that it freed.
  */
-#include "allocator/told/internal.h"
+#include "allocator/told/fast.h"
 
 #include <errno.h>
 
@@ -47,6 +48,14 @@ better(struct ca_told_block *a, struct ca_told_block *b)
 	return !a || (b && b->bytes < a->bytes) ? b : a;
 }
 
+/* `all`: as nothing else is left, also what a search would not come by. */
+static struct ca_told_block *
+best_fit(const struct ca_index *index, const struct request *request, bool all)
+{
+	return ca_told_by_size(all ? ca_index_any_at_least(index, request->bytes)
+				   : ca_index_at_least(index, request->bytes));
+}
+
 static struct ca_told_block *
 find_own(const struct request *request, bool cuts_any)
 {
@@ -60,13 +69,48 @@ find_own(const struct request *request, bool cuts_any)
 		(void)ca_told_settle_group_told(group);
 	}
 	if (group)
-		own = ca_told_by_size(
-			ca_index_at_least(&group->index[request->large], request->bytes, 0));
-	free = ca_told_by_size(
-		ca_index_at_least(&request->pool->free[request->large], request->bytes, 0));
+		own = best_fit(&group->index[request->large], request, cuts_any);
+	free = best_fit(&request->pool->free[request->large], request, cuts_any);
 	if (free && !cuts_any && !ca_told_may_cut_told(free, request->bytes))
 		free = NULL;
 	return better(own, free);
+}
+
+/* As in policy/search.c: too small for requests of the large kind, or, where those of several sizes
+ * share a segment, for most of them. */
+static bool
+is_hole(const struct ca_told_block *block)
+{
+	return block->bytes <= CA_SMALL_MAX ||
+	       (block->bytes < CA_ALIGNED_MIN && ca_told_is_shared(block->segment));
+}
+
+static struct ca_told_block *
+hole_in(const struct ca_index *index, uint64_t bytes, bool any)
+{
+	struct ca_index_node *node =
+		any ? ca_index_any_at_least(index, bytes) : ca_index_at_least(index, bytes);
+
+	while (!any && node && !is_hole(ca_told_by_size(node)))
+		node = ca_told_by_size(node)->bytes < CA_ALIGNED_MIN ? ca_index_next(index, node)
+								     : NULL;
+	return ca_told_by_size(node);
+}
+
+/* For a small request: one that has finished, or is the stream's own. `any`: at the end of the
+ * memory every block is one, since a capture may keep its segment from going back. */
+static struct ca_told_block *
+find_hole(const struct request *request, bool any)
+{
+	const struct ca_told_group *group =
+		ca_told_group_find_told(request->pool, ca_told_record(request->stream));
+	struct ca_told_block *own = NULL;
+
+	if (request->large)
+		return NULL;
+	if (group && !is_finished_only(request))
+		own = hole_in(&group->index[1], request->bytes, any);
+	return better(own, hole_in(&request->pool->free[1], request->bytes, any));
 }
 
 static bool
@@ -90,11 +134,11 @@ static struct ca_told_block *
 find_in_group(const struct request *request, const struct ca_told_group *group)
 {
 	const struct ca_index *index = &group->index[request->large];
-	struct ca_tree_node *node = ca_index_at_least(index, request->bytes, 0);
+	struct ca_index_node *node = ca_index_at_least(index, request->bytes);
 	unsigned looks;
 
 	for (looks = 0; node && looks < GROUP_LOOK; looks++) {
-		if (is_after_all(request, ca_told_by_size(node)))
+		if (node->key >= request->bytes && is_after_all(request, ca_told_by_size(node)))
 			return ca_told_by_size(node);
 		node = ca_index_next(index, node);
 	}
@@ -121,8 +165,22 @@ find_after(const struct request *request)
 	return best;
 }
 
+static void
+trace(const struct request *request, const struct ca_told_block *block)
+{
+	if (ca_tracing(request->pool->told->heap))
+		ca_told_trace_alloc_told(block, request->stream);
+}
+
+static void
+hand_out(const struct request *request, struct ca_told_block *block)
+{
+	ca_told_hand_out_told(block, request->size);
+	trace(request, block);
+}
+
 /* The rest keeps the users. */
-static uint64_t
+static void
 take(const struct request *request, struct ca_told_block *block)
 {
 	struct ca_told_users users;
@@ -130,10 +188,9 @@ take(const struct request *request, struct ca_told_block *block)
 	ca_told_block_users(block, &users);
 	ca_told_detach_told(block);
 	ca_told_cut_told(block, request->bytes, &users, block->exact);
-	ca_told_hand_out_told(block, request->size);
+	hand_out(request, block);
 	if (!ca_told_remove_finished_told(request->pool->told, &users))
-		ca_told_reused(request->stream);
-	return block->address;
+		ca_told_reused(request->stream, block->serial);
 }
 
 static struct ca_told_block *
@@ -148,6 +205,35 @@ find(const struct request *request, bool cuts_any)
 	if (!block && ca_told_pool_allows(request->pool, CA_TOLD_OPPORTUNISTIC) &&
 	    ca_told_poll_told(request->pool))
 		block = find_own(request, cuts_any);
+	if (!block && !is_finished_only(request))
+		block = ca_told_gather_told(request->pool, request->stream, request->bytes);
+	if (!block)
+		block = find_hole(request, cuts_any);
+	return block;
+}
+
+/* The same as ca_told_alloc_quick, which another thread or a trace may have been in the way of. */
+static struct ca_told_block *
+take_kept(const struct request *request)
+{
+	unsigned mark = ca_tracing(request->pool->told->heap) ? CA_TOLD_TRACED : CA_TOLD_QUICK;
+	struct ca_told_block *block =
+		ca_told_take_kept_told(request->pool, request->stream, request->size, mark);
+
+	if (block)
+		trace(request, block);
+	return block;
+}
+
+/* NULL, too, if the pool was closed meanwhile. */
+static struct ca_told_block *
+find_and_take(const struct request *request, bool cuts_any)
+{
+	struct ca_told_block *block = find(request, cuts_any);
+
+	if (!block || !request->pool->handle)
+		return NULL;
+	take(request, block);
 	return block;
 }
 
@@ -157,18 +243,21 @@ ca_told_alloc(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t size
 {
 	struct request request = request_of(pool, stream, size);
 	struct ca_told_block *block;
-	int r = -EAGAIN;
+	int r = 0;
 
 	if (!size || size > CA_SIZE_MAX)
 		return -EINVAL;
+	r = ca_told_put_operation(stream);
+	if (r)
+		return r;
 	ca_told_lock(pool->told);
-	block = find(&request, cuts_any);
-	if (!pool->handle)
-		r = -ENODEV;
-	else if (block) {
-		*ret_address = take(&request, block);
-		r = 0;
-	}
+	block = take_kept(&request);
+	if (!block)
+		block = find_and_take(&request, cuts_any);
+	if (block)
+		*ret_address = block->address;
+	else
+		r = pool->handle ? -EAGAIN : -ENODEV;
 	ca_told_unlock(pool->told);
 	return r;
 }
@@ -204,35 +293,42 @@ ca_told_grow(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t addre
 	}
 	if (block) {
 		ca_told_cut_told(block, request.bytes, &users, false);
-		ca_told_hand_out_told(block, size);
+		hand_out(&request, block);
 		pool->counts->segments_taken_for++;
 		*ret_address = block->address;
 	}
 	ca_told_unlock(pool->told);
+	if (!r)
+		ca_told_mark_for_others(stream);
 	return r;
 }
 
 /* ---- behind a wait */
 
-/* The smallest whose user has an exact mark, or can have one. */
+static struct ca_told_block *
+exact_in(const struct ca_index *index, uint64_t bytes)
+{
+	struct ca_index_node *node = ca_index_at_least(index, bytes);
+	unsigned looks;
+
+	for (looks = 0; node && looks < GROUP_LOOK; looks++) {
+		if (node->key >= bytes && ca_told_by_size(node)->exact)
+			return ca_told_by_size(node);
+		node = ca_index_next(index, node);
+	}
+	return NULL;
+}
+
+/* The smallest whose user has an exact mark, or can have one. For a small request every block is a
+ * hole now. */
 static struct ca_told_block *
 find_exact(const struct request *request)
 {
 	struct ca_told_block *best = NULL;
 
-	CA_LIST_EACH(struct ca_told_group, group, &request->pool->all_groups, link) {
-		const struct ca_index *index = &group->index[request->large];
-		struct ca_tree_node *node = ca_index_at_least(index, request->bytes, 0);
-		unsigned looks;
-
-		for (looks = 0; node && looks < GROUP_LOOK; looks++) {
-			if (ca_told_by_size(node)->exact) {
-				best = better(best, ca_told_by_size(node));
-				break;
-			}
-			node = ca_index_next(index, node);
-		}
-	}
+	CA_LIST_EACH(struct ca_told_group, group, &request->pool->all_groups, link)
+		for (unsigned large = request->large; large < 2; large++)
+			best = better(best, exact_in(&group->index[large], request->bytes));
 	return best;
 }
 
@@ -247,18 +343,16 @@ take_guarded(const struct request *request, struct ca_told_block *block, uint64_
 
 	ca_told_block_users(block, &users);
 	ca_told_detach_told(block);
-	block->segment->live++;
 	ca_told_unlock(told);
 	r = ca_told_guard(request->stream, &users.user[0]);
 	ca_told_lock(told);
-	block->segment->live--;
 	if (r) {
 		ca_told_place_told(block, &users, false);
 		return -EAGAIN;
 	}
 	ca_told_cut_told(block, request->bytes, &users, exact);
-	ca_told_hand_out_told(block, request->size);
-	ca_told_reused(request->stream);
+	hand_out(request, block);
+	ca_told_reused(request->stream, block->serial);
 	*ret_address = block->address;
 	return 0;
 }

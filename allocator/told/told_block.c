@@ -2,13 +2,16 @@
 /*
  * Segments are tiled by blocks. A freed block is FREE, HELD by one stream or SHARED by several;
  * neighbours that are FREE are merged, and so are neighbours held by the same stream, with the
- * larger stamp of the two. Those that several share wait for themselves: they are few.
+ * larger stamp of the two; where no other stream could want them, FREE ones with those that the one
+ * stream holds. Those that several share wait for themselves: they are few.
  */
 #include "allocator/told/internal.h"
 
 #include <string.h>
 
-/* ---- live blocks by address */
+enum { SHARED_REST = 256 << 10 };
+
+/* ---- blocks by address */
 
 static struct ca_told_block **
 slot_of(const struct ca_told *told, uint64_t address)
@@ -53,31 +56,36 @@ ca_told_hand_out_told(struct ca_told_block *block, uint64_t size)
 	struct ca_told *told = block->segment->pool->told;
 	struct ca_told_block **slot;
 
-	if (told->n_live >> told->table_log)
+	if (told->n_tabled >> told->table_log)
 		table_grow(told);
 	drop_users(block);
 	slot = slot_of(told, block->address);
 	block->chain = *slot;
 	*slot = block;
-	ca_told_count_out_told(block, size);
+	told->n_tabled++;
+	ca_told_count_out_told(block->segment->pool, block, size);
 }
 
 void
 ca_told_table_remove_told(struct ca_told_block *block)
 {
-	struct ca_told_block **at = slot_of(block->segment->pool->told, block->address);
+	struct ca_told *told = block->segment->pool->told;
+	struct ca_told_block **at = slot_of(told, block->address);
 
 	while (*at != block)
 		at = &(*at)->chain;
 	*at = block->chain;
 	block->chain = NULL;
+	block->serial = 0;
+	ca_list_init(&block->held);
+	told->n_tabled--;
 }
 
 void
 ca_told_take_back_told(struct ca_told_block *block)
 {
 	ca_told_table_remove_told(block);
-	ca_told_count_back_told(block);
+	ca_told_count_back_told(block->segment->pool, ca_round_up(block->requested, CA_GRAIN));
 }
 
 /* ---- segments */
@@ -118,7 +126,11 @@ ca_told_segment_enter_told(struct ca_told_pool *pool, uint64_t address, uint64_t
 	ca_list_insert(&pool->segments, &segment->link);
 	pool->segment_bytes += bytes;
 	ca_gauge_add(&pool->counts->reserved, bytes);
+	if (pool->counts->reserved.current == pool->counts->reserved.peak)
+		atomic_store_explicit(&told->heap->at_peak, true, memory_order_relaxed);
 	atomic_fetch_add(&told->n_segments, 1);
+	if (ca_tracing(told->heap))
+		ca_told_trace_segment_told(segment, CA_TRACE_ASYNC_TAKEN);
 	return block;
 }
 
@@ -128,6 +140,8 @@ ca_told_segment_leave_told(struct ca_told_segment *segment)
 	struct ca_told_pool *pool = segment->pool;
 	struct ca_told *told = pool->told;
 
+	if (ca_tracing(told->heap))
+		ca_told_trace_segment_told(segment, CA_TRACE_ASYNC_RETURNED);
 	ca_told_detach_told(segment->first);
 	ca_objects_put(&told->blocks, segment->first);
 	ca_tree_remove(&told->segment_tree, &segment->by_address);
@@ -208,41 +222,66 @@ ca_told_detach_told(struct ca_told_block *block)
 	block->state = CA_TOLD_LIVE;
 }
 
+/* Memory of that stream alone is as good as finished: there is no other one that could want it. */
+static bool
+is_quiet_for(const struct ca_told_block *held)
+{
+	const struct ca_order *order = &ca_told_record(held->user.stream)->space->order;
+
+	return atomic_load(&order->candidates) <= 1 &&
+	       !held->segment->pool->told->heap->config.reuse_finished;
+}
+
 static bool
 is_mergeable(const struct ca_told_block *a, const struct ca_told_block *b)
 {
-	return a->state == b->state &&
-	       (a->state == CA_TOLD_FREE ||
-		(a->state == CA_TOLD_HELD && a->user.stream == b->user.stream));
+	if (a->state == CA_TOLD_FREE)
+		return b->state == CA_TOLD_FREE || (b->state == CA_TOLD_HELD && is_quiet_for(b));
+	if (a->state != CA_TOLD_HELD)
+		return false;
+	return b->state == CA_TOLD_FREE
+		       ? is_quiet_for(a)
+		       : b->state == CA_TOLD_HELD && a->user.stream == b->user.stream;
+}
+
+void
+ca_told_join_told(struct ca_told_block *block, struct ca_told_block *behind)
+{
+	block->next = behind->next;
+	if (block->next)
+		block->next->prev = block;
+	block->bytes += behind->bytes;
+	ca_objects_put(&block->segment->pool->told->blocks, behind);
 }
 
 /* `block` is in no index; its neighbour `other` goes into it. */
 static void
 absorb(struct ca_told_block *block, struct ca_told_block *other)
 {
-	/* of two with one stamp the block is the one that was freed last */
-	if (block->state == CA_TOLD_HELD && other->user.stamp > block->user.stamp) {
-		block->exact = other->exact;
-		block->user.stamp = other->user.stamp;
-	}
 	ca_index_remove(index_of(other), &other->by_size);
+	/* of two with one stamp the block is the one that was freed last */
+	if (other->state == CA_TOLD_HELD &&
+	    (block->state == CA_TOLD_FREE || other->user.stamp > block->user.stamp)) {
+		block->state = CA_TOLD_HELD;
+		block->exact = other->exact;
+		block->user = other->user;
+	}
 	ca_list_remove(&other->held);
-	if (other->address < block->address) {
+	if (other->address > block->address) {
+		ca_told_join_told(block, other);
+	} else {
 		block->address = other->address;
 		block->prev = other->prev;
 		if (block->prev)
 			block->prev->next = block;
 		else
 			block->segment->first = block;
-	} else {
-		block->next = other->next;
-		if (block->next)
-			block->next->prev = block;
+		block->bytes += other->bytes;
+		ca_objects_put(&block->segment->pool->told->blocks, other);
 	}
-	block->bytes += other->bytes;
-	ca_objects_put(&block->segment->pool->told->blocks, other);
 }
 
+/* A block that is FREE or HELD, and in no index and no list, takes in its neighbours. */
 static void
 index_merged(struct ca_told_block *block)
 {
@@ -251,21 +290,19 @@ index_merged(struct ca_told_block *block)
 	if (block->next && is_mergeable(block, block->next))
 		absorb(block, block->next);
 	ca_index_set(index_of(block), &block->by_size, block->bytes, block->address);
+	if (block->state == CA_TOLD_HELD)
+		ca_list_insert(&group_of(block)->blocks, &block->held);
 }
 
 static bool
 hold(struct ca_told_block *block, const struct ca_user *user, bool exact)
 {
-	struct ca_told_group *group =
-		ca_told_group_told(block->segment->pool, ca_told_record(user->stream));
-
-	if (!group)
+	if (!ca_told_group_told(block->segment->pool, ca_told_record(user->stream)))
 		return false;
 	block->user = *user;
 	block->exact = exact;
 	block->state = CA_TOLD_HELD;
 	index_merged(block);
-	ca_list_insert(&group->blocks, &block->held);
 	return true;
 }
 
@@ -294,6 +331,16 @@ ca_told_place_told(struct ca_told_block *block, struct ca_told_users *users, boo
 	} /* else nobody gets it any more: there is no memory to say when */
 }
 
+/* As in block/pool.c: a piece of a segment that requests of several sizes share may be a hole, for
+ * a small request that finds nothing else. */
+static uint64_t
+least_rest(const struct ca_told_block *block)
+{
+	if (!block->segment->large || block->bytes <= CA_SMALL_MAX)
+		return CA_GRAIN;
+	return (ca_told_is_shared(block->segment) ? SHARED_REST : CA_SMALL_MAX) + CA_GRAIN;
+}
+
 void
 ca_told_cut_told(struct ca_told_block *block, uint64_t bytes, const struct ca_told_users *users,
 		 bool exact)
@@ -303,8 +350,7 @@ ca_told_cut_told(struct ca_told_block *block, uint64_t bytes, const struct ca_to
 	struct ca_told_users left;
 	struct ca_told_block *rest;
 
-	if (rest_bytes < (block->segment->large ? CA_SMALL_MAX + CA_GRAIN : CA_GRAIN) ||
-	    !(rest = ca_objects_get(&told->blocks)))
+	if (rest_bytes < least_rest(block) || !(rest = ca_objects_get(&told->blocks)))
 		return;
 	rest->segment = block->segment;
 	rest->address = block->address + bytes;

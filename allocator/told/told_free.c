@@ -3,7 +3,7 @@
  * The way of a free, and of segments that go back to the driver's pool. That is done only with
  * segments that are one FREE block: their work has finished.
  */
-#include "allocator/told/internal.h"
+#include "allocator/told/fast.h"
 
 #include <errno.h>
 
@@ -41,6 +41,24 @@ free_told(struct ca_told_block *block, struct ca_stream *stream, struct ca_told_
 	ca_told_place_told(block, users, exact);
 }
 
+/* The same as ca_told_free_quick, if that was in the way of another thread, had to arm, or would
+ * not have been recorded. */
+static bool
+keep_told(struct ca_told_block *block, struct ca_stream *stream)
+{
+	struct ca_told_pool *pool = block->segment->pool;
+	struct ca_user user;
+	bool exact;
+
+	if (pool->told->heap->config.reuse_finished || pool->told->n_closed ||
+	    !ca_told_sees_all(stream) || !ca_told_only_user(stream, &user))
+		return false;
+	if (ca_told_must_arm(pool, &user, &exact))
+		exact = ca_told_arm(&user);
+	return ca_told_keep_told(block, &user, exact,
+				 ca_tracing(pool->told->heap) ? CA_TOLD_TRACED : CA_TOLD_QUICK);
+}
+
 static int
 free_by(struct ca_heap *heap, uint64_t address, struct ca_stream *stream, bool is_known)
 {
@@ -53,7 +71,11 @@ free_by(struct ca_heap *heap, uint64_t address, struct ca_stream *stream, bool i
 		return -ENOENT;
 	ca_told_lock(told);
 	block = ca_told_table_find_told(told, address);
-	if (block && block->state == CA_TOLD_LIVE) {
+	if (block && block->state == CA_TOLD_LIVE && ca_tracing(heap))
+		ca_told_trace_free_told(block, stream, is_known);
+	if (block && block->state == CA_TOLD_LIVE && stream && keep_told(block, stream)) {
+		r = 0;
+	} else if (block && block->state == CA_TOLD_LIVE) {
 		if (stream)
 			ca_told_users_of(stream, &users);
 		else
@@ -67,10 +89,27 @@ free_by(struct ca_heap *heap, uint64_t address, struct ca_stream *stream, bool i
 	return r;
 }
 
+/* A free of memory that is not ours is none that is served. */
+static int
+put_operation(struct ca_heap *heap, uint64_t address, struct ca_stream *stream)
+{
+	struct ca_told_info info;
+
+	if (!ca_told_needs_operation(stream) || ca_told_lookup(heap, address, &info))
+		return 0;
+	return ca_told_put_operation(stream);
+}
+
 int
 ca_told_free(struct ca_heap *heap, uint64_t address, struct ca_stream *stream)
 {
-	return free_by(heap, address, stream, true);
+	int r = stream ? put_operation(heap, address, stream) : 0;
+
+	if (!r)
+		r = free_by(heap, address, stream, true);
+	if (!r && stream)
+		ca_told_mark_for_others(stream);
+	return r;
 }
 
 int

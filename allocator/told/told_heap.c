@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "allocator/core/counts_file.h"
 #include "allocator/core/lock.h"
 
 void
@@ -49,6 +50,7 @@ create(struct ca_heap *heap)
 		return NULL;
 	told->heap = heap;
 	told->table_log = CA_TOLD_TABLE_LOG;
+	told->keeps_slowly = heap->config.reuse_finished || ca_tracing(heap);
 	atomic_init(&told->next_serial, 1);
 	told->table =
 		ca_arena_alloc(&told->arena, sizeof(struct ca_told_block *) << CA_TOLD_TABLE_LOG);
@@ -76,27 +78,24 @@ get_or_create(struct ca_heap *heap)
 	return told;
 }
 
-/* Needs no lock: records stay, and a handle that others open or close meanwhile is no program's. */
-static struct ca_told_pool *
-find(const struct ca_told *told, const void *handle)
-{
-	struct ca_told_pool *pool;
-
-	for (pool = told->pools; pool; pool = pool->next)
-		if (handle && pool->handle == handle)
-			return pool;
-	return NULL;
-}
-
 /* The device's; NULL: no memory. */
 static struct ca_told_counts *
 counts_told(struct ca_told *told, unsigned ordinal)
 {
+	static const char names[] =
+		"told async_alloc_calls async_free_calls segments_taken_for" CA_STATS_GAUGE_NAME(
+			async_bytes) CA_STATS_GAUGE_NAME(async_reserved_bytes);
 	struct ca_told_pool *pool = told->pools;
+	struct ca_told_counts *counts;
 
 	while (pool && pool->ordinal != ordinal)
 		pool = pool->next;
-	return pool ? pool->counts : ca_arena_alloc(&told->arena, sizeof(*pool->counts));
+	if (pool)
+		return pool->counts;
+	counts = ca_counts_file_alloc(names, ordinal, sizeof(*counts), sizeof(*counts));
+	return counts ? counts
+		      : ca_arena_alloc_aligned(&told->arena, sizeof(*counts),
+					       _Alignof(struct ca_told_counts));
 }
 
 static struct ca_told_pool *
@@ -113,6 +112,7 @@ make_told(struct ca_told *told, void *handle, unsigned ordinal)
 	pool->told = told;
 	pool->handle = handle;
 	pool->ordinal = ordinal;
+	pool->number = told->n_pools++;
 	atomic_init(&pool->threshold, UINT64_MAX);
 	for (i = 0; i < CA_TOLD_RULES; i++)
 		atomic_init(&pool->allows[i], true);
@@ -135,9 +135,12 @@ ca_told_pool_open(struct ca_heap *heap, void *handle, unsigned ordinal)
 	if (!told)
 		return NULL;
 	ca_told_lock(told);
-	pool = find(told, handle);
-	if (!pool)
+	pool = ca_told_pool_of(told, handle);
+	if (!pool) {
 		pool = make_told(told, handle, ordinal);
+		if (pool && ca_tracing(heap))
+			ca_told_trace_pool(pool);
+	}
 	ca_told_unlock(told);
 	return pool;
 }
@@ -153,6 +156,8 @@ ca_told_pool_close(struct ca_told_pool *pool)
 		CA_LIST_EACH(struct ca_told_segment, segment, &pool->segments, link)
 			atomic_fetch_add(&told->n_closed, 1);
 	pool->handle = NULL;
+	if (ca_tracing(told->heap))
+		ca_told_trace_pool(pool);
 	ca_told_unlock(told);
 }
 
@@ -161,7 +166,7 @@ ca_told_pool_find(struct ca_heap *heap, const void *handle)
 {
 	struct ca_told *told = told_of(heap);
 
-	return told ? find(told, handle) : NULL;
+	return told ? ca_told_pool_of(told, handle) : NULL;
 }
 
 struct ca_told_pool *
@@ -195,13 +200,29 @@ ca_told_pool_device(const struct ca_told_pool *pool)
 void
 ca_told_pool_set_reuse(struct ca_told_pool *pool, enum ca_told_reuse reuse, bool allows)
 {
-	atomic_store(&pool->allows[reuse], allows);
+	if (atomic_exchange(&pool->allows[reuse], allows) != allows && ca_tracing(pool->told->heap))
+		ca_told_trace_pool(pool);
+}
+
+void
+ca_told_pool_set_total(struct ca_told_pool *pool, uint64_t bytes)
+{
+	ca_told_lock(pool->told);
+	pool->total_bytes = bytes;
+	ca_told_unlock(pool->told);
+}
+
+bool
+ca_told_pool_is_limited(const struct ca_told_pool *pool)
+{
+	return atomic_load(&pool->limited);
 }
 
 void
 ca_told_pool_set_limited(struct ca_told_pool *pool)
 {
-	atomic_store(&pool->limited, true);
+	if (!atomic_exchange(&pool->limited, true) && ca_tracing(pool->told->heap))
+		ca_told_trace_pool(pool);
 }
 
 bool
@@ -220,12 +241,6 @@ uint64_t
 ca_told_pool_threshold(const struct ca_told_pool *pool)
 {
 	return atomic_load(&pool->threshold);
-}
-
-unsigned
-ca_told_device_of(const struct ca_stream *stream)
-{
-	return ca_told_record(stream)->space->device->ordinal;
 }
 
 static struct ca_told_group *
@@ -249,8 +264,7 @@ group_new(struct ca_told_pool *pool, struct ca_stream_record *record)
 struct ca_told_group *
 ca_told_group_told(struct ca_told_pool *pool, struct ca_stream_record *record)
 {
-	struct ca_told_group **at =
-		&pool->groups[ca_told_hash((uintptr_t)record, CA_TOLD_GROUPS_LOG)];
+	struct ca_told_group **at = &pool->groups[ca_told_group_place(record)];
 	struct ca_told_group *group = ca_told_group_find_told(pool, record);
 
 	if (group)
@@ -325,8 +339,6 @@ ca_told_pool_stats(struct ca_told_pool *pool, struct ca_told_stats *ret_stats)
 		.used_high = pool->used_high,
 		.segment_bytes = pool->segment_bytes,
 	};
-	CA_LIST_EACH(const struct ca_told_segment, segment, &pool->segments, link)
-		ret_stats->idle_bytes += segment->live ? 0 : segment->bytes;
 	ca_told_unlock(pool->told);
 }
 

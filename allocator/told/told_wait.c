@@ -53,7 +53,8 @@ ca_told_has_waiting_for(struct ca_told_pool *pool, uint64_t size, uint64_t free_
 		CA_LIST_EACH(const struct ca_told_segment, segment, &other->segments, link) {
 			uint64_t run = longest_run(segment);
 
-			if (other == pool && segment->large == large && run >= bytes)
+			/* a small request takes any hole */
+			if (other == pool && segment->large >= large && run >= bytes)
 				serves = true;
 			whole += run == segment->bytes ? run : 0;
 		}

@@ -31,8 +31,9 @@
 
 enum {
 	CA_TRACE_VERSION = 1,
-	CA_TRACE_MINOR = 1,
-	CA_TRACE_MINOR_WORK = 1, /* from then on there is WORK and LOOK */
+	CA_TRACE_MINOR = 2,
+	CA_TRACE_MINOR_WORK = 1,  /* from then on there is WORK and LOOK */
+	CA_TRACE_MINOR_ROADS = 2, /* and POOL and what follows */
 	CA_TRACE_BYTE_ORDER = 0x01020304,
 	CA_TRACE_HEADER_MAX = 1 << 20, /* header_bytes: readers need not take more */
 	CA_TRACE_RECORD_MAX = 1 << 12, /* record_bytes, likewise */
@@ -78,18 +79,42 @@ enum ca_trace_tag {
  *   RETURNED address of a segment          bytes | thread: it is the driver's again
  *   REFUSED  bytes of a segment            driver's code | thread: the driver did not give it
  *   FINISHED streams of the context with   thread: all that was submitted to the stream has
- *            unfinished work               finished as far as the trace's order tells
- *   STREAM   0                             sort (CA_TRACE_STREAM_*) | thread: from now on the
- *                                          stream's number means another stream
- *   DEVICE   bytes of memory, 0: unknown   0
- *   NAME     8 bytes of the device's name  8 more, padded with zeros; `stream`: which 16 bytes
- *   TIME     absolute time in ticks        0: before an event that came long after the last
- *   FORK     0                             thread: the process made a copy of itself
+ *            unfinished work               finished as far as the trace's order tells; or its
+ * lowest bit is 1 where only what is stamped with no more than the other 47 has STREAM   0 sort
+ * (CA_TRACE_STREAM_*) | thread: from now on the stream's number means another stream DEVICE   bytes
+ * of memory, 0: unknown   0 NAME     8 bytes of the device's name  8 more, padded with zeros;
+ * `stream`: which 16 bytes TIME     absolute time in ticks        0: before an event that came long
+ * after the last FORK     0                             thread: the process made a copy of itself
  *   END      0                             0: the process ended, nothing is missing
  *   WORK     0                             thread: the stream, of which nothing was unfinished, was
  *                                          given work
  *   LOOK     0                             thread: the allocator begins to ask the device, for a
  *                                          moment, whether it is idle
+ *
+ * Stream-ordered memory (async:pool), and the program's own order between streams, which decides
+ * where it is reused:
+ *
+ *   POOL            rules: a bit each,            1: it is open; 0: destroyed | thread
+ *                   CA_TRACE_POOL_*
+ *   ASYNC_ALLOC     address                       bytes asked for | thread
+ *   ASYNC_FREE      address                       stamp of the stream's work so far | thread
+ *   ASYNC_FAILED    bytes asked for               driver's code | thread
+ *   ASYNC_TAKEN     address of a segment          bytes | thread
+ *   ASYNC_RETURNED  address of a segment          bytes | thread
+ *   ASYNC_REFUSED   bytes of a segment            driver's code | thread
+ *   ASYNC_TRIM      bytes                         thread: by a call of the program, idle segments
+ * go back until the pool has no more than `a` bytes EVENT           number of an event thread: it
+ * is recorded in the stream WAIT            number of an event            thread: the stream comes
+ * after its last record
+ *
+ * An allocation is of the pool of its segment. Page-locked host memory (pinned:cache), on the
+ * device of its context:
+ *
+ *   PINNED_ALLOC    address                       bytes asked for | thread
+ *   PINNED_FREE     address                       thread: it is kept
+ *   PINNED_TAKEN    address                       bytes | thread: the driver allocated it
+ *   PINNED_RETURNED address                       bytes | thread: it is the driver's again, from
+ * the program itself or from the cache
  */
 #define CA_TRACE_KINDS(X)                                                                          \
 	X(ALLOC, 1, "alloc")                                                                       \
@@ -108,7 +133,21 @@ enum ca_trace_tag {
 	X(FORK, 14, "fork")                                                                        \
 	X(END, 15, "end")                                                                          \
 	X(WORK, 16, "work")                                                                        \
-	X(LOOK, 17, "look")
+	X(LOOK, 17, "look")                                                                        \
+	X(POOL, 18, "pool")                                                                        \
+	X(ASYNC_ALLOC, 19, "async_alloc")                                                          \
+	X(ASYNC_FREE, 20, "async_free")                                                            \
+	X(ASYNC_FAILED, 21, "async_failed")                                                        \
+	X(ASYNC_TAKEN, 22, "async_taken")                                                          \
+	X(ASYNC_RETURNED, 23, "async_returned")                                                    \
+	X(ASYNC_REFUSED, 24, "async_refused")                                                      \
+	X(PINNED_ALLOC, 25, "pinned_alloc")                                                        \
+	X(PINNED_FREE, 26, "pinned_free")                                                          \
+	X(PINNED_TAKEN, 27, "pinned_taken")                                                        \
+	X(PINNED_RETURNED, 28, "pinned_returned")                                                  \
+	X(ASYNC_TRIM, 29, "async_trim")                                                            \
+	X(EVENT, 30, "event")                                                                      \
+	X(WAIT, 31, "wait")
 
 enum ca_trace_kind {
 #define X(name, number, text) CA_TRACE_##name = number,
@@ -118,8 +157,10 @@ enum ca_trace_kind {
 
 /*
  * A record. `stream` is a number of the trace's own: the one the allocating thread last submitted
- * to (ALLOC, ADOPT), the first user (FREE), the stream itself (FINISHED, STREAM); else NONE. The
- * users of a freed block are the streams whose unfinished work may touch it.
+ * to (ALLOC, ADOPT), the first user (FREE), the stream itself (FINISHED, STREAM), the one that the
+ * call names (ASYNC_ALLOC, ASYNC_FAILED, ASYNC_FREE: NONE where the call names none, ANY where it
+ * is not tracked); of POOL, ASYNC_TAKEN, ASYNC_RETURNED and ASYNC_REFUSED the number of the pool;
+ * else NONE. The users of a freed block are the streams whose unfinished work may touch it.
  *
  * `time` has the low 32 bits of the time in ticks; the reader adds the rest, since two records that
  * follow each other without a TIME between them are less than 2^31 ticks apart.
@@ -139,6 +180,14 @@ enum {
 	CA_TRACE_ANY_STREAM = 0xfffe, /* users that are not listed one by one */
 	CA_TRACE_BYTES_BITS = 48,     /* of b: bytes below, the thread's number (mod 2^16) above */
 	CA_TRACE_MORE_USERS = 3,      /* of b: 16 bits each from the lowest; NO_STREAM: none */
+};
+
+/* On which conditions a pool lets another stream have what was freed before it has finished. */
+enum {
+	CA_TRACE_POOL_FOLLOWS = 1,       /* it comes after, by the program's events */
+	CA_TRACE_POOL_OPPORTUNISTIC = 2, /* it turns out to have finished */
+	CA_TRACE_POOL_INTERNAL = 4,      /* behind a wait that is put into the stream */
+	CA_TRACE_POOL_LIMITED = 8,       /* no condition: segments are no larger than a request */
 };
 
 enum ca_trace_stream {

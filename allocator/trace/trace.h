@@ -93,6 +93,12 @@ ca_tracing(const struct ca_heap *heap)
 	return __builtin_expect(heap->tracer != NULL, 0);
 }
 
+/* Of whatever road: a record on the device, with the calling thread's number added to `b`. */
+void ca_trace_add(struct ca_heap *heap, enum ca_trace_kind kind, unsigned device, uint16_t stream,
+		  uint64_t a, uint64_t b);
+/* The stream's number in the trace. */
+uint16_t ca_trace_number_of(const struct ca_stream_record *record);
+
 /* A block became the program's. */
 void ca_trace_alloc_locked(const struct ca_block *block);
 /* A block stops being the program's, and nobody else can have it so far. `users` as
@@ -106,12 +112,17 @@ void ca_trace_failed(struct ca_space *space, uint64_t bytes, int code);
 void ca_trace_segment_locked(const struct ca_segment *segment, enum ca_trace_kind kind);
 /* The driver refused a segment. */
 void ca_trace_rejected(struct ca_space *space, uint64_t bytes, int code);
-/* Work submitted to the stream until lately has finished; `busy`: more was submitted since. `left`:
- * streams of the space with unfinished work. */
-void ca_trace_finished(struct ca_stream_record *record, uint64_t left, bool busy);
+/* Work submitted to the stream until lately has finished; `busy`: more was submitted since, and
+ * `bound` is the largest stamp that has finished. `left`: streams of the space with unfinished
+ * work.
+ */
+void ca_trace_finished(struct ca_stream_record *record, uint64_t left, bool busy, uint64_t bound);
 /* The stream had nothing to do, and is given work. */
 void ca_trace_work(struct ca_stream_record *record);
 /* Until the calling thread's allocation the device may be asked more than once. */
 void ca_trace_look(struct ca_space *space);
+/* The program records its event in the stream, or lets the stream wait for it: only where there is
+ * memory whose reuse depends on that. */
+void ca_trace_event(struct ca_stream_record *record, enum ca_trace_kind kind, const void *event);
 /* The record is another stream's now. */
 void ca_trace_stream(struct ca_stream_record *record);

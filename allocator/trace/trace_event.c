@@ -20,20 +20,12 @@ with_thread(uint64_t low)
 									    << CA_TRACE_BYTES_BITS;
 }
 
-static uint16_t
-number_of(const struct ca_stream_record *record)
+uint16_t
+ca_trace_number_of(const struct ca_stream_record *record)
 {
 	if (record->space->number >= SPACES_MAX)
 		return CA_TRACE_ANY_STREAM;
 	return (uint16_t)(record->space->number * CA_STREAMS_MAX + record->index);
-}
-
-static uint8_t
-device_of(const struct ca_space *space)
-{
-	unsigned ordinal = space->device->ordinal;
-
-	return ordinal < CA_TRACE_NO_DEVICE ? (uint8_t)ordinal : CA_TRACE_NO_DEVICE;
 }
 
 /* The one that the calling thread last submitted to, if that is the space's. */
@@ -43,23 +35,30 @@ last_stream(const struct ca_space *space)
 	const struct ca_stream_record *record =
 		(const struct ca_stream_record *)ca_order_last_stream;
 
-	return record && record->space == space ? number_of(record) : CA_TRACE_NO_STREAM;
+	return record && record->space == space ? ca_trace_number_of(record) : CA_TRACE_NO_STREAM;
 }
 
-/* The thread's number is added to `b`. */
-static void
-add(struct ca_space *space, enum ca_trace_kind kind, uint16_t stream, uint64_t a, uint64_t b)
+void
+ca_trace_add(struct ca_heap *heap, enum ca_trace_kind kind, unsigned device, uint16_t stream,
+	     uint64_t a, uint64_t b)
 {
 	struct ca_trace_record record = {
 		.kind = (uint8_t)kind,
-		.device = device_of(space),
+		.device = device < CA_TRACE_NO_DEVICE ? (uint8_t)device : CA_TRACE_NO_DEVICE,
 		.stream = stream,
 		.a = a,
 		.b = with_thread(b),
 	};
-	bool urgent = kind == CA_TRACE_FAILED || kind == CA_TRACE_REFUSED;
+	bool urgent = kind == CA_TRACE_FAILED || kind == CA_TRACE_REFUSED ||
+		      kind == CA_TRACE_ASYNC_FAILED || kind == CA_TRACE_ASYNC_REFUSED;
 
-	ca_tracer_add(space->heap->tracer, &record, urgent);
+	ca_tracer_add(heap->tracer, &record, urgent);
+}
+
+static void
+add(struct ca_space *space, enum ca_trace_kind kind, uint16_t stream, uint64_t a, uint64_t b)
+{
+	ca_trace_add(space->heap, kind, space->device->ordinal, stream, a, b);
 }
 
 void
@@ -87,7 +86,7 @@ ca_trace_free_locked(const struct ca_block *block, const struct ca_users *users)
 	unsigned n = 0;
 
 	for (; users && n < users->n && n <= CA_TRACE_MORE_USERS; n++)
-		number[n] = number_of((struct ca_stream_record *)users->user[n].stream);
+		number[n] = ca_trace_number_of((struct ca_stream_record *)users->user[n].stream);
 	if (users && (users->context || n < users->n))
 		number[n <= CA_TRACE_MORE_USERS ? n : CA_TRACE_MORE_USERS] = CA_TRACE_ANY_STREAM;
 	add(block->segment->space, CA_TRACE_FREE, number[0], block->address,
@@ -113,21 +112,29 @@ ca_trace_rejected(struct ca_space *space, uint64_t bytes, int code)
 }
 
 void
-ca_trace_finished(struct ca_stream_record *record, uint64_t left, bool busy)
+ca_trace_finished(struct ca_stream_record *record, uint64_t left, bool busy, uint64_t bound)
 {
-	add(record->space, CA_TRACE_FINISHED, number_of(record), left, busy);
+	add(record->space, CA_TRACE_FINISHED, ca_trace_number_of(record), left,
+	    busy ? bound << 1 | 1 : 0);
 }
 
 void
 ca_trace_work(struct ca_stream_record *record)
 {
-	add(record->space, CA_TRACE_WORK, number_of(record), 0, 0);
+	add(record->space, CA_TRACE_WORK, ca_trace_number_of(record), 0, 0);
 }
 
 void
 ca_trace_look(struct ca_space *space)
 {
 	add(space, CA_TRACE_LOOK, CA_TRACE_NO_STREAM, 0, 0);
+}
+
+void
+ca_trace_event(struct ca_stream_record *record, enum ca_trace_kind kind, const void *event)
+{
+	if (atomic_load_explicit(&record->space->heap->told, memory_order_relaxed))
+		add(record->space, kind, ca_trace_number_of(record), (uintptr_t)event, 0);
 }
 
 void
@@ -140,7 +147,7 @@ ca_trace_stream(struct ca_stream_record *record)
 		[CA_STREAM_PER_THREAD] = CA_TRACE_STREAM_PER_THREAD,
 	};
 
-	add(record->space, CA_TRACE_STREAM, number_of(record), 0, sorts[record->kind]);
+	add(record->space, CA_TRACE_STREAM, ca_trace_number_of(record), 0, sorts[record->kind]);
 }
 
 void

@@ -62,6 +62,14 @@ ca_list_remove(struct ca_list *element)
 	ca_list_init(element);
 }
 
+/* Of an element that is in a list; it is not looked at again before it is put into another. */
+static inline void
+ca_list_unlink(struct ca_list *element)
+{
+	element->prev->next = element->next;
+	element->next->prev = element->prev;
+}
+
 /* Moves every element of `from` to the tail of `to`. */
 static inline void
 ca_list_splice(struct ca_list *to, struct ca_list *from)

@@ -14,7 +14,8 @@ import pickle
 from .convert_snapshot import normalised
 from .convert_trace import MAGIC, State, Trace
 
-Event = collections.namedtuple("Event", "kind time_ns device thread address bytes stream")
+#: road: sync (cudaMalloc), async (from a pool, cudaMallocAsync) or pinned (page-locked host memory)
+Event = collections.namedtuple("Event", "kind time_ns device thread address bytes stream road", defaults=("sync",))
 
 #: the key under which memory_viz carries the whole trace along: base64, in pieces
 CARRIED = "cachealloc_trace"

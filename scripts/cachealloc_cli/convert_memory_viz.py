@@ -54,7 +54,7 @@ def _device_trace(recording, device, word, progress):
     """A device's events as instructions. What is left free on it is known where its memory is."""
     reserved, entry = 0, _Entries(word)
     for event in recording.events(progress):
-        if event.device != device:
+        if event.device != device or event.road == "pinned":  # which is not the device's
             continue
         reserved += {"segment_alloc": event.bytes, "segment_free": -event.bytes}.get(event.kind, 0)
         for action in _ACTIONS.get(event.kind, ()):

@@ -80,22 +80,22 @@ class _Device:
     def __init__(self, writer, process, ordinal):
         self.writer, self.ordinal = writer, ordinal
         self.own = writer.track((ordinal,), f"device {ordinal}", process)
-        size = text(COUNTER, number(COUNTER_UNIT, UNIT_BYTES))
-        self.counters = [writer.track((ordinal, name), f"device {ordinal} {name}", self.own, size)
-                         for name in ("allocated", "reserved")]
-        self.drawn = [None, None]
+        self.drawn = {}
         self.busy = set()
 
-    def count(self, time, values):
-        for i, value in enumerate(values):
-            if value != self.drawn[i]:
-                self.writer.counter(time, self.counters[i], value)
-                self.drawn[i] = value
+    def count(self, event, values):
+        size = text(COUNTER, number(COUNTER_UNIT, UNIT_BYTES))
+        for name, value in zip(("allocated", "reserved"), values):
+            name = f"pinned {name}" if event.road == "pinned" else name
+            if value != self.drawn.get(name):
+                track = self.writer.track((self.ordinal, name), f"device {self.ordinal} {name}", self.own, size)
+                self.writer.counter(event.time_ns, track, value)
+                self.drawn[name] = value
 
     def mark(self, event):
-        track = self.own if event.kind == "oom" else self.writer.track(
-            (self.ordinal, "segments" if event.kind.startswith("segment") else "blocks"),
-            "segments" if event.kind.startswith("segment") else "blocks", self.own)
+        name = "segments" if event.kind.startswith("segment") else "blocks"
+        name = name if event.road == "sync" else f"{event.road} {name}"
+        track = self.own if event.kind == "oom" else self.writer.track((self.ordinal, name), name, self.own)
         notes = [("address", NOTE_POINTER, event.address)] if event.address else []
         notes.append(("bytes", NOTE_UINT, event.bytes))
         if event.stream is not None:
@@ -125,4 +125,4 @@ def write(recording, out, progress=None):
             device.work(event)
             continue
         device.mark(event)
-        device.count(event.time_ns, totals.add(event))
+        device.count(event, totals.add(event))

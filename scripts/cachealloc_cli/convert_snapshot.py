@@ -83,5 +83,8 @@ def segments_of(state):
             at += 1
         inside = [(start, size) for _, start, size in live[begin:at]]
         streams = [state.live[device, start][1] for start, _ in inside]
-        found.append(_segment(device, address, total, (streams[0] if streams else 0) or 0, _tiles(address, address + total, inside)))
+        pool = state.pools.get((device, address))
+        road = {} if pool is None else {"road": "async", "segment_pool_id": (0, pool + 1)}
+        found.append(_segment(device, address, total, (streams[0] if streams else 0) or 0,
+                              _tiles(address, address + total, inside), **road))
     return found

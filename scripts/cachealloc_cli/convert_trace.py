@@ -9,6 +9,8 @@ _RECORD = struct.Struct("<BBHIQQ")
 ALLOC, ADOPT, FREE, KEPT, FAILED, TAKEN, RETURNED, REFUSED, FINISHED, STREAM, DEVICE = range(1, 12)
 TIME = 13
 END, WORK = 15, 16
+(POOL, ASYNC_ALLOC, ASYNC_FREE, ASYNC_FAILED, ASYNC_TAKEN, ASYNC_RETURNED, ASYNC_REFUSED, PINNED_ALLOC, PINNED_FREE, PINNED_TAKEN,
+ PINNED_RETURNED) = range(18, 29)
 NO_STREAM, ANY_STREAM, NO_DEVICE, LEGACY = 0xffff, 0xfffe, 0xff, 2
 _BYTES = (1 << 48) - 1
 _PROGRAM = 2
@@ -20,6 +22,8 @@ class State:
     def __init__(self):
         self.live = {}      # (bytes, stream)
         self.segments = {}  # bytes
+        self.pools = {}     # of stream-ordered segments: the number of their pool
+        self.pinned = {}    # live page-locked memory: bytes
         self.streams = {}   # number in the trace -> the one that others use
 
     def stream(self, number):
@@ -87,11 +91,12 @@ class Trace:
             yield kind, device, stream, self.start_unix_ns + now * self.tick_ns - self.start, a, b, at
 
     def events(self, state):
-        """((kind, time in ns since 1970, device, thread, address, bytes, stream), offset in the file) each time, and
+        """((kind, time in ns since 1970, device, thread, address, bytes, stream, road), offset in the file) each time, and
         `state`, a new one, follows."""
         for kind, device, stream, time, a, b, at in self._records():
-            for name, address, size, number in _meaning(state, kind, device, stream, a, b, at):
-                yield (name, time, device, b >> 48, address, size, number), at
+            meaning = _of_road if kind >= POOL else _meaning
+            for name, address, size, number, *road in meaning(state, kind, device, stream, a, b, at):
+                yield (name, time, device, b >> 48, address, size, number, *road), at
 
 
 def _meaning(state, kind, device, stream, a, b, at):
@@ -123,3 +128,34 @@ def _meaning(state, kind, device, stream, a, b, at):
         yield "idle", 0, 0, state.stream(stream)
     elif kind == STREAM:
         state.streams[stream] = 0 if size == LEGACY else stream + 1
+
+
+def _of_road(state, kind, device, stream, a, b, at):
+    """The same, with the road behind, of memory that cudaMalloc has nothing to do with."""
+    key, size = (device, a), b & _BYTES
+    if kind == ASYNC_ALLOC:
+        for found in _meaning(state, ALLOC, device, stream, a, b, at):
+            yield (*found, "async")
+    elif kind == ASYNC_FREE:
+        size, number = state.live.pop(key, (0, None))
+        if size:
+            freed = state.stream(stream)
+            yield "free", a, size, number if freed is None else freed, "async"
+    elif kind in (ASYNC_TAKEN, ASYNC_RETURNED, ASYNC_REFUSED, ASYNC_FAILED):
+        as_of = {ASYNC_TAKEN: TAKEN, ASYNC_RETURNED: RETURNED, ASYNC_REFUSED: REFUSED, ASYNC_FAILED: FAILED}[kind]
+        if kind == ASYNC_TAKEN:
+            state.pools[key] = stream
+        elif kind == ASYNC_RETURNED:
+            state.pools.pop(key, None)
+        for found in _meaning(state, as_of, device, stream, a, b, at):
+            yield (*found, "async")
+    elif kind in (PINNED_TAKEN, PINNED_RETURNED):
+        live = state.pinned.pop(key, 0) if kind == PINNED_RETURNED else 0
+        if live:  # the driver has freed it
+            yield "free", a, live, None, "pinned"
+        yield "segment_alloc" if kind == PINNED_TAKEN else "segment_free", a, size, None, "pinned"
+    elif kind == PINNED_ALLOC:
+        state.pinned[key] = size
+        yield "alloc", a, size, None, "pinned"
+    elif kind == PINNED_FREE and key in state.pinned:
+        yield "free", a, state.pinned.pop(key), None, "pinned"

@@ -86,6 +86,11 @@ def explain(values, path):
     with player.Player(path, values["jobs"], "explain") as plays:
         try:
             data = from_text(plays, path, values) or from_record(plays, path, values, shown)
+        except player.Failed as problem:
+            if not str(problem).endswith("no trace of a known format"):
+                raise
+            raise player.Failed(f"{path}: neither a recording, nor a text with an out-of-memory report of PyTorch or cachealloc "
+                                "(PyTorch's has 'Tried to allocate ...')", problem.status) from None
         except KeyboardInterrupt:
             shown.clear()
             terminal.warning(f"interrupted after {plays.runs} replays; nothing is proved")

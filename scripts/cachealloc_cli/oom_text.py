@@ -42,6 +42,8 @@ _POOL = {
 }
 _POOL_LENGTH = 600
 _LARGEST = re.compile(r"out of memory: (\d+) bytes were asked for; the largest free block has (\d+)")
+#: of ours, where a program uses both: what the first sentence leaves out
+_POOLS_HOLD = re.compile(rf"stream-ordered memory besides: {_SIZE} held by the program, {_SIZE} reserved by cachealloc")
 _GPU = re.compile(r"GPU (\d+)")
 #: of a log, that much at its end is looked at
 TAIL_BYTES = 64 << 20
@@ -93,6 +95,10 @@ def _sentence(start, text):
     gpu = _GPU.search(sentence)
     figures.device = int(gpu.group(1)) if gpu else 0
     figures.is_ours = "reserved by cachealloc" in sentence
+    pools = _POOLS_HOLD.search(line)
+    if pools and figures.is_ours and None not in (figures.live, figures.reserved):
+        live, unallocated = (size(re.match(_SIZE, " ".join(pools.groups()[at:at + 2]))) for at in (0, 2))
+        figures.live, figures.reserved = figures.live + live, figures.reserved + live + unallocated
     exact = _LARGEST.search(line)
     if exact and figures.is_ours:
         figures.request, figures.largest = int(exact.group(1)), int(exact.group(2))

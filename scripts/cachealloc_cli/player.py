@@ -67,7 +67,8 @@ class Outcome:
         self.live = data["peak_live_bytes"]
         self.largest_live = max((device["peak_live_bytes"] for device in self.devices), default=0)
         self.allocations = data["hits"] + data["misses"]
-        self.calls = self._sum("driver_alloc_calls") + self._sum("driver_free_calls")
+        self.calls = sum(device["roads"][road][f"driver_{call}_calls"] for device in self.devices
+                         for road in ("sync", "async") for call in ("alloc", "free"))
         self.waits = self._sum("host_syncs")
         self.is_told = data["lag_us"] is None
 

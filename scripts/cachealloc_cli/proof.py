@@ -80,7 +80,7 @@ class Case:
         if refusal:
             figures.request = refusal["request_bytes"]
             whole = self.player.get(self.conf).device(self.device)
-            figures.live = whole["requested_bytes"]["current"] - figures.request
+            figures.live = sum(whole["roads"][road]["live_bytes"] for road in ("sync", "async")) - figures.request
             if not self.memory:
                 figures.reserved, figures.free = refusal["reserved_bytes"], refusal["free_bytes"]
         if self.high is not None:
@@ -99,7 +99,8 @@ class Case:
             figures.request, figures.live = out["request_bytes"], out["live_bytes"]
         if figures.reserved is None:
             figures.reserved = out["reserved_bytes"]
-        figures.largest = dead[0]["largest_free_block_bytes"]
+        if not self.refusal or self.refusal["road"] == "sync":  # what pools have free is not counted
+            figures.largest = dead[0]["largest_free_block_bytes"]
 
     def _ran_out(self, outcome):
         return bool(outcome.device(self.device)["out_of_memory"])

@@ -2,9 +2,10 @@
 """`cachealloc stats`: the statistics in files of CACHEALLOC_STATS=FILE.json, as a table, as JSON or for Prometheus."""
 
 import json
+import os
 import time
 
-from . import prometheus, statistics_file, terminal
+from . import counts, prometheus, statistics_file, terminal
 from .args import Option, UsageError, describe, parse
 from .whole_file import whole_file
 
@@ -42,9 +43,11 @@ Usage: cachealloc stats [OPTIONS] FILE...
 {options}
 
 FILE is what CACHEALLOC_STATS=FILE.json wrote: an object, or one a line, of which the
-last whole one counts. It is written at exit, and every CACHEALLOC_STATS_INTERVAL: what
-a killed process did after the last interval is in no file. A peak of merged reports
-is the sum of the ranks' peaks: at most so much was held at a time.
+last whole one counts. It is written at exit, and every CACHEALLOC_STATS_INTERVAL. Of a
+process that runs, or was killed, the figures are read where it counts (a file under a
+private name in /dev/shm or TMPDIR, on the same host); those of a killed one are written
+to FILE then. A peak of merged reports is the sum of the ranks' peaks: at most so much
+was held at a time.
 
 Exit status: 0 done; 1 a file cannot be read, holds no statistics, or cannot be written;
 2 the command line is wrong; 130 interrupted.
@@ -130,37 +133,86 @@ class Failed(Exception):
     pass
 
 
+def _settle(path, found, report):
+    """The last figures of a process that is dead go where it would have written them."""
+    text = json.dumps(report, separators=(",", ":")) if path.endswith(".json") else table(report)
+    try:
+        fd = os.open(os.path.realpath(path), os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CREAT, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            size = os.fstat(fd).st_size
+            half = size and os.pread(fd, 1, size - 1) != b"\n"  # a line that the disk had no room for
+            file.write((b"\n" if half else b"") + text.encode() + b"\n")
+        os.unlink(found.path)
+    except OSError as problem:
+        terminal.error(f"stats: {path}: {problem.strerror}: the last figures are shown, but not written there")
+
+
+def _counted(path, found, written):
+    """The figures where the process counts; None: the file has been made anew, and written, by a later one."""
+    if written.get("pid") != found.pid and (written.get("time_unix_ns") or 0) > found.begun_ns:
+        return None
+    report = found.report((written.get("seq") or 0) + 1)
+    if not found.alive:
+        _settle(path, found, report)
+    return report
+
+
+def _nothing(text):
+    if text.strip():
+        return "no statistics (JSON of CACHEALLOC_STATS=FILE.json) in it"
+    return ("no statistics in it, it is empty: its process has not ended, or was killed, and its counts are not here "
+            "(another host, another user, or it had none: CACHEALLOC_LOG=info tells)")
+
+
+def read_one(path):
+    found = counts.of_file(path)  # first: who ends meanwhile has written to the file
+    text, problem = "", None
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError as error:
+        problem = error
+    written = statistics_file.last(text)
+    report = (_counted(path, found, written or {}) if found else None) or written
+    if report is None and problem:
+        raise Failed(f"{path}: {problem.strerror}")
+    if report is None:
+        raise Failed(f"{path}: {_nothing(text)}")
+    return report
+
+
 def read(paths):
+    """The reports, and whether there is one of each. All are read: a killed process's counts are gone some day."""
     reports = []
     for path in paths:
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                report = statistics_file.last(file.read())
-        except OSError as problem:
-            raise Failed(f"{path}: {problem.strerror}") from None
-        if report is None:
-            raise Failed(f"{path}: no statistics (JSON of CACHEALLOC_STATS=FILE.json) in it")
-        reports.append(report)
-    return reports
+            reports.append(read_one(path))
+        except Failed as problem:
+            terminal.error(f"stats: {problem}")
+    return reports, len(reports) == len(paths)
 
 
 def show(values, paths):
-    reports = read(paths)
+    """Exit status. A sum of some is shown to nobody."""
+    reports, complete = read(paths)
+    if not complete and (values["prometheus"] or values["merge"]):
+        return FAILED
     if values["prometheus"]:
         text = prometheus.text(reports)
         if values["prometheus"] == "-":
             terminal.out(text.rstrip("\n"))
-            return
+            return DONE
         try:
             with whole_file(values["prometheus"]) as file:
                 file.write(text.encode())
         except OSError as problem:
             raise Failed(f"{values['prometheus']}: {problem.strerror}") from None
-        return
+        return DONE
     if values["merge"]:
         reports = [merged(reports)]
     for report in reports:
         terminal.out(json.dumps(report) if values["json"] else table(report))
+    return DONE if complete else FAILED
 
 
 def run(argv):
@@ -178,16 +230,16 @@ def run(argv):
         return USAGE
     pause = 2.0 if values["watch"] is True else values["watch"]
     try:
-        show(values, paths)
-        while pause:
+        status = show(values, paths)
+        while pause and status == DONE:
             terminal.flush()
             if terminal.lost:
                 break
             time.sleep(pause)
-            show(values, paths)
+            status = show(values, paths)
     except Failed as problem:
         terminal.error(f"stats: {problem}")
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
-    return DONE
+    return status

@@ -53,8 +53,13 @@ void *
 memset(void *to, int byte, size_t n)
 {
 	uint64_t word = (unsigned char)byte * (UINT64_MAX / 0xff);
+	const uint64_t words[4] = { word, word, word, word };
 	unsigned char *target = to;
 
+	for (; n >= sizeof(words); n -= sizeof(words)) {
+		__builtin_memcpy(target, words, sizeof(words));
+		target += sizeof(words);
+	}
 	for (; n >= sizeof(word); n -= sizeof(word)) {
 		__builtin_memcpy(target, &word, sizeof(word));
 		target += sizeof(word);

@@ -16,7 +16,6 @@
 #include "shim/driver/context_event.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -24,6 +23,7 @@
 #include "config/mutant.h"
 #include "shim/bind/libcuda.h"
 #include "shim/driver/driver_table.h"
+#include "shim/state/leaf_lock.h"
 #include "shim/state/process.h"
 #include "shim/state/record_arena.h"
 #include "shim/track/assumptions.h"
@@ -33,7 +33,7 @@
 /* A mark recorded while no context was alive: nothing can be running. */
 static const ca_mark EMPTY_MARK = 1;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ca_leaf_lock lock;
 static struct ca_mark_part *blank; /* parts without an event; under lock */
 static _Atomic bool no_marks;      /* the driver said that it has none */
 
@@ -51,21 +51,21 @@ pop(struct ca_mark_part **list)
 {
 	struct ca_mark_part *part;
 
-	pthread_mutex_lock(&lock);
+	ca_leaf_lock_enter(&lock);
 	part = *list;
 	if (part)
 		*list = part->next;
-	pthread_mutex_unlock(&lock);
+	ca_leaf_lock_leave(&lock);
 	return part;
 }
 
 static void
 push(struct ca_mark_part **list, struct ca_mark_part *part)
 {
-	pthread_mutex_lock(&lock);
+	ca_leaf_lock_enter(&lock);
 	part->next = *list;
 	*list = part;
-	pthread_mutex_unlock(&lock);
+	ca_leaf_lock_leave(&lock);
 }
 
 /* Back to its context's spares; a dead context's events died with it. */
@@ -74,7 +74,7 @@ ca_mark_part_retire(struct ca_mark_part *part)
 {
 	struct ca_context *context = part->context;
 
-	pthread_mutex_lock(&lock);
+	ca_leaf_lock_enter(&lock);
 	struct ca_mark_part **list = &context->spare;
 
 	if (!part->has_event || atomic_load(&context->dead)) {
@@ -83,7 +83,7 @@ ca_mark_part_retire(struct ca_mark_part *part)
 	}
 	part->next = *list;
 	*list = part;
-	pthread_mutex_unlock(&lock);
+	ca_leaf_lock_leave(&lock);
 }
 
 CUresult
@@ -114,7 +114,6 @@ ca_mark_part_take(struct ca_context *context, struct ca_context *owner)
 		part = ca_slab_take(sizeof(*part));
 	if (!part)
 		return NULL;
-	part->next = NULL; /* not the spare list's */
 	part->context = context;
 	part->owner = owner;
 	part->next = NULL;
@@ -218,6 +217,27 @@ record_all(const struct ca_real *real, struct ca_context *owner, struct ca_mark_
 	return rc;
 }
 
+static bool
+has_calls(const struct ca_real *real)
+{
+	return real && real->cuCtxRecordEvent && real->cuEventCreate && real->cuEventQuery &&
+	       real->cuEventSynchronize && !atomic_load(&no_marks);
+}
+
+bool
+ca_has_marks(void *self)
+{
+	struct ca_context *context;
+
+	if (!has_calls(ca_real()))
+		return false;
+	for (context = ca_context_first(); context; context = ca_context_next(context))
+		if (atomic_load(&context->kind) != CA_CONTEXT_GREEN &&
+		    !ca_assumption_holds(context, CA_ASSUMPTION_CONTEXT_RECORD))
+			return false;
+	return true;
+}
+
 int
 ca_mark_record(void *self, void *space_context, ca_mark *ret_mark)
 {
@@ -225,8 +245,7 @@ ca_mark_record(void *self, void *space_context, ca_mark *ret_mark)
 	struct ca_mark_part *chain = NULL;
 	int rc;
 
-	if (!real || !real->cuCtxRecordEvent || !real->cuEventCreate || !real->cuEventQuery ||
-	    !real->cuEventSynchronize || atomic_load(&no_marks))
+	if (!has_calls(real))
 		return -ENOTSUP;
 	if (!ca_gate_enter())
 		return -EBUSY;
@@ -408,7 +427,7 @@ ca_marks_context_died(struct ca_context *context)
 void
 ca_marks_after_fork_child(void)
 {
-	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	ca_leaf_lock_leave(&lock);
 	blank = NULL;
 	atomic_store(&no_marks, false);
 }

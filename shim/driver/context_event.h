@@ -41,6 +41,7 @@ CUresult ca_mark_part_create_event(const struct ca_real *real, struct ca_mark_pa
 enum { CA_MARK_STREAM_BIT = 2 };
 
 int ca_mark_record(void *self, void *space_context, ca_mark *ret_mark);
+bool ca_has_marks(void *self);
 int ca_mark_query(void *self, ca_mark mark);
 int ca_mark_query_own(void *self, ca_mark mark);
 int ca_mark_wait(void *self, ca_mark mark);

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "shim/bind/scope.h"
+#include "shim/driver/pool_calls.h"
 #include "shim/driver/told_pools.h"
 #include "shim/state/process.h"
 #include "shim/track/captures.h"
@@ -34,8 +35,7 @@ static bool
 pool_reserved(const struct ca_real *real, CUmemoryPool pool, cuuint64_t *ret_bytes)
 {
 	*ret_bytes = 0;
-	return !CA_INSIDE(
-		real->cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, ret_bytes));
+	return !ca_pool_get(real, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, ret_bytes);
 }
 
 static void
@@ -52,8 +52,7 @@ raise_threshold(const struct ca_real *real, CUmemoryPool pool)
 {
 	cuuint64_t most = UINT64_MAX;
 
-	return CA_INSIDE(
-		real->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most));
+	return ca_pool_set(real, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most);
 }
 
 void
@@ -69,7 +68,7 @@ ca_pools_keep(CUdevice device)
 		return;
 	if (CA_INSIDE(real->cuDeviceGetDefaultMemPool(&pool, device)) ||
 	    !pool_reserved(real, pool, &reserved) ||
-	    CA_INSIDE(real->cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &own)))
+	    ca_pool_get(real, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &own))
 		return;
 	set_own(&kept[device], own, false);
 	atomic_store(&kept[device].pool, pool);
@@ -117,8 +116,7 @@ trim_pool(const struct ca_real *real, CUmemoryPool pool, uint64_t keep_bytes)
 	cuuint64_t before, after;
 
 	if (!pool || !pool_reserved(real, pool, &before) || before <= keep_bytes ||
-	    CA_INSIDE(real->cuMemPoolTrimTo(pool, keep_bytes)) ||
-	    !pool_reserved(real, pool, &after))
+	    ca_pool_trim(real, pool, keep_bytes) || !pool_reserved(real, pool, &after))
 		return 0;
 	return before > after ? before - after : 0;
 }

@@ -22,6 +22,7 @@
 #include "shim/bind/libcuda.h"
 #include "shim/bind/unseen_calls.h"
 #include "shim/driver/context_event.h"
+#include "shim/driver/driver_table.h"
 #include "shim/state/process.h"
 #include "shim/track/assumptions.h"
 #include "shim/track/captures.h"
@@ -34,6 +35,7 @@ struct call {
 	struct ca_context *context;
 	CUstream stream;
 	CUevent event; /* of a mark */
+	bool orders;   /* it is to be an operation of the stream itself, not only a mark of it */
 };
 
 typedef CUresult call_fn(const struct call *call);
@@ -201,19 +203,59 @@ record_legacy(struct call *call, struct ca_mark_part *part)
 	return rc ? rc : make(call, record);
 }
 
+static void
+do_nothing(void *data)
+{
+	(void)data;
+}
+
+/* The device may be full, or have no pools; the host must not wait for work that may wait for it.
+ */
+CUresult
+ca_stream_operation_unverified(const struct ca_real *real, CUstream stream)
+{
+	CUresult rc = CUDA_ERROR_NOT_SUPPORTED;
+	CUdeviceptr memory;
+
+	if (real->cuMemAllocAsync && real->cuMemFreeAsync)
+		rc = CA_INSIDE(real->cuMemAllocAsync(&memory, 1, stream));
+	if (!rc)
+		return CA_INSIDE(real->cuMemFreeAsync(memory, stream));
+	if ((rc == CUDA_ERROR_OUT_OF_MEMORY || rc == CUDA_ERROR_NOT_SUPPORTED) &&
+	    real->cuLaunchHostFunc)
+		rc = CA_INSIDE(real->cuLaunchHostFunc(stream, do_nothing, NULL));
+	return rc;
+}
+
+static CUresult
+operation_unverified(const struct call *call)
+{
+	return ca_stream_operation_unverified(call->real, call->stream);
+}
+
+/* Where a record in a blocking stream may not come behind the legacy stream's work, it is none. */
+static call_fn *
+operation_for(const struct call *call)
+{
+	return !call->orders || call->stream == CU_STREAM_LEGACY ||
+			       ca_assumption_holds(call->context, CA_ASSUMPTION_LEGACY_RECORD)
+		       ? record
+		       : operation_unverified;
+}
+
 static int
 record_part(struct call *call, struct ca_mark_part *part)
 {
 	CUresult rc = ca_mark_part_create_event(call->real, part);
 
 	call->event = part->event;
-	if (!rc && call->stream == CU_STREAM_LEGACY) {
+	if (!rc && call->stream == CU_STREAM_LEGACY && !call->orders) {
 		rc = record_legacy(call, part);
 	} else if (!rc) {
 		if (ca_unseen_calls())
 			rc = make(call, query_capture);
 		if (!rc)
-			rc = make(call, record);
+			rc = make(call, operation_for(call));
 	}
 	part->recorded = rc == CUDA_SUCCESS;
 	return rc == CUDA_ERROR_NOT_READY ? -EBUSY : result_of(rc);
@@ -244,36 +286,63 @@ record_in_capture(struct call *call, struct ca_mark_part *part)
 static int
 record_in(struct call *call, struct ca_mark_part *part, bool gate)
 {
-	int rc = -EBUSY;
+	int rc;
 
 	if (gate)
 		return record_part(call, part);
-	if (ca_gate_enter_in_capture()) {
-		rc = record_in_capture(call, part);
-		ca_gate_leave();
+	while (!ca_gate_enter_in_capture()) { /* a capture is about to begin */
+		if (!call->orders)
+			return -EBUSY;
+		sched_yield();
 	}
+	rc = record_in_capture(call, part);
+	ca_gate_leave();
+	return rc;
+}
+
+/* *ret_part NULL: there is none. */
+static int
+record_any(struct call *call, void *context, void *stream, struct ca_mark_part **ret_part)
+{
+	struct ca_mark_part *part;
+	bool gate;
+	int rc = prepare(call, context, stream);
+
+	*ret_part = NULL;
+	if (!rc)
+		rc = enter(call, &gate);
+	if (rc)
+		return rc;
+	part = ca_mark_part_take(call->context, call->context);
+	rc = part ? record_in(call, part, gate) : -ENOMEM;
+	leave(call, gate);
+	*ret_part = part;
 	return rc;
 }
 
 int
 ca_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark)
 {
+	struct call call = { .orders = false };
 	struct ca_mark_part *part;
-	struct call call;
-	bool gate;
-	int rc = prepare(&call, context, stream);
+	int rc = record_any(&call, context, stream, &part);
 
-	if (rc)
-		return rc;
-	rc = enter(&call, &gate);
-	if (rc)
-		return rc;
-	part = ca_mark_part_take(call.context, call.context);
-	rc = part ? record_in(&call, part, gate) : -ENOMEM;
-	leave(&call, gate);
 	if (!rc)
 		*ret_mark = (ca_mark)(uintptr_t)part | CA_MARK_STREAM_BIT;
 	else if (part)
+		ca_mark_part_retire(part);
+	return rc;
+}
+
+/* A record, of which nobody wants to know when it is done. */
+int
+ca_stream_operation(void *self, void *context, void *stream)
+{
+	struct call call = { .orders = true };
+	struct ca_mark_part *part;
+	int rc = record_any(&call, context, stream, &part);
+
+	if (part)
 		ca_mark_part_retire(part);
 	return rc;
 }
@@ -317,6 +386,30 @@ ca_stream_wait(void *self, void *context, void *stream, ca_mark mark)
 		rc = wait_across(&call, part);
 	leave(&call, gate);
 	return rc;
+}
+
+int
+ca_stream_query(void *self, void *context, void *stream)
+{
+	struct call call;
+	bool gate;
+	int rc = prepare(&call, context, stream);
+
+	if (rc)
+		return rc;
+	if (CA_MUTANT(REUSE_AT_ONCE))
+		return 0;
+	rc = enter(&call, &gate);
+	if (rc)
+		return rc;
+	if (!gate)
+		rc = -EBUSY;
+	else if (ca_unseen_calls())
+		rc = result_of(make(&call, query_capture));
+	if (!rc)
+		rc = result_of(make(&call, query));
+	leave(&call, gate);
+	return rc == CUDA_ERROR_NOT_READY ? -EAGAIN : rc;
 }
 
 /*

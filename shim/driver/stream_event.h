@@ -12,4 +12,6 @@
 
 int ca_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark);
 int ca_stream_wait(void *self, void *context, void *stream, ca_mark mark);
+int ca_stream_operation(void *self, void *context, void *stream);
+int ca_stream_query(void *self, void *context, void *stream);
 int ca_stream_synchronize(void *self, void *context, void *stream);

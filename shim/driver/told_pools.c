@@ -10,11 +10,12 @@
 #include <stddef.h>
 
 #include "shim/bind/scope.h"
+#include "shim/driver/pool_calls.h"
 #include "shim/state/process.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
 
-enum { DEVICES_MAX = 64 };
+struct ca_told_pool *_Atomic ca_told_current_pools[CA_TOLD_DEVICES_MAX];
 
 _Atomic bool ca_told_on;
 _Atomic bool ca_told_thresholds;
@@ -22,9 +23,8 @@ _Atomic bool ca_told_thresholds;
 struct device_pools {
 	_Atomic bool known;
 	_Atomic(CUmemoryPool) default_handle;
-	struct ca_told_pool *_Atomic current; /* NULL: the driver's own */
 };
-static struct device_pools devices[DEVICES_MAX];
+static struct device_pools devices[CA_TOLD_DEVICES_MAX];
 static struct ca_heap *_Atomic heap_served;
 
 void
@@ -37,15 +37,7 @@ ca_told_pools_start(struct ca_heap *heap)
 static struct device_pools *
 pools_of(int device)
 {
-	return device >= 0 && device < DEVICES_MAX ? &devices[device] : NULL;
-}
-
-struct ca_told_pool *
-ca_told_pools_current(unsigned device)
-{
-	struct device_pools *pools = pools_of((int)device);
-
-	return pools ? atomic_load_explicit(&pools->current, memory_order_acquire) : NULL;
+	return device >= 0 && device < CA_TOLD_DEVICES_MAX ? &devices[device] : NULL;
 }
 
 struct ca_told_pool *
@@ -70,10 +62,19 @@ read_reuse(const struct ca_real *real, struct ca_told_pool *pool, CUmemoryPool h
 	for (unsigned i = 0; i < CA_TOLD_RULES; i++) {
 		int allows = 0;
 
-		if (CA_INSIDE(real->cuMemPoolGetAttribute(handle, attributes[i], &allows)))
+		if (ca_pool_get(real, handle, attributes[i], &allows))
 			allows = 0;
 		ca_told_pool_set_reuse(pool, (enum ca_told_reuse)i, allows);
 	}
+}
+
+static void
+read_total(const struct ca_real *real, struct ca_told_pool *pool, CUdevice device)
+{
+	size_t bytes;
+
+	if (real->cuDeviceTotalMem_v2 && !CA_INSIDE(real->cuDeviceTotalMem_v2(&bytes, device)))
+		ca_told_pool_set_total(pool, bytes);
 }
 
 /* One that the program set before the pool was seen. The driver's own is 0. */
@@ -82,9 +83,7 @@ read_threshold(const struct ca_real *real, struct ca_told_pool *pool, CUmemoryPo
 {
 	cuuint64_t bytes = 0;
 
-	if (!CA_INSIDE(real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-						   &bytes)) &&
-	    bytes)
+	if (!ca_pool_get(real, handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes) && bytes)
 		ca_told_pools_set_threshold(pool, bytes);
 }
 
@@ -95,6 +94,7 @@ open_pool(const struct ca_real *real, CUmemoryPool handle, CUdevice device)
 		ca_told_pool_open(atomic_load(&heap_served), handle, (unsigned)device);
 
 	if (pool) {
+		read_total(real, pool, device);
 		read_reuse(real, pool, handle);
 		read_threshold(real, pool, handle);
 	}
@@ -137,7 +137,7 @@ ca_told_pools_find_early(const struct ca_real *real, CUmemoryPool handle)
 
 	if (pool || !atomic_load(&ca_told_on) || !has_all(real))
 		return pool;
-	for (int device = 0; device < DEVICES_MAX; device++) {
+	for (int device = 0; device < CA_TOLD_DEVICES_MAX; device++) {
 		if (CA_INSIDE(real->cuDeviceGetDefaultMemPool(&one, device)))
 			break;
 		if (one == handle)
@@ -172,16 +172,14 @@ ca_told_pools_created(const struct ca_real *real, CUmemoryPool handle, const CUm
 void
 ca_told_pools_set_current(CUdevice device, CUmemoryPool handle)
 {
-	struct device_pools *pools = pools_of(device);
-
-	if (pools)
-		atomic_store(&pools->current, ca_told_pools_find(handle));
+	if (device >= 0 && device < CA_TOLD_DEVICES_MAX)
+		atomic_store(&ca_told_current_pools[device], ca_told_pools_find(handle));
 }
 
 static bool
 is_default(CUmemoryPool handle)
 {
-	for (unsigned i = 0; i < DEVICES_MAX; i++)
+	for (unsigned i = 0; i < CA_TOLD_DEVICES_MAX; i++)
 		if (atomic_load(&devices[i].default_handle) == handle)
 			return true;
 	return false;
@@ -205,7 +203,7 @@ ca_told_pools_destroyed(const struct ca_real *real, struct ca_told_pool *pool, C
 	CUmemoryPool current;
 	CA_KEEP_ERRNO;
 
-	for (int i = 0; i < DEVICES_MAX; i++)
+	for (int i = 0; i < CA_TOLD_DEVICES_MAX; i++)
 		if (atomic_load(&devices[i].known) &&
 		    !CA_INSIDE(real->cuDeviceGetMemPool(&current, i)))
 			ca_told_pools_set_current(i, current);
@@ -314,8 +312,7 @@ reserved_of(const struct ca_real *real, CUmemoryPool handle)
 {
 	cuuint64_t bytes = 0;
 
-	if (CA_INSIDE(real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-						  &bytes)))
+	if (ca_pool_get(real, handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes))
 		return 0;
 	return bytes;
 }
@@ -355,7 +352,7 @@ ca_told_pools_make_budget(const struct ca_real *real, struct ca_told_pool *pool,
 	if (!given || !handle)
 		return;
 	reserved = reserved_of(real, handle);
-	(void)CA_INSIDE(real->cuMemPoolTrimTo(handle, reserved > given ? reserved - given : 0));
+	(void)ca_pool_trim(real, handle, reserved > given ? reserved - given : 0);
 }
 
 void
@@ -387,7 +384,7 @@ ca_told_pools_trim(const struct ca_real *real, unsigned device, uint64_t keep_by
 		if (before <= keep_bytes)
 			continue;
 		(void)ca_told_pools_shrink(real, pool, keep_bytes);
-		if (CA_INSIDE(real->cuMemPoolTrimTo(handle, keep_bytes)))
+		if (ca_pool_trim(real, handle, keep_bytes))
 			continue;
 		after = reserved_of(real, handle);
 		given += before > after ? before - after : 0;
@@ -402,8 +399,7 @@ ca_told_pools_note_foreign(const struct ca_real *real, struct ca_told_pool *pool
 	cuuint64_t bytes = 0;
 	CA_KEEP_ERRNO;
 
-	if (handle && !CA_INSIDE(real->cuMemPoolGetAttribute(
-			      handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes)))
+	if (handle && !ca_pool_get(real, handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes))
 		ca_told_pool_note_driver(pool, bytes);
 }
 
@@ -412,7 +408,7 @@ ca_told_pools_foreign_freed(const struct ca_real *real)
 {
 	struct ca_heap *heap = atomic_load(&heap_served);
 
-	for (unsigned device = 0; heap && ca_told_has_foreign(heap) && device < DEVICES_MAX;
+	for (unsigned device = 0; heap && ca_told_has_foreign(heap) && device < CA_TOLD_DEVICES_MAX;
 	     device++) {
 		struct ca_told_pool *pool = NULL;
 
@@ -437,16 +433,18 @@ ca_told_pools_synchronized(const struct ca_real *real)
 	CA_KEEP_ERRNO;
 
 	ca_told_pools_tidy();
-	for (unsigned device = 0; heap && device < DEVICES_MAX; device++) {
+	for (unsigned device = 0; heap && device < CA_TOLD_DEVICES_MAX; device++) {
 		struct ca_told_pool *pool = NULL;
 
 		while ((pool = ca_told_pool_next(heap, pool, device))) {
 			uint64_t keep_bytes = ca_told_pool_threshold(pool);
 			CUmemoryPool handle = ca_told_pool_handle(pool);
 
-			if (keep_bytes != UINT64_MAX && handle &&
-			    ca_told_pools_shrink(real, pool, keep_bytes))
-				(void)CA_INSIDE(real->cuMemPoolTrimTo(handle, keep_bytes));
+			if (keep_bytes == UINT64_MAX || !handle)
+				continue;
+			ca_told_note_trim(pool, keep_bytes);
+			if (ca_told_pools_shrink(real, pool, keep_bytes))
+				(void)ca_pool_trim(real, handle, keep_bytes);
 		}
 	}
 }
@@ -457,9 +455,9 @@ ca_told_pools_after_fork_child(void)
 	atomic_store(&ca_told_thresholds, false);
 	atomic_store(&ca_told_on, false);
 	atomic_store(&heap_served, NULL);
-	for (unsigned i = 0; i < DEVICES_MAX; i++) {
+	for (unsigned i = 0; i < CA_TOLD_DEVICES_MAX; i++) {
 		atomic_store(&devices[i].known, false);
 		atomic_store(&devices[i].default_handle, NULL);
-		atomic_store(&devices[i].current, NULL);
+		atomic_store(&ca_told_current_pools[i], NULL);
 	}
 }

@@ -24,8 +24,17 @@ extern _Atomic bool ca_told_on __attribute__((visibility("hidden")));
 void ca_told_pools_start(struct ca_heap *heap);
 /* Learns the default pool and the current pool of the device, the first time. */
 void ca_told_pools_note_device(CUdevice device);
+enum { CA_TOLD_DEVICES_MAX = 64 };
+extern struct ca_told_pool *_Atomic ca_told_current_pools[CA_TOLD_DEVICES_MAX]
+	__attribute__((visibility("hidden")));
 /* The pool that serves cuMemAllocAsync on a device; NULL: the driver does. */
-struct ca_told_pool *ca_told_pools_current(unsigned device);
+static inline struct ca_told_pool *
+ca_told_pools_current(unsigned device)
+{
+	if (__builtin_expect(device >= CA_TOLD_DEVICES_MAX, 0))
+		return NULL;
+	return atomic_load_explicit(&ca_told_current_pools[device], memory_order_acquire);
+}
 /* That pool, by the driver's handle; NULL: the driver serves it. */
 struct ca_told_pool *ca_told_pools_find(CUmemoryPool handle);
 /* The same; also a default pool of a device that the process has not worked with yet. */

@@ -3,7 +3,8 @@
  * Events: born, recorded, waited for, destroyed.
  *
  * A record touches no memory and waits for nothing: it is no submission. It needs not come behind a
- * mark that a free has armed either: the mark must not come behind a wait, or work.
+ * mark that a free has armed either: the mark must not come behind a wait, or work. But in the
+ * legacy stream it is an operation, behind which blocking streams come.
  *
  * A wait touches no memory, so nothing need be guarded, but a record behind it comes after whatever
  * the event stands for, which may depend on work submitted after a free: so it is a submission,
@@ -63,7 +64,7 @@ DESTROY(cuEventDestroy_v2)
 
 /* The stream that a record teaches of; NULL: none. A stream in the thread's table does not capture.
  */
-static struct ca_stream *
+static inline __attribute__((always_inline)) struct ca_stream *
 recorded_stream(enum ca_flavour flavour, CUstream stream, CUevent event, unsigned flags)
 {
 	struct ca_submission_slot *slot = ca_submission_hit(flavour, stream);
@@ -77,7 +78,23 @@ recorded_stream(enum ca_flavour flavour, CUstream stream, CUevent event, unsigne
 	return NULL;
 }
 
-static void
+/* The legacy stream, if it is to be known that it has an operation there. `stream` NULL: it is not
+ * tracked yet. */
+static __attribute__((noinline)) struct ca_stream *
+legacy_begin(const struct ca_real *real, struct ca_stream *stream, uint64_t *ret_bound)
+{
+	static const struct ca_touch nothing;
+	struct ca_space *space = stream ? ca_stream_space(stream) : ca_context_space(real);
+
+	if (!space || !ca_order_has_blocking(&space->order))
+		return NULL;
+	if (!stream)
+		stream = ca_submission_begin_slow(CA_FLAVOUR_LEGACY, CU_STREAM_LEGACY, &nothing);
+	*ret_bound = stream ? ca_told_operation_begin(stream) : 0;
+	return *ret_bound ? stream : NULL;
+}
+
+static inline __attribute__((always_inline)) void
 record_end(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream, CUresult rc)
 {
 	bool done = rc == CUDA_SUCCESS || CA_MUTANT(FAILED_RECORD_TEACHES);
@@ -93,14 +110,22 @@ record_end(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream, 
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
 		struct ca_events_use use;                                                          \
+		struct ca_stream *stream, *legacy = NULL;                                          \
+		uint64_t bound;                                                                    \
 		CUresult rc;                                                                       \
                                                                                                    \
 		if (!ca_hook_active_process())                                                     \
 			return CA_INSIDE(real->symbol args);                                       \
-		ca_events_record_begin(&use, hEvent,                                               \
-				       recorded_stream(flavour, hStream, hEvent, flags));          \
+		stream = recorded_stream(flavour, hStream, hEvent, flags);                         \
+		if (__builtin_expect(ca_submission_handle(flavour, hStream) == CU_STREAM_LEGACY,   \
+				     0) &&                                                         \
+		    atomic_load_explicit(&ca_told_on, memory_order_relaxed))                       \
+			legacy = legacy_begin(real, stream, &bound);                               \
+		ca_events_record_begin(&use, hEvent, stream);                                      \
 		rc = CA_INSIDE(real->symbol args);                                                 \
 		record_end(&use, flavour, hStream, rc);                                            \
+		if (__builtin_expect(legacy != NULL, 0))                                           \
+			ca_told_operation_end(legacy, bound, rc == CUDA_SUCCESS);                  \
 		return rc;                                                                         \
 	}
 RECORD(cuEventRecord, CA_FLAVOUR_LEGACY, (CUevent hEvent, CUstream hStream), (hEvent, hStream), 0)
@@ -116,13 +141,14 @@ RECORD(cuEventRecordWithFlags_ptsz, CA_FLAVOUR_PER_THREAD,
 	CUresult symbol(handle hCtx, CUevent hEvent)                                               \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
+		struct ca_events_use use;                                                          \
 		CUresult rc;                                                                       \
                                                                                                    \
 		if (!ca_hook_active_process())                                                     \
 			return CA_INSIDE(real->symbol(hCtx, hEvent));                              \
-		ca_events_forget_begin(hEvent);                                                    \
+		ca_events_forget_begin(&use, hEvent);                                              \
 		rc = CA_INSIDE(real->symbol(hCtx, hEvent));                                        \
-		ca_events_forget_end(hEvent);                                                      \
+		ca_events_forget_end(&use);                                                        \
 		return rc;                                                                         \
 	}
 RECORD_CONTEXT(cuCtxRecordEvent, CUcontext)
@@ -135,7 +161,7 @@ struct waiting {
 	struct ca_events_use use;
 };
 
-static void
+static inline __attribute__((always_inline)) void
 wait_begin(struct waiting *waiting, enum ca_flavour flavour, CUstream stream, CUevent event)
 {
 	static const struct ca_touch nothing;
@@ -151,7 +177,7 @@ wait_begin(struct waiting *waiting, enum ca_flavour flavour, CUstream stream, CU
 		ca_submit_hazard_begin(waiting->stream);
 }
 
-static CUresult
+static inline __attribute__((always_inline)) CUresult
 wait_end(struct waiting *waiting, CUresult rc)
 {
 	if (!waiting->stream)

@@ -28,6 +28,7 @@
 enum {
 	ATTRIBUTES_ON_STACK = 32, /* CUDA 13 knows 16 */
 	DEVICES_MAX = 64,         /* more than the driver serves; it refuses the call */
+	EVENTS_MAX = 4,           /* a launch has one of each kind */
 };
 
 typedef CUresult launch_ex_call(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
@@ -62,17 +63,42 @@ has_programmatic(const CUlaunchConfig *config)
 	return false;
 }
 
-static void
-forget_events(const CUlaunchConfig *config, void (*forget)(CUevent event))
-{
-	for (unsigned i = 0; i < attribute_count(config); i++) {
-		const CUlaunchAttribute *attribute = &config->attrs[i];
+/* Events that the launch records. */
+struct events {
+	unsigned n;
+	struct ca_events_use use[EVENTS_MAX];
+};
 
-		if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)
-			forget(attribute->value.programmaticEvent.event);
-		else if (attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
-			forget(attribute->value.launchCompletionEvent.event);
+static CUevent
+event_of(const CUlaunchAttribute *attribute)
+{
+	if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT)
+		return attribute->value.programmaticEvent.event;
+	if (attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT)
+		return attribute->value.launchCompletionEvent.event;
+	return NULL;
+}
+
+/* More than there is room for: of these nothing is learned any more. */
+static void
+forget_begin(struct events *events, const CUlaunchConfig *config)
+{
+	events->n = 0;
+	for (unsigned i = 0; i < attribute_count(config); i++) {
+		CUevent event = event_of(&config->attrs[i]);
+
+		if (event && events->n < EVENTS_MAX)
+			ca_events_forget_begin(&events->use[events->n++], event);
+		else if (event)
+			ca_events_silence(event);
 	}
+}
+
+static void
+forget_end(struct events *events)
+{
+	for (unsigned i = 0; i < events->n; i++)
+		ca_events_forget_end(&events->use[i]);
 }
 
 static CUresult
@@ -123,12 +149,13 @@ launch_ex(launch_ex_call *call, enum ca_flavour flavour, const struct launch *la
 {
 	const CUlaunchConfig *config = launch->config;
 	struct ca_stream *stream;
+	struct events events;
 	CUresult rc;
 
 	if (!config || !ca_hook_process())
 		return CA_INSIDE(call(config, launch->function, launch->params, launch->extra));
 	stream = ca_submission_begin(flavour, config->hStream, NULL);
-	forget_events(config, ca_events_forget_begin);
+	forget_begin(&events, config);
 	if (stream && has_programmatic(config) && ca_submit_must_be_serial(stream) &&
 	    !CA_MUTANT(PDL_KEPT)) {
 		rc = launch_serial(call, launch);
@@ -137,7 +164,7 @@ launch_ex(launch_ex_call *call, enum ca_flavour flavour, const struct launch *la
 	} else {
 		rc = CA_INSIDE(call(config, launch->function, launch->params, launch->extra));
 	}
-	forget_events(config, ca_events_forget_end);
+	forget_end(&events);
 	ca_submission_end(stream);
 	return rc;
 }

@@ -137,13 +137,29 @@ is_common_alloc(void)
 	       atomic_load(&ca_capture_word) == ca_quick.word && ca_framework_is_quiet();
 }
 
+/* The context that is current now becomes the one that ca_quick has: it was so in the moment in
+ * which it was asked for. False: that takes all checks. */
+static __attribute__((noinline)) bool
+changes_context(CUcontext current)
+{
+	struct ca_space *space = ca_context_known_space(current);
+
+	if (!space)
+		return false;
+	ca_quick.space = space;
+	ca_quick.context = current;
+	ca_magazine_expect(space);
+	return true;
+}
+
+/* ca_quick has the calling thread's current context. False: it does not. */
 static inline bool
 is_in_context(void)
 {
 	CUcontext current;
 
 	return CA_INSIDE(ca_quick.get_current(&current)) == CUDA_SUCCESS &&
-	       current == ca_quick.context;
+	       (__builtin_expect(current == ca_quick.context, 1) || changes_context(current));
 }
 
 /* In the context that ca_quick has. A call of its own costs a hit 8 instructions. */
@@ -457,6 +473,14 @@ free_untold(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 	if (status != CU_STREAM_CAPTURE_STATUS_NONE)
 		return CUDA_ERROR_INVALID_VALUE;
 	submitted = ca_submission_begin(flavour, stream, &nothing);
+	if (!submitted)
+		rc = ca_told_operation_untracked(real, stream, flavour);
+	else if (ca_told_put_operation(submitted))
+		rc = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	if (rc) {
+		errno = saved;
+		return rc;
+	}
 	ca_submission_foreign(submitted, &block);
 	freed = ca_free_async(process->heap, dptr, submitted);
 	if (!freed && process->config.poison)
@@ -466,7 +490,7 @@ free_untold(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 	return freed < 0 ? CUDA_ERROR_INVALID_VALUE : (CUresult)freed;
 }
 
-static inline CUresult
+static CUresult
 free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 	   free_async_call *real_free, enum ca_flavour flavour)
 {
@@ -478,19 +502,24 @@ free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 	return free_untold(real, dptr, stream, real_free, flavour);
 }
 
-CUresult
-cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuMemFreeAsync);
-	return free_async(real, dptr, hStream, real->cuMemFreeAsync, CA_FLAVOUR_LEGACY);
-}
+#define FREE_ASYNC(symbol, flavour)                                                                \
+	static __attribute__((noinline))                                                           \
+	CUresult symbol##_closely(CUdeviceptr dptr, CUstream stream)                               \
+	{                                                                                          \
+		if (ca_told_default_free_at_once(flavour, stream, dptr))                           \
+			return CUDA_SUCCESS;                                                       \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		return free_async(real, dptr, stream, real->symbol, flavour);                      \
+	}                                                                                          \
+	CUresult symbol(CUdeviceptr dptr, CUstream hStream)                                        \
+	{                                                                                          \
+		if (ca_told_free_at_once(flavour, hStream, dptr))                                  \
+			return CUDA_SUCCESS;                                                       \
+		return symbol##_closely(dptr, hStream);                                            \
+	}
 
-CUresult
-cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
-{
-	CA_HOOK_REAL(real, cuMemFreeAsync_ptsz);
-	return free_async(real, dptr, hStream, real->cuMemFreeAsync_ptsz, CA_FLAVOUR_PER_THREAD);
-}
+FREE_ASYNC(cuMemFreeAsync, CA_FLAVOUR_LEGACY)
+FREE_ASYNC(cuMemFreeAsync_ptsz, CA_FLAVOUR_PER_THREAD)
 
 /* Memory that we hold but could give back is free to the program, as far as CACHEALLOC_LIMIT
  * allows. */

@@ -118,8 +118,10 @@ static const struct ca_touch nothing;
 		TAKE_BODY(symbol, args, ca_submission_begin(which, hStream, &nothing), -1,         \
 			  bytesize, stream != NULL, CA_CHARGE_ADDRESS, *dptr)                      \
 	}                                                                                          \
-	CUresult symbol params                                                                     \
+	static __attribute__((noinline)) CUresult symbol##_closely params                          \
 	{                                                                                          \
+		if (ca_told_default_alloc_at_once(which, hStream, from, bytesize, dptr))           \
+			return CUDA_SUCCESS;                                                       \
 		CA_HOOK_REAL(real, symbol);                                                        \
 		const struct ca_told_call call = { real, which, hStream, from, bytesize, dptr };   \
                                                                                                    \
@@ -130,6 +132,12 @@ static const struct ca_touch nothing;
 		rc = symbol##_natively args;                                                       \
 		ca_told_driver_allocated(&call, rc);                                               \
 		return rc;                                                                         \
+	}                                                                                          \
+	CUresult symbol params                                                                     \
+	{                                                                                          \
+		if (ca_told_alloc_at_once(which, hStream, from, bytesize, dptr))                   \
+			return CUDA_SUCCESS;                                                       \
+		return symbol##_closely args;                                                      \
 	}
 
 #define CA_HOOK_TAKE(symbol, base, version, params, args, device, bytes, counts, kind, handle)     \

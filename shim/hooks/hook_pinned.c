@@ -62,10 +62,15 @@ alloc(const struct ca_real *real, void **pp, size_t bytes, unsigned flags, unsig
 	if (process->config.free_sync_host && (rc = ca_settings_error(real)))
 		return (CUresult)rc;
 	memory = ca_pinned_take(&kind, bytes);
-	if (!memory)
-		return alloc_new(real, pp, bytes, flags, &kind, call);
-	*pp = memory;
-	return CUDA_SUCCESS;
+	rc = CUDA_SUCCESS;
+	if (memory) {
+		*pp = memory;
+	} else {
+		process->note_device(kind.context->device);
+		rc = (int)alloc_new(real, pp, bytes, flags, &kind, call);
+	}
+	ca_process_tick(process);
+	return (CUresult)rc;
 }
 
 CUresult
@@ -165,6 +170,7 @@ cuMemFreeHost(void *p)
 	if (rc || ca_pinned_give(p))
 		return free_natively(real, p);
 	ca_pinned_shrink();
+	ca_process_tick(process);
 	return CUDA_SUCCESS;
 }
 

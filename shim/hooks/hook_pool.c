@@ -8,6 +8,7 @@
  * the program has of it (shim/driver/told_pools.h); what it has reserved is the driver's own
  * figure.
  */
+#include "shim/driver/pool_calls.h"
 #include "shim/driver/pools.h"
 #include "shim/driver/told_pools.h"
 #include "shim/hooks/hook.h"
@@ -55,7 +56,7 @@ correct_stats(const struct ca_real *real, CUmemoryPool handle, struct ca_told_po
 
 	if (attr != CU_MEMPOOL_ATTR_USED_MEM_CURRENT && attr != CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		return;
-	if (CA_INSIDE(real->cuMemPoolGetAttribute(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used)))
+	if (ca_pool_get(real, handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used))
 		return;
 	ca_told_pool_stats(pool, &stats);
 	others = used > stats.segment_bytes ? used - stats.segment_bytes : 0;
@@ -130,6 +131,7 @@ cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 
 	if (told) {
 		ca_told_pools_tidy();
+		ca_told_note_trim(told, minBytesToKeep);
 		(void)ca_told_pools_shrink(real, told, minBytesToKeep);
 	}
 	return CA_INSIDE(real->cuMemPoolTrimTo(pool, minBytesToKeep));

@@ -13,9 +13,12 @@
 #include "shim/hooks/hook_told.h"
 
 #include <errno.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "allocator/told/fast.h"
+#include "shim/driver/driver_table.h"
 #include "shim/hooks/foreign_limit.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/oom_retry.h"
@@ -142,6 +145,7 @@ grow(struct attempt *attempt, bool exact)
 	rc = take_segment(call, attempt->pool, bytes, &segment);
 	if (rc) {
 		ca_foreign_failed(&road);
+		ca_told_note_rejected(attempt->pool, bytes, (int)rc);
 		return rc;
 	}
 	ca_foreign_segment_taken(&road, segment);
@@ -157,7 +161,8 @@ pause_for(uint64_t ns)
 {
 	const struct timespec pause = { .tv_nsec = (long)ns };
 
-	nanosleep(&pause, NULL);
+	/* not nanosleep(): that is a cancellation point */
+	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 }
 
 static uint64_t
@@ -275,7 +280,7 @@ look_again(struct attempt *attempt, uint64_t bytes)
 
 	if (!ca_told_look_is_due(attempt->pool, bytes))
 		return false;
-	for (unsigned i = 0; i < LOOKS && !served; i++) {
+	for (unsigned i = 0; i < LOOKS && !served && ca_told_look_goes_on(attempt->pool); i++) {
 		pause_for(LOOK_NS);
 		if (ca_told_poll_all(ca_process()->heap, ca_told_pool_device(attempt->pool)))
 			served = from_cache(attempt, false);
@@ -303,11 +308,12 @@ static __attribute__((noinline)) bool
 alloc_slowly(const struct ca_told_call *call, struct ca_told_pool *pool, struct ca_stream *stream)
 {
 	struct attempt attempt = { .call = call, .pool = pool, .stream = stream };
+	bool served = from_cache(&attempt, false) || from_driver(&attempt);
 
-	if (!from_cache(&attempt, false) && !from_driver(&attempt))
-		return false;
-	*call->dptr = attempt.address;
-	return true;
+	if (served)
+		*call->dptr = attempt.address;
+	ca_process_tick(ca_process());
+	return served;
 }
 
 bool
@@ -332,19 +338,34 @@ ca_told_alloc_async(const struct ca_told_call *call)
 	return true;
 }
 
+static void
+note_failed(const struct ca_told_call *call, struct ca_told_pool *pool, struct ca_stream *stream)
+{
+	struct ca_space *space = ca_context_space_on((CUdevice)ca_told_pool_device(pool));
+
+	ca_told_note_failed(pool, stream, call->bytes, CUDA_ERROR_OUT_OF_MEMORY);
+	/* the program's own limit of a pool tells nothing of the device */
+	if (space && !ca_told_pool_is_limited(pool))
+		ca_report_async_oom(space, call->bytes);
+}
+
 void
 ca_told_driver_allocated(const struct ca_told_call *call, CUresult rc)
 {
 	struct ca_stream *stream;
 	struct ca_told_pool *pool;
 
-	if (rc || ca_inside || !atomic_load_explicit(&ca_told_on, memory_order_relaxed))
+	if (ca_inside || !atomic_load_explicit(&ca_told_on, memory_order_relaxed))
+		return;
+	if (rc && rc != CUDA_ERROR_OUT_OF_MEMORY)
 		return;
 	pool = ca_told_pools_find(call->pool);
-	stream = call->pool ? NULL : ca_submission_stream(call->flavour, call->stream);
-	if (stream)
+	stream = call->pool && !rc ? NULL : ca_submission_stream(call->flavour, call->stream);
+	if (stream && !call->pool)
 		pool = ca_told_pools_current(ca_told_device_of(stream));
-	if (pool)
+	if (pool && rc)
+		note_failed(call, pool, stream);
+	else if (pool)
 		ca_told_pools_note_foreign(call->real, pool);
 }
 
@@ -363,10 +384,17 @@ static CUresult
 answer(int freed)
 {
 	if (freed)
-		return CUDA_ERROR_INVALID_VALUE;
+		return freed == -EBUSY ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+				       : CUDA_ERROR_INVALID_VALUE;
 	if (__builtin_expect(ca_told_has_closed(ca_process()->heap), 0))
 		ca_told_pools_tidy();
 	return CUDA_SUCCESS;
+}
+
+CUresult
+ca_told_operation_untracked(const struct ca_real *real, CUstream handle, enum ca_flavour flavour)
+{
+	return ca_stream_operation_unverified(real, ca_submission_handle(flavour, handle));
 }
 
 /* A stream that captures takes only the addresses of graph allocations. */
@@ -381,8 +409,10 @@ free_slowly(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum 
 	stream = find_slowly(real, flavour, handle, &rc, &captures);
 	if (rc || captures)
 		return rc ? rc : CUDA_ERROR_INVALID_VALUE;
-	return answer(stream ? ca_told_free(heap, dptr, stream)
-			     : ca_told_free_untracked(heap, dptr));
+	if (stream)
+		return answer(ca_told_free(heap, dptr, stream));
+	rc = ca_told_operation_untracked(real, handle, flavour);
+	return rc ? rc : answer(ca_told_free_untracked(heap, dptr));
 }
 
 /* A free of memory that is not kept at once. */
@@ -401,14 +431,17 @@ free_rest(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum ca
 	if (__builtin_expect(slot != NULL, 1) && ca_told_sees_all(slot->stream) &&
 	    !is_rejected(real, handle)) {
 		freed = ca_told_free(process->heap, dptr, slot->stream);
-		if (freed != -ENOENT)
-			*ret_rc = answer(freed);
-		return freed != -ENOENT;
+		if (freed == -ENOENT)
+			return false;
+		*ret_rc = answer(freed);
+		ca_process_tick(process);
+		return true;
 	}
 	if (ca_told_lookup(process->heap, dptr, &info))
 		return false;
 	CA_KEEP_ERRNO;
 	*ret_rc = free_slowly(real, dptr, handle, flavour);
+	ca_process_tick(process);
 	return true;
 }
 
@@ -420,7 +453,7 @@ ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle
 	struct ca_submission_slot *slot = ca_submission_hit(flavour, handle);
 
 	if (!process || !slot || !ca_told_sees_all(slot->stream) || is_rejected(real, handle) ||
-	    !ca_told_free_quick(process->heap, dptr, slot->stream))
+	    !ca_told_free_quick(ca_told_of(slot->stream), dptr, slot->stream))
 		return free_rest(real, dptr, handle, flavour, ret_rc);
 	*ret_rc = CUDA_SUCCESS;
 	return true;
@@ -453,5 +486,6 @@ ca_told_free_host(const struct ca_real *real, CUdeviceptr dptr, CUresult *ret_rc
 		return false;
 	CA_KEEP_ERRNO;
 	*ret_rc = free_here(real, process, dptr);
+	ca_process_tick(process);
 	return true;
 }

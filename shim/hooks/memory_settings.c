@@ -9,7 +9,9 @@
 #include "shim/hooks/memory_settings.h"
 
 #include <stdatomic.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "allocator/order/order.h"
 #include "config/log.h"
@@ -77,7 +79,8 @@ await_fill(const struct ca_real *real, CUstream stream)
 		if (rc != CUDA_ERROR_NOT_READY && !ca_capture_is_error(rc) &&
 		    ++failed == FAILED_MAX)
 			return true; /* the device is lost */
-		nanosleep(&pause, NULL);
+		/* not nanosleep(): that is a cancellation point */
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	}
 	return false;
 }

@@ -54,20 +54,29 @@ ca_submission_handle(enum ca_flavour flavour, CUstream handle)
 	return flavour == CA_FLAVOUR_LEGACY ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
 }
 
-/* The thread's last default stream of this kind, if it is one of the current context: *ret_current.
+/* The place of the thread's last default stream of this kind. */
+static inline struct ca_submission_slot *
+ca_submission_last_of(enum ca_flavour flavour, CUstream handle)
+{
+	unsigned i = (unsigned)(uintptr_t)ca_submission_handle(flavour, handle) - 1;
+
+	return &ca_submission_cache->last_default[i];
+}
+
+/* The same, if it is one of the current context: *ret_current.
  * NULL otherwise, or if the driver was never asked. */
 static inline struct ca_submission_slot *
 ca_submission_last(enum ca_flavour flavour, CUstream handle)
 {
 	ca_get_current_fn *get_current =
 		atomic_load_explicit(&ca_submission_get_current, memory_order_relaxed);
+	struct ca_submission_slot *slot = ca_submission_last_of(flavour, handle);
 	CUcontext current;
-	unsigned i = (unsigned)(uintptr_t)ca_submission_handle(flavour, handle) - 1;
 
 	if (__builtin_expect(!get_current || CA_INSIDE(get_current(&current)), 0) ||
-	    __builtin_expect(ca_submission_cache->last_default[i].context != current, 0))
+	    __builtin_expect(slot->context != current, 0))
 		return NULL;
-	return &ca_submission_cache->last_default[i];
+	return slot;
 }
 
 /* A hit that is not in the stream's first place. */

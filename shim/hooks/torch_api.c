@@ -24,6 +24,7 @@
 #include "shim/bind/libcuda.h"
 #include "shim/bind/loader.h"
 #include "shim/bind/scope.h"
+#include "shim/driver/pool_calls.h"
 #include "shim/driver/pools.h"
 #include "shim/framework/framework.h"
 #include "shim/framework/take_over.h"
@@ -31,6 +32,7 @@
 #include "shim/state/handle_table.h"
 #include "shim/state/record_arena.h"
 #include "shim/track/captures.h"
+#include "shim/track/streams.h"
 
 enum { DEVICES_MAX = 64, TOLD_MAX = 16 };
 
@@ -38,6 +40,7 @@ enum { DEVICES_MAX = 64, TOLD_MAX = 16 };
 struct recorded {
 	struct recorded *next;
 	CUstream stream;
+	CUcontext context; /* the stream's; of a default stream, the current one of that time */
 };
 
 /* A block, found by its address; dlopen only. */
@@ -45,6 +48,7 @@ struct block {
 	struct recorded *recorded; /* under the lock */
 	CUdeviceptr address;
 	CUstream freed_in;  /* where the free waits for the end of a capture */
+	CUcontext freed_at; /* the current context then */
 	struct block *next; /* in `waiting` or `unused`; under the lock */
 	bool captured;      /* allocated in a capture: never freed */
 };
@@ -124,6 +128,44 @@ leave_device(const struct ca_real *real, int device, bool entered)
 		(void)cuDevicePrimaryCtxRelease_v2(device);
 }
 
+static CUcontext
+current_context(const struct ca_real *real)
+{
+	CUcontext context = NULL;
+
+	return real->cuCtxGetCurrent && !CA_INSIDE(real->cuCtxGetCurrent(&context)) ? context
+										    : NULL;
+}
+
+/* NULL: the driver does not say. */
+static CUcontext
+context_of(const struct ca_real *real, CUstream stream)
+{
+	CUcontext context = NULL;
+
+	if (ca_stream_is_default(stream))
+		return current_context(real);
+	return real->cuStreamGetCtx && !CA_INSIDE(real->cuStreamGetCtx(stream, &context)) ? context
+											  : NULL;
+}
+
+/* False: it is current already, or the driver does not take it. */
+static bool
+enter_context(const struct ca_real *real, CUcontext context)
+{
+	return context && context != current_context(real) &&
+	       !CA_INSIDE(real->cuCtxPushCurrent_v2(context));
+}
+
+static void
+leave_context(const struct ca_real *real, bool entered)
+{
+	CUcontext context;
+
+	if (entered)
+		(void)CA_INSIDE(real->cuCtxPopCurrent_v2(&context));
+}
+
 /* ---- failure */
 
 /* PyTorch looks at no result, and goes on with NULL as with memory. */
@@ -196,19 +238,60 @@ take_in_capture(const struct ca_real *real, CUdeviceptr *ret_address, size_t byt
 	return rc;
 }
 
-/* `stream` comes after what the recorded one was given so far; false: it could not be done. */
-static bool
-order_after(const struct ca_real *real, CUstream recorded, CUstream stream)
+/* An event behind what the stream of the current context was given so far; NULL: there is none. */
+static CUevent
+event_recorded(const struct ca_real *real, CUstream stream)
 {
 	CUevent event;
-	bool done;
 
 	if (CA_INSIDE(real->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING)))
+		return NULL;
+	if (!CA_INSIDE(real->cuEventRecord(event, stream)))
+		return event;
+	(void)CA_INSIDE(real->cuEventDestroy_v2(event));
+	return NULL;
+}
+
+/* `stream` comes after what the recorded one of that context was given so far; false: it could not
+ * be done. An event is recorded by streams of its own context only. */
+static bool
+order_after(const struct ca_real *real, CUstream recorded, CUcontext context, CUstream stream)
+{
+	bool entered = enter_context(real, context), done;
+	CUevent event = NULL;
+
+	if (!context || current_context(real) == context)
+		event = event_recorded(real, recorded);
+	leave_context(real, entered);
+	if (!event)
 		return false;
-	done = !CA_INSIDE(real->cuEventRecord(event, recorded)) &&
-	       !CA_INSIDE(real->cuStreamWaitEvent(stream, event, 0));
+	done = !CA_INSIDE(real->cuStreamWaitEvent(stream, event, 0));
 	(void)CA_INSIDE(real->cuEventDestroy_v2(event));
 	return done;
+}
+
+/* PyTorch may have meant the default stream of the block's device, or of the current one. */
+static bool
+order_after_recorded(const struct ca_real *real, const struct recorded *one, CUstream stream)
+{
+	CUcontext here = current_context(real);
+	bool is_default = ca_stream_is_default(one->stream);
+
+	if (one->stream == stream && (!is_default || one->context == here))
+		return true;
+	if (is_default && one->context != here && one->stream != stream &&
+	    !order_after(real, one->stream, here, stream))
+		return false;
+	return order_after(real, one->stream, one->context, stream);
+}
+
+static bool
+captures_in(const struct ca_real *real, CUstream stream, CUcontext context)
+{
+	bool entered = enter_context(real, context), is = captures(real, stream);
+
+	leave_context(real, entered);
+	return is;
 }
 
 /* No free is possible: a wait for a stream that captures would pull the other one in. */
@@ -219,7 +302,7 @@ captures_any(const struct ca_real *real, const struct block *block, CUstream str
 
 	if (captures(real, stream))
 		return true;
-	while (one && !captures(real, one->stream))
+	while (one && !captures_in(real, one->stream, one->context))
 		one = one->next;
 	return one;
 }
@@ -230,7 +313,7 @@ give_back(const struct ca_real *real, struct block *block, CUstream stream)
 	struct recorded *one, *last = NULL;
 
 	for (one = block->recorded; one; one = one->next) {
-		if (one->stream != stream && !order_after(real, one->stream, stream)) {
+		if (!order_after_recorded(real, one, stream)) {
 			if (atomic_fetch_add(&told, 1) < TOLD_MAX)
 				ca_warn("cachealloc_torch_free: a recorded stream cannot be waited "
 					"for, so its memory is never freed");
@@ -253,6 +336,7 @@ static void
 free_waiting(const struct ca_real *real)
 {
 	struct block *all, *block;
+	bool entered, gives;
 
 	if (!__atomic_load_n(&waiting, __ATOMIC_RELAXED))
 		return;
@@ -262,10 +346,13 @@ free_waiting(const struct ca_real *real)
 	pthread_mutex_unlock(&lock);
 	while ((block = all)) {
 		all = block->next;
-		if (!captures_any(real, block, block->freed_in)) {
+		entered = enter_context(real, block->freed_at);
+		gives = !captures_any(real, block, block->freed_in);
+		if (gives)
 			give_back(real, block, block->freed_in);
+		leave_context(real, entered);
+		if (gives)
 			continue;
-		}
 		CA_HOLD_LOCK(&lock);
 		block->next = waiting;
 		waiting = block;
@@ -299,11 +386,12 @@ pool_free(const struct ca_real *real, void *memory, CUstream stream)
 	if (!block || block->captured)
 		return;
 	(void)ca_handles_remove(&blocks, memory);
+	block->freed_in = stream;
+	block->freed_at = current_context(real);
 	if (!captures_any(real, block, stream)) {
 		give_back(real, block, stream);
 	} else {
 		CA_HOLD_LOCK(&lock);
-		block->freed_in = stream;
 		block->next = waiting;
 		waiting = block;
 	}
@@ -315,6 +403,7 @@ pool_record(const void *memory, CUstream stream)
 	const struct ca_real *real = driver();
 	struct block *block = block_of(memory);
 	bool captured = real && captures(real, stream);
+	CUcontext context = real && !captured ? context_of(real, stream) : NULL;
 	struct recorded *one;
 
 	if (!block)
@@ -323,7 +412,7 @@ pool_record(const void *memory, CUstream stream)
 	if (captured) /* its graph may use the memory at any time */
 		block->captured = true;
 	for (one = block->recorded; one; one = one->next)
-		if (one->stream == stream)
+		if (one->stream == stream && one->context == context)
 			return;
 	one = unused_recorded;
 	if (one)
@@ -331,7 +420,7 @@ pool_record(const void *memory, CUstream stream)
 	else
 		one = ca_slab_take(sizeof(*one));
 	if (one)
-		*one = (struct recorded){ block->recorded, stream };
+		*one = (struct recorded){ block->recorded, stream, context };
 	else /* nobody can say when it is free of work any more */
 		block->captured = true;
 	if (one)
@@ -346,7 +435,7 @@ pool_empty(const struct ca_real *real)
 	free_waiting(real);
 	for (int i = 0; i < DEVICES_MAX; i++)
 		if (atomic_load(&kept[i]) && !CA_INSIDE(real->cuDeviceGetDefaultMemPool(&pool, i)))
-			(void)CA_INSIDE(real->cuMemPoolTrimTo(pool, 0));
+			(void)ca_pool_trim(real, pool, 0);
 }
 
 /* ---- under the preload */

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allocator/core/stats.h"
+#include "allocator/trace/format.h"
 #include "allocator/util/list.h"
 #include "allocator/util/tree.h"
 #include "shim/pinned/pinned.h"
@@ -43,6 +44,11 @@ void ca_pinned_count_cached_locked(const struct ca_pinned_kind *kind);
 void ca_pinned_count_uncached_locked(const struct ca_pinned_kind *kind);
 void ca_pinned_counts_read_locked(unsigned device, struct ca_stats *stats);
 unsigned ca_pinned_counts_devices_locked(void);
+
+/* ---- pinned_trace.c; under the records' lock */
+
+/* Adds a PINNED_ record, where there is a trace. */
+void ca_pinned_trace_locked(const struct ca_pinned_record *record, enum ca_trace_kind kind);
 
 /* ---- pinned_marks.c */
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "config/text.h"
@@ -18,12 +19,13 @@ enum { TEXT_BYTES = 4096, PATH_BYTES = 4608, SHARE = 8, RANKS_MAX = 4096 };
 static void
 read_text(const char *path, char ret[TEXT_BYTES])
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t length = fd < 0 ? 0 : read(fd, ret, TEXT_BYTES - 1);
+	/* not open(), read() and close(): those are cancellation points */
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	ssize_t length = fd < 0 ? 0 : syscall(SYS_read, fd, ret, TEXT_BYTES - 1);
 
 	ret[length > 0 ? length : 0] = '\0';
 	if (fd >= 0)
-		close(fd);
+		syscall(SYS_close, fd);
 }
 
 /* 0: none, or no number such as "max". */

@@ -5,15 +5,18 @@
  */
 #include "shim/pinned/internal.h"
 
+#include "allocator/core/counts_file.h"
 #include "shim/track/contexts.h"
 
 enum { DEVICES_MAX = 32 };
 
-static struct {
-	uint64_t allocs, hits; /* calls */
-	struct ca_gauge live, cached;
-} counts[DEVICES_MAX];
-static unsigned devices; /* the highest ordinal, plus 1 */
+struct counts {
+	_Alignas(64) uint64_t allocs; /* calls */
+	uint64_t hits;
+	struct ca_gauge live, cached; /* bytes */
+};
+static struct counts own[DEVICES_MAX], *counts[DEVICES_MAX]; /* own, or in the file of counts */
+static unsigned devices;                                     /* the highest ordinal, plus 1 */
 
 static void
 gauge_add(struct ca_gauge *gauge, uint64_t bytes)
@@ -24,21 +27,33 @@ gauge_add(struct ca_gauge *gauge, uint64_t bytes)
 		gauge->peak = gauge->current;
 }
 
-/* -1: none that is counted. */
-static int
-device_of(const struct ca_pinned_kind *kind)
+/* NULL: it is not counted. */
+static struct counts *
+counts_of(const struct ca_pinned_kind *kind)
 {
+	static const char names[] =
+		"pinned pinned_alloc_calls pinned_cache_hits" CA_STATS_GAUGE_NAME(pinned_bytes)
+			CA_STATS_GAUGE_NAME(pinned_cached_bytes);
 	CUdevice device = kind->context->device;
+	struct counts *found;
 
-	return device >= 0 && device < DEVICES_MAX ? device : -1;
+	if (device < 0 || device >= DEVICES_MAX)
+		return NULL;
+	if ((unsigned)device >= devices)
+		devices = (unsigned)device + 1;
+	if (counts[device])
+		return counts[device];
+	found = ca_counts_file_alloc(names, (unsigned)device, sizeof(*found), sizeof(*found));
+	counts[device] = found ? found : &own[device];
+	return counts[device];
 }
 
 void
 ca_pinned_counts_reset(void)
 {
 	for (unsigned i = 0; i < DEVICES_MAX; i++) {
-		counts[i].allocs = counts[i].hits = 0;
-		counts[i].live = counts[i].cached = (struct ca_gauge){ 0 };
+		own[i] = (struct counts){ 0 };
+		counts[i] = NULL;
 	}
 	devices = 0;
 }
@@ -46,63 +61,63 @@ ca_pinned_counts_reset(void)
 void
 ca_pinned_count_taken_locked(const struct ca_pinned_kind *kind, bool hit)
 {
-	int device = device_of(kind);
+	struct counts *to = counts_of(kind);
 
-	if (device < 0)
+	if (!to)
 		return;
-	if ((unsigned)device >= devices)
-		devices = (unsigned)device + 1;
-	counts[device].allocs++;
-	counts[device].hits += hit;
-	gauge_add(&counts[device].live, kind->bytes);
+	to->allocs++;
+	to->hits += hit;
+	gauge_add(&to->live, kind->bytes);
 }
 
 void
 ca_pinned_count_released_locked(const struct ca_pinned_kind *kind)
 {
-	int device = device_of(kind);
+	struct counts *to = counts_of(kind);
 
-	if (device >= 0)
-		counts[device].live.current -= kind->bytes;
+	if (to)
+		to->live.current -= kind->bytes;
 }
 
 void
 ca_pinned_count_restored_locked(const struct ca_pinned_kind *kind)
 {
-	int device = device_of(kind);
+	struct counts *to = counts_of(kind);
 
-	if (device >= 0)
-		counts[device].live.current += kind->bytes;
+	if (to)
+		to->live.current += kind->bytes;
 }
 
 void
 ca_pinned_count_cached_locked(const struct ca_pinned_kind *kind)
 {
-	int device = device_of(kind);
+	struct counts *to = counts_of(kind);
 
 	ca_pinned_count_released_locked(kind);
-	if (device >= 0)
-		gauge_add(&counts[device].cached, kind->bytes);
+	if (to)
+		gauge_add(&to->cached, kind->bytes);
 }
 
 void
 ca_pinned_count_uncached_locked(const struct ca_pinned_kind *kind)
 {
-	int device = device_of(kind);
+	struct counts *to = counts_of(kind);
 
-	if (device >= 0)
-		counts[device].cached.current -= kind->bytes;
+	if (to)
+		to->cached.current -= kind->bytes;
 }
 
 void
 ca_pinned_counts_read_locked(unsigned device, struct ca_stats *stats)
 {
-	if (device >= DEVICES_MAX)
+	const struct counts *from = device < DEVICES_MAX ? counts[device] : NULL;
+
+	if (!from)
 		return;
-	stats->pinned_alloc_calls = counts[device].allocs;
-	stats->pinned_cache_hits = counts[device].hits;
-	stats->pinned_bytes = counts[device].live;
-	stats->pinned_cached_bytes = counts[device].cached;
+	stats->pinned_alloc_calls = from->allocs;
+	stats->pinned_cache_hits = from->hits;
+	stats->pinned_bytes = from->live;
+	stats->pinned_cached_bytes = from->cached;
 }
 
 unsigned

@@ -197,6 +197,7 @@ remove_locked(struct ca_pinned_record *record)
 		unlink_freed_locked(record);
 	else
 		ca_pinned_count_released_locked(&record->kind);
+	ca_pinned_trace_locked(record, CA_TRACE_PINNED_RETURNED);
 	ca_tree_remove(&tree, &record->by_address);
 }
 
@@ -242,6 +243,8 @@ insert_locked(struct ca_pinned_record *record, uint64_t address)
 		recycle_locked(old);
 	}
 	ca_tree_insert(&tree, &record->by_address, address, 0);
+	ca_pinned_trace_locked(record, CA_TRACE_PINNED_TAKEN);
+	ca_pinned_trace_locked(record, CA_TRACE_PINNED_ALLOC);
 }
 
 void
@@ -287,6 +290,7 @@ take(const struct ca_pinned_kind *kind, size_t requested, uint64_t *ret_freed_at
 	ca_pinned_count_taken_locked(kind, true);
 	record->requested = requested;
 	record->serial = ++serials;
+	ca_pinned_trace_locked(record, CA_TRACE_PINNED_ALLOC);
 	return (void *)(uintptr_t)record->by_address.key; // NOLINT: the driver's own value
 }
 
@@ -316,6 +320,7 @@ ca_pinned_give(void *memory)
 	ca_list_insert(&ages, &record->by_age);
 	cached += record->kind.bytes;
 	ca_pinned_count_cached_locked(&record->kind);
+	ca_pinned_trace_locked(record, CA_TRACE_PINNED_FREE);
 	return 0;
 }
 

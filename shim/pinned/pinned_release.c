@@ -7,7 +7,9 @@
  */
 #include <errno.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "shim/bind/scope.h"
 #include "shim/driver/driver_table.h"
@@ -113,7 +115,8 @@ await_all(struct ca_context *context, uint64_t patience_ns)
 
 	while ((rc = query_all(context, &mark)) && !ca_capture_is_near() &&
 	       driver->clock_ns(driver->self) - begin < patience_ns)
-		nanosleep(&pause, NULL);
+		/* not nanosleep(): that is a cancellation point */
+		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
 	if (mark != CA_MARK_NONE)
 		driver->mark_drop(driver->self, mark);
 	return !rc;

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,11 +41,12 @@ expand(const char *pattern, char ret_word[CA_IDENTITY_WORD])
 static void
 read_command(char ret_text[CA_IDENTITY_TEXT])
 {
-	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-	ssize_t length = fd < 0 ? 0 : read(fd, ret_text, CA_IDENTITY_TEXT - 1);
+	/* not open(), read() and close(): those are cancellation points */
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t length = fd < 0 ? 0 : syscall(SYS_read, fd, ret_text, CA_IDENTITY_TEXT - 1);
 
 	if (fd >= 0)
-		close(fd);
+		syscall(SYS_close, fd);
 	while (length > 0 && !ret_text[length - 1])
 		length--;
 	for (ssize_t i = 0; i < length; i++)
@@ -94,7 +96,6 @@ ca_identity_read(struct ca_identity *ret_identity, uint64_t elapsed_ns)
 	*to = (struct ca_emit_identity){
 		.time_unix_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
 		.elapsed_ns = elapsed_ns,
-		.seq = atomic_fetch_add(&last_number, 1) + 1,
 		.pid = getpid(),
 		.parent_pid = getppid(),
 		.host = ret_identity->host,
@@ -104,6 +105,12 @@ ca_identity_read(struct ca_identity *ret_identity, uint64_t elapsed_ns)
 		.conf = conf ? ret_identity->conf : NULL,
 		.driver_version = driver_version(),
 	};
+}
+
+void
+ca_identity_number(struct ca_identity *identity)
+{
+	identity->emitted.seq = atomic_fetch_add(&last_number, 1) + 1;
 }
 
 void

@@ -12,6 +12,8 @@ struct ca_identity {
 	char command[CA_IDENTITY_TEXT], conf[CA_IDENTITY_TEXT];
 };
 
-/* As it is now; each call takes the next number. `elapsed_ns` is given. */
+/* As it is now, without a number. `elapsed_ns` is given. */
 void ca_identity_read(struct ca_identity *ret_identity, uint64_t elapsed_ns);
+/* Each call takes the next. */
+void ca_identity_number(struct ca_identity *identity);
 void ca_identity_after_fork_child(void);

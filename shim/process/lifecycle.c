@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "allocator/core/counts_file.h"
 #include "config/log.h"
 #include "shim/bind/libcuda.h"
 #include "shim/bind/object.h"
@@ -50,6 +51,7 @@ after_fork_child(void)
 {
 	struct ca_process *parents = ca_process_made();
 
+	ca_counts_file_after_fork_child(); /* before anything is counted */
 	if (parents)
 		ca_heap_after_fork_child(parents->heap); /* the next hooked call makes a new one */
 	ca_tracing_after_fork_child();

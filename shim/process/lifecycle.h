@@ -40,6 +40,8 @@ void ca_fallback_look_around(struct ca_process *process);
 
 /* ca_alloc of `bytes` answered out of memory in this thread: reports it. errno kept; no malloc. */
 void ca_report_oom(struct ca_space *space, uint64_t bytes);
+/* The same of stream-ordered memory, which the driver has refused. */
+void ca_report_async_oom(struct ca_space *space, uint64_t bytes);
 
 struct ca_context;
 /* The driver destroyed the context, which is closed (shim/track/contexts.h). */

@@ -124,6 +124,16 @@ print_tried(const struct ca_tried *tried)
 		tried->others ? ", looked ten seconds at what other threads had freed" : "");
 }
 
+static void
+print_async(const struct ca_report *report)
+{
+	if (report->async_reserved)
+		ca_warn("out of memory: stream-ordered memory besides: %s held by the program, %s "
+			"reserved by cachealloc but unallocated (async:pool)",
+			SIZE(report->async_live),
+			SIZE(report->async_reserved - report->async_live));
+}
+
 /* Host memory; but a device that maps it may have no room for the map. */
 static void
 print_pinned(unsigned device)
@@ -172,17 +182,19 @@ static void
 print_hint(const struct ca_report *report)
 {
 	uint64_t used = report->known ? report->total - report->free : 0;
-	uint64_t others = used > report->reserved ? used - report->reserved : 0;
+	uint64_t reserved = report->reserved + report->async_reserved;
+	uint64_t live = report->live + report->async_live;
+	uint64_t others = used > reserved ? used - reserved : 0;
 
 	if (report->tried.capture)
 		ca_warn("hint: allocate before the capture begins");
 	else if (report->tried.rejected_by_us)
 		print_limit(report);
-	else if (report->known && report->live + report->requested > report->total)
+	else if (report->known && live + report->requested > report->total)
 		ca_warn("hint: live memory alone exceeds the device: %s allocated and %s asked for "
 			"are more than %s; use less (a smaller batch), or a larger device",
-			SIZE(report->live), SIZE(report->requested), SIZE(report->total));
-	else if (report->known && report->live + report->requested + others > report->total)
+			SIZE(live), SIZE(report->requested), SIZE(report->total));
+	else if (report->known && live + report->requested + others > report->total)
 		ca_warn("hint: %s of the device are used by others: other processes, libraries, "
 			"pools and arrays of this one, the contexts themselves",
 			SIZE(others));
@@ -194,20 +206,24 @@ print_hint(const struct ca_report *report)
 }
 
 static void
-print_report(struct ca_space *space, uint64_t bytes)
+print_report(struct ca_space *space, uint64_t bytes, bool async)
 {
 	struct ca_report report;
 
 	ca_report_fill(space, bytes, &report);
+	if (async) /* it went another way */
+		report.tried = (struct ca_tried){ 0 };
 	print_summary(&report);
 	print_free(&report);
-	print_tried(&report.tried);
+	if (!async)
+		print_tried(&report.tried);
+	print_async(&report);
 	print_pinned(report.device);
 	print_hint(&report);
 }
 
-__attribute__((noinline, cold)) void
-ca_report_oom(struct ca_space *space, uint64_t bytes)
+static void
+report_any(struct ca_space *space, uint64_t bytes, bool async)
 {
 	struct ca_process *process = ca_process();
 	char path[CA_PATH_MAX], shown[LINE_BYTES];
@@ -216,9 +232,21 @@ ca_report_oom(struct ca_space *space, uint64_t bytes)
 	if (!process || !process->caches || !is_new(ca_report_device(space), bytes))
 		return;
 	if (ca_log_enabled(CA_LOG_WARN))
-		print_report(space, bytes);
+		print_report(space, bytes, async);
 	if (ca_snapshots_oom(process->heap, bytes, path))
 		ca_warn("out of memory: every segment and block is in %s, for PyTorch's memory "
 			"viewers",
 			ca_text_escape(shown, sizeof(shown), path));
+}
+
+__attribute__((noinline, cold)) void
+ca_report_oom(struct ca_space *space, uint64_t bytes)
+{
+	report_any(space, bytes, false);
+}
+
+void
+ca_report_async_oom(struct ca_space *space, uint64_t bytes)
+{
+	report_any(space, bytes, true);
 }

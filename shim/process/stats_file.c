@@ -9,11 +9,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "allocator/api/stats_text.h"
+#include "allocator/core/counts_file.h"
 #include "config/log.h"
 #include "config/path.h"
 #include "config/text.h"
@@ -23,6 +26,7 @@
 #include "shim/driver/driver_table.h"
 #include "allocator/told/told.h"
 #include "shim/pinned/pinned.h"
+#include "shim/process/counts.h"
 #include "shim/process/explain.h"
 #include "shim/process/identity.h"
 #include "shim/process/introduce.h"
@@ -44,6 +48,8 @@ static uint64_t begun_ns;       /* first hooked call */
 static _Atomic uint64_t due_ns; /* next interval; 0: none */
 static atomic_flag writing = ATOMIC_FLAG_INIT;
 static char file[CA_PATH_MAX]; /* the one created; while `writing` is held */
+static _Atomic bool refused;   /* to create one; said */
+static _Atomic bool started;   /* it was tried before anything was counted */
 
 static uint64_t
 now_ns(void)
@@ -60,19 +66,12 @@ wanted(void)
 }
 
 void
-ca_dump_start(const struct ca_config *one)
-{
-	config = one;
-	begun_ns = now_ns();
-	atomic_store(&due_ns,
-		     wanted() && one->stats_interval_ns ? begun_ns + one->stats_interval_ns : 0);
-}
-
-void
 ca_dump_after_fork_child(void)
 {
 	config = NULL;
 	file[0] = '\0';
+	atomic_store(&refused, false);
+	atomic_store(&started, false);
 	for (unsigned i = 0; i < DEVICES_MAX; i++)
 		atomic_store(&notes[i].state, 0);
 	atomic_flag_clear(&writing);
@@ -96,35 +95,6 @@ write_uuid(char *ret_text, const CUuuid *uuid)
 		*to++ = digits[byte & 15];
 	}
 	*to = '\0';
-}
-
-void
-ca_dump_note_device(CUdevice device)
-{
-	const struct ca_real *real = ca_real();
-	struct device_note *note;
-	CUuuid uuid;
-	int unknown = 0;
-
-	if (!(wanted() || ca_tracing_tracer || ca_log_enabled(CA_LOG_INFO)) || !real ||
-	    device < 0 || device >= DEVICES_MAX)
-		return;
-	note = &notes[device];
-	if (!atomic_compare_exchange_strong(&note->state, &unknown, 1))
-		return;
-	if (!real->cuDeviceGetName ||
-	    CA_INSIDE(real->cuDeviceGetName(note->name, NAME_MAX_BYTES, device)))
-		note->name[0] = '\0';
-	note->name[NAME_MAX_BYTES - 1] = '\0';
-	if (real->cuDeviceGetUuid_v2 &&
-	    CA_INSIDE(real->cuDeviceGetUuid_v2(&uuid, device)) == CUDA_SUCCESS)
-		write_uuid(note->uuid, &uuid);
-	else
-		note->uuid[0] = '\0';
-	atomic_store(&note->state, 2);
-	if (ca_log_enabled(CA_LOG_INFO))
-		ca_introduce_device(device, note->name, note->uuid);
-	ca_tracing_note_device(device, note->name);
 }
 
 static int
@@ -181,26 +151,134 @@ ca_dump_json(struct ca_heap *heap, char *text, size_t size, size_t *ret_length)
 
 	gather(heap, &values);
 	ca_identity_read(&identity, now_ns() - begun_ns);
+	ca_identity_number(&identity);
 	rc = ca_emit_stats_json(&process, values.devices, values.count, ca_emit_to_buffer, &buffer);
 	if (!rc)
 		*ret_length = buffer.length;
 	return rc;
 }
 
+/* The program may change its folder. */
+static void
+make_absolute(char path[CA_PATH_MAX])
+{
+	char whole[CA_PATH_MAX];
+	size_t length, rest;
+
+	if (path[0] == '/' || !getcwd(whole, sizeof(whole)))
+		return;
+	length = strlen(whole);
+	rest = sizeof(whole) - length;
+	if ((size_t)ca_text_format(whole + length, rest, "/%s", path) < rest)
+		memcpy(path, whole, sizeof(whole));
+}
+
+/* Not open() and close(): those are cancellation points. */
+static int
+open_again(int flags)
+{
+	long fd = syscall(SYS_openat, AT_FDCWD, file,
+			  O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
+
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/* Of a file that was moved away, or removed, the next of the same name is made. */
 static int
 open_file(void)
 {
 	int fd;
 
-	if (file[0])
-		return open(file, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+	if (file[0]) {
+		fd = open_again(0);
+		fd = fd == -ENOENT ? open_again(O_CREAT | O_EXCL) : fd;
+		if (fd < 0 && !atomic_exchange(&refused, true))
+			ca_warn("CACHEALLOC_STATS: the file '%s' cannot be opened any more: %s "
+				"(errno %d)",
+				file, ca_log_error_name(-fd), -fd);
+		return fd;
+	}
 	fd = ca_path_open_told("CACHEALLOC_STATS", config->stats_file, file);
-	if (fd < 0) {
-		file[0] = '\0';
+	if (fd >= 0) {
+		make_absolute(file);
+		return fd;
+	}
+	file[0] = '\0';
+	if (!atomic_exchange(&refused, true))
 		ca_warn("CACHEALLOC_STATS: no file by the pattern '%s' can be made: %s (errno %d)",
 			config->stats_file, ca_log_error_name(-fd), -fd);
-	}
 	return fd;
+}
+
+/* The file is created before anything is counted: a name that cannot be had is told before the
+ * work, not after it, and whoever looks for the figures of a killed process has a name to ask for.
+ */
+static void
+start_file(void)
+{
+	struct ca_identity identity;
+	struct ca_emit_process process = { .identity = &identity.emitted,
+					   .site_conf = ca_site_conf_path() };
+	int fd = open_file();
+
+	if (fd < 0)
+		return;
+	syscall(SYS_close, fd);
+	ca_identity_read(&identity, 0);
+	ca_counts_start(file, &process);
+}
+
+/* Another thread that comes meanwhile waits: what it counts belongs there, too. */
+static void
+start_once(void)
+{
+	while (atomic_flag_test_and_set(&writing))
+		sched_yield();
+	if (!atomic_load(&started))
+		start_file();
+	atomic_store(&started, true);
+	atomic_flag_clear(&writing);
+}
+
+void
+ca_dump_note_device(CUdevice device)
+{
+	const struct ca_real *real = ca_real();
+	struct device_note *note;
+	CUuuid uuid;
+	int unknown = 0;
+
+	if (!(wanted() || ca_tracing_tracer || ca_log_enabled(CA_LOG_INFO)) || !real ||
+	    device < 0 || device >= DEVICES_MAX)
+		return;
+	if (config->stats_file[0] && !atomic_load(&started))
+		start_once();
+	note = &notes[device];
+	if (!atomic_compare_exchange_strong(&note->state, &unknown, 1))
+		return;
+	if (!real->cuDeviceGetName ||
+	    CA_INSIDE(real->cuDeviceGetName(note->name, NAME_MAX_BYTES, device)))
+		note->name[0] = '\0';
+	note->name[NAME_MAX_BYTES - 1] = '\0';
+	if (real->cuDeviceGetUuid_v2 &&
+	    CA_INSIDE(real->cuDeviceGetUuid_v2(&uuid, device)) == CUDA_SUCCESS)
+		write_uuid(note->uuid, &uuid);
+	else
+		note->uuid[0] = '\0';
+	atomic_store(&note->state, 2);
+	if (ca_log_enabled(CA_LOG_INFO))
+		ca_introduce_device(device, note->name, note->uuid);
+	ca_tracing_note_device(device, note->name);
+	ca_counts_note_device((unsigned)device, note->name, note->uuid);
+}
+
+void
+ca_dump_start(const struct ca_config *one)
+{
+	config = one;
+	begun_ns = now_ns();
+	atomic_store(&due_ns,
+		     wanted() && one->stats_interval_ns ? begun_ns + one->stats_interval_ns : 0);
 }
 
 static bool
@@ -211,14 +289,26 @@ is_json(const char *pattern)
 	return length >= 5 && memcmp(pattern + length - 5, ".json", 5) == 0;
 }
 
+/* The disk may have been full in the middle of the last one. */
 static void
+end_line(int fd)
+{
+	off_t size = lseek(fd, 0, SEEK_END);
+	char last = '\n';
+
+	if (size > 0 && syscall(SYS_pread64, fd, &last, 1, size - 1) == 1 && last != '\n')
+		(void)ca_text_write(fd, "\n", 1);
+}
+
+static bool
 write_file(const struct ca_emit_process *process, const struct values *values)
 {
 	int fd = open_file();
 	int rc;
 
 	if (fd < 0)
-		return;
+		return false;
+	end_line(fd);
 	if (is_json(config->stats_file))
 		rc = ca_emit_stats_json(process, values->devices, values->count, write_to, &fd);
 	else
@@ -226,10 +316,12 @@ write_file(const struct ca_emit_process *process, const struct values *values)
 	if (rc)
 		ca_warn("CACHEALLOC_STATS: the file '%s' is incomplete: %s (errno %d)", file,
 			ca_log_error_name(-rc), -rc);
-	close(fd);
+	syscall(SYS_close, fd);
+	return !rc;
 }
 
-static void
+/* False: the file does not have them. */
+static bool
 write_all(struct ca_heap *heap)
 {
 	struct values values;
@@ -245,22 +337,24 @@ write_all(struct ca_heap *heap)
 
 	gather(heap, &values);
 	ca_identity_read(&identity, process.elapsed_ns);
+	ca_identity_number(&identity);
 	ca_explain(config, &process);
 	if (config->stats_stderr)
 		(void)ca_emit_stats_table(&process, values.devices, values.count, write_to, &fd);
-	if (config->stats_file[0])
-		write_file(&process, &values);
+	return !config->stats_file[0] || write_file(&process, &values);
 }
 
-static void
+static bool
 write_once(struct ca_heap *heap)
 {
+	bool written = false;
 	CA_KEEP_ERRNO;
 
 	if (!atomic_flag_test_and_set(&writing)) {
-		write_all(heap);
+		written = write_all(heap);
 		atomic_flag_clear(&writing);
 	}
+	return written;
 }
 
 void
@@ -280,8 +374,8 @@ ca_dump_final(struct ca_heap *heap)
 {
 	char reason[256];
 
-	if (wanted())
-		write_once(heap);
+	if (wanted() && write_once(heap))
+		ca_counts_file_remove();
 	if (ca_log_enabled(CA_LOG_DEBUG)) {
 		if (ca_heap_check(heap, reason, sizeof(reason)))
 			ca_error("the records are inconsistent: %s", reason);

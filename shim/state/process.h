@@ -21,7 +21,7 @@ struct ca_process {
 	bool fills;      /* zero, poison */
 	bool is_plain;   /* none of these but perhaps `limited`: see struct ca_quick */
 	bool caches; /* false: CACHEALLOC_DISABLE=count; blocks are the driver's own, answers too */
-	/* Learns the device of each context that is about to get a space. */
+	/* Learns the device of each context in which something is about to be counted. */
 	void (*note_device)(CUdevice device);
 };
 

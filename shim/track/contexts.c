@@ -207,6 +207,12 @@ ca_context_space_on(CUdevice device)
 	return NULL;
 }
 
+static bool
+has_space(const struct ca_context *context)
+{
+	return atomic_load(&context->kind) != CA_CONTEXT_GREEN && !atomic_load(&context->dead);
+}
+
 struct ca_space *
 ca_context_space_current(const struct ca_real *real, CUcontext *ret_current)
 {
@@ -219,12 +225,21 @@ ca_context_space_current(const struct ca_real *real, CUcontext *ret_current)
 
 	if (!context)
 		context = ca_context_register(real, handle, -1, CA_CONTEXT_CREATED);
-	if (!context || atomic_load(&context->kind) == CA_CONTEXT_GREEN ||
-	    atomic_load(&context->dead))
+	if (!context || !has_space(context))
 		return NULL;
 	*ret_current = handle;
 	/* closed or not: one usage fewer is no end yet, and its death kills the space */
 	return ca_context_open_space(process, context);
+}
+
+struct ca_space *
+ca_context_known_space(CUcontext handle)
+{
+	struct ca_context *context = handle ? ca_context_find(handle) : NULL;
+
+	return context && has_space(context)
+		       ? atomic_load_explicit(&context->space, memory_order_acquire)
+		       : NULL;
 }
 
 struct ca_space *

@@ -34,7 +34,10 @@ enum ca_context_kind {
 };
 
 struct ca_context {
-	CUcontext handle;      /* constant */
+	CUcontext handle; /* constant */
+	/* In the list of the living; kept when unlinked. Beside the handle, so that a walk touches
+	 * one line of each record. */
+	struct ca_context *_Atomic next;
 	unsigned long long id; /* cuCtxGetId, 0 where the driver has none; constant */
 	CUdevice device;       /* ordinal; constant */
 	_Atomic enum ca_context_kind kind;
@@ -55,13 +58,12 @@ struct ca_context {
 	 * ended (shim/pinned/pinned_marks.c) */
 	_Atomic uint64_t pinned_frees;
 	/* of the one thread that tries an assumption */
-	CUevent tried, control, before;  /* recorded in a trial; NULL: not made yet */
-	_Atomic uint32_t *word;          /* page-locked; NULL: not made yet */
-	uint32_t word_value;             /* the largest that was written or waited for */
-	unsigned failed_trials;          /* trials in which even the control did not end */
-	_Atomic uint64_t next_trial_ns;  /* not before, by the monotonic clock */
-	unsigned trial_gap_us;           /* between the last trial and the next */
-	struct ca_context *_Atomic next; /* in the list of the living; kept when unlinked */
+	CUevent tried, control, before; /* recorded in a trial; NULL: not made yet */
+	_Atomic uint32_t *word;         /* page-locked; NULL: not made yet */
+	uint32_t word_value;            /* the largest that was written or waited for */
+	unsigned failed_trials;         /* trials in which even the control did not end */
+	_Atomic uint64_t next_trial_ns; /* not before, by the monotonic clock */
+	unsigned trial_gap_us;          /* between the last trial and the next */
 };
 
 /* The living, newest first. Safe to walk without a lock. */
@@ -85,6 +87,9 @@ struct ca_space *ca_context_space(const struct ca_real *real);
 /* The same; *ret_current: that context's handle. It stays that space as long as ca_capture_word,
  * read before, does not move. */
 struct ca_space *ca_context_space_current(const struct ca_real *real, CUcontext *ret_current);
+/* The same of a context that has a space; NULL: it has none so far, or never will. No driver call.
+ */
+struct ca_space *ca_context_known_space(CUcontext handle);
 struct ca_space *ca_context_make_space(struct ca_process *process, struct ca_context *context);
 /* The space of a context that is not green. NULL: no memory. */
 static inline struct ca_space *

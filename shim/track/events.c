@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One record an event, found through a table of handles. `bearer` is the handle while the event
+ * One record an event, found through a table of handles. `owner` is the handle while the event
  * teaches, and is cleared before the sequence moves: a thread that moved or read the sequence first
- * finds it moved when it is done, and one that came later finds the bearer gone.
+ * finds it moved when it is done, and one that came later finds the owner gone.
  */
 #include "shim/track/events.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 
 #include "shim/state/handle_table.h"
+#include "shim/state/leaf_lock.h"
 #include "shim/state/record_arena.h"
 
 struct record {
@@ -22,20 +22,7 @@ struct record {
 
 static struct ca_handles handles;
 static struct record *free_records;
-static _Atomic bool free_lock; /* held for a few loads */
-
-static void
-lock_free_records(void)
-{
-	while (atomic_exchange_explicit(&free_lock, true, memory_order_acquire))
-		sched_yield();
-}
-
-static void
-unlock_free_records(void)
-{
-	atomic_store_explicit(&free_lock, false, memory_order_release);
-}
+static struct ca_leaf_lock free_lock;
 
 /* NULL: no memory. */
 static struct record *
@@ -43,11 +30,11 @@ take_record(CUcontext context)
 {
 	struct record *record;
 
-	lock_free_records();
+	ca_leaf_lock_enter(&free_lock);
 	record = free_records;
 	if (record)
 		free_records = record->next;
-	unlock_free_records();
+	ca_leaf_lock_leave(&free_lock);
 	if (!record)
 		record = ca_slab_take(sizeof(*record));
 	if (record)
@@ -67,16 +54,34 @@ static void
 return_record(struct record *record)
 {
 	silence(record);
-	lock_free_records();
+	ca_leaf_lock_enter(&free_lock);
 	record->next = free_records;
 	free_records = record;
-	unlock_free_records();
+	ca_leaf_lock_leave(&free_lock);
 }
 
-static struct record *
+/* The record that the calling thread asked for last: who records an event waits for it next, most
+ * often. It is right if its owner is the event. */
+static struct record nobody;
+static __thread struct record *last __attribute__((tls_model("initial-exec"))) = &nobody;
+
+static __attribute__((noinline)) struct record *
+look_up(CUevent event)
+{
+	struct record *record = (struct record *)(uintptr_t)ca_handles_get(&handles, event);
+
+	if (record)
+		__atomic_store_n(&last, record, __ATOMIC_RELAXED);
+	return record;
+}
+
+/* NULL: none. `event` is not NULL. */
+static inline struct record *
 find(CUevent event)
 {
-	return (struct record *)(uintptr_t)ca_handles_get(&handles, event);
+	struct record *record = __atomic_load_n(&last, __ATOMIC_RELAXED); /* once: handlers look */
+
+	return atomic_load(&record->owner) == (uintptr_t)event ? record : look_up(event);
 }
 
 /* NULL, or the part that teaches. */
@@ -152,24 +157,22 @@ ca_events_context_died(CUcontext context)
 	ca_handles_scan(&handles, was_of_context, context);
 }
 
-/* Should the event be destroyed meanwhile, the record stays as if it were being recorded: it
- * teaches nothing any more. */
+/* As long as it goes on the record teaches nothing, whose event's it comes to be. */
 void
-ca_events_forget_begin(CUevent event)
+ca_events_forget_begin(struct ca_events_use *use, CUevent event)
 {
 	struct record *record = event ? find(event) : NULL;
 
+	*use = (struct ca_events_use){ .event = record ? &record->event : NULL, .handle = event };
 	if (record)
 		(void)ca_event_record_begin(&record->event, NULL);
 }
 
 void
-ca_events_forget_end(CUevent event)
+ca_events_forget_end(struct ca_events_use *use)
 {
-	struct record *record = event ? find(event) : NULL;
-
-	if (record)
-		ca_event_record_end(&record->event, 0, false);
+	if (use->event)
+		ca_event_record_end(use->event, 0, false);
 }
 
 void
@@ -214,13 +217,6 @@ ca_events_look(struct ca_events_use *use, CUevent event)
 }
 
 void
-ca_events_waited(struct ca_events_use *use, struct ca_stream *stream)
-{
-	if (use->event)
-		ca_event_waited(use->event, use->sequence, stream);
-}
-
-void
 ca_events_finished(struct ca_events_use *use)
 {
 	if (use->event)
@@ -230,7 +226,8 @@ ca_events_finished(struct ca_events_use *use)
 void
 ca_events_after_fork_child(void)
 {
+	last = &nobody;
 	ca_handles_after_fork_child(&handles);
 	free_records = NULL;
-	atomic_store(&free_lock, false);
+	ca_leaf_lock_leave(&free_lock);
 }

@@ -30,9 +30,6 @@ void ca_events_opened(CUevent event);
 void ca_events_destroyed(CUevent event);
 /* The driver destroyed `context` and its events. */
 void ca_events_context_died(CUcontext context);
-/* Around a real call that records the event by a road that teaches nothing. */
-void ca_events_forget_begin(CUevent event);
-void ca_events_forget_end(CUevent event);
 /* From now on it teaches nothing: a graph that records it was made. */
 void ca_events_silence(CUevent event);
 
@@ -48,9 +45,18 @@ struct ca_events_use {
  * become part of a capture. */
 void ca_events_record_begin(struct ca_events_use *use, CUevent event, struct ca_stream *stream);
 void ca_events_record_end(struct ca_events_use *use, bool done);
+/* Around a real call that records the event by a road that teaches nothing. Should the event be
+ * destroyed meanwhile, and its handle come back, the end is still that of the same record. */
+void ca_events_forget_begin(struct ca_events_use *use, CUevent event);
+void ca_events_forget_end(struct ca_events_use *use);
 /* Before a wait for the event; then, if that succeeded, one of the others. */
 void ca_events_look(struct ca_events_use *use, CUevent event);
-void ca_events_waited(struct ca_events_use *use, struct ca_stream *stream);
+static inline void
+ca_events_waited(const struct ca_events_use *use, struct ca_stream *stream)
+{
+	if (use->event)
+		ca_event_waited(use->event, use->sequence, stream);
+}
 void ca_events_finished(struct ca_events_use *use);
 
 void ca_events_after_fork_child(void);

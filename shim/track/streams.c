@@ -75,8 +75,10 @@ thread_ends(void *ignored)
 
 	while (ca_stream_table_take_of_thread(ca_order_thread(), &stream)) {
 		move_generation();
-		if (stream)
-			ca_stream_close(stream, true);
+		if (!stream)
+			continue;
+		ca_told_mark_own(stream);
+		ca_stream_close(stream, true);
 	}
 }
 

@@ -52,6 +52,20 @@ def test_no_glibc_symbol_newer_than_2_28(dynamic):
     assert newer == []
 
 
+# nor is one to be had by what these do: a thread that the program cancels would leave the library in the middle
+CANCELLATION_POINTS = {"nanosleep", "clock_nanosleep", "usleep", "sleep", "pause", "select", "pselect", "poll", "ppoll", "sigsuspend",
+                       "sigtimedwait", "sigwait", "sigwaitinfo", "open", "openat", "creat", "close", "read", "readv", "pread", "write",
+                       "writev", "pwrite", "fsync", "fdatasync", "msync", "wait", "waitpid", "waitid", "system", "lockf", "tcdrain",
+                       "pthread_cond_wait", "pthread_cond_timedwait", "pthread_join", "sem_wait", "sem_timedwait", "connect", "accept",
+                       "recv", "recvmsg", "recvfrom", "send", "sendmsg", "sendto", "pthread_testcancel"}
+
+
+def test_no_cancellation_point(dynamic):
+    undefined = re.findall(r" U (\w+)", tool("nm", "-D", "--undefined-only", LIBRARY))
+    assert "syscall" in undefined
+    assert [name for name in undefined if name.removesuffix("64") in CANCELLATION_POINTS] == []
+
+
 def test_no_string_function_of_the_process(dynamic):
     """Under a sanitizer they are its own, and look at memory that only uninstrumented code wrote (shim/bind/string.c)."""
     undefined = re.findall(r" U (\w+)", tool("nm", "-D", "--undefined-only", LIBRARY))

@@ -16,7 +16,8 @@ from conftest import BUILD, ROOT
 
 # part -> its folders, top to bottom
 RANKS = {
-    "allocator": ["replay", "fake", "api", "policy", "tcache", "deferred", "told", "block", "order", "trace", "core", "util"],
+    "allocator": ["replay", "fake", "api", "policy", "tcache", "deferred", "told", "block", "order", "trace", "core", "range",
+                  "util"],
     "shim": ["hooks", "process", "pinned", "driver", "track", "framework", "state", "bind"],
 }
 # (file, the folder above that it needs) -> why; for all parts together
@@ -36,15 +37,16 @@ PUBLIC = {
     "allocator/block": ["block.h"],
     "allocator/order": ["order.h"],
     "allocator/trace": ["format.h", "trace.h"],
-    "allocator/core": ["driver.h", "lock.h", "order_types.h", "stats.h", "thread.h", "types.h"],
+    "allocator/core": ["backoff.h", "counts_file.h", "driver.h", "lock.h", "order_types.h", "stats.h", "thread.h", "types.h"],
+    "allocator/range": [],
     "allocator/util": ["arena.h", "list.h", "size_index.h", "slab.h", "ticks.h", "tree.h"],
     "shim/hooks": [],
     "shim/process": ["cachealloc.h", "lifecycle.h"],
     "shim/pinned": ["pinned.h"],
-    "shim/driver": ["driver_table.h", "pools.h", "told_pools.h"],
+    "shim/driver": ["driver_table.h", "pool_calls.h", "pools.h", "told_pools.h"],
     "shim/track": ["assumptions.h", "captures.h", "contexts.h", "events.h", "graphs.h", "stream_cache.h", "streams.h"],
     "shim/framework": ["framework.h", "take_over.h"],
-    "shim/state": ["finished_only.h", "handle_table.h", "pitch_table.h", "process.h", "record_arena.h"],
+    "shim/state": ["finished_only.h", "handle_table.h", "leaf_lock.h", "pitch_table.h", "process.h", "record_arena.h"],
     "shim/bind": ["cuda_abi.h", "hooks.def", "hooks.h", "libcuda.h", "links.h", "loader.h", "object.h", "registrations.def",
                   "registrations.h", "scope.h", "unseen_calls.h"],
 }

@@ -39,6 +39,7 @@ LAYOUTS = {
     "CUuuid": ["bytes"],
     "CUmemPoolProps": ["allocType", "handleTypes", "location", "maxSize", "usage", "gpuDirectRDMACapable", "reserved"],
     "CUmemAccessDesc": ["location", "flags"],
+    "CUmemAllocationProp": ["type", "requestedHandleTypes", "location", "win32HandleMetaData", "allocFlags"],
     "CUmemPoolPtrExportData": ["reserved"],
     "CUDA_MEM_ALLOC_NODE_PARAMS": ["poolProps", "accessDescs", "accessDescCount", "bytesize", "dptr"],
     "CUipcMemHandle": ["reserved"],

@@ -67,6 +67,16 @@ arm_enter(void)
 		CALL(cuCtxSetCurrent, context);
 }
 
+CUcontext
+arm_context_new(void)
+{
+	CUcontext made = NULL;
+
+	if (!peer)
+		CALL(cuCtxCreate_v3, &made, NULL, 0, 0, 0);
+	return made;
+}
+
 CUstream
 arm_stream_new(void)
 {

@@ -17,6 +17,9 @@ void arm_open(void);
 /* Before a new thread's first call. */
 void arm_enter(void);
 
+/* A context of its own, current from now on. A peer has none. */
+CUcontext arm_context_new(void);
+
 CUstream arm_stream_new(void);
 /* A kernel that writes one word at `target`. */
 void arm_launch(uint64_t target, CUstream stream);

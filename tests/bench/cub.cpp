@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * CUB's CachingDeviceAllocator for hits.c, over a runtime that costs nothing: memory is a number
- * from a counter, and all work is finished as soon as it is submitted. Everything freed is kept, so
- * that nothing but the class itself is measured. Each thread has a stream of its own.
+ * CUB's CachingDeviceAllocator for hits.c and peers/turns.c, over a runtime that costs nothing:
+ * memory is a number from a counter, and all work is finished as soon as it is submitted.
+ * Everything freed is kept, so that nothing but the class itself is measured; above 2 MiB only with
+ * growth 2 (`g2`), which is what users choose for large blocks. Each thread has a stream of its
+ * own.
  */
 #include <atomic>
 #include <cstddef>
@@ -22,6 +24,24 @@ the_allocator()
 	static cub::CachingDeviceAllocator allocator(8, 3, 7, SIZE_MAX, true);
 
 	return allocator;
+}
+
+cub::CachingDeviceAllocator &
+the_allocator_g2()
+{
+	static cub::CachingDeviceAllocator allocator(2u, 9u);
+
+	return allocator;
+}
+
+void *
+take(cub::CachingDeviceAllocator &from, size_t bytes)
+{
+	void *pointer = nullptr;
+
+	if (from.DeviceAllocate(&pointer, bytes, reinterpret_cast<cudaStream_t>(stream)))
+		return nullptr;
+	return pointer;
 }
 } // namespace
 
@@ -65,20 +85,28 @@ cudaEventQuery(cudaEvent_t)
 	return cudaSuccess;
 }
 
-/* What hits.c asks for: NULL on failure, which there is none of. */
+/* What is asked for: NULL on failure, which there is none of. */
 __attribute__((visibility("default"))) void *
 peer_take(size_t bytes)
 {
-	void *pointer = nullptr;
-
-	if (the_allocator().DeviceAllocate(&pointer, bytes, reinterpret_cast<cudaStream_t>(stream)))
-		return nullptr;
-	return pointer;
+	return take(the_allocator(), bytes);
 }
 
 __attribute__((visibility("default"))) void
 peer_give(void *pointer)
 {
 	(void)the_allocator().DeviceFree(pointer);
+}
+
+__attribute__((visibility("default"))) void *
+g2_take(size_t bytes)
+{
+	return take(the_allocator_g2(), bytes);
+}
+
+__attribute__((visibility("default"))) void
+g2_give(void *pointer)
+{
+	(void)the_allocator_g2().DeviceFree(pointer);
 }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A libcuda.so.1 whose entry points return at once: no device, no memory, no work. What a program
- * then spends is its own time and that of whatever is preloaded. For one thread.
+ * then spends is its own time and that of whatever is preloaded. Allocations may come from several
+ * threads at once.
  *
  *   BENCH_DEVICE=idle   (default) all work is finished as soon as it is submitted
  *   BENCH_DEVICE=busy   nothing is finished before the host waits for it
@@ -30,7 +31,7 @@
 	CUresult symbol params;                                                                    \
 	EXPORT CUresult symbol params
 
-enum { STREAMS_MAX = 512, EVENTS_MAX = 1 << 16 };
+enum { STREAMS_MAX = 512, EVENTS_MAX = 1 << 16, CONTEXT_STEP = 256 };
 
 static const uintptr_t CONTEXT = 0xc0ffee00, OBJECT = 0xf00d0000, POOL = 0xb001000;
 static const CUdeviceptr FIRST_ADDRESS = 0x510000000000;
@@ -39,6 +40,7 @@ static const uint64_t CAPACITY = (uint64_t)80 << 30, BOUNDARY = (uint64_t)2 << 2
 /* Of a stream or an event; its handle is the address. */
 struct handle {
 	uint64_t recorded; /* the event's place in the sequence of records; 0: never */
+	CUcontext context; /* of a stream */
 	unsigned int flags;
 	bool in_trial, held_up; /* recorded while a stream waits for a word; behind that */
 };
@@ -56,11 +58,11 @@ static struct {
 	_Alignas(1024) struct handle handle;
 } streams[STREAMS_MAX];
 static struct handle events[EVENTS_MAX];
-static unsigned n_streams, n_events;
+static _Atomic unsigned n_streams, n_events, n_contexts;
 static uint64_t n_finished; /* records that the host knows to be done */
 static uint64_t n_records, n_context_records, n_queries, n_waits, n_syncs, n_allocs, n_frees;
 static unsigned n_pools; /* of the program's own */
-static CUdeviceptr next_address;
+static _Atomic CUdeviceptr next_address;
 static bool busy;
 static __thread CUcontext current;
 static __thread CUstreamCaptureMode capture_mode;
@@ -87,10 +89,13 @@ write_calls(void)
 static CUresult
 stream_new(CUstream *ret_stream, unsigned int flags)
 {
-	if (n_streams == STREAMS_MAX)
+	unsigned stream = atomic_fetch_add(&n_streams, 1);
+
+	if (stream >= STREAMS_MAX)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	streams[n_streams].handle.flags = flags;
-	*ret_stream = (CUstream)&streams[n_streams++].handle;
+	streams[stream].handle.flags = flags;
+	streams[stream].handle.context = current;
+	*ret_stream = (CUstream)&streams[stream].handle;
 	return CUDA_SUCCESS;
 }
 
@@ -189,6 +194,17 @@ WITH(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))
 	return CUDA_SUCCESS;
 }
 
+/* As many as are wanted, of the one device. */
+WITH(cuCtxCreate_v3,
+     (CUcontext * context, void *affinities, int n_affinities, unsigned int flags, CUdevice device))
+{
+	unsigned which = atomic_fetch_add(&n_contexts, 1) + 1;
+
+	current = (CUcontext)(CONTEXT + (uintptr_t)which * CONTEXT_STEP); // NOLINT: a number
+	*context = current;
+	return CUDA_SUCCESS;
+}
+
 WITH(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned int *flags, int *active))
 {
 	*flags = 0;
@@ -210,7 +226,7 @@ WITH(cuCtxPushCurrent_v2, (CUcontext context))
 
 WITH(cuCtxPopCurrent_v2, (CUcontext * context))
 {
-	*context = current; /* there is only one */
+	*context = current; /* which is current behind that, nobody asks here */
 	return CUDA_SUCCESS;
 }
 
@@ -228,7 +244,7 @@ WITH(cuCtxGetDevice, (CUdevice * device))
 
 WITH(cuCtxGetId, (CUcontext context, unsigned long long *id))
 {
-	*id = 1;
+	*id = (uintptr_t)context;
 	return CUDA_SUCCESS;
 }
 
@@ -274,15 +290,14 @@ WITH(cuStreamGetId, (CUstream stream, unsigned long long *id))
 
 WITH(cuStreamGetCtx, (CUstream stream, CUcontext *context))
 {
-	*context = (CUcontext)CONTEXT; // NOLINT: a number as a handle
+	*context = stream > CU_STREAM_PER_THREAD ? ((struct handle *)stream)->context : current;
 	return CUDA_SUCCESS;
 }
 
 WITH(cuStreamGetCtx_v2, (CUstream stream, CUcontext *context, CUgreenCtx *green))
 {
-	*context = (CUcontext)CONTEXT; // NOLINT: a number as a handle
 	*green = NULL;
-	return CUDA_SUCCESS;
+	return cuStreamGetCtx(stream, context);
 }
 
 WITH(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status))
@@ -310,9 +325,11 @@ WITH(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))
 
 WITH(cuEventCreate, (CUevent * event, unsigned int flags))
 {
-	if (n_events == EVENTS_MAX)
+	unsigned which = atomic_fetch_add(&n_events, 1);
+
+	if (which >= EVENTS_MAX)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*event = (CUevent)&events[n_events++];
+	*event = (CUevent)&events[which];
 	return CUDA_SUCCESS;
 }
 
@@ -374,8 +391,7 @@ WITH(cuMemHostAlloc, (void **address, size_t bytes, unsigned int flags))
 WITH(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes))
 {
 	n_allocs++;
-	*address = next_address;
-	next_address += (bytes + BOUNDARY - 1) & ~(BOUNDARY - 1);
+	*address = atomic_fetch_add(&next_address, (bytes + BOUNDARY - 1) & ~(BOUNDARY - 1));
 	return CUDA_SUCCESS;
 }
 

@@ -29,14 +29,25 @@ SITUATIONS = {
     "one thread": (["--threads", 1, "own"], False, None),
     "two threads": (["--threads", 2, "own"], False, None),
     "handoff": (["--pairs", 6400, "handoff"], False, LIMIT_HANDOFF_NS),
+    "contexts 2": (["--contexts", 2, "contexts"], False, None),
+    "contexts 64": (["--contexts", 64, "contexts"], False, None),
+    "away 2": (["--contexts", 2, "contexts_away"], False, None),
+    "away 64": (["--contexts", 64, "contexts_away"], False, None),
     "live 1000": (["--live", 1000, "--holes", 300, "live"], False, None),
     "live 100000": (["--live", 100000, "--holes", 30000, "live"], False, LIMIT_LIVE_NS),
 }
 # told memory (docs/ASYNC.md): the driver alone serves it otherwise
-TOLD = {"told pair": ["told"], "told 8 streams": ["told_streams"], "told user pool": ["told_pool"]}
-# what they take of `pair`'s instructions, and about 7 %: a guard; the aim is 1.3, which none of them reaches
-LIMIT_TOLD_TO_PAIR = {"told pair": 1.97, "told 8 streams": 2.55, "told user pool": 2.02}
-COUNTED = ["pair", "live 1000", "live 100000"]
+TOLD = {"told pair": ["told"], "told 8 streams": ["told_streams"], "told user pool": ["told_pool"],
+        "told legacy": ["told_legacy"], "told per-thread": ["told_per_thread"], "told blocking": ["told_blocking"],
+        "told legacy beside blocking": ["told_legacy_beside_blocking"],
+        "told blocking beside legacy": ["told_blocking_beside_legacy"]}
+LIMIT_TOLD_TO_PAIR = 1.3  # in instructions
+# on a default stream the driver is asked, in each call, for the current context; of one that the driver orders with others each
+# call looks whether they have work: 1.82 to 2.44 were measured, 1.34 and 1.43 in blocking streams
+LIMIT_TOLD_DEFAULT_TO_PAIR = {"told legacy": 1.95, "told per-thread": 1.95, "told legacy beside blocking": 2.6, "told blocking": 1.45,
+                              "told blocking beside legacy": 1.55}
+CONTEXTS = ["contexts 2", "contexts 64", "away 2", "away 64"]
+COUNTED = ["pair", "live 1000", "live 100000", *CONTEXTS]
 COUNTED_PAIRS = 4096
 
 
@@ -63,8 +74,8 @@ def run(arguments, arm="cuda", driver=measuring.AT_ONCE, rounds=20, cpu=1, **ext
 
 
 def instructions_per_pair(name, arguments=()):
-    """Of the program, the library and the driver. The first round of `pair` is counted, too."""
-    rounds = 2 if name == "pair" or name in TOLD else 1
+    """Of the program, the library and the driver. Of all but `live` the first round is counted, too."""
+    rounds = 2 if name in ("pair", *CONTEXTS, *TOLD) else 1
     argv = ["hits", "--rounds", 1, "--pairs", COUNTED_PAIRS, *arguments, *(TOLD.get(name) or SITUATIONS[name][0])]
     extra = {"CACHEALLOC_CONF": "async:pool"} if name in TOLD else {}
     return measuring.instructions(argv, True, measuring.AT_ONCE, "measured_*",
@@ -85,7 +96,7 @@ def measure(name, runs, counting, others):
     for _ in range(runs):
         arms = {"ours": lambda: run(arguments)}
         for peer in others:
-            if peer != "cub" or name in CUB_SITUATIONS:
+            if name not in CONTEXTS and (peer != "cub" or name in CUB_SITUATIONS):
                 arms[peer] = lambda peer=peer: run(arguments, peer)
         if simulator:  # its worker must not share our processor
             arms["simulator"] = lambda: run(arguments, driver=measuring.SIMULATOR, cpu=-1)

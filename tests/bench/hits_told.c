@@ -5,7 +5,7 @@
 
 void measured_told(unsigned long n, CUstream *streams, unsigned n_streams, CUmemoryPool pool);
 
-enum { STREAMS = 8 };
+enum { STREAMS = 8, BLOCKING = 0, NONBLOCKING = 1 };
 
 __attribute__((noinline)) void
 measured_told(unsigned long n, CUstream *streams, unsigned n_streams, CUmemoryPool pool)
@@ -22,14 +22,8 @@ measured_told(unsigned long n, CUstream *streams, unsigned n_streams, CUmemoryPo
 }
 
 static void
-run(unsigned n_streams, CUmemoryPool pool)
+measure(CUstream *streams, unsigned n_streams, CUmemoryPool pool)
 {
-	CUstream streams[STREAMS];
-
-	for (unsigned i = 0; i < n_streams; i++) {
-		streams[i] = arm_stream_new();
-		arm_launch(0, streams[i]);
-	}
 	measured_told(options.pairs, streams, n_streams, pool);
 	for (unsigned long r = 0; r < options.rounds; r++) {
 		uint64_t start = now_ns();
@@ -37,6 +31,67 @@ run(unsigned n_streams, CUmemoryPool pool)
 		measured_told(options.pairs, streams, n_streams, pool);
 		round_ns[r] = (double)(now_ns() - start) / (double)options.pairs;
 	}
+}
+
+static CUstream
+stream_new(unsigned flags)
+{
+	CUstream stream;
+
+	CALL(cuStreamCreate, &stream, flags);
+	arm_launch(0, stream);
+	return stream;
+}
+
+static void
+run(unsigned n_streams, CUmemoryPool pool)
+{
+	CUstream streams[STREAMS];
+
+	for (unsigned i = 0; i < n_streams; i++)
+		streams[i] = stream_new(NONBLOCKING);
+	measure(streams, n_streams, pool);
+}
+
+/* In one stream, with work on seven others before. */
+static void
+run_beside(CUstream stream, unsigned flags)
+{
+	for (unsigned i = 1; i < STREAMS; i++)
+		stream_new(flags);
+	arm_launch(0, stream);
+	measure(&stream, 1, NULL);
+}
+
+void
+hits_told_legacy(void)
+{
+	run_beside(NULL, NONBLOCKING);
+}
+
+void
+hits_told_per_thread(void)
+{
+	run_beside(CU_STREAM_PER_THREAD, NONBLOCKING);
+}
+
+void
+hits_told_blocking(void)
+{
+	run_beside(stream_new(BLOCKING), NONBLOCKING);
+}
+
+void
+hits_told_legacy_beside_blocking(void)
+{
+	run_beside(NULL, BLOCKING);
+}
+
+void
+hits_told_blocking_beside_legacy(void)
+{
+	arm_launch(0, NULL);
+	run_beside(stream_new(BLOCKING), BLOCKING);
 }
 
 void

@@ -395,3 +395,39 @@ def test_progress_is_for_terminals_and_after_two_seconds(capsys, monkeypatch):
     progress(0.5)
     progress.end()
     assert capsys.readouterr().err == "\r\033[K50 %\r\033[K"
+
+
+# ------------------------------------------------------------------------------------------ roads ---
+
+
+@pytest.fixture(scope="module")
+def roads(tmp_path_factory):
+    """A trace with memory of pools, of cudaMalloc and page-locked memory."""
+    folder = tmp_path_factory.mktemp("roads")
+    run([BUILD / "tests" / "process" / "told" / "told_cases", "both_roads"], check=0, cwd=folder, SIMCUDA_MEM="256M",
+        CACHEALLOC_CONF="async:pool,pinned:cache", CACHEALLOC_TRACE="roads.trace")
+    return folder / "roads.trace"
+
+
+def test_each_row_names_its_road(roads):
+    rows = list(csv.DictReader(good(roads, "--to", "csv", "-o", "-").decode().splitlines()))
+    trace = tracefile.read(roads)
+    for road, alloc, taken in (("sync", "alloc", "taken"), ("async", "async_alloc", "async_taken"), ("pinned", "pinned_alloc", "pinned_taken")):
+        assert sum((row["event"], row["road"]) == ("alloc", road) for row in rows) == len(trace.of(alloc)) > 0
+        assert sum((row["event"], row["road"]) == ("segment_alloc", road) for row in rows) == len(trace.of(taken)) > 0
+    device = [row for row in rows if row["road"] != "pinned"]
+    assert max(int(row["allocated_bytes"]) for row in device) == 200 << 20 == max(int(row["reserved_bytes"]) for row in device)
+    assert all(int(row["reserved_bytes"]) < 1 << 20 for row in rows if row["road"] == "pinned")
+
+
+def test_viewers_of_the_device_get_what_is_on_it(roads, tmp_path):
+    good(roads, "--to", "memory_viz", "-o", tmp_path / "a.pickle")
+    assert replayed(tmp_path / "a.pickle") == replayed(roads)
+    snapshot, trace = pickle.loads((tmp_path / "a.pickle").read_bytes()), tracefile.read(roads)
+    actions = [event["action"] for event in snapshot["device_traces"][0]]
+    assert actions.count("alloc") == len(trace.of("alloc", "async_alloc"))
+    assert actions.count("segment_alloc") == len(trace.of("taken", "async_taken"))
+    assert [segment.get("road") for segment in snapshot["segments"]] == [None]  # the last one was of cudaMalloc
+    log = good(roads, "--to", "rmm", "-o", "-").decode()
+    assert log.count(",allocate,") == len(trace.of("alloc", "async_alloc"))
+    assert b"async blocks" in good(roads, "--to", "perfetto", "-o", "-")

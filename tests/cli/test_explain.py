@@ -292,7 +292,7 @@ def test_a_broken_sentence_gives_no_figure():
 
 
 @pytest.mark.parametrize("make, words", [
-    (lambda path: path.write_bytes(b""), "the file is empty"), (lambda path: path.write_text("hello\n"), "no trace"),
+    (lambda path: path.write_bytes(b""), "the file is empty"), (lambda path: path.write_text("hello\n"), "neither a recording"),
     (lambda path: path.write_text('{"format": "stats"'), "cut off"), (lambda path: path.mkdir(), "Is a directory"),
     (lambda path: None, "No such file"), (lambda path: path.write_bytes(b"\x89CAtr\r\n\n" + b"x" * 90), "byte order")])
 def test_bad_input_is_one_line_and_1(tmp_path, make, words):
@@ -321,3 +321,23 @@ def test_standard_input_is_a_file_like_any_other(tmp_path):
     with (tmp_path / "log").open() as file:
         done = explain("-", stdin=file)
     assert done.returncode == 0 and done.stdout.startswith("fragmentation: ")
+
+
+# ---------------------------------------------------------------------------------------------------- pools ---
+
+
+def test_stream_ordered_memory_that_was_too_much(tmp_path):
+    """200 MiB are live, and 100 are refused: by the recording up to there, and by the report."""
+    path, log = tmp_path / "oom.trace", tmp_path / "oom.log"
+    done = run([BUILD / "tests" / "process" / "told" / "told_cases", "out_of_memory"], check=0, SIMCUDA_MEM="256M",
+               CACHEALLOC_CONF="async:pool", CACHEALLOC_TRACE=path)
+    data, at = path.read_bytes(), struct.unpack_from("<I", path.read_bytes(), 16)[0]
+    while data[at] != 21:  # async_failed: cachealloc-trace(5)
+        at += 24
+    path.write_bytes(data[:at + 24])
+    log.write_text(done.stderr)
+    for file in (path, log):
+        answer = explained(file)
+        figures = answer["figures"]
+        assert (answer["cause"], figures["live_bytes"], figures["request_bytes"]) == ("too_much", 200 * MIB, 100 * MIB)
+        assert figures["reserved_bytes"] == 200 * MIB and figures["device_memory_bytes"] == 256 * MIB

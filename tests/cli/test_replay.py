@@ -228,7 +228,7 @@ def test_a_refused_request_is_played_at_the_end_if_asked_for(tmp_path):
                    f"1,00:00:00.1,allocate,0x100,{20 * MIB},0x0\n1,00:00:00.2,allocate failure,(nil),{30 * MIB},0x0\n"
                    f"1,00:00:00.3,allocate,0x200,{10 * MIB},0x0\n")
     plain = result("--find-min-capacity", log)
-    refusal = {"event": 2, "request_bytes": 30 * MIB, "reserved_bytes": None, "free_bytes": None, "segment_bytes": None}
+    refusal = {"event": 2, "request_bytes": 30 * MIB, "reserved_bytes": None, "free_bytes": None, "segment_bytes": None, "road": "sync"}
     assert plain["devices"][0]["recorded_refusal"] == refusal and plain["devices"][0]["recorded_failed_calls"] == 1
     assert (plain["to_refusal"], plain["allocations"], plain["min_capacity_bytes"]) == (False, 2, 30 * MIB)
     played = result("--find-min-capacity", "--to-refusal", log)
@@ -258,7 +258,7 @@ def test_a_snapshot_tells_what_was_held_and_free_when_it_ran_out(tmp_path):
     data = result(path)
     assert (data["segment_events"], data["other_events"]) == (4, 1)
     assert data["devices"][0]["recorded_refusal"] == {
-        "event": 4, "request_bytes": 100 * MIB, "reserved_bytes": 220 * MIB, "free_bytes": 7 * MIB, "segment_bytes": None}
+        "event": 4, "request_bytes": 100 * MIB, "reserved_bytes": 220 * MIB, "free_bytes": 7 * MIB, "segment_bytes": None, "road": "sync"}
     played = result("--to-refusal", path)
     assert played["peak_live_bytes"] == 109 * MIB and played["frees"] == 1
 

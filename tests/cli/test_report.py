@@ -400,3 +400,16 @@ def test_progress_on_a_terminal_from_the_third_second_on(trc, tmp_path):
     os.close(ours)
     assert f"cachealloc: replaying {trc} (".encode() in seen
     assert Page(tmp_path / "page.html").parts
+
+
+def test_segments_of_pools_are_told_apart(tmp_path):
+    """A program that goes from one road to the other on a full device: both are on the page, each in its segments."""
+    run([BUILD / "tests" / "process" / "told" / "told_cases", "both_roads"], check=0, cwd=tmp_path, SIMCUDA_MEM="256M",
+        CACHEALLOC_CONF="async:pool", CACHEALLOC_TRACE="roads.trace", CACHEALLOC_STATS="s.json")
+    device = json.loads((tmp_path / "s.json").read_text())["devices"][0]
+    for words in ((), ("--replayed", "--conf", "async:pool", "--memory", "256M")):
+        columns = made(tmp_path / f"{len(words)}.html", tmp_path / "roads.trace", *words).columns()
+        taken = {road: sum(b for b, r in zip(columns["segment_bytes"], columns["segment_road"]) if r == road) for road in (0, 1)}
+        assert taken == {0: device["reserved_bytes"]["total"], 1: device["async_reserved_bytes"]["total"]}
+        roads = [columns["segment_road"][segment] for segment in columns["segment"]]
+        assert roads == [1, 0] * 3

@@ -455,7 +455,8 @@ def test_an_interrupted_search_says_the_best_so_far(tmp_path):
     """A replay that needs less with one key, and does not end once several keys are tried."""
     program = tmp_path / "build" / "allocator" / "cachealloc-replay"
     program.parent.mkdir(parents=True)
-    device = {"index": 0, "driver_alloc_calls": 1, "driver_free_calls": 0, "host_syncs": 0, "peak_live_bytes": 2 * MIB,
+    device = {"index": 0, "roads": {road: {"driver_alloc_calls": 1, "driver_free_calls": 0} for road in ("sync", "async")},
+              "host_syncs": 0, "peak_live_bytes": 2 * MIB,
               "min_capacity_bytes": 0, "recorded_refusal": None, "recorded_failed_calls": 0}
     data = {"min_capacity_bytes": 0, "completed": True, "devices": [device], "peak_reserved_bytes": 2 * MIB,
             "peak_live_bytes": 2 * MIB, "hits": 1, "misses": 1, "lag_us": 0, "events": 3}

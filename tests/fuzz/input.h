@@ -20,7 +20,7 @@ check_event(const struct ca_replay_input *input, size_t i)
 	const struct ca_replay_event *event = &input->events[i];
 	bool block = event->kind <= CA_REPLAY_FREE;
 
-	require(event->kind <= CA_REPLAY_SEEN && event->device < CA_REPLAY_DEVICES);
+	require(event->kind <= CA_REPLAY_POOL && event->device < CA_REPLAY_DEVICES);
 	require(!block || (event->bytes && input->blocks[i] < input->n_blocks));
 	require(event->kind != CA_REPLAY_LIVE || !i || input->events[i - 1].kind == CA_REPLAY_LIVE);
 }

@@ -23,6 +23,19 @@ def records(extra=b""):
     return b"".join(struct.pack("<BBHIQQ", *row) + extra for row in rows)
 
 
+def roads():
+    """Stream-ordered memory of two pools, one of which is destroyed; the program's order; page-locked memory."""
+    rows = [(18, 0, 0, 7, 1), (10, 0, 1, 0, 1), (10, 0, 2, 0, 1), (16, 0, 1, 0, 0), (22, 0, 0, 0x10000000, 4 << 20),
+            (19, 0, 1, 0x10000000, 3 << 20), (20, 0, 1, 0x10000000, 5), (30, 0, 1, 0xe0, 0), (16, 0, 2, 0, 0), (31, 0, 2, 0xe0, 0),
+            (19, 0, 2, 0x10000000, 1 << 20), (9, 0, 1, 2, 1 | 7 << 1), (20, 0, 0xffff, 0x10000000, 0), (18, 0, 1, 15, 1),
+            (24, 0, 1, 8 << 20, 2), (22, 0, 1, 0x20000000, 2 << 20), (19, 0, 1, 0x20000000, 2 << 20), (18, 0, 1, 15, 0),
+            (20, 0, 0xfffe, 0x20000000, 0), (29, 0, 0, 1 << 20, 0), (23, 0, 0, 0x10000000, 4 << 20), (21, 0, 1, 1 << 40, 2),
+            (27, 0, 0xffff, 0x30000000, 9 << 10), (25, 0, 0xffff, 0x30000000, 8200), (26, 0, 0xffff, 0x30000000, 0),
+            (25, 0, 0xffff, 0x30000000, 9000), (28, 0, 0xffff, 0x30000000, 9 << 10), (9, 0, 2, 0, 0), (15, 255, 0xffff, 0, 0)]
+    return b"".join(struct.pack("<BBHIQQ", kind, device, stream, 1000 * at, a, b)
+                    for at, (kind, device, stream, a, b) in enumerate(rows, 1))
+
+
 def told():
     """What was submitted, and when the allocator saw it finished: with two streams, users that are not listed excepted."""
     rows = [(10, 0, 0, 1000, 0, 1), (10, 0, 1, 1000, 0, 1), (6, 0, NONE, 1001, 0x200000, 2 << 20),
@@ -39,5 +52,6 @@ def seeds():
     yield "whole", header() + records()
     yield "cut", (header() + records())[:-30]
     yield "told", header(minor=1) + told()
+    yield "roads", header(minor=2) + roads()
     yield "unlisted", header(minor=1) + told() + struct.pack("<BBHIQQ", 3, 0, 0xfffe, 90007, 0x200000, USERS)
     yield "later", header(40, 16) + records(bytes(16))

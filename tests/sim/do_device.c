@@ -74,6 +74,10 @@ simb_do_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 		*pi = dev + 1;
 		return 0;
 	}
+	if (attrib == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) {
+		*pi = !simb_knobs()->no_vmm;
+		return 0;
+	}
 	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
 		if (attributes[i].number == (int)attrib) {
 			*pi = attributes[i].value;

@@ -12,6 +12,7 @@
 #include "tests/sim/call.h"
 #include "tests/sim/engine.h"
 #include "tests/sim/engine_pool.h"
+#include "tests/sim/engine_vmm.h"
 
 enum { ATTRIBUTES = CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL + 1 };
 
@@ -53,9 +54,40 @@ access_flags(const struct sim_mem_info *info)
 	unsigned flags = SIM_ACCESS_ALL;
 	int device;
 
+	if (info->kind == SIM_MEM_MAPPED && !sim_ctx_get_device(&device))
+		sim_range_get_access(info->base, device, &flags);
+
 	if (info->kind == SIM_MEM_POOL && info->pool && !sim_ctx_get_device(&device))
 		sim_pool_get_access(info->pool, SIM_LOCATION_DEVICE, device, &flags);
 	return flags;
+}
+
+/* What is different for mapped memory: a range is the reservation, a mapping one mapping. */
+static uint64_t
+mapped_value(int attribute, CUdeviceptr ptr)
+{
+	struct sim_mapping_info mapping = { 0 };
+
+	sim_mapping_lookup(ptr, &mapping);
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		return mapping.range;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		return mapping.n_range;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		return mapping.handle_types;
+	default:
+		return mapping.phys_id;
+	}
+}
+
+static bool
+is_of_mappings(int attribute)
+{
+	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
+	       attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES ||
+	       attribute == CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID;
 }
 
 /* The attribute as a number of at most 8 bytes (little-endian,
@@ -65,9 +97,11 @@ attribute_value(const struct sim_mem_info *info, int attribute, CUdeviceptr ptr)
 {
 	bool host = info->kind == SIM_MEM_HOST;
 
+	if (info->kind == SIM_MEM_MAPPED && is_of_mappings(attribute))
+		return mapped_value(attribute, ptr);
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		return (uintptr_t)info->ctx; /* none: memory of a pool */
+		return (uintptr_t)info->ctx; /* none: memory of a pool, mapped memory */
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		return host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:

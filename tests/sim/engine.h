@@ -253,6 +253,7 @@ enum sim_mem_kind {
 	SIM_MEM_POOL,   /* sim_mem_alloc_async */
 	SIM_MEM_HOST,   /* page-locked host memory */
 	SIM_MEM_OPENED, /* sim_ipc_open */
+	SIM_MEM_MAPPED, /* sim_range_map (engine_vmm.h); of no context */
 };
 
 struct sim_mem_info {

@@ -214,6 +214,13 @@ private_parse(struct simb_knobs *knobs, const char *value)
 }
 
 static bool
+vmm_parse(struct simb_knobs *knobs, const char *value)
+{
+	knobs->no_vmm = !strcmp(value, "0");
+	return knobs->no_vmm || !strcmp(value, "1");
+}
+
+static bool
 future_parse(struct simb_knobs *knobs, const char *value)
 {
 	knobs->future = !strcmp(value, "1");
@@ -396,6 +403,7 @@ static const struct {
 	{ "SIMCUDA_JITTER", jitter_parse, "microseconds, at most 1000000, or microseconds:seed" },
 	{ "SIMCUDA_PRIVATE_TABLE", private_parse, "0, 1 or any" },
 	{ "SIMCUDA_FUTURE", future_parse, "0 or 1" },
+	{ "SIMCUDA_VMM", vmm_parse, "0 or 1" },
 	{ "SIMCUDA_IPC", ipc_parse, "self, or a folder to write to" },
 	{ "SIMCUDA_FREE", free_parse, "waits or at_once" },
 	{ "SIMCUDA_BELIEFS", beliefs_parse,

@@ -26,20 +26,29 @@ RUNS = [
 OPERATIONS = 10_000_000 // (len(RUNS) * len(BROKEN)) if LONG else 4_000
 
 
+#: the reasons that one of which is found; eight trials on a busy machine may show nothing, and fewer may be all a run has
+FOUND = {CONTEXT: {"context_record", "no_trial"}, LEGACY: {"legacy_record", "no_trial"}}
+
+
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda knobs: "+".join(map(str, knobs.values())))
 @pytest.mark.parametrize("mode, workers, streams, clock, jitter", RUNS)
 def test_order_program(tmp_path, mode, workers, streams, clock, jitter, broken):
     stats = tmp_path / "ours.json"
     env = {**library(MUTANTS), "CACHEALLOC_TEST_EXPOSE": 1, "CACHEALLOC_STATS": stats, **broken}
-    sound(program(fresh(), OPERATIONS, mode, workers, streams, jitter=jitter, timeout=3600 if LONG else 600,
-                  SIMCUDA_CLOCK=clock, **env))
-    devices = json.loads(stats.read_text())["devices"]
-    reasons = {reason for device in devices for reason in device["finished_only_reasons"]}
-    if CONTEXT in broken.get("SIMCUDA_BELIEFS", ""):
-        assert reasons & {"context_record", "no_trial"}  # on a busy machine eight trials may show nothing
-        assert not any(device["taken_exposed"] for device in devices)
-    elif broken.get("SIMCUDA_BELIEFS") == LEGACY:  # needed only once a context uses its legacy stream, too
-        assert reasons & {"legacy_record", "no_trial"}
+    beliefs = broken.get("SIMCUDA_BELIEFS", "")
+    # of a legacy record nothing is found before a context uses its legacy stream, too
+    wanted = FOUND[CONTEXT] if CONTEXT in beliefs else FOUND[LEGACY] if beliefs else None
+    for _ in range(5):
+        sound(program(fresh(), OPERATIONS, mode, workers, streams, jitter=jitter, timeout=3600 if LONG else 600,
+                      SIMCUDA_CLOCK=clock, **env))
+        devices = json.loads(stats.read_text())["devices"]
+        stats.unlink()
+        reasons = {reason for device in devices for reason in device["finished_only_reasons"]}
+        if CONTEXT in beliefs:
+            assert not any(device["taken_exposed"] for device in devices)
+        if not wanted or reasons & wanted:
+            return
+    pytest.fail(f"not found out in five runs: {reasons}")
 
 
 def test_a_library_that_tries_nothing_is_caught():

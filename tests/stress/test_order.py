@@ -188,7 +188,10 @@ CATCHERS = {
     "OWN_CONTEXT_ONLY": ("pipe+wide+cross", 1, 3, 0, ""),
     "SNAPSHOT_AFTER_QUERY": ("case:t3_recorded_anew_while_others_ask", 3, 3, 40, "reuse_slack_mb:0"),
     "SNAPSHOT_AFTER_WAIT": ("case:t3_recorded_anew_while_others_wait", 3, 3, 40, "reuse_slack_mb:0"),
+    "KEPT_UNFINISHED": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "KEPT_OF_SEVERAL": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "ATTENTION_IGNORED": ("case:t12_private_table_submits_after_a_warm_up", 1, 2, 5, "reuse_slack_mb:0"),
+    "WRONG_SHELF": ("case:t11_contexts_in_turn", 1, 2, 5, "reuse_slack_mb:0"),
     "FAILED_RECORD_TEACHES": ("case:t8_a_query_after_a_record_that_was_refused", 1, 2, 5, "reuse_slack_mb:0"),
     "GREEN_UNSEEN": ("pipe+wide+green", 2, 5, 0, "reuse_slack_mb:0"),
     "BARRIER_TRUSTED": ("case:t9_programmatic_launch_behind_the_legacy_stream", 1, 2, 0, "reuse_slack_mb:0"),
@@ -198,7 +201,7 @@ CATCHERS = {
 #: frees name their stream, in tests/process/told
 CAUGHT_ELSEWHERE = {"SETTLE_SKIPPED", "REGISTRATION_LOST", "OLDER_FORGOTTEN", "ASSUMPTIONS_UNPROBED", "PINNED_AT_ONCE",
                     "PINNED_ONE_CONTEXT", "TOLD_ANY_STREAM", "TOLD_FOLLOWS_ANY", "TOLD_MARK_EARLY", "TOLD_WAIT_SKIPPED",
-                    "TOLD_BIRTH_UNORDERED", "TOLD_LEGACY_ALONE", "TOLD_KEPT_FREE", "TOLD_HOST_FREE"}
+                    "TOLD_BIRTH_UNORDERED", "TOLD_LEGACY_ALONE", "TOLD_NO_OPERATION", "TOLD_KEPT_FREE", "TOLD_HOST_FREE"}
 MUTANT_OPERATIONS = 200_000
 SIGABRT = -6
 

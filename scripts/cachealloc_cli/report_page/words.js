@@ -59,7 +59,8 @@ function momentText(view, i) {
 
 function blockText(view, run) {
   const {model, cursor} = view, {columns} = model,
-                segment = `segment of ${bytesText(columns.segment_bytes[run.segment])}`;
+                segment = `segment of ${bytesText(columns.segment_bytes[run.segment])}${
+                    columns.segment_road[run.segment] ? " of a pool (async)" : ""}`;
   const address = `0x${run.address.toString(16)}`;
   if (run.block < 0) return `free piece: ${bytesText(run.bytes)}\n${address}, ${segment}`;
   const b = run.block, born = model.birth[b], died = model.death[b],

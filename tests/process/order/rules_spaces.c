@@ -460,6 +460,57 @@ ACCESSOR(access_sync_memops)
 ACCESSOR(access_buffer_id)
 ACCESSOR(access_buffer_id_among_others)
 
+/* ---- a thread that goes from context to context */
+
+enum { IN_TURN = 3, TURNS = 24, PIECE = MIB / 2 };
+
+static CUdeviceptr
+take_in(CUcontext context)
+{
+	CUdeviceptr x = order_take(PIECE);
+	CUcontext of;
+
+	OK(cuPointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_CONTEXT, x));
+	EXPECT(of == context);
+	return x;
+}
+
+/* Memory is of the context that is current, whatever a thread keeps of others. It is freed while
+ * another one is, and work there goes on meanwhile. */
+static void
+contexts_in_turn(void)
+{
+	CUcontext contexts[IN_TURN];
+	CUstream streams[IN_TURN];
+	CUdeviceptr last = 0;
+
+	for (int i = 0; i < IN_TURN; i++) {
+		contexts[i] = order_context(i % 2);
+		streams[i] = order_stream(NONBLOCKING);
+	}
+	for (int turn = 0; turn < TURNS; turn++) {
+		int i = turn % IN_TURN;
+		CUdeviceptr x;
+
+		order_enter(contexts[i]);
+		x = take_in(contexts[i]);
+		order_use(x, (uint32_t)turn + 1, streams[i]);
+		if (last)
+			order_give(last);
+		last = x;
+		x = take_in(contexts[i]);
+		order_give(x);
+	}
+	order_give(last);
+	OK(cuCtxDestroy_v2(contexts[0]));
+	for (int i = 1; i < IN_TURN; i++) {
+		order_enter(contexts[i]);
+		last = take_in(contexts[i]);
+		order_use(last, 7, streams[i]);
+		order_end();
+	}
+}
+
 const struct order_case rules_spaces[] = {
 	{ "t11_copied_to_by_another_context", copy_dtod_0 },
 	{ "t11_copied_to_by_another_device", copy_dtod_1 },
@@ -477,6 +528,7 @@ const struct order_case rules_spaces[] = {
 	{ "t11_a_graph_ends_the_wait_of_another_device", meet_signal_by_graph },
 	{ "t11_a_peer_copy_goes_before_the_end_of_a_wait", meet_signal_behind_peer_copy },
 	{ "t11_a_copy_goes_before_the_end_of_a_wait", meet_signal_behind_copy },
+	{ "t11_contexts_in_turn", contexts_in_turn },
 	{ "t12_private_table_submits", private_table_submits },
 	{ "t12_private_table_submits_after_a_warm_up", private_table_submits_after_a_warm_up },
 	{ "t13_export_to_another_process", after_access_ipc },

@@ -94,11 +94,8 @@ WARMED_TOO_LATE = ("t5_wait_value_after_the_free_released_by_a_thread", "t5_memo
 #: Blocks that share a segment are not exported, and what was free before is cut. A thread that warms up takes memory while
 #: another one captures, which the driver refuses natively, too.
 NEVER_WARM = ("t13_export_to_another_process", "t6_storm_of_captures_beside_frees")
-#: A thread keeps memory of one context.
-WARM_IN_ONE_CONTEXT = (
-    "t11_copied_to_by_another_context", "t11_copied_to_by_another_context_without_a_kind", "t11_peer_copy_between_contexts",
-    "t11_set_by_another_context", "t11_still_read_by_another_context", "t11_null_is_a_stream_of_the_current_context",
-    "t11_streams_are_used_from_elsewhere")
+#: They take and free in another context than the one that is warmed up.
+WARMED_ELSEWHERE = ("t11_null_is_a_stream_of_the_current_context", "t11_streams_are_used_from_elsewhere")
 MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 
 
@@ -118,7 +115,7 @@ def test_with_warm_magazines(case, setting):
         go(case, True, ORDER_WARM=1, **clock, **SETTINGS[setting])
 
 
-@pytest.mark.parametrize("case", [case for case in warm_cases() if case not in WARM_IN_ONE_CONTEXT])
+@pytest.mark.parametrize("case", [case for case in warm_cases() if case not in WARMED_ELSEWHERE])
 def test_a_warm_case_goes_the_quick_way(case, tmp_path):
     if not MUTANTS.exists():
         pytest.skip("built without what counts branches")

@@ -200,6 +200,103 @@ devices(void)
 	order_end();
 }
 
+enum { MANY = 64 }; /* blocks, of which the device holds some */
+
+/* The first device's memory can be reached from `context`, of the second one. */
+static void
+let_in(CUcontext first, CUcontext context)
+{
+	CUmemAccessDesc access = {
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1 },
+		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+	CUmemoryPool pool;
+
+	order_enter(context);
+	OK(cuCtxEnablePeerAccess(first, 0));
+	order_enter(first);
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolSetAccess(pool, &access, 1));
+}
+
+/* A stream of another device works with a tensor for long; it was recorded while `at_record` was
+ * current. */
+static void
+recorded_of(CUcontext first, CUcontext second, CUstream stream, CUcontext at_record)
+{
+	for (uint32_t i = 0; i < MANY; i++) {
+		CUdeviceptr a = tensor(BIG, s);
+		CUevent event = order_event();
+
+		order_fill(a, i, 10, s);
+		OK(cuEventRecord(event, s));
+		order_enter(second);
+		OK(cuStreamWaitEvent(stream, event, 0));
+		order_fill(a, i + 1, LONG / 4, stream);
+		order_check(a, i + 1, stream);
+		order_enter(at_record);
+		record((void *)(uintptr_t)a, stream);
+		order_enter(first);
+		drop(a, BIG, s);
+		OK(cuEventDestroy_v2(event));
+	}
+}
+
+static void
+recorded_elsewhere(void)
+{
+	CUcontext first, second;
+	CUstream other;
+
+	begin();
+	OK(cuCtxGetCurrent(&first));
+	second = order_context(1);
+	let_in(first, second);
+	order_enter(second);
+	other = order_stream(NONBLOCKING);
+	order_enter(first);
+	recorded_of(first, second, other, first);
+	recorded_of(first, second, other, second);
+	recorded_of(first, second, NULL, second);
+	order_enter(second);
+	order_end();
+	order_enter(first);
+	order_end();
+}
+
+/* Freed in the thread's default stream of another device while that captures: given back later,
+ * when this device is asked for memory. */
+static void
+freed_elsewhere(void)
+{
+	CUcontext first, second;
+	CUdeviceptr a, b;
+	CUstream other;
+	CUgraph graph;
+
+	begin();
+	OK(cuCtxGetCurrent(&first));
+	OK(cuDevicePrimaryCtxRetain(&second, 1));
+	order_enter(second);
+	other = order_stream(NONBLOCKING);
+	a = (CUdeviceptr)(uintptr_t)take(BIG, 1, CU_STREAM_PER_THREAD);
+	EXPECT(a);
+	order_fill(a, 1, 10 * LONG, CU_STREAM_PER_THREAD);
+	OK(cuStreamBeginCapture_v2(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED));
+	give((void *)(uintptr_t)a, BIG, 1, CU_STREAM_PER_THREAD);
+	OK(cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
+	order_enter(first);
+	b = tensor(BIG, s);
+	order_enter(second);
+	a = (CUdeviceptr)(uintptr_t)take(BIG, 1, other);
+	EXPECT(a);
+	order_use(a, 2, other);
+	order_end();
+	order_enter(first);
+	drop(b, BIG, s);
+	order_end();
+}
+
 /* A device that nobody has used: its context stays for the memory. */
 static void
 unused_device(void)
@@ -287,6 +384,8 @@ static const struct order_case cases[] = {
 	{ "forked", forked },
 	{ "steps", steps },
 	{ "recorded", recorded },
+	{ "recorded_elsewhere", recorded_elsewhere },
+	{ "freed_elsewhere", freed_elsewhere },
 	{ "crossed", crossed },
 	{ "captured", captured },
 	{ "devices", devices },

@@ -10,7 +10,8 @@ import pytest
 from conftest import BUILD, LIBRARY, run
 
 PROGRAM = BUILD / "tests" / "process" / "pluggable" / "pluggable"
-CASES = ["steps", "recorded", "recorded_in_capture", "crossed", "captured", "devices", "unused_device", "threads", "forked"]
+CASES = ["steps", "recorded", "recorded_in_capture", "recorded_elsewhere", "freed_elsewhere", "crossed", "captured", "devices",
+         "unused_device", "threads", "forked"]
 ROADS = ["preload", "dlopen"]
 
 
@@ -22,16 +23,24 @@ def case(name, road, check=0, **env):
             pytest.skip("a sanitizer brings a C++ library, so that there is an exception instead of NULL")
     if road == "dlopen":
         env["PLUGGABLE_LIBRARY"] = LIBRARY
-    return run([PROGRAM, name], preload=road == "preload", check=check, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="20000",
-               SIMCUDA_DEVICES="2", SIMCUDA_MEM="512M", **env)
+    knobs = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEADLOCK": "20000", "SIMCUDA_DEVICES": "2", "SIMCUDA_MEM": "512M", **env}
+    return run([PROGRAM, name], preload=road == "preload", check=check, **knobs)
 
 
 @pytest.mark.parametrize("conf", ["", "async:pool"])
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("name", CASES)
 def test_no_memory_is_shared_by_work_that_is_not_ordered(name, road, conf):
-    case(name, road, CACHEALLOC_CONF=conf)
-    case(name, road, CACHEALLOC_CONF=conf, SIMCUDA_CLOCK="manual")
+    env = {"SIMCUDA_MEM": "4G"} if name == "recorded_elsewhere" else {}  # below it is a matter of memory
+    case(name, road, CACHEALLOC_CONF=conf, **env)
+    case(name, road, CACHEALLOC_CONF=conf, SIMCUDA_CLOCK="manual", **env)
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_memory_of_a_stream_of_another_device_comes_back(road):
+    """An event is recorded by streams of its own context only: the memory was kept for ever."""
+    done = case("recorded_elsewhere", road, CACHEALLOC_LOG="warn", CACHEALLOC_CONF="")
+    assert "never freed" not in done.stderr
 
 
 @pytest.mark.parametrize("road, name", [("preload", "cuMemAlloc_v2"), ("dlopen", "cuMemAllocAsync")])

@@ -325,6 +325,17 @@ backend_empty_cache(void)
 	return 0;
 }
 
+static int
+pool_stats(CUmemoryPool pool, struct backend_stats *got)
+{
+	TRY(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &got->reserved));
+	TRY(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &got->reserved_high));
+	TRY(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &got->used));
+	TRY(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &got->used_high));
+	return 0;
+}
+
+/* The backend asks so in no capture, this program after each call. */
 int
 backend_stats(int device, struct backend_stats *ret_stats)
 {
@@ -332,16 +343,16 @@ backend_stats(int device, struct backend_stats *ret_stats)
 	struct backend_stats got = { 0 };
 
 	if (d->ready) {
+		CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 		CUmemoryPool pool;
+		int rc;
 
 		TRY(cuCtxSetCurrent(d->ctx));
 		TRY(cuDeviceGetDefaultMemPool(&pool, device));
-		TRY(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-					  &got.reserved));
-		TRY(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
-					  &got.reserved_high));
-		TRY(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &got.used));
-		TRY(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &got.used_high));
+		TRY(cuThreadExchangeStreamCaptureMode(&mode));
+		rc = pool_stats(pool, &got);
+		TRY(cuThreadExchangeStreamCaptureMode(&mode));
+		TRY(rc);
 	}
 	*ret_stats = got;
 	return 0;

@@ -5,7 +5,8 @@ settled, and what is reserved at the peak.
 For each trace and lag a table is printed (pytest -rP): the calls after step 2 that allocate, free, map, trim or synchronise,
 without the program's own synchronisations, natively, under each word that `async` accepts, and for the same steps by
 cuMemAlloc under the library. Natively and with `driver` and `keep` each allocation is a call of the driver's; `pool` must make
-none. It should reserve what cuMemAlloc does at most: 2 % more are allowed, since both depend on what has finished when.
+none, and reserve what cuMemAlloc does at most. Both depend a little on what has finished when: so they are played up to three
+times.
 CACHEALLOC_TEST_LONG=1: all traces and lags.
 """
 
@@ -89,4 +90,7 @@ def test_training_steps(trace, lag):
         assert not (calls["map"] or calls["trim"] or calls["synchronise"])
     for arm in SERVED:
         assert not any(rows[arm]["calls"].values()), arm
-        assert rows[arm]["peak_bytes"] <= 1.02 * rows["cuMemAlloc"]["peak_bytes"], arm
+        for _ in range(2):
+            if rows[arm]["peak_bytes"] > rows["cuMemAlloc"]["peak_bytes"]:
+                rows.update({again: play(trace, again, lag) for again in (arm, "cuMemAlloc")})
+        assert rows[arm]["peak_bytes"] <= rows["cuMemAlloc"]["peak_bytes"], arm

@@ -432,6 +432,7 @@ static const struct {
 	{ "library", 1, probe_library },
 	{ "attributes", 0, probe_attributes },
 	{ "kernel_launches", 0, probe_kernel_launches },
+	{ "vmm", 1, probe_vmm },
 };
 
 int

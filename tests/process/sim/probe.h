@@ -63,3 +63,5 @@ int probe_nodes(int argc, char **argv);
 int probe_library(int argc, char **argv);
 int probe_kernel_launches(int argc, char **argv);
 int probe_attributes(int argc, char **argv);
+/* Of probe_vmm.c. */
+int probe_vmm(int argc, char **argv);

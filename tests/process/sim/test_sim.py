@@ -61,7 +61,7 @@ GETPROC = [
     ("cuGetProcAddress", 11030, 0, 0, FOUND, "cuGetProcAddress"),
     ("cuCtxRecordEvent", 12040, 0, 0, TOO_OLD, "NULL"),
     ("cuCtxRecordEvent", 12050, 0, 0, FOUND, "cuCtxRecordEvent"),
-    ("cuMemMap", 13000, 0, 0, FOUND, "cuMemMap"),  # known, not built
+    ("cuMemMapArrayAsync", 13000, 0, 0, FOUND, "cuMemMapArrayAsync"),  # known, not built
     ("cuNoSuchThing", 13000, 0, 0, MISSING, "NULL"),
     ("cuMemAlloc", 13010, 0, INVALID_VALUE, 99, "untouched"),  # newer than the driver
     ("cuMemAlloc", 13000, 7, INVALID_VALUE, 99, "untouched"),
@@ -103,8 +103,8 @@ def test_every_known_name_is_exported():
 
 def test_not_built_is_counted(tmp_path):
     stats = tmp_path / "s.json"
-    probe("call", "cuMemMap", "cuMemMap", "cuMemCreate", SIMCUDA_STATS=stats)
-    assert json.loads(stats.read_text())["not_built"] == {"cuMemCreate": 1, "cuMemMap": 2}
+    probe("call", "cuLinkCreate_v2", "cuLinkCreate_v2", "cuMulticastCreate", SIMCUDA_STATS=stats)
+    assert json.loads(stats.read_text())["not_built"] == {"cuLinkCreate_v2": 2, "cuMulticastCreate": 1}
 
 
 def test_only_the_drivers_names_and_ours_are_exported():
@@ -140,7 +140,7 @@ BAD = [
     ("SIMCUDA_LATENCY", "h200"), ("SIMCUDA_LATENCY", "cuMemAlloc_v2:100"), ("SIMCUDA_LATENCY", "cuMem:1us"),
     ("SIMCUDA_LATENCY", "cuMemAlloc_v2:1us,,cuInit:1us"), ("SIMCUDA_CLOCK", "fast"), ("SIMCUDA_RACES", "on"),
     ("SIMCUDA_STRICT", "yes"), ("SIMCUDA_LOG", ""), ("SIMCUDA_LOG", "/no/such/dir/x"), ("SIMCUDA_STATS", ""),
-    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_PRIVATE_TABLE", "on"), ("SIMCUDA_FUTURE", "2"), ("SIMCUDA_DEADLOCK", "yes"), ("SIMCUDA_JITTER", "5us"),
+    ("SIMCUDA_STATS", "a%x"), ("SIMCUDA_PRIVATE_TABLE", "on"), ("SIMCUDA_FUTURE", "2"), ("SIMCUDA_VMM", "no"), ("SIMCUDA_DEADLOCK", "yes"), ("SIMCUDA_JITTER", "5us"),
     ("SIMCUDA_JITTER", ":5"), ("SIMCUDA_JITTER", "5:"), ("SIMCUDA_DEADLOCK", "10s"), ("SIMCUDA_RACE", "abort"),
 ]
 

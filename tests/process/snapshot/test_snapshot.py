@@ -210,3 +210,50 @@ def test_where_nothing_is_cached(tmp_path, disable):
     assert done.stderr == "" and names(tmp_path) == (["1.pickle"] if disable == "count" else [])
     if disable == "count":
         assert list(blocks(read(tmp_path / "1.pickle"), LIVE).values()) == [600]
+
+
+# ------------------------------------------------------------------ pools ---
+
+TOLD = BUILD / "tests" / "process" / "told" / "told_cases"
+MIB = 1 << 20
+
+
+def told(tmp_path, case, on, **env):
+    return run([TOLD, case], check=0, cwd=tmp_path, CACHEALLOC_CONF="async:pool,pinned:cache", CACHEALLOC_SNAPSHOT="%n.pickle",
+               CACHEALLOC_SNAPSHOT_ON=on, **{"SIMCUDA_MEM": "256M", **env})
+
+
+def test_memory_of_pools_is_there(tmp_path):
+    """Two streams freed what they had, and the second could not have the memory of the first."""
+    told(tmp_path, "unordered", "peak", SIMCUDA_CLOCK="manual", CACHEALLOC_STATS="s.json")
+    snapshot = read(tmp_path / "1.pickle")
+    device = json.loads((tmp_path / "s.json").read_text())["devices"][0]
+    assert {(s["road"], s["segment_pool_id"]) for s in snapshot["segments"]} == {("async", (0, 1))}
+    assert sum(s["total_size"] for s in snapshot["segments"]) == device["async_reserved_bytes"]["peak"]
+    (size,) = blocks(snapshot, LIVE).values()
+    waits = [b["size"] for s in snapshot["segments"] for b in s["blocks"] if b["state"] == WAITS]
+    assert size in waits or sum(waits) > size
+
+
+def test_memory_of_both_roads_is_told_apart(tmp_path):
+    told(tmp_path, "both_roads", "exit,peak")
+    reasons = {snapshot["reason"]: snapshot for snapshot in map(read, tmp_path.iterdir())}
+    assert set(reasons) == {"exit", "peak"}
+    for snapshot in reasons.values():
+        for segment in snapshot["segments"]:
+            assert segment["segment_pool_id"] == {"sync": (0, 0), "async": (0, 1)}[segment["road"]]
+    assert {s["road"] for s in reasons["exit"]["segments"]} == {"sync"}
+
+
+def test_when_the_driver_refuses_a_pool(tmp_path):
+    done = told(tmp_path, "out_of_memory", "oom")
+    snapshot = read(tmp_path / "1.pickle")
+    assert (snapshot["reason"], snapshot["refused_size"]) == ("oom", 100 * MIB)
+    assert list(blocks(snapshot, LIVE).values()) == [200 * MIB]
+    lines = [line.split("warning: ")[1] for line in done.stderr.splitlines()]
+    assert lines[0].startswith("CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0 has a total capacity of 256.00 MiB")
+    assert ("out of memory: stream-ordered memory besides: 200.00 MiB held by the program, 0 B reserved by cachealloc but "
+            "unallocated (async:pool)") in lines
+    assert any(line.startswith("out of memory: page-locked host memory: ") for line in lines)
+    assert any("200.00 MiB allocated and 100.00 MiB asked for are more than 256.00 MiB" in line for line in lines)
+    assert not any("tried: searched" in line for line in lines)  # it went another way

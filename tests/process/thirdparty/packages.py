@@ -12,7 +12,7 @@ from conftest import BUILD, LIBRARY, ROOT, SIM
 
 FOLDER = Path(os.environ.get("CACHEALLOC_TEST_VENV") or BUILD / "venv")
 #: what scripts/setup.sh installs, too
-PACKAGES = ["cuda-bindings", "cuda-core"]
+PACKAGES = ["cuda-bindings", "cuda-core", "tinygrad"]
 
 
 def install(folder, packages, modules):

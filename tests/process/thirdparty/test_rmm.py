@@ -44,7 +44,7 @@ def drive(program, folder, seed, **options):
     """(what it printed, the simulator's calls)"""
     simulator = folder / "simulator.json"
     simulator.unlink(missing_ok=True)
-    done = run([program, seed], check=0, timeout=120, SIMCUDA_RACES="abort", SIMCUDA_STATS=simulator, **options)
+    done = run([program, seed], check=0, timeout=120, SIMCUDA_RACES="abort", SIMCUDA_STATS=simulator, CACHEALLOC_LOG="error", **options)
     assert not [line for line in done.stderr.splitlines() if "SIMCUDA_JITTER=" not in line], done.stderr
     figures = json.loads(simulator.read_text())
     assert figures["races"] == 0 and not figures["not_built"]

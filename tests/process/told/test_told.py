@@ -14,15 +14,22 @@ PROGRAM = BUILD / "tests" / "process" / "told" / "told_cases"
 POOL = "async:pool"
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]
 ORDER = ["same_stream", "same_stream_pieces", "unordered", "unordered_small", "followed", "followed_too_early", "joined", "opportunistic",
-         "behind", "born", "legacy_free", "blocking_free", "legacy_order", "per_thread", "programmatic", "destroyed_stream"]
-ROADS = ["host_free", "host_free_used", "wrong_frees", "capture", "capture_free_outside", "context_destroyed", "primary_reset", "two_contexts", "fork_child"]
+         "behind", "born", "legacy_free", "legacy_free_many", "legacy_free_followed", "legacy_free_destroyed", "legacy_free_threads",
+         "blocking_free", "blocking_free_again", "legacy_order", "per_thread", "programmatic", "destroyed_stream"]
+ROADS = ["host_free", "host_free_used", "wrong_frees", "capture", "capture_global", "capture_free_outside", "context_destroyed",
+         "primary_reset", "two_contexts", "fork_child"]
 #: of which the driver sees to something that the library has to: memory, knobs
 DRIVER_ORDER = {"taken_in_legacy": {}, "freed_and_taken_in_legacy": {}, "synchronized_blocking": {},
-                "guarded_unstamped": {"SIMCUDA_MEM": "72M"}, "unseen_legacy": {"SIMCUDA_FUTURE": "1"}, "unseen_capture": {"SIMCUDA_FUTURE": "1"}}
-POOLS = ["attributes", "own_pool", "limited_pool", "trim", "threshold", "pointers", "both_roads", "out_of_memory"]
+                "guarded_unstamped": {"SIMCUDA_MEM": "72M"}, "guarded_held_up": {"SIMCUDA_MEM": "72M"},
+                "unseen_legacy": {"SIMCUDA_FUTURE": "1"}, "unseen_capture": {"SIMCUDA_FUTURE": "1"}}
+#: what rests on operations that the library puts into a stream
+OPERATIONS = ["synchronized_behind", "queried_behind", "synchronized_behind_event", "synchronized_reuse", "passed_reuse", "passed_data",
+              "passed_in_capture", "crowd_passes", "other_context", "other_context_b", "other_context_legacy"]
+POOLS = ["attributes", "own_pool", "limited_pool", "trim", "threshold", "pointers", "both_roads", "out_of_memory",
+         "small_in_capture", "small_behind_large"]
 #: streams that are not tracked, threads that end, calls that are not allowed
-MISUSE = ["untracked_free", "many_threads", "threads_end", "codes", "refused_free", "early_threshold", "ended_threads", "no_context",
-          "destroyed_context", "early_zero", "refused_at_once", "answered", "destroyed_pool", "filled_pool"]
+MISUSE = ["untracked_free", "untracked_told_behind", "untracked_untold_behind", "many_threads", "threads_end", "codes", "refused_free", "early_threshold", "ended_threads", "no_context",
+          "destroyed_context", "early_zero", "refused_at_once", "answered", "destroyed_pool", "filled_pool", "cancelled"]
 ENDS = ["reset_device", "reset_working", "released", "destroyed_working", "freed_without", "own_pool_reset", "forked"]
 #: where the program can tell that memory is reused before it has finished
 EARLY = ["same_stream", "followed", "behind"]
@@ -97,6 +104,56 @@ def test_order_that_is_the_drivers(name, warm):
     assert case(name, **env).stdout == case(name, None, False, **env).stdout
 
 
+@pytest.mark.parametrize("clock", CLOCKS, ids=str)
+@pytest.mark.parametrize("name", ["free_between", "taken_between", "untold_free_between", "record_between", "first_record_between", "passed_on"])
+def test_order_through_the_legacy_stream(name, clock):
+    case(name, None, False, **clock)
+    case(name, **clock)
+
+
+BREAKS = {"SIMCUDA_FAIL", "SIMCUDA_BELIEFS"}
+
+
+#: a driver that takes none of them (the host waits instead), and one that gives no order to records of idle streams
+@pytest.mark.parametrize("driver", [*CLOCKS, {"SIMCUDA_FAIL": "cuEventRecord:1+:999"}, {"SIMCUDA_BELIEFS": "legacy_record_early"}], ids=str)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_that_are_served(name, driver):
+    if name in ("synchronized_behind_event", "other_context") and driver.keys() & BREAKS:
+        return  # events of the program's own
+    if name == "crowd_passes" and "SIMCUDA_FAIL" in driver:
+        return  # where no mark is ever to be had, the memory of a crowd does not come back in time
+    for warm in ({}, {"TOLD_WARM": "1"}):
+        case(name, None, False, **{knob: value for knob, value in driver.items() if knob not in BREAKS}, **warm)
+        case(name, **driver, **warm)
+
+
+def test_a_capture_in_the_way_of_one():
+    assert case("refused_in_capture").stdout == case("refused_in_capture", None, False).stdout
+
+
+def test_unseen_work_that_is_passed_on():
+    case("unseen_passed_on", SIMCUDA_FUTURE="1")
+
+
+def test_a_kernel_that_lasts():
+    """Memory of other streams waited for it, without end."""
+    case("lasting_kernel", None, False)
+    case("lasting_kernel")
+
+
+def test_a_kernel_that_lasts_on_a_full_device():
+    """The host would wait for the legacy stream, which waits for the host."""
+    case("lasting_legacy", None, False)
+    case("lasting_legacy", SIMCUDA_BELIEFS="legacy_record_early", SIMCUDA_FAIL="cuMemAllocAsync:1+:2")
+
+
+def test_they_are_few(tmp_path):
+    """One for a thousand pairs behind one kernel of another stream, none where nothing works."""
+    path = tmp_path / "sim.json"
+    case("pairs_beside", SIMCUDA_STATS=path)
+    assert json.loads(path.read_text())["calls"].get("cuEventRecord", 0) < 20
+
+
 @pytest.mark.parametrize("warm", [{}, {"TOLD_WARM": "1"}], ids=str)
 @pytest.mark.parametrize("name", MISUSE + ENDS)
 def test_the_edges_are_as_natively(name, warm):
@@ -108,8 +165,26 @@ def test_a_crowd(clock):
     case("crowd", TOLD_SEED=1, **clock)
 
 
-def test_threads_that_take_from_each_other():
-    case("starved", SIMCUDA_MEM="240M")
+#: no mark of a context tells when the work of another thread's own stream has ended
+NO_CONTEXT_MARKS = [{"SIMCUDA_BELIEFS": "context_record_early"}, {"SIMCUDA_FAIL": "cuCtxRecordEvent:1+:801"}]
+
+
+@pytest.mark.parametrize("driver", [{}, *NO_CONTEXT_MARKS], ids=str)
+@pytest.mark.parametrize("name", ["starved", "ended_threads", "threads_end", "one_that_ended", "one_that_rests"])
+def test_threads_that_take_from_each_other(name, driver):
+    case(name, SIMCUDA_MEM="240M", **driver)
+
+
+def test_marks_do_not_pile_up(tmp_path):
+    """One was kept for each of a thousand frees."""
+    path = tmp_path / "sim.json"
+    case("unasked", SIMCUDA_STATS=path)
+    assert json.loads(path.read_text())["calls"]["cuEventCreate"] < 300
+
+
+def test_a_pool_where_none_is_ours():
+    """The library knows no pool at all then: it crashed."""
+    case("no_pool_of_ours", SIMCUDA_FAIL="cuDeviceGetDefaultMemPool:1+:801")
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=str)
@@ -125,7 +200,12 @@ def test_random_programs(seed, clock):
     ("TOLD_ANY_STREAM", "unordered"), ("TOLD_ANY_STREAM", "unordered_small"), ("TOLD_ANY_STREAM", "random_one"),
     ("TOLD_FOLLOWS_ANY", "followed_too_early"), ("TOLD_FOLLOWS_ANY", "random_one"), ("TOLD_MARK_EARLY", "unordered"),
     ("TOLD_MARK_EARLY", "destroyed_stream"), ("TOLD_WAIT_SKIPPED", "behind"), ("TOLD_BIRTH_UNORDERED", "born"),
-    ("TOLD_LEGACY_ALONE", "legacy_free"), ("TOLD_KEPT_FREE", "unordered"), ("TOLD_HOST_FREE", "host_free"), ("REUSE_AT_ONCE", "unordered"), ("PDL_KEPT", "programmatic")])
+    ("TOLD_LEGACY_ALONE", "legacy_free"), ("TOLD_LEGACY_ALONE", "record_between"), ("TOLD_LEGACY_ALONE", "passed_on"),
+    ("TOLD_LEGACY_ALONE", "legacy_free_many"), ("TOLD_LEGACY_ALONE", "legacy_free_followed"),
+    ("TOLD_LEGACY_ALONE", "legacy_free_threads"), ("TOLD_LEGACY_ALONE", "blocking_free"), ("TOLD_LEGACY_ALONE", "blocking_free_again"),
+    ("TOLD_NO_OPERATION", "synchronized_behind"), ("TOLD_NO_OPERATION", "synchronized_behind_event"),
+    ("TOLD_NO_OPERATION", "synchronized_reuse"), ("TOLD_NO_OPERATION", "passed_reuse"), ("TOLD_NO_OPERATION", "other_context_b"),
+    ("TOLD_NO_OPERATION", "random_one"), ("TOLD_KEPT_FREE", "unordered"), ("TOLD_HOST_FREE", "host_free"), ("REUSE_AT_ONCE", "unordered"), ("PDL_KEPT", "programmatic")])
 def test_mistakes_are_seen(mutant, name):
     if not MUTANTS.exists():
         pytest.skip("built without mistakes")
@@ -133,7 +213,7 @@ def test_mistakes_are_seen(mutant, name):
     env = {"SIMCUDA_RACES": "abort", "SIMCUDA_DEADLOCK": "20000", "SIMCUDA_MEM": memory, "CACHEALLOC_CONF": POOL, "LD_PRELOAD": MUTANTS}
     run([PROGRAM, name], preload=False, check=0, **env)
     # where the machine is busy the work may have ended before the mistake matters
-    assert any(run([PROGRAM, name], preload=False, CACHEALLOC_TEST_MUTANT=mutant, **env).returncode for _ in range(20))
+    assert any(run([PROGRAM, name], preload=False, CACHEALLOC_TEST_MUTANT=mutant, TOLD_SEED=seed, **env).returncode for seed in range(20))
 
 
 @pytest.mark.parametrize("env", [{"CACHEALLOC_DISABLE": "1"}, {"CACHEALLOC_DISABLE": "count"}, {"CACHEALLOC_CONF": "async:pool,zero:1"}], ids=str)

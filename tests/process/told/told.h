@@ -18,6 +18,7 @@ extern const struct order_case told_pools[];
 extern const struct order_case told_random[];
 extern const struct order_case told_driver_order[];
 extern const struct order_case told_misuse[];
+extern const struct order_case told_legacy[];
 extern const struct order_case told_attack[];
 extern const struct order_case told_edges[];
 

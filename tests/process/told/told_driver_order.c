@@ -5,6 +5,8 @@
  */
 #include "tests/process/told/told.h"
 
+#include <stdbool.h>
+
 static CUstream a, b, n, m; /* two blocking, two not */
 
 static void
@@ -104,6 +106,34 @@ guarded_unstamped(void)
 	order_end();
 }
 
+/* Room for one block, which n gave back after another one. What n does then waits for m, which
+ * takes that block behind what n did before. */
+static void
+guarded_held_up(void)
+{
+	CUdeviceptr word;
+
+	begin();
+	word = told_take(SMALL, n);
+	OK(cuMemsetD32Async(word, 0, 1, n));
+	OK(cuCtxSynchronize());
+	told_set(told_default(), CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
+	for (unsigned i = 1; i <= ROUNDS; i++) {
+		CUdeviceptr w = told_take(SMALL, n), x = told_take(40 * MIB, n), y;
+
+		order_fill(x, 1, 50 * LONG, n);
+		told_give(w, n);
+		told_give(x, n);
+		OK(cuStreamWaitValue32_v2(n, word, i, WAIT_EQ));
+		y = told_take(40 * MIB, m);
+		order_use(y, 2, m);
+		told_give(y, m);
+		OK(cuStreamWriteValue32_v2(m, word, i, 0));
+		OK(cuCtxSynchronize());
+	}
+	order_end();
+}
+
 /* Work in a that is not seen; its memory is freed in the legacy stream and taken in n. */
 static void
 unseen_legacy(void)
@@ -159,12 +189,131 @@ unseen_capture(void)
 	order_end();
 }
 
+/* a uses what is freed in another stream; the legacy stream's operation comes behind a's work and
+ * before the free. `knows`: the legacy stream had one before. */
+static void
+through_legacy(bool knows, CUstream (*operation)(CUdeviceptr spare))
+{
+	begin();
+	for (int i = 0; i < ROUNDS; i++) {
+		CUdeviceptr x = told_take(BIG, b), spare = knows ? told_take(SMALL, NULL) : 0;
+		CUdeviceptr other, y;
+
+		OK(cuCtxSynchronize());
+		order_fill(x, 1, LONG, a);
+		told_give(x, operation(spare));
+		other = told_take(BIG, n); /* asks about the streams */
+		order_sleep(200);
+		y = told_take(BIG, n);
+		order_use(y, 2, n);
+		told_give(y, n);
+		told_give(other, n);
+		OK(cuCtxSynchronize());
+	}
+	order_end();
+}
+
+static CUstream
+free_in_legacy(CUdeviceptr spare)
+{
+	told_give(spare, NULL);
+	return b;
+}
+
+static void
+free_between(void)
+{
+	through_legacy(true, free_in_legacy);
+}
+
+static CUstream
+take_in_legacy(CUdeviceptr spare)
+{
+	told_give(told_take(SMALL, NULL), b);
+	told_give(spare, n);
+	return b;
+}
+
+static void
+taken_between(void)
+{
+	through_legacy(true, take_in_legacy);
+}
+
+/* Of memory that no stream was named for. */
+static CUstream
+free_untold_in_legacy(CUdeviceptr spare)
+{
+	CUdeviceptr untold;
+
+	OK(cuMemAlloc_v2(&untold, SMALL));
+	told_give(untold, NULL);
+	told_give(spare, n);
+	return b;
+}
+
+static void
+untold_free_between(void)
+{
+	through_legacy(true, free_untold_in_legacy);
+}
+
+static CUstream
+record_in_legacy(CUdeviceptr spare)
+{
+	CUevent event = order_event();
+
+	OK(cuEventRecord(event, NULL));
+	OK(cuEventDestroy_v2(event));
+	if (spare)
+		told_give(spare, n);
+	return b;
+}
+
+static void
+record_between(void)
+{
+	through_legacy(true, record_in_legacy);
+}
+
+static void
+first_record_between(void)
+{
+	through_legacy(false, record_in_legacy);
+}
+
+/* b has passed the legacy stream's operation on. */
+static CUstream
+free_and_pass_on(CUdeviceptr spare)
+{
+	CUevent event = order_event();
+
+	told_give(spare, NULL);
+	OK(cuEventRecord(event, b));
+	OK(cuStreamWaitEvent(m, event, 0));
+	OK(cuEventDestroy_v2(event));
+	return m;
+}
+
+static void
+passed_on(void)
+{
+	through_legacy(true, free_and_pass_on);
+}
+
 const struct order_case told_driver_order[] = {
 	{ "taken_in_legacy", taken_in_legacy },
 	{ "freed_and_taken_in_legacy", freed_and_taken_in_legacy },
 	{ "synchronized_blocking", synchronized_blocking },
 	{ "guarded_unstamped", guarded_unstamped },
+	{ "guarded_held_up", guarded_held_up },
 	{ "unseen_legacy", unseen_legacy },
 	{ "unseen_capture", unseen_capture },
+	{ "free_between", free_between },
+	{ "taken_between", taken_between },
+	{ "untold_free_between", untold_free_between },
+	{ "record_between", record_between },
+	{ "first_record_between", first_record_between },
+	{ "passed_on", passed_on },
 	{ 0 },
 };

@@ -46,6 +46,69 @@ work_or_threads(int number)
 		atomic_store(&over, true);
 }
 
+static void
+take_most(int number)
+{
+	CUdeviceptr x;
+
+	OK(cuMemAllocAsync_ptsz(&x, 150 * MIB, NULL));
+	order_fill_ptsz(x, (uint32_t)number, LONG, NULL);
+	OK(cuMemFreeAsync_ptsz(x, NULL));
+}
+
+/* A thread that was alone with its stream ends while its work goes on, with most of the memory. */
+static void
+one_that_ended(void)
+{
+	order_start();
+	order_threads(1, take_most);
+	n = order_stream(NONBLOCKING);
+	told_give(told_take(150 * MIB, n), n);
+	order_end();
+}
+
+static void
+take_when_ended(void)
+{
+	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
+	CUdeviceptr x;
+
+	for (int i = 0; rc && i < 100; i++) {
+		order_sleep(10000);
+		rc = cuMemAllocAsync_ptsz(&x, 150 * MIB, NULL);
+	}
+	OK(rc);
+	OK(cuMemFreeAsync_ptsz(x, NULL));
+}
+
+static void
+rest_or_take(int number)
+{
+	if (number) {
+		while (!atomic_load(&over))
+			order_sleep(100);
+		take_when_ended();
+		atomic_store(&over, false);
+		return;
+	}
+	take_most(1);
+	take_most(2);
+	atomic_store(&over, true);
+	while (atomic_load(&over))
+		order_sleep(100);
+}
+
+/* A thread rests after a free whose work ends. Its pool lets nobody wait for that work, so that
+ * its next submission would have marked nothing, either. */
+static void
+one_that_rests(void)
+{
+	begin();
+	told_set(told_default(), CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+	order_threads(2, rest_or_take);
+	order_end();
+}
+
 /* Threads end while their work goes on, and another stream is never idle. */
 static void
 ended_threads(void)
@@ -266,8 +329,36 @@ filled_pool(void)
 	order_end();
 }
 
+static void
+unasked_in(CUstream stream)
+{
+	volatile uint32_t *word = order_word();
+
+	for (unsigned i = 1; i <= PAIRS; i++) {
+		CUdeviceptr x = told_take(SMALL, stream);
+
+		order_fill(x, i, 0, stream);
+		told_give(x, stream);
+		order_signal(word, i, stream);
+		while (*word != i)
+			order_sleep(1);
+	}
+}
+
+/* A program that learns of the end of its work by memory: it asks the driver about nothing. */
+static void
+unasked(void)
+{
+	begin();
+	unasked_in(n);
+	unasked_in(NULL);
+	order_end();
+}
+
 const struct order_case told_edges[] = {
 	{ "ended_threads", ended_threads },
+	{ "one_that_ended", one_that_ended },
+	{ "one_that_rests", one_that_rests },
 	{ "no_context", no_context },
 	{ "destroyed_context", destroyed_context },
 	{ "early_zero", early_zero },
@@ -275,5 +366,6 @@ const struct order_case told_edges[] = {
 	{ "answered", answered },
 	{ "destroyed_pool", destroyed_pool },
 	{ "filled_pool", filled_pool },
+	{ "unasked", unasked },
 	{ 0 },
 };

@@ -13,6 +13,50 @@ begin(void)
 
 enum { MANY = 300 };
 
+static _Atomic int answer;
+
+/* Cancelled already, which shows at the first cancellation point. */
+static void *
+ask_cancelled(void *stream)
+{
+	CUdeviceptr x;
+
+	pthread_cancel(pthread_self());
+	answer = (int)cuMemAllocAsync(&x, 180 * MIB, stream);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* Memory has run out, and what would do is used by work that goes on: the thread is cancelled while
+ * it waits for that, and only the program's own cancellation point ends it. */
+static void
+cancelled(void)
+{
+	volatile uint32_t *word;
+	pthread_t thread;
+	CUdeviceptr x;
+	void *result;
+	CUstream m;
+
+	begin();
+	m = order_stream(NONBLOCKING);
+	word = order_word();
+	told_set(told_default(), CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+	x = told_take(200 * MIB, n);
+	order_wait(word, 1, n);
+	told_give(x, n);
+	answer = -1;
+	EXPECT(!pthread_create(&thread, NULL, ask_cancelled, m));
+	EXPECT(!pthread_join(thread, &result) && result == PTHREAD_CANCELED);
+	printf("%d\n", answer);
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	OK(cuStreamSynchronize(n));
+	x = told_take(180 * MIB, m);
+	order_use(x, 1, m);
+	told_give(x, m);
+	order_end();
+}
+
 /* More streams than are tracked, and a free in one whose work ends by what the host does next. What
  * was freed serves again once that work is done. */
 static void
@@ -190,6 +234,7 @@ const struct order_case told_misuse[] = {
 	{ "many_threads", many_threads },
 	{ "threads_end", threads_end },
 	{ "codes", codes },
+	{ "cancelled", cancelled },
 	{ "refused_free", refused_free },
 	{ "early_threshold", early_threshold },
 	{ 0 },

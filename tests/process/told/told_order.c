@@ -242,6 +242,95 @@ legacy_free(void)
 	order_end();
 }
 
+/* Used in the blocking stream t, freed in the legacy one. */
+static void
+free_in_legacy(CUstream t)
+{
+	CUdeviceptr x = told_take(BIG, t);
+
+	OK(cuStreamSynchronize(t));
+	order_fill(x, 1, 10 * LONG, t);
+	told_give(x, NULL);
+	take_unordered(r);
+}
+
+/* The same where the blocking stream is beyond the first streams, and where it follows one of
+ * another kind, or that one follows it. */
+static void
+legacy_free_many(void)
+{
+	CUstream t;
+
+	begin(NONBLOCKING);
+	order_use(told_take(SMALL, NULL), 1, NULL);
+	for (int i = 0; i < 80; i++)
+		(void)told_take(SMALL, order_stream(NONBLOCKING));
+	t = order_stream(BLOCKING);
+	for (int i = 0; i < ROUNDS; i++)
+		free_in_legacy(t);
+	order_end();
+}
+
+static void
+legacy_free_followed(void)
+{
+	begin(NONBLOCKING);
+	order_use(told_take(SMALL, NULL), 1, NULL);
+	for (int i = 0; i < 2 * ROUNDS; i++) {
+		CUstream t = order_stream(i % 2 ? BLOCKING : NONBLOCKING);
+		CUdeviceptr x = told_take(SMALL, t);
+
+		order_use(x, 2, t);
+		OK(cuStreamSynchronize(t));
+		told_give(x, t);
+		if (i % 2)
+			free_in_legacy(t);
+		OK(cuStreamDestroy_v2(t));
+	}
+	order_end();
+}
+
+/* A destroyed blocking stream still works. */
+static void
+legacy_free_destroyed(void)
+{
+	begin(NONBLOCKING);
+	for (int i = 0; i < ROUNDS; i++) {
+		CUstream t = order_stream(BLOCKING);
+		CUdeviceptr x = told_take(BIG, t);
+
+		OK(cuStreamSynchronize(t));
+		order_fill(x, 1, 10 * LONG, t);
+		OK(cuStreamDestroy_v2(t));
+		told_give(x, NULL);
+		take_unordered(r);
+	}
+	order_end();
+}
+
+static CUdeviceptr used;
+
+static void
+use_in_thread(int number)
+{
+	order_fill_ptsz(used, (uint32_t)number, 10 * LONG, NULL);
+}
+
+/* Another thread's default stream, which is a blocking one. */
+static void
+legacy_free_threads(void)
+{
+	begin(NONBLOCKING);
+	for (int i = 0; i < ROUNDS; i++) {
+		used = told_take(BIG, NULL);
+		OK(cuStreamSynchronize(NULL));
+		order_threads(1, use_in_thread);
+		told_give(used, NULL);
+		take_unordered(r);
+	}
+	order_end();
+}
+
 static void
 blocking_free(void)
 {
@@ -250,6 +339,24 @@ blocking_free(void)
 		CUdeviceptr x = told_take(BIG, NULL);
 
 		order_fill(x, 1, LONG, NULL);
+		told_give(x, s);
+		take_unordered(r);
+	}
+	order_end();
+}
+
+/* The blocking stream has had memory of the size before. */
+static void
+blocking_free_again(void)
+{
+	begin(BLOCKING);
+	for (int i = 0; i < ROUNDS; i++) {
+		CUdeviceptr x = told_take(BIG, NULL), y = told_take(BIG, s);
+
+		order_use(y, 3, s);
+		OK(cuStreamSynchronize(s));
+		told_give(y, s);
+		order_fill(x, 1, 10 * LONG, NULL);
 		told_give(x, s);
 		take_unordered(r);
 	}
@@ -357,7 +464,12 @@ const struct order_case told_order[] = {
 	{ "behind", behind },
 	{ "born", born },
 	{ "legacy_free", legacy_free },
+	{ "legacy_free_many", legacy_free_many },
+	{ "legacy_free_followed", legacy_free_followed },
+	{ "legacy_free_destroyed", legacy_free_destroyed },
+	{ "legacy_free_threads", legacy_free_threads },
 	{ "blocking_free", blocking_free },
+	{ "blocking_free_again", blocking_free_again },
 	{ "legacy_order", legacy_order },
 	{ "per_thread", per_thread },
 	{ "programmatic", programmatic },

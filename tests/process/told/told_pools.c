@@ -101,6 +101,24 @@ own_pool(void)
 	order_end();
 }
 
+/* Of a device whose default pool cannot be had: no pool is ours, and the driver serves. */
+static void
+no_pool_of_ours(void)
+{
+	CUmemoryPool pool;
+	CUdeviceptr x;
+
+	begin();
+	pool = make_pool(0, 1);
+	for (int i = 0; i < 3; i++) {
+		OK(cuMemAllocFromPoolAsync(&x, PART, pool, s));
+		order_use(x, (uint64_t)i + 1, s);
+		order_check(x, (uint64_t)i + 1, s);
+		OK(cuMemFreeAsync(x, s));
+	}
+	order_end();
+}
+
 static void
 limited_pool(void)
 {
@@ -240,14 +258,68 @@ out_of_memory(void)
 	order_end();
 }
 
+/* A capture keeps idle memory of a large request from going back: a small one gets of it. */
+static void
+small_in_capture(void)
+{
+	CUdeviceptr x, y;
+	CUgraph graph;
+	CUstream c;
+
+	begin();
+	c = order_stream(NONBLOCKING);
+	x = told_take(200 * MIB, s);
+	while (!cuMemAllocAsync(&y, 2 * MIB, s))
+		;
+	told_give(x, s);
+	OK(cuStreamSynchronize(s));
+	OK(cuStreamBeginCapture_v2(c, 0));
+	y = told_take(SMALL, s);
+	order_use(y, 1, s);
+	told_give(y, s);
+	OK(cuStreamEndCapture(c, &graph));
+	OK(cuGraphDestroy(graph));
+	x = told_take(180 * MIB, s);
+	order_use(x, 2, s);
+	told_give(x, s);
+	order_end();
+}
+
+/* All that is left is a part of a segment, which another stream still uses. */
+static void
+small_behind_large(void)
+{
+	CUdeviceptr x, y;
+	CUstream m;
+
+	begin();
+	m = order_stream(NONBLOCKING);
+	x = told_take(200 * MIB, s);
+	told_give(x, s);
+	OK(cuStreamSynchronize(s));
+	(void)told_take(110 * MIB, s);
+	x = told_take(80 * MIB, s);
+	while (!cuMemAllocAsync(&y, 2 * MIB, s))
+		;
+	order_fill(x, 1, 20 * LONG, s);
+	told_give(x, s);
+	y = told_take(SMALL, m);
+	order_use(y, 2, m);
+	told_give(y, m);
+	order_end();
+}
+
 const struct order_case told_pools[] = {
 	{ "attributes", attributes },
 	{ "own_pool", own_pool },
+	{ "no_pool_of_ours", no_pool_of_ours },
 	{ "limited_pool", limited_pool },
 	{ "trim", trim },
 	{ "threshold", threshold },
 	{ "pointers", pointers },
 	{ "both_roads", both_roads },
 	{ "out_of_memory", out_of_memory },
+	{ "small_in_capture", small_in_capture },
+	{ "small_behind_large", small_behind_large },
 	{ 0 },
 };

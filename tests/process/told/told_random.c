@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Random programs. Each block is in the hands of one stream at a time; another stream gets it by
- * an event. TOLD_SEED seeds, TOLD_STEPS says how long.
+ * an event, or, where both are blocking, by an operation of the legacy stream. TOLD_SEED seeds,
+ * TOLD_STEPS says how long.
  */
 #include "tests/process/told/told.h"
 
@@ -94,8 +95,12 @@ static void
 move_block(struct player *player, struct held *held)
 {
 	int target = (int)rnd(player, STREAMS);
+	bool blocking = held->stream % 2 == 0 && target % 2 == 0;
 
-	told_join(player->streams[held->stream], player->streams[target]);
+	if (blocking && rnd(player, 4))
+		told_give(told_take(SMALL, NULL), NULL); /* the legacy stream orders them */
+	else
+		told_join(player->streams[held->stream], player->streams[target]);
 	held->stream = target;
 }
 

@@ -88,7 +88,7 @@ wrong_frees(void)
 }
 
 static void
-capture(void)
+capture_in(CUstreamCaptureMode mode)
 {
 	CUdeviceptr x, y, z;
 	CUgraph graph;
@@ -97,7 +97,7 @@ capture(void)
 	begin();
 	x = told_take(PART, s);
 	order_fill(x, 1, LONG, s);
-	OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	OK(cuStreamBeginCapture_v2(s, mode));
 	y = told_take(PART, s);
 	order_fill(y, 2, 0, s);
 	SHOW(cuMemFreeAsync(x, s));
@@ -119,6 +119,19 @@ capture(void)
 	OK(cuGraphExecDestroy(exec));
 	OK(cuGraphDestroy(graph));
 	order_end();
+}
+
+static void
+capture(void)
+{
+	capture_in(CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+/* As torch.cuda.graph() begins it: what a capture prohibits ends it. */
+static void
+capture_global(void)
+{
+	capture_in(CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
 /* The graph's memory is freed outside, by either road. */
@@ -271,6 +284,7 @@ const struct order_case told_roads[] = {
 	{ "host_free_used", host_free_used },
 	{ "wrong_frees", wrong_frees },
 	{ "capture", capture },
+	{ "capture_global", capture_global },
 	{ "capture_free_outside", capture_free_outside },
 	{ "context_destroyed", context_destroyed },
 	{ "primary_reset", primary_reset },

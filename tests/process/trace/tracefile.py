@@ -11,7 +11,10 @@ RECORD = struct.Struct("<BBHIQQ")
 MAGIC = b"\x89CAtr\r\n\n"
 FIELDS = {1: "library", 2: "program", 3: "settings"}
 KINDS = {1: "alloc", 2: "adopt", 3: "free", 4: "kept", 5: "failed", 6: "taken", 7: "returned", 8: "refused",
-         9: "finished", 10: "stream", 11: "device", 12: "name", 13: "time", 14: "fork", 15: "end", 16: "work", 17: "look"}
+         9: "finished", 10: "stream", 11: "device", 12: "name", 13: "time", 14: "fork", 15: "end", 16: "work", 17: "look",
+         18: "pool", 19: "async_alloc", 20: "async_free", 21: "async_failed", 22: "async_taken", 23: "async_returned",
+         24: "async_refused", 25: "pinned_alloc", 26: "pinned_free", 27: "pinned_taken", 28: "pinned_returned", 29: "async_trim",
+         30: "event", 31: "wait"}
 NO_STREAM, ANY_STREAM = 0xffff, 0xfffe
 
 

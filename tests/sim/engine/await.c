@@ -39,7 +39,7 @@ sim_await_met_locked(const struct sim_op *op)
 	const void *word = (const void *)(uintptr_t)work->a[0];
 	const struct sim_mem *mem = sim_mem_hold_locked(work->a[0], work->a[3]);
 
-	if (op->ctx->sticky || !mem || !sim_peer_reaches_locked(op, mem))
+	if (op->ctx->sticky || !mem || !sim_peer_reaches_locked(op, mem, &work->touch[0]))
 		return true;
 	if (work->a[3] == 8)
 		return sim_await_holds(work,

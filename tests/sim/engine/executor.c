@@ -103,7 +103,7 @@ sim_op_run_locked(struct sim_op *op)
 
 			pinned[n] = sim_mem_hold_locked(touch->addr, touch->n_bytes);
 			if (!pinned[n] || !sim_graph_mem_present_locked(pinned[n]) ||
-			    !sim_peer_reaches_locked(op, pinned[n])) {
+			    !sim_peer_reaches_locked(op, pinned[n], touch)) {
 				op_fail(op, touch);
 				ok = false;
 				break;

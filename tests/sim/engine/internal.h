@@ -108,8 +108,8 @@ struct sim_work {
 	unsigned n_touches;
 	uint64_t spin_ns;
 	bool is_kernel;
-	void *staged; /* malloc'd copy of a pageable source, row behind row, or NULL; owned by the
-			 operation */
+	void *staged; /* malloc'd copy of a pageable source, or of what a programmatic launch
+			 reads, row behind row, or NULL; owned by the operation */
 };
 
 /* ------------------------------------------------------------ area.c --- */
@@ -153,6 +153,7 @@ struct sim_op {
 	uint64_t deadline_ns;       /* monotonic, while running with spin_ns */
 	uint64_t done_ns;           /* engine time of completion */
 	uint64_t visit;
+	bool overlaps;         /* a programmatic launch (pdl.c) */
 	struct sim_held *held; /* user objects of an executable destroyed before this was done */
 	struct sim_vc teaches; /* what the host knows when it begins; host functions only */
 };
@@ -268,6 +269,8 @@ void sim_oracle_forget_locked(uint64_t addr, uint64_t n_bytes);
 void sim_oracle_free_locked(void);
 
 struct sim_mem;
+struct sim_phys;
+struct sim_range;
 struct sim_pool;
 struct sim_place;
 struct sim_graph_mem;
@@ -317,8 +320,9 @@ int sim_primary_release_locked(int device);
 void sim_green_kill_locked(struct sim_ctx *ctx);
 /* A new operation of one of its streams comes after what the whole context was told to wait for. */
 void sim_ctx_gates_locked(const struct sim_ctx *ctx, struct sim_op *op, struct sim_vc *vc);
-/* Whether the operation may touch that memory. */
-bool sim_peer_reaches_locked(const struct sim_op *op, const struct sim_mem *mem);
+/* Whether the operation may touch what it does of that memory. */
+bool sim_peer_reaches_locked(const struct sim_op *op, const struct sim_mem *mem,
+			     const struct sim_touch *touch);
 /* What is the last of everything submitted to it, and its clock. Adds to both. `but_thread`: unless
  * it is 0, without per-thread streams of other threads. */
 void sim_ctx_targets_locked(struct sim_ctx *ctx, uint64_t but_thread, struct sim_ops *ops,
@@ -434,7 +438,8 @@ struct sim_chunk {
 struct sim_unit {
 	struct sim_mem *mem;     /* large allocation, or */
 	struct sim_chunk *chunk; /* chunk, or */
-	struct sim_pool *pool;   /* of whose reserve it is; all NULL: free */
+	struct sim_pool *pool;   /* of whose reserve it is, or */
+	struct sim_phys *phys;   /* physical memory; all NULL: free */
 };
 
 struct sim_space {
@@ -505,8 +510,10 @@ void sim_graph_alloc_run_locked(const struct sim_op *op);
 bool sim_graph_mem_present_locked(const struct sim_mem *mem);
 
 /* ------------------------------------------------------------- ipc.c --- */
-/* The file that is the device's address range; -1: none. */
+/* The file that is the device's address range, or, counted on from SIM_DEVICES_MAX, its physical
+ * memory with handles; -1: none. Of another process: to read and write, if there is a folder. */
 int sim_ipc_file(int device);
+int sim_ipc_open_file(int pid, int device);
 void sim_ipc_describe_locked(const struct sim_mem *mem, struct sim_ipc *ret_ipc);
 /* Maps what it says, beside what may be mapped of it already. */
 int sim_ipc_map_locked(struct sim_ctx *ctx, const struct sim_ipc *ipc, struct sim_mem **ret_mem);
@@ -528,10 +535,12 @@ void sim_pdl_note_locked(struct sim_stream *stream, const struct sim_op *op);
 void sim_pdl_clear_locked(struct sim_stream *stream);
 
 #include "tests/sim/engine/graph.h"
+#include "tests/sim/engine/mapped.h"
 
 /* ------------------------------------------------------------ state --- */
 struct sim_device {
 	struct sim_space space;
+	struct sim_space pages; /* its physical memory with handles, once there is any (phys.c) */
 	struct sim_worker worker;
 	struct sim_op *last;     /* submitted to a stream of it, where it has one queue */
 	struct sim_ctx *primary; /* slot, LIVE or DEAD */
@@ -544,7 +553,7 @@ struct sim_global {
 	bool on;
 	struct sim_config config;
 	struct sim_device device[SIM_DEVICES_MAX];
-	struct sim_slab ctxs, streams, events, graphs, execs, objects, pools;
+	struct sim_slab ctxs, streams, events, graphs, execs, objects, pools, physes;
 	struct sim_space host_space; /* of pools in host memory, once there is one */
 	pthread_cond_t done;         /* some operation completed, or a pin went */
 	struct sim_op *first, *last; /* pending, by seq */
@@ -555,10 +564,11 @@ struct sim_global {
 	uint64_t visits;
 	struct sim_vc host; /* the host's clock */
 	struct sim_mem *mems;
-	struct sim_mem *leaving; /* of pools: freed in a stream that has not got there */
-	bool clocks;             /* they are kept although the oracle is off: pools need them */
-	unsigned n_opened;       /* SIM_MEM_OPENED */
-	struct sim_mem **pinned; /* host and opened memory, by address */
+	struct sim_mem *leaving;  /* of pools: freed in a stream that has not got there */
+	bool clocks;              /* they are kept although the oracle is off: pools need them */
+	unsigned n_opened;        /* SIM_MEM_OPENED */
+	struct sim_range *ranges; /* reservations */
+	struct sim_mem **pinned;  /* host and opened memory, by address */
 	size_t n_pinned, cap_pinned;
 	struct sim_capture *captures;
 	uint64_t races;

@@ -39,6 +39,12 @@ file_open(int pid, int device, int flags)
 }
 
 int
+sim_ipc_open_file(int pid, int device)
+{
+	return sim_g.config.ipc && !is_self() ? file_open(pid, device, O_RDWR) : -1;
+}
+
+int
 sim_ipc_file(int device)
 {
 	if (!sim_g.config.ipc)

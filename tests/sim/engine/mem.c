@@ -61,6 +61,8 @@ sim_mem_find_locked(uint64_t addr)
 		mem = sim_space_find(&sim_g.device[d].space, addr);
 	if (!mem && sim_g.host_space.n_units)
 		mem = sim_space_find(&sim_g.host_space, addr);
+	if (!mem && sim_g.ranges)
+		mem = sim_range_mem_locked(addr);
 	i = mem ? 0 : pinned_above(addr);
 	if (i)
 		mem = sim_g.pinned[i - 1];
@@ -76,7 +78,7 @@ sim_mem_is_device_range(uint64_t addr)
 		if (addr >= space->base && addr < space->base + space->n_units * SIM_UNIT)
 			return true;
 	}
-	return false;
+	return sim_range_holds_addr_locked(addr);
 }
 
 struct sim_mem *
@@ -84,6 +86,10 @@ sim_mem_hold_locked(uint64_t addr, uint64_t n_bytes)
 {
 	struct sim_mem *mem = sim_mem_find_locked(addr);
 
+	if (mem && mem->info.kind == SIM_MEM_MAPPED)
+		return holds(mem, addr, n_bytes) && sim_range_covers_locked(mem, addr, n_bytes)
+			       ? mem
+			       : NULL;
 	return mem && holds(mem, addr, n_bytes) ? mem : leaving_find(addr, n_bytes);
 }
 
@@ -94,7 +100,9 @@ sim_mem_lookup(CUdeviceptr ptr, struct sim_mem_info *ret_info)
 
 	sim_lock();
 	mem = sim_mem_find_locked(ptr);
-	if (mem)
+	if (mem && mem->info.kind == SIM_MEM_MAPPED)
+		sim_range_describe_locked(mem, ptr, ret_info);
+	else if (mem)
 		*ret_info = mem->info;
 	sim_unlock();
 	return mem ? 0 : CUDA_ERROR_INVALID_VALUE;
@@ -406,7 +414,8 @@ mem_free(uint64_t addr, bool host)
 	sim_lock();
 	mem = sim_mem_find_locked(addr);
 	if (!mem || mem->info.base != addr || mem->freeing ||
-	    (mem->info.kind == SIM_MEM_OPENED && !mem->pool) || is_host(mem) != host) {
+	    (mem->info.kind == SIM_MEM_OPENED && !mem->pool) || mem->info.kind == SIM_MEM_MAPPED ||
+	    is_host(mem) != host) {
 		rc = sim_misuse_locked(CUDA_ERROR_INVALID_VALUE, "free of 0x%llx: %s",
 				       (unsigned long long)addr,
 				       !mem                     ? "not allocated"

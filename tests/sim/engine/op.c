@@ -87,6 +87,8 @@ sim_op_depend_locked(struct sim_op *op, struct sim_op *dep)
 static void
 op_ready_locked(struct sim_op *op)
 {
+	if (op->overlaps && sim_g.ranges)
+		sim_range_snapshot_locked(op);
 	if (op->work.kind == SIM_WORK_MARK && !op->stream_id)
 		sim_op_complete_locked(op);
 	else

@@ -274,6 +274,31 @@ touch_range(struct touch *touch)
 	root = merge(merge(l, touch->out), r);
 }
 
+/* Mapped memory: the bytes, wherever they are mapped; and the mapping, which is used. */
+static void
+touch_row(struct touch *touch, uint64_t lo, uint64_t hi)
+{
+	enum sim_access access = touch->now.side.access;
+	uint64_t at, n;
+
+	for (; lo < hi; lo += n) {
+		bool mapped = sim_range_original_locked(lo, hi - lo, &at, &n);
+
+		touch->lo = at;
+		touch->hi = at + n;
+		touch->out = NULL;
+		touch_range(touch);
+		if (!mapped)
+			continue;
+		touch->now.side.access = SIM_READ;
+		touch->lo = lo;
+		touch->hi = lo + n;
+		touch->out = NULL;
+		touch_range(touch);
+		touch->now.side.access = access;
+	}
+}
+
 /* Each row by itself: what lies between is nobody's, or somebody else's. */
 static void
 touch_rows(struct touch *touch, const struct sim_touch *t)
@@ -283,10 +308,9 @@ touch_rows(struct touch *touch, const struct sim_touch *t)
 
 	for (uint64_t slice = 0; slice < area.slices; slice++)
 		for (uint64_t row = 0; row < area.rows; row++) {
-			touch->lo = area.addr + slice * area.slice + row * area.pitch;
-			touch->hi = touch->lo + area.width;
-			touch->out = NULL;
-			touch_range(touch);
+			uint64_t lo = area.addr + slice * area.slice + row * area.pitch;
+
+			touch_row(touch, lo, lo + area.width);
 		}
 }
 
@@ -325,6 +349,19 @@ sim_oracle_accessor_locked(const char *name, uint64_t addr, uint64_t n_bytes, bo
 
 	/* of no stream; count 0: before all that is submitted from now on */
 	sim_oracle_touch_locked(&op, UINT32_MAX, 0, &sim_g.host);
+}
+
+void
+sim_oracle_mapping_locked(const char *name, uint64_t addr, uint64_t n_bytes)
+{
+	struct touch touch = { .lo = addr, .hi = addr + n_bytes, .vc = &sim_g.host };
+
+	if (!sim_oracle_on())
+		return;
+	touch.now.side.name = name;
+	touch.now.side.access = SIM_WRITE;
+	touch.now.component = UINT32_MAX;
+	touch_range(&touch);
 }
 
 void

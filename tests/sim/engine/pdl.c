@@ -140,6 +140,7 @@ launch_overlapping_locked(struct sim_stream *stream, const struct sim_work *work
 	if (event)
 		record_start(event, op, &vc);
 	judge(op, &vc);
+	op->overlaps = true;
 	sim_op_start_locked(op);
 	join = sim_op_new_locked(stream->ctx, stream->id, &join_work);
 	sim_stream_inherit_locked(stream, join);

@@ -5,8 +5,9 @@
  * A context keeps the ids of the contexts whose memory its kernels may use. Kernels alone are
  * judged, when they run: copies between devices need no access (unified addressing), host and
  * managed memory is everybody's. Memory of a pool is reached as cuMemPoolSetAccess says, and a
- * graph's as its pool said when the node was made. Contexts of one device reach each other's memory
- * here.
+ * graph's as its pool said when the node was made. Mapped memory is reached by the devices that
+ * have access, its own included, and by nobody else; a copy needs that of either device. Contexts
+ * of one device reach each other's memory here.
  */
 #include "tests/sim/engine/pool.h"
 
@@ -31,9 +32,13 @@ enabled(const struct sim_ctx *ctx, uint64_t id, unsigned *ret_at)
 }
 
 bool
-sim_peer_reaches_locked(const struct sim_op *op, const struct sim_mem *mem)
+sim_peer_reaches_locked(const struct sim_op *op, const struct sim_mem *mem,
+			const struct sim_touch *touch)
 {
 	unsigned at;
+
+	if (mem->info.kind == SIM_MEM_MAPPED)
+		return sim_range_reaches_locked(mem, touch, op->device, !op->work.is_kernel);
 
 	if (!op->work.is_kernel || mem->info.device == op->device)
 		return true;
@@ -46,6 +51,7 @@ sim_peer_reaches_locked(const struct sim_op *op, const struct sim_mem *mem)
 	case SIM_MEM_MANAGED:
 	case SIM_MEM_HOST:
 	case SIM_MEM_OPENED:
+	case SIM_MEM_MAPPED:
 		break;
 	}
 	return true;

@@ -338,6 +338,8 @@ sim_pool_get(CUmemoryPool handle, enum sim_pool_attribute attribute, uint64_t *r
 	sim_lock();
 	pool = sim_pool_find_locked(handle);
 	if (pool)
+		rc = sim_capture_unsafe_locked();
+	if (pool && !rc)
 		rc = attribute_get(pool, attribute, ret_value);
 	sim_unlock();
 	return rc;
@@ -377,10 +379,13 @@ sim_pool_set(CUmemoryPool handle, enum sim_pool_attribute attribute, uint64_t va
 
 	sim_lock();
 	pool = sim_pool_find_locked(handle);
+	if (pool && (rc = sim_capture_unsafe_locked()))
+		goto out;
 	if (pool)
 		rc = attribute_set(pool, attribute, value);
 	if (pool && rc)
 		sim_misuse_locked(rc, "no value that this attribute of a pool can be set to");
+out:
 	sim_unlock();
 	return rc;
 }
@@ -389,13 +394,16 @@ int
 sim_pool_trim(CUmemoryPool handle, uint64_t keep_bytes)
 {
 	struct sim_pool *pool;
+	int rc = CUDA_ERROR_INVALID_VALUE;
 
 	sim_lock();
 	pool = sim_pool_find_locked(handle);
 	if (pool)
+		rc = sim_capture_unsafe_locked();
+	if (pool && !rc)
 		sim_heap_shrink_locked(pool, keep_bytes);
 	sim_unlock();
-	return pool ? 0 : CUDA_ERROR_INVALID_VALUE;
+	return rc;
 }
 
 /* ---------------------------------------------------------------- access --- */

@@ -74,7 +74,7 @@ unit_addr(const struct sim_space *space, uint64_t unit)
 static bool
 unit_used(const struct sim_unit *unit)
 {
-	return unit->mem || unit->chunk || unit->pool;
+	return unit->mem || unit->chunk || unit->pool || unit->phys;
 }
 
 /* First of n free units in [from, to), or -1. */
@@ -91,6 +91,14 @@ units_find(const struct sim_space *space, uint64_t from, uint64_t to, uint64_t n
 	return -1;
 }
 
+static void
+charge(struct sim_space *space, uint64_t n)
+{
+	space->used += n;
+	if (space->used > space->peak)
+		space->peak = space->used;
+}
+
 static int
 units_take(struct sim_space *space, uint64_t n, uint64_t *ret_first)
 {
@@ -105,9 +113,7 @@ units_take(struct sim_space *space, uint64_t n, uint64_t *ret_first)
 				  n * SIM_UNIT, PROT_READ | PROT_WRITE))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	space->cursor = (uint64_t)first + n;
-	space->used += n;
-	if (space->used > space->peak)
-		space->peak = space->used;
+	charge(space, n);
 	*ret_first = (uint64_t)first;
 	return 0;
 }
@@ -270,6 +276,30 @@ sim_space_take_units_locked(struct sim_space *space, struct sim_pool *pool, uint
 	return 0;
 }
 
+int
+sim_space_take_pages_locked(struct sim_space *space, struct sim_phys *phys, uint64_t n,
+			    uint64_t *ret_addr)
+{
+	uint64_t first;
+	int rc = units_take(space, n, &first);
+
+	if (rc)
+		return rc;
+	for (uint64_t i = 0; i < n; i++)
+		space->unit[first + i].phys = phys;
+	*ret_addr = unit_addr(space, first);
+	return 0;
+}
+
+int
+sim_space_charge_locked(struct sim_space *space, uint64_t n)
+{
+	if (n > space->cap_units - space->used)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	charge(space, n);
+	return 0;
+}
+
 void
 sim_space_give_units_locked(struct sim_space *space, uint64_t addr, uint64_t n)
 {
@@ -313,9 +343,7 @@ sim_space_map_locked(struct sim_space *space, const struct sim_mem *mem)
 	if (n > space->cap_units - space->used ||
 	    mprotect((void *)(uintptr_t)mem->info.base, mem->n_taken, PROT_READ | PROT_WRITE))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	space->used += n;
-	if (space->used > space->peak)
-		space->peak = space->used;
+	charge(space, n);
 	return 0;
 }
 

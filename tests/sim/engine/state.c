@@ -62,6 +62,7 @@ close_all(void)
 {
 	for (int i = 0; i < SIM_DEVICES_MAX; i++) {
 		sim_space_close(&sim_g.device[i].space);
+		sim_space_close(&sim_g.device[i].pages);
 		sim_op_unref_locked(sim_g.device[i].last);
 		sim_g.device[i] = (struct sim_device){ 0 };
 	}
@@ -72,6 +73,7 @@ close_all(void)
 	sim_slab_close(&sim_g.execs);
 	sim_slab_close(&sim_g.objects);
 	sim_slab_close(&sim_g.pools);
+	sim_slab_close(&sim_g.physes);
 	sim_space_close(&sim_g.host_space);
 }
 
@@ -91,6 +93,8 @@ open_all(const struct sim_config *config)
 		rc = sim_slab_open(&sim_g.execs, 256, 1 << 18);
 	if (!rc)
 		rc = sim_slab_open(&sim_g.objects, sizeof(struct sim_user_object), 1 << 18);
+	if (!rc)
+		rc = sim_physes_open_locked();
 	for (int i = 0; !rc && i < config->n_devices; i++) {
 		rc = sim_space_open(&sim_g.device[i].space, config->mem_bytes, sim_ipc_file(i));
 		if (!rc) {
@@ -161,6 +165,8 @@ sim_stop(void)
 	sim_host_stop();
 	sim_lock();
 	sim_pools_close_locked();
+	sim_ranges_close_locked();
+	sim_physes_close_locked();
 	sim_oracle_free_locked();
 	sim_order_free_locked();
 	sim_components_free_locked();

@@ -69,7 +69,7 @@ sim_work_run(const struct sim_work *work)
 		fill_run(at(a[0]), a[1], (uint32_t)a[2]);
 		break;
 	case SIM_WORK_CHECK:
-		check_run(at(a[0]), a[1], (uint32_t)a[2], at(a[3]));
+		check_run(work->staged ? work->staged : at(a[0]), a[1], (uint32_t)a[2], at(a[3]));
 		break;
 	case SIM_WORK_SIGNAL:
 		signal_run(at(a[0]), a[1], a[3]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pinned_cap.c: files that stand for /proc and /sys (open is wrapped), and launchers' variables. */
+/* pinned_cap.c: files that stand for /proc and /sys (syscall is wrapped), and launchers' variables.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/pinned/internal.h"
@@ -34,11 +36,8 @@ file(const char *path, const char *text)
 	files[count++].text = text;
 }
 
-int __wrap_open(const char *path, int flags, ...);
-int __wrap_open64(const char *path, int flags, ...);
-
-int
-__wrap_open(const char *path, int flags, ...)
+static long
+open_file(const char *path)
 {
 	int fd;
 
@@ -58,10 +57,13 @@ __wrap_open(const char *path, int flags, ...)
 	return -1;
 }
 
-int
-__wrap_open64(const char *path, int flags, ...)
+long __real_syscall(long number, long a, long b, long c);
+long __wrap_syscall(long number, long a, long b, long c);
+
+long
+__wrap_syscall(long number, long a, long b, long c)
 {
-	return __wrap_open(path, flags);
+	return number == SYS_openat ? open_file((const char *)b) : __real_syscall(number, a, b, c);
 }
 
 static int

@@ -46,6 +46,7 @@ scene_full(struct scene *scene)
 	memset(scene, 0, sizeof(*scene));
 	fixture_defaults(&scene->f);
 	scene->f.pretend.capacity = 40 * MIB;
+	scene->f.pretend.work_ns = 1000 * 1000 * 1000; /* nobody sleeps */
 	fixture_start(&scene->f);
 	scene->a = fixture_alloc(&scene->f, 20 * MIB);
 	scene->b = fixture_alloc(&scene->f, 20 * MIB);

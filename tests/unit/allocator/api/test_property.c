@@ -339,7 +339,7 @@ fail_each(enum ca_model_function function, bool for_ever, int code, const char *
 {
 	unsigned n, reached = 0;
 
-	for (n = 1;; n++) {
+	for (n = 1;; n += FIXTURE_FAIL_STEP) {
 		struct program *p = program_new(2000 + (uint64_t)function);
 		bool failed;
 		unsigned i;

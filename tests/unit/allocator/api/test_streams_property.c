@@ -301,6 +301,15 @@ do_finish(struct program *p)
 		ca_model_finish(p->f.model, UINT64_MAX);
 }
 
+/* Exposed memory gets its marks before a capture begins. */
+static void
+turn_capture(struct program *p, bool on)
+{
+	if (on)
+		ca_order_mark_before_capture(p->f.heap);
+	ca_model_set_capturing(p->f.model, p->capturing = on);
+}
+
 static void
 step(struct program *p)
 {
@@ -325,7 +334,7 @@ step(struct program *p)
 	else if (dice < 979)
 		close_stream(p);
 	else if (dice < 985)
-		ca_model_set_capturing(p->f.model, p->capturing = !p->capturing && pick(p, 2));
+		turn_capture(p, !p->capturing && pick(p, 2));
 	else if (dice < 988)
 		ca_trim(p->f.heap, pick(p, 64 * MIB));
 	else if (dice < 991 && p->live_count)
@@ -448,7 +457,7 @@ fail_each(enum ca_model_function function, bool for_ever, int code)
 	unsigned n, reached = 0;
 	bool failed = true;
 
-	for (n = 1; failed && n < 400; n++) {
+	for (n = 1; failed && n < 400; n += FIXTURE_FAIL_STEP) {
 		struct program *p = program_new(fixture_seed(6000 + (uint64_t)function), 3);
 
 		p->failing = true;

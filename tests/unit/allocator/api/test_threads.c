@@ -273,6 +273,7 @@ test_pressure(void **state)
 	struct shared *shared = shared_new();
 
 	shared->f.pretend.capacity = 200 * MIB;
+	shared->f.pretend.frees_at_once = true;
 	shared->f.config.reuse_slack_bytes = UINT64_MAX;
 	run(shared, 32);
 	assert_true(shared->flushes > 0);

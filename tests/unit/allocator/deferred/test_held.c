@@ -113,10 +113,12 @@ test_pieces_keep_their_user_and_merge_again(void **state)
 	assert_true(b < a || b >= a + 40 * MIB);
 	launch(&scene, S);
 	fixture_free(&scene.f, a);
+	assert_int_equal(fixture_stats(&scene.f).pending_blocks, 2); /* kept as it is */
+	c = fixture_alloc(&scene.f, 40 * MIB);
+	assert_int_not_equal(c, a);
 	assert_int_equal(fixture_stats(&scene.f).pending_blocks, 1); /* merged */
 	finish(&scene, S);
-	c = fixture_alloc(&scene.f, 40 * MIB);
-	assert_int_equal(c, a);
+	assert_int_equal(fixture_alloc(&scene.f, 40 * MIB), a);
 	fixture_stop(&scene.f);
 }
 

@@ -16,7 +16,7 @@ test_one_mark_serves_all_frees_before_a_submission(void **state)
 	order_launch(&scene.f, scene.s);
 	order_launch(&scene.f, scene.s);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_MARK), 1);
-	assert_int_equal(atomic_load(&scene.order->marks), 1);
+	assert_int_equal(atomic_load(&scene.order->counts->marks), 1);
 	order_stop(&scene.f);
 }
 
@@ -46,7 +46,7 @@ test_a_guard_waits_once_and_for_nothing_after_the_free(void **state)
 	order_launch(&scene.f, scene.r);
 	order_launch(&scene.f, scene.s);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_WAIT), 1);
-	assert_int_equal(atomic_load(&scene.order->waits), 1);
+	assert_int_equal(atomic_load(&scene.order->counts->waits), 1);
 	order_stop(&scene.f);
 }
 

@@ -163,12 +163,12 @@ try_in_vain(int code, bool capturing)
 		ca_model_fail(scene.f.model, CA_MODEL_STREAM_MARK, 1, false, code);
 	order_launch(&scene.f, scene.s);
 	ca_model_set_capturing(scene.f.model, false);
-	assert_int_equal(atomic_load(&scene.order->marks), 0);
+	assert_int_equal(atomic_load(&scene.order->counts->marks), 0);
 	assert_false(atomic_load(&order_record(scene.s)->lost));
 	assert_int_equal(atomic_load(&order_record(scene.s)->exact_after), 0);
 	assert_true(is_watched(&scene));
 	order_launch(&scene.f, scene.s);
-	assert_int_equal(atomic_load(&scene.order->marks), 1);
+	assert_int_equal(atomic_load(&scene.order->counts->marks), 1);
 	assert_false(is_watched(&scene));
 	order_stop(&scene.f);
 }

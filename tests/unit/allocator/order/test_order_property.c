@@ -8,7 +8,15 @@
  */
 #include "tests/unit/allocator/order/fixture.h"
 
-enum { STREAMS = 7, BLOCKS = 24, EVENTS = 4, STEPS = 3000, ROUNDS = 600 };
+/* Events have another form where a space has more than CA_EVENT_PARTS streams. */
+enum {
+	STREAMS = 7,
+	STREAMS_MANY = CA_EVENT_PARTS + 8,
+	BLOCKS = 24,
+	EVENTS = 4,
+	STEPS = 3000,
+	ROUNDS = 600
+};
 
 struct stream {
 	struct ca_stream *stream;
@@ -36,7 +44,8 @@ struct event {
 struct program {
 	struct fixture f;
 	struct ca_order *order;
-	struct stream streams[STREAMS];
+	struct stream streams[STREAMS_MANY];
+	unsigned n_streams; /* of them in use */
 	struct block blocks[BLOCKS];
 	struct event events[EVENTS];
 	uint64_t seed;
@@ -55,7 +64,7 @@ pick(struct program *p, uint64_t below)
 static struct stream *
 open_stream(struct program *p)
 {
-	struct stream *stream = &p->streams[pick(p, STREAMS)];
+	struct stream *stream = &p->streams[pick(p, p->n_streams)];
 
 	return stream->stream ? stream : NULL;
 }
@@ -68,7 +77,7 @@ order_legacy(struct program *p, const struct stream *to)
 	ca_mark mark;
 	unsigned i;
 
-	for (i = 0; i < STREAMS; i++) {
+	for (i = 0; i < p->n_streams; i++) {
 		const struct stream *other = &p->streams[i];
 
 		if (!other->stream || other == to || other->kind == CA_STREAM_NONBLOCKING ||
@@ -231,7 +240,7 @@ do_expose(struct program *p, struct block *block)
 static void
 do_open(struct program *p)
 {
-	struct stream *stream = &p->streams[pick(p, STREAMS)];
+	struct stream *stream = &p->streams[pick(p, p->n_streams)];
 	unsigned i;
 
 	if (stream->stream || p->names == CA_MODEL_STREAMS)
@@ -239,7 +248,7 @@ do_open(struct program *p)
 	stream->kind = pick(p, 3) ? CA_STREAM_NONBLOCKING : CA_STREAM_BLOCKING;
 	if (!pick(p, 4))
 		stream->kind = CA_STREAM_LEGACY;
-	for (i = 0; i < STREAMS; i++)
+	for (i = 0; i < p->n_streams; i++)
 		if (p->streams[i].stream && p->streams[i].kind == CA_STREAM_LEGACY &&
 		    stream->kind == CA_STREAM_LEGACY)
 			return; /* there is one */
@@ -405,7 +414,7 @@ drop_marks(struct program *p)
 }
 
 static void
-run(struct program *total, uint64_t seed)
+run(struct program *total, unsigned n_streams, uint64_t seed)
 {
 	static struct program p;
 	unsigned i;
@@ -413,6 +422,9 @@ run(struct program *total, uint64_t seed)
 	memset(&p, 0, sizeof(p));
 	p.seed = seed;
 	p.order = order_start(&p.f);
+	p.n_streams = n_streams;
+	for (i = 0; n_streams > STREAMS && i < n_streams; i++)
+		do_open(&p);
 	for (i = 0; i < STEPS; i++)
 		step(&p);
 	drop_marks(&p);
@@ -426,23 +438,37 @@ run(struct program *total, uint64_t seed)
 }
 
 static void
-test_random_programs_find_no_user_missing_and_no_exposure_unordered(void **state)
+run_all(unsigned rounds, unsigned n_streams)
 {
-	static struct program total;
+	struct program *total = calloc(1, sizeof(*total));
 	uint64_t seed = fixture_seed(0x0bde5);
 	unsigned i;
 
-	for (i = 0; i < ROUNDS; i++) {
-		run(&total, seed);
-		seed = total.seed;
+	assert_non_null(total);
+	for (i = 0; i < rounds; i++) {
+		run(total, n_streams, seed);
+		seed = total->seed;
 	}
 	printf("# %llu frees, %llu settled, %llu exposed, %llu by context, %llu checks of order\n",
-	       (unsigned long long)total.frees, (unsigned long long)total.settled,
-	       (unsigned long long)total.exposed, (unsigned long long)total.contexts,
-	       (unsigned long long)total.guarded);
-	assert_true(total.exposed > 100);
-	assert_true(total.settled > 1000);
-	assert_true(total.guarded > 1000);
+	       (unsigned long long)total->frees, (unsigned long long)total->settled,
+	       (unsigned long long)total->exposed, (unsigned long long)total->contexts,
+	       (unsigned long long)total->guarded);
+	assert_true(total->exposed > 100);
+	assert_true(total->settled > 1000);
+	assert_true(total->guarded > 1000);
+	free(total);
+}
+
+static void
+test_random_programs_find_no_user_missing_and_no_exposure_unordered(void **state)
+{
+	run_all(ROUNDS, STREAMS);
+}
+
+static void
+test_the_same_with_many_streams(void **state)
+{
+	run_all(ROUNDS / 4, STREAMS_MANY);
 }
 
 int
@@ -451,6 +477,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 			test_random_programs_find_no_user_missing_and_no_exposure_unordered),
+		cmocka_unit_test(test_the_same_with_many_streams),
 	};
 
 	return cmocka_run_group_tests_name("allocator-order-property", tests, NULL, NULL);

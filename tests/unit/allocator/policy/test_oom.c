@@ -303,10 +303,44 @@ test_a_report_tells_what_is_free_and_what_was_tried(void **state)
 	fixture_stop(&f);
 }
 
+/* One class of sizes has more free blocks than a search looks at; the one that fits lies behind.
+ * Not looked for before the cache grows, it is found before "out of memory" is answered. */
+static void
+test_a_block_behind_many_of_its_class(void **state)
+{
+	enum { EACH = 16, SEGMENTS = 60 };
+	static uint64_t blocks[SEGMENTS * EACH];
+	const uint64_t bytes = 2 * MIB / EACH;
+	struct fixture f;
+	uint64_t fitting, out;
+	int i;
+
+	fixture_defaults(&f);
+	f.unseen = false;
+	f.pretend.capacity = 2 * (SEGMENTS + 1) * MIB;
+	fixture_start(&f);
+	fitting = fixture_alloc(&f, bytes + 512);
+	for (i = 0; i < EACH - 2; i++) /* what is left is too small for any of these */
+		assert_int_equal(ca_alloc(f.space, bytes, &out), 0);
+	for (i = 0; i < SEGMENTS * EACH; i++)
+		assert_int_equal(ca_alloc(f.space, bytes, &blocks[i]), 0);
+	assert_int_equal(fixture_stats(&f).reserved_bytes.current, f.pretend.capacity);
+	fixture_free(&f, fitting);
+	/* out of the magazine, first in its list */
+	assert_int_equal(ca_alloc(f.space, 2 * MIB, &out), CA_DRIVER_OUT_OF_MEMORY);
+	for (i = 0; i < SEGMENTS * EACH; i += 2)
+		assert_int_equal(ca_free(f.heap, blocks[i]), 0);
+	assert_int_equal(fixture_alloc(&f, bytes + 512), fitting);
+	assert_int_equal(fixture_stats(&f).ooms, 1);
+	assert_int_equal(ca_alloc(f.space, bytes + 512, &out), CA_DRIVER_OUT_OF_MEMORY);
+	fixture_stop(&f);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_block_behind_many_of_its_class),
 		cmocka_unit_test(test_ladder),
 		cmocka_unit_test(test_ladder_other_space),
 		cmocka_unit_test(test_ladder_refused),

@@ -65,10 +65,11 @@ static inline unsigned
 kept(const struct ca_heap *heap)
 {
 	const struct ca_magazine *magazine;
-	unsigned n = 0;
+	unsigned n = 0, i;
 
 	for (magazine = heap->magazines; magazine; magazine = magazine->next)
-		n += ca_magazine_kept(magazine);
+		for (i = 0; i < CA_SHELVES; i++)
+			n += magazine->shelf[i] ? ca_shelf_kept(magazine->shelf[i]) : 0;
 	return n;
 }
 

@@ -44,13 +44,93 @@ test_a_full_stack_keeps_what_it_has(void **state)
 		assert_int_equal(ca_alloc(f.space, 4096, &blocks[i]), 0);
 	for (i = 0; i < CA_KEPT_EACH + 3; i++)
 		assert_int_equal(ca_free(f.heap, blocks[i]), 0);
-	assert_int_equal(ca_magazine_kept(f.heap->magazines), CA_KEPT_EACH);
+	assert_int_equal(ca_shelf_kept(&f.heap->magazines->first_shelf), CA_KEPT_EACH);
 	fixture_check(&f);
 	/* the last that it took, not the last that was freed */
 	assert_int_equal(ca_alloc(f.space, 4096, &again), 0);
 	assert_int_equal(again, blocks[CA_KEPT_EACH - 1]);
-	assert_int_equal(ca_magazine_kept(f.heap->magazines), CA_KEPT_EACH - 1);
+	assert_int_equal(ca_shelf_kept(&f.heap->magazines->first_shelf), CA_KEPT_EACH - 1);
 	fixture_stop(&f);
+}
+
+/* Blocks of that size in the thread's magazine. */
+static unsigned
+kept_of_size(const struct fixture *f, uint64_t size)
+{
+	const struct ca_stack *stack =
+		ca_stack_find(&f->heap->magazines->first_shelf, (uint32_t)(size / 512));
+
+	return stack ? ca_stack_depth(stack) : 0;
+}
+
+/* A size above CA_SMALL_MAX whose blocks are kept in the same set as those of `size`. */
+static uint64_t
+large_beside(struct ca_shelf *shelf, uint64_t size)
+{
+	const struct ca_stack *set = ca_stack_set(shelf, (uint32_t)(size / 512));
+	uint64_t large = MIB + 512;
+
+	while (ca_stack_set(shelf, (uint32_t)(large / 512)) != set)
+		large += 512;
+	return large;
+}
+
+static void
+test_an_empty_stack_may_get_a_large_size(void **state)
+{
+	uint64_t small, block, other, large;
+	struct fixture f;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	assert_int_equal(ca_alloc(f.space, 4096, &small), 0);
+	assert_int_equal(ca_free(f.heap, small), 0);
+	large = large_beside(&f.heap->magazines->first_shelf, 4096);
+	assert_int_equal(ca_alloc(f.space, large, &block), 0);
+	assert_int_equal(ca_alloc(f.space, 8 * MIB, &other), 0);
+	assert_int_equal(ca_alloc(f.space, 4096, &small), 0);
+	assert_int_equal(ca_free(f.heap, small), 0);
+	assert_int_equal(ca_alloc(f.space, 4096, &small), 0); /* its stack is empty */
+	assert_int_equal(ca_free(f.heap, block), 0);
+	assert_int_equal(kept_of_size(&f, large), 1);
+	fixture_check(&f);
+	/* a small request that finds nothing of its size puts it back where it can be cut, with
+	 * another large size */
+	assert_int_equal(ca_free(f.heap, other), 0);
+	assert_int_equal(ca_alloc(f.space, 512, &block), 0);
+	assert_int_equal(kept_of_size(&f, large), 0);
+	fixture_check(&f);
+	fixture_stop(&f);
+}
+
+/* Large blocks of `n` sizes that stay in the magazine where a small request finds nothing. */
+static unsigned
+left_by_a_small_request(unsigned n)
+{
+	uint64_t large[2];
+	struct fixture f;
+	unsigned i, left;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	fixture_alloc(&f, 4096); /* the rest of its segment is free */
+	for (i = 0; i < n; i++)
+		large[i] = fixture_alloc(&f, (i + 2) * MIB);
+	for (i = 0; i < n; i++)
+		fixture_free(&f, large[i]);
+	assert_int_equal(ca_shelf_kept(&f.heap->magazines->first_shelf), n);
+	fixture_alloc(&f, 8192);
+	fixture_check(&f);
+	left = kept_of_size(&f, 2 * MIB) + kept_of_size(&f, 3 * MIB);
+	fixture_stop(&f);
+	return left;
+}
+
+static void
+test_a_small_request_leaves_one_large_size_alone(void **state)
+{
+	assert_int_equal(left_by_a_small_request(1), 1);
+	assert_int_equal(left_by_a_small_request(2), 0);
 }
 
 static void
@@ -83,6 +163,8 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nearly_every_block_is_found_in_a_full_table),
 		cmocka_unit_test(test_a_full_stack_keeps_what_it_has),
+		cmocka_unit_test(test_an_empty_stack_may_get_a_large_size),
+		cmocka_unit_test(test_a_small_request_leaves_one_large_size_alone),
 		cmocka_unit_test(test_only_what_a_large_request_can_use_is_indexed_for_it),
 	};
 

@@ -123,6 +123,30 @@ test_sums_and_peaks_are_the_same_whether_or_not_somebody_looks(void **state)
 	assert_true(hits[0] > PROGRAMS && hits[1] > PROGRAMS);
 }
 
+/* A free comes off the sums behind the calls that the thread has not counted yet. */
+static void
+test_a_free_that_names_a_stream_hides_no_peak(void **state)
+{
+	uint64_t large, small;
+	struct ca_stats stats;
+	struct fixture f;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ca_alloc(f.space, 64 * KIB, &small), 0);
+		assert_int_equal(ca_free(f.heap, small), 0);
+	}
+	assert_int_equal(ca_alloc(f.space, MIB, &large), 0);
+	assert_int_equal(ca_alloc(f.space, 64 * KIB, &small), 0);
+	assert_int_equal(ca_free_async(f.heap, large, NULL), 0);
+	stats = fixture_stats(&f);
+	assert_int_equal(stats.requested_bytes.peak, MIB + 64 * KIB);
+	assert_int_equal(stats.allocated_bytes.peak, MIB + 64 * KIB);
+	assert_int_equal(stats.active_bytes.peak, MIB + 64 * KIB);
+	fixture_stop(&f);
+}
+
 static void
 test_a_handler_learns_that_it_interrupted_a_hit(void **state)
 {
@@ -144,6 +168,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sums_and_peaks_are_the_same_whether_or_not_somebody_looks),
+		cmocka_unit_test(test_a_free_that_names_a_stream_hides_no_peak),
 		cmocka_unit_test(test_a_handler_learns_that_it_interrupted_a_hit),
 	};
 

@@ -86,6 +86,183 @@ test_a_trim_asks_for_what_a_magazine_keeps_unfinished(void **state)
 	fixture_stop(&scene.f);
 }
 
+/* The magazine has no number for the allocation: no answer of the driver's would help. */
+static void
+test_nobody_is_asked_where_that_is_not_what_is_in_the_way(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 1);
+	a = free_used(&scene, 64 * KIB);
+	assert_int_equal(kept(scene.f.heap), 1);
+	ca_own.magazine->serial = ca_own.magazine->serials_end;
+	assert_int_equal(fixture_alloc(&scene.f, 64 * KIB), a);
+	assert_int_equal(calls(&scene), 0);
+	assert_int_equal(fixture_sums(&scene.f).calls[CA_MODEL_STREAM_QUERY], 0);
+	fixture_stop(&scene.f);
+}
+
+/* ---- where there are two */
+
+static uint64_t
+marks(struct scene *scene)
+{
+	return fixture_sums(&scene->f).calls[CA_MODEL_STREAM_MARK];
+}
+
+static uint64_t
+questions(struct scene *scene)
+{
+	return fixture_sums(&scene->f).calls[CA_MODEL_STREAM_QUERY];
+}
+
+static void
+test_what_is_kept_is_handed_out_once_its_stream_has_finished(void **state)
+{
+	struct scene scene;
+	uint64_t a, recorded, asked;
+
+	scene_new(&scene, 2);
+	launch(&scene, R);
+	free_used(&scene, 64 * KIB); /* and from now on there is room for one */
+	finish(&scene, S);
+	a = free_used(&scene, 64 * KIB);
+	assert_int_equal(kept(scene.f.heap), 1);
+	recorded = marks(&scene);
+	asked = questions(&scene);
+	finish(&scene, S);
+	assert_int_equal(fixture_alloc(&scene.f, 64 * KIB), a);
+	assert_int_equal(questions(&scene), asked + 1);
+	assert_int_equal(marks(&scene), recorded);
+	fixture_stop(&scene.f);
+}
+
+static void
+test_what_is_kept_is_not_handed_out_before(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 2);
+	launch(&scene, R);
+	a = free_used(&scene, 64 * KIB);
+	assert_int_equal(kept(scene.f.heap), 1);
+	assert_int_not_equal(fixture_alloc(&scene.f, 64 * KIB), a);
+	fixture_check(&scene.f);
+	fixture_stop(&scene.f);
+}
+
+/* One answer serves all frees between two submissions of a stream. */
+static void
+test_what_was_freed_between_two_launches_shares_an_answer(void **state)
+{
+	struct scene scene;
+	uint64_t blocks[4];
+	unsigned i;
+
+	scene_new(&scene, 2);
+	launch(&scene, R);
+	for (i = 0; i < 4; i++)
+		blocks[i] = fixture_alloc(&scene.f, 64 * KIB);
+	launch(&scene, S);
+	for (i = 0; i < 4; i++)
+		fixture_free(&scene.f, blocks[i]);
+	assert_int_equal(kept(scene.f.heap), 4);
+	finish(&scene, S);
+	for (i = 0; i < 4; i++)
+		assert_int_equal(fixture_alloc(&scene.f, 64 * KIB), blocks[3 - i]);
+	assert_int_equal(questions(&scene), 1);
+	assert_int_equal(marks(&scene), 0);
+	launch(&scene, S); /* nothing that was freed is unfinished any more */
+	assert_int_equal(marks(&scene), 0);
+	fixture_stop(&scene.f);
+}
+
+/* The mark was recorded before the launch that goes on. */
+static void
+test_what_is_kept_does_not_wait_for_later_work(void **state)
+{
+	struct scene scene;
+	uint64_t a, work;
+
+	scene_new(&scene, 2);
+	launch(&scene, R);
+	a = fixture_alloc(&scene.f, 64 * KIB);
+	work = launch(&scene, S);
+	fixture_free(&scene.f, a);
+	launch(&scene, S);
+	assert_int_equal(marks(&scene), 1);
+	assert_int_equal(kept(scene.f.heap), 1);
+	ca_model_stream_finish(scene.f.model, (void *)(uintptr_t)S, work);
+	assert_int_equal(fixture_alloc(&scene.f, 64 * KIB), a);
+	assert_int_equal(questions(&scene), 0); /* the mark was asked */
+	fixture_stop(&scene.f);
+}
+
+static void
+test_what_two_streams_use_is_not_kept(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 2);
+	a = fixture_alloc(&scene.f, 64 * KIB);
+	launch(&scene, S);
+	launch(&scene, R);
+	fixture_free(&scene.f, a);
+	assert_int_equal(kept(scene.f.heap), 0);
+	fixture_stop(&scene.f);
+}
+
+/* Its one user is inherited, the other one came meanwhile. */
+static void
+test_what_an_inherited_user_shares_is_not_kept(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	scene_new(&scene, 1);
+	a = free_used(&scene, 64 * KIB);
+	assert_int_equal(fixture_alloc(&scene.f, 64 * KIB), a); /* unfinished */
+	scene.r = open_stream(&scene.f, R);
+	launch(&scene, R);
+	fixture_free(&scene.f, a);
+	assert_int_equal(kept(scene.f.heap), 0);
+	fixture_stop(&scene.f);
+}
+
+/* As long as the streams work they are asked more and more seldom, and less and less is kept. */
+static void
+test_less_is_kept_where_streams_are_busy(void **state)
+{
+	struct scene scene;
+	uint64_t address, first;
+	unsigned i, n = 0;
+
+	scene_new(&scene, 2);
+	launch(&scene, R);
+	for (i = 0; i < 100; i++) {
+		free_used(&scene, 64 * KIB);
+		launch(&scene, R); /* the thread's last stream: it does not go on with that */
+		n += kept(scene.f.heap);
+		assert_false(ca_magazine_take(scene.f.space, 64 * KIB, 64 * KIB, false, &address));
+		fixture_alloc(&scene.f, 8 * MIB); /* what is kept gets its place */
+	}
+	assert_in_range(n, 4, 8);
+	assert_in_range(questions(&scene), 0, 8);
+	finish(&scene, S);
+	finish(&scene, R);
+	first = fixture_stats(&scene.f).cache_hits;
+	for (i = 0; i < 200; i++) {
+		free_used(&scene, 64 * KIB);
+		finish(&scene, S);
+	}
+	assert_int_equal(kept(scene.f.heap), 1); /* as long as they are through each time */
+	assert_true(fixture_stats(&scene.f).cache_hits > first);
+	fixture_stop(&scene.f);
+}
+
 int
 main(void)
 {
@@ -94,6 +271,14 @@ main(void)
 		cmocka_unit_test(test_a_free_in_stream_order_goes_past_the_magazine),
 		cmocka_unit_test(test_what_is_unfinished_is_not_handed_out_once_a_capture_is_near),
 		cmocka_unit_test(test_a_trim_asks_for_what_a_magazine_keeps_unfinished),
+		cmocka_unit_test(test_nobody_is_asked_where_that_is_not_what_is_in_the_way),
+		cmocka_unit_test(test_what_is_kept_is_handed_out_once_its_stream_has_finished),
+		cmocka_unit_test(test_what_is_kept_is_not_handed_out_before),
+		cmocka_unit_test(test_what_was_freed_between_two_launches_shares_an_answer),
+		cmocka_unit_test(test_what_is_kept_does_not_wait_for_later_work),
+		cmocka_unit_test(test_what_two_streams_use_is_not_kept),
+		cmocka_unit_test(test_what_an_inherited_user_shares_is_not_kept),
+		cmocka_unit_test(test_less_is_kept_where_streams_are_busy),
 	};
 
 	return cmocka_run_group_tests_name("allocator-magazine-streams", tests, NULL, NULL);

@@ -168,7 +168,7 @@ test_a_thread_is_not_cancelled_while_it_waits_for_a_magazine(void **state)
 	atomic_store(&magazine->lock, 0);
 	assert_int_equal(pthread_join(thread, &result), 0);
 	assert_int_equal(shared.done, 1);
-	assert_int_equal(atomic_load(&shared.f.heap->lock), 0);
+	assert_int_equal(atomic_load(&shared.f.heap->lock.word), 0);
 	fixture_stop(&shared.f);
 }
 
