@@ -2,8 +2,11 @@
 /* What threads do with magazines, and how many there are. */
 #pragma once
 
+#include <errno.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "allocator/tcache/internal.h"
 #include "tests/unit/allocator/fixture.h"
@@ -19,13 +22,34 @@ struct shared {
 	pthread_barrier_t together;
 };
 
+struct in_thread {
+	void *(*function)(void *);
+	void *arg;
+	long tid;
+};
+
+static inline void *
+run_in_thread(void *arg)
+{
+	struct in_thread *call = arg;
+
+	call->tid = syscall(SYS_gettid);
+	return call->function(call->arg);
+}
+
+/* Returns once the kernel does not know the thread any more, which is a little later than a join
+ * tells: from then on its magazine goes to the next thread that wants one. */
 static inline void
 in_thread(void *(*function)(void *), void *arg)
 {
+	struct in_thread call = { .function = function, .arg = arg };
 	pthread_t thread;
 
-	assert_int_equal(pthread_create(&thread, NULL, function, arg), 0);
+	assert_int_equal(pthread_create(&thread, NULL, run_in_thread, &call), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
+	while (!syscall(SYS_tgkill, getpid(), call.tid, 0))
+		nanosleep(&(struct timespec){ .tv_nsec = 1000 * 1000 }, NULL);
+	assert_int_equal(errno, ESRCH);
 }
 
 static inline void *
