@@ -11,6 +11,7 @@
 #include "allocator/core/lock.h"
 #include "allocator/core/types.h"
 #include "allocator/order/order.h"
+#include "allocator/order/order_told.h"
 #include "allocator/trace/trace.h"
 
 static inline struct ca_stream_record *

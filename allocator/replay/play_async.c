@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "allocator/order/order_told.h"
 #include "allocator/policy/policy.h"
 #include "allocator/told/fast.h"
 

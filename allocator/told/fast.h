@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "allocator/order/order_told.h"
 #include "allocator/told/internal.h"
 
 /* The one user of memory that is freed in a stream whose space has seen all work, and no other

@@ -7,6 +7,7 @@
 
 #include "allocator/core/lock.h"
 #include "allocator/core/types.h"
+#include "allocator/order/order_told.h"
 #include "allocator/told/told.h"
 #include "allocator/trace/trace.h"
 

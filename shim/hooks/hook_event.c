@@ -16,6 +16,7 @@
  *
  * cuIpcGetEventHandle needs no hook: it takes only events made with CU_EVENT_INTERPROCESS.
  */
+#include "allocator/order/order_told.h"
 #include "shim/driver/told_pools.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/oom_retry.h"

@@ -6,7 +6,7 @@
  * so that errors, NULL and zero sizes are answered as natively. Outputs are written only on
  * success.
  */
-#include "allocator/order/order.h"
+#include "allocator/order/order_told.h"
 #include "allocator/tcache/fast.h"
 #include "shim/framework/framework.h"
 #include "shim/hooks/foreign_limit.h"

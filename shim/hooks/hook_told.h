@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "allocator/order/order_told.h"
 #include "allocator/told/fast.h"
 #include "shim/driver/told_pools.h"
 #include "shim/hooks/submission.h"

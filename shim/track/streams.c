@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <stddef.h>
 
+#include "allocator/order/order_told.h"
 #include "config/log.h"
 #include "config/mutant.h"
 #include "shim/bind/libcuda.h"
