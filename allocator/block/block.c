@@ -218,6 +218,15 @@ ca_block_come_out_locked(struct ca_block *block)
 }
 
 void
+ca_block_go_out_locked(struct ca_block *block)
+{
+	if (block->state == CA_BLOCK_STREAM_HELD)
+		waiting_count(block, (uint64_t)-1);
+	block->state = CA_BLOCK_ALLOCATED;
+	live_change(block, 1);
+}
+
+void
 ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *upper)
 {
 	upper->segment = block->segment;

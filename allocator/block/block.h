@@ -132,6 +132,9 @@ ca_block_users(const struct ca_block *block, struct ca_users *ret_users)
 
 /* A block comes out of a magazine whose counts have it as free already: in no index and no list. */
 void ca_block_come_out_locked(struct ca_block *block);
+/* A FREE or STREAM_HELD one, in no index and no list, becomes ALLOCATED, which a magazine counts.
+ */
+void ca_block_go_out_locked(struct ca_block *block);
 
 /* The block was the program's, at `address`, and is a magazine's from now on. Needs no lock; the
  * record may mean another block by now, or none. */

@@ -328,9 +328,10 @@ struct ca_budget {
 	uint64_t uncut_for;           /* heap->requests at the last one */
 	uint64_t uncut_until;         /* stats.alloc_calls for which `uncut` was last lowered */
 	uint64_t idle_at;             /* stats.alloc_calls when the device was last seen idle */
-	bool keeps_up;                /* the device does with the host, when last looked at */
-	enum ca_fit fit;              /* of the search that goes on; set within the lock only */
-	struct ca_backoff looks;      /* at whether the device becomes idle; at growths */
+	uint64_t untidy;         /* less reserved bytes need no ca_budget_tidy_locked: it grows */
+	bool keeps_up;           /* the device does with the host, when last looked at */
+	enum ca_fit fit;         /* of the search that goes on; set within the lock only */
+	struct ca_backoff looks; /* at whether the device becomes idle; at growths */
 };
 
 /* ---- the heap */

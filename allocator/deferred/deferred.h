@@ -31,7 +31,10 @@ enum ca_wait {
  * STREAM_HELD or MULTI_HELD. False: only a context mark will do; the block is as it was.
  */
 bool ca_held_place_locked(struct ca_block *block, struct ca_users *users);
-/* The place of a block with a user that comes out of a magazine. */
+/* A block with a user that comes out of a magazine becomes STREAM_HELD. False: more is to be asked.
+ */
+bool ca_held_stays_locked(const struct ca_block *block);
+/* The place of such a block. */
 void ca_held_place_kept_locked(struct ca_block *block);
 /* A STREAM_HELD or MULTI_HELD block gets the place that is right for it now. */
 void ca_held_place_again_locked(struct ca_block *block);
@@ -66,8 +69,15 @@ ca_held_any(const struct ca_space *space)
 uint64_t ca_held_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
 /* As ca_held_look_locked, and asks also the one stream of a quiet space. */
 void ca_deferred_poll_locked(struct ca_space *space);
+/* Something waits for a stream, although in a quiet space nothing has to wait for its one. */
+bool ca_held_waits_for_streams_locked(struct ca_space *space);
 /* Something waits, and looking at it might help. */
-bool ca_held_is_waiting_locked(struct ca_space *space);
+static inline bool
+ca_held_is_waiting_locked(struct ca_space *space)
+{
+	return space->mark_held_blocks ||
+	       (space->stream_held_blocks && ca_held_waits_for_streams_locked(space));
+}
 /* Looks at everything that waits in the space, without waiting; true: something was settled. Leaves
  * and retakes the lock. */
 bool ca_held_look_locked(struct ca_space *space);

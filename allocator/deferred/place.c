@@ -66,19 +66,22 @@ ca_held_place_locked(struct ca_block *block, struct ca_users *users)
 	return true;
 }
 
+bool
+ca_held_stays_locked(const struct ca_block *block)
+{
+	const struct ca_stream_record *record = ca_held_record(&block->user);
+
+	return record->pools && !block->segment->retired && !ca_registered_overlaps(block) &&
+	       !ca_user_is_done(&block->user) &&
+	       !atomic_load_explicit(&record->lost, memory_order_acquire) &&
+	       !record->space->heap->no_marks;
+}
+
 void
 ca_held_place_kept_locked(struct ca_block *block)
 {
-	struct ca_stream_record *record = ca_held_record(&block->user);
 	struct ca_users users;
 
-	if (record->pools && !block->segment->retired && !ca_registered_overlaps(block) &&
-	    !ca_user_is_done(&block->user) &&
-	    !atomic_load_explicit(&record->lost, memory_order_acquire) &&
-	    !record->space->heap->no_marks) {
-		ca_block_own_locked(block, block->user, NULL);
-		return;
-	}
 	ca_block_users(block, &users);
 	ca_held_place_or_mark_locked(block, &users);
 }

@@ -16,9 +16,8 @@ ca_held_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool)
 	return pool->waiting_bytes + (ca_held_quiet_locked(space) ? 0 : pool->owned_bytes);
 }
 
-/* Something waits for a stream, although in a quiet space nothing has to wait for its one. */
-static bool
-waits_for_streams(struct ca_space *space)
+bool
+ca_held_waits_for_streams_locked(struct ca_space *space)
 {
 	const struct ca_stream_record *quiet, *record;
 	unsigned i;
@@ -54,17 +53,11 @@ poll_streams(struct ca_space *space)
 }
 
 bool
-ca_held_is_waiting_locked(struct ca_space *space)
-{
-	return space->mark_held_blocks || waits_for_streams(space);
-}
-
-bool
 ca_held_look_locked(struct ca_space *space)
 {
 	bool settled = ca_graph_look_locked(space->heap);
 
-	if (waits_for_streams(space))
+	if (ca_held_waits_for_streams_locked(space))
 		settled = poll_streams(space) || settled;
 	if (space->mark_held_blocks) {
 		settled = ca_unmarked_settle_locked(space) || settled;

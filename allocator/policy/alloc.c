@@ -21,17 +21,6 @@
 #include "allocator/trace/trace.h"
 #include "config/branch.h"
 
-/* May the block go to a magazine at its free? */
-static bool
-is_fast(const struct ca_block *block, uint64_t rounded)
-{
-	const struct ca_segment *segment = block->segment;
-
-	return segment->space->heap->quick && !segment->retired && !segment->captured &&
-	       !block->has_multi && !ca_registered_overlaps(block) && ca_grains(rounded) &&
-	       block->address % CA_GRAIN == 0;
-}
-
 /* Usually the calling thread's magazine has one, and has been counted. */
 static inline uint64_t
 next_serial(struct ca_heap *heap)
@@ -60,7 +49,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 	block->sync_memops = false; /* the last owner's */
 	ca_block_set_state_locked(block, CA_BLOCK_ALLOCATED);
 	atomic_store_explicit(&block->quick,
-			      is_fast(block, rounded) ? block->address | CA_QUICK_LIVE : 0,
+			      ca_alloc_is_fast(block, rounded) ? block->address | CA_QUICK_LIVE : 0,
 			      memory_order_release);
 	CA_COUNT(space, alloc_calls);
 }
@@ -372,6 +361,8 @@ alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uin
 
 	CA_HEAP_LOCKED(heap);
 	heap->requests++;
+	if (!capturing && ca_alloc_usual_locked(space, size, bytes, ret_address))
+		return 0;
 	ca_magazine_count_own_locked(heap);
 	if (!capturing && take_fast(space, size, bytes, ret_address))
 		return 0;

@@ -33,6 +33,7 @@
 
 #include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
+#include "allocator/tcache/tcache.h"
 #include "allocator/trace/trace.h"
 
 /*
@@ -100,7 +101,7 @@ allowed(const struct ca_space *space, uint64_t bytes)
 		       config->min_reserve_bytes);
 }
 
-/* How much a segment for `bytes` would be too much. */
+/* How much a segment for `bytes` would be too much. What magazines took is counted. */
 static uint64_t
 too_much(const struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
 {
@@ -126,8 +127,10 @@ is_full(const struct ca_space *space)
 {
 	const struct ca_device *device = space->device;
 
-	return device->budget.exhausted &&
-	       device->stats.alloc_calls - device->budget.exhausted_at < CALM;
+	if (!device->budget.exhausted)
+		return false;
+	ca_magazine_count_own_locked(space->heap);
+	return device->stats.alloc_calls - device->budget.exhausted_at < CALM;
 }
 
 static bool
@@ -185,9 +188,12 @@ is_better_whole(struct ca_space *space, const struct ca_block *block, uint64_t b
 		return true;
 	if (block->prev || block->next)
 		return false;
-	return (budget->keeps_up && budget->fit == CA_FIT_POLICY &&
-		is_return_useful(space, too_much(space, 0, 0))) ||
-	       block->bytes - bytes > capacity_left(space) / ROOM_SHARE;
+	if (budget->keeps_up && budget->fit == CA_FIT_POLICY) {
+		ca_magazine_count_own_locked(space->heap);
+		if (is_return_useful(space, too_much(space, 0, 0)))
+			return true;
+	}
+	return block->bytes - bytes > capacity_left(space) / ROOM_SHARE;
 }
 
 bool
@@ -202,11 +208,14 @@ ca_budget_allows_locked(struct ca_space *space, const struct ca_block *block, ui
 
 /* One more may be declined for so many allocations. */
 static void
-lower_skipped(struct ca_device *device)
+lower_skipped(struct ca_space *space)
 {
+	struct ca_device *device = space->device;
 	struct ca_budget *budget = &device->budget;
-	uint64_t more = (device->stats.alloc_calls - budget->uncut_until) / UNCUT_EVERY;
+	uint64_t more;
 
+	ca_magazine_count_own_locked(space->heap);
+	more = (device->stats.alloc_calls - budget->uncut_until) / UNCUT_EVERY;
 	budget->uncut_until += more * UNCUT_EVERY;
 	budget->uncut = ca_excess(budget->uncut, more);
 }
@@ -219,7 +228,7 @@ ca_budget_choose_locked(struct ca_space *space, struct ca_block *block, uint64_t
 
 	if (!block || ca_budget_allows_locked(space, block, bytes))
 		return block;
-	lower_skipped(space->device);
+	lower_skipped(space);
 	budget->uncut += budget->uncut_for != request; /* it may be looked for again */
 	budget->uncut_for = request;
 	return NULL;
@@ -350,8 +359,10 @@ void
 ca_budget_tidy_locked(struct ca_space *space)
 {
 	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t much = too_much(space, 0, 0);
+	uint64_t much;
 
+	space->device->budget.untidy = allowed(space, 0) + WORTH_ASKING;
+	much = too_much(space, 0, 0);
 	if (much < WORTH_ASKING || space->device->budget.keeps_up ||
 	    !is_early(&space->heap->config) || !ca_device_is_idle_locked(space) ||
 	    driver->capturing(driver->self) || !ca_device_is_only_ours_locked(space))

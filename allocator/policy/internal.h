@@ -90,6 +90,23 @@ struct ca_block *ca_search_exposable_any_locked(struct ca_space *space, uint64_t
  * they may be exposed: ca_held_may_take_locked. */
 struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely);
 
+/* ---- usual.c */
+
+/* All of an allocation that the calling thread's magazine has no block for, if nothing is unusual
+ * about it. False: nothing was done but a search, and the magazine's counts are not merged. */
+bool ca_alloc_usual_locked(struct ca_space *space, uint64_t size, uint64_t bytes,
+			   uint64_t *ret_address);
+/* May the block go to a magazine at its free? */
+static inline bool
+ca_alloc_is_fast(const struct ca_block *block, uint64_t rounded)
+{
+	const struct ca_segment *segment = block->segment;
+
+	return segment->space->heap->quick && !segment->retired && !segment->captured &&
+	       !block->has_multi && !ca_registered_overlaps(block) && ca_grains(rounded) &&
+	       block->address % CA_GRAIN == 0;
+}
+
 /* ---- hit.c */
 
 /* Takes `block` (FREE, STREAM_HELD or MULTI_HELD, indexed; NULL: NULL) for a request, counted; its
@@ -215,6 +232,13 @@ bool ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint6
 uint64_t ca_budget_restored(const struct ca_space *space, uint64_t segment_bytes);
 /* While the device does not keep up, but is idle just now: gives back what is beyond the budget. */
 void ca_budget_tidy_locked(struct ca_space *space);
+/* False: nothing is to be given back by that, whatever magazines have not counted yet. */
+static inline bool
+ca_budget_may_tidy(const struct ca_device *device)
+{
+	return !device->budget.keeps_up &&
+	       device->stats.reserved_bytes.current >= device->budget.untidy;
+}
 /* A segment was taken. */
 void ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes);
 /* The driver has no segment for `bytes`. */

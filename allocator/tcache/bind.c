@@ -359,7 +359,7 @@ stack_for_locked(uint32_t grains)
 	if (ca_shelf_capacity(shelf) + CA_KEPT_STEP > CA_KEPT_ALL)
 		ca_shelf_clear_locked(magazine, shelf);
 	else
-		ca_blocks_settle_locked(ca_stack_detach_held(shelf, stack));
+		ca_blocks_settle_locked(magazine, ca_stack_detach_held(shelf, stack));
 	stack->grains = grains;
 	ca_stack_resize(shelf, stack, CA_KEPT_STEP);
 	return stack;

@@ -212,18 +212,40 @@ ca_stack_detach_held(struct ca_shelf *shelf, struct ca_stack *stack)
 	return top;
 }
 
+static bool
+is_beside(const struct ca_block *block, enum ca_block_state state)
+{
+	return (block->prev && block->prev->state == state) ||
+	       (block->next && block->next->state == state);
+}
+
+/* A block that has just come out gets its place. Where sums change by that, those of the magazine
+ * are counted first. */
+static void
+settle(struct ca_magazine *magazine, struct ca_block *block)
+{
+	bool used = block->user.stream, stays = used && ca_held_stays_locked(block);
+
+	if (magazine &&
+	    ((used && !stays) || is_beside(block, used ? CA_BLOCK_FREE : CA_BLOCK_STREAM_HELD)))
+		ca_magazine_count_held(magazine);
+	if (stays)
+		ca_block_own_locked(block, block->user, NULL);
+	else if (used)
+		ca_held_place_kept_locked(block);
+	else
+		ca_block_settle_locked(block);
+}
+
 void
-ca_blocks_settle_locked(struct ca_block *block)
+ca_blocks_settle_locked(struct ca_magazine *magazine, struct ca_block *block)
 {
 	while (block) {
 		struct ca_block *below = block->below;
 
 		atomic_store_explicit(&block->quick, 0, memory_order_relaxed);
 		ca_block_come_out_locked(block);
-		if (block->user.stream)
-			ca_held_place_kept_locked(block);
-		else
-			ca_block_settle_locked(block);
+		settle(magazine, block);
 		block = below;
 	}
 }
@@ -269,9 +291,8 @@ clear_held(struct ca_magazine *magazine, struct ca_shelf *shelf, enum ca_kept wh
 	struct ca_block *top;
 	unsigned at = 0;
 
-	ca_magazine_count_held(magazine);
 	while ((top = next_detached_held(shelf, which, &at)))
-		ca_blocks_settle_locked(top);
+		ca_blocks_settle_locked(magazine, top);
 }
 
 void
@@ -288,7 +309,7 @@ ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 		tops[n++] = top;
 	ca_magazine_unlock(magazine);
 	for (i = 0; i < n; i++)
-		ca_blocks_settle_locked(tops[i]);
+		ca_blocks_settle_locked(NULL, tops[i]);
 }
 
 struct ca_shelf *

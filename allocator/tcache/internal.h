@@ -67,10 +67,11 @@ struct ca_changes {
 struct ca_changes ca_counts_changes(const struct ca_counts *counts);
 /* Adds what was counted so far to the device's sums. */
 void ca_magazine_count_held(struct ca_magazine *magazine);
-/* The stack's blocks, linked by `below`: in no magazine any more. Count before they are settled. */
+/* The stack's blocks, linked by `below`: in no magazine any more. */
 struct ca_block *ca_stack_detach_held(struct ca_shelf *shelf, struct ca_stack *stack);
-/* Such blocks, counted as free: each gets its place. */
-void ca_blocks_settle_locked(struct ca_block *block);
+/* Such blocks get their places. `magazine`: the calling thread's, from which they come; NULL:
+ * theirs was counted when they left it. */
+void ca_blocks_settle_locked(struct ca_magazine *magazine, struct ca_block *block);
 /* All blocks leave the shelf, which is of that magazine. */
 void ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf);
 /* The shelf of the space in that magazine; NULL: there is none. */
@@ -114,6 +115,25 @@ ca_counts_merge(struct ca_counts *counts)
 	ca_peak_raise(&counts->allocated_peak, counts->clean_peak + ca_counts_used(counts));
 	ca_peak_raise(&counts->cached_peak, 0 - counts->clean_least);
 	counts->clean_peak = counts->clean_least = clean;
+}
+
+/* An allocation of `size` bytes. `used`: the block came with a user; `exposed`: and has it still.
+ */
+static inline void
+ca_counts_take(struct ca_counts *counts, uint64_t bytes, bool used, bool exposed, uint64_t size)
+{
+	counts->requested_taken += size;
+	ca_peak_raise(&counts->requested_peak, counts->requested_taken - counts->requested_given);
+	counts->hits++;
+	counts->exposed += exposed;
+	if (used) {
+		ca_counts_merge(counts);
+		counts->used_taken += bytes;
+		ca_peak_raise(&counts->allocated_peak, ca_counts_allocated(counts));
+	} else {
+		counts->clean_taken += bytes;
+		ca_peak_raise(&counts->clean_peak, ca_counts_clean(counts));
+	}
 }
 
 /* ---- stacks: the magazine's lock is held, or the calling thread is its owner */

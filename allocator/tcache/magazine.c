@@ -108,24 +108,6 @@ may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *
 	       (!block->user.stream || expose(space, block));
 }
 
-/* `used`: it came with a user. */
-static void
-count_take(struct ca_counts *counts, const struct ca_block *block, bool used, uint64_t size)
-{
-	counts->requested_taken += size;
-	ca_peak_raise(&counts->requested_peak, counts->requested_taken - counts->requested_given);
-	counts->hits++;
-	counts->exposed += block->user.stream != NULL;
-	if (used) {
-		ca_counts_merge(counts);
-		counts->used_taken += block->bytes;
-		ca_peak_raise(&counts->allocated_peak, ca_counts_allocated(counts));
-	} else {
-		counts->clean_taken += block->bytes;
-		ca_peak_raise(&counts->clean_peak, ca_counts_clean(counts));
-	}
-}
-
 /* The calling thread has its magazine for itself from now on. */
 static inline void
 own(struct ca_magazine *magazine)
@@ -147,7 +129,7 @@ take_top(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *
 	CA_REACHED(QUICK_TAKEN);
 	ca_quick_take(magazine, stack, block, size, ca_order_birth(&space->order));
 	block->thread = (uint32_t)magazine->thread;
-	count_take(&magazine->counts, block, used, size);
+	ca_counts_take(&magazine->counts, block->bytes, used, block->user.stream, size);
 	*ret_address = block->address;
 	if (ca_tracing(space->heap))
 		ca_trace_alloc_locked(block);
