@@ -6,13 +6,14 @@
 #include "tests/unit/allocator/tcache/magazine_scene.h"
 #include "tests/unit/allocator/deferred/scene.h"
 
-enum { PROGRAMS = 500, CALLS = 60, BLOCKS = 3, SIZES = 6, GAUGES = 4 };
+enum { PROGRAMS = 1000, CALLS = 60, BLOCKS = 3, BLOCKS_MANY = 12, SIZES = 6, GAUGES = 4 };
 
 struct program {
 	struct scene scene;
 	uint64_t seed;
 	uint64_t calm; /* one call in so many is work of the stream */
-	uint64_t live[BLOCKS];
+	bool wide; /* more blocks, and sizes that fill segments: calls that no magazine serves */
+	uint64_t live[BLOCKS_MANY];
 	uint64_t peaks[GAUGES]; /* that were seen */
 };
 
@@ -52,7 +53,7 @@ static void
 step(struct program *program)
 {
 	struct fixture *f = &program->scene.f;
-	uint64_t *block = &program->live[choose(program, BLOCKS)];
+	uint64_t *block = &program->live[choose(program, program->wide ? BLOCKS_MANY : BLOCKS)];
 	uint64_t what = choose(program, program->calm), size;
 
 	if (what == 0) {
@@ -64,6 +65,8 @@ step(struct program *program)
 		*block = 0;
 	} else {
 		size = (1 + choose(program, SIZES)) * 512 - choose(program, 512);
+		if (program->wide)
+			size = size << choose(program, 12);
 		assert_int_equal(ca_alloc(f->space, size, block), 0);
 	}
 }
@@ -74,9 +77,11 @@ run(struct program *program, uint64_t seed, bool looks)
 	struct ca_stats stats;
 	int i;
 
-	*program = (struct program){ .seed = seed, .calm = seed % 2 ? 10 : 1000 };
+	*program = (struct program){ .seed = seed,
+				     .calm = seed % 2 ? 10 : 1000,
+				     .wide = seed / 2 % 2 };
 	scene_new(&program->scene, 1);
-	for (i = 0; i < CALLS; i++) {
+	for (i = 0; i < (program->wide ? 5 * CALLS : CALLS); i++) {
 		step(program);
 		if (looks)
 			look(program);
