@@ -18,6 +18,7 @@
 enum {
 	BUCKET = CA_BASES_BUCKET,
 	LOG_MIN = 7,
+	LOG_SPARSE = 10, /* 64 KiB */
 	TAG_SHIFT = CA_BASES_TAG_SHIFT,
 	SHRINK_LOG = 3, /* by so many powers of two, when half of that would be enough */
 };
@@ -50,7 +51,7 @@ ca_bases_init(struct ca_bases *bases, struct ca_arena *arena)
 
 	atomic_store_explicit(&bases->table, NULL, memory_order_relaxed);
 	bases->arena = arena;
-	bases->entered = bases->few = 0;
+	bases->entered = bases->few = bases->many = 0;
 	for (i = 0; i < CA_BASES_SIZES; i++)
 		bases->tables[i] = NULL;
 }
@@ -101,9 +102,12 @@ static bool
 enter(struct ca_bases_table *table, struct ca_block *block)
 {
 	struct key key = key_of(table, block->address);
-	_Atomic uint64_t *place = empty_place(table, key.bucket, key.tag);
-	size_t other = other_bucket(table, key.bucket, key.tag);
+	_Atomic uint64_t *place = &table->places[key.bucket][key.tag % BUCKET];
+	size_t other;
 
+	if (atomic_load_explicit(place, memory_order_relaxed))
+		place = empty_place(table, key.bucket, key.tag);
+	other = other_bucket(table, key.bucket, key.tag);
 	if (!place)
 		place = empty_place(table, other, key.tag);
 	if (!place)
@@ -147,6 +151,15 @@ table_make(struct ca_bases *bases, unsigned log)
 	return table;
 }
 
+/* Places that may be taken; in a table that takes little memory half of them, since blocks at their
+ * own places are found soonest. (A call of the recorded traces takes 2 to 5 % fewer instructions.)
+ */
+static uint64_t
+limit_of(unsigned log)
+{
+	return (uint64_t)(log <= LOG_SPARSE ? BUCKET / 2 : BUCKET * 7 / 8) << log;
+}
+
 /* Where there is no memory for another, the old one stays. */
 static CA_APART void
 change(struct ca_bases *bases, unsigned log)
@@ -157,7 +170,8 @@ change(struct ca_bases *bases, unsigned log)
 	if (!table)
 		return;
 	bases->entered = 0;
-	bases->few = log > LOG_MIN + SHRINK_LOG ? (uint64_t)BUCKET / 2 << (log - SHRINK_LOG) : 0;
+	bases->many = limit_of(log);
+	bases->few = log > LOG_MIN + SHRINK_LOG ? limit_of(log - SHRINK_LOG) / 4 * 3 : 0;
 	for (bucket = 0; old && bucket >> old->log == 0; bucket++)
 		for (i = 0; i < BUCKET; i++) {
 			uint64_t entry =
@@ -171,19 +185,12 @@ change(struct ca_bases *bases, unsigned log)
 		ca_arena_give_pages((char *)old + sizeof(*old), bytes_of(old->log) - sizeof(*old));
 }
 
-/* Places that may be taken. */
-static uint64_t
-limit_of(const struct ca_bases_table *table)
-{
-	return (uint64_t)BUCKET * 7 / 8 << table->log;
-}
-
 void
 ca_bases_prepare_locked(struct ca_bases *bases)
 {
 	const struct ca_bases_table *table = table_of(bases);
 
-	if (!table || bases->entered >= limit_of(table) / 8 * 7)
+	if (!table || bases->entered >= bases->many / 8 * 7)
 		change(bases, table ? table->log + 1 : LOG_MIN);
 }
 
@@ -192,7 +199,7 @@ ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block)
 {
 	struct ca_bases_table *table = table_of(bases);
 
-	if (!table || bases->entered >= limit_of(table)) {
+	if (__builtin_expect(!table || bases->entered >= bases->many, 0)) {
 		change(bases, table ? table->log + 1 : LOG_MIN);
 		table = table_of(bases);
 	}
@@ -225,7 +232,10 @@ ca_bases_leave_locked(struct ca_bases *bases, const struct ca_block *block)
 	if (!table)
 		return;
 	key = key_of(table, block->address);
-	place = place_in(table, key.bucket, key.tag, block);
+	place = &table->places[key.bucket][key.tag % BUCKET];
+	if (atomic_load_explicit(place, memory_order_relaxed) !=
+	    (key.tag << TAG_SHIFT | (uint64_t)(uintptr_t)block))
+		place = place_in(table, key.bucket, key.tag, block);
 	if (!place)
 		place = place_in(table, other_bucket(table, key.bucket, key.tag), key.tag, block);
 	if (!place)

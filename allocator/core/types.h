@@ -302,6 +302,7 @@ struct ca_bases {
 	struct ca_arena *arena;
 	uint64_t entered; /* blocks in the table */
 	uint64_t few;     /* fewer are too few for it */
+	uint64_t many;    /* no more go into it */
 	/* all that there ever was, by size: those not in use have given their memory back */
 	struct ca_bases_table *tables[CA_BASES_SIZES];
 };
