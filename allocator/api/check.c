@@ -68,8 +68,10 @@ static void
 fast_check(struct walk *walk, const struct ca_block *block)
 {
 	uint64_t quick = atomic_load_explicit(&block->quick, memory_order_relaxed);
+	const struct ca_heap *heap = block->segment->space->heap;
 	bool live = block->state == CA_BLOCK_ALLOCATED;
 	struct ca_block *base;
+	uint64_t pad;
 
 	claim(walk, !quick || live, "a magazine may have a block that is not live");
 	claim(walk, !quick || !block->segment->retired, "a magazine may have a retired block");
@@ -80,8 +82,11 @@ fast_check(struct walk *walk, const struct ca_block *block)
 	      !quick || quick == (block->address | CA_QUICK_LIVE) ||
 		      quick == (block->address | CA_QUICK_KEPT),
 	      "a block's word has another address");
+	ca_block_usable(block, &pad);
+	claim(walk, !quick || !pad || ca_rounded(heap, ca_block_requested(block)) < CA_ALIGNED_MIN,
+	      "a magazine may have a block off its boundary");
 	walk->kept += live && (quick & CA_QUICK_KEPT);
-	base = ca_bases_find_locked(&block->segment->space->heap->bases, block->address);
+	base = ca_bases_find_locked(&heap->bases, block->address);
 	claim(walk, !base || (live && base == block),
 	      "found as live at an address where it is not");
 	walk->bases += base != NULL;

@@ -29,13 +29,12 @@ bool ca_magazine_give_on(struct ca_heap *heap, struct ca_block *block);
  * changes nothing but sums. */
 static inline __attribute__((always_inline)) bool
 ca_quick_may_take(const struct ca_magazine *magazine, const struct ca_space *space,
-		  const struct ca_block *block, uint64_t size)
+		  const struct ca_block *block)
 {
 	return !block->user.stream && block->thread == magazine->thread &&
 	       magazine->serial != magazine->serials_end &&
 	       !(atomic_load_explicit(&space->attention, memory_order_relaxed) &
-		 CA_ATTENTION_ALWAYS) &&
-	       size <= CA_ALIGNED_MIN - CA_GRAIN;
+		 CA_ATTENTION_ALWAYS);
 }
 
 /* False: the sums would be larger than ever, nothing was changed. */
@@ -97,7 +96,7 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 	block = ca_stack_top(stack);
 	if (__builtin_expect(!block, 0))
 		return false;
-	if (__builtin_expect(!ca_quick_may_take(magazine, space, block, size), 0))
+	if (__builtin_expect(!ca_quick_may_take(magazine, space, block), 0))
 		return false;
 	birth = atomic_load(&space->order.words.epoch);
 	if (__builtin_expect(birth & 1, 0))

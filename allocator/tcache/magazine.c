@@ -46,15 +46,6 @@ attention(const struct ca_space *space)
 	return atomic_load_explicit(&space->attention, memory_order_relaxed) & CA_ATTENTION_ALWAYS;
 }
 
-static CA_APART bool
-is_off_boundary(const struct ca_block *block)
-{
-	uint64_t pad;
-
-	ca_block_usable(block, &pad);
-	return pad != 0;
-}
-
 /* ---- allocation */
 
 /* The calling thread's last stream goes on with what it has used itself, and no other comes to wait
@@ -93,18 +84,16 @@ expose(struct ca_space *space, struct ca_block *block)
 /* Whoever may use the block, nothing else keeps the magazine from handing it out. */
 static bool
 is_allowed(const struct ca_magazine *magazine, const struct ca_space *space,
-	   const struct ca_stack *stack, const struct ca_block *block, bool locked)
+	   const struct ca_block *block, bool locked)
 {
 	return !attention(space) && magazine->serial != magazine->serials_end &&
-	       (locked || !is_over(magazine, block->bytes)) &&
-	       (stack->grains < CA_ALIGNED_MIN / CA_GRAIN || !is_off_boundary(block));
+	       (locked || !is_over(magazine, block->bytes));
 }
 
 static bool
-may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
-	 struct ca_block *block, bool locked)
+may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_block *block, bool locked)
 {
-	return is_allowed(magazine, space, stack, block, locked) &&
+	return is_allowed(magazine, space, block, locked) &&
 	       (!block->user.stream || expose(space, block));
 }
 
@@ -124,7 +113,7 @@ take_top(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *
 	struct ca_block *block = ca_stack_top(stack);
 	bool used = block && block->user.stream;
 
-	if (!block || !may_take(magazine, space, stack, block, locked))
+	if (!block || !may_take(magazine, space, block, locked))
 		return false;
 	CA_REACHED(QUICK_TAKEN);
 	ca_quick_take(magazine, stack, block, size, ca_order_birth(&space->order));
@@ -152,7 +141,7 @@ poll_top(struct ca_magazine *magazine, const struct ca_space *space, const struc
 	bool done;
 
 	if (!block || !block->user.stream || ca_user_is_done(&block->user) ||
-	    !is_allowed(magazine, space, stack, block, false) || /* nor would it be afterwards */
+	    !is_allowed(magazine, space, block, false) || /* nor would it be afterwards */
 	    ca_order_may_capture(space->heap) || shelf->polls.pass)
 		return NULL;
 	user = block->user;
