@@ -281,11 +281,11 @@ join_threads(struct ca_block *block, const struct ca_block *other)
 		block->thread = 0;
 }
 
-/* The users of `other`, which is in no index, become the block's, too. */
-static void
-join_users(struct ca_block *block, struct ca_block *other)
+/* Of two blocks of which one has several: `multi`, `more`. */
+static CA_APART void
+join_multi(struct ca_block *block, struct ca_block *other, struct ca_multi_users *multi,
+	   struct ca_multi_users *more)
 {
-	struct ca_multi_users *multi = ca_block_multi(block), *more = ca_block_multi(other);
 	struct ca_users users;
 	unsigned i;
 
@@ -298,8 +298,18 @@ join_users(struct ca_block *block, struct ca_block *other)
 	} else if (more) {
 		ca_block_drop_users_locked(other);
 	}
-	for (i = 0; multi && i < users.n; i++)
+	for (i = 0; i < users.n; i++)
 		ca_users_raise(&multi->users, &users.user[i]);
+}
+
+/* The users of `other`, which is in no index, become the block's, too. */
+static void
+join_users(struct ca_block *block, struct ca_block *other)
+{
+	struct ca_multi_users *multi = ca_block_multi(block), *more = ca_block_multi(other);
+
+	if (multi || more)
+		join_multi(block, other, multi, more);
 	if (other->user.stamp > block->user.stamp)
 		block->user.stamp = other->user.stamp;
 }

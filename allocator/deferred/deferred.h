@@ -54,7 +54,11 @@ bool ca_held_pools_ready(struct ca_heap *heap, struct ca_stream_record *record);
 bool ca_held_is_markable(const struct ca_users *users);
 /* True if the user is that stream. Needs no lock; a caller that hands memory out by that says so to
  * ca_order_expose, which sees to it if the space has ceased to be quiet. */
-bool ca_held_is_quiet_for(struct ca_space *space, const struct ca_user *user);
+static inline bool
+ca_held_is_quiet_for(struct ca_space *space, const struct ca_user *user)
+{
+	return ca_held_quiet_locked(space) == ca_held_record(user);
+}
 /* Blocks wait in the space. Needs no lock. */
 static inline bool
 ca_held_any(const struct ca_space *space)

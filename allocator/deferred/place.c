@@ -16,12 +16,6 @@
 #include "allocator/block/block.h"
 
 bool
-ca_held_is_quiet_for(struct ca_space *space, const struct ca_user *user)
-{
-	return ca_held_quiet_locked(space) == ca_held_record(user);
-}
-
-bool
 ca_held_pools_ready(struct ca_heap *heap, struct ca_stream_record *record)
 {
 	if (record->pools)

@@ -344,10 +344,11 @@ ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
 	if (!only || atomic_load(&only->kind) == CA_STREAM_PER_THREAD ||
 	    atomic_load(&order->finished_only) || atomic_load(&order->hazards))
 		return NULL;
-#pragma GCC unroll 4
-	for (i = 0; i < CA_ACTIVE_WORDS; i++)
+	i = 0;
+	do /* words of streams that there are */
 		others |= atomic_load(&order->active[i]) &
 			  ~(only->index / 64 == i ? active_bit(only) : 0);
+	while (__builtin_expect(++i * 64 < atomic_load(&order->n_streams), 0));
 	if (others)
 		return NULL;
 	*ret_last = atomic_load(&only->stream.last);

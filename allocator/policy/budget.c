@@ -113,7 +113,7 @@ too_much(const struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
 
 /* The bytes that the driver may have left for us. */
 static uint64_t
-capacity_left(const struct ca_space *space)
+capacity_left(struct ca_space *space)
 {
 	const struct ca_device *device = space->device;
 
@@ -134,7 +134,7 @@ is_full(const struct ca_space *space)
 }
 
 static bool
-is_low(const struct ca_space *space)
+is_low(struct ca_space *space)
 {
 	return is_full(space) || capacity_left(space) < ca_limit_of_segments(space) / TIGHT_SHARE;
 }

@@ -257,7 +257,7 @@ int ca_limit_query_locked(struct ca_space *space, uint64_t *ret_free, uint64_t *
 /* `share` billionths of `total`. */
 uint64_t ca_limit_share(uint64_t total, uint64_t share);
 /* The bytes that the segments of a device may hold, or UINT64_MAX. */
-uint64_t ca_limit_of_segments(const struct ca_space *space);
+uint64_t ca_limit_of_segments(struct ca_space *space);
 /* How much must go back before `bytes` more are allowed, for a segment of ours or another call. */
 uint64_t ca_limit_needed_locked(const struct ca_space *space, uint64_t bytes, bool segment);
 /* ---- trim.c: automatic trims */

@@ -82,12 +82,17 @@ limit_of_fraction(const struct ca_space *space)
 }
 
 uint64_t
-ca_limit_of_segments(const struct ca_space *space)
+ca_limit_of_segments(struct ca_space *space)
 {
-	uint64_t limit = ca_least(limit_of_all(space), limit_of_fraction(space));
+	struct ca_device *device = space->device;
+	uint64_t limit;
 
-	return ca_least(limit,
-			space->device->total_bytes ? space->device->total_bytes : UINT64_MAX);
+	if (__builtin_expect(device->segments_max != 0, 1))
+		return device->segments_max;
+	limit = ca_least(limit_of_all(space), limit_of_fraction(space));
+	if (!device->total_bytes)
+		return limit;
+	return device->segments_max = ca_least(limit, device->total_bytes);
 }
 
 uint64_t

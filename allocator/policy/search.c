@@ -47,19 +47,20 @@ static struct ca_block *
 find(struct ca_space *space, uint64_t bytes)
 {
 	const struct ca_pool *pool;
-	struct ca_block *clean;
+	struct ca_block *clean, *owned;
 
 	if (space->dead || space->poisoned)
 		return NULL;
 	if (ca_held_has_progressed(space))
 		ca_held_settle_locked(space);
 	clean = ca_search_best_locked(space, ca_pool_for(space, bytes), bytes);
-	if (!space->stream_held_blocks || ca_order_may_capture(space->heap))
+	if (!space->stream_held_blocks || (clean && clean->bytes == bytes))
 		return clean;
 	pool = quiet_pool(space, bytes > CA_SMALL_MAX);
-	if (!pool)
+	owned = pool ? if_quiet(space, ca_search_best_locked(space, pool, bytes)) : NULL;
+	if (!owned || ca_order_may_capture(space->heap))
 		return clean;
-	return ca_search_better(clean, if_quiet(space, ca_search_best_locked(space, pool, bytes)));
+	return ca_search_better(clean, owned);
 }
 
 struct ca_block *
@@ -142,26 +143,26 @@ find_small(struct ca_space *space, uint64_t bytes)
 
 	ca_magazine_clear_own_locked(space, CA_KEPT_LARGE);
 	block = find(space, bytes);
-	if (block)
+	if (block || !ca_magazine_clear_own_locked(space, CA_KEPT_ANY))
 		return block;
-	ca_magazine_clear_own_locked(space, CA_KEPT_ANY);
 	return find(space, bytes);
 }
 
 struct ca_block *
 ca_search_own_locked(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block;
+	struct ca_block *block = NULL;
+	bool looked;
 
 	if (bytes <= CA_SMALL_MAX)
 		return find_small(space, bytes);
 	/* a block that fits as it is cannot become better; before another is cut, all is merged */
-	if (has_about(space, bytes)) {
+	looked = has_about(space, bytes);
+	if (looked)
 		block = find(space, bytes);
-		if (block && block->bytes == bytes && ca_pool_is_whole(block, bytes))
-			return block;
-	}
-	ca_magazine_clear_own_locked(space, CA_KEPT_ANY);
+	if ((block && block->bytes == bytes) ||
+	    (!ca_magazine_clear_own_locked(space, CA_KEPT_ANY) && looked))
+		return block;
 	return find(space, bytes);
 }
 

@@ -284,15 +284,18 @@ next_detached_held(struct ca_shelf *shelf, enum ca_kept which, unsigned *at)
 	return NULL;
 }
 
-/* The calling thread's blocks move no more, without a lock of the magazine's. */
-static void
+/* The calling thread's blocks move no more, without a lock of the magazine's. False: there were
+ * none. */
+static bool
 clear_held(struct ca_magazine *magazine, struct ca_shelf *shelf, enum ca_kept which)
 {
 	struct ca_block *top;
 	unsigned at = 0;
+	bool any = false;
 
-	while ((top = next_detached_held(shelf, which, &at)))
+	for (; (top = next_detached_held(shelf, which, &at)); any = true)
 		ca_blocks_settle_locked(magazine, top);
+	return any;
 }
 
 void
@@ -350,12 +353,12 @@ has_large_sizes(const struct ca_shelf *shelf)
 	return false;
 }
 
-void
+bool
 ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which)
 {
-	if (ca_own.space == space->id && ca_shelf_capacity(ca_own.shelf) &&
-	    (which == CA_KEPT_ANY || has_large_sizes(ca_own.shelf)))
-		clear_held(ca_own.magazine, ca_own.shelf, which);
+	return ca_own.space == space->id && ca_shelf_capacity(ca_own.shelf) &&
+	       (which == CA_KEPT_ANY || has_large_sizes(ca_own.shelf)) &&
+	       clear_held(ca_own.magazine, ca_own.shelf, which);
 }
 
 static void
