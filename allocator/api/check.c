@@ -93,13 +93,12 @@ fast_check(struct walk *walk, const struct ca_block *block)
 }
 
 static void
-places_check(struct walk *walk, const struct ca_block *block, uint64_t usable)
+places_check(struct walk *walk, const struct ca_block *block)
 {
 	const struct ca_places *places = block->places;
 
 	claim(walk, places->block == block, "the places of another block");
-	claim(walk, places->by_size.key == block->bytes, "not indexed under its size");
-	claim(walk, places->by_usable.key == usable, "indexed under other usable bytes");
+	claim(walk, places->by_size.key == ca_pool_key(block), "not indexed under its size");
 	walk->places++;
 }
 
@@ -130,7 +129,6 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	bool live = ca_block_is_live(block), kept = block->state == CA_BLOCK_ALLOCATED && !live;
 	bool clean = block->state == CA_BLOCK_FREE;
 	bool indexed = ca_block_is_free(block);
-	uint64_t usable = ca_pool_usable(block);
 
 	claim(walk, block->bytes > 0, "empty block");
 	claim(walk, block->state != CA_BLOCK_NEW, "fresh block left behind");
@@ -141,7 +139,7 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 						       !(segment->standing & CA_STUCK)),
 	      "wrong in the index of whole segments");
 	if (indexed && block->places)
-		places_check(walk, block, usable);
+		places_check(walk, block);
 	link_check(walk, block);
 	claim(walk, !indexed || !segment->retired, "clean block in a retired segment");
 	claim(walk, !clean || !block->next || block->next->state != CA_BLOCK_FREE,

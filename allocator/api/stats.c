@@ -5,6 +5,7 @@
  */
 #include "allocator/api/heap.h"
 
+#include "allocator/block/block.h"
 #include "allocator/core/lock.h"
 #include "allocator/tcache/tcache.h"
 
@@ -20,8 +21,8 @@ values(const struct ca_space *space, struct ca_stats *stats)
 	for (i = 0; i < 2; i++) {
 		const struct ca_index_node *node = ca_index_last(&space->pools[i].by_size);
 
-		if (node && node->key > stats->largest_free_block_bytes)
-			stats->largest_free_block_bytes = node->key;
+		if (node && ca_pool_block(node)->bytes > stats->largest_free_block_bytes)
+			stats->largest_free_block_bytes = ca_pool_block(node)->bytes;
 	}
 	stats->pending_blocks += space->mark_held_blocks + space->stream_held_blocks + used;
 }

@@ -238,13 +238,29 @@ ca_block_usable(const struct ca_block *block, uint64_t *ret_pad)
 	*ret_pad = pad;
 	return pad < block->bytes ? block->bytes - pad : 0;
 }
-/* The same, where it is of use to such a request: its key in the index by_usable. */
+/* The same, where it is of use to such a request. */
 static inline uint64_t
 ca_pool_usable(const struct ca_block *block)
 {
 	uint64_t pad, usable = block->segment->pool->small ? 0 : ca_block_usable(block, &pad);
 
 	return usable >= CA_ALIGNED_MIN ? usable : 0;
+}
+/* In the index: a request for up to so many bytes fits. */
+static inline uint64_t
+ca_pool_key(const struct ca_block *block)
+{
+	uint64_t pad, usable;
+
+	if (block->bytes < CA_ALIGNED_MIN)
+		return block->bytes;
+	usable = ca_block_usable(block, &pad);
+	return usable >= CA_ALIGNED_MIN ? usable : CA_ALIGNED_MIN - CA_GRAIN;
+}
+static inline struct ca_block *
+ca_pool_block(const struct ca_index_node *node)
+{
+	return CA_CONTAINER_OF(node, struct ca_places, by_size)->block;
 }
 
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock.

@@ -11,10 +11,10 @@
  * share a page of that size, which is what network cards pin (gdrcopy); CUDA itself promises 256
  * bytes. A segment starts on a 2 MiB boundary, and so does a request that a new segment is made
  * for. (Boundaries of 2 MiB inside segments, too, cost up to 4 points of waste over live on a third
- * of the 44 workloads: W4b 9.9 instead of 5.6 %, W9 41.3 instead of 37.5 %.) The large pool
- * therefore has a second index, by the bytes a block offers from its first boundary on: best fit in
- * that index is found as fast, and the hole in front of the boundary is cut off and stays free for
- * requests below 2 MiB.
+ * of the 44 workloads: W4b 9.9 instead of 5.6 %, W9 41.3 instead of 37.5 %.) So a block of the
+ * large pool that has 2 MiB or more from its first boundary on is indexed by those bytes, any other
+ * as less than 2 MiB; the hole in front of the boundary is cut off and stays free for requests
+ * below 2 MiB.
  *
  * The rest behind a block is split off when it is worth it: any grain in the small pool, more than
  * 1 MiB in the large one; in segments that requests of several sizes share 256 KiB, and of what is
@@ -38,7 +38,6 @@ ca_pools_init(struct ca_pool pools[2])
 
 	for (i = 0; i < 2; i++) {
 		ca_index_init(&pools[i].by_size);
-		ca_index_init(&pools[i].by_usable);
 		pools[i].waiting_bytes = pools[i].owned_bytes = 0;
 		pools[i].small = !i;
 	}
@@ -56,7 +55,7 @@ ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes)
 	return config->large_segment_size_bytes > exact ? config->large_segment_size_bytes : exact;
 }
 
-/* Whose indexes a FREE, STREAM_HELD or MULTI_HELD block is in. */
+/* Whose index a FREE, STREAM_HELD or MULTI_HELD block is in. */
 static struct ca_pool *
 pool_of(const struct ca_block *block)
 {
@@ -80,7 +79,7 @@ places_of(struct ca_heap *heap, struct ca_block *block)
 	places = ca_slabs_again(&heap->places);
 	if (!places)
 		places = ca_slabs_get(&heap->places);
-	places->by_size.key = places->by_usable.key = 0;
+	places->by_size.key = 0;
 	places->block = block;
 	places->multi = NULL;
 	return block->places = places;
@@ -98,15 +97,9 @@ ca_pool_index_locked(struct ca_block *block)
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no caller has none */
 	struct ca_segment *segment = block->segment;
 	struct ca_places *places = places_of(segment->space->heap, block);
-	struct ca_pool *pool = pool_of(block);
-	uint64_t usable;
 
-	ca_index_set(&pool->by_size, &places->by_size, block->bytes, block->address);
-	usable = ca_pool_usable(block);
-	if (usable)
-		ca_index_set(&pool->by_usable, &places->by_usable, usable, block->address);
-	else
-		ca_index_remove(&pool->by_usable, &places->by_usable);
+	ca_index_set(&pool_of(block)->by_size, &places->by_size, ca_pool_key(block),
+		     block->address);
 	if (!block->prev && !block->next && !(segment->standing & CA_STUCK) &&
 	    block->state == CA_BLOCK_FREE)
 		ca_index_set(&segment->space->wholes, &segment->by_whole, block->bytes,
@@ -120,13 +113,10 @@ ca_pool_unindex_locked(struct ca_block *block)
 {
 	struct ca_segment *segment = block->segment;
 	struct ca_heap *heap = segment->space->heap;
-	struct ca_pool *pool;
 
 	if (!ca_block_is_indexed(block))
 		return;
-	pool = pool_of(block);
-	ca_index_remove(&pool->by_size, &block->places->by_size);
-	ca_index_remove(&pool->by_usable, &block->places->by_usable);
+	ca_index_remove(&pool_of(block)->by_size, &block->places->by_size);
 	ca_index_remove(&segment->space->wholes, &segment->by_whole);
 	if (block->places->multi)
 		return; /* it carries them until its next place */
@@ -176,13 +166,8 @@ ca_pool_find_locked(const struct ca_heap *heap, const struct ca_pool *pool, uint
 
 	if (ca_index_is_empty(&pool->by_size))
 		return NULL;
-	if (bytes >= CA_ALIGNED_MIN) {
-		node = at_least(heap, &pool->by_usable, bytes);
-		block = node ? CA_CONTAINER_OF(node, struct ca_places, by_usable)->block : NULL;
-	} else {
-		node = at_least(heap, &pool->by_size, bytes);
-		block = node ? CA_CONTAINER_OF(node, struct ca_places, by_size)->block : NULL;
-	}
+	node = at_least(heap, &pool->by_size, bytes);
+	block = node ? ca_pool_block(node) : NULL;
 	return block && oversize_allows(&heap->config, block, bytes) ? block : NULL;
 }
 

@@ -129,10 +129,9 @@ struct ca_multi_users {
 	};
 };
 
-/* The nodes of a free block in the indexes. */
+/* The place of a free block in an index. */
 struct ca_places {
-	struct ca_index_node by_size;   /* pool->by_size */
-	struct ca_index_node by_usable; /* large pool: pool->by_usable */
+	struct ca_index_node by_size; /* pool->by_size */
 	struct ca_block *block;
 	struct ca_multi_users
 		*multi; /* STREAM_HELD: NULL: its stream is its one user; MULTI_HELD */
@@ -205,11 +204,9 @@ struct ca_segment_map {
 
 /* A space's pool of FREE blocks, a stream's of STREAM_HELD ones, or a set's of MULTI_HELD ones. */
 struct ca_pool {
-	struct ca_index by_size; /* by (bytes, address) */
-	/* blocks with 2 MiB or more behind a boundary inside, by (bytes from there, address) */
-	struct ca_index by_usable;
-	uint64_t waiting_bytes; /* a space's: in MARK_HELD and MULTI_HELD blocks */
-	uint64_t owned_bytes;   /* a space's: in STREAM_HELD blocks */
+	struct ca_index by_size; /* by (ca_pool_key, address) */
+	uint64_t waiting_bytes;  /* a space's: in MARK_HELD and MULTI_HELD blocks */
+	uint64_t owned_bytes;    /* a space's: in STREAM_HELD blocks */
 	bool small;
 };
 

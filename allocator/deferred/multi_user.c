@@ -27,7 +27,7 @@
 #include "config/mutant.h"
 
 enum {
-	/* Of a space; 66 KiB each, of which few pages are touched. A bound: the 44 workloads are
+	/* Of a space; 33 KiB each, of which few pages are touched. A bound: the 44 workloads are
 	 * the same with 8 and 128. */
 	SETS_MAX = 32,
 	/* Blocks in vain: those behind them were freed later still. Mean waste of the 44 workloads
