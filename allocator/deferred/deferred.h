@@ -33,7 +33,7 @@ enum ca_wait {
 bool ca_held_place_locked(struct ca_block *block, struct ca_users *users);
 /* A block with a user that comes out of a magazine becomes STREAM_HELD. False: more is to be asked.
  */
-bool ca_held_stays_locked(const struct ca_block *block);
+bool ca_held_goes_on_locked(const struct ca_block *block);
 /* The place of such a block. */
 void ca_held_place_kept_locked(struct ca_block *block);
 /* A STREAM_HELD or MULTI_HELD block gets the place that is right for it now. */

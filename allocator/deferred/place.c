@@ -61,7 +61,7 @@ ca_held_place_locked(struct ca_block *block, struct ca_users *users)
 }
 
 bool
-ca_held_stays_locked(const struct ca_block *block)
+ca_held_goes_on_locked(const struct ca_block *block)
 {
 	const struct ca_stream_record *record = ca_held_record(&block->user);
 

@@ -361,7 +361,7 @@ alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uin
 
 	CA_HEAP_LOCKED(heap);
 	heap->requests++;
-	if (!capturing && ca_alloc_usual_locked(space, size, bytes, ret_address))
+	if (!capturing && ca_alloc_direct_locked(space, size, bytes, ret_address))
 		return 0;
 	ca_magazine_count_own_locked(heap);
 	if (!capturing && take_fast(space, size, bytes, ret_address))

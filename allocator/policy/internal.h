@@ -90,12 +90,12 @@ struct ca_block *ca_search_exposable_any_locked(struct ca_space *space, uint64_t
  * they may be exposed: ca_held_may_take_locked. */
 struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely);
 
-/* ---- usual.c */
+/* ---- direct.c */
 
 /* All of an allocation that the calling thread's magazine has no block for, if nothing is unusual
  * about it. False: nothing was done but a search, and the magazine's counts are not merged. */
-bool ca_alloc_usual_locked(struct ca_space *space, uint64_t size, uint64_t bytes,
-			   uint64_t *ret_address);
+bool ca_alloc_direct_locked(struct ca_space *space, uint64_t size, uint64_t bytes,
+			    uint64_t *ret_address);
 /* May the block go to a magazine at its free? */
 static inline bool
 ca_alloc_is_fast(const struct ca_block *block, uint64_t rounded)

@@ -213,7 +213,7 @@ ca_stack_detach_held(struct ca_shelf *shelf, struct ca_stack *stack)
 }
 
 static bool
-is_beside(const struct ca_block *block, enum ca_block_state state)
+is_next_to(const struct ca_block *block, enum ca_block_state state)
 {
 	return (block->prev && block->prev->state == state) ||
 	       (block->next && block->next->state == state);
@@ -224,10 +224,10 @@ is_beside(const struct ca_block *block, enum ca_block_state state)
 static void
 settle(struct ca_magazine *magazine, struct ca_block *block)
 {
-	bool used = block->user.stream, stays = used && ca_held_stays_locked(block);
+	bool used = block->user.stream, stays = used && ca_held_goes_on_locked(block);
 
 	if (magazine &&
-	    ((used && !stays) || is_beside(block, used ? CA_BLOCK_FREE : CA_BLOCK_STREAM_HELD)))
+	    ((used && !stays) || is_next_to(block, used ? CA_BLOCK_FREE : CA_BLOCK_STREAM_HELD)))
 		ca_magazine_count_held(magazine);
 	if (stays)
 		ca_block_own_locked(block, block->user, NULL);

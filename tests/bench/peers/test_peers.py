@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""That the arms can take turns: one tiny round of each kind of workload, with the peers that are built. No figure is judged."""
+"""That the arms can take turns: one tiny round of each kind of workload, with the peers that are built. No figure is judged but
+our own instructions."""
 
 import ctypes
 import json
@@ -14,6 +15,8 @@ sys.path.insert(0, str(HERE))
 import peers  # noqa: E402  pylint: disable=wrong-import-position
 
 KINDS = ["pair", "ring", "live1000", "inf1024+work", "inf1024+calls", "threads_12x1", "threads_96x2"]
+# what was measured and 10 %, a guard against accidents
+INSTRUCTIONS_MAX = {"med128": 590, "med1024": 635, "inf1024": 650, "medvar": 385, "ring": 2060, "live1000": 2210}
 
 
 def run(arguments):
@@ -37,6 +40,15 @@ def test_every_arm_takes_its_turn(tmp_path):
         assert row["rounds"] == {arm: 1 for arm in ("null", *arms)} and not row["gave_up"]
         assert ("sleeps" in row, "percentiles" in row) == ("threads" in row["workload"], "calls" in row["workload"])
     assert all(name in done.stdout for name in KINDS)
+
+
+@pytest.mark.skipif(bool(peers.measuring.without_valgrind()), reason=str(peers.measuring.without_valgrind()))
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("name", INSTRUCTIONS_MAX)
+def test_a_call_takes_a_bounded_number_of_instructions(name, tmp_path):
+    trace = peers.recorded.prepare(name, tmp_path) if name in peers.recorded.RECORDED else None
+    counted = peers.counted(name, ["null", "cachealloc"], ["--budget", 1000], trace)
+    assert 0 < counted["cachealloc"] <= INSTRUCTIONS_MAX[name], counted
 
 
 @pytest.mark.usefixtures("build")

@@ -13,7 +13,7 @@
 /* The calling thread's magazine is for the space, and there is no other; nothing is to be done
  * before the search. */
 static inline bool
-is_usual(const struct ca_space *space)
+is_direct(const struct ca_space *space)
 {
 	const struct ca_magazine *magazine = ca_own.magazine;
 
@@ -58,11 +58,11 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t size, uint64_t
 }
 
 bool
-ca_alloc_usual_locked(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
+ca_alloc_direct_locked(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
 {
 	struct ca_block *block;
 
-	if (!is_usual(space))
+	if (!is_direct(space))
 		return false;
 	block = ca_search_own_locked(space, bytes);
 	if (!block || !is_simple(block) ||
