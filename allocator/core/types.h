@@ -321,15 +321,15 @@ struct ca_budget {
 	unsigned given_next;          /* the entry to write next */
 	uint64_t repeated_bytes;      /* given back and then asked for again */
 	uint64_t exhausted_at;        /* stats.alloc_calls when the driver last had no more */
-	bool exhausted;               /* it had no more, and the program needed most of it */
 	uint64_t uncut;               /* allocations with a free block not cut, of what may be */
 	uint64_t uncut_for;           /* heap->requests at the last one */
 	uint64_t uncut_until;         /* stats.alloc_calls for which `uncut` was last lowered */
 	uint64_t idle_at;             /* stats.alloc_calls when the device was last seen idle */
-	uint64_t untidy;         /* less reserved bytes need no ca_budget_tidy_locked: it grows */
-	bool keeps_up;           /* the device does with the host, when last looked at */
-	enum ca_fit fit;         /* of the search that goes on; set within the lock only */
-	struct ca_backoff looks; /* at whether the device becomes idle; at growths */
+	uint64_t untidy;              /* less reserved bytes need no tidying: it grows */
+	bool exhausted;               /* it had no more, and the program needed most of it */
+	bool keeps_up;                /* the device does with the host, when last looked at */
+	enum ca_fit fit;              /* of the search that goes on; set within the lock only */
+	struct ca_backoff looks;      /* at whether the device becomes idle; at growths */
 };
 
 /* ---- the heap */
