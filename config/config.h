@@ -91,6 +91,7 @@ struct ca_config {
 		max_non_split_rounding_bytes; /* slack when such a block serves a smaller request */
 	uint64_t large_segment_size_bytes;    /* segment for requests of 1 to 10 MiB; > 10 MiB */
 	uint64_t reuse_slack_bytes; /* cached memory tolerated before waiting; UINT64_MAX: any */
+	bool expandable_segments;   /* they grow and shrink by mapping */
 	bool give_back_oom;         /* segments go back only when the driver has no memory left */
 	bool reuse_finished;       /* never hand out memory that the device has not finished with */
 	bool free_sync_host;       /* a free waits for the device, as the driver's own does */

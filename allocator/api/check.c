@@ -134,9 +134,9 @@ block_check(struct walk *walk, const struct ca_block *block, struct sums *sums)
 	claim(walk, block->state != CA_BLOCK_NEW, "fresh block left behind");
 	claim(walk, ca_block_is_indexed(block) == indexed, "block free but not indexed");
 	claim(walk,
-	      block->prev ||
-		      (segment->by_whole.key != 0) == (clean && block->bytes == segment->bytes &&
-						       !(segment->standing & CA_STUCK)),
+	      block->prev || (segment->by_whole.key != 0) ==
+				     (clean && block->bytes == segment->bytes && !segment->mapped &&
+				      !(segment->standing & CA_STUCK)),
 	      "wrong in the index of whole segments");
 	if (indexed && block->places)
 		places_check(walk, block);

@@ -128,6 +128,7 @@ space_init(struct ca_space *space)
 	space->id = unique_id();
 	atomic_store(&space->mark_held_blocks, 0);
 	atomic_store(&space->stream_held_blocks, 0);
+	memset(space->areas, 0, sizeof(space->areas));
 }
 
 void
@@ -154,6 +155,7 @@ ca_heap_after_fork_child(struct ca_heap *heap)
 		memset(&device->stats, 0, sizeof(device->stats));
 		device->in_flight = 0;
 		device->drainable_bytes = 0;
+		device->mapped_bytes = 0;
 		device->taking_bytes = device->other_bytes = device->managed_bytes = 0;
 		device->next_trim = device->gc_wanted = 0;
 	}
@@ -237,6 +239,11 @@ ca_space_kill(struct ca_space *space)
 	ca_heap_lock(heap);
 	space->dead = true;
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
+	if (space->areas[0].bytes || space->areas[1].bytes) {
+		ca_heap_unlock(heap);
+		ca_extents_end(space);
+		ca_heap_lock(heap);
+	}
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link)
 		ca_segment_forget_locked(segment);
 	ca_context_mark_drop_all_locked(space);
@@ -264,7 +271,8 @@ ca_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *ret_info
 		.space = block->segment->space,
 		.context = block->segment->space->context,
 		.live = live,
-		.whole_segment = block->bytes == block->segment->bytes,
+		.whole_segment = block->bytes == block->segment->bytes && !block->segment->mapped,
+		.mapped = block->segment->mapped,
 		.foreign = block->segment->foreign,
 		.sync_memops = live && block->sync_memops,
 	};

@@ -76,6 +76,7 @@ struct ca_block_info {
 	struct ca_space *space;
 	void *context;      /* as given to ca_space_create */
 	bool live;          /* false: cached or pending */
+	bool mapped;        /* of an extent (expandable_segments): never a whole segment */
 	bool whole_segment; /* the block is a driver allocation of its own */
 	bool foreign;
 	bool sync_memops; /* ca_note_sync_memops */

@@ -42,10 +42,12 @@ add(struct ca_heap_snapshot *snapshot, const struct ca_segment *segment)
 	unsigned ordinal = segment->space->device->ordinal;
 	const struct ca_block *block;
 
-	*row++ = (struct ca_snapshot_row){ .address = segment->address,
-					   .bytes = segment->bytes,
-					   .kind = CA_SNAPSHOT_SEGMENT,
-					   .device = (uint16_t)ordinal };
+	*row++ = (struct ca_snapshot_row){
+		.address = segment->address,
+		.bytes = segment->bytes,
+		.kind = CA_SNAPSHOT_SEGMENT,
+		.device = (uint16_t)(ordinal | (segment->mapped ? CA_SNAPSHOT_EXTENT : 0))
+	};
 	for (block = segment->first; block; block = block->next) {
 		enum ca_snapshot_kind kind = kind_of(block);
 

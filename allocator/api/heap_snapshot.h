@@ -24,12 +24,15 @@ enum ca_snapshot_kind {
 	CA_SNAPSHOT_FREE,
 };
 
+/* In a row's `device`: the segment is an extent (expandable_segments). Ordinals are below. */
+enum { CA_SNAPSHOT_EXTENT = 1 << 15 };
+
 struct ca_snapshot_row {
 	uint64_t address;
 	uint64_t bytes;
 	uint64_t requested; /* LIVE: bytes; else 0 */
 	uint32_t kind;      /* enum ca_snapshot_kind */
-	uint16_t device;    /* ordinal; SEGMENT */
+	uint16_t device;    /* ordinal; SEGMENT; with CA_SNAPSHOT_EXTENT */
 	uint16_t pool; /* SEGMENT: 0: of cuMemAlloc; else of pools (async:pool), a number each */
 };
 

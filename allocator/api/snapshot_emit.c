@@ -178,7 +178,7 @@ put_segment_head(struct emitter *e, const struct ca_snapshot_row *segment,
 		active += row->kind == CA_SNAPSHOT_FREE ? 0 : row->bytes;
 		requested += row->requested;
 	}
-	put_number(e, KEY_device, segment->device);
+	put_number(e, KEY_device, segment->device & ~CA_SNAPSHOT_EXTENT);
 	put_number(e, KEY_address, segment->address);
 	put_number(e, KEY_total_size, segment->bytes);
 	put_number(e, KEY_allocated_size, live);
@@ -189,7 +189,10 @@ put_segment_head(struct emitter *e, const struct ca_snapshot_row *segment,
 	put_string(e, KEY_road, segment->pool ? "async" : "sync");
 	put_pool(e, segment->pool);
 	put_key(e, KEY_is_expandable);
-	PUT(e, "\x89"); /* NEWFALSE */
+	if (segment->device & CA_SNAPSHOT_EXTENT)
+		PUT(e, "\x88"); /* NEWTRUE */
+	else
+		PUT(e, "\x89"); /* NEWFALSE */
 	put_key(e, KEY_frames);
 	PUT(e, "]");
 }

@@ -263,6 +263,48 @@ ca_pool_block(const struct ca_index_node *node)
 	return CA_CONTAINER_OF(node, struct ca_places, by_size)->block;
 }
 
+/*
+ * ---- extent.c: segments that grow and shrink (expandable_segments). Those that leave the lock say
+ * so.
+ */
+
+static inline struct ca_area *
+ca_area_of(const struct ca_segment *segment)
+{
+	return &segment->space->areas[!segment->pool->small];
+}
+
+/* Where memory is to be mapped for a request. */
+struct ca_growth {
+	struct ca_area *area;
+	uint64_t address, bytes;
+};
+
+/* There are addresses for a request of `bytes`, reserved at the first one; else it gets a segment
+ * as ever. Leaves the lock. */
+bool ca_area_is_ready_locked(struct ca_space *space, uint64_t bytes);
+/* The place where a request of `bytes` needs the least new memory: behind or below a free end of an
+ * extent, in a hole, or where nothing is. False: there is none. */
+bool ca_extent_plan_locked(struct ca_space *space, uint64_t bytes, struct ca_growth *ret_growth);
+/* Maps memory there and makes it free. Leaves the lock. -EAGAIN: the place is somebody else's by
+ * now; the driver's code, -ENOMEM, -ENODEV (space died). */
+int ca_extent_grow_locked(struct ca_space *space, const struct ca_growth *growth);
+/* Of a FREE block: whole handles inside that could go back, from above, and just enough for
+ * `bytes`. 0: there are none. */
+uint64_t ca_extent_drainable(const struct ca_block *block, uint64_t bytes, uint64_t *ret_address);
+/* The smallest FREE block of the space's extents that could give `bytes` back, or else the one that
+ * gives most; NULL: none gives anything. */
+struct ca_block *ca_extent_candidate_locked(struct ca_space *space, uint64_t bytes);
+/* All of them, held or in use blocks left out. Bytes. */
+uint64_t ca_extents_drainable_locked(const struct ca_space *space);
+/* Gives that of a FREE block back. Leaves the lock. As ca_segment_release_locked. */
+uint64_t ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy);
+/* As ca_segment_return_locked, which calls it: of a segment whose work is known to have finished.
+ * Leaves the lock. */
+int ca_extent_return_locked(struct ca_segment *segment);
+/* The space is dead: all that is mapped for it goes back, and the addresses. Without the lock. */
+void ca_extents_end(struct ca_space *space);
+
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock.
  */
 
@@ -292,6 +334,9 @@ void ca_segment_retire_locked(struct ca_segment *segment);
 /* Gives a whole FREE segment back, by its one block. Bytes given back; 0: the driver did not take
  * it, and it is FREE again. *ret_busy (may be NULL) is set when a capture stood in the way. */
 uint64_t ca_segment_release_locked(struct ca_block *block, bool *ret_busy);
+/* Into the list of its space, and the sums; and out again, without a live block. */
+void ca_segment_list_locked(struct ca_segment *segment);
+void ca_segment_unlist_locked(struct ca_segment *segment);
 /* A new round of giving back begins: segments that the driver refused in the last one are offered
  * again. */
 void ca_segment_reset_stuck_locked(struct ca_space *space);

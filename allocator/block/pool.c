@@ -100,7 +100,7 @@ ca_pool_index_locked(struct ca_block *block)
 
 	ca_index_set(&pool_of(block)->by_size, &places->by_size, ca_pool_key(block),
 		     block->address);
-	if (!block->prev && !block->next && !(segment->standing & CA_STUCK) &&
+	if (!block->prev && !block->next && !(segment->standing & CA_STUCK) && !segment->mapped &&
 	    block->state == CA_BLOCK_FREE)
 		ca_index_set(&segment->space->wholes, &segment->by_whole, block->bytes,
 			     block->address);
@@ -127,7 +127,7 @@ ca_pool_unindex_locked(struct ca_block *block)
 bool
 ca_pool_is_shared(const struct ca_config *config, const struct ca_block *block)
 {
-	return block->segment->bytes <= config->large_segment_size_bytes;
+	return block->segment->mapped || block->segment->bytes <= config->large_segment_size_bytes;
 }
 
 bool
@@ -138,13 +138,13 @@ ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uin
 	if (block->segment->pool->small || block->bytes <= CA_SMALL_MAX)
 		return rest >= CA_GRAIN;
 	return rest > (ca_pool_is_shared(config, block) ? SHARED_REST : CA_SMALL_MAX) &&
-	       bytes < config->max_split_size_bytes;
+	       (bytes < config->max_split_size_bytes || block->segment->mapped);
 }
 
 static bool
 oversize_allows(const struct ca_config *config, const struct ca_block *block, uint64_t bytes)
 {
-	if (block->bytes < config->max_split_size_bytes)
+	if (block->bytes < config->max_split_size_bytes || block->segment->mapped)
 		return true;
 	if (bytes < config->max_split_size_bytes)
 		return false;

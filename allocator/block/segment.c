@@ -80,6 +80,33 @@ add_reserved(struct ca_space *space, uint64_t bytes)
 		atomic_store_explicit(&space->heap->at_peak, true, memory_order_relaxed);
 }
 
+void
+ca_segment_list_locked(struct ca_segment *segment)
+{
+	struct ca_device *device = segment->space->device;
+
+	ca_list_insert(&segment->space->segments, &segment->link);
+	add_reserved(segment->space, segment->bytes);
+	device->drainable_bytes += segment->bytes;
+	device->mapped_bytes += segment->mapped ? segment->bytes : 0;
+	if (ca_tracing(segment->space->heap))
+		ca_trace_segment_locked(segment, CA_TRACE_TAKEN);
+}
+
+void
+ca_segment_unlist_locked(struct ca_segment *segment)
+{
+	struct ca_device *device = segment->space->device;
+
+	if (ca_tracing(segment->space->heap))
+		ca_trace_segment_locked(segment, CA_TRACE_RETURNED);
+	device->drainable_bytes -= segment->bytes;
+	device->mapped_bytes -= segment->mapped ? segment->bytes : 0;
+	device->generation++;
+	ca_gauge_sub(&device->stats.reserved_bytes, segment->bytes);
+	ca_list_remove(&segment->link);
+}
+
 static struct ca_block *
 enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_t address,
       uint64_t bytes)
@@ -96,7 +123,6 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	segment->map_log = ca_segment_map_log(bytes);
 	segment->retired = space->poisoned;
 	ca_list_init(&segment->hand);
-	ca_list_insert(&space->segments, &segment->link);
 	block->segment = segment;
 	block->address = address;
 	block->bytes = bytes;
@@ -104,10 +130,7 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	/* and of what is cut off: nobody else got it back */
 	block->thread = (uint32_t)ca_order_thread();
 	ca_tree_insert(&space->heap->by_address, &segment->by_address, address, 0);
-	add_reserved(space, bytes);
-	space->device->drainable_bytes += bytes;
-	if (ca_tracing(space->heap))
-		ca_trace_segment_locked(segment, CA_TRACE_TAKEN);
+	ca_segment_list_locked(segment);
 	return block;
 }
 
@@ -205,15 +228,10 @@ ca_segment_forget_locked(struct ca_segment *segment)
 		ca_slabs_put(&heap->blocks, block);
 		block = next;
 	}
-	if (ca_tracing(heap))
-		ca_trace_segment_locked(segment, CA_TRACE_RETURNED);
-	space->device->drainable_bytes -= segment->bytes;
 	if (segment->managed)
 		space->device->managed_bytes -= segment->bytes;
-	space->device->generation++;
-	ca_gauge_sub(&space->device->stats.reserved_bytes, segment->bytes);
+	ca_segment_unlist_locked(segment);
 	ca_tree_remove(&heap->by_address, &segment->by_address);
-	ca_list_remove(&segment->link);
 	ca_list_remove(&segment->hand);
 	ca_objects_put(&heap->segment_maps, segment->map);
 	ca_objects_put(&heap->ranges, segment->registered);
@@ -229,6 +247,8 @@ ca_segment_return_locked(struct ca_segment *segment)
 	struct ca_list hand;
 	int r;
 
+	if (segment->mapped)
+		return ca_extent_return_locked(segment);
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &segment->hand);
 	segment->returning = true;

@@ -44,6 +44,24 @@ struct ca_driver {
 	int (*segment_return)(void *self, void *context, uint64_t address);
 
 	/*
+	 * Memory that is mapped into reserved addresses. range_reserve NULL: there is none, nor are
+	 * the three behind it. None of them waits for work: all work on memory has
+	 * finished before it is unmapped. *ret_address is 2 MiB aligned; *ret_bytes, a multiple of
+	 * 2 MiB, is more than the memory of the context's device. Not 0: there is none for this
+	 * context, now and for ever.
+	 */
+	int (*range_reserve)(void *self, void *context, uint64_t *ret_address, uint64_t *ret_bytes);
+	/* New memory at a reserved address, of which nothing is mapped: one handle of `bytes`, a
+	 * multiple of 2 MiB. CA_DRIVER_OUT_OF_MEMORY when there is none; where it fails nothing is
+	 * mapped. -ENOTSUP: such memory is of no use any more in this context. */
+	int (*range_map)(void *self, void *context, uint64_t address, uint64_t bytes);
+	/* Unmaps just what one range_map has mapped, and gives the memory back. -EBUSY:
+	 * a stream capture is in the way, nothing was done; not after the end of the context. */
+	int (*range_unmap)(void *self, void *context, uint64_t address, uint64_t bytes);
+	/* Gives the addresses back, of which nothing is mapped. Cannot fail. */
+	void (*range_release)(void *self, void *context, uint64_t address, uint64_t bytes);
+
+	/*
 	 * Records a mark behind everything submitted so far. -ENOTSUP: this driver has no such
 	 * marks, now and for ever; -EBUSY: a stream capture is in progress, nothing was done;
 	 * -ENODATA: the same, since it is not known (yet) that such a mark covers all; -EIO:

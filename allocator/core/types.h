@@ -97,6 +97,7 @@ ca_cpu_pause(void)
 #define CA_SMALL_SEGMENT ((uint64_t)2 << 20) /* segment of the small pool */
 #define CA_LARGE_MIN ((uint64_t)10 << 20)    /* from here a request has a segment of its size */
 #define CA_PAGE ((uint64_t)2 << 20)          /* the driver's: large segments are multiples */
+#define CA_HANDLE ((uint64_t)20 << 20)       /* mapped memory goes to and fro in pieces of up to */
 #define CA_ALIGNED_MIN ((uint64_t)2 << 20)   /* from here a request starts on a boundary of */
 #define CA_ALIGNMENT ((uint64_t)64 << 10) /* its segment, which starts on a page (block/pool.c) */
 #define CA_SIZE_MAX ((uint64_t)1 << 60)   /* larger requests are not ours */
@@ -241,12 +242,26 @@ struct ca_segment {
 	uint64_t bytes;
 	uint64_t live; /* ALLOCATED blocks */
 	bool foreign;  /* the program took it from the driver itself */
+	bool mapped;   /* an extent of its space's area for the pool: block/extent.c */
 	bool retired;  /* foreign, exported, poisoned: back to the driver at the last free */
 	bool managed;  /* managed memory, for want of other */
 	unsigned char standing; /* CA_STUCK, CA_RESTS; 0 again when memory of it is handed out */
 	bool returning;         /* inside the driver's free: its address may be another's already */
 	bool captured;          /* its one block was handed out in a capture (deferred/graph.c) */
 	unsigned char map_log;  /* of the distance of the map's blocks, bytes */
+};
+
+/* Reserved addresses of a space's pool, into which memory is mapped: block/extent.c. */
+struct ca_area {
+	uint64_t address;
+	uint64_t bytes;    /* 0: none are reserved so far */
+	uint64_t spared;   /* bases of free blocks that are about to be grown from: not given */
+	uint64_t spared_2; /* back. 0: none */
+	/* One a page: a handle begins there. The holder of the lock changes it, or the
+	 * thread that has the page's segment in its hand. */
+	unsigned char *begins;
+	unsigned in_hand; /* segments that threads have in their hands */
+	bool rejected;    /* there are none to be had, or memory cannot be mapped any more */
 };
 
 /* By a node of space->wholes. */
@@ -351,6 +366,7 @@ struct ca_device {
 	uint64_t taking_bytes;    /* segments being asked of the driver, where there is a limit */
 	uint64_t other_bytes;     /* of calls that are not ours to serve, where there is a limit */
 	uint64_t managed_bytes;   /* in managed segments */
+	uint64_t mapped_bytes;    /* in extents */
 	uint64_t next_trim;       /* alloc_calls at which trim_every is due (policy/trim.c) */
 	uint64_t next_look_ns;    /* when trim_idle_ms looks again */
 	uint64_t gc_wanted;       /* bytes that the next free is to give back */
@@ -391,6 +407,10 @@ struct ca_space {
 	_Atomic uint64_t stream_held_blocks; /* STREAM_HELD and MULTI_HELD */
 	uint64_t settled;        /* order.progress for which streams' lists were settled */
 	uint64_t stuck_segments; /* at least as many as are stuck */
+	struct ca_area areas[2]; /* small, large */
+	/* the bound up to which only the driver could tell whether work has finished: its free
+	 * waits for that, an unmapping does not */
+	uint64_t untold;
 	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks; /* at what other threads freed; at allocations */
 	unsigned number;         /* from 0, in the order of their making */

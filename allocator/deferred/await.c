@@ -94,6 +94,8 @@ wait_for_context(struct ca_space *space)
 		CA_COUNT(space, host_syncs);
 	if ((!r || r == -EBUSY) && space->awaited < bound)
 		space->awaited = bound; /* in a capture nobody but the driver can tell */
+	if (r == -EBUSY)
+		space->untold = bound;
 }
 
 bool

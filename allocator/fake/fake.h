@@ -34,6 +34,10 @@ enum ca_model_function {
 	CA_MODEL_INFO,
 	CA_MODEL_MANAGED,
 	CA_MODEL_CONTEXT_SYNCHRONIZE,
+	CA_MODEL_RANGE_RESERVE,
+	CA_MODEL_RANGE_MAP,
+	CA_MODEL_RANGE_UNMAP,
+	CA_MODEL_RANGE_RELEASE,
 	CA_MODEL_FUNCTIONS,
 };
 
@@ -55,6 +59,7 @@ struct ca_model_config {
 	uint64_t work_ns;
 	bool frees_at_once; /* segment_return waits for nothing; otherwise for all work */
 	bool places;        /* ca_model_place is used */
+	bool no_ranges;     /* there are no addresses to map memory into */
 	/* struct ca_driver's, which is told the model, and finds `arg` by ca_model_arg; or NULL */
 	uint64_t (*pools_trim)(void *self, unsigned device, uint64_t keep_bytes, bool graphs);
 	void *arg;
@@ -144,6 +149,7 @@ struct ca_model_sums {
 	uint64_t segments;   /* held */
 	uint64_t marks;      /* recorded and not dropped */
 	uint64_t errors;
+	uint64_t ranges; /* reserved */
 	uint64_t calls[CA_MODEL_FUNCTIONS];
 };
 void ca_model_sums(struct ca_model *model, struct ca_model_sums *ret_sums);

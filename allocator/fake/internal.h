@@ -17,6 +17,7 @@ struct range {
 	uint64_t bytes; /* as asked for */
 	void *context;
 	bool managed; /* held, and takes nothing of the capacity */
+	bool mapped;  /* into a reserved range; `context` NULL: the range itself */
 	bool placed;  /* where ca_model_place said: not for others */
 };
 
@@ -59,7 +60,8 @@ struct ca_model {
 	struct ca_model_config config;
 	struct ca_model_sums sums;
 	struct ca_tree held, freed, recorded;
-	struct ca_tree dead; /* destroyed contexts: ranges without bytes, by context */
+	struct ca_tree reserved; /* ranges that memory is mapped into, by address */
+	struct ca_tree dead;     /* destroyed contexts: ranges without bytes, by context */
 	uint64_t next_address;
 	uint64_t place_address, place_bytes; /* for the next range of so many bytes; 0: anywhere */
 	uint64_t next_mark;

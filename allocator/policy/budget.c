@@ -146,7 +146,7 @@ is_cut(const struct ca_space *space, const struct ca_block *block, uint64_t byte
 	const struct ca_config *config = &space->heap->config;
 	const struct ca_segment *segment = block->segment;
 
-	if (segment->pool->small || !ca_pool_splits(config, block, bytes))
+	if (segment->pool->small || segment->mapped || !ca_pool_splits(config, block, bytes))
 		return false;
 	return bytes >= CA_LARGE_MIN || segment->bytes > config->large_segment_size_bytes;
 }
@@ -325,7 +325,7 @@ return_one(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_budget *budget = &space->device->budget;
 	struct ca_block *block = ca_release_candidate_locked(space->device, bytes, NULL);
-	uint64_t given = block ? ca_segment_release_locked(block, NULL) : 0;
+	uint64_t given = block ? ca_release_block_locked(block, bytes, NULL) : 0;
 
 	if (!given)
 		return false;
@@ -348,8 +348,8 @@ ca_budget_make_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t b
 		much = too_much(space, segment_bytes, bytes);
 		if (much && !given)
 			ca_oom_clear_magazines_locked(space->device);
-		if (!much || !space->device->drainable_bytes || !wait_until_idle(space, much) ||
-		    !return_one(space, much))
+		if (!much || !ca_device_is_drainable(space->device) ||
+		    !wait_until_idle(space, much) || !return_one(space, much))
 			break;
 	}
 	return given > 0;
@@ -368,7 +368,7 @@ ca_budget_tidy_locked(struct ca_space *space)
 	    driver->capturing(driver->self) || !ca_device_is_only_ours_locked(space))
 		return;
 	ca_oom_clear_magazines_locked(space->device);
-	while (much && space->device->drainable_bytes && !space->dead && !space->poisoned &&
+	while (much && ca_device_is_drainable(space->device) && !space->dead && !space->poisoned &&
 	       ca_device_is_idle_locked(space) && return_one(space, much))
 		much = too_much(space, 0, 0);
 }

@@ -117,6 +117,10 @@ free_retired(struct ca_block *block)
 	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 	if (segment->live)
 		return 0;
+	if (segment->mapped) { /* to unmap it waits for nothing */
+		ca_segment_make_due_locked(segment);
+		return 0;
+	}
 	r = own ? 0 : await_others(segment);
 	if (r == -ENOENT)
 		return 0;
@@ -330,7 +334,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	}
 	while (!stopped && cached_bytes(heap) > keep_bytes &&
 	       (block = largest_returnable(heap, &patience, &busy)))
-		given += ca_segment_release_locked(block, &stopped);
+		given += ca_release_block_locked(block, cached_bytes(heap) - keep_bytes, &stopped);
 	for (device = heap->devices; device; device = device->next)
 		given += ca_release_pools_locked(device, keep_bytes, false);
 	return given;
@@ -341,5 +345,5 @@ ca_drainable_bytes(struct ca_space *space)
 {
 	CA_HEAP_LOCKED(space->heap);
 	ca_oom_clear_magazines_locked(space->device);
-	return space->device->drainable_bytes;
+	return ca_release_drainable_locked(space->device);
 }

@@ -5,12 +5,21 @@
  */
 #include "allocator/policy/internal.h"
 
+#include <errno.h>
+
 int
 ca_grow_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 	       enum ca_segment_kind kind, struct ca_block **ret_block)
 {
 	int r;
 
+	if (kind == CA_SEGMENT_CUT) {
+		r = ca_expand_locked(space, bytes, ret_block);
+		if (r != -ENOTSUP)
+			return r;
+		if (segment_bytes < bytes) /* it was what an extent would have needed */
+			segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes);
+	}
 	if (space->heap->limited)
 		ca_limit_update_locked(space);
 	if (space->heap->limited && !space->dead &&

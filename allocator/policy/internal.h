@@ -156,6 +156,17 @@ bool ca_release_may_begin_locked(struct ca_space *space, struct ca_patience *pat
  * NULL: there is none. `except`: NULL, or spaces that do not count. */
 struct ca_block *ca_release_candidate_locked(const struct ca_device *device, uint64_t bytes,
 					     const struct ca_spaces *except);
+/* Gives that block's segment back; or, of an extent, just enough of it. Bytes; 0: nothing. Leaves
+ * the lock. */
+uint64_t ca_release_block_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy);
+/* Something of the device may be given back. */
+static inline bool
+ca_device_is_drainable(const struct ca_device *device)
+{
+	return device->drainable_bytes || device->mapped_bytes;
+}
+/* Bytes that are free or pending in whole segments, or free in whole handles. */
+uint64_t ca_release_drainable_locked(const struct ca_device *device);
 /* The same of the space and `best` (NULL: none). */
 struct ca_block *ca_release_better_locked(struct ca_space *space, struct ca_block *best,
 					  uint64_t bytes);
@@ -200,6 +211,17 @@ int ca_oom_last_take_locked(struct ca_space *space, uint64_t bytes, struct ca_bl
 /* The same for what goes straight through: nothing cached. */
 int ca_oom_last_passthrough_locked(struct ca_space *space, uint64_t bytes,
 				   struct ca_block **ret_block);
+
+/* ---- expand.c: expandable_segments */
+
+/* The bytes that ca_grow_locked will ask of the driver for a request of `bytes`, where they are not
+ * a segment's: then `segment_bytes`. Leaves and retakes the lock. */
+uint64_t ca_expand_bytes_locked(struct ca_space *space, uint64_t bytes, uint64_t segment_bytes);
+/* An extent grows for the request. *ret_block is FREE, or handed out early, and in no index.
+ * -ENOTSUP: it needs a segment. Else as ca_grow_locked. */
+int ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
+/* Nobody grows from the free blocks that a plan counts on. */
+void ca_expand_done_locked(struct ca_space *space);
 
 /* ---- grow.c */
 

@@ -118,7 +118,8 @@ ca_limit_info(struct ca_space *space, uint64_t *free_bytes, uint64_t *total_byte
 	CA_HEAP_LOCKED(heap);
 	ca_limit_update_locked(space);
 	limit = limit_of_all(space);
-	used = device->stats.reserved_bytes.current - device->drainable_bytes + device->other_bytes;
+	used = device->stats.reserved_bytes.current - ca_release_drainable_locked(device) +
+	       device->other_bytes;
 	*total_bytes = ca_least(*total_bytes, limit);
 	*free_bytes = ca_least(*free_bytes, ca_excess(limit, used));
 }

@@ -259,11 +259,15 @@ look_again(struct ca_space *space, uint64_t generation, struct ca_patience *pati
 static bool
 round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct ladder *ladder)
 {
+	uint64_t lacks = ca_expand_bytes_locked(space, bytes, bytes);
+	uint64_t wanted = ca_release_needed_locked(space, lacks, true);
 	bool busy = false;
 	int r;
 
-	if (ca_release_locked(space, ca_release_needed_locked(space, bytes, true),
-			      &ladder->patience, &busy) ||
+	if (ca_release_locked(space, wanted, &ladder->patience, &busy))
+		return true;
+	ca_expand_done_locked(space); /* what was to be grown from is of no use without more */
+	if (ca_release_locked(space, wanted, &ladder->patience, &busy) ||
 	    ca_oom_release_pools_locked(space))
 		return true;
 	r = busy ? -EBUSY : look_again(space, generation, &ladder->patience);
@@ -275,12 +279,12 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct
 	return ca_oom_release_busy_locked(space, bytes, &ladder->patience) > 0;
 }
 
-int
-ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+static int
+take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	struct ca_device *device = space->device;
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
-	uint64_t exact = ca_budget_exact(space, bytes);
+	uint64_t exact = ca_budget_exact(space, bytes), expands;
 	struct ladder ladder = { 0 };
 	bool again = false;
 	int r;
@@ -290,12 +294,16 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 	*ret_block = ca_alloc_hit_locked(space, ca_search_hole_locked(space, bytes), bytes, false);
 	if (*ret_block)
 		return 0;
+	expands = ca_expand_bytes_locked(space, bytes, 0);
+	if (expands)
+		segment_bytes = exact = expands;
 	if (!ca_budget_make_locked(space, segment_bytes, bytes))
 		*ret_block = ca_alloc_hit_locked(space, ca_budget_find_cut_locked(space, bytes),
 						 bytes, false);
 	if (*ret_block)
 		return 0;
-	segment_bytes = ca_budget_restored(space, segment_bytes);
+	if (!expands)
+		segment_bytes = ca_budget_restored(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
 		ca_auto_trim_growth_locked(space, segment_bytes);
 	r = ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
@@ -320,6 +328,15 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 		if (!again)
 			return ca_oom_last_take_locked(space, bytes, ret_block);
 	}
+	return r;
+}
+
+int
+ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
+{
+	int r = take_locked(space, bytes, ret_block);
+
+	ca_expand_done_locked(space);
 	return r;
 }
 

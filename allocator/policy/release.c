@@ -67,25 +67,58 @@ ca_release_may_begin_locked(struct ca_space *space, struct ca_patience *patience
 	return true;
 }
 
+/* What it would give back. */
+static uint64_t
+given_by(const struct ca_block *block, uint64_t bytes)
+{
+	uint64_t address;
+
+	return block->segment->mapped ? ca_extent_drainable(block, bytes, &address) : block->bytes;
+}
+
+static bool
+better(const struct ca_block *block, const struct ca_block *best, uint64_t bytes)
+{
+	uint64_t given = given_by(block, bytes), least = best ? given_by(best, bytes) : 0;
+
+	return best && least >= bytes ? given >= bytes && given < least : given > least;
+}
+
 struct ca_block *
 ca_release_better_locked(struct ca_space *space, struct ca_block *best, uint64_t bytes)
 {
 	struct ca_index_node *node;
 	struct ca_block *block;
-	bool better;
 
 	ca_magazines_clear_locked(space);
+	block = ca_extent_candidate_locked(space, bytes);
+	if (block && better(block, best, bytes))
+		best = block;
 	node = ca_index_any_at_least(&space->wholes, bytes);
 	if (!node)
 		node = ca_index_last(&space->wholes);
 	if (!node)
 		return best;
 	block = ca_whole_block(node);
-	if (best && best->bytes >= bytes)
-		better = block->bytes >= bytes && block->bytes < best->bytes;
-	else
-		better = !best || block->bytes > best->bytes;
-	return better ? block : best;
+	return better(block, best, bytes) ? block : best;
+}
+
+uint64_t
+ca_release_block_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy)
+{
+	return block->segment->mapped ? ca_extent_release_locked(block, bytes, ret_busy)
+				      : ca_segment_release_locked(block, ret_busy);
+}
+
+uint64_t
+ca_release_drainable_locked(const struct ca_device *device)
+{
+	uint64_t sum = device->drainable_bytes;
+	const struct ca_space *space;
+
+	for (space = device->spaces; device->mapped_bytes && space; space = space->next_on_device)
+		sum += ca_extents_drainable_locked(space);
+	return sum;
 }
 
 struct ca_block *
@@ -131,7 +164,7 @@ ca_release_locked(struct ca_space *space, uint64_t bytes, struct ca_patience *pa
 
 		if (!block)
 			break;
-		more = ca_segment_release_locked(block, ret_busy);
+		more = ca_release_block_locked(block, bytes - given, ret_busy);
 		given += more;
 		ca_oom_tried.given_segments += more != 0;
 	}
@@ -149,7 +182,7 @@ make_whole_due(struct ca_space *space, bool captured, uint64_t bytes, uint64_t *
 	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link) {
 		if (*sum >= bytes)
 			return;
-		if (segment->live || (segment->standing & CA_STUCK) ||
+		if (segment->live || segment->mapped || (segment->standing & CA_STUCK) ||
 		    segment->captured != captured || !ca_list_empty(&segment->hand))
 			continue;
 		ca_segment_retire_locked(segment);
@@ -285,8 +318,9 @@ static bool
 release_own(struct ca_space *space, bool captured)
 {
 	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link) {
-		if (segment->live || segment->retired || segment->captured != captured ||
-		    !has_own_waiting(segment) || !ca_list_empty(&segment->hand))
+		if (segment->live || segment->retired || segment->mapped ||
+		    segment->captured != captured || !has_own_waiting(segment) ||
+		    !ca_list_empty(&segment->hand))
 			continue;
 		ca_context_mark_drop_segment_locked(segment);
 		return true;

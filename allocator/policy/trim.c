@@ -32,20 +32,54 @@ ca_auto_trim_is_wanted(const struct ca_config *config)
 
 /* Marks the segments that are whole and free. */
 static void
+mark(struct ca_segment *segment, uint64_t now)
+{
+	if (segment->standing & CA_RESTS)
+		return;
+	segment->standing |= CA_RESTS;
+	segment->rests_since = segment->space->heap->serial;
+	segment->rests_since_ns = now;
+}
+
+/* An extent rests while no memory of it is handed out. */
+static void
 mark_resting(struct ca_space *space, uint64_t now)
 {
 	struct ca_index_node *node;
 
 	for (node = ca_index_first(&space->wholes); node;
-	     node = ca_index_next(&space->wholes, node)) {
-		struct ca_segment *segment = ca_whole_block(node)->segment;
+	     node = ca_index_next(&space->wholes, node))
+		mark(ca_whole_block(node)->segment, now);
+	if (!space->device->mapped_bytes)
+		return;
+	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link)
+		if (segment->mapped)
+			mark(segment, now);
+}
 
-		if (segment->standing & CA_RESTS)
-			continue;
-		segment->standing |= CA_RESTS;
-		segment->rests_since = space->heap->serial;
-		segment->rests_since_ns = now;
-	}
+/* FREE, with a whole handle, of an extent that rests since then; the longest. */
+static struct ca_block *
+resting_in_extents(struct ca_space *space, uint64_t until_ns)
+{
+	struct ca_block *best = NULL;
+	struct ca_index_node *node;
+	uint64_t address;
+	unsigned i;
+
+	for (i = 0; space->device->mapped_bytes && i < 2; i++)
+		for (node = ca_index_any_at_least(&space->pools[i].by_size, CA_PAGE); node;
+		     node = ca_index_next(&space->pools[i].by_size, node)) {
+			struct ca_block *block =
+				CA_CONTAINER_OF(node, struct ca_places, by_size)->block;
+			const struct ca_segment *segment = block->segment;
+
+			if (segment->mapped && (segment->standing & CA_RESTS) &&
+			    segment->rests_since_ns <= until_ns &&
+			    ca_extent_drainable(block, CA_PAGE, &address) &&
+			    (!best || segment->rests_since < best->segment->rests_since))
+				best = block;
+		}
+	return best;
 }
 
 /* The segment unused for longest, and at least since `until_ns`, that min_reserve_mb does not keep.
@@ -58,6 +92,8 @@ longest_resting(struct ca_space *space, uint64_t until_ns)
 	struct ca_block *best = NULL;
 	struct ca_index_node *node;
 
+	if (reserved > floor)
+		best = resting_in_extents(space, until_ns);
 	for (node = ca_index_first(&space->wholes); node;
 	     node = ca_index_next(&space->wholes, node)) {
 		struct ca_block *block = ca_whole_block(node);
@@ -74,10 +110,12 @@ longest_resting(struct ca_space *space, uint64_t until_ns)
 
 /* Bytes given back; 0: there is no such segment, or the driver did not take it. */
 static uint64_t
-return_longest_idle(struct ca_space *space, uint64_t until_ns)
+return_longest_idle(struct ca_space *space, uint64_t until_ns, uint64_t bytes)
 {
+	uint64_t reserved = space->device->stats.reserved_bytes.current;
+	uint64_t most = ca_excess(reserved, space->heap->config.min_reserve_bytes);
 	struct ca_block *block = longest_resting(space, until_ns);
-	uint64_t given = block ? ca_segment_release_locked(block, NULL) : 0;
+	uint64_t given = block ? ca_release_block_locked(block, ca_least(bytes, most), NULL) : 0;
 
 	if (given)
 		CA_COUNT(space, trims);
@@ -120,10 +158,10 @@ shrink(struct ca_space *space, uint64_t keep, bool may_wait, uint64_t now)
 		if (may_wait && return_due(space))
 			continue;
 		mark_resting(space, now);
-		if (return_longest_idle(space, UINT64_MAX))
+		if (return_longest_idle(space, UINT64_MAX, kept(space) - keep))
 			continue;
 		if (longest_resting(space, UINT64_MAX) || !may_wait ||
-		    !space->device->drainable_bytes || !wait_for_one(space))
+		    !ca_device_is_drainable(space->device) || !wait_for_one(space))
 			break; /* refused, kept by min_reserve_mb, or in use */
 	}
 }
@@ -141,7 +179,7 @@ what_is_due(struct ca_space *space, uint64_t now)
 		due |= DUE_EVERY;
 	if (config->trim_idle_ms && now >= device->next_look_ns)
 		due |= DUE_IDLE;
-	if (kept(space) > config->max_cached_bytes && device->drainable_bytes)
+	if (kept(space) > config->max_cached_bytes && ca_device_is_drainable(device))
 		due |= DUE_CACHED;
 	if (device->gc_wanted)
 		due |= DUE_THRESHOLD;
@@ -154,7 +192,7 @@ trim_idle(struct ca_space *space, uint64_t now)
 	uint64_t ns = space->heap->config.trim_idle_ms * 1000 * 1000;
 
 	space->device->next_look_ns = now + ns / 2;
-	while (now >= ns && return_longest_idle(space, now - ns))
+	while (now >= ns && return_longest_idle(space, now - ns, UINT64_MAX))
 		;
 }
 
@@ -164,7 +202,8 @@ return_wanted(struct ca_space *space)
 	struct ca_device *device = space->device;
 	uint64_t given;
 
-	while (device->gc_wanted && (given = return_longest_idle(space, UINT64_MAX)))
+	while (device->gc_wanted &&
+	       (given = return_longest_idle(space, UINT64_MAX, device->gc_wanted)))
 		device->gc_wanted = ca_excess(device->gc_wanted, given);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The real driver behind struct ca_driver: segments by cuMemAlloc_v2 and cuMemFree_v2, marks by
- * context_event.c and stream_event.c.
+ * context_event.c and stream_event.c, mapped memory by vmm.c.
  *
  * A segment is taken in whatever capture mode the program's thread is in, so that the driver
  * refuses where it would have refused the program. Memory goes back in relaxed mode and outside the
@@ -21,6 +21,7 @@
 #include "shim/driver/context_event.h"
 #include "shim/driver/pools.h"
 #include "shim/driver/stream_event.h"
+#include "shim/driver/vmm.h"
 #include "shim/state/process.h"
 #include "shim/track/assumptions.h"
 #include "shim/track/captures.h"
@@ -219,6 +220,10 @@ ca_driver_table(void)
 		.segment_take = segment_take,
 		.managed_take = managed_take,
 		.segment_return = segment_return,
+		.range_reserve = ca_vmm_reserve,
+		.range_map = ca_vmm_map,
+		.range_unmap = ca_vmm_unmap,
+		.range_release = ca_vmm_release,
 		.mark_record = ca_mark_record,
 		.has_marks = ca_has_marks,
 		.mark_query = ca_mark_query,

@@ -120,11 +120,17 @@ retire(CUdeviceptr pointer)
 }
 
 static void
-warn_export(const char *what)
+warn_export(const char *what, const struct ca_block_info *info)
 {
 	static atomic_flag warned = ATOMIC_FLAG_INIT;
 
-	if (!atomic_flag_test_and_set(&warned))
+	if (atomic_flag_test_and_set(&warned))
+		return;
+	if (info->mapped)
+		ca_warn("%s of memory of expandable_segments is refused. hint: run the exporting "
+			"program with expandable_segments:False",
+			what);
+	else
 		ca_warn("%s of a block that shares its segment is refused in this version. hint: "
 			"blocks of 10 MiB and "
 			"more have segments of their own; or run the exporting program with "
@@ -180,6 +186,10 @@ patch_attribute(void *data, CUpointer_attribute attribute, const struct ca_block
 	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
 		retire(info->address); /* the tokens name the driver's allocation for its life */
 		break;
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		if (info->mapped) /* mappings are of no context */
+			*(CUcontext *)data = ((const struct ca_context *)info->context)->handle;
+		break;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		if (!info->sync_memops) /* the driver wrote 0 or 1, in an unknown width */
 			*(unsigned char *)data = 0;
@@ -230,9 +240,10 @@ settle_for_any(unsigned count, const CUpointer_attribute *attributes,
 }
 
 static bool
-is_patched(CUpointer_attribute attribute)
+is_patched(CUpointer_attribute attribute, const struct ca_block_info *info)
 {
-	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
+	return (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && info->mapped) ||
+	       attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
 	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
 	       attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
 	       attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
@@ -265,12 +276,12 @@ get_attributes(const struct ca_real *real, unsigned count, CUpointer_attribute *
 
 	for (unsigned i = 0; i < count; i++) {
 		places[i] = untouched;
-		targets[i] = data[i] && is_patched(attributes[i]) ? &places[i] : data[i];
+		targets[i] = data[i] && is_patched(attributes[i], info) ? &places[i] : data[i];
 	}
 	rc = CA_INSIDE(real->cuPointerGetAttributes(count, attributes, targets, ptr));
 	for (unsigned i = 0; i < count; i++) {
 		/* cppcheck-suppress uninitvar ; the loop above has filled as many */
-		if (is_patched(attributes[i]) ? places[i] == untouched : rc != CUDA_SUCCESS)
+		if (is_patched(attributes[i], info) ? places[i] == untouched : rc != CUDA_SUCCESS)
 			continue;
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 			copy_written(data[i], &places[i], untouched);
@@ -369,7 +380,7 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 		if (found == -ESTALE)                                                              \
 			dptr = unknown_pointer();                                                  \
 		if (found == 0 && !info.whole_segment) {                                           \
-			warn_export(#symbol);                                                      \
+			warn_export(#symbol, &info);                                               \
 			return refusal;                                                            \
 		}                                                                                  \
 		if (found == 0)                                                                    \

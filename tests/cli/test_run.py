@@ -131,7 +131,7 @@ def needs_the_library():
     (["--conf", "max_spilt_size_mb:64"], "did you mean max_split_size_mb?"),
     (["--conf", "max_split_size_mb:64", "--conf", "reuse:never"],
      "CACHEALLOC_CONF: reuse: 'never' is refused: expected ordered"),
-    (["--conf", "expandable_segments:True"], "not in this version"),
+    (["--conf", "background_thread:True"], "not in this version"),
     (["--conf", "zero:True,zero:False"], "more than once: the last one, 'False', is refused"),
     (["--stats=json"], "as ./name has"), (["--trace", "1"], "as ./name has"), (["--limit", "8X"], "'8X'"),
     (["--take-over", "auto"], "CACHEALLOC_TAKEOVER: 'auto' is refused: expected off, or a list of torch"),

@@ -141,6 +141,7 @@ static const struct generator keys[] = {
 	{ "oom_retry_ms", number, 0, 1 },
 	{ "oom_fallback", choice, 0, 0 },
 	{ "give_back", choice, 0, 0 },
+	{ "expandable_segments", flag, 0, 0 },
 };
 
 static const struct generator *

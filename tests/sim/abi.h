@@ -10,14 +10,6 @@
 
 typedef unsigned int CUdeviceptr_v1; /* the 32-bit ABI of CUDA 2 */
 
-typedef enum CUdevice_attribute_enum {
-	CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
-	CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
-	CU_DEVICE_ATTRIBUTE_PCI_BUS_ID = 33,
-	CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
-	CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
-} CUdevice_attribute;
-
 typedef enum CUfunction_attribute_enum {
 	CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
 	CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
@@ -50,21 +42,10 @@ enum {
 	CUDA_ERROR_FILE_NOT_FOUND = 301,
 };
 
-typedef enum CUmemAccess_flags_enum {
-	CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
-	CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
-	CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
-} CUmemAccess_flags;
-
 typedef enum CUmemAllocationGranularity_flags_enum {
 	CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
 	CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1,
 } CUmemAllocationGranularity_flags;
-
-typedef struct CUmemAccessDesc_st {
-	CUmemLocation location;
-	CUmemAccess_flags flags;
-} CUmemAccessDesc;
 
 typedef struct CUmemPoolPtrExportData_st {
 	unsigned char reserved[64];

@@ -40,6 +40,8 @@ fixture_defaults(struct fixture *f)
 	f->config.reuse_slack_bytes = 64 * MIB;
 	f->config.disable = CA_DISABLE_OFF;
 	f->config.max_cached_bytes = UINT64_MAX;
+	/* any test, to see what it says of extents */
+	f->config.expandable_segments = getenv("CACHEALLOC_TEST_EXPAND") != NULL;
 #ifdef FIXTURE_UNSEEN
 	f->unseen = true;
 #endif

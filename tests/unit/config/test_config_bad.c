@@ -66,7 +66,7 @@ static const struct bad_row bad_rows[] = {
 	{ NULL, "colour:blue", "expected one of large_segment_size_mb, max_split_size_mb" },
 	{ NULL, "\x07\x07:1", "\\x07\\x07" },
 	{ NULL, "reuse_slack_mb:7", "more than once: the last one, '7', is refused" },
-	{ NULL, "expandable_segments:True", "expandable_segments is refused: not in this version" },
+	{ NULL, "background_thread:True", "background_thread is refused: not in this version" },
 	{ NULL, "garbage_collection_threshold:1", "'1' is refused: expected a number between 0" },
 	{ NULL, "garbage_collection_threshold:0", "expected a number between 0 and 1" },
 	{ NULL, "per_process_memory_fraction:1.5", "above 0 and at most 1" },

@@ -40,10 +40,10 @@ test_sets(void **state)
 		"reuse_slack_mb reuse free_sync under_framework async pinned pinned_max_mb "
 		"min_size max_size "
 		"give_back roundup_power2_divisions garbage_collection_threshold "
-		"per_process_memory_fraction max_cached_mb min_reserve_mb trim_idle_ms "
+		"expandable_segments per_process_memory_fraction max_cached_mb min_reserve_mb "
+		"trim_idle_ms "
 		"trim_every zero poison oom_retry_ms oom_fallback");
-	assert_string_equal(names(text, true, CA_STATUS_LATER),
-			    "expandable_segments background_thread");
+	assert_string_equal(names(text, true, CA_STATUS_LATER), "background_thread");
 	assert_string_equal(
 		names(text, true, CA_STATUS_FOREIGN),
 		"backend expandable_segments_reserve expandable_segments_reserve_by_class "

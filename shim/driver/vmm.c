@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Virtual memory management (cuda.h, "Virtual Memory Management"): addresses are reserved, memory
+ * is made, mapped there, and given access.
+ *
+ * The handle is released as soon as it is mapped: memory lives as long as a mapping of it (cuda.h,
+ * cuMemRelease), so an address is all that has to be known of it. Access is given to the context's
+ * own device alone. A program that sees several devices could give others access at any time, by
+ * calls that know nothing of mappings, so there memory stays in segments.
+ *
+ * Memory is made in whatever capture mode the program's thread is in, as a segment is taken; the
+ * rest, which takes nothing, is done in relaxed mode. It goes back as segments do (driver_table.c),
+ * but for this: nothing waits for work.
+ */
+#include "shim/driver/vmm.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "allocator/core/types.h"
+#include "config/log.h"
+#include "shim/bind/libcuda.h"
+#include "shim/state/process.h"
+#include "shim/track/captures.h"
+#include "shim/track/contexts.h"
+
+/* Times the device's memory: address space is plenty, and holes between extents cost some. */
+enum { ADDRESSES = 4 };
+
+static bool
+has_calls(const struct ca_real *real)
+{
+	return real && real->cuMemAddressReserve && real->cuMemAddressFree && real->cuMemCreate &&
+	       real->cuMemRelease && real->cuMemMap && real->cuMemUnmap && real->cuMemSetAccess &&
+	       real->cuDeviceGetCount && real->cuDeviceGetAttribute && real->cuDeviceTotalMem_v2;
+}
+
+/* NULL: it can be tried. */
+static const char *
+reason_against(const struct ca_real *real, CUdevice device)
+{
+	int count = 0, supported = 0;
+
+	if (!has_calls(real))
+		return "the driver is too old";
+	if (CA_INSIDE(real->cuDeviceGetCount(&count)) || count != 1)
+		return "the process sees several devices";
+	if (CA_INSIDE(real->cuDeviceGetAttribute(
+		    &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device)) ||
+	    !supported)
+		return "the device does not map memory";
+	return NULL;
+}
+
+static void
+say_once(const char *reason)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&said))
+		ca_info("expandable_segments: segments are as ever, since %s", reason);
+}
+
+/* From the handle on. Nothing of it is left where it fails. */
+static CUresult
+map_handle(const struct ca_real *real, CUdevice device, CUdeviceptr address, size_t bytes,
+	   CUmemGenericAllocationHandle handle)
+{
+	CUmemAccessDesc access = { .location = { CU_MEM_LOCATION_TYPE_DEVICE, device },
+				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool exchanged = ca_capture_exchange_mode(real, &mode);
+	CUresult rc = CA_INSIDE(real->cuMemMap(address, bytes, 0, handle, 0)), released;
+
+	if (rc == CUDA_SUCCESS) {
+		rc = CA_INSIDE(real->cuMemSetAccess(address, bytes, &access, 1));
+		if (rc != CUDA_SUCCESS)
+			(void)CA_INSIDE(real->cuMemUnmap(address, bytes));
+	}
+	released = CA_INSIDE(real->cuMemRelease(handle));
+	if (rc == CUDA_SUCCESS && released != CUDA_SUCCESS) {
+		/* it would outlive its mapping: not a second time */
+		(void)CA_INSIDE(real->cuMemUnmap(address, bytes));
+		rc = released;
+	}
+	if (exchanged)
+		ca_capture_restore_mode(real, mode);
+	return rc;
+}
+
+static CUresult
+map(const struct ca_real *real, CUdevice device, CUdeviceptr address, size_t bytes)
+{
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				     .location = { CU_MEM_LOCATION_TYPE_DEVICE, device } };
+	CUmemGenericAllocationHandle handle;
+	CUresult rc = CA_INSIDE(real->cuMemCreate(&handle, bytes, &prop, 0));
+
+	return rc != CUDA_SUCCESS ? rc : map_handle(real, device, address, bytes, handle);
+}
+
+/* One page there and back. */
+static CUresult
+try(const struct ca_real *real, CUdevice device, CUdeviceptr address)
+{
+	CUresult rc = map(real, device, address, CA_PAGE);
+
+	return rc != CUDA_SUCCESS ? rc : CA_INSIDE(real->cuMemUnmap(address, CA_PAGE));
+}
+
+int
+ca_vmm_reserve(void *self, void *space_context, uint64_t *ret_address, uint64_t *ret_bytes)
+{
+	const struct ca_real *real = ca_real();
+	const struct ca_context *context = space_context;
+	const char *reason = reason_against(real, context->device);
+	CUdeviceptr address;
+	size_t total, bytes;
+	CUresult rc;
+
+	if (reason) {
+		say_once(reason);
+		return -ENOTSUP;
+	}
+	rc = CA_INSIDE(real->cuDeviceTotalMem_v2(&total, context->device));
+	if (rc == CUDA_SUCCESS) {
+		bytes = (total + CA_PAGE - 1) / CA_PAGE * CA_PAGE * ADDRESSES;
+		rc = CA_INSIDE(real->cuMemAddressReserve(&address, bytes, CA_PAGE, 0, 0));
+	}
+	if (rc != CUDA_SUCCESS) {
+		say_once("no addresses are to be had");
+		return -ENOTSUP;
+	}
+	if (try(real, context->device, address) != CUDA_SUCCESS) {
+		(void)CA_INSIDE(real->cuMemAddressFree(address, bytes));
+		say_once("memory could not be mapped in a trial");
+		return -ENOTSUP;
+	}
+	*ret_address = address;
+	*ret_bytes = bytes;
+	return 0;
+}
+
+int
+ca_vmm_map(void *self, void *space_context, uint64_t address, uint64_t bytes)
+{
+	const struct ca_context *context = space_context;
+	CUresult rc = map(ca_real(), context->device, address, bytes);
+
+	if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_OUT_OF_MEMORY)
+		return (int)rc;
+	say_once("the driver did not map memory");
+	return -ENOTSUP;
+}
+
+int
+ca_vmm_unmap(void *self, void *space_context, uint64_t address, uint64_t bytes)
+{
+	const struct ca_real *real = ca_real();
+	const struct ca_context *context = space_context;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool exchanged;
+	CUresult rc;
+
+	if (ca_capture_disallows() && !atomic_load(&context->dead))
+		return -EBUSY;
+	exchanged = ca_capture_exchange_mode(real, &mode);
+	rc = CA_INSIDE(real->cuMemUnmap(address, bytes));
+	if (exchanged)
+		ca_capture_restore_mode(real, mode);
+	return (int)rc;
+}
+
+void
+ca_vmm_release(void *self, void *space_context, uint64_t address, uint64_t bytes)
+{
+	(void)CA_INSIDE(ca_real()->cuMemAddressFree(address, bytes));
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory mapped into reserved addresses: the range_* of allocator/core/driver.h. */
+#pragma once
+
+#include <stdint.h>
+
+int ca_vmm_reserve(void *self, void *space_context, uint64_t *ret_address, uint64_t *ret_bytes);
+int ca_vmm_map(void *self, void *space_context, uint64_t address, uint64_t bytes);
+int ca_vmm_unmap(void *self, void *space_context, uint64_t address, uint64_t bytes);
+void ca_vmm_release(void *self, void *space_context, uint64_t address, uint64_t bytes);
