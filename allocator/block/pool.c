@@ -166,9 +166,15 @@ ca_pool_find_locked(const struct ca_heap *heap, const struct ca_pool *pool, uint
 
 	if (ca_index_is_empty(&pool->by_size))
 		return NULL;
-	node = at_least(heap, &pool->by_size, bytes);
-	block = node ? ca_pool_block(node) : NULL;
-	return block && oversize_allows(&heap->config, block, bytes) ? block : NULL;
+	for (node = at_least(heap, &pool->by_size, bytes); node;
+	     node = ca_index_next(&pool->by_size, node)) {
+		block = ca_pool_block(node);
+		if (node->key >= bytes && oversize_allows(&heap->config, block, bytes))
+			return block;
+		if (!heap->config.expandable_segments)
+			break; /* a larger one is no more allowed, unless it is of an extent */
+	}
+	return NULL;
 }
 
 bool

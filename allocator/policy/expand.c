@@ -28,15 +28,26 @@ ca_expand_done_locked(struct ca_space *space)
 		space->areas[i].spared = space->areas[i].spared_2 = 0;
 }
 
+/* The block that has grown, where a search would leave it for another that it then declines. */
+static struct ca_block *
+grown(const struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
+{
+	struct ca_block *block = ca_block_find_locked(space->heap, growth->address);
+
+	return block && block->state == CA_BLOCK_FREE && ca_pool_fits(block, bytes) ? block : NULL;
+}
+
 /* No hit: the block was made for the request. */
 static struct ca_block *
-take(struct ca_space *space, uint64_t bytes)
+take(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 {
 	struct ca_block *block;
 
 	space->heap->searches_all = true;
 	block = ca_search_locked(space, bytes);
 	space->heap->searches_all = false;
+	if (!block)
+		block = grown(space, growth, bytes);
 	if (!block || block->state != CA_BLOCK_FREE)
 		return ca_alloc_hit_locked(space, block, bytes, false);
 	block = ca_pool_cut_locked(block, bytes);
@@ -71,7 +82,7 @@ ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_b
 		r = expand(space, &growth);
 		if (space->dead)
 			return -ENODEV;
-		*ret_block = take(space, bytes);
+		*ret_block = take(space, &growth, bytes);
 		if (*ret_block) {
 			ca_budget_taken_locked(space, growth.bytes);
 			return 0;

@@ -460,12 +460,44 @@ test_random(void **state)
 	random_run(seed + 1, 200 * MIB);
 }
 
+/* A segment of a capture that may not be cut fits the request best, and would hide what has grown.
+ */
+static void
+test_what_has_grown_is_found_beside_a_block_that_may_not_be_cut(void **state)
+{
+	struct fixture f;
+	uint64_t whole, a;
+
+	fixture_defaults(&f);
+	f.config.expandable_segments = true;
+	f.config.max_split_size_bytes = 24 * MIB;
+	f.config.give_back_oom = true;
+	f.pretend.finish_at_once = true;
+	fixture_start(&f);
+	ca_model_set_capturing_relaxed(f.model);
+	whole = fixture_alloc(&f, 30 * MIB);
+	ca_model_set_capturing(f.model, false);
+	fixture_free(&f, whole);
+	assert_int_equal(called(&f, CA_MODEL_TAKE), 1);
+	a = fixture_alloc(&f, 10 * MIB);
+	assert_int_equal(called(&f, CA_MODEL_TAKE), 1);
+	assert_int_equal(called(&f, CA_MODEL_RANGE_MAP), 5);
+	fixture_free(&f, a);
+	fixture_free(&f, fixture_alloc(&f, 60 * MIB));
+	assert_int_equal(called(&f, CA_MODEL_RANGE_MAP), 30);
+	(void)fixture_alloc(&f, 10 * MIB); /* 30 MiB would fit better than 60 */
+	assert_int_equal(called(&f, CA_MODEL_RANGE_MAP), 30);
+	fixture_check(&f);
+	fixture_stop(&f);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_off_by_default),
 		cmocka_unit_test(test_an_extent_grows_by_just_what_a_request_lacks),
+		cmocka_unit_test(test_what_has_grown_is_found_beside_a_block_that_may_not_be_cut),
 		cmocka_unit_test(test_small_and_large_have_areas_of_their_own),
 		cmocka_unit_test(test_large_handles_where_much_is_in_use),
 		cmocka_unit_test(test_a_trim_cuts_free_handles_out),
