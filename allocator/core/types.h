@@ -333,18 +333,18 @@ enum ca_fit {
 /* One a device. All zero: nothing has happened so far. */
 struct ca_budget {
 	uint64_t given[CA_GIVEN_MAX]; /* bytes of segments given back lately; 0: none */
-	unsigned given_next;          /* the entry to write next */
-	uint64_t repeated_bytes;      /* given back and then asked for again */
-	uint64_t exhausted_at;        /* stats.alloc_calls when the driver last had no more */
-	uint64_t uncut;               /* allocations with a free block not cut, of what may be */
-	uint64_t uncut_for;           /* heap->requests at the last one */
-	uint64_t uncut_until;         /* stats.alloc_calls for which `uncut` was last lowered */
-	uint64_t idle_at;             /* stats.alloc_calls when the device was last seen idle */
-	uint64_t untidy;              /* less reserved bytes need no tidying: it grows */
-	bool exhausted;               /* it had no more, and the program needed most of it */
-	bool keeps_up;                /* the device does with the host, when last looked at */
-	enum ca_fit fit;              /* of the search that goes on; set within the lock only */
-	struct ca_backoff looks;      /* at whether the device becomes idle; at growths */
+	uint8_t given_next;           /* the entry to write next */
+	bool exhausted;          /* the driver had no more, and the program needed most of it */
+	bool keeps_up;           /* the device does with the host, when last looked at */
+	enum ca_fit fit;         /* of the search that goes on; set within the lock only */
+	uint64_t repeated_bytes; /* given back and then asked for again */
+	uint64_t exhausted_at;   /* stats.alloc_calls when the driver last had no more */
+	uint64_t uncut;          /* allocations with a free block not cut, of what may be */
+	uint64_t uncut_for;      /* heap->requests at the last one */
+	uint64_t uncut_until;    /* stats.alloc_calls for which `uncut` was last lowered */
+	uint64_t idle_at;        /* stats.alloc_calls when the device was last seen idle */
+	uint64_t untidy;         /* less reserved bytes need no tidying: it grows */
+	struct ca_backoff looks; /* at whether the device becomes idle; at growths */
 };
 
 /* ---- the heap */

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/* Whole handles inside FREE blocks of extents go back to the driver: which, how they are cut out,
+ * and the end of the space. */
+#include "allocator/block/extent_inside.h"
+
+#include <errno.h>
+
+#include "allocator/core/lock.h"
+
+/* ---- giving back */
+
+/* The begin of the handle that ends at `end`. */
+static uint64_t
+handle_below(const struct ca_area *area, uint64_t end)
+{
+	uint64_t begin = end - CA_PAGE;
+
+	while (!*ca_area_begins_at(area, begin))
+		begin -= CA_PAGE;
+	return begin;
+}
+
+/* A handle ends, at most at `address`, in the extent. */
+static uint64_t
+boundary_at_most(const struct ca_segment *segment, uint64_t address)
+{
+	const struct ca_area *area = ca_area_of(segment);
+
+	if (address == ca_segment_end(segment))
+		return address;
+	address -= (address - area->address) % CA_PAGE;
+	while (address > segment->address && !*ca_area_begins_at(area, address))
+		address -= CA_PAGE;
+	return address;
+}
+
+uint64_t
+ca_extent_drainable(const struct ca_block *block, uint64_t bytes, uint64_t *ret_address)
+{
+	const struct ca_segment *segment = block->segment;
+	uint64_t end, begin, lower;
+
+	if (block->state != CA_BLOCK_FREE || block->bytes < CA_PAGE || segment->retired ||
+	    (segment->registered && block->bytes < segment->bytes) ||
+	    (segment->standing & CA_STUCK) || !ca_list_empty(&segment->hand))
+		return 0;
+	begin = end = boundary_at_most(segment, block->address + block->bytes);
+	while (begin > block->address && end - begin < bytes) {
+		lower = handle_below(ca_area_of(segment), begin);
+		if (lower < block->address)
+			break;
+		begin = lower;
+	}
+	if (segment->registered)
+		begin = segment->address; /* as a segment: as a whole, or not at all */
+	*ret_address = begin;
+	return begin < end ? end - begin : 0;
+}
+
+static bool
+is_spared(const struct ca_block *block)
+{
+	const struct ca_area *area = ca_area_of(block->segment);
+
+	return block->address == area->spared || block->address == area->spared_2;
+}
+
+static struct ca_block *
+candidate_in(const struct ca_pool *pool, struct ca_block *best, uint64_t *most, uint64_t bytes)
+{
+	struct ca_index_node *node;
+	uint64_t address, given;
+
+	for (node = ca_index_any_at_least(&pool->by_size, CA_PAGE); node && *most < bytes;
+	     node = ca_index_next(&pool->by_size, node)) {
+		struct ca_block *block = CA_CONTAINER_OF(node, struct ca_places, by_size)->block;
+
+		if (!block->segment->mapped || is_spared(block))
+			continue;
+		given = ca_extent_drainable(block, bytes, &address);
+		if (given > *most) {
+			*most = given;
+			best = block;
+		}
+	}
+	return best;
+}
+
+struct ca_block *
+ca_extent_candidate_locked(struct ca_space *space, uint64_t bytes)
+{
+	uint64_t most = 0;
+	struct ca_block *best = NULL;
+
+	if (!space->areas[0].bytes && !space->areas[1].bytes)
+		return NULL;
+	best = candidate_in(&space->pools[1], NULL, &most, bytes);
+	return candidate_in(&space->pools[0], best, &most, bytes);
+}
+
+uint64_t
+ca_extents_drainable_locked(const struct ca_space *space)
+{
+	uint64_t sum = 0, address;
+	unsigned i;
+
+	for (i = 0; i < 2; i++) {
+		const struct ca_index *index = &space->pools[i].by_size;
+		struct ca_index_node *node =
+			space->areas[i].bytes ? ca_index_any_at_least(index, CA_PAGE) : NULL;
+
+		for (; node; node = ca_index_next(index, node)) {
+			const struct ca_block *block =
+				CA_CONTAINER_OF(node, struct ca_places, by_size)->block;
+
+			if (block->segment->mapped && block->segment->live)
+				sum += ca_extent_drainable(block, UINT64_MAX, &address);
+		}
+	}
+	return sum;
+}
+
+/* Records that cutting out takes. */
+struct parts {
+	struct ca_block *lower, *upper;
+	struct ca_segment *segment, *segment_2;
+};
+
+static bool
+parts_get(struct ca_heap *heap, struct parts *parts)
+{
+	parts->lower = ca_block_new_locked(heap);
+	parts->upper = ca_block_new_locked(heap);
+	parts->segment = ca_objects_get(&heap->segments);
+	parts->segment_2 = ca_objects_get(&heap->segments);
+	return parts->lower && parts->upper && parts->segment && parts->segment_2;
+}
+
+static void
+parts_put(struct ca_heap *heap, const struct parts *parts)
+{
+	if (parts->lower)
+		ca_slabs_put(&heap->blocks, parts->lower);
+	if (parts->upper)
+		ca_slabs_put(&heap->blocks, parts->upper);
+	ca_objects_put(&heap->segments, parts->segment);
+	ca_objects_put(&heap->segments, parts->segment_2);
+}
+
+/* [address, address + bytes) of the FREE block becomes a segment of one RETIRED block. Uses up
+ * some of `parts`. */
+static void
+cut_out(struct ca_block *block, uint64_t address, uint64_t bytes, struct parts *parts)
+{
+	ca_pool_unindex_locked(block);
+	if (block->address < address) {
+		ca_block_split_lower_locked(block, address - block->address, parts->lower);
+		ca_pool_index_locked(parts->lower);
+		parts->lower = NULL;
+	}
+	if (block->bytes > bytes) {
+		ca_block_split_locked(block, bytes, parts->upper);
+		ca_pool_index_locked(parts->upper);
+		parts->upper = NULL;
+	}
+	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
+	if (block->prev) {
+		ca_extent_split_locked(block->segment, block, parts->segment);
+		parts->segment = NULL;
+	}
+	if (block->next) {
+		ca_extent_split_locked(block->segment, block->next, parts->segment_2);
+		parts->segment_2 = NULL;
+	}
+}
+
+uint64_t
+ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy)
+{
+	struct ca_segment *segment = block->segment;
+	struct ca_space *space = segment->space;
+	struct ca_heap *heap = space->heap;
+	struct parts parts;
+	uint64_t address, given = ca_extent_drainable(block, bytes, &address);
+	int r;
+
+	if (!given)
+		return 0;
+	if (!parts_get(heap, &parts)) {
+		parts_put(heap, &parts);
+		segment->standing = CA_STUCK;
+		space->stuck_segments++;
+		return 0;
+	}
+	cut_out(block, address, given, &parts);
+	parts_put(heap, &parts);
+	segment = block->segment;
+	r = ca_extent_return_locked(segment);
+	if (!r)
+		return given;
+	if (r == -EBUSY && ret_busy)
+		*ret_busy = true;
+	segment->standing = r != -EBUSY ? CA_STUCK : 0;
+	space->stuck_segments += r != -EBUSY;
+	if (segment->retired) {
+		ca_segment_make_due_locked(segment);
+		return 0;
+	}
+	ca_extent_join_adjacent_locked(segment);
+	ca_block_settle_locked(block);
+	return 0;
+}
+
+/* All RETIRED blocks of the segment become one. False: not all are. */
+static bool
+is_one_block(struct ca_segment *segment)
+{
+	struct ca_block *block;
+
+	for (block = segment->first; block; block = block->next)
+		if (block->state != CA_BLOCK_RETIRED)
+			return false;
+	block = ca_segment_last_block_locked(segment);
+	if (block != segment->first) {
+		block = ca_block_gather_locked(segment->first, block);
+		ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
+	}
+	return true;
+}
+
+/* So much of it is still mapped, from below. */
+static void
+shrink(struct ca_segment *segment, uint64_t bytes)
+{
+	uint64_t gone = segment->bytes - bytes;
+	struct ca_device *device = segment->space->device;
+
+	if (!gone)
+		return;
+	ca_gauge_sub(&device->stats.reserved_bytes, gone);
+	device->drainable_bytes -= gone;
+	device->mapped_bytes -= gone;
+	device->generation++;
+	segment->bytes = segment->first->bytes = bytes;
+	ca_extent_remap_locked(segment, NULL);
+}
+
+int
+ca_extent_return_locked(struct ca_segment *segment)
+{
+	struct ca_space *space = segment->space;
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_area *area = ca_area_of(segment);
+	uint64_t address = segment->address, begin_ns, end_ns, end = ca_segment_end(segment),
+		 untold;
+	struct ca_list hand;
+	int r;
+
+	if (space->poisoned || !is_one_block(segment))
+		return -EBUSY;
+	ca_list_init(&hand);
+	ca_list_insert(&hand, &segment->hand);
+	segment->returning = true;
+	area->in_hand++;
+	untold = segment->retired ? space->untold : 0;
+	ca_outside_enter_locked(space);
+	begin_ns = driver->clock_ns(driver->self);
+	r = untold ? driver->context_synchronize(driver->self, space->context) : 0;
+	if (!r)
+		r = ca_extent_unmap(space, area, address, end, &end);
+	end_ns = driver->clock_ns(driver->self);
+	ca_outside_leave(space);
+	area->in_hand--;
+	space->device->stats.driver_ns += end_ns - begin_ns;
+	if (untold && !r && space->untold == untold)
+		space->untold = 0;
+	if (!r)
+		CA_COUNT(space, driver_free_calls);
+	if (ca_list_empty(&hand))
+		return 0; /* died */
+	ca_list_remove(&segment->hand);
+	segment->returning = false;
+	if (!r)
+		ca_segment_forget_locked(segment);
+	else
+		shrink(segment, end - address);
+	return r;
+}
+
+/* ---- the end */
+
+/* One extent of the dead space leaves the records. False: there is none any more. */
+static bool
+take_out(struct ca_space *space, struct ca_area **ret_area, uint64_t *ret_address,
+	 uint64_t *ret_end)
+{
+	CA_HEAP_LOCKED(space->heap);
+	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link) {
+		bool mine = segment->mapped && !segment->returning;
+
+		*ret_area = ca_area_of(segment);
+		*ret_address = segment->address;
+		*ret_end = ca_segment_end(segment);
+		ca_segment_forget_locked(segment);
+		if (mine)
+			return true;
+	}
+	return false;
+}
+
+void
+ca_extents_end(struct ca_space *space)
+{
+	const struct ca_driver *driver = &space->heap->driver;
+	struct ca_area *area;
+	uint64_t address, end;
+	bool stays = false;
+	unsigned i, tries;
+
+	while (take_out(space, &area, &address, &end)) {
+		for (tries = 2; tries && ca_extent_unmap(space, area, address, end, &end);)
+			tries--;
+		stays = stays || !tries; /* the driver does not take it */
+	}
+	for (i = 0; i < 2; i++) {
+		bool is_mine;
+
+		area = &space->areas[i];
+		ca_heap_lock(space->heap);
+		address = area->address;
+		end = area->bytes;
+		is_mine = end && !area->in_hand && !stays;
+		area->bytes = 0;
+		area->rejected = true;
+		ca_heap_unlock(space->heap);
+		if (is_mine) /* else addresses stay reserved for nobody */
+			driver->range_release(driver->self, space->context, address, end);
+	}
+}
