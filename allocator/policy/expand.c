@@ -19,13 +19,17 @@ ca_expand_bytes_locked(struct ca_space *space, uint64_t bytes, uint64_t segment_
 	return ca_extent_plan_locked(space, bytes, &growth) ? growth.bytes : segment_bytes;
 }
 
-void
+bool
 ca_expand_done_locked(struct ca_space *space)
 {
+	bool any = false;
 	unsigned i;
 
-	for (i = 0; i < 2; i++)
+	for (i = 0; i < 2; i++) {
+		any = any || space->areas[i].spared || space->areas[i].spared_2;
 		space->areas[i].spared = space->areas[i].spared_2 = 0;
+	}
+	return any;
 }
 
 /* The block that has grown, where a search would leave it for another that it then declines. */

@@ -220,8 +220,8 @@ uint64_t ca_expand_bytes_locked(struct ca_space *space, uint64_t bytes, uint64_t
 /* An extent grows for the request. *ret_block is FREE, or handed out early, and in no index.
  * -ENOTSUP: it needs a segment. Else as ca_grow_locked. */
 int ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
-/* Nobody grows from the free blocks that a plan counts on. */
-void ca_expand_done_locked(struct ca_space *space);
+/* Nobody grows from the free blocks that a plan counts on. False: there were none. */
+bool ca_expand_done_locked(struct ca_space *space);
 
 /* ---- grow.c */
 

@@ -266,9 +266,11 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct
 
 	if (ca_release_locked(space, wanted, &ladder->patience, &busy))
 		return true;
-	ca_expand_done_locked(space); /* what was to be grown from is of no use without more */
-	if (ca_release_locked(space, wanted, &ladder->patience, &busy) ||
-	    ca_oom_release_pools_locked(space))
+	/* what was to be grown from is of no use without more */
+	if (ca_expand_done_locked(space) &&
+	    ca_release_locked(space, wanted, &ladder->patience, &busy))
+		return true;
+	if (ca_oom_release_pools_locked(space))
 		return true;
 	r = busy ? -EBUSY : look_again(space, generation, &ladder->patience);
 	if (r >= 0)
@@ -336,7 +338,7 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 {
 	int r = take_locked(space, bytes, ret_block);
 
-	ca_expand_done_locked(space);
+	(void)ca_expand_done_locked(space);
 	return r;
 }
 
