@@ -23,11 +23,12 @@ def _prctl(option, value):
 
 
 def _status(pid):
-    """(parent, state) of a process, or None."""
+    """(parent, state) of a process, or None. One whose first thread has ended before others has that thread's state, a zombie's:
+    it runs ("R") as long as there is another."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        return int(fields[1]), fields[0].decode()
+        return int(fields[1]), "R" if int(fields[17]) > 1 else fields[0].decode()
     except (OSError, ValueError, IndexError):
         return None
 

@@ -185,6 +185,19 @@ def test_programs_that_allocate_nothing(script):
         assert "it has made no CUDA call" in run["reason"]
 
 
+#: the first thread ends at once, and the program with another half a second later
+FIRST_THREAD_ENDS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=[0.5]).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_program_runs_as_long_as_any_of_its_threads():
+    status, run = tried(sys.executable, "-c", FIRST_THREAD_ENDS)
+    assert (status, run["verdict"], run["end"]) == (4, "nothing_allocated", "it exited with 0") and run["elapsed_ms"] >= 500
+
+
 def test_for_is_the_limit_of_one_that_never_allocates():
     status, run = tried("--for", "300ms", "sleep", "1000")
     assert status == 4 and run["end"] == "it was ended by SIGTERM" and run["reason"].startswith("within ")
