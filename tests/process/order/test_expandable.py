@@ -6,6 +6,7 @@ host, and each driver call of it failing in turn. tests/unit/allocator/block/tes
 import json
 import os
 import random
+import zlib
 
 import pytest
 
@@ -27,6 +28,13 @@ def go(argv, stats, conf=CONF, **env):
     return done, json.loads(stats.read_text())
 
 
+def seed_of(*case):
+    """Another for each case, the same in each run; with --long another in each run, too."""
+    if "CACHEALLOC_TEST_LONG" in os.environ:
+        case += (random.SystemRandom().random(),)
+    return int(os.environ.get("CACHEALLOC_TEST_SEED", zlib.crc32(repr(case).encode())))
+
+
 @pytest.mark.parametrize("memory", ["4G", "256M"])
 @pytest.mark.parametrize("mode, workers, streams, clock", [
     ("mix", 3, 4, "manual:16"), ("mix", 2, 3, "real"), ("pipe+solo+wide", 1, 5, "manual:16"), ("pipe+solo", 1, 2, "manual:16"),
@@ -34,7 +42,7 @@ def go(argv, stats, conf=CONF, **env):
 ])
 def test_random_programs(tmp_path, mode, workers, streams, clock, memory):
     assert LIBRARY.is_file(), f"{LIBRARY} is not built"
-    seed = int(os.environ.get("CACHEALLOC_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = seed_of(mode, workers, streams, clock, memory)
     argv = [PROGRAM, seed, 300 if SANITIZER else 3000, mode, workers, 1, streams]
     print(*argv)
     done, said = go(argv, tmp_path / "sim.json", SIMCUDA_DEVICES=1, SIMCUDA_CLOCK=clock, SIMCUDA_MEM=memory, CACHEALLOC_LOG="off")
@@ -45,7 +53,7 @@ def test_random_programs(tmp_path, mode, workers, streams, clock, memory):
 
 @pytest.mark.parametrize("memory", ["4G", "96M"])
 def test_several(tmp_path, memory):
-    seed = int(os.environ.get("CACHEALLOC_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+    seed = seed_of(memory)
     print("ORDER_SEED", seed)
     done, said = go([SEVERAL, "random"], tmp_path / "sim.json", ORDER_SEED=seed, ORDER_OPERATIONS=300 if SANITIZER else 3000,
                     SIMCUDA_DEVICES=1, SIMCUDA_CLOCK="manual:16", SIMCUDA_MEM=memory, CACHEALLOC_LOG="off")
