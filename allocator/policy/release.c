@@ -67,7 +67,7 @@ ca_release_may_begin_locked(struct ca_space *space, struct ca_patience *patience
 	return true;
 }
 
-/* What it would give back. */
+/* Bytes that the block would give back. */
 static uint64_t
 given_by(const struct ca_block *block, uint64_t bytes)
 {

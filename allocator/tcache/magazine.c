@@ -81,7 +81,7 @@ expose(struct ca_space *space, struct ca_block *block)
 	return true;
 }
 
-/* Whoever may use the block, nothing else keeps the magazine from handing it out. */
+/* The magazine may hand the block out, as far as its users allow. */
 static bool
 is_allowed(const struct ca_magazine *magazine, const struct ca_space *space,
 	   const struct ca_block *block, bool locked)

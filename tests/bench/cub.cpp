@@ -85,7 +85,7 @@ cudaEventQuery(cudaEvent_t)
 	return cudaSuccess;
 }
 
-/* What is asked for: NULL on failure, which there is none of. */
+/* An allocation. It never fails. */
 __attribute__((visibility("default"))) void *
 peer_take(size_t bytes)
 {

@@ -62,7 +62,7 @@ access_flags(const struct sim_mem_info *info)
 	return flags;
 }
 
-/* What is different for mapped memory: a range is the reservation, a mapping one mapping. */
+/* Attributes that differ for mapped memory: a range is the reservation, a mapping one mapping. */
 static uint64_t
 mapped_value(int attribute, CUdeviceptr ptr)
 {

@@ -29,7 +29,7 @@ flags_check(unsigned long long flags)
 }
 
 /* ---------------------------------------------------------------- memory --- */
-/* What the properties ask for; but for the size. */
+/* The memory that the properties ask for, but for its size. */
 static int
 props_read(const CUmemAllocationProp *prop, struct sim_phys_info *ret_info)
 {

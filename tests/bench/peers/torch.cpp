@@ -101,7 +101,7 @@ class device
 		counters[which][of->small ? SMALL : LARGE].add(amount);
 	}
 
-	/* What is free, but not a whole segment. */
+	/* Blocks that are free, but not a whole segment. */
 	void
 	count_split(const block *of, int sign)
 	{

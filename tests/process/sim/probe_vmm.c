@@ -57,7 +57,7 @@ attribute(CUdeviceptr ptr, int which)
 	return value;
 }
 
-/* What a program of the guide does, with no context current until there is work. */
+/* The calls of the guide's program, with no context current until there is work. */
 static int
 life(void)
 {

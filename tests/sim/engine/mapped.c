@@ -166,7 +166,7 @@ sim_phys_retain(uint64_t addr, sim_phys_handle *ret_handle)
 }
 
 /* ------------------------------------------------------ programmatic launches --- */
-/* Somebody may be writing them: that is what the copy is for. */
+/* The bytes are copied, since others may be writing them. */
 __attribute__((no_sanitize("thread"))) static void
 bytes_read(volatile unsigned char *to, const volatile unsigned char *from, uint64_t n)
 {

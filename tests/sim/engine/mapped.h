@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the rest of the engine asks of virtual memory management. Included by internal.h. */
+/* Virtual memory management, as the rest of the engine sees it. Included by internal.h. */
 #pragma once
 
 #include "tests/sim/engine.h"
@@ -28,7 +28,7 @@ bool sim_range_reaches_locked(const struct sim_mem *mem, const struct sim_touch 
  * mapping is there, they are themselves. */
 bool sim_range_original_locked(uint64_t addr, uint64_t n_bytes, uint64_t *ret_addr,
 			       uint64_t *ret_n);
-/* What the address is part of. */
+/* The memory that the address is part of. */
 void sim_range_describe_locked(const struct sim_mem *mem, uint64_t addr, struct sim_mem_info *info);
 /* A programmatic launch could start now: sets aside what it reads of mapped memory. */
 void sim_range_snapshot_locked(struct sim_op *op);

@@ -18,7 +18,7 @@
 
 static const uint64_t magic = 0x737968706d6973; /* "simphys" */
 
-/* What a descriptor says. */
+/* The content of a descriptor. */
 struct share {
 	uint64_t magic;
 	int pid, device;

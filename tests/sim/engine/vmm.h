@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of virtual memory management share: phys.c (memory), range.c and mapped.c
+/* Shared by the files of virtual memory management: phys.c (memory), range.c and mapped.c
  * (addresses). */
 #pragma once
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whoever waits for a lock of a few loads comes to sleep: a thread of a higher real-time priority
+/* A thread that waits for a lock of a few loads comes to sleep: one of a higher real-time priority
  * that did not would never let the holder go on. */
 #include "tests/unit/shim/check.h"
 

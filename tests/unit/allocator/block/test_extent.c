@@ -200,8 +200,8 @@ test_a_handle_goes_back_as_a_whole(void **state)
 	fixture_stop(&f);
 }
 
-/* What is held by work stays mapped, and the work is not waited for by an unmapping; it goes back
- * when that has finished. */
+/* Memory that work holds stays mapped, and no unmapping waits for the work; it goes back when that
+ * has finished. */
 static void
 test_unfinished_memory_is_never_unmapped(void **state)
 {

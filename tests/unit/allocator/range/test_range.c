@@ -310,7 +310,7 @@ test_moves_early(void **state)
 	assert_int_equal(sums().steps[CA_RANGE_UNMAP], sums().steps[CA_RANGE_MOVE]);
 }
 
-/* What is left of memory that moved is that user's, too. */
+/* The rest of memory that moved is that user's, too. */
 static void
 test_rest_of_what_moved_early(void **state)
 {

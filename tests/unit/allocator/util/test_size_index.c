@@ -96,7 +96,7 @@ test_a_block_that_grows_or_shrinks_stays_in_order(void **state)
 	assert_ptr_equal(ca_index_at_least(&index_, 4096 * grain), first);
 }
 
-/* What goes back to the driver is the largest that there is, not one about as large. */
+/* The segment that goes back to the driver is the largest that there is, not one about as large. */
 static void
 test_the_last_is_the_largest_of_its_class(void **state)
 {
