@@ -45,8 +45,8 @@ pages(const struct ca_model *model, uint64_t bytes)
 }
 
 /* Counts the call and applies the plan of failures. */
-static int
-begin(struct ca_model *model, enum ca_model_function function)
+int
+ca_model_begin(struct ca_model *model, enum ca_model_function function)
 {
 	model->sums.calls[function]++;
 	if (!model->fail_in || function != model->fail_function)
@@ -61,8 +61,8 @@ begin(struct ca_model *model, enum ca_model_function function)
 	return model->fail_code;
 }
 
-static struct range *
-range_find(struct ca_tree *tree, uint64_t address)
+struct range *
+ca_model_range_find(struct ca_tree *tree, uint64_t address)
 {
 	struct ca_tree_node *node = ca_tree_find(tree, address, 0);
 
@@ -72,9 +72,11 @@ range_find(struct ca_tree *tree, uint64_t address)
 int
 ca_model_begin_in(struct ca_model *model, enum ca_model_function function, void *context)
 {
-	int r = begin(model, function);
+	int r = ca_model_begin(model, function);
 
-	return !r && range_find(&model->dead, (uint64_t)(uintptr_t)context) ? INVALID_CONTEXT : r;
+	return !r && ca_model_range_find(&model->dead, (uint64_t)(uintptr_t)context)
+		       ? INVALID_CONTEXT
+		       : r;
 }
 
 /* There is nothing at all in [address, address + bytes), nor will there be. */
@@ -126,8 +128,9 @@ range_get(struct ca_model *model, uint64_t bytes)
 	return range;
 }
 
-static void
-note_segment(struct ca_model *model, enum ca_model_segment change, uint64_t address, uint64_t bytes)
+void
+ca_model_note_segment(struct ca_model *model, enum ca_model_segment change, uint64_t address,
+		      uint64_t bytes)
 {
 	if (model->segment_observer)
 		model->segment_observer(model->segment_observer_arg, change, address, bytes);
@@ -148,7 +151,7 @@ take_as(struct ca_model *model, enum ca_model_function function, void *context, 
 	if (r)
 		return r;
 	if (used && model->sums.used_bytes + used > model->config.capacity) {
-		note_segment(model, CA_MODEL_REFUSED, 0, size);
+		ca_model_note_segment(model, CA_MODEL_REFUSED, 0, size);
 		return CA_DRIVER_OUT_OF_MEMORY;
 	}
 	range = range_get(model, size);
@@ -163,7 +166,7 @@ take_as(struct ca_model *model, enum ca_model_function function, void *context, 
 	if (model->sums.used_bytes > model->sums.peak_bytes)
 		model->sums.peak_bytes = model->sums.used_bytes;
 	*ret_address = range->address;
-	note_segment(model, CA_MODEL_TAKEN, range->address, size);
+	ca_model_note_segment(model, CA_MODEL_TAKEN, range->address, size);
 	return 0;
 }
 
@@ -179,10 +182,10 @@ managed_take(void *self, void *context, uint64_t size, uint64_t *ret_address)
 	return take_as(self, CA_MODEL_MANAGED, context, size, ret_address);
 }
 
-static void
-range_free(struct ca_model *model, struct range *range)
+void
+ca_model_range_free(struct ca_model *model, struct range *range)
 {
-	note_segment(model, CA_MODEL_RETURNED, range->address, range->bytes);
+	ca_model_note_segment(model, CA_MODEL_RETURNED, range->address, range->bytes);
 	ca_tree_remove(&model->held, &range->node);
 	model->sums.held_bytes -= range->bytes;
 	if (!range->managed)
@@ -207,141 +210,15 @@ segment_return(void *self, void *context, uint64_t address)
 		return r;
 	if (model->capturing && !model->relaxed)
 		return -EBUSY;
-	range = range_find(&model->held, address);
+	range = ca_model_range_find(&model->held, address);
 	if (!range || range->context != context) {
 		model->sums.errors++;
 		return INVALID_VALUE;
 	}
 	if (!model->config.frees_at_once)
 		ca_model_finish_all(model);
-	range_free(model, range);
+	ca_model_range_free(model, range);
 	return 0;
-}
-
-/* ---- memory that is mapped */
-
-/* Addresses for four times the device's memory, or 1 TiB where that is less. */
-static int
-range_reserve(void *self, void *context, uint64_t *ret_address, uint64_t *ret_bytes)
-{
-	static const uint64_t most = (uint64_t)1 << 40;
-	struct ca_model *model = self;
-	uint64_t page = (uint64_t)2 << 20, bytes = most;
-	struct range *range;
-	int r;
-
-	CA_MODEL_CALL(model, CA_MODEL_RANGE_RESERVE);
-	r = ca_model_begin_in(model, CA_MODEL_RANGE_RESERVE, context);
-	if (r)
-		return r;
-	if (model->config.no_ranges)
-		return -ENOTSUP;
-	if (model->config.capacity < most / 4)
-		bytes = (model->config.capacity * 4 + page - 1) / page * page;
-	range = ca_objects_get(&model->ranges);
-	if (!range)
-		return CA_DRIVER_OUT_OF_MEMORY;
-	range->address = (model->next_address + page - 1) / page * page;
-	range->bytes = bytes;
-	model->next_address = range->address + bytes + model->config.alignment;
-	ca_tree_insert(&model->reserved, &range->node, range->address, 0);
-	model->sums.ranges++;
-	*ret_address = range->address;
-	*ret_bytes = bytes;
-	return 0;
-}
-
-/* It is reserved, and nothing is mapped there. */
-static bool
-is_mappable(const struct ca_model *model, uint64_t address, uint64_t bytes)
-{
-	uint64_t page = model->config.granularity;
-	struct ca_tree_node *node = ca_tree_at_most(&model->reserved, address);
-	struct range *range = node ? CA_CONTAINER_OF(node, struct range, node) : NULL;
-
-	if (!range || !bytes || bytes % page || address % page ||
-	    address - range->address > range->bytes - bytes)
-		return false;
-	node = ca_tree_at_most(&model->held, address + bytes - 1);
-	range = node ? CA_CONTAINER_OF(node, struct range, node) : NULL;
-	return !range || range->address + range->bytes <= address;
-}
-
-static int
-range_map(void *self, void *context, uint64_t address, uint64_t bytes)
-{
-	struct ca_model *model = self;
-	struct range *range;
-	int r;
-
-	CA_MODEL_CALL(model, CA_MODEL_RANGE_MAP);
-	r = ca_model_begin_in(model, CA_MODEL_RANGE_MAP, context);
-	if (r)
-		return r;
-	if (!is_mappable(model, address, bytes)) {
-		model->sums.errors++;
-		return INVALID_VALUE;
-	}
-	if (model->sums.used_bytes + bytes > model->config.capacity) {
-		note_segment(model, CA_MODEL_REFUSED, 0, bytes);
-		return CA_DRIVER_OUT_OF_MEMORY;
-	}
-	range = ca_objects_get(&model->ranges);
-	if (!range)
-		return CA_DRIVER_OUT_OF_MEMORY;
-	*range = (struct range){ .address = address, .bytes = bytes, .mapped = true };
-	ca_tree_insert(&model->held, &range->node, address, 0);
-	model->sums.held_bytes += bytes;
-	model->sums.used_bytes += bytes;
-	model->sums.segments++;
-	if (model->sums.used_bytes > model->sums.peak_bytes)
-		model->sums.peak_bytes = model->sums.used_bytes;
-	note_segment(model, CA_MODEL_TAKEN, address, bytes);
-	return 0;
-}
-
-/* A mapping outlives its context, and its end waits for nothing. */
-static int
-range_unmap(void *self, void *context, uint64_t address, uint64_t bytes)
-{
-	struct ca_model *model = self;
-	struct range *range;
-	int r;
-
-	CA_MODEL_CALL(model, CA_MODEL_RANGE_UNMAP);
-	r = begin(model, CA_MODEL_RANGE_UNMAP);
-	if (r)
-		return r;
-	if (model->capturing && !model->relaxed &&
-	    !range_find(&model->dead, (uint64_t)(uintptr_t)context))
-		return -EBUSY;
-	range = range_find(&model->held, address);
-	if (!range || !range->mapped || range->bytes != bytes) {
-		model->sums.errors++;
-		return INVALID_VALUE;
-	}
-	range_free(model, range);
-	return 0;
-}
-
-static void
-range_release(void *self, void *context, uint64_t address, uint64_t bytes)
-{
-	struct ca_model *model = self;
-	struct range *range;
-	struct ca_tree_node *node;
-
-	CA_MODEL_CALL(model, CA_MODEL_RANGE_RELEASE);
-	(void)begin(model, CA_MODEL_RANGE_RELEASE);
-	range = range_find(&model->reserved, address);
-	node = ca_tree_at_most(&model->held, address + bytes - 1);
-	if (!range || range->bytes != bytes || (node && node->key >= address)) {
-		model->sums.errors++;
-		return;
-	}
-	ca_tree_remove(&model->reserved, &range->node);
-	ca_objects_put(&model->ranges, range);
-	model->sums.ranges--;
 }
 
 static int
@@ -398,7 +275,7 @@ mark_answer(struct ca_model *model, ca_mark id, enum ca_model_function function)
 
 	CA_MODEL_CALL(model, function);
 	mark = ca_model_mark_find(model, id);
-	r = begin(model, function);
+	r = ca_model_begin(model, function);
 	if (r || !mark)
 		return r;
 	if (model->capturing && !mark->stream)
@@ -577,10 +454,10 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.segment_take = segment_take,
 		.managed_take = managed_take,
 		.segment_return = segment_return,
-		.range_reserve = range_reserve,
-		.range_map = range_map,
-		.range_unmap = range_unmap,
-		.range_release = range_release,
+		.range_reserve = ca_model_range_reserve,
+		.range_map = ca_model_range_map,
+		.range_unmap = ca_model_range_unmap,
+		.range_release = ca_model_range_release,
 		.mark_record = mark_record,
 		.mark_query = mark_query,
 		.mark_query_own = mark_query, /* pretend streams are of no context in particular */
@@ -701,7 +578,7 @@ ca_model_context_destroy(struct ca_model *model, void *context)
 
 		next = ca_tree_next(node);
 		if (range->context == context)
-			range_free(model, range);
+			ca_model_range_free(model, range);
 	}
 }
 
@@ -711,10 +588,10 @@ ca_model_steal(struct ca_model *model, uint64_t address)
 	struct range *range;
 
 	CA_MODEL_LOCKED(model);
-	range = range_find(&model->held, address);
+	range = ca_model_range_find(&model->held, address);
 	if (!range)
 		return -ENOENT;
-	range_free(model, range);
+	ca_model_range_free(model, range);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by fake_driver.c (memory, marks over everything) and fake_stream.c. */
+/* Shared by fake_driver.c (memory, marks over everything), fake_range.c and fake_stream.c. */
 #pragma once
 
 #include <pthread.h>
@@ -106,8 +106,16 @@ void ca_model_call_end(const struct ca_model_call *call);
 
 /* The rest wants the model's lock. */
 
-/* Counts a call that names a context, and applies the plan of failures. */
+/* Counts a call, and applies the plan of failures. */
+int ca_model_begin(struct ca_model *model, enum ca_model_function function);
+/* The same for a call that names a context. */
 int ca_model_begin_in(struct ca_model *model, enum ca_model_function function, void *context);
+/* That begins at the address; NULL: none does. */
+struct range *ca_model_range_find(struct ca_tree *tree, uint64_t address);
+/* The held range is held no more. */
+void ca_model_range_free(struct ca_model *model, struct range *range);
+void ca_model_note_segment(struct ca_model *model, enum ca_model_segment change, uint64_t address,
+			   uint64_t bytes);
 struct mark *ca_model_mark_new(struct ca_model *model, ca_mark *ret_mark);
 struct mark *ca_model_mark_find(struct ca_model *model, ca_mark id);
 
@@ -121,6 +129,10 @@ void ca_model_await(struct ca_model *model, uint64_t now_ns);
 uint64_t ca_model_next_end(const struct ca_model *model);
 
 /* struct ca_driver's */
+int ca_model_range_reserve(void *self, void *context, uint64_t *ret_address, uint64_t *ret_bytes);
+int ca_model_range_map(void *self, void *context, uint64_t address, uint64_t bytes);
+int ca_model_range_unmap(void *self, void *context, uint64_t address, uint64_t bytes);
+void ca_model_range_release(void *self, void *context, uint64_t address, uint64_t bytes);
 int ca_model_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark);
 int ca_model_stream_wait(void *self, void *context, void *stream, ca_mark mark);
 int ca_model_stream_query(void *self, void *context, void *stream);
