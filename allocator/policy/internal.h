@@ -128,6 +128,13 @@ bool ca_alloc_waiting_exceeds_slack_locked(struct ca_space *space);
  */
 extern __thread uint64_t ca_alloc_in_debt
 	__attribute__((tls_model("initial-exec"))); /* space->id; 0: none */
+static inline void
+ca_alloc_note_backpressure_locked(struct ca_space *space, const struct ca_block *block)
+{
+	if (space->multi_thread_free && block->state == CA_BLOCK_FREE && block->thread &&
+	    block->thread != ca_order_thread() && ca_alloc_waiting_exceeds_slack_locked(space))
+		ca_alloc_in_debt = space->id;
+}
 
 /* ---- release.c: segments go back */
 

@@ -27,19 +27,6 @@
 
 __thread struct ca_own ca_own __attribute__((tls_model("initial-exec")));
 
-/*
- * Where several threads have magazines, what is not yet counted where others see it may be so many
- * bytes at most: true if `change` would make it more. It is asked where a new extreme is reached,
- * which is left to the unusual way.
- */
-static bool
-is_over(const struct ca_magazine *magazine, uint64_t change)
-{
-	return magazine->shared &&
-	       ca_counts_allocated(&magazine->counts) + change + CA_UNCOUNTED_MAX >
-		       2 * CA_UNCOUNTED_MAX;
-}
-
 static bool
 attention(const struct ca_space *space)
 {
@@ -87,7 +74,7 @@ is_allowed(const struct ca_magazine *magazine, const struct ca_space *space,
 	   const struct ca_block *block, bool locked)
 {
 	return !attention(space) && magazine->serial != magazine->serials_end &&
-	       (locked || !is_over(magazine, block->bytes));
+	       (locked || !ca_magazine_is_over(magazine, block->bytes));
 }
 
 static bool
@@ -257,7 +244,7 @@ may_give(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struc
 
 	/* it is ALLOCATED: whether it is of that space */
 	if (shelf->own_live != block->space_and_state || attention(space) ||
-	    (!locked && is_over(magazine, 0 - block->bytes)) ||
+	    (!locked && ca_magazine_is_over(magazine, 0 - block->bytes)) ||
 	    (block->thread != magazine->thread && ca_held_any(space)))
 		return false;
 	if (!block->user.stream && ca_order_is_untouched(&space->order, block->birth)) {
