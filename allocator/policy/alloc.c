@@ -371,14 +371,12 @@ alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uin
 }
 
 int
-ca_alloc_rest(struct ca_space *space, uint64_t size, struct ca_stack *stack, uint64_t *ret_address)
+ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
 	uint64_t bytes;
 	bool capturing;
 
-	if (stack && ca_magazine_take_on(space, size, stack, ret_address))
-		return 0;
 	if (!size)
 		return -EINVAL;
 	if (size > CA_SIZE_MAX)
@@ -399,7 +397,9 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 
 	if (!driver->capturing(driver->self) && ca_alloc_quick(space, size, ret_address, &stack))
 		return 0;
-	return ca_alloc_rest(space, size, stack, ret_address);
+	if (stack && ca_magazine_take_on(space, size, stack, ret_address))
+		return 0;
+	return ca_alloc_rest(space, size, ret_address);
 }
 
 /*

@@ -20,8 +20,7 @@ is_direct(const struct ca_space *space)
 	return ca_own.quick_space == space->id && magazine->serial != magazine->serials_end &&
 	       !(atomic_load_explicit(&space->attention, memory_order_relaxed) &
 		 CA_ATTENTION_ALWAYS) &&
-	       !ca_alloc_in_debt && !CA_EXPOSURE_FORCED &&
-	       !ca_budget_may_tidy(space->device);
+	       !ca_alloc_in_debt && !CA_EXPOSURE_FORCED && !ca_budget_may_tidy(space->device);
 }
 
 /* The block is clean, or the one stream of a quiet space may use it, and nobody else. */

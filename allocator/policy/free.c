@@ -217,9 +217,9 @@ free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 }
 
 int
-ca_free_rest(struct ca_heap *heap, uint64_t address, struct ca_block *block)
+ca_free_rest(struct ca_heap *heap, uint64_t address, const struct ca_block *block)
 {
-	if (block ? ca_magazine_give_on(heap, block) : ca_magazine_give(heap, address, false))
+	if (!block && ca_magazine_give(heap, address, false))
 		return 0;
 	return free_as(heap, address, ca_order_thread());
 }
@@ -229,7 +229,9 @@ ca_free(struct ca_heap *heap, uint64_t address)
 {
 	struct ca_block *block;
 
-	return ca_free_quick(heap, address, &block) ? 0 : ca_free_rest(heap, address, block);
+	if (ca_free_quick(heap, address, &block) || (block && ca_magazine_give_on(heap, block)))
+		return 0;
+	return ca_free_rest(heap, address, block);
 }
 
 int

@@ -21,6 +21,8 @@
  */
 #include "allocator/tcache/fast.h"
 
+#include <errno.h>
+
 #include "allocator/deferred/deferred.h"
 #include "allocator/trace/trace.h"
 #include "config/mutant.h"
@@ -125,6 +127,7 @@ poll_top(struct ca_magazine *magazine, const struct ca_space *space, const struc
 	struct ca_shelf *shelf = ca_own.shelf;
 	uint32_t grains = stack->grains;
 	struct ca_user user;
+	int saved = errno;
 	bool done;
 
 	if (!block || !block->user.stream || ca_user_is_done(&block->user) ||
@@ -134,6 +137,7 @@ poll_top(struct ca_magazine *magazine, const struct ca_space *space, const struc
 	user = block->user;
 	ca_magazine_unlock(magazine);
 	done = ca_order_poll_user(&user);
+	errno = saved;
 	(void)ca_own_turn(space->heap, ca_own_live(space)); /* such a callback may have left */
 	own(magazine);
 	if (done)
@@ -278,6 +282,15 @@ trace_give(const struct ca_block *block, const struct ca_user *user)
 	ca_trace_free_locked(block, user->stream ? &users : NULL);
 }
 
+/* Room for one more block of that size; NULL: there is none. */
+static inline struct ca_stack *
+stack_for(struct ca_shelf *shelf, uint32_t grains)
+{
+	struct ca_stack *stack = ca_stack_find(shelf, grains);
+
+	return stack && stack->available ? stack : ca_stack_for(shelf, grains);
+}
+
 /* Where something may be unusual, of a block that was claimed. The magazine's lock is held, and is
  * not afterwards. */
 static bool
@@ -289,7 +302,7 @@ give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_blo
 	struct ca_user user;
 
 	if (may_give(magazine, shelf, block, locked, &user))
-		stack = ca_stack_for(shelf, ca_block_grains(heap, block));
+		stack = stack_for(shelf, ca_block_grains(heap, block));
 	if (stack) {
 		CA_REACHED(QUICK_GIVEN);
 		if (ca_tracing(heap))
