@@ -47,15 +47,9 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t size, uint64_t
 	ca_counts_take(&magazine->counts, block->bytes, used, block->user.stream, size);
 	if (ca_magazine_is_over(magazine, 0))
 		ca_magazine_count_held(magazine);
-	ca_block_go_out_locked(block);
-	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
-	atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
 	block->birth = ca_order_birth(&space->order);
-	block->thread = (uint32_t)magazine->thread;
-	block->sync_memops = false; /* the last owner's */
-	atomic_store_explicit(&block->quick,
-			      ca_alloc_is_fast(block, bytes) ? block->address | CA_QUICK_LIVE : 0,
-			      memory_order_release);
+	ca_alloc_hand_out_locked(block, size, bytes, magazine->serial++, magazine->thread,
+				 ca_block_go_out_locked);
 }
 
 bool

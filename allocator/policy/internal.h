@@ -107,6 +107,22 @@ ca_alloc_is_fast(const struct ca_block *block, uint64_t rounded)
 	       block->address % CA_GRAIN == 0;
 }
 
+/* The block, in no list and no index, becomes the program's; its birth and users are known, and
+ * `go_out` makes it ALLOCATED. From the last step on a free may claim it without the lock. */
+static inline __attribute__((always_inline)) void
+ca_alloc_hand_out_locked(struct ca_block *block, uint64_t size, uint64_t rounded, uint64_t serial,
+			 uint64_t thread, void (*go_out)(struct ca_block *block))
+{
+	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
+	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
+	block->thread = (uint32_t)thread;
+	block->sync_memops = false; /* the last owner's */
+	go_out(block);
+	atomic_store_explicit(&block->quick,
+			      ca_alloc_is_fast(block, rounded) ? block->address | CA_QUICK_LIVE : 0,
+			      memory_order_release);
+}
+
 /* ---- hit.c */
 
 /* Takes `block` (FREE, STREAM_HELD or MULTI_HELD, indexed; NULL: NULL) for a request, counted; its

@@ -183,7 +183,7 @@ ca_stack_for(struct ca_shelf *shelf, uint32_t grains)
 {
 	struct ca_stack *set = ca_stack_set(shelf, grains);
 	struct ca_stack *stack = ca_stack_find(shelf, grains);
-	unsigned way;
+	unsigned way, capacity;
 
 	for (way = 0; !stack && way < CA_WAYS; way++)
 		if (!ca_stack_top(&set[way]))
@@ -194,8 +194,11 @@ ca_stack_for(struct ca_shelf *shelf, uint32_t grains)
 	if (stack->grains != grains)
 		ca_stack_resize(shelf, stack, 0);
 	stack->grains = grains;
-	if (!stack->available)
-		ca_stack_resize(shelf, stack, stack->capacity + CA_KEPT_STEP);
+	if (stack->available)
+		return stack;
+	/* that of a stack that came from another thread is no multiple of a step */
+	capacity = stack->capacity + CA_KEPT_STEP;
+	ca_stack_resize(shelf, stack, capacity < CA_KEPT_EACH ? capacity : CA_KEPT_EACH);
 	return stack;
 }
 
