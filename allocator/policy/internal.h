@@ -54,7 +54,8 @@ struct ca_block *ca_search_hole_in_locked(const struct ca_space *space, const st
 /* The smallest whole FREE segment for a request that gets a segment of its own; NULL: each is much
  * too large. */
 struct ca_block *ca_search_whole_locked(struct ca_space *space, uint64_t segment_bytes);
-/* As ca_search_locked, but only the calling thread's magazine is emptied. */
+/* As ca_search_locked, but only the calling thread's magazine is looked at, and emptied no more
+ * than it takes to find one. */
 struct ca_block *ca_search_own_locked(struct ca_space *space, uint64_t bytes);
 /* As ca_search_locked, but nothing is left whole because a segment could go back. */
 struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
@@ -96,7 +97,8 @@ struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool f
  * about it. False: nothing was done but a search, and the magazine's counts are not merged. */
 bool ca_alloc_direct_locked(struct ca_space *space, uint64_t size, uint64_t bytes,
 			    uint64_t *ret_address);
-/* May the block go to a magazine at its free? */
+/* May the block go to a magazine at its free? A small one among large ones may not: it would stay
+ * between them when a large request has what is kept of its own kind merged (search.c). */
 static inline bool
 ca_alloc_is_fast(const struct ca_block *block, uint64_t rounded)
 {
@@ -104,7 +106,8 @@ ca_alloc_is_fast(const struct ca_block *block, uint64_t rounded)
 
 	return segment->space->heap->quick && !segment->retired && !segment->captured &&
 	       !block->has_multi && !ca_registered_overlaps(block) && ca_grains(rounded) &&
-	       block->address % CA_GRAIN == 0;
+	       block->address % CA_GRAIN == 0 &&
+	       (segment->pool->small || block->bytes > CA_SMALL_MAX);
 }
 
 /* The block, in no list and no index, becomes the program's; its birth and users are known, and

@@ -11,8 +11,9 @@
  * allocator/order/order.h and deferred/place.c; here it is asked without the heap's lock, and
  * whatever is not as usual is left to the way with it.
  *
- * Anything else that looks for free memory empties the magazines first (flush.c): a merged block is
- * never missed for a part of it that is kept, and no segment is taken while something is kept.
+ * A request that the thread's magazine does not serve has some of it merged before it cuts anything
+ * (policy/search.c), and all of it, and then others' magazines, before the cache grows. Anything
+ * else that looks for free memory empties the magazines first (flush.c).
  *
  * A free claims its block by one compare-and-swap on the block's `quick` word, which holds the
  * address: of two frees of one address only one succeeds, and a record that means another block by
