@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: MIT
 """expandable_segments:True: random programs under the race oracle, to which an unmapping is a write of the addresses by the
-host, and each driver call of it failing in turn. tests/unit/allocator/block/test_extent.c has the rest.
+host, each driver call of it failing in turn, and the library's mutants. tests/unit/allocator/block/test_extent.c has the rest.
 """
 
 import json
 import os
 import random
+import subprocess
 import zlib
 
 import pytest
 
-from conftest import BUILD, LIBRARY, run
+from conftest import BUILD, LIBRARY, clean_env, run
 
 PROGRAM = BUILD / "tests" / "stress" / "order_program"
 SEVERAL = BUILD / "tests" / "process" / "order" / "order_several"
+EXTENTS = BUILD / "tests" / "process" / "order" / "order_extents"
+MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
+EXTENT_MUTANTS = BUILD / "tests" / "stress" / "extent_mutants"
 FAILURE = BUILD / "tests" / "process" / "order" / "order_failure"
 CONF = "expandable_segments:True,reuse_slack_mb:0"
 SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
@@ -98,3 +102,36 @@ def test_a_device_without(tmp_path):
                     SIMCUDA_CLOCK="manual:16", CACHEALLOC_LOG="info")
     assert done.returncode == 0 and done.stderr.count("segments are as ever, since") == 1
     assert not said["calls"].get("cuMemMap")
+
+
+# case, settings, the mistake, what tells
+CASES = [("freed_while_work_uses_it", ",max_cached_mb:0", "HELD_UNMAPPED", "now: cuMemUnmap"),
+         ("part_of_a_handle_in_use", "", "HANDLE_CUT", "illegal address: sim_check")]
+
+
+def extents(case, conf, tmp_path, **env):
+    return run([EXTENTS, case], SIMCUDA_RACES="abort", SIMCUDA_DEVICES=1, CACHEALLOC_CONF=f"expandable_segments:True{conf}",
+               SIMCUDA_STATS=tmp_path / "sim.json", **env)
+
+
+@pytest.mark.parametrize("clock", ["real", "manual:16"])
+@pytest.mark.parametrize("case, conf, mutant, word", CASES)
+def test_what_is_unmapped(tmp_path, case, conf, mutant, word, clock):
+    done = extents(case, conf, tmp_path, SIMCUDA_CLOCK=clock)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads((tmp_path / "sim.json").read_text())["calls"]["cuMemUnmap"] > 1 or case == "part_of_a_handle_in_use"
+    if not MUTANTS.exists():
+        return
+    done = extents(case, conf, tmp_path, SIMCUDA_CLOCK=clock, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT=mutant)
+    assert done.returncode and word in done.stderr, done.stderr[-2000:]
+
+
+def test_a_retired_extent_that_is_unmapped_early_is_caught():
+    """Nothing in a program retires an extent but what the simulated driver does not know: a unit test finds it."""
+    if not EXTENT_MUTANTS.exists():
+        pytest.skip("built without mutants")
+    for mutant in ("", "EXTENT_UNMAPPED_EARLY"):
+        done = subprocess.run([EXTENT_MUTANTS], env=clean_env() | {"CACHEALLOC_TEST_MUTANT": mutant, "CMOCKA_MESSAGE_OUTPUT": "TAP"},
+                              capture_output=True, text=True, timeout=300)
+        failed = [line for line in done.stdout.splitlines() if line.startswith("not ok")]
+        assert len(failed) == (mutant != "") and all("test_a_retired_extent_in_use" in line for line in failed), done.stdout
