@@ -31,9 +31,9 @@ static const struct sharer {
 	{ "libtorch_python.", "auto: torch.multiprocessing is loaded" },
 };
 
-enum verdict { UNTRIED, WORKS, FAILS };
+enum trial { UNTRIED, WORKS, FAILS };
 
-static _Atomic enum verdict verdicts[CA_VMM_DEVICES];
+static _Atomic enum trial trials[CA_VMM_DEVICES];
 static _Atomic bool is_rdma_capable[CA_VMM_DEVICES];
 static _Atomic int device_count; /* 0: not asked yet */
 static _Atomic bool stopped;
@@ -110,7 +110,7 @@ is_reached_by_all(const struct ca_real *real, CUdevice device, int count)
 
 /* Of the driver, before the trial. */
 static const char *
-ask(const struct ca_real *real, CUdevice device)
+query_device(const struct ca_real *real, CUdevice device)
 {
 	int count = 0;
 
@@ -134,17 +134,17 @@ const char *
 ca_vmm_reason_against(const struct ca_real *real, CUdevice device)
 {
 	const char *reason = is_auto() ? sharer_loaded() : NULL;
-	enum verdict verdict;
+	enum trial trial;
 
 	if (reason)
 		return reason;
 	if (atomic_load(&stopped))
 		return "memory was to be exported";
-	verdict = device < CA_VMM_DEVICES ? atomic_load(&verdicts[device]) : FAILS;
-	if (verdict == FAILS)
+	trial = device < CA_VMM_DEVICES ? atomic_load(&trials[device]) : FAILS;
+	if (trial == FAILS)
 		return "memory could not be mapped in a trial";
-	if (verdict == UNTRIED)
-		reason = ask(real, device);
+	if (trial == UNTRIED)
+		reason = query_device(real, device);
 	if (!reason && is_auto() && atomic_load(&device_count) > 1)
 		reason = "auto: the process sees several devices";
 	return reason;
@@ -153,20 +153,20 @@ ca_vmm_reason_against(const struct ca_real *real, CUdevice device)
 bool
 ca_vmm_works(CUdevice device)
 {
-	return atomic_load(&verdicts[device]) == WORKS;
+	return atomic_load(&trials[device]) == WORKS;
 }
 
 void
 ca_vmm_tried(CUdevice device, CUresult rc)
 {
-	enum verdict untried = UNTRIED;
+	enum trial untried = UNTRIED;
 
 	if (rc == CUDA_SUCCESS) {
-		if (atomic_compare_exchange_strong(&verdicts[device], &untried, WORKS))
+		if (atomic_compare_exchange_strong(&trials[device], &untried, WORKS))
 			ca_info("expandable_segments%s: memory is mapped on device %d",
 				is_auto() ? ":auto" : "", (int)device);
 	} else if (rc != CUDA_ERROR_OUT_OF_MEMORY) { /* there may be more another time */
-		atomic_store(&verdicts[device], FAILS);
+		atomic_store(&trials[device], FAILS);
 	}
 }
 
