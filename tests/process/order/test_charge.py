@@ -108,9 +108,11 @@ def test_a_prefetch_stream_overlaps_with_compute(tmp_path):
     assert ours["order_waits"] == 0
 
 
+@pytest.mark.parametrize("extents", [False, True])
 @pytest.mark.parametrize("slack", [48, 256])
-def test_a_busy_communication_stream_is_not_waited_for(tmp_path, slack):
-    words, _, _ = go(tmp_path, "communication_is_not_waited_for", conf=f"reuse_slack_mb:{slack}", SIMCUDA_CLOCK="manual")
+def test_a_busy_communication_stream_is_not_waited_for(tmp_path, slack, extents):
+    words, _, _ = go(tmp_path, "communication_is_not_waited_for", conf=f"reuse_slack_mb:{slack},expandable_segments:{extents}",
+                     SIMCUDA_CLOCK="manual", SIMCUDA_DEVICES=1)
     assert words == ["busy"]
 
 
