@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "allocator/order/order.h"
+#include "allocator/policy/policy.h"
 #include "config/log.h"
 #include "shim/driver/vmm.h"
 #include "shim/hooks/hook.h"
@@ -118,6 +119,18 @@ retire(CUdeviceptr pointer)
 	if (process)
 		(void)ca_retire(process->heap, pointer);
 	ca_pinned_expose(pointer, 1);
+}
+
+/* The next memory can be exported. */
+static void
+stop_mapping(void)
+{
+	struct ca_process *process = ca_process();
+	CA_KEEP_ERRNO;
+
+	ca_vmm_stop();
+	if (process)
+		ca_expand_end(process->heap);
 }
 
 static void
@@ -383,7 +396,7 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 			dptr = unknown_pointer();                                                  \
 		if (found == 0 && !info.whole_segment) {                                           \
 			if (info.mapped)                                                           \
-				ca_vmm_stop();                                                     \
+				stop_mapping();                                                    \
 			warn_export(#symbol, &info);                                               \
 			if (!info.mapped || !(asks))                                               \
 				return refusal;                                                    \

@@ -114,6 +114,7 @@ static void export(void)
 
 	order_start();
 	x = order_take(BIG);
+	order_give(order_take(2 * BIG));
 	EXPECT(attribute(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, x) == 0);
 	EXPECT(cuIpcGetMemHandle(&handle, x) == CUDA_ERROR_INVALID_VALUE);
 	y = order_take(BIG);
