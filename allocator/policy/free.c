@@ -75,7 +75,8 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 		ca_block_settle_locked(block);
 		return 0;
 	}
-	if (segment->mapped) /* what is finished beside it is not to become unfinished with it */
+	/* what is finished beside it is not to become unfinished with it */
+	if (segment->mapped && !ca_held_quiet_locked(segment->space))
 		ca_held_settle_locked(segment->space);
 	return free_used(block);
 }
