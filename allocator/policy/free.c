@@ -17,6 +17,7 @@
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/fast.h"
 #include "allocator/trace/trace.h"
+#include "config/mutant.h"
 
 /* By what its users have finished, without a driver call. False: only a context mark will do. */
 static bool
@@ -74,6 +75,9 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 		ca_block_settle_locked(block);
 		return 0;
 	}
+	/* what is finished beside it is not to become unfinished with it */
+	if (segment->mapped && !ca_held_quiet_locked(segment->space))
+		ca_held_settle_locked(segment->space);
 	return free_used(block);
 }
 
@@ -117,7 +121,8 @@ free_retired(struct ca_block *block)
 	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 	if (segment->live)
 		return 0;
-	if (segment->mapped) { /* to unmap it waits for nothing */
+	if (segment->mapped &&
+	    !CA_MUTANT(EXTENT_UNMAPPED_EARLY)) { /* to unmap it waits for nothing */
 		ca_segment_make_due_locked(segment);
 		return 0;
 	}
