@@ -133,6 +133,67 @@ test_a_small_request_leaves_one_large_size_alone(void **state)
 	assert_int_equal(left_by_a_small_request(2), 0);
 }
 
+enum { SMALL_KEPT = 10, LARGE_KEPT = 40, MERGED_MAX = 32 };
+
+/* What fits is cut when 32 blocks have been merged, and a small block is of no use to a large
+ * request. */
+static void
+test_a_request_that_finds_something_merges_little(void **state)
+{
+	uint64_t blocks[SMALL_KEPT + LARGE_KEPT], room, first;
+	struct fixture f;
+	unsigned i;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	fixture_alloc(&f, 4096); /* the rest of its segment is free */
+	for (i = 0; i < SMALL_KEPT; i++)
+		blocks[i] = fixture_alloc(&f, 8192 + i * 512);
+	for (; i < SMALL_KEPT + LARGE_KEPT; i++)
+		blocks[i] = fixture_alloc(&f, 2 * MIB + i * 64 * KIB);
+	room = fixture_alloc(&f, 64 * MIB);
+	fixture_free(&f, room);
+	first = fixture_alloc(&f, 30 * MIB); /* it is merged, and cut */
+	assert_int_equal(first, room);
+	for (i = 0; i < SMALL_KEPT + LARGE_KEPT; i++)
+		assert_int_equal(ca_free(f.heap, blocks[i]), 0);
+	assert_int_equal(ca_shelf_kept(&f.heap->magazines->first_shelf), SMALL_KEPT + LARGE_KEPT);
+	fixture_alloc(&f, 7 * MIB);
+	assert_int_equal(ca_shelf_kept(&f.heap->magazines->first_shelf),
+			 SMALL_KEPT + LARGE_KEPT - MERGED_MAX);
+	for (i = 0; i < SMALL_KEPT; i++)
+		assert_int_equal(kept_of_size(&f, 8192 + i * 512), 1);
+	fixture_check(&f);
+	fixture_alloc(&f, 512); /* and a small one merges four large ones */
+	assert_int_equal(ca_shelf_kept(&f.heap->magazines->first_shelf),
+			 SMALL_KEPT + LARGE_KEPT - MERGED_MAX - 4);
+	/* nothing is large enough: all is merged before the cache grows */
+	fixture_alloc(&f, 100 * MIB);
+	assert_int_equal(ca_shelf_kept(&f.heap->magazines->first_shelf), 0);
+	fixture_check(&f);
+	fixture_stop(&f);
+}
+
+static void
+test_a_small_block_among_large_ones_merges_at_once(void **state)
+{
+	uint64_t hole, small;
+	struct fixture f;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	hole = fixture_alloc(&f, 3 * MIB + MIB / 4) + 19 * MIB + MIB / 4;
+	fixture_alloc(&f, 8 * MIB);
+	fixture_alloc(&f, 8 * MIB);
+	assert_int_equal(ca_alloc(f.space, MIB / 2, &small), 0);
+	assert_int_equal(small, hole);
+	assert_int_equal(ca_free(f.heap, small), 0);
+	assert_int_equal(ca_shelf_kept(&f.heap->magazines->first_shelf), 0);
+	assert_int_equal(ca_alloc(f.space, 3 * MIB / 4, &small), 0);
+	assert_int_equal(small, hole);
+	fixture_stop(&f);
+}
+
 static void
 test_only_what_a_large_request_can_use_is_indexed_for_it(void **state)
 {
@@ -165,6 +226,8 @@ main(void)
 		cmocka_unit_test(test_a_full_stack_keeps_what_it_has),
 		cmocka_unit_test(test_an_empty_stack_may_get_a_large_size),
 		cmocka_unit_test(test_a_small_request_leaves_one_large_size_alone),
+		cmocka_unit_test(test_a_request_that_finds_something_merges_little),
+		cmocka_unit_test(test_a_small_block_among_large_ones_merges_at_once),
 		cmocka_unit_test(test_only_what_a_large_request_can_use_is_indexed_for_it),
 	};
 
