@@ -118,6 +118,7 @@ space_init(struct ca_space *space)
 	ca_index_init(&space->wholes);
 	ca_list_init(&space->segments);
 	ca_list_init(&space->due);
+	ca_list_init(&space->leaving);
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
 	ca_list_init(&space->graph_held);

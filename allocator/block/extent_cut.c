@@ -35,30 +35,40 @@ boundary_at_most(const struct ca_segment *segment, uint64_t address)
 }
 
 uint64_t
-ca_extent_drainable(const struct ca_block *block, uint64_t bytes, uint64_t *ret_address)
+ca_extent_handles(const struct ca_block *block, uint64_t bytes, uint64_t most,
+		  uint64_t *ret_address)
 {
 	const struct ca_segment *segment = block->segment;
 	uint64_t end, begin, lower;
 
-	if (block->state != CA_BLOCK_FREE || block->bytes < CA_PAGE || segment->retired ||
-	    (segment->registered && block->bytes < segment->bytes) ||
-	    (segment->standing & CA_STUCK) || !ca_list_empty(&segment->hand))
+	if (block->bytes < CA_PAGE || segment->retired || (segment->standing & CA_STUCK) ||
+	    !ca_list_empty(&segment->hand))
 		return 0;
 	begin = end = boundary_at_most(segment, block->address + block->bytes);
 	while (begin > block->address && end - begin < bytes) {
 		lower = handle_below(ca_area_of(segment), begin);
-		if (lower < block->address)
+		if (lower < block->address || end - lower > most)
 			break;
 		begin = lower;
 	}
-	if (segment->registered)
-		begin = segment->address; /* as a segment: as a whole, or not at all */
 	*ret_address = begin;
 	return begin < end ? end - begin : 0;
 }
 
-static bool
-is_spared(const struct ca_block *block)
+uint64_t
+ca_extent_drainable(const struct ca_block *block, uint64_t bytes, uint64_t *ret_address)
+{
+	const struct ca_segment *segment = block->segment;
+
+	if (block->state != CA_BLOCK_FREE || (segment->registered && block->bytes < segment->bytes))
+		return 0;
+	if (segment->registered)
+		bytes = segment->bytes; /* as a segment: as a whole, or not at all */
+	return ca_extent_handles(block, bytes, UINT64_MAX, ret_address);
+}
+
+bool
+ca_extent_is_spared(const struct ca_block *block)
 {
 	const struct ca_area *area = ca_area_of(block->segment);
 
@@ -75,7 +85,7 @@ candidate_in(const struct ca_pool *pool, struct ca_block *best, uint64_t *most, 
 	     node = ca_index_next(&pool->by_size, node)) {
 		struct ca_block *block = CA_CONTAINER_OF(node, struct ca_places, by_size)->block;
 
-		if (!block->segment->mapped || is_spared(block))
+		if (!block->segment->mapped || ca_extent_is_spared(block))
 			continue;
 		given = ca_extent_drainable(block, bytes, &address);
 		if (given > *most) {
@@ -147,22 +157,38 @@ parts_put(struct ca_heap *heap, const struct parts *parts)
 	ca_objects_put(&heap->segments, parts->segment_2);
 }
 
-/* [address, address + bytes) of the FREE block becomes a segment of one RETIRED block. Uses up
- * some of `parts`. */
+/* The block, in no index, with what is to be cut off it in front, which is indexed. */
+static void
+cut_lower(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
+{
+	ca_block_split_lower_locked(block, bytes, lower);
+	if (ca_block_is_held(block))
+		ca_list_insert(&block->waiting, &lower->waiting);
+	ca_pool_index_locked(lower);
+}
+
+static void
+cut_upper(struct ca_block *block, uint64_t bytes, struct ca_block *upper)
+{
+	ca_block_split_locked(block, bytes, upper);
+	ca_pool_index_locked(upper);
+}
+
+/* Uses up some of `parts`. */
 static void
 cut_out(struct ca_block *block, uint64_t address, uint64_t bytes, struct parts *parts)
 {
 	ca_pool_unindex_locked(block);
 	if (block->address < address) {
-		ca_block_split_lower_locked(block, address - block->address, parts->lower);
-		ca_pool_index_locked(parts->lower);
+		cut_lower(block, address - block->address, parts->lower);
 		parts->lower = NULL;
 	}
 	if (block->bytes > bytes) {
-		ca_block_split_locked(block, bytes, parts->upper);
-		ca_pool_index_locked(parts->upper);
+		cut_upper(block, bytes, parts->upper);
 		parts->upper = NULL;
 	}
+	if (ca_block_is_held(block))
+		ca_list_remove(&block->waiting);
 	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 	if (block->prev) {
 		ca_extent_split_locked(block->segment, block, parts->segment);
@@ -174,26 +200,37 @@ cut_out(struct ca_block *block, uint64_t address, uint64_t bytes, struct parts *
 	}
 }
 
+struct ca_segment *
+ca_extent_cut_locked(struct ca_block *block, uint64_t address, uint64_t bytes,
+		     struct ca_block **ret_lower)
+{
+	struct ca_heap *heap = block->segment->space->heap;
+	struct parts parts;
+	bool has_all = parts_get(heap, &parts);
+
+	if (has_all && ret_lower)
+		*ret_lower = block->address < address ? parts.lower : NULL;
+	if (has_all)
+		cut_out(block, address, bytes, &parts);
+	parts_put(heap, &parts);
+	return has_all ? block->segment : NULL;
+}
+
 uint64_t
 ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy)
 {
 	struct ca_segment *segment = block->segment;
 	struct ca_space *space = segment->space;
-	struct ca_heap *heap = space->heap;
-	struct parts parts;
 	uint64_t address, given = ca_extent_drainable(block, bytes, &address);
 	int r;
 
 	if (!given)
 		return 0;
-	if (!parts_get(heap, &parts)) {
-		parts_put(heap, &parts);
+	if (!ca_extent_cut_locked(block, address, given, NULL)) {
 		segment->standing = CA_STUCK;
 		space->stuck_segments++;
 		return 0;
 	}
-	cut_out(block, address, given, &parts);
-	parts_put(heap, &parts);
 	segment = block->segment;
 	r = ca_extent_return_locked(segment);
 	if (!r)
@@ -202,13 +239,14 @@ ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy)
 		*ret_busy = true;
 	segment->standing = r != -EBUSY ? CA_STUCK : 0;
 	space->stuck_segments += r != -EBUSY;
+	given -= segment->bytes; /* the rest of it is there still */
 	if (segment->retired) {
 		ca_segment_make_due_locked(segment);
-		return 0;
+		return given;
 	}
 	ca_extent_join_adjacent_locked(segment);
 	ca_block_settle_locked(block);
-	return 0;
+	return given;
 }
 
 /* All RETIRED blocks of the segment become one. False: not all are. */
@@ -263,6 +301,7 @@ ca_extent_return_locked(struct ca_segment *segment)
 	segment->returning = true;
 	area->in_hand++;
 	untold = segment->retired ? space->untold : 0;
+	ca_extent_leave_locked(space); /* memory is gone when it is mapped nowhere */
 	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
 	r = untold ? driver->context_synchronize(driver->self, space->context) : 0;
@@ -295,6 +334,8 @@ take_out(struct ca_space *space, struct ca_area **ret_area, uint64_t *ret_addres
 	 uint64_t *ret_end)
 {
 	CA_HEAP_LOCKED(space->heap);
+	if (ca_extent_leaving_take_locked(space, ret_area, ret_address, ret_end))
+		return true;
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link) {
 		bool mine = segment->mapped && !segment->returning;
 

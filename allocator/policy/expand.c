@@ -9,6 +9,9 @@
 
 #include <errno.h>
 
+#include "allocator/deferred/deferred.h"
+#include "config/mutant.h"
+
 enum { TRIES = 3 }; /* then it gets a segment: other threads take what it maps */
 
 uint64_t
@@ -32,13 +35,69 @@ ca_expand_done_locked(struct ca_space *space)
 	return any;
 }
 
+/* ---- what moves */
+
+/* The bytes that may be reserved before what is free moves. */
+static uint64_t
+limit(const struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_config *config = &space->heap->config;
+	const struct ca_gauge *allocated = &space->device->stats.allocated_bytes;
+	uint64_t peak = ca_most(allocated->peak, allocated->current + bytes);
+
+	return ca_most(peak + peak / 100 * config->expandable_slack_percent,
+		       config->min_reserve_bytes);
+}
+
+/* The growth is so much too much. */
+static uint64_t
+too_much(const struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
+{
+	const struct ca_device *device = space->device;
+
+	return ca_excess(device->stats.reserved_bytes.current + device->taking_bytes +
+				 growth->bytes,
+			 limit(space, bytes));
+}
+
+static bool
+may_move(struct ca_space *space, const struct ca_growth *growth)
+{
+	const struct ca_heap *heap = space->heap;
+
+	return !heap->config.give_back_oom && heap->driver.range_alias && !growth->area->no_moves &&
+	       !space->poisoned && !ca_extent_is_late(space) &&
+	       (!ca_order_may_capture(space->heap) || CA_MUTANT(EXTENT_IN_CAPTURE));
+}
+
+static bool
+may_take(const struct ca_block *block)
+{
+	return ca_held_may_take_locked(block, true);
+}
+
+/* So much of the growth is to come from elsewhere: what has finished first, then what the stream
+ * that the request is for may still use. */
+static void
+gather(struct ca_space *space, struct ca_growth *growth, uint64_t bytes)
+{
+	struct ca_stream_record *quiet = ca_held_quiet_locked(space);
+	struct ca_stream_record *record = quiet ? quiet : ca_held_last_locked(space);
+
+	ca_extent_take_locked(space, growth, bytes, NULL, NULL);
+	if (growth->moved < bytes && record)
+		ca_extent_take_locked(space, growth, bytes, record, may_take);
+}
+
 /* The block that has grown, where a search would leave it for another that it then declines. */
 static struct ca_block *
 grown(const struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 {
 	struct ca_block *block = ca_block_find_locked(space->heap, growth->address);
 
-	return block && block->state == CA_BLOCK_FREE && ca_pool_fits(block, bytes) ? block : NULL;
+	if (!block || !ca_pool_fits(block, bytes) || !ca_block_is_free(block))
+		return NULL;
+	return block->state == CA_BLOCK_FREE || ca_held_may_take_locked(block, true) ? block : NULL;
 }
 
 /* No hit: the block was made for the request. */
@@ -60,36 +119,79 @@ take(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 	return block;
 }
 
-static int
-expand(struct ca_space *space, const struct ca_growth *growth)
+/* Beyond the limits that the user set more of it is to move, or there is none. */
+static bool
+is_within_limits(struct ca_space *space, struct ca_growth *growth)
 {
-	if (space->heap->limited)
-		ca_limit_update_locked(space);
-	if (space->heap->limited && !space->dead &&
-	    ca_limit_needed_locked(space, growth->bytes, true)) {
-		ca_oom_tried.rejected_by_us = true;
+	uint64_t needed;
+
+	if (!space->heap->limited || space->dead)
+		return true;
+	needed = ca_limit_needed_locked(space, ca_most(growth->bytes, growth->moved), true);
+	if (needed && may_move(space, growth))
+		gather(space, growth, ca_least(growth->moved + needed, growth->bytes));
+	if (!ca_limit_needed_locked(space, ca_most(growth->bytes, growth->moved), true))
+		return true;
+	ca_oom_tried.rejected_by_us = true;
+	ca_extent_put_back_locked(space, growth);
+	return false;
+}
+
+static int
+expand(struct ca_space *space, struct ca_growth *growth, uint64_t bytes, bool all)
+{
+	uint64_t much = all ? growth->bytes : too_much(space, growth, bytes);
+
+	if (much && may_move(space, growth))
+		gather(space, growth, ca_least(much, growth->bytes));
+	if (!is_within_limits(space, growth))
 		return CA_DRIVER_OUT_OF_MEMORY;
-	}
 	return ca_extent_grow_locked(space, growth);
+}
+
+/* Before the cache grows beyond the slack: work that has finished meanwhile may have left something
+ * that fits, or that can move. True: that was looked at. */
+static bool
+look(struct ca_space *space, uint64_t bytes, struct ca_growth *growth)
+{
+	if (!too_much(space, growth, bytes) || !may_move(space, growth))
+		return false;
+	ca_deferred_poll_locked(space);
+	ca_extent_leave_locked(space);
+	return true;
 }
 
 int
 ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	struct ca_growth growth;
+	bool all = false;
 	unsigned tries;
 	int r;
 
+	if (space->heap->limited)
+		ca_limit_update_locked(space);
 	for (tries = 0; tries < TRIES; tries++) {
 		if (!ca_extent_plan_locked(space, bytes, &growth))
 			return space->dead ? -ENODEV : -ENOTSUP;
-		r = expand(space, &growth);
+		if (!tries && look(space, bytes, &growth)) {
+			*ret_block = space->dead ? NULL : take(space, &growth, bytes);
+			if (*ret_block)
+				return 0;
+			if (!ca_extent_plan_locked(space, bytes, &growth))
+				return space->dead ? -ENODEV : -ENOTSUP;
+		}
+		r = expand(space, &growth, bytes, all);
 		if (space->dead)
 			return -ENODEV;
 		*ret_block = take(space, &growth, bytes);
 		if (*ret_block) {
 			ca_budget_taken_locked(space, growth.bytes);
 			return 0;
+		}
+		if (r == CA_DRIVER_OUT_OF_MEMORY && !all) {
+			all = true;
+			continue;
 		}
 		if (r == CA_DRIVER_OUT_OF_MEMORY || r == -ENOMEM)
 			return r;

@@ -4,7 +4,8 @@
  * is made, mapped there, and given access.
  *
  * The handle is released as soon as it is mapped: memory lives as long as a mapping of it (cuda.h,
- * cuMemRelease), so an address is all that has to be known of it. Access is given to the context's
+ * cuMemRelease), so an address is all that has to be known of it, and where it is to be mapped a
+ * second time, the driver tells the handle by the address. Access is given to the context's
  * own device alone. A program that sees several devices could give others access at any time, by
  * calls that know nothing of mappings, so there memory stays in segments.
  *
@@ -152,6 +153,25 @@ ca_vmm_map(void *self, void *space_context, uint64_t address, uint64_t bytes)
 		return (int)rc;
 	say_once("the driver did not map memory");
 	return -ENOTSUP;
+}
+
+int
+ca_vmm_alias(void *self, void *space_context, uint64_t from, uint64_t to, uint64_t bytes)
+{
+	const struct ca_real *real = ca_real();
+	const struct ca_context *context = space_context;
+	CUmemGenericAllocationHandle handle;
+	CUresult rc;
+
+	if (!real->cuMemRetainAllocationHandle)
+		return -ENOTSUP;
+	if (ca_capture_disallows())
+		return -EBUSY;
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr): it is the driver's argument */
+	rc = CA_INSIDE(real->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)from));
+	if (rc == CUDA_SUCCESS)
+		rc = map_handle(real, context->device, to, bytes, handle);
+	return (int)rc;
 }
 
 int

@@ -28,7 +28,7 @@ EXCEPTIONS_MAX = 4
 # part/folder -> the headers that other folders may include
 PUBLIC = {
     "allocator/replay": [],
-    "allocator/fake": ["fake.h"],
+    "allocator/fake": ["cost.h", "fake.h"],
     "allocator/api": ["heap.h", "heap_snapshot.h", "oom_report.h", "stats_text.h"],
     "allocator/policy": ["policy.h"],
     "allocator/tcache": ["fast.h", "tcache.h"],

@@ -12,7 +12,7 @@
  */
 #include <stdlib.h>
 
-#include "allocator/range/cost.h"
+#include "allocator/fake/cost.h"
 #include "allocator/range/range.h"
 #include "tests/traces/models/model.h"
 
