@@ -301,6 +301,10 @@ int ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth);
 void ca_extent_take_locked(struct ca_space *space, struct ca_growth *growth, uint64_t bytes,
 			   struct ca_stream_record *record,
 			   bool (*may_take)(const struct ca_block *block));
+/* The same handles go back to the driver when the stream has finished, `bytes` of them. */
+void ca_extent_retire_locked(struct ca_space *space, uint64_t bytes,
+			     struct ca_stream_record *record,
+			     bool (*may_take)(const struct ca_block *block));
 /* The sources are free again where they were. */
 void ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth);
 /* Unmaps addresses of memory that has moved, as far as nobody uses them any more. Leaves the lock.

@@ -164,6 +164,40 @@ ca_extent_take_locked(struct ca_space *space, struct ca_growth *growth, uint64_t
 	take_from(growth, &pools[!large], bytes, &search);
 }
 
+static struct ca_block *
+highest(struct search *search, const struct ca_pool *pool)
+{
+	search->below = UINT64_MAX;
+	search->best = NULL;
+	look_in(search, pool);
+	return search->best;
+}
+
+void
+ca_extent_retire_locked(struct ca_space *space, uint64_t bytes, struct ca_stream_record *record,
+			bool (*may_take)(const struct ca_block *block))
+{
+	struct ca_growth any = { .most = UINT64_MAX };
+	struct search search = { .growth = &any, .record = record, .may_take = may_take };
+	struct ca_segment *segment;
+	struct ca_block *block;
+	struct ca_user user;
+	uint64_t address, given;
+
+	while (bytes && record->pools && (block = highest(&search, &record->pools[1]))) {
+		user = block->user;
+		given = ca_extent_handles(block, 1, UINT64_MAX, &address);
+		segment = ca_extent_cut_locked(block, address, given, NULL);
+		if (!segment)
+			return;
+		segment->first->user = user;
+		segment->retired = true;
+		space->device->leaving_bytes += given;
+		ca_list_insert(&space->leaving, &segment->hand);
+		bytes -= given < bytes ? given : bytes;
+	}
+}
+
 void
 ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth)
 {
@@ -213,6 +247,13 @@ ca_extent_leaves_locked(struct ca_space *space, struct ca_list *aliased)
 	ca_extent_leave_locked(space);
 }
 
+/* The memory goes, too. */
+static bool
+is_counted(const struct ca_segment *segment)
+{
+	return !ca_list_empty(&segment->link);
+}
+
 static bool
 is_left(const struct ca_segment *segment)
 {
@@ -245,6 +286,18 @@ unmap_all(struct ca_space *space, const struct ca_list *hand)
 	}
 }
 
+/* Nothing is mapped there any more. */
+static void
+drop(struct ca_segment *segment)
+{
+	if (is_counted(segment)) {
+		segment->space->device->leaving_bytes -= segment->bytes;
+		ca_segment_forget_locked(segment);
+	} else {
+		ca_extent_drop_locked(segment);
+	}
+}
+
 static void
 drop_unmapped(struct ca_space *space, struct ca_list *hand)
 {
@@ -252,7 +305,7 @@ drop_unmapped(struct ca_space *space, struct ca_list *hand)
 		if (*ca_area_begins_at(ca_area_of(segment), segment->address))
 			continue;
 		CA_COUNT(space, driver_free_calls);
-		ca_extent_drop_locked(segment);
+		drop(segment);
 	}
 }
 
@@ -294,6 +347,6 @@ ca_extent_leaving_take_locked(struct ca_space *space, struct ca_area **ret_area,
 	*ret_area = ca_area_of(segment);
 	*ret_address = segment->address;
 	*ret_end = ca_segment_end(segment);
-	ca_extent_drop_locked(segment);
+	drop(segment);
 	return true;
 }

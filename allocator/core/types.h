@@ -368,6 +368,7 @@ struct ca_device {
 	uint64_t other_bytes;     /* of calls that are not ours to serve, where there is a limit */
 	uint64_t managed_bytes;   /* in managed segments */
 	uint64_t mapped_bytes;    /* in extents */
+	uint64_t leaving_bytes;   /* of these, about to go back */
 	/* of mapping, beyond its share of the time, at that moment: nothing moves while
 	 * it is much (block/extent_move.c) */
 	uint64_t mapping_ns, mapping_at_ns;

@@ -8,6 +8,7 @@
 #include "allocator/policy/internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "allocator/deferred/deferred.h"
 #include "config/mutant.h"
@@ -35,7 +36,7 @@ ca_expand_done_locked(struct ca_space *space)
 	return any;
 }
 
-/* ---- what moves */
+/* ---- moves */
 
 /* The bytes that may be reserved before what is free moves. */
 static uint64_t
@@ -57,7 +58,7 @@ too_much(const struct ca_space *space, const struct ca_growth *growth, uint64_t 
 
 	return ca_excess(device->stats.reserved_bytes.current + device->taking_bytes +
 				 growth->bytes,
-			 limit(space, bytes));
+			 limit(space, bytes) + device->leaving_bytes);
 }
 
 static bool
@@ -76,6 +77,33 @@ may_take(const struct ca_block *block)
 	return ca_held_may_take_locked(block, true);
 }
 
+/* Behind a wait of the device. */
+static bool
+may_take_late(const struct ca_block *block)
+{
+	return ca_held_may_take_locked(block, false);
+}
+
+/* Beyond the slack, as at the end of reuse_slack_mb. */
+static bool
+is_late_allowed(struct ca_space *space)
+{
+	return space->heap->config.reuse_slack_bytes != UINT64_MAX &&
+	       ca_order_is_ours(&space->order);
+}
+
+/* Of one other stream: the first that has any. */
+static void
+gather_late(struct ca_space *space, struct ca_growth *growth, uint64_t bytes)
+{
+	uint64_t moved = growth->moved;
+	struct ca_stream_record *record;
+	unsigned i;
+
+	for (i = 0; growth->moved == moved && (record = ca_record_at(&space->order, i)); i++)
+		ca_extent_take_locked(space, growth, bytes, record, may_take_late);
+}
+
 /* So much of the growth is to come from elsewhere: what has finished first, then what the stream
  * that the request is for may still use. */
 static void
@@ -87,17 +115,36 @@ gather(struct ca_space *space, struct ca_growth *growth, uint64_t bytes)
 	ca_extent_take_locked(space, growth, bytes, NULL, NULL);
 	if (growth->moved < bytes && record)
 		ca_extent_take_locked(space, growth, bytes, record, may_take);
+	if (growth->moved < bytes && !growth->user.stream && is_late_allowed(space))
+		gather_late(space, growth, bytes);
 }
 
 /* The block that has grown, where a search would leave it for another that it then declines. */
 static struct ca_block *
-grown(const struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
+grown(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 {
 	struct ca_block *block = ca_block_find_locked(space->heap, growth->address);
 
 	if (!block || !ca_pool_fits(block, bytes) || !ca_block_is_free(block))
 		return NULL;
-	return block->state == CA_BLOCK_FREE || ca_held_may_take_locked(block, true) ? block : NULL;
+	return block->state == CA_BLOCK_FREE ||
+			       ca_held_may_take_locked(block, !is_late_allowed(space))
+		       ? block
+		       : NULL;
+}
+
+/* What other streams may still use, behind a wait of the device. */
+static struct ca_block *
+late(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block;
+
+	if (!is_late_allowed(space))
+		return NULL;
+	block = ca_search_exposable_locked(space, bytes);
+	if (!block)
+		block = ca_search_exposable_late_locked(space, bytes);
+	return block ? block : ca_gather_locked(space, bytes, false);
 }
 
 /* No hit: the block was made for the request. */
@@ -111,12 +158,35 @@ take(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 	space->heap->searches_all = false;
 	if (!block)
 		block = grown(space, growth, bytes);
+	if (!block && growth->user.stream)
+		block = late(space, bytes);
 	if (!block || block->state != CA_BLOCK_FREE)
 		return ca_alloc_hit_locked(space, block, bytes, false);
 	block = ca_pool_cut_locked(block, bytes);
 	if (block)
 		block->user.stream = NULL;
 	return block;
+}
+
+/* Handles that do not fit into the room go back for as much new memory: finished ones now, those of
+ * the stream when it has finished. */
+static void
+give_way(struct ca_space *space, struct ca_growth *growth, uint64_t bytes)
+{
+	struct ca_stream_record *record;
+	uint64_t given = 0, more = 1;
+
+	while (given < bytes && more && !space->dead) {
+		struct ca_block *block = ca_extent_candidate_locked(space, bytes - given);
+
+		more = block ? ca_extent_release_locked(block, bytes - given, NULL) : 0;
+		given += more;
+	}
+	record = ca_held_quiet_locked(space);
+	if (!record)
+		record = ca_held_last_locked(space);
+	if (given < bytes && record && !space->dead)
+		ca_extent_retire_locked(space, bytes - given, record, may_take);
 }
 
 /* Beyond the limits that the user set more of it is to move, or there is none. */
@@ -142,8 +212,11 @@ expand(struct ca_space *space, struct ca_growth *growth, uint64_t bytes, bool al
 {
 	uint64_t much = all ? growth->bytes : too_much(space, growth, bytes);
 
-	if (much && may_move(space, growth))
-		gather(space, growth, ca_least(much, growth->bytes));
+	if (much && may_move(space, growth)) {
+		much = ca_least(much, growth->bytes);
+		gather(space, growth, much);
+		give_way(space, growth, ca_excess(much, growth->moved));
+	}
 	if (!is_within_limits(space, growth))
 		return CA_DRIVER_OUT_OF_MEMORY;
 	return ca_extent_grow_locked(space, growth);
@@ -176,6 +249,9 @@ ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_b
 			return space->dead ? -ENODEV : -ENOTSUP;
 		if (!tries && look(space, bytes, &growth)) {
 			*ret_block = space->dead ? NULL : take(space, &growth, bytes);
+			if (!*ret_block && !space->dead)
+				*ret_block =
+					ca_alloc_hit_locked(space, late(space, bytes), bytes, true);
 			if (*ret_block)
 				return 0;
 			if (!ca_extent_plan_locked(space, bytes, &growth))
