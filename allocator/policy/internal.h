@@ -233,6 +233,17 @@ int ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **r
 /* Nobody grows from the free blocks that a plan counts on. False: there were none. */
 bool ca_expand_done_locked(struct ca_space *space);
 
+/* ---- move.c: free memory of extents moves, rather than that the cache outgrows its slack */
+
+/* The growth, for a request of `bytes`, is more than the slack, and memory may move. */
+bool ca_move_is_wanted_locked(const struct ca_space *space, const struct ca_growth *growth,
+			      uint64_t bytes);
+/* Memory of other streams will do, for which the device waits. */
+bool ca_move_may_wait_locked(struct ca_space *space);
+/* As ca_extent_grow_locked, with free memory from elsewhere beyond the slack (`all`: as far as
+ * there is any), and within the limits that the user set. */
+int ca_move_grow_locked(struct ca_space *space, struct ca_growth *growth, uint64_t bytes, bool all);
+
 /* ---- grow.c */
 
 /* As ca_segment_take_locked; CA_DRIVER_OUT_OF_MEMORY, too, where a limit that the user set forbids
