@@ -30,6 +30,7 @@ static const struct ca_heap_hooks hooks = {
 	.flush_exposed = ca_magazines_pass_locked,
 	.poison = ca_context_mark_poison_locked,
 	.users_of_range = ca_touch_users,
+	.place = ca_held_place_or_mark_locked,
 };
 
 static void

@@ -282,7 +282,7 @@ struct ca_growth {
 	bool from_above;        /* more than `bytes` would begin lower, not end higher */
 	struct ca_list sources; /* ca_segment.hand: memory that moves there (extent_move.c) */
 	uint64_t moved;         /* bytes of these */
-	struct ca_user user;    /* of these; no stream: all of it has finished */
+	struct ca_users users;  /* of all of them together; n 0: they have finished */
 };
 
 /* There are addresses for a request of `bytes`, reserved at the first one; else it gets a segment
@@ -291,19 +291,19 @@ bool ca_area_is_ready_locked(struct ca_space *space, uint64_t bytes);
 /* The place where a request of `bytes` needs the least new memory: behind or below a free end of an
  * extent, in a hole, or where nothing is. False: there is none. */
 bool ca_extent_plan_locked(struct ca_space *space, uint64_t bytes, struct ca_growth *ret_growth);
-/* Maps memory there and makes it free: first its sources, with their user, then new memory.
+/* Maps memory there and makes it free: first its sources, with their users, then new memory.
  * Leaves the lock. -EAGAIN: the place is somebody else's by now, or not all could move; the
  * driver's code, -ENOMEM, -ENODEV (space died). */
 int ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth);
 /* Takes free memory that is of no use where it is, highest first, until `bytes` of it are to move
- * to the growth, as far as there is room: FREE, or, `record` not NULL, also what only that stream
- * may still use. `may_take` is asked of the latter's blocks. */
+ * to the growth, as far as there is room: of these two pools, and of what `may_take` is true for
+ * (NULL: of all). */
 void ca_extent_take_locked(struct ca_space *space, struct ca_growth *growth, uint64_t bytes,
-			   struct ca_stream_record *record,
+			   const struct ca_pool pools[2],
 			   bool (*may_take)(const struct ca_block *block));
-/* The same handles go back to the driver when the stream has finished, `bytes` of them. */
-void ca_extent_retire_locked(struct ca_space *space, uint64_t bytes,
-			     struct ca_stream_record *record,
+/* The uppermost such handles of the large pool go back to the driver when their users have
+ * finished, `bytes` of them. */
+void ca_extent_retire_locked(uint64_t bytes, const struct ca_pool pools[2],
 			     bool (*may_take)(const struct ca_block *block));
 /* The sources are free again where they were. */
 void ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth);

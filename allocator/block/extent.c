@@ -248,11 +248,11 @@ is_unmapped(const struct ca_space *space, const struct ca_growth *growth)
 }
 
 void
-ca_extent_enter_locked(struct ca_segment *segment, const struct ca_user *user)
+ca_extent_enter_locked(struct ca_segment *segment, const struct ca_users *users)
 {
 	struct ca_space *space = segment->space;
 	struct ca_block *block = segment->first;
-	struct ca_user of = *user; /* it may be the block's */
+	struct ca_users of = *users;
 
 	segment->returning = false;
 	segment->retired = space->poisoned;
@@ -261,12 +261,10 @@ ca_extent_enter_locked(struct ca_segment *segment, const struct ca_user *user)
 	ca_block_set_state_locked(block, CA_BLOCK_NEW);
 	block->user.stream = NULL;
 	ca_extent_join_adjacent_locked(segment);
-	if (!of.stream || ca_user_is_done(&of) || space->poisoned) {
+	if (of.n)
+		space->heap->hooks.place(block, &of);
+	else
 		ca_block_settle_locked(block);
-		return;
-	}
-	ca_block_own_locked(block, of, NULL);
-	space->settled = UINT64_MAX; /* its stream may have been lost meanwhile: looked at again */
 }
 
 /* More may move there than is missing. */
@@ -377,7 +375,7 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 		r = r == CA_DRIVER_OUT_OF_MEMORY ? r : -EAGAIN;
 	}
 	if (segment->bytes)
-		ca_extent_enter_locked(segment, &growth->user);
+		ca_extent_enter_locked(segment, &growth->users);
 	else
 		ca_extent_drop_locked(segment);
 	ca_extent_leaves_locked(space, &aliased);

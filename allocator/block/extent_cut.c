@@ -134,16 +134,29 @@ ca_extents_drainable_locked(const struct ca_space *space)
 struct parts {
 	struct ca_block *lower, *upper;
 	struct ca_segment *segment, *segment_2;
+	struct ca_multi_users *multi, *multi_2; /* of a block with several users */
 };
 
 static bool
-parts_get(struct ca_heap *heap, struct parts *parts)
+parts_get(const struct ca_block *block, struct parts *parts)
 {
-	parts->lower = ca_block_new_locked(heap);
-	parts->upper = ca_block_new_locked(heap);
-	parts->segment = ca_objects_get(&heap->segments);
-	parts->segment_2 = ca_objects_get(&heap->segments);
-	return parts->lower && parts->upper && parts->segment && parts->segment_2;
+	struct ca_heap *heap = block->segment->space->heap;
+	const struct ca_multi_users *multi = ca_block_multi(block);
+
+	*parts = (struct parts){ .lower = ca_block_new_locked(heap),
+				 .upper = ca_block_new_locked(heap),
+				 .segment = ca_objects_get(&heap->segments),
+				 .segment_2 = ca_objects_get(&heap->segments) };
+	if (multi) {
+		parts->multi = ca_objects_get(&heap->users);
+		parts->multi_2 = ca_objects_get(&heap->users);
+	}
+	if (!parts->lower || !parts->upper || !parts->segment || !parts->segment_2 ||
+	    (multi && (!parts->multi || !parts->multi_2)))
+		return false;
+	if (multi)
+		*parts->multi = *parts->multi_2 = *multi;
+	return true;
 }
 
 static void
@@ -155,23 +168,36 @@ parts_put(struct ca_heap *heap, const struct parts *parts)
 		ca_slabs_put(&heap->blocks, parts->upper);
 	ca_objects_put(&heap->segments, parts->segment);
 	ca_objects_put(&heap->segments, parts->segment_2);
+	ca_objects_put(&heap->users, parts->multi);
+	ca_objects_put(&heap->users, parts->multi_2);
 }
 
-/* The block, in no index, with what is to be cut off it in front, which is indexed. */
+/* A part that has been cut off, and its users. */
 static void
-cut_lower(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
+enter_part(struct ca_block *part, struct ca_multi_users **multi)
 {
-	ca_block_split_lower_locked(block, bytes, lower);
+	if (*multi)
+		ca_pool_carry_locked(part, *multi);
+	*multi = NULL;
+	ca_pool_index_locked(part);
+}
+
+static void
+cut_lower(struct ca_block *block, uint64_t bytes, struct parts *parts)
+{
+	ca_block_split_lower_locked(block, bytes, parts->lower);
 	if (ca_block_is_held(block))
-		ca_list_insert(&block->waiting, &lower->waiting);
-	ca_pool_index_locked(lower);
+		ca_list_insert(&block->waiting, &parts->lower->waiting);
+	enter_part(parts->lower, &parts->multi);
+	parts->lower = NULL;
 }
 
 static void
-cut_upper(struct ca_block *block, uint64_t bytes, struct ca_block *upper)
+cut_upper(struct ca_block *block, uint64_t bytes, struct parts *parts)
 {
-	ca_block_split_locked(block, bytes, upper);
-	ca_pool_index_locked(upper);
+	ca_block_split_locked(block, bytes, parts->upper);
+	enter_part(parts->upper, &parts->multi_2);
+	parts->upper = NULL;
 }
 
 /* Uses up some of `parts`. */
@@ -179,16 +205,11 @@ static void
 cut_out(struct ca_block *block, uint64_t address, uint64_t bytes, struct parts *parts)
 {
 	ca_pool_unindex_locked(block);
-	if (block->address < address) {
-		cut_lower(block, address - block->address, parts->lower);
-		parts->lower = NULL;
-	}
-	if (block->bytes > bytes) {
-		cut_upper(block, bytes, parts->upper);
-		parts->upper = NULL;
-	}
-	if (ca_block_is_held(block))
-		ca_list_remove(&block->waiting);
+	if (block->address < address)
+		cut_lower(block, address - block->address, parts);
+	if (block->bytes > bytes)
+		cut_upper(block, bytes, parts);
+	ca_block_detach_locked(block);
 	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 	if (block->prev) {
 		ca_extent_split_locked(block->segment, block, parts->segment);
@@ -206,7 +227,7 @@ ca_extent_cut_locked(struct ca_block *block, uint64_t address, uint64_t bytes,
 {
 	struct ca_heap *heap = block->segment->space->heap;
 	struct parts parts;
-	bool has_all = parts_get(heap, &parts);
+	bool has_all = parts_get(block, &parts);
 
 	if (has_all && ret_lower)
 		*ret_lower = block->address < address ? parts.lower : NULL;

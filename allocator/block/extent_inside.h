@@ -45,7 +45,7 @@ ca_segment_next_locked(const struct ca_segment *segment)
 
 /* A segment of mapped pages in a thread's hand, of one RETIRED block and in no sum, becomes free
  * but for that user (no stream: nobody). */
-void ca_extent_enter_locked(struct ca_segment *segment, const struct ca_user *user);
+void ca_extent_enter_locked(struct ca_segment *segment, const struct ca_users *users);
 /* A segment of one RETIRED block, in no sum, of which nothing is mapped, ends. */
 void ca_extent_drop_locked(struct ca_segment *segment);
 

@@ -66,22 +66,49 @@ ca_extent_is_late(const struct ca_space *space)
 
 struct search {
 	const struct ca_growth *growth;
-	const struct ca_stream_record *record;
 	bool (*may_take)(const struct ca_block *block);
 	uint64_t below; /* the blocks from there on have been looked at */
 	struct ca_block *best;
 };
 
+static void
+unfinished(const struct ca_block *block, struct ca_users *ret_users)
+{
+	ret_users->n = 0;
+	ret_users->context = false;
+	if (!ca_block_is_held(block))
+		return;
+	ca_block_users(block, ret_users);
+	ca_users_remove_finished(ret_users);
+}
+
+/* False: they are too many together. */
+static bool
+users_add(struct ca_users *users, const struct ca_users *more)
+{
+	struct ca_users all = *users;
+	unsigned i;
+
+	for (i = 0; i < more->n; i++)
+		if (!ca_users_raise(&all, &more->user[i]))
+			return false;
+	if (!CA_MUTANT(EXTENT_USER_LOST))
+		*users = all;
+	return true;
+}
+
 static bool
 is_movable(const struct search *search, const struct ca_block *block)
 {
 	uint64_t most = search->growth->most - search->growth->moved, address;
+	struct ca_users users = search->growth->users, more;
 
-	if (!block->segment->mapped || block->segment->registered || ca_extent_is_spared(block))
+	if (!block->segment->mapped || block->segment->registered || ca_extent_is_spared(block) ||
+	    !ca_extent_handles(block, 1, most, &address) ||
+	    (search->may_take && !search->may_take(block)))
 		return false;
-	if (search->record && (ca_block_multi(block) || !search->may_take(block)))
-		return false;
-	return ca_extent_handles(block, 1, most, &address) > 0;
+	unfinished(block, &more);
+	return users_add(&users, &more);
 }
 
 /* The highest one of the pool. */
@@ -90,6 +117,7 @@ look_in(struct search *search, const struct ca_pool *pool)
 {
 	struct ca_index_node *node;
 
+	search->best = NULL;
 	for (node = ca_index_any_at_least(&pool->by_size, CA_PAGE); node;
 	     node = ca_index_next(&pool->by_size, node)) {
 		struct ca_block *block = ca_pool_block(node);
@@ -101,43 +129,47 @@ look_in(struct search *search, const struct ca_pool *pool)
 	}
 }
 
-/* The uppermost handle of the block moves. *ret_rest: the block in front of it, or NULL. False:
- * no records. */
+/* The uppermost handle of the block is a segment of its own, of those users. *ret_rest: the block
+ * in front of it, or NULL. NULL: no records. */
+static struct ca_segment *
+cut(struct ca_block *block, uint64_t most, struct ca_users *ret_users, struct ca_block **ret_rest)
+{
+	uint64_t address, bytes = ca_extent_handles(block, 1, most, &address);
+	struct ca_segment *segment;
+
+	unfinished(block, ret_users);
+	segment = ca_extent_cut_locked(block, address, bytes, ret_rest);
+	if (segment && ret_users->n == 1)
+		segment->first->user = ret_users->user[0];
+	else if (segment && ret_users->n)
+		segment->left_at = ca_order_space_bound(segment->space);
+	return segment;
+}
+
 static bool
 take_one(struct ca_growth *growth, struct ca_block *block, struct ca_block **ret_rest)
 {
-	uint64_t address,
-		bytes = ca_extent_handles(block, 1, growth->most - growth->moved, &address);
-	struct ca_user user = { .stream = NULL };
-	struct ca_segment *segment;
+	struct ca_users users;
+	struct ca_segment *segment = cut(block, growth->most - growth->moved, &users, ret_rest);
 
-	if (ca_block_is_held(block))
-		user = block->user;
-	segment = ca_extent_cut_locked(block, address, bytes, ret_rest);
 	if (!segment)
 		return false;
 	ca_segment_unlist_locked(segment);
 	segment->returning = true;
-	segment->first->user = user;
 	ca_list_insert(&growth->sources, &segment->hand);
-	growth->moved += bytes;
-	if (CA_MUTANT(EXTENT_USER_LOST))
-		return true;
-	if (user.stream && (!growth->user.stream || growth->user.stamp < user.stamp))
-		growth->user = user;
+	growth->moved += segment->bytes;
+	users_add(&growth->users, &users);
 	return true;
 }
 
-/* One pool after the other: the area's own first. */
 static void
 take_from(struct ca_growth *growth, const struct ca_pool *pool, uint64_t bytes,
 	  struct search *search)
 {
+	struct ca_block *block;
+
 	search->below = UINT64_MAX;
 	while (growth->moved < bytes) {
-		struct ca_block *block;
-
-		search->best = NULL;
 		look_in(search, pool);
 		block = search->best;
 		if (!block)
@@ -151,61 +183,50 @@ take_from(struct ca_growth *growth, const struct ca_pool *pool, uint64_t bytes,
 
 void
 ca_extent_take_locked(struct ca_space *space, struct ca_growth *growth, uint64_t bytes,
-		      struct ca_stream_record *record,
-		      bool (*may_take)(const struct ca_block *block))
+		      const struct ca_pool pools[2], bool (*may_take)(const struct ca_block *block))
 {
-	struct ca_pool *pools = record ? record->pools : space->pools;
 	bool large = growth->area == &space->areas[1];
-	struct search search = { .growth = growth, .record = record, .may_take = may_take };
+	struct search search = { .growth = growth, .may_take = may_take };
 
-	if (!pools)
-		return;
 	take_from(growth, &pools[large], bytes, &search);
 	take_from(growth, &pools[!large], bytes, &search);
 }
 
-static struct ca_block *
-highest(struct search *search, const struct ca_pool *pool)
-{
-	search->below = UINT64_MAX;
-	search->best = NULL;
-	look_in(search, pool);
-	return search->best;
-}
-
 void
-ca_extent_retire_locked(struct ca_space *space, uint64_t bytes, struct ca_stream_record *record,
+ca_extent_retire_locked(uint64_t bytes, const struct ca_pool pools[2],
 			bool (*may_take)(const struct ca_block *block))
 {
 	struct ca_growth any = { .most = UINT64_MAX };
-	struct search search = { .growth = &any, .record = record, .may_take = may_take };
+	struct search search = { .growth = &any, .may_take = may_take, .below = UINT64_MAX };
 	struct ca_segment *segment;
-	struct ca_block *block;
-	struct ca_user user;
-	uint64_t address, given;
+	struct ca_users users;
 
-	while (bytes && record->pools && (block = highest(&search, &record->pools[1]))) {
-		user = block->user;
-		given = ca_extent_handles(block, 1, UINT64_MAX, &address);
-		segment = ca_extent_cut_locked(block, address, given, NULL);
+	while (bytes) {
+		look_in(&search, &pools[1]);
+		segment = search.best ? cut(search.best, UINT64_MAX, &users, NULL) : NULL;
 		if (!segment)
 			return;
-		segment->first->user = user;
 		segment->retired = true;
-		space->device->leaving_bytes += given;
-		ca_list_insert(&space->leaving, &segment->hand);
-		bytes -= given < bytes ? given : bytes;
+		segment->space->device->leaving_bytes += segment->bytes;
+		ca_list_insert(&segment->space->leaving, &segment->hand);
+		bytes -= segment->bytes < bytes ? segment->bytes : bytes;
 	}
 }
 
 void
 ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth)
 {
+	static const struct ca_users nobody = { 0 };
+
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &growth->sources, hand) {
+		bool used = segment->first->user.stream || segment->left_at;
+
+		segment->left_at = 0;
 		space->device->stats.reserved_bytes.total -= segment->bytes;
-		ca_extent_enter_locked(segment, &segment->first->user);
+		ca_extent_enter_locked(segment, used ? &growth->users : &nobody);
 	}
 	growth->moved = 0;
+	growth->users.n = 0;
 }
 
 /* ---- the move */
@@ -259,7 +280,11 @@ is_left(const struct ca_segment *segment)
 {
 	const struct ca_user *user = &segment->first->user;
 
-	return !user->stream || ca_user_is_done(user) || CA_MUTANT(EXTENT_LEFT_EARLY);
+	if (CA_MUTANT(EXTENT_LEFT_EARLY))
+		return true;
+	if (segment->left_at)
+		return ca_order_has_finished(segment->space, segment->left_at);
+	return !user->stream || ca_user_is_done(user);
 }
 
 static void

@@ -235,6 +235,8 @@ struct ca_segment {
 	struct ca_list link;  /* space->segments */
 	struct ca_list hand;  /* a thread returning it, or space->due */
 	uint64_t serial;      /* `captured`, and its block freed: the block's */
+	uint64_t left_at;     /* in space->leaving, and several streams may still use it: a bound of
+				 their stamps */
 	struct ca_space *space;
 	struct ca_pool *pool;
 	struct ca_block *first; /* lowest block */

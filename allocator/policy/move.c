@@ -5,8 +5,7 @@
  * As long as no more is reserved than the most that was in use at a time and a slack
  * (expandable_slack_percent), the cache just grows. Beyond that whole handles move to the place of
  * growth: those that have finished, those of the stream that the request is for, and, as at the end
- * of reuse_slack_mb, those of other streams, for which the device then waits. Each of these comes
- * as a block of its own, with its own user, and gather.c puts them together. Where handles are too
+ * of reuse_slack_mb, those of other streams, for which the device then waits. Where handles are too
  * large for the room that is left, others go back for as much new memory. If that does not suffice
  * either, the cache grows.
  *
@@ -92,51 +91,25 @@ own(struct ca_space *space)
 static void
 take_own(struct ca_space *space, struct ca_growth *growth, uint64_t bytes)
 {
-	struct ca_stream_record *record = own(space);
+	const struct ca_stream_record *record = own(space);
 
-	ca_extent_take_locked(space, growth, bytes, NULL, NULL);
-	if (growth->moved < bytes && record)
-		ca_extent_take_locked(space, growth, bytes, record, may_take);
+	ca_extent_take_locked(space, growth, bytes, space->pools, NULL);
+	if (record && record->pools)
+		ca_extent_take_locked(space, growth, bytes, record->pools, may_take);
 }
 
-/* What has been taken moves; the growth is the rest, behind it. */
-static int
-move_slice(struct ca_space *space, struct ca_growth *growth)
+/* Of what other streams may still use. */
+static void
+take_late(struct ca_space *space, struct ca_growth *growth, uint64_t bytes)
 {
-	uint64_t rest = growth->bytes - growth->moved;
-	int r;
-
-	growth->address += growth->from_above ? rest : 0;
-	growth->bytes = growth->moved;
-	growth->most -= growth->moved;
-	r = ca_extent_grow_locked(space, growth);
-	growth->address += growth->from_above ? 0 : growth->bytes;
-	growth->address -= growth->from_above ? rest : 0;
-	growth->bytes = rest;
-	growth->moved = 0;
-	growth->user.stream = NULL;
-	return r;
-}
-
-/* Of all other streams, one after the other. *bytes: of that so much is to move still. */
-static int
-move_late(struct ca_space *space, struct ca_growth *growth, uint64_t *bytes)
-{
-	struct ca_stream_record *record;
+	const struct ca_stream_record *record;
 	unsigned i;
-	int r;
 
-	for (i = 0; (record = ca_record_at(&space->order, i)); i++) {
-		if (growth->moved && growth->moved < *bytes) {
-			*bytes -= growth->moved;
-			r = move_slice(space, growth);
-			if (r)
-				return r;
-		}
-		if (growth->moved < *bytes)
-			ca_extent_take_locked(space, growth, *bytes, record, may_take_late);
-	}
-	return 0;
+	for (i = 0; (record = ca_record_at(&space->order, i)); i++)
+		if (record->pools)
+			ca_extent_take_locked(space, growth, bytes, record->pools, may_take_late);
+	CA_LIST_EACH(const struct ca_user_set, set, &space->sets, link)
+		ca_extent_take_locked(space, growth, bytes, set->pools, may_take_late);
 }
 
 /* Handles go back for as much new memory: finished ones now, those of the stream when it has
@@ -144,7 +117,7 @@ move_late(struct ca_space *space, struct ca_growth *growth, uint64_t *bytes)
 static void
 give_way(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_stream_record *record;
+	const struct ca_stream_record *record;
 	uint64_t given = 0, more = 1;
 
 	while (given < bytes && more && !space->dead) {
@@ -154,21 +127,18 @@ give_way(struct ca_space *space, uint64_t bytes)
 		given += more;
 	}
 	record = space->dead ? NULL : own(space);
-	if (given < bytes && record)
-		ca_extent_retire_locked(space, bytes - given, record, may_take);
+	if (given < bytes && record && record->pools)
+		ca_extent_retire_locked(bytes - given, record->pools, may_take);
 }
 
-static int
+static void
 move(struct ca_space *space, struct ca_growth *growth, uint64_t bytes)
 {
-	int r = 0;
-
 	take_own(space, growth, bytes);
 	if (growth->moved < bytes && ca_move_may_wait_locked(space))
-		r = move_late(space, growth, &bytes);
-	if (!r && growth->moved < bytes)
+		take_late(space, growth, bytes);
+	if (growth->moved < bytes)
 		give_way(space, bytes - growth->moved);
-	return r;
 }
 
 /* ---- the growth */
@@ -197,12 +167,9 @@ int
 ca_move_grow_locked(struct ca_space *space, struct ca_growth *growth, uint64_t bytes, bool all)
 {
 	uint64_t much = all ? growth->bytes : too_much(space, growth, bytes);
-	int r = 0;
 
 	if (much && may_move(space, growth))
-		r = move(space, growth, ca_least(much, growth->bytes));
-	if (r)
-		return r;
+		move(space, growth, ca_least(much, growth->bytes));
 	if (!is_within_limits(space, growth))
 		return CA_DRIVER_OUT_OF_MEMORY;
 	return ca_extent_grow_locked(space, growth);
