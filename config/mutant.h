@@ -57,8 +57,7 @@
  * TOLD_KEPT_FREE        told memory that was kept for its stream has no users afterwards
  * TOLD_HOST_FREE        told memory freed by cuMemFree has no users
  * EXTENT_LEFT_EARLY     mapped memory that has moved leaves its old addresses while work uses them
- * EXTENT_USER_LOST      it comes to its new place without the stream that may still use it
- * EXTENT_IN_CAPTURE     it moves while something captures
+ * EXTENT_USER_LOST      it comes to its new place without the streams that may still use it
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -104,8 +103,7 @@
 	X(TOLD_KEPT_FREE)                                                                          \
 	X(TOLD_HOST_FREE)                                                                          \
 	X(EXTENT_LEFT_EARLY)                                                                       \
-	X(EXTENT_USER_LOST)                                                                        \
-	X(EXTENT_IN_CAPTURE)
+	X(EXTENT_USER_LOST)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

@@ -369,15 +369,15 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	}
 	hands_change(space, (unsigned)-1);
 	segment->bytes = segment->first->bytes = end - growth->address;
+	if (segment->bytes)
+		ca_extent_enter_locked(segment, &growth->users);
+	else
+		ca_extent_drop_locked(segment);
 	if (!ca_list_empty(&growth->sources)) {
 		growth->area->no_moves = r != CA_DRIVER_OUT_OF_MEMORY && r != -EBUSY;
 		ca_extent_put_back_locked(space, growth);
 		r = r == CA_DRIVER_OUT_OF_MEMORY ? r : -EAGAIN;
 	}
-	if (segment->bytes)
-		ca_extent_enter_locked(segment, &growth->users);
-	else
-		ca_extent_drop_locked(segment);
 	ca_extent_leaves_locked(space, &aliased);
 	if (r > 0 && ca_tracing(space->heap))
 		ca_trace_rejected(space, growth->bytes - (end - growth->address), r);

@@ -15,7 +15,6 @@
 #include "allocator/policy/internal.h"
 
 #include "allocator/deferred/deferred.h"
-#include "config/mutant.h"
 
 /* The bytes that may be reserved before anything moves. */
 static uint64_t
@@ -47,7 +46,7 @@ may_move(const struct ca_space *space, const struct ca_growth *growth)
 
 	return !heap->config.give_back_oom && heap->driver.range_alias && !growth->area->no_moves &&
 	       !space->dead && !space->poisoned && !ca_extent_is_late(space) &&
-	       (!ca_order_may_capture(heap) || CA_MUTANT(EXTENT_IN_CAPTURE));
+	       !ca_order_may_capture(heap);
 }
 
 bool
