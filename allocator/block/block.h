@@ -278,8 +278,9 @@ ca_area_of(const struct ca_segment *segment)
 struct ca_growth {
 	struct ca_area *area;
 	uint64_t address, bytes;
-	uint64_t most;          /* bytes that there is room for */
-	bool from_above;        /* more than `bytes` would begin lower, not end higher */
+	uint64_t most;    /* bytes that there is room for */
+	uint64_t surplus; /* bytes at the top of area->spared_2 that the request does not need */
+	bool from_above;  /* more than `bytes` would begin lower, not end higher */
 	struct ca_list sources; /* ca_segment.hand: memory that moves there (extent_move.c) */
 	uint64_t moved;         /* bytes of these */
 	struct ca_users users;  /* of all of them together; n 0: they have finished */

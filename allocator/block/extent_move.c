@@ -97,14 +97,28 @@ users_add(struct ca_users *users, const struct ca_users *more)
 	return true;
 }
 
+/* No larger handle of the block may move. Blocks that the request counts on stay, but for the end
+ * of the upper one. */
+static uint64_t
+most_of(const struct ca_growth *growth, const struct ca_block *block)
+{
+	uint64_t most = growth->most - growth->moved;
+
+	if (!ca_extent_is_spared(block))
+		return most;
+	if (block->address != ca_area_of(block->segment)->spared_2)
+		return 0;
+	return most < growth->surplus ? most : growth->surplus;
+}
+
 static bool
 is_movable(const struct search *search, const struct ca_block *block)
 {
-	uint64_t most = search->growth->most - search->growth->moved, address;
 	struct ca_users users = search->growth->users, more;
+	uint64_t address;
 
-	if (!block->segment->mapped || block->segment->registered || ca_extent_is_spared(block) ||
-	    !ca_extent_handles(block, 1, most, &address) ||
+	if (!block->segment->mapped || block->segment->registered ||
+	    !ca_extent_handles(block, 1, most_of(search->growth, block), &address) ||
 	    (search->may_take && !search->may_take(block)))
 		return false;
 	unfinished(block, &more);
@@ -150,10 +164,12 @@ static bool
 take_one(struct ca_growth *growth, struct ca_block *block, struct ca_block **ret_rest)
 {
 	struct ca_users users;
-	struct ca_segment *segment = cut(block, growth->most - growth->moved, &users, ret_rest);
+	bool spared = ca_extent_is_spared(block);
+	struct ca_segment *segment = cut(block, most_of(growth, block), &users, ret_rest);
 
 	if (!segment)
 		return false;
+	growth->surplus -= spared ? segment->bytes : 0;
 	ca_segment_unlist_locked(segment);
 	segment->returning = true;
 	ca_list_insert(&growth->sources, &segment->hand);

@@ -130,6 +130,7 @@ consider(struct ca_growth *best, uint64_t address, uint64_t bytes, uint64_t gap,
 	best->bytes = bytes;
 	best->most = gap;
 	best->from_above = !low;
+	best->surplus = low && high ? low->usable + bytes + high->usable : 0;
 	area->spared = low && low->block ? low->block->address : 0;
 	area->spared_2 = high && high->block ? high->block->address : 0;
 }
@@ -195,6 +196,7 @@ ca_extent_plan_locked(struct ca_space *space, uint64_t bytes, struct ca_growth *
 	if (!best.bytes)
 		return false;
 	*ret_growth = best;
+	ret_growth->surplus -= ret_growth->surplus ? bytes : 0;
 	ca_list_init(&ret_growth->sources);
 	return true;
 }
