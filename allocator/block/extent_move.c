@@ -350,6 +350,17 @@ drop_unmapped(struct ca_space *space, struct ca_list *hand)
 	}
 }
 
+/* Where blocks wait for streams, these are asked because of them. */
+static void
+ask_streams(struct ca_space *space)
+{
+	if (space->stream_held_blocks || space->dead || space->poisoned)
+		return;
+	ca_outside_enter_locked(space);
+	(void)ca_order_poll(space);
+	ca_outside_leave(space);
+}
+
 void
 ca_extent_leave_locked(struct ca_space *space)
 {
@@ -359,6 +370,7 @@ ca_extent_leave_locked(struct ca_space *space)
 
 	if (ca_list_empty(&space->leaving))
 		return;
+	ask_streams(space);
 	take_left(space, &hand);
 	if (ca_list_empty(&hand))
 		return;
