@@ -33,23 +33,21 @@ enum {
 /* ---- the gate */
 
 static uint64_t
-spent_until(const struct ca_device *device, uint64_t now)
+spent_until(const struct ca_space *space, uint64_t now)
 {
-	uint64_t passed = (now - device->mapping_at_ns) / SHARE;
+	uint64_t passed = (now - space->mapping_at_ns) / SHARE;
 
-	return device->mapping_ns > passed ? device->mapping_ns - passed : 0;
+	return space->mapping_ns > passed ? space->mapping_ns - passed : 0;
 }
 
 void
 ca_extent_note_locked(struct ca_space *space, uint64_t begin_ns, uint64_t end_ns)
 {
-	struct ca_device *device = space->device;
-
-	device->stats.driver_ns += end_ns - begin_ns;
-	if (end_ns < device->mapping_at_ns)
+	space->device->stats.driver_ns += end_ns - begin_ns;
+	if (end_ns < space->mapping_at_ns)
 		return; /* another thread was there later */
-	device->mapping_ns = spent_until(device, end_ns) + (end_ns - begin_ns);
-	device->mapping_at_ns = end_ns;
+	space->mapping_ns = spent_until(space, end_ns) + (end_ns - begin_ns);
+	space->mapping_at_ns = end_ns;
 }
 
 bool
@@ -58,8 +56,8 @@ ca_extent_is_late(const struct ca_space *space)
 	const struct ca_driver *driver = &space->heap->driver;
 	uint64_t now = driver->clock_ns(driver->self);
 
-	return !driver->no_time && now >= space->device->mapping_at_ns &&
-	       spent_until(space->device, now) > SPARE_NS;
+	return !driver->no_time && now >= space->mapping_at_ns &&
+	       spent_until(space, now) > SPARE_NS;
 }
 
 /* ---- what can move */
@@ -223,7 +221,7 @@ ca_extent_retire_locked(uint64_t bytes, const struct ca_pool pools[2],
 		if (!segment)
 			return;
 		segment->retired = true;
-		segment->space->device->leaving_bytes += segment->bytes;
+		segment->space->leaving_bytes += segment->bytes;
 		ca_list_insert(&segment->space->leaving, &segment->hand);
 		bytes -= segment->bytes < bytes ? segment->bytes : bytes;
 	}
@@ -332,7 +330,7 @@ static void
 drop(struct ca_segment *segment)
 {
 	if (is_counted(segment)) {
-		segment->space->device->leaving_bytes -= segment->bytes;
+		segment->space->leaving_bytes -= segment->bytes;
 		ca_segment_forget_locked(segment);
 	} else {
 		ca_extent_drop_locked(segment);
@@ -352,7 +350,7 @@ drop_unmapped(struct ca_space *space, struct ca_list *hand)
 
 /* Where blocks wait for streams, these are asked because of them. */
 static void
-ask_streams(struct ca_space *space)
+poll_streams(struct ca_space *space)
 {
 	if (space->stream_held_blocks || space->dead || space->poisoned)
 		return;
@@ -370,7 +368,7 @@ ca_extent_leave_locked(struct ca_space *space)
 
 	if (ca_list_empty(&space->leaving))
 		return;
-	ask_streams(space);
+	poll_streams(space);
 	take_left(space, &hand);
 	if (ca_list_empty(&hand))
 		return;

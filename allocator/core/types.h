@@ -370,13 +370,9 @@ struct ca_device {
 	uint64_t other_bytes;     /* of calls that are not ours to serve, where there is a limit */
 	uint64_t managed_bytes;   /* in managed segments */
 	uint64_t mapped_bytes;    /* in extents */
-	uint64_t leaving_bytes;   /* of these, about to go back */
-	/* of mapping, beyond its share of the time, at that moment: nothing moves while
-	 * it is much (block/extent_move.c) */
-	uint64_t mapping_ns, mapping_at_ns;
-	uint64_t next_trim;    /* alloc_calls at which trim_every is due (policy/trim.c) */
-	uint64_t next_look_ns; /* when trim_idle_ms looks again */
-	uint64_t gc_wanted;    /* bytes that the next free is to give back */
+	uint64_t next_trim;       /* alloc_calls at which trim_every is due (policy/trim.c) */
+	uint64_t next_look_ns;    /* when trim_idle_ms looks again */
+	uint64_t gc_wanted;       /* bytes that the next free is to give back */
 	struct ca_budget budget;
 };
 
@@ -418,6 +414,11 @@ struct ca_space {
 	/* ca_segment.hand: addresses of memory that has moved, which its users may still use; each
 	 * one RETIRED block, in no sum (block/extent_move.c) */
 	struct ca_list leaving;
+	uint64_t
+		leaving_bytes; /* of memory that goes back with its addresses, reserved till then */
+	/* of mapping, beyond its share of the time, at that moment: nothing moves while it is much
+	 */
+	uint64_t mapping_ns, mapping_at_ns;
 	/* the bound up to which only the driver could tell whether work has finished: its free
 	 * waits for that, an unmapping does not */
 	uint64_t untold;

@@ -36,7 +36,7 @@ too_much(const struct ca_space *space, const struct ca_growth *growth, uint64_t 
 
 	return ca_excess(device->stats.reserved_bytes.current + device->taking_bytes +
 				 growth->bytes,
-			 limit(space, bytes) + device->leaving_bytes);
+			 limit(space, bytes) + space->leaving_bytes);
 }
 
 static bool

@@ -452,7 +452,7 @@ random_run(uint64_t seed, uint64_t capacity, unsigned streams)
 {
 	struct scene scene;
 	struct fixture *f = &scene.f;
-	uint64_t at[SLOTS] = { 0 }, live = 0, peak = 0, size[SLOTS];
+	uint64_t at[SLOTS] = { 0 }, live = 0, peak = 0, size[SLOTS] = { 0 };
 	unsigned i, slot;
 
 	defaults(f, 4);
