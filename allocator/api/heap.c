@@ -131,6 +131,7 @@ space_init(struct ca_space *space)
 	atomic_store(&space->mark_held_blocks, 0);
 	atomic_store(&space->stream_held_blocks, 0);
 	memset(space->areas, 0, sizeof(space->areas));
+	space->leaving_bytes = 0;
 }
 
 void

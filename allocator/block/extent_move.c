@@ -366,7 +366,7 @@ ca_extent_leave_locked(struct ca_space *space)
 	uint64_t begin_ns, end_ns;
 	struct ca_list hand;
 
-	if (ca_list_empty(&space->leaving))
+	if (ca_list_empty(&space->leaving) || (space->poisoned && !space->dead))
 		return;
 	poll_streams(space);
 	take_left(space, &hand);

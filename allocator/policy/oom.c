@@ -264,6 +264,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct
 	bool busy = false;
 	int r;
 
+	ca_extent_leave_locked(space);
 	if (ca_release_locked(space, wanted, &ladder->patience, &busy))
 		return true;
 	/* what was to be grown from is of no use without more */
