@@ -16,8 +16,7 @@ from conftest import BUILD, ROOT
 
 # part -> its folders, top to bottom
 RANKS = {
-    "allocator": ["replay", "fake", "api", "policy", "tcache", "deferred", "told", "block", "order", "trace", "core", "range",
-                  "util"],
+    "allocator": ["replay", "fake", "api", "policy", "tcache", "deferred", "told", "block", "order", "trace", "core", "util"],
     "shim": ["hooks", "process", "pinned", "driver", "track", "framework", "state", "bind"],
 }
 # (file, the folder above that it needs) -> why; for all parts together
@@ -38,7 +37,6 @@ PUBLIC = {
     "allocator/order": ["order.h", "order_told.h"],
     "allocator/trace": ["format.h", "trace.h"],
     "allocator/core": ["backoff.h", "counts_file.h", "driver.h", "lock.h", "order_types.h", "stats.h", "thread.h", "types.h"],
-    "allocator/range": [],
     "allocator/util": ["arena.h", "list.h", "size_index.h", "slab.h", "ticks.h", "tree.h"],
     "shim/hooks": [],
     "shim/process": ["cachealloc.h", "lifecycle.h"],
