@@ -27,14 +27,6 @@
 #include "allocator/order/order.h"
 #include "allocator/trace/trace.h"
 
-/* Bytes in use from which large handles are made: below, all that is saved is a few driver calls.
- */
-#define LARGE_FROM ((uint64_t)512 << 20)
-/* Of what moves cannot serve: memory is in pieces there. Waste over live of W1b, W10d and W5b, 20
- * us behind, is 4.2, 22 and 4.9 %; with handles of 20 MiB 4.7, 32 and 7.5 %, with 2 MiB 4.0, 24 and
- * 4.9 % and up to twice the calls. */
-#define SHORT_HANDLE ((uint64_t)4 << 20)
-
 /* ---- two extents become one, and one two */
 
 /* The map, after `first` and all behind it have come, or some have gone. */
@@ -143,18 +135,19 @@ ca_extent_split_locked(struct ca_segment *segment, struct ca_block *block, struc
 
 /* ---- growing */
 
-/* Of a handle that begins there: the next one begins on a multiple of `most`. */
+/* Of a handle that begins there: the next one begins on a multiple. */
 static uint64_t
-handle_bytes(const struct ca_area *area, uint64_t address, uint64_t end, uint64_t most)
+handle_bytes(const struct ca_growth *growth, uint64_t address, uint64_t end)
 {
-	uint64_t bytes = most - (address - area->address) % most;
+	uint64_t most = growth->handle_bytes;
+	uint64_t bytes = most - (address - growth->area->address) % most;
 
 	return bytes < end - address ? bytes : end - address;
 }
 
 /* Without the lock, from *ret_end on. *ret_end: up to there it was done. */
 static int
-map_all(struct ca_space *space, const struct ca_growth *growth, uint64_t most, uint64_t *ret_end,
+map_all(struct ca_space *space, const struct ca_growth *growth, uint64_t *ret_end,
 	uint64_t *ret_calls)
 {
 	const struct ca_driver *driver = &space->heap->driver;
@@ -162,7 +155,7 @@ map_all(struct ca_space *space, const struct ca_growth *growth, uint64_t most, u
 	int r = 0;
 
 	for (; address < end; address += bytes) {
-		bytes = handle_bytes(growth->area, address, end, most);
+		bytes = handle_bytes(growth, address, end);
 		++*ret_calls;
 		r = driver->range_map(driver->self, space->context, address, bytes);
 		if (r)
@@ -300,7 +293,7 @@ claim(struct ca_space *space, struct ca_growth *growth, int *ret_code)
 
 /* Without the lock: first the sources, then new memory. */
 static int
-fill(struct ca_space *space, struct ca_growth *growth, uint64_t most, struct ca_list *ret_aliased,
+fill(struct ca_space *space, struct ca_growth *growth, struct ca_list *ret_aliased,
      uint64_t *ret_end, uint64_t *ret_calls)
 {
 	uint64_t end = growth->address, moved_end;
@@ -308,7 +301,7 @@ fill(struct ca_space *space, struct ca_growth *growth, uint64_t most, struct ca_
 
 	moved_end = end;
 	if (!r)
-		r = map_all(space, growth, most, &end, ret_calls);
+		r = map_all(space, growth, &end, ret_calls);
 	if (r) /* what stays for want of an unmapping is free memory */
 		ca_extent_unmap(space, growth->area, moved_end, end, &end);
 	*ret_end = end;
@@ -338,24 +331,11 @@ hands_change(struct ca_space *space, unsigned sign)
 	space->areas[1].in_hand += sign;
 }
 
-/* Of one handle. */
-static uint64_t
-handle_most(const struct ca_space *space, const struct ca_growth *growth)
-{
-	const struct ca_device *device = space->device;
-
-	if (growth->area == &space->areas[0] || device->budget.exhausted ||
-	    device->stats.allocated_bytes.current <= LARGE_FROM)
-		return CA_PAGE;
-	return growth->moved ? SHORT_HANDLE : CA_HANDLE;
-}
-
 int
 ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 {
 	struct ca_device *device = space->device;
 	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t most = handle_most(space, growth);
 	uint64_t end, calls = 0, begin_ns, end_ns;
 	struct ca_list aliased;
 	struct ca_segment *segment;
@@ -369,7 +349,7 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	device->taking_bytes += growth->bytes;
 	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
-	r = fill(space, growth, most, &aliased, &end, &calls);
+	r = fill(space, growth, &aliased, &end, &calls);
 	end_ns = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
 	device->taking_bytes -= growth->bytes;

@@ -175,7 +175,7 @@ bool
 ca_extent_plan_locked(struct ca_space *space, uint64_t bytes, struct ca_growth *ret_growth)
 {
 	struct ca_area *area = &space->areas[bytes > CA_SMALL_MAX];
-	struct ca_growth best = { .area = area };
+	struct ca_growth best = { .area = area, .handle_bytes = CA_PAGE };
 	const struct ca_segment *lower = NULL, *upper;
 	struct side low, high;
 	uint64_t from;

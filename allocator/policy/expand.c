@@ -106,8 +106,7 @@ ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_b
 	unsigned tries;
 	int r;
 
-	if (space->heap->limited)
-		ca_limit_update_locked(space);
+	ca_limit_update_locked(space);
 	for (tries = 0; tries < TRIES; tries++) {
 		if (!ca_extent_plan_locked(space, bytes, &growth))
 			return space->dead ? -ENODEV : -ENOTSUP;

@@ -162,6 +162,31 @@ is_within_limits(struct ca_space *space, struct ca_growth *growth)
 	return false;
 }
 
+/* Bytes in use from which large handles are made: below, all that is saved is a few driver calls.
+ */
+#define LARGE_FROM ((uint64_t)512 << 20)
+/* Of what moves cannot serve: memory is in pieces there. Waste over live of W1b, W10d and W5b, 20
+ * us behind, is 4.2, 22 and 4.9 %; with handles of 20 MiB 4.7, 32 and 7.5 %, with 2 MiB 4.0, 24 and
+ * 4.9 % and up to twice the calls. */
+#define SHORT_HANDLE ((uint64_t)4 << 20)
+
+/* Of the device: with less left handles are small, so that each can go where it is needed. */
+enum { TIGHT_SHARE = 5 };
+
+/* Of new memory. */
+static uint64_t
+handle_bytes(struct ca_space *space, const struct ca_growth *growth)
+{
+	const struct ca_device *device = space->device;
+	uint64_t most = ca_limit_of_segments(space),
+		 left = ca_excess(most, device->stats.reserved_bytes.current + device->other_bytes);
+
+	if (growth->area == &space->areas[0] || device->budget.exhausted ||
+	    device->stats.allocated_bytes.current <= LARGE_FROM || left < most / TIGHT_SHARE)
+		return CA_PAGE;
+	return growth->moved ? SHORT_HANDLE : CA_HANDLE;
+}
+
 int
 ca_move_grow_locked(struct ca_space *space, struct ca_growth *growth, uint64_t bytes, bool all)
 {
@@ -171,5 +196,6 @@ ca_move_grow_locked(struct ca_space *space, struct ca_growth *growth, uint64_t b
 		move(space, growth, ca_least(much, growth->bytes));
 	if (!is_within_limits(space, growth))
 		return CA_DRIVER_OUT_OF_MEMORY;
+	growth->handle_bytes = handle_bytes(space, growth);
 	return ca_extent_grow_locked(space, growth);
 }
