@@ -80,6 +80,17 @@ pattern_store(char *ret, const char *text)
 	return true;
 }
 
+static bool
+switch_store(unsigned *ret, const char *accepted, const char *text)
+{
+	bool on;
+
+	if (!ca_parse_flag(text, &on))
+		return ca_parse_word(text, accepted, ret);
+	*ret = on;
+	return true;
+}
+
 /* Parses `text` by the row's type into its place. False: not accepted, nothing was stored. */
 static bool
 value_store(struct ca_config *config, const struct ca_option *option, const char *text)
@@ -103,6 +114,8 @@ value_store(struct ca_config *config, const struct ca_option *option, const char
 		return ca_parse_enum(text, option->accepted, place);
 	case CA_TYPE_WORD:
 		return ca_parse_word(text, option->accepted, place);
+	case CA_TYPE_SWITCH:
+		return switch_store(place, option->accepted, text);
 	case CA_TYPE_WORDS:
 		return ca_parse_words(text, option->accepted, place);
 	case CA_TYPE_SIZE:

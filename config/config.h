@@ -23,6 +23,12 @@ enum ca_disable {
 };
 
 /* In the order of options.def. */
+enum ca_expandable {
+	CA_EXPANDABLE_OFF,
+	CA_EXPANDABLE_ON,
+	CA_EXPANDABLE_AUTO,
+};
+
 enum ca_under_framework {
 	CA_UNDER_AUTO,  /* under a framework that caches by itself requests go to the driver */
 	CA_UNDER_PASS,  /* the same, whether its cache is on or not */
@@ -90,8 +96,8 @@ struct ca_config {
 	uint64_t
 		max_non_split_rounding_bytes; /* slack when such a block serves a smaller request */
 	uint64_t large_segment_size_bytes;    /* segment for requests of 1 to 10 MiB; > 10 MiB */
-	uint64_t reuse_slack_bytes; /* cached memory tolerated before waiting; UINT64_MAX: any */
-	bool expandable_segments;   /* they grow and shrink by mapping */
+	uint64_t reuse_slack_bytes;   /* cached memory tolerated before waiting; UINT64_MAX: any */
+	unsigned expandable_segments; /* enum ca_expandable: they grow and shrink by mapping */
 	uint64_t expandable_slack_percent; /* of the peak in use, before what is free moves */
 	bool give_back_oom;        /* segments go back only when the driver has no memory left */
 	bool reuse_finished;       /* never hand out memory that the device has not finished with */

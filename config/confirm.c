@@ -172,6 +172,7 @@ value_print(const struct ca_config *config, const struct ca_option *option, char
 		enum_print(ret, option->accepted, *(const bool *)place);
 		break;
 	case CA_TYPE_WORD:
+	case CA_TYPE_SWITCH:
 		ca_parse_word_at(option->accepted, *(const unsigned *)place, ret, VALUE_BYTES);
 		break;
 	case CA_TYPE_WORDS:

@@ -47,6 +47,9 @@
  * OLDER_FORGOTTEN       where the host has paused, what it submitted before counts as finished
  * PINNED_AT_ONCE        page-locked memory is handed out while work may use it
  * PINNED_ONE_CONTEXT    a synchronisation of one context tells of page-locked memory for all
+ * EXTENT_UNMAPPED_EARLY a retired extent is unmapped while work may still use it
+ * HELD_UNMAPPED         memory that a stream still holds is unmapped
+ * HANDLE_CUT            part of a handle is unmapped as if it were a whole one
  * TOLD_ANY_STREAM       told memory serves any stream at once
  * TOLD_FOLLOWS_ANY      a stream that waited for another one once follows all that it frees
  * TOLD_MARK_EARLY       told memory is everybody's before its mark is done
@@ -93,6 +96,9 @@
 	X(ASSUMPTIONS_UNPROBED)                                                                    \
 	X(OLDER_FORGOTTEN)                                                                         \
 	X(BARRIER_TRUSTED)                                                                         \
+	X(EXTENT_UNMAPPED_EARLY)                                                                   \
+	X(HELD_UNMAPPED)                                                                           \
+	X(HANDLE_CUT)                                                                              \
 	X(TOLD_ANY_STREAM)                                                                         \
 	X(TOLD_FOLLOWS_ANY)                                                                        \
 	X(TOLD_MARK_EARLY)                                                                         \

@@ -19,7 +19,8 @@ enum ca_option_type {
 	CA_TYPE_FLAG,     /* bool */
 	CA_TYPE_CHOICE,   /* bool: the second of the two words of `accepted` ("this or that") */
 	CA_TYPE_WORD,     /* unsigned: the place of one of the words of `accepted` ("a, b or c") */
-	CA_TYPE_MB,       /* uint64_t, bytes; written in MiB */
+	CA_TYPE_SWITCH, /* unsigned: 0 or 1 as a FLAG, or the place of another word of `accepted` */
+	CA_TYPE_MB,     /* uint64_t, bytes; written in MiB */
 	CA_TYPE_MB_UNLIMITED, /* the same, or UINT64_MAX for the word "unlimited" */
 	CA_TYPE_WORDS, /* unsigned: a bit for each word of a list, by its place behind " list of ";
 			  0: off */

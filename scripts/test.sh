@@ -171,6 +171,8 @@ lane_thorough() {
 	unit tsan build-tsan scripts/sanitizer_env.sh thread build-tsan
 	suite tsan process/shim scripts/sanitizer_env.sh thread build-tsan -- \
 		-k "captures or release or other_dev or signal or slow_death or come_back or holders or waits or streams or threads"
+	suite tsan process/order/test_expandable.py scripts/sanitizer_env.sh thread build-tsan -- \
+		-k "random or several or unmapped or device or auto or exported"
 	suite tsan stress scripts/sanitizer_env.sh thread build-tsan
 }
 

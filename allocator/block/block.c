@@ -388,6 +388,20 @@ users_fit(const struct ca_block *block, const struct ca_block *other)
 	return n <= CA_USERS_MAX;
 }
 
+/* In an extent, where blocks lie side by side that would have segments of their own, a large one
+ * held by a stream that others come to wait for merges with what that has used as long: the larger
+ * stamp would keep it from a stream that comes after its last use, but not after the neighbour's.
+ */
+static bool
+is_as_old(const struct ca_block *block, const struct ca_block *neighbour)
+{
+	const struct ca_segment *segment = block->segment;
+
+	return !segment->mapped || segment->pool->small ||
+	       block->user.stamp == neighbour->user.stamp ||
+	       !atomic_load(&ca_held_record(&block->user)->followed);
+}
+
 bool
 ca_block_is_mergeable(const struct ca_block *block, const struct ca_block *neighbour)
 {
@@ -398,9 +412,20 @@ ca_block_is_mergeable(const struct ca_block *block, const struct ca_block *neigh
 	if (block->state == CA_BLOCK_FREE)
 		return true;
 	if (block->state == CA_BLOCK_STREAM_HELD)
-		return block->user.stream == neighbour->user.stream && users_fit(block, neighbour);
+		return block->user.stream == neighbour->user.stream &&
+		       is_as_old(block, neighbour) && users_fit(block, neighbour);
 	set = ca_block_multi(block)->set;
 	return set->n && set == ca_block_multi(neighbour)->set;
+}
+
+/* Nobody else comes to wait for either. */
+static bool
+is_only_users(const struct ca_block *block, const struct ca_block *neighbour,
+	      const struct ca_stream_record *free_for_all)
+{
+	return free_for_all && block->state == CA_BLOCK_STREAM_HELD &&
+	       ca_held_record(&block->user) == free_for_all &&
+	       block->user.stream == neighbour->user.stream && users_fit(block, neighbour);
 }
 
 /* Takes a neighbour out of its index and makes both alike, if they may be merged. */
@@ -413,7 +438,8 @@ join(struct ca_block *block, struct ca_block *neighbour,
 	if (!neighbour)
 		return false;
 	if (neighbour->state == block->state) {
-		if (!ca_block_is_mergeable(block, neighbour))
+		if (!ca_block_is_mergeable(block, neighbour) &&
+		    !is_only_users(block, neighbour, free_for_all))
 			return false;
 		ca_pool_unindex_locked(neighbour);
 		if (ca_block_is_held(neighbour))
@@ -547,7 +573,9 @@ static bool
 is_like(const struct ca_block *block, const struct ca_block *neighbour)
 {
 	return is_in(neighbour, CA_BLOCK_STREAM_HELD) &&
-	       neighbour->user.stream == block->user.stream;
+	       neighbour->user.stream == block->user.stream &&
+	       (is_as_old(block, neighbour) ||
+		ca_held_quiet_locked(block->segment->space) == ca_held_record(&block->user));
 }
 
 /* A free neighbour's users: those of one that the program has are no business of who has the lock.

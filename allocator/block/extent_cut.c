@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "allocator/core/lock.h"
+#include "config/mutant.h"
 
 /* ---- giving back */
 
@@ -15,7 +16,7 @@ handle_below(const struct ca_area *area, uint64_t end)
 {
 	uint64_t begin = end - CA_PAGE;
 
-	while (!*ca_area_begins_at(area, begin))
+	while (!*ca_area_begins_at(area, begin) && !CA_MUTANT(HANDLE_CUT))
 		begin -= CA_PAGE;
 	return begin;
 }
@@ -29,7 +30,8 @@ boundary_at_most(const struct ca_segment *segment, uint64_t address)
 	if (address == ca_segment_end(segment))
 		return address;
 	address -= (address - area->address) % CA_PAGE;
-	while (address > segment->address && !*ca_area_begins_at(area, address))
+	while (address > segment->address && !*ca_area_begins_at(area, address) &&
+	       !CA_MUTANT(HANDLE_CUT))
 		address -= CA_PAGE;
 	return address;
 }

@@ -162,8 +162,9 @@ struct ca_stream_record {
 	/* An operation of the stream was put behind what streams that the driver orders it with are
 	 * stamped with up to this. */
 	_Atomic uint64_t joined;
-	_Atomic bool closed; /* a ghost: no handle any more */
-	_Atomic bool lost;   /* no mark of it can be had any more: context marks only */
+	_Atomic bool closed;   /* a ghost: no handle any more */
+	_Atomic bool lost;     /* no mark of it can be had any more: context marks only */
+	_Atomic bool followed; /* some other stream waited for it by an event of the program's */
 	/* under the order lock */
 	unsigned marked; /* marks that were ever recorded */
 	struct ca_list points;

@@ -424,6 +424,8 @@ ca_event_waited(struct ca_event *event, uint64_t sequence, struct ca_stream *str
 
 	if (!copy(event, sequence, &seen) || ca_record(seen.stream)->space != record->space)
 		return;
+	if (seen.stream != stream && !atomic_load(&ca_record(seen.stream)->followed))
+		atomic_store(&ca_record(seen.stream)->followed, true);
 	ca_order_lock(ca_record_order(record));
 	if (seen.clock.few) {
 		grew = add_few(record, &seen);

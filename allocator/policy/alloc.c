@@ -33,24 +33,24 @@ next_serial(struct ca_heap *heap)
 	return ca_magazine_serial_locked(heap);
 }
 
+static void
+become_allocated(struct ca_block *block)
+{
+	ca_block_set_state_locked(block, CA_BLOCK_ALLOCATED);
+}
+
 static inline void
 hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uint64_t rounded)
 {
 	struct ca_heap *heap = space->heap;
 	uint64_t serial = block->segment->captured ? ++heap->serial : next_serial(heap);
 
-	atomic_store_explicit(&block->requested, requested, memory_order_relaxed);
-	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
 	if (__builtin_expect(block->places != NULL, 0))
 		ca_block_keep_multi_locked(block, ca_order_birth(&space->order));
 	else
 		block->birth = ca_order_birth(&space->order);
-	block->thread = (uint32_t)ca_order_thread();
-	block->sync_memops = false; /* the last owner's */
-	ca_block_set_state_locked(block, CA_BLOCK_ALLOCATED);
-	atomic_store_explicit(&block->quick,
-			      ca_alloc_is_fast(block, rounded) ? block->address | CA_QUICK_LIVE : 0,
-			      memory_order_release);
+	ca_alloc_hand_out_locked(block, requested, rounded, serial, ca_order_thread(),
+				 become_allocated);
 	CA_COUNT(space, alloc_calls);
 }
 
@@ -371,14 +371,12 @@ alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uin
 }
 
 int
-ca_alloc_rest(struct ca_space *space, uint64_t size, struct ca_stack *stack, uint64_t *ret_address)
+ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
 	uint64_t bytes;
 	bool capturing;
 
-	if (stack && ca_magazine_take_on(space, size, stack, ret_address))
-		return 0;
 	if (!size)
 		return -EINVAL;
 	if (size > CA_SIZE_MAX)
@@ -399,7 +397,9 @@ ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 
 	if (!driver->capturing(driver->self) && ca_alloc_quick(space, size, ret_address, &stack))
 		return 0;
-	return ca_alloc_rest(space, size, stack, ret_address);
+	if (stack && ca_magazine_take_on(space, size, stack, ret_address))
+		return 0;
+	return ca_alloc_rest(space, size, ret_address);
 }
 
 /*

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The usual way of an allocation that a magazine does not serve: of one thread, in a space where
- * nothing waits but for the one stream. It comes to the same as alloc.c, and counts in the thread's
- * magazine, as a hit there would: so nothing is added to the device's sums.
+ * The usual way of an allocation that a magazine does not serve, in a space where nothing waits but
+ * for the one stream. It comes to the same as alloc.c, but for what other threads' magazines keep,
+ * which is left to them as long as anything else fits. It counts in the thread's magazine, as a hit
+ * there would: so nothing is added to the device's sums.
  */
 #include "allocator/policy/internal.h"
 
@@ -10,19 +11,16 @@
 #include "allocator/tcache/fast.h"
 #include "config/branch.h"
 
-/* The calling thread's magazine is for the space, and there is no other; nothing is to be done
- * before the search. */
+/* The calling thread's magazine is for the space; nothing is to be done before the search. */
 static inline bool
 is_direct(const struct ca_space *space)
 {
 	const struct ca_magazine *magazine = ca_own.magazine;
 
-	return ca_own.quick_space == space->id && !magazine->shared &&
-	       magazine->serial != magazine->serials_end &&
+	return ca_own.quick_space == space->id && magazine->serial != magazine->serials_end &&
 	       !(atomic_load_explicit(&space->attention, memory_order_relaxed) &
 		 CA_ATTENTION_ALWAYS) &&
-	       !ca_alloc_in_debt && !space->multi_thread_free && !CA_EXPOSURE_FORCED &&
-	       !ca_budget_may_tidy(space->device);
+	       !ca_alloc_in_debt && !CA_EXPOSURE_FORCED && !ca_budget_may_tidy(space->device);
 }
 
 /* The block is clean, or the one stream of a quiet space may use it, and nobody else. */
@@ -41,20 +39,17 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t size, uint64_t
 	struct ca_magazine *magazine = ca_own.magazine;
 	bool used = block->state == CA_BLOCK_STREAM_HELD;
 
+	ca_alloc_note_backpressure_locked(space, block);
 	if (used && !ca_user_is_done(&block->user))
 		ca_order_expose(&space->order, &block->user);
 	else
 		block->user.stream = NULL;
 	ca_counts_take(&magazine->counts, block->bytes, used, block->user.stream, size);
-	ca_block_go_out_locked(block);
-	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
-	atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
+	if (ca_magazine_is_over(magazine, 0))
+		ca_magazine_count_held(magazine);
 	block->birth = ca_order_birth(&space->order);
-	block->thread = (uint32_t)magazine->thread;
-	block->sync_memops = false; /* the last owner's */
-	atomic_store_explicit(&block->quick,
-			      ca_alloc_is_fast(block, bytes) ? block->address | CA_QUICK_LIVE : 0,
-			      memory_order_release);
+	ca_alloc_hand_out_locked(block, size, bytes, magazine->serial++, magazine->thread,
+				 ca_block_go_out_locked);
 }
 
 bool

@@ -9,7 +9,9 @@
 
 #include <errno.h>
 
+#include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
+#include "allocator/tcache/tcache.h"
 
 enum { TRIES = 3 }; /* then it gets a segment: other threads take what it maps */
 
@@ -131,4 +133,21 @@ ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_b
 		all = r == CA_DRIVER_OUT_OF_MEMORY;
 	}
 	return r == CA_DRIVER_OUT_OF_MEMORY ? r : -ENOTSUP;
+}
+
+void
+ca_expand_end(struct ca_heap *heap)
+{
+	struct ca_space *space;
+	struct ca_block *block;
+
+	CA_HEAP_LOCKED(heap);
+	for (space = heap->spaces; space; space = space->next) {
+		space->areas[0].rejected = space->areas[1].rejected = true;
+		ca_magazines_clear_locked(space);
+		ca_held_settle_locked(space);
+		while ((block = ca_extent_candidate_locked(space, UINT64_MAX)) &&
+		       ca_extent_release_locked(block, UINT64_MAX, NULL))
+			;
+	}
 }

@@ -17,6 +17,7 @@
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/fast.h"
 #include "allocator/trace/trace.h"
+#include "config/mutant.h"
 
 /* By what its users have finished, without a driver call. False: only a context mark will do. */
 static bool
@@ -74,6 +75,9 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 		ca_block_settle_locked(block);
 		return 0;
 	}
+	/* what is finished beside it is not to become unfinished with it */
+	if (segment->mapped && !ca_held_quiet_locked(segment->space))
+		ca_held_settle_locked(segment->space);
 	return free_used(block);
 }
 
@@ -117,7 +121,8 @@ free_retired(struct ca_block *block)
 	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 	if (segment->live)
 		return 0;
-	if (segment->mapped) { /* to unmap it waits for nothing */
+	if (segment->mapped &&
+	    !CA_MUTANT(EXTENT_UNMAPPED_EARLY)) { /* to unmap it waits for nothing */
 		ca_segment_make_due_locked(segment);
 		return 0;
 	}
@@ -217,9 +222,9 @@ free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 }
 
 int
-ca_free_rest(struct ca_heap *heap, uint64_t address, struct ca_block *block)
+ca_free_rest(struct ca_heap *heap, uint64_t address, const struct ca_block *block)
 {
-	if (block ? ca_magazine_give_on(heap, block) : ca_magazine_give(heap, address, false))
+	if (!block && ca_magazine_give(heap, address, false))
 		return 0;
 	return free_as(heap, address, ca_order_thread());
 }
@@ -229,7 +234,9 @@ ca_free(struct ca_heap *heap, uint64_t address)
 {
 	struct ca_block *block;
 
-	return ca_free_quick(heap, address, &block) ? 0 : ca_free_rest(heap, address, block);
+	if (ca_free_quick(heap, address, &block) || (block && ca_magazine_give_on(heap, block)))
+		return 0;
+	return ca_free_rest(heap, address, block);
 }
 
 int

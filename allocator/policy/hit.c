@@ -24,14 +24,6 @@ ca_alloc_waiting_exceeds_slack_locked(struct ca_space *space)
 
 __thread uint64_t ca_alloc_in_debt __attribute__((tls_model("initial-exec")));
 
-static void
-note_backpressure(struct ca_space *space, const struct ca_block *block)
-{
-	if (space->multi_thread_free && block->state == CA_BLOCK_FREE && block->thread &&
-	    block->thread != ca_order_thread() && ca_alloc_waiting_exceeds_slack_locked(space))
-		ca_alloc_in_debt = space->id;
-}
-
 /* Each of the users that have not finished. */
 static void
 expose(struct ca_space *space, struct ca_block *block, const struct ca_users *users)
@@ -85,7 +77,7 @@ ca_alloc_hit_locked(struct ca_space *space, struct ca_block *block, uint64_t byt
 		block = ca_pool_cut_locked(block, bytes);
 	if (!block)
 		return NULL;
-	note_backpressure(space, block);
+	ca_alloc_note_backpressure_locked(space, block);
 	count_hit(space, block, waited);
 	return block;
 }

@@ -54,7 +54,8 @@ struct ca_block *ca_search_hole_in_locked(const struct ca_space *space, const st
 /* The smallest whole FREE segment for a request that gets a segment of its own; NULL: each is much
  * too large. */
 struct ca_block *ca_search_whole_locked(struct ca_space *space, uint64_t segment_bytes);
-/* As ca_search_locked, but only the calling thread's magazine is emptied. */
+/* As ca_search_locked, but only the calling thread's magazine is looked at, and emptied no more
+ * than it takes to find one. */
 struct ca_block *ca_search_own_locked(struct ca_space *space, uint64_t bytes);
 /* As ca_search_locked, but nothing is left whole because a segment could go back. */
 struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
@@ -99,7 +100,8 @@ struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool f
  * about it. False: nothing was done but a search, and the magazine's counts are not merged. */
 bool ca_alloc_direct_locked(struct ca_space *space, uint64_t size, uint64_t bytes,
 			    uint64_t *ret_address);
-/* May the block go to a magazine at its free? */
+/* May the block go to a magazine at its free? A small one among large ones may not: it would stay
+ * between them when a large request has what is kept of its own kind merged (search.c). */
 static inline bool
 ca_alloc_is_fast(const struct ca_block *block, uint64_t rounded)
 {
@@ -107,7 +109,24 @@ ca_alloc_is_fast(const struct ca_block *block, uint64_t rounded)
 
 	return segment->space->heap->quick && !segment->retired && !segment->captured &&
 	       !block->has_multi && !ca_registered_overlaps(block) && ca_grains(rounded) &&
-	       block->address % CA_GRAIN == 0;
+	       block->address % CA_GRAIN == 0 &&
+	       (segment->pool->small || block->bytes > CA_SMALL_MAX);
+}
+
+/* The block, in no list and no index, becomes the program's; its birth and users are known, and
+ * `go_out` makes it ALLOCATED. From the last step on a free may claim it without the lock. */
+static inline __attribute__((always_inline)) void
+ca_alloc_hand_out_locked(struct ca_block *block, uint64_t size, uint64_t rounded, uint64_t serial,
+			 uint64_t thread, void (*go_out)(struct ca_block *block))
+{
+	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
+	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
+	block->thread = (uint32_t)thread;
+	block->sync_memops = false; /* the last owner's */
+	go_out(block);
+	atomic_store_explicit(&block->quick,
+			      ca_alloc_is_fast(block, rounded) ? block->address | CA_QUICK_LIVE : 0,
+			      memory_order_release);
 }
 
 /* ---- hit.c */
@@ -131,6 +150,13 @@ bool ca_alloc_waiting_exceeds_slack_locked(struct ca_space *space);
  */
 extern __thread uint64_t ca_alloc_in_debt
 	__attribute__((tls_model("initial-exec"))); /* space->id; 0: none */
+static inline void
+ca_alloc_note_backpressure_locked(struct ca_space *space, const struct ca_block *block)
+{
+	if (space->multi_thread_free && block->state == CA_BLOCK_FREE && block->thread &&
+	    block->thread != ca_order_thread() && ca_alloc_waiting_exceeds_slack_locked(space))
+		ca_alloc_in_debt = space->id;
+}
 
 /* ---- release.c: segments go back */
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The last attempts, when nothing of ours is left to give: a hole that is otherwise not for such a
- * request, some patience, managed memory. The latter two only if the user wants them.
+ * request, some patience, managed memory. The latter two only if the user wants them. Where memory
+ * is mapped, a segment, too: it may be smaller than a page, as a limit may have it, and the driver
+ * answers with an error of the context's, of which a mapping does not hear.
  */
 #include "allocator/policy/internal.h"
 
@@ -79,6 +81,9 @@ ca_oom_last_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block 
 
 	if (r == CA_DRIVER_OUT_OF_MEMORY)
 		r = retry(space, bytes, CA_SEGMENT_CUT, ret_block);
+	if (r == CA_DRIVER_OUT_OF_MEMORY && (space->areas[0].bytes || space->areas[1].bytes))
+		r = ca_grow_locked(space, ca_budget_exact(space, bytes), bytes, CA_SEGMENT_WHOLE,
+				   ret_block);
 	if (r == CA_DRIVER_OUT_OF_MEMORY && space->heap->config.oom_managed)
 		r = take_managed(space, bytes, ret_block);
 	return r;

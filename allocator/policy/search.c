@@ -134,18 +134,38 @@ ca_search_locked(struct ca_space *space, uint64_t bytes)
 	return find(space, bytes);
 }
 
+/*
+ * Blocks of the magazine that are merged before a free one is cut. A large request has no use for
+ * small ones, which lie in segments of their own, and stay for the next requests of their sizes.
+ * (Instructions of a call of the recorded traces, all being merged: 514, 560, 589 and 355; with
+ * these 439, 438, 413 and 274. Waste over live of the workloads that vary most with it, 24 seeds:
+ * W2b, W3b and W10c at most 0.8 points more, but for W3b 300 us behind: 37.4 instead of 34.0 %, and
+ * up to 3.8 less at other lags; med128 4.9 instead of 2.7 %, the least of all variants tried:
+ * without magazines it is 3.3. With 16 for a large one W10c of one seed takes 10 % more, with 4
+ * W1b 15 %.)
+ */
+enum {
+	MERGED_FOR_SMALL = 4,
+	MERGED_FOR_LARGE = 32,
+	MERGED_AT_A_TIME = 32, /* where nothing fits: until something does */
+};
+
+/* `block`, unless it is NULL: then what the magazine keeps is merged until there is one. */
+static struct ca_block *
+or_merged(struct ca_space *space, uint64_t bytes, struct ca_block *block)
+{
+	while (!block && ca_magazine_clear_some_locked(space, CA_KEPT_ANY, MERGED_AT_A_TIME))
+		block = find(space, bytes);
+	return block;
+}
+
 /* Small blocks stay where they are as long as anything else can be cut: pieces of a small segment
  * are pieces of one anyway. */
 static struct ca_block *
 find_small(struct ca_space *space, uint64_t bytes)
 {
-	struct ca_block *block;
-
-	ca_magazine_clear_own_locked(space, CA_KEPT_LARGE);
-	block = find(space, bytes);
-	if (block || !ca_magazine_clear_own_locked(space, CA_KEPT_ANY))
-		return block;
-	return find(space, bytes);
+	ca_magazine_clear_some_locked(space, CA_KEPT_LARGE_SIZES, MERGED_FOR_SMALL);
+	return or_merged(space, bytes, find(space, bytes));
 }
 
 struct ca_block *
@@ -156,14 +176,16 @@ ca_search_own_locked(struct ca_space *space, uint64_t bytes)
 
 	if (bytes <= CA_SMALL_MAX)
 		return find_small(space, bytes);
-	/* a block that fits as it is cannot become better; before another is cut, all is merged */
+	/* a block that fits as it is cannot become better; before another is cut, some are merged
+	 */
 	looked = has_about(space, bytes);
 	if (looked)
 		block = find(space, bytes);
-	if ((block && block->bytes == bytes) ||
-	    (!ca_magazine_clear_own_locked(space, CA_KEPT_ANY) && looked))
+	if (block && block->bytes == bytes)
 		return block;
-	return find(space, bytes);
+	if (ca_magazine_clear_some_locked(space, CA_KEPT_LARGE, MERGED_FOR_LARGE) || !looked)
+		block = find(space, bytes);
+	return or_merged(space, bytes, block);
 }
 
 struct ca_block *

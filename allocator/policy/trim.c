@@ -14,6 +14,7 @@
 
 #include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
+#include "config/mutant.h"
 
 enum {
 	DUE_EVERY = 1,
@@ -41,6 +42,20 @@ mark(struct ca_segment *segment, uint64_t now)
 	segment->rests_since_ns = now;
 }
 
+/* A mutant's: the first block of the extent that a stream holds is taken for a FREE one. */
+static void
+held_to_free(const struct ca_segment *segment)
+{
+	struct ca_block *block = segment->first;
+
+	while (block && (block->state != CA_BLOCK_STREAM_HELD || block->bytes < CA_PAGE))
+		block = block->next;
+	if (!block)
+		return;
+	ca_block_detach_locked(block);
+	ca_block_settle_locked(block);
+}
+
 /* An extent rests while no memory of it is handed out. */
 static void
 mark_resting(struct ca_space *space, uint64_t now)
@@ -52,9 +67,12 @@ mark_resting(struct ca_space *space, uint64_t now)
 		mark(ca_whole_block(node)->segment, now);
 	if (!space->device->mapped_bytes)
 		return;
-	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link)
+	CA_LIST_EACH(struct ca_segment, segment, &space->segments, link) {
 		if (segment->mapped)
 			mark(segment, now);
+		if (segment->mapped && CA_MUTANT(HELD_UNMAPPED))
+			held_to_free(segment);
+	}
 }
 
 /* FREE, with a whole handle, of an extent that rests since then; the longest. */

@@ -2,7 +2,7 @@
 /*
  * The first halves of ca_alloc and ca_free, inline: the calling thread's magazine serves the usual
  * request without a call. Where they answer false the second halves have to follow, and get the
- * stack or the block that the first has come to.
+ * stack or the block that the first have come to.
  */
 #pragma once
 
@@ -11,17 +11,16 @@
 #include "config/mutant.h"
 
 /*
- * The second halves: results as of ca_alloc and ca_free. `stack`: that the allocation would come
- * from, `block`: that the free has claimed, and in both cases the magazine's lock is held; NULL:
- * nothing was done.
+ * What follows where they answer false and have given a stack or a block: the magazine's lock is
+ * held, and is not afterwards. `stack`: that the allocation would come from; `block`: that the free
+ * has claimed. True: done; errno is kept. These serve blocks that streams use.
  */
-int ca_alloc_rest(struct ca_space *space, uint64_t size, struct ca_stack *stack,
-		  uint64_t *ret_address);
-int ca_free_rest(struct ca_heap *heap, uint64_t address, struct ca_block *block);
-/* Their beginnings: the magazine's way to its end. True: done. */
 bool ca_magazine_take_on(struct ca_space *space, uint64_t size, struct ca_stack *stack,
 			 uint64_t *ret_address);
 bool ca_magazine_give_on(struct ca_heap *heap, struct ca_block *block);
+/* And then: results as of ca_alloc and ca_free. `block`: not NULL if there was one. */
+int ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address);
+int ca_free_rest(struct ca_heap *heap, uint64_t address, const struct ca_block *block);
 
 /* ---- allocation */
 
@@ -74,7 +73,7 @@ ca_quick_publish(struct ca_block *block, uint64_t address)
 	atomic_store_explicit(&block->quick, address | CA_QUICK_LIVE, memory_order_release);
 }
 
-/* True: done. False: go on with ca_alloc_rest and *ret_stack. Only while nothing captures. */
+/* True: done. False: go on with *ret_stack, if that is not NULL. Only while nothing captures. */
 static inline __attribute__((always_inline)) bool
 ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 	       struct ca_stack **ret_stack)
@@ -144,7 +143,7 @@ ca_quick_count_give(struct ca_counts *counts, const struct ca_block *block)
 	return true;
 }
 
-/* True: done. False: go on with ca_free_rest and *ret_block. */
+/* True: done. False: go on with *ret_block, if that is not NULL. */
 static inline __attribute__((always_inline)) bool
 ca_free_quick(struct ca_heap *heap, uint64_t address, struct ca_block **ret_block)
 {

@@ -183,7 +183,7 @@ ca_stack_for(struct ca_shelf *shelf, uint32_t grains)
 {
 	struct ca_stack *set = ca_stack_set(shelf, grains);
 	struct ca_stack *stack = ca_stack_find(shelf, grains);
-	unsigned way;
+	unsigned way, capacity;
 
 	for (way = 0; !stack && way < CA_WAYS; way++)
 		if (!ca_stack_top(&set[way]))
@@ -194,8 +194,11 @@ ca_stack_for(struct ca_shelf *shelf, uint32_t grains)
 	if (stack->grains != grains)
 		ca_stack_resize(shelf, stack, 0);
 	stack->grains = grains;
-	if (!stack->available)
-		ca_stack_resize(shelf, stack, stack->capacity + CA_KEPT_STEP);
+	if (stack->available)
+		return stack;
+	/* that of a stack that came from another thread is no multiple of a step */
+	capacity = stack->capacity + CA_KEPT_STEP;
+	ca_stack_resize(shelf, stack, capacity < CA_KEPT_EACH ? capacity : CA_KEPT_EACH);
 	return stack;
 }
 
@@ -258,58 +261,91 @@ note_unfinished(struct ca_shelf *shelf, const struct ca_block *top)
 		ca_backoff_failed(&shelf->polls);
 }
 
-/* The next stack at or after *at with something of that kind, off the shelf. NULL: there is
- * none. */
-static struct ca_block *
-next_detached_held(struct ca_shelf *shelf, enum ca_kept which, unsigned *at)
+/* The next stack at or after *at that has capacity, and is of that kind. NULL: there is none. */
+static struct ca_stack *
+next_stack(struct ca_shelf *shelf, enum ca_kept which, unsigned *at)
 {
-	for (; *at < CA_STACKS; ++*at) {
+	for (; *at < CA_STACKS; *at = (*at | 63) + 1) {
 		uint64_t word = shelf->has_capacity[1][*at / 64];
-		struct ca_block *top;
 
 		if (which == CA_KEPT_ANY)
 			word |= shelf->has_capacity[0][*at / 64];
 		word >>= *at % 64;
-		if (!word) {
-			*at |= 63;
-			continue;
-		}
-		*at += (unsigned)__builtin_ctzll(word);
-		top = ca_stack_detach_held(shelf, &shelf->stacks[*at]);
-		if (top) {
-			note_unfinished(shelf, top);
-			return top;
+		if (word) {
+			*at += (unsigned)__builtin_ctzll(word);
+			return &shelf->stacks[*at];
 		}
 	}
 	return NULL;
 }
 
-/* The calling thread's blocks move no more, without a lock of the magazine's. False: there were
- * none. */
-static bool
-clear_held(struct ca_magazine *magazine, struct ca_shelf *shelf, enum ca_kept which)
+/* The upper blocks of the stack, *limit at most, off it, and off *limit. NULL: it had none. */
+static struct ca_block *
+detach_some_held(struct ca_shelf *shelf, struct ca_stack *stack, unsigned *limit)
 {
-	struct ca_block *top;
-	unsigned at = 0;
-	bool any = false;
+	struct ca_block *top = ca_stack_top(stack), *last = top;
+	unsigned n;
 
-	for (; (top = next_detached_held(shelf, which, &at)); any = true)
-		ca_blocks_settle_locked(magazine, top);
-	return any;
+	if (top)
+		note_unfinished(shelf, top);
+	if (ca_stack_depth(stack) <= *limit) {
+		*limit -= ca_stack_depth(stack);
+		return ca_stack_detach_held(shelf, stack);
+	}
+	for (n = 1; n < *limit; n++)
+		last = last->below;
+	atomic_store_explicit(&stack->top, last->below, memory_order_relaxed);
+	last->below = NULL;
+	stack->available = (uint8_t)(stack->available + n);
+	*limit = 0;
+	return top;
+}
+
+/*
+ * So many of the calling thread's blocks move no more, without a lock of the magazine's. False:
+ * there were none. Each time it goes on with the stack behind the last one, so that none is kept
+ * for ever because others always come first.
+ */
+static bool
+clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, enum ca_kept which,
+		unsigned limit)
+{
+	unsigned start = shelf->next_cleared, end = CA_STACKS, at = start, left = limit;
+	struct ca_stack *stack;
+
+	while (left) {
+		stack = next_stack(shelf, which, &at);
+		if (stack && at < end) {
+			ca_blocks_settle_locked(magazine, detach_some_held(shelf, stack, &left));
+			at += left != 0;
+		} else if (end > start) { /* and now from the first one on */
+			end = start;
+			at = 0;
+		} else {
+			break;
+		}
+	}
+	shelf->next_cleared = (uint8_t)(at % CA_STACKS);
+	return left < limit;
 }
 
 void
 ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 {
-	struct ca_block *tops[CA_STACKS], *top;
+	struct ca_block *tops[CA_STACKS];
+	struct ca_stack *stack;
 	unsigned n = 0, at = 0, i;
 
 	if (!ca_shelf_capacity(shelf))
 		return;
 	ca_magazine_lock(magazine);
 	ca_magazine_count_held(magazine);
-	while ((top = next_detached_held(shelf, CA_KEPT_ANY, &at)))
-		tops[n++] = top;
+	for (; (stack = next_stack(shelf, CA_KEPT_ANY, &at)); at++) {
+		tops[n] = ca_stack_top(stack);
+		if (tops[n])
+			note_unfinished(shelf, tops[n++]);
+		ca_stack_detach_held(shelf, stack);
+	}
 	ca_magazine_unlock(magazine);
 	for (i = 0; i < n; i++)
 		ca_blocks_settle_locked(NULL, tops[i]);
@@ -354,11 +390,11 @@ has_large_sizes(const struct ca_shelf *shelf)
 }
 
 bool
-ca_magazine_clear_own_locked(struct ca_space *space, enum ca_kept which)
+ca_magazine_clear_some_locked(struct ca_space *space, enum ca_kept which, unsigned limit)
 {
 	return ca_own.space == space->id && ca_shelf_capacity(ca_own.shelf) &&
-	       (which == CA_KEPT_ANY || has_large_sizes(ca_own.shelf)) &&
-	       clear_held(ca_own.magazine, ca_own.shelf, which);
+	       (which != CA_KEPT_LARGE_SIZES || has_large_sizes(ca_own.shelf)) &&
+	       clear_some_held(ca_own.magazine, ca_own.shelf, which, limit);
 }
 
 static void

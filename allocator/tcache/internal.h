@@ -98,6 +98,19 @@ ca_counts_allocated(const struct ca_counts *counts)
 	return ca_counts_clean(counts) + ca_counts_used(counts);
 }
 
+/*
+ * Where several threads have magazines, what is not yet counted where others see it may be so many
+ * bytes at most: true if `change` would make it more. It is asked where a new extreme is reached,
+ * which is left to the unusual way.
+ */
+static inline bool
+ca_magazine_is_over(const struct ca_magazine *magazine, uint64_t change)
+{
+	return magazine->shared &&
+	       ca_counts_allocated(&magazine->counts) + change + CA_UNCOUNTED_MAX >
+		       2 * CA_UNCOUNTED_MAX;
+}
+
 static inline void
 ca_peak_raise(uint64_t *peak, uint64_t value)
 {
@@ -105,12 +118,15 @@ ca_peak_raise(uint64_t *peak, uint64_t value)
 		*peak = value;
 }
 
-/* The peaks are of all so far. */
+/* The peaks are of all so far. Where no clean block went to and fro since the last time there is
+ * nothing to do, which is usual where all blocks have users. */
 static inline void
 ca_counts_merge(struct ca_counts *counts)
 {
 	uint64_t clean = ca_counts_clean(counts);
 
+	if (clean == counts->clean_peak && clean == counts->clean_least)
+		return;
 	ca_peak_raise(&counts->active_peak, counts->clean_peak);
 	ca_peak_raise(&counts->allocated_peak, counts->clean_peak + ca_counts_used(counts));
 	ca_peak_raise(&counts->cached_peak, 0 - counts->clean_least);

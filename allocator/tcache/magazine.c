@@ -11,8 +11,9 @@
  * allocator/order/order.h and deferred/place.c; here it is asked without the heap's lock, and
  * whatever is not as usual is left to the way with it.
  *
- * Anything else that looks for free memory empties the magazines first (flush.c): a merged block is
- * never missed for a part of it that is kept, and no segment is taken while something is kept.
+ * A request that the thread's magazine does not serve has some of it merged before it cuts anything
+ * (policy/search.c), and all of it, and then others' magazines, before the cache grows. Anything
+ * else that looks for free memory empties the magazines first (flush.c).
  *
  * A free claims its block by one compare-and-swap on the block's `quick` word, which holds the
  * address: of two frees of one address only one succeeds, and a record that means another block by
@@ -21,24 +22,13 @@
  */
 #include "allocator/tcache/fast.h"
 
+#include <errno.h>
+
 #include "allocator/deferred/deferred.h"
 #include "allocator/trace/trace.h"
 #include "config/mutant.h"
 
 __thread struct ca_own ca_own __attribute__((tls_model("initial-exec")));
-
-/*
- * Where several threads have magazines, what is not yet counted where others see it may be so many
- * bytes at most: true if `change` would make it more. It is asked where a new extreme is reached,
- * which is left to the unusual way.
- */
-static bool
-is_over(const struct ca_magazine *magazine, uint64_t change)
-{
-	return magazine->shared &&
-	       ca_counts_allocated(&magazine->counts) + change + CA_UNCOUNTED_MAX >
-		       2 * CA_UNCOUNTED_MAX;
-}
 
 static bool
 attention(const struct ca_space *space)
@@ -87,7 +77,7 @@ is_allowed(const struct ca_magazine *magazine, const struct ca_space *space,
 	   const struct ca_block *block, bool locked)
 {
 	return !attention(space) && magazine->serial != magazine->serials_end &&
-	       (locked || !is_over(magazine, block->bytes));
+	       (locked || !ca_magazine_is_over(magazine, block->bytes));
 }
 
 static bool
@@ -138,6 +128,7 @@ poll_top(struct ca_magazine *magazine, const struct ca_space *space, const struc
 	struct ca_shelf *shelf = ca_own.shelf;
 	uint32_t grains = stack->grains;
 	struct ca_user user;
+	int saved = errno;
 	bool done;
 
 	if (!block || !block->user.stream || ca_user_is_done(&block->user) ||
@@ -147,6 +138,7 @@ poll_top(struct ca_magazine *magazine, const struct ca_space *space, const struc
 	user = block->user;
 	ca_magazine_unlock(magazine);
 	done = ca_order_poll_user(&user);
+	errno = saved;
 	(void)ca_own_turn(space->heap, ca_own_live(space)); /* such a callback may have left */
 	own(magazine);
 	if (done)
@@ -257,7 +249,7 @@ may_give(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struc
 
 	/* it is ALLOCATED: whether it is of that space */
 	if (shelf->own_live != block->space_and_state || attention(space) ||
-	    (!locked && is_over(magazine, 0 - block->bytes)) ||
+	    (!locked && ca_magazine_is_over(magazine, 0 - block->bytes)) ||
 	    (block->thread != magazine->thread && ca_held_any(space)))
 		return false;
 	if (!block->user.stream && ca_order_is_untouched(&space->order, block->birth)) {
@@ -291,6 +283,15 @@ trace_give(const struct ca_block *block, const struct ca_user *user)
 	ca_trace_free_locked(block, user->stream ? &users : NULL);
 }
 
+/* Room for one more block of that size; NULL: there is none. */
+static inline struct ca_stack *
+stack_for(struct ca_shelf *shelf, uint32_t grains)
+{
+	struct ca_stack *stack = ca_stack_find(shelf, grains);
+
+	return stack && stack->available ? stack : ca_stack_for(shelf, grains);
+}
+
 /* Where something may be unusual, of a block that was claimed. The magazine's lock is held, and is
  * not afterwards. */
 static bool
@@ -302,7 +303,7 @@ give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_blo
 	struct ca_user user;
 
 	if (may_give(magazine, shelf, block, locked, &user))
-		stack = ca_stack_for(shelf, ca_block_grains(heap, block));
+		stack = stack_for(shelf, ca_block_grains(heap, block));
 	if (stack) {
 		CA_REACHED(QUICK_GIVEN);
 		if (ca_tracing(heap))

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 
-from . import frameworks, launch, paths, roads, settings, surroundings, terminal, trial
+from . import frameworks, launch, mapping, paths, roads, settings, surroundings, terminal, trial
 from .args import Option, UsageError, describe, parse
 from .elf import DF_1_NODEFLIB, Elf, ElfError
 from .libraries import Search, closure
@@ -169,7 +169,7 @@ def check_roads(report, elf, path, search, loaded):
 
 
 def note_frameworks(report, path, loaded, environ):
-    """What becomes of the memory of frameworks with a cache of their own."""
+    """What becomes of the memory of frameworks with a cache of their own, and whether memory is mapped."""
     found = {}
     for _, where, _ in loaded:
         name = frameworks.of_library(where) if where else None
@@ -179,6 +179,9 @@ def note_frameworks(report, path, loaded, environ):
         found = {**frameworks.of_python(path, environ), **found}
     for name, library in found.items():
         report.note(frameworks.phrase(name, environ, library))
+    said = mapping.note(environ, [name for name, _, _ in loaded], "PyTorch" in found)
+    if said:
+        report.note(said)
 
 
 EXEC = {"execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "execveat", "fexecve", "posix_spawn",

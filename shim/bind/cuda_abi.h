@@ -413,7 +413,11 @@ typedef enum CUdevice_attribute_enum {
 	CU_DEVICE_ATTRIBUTE_PCI_BUS_ID = 33,
 	CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
 	CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
+	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED = 110,
 } CUdevice_attribute;
+
+/* Of CUmemAllocationProp.allocFlags, by byte. */
+enum { CA_ALLOC_FLAG_COMPRESSION = 0, CA_ALLOC_FLAG_RDMA = 1 };
 
 typedef struct CUmemAllocationProp_st {
 	CUmemAllocationType type;

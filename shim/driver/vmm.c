@@ -5,9 +5,8 @@
  *
  * The handle is released as soon as it is mapped: memory lives as long as a mapping of it (cuda.h,
  * cuMemRelease), so an address is all that has to be known of it, and where it is to be mapped a
- * second time, the driver tells the handle by the address. Access is given to the context's
- * own device alone. A program that sees several devices could give others access at any time, by
- * calls that know nothing of mappings, so there memory stays in segments.
+ * second time, the driver tells the handle by the address. vmm_trial.c says where that can be
+ * done, and which devices are given access.
  *
  * Memory is made in whatever capture mode the program's thread is in, as a segment is taken; the
  * rest, which takes nothing, is done in relaxed mode. It goes back as segments do (driver_table.c),
@@ -20,8 +19,8 @@
 #include <stddef.h>
 
 #include "allocator/core/types.h"
-#include "config/log.h"
 #include "shim/bind/libcuda.h"
+#include "shim/driver/vmm_trial.h"
 #include "shim/state/process.h"
 #include "shim/track/captures.h"
 #include "shim/track/contexts.h"
@@ -29,53 +28,19 @@
 /* Times the device's memory: address space is plenty, and holes between extents cost some. */
 enum { ADDRESSES = 4 };
 
-static bool
-has_calls(const struct ca_real *real)
-{
-	return real && real->cuMemAddressReserve && real->cuMemAddressFree && real->cuMemCreate &&
-	       real->cuMemRelease && real->cuMemMap && real->cuMemUnmap && real->cuMemSetAccess &&
-	       real->cuDeviceGetCount && real->cuDeviceGetAttribute && real->cuDeviceTotalMem_v2;
-}
-
-/* NULL: it can be tried. */
-static const char *
-reason_against(const struct ca_real *real, CUdevice device)
-{
-	int count = 0, supported = 0;
-
-	if (!has_calls(real))
-		return "the driver is too old";
-	if (CA_INSIDE(real->cuDeviceGetCount(&count)) || count != 1)
-		return "the process sees several devices";
-	if (CA_INSIDE(real->cuDeviceGetAttribute(
-		    &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device)) ||
-	    !supported)
-		return "the device does not map memory";
-	return NULL;
-}
-
-static void
-say_once(const char *reason)
-{
-	static atomic_flag said = ATOMIC_FLAG_INIT;
-
-	if (!atomic_flag_test_and_set(&said))
-		ca_info("expandable_segments: segments are as ever, since %s", reason);
-}
-
 /* From the handle on. Nothing of it is left where it fails. */
 static CUresult
 map_handle(const struct ca_real *real, CUdevice device, CUdeviceptr address, size_t bytes,
 	   CUmemGenericAllocationHandle handle)
 {
-	CUmemAccessDesc access = { .location = { CU_MEM_LOCATION_TYPE_DEVICE, device },
-				   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	CUmemAccessDesc access[CA_VMM_DEVICES];
+	size_t count = ca_vmm_access(device, access);
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool exchanged = ca_capture_exchange_mode(real, &mode);
 	CUresult rc = CA_INSIDE(real->cuMemMap(address, bytes, 0, handle, 0)), released;
 
 	if (rc == CUDA_SUCCESS) {
-		rc = CA_INSIDE(real->cuMemSetAccess(address, bytes, &access, 1));
+		rc = CA_INSIDE(real->cuMemSetAccess(address, bytes, access, count));
 		if (rc != CUDA_SUCCESS)
 			(void)CA_INSIDE(real->cuMemUnmap(address, bytes));
 	}
@@ -93,21 +58,56 @@ map_handle(const struct ca_real *real, CUdevice device, CUdeviceptr address, siz
 static CUresult
 map(const struct ca_real *real, CUdevice device, CUdeviceptr address, size_t bytes)
 {
-	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				     .location = { CU_MEM_LOCATION_TYPE_DEVICE, device } };
+	CUmemAllocationProp prop;
 	CUmemGenericAllocationHandle handle;
-	CUresult rc = CA_INSIDE(real->cuMemCreate(&handle, bytes, &prop, 0));
+	CUresult rc;
 
+	ca_vmm_props(device, &prop);
+	rc = CA_INSIDE(real->cuMemCreate(&handle, bytes, &prop, 0));
 	return rc != CUDA_SUCCESS ? rc : map_handle(real, device, address, bytes, handle);
 }
 
-/* One page there and back. */
+/* One page at two places, and back. */
 static CUresult
 try(const struct ca_real *real, CUdevice device, CUdeviceptr address)
 {
-	CUresult rc = map(real, device, address, CA_PAGE);
+	CUdeviceptr alias = address + CA_PAGE;
+	CUmemAllocationProp prop;
+	CUmemGenericAllocationHandle handle;
+	CUresult rc, unmapped;
 
-	return rc != CUDA_SUCCESS ? rc : CA_INSIDE(real->cuMemUnmap(address, CA_PAGE));
+	ca_vmm_props(device, &prop);
+	rc = CA_INSIDE(real->cuMemCreate(&handle, CA_PAGE, &prop, 0));
+	if (rc != CUDA_SUCCESS)
+		return rc;
+	rc = CA_INSIDE(real->cuMemMap(alias, CA_PAGE, 0, handle, 0));
+	if (rc != CUDA_SUCCESS) {
+		(void)CA_INSIDE(real->cuMemRelease(handle));
+		return rc;
+	}
+	rc = map_handle(real, device, address, CA_PAGE, handle);
+	if (rc == CUDA_SUCCESS)
+		rc = CA_INSIDE(real->cuMemUnmap(address, CA_PAGE));
+	unmapped = CA_INSIDE(real->cuMemUnmap(alias, CA_PAGE));
+	return rc == CUDA_SUCCESS ? unmapped : rc;
+}
+
+/* Once a device. */
+static CUresult
+try_once(const struct ca_real *real, CUdevice device, CUdeviceptr address)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool exchanged;
+	CUresult rc;
+
+	if (ca_vmm_works(device))
+		return CUDA_SUCCESS;
+	exchanged = ca_capture_exchange_mode(real, &mode);
+	rc = try(real, device, address);
+	if (exchanged)
+		ca_capture_restore_mode(real, mode);
+	ca_vmm_tried(device, rc);
+	return rc;
 }
 
 int
@@ -115,13 +115,13 @@ ca_vmm_reserve(void *self, void *space_context, uint64_t *ret_address, uint64_t 
 {
 	const struct ca_real *real = ca_real();
 	const struct ca_context *context = space_context;
-	const char *reason = reason_against(real, context->device);
+	const char *reason = ca_vmm_reason_against(real, context->device);
 	CUdeviceptr address;
 	size_t total, bytes;
 	CUresult rc;
 
 	if (reason) {
-		say_once(reason);
+		ca_vmm_say(reason);
 		return -ENOTSUP;
 	}
 	rc = CA_INSIDE(real->cuDeviceTotalMem_v2(&total, context->device));
@@ -130,12 +130,12 @@ ca_vmm_reserve(void *self, void *space_context, uint64_t *ret_address, uint64_t 
 		rc = CA_INSIDE(real->cuMemAddressReserve(&address, bytes, CA_PAGE, 0, 0));
 	}
 	if (rc != CUDA_SUCCESS) {
-		say_once("no addresses are to be had");
+		ca_vmm_say("no addresses are to be had");
 		return -ENOTSUP;
 	}
-	if (try(real, context->device, address) != CUDA_SUCCESS) {
+	if (try_once(real, context->device, address) != CUDA_SUCCESS) {
 		(void)CA_INSIDE(real->cuMemAddressFree(address, bytes));
-		say_once("memory could not be mapped in a trial");
+		ca_vmm_say("memory could not be mapped in a trial");
 		return -ENOTSUP;
 	}
 	*ret_address = address;
@@ -147,11 +147,17 @@ int
 ca_vmm_map(void *self, void *space_context, uint64_t address, uint64_t bytes)
 {
 	const struct ca_context *context = space_context;
-	CUresult rc = map(ca_real(), context->device, address, bytes);
+	const char *reason = ca_vmm_reason_against(ca_real(), context->device);
+	CUresult rc;
 
+	if (reason) {
+		ca_vmm_say(reason);
+		return -ENOTSUP;
+	}
+	rc = map(ca_real(), context->device, address, bytes);
 	if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_OUT_OF_MEMORY)
 		return (int)rc;
-	say_once("the driver did not map memory");
+	ca_vmm_say("the driver did not map memory");
 	return -ENOTSUP;
 }
 

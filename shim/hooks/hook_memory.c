@@ -78,13 +78,13 @@ answer_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr
 	return (CUresult)rc;
 }
 
-/* The quick way was tried in that space. */
+/* The calling thread's magazine was tried in that space. */
 static __attribute__((noinline)) CUresult
-alloc_rest(CUdeviceptr *dptr, size_t bytesize, struct ca_space *space, struct ca_stack *stack)
+alloc_rest(CUdeviceptr *dptr, size_t bytesize, struct ca_space *space)
 {
 	uint64_t address;
 	int saved = errno;
-	int rc = ca_alloc_rest(space, bytesize, stack, &address);
+	int rc = ca_alloc_rest(space, bytesize, &address);
 
 	errno = saved;
 	if (!rc)
@@ -162,6 +162,18 @@ is_in_context(void)
 	       (__builtin_expect(current == ca_quick.context, 1) || changes_context(current));
 }
 
+/* The quick way has come to that stack. */
+static __attribute__((noinline)) CUresult
+alloc_on(CUdeviceptr *dptr, size_t bytesize, struct ca_space *space, struct ca_stack *stack)
+{
+	uint64_t address;
+
+	if (!ca_magazine_take_on(space, bytesize, stack, &address))
+		return alloc_rest(dptr, bytesize, space);
+	*dptr = address;
+	return CUDA_SUCCESS;
+}
+
 /* In the context that ca_quick has. A call of its own costs a hit 8 instructions. */
 static inline __attribute__((always_inline)) CUresult
 alloc_common(CUdeviceptr *dptr, size_t bytesize)
@@ -174,7 +186,7 @@ alloc_common(CUdeviceptr *dptr, size_t bytesize)
 		*dptr = address;
 		return CUDA_SUCCESS;
 	}
-	return alloc_rest(dptr, bytesize, space, stack);
+	return stack ? alloc_on(dptr, bytesize, space, stack) : alloc_rest(dptr, bytesize, space);
 }
 
 CUresult
@@ -361,15 +373,22 @@ is_rejected(const struct ca_real *real, struct ca_process *process, CUdeviceptr 
 	       (!ca_lookup(process->heap, dptr, &info) || ca_told_holds(dptr, &told));
 }
 
-/* The quick way was tried. */
+/* The calling thread's magazine was tried with the block, if that is not NULL. */
 static __attribute__((noinline)) CUresult
-free_rest(CUdeviceptr dptr, struct ca_block *block)
+free_rest(CUdeviceptr dptr, const struct ca_block *block)
 {
 	int saved = errno;
 	int rc = answer_free(ca_free_rest(ca_quick.heap, dptr, block));
 
 	errno = saved;
 	return rc < 0 ? free_foreign(ca_real(), dptr) : (CUresult)rc;
+}
+
+/* The quick way has claimed the block. */
+static __attribute__((noinline)) CUresult
+free_on(struct ca_heap *heap, CUdeviceptr dptr, struct ca_block *block)
+{
+	return ca_magazine_give_on(heap, block) ? CUDA_SUCCESS : free_rest(dptr, block);
 }
 
 static __attribute__((noinline)) CUresult
@@ -415,7 +434,7 @@ cuMemFree_v2(CUdeviceptr dptr)
 		return free_any(dptr);
 	if (__builtin_expect(ca_free_quick(heap, dptr, &block), 1))
 		return CUDA_SUCCESS;
-	return free_rest(dptr, block);
+	return block ? free_on(heap, dptr, block) : free_rest(dptr, NULL);
 }
 
 typedef CUresult free_async_call(CUdeviceptr dptr, CUstream stream);

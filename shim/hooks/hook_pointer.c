@@ -18,7 +18,9 @@
 #include <stdatomic.h>
 
 #include "allocator/order/order.h"
+#include "allocator/policy/policy.h"
 #include "config/log.h"
+#include "shim/driver/vmm.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/hook_told.h"
 #include "shim/pinned/pinned.h"
@@ -119,6 +121,18 @@ retire(CUdeviceptr pointer)
 	ca_pinned_expose(pointer, 1);
 }
 
+/* The next memory can be exported. */
+static void
+stop_mapping(void)
+{
+	struct ca_process *process = ca_process();
+	CA_KEEP_ERRNO;
+
+	ca_vmm_stop();
+	if (process)
+		ca_expand_end(process->heap);
+}
+
 static void
 warn_export(const char *what, const struct ca_block_info *info)
 {
@@ -127,8 +141,8 @@ warn_export(const char *what, const struct ca_block_info *info)
 	if (atomic_flag_test_and_set(&warned))
 		return;
 	if (info->mapped)
-		ca_warn("%s of memory of expandable_segments is refused. hint: run the exporting "
-			"program with expandable_segments:False",
+		ca_warn("%s of memory of expandable_segments fails; from now on segments are as "
+			"ever. hint: run the exporting program with expandable_segments:False",
 			what);
 	else
 		ca_warn("%s of a block that shares its segment is refused in this version. hint: "
@@ -369,7 +383,8 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 	return rc;
 }
 
-#define EXPORT_BLOCK(symbol, params, args, refusal)                                                \
+/* Mapped memory: the driver is asked, or nobody. */
+#define EXPORT_BLOCK(symbol, params, args, refusal, asks)                                          \
 	CUresult symbol params                                                                     \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
@@ -380,8 +395,11 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 		if (found == -ESTALE)                                                              \
 			dptr = unknown_pointer();                                                  \
 		if (found == 0 && !info.whole_segment) {                                           \
+			if (info.mapped)                                                           \
+				stop_mapping();                                                    \
 			warn_export(#symbol, &info);                                               \
-			return refusal;                                                            \
+			if (!info.mapped || !(asks))                                               \
+				return refusal;                                                    \
 		}                                                                                  \
 		if (found == 0)                                                                    \
 			settle(&info);                                                             \
@@ -391,8 +409,8 @@ cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdevice
 		return rc;                                                                         \
 	}
 EXPORT_BLOCK(cuIpcGetMemHandle, (CUipcMemHandle * pHandle, CUdeviceptr dptr), (pHandle, dptr),
-	     CUDA_ERROR_INVALID_VALUE)
+	     CUDA_ERROR_INVALID_VALUE, true)
 EXPORT_BLOCK(cuMemGetHandleForAddressRange,
 	     (void *handle, CUdeviceptr dptr, size_t size, CUmemRangeHandleType handleType,
 	      unsigned long long flags),
-	     (handle, dptr, size, handleType, flags), CUDA_ERROR_NOT_SUPPORTED)
+	     (handle, dptr, size, handleType, flags), CUDA_ERROR_NOT_SUPPORTED, false)

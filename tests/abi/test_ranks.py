@@ -41,7 +41,7 @@ PUBLIC = {
     "shim/hooks": [],
     "shim/process": ["cachealloc.h", "lifecycle.h"],
     "shim/pinned": ["pinned.h"],
-    "shim/driver": ["driver_table.h", "pool_calls.h", "pools.h", "told_pools.h"],
+    "shim/driver": ["driver_table.h", "pool_calls.h", "pools.h", "told_pools.h", "vmm.h"],
     "shim/track": ["assumptions.h", "captures.h", "contexts.h", "events.h", "graphs.h", "stream_cache.h", "streams.h"],
     "shim/framework": ["framework.h", "take_over.h"],
     "shim/state": ["finished_only.h", "handle_table.h", "leaf_lock.h", "pitch_table.h", "process.h", "record_arena.h"],

@@ -34,7 +34,7 @@
 enum { STREAMS_MAX = 512, EVENTS_MAX = 1 << 16, CONTEXT_STEP = 256 };
 
 static const uintptr_t CONTEXT = 0xc0ffee00, OBJECT = 0xf00d0000, POOL = 0xb001000;
-static const CUdeviceptr FIRST_ADDRESS = 0x510000000000;
+static const CUdeviceptr FIRST_ADDRESS = 0x510000000000, FIRST_RESERVED = 0x610000000000;
 static const uint64_t CAPACITY = (uint64_t)80 << 30, BOUNDARY = (uint64_t)2 << 20;
 
 /* Of a stream or an event; its handle is the address. */
@@ -60,9 +60,10 @@ static struct {
 static struct handle events[EVENTS_MAX];
 static _Atomic unsigned n_streams, n_events, n_contexts;
 static uint64_t n_finished; /* records that the host knows to be done */
-static uint64_t n_records, n_context_records, n_queries, n_waits, n_syncs, n_allocs, n_frees;
+static uint64_t n_records, n_context_records, n_queries, n_waits, n_syncs, n_allocs, n_frees,
+	n_creates;
 static unsigned n_pools; /* of the program's own */
-static _Atomic CUdeviceptr next_address;
+static _Atomic CUdeviceptr next_address, next_reserved;
 static bool busy;
 static __thread CUcontext current;
 static __thread CUstreamCaptureMode capture_mode;
@@ -78,11 +79,11 @@ write_calls(void)
 	fprintf(file,
 		"{\"records\": %llu, \"context_records\": %llu, \"queries\": %llu, \"waits\": "
 		"%llu, "
-		"\"syncs\": %llu, \"allocs\": %llu, \"frees\": %llu}\n",
+		"\"syncs\": %llu, \"allocs\": %llu, \"frees\": %llu, \"creates\": %llu}\n",
 		(unsigned long long)n_records, (unsigned long long)n_context_records,
 		(unsigned long long)n_queries, (unsigned long long)n_waits,
 		(unsigned long long)n_syncs, (unsigned long long)n_allocs,
-		(unsigned long long)n_frees);
+		(unsigned long long)n_frees, (unsigned long long)n_creates);
 	fclose(file);
 }
 
@@ -130,6 +131,7 @@ WITH(cuInit, (unsigned int flags))
 
 	busy = device && !strcmp(device, "busy");
 	next_address = FIRST_ADDRESS;
+	next_reserved = FIRST_RESERVED;
 	atexit(write_calls);
 	return CUDA_SUCCESS;
 }
@@ -400,6 +402,33 @@ WITH(cuMemFree_v2, (CUdeviceptr address))
 	n_frees++;
 	return CUDA_SUCCESS;
 }
+
+WITH(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevice device))
+{
+	*value = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+	return CUDA_SUCCESS;
+}
+
+WITH(cuMemAddressReserve, (CUdeviceptr * address, size_t bytes, size_t alignment, CUdeviceptr hint,
+			   unsigned long long flags))
+{
+	*address = atomic_fetch_add(&next_reserved, bytes);
+	return CUDA_SUCCESS;
+}
+
+WITH(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t bytes,
+		   const CUmemAllocationProp *prop, unsigned long long flags))
+{
+	n_creates++;
+	*handle = OBJECT;
+	return CUDA_SUCCESS;
+}
+
+NOW(cuMemAddressFree)
+NOW(cuMemMap)
+NOW(cuMemSetAccess)
+NOW(cuMemRelease)
+NOW(cuMemUnmap)
 
 WITH(cuMemGetInfo_v2, (size_t * free_bytes, size_t *total_bytes))
 {

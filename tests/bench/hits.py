@@ -73,11 +73,12 @@ def run(arguments, arm="cuda", driver=measuring.AT_ONCE, rounds=20, cpu=1, **ext
     return measuring.run(argv, arm == "cuda", driver, BENCH_DEVICE="idle", **extra)
 
 
-def instructions_per_pair(name, arguments=()):
+def instructions_per_pair(name, arguments=(), **extra):
     """Of the program, the library and the driver. Of all but `live` the first round is counted, too."""
     rounds = 2 if name in ("pair", *CONTEXTS, *TOLD) else 1
     argv = ["hits", "--rounds", 1, "--pairs", COUNTED_PAIRS, *arguments, *(TOLD.get(name) or SITUATIONS[name][0])]
-    extra = {"CACHEALLOC_CONF": "async:pool"} if name in TOLD else {}
+    if name in TOLD:
+        extra["CACHEALLOC_CONF"] = "async:pool"
     return measuring.instructions(argv, True, measuring.AT_ONCE, "measured_*",
                                   BENCH_DEVICE="idle", **extra) / COUNTED_PAIRS / rounds
 

@@ -65,6 +65,16 @@ def test_a_hit_takes_a_bounded_number_of_instructions_however_many_blocks_live(b
 
 
 @needs_valgrind
+@pytest.mark.parametrize("situation", ["pair", "live 1000"])
+def test_a_hit_in_an_extent_takes_as_many_instructions(build, tmp_path, situation):
+    calls = tmp_path / "calls.json"
+    segments, extents = (hits.instructions_per_pair(situation, CACHEALLOC_CONF=f"expandable_segments:{on}", BENCH_CALLS=calls)
+                         for on in (False, True))
+    assert json.loads(calls.read_text())["creates"], "nothing was mapped"
+    assert 0 < extents <= 1.05 * segments, (segments, extents)
+
+
+@needs_valgrind
 def test_a_told_pair_takes_a_bounded_multiple_of_one_that_is_not(build):
     pair = hits.instructions_per_pair("pair")
     ratios = {name: hits.instructions_per_pair(name) / pair for name in hits.TOLD}

@@ -370,6 +370,24 @@ def test_jaxs_platform_counts_by_the_version_beside_the_plugin(doctor, tmp_path,
     assert [text for text in texts(data) if text.startswith("JAX's own cache is off")]
 
 
+@pytest.mark.parametrize("name, owner", [("libmpi.so.40", "MPI"), ("libucp.so.0", "UCX"), ("libother.so.1", None)])
+def test_what_auto_decides_about_mapping(doctor, tmp_path, name, owner):
+    (tmp_path / name).write_bytes(crafted.elf(interpreter=None, soname=name))
+    program = crafted.elf(needed=[name, "libcuda.so.1"])
+    for conf in ("", "expandable_segments:True", "expandable_segments:False"):
+        _, data = doctor(program, CACHEALLOC_CONF=conf)
+        assert not [text for text in texts(data) if "expandable_segments:auto" in text]
+    _, data = doctor(program, CACHEALLOC_CONF="reuse_slack_mb:0, expandable_segments : auto")
+    said, = [text for text in texts(data) if text.startswith("expandable_segments:auto: ")]
+    assert (f"segments are as ever, since {owner} is loaded ({name})" if owner else "memory is mapped if") in said
+
+
+def test_doctor_and_the_library_know_the_same_libraries_that_share_memory():
+    from cachealloc_cli.mapping import SHARERS
+    table = (ROOT / "shim" / "driver" / "vmm_trial.c").read_text()
+    assert SHARERS == dict(re.findall(r'^\t\{ "(.*)", "auto: (.*) is loaded" \},$', table, re.M)) and SHARERS
+
+
 def test_doctor_and_the_library_know_the_same_frameworks():
     from cachealloc_cli.frameworks import FRAMEWORKS
     table = (ROOT / "shim" / "framework" / "frameworks.def").read_text()

@@ -31,6 +31,7 @@ check_valid(const struct ca_config *config)
 			config->roundup.interval[i - 1].below < config->roundup.interval[i].below);
 	}
 	require(config->async <= CA_ASYNC_KEEP && config->take_over < 2 * CA_TAKE_CUDF);
+	require(config->expandable_segments <= CA_EXPANDABLE_AUTO);
 	require(config->under_framework <= CA_UNDER_CACHE && config->disable <= CA_DISABLE_COUNT);
 	require(config->log_level <= CA_LOG_DEBUG);
 	require(memchr(config->log_file, 0, CA_PATH_MAX) &&

@@ -78,6 +78,10 @@ simb_do_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 		*pi = !simb_knobs()->no_vmm;
 		return 0;
 	}
+	if (attrib == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) {
+		*pi = simb_knobs()->rdma;
+		return 0;
+	}
 	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
 		if (attributes[i].number == (int)attrib) {
 			*pi = attributes[i].value;

@@ -76,6 +76,8 @@ mapped_value(int attribute, CUdeviceptr ptr)
 		return mapping.n_range;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		return mapping.handle_types;
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		return mapping.rdma;
 	default:
 		return mapping.phys_id;
 	}
@@ -87,6 +89,7 @@ is_of_mappings(int attribute)
 	return attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR ||
 	       attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ||
 	       attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES ||
+	       attribute == CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE ||
 	       attribute == CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID;
 }
 

@@ -26,6 +26,7 @@ struct sim_phys_info {
 	uint64_t n_bytes;
 	unsigned handle_types; /* 0, or 1: it can be exported as a file descriptor */
 	bool compressible;     /* asked for; there is no compression here */
+	bool rdma;             /* for other cards, too */
 };
 
 /* n_bytes: whole granules, else INVALID_VALUE. INVALID_DEVICE; OUT_OF_MEMORY: counted against the
@@ -70,6 +71,7 @@ int sim_range_get_access(CUdeviceptr ptr, int device, unsigned *ret_flags);
 struct sim_mapping_info {
 	uint64_t range, n_range; /* the reservation: address, bytes */
 	unsigned handle_types;
+	bool rdma;
 	unsigned long long phys_id; /* unique over the process; the same for every mapping of it */
 };
 

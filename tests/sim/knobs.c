@@ -217,7 +217,8 @@ static bool
 vmm_parse(struct simb_knobs *knobs, const char *value)
 {
 	knobs->no_vmm = !strcmp(value, "0");
-	return knobs->no_vmm || !strcmp(value, "1");
+	knobs->rdma = !strcmp(value, "rdma");
+	return knobs->no_vmm || knobs->rdma || !strcmp(value, "1");
 }
 
 static bool

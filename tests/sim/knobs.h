@@ -42,6 +42,7 @@ struct simb_knobs {
 	bool every_table;   /* and gives an empty one for any other id */
 	bool future;        /* cuGetProcAddress knows a name that no cuda.h has */
 	bool no_vmm;        /* no device has virtual memory management */
+	bool rdma;          /* mapped memory can be for other cards (GPUDirect RDMA) */
 	bool free_at_once;  /* cuMemFree waits for nothing */
 	unsigned breaks;    /* enum sim_breaks */
 	bool one_queue;     /* each device has one queue in hardware */

@@ -78,20 +78,23 @@ WELL_ORDERED = {
 }
 
 
+@pytest.mark.parametrize("extents", [False, True])
 @pytest.mark.parametrize("slack", [0, 48, 256])
 @pytest.mark.parametrize("clock", ["real", "manual"])
 @pytest.mark.parametrize("case", WELL_ORDERED)
-def test_well_ordered_streams_get_no_wait(tmp_path, case, clock, slack):
+def test_well_ordered_streams_get_no_wait(tmp_path, case, clock, slack, extents):
     """The frees of a round lie between two submissions of the one stream that has waited for all others: it is marked
     once, and no other. Without slack the copy stream may not have a second buffer before compute is through: then the
-    device waits, once a round, and the host does not."""
+    device waits, once a round, and the host does not. Blocks that lie side by side in an extent are no different."""
     rounds, needed = WELL_ORDERED[case]
     waits = [name for name in WAITS if name not in DEVICE_WAITS] if case == "copy_and_compute" and not slack else WAITS
     for _ in range(5):  # a machine that takes the processor away for long keeps the trial of the driver from its result
-        more, _, ours = added(tmp_path, case, conf=f"reuse_slack_mb:{slack}", SIMCUDA_CLOCK=clock)
+        more, calls, ours = added(tmp_path, case, conf=f"reuse_slack_mb:{slack},expandable_segments:{extents}", SIMCUDA_CLOCK=clock,
+                                  SIMCUDA_DEVICES=1)
         if more.get("cuCtxRecordEvent", 0) <= 2 and not any(more.get(name) for name in waits):
             break
     assert not {name: n for name, n in more.items() if name in waits}
+    assert extents == ("cuMemMap" in calls)
     assert ours["order_waits"] <= (0 if waits is WAITS else rounds)
     # the trial of the driver (shim/track/assumptions.h) records six, two of them on the context
     assert sum(more.get(name, 0) for name in RECORDS) <= rounds + 6
@@ -105,9 +108,11 @@ def test_a_prefetch_stream_overlaps_with_compute(tmp_path):
     assert ours["order_waits"] == 0
 
 
+@pytest.mark.parametrize("extents", [False, True])
 @pytest.mark.parametrize("slack", [48, 256])
-def test_a_busy_communication_stream_is_not_waited_for(tmp_path, slack):
-    words, _, _ = go(tmp_path, "communication_is_not_waited_for", conf=f"reuse_slack_mb:{slack}", SIMCUDA_CLOCK="manual")
+def test_a_busy_communication_stream_is_not_waited_for(tmp_path, slack, extents):
+    words, _, _ = go(tmp_path, "communication_is_not_waited_for", conf=f"reuse_slack_mb:{slack},expandable_segments:{extents}",
+                     SIMCUDA_CLOCK="manual", SIMCUDA_DEVICES=1)
     assert words == ["busy"]
 
 

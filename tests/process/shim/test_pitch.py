@@ -53,4 +53,5 @@ def test_more_shapes_than_are_kept_are_asked_for_again(tmp_path):
 def test_where_there_is_a_limit_the_rows_count(tmp_path):
     done = run([PROGRAM, "again_and_again"], CACHEALLOC_LIMIT="20K", CACHEALLOC_LOG="error")
     assert done.returncode == 1 and "cuMemAllocPitch_v2" in done.stderr, done.stderr
-    run([PROGRAM, "again_and_again"], check=0, CACHEALLOC_LIMIT="30720")
+    for extents in (False, True):
+        run([PROGRAM, "again_and_again"], check=0, CACHEALLOC_LIMIT="30720", CACHEALLOC_CONF=f"expandable_segments:{extents}")

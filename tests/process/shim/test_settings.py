@@ -66,7 +66,7 @@ MALFORMED = [
     ("CONF", "max_size:2Q", ["max_size", "'2Q'", SIZE + ", or unlimited"]),
     ("CONF", "max_size:" + "9" * 26, ["max_size", "9" * 26, SIZE]),
     ("CONF", "background_thread:True", ["background_thread", LATER]),
-    ("CONF", "expandable_segments:auto", ["expandable_segments", "'auto'", "True or False"]),
+    ("CONF", "expandable_segments:maybe", ["expandable_segments", "'maybe'", "False, True or auto"]),
     ("CONF", "backend:native", ["backend", "PyTorch's own"]),
     ("CONF", "a" * 5000, ["a" * 60, "no colon and value", KEYS]),
     ("CONF", b"\xff\xfe:1", [r"\xff\xfe", "unknown key"]),

@@ -48,7 +48,7 @@ def test_other_calls_answer_as_natively(case, clock, setting):
 
 
 @pytest.mark.parametrize("case", cases())
-@pytest.mark.parametrize("setting", ["zero:1", "poison:1"])
+@pytest.mark.parametrize("setting", ["zero:1", "poison:1", "poison:1,expandable_segments:True"])
 def test_fills_end(case, setting):
     same(case, CACHEALLOC_CONF=setting)
 

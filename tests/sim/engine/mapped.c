@@ -141,7 +141,7 @@ sim_mapping_lookup(CUdeviceptr ptr, struct sim_mapping_info *ret_info)
 		*ret_info =
 			(struct sim_mapping_info){ range->mem.info.base, range->mem.info.n_bytes,
 						   mapping->phys->info.handle_types,
-						   mapping->phys->id };
+						   mapping->phys->info.rdma, mapping->phys->id };
 	sim_unlock();
 	return mapping ? 0 : CUDA_ERROR_INVALID_VALUE;
 }

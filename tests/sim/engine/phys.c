@@ -240,7 +240,7 @@ phys_by_id(uint64_t id)
 static int
 import_foreign(const struct share *share, struct sim_phys **ret_phys)
 {
-	struct sim_phys_info info = { share->device, share->n_bytes, 1, false };
+	struct sim_phys_info info = { share->device, share->n_bytes, 1, false, false };
 	struct sim_phys *phys;
 	void *p;
 	int fd = sim_ipc_open_file(share->pid, share->device + SIM_DEVICES_MAX);

@@ -170,6 +170,32 @@ test_a_window_of_sizes_that_nothing_is_in_is_refused(void **state)
 }
 
 static void
+test_expandable_segments_is_a_flag_or_auto(void **state)
+{
+	static const struct {
+		const char *conf;
+		enum ca_expandable is;
+	} rows[] = {
+		{ "", CA_EXPANDABLE_OFF },
+		{ "expandable_segments:False", CA_EXPANDABLE_OFF },
+		{ "expandable_segments:0", CA_EXPANDABLE_OFF },
+		{ "expandable_segments:True", CA_EXPANDABLE_ON },
+		{ "expandable_segments:on", CA_EXPANDABLE_ON },
+		{ "expandable_segments:auto", CA_EXPANDABLE_AUTO },
+	};
+	struct ca_config config;
+	struct fake_env env;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		fake_good(&env, rows[i].conf);
+		assert_int_equal(fake_load(&env, &config), 0);
+		assert_int_equal(config.expandable_segments, rows[i].is);
+	}
+	fake_good(&env, "expandable_segments:2");
+	assert_int_equal(fake_load(&env, &config), 1);
+}
+
+static void
 test_a_take_over_brings_async_with_it_unless_the_user_says_otherwise(void **state)
 {
 	struct ca_config config;
@@ -277,6 +303,7 @@ main(void)
 		cmocka_unit_test(test_cross_rule),
 		cmocka_unit_test(test_strict_is_read_first),
 		cmocka_unit_test(test_duplicates),
+		cmocka_unit_test(test_expandable_segments_is_a_flag_or_auto),
 		cmocka_unit_test(
 			test_a_take_over_brings_async_with_it_unless_the_user_says_otherwise),
 		cmocka_unit_test(test_keys_of_pytorchs_variable),

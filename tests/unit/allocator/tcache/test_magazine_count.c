@@ -192,6 +192,58 @@ test_who_looks_never_sees_less_than_nothing(void **state)
 	fixture_stop(&passing.shared.f);
 }
 
+static void *
+have_a_magazine(void *arg)
+{
+	struct shared *shared = arg;
+	uint64_t block;
+
+	for (int i = 0; i < 2; i++) {
+		shared->done += ca_alloc(shared->f.space, 4 * KIB, &block) != 0;
+		shared->done += ca_free(shared->f.heap, block) != 0;
+	}
+	pthread_barrier_wait(&shared->together);
+	pthread_barrier_wait(&shared->together);
+	return NULL;
+}
+
+/* Pieces of a free segment, which no magazine has: at most 8 MiB of them are not counted yet where
+ * others see it. */
+static void
+test_misses_beside_another_thread_are_counted_in_time(void **state)
+{
+	struct shared shared = { .size = 0 };
+	uint64_t sum = 0, counted, block;
+	pthread_t thread;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	assert_int_equal(ca_alloc(shared.f.space, 200 * MIB, &block), 0);
+	pthread_barrier_init(&shared.together, NULL, 2);
+	pthread_create(&thread, NULL, have_a_magazine, &shared);
+	pthread_barrier_wait(&shared.together);
+	assert_int_equal(ca_free(shared.f.heap, block), 0);
+	for (int i = 0; i < 24; i++) {
+		uint64_t size = (i == 12 ? 30 : 3) * MIB + (unsigned)i * KIB;
+		unsigned misses = shared.f.heap->requests;
+
+		assert_int_equal(ca_alloc(shared.f.space, size, &shared.blocks[i]), 0);
+		assert_int_equal(shared.f.heap->requests, misses + 1);
+		sum += size;
+		counted = shared.f.space->device->stats.requested_bytes.current;
+		assert_in_range(counted + 8 * MIB, sum, sum + 8 * MIB);
+	}
+	assert_in_range(counted, 1, sum - 1); /* some are not, yet */
+	assert_int_equal(fixture_stats(&shared.f).requested_bytes.current, sum);
+	assert_in_range(fixture_stats(&shared.f).requested_bytes.peak, 200 * MIB,
+			200 * MIB + 4 * KIB);
+	pthread_barrier_wait(&shared.together);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&shared.together);
+	assert_int_equal(shared.done, 0);
+	fixture_stop(&shared.f);
+}
+
 int
 main(void)
 {
@@ -200,6 +252,7 @@ main(void)
 		cmocka_unit_test(test_a_peak_is_no_more_than_was_held_whoever_is_counted_first),
 		cmocka_unit_test(test_no_peak_is_more_than_was_ever_reserved),
 		cmocka_unit_test(test_who_looks_never_sees_less_than_nothing),
+		cmocka_unit_test(test_misses_beside_another_thread_are_counted_in_time),
 	};
 
 	return cmocka_run_group_tests_name("allocator-magazine-count", tests, NULL, NULL);

@@ -7,6 +7,44 @@
 
 enum { THREADS = 200, AT_ONCE = 4, ROUNDS = 300 };
 
+enum { STOLEN = 61, OWN = 67 }; /* of 64 KiB: four segments to the last byte */
+
+static void *
+free_some(void *arg)
+{
+	struct shared *shared = arg;
+
+	for (int i = 0; i < STOLEN; i++)
+		shared->done += ca_free(shared->f.heap, shared->blocks[i]) != 0;
+	return NULL;
+}
+
+/* A stack that comes from another thread has room for what it has, and then for no more than any
+ * other. */
+static void
+test_a_stack_from_another_thread_is_no_larger_than_others(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	uint64_t own[OWN + 1];
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	for (int i = 0; i < OWN; i++)
+		assert_int_equal(ca_alloc(shared.f.space, 64 * KIB, &own[i]), 0);
+	for (int i = 0; i < STOLEN; i++)
+		assert_int_equal(ca_alloc(shared.f.space, 64 * KIB, &shared.blocks[i]), 0);
+	in_thread(free_some, &shared);
+	assert_int_equal(kept(shared.f.heap), STOLEN);
+	assert_int_equal(ca_alloc(shared.f.space, 64 * KIB, &own[OWN]), 0);
+	assert_int_equal(kept(shared.f.heap), STOLEN - 1);
+	for (int i = 0; i <= OWN; i++)
+		assert_int_equal(ca_free(shared.f.heap, own[i]), 0);
+	assert_int_equal(kept(shared.f.heap), CA_KEPT_EACH);
+	fixture_check(&shared.f);
+	assert_int_equal(shared.done, 0);
+	fixture_stop(&shared.f);
+}
+
 /* One after the other, and some at once. */
 static void
 test_magazines_of_ended_threads_go_to_new_ones(void **state)
@@ -176,6 +214,7 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_stack_from_another_thread_is_no_larger_than_others),
 		cmocka_unit_test(test_magazines_of_ended_threads_go_to_new_ones),
 		cmocka_unit_test(test_of_two_frees_of_a_block_one_succeeds),
 		cmocka_unit_test(test_threads_that_free_each_others_blocks_keep_the_invariants),

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/* Segments that grow and shrink by mapping (expandable_segments:True): `order_extents CASE`. */
+#include "tests/process/order/order.h"
+
+#include <dlfcn.h>
+
+enum {
+	HANDLE = 20 * MIB, /* made from 512 MiB in use on; they begin on its multiples */
+	BEFORE = 26 * HANDLE,
+};
+
+uint64_t cachealloc_trim(uint64_t keep_bytes) __attribute__((weak));
+
+/* Memory that beside its own work nobody uses goes back in a free, and the next one takes its
+ * place.
+ */
+static void
+freed_while_work_uses_it(void)
+{
+	CUstream s, r;
+	CUdeviceptr x, y;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	r = order_stream(NONBLOCKING);
+	for (unsigned i = 0; i < 8; i++) {
+		x = order_take(BIG);
+		y = order_take(PART);
+		order_fill(x, i, LONG, s);
+		order_give(x);
+		order_use(y, i, r);
+		order_give(y);
+	}
+	order_end();
+}
+
+/* Of a large handle the lower part is in use, and the upper one is free. */
+static void
+part_of_a_handle_in_use(void)
+{
+	CUdeviceptr before, x;
+
+	order_start();
+	before = order_take(BEFORE);
+	x = order_again(order_take(HANDLE), PART);
+	order_fill(x, 7, 0, NULL);
+	OK(cuCtxSynchronize());
+	if (cachealloc_trim)
+		cachealloc_trim(0);
+	order_check(x, 7, NULL);
+	order_end();
+	order_give(x);
+	order_give(before);
+}
+
+static int
+attribute(int which, CUdeviceptr memory)
+{
+	int value = -1;
+
+	OK(cuPointerGetAttribute(&value, (CUpointer_attribute)which, memory));
+	return value;
+}
+
+/* A device reads and writes memory of another by copies at any time, and by kernels while that is
+ * enabled, whether the memory was there before or not. */
+static void
+another_device(void)
+{
+	CUcontext here = order_start(), there;
+	CUdeviceptr x = order_take(BIG), y, z;
+	CUstream s;
+
+	order_fill(x, 1, 0, NULL);
+	OK(cuCtxSynchronize());
+	there = order_context(1);
+	z = order_take(BIG);
+	s = order_stream(NONBLOCKING);
+	OK(cuMemcpyDtoD_v2(z, x, (size_t)WORDS * 4));
+	OK(cuCtxSynchronize());
+	order_check(z, 1, s);
+	for (uint32_t i = 0; i < 3; i++) {
+		OK(cuCtxEnablePeerAccess(here, 0));
+		order_use(x, 10 + i, s);
+		order_enter(here);
+		y = order_take(3 * BIG);
+		order_enter(there);
+		order_use(y, 20 + i, s);
+		OK(cuStreamSynchronize(s));
+		OK(cuCtxDisablePeerAccess(here));
+		order_give(y);
+	}
+	order_end();
+	OK(cuMemcpyDtoD_v2(x, z, (size_t)WORDS * 4));
+	OK(cuCtxSynchronize());
+	order_enter(here);
+	order_check(x, 1, NULL);
+	order_end();
+}
+
+/* Prints whether mapped memory says that other cards reach it. */
+static void
+other_cards(void)
+{
+	order_start();
+	printf("%d\n", attribute(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, order_take(BIG)));
+}
+
+/* What cannot be exported says so, and the next memory can be. */
+static void export(void)
+{
+	CUdeviceptr x, y;
+	CUipcMemHandle handle;
+
+	order_start();
+	x = order_take(BIG);
+	order_give(order_take(2 * BIG));
+	EXPECT(attribute(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, x) == 0);
+	EXPECT(cuIpcGetMemHandle(&handle, x) == CUDA_ERROR_INVALID_VALUE);
+	y = order_take(BIG);
+	EXPECT(attribute(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, y) == 1);
+	OK(cuIpcGetMemHandle(&handle, y));
+	EXPECT(cuIpcGetMemHandle(&handle, x) == CUDA_ERROR_INVALID_VALUE);
+	order_use(x, 1, NULL);
+	order_use(y, 2, NULL);
+	order_end();
+}
+
+/* Takes memory, loads the library that ORDER_LOAD names, and takes more. */
+static void
+library_comes(void)
+{
+	const char *name = getenv("ORDER_LOAD");
+	CUdeviceptr x;
+
+	order_start();
+	x = order_take(BIG);
+	EXPECT(!name || dlopen(name, RTLD_NOW));
+	order_use(order_take(BIG), 3, NULL);
+	order_use(x, 4, NULL);
+	order_end();
+}
+
+static const struct order_case cases[] = {
+	{ "freed_while_work_uses_it", freed_while_work_uses_it },
+	{ "part_of_a_handle_in_use", part_of_a_handle_in_use },
+	{ "another_device", another_device },
+	{ "other_cards", other_cards },
+	{ "export", export },
+	{ "library_comes", library_comes },
+	{ NULL, NULL },
+};
+
+const struct order_case *const order_cases[] = { cases, NULL };
