@@ -45,18 +45,19 @@ grown(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 	if (!block || !ca_pool_fits(block, bytes) || !ca_block_is_free(block))
 		return NULL;
 	return block->state == CA_BLOCK_FREE ||
-			       ca_held_may_take_locked(block, !ca_move_may_wait_locked(space))
+			       ca_held_may_take_locked(
+				       block, !ca_move_may_wait_locked(space, growth, bytes))
 		       ? block
 		       : NULL;
 }
 
 /* What other streams may still use, behind a wait of the device. */
 static struct ca_block *
-late(struct ca_space *space, uint64_t bytes)
+late(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 {
 	struct ca_block *block;
 
-	if (!ca_move_may_wait_locked(space))
+	if (!ca_move_may_wait_locked(space, growth, bytes))
 		return NULL;
 	block = ca_search_exposable_locked(space, bytes);
 	if (!block)
@@ -76,7 +77,7 @@ take(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes, boo
 	if (!block)
 		block = grown(space, growth, bytes);
 	if (!block && moved)
-		block = late(space, bytes);
+		block = late(space, growth, bytes);
 	if (!block || block->state != CA_BLOCK_FREE)
 		return ca_alloc_hit_locked(space, block, bytes, false);
 	block = ca_pool_cut_locked(block, bytes);
@@ -97,7 +98,7 @@ look(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 	block = space->dead ? NULL : take(space, growth, bytes, false);
 	if (block || space->dead)
 		return block;
-	return ca_alloc_hit_locked(space, late(space, bytes), bytes, true);
+	return ca_alloc_hit_locked(space, late(space, growth, bytes), bytes, true);
 }
 
 int

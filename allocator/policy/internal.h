@@ -265,7 +265,8 @@ bool ca_expand_done_locked(struct ca_space *space);
 bool ca_move_is_wanted_locked(const struct ca_space *space, const struct ca_growth *growth,
 			      uint64_t bytes);
 /* Memory of other streams will do, for which the device waits. */
-bool ca_move_may_wait_locked(struct ca_space *space);
+bool ca_move_may_wait_locked(struct ca_space *space, const struct ca_growth *growth,
+			     uint64_t bytes);
 /* As ca_extent_grow_locked, with free memory from elsewhere beyond the slack (`all`: as far as
  * there is any), and within the limits that the user set. */
 int ca_move_grow_locked(struct ca_space *space, struct ca_growth *growth, uint64_t bytes, bool all);

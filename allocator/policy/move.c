@@ -56,10 +56,20 @@ ca_move_is_wanted_locked(const struct ca_space *space, const struct ca_growth *g
 	return too_much(space, growth, bytes) && may_move(space, growth);
 }
 
+/* Bytes beyond the peak, or reuse_slack_mb where that is less, before one stream comes to wait for
+ * another: programs that copy and compute in turn need 24 MiB. */
+#define WAITS_FROM ((uint64_t)32 << 20)
+
 bool
-ca_move_may_wait_locked(struct ca_space *space)
+ca_move_may_wait_locked(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 {
-	return space->heap->config.reuse_slack_bytes != UINT64_MAX &&
+	uint64_t slack = space->heap->config.reuse_slack_bytes;
+	const struct ca_stats *stats = &space->device->stats;
+	uint64_t peak =
+		ca_most(stats->allocated_bytes.peak, stats->allocated_bytes.current + bytes);
+
+	return slack != UINT64_MAX &&
+	       stats->reserved_bytes.current + growth->bytes > peak + ca_least(slack, WAITS_FROM) &&
 	       ca_order_is_ours(&space->order);
 }
 
@@ -131,10 +141,10 @@ give_way(struct ca_space *space, uint64_t bytes)
 }
 
 static void
-move(struct ca_space *space, struct ca_growth *growth, uint64_t bytes)
+move(struct ca_space *space, struct ca_growth *growth, uint64_t bytes, bool waits)
 {
 	take_own(space, growth, bytes);
-	if (growth->moved < bytes && ca_move_may_wait_locked(space))
+	if (growth->moved < bytes && waits)
 		take_late(space, growth, bytes);
 	if (growth->moved < bytes)
 		give_way(space, bytes - growth->moved);
@@ -193,7 +203,8 @@ ca_move_grow_locked(struct ca_space *space, struct ca_growth *growth, uint64_t b
 	uint64_t much = all ? growth->bytes : too_much(space, growth, bytes);
 
 	if (much && may_move(space, growth))
-		move(space, growth, ca_least(much, growth->bytes));
+		move(space, growth, ca_least(much, growth->bytes),
+		     all || ca_move_may_wait_locked(space, growth, bytes));
 	if (!is_within_limits(space, growth))
 		return CA_DRIVER_OUT_OF_MEMORY;
 	growth->handle_bytes = handle_bytes(space, growth);

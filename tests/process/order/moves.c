@@ -13,7 +13,8 @@ enum {
 	STREAMS = 3,
 	BLOCKS = 8,
 	STEP = MIB / 2, /* sizes are multiples */
-	LARGEST = 20,   /* steps */
+	LARGEST = 40,   /* steps */
+	HOLE = 40 * MIB,
 };
 
 static CUstream stream[STREAMS];
@@ -163,13 +164,13 @@ hole_beside_hole(unsigned by, unsigned streams)
 
 	begin(streams);
 	for (int i = 0; i < 4; i++) {
-		x[i] = (struct block){ order_take(PART), PART, 0, 1 };
-		for (int j = 0; j < 3; j++)
-			order_fill(x[i].at + (CUdeviceptr)(j * 2 * MIB), 1, LONG, stream[0]);
+		x[i] = (struct block){ order_take(HOLE), HOLE, 0, 1 };
+		for (int j = 0; j < 20; j++)
+			order_fill(x[i].at + (CUdeviceptr)(j * 2 * MIB), 1, LONG / 4, stream[0]);
 	}
 	order_give(x[0].at);
 	order_give(x[2].at);
-	y = (struct block){ order_take(BIG), BIG, by, 7 };
+	y = (struct block){ order_take(2 * HOLE), 2 * HOLE, by, 7 };
 	each_part(&y, fill);
 	each_part(&y, check);
 	x[1].last = x[3].last = by;

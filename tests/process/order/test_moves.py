@@ -67,7 +67,7 @@ def test_finished_only(tmp_path):
     assert said["calls"].get(ALIAS, 0) <= said["calls"][UNMAP]
 
 
-@pytest.mark.parametrize("memory", ["4G", "96M"])
+@pytest.mark.parametrize("memory", ["4G", "192M"])
 @pytest.mark.parametrize("clock", ["manual:16", "manual", "real"])
 @pytest.mark.parametrize("streams", [1, 2, 3])
 def test_random(tmp_path, streams, clock, memory):

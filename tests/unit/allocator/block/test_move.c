@@ -175,13 +175,13 @@ test_unfinished_memory_of_another_stream_moves(void **state)
 	finish(&scene, S);
 	finish(&scene, R);
 	for (i = 0; i < 4; i++)
-		at[i] = fixture_alloc(f, 10 * MIB);
+		at[i] = fixture_alloc(f, 30 * MIB);
 	work = launch(&scene, S);
 	fixture_free(f, at[0]);
 	fixture_free(f, at[2]);
 	ca_order_last_stream = scene.r;
-	fixture_alloc(f, 20 * MIB);
-	assert_int_equal(called(f, CA_MODEL_RANGE_ALIAS), 10);
+	fixture_alloc(f, 60 * MIB);
+	assert_int_equal(called(f, CA_MODEL_RANGE_ALIAS), 30);
 	assert_int_equal(called(f, CA_MODEL_RANGE_UNMAP), 0);
 	assert_true(ca_model_stream_finished(f->model, (void *)(uintptr_t)S) < work);
 	launch(&scene, R);
