@@ -98,7 +98,8 @@ struct ca_config {
 	uint64_t large_segment_size_bytes;    /* segment for requests of 1 to 10 MiB; > 10 MiB */
 	uint64_t reuse_slack_bytes;   /* cached memory tolerated before waiting; UINT64_MAX: any */
 	unsigned expandable_segments; /* enum ca_expandable: they grow and shrink by mapping */
-	bool give_back_oom;           /* segments go back only when the driver has no memory left */
+	uint64_t expandable_slack_percent; /* of the peak in use, before what is free moves */
+	bool give_back_oom;        /* segments go back only when the driver has no memory left */
 	bool reuse_finished;       /* never hand out memory that the device has not finished with */
 	bool free_sync_host;       /* a free waits for the device, as the driver's own does */
 	bool zero;                 /* memory is cleared before it is handed out */

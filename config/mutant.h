@@ -59,6 +59,8 @@
  * TOLD_NO_OPERATION     a call served in a default or blocking stream is no operation there
  * TOLD_KEPT_FREE        told memory that was kept for its stream has no users afterwards
  * TOLD_HOST_FREE        told memory freed by cuMemFree has no users
+ * EXTENT_LEFT_EARLY     mapped memory that has moved leaves its old addresses while work uses them
+ * EXTENT_USER_LOST      it comes to its new place without the streams that may still use it
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -105,7 +107,9 @@
 	X(TOLD_LEGACY_ALONE)                                                                       \
 	X(TOLD_NO_OPERATION)                                                                       \
 	X(TOLD_KEPT_FREE)                                                                          \
-	X(TOLD_HOST_FREE)
+	X(TOLD_HOST_FREE)                                                                          \
+	X(EXTENT_LEFT_EARLY)                                                                       \
+	X(EXTENT_USER_LOST)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

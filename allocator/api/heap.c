@@ -30,6 +30,7 @@ static const struct ca_heap_hooks hooks = {
 	.flush_exposed = ca_magazines_pass_locked,
 	.poison = ca_context_mark_poison_locked,
 	.users_of_range = ca_touch_users,
+	.place = ca_held_place_or_mark_locked,
 };
 
 static void
@@ -118,6 +119,7 @@ space_init(struct ca_space *space)
 	ca_index_init(&space->wholes);
 	ca_list_init(&space->segments);
 	ca_list_init(&space->due);
+	ca_list_init(&space->leaving);
 	ca_list_init(&space->pending);
 	ca_list_init(&space->unmarked);
 	ca_list_init(&space->graph_held);
@@ -129,6 +131,7 @@ space_init(struct ca_space *space)
 	atomic_store(&space->mark_held_blocks, 0);
 	atomic_store(&space->stream_held_blocks, 0);
 	memset(space->areas, 0, sizeof(space->areas));
+	space->leaving_bytes = 0;
 }
 
 void

@@ -278,6 +278,13 @@ ca_area_of(const struct ca_segment *segment)
 struct ca_growth {
 	struct ca_area *area;
 	uint64_t address, bytes;
+	uint64_t most;    /* bytes that there is room for */
+	uint64_t surplus; /* bytes at the top of area->spared_2 that the request does not need */
+	bool from_above;  /* more than `bytes` would begin lower, not end higher */
+	uint64_t handle_bytes;  /* of new handles, on multiples of that; 2 MiB unless it is said */
+	struct ca_list sources; /* ca_segment.hand: memory that moves there (extent_move.c) */
+	uint64_t moved;         /* bytes of these */
+	struct ca_users users;  /* of all of them together; n 0: they have finished */
 };
 
 /* There are addresses for a request of `bytes`, reserved at the first one; else it gets a segment
@@ -286,9 +293,27 @@ bool ca_area_is_ready_locked(struct ca_space *space, uint64_t bytes);
 /* The place where a request of `bytes` needs the least new memory: behind or below a free end of an
  * extent, in a hole, or where nothing is. False: there is none. */
 bool ca_extent_plan_locked(struct ca_space *space, uint64_t bytes, struct ca_growth *ret_growth);
-/* Maps memory there and makes it free. Leaves the lock. -EAGAIN: the place is somebody else's by
- * now; the driver's code, -ENOMEM, -ENODEV (space died). */
-int ca_extent_grow_locked(struct ca_space *space, const struct ca_growth *growth);
+/* Maps memory there and makes it free: first its sources, with their users, then new memory.
+ * Leaves the lock. -EAGAIN: the place is somebody else's by now, or not all could move; the
+ * driver's code, -ENOMEM, -ENODEV (space died). */
+int ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth);
+/* Takes free memory that is of no use where it is, highest first, until `bytes` of it are to move
+ * to the growth, as far as there is room: of these two pools, and of what `may_take` is true for
+ * (NULL: of all). */
+void ca_extent_take_locked(struct ca_space *space, struct ca_growth *growth, uint64_t bytes,
+			   const struct ca_pool pools[2],
+			   bool (*may_take)(const struct ca_block *block));
+/* The uppermost such handles of the large pool go back to the driver when their users have
+ * finished, `bytes` of them. */
+void ca_extent_retire_locked(uint64_t bytes, const struct ca_pool pools[2],
+			     bool (*may_take)(const struct ca_block *block));
+/* The sources are free again where they were. */
+void ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth);
+/* Unmaps addresses of memory that has moved, as far as nobody uses them any more. Leaves the lock.
+ */
+void ca_extent_leave_locked(struct ca_space *space);
+/* Mapping took more than its share of the time lately: nothing moves. */
+bool ca_extent_is_late(const struct ca_space *space);
 /* Of a FREE block: whole handles inside that could go back, from above, and just enough for
  * `bytes`. 0: there are none. */
 uint64_t ca_extent_drainable(const struct ca_block *block, uint64_t bytes, uint64_t *ret_address);

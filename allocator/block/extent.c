@@ -27,10 +27,6 @@
 #include "allocator/order/order.h"
 #include "allocator/trace/trace.h"
 
-/* Bytes in use from which large handles are made: below, all that is saved is a few driver calls.
- */
-#define LARGE_FROM ((uint64_t)512 << 20)
-
 /* ---- two extents become one, and one two */
 
 /* The map, after `first` and all behind it have come, or some have gone. */
@@ -139,26 +135,27 @@ ca_extent_split_locked(struct ca_segment *segment, struct ca_block *block, struc
 
 /* ---- growing */
 
-/* Of a handle that begins there, at most: large ones begin on multiples of their size. */
+/* Of a handle that begins there: the next one begins on a multiple. */
 static uint64_t
-handle_bytes(const struct ca_area *area, uint64_t address, uint64_t end, bool large)
+handle_bytes(const struct ca_growth *growth, uint64_t address, uint64_t end)
 {
-	uint64_t bytes = large ? CA_HANDLE - (address - area->address) % CA_HANDLE : CA_PAGE;
+	uint64_t most = growth->handle_bytes;
+	uint64_t bytes = most - (address - growth->area->address) % most;
 
 	return bytes < end - address ? bytes : end - address;
 }
 
-/* Without the lock. *ret_end: up to there it was done. */
+/* Without the lock, from *ret_end on. *ret_end: up to there it was done. */
 static int
-map_all(struct ca_space *space, const struct ca_growth *growth, bool large, uint64_t *ret_end,
+map_all(struct ca_space *space, const struct ca_growth *growth, uint64_t *ret_end,
 	uint64_t *ret_calls)
 {
 	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t address = growth->address, end = address + growth->bytes, bytes;
+	uint64_t address = *ret_end, end = growth->address + growth->bytes, bytes;
 	int r = 0;
 
-	for (*ret_calls = 0; address < end; address += bytes) {
-		bytes = handle_bytes(growth->area, address, end, large);
+	for (; address < end; address += bytes) {
+		bytes = handle_bytes(growth, address, end);
 		++*ret_calls;
 		r = driver->range_map(driver->self, space->context, address, bytes);
 		if (r)
@@ -224,13 +221,16 @@ claim_pages(struct ca_space *space, const struct ca_growth *growth)
 	return segment;
 }
 
-static void
-drop_pages(struct ca_segment *segment)
+void
+ca_extent_drop_locked(struct ca_segment *segment)
 {
 	struct ca_heap *heap = segment->space->heap;
 
 	ca_tree_remove(&heap->by_address, &segment->by_address);
+	ca_list_remove(&segment->hand);
 	ca_slabs_put(&heap->blocks, segment->first);
+	ca_objects_put(&heap->segment_maps, segment->map);
+	ca_objects_put(&heap->ranges, segment->registered);
 	ca_objects_put(&heap->segments, segment);
 }
 
@@ -244,62 +244,136 @@ is_unmapped(const struct ca_space *space, const struct ca_growth *growth)
 	return !segment || ca_segment_end(segment) <= growth->address;
 }
 
-/* It is mapped, and becomes free. */
-static void
-enter_pages(struct ca_segment *segment)
+void
+ca_extent_enter_locked(struct ca_segment *segment, const struct ca_users *users)
 {
+	struct ca_space *space = segment->space;
 	struct ca_block *block = segment->first;
+	struct ca_users of = *users;
 
 	segment->returning = false;
-	segment->retired = segment->space->poisoned;
+	segment->retired = space->poisoned;
+	ca_list_remove(&segment->hand);
 	ca_segment_list_locked(segment);
 	ca_block_set_state_locked(block, CA_BLOCK_NEW);
+	block->user.stream = NULL;
 	ca_extent_join_adjacent_locked(segment);
-	ca_block_settle_locked(block);
+	if (of.n)
+		space->heap->hooks.place(block, &of);
+	else
+		ca_block_settle_locked(block);
+}
+
+/* More may move there than is missing. */
+static void
+make_room(struct ca_growth *growth)
+{
+	uint64_t more = growth->moved > growth->bytes ? growth->moved - growth->bytes : 0;
+
+	growth->bytes += more;
+	growth->address -= growth->from_above ? more : 0;
+}
+
+/* NULL with *ret_code: they are somebody else's by now, or there are no records. */
+static struct ca_segment *
+claim(struct ca_space *space, struct ca_growth *growth, int *ret_code)
+{
+	struct ca_segment *segment = NULL;
+
+	make_room(growth);
+	*ret_code = -EAGAIN;
+	if (is_unmapped(space, growth)) {
+		segment = claim_pages(space, growth);
+		*ret_code = segment ? 0 : -ENOMEM;
+	}
+	if (!segment)
+		ca_extent_put_back_locked(space, growth);
+	return segment;
+}
+
+/* Without the lock: first the sources, then new memory. */
+static int
+fill(struct ca_space *space, struct ca_growth *growth, struct ca_list *ret_aliased,
+     uint64_t *ret_end, uint64_t *ret_calls)
+{
+	uint64_t end = growth->address, moved_end;
+	int r = ca_extent_alias_all(space, growth, ret_aliased, &end, ret_calls);
+
+	moved_end = end;
+	if (!r)
+		r = map_all(space, growth, &end, ret_calls);
+	if (r) /* what stays for want of an unmapping is free memory */
+		ca_extent_unmap(space, growth->area, moved_end, end, &end);
+	*ret_end = end;
+	return r;
+}
+
+/* The space has died: nothing of the growth is mapped any more, here or there. */
+static void
+abandon(struct ca_space *space, struct ca_growth *growth, uint64_t end)
+{
+	ca_outside_enter_locked(space);
+	ca_extent_unmap(space, growth->area, growth->address, end, &end);
+	CA_LIST_EACH(const struct ca_segment, segment, &growth->sources, hand) {
+		end = ca_segment_end(segment);
+		ca_extent_unmap(space, ca_area_of(segment), segment->address, end, &end);
+	}
+	ca_outside_leave(space);
+	CA_LIST_EACH_SAFE(struct ca_segment, segment, &growth->sources, hand)
+		ca_extent_drop_locked(segment);
+}
+
+/* Threads have memory of the space's areas in their hands, one more or one less. */
+static void
+hands_change(struct ca_space *space, unsigned sign)
+{
+	space->areas[0].in_hand += sign;
+	space->areas[1].in_hand += sign;
 }
 
 int
-ca_extent_grow_locked(struct ca_space *space, const struct ca_growth *growth)
+ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 {
 	struct ca_device *device = space->device;
 	const struct ca_driver *driver = &space->heap->driver;
-	bool large = growth->area == &space->areas[1] && !device->budget.exhausted &&
-		     device->stats.allocated_bytes.current > LARGE_FROM;
+	uint64_t end, calls = 0, begin_ns, end_ns;
+	struct ca_list aliased;
 	struct ca_segment *segment;
-	uint64_t end, calls, begin_ns, end_ns;
 	int r;
 
-	if (!is_unmapped(space, growth))
-		return -EAGAIN;
-	segment = claim_pages(space, growth);
+	segment = claim(space, growth, &r);
 	if (!segment)
-		return -ENOMEM;
-	growth->area->in_hand++;
+		return r;
+	ca_list_init(&aliased);
+	hands_change(space, 1);
 	device->taking_bytes += growth->bytes;
 	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
-	r = map_all(space, growth, large, &end, &calls);
-	if (r) /* what stays for want of an unmapping is free memory */
-		ca_extent_unmap(space, growth->area, growth->address, end, &end);
+	r = fill(space, growth, &aliased, &end, &calls);
 	end_ns = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
 	device->taking_bytes -= growth->bytes;
-	device->stats.driver_ns += end_ns - begin_ns;
+	ca_extent_note_locked(space, begin_ns, end_ns);
 	device->stats.driver_alloc_calls += calls;
-	if (r && r != CA_DRIVER_OUT_OF_MEMORY)
+	if (r && r != CA_DRIVER_OUT_OF_MEMORY && ca_list_empty(&growth->sources))
 		growth->area->rejected = true;
-	if (space->dead && end > growth->address) {
-		ca_outside_enter_locked(space);
-		ca_extent_unmap(space, growth->area, growth->address, end, &end);
-		ca_outside_leave(space);
+	if (space->dead) {
+		ca_list_splice(&growth->sources, &aliased);
+		abandon(space, growth, end);
 		end = growth->address;
 	}
-	growth->area->in_hand--;
+	hands_change(space, (unsigned)-1);
 	segment->bytes = segment->first->bytes = end - growth->address;
 	if (segment->bytes)
-		enter_pages(segment);
+		ca_extent_enter_locked(segment, &growth->users);
 	else
-		drop_pages(segment);
+		ca_extent_drop_locked(segment);
+	if (!ca_list_empty(&growth->sources)) {
+		growth->area->no_moves = r != CA_DRIVER_OUT_OF_MEMORY && r != -EBUSY;
+		ca_extent_put_back_locked(space, growth);
+		r = r == CA_DRIVER_OUT_OF_MEMORY ? r : -EAGAIN;
+	}
+	ca_extent_leaves_locked(space, &aliased);
 	if (r > 0 && ca_tracing(space->heap))
 		ca_trace_rejected(space, growth->bytes - (end - growth->address), r);
 	return space->dead ? -ENODEV : r;

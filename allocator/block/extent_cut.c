@@ -37,30 +37,40 @@ boundary_at_most(const struct ca_segment *segment, uint64_t address)
 }
 
 uint64_t
-ca_extent_drainable(const struct ca_block *block, uint64_t bytes, uint64_t *ret_address)
+ca_extent_handles(const struct ca_block *block, uint64_t bytes, uint64_t most,
+		  uint64_t *ret_address)
 {
 	const struct ca_segment *segment = block->segment;
 	uint64_t end, begin, lower;
 
-	if (block->state != CA_BLOCK_FREE || block->bytes < CA_PAGE || segment->retired ||
-	    (segment->registered && block->bytes < segment->bytes) ||
-	    (segment->standing & CA_STUCK) || !ca_list_empty(&segment->hand))
+	if (block->bytes < CA_PAGE || segment->retired || (segment->standing & CA_STUCK) ||
+	    !ca_list_empty(&segment->hand))
 		return 0;
 	begin = end = boundary_at_most(segment, block->address + block->bytes);
 	while (begin > block->address && end - begin < bytes) {
 		lower = handle_below(ca_area_of(segment), begin);
-		if (lower < block->address)
+		if (lower < block->address || end - lower > most)
 			break;
 		begin = lower;
 	}
-	if (segment->registered)
-		begin = segment->address; /* as a segment: as a whole, or not at all */
 	*ret_address = begin;
 	return begin < end ? end - begin : 0;
 }
 
-static bool
-is_spared(const struct ca_block *block)
+uint64_t
+ca_extent_drainable(const struct ca_block *block, uint64_t bytes, uint64_t *ret_address)
+{
+	const struct ca_segment *segment = block->segment;
+
+	if (block->state != CA_BLOCK_FREE || (segment->registered && block->bytes < segment->bytes))
+		return 0;
+	if (segment->registered)
+		bytes = segment->bytes; /* as a segment: as a whole, or not at all */
+	return ca_extent_handles(block, bytes, UINT64_MAX, ret_address);
+}
+
+bool
+ca_extent_is_spared(const struct ca_block *block)
 {
 	const struct ca_area *area = ca_area_of(block->segment);
 
@@ -77,7 +87,7 @@ candidate_in(const struct ca_pool *pool, struct ca_block *best, uint64_t *most, 
 	     node = ca_index_next(&pool->by_size, node)) {
 		struct ca_block *block = CA_CONTAINER_OF(node, struct ca_places, by_size)->block;
 
-		if (!block->segment->mapped || is_spared(block))
+		if (!block->segment->mapped || ca_extent_is_spared(block))
 			continue;
 		given = ca_extent_drainable(block, bytes, &address);
 		if (given > *most) {
@@ -126,16 +136,29 @@ ca_extents_drainable_locked(const struct ca_space *space)
 struct parts {
 	struct ca_block *lower, *upper;
 	struct ca_segment *segment, *segment_2;
+	struct ca_multi_users *multi, *multi_2; /* of a block with several users */
 };
 
 static bool
-parts_get(struct ca_heap *heap, struct parts *parts)
+parts_get(const struct ca_block *block, struct parts *parts)
 {
-	parts->lower = ca_block_new_locked(heap);
-	parts->upper = ca_block_new_locked(heap);
-	parts->segment = ca_objects_get(&heap->segments);
-	parts->segment_2 = ca_objects_get(&heap->segments);
-	return parts->lower && parts->upper && parts->segment && parts->segment_2;
+	struct ca_heap *heap = block->segment->space->heap;
+	const struct ca_multi_users *multi = ca_block_multi(block);
+
+	*parts = (struct parts){ .lower = ca_block_new_locked(heap),
+				 .upper = ca_block_new_locked(heap),
+				 .segment = ca_objects_get(&heap->segments),
+				 .segment_2 = ca_objects_get(&heap->segments) };
+	if (multi) {
+		parts->multi = ca_objects_get(&heap->users);
+		parts->multi_2 = ca_objects_get(&heap->users);
+	}
+	if (!parts->lower || !parts->upper || !parts->segment || !parts->segment_2 ||
+	    (multi && (!parts->multi || !parts->multi_2)))
+		return false;
+	if (multi)
+		*parts->multi = *parts->multi_2 = *multi;
+	return true;
 }
 
 static void
@@ -147,24 +170,48 @@ parts_put(struct ca_heap *heap, const struct parts *parts)
 		ca_slabs_put(&heap->blocks, parts->upper);
 	ca_objects_put(&heap->segments, parts->segment);
 	ca_objects_put(&heap->segments, parts->segment_2);
+	ca_objects_put(&heap->users, parts->multi);
+	ca_objects_put(&heap->users, parts->multi_2);
 }
 
-/* [address, address + bytes) of the FREE block becomes a segment of one RETIRED block. Uses up
- * some of `parts`. */
+/* A part that has been cut off, and its users. */
+static void
+enter_part(struct ca_block *part, struct ca_multi_users **multi)
+{
+	if (*multi)
+		ca_pool_carry_locked(part, *multi);
+	*multi = NULL;
+	ca_pool_index_locked(part);
+}
+
+static void
+cut_lower(struct ca_block *block, uint64_t bytes, struct parts *parts)
+{
+	ca_block_split_lower_locked(block, bytes, parts->lower);
+	if (ca_block_is_held(block))
+		ca_list_insert(&block->waiting, &parts->lower->waiting);
+	enter_part(parts->lower, &parts->multi);
+	parts->lower = NULL;
+}
+
+static void
+cut_upper(struct ca_block *block, uint64_t bytes, struct parts *parts)
+{
+	ca_block_split_locked(block, bytes, parts->upper);
+	enter_part(parts->upper, &parts->multi_2);
+	parts->upper = NULL;
+}
+
+/* Uses up some of `parts`. */
 static void
 cut_out(struct ca_block *block, uint64_t address, uint64_t bytes, struct parts *parts)
 {
 	ca_pool_unindex_locked(block);
-	if (block->address < address) {
-		ca_block_split_lower_locked(block, address - block->address, parts->lower);
-		ca_pool_index_locked(parts->lower);
-		parts->lower = NULL;
-	}
-	if (block->bytes > bytes) {
-		ca_block_split_locked(block, bytes, parts->upper);
-		ca_pool_index_locked(parts->upper);
-		parts->upper = NULL;
-	}
+	if (block->address < address)
+		cut_lower(block, address - block->address, parts);
+	if (block->bytes > bytes)
+		cut_upper(block, bytes, parts);
+	ca_block_detach_locked(block);
 	ca_block_set_state_locked(block, CA_BLOCK_RETIRED);
 	if (block->prev) {
 		ca_extent_split_locked(block->segment, block, parts->segment);
@@ -176,26 +223,37 @@ cut_out(struct ca_block *block, uint64_t address, uint64_t bytes, struct parts *
 	}
 }
 
+struct ca_segment *
+ca_extent_cut_locked(struct ca_block *block, uint64_t address, uint64_t bytes,
+		     struct ca_block **ret_lower)
+{
+	struct ca_heap *heap = block->segment->space->heap;
+	struct parts parts;
+	bool has_all = parts_get(block, &parts);
+
+	if (has_all && ret_lower)
+		*ret_lower = block->address < address ? parts.lower : NULL;
+	if (has_all)
+		cut_out(block, address, bytes, &parts);
+	parts_put(heap, &parts);
+	return has_all ? block->segment : NULL;
+}
+
 uint64_t
 ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy)
 {
 	struct ca_segment *segment = block->segment;
 	struct ca_space *space = segment->space;
-	struct ca_heap *heap = space->heap;
-	struct parts parts;
 	uint64_t address, given = ca_extent_drainable(block, bytes, &address);
 	int r;
 
 	if (!given)
 		return 0;
-	if (!parts_get(heap, &parts)) {
-		parts_put(heap, &parts);
+	if (!ca_extent_cut_locked(block, address, given, NULL)) {
 		segment->standing = CA_STUCK;
 		space->stuck_segments++;
 		return 0;
 	}
-	cut_out(block, address, given, &parts);
-	parts_put(heap, &parts);
 	segment = block->segment;
 	r = ca_extent_return_locked(segment);
 	if (!r)
@@ -204,13 +262,14 @@ ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy)
 		*ret_busy = true;
 	segment->standing = r != -EBUSY ? CA_STUCK : 0;
 	space->stuck_segments += r != -EBUSY;
+	given -= segment->bytes; /* the rest of it is there still */
 	if (segment->retired) {
 		ca_segment_make_due_locked(segment);
-		return 0;
+		return given;
 	}
 	ca_extent_join_adjacent_locked(segment);
 	ca_block_settle_locked(block);
-	return 0;
+	return given;
 }
 
 /* All RETIRED blocks of the segment become one. False: not all are. */
@@ -265,6 +324,7 @@ ca_extent_return_locked(struct ca_segment *segment)
 	segment->returning = true;
 	area->in_hand++;
 	untold = segment->retired ? space->untold : 0;
+	ca_extent_leave_locked(space); /* memory is gone when it is mapped nowhere */
 	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
 	r = untold ? driver->context_synchronize(driver->self, space->context) : 0;
@@ -297,6 +357,8 @@ take_out(struct ca_space *space, struct ca_area **ret_area, uint64_t *ret_addres
 	 uint64_t *ret_end)
 {
 	CA_HEAP_LOCKED(space->heap);
+	if (ca_extent_leaving_take_locked(space, ret_area, ret_address, ret_end))
+		return true;
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link) {
 		bool mine = segment->mapped && !segment->returning;
 

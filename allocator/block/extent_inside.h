@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by extent_plan.c, extent.c and extent_cut.c. The heap's lock is held, but for what is
- * said. */
+/* Shared by extent_plan.c, extent.c, extent_cut.c and extent_move.c. The heap's lock is held, but
+ * for what is said. */
 #pragma once
 
 #include "allocator/block/block.h"
@@ -43,6 +43,12 @@ ca_segment_next_locked(const struct ca_segment *segment)
 
 /* ---- extent.c */
 
+/* A segment of mapped pages in a thread's hand, of one RETIRED block and in no sum, becomes free
+ * but for that user (no stream: nobody). */
+void ca_extent_enter_locked(struct ca_segment *segment, const struct ca_users *users);
+/* A segment of one RETIRED block, in no sum, of which nothing is mapped, ends. */
+void ca_extent_drop_locked(struct ca_segment *segment);
+
 /* The map of a segment whose blocks from `first` on are new to it, or of which some have gone. */
 void ca_extent_remap_locked(struct ca_segment *segment, struct ca_block *first);
 /* It becomes one with the extents that it touches, as far as they are open. */
@@ -53,3 +59,30 @@ void ca_extent_split_locked(struct ca_segment *segment, struct ca_block *block,
 /* Without the lock, from above. *ret_end: so much is still there. */
 int ca_extent_unmap(struct ca_space *space, const struct ca_area *area, uint64_t address,
 		    uint64_t end, uint64_t *ret_end);
+
+/* ---- extent_cut.c */
+
+/* Whole handles inside the block, from above: just enough for `bytes`, and no more than `most`. 0:
+ * there are none. */
+uint64_t ca_extent_handles(const struct ca_block *block, uint64_t bytes, uint64_t most,
+			   uint64_t *ret_address);
+/* A plan counts on growing from that block. */
+bool ca_extent_is_spared(const struct ca_block *block);
+/* [address, address + bytes) of the free block becomes a segment of one RETIRED block, in the sums
+ * still. NULL: no records. *ret_lower (may be NULL): the free block in front of it, or NULL. */
+struct ca_segment *ca_extent_cut_locked(struct ca_block *block, uint64_t address, uint64_t bytes,
+					struct ca_block **ret_lower);
+
+/* ---- extent_move.c */
+
+/* Without the lock: the sources are mapped at the growth, too, in order, from *ret_end on. As far
+ * as that was done they go to *ret_aliased. */
+int ca_extent_alias_all(struct ca_space *space, struct ca_growth *growth,
+			struct ca_list *ret_aliased, uint64_t *ret_end, uint64_t *ret_calls);
+/* It leaves the addresses that it had. Leaves the lock. */
+void ca_extent_leaves_locked(struct ca_space *space, struct ca_list *aliased);
+/* So long took mapping and unmapping. */
+void ca_extent_note_locked(struct ca_space *space, uint64_t begin_ns, uint64_t end_ns);
+/* Of the dead space: one of the addresses that are being left. False: there is none. */
+bool ca_extent_leaving_take_locked(struct ca_space *space, struct ca_area **ret_area,
+				   uint64_t *ret_address, uint64_t *ret_end);

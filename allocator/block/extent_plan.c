@@ -116,10 +116,11 @@ missing(uint64_t bytes, uint64_t usable)
 	return usable < bytes ? ca_round_up(bytes - usable, CA_PAGE) : CA_PAGE;
 }
 
-/* The better one, at the lower address where both are alike. */
+/* The better one, at the lower address where both are alike. `high` alone: it ends where it does.
+ */
 static void
-consider(struct ca_growth *best, uint64_t address, uint64_t bytes, const struct side *low,
-	 const struct side *high)
+consider(struct ca_growth *best, uint64_t address, uint64_t bytes, uint64_t gap,
+	 const struct side *low, const struct side *high)
 {
 	struct ca_area *area = best->area;
 
@@ -127,6 +128,9 @@ consider(struct ca_growth *best, uint64_t address, uint64_t bytes, const struct 
 		return;
 	best->address = address;
 	best->bytes = bytes;
+	best->most = gap;
+	best->from_above = !low;
+	best->surplus = low && high ? low->usable + bytes + high->usable : 0;
 	area->spared = low && low->block ? low->block->address : 0;
 	area->spared_2 = high && high->block ? high->block->address : 0;
 }
@@ -142,11 +146,11 @@ look_at_gap(struct ca_growth *best, uint64_t from, uint64_t to, const struct sid
 	if (!gap)
 		return;
 	if (upward <= gap)
-		consider(best, from, upward, low, NULL);
+		consider(best, from, upward, gap, low, NULL);
 	if (downward <= gap && high->usable)
-		consider(best, to - downward, downward, NULL, high);
+		consider(best, to - downward, downward, gap, NULL, high);
 	if (upward > gap && downward > gap && low->usable + gap + high->usable >= bytes)
-		consider(best, from, gap, low, high);
+		consider(best, from, gap, gap, low, high);
 }
 
 static struct ca_segment *
@@ -171,7 +175,7 @@ bool
 ca_extent_plan_locked(struct ca_space *space, uint64_t bytes, struct ca_growth *ret_growth)
 {
 	struct ca_area *area = &space->areas[bytes > CA_SMALL_MAX];
-	struct ca_growth best = { .area = area };
+	struct ca_growth best = { .area = area, .handle_bytes = CA_PAGE };
 	const struct ca_segment *lower = NULL, *upper;
 	struct side low, high;
 	uint64_t from;
@@ -189,7 +193,10 @@ ca_extent_plan_locked(struct ca_space *space, uint64_t bytes, struct ca_growth *
 		lower = upper;
 		from = ca_segment_end(upper);
 	}
-	if (best.bytes)
-		*ret_growth = best;
-	return best.bytes != 0;
+	if (!best.bytes)
+		return false;
+	*ret_growth = best;
+	ret_growth->surplus -= ret_growth->surplus ? bytes : 0;
+	ca_list_init(&ret_growth->sources);
+	return true;
 }

@@ -9,6 +9,7 @@ struct ca_heap;
 struct ca_space;
 struct ca_touch;
 struct ca_users;
+struct ca_block;
 
 struct ca_heap_hooks {
 	/* ca_magazines_clear_locked (allocator/tcache/tcache.h) */
@@ -20,4 +21,6 @@ struct ca_heap_hooks {
 	/* ca_touch_users (allocator/deferred/deferred.h): takes the heap's lock itself */
 	void (*users_of_range)(struct ca_space *space, const struct ca_touch *touch,
 			       struct ca_users *ret_users);
+	/* ca_held_place_or_mark_locked (allocator/deferred/deferred.h) */
+	void (*place)(struct ca_block *block, struct ca_users *users);
 };

@@ -45,7 +45,7 @@ struct ca_driver {
 
 	/*
 	 * Memory that is mapped into reserved addresses. range_reserve NULL: there is none, nor are
-	 * the three behind it. None of them waits for work: all work on memory has
+	 * the four behind it. None of them waits for work: all work on memory has
 	 * finished before it is unmapped. *ret_address is 2 MiB aligned; *ret_bytes, a multiple of
 	 * 2 MiB, is more than the memory of the context's device. Not 0: there is none for this
 	 * context, now and for ever.
@@ -55,8 +55,15 @@ struct ca_driver {
 	 * multiple of 2 MiB. CA_DRIVER_OUT_OF_MEMORY when there is none; where it fails nothing is
 	 * mapped. -ENOTSUP: such memory is of no use any more in this context. */
 	int (*range_map)(void *self, void *context, uint64_t address, uint64_t bytes);
-	/* Unmaps just what one range_map has mapped, and gives the memory back. -EBUSY:
-	 * a stream capture is in the way, nothing was done; not after the end of the context. */
+	/* Maps at `to`, where nothing is, too, just what one range_map or range_alias has mapped at
+	 * `from`: the same memory at two addresses. A write at one is seen at the other
+	 * by work that begins when the writing work has ended. Where it fails nothing is mapped.
+	 * -EBUSY: a stream capture is in the way; -ENOTSUP: there is no such thing in this context.
+	 */
+	int (*range_alias)(void *self, void *context, uint64_t from, uint64_t to, uint64_t bytes);
+	/* Unmaps just what one range_map or range_alias has mapped; the memory goes back when it is
+	 * mapped nowhere. -EBUSY: a stream capture is in the way, nothing was done; not after the
+	 * end of the context. */
 	int (*range_unmap)(void *self, void *context, uint64_t address, uint64_t bytes);
 	/* Gives the addresses back, of which nothing is mapped. Cannot fail. */
 	void (*range_release)(void *self, void *context, uint64_t address, uint64_t bytes);
@@ -134,4 +141,5 @@ struct ca_driver {
 	/* Monotonic, in nanoseconds. Never fails. */
 	uint64_t (*clock_ns)(void *self);
 	bool real_time; /* it is the machine's clock: the processor's counter tells time, too */
+	bool no_time;   /* its clock does not tell how long the program runs between calls */
 };

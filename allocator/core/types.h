@@ -235,6 +235,8 @@ struct ca_segment {
 	struct ca_list link;  /* space->segments */
 	struct ca_list hand;  /* a thread returning it, or space->due */
 	uint64_t serial;      /* `captured`, and its block freed: the block's */
+	uint64_t left_at;     /* in space->leaving, and several streams may still use it: a bound of
+				 their stamps */
 	struct ca_space *space;
 	struct ca_pool *pool;
 	struct ca_block *first; /* lowest block */
@@ -262,6 +264,7 @@ struct ca_area {
 	unsigned char *begins;
 	unsigned in_hand; /* segments that threads have in their hands */
 	bool rejected;    /* there are none to be had, or memory cannot be mapped any more */
+	bool no_moves;    /* nothing is mapped at two addresses */
 };
 
 /* By a node of space->wholes. */
@@ -408,6 +411,14 @@ struct ca_space {
 	uint64_t settled;        /* order.progress for which streams' lists were settled */
 	uint64_t stuck_segments; /* at least as many as are stuck */
 	struct ca_area areas[2]; /* small, large */
+	/* ca_segment.hand: addresses of memory that has moved, which its users may still use; each
+	 * one RETIRED block, in no sum (block/extent_move.c) */
+	struct ca_list leaving;
+	uint64_t
+		leaving_bytes; /* of memory that goes back with its addresses, reserved till then */
+	/* of mapping, beyond its share of the time, at that moment: nothing moves while it is much
+	 */
+	uint64_t mapping_ns, mapping_at_ns;
 	/* the bound up to which only the driver could tell whether work has finished: its free
 	 * waits for that, an unmapping does not */
 	uint64_t untold;

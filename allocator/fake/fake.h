@@ -36,6 +36,7 @@ enum ca_model_function {
 	CA_MODEL_CONTEXT_SYNCHRONIZE,
 	CA_MODEL_RANGE_RESERVE,
 	CA_MODEL_RANGE_MAP,
+	CA_MODEL_RANGE_ALIAS,
 	CA_MODEL_RANGE_UNMAP,
 	CA_MODEL_RANGE_RELEASE,
 	CA_MODEL_FUNCTIONS,
@@ -60,6 +61,9 @@ struct ca_model_config {
 	bool frees_at_once; /* segment_return waits for nothing; otherwise for all work */
 	bool places;        /* ca_model_place is used */
 	bool no_ranges;     /* there are no addresses to map memory into */
+	bool no_aliases;    /* memory is mapped at one address only */
+	/* That long take range_map and range_alias, and range_unmap, by the clock. */
+	uint64_t map_ns, unmap_ns;
 	/* struct ca_driver's, which is told the model, and finds `arg` by ca_model_arg; or NULL */
 	uint64_t (*pools_trim)(void *self, unsigned device, uint64_t keep_bytes, bool graphs);
 	void *arg;

@@ -187,10 +187,13 @@ ca_model_range_free(struct ca_model *model, struct range *range)
 {
 	ca_model_note_segment(model, CA_MODEL_RETURNED, range->address, range->bytes);
 	ca_tree_remove(&model->held, &range->node);
-	model->sums.held_bytes -= range->bytes;
-	if (!range->managed)
-		model->sums.used_bytes -= pages(model, range->bytes);
-	model->sums.segments--;
+	if (!range->mapped || !--range->memory->maps) {
+		model->sums.held_bytes -= range->bytes;
+		if (!range->managed)
+			model->sums.used_bytes -= pages(model, range->bytes);
+		model->sums.segments--;
+		ca_objects_put(&model->memories, range->memory);
+	}
 	if (range->placed || range->mapped)
 		ca_objects_put(&model->ranges, range);
 	else
@@ -383,6 +386,24 @@ ca_model_set_clock(struct ca_model *model, uint64_t now_ns)
 	ca_model_await(model, now_ns);
 }
 
+/* In that time work may end, as while the host pauses. */
+static void
+stand_by(struct ca_model *model, uint64_t ns)
+{
+	model->paused_ns += ns;
+	if (model->config.work_ns && model->paused_ns >= model->config.work_ns)
+		ca_model_finish_all(model);
+}
+
+void
+ca_model_pass(struct ca_model *model, uint64_t ns)
+{
+	if (!ns)
+		return;
+	ca_model_await(model, model->now_ns + ns);
+	stand_by(model, ns);
+}
+
 static void
 pause_host(void *self, uint64_t ns)
 {
@@ -392,9 +413,7 @@ pause_host(void *self, uint64_t ns)
 	CA_MODEL_LOCKED(model);
 	until = model->config.wakes ? ca_model_next_end(model) : UINT64_MAX;
 	ca_model_await(model, until != UINT64_MAX ? until : model->now_ns + ns);
-	model->paused_ns += ns;
-	if (model->paused_ns >= model->config.work_ns)
-		ca_model_finish_all(model);
+	stand_by(model, ns);
 }
 
 static int
@@ -427,6 +446,7 @@ ca_model_create(const struct ca_model_config *config, struct ca_model **ret_mode
 	model->next_address = first / config->alignment * config->alignment + config->alignment;
 	pthread_mutex_init(&model->lock, NULL);
 	ca_objects_init(&model->ranges, &model->arena, sizeof(struct range));
+	ca_objects_init(&model->memories, &model->arena, sizeof(struct memory));
 	ca_objects_init(&model->marks, &model->arena, sizeof(struct mark));
 	ca_objects_init(&model->edges, &model->arena, sizeof(struct edge));
 	ca_objects_init(&model->works, &model->arena, sizeof(struct work));
@@ -456,6 +476,7 @@ ca_model_driver(struct ca_model *model, struct ca_driver *ret_driver)
 		.segment_return = segment_return,
 		.range_reserve = ca_model_range_reserve,
 		.range_map = ca_model_range_map,
+		.range_alias = model->config.no_aliases ? NULL : ca_model_range_alias,
 		.range_unmap = ca_model_range_unmap,
 		.range_release = ca_model_range_release,
 		.mark_record = mark_record,

@@ -51,11 +51,28 @@ is_mappable(const struct ca_model *model, uint64_t address, uint64_t bytes)
 	return !range || range->address + range->bytes <= address;
 }
 
+/* NULL: no memory for records. */
+static struct range *
+enter(struct ca_model *model, uint64_t address, uint64_t bytes, struct memory *memory)
+{
+	struct range *range = memory ? ca_objects_get(&model->ranges) : NULL;
+
+	if (!range)
+		return NULL;
+	*range = (struct range){
+		.address = address, .bytes = bytes, .mapped = true, .memory = memory
+	};
+	memory->maps++;
+	ca_tree_insert(&model->held, &range->node, address, 0);
+	ca_model_note_segment(model, CA_MODEL_TAKEN, address, bytes);
+	return range;
+}
+
 int
 ca_model_range_map(void *self, void *context, uint64_t address, uint64_t bytes)
 {
 	struct ca_model *model = self;
-	struct range *range;
+	struct memory *memory;
 	int r;
 
 	CA_MODEL_CALL(model, CA_MODEL_RANGE_MAP);
@@ -70,17 +87,41 @@ ca_model_range_map(void *self, void *context, uint64_t address, uint64_t bytes)
 		ca_model_note_segment(model, CA_MODEL_REFUSED, 0, bytes);
 		return CA_DRIVER_OUT_OF_MEMORY;
 	}
-	range = ca_objects_get(&model->ranges);
-	if (!range)
+	memory = ca_objects_get(&model->memories);
+	if (!enter(model, address, bytes, memory)) {
+		ca_objects_put(&model->memories, memory);
 		return CA_DRIVER_OUT_OF_MEMORY;
-	*range = (struct range){ .address = address, .bytes = bytes, .mapped = true };
-	ca_tree_insert(&model->held, &range->node, address, 0);
+	}
 	model->sums.held_bytes += bytes;
 	model->sums.used_bytes += bytes;
 	model->sums.segments++;
 	if (model->sums.used_bytes > model->sums.peak_bytes)
 		model->sums.peak_bytes = model->sums.used_bytes;
-	ca_model_note_segment(model, CA_MODEL_TAKEN, address, bytes);
+	ca_model_pass(model, model->config.map_ns);
+	return 0;
+}
+
+int
+ca_model_range_alias(void *self, void *context, uint64_t from, uint64_t to, uint64_t bytes)
+{
+	struct ca_model *model = self;
+	struct range *range;
+	int r;
+
+	CA_MODEL_CALL(model, CA_MODEL_RANGE_ALIAS);
+	r = ca_model_begin_in(model, CA_MODEL_RANGE_ALIAS, context);
+	if (r)
+		return r;
+	if (model->capturing && !model->relaxed)
+		return -EBUSY;
+	range = ca_model_range_find(&model->held, from);
+	if (!range || !range->mapped || range->bytes != bytes || !is_mappable(model, to, bytes)) {
+		model->sums.errors++;
+		return INVALID_VALUE;
+	}
+	if (!enter(model, to, bytes, range->memory))
+		return CA_DRIVER_OUT_OF_MEMORY;
+	ca_model_pass(model, model->config.map_ns);
 	return 0;
 }
 
@@ -105,6 +146,7 @@ ca_model_range_unmap(void *self, void *context, uint64_t address, uint64_t bytes
 		return INVALID_VALUE;
 	}
 	ca_model_range_free(model, range);
+	ca_model_pass(model, model->config.unmap_ns);
 	return 0;
 }
 

@@ -11,14 +11,20 @@
 
 enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201 }; /* cuda.h */
 
+/* Memory that is mapped, at one address or several. */
+struct memory {
+	unsigned maps;
+};
+
 struct range {
 	struct ca_tree_node node; /* held: by address; free: by (bytes, address) */
 	uint64_t address;
 	uint64_t bytes; /* as asked for */
 	void *context;
-	bool managed; /* held, and takes nothing of the capacity */
-	bool mapped;  /* into a reserved range; `context` NULL: the range itself */
-	bool placed;  /* where ca_model_place said: not for others */
+	bool managed;          /* held, and takes nothing of the capacity */
+	bool mapped;           /* into a reserved range; `context` NULL: the range itself */
+	struct memory *memory; /* of a mapped one */
+	bool placed;           /* where ca_model_place said: not for others */
 };
 
 struct mark {
@@ -55,7 +61,7 @@ struct stream {
 
 struct ca_model {
 	struct ca_arena arena;
-	struct ca_objects ranges, marks, edges, works;
+	struct ca_objects ranges, memories, marks, edges, works;
 	pthread_mutex_t lock;
 	struct ca_model_config config;
 	struct ca_model_sums sums;
@@ -123,6 +129,8 @@ void ca_model_mark_everything(struct ca_model *model, struct mark *mark);
 bool ca_model_mark_is_done(const struct ca_model *model, const struct mark *mark);
 void ca_model_mark_finish(struct ca_model *model, const struct mark *mark);
 void ca_model_finish_all(struct ca_model *model);
+/* The host has been busy for so long. */
+void ca_model_pass(struct ca_model *model, uint64_t ns);
 /* The clock is `now_ns` at least: work that ends by then has finished. */
 void ca_model_await(struct ca_model *model, uint64_t now_ns);
 /* When the next work will have ended by time; UINT64_MAX: none will. */
@@ -131,6 +139,7 @@ uint64_t ca_model_next_end(const struct ca_model *model);
 /* struct ca_driver's */
 int ca_model_range_reserve(void *self, void *context, uint64_t *ret_address, uint64_t *ret_bytes);
 int ca_model_range_map(void *self, void *context, uint64_t address, uint64_t bytes);
+int ca_model_range_alias(void *self, void *context, uint64_t from, uint64_t to, uint64_t bytes);
 int ca_model_range_unmap(void *self, void *context, uint64_t address, uint64_t bytes);
 void ca_model_range_release(void *self, void *context, uint64_t address, uint64_t bytes);
 int ca_model_stream_mark(void *self, void *context, void *stream, ca_mark *ret_mark);

@@ -38,16 +38,36 @@ ca_expand_done_locked(struct ca_space *space)
 
 /* The block that has grown, where a search would leave it for another that it then declines. */
 static struct ca_block *
-grown(const struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
+grown(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 {
 	struct ca_block *block = ca_block_find_locked(space->heap, growth->address);
 
-	return block && block->state == CA_BLOCK_FREE && ca_pool_fits(block, bytes) ? block : NULL;
+	if (!block || !ca_pool_fits(block, bytes) || !ca_block_is_free(block))
+		return NULL;
+	return block->state == CA_BLOCK_FREE ||
+			       ca_held_may_take_locked(
+				       block, !ca_move_may_wait_locked(space, growth, bytes))
+		       ? block
+		       : NULL;
+}
+
+/* What other streams may still use, behind a wait of the device. */
+static struct ca_block *
+late(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
+{
+	struct ca_block *block;
+
+	if (!ca_move_may_wait_locked(space, growth, bytes))
+		return NULL;
+	block = ca_search_exposable_locked(space, bytes);
+	if (!block)
+		block = ca_search_exposable_late_locked(space, bytes);
+	return block ? block : ca_gather_locked(space, bytes, false);
 }
 
 /* No hit: the block was made for the request. */
 static struct ca_block *
-take(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
+take(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes, bool moved)
 {
 	struct ca_block *block;
 
@@ -56,6 +76,8 @@ take(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 	space->heap->searches_all = false;
 	if (!block)
 		block = grown(space, growth, bytes);
+	if (!block && moved)
+		block = late(space, growth, bytes);
 	if (!block || block->state != CA_BLOCK_FREE)
 		return ca_alloc_hit_locked(space, block, bytes, false);
 	block = ca_pool_cut_locked(block, bytes);
@@ -64,41 +86,54 @@ take(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 	return block;
 }
 
-static int
-expand(struct ca_space *space, const struct ca_growth *growth)
+/* Before the cache grows beyond the slack: work that has finished meanwhile may have left something
+ * that fits, or that can move; and others' memory will do, behind a wait of the device. */
+static struct ca_block *
+look(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 {
-	if (space->heap->limited)
-		ca_limit_update_locked(space);
-	if (space->heap->limited && !space->dead &&
-	    ca_limit_needed_locked(space, growth->bytes, true)) {
-		ca_oom_tried.rejected_by_us = true;
-		return CA_DRIVER_OUT_OF_MEMORY;
-	}
-	return ca_extent_grow_locked(space, growth);
+	struct ca_block *block;
+
+	ca_deferred_poll_locked(space);
+	ca_extent_leave_locked(space);
+	block = space->dead ? NULL : take(space, growth, bytes, false);
+	if (block || space->dead)
+		return block;
+	return ca_alloc_hit_locked(space, late(space, growth, bytes), bytes, true);
 }
 
 int
 ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
 	struct ca_growth growth;
+	bool all = false, moves = false;
 	unsigned tries;
 	int r;
 
+	ca_limit_update_locked(space);
 	for (tries = 0; tries < TRIES; tries++) {
 		if (!ca_extent_plan_locked(space, bytes, &growth))
 			return space->dead ? -ENODEV : -ENOTSUP;
-		r = expand(space, &growth);
+		if (!moves && ca_move_is_wanted_locked(space, &growth, bytes)) {
+			moves = true;
+			*ret_block = look(space, &growth, bytes);
+			if (*ret_block)
+				return 0;
+			if (!ca_extent_plan_locked(space, bytes, &growth))
+				return space->dead ? -ENODEV : -ENOTSUP;
+		}
+		r = ca_move_grow_locked(space, &growth, bytes, all);
 		if (space->dead)
 			return -ENODEV;
-		*ret_block = take(space, &growth, bytes);
+		*ret_block = take(space, &growth, bytes, moves);
 		if (*ret_block) {
 			ca_budget_taken_locked(space, growth.bytes);
 			return 0;
 		}
-		if (r == CA_DRIVER_OUT_OF_MEMORY || r == -ENOMEM)
+		if ((r == CA_DRIVER_OUT_OF_MEMORY && all) || r == -ENOMEM)
 			return r;
+		all = r == CA_DRIVER_OUT_OF_MEMORY;
 	}
-	return -ENOTSUP;
+	return r == CA_DRIVER_OUT_OF_MEMORY ? r : -ENOTSUP;
 }
 
 void

@@ -334,6 +334,7 @@ ca_trim(struct ca_heap *heap, uint64_t keep_bytes)
 	for (space = heap->spaces; space; space = space->next) {
 		ca_magazines_clear_locked(space); /* kept blocks may be finished, too */
 		ca_deferred_poll_locked(space);
+		ca_extent_leave_locked(space);
 		if (heap->no_marks) /* nothing but a wait tells what is finished */
 			ca_context_mark_wait_locked(space, CA_WAIT_ANY);
 		ca_segment_reset_stuck_locked(space);

@@ -78,6 +78,9 @@ struct ca_block *ca_search_exposable_late_locked(struct ca_space *space, uint64_
 /* The block, STREAM_HELD or MULTI_HELD, may be exposed to the calling thread; `freely`: so that
  * nobody comes to wait because of it. */
 bool ca_held_may_take_locked(const struct ca_block *block, bool freely);
+/* The stream of the calling thread's last submission, if unfinished memory of the space is handed
+ * out to it. NULL: there is none. */
+struct ca_stream_record *ca_held_last_locked(const struct ca_space *space);
 /* A hole (ca_search_hole_locked) that may be exposed at no cost. */
 struct ca_block *ca_search_exposable_hole_locked(struct ca_space *space, uint64_t bytes);
 /* The block that the host would wait for could be handed out as it is, were it larger. */
@@ -243,11 +246,30 @@ int ca_oom_last_passthrough_locked(struct ca_space *space, uint64_t bytes,
 /* The bytes that ca_grow_locked will ask of the driver for a request of `bytes`, where they are not
  * a segment's: then `segment_bytes`. Leaves and retakes the lock. */
 uint64_t ca_expand_bytes_locked(struct ca_space *space, uint64_t bytes, uint64_t segment_bytes);
+/* Free memory moves to where an extent grows, rather than that the cache outgrows its slack. */
+static inline bool
+ca_expand_moves(const struct ca_space *space)
+{
+	return space->heap->driver.range_alias && !space->areas[0].no_moves &&
+	       !space->areas[1].no_moves;
+}
 /* An extent grows for the request. *ret_block is FREE, or handed out early, and in no index.
  * -ENOTSUP: it needs a segment. Else as ca_grow_locked. */
 int ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block);
 /* Nobody grows from the free blocks that a plan counts on. False: there were none. */
 bool ca_expand_done_locked(struct ca_space *space);
+
+/* ---- move.c: free memory of extents moves, rather than that the cache outgrows its slack */
+
+/* The growth, for a request of `bytes`, is more than the slack, and memory may move. */
+bool ca_move_is_wanted_locked(const struct ca_space *space, const struct ca_growth *growth,
+			      uint64_t bytes);
+/* Memory of other streams will do, for which the device waits. */
+bool ca_move_may_wait_locked(struct ca_space *space, const struct ca_growth *growth,
+			     uint64_t bytes);
+/* As ca_extent_grow_locked, with free memory from elsewhere beyond the slack (`all`: as far as
+ * there is any), and within the limits that the user set. */
+int ca_move_grow_locked(struct ca_space *space, struct ca_growth *growth, uint64_t bytes, bool all);
 
 /* ---- grow.c */
 

@@ -264,6 +264,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct
 	bool busy = false;
 	int r;
 
+	ca_extent_leave_locked(space);
 	if (ca_release_locked(space, wanted, &ladder->patience, &busy))
 		return true;
 	/* what was to be grown from is of no use without more */
@@ -299,7 +300,8 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	expands = ca_expand_bytes_locked(space, bytes, 0);
 	if (expands)
 		segment_bytes = exact = expands;
-	if (!ca_budget_make_locked(space, segment_bytes, bytes))
+	if ((expands && ca_expand_moves(space)) ||
+	    !ca_budget_make_locked(space, segment_bytes, bytes))
 		*ret_block = ca_alloc_hit_locked(space, ca_budget_find_cut_locked(space, bytes),
 						 bytes, false);
 	if (*ret_block)

@@ -77,6 +77,20 @@ last_stream(const struct ca_space *space)
 	return ca_held_record(&user);
 }
 
+/* Unfinished memory is handed out at all, and there is some. */
+static bool
+has_exposable(const struct ca_space *space)
+{
+	return !space->dead && !space->poisoned && space->stream_held_blocks &&
+	       !ca_held_is_finished_only(space);
+}
+
+struct ca_stream_record *
+ca_held_last_locked(const struct ca_space *space)
+{
+	return has_exposable(space) ? last_stream(space) : NULL;
+}
+
 /* Blocks of a list: the next best is a wait. Mean waste of the 44 workloads with 4: -0.4 points
  * (W7b -11), with 64: +0.1. */
 enum { OLDEST_LOOK = 16 };
@@ -136,14 +150,6 @@ exposable_after(struct ca_space *space, struct ca_stream_record *last, uint64_t 
 		}
 	}
 	return NULL;
-}
-
-/* Unfinished memory is handed out at all, and there is some. */
-static bool
-has_exposable(const struct ca_space *space)
-{
-	return !space->dead && !space->poisoned && space->stream_held_blocks &&
-	       !ca_held_is_finished_only(space);
 }
 
 void

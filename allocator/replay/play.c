@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/fake/cost.h"
 #include "allocator/replay/play_inside.h"
 
 int
@@ -85,8 +86,9 @@ driver_calls(struct ca_replayer *p)
 	struct ca_model_sums sums;
 
 	ca_model_sums(p->model, &sums);
-	return (struct calls){ sums.calls[CA_MODEL_TAKE],
-			       sums.calls[CA_MODEL_RETURN] +
+	return (struct calls){ sums.calls[CA_MODEL_TAKE] + sums.calls[CA_MODEL_RANGE_MAP] +
+				       sums.calls[CA_MODEL_RANGE_ALIAS],
+			       sums.calls[CA_MODEL_RETURN] + sums.calls[CA_MODEL_RANGE_UNMAP] +
 				       p->result->road[CA_REPLAY_ASYNC].driver_frees };
 }
 
@@ -201,12 +203,10 @@ run_phase(struct ca_replayer *p)
 	ca_replay_streams_finish(&p->streams);
 	ca_replay_async_tidy(p);
 	if (!p->result->phases++) {
-		struct ca_model_sums sums;
+		struct calls calls = driver_calls(p);
 
-		ca_model_sums(p->model, &sums);
-		p->result->later_driver_allocs = sums.calls[CA_MODEL_TAKE];
-		p->result->later_driver_frees =
-			sums.calls[CA_MODEL_RETURN] + p->result->road[CA_REPLAY_ASYNC].driver_frees;
+		p->result->later_driver_allocs = calls.takes;
+		p->result->later_driver_frees = calls.returns;
 	}
 }
 
@@ -349,6 +349,8 @@ make_model(struct ca_replayer *p)
 	struct ca_model_config pretend = { .capacity = p->setting->memory_bytes,
 					   .granularity = CA_REPLAY_GRANULE,
 					   .alignment = CA_REPLAY_GRANULE,
+					   .map_ns = CA_RANGE_MAP_US * 1000,
+					   .unmap_ns = CA_RANGE_UNMAP_US * 1000,
 					   .work_ns = p->streams.rate_kind == CA_REPLAY_KEEPS_UP
 							      ? CA_REPLAY_WORK_NS
 							      : UINT64_MAX,
@@ -362,6 +364,15 @@ make_model(struct ca_replayer *p)
 	return ca_model_create(&pretend, &p->model);
 }
 
+/* The events tell when they were. */
+static bool
+has_times(const struct ca_replayer *p)
+{
+	const struct ca_replay_input *input = p->input;
+
+	return input->count && input->events[input->count - 1].time_ns != CA_REPLAY_NO_TIME;
+}
+
 static int
 start(struct ca_replayer *p)
 {
@@ -371,6 +382,7 @@ start(struct ca_replayer *p)
 	if (r)
 		return r;
 	ca_model_driver(p->model, &driver);
+	driver.no_time = !has_times(p);
 	p->driver = driver;
 	r = ca_heap_create(p->setting->config, &driver, &p->heap);
 	if (!r)
@@ -412,6 +424,7 @@ static int
 finish(struct ca_replayer *p)
 {
 	struct ca_replay_result *result = p->result;
+	struct calls calls = driver_calls(p);
 	struct ca_model_sums sums;
 	uint64_t held_bytes;
 	char reason[128] = "";
@@ -431,12 +444,9 @@ finish(struct ca_replayer *p)
 	result->road[CA_REPLAY_SYNC].driver_allocs = result->stats.driver_alloc_calls;
 	result->road[CA_REPLAY_SYNC].driver_frees = result->stats.driver_free_calls;
 	result->later_driver_allocs =
-		result->phases ? sums.calls[CA_MODEL_TAKE] - result->later_driver_allocs : 0;
+		result->phases ? calls.takes - result->later_driver_allocs : 0;
 	result->later_driver_frees =
-		result->phases ? sums.calls[CA_MODEL_RETURN] +
-					 p->result->road[CA_REPLAY_ASYNC].driver_frees -
-					 result->later_driver_frees
-			       : 0;
+		result->phases ? calls.returns - result->later_driver_frees : 0;
 	result->oom.reserved_bytes = held_bytes;
 	if (ca_heap_check(p->heap, reason, sizeof(reason)) ||
 	    ca_told_check(p->heap, reason, sizeof(reason)))

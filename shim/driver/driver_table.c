@@ -222,6 +222,7 @@ ca_driver_table(void)
 		.segment_return = segment_return,
 		.range_reserve = ca_vmm_reserve,
 		.range_map = ca_vmm_map,
+		.range_alias = ca_vmm_alias,
 		.range_unmap = ca_vmm_unmap,
 		.range_release = ca_vmm_release,
 		.mark_record = ca_mark_record,

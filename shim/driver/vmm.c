@@ -4,8 +4,9 @@
  * is made, mapped there, and given access.
  *
  * The handle is released as soon as it is mapped: memory lives as long as a mapping of it (cuda.h,
- * cuMemRelease), so an address is all that has to be known of it. vmm_trial.c says where that can
- * be done, and which devices are given access.
+ * cuMemRelease), so an address is all that has to be known of it, and where it is to be mapped a
+ * second time, the driver tells the handle by the address. vmm_trial.c says where that can be
+ * done, and which devices are given access.
  *
  * Memory is made in whatever capture mode the program's thread is in, as a segment is taken; the
  * rest, which takes nothing, is done in relaxed mode. It goes back as segments do (driver_table.c),
@@ -158,6 +159,25 @@ ca_vmm_map(void *self, void *space_context, uint64_t address, uint64_t bytes)
 		return (int)rc;
 	ca_vmm_say("the driver did not map memory");
 	return -ENOTSUP;
+}
+
+int
+ca_vmm_alias(void *self, void *space_context, uint64_t from, uint64_t to, uint64_t bytes)
+{
+	const struct ca_real *real = ca_real();
+	const struct ca_context *context = space_context;
+	CUmemGenericAllocationHandle handle;
+	CUresult rc;
+
+	if (!real->cuMemRetainAllocationHandle)
+		return -ENOTSUP;
+	if (ca_capture_disallows())
+		return -EBUSY;
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr): it is the driver's argument */
+	rc = CA_INSIDE(real->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)from));
+	if (rc == CUDA_SUCCESS)
+		rc = map_handle(real, context->device, to, bytes, handle);
+	return (int)rc;
 }
 
 int

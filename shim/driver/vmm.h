@@ -6,6 +6,7 @@
 
 int ca_vmm_reserve(void *self, void *space_context, uint64_t *ret_address, uint64_t *ret_bytes);
 int ca_vmm_map(void *self, void *space_context, uint64_t address, uint64_t bytes);
+int ca_vmm_alias(void *self, void *space_context, uint64_t from, uint64_t to, uint64_t bytes);
 int ca_vmm_unmap(void *self, void *space_context, uint64_t address, uint64_t bytes);
 void ca_vmm_release(void *self, void *space_context, uint64_t address, uint64_t bytes);
 

@@ -16,8 +16,7 @@ from conftest import BUILD, ROOT
 
 # part -> its folders, top to bottom
 RANKS = {
-    "allocator": ["replay", "fake", "api", "policy", "tcache", "deferred", "told", "block", "order", "trace", "core", "range",
-                  "util"],
+    "allocator": ["replay", "fake", "api", "policy", "tcache", "deferred", "told", "block", "order", "trace", "core", "util"],
     "shim": ["hooks", "process", "pinned", "driver", "track", "framework", "state", "bind"],
 }
 # (file, the folder above that it needs) -> why; for all parts together
@@ -28,7 +27,7 @@ EXCEPTIONS_MAX = 4
 # part/folder -> the headers that other folders may include
 PUBLIC = {
     "allocator/replay": [],
-    "allocator/fake": ["fake.h"],
+    "allocator/fake": ["cost.h", "fake.h"],
     "allocator/api": ["heap.h", "heap_snapshot.h", "oom_report.h", "stats_text.h"],
     "allocator/policy": ["policy.h"],
     "allocator/tcache": ["fast.h", "tcache.h"],
@@ -38,7 +37,6 @@ PUBLIC = {
     "allocator/order": ["order.h", "order_told.h"],
     "allocator/trace": ["format.h", "trace.h"],
     "allocator/core": ["backoff.h", "counts_file.h", "driver.h", "lock.h", "order_types.h", "stats.h", "thread.h", "types.h"],
-    "allocator/range": [],
     "allocator/util": ["arena.h", "list.h", "size_index.h", "slab.h", "ticks.h", "tree.h"],
     "shim/hooks": [],
     "shim/process": ["cachealloc.h", "lifecycle.h"],

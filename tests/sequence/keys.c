@@ -142,6 +142,7 @@ static const struct generator keys[] = {
 	{ "oom_fallback", choice, 0, 0 },
 	{ "give_back", choice, 0, 0 },
 	{ "expandable_segments", flag, 0, 0 },
+	{ "expandable_slack_percent", number, 0, 20 },
 };
 
 static const struct generator *

@@ -161,6 +161,7 @@ reference_driver(struct world *w)
 	w->driver.managed_take = eyes_managed;
 	w->driver.segment_return = eyes_return;
 	w->driver.mark_query = eyes_query;
+	reference_map_driver(w);
 }
 
 void

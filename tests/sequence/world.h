@@ -139,6 +139,8 @@ name_of(unsigned stream)
 
 /* ---- reference.c */
 void reference_driver(struct world *w); /* puts its eyes before the model's */
+/* The same for mapped memory (mapped.c). */
+void reference_map_driver(struct world *w);
 void reference_handed_out(struct world *w, const struct piece *piece);
 void reference_freed(struct world *w, unsigned live);
 void reference_submission(struct world *w, const struct piece *piece, unsigned stream);

@@ -198,11 +198,12 @@ CATCHERS = {
     "CAPTURED_RECORD_TEACHES": ("case:t8_recorded_in_a_capture_that_forks", 1, 3, 5, "reuse_slack_mb:0"),
 }
 #: caught where a card gets at the memory, in tests/process/register; where the host pauses, in tests/process/order; where
-#: frees name their stream, in tests/process/told; where memory is mapped, in tests/process/order/test_expandable.py
+#: frees name their stream, in tests/process/told; where memory is mapped, in test_expandable.py and test_moves.py there
 CAUGHT_ELSEWHERE = {"SETTLE_SKIPPED", "REGISTRATION_LOST", "OLDER_FORGOTTEN", "ASSUMPTIONS_UNPROBED", "PINNED_AT_ONCE",
                     "PINNED_ONE_CONTEXT", "TOLD_ANY_STREAM", "TOLD_FOLLOWS_ANY", "TOLD_MARK_EARLY", "TOLD_WAIT_SKIPPED",
                     "TOLD_BIRTH_UNORDERED", "TOLD_LEGACY_ALONE", "TOLD_NO_OPERATION", "TOLD_KEPT_FREE", "TOLD_HOST_FREE",
-                    "EXTENT_UNMAPPED_EARLY", "HELD_UNMAPPED", "HANDLE_CUT"}
+                    "EXTENT_UNMAPPED_EARLY", "HELD_UNMAPPED", "HANDLE_CUT",
+                    "EXTENT_LEFT_EARLY", "EXTENT_USER_LOST"}
 MUTANT_OPERATIONS = 200_000
 SIGABRT = -6
 

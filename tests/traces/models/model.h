@@ -17,12 +17,9 @@ extern "C" {
 /* What the device has, and what was asked of its driver. */
 struct peer_device {
 	uint64_t capacity; /* bytes */
-	uint64_t lag_us;   /* of work behind each allocation, for models that know time; 0: none */
 	uint64_t reserved_bytes, peak_reserved_bytes;
 	uint64_t driver_alloc_calls, driver_free_calls; /* failed ones, too */
 	uint64_t bytes_from_driver;                     /* sum of all that was given, as asked */
-	uint64_t mapping_us; /* what the calls of one that maps take, as allocator/range/cost.h says
-			      */
 };
 
 struct peer {
@@ -40,7 +37,7 @@ struct peer {
 };
 
 extern const struct peer peer_torch, peer_cub, peer_cub_g2, peer_stock, peer_stock_reuse,
-	peer_limit, peer_range;
+	peer_limit;
 /* The real class of the toolkit's header, if this was built with it (cub_real.cpp). */
 extern const struct peer peer_cub_real, peer_cub_g2_real;
 

@@ -2,9 +2,7 @@
 /*
  * Replays a trace with a peer's policy over pretend memory, and prints what that took.
  *
- *   peer-replay --model NAME [--memory BYTES] [--lag US] [--find-min-capacity] [--json] FILE.trc
- *
- * --lag: only `range` knows it, model_range.c says how.
+ *   peer-replay --model NAME [--memory BYTES] [--find-min-capacity] [--json] FILE.trc
  *
  * The smallest capacity is searched by halving, in steps of 2 MiB, between what is live and what
  * the policy takes with no limit. Feasibility is not strictly monotone, so the result is a capacity
@@ -24,8 +22,8 @@
 #define NO_LIMIT ((uint64_t)1 << 62)
 
 static const struct peer *const peers[] = {
-	&peer_torch,    &peer_cub,         &peer_cub_g2, &peer_stock, &peer_stock_reuse,
-	&peer_limit,    &peer_range,
+	&peer_torch,    &peer_cub,         &peer_cub_g2,
+	&peer_stock,    &peer_stock_reuse, &peer_limit,
 #ifdef WITH_CUB
 	&peer_cub_real, &peer_cub_g2_real,
 #endif
@@ -95,11 +93,9 @@ event_play(struct replay *replay, const struct trace_event *event)
 }
 
 static struct replay
-replay_run(const struct trace *trace, const struct peer *peer, uint64_t capacity, uint64_t lag_us)
+replay_run(const struct trace *trace, const struct peer *peer, uint64_t capacity)
 {
-	struct replay replay = { .trace = trace,
-				 .peer = peer,
-				 .device = { .capacity = capacity, .lag_us = lag_us } };
+	struct replay replay = { .trace = trace, .peer = peer, .device.capacity = capacity };
 	struct peer_device device;
 
 	replay.live = peer_new((trace->n_ids + 1) * sizeof(*replay.live));
@@ -117,9 +113,9 @@ replay_run(const struct trace *trace, const struct peer *peer, uint64_t capacity
 }
 
 static uint64_t
-min_capacity(const struct trace *trace, const struct peer *peer, uint64_t lag_us)
+min_capacity(const struct trace *trace, const struct peer *peer)
 {
-	struct replay unlimited = replay_run(trace, peer, NO_LIMIT, lag_us);
+	struct replay unlimited = replay_run(trace, peer, NO_LIMIT);
 	uint64_t enough = (unlimited.device.peak_reserved_bytes + PAGE - 1) / PAGE;
 	uint64_t small = unlimited.peak_live_bytes / PAGE; /* in pages; one less than possible */
 
@@ -128,7 +124,7 @@ min_capacity(const struct trace *trace, const struct peer *peer, uint64_t lag_us
 	while (small + 1 < enough) {
 		uint64_t middle = small + (enough - small) / 2;
 
-		if (replay_run(trace, peer, middle * PAGE, lag_us).out_of_memory)
+		if (replay_run(trace, peer, middle * PAGE).out_of_memory)
 			small = middle;
 		else
 			enough = middle;
@@ -165,7 +161,6 @@ report(const struct replay *replay, uint64_t capacity, bool json)
 		{ "bytes_from_driver", device->bytes_from_driver },
 		{ "hits", replay->hits },
 		{ "misses", replay->misses },
-		{ "mapping_us", device->mapping_us },
 	};
 
 	if (json)
@@ -188,7 +183,7 @@ report(const struct replay *replay, uint64_t capacity, bool json)
 struct options {
 	const struct peer *peer;
 	const char *path;
-	uint64_t memory, lag_us;
+	uint64_t memory;
 	bool min_capacity, json;
 };
 
@@ -221,11 +216,6 @@ options_parse(int argc, char **argv, struct options *options)
 			if (*value < '0' || *value > '9' || *end || options->memory > NO_LIMIT)
 				return false;
 			at++;
-		} else if (!strcmp(argv[at], "--lag")) {
-			options->lag_us = strtoull(value, &end, 10);
-			if (*value < '0' || *value > '9' || *end)
-				return false;
-			at++;
 		} else if (options->path || (argv[at][0] == '-' && argv[at][1])) {
 			return false;
 		} else {
@@ -238,9 +228,8 @@ options_parse(int argc, char **argv, struct options *options)
 static int
 usage(void)
 {
-	fprintf(stderr,
-		"usage: peer-replay --model NAME [--memory BYTES] [--lag US] [--find-min-capacity] "
-		"[--json] FILE.trc\nmodels:");
+	fprintf(stderr, "usage: peer-replay --model NAME [--memory BYTES] [--find-min-capacity] "
+			"[--json] FILE.trc\nmodels:");
 	for (const struct peer *const *peer = peers; *peer; peer++)
 		fprintf(stderr, " %s", (*peer)->name);
 	fprintf(stderr, "\n");
@@ -259,9 +248,9 @@ main(int argc, char **argv)
 		return usage();
 	if (trace_read(options.path, &trace))
 		return 1;
-	replay = replay_run(&trace, options.peer, options.memory, options.lag_us);
+	replay = replay_run(&trace, options.peer, options.memory);
 	if (options.min_capacity)
-		capacity = min_capacity(&trace, options.peer, options.lag_us);
+		capacity = min_capacity(&trace, options.peer);
 	report(&replay, capacity, options.json);
 	free(trace.events);
 	return replay.out_of_memory ? 3 : 0;

@@ -40,8 +40,8 @@ test_sets(void **state)
 		"reuse_slack_mb reuse free_sync under_framework async pinned pinned_max_mb "
 		"min_size max_size "
 		"give_back roundup_power2_divisions garbage_collection_threshold "
-		"expandable_segments per_process_memory_fraction max_cached_mb min_reserve_mb "
-		"trim_idle_ms "
+		"expandable_segments expandable_slack_percent per_process_memory_fraction "
+		"max_cached_mb min_reserve_mb trim_idle_ms "
 		"trim_every zero poison oom_retry_ms oom_fallback");
 	assert_string_equal(names(text, true, CA_STATUS_LATER), "background_thread");
 	assert_string_equal(

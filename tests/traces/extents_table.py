@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Prints what one range of addresses would reserve for each workload (allocator/range), and its bounds.
+"""Prints what each workload reserves with expandable_segments:True, and its bounds.
 
 Waste is peak reserved over peak live, less 1: with a device that keeps up, and with 20, 100 and 300 us of work behind each
 allocation (where these differ). The least capacity likewise, and maps and unmaps after the first and after the third phase,
@@ -20,6 +20,7 @@ sys.path.insert(0, str(HERE))
 import table  # noqa: E402
 
 LAGS = (0, 20, 100, 300)  # microseconds
+CONF = "expandable_segments:True"
 # (rows, waste in %), the first that matches; the rest has no bound of its own
 WASTE = (("static", None), ("inf|med", 4.5), ("W[1-4][abc]|W6|W10c", 4.5), (r"W5a-.*-(1|4)$", 8), (r"W5a-.*-64$", 13),
          (r"W5a-", 9), ("W5b|W7c|W10a", 13), ("W10d", 6), ("W7a|W7b|W9|W10f", 7.5), ("W8", 47.2), ("W10b|W10e", 6.5))
@@ -50,9 +51,10 @@ def up_to_phase(path, n):
 
 
 def replayed(bench, path, lag, *more):
-    found = table.replayed([bench.peer, "--model", "range", "--lag", lag, "--json", *more, path], bench.options.timeout)
+    behind = ["--lag", f"{lag}us"] if lag else []
+    found = table.replayed([bench.ours, path, "--json", "--conf", CONF, *behind, *more], bench.options.timeout)
     if "failed" in found:
-        sys.exit(f"range_table.py: {path.name}: {found['failed']}")
+        sys.exit(f"extents_table.py: {path.name}: {found['failed']}")
     return found
 
 
@@ -94,11 +96,11 @@ def cells(found):
 
 
 def main(argv):
-    parser = argparse.ArgumentParser(prog="range_table.py", description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(prog="extents_table.py", description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--build", default=os.environ.get("CACHEALLOC_BUILD", HERE.parent.parent / "build"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--timeout", type=int, default=120, metavar="S", help="of one replay; default: 120 s")
+    parser.add_argument("--timeout", type=int, default=300, metavar="S", help="of one replay; default: 300 s")
     parser.add_argument("--no-least", action="store_true", help="without the least capacity, which takes many replays")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("only", nargs="*", metavar="NAME", help="rows or groups; default: all")
