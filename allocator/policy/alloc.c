@@ -34,7 +34,7 @@ next_serial(struct ca_heap *heap)
 }
 
 static void
-become_allocated(struct ca_block *block)
+set_allocated(struct ca_block *block)
 {
 	ca_block_set_state_locked(block, CA_BLOCK_ALLOCATED);
 }
@@ -50,7 +50,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 	else
 		block->birth = ca_order_birth(&space->order);
 	ca_alloc_hand_out_locked(block, requested, rounded, serial, ca_order_thread(),
-				 become_allocated);
+				 set_allocated);
 	CA_COUNT(space, alloc_calls);
 }
 
