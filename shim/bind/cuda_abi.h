@@ -416,13 +416,15 @@ typedef enum CUdevice_attribute_enum {
 	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED = 110,
 } CUdevice_attribute;
 
-/* Of CUmemAllocationProp.allocFlags, by byte. */
-enum { CA_ALLOC_FLAG_COMPRESSION = 0, CA_ALLOC_FLAG_RDMA = 1 };
-
 typedef struct CUmemAllocationProp_st {
 	CUmemAllocationType type;
 	CUmemAllocationHandleType requestedHandleTypes;
 	CUmemLocation location;
 	void *win32HandleMetaData;
-	unsigned char allocFlags[8];
+	struct {
+		unsigned char compressionType;
+		unsigned char gpuDirectRDMACapable;
+		unsigned short usage;
+		unsigned char reserved[4];
+	} allocFlags;
 } CUmemAllocationProp;

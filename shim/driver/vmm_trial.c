@@ -184,7 +184,7 @@ ca_vmm_props(CUdevice device, CUmemAllocationProp *ret_prop)
 {
 	*ret_prop = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,
 					   .location = { CU_MEM_LOCATION_TYPE_DEVICE, device } };
-	ret_prop->allocFlags[CA_ALLOC_FLAG_RDMA] = atomic_load(&is_rdma_capable[device]);
+	ret_prop->allocFlags.gpuDirectRDMACapable = atomic_load(&is_rdma_capable[device]);
 }
 
 size_t

@@ -10,8 +10,6 @@
 #include "tests/sim/engine_pool.h"
 #include "tests/sim/engine_vmm.h"
 
-enum { FLAG_USAGE = 2 }; /* of CUmemAllocationProp.allocFlags: two bytes */
-
 static int
 answer_check(const void *answer)
 {
@@ -44,15 +42,15 @@ props_read(const CUmemAllocationProp *prop, struct sim_phys_info *ret_info)
 		return simb_misuse(CUDA_ERROR_INVALID_DEVICE, "no such device");
 	if (types & ~(unsigned)SIM_POOL_FD)
 		return simb_unbuilt("another handle type than a file descriptor");
-	if (prop->win32HandleMetaData || prop->allocFlags[CA_ALLOC_FLAG_COMPRESSION] > 1)
+	if (prop->win32HandleMetaData || prop->allocFlags.compressionType > 1)
 		return simb_misuse(CUDA_ERROR_INVALID_VALUE, "no such properties");
-	if (prop->allocFlags[CA_ALLOC_FLAG_RDMA] && !simb_knobs()->rdma)
+	if (prop->allocFlags.gpuDirectRDMACapable && !simb_knobs()->rdma)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (prop->allocFlags[FLAG_USAGE] || prop->allocFlags[FLAG_USAGE + 1])
+	if (prop->allocFlags.usage)
 		return simb_unbuilt("memory for tiles");
 	*ret_info = (struct sim_phys_info){ prop->location.id, 0, types,
-					    prop->allocFlags[CA_ALLOC_FLAG_COMPRESSION],
-					    prop->allocFlags[CA_ALLOC_FLAG_RDMA] };
+					    prop->allocFlags.compressionType,
+					    prop->allocFlags.gpuDirectRDMACapable };
 	return 0;
 }
 
