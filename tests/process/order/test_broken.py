@@ -43,6 +43,7 @@ def sound(done):
 
 def statistics(tmp_path, case, **env):
     """Of the library (device 0) and of the driver, and how often each entry point was called natively."""
+    (tmp_path / "ours.json").unlink(missing_ok=True)
     sound(go(case, CACHEALLOC_STATS=tmp_path / "ours.json", SIMCUDA_STATS=tmp_path / "sim.json", **env))
     sound(go(case, preload=False, SIMCUDA_STATS=tmp_path / "native.json", **env))
     ours, sim, native = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("ours", "sim", "native"))
