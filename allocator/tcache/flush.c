@@ -286,8 +286,9 @@ detach_some_held(struct ca_shelf *shelf, struct ca_stack *stack, unsigned *limit
 	struct ca_block *top = ca_stack_top(stack), *last = top;
 	unsigned n;
 
-	if (top)
-		note_unfinished(shelf, top);
+	if (!top)
+		return ca_stack_detach_held(shelf, stack);
+	note_unfinished(shelf, top);
 	if (ca_stack_depth(stack) <= *limit) {
 		*limit -= ca_stack_depth(stack);
 		return ca_stack_detach_held(shelf, stack);
