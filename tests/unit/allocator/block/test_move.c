@@ -410,17 +410,27 @@ test_the_context_ends_while_addresses_are_left(void **state)
 
 static struct fixture *dying;
 static unsigned die_at;
+static enum ca_model_function die_in;
 
 static void
 die(void *arg, enum ca_model_function function, bool end)
 {
 	struct fixture *f = dying;
 
-	if (function != CA_MODEL_RANGE_ALIAS || end || --die_at)
+	if (function != die_in || end || --die_at)
 		return;
 	ca_model_set_observer(f->model, NULL, NULL);
 	ca_model_context_destroy(f->model, (void *)1);
 	ca_space_kill(f->space);
+}
+
+static void
+die_before(struct fixture *f, enum ca_model_function function, unsigned nth)
+{
+	dying = f;
+	die_in = function;
+	die_at = nth;
+	ca_model_set_observer(f->model, die, NULL);
 }
 
 static void
@@ -434,14 +444,52 @@ test_the_context_ends_in_a_move(void **state)
 
 		start(&f, 0);
 		two_holes(&f, at);
-		dying = &f;
-		die_at = nth;
-		ca_model_set_observer(f.model, die, NULL);
+		die_before(&f, CA_MODEL_RANGE_ALIAS, nth);
 		assert_int_equal(ca_alloc(f.space, 20 * MIB, &x), -ENODEV);
 		fixture_check(&f);
 		assert_int_equal(held(&f), 0);
 		fixture_stop(&f);
 	}
+}
+
+/* Handles that are too large to move are in one thread's hand when another ends the context. */
+static void
+test_the_context_ends_while_memory_goes(void **state)
+{
+	bool dead = true;
+	unsigned nth;
+
+	for (nth = 1; dead; nth++) {
+		struct scene scene;
+		struct fixture *f = &scene.f;
+		uint64_t big, low, gap, high;
+
+		defaults(f, 0);
+		scene_start(&scene, 1);
+		fixture_alloc(f, 600 * MIB);
+		low = fixture_alloc(f, 30 * MIB);
+		gap = fixture_alloc(f, 6 * MIB);
+		high = fixture_alloc(f, 30 * MIB);
+		fixture_alloc(f, 14 * MIB);
+		fixture_free(f, gap);
+		ca_trim(f->heap, 0);
+		big = fixture_alloc(f, 60 * MIB);
+		fixture_alloc(f, 8 * MIB);
+		launch(&scene, S);
+		fixture_free(f, low);
+		fixture_free(f, high);
+		fixture_free(f, big);
+		fixture_alloc(f, 66 * MIB);
+		assert_true(f->space->leaving_bytes > 0);
+		finish(&scene, S);
+		die_before(f, CA_MODEL_RANGE_UNMAP, nth);
+		ca_trim(f->heap, 0);
+		dead = f->space->dead;
+		fixture_check(f);
+		assert_true(!dead || !held(f));
+		fixture_stop(f);
+	}
+	assert_true(nth > 2);
 }
 
 enum { SLOTS = 24, STEPS = 4000 };
@@ -530,6 +578,7 @@ main(void)
 		cmocka_unit_test(test_each_call_of_a_move_fails_in_turn),
 		cmocka_unit_test(test_the_context_ends_while_addresses_are_left),
 		cmocka_unit_test(test_the_context_ends_in_a_move),
+		cmocka_unit_test(test_the_context_ends_while_memory_goes),
 		cmocka_unit_test(test_random),
 	};
 
