@@ -170,6 +170,7 @@ take_one(struct ca_growth *growth, struct ca_block *block, struct ca_block **ret
 	growth->surplus -= spared ? segment->bytes : 0;
 	ca_segment_unlist_locked(segment);
 	segment->returning = true;
+	segment->space->device->taking_bytes += segment->bytes;
 	ca_list_insert(&growth->sources, &segment->hand);
 	growth->moved += segment->bytes;
 	users_add(&growth->users, &users);
@@ -236,6 +237,7 @@ ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth)
 		bool used = segment->first->user.stream || segment->left_at;
 
 		segment->left_at = 0;
+		space->device->taking_bytes -= segment->bytes;
 		space->device->stats.reserved_bytes.total -= segment->bytes;
 		ca_extent_enter_locked(segment, used ? &growth->users : &nobody);
 	}
@@ -274,6 +276,7 @@ ca_extent_leaves_locked(struct ca_space *space, struct ca_list *aliased)
 	if (ca_list_empty(aliased))
 		return;
 	CA_LIST_EACH(struct ca_segment, segment, aliased, hand) {
+		space->device->taking_bytes -= segment->bytes;
 		space->device->stats.reserved_bytes.total -= segment->bytes;
 		segment->returning = false;
 		segment->retired = true;

@@ -265,6 +265,56 @@ test_within_a_limit_memory_moves(void **state)
 	fixture_stop(&f);
 }
 
+static struct ca_space *hungry;
+
+static void
+be_hungry(void *arg, enum ca_model_function function, bool end)
+{
+	struct fixture *f = arg;
+	uint64_t x;
+
+	if (function != CA_MODEL_RANGE_UNMAP || end)
+		return;
+	ca_model_set_observer(f->model, NULL, NULL);
+	assert_int_equal(ca_alloc(hungry, 6 * MIB, &x), 0);
+}
+
+/* Another thread asks while a handle of 2 MiB is on its way, and one of 20 gives way. */
+static void
+test_what_is_on_its_way_is_within_the_limit(void **state)
+{
+	struct fixture f;
+	uint64_t small, big, low, gap, high;
+
+	defaults(&f, 0);
+	f.pretend.finish_at_once = true;
+	f.config.limit.bytes = 2000 * MIB;
+	fixture_start(&f);
+	assert_int_equal(ca_space_create(f.heap, (void *)2, 0, &hungry), 0);
+	small = fixture_alloc(&f, 2 * MIB);
+	fixture_alloc(&f, 600 * MIB);
+	low = fixture_alloc(&f, 30 * MIB);
+	gap = fixture_alloc(&f, 6 * MIB);
+	high = fixture_alloc(&f, 30 * MIB);
+	fixture_alloc(&f, 14 * MIB);
+	fixture_free(&f, gap);
+	ca_trim(f.heap, 0);
+	big = fixture_alloc(&f, 60 * MIB);
+	fixture_alloc(&f, 8 * MIB);
+	fixture_free(&f, small);
+	fixture_free(&f, low);
+	fixture_free(&f, high);
+	fixture_free(&f, big);
+	f.heap->config.limit.bytes = held(&f) + 4 * MIB;
+	ca_model_set_observer(f.model, be_hungry, &f);
+	fixture_alloc(&f, 66 * MIB);
+	assert_true(called(&f, CA_MODEL_RANGE_ALIAS) > 0);
+	assert_true(hungry->device->stats.allocated_bytes.current == 694 * MIB);
+	assert_true(fixture_sums(&f).peak_bytes <= f.heap->config.limit.bytes);
+	assert_int_equal(hungry->device->taking_bytes, 0);
+	fixture_stop(&f);
+}
+
 static void
 test_at_the_end_of_memory_it_moves(void **state)
 {
@@ -572,6 +622,7 @@ main(void)
 		cmocka_unit_test(test_registered_memory_stays),
 		cmocka_unit_test(test_in_a_capture_nothing_moves),
 		cmocka_unit_test(test_within_a_limit_memory_moves),
+		cmocka_unit_test(test_what_is_on_its_way_is_within_the_limit),
 		cmocka_unit_test(test_at_the_end_of_memory_it_moves),
 		cmocka_unit_test(test_what_fits_nowhere_goes_back),
 		cmocka_unit_test(test_the_gate),
