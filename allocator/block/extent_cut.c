@@ -322,7 +322,8 @@ ca_extent_return_locked(struct ca_segment *segment)
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &segment->hand);
 	segment->returning = true;
-	area->in_hand++;
+	space->areas[0].in_hand++; /* the caller may have memory of either in its hand */
+	space->areas[1].in_hand++;
 	untold = segment->retired ? space->untold : 0;
 	ca_extent_leave_locked(space); /* memory is gone when it is mapped nowhere */
 	ca_outside_enter_locked(space);
@@ -332,7 +333,8 @@ ca_extent_return_locked(struct ca_segment *segment)
 		r = ca_extent_unmap(space, area, address, end, &end);
 	end_ns = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
-	area->in_hand--;
+	space->areas[0].in_hand--;
+	space->areas[1].in_hand--;
 	space->device->stats.driver_ns += end_ns - begin_ns;
 	if (untold && !r && space->untold == untold)
 		space->untold = 0;

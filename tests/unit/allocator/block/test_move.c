@@ -542,6 +542,27 @@ test_the_context_ends_while_memory_goes(void **state)
 	assert_true(nth > 2);
 }
 
+/* Registered memory of small requests gives way for what large ones are to move to. */
+static void
+test_the_context_ends_while_the_other_area_goes(void **state)
+{
+	struct fixture f;
+	uint64_t small, large, x;
+
+	start(&f, 0);
+	small = fixture_alloc(&f, 1 * MIB);
+	assert_int_equal(ca_register(f.heap, small, 1 * MIB), 0);
+	large = fixture_alloc(&f, 2 * MIB);
+	fixture_alloc(&f, 40 * MIB);
+	fixture_free(&f, small);
+	fixture_free(&f, large);
+	die_before(&f, CA_MODEL_RANGE_UNMAP, 1);
+	assert_int_equal(ca_alloc(f.space, 8 * MIB, &x), -ENODEV);
+	fixture_check(&f);
+	assert_int_equal(held(&f), 0);
+	fixture_stop(&f);
+}
+
 enum { SLOTS = 24, STEPS = 4000 };
 
 /* Two streams that lag behind, memory of all sizes: after each step all is looked at. */
@@ -630,6 +651,7 @@ main(void)
 		cmocka_unit_test(test_the_context_ends_while_addresses_are_left),
 		cmocka_unit_test(test_the_context_ends_in_a_move),
 		cmocka_unit_test(test_the_context_ends_while_memory_goes),
+		cmocka_unit_test(test_the_context_ends_while_the_other_area_goes),
 		cmocka_unit_test(test_random),
 	};
 
