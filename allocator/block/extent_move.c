@@ -351,6 +351,7 @@ unmap(struct ca_space *space, struct ca_segment *segment)
 		return r; /* died */
 	segment->returning = false;
 	ca_list_remove(&segment->hand);
+	segment->bytes = segment->first->bytes = r ? end - address : segment->bytes;
 	if (r)
 		ca_list_insert(&space->leaving, &segment->hand);
 	else

@@ -563,6 +563,43 @@ test_the_context_ends_while_the_other_area_goes(void **state)
 	fixture_stop(&f);
 }
 
+static uint64_t forgotten[4];
+
+static void
+see_nothing(void *arg, enum ca_model_function function, bool end)
+{
+	struct fixture *f = arg;
+	struct ca_block_info info;
+	unsigned i;
+
+	if (function != CA_MODEL_RANGE_UNMAP)
+		return;
+	assert_true(ca_list_empty(&f->space->segments));
+	for (i = 0; i < 4; i++)
+		assert_true(ca_lookup(f->heap, forgotten[i], &info) || !info.live);
+	assert_int_equal(fixture_stats(f).reserved_bytes.current, 0);
+}
+
+/* A thread that sees that the space is dead counts on it that its blocks are in no list any more,
+ * among them one of its own stack's. */
+static void
+test_a_dead_space_has_no_blocks(void **state)
+{
+	struct fixture f;
+	unsigned i;
+
+	start(&f, 0);
+	for (i = 0; i < 4; i++)
+		forgotten[i] = fixture_alloc(&f, i < 2 ? 64 * KIB : 3 * MIB);
+	fixture_free(&f, forgotten[1]);
+	ca_model_set_observer(f.model, see_nothing, &f);
+	ca_space_kill(f.space);
+	fixture_check(&f);
+	assert_int_equal(held(&f), 0);
+	assert_int_equal(fixture_sums(&f).ranges, 0);
+	fixture_stop(&f);
+}
+
 enum { SLOTS = 24, STEPS = 4000 };
 
 /* Two streams that lag behind, memory of all sizes: after each step all is looked at. */
@@ -652,6 +689,7 @@ main(void)
 		cmocka_unit_test(test_the_context_ends_in_a_move),
 		cmocka_unit_test(test_the_context_ends_while_memory_goes),
 		cmocka_unit_test(test_the_context_ends_while_the_other_area_goes),
+		cmocka_unit_test(test_a_dead_space_has_no_blocks),
 		cmocka_unit_test(test_random),
 	};
 
