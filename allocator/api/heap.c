@@ -244,7 +244,7 @@ ca_space_kill(struct ca_space *space)
 	space->dead = true;
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
 	has_extents = space->areas[0].bytes || space->areas[1].bytes;
-	/* who sees that it is dead finds none of its blocks any more */
+	/* a thread that sees that it is dead finds none of its blocks */
 	ca_extents_forget_locked(space);
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link)
 		ca_segment_forget_locked(segment);
