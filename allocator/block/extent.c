@@ -343,6 +343,12 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	struct ca_segment *segment;
 	int r;
 
+	if (space->dead) {
+		hands_change(space, 1);
+		abandon(space, growth, growth->address);
+		hands_change(space, (unsigned)-1);
+		return -ENODEV;
+	}
 	segment = claim(space, growth, &r);
 	if (!segment)
 		return r;

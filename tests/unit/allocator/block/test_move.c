@@ -547,7 +547,7 @@ static void
 test_the_context_ends_while_the_other_area_goes(void **state)
 {
 	struct fixture f;
-	uint64_t small, large, x;
+	uint64_t small, large, x, maps;
 
 	start(&f, 0);
 	small = fixture_alloc(&f, 1 * MIB);
@@ -556,10 +556,13 @@ test_the_context_ends_while_the_other_area_goes(void **state)
 	fixture_alloc(&f, 40 * MIB);
 	fixture_free(&f, small);
 	fixture_free(&f, large);
+	maps = called(&f, CA_MODEL_RANGE_MAP) + called(&f, CA_MODEL_RANGE_ALIAS);
 	die_before(&f, CA_MODEL_RANGE_UNMAP, 1);
 	assert_int_equal(ca_alloc(f.space, 8 * MIB, &x), -ENODEV);
 	fixture_check(&f);
 	assert_int_equal(held(&f), 0);
+	assert_int_equal(called(&f, CA_MODEL_RANGE_MAP) + called(&f, CA_MODEL_RANGE_ALIAS), maps);
+	assert_int_equal(f.space->device->taking_bytes, 0);
 	fixture_stop(&f);
 }
 
