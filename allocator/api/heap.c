@@ -238,20 +238,21 @@ void
 ca_space_kill(struct ca_space *space)
 {
 	struct ca_heap *heap = space->heap;
+	bool has_extents;
 
 	ca_heap_lock(heap);
 	space->dead = true;
 	atomic_fetch_or(&space->attention, CA_ATTENTION_ALWAYS);
-	if (space->areas[0].bytes || space->areas[1].bytes) {
-		ca_heap_unlock(heap);
-		ca_extents_end(space);
-		ca_heap_lock(heap);
-	}
+	has_extents = space->areas[0].bytes || space->areas[1].bytes;
+	/* a thread that sees that it is dead finds none of its blocks */
+	ca_extents_forget_locked(space);
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link)
 		ca_segment_forget_locked(segment);
 	ca_context_mark_drop_all_locked(space);
 	ca_limit_forget_locked(space);
 	ca_heap_unlock(heap);
+	if (has_extents)
+		ca_extents_end(space);
 	ca_order_kill(space);
 }
 

@@ -327,7 +327,10 @@ uint64_t ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *
 /* As ca_segment_return_locked, which calls it: of a segment whose work is known to have finished.
  * Leaves the lock. */
 int ca_extent_return_locked(struct ca_segment *segment);
-/* The space is dead: all that is mapped for it goes back, and the addresses. Without the lock. */
+/* The space is dead: the records of its extents but for their addresses, which are being left, so
+ * that no block of a dead space is to be found when the lock is free. */
+void ca_extents_forget_locked(struct ca_space *space);
+/* And then all that is mapped for it goes back, and the addresses. Without the lock. */
 void ca_extents_end(struct ca_space *space);
 
 /* ---- segment.c: taking from and giving back to the driver. These leave and retake the lock.
@@ -354,6 +357,8 @@ int ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t b
 int ca_segment_return_locked(struct ca_segment *segment);
 /* Drops the records of a segment and all its blocks, without the driver. */
 void ca_segment_forget_locked(struct ca_segment *segment);
+/* The first part of it: the blocks are NEW, in no list, and still the segment's. */
+void ca_segment_forget_blocks_locked(struct ca_segment *segment);
 /* No reuse from now on; without a live block it is due for return. */
 void ca_segment_retire_locked(struct ca_segment *segment);
 /* Gives a whole FREE segment back, by its one block. Bytes given back; 0: the driver did not take

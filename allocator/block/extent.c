@@ -319,8 +319,10 @@ abandon(struct ca_space *space, struct ca_growth *growth, uint64_t end)
 		ca_extent_unmap(space, ca_area_of(segment), segment->address, end, &end);
 	}
 	ca_outside_leave(space);
-	CA_LIST_EACH_SAFE(struct ca_segment, segment, &growth->sources, hand)
+	CA_LIST_EACH_SAFE(struct ca_segment, segment, &growth->sources, hand) {
+		space->device->taking_bytes -= segment->bytes;
 		ca_extent_drop_locked(segment);
+	}
 }
 
 /* Threads have memory of the space's areas in their hands, one more or one less. */
@@ -336,23 +338,30 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 {
 	struct ca_device *device = space->device;
 	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t end, calls = 0, begin_ns, end_ns;
+	uint64_t end, calls = 0, begin_ns, end_ns, fresh;
 	struct ca_list aliased;
 	struct ca_segment *segment;
 	int r;
 
+	if (space->dead) {
+		hands_change(space, 1);
+		abandon(space, growth, growth->address);
+		hands_change(space, (unsigned)-1);
+		return -ENODEV;
+	}
 	segment = claim(space, growth, &r);
 	if (!segment)
 		return r;
 	ca_list_init(&aliased);
 	hands_change(space, 1);
-	device->taking_bytes += growth->bytes;
+	fresh = growth->bytes - growth->moved;
+	device->taking_bytes += fresh;
 	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
 	r = fill(space, growth, &aliased, &end, &calls);
 	end_ns = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
-	device->taking_bytes -= growth->bytes;
+	device->taking_bytes -= fresh;
 	ca_extent_note_locked(space, begin_ns, end_ns);
 	device->stats.driver_alloc_calls += calls;
 	if (r && r != CA_DRIVER_OUT_OF_MEMORY && ca_list_empty(&growth->sources))

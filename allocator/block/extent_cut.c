@@ -322,7 +322,8 @@ ca_extent_return_locked(struct ca_segment *segment)
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &segment->hand);
 	segment->returning = true;
-	area->in_hand++;
+	space->areas[0].in_hand++; /* the caller may have memory of either in its hand */
+	space->areas[1].in_hand++;
 	untold = segment->retired ? space->untold : 0;
 	ca_extent_leave_locked(space); /* memory is gone when it is mapped nowhere */
 	ca_outside_enter_locked(space);
@@ -332,7 +333,8 @@ ca_extent_return_locked(struct ca_segment *segment)
 		r = ca_extent_unmap(space, area, address, end, &end);
 	end_ns = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
-	area->in_hand--;
+	space->areas[0].in_hand--;
+	space->areas[1].in_hand--;
 	space->device->stats.driver_ns += end_ns - begin_ns;
 	if (untold && !r && space->untold == untold)
 		space->untold = 0;
@@ -351,25 +353,46 @@ ca_extent_return_locked(struct ca_segment *segment)
 
 /* ---- the end */
 
-/* One extent of the dead space leaves the records. False: there is none any more. */
+/* Nobody's memory from now on: one RETIRED block, in no list of the space and no sum. */
+static void
+empty(struct ca_segment *segment)
+{
+	struct ca_heap *heap = segment->space->heap;
+	struct ca_block *first, *block;
+
+	ca_segment_forget_blocks_locked(segment);
+	first = segment->first;
+	while ((block = first->next)) {
+		first->next = block->next;
+		ca_slabs_put(&heap->blocks, block);
+	}
+	first->bytes = segment->bytes;
+	ca_objects_put(&heap->segment_maps, segment->map);
+	segment->map = NULL;
+	ca_block_set_state_locked(first, CA_BLOCK_RETIRED);
+	ca_segment_unlist_locked(segment);
+	ca_list_remove(&segment->hand);
+	segment->retired = true;
+}
+
+void
+ca_extents_forget_locked(struct ca_space *space)
+{
+	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link) {
+		if (!segment->mapped || segment->returning)
+			continue; /* who has it in its hand unmaps it */
+		empty(segment);
+		ca_list_insert(&space->leaving, &segment->hand);
+	}
+	space->leaving_bytes = 0;
+}
+
 static bool
 take_out(struct ca_space *space, struct ca_area **ret_area, uint64_t *ret_address,
 	 uint64_t *ret_end)
 {
 	CA_HEAP_LOCKED(space->heap);
-	if (ca_extent_leaving_take_locked(space, ret_area, ret_address, ret_end))
-		return true;
-	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link) {
-		bool mine = segment->mapped && !segment->returning;
-
-		*ret_area = ca_area_of(segment);
-		*ret_address = segment->address;
-		*ret_end = ca_segment_end(segment);
-		ca_segment_forget_locked(segment);
-		if (mine)
-			return true;
-	}
-	return false;
+	return ca_extent_leaving_take_locked(space, ret_area, ret_address, ret_end);
 }
 
 void

@@ -170,6 +170,7 @@ take_one(struct ca_growth *growth, struct ca_block *block, struct ca_block **ret
 	growth->surplus -= spared ? segment->bytes : 0;
 	ca_segment_unlist_locked(segment);
 	segment->returning = true;
+	segment->space->device->taking_bytes += segment->bytes;
 	ca_list_insert(&growth->sources, &segment->hand);
 	growth->moved += segment->bytes;
 	users_add(&growth->users, &users);
@@ -236,6 +237,7 @@ ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth)
 		bool used = segment->first->user.stream || segment->left_at;
 
 		segment->left_at = 0;
+		space->device->taking_bytes -= segment->bytes;
 		space->device->stats.reserved_bytes.total -= segment->bytes;
 		ca_extent_enter_locked(segment, used ? &growth->users : &nobody);
 	}
@@ -274,6 +276,7 @@ ca_extent_leaves_locked(struct ca_space *space, struct ca_list *aliased)
 	if (ca_list_empty(aliased))
 		return;
 	CA_LIST_EACH(struct ca_segment, segment, aliased, hand) {
+		space->device->taking_bytes -= segment->bytes;
 		space->device->stats.reserved_bytes.total -= segment->bytes;
 		segment->returning = false;
 		segment->retired = true;
@@ -302,26 +305,14 @@ is_left(const struct ca_segment *segment)
 }
 
 static void
-take_left(struct ca_space *space, struct ca_list *hand)
+take_left(struct ca_space *space, struct ca_list *ret_left)
 {
-	ca_list_init(hand);
+	ca_list_init(ret_left);
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->leaving, hand) {
 		if (!space->dead && !is_left(segment))
 			continue;
 		ca_list_remove(&segment->hand);
-		ca_list_insert(hand, &segment->hand);
-	}
-}
-
-/* Without the lock. Which are gone tells the table of handles. */
-static void
-unmap_all(struct ca_space *space, const struct ca_list *hand)
-{
-	CA_LIST_EACH(const struct ca_segment, segment, hand, hand) {
-		uint64_t end = ca_segment_end(segment);
-
-		if (ca_extent_unmap(space, ca_area_of(segment), segment->address, end, &end))
-			return;
+		ca_list_insert(ret_left, &segment->hand);
 	}
 }
 
@@ -337,15 +328,47 @@ drop(struct ca_segment *segment)
 	}
 }
 
-static void
-drop_unmapped(struct ca_space *space, struct ca_list *hand)
+/* The handle is unmapped without the lock. A segment that is in its space's list is forgotten where
+ * the space ends meanwhile. */
+static int
+unmap(struct ca_space *space, struct ca_segment *segment)
 {
-	CA_LIST_EACH_SAFE(struct ca_segment, segment, hand, hand) {
-		if (*ca_area_begins_at(ca_area_of(segment), segment->address))
-			continue;
+	struct ca_area *area = ca_area_of(segment);
+	uint64_t address = segment->address, end = ca_segment_end(segment);
+	struct ca_list hand;
+	int r;
+
+	ca_list_init(&hand);
+	ca_list_remove(&segment->hand);
+	ca_list_insert(&hand, &segment->hand);
+	segment->returning = true;
+	ca_outside_enter_locked(space);
+	r = ca_extent_unmap(space, area, address, end, &end);
+	ca_outside_leave(space);
+	if (!r)
 		CA_COUNT(space, driver_free_calls);
+	if (ca_list_empty(&hand))
+		return r; /* died */
+	segment->returning = false;
+	ca_list_remove(&segment->hand);
+	segment->bytes = segment->first->bytes = r ? end - address : segment->bytes;
+	if (r)
+		ca_list_insert(&space->leaving, &segment->hand);
+	else
 		drop(segment);
-	}
+	return r;
+}
+
+/* The end of the space may take out of the list what waits there: the thread has one handle in its
+ * hand at a time. */
+static void
+unmap_all(struct ca_space *space, struct ca_list *left)
+{
+	int r = 0;
+
+	while (!r && !ca_list_empty(left))
+		r = unmap(space, CA_CONTAINER_OF(left->next, struct ca_segment, hand));
+	ca_list_splice(&space->leaving, left);
 }
 
 /* Where blocks wait for streams, these are asked because of them. */
@@ -363,27 +386,22 @@ void
 ca_extent_leave_locked(struct ca_space *space)
 {
 	const struct ca_driver *driver = &space->heap->driver;
-	uint64_t begin_ns, end_ns;
-	struct ca_list hand;
+	struct ca_list left;
+	uint64_t begin_ns;
 
 	if (ca_list_empty(&space->leaving) || (space->poisoned && !space->dead))
 		return;
 	poll_streams(space);
-	take_left(space, &hand);
-	if (ca_list_empty(&hand))
+	take_left(space, &left);
+	if (ca_list_empty(&left))
 		return;
 	space->areas[0].in_hand++;
 	space->areas[1].in_hand++;
-	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
-	unmap_all(space, &hand);
-	end_ns = driver->clock_ns(driver->self);
-	ca_outside_leave(space);
+	unmap_all(space, &left);
+	ca_extent_note_locked(space, begin_ns, driver->clock_ns(driver->self));
 	space->areas[0].in_hand--;
 	space->areas[1].in_hand--;
-	ca_extent_note_locked(space, begin_ns, end_ns);
-	drop_unmapped(space, &hand);
-	ca_list_splice(&space->leaving, &hand);
 }
 
 bool

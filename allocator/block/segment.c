@@ -210,23 +210,30 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 }
 
 void
+ca_segment_forget_blocks_locked(struct ca_segment *segment)
+{
+	struct ca_block *block;
+
+	ca_block_claim_all_locked(segment);
+	for (block = segment->first; block; block = block->next) {
+		if (block->state == CA_BLOCK_ALLOCATED && ca_tracing(segment->space->heap))
+			ca_trace_free_locked(block, NULL);
+		ca_block_detach_locked(block);
+		ca_block_set_state_locked(block, CA_BLOCK_NEW);
+	}
+}
+
+void
 ca_segment_forget_locked(struct ca_segment *segment)
 {
 	struct ca_space *space = segment->space;
 	struct ca_heap *heap = space->heap;
-	struct ca_block *block;
+	struct ca_block *block, *next;
 
-	ca_block_claim_all_locked(segment);
-	block = segment->first;
-	while (block) {
-		struct ca_block *next = block->next;
-
-		if (block->state == CA_BLOCK_ALLOCATED && ca_tracing(heap))
-			ca_trace_free_locked(block, NULL);
-		ca_block_detach_locked(block);
-		ca_block_set_state_locked(block, CA_BLOCK_NEW);
+	ca_segment_forget_blocks_locked(segment);
+	for (block = segment->first; block; block = next) {
+		next = block->next;
 		ca_slabs_put(&heap->blocks, block);
-		block = next;
 	}
 	if (segment->managed)
 		space->device->managed_bytes -= segment->bytes;

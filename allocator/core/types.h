@@ -366,7 +366,7 @@ struct ca_device {
 	uint64_t drainable_bytes; /* in segments without a live block */
 	uint64_t total_bytes;     /* of the device; 0: not asked yet (policy/limit.c) */
 	uint64_t segments_max;    /* by the limits and by that; 0: not known yet */
-	uint64_t taking_bytes;    /* segments being asked of the driver, where there is a limit */
+	uint64_t taking_bytes;    /* segments being asked of the driver, and what is to move */
 	uint64_t other_bytes;     /* of calls that are not ours to serve, where there is a limit */
 	uint64_t managed_bytes;   /* in managed segments */
 	uint64_t mapped_bytes;    /* in extents */

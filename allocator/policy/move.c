@@ -152,6 +152,13 @@ move(struct ca_space *space, struct ca_growth *growth, uint64_t bytes, bool wait
 
 /* ---- the growth */
 
+/* By so much the growth exceeds the limits that the user set: what moves is counted already. */
+static uint64_t
+needed_for(const struct ca_space *space, const struct ca_growth *growth)
+{
+	return ca_limit_needed_locked(space, ca_excess(growth->bytes, growth->moved), true);
+}
+
 /* Beyond the limits that the user set more of it is to move, or there is none. */
 static bool
 is_within_limits(struct ca_space *space, struct ca_growth *growth)
@@ -160,10 +167,10 @@ is_within_limits(struct ca_space *space, struct ca_growth *growth)
 
 	if (!space->heap->limited || space->dead)
 		return true;
-	needed = ca_limit_needed_locked(space, ca_most(growth->bytes, growth->moved), true);
+	needed = needed_for(space, growth);
 	if (needed && may_move(space, growth)) {
 		take_own(space, growth, ca_least(growth->moved + needed, growth->bytes));
-		needed = ca_limit_needed_locked(space, ca_most(growth->bytes, growth->moved), true);
+		needed = needed_for(space, growth);
 	}
 	if (!needed)
 		return true;

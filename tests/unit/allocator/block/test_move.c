@@ -265,6 +265,56 @@ test_within_a_limit_memory_moves(void **state)
 	fixture_stop(&f);
 }
 
+static struct ca_space *hungry;
+
+static void
+be_hungry(void *arg, enum ca_model_function function, bool end)
+{
+	struct fixture *f = arg;
+	uint64_t x;
+
+	if (function != CA_MODEL_RANGE_UNMAP || end)
+		return;
+	ca_model_set_observer(f->model, NULL, NULL);
+	assert_int_equal(ca_alloc(hungry, 6 * MIB, &x), 0);
+}
+
+/* Another thread asks while a handle of 2 MiB is on its way, and one of 20 gives way. */
+static void
+test_what_is_on_its_way_is_within_the_limit(void **state)
+{
+	struct fixture f;
+	uint64_t small, big, low, gap, high;
+
+	defaults(&f, 0);
+	f.pretend.finish_at_once = true;
+	f.config.limit.bytes = 2000 * MIB;
+	fixture_start(&f);
+	assert_int_equal(ca_space_create(f.heap, (void *)2, 0, &hungry), 0);
+	small = fixture_alloc(&f, 2 * MIB);
+	fixture_alloc(&f, 600 * MIB);
+	low = fixture_alloc(&f, 30 * MIB);
+	gap = fixture_alloc(&f, 6 * MIB);
+	high = fixture_alloc(&f, 30 * MIB);
+	fixture_alloc(&f, 14 * MIB);
+	fixture_free(&f, gap);
+	ca_trim(f.heap, 0);
+	big = fixture_alloc(&f, 60 * MIB);
+	fixture_alloc(&f, 8 * MIB);
+	fixture_free(&f, small);
+	fixture_free(&f, low);
+	fixture_free(&f, high);
+	fixture_free(&f, big);
+	f.heap->config.limit.bytes = held(&f) + 4 * MIB;
+	ca_model_set_observer(f.model, be_hungry, &f);
+	fixture_alloc(&f, 66 * MIB);
+	assert_true(called(&f, CA_MODEL_RANGE_ALIAS) > 0);
+	assert_true(hungry->device->stats.allocated_bytes.current == 694 * MIB);
+	assert_true(fixture_sums(&f).peak_bytes <= f.heap->config.limit.bytes);
+	assert_int_equal(hungry->device->taking_bytes, 0);
+	fixture_stop(&f);
+}
+
 static void
 test_at_the_end_of_memory_it_moves(void **state)
 {
@@ -410,17 +460,27 @@ test_the_context_ends_while_addresses_are_left(void **state)
 
 static struct fixture *dying;
 static unsigned die_at;
+static enum ca_model_function die_in;
 
 static void
 die(void *arg, enum ca_model_function function, bool end)
 {
 	struct fixture *f = dying;
 
-	if (function != CA_MODEL_RANGE_ALIAS || end || --die_at)
+	if (function != die_in || end || --die_at)
 		return;
 	ca_model_set_observer(f->model, NULL, NULL);
 	ca_model_context_destroy(f->model, (void *)1);
 	ca_space_kill(f->space);
+}
+
+static void
+die_before(struct fixture *f, enum ca_model_function function, unsigned nth)
+{
+	dying = f;
+	die_in = function;
+	die_at = nth;
+	ca_model_set_observer(f->model, die, NULL);
 }
 
 static void
@@ -434,14 +494,113 @@ test_the_context_ends_in_a_move(void **state)
 
 		start(&f, 0);
 		two_holes(&f, at);
-		dying = &f;
-		die_at = nth;
-		ca_model_set_observer(f.model, die, NULL);
+		die_before(&f, CA_MODEL_RANGE_ALIAS, nth);
 		assert_int_equal(ca_alloc(f.space, 20 * MIB, &x), -ENODEV);
 		fixture_check(&f);
 		assert_int_equal(held(&f), 0);
 		fixture_stop(&f);
 	}
+}
+
+/* Handles that are too large to move are in one thread's hand when another ends the context. */
+static void
+test_the_context_ends_while_memory_goes(void **state)
+{
+	bool dead = true;
+	unsigned nth;
+
+	for (nth = 1; dead; nth++) {
+		struct scene scene;
+		struct fixture *f = &scene.f;
+		uint64_t big, low, gap, high;
+
+		defaults(f, 0);
+		scene_start(&scene, 1);
+		fixture_alloc(f, 600 * MIB);
+		low = fixture_alloc(f, 30 * MIB);
+		gap = fixture_alloc(f, 6 * MIB);
+		high = fixture_alloc(f, 30 * MIB);
+		fixture_alloc(f, 14 * MIB);
+		fixture_free(f, gap);
+		ca_trim(f->heap, 0);
+		big = fixture_alloc(f, 60 * MIB);
+		fixture_alloc(f, 8 * MIB);
+		launch(&scene, S);
+		fixture_free(f, low);
+		fixture_free(f, high);
+		fixture_free(f, big);
+		fixture_alloc(f, 66 * MIB);
+		assert_true(f->space->leaving_bytes > 0);
+		finish(&scene, S);
+		die_before(f, CA_MODEL_RANGE_UNMAP, nth);
+		ca_trim(f->heap, 0);
+		dead = f->space->dead;
+		fixture_check(f);
+		assert_true(!dead || !held(f));
+		fixture_stop(f);
+	}
+	assert_true(nth > 2);
+}
+
+/* Registered memory of small requests gives way for what large ones are to move to. */
+static void
+test_the_context_ends_while_the_other_area_goes(void **state)
+{
+	struct fixture f;
+	uint64_t small, large, x, maps;
+
+	start(&f, 0);
+	small = fixture_alloc(&f, 1 * MIB);
+	assert_int_equal(ca_register(f.heap, small, 1 * MIB), 0);
+	large = fixture_alloc(&f, 2 * MIB);
+	fixture_alloc(&f, 40 * MIB);
+	fixture_free(&f, small);
+	fixture_free(&f, large);
+	maps = called(&f, CA_MODEL_RANGE_MAP) + called(&f, CA_MODEL_RANGE_ALIAS);
+	die_before(&f, CA_MODEL_RANGE_UNMAP, 1);
+	assert_int_equal(ca_alloc(f.space, 8 * MIB, &x), -ENODEV);
+	fixture_check(&f);
+	assert_int_equal(held(&f), 0);
+	assert_int_equal(called(&f, CA_MODEL_RANGE_MAP) + called(&f, CA_MODEL_RANGE_ALIAS), maps);
+	assert_int_equal(f.space->device->taking_bytes, 0);
+	fixture_stop(&f);
+}
+
+static uint64_t forgotten[4];
+
+static void
+see_nothing(void *arg, enum ca_model_function function, bool end)
+{
+	struct fixture *f = arg;
+	struct ca_block_info info;
+	unsigned i;
+
+	if (function != CA_MODEL_RANGE_UNMAP)
+		return;
+	assert_true(ca_list_empty(&f->space->segments));
+	for (i = 0; i < 4; i++)
+		assert_true(ca_lookup(f->heap, forgotten[i], &info) || !info.live);
+	assert_int_equal(fixture_stats(f).reserved_bytes.current, 0);
+}
+
+/* A thread that sees that the space is dead counts on it that its blocks are in no list any more,
+ * among them one of its own stack's. */
+static void
+test_a_dead_space_has_no_blocks(void **state)
+{
+	struct fixture f;
+	unsigned i;
+
+	start(&f, 0);
+	for (i = 0; i < 4; i++)
+		forgotten[i] = fixture_alloc(&f, i < 2 ? 64 * KIB : 3 * MIB);
+	fixture_free(&f, forgotten[1]);
+	ca_model_set_observer(f.model, see_nothing, &f);
+	ca_space_kill(f.space);
+	fixture_check(&f);
+	assert_int_equal(held(&f), 0);
+	assert_int_equal(fixture_sums(&f).ranges, 0);
+	fixture_stop(&f);
 }
 
 enum { SLOTS = 24, STEPS = 4000 };
@@ -524,12 +683,16 @@ main(void)
 		cmocka_unit_test(test_registered_memory_stays),
 		cmocka_unit_test(test_in_a_capture_nothing_moves),
 		cmocka_unit_test(test_within_a_limit_memory_moves),
+		cmocka_unit_test(test_what_is_on_its_way_is_within_the_limit),
 		cmocka_unit_test(test_at_the_end_of_memory_it_moves),
 		cmocka_unit_test(test_what_fits_nowhere_goes_back),
 		cmocka_unit_test(test_the_gate),
 		cmocka_unit_test(test_each_call_of_a_move_fails_in_turn),
 		cmocka_unit_test(test_the_context_ends_while_addresses_are_left),
 		cmocka_unit_test(test_the_context_ends_in_a_move),
+		cmocka_unit_test(test_the_context_ends_while_memory_goes),
+		cmocka_unit_test(test_the_context_ends_while_the_other_area_goes),
+		cmocka_unit_test(test_a_dead_space_has_no_blocks),
 		cmocka_unit_test(test_random),
 	};
 
