@@ -25,8 +25,9 @@ RUNS = [
     ("pipe+wide", 4, 5, "real", 5), ("team+wide", 3, 4, "manual", 5), ("team+pipe+wide", 4, 4, "manual", 20),
     ("team+storm+pipe+wide", 3, 4, "manual", 5), ("team+wide", 4, 3, "real", 5),
 ]
-#: the rarest branch, memory wanted while something captures, was reached by 5 of 8 threads or more in 8 of 8 runs of 40,000,
-#: by 3 or more in one of two runs of 10,000
+#: the rarest branch, memory wanted while something captures: since a thread keeps what a request has no use for, 0 to 15 times in
+#: a run of 40,000, by 2 threads in two of four runs, once in eight runs by no more
+RARE = {"EXPOSED_IN_CAPTURE": 2}
 OPERATIONS = 850_000 if LONG else 40_000
 #: streams, threads, devices of random_program; its memory is small enough to come to an end
 SHAPES = [(9, 3, 1), (6, 3, 2)]
@@ -52,8 +53,8 @@ def names():
 
 
 def missed():
-    """Branches that no three threads of a process have reached."""
-    return [name for name in names() if reached.get(name, (0, 0))[1] < 3]
+    """Branches that no three threads of a process have reached, or no two where they are rare."""
+    return [name for name in names() if reached.get(name, (0, 0))[1] < RARE.get(name, 3)]
 
 
 def add_up(counts):
@@ -114,7 +115,7 @@ def test_case(case, fail, force):
 
 
 def test_each_branch_was_reached(tmp_path):
-    """In a process with three threads or more that went anywhere, and itself by three of them. What comes only at the end of the
+    """In a process with three threads or more that went anywhere, and itself by three of them (RARE: two). What comes only at the end of the
     memory may want a few programs more."""
     if len(runs_done) < len(RUNS) + 2 * len(SHAPES) + len(CASES):
         pytest.skip("not all of the tests above ran and passed")

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "allocator/core/types.h"
 #include "tests/unit/allocator/fixture.h"
@@ -95,6 +98,7 @@ struct job {
 	uint64_t address;
 	uintptr_t handle;
 	bool alloc;
+	long tid; /* as the kernel calls the thread that did it */
 };
 
 static inline void *
@@ -102,6 +106,7 @@ job_run(void *arg)
 {
 	struct job *job = arg;
 
+	job->tid = syscall(SYS_gettid);
 	if (job->handle)
 		launch(job->scene, job->handle);
 	if (job->alloc)
@@ -119,6 +124,10 @@ elsewhere(struct scene *scene, struct job job)
 	job.scene = scene;
 	assert_int_equal(pthread_create(&thread, NULL, job_run, &job), 0);
 	pthread_join(thread, NULL);
+	/* a join returns a little before the kernel forgets the thread, whose magazine the next one
+	 * gets only then */
+	while (!syscall(SYS_tgkill, getpid(), job.tid, 0))
+		nanosleep(&(struct timespec){ .tv_nsec = 100 * 1000 }, NULL);
 	fixture_check(&scene->f);
 	return job.address;
 }
