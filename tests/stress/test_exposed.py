@@ -115,8 +115,8 @@ def test_case(case, fail, force):
 
 
 def test_each_branch_was_reached(tmp_path):
-    """In a process with three threads or more that went anywhere, and itself by three of them (RARE: two). What comes only at the end of the
-    memory may want a few programs more."""
+    """In a process with three threads or more that went anywhere, and itself by three of them (RARE: two). What comes only at the
+    end of the memory may want a few programs more."""
     if len(runs_done) < len(RUNS) + 2 * len(SHAPES) + len(CASES):
         pytest.skip("not all of the tests above ran and passed")
     for turn in range(MORE):
