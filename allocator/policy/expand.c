@@ -51,7 +51,7 @@ grown(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 		       : NULL;
 }
 
-/* What other streams may still use, behind a wait of the device. */
+/* A block that other streams may still use, behind a wait of the device. */
 static struct ca_block *
 late(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 {
@@ -109,6 +109,8 @@ ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_b
 	unsigned tries;
 	int r;
 
+	if (!space->heap->config.expandable_segments)
+		return space->dead ? -ENODEV : -ENOTSUP; /* and nothing is asked of the driver */
 	ca_limit_update_locked(space);
 	for (tries = 0; tries < TRIES; tries++) {
 		if (!ca_extent_plan_locked(space, bytes, &growth))

@@ -106,7 +106,7 @@ other_cards(void)
 	printf("%d\n", attribute(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, order_take(BIG)));
 }
 
-/* What cannot be exported says so, and the next memory can be. */
+/* Memory that cannot be exported says so, and the next can be. */
 static void export(void)
 {
 	CUdeviceptr x, y;

@@ -135,7 +135,7 @@ test_a_small_request_leaves_one_large_size_alone(void **state)
 
 enum { SMALL_KEPT = 10, LARGE_KEPT = 40, MERGED_MAX = 32 };
 
-/* What fits is cut when 32 blocks have been merged, and a small block is of no use to a large
+/* A block that fits is cut when 32 have been merged, and a small one is of no use to a large
  * request. */
 static void
 test_a_request_that_finds_something_merges_little(void **state)
