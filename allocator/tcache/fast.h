@@ -12,8 +12,8 @@
 
 /*
  * The steps that follow where they answer false and have given a stack or a block: the magazine's
- * lock is held, and is not afterwards. `stack`: that the allocation would come from; `block`: that the free
- * has claimed. True: done; errno is kept. These serve blocks that streams use.
+ * lock is held, and is not afterwards. `stack`: that the allocation would come from; `block`: that
+ * the free has claimed. True: done; errno is kept. These serve blocks that streams use.
  */
 bool ca_magazine_take_on(struct ca_space *space, uint64_t size, struct ca_stack *stack,
 			 uint64_t *ret_address);
