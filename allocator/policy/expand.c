@@ -110,7 +110,7 @@ ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_b
 	int r;
 
 	if (!space->heap->config.expandable_segments)
-		return space->dead ? -ENODEV : -ENOTSUP; /* and nothing is asked of the driver */
+		return space->dead ? -ENODEV : -ENOTSUP;
 	ca_limit_update_locked(space);
 	for (tries = 0; tries < TRIES; tries++) {
 		if (!ca_extent_plan_locked(space, bytes, &growth))
