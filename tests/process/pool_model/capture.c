@@ -76,6 +76,8 @@ capture(struct play *p, struct captured *c)
 	CHECK(cuStreamCreate(&c->fork, 1));
 	CHECK(backend_capture_begin());
 	CHECK(cuStreamBeginCapture_v2(c->stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	/* it is joined below, also where no tensor could be had that was used on it */
+	fork_now(c, c->stream, c->fork);
 	for (int n = (int)rng_below(&p->rng, 3); n >= 0; n--)
 		tensor(p, c);
 	if (p->n_tensors) {
