@@ -351,42 +351,43 @@ take_fast(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_a
 	       ca_magazine_take(space, size, bytes, true, ret_address);
 }
 
-/* A request that the calling thread's magazine cannot serve. */
-static __attribute__((noinline)) int
-alloc(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing, uint64_t *ret_address)
+int
+ca_alloc_miss_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
+		     uint64_t *ret_address)
 {
-	struct ca_heap *heap = space->heap;
 	struct ca_block *block = NULL;
 	int r;
 
-	CA_HEAP_LOCKED(heap);
-	heap->requests++;
-	if (!capturing && ca_alloc_direct_locked(space, size, bytes, ret_address))
-		return 0;
-	ca_magazine_count_own_locked(heap);
+	ca_magazine_count_own_locked(space->heap);
 	if (!capturing && take_fast(space, size, bytes, ret_address))
 		return 0;
 	r = take(space, size, bytes, capturing, &block);
 	return answer(space, block, size, bytes, r, ret_address);
 }
 
+static CA_APART int
+alloc_in_capture(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
+{
+	CA_HEAP_LOCKED(space->heap);
+	space->heap->requests++;
+	return ca_alloc_miss_locked(space, size, bytes, true, ret_address);
+}
+
 int
 ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
-	struct ca_heap *heap = space->heap;
+	const struct ca_heap *heap = space->heap;
 	uint64_t bytes;
-	bool capturing;
 
-	if (!size)
-		return -EINVAL;
-	if (size > CA_SIZE_MAX)
-		return -E2BIG;
+	if (__builtin_expect(size - 1 >= CA_SIZE_MAX, 0))
+		return size ? -E2BIG : -EINVAL;
 	bytes = ca_rounded(heap, size);
-	capturing = heap->driver.capturing(heap->driver.self);
-	if (!capturing && ca_own.quick_space != space->id &&
+	if (heap->driver.capturing(heap->driver.self))
+		return alloc_in_capture(space, size, bytes, ret_address);
+	if (ca_own.quick_space != space->id &&
 	    ca_magazine_take(space, size, bytes, false, ret_address))
 		return 0;
-	return alloc(space, size, bytes, capturing, ret_address);
+	return ca_alloc_miss(space, size, bytes, ret_address);
 }
 
 int

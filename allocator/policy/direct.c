@@ -7,6 +7,7 @@
  */
 #include "allocator/policy/internal.h"
 
+#include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/fast.h"
 #include "config/branch.h"
@@ -52,8 +53,9 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t size, uint64_t
 				 ca_block_go_out_locked);
 }
 
-bool
-ca_alloc_direct_locked(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
+/* False: nothing was done but a search, and the magazine's counts are not merged. */
+static inline bool
+take_directly(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
 {
 	struct ca_block *block;
 
@@ -69,4 +71,14 @@ ca_alloc_direct_locked(struct ca_space *space, uint64_t size, uint64_t bytes, ui
 	hand_out(space, block, size, bytes);
 	*ret_address = block->address;
 	return true;
+}
+
+int
+ca_alloc_miss(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
+{
+	CA_HEAP_LOCKED(space->heap);
+	space->heap->requests++;
+	if (take_directly(space, size, bytes, ret_address))
+		return 0;
+	return ca_alloc_miss_locked(space, size, bytes, false, ret_address);
 }

@@ -96,10 +96,12 @@ struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool f
 
 /* ---- direct.c */
 
-/* All of an allocation that the calling thread's magazine has no block for, if nothing is unusual
- * about it. False: nothing was done but a search, and the magazine's counts are not merged. */
-bool ca_alloc_direct_locked(struct ca_space *space, uint64_t size, uint64_t bytes,
-			    uint64_t *ret_address);
+/* An allocation that the calling thread's magazine has no block for, while nothing captures. Takes
+ * the heap's lock itself. */
+int ca_alloc_miss(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address);
+/* The same, where something is unusual about it (alloc.c). */
+int ca_alloc_miss_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
+			 uint64_t *ret_address);
 /* May the block go to a magazine at its free? A small one among large ones may not: it would stay
  * between them when a large request has what is kept of its own kind merged (search.c). */
 static inline bool
