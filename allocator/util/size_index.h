@@ -9,6 +9,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -34,6 +35,23 @@ struct ca_index {
 	struct ca_index_node *classes[CA_CLASSES];
 };
 
+/* A size's class is its power of two and the next six bits below: a word of `taken` for each power.
+ * Sizes below 64 grains have a class for each grain, in the first word. */
+static inline unsigned
+ca_index_class(uint64_t key)
+{
+	enum { GRAIN_LOG = 9 };
+	uint64_t grains = key >> GRAIN_LOG;
+	unsigned shift, class;
+
+	if (grains < 1u << CA_CLASSES_LOG)
+		return (unsigned)grains;
+	shift = 63 - CA_CLASSES_LOG - (unsigned)__builtin_clzll(grains);
+	/* its highest bit counts as one power more */
+	class = (shift << CA_CLASSES_LOG) + (unsigned)(grains >> shift);
+	return class < CA_CLASSES ? class : CA_CLASSES - 1;
+}
+
 /* Forgets all nodes, touching no more than their classes. All zeros is an empty one. */
 void ca_index_init(struct ca_index *index);
 static inline bool
@@ -41,25 +59,134 @@ ca_index_is_empty(const struct ca_index *index)
 {
 	return !index->words;
 }
+
+/* ---- changes */
+
+static inline bool
+ca_index_is_before(const struct ca_index_node *node, const struct ca_index_node *other)
+{
+	return node->key < other->key || (node->key == other->key && node->subkey < other->subkey);
+}
+
+static inline bool
+ca_index_is_in_order(const struct ca_index_node *node)
+{
+	return !(node->prev && ca_index_is_before(node, node->prev)) &&
+	       !(node->next && ca_index_is_before(node->next, node));
+}
+
+/* The node of no index enters the list of that class; its keys are known. */
+static inline void
+ca_index_enter(struct ca_index *index, unsigned class, struct ca_index_node *node)
+{
+	struct ca_index_node *next = index->classes[class], *prev = NULL;
+	unsigned looked;
+
+	if (!next) {
+		index->taken[class / 64] |= (uint64_t)1 << class % 64;
+		index->words |= 1u << class / 64;
+	}
+	for (looked = 0; next && looked < CA_INDEX_SORT && ca_index_is_before(next, node);
+	     looked++) {
+		prev = next;
+		next = next->next;
+	}
+	node->prev = prev;
+	node->next = next;
+	if (next)
+		next->prev = node;
+	if (prev)
+		prev->next = node;
+	else
+		index->classes[class] = node;
+}
+
+static inline void
+ca_index_leave(struct ca_index *index, unsigned class, const struct ca_index_node *node)
+{
+	if (node->next)
+		node->next->prev = node->prev;
+	if (node->prev) {
+		node->prev->next = node->next;
+		return;
+	}
+	index->classes[class] = node->next;
+	if (node->next)
+		return;
+	index->taken[class / 64] &= ~((uint64_t)1 << class % 64);
+	if (!index->taken[class / 64])
+		index->words &= ~(1u << class / 64);
+}
+
 /* Gives the node, in this index or in none, new keys; cheap if it keeps its class. Key: bytes, at
  * least 1. */
-void ca_index_set(struct ca_index *index, struct ca_index_node *node, uint64_t key,
-		  uint64_t subkey);
-void ca_index_remove_from(struct ca_index *index, struct ca_index_node *node);
+static inline void
+ca_index_set(struct ca_index *index, struct ca_index_node *node, uint64_t key, uint64_t subkey)
+{
+	unsigned class = ca_index_class(key);
+	unsigned was = node->key ? ca_index_class(node->key) : CA_CLASSES;
+
+	node->key = key;
+	node->subkey = subkey;
+	if (was == class && ca_index_is_in_order(node))
+		return;
+	if (was != CA_CLASSES)
+		ca_index_leave(index, was, node);
+	ca_index_enter(index, class, node);
+}
+
 /* Harmless on a node that is in no index. */
 static inline void
 ca_index_remove(struct ca_index *index, struct ca_index_node *node)
 {
-	if (node->key)
-		ca_index_remove_from(index, node);
+	if (!node->key)
+		return;
+	ca_index_leave(index, ca_index_class(node->key), node);
+	node->key = 0;
 }
+
+/* ---- searches */
+
+/* The first node of the classes from `class` on. */
+static inline struct ca_index_node *
+ca_index_first_from(const struct ca_index *index, unsigned class)
+{
+	unsigned word = class >> CA_CLASSES_LOG, words;
+	uint64_t bits;
+
+	if (class >= CA_CLASSES)
+		return NULL;
+	bits = index->taken[word] >> class % 64;
+	if (bits)
+		return index->classes[class + (unsigned)__builtin_ctzll(bits)];
+	words = index->words >> word >> 1;
+	if (!words)
+		return NULL;
+	word += 1 + (unsigned)__builtin_ctz(words);
+	class = (word << CA_CLASSES_LOG) + (unsigned)__builtin_ctzll(index->taken[word]);
+	return index->classes[class];
+}
+
+/* ca_index_at_least, where the key's class has some nodes. */
+struct ca_index_node *ca_index_look(const struct ca_index *index, unsigned class, uint64_t key);
 /* A node with a key >= `key`, the least or one of a class about as large. NULL: there is none, or,
  * if no class is larger than the key's own, none among the nodes looked at. */
-struct ca_index_node *ca_index_at_least(const struct ca_index *index, uint64_t key);
+static inline struct ca_index_node *
+ca_index_at_least(const struct ca_index *index, uint64_t key)
+{
+	unsigned class = ca_index_class(key);
+
+	return index->classes[class] ? ca_index_look(index, class, key)
+				     : ca_index_first_from(index, class + 1);
+}
 /* The same; NULL: there is none. */
 struct ca_index_node *ca_index_any_at_least(const struct ca_index *index, uint64_t key);
 /* False: nothing has just this key, or one about as large. */
-bool ca_index_has_about(const struct ca_index *index, uint64_t key);
+static inline bool
+ca_index_has_about(const struct ca_index *index, uint64_t key)
+{
+	return index->classes[ca_index_class(key)] != NULL;
+}
 /* Every node once, class by class, smallest class first. */
 struct ca_index_node *ca_index_first(const struct ca_index *index);
 struct ca_index_node *ca_index_next(const struct ca_index *index, const struct ca_index_node *node);
