@@ -212,10 +212,6 @@ ca_pool_for(struct ca_space *space, uint64_t bytes)
 /* The segment the pool's rule asks of the driver for
  * a request of `bytes` (rounded to the grain). */
 uint64_t ca_pool_segment_bytes(const struct ca_config *config, uint64_t bytes);
-/* Best fit in one pool, or about that, still indexed. NULL: nothing that was looked at fits, and
- * all is looked at if heap->searches_all. */
-struct ca_block *ca_pool_find_locked(const struct ca_heap *heap, const struct ca_pool *pool,
-				     uint64_t bytes);
 /* Cuts an indexed block for a request: in no index and no list, for the caller to make ALLOCATED.
  * NULL: no record for the rest could be had, nothing was done. */
 struct ca_block *ca_pool_cut_locked(struct ca_block *block, uint64_t bytes);
@@ -261,6 +257,30 @@ static inline struct ca_block *
 ca_pool_block(const struct ca_index_node *node)
 {
 	return CA_CONTAINER_OF(node, struct ca_places, by_size)->block;
+}
+
+/* By its size, a request may have the block, or a part of it. */
+static inline bool
+ca_pool_allows(const struct ca_config *config, const struct ca_block *block, uint64_t bytes)
+{
+	if (block->bytes < config->max_split_size_bytes || block->segment->mapped)
+		return true;
+	if (bytes < config->max_split_size_bytes)
+		return false;
+	return block->bytes - bytes < config->max_non_split_rounding_bytes || block->bytes == bytes;
+}
+struct ca_block *ca_pool_find_on_locked(const struct ca_heap *heap, const struct ca_pool *pool,
+					uint64_t bytes);
+/* Best fit in one pool, or about that, still indexed. NULL: nothing that was looked at fits, and
+ * all is looked at if heap->searches_all. */
+static inline struct ca_block *
+ca_pool_find_locked(const struct ca_heap *heap, const struct ca_pool *pool, uint64_t bytes)
+{
+	struct ca_index_node *node = ca_index_at_least(&pool->by_size, bytes);
+
+	if (node && ca_pool_allows(&heap->config, ca_pool_block(node), bytes))
+		return ca_pool_block(node);
+	return node || heap->searches_all ? ca_pool_find_on_locked(heap, pool, bytes) : NULL;
 }
 
 /*

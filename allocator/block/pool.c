@@ -141,35 +141,17 @@ ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uin
 	       (bytes < config->max_split_size_bytes || block->segment->mapped);
 }
 
-static bool
-oversize_allows(const struct ca_config *config, const struct ca_block *block, uint64_t bytes)
-{
-	if (block->bytes < config->max_split_size_bytes || block->segment->mapped)
-		return true;
-	if (bytes < config->max_split_size_bytes)
-		return false;
-	return block->bytes - bytes < config->max_non_split_rounding_bytes || block->bytes == bytes;
-}
-
-static struct ca_index_node *
-at_least(const struct ca_heap *heap, const struct ca_index *index, uint64_t bytes)
-{
-	return heap->searches_all ? ca_index_any_at_least(index, bytes)
-				  : ca_index_at_least(index, bytes);
-}
-
 struct ca_block *
-ca_pool_find_locked(const struct ca_heap *heap, const struct ca_pool *pool, uint64_t bytes)
+ca_pool_find_on_locked(const struct ca_heap *heap, const struct ca_pool *pool, uint64_t bytes)
 {
-	struct ca_index_node *node;
-	struct ca_block *block;
+	const struct ca_index *index = &pool->by_size;
+	struct ca_index_node *node = heap->searches_all ? ca_index_any_at_least(index, bytes)
+							: ca_index_at_least(index, bytes);
 
-	if (ca_index_is_empty(&pool->by_size))
-		return NULL;
-	for (node = at_least(heap, &pool->by_size, bytes); node;
-	     node = ca_index_next(&pool->by_size, node)) {
-		block = ca_pool_block(node);
-		if (node->key >= bytes && oversize_allows(&heap->config, block, bytes))
+	for (; node; node = ca_index_next(index, node)) {
+		struct ca_block *block = ca_pool_block(node);
+
+		if (node->key >= bytes && ca_pool_allows(&heap->config, block, bytes))
 			return block;
 		if (!heap->config.expandable_segments)
 			break; /* a larger one is no more allowed, unless it is of an extent */
@@ -185,7 +167,7 @@ ca_pool_fits(const struct ca_block *block, uint64_t bytes)
 		usable = bytes >= CA_ALIGNED_MIN ? ca_block_usable(block, &pad) : block->bytes;
 
 	return segment->pool == ca_pool_for(segment->space, bytes) && usable >= bytes &&
-	       oversize_allows(&segment->space->heap->config, block, bytes);
+	       ca_pool_allows(&segment->space->heap->config, block, bytes);
 }
 
 /* In front of the first boundary, if the request needs one. */

@@ -203,7 +203,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 	exposable = exposable_by_force(space, bytes);
 	if (exposable)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);
-	block = ca_search_own_locked(space, bytes);
+	block = ca_search_own_locked(space, ca_search_quiet_locked(space), bytes);
 	if (!block) /* others' magazines are left alone as long as that costs no new memory */
 		block = ca_search_locked(space, bytes);
 	if (!ca_held_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
@@ -365,26 +365,16 @@ ca_alloc_miss_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool
 	return answer(space, block, size, bytes, r, ret_address);
 }
 
-static CA_APART int
-alloc_in_capture(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
-{
-	CA_HEAP_LOCKED(space->heap);
-	space->heap->requests++;
-	return ca_alloc_miss_locked(space, size, bytes, true, ret_address);
-}
-
 int
 ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
-	const struct ca_heap *heap = space->heap;
+	struct ca_heap *heap = space->heap;
 	uint64_t bytes;
 
 	if (__builtin_expect(size - 1 >= CA_SIZE_MAX, 0))
 		return size ? -E2BIG : -EINVAL;
 	bytes = ca_rounded(heap, size);
-	if (heap->driver.capturing(heap->driver.self))
-		return alloc_in_capture(space, size, bytes, ret_address);
-	if (ca_own.quick_space != space->id &&
+	if (ca_own.quick_space != space->id && !heap->driver.capturing(heap->driver.self) &&
 	    ca_magazine_take(space, size, bytes, false, ret_address))
 		return 0;
 	return ca_alloc_miss(space, size, bytes, ret_address);

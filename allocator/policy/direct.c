@@ -61,7 +61,7 @@ take_directly(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *r
 
 	if (!is_direct(space))
 		return false;
-	block = ca_search_own_locked(space, bytes);
+	block = ca_search_own_locked(space, ca_held_quiet_locked(space), bytes);
 	if (!block || !is_simple(block) ||
 	    (!ca_pool_is_whole(block, bytes) && ca_held_is_waiting_locked(space)))
 		return false;
@@ -76,9 +76,13 @@ take_directly(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *r
 int
 ca_alloc_miss(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
 {
-	CA_HEAP_LOCKED(space->heap);
-	space->heap->requests++;
-	if (take_directly(space, size, bytes, ret_address))
+	struct ca_heap *heap = space->heap;
+	bool capturing;
+
+	CA_HEAP_LOCKED(heap);
+	heap->requests++;
+	capturing = heap->driver.capturing(heap->driver.self);
+	if (!capturing && take_directly(space, size, bytes, ret_address))
 		return 0;
-	return ca_alloc_miss_locked(space, size, bytes, false, ret_address);
+	return ca_alloc_miss_locked(space, size, bytes, capturing, ret_address);
 }

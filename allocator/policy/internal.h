@@ -54,9 +54,19 @@ struct ca_block *ca_search_hole_in_locked(const struct ca_space *space, const st
 /* The smallest whole FREE segment for a request that gets a segment of its own; NULL: each is much
  * too large. */
 struct ca_block *ca_search_whole_locked(struct ca_space *space, uint64_t segment_bytes);
+/* The one stream of a quiet space, whose unfinished memory is as good as FREE. NULL: there is none,
+ * or something captures. It stays so until the lock is left. */
+static inline const struct ca_stream_record *
+ca_search_quiet_locked(struct ca_space *space)
+{
+	const struct ca_stream_record *quiet = ca_held_quiet_locked(space);
+
+	return quiet && !ca_order_may_capture(space->heap) ? quiet : NULL;
+}
 /* As ca_search_locked, but only the calling thread's magazine is looked at, and emptied no more
- * than it takes to find one. */
-struct ca_block *ca_search_own_locked(struct ca_space *space, uint64_t bytes);
+ * than it takes to find one. `quiet`: of now. */
+struct ca_block *ca_search_own_locked(struct ca_space *space, const struct ca_stream_record *quiet,
+				      uint64_t bytes);
 /* As ca_search_locked, but nothing is left whole because a segment could go back. */
 struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
 /* Looks at what waits, and takes what fits: also what may be exposed of any stream. */
@@ -96,8 +106,7 @@ struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool f
 
 /* ---- direct.c */
 
-/* An allocation that the calling thread's magazine has no block for, while nothing captures. Takes
- * the heap's lock itself. */
+/* An allocation that the calling thread's magazine has no block for. Takes the heap's lock. */
 int ca_alloc_miss(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address);
 /* The same, where something is unusual about it (alloc.c). */
 int ca_alloc_miss_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,

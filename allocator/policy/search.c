@@ -29,38 +29,27 @@ ca_search_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64
 static struct ca_block *
 if_quiet(struct ca_space *space, struct ca_block *block)
 {
-	struct ca_multi_users *multi = block ? ca_block_multi(block) : NULL;
+	const struct ca_multi_users *multi = block ? block->places->multi : NULL;
 
 	return multi && !ca_order_may_expose(&space->order, &multi->users) ? NULL : block;
 }
 
-/* The pool of what the quiet space's stream owns. NULL: there is none. */
-static const struct ca_pool *
-quiet_pool(struct ca_space *space, bool large)
-{
-	const struct ca_stream_record *quiet = ca_held_quiet_locked(space);
-
-	return quiet && quiet->pools ? &quiet->pools[large] : NULL;
-}
-
+/* `quiet`: ca_search_quiet_locked. */
 static struct ca_block *
-find(struct ca_space *space, uint64_t bytes)
+find(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
 {
-	const struct ca_pool *pool;
-	struct ca_block *clean, *owned;
+	const bool large = bytes > CA_SMALL_MAX;
+	struct ca_block *clean;
 
 	if (space->dead || space->poisoned)
 		return NULL;
 	if (ca_held_has_progressed(space))
 		ca_held_settle_locked(space);
-	clean = ca_search_best_locked(space, ca_pool_for(space, bytes), bytes);
-	if (!space->stream_held_blocks || (clean && clean->bytes == bytes))
+	clean = ca_search_best_locked(space, &space->pools[large], bytes);
+	if (!quiet || !quiet->pools || (clean && clean->bytes == bytes))
 		return clean;
-	pool = quiet_pool(space, bytes > CA_SMALL_MAX);
-	owned = pool ? if_quiet(space, ca_search_best_locked(space, pool, bytes)) : NULL;
-	if (!owned || ca_order_may_capture(space->heap))
-		return clean;
-	return ca_search_better(clean, owned);
+	return ca_search_better(
+		clean, if_quiet(space, ca_search_best_locked(space, &quiet->pools[large], bytes)));
 }
 
 struct ca_block *
@@ -115,23 +104,11 @@ ca_search_hole_locked(struct ca_space *space, uint64_t bytes)
 		block, if_quiet(space, ca_search_hole_in_locked(space, &quiet->pools[1], bytes)));
 }
 
-/* False: no free block is just as large. */
-static bool
-has_about(struct ca_space *space, uint64_t bytes)
-{
-	const struct ca_pool *pool;
-
-	if (ca_index_has_about(&ca_pool_for(space, bytes)->by_size, bytes))
-		return true;
-	pool = space->stream_held_blocks ? quiet_pool(space, bytes > CA_SMALL_MAX) : NULL;
-	return pool && ca_index_has_about(&pool->by_size, bytes);
-}
-
 struct ca_block *
 ca_search_locked(struct ca_space *space, uint64_t bytes)
 {
 	ca_magazines_clear_locked(space);
-	return find(space, bytes);
+	return find(space, ca_search_quiet_locked(space), bytes);
 }
 
 /*
@@ -150,42 +127,38 @@ enum {
 	MERGED_AT_A_TIME = 32, /* where nothing fits: until something does */
 };
 
-/* `block`, unless it is NULL: then what the magazine keeps is merged until there is one. */
-static struct ca_block *
-or_merged(struct ca_space *space, uint64_t bytes, struct ca_block *block)
+/* False: no free block is just as large. */
+static bool
+has_about(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
 {
-	while (!block && ca_magazine_clear_some_locked(space, CA_KEPT_ANY, MERGED_AT_A_TIME))
-		block = find(space, bytes);
-	return block;
-}
-
-/* Small blocks stay where they are as long as anything else can be cut: pieces of a small segment
- * are pieces of one anyway. */
-static struct ca_block *
-find_small(struct ca_space *space, uint64_t bytes)
-{
-	ca_magazine_clear_some_locked(space, CA_KEPT_LARGE_SIZES, MERGED_FOR_SMALL);
-	return or_merged(space, bytes, find(space, bytes));
+	return ca_index_has_about(&ca_pool_for(space, bytes)->by_size, bytes) ||
+	       (quiet && quiet->pools &&
+		ca_index_has_about(&quiet->pools[bytes > CA_SMALL_MAX].by_size, bytes));
 }
 
 struct ca_block *
-ca_search_own_locked(struct ca_space *space, uint64_t bytes)
+ca_search_own_locked(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
 {
 	struct ca_block *block = NULL;
-	bool looked;
 
-	if (bytes <= CA_SMALL_MAX)
-		return find_small(space, bytes);
-	/* a block that fits as it is cannot become better; before another is cut, some are merged
-	 */
-	looked = has_about(space, bytes);
-	if (looked)
-		block = find(space, bytes);
-	if (block && block->bytes == bytes)
-		return block;
-	if (ca_magazine_clear_some_locked(space, CA_KEPT_LARGE, MERGED_FOR_LARGE) || !looked)
-		block = find(space, bytes);
-	return or_merged(space, bytes, block);
+	/* Small blocks stay where they are as long as anything else can be cut: pieces of a small
+	 * segment are pieces of one anyway. */
+	if (bytes <= CA_SMALL_MAX) {
+		ca_magazine_clear_some_locked(space, CA_KEPT_LARGE_SIZES, MERGED_FOR_SMALL);
+		block = find(space, quiet, bytes);
+	} else {
+		/* a block that fits as it is cannot become better; before another is cut, some
+		 * are merged */
+		if (has_about(space, quiet, bytes))
+			block = find(space, quiet, bytes);
+		if (block && block->bytes == bytes)
+			return block;
+		ca_magazine_clear_some_locked(space, CA_KEPT_LARGE, MERGED_FOR_LARGE);
+		block = find(space, quiet, bytes);
+	}
+	while (!block && ca_magazine_clear_some_locked(space, CA_KEPT_ANY, MERGED_AT_A_TIME))
+		block = find(space, quiet, bytes);
+	return block;
 }
 
 struct ca_block *
