@@ -25,7 +25,7 @@ ca_rounded(const struct ca_heap *heap, uint64_t size)
 	return ca_round_up(size, CA_GRAIN);
 }
 
-/* ---- block.c: states, splitting and merging */
+/* ---- block.c: states and splitting; merge.c: merging */
 
 /* A record, zeroed but for `quick`. NULL: mmap fails. No free of it ever fails for want of memory.
  */
@@ -130,7 +130,11 @@ ca_block_users(const struct ca_block *block, struct ca_users *ret_users)
 	ret_users->user[0] = block->user;
 }
 
-/* A block comes out of a magazine whose counts have it as free already: in no index and no list. */
+/* A block comes out of a magazine whose counts have it as free already. It is FREE, or STREAM_HELD
+ * by its user, merged and indexed. `simple`: neither neighbour is free in the other way, so that no
+ * sum changes that the counts have not. */
+void ca_block_put_back_locked(struct ca_block *block, bool simple);
+/* The same, where its users are to be asked first: in no index and no list so far. */
 void ca_block_come_out_locked(struct ca_block *block);
 /* A FREE or STREAM_HELD one, in no index and no list, becomes ALLOCATED, which a magazine counts.
  */
@@ -202,6 +206,8 @@ void ca_pools_init(struct ca_pool pools[2]);
 /* Also if it is indexed already, and its bytes or address have changed. */
 void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
+/* The block is all of its segment. */
+void ca_pool_index_whole_locked(struct ca_block *block);
 /* A STREAM_HELD or MULTI_HELD block has those users; it may be indexed. */
 void ca_pool_carry_locked(struct ca_block *block, struct ca_multi_users *multi);
 static inline struct ca_pool *

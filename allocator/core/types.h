@@ -29,8 +29,7 @@
  *     ALLOCATED -> STREAM_HELD                          one stream's work has to finish
  *     ALLOCATED -> MULTI_HELD                           that of several streams
  *     ALLOCATED -> MARK_HELD                            work that no stream's mark covers
- *     ALLOCATED -> FLUSHED_FREE -> FREE                 a magazine's, which nobody uses
- *     ALLOCATED -> FLUSHED_HELD -> FREE or held         a magazine's, which a stream may use
+ *     ALLOCATED -> FLUSHED_HELD -> FREE or held         a magazine's, whose users are asked
  *     STREAM_HELD, MULTI_HELD, MARK_HELD -> FREE        that work has finished
  *     MULTI_HELD -> STREAM_HELD                         one user is left, or all come before the
  *                                                       main stream (deferred/multi_user.c)
@@ -49,8 +48,7 @@
  * and so are neighbours held by the same stream or the same set (ca_block_is_mergeable).
  *
  * A block that its free left in a magazine is still ALLOCATED here (allocator/tcache/tcache.h);
- * when it comes out, it is FLUSHED_FREE or FLUSHED_HELD until it has got the place that it would
- * have got at its free.
+ * when it comes out, it gets the place that it would have got at its free.
  */
 #pragma once
 
@@ -110,8 +108,7 @@ enum ca_block_state {
 	CA_BLOCK_MULTI_HELD,  /* freed; several streams may still use it; indexed */
 	CA_BLOCK_FREE,        /* free, finished, indexed */
 	CA_BLOCK_RETIRED,     /* free in a retired segment: never handed out again */
-	CA_BLOCK_FLUSHED_FREE, /* just out of a magazine, in no index: about to become FREE */
-	CA_BLOCK_FLUSHED_HELD, /* the same, with a user: STREAM_HELD, most likely */
+	CA_BLOCK_FLUSHED_HELD, /* just out of a magazine, in no index: its users are being asked */
 };
 
 /* A block's `quick` word: 0, or its address (512-byte aligned) and one of these. */

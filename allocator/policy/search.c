@@ -124,7 +124,7 @@ ca_search_locked(struct ca_space *space, uint64_t bytes)
 enum {
 	MERGED_FOR_SMALL = 4,
 	MERGED_FOR_LARGE = 32,
-	MERGED_AT_A_TIME = 32, /* where nothing fits: until something does */
+	MERGED_AT_A_TIME = 8, /* where nothing fits: until something does */
 };
 
 /* False: no free block is just as large. */

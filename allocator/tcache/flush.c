@@ -222,34 +222,35 @@ is_next_to(const struct ca_block *block, enum ca_block_state state)
 	       (block->next && block->next->state == state);
 }
 
-/* A block that has just come out gets its place. Where sums change by that, those of the magazine
- * are counted first. */
-static void
-settle(struct ca_magazine *magazine, struct ca_block *block)
+/* The block's users are asked for its place. */
+static CA_APART void
+settle_otherwise(struct ca_magazine *magazine, struct ca_block *block)
 {
-	bool used = block->user.stream, stays = used && ca_held_goes_on_locked(block);
-
-	if (magazine &&
-	    ((used && !stays) || is_next_to(block, used ? CA_BLOCK_FREE : CA_BLOCK_STREAM_HELD)))
+	if (magazine)
 		ca_magazine_count_held(magazine);
-	if (stays)
-		ca_block_own_locked(block, block->user, NULL);
-	else if (used)
-		ca_held_place_kept_locked(block);
-	else
-		ca_block_settle_locked(block);
+	ca_block_come_out_locked(block);
+	ca_held_place_kept_locked(block);
 }
 
+/* Where sums change by that, those of the magazine are counted first. */
 void
 ca_blocks_settle_locked(struct ca_magazine *magazine, struct ca_block *block)
 {
-	while (block) {
-		struct ca_block *below = block->below;
+	struct ca_block *below;
+	bool used, simple;
 
+	for (; block; block = below) {
+		below = block->below;
 		atomic_store_explicit(&block->quick, 0, memory_order_relaxed);
-		ca_block_come_out_locked(block);
-		settle(magazine, block);
-		block = below;
+		used = block->user.stream;
+		if (__builtin_expect(used && !ca_held_goes_on_locked(block), 0)) {
+			settle_otherwise(magazine, block);
+			continue;
+		}
+		simple = !is_next_to(block, used ? CA_BLOCK_FREE : CA_BLOCK_STREAM_HELD);
+		if (!simple && magazine)
+			ca_magazine_count_held(magazine);
+		ca_block_put_back_locked(block, simple);
 	}
 }
 
