@@ -39,6 +39,15 @@ set_allocated(struct ca_block *block)
 	ca_block_set_state_locked(block, CA_BLOCK_ALLOCATED);
 }
 
+static bool
+is_fast(const struct ca_block *block, uint64_t rounded)
+{
+	const struct ca_segment *segment = block->segment;
+
+	return segment->space->heap->quick && !segment->retired && !segment->captured &&
+	       !block->has_multi && ca_grains(rounded) && ca_alloc_is_kept(block);
+}
+
 static inline void
 hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uint64_t rounded)
 {
@@ -49,8 +58,8 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t requested, uin
 		ca_block_keep_multi_locked(block, ca_order_birth(&space->order));
 	else
 		block->birth = ca_order_birth(&space->order);
-	ca_alloc_hand_out_locked(block, requested, rounded, serial, ca_order_thread(),
-				 set_allocated);
+	ca_alloc_hand_out_locked(block, requested, serial, ca_order_thread(), set_allocated,
+				 is_fast(block, rounded));
 	CA_COUNT(space, alloc_calls);
 }
 

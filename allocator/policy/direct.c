@@ -12,13 +12,15 @@
 #include "allocator/tcache/fast.h"
 #include "config/branch.h"
 
-/* The calling thread's magazine is for the space; nothing is to be done before the search. */
+/* The calling thread's magazine is for the space, where requests have no rules of their own;
+ * nothing is to be done before the search. */
 static inline bool
-is_direct(const struct ca_space *space)
+is_direct(const struct ca_space *space, uint64_t bytes)
 {
 	const struct ca_magazine *magazine = ca_own.magazine;
 
-	return ca_own.quick_space == space->id && magazine->serial != magazine->serials_end &&
+	return ca_own.quick_space == space->id && bytes <= CA_QUICK_MAX &&
+	       magazine->serial != magazine->serials_end &&
 	       !(atomic_load_explicit(&space->attention, memory_order_relaxed) &
 		 CA_ATTENTION_ALWAYS) &&
 	       !ca_alloc_in_debt && !CA_EXPOSURE_FORCED && !ca_budget_may_tidy(space->device);
@@ -35,7 +37,7 @@ is_simple(const struct ca_block *block)
 
 /* The block leaves its place for the program. */
 static inline void
-hand_out(struct ca_space *space, struct ca_block *block, uint64_t size, uint64_t bytes)
+hand_out(struct ca_space *space, struct ca_block *block, uint64_t size)
 {
 	struct ca_magazine *magazine = ca_own.magazine;
 	bool used = block->state == CA_BLOCK_STREAM_HELD;
@@ -49,26 +51,37 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t size, uint64_t
 	if (ca_magazine_is_over(magazine, 0))
 		ca_magazine_count_held(magazine);
 	block->birth = ca_order_birth(&space->order);
-	ca_alloc_hand_out_locked(block, size, bytes, magazine->serial++, magazine->thread,
-				 ca_block_go_out_locked);
+	ca_alloc_hand_out_locked(block, size, magazine->serial++, magazine->thread,
+				 ca_block_go_out_locked, ca_alloc_is_kept(block));
+}
+
+/* Something waits for others than that stream. */
+static inline bool
+is_waiting(struct ca_space *space, const struct ca_stream_record *quiet)
+{
+	if (quiet && atomic_load(&space->order.n_streams) == 1 && ca_list_empty(&space->sets))
+		return space->mark_held_blocks;
+	return ca_held_is_waiting_locked(space);
 }
 
 /* False: nothing was done but a search, and the magazine's counts are not merged. */
 static inline bool
 take_directly(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
 {
+	const struct ca_stream_record *quiet;
 	struct ca_block *block;
 
-	if (!is_direct(space))
+	if (!is_direct(space, bytes))
 		return false;
-	block = ca_search_own_locked(space, ca_held_quiet_locked(space), bytes);
+	quiet = ca_held_quiet_locked(space);
+	block = ca_search_own_locked(space, quiet, bytes);
 	if (!block || !is_simple(block) ||
-	    (!ca_pool_is_whole(block, bytes) && ca_held_is_waiting_locked(space)))
+	    (is_waiting(space, quiet) && !ca_pool_is_whole(block, bytes)))
 		return false;
 	block = ca_pool_cut_locked(block, bytes);
 	if (!block)
 		return false;
-	hand_out(space, block, size, bytes);
+	hand_out(space, block, size);
 	*ret_address = block->address;
 	return true;
 }

@@ -111,32 +111,29 @@ int ca_alloc_miss(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_
 /* The same, where something is unusual about it (alloc.c). */
 int ca_alloc_miss_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
 			 uint64_t *ret_address);
-/* May the block go to a magazine at its free? A small one among large ones may not: it would stay
- * between them when a large request has what is kept of its own kind merged (search.c). */
+/* May the block go to a magazine at its free, for all that its place tells? A small one among large
+ * ones may not: it would stay between them when a large request has what is kept of its own kind
+ * merged (search.c). */
 static inline bool
-ca_alloc_is_fast(const struct ca_block *block, uint64_t rounded)
+ca_alloc_is_kept(const struct ca_block *block)
 {
-	const struct ca_segment *segment = block->segment;
-
-	return segment->space->heap->quick && !segment->retired && !segment->captured &&
-	       !block->has_multi && !ca_registered_overlaps(block) && ca_grains(rounded) &&
-	       block->address % CA_GRAIN == 0 &&
-	       (segment->pool->small || block->bytes > CA_SMALL_MAX);
+	return !ca_registered_overlaps(block) && block->address % CA_GRAIN == 0 &&
+	       (block->segment->pool->small || block->bytes > CA_SMALL_MAX);
 }
 
 /* The block, in no list and no index, becomes the program's; its birth and users are known, and
- * `go_out` makes it ALLOCATED. From the last step on a free may claim it without the lock. */
+ * `go_out` makes it ALLOCATED. `fast`: a magazine may have it. From the last step on a free may
+ * claim it without the lock. */
 static inline __attribute__((always_inline)) void
-ca_alloc_hand_out_locked(struct ca_block *block, uint64_t size, uint64_t rounded, uint64_t serial,
-			 uint64_t thread, void (*go_out)(struct ca_block *block))
+ca_alloc_hand_out_locked(struct ca_block *block, uint64_t size, uint64_t serial, uint64_t thread,
+			 void (*go_out)(struct ca_block *block), bool fast)
 {
 	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
 	block->thread = (uint32_t)thread;
 	block->sync_memops = false; /* the last owner's */
 	go_out(block);
-	atomic_store_explicit(&block->quick,
-			      ca_alloc_is_fast(block, rounded) ? block->address | CA_QUICK_LIVE : 0,
+	atomic_store_explicit(&block->quick, fast ? block->address | CA_QUICK_LIVE : 0,
 			      memory_order_release);
 }
 

@@ -14,14 +14,20 @@
 enum { WHOLE_SHARE = 8 };
 
 /* A block that is not cut, or is of the small pool, is nothing that the budget would keep. */
-struct ca_block *
-ca_search_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+static inline struct ca_block *
+best(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
 {
 	struct ca_block *block = ca_pool_find_locked(space->heap, pool, bytes);
 
 	if (!block || pool->small || block->bytes - bytes <= CA_SMALL_MAX)
 		return block;
 	return ca_budget_choose_locked(space, block, bytes);
+}
+
+struct ca_block *
+ca_search_best_locked(struct ca_space *space, const struct ca_pool *pool, uint64_t bytes)
+{
+	return best(space, pool, bytes);
 }
 
 /* A block of the quiet space's stream is as good as FREE: but for what others still use, streams
@@ -45,11 +51,10 @@ find(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t byte
 		return NULL;
 	if (ca_held_has_progressed(space))
 		ca_held_settle_locked(space);
-	clean = ca_search_best_locked(space, &space->pools[large], bytes);
+	clean = best(space, &space->pools[large], bytes);
 	if (!quiet || !quiet->pools || (clean && clean->bytes == bytes))
 		return clean;
-	return ca_search_better(
-		clean, if_quiet(space, ca_search_best_locked(space, &quiet->pools[large], bytes)));
+	return ca_search_better(clean, if_quiet(space, best(space, &quiet->pools[large], bytes)));
 }
 
 struct ca_block *
