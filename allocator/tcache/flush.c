@@ -262,36 +262,17 @@ note_unfinished(struct ca_shelf *shelf, const struct ca_block *top)
 		ca_backoff_failed(&shelf->polls);
 }
 
-/* The next stack at or after *at that has capacity, and is of that kind. NULL: there is none. */
-static struct ca_stack *
-next_stack(struct ca_shelf *shelf, enum ca_kept which, unsigned *at)
+/* The upper blocks of a stack that has some, *limit at most, off it, and off *limit. */
+static inline struct ca_block *
+detach_some_held(struct ca_shelf *shelf, struct ca_stack *stack, struct ca_block *top,
+		 unsigned *limit)
 {
-	for (; *at < CA_STACKS; *at = (*at | 63) + 1) {
-		uint64_t word = shelf->has_capacity[1][*at / 64];
+	unsigned depth = ca_stack_depth(stack), n;
+	struct ca_block *last = top;
 
-		if (which == CA_KEPT_ANY)
-			word |= shelf->has_capacity[0][*at / 64];
-		word >>= *at % 64;
-		if (word) {
-			*at += (unsigned)__builtin_ctzll(word);
-			return &shelf->stacks[*at];
-		}
-	}
-	return NULL;
-}
-
-/* The upper blocks of the stack, *limit at most, off it, and off *limit. NULL: it had none. */
-static struct ca_block *
-detach_some_held(struct ca_shelf *shelf, struct ca_stack *stack, unsigned *limit)
-{
-	struct ca_block *top = ca_stack_top(stack), *last = top;
-	unsigned n;
-
-	if (!top)
-		return ca_stack_detach_held(shelf, stack);
 	note_unfinished(shelf, top);
-	if (ca_stack_depth(stack) <= *limit) {
-		*limit -= ca_stack_depth(stack);
+	if (depth <= *limit) {
+		*limit -= depth;
 		return ca_stack_detach_held(shelf, stack);
 	}
 	for (n = 1; n < *limit; n++)
@@ -303,29 +284,51 @@ detach_some_held(struct ca_shelf *shelf, struct ca_stack *stack, unsigned *limit
 	return top;
 }
 
+/* A bit for each stack that has capacity. */
+__extension__ typedef unsigned __int128 stack_bits;
+_Static_assert(sizeof(stack_bits) * 8 == CA_STACKS, "a bit for each");
+
+static inline stack_bits
+bits_of(const uint64_t words[CA_STACK_WORDS])
+{
+	return (stack_bits)words[1] << 64 | words[0];
+}
+
+static inline unsigned
+lowest(stack_bits bits)
+{
+	uint64_t low = (uint64_t)bits;
+
+	return (unsigned)(low ? __builtin_ctzll(low)
+			      : 64 + __builtin_ctzll((uint64_t)(bits >> 64)));
+}
+
 /*
  * So many of the calling thread's blocks move no more, without a lock of the magazine's. False:
  * there were none. Each time it goes on with the stack behind the last one, so that none is kept
  * for ever because others always come first.
  */
 static bool
-clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, enum ca_kept which,
+clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, stack_bits bits,
 		unsigned limit)
 {
-	unsigned start = shelf->next_cleared, end = CA_STACKS, at = start, left = limit;
-	struct ca_stack *stack;
+	unsigned start = shelf->next_cleared, left = limit, at = start;
 
-	while (left) {
-		stack = next_stack(shelf, which, &at);
-		if (stack && at < end) {
-			ca_blocks_settle_locked(magazine, detach_some_held(shelf, stack, &left));
-			at += left != 0;
-		} else if (end > start) { /* and now from the first one on */
-			end = start;
-			at = 0;
-		} else {
-			break;
-		}
+	/* those before the first one come last */
+	bits = bits >> start | bits << (CA_STACKS - start) % CA_STACKS;
+	for (; bits && left; bits &= bits - 1) {
+		struct ca_stack *stack;
+		struct ca_block *top;
+
+		at = (start + lowest(bits)) % CA_STACKS;
+		stack = &shelf->stacks[at];
+		top = ca_stack_top(stack);
+		if (top)
+			ca_blocks_settle_locked(magazine,
+						detach_some_held(shelf, stack, top, &left));
+		else
+			ca_stack_detach_held(shelf, stack);
+		at += left != 0;
 	}
 	shelf->next_cleared = (uint8_t)(at % CA_STACKS);
 	return left < limit;
@@ -335,14 +338,17 @@ void
 ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 {
 	struct ca_block *tops[CA_STACKS];
-	struct ca_stack *stack;
-	unsigned n = 0, at = 0, i;
+	stack_bits bits;
+	unsigned n = 0, i;
 
 	if (!ca_shelf_capacity(shelf))
 		return;
 	ca_magazine_lock(magazine);
 	ca_magazine_count_held(magazine);
-	for (; (stack = next_stack(shelf, CA_KEPT_ANY, &at)); at++) {
+	bits = bits_of(shelf->has_capacity[0]) | bits_of(shelf->has_capacity[1]);
+	for (; bits; bits &= bits - 1) {
+		struct ca_stack *stack = &shelf->stacks[lowest(bits)];
+
 		tops[n] = ca_stack_top(stack);
 		if (tops[n])
 			note_unfinished(shelf, tops[n++]);
@@ -374,29 +380,20 @@ ca_magazines_clear_locked(struct ca_space *space)
 	}
 }
 
-/* More than one stack of sizes above CA_SMALL_MAX has room. */
-static bool
-has_large_sizes(const struct ca_shelf *shelf)
-{
-	bool one = false;
-	unsigned i;
-
-	for (i = 0; i < CA_STACK_WORDS; i++) {
-		uint64_t word = shelf->has_capacity[1][i];
-
-		if (word & (word - 1) || (one && word))
-			return true;
-		one |= word != 0;
-	}
-	return false;
-}
-
 bool
 ca_magazine_clear_some_locked(struct ca_space *space, enum ca_kept which, unsigned limit)
 {
-	return ca_own.space == space->id && ca_shelf_capacity(ca_own.shelf) &&
-	       (which != CA_KEPT_LARGE_SIZES || has_large_sizes(ca_own.shelf)) &&
-	       clear_some_held(ca_own.magazine, ca_own.shelf, which, limit);
+	struct ca_shelf *shelf = ca_own.shelf;
+	stack_bits bits;
+
+	if (ca_own.space != space->id)
+		return false;
+	bits = bits_of(shelf->has_capacity[1]);
+	if (which == CA_KEPT_LARGE_SIZES && !(bits & (bits - 1)))
+		return false;
+	if (which == CA_KEPT_ANY)
+		bits |= bits_of(shelf->has_capacity[0]);
+	return bits && clear_some_held(ca_own.magazine, shelf, bits, limit);
 }
 
 static void
