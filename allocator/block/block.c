@@ -135,12 +135,13 @@ zero(struct ca_block *block)
 struct ca_block *
 ca_block_new_locked(struct ca_heap *heap)
 {
-	struct ca_block *block = ca_slabs_again(&heap->blocks);
+	struct ca_block *block = ca_block_again(heap);
 
-	if (block)
+	if (block) {
 		zero(block);
-	else
-		block = ca_slabs_get(&heap->blocks);
+		return block;
+	}
+	block = ca_slabs_get(&heap->blocks);
 	if (!block || heap->places.capacity >= heap->blocks.used ||
 	    ca_slabs_reserve(&heap->places, heap->blocks.used))
 		return block;
@@ -217,24 +218,5 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 void
 ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
 {
-	struct ca_segment *segment = block->segment;
-
-	lower->segment = segment;
-	lower->address = block->address;
-	lower->bytes = bytes;
-	lower->space_and_state = block->space_and_state;
-	lower->thread = block->thread;
-	lower->user = block->user;
-	ca_list_init(&lower->waiting);
-	ca_change(&segment->space->stream_held_blocks, ca_block_is_held(block));
-	lower->prev = block->prev;
-	lower->next = block;
-	if (lower->prev)
-		lower->prev->next = lower;
-	else
-		segment->first = lower;
-	block->prev = lower;
-	block->address += bytes;
-	block->bytes -= bytes;
-	ca_segment_map_note_locked(lower, lower->address, lower->bytes);
+	ca_block_split_lower(block, bytes, lower);
 }

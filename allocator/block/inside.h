@@ -83,3 +83,38 @@ ca_pool_index(struct ca_block *block)
 	else
 		ca_pool_index_whole_locked(block);
 }
+
+/* A record that is at hand, not zeroed but for `quick`. NULL: ca_block_new_locked. */
+static inline struct ca_block *
+ca_block_again(struct ca_heap *heap)
+{
+	return heap->places.capacity > heap->blocks.used ? ca_slabs_again(&heap->blocks) : NULL;
+}
+
+/* `lower`, of which nothing but `quick` is known, becomes the first `bytes`. */
+static inline void
+ca_block_split_lower(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
+{
+	struct ca_segment *segment = block->segment;
+
+	lower->segment = segment;
+	lower->address = block->address;
+	lower->bytes = bytes;
+	ca_list_init(&lower->waiting);
+	lower->user = block->user;
+	lower->places = NULL;
+	lower->thread = block->thread;
+	lower->space_and_state = block->space_and_state;
+	if (ca_block_is_held(block))
+		ca_change(&segment->space->stream_held_blocks, 1);
+	lower->prev = block->prev;
+	lower->next = block;
+	if (lower->prev)
+		lower->prev->next = lower;
+	else
+		segment->first = lower;
+	block->prev = lower;
+	block->address += bytes;
+	block->bytes -= bytes;
+	ca_segment_map_note_locked(lower, lower->address, lower->bytes);
+}

@@ -194,12 +194,12 @@ ca_bases_prepare_locked(struct ca_bases *bases)
 		change(bases, table ? table->log + 1 : LOG_MIN);
 }
 
-void
-ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block)
+CA_APART void
+ca_bases_enter_otherwise_locked(struct ca_bases *bases, struct ca_block *block)
 {
 	struct ca_bases_table *table = table_of(bases);
 
-	if (__builtin_expect(!table || bases->entered >= bases->many, 0)) {
+	if (!table || bases->entered >= bases->many) {
 		change(bases, table ? table->log + 1 : LOG_MIN);
 		table = table_of(bases);
 	}
@@ -222,8 +222,8 @@ place_in(struct ca_bases_table *table, size_t bucket, uint64_t tag, const struct
 	return NULL;
 }
 
-void
-ca_bases_leave_locked(struct ca_bases *bases, const struct ca_block *block)
+CA_APART void
+ca_bases_leave_otherwise_locked(struct ca_bases *bases, const struct ca_block *block)
 {
 	struct ca_bases_table *table = table_of(bases);
 	_Atomic uint64_t *place;
@@ -232,10 +232,7 @@ ca_bases_leave_locked(struct ca_bases *bases, const struct ca_block *block)
 	if (!table)
 		return;
 	key = key_of(table, block->address);
-	place = &table->places[key.bucket][key.tag % BUCKET];
-	if (atomic_load_explicit(place, memory_order_relaxed) !=
-	    (key.tag << TAG_SHIFT | (uint64_t)(uintptr_t)block))
-		place = place_in(table, key.bucket, key.tag, block);
+	place = place_in(table, key.bucket, key.tag, block);
 	if (!place)
 		place = place_in(table, other_bucket(table, key.bucket, key.tag), key.tag, block);
 	if (!place)

@@ -39,10 +39,58 @@ ca_bases_block(uint64_t entry)
 void ca_bases_init(struct ca_bases *bases, struct ca_arena *arena);
 /* A moment at which it does not matter how long that takes: makes room for what comes. */
 void ca_bases_prepare_locked(struct ca_bases *bases);
+void ca_bases_enter_otherwise_locked(struct ca_bases *bases, struct ca_block *block);
+void ca_bases_leave_otherwise_locked(struct ca_bases *bases, const struct ca_block *block);
+
+/* The block's own place in its first bucket, and its entry. */
+static inline _Atomic uint64_t *
+ca_bases_own_place(struct ca_bases_table *table, const struct ca_block *block, uint64_t *ret_entry)
+{
+	uint64_t hash = ca_bases_hash(block->address / CA_GRAIN), tag = ca_bases_tag(hash);
+
+	*ret_entry = tag << CA_BASES_TAG_SHIFT | (uint64_t)(uintptr_t)block;
+	return &table->places[ca_bases_first(table, hash)][tag % CA_BASES_BUCKET];
+}
+
 /* Not every block gets a place: one that has none is found by the tree. */
-void ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block);
+static inline void
+ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block)
+{
+	struct ca_bases_table *table = atomic_load_explicit(&bases->table, memory_order_relaxed);
+	_Atomic uint64_t *place;
+	uint64_t entry;
+
+	if (__builtin_expect(table && bases->entered < bases->many, 1)) {
+		place = ca_bases_own_place(table, block, &entry);
+		if (__builtin_expect(!atomic_load_explicit(place, memory_order_relaxed), 1)) {
+			atomic_store_explicit(place, entry, memory_order_release);
+			bases->entered++;
+			return;
+		}
+	}
+	ca_bases_enter_otherwise_locked(bases, block);
+}
+
 /* Harmless if it is not there. */
-void ca_bases_leave_locked(struct ca_bases *bases, const struct ca_block *block);
+static inline void
+ca_bases_leave_locked(struct ca_bases *bases, const struct ca_block *block)
+{
+	struct ca_bases_table *table = atomic_load_explicit(&bases->table, memory_order_relaxed);
+	_Atomic uint64_t *place;
+	uint64_t entry;
+
+	if (__builtin_expect(table && bases->entered > bases->few, 1)) {
+		place = ca_bases_own_place(table, block, &entry);
+		if (__builtin_expect(atomic_load_explicit(place, memory_order_relaxed) == entry,
+				     1)) {
+			atomic_store_explicit(place, 0, memory_order_relaxed);
+			bases->entered--;
+			return;
+		}
+	}
+	ca_bases_leave_otherwise_locked(bases, block);
+}
+
 /* The block that begins at `address`; NULL: it has no place in the table. */
 struct ca_block *ca_bases_find_locked(const struct ca_bases *bases, uint64_t address);
 /* The block whose `quick` word said that it is live at `address`, and says now that it is kept. Any

@@ -189,7 +189,7 @@ part_put(struct ca_heap *heap, const struct part *part)
 	ca_objects_put(&heap->users, part->multi);
 }
 
-static void
+static inline void
 part_carry(const struct part *part)
 {
 	if (part->multi)
@@ -197,17 +197,19 @@ part_carry(const struct part *part)
 }
 
 /* Behind the cut is something left, in front of it nothing. */
-static struct ca_block *
+static inline struct ca_block *
 cut_lower(struct ca_block *block, uint64_t bytes)
 {
-	struct part lower;
+	struct part lower = { NULL, NULL };
 
-	if (!part_get(block, &lower))
+	if (!block->places->multi)
+		lower.block = ca_block_again(block->segment->space->heap);
+	if (!lower.block && !part_get(block, &lower))
 		return NULL;
 	block->segment->standing = 0;
-	ca_block_split_lower_locked(block, bytes, lower.block);
+	ca_block_split_lower(block, bytes, lower.block);
 	part_carry(&lower);
-	ca_pool_index_locked(block);
+	ca_pool_index(block);
 	return lower.block;
 }
 
