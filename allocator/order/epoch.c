@@ -111,10 +111,9 @@ ca_order_next_active_ordered(struct ca_order *order, unsigned *at)
 }
 
 uint64_t
-ca_order_birth(struct ca_order *order)
+ca_order_birth_after_stamp(struct ca_order *order, uint64_t epoch)
 {
 	_Atomic uint64_t *word = &order->words.epoch;
-	uint64_t epoch = atomic_load(word);
 
 	while (epoch & 1)
 		if (atomic_compare_exchange_weak(word, &epoch, epoch + 1))
@@ -334,29 +333,17 @@ ca_order_is_quiet(struct ca_order *order)
 	return quiet;
 }
 
-struct ca_stream_record *
-ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
+bool
+ca_order_others_are_active(struct ca_order *order, const struct ca_stream_record *only)
 {
-	struct ca_stream_record *only = atomic_load(&order->only_stream);
 	uint64_t others = 0;
-	unsigned i;
+	unsigned i = 0;
 
-	if (!only || atomic_load(&only->kind) == CA_STREAM_PER_THREAD ||
-	    atomic_load(&order->finished_only) || atomic_load(&order->hazards))
-		return NULL;
-	i = 0;
 	do /* words of streams that there are */
 		others |= atomic_load(&order->active[i]) &
 			  ~(only->index / 64 == i ? active_bit(only) : 0);
-	while (__builtin_expect(++i * 64 < atomic_load(&order->n_streams), 0));
-	if (others)
-		return NULL;
-	*ret_last = atomic_load(&only->stream.last);
-	/* a thread that ends the quiet from now on finds that stamp */
-	if (atomic_load(&order->hazards) || atomic_load(&order->candidates) > 1 ||
-	    atomic_load(&order->only_stream) != only || atomic_load(&only->lost))
-		return NULL;
-	return only;
+	while (++i * 64 < atomic_load(&order->n_streams));
+	return others != 0;
 }
 
 struct ca_stream_record *

@@ -316,8 +316,15 @@ void ca_order_mark_busy(struct ca_space *space);
 
 /* ---- stamps and users */
 
+uint64_t ca_order_birth_after_stamp(struct ca_order *order, uint64_t epoch);
 /* The birth of an allocation: every stamp so far is smaller. */
-uint64_t ca_order_birth(struct ca_order *order);
+static inline uint64_t
+ca_order_birth(struct ca_order *order)
+{
+	uint64_t epoch = atomic_load(&order->words.epoch);
+
+	return __builtin_expect(epoch & 1, 0) ? ca_order_birth_after_stamp(order, epoch) : epoch;
+}
 /* Work of another space may touch what was born then. */
 static inline bool
 ca_order_has_foreign_user(struct ca_order *order, uint64_t birth)
@@ -405,12 +412,29 @@ ca_order_is_user(const struct ca_order *order, const struct ca_stream_record *re
 
 	return !sole || sole == record;
 }
+/* Another stream than that one may have unfinished work. */
+bool ca_order_others_are_active(struct ca_order *order, const struct ca_stream_record *only);
 /*
  * The one stream that may use what a free gives back, without a lock: the space is quiet, no other
  * stream has unfinished work, and what is freed now is marked if the space ceases to be quiet.
  * *ret_last: that stream's last stamp. NULL: it is not known to be so simple.
  */
-struct ca_stream_record *ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last);
+static inline struct ca_stream_record *
+ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
+{
+	struct ca_stream_record *only = atomic_load(&order->only_stream);
+
+	if (!only || atomic_load(&only->kind) == CA_STREAM_PER_THREAD ||
+	    atomic_load(&order->finished_only) || atomic_load(&order->hazards) ||
+	    (atomic_load(&order->n_streams) > 1 && ca_order_others_are_active(order, only)))
+		return NULL;
+	*ret_last = atomic_load(&only->stream.last);
+	/* a thread that ends the quiet from now on finds that stamp */
+	if (atomic_load(&order->hazards) || atomic_load(&order->candidates) > 1 ||
+	    atomic_load(&order->only_stream) != only || atomic_load(&only->lost))
+		return NULL;
+	return only;
+}
 
 /* ---- exposure */
 

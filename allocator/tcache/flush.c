@@ -164,25 +164,10 @@ ca_magazines_unlock_locked(struct ca_heap *heap)
 
 /* ---- the capacity of stacks */
 
-void
-ca_stack_resize(struct ca_shelf *shelf, struct ca_stack *stack, unsigned capacity)
-{
-	unsigned i = (unsigned)(stack - shelf->stacks), more = capacity - stack->capacity;
-	uint64_t *word = &shelf->has_capacity[ca_stack_is_large(stack)][i / 64];
-	uint64_t bit = (uint64_t)1 << i % 64;
-
-	*word = capacity ? *word | bit : *word & ~bit;
-	atomic_store_explicit(&shelf->capacity_all, ca_shelf_capacity(shelf) + more,
-			      memory_order_relaxed);
-	stack->available = (uint8_t)(stack->available + more);
-	stack->capacity = (uint8_t)capacity;
-}
-
 struct ca_stack *
-ca_stack_for(struct ca_shelf *shelf, uint32_t grains)
+ca_stack_make(struct ca_shelf *shelf, uint32_t grains, struct ca_stack *stack)
 {
 	struct ca_stack *set = ca_stack_set(shelf, grains);
-	struct ca_stack *stack = ca_stack_find(shelf, grains);
 	unsigned way, capacity;
 
 	for (way = 0; !stack && way < CA_WAYS; way++)

@@ -215,9 +215,31 @@ ca_stack_is_large(const struct ca_stack *stack)
 }
 
 /* The stack's capacity changes. Its size changes only while that is 0. */
-void ca_stack_resize(struct ca_shelf *shelf, struct ca_stack *stack, unsigned capacity);
+static inline void
+ca_stack_resize(struct ca_shelf *shelf, struct ca_stack *stack, unsigned capacity)
+{
+	unsigned i = (unsigned)(stack - shelf->stacks), more = capacity - stack->capacity;
+	uint64_t *word = &shelf->has_capacity[ca_stack_is_large(stack)][i / 64];
+	uint64_t bit = (uint64_t)1 << i % 64;
+
+	*word = capacity ? *word | bit : *word & ~bit;
+	atomic_store_explicit(&shelf->capacity_all, ca_shelf_capacity(shelf) + more,
+			      memory_order_relaxed);
+	stack->available = (uint8_t)(stack->available + more);
+	stack->capacity = (uint8_t)capacity;
+}
+
+struct ca_stack *ca_stack_make(struct ca_shelf *shelf, uint32_t grains, struct ca_stack *stack);
 /* Room for one more block of that size; NULL: there is none. */
-struct ca_stack *ca_stack_for(struct ca_shelf *shelf, uint32_t grains);
+static inline struct ca_stack *
+ca_stack_for(struct ca_shelf *shelf, uint32_t grains)
+{
+	struct ca_stack *stack = ca_stack_find(shelf, grains);
+
+	if (stack && !stack->capacity && ca_shelf_capacity(shelf) + CA_KEPT_STEP <= CA_KEPT_ALL)
+		ca_stack_resize(shelf, stack, CA_KEPT_STEP); /* it was emptied */
+	return stack && stack->available ? stack : ca_stack_make(shelf, grains, stack);
+}
 
 static inline void
 ca_stack_push(struct ca_stack *stack, struct ca_block *block)

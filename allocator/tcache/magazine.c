@@ -150,16 +150,16 @@ poll_top(struct ca_magazine *magazine, const struct ca_space *space, const struc
 		       : NULL;
 }
 
-/* Where something may be unusual. The magazine's lock is held, and is not afterwards. */
-static bool
-take_otherwise(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
-	       uint64_t size, bool locked, uint64_t *ret_address)
+/* The same of a top that is not to be had as it is: its stream is asked about. The magazine's lock
+ * is held, and is not afterwards. */
+static CA_APART bool
+take_polled(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
+	    uint64_t size, uint64_t *ret_address)
 {
-	bool taken;
+	bool taken = false;
 
-	while (!(taken = take_top(magazine, space, stack, size, locked, ret_address)) && !locked &&
-	       (stack = poll_top(magazine, space, stack)))
-		;
+	while (!taken && (stack = poll_top(magazine, space, stack)))
+		taken = take_top(magazine, space, stack, size, false, ret_address);
 	ca_magazine_unlock(magazine);
 	return taken;
 }
@@ -176,6 +176,7 @@ ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool loc
 		 uint64_t *ret_address)
 {
 	struct ca_stack *stack;
+	bool taken;
 
 	if (ca_own.space != space->id && !ca_own_turn(space->heap, ca_own_live(space)))
 		return false;
@@ -183,21 +184,30 @@ ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool loc
 	if (!stack || !ca_stack_top(stack))
 		return false;
 	own(ca_own.magazine);
-	return take_otherwise(ca_own.magazine, space, stack, size, locked, ret_address);
+	if (!locked)
+		return ca_magazine_take_on(space, size, stack, ret_address);
+	taken = take_top(ca_own.magazine, space, stack, size, true, ret_address);
+	ca_magazine_unlock(ca_own.magazine);
+	return taken;
 }
 
 bool
 ca_magazine_take_on(struct ca_space *space, uint64_t size, struct ca_stack *stack,
 		    uint64_t *ret_address)
 {
-	return take_otherwise(ca_own.magazine, space, stack, size, false, ret_address);
+	struct ca_magazine *magazine = ca_own.magazine;
+
+	if (!take_top(magazine, space, stack, size, false, ret_address))
+		return take_polled(magazine, space, stack, size, ret_address);
+	ca_magazine_unlock(magazine);
+	return true;
 }
 
 /* ---- free */
 
 /* In a quiet space: its one stream, if that may still use the block, else none. False: ask with
  * the locks. */
-static bool
+static inline bool
 quiet_user(struct ca_space *space, const struct ca_block *block, struct ca_user *ret_user)
 {
 	struct ca_order *order = &space->order;
@@ -241,7 +251,7 @@ one_user(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struc
 	return ca_order_one_user(&space->order, block->birth, &inherited, ret_user);
 }
 
-static bool
+static inline bool
 may_give(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struct ca_block *block,
 	 bool locked, struct ca_user *ret_user)
 {
@@ -259,7 +269,7 @@ may_give(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struc
 	return quiet_user(space, block, ret_user) || one_user(magazine, shelf, block, ret_user);
 }
 
-static void
+static inline void
 count_give(struct ca_counts *counts, const struct ca_block *block)
 {
 	counts->frees++;
@@ -283,27 +293,17 @@ trace_give(const struct ca_block *block, const struct ca_user *user)
 	ca_trace_free_locked(block, user->stream ? &users : NULL);
 }
 
-/* Room for one more block of that size; NULL: there is none. */
-static inline struct ca_stack *
-stack_for(struct ca_shelf *shelf, uint32_t grains)
-{
-	struct ca_stack *stack = ca_stack_find(shelf, grains);
-
-	return stack && stack->available ? stack : ca_stack_for(shelf, grains);
-}
-
 /* Where something may be unusual, of a block that was claimed. The magazine's lock is held, and is
  * not afterwards. */
-static bool
-give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block,
-	       bool locked)
+static inline bool
+give(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block, bool locked)
 {
 	struct ca_shelf *shelf = ca_own.shelf;
 	struct ca_stack *stack = NULL;
 	struct ca_user user;
 
 	if (may_give(magazine, shelf, block, locked, &user))
-		stack = stack_for(shelf, ca_block_grains(heap, block));
+		stack = ca_stack_for(shelf, ca_block_grains(heap, block));
 	if (stack) {
 		CA_REACHED(QUICK_GIVEN);
 		if (ca_tracing(heap))
@@ -330,7 +330,7 @@ ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 	own(magazine);
 	block = ca_bases_claim(&heap->bases, address);
 	if (block)
-		return give_otherwise(magazine, heap, block, locked);
+		return give(magazine, heap, block, locked);
 	ca_magazine_unlock(magazine);
 	return false;
 }
@@ -349,7 +349,7 @@ give_there(struct ca_heap *heap, struct ca_block *block)
 		return false;
 	if (ca_free_quick(heap, address, &block))
 		return true;
-	return block ? give_otherwise(ca_own.magazine, heap, block, false)
+	return block ? give(ca_own.magazine, heap, block, false)
 		     : ca_magazine_give(heap, address, false);
 }
 
@@ -358,5 +358,5 @@ ca_magazine_give_on(struct ca_heap *heap, struct ca_block *block)
 {
 	if (ca_own.shelf->own_live != block->space_and_state)
 		return give_there(heap, block);
-	return give_otherwise(ca_own.magazine, heap, block, false);
+	return give(ca_own.magazine, heap, block, false);
 }
