@@ -2,8 +2,10 @@
 /*
  * Blocks by address. Nearly every question is a free, which names the base of a live block: for
  * that there is a table (live_table.c). Otherwise the segment is looked up in a tree, and its
- * blocks are walked, from the one that its map names for that part of it: at most a 16th of the
- * segment.
+ * blocks are walked, from one that its map names. A map has the blocks that earlier walks have
+ * passed, one for each part of the segment. Nobody takes them out when they are merged or cut: what
+ * still is a block of the segment is a place to begin, and a record that is not, or is another
+ * segment's by now, says so itself. (Records are never unmapped: util/slab.h.)
  */
 #include "allocator/block/block.h"
 
@@ -48,37 +50,47 @@ ca_segment_at_most_locked(const struct ca_heap *heap, uint64_t address)
 	return node ? CA_CONTAINER_OF(node, struct ca_segment, by_address) : NULL;
 }
 
-unsigned char
-ca_segment_map_log(uint64_t bytes)
+/* The part of the segment, of as many as the map has, that holds the address. */
+static unsigned
+part_of(const struct ca_segment *segment, uint64_t address)
 {
-	unsigned bits = bytes > 1 ? 64 - (unsigned)__builtin_clzll(bytes - 1) : 0;
+	unsigned bits = segment->bytes > 1 ? 64 - (unsigned)__builtin_clzll(segment->bytes - 1) : 0;
 
-	return bits > CA_CHART_LOG ? (unsigned char)(bits - CA_CHART_LOG) : 0;
+	return (unsigned)((address - segment->address) >>
+			  (bits > CA_SEGMENT_MAP_LOG ? bits - CA_SEGMENT_MAP_LOG : 0));
 }
 
-void
-ca_segment_map_make_locked(struct ca_segment *segment)
+/* A block of the segment at or below the address, by its map. */
+static struct ca_block *
+start_at(const struct ca_segment *segment, uint64_t address)
 {
-	struct ca_block *block;
+	unsigned i = segment->map ? part_of(segment, address) + 1 : 0;
 
-	segment->map = ca_objects_get(&segment->space->heap->segment_maps);
-	for (block = segment->first; segment->map && block; block = block->next)
-		ca_segment_map_note_locked(block, block->address, block->bytes);
+	while (i--) {
+		struct ca_block *block = segment->map->at[i];
+
+		if (block && block->segment == segment && block->address <= address)
+			return block;
+	}
+	return segment->first;
 }
 
 struct ca_block *
 ca_block_find_locked(struct ca_heap *heap, uint64_t address)
 {
-	const struct ca_segment *segment = ca_segment_at_most_locked(heap, address);
+	struct ca_segment *segment = ca_segment_at_most_locked(heap, address);
 	struct ca_block *block;
 
 	if (!segment || address - segment->address >= segment->bytes)
 		return NULL;
-	block = segment->first;
-	if (segment->map)
-		block = segment->map->at[(address - segment->address) >> segment->map_log];
-	while (address - block->address >= block->bytes)
+	block = start_at(segment, address);
+	if (address - block->address >= block->bytes && !segment->map)
+		segment->map = ca_objects_get(&heap->segment_maps);
+	while (address - block->address >= block->bytes) {
 		block = block->next;
+		if (segment->map)
+			segment->map->at[part_of(segment, block->address)] = block;
+	}
 	return block;
 }
 

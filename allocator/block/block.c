@@ -145,7 +145,7 @@ ca_block_new_locked(struct ca_heap *heap)
 	if (!block || heap->places.capacity >= heap->blocks.used ||
 	    ca_slabs_reserve(&heap->places, heap->blocks.used))
 		return block;
-	ca_slabs_put(&heap->blocks, block);
+	ca_block_put(heap, block);
 	return NULL;
 }
 
@@ -212,7 +212,6 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 		upper->next->prev = upper;
 	block->next = upper;
 	block->bytes = bytes;
-	ca_segment_map_note_locked(upper, upper->address, upper->bytes);
 }
 
 void

@@ -30,6 +30,13 @@ ca_rounded(const struct ca_heap *heap, uint64_t size)
 /* A record, zeroed but for `quick`. NULL: mmap fails. No free of it ever fails for want of memory.
  */
 struct ca_block *ca_block_new_locked(struct ca_heap *heap);
+/* And back. A map may still name it (address.c): so it is of no segment. */
+static inline void
+ca_block_put(struct ca_heap *heap, struct ca_block *block)
+{
+	block->segment = NULL;
+	ca_slabs_put(&heap->blocks, block);
+}
 
 static inline uint64_t
 ca_block_requested(const struct ca_block *block)
@@ -160,28 +167,7 @@ ca_block_is_live(const struct ca_block *block)
 	       !(atomic_load_explicit(&block->quick, memory_order_acquire) & CA_QUICK_KEPT);
 }
 
-/* ---- address.c: blocks by address: the segment, from its map a block not far below, and
- * on */
-
-/* The distance of the map's blocks in a segment of so many bytes. */
-unsigned char ca_segment_map_log(uint64_t bytes);
-/* There is no map so far. */
-void ca_segment_map_make_locked(struct ca_segment *segment);
-/* The block has come to hold [address, address + bytes). */
-static inline void
-ca_segment_map_note_locked(struct ca_block *block, uint64_t address, uint64_t bytes)
-{
-	struct ca_segment *segment = block->segment;
-	uint64_t from = address - segment->address, to = from + bytes, i;
-
-	if (__builtin_expect(!segment->map, 0)) {
-		ca_segment_map_make_locked(segment);
-		return;
-	}
-	i = (from + ((uint64_t)1 << segment->map_log) - 1) >> segment->map_log;
-	for (; i << segment->map_log < to; i++)
-		segment->map->at[i] = block;
-}
+/* ---- address.c: blocks by address: the segment, from its map a block below, and on */
 
 /* The program's block that begins at `address` belongs to the caller, for a free: no magazine has
  * or takes it. False: it is not the program's any more. */

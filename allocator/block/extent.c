@@ -29,22 +29,6 @@
 
 /* ---- two extents become one, and one two */
 
-/* The map, after `first` and all behind it have come, or some have gone. */
-void
-ca_extent_remap_locked(struct ca_segment *segment, struct ca_block *first)
-{
-	unsigned char map_log = ca_segment_map_log(segment->bytes);
-	struct ca_block *block;
-
-	if (map_log != segment->map_log)
-		first = segment->first;
-	segment->map_log = map_log;
-	if (!segment->map && !segment->first->next)
-		return; /* one block needs none */
-	for (block = first; block; block = block->next)
-		ca_segment_map_note_locked(block, block->address, block->bytes);
-}
-
 static void
 drainable_change(struct ca_segment *segment, uint64_t sign)
 {
@@ -84,7 +68,6 @@ join(struct ca_segment *lower, struct ca_segment *upper)
 	ca_list_remove(&upper->link);
 	ca_objects_put(&heap->segment_maps, upper->map);
 	ca_objects_put(&heap->segments, upper);
-	ca_extent_remap_locked(lower, first);
 }
 
 /* A segment of one block, in no index, becomes one with the extents that it touches. */
@@ -118,7 +101,6 @@ ca_extent_split_locked(struct ca_segment *segment, struct ca_block *block, struc
 	upper->standing = segment->standing;
 	upper->rests_since = segment->rests_since;
 	upper->rests_since_ns = segment->rests_since_ns;
-	upper->map_log = ca_segment_map_log(upper->bytes);
 	ca_list_init(&upper->hand);
 	drainable_change(segment, (uint64_t)-1);
 	block->prev->next = NULL;
@@ -129,8 +111,6 @@ ca_extent_split_locked(struct ca_segment *segment, struct ca_block *block, struc
 	drainable_change(upper, 1);
 	ca_list_insert(&segment->space->segments, &upper->link);
 	ca_tree_insert(&segment->space->heap->by_address, &upper->by_address, upper->address, 0);
-	ca_extent_remap_locked(segment, NULL);
-	ca_extent_remap_locked(upper, block);
 }
 
 /* ---- growing */
@@ -200,7 +180,7 @@ claim_pages(struct ca_space *space, const struct ca_growth *growth)
 	if (!segment || !block) {
 		ca_objects_put(&heap->segments, segment);
 		if (block)
-			ca_slabs_put(&heap->blocks, block);
+			ca_block_put(heap, block);
 		return NULL;
 	}
 	segment->space = space;
@@ -210,7 +190,6 @@ claim_pages(struct ca_space *space, const struct ca_growth *growth)
 	segment->first = block;
 	segment->address = growth->address;
 	segment->bytes = growth->bytes;
-	segment->map_log = ca_segment_map_log(growth->bytes);
 	ca_list_init(&segment->hand);
 	block->segment = segment;
 	block->address = growth->address;
@@ -228,7 +207,7 @@ ca_extent_drop_locked(struct ca_segment *segment)
 
 	ca_tree_remove(&heap->by_address, &segment->by_address);
 	ca_list_remove(&segment->hand);
-	ca_slabs_put(&heap->blocks, segment->first);
+	ca_block_put(heap, segment->first);
 	ca_objects_put(&heap->segment_maps, segment->map);
 	ca_objects_put(&heap->ranges, segment->registered);
 	ca_objects_put(&heap->segments, segment);

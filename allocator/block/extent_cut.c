@@ -165,9 +165,9 @@ static void
 parts_put(struct ca_heap *heap, const struct parts *parts)
 {
 	if (parts->lower)
-		ca_slabs_put(&heap->blocks, parts->lower);
+		ca_block_put(heap, parts->lower);
 	if (parts->upper)
-		ca_slabs_put(&heap->blocks, parts->upper);
+		ca_block_put(heap, parts->upper);
 	ca_objects_put(&heap->segments, parts->segment);
 	ca_objects_put(&heap->segments, parts->segment_2);
 	ca_objects_put(&heap->users, parts->multi);
@@ -303,7 +303,6 @@ shrink(struct ca_segment *segment, uint64_t bytes)
 	device->mapped_bytes -= gone;
 	device->generation++;
 	segment->bytes = segment->first->bytes = bytes;
-	ca_extent_remap_locked(segment, NULL);
 }
 
 int
@@ -364,7 +363,7 @@ empty(struct ca_segment *segment)
 	first = segment->first;
 	while ((block = first->next)) {
 		first->next = block->next;
-		ca_slabs_put(&heap->blocks, block);
+		ca_block_put(heap, block);
 	}
 	first->bytes = segment->bytes;
 	ca_objects_put(&heap->segment_maps, segment->map);

@@ -49,8 +49,6 @@ void ca_extent_enter_locked(struct ca_segment *segment, const struct ca_users *u
 /* A segment of one RETIRED block, in no sum, of which nothing is mapped, ends. */
 void ca_extent_drop_locked(struct ca_segment *segment);
 
-/* The map of a segment whose blocks from `first` on are new to it, or of which some have gone. */
-void ca_extent_remap_locked(struct ca_segment *segment, struct ca_block *first);
 /* It becomes one with the extents that it touches, as far as they are open. */
 void ca_extent_join_adjacent_locked(struct ca_segment *segment);
 /* From `block` on, which is not its first one, it is the segment `upper`, so far empty. */

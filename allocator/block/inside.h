@@ -116,5 +116,4 @@ ca_block_split_lower(struct ca_block *block, uint64_t bytes, struct ca_block *lo
 	block->prev = lower;
 	block->address += bytes;
 	block->bytes -= bytes;
-	ca_segment_map_note_locked(lower, lower->address, lower->bytes);
 }

@@ -80,8 +80,7 @@ merge_prev(struct ca_block *block)
 		block->prev->next = block;
 	else
 		segment->first = block;
-	ca_segment_map_note_locked(block, lower->address, lower->bytes);
-	ca_slabs_put(&segment->space->heap->blocks, lower);
+	ca_block_put(segment->space->heap, lower);
 }
 
 /* Appends block->next, unindexed, in no list and in the same state as `block`, to it. */
@@ -94,8 +93,7 @@ merge_next(struct ca_block *block)
 	block->next = upper->next;
 	if (block->next)
 		block->next->prev = block;
-	ca_segment_map_note_locked(block, upper->address, upper->bytes);
-	ca_slabs_put(&block->segment->space->heap->blocks, upper);
+	ca_block_put(block->segment->space->heap, upper);
 }
 
 /* A FREE block, unindexed, comes to share what is known of `owned`. */

@@ -176,7 +176,7 @@ part_get(const struct ca_block *block, struct part *ret_part)
 		if (part.multi)
 			*part.multi = *multi;
 		else
-			ca_slabs_put(&heap->blocks, part.block);
+			ca_block_put(heap, part.block);
 	}
 	*ret_part = part;
 	return part.block && !multi == !part.multi;
@@ -185,7 +185,7 @@ part_get(const struct ca_block *block, struct part *ret_part)
 static void
 part_put(struct ca_heap *heap, const struct part *part)
 {
-	ca_slabs_put(&heap->blocks, part->block);
+	ca_block_put(heap, part->block);
 	ca_objects_put(&heap->users, part->multi);
 }
 

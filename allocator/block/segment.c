@@ -30,9 +30,9 @@ parts_put(struct ca_heap *heap, struct parts *parts)
 {
 	ca_objects_put(&heap->segments, parts->segment);
 	if (parts->block)
-		ca_slabs_put(&heap->blocks, parts->block);
+		ca_block_put(heap, parts->block);
 	if (parts->rest)
-		ca_slabs_put(&heap->blocks, parts->rest);
+		ca_block_put(heap, parts->rest);
 }
 
 static int
@@ -120,7 +120,6 @@ enter(struct ca_space *space, struct ca_pool *pool, struct parts *parts, uint64_
 	segment->first = block;
 	segment->address = address;
 	segment->bytes = bytes;
-	segment->map_log = ca_segment_map_log(bytes);
 	segment->retired = space->poisoned;
 	ca_list_init(&segment->hand);
 	block->segment = segment;
@@ -144,7 +143,7 @@ ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t bytes
 	if (r)
 		return r;
 	*ret_block = enter(space, ca_pool_for(space, bytes), &parts, address, bytes);
-	ca_slabs_put(&space->heap->blocks, parts.rest);
+	ca_block_put(space->heap, parts.rest);
 	return 0;
 }
 
@@ -197,7 +196,7 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 		ca_block_split_locked(parts.block, bytes, parts.rest);
 		ca_block_settle_locked(parts.rest);
 	} else {
-		ca_slabs_put(&heap->blocks, parts.rest);
+		ca_block_put(heap, parts.rest);
 	}
 	if (kind == CA_SEGMENT_MANAGED) {
 		parts.segment->managed = true;
@@ -233,7 +232,7 @@ ca_segment_forget_locked(struct ca_segment *segment)
 	ca_segment_forget_blocks_locked(segment);
 	for (block = segment->first; block; block = next) {
 		next = block->next;
-		ca_slabs_put(&heap->blocks, block);
+		ca_block_put(heap, block);
 	}
 	if (segment->managed)
 		space->device->managed_bytes -= segment->bytes;

@@ -193,11 +193,10 @@ ca_block_word(uint32_t space, enum ca_block_state state)
 		.space_and_state;
 }
 
-/* The lowest blocks at equal distances, powers of two, in a segment of several:
- * ca_block_find_locked. */
-enum { CA_CHART_LOG = 5, CA_CHART = 1 << CA_CHART_LOG };
+/* Blocks, or what were some, by the part of a segment that they begin in: block/address.c. */
+enum { CA_SEGMENT_MAP_LOG = 5 };
 struct ca_segment_map {
-	struct ca_block *at[CA_CHART];
+	struct ca_block *at[1 << CA_SEGMENT_MAP_LOG];
 };
 
 /* A space's pool of FREE blocks, a stream's of STREAM_HELD ones, or a set's of MULTI_HELD ones. */
@@ -226,7 +225,7 @@ struct ca_segment {
 	struct ca_tree_node by_address;   /* heap->by_address */
 	struct ca_index_node by_whole;    /* one block, FREE, not stuck: space->wholes */
 	struct ca_registered *registered; /* NULL: nothing of it was ever registered */
-	struct ca_segment_map *map; /* NULL: it is one block, or was when there was no memory */
+	struct ca_segment_map *map;       /* NULL: none was wanted, or there was no memory */
 	uint64_t rests_since_ns;
 	uint64_t rests_since; /* heap->serial */
 	struct ca_list link;  /* space->segments */
@@ -247,7 +246,6 @@ struct ca_segment {
 	unsigned char standing; /* CA_STUCK, CA_RESTS; 0 again when memory of it is handed out */
 	bool returning;         /* inside the driver's free: its address may be another's already */
 	bool captured;          /* its one block was handed out in a capture (deferred/graph.c) */
-	unsigned char map_log;  /* of the distance of the map's blocks, bytes */
 };
 
 /* Reserved addresses of a space's pool, into which memory is mapped: block/extent.c. */
