@@ -53,11 +53,11 @@ ca_grains(uint64_t bytes)
 	return bytes % CA_GRAIN || grains > UINT32_MAX ? 0 : (uint32_t)grains;
 }
 
-/* Of what an ALLOCATED block was last asked for, by the rules of sizes. */
+/* Of what an ALLOCATED block that a magazine may have was last asked for, by the rules of sizes. */
 static inline uint32_t
 ca_block_grains(const struct ca_heap *heap, const struct ca_block *block)
 {
-	return ca_grains(ca_rounded(heap, ca_block_requested(block)));
+	return (uint32_t)(ca_rounded(heap, ca_block_requested(block)) / CA_GRAIN);
 }
 
 /* Moves the block's bytes between the sums. Touches no index and no list. */

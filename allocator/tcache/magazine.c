@@ -80,7 +80,7 @@ is_allowed(const struct ca_magazine *magazine, const struct ca_space *space,
 	       (locked || !ca_magazine_is_over(magazine, block->bytes));
 }
 
-static bool
+static inline __attribute__((always_inline)) bool
 may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_block *block, bool locked)
 {
 	return is_allowed(magazine, space, block, locked) &&
@@ -251,7 +251,7 @@ one_user(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struc
 	return ca_order_one_user(&space->order, block->birth, &inherited, ret_user);
 }
 
-static inline bool
+static inline __attribute__((always_inline)) bool
 may_give(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struct ca_block *block,
 	 bool locked, struct ca_user *ret_user)
 {
@@ -295,7 +295,7 @@ trace_give(const struct ca_block *block, const struct ca_user *user)
 
 /* Where something may be unusual, of a block that was claimed. The magazine's lock is held, and is
  * not afterwards. */
-static inline bool
+static inline __attribute__((always_inline)) bool
 give(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block, bool locked)
 {
 	struct ca_shelf *shelf = ca_own.shelf;
@@ -319,6 +319,14 @@ give(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block,
 	return stack != NULL;
 }
 
+/* The same, where that is not the usual way. */
+static CA_APART bool
+give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block,
+	       bool locked)
+{
+	return give(magazine, heap, block, locked);
+}
+
 bool
 ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 {
@@ -330,7 +338,7 @@ ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 	own(magazine);
 	block = ca_bases_claim(&heap->bases, address);
 	if (block)
-		return give(magazine, heap, block, locked);
+		return give_otherwise(magazine, heap, block, locked);
 	ca_magazine_unlock(magazine);
 	return false;
 }
@@ -349,7 +357,7 @@ give_there(struct ca_heap *heap, struct ca_block *block)
 		return false;
 	if (ca_free_quick(heap, address, &block))
 		return true;
-	return block ? give(ca_own.magazine, heap, block, false)
+	return block ? give_otherwise(ca_own.magazine, heap, block, false)
 		     : ca_magazine_give(heap, address, false);
 }
 

@@ -8,7 +8,7 @@ ca_index_init(struct ca_index *index)
 	unsigned word;
 
 	for (; index->words; index->words &= index->words - 1) {
-		word = (unsigned)__builtin_ctz(index->words);
+		word = (unsigned)__builtin_ctzll(index->words);
 		for (; index->taken[word]; index->taken[word] &= index->taken[word] - 1)
 			index->classes[(word << CA_CLASSES_LOG) +
 				       (unsigned)__builtin_ctzll(index->taken[word])] = NULL;
@@ -73,7 +73,7 @@ ca_index_last(const struct ca_index *index)
 
 	if (ca_index_is_empty(index))
 		return NULL;
-	word = 31 - (unsigned)__builtin_clz(index->words);
+	word = 63 - (unsigned)__builtin_clzll(index->words);
 	last = index->classes[(word << CA_CLASSES_LOG) + 63 -
 			      (unsigned)__builtin_clzll(index->taken[word])];
 	for (node = last->next; node; node = node->next)

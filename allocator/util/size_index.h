@@ -30,8 +30,8 @@ struct ca_index_node {
 };
 
 struct ca_index {
-	uint32_t words;                 /* bits: of `taken`, which are not 0 */
-	uint64_t taken[CA_CLASS_WORDS]; /* bits: lists that are not empty */
+	uint64_t words;                     /* bits: of `taken`, which are not 0 */
+	uint64_t taken[CA_CLASS_WORDS + 1]; /* bits: lists that are not empty; the last one is 0 */
 	struct ca_index_node *classes[CA_CLASSES];
 };
 
@@ -84,7 +84,7 @@ ca_index_enter(struct ca_index *index, unsigned class, struct ca_index_node *nod
 
 	if (!next) {
 		index->taken[class / 64] |= (uint64_t)1 << class % 64;
-		index->words |= 1u << class / 64;
+		index->words |= (uint64_t)1 << class / 64;
 	}
 	for (looked = 0; next && looked < CA_INDEX_SORT && ca_index_is_before(next, node);
 	     looked++) {
@@ -115,7 +115,7 @@ ca_index_leave(struct ca_index *index, unsigned class, const struct ca_index_nod
 		return;
 	index->taken[class / 64] &= ~((uint64_t)1 << class % 64);
 	if (!index->taken[class / 64])
-		index->words &= ~(1u << class / 64);
+		index->words &= ~((uint64_t)1 << class / 64);
 }
 
 /* Gives the node, in this index or in none, new keys; cheap if it keeps its class. Key: bytes, at
@@ -147,22 +147,20 @@ ca_index_remove(struct ca_index *index, struct ca_index_node *node)
 
 /* ---- searches */
 
-/* The first node of the classes from `class` on. */
+/* The first node of the classes from `class` on, which may be one more than there are. */
 static inline struct ca_index_node *
 ca_index_first_from(const struct ca_index *index, unsigned class)
 {
-	unsigned word = class >> CA_CLASSES_LOG, words;
-	uint64_t bits;
+	unsigned word = class >> CA_CLASSES_LOG;
+	uint64_t bits, words;
 
-	if (class >= CA_CLASSES)
-		return NULL;
 	bits = index->taken[word] >> class % 64;
 	if (bits)
 		return index->classes[class + (unsigned)__builtin_ctzll(bits)];
 	words = index->words >> word >> 1;
 	if (!words)
 		return NULL;
-	word += 1 + (unsigned)__builtin_ctz(words);
+	word += 1 + (unsigned)__builtin_ctzll(words);
 	class = (word << CA_CLASSES_LOG) + (unsigned)__builtin_ctzll(index->taken[word]);
 	return index->classes[class];
 }
