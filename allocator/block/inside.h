@@ -76,8 +76,7 @@ ca_pool_index(struct ca_block *block)
 	struct ca_segment *segment = block->segment;
 	struct ca_places *places = ca_places_of(segment->space->heap, block);
 
-	ca_index_set(&ca_pool_of(block)->by_size, &places->by_size, ca_pool_key(block),
-		     block->address);
+	ca_index_set(&ca_pool_of(block)->by_size, &places->by_size, ca_pool_key(block));
 	if (block->prev || block->next)
 		ca_index_remove(&segment->space->wholes, &segment->by_whole);
 	else

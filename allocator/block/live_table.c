@@ -18,7 +18,8 @@
 enum {
 	BUCKET = CA_BASES_BUCKET,
 	LOG_MIN = 7,
-	LOG_SPARSE = 10, /* 64 KiB */
+	LOG_SPARSEST = 8, /* 16 KiB: up to 512 blocks */
+	LOG_SPARSE = 10,  /* 64 KiB */
 	TAG_SHIFT = CA_BASES_TAG_SHIFT,
 	SHRINK_LOG = 3, /* by so many powers of two, when half of that would be enough */
 };
@@ -151,13 +152,15 @@ table_make(struct ca_bases *bases, unsigned log)
 	return table;
 }
 
-/* Places that may be taken; in a table that takes little memory half of them, since blocks at their
- * own places are found soonest. (A call of the recorded traces takes 2 to 5 % fewer instructions.)
- */
+/* Places that may be taken: fewer in a table that takes little memory, since blocks at their own
+ * places are found soonest. (With a quarter instead of a half in the smallest ones a pair among
+ * 1,000 blocks takes 3 % fewer instructions, a call of the recorded traces up to 5.) */
 static uint64_t
 limit_of(unsigned log)
 {
-	return (uint64_t)(log <= LOG_SPARSE ? BUCKET / 2 : BUCKET * 7 / 8) << log;
+	if (log > LOG_SPARSE)
+		return (uint64_t)(BUCKET * 7 / 8) << log;
+	return (uint64_t)(log > LOG_SPARSEST ? BUCKET / 2 : BUCKET / 4) << log;
 }
 
 /* Where there is no memory for another, the old one stays. */

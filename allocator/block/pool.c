@@ -65,8 +65,7 @@ ca_pool_index_whole_locked(struct ca_block *block)
 	struct ca_segment *segment = block->segment;
 
 	if (!(segment->standing & CA_STUCK) && !segment->mapped && block->state == CA_BLOCK_FREE)
-		ca_index_set(&segment->space->wholes, &segment->by_whole, block->bytes,
-			     block->address);
+		ca_index_set(&segment->space->wholes, &segment->by_whole, block->bytes);
 	else
 		ca_index_remove(&segment->space->wholes, &segment->by_whole);
 }

@@ -7,16 +7,14 @@
 
 __thread struct ca_stream *ca_order_last_stream __attribute__((tls_model("initial-exec")));
 
+__thread uint64_t ca_order_own_thread __attribute__((tls_model("initial-exec")));
+
 uint64_t
-ca_order_thread(void)
+ca_order_new_thread(void)
 {
 	static _Atomic uint64_t threads;
-	static __thread uint64_t own __attribute__((tls_model("initial-exec")));
+	uint64_t own = atomic_fetch_add(&threads, 1) + 1;
 
-	if (__builtin_expect(!own, 0)) {
-		own = atomic_fetch_add(&threads, 1) + 1;
-		if (own > UINT32_MAX)
-			own <<= 32;
-	}
-	return own;
+	ca_order_own_thread = own > UINT32_MAX ? own << 32 : own;
+	return ca_order_own_thread;
 }

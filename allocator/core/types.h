@@ -201,7 +201,7 @@ struct ca_segment_map {
 
 /* A space's pool of FREE blocks, a stream's of STREAM_HELD ones, or a set's of MULTI_HELD ones. */
 struct ca_pool {
-	struct ca_index by_size; /* by (ca_pool_key, address) */
+	struct ca_index by_size; /* by ca_pool_key */
 	uint64_t waiting_bytes;  /* a space's: in MARK_HELD and MULTI_HELD blocks */
 	uint64_t owned_bytes;    /* a space's: in STREAM_HELD blocks */
 	bool small;
@@ -386,7 +386,7 @@ struct ca_space {
 	struct ca_device *device;
 	void *context;
 	struct ca_pool pools[2]; /* small, large */
-	struct ca_index wholes;  /* by (bytes, address) */
+	struct ca_index wholes;  /* by bytes */
 	struct ca_list segments;
 	struct ca_list due; /* ca_segment.hand: retired segments to be returned outside captures */
 	uint64_t due_bound; /* of the stamps of work that may use them */

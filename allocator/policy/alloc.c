@@ -375,21 +375,6 @@ ca_alloc_miss_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool
 }
 
 int
-ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
-{
-	struct ca_heap *heap = space->heap;
-	uint64_t bytes;
-
-	if (__builtin_expect(size - 1 >= CA_SIZE_MAX, 0))
-		return size ? -E2BIG : -EINVAL;
-	bytes = ca_rounded(heap, size);
-	if (ca_own.quick_space != space->id && !heap->driver.capturing(heap->driver.self) &&
-	    ca_magazine_take(space, size, bytes, false, ret_address))
-		return 0;
-	return ca_alloc_miss(space, size, bytes, ret_address);
-}
-
-int
 ca_alloc(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	const struct ca_driver *driver = &space->heap->driver;

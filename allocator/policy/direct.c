@@ -7,6 +7,8 @@
  */
 #include "allocator/policy/internal.h"
 
+#include <errno.h>
+
 #include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/fast.h"
@@ -86,16 +88,35 @@ take_directly(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *r
 	return true;
 }
 
+/* Something is unusual. */
+static CA_APART int
+miss_otherwise_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
+		      uint64_t *ret_address)
+{
+	int saved = errno;
+	int r = ca_alloc_miss_locked(space, size, bytes, capturing, ret_address);
+
+	errno = saved;
+	return r;
+}
+
 int
-ca_alloc_miss(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address)
+ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
+	uint64_t bytes;
 	bool capturing;
 
+	if (__builtin_expect(size - 1 >= CA_SIZE_MAX, 0))
+		return size ? -E2BIG : -EINVAL;
+	bytes = ca_rounded(heap, size);
+	if (ca_own.quick_space != space->id && !heap->driver.capturing(heap->driver.self) &&
+	    ca_magazine_take(space, size, bytes, false, ret_address))
+		return 0;
 	CA_HEAP_LOCKED(heap);
 	heap->requests++;
 	capturing = heap->driver.capturing(heap->driver.self);
 	if (!capturing && take_directly(space, size, bytes, ret_address))
 		return 0;
-	return ca_alloc_miss_locked(space, size, bytes, capturing, ret_address);
+	return miss_otherwise_locked(space, size, bytes, capturing, ret_address);
 }

@@ -104,13 +104,14 @@ struct ca_block *ca_search_exposable_any_locked(struct ca_space *space, uint64_t
  * they may be exposed: ca_held_may_take_locked. */
 struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely);
 
-/* ---- direct.c */
+/* ---- alloc.c */
 
-/* An allocation that the calling thread's magazine has no block for. Takes the heap's lock. */
-int ca_alloc_miss(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address);
-/* The same, where something is unusual about it (alloc.c). */
+/* An allocation that the calling thread's magazine has no block for, where something is unusual. */
 int ca_alloc_miss_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
 			 uint64_t *ret_address);
+
+/* ---- direct.c and alloc.c: the last steps */
+
 /* May the block go to a magazine at its free, for all that its place tells? A small one among large
  * ones may not: it would stay between them when a large request has what is kept of its own kind
  * merged (search.c). */

@@ -18,7 +18,8 @@
 bool ca_magazine_take_on(struct ca_space *space, uint64_t size, struct ca_stack *stack,
 			 uint64_t *ret_address);
 bool ca_magazine_give_on(struct ca_heap *heap, struct ca_block *block);
-/* And then: results as of ca_alloc and ca_free. `block`: not NULL if there was one. */
+/* And then: results as of ca_alloc and ca_free. The first keeps errno. `block`: not NULL if there
+ * was one. */
 int ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address);
 int ca_free_rest(struct ca_heap *heap, uint64_t address, const struct ca_block *block);
 
@@ -114,7 +115,7 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 
 /* ---- free */
 
-/* The thread's own block, which nobody has used, and there is room for it. */
+/* The thread's own block, which nobody has used since its birth, and there is room for it. */
 static inline __attribute__((always_inline)) bool
 ca_quick_may_give(const struct ca_magazine *magazine, const struct ca_shelf *shelf,
 		  const struct ca_stack *stack, const struct ca_block *block)
@@ -124,7 +125,7 @@ ca_quick_may_give(const struct ca_magazine *magazine, const struct ca_shelf *she
 	/* it is ALLOCATED: whether it is of that space */
 	return shelf->own_live == block->space_and_state &&
 	       (CA_MUTANT(ATTENTION_IGNORED) || !atomic_load(&space->attention)) &&
-	       block->thread == magazine->thread && !block->user.stream &&
+	       block->thread == magazine->thread &&
 	       ca_order_is_unstamped(&space->order, block->birth) && stack->available;
 }
 
@@ -165,6 +166,8 @@ ca_free_quick(struct ca_heap *heap, uint64_t address, struct ca_block **ret_bloc
 		return false;
 	}
 	*ret_block = block;
+	if (__builtin_expect(block->user.stream != NULL, 0))
+		return false;
 	stack = ca_stack_find(shelf,
 			      (uint32_t)((ca_block_requested(block) + CA_GRAIN - 1) / CA_GRAIN));
 	if (__builtin_expect(!stack, 0))

@@ -173,10 +173,10 @@ ca_stack_make(struct ca_shelf *shelf, uint32_t grains, struct ca_stack *stack)
 	for (way = 0; !stack && way < CA_WAYS; way++)
 		if (!ca_stack_top(&set[way]))
 			stack = &set[way];
-	if (!stack || stack->capacity - stack->available >= CA_KEPT_EACH ||
+	if (!stack || ca_stack_depth(stack) >= CA_KEPT_EACH ||
 	    (!stack->available && ca_shelf_capacity(shelf) + CA_KEPT_STEP > CA_KEPT_ALL))
 		return NULL;
-	if (stack->grains != grains)
+	if (stack->grains != grains && stack->capacity)
 		ca_stack_resize(shelf, stack, 0);
 	stack->grains = grains;
 	if (stack->available)
@@ -293,7 +293,7 @@ lowest(stack_bits bits)
  * there were none. Each time it goes on with the stack behind the last one, so that none is kept
  * for ever because others always come first.
  */
-static bool
+static __attribute__((noinline)) bool
 clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, stack_bits bits,
 		unsigned limit)
 {

@@ -62,7 +62,7 @@ struct ca_told_group {
 	struct ca_told_group *chain; /* pool->groups */
 	struct ca_list link;         /* pool->all_groups */
 	struct ca_stream_record *record;
-	struct ca_index index[2]; /* small, large: by (bytes, address) */
+	struct ca_index index[2]; /* small, large: by bytes */
 	struct ca_list blocks;    /* smallest stamp first, or nearly so */
 	struct ca_list kept;      /* freed after all of `blocks`; oldest first */
 	struct ca_told_stack stacks[1 << CA_TOLD_STACKS_LOG];

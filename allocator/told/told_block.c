@@ -289,7 +289,7 @@ index_merged(struct ca_told_block *block)
 		absorb(block, block->prev);
 	if (block->next && is_mergeable(block, block->next))
 		absorb(block, block->next);
-	ca_index_set(index_of(block), &block->by_size, block->bytes, block->address);
+	ca_index_set(index_of(block), &block->by_size, block->bytes);
 	if (block->state == CA_TOLD_HELD)
 		ca_list_insert(&group_of(block)->blocks, &block->held);
 }

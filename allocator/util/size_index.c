@@ -62,7 +62,7 @@ ca_index_first(const struct ca_index *index)
 struct ca_index_node *
 ca_index_next(const struct ca_index *index, const struct ca_index_node *node)
 {
-	return node->next ? node->next : ca_index_first_from(index, ca_index_class(node->key) + 1);
+	return node->next ? node->next : ca_index_first_from(index, node->class + 1);
 }
 
 struct ca_index_node *
@@ -77,7 +77,7 @@ ca_index_last(const struct ca_index *index)
 	last = index->classes[(word << CA_CLASSES_LOG) + 63 -
 			      (unsigned)__builtin_clzll(index->taken[word])];
 	for (node = last->next; node; node = node->next)
-		if (ca_index_is_before(last, node))
+		if (last->key < node->key)
 			last = node;
 	return last;
 }

@@ -3,7 +3,9 @@
  * Free blocks by size: a doubly linked list for each class of sizes, and a bit for each list that
  * is not empty. Sizes of a class differ by a 64th at most, and below 32 KiB by less than a grain.
  * An insertion or a search looks at a bounded number of nodes, whatever the sizes are; so a list is
- * in order (key, subkey) at its beginning, and only about so behind. Not thread-safe: the heap's
+ * in the order of sizes at its beginning, and only about so behind. Of equal ones the latest comes
+ * first. (In the order of addresses peaks of 41 rows, three seeds and four lags are 0.3 % larger,
+ * and a call of the recorded traces takes up to 4 % more instructions.) Not thread-safe: the heap's
  * lock is held.
  */
 #pragma once
@@ -25,8 +27,8 @@ enum {
 
 struct ca_index_node {
 	struct ca_index_node *next, *prev;
-	uint64_t key;    /* first order: bytes; 0: in no index */
-	uint64_t subkey; /* second order: address */
+	uint64_t key;   /* bytes; 0: in no index */
+	unsigned class; /* of the key, while it is in one */
 };
 
 struct ca_index {
@@ -63,31 +65,24 @@ ca_index_is_empty(const struct ca_index *index)
 /* ---- changes */
 
 static inline bool
-ca_index_is_before(const struct ca_index_node *node, const struct ca_index_node *other)
-{
-	return node->key < other->key || (node->key == other->key && node->subkey < other->subkey);
-}
-
-static inline bool
 ca_index_is_in_order(const struct ca_index_node *node)
 {
-	return !(node->prev && ca_index_is_before(node, node->prev)) &&
-	       !(node->next && ca_index_is_before(node->next, node));
+	return !(node->prev && node->key < node->prev->key) &&
+	       !(node->next && node->next->key < node->key);
 }
 
-/* The node of no index enters the list of that class; its keys are known. */
+/* The node of no index enters the list of its class. */
 static inline void
-ca_index_enter(struct ca_index *index, unsigned class, struct ca_index_node *node)
+ca_index_enter(struct ca_index *index, struct ca_index_node *node)
 {
+	unsigned class = node->class, looked;
 	struct ca_index_node *next = index->classes[class], *prev = NULL;
-	unsigned looked;
 
 	if (!next) {
 		index->taken[class / 64] |= (uint64_t)1 << class % 64;
 		index->words |= (uint64_t)1 << class / 64;
 	}
-	for (looked = 0; next && looked < CA_INDEX_SORT && ca_index_is_before(next, node);
-	     looked++) {
+	for (looked = 0; next && looked < CA_INDEX_SORT && next->key < node->key; looked++) {
 		prev = next;
 		next = next->next;
 	}
@@ -102,8 +97,10 @@ ca_index_enter(struct ca_index *index, unsigned class, struct ca_index_node *nod
 }
 
 static inline void
-ca_index_leave(struct ca_index *index, unsigned class, const struct ca_index_node *node)
+ca_index_leave(struct ca_index *index, const struct ca_index_node *node)
 {
+	unsigned class = node->class;
+
 	if (node->next)
 		node->next->prev = node->prev;
 	if (node->prev) {
@@ -118,21 +115,21 @@ ca_index_leave(struct ca_index *index, unsigned class, const struct ca_index_nod
 		index->words &= ~((uint64_t)1 << class / 64);
 }
 
-/* Gives the node, in this index or in none, new keys; cheap if it keeps its class. Key: bytes, at
+/* Gives the node, in this index or in none, a new key; cheap if it keeps its class. Key: bytes, at
  * least 1. */
 static inline void
-ca_index_set(struct ca_index *index, struct ca_index_node *node, uint64_t key, uint64_t subkey)
+ca_index_set(struct ca_index *index, struct ca_index_node *node, uint64_t key)
 {
 	unsigned class = ca_index_class(key);
-	unsigned was = node->key ? ca_index_class(node->key) : CA_CLASSES;
+	bool was = node->key != 0;
 
 	node->key = key;
-	node->subkey = subkey;
-	if (was == class && ca_index_is_in_order(node))
+	if (was && node->class == class && ca_index_is_in_order(node))
 		return;
-	if (was != CA_CLASSES)
-		ca_index_leave(index, was, node);
-	ca_index_enter(index, class, node);
+	if (was)
+		ca_index_leave(index, node);
+	node->class = class;
+	ca_index_enter(index, node);
 }
 
 /* Harmless on a node that is in no index. */
@@ -141,7 +138,7 @@ ca_index_remove(struct ca_index *index, struct ca_index_node *node)
 {
 	if (!node->key)
 		return;
-	ca_index_leave(index, ca_index_class(node->key), node);
+	ca_index_leave(index, node);
 	node->key = 0;
 }
 

@@ -82,14 +82,15 @@ answer_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr
 static __attribute__((noinline)) CUresult
 alloc_rest(CUdeviceptr *dptr, size_t bytesize, struct ca_space *space)
 {
+	struct ca_process *process = ca_process();
 	uint64_t address;
-	int saved = errno;
 	int rc = ca_alloc_rest(space, bytesize, &address);
 
-	errno = saved;
 	if (!rc)
 		*dptr = address;
-	return answer_alloc(ca_real(), ca_process(), dptr, bytesize, space, rc);
+	if (__builtin_expect(!rc && !process->ticks, 1))
+		return CUDA_SUCCESS;
+	return answer_alloc(ca_real(), process, dptr, bytesize, space, rc);
 }
 
 /* Any allocation, with all checks. */

@@ -68,7 +68,7 @@ test_random(void **state)
 			ca_index_remove(&index_, node);
 			inside--;
 		} else {
-			ca_index_set(&index_, node, random_key(&seed), step);
+			ca_index_set(&index_, node, random_key(&seed));
 			inside += !was;
 		}
 		assert_int_equal(walk(), inside);
@@ -83,16 +83,16 @@ test_a_block_that_grows_or_shrinks_stays_in_order(void **state)
 
 	memset(nodes, 0, sizeof(nodes));
 	ca_index_init(&index_);
-	ca_index_set(&index_, first, 4096 * grain, 1);
-	ca_index_set(&index_, second, 4100 * grain, 2);
-	ca_index_set(&index_, first, 4099 * grain, 1);
+	ca_index_set(&index_, first, 4096 * grain);
+	ca_index_set(&index_, second, 4100 * grain);
+	ca_index_set(&index_, first, 4099 * grain);
 	assert_ptr_equal(ca_index_first(&index_), first);
-	ca_index_set(&index_, first, 4159 * grain, 1);
+	ca_index_set(&index_, first, 4159 * grain);
 	assert_ptr_equal(ca_index_first(&index_), second);
 	assert_ptr_equal(ca_index_at_least(&index_, 4101 * grain), first);
-	ca_index_set(&index_, first, 4160 * grain, 1); /* the next class */
+	ca_index_set(&index_, first, 4160 * grain); /* the next class */
 	assert_ptr_equal(ca_index_at_least(&index_, 4160 * grain), first);
-	ca_index_set(&index_, first, 4100 * grain, 1); /* before the one behind it in address */
+	ca_index_set(&index_, first, 4100 * grain); /* the latest of two equal ones */
 	assert_ptr_equal(ca_index_at_least(&index_, 4096 * grain), first);
 }
 
@@ -107,7 +107,7 @@ test_the_last_is_the_largest_of_its_class(void **state)
 	ca_index_init(&index_);
 	assert_null(ca_index_last(&index_));
 	for (i = 0; i < MANY; i++)
-		ca_index_set(&index_, &many[i], 8192 * grain + grain * (uint64_t)(i % 128), 0);
+		ca_index_set(&index_, &many[i], 8192 * grain + grain * (uint64_t)(i % 128));
 	assert_int_equal(ca_index_last(&index_)->key, (8192 + 127) * grain);
 }
 
@@ -120,7 +120,7 @@ fill(struct ca_index_node *many, uint64_t key)
 	memset(many, 0, MANY * sizeof(*many));
 	ca_index_init(&index_);
 	for (i = MANY - 1; i >= 0; i--)
-		ca_index_set(&index_, &many[i], key - grain, (uint64_t)i);
+		ca_index_set(&index_, &many[i], key - grain);
 	for (i = 0; i < MANY - 1; i++)
 		assert_ptr_equal(many[i].next, &many[i + 1]);
 }
@@ -140,7 +140,7 @@ test_a_search_looks_at_so_many_nodes(void **state)
 	assert_ptr_equal(ca_index_at_least(&index_, key), &many[CA_INDEX_LOOK + CA_INDEX_LAST - 1]);
 	many[CA_INDEX_LOOK].key = key;
 	larger.key = 0;
-	ca_index_set(&index_, &larger, 64 * key, 0); /* as long as there is anything else */
+	ca_index_set(&index_, &larger, 64 * key); /* as long as there is anything else */
 	assert_ptr_equal(ca_index_at_least(&index_, key), &larger);
 	assert_ptr_equal(ca_index_any_at_least(&index_, key), &larger);
 	many[CA_INDEX_LOOK - 1].key = key;
@@ -155,7 +155,7 @@ test_an_insertion_looks_at_so_many_nodes(void **state)
 
 	fill(many, key);
 	last.key = 0;
-	ca_index_set(&index_, &last, key, 0);
+	ca_index_set(&index_, &last, key);
 	assert_ptr_equal(last.prev, &many[CA_INDEX_SORT - 1]);
 	ca_index_remove(&index_, &last);
 	ca_index_remove(&index_, &last); /* in no index: harmless */
