@@ -137,16 +137,9 @@ ca_block_new_locked(struct ca_heap *heap)
 {
 	struct ca_block *block = ca_block_again(heap);
 
-	if (block) {
+	if (block)
 		zero(block);
-		return block;
-	}
-	block = ca_slabs_get(&heap->blocks);
-	if (!block || heap->places.capacity >= heap->blocks.used ||
-	    ca_slabs_reserve(&heap->places, heap->blocks.used))
-		return block;
-	ca_block_put(heap, block);
-	return NULL;
+	return block;
 }
 
 void
@@ -202,6 +195,8 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 	upper->space_and_state = block->space_and_state;
 	upper->thread = block->thread;
 	upper->user = block->user;
+	upper->places = NULL;
+	ca_list_init(&upper->waiting);
 	if (ca_block_is_held(block)) {
 		ca_list_insert(block->waiting.next, &upper->waiting);
 		ca_change(&block->segment->space->stream_held_blocks, 1);

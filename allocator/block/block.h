@@ -62,8 +62,8 @@ ca_block_grains(const struct ca_heap *heap, const struct ca_block *block)
 
 /* Moves the block's bytes between the sums. Touches no index and no list. */
 void ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state);
-/* Cuts an unindexed block; *upper becomes the part from `bytes` on, in the same state and no index,
- * and next to it in the list of its stream. */
+/* Cuts an unindexed block; *upper, of which nothing but `quick` is known, becomes the part from
+ * `bytes` on, in the same state and no index, and next to it in the list of its stream. */
 void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *upper);
 /* The same from below: *lower becomes the first `bytes`, in no index and no list; `block`, what is
  * left, may stay indexed, but has to be indexed again. */

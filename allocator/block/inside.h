@@ -60,8 +60,6 @@ ca_places_of(struct ca_heap *heap, struct ca_block *block)
 	if (places)
 		return places;
 	places = ca_slabs_again(&heap->places);
-	if (!places)
-		places = ca_slabs_get(&heap->places);
 	places->by_size.key = 0;
 	places->block = block;
 	places->multi = NULL;
@@ -83,11 +81,14 @@ ca_pool_index(struct ca_block *block)
 		ca_pool_index_whole_locked(block);
 }
 
-/* A record that is at hand, not zeroed but for `quick`. NULL: ca_block_new_locked. */
+/* A record, not zeroed but for `quick`. NULL: mmap fails. */
 static inline struct ca_block *
 ca_block_again(struct ca_heap *heap)
 {
-	return heap->places.capacity > heap->blocks.used ? ca_slabs_again(&heap->blocks) : NULL;
+	if (__builtin_expect(heap->places.capacity <= heap->blocks.used, 0) &&
+	    !ca_slabs_reserve(&heap->places, heap->blocks.used + 1))
+		return NULL;
+	return ca_slabs_again(&heap->blocks);
 }
 
 /* `lower`, of which nothing but `quick` is known, becomes the first `bytes`. */

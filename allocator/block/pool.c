@@ -163,12 +163,12 @@ struct part {
 	struct ca_multi_users *multi;
 };
 
-static bool
+static inline bool
 part_get(const struct ca_block *block, struct part *ret_part)
 {
 	struct ca_heap *heap = block->segment->space->heap;
-	struct ca_multi_users *multi = ca_block_multi(block);
-	struct part part = { ca_block_new_locked(heap), NULL };
+	struct ca_multi_users *multi = block->places->multi;
+	struct part part = { ca_block_again(heap), NULL };
 
 	if (part.block && multi) {
 		part.multi = ca_objects_get(&heap->users);
@@ -199,11 +199,9 @@ part_carry(const struct part *part)
 static inline struct ca_block *
 cut_lower(struct ca_block *block, uint64_t bytes)
 {
-	struct part lower = { NULL, NULL };
+	struct part lower;
 
-	if (!block->places->multi)
-		lower.block = ca_block_again(block->segment->space->heap);
-	if (!lower.block && !part_get(block, &lower))
+	if (!part_get(block, &lower))
 		return NULL;
 	block->segment->standing = 0;
 	ca_block_split_lower(block, bytes, lower.block);

@@ -190,16 +190,21 @@ get_from_slab(struct ca_slabs *slabs)
 }
 
 void *
+ca_slabs_fetch(struct ca_slabs *slabs)
+{
+	if (!slabs->older)
+		return get_from_slab(slabs);
+	slabs->free = slabs->older;
+	slabs->listed = CA_SLABS_AT_HAND;
+	slabs->older = NULL;
+	return ca_slabs_again(slabs);
+}
+
+void *
 ca_slabs_get(struct ca_slabs *slabs)
 {
-	void *record;
+	void *record = ca_slabs_again(slabs);
 
-	if (!slabs->free && slabs->older) {
-		slabs->free = slabs->older;
-		slabs->listed = CA_SLABS_AT_HAND;
-		slabs->older = NULL;
-	}
-	record = slabs->free ? ca_slabs_again(slabs) : get_from_slab(slabs);
 	if (record) /* also a fresh one: the system may have kept the memory that it was to take */
 		memset(record, 0, slabs->bytes - slabs->kept);
 	return record;

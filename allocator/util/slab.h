@@ -40,14 +40,16 @@ void ca_slabs_init(struct ca_slabs *slabs, struct ca_arena *arena, size_t bytes,
 bool ca_slabs_reserve(struct ca_slabs *slabs, size_t n);
 /* Zeroed. NULL: mmap fails. */
 void *ca_slabs_get(struct ca_slabs *slabs);
-/* One that is at hand, for the caller to zero but for what is kept. NULL: there is none. */
+/* Where none is at hand. */
+void *ca_slabs_fetch(struct ca_slabs *slabs);
+/* Not zeroed but for what is kept. NULL: mmap fails. */
 static inline void *
 ca_slabs_again(struct ca_slabs *slabs)
 {
 	void *record = slabs->free;
 
-	if (!record)
-		return NULL;
+	if (__builtin_expect(!record, 0))
+		return ca_slabs_fetch(slabs);
 	memcpy(&slabs->free, record, sizeof(slabs->free));
 	slabs->listed--;
 	slabs->used++;
