@@ -70,7 +70,7 @@ empty_place(struct ca_bases_table *table, size_t bucket, uint64_t tag)
 	unsigned i;
 
 	for (i = 0; i < BUCKET; i++) {
-		_Atomic uint64_t *place = &table->places[bucket][(tag + i) % BUCKET];
+		_Atomic uint64_t *place = &table->places[bucket][(tag ^ i) % BUCKET];
 
 		if (!atomic_load_explicit(place, memory_order_relaxed))
 			return place;
@@ -217,7 +217,7 @@ place_in(struct ca_bases_table *table, size_t bucket, uint64_t tag, const struct
 	unsigned i;
 
 	for (i = 0; i < BUCKET; i++) {
-		_Atomic uint64_t *place = &table->places[bucket][(tag + i) % BUCKET];
+		_Atomic uint64_t *place = &table->places[bucket][(tag ^ i) % BUCKET];
 
 		if (ca_bases_block(atomic_load_explicit(place, memory_order_relaxed)) == block)
 			return place;
@@ -259,7 +259,7 @@ find_in(const struct ca_bases_table *table, size_t bucket, uint64_t tag, uint64_
 	unsigned i;
 
 	for (i = 0; i < BUCKET; i++) {
-		uint64_t entry = atomic_load_explicit(&table->places[bucket][(tag + i) % BUCKET],
+		uint64_t entry = atomic_load_explicit(&table->places[bucket][(tag ^ i) % BUCKET],
 						      memory_order_acquire);
 
 		if (entry && entry >> TAG_SHIFT == tag && is_it(ca_bases_block(entry), address))

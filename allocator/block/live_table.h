@@ -96,22 +96,28 @@ struct ca_block *ca_bases_find_locked(const struct ca_bases *bases, uint64_t add
 /* The block whose `quick` word said that it is live at `address`, and says now that it is kept. Any
  * thread may call it without a lock. NULL: there is none. */
 struct ca_block *ca_bases_claim(const struct ca_bases *bases, uint64_t address);
-/* The block that is most likely to be it, if there is one at its own place in its first bucket;
- * the block is not looked at. `grain`: the address in grains. NULL: there is none. */
+/* The block that is most likely to be it, if there is one at its own place in its first bucket, or
+ * at the next one tried; the block is not looked at. `grain`: the address in grains. NULL: there is
+ * none. */
 static inline struct ca_block *
 ca_bases_guess(const struct ca_bases *bases, uint64_t grain)
 {
 	const struct ca_bases_table *table =
 		atomic_load_explicit(&bases->table, memory_order_acquire);
 	uint64_t hash = ca_bases_hash(grain), tag = ca_bases_tag(hash), entry;
+	const _Atomic uint64_t *place;
 
 	if (__builtin_expect(!table, 0))
 		return NULL;
-	entry = atomic_load_explicit(
-		&table->places[ca_bases_first(table, hash)][tag % CA_BASES_BUCKET],
-		memory_order_acquire);
-	if (__builtin_expect(entry >> CA_BASES_TAG_SHIFT != tag, 0))
-		return NULL;
+	place = &table->places[ca_bases_first(table, hash)][tag % CA_BASES_BUCKET];
+	entry = atomic_load_explicit(place, memory_order_acquire);
+	if (__builtin_expect(entry >> CA_BASES_TAG_SHIFT != tag, 0)) {
+		/* (tag ^ 1) % CA_BASES_BUCKET: a bucket is on a boundary of its size */
+		place = (const _Atomic uint64_t *)((uintptr_t)place ^ sizeof(*place));
+		entry = atomic_load_explicit(place, memory_order_acquire);
+		if (entry >> CA_BASES_TAG_SHIFT != tag)
+			return NULL;
+	}
 	return ca_bases_block(entry); /* of an empty place NULL */
 }
 /* Entries that are not NULL, counted anew. */
