@@ -127,15 +127,16 @@ ca_order_may_expose(struct ca_order *order, const struct ca_users *users)
 	return true;
 }
 
-/* The space was quiet when it was asked for, and is not any more. */
+/* Where the space is not quiet, or was when it was asked for, and is not any more. */
 static __attribute__((noinline)) void
-arm_if_unmarked(struct ca_order *order, struct ca_stream_record *record, uint64_t stamp)
+expose_to_all(struct ca_order *order, struct ca_stream_record *record, uint64_t stamp)
 {
 	ca_order_lock(order);
 	if (!ca_stream_mark_find_ordered(record, stamp) && !atomic_load(&record->closed) &&
 	    !atomic_load(&record->lost))
 		atomic_store(&record->stream.armed, ++record->arms);
 	ca_order_unlock(order);
+	atomic_fetch_add(&order->words.exposed_count, 1);
 }
 
 /* Never 0, and never the same again. */
@@ -160,13 +161,10 @@ ca_order_expose(struct ca_order *order, const struct ca_user *user)
 
 	ca_record_note_reuse(record);
 	ca_raise(&record->exposed, user->stamp);
-	if (atomic_load(&order->candidates) <= 1 && !atomic_load(&record->closed)) {
-		if (__builtin_expect(!(atomic_load(&record->stream.seen) & CA_WATCHED), 0))
-			ca_host_pause_track(&record->stream);
-		return;
-	}
-	arm_if_unmarked(order, record, user->stamp);
-	atomic_fetch_add(&order->words.exposed_count, 1);
+	if (atomic_load(&order->candidates) > 1 || atomic_load(&record->closed))
+		expose_to_all(order, record, user->stamp);
+	else if (__builtin_expect(!(atomic_load(&record->stream.seen) & CA_WATCHED), 0))
+		ca_host_pause_track(&record->stream);
 }
 
 /* ---- programmatic launches */

@@ -25,14 +25,12 @@ int ca_free_rest(struct ca_heap *heap, uint64_t address, const struct ca_block *
 
 /* ---- allocation */
 
-/* A block that the thread itself gave back, without a user, can be handed out at once, which
- * changes nothing but sums. */
+/* A block without a user can be handed out at once, which changes nothing but sums. */
 static inline __attribute__((always_inline)) bool
 ca_quick_may_take(const struct ca_magazine *magazine, const struct ca_space *space,
 		  const struct ca_block *block)
 {
-	return !block->user.stream && block->thread == magazine->thread &&
-	       magazine->serial != magazine->serials_end &&
+	return !block->user.stream && magazine->serial != magazine->serials_end &&
 	       !(atomic_load_explicit(&space->attention, memory_order_relaxed) &
 		 CA_ATTENTION_ALWAYS);
 }
@@ -65,6 +63,7 @@ ca_quick_take(struct ca_magazine *magazine, struct ca_stack *stack, struct ca_bl
 	ca_stack_pop(stack, block);
 	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
 	atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
+	block->thread = (uint32_t)magazine->thread;
 	block->birth = birth;
 }
 

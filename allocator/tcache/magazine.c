@@ -55,7 +55,7 @@ goes_on_freely(struct ca_space *space, const struct ca_block *block)
 }
 
 /* The block's stream may have more to do with it: true if it may be handed out all the same. */
-static bool
+static inline __attribute__((always_inline)) bool
 expose(struct ca_space *space, struct ca_block *block)
 {
 	if (ca_user_is_done(&block->user) || CA_MUTANT(KEPT_UNFINISHED)) {
@@ -107,7 +107,6 @@ take_top(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *
 		return false;
 	CA_REACHED(QUICK_TAKEN);
 	ca_quick_take(magazine, stack, block, size, ca_order_birth(&space->order));
-	block->thread = (uint32_t)magazine->thread;
 	ca_counts_take(&magazine->counts, block->bytes, used, block->user.stream, size);
 	*ret_address = block->address;
 	if (ca_tracing(space->heap))
