@@ -361,17 +361,38 @@ take_fast(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_a
 }
 
 int
-ca_alloc_miss_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
-		     uint64_t *ret_address)
+ca_alloc_otherwise_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
+			  uint64_t *ret_address)
 {
 	struct ca_block *block = NULL;
-	int r;
+	int saved = errno, r = 0;
 
 	ca_magazine_count_own_locked(space->heap);
-	if (!capturing && take_fast(space, size, bytes, ret_address))
+	if (capturing || !take_fast(space, size, bytes, ret_address)) {
+		r = take(space, size, bytes, capturing, &block);
+		r = answer(space, block, size, bytes, r, ret_address);
+	}
+	errno = saved;
+	return r;
+}
+
+int
+ca_alloc_otherwise(struct ca_space *space, uint64_t size, uint64_t *ret_address)
+{
+	struct ca_heap *heap = space->heap;
+	uint64_t bytes;
+	bool capturing;
+
+	if (size - 1 >= CA_SIZE_MAX)
+		return size ? -E2BIG : -EINVAL;
+	bytes = ca_rounded(heap, size);
+	capturing = heap->driver.capturing(heap->driver.self);
+	if (!capturing && ca_own.quick_space != space->id &&
+	    ca_magazine_take(space, size, bytes, false, ret_address))
 		return 0;
-	r = take(space, size, bytes, capturing, &block);
-	return answer(space, block, size, bytes, r, ret_address);
+	CA_HEAP_LOCKED(heap);
+	heap->requests++;
+	return ca_alloc_otherwise_locked(space, size, bytes, capturing, ret_address);
 }
 
 int

@@ -7,22 +7,18 @@
  */
 #include "allocator/policy/internal.h"
 
-#include <errno.h>
-
 #include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/fast.h"
 #include "config/branch.h"
 
-/* The calling thread's magazine is for the space, where requests have no rules of their own;
- * nothing is to be done before the search. */
+/* Nothing is to be done before the search. */
 static inline bool
-is_direct(const struct ca_space *space, uint64_t bytes)
+is_direct(const struct ca_space *space)
 {
 	const struct ca_magazine *magazine = ca_own.magazine;
 
-	return ca_own.quick_space == space->id && bytes <= CA_QUICK_MAX &&
-	       magazine->serial != magazine->serials_end &&
+	return magazine->serial != magazine->serials_end &&
 	       !(atomic_load_explicit(&space->attention, memory_order_relaxed) &
 		 CA_ATTENTION_ALWAYS) &&
 	       !ca_alloc_in_debt && !CA_EXPOSURE_FORCED && !ca_budget_may_tidy(space->device);
@@ -73,7 +69,7 @@ take_directly(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *r
 	const struct ca_stream_record *quiet;
 	struct ca_block *block;
 
-	if (!is_direct(space, bytes))
+	if (!is_direct(space))
 		return false;
 	quiet = ca_held_quiet_locked(space);
 	block = ca_search_own_locked(space, quiet, bytes);
@@ -88,35 +84,20 @@ take_directly(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *r
 	return true;
 }
 
-/* Something is unusual. */
-static CA_APART int
-miss_otherwise_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
-		      uint64_t *ret_address)
-{
-	int saved = errno;
-	int r = ca_alloc_miss_locked(space, size, bytes, capturing, ret_address);
-
-	errno = saved;
-	return r;
-}
-
 int
 ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
-	uint64_t bytes;
+	uint64_t bytes = ca_round_up(size, CA_GRAIN);
 	bool capturing;
 
-	if (__builtin_expect(size - 1 >= CA_SIZE_MAX, 0))
-		return size ? -E2BIG : -EINVAL;
-	bytes = ca_rounded(heap, size);
-	if (ca_own.quick_space != space->id && !heap->driver.capturing(heap->driver.self) &&
-	    ca_magazine_take(space, size, bytes, false, ret_address))
-		return 0;
+	/* the calling thread's magazine is for another space, or sizes have rules of their own */
+	if (__builtin_expect(ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX, 0))
+		return ca_alloc_otherwise(space, size, ret_address);
 	CA_HEAP_LOCKED(heap);
 	heap->requests++;
 	capturing = heap->driver.capturing(heap->driver.self);
 	if (!capturing && take_directly(space, size, bytes, ret_address))
 		return 0;
-	return miss_otherwise_locked(space, size, bytes, capturing, ret_address);
+	return ca_alloc_otherwise_locked(space, size, bytes, capturing, ret_address);
 }

@@ -106,9 +106,11 @@ struct ca_block *ca_gather_locked(struct ca_space *space, uint64_t bytes, bool f
 
 /* ---- alloc.c */
 
-/* An allocation that the calling thread's magazine has no block for, where something is unusual. */
-int ca_alloc_miss_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
-			 uint64_t *ret_address);
+/* An allocation that the calling thread's magazine has no block for, where something is unusual.
+ * They keep errno. */
+int ca_alloc_otherwise(struct ca_space *space, uint64_t size, uint64_t *ret_address);
+int ca_alloc_otherwise_locked(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
+			      uint64_t *ret_address);
 
 /* ---- direct.c and alloc.c: the last steps */
 
