@@ -5,7 +5,7 @@
  * active; FREE: cached). Every change of state goes through ca_block_set_state_locked, so the sums
  * are exact by construction.
  */
-#include "allocator/block/inside.h"
+#include "allocator/block/block_inside.h"
 
 enum {
 	IN_USE = 1, /* requested, allocated */
@@ -207,10 +207,4 @@ ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *u
 		upper->next->prev = upper;
 	block->next = upper;
 	block->bytes = bytes;
-}
-
-void
-ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
-{
-	ca_block_split_lower(block, bytes, lower);
 }

@@ -65,9 +65,6 @@ void ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state
 /* Cuts an unindexed block; *upper, of which nothing but `quick` is known, becomes the part from
  * `bytes` on, in the same state and no index, and next to it in the list of its stream. */
 void ca_block_split_locked(struct ca_block *block, uint64_t bytes, struct ca_block *upper);
-/* The same from below: *lower becomes the first `bytes`, in no index and no list; `block`, what is
- * left, may stay indexed, but has to be indexed again. */
-void ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower);
 /* A freed or NEW block in no list and no index becomes free:
  * FREE, merged and indexed, or RETIRED in a retired segment. */
 void ca_block_settle_locked(struct ca_block *block);
@@ -189,8 +186,6 @@ struct ca_block *ca_block_find_settled_locked(struct ca_heap *heap, uint64_t add
 /* ---- pool.c: which block serves, and how it is cut */
 /* Two pools, of small blocks and of large ones, become empty. */
 void ca_pools_init(struct ca_pool pools[2]);
-/* Also if it is indexed already, and its bytes or address have changed. */
-void ca_pool_index_locked(struct ca_block *block);
 void ca_pool_unindex_locked(struct ca_block *block);
 /* The block is all of its segment. */
 void ca_pool_index_whole_locked(struct ca_block *block);

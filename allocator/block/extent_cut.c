@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Whole handles inside FREE blocks of extents go back to the driver: which, how they are cut out,
  * and the end of the space. */
+#include "allocator/block/block_inside.h"
 #include "allocator/block/extent_inside.h"
 
 #include <errno.h>

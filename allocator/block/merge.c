@@ -8,7 +8,7 @@
  * may still use it. One record survives, the others go back; a record that is indexed and only
  * grows or shrinks keeps its place in the order of sizes if it can.
  */
-#include "allocator/block/inside.h"
+#include "allocator/block/block_inside.h"
 
 /* Two free blocks become one. (Where one thread frees, who freed it is nobody's question.) */
 static void
@@ -239,7 +239,7 @@ list_by_stamp(struct ca_block *block)
 static inline void
 enter(struct ca_block *block)
 {
-	ca_pool_index(block);
+	ca_pool_index_locked(block);
 	if (ca_block_is_held(block))
 		list_by_stamp(block);
 }
@@ -248,7 +248,7 @@ enter(struct ca_block *block)
 static inline void
 enter_again(struct ca_block *block, uint64_t stamp)
 {
-	ca_pool_index(block);
+	ca_pool_index_locked(block);
 	if (!ca_block_is_held(block) || block->user.stamp == stamp)
 		return;
 	ca_list_remove(&block->waiting);
@@ -291,11 +291,11 @@ enter_between(struct ca_block *block, bool lower, bool upper)
 	}
 }
 
-/* `beside_held`: a neighbour is STREAM_HELD. */
+/* `next_to_held`: a neighbour is STREAM_HELD. */
 static inline void
-enter_free(struct ca_block *block, bool beside_held)
+enter_free(struct ca_block *block, bool next_to_held)
 {
-	if (beside_held)
+	if (next_to_held)
 		enter(merge(block));
 	else
 		enter_between(block, is_in(block->prev, CA_BLOCK_FREE),
@@ -303,7 +303,7 @@ enter_free(struct ca_block *block, bool beside_held)
 }
 
 static bool
-is_beside(const struct ca_block *block, enum ca_block_state state)
+is_next_to(const struct ca_block *block, enum ca_block_state state)
 {
 	return is_in(block->prev, state) || is_in(block->next, state);
 }
@@ -316,7 +316,7 @@ ca_block_settle_locked(struct ca_block *block)
 		return;
 	}
 	ca_block_set_state_locked(block, CA_BLOCK_FREE);
-	enter_free(block, is_beside(block, CA_BLOCK_STREAM_HELD));
+	enter_free(block, is_next_to(block, CA_BLOCK_STREAM_HELD));
 }
 
 /* The neighbour of a STREAM_HELD block is free just as it is. */
@@ -337,11 +337,11 @@ has_multi(const struct ca_block *block)
 	return is_in(block, CA_BLOCK_STREAM_HELD) && ca_block_multi(block);
 }
 
-/* `beside_free`: a neighbour is FREE. */
+/* `next_to_free`: a neighbour is FREE. */
 static inline void
-enter_owned(struct ca_block *block, bool beside_free)
+enter_owned(struct ca_block *block, bool next_to_free)
 {
-	if (beside_free || has_multi(block) || has_multi(block->prev) || has_multi(block->next))
+	if (next_to_free || has_multi(block) || has_multi(block->prev) || has_multi(block->next))
 		enter(merge(block));
 	else
 		enter_between(block, is_like(block, block->prev), is_like(block, block->next));
@@ -354,7 +354,7 @@ ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_multi
 	block->user = user;
 	if (multi)
 		ca_pool_carry_locked(block, multi);
-	enter_owned(block, is_beside(block, CA_BLOCK_FREE));
+	enter_owned(block, is_next_to(block, CA_BLOCK_FREE));
 }
 
 void

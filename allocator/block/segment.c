@@ -11,7 +11,7 @@
  * The driver never hands out memory that is in use. Records that overlap a new segment are
  * therefore stale: that memory was freed behind our back. They are dropped and counted.
  */
-#include "allocator/block/block.h"
+#include "allocator/block/block_inside.h"
 
 #include <errno.h>
 

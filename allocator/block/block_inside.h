@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Steps of block.c, merge.c and pool.c that every miss and every merge takes. The heap's lock is
- * held. */
+/* Steps of this folder that every miss and every merge takes. The heap's lock is held. */
 #pragma once
 
 #include "allocator/block/block.h"
@@ -68,7 +67,7 @@ ca_places_of(struct ca_heap *heap, struct ca_block *block)
 
 /* Also if it is indexed already, and its bytes or address have changed. */
 static inline void
-ca_pool_index(struct ca_block *block)
+ca_pool_index_locked(struct ca_block *block)
 {
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no caller has none */
 	struct ca_segment *segment = block->segment;
@@ -91,9 +90,10 @@ ca_block_again(struct ca_heap *heap)
 	return ca_slabs_again(&heap->blocks);
 }
 
-/* `lower`, of which nothing but `quick` is known, becomes the first `bytes`. */
+/* Cuts a block: `lower`, of which nothing but `quick` is known, becomes the first `bytes`, in no
+ * index and no list; `block`, what is left, may stay indexed, but has to be indexed again. */
 static inline void
-ca_block_split_lower(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
+ca_block_split_lower_locked(struct ca_block *block, uint64_t bytes, struct ca_block *lower)
 {
 	struct ca_segment *segment = block->segment;
 
