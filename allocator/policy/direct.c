@@ -89,15 +89,15 @@ ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
 	uint64_t bytes = ca_round_up(size, CA_GRAIN);
-	bool capturing;
 
 	/* the calling thread's magazine is for another space, or sizes have rules of their own */
 	if (__builtin_expect(ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX, 0))
 		return ca_alloc_otherwise(space, size, ret_address);
 	CA_HEAP_LOCKED(heap);
 	heap->requests++;
-	capturing = heap->driver.capturing(heap->driver.self);
-	if (!capturing && take_directly(space, size, bytes, ret_address))
+	if (__builtin_expect(heap->driver.capturing(heap->driver.self), 0))
+		return ca_alloc_otherwise_locked(space, size, bytes, true, ret_address);
+	if (take_directly(space, size, bytes, ret_address))
 		return 0;
-	return ca_alloc_otherwise_locked(space, size, bytes, capturing, ret_address);
+	return ca_alloc_otherwise_locked(space, size, bytes, false, ret_address);
 }
