@@ -281,6 +281,7 @@ struct ca_growth {
 	uint64_t most;    /* bytes that there is room for */
 	uint64_t surplus; /* bytes at the top of area->spared_2 that the request does not need */
 	bool from_above;  /* more than `bytes` would begin lower, not end higher */
+	bool moves;       /* the driver has not failed to move memory just before */
 	uint64_t handle_bytes;  /* of new handles, on multiples of that; 2 MiB unless it is said */
 	struct ca_list sources; /* ca_segment.hand: memory that moves there (extent_move.c) */
 	uint64_t moved;         /* bytes of these */

@@ -333,6 +333,21 @@ hands_change(struct ca_space *space, unsigned sign)
 	space->areas[1].in_hand += sign;
 }
 
+/* Where the driver failed once, it may not another time; it is asked more and more seldom. */
+static void
+note_result(const struct ca_growth *growth, int r)
+{
+	struct ca_area *area = growth->area;
+	bool in_move = !ca_list_empty(&growth->sources);
+
+	if (!r)
+		ca_backoff_succeeded(growth->moved ? &area->moves : &area->maps);
+	else if (r > 0 && r != CA_DRIVER_OUT_OF_MEMORY)
+		ca_backoff_failed(in_move ? &area->moves : &area->maps);
+	else if (r == -ENOTSUP)
+		*(in_move ? &area->no_moves : &area->rejected) = true;
+}
+
 int
 ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 {
@@ -364,8 +379,7 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	device->taking_bytes -= fresh;
 	ca_extent_note_locked(space, begin_ns, end_ns);
 	device->stats.driver_alloc_calls += calls;
-	if (r && r != CA_DRIVER_OUT_OF_MEMORY && ca_list_empty(&growth->sources))
-		growth->area->rejected = true;
+	note_result(growth, r);
 	if (space->dead) {
 		ca_list_splice(&growth->sources, &aliased);
 		abandon(space, growth, end);
@@ -378,7 +392,6 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	else
 		ca_extent_drop_locked(segment);
 	if (!ca_list_empty(&growth->sources)) {
-		growth->area->no_moves = r != CA_DRIVER_OUT_OF_MEMORY && r != -EBUSY;
 		ca_extent_put_back_locked(space, growth);
 		r = r == CA_DRIVER_OUT_OF_MEMORY ? r : -EAGAIN;
 	}

@@ -265,6 +265,8 @@ struct ca_area {
 	unsigned in_hand; /* segments that threads have in their hands */
 	bool rejected;    /* there are none to be had, or memory cannot be mapped any more */
 	bool no_moves;    /* nothing is mapped at two addresses */
+	/* Where the driver failed: occasions are requests that need more memory. */
+	struct ca_backoff maps, moves;
 };
 
 /* By a node of space->wholes. */
@@ -438,6 +440,7 @@ struct ca_heap {
 	bool quick;          /* magazines serve */
 	bool limited;        /* there is a limit, or something relative to one */
 	bool searches_all;   /* memory is short: no search ends before it has looked at all */
+	bool mapping_ended;  /* extents serve no more while anything else does: ca_expand_end */
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */

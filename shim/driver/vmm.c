@@ -19,6 +19,7 @@
 #include <stddef.h>
 
 #include "allocator/core/types.h"
+#include "config/log.h"
 #include "shim/bind/libcuda.h"
 #include "shim/driver/vmm_trial.h"
 #include "shim/state/process.h"
@@ -110,6 +111,24 @@ try_once(const struct ca_real *real, CUdevice device, CUdeviceptr address)
 	return rc;
 }
 
+/* What is not supported will not be; any other failure may pass. */
+static int
+code(CUresult rc)
+{
+	return rc == CUDA_ERROR_NOT_SUPPORTED ? -ENOTSUP : (int)rc;
+}
+
+static void
+say_failed(CUresult rc)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&said))
+		ca_info("expandable_segments: the driver did not map memory (%d): segments are as "
+			"ever until it does",
+			(int)rc);
+}
+
 int
 ca_vmm_reserve(void *self, void *space_context, uint64_t *ret_address, uint64_t *ret_bytes)
 {
@@ -131,12 +150,13 @@ ca_vmm_reserve(void *self, void *space_context, uint64_t *ret_address, uint64_t 
 	}
 	if (rc != CUDA_SUCCESS) {
 		ca_vmm_say("no addresses are to be had");
-		return -ENOTSUP;
+		return code(rc);
 	}
-	if (try_once(real, context->device, address) != CUDA_SUCCESS) {
+	rc = try_once(real, context->device, address);
+	if (rc != CUDA_SUCCESS) {
 		(void)CA_INSIDE(real->cuMemAddressFree(address, bytes));
 		ca_vmm_say("memory could not be mapped in a trial");
-		return -ENOTSUP;
+		return code(rc);
 	}
 	*ret_address = address;
 	*ret_bytes = bytes;
@@ -155,10 +175,9 @@ ca_vmm_map(void *self, void *space_context, uint64_t address, uint64_t bytes)
 		return -ENOTSUP;
 	}
 	rc = map(ca_real(), context->device, address, bytes);
-	if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_OUT_OF_MEMORY)
-		return (int)rc;
-	ca_vmm_say("the driver did not map memory");
-	return -ENOTSUP;
+	if (rc != CUDA_SUCCESS && rc != CUDA_ERROR_OUT_OF_MEMORY)
+		say_failed(rc);
+	return code(rc);
 }
 
 int
@@ -177,7 +196,7 @@ ca_vmm_alias(void *self, void *space_context, uint64_t from, uint64_t to, uint64
 	rc = CA_INSIDE(real->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)from));
 	if (rc == CUDA_SUCCESS)
 		rc = map_handle(real, context->device, to, bytes, handle);
-	return (int)rc;
+	return code(rc);
 }
 
 int

@@ -435,6 +435,31 @@ test_each_call_of_a_move_fails_in_turn(void **state)
 			}
 }
 
+/* The next one moves again. */
+static void
+test_a_failure_to_move_passes(void **state)
+{
+	struct fixture f;
+	uint64_t at[4], x;
+
+	start(&f, 0);
+	two_holes(&f, at);
+	ca_model_fail(f.model, CA_MODEL_RANGE_ALIAS, 1, false, 999);
+	x = fixture_alloc(&f, 20 * MIB);
+	assert_true(ca_model_failed(f.model));
+	assert_int_equal(called(&f, CA_MODEL_RANGE_ALIAS), 1);
+	assert_int_equal(held(&f), 60 * MIB);
+	fixture_free(&f, x);
+	ca_trim(f.heap, 0);
+	fixture_free(&f, fixture_alloc(&f, 40 * MIB));
+	ca_trim(f.heap, 0);
+	two_holes(&f, at);
+	two_holes(&f, at);
+	fixture_alloc(&f, 42 * MIB);
+	assert_true(called(&f, CA_MODEL_RANGE_ALIAS) > 1);
+	fixture_stop(&f);
+}
+
 static void
 test_the_context_ends_while_addresses_are_left(void **state)
 {
@@ -688,6 +713,7 @@ main(void)
 		cmocka_unit_test(test_what_fits_nowhere_goes_back),
 		cmocka_unit_test(test_the_gate),
 		cmocka_unit_test(test_each_call_of_a_move_fails_in_turn),
+		cmocka_unit_test(test_a_failure_to_move_passes),
 		cmocka_unit_test(test_the_context_ends_while_addresses_are_left),
 		cmocka_unit_test(test_the_context_ends_in_a_move),
 		cmocka_unit_test(test_the_context_ends_while_memory_goes),
