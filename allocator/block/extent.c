@@ -27,6 +27,9 @@
 #include "allocator/order/order.h"
 #include "allocator/trace/trace.h"
 
+/* Of a dead space's memory: the driver frees a context's by itself, but not what is mapped. */
+enum { UNMAP_TRIES = 3 };
+
 /* ---- two extents become one, and one two */
 
 /* The map, after `first` and all behind it have come, or some have gone. */
@@ -189,6 +192,19 @@ ca_extent_unmap(struct ca_space *space, const struct ca_area *area, uint64_t add
 	return r;
 }
 
+void
+ca_extent_unmap_dead_locked(struct ca_space *space, const struct ca_area *area, uint64_t address,
+			    uint64_t end)
+{
+	unsigned tries = UNMAP_TRIES;
+
+	ca_outside_enter_locked(space);
+	while (tries && ca_extent_unmap(space, area, address, end, &end))
+		tries--;
+	ca_outside_leave(space);
+	space->keeps_addresses |= !tries;
+}
+
 /* The segment of pages that are to be mapped, in no list. NULL: no records. */
 static struct ca_segment *
 claim_pages(struct ca_space *space, const struct ca_growth *growth)
@@ -312,13 +328,10 @@ fill(struct ca_space *space, struct ca_growth *growth, struct ca_list *ret_alias
 static void
 abandon(struct ca_space *space, struct ca_growth *growth, uint64_t end)
 {
-	ca_outside_enter_locked(space);
-	ca_extent_unmap(space, growth->area, growth->address, end, &end);
-	CA_LIST_EACH(const struct ca_segment, segment, &growth->sources, hand) {
-		end = ca_segment_end(segment);
-		ca_extent_unmap(space, ca_area_of(segment), segment->address, end, &end);
-	}
-	ca_outside_leave(space);
+	ca_extent_unmap_dead_locked(space, growth->area, growth->address, end);
+	CA_LIST_EACH(const struct ca_segment, segment, &growth->sources, hand)
+		ca_extent_unmap_dead_locked(space, ca_area_of(segment), segment->address,
+					    ca_segment_end(segment));
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &growth->sources, hand) {
 		space->device->taking_bytes -= segment->bytes;
 		ca_extent_drop_locked(segment);

@@ -315,6 +315,7 @@ ca_extent_return_locked(struct ca_segment *segment)
 	uint64_t address = segment->address, begin_ns, end_ns, end = ca_segment_end(segment),
 		 untold;
 	struct ca_list hand;
+	bool died;
 	int r;
 
 	if (space->poisoned || !is_one_block(segment))
@@ -333,15 +334,18 @@ ca_extent_return_locked(struct ca_segment *segment)
 		r = ca_extent_unmap(space, area, address, end, &end);
 	end_ns = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
-	space->areas[0].in_hand--;
-	space->areas[1].in_hand--;
 	space->device->stats.driver_ns += end_ns - begin_ns;
 	if (untold && !r && space->untold == untold)
 		space->untold = 0;
 	if (!r)
 		CA_COUNT(space, driver_free_calls);
-	if (ca_list_empty(&hand))
-		return 0; /* died */
+	died = ca_list_empty(&hand);
+	if (died)
+		ca_extent_unmap_dead_locked(space, area, address, end);
+	space->areas[0].in_hand--;
+	space->areas[1].in_hand--;
+	if (died)
+		return 0;
 	ca_list_remove(&segment->hand);
 	segment->returning = false;
 	if (!r)
@@ -387,28 +391,17 @@ ca_extents_forget_locked(struct ca_space *space)
 	space->leaving_bytes = 0;
 }
 
-static bool
-take_out(struct ca_space *space, struct ca_area **ret_area, uint64_t *ret_address,
-	 uint64_t *ret_end)
-{
-	CA_HEAP_LOCKED(space->heap);
-	return ca_extent_leaving_take_locked(space, ret_area, ret_address, ret_end);
-}
-
 void
 ca_extents_end(struct ca_space *space)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_area *area;
 	uint64_t address, end;
-	bool stays = false;
-	unsigned i, tries;
+	unsigned i;
 
-	while (take_out(space, &area, &address, &end)) {
-		for (tries = 2; tries && ca_extent_unmap(space, area, address, end, &end);)
-			tries--;
-		stays = stays || !tries; /* the driver does not take it */
-	}
+	ca_heap_lock(space->heap);
+	ca_extent_leave_dead_locked(space);
+	ca_heap_unlock(space->heap);
 	for (i = 0; i < 2; i++) {
 		bool is_mine;
 
@@ -416,7 +409,7 @@ ca_extents_end(struct ca_space *space)
 		ca_heap_lock(space->heap);
 		address = area->address;
 		end = area->bytes;
-		is_mine = end && !area->in_hand && !stays;
+		is_mine = end && !area->in_hand && !space->keeps_addresses;
 		area->bytes = 0;
 		area->rejected = true;
 		ca_heap_unlock(space->heap);

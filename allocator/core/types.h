@@ -424,6 +424,7 @@ struct ca_space {
 	/* the bound up to which only the driver could tell whether work has finished: its free
 	 * waits for that, an unmapping does not */
 	uint64_t untold;
+	bool keeps_addresses;    /* dead, and the driver did not unmap all of its memory */
 	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks; /* at what other threads freed; at allocations */
 	unsigned number;         /* from 0, in the order of their making */
