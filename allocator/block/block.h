@@ -274,6 +274,13 @@ ca_area_of(const struct ca_segment *segment)
 	return &segment->space->areas[!segment->pool->small];
 }
 
+/* Its memory serves only what cannot be had otherwise: ca_expand_end. */
+static inline bool
+ca_segment_is_ended(const struct ca_segment *segment)
+{
+	return segment->mapped && segment->space->heap->mapping_ended;
+}
+
 /* Where memory is to be mapped for a request. */
 struct ca_growth {
 	struct ca_area *area;

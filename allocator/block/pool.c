@@ -142,8 +142,19 @@ ca_pool_splits(const struct ca_config *config, const struct ca_block *block, uin
 }
 
 static bool
-oversize_allows(const struct ca_config *config, const struct ca_block *block, uint64_t bytes)
+is_ended(const struct ca_heap *heap, const struct ca_block *block)
 {
+	return heap->mapping_ended && block->segment->mapped &&
+	       block->segment->space->device->budget.fit != CA_FIT_ANY;
+}
+
+static bool
+is_allowed(const struct ca_heap *heap, const struct ca_block *block, uint64_t bytes)
+{
+	const struct ca_config *config = &heap->config;
+
+	if (is_ended(heap, block))
+		return false;
 	if (block->bytes < config->max_split_size_bytes || block->segment->mapped)
 		return true;
 	if (bytes < config->max_split_size_bytes)
@@ -169,7 +180,7 @@ ca_pool_find_locked(const struct ca_heap *heap, const struct ca_pool *pool, uint
 	for (node = at_least(heap, &pool->by_size, bytes); node;
 	     node = ca_index_next(&pool->by_size, node)) {
 		block = ca_pool_block(node);
-		if (node->key >= bytes && oversize_allows(&heap->config, block, bytes))
+		if (node->key >= bytes && is_allowed(heap, block, bytes))
 			return block;
 		if (!heap->config.expandable_segments)
 			break; /* a larger one is no more allowed, unless it is of an extent */
@@ -185,7 +196,7 @@ ca_pool_fits(const struct ca_block *block, uint64_t bytes)
 		usable = bytes >= CA_ALIGNED_MIN ? ca_block_usable(block, &pad) : block->bytes;
 
 	return segment->pool == ca_pool_for(segment->space, bytes) && usable >= bytes &&
-	       oversize_allows(&segment->space->heap->config, block, bytes);
+	       is_allowed(segment->space->heap, block, bytes);
 }
 
 /* In front of the first boundary, if the request needs one. */

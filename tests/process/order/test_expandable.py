@@ -196,6 +196,16 @@ def test_memory_that_is_to_be_exported_comes_from_segments(tmp_path):
     assert done.stderr.count("expandable_segments:False") == done.stderr.count("warning") == 1, done.stderr
 
 
+def test_after_a_refused_export_no_mapped_memory_serves(tmp_path):
+    done = extents("export_again", "", tmp_path, SIMCUDA_IPC="self", SIMCUDA_MEM="1000M", CACHEALLOC_LOG="error")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_after_a_refused_export_mapped_memory_is_the_last_resort(tmp_path):
+    done = extents("export_at_the_end", "", tmp_path, SIMCUDA_IPC="self", SIMCUDA_MEM="544M", CACHEALLOC_LOG="error")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # case, settings, the mistake, what tells
 CASES = [("freed_while_work_uses_it", ",max_cached_mb:0", "HELD_UNMAPPED", "now: cuMemUnmap"),
          ("part_of_a_handle_in_use", "", "HANDLE_CUT", "illegal address: sim_check")]
