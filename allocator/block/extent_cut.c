@@ -326,10 +326,13 @@ ca_extent_return_locked(struct ca_segment *segment)
 	space->areas[0].in_hand++; /* the caller may have memory of either in its hand */
 	space->areas[1].in_hand++;
 	untold = segment->retired ? space->untold : 0;
-	ca_extent_leave_locked(space); /* memory is gone when it is mapped nowhere */
+	/* memory is gone when it is mapped nowhere, and counts until then */
+	ca_extent_leave_locked(space);
+	r = space->is_leaving ? -EBUSY : 0;
 	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
-	r = untold ? driver->context_synchronize(driver->self, space->context) : 0;
+	if (!r && untold)
+		r = driver->context_synchronize(driver->self, space->context);
 	if (!r)
 		r = ca_extent_unmap(space, area, address, end, &end);
 	end_ns = driver->clock_ns(driver->self);

@@ -405,12 +405,14 @@ ca_extent_leave_locked(struct ca_space *space)
 	struct ca_list left;
 	uint64_t begin_ns;
 
-	if (ca_list_empty(&space->leaving) || (space->poisoned && !space->dead))
+	if (space->is_leaving || ca_list_empty(&space->leaving) ||
+	    (space->poisoned && !space->dead))
 		return;
 	poll_streams(space);
 	take_left(space, &left);
 	if (ca_list_empty(&left))
 		return;
+	space->is_leaving = true;
 	space->areas[0].in_hand++;
 	space->areas[1].in_hand++;
 	begin_ns = driver->clock_ns(driver->self);
@@ -420,4 +422,6 @@ ca_extent_leave_locked(struct ca_space *space)
 	ca_extent_note_locked(space, begin_ns, driver->clock_ns(driver->self));
 	space->areas[0].in_hand--;
 	space->areas[1].in_hand--;
+	space->is_leaving = false;
+	space->device->generation++;
 }

@@ -425,6 +425,7 @@ struct ca_space {
 	 * waits for that, an unmapping does not */
 	uint64_t untold;
 	bool keeps_addresses;    /* dead, and the driver did not unmap all of its memory */
+	bool is_leaving;         /* a thread unmaps addresses of `leaving` */
 	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks; /* at what other threads freed; at allocations */
 	unsigned number;         /* from 0, in the order of their making */
