@@ -79,6 +79,17 @@ def test_random(tmp_path, streams, clock, memory):
     assert said["races"] == 0 and (memory != "4G" or said["calls"].get(ALIAS, 0) > 0)
 
 
+@pytest.mark.parametrize("clock", ["manual:16", "real"])
+def test_a_child_is_forked_in_the_middle_of_moves(tmp_path, clock):
+    """It does not wait for what another thread of its parent had in hand, and its parent goes on."""
+    seed = seed_of(clock)
+    print("ORDER_SEED", seed)
+    done, said = go("forks", tmp_path / "sim.json", clock=clock, ORDER_SEED=seed, ORDER_STREAMS=2, ORDER_OPERATIONS=400,
+                    SIMCUDA_LATENCY="cuMemMap:50us,cuMemUnmap:50us")
+    right(done)
+    assert said["races"] == 0 and said["calls"].get(ALIAS, 0) > 0
+
+
 @pytest.mark.parametrize("name", ["cuMemRetainAllocationHandle", "cuMemMap", "cuMemSetAccess", "cuMemRelease", "cuMemUnmap", "cuMemCreate"])
 def test_nth_call_fails(tmp_path, name):
     for streams in (1, 3):
