@@ -26,6 +26,7 @@
 #include "allocator/core/lock.h"
 #include "allocator/order/order.h"
 #include "allocator/trace/trace.h"
+#include "config/mutant.h"
 
 /* Of a dead space's memory: the driver frees a context's by itself, but not what is mapped. */
 enum { UNMAP_TRIES = 3 };
@@ -371,7 +372,7 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	struct ca_segment *segment;
 	int r;
 
-	if (space->dead) {
+	if (space->dead && !CA_MUTANT(EXTENT_GROWS_DEAD)) {
 		hands_change(space, 1);
 		abandon(space, growth, growth->address);
 		hands_change(space, (unsigned)-1);

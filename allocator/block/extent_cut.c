@@ -328,7 +328,7 @@ ca_extent_return_locked(struct ca_segment *segment)
 	untold = segment->retired ? space->untold : 0;
 	/* memory is gone when it is mapped nowhere, and counts until then */
 	ca_extent_leave_locked(space);
-	r = space->is_leaving ? -EBUSY : 0;
+	r = space->is_leaving && !CA_MUTANT(LEFT_UNCOUNTED) ? -EBUSY : 0;
 	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
 	if (!r && untold)
@@ -343,7 +343,7 @@ ca_extent_return_locked(struct ca_segment *segment)
 	if (!r)
 		CA_COUNT(space, driver_free_calls);
 	died = ca_list_empty(&hand);
-	if (died)
+	if (died && !CA_MUTANT(EXTENT_UNMAPPED_ONCE))
 		ca_extent_unmap_dead_locked(space, area, address, end);
 	space->areas[0].in_hand--;
 	space->areas[1].in_hand--;
@@ -386,7 +386,7 @@ void
 ca_extents_forget_locked(struct ca_space *space)
 {
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link) {
-		if (!segment->mapped || segment->returning)
+		if (!segment->mapped || (segment->returning && !CA_MUTANT(EXTENT_HAND_IGNORED)))
 			continue; /* who has it in its hand unmaps it */
 		empty(segment);
 		ca_list_insert(&space->leaving, &segment->hand);
@@ -412,7 +412,8 @@ ca_extents_end(struct ca_space *space)
 		ca_heap_lock(space->heap);
 		address = area->address;
 		end = area->bytes;
-		is_mine = end && !area->in_hand && !space->keeps_addresses;
+		is_mine = end && !space->keeps_addresses &&
+			  (!area->in_hand || CA_MUTANT(EXTENT_ADDRESSES_GONE));
 		area->bytes = 0;
 		area->rejected = true;
 		ca_heap_unlock(space->heap);
