@@ -102,6 +102,25 @@ def test_nth_call_fails(tmp_path, name):
                     break
 
 
+VMM = ["cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemRelease", "cuMemRetainAllocationHandle", "cuMemUnmap",
+       "cuMemAddressFree"]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("name", VMM)
+def test_calls_fail_at_the_end_of_the_memory(tmp_path, name, streams):
+    """Where growth, moves and what goes back to the driver follow each other: once, for good, and as what is not supported. The
+    driver's answer may be out of memory."""
+    for code in (999, 2, 801):
+        for n in ("1+", "4+", "30+", 1, 2, 3, 4, 6, 9, 14, 22, 35, 56, 90, 145):
+            done, said = go("random", tmp_path / "sim.json", ORDER_SEED=seed_of(name, streams), ORDER_STREAMS=streams, ORDER_OPERATIONS=200,
+                            SIMCUDA_MEM="192M", SIMCUDA_FAIL=f"{name}:{n}:{code}")
+            assert "race on" not in done.stderr and "deadlock" not in done.stderr, (n, code, done.stderr[-3000:])
+            assert done.returncode == 0 or done.stderr.endswith("= 2\n") and "not so" not in done.stderr, (n, code, done.stderr[-3000:])
+            if not said.get("injected", 1) and isinstance(n, int):
+                break
+
+
 @pytest.mark.skipif(SANITIZER is not None, reason="proves the programs, not the library")
 @pytest.mark.parametrize("mutant, streams", [("EXTENT_LEFT_EARLY", 1), ("EXTENT_LEFT_EARLY", 3), ("EXTENT_USER_LOST", 2), ("PDL_KEPT", 1)])
 def test_mutant_is_caught(tmp_path, mutant, streams):
