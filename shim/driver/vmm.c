@@ -29,6 +29,30 @@
 /* Times the device's memory: address space is plenty, and holes between extents cost some. */
 enum { ADDRESSES = 4 };
 
+/* Before memory is given up that the driver does not take back. */
+enum { TRIES = 3 };
+
+/* The first answer. Where that is an error the driver is asked again: nobody else knows of it. */
+static CUresult
+unmap(const struct ca_real *real, CUdeviceptr address, size_t bytes)
+{
+	CUresult rc = CA_INSIDE(real->cuMemUnmap(address, bytes)), again = rc;
+
+	for (unsigned tries = 1; again != CUDA_SUCCESS && tries < TRIES; tries++)
+		again = CA_INSIDE(real->cuMemUnmap(address, bytes));
+	return rc;
+}
+
+static CUresult
+release(const struct ca_real *real, CUmemGenericAllocationHandle handle)
+{
+	CUresult rc = CA_INSIDE(real->cuMemRelease(handle));
+
+	for (unsigned tries = 1; rc != CUDA_SUCCESS && tries < TRIES; tries++)
+		rc = CA_INSIDE(real->cuMemRelease(handle));
+	return rc;
+}
+
 /* From the handle on. Nothing of it is left where it fails. */
 static CUresult
 map_handle(const struct ca_real *real, CUdevice device, CUdeviceptr address, size_t bytes,
@@ -43,12 +67,12 @@ map_handle(const struct ca_real *real, CUdevice device, CUdeviceptr address, siz
 	if (rc == CUDA_SUCCESS) {
 		rc = CA_INSIDE(real->cuMemSetAccess(address, bytes, access, count));
 		if (rc != CUDA_SUCCESS)
-			(void)CA_INSIDE(real->cuMemUnmap(address, bytes));
+			(void)unmap(real, address, bytes);
 	}
-	released = CA_INSIDE(real->cuMemRelease(handle));
+	released = release(real, handle);
 	if (rc == CUDA_SUCCESS && released != CUDA_SUCCESS) {
 		/* it would outlive its mapping: not a second time */
-		(void)CA_INSIDE(real->cuMemUnmap(address, bytes));
+		(void)unmap(real, address, bytes);
 		rc = released;
 	}
 	if (exchanged)
@@ -83,13 +107,13 @@ try(const struct ca_real *real, CUdevice device, CUdeviceptr address)
 		return rc;
 	rc = CA_INSIDE(real->cuMemMap(alias, CA_PAGE, 0, handle, 0));
 	if (rc != CUDA_SUCCESS) {
-		(void)CA_INSIDE(real->cuMemRelease(handle));
+		(void)release(real, handle);
 		return rc;
 	}
 	rc = map_handle(real, device, address, CA_PAGE, handle);
 	if (rc == CUDA_SUCCESS)
-		rc = CA_INSIDE(real->cuMemUnmap(address, CA_PAGE));
-	unmapped = CA_INSIDE(real->cuMemUnmap(alias, CA_PAGE));
+		rc = unmap(real, address, CA_PAGE);
+	unmapped = unmap(real, alias, CA_PAGE);
 	return rc == CUDA_SUCCESS ? unmapped : rc;
 }
 
@@ -111,7 +135,7 @@ try_once(const struct ca_real *real, CUdevice device, CUdeviceptr address)
 	return rc;
 }
 
-/* What is not supported will not be; any other failure may pass. */
+/* A call that is not supported never will be; any other failure may pass. */
 static int
 code(CUresult rc)
 {
