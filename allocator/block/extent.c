@@ -390,7 +390,6 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	r = fill(space, growth, &aliased, &end, &calls);
 	end_ns = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
-	device->taking_bytes -= fresh;
 	ca_extent_note_locked(space, begin_ns, end_ns);
 	device->stats.driver_alloc_calls += calls;
 	note_result(growth, r);
@@ -399,6 +398,7 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 		abandon(space, growth, end);
 		end = growth->address;
 	}
+	device->taking_bytes -= fresh;
 	hands_change(space, (unsigned)-1);
 	segment->bytes = segment->first->bytes = end - growth->address;
 	if (segment->bytes)

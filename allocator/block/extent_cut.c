@@ -312,8 +312,8 @@ ca_extent_return_locked(struct ca_segment *segment)
 	struct ca_space *space = segment->space;
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_area *area = ca_area_of(segment);
-	uint64_t address = segment->address, begin_ns, end_ns, end = ca_segment_end(segment),
-		 untold;
+	uint64_t address = segment->address, bytes = segment->bytes, begin_ns, end_ns,
+		 end = address + bytes, untold;
 	struct ca_list hand;
 	bool died;
 	int r;
@@ -345,6 +345,7 @@ ca_extent_return_locked(struct ca_segment *segment)
 	died = ca_list_empty(&hand);
 	if (died && !CA_MUTANT(EXTENT_UNMAPPED_ONCE))
 		ca_extent_unmap_dead_locked(space, area, address, end);
+	space->device->taking_bytes -= died ? bytes : 0;
 	space->areas[0].in_hand--;
 	space->areas[1].in_hand--;
 	if (died)
@@ -386,8 +387,12 @@ void
 ca_extents_forget_locked(struct ca_space *space)
 {
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link) {
-		if (!segment->mapped || (segment->returning && !CA_MUTANT(EXTENT_HAND_IGNORED)))
+		if (!segment->mapped)
+			continue;
+		space->device->taking_bytes += segment->bytes;
+		if (segment->returning && !CA_MUTANT(EXTENT_HAND_IGNORED))
 			continue; /* who has it in its hand unmaps it */
+		space->ending_bytes += segment->bytes;
 		empty(segment);
 		ca_list_insert(&space->leaving, &segment->hand);
 	}
@@ -404,6 +409,8 @@ ca_extents_end(struct ca_space *space)
 
 	ca_heap_lock(space->heap);
 	ca_extent_leave_dead_locked(space);
+	space->device->taking_bytes -= space->ending_bytes;
+	space->device->generation++;
 	ca_heap_unlock(space->heap);
 	for (i = 0; i < 2; i++) {
 		bool is_mine;

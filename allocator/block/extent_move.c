@@ -334,7 +334,7 @@ static int
 unmap(struct ca_space *space, struct ca_segment *segment)
 {
 	struct ca_area *area = ca_area_of(segment);
-	uint64_t address = segment->address, end = ca_segment_end(segment);
+	uint64_t address = segment->address, bytes = segment->bytes, end = address + bytes;
 	struct ca_list hand;
 	int r;
 
@@ -349,6 +349,7 @@ unmap(struct ca_space *space, struct ca_segment *segment)
 		CA_COUNT(space, driver_free_calls);
 	if (ca_list_empty(&hand)) { /* died */
 		ca_extent_unmap_dead_locked(space, area, address, end);
+		space->device->taking_bytes -= bytes;
 		return r;
 	}
 	segment->returning = false;

@@ -368,13 +368,14 @@ struct ca_device {
 	uint64_t drainable_bytes; /* in segments without a live block */
 	uint64_t total_bytes;     /* of the device; 0: not asked yet (policy/limit.c) */
 	uint64_t segments_max;    /* by the limits and by that; 0: not known yet */
-	uint64_t taking_bytes;    /* segments being asked of the driver, and what is to move */
-	uint64_t other_bytes;     /* of calls that are not ours to serve, where there is a limit */
-	uint64_t managed_bytes;   /* in managed segments */
-	uint64_t mapped_bytes;    /* in extents */
-	uint64_t next_trim;       /* alloc_calls at which trim_every is due (policy/trim.c) */
-	uint64_t next_look_ns;    /* when trim_idle_ms looks again */
-	uint64_t gc_wanted;       /* bytes that the next free is to give back */
+	uint64_t taking_bytes;  /* segments being asked of the driver, what is to move, and what is
+				   still mapped of dead spaces */
+	uint64_t other_bytes;   /* of calls that are not ours to serve, where there is a limit */
+	uint64_t managed_bytes; /* in managed segments */
+	uint64_t mapped_bytes;  /* in extents */
+	uint64_t next_trim;     /* alloc_calls at which trim_every is due (policy/trim.c) */
+	uint64_t next_look_ns;  /* when trim_idle_ms looks again */
+	uint64_t gc_wanted;     /* bytes that the next free is to give back */
 	struct ca_budget budget;
 };
 
@@ -424,6 +425,7 @@ struct ca_space {
 	/* the bound up to which only the driver could tell whether work has finished: its free
 	 * waits for that, an unmapping does not */
 	uint64_t untold;
+	uint64_t ending_bytes;   /* dead: in taking_bytes until its memory is unmapped */
 	bool keeps_addresses;    /* dead, and the driver did not unmap all of its memory */
 	bool is_leaving;         /* a thread unmaps addresses of `leaving` */
 	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
