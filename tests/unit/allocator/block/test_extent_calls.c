@@ -158,7 +158,7 @@ test_the_context_ends_at_any_call(void **state)
 	uint64_t seed = fixture_seed(20261129);
 	unsigned i;
 
-	for (i = 0; i < 300; i++)
+	for (i = 0; i < 300 / FIXTURE_FAIL_STEP; i++)
 		short_life(seed + i, i % 2 ? 600 * MIB : 0, 400 + fixture_random(&seed) % 4000);
 }
 
