@@ -61,6 +61,13 @@
  * TOLD_HOST_FREE        told memory freed by cuMemFree has no users
  * EXTENT_LEFT_EARLY     mapped memory that has moved leaves its old addresses while work uses them
  * EXTENT_USER_LOST      it comes to its new place without the streams that may still use it
+ * EXTENT_HAND_IGNORED   the end of a context takes what another thread is unmapping
+ * EXTENT_ADDRESSES_GONE it gives addresses back at which another thread has memory mapped
+ * EXTENT_GROWS_DEAD     memory is mapped for a context that has ended
+ * EXTENT_UNMAPPED_ONCE  what the driver did not unmap while the context ended stays
+ * DEAD_WITH_BLOCKS      blocks of such a context are in the records while its memory is unmapped
+ * TAKING_UNCOUNTED      what is on its way to a space counts for no limit
+ * LEFT_UNCOUNTED        nor does memory that is mapped at an old address only
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -109,7 +116,14 @@
 	X(TOLD_KEPT_FREE)                                                                          \
 	X(TOLD_HOST_FREE)                                                                          \
 	X(EXTENT_LEFT_EARLY)                                                                       \
-	X(EXTENT_USER_LOST)
+	X(EXTENT_USER_LOST)                                                                        \
+	X(EXTENT_HAND_IGNORED)                                                                     \
+	X(EXTENT_ADDRESSES_GONE)                                                                   \
+	X(EXTENT_GROWS_DEAD)                                                                       \
+	X(EXTENT_UNMAPPED_ONCE)                                                                    \
+	X(DEAD_WITH_BLOCKS)                                                                        \
+	X(TAKING_UNCOUNTED)                                                                        \
+	X(LEFT_UNCOUNTED)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

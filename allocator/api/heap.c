@@ -16,6 +16,7 @@
 #include "allocator/core/lock.h"
 #include "allocator/tcache/tcache.h"
 #include "allocator/told/told.h"
+#include "config/mutant.h"
 
 static uint64_t
 unique_id(void)
@@ -247,7 +248,8 @@ ca_space_kill(struct ca_space *space)
 	/* a thread that sees that it is dead finds none of its blocks */
 	ca_extents_forget_locked(space);
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link)
-		ca_segment_forget_locked(segment);
+		if (!CA_MUTANT(DEAD_WITH_BLOCKS) || segment->mapped)
+			ca_segment_forget_locked(segment);
 	ca_context_mark_drop_all_locked(space);
 	ca_limit_forget_locked(space);
 	ca_heap_unlock(heap);

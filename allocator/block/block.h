@@ -248,8 +248,13 @@ ca_pool_block(const struct ca_index_node *node)
 
 /* By its size, a request may have the block, or a part of it. */
 static inline bool
-ca_pool_allows(const struct ca_config *config, const struct ca_block *block, uint64_t bytes)
+ca_pool_allows(const struct ca_heap *heap, const struct ca_block *block, uint64_t bytes)
 {
+	const struct ca_config *config = &heap->config;
+
+	if (heap->mapping_ended && block->segment->mapped &&
+	    block->segment->space->device->budget.fit != CA_FIT_ANY)
+		return false;
 	if (block->bytes < config->max_split_size_bytes || block->segment->mapped)
 		return true;
 	if (bytes < config->max_split_size_bytes)
@@ -265,7 +270,7 @@ ca_pool_find_locked(const struct ca_heap *heap, const struct ca_pool *pool, uint
 {
 	struct ca_index_node *node = ca_index_at_least(&pool->by_size, bytes);
 
-	if (node && ca_pool_allows(&heap->config, ca_pool_block(node), bytes))
+	if (node && ca_pool_allows(heap, ca_pool_block(node), bytes))
 		return ca_pool_block(node);
 	return node || heap->searches_all ? ca_pool_find_on_locked(heap, pool, bytes) : NULL;
 }
@@ -281,6 +286,13 @@ ca_area_of(const struct ca_segment *segment)
 	return &segment->space->areas[!segment->pool->small];
 }
 
+/* Its memory serves only what cannot be had otherwise: ca_expand_end. */
+static inline bool
+ca_segment_is_ended(const struct ca_segment *segment)
+{
+	return segment->mapped && segment->space->heap->mapping_ended;
+}
+
 /* Where memory is to be mapped for a request. */
 struct ca_growth {
 	struct ca_area *area;
@@ -288,6 +300,7 @@ struct ca_growth {
 	uint64_t most;    /* bytes that there is room for */
 	uint64_t surplus; /* bytes at the top of area->spared_2 that the request does not need */
 	bool from_above;  /* more than `bytes` would begin lower, not end higher */
+	bool moves;       /* the driver has not failed to move memory just before */
 	uint64_t handle_bytes;  /* of new handles, on multiples of that; 2 MiB unless it is said */
 	struct ca_list sources; /* ca_segment.hand: memory that moves there (extent_move.c) */
 	uint64_t moved;         /* bytes of these */

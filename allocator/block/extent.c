@@ -26,6 +26,10 @@
 #include "allocator/core/lock.h"
 #include "allocator/order/order.h"
 #include "allocator/trace/trace.h"
+#include "config/mutant.h"
+
+/* Of a dead space's memory: the driver frees a context's by itself, but not what is mapped. */
+enum { UNMAP_TRIES = 3 };
 
 /* ---- two extents become one, and one two */
 
@@ -169,6 +173,19 @@ ca_extent_unmap(struct ca_space *space, const struct ca_area *area, uint64_t add
 	return r;
 }
 
+void
+ca_extent_unmap_dead_locked(struct ca_space *space, const struct ca_area *area, uint64_t address,
+			    uint64_t end)
+{
+	unsigned tries = UNMAP_TRIES;
+
+	ca_outside_enter_locked(space);
+	while (tries && ca_extent_unmap(space, area, address, end, &end))
+		tries--;
+	ca_outside_leave(space);
+	space->keeps_addresses |= !tries;
+}
+
 /* The segment of pages that are to be mapped, in no list. NULL: no records. */
 static struct ca_segment *
 claim_pages(struct ca_space *space, const struct ca_growth *growth)
@@ -291,13 +308,10 @@ fill(struct ca_space *space, struct ca_growth *growth, struct ca_list *ret_alias
 static void
 abandon(struct ca_space *space, struct ca_growth *growth, uint64_t end)
 {
-	ca_outside_enter_locked(space);
-	ca_extent_unmap(space, growth->area, growth->address, end, &end);
-	CA_LIST_EACH(const struct ca_segment, segment, &growth->sources, hand) {
-		end = ca_segment_end(segment);
-		ca_extent_unmap(space, ca_area_of(segment), segment->address, end, &end);
-	}
-	ca_outside_leave(space);
+	ca_extent_unmap_dead_locked(space, growth->area, growth->address, end);
+	CA_LIST_EACH(const struct ca_segment, segment, &growth->sources, hand)
+		ca_extent_unmap_dead_locked(space, ca_area_of(segment), segment->address,
+					    ca_segment_end(segment));
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &growth->sources, hand) {
 		space->device->taking_bytes -= segment->bytes;
 		ca_extent_drop_locked(segment);
@@ -312,6 +326,21 @@ hands_change(struct ca_space *space, unsigned sign)
 	space->areas[1].in_hand += sign;
 }
 
+/* Where the driver failed once, it may not another time; it is asked more and more seldom. */
+static void
+note_result(const struct ca_growth *growth, int r)
+{
+	struct ca_area *area = growth->area;
+	bool in_move = !ca_list_empty(&growth->sources);
+
+	if (!r)
+		ca_backoff_succeeded(growth->moved ? &area->moves : &area->maps);
+	else if (r > 0 && r != CA_DRIVER_OUT_OF_MEMORY)
+		ca_backoff_failed(in_move ? &area->moves : &area->maps);
+	else if (r == -ENOTSUP)
+		*(in_move ? &area->no_moves : &area->rejected) = true;
+}
+
 int
 ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 {
@@ -322,7 +351,7 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	struct ca_segment *segment;
 	int r;
 
-	if (space->dead) {
+	if (space->dead && !CA_MUTANT(EXTENT_GROWS_DEAD)) {
 		hands_change(space, 1);
 		abandon(space, growth, growth->address);
 		hands_change(space, (unsigned)-1);
@@ -340,16 +369,15 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	r = fill(space, growth, &aliased, &end, &calls);
 	end_ns = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
-	device->taking_bytes -= fresh;
 	ca_extent_note_locked(space, begin_ns, end_ns);
 	device->stats.driver_alloc_calls += calls;
-	if (r && r != CA_DRIVER_OUT_OF_MEMORY && ca_list_empty(&growth->sources))
-		growth->area->rejected = true;
+	note_result(growth, r);
 	if (space->dead) {
 		ca_list_splice(&growth->sources, &aliased);
 		abandon(space, growth, end);
 		end = growth->address;
 	}
+	device->taking_bytes -= fresh;
 	hands_change(space, (unsigned)-1);
 	segment->bytes = segment->first->bytes = end - growth->address;
 	if (segment->bytes)
@@ -357,7 +385,6 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	else
 		ca_extent_drop_locked(segment);
 	if (!ca_list_empty(&growth->sources)) {
-		growth->area->no_moves = r != CA_DRIVER_OUT_OF_MEMORY && r != -EBUSY;
 		ca_extent_put_back_locked(space, growth);
 		r = r == CA_DRIVER_OUT_OF_MEMORY ? r : -EAGAIN;
 	}

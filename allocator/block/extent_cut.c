@@ -312,9 +312,10 @@ ca_extent_return_locked(struct ca_segment *segment)
 	struct ca_space *space = segment->space;
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_area *area = ca_area_of(segment);
-	uint64_t address = segment->address, begin_ns, end_ns, end = ca_segment_end(segment),
-		 untold;
+	uint64_t address = segment->address, bytes = segment->bytes, begin_ns, end_ns,
+		 end = address + bytes, untold;
 	struct ca_list hand;
+	bool died;
 	int r;
 
 	if (space->poisoned || !is_one_block(segment))
@@ -325,23 +326,30 @@ ca_extent_return_locked(struct ca_segment *segment)
 	space->areas[0].in_hand++; /* the caller may have memory of either in its hand */
 	space->areas[1].in_hand++;
 	untold = segment->retired ? space->untold : 0;
-	ca_extent_leave_locked(space); /* memory is gone when it is mapped nowhere */
+	/* memory is gone when it is mapped nowhere, and counts until then */
+	ca_extent_leave_locked(space);
+	r = space->is_leaving && !CA_MUTANT(LEFT_UNCOUNTED) ? -EBUSY : 0;
 	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
-	r = untold ? driver->context_synchronize(driver->self, space->context) : 0;
+	if (!r && untold)
+		r = driver->context_synchronize(driver->self, space->context);
 	if (!r)
 		r = ca_extent_unmap(space, area, address, end, &end);
 	end_ns = driver->clock_ns(driver->self);
 	ca_outside_leave(space);
-	space->areas[0].in_hand--;
-	space->areas[1].in_hand--;
 	space->device->stats.driver_ns += end_ns - begin_ns;
 	if (untold && !r && space->untold == untold)
 		space->untold = 0;
 	if (!r)
 		CA_COUNT(space, driver_free_calls);
-	if (ca_list_empty(&hand))
-		return 0; /* died */
+	died = ca_list_empty(&hand);
+	if (died && !CA_MUTANT(EXTENT_UNMAPPED_ONCE))
+		ca_extent_unmap_dead_locked(space, area, address, end);
+	space->device->taking_bytes -= died ? bytes : 0;
+	space->areas[0].in_hand--;
+	space->areas[1].in_hand--;
+	if (died)
+		return 0;
 	ca_list_remove(&segment->hand);
 	segment->returning = false;
 	if (!r)
@@ -379,20 +387,16 @@ void
 ca_extents_forget_locked(struct ca_space *space)
 {
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &space->segments, link) {
-		if (!segment->mapped || segment->returning)
+		if (!segment->mapped)
+			continue;
+		space->device->taking_bytes += segment->bytes;
+		if (segment->returning && !CA_MUTANT(EXTENT_HAND_IGNORED))
 			continue; /* who has it in its hand unmaps it */
+		space->ending_bytes += segment->bytes;
 		empty(segment);
 		ca_list_insert(&space->leaving, &segment->hand);
 	}
 	space->leaving_bytes = 0;
-}
-
-static bool
-take_out(struct ca_space *space, struct ca_area **ret_area, uint64_t *ret_address,
-	 uint64_t *ret_end)
-{
-	CA_HEAP_LOCKED(space->heap);
-	return ca_extent_leaving_take_locked(space, ret_area, ret_address, ret_end);
 }
 
 void
@@ -401,14 +405,13 @@ ca_extents_end(struct ca_space *space)
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_area *area;
 	uint64_t address, end;
-	bool stays = false;
-	unsigned i, tries;
+	unsigned i;
 
-	while (take_out(space, &area, &address, &end)) {
-		for (tries = 2; tries && ca_extent_unmap(space, area, address, end, &end);)
-			tries--;
-		stays = stays || !tries; /* the driver does not take it */
-	}
+	ca_heap_lock(space->heap);
+	ca_extent_leave_dead_locked(space);
+	space->device->taking_bytes -= space->ending_bytes;
+	space->device->generation++;
+	ca_heap_unlock(space->heap);
 	for (i = 0; i < 2; i++) {
 		bool is_mine;
 
@@ -416,7 +419,8 @@ ca_extents_end(struct ca_space *space)
 		ca_heap_lock(space->heap);
 		address = area->address;
 		end = area->bytes;
-		is_mine = end && !area->in_hand && !stays;
+		is_mine = end && !space->keeps_addresses &&
+			  (!area->in_hand || CA_MUTANT(EXTENT_ADDRESSES_GONE));
 		area->bytes = 0;
 		area->rejected = true;
 		ca_heap_unlock(space->heap);

@@ -57,6 +57,10 @@ void ca_extent_split_locked(struct ca_segment *segment, struct ca_block *block,
 /* Without the lock, from above. *ret_end: so much is still there. */
 int ca_extent_unmap(struct ca_space *space, const struct ca_area *area, uint64_t address,
 		    uint64_t end, uint64_t *ret_end);
+/* The same of a dead space, where nobody comes back for it: the driver is asked again where it
+ * fails. Leaves the lock. */
+void ca_extent_unmap_dead_locked(struct ca_space *space, const struct ca_area *area,
+				 uint64_t address, uint64_t end);
 
 /* ---- extent_cut.c */
 
@@ -81,6 +85,5 @@ int ca_extent_alias_all(struct ca_space *space, struct ca_growth *growth,
 void ca_extent_leaves_locked(struct ca_space *space, struct ca_list *aliased);
 /* So long took mapping and unmapping. */
 void ca_extent_note_locked(struct ca_space *space, uint64_t begin_ns, uint64_t end_ns);
-/* Of the dead space: one of the addresses that are being left. False: there is none. */
-bool ca_extent_leaving_take_locked(struct ca_space *space, struct ca_area **ret_area,
-				   uint64_t *ret_address, uint64_t *ret_end);
+/* Of the dead space: unmaps what is being left. Leaves the lock. */
+void ca_extent_leave_dead_locked(struct ca_space *space);

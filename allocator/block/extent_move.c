@@ -334,7 +334,7 @@ static int
 unmap(struct ca_space *space, struct ca_segment *segment)
 {
 	struct ca_area *area = ca_area_of(segment);
-	uint64_t address = segment->address, end = ca_segment_end(segment);
+	uint64_t address = segment->address, bytes = segment->bytes, end = address + bytes;
 	struct ca_list hand;
 	int r;
 
@@ -347,8 +347,11 @@ unmap(struct ca_space *space, struct ca_segment *segment)
 	ca_outside_leave(space);
 	if (!r)
 		CA_COUNT(space, driver_free_calls);
-	if (ca_list_empty(&hand))
-		return r; /* died */
+	if (ca_list_empty(&hand)) { /* died */
+		ca_extent_unmap_dead_locked(space, area, address, end);
+		space->device->taking_bytes -= bytes;
+		return r;
+	}
 	segment->returning = false;
 	ca_list_remove(&segment->hand);
 	segment->bytes = segment->first->bytes = r ? end - address : segment->bytes;
@@ -383,39 +386,43 @@ poll_streams(struct ca_space *space)
 }
 
 void
+ca_extent_leave_dead_locked(struct ca_space *space)
+{
+	while (!ca_list_empty(&space->leaving)) {
+		struct ca_segment *segment =
+			CA_CONTAINER_OF(space->leaving.next, struct ca_segment, hand);
+		const struct ca_area *area = ca_area_of(segment);
+		uint64_t address = segment->address, end = ca_segment_end(segment);
+
+		drop(segment);
+		ca_extent_unmap_dead_locked(space, area, address, end);
+	}
+}
+
+void
 ca_extent_leave_locked(struct ca_space *space)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_list left;
 	uint64_t begin_ns;
 
-	if (ca_list_empty(&space->leaving) || (space->poisoned && !space->dead))
+	if (space->is_leaving || ca_list_empty(&space->leaving) ||
+	    (space->poisoned && !space->dead))
 		return;
 	poll_streams(space);
 	take_left(space, &left);
 	if (ca_list_empty(&left))
 		return;
+	space->is_leaving = true;
 	space->areas[0].in_hand++;
 	space->areas[1].in_hand++;
 	begin_ns = driver->clock_ns(driver->self);
 	unmap_all(space, &left);
+	if (space->dead)
+		ca_extent_leave_dead_locked(space);
 	ca_extent_note_locked(space, begin_ns, driver->clock_ns(driver->self));
 	space->areas[0].in_hand--;
 	space->areas[1].in_hand--;
-}
-
-bool
-ca_extent_leaving_take_locked(struct ca_space *space, struct ca_area **ret_area,
-			      uint64_t *ret_address, uint64_t *ret_end)
-{
-	struct ca_segment *segment;
-
-	if (ca_list_empty(&space->leaving))
-		return false;
-	segment = CA_CONTAINER_OF(space->leaving.next, struct ca_segment, hand);
-	*ret_area = ca_area_of(segment);
-	*ret_address = segment->address;
-	*ret_end = ca_segment_end(segment);
-	drop(segment);
-	return true;
+	space->is_leaving = false;
+	space->device->generation++;
 }

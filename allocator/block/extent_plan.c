@@ -3,6 +3,8 @@
  */
 #include "allocator/block/extent_inside.h"
 
+#include <errno.h>
+
 #include "allocator/core/lock.h"
 #include "allocator/order/order.h"
 
@@ -14,7 +16,7 @@ is_wanted(const struct ca_space *space, const struct ca_area *area)
 	const struct ca_heap *heap = space->heap;
 
 	return heap->config.expandable_segments && heap->driver.range_reserve && !area->rejected &&
-	       !space->dead && !space->poisoned;
+	       !heap->mapping_ended && !space->dead && !space->poisoned;
 }
 
 static void
@@ -30,7 +32,8 @@ area_reserve(struct ca_space *space, struct ca_area *area)
 	r = driver->range_reserve(driver->self, space->context, &address, &bytes);
 	ca_outside_leave(space);
 	if (r) {
-		area->rejected = true;
+		area->rejected = area->rejected || r == -ENOTSUP;
+		ca_backoff_failed(&area->maps);
 		return;
 	}
 	is_late = area->bytes || space->dead;
@@ -41,7 +44,8 @@ area_reserve(struct ca_space *space, struct ca_area *area)
 		area->bytes = bytes;
 		return;
 	}
-	area->rejected = area->rejected || !is_late;
+	if (!is_late)
+		ca_backoff_failed(&area->maps);
 	ca_outside_enter_locked(space);
 	driver->range_release(driver->self, space->context, address, bytes);
 	ca_outside_leave(space);
@@ -52,7 +56,7 @@ ca_area_is_ready_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_area *area = &space->areas[bytes > CA_SMALL_MAX];
 
-	if (!is_wanted(space, area))
+	if (!is_wanted(space, area) || !ca_backoff_is_due(&area->maps))
 		return false;
 	if (!area->bytes)
 		area_reserve(space, area);
@@ -196,6 +200,7 @@ ca_extent_plan_locked(struct ca_space *space, uint64_t bytes, struct ca_growth *
 	if (!best.bytes)
 		return false;
 	*ret_growth = best;
+	ret_growth->moves = ca_backoff_is_due(&best.area->moves);
 	ret_growth->surplus -= ret_growth->surplus ? bytes : 0;
 	ca_list_init(&ret_growth->sources);
 	return true;

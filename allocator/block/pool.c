@@ -113,7 +113,7 @@ ca_pool_find_on_locked(const struct ca_heap *heap, const struct ca_pool *pool, u
 	for (; node; node = ca_index_next(index, node)) {
 		struct ca_block *block = ca_pool_block(node);
 
-		if (node->key >= bytes && ca_pool_allows(&heap->config, block, bytes))
+		if (node->key >= bytes && ca_pool_allows(heap, block, bytes))
 			return block;
 		if (!heap->config.expandable_segments)
 			break; /* a larger one is no more allowed, unless it is of an extent */
@@ -129,7 +129,7 @@ ca_pool_fits(const struct ca_block *block, uint64_t bytes)
 		usable = bytes >= CA_ALIGNED_MIN ? ca_block_usable(block, &pad) : block->bytes;
 
 	return segment->pool == ca_pool_for(segment->space, bytes) && usable >= bytes &&
-	       ca_pool_allows(&segment->space->heap->config, block, bytes);
+	       ca_pool_allows(segment->space->heap, block, bytes);
 }
 
 /* In front of the first boundary, if the request needs one. */

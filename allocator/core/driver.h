@@ -47,13 +47,14 @@ struct ca_driver {
 	 * Memory that is mapped into reserved addresses. range_reserve NULL: there is none, nor are
 	 * the four behind it. None of them waits for work: all work on memory has
 	 * finished before it is unmapped. *ret_address is 2 MiB aligned; *ret_bytes, a multiple of
-	 * 2 MiB, is more than the memory of the context's device. Not 0: there is none for this
-	 * context, now and for ever.
+	 * 2 MiB, is more than the memory of the context's device. -ENOTSUP: there is none for this
+	 * context, now and for ever; > 0: the driver's error.
 	 */
 	int (*range_reserve)(void *self, void *context, uint64_t *ret_address, uint64_t *ret_bytes);
 	/* New memory at a reserved address, of which nothing is mapped: one handle of `bytes`, a
-	 * multiple of 2 MiB. CA_DRIVER_OUT_OF_MEMORY when there is none; where it fails nothing is
-	 * mapped. -ENOTSUP: such memory is of no use any more in this context. */
+	 * multiple of 2 MiB. CA_DRIVER_OUT_OF_MEMORY when there is none, > 0: another error of the
+	 * driver; where it fails nothing is mapped. -ENOTSUP: such memory is of no use any more in
+	 * this context. */
 	int (*range_map)(void *self, void *context, uint64_t address, uint64_t bytes);
 	/* Maps at `to`, where nothing is, too, just what one range_map or range_alias has mapped at
 	 * `from`: the same memory at two addresses. A write at one is seen at the other

@@ -260,6 +260,8 @@ struct ca_area {
 	unsigned in_hand; /* segments that threads have in their hands */
 	bool rejected;    /* there are none to be had, or memory cannot be mapped any more */
 	bool no_moves;    /* nothing is mapped at two addresses */
+	/* Where the driver failed: occasions are requests that need more memory. */
+	struct ca_backoff maps, moves;
 };
 
 /* By a node of space->wholes. */
@@ -361,13 +363,14 @@ struct ca_device {
 	uint64_t drainable_bytes; /* in segments without a live block */
 	uint64_t total_bytes;     /* of the device; 0: not asked yet (policy/limit.c) */
 	uint64_t segments_max;    /* by the limits and by that; 0: not known yet */
-	uint64_t taking_bytes;    /* segments being asked of the driver, and what is to move */
-	uint64_t other_bytes;     /* of calls that are not ours to serve, where there is a limit */
-	uint64_t managed_bytes;   /* in managed segments */
-	uint64_t mapped_bytes;    /* in extents */
-	uint64_t next_trim;       /* alloc_calls at which trim_every is due (policy/trim.c) */
-	uint64_t next_look_ns;    /* when trim_idle_ms looks again */
-	uint64_t gc_wanted;       /* bytes that the next free is to give back */
+	uint64_t taking_bytes;  /* segments being asked of the driver, what is to move, and what is
+				   still mapped of dead spaces */
+	uint64_t other_bytes;   /* of calls that are not ours to serve, where there is a limit */
+	uint64_t managed_bytes; /* in managed segments */
+	uint64_t mapped_bytes;  /* in extents */
+	uint64_t next_trim;     /* alloc_calls at which trim_every is due (policy/trim.c) */
+	uint64_t next_look_ns;  /* when trim_idle_ms looks again */
+	uint64_t gc_wanted;     /* bytes that the next free is to give back */
 	struct ca_budget budget;
 };
 
@@ -417,6 +420,9 @@ struct ca_space {
 	/* the bound up to which only the driver could tell whether work has finished: its free
 	 * waits for that, an unmapping does not */
 	uint64_t untold;
+	uint64_t ending_bytes;   /* dead: in taking_bytes until its memory is unmapped */
+	bool keeps_addresses;    /* dead, and the driver did not unmap all of its memory */
+	bool is_leaving;         /* a thread unmaps addresses of `leaving` */
 	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks; /* at what other threads freed; at allocations */
 	unsigned number;         /* from 0, in the order of their making */
@@ -433,6 +439,7 @@ struct ca_heap {
 	bool quick;          /* magazines serve */
 	bool limited;        /* there is a limit, or something relative to one */
 	bool searches_all;   /* memory is short: no search ends before it has looked at all */
+	bool mapping_ended;  /* extents serve no more while anything else does: ca_expand_end */
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */

@@ -101,6 +101,20 @@ look(struct ca_space *space, const struct ca_growth *growth, uint64_t bytes)
 	return ca_alloc_hit_locked(space, late(space, growth, bytes), bytes, true);
 }
 
+/* Whole handles of what serves nobody any more: at least `bytes`, or all. */
+static void
+give_back(struct ca_space *space, uint64_t bytes)
+{
+	uint64_t given = 0, more = 1;
+	struct ca_block *block;
+
+	while (given < bytes && more && !space->dead) {
+		block = ca_extent_candidate_locked(space, bytes - given);
+		more = block ? ca_extent_release_locked(block, bytes - given, NULL) : 0;
+		given += more;
+	}
+}
+
 int
 ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 {
@@ -109,7 +123,9 @@ ca_expand_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_b
 	unsigned tries;
 	int r;
 
-	if (!space->heap->config.expandable_segments)
+	if (space->heap->mapping_ended)
+		give_back(space, bytes);
+	if (!space->heap->config.expandable_segments || space->heap->mapping_ended)
 		return space->dead ? -ENODEV : -ENOTSUP;
 	ca_limit_update_locked(space);
 	for (tries = 0; tries < TRIES; tries++) {
@@ -142,15 +158,16 @@ void
 ca_expand_end(struct ca_heap *heap)
 {
 	struct ca_space *space;
-	struct ca_block *block;
 
 	CA_HEAP_LOCKED(heap);
+	heap->mapping_ended = true;
 	for (space = heap->spaces; space; space = space->next) {
-		space->areas[0].rejected = space->areas[1].rejected = true;
-		ca_magazines_clear_locked(space);
+		if (space->dead)
+			continue;
+		CA_LIST_EACH(struct ca_segment, segment, &space->segments, link)
+			if (segment->mapped)
+				ca_block_claim_all_locked(segment);
 		ca_held_settle_locked(space);
-		while ((block = ca_extent_candidate_locked(space, UINT64_MAX)) &&
-		       ca_extent_release_locked(block, UINT64_MAX, NULL))
-			;
+		give_back(space, UINT64_MAX);
 	}
 }

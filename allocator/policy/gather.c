@@ -152,8 +152,8 @@ ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely)
 	CA_LIST_EACH(const struct ca_segment, segment, &space->segments, link) {
 		if (!search.rows || !search.blocks)
 			break;
-		if (segment->pool == pool && !segment->retired && segment->bytes >= bytes &&
-		    segment->first->next)
+		if (segment->pool == pool && !segment->retired && !ca_segment_is_ended(segment) &&
+		    segment->bytes >= bytes && segment->first->next)
 			look_in(&search, segment);
 	}
 	return search.best.first ? put_together(&search.best, freely) : NULL;

@@ -10,6 +10,7 @@
 #include "allocator/policy/internal.h"
 
 #include "allocator/core/lock.h"
+#include "config/mutant.h"
 
 static bool
 has_fraction(const struct ca_config *config)
@@ -99,7 +100,8 @@ uint64_t
 ca_limit_needed_locked(const struct ca_space *space, uint64_t bytes, bool segment)
 {
 	const struct ca_device *device = space->device;
-	uint64_t held = device->stats.reserved_bytes.current + device->taking_bytes + bytes;
+	uint64_t taking = CA_MUTANT(TAKING_UNCOUNTED) ? 0 : device->taking_bytes;
+	uint64_t held = device->stats.reserved_bytes.current + taking + bytes;
 	uint64_t all = ca_excess(held + device->other_bytes, limit_of_all(space));
 	uint64_t own = segment ? ca_excess(held, limit_of_fraction(space)) : 0;
 

@@ -45,7 +45,7 @@ may_move(const struct ca_space *space, const struct ca_growth *growth)
 	const struct ca_heap *heap = space->heap;
 
 	return !heap->config.give_back_oom && heap->driver.range_alias && !growth->area->no_moves &&
-	       !space->dead && !space->poisoned && !ca_extent_is_late(space) &&
+	       growth->moves && !space->dead && !space->poisoned && !ca_extent_is_late(space) &&
 	       !ca_order_may_capture(heap);
 }
 

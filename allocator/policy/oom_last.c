@@ -19,7 +19,9 @@ take_hole(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	if (bytes <= CA_SMALL_MAX && !space->dead && !space->poisoned) {
 		ca_magazines_clear_locked(space);
 		space->heap->searches_all = true;
+		space->device->budget.fit = CA_FIT_ANY;
 		block = ca_pool_find_locked(space->heap, &space->pools[1], bytes);
+		space->device->budget.fit = CA_FIT_POLICY;
 		space->heap->searches_all = false;
 	}
 	*ret_block = ca_alloc_hit_locked(space, block, bytes, true);

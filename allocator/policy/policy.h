@@ -64,8 +64,9 @@ int ca_forget_block(struct ca_heap *heap, uint64_t address);
  * its work goes on, ten seconds after it was last seen to: a context that is held up keeps its
  * segments. */
 uint64_t ca_trim(struct ca_heap *heap, uint64_t keep_bytes);
-/* Nothing more is mapped for the spaces there are (expandable_segments), and what is free in whole
- * handles goes back. Waits for nothing. */
+/* Nothing more is mapped (expandable_segments), and mapped memory serves only what cannot be had
+ * otherwise: what is free in whole handles goes back, now and before the cache grows. Waits for
+ * nothing. */
 void ca_expand_end(struct ca_heap *heap);
 /* Bytes that are free or pending in whole segments of `space`'s device; cuMemGetInfo may add them
  * to free. */

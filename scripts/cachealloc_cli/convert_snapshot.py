@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """PyTorch's memory snapshots: older forms become the current one, and a recording's last state becomes a snapshot's segments."""
 
+import bisect
+
 SMALL_SEGMENT, GRAIN = 2 << 20, 512
 
 
@@ -71,11 +73,24 @@ def _tiles(address, end, live):
             for start, size, requested, state in blocks]
 
 
+def _joined(state, live):
+    """(device, address, bytes) of the segments. Memory that was mapped in pieces is one where a block lies across them."""
+    found = []
+    for (device, address), total in sorted(state.segments.items()):
+        below = live[max(bisect.bisect_left(live, (device, address)) - 1, 0)] if live else (None, 0, 0)
+        is_across = below[0] == device and below[1] < address < below[1] + below[2]
+        if is_across and found and found[-1][0] == device and sum(found[-1][1:]) == address:
+            found[-1] = (device, found[-1][1], found[-1][2] + total)
+        else:
+            found.append((device, address, total))
+    return found
+
+
 def segments_of(state):
     """The segments, and the blocks that are live in them, at a trace's end (convert_trace.State)."""
     live = sorted((device, address, size) for (device, address), (size, _) in state.live.items())
     found, at = [], 0
-    for (device, address), total in sorted(state.segments.items()):
+    for device, address, total in _joined(state, live):
         while at < len(live) and live[at][:2] < (device, address):
             at += 1
         begin = at

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Reads a trace of ours: cachealloc-trace(5) tells the format. What it says of a record is what a Trace gives."""
 
+import bisect
 import struct
 
 MAGIC = b"\x89CAtr\r\n\n"
@@ -21,10 +22,30 @@ class State:
 
     def __init__(self):
         self.live = {}      # (bytes, stream)
-        self.segments = {}  # bytes
+        self.segments = {}  # bytes; `_begins` has their addresses of each device, in order
+        self._begins = {}
         self.pools = {}     # of stream-ordered segments: the number of their pool
         self.pinned = {}    # live page-locked memory: bytes
         self.streams = {}   # number in the trace -> the one that others use
+
+    def take(self, device, begin, size):
+        if (device, begin) not in self.segments:
+            bisect.insort(self._begins.setdefault(device, []), begin)
+        self.segments[device, begin] = size
+
+    def give_back(self, device, begin, size):
+        """What was mapped in pieces may go as one piece, or in others (expandable_segments)."""
+        begins, end = self._begins.get(device, []), begin + size
+        first = at = max(bisect.bisect_right(begins, begin) - 1, 0)
+        rests = []
+        while at < len(begins) and begins[at] < end:
+            low, high = begins[at], begins[at] + self.segments.pop((device, begins[at]))
+            rests += [(low, min(begin, high)), (end, high)]
+            at += 1
+        del begins[first:at]
+        for low, high in rests:
+            if low < high:
+                self.take(device, low, high - low)
 
     def stream(self, number):
         """As other tools number them: 0 is the default stream. None: none."""
@@ -115,10 +136,10 @@ def _meaning(state, kind, device, stream, a, b, at):
     elif kind == FAILED:
         yield "oom", 0, a, state.stream(stream)
     elif kind == TAKEN:
-        state.segments[key] = size
+        state.take(device, a, size)
         yield "segment_alloc", a, size, None
     elif kind == RETURNED:
-        state.segments.pop(key, None)
+        state.give_back(device, a, size)
         yield "segment_free", a, size, None
     elif kind == REFUSED:
         yield "segment_refused", 0, a, None

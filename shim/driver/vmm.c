@@ -19,6 +19,7 @@
 #include <stddef.h>
 
 #include "allocator/core/types.h"
+#include "config/log.h"
 #include "shim/bind/libcuda.h"
 #include "shim/driver/vmm_trial.h"
 #include "shim/state/process.h"
@@ -27,6 +28,30 @@
 
 /* Times the device's memory: address space is plenty, and holes between extents cost some. */
 enum { ADDRESSES = 4 };
+
+/* Before memory is given up that the driver does not take back. */
+enum { TRIES = 3 };
+
+/* The first answer. Where that is an error the driver is asked again: nobody else knows of it. */
+static CUresult
+unmap(const struct ca_real *real, CUdeviceptr address, size_t bytes)
+{
+	CUresult rc = CA_INSIDE(real->cuMemUnmap(address, bytes)), again = rc;
+
+	for (unsigned tries = 1; again != CUDA_SUCCESS && tries < TRIES; tries++)
+		again = CA_INSIDE(real->cuMemUnmap(address, bytes));
+	return rc;
+}
+
+static CUresult
+release(const struct ca_real *real, CUmemGenericAllocationHandle handle)
+{
+	CUresult rc = CA_INSIDE(real->cuMemRelease(handle));
+
+	for (unsigned tries = 1; rc != CUDA_SUCCESS && tries < TRIES; tries++)
+		rc = CA_INSIDE(real->cuMemRelease(handle));
+	return rc;
+}
 
 /* From the handle on. Nothing of it is left where it fails. */
 static CUresult
@@ -42,12 +67,12 @@ map_handle(const struct ca_real *real, CUdevice device, CUdeviceptr address, siz
 	if (rc == CUDA_SUCCESS) {
 		rc = CA_INSIDE(real->cuMemSetAccess(address, bytes, access, count));
 		if (rc != CUDA_SUCCESS)
-			(void)CA_INSIDE(real->cuMemUnmap(address, bytes));
+			(void)unmap(real, address, bytes);
 	}
-	released = CA_INSIDE(real->cuMemRelease(handle));
+	released = release(real, handle);
 	if (rc == CUDA_SUCCESS && released != CUDA_SUCCESS) {
 		/* it would outlive its mapping: not a second time */
-		(void)CA_INSIDE(real->cuMemUnmap(address, bytes));
+		(void)unmap(real, address, bytes);
 		rc = released;
 	}
 	if (exchanged)
@@ -82,13 +107,13 @@ try(const struct ca_real *real, CUdevice device, CUdeviceptr address)
 		return rc;
 	rc = CA_INSIDE(real->cuMemMap(alias, CA_PAGE, 0, handle, 0));
 	if (rc != CUDA_SUCCESS) {
-		(void)CA_INSIDE(real->cuMemRelease(handle));
+		(void)release(real, handle);
 		return rc;
 	}
 	rc = map_handle(real, device, address, CA_PAGE, handle);
 	if (rc == CUDA_SUCCESS)
-		rc = CA_INSIDE(real->cuMemUnmap(address, CA_PAGE));
-	unmapped = CA_INSIDE(real->cuMemUnmap(alias, CA_PAGE));
+		rc = unmap(real, address, CA_PAGE);
+	unmapped = unmap(real, alias, CA_PAGE);
 	return rc == CUDA_SUCCESS ? unmapped : rc;
 }
 
@@ -108,6 +133,24 @@ try_once(const struct ca_real *real, CUdevice device, CUdeviceptr address)
 		ca_capture_restore_mode(real, mode);
 	ca_vmm_tried(device, rc);
 	return rc;
+}
+
+/* A call that is not supported never will be; any other failure may pass. */
+static int
+code(CUresult rc)
+{
+	return rc == CUDA_ERROR_NOT_SUPPORTED ? -ENOTSUP : (int)rc;
+}
+
+static void
+say_failed(CUresult rc)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&said))
+		ca_info("expandable_segments: the driver did not map memory (%d): segments are as "
+			"ever until it does",
+			(int)rc);
 }
 
 int
@@ -131,12 +174,13 @@ ca_vmm_reserve(void *self, void *space_context, uint64_t *ret_address, uint64_t 
 	}
 	if (rc != CUDA_SUCCESS) {
 		ca_vmm_say("no addresses are to be had");
-		return -ENOTSUP;
+		return code(rc);
 	}
-	if (try_once(real, context->device, address) != CUDA_SUCCESS) {
+	rc = try_once(real, context->device, address);
+	if (rc != CUDA_SUCCESS) {
 		(void)CA_INSIDE(real->cuMemAddressFree(address, bytes));
 		ca_vmm_say("memory could not be mapped in a trial");
-		return -ENOTSUP;
+		return code(rc);
 	}
 	*ret_address = address;
 	*ret_bytes = bytes;
@@ -155,10 +199,9 @@ ca_vmm_map(void *self, void *space_context, uint64_t address, uint64_t bytes)
 		return -ENOTSUP;
 	}
 	rc = map(ca_real(), context->device, address, bytes);
-	if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_OUT_OF_MEMORY)
-		return (int)rc;
-	ca_vmm_say("the driver did not map memory");
-	return -ENOTSUP;
+	if (rc != CUDA_SUCCESS && rc != CUDA_ERROR_OUT_OF_MEMORY)
+		say_failed(rc);
+	return code(rc);
 }
 
 int
@@ -177,7 +220,7 @@ ca_vmm_alias(void *self, void *space_context, uint64_t from, uint64_t to, uint64
 	rc = CA_INSIDE(real->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)from));
 	if (rc == CUDA_SUCCESS)
 		rc = map_handle(real, context->device, to, bytes, handle);
-	return (int)rc;
+	return code(rc);
 }
 
 int

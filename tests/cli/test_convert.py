@@ -59,6 +59,34 @@ def traces(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def mapped(tmp_path_factory):
+    """name -> a trace of memory that was mapped in pieces: it moves, goes back as one piece or in others, and some stays."""
+    folder = tmp_path_factory.mktemp("mapped")
+    step = workload.prepare("generated:2:64:3", folder)
+    run([BUILD / "tests" / "traces" / "trace_program", "--steps", "2", step], check=0, cwd=folder, SIMCUDA_MEM="64G",
+        CACHEALLOC_CONF="expandable_segments:True", CACHEALLOC_TRACE="step.trace")
+    run([BUILD / "tests" / "process" / "order" / "order_moves", "random"], check=0, cwd=folder, SIMCUDA_DEVICES=1, ORDER_SEED=7,
+        CACHEALLOC_CONF="expandable_segments:True,expandable_slack_percent:0", CACHEALLOC_TRACE="moves.trace")
+    return {name: folder / f"{name}.trace" for name in ("step", "moves")}
+
+
+@pytest.mark.parametrize("name", ["step", "moves"])
+def test_mapped_memory_is_where_it_is(mapped, tmp_path, name):
+    snapshot = pickle.loads(good(mapped[name], "--to", "memory_viz", "-o", "-"))
+    reserved = sum(r.bytes * {"taken": 1, "returned": -1}[r.kind] for r in tracefile.read(mapped[name]).of("taken", "returned"))
+    assert sum(segment["total_size"] for segment in snapshot["segments"]) == reserved
+    for segment in snapshot["segments"]:
+        assert sum(block["size"] for block in segment["blocks"]) == segment["total_size"]
+    blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
+    trace = tracefile.read(mapped[name])
+    assert sum(block["state"] == "active_allocated" for block in blocks) == len(trace.of("alloc")) - len(trace.of("free"))
+    del snapshot["cachealloc_trace"]
+    (tmp_path / "bare.pickle").write_bytes(pickle.dumps(snapshot))
+    one, two = replayed(tmp_path / "bare.pickle"), replayed(mapped[name])
+    assert one["devices"][0]["recorded_reserved_bytes"] == two["devices"][0]["recorded_reserved_bytes"]
+
+
+@pytest.fixture(scope="module")
 def snapshots(tmp_path_factory):
     """name -> a snapshot that PyTorch wrote."""
     folder = tmp_path_factory.mktemp("snapshots")

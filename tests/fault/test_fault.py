@@ -56,6 +56,26 @@ def test_nth_call_fails(tmp_path, reached, entry, code):
     assert sim["injected"] == 0
 
 
+MAPPED = {"CACHEALLOC_CONF": "expandable_segments:True,expandable_slack_percent:0"}
+VMM = ("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemRelease", "cuMemRetainAllocationHandle", "cuMemUnmap",
+       "cuMemAddressFree", "cuDeviceGetAttribute", "cuDeviceGetCount", "cuDeviceTotalMem_v2")
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("entry", VMM)
+def test_nth_mapping_call_fails(tmp_path, reached, entry, code):
+    """With mapped memory: in the trial, in growth, in moves, at the end of the memory and of a context."""
+    number = 0
+    for n in range(1, 10000):
+        done, sim = go(tmp_path, f"{entry}:{n}:{code}", mem="16M", **MAPPED)
+        sound(done)
+        if sim["injected"] == 0:
+            break
+        number += 1
+    reached.append((f"{entry} (mapped)", code, number))
+    assert number > 0
+
+
 @pytest.mark.parametrize("driver", ["12040", "13000"])
 def test_clean_run(tmp_path, driver):
     done, sim = go(tmp_path, None, SIMCUDA_DRIVER_VERSION=driver)

@@ -126,6 +126,63 @@ static void export(void)
 	order_end();
 }
 
+static void
+expect_exportable(CUdeviceptr memory)
+{
+	CUipcMemHandle handle;
+
+	EXPECT(attribute(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory) == 1);
+	OK(cuIpcGetMemHandle(&handle, memory));
+}
+
+/* Whatever of mapped memory is free by then, or is freed later: whole handles, parts of them, and
+ * blocks of the size that the next request has. What cannot be had otherwise is had there. */
+static void
+export_again(void)
+{
+	CUdeviceptr before, x, gap, part, y[3];
+	CUipcMemHandle handle;
+
+	order_start();
+	before = order_take(BEFORE);
+	x = order_take(8 * MIB);
+	gap = order_take(2 * HANDLE);
+	part = order_take(12 * MIB);
+	order_give(gap);
+	if (cachealloc_trim)
+		cachealloc_trim(0);       /* it is in another extent than x now */
+	for (unsigned i = 0; i < 20; i++) /* the thread comes to keep it */
+		part = order_again(part, 12 * MIB);
+	EXPECT(cuIpcGetMemHandle(&handle, x) == CUDA_ERROR_INVALID_VALUE);
+	order_give(part);
+	for (unsigned i = 0; i < 3; i++) {
+		y[i] = order_take(12 * MIB);
+		expect_exportable(y[i]);
+	}
+	order_give(x);
+	expect_exportable(order_take(8 * MIB + HANDLE));
+	order_give(before);
+	order_use(order_take(BEFORE), 3, NULL); /* there is memory for one */
+	order_end();
+}
+
+/* There is no other memory than the part of a handle that is free. */
+static void
+export_at_the_end(void)
+{
+	CUdeviceptr x, part;
+	CUipcMemHandle handle;
+
+	order_start();
+	(void)order_take(BEFORE);
+	x = order_take(8 * MIB);
+	part = order_take(12 * MIB);
+	EXPECT(cuIpcGetMemHandle(&handle, x) == CUDA_ERROR_INVALID_VALUE);
+	order_give(part);
+	order_use(order_take(12 * MIB), 1, NULL);
+	order_end();
+}
+
 /* Takes memory, loads the library that ORDER_LOAD names, and takes more. */
 static void
 library_comes(void)
@@ -147,6 +204,8 @@ static const struct order_case cases[] = {
 	{ "another_device", another_device },
 	{ "other_cards", other_cards },
 	{ "export", export },
+	{ "export_again", export_again },
+	{ "export_at_the_end", export_at_the_end },
 	{ "library_comes", library_comes },
 	{ NULL, NULL },
 };

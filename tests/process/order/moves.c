@@ -9,6 +9,11 @@
  */
 #include "tests/process/order/order.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 enum {
 	STREAMS = 3,
 	BLOCKS = 8,
@@ -200,11 +205,67 @@ another_stream(void)
 	hole_beside_hole(1, 2);
 }
 
+/* ---- a child beside a move */
+
+uint64_t cachealloc_trim(uint64_t keep_bytes) __attribute__((weak));
+
+static _Atomic bool moving;
+
+/* The child has none of the device, and nobody who would finish what another thread had in hand. */
+static void
+in_child(CUdeviceptr parents)
+{
+	CUdeviceptr memory;
+
+	EXPECT(cuMemAlloc_v2(&memory, BIG) != CUDA_SUCCESS);
+	EXPECT(cuMemFree_v2(parents) != CUDA_SUCCESS);
+	if (cachealloc_trim)
+		EXPECT(cachealloc_trim(0) == 0);
+	exit(0);
+}
+
+static void *
+fork_again(void *parents)
+{
+	unsigned n = 0;
+
+	for (; atomic_load(&moving); n++) {
+		pid_t child = fork();
+		int status;
+
+		EXPECT(child >= 0);
+		if (!child)
+			in_child((CUdeviceptr)(uintptr_t)parents);
+		EXPECT(waitpid(child, &status, 0) == child);
+		EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	}
+	EXPECT(n > 10);
+	return NULL;
+}
+
+static void
+forks(void)
+{
+	CUdeviceptr x;
+	pthread_t thread;
+
+	order_start();
+	x = order_take(BIG);
+	atomic_store(&moving, true);
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr): an argument */
+	EXPECT(!pthread_create(&thread, NULL, fork_again, (void *)(uintptr_t)x));
+	random_operations();
+	atomic_store(&moving, false);
+	EXPECT(!pthread_join(thread, NULL));
+	order_give(x);
+}
+
 static const struct order_case moves_cases[] = {
 	{ "one_stream", one_stream },
 	{ "its_own_of_two", its_own_of_two },
 	{ "another_stream", another_stream },
 	{ "random", random_operations },
+	{ "forks", forks },
 	{ NULL, NULL },
 };
 

@@ -18,7 +18,6 @@ PROGRAM = BUILD / "tests" / "stress" / "order_program"
 SEVERAL = BUILD / "tests" / "process" / "order" / "order_several"
 EXTENTS = BUILD / "tests" / "process" / "order" / "order_extents"
 MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
-EXTENT_MUTANTS = BUILD / "tests" / "stress" / "extent_mutants"
 FAILURE = BUILD / "tests" / "process" / "order" / "order_failure"
 CONF = "expandable_segments:True,reuse_slack_mb:0"
 NEVER_CALLED = BUILD / "tests" / "stress" / "libnever_free.so"
@@ -196,6 +195,16 @@ def test_memory_that_is_to_be_exported_comes_from_segments(tmp_path):
     assert done.stderr.count("expandable_segments:False") == done.stderr.count("warning") == 1, done.stderr
 
 
+def test_after_a_refused_export_no_mapped_memory_serves(tmp_path):
+    done = extents("export_again", "", tmp_path, SIMCUDA_IPC="self", SIMCUDA_MEM="1000M", CACHEALLOC_LOG="error")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_after_a_refused_export_mapped_memory_is_the_last_resort(tmp_path):
+    done = extents("export_at_the_end", "", tmp_path, SIMCUDA_IPC="self", SIMCUDA_MEM="544M", CACHEALLOC_LOG="error")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # case, settings, the mistake, what tells
 CASES = [("freed_while_work_uses_it", ",max_cached_mb:0", "HELD_UNMAPPED", "now: cuMemUnmap"),
          ("part_of_a_handle_in_use", "", "HANDLE_CUT", "illegal address: sim_check")]
@@ -218,12 +227,36 @@ def test_what_is_unmapped(tmp_path, case, conf, mutant, word, clock):
     assert done.returncode and word in done.stderr, done.stderr[-2000:]
 
 
-def test_a_retired_extent_that_is_unmapped_early_is_caught():
-    """Nothing in a program retires an extent but what the simulated driver does not know: a unit test finds it."""
-    if not EXTENT_MUTANTS.exists():
+#: Nothing in a program retires an extent but what the simulated driver does not know; and that another thread does something in
+#: the middle of a certain call is had in a unit test only. The test that finds the mistake, of test_extent.c, test_move.c,
+#: test_extent_calls.c.
+UNIT_MUTANTS = {
+    "EXTENT_UNMAPPED_EARLY": ("extent", "test_a_retired_extent_in_use"),
+    "EXTENT_HAND_IGNORED": ("move", "test_the_context_ends_while_memory_goes"),
+    "EXTENT_ADDRESSES_GONE": ("move", "test_the_context_ends_while_the_other_area_goes"),
+    "EXTENT_GROWS_DEAD": ("move", "test_the_context_ends_while_the_other_area_goes"),
+    "EXTENT_UNMAPPED_ONCE": ("move", "test_an_unmapping_that_fails_as_the_context_ends_is_tried_again"),
+    "DEAD_WITH_BLOCKS": ("move", "test_a_dead_space_has_no_blocks"),
+    "TAKING_UNCOUNTED": ("move", "test_what_is_on_its_way_is_within_the_limit"),
+    "LEFT_UNCOUNTED": ("extent_calls", "test_the_limit_holds_at_each_call"),
+}
+
+
+def failed_units(program, mutant):
+    path = BUILD / "tests" / "stress" / f"{program}_mutants"
+    if not path.exists():
         pytest.skip("built without mutants")
-    for mutant in ("", "EXTENT_UNMAPPED_EARLY"):
-        done = subprocess.run([EXTENT_MUTANTS], env=clean_env() | {"CACHEALLOC_TEST_MUTANT": mutant, "CMOCKA_MESSAGE_OUTPUT": "TAP"},
-                              capture_output=True, text=True, timeout=300)
-        failed = [line for line in done.stdout.splitlines() if line.startswith("not ok")]
-        assert len(failed) == (mutant != "") and all("test_a_retired_extent_in_use" in line for line in failed), done.stdout
+    done = subprocess.run([path], env=clean_env() | {"CACHEALLOC_TEST_MUTANT": mutant, "CMOCKA_MESSAGE_OUTPUT": "TAP"},
+                          capture_output=True, text=True, timeout=300)
+    return [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("not ok")]
+
+
+@pytest.mark.parametrize("mutant", UNIT_MUTANTS)
+def test_mutant_is_caught(mutant):
+    program, unit = UNIT_MUTANTS[mutant]
+    assert unit in failed_units(program, mutant)
+
+
+@pytest.mark.parametrize("program", ["extent", "extent_calls", "move"])
+def test_no_mutant_no_catch(program):
+    assert not failed_units(program, "")

@@ -79,6 +79,17 @@ def test_random(tmp_path, streams, clock, memory):
     assert said["races"] == 0 and (memory != "4G" or said["calls"].get(ALIAS, 0) > 0)
 
 
+@pytest.mark.parametrize("clock", ["manual:16", "real"])
+def test_a_child_is_forked_in_the_middle_of_moves(tmp_path, clock):
+    """It does not wait for what another thread of its parent had in hand, and its parent goes on."""
+    seed = seed_of(clock)
+    print("ORDER_SEED", seed)
+    done, said = go("forks", tmp_path / "sim.json", clock=clock, ORDER_SEED=seed, ORDER_STREAMS=2, ORDER_OPERATIONS=400,
+                    SIMCUDA_LATENCY="cuMemMap:50us,cuMemUnmap:50us")
+    right(done)
+    assert said["races"] == 0 and said["calls"].get(ALIAS, 0) > 0
+
+
 @pytest.mark.parametrize("name", ["cuMemRetainAllocationHandle", "cuMemMap", "cuMemSetAccess", "cuMemRelease", "cuMemUnmap", "cuMemCreate"])
 def test_nth_call_fails(tmp_path, name):
     for streams in (1, 3):
@@ -89,6 +100,25 @@ def test_nth_call_fails(tmp_path, name):
                 right(done)
                 if not said["injected"]:
                     break
+
+
+VMM = ["cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemRelease", "cuMemRetainAllocationHandle", "cuMemUnmap",
+       "cuMemAddressFree"]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+@pytest.mark.parametrize("name", VMM)
+def test_calls_fail_at_the_end_of_the_memory(tmp_path, name, streams):
+    """Where growth, moves and what goes back to the driver follow each other: once, for good, and as what is not supported. The
+    driver's answer may be out of memory."""
+    for code in (999, 2, 801):
+        for n in ("1+", "4+", "30+", 1, 2, 3, 4, 6, 9, 14, 22, 35, 56, 90, 145):
+            done, said = go("random", tmp_path / "sim.json", ORDER_SEED=seed_of(name, streams), ORDER_STREAMS=streams, ORDER_OPERATIONS=200,
+                            SIMCUDA_MEM="192M", SIMCUDA_FAIL=f"{name}:{n}:{code}")
+            assert "race on" not in done.stderr and "deadlock" not in done.stderr, (n, code, done.stderr[-3000:])
+            assert done.returncode == 0 or done.stderr.endswith("= 2\n") and "not so" not in done.stderr, (n, code, done.stderr[-3000:])
+            if not said.get("injected", 1) and isinstance(n, int):
+                break
 
 
 @pytest.mark.skipif(SANITIZER is not None, reason="proves the programs, not the library")

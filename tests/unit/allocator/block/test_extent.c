@@ -2,6 +2,8 @@
 /* allocator/block/extent.c, allocator/policy/expand.c: segments that grow and shrink. */
 #include "tests/unit/allocator/deferred/scene.h"
 
+#include <errno.h>
+
 static void
 start(struct fixture *f, uint64_t capacity)
 {
@@ -302,9 +304,9 @@ test_without_addresses_there_are_segments(void **state)
 	fixture_stop(&f);
 }
 
-/* Any error but want of memory: segments from then on. */
+/* A segment instead, and the next request is served by mapping again. */
 static void
-test_a_failure_to_map_ends_it(void **state)
+test_a_failure_to_map_passes(void **state)
 {
 	struct fixture f;
 
@@ -316,8 +318,61 @@ test_a_failure_to_map_ends_it(void **state)
 	assert_int_equal(called(&f, CA_MODEL_TAKE), 1);
 	assert_int_equal(held(&f), 40 * MIB);
 	assert_int_equal(called(&f, CA_MODEL_RANGE_UNMAP), 2);
-	fixture_alloc(&f, 3 * MIB);
-	assert_int_equal(called(&f, CA_MODEL_TAKE), 2);
+	fixture_alloc(&f, 40 * MIB);
+	assert_int_equal(called(&f, CA_MODEL_TAKE), 1);
+	fixture_stop(&f);
+}
+
+/* Requests that each need new memory. */
+static void
+many(struct fixture *f)
+{
+	unsigned i;
+
+	for (i = 0; i < 100; i++)
+		fixture_alloc(f, 12 * MIB);
+}
+
+/* The driver is asked more and more seldom, and no more at all once it has said that this is of no
+ * use. */
+static void
+test_failures_that_do_not_pass_cost_little(void **state)
+{
+	static const enum ca_model_function functions[] = { CA_MODEL_RANGE_RESERVE,
+							    CA_MODEL_RANGE_MAP };
+	static const int codes[] = { 1, 999, CA_DRIVER_OUT_OF_MEMORY, -ENOTSUP };
+	unsigned i, code;
+
+	for (i = 0; i < 2; i++)
+		for (code = 0; code < 4; code++) {
+			struct fixture f;
+
+			if (functions[i] == CA_MODEL_RANGE_MAP &&
+			    codes[code] == CA_DRIVER_OUT_OF_MEMORY)
+				continue; /* memory is given back for that */
+			start(&f, 4 * GIB);
+			ca_model_fail(f.model, functions[i], 1, true, codes[code]);
+			many(&f);
+			assert_int_equal(called(&f, CA_MODEL_TAKE), 100);
+			assert_true(called(&f, functions[i]) <= (codes[code] == -ENOTSUP ? 1 : 8));
+			fixture_check(&f);
+			fixture_stop(&f);
+		}
+}
+
+/* The trial may have found no memory: later there may be some. */
+static void
+test_addresses_are_asked_for_again(void **state)
+{
+	struct fixture f;
+
+	start(&f, 4 * GIB);
+	ca_model_fail(f.model, CA_MODEL_RANGE_RESERVE, 1, false, CA_DRIVER_OUT_OF_MEMORY);
+	fixture_alloc(&f, 12 * MIB);
+	assert_int_equal(called(&f, CA_MODEL_TAKE), 1);
+	fixture_alloc(&f, 12 * MIB);
+	fixture_alloc(&f, 12 * MIB);
+	assert_true(called(&f, CA_MODEL_RANGE_MAP) > 0);
 	fixture_stop(&f);
 }
 
@@ -509,7 +564,9 @@ main(void)
 		cmocka_unit_test(test_limits_count_mapped_bytes),
 		cmocka_unit_test(test_the_end_of_the_context_gives_all_back),
 		cmocka_unit_test(test_without_addresses_there_are_segments),
-		cmocka_unit_test(test_a_failure_to_map_ends_it),
+		cmocka_unit_test(test_a_failure_to_map_passes),
+		cmocka_unit_test(test_failures_that_do_not_pass_cost_little),
+		cmocka_unit_test(test_addresses_are_asked_for_again),
 		cmocka_unit_test(test_a_failure_to_unmap_leaves_memory_usable),
 		cmocka_unit_test(test_a_retired_extent),
 		cmocka_unit_test(test_a_retired_extent_in_use),

@@ -435,6 +435,31 @@ test_each_call_of_a_move_fails_in_turn(void **state)
 			}
 }
 
+/* The next one moves again. */
+static void
+test_a_failure_to_move_passes(void **state)
+{
+	struct fixture f;
+	uint64_t at[4], x;
+
+	start(&f, 0);
+	two_holes(&f, at);
+	ca_model_fail(f.model, CA_MODEL_RANGE_ALIAS, 1, false, 999);
+	x = fixture_alloc(&f, 20 * MIB);
+	assert_true(ca_model_failed(f.model));
+	assert_int_equal(called(&f, CA_MODEL_RANGE_ALIAS), 1);
+	assert_int_equal(held(&f), 60 * MIB);
+	fixture_free(&f, x);
+	ca_trim(f.heap, 0);
+	fixture_free(&f, fixture_alloc(&f, 40 * MIB));
+	ca_trim(f.heap, 0);
+	two_holes(&f, at);
+	two_holes(&f, at);
+	fixture_alloc(&f, 42 * MIB);
+	assert_true(called(&f, CA_MODEL_RANGE_ALIAS) > 1);
+	fixture_stop(&f);
+}
+
 static void
 test_the_context_ends_while_addresses_are_left(void **state)
 {
@@ -462,6 +487,8 @@ static struct fixture *dying;
 static unsigned die_at;
 static enum ca_model_function die_in;
 
+static bool die_fails; /* and so does the call */
+
 static void
 die(void *arg, enum ca_model_function function, bool end)
 {
@@ -472,6 +499,8 @@ die(void *arg, enum ca_model_function function, bool end)
 	ca_model_set_observer(f->model, NULL, NULL);
 	ca_model_context_destroy(f->model, (void *)1);
 	ca_space_kill(f->space);
+	if (die_fails)
+		ca_model_fail(f->model, function, 1, false, 999);
 }
 
 static void
@@ -542,6 +571,53 @@ test_the_context_ends_while_memory_goes(void **state)
 	assert_true(nth > 2);
 }
 
+/* A thread whose unmapping fails while another ends the context is the only one that knows of the
+ * memory. */
+static void
+test_an_unmapping_that_fails_as_the_context_ends_is_tried_again(void **state)
+{
+	bool dead = true;
+	unsigned nth, way;
+
+	die_fails = true;
+	for (way = 0; way < 3; way++)
+		for (nth = 1, dead = true; dead; nth++) {
+			struct fixture f;
+			uint64_t at[4], x;
+
+			start(&f, 0);
+			two_holes(&f, at);
+			if (way == 2) /* so that what is there already is unmapped */
+				ca_model_fail(f.model, CA_MODEL_RANGE_MAP, 3, false, 999);
+			die_before(&f, CA_MODEL_RANGE_UNMAP, nth);
+			if (way == 0)
+				ca_trim(f.heap, 0);
+			else
+				(void)ca_alloc(f.space, way == 1 ? 20 * MIB : 28 * MIB, &x);
+			dead = f.space->dead;
+			fixture_check(&f);
+			assert_true(!dead || !held(&f));
+			fixture_stop(&f);
+		}
+	die_fails = false;
+}
+
+/* Addresses are not given back while the driver keeps memory mapped there. */
+static void
+test_what_is_not_unmapped_keeps_its_addresses(void **state)
+{
+	struct fixture f;
+	uint64_t at[4];
+
+	start(&f, 0);
+	two_holes(&f, at);
+	ca_model_fail(f.model, CA_MODEL_RANGE_UNMAP, 1, true, 999);
+	ca_space_kill(f.space);
+	assert_int_equal(fixture_sums(&f).errors, 0);
+	assert_int_equal(fixture_sums(&f).ranges, 1);
+	fixture_stop(&f);
+}
+
 /* Registered memory of small requests gives way for what large ones are to move to. */
 static void
 test_the_context_ends_while_the_other_area_goes(void **state)
@@ -592,10 +668,15 @@ test_a_dead_space_has_no_blocks(void **state)
 	unsigned i;
 
 	start(&f, 0);
-	for (i = 0; i < 4; i++)
+	for (i = 0; i < 4; i++) {
+		if (i == 3) /* a segment */
+			ca_model_set_capturing_relaxed(f.model);
 		forgotten[i] = fixture_alloc(&f, i < 2 ? 64 * KIB : 3 * MIB);
+	}
+	ca_model_set_capturing(f.model, false);
 	fixture_free(&f, forgotten[1]);
 	ca_model_set_observer(f.model, see_nothing, &f);
+	ca_model_context_destroy(f.model, (void *)1);
 	ca_space_kill(f.space);
 	fixture_check(&f);
 	assert_int_equal(held(&f), 0);
@@ -688,9 +769,12 @@ main(void)
 		cmocka_unit_test(test_what_fits_nowhere_goes_back),
 		cmocka_unit_test(test_the_gate),
 		cmocka_unit_test(test_each_call_of_a_move_fails_in_turn),
+		cmocka_unit_test(test_a_failure_to_move_passes),
 		cmocka_unit_test(test_the_context_ends_while_addresses_are_left),
 		cmocka_unit_test(test_the_context_ends_in_a_move),
 		cmocka_unit_test(test_the_context_ends_while_memory_goes),
+		cmocka_unit_test(test_an_unmapping_that_fails_as_the_context_ends_is_tried_again),
+		cmocka_unit_test(test_what_is_not_unmapped_keeps_its_addresses),
 		cmocka_unit_test(test_the_context_ends_while_the_other_area_goes),
 		cmocka_unit_test(test_a_dead_space_has_no_blocks),
 		cmocka_unit_test(test_random),
