@@ -292,6 +292,30 @@ stack_for(struct ca_shelf *shelf, uint32_t grains)
 	return stack && stack->available ? stack : ca_stack_for(shelf, grains);
 }
 
+/* Blocks of a stack that the next one is compared with. With 64 the rows are the same. */
+enum { SORTED = 8 };
+
+/* Large blocks in extents go out from the lowest address on, as they do without a magazine: so the
+ * upper ones come to be free together. (Without that a step of W1b maps 14 to 18 handles instead of
+ * 4 to 6.) */
+static void
+keep(const struct ca_heap *heap, struct ca_stack *stack, struct ca_block *block)
+{
+	struct ca_block *at = ca_stack_top(stack);
+	unsigned i;
+
+	if (!at || !heap->config.expandable_segments || !ca_stack_is_large(stack) ||
+	    block->address < at->address) {
+		ca_stack_push(stack, block);
+		return;
+	}
+	for (i = 1; i < SORTED && at->below && at->below->address < block->address; i++)
+		at = at->below;
+	block->below = at->below;
+	at->below = block;
+	stack->available--;
+}
+
 /* Where something may be unusual, of a block that was claimed. The magazine's lock is held, and is
  * not afterwards. */
 static bool
@@ -310,7 +334,7 @@ give_otherwise(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_blo
 			trace_give(block, &user);
 		block->user = user;
 		block->thread = (uint32_t)magazine->thread;
-		ca_stack_push(stack, block);
+		keep(heap, stack, block);
 		count_give(&magazine->counts, block);
 	} else {
 		ca_quick_publish(block, block->address);
