@@ -292,6 +292,30 @@ trace_give(const struct ca_block *block, const struct ca_user *user)
 	ca_trace_free_locked(block, user->stream ? &users : NULL);
 }
 
+/* Blocks of a stack that the next one is compared with. With 64 the rows are the same. */
+enum { SORTED = 8 };
+
+/* Large blocks in extents go out from the lowest address on, as they do without a magazine: so the
+ * upper ones come to be free together. (Without that a step of W1b maps 14 to 18 handles instead of
+ * 4 to 6.) */
+static inline void
+keep(const struct ca_heap *heap, struct ca_stack *stack, struct ca_block *block)
+{
+	struct ca_block *at = ca_stack_top(stack);
+	unsigned i;
+
+	if (!heap->config.expandable_segments || !at || !ca_stack_is_large(stack) ||
+	    block->address < at->address) {
+		ca_stack_push(stack, block);
+		return;
+	}
+	for (i = 1; i < SORTED && at->below && at->below->address < block->address; i++)
+		at = at->below;
+	block->below = at->below;
+	at->below = block;
+	stack->available--;
+}
+
 /* Where something may be unusual, of a block that was claimed. The magazine's lock is held, and is
  * not afterwards. */
 static inline __attribute__((always_inline)) bool
@@ -309,7 +333,7 @@ give(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block,
 			trace_give(block, &user);
 		block->user = user;
 		block->thread = (uint32_t)magazine->thread;
-		ca_stack_push(stack, block);
+		keep(heap, stack, block);
 		count_give(&magazine->counts, block);
 	} else {
 		ca_quick_publish(block, block->address);

@@ -192,6 +192,48 @@ test_unfinished_memory_of_another_stream_moves(void **state)
 	fixture_stop(f);
 }
 
+/* Two blocks of S and `rest` are in use, S has those two unfinished, and R wants as much in one:
+ * handles that move, behind a wait. */
+static uint64_t
+moved_for_another(uint64_t each, uint64_t rest)
+{
+	struct scene scene;
+	struct fixture *f = &scene.f;
+	uint64_t at[2], moved;
+
+	defaults(f, 0);
+	scene_start(&scene, 2);
+	launch(&scene, S);
+	launch(&scene, R);
+	finish(&scene, S);
+	finish(&scene, R);
+	at[0] = fixture_alloc(f, each);
+	fixture_alloc(f, rest);
+	at[1] = fixture_alloc(f, each);
+	fixture_alloc(f, 2 * MIB);
+	launch(&scene, S);
+	fixture_free(f, at[0]);
+	fixture_free(f, at[1]);
+	ca_order_last_stream = scene.r;
+	fixture_alloc(f, 2 * each);
+	moved = called(f, CA_MODEL_RANGE_ALIAS);
+	fixture_check(f);
+	ca_order_last_stream = NULL;
+	fixture_stop(f);
+	return moved;
+}
+
+static void
+test_streams_wait_where_the_cache_outgrows_the_peak_by_a_sixteenth(void **state)
+{
+	assert_int_equal(moved_for_another(12 * MIB, 294 * MIB), 12); /* 24 of 320 MiB */
+	assert_int_equal(moved_for_another(10 * MIB, 298 * MIB), 0);  /* 20 */
+	assert_true(moved_for_another(18 * MIB, 590 * MIB));          /* 36 of 628, above 32 */
+	/* 64 MiB in all they may have each for itself */
+	assert_int_equal(moved_for_another(14 * MIB, 4 * MIB), 0);  /* 28 beside 34 */
+	assert_int_equal(moved_for_another(16 * MIB, 4 * MIB), 16); /* 32 beside 38 */
+}
+
 static void
 test_finished_only_moves_what_has_finished(void **state)
 {
@@ -760,6 +802,8 @@ main(void)
 		cmocka_unit_test(test_without_aliases_the_cache_grows),
 		cmocka_unit_test(test_unfinished_memory_of_the_stream_moves),
 		cmocka_unit_test(test_unfinished_memory_of_another_stream_moves),
+		cmocka_unit_test(
+			test_streams_wait_where_the_cache_outgrows_the_peak_by_a_sixteenth),
 		cmocka_unit_test(test_finished_only_moves_what_has_finished),
 		cmocka_unit_test(test_registered_memory_stays),
 		cmocka_unit_test(test_in_a_capture_nothing_moves),

@@ -4,7 +4,7 @@
  * of a magazine, and the indexes of blocks that are cut and merged again.
  */
 #include "allocator/tcache/internal.h"
-#include "tests/unit/allocator/fixture.h"
+#include "tests/unit/allocator/deferred/scene.h"
 
 enum { MANY = 114000 }; /* just below seven eighths of a table */
 
@@ -218,6 +218,81 @@ test_only_what_a_large_request_can_use_is_indexed_for_it(void **state)
 	fixture_stop(&f);
 }
 
+enum { SIZES = 6 };
+
+/* Blocks of several large sizes that stay in the magazine at a request of `bytes`, in extents that
+ * may outgrow what is in use by `slack_percent`. */
+static unsigned
+left_in_extents(uint64_t slack_percent, uint64_t bytes)
+{
+	uint64_t fits, large[SIZES];
+	struct fixture f;
+	unsigned i, left = 0;
+
+	fixture_defaults(&f);
+	f.config.expandable_segments = true;
+	f.config.expandable_slack_percent = slack_percent;
+	fixture_start(&f);
+	fixture_alloc(&f, 4096);
+	fits = fixture_alloc(&f, 20 * MIB);
+	for (i = 0; i < SIZES; i++)
+		large[i] = fixture_alloc(&f, (i + 2) * MIB);
+	fixture_free(&f, fits);
+	ca_trim(f.heap, GIB); /* out of the magazine */
+	for (i = 0; i < SIZES; i++)
+		fixture_free(&f, large[i]);
+	fixture_alloc(&f, bytes);
+	fixture_check(&f);
+	for (i = 0; i < SIZES; i++)
+		left += kept_of_size(&f, (i + 2) * MIB);
+	fixture_stop(&f);
+	return left;
+}
+
+static void
+test_extents_near_their_slack_get_all_large_blocks_back(void **state)
+{
+	assert_int_equal(left_in_extents(0, 8192), 0);
+	assert_int_equal(left_in_extents(0, 20 * MIB), 0);
+	/* 100 MiB and more are left of the slack */
+	assert_int_equal(left_in_extents(1000, 8192), SIZES - 4);
+	assert_int_equal(left_in_extents(1000, 20 * MIB), SIZES);
+}
+
+/* Three blocks are freed from the lowest on, while work may use them: which one comes first. */
+static unsigned
+first_of_three(bool extents, uint64_t bytes)
+{
+	struct scene scene;
+	struct fixture *f = &scene.f;
+	uint64_t at[3], again;
+	unsigned i;
+
+	fixture_defaults(f);
+	f->config.expandable_segments = extents;
+	scene_start(&scene, 1);
+	for (i = 0; i < 3; i++)
+		at[i] = fixture_alloc(f, bytes);
+	launch(&scene, S);
+	for (i = 0; i < 3; i++)
+		fixture_free(f, at[i]);
+	assert_int_equal(kept_of_size(f, bytes), 3);
+	again = fixture_alloc(f, bytes);
+	fixture_check(f);
+	for (i = 0; i < 3 && again != at[i]; i++)
+		;
+	fixture_stop(f);
+	return i;
+}
+
+static void
+test_in_extents_the_lowest_large_block_comes_first(void **state)
+{
+	assert_int_equal(first_of_three(true, 2 * MIB), 0);
+	assert_int_equal(first_of_three(true, 4096), 2);
+	assert_int_equal(first_of_three(false, 2 * MIB), 2);
+}
+
 int
 main(void)
 {
@@ -229,6 +304,8 @@ main(void)
 		cmocka_unit_test(test_a_request_that_finds_something_merges_little),
 		cmocka_unit_test(test_a_small_block_among_large_ones_merges_at_once),
 		cmocka_unit_test(test_only_what_a_large_request_can_use_is_indexed_for_it),
+		cmocka_unit_test(test_extents_near_their_slack_get_all_large_blocks_back),
+		cmocka_unit_test(test_in_extents_the_lowest_large_block_comes_first),
 	};
 
 	return cmocka_run_group_tests_name("allocator-kept", tests, NULL, NULL);
