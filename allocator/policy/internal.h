@@ -57,6 +57,9 @@ struct ca_block *ca_search_whole_locked(struct ca_space *space, uint64_t segment
 /* As ca_search_locked, but only the calling thread's magazine is looked at, and emptied no more
  * than it takes to find one. */
 struct ca_block *ca_search_own_locked(struct ca_space *space, uint64_t bytes);
+/* As ca_search_locked, but the magazines of all threads, one after the other, are emptied no more
+ * than it takes to find one. */
+struct ca_block *ca_search_others_locked(struct ca_space *space, uint64_t bytes);
 /* As ca_search_locked, but nothing is left whole because a segment could go back. */
 struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
 /* Looks at what waits, and takes what fits: also what may be exposed of any stream. */

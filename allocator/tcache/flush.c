@@ -352,6 +352,29 @@ ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 		ca_blocks_settle_locked(NULL, tops[i]);
 }
 
+/* The blocks of the next stack that has any of that kind. NULL: none has. Stacks without blocks
+ * lose their capacity. */
+static struct ca_block *
+detach_next_held(struct ca_shelf *shelf, enum ca_kept which)
+{
+	unsigned at = shelf->next_cleared;
+	struct ca_block *top = NULL;
+	struct ca_stack *stack;
+
+	while (!top && ((stack = next_stack(shelf, which, &at)) || shelf->next_cleared)) {
+		if (!stack) /* and now from the first one on */
+			at = 0;
+		shelf->next_cleared = (uint8_t)at;
+		if (!stack)
+			continue;
+		top = ca_stack_top(stack);
+		if (top)
+			note_unfinished(shelf, top);
+		ca_stack_detach_held(shelf, stack);
+	}
+	return top;
+}
+
 struct ca_shelf *
 ca_shelf_of_locked(const struct ca_magazine *magazine, const struct ca_space *space)
 {
@@ -371,6 +394,23 @@ ca_magazines_clear_locked(struct ca_space *space)
 		if (shelf)
 			ca_shelf_clear_locked(magazine, shelf);
 	}
+}
+
+bool
+ca_magazine_clear_stack_locked(const struct ca_space *space, struct ca_magazine *magazine,
+			       enum ca_kept which)
+{
+	struct ca_shelf *shelf = ca_shelf_of_locked(magazine, space);
+	struct ca_block *top;
+
+	if (!shelf || !ca_shelf_capacity(shelf))
+		return false;
+	ca_magazine_lock(magazine);
+	ca_magazine_count_held(magazine);
+	top = detach_next_held(shelf, which);
+	ca_magazine_unlock(magazine);
+	ca_blocks_settle_locked(NULL, top);
+	return top != NULL;
 }
 
 /* More than one stack of sizes above CA_SMALL_MAX has room. */
