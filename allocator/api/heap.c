@@ -63,7 +63,8 @@ ca_heap_create(const struct ca_config *config, const struct ca_driver *driver,
 	       struct ca_heap **ret_heap)
 {
 	struct ca_arena fixed = { 0 };
-	struct ca_heap *heap = ca_arena_alloc(&fixed, sizeof(*heap));
+	struct ca_heap *heap =
+		ca_arena_alloc_aligned(&fixed, sizeof(*heap), _Alignof(struct ca_heap));
 
 	if (!heap)
 		return -ENOMEM;

@@ -19,20 +19,29 @@
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
 __thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
 
-enum { SPINS = 200 };
+/*
+ * Pauses before a thread sleeps, in all and between two looks: each look takes the word's cache
+ * line away from its holder. All of them are about 40 us, as long as to sleep and be woken takes.
+ * (Two threads that miss all the time, a ring of 64 blocks of 96 sizes each, 10 seeds: of a million
+ * pairs 8 sleep, with 200 pauses 670; the time is the same, and the processors' time 13 % more.)
+ */
+enum { SPINS = 1000, SPINS_AT_A_TIME = 16 };
 
-/* It is held for a few instructions, mostly: to sleep and be woken takes much longer. */
 CA_APART void
 ca_lock_await(struct ca_lock *lock)
 {
 	int saved = errno;
-	unsigned spins;
+	unsigned spins = 0, pauses = 1, i;
 
-	for (spins = 0; spins < SPINS; spins++) {
+	while (spins < SPINS) {
 		if (atomic_load_explicit(&lock->word, memory_order_relaxed) == CA_LOCK_FREE &&
 		    ca_lock_try(lock))
 			return;
-		ca_cpu_pause();
+		for (i = 0; i < pauses; i++)
+			ca_cpu_pause();
+		spins += pauses;
+		if (pauses < SPINS_AT_A_TIME)
+			pauses *= 2;
 	}
 	/* a thread that comes from here does not know whether others sleep, and wakes one in any
 	 * case */

@@ -312,11 +312,12 @@ enum { CA_BASES_SIZES = 36 };
 struct ca_bases {
 	struct ca_bases_table *_Atomic table; /* NULL: none yet */
 	struct ca_arena *arena;
-	uint64_t entered; /* blocks in the table */
-	uint64_t few;     /* fewer are too few for it */
-	uint64_t many;    /* no more go into it */
+	uint64_t few;  /* fewer are too few for it */
+	uint64_t many; /* no more go into it */
 	/* all that there ever was, by size: those not in use have given their memory back */
 	struct ca_bases_table *tables[CA_BASES_SIZES];
+	/* blocks in the table; far from `table`, which each free of any thread reads */
+	uint64_t entered;
 };
 
 /* ---- of a device: policy/budget.c */
@@ -433,31 +434,35 @@ struct ca_space {
 };
 
 struct ca_heap {
-	_Atomic bool shared; /* ca_heap_share */
-	struct ca_lock lock; /* lock.h */
-	bool plain;          /* requests are rounded to the grain, and served */
-	bool quick;          /* magazines serve */
-	bool limited;        /* there is a limit, or something relative to one */
-	bool searches_all;   /* memory is short: no search ends before it has looked at all */
-	bool mapping_ended;  /* extents serve no more while anything else does: ca_expand_end */
+	/* Alone in its cache line: who waits for it reads it again and again. */
+	_Alignas(64) struct ca_lock lock; /* lock.h */
+	_Alignas(64) _Atomic bool shared; /* ca_heap_share */
+	bool plain;                       /* requests are rounded to the grain, and served */
+	bool quick;                       /* magazines serve */
+	bool limited;                     /* there is a limit, or something relative to one */
+	/* memory is short: no search ends before it has looked at all */
+	bool searches_all;
+	/* extents serve no more while anything else does: ca_expand_end */
+	bool mapping_ended;
 	struct ca_config config;
 	struct ca_driver driver;
 	struct ca_arena fixed; /* heap, devices, spaces: survive a fork */
 	struct ca_arena records;
-	struct ca_slabs blocks, places;
 	struct ca_objects segment_maps, ranges, segments, groups, users, holds, charges;
 	struct ca_tree by_address; /* ca_segment.by_address */
 	struct ca_tree charged;    /* struct ca_charge, by (handle, kind): policy/limit.c */
-	struct ca_bases bases;
-	uint64_t id;                   /* no other heap of the process ever had it */
+	/* Each free reads these two. */
+	_Alignas(64) uint64_t id; /* no other heap of the process ever had it */
+	struct ca_bases bases;    /* and its last word is written by each miss, as these are */
+	uint64_t serial;          /* of the last allocation */
+	uint64_t requests;        /* allocations that no magazine served without the lock */
+	struct ca_slabs blocks, places;
 	struct ca_magazine *magazines; /* all of them */
 	struct ca_magazine **magazines_end;
 	unsigned further_magazines; /* made for threads that had one */
 	struct ca_space *spaces;    /* newest first */
 	struct ca_device *devices;
 	struct ca_list graphs;        /* ca_hold.link */
-	uint64_t serial;              /* of the last allocation */
-	uint64_t requests;            /* allocations that no magazine served without the lock */
 	_Atomic bool no_marks;        /* mark_record answered -ENOTSUP */
 	bool undecided;               /* memory of a capture was freed that no graph holds so far */
 	unsigned finished_only;       /* CA_REASON_* of every space, those to come included */

@@ -214,7 +214,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);
 	block = ca_search_own_locked(space, ca_search_quiet_locked(space), bytes);
 	if (!block) /* others' magazines are left alone as long as that costs no new memory */
-		block = ca_search_locked(space, bytes);
+		block = ca_search_others_locked(space, bytes);
 	if (!ca_held_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
 		return ca_alloc_hit_locked(space, block, bytes, false);
 	ca_held_take_over_locked(space);

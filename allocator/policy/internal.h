@@ -67,6 +67,9 @@ ca_search_quiet_locked(struct ca_space *space)
  * than it takes to find one. `quiet`: of now. */
 struct ca_block *ca_search_own_locked(struct ca_space *space, const struct ca_stream_record *quiet,
 				      uint64_t bytes);
+/* As ca_search_locked, but the magazines of all threads, one after the other, are emptied no more
+ * than it takes to find one. */
+struct ca_block *ca_search_others_locked(struct ca_space *space, uint64_t bytes);
 /* As ca_search_locked, but nothing is left whole because a segment could go back. */
 struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
 /* Looks at what waits, and takes what fits: also what may be exposed of any stream. */

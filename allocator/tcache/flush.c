@@ -279,6 +279,24 @@ bits_of(const uint64_t words[CA_STACK_WORDS])
 	return (stack_bits)words[1] << 64 | words[0];
 }
 
+/* Of the stacks with blocks of that kind. */
+static inline stack_bits
+kept_bits(const struct ca_shelf *shelf, enum ca_kept which)
+{
+	stack_bits bits = bits_of(shelf->has_capacity[1]);
+
+	if (which == CA_KEPT_LARGE_SIZES && !(bits & (bits - 1)))
+		return 0;
+	return which == CA_KEPT_ANY ? bits | bits_of(shelf->has_capacity[0]) : bits;
+}
+
+/* The lowest bit is that of the stack `start`; those before it come last. */
+static inline stack_bits
+from(stack_bits bits, unsigned start)
+{
+	return bits >> start | bits << (CA_STACKS - start) % CA_STACKS;
+}
+
 static inline unsigned
 lowest(stack_bits bits)
 {
@@ -299,9 +317,7 @@ clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, stack_bits
 {
 	unsigned start = shelf->next_cleared, left = limit, at = start;
 
-	/* those before the first one come last */
-	bits = bits >> start | bits << (CA_STACKS - start) % CA_STACKS;
-	for (; bits && left; bits &= bits - 1) {
+	for (bits = from(bits, start); bits && left; bits &= bits - 1) {
 		struct ca_stack *stack;
 		struct ca_block *top;
 
@@ -330,8 +346,7 @@ ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 		return;
 	ca_magazine_lock(magazine);
 	ca_magazine_count_held(magazine);
-	bits = bits_of(shelf->has_capacity[0]) | bits_of(shelf->has_capacity[1]);
-	for (; bits; bits &= bits - 1) {
+	for (bits = kept_bits(shelf, CA_KEPT_ANY); bits; bits &= bits - 1) {
 		struct ca_stack *stack = &shelf->stacks[lowest(bits)];
 
 		tops[n] = ca_stack_top(stack);
@@ -342,6 +357,29 @@ ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 	ca_magazine_unlock(magazine);
 	for (i = 0; i < n; i++)
 		ca_blocks_settle_locked(NULL, tops[i]);
+}
+
+/* The blocks of the next stack that has any of that kind. NULL: none has. Stacks without blocks
+ * lose their capacity. */
+static struct ca_block *
+detach_next_held(struct ca_shelf *shelf, enum ca_kept which)
+{
+	unsigned start = shelf->next_cleared, at = start;
+	stack_bits bits = from(kept_bits(shelf, which), start);
+	struct ca_block *top = NULL;
+
+	for (; bits && !top; bits &= bits - 1) {
+		struct ca_stack *stack;
+
+		at = (start + lowest(bits)) % CA_STACKS;
+		stack = &shelf->stacks[at++];
+		top = ca_stack_top(stack);
+		if (top)
+			note_unfinished(shelf, top);
+		ca_stack_detach_held(shelf, stack);
+	}
+	shelf->next_cleared = (uint8_t)(at % CA_STACKS);
+	return top;
 }
 
 struct ca_shelf *
@@ -366,6 +404,23 @@ ca_magazines_clear_locked(struct ca_space *space)
 }
 
 bool
+ca_magazine_clear_stack_locked(const struct ca_space *space, struct ca_magazine *magazine,
+			       enum ca_kept which)
+{
+	struct ca_shelf *shelf = ca_shelf_of_locked(magazine, space);
+	struct ca_block *top;
+
+	if (!shelf || !ca_shelf_capacity(shelf))
+		return false;
+	ca_magazine_lock(magazine);
+	ca_magazine_count_held(magazine);
+	top = detach_next_held(shelf, which);
+	ca_magazine_unlock(magazine);
+	ca_blocks_settle_locked(NULL, top);
+	return top != NULL;
+}
+
+bool
 ca_magazine_clear_some_locked(struct ca_space *space, enum ca_kept which, unsigned limit)
 {
 	struct ca_shelf *shelf = ca_own.shelf;
@@ -373,11 +428,7 @@ ca_magazine_clear_some_locked(struct ca_space *space, enum ca_kept which, unsign
 
 	if (ca_own.space != space->id)
 		return false;
-	bits = bits_of(shelf->has_capacity[1]);
-	if (which == CA_KEPT_LARGE_SIZES && !(bits & (bits - 1)))
-		return false;
-	if (which == CA_KEPT_ANY)
-		bits |= bits_of(shelf->has_capacity[0]);
+	bits = kept_bits(shelf, which);
 	return bits && clear_some_held(ca_own.magazine, shelf, bits, limit);
 }
 

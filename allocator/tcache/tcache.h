@@ -181,6 +181,10 @@ enum ca_kept {
  * would have become at their free. Each call goes on with the sizes behind those of the last one.
  * False: there was nothing. */
 bool ca_magazine_clear_some_locked(struct ca_space *space, enum ca_kept which, unsigned limit);
+/* All blocks of one size, if there are any of that kind, of any thread's magazine. Each call goes
+ * on with the size behind that of the last one. False: there was nothing. */
+bool ca_magazine_clear_stack_locked(const struct ca_space *space, struct ca_magazine *magazine,
+				    enum ca_kept which);
 /* Adds what was counted so far to the devices' sums. */
 void ca_magazines_count_locked(struct ca_heap *heap);
 /* The same for the calling thread's only. */

@@ -45,6 +45,52 @@ test_a_stack_from_another_thread_is_no_larger_than_others(void **state)
 	fixture_stop(&shared.f);
 }
 
+enum { SIZES = 8 };
+
+static uint64_t
+nth_size(int i)
+{
+	return 2 * MIB + (uint64_t)(i + 1) * 64 * KIB;
+}
+
+/* All but 1.75 MiB of a segment. */
+static void *
+take_and_free_sizes(void *arg)
+{
+	struct shared *shared = arg;
+
+	for (int i = 0; i < SIZES; i++)
+		shared->done += ca_alloc(shared->f.space, nth_size(i), &shared->blocks[i]) != 0;
+	for (int i = 0; i < SIZES; i++)
+		shared->done += ca_free(shared->f.heap, shared->blocks[i]) != 0;
+	return NULL;
+}
+
+static void
+test_a_request_takes_no_more_from_another_thread_than_it_needs(void **state)
+{
+	struct shared shared = { .size = 0 };
+	uint64_t block;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	fixture_free(&shared.f, fixture_alloc(&shared.f, 64 * KIB)); /* with a magazine */
+	in_thread(take_and_free_sizes, &shared);
+	assert_int_equal(kept(shared.f.heap), SIZES);
+	block = fixture_alloc(&shared.f, 2 * MIB);
+	assert_int_equal(kept(shared.f.heap), SIZES - 1);
+	fixture_check(&shared.f);
+	fixture_free(&shared.f, block);
+	/* and all of it, if nothing less will do */
+	block = fixture_alloc(&shared.f, 18 * MIB);
+	assert_int_equal(kept(shared.f.heap), 0);
+	assert_int_equal(fixture_stats(&shared.f).reserved_bytes.peak, 22 * MIB);
+	fixture_check(&shared.f);
+	fixture_free(&shared.f, block);
+	assert_int_equal(shared.done, 0);
+	fixture_stop(&shared.f);
+}
+
 /* One after the other, and some at once. */
 static void
 test_magazines_of_ended_threads_go_to_new_ones(void **state)
@@ -215,6 +261,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_stack_from_another_thread_is_no_larger_than_others),
+		cmocka_unit_test(test_a_request_takes_no_more_from_another_thread_than_it_needs),
 		cmocka_unit_test(test_magazines_of_ended_threads_go_to_new_ones),
 		cmocka_unit_test(test_of_two_frees_of_a_block_one_succeeds),
 		cmocka_unit_test(test_threads_that_free_each_others_blocks_keep_the_invariants),
