@@ -84,18 +84,6 @@ better(const struct ca_block *block, const struct ca_block *best, uint64_t bytes
 	return best && least >= bytes ? given >= bytes && given < least : given > least;
 }
 
-/* Of segments of one size that which has been unused for longest, or nearly so. */
-static struct ca_index_node *
-oldest(struct ca_index_node *node)
-{
-	unsigned looked;
-
-	for (looked = 0; looked < CA_INDEX_LOOK && node->next && node->next->key == node->key;
-	     looked++)
-		node = node->next;
-	return node;
-}
-
 struct ca_block *
 ca_release_better_locked(struct ca_space *space, struct ca_block *best, uint64_t bytes)
 {
@@ -111,7 +99,7 @@ ca_release_better_locked(struct ca_space *space, struct ca_block *best, uint64_t
 		node = ca_index_last(&space->wholes);
 	if (!node)
 		return best;
-	block = ca_whole_block(oldest(node));
+	block = ca_whole_block(node);
 	return better(block, best, bytes) ? block : best;
 }
 

@@ -135,7 +135,9 @@ ca_search_locked(struct ca_space *space, uint64_t bytes)
 enum {
 	MERGED_FOR_SMALL = 4,
 	MERGED_FOR_LARGE = 32,
-	MERGED_AT_A_TIME = 8, /* where nothing fits: until something does */
+	/* where nothing fits: until something does. With 32 a pair of `ring` takes 1 % more
+	 * instructions, and peaks are the same. */
+	MERGED_AT_A_TIME = 8,
 };
 
 /* False: no free block is just as large. */

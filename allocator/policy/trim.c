@@ -75,6 +75,16 @@ mark_resting(struct ca_space *space, uint64_t now)
 	}
 }
 
+/* The block's segment has been unused for longer; the lower one, where both are as long. */
+static bool
+rests_longer(const struct ca_block *block, const struct ca_block *other)
+{
+	const struct ca_segment *a = block->segment, *b = other->segment;
+
+	return a->rests_since < b->rests_since ||
+	       (a->rests_since == b->rests_since && block->address < other->address);
+}
+
 /* FREE, with a whole handle, of an extent that rests since then; the longest. */
 static struct ca_block *
 resting_in_extents(struct ca_space *space, uint64_t until_ns)
@@ -94,7 +104,7 @@ resting_in_extents(struct ca_space *space, uint64_t until_ns)
 			if (segment->mapped && (segment->standing & CA_RESTS) &&
 			    segment->rests_since_ns <= until_ns &&
 			    ca_extent_drainable(block, CA_PAGE, &address) &&
-			    (!best || segment->rests_since < best->segment->rests_since))
+			    (!best || rests_longer(block, best)))
 				best = block;
 		}
 	return best;
@@ -120,7 +130,7 @@ longest_resting(struct ca_space *space, uint64_t until_ns)
 		if (!(segment->standing & CA_RESTS) || segment->rests_since_ns > until_ns ||
 		    reserved < floor + segment->bytes)
 			continue;
-		if (!best || segment->rests_since < best->segment->rests_since)
+		if (!best || rests_longer(block, best))
 			best = block;
 	}
 	return best;

@@ -48,6 +48,9 @@ WORKLOADS = {
     **{f"{name}x{n}": (["--threads", n, name], None) for name in ("threads_12", "threads_96") for n in (1, 2)},
 }
 COUNTED_ROUNDS, COUNTED_PAIRS = 3, 2000
+# what our own calls consist of, in workloads that miss: a function with all that it calls
+STEPS = {"a miss with its merges": "ca_alloc_rest", "a merge": "ca_block_put_back_locked"}
+STEPS_IN = ("ring", "live1000")
 THREADS_PAIRS = 5  # times as many in a round: two have to run at the same time
 
 
@@ -131,18 +134,34 @@ def sleeps(samples, arm):
     return round(1e6 * sum(s["sleeps"] for s in own) / sum(s["operations"] for s in own), 1) if own else None
 
 
-def counted(name, arms, options, trace):
-    """{arm: instructions} by callgrind, which writes one file a round, in the order of the samples."""
+def in_callgrind(name, arms, options, trace):
+    """turns.c's JSON, and callgrind's text of each sample's round."""
     arguments, function = WORKLOADS[name]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         result = turns(arguments, arms, [*options, "--rounds", 1 if trace else COUNTED_ROUNDS, "--pairs", COUNTED_PAIRS], trace,
                        ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--toggle-collect={function}",
-                        f"--dump-after={function}"])
+                        f"--dump-after={function}", "--compress-strings=no"])
         rounds = sorted(out.parent.glob("out.*"), key=lambda path: int(path.suffix[1:]))
-        for sample, path in zip(reversed(result["samples"]), reversed(rounds)):
-            sample["instructions"] = int(re.search(r"^totals: (\d+)", path.read_text(), re.MULTILINE).group(1))
+        return result, [path.read_text() for path in rounds[-len(result["samples"]):]]  # the first ones warmed up
+
+
+def counted(name, arms, options, trace):
+    """{arm: instructions}"""
+    result, texts = in_callgrind(name, arms, options, trace)
+    for sample, text in zip(result["samples"], texts):
+        sample["instructions"] = int(re.search(r"^totals: (\d+)", text, re.MULTILINE).group(1))
     return without_null(result["samples"], arms, "instructions")
+
+
+def steps(name, options):
+    """{step: instructions of one of ours, the mean of the last round}"""
+    text, found = in_callgrind(name, ["cachealloc"], options, None)[1][-1], {}
+    for step, function in STEPS.items():
+        calls = re.findall(rf"^cfn={function}\ncalls=(\d+) .*\n\S+ (\d+)", text, re.MULTILINE)
+        number, instructions = (sum(int(call[i]) for call in calls) for i in (0, 1))
+        found[step] = round(instructions / number, 1) if number else None
+    return found
 
 
 def measure(name, arms, args, folder):
@@ -160,6 +179,8 @@ def measure(name, arms, args, folder):
         row.update({key: without_null(samples, arms, key) for key in ("cycles", "instructions")})
     elif WORKLOADS[name][1] and args.count:
         row["instructions"] = counted(name, arms, budget, trace)
+    if name in STEPS_IN and args.count:
+        row["steps"] = steps(name, budget)
     if name.startswith("threads"):
         row["sleeps"] = {arm: sleeps(samples, arm) for arm in arms if arm != "null"}
     if name.endswith("+calls"):
@@ -206,6 +227,9 @@ def tables(rows, arms):
         chosen = [r for r in plain if r[key]]
         if chosen:
             yield measuring.table([f"{head} (times ours)", *arms], [[r["workload"], *cells(r, key, arms)] for r in chosen])
+    stepped = [r for r in rows if "steps" in r]
+    if stepped:
+        yield measuring.table(["instructions of ours", *STEPS], [[r["workload"], *map(str, r["steps"].values())] for r in stepped])
     threads = [r for r in rows if "sleeps" in r]
     if threads:
         body = []
