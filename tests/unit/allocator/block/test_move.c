@@ -234,6 +234,36 @@ test_streams_wait_where_the_cache_outgrows_the_peak_by_a_sixteenth(void **state)
 	assert_int_equal(moved_for_another(16 * MIB, 4 * MIB), 16); /* 32 beside 38 */
 }
 
+/* New handles of 200 MiB beside 100 that move, while `live` and 100 MiB more are in use. */
+static uint64_t
+mapped_beside_a_move(uint64_t live)
+{
+	struct fixture f;
+	uint64_t x, maps;
+
+	defaults(&f, 0);
+	f.pretend.finish_at_once = true;
+	f.pretend.capacity = 64 * GIB;
+	fixture_start(&f);
+	fixture_alloc(&f, live);
+	x = fixture_alloc(&f, 100 * MIB);
+	fixture_alloc(&f, 100 * MIB);
+	fixture_free(&f, x);
+	maps = called(&f, CA_MODEL_RANGE_MAP);
+	fixture_alloc(&f, 300 * MIB);
+	maps = called(&f, CA_MODEL_RANGE_MAP) - maps;
+	assert_int_equal(held(&f), live + 400 * MIB);
+	fixture_stop(&f);
+	return maps;
+}
+
+static void
+test_what_moves_cannot_serve_has_short_handles_in_smaller_programs(void **state)
+{
+	assert_int_equal(mapped_beside_a_move(4000 * MIB), 50);
+	assert_int_equal(mapped_beside_a_move(9000 * MIB), 10);
+}
+
 static void
 test_finished_only_moves_what_has_finished(void **state)
 {
@@ -804,6 +834,8 @@ main(void)
 		cmocka_unit_test(test_unfinished_memory_of_another_stream_moves),
 		cmocka_unit_test(
 			test_streams_wait_where_the_cache_outgrows_the_peak_by_a_sixteenth),
+		cmocka_unit_test(
+			test_what_moves_cannot_serve_has_short_handles_in_smaller_programs),
 		cmocka_unit_test(test_finished_only_moves_what_has_finished),
 		cmocka_unit_test(test_registered_memory_stays),
 		cmocka_unit_test(test_in_a_capture_nothing_moves),
