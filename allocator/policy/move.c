@@ -61,9 +61,9 @@ ca_move_is_wanted_locked(const struct ca_space *space, const struct ca_growth *g
 #define NEAR (5 * CA_HANDLE)
 
 bool
-ca_move_is_near_locked(const struct ca_space *space)
+ca_move_is_near_slack_locked(const struct ca_space *space)
 {
-	return space->areas[1].bytes && ca_expand_moves(space) &&
+	return ca_expand_moves(space) &&
 	       space->device->stats.reserved_bytes.current + NEAR > limit(space, 0);
 }
 
