@@ -278,8 +278,13 @@ bool ca_expand_done_locked(struct ca_space *space);
 /* The growth, for a request of `bytes`, is more than the slack, and memory may move. */
 bool ca_move_is_wanted_locked(const struct ca_space *space, const struct ca_growth *growth,
 			      uint64_t bytes);
-/* A little more growth is more than the slack. */
-bool ca_move_is_near_locked(const struct ca_space *space);
+/* There are large extents, and a little more growth is more than the slack. */
+bool ca_move_is_near_slack_locked(const struct ca_space *space);
+static inline bool
+ca_move_is_near_locked(const struct ca_space *space)
+{
+	return space->areas[1].bytes && ca_move_is_near_slack_locked(space);
+}
 /* Memory of other streams will do, for which the device waits. */
 bool ca_move_may_wait_locked(struct ca_space *space, const struct ca_growth *growth,
 			     uint64_t bytes);

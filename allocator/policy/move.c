@@ -61,9 +61,9 @@ ca_move_is_wanted_locked(const struct ca_space *space, const struct ca_growth *g
 #define NEAR (5 * CA_HANDLE)
 
 bool
-ca_move_is_near_locked(const struct ca_space *space)
+ca_move_is_near_slack_locked(const struct ca_space *space)
 {
-	return space->areas[1].bytes && ca_expand_moves(space) &&
+	return ca_expand_moves(space) &&
 	       space->device->stats.reserved_bytes.current + NEAR > limit(space, 0);
 }
 
@@ -213,9 +213,10 @@ is_within_limits(struct ca_space *space, struct ca_growth *growth)
  * us behind, is 4.2, 22 and 4.9 %; with handles of 20 MiB 4.7, 32 and 7.5 %, with 2 MiB 4.0, 24 and
  * 4.9 % and up to twice the calls. */
 #define SHORT_HANDLE ((uint64_t)4 << 20)
-/* The most that was in use, up to which that is so: a program that has more asks for more at a
- * time. (A step of W2b maps 62 handles instead of 115, W5a-*-1024 and -4096 a fifth fewer;
- * W5a-*-256 wastes 6.4 instead of 6.0 %, no other row half a point more.) */
+/* That is so in programs that never had more in use, and where half of the device is used up;
+ * others ask for more at a time. (A step of W2b maps 62 handles instead of 115, W5a-*-1024 and
+ * -4096 a fifth fewer; W5a-*-256 wastes 6.4 instead of 6.0 %, no other row half a point more. On a
+ * device that is used up, too, W2b would need 1.2 % more memory than it has in use, not 0.9.) */
 #define SHORT_UP_TO ((uint64_t)8 << 30)
 
 /* Of the device: with less left handles are small, so that each can go where it is needed. */
@@ -232,8 +233,10 @@ handle_bytes(struct ca_space *space, const struct ca_growth *growth)
 	if (growth->area == &space->areas[0] || device->budget.exhausted ||
 	    device->stats.allocated_bytes.current <= LARGE_FROM || left < most / TIGHT_SHARE)
 		return CA_PAGE;
-	return growth->moved && device->stats.allocated_bytes.peak <= SHORT_UP_TO ? SHORT_HANDLE
-										  : CA_HANDLE;
+	if (!growth->moved)
+		return CA_HANDLE;
+	return device->stats.allocated_bytes.peak <= SHORT_UP_TO || left < most / 2 ? SHORT_HANDLE
+										    : CA_HANDLE;
 }
 
 int

@@ -298,14 +298,13 @@ enum { SORTED = 8 };
 /* Large blocks in extents go out from the lowest address on, as they do without a magazine: so the
  * upper ones come to be free together. (Without that a step of W1b maps 14 to 18 handles instead of
  * 4 to 6.) */
-static inline void
-keep(const struct ca_heap *heap, struct ca_stack *stack, struct ca_block *block)
+static CA_APART void
+push_by_address(struct ca_stack *stack, struct ca_block *block)
 {
 	struct ca_block *at = ca_stack_top(stack);
 	unsigned i;
 
-	if (!heap->config.expandable_segments || !at || !ca_stack_is_large(stack) ||
-	    block->address < at->address) {
+	if (!at || block->address < at->address) {
 		ca_stack_push(stack, block);
 		return;
 	}
@@ -333,7 +332,11 @@ give(struct ca_magazine *magazine, struct ca_heap *heap, struct ca_block *block,
 			trace_give(block, &user);
 		block->user = user;
 		block->thread = (uint32_t)magazine->thread;
-		keep(heap, stack, block);
+		if (__builtin_expect(heap->config.expandable_segments, 0) &&
+		    ca_stack_is_large(stack))
+			push_by_address(stack, block);
+		else
+			ca_stack_push(stack, block);
 		count_give(&magazine->counts, block);
 	} else {
 		ca_quick_publish(block, block->address);

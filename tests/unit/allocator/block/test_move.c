@@ -236,14 +236,14 @@ test_streams_wait_where_the_cache_outgrows_the_peak_by_a_sixteenth(void **state)
 
 /* New handles of 200 MiB beside 100 that move, while `live` and 100 MiB more are in use. */
 static uint64_t
-mapped_beside_a_move(uint64_t live)
+mapped_beside_a_move(uint64_t live, uint64_t capacity)
 {
 	struct fixture f;
 	uint64_t x, maps;
 
 	defaults(&f, 0);
 	f.pretend.finish_at_once = true;
-	f.pretend.capacity = 64 * GIB;
+	f.pretend.capacity = capacity;
 	fixture_start(&f);
 	fixture_alloc(&f, live);
 	x = fixture_alloc(&f, 100 * MIB);
@@ -258,10 +258,11 @@ mapped_beside_a_move(uint64_t live)
 }
 
 static void
-test_what_moves_cannot_serve_has_short_handles_in_smaller_programs(void **state)
+test_what_moves_cannot_serve_has_short_handles_in_small_programs(void **state)
 {
-	assert_int_equal(mapped_beside_a_move(4000 * MIB), 50);
-	assert_int_equal(mapped_beside_a_move(9000 * MIB), 10);
+	assert_int_equal(mapped_beside_a_move(4000 * MIB, 64 * GIB), 50);
+	assert_int_equal(mapped_beside_a_move(9000 * MIB, 64 * GIB), 10);
+	assert_int_equal(mapped_beside_a_move(9000 * MIB, 16 * GIB), 50);
 }
 
 static void
@@ -834,8 +835,7 @@ main(void)
 		cmocka_unit_test(test_unfinished_memory_of_another_stream_moves),
 		cmocka_unit_test(
 			test_streams_wait_where_the_cache_outgrows_the_peak_by_a_sixteenth),
-		cmocka_unit_test(
-			test_what_moves_cannot_serve_has_short_handles_in_smaller_programs),
+		cmocka_unit_test(test_what_moves_cannot_serve_has_short_handles_in_small_programs),
 		cmocka_unit_test(test_finished_only_moves_what_has_finished),
 		cmocka_unit_test(test_registered_memory_stays),
 		cmocka_unit_test(test_in_a_capture_nothing_moves),
