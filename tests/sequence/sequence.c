@@ -73,6 +73,8 @@ begin(struct world *w)
 
 	w->calm = options->eager || pick(w, 2);
 	sequence_keys(&w->source, options->keys, &w->config, w->conf);
+	if (options->mapped)
+		w->config.expandable_segments = CA_EXPANDABLE_ON;
 	if (pick(w, 2)) /* exposing begins beyond it */
 		w->config.reuse_slack_bytes = pick(w, 3) * 16 * MIB;
 	if (options->eager)
