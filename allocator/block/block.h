@@ -345,7 +345,7 @@ uint64_t ca_extents_drainable_locked(const struct ca_space *space);
 /* Gives that of a FREE block back. Leaves the lock. As ca_segment_release_locked. */
 uint64_t ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy);
 /* As ca_segment_return_locked, which calls it: of a segment whose work is known to have finished.
- * Leaves the lock. */
+ * Leaves the lock. -EAGAIN: a block of it is MARK_HELD. */
 int ca_extent_return_locked(struct ca_segment *segment);
 /* The space is dead: the records of its extents but for their addresses, which are being left, so
  * that no block of a dead space is to be found when the lock is free. */
@@ -372,7 +372,7 @@ int ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t b
 /*
  * Gives a segment back whose blocks are RETIRED or MARK_HELD and whose `hand` is in no list. 0:
  * gone, forgotten; otherwise it is still there unless it died meanwhile, in which case 0 is
- * returned: > 0 the driver's code, -EBUSY.
+ * returned: > 0 the driver's code, -EBUSY, -EAGAIN (ca_extent_return_locked).
  */
 int ca_segment_return_locked(struct ca_segment *segment);
 /* Drops the records of a segment and all its blocks, without the driver. */

@@ -227,6 +227,7 @@ ca_extent_drop_locked(struct ca_segment *segment)
 	ca_block_put(heap, segment->first);
 	ca_objects_put(&heap->segment_maps, segment->map);
 	ca_objects_put(&heap->ranges, segment->registered);
+	ca_objects_put(&heap->users, segment->left);
 	ca_objects_put(&heap->segments, segment);
 }
 

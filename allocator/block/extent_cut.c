@@ -318,8 +318,10 @@ ca_extent_return_locked(struct ca_segment *segment)
 	bool died;
 	int r;
 
-	if (space->poisoned || !is_one_block(segment))
+	if (space->poisoned)
 		return -EBUSY;
+	if (!is_one_block(segment)) /* a block waits for a mark still; others need not */
+		return -EAGAIN;
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &segment->hand);
 	segment->returning = true;

@@ -146,15 +146,25 @@ look_in(struct search *search, const struct ca_pool *pool)
 static struct ca_segment *
 cut(struct ca_block *block, uint64_t most, struct ca_users *ret_users, struct ca_block **ret_rest)
 {
+	struct ca_heap *heap = block->segment->space->heap;
 	uint64_t address, bytes = ca_extent_handles(block, 1, most, &address);
 	struct ca_segment *segment;
+	struct ca_multi_users *several = NULL;
 
 	unfinished(block, ret_users);
+	if (ret_users->n > 1) {
+		several = ca_objects_get(&heap->users);
+		if (!several)
+			return NULL;
+		several->users = *ret_users;
+	}
 	segment = ca_extent_cut_locked(block, address, bytes, ret_rest);
-	if (segment && ret_users->n == 1)
+	if (!segment)
+		ca_objects_put(&heap->users, several);
+	else if (ret_users->n == 1)
 		segment->first->user = ret_users->user[0];
-	else if (segment && ret_users->n)
-		segment->left_at = ca_order_space_bound(segment->space);
+	else
+		segment->left = several;
 	return segment;
 }
 
@@ -234,9 +244,10 @@ ca_extent_put_back_locked(struct ca_space *space, struct ca_growth *growth)
 	static const struct ca_users nobody = { 0 };
 
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &growth->sources, hand) {
-		bool used = segment->first->user.stream || segment->left_at;
+		bool used = segment->first->user.stream || segment->left;
 
-		segment->left_at = 0;
+		ca_objects_put(&space->heap->users, segment->left);
+		segment->left = NULL;
 		space->device->taking_bytes -= segment->bytes;
 		space->device->stats.reserved_bytes.total -= segment->bytes;
 		ca_extent_enter_locked(segment, used ? &growth->users : &nobody);
@@ -299,8 +310,8 @@ is_left(const struct ca_segment *segment)
 
 	if (CA_MUTANT(EXTENT_LEFT_EARLY))
 		return true;
-	if (segment->left_at)
-		return ca_order_has_finished(segment->space, segment->left_at);
+	if (segment->left)
+		return ca_users_remove_finished(&segment->left->users);
 	return !user->stream || ca_user_is_done(user);
 }
 

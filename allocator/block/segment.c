@@ -241,6 +241,7 @@ ca_segment_forget_locked(struct ca_segment *segment)
 	ca_list_remove(&segment->hand);
 	ca_objects_put(&heap->segment_maps, segment->map);
 	ca_objects_put(&heap->ranges, segment->registered);
+	ca_objects_put(&heap->users, segment->left);
 	ca_objects_put(&heap->segments, segment);
 }
 

@@ -227,12 +227,11 @@ struct ca_segment {
 	struct ca_registered *registered; /* NULL: nothing of it was ever registered */
 	struct ca_segment_map *map;       /* NULL: none was wanted, or there was no memory */
 	uint64_t rests_since_ns;
-	uint64_t rests_since; /* heap->serial */
-	struct ca_list link;  /* space->segments */
-	struct ca_list hand;  /* a thread returning it, or space->due */
-	uint64_t serial;      /* `captured`, and its block freed: the block's */
-	uint64_t left_at;     /* in space->leaving, and several streams may still use it: a bound of
-				 their stamps */
+	uint64_t rests_since;        /* heap->serial */
+	struct ca_list link;         /* space->segments */
+	struct ca_list hand;         /* a thread returning it, or space->due */
+	uint64_t serial;             /* `captured`, and its block freed: the block's */
+	struct ca_multi_users *left; /* in space->leaving, if several streams may still use it */
 	struct ca_space *space;
 	struct ca_pool *pool;
 	struct ca_block *first; /* lowest block */

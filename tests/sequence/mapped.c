@@ -41,8 +41,10 @@ eyes_alias(void *self, void *context, uint64_t from, uint64_t to, uint64_t size)
 {
 	struct world *w = &sequence_world;
 	int r = w->real.range_alias(self, context, from, to, size);
-	unsigned i, n = w->n_freed;
+	unsigned i, n;
 
+	reference_make_room(w);
+	n = w->n_freed;
 	for (i = 0; !r && i < w->n_registered; i++)
 		require(!overlaps(w->registered[i].address, w->registered[i].size, from, size),
 			"registered memory moves");
@@ -60,6 +62,18 @@ eyes_alias(void *self, void *context, uint64_t from, uint64_t to, uint64_t size)
 		add(w, &moved);
 	}
 	return r;
+}
+
+/* A registered range goes as a whole, from above: what is below is registered still. */
+static void
+forget_registered(struct world *w, unsigned i, uint64_t from, uint64_t size)
+{
+	struct range *range = &w->registered[i];
+
+	if (range->address < from)
+		range->size = from - range->address;
+	else
+		*range = w->registered[--w->n_registered];
 }
 
 /* Nothing of what is freed lies there any more. */
@@ -84,8 +98,8 @@ forget(struct world *w, uint64_t from, uint64_t size)
 		add(w, &rest);
 	}
 	for (i = w->n_registered; i--;)
-		if (w->registered[i].address >= from && w->registered[i].address < from + size)
-			w->registered[i] = w->registered[--w->n_registered];
+		if (overlaps(w->registered[i].address, w->registered[i].size, from, size))
+			forget_registered(w, i, from, size);
 }
 
 static int
@@ -103,8 +117,10 @@ eyes_unmap(void *self, void *context, uint64_t address, uint64_t size)
 			"live memory is unmapped");
 	for (i = 0; i < w->n_freed; i++)
 		require(!overlaps(w->freed[i].address, w->freed[i].size, address, size) ||
-				reference_is_idle(w, &w->freed[i]),
+				reference_is_idle(w, &w->freed[i]) ||
+				(w->retired && reference_is_idle_at_home(w, &w->freed[i])),
 			"memory is unmapped while work may use it");
+	reference_make_room(w);
 	forget(w, address, size);
 	return 0;
 }

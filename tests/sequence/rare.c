@@ -144,6 +144,7 @@ retire(struct world *w)
 	piece = &w->live[pick(w, w->n_live)];
 	require(!ca_retire(w->heap, piece->address + pick(w, piece->size)),
 		"a block's segment is not found");
+	w->retired = true;
 	reference_retire(w, piece->address);
 }
 
@@ -160,7 +161,9 @@ give_away(struct world *w)
 	piece = &w->live[pick(w, w->n_live)];
 	size = pick(w, 2) ? piece->size : sizes[pick(w, 5)];
 	end = reference_segment_end(w, piece->address);
-	if (end && size > end - piece->address)
+	if (!end) /* mapped: how much is behind it is not known */
+		end = piece->address + piece->size;
+	if (size > end - piece->address)
 		size = end - piece->address;
 	r = ca_register(w->heap, piece->address, size);
 	require(!r || w->failing || (r == -EBUSY && w->capturing), "a block is not settled");
@@ -229,6 +232,8 @@ step_rare(struct world *w)
 		break;
 	case 8:
 		step_bad_free(w);
+		if (!pick(w, 32)) /* the rest of the sequence is without mapped memory */
+			ca_expand_end(w->heap);
 		break;
 	default:
 		break;

@@ -193,6 +193,18 @@ reference_is_idle(struct world *w, const struct piece *piece)
 	return piece->foreign <= ca_model_finished(w->model);
 }
 
+bool
+reference_is_idle_at_home(struct world *w, const struct piece *piece)
+{
+	unsigned i;
+
+	for (i = 0; i < w->n_streams; i++)
+		if (w->streams[i].space == piece->space && piece->work[i] &&
+		    is_unfinished(w, piece, i))
+			return false;
+	return true;
+}
+
 /* Only captures care for what is idle: a list that grows long may forget it. */
 static void
 forget_idle(struct world *w)
@@ -207,6 +219,17 @@ forget_idle(struct world *w)
 }
 
 void
+reference_make_room(struct world *w)
+{
+	if (w->n_freed > FREED_MAX / 2)
+		forget_idle(w);
+	if (w->n_freed > FREED_MAX / 4 * 3) {
+		streams_finish_all(w);
+		forget_idle(w);
+	}
+}
+
+void
 reference_freed(struct world *w, unsigned live)
 {
 	if (!w->going) { /* it went to the driver at once */
@@ -214,12 +237,7 @@ reference_freed(struct world *w, unsigned live)
 		return;
 	}
 	w->going = NULL;
-	if (w->n_freed > FREED_MAX / 2)
-		forget_idle(w);
-	if (w->n_freed == FREED_MAX) {
-		streams_finish_all(w);
-		forget_idle(w);
-	}
+	reference_make_room(w);
 	require(w->n_freed < FREED_MAX, "more freed pieces than the reference has room for");
 	w->freed[w->n_freed++] = w->live[live];
 	w->live[live] = w->live[--w->n_live];

@@ -73,6 +73,8 @@ begin(struct world *w)
 
 	w->calm = options->eager || pick(w, 2);
 	sequence_keys(&w->source, options->keys, &w->config, w->conf);
+	if (options->mapped)
+		w->config.expandable_segments = CA_EXPANDABLE_ON;
 	if (pick(w, 2)) /* exposing begins beyond it */
 		w->config.reuse_slack_bytes = pick(w, 3) * 16 * MIB;
 	if (options->eager)
@@ -155,6 +157,11 @@ check_nothing_left(struct world *w)
 		while (ca_reclaim(w->spaces[i], GIB))
 			;
 	reference_check(w);
+	for (i = 0; w->options->mapped && w->options->faults && i < SPACES; i++) {
+		/* what is mapped in a context that answers with errors goes at its end */
+		ca_model_context_destroy(w->model, w->contexts[i]);
+		ca_space_kill(w->spaces[i]);
+	}
 	ca_model_sums(w->model, &sums);
 	require(!sums.held_bytes, "memory is lost");
 }

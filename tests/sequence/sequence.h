@@ -11,6 +11,7 @@ struct sequence_options {
 	unsigned streams;     /* open at a time; 0: by the source */
 	unsigned keys;        /* chance of each key, in 16 */
 	bool eager;           /* exposes as soon as it may: without slack, and without rare steps */
+	bool mapped;          /* with expandable_segments */
 	bool faults;          /* by the source; else only the fault below */
 	enum ca_model_function fault;
 	unsigned fault_in; /* the n-th call of that function fails; 0: none */

@@ -113,6 +113,7 @@ struct world {
 	bool finished_only; /* nothing may be exposed */
 	bool async;         /* something was freed in the order of a stream */
 	bool calm;          /* only the common steps */
+	bool retired;       /* memory is: as natively its free waits for no other context */
 	bool odd;           /* memory was adopted: caps do not bind it */
 	unsigned queries;   /* in this step */
 	uint64_t capture_serial, step;
@@ -153,6 +154,10 @@ struct ca_stats reference_stats(struct world *w);
 /* The heap's figures, its own walk, and the model's figures agree with the reference. */
 void reference_check(struct world *w);
 bool reference_is_idle(struct world *w, const struct piece *piece);
+/* But for work of other contexts. */
+bool reference_is_idle_at_home(struct world *w, const struct piece *piece);
+/* In the list of what is freed: what is idle may be forgotten. */
+void reference_make_room(struct world *w);
 
 /* ---- memory.c, streams.c, rare.c: one step each */
 void step_alloc(struct world *w);

@@ -101,6 +101,17 @@ test_a_fault_of_the_driver_breaks_no_claim(void **state)
 	assert_true(t.reused > 100);
 }
 
+static void
+test_mapped_memory_keeps_every_claim(void **state)
+{
+	struct sequence_totals t;
+
+	run(76, 40, (struct sequence_options){ .keys = 3, .mapped = true }, &t);
+	assert_true(t.reused > 1000 && t.exposed > 10);
+	run(77, 40, (struct sequence_options){ .keys = 2, .mapped = true, .faults = true }, &t);
+	assert_true(t.reused > 100);
+}
+
 /* Found by a long run: freed memory waited for its own context only. */
 static void
 test_memory_without_a_mark_waits_for_other_contexts(void **state)
@@ -129,6 +140,7 @@ main(void)
 		cmocka_unit_test(test_several_streams_without_slack_keep_every_claim),
 		cmocka_unit_test(test_one_thread_with_one_stream_keeps_every_claim),
 		cmocka_unit_test(test_a_fault_of_the_driver_breaks_no_claim),
+		cmocka_unit_test(test_mapped_memory_keeps_every_claim),
 		cmocka_unit_test(test_memory_without_a_mark_waits_for_other_contexts),
 	};
 

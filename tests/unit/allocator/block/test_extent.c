@@ -444,6 +444,32 @@ test_a_retired_extent_in_use(void **state)
 	fixture_stop(f);
 }
 
+/* It is due while a block of it waits for a mark; what another context keeps goes back meanwhile. */
+static void
+test_a_retired_extent_that_waits_is_in_nobodys_way(void **state)
+{
+	struct fixture f;
+	struct ca_space *other;
+	uint64_t a, b, c;
+
+	start(&f, 40 * MIB);
+	assert_int_equal(ca_space_create(f.heap, (void *)2, 0, &other), 0);
+	assert_int_equal(ca_alloc(other, 12 * MIB, &c), 0);
+	fixture_free(&f, c);
+	a = fixture_alloc(&f, 10 * MIB);
+	b = fixture_alloc(&f, 10 * MIB);
+	ca_model_submit(f.model);
+	ca_submit_foreign(f.space, NULL);
+	ca_model_fail(f.model, CA_MODEL_RECORD, 1, true, -EBUSY);
+	fixture_free(&f, b);
+	assert_int_equal(ca_retire(f.heap, a), 0);
+	fixture_free(&f, a);
+	assert_int_equal(held(&f), 32 * MIB);
+	fixture_alloc(&f, 16 * MIB);
+	ca_model_fail(f.model, CA_MODEL_RECORD, 0, false, 0);
+	fixture_stop(&f);
+}
+
 static void
 test_captures_have_segments_of_their_own(void **state)
 {
@@ -570,6 +596,7 @@ main(void)
 		cmocka_unit_test(test_a_failure_to_unmap_leaves_memory_usable),
 		cmocka_unit_test(test_a_retired_extent),
 		cmocka_unit_test(test_a_retired_extent_in_use),
+		cmocka_unit_test(test_a_retired_extent_that_waits_is_in_nobodys_way),
 		cmocka_unit_test(test_captures_have_segments_of_their_own),
 		cmocka_unit_test(test_random),
 	};

@@ -265,6 +265,45 @@ test_what_moves_cannot_serve_has_short_handles_in_small_programs(void **state)
 	assert_int_equal(mapped_beside_a_move(9000 * MIB, 16 * GIB), 50);
 }
 
+/* Its old place is left when its users have finished, whatever else goes on: its memory may go back
+ * from the new place then. */
+static void
+test_memory_of_several_streams_is_left_with_its_users(void **state)
+{
+	struct scene scene;
+	struct fixture *f = &scene.f;
+	struct ca_stream *third;
+	uint64_t at[4], x;
+	unsigned i;
+
+	defaults(f, 0);
+	f->config.max_cached_bytes = 0;
+	scene_start(&scene, 2);
+	third = open_stream(f, 0x53);
+	ca_stream_note_thread(third);
+	ca_submit_begin(third, NULL);
+	ca_model_stream_submit(f->model, (void *)(uintptr_t)0x53);
+	ca_submit_end(third); /* and goes on */
+	for (i = 0; i < 4; i++)
+		at[i] = fixture_alloc(f, 30 * MIB);
+	launch(&scene, S);
+	launch(&scene, R);
+	fixture_free(f, at[0]);
+	fixture_free(f, at[2]);
+	ca_order_last_stream = scene.r;
+	x = fixture_alloc(f, 60 * MIB);
+	assert_int_equal(called(f, CA_MODEL_RANGE_ALIAS), 30);
+	assert_int_equal(called(f, CA_MODEL_RANGE_UNMAP), 0);
+	fixture_free(f, x);
+	finish(&scene, S);
+	finish(&scene, R);
+	ca_auto_trim(f->space, true);
+	fixture_check(f);
+	assert_int_equal(held(f), 60 * MIB);
+	ca_order_last_stream = NULL;
+	fixture_stop(f);
+}
+
 static void
 test_finished_only_moves_what_has_finished(void **state)
 {
@@ -836,6 +875,7 @@ main(void)
 		cmocka_unit_test(
 			test_streams_wait_where_the_cache_outgrows_the_peak_by_a_sixteenth),
 		cmocka_unit_test(test_what_moves_cannot_serve_has_short_handles_in_small_programs),
+		cmocka_unit_test(test_memory_of_several_streams_is_left_with_its_users),
 		cmocka_unit_test(test_finished_only_moves_what_has_finished),
 		cmocka_unit_test(test_registered_memory_stays),
 		cmocka_unit_test(test_in_a_capture_nothing_moves),
