@@ -444,7 +444,8 @@ test_a_retired_extent_in_use(void **state)
 	fixture_stop(f);
 }
 
-/* It is due while a block of it waits for a mark; what another context keeps goes back meanwhile. */
+/* It is due while a block of it waits for a mark; what another context keeps goes back meanwhile.
+ */
 static void
 test_a_retired_extent_that_waits_is_in_nobodys_way(void **state)
 {
