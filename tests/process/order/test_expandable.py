@@ -229,14 +229,14 @@ def test_what_is_unmapped(tmp_path, case, conf, mutant, word, clock):
 
 #: Nothing in a program retires an extent but what the simulated driver does not know; and that another thread does something in
 #: the middle of a certain call is had in a unit test only. The test that finds the mistake, of test_extent.c, test_move.c,
-#: test_extent_calls.c.
+#: test_move_fails.c, test_extent_calls.c.
 UNIT_MUTANTS = {
     "EXTENT_UNMAPPED_EARLY": ("extent", "test_a_retired_extent_in_use"),
-    "EXTENT_HAND_IGNORED": ("move", "test_the_context_ends_while_memory_goes"),
-    "EXTENT_ADDRESSES_GONE": ("move", "test_the_context_ends_while_the_other_area_goes"),
-    "EXTENT_GROWS_DEAD": ("move", "test_the_context_ends_while_the_other_area_goes"),
-    "EXTENT_UNMAPPED_ONCE": ("move", "test_an_unmapping_that_fails_as_the_context_ends_is_tried_again"),
-    "DEAD_WITH_BLOCKS": ("move", "test_a_dead_space_has_no_blocks"),
+    "EXTENT_HAND_IGNORED": ("move_fails", "test_the_context_ends_while_memory_goes"),
+    "EXTENT_ADDRESSES_GONE": ("move_fails", "test_the_context_ends_while_the_other_area_goes"),
+    "EXTENT_GROWS_DEAD": ("move_fails", "test_the_context_ends_while_the_other_area_goes"),
+    "EXTENT_UNMAPPED_ONCE": ("move_fails", "test_an_unmapping_that_fails_as_the_context_ends_is_tried_again"),
+    "DEAD_WITH_BLOCKS": ("move_fails", "test_a_dead_space_has_no_blocks"),
     "TAKING_UNCOUNTED": ("move", "test_what_is_on_its_way_is_within_the_limit"),
     "LEFT_UNCOUNTED": ("extent_calls", "test_the_limit_holds_at_each_call"),
 }
@@ -257,6 +257,6 @@ def test_mutant_is_caught(mutant):
     assert unit in failed_units(program, mutant)
 
 
-@pytest.mark.parametrize("program", ["extent", "extent_calls", "move"])
+@pytest.mark.parametrize("program", ["extent", "extent_calls", "move", "move_fails"])
 def test_no_mutant_no_catch(program):
     assert not failed_units(program, "")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* allocator/block/extent.c, allocator/policy/expand.c: segments that grow and shrink. */
-#include "tests/unit/allocator/deferred/scene.h"
+#include "tests/unit/allocator/block/moves.h"
 
 #include <errno.h>
 
@@ -12,18 +12,6 @@ start(struct fixture *f, uint64_t capacity)
 	f->pretend.capacity = capacity;
 	f->pretend.finish_at_once = true;
 	fixture_start(f);
-}
-
-static uint64_t
-called(struct fixture *f, enum ca_model_function function)
-{
-	return fixture_sums(f).calls[function];
-}
-
-static uint64_t
-held(struct fixture *f)
-{
-	return fixture_sums(f).held_bytes;
 }
 
 static unsigned

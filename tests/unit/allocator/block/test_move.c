@@ -1,57 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* allocator/block/extent_move.c, allocator/policy/move.c: free memory moves to where it is needed.
  */
-#include "tests/unit/allocator/deferred/scene.h"
-
-#include <errno.h>
-
-static void
-defaults(struct fixture *f, uint64_t slack_percent)
-{
-	fixture_defaults(f);
-	f->config.expandable_segments = true;
-	f->config.expandable_slack_percent = slack_percent;
-}
-
-static void
-start(struct fixture *f, uint64_t slack_percent)
-{
-	defaults(f, slack_percent);
-	f->pretend.finish_at_once = true;
-	fixture_start(f);
-}
-
-static uint64_t
-called(struct fixture *f, enum ca_model_function function)
-{
-	return fixture_sums(f).calls[function];
-}
-
-static uint64_t
-held(struct fixture *f)
-{
-	return fixture_sums(f).held_bytes;
-}
-
-static bool
-is_mapped(struct fixture *f, uint64_t address)
-{
-	struct ca_block_info info;
-
-	return !ca_lookup(f->heap, address, &info);
-}
-
-/* [ ][b][ ][d], of 10 MiB each. */
-static void
-two_holes(struct fixture *f, uint64_t at[4])
-{
-	unsigned i;
-
-	for (i = 0; i < 4; i++)
-		at[i] = fixture_alloc(f, 10 * MIB);
-	fixture_free(f, at[0]);
-	fixture_free(f, at[2]);
-}
+#include "tests/unit/allocator/block/moves.h"
 
 static void
 test_two_holes_serve_one_request(void **state)
@@ -59,7 +9,7 @@ test_two_holes_serve_one_request(void **state)
 	struct fixture f;
 	uint64_t at[4], maps, x;
 
-	start(&f, 0);
+	moves_start(&f, 0);
 	two_holes(&f, at);
 	maps = called(&f, CA_MODEL_RANGE_MAP);
 	x = fixture_alloc(&f, 20 * MIB);
@@ -86,7 +36,7 @@ test_below_the_slack_the_cache_grows(void **state)
 	struct fixture f;
 	uint64_t at[4];
 
-	start(&f, 51);
+	moves_start(&f, 51);
 	two_holes(&f, at);
 	fixture_alloc(&f, 20 * MIB); /* 60 of 40 and a half */
 	assert_int_equal(held(&f), 60 * MIB);
@@ -100,7 +50,7 @@ test_with_give_back_oom_nothing_moves(void **state)
 	struct fixture f;
 	uint64_t at[4];
 
-	defaults(&f, 0);
+	moves_defaults(&f, 0);
 	f.config.give_back_oom = true;
 	f.pretend.finish_at_once = true;
 	fixture_start(&f);
@@ -117,7 +67,7 @@ test_without_aliases_the_cache_grows(void **state)
 	struct fixture f;
 	uint64_t at[4];
 
-	defaults(&f, 0);
+	moves_defaults(&f, 0);
 	f.pretend.no_aliases = true;
 	f.pretend.finish_at_once = true;
 	fixture_start(&f);
@@ -136,7 +86,7 @@ test_unfinished_memory_of_the_stream_moves(void **state)
 	uint64_t at[4], x, y, work;
 	unsigned i;
 
-	defaults(f, 0);
+	moves_defaults(f, 0);
 	scene_start(&scene, 1);
 	for (i = 0; i < 4; i++)
 		at[i] = fixture_alloc(f, 10 * MIB);
@@ -168,7 +118,7 @@ test_unfinished_memory_of_another_stream_moves(void **state)
 	uint64_t at[4], work;
 	unsigned i;
 
-	defaults(f, 0);
+	moves_defaults(f, 0);
 	scene_start(&scene, 2);
 	launch(&scene, S);
 	launch(&scene, R);
@@ -201,7 +151,7 @@ moved_for_another(uint64_t each, uint64_t rest)
 	struct fixture *f = &scene.f;
 	uint64_t at[2], moved;
 
-	defaults(f, 0);
+	moves_defaults(f, 0);
 	scene_start(&scene, 2);
 	launch(&scene, S);
 	launch(&scene, R);
@@ -241,7 +191,7 @@ mapped_beside_a_move(uint64_t live, uint64_t capacity)
 	struct fixture f;
 	uint64_t x, maps;
 
-	defaults(&f, 0);
+	moves_defaults(&f, 0);
 	f.pretend.finish_at_once = true;
 	f.pretend.capacity = capacity;
 	fixture_start(&f);
@@ -276,7 +226,7 @@ test_memory_of_several_streams_is_left_with_its_users(void **state)
 	uint64_t at[4], x;
 	unsigned i;
 
-	defaults(f, 0);
+	moves_defaults(f, 0);
 	f->config.max_cached_bytes = 0;
 	scene_start(&scene, 2);
 	third = open_stream(f, 0x53);
@@ -312,7 +262,7 @@ test_finished_only_moves_what_has_finished(void **state)
 	uint64_t at[4];
 	unsigned i;
 
-	defaults(f, 0);
+	moves_defaults(f, 0);
 	f->config.reuse_finished = true;
 	scene_start(&scene, 1);
 	for (i = 0; i < 4; i++)
@@ -335,7 +285,7 @@ test_registered_memory_stays(void **state)
 	struct fixture f;
 	uint64_t at[4];
 
-	start(&f, 0);
+	moves_start(&f, 0);
 	two_holes(&f, at);
 	assert_int_equal(ca_register(f.heap, at[1], 10 * MIB), 0);
 	fixture_alloc(&f, 20 * MIB);
@@ -349,7 +299,7 @@ test_in_a_capture_nothing_moves(void **state)
 	struct fixture f;
 	uint64_t at[4];
 
-	start(&f, 0);
+	moves_start(&f, 0);
 	two_holes(&f, at);
 	ca_model_set_capturing_relaxed(f.model);
 	fixture_alloc(&f, 20 * MIB);
@@ -365,7 +315,7 @@ test_within_a_limit_memory_moves(void **state)
 	struct fixture f;
 	uint64_t at[4], x;
 
-	defaults(&f, 1000);
+	moves_defaults(&f, 1000);
 	f.config.limit.bytes = 40 * MIB;
 	f.pretend.finish_at_once = true;
 	fixture_start(&f);
@@ -398,7 +348,7 @@ test_what_is_on_its_way_is_within_the_limit(void **state)
 	struct fixture f;
 	uint64_t small, big, low, gap, high;
 
-	defaults(&f, 0);
+	moves_defaults(&f, 0);
 	f.pretend.finish_at_once = true;
 	f.config.limit.bytes = 2000 * MIB;
 	fixture_start(&f);
@@ -433,7 +383,7 @@ test_at_the_end_of_memory_it_moves(void **state)
 	struct fixture f;
 	uint64_t at[4];
 
-	defaults(&f, 1000);
+	moves_defaults(&f, 1000);
 	f.pretend.capacity = 40 * MIB;
 	f.pretend.finish_at_once = true;
 	fixture_start(&f);
@@ -451,7 +401,7 @@ test_what_fits_nowhere_goes_back(void **state)
 	struct fixture f;
 	uint64_t big, low, gap, high, peak;
 
-	start(&f, 0);
+	moves_start(&f, 0);
 	fixture_alloc(&f, 600 * MIB);
 	low = fixture_alloc(&f, 10 * MIB);
 	gap = fixture_alloc(&f, 6 * MIB);
@@ -480,7 +430,7 @@ test_the_gate(void **state)
 	uint64_t x, aliases, now;
 	unsigned i;
 
-	defaults(&f, 0);
+	moves_defaults(&f, 0);
 	f.pretend.finish_at_once = true;
 	f.pretend.map_ns = f.pretend.unmap_ns = 80 * 1000;
 	fixture_start(&f);
@@ -513,289 +463,6 @@ test_the_gate(void **state)
 	fixture_stop(&f);
 }
 
-/* Nothing is lost, and nothing is mapped in the end. */
-static void
-test_each_call_of_a_move_fails_in_turn(void **state)
-{
-	static const enum ca_model_function functions[] = { CA_MODEL_RANGE_ALIAS,
-							    CA_MODEL_RANGE_UNMAP,
-							    CA_MODEL_RANGE_MAP };
-	static const int codes[] = { 999, CA_DRIVER_OUT_OF_MEMORY, -EBUSY };
-	unsigned i, code, nth;
-
-	for (i = 0; i < 3; i++)
-		for (code = 0; code < 3; code++)
-			for (nth = 1; nth <= 12; nth++) {
-				struct fixture f;
-				uint64_t at[4], x;
-
-				if (functions[i] == CA_MODEL_RANGE_MAP && codes[code] == -EBUSY)
-					continue;
-				start(&f, 0);
-				two_holes(&f, at);
-				ca_model_fail(f.model, functions[i], nth, false, codes[code]);
-				x = fixture_alloc(&f, 24 * MIB);
-				fixture_free(&f, x);
-				fixture_free(&f, at[1]);
-				fixture_free(&f, at[3]);
-				ca_trim(f.heap, 0);
-				ca_trim(f.heap, 0);
-				fixture_check(&f);
-				ca_space_kill(f.space);
-				assert_int_equal(held(&f), 0);
-				fixture_stop(&f);
-			}
-}
-
-/* The next one moves again. */
-static void
-test_a_failure_to_move_passes(void **state)
-{
-	struct fixture f;
-	uint64_t at[4], x;
-
-	start(&f, 0);
-	two_holes(&f, at);
-	ca_model_fail(f.model, CA_MODEL_RANGE_ALIAS, 1, false, 999);
-	x = fixture_alloc(&f, 20 * MIB);
-	assert_true(ca_model_failed(f.model));
-	assert_int_equal(called(&f, CA_MODEL_RANGE_ALIAS), 1);
-	assert_int_equal(held(&f), 60 * MIB);
-	fixture_free(&f, x);
-	ca_trim(f.heap, 0);
-	fixture_free(&f, fixture_alloc(&f, 40 * MIB));
-	ca_trim(f.heap, 0);
-	two_holes(&f, at);
-	two_holes(&f, at);
-	fixture_alloc(&f, 42 * MIB);
-	assert_true(called(&f, CA_MODEL_RANGE_ALIAS) > 1);
-	fixture_stop(&f);
-}
-
-static void
-test_the_context_ends_while_addresses_are_left(void **state)
-{
-	struct scene scene;
-	struct fixture *f = &scene.f;
-	uint64_t at[4];
-	unsigned i;
-
-	defaults(f, 0);
-	scene_start(&scene, 1);
-	for (i = 0; i < 4; i++)
-		at[i] = fixture_alloc(f, 10 * MIB);
-	launch(&scene, S);
-	fixture_free(f, at[0]);
-	fixture_free(f, at[2]);
-	fixture_alloc(f, 20 * MIB);
-	ca_space_kill(f->space);
-	fixture_check(f);
-	assert_int_equal(held(f), 0);
-	assert_int_equal(fixture_sums(f).ranges, 0);
-	fixture_stop(f);
-}
-
-static struct fixture *dying;
-static unsigned die_at;
-static enum ca_model_function die_in;
-
-static bool die_fails; /* and so does the call */
-
-static void
-die(void *arg, enum ca_model_function function, bool end)
-{
-	struct fixture *f = dying;
-
-	if (function != die_in || end || --die_at)
-		return;
-	ca_model_set_observer(f->model, NULL, NULL);
-	ca_model_context_destroy(f->model, (void *)1);
-	ca_space_kill(f->space);
-	if (die_fails)
-		ca_model_fail(f->model, function, 1, false, 999);
-}
-
-static void
-die_before(struct fixture *f, enum ca_model_function function, unsigned nth)
-{
-	dying = f;
-	die_in = function;
-	die_at = nth;
-	ca_model_set_observer(f->model, die, NULL);
-}
-
-static void
-test_the_context_ends_in_a_move(void **state)
-{
-	unsigned nth;
-
-	for (nth = 1; nth <= 10; nth++) {
-		struct fixture f;
-		uint64_t at[4], x;
-
-		start(&f, 0);
-		two_holes(&f, at);
-		die_before(&f, CA_MODEL_RANGE_ALIAS, nth);
-		assert_int_equal(ca_alloc(f.space, 20 * MIB, &x), -ENODEV);
-		fixture_check(&f);
-		assert_int_equal(held(&f), 0);
-		fixture_stop(&f);
-	}
-}
-
-/* Handles that are too large to move are in one thread's hand when another ends the context. */
-static void
-test_the_context_ends_while_memory_goes(void **state)
-{
-	bool dead = true;
-	unsigned nth;
-
-	for (nth = 1; dead; nth++) {
-		struct scene scene;
-		struct fixture *f = &scene.f;
-		uint64_t big, low, gap, high;
-
-		defaults(f, 0);
-		scene_start(&scene, 1);
-		fixture_alloc(f, 600 * MIB);
-		low = fixture_alloc(f, 30 * MIB);
-		gap = fixture_alloc(f, 6 * MIB);
-		high = fixture_alloc(f, 30 * MIB);
-		fixture_alloc(f, 14 * MIB);
-		fixture_free(f, gap);
-		ca_trim(f->heap, 0);
-		big = fixture_alloc(f, 60 * MIB);
-		fixture_alloc(f, 8 * MIB);
-		launch(&scene, S);
-		fixture_free(f, low);
-		fixture_free(f, high);
-		fixture_free(f, big);
-		fixture_alloc(f, 66 * MIB);
-		assert_true(f->space->leaving_bytes > 0);
-		finish(&scene, S);
-		die_before(f, CA_MODEL_RANGE_UNMAP, nth);
-		ca_trim(f->heap, 0);
-		dead = f->space->dead;
-		fixture_check(f);
-		assert_true(!dead || !held(f));
-		fixture_stop(f);
-	}
-	assert_true(nth > 2);
-}
-
-/* A thread whose unmapping fails while another ends the context is the only one that knows of the
- * memory. */
-static void
-test_an_unmapping_that_fails_as_the_context_ends_is_tried_again(void **state)
-{
-	bool dead = true;
-	unsigned nth, way;
-
-	die_fails = true;
-	for (way = 0; way < 3; way++)
-		for (nth = 1, dead = true; dead; nth++) {
-			struct fixture f;
-			uint64_t at[4], x;
-
-			start(&f, 0);
-			two_holes(&f, at);
-			if (way == 2) /* so that what is there already is unmapped */
-				ca_model_fail(f.model, CA_MODEL_RANGE_MAP, 3, false, 999);
-			die_before(&f, CA_MODEL_RANGE_UNMAP, nth);
-			if (way == 0)
-				ca_trim(f.heap, 0);
-			else
-				(void)ca_alloc(f.space, way == 1 ? 20 * MIB : 28 * MIB, &x);
-			dead = f.space->dead;
-			fixture_check(&f);
-			assert_true(!dead || !held(&f));
-			fixture_stop(&f);
-		}
-	die_fails = false;
-}
-
-/* Addresses are not given back while the driver keeps memory mapped there. */
-static void
-test_what_is_not_unmapped_keeps_its_addresses(void **state)
-{
-	struct fixture f;
-	uint64_t at[4];
-
-	start(&f, 0);
-	two_holes(&f, at);
-	ca_model_fail(f.model, CA_MODEL_RANGE_UNMAP, 1, true, 999);
-	ca_space_kill(f.space);
-	assert_int_equal(fixture_sums(&f).errors, 0);
-	assert_int_equal(fixture_sums(&f).ranges, 1);
-	fixture_stop(&f);
-}
-
-/* Registered memory of small requests gives way for what large ones are to move to. */
-static void
-test_the_context_ends_while_the_other_area_goes(void **state)
-{
-	struct fixture f;
-	uint64_t small, large, x, maps;
-
-	start(&f, 0);
-	small = fixture_alloc(&f, 1 * MIB);
-	assert_int_equal(ca_register(f.heap, small, 1 * MIB), 0);
-	large = fixture_alloc(&f, 2 * MIB);
-	fixture_alloc(&f, 40 * MIB);
-	fixture_free(&f, small);
-	fixture_free(&f, large);
-	maps = called(&f, CA_MODEL_RANGE_MAP) + called(&f, CA_MODEL_RANGE_ALIAS);
-	die_before(&f, CA_MODEL_RANGE_UNMAP, 1);
-	assert_int_equal(ca_alloc(f.space, 8 * MIB, &x), -ENODEV);
-	fixture_check(&f);
-	assert_int_equal(held(&f), 0);
-	assert_int_equal(called(&f, CA_MODEL_RANGE_MAP) + called(&f, CA_MODEL_RANGE_ALIAS), maps);
-	assert_int_equal(f.space->device->taking_bytes, 0);
-	fixture_stop(&f);
-}
-
-static uint64_t forgotten[4];
-
-static void
-see_nothing(void *arg, enum ca_model_function function, bool end)
-{
-	struct fixture *f = arg;
-	struct ca_block_info info;
-	unsigned i;
-
-	if (function != CA_MODEL_RANGE_UNMAP)
-		return;
-	assert_true(ca_list_empty(&f->space->segments));
-	for (i = 0; i < 4; i++)
-		assert_true(ca_lookup(f->heap, forgotten[i], &info) || !info.live);
-	assert_int_equal(fixture_stats(f).reserved_bytes.current, 0);
-}
-
-/* A thread that sees that the space is dead counts on it that its blocks are in no list any more,
- * among them one of its own stack's. */
-static void
-test_a_dead_space_has_no_blocks(void **state)
-{
-	struct fixture f;
-	unsigned i;
-
-	start(&f, 0);
-	for (i = 0; i < 4; i++) {
-		if (i == 3) /* a segment */
-			ca_model_set_capturing_relaxed(f.model);
-		forgotten[i] = fixture_alloc(&f, i < 2 ? 64 * KIB : 3 * MIB);
-	}
-	ca_model_set_capturing(f.model, false);
-	fixture_free(&f, forgotten[1]);
-	ca_model_set_observer(f.model, see_nothing, &f);
-	ca_model_context_destroy(f.model, (void *)1);
-	ca_space_kill(f.space);
-	fixture_check(&f);
-	assert_int_equal(held(&f), 0);
-	assert_int_equal(fixture_sums(&f).ranges, 0);
-	fixture_stop(&f);
-}
-
 enum { SLOTS = 24, STEPS = 4000 };
 
 /* Two streams that lag behind, memory of all sizes: after each step all is looked at. */
@@ -807,7 +474,7 @@ random_run(uint64_t seed, uint64_t capacity, unsigned streams)
 	uint64_t at[SLOTS] = { 0 }, live = 0, peak = 0, size[SLOTS] = { 0 };
 	unsigned i, slot;
 
-	defaults(f, 4);
+	moves_defaults(f, 4);
 	f->config.reuse_slack_bytes = 0;
 	f->pretend.capacity = capacity;
 	f->pretend.work_ns = 1000; /* a host that pauses does not sleep */
@@ -884,15 +551,6 @@ main(void)
 		cmocka_unit_test(test_at_the_end_of_memory_it_moves),
 		cmocka_unit_test(test_what_fits_nowhere_goes_back),
 		cmocka_unit_test(test_the_gate),
-		cmocka_unit_test(test_each_call_of_a_move_fails_in_turn),
-		cmocka_unit_test(test_a_failure_to_move_passes),
-		cmocka_unit_test(test_the_context_ends_while_addresses_are_left),
-		cmocka_unit_test(test_the_context_ends_in_a_move),
-		cmocka_unit_test(test_the_context_ends_while_memory_goes),
-		cmocka_unit_test(test_an_unmapping_that_fails_as_the_context_ends_is_tried_again),
-		cmocka_unit_test(test_what_is_not_unmapped_keeps_its_addresses),
-		cmocka_unit_test(test_the_context_ends_while_the_other_area_goes),
-		cmocka_unit_test(test_a_dead_space_has_no_blocks),
 		cmocka_unit_test(test_random),
 	};
 
