@@ -32,9 +32,13 @@ ca_told_stream_at_once(enum ca_flavour flavour, CUstream handle)
 	uint64_t word = atomic_load_explicit(&ca_capture_word, memory_order_acquire);
 	const struct ca_submission_slot *slot = ca_submission_home(flavour, handle);
 
-	if (__builtin_expect(ca_inside != 0, 0) ||
-	    __builtin_expect(slot->handle != handle || slot->word != word, 0))
+	if (__builtin_expect(ca_inside != 0, 0))
 		return NULL;
+	if (__builtin_expect(slot->handle != handle || slot->word != word, 0)) {
+		slot = ca_submission_find(ca_submission_cache->table[flavour], handle, NULL, word);
+		if (!slot)
+			return NULL;
+	}
 	return __builtin_expect(ca_told_sees_all(slot->stream), 1) ? slot->stream : NULL;
 }
 
@@ -54,6 +58,9 @@ ca_told_default_stream_at_once(enum ca_flavour flavour, CUstream handle)
 	if (slot->handle != handle || slot->word != word) {
 		slot = ca_submission_last_of(flavour, handle);
 		if (slot->context != current || slot->word != word)
+			slot = ca_submission_find(ca_submission_cache->table[flavour], handle, NULL,
+						  word);
+		if (!slot)
 			return NULL;
 	}
 	return ca_told_sees_all(slot->stream) ? slot->stream : NULL;

@@ -104,25 +104,42 @@ ca_submission_captures(enum ca_flavour flavour, CUstream handle)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* A signal handler in the middle finds no stream there. */
+static void
+store(struct ca_submission_slot *place, const struct ca_submission_slot *kept)
+{
+	place->word = 0;
+	atomic_signal_fence(memory_order_seq_cst);
+	place->handle = kept->handle;
+	place->context = kept->context;
+	place->stream = kept->stream;
+	atomic_signal_fence(memory_order_seq_cst);
+	place->word = kept->word;
+}
+
 /* Into the inline cache, unless it is there, or there is no memory for one. */
 static void
 remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstream handle)
 {
 	struct ca_submission_cache *cache = ca_submission_cache_own();
 	struct ca_submission_slot kept = *found;
-	struct ca_submission_slot *last;
 
 	if (!cache) {
 		ca_stream_note_thread(kept.stream);
 		return;
 	}
-	if (ca_stream_is_default(handle) && !ca_context_is_only()) {
-		last = &cache->last_default[(uintptr_t)found->handle - 1];
-		if (last->stream != kept.stream || last->context != kept.context ||
-		    last->word != kept.word)
-			ca_stream_note_thread(kept.stream);
-		*last = kept;
-		return;
+	if (ca_stream_is_default(handle)) { /* where another stream may have its first place, too */
+		struct ca_submission_slot *place =
+			&cache->last_default[(uintptr_t)found->handle - 1];
+		const struct ca_submission_slot last = *place;
+
+		store(place, found);
+		if (!ca_context_is_only()) {
+			if (last.stream != kept.stream || last.context != kept.context ||
+			    last.word != kept.word)
+				ca_stream_note_thread(kept.stream);
+			return;
+		}
 	}
 	kept.handle = handle;
 	kept.context = NULL;

@@ -64,7 +64,8 @@ enum ca_submission_which {
 struct ca_submission_cache {
 	bool busy; /* its thread is putting something into a table */
 	struct ca_submission_table *table[CA_SUBMISSION_TABLES]; /* none is NULL */
-	/* The last default stream of each kind, with several contexts. */
+	/* The last default stream of each kind. With one context it is in its table, too, but maybe
+	 * not in its first place there. */
 	struct ca_submission_slot last_default[CA_FLAVOURS];
 };
 
