@@ -105,7 +105,8 @@ ca_extent_candidate_locked(struct ca_space *space, uint64_t bytes)
 	uint64_t most = 0;
 	struct ca_block *best = NULL;
 
-	if ((!space->areas[0].bytes && !space->areas[1].bytes) || space->is_leaving)
+	if ((!space->areas[0].bytes && !space->areas[1].bytes) ||
+	    (space->is_leaving && !CA_MUTANT(LEFT_UNCOUNTED)))
 		return NULL;
 	best = candidate_in(&space->pools[1], NULL, &most, bytes);
 	return candidate_in(&space->pools[0], best, &most, bytes);
