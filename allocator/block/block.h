@@ -338,14 +338,16 @@ bool ca_extent_is_late(const struct ca_space *space);
  * `bytes`. 0: there are none. */
 uint64_t ca_extent_drainable(const struct ca_block *block, uint64_t bytes, uint64_t *ret_address);
 /* The smallest FREE block of the space's extents that could give `bytes` back, or else the one that
- * gives most; NULL: none gives anything. */
+ * gives most; NULL: none gives anything, or not before another thread has unmapped what it is in
+ * the middle of (in_flight). */
 struct ca_block *ca_extent_candidate_locked(struct ca_space *space, uint64_t bytes);
 /* All of them, held or in use blocks left out. Bytes. */
 uint64_t ca_extents_drainable_locked(const struct ca_space *space);
 /* Gives that of a FREE block back. Leaves the lock. As ca_segment_release_locked. */
 uint64_t ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy);
 /* As ca_segment_return_locked, which calls it: of a segment whose work is known to have finished.
- * Leaves the lock. -EAGAIN: a block of it is MARK_HELD. */
+ * Leaves the lock. -EAGAIN: a block of it is MARK_HELD; -EINPROGRESS: another thread unmaps where
+ * memory has moved away, which may be this. */
 int ca_extent_return_locked(struct ca_segment *segment);
 /* The space is dead: the records of its extents but for their addresses, which are being left, so
  * that no block of a dead space is to be found when the lock is free. */
@@ -372,7 +374,7 @@ int ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t b
 /*
  * Gives a segment back whose blocks are RETIRED or MARK_HELD and whose `hand` is in no list. 0:
  * gone, forgotten; otherwise it is still there unless it died meanwhile, in which case 0 is
- * returned: > 0 the driver's code, -EBUSY, -EAGAIN (ca_extent_return_locked).
+ * returned: > 0 the driver's code, -EBUSY, and what ca_extent_return_locked says.
  */
 int ca_segment_return_locked(struct ca_segment *segment);
 /* Drops the records of a segment and all its blocks, without the driver. */

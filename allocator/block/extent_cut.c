@@ -105,7 +105,8 @@ ca_extent_candidate_locked(struct ca_space *space, uint64_t bytes)
 	uint64_t most = 0;
 	struct ca_block *best = NULL;
 
-	if (!space->areas[0].bytes && !space->areas[1].bytes)
+	if ((!space->areas[0].bytes && !space->areas[1].bytes) ||
+	    (space->is_leaving && !CA_MUTANT(LEFT_UNCOUNTED)))
 		return NULL;
 	best = candidate_in(&space->pools[1], NULL, &most, bytes);
 	return candidate_in(&space->pools[0], best, &most, bytes);
@@ -246,6 +247,7 @@ ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy)
 	struct ca_segment *segment = block->segment;
 	struct ca_space *space = segment->space;
 	uint64_t address, given = ca_extent_drainable(block, bytes, &address);
+	bool passes;
 	int r;
 
 	if (!given)
@@ -261,8 +263,9 @@ ca_extent_release_locked(struct ca_block *block, uint64_t bytes, bool *ret_busy)
 		return given;
 	if (r == -EBUSY && ret_busy)
 		*ret_busy = true;
-	segment->standing = r != -EBUSY ? CA_STUCK : 0;
-	space->stuck_segments += r != -EBUSY;
+	passes = r == -EBUSY || r == -EINPROGRESS;
+	segment->standing = passes ? 0 : CA_STUCK;
+	space->stuck_segments += !passes;
 	given -= segment->bytes; /* the rest of it is there still */
 	if (segment->retired) {
 		ca_segment_make_due_locked(segment);
@@ -330,7 +333,7 @@ ca_extent_return_locked(struct ca_segment *segment)
 	untold = segment->retired ? space->untold : 0;
 	/* memory is gone when it is mapped nowhere, and counts until then */
 	ca_extent_leave_locked(space);
-	r = space->is_leaving && !CA_MUTANT(LEFT_UNCOUNTED) ? -EBUSY : 0;
+	r = space->is_leaving && !CA_MUTANT(LEFT_UNCOUNTED) ? -EINPROGRESS : 0;
 	ca_outside_enter_locked(space);
 	begin_ns = driver->clock_ns(driver->self);
 	if (!r && untold)

@@ -374,15 +374,19 @@ unmap(struct ca_space *space, struct ca_segment *segment)
 }
 
 /* The end of the space may take out of the list what waits there: the thread has one handle in its
- * hand at a time. */
-static void
+ * hand at a time. False: the driver did not unmap the first one. */
+static bool
 unmap_all(struct ca_space *space, struct ca_list *left)
 {
+	bool any = false;
 	int r = 0;
 
-	while (!r && !ca_list_empty(left))
+	while (!r && !ca_list_empty(left)) {
 		r = unmap(space, CA_CONTAINER_OF(left->next, struct ca_segment, hand));
+		any |= !r;
+	}
 	ca_list_splice(&space->leaving, left);
+	return any;
 }
 
 /* Where blocks wait for streams, these are asked because of them. */
@@ -428,12 +432,13 @@ ca_extent_leave_locked(struct ca_space *space)
 	space->areas[0].in_hand++;
 	space->areas[1].in_hand++;
 	begin_ns = driver->clock_ns(driver->self);
-	unmap_all(space, &left);
+	/* where nothing goes, who waits for a change need not look again */
+	if (unmap_all(space, &left))
+		space->device->generation++;
 	if (space->dead)
 		ca_extent_leave_dead_locked(space);
 	ca_extent_note_locked(space, begin_ns, driver->clock_ns(driver->self));
 	space->areas[0].in_hand--;
 	space->areas[1].in_hand--;
 	space->is_leaving = false;
-	space->device->generation++;
 }

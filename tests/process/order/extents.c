@@ -10,6 +10,7 @@ enum {
 };
 
 uint64_t cachealloc_trim(uint64_t keep_bytes) __attribute__((weak));
+size_t simcuda_stats(char *buffer, size_t n) __attribute__((weak));
 
 /* Memory that beside its own work nobody uses goes back in a free, and the next one takes its
  * place.
@@ -183,6 +184,54 @@ export_at_the_end(void)
 	order_end();
 }
 
+static void *
+take_80(void *context)
+{
+	OK(cuCtxSetCurrent(context));
+	order_give(order_take(80 * MIB));
+	return NULL;
+}
+
+static size_t
+unmapped(void)
+{
+	char text[16384];
+	const char *at;
+
+	EXPECT(simcuda_stats && simcuda_stats(text, sizeof(text)) < sizeof(text));
+	at = strstr(text, "\"cuMemUnmap\":");
+	return at ? strtoull(strchr(at, ':') + 1, NULL, 10) : 0;
+}
+
+/* Free memory moves for the request of one thread, and its old addresses are unmapped one by one.
+ * Meanwhile the driver has none for another call, but the cache has. */
+static void
+another_thread_unmaps(void)
+{
+	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at[8];
+	CUcontext context;
+	pthread_t thread;
+	size_t before;
+
+	order_start();
+	OK(cuCtxGetCurrent(&context));
+	for (unsigned i = 0; i < 8; i++)
+		at[i] = order_take(40 * MIB);
+	for (unsigned i = 0; i < 8; i += 2)
+		order_give(at[i]);
+	before = unmapped();
+	EXPECT(!pthread_create(&thread, NULL, take_80, context));
+	while (unmapped() == before)
+		;
+	OK(cuMemCreate(&handle, 64 * MIB, &prop, 0));
+	EXPECT(!pthread_join(thread, NULL));
+	OK(cuMemRelease(handle));
+	order_end();
+}
+
 /* Takes memory, loads the library that ORDER_LOAD names, and takes more. */
 static void
 library_comes(void)
@@ -206,6 +255,7 @@ static const struct order_case cases[] = {
 	{ "export", export },
 	{ "export_again", export_again },
 	{ "export_at_the_end", export_at_the_end },
+	{ "another_thread_unmaps", another_thread_unmaps },
 	{ "library_comes", library_comes },
 	{ NULL, NULL },
 };

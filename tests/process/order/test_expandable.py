@@ -205,6 +205,12 @@ def test_after_a_refused_export_mapped_memory_is_the_last_resort(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_memory_is_had_while_another_thread_unmaps(tmp_path):
+    """However long that takes: here 80 MiB in pages, 1.2 s."""
+    done = extents("another_thread_unmaps", ",expandable_slack_percent:0", tmp_path, SIMCUDA_MEM="340M", SIMCUDA_LATENCY="cuMemUnmap:30ms")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # case, settings, the mistake, what tells
 CASES = [("freed_while_work_uses_it", ",max_cached_mb:0", "HELD_UNMAPPED", "now: cuMemUnmap"),
          ("part_of_a_handle_in_use", "", "HANDLE_CUT", "illegal address: sim_check")]

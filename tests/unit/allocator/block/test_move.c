@@ -327,6 +327,27 @@ test_within_a_limit_memory_moves(void **state)
 	fixture_stop(&f);
 }
 
+/* Old addresses that the driver never unmaps: at the end of memory that is no change. */
+static void
+test_what_is_never_unmapped_is_not_asked_for_ever(void **state)
+{
+	struct fixture f;
+	uint64_t at[4], calls, x;
+
+	defaults(&f, 0);
+	f.config.limit.bytes = 40 * MIB;
+	f.pretend.finish_at_once = true;
+	fixture_start(&f);
+	two_holes(&f, at);
+	ca_model_fail(f.model, CA_MODEL_RANGE_UNMAP, 1, true, 999);
+	fixture_alloc(&f, 20 * MIB);
+	calls = called(&f, CA_MODEL_RANGE_UNMAP);
+	assert_int_equal(ca_alloc(f.space, 4 * MIB, &x), CA_DRIVER_OUT_OF_MEMORY);
+	assert_true(called(&f, CA_MODEL_RANGE_UNMAP) - calls < 10);
+	fixture_check(&f);
+	fixture_stop(&f);
+}
+
 static struct ca_space *hungry;
 
 static void
@@ -547,6 +568,7 @@ main(void)
 		cmocka_unit_test(test_registered_memory_stays),
 		cmocka_unit_test(test_in_a_capture_nothing_moves),
 		cmocka_unit_test(test_within_a_limit_memory_moves),
+		cmocka_unit_test(test_what_is_never_unmapped_is_not_asked_for_ever),
 		cmocka_unit_test(test_what_is_on_its_way_is_within_the_limit),
 		cmocka_unit_test(test_at_the_end_of_memory_it_moves),
 		cmocka_unit_test(test_what_fits_nowhere_goes_back),
