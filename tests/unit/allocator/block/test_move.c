@@ -334,7 +334,7 @@ test_what_is_never_unmapped_is_not_asked_for_ever(void **state)
 	struct fixture f;
 	uint64_t at[4], calls, x;
 
-	defaults(&f, 0);
+	moves_defaults(&f, 0);
 	f.config.limit.bytes = 40 * MIB;
 	f.pretend.finish_at_once = true;
 	fixture_start(&f);
