@@ -111,6 +111,37 @@ neighbours_of_two_streams_do_not_mix(void)
 	order_end();
 }
 
+/* What the only stream has not finished is cut for another request, and merged for a larger one,
+ * and so no thread's own block: then a second stream is made. */
+static void
+only_stream_then_a_second_one(void)
+{
+	CUdeviceptr x, y;
+	CUstream s, r;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	for (int i = 0; i < 3; i++) {
+		x = order_take(BIG);
+		order_fill(x, 1, LONG, s);
+		order_fill(x + PART, 1, LONG, s);
+		order_give(x);
+		x = order_take(PART);
+		y = order_take(PART - MIB);
+		order_fill(y + MIB, 1, 1, s);
+		order_give(x);
+		order_give(y);
+		x = order_take(BIG);
+		r = order_stream(NONBLOCKING);
+		order_use(x, 2, r);
+		order_use(x + PART, 3, r);
+		order_give(x);
+		OK(cuStreamDestroy_v2(r));
+		OK(cuCtxSynchronize());
+	}
+	order_end();
+}
+
 static void
 block_with_two_users_waits_for_both(void)
 {
@@ -346,6 +377,7 @@ const struct order_case rules_users[] = {
 	{ "t1_both_parts_keep_the_user_of_the_whole", both_parts_keep_the_user_of_the_whole },
 	{ "t1_merged_neighbours_keep_the_later_use", merged_neighbours_keep_the_later_use },
 	{ "t1_neighbours_of_two_streams_do_not_mix", neighbours_of_two_streams_do_not_mix },
+	{ "t1_only_stream_then_a_second_one", only_stream_then_a_second_one },
 	{ "t1_block_with_two_users_waits_for_both", block_with_two_users_waits_for_both },
 	{ "t1_untouched_blocks_between", untouched_blocks_between },
 	{ "t1_small_blocks_of_one_segment", small_blocks_of_one_segment },
