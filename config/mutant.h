@@ -68,6 +68,11 @@
  * DEAD_WITH_BLOCKS      blocks of such a context are in the records while its memory is unmapped
  * TAKING_UNCOUNTED      what is on its way to a space counts for no limit
  * LEFT_UNCOUNTED        nor does memory that is mapped at an old address only
+ * CAPTURE_UNASKED       while something captures, a miss is served as ever
+ * CAPTURED_KEPT         memory handed out in a capture goes to a magazine at its free
+ * MISS_OF_SEVERAL       of several users of what a miss takes all but one are forgotten
+ * MISS_UNEXPOSED        what a miss takes of the one stream is not exposed
+ * MERGED_STAMP_OLD      the earlier use of two neighbours counts for what they have become
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -123,7 +128,12 @@
 	X(EXTENT_UNMAPPED_ONCE)                                                                    \
 	X(DEAD_WITH_BLOCKS)                                                                        \
 	X(TAKING_UNCOUNTED)                                                                        \
-	X(LEFT_UNCOUNTED)
+	X(LEFT_UNCOUNTED)                                                                          \
+	X(CAPTURE_UNASKED)                                                                         \
+	X(CAPTURED_KEPT)                                                                           \
+	X(MISS_OF_SEVERAL)                                                                         \
+	X(MISS_UNEXPOSED)                                                                          \
+	X(MERGED_STAMP_OLD)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

@@ -10,6 +10,8 @@
  */
 #include "allocator/block/block_inside.h"
 
+#include "config/mutant.h"
+
 /* Two free blocks become one. (Where one thread frees, who freed it is nobody's question.) */
 static void
 join_threads(struct ca_block *block, const struct ca_block *other)
@@ -47,7 +49,7 @@ join_users(struct ca_block *block, struct ca_block *other)
 
 	if (multi || more)
 		join_multi(block, other, multi, more);
-	if (other->user.stamp > block->user.stamp)
+	if (other->user.stamp > block->user.stamp && !CA_MUTANT(MERGED_STAMP_OLD))
 		block->user.stamp = other->user.stamp;
 }
 

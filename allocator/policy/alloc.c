@@ -20,6 +20,7 @@
 #include "allocator/tcache/fast.h"
 #include "allocator/trace/trace.h"
 #include "config/branch.h"
+#include "config/mutant.h"
 
 /* Usually the calling thread's magazine has one, and has been counted. */
 static inline uint64_t
@@ -44,8 +45,9 @@ is_fast(const struct ca_block *block, uint64_t rounded)
 {
 	const struct ca_segment *segment = block->segment;
 
-	return segment->space->heap->quick && !segment->retired && !segment->captured &&
-	       !block->has_multi && ca_grains(rounded) && ca_alloc_is_kept(block);
+	return segment->space->heap->quick && !segment->retired &&
+	       (CA_MUTANT(CAPTURED_KEPT) || !segment->captured) && !block->has_multi &&
+	       ca_grains(rounded) && ca_alloc_is_kept(block);
 }
 
 static inline void

@@ -11,6 +11,7 @@
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/fast.h"
 #include "config/branch.h"
+#include "config/mutant.h"
 
 /* Nothing is to be done before the search. */
 static inline bool
@@ -30,7 +31,8 @@ is_simple(const struct ca_block *block)
 {
 	return !block->segment->captured &&
 	       (block->state == CA_BLOCK_FREE ||
-		(block->state == CA_BLOCK_STREAM_HELD && !ca_block_multi(block)));
+		(block->state == CA_BLOCK_STREAM_HELD &&
+		 (CA_MUTANT(MISS_OF_SEVERAL) || !ca_block_multi(block))));
 }
 
 /* The block leaves its place for the program. */
@@ -41,7 +43,7 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t size)
 	bool used = block->state == CA_BLOCK_STREAM_HELD;
 
 	ca_alloc_note_backpressure_locked(space, block);
-	if (used && !ca_user_is_done(&block->user))
+	if (used && !ca_user_is_done(&block->user) && !CA_MUTANT(MISS_UNEXPOSED))
 		ca_order_expose(&space->order, &block->user);
 	else
 		block->user.stream = NULL;
@@ -95,7 +97,8 @@ ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 		return ca_alloc_otherwise(space, size, ret_address);
 	CA_HEAP_LOCKED(heap);
 	heap->requests++;
-	if (__builtin_expect(heap->driver.capturing(heap->driver.self), 0))
+	if (__builtin_expect(heap->driver.capturing(heap->driver.self), 0) &&
+	    !CA_MUTANT(CAPTURE_UNASKED))
 		return ca_alloc_otherwise_locked(space, size, bytes, true, ret_address);
 	if (take_directly(space, size, bytes, ret_address))
 		return 0;

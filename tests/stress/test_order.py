@@ -195,6 +195,11 @@ CATCHERS = {
     "FAILED_RECORD_TEACHES": ("case:t8_a_query_after_a_record_that_was_refused", 1, 2, 5, "reuse_slack_mb:0"),
     "GREEN_UNSEEN": ("pipe+wide+green", 2, 5, 0, "reuse_slack_mb:0"),
     "BARRIER_TRUSTED": ("case:t9_programmatic_launch_behind_the_legacy_stream", 1, 2, 0, "reuse_slack_mb:0"),
+    "CAPTURE_UNASKED": ("case:t16_scratch_of_a_graph_stays", 1, 2, 0, ""),
+    "CAPTURED_KEPT": ("case:t16_scratch_of_a_graph_stays", 1, 2, 0, ""),
+    "MISS_OF_SEVERAL": ("case:t14_one_of_two_users_is_gone", 1, 2, 0, ""),
+    "MISS_UNEXPOSED": ("case:t1_only_stream_then_a_second_one", 1, 2, 0, ""),
+    "MERGED_STAMP_OLD": ("case:t1_merged_neighbours_of_two_frees", 1, 2, 0, "reuse_slack_mb:0"),
     "CAPTURED_RECORD_TEACHES": ("case:t8_recorded_in_a_capture_that_forks", 1, 3, 5, "reuse_slack_mb:0"),
 }
 #: caught where a card gets at the memory, in tests/process/register; where the host pauses, in tests/process/order; where

@@ -37,6 +37,36 @@ destroyed_with_work_pending(void)
 	order_end();
 }
 
+/* Of two streams that used it the one is gone, and the other, which comes after it, is the only one
+ * for a while. */
+static void
+one_of_two_users_is_gone(void)
+{
+	CUdeviceptr x;
+	CUevent event;
+
+	begin();
+	event = order_event();
+	x = order_take(PART);
+	order_fill(x, 1, LONG, r);
+	order_give(x);
+	order_fill(order_take(PART), 1, 1, s);
+	for (int i = 1; i <= 4; i++) /* most memory is asked for while s is in use */
+		order_fill(order_take(BIG + i * MIB), 1, 1, s);
+	x = order_take(BIG);
+	order_fill(x, 1, LONG, r);
+	OK(cuEventRecord(event, r));
+	order_fill(x + MIB, 1, 1, s);
+	order_give(x);
+	OK(cuStreamWaitEvent(s, event, 0));
+	order_take(2 * BIG); /* s comes after both by now */
+	OK(cuStreamDestroy_v2(r));
+	x = order_take(BIG);
+	r = order_stream(NONBLOCKING);
+	order_use(x, 3, r);
+	order_end();
+}
+
 /* The new stream very likely has the handle of the old one, and is another all the same. */
 static void
 the_handle_comes_back(void)
@@ -205,6 +235,7 @@ events_of_dead_streams(void)
 
 const struct order_case rules_dead[] = {
 	{ "t14_destroyed_with_work_pending", destroyed_with_work_pending },
+	{ "t14_one_of_two_users_is_gone", one_of_two_users_is_gone },
 	{ "t14_the_handle_comes_back", the_handle_comes_back },
 	{ "t14_the_only_stream_is_replaced", the_only_stream_is_replaced },
 	{ "t14_a_stream_for_every_kernel", a_stream_for_every_kernel },

@@ -88,6 +88,36 @@ merged_neighbours_keep_the_later_use(void)
 	order_end();
 }
 
+/* The same, and the earlier use has a mark of its own, and its place among the free ones. */
+static void
+merged_neighbours_of_two_frees(void)
+{
+	CUdeviceptr part[2], whole, other;
+	CUstream s, r;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	r = order_stream(NONBLOCKING);
+	for (int turn = 0; turn < 4; turn++) {
+		part[0] = order_take(PART);
+		part[1] = order_take(PART);
+		order_use(part[0], 1, r);
+		OK(cuStreamSynchronize(r));
+		order_fill(part[turn % 2], 1, 1, s);
+		order_give(part[turn % 2]);
+		other = order_take(BIG + turn * MIB);
+		order_fill(part[!(turn % 2)], 1, LONG, s);
+		order_give(part[!(turn % 2)]);
+		whole = order_take(2 * PART);
+		order_use(whole, 2, r);
+		order_use(whole + PART, 3, r);
+		order_give(whole);
+		order_give(other);
+		OK(cuCtxSynchronize());
+	}
+	order_end();
+}
+
 /* Neighbours with different users, taken as one. */
 static void
 neighbours_of_two_streams_do_not_mix(void)
@@ -108,6 +138,37 @@ neighbours_of_two_streams_do_not_mix(void)
 	whole = order_take(2 * PART);
 	order_use(whole, 2, q);
 	order_use(whole + PART, 3, q);
+	order_end();
+}
+
+/* What the only stream has not finished is cut for another request, and merged for a larger one,
+ * and so no thread's own block: then a second stream is made. */
+static void
+only_stream_then_a_second_one(void)
+{
+	CUdeviceptr x, y;
+	CUstream s, r;
+
+	order_start();
+	s = order_stream(NONBLOCKING);
+	for (int i = 0; i < 3; i++) {
+		x = order_take(BIG);
+		order_fill(x, 1, LONG, s);
+		order_fill(x + PART, 1, LONG, s);
+		order_give(x);
+		x = order_take(PART);
+		y = order_take(PART - MIB);
+		order_fill(y + MIB, 1, 1, s);
+		order_give(x);
+		order_give(y);
+		x = order_take(BIG);
+		r = order_stream(NONBLOCKING);
+		order_use(x, 2, r);
+		order_use(x + PART, 3, r);
+		order_give(x);
+		OK(cuStreamDestroy_v2(r));
+		OK(cuCtxSynchronize());
+	}
 	order_end();
 }
 
@@ -345,7 +406,9 @@ const struct order_case rules_users[] = {
 	{ "t1_every_life_adds_a_user", every_life_adds_a_user },
 	{ "t1_both_parts_keep_the_user_of_the_whole", both_parts_keep_the_user_of_the_whole },
 	{ "t1_merged_neighbours_keep_the_later_use", merged_neighbours_keep_the_later_use },
+	{ "t1_merged_neighbours_of_two_frees", merged_neighbours_of_two_frees },
 	{ "t1_neighbours_of_two_streams_do_not_mix", neighbours_of_two_streams_do_not_mix },
+	{ "t1_only_stream_then_a_second_one", only_stream_then_a_second_one },
 	{ "t1_block_with_two_users_waits_for_both", block_with_two_users_waits_for_both },
 	{ "t1_untouched_blocks_between", untouched_blocks_between },
 	{ "t1_small_blocks_of_one_segment", small_blocks_of_one_segment },

@@ -45,6 +45,35 @@ test_a_stack_from_another_thread_is_no_larger_than_others(void **state)
 	fixture_stop(&shared.f);
 }
 
+/* What came from another thread's magazine is the thread's own once it is handed out, by whichever
+ * way: at its free nobody has to be held back. */
+static void
+test_blocks_from_another_thread_become_own(void **state)
+{
+	struct shared shared = { .size = 64 * KIB };
+	const struct ca_block *block;
+	uint64_t own;
+
+	fixture_defaults(&shared.f);
+	fixture_start(&shared.f);
+	own = fixture_alloc(&shared.f, 64 * KIB); /* so this thread has a magazine */
+	fixture_free(&shared.f, own);
+	own = fixture_alloc(&shared.f, 64 * KIB);
+	for (int i = 0; i < STOLEN; i++)
+		shared.blocks[i] = fixture_alloc(&shared.f, 64 * KIB);
+	in_thread(free_some, &shared);
+	for (int i = 0; i < STOLEN; i++) {
+		shared.blocks[i] = fixture_alloc(&shared.f, 64 * KIB);
+		block = ca_bases_find_locked(&shared.f.heap->bases, shared.blocks[i]);
+		assert_non_null(block);
+		assert_int_equal(block->thread, ca_order_thread());
+	}
+	assert_in_range(kept(shared.f.heap), 0, 2); /* two were free in the segment */
+	fixture_free(&shared.f, own);
+	assert_int_equal(shared.done, 0);
+	fixture_stop(&shared.f);
+}
+
 enum { SIZES = 8 };
 
 static uint64_t
@@ -262,6 +291,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_stack_from_another_thread_is_no_larger_than_others),
+		cmocka_unit_test(test_blocks_from_another_thread_become_own),
 		cmocka_unit_test(test_a_request_takes_no_more_from_another_thread_than_it_needs),
 		cmocka_unit_test(test_magazines_of_ended_threads_go_to_new_ones),
 		cmocka_unit_test(test_of_two_frees_of_a_block_one_succeeds),
