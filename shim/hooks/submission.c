@@ -104,19 +104,6 @@ ca_submission_captures(enum ca_flavour flavour, CUstream handle)
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* A signal handler in the middle finds no stream there. */
-static void
-store(struct ca_submission_slot *place, const struct ca_submission_slot *kept)
-{
-	place->word = 0;
-	atomic_signal_fence(memory_order_seq_cst);
-	place->handle = kept->handle;
-	place->context = kept->context;
-	place->stream = kept->stream;
-	atomic_signal_fence(memory_order_seq_cst);
-	place->word = kept->word;
-}
-
 /* Into the inline cache, unless it is there, or there is no memory for one. */
 static void
 remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstream handle)
@@ -133,7 +120,7 @@ remember(const struct ca_submission_slot *found, enum ca_flavour flavour, CUstre
 			&cache->last_default[(uintptr_t)found->handle - 1];
 		const struct ca_submission_slot last = *place;
 
-		store(place, found);
+		ca_submission_write(place, found);
 		if (!ca_context_is_only()) {
 			if (last.stream != kept.stream || last.context != kept.context ||
 			    last.word != kept.word)

@@ -143,19 +143,12 @@ place_for(const struct ca_submission_table *table, const struct ca_submission_sl
 	return slot;
 }
 
-/* A handler that interrupts this finds the slot out of date, or whole. */
 static void
 write_slot(struct ca_submission_table *table, struct ca_submission_slot *slot,
 	   const struct ca_submission_slot *kept)
 {
 	table->used += !slot->word;
-	slot->word = UINT64_MAX;
-	atomic_signal_fence(memory_order_seq_cst);
-	slot->handle = kept->handle;
-	slot->context = kept->context;
-	slot->stream = kept->stream;
-	atomic_signal_fence(memory_order_seq_cst);
-	slot->word = kept->word;
+	ca_submission_write(slot, kept);
 }
 
 /* A table of four times the size with what is up to date by `word`. NULL: no memory. */

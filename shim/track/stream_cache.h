@@ -116,6 +116,18 @@ ca_submission_home(unsigned flavour, CUstream handle)
 /* The place of a stream that is up to date by `word`, or NULL. `context`: as in the slot. */
 struct ca_submission_slot *ca_submission_find(const struct ca_submission_table *table,
 					      CUstream handle, CUcontext context, uint64_t word);
+/* A signal handler that interrupts this finds the slot out of date, or whole. */
+static inline void
+ca_submission_write(struct ca_submission_slot *slot, const struct ca_submission_slot *kept)
+{
+	slot->word = UINT64_MAX;
+	atomic_signal_fence(memory_order_seq_cst);
+	slot->handle = kept->handle;
+	slot->context = kept->context;
+	slot->stream = kept->stream;
+	atomic_signal_fence(memory_order_seq_cst);
+	slot->word = kept->word;
+}
 /* Puts a stream into a table of the calling thread's `own` cache; the table may grow. A signal
  * handler that interrupts it puts nothing there. */
 void ca_submission_put(struct ca_submission_cache *own, enum ca_submission_which which,

@@ -136,7 +136,7 @@ expect_exportable(CUdeviceptr memory)
 	OK(cuIpcGetMemHandle(&handle, memory));
 }
 
-/* Whatever of mapped memory is free by then, or is freed later: whole handles, parts of them, and
+/* Mapped memory that is free by then, or is freed later: whole handles, parts of them, and
  * blocks of the size that the next request has. What cannot be had otherwise is had there. */
 static void
 export_again(void)

@@ -141,7 +141,7 @@ neighbours_of_two_streams_do_not_mix(void)
 	order_end();
 }
 
-/* What the only stream has not finished is cut for another request, and merged for a larger one,
+/* Memory that the only stream still uses is cut for another request, merged for a larger one,
  * and so no thread's own block: then a second stream is made. */
 static void
 only_stream_then_a_second_one(void)

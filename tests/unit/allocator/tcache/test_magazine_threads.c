@@ -45,7 +45,7 @@ test_a_stack_from_another_thread_is_no_larger_than_others(void **state)
 	fixture_stop(&shared.f);
 }
 
-/* What came from another thread's magazine is the thread's own once it is handed out, by whichever
+/* A block from another thread's magazine is the thread's own once it is handed out, by whichever
  * way: at its free nobody has to be held back. */
 static void
 test_blocks_from_another_thread_become_own(void **state)
