@@ -45,7 +45,7 @@ def stand_ins(folder, program, record):
         record(CACHEALLOC_STATS=name)
     record(CACHEALLOC_TRACE="app.7841.trace")
     trace = (folder / "app.7841.trace").read_bytes()
-    for name in ("step.pickle", "snapshot.pickle", "rank0.trace", "rank1.trace", "run.trace", "oom.pickle", "oom.trace"):
+    for name in ("app.trace", "step.pickle", "snapshot.pickle", "rank0.trace", "rank1.trace", "run.trace", "oom.pickle", "oom.trace"):
         (folder / name).write_bytes(trace)
     for name in ("step.trc.xz", "step.trace.xz"):
         (folder / name).write_bytes(lzma.compress(trace))
