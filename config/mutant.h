@@ -72,6 +72,7 @@
  * CAPTURED_KEPT         memory handed out in a capture goes to a magazine at its free
  * MISS_OF_SEVERAL       of several users of what a miss takes all but one are forgotten
  * MISS_UNEXPOSED        what a miss takes of the one stream is not exposed
+ * FOREIGN_UNSTAMPED     work of another space leaves the epoch as it is
  * MERGED_STAMP_OLD      the earlier use of two neighbours counts for what they have become
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
@@ -133,6 +134,7 @@
 	X(CAPTURED_KEPT)                                                                           \
 	X(MISS_OF_SEVERAL)                                                                         \
 	X(MISS_UNEXPOSED)                                                                          \
+	X(FOREIGN_UNSTAMPED)                                                                       \
 	X(MERGED_STAMP_OLD)
 
 enum ca_mutant {

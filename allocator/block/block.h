@@ -149,10 +149,10 @@ void ca_block_go_out_locked(struct ca_block *block);
 static inline bool
 ca_block_claims_at(struct ca_block *block, uint64_t address)
 {
-	uint64_t live = address | CA_QUICK_LIVE;
+	uint64_t live = address + CA_QUICK_LIVE;
 
 	return atomic_compare_exchange_strong_explicit(&block->quick, &live,
-						       address | CA_QUICK_KEPT,
+						       address + CA_QUICK_KEPT,
 						       memory_order_acq_rel, memory_order_relaxed);
 }
 

@@ -538,6 +538,7 @@ ca_submit_foreign(struct ca_space *space, const struct ca_stream *stream)
 		atomic_store(&order->foreign_unknown, true);
 	if (atomic_load(&order->foreign) >= epoch)
 		return;
-	make_odd(&order->words);
+	if (!CA_MUTANT(FOREIGN_UNSTAMPED))
+		make_odd(&order->words); /* before anybody can see the stamp */
 	ca_raise(&order->foreign, epoch | 1);
 }

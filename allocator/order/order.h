@@ -316,12 +316,19 @@ void ca_order_mark_busy(struct ca_space *space);
 
 /* ---- stamps and users */
 
+/* As long as it is the epoch of a birth, no stream was stamped since then, and no work of another
+ * space came: the epoch is never below that work's stamp, either (ca_submit_foreign). */
+static inline uint64_t
+ca_order_epoch(struct ca_order *order)
+{
+	return atomic_load(&order->words.epoch);
+}
 uint64_t ca_order_birth_after_stamp(struct ca_order *order, uint64_t epoch);
 /* The birth of an allocation: every stamp so far is smaller. */
 static inline uint64_t
 ca_order_birth(struct ca_order *order)
 {
-	uint64_t epoch = atomic_load(&order->words.epoch);
+	uint64_t epoch = ca_order_epoch(order);
 
 	return __builtin_expect(epoch & 1, 0) ? ca_order_birth_after_stamp(order, epoch) : epoch;
 }
@@ -334,13 +341,6 @@ ca_order_has_foreign_user(struct ca_order *order, uint64_t birth)
 	return foreign >= birth && foreign > atomic_load(&order->foreign_done);
 }
 
-/* The half of ca_order_is_untouched that is not about the space (for that: CA_ATTENTION_ORDER). */
-static inline bool
-ca_order_is_unstamped(struct ca_order *order, uint64_t birth)
-{
-	return atomic_load(&order->words.epoch) == birth &&
-	       !ca_order_has_foreign_user(order, birth);
-}
 /*
  * The usual case of a free, found cheaply, without a lock. True only if no stream was stamped since
  * `birth`: the present epoch is the one of the birth, and nobody was stamped with it.
@@ -349,7 +349,7 @@ static inline bool
 ca_order_is_untouched(struct ca_order *order, uint64_t birth)
 {
 	return !(atomic_load(&order->finished_only) & ~CA_REASONS_SEEN) &&
-	       ca_order_is_unstamped(order, birth) && !atomic_load(&order->hazards);
+	       ca_order_epoch(order) == birth && !atomic_load(&order->hazards);
 }
 
 /*

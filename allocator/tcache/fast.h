@@ -25,32 +25,33 @@ int ca_free_rest(struct ca_heap *heap, uint64_t address, const struct ca_block *
 
 /* ---- allocation */
 
-/* A block without a user can be handed out at once, which changes nothing but sums. */
+/* A block without a user can be handed out at once, which changes nothing but sums. `birth`: the
+ * present epoch, which may have a stamp. */
 static inline __attribute__((always_inline)) bool
-ca_quick_may_take(const struct ca_magazine *magazine, const struct ca_space *space,
-		  const struct ca_block *block)
+ca_quick_may_take(const struct ca_space *space, const struct ca_block *block, uint64_t birth)
 {
-	return !block->user.stream && magazine->serial != magazine->serials_end &&
-	       !(atomic_load_explicit(&space->attention, memory_order_relaxed) &
-		 CA_ATTENTION_ALWAYS);
+	uint64_t attention = atomic_load_explicit(&space->attention, memory_order_relaxed);
+
+	/* one comparison of all */
+	_Static_assert(CA_ATTENTION_ALWAYS == 1, "it is at the place of an epoch's stamp");
+	return !((uintptr_t)block->user.stream | ((attention | birth) & CA_ATTENTION_ALWAYS));
 }
 
 /* False: the sums would be larger than ever, nothing was changed. */
 static inline __attribute__((always_inline)) bool
 ca_quick_count_take(struct ca_counts *counts, const struct ca_block *block, uint64_t size)
 {
-	uint64_t requested = counts->requested_taken + size;
-	uint64_t clean = counts->clean_taken + block->bytes;
+	uint64_t requested = counts->requested + size, bytes = block->bytes;
+	uint64_t clean = counts->clean + bytes;
 
-	if (__builtin_expect((int64_t)(requested - counts->requested_given) >
-				     (int64_t)counts->requested_peak,
-			     0))
+	if (__builtin_expect((int64_t)requested > (int64_t)counts->requested_peak, 0))
 		return false;
-	if (__builtin_expect((int64_t)(clean - counts->clean_given) > (int64_t)counts->clean_peak,
-			     0))
+	if (__builtin_expect((int64_t)clean > (int64_t)counts->clean_peak, 0))
 		return false;
-	counts->requested_taken = requested;
-	counts->clean_taken = clean;
+	counts->requested = requested;
+	counts->requested_total += size;
+	counts->clean = clean;
+	counts->clean_total += bytes;
 	counts->hits++;
 	return true;
 }
@@ -58,11 +59,12 @@ ca_quick_count_take(struct ca_counts *counts, const struct ca_block *block, uint
 /* The top of the stack becomes the program's, but nobody may see that yet. */
 static inline __attribute__((always_inline)) void
 ca_quick_take(struct ca_magazine *magazine, struct ca_stack *stack, struct ca_block *block,
-	      uint64_t size, uint64_t birth)
+	      uint64_t size, uint64_t serial, uint64_t birth)
 {
 	ca_stack_pop(stack, block);
 	atomic_store_explicit(&block->requested, size, memory_order_relaxed);
-	atomic_store_explicit(&block->serial, magazine->serial++, memory_order_relaxed);
+	atomic_store_explicit(&block->serial, serial, memory_order_relaxed);
+	magazine->serial = serial + 1;
 	block->thread = (uint32_t)magazine->thread;
 	block->birth = birth;
 }
@@ -70,7 +72,7 @@ ca_quick_take(struct ca_magazine *magazine, struct ca_stack *stack, struct ca_bl
 static inline __attribute__((always_inline)) void
 ca_quick_publish(struct ca_block *block, uint64_t address)
 {
-	atomic_store_explicit(&block->quick, address | CA_QUICK_LIVE, memory_order_release);
+	atomic_store_explicit(&block->quick, address + CA_QUICK_LIVE, memory_order_release);
 }
 
 /* True: done. False: go on with *ret_stack, if that is not NULL. Only while nothing captures. */
@@ -81,7 +83,7 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_stack *stack;
 	struct ca_block *block;
-	uint64_t birth, address;
+	uint64_t birth, serial, kept;
 
 	*ret_stack = NULL;
 	if (__builtin_expect(ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX, 0))
@@ -95,50 +97,50 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 	block = ca_stack_top(stack);
 	if (__builtin_expect(!block, 0))
 		return false;
-	if (__builtin_expect(!ca_quick_may_take(magazine, space, block), 0))
+	birth = ca_order_epoch(&space->order);
+	if (__builtin_expect(!ca_quick_may_take(space, block, birth), 0))
 		return false;
-	birth = atomic_load(&space->order.words.epoch);
-	if (__builtin_expect(birth & 1, 0))
+	serial = magazine->serial;
+	if (__builtin_expect(serial == magazine->serials_end, 0))
 		return false;
 	if (__builtin_expect(!ca_quick_count_take(&magazine->counts, block, size), 0))
 		return false;
-	ca_quick_take(magazine, stack, block, size, birth);
-	/* the record's other half has it, too, but is not touched */
-	address = atomic_load_explicit(&block->quick, memory_order_relaxed) ^ CA_QUICK_KEPT;
-	ca_quick_publish(block, address);
+	ca_quick_take(magazine, stack, block, size, serial, birth);
+	/* the record's other half has the address, too, but is not touched */
+	kept = atomic_load_explicit(&block->quick, memory_order_relaxed);
+	ca_quick_publish(block, kept - CA_QUICK_KEPT);
 	ca_magazine_unlock(magazine);
 	CA_REACHED(QUICK_TAKEN);
-	*ret_address = address;
+	*ret_address = kept - CA_QUICK_KEPT;
 	return true;
 }
 
 /* ---- free */
 
-/* The thread's own block, which nobody has used since its birth, and there is room for it. */
+/* The thread's own block, which nobody has used since its birth. */
 static inline __attribute__((always_inline)) bool
 ca_quick_may_give(const struct ca_magazine *magazine, const struct ca_shelf *shelf,
-		  const struct ca_stack *stack, const struct ca_block *block)
+		  const struct ca_block *block)
 {
 	struct ca_space *space = shelf->space;
+	uint64_t attention = CA_MUTANT(ATTENTION_IGNORED) ? 0 : atomic_load(&space->attention);
+	uint64_t stamped = ca_order_epoch(&space->order) ^ block->birth;
 
-	/* it is ALLOCATED: whether it is of that space */
-	return shelf->own_live == block->space_and_state &&
-	       (CA_MUTANT(ATTENTION_IGNORED) || !atomic_load(&space->attention)) &&
-	       block->thread == magazine->thread &&
-	       ca_order_is_unstamped(&space->order, block->birth) && stack->available;
+	/* one comparison of all; the block is ALLOCATED: whether it is of that space */
+	return !((uintptr_t)block->user.stream | attention | stamped |
+		 (block->thread ^ magazine->thread) | (shelf->own_live ^ block->space_and_state));
 }
 
 /* False: the sums would be less than ever, nothing was changed. */
 static inline __attribute__((always_inline)) bool
 ca_quick_count_give(struct ca_counts *counts, const struct ca_block *block)
 {
-	uint64_t clean = counts->clean_given + block->bytes;
+	uint64_t clean = counts->clean - block->bytes;
 
-	if (__builtin_expect((int64_t)(counts->clean_taken - clean) < (int64_t)counts->clean_least,
-			     0))
+	if (__builtin_expect((int64_t)clean < (int64_t)counts->clean_least, 0))
 		return false;
-	counts->clean_given = clean;
-	counts->requested_given += atomic_load_explicit(&block->requested, memory_order_relaxed);
+	counts->clean = clean;
+	counts->requested -= atomic_load_explicit(&block->requested, memory_order_relaxed);
 	counts->frees++;
 	return true;
 }
@@ -165,13 +167,11 @@ ca_free_quick(struct ca_heap *heap, uint64_t address, struct ca_block **ret_bloc
 		return false;
 	}
 	*ret_block = block;
-	if (__builtin_expect(block->user.stream != NULL, 0))
+	if (__builtin_expect(!ca_quick_may_give(magazine, shelf, block), 0))
 		return false;
 	stack = ca_stack_find(shelf,
 			      (uint32_t)((ca_block_requested(block) + CA_GRAIN - 1) / CA_GRAIN));
-	if (__builtin_expect(!stack, 0))
-		return false;
-	if (__builtin_expect(!ca_quick_may_give(magazine, shelf, stack, block), 0))
+	if (__builtin_expect(!stack || !stack->available, 0))
 		return false;
 	if (__builtin_expect(!ca_quick_count_give(&magazine->counts, block), 0))
 		return false;

@@ -55,16 +55,14 @@ struct ca_changes
 ca_counts_changes(const struct ca_counts *counts)
 {
 	struct ca_counts all = *counts;
-	uint64_t clean = ca_counts_clean(counts);
 
 	ca_counts_merge(&all);
 	return (struct ca_changes){
-		.requested = { all.requested_taken - all.requested_given, all.requested_peak,
-			       all.requested_taken },
+		.requested = { all.requested, all.requested_peak, all.requested_total },
 		.allocated = { ca_counts_allocated(&all), all.allocated_peak,
-			       all.clean_taken + all.used_taken },
-		.active = { clean, all.active_peak, all.clean_taken },
-		.cached = { 0 - clean, all.cached_peak, all.clean_given },
+			       all.clean_total + all.used_total },
+		.active = { all.clean, all.active_peak, all.clean_total },
+		.cached = { 0 - all.clean, all.cached_peak, all.clean_total - all.clean },
 	};
 }
 

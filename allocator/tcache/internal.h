@@ -81,21 +81,9 @@ struct ca_shelf *ca_shelf_of_locked(const struct ca_magazine *magazine,
 /* ---- counts: the magazine's lock is held */
 
 static inline uint64_t
-ca_counts_clean(const struct ca_counts *counts)
-{
-	return counts->clean_taken - counts->clean_given;
-}
-
-static inline uint64_t
-ca_counts_used(const struct ca_counts *counts)
-{
-	return counts->used_taken - counts->used_given;
-}
-
-static inline uint64_t
 ca_counts_allocated(const struct ca_counts *counts)
 {
-	return ca_counts_clean(counts) + ca_counts_used(counts);
+	return counts->clean + counts->used;
 }
 
 /*
@@ -123,12 +111,12 @@ ca_peak_raise(uint64_t *peak, uint64_t value)
 static inline void
 ca_counts_merge(struct ca_counts *counts)
 {
-	uint64_t clean = ca_counts_clean(counts);
+	uint64_t clean = counts->clean;
 
 	if (clean == counts->clean_peak && clean == counts->clean_least)
 		return;
 	ca_peak_raise(&counts->active_peak, counts->clean_peak);
-	ca_peak_raise(&counts->allocated_peak, counts->clean_peak + ca_counts_used(counts));
+	ca_peak_raise(&counts->allocated_peak, counts->clean_peak + counts->used);
 	ca_peak_raise(&counts->cached_peak, 0 - counts->clean_least);
 	counts->clean_peak = counts->clean_least = clean;
 }
@@ -138,17 +126,20 @@ ca_counts_merge(struct ca_counts *counts)
 static inline void
 ca_counts_take(struct ca_counts *counts, uint64_t bytes, bool used, bool exposed, uint64_t size)
 {
-	counts->requested_taken += size;
-	ca_peak_raise(&counts->requested_peak, counts->requested_taken - counts->requested_given);
+	counts->requested += size;
+	counts->requested_total += size;
+	ca_peak_raise(&counts->requested_peak, counts->requested);
 	counts->hits++;
 	counts->exposed += exposed;
 	if (used) {
 		ca_counts_merge(counts);
-		counts->used_taken += bytes;
+		counts->used += bytes;
+		counts->used_total += bytes;
 		ca_peak_raise(&counts->allocated_peak, ca_counts_allocated(counts));
 	} else {
-		counts->clean_taken += bytes;
-		ca_peak_raise(&counts->clean_peak, ca_counts_clean(counts));
+		counts->clean += bytes;
+		counts->clean_total += bytes;
+		ca_peak_raise(&counts->clean_peak, counts->clean);
 	}
 }
 

@@ -106,7 +106,8 @@ take_top(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *
 	if (!block || !may_take(magazine, space, block, locked))
 		return false;
 	CA_REACHED(QUICK_TAKEN);
-	ca_quick_take(magazine, stack, block, size, ca_order_birth(&space->order));
+	ca_quick_take(magazine, stack, block, size, magazine->serial,
+		      ca_order_birth(&space->order));
 	ca_counts_take(&magazine->counts, block->bytes, used, block->user.stream, size);
 	*ret_address = block->address;
 	if (ca_tracing(space->heap))
@@ -272,15 +273,15 @@ static inline void
 count_give(struct ca_counts *counts, const struct ca_block *block)
 {
 	counts->frees++;
-	counts->requested_given += atomic_load_explicit(&block->requested, memory_order_relaxed);
+	counts->requested -= ca_block_requested(block);
 	if (block->user.stream) {
 		ca_counts_merge(counts);
-		counts->used_given += block->bytes;
+		counts->used -= block->bytes;
 		return;
 	}
-	counts->clean_given += block->bytes;
-	if ((int64_t)ca_counts_clean(counts) < (int64_t)counts->clean_least)
-		counts->clean_least = ca_counts_clean(counts);
+	counts->clean -= block->bytes;
+	if ((int64_t)counts->clean < (int64_t)counts->clean_least)
+		counts->clean_least = counts->clean;
 }
 
 /* Before anybody can have the block. */

@@ -66,8 +66,8 @@ _Static_assert(sizeof(struct ca_stack) == 16, "a set is one cache line");
 
 /*
  * The changes that the magazine's hits made to the device's sums since it was last counted there,
- * in bytes, modulo 2^64: each hit adds to what was taken, or to what was given back, and compares
- * the difference with the largest so far (at least 0), or with the least (at most 0).
+ * in bytes, modulo 2^64: what was taken less what was given back, the largest that this came to be
+ * (at least 0), or the least (at most 0), and all that was taken.
  *
  * A block that nobody used any more when it was taken, or given, changes allocated, active and
  * (the other way round) cached bytes alike: it is `clean`. One with a user changes the allocated
@@ -75,18 +75,17 @@ _Static_assert(sizeof(struct ca_stack) == 16, "a set is one cache line");
  * the peaks first.
  */
 struct ca_counts {
-	uint64_t requested_taken, requested_given, requested_peak;
-	uint64_t clean_taken, clean_given, clean_peak, clean_least;
+	uint64_t requested, requested_peak, requested_total;
+	uint64_t clean, clean_peak, clean_least, clean_total;
 	uint64_t hits, frees;
 	uint64_t exposed; /* hits: a stream may go on using the block */
-	uint64_t used_taken, used_given;
+	uint64_t used, used_total;
 	uint64_t allocated_peak, active_peak, cached_peak; /* until the last fold */
 };
 /* The same words, for who reads them in the file. */
 #define CA_COUNTS_NAMES                                                                            \
-	" requested_taken requested_given requested_peak clean_taken clean_given clean_peak"       \
-	" clean_least hits frees exposed used_taken used_given allocated_peak active_peak"         \
-	" cached_peak"
+	" requested requested_peak requested_total clean clean_peak clean_least clean_total hits"  \
+	" frees exposed used used_total allocated_peak active_peak cached_peak"
 
 /* The part of a magazine that is for one space. Under the magazine's lock, but for what is said. */
 struct ca_shelf {

@@ -72,15 +72,13 @@ class Page:
 def _parts_changes(part):
     """As ca_counts_changes in allocator/tcache/flush.c: gauge -> (current, peak, total), signed."""
     value = {name: _signed(count) for name, count in part.items()}
-    clean = value["clean_taken"] - value["clean_given"]
-    used = value["used_taken"] - value["used_given"]
+    clean, used = value["clean"], value["used"]
     return {
-        "requested_bytes": (value["requested_taken"] - value["requested_given"], value["requested_peak"],
-                            value["requested_taken"]),
+        "requested_bytes": (value["requested"], value["requested_peak"], value["requested_total"]),
         "allocated_bytes": (clean + used, max(value["allocated_peak"], value["clean_peak"] + used),
-                            value["clean_taken"] + value["used_taken"]),
-        "active_bytes": (clean, max(value["active_peak"], value["clean_peak"]), value["clean_taken"]),
-        "cached_bytes": (-clean, max(value["cached_peak"], -value["clean_least"]), value["clean_given"]),
+                            value["clean_total"] + value["used_total"]),
+        "active_bytes": (clean, max(value["active_peak"], value["clean_peak"]), value["clean_total"]),
+        "cached_bytes": (-clean, max(value["cached_peak"], -value["clean_least"]), value["clean_total"] - clean),
     }
 
 

@@ -199,6 +199,7 @@ CATCHERS = {
     "CAPTURED_KEPT": ("case:t16_scratch_of_a_graph_stays", 1, 2, 0, ""),
     "MISS_OF_SEVERAL": ("case:t14_one_of_two_users_is_gone", 1, 2, 0, ""),
     "MISS_UNEXPOSED": ("case:t1_only_stream_then_a_second_one", 1, 2, 0, ""),
+    "FOREIGN_UNSTAMPED": ("case:t11_still_read_by_another_context_only", 1, 2, 0, "reuse_slack_mb:0"),
     "MERGED_STAMP_OLD": ("case:t1_merged_neighbours_of_two_frees", 1, 2, 0, "reuse_slack_mb:0"),
     "CAPTURED_RECORD_TEACHES": ("case:t8_recorded_in_a_capture_that_forks", 1, 3, 5, "reuse_slack_mb:0"),
 }

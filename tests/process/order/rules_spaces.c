@@ -94,9 +94,10 @@ FROM_THERE(1, copy_peer)
 FROM_THERE(0, set_it)
 FROM_THERE(1, fill_as_a_peer)
 
-/* A copy of the other context still reads the block when it is freed here. */
+/* A copy of the other context still reads the block when it is freed here. `only`: it was filled
+ * from there, too, so that nothing of this context is newer than the block. */
 static void
-still_read_from_there(int device)
+still_read_from_there(int device, bool only)
 {
 	CUdeviceptr x, distant;
 
@@ -106,10 +107,15 @@ still_read_from_there(int device)
 	for (int i = 0; i < 4; i++) {
 		order_enter(here);
 		x = order_take(BIG);
-		order_fill(x, 5, 0, s);
+		if (!only)
+			order_fill(x, 5, 0, s);
 		OK(cuStreamSynchronize(s));
 		order_enter(there);
-		order_fill(distant, 0, LONG / 2, far);
+		order_fill(distant, only ? 5 : 0, LONG / 2, far);
+		if (only) {
+			OK(cuMemcpyDtoDAsync_v2(x, distant, WORDS * 4, far));
+			order_fill(distant, 0, 0, far);
+		}
 		if (i % 2)
 			OK(cuMemcpyDtoDAsync_v2(distant, x, WORDS * 4, far));
 		else
@@ -131,13 +137,19 @@ still_read_from_there(int device)
 static void
 still_read_by_another_context(void)
 {
-	still_read_from_there(0);
+	still_read_from_there(0, false);
 }
 
 static void
 still_read_by_another_device(void)
 {
-	still_read_from_there(1);
+	still_read_from_there(1, false);
+}
+
+static void
+read_by_another_context_only(void)
+{
+	still_read_from_there(0, true);
 }
 
 /* NULL is the legacy stream of whichever context is current. */
@@ -522,6 +534,7 @@ const struct order_case rules_spaces[] = {
 	{ "t11_filled_by_a_peer_enabled_later", fill_as_a_peer_1 },
 	{ "t11_still_read_by_another_context", still_read_by_another_context },
 	{ "t11_still_read_by_another_device", still_read_by_another_device },
+	{ "t11_still_read_by_another_context_only", read_by_another_context_only },
 	{ "t11_null_is_a_stream_of_the_current_context", null_is_a_stream_of_the_current_context },
 	{ "t11_streams_are_used_from_elsewhere", streams_are_used_from_elsewhere },
 	{ "t11_a_batch_ends_the_wait_of_another_context", meet_signal_by_batch },
