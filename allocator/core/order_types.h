@@ -76,8 +76,9 @@ enum {
 /* The work that an event's stream was ordered after when the event was recorded. */
 struct ca_event_clock {
 	unsigned words, stamps, parts; /* of the next three, as many are set; 0 words: nothing is */
-	/* != 0: the space had so few streams that `stamp` is of all, by index, and has the event's
-	 * own bound at the place of its stream; 0 in front of those behind `stamps` */
+	/* != 0: the three above count for nothing. The space had only so many streams, and work of
+	 * no other space came before: `stamp` is of all of them, by index, and has the event's own
+	 * bound at the place of its stream; 0 in front of those behind. */
 	unsigned few;
 	uint64_t own[CA_ACTIVE_WORDS];             /* bits: streams of its space, by index */
 	uint64_t stamp[CA_EVENT_PARTS];            /* theirs, in that order */

@@ -186,12 +186,12 @@ forget_finished_ordered(struct ca_stream_record *record)
 	}
 }
 
-/* The stamps of the own space's streams. Returns how many. */
-static inline unsigned
-store_own_ordered(struct ca_event_clock *clock, const struct ca_stream_record *record,
+/* The stamps of the own space's streams, and of others'. False: nothing of it is unfinished. */
+static __attribute__((noinline)) bool
+store_all_ordered(struct ca_event_clock *clock, const struct ca_stream_record *record,
 		  unsigned streams)
 {
-	unsigned words = (streams + 63) / 64, i, n = 0;
+	unsigned words = (streams + 63) / 64, parts = 0, i, n = 0;
 
 	for (i = 0; i < words; i++) {
 		uint64_t all = record->unfinished[i], left = all;
@@ -203,12 +203,17 @@ store_own_ordered(struct ca_event_clock *clock, const struct ca_stream_record *r
 		__atomic_store_n(&clock->own[i], all & ~left, __ATOMIC_RELEASE);
 	}
 	__atomic_store_n(&clock->words, words, __ATOMIC_RELEASE);
+	__atomic_store_n(&clock->few, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&clock->stamps, n, __ATOMIC_RELEASE);
-	return n;
+	for (i = 0; i < CA_CLOCK_PARTS && record->clock[i].stream; i++)
+		if (!is_done(record->clock[i].stream, record->clock[i].stamp))
+			part_store(&clock->part[parts++], record->clock[i]);
+	__atomic_store_n(&clock->parts, parts, __ATOMIC_RELEASE);
+	return n || i;
 }
 
-/* The same where there are few streams: to copy all takes less than to choose. False: nothing of it
- * is unfinished. */
+/* The same where there are few streams, and none of other spaces: to copy all takes less than to
+ * choose. */
 static inline bool
 store_few_ordered(struct ca_event_clock *clock, const struct ca_stream_record *record, unsigned n,
 		  uint64_t bound)
@@ -223,8 +228,7 @@ store_few_ordered(struct ca_event_clock *clock, const struct ca_stream_record *r
 			__atomic_store_n(&stamp[i], known[i], __ATOMIC_RELEASE);
 	__atomic_store_n(&clock->stamp[record->index], bound, __ATOMIC_RELEASE);
 	__atomic_store_n(&clock->own[0], record->unfinished[0], __ATOMIC_RELEASE);
-	__atomic_store_n(&clock->words, 1, __ATOMIC_RELEASE);
-	__atomic_store_n(&clock->stamps, n, __ATOMIC_RELEASE);
+	__atomic_store_n(&clock->few, n, __ATOMIC_RELEASE);
 	return record->unfinished[0];
 }
 
@@ -233,7 +237,7 @@ static __attribute__((noinline)) void
 store_clock(struct ca_event_clock *clock, struct ca_stream_record *record, uint64_t bound)
 {
 	struct ca_order *order = ca_record_order(record);
-	unsigned streams, parts = 0, i;
+	unsigned streams;
 	uint64_t progress;
 	bool some;
 
@@ -244,16 +248,12 @@ store_clock(struct ca_event_clock *clock, struct ca_stream_record *record, uint6
 		record->unfinished_at = progress;
 	}
 	streams = atomic_load(&order->n_streams);
-	__atomic_store_n(&clock->few, streams <= CA_EVENT_PARTS, __ATOMIC_RELEASE);
-	if (streams <= CA_EVENT_PARTS)
+	if (__builtin_expect(streams <= CA_EVENT_PARTS && !record->clock[0].stream, 1))
 		some = store_few_ordered(clock, record, streams, bound);
 	else
-		some = store_own_ordered(clock, record, streams) != 0;
-	for (i = 0; i < CA_CLOCK_PARTS && record->clock[i].stream; i++)
-		if (!is_done(record->clock[i].stream, record->clock[i].stamp))
-			part_store(&clock->part[parts++], record->clock[i]);
-	__atomic_store_n(&clock->parts, parts, __ATOMIC_RELEASE);
-	atomic_store(&record->has_clock, some || i || order->traced);
+		some = store_all_ordered(clock, record, streams);
+	if (!some && !order->traced)
+		atomic_store(&record->has_clock, false);
 	ca_order_unlock(order);
 }
 
@@ -276,6 +276,7 @@ ca_event_record_begin(struct ca_event *event, struct ca_stream *stream)
 			ca_trace_event(record, CA_TRACE_EVENT, event);
 	} else {
 		__atomic_store_n(&event->clock.words, 0, __ATOMIC_RELEASE);
+		__atomic_store_n(&event->clock.few, 0, __ATOMIC_RELEASE);
 	}
 	return sequence;
 }
@@ -298,48 +299,54 @@ ca_event_forget(struct ca_event *event)
 	reset(event);
 }
 
-uint64_t
-ca_event_look(struct ca_event *event)
-{
-	uint64_t sequence = atomic_load(&event->sequence);
-
-	return sequence & 1 ? 0 : sequence;
-}
-
 struct snapshot {
 	struct ca_stream *stream;
 	uint64_t bound;
 	struct ca_event_clock clock;
 };
 
+static inline __attribute__((always_inline)) void
+load_stamps(uint64_t *to, const struct ca_event_clock *clock, size_t n)
+{
+	const uint64_t *from = clock->stamp, *end = from + n;
+	unsigned i;
+
+	for (; from < end; from += FEW_STEP, to += FEW_STEP)
+#pragma GCC unroll 4
+		for (i = 0; i < FEW_STEP; i++)
+			to[i] = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
+}
+
 static inline void
 load_clock(struct ca_event_clock *to, const struct ca_event_clock *from)
 {
-	const uint64_t *stamp = from->stamp;
-	uint64_t *copied = to->stamp;
 	unsigned i;
 
-	to->words = __atomic_load_n(&from->words, __ATOMIC_ACQUIRE);
-	if (!to->words) {
-		to->few = to->stamps = to->parts = 0;
-		return;
-	}
 	to->few = __atomic_load_n(&from->few, __ATOMIC_ACQUIRE);
-	to->stamps = __atomic_load_n(&from->stamps, __ATOMIC_ACQUIRE);
-	to->parts = __atomic_load_n(&from->parts, __ATOMIC_ACQUIRE);
-	to->own[0] = __atomic_load_n(&from->own[0], __ATOMIC_ACQUIRE);
-	for (i = 1; i < to->words; i++)
+	to->words = to->few ? 1 : __atomic_load_n(&from->words, __ATOMIC_ACQUIRE);
+	to->stamps = to->parts = 0;
+	if (!to->words)
+		return;
+	to->stamps = to->few;
+	if (!to->few) {
+		to->stamps = __atomic_load_n(&from->stamps, __ATOMIC_ACQUIRE);
+		to->parts = __atomic_load_n(&from->parts, __ATOMIC_ACQUIRE);
+	}
+	for (i = 0; i < to->words; i++)
 		to->own[i] = __atomic_load_n(&from->own[i], __ATOMIC_ACQUIRE);
-	for (; stamp < from->stamp + to->stamps; stamp += FEW_STEP, copied += FEW_STEP)
-#pragma GCC unroll 4
-		for (i = 0; i < FEW_STEP; i++)
-			copied[i] = __atomic_load_n(&stamp[i], __ATOMIC_ACQUIRE);
+	load_stamps(to->stamp, from, to->stamps);
 	for (i = 0; i < to->parts; i++)
 		to->part[i] = part_load(&from->part[i]);
 }
 
+static inline bool
+is_unchanged(struct ca_event *event, uint64_t sequence)
+{
+	return CA_MUTANT(SNAPSHOT_UNCHECKED) || atomic_load(&event->sequence) == sequence;
+}
+
 /* False: the event was, or is being, recorded anew. */
-static inline __attribute__((always_inline)) bool
+static bool
 copy(struct ca_event *event, uint64_t sequence, struct snapshot *ret_copy)
 {
 	if (!sequence)
@@ -347,7 +354,7 @@ copy(struct ca_event *event, uint64_t sequence, struct snapshot *ret_copy)
 	ret_copy->stream = __atomic_load_n(&event->stream, __ATOMIC_ACQUIRE);
 	ret_copy->bound = __atomic_load_n(&event->bound, __ATOMIC_ACQUIRE);
 	load_clock(&ret_copy->clock, &event->clock);
-	return CA_MUTANT(SNAPSHOT_UNCHECKED) || atomic_load(&event->sequence) == sequence;
+	return is_unchanged(event, sequence);
 }
 
 /* As add_part, of all streams of the own space. Those behind the first that is not done are taken
@@ -380,33 +387,32 @@ add_own(struct ca_stream_record *record, const struct ca_event_clock *clock)
 	return grew;
 }
 
-/* The same of a clock of few streams, with the event's own bound. */
-static inline bool
-add_few(struct ca_stream_record *record, const struct snapshot *seen)
+/* The same of a clock of few streams, which has the event's own bound, too: `n` of them, and `own`
+ * has bits of those that may be unfinished. */
+static inline __attribute__((always_inline)) bool
+add_few(struct ca_stream_record *record, const uint64_t *stamp, unsigned n, uint64_t own)
 {
 	const struct ca_order *order = ca_record_order(record);
-	const uint64_t *stamp = seen->clock.stamp;
-	uint64_t *known = record->known;
-	uint64_t left = 0, own = seen->clock.own[0];
-	unsigned at, i;
+	uint64_t *known = record->known, left = 0;
+	const uint64_t *from = stamp;
+	unsigned at;
+	size_t i;
 
-	for (at = 0; at < seen->clock.stamps;
-	     at += FEW_STEP, stamp += FEW_STEP, known += FEW_STEP) {
+	for (at = 0; at < n; at += FEW_STEP, from += FEW_STEP, known += FEW_STEP) {
 		uint64_t raised = 0;
 
 #pragma GCC unroll 4
 		for (i = 0; i < FEW_STEP; i++) {
-			if (known[i] >= stamp[i])
+			if (known[i] >= from[i])
 				continue;
-			known[i] = stamp[i];
+			known[i] = from[i];
 			raised |= (uint64_t)1 << i;
 		}
 		left |= raised << at;
 	}
-	own |= (uint64_t)1 << ca_record(seen->stream)->index;
 	for (left &= own; left; left &= left - 1) {
-		i = (unsigned)__builtin_ctzll(left);
-		if (is_done(&order->streams[i]->stream, seen->clock.stamp[i]))
+		i = (size_t)__builtin_ctzll(left);
+		if (is_done(&order->streams[i]->stream, stamp[i]))
 			continue;
 		record->unfinished[0] |= left;
 		return true;
@@ -414,8 +420,17 @@ add_few(struct ca_stream_record *record, const struct snapshot *seen)
 	return false;
 }
 
-void
-ca_event_waited(struct ca_event *event, uint64_t sequence, struct ca_stream *stream)
+/* Some other stream waited for it. */
+static inline void
+note_followed(struct ca_stream *stream)
+{
+	if (!atomic_load(&ca_record(stream)->followed))
+		atomic_store(&ca_record(stream)->followed, true);
+}
+
+/* An event that has no clock, or one of many streams, or of other spaces' too. */
+static __attribute__((noinline)) void
+waited_otherwise(struct ca_event *event, uint64_t sequence, struct ca_stream *stream)
 {
 	struct ca_stream_record *record = ca_record(stream);
 	struct snapshot seen;
@@ -424,21 +439,48 @@ ca_event_waited(struct ca_event *event, uint64_t sequence, struct ca_stream *str
 
 	if (!copy(event, sequence, &seen) || ca_record(seen.stream)->space != record->space)
 		return;
-	if (seen.stream != stream && !atomic_load(&ca_record(seen.stream)->followed))
-		atomic_store(&ca_record(seen.stream)->followed, true);
+	if (seen.stream != stream)
+		note_followed(seen.stream);
 	ca_order_lock(ca_record_order(record));
-	if (seen.clock.few) {
-		grew = add_few(record, &seen);
-	} else {
-		grew = add_part(record, seen.stream, seen.bound);
-		grew |= add_own(record, &seen.clock);
-	}
+	grew = add_part(record, seen.stream, seen.bound);
+	grew |= add_own(record, &seen.clock);
 	for (i = 0; i < seen.clock.parts; i++)
 		add_foreign(record, seen.clock.part[i].stream, seen.clock.part[i].stamp);
 	if (grew)
 		note_growth(record);
 	ca_order_unlock(ca_record_order(record));
 	if (grew && ca_record_order(record)->traced)
+		ca_trace_event(record, CA_TRACE_WAIT, event);
+}
+
+void
+ca_event_waited(struct ca_event *event, uint64_t sequence, struct ca_stream *stream)
+{
+	struct ca_stream_record *record = ca_record(stream);
+	unsigned n = __atomic_load_n(&event->clock.few, __ATOMIC_ACQUIRE);
+	uint64_t stamp[CA_EVENT_PARTS], own;
+	struct ca_order *order = ca_record_order(record);
+	struct ca_stream *seen;
+	bool grew;
+
+	if (__builtin_expect(!n, 0)) {
+		waited_otherwise(event, sequence, stream);
+		return;
+	}
+	seen = __atomic_load_n(&event->stream, __ATOMIC_ACQUIRE);
+	own = __atomic_load_n(&event->clock.own[0], __ATOMIC_ACQUIRE);
+	load_stamps(stamp, &event->clock, n);
+	if (!sequence || !is_unchanged(event, sequence) ||
+	    ca_record_order(ca_record(seen)) != order)
+		return;
+	if (seen != stream)
+		note_followed(seen);
+	ca_order_lock(order);
+	grew = add_few(record, stamp, n, own | (uint64_t)1 << ca_record(seen)->index);
+	if (grew)
+		note_growth(record);
+	ca_order_unlock(order);
+	if (__builtin_expect(order->traced, 0) && grew)
 		ca_trace_event(record, CA_TRACE_WAIT, event);
 }
 

@@ -238,7 +238,13 @@ void ca_event_forget(struct ca_event *event);
  * the others afterwards with what it answered, only if the call succeeded and the event is still
  * the same.
  */
-uint64_t ca_event_look(struct ca_event *event);
+static inline uint64_t
+ca_event_look(struct ca_event *event)
+{
+	uint64_t sequence = atomic_load(&event->sequence);
+
+	return sequence & 1 ? 0 : sequence;
+}
 /* `stream` now comes after the event (same space only; otherwise nothing is learned). */
 void ca_event_waited(struct ca_event *event, uint64_t sequence, struct ca_stream *stream);
 /* The event has completed: so has what it stands for, and what that was ordered after. */

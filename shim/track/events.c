@@ -84,13 +84,28 @@ find(CUevent event)
 	return atomic_load(&record->owner) == (uintptr_t)event ? record : look_up(event);
 }
 
+/* The calling thread's last one is the event's, and teaches: then nobody else records it, either
+ * (`outside`). NULL: it is not. */
+static inline struct record *
+find_last(CUevent event)
+{
+	struct record *record = __atomic_load_n(&last, __ATOMIC_RELAXED);
+
+	return event && atomic_load(&record->owner) == (uintptr_t)event ? record : NULL;
+}
+
 /* NULL, or the part that teaches. */
-static struct ca_event *
+static inline struct ca_event *
 find_valid(CUevent event)
 {
-	struct record *record = event ? find(event) : NULL;
+	struct record *record = find_last(event);
 
-	return record && atomic_load(&record->owner) ? &record->event : NULL;
+	if (__builtin_expect(!record, 0)) {
+		record = event ? look_up(event) : NULL;
+		if (!record || !atomic_load(&record->owner))
+			return NULL;
+	}
+	return &record->event;
 }
 
 /* Is it still the event that was looked up? */
@@ -201,15 +216,25 @@ ca_events_record_end(struct ca_events_use *use, bool done)
 				    done && is_still(use->event, use->handle));
 }
 
+/* Of another than the last one. */
+static __attribute__((noinline)) struct record *
+find_for_look(struct ca_events_use *use, CUevent event)
+{
+	struct record *record = event ? look_up(event) : NULL;
+
+	use->outside = !record || atomic_load(&record->outside);
+	return record && atomic_load(&record->owner) == (uintptr_t)event ? record : NULL;
+}
+
 void
 ca_events_look(struct ca_events_use *use, CUevent event)
 {
-	struct record *record = event ? find(event) : NULL;
+	struct record *record = find_last(event);
 
 	use->event = NULL;
 	use->handle = event;
-	use->outside = !record || atomic_load(&record->outside);
-	if (!record || atomic_load(&record->owner) != (uintptr_t)event)
+	use->outside = false;
+	if (__builtin_expect(!record, 0) && !(record = find_for_look(use, event)))
 		return;
 	use->sequence = ca_event_look(&record->event);
 	if (is_still(&record->event, event))

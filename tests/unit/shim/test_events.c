@@ -23,12 +23,6 @@ ca_event_forget(struct ca_event *event)
 {
 }
 
-uint64_t
-ca_event_look(struct ca_event *event)
-{
-	return 2;
-}
-
 void
 ca_event_waited(struct ca_event *event, uint64_t sequence, struct ca_stream *stream)
 {
