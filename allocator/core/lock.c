@@ -17,7 +17,7 @@
 #include "allocator/core/types.h"
 
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
-__thread volatile sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
+__thread sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
 
 /*
  * Pauses before a thread sleeps, in all and between two looks: each look takes the word's cache

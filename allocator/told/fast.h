@@ -47,17 +47,22 @@ ca_told_must_arm(const struct ca_told_pool *pool, const struct ca_user *user, bo
 	return !*ret_exact && !ca_user_is_done(user);
 }
 
-/* Others may want what this thread frees in its own stream, and no mark is going to be recorded
- * unless the second half does (ca_told_mark_own). */
+/* The same; or others may want what this thread frees in its own stream, and no mark is going to be
+ * recorded unless the second half does (ca_told_mark_own). */
 static inline __attribute__((always_inline)) bool
-ca_told_must_mark_own(const struct ca_told_pool *pool, const struct ca_user *user)
+ca_told_must_mark(const struct ca_told_pool *pool, const struct ca_user *user, bool *ret_exact)
 {
 	const struct ca_stream_record *record = ca_told_record(user->stream);
 
-	return __builtin_expect(!ca_told_pool_may_wait(pool), 0) &&
-	       atomic_load_explicit(&record->kind, memory_order_relaxed) == CA_STREAM_PER_THREAD &&
-	       atomic_load_explicit(&record->space->order.candidates, memory_order_relaxed) > 1 &&
-	       !ca_user_is_done(user);
+	*ret_exact = false;
+	if (atomic_load_explicit(&record->space->order.candidates, memory_order_relaxed) <= 1)
+		return false;
+	if (__builtin_expect(!ca_told_pool_may_wait(pool), 0))
+		return atomic_load_explicit(&record->kind, memory_order_relaxed) ==
+			       CA_STREAM_PER_THREAD &&
+		       !ca_user_is_done(user);
+	*ret_exact = ca_told_is_armed(user->stream);
+	return !*ret_exact && !ca_user_is_done(user);
 }
 
 /* The mark of all stacks where there is a trace: ca_told_alloc_quick finds nothing then. */
@@ -160,8 +165,7 @@ ca_told_free_kept_told(struct ca_told *told, uint64_t address, const struct ca_u
 
 	return block && block->state == CA_TOLD_LIVE &&
 	       !atomic_load_explicit(&told->n_closed, memory_order_relaxed) &&
-	       !ca_told_must_arm(block->segment->pool, user, &exact) &&
-	       !ca_told_must_mark_own(block->segment->pool, user) &&
+	       !ca_told_must_mark(block->segment->pool, user, &exact) &&
 	       ca_told_keep_told(block, user, exact, CA_TOLD_QUICK);
 }
 

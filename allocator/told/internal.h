@@ -171,7 +171,7 @@ ca_told_lock(struct ca_told *told)
 {
 	unsigned none = 0;
 
-	ca_locks_held++;
+	ca_locks_count_one();
 	if (__builtin_expect(!atomic_compare_exchange_strong_explicit(&told->lock, &none, 1,
 								      memory_order_acquire,
 								      memory_order_relaxed),
@@ -185,13 +185,13 @@ ca_told_trylock(struct ca_told *told)
 {
 	unsigned none = 0;
 
-	ca_locks_held++;
+	ca_locks_count_one();
 	if (__builtin_expect(atomic_compare_exchange_strong_explicit(&told->lock, &none, 1,
 								     memory_order_acquire,
 								     memory_order_relaxed),
 			     1))
 		return true;
-	ca_locks_held--;
+	ca_locks_uncount_one();
 	return false;
 }
 
@@ -201,7 +201,7 @@ ca_told_unlock(struct ca_told *told)
 	if (__builtin_expect(atomic_exchange_explicit(&told->lock, 0, memory_order_release) == 2,
 			     0))
 		ca_told_lock_wake(told);
-	ca_locks_held--;
+	ca_locks_uncount_one();
 }
 
 static inline bool

@@ -20,7 +20,7 @@ NOTHING_CHANGED, AFTER_ALLOCATION = (10, 40), (25, 80)
 AFTER_HAND_OUT, HAND_OUT_AND_LAUNCH = (40, 120), (150, 500)
 MANY_STREAMS, RECORDED = (10, 60), (None, 205)
 # each stream's memory is handed out again once the stream was asked; each stream waits for the one before it
-IN_ROTATION, HANDED_OUT_IN_ROTATION, RECORDED_AND_WAITED = (None, 1700), (None, 1250), (None, 700)
+IN_ROTATION, HANDED_OUT_IN_ROTATION, RECORDED_AND_WAITED = (None, 1700), (None, 1250), (None, 600)
 LIMITS = {
     **dict.fromkeys(["null", "one", "eight", "per_thread", "ex_one", "ex_eight"], NOTHING_CHANGED),
     **dict.fromkeys(["after_pair_null", "after_pair_one", "after_pair_eight", "after_alloc_eight"], AFTER_ALLOCATION),
