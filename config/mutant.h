@@ -74,6 +74,15 @@
  * MISS_UNEXPOSED        what a miss takes of the one stream is not exposed
  * FOREIGN_UNSTAMPED     work of another space leaves the epoch as it is
  * MERGED_STAMP_OLD      the earlier use of two neighbours counts for what they have become
+ * LEASES_GO_ON          leases go on whoever takes the heap's lock
+ * LEASES_NOT_YIELDED    the cache grows before another thread's lease is looked at
+ * LEASED_IN_CAPTURE     a leased segment serves requests in a capture
+ * LEASED_OVER_HELD      a segment is leased although a block of it waits
+ * LEASED_USER_LOST      what a stream may still use becomes free in a leased segment
+ * LEASE_UNLOCKED        another thread frees in a leased segment without the lease's lock
+ * LEASE_ENTERS_OVER     of two leases that enter a block at one place both do
+ * LEASE_UNCOUNTED       blocks that a lease has entered are not counted when it ends
+ * LEASE_SPARES_UNEQUAL  a lease comes to have more places than blocks
  */
 #define CA_MUTANT_NAMES(X)                                                                         \
 	X(STAMP_BEFORE_CALL)                                                                       \
@@ -135,7 +144,16 @@
 	X(MISS_OF_SEVERAL)                                                                         \
 	X(MISS_UNEXPOSED)                                                                          \
 	X(FOREIGN_UNSTAMPED)                                                                       \
-	X(MERGED_STAMP_OLD)
+	X(MERGED_STAMP_OLD)                                                                        \
+	X(LEASES_GO_ON)                                                                            \
+	X(LEASES_NOT_YIELDED)                                                                      \
+	X(LEASED_IN_CAPTURE)                                                                       \
+	X(LEASED_OVER_HELD)                                                                        \
+	X(LEASED_USER_LOST)                                                                        \
+	X(LEASE_UNLOCKED)                                                                          \
+	X(LEASE_ENTERS_OVER)                                                                       \
+	X(LEASE_UNCOUNTED)                                                                         \
+	X(LEASE_SPARES_UNEQUAL)
 
 enum ca_mutant {
 	CA_MUTANT_NONE,

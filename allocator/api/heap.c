@@ -29,6 +29,7 @@ unique_id(void)
 static const struct ca_heap_hooks hooks = {
 	.flush = ca_magazines_clear_locked,
 	.flush_exposed = ca_magazines_pass_locked,
+	.end_leases = ca_leases_end_locked,
 	.poison = ca_context_mark_poison_locked,
 	.users_of_range = ca_touch_users,
 	.place = ca_held_place_or_mark_locked,
@@ -43,6 +44,7 @@ records_init(struct ca_heap *heap)
 	heap->magazines = NULL;
 	heap->magazines_end = &heap->magazines;
 	heap->further_magazines = 0;
+	heap->leases = NULL;
 	heap->id = unique_id();
 	ca_slabs_init(&heap->blocks, &heap->records, sizeof(struct ca_block),
 		      sizeof(((struct ca_block *)NULL)->quick));

@@ -91,6 +91,16 @@ ca_bases_leave_locked(struct ca_bases *bases, const struct ca_block *block)
 	ca_bases_leave_otherwise_locked(bases, block);
 }
 
+/*
+ * Several threads enter and remove blocks, each its own, and only one of them has the lock. Between
+ * these two nothing else changes in the table. False: there is no memory for one.
+ */
+bool ca_bases_share_locked(struct ca_bases *bases);
+void ca_bases_unshare_locked(struct ca_bases *bases);
+/* False: there is no place. The caller keeps the count of what it has entered, and removed. */
+bool ca_bases_enter_atomic(struct ca_bases *bases, struct ca_block *block, uint64_t address);
+bool ca_bases_leave_atomic(struct ca_bases *bases, const struct ca_block *block);
+
 /* The block that begins at `address`; NULL: it has no place in the table. */
 struct ca_block *ca_bases_find_locked(const struct ca_bases *bases, uint64_t address);
 /* The block whose `quick` word said that it is live at `address`, and says now that it is kept. Any

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The four things that a lower folder needs of a higher one. Each of them is seldom needed. Set
+ * The five things that a lower folder needs of a higher one. Each of them is seldom needed. Set
  * once, by ca_heap_create.
  */
 #pragma once
@@ -16,6 +16,8 @@ struct ca_heap_hooks {
 	void (*flush)(struct ca_space *space);
 	/* ca_magazines_pass_locked (allocator/tcache/tcache.h) */
 	void (*flush_exposed)(struct ca_heap *heap);
+	/* ca_leases_end_locked (allocator/tcache/tcache.h) */
+	void (*end_leases)(struct ca_heap *heap);
 	/* ca_context_mark_poison_locked (allocator/deferred/deferred.h) */
 	void (*poison)(struct ca_space *space);
 	/* ca_touch_users (allocator/deferred/deferred.h): takes the heap's lock itself */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "allocator/core/types.h"
+#include "config/mutant.h"
 
 static __thread unsigned own_calls __attribute__((tls_model("initial-exec")));
 __thread sig_atomic_t ca_locks_held __attribute__((tls_model("initial-exec")));
@@ -61,9 +62,17 @@ ca_lock_wake_one(struct ca_lock *lock)
 }
 
 void
+ca_heap_lock_leased(struct ca_heap *heap)
+{
+	ca_lock_enter(&heap->lock);
+}
+
+void
 ca_heap_lock(struct ca_heap *heap)
 {
 	ca_lock_enter(&heap->lock);
+	if (__builtin_expect(heap->leases != NULL, 0) && !CA_MUTANT(LEASES_GO_ON))
+		heap->hooks.end_leases(heap);
 }
 
 void

@@ -62,12 +62,18 @@ ca_lock_leave(struct ca_lock *lock)
 	ca_locks_uncount_one();
 }
 
+/* No segment is leased from then on until the lock is left (allocator/block/lease.h). */
 void ca_heap_lock(struct ca_heap *heap);
+/* Leases go on: the blocks of their segments are none of the caller's business. */
+void ca_heap_lock_leased(struct ca_heap *heap);
 void ca_heap_unlock(struct ca_heap *heap);
 /* The heap's lock is held from here to the end of the block. */
 #define CA_HEAP_LOCKED(heap)                                                                       \
 	__attribute__((cleanup(ca_heap_scope_end), unused)) struct ca_heap *ca_heap_locked =       \
 		(ca_heap_lock(heap), (heap))
+#define CA_HEAP_LOCKED_LEASED(heap)                                                                \
+	__attribute__((cleanup(ca_heap_scope_end), unused)) struct ca_heap *ca_heap_locked =       \
+		(ca_heap_lock_leased(heap), (heap))
 static inline void
 ca_heap_scope_end(struct ca_heap **heap)
 {

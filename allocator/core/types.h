@@ -2,9 +2,10 @@
 /*
  * The records behind allocator/api/heap.h: private to allocator/.
  *
- * The heap's lock guards every field here but three kinds: atomics, of which each says who reads or
+ * The heap's lock guards every field here but four kinds: atomics, of which each says who reads or
  * changes it; struct ca_order and the records of streams, most of which the space's order lock
- * guards (order_types.h); and what an ALLOCATED block that a magazine may have lends to it: `user`,
+ * guards (order_types.h); the blocks of leased segments (allocator/block/lease.h); and what an
+ * ALLOCATED block that a magazine may have lends to it: `user`,
  * `thread`, `requested`, `serial`, and `birth` or `below`. Its `quick` word tells who may change
  * those six:
  *
@@ -71,6 +72,7 @@
 
 struct ca_registered; /* allocator/block/registered.h */
 struct ca_magazine;   /* allocator/tcache/tcache.h */
+struct ca_lease;      /* allocator/block/lease.h */
 struct ca_told;       /* allocator/told/told.h */
 struct ca_tracer;     /* allocator/trace/trace.h */
 
@@ -237,11 +239,13 @@ struct ca_segment {
 	struct ca_block *first; /* lowest block */
 	uint64_t address;
 	uint64_t bytes;
-	uint64_t live; /* ALLOCATED blocks */
-	bool foreign;  /* the program took it from the driver itself */
-	bool mapped;   /* an extent of its space's area for the pool: block/extent.c */
-	bool retired;  /* foreign, exported, poisoned: back to the driver at the last free */
-	bool managed;  /* managed memory, for want of other */
+	uint64_t live;                  /* ALLOCATED blocks; 1 while it is leased */
+	struct ca_lease *_Atomic lease; /* NULL: none. Its blocks are the business of that thread */
+	struct ca_segment *next_leased;
+	bool foreign; /* the program took it from the driver itself */
+	bool mapped;  /* an extent of its space's area for the pool: block/extent.c */
+	bool retired; /* foreign, exported, poisoned: back to the driver at the last free */
+	bool managed; /* managed memory, for want of other */
 	unsigned char standing; /* CA_STUCK, CA_RESTS; 0 again when memory of it is handed out */
 	bool returning;         /* inside the driver's free: its address may be another's already */
 	bool captured;          /* its one block was handed out in a capture (deferred/graph.c) */
@@ -312,7 +316,7 @@ struct ca_bases {
 	struct ca_bases_table *_Atomic table; /* NULL: none yet */
 	struct ca_arena *arena;
 	uint64_t few;  /* fewer are too few for it */
-	uint64_t many; /* no more go into it */
+	uint64_t many; /* no more go into it; 0 while others enter blocks without the lock */
 	/* all that there ever was, by size: those not in use have given their memory back */
 	struct ca_bases_table *tables[CA_BASES_SIZES];
 	/* blocks in the table; far from `table`, which each free of any thread reads */
@@ -458,6 +462,7 @@ struct ca_heap {
 	uint64_t requests;        /* allocations that no magazine served without the lock */
 	struct ca_slabs blocks, places;
 	struct ca_magazine *magazines; /* all of them */
+	struct ca_lease *leases;       /* that have segments */
 	struct ca_magazine **magazines_end;
 	unsigned further_magazines; /* made for threads that had one */
 	struct ca_space *spaces;    /* newest first */

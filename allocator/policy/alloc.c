@@ -217,8 +217,11 @@ reuse(struct ca_space *space, uint64_t bytes)
 	block = ca_search_own_locked(space, ca_search_quiet_locked(space), bytes);
 	if (!block) /* others' magazines are left alone as long as that costs no new memory */
 		block = ca_search_others_locked(space, bytes);
-	if (!ca_held_is_waiting_locked(space) || (block && ca_pool_is_whole(block, bytes)))
+	if (block && (!ca_held_is_waiting_locked(space) || ca_pool_is_whole(block, bytes)))
 		return ca_alloc_hit_locked(space, block, bytes, false);
+	ca_leases_end_locked(space->heap);
+	if (!ca_held_is_waiting_locked(space))
+		return NULL;
 	ca_held_take_over_locked(space);
 	block = ca_search_locked(space, bytes);
 	exposable = or_exposable_free(space, block, bytes);
@@ -295,6 +298,8 @@ take(struct ca_space *space, uint64_t size, uint64_t bytes, bool capturing,
 		return -ENODEV;
 	if (space->heap->config.disable != CA_DISABLE_OFF)
 		return take_own(space, size, size, ret_block);
+	if (capturing || ca_budget_may_tidy(space->device))
+		ca_leases_end_locked(space->heap);
 	if (capturing)
 		return take_in_capture(space, bytes, ret_block);
 	ca_budget_tidy_locked(space);

@@ -53,6 +53,8 @@ hand_out(struct ca_space *space, struct ca_block *block, uint64_t size)
 	block->birth = ca_order_birth(&space->order);
 	ca_alloc_hand_out_locked(block, size, magazine->serial++, magazine->thread,
 				 ca_block_go_out_locked, ca_alloc_is_kept(block));
+	if (magazine->shared)
+		ca_leased_want_locked(block);
 }
 
 /* Something waits for others than that stream. */
@@ -91,15 +93,26 @@ ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 {
 	struct ca_heap *heap = space->heap;
 	uint64_t bytes = ca_round_up(size, CA_GRAIN);
+	bool leased;
 
 	/* the calling thread's magazine is for another space, or sizes have rules of their own */
 	if (__builtin_expect(ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX, 0))
 		return ca_alloc_otherwise(space, size, ret_address);
-	CA_HEAP_LOCKED(heap);
+	leased = ca_own.shelf->lease && bytes <= CA_SMALL_MAX && !ca_alloc_in_debt &&
+		 !CA_EXPOSURE_FORCED &&
+		 (CA_MUTANT(LEASED_IN_CAPTURE) || !heap->driver.capturing(heap->driver.self));
+	if (leased && ca_leased_take(space, size, bytes, ret_address))
+		return 0;
+	CA_HEAP_LOCKED_LEASED(heap);
 	heap->requests++;
 	if (__builtin_expect(heap->driver.capturing(heap->driver.self), 0) &&
 	    !CA_MUTANT(CAPTURE_UNASKED))
 		return ca_alloc_otherwise_locked(space, size, bytes, true, ret_address);
+	/* a signal handler, or a callback of the driver's, may have left another space's turn */
+	if (__builtin_expect(ca_own.quick_space != space->id, 0))
+		return ca_alloc_otherwise_locked(space, size, bytes, false, ret_address);
+	if (leased && ca_leased_take_locked(space, size, bytes, ret_address))
+		return 0;
 	if (take_directly(space, size, bytes, ret_address))
 		return 0;
 	return ca_alloc_otherwise_locked(space, size, bytes, false, ret_address);

@@ -211,7 +211,12 @@ free_as(struct ca_heap *heap, uint64_t address, uint64_t thread)
 	struct ca_block *block;
 	int r = 0;
 
-	CA_HEAP_LOCKED(heap);
+	CA_HEAP_LOCKED_LEASED(heap);
+	if (heap->leases) {
+		if (thread && ca_leased_give_locked(heap, address))
+			return 0;
+		ca_leases_end_locked(heap);
+	}
 	block = ca_bases_find_locked(&heap->bases, address);
 	if (!block || !ca_block_is_live(block))
 		r = find_live(heap, address, &block);

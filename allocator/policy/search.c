@@ -7,6 +7,7 @@
 
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/tcache.h"
+#include "config/mutant.h"
 
 /* A whole segment is at most an eighth larger than a request in a capture. (400,000 operations of
  * tests/stress/order, three threads that capture all the time, 261 MB in use at most: 0.75 GB are
@@ -180,6 +181,17 @@ ca_search_own_locked(struct ca_space *space, const struct ca_stream_record *quie
 	return block;
 }
 
+/* Blocks that come out of magazines may lie in leased segments. */
+static struct ca_block *
+find_or_yield(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
+{
+	struct ca_block *block = find(space, quiet, bytes);
+
+	if (!block && !CA_MUTANT(LEASES_NOT_YIELDED) && ca_leased_yield_locked(space, bytes))
+		block = find(space, quiet, bytes);
+	return block;
+}
+
 /*
  * One size after the other: what the others go on with is left to them. (Two threads, each with a
  * ring of 64 blocks of 12 sizes, 10 seeds: of the one that misses less, 8,800 of a million requests
@@ -191,20 +203,20 @@ ca_search_others_locked(struct ca_space *space, uint64_t bytes)
 {
 	enum ca_kept which = bytes > CA_SMALL_MAX ? CA_KEPT_LARGE : CA_KEPT_ANY;
 	const struct ca_stream_record *quiet = ca_search_quiet_locked(space);
+	struct ca_block *block = find_or_yield(space, quiet, bytes);
 	struct ca_magazine *magazine;
 	unsigned n;
 
 	for (magazine = space->heap->magazines; magazine; magazine = magazine->next)
-		for (n = 0; n < CA_STACKS; n++) {
-			struct ca_block *block;
-
+		for (n = 0; !block && n < CA_STACKS; n++) {
 			if (!ca_magazine_clear_stack_locked(space, magazine, which))
 				break;
-			block = find(space, quiet, bytes);
-			if (block)
-				return block;
+			block = find_or_yield(space, quiet, bytes);
 		}
-	return ca_search_locked(space, bytes);
+	if (block)
+		return block;
+	ca_magazines_clear_locked(space);
+	return find_or_yield(space, quiet, bytes);
 }
 
 struct ca_block *

@@ -174,6 +174,7 @@ move_locked(struct ca_magazine *magazine, struct ca_device *device, struct ca_he
 {
 	unsigned i;
 
+	ca_leases_end_locked(heap);
 	for (i = 0; i < CA_SHELVES; i++)
 		if (magazine->shelf[i])
 			ca_shelf_clear_locked(magazine, magazine->shelf[i]);
@@ -288,6 +289,7 @@ bind_locked(struct ca_space *space)
 		return false;
 	if (shelf->space && !shelf->space->dead && !makes_room(magazine))
 		return false;
+	ca_leases_end_locked(space->heap);
 	if (shelf->space)
 		ca_shelf_clear_locked(magazine, shelf);
 	ca_magazine_lock(magazine);
@@ -312,8 +314,8 @@ own_locked(struct ca_space *space)
 
 /* Counted, and with a number for an allocation. Whatever is added to the device's sums with the
  * lock comes after this, so that peaks are exact as long as there is one thread. */
-static void
-refresh_locked(struct ca_heap *heap, struct ca_magazine *magazine)
+void
+ca_magazine_refresh_locked(struct ca_heap *heap, struct ca_magazine *magazine)
 {
 	ca_magazine_count_held(magazine); /* the calling thread's own */
 	if (magazine->serial == magazine->serials_end) {
@@ -332,7 +334,7 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 		return ++heap->serial;
 	if (magazine->serial == magazine->serials_end ||
 	    (magazine->counts.hits | magazine->counts.frees))
-		refresh_locked(heap, magazine);
+		ca_magazine_refresh_locked(heap, magazine);
 	return magazine->serial++; /* these are their owner's, who is here */
 }
 
@@ -412,7 +414,7 @@ ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes)
 		return false;
 	magazine = ca_own.magazine;
 	if (magazine->shared || magazine->serial == magazine->serials_end)
-		refresh_locked(space->heap, ca_own.magazine);
+		ca_magazine_refresh_locked(space->heap, ca_own.magazine);
 	stack = ca_stack_find(ca_own.shelf, grains);
 	return (stack && ca_stack_top(stack)) || (grains && steal_locked(space, grains));
 }
@@ -422,6 +424,6 @@ ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes)
 {
 	if (!own_locked(space))
 		return false;
-	refresh_locked(space->heap, ca_own.magazine);
+	ca_magazine_refresh_locked(space->heap, ca_own.magazine);
 	return stack_for_locked(ca_grains(bytes)) != NULL;
 }

@@ -224,6 +224,9 @@ ca_blocks_settle_locked(struct ca_magazine *magazine, struct ca_block *block)
 
 	for (; block; block = below) {
 		below = block->below;
+		if (__builtin_expect(block->segment->lease != NULL, 0) &&
+		    ca_leased_settle_locked(block))
+			continue;
 		atomic_store_explicit(&block->quick, 0, memory_order_relaxed);
 		used = block->user.stream;
 		if (__builtin_expect(used && !ca_held_goes_on_locked(block), 0)) {
@@ -267,41 +270,15 @@ detach_some_held(struct ca_shelf *shelf, struct ca_stack *stack, struct ca_block
 	return top;
 }
 
-/* A bit for each stack that has capacity. */
-__extension__ typedef unsigned __int128 stack_bits;
-_Static_assert(sizeof(stack_bits) * 8 == CA_STACKS, "a bit for each");
-
-static inline stack_bits
-bits_of(const uint64_t words[CA_STACK_WORDS])
-{
-	return (stack_bits)words[1] << 64 | words[0];
-}
-
 /* Of the stacks with blocks of that kind. */
-static inline stack_bits
+static inline ca_stack_bits
 kept_bits(const struct ca_shelf *shelf, enum ca_kept which)
 {
-	stack_bits bits = bits_of(shelf->has_capacity[1]);
+	ca_stack_bits bits = ca_bits_of(shelf->has_capacity[1]);
 
 	if (which == CA_KEPT_LARGE_SIZES && !(bits & (bits - 1)))
 		return 0;
-	return which == CA_KEPT_ANY ? bits | bits_of(shelf->has_capacity[0]) : bits;
-}
-
-/* The lowest bit is that of the stack `start`; those before it come last. */
-static inline stack_bits
-from(stack_bits bits, unsigned start)
-{
-	return bits >> start | bits << (CA_STACKS - start) % CA_STACKS;
-}
-
-static inline unsigned
-lowest(stack_bits bits)
-{
-	uint64_t low = (uint64_t)bits;
-
-	return (unsigned)(low ? __builtin_ctzll(low)
-			      : 64 + __builtin_ctzll((uint64_t)(bits >> 64)));
+	return which == CA_KEPT_ANY ? bits | ca_bits_of(shelf->has_capacity[0]) : bits;
 }
 
 /*
@@ -310,16 +287,16 @@ lowest(stack_bits bits)
  * for ever because others always come first.
  */
 static __attribute__((noinline)) bool
-clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, stack_bits bits,
+clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, ca_stack_bits bits,
 		unsigned limit)
 {
 	unsigned start = shelf->next_cleared, left = limit, at = start;
 
-	for (bits = from(bits, start); bits && left; bits &= bits - 1) {
+	for (bits = ca_bits_from(bits, start); bits && left; bits &= bits - 1) {
 		struct ca_stack *stack;
 		struct ca_block *top;
 
-		at = (start + lowest(bits)) % CA_STACKS;
+		at = (start + ca_bits_lowest(bits)) % CA_STACKS;
 		stack = &shelf->stacks[at];
 		top = ca_stack_top(stack);
 		if (top)
@@ -337,7 +314,7 @@ void
 ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 {
 	struct ca_block *tops[CA_STACKS];
-	stack_bits bits;
+	ca_stack_bits bits;
 	unsigned n = 0, i;
 
 	if (!ca_shelf_capacity(shelf))
@@ -345,7 +322,7 @@ ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 	ca_magazine_lock(magazine);
 	ca_magazine_count_held(magazine);
 	for (bits = kept_bits(shelf, CA_KEPT_ANY); bits; bits &= bits - 1) {
-		struct ca_stack *stack = &shelf->stacks[lowest(bits)];
+		struct ca_stack *stack = &shelf->stacks[ca_bits_lowest(bits)];
 
 		tops[n] = ca_stack_top(stack);
 		if (tops[n])
@@ -363,13 +340,13 @@ static struct ca_block *
 detach_next_held(struct ca_shelf *shelf, enum ca_kept which)
 {
 	unsigned start = shelf->next_cleared, at = start;
-	stack_bits bits = from(kept_bits(shelf, which), start);
+	ca_stack_bits bits = ca_bits_from(kept_bits(shelf, which), start);
 	struct ca_block *top = NULL;
 
 	for (; bits && !top; bits &= bits - 1) {
 		struct ca_stack *stack;
 
-		at = (start + lowest(bits)) % CA_STACKS;
+		at = (start + ca_bits_lowest(bits)) % CA_STACKS;
 		stack = &shelf->stacks[at++];
 		top = ca_stack_top(stack);
 		if (top)
@@ -422,7 +399,7 @@ bool
 ca_magazine_clear_some_locked(struct ca_space *space, enum ca_kept which, unsigned limit)
 {
 	struct ca_shelf *shelf = ca_own.shelf;
-	stack_bits bits;
+	ca_stack_bits bits;
 
 	if (ca_own.space != space->id)
 		return false;

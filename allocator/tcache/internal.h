@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by magazine.c (the quick ways), and by flush.c and bind.c (those with the heap's lock). */
+/* Shared by magazine.c (the quick ways), by flush.c and bind.c (those with the heap's lock), and by
+ * leased.c (both). */
 #pragma once
 
 #include "allocator/block/block.h"
@@ -40,6 +41,14 @@ ca_magazine_lock(struct ca_magazine *magazine)
 		ca_magazine_wait(magazine, CA_OTHER);
 }
 
+/* The calling thread has its magazine for itself from now on. */
+static inline void
+ca_magazine_own(struct ca_magazine *magazine)
+{
+	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
+		ca_magazine_wait(magazine, CA_OWNER);
+}
+
 static inline void
 ca_magazine_unlock(struct ca_magazine *magazine)
 {
@@ -77,6 +86,17 @@ void ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 /* The shelf of the space in that magazine; NULL: there is none. */
 struct ca_shelf *ca_shelf_of_locked(const struct ca_magazine *magazine,
 				    const struct ca_space *space);
+
+/* ---- bind.c: the heap's lock is held */
+
+/* The calling thread's magazine is counted, and has a number for an allocation. */
+void ca_magazine_refresh_locked(struct ca_heap *heap, struct ca_magazine *magazine);
+
+/* ---- leased.c: the heap's lock is held */
+
+/* The block, out of a magazine, becomes FREE in its segment, which is leased. False: it has other
+ * users; no segment is leased any more. */
+bool ca_leased_settle_locked(struct ca_block *block);
 
 /* ---- counts: the magazine's lock is held */
 
@@ -218,6 +238,32 @@ ca_stack_resize(struct ca_shelf *shelf, struct ca_stack *stack, unsigned capacit
 			      memory_order_relaxed);
 	stack->available = (uint8_t)(stack->available + more);
 	stack->capacity = (uint8_t)capacity;
+}
+
+/* A bit for each stack that has capacity. */
+__extension__ typedef unsigned __int128 ca_stack_bits;
+_Static_assert(sizeof(ca_stack_bits) * 8 == CA_STACKS, "a bit for each");
+
+static inline ca_stack_bits
+ca_bits_of(const uint64_t words[CA_STACK_WORDS])
+{
+	return (ca_stack_bits)words[1] << 64 | words[0];
+}
+
+/* The lowest bit is that of the stack `start`; those before it come last. */
+static inline ca_stack_bits
+ca_bits_from(ca_stack_bits bits, unsigned start)
+{
+	return bits >> start | bits << (CA_STACKS - start) % CA_STACKS;
+}
+
+static inline unsigned
+ca_bits_lowest(ca_stack_bits bits)
+{
+	uint64_t low = (uint64_t)bits;
+
+	return (unsigned)(low ? __builtin_ctzll(low)
+			      : 64 + __builtin_ctzll((uint64_t)(bits >> 64)));
 }
 
 struct ca_stack *ca_stack_make(struct ca_shelf *shelf, uint32_t grains, struct ca_stack *stack);

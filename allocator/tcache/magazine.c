@@ -87,14 +87,6 @@ may_take(struct ca_magazine *magazine, struct ca_space *space, struct ca_block *
 	       (!block->user.stream || expose(space, block));
 }
 
-/* The calling thread has its magazine for itself from now on. */
-static inline void
-own(struct ca_magazine *magazine)
-{
-	if (__builtin_expect(!ca_magazine_try_own(magazine), 0))
-		ca_magazine_wait(magazine, CA_OWNER);
-}
-
 /* The top of the stack, if it may be handed out. */
 static inline __attribute__((always_inline)) bool
 take_top(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *stack,
@@ -140,7 +132,7 @@ poll_top(struct ca_magazine *magazine, const struct ca_space *space, const struc
 	done = ca_order_poll_user(&user);
 	errno = saved;
 	(void)ca_own_turn(space->heap, ca_own_live(space)); /* such a callback may have left */
-	own(magazine);
+	ca_magazine_own(magazine);
 	if (done)
 		ca_backoff_succeeded(&shelf->polls);
 	else
@@ -183,7 +175,7 @@ ca_magazine_take(struct ca_space *space, uint64_t size, uint64_t bytes, bool loc
 	stack = ca_stack_find(ca_own.shelf, ca_grains(bytes));
 	if (!stack || !ca_stack_top(stack))
 		return false;
-	own(ca_own.magazine);
+	ca_magazine_own(ca_own.magazine);
 	if (!locked)
 		return ca_magazine_take_on(space, size, stack, ret_address);
 	taken = take_top(ca_own.magazine, space, stack, size, true, ret_address);
@@ -362,7 +354,7 @@ ca_magazine_give(struct ca_heap *heap, uint64_t address, bool locked)
 
 	if (ca_own.heap != heap->id)
 		return false;
-	own(magazine);
+	ca_magazine_own(magazine);
 	block = ca_bases_claim(&heap->bases, address);
 	if (block)
 		return give_otherwise(magazine, heap, block, locked);

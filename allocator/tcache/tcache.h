@@ -24,6 +24,7 @@
 
 struct ca_block;
 struct ca_heap;
+struct ca_lease;
 struct ca_space;
 
 enum {
@@ -100,6 +101,7 @@ struct ca_shelf {
 	struct ca_backoff polls; /* of the driver, for a block that a stream may still use */
 	/* bits: stacks whose capacity is not 0, of sizes up to CA_SMALL_MAX and above */
 	uint64_t has_capacity[2][CA_STACK_WORDS];
+	struct ca_lease *_Atomic lease; /* NULL: there never was one. The owner makes it */
 };
 
 /*
@@ -154,6 +156,25 @@ void ca_magazine_expect(const struct ca_space *space);
 
 /* True in a signal handler that interrupted one of these in this thread. */
 bool ca_magazine_is_locked_here(void);
+
+/* ---- leased.c: segments that the calling thread cuts and merges in by itself */
+
+/* A block of the calling thread's leased segments, as ca_magazine_take. Without the heap's lock;
+ * then with it, where something that it needs has run out. */
+bool ca_leased_take(struct ca_space *space, uint64_t size, uint64_t bytes, uint64_t *ret_address);
+bool ca_leased_take_locked(struct ca_space *space, uint64_t size, uint64_t bytes,
+			   uint64_t *ret_address);
+/* The block was cut for the calling thread, which shares the device with others: from now on it may
+ * have the whole segment for itself. */
+void ca_leased_want_locked(const struct ca_block *block);
+/* A segment that another thread has leased, and where a request of `bytes` fits, is the heap's
+ * again. False: there is none. */
+bool ca_leased_yield_locked(struct ca_space *space, uint64_t bytes);
+/* No segment is leased any more. */
+void ca_leases_end_locked(struct ca_heap *heap);
+/* While segments are leased: makes room in the calling thread's magazine for the block at
+ * `address`, and gives it there. False: it does not. */
+bool ca_leased_give_locked(struct ca_heap *heap, uint64_t address);
 
 /* ---- under the heap's lock */
 

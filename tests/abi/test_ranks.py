@@ -33,7 +33,7 @@ PUBLIC = {
     "allocator/tcache": ["fast.h", "tcache.h"],
     "allocator/deferred": ["deferred.h"],
     "allocator/told": ["fast.h", "told.h"],
-    "allocator/block": ["block.h"],
+    "allocator/block": ["block.h", "lease.h"],
     "allocator/order": ["order.h", "order_told.h"],
     "allocator/trace": ["format.h", "trace.h"],
     "allocator/core": ["backoff.h", "counts_file.h", "driver.h", "lock.h", "order_types.h", "stats.h", "thread.h", "types.h"],
