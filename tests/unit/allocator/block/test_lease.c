@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* Steps of a lease by themselves. */
+#include "allocator/block/lease.h"
+
+#include <sched.h>
+
+#include "allocator/block/block.h"
+#include "allocator/core/lock.h"
+#include "tests/unit/allocator/deferred/scene.h"
+
+static void
+test_a_segment_where_something_waits_is_not_leased(void **state)
+{
+	struct ca_lease lease = { .magazine = NULL };
+	struct ca_segment *segment;
+	struct scene scene;
+	uint64_t a, b;
+
+	scene_new(&scene, 2);
+	a = fixture_alloc(&scene.f, 4096);
+	b = fixture_alloc(&scene.f, 4096);
+	segment = ca_bases_find_locked(&scene.f.heap->bases, a)->segment;
+	launch(&scene, S);
+	launch(&scene, R);
+	fixture_free(&scene.f, b);
+	ca_heap_lock(scene.f.heap);
+	assert_true(ca_lease_may_begin(segment));
+	assert_false(ca_lease_begin_locked(&lease, segment));
+	assert_null(scene.f.heap->leases);
+	ca_heap_unlock(scene.f.heap);
+	finish(&scene, S);
+	finish(&scene, R);
+	assert_int_equal(ca_order_poll(scene.f.space), 0);
+	fixture_check(&scene.f);
+	fixture_free(&scene.f, a);
+	fixture_stop(&scene.f);
+}
+
+/* ---- the table of live blocks, while it is shared */
+
+enum {
+#ifdef __SANITIZE_THREAD__
+	ROUNDS = 2000,
+#else
+	ROUNDS = 20000,
+#endif
+	SPINS = 1000,
+};
+
+struct pair {
+	struct fixture f;
+	struct ca_block blocks[2];
+	_Atomic unsigned round, arrived;
+	bool entered[2];
+};
+
+static void
+enter(struct pair *pair, unsigned which, unsigned round)
+{
+	struct ca_block *block = &pair->blocks[which];
+	volatile unsigned delay = which ? round % 61 : round % 67;
+	unsigned spins = 0;
+
+	atomic_fetch_add(&pair->arrived, 1);
+	while (atomic_load(&pair->arrived) < 2 * round)
+		if (++spins > SPINS) /* one processor is enough */
+			sched_yield();
+	while (delay) /* so that now one is first, now the other, and at times none */
+		delay--;
+	pair->entered[which] = ca_bases_enter_atomic(&pair->f.heap->bases, block, block->address);
+}
+
+static void *
+enter_second(void *arg)
+{
+	struct pair *pair = arg;
+
+	for (unsigned round = 1; round <= ROUNDS; round++) {
+		enter(pair, 1, round);
+		atomic_store(&pair->round, round);
+	}
+	return NULL;
+}
+
+/* Another block for the same place of the table. */
+static uint64_t
+rival_of(const struct ca_bases *bases, uint64_t address)
+{
+	struct ca_bases_table *table = atomic_load(&bases->table);
+	struct ca_block block = { .address = address };
+	_Atomic uint64_t *place;
+	uint64_t entry;
+
+	place = ca_bases_own_place(table, &block, &entry);
+	do
+		block.address += CA_GRAIN;
+	while (ca_bases_own_place(table, &block, &entry) != place);
+	return block.address;
+}
+
+static void
+test_two_threads_enter_blocks_at_one_place(void **state)
+{
+	struct pair pair = { .round = 0 };
+	struct ca_bases *bases;
+	pthread_t thread;
+	unsigned lost = 0;
+
+	fixture_defaults(&pair.f);
+	fixture_start(&pair.f);
+	bases = &pair.f.heap->bases;
+	ca_heap_lock(pair.f.heap);
+	ca_bases_share_locked(bases);
+	pair.blocks[0].address = GIB;
+	pair.blocks[1].address = rival_of(bases, GIB);
+	assert_int_equal(pthread_create(&thread, NULL, enter_second, &pair), 0);
+	for (unsigned round = 1; round <= ROUNDS; round++) {
+		enter(&pair, 0, round);
+		while (atomic_load(&pair.round) < round)
+			sched_yield();
+		for (unsigned i = 0; i < 2; i++) {
+			lost += !pair.entered[i];
+			lost += !ca_bases_leave_atomic(bases, &pair.blocks[i]);
+		}
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(lost, 0);
+	ca_bases_unshare_locked(bases);
+	ca_heap_unlock(pair.f.heap);
+	fixture_stop(&pair.f);
+}
+
+/* An argument: that test alone (tests/stress/test_leases.py). */
+int
+main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_segment_where_something_waits_is_not_leased),
+		cmocka_unit_test(test_two_threads_enter_blocks_at_one_place),
+	};
+
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,878 @@
+/* SPDX-License-Identifier: MIT */
+/* Segments that one thread cuts and merges in by itself: when they are leased, who ends that, and
+ * that nobody finds another heap because of it. */
+#include "tests/unit/allocator/tcache/lease_scene.h"
+
+#include <sched.h>
+
+#include "allocator/core/lock.h"
+
+/* ---- when */
+
+static void
+test_one_thread_leases_nothing(void **state)
+{
+	struct fixture f;
+	uint64_t blocks[TAKEN];
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	take_sizes(&f, blocks, TAKEN);
+	assert_null(f.heap->leases);
+	free_blocks(&f, blocks, TAKEN);
+	take_sizes(&f, blocks, TAKEN);
+	assert_null(f.heap->leases);
+	free_blocks(&f, blocks, TAKEN);
+	nothing_is_left(&f);
+	fixture_stop(&f);
+}
+
+enum { MORE = 5 }; /* records for so many are there at any time */
+
+static void
+test_a_leased_segment_serves_without_the_lock(void **state)
+{
+	struct fixture f;
+	uint64_t blocks[TAKEN], more[MORE], requests;
+
+	lease_start(&f, blocks);
+	requests = f.heap->requests;
+	for (unsigned i = 0; i < MORE; i++)
+		assert_int_equal(ca_alloc(f.space, 20 * KIB + (i + 1) * 512, &more[i]), 0);
+	assert_int_equal(f.heap->requests, requests);
+	/* nor do frees, for whose sizes there is no room yet, end a lease */
+	free_blocks(&f, blocks, TAKEN);
+	free_blocks(&f, more, MORE);
+	assert_true(is_leased(&f));
+	nothing_is_left(&f);
+	fixture_stop(&f);
+}
+
+/* They are merged again without the lock, and nothing new is reserved for what they were. */
+static void
+test_what_a_thread_frees_in_its_segment_is_merged(void **state)
+{
+	struct fixture f;
+	uint64_t blocks[TAKEN], requests, held;
+	unsigned round, i;
+
+	lease_start(&f, blocks);
+	held = fixture_sums(&f).held_bytes;
+	for (round = 0; round < 100; round++) {
+		free_blocks(&f, blocks, TAKEN);
+		requests = f.heap->requests;
+		for (i = 0; i < TAKEN; i++)
+			assert_int_equal(ca_alloc(f.space, 10 * KIB + (round * 7 + i) % 64 * 512,
+						  &blocks[i]),
+					 0);
+		/* once for each time that records are supplied, and no more */
+		assert_in_range(f.heap->requests - requests, 0, 4);
+	}
+	assert_int_equal(fixture_sums(&f).held_bytes, held);
+	free_blocks(&f, blocks, TAKEN);
+	nothing_is_left(&f);
+	fixture_stop(&f);
+}
+
+/* More cuts, and then more pieces between live blocks, than there are records at a time. */
+static void
+test_records_run_out_and_are_supplied(void **state)
+{
+	enum { PIECES = 900 };
+	struct fixture f;
+	uint64_t blocks[TAKEN], pieces[PIECES], requests;
+	unsigned i;
+
+	lease_start(&f, blocks);
+	requests = f.heap->requests;
+	for (i = 0; i < PIECES; i++) {
+		assert_int_equal(ca_alloc(f.space, 512 * (1 + i % 3), &pieces[i]), 0);
+		assert_true(f.heap->leases->n_places <= f.heap->leases->n_blocks);
+	}
+	assert_in_range(f.heap->requests - requests, PIECES / 65, PIECES / 8);
+	for (i = 0; i < PIECES; i += 2) {
+		assert_int_equal(ca_free(f.heap, pieces[i]), 0);
+		/* merges what it keeps, bit by bit */
+		assert_int_equal(ca_alloc(f.space, 512 * (4 + i % 5), &pieces[i]), 0);
+	}
+	fixture_check(&f);
+	free_blocks(&f, pieces, PIECES);
+	free_blocks(&f, blocks, TAKEN);
+	nothing_is_left(&f);
+	fixture_stop(&f);
+}
+
+/* Leases that end before they were worth it begin more and more seldom. */
+static void
+test_leases_in_vain_become_seldom(void **state)
+{
+	struct fixture f;
+	uint64_t blocks[TAKEN], others[TAKEN];
+	unsigned began = 0;
+
+	lease_start(&f, blocks);
+	for (unsigned round = 0; round < 200; round++) {
+		fixture_check(&f);
+		assert_false(is_leased(&f));
+		free_blocks(&f, blocks, TAKEN);
+		take_sizes(&f, blocks, 2);
+		began += is_leased(&f);
+		take_sizes(&f, others, TAKEN);
+		free_blocks(&f, blocks, 2);
+		memcpy(blocks, others, sizeof(blocks));
+	}
+	assert_in_range(began, 0, 100);
+	free_blocks(&f, blocks, TAKEN);
+	nothing_is_left(&f);
+	fixture_stop(&f);
+}
+
+/* ---- who ends them, and what is found then */
+
+struct ending {
+	const char *name;
+	void (*act)(struct fixture *f, uint64_t blocks[TAKEN]);
+};
+
+static void
+look_up(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	struct ca_block_info info;
+
+	for (unsigned i = 0; i < TAKEN; i++) {
+		uint64_t size = (i + 1) * 512;
+
+		assert_int_equal(ca_lookup(f->heap, blocks[i] + size - 1, &info), 0);
+		assert_int_equal(info.address, blocks[i]);
+		assert_int_equal(info.requested_bytes, size);
+		assert_true(info.live);
+		assert_ptr_equal(info.space, f->space);
+	}
+}
+
+static void
+count(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	uint64_t sum = 512 * TAKEN * (TAKEN + 1) / 2;
+	struct ca_stats stats = fixture_stats(f);
+
+	assert_int_equal(stats.allocated_bytes.current, sum);
+	assert_int_equal(stats.requested_bytes.current, sum);
+	assert_int_equal(stats.active_bytes.current, sum);
+	assert_int_equal(stats.cached_bytes.current, stats.reserved_bytes.current - sum);
+	assert_int_equal(stats.alloc_calls, TAKEN + 2);
+}
+
+static void
+trim(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	ca_trim(f->heap, 0);
+	/* the other thread's segment is gone, the leased one is not */
+	assert_int_equal(fixture_sums(f).held_bytes, 2 * MIB);
+}
+
+static void
+check(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	assert_int_equal(ca_heap_check(f->heap, NULL, 0), 0);
+}
+
+static void
+note_sync_memops(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	struct ca_block_info info;
+
+	assert_int_equal(ca_note_sync_memops(f->heap, blocks[7] + 1, true), 0);
+	assert_null(f->heap->leases);
+	assert_int_equal(ca_lookup(f->heap, blocks[7], &info), 0);
+	assert_true(info.sync_memops);
+}
+
+static void
+retire(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	assert_int_equal(ca_retire(f->heap, blocks[TAKEN - 1]), 0);
+}
+
+static void
+register_range(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	assert_int_equal(ca_register(f->heap, blocks[TAKEN - 1], 512), 0);
+}
+
+static void
+know_drainable(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	/* the other thread's */
+	assert_int_equal(ca_drainable_bytes(f->space),
+			 fixture_stats(f).reserved_bytes.current - 2 * MIB);
+}
+
+static void
+free_in_stream_order(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	assert_int_equal(ca_free_async(f->heap, blocks[3], NULL), 0);
+	blocks[3] = fixture_alloc(f, 2048);
+}
+
+static void
+free_inside(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	assert_int_equal(ca_free(f->heap, blocks[TAKEN - 1] + 512), -EINVAL);
+	assert_int_equal(ca_free(f->heap, blocks[TAKEN - 1] + 1), -EINVAL);
+}
+
+static void
+free_a_stranger(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	assert_int_equal(ca_free(f->heap, 512), -ENOENT);
+}
+
+static void
+take_in_a_capture(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	uint64_t captured;
+
+	ca_model_set_capturing(f->model, true);
+	assert_int_equal(ca_alloc(f->space, 2048, &captured), 0);
+	ca_model_set_capturing(f->model, false);
+	assert_null(f->heap->leases);
+	/* a segment of its own */
+	for (unsigned i = 0; i < TAKEN; i++)
+		assert_int_not_equal(captured / (2 * MIB), blocks[i] / (2 * MIB));
+	assert_int_equal(ca_free(f->heap, captured), 0);
+}
+
+static void
+pass_through(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	uint64_t passed;
+
+	assert_int_equal(ca_alloc_passthrough(f->space, 4096, &passed), 0);
+	assert_int_equal(ca_free(f->heap, passed), 0);
+}
+
+static void
+another_context(struct fixture *f, uint64_t blocks[TAKEN])
+{
+	struct ca_space *other;
+
+	assert_int_equal(ca_space_create(f->heap, (void *)2, 0, &other), 0);
+}
+
+static const struct ending endings[] = {
+	{ "look_up", look_up },
+	{ "count", count },
+	{ "trim", trim },
+	{ "check", check },
+	{ "note_sync_memops", note_sync_memops },
+	{ "retire", retire },
+	{ "register_range", register_range },
+	{ "know_drainable", know_drainable },
+	{ "free_in_stream_order", free_in_stream_order },
+	{ "free_inside", free_inside },
+	{ "free_a_stranger", free_a_stranger },
+	{ "take_in_a_capture", take_in_a_capture },
+	{ "pass_through", pass_through },
+	{ "another_context", another_context },
+};
+
+static void
+test_who_looks_at_blocks_ends_leases(void **state)
+{
+	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+		struct fixture f;
+		uint64_t blocks[TAKEN];
+
+		print_message("# %s\n", endings[i].name);
+		lease_start(&f, blocks);
+		endings[i].act(&f, blocks);
+		assert_null(f.heap->leases);
+		fixture_check(&f);
+		for (unsigned j = 0; j < TAKEN; j++)
+			fixture_free(&f, blocks[j]);
+		nothing_is_left(&f);
+		fixture_stop(&f);
+	}
+}
+
+static void
+test_the_context_ends(void **state)
+{
+	struct fixture f;
+	struct ca_space *fresh;
+	uint64_t blocks[TAKEN], out;
+
+	lease_start(&f, blocks);
+	ca_space_kill(f.space);
+	assert_null(f.heap->leases);
+	assert_int_equal(ca_heap_check(f.heap, NULL, 0), 0);
+	assert_int_equal(ca_free(f.heap, blocks[0]), -ENOENT);
+	assert_int_equal(ca_alloc(f.space, 512, &out), -ENODEV);
+	/* the thread may lease in the next one */
+	assert_int_equal(ca_space_create(f.heap, (void *)2, 0, &fresh), 0);
+	f.space = fresh;
+	in_thread(take_and_free_one, &f);
+	for (unsigned i = 0; i < 10 && !is_leased(&f); i++)
+		take_sizes(&f, blocks, TAKEN);
+	assert_true(is_leased(&f));
+	assert_int_equal(ca_heap_check(f.heap, NULL, 0), 0);
+	fixture_stop(&f);
+}
+
+static void
+test_the_child_of_a_fork_has_no_leases(void **state)
+{
+	struct fixture f;
+	uint64_t blocks[TAKEN];
+
+	lease_start(&f, blocks);
+	ca_heap_after_fork_child(f.heap); /* same process: what matters is what it forgets */
+	assert_false(is_leased(&f));
+	assert_int_equal(ca_free(f.heap, blocks[0]), -ENOENT);
+	assert_int_equal(ca_heap_check(f.heap, NULL, 0), 0);
+	assert_int_equal(ca_space_create(f.heap, (void *)3, 1, &f.space), 0);
+	lease(&f, blocks);
+	assert_int_equal(ca_heap_check(f.heap, NULL, 0), 0);
+	fixture_stop(&f);
+}
+
+/* ---- other threads */
+
+struct meeting {
+	struct fixture f;
+	uint64_t blocks[TAKEN];
+	_Atomic unsigned stage; /* done so far, by one and the other in turn */
+	uint64_t large;
+	unsigned failed;
+	bool has_cleared;
+};
+
+static void
+await_stage(struct meeting *meeting, unsigned stage)
+{
+	while (meeting->stage < stage)
+		sched_yield();
+}
+
+static void *
+take_one_mib(void *arg)
+{
+	struct meeting *meeting = arg;
+
+	take_and_free_one(&meeting->f);
+	meeting->stage = 1;
+	await_stage(meeting, 2);
+	meeting->failed = ca_alloc(meeting->f.space, MIB, &meeting->large) != 0;
+	return NULL;
+}
+
+static void
+test_another_threads_request_takes_the_segment_before_the_cache_grows(void **state)
+{
+	struct meeting meeting = { .stage = 0 };
+	pthread_t thread;
+	uint64_t held;
+
+	fixture_defaults(&meeting.f);
+	fixture_start(&meeting.f);
+	take_and_free_one(&meeting.f);
+	assert_int_equal(pthread_create(&thread, NULL, take_one_mib, &meeting), 0);
+	await_stage(&meeting, 1);
+	take_sizes(&meeting.f, meeting.blocks, TAKEN);
+	assert_true(is_leased(&meeting.f));
+	held = fixture_sums(&meeting.f).held_bytes;
+	meeting.stage = 2;
+	pthread_join(thread, NULL);
+	assert_int_equal(meeting.failed, 0);
+	assert_int_equal(fixture_sums(&meeting.f).held_bytes, held);
+	fixture_check(&meeting.f);
+	fixture_free(&meeting.f, meeting.large);
+	free_blocks(&meeting.f, meeting.blocks, TAKEN);
+	nothing_is_left(&meeting.f);
+	fixture_stop(&meeting.f);
+}
+
+struct lessee {
+	struct shared shared;
+	uint64_t blocks[TAKEN];
+	_Atomic bool is_ready, may_go;
+	bool sleeps;
+};
+
+static void
+lessee_start(struct lessee *lessee)
+{
+	uint64_t other;
+
+	fixture_defaults(&lessee->shared.f);
+	lessee->shared.f.pretend.capacity = 4 * MIB;
+	fixture_start(&lessee->shared.f);
+	other = fixture_alloc(&lessee->shared.f, 512); /* so this thread has a magazine */
+	fixture_free(&lessee->shared.f, other);
+	ca_trim(lessee->shared.f.heap, 0);
+}
+
+/* A segment without a live block is leased to the thread, which then ends, or goes on. */
+static void *
+lessee_run(void *arg)
+{
+	struct lessee *lessee = arg;
+	struct fixture *f = &lessee->shared.f;
+
+	take_sizes(f, lessee->blocks, TAKEN);
+	lessee->shared.done += !is_leased(f);
+	free_blocks(f, lessee->blocks, TAKEN);
+	lessee->shared.done += !is_leased(f);
+	lessee->is_ready = true;
+	while (lessee->sleeps && !lessee->may_go)
+		sched_yield();
+	take_sizes(f, lessee->blocks, lessee->sleeps ? 1 : 0);
+	return NULL;
+}
+
+static void
+test_at_out_of_memory_a_sleeping_threads_segment_goes(void **state)
+{
+	struct lessee lessee = { .sleeps = true };
+	struct fixture *f = &lessee.shared.f;
+	pthread_t thread;
+	uint64_t large;
+
+	lessee_start(&lessee);
+	assert_int_equal(pthread_create(&thread, NULL, lessee_run, &lessee), 0);
+	while (!lessee.is_ready)
+		sched_yield();
+	assert_true(is_leased(f));
+	assert_int_equal(ca_alloc(f->space, 4 * MIB, &large), 0);
+	assert_null(f->heap->leases);
+	fixture_check(f);
+	assert_int_equal(ca_free(f->heap, large), 0);
+	lessee.may_go = true;
+	pthread_join(thread, NULL);
+	fixture_free(f, lessee.blocks[0]);
+	assert_int_equal(lessee.shared.done, 0);
+	nothing_is_left(f);
+	fixture_stop(f);
+}
+
+static void
+test_at_out_of_memory_an_ended_threads_segment_goes(void **state)
+{
+	struct lessee lessee = { .sleeps = false };
+	struct fixture *f = &lessee.shared.f;
+	uint64_t large;
+
+	lessee_start(&lessee);
+	in_thread(lessee_run, &lessee);
+	assert_true(is_leased(f));
+	large = fixture_alloc(f, 4 * MIB);
+	fixture_free(f, large);
+	assert_int_equal(lessee.shared.done, 0);
+	nothing_is_left(f);
+	fixture_stop(f);
+}
+
+static void *
+take_one(void *arg)
+{
+	struct lessee *lessee = arg;
+
+	lessee->shared.done += ca_alloc(lessee->shared.f.space, 512, &lessee->blocks[0]) != 0;
+	return NULL;
+}
+
+/* The next owner of its magazine begins without a lease. */
+static void
+test_a_lease_does_not_outlive_its_owner_in_the_next(void **state)
+{
+	struct lessee lessee = { .sleeps = false };
+	struct fixture *f = &lessee.shared.f;
+
+	lessee_start(&lessee);
+	in_thread(lessee_run, &lessee);
+	assert_true(is_leased(f));
+	in_thread(take_one, &lessee);
+	assert_int_equal(magazines(f->heap), 2);
+	assert_null(f->heap->leases);
+	assert_int_equal(lessee.shared.done, 0);
+	fixture_free(f, lessee.blocks[0]);
+	nothing_is_left(f);
+	fixture_stop(f);
+}
+
+static void *
+free_and_take(void *arg)
+{
+	struct lessee *lessee = arg;
+	struct fixture *f = &lessee->shared.f;
+
+	free_blocks(f, lessee->blocks, TAKEN);
+	/* nothing fits of what it keeps: that is merged in the other's segment */
+	for (unsigned i = 0; i < TAKEN; i++)
+		lessee->shared.done +=
+			ca_alloc(f->space, 200 * KIB + i * 512, &lessee->blocks[i]) != 0;
+	return NULL;
+}
+
+static void
+test_another_thread_frees_and_merges_in_the_segment(void **state)
+{
+	struct lessee lessee = { .sleeps = false };
+	struct fixture *f = &lessee.shared.f;
+	uint64_t own[TAKEN];
+
+	lease_start(f, lessee.blocks);
+	in_thread(free_and_take, &lessee);
+	take_sizes(f, own, TAKEN);
+	fixture_check(f);
+	assert_int_equal(lessee.shared.done, 0);
+	free_blocks(f, own, TAKEN);
+	free_blocks(f, lessee.blocks, TAKEN);
+	nothing_is_left(f);
+	fixture_stop(f);
+}
+
+/* Each thread takes, and both free what both have taken. */
+struct twice {
+	struct fixture f;
+	pthread_barrier_t together;
+	uint64_t blocks[TAKEN];
+	_Atomic unsigned freed[TAKEN], refused[TAKEN];
+	_Atomic unsigned others;
+};
+
+enum {
+#ifdef __SANITIZE_THREAD__
+	TWICE = 30,
+#else
+	TWICE = 300,
+#endif
+};
+
+static void
+free_twice(struct twice *twice, bool backwards)
+{
+	for (unsigned n = 0; n < TAKEN; n++) {
+		unsigned i = backwards ? TAKEN - 1 - n : n;
+		int r = ca_free(twice->f.heap, twice->blocks[i]);
+
+		twice->freed[i] += r == 0;
+		twice->refused[i] += r == -EINVAL;
+		twice->others += r && r != -EINVAL;
+	}
+}
+
+static void *
+other_frees(void *arg)
+{
+	struct twice *twice = arg;
+	unsigned round;
+
+	for (round = 0; round < TWICE; round++) {
+		pthread_barrier_wait(&twice->together);
+		free_twice(twice, round & 1);
+		pthread_barrier_wait(&twice->together);
+	}
+	return NULL;
+}
+
+static void
+test_of_two_frees_one_succeeds(void **state)
+{
+	struct twice twice = { .others = 0 };
+	pthread_t thread;
+	unsigned round, i, leased = 0;
+
+	fixture_defaults(&twice.f);
+	fixture_start(&twice.f);
+	pthread_barrier_init(&twice.together, NULL, 2);
+	take_and_free_one(&twice.f);
+	assert_int_equal(pthread_create(&thread, NULL, other_frees, &twice), 0);
+	for (round = 0; round < TWICE; round++) {
+		take_sizes(&twice.f, twice.blocks, TAKEN);
+		leased += is_leased(&twice.f);
+		for (i = 0; i < TAKEN; i++)
+			twice.freed[i] = twice.refused[i] = 0;
+		pthread_barrier_wait(&twice.together);
+		free_twice(&twice, false);
+		pthread_barrier_wait(&twice.together);
+		for (i = 0; i < TAKEN; i++) {
+			assert_int_equal(twice.freed[i], 1);
+			assert_int_equal(twice.refused[i], 1);
+		}
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(twice.others, 0);
+	assert_in_range(leased, 1, TWICE);
+	nothing_is_left(&twice.f);
+	pthread_barrier_destroy(&twice.together);
+	fixture_stop(&twice.f);
+}
+
+/* ---- work on streams */
+
+/* A block that a stream may still use is no part of a leased segment, and while there is one
+ * nothing is served from any. */
+static void
+test_nothing_is_served_while_something_waits(void **state)
+{
+	struct scene scene;
+	uint64_t blocks[TAKEN], used, next, requests;
+
+	scene_new(&scene, 2);
+	lease(&scene.f, blocks);
+	used = blocks[0];
+	launch(&scene, S);
+	launch(&scene, R);
+	assert_int_equal(ca_free(scene.f.heap, used), 0);
+	assert_int_equal(fixture_stats(&scene.f).pending_blocks, 1);
+	requests = scene.f.heap->requests;
+	for (unsigned i = 0; i < TAKEN; i++) {
+		assert_int_equal(ca_alloc(scene.f.space, 40 * KIB + i * 512, &blocks[0]), 0);
+		assert_false(is_leased(&scene.f));
+		assert_int_not_equal(blocks[0], used);
+		assert_int_equal(ca_free(scene.f.heap, blocks[0]), 0);
+	}
+	assert_int_equal(scene.f.heap->requests - requests, TAKEN);
+	finish(&scene, S);
+	finish(&scene, R);
+	assert_int_equal(ca_order_poll(scene.f.space), 0);
+	for (unsigned i = 0; i < 200 && !is_leased(&scene.f); i++) {
+		assert_int_equal(ca_alloc(scene.f.space, 30 * KIB + i * 512, &next), 0);
+		assert_int_equal(ca_free(scene.f.heap, next), 0);
+	}
+	fixture_check(&scene.f);
+	free_blocks(&scene.f, blocks + 1, TAKEN - 1);
+	finish(&scene, S);
+	finish(&scene, R);
+	assert_int_equal(ca_order_poll(scene.f.space), 0);
+	nothing_is_left(&scene.f);
+	fixture_stop(&scene.f);
+}
+
+/* A block that one stream may still use is kept: it is not merged into what is free in the segment,
+ * by its thread or by another one. */
+static void
+test_what_a_stream_uses_is_not_merged(void **state)
+{
+	enum { LARGER = 12 };
+	struct scene scene;
+	uint64_t blocks[TAKEN], larger[LARGER], size = 160 * KIB;
+
+	scene_new(&scene, 2);
+	lease(&scene.f, blocks);
+	launch(&scene, S);
+	free_blocks(&scene.f, blocks, TAKEN);
+	assert_true(is_leased(&scene.f));
+	assert_in_range(kept(scene.f.heap), TAKEN, TAKEN + 1);
+	/* the segment has less than that without them */
+	for (unsigned i = 0; i < LARGER; i++)
+		assert_int_equal(ca_alloc(scene.f.space, size, &larger[i]), 0);
+	for (unsigned i = 0; i < LARGER; i++)
+		for (unsigned j = 0; j < TAKEN; j++)
+			assert_true(blocks[j] + (j + 1) * 512 <= larger[i] ||
+				    larger[i] + size <= blocks[j]);
+	fixture_check(&scene.f);
+	free_blocks(&scene.f, larger, LARGER);
+	finish(&scene, S);
+	assert_int_equal(ca_order_poll(scene.f.space), 0);
+	nothing_is_left(&scene.f);
+	fixture_stop(&scene.f);
+}
+
+static void *
+meet(void *arg)
+{
+	struct meeting *meeting = arg;
+
+	take_and_free_one(&meeting->f); /* with a magazine */
+	meeting->stage = 1;
+	await_stage(meeting, 2);
+	free_blocks(&meeting->f, meeting->blocks, TAKEN);
+	meeting->stage = 3;
+	await_stage(meeting, 4);
+	ca_heap_lock_leased(meeting->f.heap);
+	meeting->has_cleared =
+		ca_magazine_clear_some_locked(meeting->f.space, CA_KEPT_ANY, CA_KEPT_ALL);
+	ca_heap_unlock(meeting->f.heap);
+	meeting->stage = 5;
+	return NULL;
+}
+
+static void
+test_who_merges_in_anothers_segment_waits_for_it(void **state)
+{
+	struct meeting meeting = { .stage = 0 };
+	struct ca_magazine *own;
+	pthread_t thread;
+	bool early;
+
+	fixture_defaults(&meeting.f);
+	fixture_start(&meeting.f);
+	take_and_free_one(&meeting.f);
+	assert_int_equal(pthread_create(&thread, NULL, meet, &meeting), 0);
+	await_stage(&meeting, 1);
+	take_sizes(&meeting.f, meeting.blocks, TAKEN);
+	meeting.stage = 2;
+	await_stage(&meeting, 3);
+	assert_true(is_leased(&meeting.f));
+	own = ca_own.magazine;
+	ca_magazine_own(own);
+	meeting.stage = 4;
+	for (unsigned i = 0; i < 5 && meeting.stage < 5; i++)
+		sleep_a_step();
+	early = meeting.stage == 5;
+	ca_magazine_unlock(own);
+	pthread_join(thread, NULL);
+	assert_false(early);
+	assert_true(meeting.has_cleared);
+	assert_true(is_leased(&meeting.f));
+	nothing_is_left(&meeting.f);
+	fixture_stop(&meeting.f);
+}
+
+/* ---- the table of live blocks */
+
+enum { LIVE = 20000 };
+
+struct crowd {
+	struct shared shared;
+	uint64_t blocks[LIVE];
+};
+
+static void *
+take_crowd(void *arg)
+{
+	struct crowd *crowd = arg;
+
+	for (unsigned i = 0; i < LIVE; i++)
+		crowd->shared.done += ca_alloc(crowd->shared.f.space, 512, &crowd->blocks[i]) != 0;
+	return NULL;
+}
+
+static void
+test_the_table_grows_while_it_is_shared(void **state)
+{
+	struct crowd *crowd = calloc(1, sizeof(*crowd));
+	struct fixture *f = &crowd->shared.f;
+	uint64_t blocks[TAKEN];
+	unsigned i;
+
+	lease_start(f, blocks);
+	in_thread(take_crowd, crowd);
+	assert_int_equal(crowd->shared.done, 0);
+	for (i = 0; i < LIVE; i++) {
+		const struct ca_block *block =
+			ca_bases_find_locked(&f->heap->bases, crowd->blocks[i]);
+
+		assert_true(!block || block->address == crowd->blocks[i]);
+	}
+	fixture_check(f);
+	free_blocks(f, blocks, TAKEN);
+	free_blocks(f, crowd->blocks, LIVE);
+	nothing_is_left(f);
+	fixture_stop(f);
+	free(crowd);
+}
+
+/* ---- what is reserved */
+
+enum { HANDED = 256, STEPS = 40000, MANY_THREADS = 16 };
+
+struct ring {
+	struct fixture f;
+	_Atomic uint64_t slots[HANDED];
+	_Atomic unsigned failed;
+	_Atomic uint64_t seeds;
+	unsigned steps;
+};
+
+static void *
+hand_around(void *arg)
+{
+	struct ring *ring = arg;
+	uint64_t seed = atomic_fetch_add(&ring->seeds, 1) * 0x9e3779b97f4a7c15u, address;
+
+	for (unsigned i = 0; i < ring->steps; i++) {
+		uint64_t dice = fixture_random(&seed);
+		_Atomic uint64_t *slot = &ring->slots[dice % HANDED];
+
+		address = atomic_exchange(slot, 0);
+		if (address)
+			ring->failed += ca_free(ring->f.heap, address) != 0;
+		ring->failed +=
+			ca_alloc(ring->f.space, 1 + (dice >> 20) % (64 * KIB), &address) != 0;
+		address = atomic_exchange(slot, address);
+		if (address)
+			ring->failed += ca_free(ring->f.heap, address) != 0;
+	}
+	return NULL;
+}
+
+static uint64_t
+reserved_by(unsigned n)
+{
+	struct ring ring = { .seeds = 1, .steps = STEPS / n };
+	pthread_t threads[MANY_THREADS];
+	uint64_t peak;
+	unsigned i;
+
+	fixture_defaults(&ring.f);
+	fixture_start(&ring.f);
+	for (i = 0; i < n; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, hand_around, &ring), 0);
+	for (i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	peak = fixture_stats(&ring.f).reserved_bytes.peak;
+	for (i = 0; i < HANDED; i++)
+		if (ring.slots[i])
+			assert_int_equal(ca_free(ring.f.heap, ring.slots[i]), 0);
+	assert_int_equal(ring.failed, 0);
+	nothing_is_left(&ring.f);
+	fixture_stop(&ring.f);
+	return peak;
+}
+
+static void
+test_what_is_reserved_grows_little_with_threads(void **state)
+{
+	uint64_t one = reserved_by(1), four = reserved_by(4), sixteen = reserved_by(16);
+
+	print_message("# reserved: %llu, %llu, %llu KiB\n", (unsigned long long)one >> 10,
+		      (unsigned long long)four >> 10, (unsigned long long)sixteen >> 10);
+	assert_in_range(four, 0, one + 4 * 4 * MIB);
+	assert_in_range(sixteen, 0, one + 16 * 4 * MIB);
+}
+
+/* An argument: that test alone (tests/stress/test_leases.py). */
+int
+main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_thread_leases_nothing),
+		cmocka_unit_test(test_a_leased_segment_serves_without_the_lock),
+		cmocka_unit_test(test_what_a_thread_frees_in_its_segment_is_merged),
+		cmocka_unit_test(test_records_run_out_and_are_supplied),
+		cmocka_unit_test(test_leases_in_vain_become_seldom),
+		cmocka_unit_test(test_who_looks_at_blocks_ends_leases),
+		cmocka_unit_test(test_the_context_ends),
+		cmocka_unit_test(test_the_child_of_a_fork_has_no_leases),
+		cmocka_unit_test(
+			test_another_threads_request_takes_the_segment_before_the_cache_grows),
+		cmocka_unit_test(test_at_out_of_memory_a_sleeping_threads_segment_goes),
+		cmocka_unit_test(test_at_out_of_memory_an_ended_threads_segment_goes),
+		cmocka_unit_test(test_a_lease_does_not_outlive_its_owner_in_the_next),
+		cmocka_unit_test(test_another_thread_frees_and_merges_in_the_segment),
+		cmocka_unit_test(test_of_two_frees_one_succeeds),
+		cmocka_unit_test(test_nothing_is_served_while_something_waits),
+		cmocka_unit_test(test_what_a_stream_uses_is_not_merged),
+		cmocka_unit_test(test_who_merges_in_anothers_segment_waits_for_it),
+		cmocka_unit_test(test_the_table_grows_while_it_is_shared),
+		cmocka_unit_test(test_what_is_reserved_grows_little_with_threads),
+	};
+
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
