@@ -72,7 +72,7 @@ enum { CA_TOLD_QUICK = 0, CA_TOLD_TRACED = 1 };
 static inline __attribute__((always_inline)) struct ca_told_stack *
 ca_told_stack_to_keep_told(struct ca_told_group *group, uint64_t bytes, unsigned mark)
 {
-	struct ca_told_stack *stack = &group->stacks[ca_told_hash(bytes, CA_TOLD_STACKS_LOG)];
+	struct ca_told_stack *stack = &group->stacks[ca_told_hash(bytes, CA_TOLD_STACK_SHIFT)];
 
 	if (stack->top && (stack->bytes != (bytes | mark) || stack->n == CA_TOLD_STACK_MAX))
 		return NULL;
@@ -108,8 +108,8 @@ ca_told_keep_told(struct ca_told_block *block, const struct ca_user *user, bool 
 
 /* NULL: nothing is kept of that size. */
 static inline __attribute__((always_inline)) struct ca_told_block *
-ca_told_take_kept_told(struct ca_told_pool *pool, struct ca_stream *stream, uint64_t size,
-		       unsigned mark)
+ca_told_take_kept_told(struct ca_told *told, struct ca_told_pool *pool, struct ca_stream *stream,
+		       uint64_t size, unsigned mark)
 {
 	struct ca_told_group *group = ca_told_group_find_told(pool, ca_told_record(stream));
 	uint64_t bytes = ca_round_up(size, CA_GRAIN);
@@ -118,14 +118,14 @@ ca_told_take_kept_told(struct ca_told_pool *pool, struct ca_stream *stream, uint
 
 	if (!group)
 		return NULL;
-	stack = &group->stacks[ca_told_hash(bytes, CA_TOLD_STACKS_LOG)];
+	stack = &group->stacks[ca_told_hash(bytes, CA_TOLD_STACK_SHIFT)];
 	block = stack->top;
 	if (!block || stack->bytes != (bytes | mark))
 		return NULL;
 	stack->top = block->below;
 	stack->n--;
 	ca_list_unlink(&block->held);
-	ca_told_count_out_told(pool, block, size);
+	ca_told_count_out_told(told, pool, block, size);
 	if (!ca_user_is_done(&block->user))
 		ca_told_reused(stream, block->serial);
 	return block;
@@ -148,7 +148,7 @@ ca_told_alloc_quick(struct ca_told_pool *pool, struct ca_stream *stream, uint64_
 	if (size - 1 >= CA_SIZE_MAX || ca_told_is_unordered(ca_told_record(stream)) ||
 	    !ca_told_trylock(told))
 		return false;
-	block = ca_told_take_kept_told(pool, stream, size, CA_TOLD_QUICK);
+	block = ca_told_take_kept_told(told, pool, stream, size, CA_TOLD_QUICK);
 	if (block)
 		*ret_address = block->address;
 	ca_told_unlock(told);

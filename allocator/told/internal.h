@@ -46,7 +46,11 @@ struct ca_told_segment {
 	bool left_whole; /* a request did not get a part of it, so that it can go back */
 };
 
-enum { CA_TOLD_STACKS_LOG = 5, CA_TOLD_STACK_MAX = 32 };
+enum {
+	CA_TOLD_STACKS_LOG = 5,
+	CA_TOLD_STACK_SHIFT = 64 - CA_TOLD_STACKS_LOG,
+	CA_TOLD_STACK_MAX = 32
+};
 
 /* KEPT blocks of one group whose last requests were of one size. */
 struct ca_told_stack {
@@ -114,7 +118,7 @@ struct ca_told {
 	struct ca_tree segment_tree; /* by address */
 	struct ca_told_pool *_Atomic pools;
 	struct ca_told_block **table; /* LIVE and KEPT blocks by address */
-	unsigned table_log;
+	unsigned table_shift;         /* ca_told_hash */
 	unsigned n_pools;
 	uint64_t n_tabled;
 	uint64_t serial; /* the last one */
@@ -127,10 +131,11 @@ struct ca_told {
 	_Atomic unsigned n_closed;  /* segments of closed pools */
 };
 
+/* A number of 64 - `shift` bits. */
 static inline uint64_t
-ca_told_hash(uint64_t value, unsigned log)
+ca_told_hash(uint64_t value, unsigned shift)
 {
-	return value * UINT64_C(0x9e3779b97f4a7c15) >> (64 - log);
+	return value * UINT64_C(0x9e3779b97f4a7c15) >> shift;
 }
 
 static inline struct ca_stream_record *
@@ -250,7 +255,7 @@ struct ca_told_group *ca_told_group_told(struct ca_told_pool *pool,
 static inline struct ca_told_block *
 ca_told_table_find_told(const struct ca_told *told, uint64_t address)
 {
-	struct ca_told_block *block = told->table[ca_told_hash(address, told->table_log)];
+	struct ca_told_block *block = told->table[ca_told_hash(address, told->table_shift)];
 
 	while (block && block->address != address)
 		block = block->chain;
@@ -298,13 +303,14 @@ void ca_told_take_back_told(struct ca_told_block *block);
 
 /* All memory that the program gets passes here: the block is in the table, and LIVE from now on. */
 static inline void
-ca_told_count_out_told(struct ca_told_pool *pool, struct ca_told_block *block, uint64_t size)
+ca_told_count_out_told(struct ca_told *told, struct ca_told_pool *pool, struct ca_told_block *block,
+		       uint64_t size)
 {
 	uint64_t bytes = ca_round_up(size, CA_GRAIN);
 
 	block->state = CA_TOLD_LIVE;
 	block->requested = size;
-	block->serial = ++pool->told->serial;
+	block->serial = ++told->serial;
 	pool->counts->allocs++;
 	ca_gauge_add(&pool->counts->used, bytes);
 	pool->used_bytes += bytes;

@@ -217,8 +217,8 @@ static struct ca_told_block *
 take_kept(const struct request *request)
 {
 	unsigned mark = ca_tracing(request->pool->told->heap) ? CA_TOLD_TRACED : CA_TOLD_QUICK;
-	struct ca_told_block *block =
-		ca_told_take_kept_told(request->pool, request->stream, request->size, mark);
+	struct ca_told_block *block = ca_told_take_kept_told(request->pool->told, request->pool,
+							     request->stream, request->size, mark);
 
 	if (block)
 		trace(request, block);

@@ -16,7 +16,7 @@ enum { SHARED_REST = 256 << 10 };
 static struct ca_told_block **
 slot_of(const struct ca_told *told, uint64_t address)
 {
-	return &told->table[ca_told_hash(address, told->table_log)];
+	return &told->table[ca_told_hash(address, told->table_shift)];
 }
 
 /* Chains become longer if there is no memory; the old table stays in the arena. */
@@ -24,14 +24,14 @@ static void
 table_grow(struct ca_told *told)
 {
 	struct ca_told_block **old = told->table, *block;
-	size_t n = (size_t)1 << told->table_log, i;
-	struct ca_told_block **fresh = ca_arena_alloc(
-		&told->arena, sizeof(struct ca_told_block *) << (told->table_log + 1));
+	size_t n = (size_t)1 << (64 - told->table_shift), i;
+	struct ca_told_block **fresh =
+		ca_arena_alloc(&told->arena, 2 * n * sizeof(struct ca_told_block *));
 
 	if (!fresh)
 		return;
 	told->table = fresh;
-	told->table_log++;
+	told->table_shift--;
 	for (i = 0; i < n; i++)
 		while ((block = old[i])) {
 			struct ca_told_block **slot = slot_of(told, block->address);
@@ -56,14 +56,14 @@ ca_told_hand_out_told(struct ca_told_block *block, uint64_t size)
 	struct ca_told *told = block->segment->pool->told;
 	struct ca_told_block **slot;
 
-	if (told->n_tabled >> told->table_log)
+	if (told->n_tabled >> (64 - told->table_shift))
 		table_grow(told);
 	drop_users(block);
 	slot = slot_of(told, block->address);
 	block->chain = *slot;
 	*slot = block;
 	told->n_tabled++;
-	ca_told_count_out_told(block->segment->pool, block, size);
+	ca_told_count_out_told(told, block->segment->pool, block, size);
 }
 
 void

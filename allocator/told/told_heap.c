@@ -49,7 +49,7 @@ create(struct ca_heap *heap)
 	if (!told)
 		return NULL;
 	told->heap = heap;
-	told->table_log = CA_TOLD_TABLE_LOG;
+	told->table_shift = 64 - CA_TOLD_TABLE_LOG;
 	told->keeps_slowly = heap->config.reuse_finished || ca_tracing(heap);
 	atomic_init(&told->next_serial, 1);
 	told->table =

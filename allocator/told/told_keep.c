@@ -15,7 +15,7 @@
 static void
 clear_stack(struct ca_told_group *group, uint64_t bytes)
 {
-	struct ca_told_stack *stack = &group->stacks[ca_told_hash(bytes, CA_TOLD_STACKS_LOG)];
+	struct ca_told_stack *stack = &group->stacks[ca_told_hash(bytes, CA_TOLD_STACK_SHIFT)];
 
 	stack->top = NULL;
 	stack->n = 0;
