@@ -128,7 +128,8 @@ make(struct ca_heap *heap, struct ca_magazine *magazine, struct ca_shelf *shelf)
 	lease = ca_arena_alloc_aligned(&heap->fixed, sizeof(*lease), _Alignof(struct ca_lease));
 	if (lease)
 		lease->magazine = magazine;
-	return shelf->lease = lease;
+	shelf->lease = lease;
+	return lease;
 }
 
 void
