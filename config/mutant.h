@@ -75,7 +75,6 @@
  * FOREIGN_UNSTAMPED     work of another space leaves the epoch as it is
  * MERGED_STAMP_OLD      the earlier use of two neighbours counts for what they have become
  * LEASES_GO_ON          leases go on whoever takes the heap's lock
- * LEASES_NOT_YIELDED    the cache grows before another thread's lease is looked at
  * LEASED_IN_CAPTURE     a leased segment serves requests in a capture
  * LEASED_OVER_HELD      a segment is leased although a block of it waits
  * LEASED_USER_LOST      what a stream may still use becomes free in a leased segment
@@ -146,7 +145,6 @@
 	X(FOREIGN_UNSTAMPED)                                                                       \
 	X(MERGED_STAMP_OLD)                                                                        \
 	X(LEASES_GO_ON)                                                                            \
-	X(LEASES_NOT_YIELDED)                                                                      \
 	X(LEASED_IN_CAPTURE)                                                                       \
 	X(LEASED_OVER_HELD)                                                                        \
 	X(LEASED_USER_LOST)                                                                        \

