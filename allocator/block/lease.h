@@ -10,7 +10,7 @@
  * both locks. An ALLOCATED block of it is like any other, in a magazine or not.
  *
  * All leases end before anything else is done with the blocks of a heap: ca_heap_lock sees to that.
- * Whoever takes the lock by ca_heap_lock_leased leaves leased segments alone.
+ * A thread that takes the lock by ca_heap_lock_leased leaves leased segments alone.
  */
 #pragma once
 

@@ -256,7 +256,7 @@ storm(void *arg)
 	return NULL;
 }
 
-/* What was submitted ends a little later. */
+/* The work that was submitted ends a little later. */
 static void *
 device(void *arg)
 {
