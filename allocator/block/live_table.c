@@ -296,26 +296,6 @@ place_in(struct ca_bases_table *table, size_t bucket, uint64_t tag, const struct
 	return NULL;
 }
 
-CA_APART void
-ca_bases_leave_otherwise_locked(struct ca_bases *bases, const struct ca_block *block)
-{
-	struct ca_bases_table *table = table_of(bases);
-	_Atomic uint64_t *place;
-	struct key key;
-
-	if (!table)
-		return;
-	key = key_of(table, block->address);
-	place = place_in(table, key.bucket, key.tag, block);
-	if (!place)
-		place = place_in(table, other_bucket(table, key.bucket, key.tag), key.tag, block);
-	if (!place)
-		return;
-	atomic_store_explicit(place, 0, memory_order_relaxed);
-	if (--bases->entered < bases->few && !is_shared(bases))
-		change(bases, table->log - SHRINK_LOG);
-}
-
 bool
 ca_bases_leave_atomic(struct ca_bases *bases, const struct ca_block *block)
 {
@@ -333,6 +313,14 @@ ca_bases_leave_atomic(struct ca_bases *bases, const struct ca_block *block)
 		return false;
 	atomic_store_explicit(place, 0, memory_order_relaxed);
 	return true;
+}
+
+CA_APART void
+ca_bases_leave_otherwise_locked(struct ca_bases *bases, const struct ca_block *block)
+{
+	if (ca_bases_leave_atomic(bases, block) && --bases->entered < bases->few &&
+	    !is_shared(bases))
+		change(bases, table_of(bases)->log - SHRINK_LOG);
 }
 
 static bool
