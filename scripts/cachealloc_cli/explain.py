@@ -5,6 +5,7 @@ import json
 
 from . import __version__, answer, oom_text, paths, player, proof, record, search, statistics_file, terminal
 from .args import Option, UsageError, describe, integer, parse
+from .ending import ending
 from .progress import Progress
 from .tune import lag
 
@@ -116,7 +117,7 @@ def run(argv):
         terminal.error(f"explain: {problem}")
         return USAGE
     try:
-        with player.ending():
+        with ending():
             return explain(values, path)
     except player.Failed as problem:
         terminal.error(f"explain: {problem}")

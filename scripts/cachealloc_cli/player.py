@@ -8,17 +8,20 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from . import paths
+from .ending import held, wanted
 
 #: memory of a replay beside the file itself, and in sizes of the file: its text and its events
 _OWN_BYTES, _FILES = 64 << 20, 3
+
+#: seconds of a wait, after which a signal is seen that came in it
+_GLANCE_S = 0.2
 
 
 class Failed(Exception):
@@ -27,31 +30,6 @@ class Failed(Exception):
     def __init__(self, text, status=1):
         super().__init__(text)
         self.status = status
-
-
-class Ended(BaseException):
-    """A signal asked this command to end."""
-
-    def __init__(self, number):
-        super().__init__()
-        self.number = number
-
-
-@contextlib.contextmanager
-def ending():
-    """SIGTERM and SIGHUP become an exception, so that what was started is ended, too; then they do what they do."""
-    def end(number, _):
-        raise Ended(number)
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)
-              if signal.getsignal(number) == signal.SIG_DFL}
-    try:
-        yield
-    except Ended as ended:
-        signal.signal(ended.number, signal.SIG_DFL)
-        os.kill(os.getpid(), ended.number)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Outcome:
@@ -153,15 +131,24 @@ class Player:
         refusal = self.to_refusal if to_refusal is None else to_refusal
         key = (conf, lag, memory, least, refusal)
         if key not in self._asked:
-            self._asked[key] = self._pool.submit(self._play, *key)
+            with held():
+                self._asked[key] = self._pool.submit(self._play, *key)
         return self._asked[key]
 
+    @staticmethod
+    def result(future):
+        """The Outcome of an ask; Ctrl-C ends the wait."""
+        with held():
+            while not wanted() and not wait([future], _GLANCE_S).done:
+                pass
+        return future.result()
+
     def get(self, *words, **named):
-        return self.ask(*words, **named).result()
+        return self.result(self.ask(*words, **named))
 
     def get_all(self, asked):
         """The results of asks, in their order."""
-        return [future.result() for future in list(asked)]
+        return [self.result(future) for future in list(asked)]
 
     def _play(self, conf, lag, memory, least, refusal):
         words = [self.program, self.file, "--json"]
@@ -200,14 +187,14 @@ class Player:
 
     def close(self):
         """Ends the replays that run, and waits until they have."""
-        with self._lock:
-            self._stopping = True
-            running = list(self._running)
-        for child in running:
-            child.kill()
-            child.wait()  # the pool does not know a thread whose start was interrupted
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        self._kept.close()
+        with held():
+            with self._lock:
+                self._stopping = True
+                running = list(self._running)
+            for child in running:
+                child.kill()
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._kept.close()
 
     def __enter__(self):
         return self

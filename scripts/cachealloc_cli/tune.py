@@ -7,6 +7,7 @@ import time
 
 from . import __version__, candidates, paths, player, record, search, terminal
 from .args import Option, UsageError, describe, integer, parse
+from .ending import ending
 from .progress import Progress
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -255,7 +256,7 @@ def run(argv):
         terminal.error(f"tune: {problem}")
         return USAGE
     try:
-        with player.ending():
+        with ending():
             return tune(values, path)
     except player.Failed as problem:
         terminal.error(f"tune: {problem}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`cachealloc tune`: what it advises holds in replays made here, and it ends as it should."""
 
+import ctypes
 import json
 import lzma
 import os
@@ -448,6 +449,22 @@ def test_no_replay_is_left_behind(tmp_path, checkerboard, number, status):
         out, err = child.communicate(timeout=60)
     assert child.returncode == status and not out and "Traceback" not in err
     assert number != signal.SIGINT or "interrupted after 0 replays" in err
+    assert not any(map(is_alive, (tmp_path / "pids").read_text().split()))
+
+
+def test_a_signal_that_another_thread_takes_ends_it(tmp_path, checkerboard):
+    """It wakes no wait of the main thread, no more than one that comes just before that wait."""
+    build = slow_build(tmp_path)
+    with subprocess.Popen([sys.executable, COMMAND, "tune", "-j", "1", "--lag", "0", checkerboard], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(CACHEALLOC_BUILD=build),
+                          preexec_fn=as_in_a_terminal) as child:
+        while not (tmp_path / "pids").exists():
+            assert child.poll() is None
+            time.sleep(0.01)
+        other = next(int(task) for task in os.listdir(f"/proc/{child.pid}/task") if int(task) != child.pid)
+        assert ctypes.CDLL(None).tgkill(child.pid, other, signal.SIGINT) == 0
+        out, err = child.communicate(timeout=60)
+    assert child.returncode == 130 and not out and "interrupted after 0 replays" in err
     assert not any(map(is_alive, (tmp_path / "pids").read_text().split()))
 
 
