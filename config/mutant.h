@@ -45,6 +45,7 @@
  * GREEN_UNSEEN          a green context changes nothing
  * ASSUMPTIONS_UNPROBED      every assumption about the driver is taken for kept
  * OLDER_FORGOTTEN       where the host has paused, what it submitted before counts as finished
+ * PAUSE_UNSEEN          a pause of the host is never noticed
  * PINNED_AT_ONCE        page-locked memory is handed out while work may use it
  * PINNED_ONE_CONTEXT    a synchronisation of one context tells of page-locked memory for all
  * EXTENT_UNMAPPED_EARLY a retired extent is unmapped while work may still use it
@@ -96,6 +97,7 @@
 	X(STALE_HANDLE)                                                                            \
 	X(BLOCK_BEFORE_MARK)                                                                       \
 	X(GUARD_OFF)                                                                               \
+	X(PAUSE_UNSEEN)                                                                            \
 	X(PINNED_AT_ONCE)                                                                          \
 	X(PINNED_ONE_CONTEXT)                                                                      \
 	X(REUSE_AT_ONCE)                                                                           \

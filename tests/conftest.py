@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("CACHEALLOC_BUILD", ROOT / "build")).resolve()
 LIBRARY = BUILD / "shim" / "libcachealloc.so"
+MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 SIM = BUILD / "tests" / "sim"
 FROM = pytest.StashKey()  # the number that chose the cases, where not all are run
 REACHED = pytest.StashKey()  # (entry point, code, number of injected failures reached)
@@ -52,10 +53,11 @@ def async_words():
 
 
 def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):
-    """Runs argv; preload=True adds our library. Returns CompletedProcess with text output."""
+    """Runs argv; preload=True adds our library, or with CACHEALLOC_TEST_MUTANT the one of the mutants. Returns
+    CompletedProcess with text output."""
     full = clean_env(**env)
     first = os.environ.get("CACHEALLOC_TEST_PRELOAD_FIRST", "")  # a sanitizer's runtime, which libraries need too
-    libraries = [p for p in (first, str(LIBRARY) if preload else "", full.get("LD_PRELOAD")) if p]
+    libraries = [p for p in (first, str(MUTANTS if "CACHEALLOC_TEST_MUTANT" in env else LIBRARY) if preload else "", full.get("LD_PRELOAD")) if p]
     if libraries:
         full["LD_PRELOAD"] = ":".join(libraries)
     emulator = os.environ.get("CACHEALLOC_TEST_EMULATOR", "").split()  # for programs of another machine
@@ -69,16 +71,13 @@ def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):
     return done
 
 
-def in_one_go(attempt, tries=60, calm=lambda result: True):
-    """What attempt() returns, whose last part is a device of our statistics, of a run without a mark, or the last of many.
-    Where the machine takes the processor away for long, that is a pause of the host to the library (allocator/order/host_pause.c), and
-    a program that makes none gets a mark all the same; or its stream is asked, of which `calm` can tell."""
-    for _ in range(tries):
-        result = attempt()
-        device = result if isinstance(result, dict) else result[-1]
-        if device["order_marks"] == 0 and calm(result):
-            break
-    return result
+@pytest.fixture
+def pauses_unseen():
+    """Words for run(): the library takes no notice of pauses of the host (allocator/order/host_pause.c). One where a busy
+    machine takes the processor away is like any other, and a program that makes none gets a mark all the same."""
+    if not MUTANTS.exists():
+        pytest.skip("built without mutants")
+    return {"CACHEALLOC_TEST_MUTANT": "PAUSE_UNSEEN"}
 
 
 def in_short(items, start):

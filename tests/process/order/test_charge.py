@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from conftest import BUILD, in_one_go, run
+from conftest import BUILD, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_charge"
 MIB = 1 << 20
@@ -56,8 +56,8 @@ ONE_STREAM = ["one_legacy_stream", "one_created_stream", "one_blocking_stream", 
 
 @pytest.mark.parametrize("clock", ["real", "manual"])
 @pytest.mark.parametrize("case", ONE_STREAM)
-def test_one_stream_costs_nothing(tmp_path, case, clock):
-    more, _, ours = in_one_go(lambda: added(tmp_path, case, SIMCUDA_CLOCK=clock), calm=lambda result: not result[0])
+def test_one_stream_costs_nothing(tmp_path, case, clock, pauses_unseen):
+    more, _, ours = added(tmp_path, case, SIMCUDA_CLOCK=clock, **pauses_unseen)
     assert more == {}
     assert ours["order_marks"] == ours["order_waits"] == 0
 
@@ -164,8 +164,8 @@ def test_two_threads_cost_the_slack_at_most(tmp_path, slack):
 
 @pytest.mark.parametrize("slack", [0, 256])
 @pytest.mark.parametrize("clock", ["real", "manual"])
-def test_a_question_for_a_range_waits_for_nothing(tmp_path, clock, slack):
-    more, _, ours = in_one_go(lambda: added(tmp_path, "address_ranges", conf=f"reuse_slack_mb:{slack}", SIMCUDA_CLOCK=clock))
+def test_a_question_for_a_range_waits_for_nothing(tmp_path, clock, slack, pauses_unseen):
+    more, _, ours = added(tmp_path, "address_ranges", conf=f"reuse_slack_mb:{slack}", SIMCUDA_CLOCK=clock, **pauses_unseen)
     assert not [name for name in more if name.startswith(("cuCtxSynchronize", "cuCtxRecordEvent", "cuStreamSynchronize",
                                                           "cuEventSynchronize", "cuEventRecord"))], more
     assert ours["settles"] == ours["order_marks"] == 0

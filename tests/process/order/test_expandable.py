@@ -12,12 +12,11 @@ import zlib
 
 import pytest
 
-from conftest import BUILD, LIBRARY, clean_env, run
+from conftest import BUILD, LIBRARY, MUTANTS, clean_env, run
 
 PROGRAM = BUILD / "tests" / "stress" / "order_program"
 SEVERAL = BUILD / "tests" / "process" / "order" / "order_several"
 EXTENTS = BUILD / "tests" / "process" / "order" / "order_extents"
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 FAILURE = BUILD / "tests" / "process" / "order" / "order_failure"
 CONF = "expandable_segments:True,reuse_slack_mb:0"
 NEVER_CALLED = BUILD / "tests" / "stress" / "libnever_free.so"

@@ -7,10 +7,9 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, clean_env, run
+from conftest import BUILD, MUTANTS, clean_env, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_ipc"
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 SETTINGS = [{}, {"CACHEALLOC_CONF": "reuse_slack_mb:0"}]
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}]
 

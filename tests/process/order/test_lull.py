@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from conftest import BUILD, run
+from conftest import BUILD, MUTANTS, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_lull"
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 FED = ["fed_from_a_new_stream", "fed_after_more_work", "fed_after_a_set", "fed_after_many_small_blocks", "fed_after_two_pauses",
        "fed_in_the_default_stream", "fed_in_a_per_thread_stream", "fed_from_the_default_stream", "fed_from_another_device",
        "fed_from_another_thread", "fed_in_another_thread", "fed_after_a_capture"]
@@ -83,4 +82,10 @@ def test_a_library_that_waits_for_a_later_mark_is_caught(case):
     if not MUTANTS.exists():
         pytest.skip("built without mutants")
     done = go(case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="MARK_AT_GUARD", SIMCUDA_DEADLOCK=1000, **CLOCKS["manual"])
+    assert done.returncode == -6 and "simcuda: deadlock" in done.stderr, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("case", FED[:2])
+def test_a_library_that_sees_no_pause_is_caught(case, pauses_unseen):
+    done = go(case, SIMCUDA_DEADLOCK=1000, **CLOCKS["manual"], **pauses_unseen)
     assert done.returncode == -6 and "simcuda: deadlock" in done.stderr, done.stderr[-2000:]

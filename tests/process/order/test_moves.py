@@ -11,10 +11,9 @@ import zlib
 
 import pytest
 
-from conftest import BUILD, LIBRARY, run
+from conftest import BUILD, LIBRARY, MUTANTS, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_moves"
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 CONF = "expandable_segments:True,expandable_slack_percent:0"
 SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
 CASES = ["one_stream", "its_own_of_two", "another_stream"]

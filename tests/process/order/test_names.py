@@ -9,9 +9,8 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, clean_env, run
+from conftest import BUILD, MUTANTS, ROOT, clean_env, run
 
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_names"
 KINDS = re.compile(r"cuMem(cpy|set|Prefetch|Discard)|cuStreamAttachMem")
 SCENES = ("unordered", "ordered", "after_blocking", "first", "last")

@@ -8,10 +8,9 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, clean_env, run
+from conftest import BUILD, MUTANTS, clean_env, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_rows"
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 SETTINGS = [{}, {"CACHEALLOC_CONF": "reuse_slack_mb:0"}, {"CACHEALLOC_CONF": "reuse:finished,reuse_slack_mb:0"},
             {"SIMCUDA_MEM": "320M", "CACHEALLOC_CONF": "reuse_slack_mb:0"}]
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, clean_env, run
+from conftest import BUILD, MUTANTS, clean_env, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_rules"
 #: memory is mapped, and moves before the cache grows
@@ -106,7 +106,6 @@ WARMED_TOO_LATE = ("t5_wait_value_after_the_free_released_by_a_thread", "t5_memo
 NEVER_WARM = ("t13_export_to_another_process", "t6_storm_of_captures_beside_frees")
 #: They take and free in another context than the one that is warmed up.
 WARMED_ELSEWHERE = ("t11_null_is_a_stream_of_the_current_context", "t11_streams_are_used_from_elsewhere")
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 
 
 def warm_cases():

@@ -7,10 +7,9 @@ import random
 
 import pytest
 
-from conftest import BUILD, run
+from conftest import BUILD, MUTANTS, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_several"
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 CASES = ["two_users", "two_users_inherited", "two_users_of_each_piece", "two_users_of_what_a_set_names",
          "an_own_stamp_older_than_the_wait"]
 PROGRAMS = [*CASES, "a_neighbour_that_becomes_its_own"]

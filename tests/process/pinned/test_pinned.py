@@ -6,9 +6,8 @@ import os
 
 import pytest
 
-from conftest import BUILD, run
+from conftest import BUILD, MUTANTS, run
 
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 PROGRAM = BUILD / "tests" / "process" / "pinned" / "pinned_cases"
 CACHE = "pinned:cache"
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]

@@ -12,10 +12,9 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, ROOT, SIM, clean_env, in_one_go, run
+from conftest import BUILD, MUTANTS, ROOT, SIM, clean_env, run
 
 HERE = BUILD / "tests" / "process" / "register"
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 PATHS = f"{SIM}:{HERE}"
 PROGRAMS = ["register", "register_lazy", "register_now"]
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}]
@@ -95,14 +94,14 @@ def test_a_range_that_is_forgotten_is_caught(case):
     assert done.returncode == -6 and "simcuda: race on" in done.stderr and "accessor" in done.stderr, done.stderr[-2000:]
 
 
-def test_presence_changes_nothing(tmp_path):
-    device = in_one_go(lambda: device_after(tmp_path, "register", "presence", SIMCUDA_CLOCK="manual")[0])
+def test_presence_changes_nothing(tmp_path, pauses_unseen):
+    device, _ = device_after(tmp_path, "register", "presence", SIMCUDA_CLOCK="manual", **pauses_unseen)
     assert device["taken_same_stream"] >= 300, device
     assert (device["order_marks"], device["settles"], device["host_syncs"], device["driver_alloc_calls"]) == (0, 0, 0, 1)
 
 
-def test_plain_queries_settle_nothing(tmp_path):
-    device = in_one_go(lambda: device_after(tmp_path, "register", "plain_queries")[0])
+def test_plain_queries_settle_nothing(tmp_path, pauses_unseen):
+    device, _ = device_after(tmp_path, "register", "plain_queries", **pauses_unseen)
     assert (device["settles"], device["order_marks"]) == (0, 0)
 
 

@@ -6,10 +6,9 @@ import os
 
 import pytest
 
-from conftest import BUILD, run
+from conftest import BUILD, MUTANTS, run
 
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_streams"
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
 SLACK = ["0", "64"]  # without slack, memory is reused as early as the rules allow
 

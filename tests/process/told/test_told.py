@@ -5,11 +5,10 @@ import json
 
 import pytest
 
-from conftest import BUILD, run
+from conftest import BUILD, MUTANTS, run
 
 QUICK_EVERY = 4  # conftest.py
 
-MUTANTS = BUILD / "tests" / "stress" / "libcachealloc_mutants.so"
 PROGRAM = BUILD / "tests" / "process" / "told" / "told_cases"
 POOL = "async:pool"
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]
