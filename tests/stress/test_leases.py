@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The mistakes (config/mutant.h) that could be made of leased segments (allocator/block/lease.h). Most are a matter of what two
-threads do at certain moments, so it is unit tests that find them: test_lease.c and test_leased.c."""
+threads do at certain moments, so it is unit tests that find them: test_lease.c, test_leased*.c."""
 import subprocess
 
 import pytest
@@ -13,9 +13,9 @@ MUTANTS = {
     "LEASED_IN_CAPTURE": ("leased", "test_who_looks_at_blocks_ends_leases"),
     "LEASED_OVER_HELD": ("lease", "test_a_segment_where_something_waits_is_not_leased"),
     "LEASED_USER_LOST": ("leased", "test_what_a_stream_uses_is_not_merged"),
-    "LEASE_UNLOCKED": ("leased", "test_who_merges_in_anothers_segment_waits_for_it"),
+    "LEASE_UNLOCKED": ("leased_threads", "test_who_merges_in_anothers_segment_waits_for_it"),
     "LEASE_ENTERS_OVER": ("lease", "test_two_threads_enter_blocks_at_one_place"),
-    "LEASE_UNCOUNTED": ("leased", "test_the_table_grows_while_it_is_shared"),
+    "LEASE_UNCOUNTED": ("leased_threads", "test_the_table_grows_while_it_is_shared"),
     "LEASE_SPARES_UNEQUAL": ("leased", "test_records_run_out_and_are_supplied"),
 }
 
@@ -36,6 +36,6 @@ def test_mutant_is_caught(mutant):
     assert failed_units(program, mutant, unit) == [unit]
 
 
-@pytest.mark.parametrize("program", ["lease", "leased", "leased_property"])
+@pytest.mark.parametrize("program", ["lease", "leased", "leased_property", "leased_threads"])
 def test_no_mutant_no_catch(program):
     assert not failed_units(program, "")
