@@ -163,10 +163,16 @@ enum ca_mutant {
 };
 
 #ifdef CA_MUTANTS
+#include <sched.h>
+
 /* Set before main() by tests/stress/mutant.c. */
 extern enum ca_mutant ca_mutant_chosen __attribute__((visibility("hidden")));
 
 #define CA_MUTANT(name) __builtin_expect(ca_mutant_chosen == CA_MUTANT_##name, 0)
+/* The same of a mistake between two threads' steps: first lets the other thread run, so that the
+ * mistake is made with one processor, too. */
+#define CA_MUTANT_BETWEEN(name) (CA_MUTANT(name) && !sched_yield())
 #else
 #define CA_MUTANT(name) (CA_MUTANT_##name == CA_MUTANT_NONE) /* 0, and the name is checked */
+#define CA_MUTANT_BETWEEN(name) CA_MUTANT(name)
 #endif

@@ -15,8 +15,6 @@
  */
 #include "allocator/block/block.h"
 
-#include <sched.h>
-
 #include "config/mutant.h"
 
 enum {
@@ -247,11 +245,8 @@ ca_bases_enter_atomic(struct ca_bases *bases, struct ca_block *block, uint64_t a
 
 		if (atomic_load_explicit(place, memory_order_relaxed))
 			continue;
-		if (CA_MUTANT(LEASE_ENTERS_OVER)) {
-			sched_yield(); /* so that it happens, with one processor, too */
-			atomic_store_explicit(place, entry, memory_order_release);
-			return true;
-		}
+		if (CA_MUTANT_BETWEEN(LEASE_ENTERS_OVER))
+			none = atomic_load_explicit(place, memory_order_relaxed);
 		if (atomic_compare_exchange_strong_explicit(
 			    place, &none, entry, memory_order_release, memory_order_relaxed))
 			return true;
