@@ -386,9 +386,3 @@ ca_model_stream_set_private(struct ca_model *model, void *name)
 	stream->private = true;
 	stream->owner = pthread_self();
 }
-
-void *
-ca_model_arg(const struct ca_model *model)
-{
-	return model->config.arg;
-}

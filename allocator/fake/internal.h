@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shared by fake_driver.c (memory, marks over everything), fake_range.c and fake_stream.c. */
+/* Shared by the files of the model. */
 #pragma once
 
 #include <pthread.h>
@@ -8,6 +8,9 @@
 #include "allocator/util/list.h"
 #include "allocator/fake/fake.h"
 #include "allocator/util/tree.h"
+
+/* Above all that a driver gives: placed segments lie below, the rest above. */
+#define PLACES_END ((uint64_t)1 << 57)
 
 enum { INVALID_VALUE = 1, INVALID_CONTEXT = 201 }; /* cuda.h */
 
@@ -137,6 +140,16 @@ void ca_model_await(struct ca_model *model, uint64_t now_ns);
 uint64_t ca_model_next_end(const struct ca_model *model);
 
 /* struct ca_driver's */
+int ca_model_segment_take(void *self, void *context, uint64_t size, uint64_t *ret_address);
+int ca_model_managed_take(void *self, void *context, uint64_t size, uint64_t *ret_address);
+int ca_model_segment_return(void *self, void *context, uint64_t address);
+int ca_model_memory_info(void *self, void *context, uint64_t *ret_free, uint64_t *ret_total);
+int ca_model_mark_record(void *self, void *context, ca_mark *ret_mark);
+int ca_model_mark_query(void *self, ca_mark mark);
+int ca_model_mark_wait(void *self, ca_mark mark);
+void ca_model_mark_drop(void *self, ca_mark id);
+int ca_model_synchronize(void *self, void *context);
+int ca_model_context_synchronize(void *self, void *context);
 int ca_model_range_reserve(void *self, void *context, uint64_t *ret_address, uint64_t *ret_bytes);
 int ca_model_range_map(void *self, void *context, uint64_t address, uint64_t bytes);
 int ca_model_range_alias(void *self, void *context, uint64_t from, uint64_t to, uint64_t bytes);
