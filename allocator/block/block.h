@@ -379,8 +379,10 @@ int ca_segment_enter_locked(struct ca_space *space, uint64_t address, uint64_t b
 int ca_segment_return_locked(struct ca_segment *segment);
 /* Drops the records of a segment and all its blocks, without the driver. */
 void ca_segment_forget_locked(struct ca_segment *segment);
-/* The first part of it: the blocks are NEW, in no list, and still the segment's. */
+/* The first part of it: one NEW block, in no list, is left. */
 void ca_segment_forget_blocks_locked(struct ca_segment *segment);
+/* And the last: a segment of one block, in no sum, ends. */
+void ca_segment_drop_locked(struct ca_segment *segment);
 /* No reuse from now on; without a live block it is due for return. */
 void ca_segment_retire_locked(struct ca_segment *segment);
 /* Gives a whole FREE segment back, by its one block. Bytes given back; 0: the driver did not take

@@ -217,20 +217,6 @@ claim_pages(struct ca_space *space, const struct ca_growth *growth)
 	return segment;
 }
 
-void
-ca_extent_drop_locked(struct ca_segment *segment)
-{
-	struct ca_heap *heap = segment->space->heap;
-
-	ca_tree_remove(&heap->by_address, &segment->by_address);
-	ca_list_remove(&segment->hand);
-	ca_block_put(heap, segment->first);
-	ca_objects_put(&heap->segment_maps, segment->map);
-	ca_objects_put(&heap->ranges, segment->registered);
-	ca_objects_put(&heap->users, segment->left);
-	ca_objects_put(&heap->segments, segment);
-}
-
 /* Nobody else maps anything there now, or has. */
 static bool
 is_unmapped(const struct ca_space *space, const struct ca_growth *growth)
@@ -315,16 +301,8 @@ abandon(struct ca_space *space, struct ca_growth *growth, uint64_t end)
 					    ca_segment_end(segment));
 	CA_LIST_EACH_SAFE(struct ca_segment, segment, &growth->sources, hand) {
 		space->device->taking_bytes -= segment->bytes;
-		ca_extent_drop_locked(segment);
+		ca_segment_drop_locked(segment);
 	}
-}
-
-/* Threads have memory of the space's areas in their hands, one more or one less. */
-static void
-hands_change(struct ca_space *space, unsigned sign)
-{
-	space->areas[0].in_hand += sign;
-	space->areas[1].in_hand += sign;
 }
 
 /* Where the driver failed once, it may not another time; it is asked more and more seldom. */
@@ -353,16 +331,16 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 	int r;
 
 	if (space->dead && !CA_MUTANT(EXTENT_GROWS_DEAD)) {
-		hands_change(space, 1);
+		space->in_hand++;
 		abandon(space, growth, growth->address);
-		hands_change(space, (unsigned)-1);
+		space->in_hand--;
 		return -ENODEV;
 	}
 	segment = claim(space, growth, &r);
 	if (!segment)
 		return r;
 	ca_list_init(&aliased);
-	hands_change(space, 1);
+	space->in_hand++;
 	fresh = growth->bytes - growth->moved;
 	device->taking_bytes += fresh;
 	ca_outside_enter_locked(space);
@@ -379,12 +357,12 @@ ca_extent_grow_locked(struct ca_space *space, struct ca_growth *growth)
 		end = growth->address;
 	}
 	device->taking_bytes -= fresh;
-	hands_change(space, (unsigned)-1);
+	space->in_hand--;
 	segment->bytes = segment->first->bytes = end - growth->address;
 	if (segment->bytes)
 		ca_extent_enter_locked(segment, &growth->users);
 	else
-		ca_extent_drop_locked(segment);
+		ca_segment_drop_locked(segment);
 	if (!ca_list_empty(&growth->sources)) {
 		ca_extent_put_back_locked(space, growth);
 		r = r == CA_DRIVER_OUT_OF_MEMORY ? r : -EAGAIN;

@@ -86,7 +86,7 @@ candidate_in(const struct ca_pool *pool, struct ca_block *best, uint64_t *most, 
 
 	for (node = ca_index_any_at_least(&pool->by_size, CA_PAGE); node && *most < bytes;
 	     node = ca_index_next(&pool->by_size, node)) {
-		struct ca_block *block = CA_CONTAINER_OF(node, struct ca_places, by_size)->block;
+		struct ca_block *block = ca_pool_block(node);
 
 		if (!block->segment->mapped || ca_extent_is_spared(block))
 			continue;
@@ -102,8 +102,8 @@ candidate_in(const struct ca_pool *pool, struct ca_block *best, uint64_t *most, 
 struct ca_block *
 ca_extent_candidate_locked(struct ca_space *space, uint64_t bytes)
 {
+	struct ca_block *best;
 	uint64_t most = 0;
-	struct ca_block *best = NULL;
 
 	if ((!space->areas[0].bytes && !space->areas[1].bytes) ||
 	    (space->is_leaving && !CA_MUTANT(LEFT_UNCOUNTED)))
@@ -124,8 +124,7 @@ ca_extents_drainable_locked(const struct ca_space *space)
 			space->areas[i].bytes ? ca_index_any_at_least(index, CA_PAGE) : NULL;
 
 		for (; node; node = ca_index_next(index, node)) {
-			const struct ca_block *block =
-				CA_CONTAINER_OF(node, struct ca_places, by_size)->block;
+			const struct ca_block *block = ca_pool_block(node);
 
 			if (block->segment->mapped && block->segment->live)
 				sum += ca_extent_drainable(block, UINT64_MAX, &address);
@@ -328,8 +327,7 @@ ca_extent_return_locked(struct ca_segment *segment)
 	ca_list_init(&hand);
 	ca_list_insert(&hand, &segment->hand);
 	segment->returning = true;
-	space->areas[0].in_hand++; /* the caller may have memory of either in its hand */
-	space->areas[1].in_hand++;
+	space->in_hand++;
 	untold = segment->retired ? space->untold : 0;
 	/* memory is gone when it is mapped nowhere, and counts until then */
 	ca_extent_leave_locked(space);
@@ -351,8 +349,7 @@ ca_extent_return_locked(struct ca_segment *segment)
 	if (died && !CA_MUTANT(EXTENT_UNMAPPED_ONCE))
 		ca_extent_unmap_dead_locked(space, area, address, end);
 	space->device->taking_bytes -= died ? bytes : 0;
-	space->areas[0].in_hand--;
-	space->areas[1].in_hand--;
+	space->in_hand--;
 	if (died)
 		return 0;
 	ca_list_remove(&segment->hand);
@@ -370,19 +367,10 @@ ca_extent_return_locked(struct ca_segment *segment)
 static void
 empty(struct ca_segment *segment)
 {
-	struct ca_heap *heap = segment->space->heap;
-	struct ca_block *first, *block;
-
 	ca_segment_forget_blocks_locked(segment);
-	first = segment->first;
-	while ((block = first->next)) {
-		first->next = block->next;
-		ca_block_put(heap, block);
-	}
-	first->bytes = segment->bytes;
-	ca_objects_put(&heap->segment_maps, segment->map);
+	ca_objects_put(&segment->space->heap->segment_maps, segment->map);
 	segment->map = NULL;
-	ca_block_set_state_locked(first, CA_BLOCK_RETIRED);
+	ca_block_set_state_locked(segment->first, CA_BLOCK_RETIRED);
 	ca_segment_unlist_locked(segment);
 	ca_list_remove(&segment->hand);
 	segment->retired = true;
@@ -425,7 +413,7 @@ ca_extents_end(struct ca_space *space)
 		address = area->address;
 		end = area->bytes;
 		is_mine = end && !space->keeps_addresses &&
-			  (!area->in_hand || CA_MUTANT(EXTENT_ADDRESSES_GONE));
+			  (!space->in_hand || CA_MUTANT(EXTENT_ADDRESSES_GONE));
 		area->bytes = 0;
 		area->rejected = true;
 		ca_heap_unlock(space->heap);

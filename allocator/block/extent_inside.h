@@ -46,8 +46,6 @@ ca_segment_next_locked(const struct ca_segment *segment)
 /* A segment of mapped pages in a thread's hand, of one RETIRED block and in no sum, becomes free
  * but for that user (no stream: nobody). */
 void ca_extent_enter_locked(struct ca_segment *segment, const struct ca_users *users);
-/* A segment of one RETIRED block, in no sum, of which nothing is mapped, ends. */
-void ca_extent_drop_locked(struct ca_segment *segment);
 
 /* It becomes one with the extents that it touches, as far as they are open. */
 void ca_extent_join_adjacent_locked(struct ca_segment *segment);

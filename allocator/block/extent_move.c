@@ -335,7 +335,7 @@ drop(struct ca_segment *segment)
 		segment->space->leaving_bytes -= segment->bytes;
 		ca_segment_forget_locked(segment);
 	} else {
-		ca_extent_drop_locked(segment);
+		ca_segment_drop_locked(segment);
 	}
 }
 
@@ -429,8 +429,7 @@ ca_extent_leave_locked(struct ca_space *space)
 	if (ca_list_empty(&left))
 		return;
 	space->is_leaving = true;
-	space->areas[0].in_hand++;
-	space->areas[1].in_hand++;
+	space->in_hand++;
 	begin_ns = driver->clock_ns(driver->self);
 	/* where nothing goes, who waits for a change need not look again */
 	if (unmap_all(space, &left))
@@ -438,7 +437,6 @@ ca_extent_leave_locked(struct ca_space *space)
 	if (space->dead)
 		ca_extent_leave_dead_locked(space);
 	ca_extent_note_locked(space, begin_ns, driver->clock_ns(driver->self));
-	space->areas[0].in_hand--;
-	space->areas[1].in_hand--;
+	space->in_hand--;
 	space->is_leaving = false;
 }

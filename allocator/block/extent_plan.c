@@ -157,22 +157,13 @@ look_at_gap(struct ca_growth *best, uint64_t from, uint64_t to, const struct sid
 		consider(best, from, gap, gap, low, high);
 }
 
+/* The node's segment, if it is in the area; NULL: it is not. */
 static struct ca_segment *
-first_in_area(const struct ca_space *space, const struct ca_area *area)
+in_area(struct ca_tree_node *node, const struct ca_area *area)
 {
-	struct ca_tree_node *node = ca_tree_at_least(&space->heap->by_address, area->address, 0);
-	struct ca_segment *segment =
-		node ? CA_CONTAINER_OF(node, struct ca_segment, by_address) : NULL;
-
-	return segment && segment->address - area->address < area->bytes ? segment : NULL;
-}
-
-static struct ca_segment *
-next_in_area(const struct ca_segment *segment, const struct ca_area *area)
-{
-	struct ca_segment *next = ca_segment_next_locked(segment);
-
-	return next && next->address - area->address < area->bytes ? next : NULL;
+	return node && node->key - area->address < area->bytes
+		       ? CA_CONTAINER_OF(node, struct ca_segment, by_address)
+		       : NULL;
 }
 
 bool
@@ -181,13 +172,16 @@ ca_extent_plan_locked(struct ca_space *space, uint64_t bytes, struct ca_growth *
 	struct ca_area *area = &space->areas[bytes > CA_SMALL_MAX];
 	struct ca_growth best = { .area = area, .handle_bytes = CA_PAGE };
 	const struct ca_segment *lower = NULL, *upper;
+	struct ca_tree_node *node;
 	struct side low, high;
 	uint64_t from;
 
 	if (!ca_area_is_ready_locked(space, bytes))
 		return false;
 	from = area->address;
-	for (upper = first_in_area(space, area);; upper = next_in_area(upper, area)) {
+	node = ca_tree_at_least(&space->heap->by_address, from, 0);
+	for (;; node = ca_tree_next(node)) {
+		upper = in_area(node, area);
 		low = side_below(lower, bytes);
 		high = side_above(upper);
 		look_at_gap(&best, from, upper ? upper->address : area->address + area->bytes, &low,

@@ -211,34 +211,41 @@ ca_segment_take_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t 
 void
 ca_segment_forget_blocks_locked(struct ca_segment *segment)
 {
-	struct ca_block *block;
+	struct ca_heap *heap = segment->space->heap;
+	struct ca_block *block, *next;
 
 	ca_block_claim_all_locked(segment);
-	for (block = segment->first; block; block = block->next) {
-		if (block->state == CA_BLOCK_ALLOCATED && ca_tracing(segment->space->heap))
+	for (block = segment->first; block; block = next) {
+		next = block->next;
+		if (block->state == CA_BLOCK_ALLOCATED && ca_tracing(heap))
 			ca_trace_free_locked(block, NULL);
 		ca_block_detach_locked(block);
 		ca_block_set_state_locked(block, CA_BLOCK_NEW);
+		if (block != segment->first)
+			ca_block_put(heap, block);
 	}
+	segment->first->next = NULL;
+	segment->first->bytes = segment->bytes;
 }
 
 void
 ca_segment_forget_locked(struct ca_segment *segment)
 {
-	struct ca_space *space = segment->space;
-	struct ca_heap *heap = space->heap;
-	struct ca_block *block, *next;
-
 	ca_segment_forget_blocks_locked(segment);
-	for (block = segment->first; block; block = next) {
-		next = block->next;
-		ca_block_put(heap, block);
-	}
 	if (segment->managed)
-		space->device->managed_bytes -= segment->bytes;
+		segment->space->device->managed_bytes -= segment->bytes;
 	ca_segment_unlist_locked(segment);
+	ca_segment_drop_locked(segment);
+}
+
+void
+ca_segment_drop_locked(struct ca_segment *segment)
+{
+	struct ca_heap *heap = segment->space->heap;
+
 	ca_tree_remove(&heap->by_address, &segment->by_address);
 	ca_list_remove(&segment->hand);
+	ca_block_put(heap, segment->first);
 	ca_objects_put(&heap->segment_maps, segment->map);
 	ca_objects_put(&heap->ranges, segment->registered);
 	ca_objects_put(&heap->users, segment->left);

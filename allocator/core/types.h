@@ -260,9 +260,8 @@ struct ca_area {
 	/* One a page: a handle begins there. The holder of the lock changes it, or the
 	 * thread that has the page's segment in its hand. */
 	unsigned char *begins;
-	unsigned in_hand; /* segments that threads have in their hands */
-	bool rejected;    /* there are none to be had, or memory cannot be mapped any more */
-	bool no_moves;    /* nothing is mapped at two addresses */
+	bool rejected; /* there are none to be had, or memory cannot be mapped any more */
+	bool no_moves; /* nothing is mapped at two addresses */
 	/* Where the driver failed: occasions are requests that need more memory. */
 	struct ca_backoff maps, moves;
 };
@@ -427,6 +426,7 @@ struct ca_space {
 	uint64_t ending_bytes;   /* dead: in taking_bytes until its memory is unmapped */
 	bool keeps_addresses;    /* dead, and the driver did not unmap all of its memory */
 	bool is_leaving;         /* a thread unmaps addresses of `leaving` */
+	unsigned in_hand;        /* hands of threads with memory of its areas in them */
 	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks; /* at what other threads freed; at allocations */
 	unsigned number;         /* from 0, in the order of their making */
