@@ -26,30 +26,19 @@ static const uint8_t sums_of[] = {
 	[CA_BLOCK_FLUSHED_HELD] = ACTIVE,
 };
 
-static void
-sums_leave(struct ca_stats *stats, const struct ca_block *block, unsigned sums)
+/* The block enters those sums, or leaves them. */
+static inline __attribute__((always_inline)) void
+sums_change(struct ca_stats *stats, const struct ca_block *block, unsigned sums,
+	    void (*change)(struct ca_gauge *gauge, uint64_t bytes))
 {
 	if (sums & IN_USE) {
-		ca_gauge_sub(&stats->requested_bytes, ca_block_requested(block));
-		ca_gauge_sub(&stats->allocated_bytes, block->bytes);
+		change(&stats->requested_bytes, ca_block_requested(block));
+		change(&stats->allocated_bytes, block->bytes);
 	}
 	if (sums & ACTIVE)
-		ca_gauge_sub(&stats->active_bytes, block->bytes);
+		change(&stats->active_bytes, block->bytes);
 	if (sums & CACHED)
-		ca_gauge_sub(&stats->cached_bytes, block->bytes);
-}
-
-static void
-sums_enter(struct ca_stats *stats, const struct ca_block *block, unsigned sums)
-{
-	if (sums & IN_USE) {
-		ca_gauge_add(&stats->requested_bytes, ca_block_requested(block));
-		ca_gauge_add(&stats->allocated_bytes, block->bytes);
-	}
-	if (sums & ACTIVE)
-		ca_gauge_add(&stats->active_bytes, block->bytes);
-	if (sums & CACHED)
-		ca_gauge_add(&stats->cached_bytes, block->bytes);
+		change(&stats->cached_bytes, block->bytes);
 }
 
 /* Adds (sign 1) or takes away (-1, modulo 2^64) a block that waits. */
@@ -109,8 +98,8 @@ ca_block_set_state_locked(struct ca_block *block, enum ca_block_state state)
 	block->state = state;
 	if (is & WAITS)
 		waiting_count(block, 1);
-	sums_leave(&device->stats, block, was & ~is);
-	sums_enter(&device->stats, block, is & ~was);
+	sums_change(&device->stats, block, was & ~is, ca_gauge_sub);
+	sums_change(&device->stats, block, is & ~was, ca_gauge_add);
 	if ((was ^ is) & IN_USE)
 		ca_block_live_change(block, is & IN_USE ? 1 : (uint64_t)-1);
 	if (!(is & IN_USE))

@@ -84,6 +84,19 @@ bool ca_block_is_mergeable(const struct ca_block *block, const struct ca_block *
 /* Takes the block out of whatever list and index its state has it in, and drops its users. */
 void ca_block_detach_locked(struct ca_block *block);
 
+/* There is such a block, and in that state. */
+static inline bool
+ca_block_is_in(const struct ca_block *block, enum ca_block_state state)
+{
+	return block && block->state == state;
+}
+
+static inline bool
+ca_block_is_next_to(const struct ca_block *block, enum ca_block_state state)
+{
+	return ca_block_is_in(block->prev, state) || ca_block_is_in(block->next, state);
+}
+
 /* It waits for streams. */
 static inline bool
 ca_block_is_held(const struct ca_block *block)

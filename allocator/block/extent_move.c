@@ -18,8 +18,6 @@
  */
 #include "allocator/block/extent_inside.h"
 
-#include <errno.h>
-
 #include "allocator/core/lock.h"
 #include "allocator/order/order.h"
 #include "config/mutant.h"

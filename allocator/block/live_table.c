@@ -53,13 +53,7 @@ key_of(const struct ca_bases_table *table, uint64_t address)
 void
 ca_bases_init(struct ca_bases *bases, struct ca_arena *arena)
 {
-	unsigned i;
-
-	atomic_store_explicit(&bases->table, NULL, memory_order_relaxed);
-	bases->arena = arena;
-	bases->entered = bases->few = bases->many = 0;
-	for (i = 0; i < CA_BASES_SIZES; i++)
-		bases->tables[i] = NULL;
+	*bases = (struct ca_bases){ .arena = arena };
 }
 
 static struct ca_bases_table *
@@ -259,13 +253,13 @@ ca_bases_enter_otherwise_locked(struct ca_bases *bases, struct ca_block *block)
 {
 	struct ca_bases_table *table = table_of(bases);
 
-	if (is_shared(bases) && ca_bases_enter_atomic(bases, block, block->address)) {
-		bases->entered++;
-		return;
-	}
 	if (is_shared(bases)) {
 		struct ca_heap *heap = CA_CONTAINER_OF(bases, struct ca_heap, bases);
 
+		if (ca_bases_enter_atomic(bases, block, block->address)) {
+			bases->entered++;
+			return;
+		}
 		heap->hooks.end_leases(heap);
 	}
 	if (!table || bases->entered >= bases->many) {

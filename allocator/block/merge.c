@@ -257,12 +257,6 @@ enter_again(struct ca_block *block, uint64_t stamp)
 	list_by_stamp(block);
 }
 
-static inline bool
-is_in(const struct ca_block *block, enum ca_block_state state)
-{
-	return block && block->state == state;
-}
-
 /*
  * A block, unindexed and in no list, whose neighbours are free just as it is, or not at all: which
  * of them is said. A record that is indexed stays so.
@@ -300,14 +294,8 @@ enter_free(struct ca_block *block, bool next_to_held)
 	if (next_to_held)
 		enter(merge(block));
 	else
-		enter_between(block, is_in(block->prev, CA_BLOCK_FREE),
-			      is_in(block->next, CA_BLOCK_FREE));
-}
-
-static bool
-is_next_to(const struct ca_block *block, enum ca_block_state state)
-{
-	return is_in(block->prev, state) || is_in(block->next, state);
+		enter_between(block, ca_block_is_in(block->prev, CA_BLOCK_FREE),
+			      ca_block_is_in(block->next, CA_BLOCK_FREE));
 }
 
 void
@@ -318,14 +306,14 @@ ca_block_settle_locked(struct ca_block *block)
 		return;
 	}
 	ca_block_set_state_locked(block, CA_BLOCK_FREE);
-	enter_free(block, is_next_to(block, CA_BLOCK_STREAM_HELD));
+	enter_free(block, ca_block_is_next_to(block, CA_BLOCK_STREAM_HELD));
 }
 
 /* The neighbour of a STREAM_HELD block is free just as it is. */
 static inline bool
 is_like(const struct ca_block *block, const struct ca_block *neighbour)
 {
-	return is_in(neighbour, CA_BLOCK_STREAM_HELD) &&
+	return ca_block_is_in(neighbour, CA_BLOCK_STREAM_HELD) &&
 	       neighbour->user.stream == block->user.stream &&
 	       (is_as_old(block, neighbour) ||
 		ca_held_quiet_locked(block->segment->space) == ca_held_record(&block->user));
@@ -336,7 +324,7 @@ is_like(const struct ca_block *block, const struct ca_block *neighbour)
 static inline bool
 has_multi(const struct ca_block *block)
 {
-	return is_in(block, CA_BLOCK_STREAM_HELD) && ca_block_multi(block);
+	return ca_block_is_in(block, CA_BLOCK_STREAM_HELD) && ca_block_multi(block);
 }
 
 /* `next_to_free`: a neighbour is FREE. */
@@ -356,7 +344,7 @@ ca_block_own_locked(struct ca_block *block, struct ca_user user, struct ca_multi
 	block->user = user;
 	if (multi)
 		ca_pool_carry_locked(block, multi);
-	enter_owned(block, is_next_to(block, CA_BLOCK_FREE));
+	enter_owned(block, ca_block_is_next_to(block, CA_BLOCK_FREE));
 }
 
 void

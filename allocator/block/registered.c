@@ -12,21 +12,17 @@
 
 #include <string.h>
 
-static bool
-overlaps(const struct ca_registered *registered, uint64_t from, uint64_t to)
+bool
+ca_registered_overlaps_some(const struct ca_block *block)
 {
+	const struct ca_registered *registered = block->segment->registered;
+	uint64_t from = block->address, to = from + block->bytes;
 	unsigned i;
 
 	for (i = 0; i < registered->n; i++)
 		if (registered->range[i].from < to && from < registered->range[i].to)
 			return true;
 	return false;
-}
-
-bool
-ca_registered_overlaps_some(const struct ca_block *block)
-{
-	return overlaps(block->segment->registered, block->address, block->address + block->bytes);
 }
 
 static bool

@@ -10,7 +10,6 @@
 #include "allocator/tcache/internal.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -347,9 +346,8 @@ stack_for_locked(uint32_t grains)
 {
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_shelf *shelf = ca_own.shelf;
-	struct ca_stack *stack;
+	struct ca_stack *stack = ca_stack_for(shelf, grains);
 
-	stack = ca_stack_for(shelf, grains);
 	if (stack)
 		return stack;
 	ca_magazine_count_held(magazine);

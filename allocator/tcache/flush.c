@@ -198,13 +198,6 @@ ca_stack_detach_held(struct ca_shelf *shelf, struct ca_stack *stack)
 	return top;
 }
 
-static bool
-is_next_to(const struct ca_block *block, enum ca_block_state state)
-{
-	return (block->prev && block->prev->state == state) ||
-	       (block->next && block->next->state == state);
-}
-
 /* The block's users are asked for its place. */
 static CA_APART void
 settle_otherwise(struct ca_magazine *magazine, struct ca_block *block)
@@ -233,7 +226,7 @@ ca_blocks_settle_locked(struct ca_magazine *magazine, struct ca_block *block)
 			settle_otherwise(magazine, block);
 			continue;
 		}
-		simple = !is_next_to(block, used ? CA_BLOCK_FREE : CA_BLOCK_STREAM_HELD);
+		simple = !ca_block_is_next_to(block, used ? CA_BLOCK_FREE : CA_BLOCK_STREAM_HELD);
 		if (!simple && magazine)
 			ca_magazine_count_held(magazine);
 		ca_block_put_back_locked(block, simple);

@@ -59,19 +59,6 @@ lease_start(struct fixture *f, uint64_t blocks[TAKEN])
 	lease(f, blocks);
 }
 
-/* Blocks that are in the table of live ones. */
-static inline uint64_t
-entered(const struct ca_heap *heap)
-{
-	const struct ca_bases_table *table = atomic_load(&heap->bases.table);
-	uint64_t n = 0;
-
-	for (size_t bucket = 0; table && bucket <= table->mask; bucket++)
-		for (unsigned i = 0; i < CA_BASES_BUCKET; i++)
-			n += table->places[bucket][i] != 0;
-	return n;
-}
-
 /* Nothing is live: all goes back to the driver. */
 static inline void
 nothing_is_left(struct fixture *f)
@@ -80,9 +67,9 @@ nothing_is_left(struct fixture *f)
 	assert_int_equal(fixture_stats(f).allocated_bytes.current, 0);
 	assert_int_equal(fixture_stats(f).requested_bytes.current, 0);
 	assert_int_equal(fixture_stats(f).alloc_calls, fixture_stats(f).free_calls);
-	assert_int_equal(f->heap->bases.entered, entered(f->heap));
+	assert_int_equal(f->heap->bases.entered, ca_bases_count_locked(&f->heap->bases));
 	ca_trim(f->heap, 0);
-	assert_int_equal(entered(f->heap), 0);
+	assert_int_equal(ca_bases_count_locked(&f->heap->bases), 0);
 	assert_int_equal(f->heap->bases.entered, 0);
 	assert_int_equal(fixture_sums(f).held_bytes, 0);
 	fixture_check(f);
