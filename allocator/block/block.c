@@ -48,21 +48,14 @@ waiting_count(struct ca_block *block, uint64_t sign)
 	struct ca_segment *segment = block->segment;
 	struct ca_space *space = segment->space;
 
-	switch (block->state) {
-	case CA_BLOCK_MARK_HELD:
-		segment->pool->waiting_bytes += sign * block->bytes;
-		ca_change(&space->mark_held_blocks, sign);
-		break;
-	case CA_BLOCK_MULTI_HELD:
-		segment->pool->waiting_bytes += sign * block->bytes;
-		ca_change(&space->stream_held_blocks, sign);
-		break;
-	case CA_BLOCK_STREAM_HELD:
+	if (block->state == CA_BLOCK_STREAM_HELD) {
 		ca_owned_count(block, sign);
-		break;
-	default:
-		break;
+		return;
 	}
+	segment->pool->waiting_bytes += sign * block->bytes;
+	ca_change(block->state == CA_BLOCK_MARK_HELD ? &space->mark_held_blocks
+						     : &space->stream_held_blocks,
+		  sign);
 }
 
 /* The usual change: the way by the table of sums takes longer. */
