@@ -215,7 +215,8 @@ ca_segment_forget_blocks_locked(struct ca_segment *segment)
 	struct ca_block *block, *next;
 
 	ca_block_claim_all_locked(segment);
-	for (block = segment->first; block; block = next) {
+	block = segment->first;
+	do {
 		next = block->next;
 		if (block->state == CA_BLOCK_ALLOCATED && ca_tracing(heap))
 			ca_trace_free_locked(block, NULL);
@@ -223,7 +224,7 @@ ca_segment_forget_blocks_locked(struct ca_segment *segment)
 		ca_block_set_state_locked(block, CA_BLOCK_NEW);
 		if (block != segment->first)
 			ca_block_put(heap, block);
-	}
+	} while ((block = next));
 	segment->first->next = NULL;
 	segment->first->bytes = segment->bytes;
 }
