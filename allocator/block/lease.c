@@ -13,9 +13,19 @@ enum {
 bool
 ca_lease_may_begin(const struct ca_segment *segment)
 {
-	return segment->pool->small && !segment->lease && !segment->mapped && !segment->foreign &&
-	       !segment->retired && !segment->managed && !segment->returning &&
-	       !segment->captured && !segment->registered && segment->address % CA_GRAIN == 0;
+	const struct ca_config *config = &segment->space->heap->config;
+
+	return (segment->pool->small || (segment->bytes <= config->large_segment_size_bytes &&
+					 segment->bytes < config->max_split_size_bytes)) &&
+	       !segment->lease && !segment->mapped && !segment->foreign && !segment->retired &&
+	       !segment->managed && !segment->returning && !segment->captured &&
+	       !segment->registered && segment->address % CA_GRAIN == 0;
+}
+
+static struct ca_index *
+index_of(struct ca_lease *lease, const struct ca_segment *segment)
+{
+	return &lease->by_size[!segment->pool->small];
 }
 
 bool
@@ -36,8 +46,8 @@ ca_lease_begin_locked(struct ca_lease *lease, struct ca_segment *segment)
 		space->heap->leases = lease;
 	}
 	segment->lease = lease;
-	segment->next_leased = lease->segments;
-	lease->segments = segment;
+	segment->next_leased = lease->segments[!segment->pool->small];
+	lease->segments[!segment->pool->small] = segment;
 	segment->standing = 0;
 	ca_index_remove(&space->wholes, &segment->by_whole);
 	if (!segment->live)
@@ -47,7 +57,7 @@ ca_lease_begin_locked(struct ca_lease *lease, struct ca_segment *segment)
 		if (block->state != CA_BLOCK_FREE)
 			continue;
 		ca_index_remove(&segment->pool->by_size, &block->places->by_size);
-		ca_index_set(&lease->by_size, &block->places->by_size, block->bytes);
+		ca_index_set(index_of(lease, segment), &block->places->by_size, block->bytes);
 	}
 	return true;
 }
@@ -65,7 +75,7 @@ segment_end(struct ca_lease *lease, struct ca_segment *segment)
 			segment->live++;
 			continue;
 		}
-		ca_index_remove(&lease->by_size, &block->places->by_size);
+		ca_index_remove(index_of(lease, segment), &block->places->by_size);
 		ca_pool_index_locked(block);
 	}
 	if (!segment->live)
@@ -75,8 +85,9 @@ segment_end(struct ca_lease *lease, struct ca_segment *segment)
 bool
 ca_lease_yield_locked(struct ca_lease *lease, uint64_t bytes)
 {
-	struct ca_index_node *node = ca_index_at_least(&lease->by_size, bytes);
-	struct ca_segment **link = &lease->segments, *segment;
+	const bool large = bytes > CA_SMALL_MAX;
+	struct ca_index_node *node = ca_index_at_least(&lease->by_size[large], bytes);
+	struct ca_segment **link = &lease->segments[large], *segment;
 
 	if (!node)
 		return false;
@@ -140,11 +151,13 @@ ca_lease_end_locked(struct ca_lease *lease, struct ca_heap *heap)
 {
 	struct ca_lease **link = &heap->leases;
 	struct ca_segment *segment;
+	unsigned i;
 
-	while ((segment = lease->segments)) {
-		lease->segments = segment->next_leased;
-		segment_end(lease, segment);
-	}
+	for (i = 0; i < 2; i++)
+		while ((segment = lease->segments[i])) {
+			lease->segments[i] = segment->next_leased;
+			segment_end(lease, segment);
+		}
 	give_back(lease, heap, 0, 0);
 	if (!CA_MUTANT(LEASE_UNCOUNTED))
 		heap->bases.entered += lease->entered;
@@ -175,23 +188,24 @@ ca_lease_supply_locked(struct ca_lease *lease, struct ca_heap *heap)
 struct ca_block *
 ca_lease_cut(struct ca_lease *lease, struct ca_heap *heap, uint64_t bytes)
 {
-	struct ca_index_node *node = ca_index_at_least(&lease->by_size, bytes);
+	struct ca_index *index = &lease->by_size[bytes > CA_SMALL_MAX];
+	struct ca_index_node *node = ca_index_at_least(index, bytes);
 	struct ca_block *block = node ? ca_pool_block(node) : NULL, *lower;
 
 	if (!block || (CA_MUTANT(LEASE_SPARES_UNEQUAL) ? !lease->n_blocks
 						       : lease->n_blocks <= lease->n_places))
 		return NULL;
-	lower = block->bytes == bytes ? block : lease->blocks;
+	lower = ca_pool_splits(&heap->config, block, bytes) ? lease->blocks : block;
 	if (!ca_bases_enter_atomic(&heap->bases, lower, block->address))
 		return NULL;
 	lease->entered++;
 	if (lower == block) {
-		ca_index_remove(&lease->by_size, node);
+		ca_index_remove(index, node);
 		places_put(lease, block->places);
 	} else {
 		block_get(lease);
 		ca_block_split_lower_locked(block, bytes, lower);
-		ca_index_set(&lease->by_size, node, block->bytes);
+		ca_index_set(index, node, block->bytes);
 	}
 	lower->state = CA_BLOCK_ALLOCATED;
 	lower->user.stream = NULL;
@@ -222,6 +236,7 @@ absorb_next(struct ca_lease *lease, struct ca_block *block)
 bool
 ca_lease_settle(struct ca_lease *lease, struct ca_heap *heap, struct ca_block *block)
 {
+	struct ca_index *index = index_of(lease, block->segment);
 	struct ca_places *places;
 
 	if (!is_free(block->prev) && !is_free(block->next) && !lease->places)
@@ -237,7 +252,7 @@ ca_lease_settle(struct ca_lease *lease, struct ca_heap *heap, struct ca_block *b
 	}
 	if (is_free(block->prev)) {
 		if (block->places) {
-			ca_index_remove(&lease->by_size, &block->places->by_size);
+			ca_index_remove(index, &block->places->by_size);
 			places_put(lease, block->places);
 		}
 		block = block->prev;
@@ -249,6 +264,6 @@ ca_lease_settle(struct ca_lease *lease, struct ca_heap *heap, struct ca_block *b
 		places->block = block;
 		places->multi = NULL;
 	}
-	ca_index_set(&lease->by_size, &block->places->by_size, block->bytes);
+	ca_index_set(index, &block->places->by_size, block->bytes);
 	return true;
 }

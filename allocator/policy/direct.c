@@ -98,7 +98,7 @@ ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 	/* the calling thread's magazine is for another space, or sizes have rules of their own */
 	if (__builtin_expect(ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX, 0))
 		return ca_alloc_otherwise(space, size, ret_address);
-	leased = ca_own.shelf->lease && bytes <= CA_SMALL_MAX && !ca_alloc_in_debt &&
+	leased = ca_own.shelf->lease && bytes < CA_ALIGNED_MIN && !ca_alloc_in_debt &&
 		 !CA_EXPOSURE_FORCED &&
 		 (CA_MUTANT(LEASED_IN_CAPTURE) || !heap->driver.capturing(heap->driver.self));
 	if (leased && ca_leased_take(space, size, bytes, ret_address))

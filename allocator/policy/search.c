@@ -186,7 +186,7 @@ find_or_yield(struct ca_space *space, const struct ca_stream_record *quiet, uint
 {
 	struct ca_block *block = find(space, quiet, bytes);
 
-	if (!block && ca_leased_yield_locked(space, bytes))
+	while (!block && ca_leased_yield_locked(space, bytes))
 		block = find(space, quiet, bytes);
 	return block;
 }

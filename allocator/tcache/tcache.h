@@ -167,8 +167,8 @@ bool ca_leased_take_locked(struct ca_space *space, uint64_t size, uint64_t bytes
 /* The block was cut for the calling thread, which shares the device with others: from now on it may
  * have the whole segment for itself. */
 void ca_leased_want_locked(const struct ca_block *block);
-/* A segment that a thread has leased, and where a request of `bytes` fits, is the heap's
- * again. False: there is none. */
+/* A segment that a thread has leased, with so many bytes free in one piece, is the heap's again.
+ * False: there is none. */
 bool ca_leased_yield_locked(struct ca_space *space, uint64_t bytes);
 /* No segment is leased any more. */
 void ca_leases_end_locked(struct ca_heap *heap);

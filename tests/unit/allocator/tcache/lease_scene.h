@@ -22,7 +22,7 @@ take_and_free_one(void *arg)
 static inline bool
 is_leased(const struct fixture *f)
 {
-	return f->heap->leases && f->heap->leases->segments;
+	return f->heap->leases && (f->heap->leases->segments[0] || f->heap->leases->segments[1]);
 }
 
 /* The calling thread takes so many blocks, each of another size and so of no stack. */
