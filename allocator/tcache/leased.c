@@ -11,9 +11,9 @@
  *
  * (Two threads, each with a ring of 64 blocks of 96 sizes up to 2 MiB, no stream: 98 % of the
  * requests that no magazine serves are served by a lease. With leases of small segments only, 84 %
- * are, and a pair takes 370 instead of 300 ns of the processors' time, at least 240 instead of 230;
- * without any 300 to 490; one thread alone takes 110 to 150. What is left above that are lines of
- * memory that go back and forth: records of neighbours that are the other's, and the table.)
+ * are, and a pair takes 336 instead of 241 ns of the processors' time; of one thread alone 188. The
+ * rest above that are lines of memory that go back and forth: records of neighbours that are the
+ * other's, and the table.)
  */
 #include "allocator/tcache/fast.h"
 
