@@ -82,6 +82,20 @@ def fitting_jobs(wanted, file_bytes):
     return wanted if available is None else max(1, min(wanted, available // (_FILES * file_bytes + _OWN_BYTES)))
 
 
+class _Asked:
+    """A replay that was asked for."""
+
+    def __init__(self, future):
+        self._future = future
+
+    def result(self):
+        """Its Outcome; a signal ends the wait."""
+        with held():
+            while not wanted() and not wait([self._future], _GLANCE_S).done:
+                pass
+        return self._future.result()
+
+
 class Player:
     """`path` may be -, standard input, which is then kept in a file that has no name. `file` can be opened in any case."""
 
@@ -127,28 +141,20 @@ class Player:
             yield file
 
     def ask(self, conf="", lag=None, memory=None, least=False, to_refusal=None):
-        """A future of the Outcome; lag None: as the file tells."""
+        """The Outcome is the result() of what is returned; lag None: as the file tells."""
         refusal = self.to_refusal if to_refusal is None else to_refusal
         key = (conf, lag, memory, least, refusal)
         if key not in self._asked:
             with held():
-                self._asked[key] = self._pool.submit(self._play, *key)
+                self._asked[key] = _Asked(self._pool.submit(self._play, *key))
         return self._asked[key]
 
-    @staticmethod
-    def result(future):
-        """The Outcome of an ask; Ctrl-C ends the wait."""
-        with held():
-            while not wanted() and not wait([future], _GLANCE_S).done:
-                pass
-        return future.result()
-
     def get(self, *words, **named):
-        return self.result(self.ask(*words, **named))
+        return self.ask(*words, **named).result()
 
     def get_all(self, asked):
         """The results of asks, in their order."""
-        return [self.result(future) for future in list(asked)]
+        return [each.result() for each in list(asked)]
 
     def _play(self, conf, lag, memory, least, refusal):
         words = [self.program, self.file, "--json"]

@@ -98,7 +98,7 @@ class Search:
             asked = [self.player.ask(trial.conf, lag, self._target(lag, least)) for trial in trials]
             kept = []
             for trial, future in zip(trials, asked):
-                if self.player.result(future).completed:
+                if future.result().completed:
                     kept.append(trial)
                 self.progress(self)
             trials = kept
@@ -111,7 +111,7 @@ class Search:
         asked = [self.player.ask(trial.conf, self.worst, least=True) for trial in trials]
         kept = []
         for trial, future in zip(trials, asked):
-            trial.outcomes[self.worst] = self.player.result(future)
+            trial.outcomes[self.worst] = future.result()
             self.progress(self)
             if trial.outcomes[self.worst].least > least:
                 continue
@@ -232,7 +232,7 @@ class Search:
             found = self.living(candidates.pairs(self.now), capacity)
         asked = [self.player.ask(trial.conf, self.worst, least=True) for trial in found]
         for trial, future in zip(found, asked):
-            trial.outcomes[self.worst] = self.player.result(future)
+            trial.outcomes[self.worst] = future.result()
             self.progress(self)
         for trial in self.ranked(found)[:VERIFIED_MAX]:
             self._least(trial, self.lags)
