@@ -57,7 +57,8 @@ def run(argv, preload=True, timeout=60, check=None, cwd=None, **env):
     CompletedProcess with text output."""
     full = clean_env(**env)
     first = os.environ.get("CACHEALLOC_TEST_PRELOAD_FIRST", "")  # a sanitizer's runtime, which libraries need too
-    libraries = [p for p in (first, str(MUTANTS if "CACHEALLOC_TEST_MUTANT" in env else LIBRARY) if preload else "", full.get("LD_PRELOAD")) if p]
+    library = MUTANTS if "CACHEALLOC_TEST_MUTANT" in env else LIBRARY
+    libraries = [p for p in (first, str(library) if preload else "", full.get("LD_PRELOAD")) if p]
     if libraries:
         full["LD_PRELOAD"] = ":".join(libraries)
     emulator = os.environ.get("CACHEALLOC_TEST_EMULATOR", "").split()  # for programs of another machine

@@ -20,7 +20,7 @@ from .ending import held, wanted
 #: memory of a replay beside the file itself, and in sizes of the file: its text and its events
 _OWN_BYTES, _FILES = 64 << 20, 3
 
-#: seconds of a wait, after which a signal is seen that came in it
+#: seconds of a wait, after which a signal is seen that came in it: 5 looks a second cost nothing beside a replay
 _GLANCE_S = 0.2
 
 

@@ -159,5 +159,5 @@ def test_a_trial_that_fails_disturbs_nothing(case, failing):
 def test_a_library_that_believes_without_a_trial_is_caught(case, assumption):
     if not MUTANTS.exists():
         pytest.skip("built without mutants")
-    done = go(case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="ASSUMPTIONS_UNPROBED", SIMCUDA_BELIEFS=assumption)
+    done = go(case, CACHEALLOC_TEST_MUTANT="ASSUMPTIONS_UNPROBED", SIMCUDA_BELIEFS=assumption)
     assert done.returncode == -6 and "simcuda: race" in done.stderr, done.stderr[-2000:]

@@ -228,7 +228,7 @@ def test_what_is_unmapped(tmp_path, case, conf, mutant, word, clock):
     assert json.loads((tmp_path / "sim.json").read_text())["calls"]["cuMemUnmap"] > 1 or case == "part_of_a_handle_in_use"
     if not MUTANTS.exists():
         return
-    done = extents(case, conf, tmp_path, SIMCUDA_CLOCK=clock, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT=mutant)
+    done = extents(case, conf, tmp_path, SIMCUDA_CLOCK=clock, CACHEALLOC_TEST_MUTANT=mutant)
     assert done.returncode and word in done.stderr, done.stderr[-2000:]
 
 

@@ -73,7 +73,7 @@ def test_marks_do_not_pile_up(tmp_path):
 def test_a_library_that_forgets_what_is_older_is_caught(case):
     if not MUTANTS.exists():
         pytest.skip("built without mutants")
-    done = go(case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="OLDER_FORGOTTEN", **CLOCKS["manual"])
+    done = go(case, CACHEALLOC_TEST_MUTANT="OLDER_FORGOTTEN", **CLOCKS["manual"])
     assert done.returncode == -6 and "simcuda: race" in done.stderr, done.stderr[-2000:]
 
 
@@ -81,7 +81,7 @@ def test_a_library_that_forgets_what_is_older_is_caught(case):
 def test_a_library_that_waits_for_a_later_mark_is_caught(case):
     if not MUTANTS.exists():
         pytest.skip("built without mutants")
-    done = go(case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="MARK_AT_GUARD", SIMCUDA_DEADLOCK=1000, **CLOCKS["manual"])
+    done = go(case, CACHEALLOC_TEST_MUTANT="MARK_AT_GUARD", SIMCUDA_DEADLOCK=1000, **CLOCKS["manual"])
     assert done.returncode == -6 and "simcuda: deadlock" in done.stderr, done.stderr[-2000:]
 
 

@@ -78,7 +78,7 @@ def test_settling_taken_out_is_caught(program, case):
     """The cases prove something: the card meets work that has not finished."""
     if not MUTANTS.exists():
         pytest.skip("no mutants in this build")
-    done = go(program, case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="SETTLE_SKIPPED",
+    done = go(program, case, CACHEALLOC_TEST_MUTANT="SETTLE_SKIPPED",
               CACHEALLOC_CONF="reuse_slack_mb:0", SIMCUDA_CLOCK="manual")
     assert done.returncode == -6 and "simcuda: race on" in done.stderr and "accessor" in done.stderr, done.stderr[-2000:]
 
@@ -89,7 +89,7 @@ def test_settling_taken_out_is_caught(program, case):
 def test_a_range_that_is_forgotten_is_caught(case):
     if not MUTANTS.exists():
         pytest.skip("no mutants in this build")
-    done = go("register", case, preload=False, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_MUTANT="REGISTRATION_LOST",
+    done = go("register", case, CACHEALLOC_TEST_MUTANT="REGISTRATION_LOST",
               CACHEALLOC_CONF="reuse_slack_mb:0", SIMCUDA_CLOCK="manual")
     assert done.returncode == -6 and "simcuda: race on" in done.stderr and "accessor" in done.stderr, done.stderr[-2000:]
 

@@ -45,7 +45,7 @@ def test_stale_handles_are_found():
         assert SANITIZER
         pytest.skip(f"proves the program, not the library; not repeated under {SANITIZER}")
     env = {"CACHEALLOC_TEST_MUTANT": "STALE_HANDLE", "CACHEALLOC_CONF": "reuse_slack_mb:0"}
-    done = run([PROGRAM, "a_handle_comes_back"], preload=False, LD_PRELOAD=MUTANTS, SIMCUDA_CLOCK="manual",
+    done = run([PROGRAM, "a_handle_comes_back"], SIMCUDA_CLOCK="manual",
                SIMCUDA_RACES="abort", **env)
     assert "simcuda: race on" in done.stderr
 

@@ -128,3 +128,9 @@ word_at(CUdeviceptr ptr)
 {
 	return *(volatile uint32_t *)(uintptr_t)ptr;
 }
+
+void
+set_word(CUdeviceptr ptr, uint32_t value)
+{
+	__atomic_store_n((uint32_t *)(uintptr_t)ptr, value, __ATOMIC_RELEASE);
+}

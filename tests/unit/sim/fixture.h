@@ -46,3 +46,5 @@ void check(CUdeviceptr ptr, size_t n_bytes, uint32_t value, CUdeviceptr errors, 
 void copy_words(CUdeviceptr dst, CUdeviceptr src, size_t n_bytes, CUstream stream);
 /* A look past the API at simulated memory, which is host memory. */
 uint32_t word_at(CUdeviceptr ptr);
+/* A store that work which waits for the word's value sees, from any thread. */
+void set_word(CUdeviceptr ptr, uint32_t value);

@@ -51,7 +51,7 @@ begin_one_queue(void **state)
 static int
 end(void **state)
 {
-	*(volatile uint32_t *)(uintptr_t)word = 1;
+	set_word(word, 1);
 	return fixture_end(state);
 }
 
@@ -145,7 +145,7 @@ test_one_queue(void **state)
 
 	await_word(NULL);
 	assert_int_equal(recorded(other), CUDA_ERROR_NOT_READY);
-	*(volatile uint32_t *)(uintptr_t)word = 1;
+	set_word(word, 1);
 	assert_int_equal(recorded(other), 0);
 }
 
@@ -159,7 +159,7 @@ test_a_question_completes_what_takes_no_device(void **state)
 	await_word(NULL);
 	assert_int_equal(sim_event_record(e, NULL), 0);
 	assert_int_equal(sim_event_query(e), CUDA_ERROR_NOT_READY);
-	*(volatile uint32_t *)(uintptr_t)word = 1;
+	set_word(word, 1);
 	assert_int_equal(sim_event_query(e), 0);
 	fill(p, 512, 1, NULL);
 	assert_int_equal(recorded(NULL), CUDA_ERROR_NOT_READY);

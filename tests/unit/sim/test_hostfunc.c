@@ -46,18 +46,18 @@ look(void *data)
 {
 	CUdeviceptr *ptr = data;
 
-	seen.calls++;
 	seen.word = word_at(*ptr);
 	seen.inside = sim_in_host_function();
 	seen.same_thread = pthread_equal(seen.thread, pthread_self());
+	__atomic_add_fetch(&seen.calls, 1, __ATOMIC_RELEASE);
 }
 
 static void
 hear(CUstream stream, CUresult status, void *data)
 {
-	look(data);
 	seen.stream = stream;
 	seen.status = status;
+	look(data);
 }
 
 static void
@@ -81,16 +81,16 @@ test_place_in_the_stream(void **state)
 static void
 test_after_an_error(void **state)
 {
-	volatile uint32_t *word = (void *)(uintptr_t)p;
-
 	seen = (struct seen){ 0 };
-	*word = 0;
+	set_word(p, 0);
 	assert_int_equal(sim_stream_wait_value(s, p, 1, 4, SIM_COMPARE_EQ), 0);
 	fill(16, 4, 1, s);
 	assert_int_equal(sim_stream_host_function(s, look, &p), 0);
 	assert_int_equal(sim_stream_callback(s, hear, &p, s), 0);
-	*word = 1;
-	assert_int_equal(sim_stream_sync(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+	set_word(p, 1);
+	assert_int_equal(sim_stream_sync(s), CUDA_ERROR_ILLEGAL_ADDRESS); /* which may not wait */
+	while (!__atomic_load_n(&seen.calls, __ATOMIC_ACQUIRE))
+		sched_yield();
 	assert_int_equal(seen.calls, 1);
 	assert_int_equal(seen.status, CUDA_ERROR_ILLEGAL_ADDRESS);
 }

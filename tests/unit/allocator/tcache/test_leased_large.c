@@ -75,7 +75,7 @@ test_large_blocks_without_the_heaps_lock(void **state)
 	stop(&f);
 }
 
-/* What was freed there merges there, and serves a larger request. */
+/* Blocks that were freed there merge there, and serve a larger request. */
 static void
 test_freed_large_blocks_merge_in_the_lease(void **state)
 {

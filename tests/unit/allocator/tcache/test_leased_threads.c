@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What other threads do with a thread's leased segments, and what it costs that there are many. */
+/* Other threads, and a thread's leased segments: what they do with them, and reserve. */
 #include "tests/unit/allocator/tcache/lease_scene.h"
 
 #include <sched.h>
