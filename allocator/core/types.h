@@ -348,6 +348,10 @@ struct ca_budget {
 	uint64_t idle_at;        /* stats.alloc_calls when the device was last seen idle */
 	uint64_t untidy;         /* less reserved bytes need no tidying: it grows */
 	struct ca_backoff looks; /* at whether the device becomes idle; at growths */
+	/* Reserved after the last growth that nothing could spare, in bytes; and growths for a
+	 * thread while others keep what would do. */
+	uint64_t needed_bytes;
+	struct ca_backoff spreads;
 };
 
 /* ---- the heap */

@@ -414,6 +414,34 @@ ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes)
 }
 
 void
+ca_budget_needed_locked(struct ca_device *device)
+{
+	device->budget.needed_bytes = device->stats.reserved_bytes.current;
+}
+
+bool
+ca_budget_spreads_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes)
+{
+	struct ca_heap *heap = space->heap;
+	struct ca_device *device = space->device;
+	const struct ca_magazine *magazine;
+	uint64_t most;
+
+	if (bytes > CA_SMALL_MAX || heap->config.expandable_segments)
+		return false;
+	ca_limit_update_locked(space);
+	if (is_low(space))
+		return false;
+	ca_magazines_count_locked(heap);
+	most = ca_most(device->budget.needed_bytes, device->stats.allocated_bytes.peak) +
+	       2 * segment_bytes;
+	for (magazine = heap->magazines; magazine; magazine = magazine->next)
+		most += magazine->device == device ? segment_bytes : 0;
+	return device->stats.reserved_bytes.current + segment_bytes <= most &&
+	       !too_much(space, segment_bytes, bytes) && ca_backoff_is_due(&device->budget.spreads);
+}
+
+void
 ca_budget_rejected_locked(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_device *device = space->device;

@@ -28,12 +28,14 @@ enum {
 	WORTH = 256,
 };
 
-/* Blocks of the lease that nobody uses any more, of a few stacks. False: there were none. */
+/* Blocks of the lease that nobody uses any more, `limit` at most, of sizes that are not less than
+ * `least` grains. False: there were none, or records are wanted. */
 static bool
-settle_some(struct ca_shelf *shelf, struct ca_lease *lease, bool large)
+settle_some(struct ca_shelf *shelf, struct ca_lease *lease, bool large, uint64_t least,
+	    unsigned limit)
 {
 	struct ca_heap *heap = shelf->space->heap;
-	unsigned start = shelf->next_cleared, left = MERGED_AT_A_TIME, at = start;
+	unsigned start = shelf->next_cleared, left = limit, at = start;
 	ca_stack_bits bits = ca_bits_from(ca_bits_of(shelf->has_capacity[large]), start);
 
 	for (; bits && left; bits &= bits - 1) {
@@ -42,23 +44,24 @@ settle_some(struct ca_shelf *shelf, struct ca_lease *lease, bool large)
 
 		at = (start + ca_bits_lowest(bits)) % CA_STACKS;
 		stack = &shelf->stacks[at];
+		if (stack->grains < least)
+			continue;
 		while (left && (top = ca_stack_top(stack)) &&
 		       (!top->user.stream || CA_MUTANT(LEASED_USER_LOST)) &&
 		       top->segment->lease == lease) {
 			struct ca_block *below = top->below;
 
 			if (!ca_lease_settle(lease, heap, top))
-				return left < MERGED_AT_A_TIME;
+				return left < limit;
 			atomic_store_explicit(&stack->top, below, memory_order_relaxed);
 			stack->available++;
 			left--;
 		}
 		if (!ca_stack_top(stack))
 			ca_stack_detach_held(shelf, stack);
-		at += left != 0;
 	}
-	shelf->next_cleared = (uint8_t)(at % CA_STACKS);
-	return left < MERGED_AT_A_TIME;
+	shelf->next_cleared = (uint8_t)((at + 1) % CA_STACKS);
+	return left < limit;
 }
 
 /* The magazine's lock is held. */
@@ -76,9 +79,14 @@ take(struct ca_magazine *magazine, struct ca_shelf *shelf, uint64_t size, uint64
 	    magazine->serial == magazine->serials_end || ca_magazine_is_over(magazine, bytes) ||
 	    ca_held_any(space))
 		return false;
-	do
+	block = ca_lease_cut(lease, space->heap, bytes);
+	/* (A block that is large enough rather than many that may merge: two threads, each with a
+	 * ring of 64 blocks of 12 and 96 sizes, miss 33,000 and 520,000 of a million times instead
+	 * of 48,000 and 610,000.) */
+	if (!block && settle_some(shelf, lease, large, bytes / CA_GRAIN, 1))
 		block = ca_lease_cut(lease, space->heap, bytes);
-	while (!block && settle_some(shelf, lease, large));
+	while (!block && settle_some(shelf, lease, large, 0, MERGED_AT_A_TIME))
+		block = ca_lease_cut(lease, space->heap, bytes);
 	if (!block)
 		return false;
 	lease->hits++;

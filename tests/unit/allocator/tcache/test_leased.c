@@ -70,6 +70,34 @@ test_what_a_thread_frees_in_its_segment_is_merged(void **state)
 	fixture_stop(&f);
 }
 
+/* One that is large enough, and not what else is kept. */
+static void
+test_a_kept_block_that_is_large_enough_is_cut_first(void **state)
+{
+	enum { SMALL = 8, PIECES = 128, PIECE = 16 << 10 };
+	struct fixture f;
+	uint64_t blocks[TAKEN], small[SMALL], pieces[PIECES], large;
+	unsigned i, n = 0;
+
+	lease_start(&f, blocks);
+	assert_int_equal(ca_alloc(f.space, 256 * KIB, &large), 0);
+	for (i = 0; i < SMALL; i++)
+		assert_int_equal(ca_alloc(f.space, 8 * KIB + i * 512, &small[i]), 0);
+	while (n < PIECES && ca_index_at_least(&f.heap->leases->by_size[0], PIECE))
+		assert_int_equal(ca_alloc(f.space, PIECE, &pieces[n++]), 0);
+	free_blocks(&f, small, SMALL);
+	assert_int_equal(ca_free(f.heap, large), 0);
+	assert_int_equal(kept(f.heap), SMALL + 2); /* the large one, and the 4 MiB of lease() */
+	assert_int_equal(ca_alloc(f.space, PIECE, &large), 0);
+	assert_int_equal(kept(f.heap), SMALL + 1);
+	assert_true(is_leased(&f));
+	free_blocks(&f, pieces, n);
+	free_blocks(&f, blocks, TAKEN);
+	fixture_free(&f, large);
+	nothing_is_left(&f);
+	fixture_stop(&f);
+}
+
 /* More cuts, and then more pieces between live blocks, than there are records at a time. */
 static void
 test_records_run_out_and_are_supplied(void **state)
@@ -412,6 +440,7 @@ main(int argc, char **argv)
 		cmocka_unit_test(test_one_thread_leases_nothing),
 		cmocka_unit_test(test_a_leased_segment_serves_without_the_lock),
 		cmocka_unit_test(test_what_a_thread_frees_in_its_segment_is_merged),
+		cmocka_unit_test(test_a_kept_block_that_is_large_enough_is_cut_first),
 		cmocka_unit_test(test_records_run_out_and_are_supplied),
 		cmocka_unit_test(test_leases_in_vain_become_seldom),
 		cmocka_unit_test(test_who_looks_at_blocks_ends_leases),

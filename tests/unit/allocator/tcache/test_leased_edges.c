@@ -46,6 +46,7 @@ test_pieces_in_a_leased_segment_merge_for_others(void **state)
 	in_thread(take_and_free_pieces, &shared);
 	assert_non_null(shared.f.heap->leases);
 	assert_int_equal(kept(shared.f.heap), PIECES);
+	grow_last(&shared.f);
 	assert_int_equal(ca_alloc(shared.f.space, MIB, &address), 0);
 	assert_int_equal(fixture_stats(&shared.f).reserved_bytes.current, 2 * MIB);
 	fixture_check(&shared.f);

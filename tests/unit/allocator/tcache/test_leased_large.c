@@ -152,6 +152,7 @@ test_a_small_request_takes_a_hole_of_a_leased_segment(void **state)
 	start(&f, blocks);
 	n = fill(&f, blocks);
 	assert_non_null(ca_index_at_least(&f.heap->leases->by_size[1], 300 * KIB));
+	grow_last(&f);
 	assert_int_equal(ca_alloc(f.space, 300 * KIB, &address), 0);
 	assert_int_equal(fixture_stats(&f).reserved_bytes.current, LARGE_SEGMENT_MIB * MIB);
 	free_blocks(&f, blocks, n);

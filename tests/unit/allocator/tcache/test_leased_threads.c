@@ -51,6 +51,7 @@ test_another_threads_request_takes_the_segment_before_the_cache_grows(void **sta
 	take_sizes(&meeting.f, meeting.blocks, TAKEN);
 	assert_true(is_leased(&meeting.f));
 	held = fixture_sums(&meeting.f).held_bytes;
+	grow_last(&meeting.f);
 	meeting.stage = 2;
 	pthread_join(thread, NULL);
 	assert_int_equal(meeting.failed, 0);
