@@ -130,6 +130,77 @@ test_two_threads_enter_blocks_at_one_place(void **state)
 	fixture_stop(&pair.f);
 }
 
+/* The next address behind it of a block that is looked for in the same bucket first. */
+static uint64_t
+next_of_bucket(const struct ca_bases *bases, uint64_t address)
+{
+	const struct ca_bases_table *table = atomic_load(&bases->table);
+	uint64_t grain = address / CA_GRAIN;
+	size_t bucket = ca_bases_first(table, ca_bases_hash(grain));
+
+	do
+		grain++;
+	while (ca_bases_first(table, ca_bases_hash(grain)) != bucket);
+	return grain * CA_GRAIN;
+}
+
+/* There they are found as any other block is. */
+static void
+test_behind_a_full_bucket_there_is_another(void **state)
+{
+	struct ca_block blocks[CA_BASES_BUCKET + 1];
+	uint64_t address = GIB;
+	struct ca_bases *bases;
+	struct fixture f;
+	unsigned i;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	bases = &f.heap->bases;
+	memset(blocks, 0, sizeof(blocks));
+	ca_heap_lock(f.heap);
+	assert_true(ca_bases_share_locked(bases));
+	for (i = 0; i < CA_BASES_BUCKET + 1; i++) {
+		blocks[i].address = address;
+		atomic_store(&blocks[i].quick, address + CA_QUICK_LIVE);
+		assert_true(ca_bases_enter_atomic(bases, &blocks[i], address));
+		address = next_of_bucket(bases, address);
+	}
+	for (i = 0; i < CA_BASES_BUCKET + 1; i++) {
+		assert_ptr_equal(ca_bases_claim(bases, blocks[i].address), &blocks[i]);
+		assert_true(ca_bases_leave_atomic(bases, &blocks[i]));
+	}
+	assert_int_equal(ca_bases_count_locked(bases), 0);
+	ca_bases_unshare_locked(bases);
+	ca_heap_unlock(f.heap);
+	fixture_stop(&f);
+}
+
+/* So that hardly any block finds both of its buckets full: the table does not grow while it is
+ * shared. */
+static void
+test_a_table_is_at_most_half_full_when_it_comes_to_be_shared(void **state)
+{
+	struct ca_bases *bases;
+	struct fixture f;
+	uint64_t address;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	bases = &f.heap->bases;
+	do
+		assert_int_equal(ca_alloc(f.space, 512, &address), 0);
+	while (bases->entered * 3 <= (uint64_t)CA_BASES_BUCKET * 2 << bases->table->log);
+	ca_heap_lock(f.heap);
+	assert_true(ca_bases_share_locked(bases));
+	assert_true(bases->entered * 2 <= (uint64_t)CA_BASES_BUCKET << bases->table->log);
+	assert_int_equal(bases->entered, ca_bases_count_locked(bases));
+	ca_bases_unshare_locked(bases);
+	ca_heap_unlock(f.heap);
+	fixture_check(&f);
+	fixture_stop(&f);
+}
+
 /* An argument: that test alone (tests/stress/test_leases.py). */
 int
 main(int argc, char **argv)
@@ -137,6 +208,8 @@ main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_segment_where_something_waits_is_not_leased),
 		cmocka_unit_test(test_two_threads_enter_blocks_at_one_place),
+		cmocka_unit_test(test_behind_a_full_bucket_there_is_another),
+		cmocka_unit_test(test_a_table_is_at_most_half_full_when_it_comes_to_be_shared),
 	};
 
 	if (argc > 1)
