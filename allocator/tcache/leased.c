@@ -175,6 +175,8 @@ ca_leased_yield_locked(struct ca_space *space, uint64_t bytes)
 			continue;
 		ca_magazine_lock(magazine);
 		yields = ca_lease_yield_locked(lease, bytes);
+		if (yields && !lease->hits)
+			ca_backoff_failed(&lease->begins);
 		ca_magazine_unlock(magazine);
 	}
 	return yields;

@@ -241,6 +241,78 @@ test_blocks_that_want_a_boundary_lease_nothing(void **state)
 	stop(&f);
 }
 
+/* ---- a segment that two threads want in turn */
+
+enum { ROUNDS = 2000, IN_TURN = 24 };
+
+struct turns {
+	struct fixture f;
+	pthread_barrier_t turn;
+	_Atomic unsigned members;
+	unsigned began, failed; /* of the thread whose turn it is */
+};
+
+static bool
+has_large_lease(void)
+{
+	return ca_own.shelf && ca_own.shelf->lease && ca_own.shelf->lease->segments[1];
+}
+
+static void *
+take_in_turn(void *arg)
+{
+	struct turns *turns = arg;
+	struct fixture *f = &turns->f;
+	unsigned me = turns->members++;
+	uint64_t blocks[IN_TURN] = { 0 };
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		uint64_t *block = &blocks[i / 2 % IN_TURN];
+		bool had;
+
+		pthread_barrier_wait(&turns->turn);
+		if (i % 2 != me)
+			continue;
+		if (*block)
+			turns->failed += ca_free(f->heap, *block) != 0;
+		had = has_large_lease();
+		turns->failed += ca_alloc(f->space, MIB + (i * 7919 % 200 + 1) * 512, block) != 0;
+		turns->began += !had && has_large_lease();
+	}
+	pthread_barrier_wait(&turns->turn);
+	pthread_barrier_wait(&turns->turn);
+	free_blocks(f, blocks, IN_TURN);
+	return NULL;
+}
+
+/* Each walks all blocks of the segment: one that serves nothing is begun more and more seldom. */
+static void
+test_who_takes_it_from_the_other_in_vain_leases_it_seldom(void **state)
+{
+	struct turns turns = { .began = 0 };
+	pthread_t threads[2];
+
+	fixture_defaults(&turns.f);
+	turns.f.config.expandable_segments = false;
+	turns.f.config.large_segment_size_bytes = 64 * MIB;
+	turns.f.config.max_non_split_rounding_bytes = 64 * MIB;
+	fixture_start(&turns.f);
+	pthread_barrier_init(&turns.turn, NULL, 3);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, take_in_turn, &turns), 0);
+	for (unsigned i = 0; i < ROUNDS + 1; i++)
+		pthread_barrier_wait(&turns.turn);
+	fixture_check(&turns.f);
+	pthread_barrier_wait(&turns.turn);
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(turns.failed, 0);
+	print_message("# %u rounds: %u leases\n", ROUNDS, turns.began);
+	assert_in_range(turns.began, 1, ROUNDS / 20);
+	pthread_barrier_destroy(&turns.turn);
+	stop(&turns.f);
+}
+
 int
 main(void)
 {
@@ -254,6 +326,7 @@ main(void)
 		cmocka_unit_test(test_no_segment_that_is_not_meant_to_be_cut_is_leased),
 		cmocka_unit_test(test_a_segment_of_one_large_request_is_not_leased),
 		cmocka_unit_test(test_blocks_that_want_a_boundary_lease_nothing),
+		cmocka_unit_test(test_who_takes_it_from_the_other_in_vain_leases_it_seldom),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
