@@ -202,8 +202,8 @@ or_exposable_free(struct ca_space *space, struct ca_block *block, uint64_t bytes
  * A thread that has nothing of its own left would take what others keep, which they miss at once,
  * and then take from it. Rather the cache grows a little. NULL: it may not, or cannot. (Two
  * threads, each with a ring of 64 blocks of 12 sizes: of a million requests 20,000 miss their
- * magazine instead of 33,000, and 100 instead of 190 take from the other. 52 to 54 instead of 50
- * MiB are reserved, for one such thread 32.)
+ * magazine instead of 33,000, and 100 instead of 190 take from the other. 54 instead of 50 MiB are
+ * reserved, for one such thread 32.)
  */
 static struct ca_block *
 spread(struct ca_space *space, uint64_t bytes)

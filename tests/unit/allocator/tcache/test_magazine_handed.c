@@ -9,10 +9,9 @@
 #include <inttypes.h>
 #include <semaphore.h>
 
-/* Beside what the budget of the cache may spend on that, a small segment a thread. Seen: 4 MiB.
+/* Of which 8 are for threads that would take from each other (policy/budget.c). Seen: 12 MiB.
  * Where the way to new memory leaves what other threads keep alone: 24 to 32. */
-#define MORE (8 * MIB)
-#define MORE_EACH (2 * MIB)
+#define MORE (16 * MIB)
 
 enum { CALLS = 20000, BLOCKS = 200, WORKERS_MAX = 16, SPREAD_LOG = 12 };
 
@@ -112,7 +111,7 @@ compare(uint64_t seed, bool works)
 		more = run(seed, numbers[i], works);
 		print_message("%u threads: %" PRIu64 " MiB, one %" PRIu64 " MiB\n", numbers[i],
 			      more / MIB, one / MIB);
-		assert_in_range(more, 0, one + MORE + numbers[i] * MORE_EACH);
+		assert_in_range(more, 0, one + MORE);
 	}
 }
 
