@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -99,8 +100,11 @@ static void
 caught(const char *name)
 {
 	static const char text[] = " was called from libcachealloc.so\n";
+	struct iovec line[] = { { (void *)name, strlen(name) },
+				{ (void *)text, sizeof(text) - 1 } };
 
-	if (write(2, name, strlen(name)) < 0 || write(2, text, sizeof(text) - 1) < 0)
+	/* at once: two threads may be here */
+	if (writev(2, line, 2) < 0)
 		_exit(EXIT_WRONG);
 	_exit(EXIT_CAUGHT);
 }

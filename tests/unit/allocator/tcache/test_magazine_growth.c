@@ -51,9 +51,7 @@ ask(void *arg)
 	return NULL;
 }
 
-/* The calling thread has leased a segment, and keeps KEPT blocks of 512 KiB; another has a
- * magazine.
- */
+/* The calling thread keeps KEPT blocks of 512 KiB; another has a magazine. */
 static void
 start(struct beside *beside, uint64_t capacity)
 {
