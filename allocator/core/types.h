@@ -348,10 +348,6 @@ struct ca_budget {
 	uint64_t idle_at;        /* stats.alloc_calls when the device was last seen idle */
 	uint64_t untidy;         /* less reserved bytes need no tidying: it grows */
 	struct ca_backoff looks; /* at whether the device becomes idle; at growths */
-	/* Reserved after the last growth that nothing could spare, in bytes; and growths for a
-	 * thread while others keep what would do. */
-	uint64_t needed_bytes;
-	struct ca_backoff spreads;
 };
 
 /* ---- the heap */
@@ -433,8 +429,12 @@ struct ca_space {
 	unsigned in_hand;        /* hands of threads with memory of its areas in them */
 	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks; /* at what other threads freed; at allocations */
-	unsigned number;         /* from 0, in the order of their making */
-	bool multi_thread_free;  /* freed_by was another one before */
+	/* Reserved on the device after the last growth that nothing could spare, in bytes; and
+	 * growths for a thread while others keep what would do. */
+	uint64_t needed_bytes;
+	struct ca_backoff spreads;
+	unsigned number;        /* from 0, in the order of their making */
+	bool multi_thread_free; /* freed_by was another one before */
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;

@@ -216,7 +216,7 @@ spread(struct ca_space *space, uint64_t bytes)
 	    !ca_budget_spreads_locked(space, segment_bytes, bytes))
 		return NULL;
 	if (ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, &block))
-		ca_backoff_failed(&space->device->budget.spreads);
+		ca_backoff_failed(&space->spreads);
 	return block;
 }
 

@@ -418,9 +418,9 @@ ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes)
 }
 
 void
-ca_budget_needed_locked(struct ca_device *device)
+ca_budget_needed_locked(struct ca_space *space)
 {
-	device->budget.needed_bytes = device->stats.reserved_bytes.current;
+	space->needed_bytes = space->device->stats.reserved_bytes.current;
 }
 
 bool
@@ -436,9 +436,8 @@ ca_budget_spreads_locked(struct ca_space *space, uint64_t segment_bytes, uint64_
 		return false;
 	ca_magazines_count_locked(heap);
 	return device->stats.reserved_bytes.current + segment_bytes <=
-		       ca_most(device->budget.needed_bytes, device->stats.allocated_bytes.peak) +
-			       SPREAD &&
-	       !too_much(space, segment_bytes, bytes) && ca_backoff_is_due(&device->budget.spreads);
+		       ca_most(space->needed_bytes, device->stats.allocated_bytes.peak) + SPREAD &&
+	       !too_much(space, segment_bytes, bytes) && ca_backoff_is_due(&space->spreads);
 }
 
 void

@@ -333,7 +333,7 @@ ca_budget_may_tidy(const struct ca_device *device)
 /* A segment was taken. */
 void ca_budget_taken_locked(struct ca_space *space, uint64_t segment_bytes);
 /* The cache has just grown, and nothing that any thread keeps would have served instead. */
-void ca_budget_needed_locked(struct ca_device *device);
+void ca_budget_needed_locked(struct ca_space *space);
 /* A segment may be taken for a small request rather than what other threads keep: the device has
  * room, and the cache stays within the budget, and has not grown by more than 8 MiB for that. May
  * leave and retake the lock. */

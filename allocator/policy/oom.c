@@ -312,7 +312,7 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 		ca_auto_trim_growth_locked(space, segment_bytes);
 	r = ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (!r)
-		ca_budget_needed_locked(device);
+		ca_budget_needed_locked(space);
 	if (r == CA_DRIVER_OUT_OF_MEMORY) {
 		ca_budget_rejected_locked(space, bytes);
 		ca_release_reset_rejected_locked(device);

@@ -102,7 +102,7 @@ kept(const struct ca_heap *heap)
 static inline void
 grow_last(struct fixture *f)
 {
-	f->space->device->budget.spreads.pass = UINT_MAX;
+	f->space->spreads.pass = UINT_MAX;
 }
 
 static inline void

@@ -146,7 +146,7 @@ test_the_driver_has_no_more(void **state)
 	assert_int_equal(fixture_stats(&beside.f).reserved_bytes.current, beside.start);
 	assert_int_equal(fixture_sums(&beside.f).calls[CA_MODEL_TAKE], beside.n_calls + 1);
 	assert_int_equal(fixture_stats(&beside.f).ooms, 0);
-	assert_int_not_equal(beside.f.space->device->budget.spreads.pass, 0);
+	assert_int_not_equal(beside.f.space->spreads.pass, 0);
 	stop(&beside);
 }
 
