@@ -217,6 +217,8 @@ spread(struct ca_space *space, uint64_t bytes)
 		return NULL;
 	if (ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, &block))
 		ca_backoff_failed(&space->spreads);
+	else
+		ca_backoff_succeeded(&space->spreads);
 	return block;
 }
 
