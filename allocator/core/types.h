@@ -138,10 +138,10 @@ struct ca_places {
 };
 
 /*
- * A hit of a magazine touches the last 64 bytes. Records lie side by side, every other one on a
- * cache line (util/slab.h): so of two neighbours the one has its 64 bytes in a line of their own,
- * the other in two, of which nobody else's hits touch anything. Threads whose blocks' records are
- * neighbours do not disturb each other.
+ * A hit of a magazine touches the last 64 bytes. The first records (BLOCK_APART in api/heap.c) have
+ * them in a line of their own. The others lie side by side, every other one on a cache line: so of
+ * two neighbours the one has its 64 bytes in a line of their own, the other in two, of which nobody
+ * else's hits touch anything. Threads whose blocks' records are neighbours hardly disturb each other.
  */
 struct ca_block {
 	struct ca_block *prev, *next; /* neighbours in the segment */

@@ -34,6 +34,8 @@ struct slab {
 	void *free;          /* records given back, linked by their first words */
 	uint16_t n_free;     /* of these, and of those that follow */
 	uint16_t n_fresh;    /* the last ones: not had since the memory came */
+	uint16_t each;       /* records */
+	uint16_t step;       /* bytes from one to the next */
 };
 
 struct region {
@@ -72,14 +74,16 @@ memory_of(const struct ca_slabs *slabs, struct slab *slab)
 }
 
 void
-ca_slabs_init(struct ca_slabs *slabs, struct ca_arena *arena, size_t bytes, size_t kept)
+ca_slabs_init(struct ca_slabs *slabs, struct ca_arena *arena, size_t bytes, size_t kept,
+	      size_t first_step)
 {
 	long page = sysconf(_SC_PAGESIZE);
 
-	*slabs = (struct ca_slabs){ .log = SLAB_LOG, .bytes = bytes, .kept = kept, .arena = arena };
+	*slabs = (struct ca_slabs){
+		.log = SLAB_LOG, .bytes = bytes, .kept = kept, .step = first_step, .arena = arena
+	};
 	while (page > 0 && (size_t)page > (size_t)1 << slabs->log)
 		slabs->log++;
-	slabs->each = ((size_t)1 << slabs->log) / bytes;
 	ca_list_init(&slabs->partial);
 	ca_list_init(&slabs->whole);
 	ca_list_init(&slabs->released);
@@ -89,17 +93,21 @@ static bool
 region_add(struct ca_slabs *slabs)
 {
 	struct region *region = ca_arena_region(slabs->arena, region_bytes(slabs));
+	size_t each;
 	unsigned i;
 
 	if (!region)
 		return false;
+	each = ((size_t)1 << slabs->log) / slabs->step;
 	for (i = 0; i < SLABS - 1; i++) {
 		struct slab *slab = &region->slabs[i];
 
-		slab->n_free = slab->n_fresh = (uint16_t)slabs->each;
+		slab->step = (uint16_t)slabs->step;
+		slab->n_free = slab->n_fresh = slab->each = (uint16_t)each;
 		ca_list_insert(&slabs->released, &slab->link);
 	}
-	slabs->capacity += slabs->each * (SLABS - 1);
+	slabs->capacity += each * (SLABS - 1);
+	slabs->step = slabs->bytes;
 	return true;
 }
 
@@ -162,11 +170,11 @@ refill(struct ca_slabs *slabs, struct slab *slab)
 static void *
 fresh(const struct ca_slabs *slabs, struct slab *slab)
 {
-	void *record = memory_of(slabs, slab) + (slabs->each - slab->n_fresh) * slabs->bytes;
+	size_t end = (size_t)(slab->each - slab->n_fresh + 1) * slab->step;
 
 	slab->n_fresh--;
 	slab->n_free--;
-	return record;
+	return memory_of(slabs, slab) + end - slabs->bytes;
 }
 
 static void *
@@ -220,7 +228,7 @@ put_in_slab(struct ca_slabs *slabs, void *record)
 	memcpy(record, &slab->free, sizeof(slab->free));
 	slab->free = record;
 	slab->n_free++;
-	if (slab->n_free == slabs->each) {
+	if (slab->n_free == slab->each) {
 		ca_list_remove(&slab->link);
 		ca_list_insert(slabs->whole.next, &slab->link);
 		slabs->n_whole++;
@@ -231,9 +239,9 @@ put_in_slab(struct ca_slabs *slabs, void *record)
 
 /* Whole, and it has memory. */
 static bool
-is_whole(const struct ca_slabs *slabs, const struct slab *slab)
+is_whole(const struct slab *slab)
 {
-	return slab->n_free == slabs->each && slab->n_fresh < slabs->each;
+	return slab->n_free == slab->each && slab->n_fresh < slab->each;
 }
 
 static void
@@ -244,7 +252,7 @@ release_memory(struct ca_slabs *slabs, struct slab *slab)
 	slabs->n_whole--;
 	slabs->touched--;
 	slab->free = NULL;
-	slab->n_fresh = (uint16_t)slabs->each;
+	slab->n_fresh = slab->each;
 }
 
 /* A whole slab's memory, and that of others behind it, at most so many in all. */
@@ -254,7 +262,7 @@ give_run(struct ca_slabs *slabs, struct slab *slab, size_t most)
 	struct region *region = region_of(slabs, slab);
 	struct slab *end = slab;
 
-	while (most-- && end < region->slabs + (SLABS - 1) && is_whole(slabs, end))
+	while (most-- && end < region->slabs + (SLABS - 1) && is_whole(end))
 		release_memory(slabs, end++);
 	ca_arena_give_pages(memory_of(slabs, slab), (size_t)(end - slab) << slabs->log);
 }

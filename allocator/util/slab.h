@@ -24,7 +24,7 @@ struct ca_slabs {
 	void *older;     /* NULL, or as many as can be at hand, given back before those */
 	size_t bytes;    /* of a record, a multiple of 16; of two, one of 64 */
 	size_t kept;     /* bytes at its end that are left alone when it goes round */
-	size_t each;     /* records in a slab */
+	size_t step;     /* bytes from a record to the next, in the next region */
 	size_t capacity; /* records for which there are addresses */
 	size_t touched;  /* slabs that have memory, or may have */
 	size_t n_whole;
@@ -34,8 +34,14 @@ struct ca_slabs {
 	struct ca_arena *arena;
 };
 
-/* `kept` bytes at the end of a record must be zero whenever it is given back. */
-void ca_slabs_init(struct ca_slabs *slabs, struct ca_arena *arena, size_t bytes, size_t kept);
+/*
+ * `kept` bytes at the end of a record must be zero whenever it is given back. The first records,
+ * 127 pages of them, each lie at the end of `first_step` bytes, a divisor of a page: with 128, what
+ * threads write to records of their own is in no two lines that a processor fetches together. The
+ * others lie side by side, since memory for each is what very many cost.
+ */
+void ca_slabs_init(struct ca_slabs *slabs, struct ca_arena *arena, size_t bytes, size_t kept,
+		   size_t first_step);
 /* From now on `n` records, those in use included, can be had without fail. False: mmap fails. */
 bool ca_slabs_reserve(struct ca_slabs *slabs, size_t n);
 /* Zeroed. NULL: mmap fails. */

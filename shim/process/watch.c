@@ -33,6 +33,15 @@ ca_fallback_start(struct ca_process *process)
 	ca_hook_register_start(process);
 }
 
+/* The word is another now: true for one of the threads that see it. (Nothing is written otherwise:
+ * all threads look, often.) */
+static bool
+is_news(_Atomic uint64_t *word, uint64_t now)
+{
+	return atomic_load_explicit(word, memory_order_acquire) != now &&
+	       atomic_exchange_explicit(word, now, memory_order_acq_rel) != now;
+}
+
 void
 ca_fallback_look_around(struct ca_process *process)
 {
@@ -41,10 +50,9 @@ ca_fallback_look_around(struct ca_process *process)
 	uint64_t loaded = ca_object_generation();
 	CA_KEEP_ERRNO;
 
-	if (atomic_exchange_explicit(&looked_at, loaded, memory_order_acq_rel) != loaded)
+	if (is_news(&looked_at, loaded))
 		ca_framework_look_again();
 	ca_hook_register_look(process, loaded);
-	if (atomic_exchange_explicit(&counted, ca_unseen_calls(), memory_order_relaxed) !=
-	    ca_unseen_calls())
+	if (is_news(&counted, ca_unseen_calls()))
 		ca_fallback(process, NULL, CA_REASON_UNSEEN_CALL);
 }

@@ -4,12 +4,13 @@
  * system when a spike is over, also under the eyes of threads that look at them without the lock.
  */
 #include <pthread.h>
+#include <unistd.h>
 
 #include "allocator/block/block.h"
 #include "tests/unit/allocator/fixture.h"
 #include "tests/unit/allocator/util/resident.h"
 
-enum { RECORD = 96, RECORDS = 50000, SPIKE = 150000 };
+enum { RECORD = 96, APART = 128, RECORDS = 50000, SPIKE = 150000 };
 
 static void *records[RECORDS];
 
@@ -37,6 +38,13 @@ records_put(struct ca_slabs *slabs, unsigned n)
 		ca_slabs_put(slabs, records[(uint64_t)i * 7919 % n]);
 }
 
+/* Of a region, where the next begins so many bytes after each. */
+static unsigned
+region_records(unsigned step)
+{
+	return 127 * ((unsigned)sysconf(_SC_PAGESIZE) / step);
+}
+
 static void
 test_memory_of_records_goes_back_and_comes_again(void **state)
 {
@@ -45,7 +53,7 @@ test_memory_of_records_goes_back_and_comes_again(void **state)
 	uint64_t peak, rest;
 	unsigned round;
 
-	ca_slabs_init(&slabs, &arena, RECORD, 8);
+	ca_slabs_init(&slabs, &arena, RECORD, 8, RECORD);
 	for (round = 0; round < 3; round++) {
 		records_get(&slabs, RECORDS);
 		assert_int_equal(slabs.used, RECORDS);
@@ -58,8 +66,29 @@ test_memory_of_records_goes_back_and_comes_again(void **state)
 		       (unsigned long)rest);
 		assert_true(rest < 500 * KIB);
 		/* the addresses stay, and serve again */
-		assert_in_range(slabs.capacity, RECORDS, RECORDS + 127 * slabs.each);
+		assert_in_range(slabs.capacity, RECORDS, RECORDS + region_records(RECORD));
 	}
+	ca_arena_destroy(&arena);
+}
+
+/* Of those of a program with few blocks no two are in lines that a processor fetches together. */
+static void
+test_the_first_records_lie_apart(void **state)
+{
+	unsigned apart = region_records(APART), i;
+	struct ca_arena arena = { 0 };
+	struct ca_slabs slabs;
+
+	ca_slabs_init(&slabs, &arena, RECORD, 8, APART);
+	records_get(&slabs, apart + 100);
+	for (i = 0; i < apart; i++)
+		assert_int_equal(((uintptr_t)records[i] + RECORD) % APART, 0);
+	for (i = apart + 1; i < apart + 20; i++)
+		assert_int_equal((char *)records[i] - (char *)records[i - 1], RECORD);
+	records_put(&slabs, apart + 100);
+	records_get(&slabs, apart + 100);
+	records_put(&slabs, apart + 100);
+	assert_int_equal(slabs.used, 0);
 	ca_arena_destroy(&arena);
 }
 
@@ -71,7 +100,7 @@ test_up_and_down_a_little_asks_the_system_for_nothing(void **state)
 	uint64_t resident;
 	unsigned round;
 
-	ca_slabs_init(&slabs, &arena, RECORD, 8);
+	ca_slabs_init(&slabs, &arena, RECORD, 8, RECORD);
 	records_get(&slabs, 1000);
 	resident = resident_bytes(&arena);
 	for (round = 0; round < 20; round++) {
@@ -90,7 +119,7 @@ test_of_records_no_two_are_the_same(void **state)
 	struct ca_slabs slabs;
 	uint64_t seed = 11, n = 0, i, step;
 
-	ca_slabs_init(&slabs, &arena, RECORD, 8);
+	ca_slabs_init(&slabs, &arena, RECORD, 8, APART);
 	for (step = 0; step < 200000; step++) {
 		/* long ways up and down, so that slabs come and go */
 		bool up = fixture_random(&seed) % 16 < (step / 20000 % 2 ? 5 : 11);
@@ -332,6 +361,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_memory_of_records_goes_back_and_comes_again),
+		cmocka_unit_test(test_the_first_records_lie_apart),
 		cmocka_unit_test(test_up_and_down_a_little_asks_the_system_for_nothing),
 		cmocka_unit_test(test_of_records_no_two_are_the_same),
 		cmocka_unit_test(test_what_a_spike_took_goes_back_when_it_is_over),
