@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A hash table of buckets, one cache line each. A block may be in either of two buckets, in any
- * place there; where both are full one of theirs goes to its other bucket. With at most seven
- * eighths of the places taken that leaves hardly any without a place: such a block is found by the
- * tree.
+ * A hash table of buckets, one cache line each. A block may be in any of four buckets, two on each
+ * side, in any place there; where all are full one of theirs goes to another bucket. With at most
+ * seven eighths of the places taken that leaves hardly any without a place: such a block is found
+ * by the tree.
  *
  * An entry is one word: the pointer and, in the bits above it, some of the hash, so that a reader
  * looks at hardly any block but the right one. Records of blocks are never unmapped while the heap
@@ -19,32 +19,38 @@
 
 enum {
 	BUCKET = CA_BASES_BUCKET,
-	LOG_MIN = 7,
-	LOG_SPARSEST = 8, /* 16 KiB: up to 512 blocks */
-	LOG_SPARSE = 10,  /* 64 KiB */
+	LOG_MIN = 10,      /* 8 KiB */
+	LOG_SPARSEST = 11, /* 16 KiB: up to 512 blocks */
+	LOG_SPARSE = 13,   /* 64 KiB */
 	TAG_SHIFT = CA_BASES_TAG_SHIFT,
 	/* 64 KiB: in a small one threads write to the same cache lines. (A pair of two threads that
 	 * miss takes 160 to 210 ns of the processors' time instead of 240 to 280.) */
-	LOG_SHARED = 10,
-	/* Places of a bucket that are taken: it does not grow until it is shared no more, and a
+	LOG_SHARED = 13,
+	/* At most half of its places are taken: it does not grow until it is shared no more, and a
 	 * block that finds no place ends all leases. (Two threads, each with 6,000 live blocks and
 	 * 64 that come and go: of a million requests 2,500 take the heap's lock, with seven eighths
 	 * 17,000 to 25,000, and where a block has one bucket 370,000.) */
-	LIMIT_SHARED = BUCKET / 2,
+	LIMIT_SHARED_LOG = 1,
 	SHRINK_LOG = 3, /* by so many powers of two, when half of that would be enough */
 };
 
-/* Where a block may be: in that bucket, or the other one. */
+__thread struct ca_bases_side ca_bases_side = { .keep = UINT64_MAX };
+
+/* Where a block may be: in the bucket of that place, and in three others. */
 struct key {
 	uint64_t tag;
-	size_t bucket;
+	size_t place;
 };
+enum { CANDIDATES = 4 };
 
-/* Of the two, by one of them. */
+/* Of the four, by any of them: itself, that of the other side, and two elsewhere. */
 static inline size_t
-other_bucket(const struct ca_bases_table *table, size_t bucket, uint64_t tag)
+candidate(const struct ca_bases_table *table, struct key key, unsigned i)
 {
-	return (bucket ^ (tag | 1)) & table->mask;
+	size_t elsewhere = (key.tag << 3 | BUCKET) & ~(size_t)CA_BASES_SIDE;
+	size_t mask = ((size_t)1 << table->log) - 1;
+
+	return (key.place ^ (i & 1 ? CA_BASES_SIDE : 0) ^ (i & 2 ? elsewhere : 0)) & mask;
 }
 
 static inline struct key
@@ -52,53 +58,77 @@ key_of(const struct ca_bases_table *table, uint64_t address)
 {
 	uint64_t hash = ca_bases_hash(address / CA_GRAIN);
 
-	return (struct key){ .tag = ca_bases_tag(hash), .bucket = ca_bases_first(table, hash) };
+	return (struct key){ .tag = ca_bases_tag(hash), .place = ca_bases_place(table, hash) };
 }
+
+/* The same, and the calling thread's side comes first. */
+static inline struct key
+key_here(const struct ca_bases_table *table, uint64_t address)
+{
+	struct key key = key_of(table, address);
+
+	key.place = ca_bases_here(key.place);
+	return key;
+}
+
+void
+ca_bases_take_side_locked(struct ca_bases *bases)
+{
+	ca_bases_side.keep = ~(uint64_t)CA_BASES_SIDE;
+	ca_bases_side.side = bases->sides++ % 2 ? CA_BASES_SIDE : 0;
+}
+
+/* In place of none, so that a free needs not look whether there is one. Nothing is ever entered. */
+enum { LOG_NONE = 5 };
+__extension__ static struct ca_bases_table no_table = {
+	.log = LOG_NONE, .shift = 64 - LOG_NONE, .places = { [(1 << LOG_NONE) - 1] = 0 }
+};
 
 void
 ca_bases_init(struct ca_bases *bases, struct ca_arena *arena)
 {
-	*bases = (struct ca_bases){ .arena = arena };
+	*bases = (struct ca_bases){ .table = &no_table, .arena = arena };
 }
 
+/* NULL: none yet. */
 static struct ca_bases_table *
 table_of(const struct ca_bases *bases)
 {
-	return atomic_load_explicit(&bases->table, memory_order_acquire);
+	struct ca_bases_table *table = atomic_load_explicit(&bases->table, memory_order_acquire);
+
+	return table == &no_table ? NULL : table;
 }
 
 /* A place without an entry; NULL: the bucket is full. */
 static _Atomic uint64_t *
-empty_place(struct ca_bases_table *table, size_t bucket, uint64_t tag)
+empty_place(struct ca_bases_table *table, size_t place)
 {
 	unsigned i;
 
-	for (i = 0; i < BUCKET; i++) {
-		_Atomic uint64_t *place = &table->places[bucket][(tag ^ i) % BUCKET];
-
-		if (!atomic_load_explicit(place, memory_order_relaxed))
-			return place;
-	}
+	for (i = 0; i < BUCKET; i++)
+		if (!atomic_load_explicit(&table->places[place ^ i], memory_order_relaxed))
+			return &table->places[place ^ i];
 	return NULL;
 }
 
-/* An entry of the bucket goes to the other one where it may be. A reader finds it here or there, or
+/* An entry of the bucket goes to another one where it may be. A reader finds it here or there, or
  * misses it. */
 static CA_APART _Atomic uint64_t *
-empty_by_move(struct ca_bases_table *table, size_t bucket)
+empty_by_move(struct ca_bases_table *table, size_t place)
 {
-	unsigned i;
+	unsigned i, j;
 
 	for (i = 0; i < BUCKET; i++) {
-		_Atomic uint64_t *place = &table->places[bucket][i], *other;
-		uint64_t entry = atomic_load_explicit(place, memory_order_relaxed);
-		uint64_t tag = entry >> TAG_SHIFT;
+		_Atomic uint64_t *from = &table->places[place ^ i], *to = NULL;
+		uint64_t entry = atomic_load_explicit(from, memory_order_relaxed);
+		struct key key = { .tag = entry >> TAG_SHIFT, .place = place ^ i };
 
-		other = empty_place(table, other_bucket(table, bucket, tag), tag);
-		if (!other)
+		for (j = 1; !to && j < CANDIDATES; j++)
+			to = empty_place(table, candidate(table, key, j));
+		if (!to)
 			continue;
-		atomic_store_explicit(other, entry, memory_order_release);
-		return place;
+		atomic_store_explicit(to, entry, memory_order_release);
+		return from;
 	}
 	return NULL;
 }
@@ -107,18 +137,13 @@ static bool
 enter(struct ca_bases_table *table, struct ca_block *block)
 {
 	struct key key = key_of(table, block->address);
-	_Atomic uint64_t *place = &table->places[key.bucket][key.tag % BUCKET];
-	size_t other;
+	_Atomic uint64_t *place = NULL;
+	unsigned i;
 
-	if (atomic_load_explicit(place, memory_order_relaxed))
-		place = empty_place(table, key.bucket, key.tag);
-	other = other_bucket(table, key.bucket, key.tag);
-	if (!place)
-		place = empty_place(table, other, key.tag);
-	if (!place)
-		place = empty_by_move(table, key.bucket);
-	if (!place)
-		place = empty_by_move(table, other);
+	for (i = 0; !place && i < CANDIDATES; i++)
+		place = empty_place(table, candidate(table, key, i));
+	for (i = 0; !place && i < CANDIDATES; i++)
+		place = empty_by_move(table, candidate(table, key, i));
 	if (place)
 		atomic_store_explicit(place, key.tag << TAG_SHIFT | (uint64_t)(uintptr_t)block,
 				      memory_order_release);
@@ -128,7 +153,7 @@ enter(struct ca_bases_table *table, struct ca_block *block)
 static size_t
 bytes_of(unsigned log)
 {
-	return sizeof(struct ca_bases_table) + (sizeof(_Atomic uint64_t[BUCKET]) << log);
+	return sizeof(struct ca_bases_table) + (sizeof(_Atomic uint64_t) << log);
 }
 
 /* An empty one; NULL: mmap fails. One that was used before may have kept some of its memory. */
@@ -136,13 +161,12 @@ static struct ca_bases_table *
 table_make(struct ca_bases *bases, unsigned log)
 {
 	struct ca_bases_table *table = log < CA_BASES_SIZES ? bases->tables[log] : NULL;
-	size_t bucket, i;
+	size_t i;
 
 	if (log >= CA_BASES_SIZES)
 		return NULL;
-	for (bucket = 0; table && bucket >> log == 0; bucket++)
-		for (i = 0; i < BUCKET; i++)
-			atomic_store_explicit(&table->places[bucket][i], 0, memory_order_relaxed);
+	for (i = 0; table && i >> log == 0; i++)
+		atomic_store_explicit(&table->places[i], 0, memory_order_relaxed);
 	if (table)
 		return table;
 	table = ca_arena_alloc_aligned(bases->arena, bytes_of(log),
@@ -150,7 +174,6 @@ table_make(struct ca_bases *bases, unsigned log)
 	if (table) {
 		table->log = log;
 		table->shift = 64 - log;
-		table->mask = ((uint64_t)1 << log) - 1;
 	}
 	bases->tables[log] = table;
 	return table;
@@ -163,8 +186,8 @@ static uint64_t
 limit_of(unsigned log)
 {
 	if (log > LOG_SPARSE)
-		return (uint64_t)(BUCKET * 7 / 8) << log;
-	return (uint64_t)(log > LOG_SPARSEST ? BUCKET / 2 : BUCKET / 4) << log;
+		return (uint64_t)7 << log >> 3;
+	return (uint64_t)1 << log >> (log > LOG_SPARSEST ? 1 : 2);
 }
 
 /* Where there is no memory for another, the old one stays. */
@@ -172,21 +195,19 @@ static CA_APART void
 change(struct ca_bases *bases, unsigned log)
 {
 	struct ca_bases_table *old = table_of(bases), *table = table_make(bases, log);
-	size_t bucket, i;
+	size_t i;
 
 	if (!table)
 		return;
 	bases->entered = 0;
 	bases->many = limit_of(log);
 	bases->few = log > LOG_MIN + SHRINK_LOG ? limit_of(log - SHRINK_LOG) / 4 * 3 : 0;
-	for (bucket = 0; old && bucket >> old->log == 0; bucket++)
-		for (i = 0; i < BUCKET; i++) {
-			uint64_t entry =
-				atomic_load_explicit(&old->places[bucket][i], memory_order_relaxed);
+	for (i = 0; old && i >> old->log == 0; i++) {
+		uint64_t entry = atomic_load_explicit(&old->places[i], memory_order_relaxed);
 
-			if (entry)
-				bases->entered += enter(table, ca_bases_block(entry));
-		}
+		if (entry)
+			bases->entered += enter(table, ca_bases_block(entry));
+	}
 	atomic_store_explicit(&bases->table, table, memory_order_release);
 	if (old)
 		ca_arena_give_pages((char *)old + sizeof(*old), bytes_of(old->log) - sizeof(*old));
@@ -214,7 +235,7 @@ ca_bases_share_locked(struct ca_bases *bases)
 
 	if (!table || table->log < LOG_SHARED)
 		change(bases, LOG_SHARED);
-	else if (bases->entered > (uint64_t)LIMIT_SHARED << table->log)
+	else if (bases->entered > (uint64_t)1 << table->log >> LIMIT_SHARED_LOG)
 		change(bases, table->log + 1);
 	if (!table_of(bases))
 		return false;
@@ -231,20 +252,21 @@ ca_bases_unshare_locked(struct ca_bases *bases)
 }
 
 static bool
-enter_bucket(struct ca_bases_table *table, size_t bucket, uint64_t tag, struct ca_block *block)
+enter_bucket(struct ca_bases_table *table, size_t place, uint64_t entry)
 {
 	unsigned i;
 
 	for (i = 0; i < BUCKET; i++) {
-		_Atomic uint64_t *place = &table->places[bucket][(tag ^ i) % BUCKET];
-		uint64_t none = 0, entry = tag << TAG_SHIFT | (uint64_t)(uintptr_t)block;
+		uint64_t none = 0;
 
-		if (atomic_load_explicit(place, memory_order_relaxed))
+		if (atomic_load_explicit(&table->places[place ^ i], memory_order_relaxed))
 			continue;
 		if (CA_MUTANT_BETWEEN(LEASE_ENTERS_OVER))
-			none = atomic_load_explicit(place, memory_order_relaxed);
-		if (atomic_compare_exchange_strong_explicit(
-			    place, &none, entry, memory_order_release, memory_order_relaxed))
+			none = atomic_load_explicit(&table->places[place ^ i],
+						    memory_order_relaxed);
+		if (atomic_compare_exchange_strong_explicit(&table->places[place ^ i], &none, entry,
+							    memory_order_release,
+							    memory_order_relaxed))
 			return true;
 	}
 	return false;
@@ -254,13 +276,18 @@ bool
 ca_bases_enter_atomic(struct ca_bases *bases, struct ca_block *block, uint64_t address)
 {
 	struct ca_bases_table *table = table_of(bases);
+	uint64_t entry;
 	struct key key;
+	unsigned i;
 
 	if (!table)
 		return false;
-	key = key_of(table, address);
-	return enter_bucket(table, key.bucket, key.tag, block) ||
-	       enter_bucket(table, other_bucket(table, key.bucket, key.tag), key.tag, block);
+	key = key_here(table, address);
+	entry = key.tag << TAG_SHIFT | (uint64_t)(uintptr_t)block;
+	for (i = 0; i < CANDIDATES; i++)
+		if (enter_bucket(table, candidate(table, key, i), entry))
+			return true;
+	return false;
 }
 
 CA_APART void
@@ -287,15 +314,16 @@ ca_bases_enter_otherwise_locked(struct ca_bases *bases, struct ca_block *block)
 
 /* The block's entry, if it is in that bucket. */
 static inline _Atomic uint64_t *
-place_in(struct ca_bases_table *table, size_t bucket, uint64_t tag, const struct ca_block *block)
+place_in(struct ca_bases_table *table, size_t place, const struct ca_block *block)
 {
 	unsigned i;
 
 	for (i = 0; i < BUCKET; i++) {
-		_Atomic uint64_t *place = &table->places[bucket][(tag ^ i) % BUCKET];
+		uint64_t entry =
+			atomic_load_explicit(&table->places[place ^ i], memory_order_relaxed);
 
-		if (ca_bases_block(atomic_load_explicit(place, memory_order_relaxed)) == block)
-			return place;
+		if (ca_bases_block(entry) == block)
+			return &table->places[place ^ i];
 	}
 	return NULL;
 }
@@ -304,19 +332,18 @@ bool
 ca_bases_leave_atomic(struct ca_bases *bases, const struct ca_block *block)
 {
 	struct ca_bases_table *table = table_of(bases);
-	_Atomic uint64_t *place;
+	_Atomic uint64_t *place = NULL;
 	struct key key;
+	unsigned i;
 
 	if (!table)
 		return false;
-	key = key_of(table, block->address);
-	place = place_in(table, key.bucket, key.tag, block);
-	if (!place)
-		place = place_in(table, other_bucket(table, key.bucket, key.tag), key.tag, block);
-	if (!place)
-		return false;
-	atomic_store_explicit(place, 0, memory_order_relaxed);
-	return true;
+	key = key_here(table, block->address);
+	for (i = 0; !place && i < CANDIDATES; i++)
+		place = place_in(table, candidate(table, key, i), block);
+	if (place)
+		atomic_store_explicit(place, 0, memory_order_relaxed);
+	return place != NULL;
 }
 
 CA_APART void
@@ -335,14 +362,14 @@ is_live_at(struct ca_block *block, uint64_t address)
 
 /* An entry is usually at its own place in its first bucket. */
 static inline __attribute__((always_inline)) struct ca_block *
-find_in(const struct ca_bases_table *table, size_t bucket, uint64_t tag, uint64_t address,
+find_in(const struct ca_bases_table *table, size_t place, uint64_t tag, uint64_t address,
 	bool (*is_it)(struct ca_block *block, uint64_t address))
 {
 	unsigned i;
 
 	for (i = 0; i < BUCKET; i++) {
-		uint64_t entry = atomic_load_explicit(&table->places[bucket][(tag ^ i) % BUCKET],
-						      memory_order_acquire);
+		uint64_t entry =
+			atomic_load_explicit(&table->places[place ^ i], memory_order_acquire);
 
 		if (entry && entry >> TAG_SHIFT == tag && is_it(ca_bases_block(entry), address))
 			return ca_bases_block(entry);
@@ -355,16 +382,16 @@ find(const struct ca_bases *bases, uint64_t address,
      bool (*is_it)(struct ca_block *block, uint64_t address))
 {
 	struct ca_bases_table *table = table_of(bases);
-	struct ca_block *block;
+	struct ca_block *block = NULL;
 	struct key key;
+	unsigned i;
 
 	if (!table)
 		return NULL;
-	key = key_of(table, address);
-	block = find_in(table, key.bucket, key.tag, address, is_it);
-	if (__builtin_expect(block != NULL, 1))
-		return block;
-	return find_in(table, other_bucket(table, key.bucket, key.tag), key.tag, address, is_it);
+	key = key_here(table, address);
+	for (i = 0; !block && i < CANDIDATES; i++)
+		block = find_in(table, candidate(table, key, i), key.tag, address, is_it);
+	return block;
 }
 
 struct ca_block *
@@ -385,11 +412,9 @@ ca_bases_count_locked(const struct ca_bases *bases)
 {
 	struct ca_bases_table *table = table_of(bases);
 	uint64_t count = 0;
-	size_t bucket, i;
+	size_t i;
 
-	for (bucket = 0; table && bucket >> table->log == 0; bucket++)
-		for (i = 0; i < BUCKET; i++)
-			count += atomic_load_explicit(&table->places[bucket][i],
-						      memory_order_relaxed) != 0;
+	for (i = 0; table && i >> table->log == 0; i++)
+		count += atomic_load_explicit(&table->places[i], memory_order_relaxed) != 0;
 	return count;
 }

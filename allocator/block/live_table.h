@@ -23,11 +23,31 @@ ca_bases_tag(uint64_t hash)
 	return hash >> CA_BASES_TAG_AT & ((1 << CA_BASES_TAG_BITS) - 1);
 }
 
-/* The bucket where a block is looked for first. */
+/* The block's own place. */
 static inline size_t
-ca_bases_first(const struct ca_bases_table *table, uint64_t hash)
+ca_bases_place(const struct ca_bases_table *table, uint64_t hash)
 {
 	return hash >> table->shift;
+}
+
+/*
+ * The table has two sides, and a thread that enters blocks while others do, too, uses one of them
+ * first: so two such threads hardly write to the same cache lines. It is where it would look
+ * anyway until it has been given one. (Of two threads that miss, 96 sizes, a pair took 1.78 times
+ * as long on two processors as on one, and now 1.47 times.)
+ */
+struct ca_bases_side {
+	uint64_t keep, side;
+};
+enum { CA_BASES_SIDE = 2 * CA_BASES_BUCKET }; /* a pair of cache lines, which come together */
+extern __thread struct ca_bases_side ca_bases_side __attribute__((tls_model("initial-exec")));
+/* The calling thread is given one. */
+void ca_bases_take_side_locked(struct ca_bases *bases);
+
+static inline size_t
+ca_bases_here(size_t place)
+{
+	return (place & ca_bases_side.keep) | ca_bases_side.side;
 }
 
 static inline struct ca_block *
@@ -42,14 +62,14 @@ void ca_bases_prepare_locked(struct ca_bases *bases);
 void ca_bases_enter_otherwise_locked(struct ca_bases *bases, struct ca_block *block);
 void ca_bases_leave_otherwise_locked(struct ca_bases *bases, const struct ca_block *block);
 
-/* The block's own place in its first bucket, and its entry. */
+/* The block's own place, and its entry. */
 static inline _Atomic uint64_t *
 ca_bases_own_place(struct ca_bases_table *table, const struct ca_block *block, uint64_t *ret_entry)
 {
 	uint64_t hash = ca_bases_hash(block->address / CA_GRAIN), tag = ca_bases_tag(hash);
 
 	*ret_entry = tag << CA_BASES_TAG_SHIFT | (uint64_t)(uintptr_t)block;
-	return &table->places[ca_bases_first(table, hash)][tag % CA_BASES_BUCKET];
+	return &table->places[ca_bases_place(table, hash)];
 }
 
 /* Not every block gets a place: one that has none is found by the tree. */
@@ -60,7 +80,7 @@ ca_bases_enter_locked(struct ca_bases *bases, struct ca_block *block)
 	_Atomic uint64_t *place;
 	uint64_t entry;
 
-	if (__builtin_expect(table && bases->entered < bases->many, 1)) {
+	if (__builtin_expect(bases->entered < bases->many, 1)) {
 		place = ca_bases_own_place(table, block, &entry);
 		if (__builtin_expect(!atomic_load_explicit(place, memory_order_relaxed), 1)) {
 			atomic_store_explicit(place, entry, memory_order_release);
@@ -79,7 +99,7 @@ ca_bases_leave_locked(struct ca_bases *bases, const struct ca_block *block)
 	_Atomic uint64_t *place;
 	uint64_t entry;
 
-	if (__builtin_expect(table && bases->entered > bases->few, 1)) {
+	if (__builtin_expect(bases->entered > bases->few, 1)) {
 		place = ca_bases_own_place(table, block, &entry);
 		if (__builtin_expect(atomic_load_explicit(place, memory_order_relaxed) == entry,
 				     1)) {
@@ -106,25 +126,26 @@ struct ca_block *ca_bases_find_locked(const struct ca_bases *bases, uint64_t add
 /* The block whose `quick` word said that it is live at `address`, and says now that it is kept. Any
  * thread may call it without a lock. NULL: there is none. */
 struct ca_block *ca_bases_claim(const struct ca_bases *bases, uint64_t address);
-/* The block that is most likely to be it, if there is one at its own place in its first bucket, or
- * at the next one tried; the block is not looked at. `grain`: the address in grains. NULL: there is
- * none. */
+/* The block that is most likely to be it, if there is one at its own place, or at the next one
+ * tried there or on the other side; the block is not looked at. `grain`: the address in grains.
+ * NULL: there is none. */
 static inline struct ca_block *
 ca_bases_guess(const struct ca_bases *bases, uint64_t grain)
 {
 	const struct ca_bases_table *table =
 		atomic_load_explicit(&bases->table, memory_order_acquire);
 	uint64_t hash = ca_bases_hash(grain), tag = ca_bases_tag(hash), entry;
-	const _Atomic uint64_t *place;
+	size_t place;
 
-	if (__builtin_expect(!table, 0))
-		return NULL;
-	place = &table->places[ca_bases_first(table, hash)][tag % CA_BASES_BUCKET];
-	entry = atomic_load_explicit(place, memory_order_acquire);
+	place = ca_bases_here(ca_bases_place(table, hash));
+	entry = atomic_load_explicit(&table->places[place], memory_order_acquire);
 	if (__builtin_expect(entry >> CA_BASES_TAG_SHIFT != tag, 0)) {
-		/* (tag ^ 1) % CA_BASES_BUCKET: a bucket is on a boundary of its size */
-		place = (const _Atomic uint64_t *)((uintptr_t)place ^ sizeof(*place));
-		entry = atomic_load_explicit(place, memory_order_acquire);
+		entry = atomic_load_explicit(&table->places[place ^ 1], memory_order_acquire);
+		if (entry >> CA_BASES_TAG_SHIFT != tag)
+			entry = atomic_load_explicit(&table->places[place ^ 2], memory_order_acquire);
+		if (entry >> CA_BASES_TAG_SHIFT != tag)
+			entry = atomic_load_explicit(&table->places[place ^ CA_BASES_SIDE],
+						     memory_order_acquire);
 		if (entry >> CA_BASES_TAG_SHIFT != tag)
 			return NULL;
 	}

@@ -138,7 +138,7 @@ struct ca_places {
 };
 
 /*
- * A hit of a magazine touches the last 64 bytes. The first records (BLOCK_APART in api/heap.c) have
+ * A hit of a magazine touches the last 64 bytes. The first records (RECORDS_APART in api/heap.c) have
  * them in a line of their own. The others lie side by side, every other one on a cache line: so of
  * two neighbours the one has its 64 bytes in a line of their own, the other in two, of which nobody
  * else's hits touch anything. Threads whose blocks' records are neighbours hardly disturb each other.
@@ -303,21 +303,21 @@ struct ca_charge {
 enum { CA_BASES_BUCKET = 8, CA_BASES_TAG_SHIFT = 48, CA_BASES_TAG_BITS = 16, CA_BASES_TAG_AT = 20 };
 
 struct ca_bases_table {
-	unsigned log;   /* of the number of buckets */
-	unsigned shift; /* of a hash to a bucket */
-	uint64_t mask;  /* of a bucket */
-	_Alignas(64) _Atomic uint64_t places[][CA_BASES_BUCKET];
+	unsigned log;   /* of the number of places */
+	unsigned shift; /* of a hash to a place */
+	_Alignas(64) _Atomic uint64_t places[];
 };
 
 enum { CA_BASES_SIZES = 36 };
 
 struct ca_bases {
-	struct ca_bases_table *_Atomic table; /* NULL: none yet */
+	struct ca_bases_table *_Atomic table;
 	struct ca_arena *arena;
 	uint64_t few;  /* fewer are too few for it */
 	uint64_t many; /* no more go into it; 0 while others enter blocks without the lock */
 	/* all that there ever was, by size: those not in use have given their memory back */
 	struct ca_bases_table *tables[CA_BASES_SIZES];
+	unsigned sides; /* given to threads */
 	/* blocks in the table; far from `table`, which each free of any thread reads */
 	uint64_t entered;
 };

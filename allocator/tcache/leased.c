@@ -18,6 +18,7 @@
 #include "allocator/tcache/fast.h"
 
 #include "allocator/block/lease.h"
+#include "allocator/block/live_table.h"
 #include "allocator/deferred/deferred.h"
 #include "config/mutant.h"
 
@@ -136,8 +137,10 @@ make(struct ca_heap *heap, struct ca_magazine *magazine, struct ca_shelf *shelf)
 	if (lease)
 		return lease;
 	lease = ca_arena_alloc_aligned(&heap->fixed, sizeof(*lease), _Alignof(struct ca_lease));
-	if (lease)
+	if (lease) {
 		lease->magazine = magazine;
+		ca_bases_take_side_locked(&heap->bases);
+	}
 	shelf->lease = lease;
 	return lease;
 }

@@ -52,6 +52,7 @@ struct pair {
 	struct ca_block blocks[2];
 	_Atomic unsigned round, arrived;
 	bool entered[2];
+	const struct ca_block *found[2];
 };
 
 static void
@@ -136,11 +137,11 @@ next_of_bucket(const struct ca_bases *bases, uint64_t address)
 {
 	const struct ca_bases_table *table = atomic_load(&bases->table);
 	uint64_t grain = address / CA_GRAIN;
-	size_t bucket = ca_bases_first(table, ca_bases_hash(grain));
+	size_t bucket = ca_bases_place(table, ca_bases_hash(grain)) / CA_BASES_BUCKET;
 
 	do
 		grain++;
-	while (ca_bases_first(table, ca_bases_hash(grain)) != bucket);
+	while (ca_bases_place(table, ca_bases_hash(grain)) / CA_BASES_BUCKET != bucket);
 	return grain * CA_GRAIN;
 }
 
@@ -148,7 +149,7 @@ next_of_bucket(const struct ca_bases *bases, uint64_t address)
 static void
 test_behind_a_full_bucket_there_is_another(void **state)
 {
-	struct ca_block blocks[CA_BASES_BUCKET + 1];
+	struct ca_block blocks[2 * CA_BASES_BUCKET + 1]; /* of both sides, and one more */
 	uint64_t address = GIB;
 	struct ca_bases *bases;
 	struct fixture f;
@@ -160,13 +161,13 @@ test_behind_a_full_bucket_there_is_another(void **state)
 	memset(blocks, 0, sizeof(blocks));
 	ca_heap_lock(f.heap);
 	assert_true(ca_bases_share_locked(bases));
-	for (i = 0; i < CA_BASES_BUCKET + 1; i++) {
+	for (i = 0; i < 2 * CA_BASES_BUCKET + 1; i++) {
 		blocks[i].address = address;
 		atomic_store(&blocks[i].quick, address + CA_QUICK_LIVE);
 		assert_true(ca_bases_enter_atomic(bases, &blocks[i], address));
 		address = next_of_bucket(bases, address);
 	}
-	for (i = 0; i < CA_BASES_BUCKET + 1; i++) {
+	for (i = 0; i < 2 * CA_BASES_BUCKET + 1; i++) {
 		assert_ptr_equal(ca_bases_claim(bases, blocks[i].address), &blocks[i]);
 		assert_true(ca_bases_leave_atomic(bases, &blocks[i]));
 	}
@@ -176,7 +177,77 @@ test_behind_a_full_bucket_there_is_another(void **state)
 	fixture_stop(&f);
 }
 
-/* So that hardly any block finds both of its buckets full: the table does not grow while it is
+/* The place at which a block was entered. */
+static size_t
+place_of(const struct ca_bases *bases, const struct ca_block *block)
+{
+	const struct ca_bases_table *table = atomic_load(&bases->table);
+	size_t i;
+
+	for (i = 0; i >> table->log == 0; i++)
+		if (ca_bases_block(atomic_load(&table->places[i])) == block)
+			return i;
+	fail();
+	return 0;
+}
+
+static void *
+enter_on_a_side(void *arg)
+{
+	struct pair *pair = arg;
+	struct ca_bases *bases = &pair->f.heap->bases;
+	uint64_t address = pair->blocks[1].address;
+
+	ca_bases_take_side_locked(bases);
+	pair->entered[1] = ca_bases_enter_atomic(bases, &pair->blocks[1], address);
+	pair->found[1] = ca_bases_guess(bases, address / CA_GRAIN);
+	pair->found[0] = ca_bases_claim(bases, pair->blocks[0].address);
+	return NULL;
+}
+
+/* So they do not write to the same cache lines, and find each other's nonetheless. */
+static void
+test_threads_that_enter_blocks_have_a_side_each(void **state)
+{
+	struct pair pair = { .round = 0 };
+	struct ca_bases *bases;
+	pthread_t thread;
+	unsigned i;
+
+	fixture_defaults(&pair.f);
+	fixture_start(&pair.f);
+	bases = &pair.f.heap->bases;
+	ca_heap_lock(pair.f.heap);
+	assert_true(ca_bases_share_locked(bases));
+	pair.blocks[0].address = GIB;
+	pair.blocks[1].address = rival_of(bases, GIB);
+	for (i = 0; i < 2; i++)
+		atomic_store(&pair.blocks[i].quick, pair.blocks[i].address + CA_QUICK_LIVE);
+	ca_bases_take_side_locked(bases);
+	assert_true(ca_bases_enter_atomic(bases, &pair.blocks[0], GIB));
+	assert_ptr_equal(ca_bases_guess(bases, GIB / CA_GRAIN), &pair.blocks[0]);
+	assert_int_equal(pthread_create(&thread, NULL, enter_on_a_side, &pair), 0);
+	pthread_join(thread, NULL);
+	assert_true(pair.entered[1]);
+	for (i = 0; i < 2; i++)
+		assert_ptr_equal(pair.found[i], &pair.blocks[i]);
+	assert_int_equal(place_of(bases, &pair.blocks[0]) ^ place_of(bases, &pair.blocks[1]),
+			 CA_BASES_SIDE);
+	assert_ptr_equal(ca_bases_claim(bases, pair.blocks[1].address), &pair.blocks[1]);
+	for (i = 0; i < 2; i++)
+		assert_true(ca_bases_leave_atomic(bases, &pair.blocks[i]));
+	ca_bases_unshare_locked(bases);
+	/* one that was entered where it would be otherwise is found on either side */
+	ca_bases_enter_locked(bases, &pair.blocks[0]);
+	assert_ptr_equal(ca_bases_find_locked(bases, GIB), &pair.blocks[0]);
+	ca_bases_leave_locked(bases, &pair.blocks[0]);
+	assert_int_equal(ca_bases_count_locked(bases), 0);
+	ca_bases_side = (struct ca_bases_side){ .keep = UINT64_MAX };
+	ca_heap_unlock(pair.f.heap);
+	fixture_stop(&pair.f);
+}
+
+/* So that hardly any block finds all of its buckets full: the table does not grow while it is
  * shared. */
 static void
 test_a_table_is_at_most_half_full_when_it_comes_to_be_shared(void **state)
@@ -190,10 +261,10 @@ test_a_table_is_at_most_half_full_when_it_comes_to_be_shared(void **state)
 	bases = &f.heap->bases;
 	do
 		assert_int_equal(ca_alloc(f.space, 512, &address), 0);
-	while (bases->entered * 3 <= (uint64_t)CA_BASES_BUCKET * 2 << bases->table->log);
+	while (bases->entered * 3 <= (uint64_t)2 << bases->table->log);
 	ca_heap_lock(f.heap);
 	assert_true(ca_bases_share_locked(bases));
-	assert_true(bases->entered * 2 <= (uint64_t)CA_BASES_BUCKET << bases->table->log);
+	assert_true(bases->entered * 2 <= (uint64_t)1 << bases->table->log);
 	assert_int_equal(bases->entered, ca_bases_count_locked(bases));
 	ca_bases_unshare_locked(bases);
 	ca_heap_unlock(f.heap);
@@ -209,6 +280,7 @@ main(int argc, char **argv)
 		cmocka_unit_test(test_a_segment_where_something_waits_is_not_leased),
 		cmocka_unit_test(test_two_threads_enter_blocks_at_one_place),
 		cmocka_unit_test(test_behind_a_full_bucket_there_is_another),
+		cmocka_unit_test(test_threads_that_enter_blocks_have_a_side_each),
 		cmocka_unit_test(test_a_table_is_at_most_half_full_when_it_comes_to_be_shared),
 	};
 
