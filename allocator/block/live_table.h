@@ -39,9 +39,9 @@ ca_bases_place(const struct ca_bases_table *table, uint64_t hash)
 struct ca_bases_side {
 	uint64_t keep, side;
 };
-enum { CA_BASES_SIDE = 2 * CA_BASES_BUCKET }; /* a pair of cache lines, which come together */
+enum { CA_BASES_SIDE = 2 * CA_BASES_BUCKET }; /* in places: two cache lines, fetched together */
 extern __thread struct ca_bases_side ca_bases_side __attribute__((tls_model("initial-exec")));
-/* The calling thread is given one. */
+/* The calling thread is given one, if it has none. */
 void ca_bases_take_side_locked(struct ca_bases *bases);
 
 static inline size_t
@@ -62,14 +62,14 @@ void ca_bases_prepare_locked(struct ca_bases *bases);
 void ca_bases_enter_otherwise_locked(struct ca_bases *bases, struct ca_block *block);
 void ca_bases_leave_otherwise_locked(struct ca_bases *bases, const struct ca_block *block);
 
-/* The block's own place, and its entry. */
+/* The place at which the calling thread looks for the block first, and its entry. */
 static inline _Atomic uint64_t *
 ca_bases_own_place(struct ca_bases_table *table, const struct ca_block *block, uint64_t *ret_entry)
 {
 	uint64_t hash = ca_bases_hash(block->address / CA_GRAIN), tag = ca_bases_tag(hash);
 
 	*ret_entry = tag << CA_BASES_TAG_SHIFT | (uint64_t)(uintptr_t)block;
-	return &table->places[ca_bases_place(table, hash)];
+	return &table->places[ca_bases_here(ca_bases_place(table, hash))];
 }
 
 /* Not every block gets a place: one that has none is found by the tree. */
@@ -126,8 +126,8 @@ struct ca_block *ca_bases_find_locked(const struct ca_bases *bases, uint64_t add
 /* The block whose `quick` word said that it is live at `address`, and says now that it is kept. Any
  * thread may call it without a lock. NULL: there is none. */
 struct ca_block *ca_bases_claim(const struct ca_bases *bases, uint64_t address);
-/* The block that is most likely to be it, if there is one at its own place, or at the next one
- * tried there or on the other side; the block is not looked at. `grain`: the address in grains.
+/* The block that is most likely to be it, if there is one at its own place, at the next two tried
+ * there, or at its place on the other side; the block is not looked at. `grain`: the address in grains.
  * NULL: there is none. */
 static inline struct ca_block *
 ca_bases_guess(const struct ca_bases *bases, uint64_t grain)

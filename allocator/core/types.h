@@ -138,10 +138,11 @@ struct ca_places {
 };
 
 /*
- * A hit of a magazine touches the last 64 bytes. The first records (RECORDS_APART in api/heap.c) have
- * them in a line of their own. The others lie side by side, every other one on a cache line: so of
- * two neighbours the one has its 64 bytes in a line of their own, the other in two, of which nobody
- * else's hits touch anything. Threads whose blocks' records are neighbours hardly disturb each other.
+ * A hit of a magazine touches the last 64 bytes. The first records (RECORDS_APART in api/heap.c)
+ * have them in a line of their own. The others lie side by side, every other one on a cache line:
+ * so of two neighbours the one has its 64 bytes in a line of their own, the other in two, of which
+ * nobody else's hits touch anything. Threads whose blocks' records are neighbours hardly disturb
+ * each other.
  */
 struct ca_block {
 	struct ca_block *prev, *next; /* neighbours in the segment */
@@ -305,7 +306,7 @@ enum { CA_BASES_BUCKET = 8, CA_BASES_TAG_SHIFT = 48, CA_BASES_TAG_BITS = 16, CA_
 struct ca_bases_table {
 	unsigned log;   /* of the number of places */
 	unsigned shift; /* of a hash to a place */
-	_Alignas(64) _Atomic uint64_t places[];
+	_Alignas(128) _Atomic uint64_t places[]; /* (CA_BASES_SIDE) */
 };
 
 enum { CA_BASES_SIZES = 36 };

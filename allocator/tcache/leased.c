@@ -137,10 +137,8 @@ make(struct ca_heap *heap, struct ca_magazine *magazine, struct ca_shelf *shelf)
 	if (lease)
 		return lease;
 	lease = ca_arena_alloc_aligned(&heap->fixed, sizeof(*lease), _Alignof(struct ca_lease));
-	if (lease) {
+	if (lease)
 		lease->magazine = magazine;
-		ca_bases_take_side_locked(&heap->bases);
-	}
 	shelf->lease = lease;
 	return lease;
 }
@@ -158,6 +156,7 @@ ca_leased_want_locked(const struct ca_block *block)
 	lease = make(space->heap, magazine, ca_own.shelf);
 	if (!lease || !ca_backoff_is_due(&lease->begins))
 		return;
+	ca_bases_take_side_locked(&space->heap->bases);
 	ca_magazine_lock(magazine);
 	if (ca_lease_begin_locked(lease, segment))
 		ca_lease_supply_locked(lease, space->heap);

@@ -33,8 +33,8 @@ ca_fallback_start(struct ca_process *process)
 	ca_hook_register_start(process);
 }
 
-/* The word is another now: true for one of the threads that see it. (Nothing is written otherwise:
- * all threads look, often.) */
+/* The word is another now: true for one of the threads that see it, or a few. (Nothing is written
+ * otherwise: all threads look, often.) */
 static bool
 is_news(_Atomic uint64_t *word, uint64_t now)
 {

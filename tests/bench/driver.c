@@ -64,6 +64,7 @@ static uint64_t n_records, n_context_records, n_queries, n_waits, n_syncs, n_all
 	n_creates;
 static unsigned n_pools; /* of the program's own */
 static _Atomic CUdeviceptr next_address, next_reserved;
+static _Atomic bool is_ready;
 static bool busy;
 static __thread CUcontext current;
 static __thread CUstreamCaptureMode capture_mode;
@@ -130,6 +131,8 @@ WITH(cuInit, (unsigned int flags))
 	const char *device = getenv("BENCH_DEVICE");
 
 	busy = device && !strcmp(device, "busy");
+	if (atomic_exchange(&is_ready, true))
+		return CUDA_SUCCESS;
 	next_address = FIRST_ADDRESS;
 	next_reserved = FIRST_RESERVED;
 	atexit(write_calls);

@@ -153,6 +153,46 @@ take_one(void *arg)
 	return NULL;
 }
 
+struct successor {
+	struct fixture *f;
+	unsigned with_a_side;
+};
+
+static void *
+lease_and_end(void *arg)
+{
+	struct successor *successor = arg;
+	uint64_t blocks[TAKEN];
+
+	for (unsigned round = 0; round < 20 && !is_leased(successor->f); round++) {
+		take_sizes(successor->f, blocks, TAKEN);
+		free_blocks(successor->f, blocks, TAKEN);
+	}
+	successor->with_a_side += is_leased(successor->f) && ca_bases_side.keep != UINT64_MAX;
+	return NULL;
+}
+
+/* The second one has the magazine, and the lease, that the first one had. */
+static void
+test_each_thread_that_leases_has_a_side_of_the_table(void **state)
+{
+	struct successor successor = { .with_a_side = 0 };
+	struct fixture f;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	successor.f = &f;
+	take_and_free_one(&f);
+	for (unsigned i = 1; i <= 3; i++) {
+		in_thread(lease_and_end, &successor);
+		assert_int_equal(successor.with_a_side, i);
+		ca_trim(f.heap, 0);
+		assert_false(is_leased(&f));
+	}
+	fixture_check(&f);
+	fixture_stop(&f);
+}
+
 /* The next owner of its magazine begins without a lease. */
 static void
 test_a_lease_does_not_outlive_its_owner_in_the_next(void **state)
@@ -466,6 +506,7 @@ main(int argc, char **argv)
 			test_another_threads_request_takes_the_segment_before_the_cache_grows),
 		cmocka_unit_test(test_at_out_of_memory_a_sleeping_threads_segment_goes),
 		cmocka_unit_test(test_at_out_of_memory_an_ended_threads_segment_goes),
+		cmocka_unit_test(test_each_thread_that_leases_has_a_side_of_the_table),
 		cmocka_unit_test(test_a_lease_does_not_outlive_its_owner_in_the_next),
 		cmocka_unit_test(test_another_thread_frees_and_merges_in_the_segment),
 		cmocka_unit_test(test_of_two_frees_one_succeeds),
