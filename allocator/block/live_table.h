@@ -127,8 +127,8 @@ struct ca_block *ca_bases_find_locked(const struct ca_bases *bases, uint64_t add
  * thread may call it without a lock. NULL: there is none. */
 struct ca_block *ca_bases_claim(const struct ca_bases *bases, uint64_t address);
 /* The block that is most likely to be it, if there is one at its own place, at the next two tried
- * there, or at its place on the other side; the block is not looked at. `grain`: the address in grains.
- * NULL: there is none. */
+ * there, or at its place on the other side; the block is not looked at. `grain`: the address in
+ * grains. NULL: there is none. */
 static inline struct ca_block *
 ca_bases_guess(const struct ca_bases *bases, uint64_t grain)
 {
@@ -142,7 +142,8 @@ ca_bases_guess(const struct ca_bases *bases, uint64_t grain)
 	if (__builtin_expect(entry >> CA_BASES_TAG_SHIFT != tag, 0)) {
 		entry = atomic_load_explicit(&table->places[place ^ 1], memory_order_acquire);
 		if (entry >> CA_BASES_TAG_SHIFT != tag)
-			entry = atomic_load_explicit(&table->places[place ^ 2], memory_order_acquire);
+			entry = atomic_load_explicit(&table->places[place ^ 2],
+						     memory_order_acquire);
 		if (entry >> CA_BASES_TAG_SHIFT != tag)
 			entry = atomic_load_explicit(&table->places[place ^ CA_BASES_SIDE],
 						     memory_order_acquire);

@@ -304,8 +304,8 @@ struct ca_charge {
 enum { CA_BASES_BUCKET = 8, CA_BASES_TAG_SHIFT = 48, CA_BASES_TAG_BITS = 16, CA_BASES_TAG_AT = 20 };
 
 struct ca_bases_table {
-	unsigned log;   /* of the number of places */
-	unsigned shift; /* of a hash to a place */
+	unsigned log;                            /* of the number of places */
+	unsigned shift;                          /* of a hash to a place */
 	_Alignas(128) _Atomic uint64_t places[]; /* (CA_BASES_SIDE) */
 };
 

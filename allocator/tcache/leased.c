@@ -18,7 +18,6 @@
 #include "allocator/tcache/fast.h"
 
 #include "allocator/block/lease.h"
-#include "allocator/block/live_table.h"
 #include "allocator/deferred/deferred.h"
 #include "config/mutant.h"
 
