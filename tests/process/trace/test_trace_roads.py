@@ -2,6 +2,7 @@
 """CACHEALLOC_TRACE of stream-ordered and page-locked memory, and its replay, against the statistics of the same run."""
 
 import json
+import statistics
 import struct
 import sys
 from pathlib import Path
@@ -88,13 +89,17 @@ def test_the_replay_makes_of_it_what_the_program_made(tmp_path, case):
 
 
 def test_a_random_program_is_replayed_about_as_it_was(tmp_path):
-    """Three threads with five streams each."""
-    _, device = traced(tmp_path, TOLD, "random_team", "async:pool", SIMCUDA_MEM="1G")
-    (again,) = replayed(tmp_path, "--memory", "1G", conf="async:pool")["devices"]
-    for name in ("async_alloc_calls", "async_free_calls", "async_bytes"):
-        assert again[name] == device[name]
-    recorded, peak = (one["async_reserved_bytes"]["peak"] for one in (device, again))
-    assert 0.8 * recorded < peak < 1.25 * recorded
+    """Three threads with five streams each. When the device has finished is not in the trace: of 150 runs on a busy machine
+    the peaks of five were not within a quarter of each other, the least 0.73 and the most 1.32, so it is the median of seven."""
+    ratios = []
+    for i in range(7):
+        (folder := tmp_path / str(i)).mkdir()
+        _, device = traced(folder, TOLD, "random_team", "async:pool", SIMCUDA_MEM="1G")
+        (again,) = replayed(folder, "--memory", "1G", conf="async:pool")["devices"]
+        for name in ("async_alloc_calls", "async_free_calls", "async_bytes"):
+            assert again[name] == device[name]
+        ratios.append(again["async_reserved_bytes"]["peak"] / device["async_reserved_bytes"]["peak"])
+    assert 0.8 < statistics.median(ratios) < 1.25, ratios
 
 
 def test_a_device_that_lags_keeps_another_streams_memory(tmp_path):
