@@ -12,8 +12,8 @@
  * (Two threads, each with a ring of 64 blocks of 96 sizes up to 2 MiB, no stream: 98 % of the
  * requests that no magazine serves are served by a lease. With leases of small segments only, 84 %
  * are, and a pair takes 336 instead of 241 ns of the processors' time; of one thread alone 188. The
- * rest above that are lines of memory that go back and forth: records of neighbours that are the
- * other's, and the table.)
+ * rest above that are lines of memory that go back and forth: those of all blocks of a segment that
+ * changes hands, among others.)
  */
 #include "allocator/tcache/fast.h"
 

@@ -62,8 +62,8 @@ static _Atomic unsigned n_streams, n_events, n_contexts;
 static uint64_t n_finished; /* records that the host knows to be done */
 static uint64_t n_records, n_context_records, n_queries, n_waits, n_syncs, n_allocs, n_frees,
 	n_creates;
-static unsigned n_pools; /* of the program's own */
-static _Atomic CUdeviceptr next_address, next_reserved;
+static unsigned n_pools;                 /* of the program's own */
+static _Atomic uint64_t taken, reserved; /* bytes behind the first addresses */
 static _Atomic bool is_ready;
 static bool busy;
 static __thread CUcontext current;
@@ -131,11 +131,8 @@ WITH(cuInit, (unsigned int flags))
 	const char *device = getenv("BENCH_DEVICE");
 
 	busy = device && !strcmp(device, "busy");
-	if (atomic_exchange(&is_ready, true))
-		return CUDA_SUCCESS;
-	next_address = FIRST_ADDRESS;
-	next_reserved = FIRST_RESERVED;
-	atexit(write_calls);
+	if (!atomic_exchange(&is_ready, true))
+		atexit(write_calls);
 	return CUDA_SUCCESS;
 }
 
@@ -396,7 +393,8 @@ WITH(cuMemHostAlloc, (void **address, size_t bytes, unsigned int flags))
 WITH(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes))
 {
 	n_allocs++;
-	*address = atomic_fetch_add(&next_address, (bytes + BOUNDARY - 1) & ~(BOUNDARY - 1));
+	*address =
+		FIRST_ADDRESS + atomic_fetch_add(&taken, (bytes + BOUNDARY - 1) & ~(BOUNDARY - 1));
 	return CUDA_SUCCESS;
 }
 
@@ -415,7 +413,7 @@ WITH(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevice d
 WITH(cuMemAddressReserve, (CUdeviceptr * address, size_t bytes, size_t alignment, CUdeviceptr hint,
 			   unsigned long long flags))
 {
-	*address = atomic_fetch_add(&next_reserved, bytes);
+	*address = FIRST_RESERVED + atomic_fetch_add(&reserved, bytes);
 	return CUDA_SUCCESS;
 }
 
@@ -435,7 +433,7 @@ NOW(cuMemUnmap)
 
 WITH(cuMemGetInfo_v2, (size_t * free_bytes, size_t *total_bytes))
 {
-	*free_bytes = CAPACITY - (next_address - FIRST_ADDRESS);
+	*free_bytes = CAPACITY - taken;
 	*total_bytes = CAPACITY;
 	return CUDA_SUCCESS;
 }

@@ -223,6 +223,7 @@ test_threads_that_enter_blocks_have_a_side_each(void **state)
 	pair.blocks[1].address = rival_of(bases, GIB);
 	for (i = 0; i < 2; i++)
 		atomic_store(&pair.blocks[i].quick, pair.blocks[i].address + CA_QUICK_LIVE);
+	assert_int_equal((uintptr_t)bases->table->places % sizeof(uint64_t[CA_BASES_SIDE]), 0);
 	for (i = 0; i < 2; i++) /* that is no second side */
 		ca_bases_take_side_locked(bases);
 	assert_true(ca_bases_enter_atomic(bases, &pair.blocks[0], GIB));

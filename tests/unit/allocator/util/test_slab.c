@@ -159,8 +159,13 @@ test_what_a_spike_took_goes_back_when_it_is_over(void **state)
 
 	fixture_defaults(&f);
 	fixture_start(&f);
-	for (i = 0; i < 1000; i++)
+	for (i = 0; i < 1000; i++) {
+		struct ca_block *block;
+
 		assert_int_equal(ca_alloc(f.space, 4096, &held[i]), 0);
+		block = ca_bases_find_locked(&f.heap->bases, held[i]);
+		assert_int_equal((uintptr_t)(block + 1) % APART, 0);
+	}
 	before = resident_bytes(&f.heap->records);
 	/* what stays is a record, and its page, of each segment: those are cached */
 	for (round = 0; round < 3; round++) {
