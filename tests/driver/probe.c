@@ -9,6 +9,10 @@
  *   probe call SEED   each before START and after it, until the process ends, then on in a new one
  *   probe start       START alone
  *
+ * The environment's PROBE_KEEPS names a library that `call` and `start` keep loaded. A runtime
+ * closes a driver that refuses, while a thread of the driver's own still runs in it: 30 of 400 such
+ * processes end by SIGSEGV on a busy machine. The library keeps the driver loaded, too.
+ *
  * The tests write names.h: FILE_NAME, of the library (NULL: it is linked statically); START, the
  * function that initialises it; and lists, as X(name) X(name) ...: EXPORTED, its functions; ASKED,
  * what dlsym and cuGetProcAddress are asked for. CALLED has X(name, kinds), a letter an argument:
@@ -169,6 +173,15 @@ fill(long *arguments, size_t index)
 	}
 }
 
+static void
+keep(void)
+{
+	const char *file = getenv("PROBE_KEEPS");
+
+	if (file && !dlopen(file, RTLD_LAZY | RTLD_NODELETE))
+		exit(2);
+}
+
 static entry *
 entry_of(void *library, const struct function *function)
 {
@@ -186,6 +199,7 @@ call_from(void *library, size_t first, bool is_started, struct outcome *outcomes
 
 	setrlimit(RLIMIT_CORE, &none);
 	alarm(120);
+	keep();
 	for (size_t i = first; i < LENGTH(called); i++) {
 		struct outcome *outcome = &outcomes[i];
 		entry *function;
@@ -263,7 +277,9 @@ main(int argc, char **argv)
 		ask(library);
 	else if (!strcmp(mode, "call"))
 		call_all(library);
-	else
+	else {
+		keep();
 		printf("%d\n", ((start *)START)(0));
+	}
 	return 0;
 }
