@@ -227,6 +227,13 @@ spread(struct ca_space *space, uint64_t bytes)
  * is cut, what has finished meanwhile is looked at: it may fit as it is. And once the cache is
  * large enough the host waits for the block that would, because cutting another one now leaves
  * pieces that nothing fits into later.
+ *
+ * Not before that moment are all magazines emptied for it, or they would never serve where there
+ * are several streams, of which one has always something unfinished. (A thread that launches after
+ * each allocation, a ring of 64 blocks of 96 sizes, two streams: a pair takes 670 ns instead of
+ * 1,270, and the heap's lock is taken 1.1 instead of 1.9 times. The workloads reserve as much as
+ * before at lags of 0 to 300 us, but for W5b: 0.0, +0.9 and -1.5 % at 0, 20 and 100 us, the mean of
+ * 7 seeds.)
  */
 static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)
@@ -249,12 +256,14 @@ reuse(struct ca_space *space, uint64_t bytes)
 	if (!ca_held_is_waiting_locked(space))
 		return NULL;
 	ca_held_take_over_locked(space);
-	block = ca_search_locked(space, bytes);
+	block = ca_search_free_locked(space, bytes);
 	exposable = or_exposable_free(space, block, bytes);
 	if (exposable)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);
 	waited = ca_held_look_locked(space);
-	block = ca_search_locked(space, bytes);
+	block = ca_search_free_locked(space, bytes);
+	if (waiting_useful(space, bytes) && cache_exceeds_slack(space))
+		block = ca_search_locked(space, bytes);
 	while (waiting_useful(space, bytes) && cache_exceeds_slack(space) &&
 	       !(block && ca_pool_is_whole(block, bytes))) {
 		exposable = or_exposable(space, block, bytes);
@@ -268,7 +277,7 @@ reuse(struct ca_space *space, uint64_t bytes)
 		ca_held_take_over_locked(space);
 		block = ca_search_locked(space, bytes);
 	}
-	block = ca_search_locked(space, bytes);
+	block = ca_search_free_locked(space, bytes);
 	if (!block)
 		block = ca_gather_locked(space, bytes, true);
 	return ca_alloc_hit_locked(space, block, bytes, waited);

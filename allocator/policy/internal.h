@@ -45,6 +45,8 @@ ca_search_better(struct ca_block *a, struct ca_block *b)
 /* Best fit of what is FREE or STREAM_HELD by the quiet space's stream, once all magazines are
  * empty. */
 struct ca_block *ca_search_locked(struct ca_space *space, uint64_t bytes);
+/* The same, but while something FREE fits, magazines keep what they have. */
+struct ca_block *ca_search_free_locked(struct ca_space *space, uint64_t bytes);
 /* Of the same, for a request of up to 1 MiB: best fit of what is too small for the large pool that
  * it lies in. NULL for larger requests, too. */
 struct ca_block *ca_search_hole_locked(struct ca_space *space, uint64_t bytes);

@@ -110,6 +110,14 @@ ca_search_hole_locked(struct ca_space *space, uint64_t bytes)
 }
 
 struct ca_block *
+ca_search_free_locked(struct ca_space *space, uint64_t bytes)
+{
+	struct ca_block *block = find(space, ca_search_quiet_locked(space), bytes);
+
+	return block ? block : ca_search_locked(space, bytes);
+}
+
+struct ca_block *
 ca_search_locked(struct ca_space *space, uint64_t bytes)
 {
 	ca_magazines_clear_locked(space);

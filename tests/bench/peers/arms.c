@@ -109,8 +109,10 @@ library_open(struct arm *arm)
 }
 
 void
-arm_open(struct arm *arm)
+arm_open(struct arm *arm, unsigned long streams)
 {
+	CUstream idle;
+
 	if (arm->library)
 		library_open(arm);
 	if (!arm->is_driver)
@@ -119,6 +121,8 @@ arm_open(struct arm *arm)
 	fill = api_kernel("sim_fill");
 	arm->launch = api.cuLaunchKernel;
 	arm_enter(arm);
+	while (--streams)
+		CALL(cuStreamCreate, &idle, 1);
 }
 
 void

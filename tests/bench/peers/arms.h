@@ -37,9 +37,9 @@ struct arm {
 
 /* NULL: there is none of that name, which ends after `length` bytes. */
 struct arm *arm_named(const char *name, size_t length);
-/* Loads the peer's library, or makes the device's context current and a stream. Exits with status 2
- * where that fails. */
-void arm_open(struct arm *arm);
+/* Loads the peer's library, or makes the device's context current and so many streams, of which the
+ * first gets the work. Exits with status 2 where that fails. */
+void arm_open(struct arm *arm, unsigned long streams);
 /* Before a new thread's first call: the context, and a stream of its own. */
 void arm_enter(const struct arm *arm);
 

@@ -44,8 +44,10 @@ WORKLOADS = {
     "live1000000": (["--live", 1000000, "live_32"], None),
     **{name: (["trace"], "measured_trace") for name in recorded.RECORDED},
     **{f"{name}+work": (["trace_work"], "measured_trace") for name in recorded.RECORDED},
+    **{f"{name}+work2": (["--streams", 2, "trace_work"], "measured_trace") for name in recorded.RECORDED},
     **{f"{name}+calls": (["calls"], None) for name in recorded.RECORDED},
-    **{f"{name}x{n}": (["--threads", n, name], None) for name in ("threads_12", "threads_96") for n in (1, 2)},
+    **{f"{name}{work}x{n}": (["--threads", n, name + work.replace("+", "_")], None)
+       for name in ("threads_12", "threads_96") for work in ("", "+work") for n in (1, 2)},
 }
 COUNTED_ROUNDS, COUNTED_PAIRS = 3, 2000
 # what our own calls consist of, in workloads that miss: a function with all that it calls

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Threads that have nothing to do with each other, each with a ring of its own. They wait for their
- * round asleep, and begin it together: none starts before all are awake. No work is submitted.
+ * round asleep, and begin it together: none starts before all are awake.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -26,6 +26,7 @@ struct member {
 struct team {
 	const struct arm *arm;
 	unsigned n_sizes, powers;
+	bool work;                   /* a launch after each allocation, in the thread's stream */
 	pthread_barrier_t barrier;   /* of the members and of turns.c */
 	_Atomic unsigned long awake; /* counts on from round to round */
 	struct member members[THREADS_MAX];
@@ -46,6 +47,8 @@ measured_threads(struct member *member)
 		arm_give(arm, member->blocks[oldest], member->bytes[oldest]);
 		member->blocks[oldest] = arm_take(arm, bytes);
 		member->bytes[oldest] = bytes;
+		if (member->team->work)
+			arm_work(arm, member->blocks[oldest]);
 	}
 }
 
@@ -132,7 +135,7 @@ round_threads(void *state, struct sample *ret_sample)
 
 /* The threads end with the process. */
 static void *
-prepare(const struct arm *arm, unsigned n_sizes, unsigned powers)
+prepare(const struct arm *arm, unsigned n_sizes, unsigned powers, bool work)
 {
 	struct team *team = new_array(1, sizeof(*team));
 
@@ -141,6 +144,7 @@ prepare(const struct arm *arm, unsigned n_sizes, unsigned powers)
 	team->arm = arm;
 	team->n_sizes = n_sizes;
 	team->powers = powers;
+	team->work = work;
 	pthread_barrier_init(&team->barrier, NULL, (unsigned)options.threads + 1);
 	for (unsigned t = 0; t < options.threads; t++) {
 		struct member *m = &team->members[t];
@@ -156,14 +160,30 @@ prepare(const struct arm *arm, unsigned n_sizes, unsigned powers)
 static void *
 prepare_12(const struct arm *arm)
 {
-	return prepare(arm, FEW, FEW_POWERS);
+	return prepare(arm, FEW, FEW_POWERS, false);
 }
 
 static void *
 prepare_96(const struct arm *arm)
 {
-	return prepare(arm, MANY, MANY_POWERS);
+	return prepare(arm, MANY, MANY_POWERS, false);
+}
+
+static void *
+prepare_12_work(const struct arm *arm)
+{
+	return prepare(arm, FEW, FEW_POWERS, true);
+}
+
+static void *
+prepare_96_work(const struct arm *arm)
+{
+	return prepare(arm, MANY, MANY_POWERS, true);
 }
 
 const struct workload workload_threads_12 = { "threads_12", prepare_12, round_threads, NULL };
 const struct workload workload_threads_96 = { "threads_96", prepare_96, round_threads, NULL };
+const struct workload workload_threads_12_work = { "threads_12_work", prepare_12_work,
+						   round_threads, NULL };
+const struct workload workload_threads_96_work = { "threads_96_work", prepare_96_work,
+						   round_threads, NULL };

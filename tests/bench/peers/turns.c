@@ -3,7 +3,7 @@
  * Allocators side by side in one process:
  *
  *   turns --arms NAME,... [--rounds N] [--pairs N] [--live N] [--threads N] [--trace FILE]
- *         [--budget SECONDS] [--cpu N] WORKLOAD
+ *         [--streams N] [--budget SECONDS] [--cpu N] WORKLOAD
  *
  * Each arm (arms.c) makes what the workload needs alive, and warms up for a round. Then the arms
  * take turns, a round each; every time another one begins, so that what drifts meets all. An arm
@@ -18,6 +18,7 @@
  *   calls         each call of trace_work timed alone; of each call the quietest round counts
  *   threads_12    --threads threads, each with a ring of 64 blocks of 12 sizes from 512 B to 1 MiB
  *   threads_96    the same with the 96 sizes of `ring`
+ *   threads_12_work, threads_96_work: a launch after each allocation, in a stream of the thread's
  *
  * Prints one JSON object: samples in the order in which they were taken.
  */
@@ -29,13 +30,21 @@
 #include "tests/bench/peers/workloads.h"
 
 struct options options = {
-	.rounds = 25, .pairs = 10000, .live = 1000, .threads = 2, .budget_s = 20
+	.rounds = 25, .pairs = 10000, .live = 1000, .threads = 2, .streams = 1, .budget_s = 20
 };
 
 static const struct workload *const workloads[] = {
-	&workload_pair,       &workload_ring,       &workload_live_32,
-	&workload_live_log,   &workload_trace,      &workload_calls,
-	&workload_trace_work, &workload_threads_12, &workload_threads_96,
+	&workload_pair,
+	&workload_ring,
+	&workload_live_32,
+	&workload_live_log,
+	&workload_trace,
+	&workload_calls,
+	&workload_trace_work,
+	&workload_threads_12,
+	&workload_threads_96,
+	&workload_threads_12_work,
+	&workload_threads_96_work,
 };
 
 static struct turn {
@@ -72,13 +81,15 @@ read_arguments(int argc, char **argv)
 		{ "pairs", .number = &options.pairs },
 		{ "live", .number = &options.live },
 		{ "threads", .number = &options.threads },
+		{ "streams", .number = &options.streams },
 		{ "budget", .number = &options.budget_s },
 		{ "trace", .text = &options.trace },
 		{ .name = NULL },
 	};
 
 	if (!arguments_read(argc, argv, arguments, &name) || !choose_arms(names) ||
-	    !options.rounds || !options.pairs || !options.live || !options.threads)
+	    !options.rounds || !options.pairs || !options.live || !options.threads ||
+	    !options.streams)
 		return NULL;
 	for (size_t i = 0; i < sizeof(workloads) / sizeof(workloads[0]); i++)
 		if (!strcmp(workloads[i]->name, name))
@@ -117,7 +128,7 @@ take_turn(struct turn *turn, const struct workload *workload, bool counted)
 static void
 prepare(struct turn *turn, const struct workload *workload)
 {
-	arm_open(turn->arm);
+	arm_open(turn->arm, options.streams);
 	budget_reset();
 	turn->state = workload->prepare(turn->arm);
 	turn->stopped = !turn->state;
@@ -156,7 +167,7 @@ main(int argc, char **argv)
 
 	if (!workload) {
 		fputs("usage: turns --arms NAME,... [--rounds N] [--pairs N] [--live N] [--threads "
-		      "N] [--trace FILE] [--budget SECONDS] [--cpu N] WORKLOAD\n",
+		      "N] [--streams N] [--trace FILE] [--budget SECONDS] [--cpu N] WORKLOAD\n",
 		      stderr);
 		return 2;
 	}

@@ -9,7 +9,7 @@
 #include "tests/bench/peers/sample.h"
 
 extern struct options {
-	unsigned long rounds, pairs, live, threads;
+	unsigned long rounds, pairs, live, threads, streams;
 	unsigned long budget_s; /* an arm that needs more of its processor's time gives up */
 	const char *trace;      /* a file's name; NULL: none */
 } options;
@@ -27,7 +27,7 @@ struct workload {
 
 extern const struct workload workload_pair, workload_ring, workload_live_32, workload_live_log,
 	workload_trace, workload_trace_work, workload_calls, workload_threads_12,
-	workload_threads_96;
+	workload_threads_96, workload_threads_12_work, workload_threads_96_work;
 
 /* Zeroed; exits instead of failing. */
 void *new_array(size_t n, size_t size);

@@ -232,6 +232,63 @@ test_what_an_inherited_user_shares_is_not_kept(void **state)
 	fixture_stop(&scene.f);
 }
 
+enum { SIZES = 8 };
+
+static void *
+keep_many(void *arg)
+{
+	struct shared shared = { .f = *(struct fixture *)arg, .size = 32 * KIB };
+
+	take_and_free_many(&shared);
+	assert_int_equal(shared.done, 0);
+	return NULL;
+}
+
+/* Blocks of several sizes are kept that nobody uses, by two threads, and as much waits for a stream
+ * as is asked for. Returns how many are kept once a larger one was cut for that. */
+static unsigned
+kept_beside_what_waits(uint64_t slack_bytes, unsigned *ret_before)
+{
+	uint64_t blocks[SIZES], waiting;
+	struct scene scene;
+	unsigned i, left;
+
+	scene_with_slack(&scene, 2, slack_bytes);
+	launch(&scene, R);
+	waiting = fixture_alloc(&scene.f, 512 * KIB);
+	for (i = 0; i < SIZES; i++)
+		blocks[i] = fixture_alloc(&scene.f, (i + 1) * 8 * KIB);
+	for (i = 0; i < SIZES; i++)
+		fixture_free(&scene.f, blocks[i]);
+	in_thread(keep_many, &scene.f);
+	launch(&scene, S);
+	assert_int_equal(ca_free_async(scene.f.heap, waiting, scene.s), 0);
+	*ret_before = kept(scene.f.heap);
+	assert_true(*ret_before > SIZES);
+	assert_int_equal(fixture_stats(&scene.f).pending_blocks, 1);
+	fixture_alloc(&scene.f, 500 * KIB);
+	left = kept(scene.f.heap);
+	fixture_stop(&scene.f);
+	return left;
+}
+
+static void
+test_what_waits_is_no_reason_to_empty_magazines(void **state)
+{
+	unsigned before, left = kept_beside_what_waits(64 * MIB, &before);
+
+	assert_int_equal(left, before);
+}
+
+/* Then what would be cut is compared with all there is. */
+static void
+test_beyond_the_slack_it_is(void **state)
+{
+	unsigned before;
+
+	assert_int_equal(kept_beside_what_waits(0, &before), 0);
+}
+
 /* As long as the streams work they are asked more and more seldom, and less and less is kept. */
 static void
 test_less_is_kept_where_streams_are_busy(void **state)
@@ -278,6 +335,8 @@ main(void)
 		cmocka_unit_test(test_what_is_kept_does_not_wait_for_later_work),
 		cmocka_unit_test(test_what_two_streams_use_is_not_kept),
 		cmocka_unit_test(test_what_an_inherited_user_shares_is_not_kept),
+		cmocka_unit_test(test_what_waits_is_no_reason_to_empty_magazines),
+		cmocka_unit_test(test_beyond_the_slack_it_is),
 		cmocka_unit_test(test_less_is_kept_where_streams_are_busy),
 	};
 
