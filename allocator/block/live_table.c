@@ -84,6 +84,7 @@ ca_bases_take_side_locked(struct ca_bases *bases)
 
 /* In place of none, so that a free needs not look whether there is one. Nothing is ever entered. */
 enum { LOG_NONE = 5 };
+_Static_assert(1 << LOG_NONE >= 2 * CA_BASES_SIDE, "both sides");
 __extension__ static struct ca_bases_table no_table = { .log = LOG_NONE,
 							.shift = 64 - LOG_NONE,
 							.places = { [(1 << LOG_NONE) - 1] = 0 } };

@@ -256,7 +256,7 @@ test_a_table_is_at_most_half_full_when_it_comes_to_be_shared(void **state)
 {
 	struct ca_bases *bases;
 	struct fixture f;
-	uint64_t address;
+	uint64_t address, entered;
 
 	fixture_defaults(&f);
 	fixture_start(&f);
@@ -265,12 +265,85 @@ test_a_table_is_at_most_half_full_when_it_comes_to_be_shared(void **state)
 		assert_int_equal(ca_alloc(f.space, 512, &address), 0);
 	while (bases->entered * 3 <= (uint64_t)2 << bases->table->log);
 	ca_heap_lock(f.heap);
+	entered = bases->entered;
 	assert_true(ca_bases_share_locked(bases));
+	assert_int_equal(bases->entered, entered);
 	assert_true(bases->entered * 2 <= (uint64_t)1 << bases->table->log);
 	assert_int_equal(bases->entered, ca_bases_count_locked(bases));
 	ca_bases_unshare_locked(bases);
 	ca_heap_unlock(f.heap);
 	fixture_check(&f);
+	fixture_stop(&f);
+}
+
+/* Blocks from GIB on, one a grain, until there is no place for one. Returns how many have one. */
+static unsigned
+fill(struct ca_bases *bases, struct ca_block *blocks, unsigned n)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++) {
+		blocks[i].address = GIB + i * (uint64_t)CA_GRAIN;
+		atomic_store(&blocks[i].quick, blocks[i].address + CA_QUICK_LIVE);
+		if (!ca_bases_enter_atomic(bases, &blocks[i], blocks[i].address))
+			break;
+	}
+	return i;
+}
+
+/* Of those in each of their buckets, not only in the first. */
+static void
+test_in_a_full_table_every_block_is_found(void **state)
+{
+	static struct ca_block blocks[1 << 16];
+	struct ca_bases *bases;
+	struct fixture f;
+	unsigned n, i;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	bases = &f.heap->bases;
+	ca_heap_lock(f.heap);
+	assert_true(ca_bases_share_locked(bases));
+	n = fill(bases, blocks, sizeof(blocks) / sizeof(blocks[0]));
+	assert_in_range(n, 1, (1u << bases->table->log) - 1);
+	for (i = 0; i < n; i++) {
+		assert_ptr_equal(ca_bases_find_locked(bases, blocks[i].address), &blocks[i]);
+		assert_ptr_equal(ca_bases_claim(bases, blocks[i].address), &blocks[i]);
+		assert_true(ca_bases_leave_atomic(bases, &blocks[i]));
+	}
+	assert_int_equal(ca_bases_count_locked(bases), 0);
+	ca_bases_unshare_locked(bases);
+	ca_heap_unlock(f.heap);
+	fixture_stop(&f);
+}
+
+/* Others enter blocks in it that are not in this count. */
+static void
+test_a_shared_table_does_not_shrink(void **state)
+{
+	static struct ca_block blocks[10000];
+	const unsigned n = sizeof(blocks) / sizeof(blocks[0]);
+	const struct ca_bases_table *table;
+	struct ca_bases *bases;
+	struct fixture f;
+	unsigned i;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	bases = &f.heap->bases;
+	ca_heap_lock(f.heap);
+	for (i = 0; i < n; i++) {
+		blocks[i].address = GIB + i * (uint64_t)CA_GRAIN;
+		ca_bases_enter_locked(bases, &blocks[i]);
+	}
+	assert_true(ca_bases_share_locked(bases));
+	table = bases->table;
+	for (i = 0; i < n; i++)
+		ca_bases_leave_locked(bases, &blocks[i]);
+	assert_ptr_equal(bases->table, table);
+	ca_bases_unshare_locked(bases);
+	ca_heap_unlock(f.heap);
 	fixture_stop(&f);
 }
 
@@ -284,6 +357,8 @@ main(int argc, char **argv)
 		cmocka_unit_test(test_behind_a_full_bucket_there_is_another),
 		cmocka_unit_test(test_threads_that_enter_blocks_have_a_side_each),
 		cmocka_unit_test(test_a_table_is_at_most_half_full_when_it_comes_to_be_shared),
+		cmocka_unit_test(test_in_a_full_table_every_block_is_found),
+		cmocka_unit_test(test_a_shared_table_does_not_shrink),
 	};
 
 	if (argc > 1)
