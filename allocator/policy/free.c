@@ -156,14 +156,27 @@ free_live(struct ca_block *block, uint64_t thread)
 	return r == -EIO ? free_retired(block) : r;
 }
 
+/* Without any marks an allocation waits for what is freed (alloc.c). */
+static inline bool
+is_without_mark(const struct ca_space *space)
+{
+	return !ca_list_empty(&space->unmarked) && !space->heap->no_marks;
+}
+
 /*
  * A thread that frees the memory of another could run ahead of the device for ever, since that
  * thread never waits for somebody else's free: so this one waits, as the driver's free would have.
+ * So does any free where no mark is to be had and work is not seen, of whose end nothing but a wait
+ * tells. Later, at an allocation, that wait might be for work that waits for the caller.
  */
 static CA_APART void
-hold_back(struct ca_space *space)
+hold_back(struct ca_space *space, bool anothers)
 {
-	if (ca_alloc_waiting_exceeds_slack_locked(space))
+	if (!ca_alloc_waiting_exceeds_slack_locked(space))
+		return;
+	if (is_without_mark(space) && ca_context_mark_wait_locked(space, CA_WAIT_EXACT))
+		return;
+	if (anothers)
 		ca_deferred_wait_locked(space, CA_WAIT_LATER);
 }
 
@@ -188,8 +201,8 @@ free_claimed(struct ca_block *block, uint64_t thread)
 		CA_COUNT(space, free_calls);
 	else if (ca_tracing(space->heap))
 		ca_trace_kept_locked(block);
-	if (!r && thread && allocated_by != thread)
-		hold_back(space);
+	if (!r && thread && (allocated_by != thread || is_without_mark(space)))
+		hold_back(space, allocated_by != thread);
 	return r;
 }
 

@@ -187,6 +187,25 @@ unseen_work_and_two_contexts(void)
 	go_on();
 }
 
+/* Memory goes round that unseen work uses, and nobody waits for that. */
+static void
+unseen_work_goes_on(void)
+{
+	CUstream unseen;
+
+	begin();
+	unseen = order_stream(NONBLOCKING);
+	for (uint32_t i = 0; i < 300; i++) {
+		CUdeviceptr y = order_take(MIB);
+
+		OK(unseen_fill()(y, i, WORDS, unseen));
+		order_use(x, i, s);
+		order_give(y);
+	}
+	OK(cuCtxSynchronize());
+	go_on();
+}
+
 /* The same where all work is seen, but one context is given work on the other's memory. */
 static void
 work_of_two_contexts(void)
@@ -371,6 +390,7 @@ static const struct order_case cases[] = {
 	{ "private_table", private_table },
 	{ "unseen_in_a_capture", unseen_in_a_capture },
 	{ "unseen_work_and_two_contexts", unseen_work_and_two_contexts },
+	{ "unseen_work_goes_on", unseen_work_goes_on },
 	{ "work_of_two_contexts", work_of_two_contexts },
 	{ "tables", tables },
 	{ "peer_access", peer_access },

@@ -92,6 +92,18 @@ def test_unseen_work_and_two_contexts_leave_memory_to_be_had(clock, memory, knob
 
 
 @pytest.mark.parametrize("knobs", [{"SIMCUDA_QUEUES": 1}, {"SIMCUDA_BELIEFS": "context_record_early"}, {}])
+@pytest.mark.parametrize("clock", ["real", "manual:16"])
+def test_what_only_a_wait_tells_finished_does_not_pile_up(clock, knobs, tmp_path):
+    """Beyond the slack a free waits as the driver's own does. (300 blocks of 1 MiB go round.)"""
+    stats = tmp_path / "stats.json"
+    done = run([PROGRAM, "unseen_work_goes_on"], check=0, CACHEALLOC_CONF="reuse_slack_mb:16", SIMCUDA_CLOCK=clock,
+               SIMCUDA_PRIVATE_TABLE=1, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK=20000, CACHEALLOC_STATS=stats, **knobs)
+    assert not done.stderr, done.stderr[-2000:]
+    device = json.loads(stats.read_text())["devices"][0]
+    assert device["reserved_bytes"]["peak"] <= 64 << 20, device["reserved_bytes"]
+
+
+@pytest.mark.parametrize("knobs", [{"SIMCUDA_QUEUES": 1}, {"SIMCUDA_BELIEFS": "context_record_early"}, {}])
 @pytest.mark.parametrize("memory", ["36M", "44M"])
 @pytest.mark.parametrize("clock", ["real", "manual:16"])
 def test_work_of_two_contexts_leaves_memory_to_be_had(clock, memory, knobs, tmp_path):
