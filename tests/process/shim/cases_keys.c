@@ -67,8 +67,10 @@ steps(void)
 		}
 		for (int k = 0; k < 4; k++)
 			OK(cuMemFree_v2(blocks[k]));
-		if (i % 5 == 4)
+		if (i % 5 == 4) {
 			OK(cuCtxSynchronize());
+			usleep(2 * 1000); /* longer than trim_idle_ms:1 and :2 want */
+		}
 	}
 	OK(cuCtxSynchronize());
 }
