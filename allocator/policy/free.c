@@ -156,11 +156,14 @@ free_live(struct ca_block *block, uint64_t thread)
 	return r == -EIO ? free_retired(block) : r;
 }
 
-/* Without any marks an allocation waits for what is freed (alloc.c). */
+/* Without any marks an allocation waits for what is freed (alloc.c). With several contexts the wait
+ * would be for all of them, and the driver's own free waits for one. */
 static inline bool
 is_without_mark(const struct ca_space *space)
 {
-	return !ca_list_empty(&space->unmarked) && !space->heap->no_marks;
+	const struct ca_heap *heap = space->heap;
+
+	return !ca_list_empty(&space->unmarked) && !heap->no_marks && !heap->spaces->next;
 }
 
 /*
