@@ -40,6 +40,8 @@ team_prepare(struct worker *w)
 	n_created = place->n_slots - SLOT_FIRST;
 	handed = SLOT_FIRST + (int)rng_below(&w->rng, n_created);
 	elsewhere = SLOT_FIRST + (int)rng_below(&w->rng, n_created);
+	if (place->slots[elsewhere].owner != EVERYBODY) /* its owner may be renewing it */
+		elsewhere = SLOT_FIRST + 1;
 	for (int i = 0; i < EVENTS_MAX; i++)
 		if (chance(w, 2)) {
 			place_enter(place);
