@@ -18,7 +18,8 @@
 #include <stdbool.h>
 
 /*
- * Magazines: QUICK_TAKEN, QUICK_GIVEN (without the heap's lock).
+ * Magazines: QUICK_TAKEN, QUICK_GIVEN (without the heap's lock); QUICK_GIVEN_SEVERAL,
+ * QUICK_TAKEN_SEVERAL (several streams may use the block, may have used it).
  *
  * The guard (guard.c):
  * GUARD_ARMED          the stream was armed: a mark first, if one is missing
@@ -68,6 +69,8 @@
 #define CA_BRANCH_NAMES(X)                                                                         \
 	X(QUICK_TAKEN)                                                                             \
 	X(QUICK_GIVEN)                                                                             \
+	X(QUICK_GIVEN_SEVERAL)                                                                     \
+	X(QUICK_TAKEN_SEVERAL)                                                                     \
 	X(GUARD_ARMED)                                                                             \
 	X(GUARD_UP_TO_DATE)                                                                        \
 	X(GUARD_RAN)                                                                               \

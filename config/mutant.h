@@ -38,6 +38,7 @@
  * SNAPSHOT_AFTER_WAIT   the same of a wait for the event
  * KEPT_UNFINISHED       what a thread keeps is handed out though its stream has not finished
  * KEPT_OF_SEVERAL       what several streams may use is kept as one's
+ * KEPT_LEFT_OUT         of several that may use what is kept the last one is not waited for
  * ATTENTION_IGNORED     the quick free takes every space for a usual one
  * WRONG_SHELF           a thread that goes to another context takes what it kept of the last one
  * FAILED_RECORD_TEACHES an event teaches although its record failed
@@ -111,6 +112,7 @@
 	X(SNAPSHOT_AFTER_WAIT)                                                                     \
 	X(KEPT_UNFINISHED)                                                                         \
 	X(KEPT_OF_SEVERAL)                                                                         \
+	X(KEPT_LEFT_OUT)                                                                           \
 	X(ATTENTION_IGNORED)                                                                       \
 	X(WRONG_SHELF)                                                                             \
 	X(FAILED_RECORD_TEACHES)                                                                   \

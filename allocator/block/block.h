@@ -132,7 +132,8 @@ ca_block_multi(const struct ca_block *block)
 	return ca_block_is_held(block) && block->places ? block->places->multi : NULL;
 }
 
-/* All users of an ALLOCATED, STREAM_HELD or MULTI_HELD block, finished or not. */
+/* All users of an ALLOCATED, STREAM_HELD or MULTI_HELD block, finished or not. A magazine may take
+ * an ALLOCATED one, and write `user`, at any time: that block has none to tell. */
 static inline void
 ca_block_users(const struct ca_block *block, struct ca_users *ret_users)
 {
@@ -143,8 +144,9 @@ ca_block_users(const struct ca_block *block, struct ca_users *ret_users)
 		return;
 	}
 	ret_users->context = false;
-	ret_users->n = block->user.stream != NULL;
-	ret_users->user[0] = block->user;
+	ret_users->user[0] = block->user; /* once */
+	ret_users->n =
+		ret_users->user[0].stream != NULL && !ca_user_is_several(&ret_users->user[0]);
 }
 
 /* A block comes out of a magazine whose counts have it as free already. It is FREE, or STREAM_HELD

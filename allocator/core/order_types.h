@@ -91,6 +91,18 @@ struct ca_user {
 	uint64_t stamp;
 };
 
+/*
+ * The users of a block that a magazine keeps, in the place of one: where they are several, `stream`
+ * is no pointer but has a bit for each, by its index, above bit 0, which is set, and `stamp` covers
+ * what each was given before the free.
+ */
+enum { CA_SEVERAL_STREAMS = 63 };
+static inline bool
+ca_user_is_several(const struct ca_user *user)
+{
+	return (uintptr_t)user->stream & 1;
+}
+
 struct ca_users {
 	uint8_t n;
 	bool context; /* users that no stream mark covers: only a context mark will do */
@@ -168,6 +180,7 @@ struct ca_stream_record {
 	_Atomic bool followed; /* some other stream waited for it by an event of the program's */
 	/* under the order lock */
 	unsigned marked; /* marks that were ever recorded */
+	uint64_t wanted; /* the largest stamp that it was armed for, perhaps larger than `last` */
 	struct ca_list points;
 	struct ca_tree by_bound;
 	/* its next submission comes after these: of the own space, by index (itself: for ever), and

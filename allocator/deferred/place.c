@@ -65,8 +65,8 @@ ca_held_goes_on_locked(const struct ca_block *block)
 {
 	const struct ca_stream_record *record = ca_held_record(&block->user);
 
-	return record->pools && !block->segment->retired && !ca_registered_overlaps(block) &&
-	       !ca_user_is_done(&block->user) &&
+	return !ca_user_is_several(&block->user) && record->pools && !block->segment->retired &&
+	       !ca_registered_overlaps(block) && !ca_user_is_done(&block->user) &&
 	       !atomic_load_explicit(&record->lost, memory_order_acquire) &&
 	       !record->space->heap->no_marks;
 }
@@ -76,7 +76,7 @@ ca_held_place_kept_locked(struct ca_block *block)
 {
 	struct ca_users users;
 
-	ca_block_users(block, &users);
+	ca_order_kept_unfinished(&block->segment->space->order, &block->user, &users);
 	ca_held_place_or_mark_locked(block, &users);
 }
 

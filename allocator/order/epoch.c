@@ -87,7 +87,8 @@ ca_record_settle_ordered(struct ca_stream_record *record)
 	atomic_fetch_and(active_word(record), ~active_bit(record));
 	if (atomic_load(&record->stream.stamping) || ca_record_is_busy(record))
 		atomic_fetch_or(active_word(record), active_bit(record));
-	else /* what armed it is over, and whatever will needs the lock */
+	else if (record->wanted <= atomic_load(&record->done))
+		/* what armed it is over, and whatever will needs the lock */
 		atomic_store(&record->stream.armed, 0);
 }
 
@@ -155,9 +156,8 @@ candidates_add(struct ca_candidates *all, unsigned inherited, struct ca_stream *
 		all->user[all->n++] = (struct ca_user){ stream, stamp };
 }
 
-/* No mark of ours covers the work: the stream is another thread's, or lost. */
-static bool
-needs_context(struct ca_stream_record *record)
+bool
+ca_record_needs_context(struct ca_stream_record *record)
 {
 	if (atomic_load(&record->lost))
 		return true;
@@ -165,8 +165,8 @@ needs_context(struct ca_stream_record *record)
 	       !atomic_load(&record->closed) && record->thread != ca_order_thread();
 }
 
-static void
-collect_ordered(struct ca_order *order, uint64_t birth, struct ca_candidates *all)
+void
+ca_users_collect_ordered(struct ca_order *order, uint64_t birth, struct ca_candidates *all)
 {
 	struct ca_stream_record *record;
 	unsigned inherited = all->n, at;
@@ -189,13 +189,15 @@ ca_order_set_only_user(struct ca_space *space, struct ca_stream *stream)
 	ca_order_unlock(&space->order);
 }
 
-static void
-arm_user_ordered(const struct ca_user *user)
+void
+ca_user_arm_ordered(const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
 
 	if (!atomic_load(&record->closed))
 		atomic_store(&record->stream.armed, ++record->arms);
+	if (user->stamp > record->wanted)
+		record->wanted = user->stamp;
 	if (record->submitting) /* the mark may cover it */
 		ca_raise(&record->exact_after, user->stamp);
 }
@@ -206,12 +208,11 @@ arm_ordered(const struct ca_users *users)
 	unsigned i;
 
 	for (i = 0; i < users->n; i++)
-		arm_user_ordered(&users->user[i]);
+		ca_user_arm_ordered(&users->user[i]);
 }
 
-/* Where nothing is exposed, memory freed in a quiet space waits as it does elsewhere. */
-static bool
-waits_when_quiet(struct ca_order *order)
+bool
+ca_order_waits_when_quiet(struct ca_order *order)
 {
 	return __atomic_load_n(&ca_order_space(order)->heap->config.reuse_finished,
 			       __ATOMIC_RELAXED);
@@ -233,54 +234,14 @@ ca_order_users(struct ca_order *order, uint64_t birth, const struct ca_users *in
 	for (i = 0; i < inherited->n && !CA_MUTANT(INHERITED_DROPPED); i++)
 		if (!ca_user_is_done(&inherited->user[i]))
 			all.user[all.n++] = inherited->user[i];
-	collect_ordered(order, birth, &all);
+	ca_users_collect_ordered(order, birth, &all);
 	ca_users_choose_ordered(&all, ret_users);
 	for (i = 0; i < ret_users->n; i++)
-		ret_users->context |= needs_context(ca_record(ret_users->user[i].stream));
-	if (!ret_users->context && (waits_when_quiet(order) || !ca_order_is_quiet_ordered(order)))
+		ret_users->context |= ca_record_needs_context(ca_record(ret_users->user[i].stream));
+	if (!ret_users->context &&
+	    (ca_order_waits_when_quiet(order) || !ca_order_is_quiet_ordered(order)))
 		arm_ordered(ret_users);
 	ca_order_unlock(order);
-}
-
-/* Every other stream is no user, or one that has finished: `one` becomes the user. */
-static bool
-is_one_ordered(struct ca_order *order, uint64_t birth, struct ca_user *one)
-{
-	struct ca_stream_record *record;
-	unsigned at;
-
-	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
-		uint64_t last = atomic_load(&record->stream.last);
-
-		if ((last < birth && !ca_record_has_hazard(record)) ||
-		    !ca_order_is_user(order, record))
-			continue;
-		if (one->stream && one->stream != &record->stream && !CA_MUTANT(KEPT_OF_SEVERAL))
-			return false;
-		*one = (struct ca_user){ &record->stream, last };
-	}
-	return !one->stream || !needs_context(ca_record(one->stream));
-}
-
-bool
-ca_order_one_user(struct ca_order *order, uint64_t birth, const struct ca_user *inherited,
-		  struct ca_user *ret_user)
-{
-	struct ca_user one = *inherited;
-	bool is_one;
-
-	if (atomic_load(&order->finished_only) & ~CA_REASONS_SEEN ||
-	    ca_order_has_foreign_user(order, birth))
-		return false;
-	if (one.stream && ca_user_is_done(&one))
-		one.stream = NULL;
-	ca_order_lock(order);
-	is_one = is_one_ordered(order, birth, &one);
-	if (is_one && one.stream && (waits_when_quiet(order) || !ca_order_is_quiet_ordered(order)))
-		arm_user_ordered(&one);
-	ca_order_unlock(order);
-	*ret_user = one;
-	return is_one;
 }
 
 /* ---- quiet */
@@ -354,9 +315,8 @@ ca_order_is_only_stream(struct ca_order *order, struct ca_stream_record *only)
 
 /* ---- bounds, and what has finished */
 
-/* A bound that covers `last`: the epoch moves only if somebody was stamped with it. */
-static inline uint64_t
-bound_over(struct ca_order *order, uint64_t last)
+uint64_t
+ca_order_bound_over(struct ca_order *order, uint64_t last)
 {
 	uint64_t epoch = atomic_load(&order->words.epoch) & ~(uint64_t)1;
 
@@ -366,7 +326,7 @@ bound_over(struct ca_order *order, uint64_t last)
 uint64_t
 ca_order_bound(struct ca_stream *stream)
 {
-	return bound_over(ca_record_order(ca_record(stream)), atomic_load(&stream->last));
+	return ca_order_bound_over(ca_record_order(ca_record(stream)), atomic_load(&stream->last));
 }
 
 uint64_t
@@ -382,7 +342,7 @@ ca_order_context_bound(struct ca_order *order)
 	for (i = 0; (record = ca_record_at(order, i)); i++)
 		if (atomic_load(&record->stream.last) > last)
 			last = atomic_load(&record->stream.last);
-	return bound_over(order, last);
+	return ca_order_bound_over(order, last);
 }
 
 uint64_t

@@ -85,6 +85,14 @@ void ca_host_pause_track(struct ca_stream *stream);
 void ca_host_pause_look(struct ca_stream_record *record);
 
 /* ---- epoch.c */
+/* A bound that covers `last`: the epoch moves only if somebody was stamped with it. */
+uint64_t ca_order_bound_over(struct ca_order *order, uint64_t last);
+/* No mark of ours covers the work: the stream is another thread's, or lost. */
+bool ca_record_needs_context(struct ca_stream_record *record);
+/* The user's stream records a mark that covers it before its next submission. */
+void ca_user_arm_ordered(const struct ca_user *user);
+/* Where nothing is exposed, memory freed in a quiet space waits as it does elsewhere. */
+bool ca_order_waits_when_quiet(struct ca_order *order);
 /* A new epoch begins. Returns a bound: of all stamps with earlier ones. */
 uint64_t ca_order_advance(struct ca_order *order);
 /* `done` of the record was raised: it may be idle now. */
@@ -163,6 +171,9 @@ struct ca_candidates {
 };
 /* Those that no other one stands for. `context` is raised if they are too many, never cleared. */
 void ca_users_choose_ordered(const struct ca_candidates *all, struct ca_users *ret_users);
+
+/* Adds the streams stamped at `birth` or later, and those that somebody else must end. (epoch.c) */
+void ca_users_collect_ordered(struct ca_order *order, uint64_t birth, struct ca_candidates *all);
 
 /* ---- clock.c */
 /* Does the next submission to `record` come after (stream, stamp)? */

@@ -365,13 +365,6 @@ ca_order_is_untouched(struct ca_order *order, uint64_t birth)
  */
 void ca_order_users(struct ca_order *order, uint64_t birth, const struct ca_users *inherited,
 		    struct ca_users *ret_users);
-/*
- * The same of a block with one user at most, *inherited (its stream NULL: none). True: *ret_user,
- * or none if its stream is NULL. False: it has several, or one that no mark covers; nothing was
- * armed.
- */
-bool ca_order_one_user(struct ca_order *order, uint64_t birth, const struct ca_user *inherited,
-		       struct ca_user *ret_user);
 /* A free takes effect behind what was submitted to the stream, and what the driver orders before
  * it, which may be what makes other streams' later use of the memory come first. */
 void ca_order_free_in(struct ca_stream *stream);
@@ -382,6 +375,20 @@ ca_user_is_done(const struct ca_user *user)
 
 	return atomic_load(&record->done) >= user->stamp; /* `stream` comes first */
 }
+
+/*
+ * As ca_order_users, of a block with one user at most, *inherited (its stream NULL: none), for a
+ * magazine. True: *ret_user, or none if its stream is NULL. False: there are others, no mark covers
+ * one, or it is not for a magazine; nothing was armed.
+ */
+bool ca_order_kept_users(struct ca_order *order, uint64_t birth, const struct ca_user *inherited,
+			 struct ca_user *ret_user);
+/* All that such a *user (which has a stream) stands for has finished. */
+bool ca_order_kept_is_done(const struct ca_order *order, const struct ca_user *user);
+/* Those of them that have not, each with a stamp of its own. */
+void ca_order_kept_unfinished(const struct ca_order *order, const struct ca_user *user,
+			      struct ca_users *ret_users);
+
 /* Takes finished users out. True: none is left. */
 bool ca_users_remove_finished(struct ca_users *users);
 bool ca_order_is_quiet(struct ca_order *order);

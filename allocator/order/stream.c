@@ -117,11 +117,14 @@ ca_order_after_fork_child(struct ca_order *order)
 		atomic_store(&order->active[i], 0);
 }
 
+/* Nothing of the former stream goes on, and nothing more will come: it has finished all that it was
+ * marked and armed for, and what is submitted to the next one is stamped with more. */
 static bool
 is_free(struct ca_stream_record *record, struct ca_list *dropped)
 {
 	if (!atomic_load(&record->closed) || record->calls || ca_record_is_busy(record))
 		return false;
+	ca_raise(&record->done, ca_order_bound_over(ca_record_order(record), record->wanted));
 	ca_stream_marks_collect_ordered(record, dropped);
 	return ca_list_empty(&record->points);
 }
@@ -297,7 +300,7 @@ ca_stream_close(struct ca_stream *stream, bool gone)
 	struct ca_order *order = ca_record_order(record);
 	bool lost;
 
-	if (!gone)
+	if (!gone && ca_record_is_busy(record))
 		ca_stream_mark_record_if_due(record);
 	ca_order_lock(order);
 	if (order->dead || atomic_load(&record->closed)) {

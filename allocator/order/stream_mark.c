@@ -85,16 +85,16 @@ ca_stream_marks_drop(struct ca_space *space, struct ca_list *dropped)
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_order *order = &space->order;
 
-	while (!ca_list_empty(dropped)) {
-		struct ca_stream_mark *point =
-			CA_CONTAINER_OF(dropped->next, struct ca_stream_mark, link);
-
-		ca_list_remove(&point->link);
+	if (ca_list_empty(dropped))
+		return;
+	CA_LIST_EACH(struct ca_stream_mark, point, dropped, link)
 		driver->mark_drop(driver->self, point->mark);
-		ca_order_lock(order);
+	ca_order_lock(order);
+	CA_LIST_EACH_SAFE(struct ca_stream_mark, point, dropped, link) {
+		ca_list_remove(&point->link);
 		ca_objects_put(&order->points, point);
-		ca_order_unlock(order);
 	}
+	ca_order_unlock(order);
 }
 
 void
@@ -164,6 +164,15 @@ poll_marks(struct ca_stream_record *record)
 
 /* ---- recording */
 
+/* Of the stream's work, or what it was armed for. */
+static uint64_t
+largest_wanted_ordered(struct ca_stream_record *record)
+{
+	uint64_t last = atomic_load(&record->stream.last);
+
+	return last > record->wanted ? last : record->wanted;
+}
+
 /* Memory freed so far is followed by work that no point separates from it. */
 static void
 drop_exact(struct ca_stream_record *record, int r)
@@ -172,7 +181,7 @@ drop_exact(struct ca_stream_record *record, int r)
 
 	CA_REACHED(POINT_REFUSED);
 	ca_order_lock(order);
-	ca_raise(&record->exact_after, atomic_load(&record->stream.last));
+	ca_raise(&record->exact_after, largest_wanted_ordered(record));
 	ca_order_unlock(order);
 	if (r != -EBUSY && r != -ENOMEM)
 		ca_record_set_lost(record);
@@ -185,16 +194,32 @@ struct recording {
 	uint64_t armed; /* the stream's, before the bound */
 };
 
-/* 0; -ENODEV: the handle is not to be named; -ENOMEM. */
+/* If not, whatever armed the stream is served. */
+static bool
+is_due_ordered(struct ca_stream_record *record)
+{
+	uint64_t armed = atomic_load(&record->stream.armed);
+	uint64_t stamp = largest_wanted_ordered(record);
+
+	if (stamp > atomic_load(&record->done) && !ca_stream_mark_find_ordered(record, stamp))
+		return true;
+	atomic_compare_exchange_strong(&record->stream.armed, &armed, 0);
+	return false;
+}
+
+/* 0; -ENODEV: the handle is not to be named; -ENOMEM; -EALREADY: it was to be recorded if due, and
+ * is not. */
 static int
-recording_begin(struct ca_stream_record *record, struct recording *recording)
+recording_begin(struct ca_stream_record *record, bool if_due, struct recording *recording)
 {
 	struct ca_order *order = ca_record_order(record);
 	struct ca_stream_mark *point = NULL;
 	int r = -ENODEV;
 
 	ca_order_lock(order);
-	if (ca_record_pin_ordered(record, &recording->handle)) {
+	if (if_due && !is_due_ordered(record)) {
+		r = -EALREADY;
+	} else if (ca_record_pin_ordered(record, &recording->handle)) {
 		point = ca_objects_get(&order->points);
 		r = point ? 0 : -ENOMEM;
 	}
@@ -254,12 +279,12 @@ recording_give_up(struct ca_stream_record *record, struct recording *recording)
 
 /* As ca_stream_mark_try; `ret_point` not NULL: the mark, with a reference. */
 static int
-record_mark(struct ca_stream_record *record, struct ca_stream_mark **ret_point)
+record_mark(struct ca_stream_record *record, bool if_due, struct ca_stream_mark **ret_point)
 {
 	struct ca_space *space = record->space;
 	const struct ca_driver *driver = &space->heap->driver;
 	struct recording recording;
-	int r = recording_begin(record, &recording);
+	int r = recording_begin(record, if_due, &recording);
 
 	if (r)
 		return r;
@@ -278,7 +303,7 @@ record_mark(struct ca_stream_record *record, struct ca_stream_mark **ret_point)
 int
 ca_stream_mark_try(struct ca_stream_record *record)
 {
-	return record_mark(record, NULL);
+	return record_mark(record, false, NULL);
 }
 
 int
@@ -291,11 +316,25 @@ ca_stream_mark_record(struct ca_stream_record *record)
 	return r;
 }
 
+int
+ca_stream_mark_record_if_due(struct ca_stream_record *record)
+{
+	int r = record_mark(record, true, NULL);
+
+	if (r == -EALREADY) {
+		CA_REACHED(POINT_NOT_DUE);
+		return 0;
+	}
+	if (r && r != -ENODEV)
+		drop_exact(record, r);
+	return r;
+}
+
 /* No submission follows, so that a refusal by a capture costs no exact mark. */
 int
 ca_stream_mark_record_to_poll(struct ca_stream_record *record, struct ca_stream_mark **ret_point)
 {
-	int r = record_mark(record, ret_point);
+	int r = record_mark(record, false, ret_point);
 
 	if (r && r != -ENODEV && r != -EBUSY)
 		drop_exact(record, r);
@@ -306,26 +345,12 @@ bool
 ca_stream_mark_is_due(struct ca_stream_record *record)
 {
 	struct ca_order *order = ca_record_order(record);
-	uint64_t armed, last;
 	bool due;
 
 	ca_order_lock(order);
-	armed = atomic_load(&record->stream.armed);
-	last = atomic_load(&record->stream.last);
-	due = last > atomic_load(&record->done) && !ca_stream_mark_find_ordered(record, last);
-	if (!due)
-		atomic_compare_exchange_strong(&record->stream.armed, &armed, 0);
+	due = is_due_ordered(record);
 	ca_order_unlock(order);
 	return due;
-}
-
-int
-ca_stream_mark_record_if_due(struct ca_stream_record *record)
-{
-	if (ca_stream_mark_is_due(record))
-		return ca_stream_mark_record(record);
-	CA_REACHED(POINT_NOT_DUE);
-	return 0;
 }
 
 bool

@@ -237,7 +237,7 @@ ca_blocks_settle_locked(struct ca_magazine *magazine, struct ca_block *block)
 static void
 note_unfinished(struct ca_shelf *shelf, const struct ca_block *top)
 {
-	if (top->user.stream && !ca_user_is_done(&top->user))
+	if (top->user.stream && !ca_order_kept_is_done(&shelf->space->order, &top->user))
 		ca_backoff_failed(&shelf->polls);
 }
 

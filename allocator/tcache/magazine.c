@@ -5,11 +5,12 @@
  * all threads would make each wait for the others. So a thread keeps the blocks that it freed as
  * they are, in stacks by size, and its next request of that size takes the latest.
  *
- * Which blocks: those that nobody uses any more, and those that one stream may still use. Such a
- * one is handed out when that stream has finished, which the driver is asked; or unfinished, if the
- * space is quiet, or if no stream comes to wait because of it. That is defined in
- * allocator/order/order.h and deferred/place.c; here it is asked without the heap's lock, and
- * whatever is not as usual is left to the way with it.
+ * Which blocks: those that nobody uses any more; those that one stream may still use; and those
+ * that several may, of which one is another thread's. Such a one is handed out when its streams
+ * have finished, which the driver is asked; that of one stream also unfinished, if the space is
+ * quiet, or if no stream comes to wait because of it. That is defined in allocator/order/order.h
+ * and deferred/place.c; here it is asked without the heap's lock, and whatever is not as usual is
+ * left to the way with it.
  *
  * A request that the thread's magazine does not serve has some of it merged before it cuts anything
  * (policy/search.c), and all of it, and then others' magazines, before the cache grows. Anything
@@ -54,14 +55,18 @@ goes_on_freely(struct ca_space *space, const struct ca_block *block)
 	       ca_order_may_expose(&space->order, &users);
 }
 
-/* The block's stream may have more to do with it: true if it may be handed out all the same. */
+/* The block's streams may have more to do with it: true if it may be handed out all the same. */
 static inline __attribute__((always_inline)) bool
 expose(struct ca_space *space, struct ca_block *block)
 {
-	if (ca_user_is_done(&block->user) || CA_MUTANT(KEPT_UNFINISHED)) {
+	if (ca_order_kept_is_done(&space->order, &block->user) || CA_MUTANT(KEPT_UNFINISHED)) {
+		if (ca_user_is_several(&block->user))
+			CA_REACHED(QUICK_TAKEN_SEVERAL);
 		block->user.stream = NULL;
 		return true;
 	}
+	if (ca_user_is_several(&block->user))
+		return false;
 	/* asked for under the magazine's lock, by which ca_magazines_pass_locked misses nothing */
 	if (ca_order_may_capture(space->heap) ||
 	    (!ca_held_is_quiet_for(space, &block->user) && !goes_on_freely(space, block)) ||
@@ -109,7 +114,7 @@ take_top(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *
 }
 
 /*
- * The driver is asked whether the stream has finished with the top of the stack. If it has, returns
+ * The driver is asked whether the streams have finished with the top of the stack. If so, returns
  * the stack of that size, NULL otherwise. No lock is held in the driver's call, and a callback of
  * the driver's may come here, too.
  */
@@ -119,17 +124,19 @@ poll_top(struct ca_magazine *magazine, const struct ca_space *space, const struc
 	const struct ca_block *block = ca_stack_top(stack);
 	struct ca_shelf *shelf = ca_own.shelf;
 	uint32_t grains = stack->grains;
-	struct ca_user user;
+	struct ca_users users;
 	int saved = errno;
-	bool done;
+	bool done = true;
+	unsigned i;
 
-	if (!block || !block->user.stream || ca_user_is_done(&block->user) ||
+	if (!block || !block->user.stream || ca_order_kept_is_done(&space->order, &block->user) ||
 	    !is_allowed(magazine, space, block, false) || /* nor would it be afterwards */
 	    ca_order_may_capture(space->heap) || shelf->polls.pass)
 		return NULL;
-	user = block->user;
+	ca_order_kept_unfinished(&space->order, &block->user, &users);
 	ca_magazine_unlock(magazine);
-	done = ca_order_poll_user(&user);
+	for (i = 0; i < users.n && done; i++)
+		done = ca_order_poll_user(&users.user[i]);
 	errno = saved;
 	(void)ca_own_turn(space->heap, ca_own_live(space)); /* such a callback may have left */
 	ca_magazine_own(magazine);
@@ -223,14 +230,14 @@ quiet_user(struct ca_space *space, const struct ca_block *block, struct ca_user 
 }
 
 /*
- * Elsewhere: the one stream that may still use the block, or none. Where the driver was asked in
- * vain when such a block was wanted, they are kept more and more seldom: then the best fit of all
+ * Elsewhere: the streams that may still use the block, or none. Where the driver was asked in vain
+ * when such a block was wanted, they are kept more and more seldom: then the best fit of all
  * that waits, merged, is the better choice. What another thread allocated is left to the way that
  * may hold this one back.
  */
 static CA_APART bool
-one_user(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struct ca_block *block,
-	 struct ca_user *ret_user)
+kept_users(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struct ca_block *block,
+	   struct ca_user *ret_user)
 {
 	struct ca_space *space = shelf->space;
 	struct ca_user inherited = block->user;
@@ -240,7 +247,7 @@ one_user(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struc
 		return false;
 	if (CA_MUTANT(INHERITED_DROPPED))
 		inherited.stream = NULL;
-	return ca_order_one_user(&space->order, block->birth, &inherited, ret_user);
+	return ca_order_kept_users(&space->order, block->birth, &inherited, ret_user);
 }
 
 static inline __attribute__((always_inline)) bool
@@ -258,7 +265,7 @@ may_give(const struct ca_magazine *magazine, struct ca_shelf *shelf, const struc
 		ret_user->stream = NULL;
 		return true;
 	}
-	return quiet_user(space, block, ret_user) || one_user(magazine, shelf, block, ret_user);
+	return quiet_user(space, block, ret_user) || kept_users(magazine, shelf, block, ret_user);
 }
 
 static inline void
@@ -280,9 +287,11 @@ count_give(struct ca_counts *counts, const struct ca_block *block)
 static CA_APART void
 trace_give(const struct ca_block *block, const struct ca_user *user)
 {
-	struct ca_users users = { .n = 1, .user = { *user } };
+	struct ca_users users = { .n = 0 };
 
-	ca_trace_free_locked(block, user->stream ? &users : NULL);
+	if (user->stream)
+		ca_order_kept_unfinished(&block->segment->space->order, user, &users);
+	ca_trace_free_locked(block, users.n ? &users : NULL);
 }
 
 /* Blocks of a stack that the next one is compared with. With 64 the rows are the same. */

@@ -190,6 +190,7 @@ CATCHERS = {
     "SNAPSHOT_AFTER_WAIT": ("case:t3_recorded_anew_while_others_wait", 3, 3, 40, "reuse_slack_mb:0"),
     "KEPT_UNFINISHED": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
     "KEPT_OF_SEVERAL": ("pipe+solo+wide", 1, 4, 0, "reuse_slack_mb:0"),
+    "KEPT_LEFT_OUT": ("case:t10_memory_that_two_threads_read", 3, 3, 0, "reuse_slack_mb:0"),
     "ATTENTION_IGNORED": ("case:t12_private_table_submits_after_a_warm_up", 1, 2, 5, "reuse_slack_mb:0"),
     "WRONG_SHELF": ("case:t11_contexts_in_turn", 1, 2, 5, "reuse_slack_mb:0"),
     "FAILED_RECORD_TEACHES": ("case:t8_a_query_after_a_record_that_was_refused", 1, 2, 5, "reuse_slack_mb:0"),

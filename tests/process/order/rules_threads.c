@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Rules 2, 3 and 10 (T2, T3, T10): threads on one stream, on one event, on streams of their own. */
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "tests/process/order/rules.h"
 
-enum { ROUNDS = 60, CROWD = 8, STREAMS_MAX = 15 };
+enum { ROUNDS = 60, FEW = 8, CROWD = 8, STREAMS_MAX = 15 };
 
 static CUstream streams[STREAMS_MAX], shared;
 static CUevent event;
@@ -366,6 +367,60 @@ streams_come_and_go_in_four_threads(void)
 	order_end();
 }
 
+/* Two streams, of two threads, read what one of them has filled and frees; neither comes after the
+ * other. It waits for its own, which is not enough. */
+static _Atomic(CUdeviceptr) offered;
+
+static void
+read_what_is_offered(void)
+{
+	CUdeviceptr target = order_take(BIG), theirs;
+
+	for (int i = 0; i < FEW; i++) {
+		while (!(theirs = atomic_load(&offered)))
+			sched_yield();
+		OK(cuStreamWaitEvent(streams[1], event, 0));
+		order_copy(target, theirs, LONG, streams[1]);
+		atomic_store(&offered, 0);
+	}
+	order_give(target);
+}
+
+static void
+free_what_two_read(int number)
+{
+	CUdeviceptr mine, copy;
+
+	if (number) {
+		read_what_is_offered();
+		return;
+	}
+	copy = order_take(BIG);
+	mine = order_again(order_take(BIG), BIG); /* from now on it keeps one of that size */
+	for (uint32_t i = 0; i < FEW; i++) {
+		order_fill(mine, i, 0, streams[0]);
+		OK(cuEventRecord(event, streams[0]));
+		order_copy(copy, mine, 20, streams[0]);
+		atomic_store(&offered, mine);
+		while (atomic_load(&offered))
+			sched_yield();
+		order_give(mine);
+		OK(cuStreamSynchronize(streams[0]));
+		mine = order_take(BIG);
+	}
+	order_give(mine);
+}
+
+static void
+memory_that_two_threads_read(void)
+{
+	order_start();
+	streams_make(2);
+	event = order_event();
+	order_threads(2, free_what_two_read);
+	order_end();
+}
+
 const struct order_case rules_threads[] = {
 	{ "t2_free_right_behind_anothers_submission", free_right_behind_anothers_submission },
 	{ "t2_two_threads_keep_one_stream_busy", two_threads_keep_one_stream_busy },
@@ -377,6 +432,7 @@ const struct order_case rules_threads[] = {
 	  per_thread_streams_and_threads_that_exit },
 	{ "t10_memory_of_a_thread_that_left", memory_of_a_thread_that_left },
 	{ "t10_memory_of_another_thread_at_the_end", memory_of_another_thread_at_the_end },
+	{ "t10_memory_that_two_threads_read", memory_that_two_threads_read },
 	{ "t10_null_is_two_streams", null_is_two_streams },
 	{ "t10_copies_of_what_many_streams_used", copies_of_what_many_streams_used },
 	{ "t14_streams_come_and_go_in_four_threads", streams_come_and_go_in_four_threads },
