@@ -96,9 +96,9 @@ struct ca_user {
  * is no pointer but has a bit for each, by its index, above bit 0, which is set, and `stamp` covers
  * what each was given before the free.
  */
-enum { CA_SEVERAL_STREAMS = 63 };
+enum { CA_MULTI_STREAMS = 63 };
 static inline bool
-ca_user_is_several(const struct ca_user *user)
+ca_user_is_multi(const struct ca_user *user)
 {
 	return (uintptr_t)user->stream & 1;
 }

@@ -161,7 +161,7 @@ struct ca_block {
 	};
 	/* ALLOCATED: whose unfinished memory it was handed out as; STREAM_HELD: in whose list it
 	 * is, and where there; MULTI_HELD: of the first stream of its set. Its one user, if it has
-	 * no `multi`. No stream: none. In a magazine: or several, see ca_user_is_several. */
+	 * no `multi`. No stream: none. In a magazine: or several, see ca_user_is_multi. */
 	struct ca_user user;
 	/* NULL in any other state */
 	union {

@@ -65,7 +65,7 @@ ca_held_goes_on_locked(const struct ca_block *block)
 {
 	const struct ca_stream_record *record = ca_held_record(&block->user);
 
-	return !ca_user_is_several(&block->user) && record->pools && !block->segment->retired &&
+	return !ca_user_is_multi(&block->user) && record->pools && !block->segment->retired &&
 	       !ca_registered_overlaps(block) && !ca_user_is_done(&block->user) &&
 	       !atomic_load_explicit(&record->lost, memory_order_acquire) &&
 	       !record->space->heap->no_marks;

@@ -40,14 +40,14 @@ has_anothers(const struct ca_candidates *all)
 static bool
 is_simple_ordered(const struct ca_order *order, struct ca_stream_record *record)
 {
-	return &record->space->order == order && record->index < CA_SEVERAL_STREAMS &&
+	return &record->space->order == order && record->index < CA_MULTI_STREAMS &&
 	       !record->submitting && !ca_record_has_hazard(record) &&
 	       !ca_record_needs_context(record);
 }
 
 /* One stamp for all of them. */
 static void
-arm_several_ordered(struct ca_users *users, struct ca_user *ret_user)
+arm_multi_ordered(struct ca_users *users, struct ca_user *ret_user)
 {
 	uint64_t last = 0, bits = 1;
 	unsigned i;
@@ -82,8 +82,7 @@ is_one_ordered(struct ca_order *order, const struct ca_user *one, struct ca_user
  * them the memory waits for decides where (deferred/multi_user.c): that is better than to keep it.
  */
 static bool
-is_several_ordered(struct ca_order *order, const struct ca_candidates *all,
-		   struct ca_user *ret_user)
+is_multi_ordered(struct ca_order *order, const struct ca_candidates *all, struct ca_user *ret_user)
 {
 	struct ca_users users = { .context = false };
 	unsigned i;
@@ -101,7 +100,7 @@ is_several_ordered(struct ca_order *order, const struct ca_candidates *all,
 		return false;
 	if (users.n == 1)
 		return is_one_ordered(order, &users.user[0], ret_user);
-	arm_several_ordered(&users, ret_user);
+	arm_multi_ordered(&users, ret_user);
 	return true;
 }
 
@@ -124,7 +123,7 @@ ca_order_kept_users(struct ca_order *order, uint64_t birth, const struct ca_user
 	if (all.n == 1 || (all.n && CA_MUTANT(KEPT_OF_SEVERAL)))
 		may_be_kept = is_one_ordered(order, &all.user[all.n - 1], ret_user);
 	else if (all.n)
-		may_be_kept = is_several_ordered(order, &all, ret_user);
+		may_be_kept = is_multi_ordered(order, &all, ret_user);
 	ca_order_unlock(order);
 	return may_be_kept;
 }
@@ -137,7 +136,7 @@ ca_order_kept_unfinished(const struct ca_order *order, const struct ca_user *use
 
 	ret_users->n = 0;
 	ret_users->context = false;
-	if (!ca_user_is_several(user)) {
+	if (!ca_user_is_multi(user)) {
 		if (!ca_user_is_done(user))
 			ret_users->user[ret_users->n++] = *user;
 		return;
@@ -158,7 +157,7 @@ ca_order_kept_is_done(const struct ca_order *order, const struct ca_user *user)
 {
 	uint64_t bits = (uintptr_t)user->stream >> 1;
 
-	if (!ca_user_is_several(user))
+	if (!ca_user_is_multi(user))
 		return ca_user_is_done(user);
 	for (; bits; bits &= bits - 1)
 		if (!ca_record_has_finished(order->streams[__builtin_ctzll(bits)], user->stamp))

@@ -60,12 +60,12 @@ static inline __attribute__((always_inline)) bool
 expose(struct ca_space *space, struct ca_block *block)
 {
 	if (ca_order_kept_is_done(&space->order, &block->user) || CA_MUTANT(KEPT_UNFINISHED)) {
-		if (ca_user_is_several(&block->user))
+		if (ca_user_is_multi(&block->user))
 			CA_REACHED(QUICK_TAKEN_SEVERAL);
 		block->user.stream = NULL;
 		return true;
 	}
-	if (ca_user_is_several(&block->user))
+	if (ca_user_is_multi(&block->user))
 		return false;
 	/* asked for under the magazine's lock, by which ca_magazines_pass_locked misses nothing */
 	if (ca_order_may_capture(space->heap) ||

@@ -272,7 +272,7 @@ test_nor_is_the_next_one_in_the_same_epoch(void **state)
 	fixture_alloc(&scene.f, SIZE); /* a new epoch */
 	launch(&scene, S);
 	assert_true(ca_order_kept_users(order, birth, &none, &user));
-	assert_true(ca_user_is_several(&user));
+	assert_true(ca_user_is_multi(&user));
 	s = submitted(&scene, S);
 	finish(&scene, R);
 	ca_order_finished(scene.r, atomic_load(&scene.r->last));
@@ -340,7 +340,7 @@ test_after_a_refusal_no_later_mark_is_exact(void **state)
 	fixture_alloc(&scene.f, SIZE);
 	launch(&scene, S);
 	assert_true(ca_order_kept_users(&scene.f.space->order, birth, &none, &user));
-	assert_true(ca_user_is_several(&user));
+	assert_true(ca_user_is_multi(&user));
 	ca_model_fail(scene.f.model, CA_MODEL_STREAM_MARK, 1, false, -ENOMEM);
 	launch_r(&scene); /* has it refused */
 	assert_true(ca_model_failed(scene.f.model));
@@ -408,7 +408,7 @@ test_nor_what_one_stream_of_very_many_uses(void **state)
 	unsigned i;
 
 	scene_new(&scene, 1);
-	for (i = 1; i < CA_SEVERAL_STREAMS; i++)
+	for (i = 1; i < CA_MULTI_STREAMS; i++)
 		open_stream(&scene.f, 0x100 + i);
 	in_thread(open_there, &scene);
 	assert_not_kept(&scene, false);
@@ -422,7 +422,7 @@ test_the_last_bit_is_one(void **state)
 	uint64_t a;
 
 	scene_new(&scene, 1);
-	for (i = 1; i < CA_SEVERAL_STREAMS - 1; i++)
+	for (i = 1; i < CA_MULTI_STREAMS - 1; i++)
 		open_stream(&scene.f, 0x100 + i);
 	in_thread(open_there, &scene);
 	a = free_of_both(&scene);
