@@ -144,8 +144,10 @@ ca_block_users(const struct ca_block *block, struct ca_users *ret_users)
 		return;
 	}
 	ret_users->context = false;
+	ret_users->n = 0;
 	ret_users->user[0] = block->user; /* once */
-	ret_users->n = ret_users->user[0].stream != NULL && !ca_user_is_multi(&ret_users->user[0]);
+	if (ret_users->user[0].stream && !ca_user_is_multi(&ret_users->user[0]))
+		ret_users->n = 1;
 }
 
 /* A block comes out of a magazine whose counts have it as free already. It is FREE, or STREAM_HELD
