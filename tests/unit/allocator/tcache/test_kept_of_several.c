@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a thread keeps while its own stream and another thread's may still use it. */
+/* Blocks that a thread keeps while its own stream and another thread's may still use them. */
 #include "allocator/core/lock.h"
 #include "tests/unit/allocator/tcache/magazine_scene.h"
 #include "tests/unit/allocator/deferred/scene.h"
