@@ -172,6 +172,13 @@ ca_block_claims_at(struct ca_block *block, uint64_t address)
 						       memory_order_acq_rel, memory_order_relaxed);
 }
 
+/* Of one in a magazine. The half of the record that has the address, too, is not touched by hits. */
+static inline uint64_t
+ca_block_kept_address(const struct ca_block *block)
+{
+	return atomic_load_explicit(&block->quick, memory_order_relaxed) - CA_QUICK_KEPT;
+}
+
 /* ALLOCATED, and not in a magazine: the program has it. */
 static inline bool
 ca_block_is_live(const struct ca_block *block)

@@ -83,7 +83,7 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_stack *stack;
 	struct ca_block *block;
-	uint64_t birth, serial, kept;
+	uint64_t birth, serial;
 
 	*ret_stack = NULL;
 	if (__builtin_expect(ca_own.quick_space != space->id || size - 1 >= CA_QUICK_MAX, 0))
@@ -106,12 +106,10 @@ ca_alloc_quick(struct ca_space *space, uint64_t size, uint64_t *ret_address,
 	if (__builtin_expect(!ca_quick_count_take(&magazine->counts, block, size), 0))
 		return false;
 	ca_quick_take(magazine, stack, block, size, serial, birth);
-	/* the record's other half has the address, too, but is not touched */
-	kept = atomic_load_explicit(&block->quick, memory_order_relaxed);
-	ca_quick_publish(block, kept - CA_QUICK_KEPT);
+	*ret_address = ca_block_kept_address(block);
+	ca_quick_publish(block, *ret_address);
 	ca_magazine_unlock(magazine);
 	CA_REACHED(QUICK_TAKEN);
-	*ret_address = kept - CA_QUICK_KEPT;
 	return true;
 }
 
