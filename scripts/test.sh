@@ -118,7 +118,7 @@ suite_run() {
 	local name=$1 suite=$2 before=()
 	shift 2
 	while [ $# -gt 0 ] && [ "$1" != -- ]; do before+=("$1") && shift; done
-	"${before[@]}" timeout -k 10 "$([ -z "$long" ] && echo 1200 || echo 7200)" "$PYTHON" -m pytest -p no:cacheprovider -q -ra --tb=short \
+	"${before[@]}" timeout -k 10 "$([ -z "$long" ] && echo 1800 || echo 7200)" "$PYTHON" -m pytest -p no:cacheprovider -q -ra --tb=short \
 		-o junit_logging=no --junitxml="$results/$name.xml" "tests/$suite" "${@:2}"
 }
 

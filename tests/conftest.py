@@ -101,7 +101,7 @@ def in_third(items, start):
         yield from same if len(same) < MANY_CASES else same[start % 3::3]
 
 
-MANY_CASES = 8
+MANY_CASES = 4
 NATIVE = ("test_native", "test_natively")
 
 

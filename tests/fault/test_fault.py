@@ -11,6 +11,7 @@ import pytest
 
 from conftest import BUILD, run
 
+QUICK_EVERY = 2  # conftest.py
 PROGRAM = BUILD / "tests" / "fault" / "fault_program"
 CODES = (2, 999)
 #: programs cannot go on without these, whoever serves them

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import BUILD, LIBRARY, MUTANTS, clean_env, run
 
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "stress" / "order_program"
 SEVERAL = BUILD / "tests" / "process" / "order" / "order_several"
 EXTENTS = BUILD / "tests" / "process" / "order" / "order_extents"

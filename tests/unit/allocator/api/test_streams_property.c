@@ -398,7 +398,7 @@ run_many(uint64_t seed, unsigned programs, unsigned open_max, uint64_t slack, bo
 	unsigned i;
 
 	seed = fixture_seed(seed);
-	for (i = 0; i < programs; i++) {
+	for (i = 0; i < FIXTURE_PART(programs); i++) {
 		struct program *p = program_new(seed + (uint64_t)i * 7919, open_max);
 
 		p->f.config.reuse_slack_bytes = slack;
@@ -416,7 +416,7 @@ run_many(uint64_t seed, unsigned programs, unsigned open_max, uint64_t slack, bo
 	       (unsigned long long)ooms);
 	if (getenv("CACHEALLOC_TEST_SEED"))
 		return;
-	assert_true(reused > 100);
+	assert_true(reused > FIXTURE_PART(100));
 	assert_true(finished == !exposed);
 }
 

@@ -462,13 +462,13 @@ run_all(unsigned rounds, unsigned n_streams)
 static void
 test_random_programs_find_no_user_missing_and_no_exposure_unordered(void **state)
 {
-	run_all(ROUNDS, STREAMS);
+	run_all(FIXTURE_PART(ROUNDS), STREAMS);
 }
 
 static void
 test_the_same_with_many_streams(void **state)
 {
-	run_all(ROUNDS / 4, STREAMS_MANY);
+	run_all(FIXTURE_PART(ROUNDS / 4), STREAMS_MANY);
 }
 
 int

@@ -178,7 +178,7 @@ promise_run(struct promises *p, bool pending)
 {
 	uint64_t largest = 20 * MIB;
 
-	for (unsigned i = 0; i < LADDER_STEPS; i++) {
+	for (unsigned i = 0; i < FIXTURE_PART(LADDER_STEPS); i++) {
 		uint64_t random = fixture_random(&p->seed), size = 1 + random % (40 * MIB);
 
 		if (random >> 40 & 1)
