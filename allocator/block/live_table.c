@@ -195,6 +195,17 @@ limit_of(unsigned log)
 	return (uint64_t)1 << log >> (log > LOG_SPARSEST ? 1 : 2);
 }
 
+/* Its memory goes back, and does not come again with that of its neighbours. */
+static void
+give(struct ca_bases_table *table)
+{
+	char *places = (char *)table + sizeof(*table);
+	size_t bytes = bytes_of(table->log) - sizeof(*table);
+
+	ca_arena_keep_small(places, bytes);
+	ca_arena_give_pages(places, bytes);
+}
+
 /* Where there is no memory for another, the old one stays. */
 static CA_APART void
 change(struct ca_bases *bases, unsigned log)
@@ -215,7 +226,7 @@ change(struct ca_bases *bases, unsigned log)
 	}
 	atomic_store_explicit(&bases->table, table, memory_order_release);
 	if (old)
-		ca_arena_give_pages((char *)old + sizeof(*old), bytes_of(old->log) - sizeof(*old));
+		give(old);
 }
 
 static bool

@@ -3,7 +3,9 @@
  * Records of blocks: what is in them is what their state says, and their memory goes back to the
  * system when a spike is over, also under the eyes of threads that look at them without the lock.
  */
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "allocator/block/block.h"
@@ -217,6 +219,59 @@ test_a_spike_that_ends_in_any_order_gives_most_back(void **state)
 	fixture_stop(&f);
 }
 
+/* ---- huge pages */
+
+/* The kernel's flag of the mapping around the address: "hg" where huge pages are asked for, "nh"
+ * where they are refused; "": neither. */
+static const char *
+huge_flag(const void *address)
+{
+	FILE *maps = fopen("/proc/self/smaps", "r");
+	uint64_t at = (uintptr_t)address, from, to;
+	const char *found = "";
+	bool here = false;
+	char line[512];
+
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " ", &from, &to) == 2)
+			here = from <= at && at < to;
+		if (here && !strncmp(line, "VmFlags:", 8))
+			found = strstr(line, " hg") ? "hg" : strstr(line, " nh") ? "nh" : "";
+	}
+	fclose(maps);
+	return found;
+}
+
+/* Of memory that comes at once no part may be kept that was never had. */
+static void
+test_very_many_records_lie_on_huge_pages_until_memory_goes_back(void **state)
+{
+	struct ca_arena arena = { 0 };
+	uint64_t few, rest;
+	struct ca_slabs slabs;
+
+	if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK))
+		skip();
+	ca_slabs_init(&slabs, &arena, RECORD, 8, RECORD);
+	records_get(&slabs, RECORDS);
+	assert_string_equal(huge_flag(records[RECORDS - 1]), "");
+	records_put(&slabs, RECORDS);
+	few = resident_bytes(&arena);
+	records_get(&slabs, SPIKE);
+	assert_string_equal(huge_flag(records[SPIKE - 1]), "hg");
+	/* where they may not be needed, only addresses are had */
+	assert_true(ca_slabs_reserve(&slabs, 10 * SPIKE));
+	assert_in_range(resident_bytes(&arena), SPIKE * RECORD, SPIKE * (RECORD + 24));
+	records_put(&slabs, SPIKE);
+	assert_string_equal(huge_flag(records[SPIKE - 1]), "nh");
+	rest = resident_bytes(&arena);
+	printf("# at first %lu bytes, after a spike %lu\n", (unsigned long)few,
+	       (unsigned long)rest);
+	assert_true(rest < few + 2 * MIB);
+	ca_arena_destroy(&arena);
+}
+
 /* ---- readers without the lock */
 
 enum { RACE = 20000, ROUNDS = 6 };
@@ -371,6 +426,7 @@ main(void)
 		cmocka_unit_test(test_of_records_no_two_are_the_same),
 		cmocka_unit_test(test_what_a_spike_took_goes_back_when_it_is_over),
 		cmocka_unit_test(test_a_spike_that_ends_in_any_order_gives_most_back),
+		cmocka_unit_test(test_very_many_records_lie_on_huge_pages_until_memory_goes_back),
 		cmocka_unit_test(test_a_free_may_look_at_a_record_whose_memory_goes_back),
 		cmocka_unit_test(test_the_walk_sees_a_record_that_is_not_what_its_state_says),
 		cmocka_unit_test(test_a_block_whose_free_fails_is_what_it_was),
