@@ -172,7 +172,8 @@ ca_block_claims_at(struct ca_block *block, uint64_t address)
 						       memory_order_acq_rel, memory_order_relaxed);
 }
 
-/* Of one in a magazine. The half of the record that has the address, too, is not touched by hits. */
+/* Of one in a magazine. The half of the record that has the address, too, is not touched by hits.
+ */
 static inline uint64_t
 ca_block_kept_address(const struct ca_block *block)
 {

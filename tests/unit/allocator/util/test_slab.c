@@ -3,9 +3,9 @@
  * Records of blocks: what is in them is what their state says, and their memory goes back to the
  * system when a spike is over, also under the eyes of threads that look at them without the lock.
  */
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "allocator/block/block.h"
@@ -230,12 +230,15 @@ huge_flag(const void *address)
 	uint64_t at = (uintptr_t)address, from, to;
 	const char *found = "";
 	bool here = false;
-	char line[512];
+	char line[512], *end;
 
 	assert_non_null(maps);
 	while (fgets(line, sizeof(line), maps)) {
-		if (sscanf(line, "%" SCNx64 "-%" SCNx64 " ", &from, &to) == 2)
+		from = strtoull(line, &end, 16);
+		if (end > line && *end == '-') {
+			to = strtoull(end + 1, NULL, 16);
 			here = from <= at && at < to;
+		}
 		if (here && !strncmp(line, "VmFlags:", 8))
 			found = strstr(line, " hg") ? "hg" : strstr(line, " nh") ? "nh" : "";
 	}
