@@ -85,8 +85,13 @@ build() { # FOLDER MESON-ARGUMENTS...
 }
 build_gcc() { build build --native-file scripts/build-dev.ini; }
 build_clang() { CC=clang build build-clang --native-file scripts/build-dev.ini; }
-build_asan() { build build-asan --native-file scripts/build-dev.ini -Db_sanitize=address,undefined -Db_lundef=false; }
-build_tsan() { build build-tsan --native-file scripts/build-dev.ini -Db_sanitize=thread -Db_lundef=false; }
+# A sanitizer names functions and lines: more of debugging information, and for ASan more of optimization, takes the
+# compilers twice as long, and the tests no less.
+build_asan() {
+	build build-asan --native-file scripts/build-dev.ini -Db_sanitize=address,undefined -Db_lundef=false \
+		-Doptimization=1 -Dc_args=-g1
+}
+build_tsan() { build build-tsan --native-file scripts/build-dev.ini -Db_sanitize=thread -Db_lundef=false -Dc_args=-g1; }
 build_aarch64() { build build-aarch64 --native-file scripts/build-dev.ini --cross-file scripts/aarch64.ini; }
 
 # unit BUILD FOLDER [COMMAND...]: the C unit tests of a build, under COMMAND.
