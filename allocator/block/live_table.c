@@ -177,6 +177,8 @@ table_make(struct ca_bases *bases, unsigned log)
 	table = ca_arena_alloc_aligned(bases->arena, bytes_of(log),
 				       _Alignof(struct ca_bases_table));
 	if (table) {
+		if (bytes_of(log) >= CA_ARENA_HUGE)
+			ca_arena_use_huge(table, bytes_of(log));
 		table->log = log;
 		table->shift = 64 - log;
 	}
@@ -202,7 +204,8 @@ give(struct ca_bases_table *table)
 	char *places = (char *)table + sizeof(*table);
 	size_t bytes = bytes_of(table->log) - sizeof(*table);
 
-	ca_arena_keep_small(places, bytes);
+	if (bytes_of(table->log) >= CA_ARENA_HUGE)
+		ca_arena_keep_small(places, bytes);
 	ca_arena_give_pages(places, bytes);
 }
 

@@ -99,7 +99,6 @@ take_top(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *
 {
 	struct ca_block *block = ca_stack_top(stack);
 	bool used = block && block->user.stream;
-	uint64_t address;
 
 	if (!block || !may_take(magazine, space, block, locked))
 		return false;
@@ -107,11 +106,10 @@ take_top(struct ca_magazine *magazine, struct ca_space *space, struct ca_stack *
 	ca_quick_take(magazine, stack, block, size, magazine->serial,
 		      ca_order_birth(&space->order));
 	ca_counts_take(&magazine->counts, block->bytes, used, block->user.stream, size);
-	address = ca_block_kept_address(block);
-	*ret_address = address;
+	*ret_address = ca_block_kept_address(block);
 	if (ca_tracing(space->heap))
 		ca_trace_alloc_locked(block);
-	ca_quick_publish(block, address);
+	ca_quick_publish(block, *ret_address);
 	return true;
 }
 

@@ -31,15 +31,6 @@ map(size_t bytes)
 	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* Where the system has huge pages for who asks, and that is how it usually is set. Keeps no errno.
- */
-static void
-use_huge(void *memory, size_t bytes)
-{
-	if (bytes >= CA_ARENA_HUGE)
-		(void)madvise(memory, bytes, MADV_HUGEPAGE);
-}
-
 static bool
 chunk_add(struct ca_arena *arena, size_t bytes)
 {
@@ -49,7 +40,6 @@ chunk_add(struct ca_arena *arena, size_t bytes)
 	void *memory = map(total);
 	struct ca_arena_chunk *chunk = memory;
 
-	use_huge(memory, total);
 	errno = saved;
 	if (memory == MAP_FAILED)
 		return false;
@@ -110,7 +100,6 @@ ca_arena_region(struct ca_arena *arena, size_t bytes)
 	int saved = errno;
 	struct ca_arena_chunk *chunk = map_aligned(bytes);
 
-	use_huge(chunk, bytes);
 	errno = saved;
 	if (chunk == MAP_FAILED)
 		return NULL;
@@ -132,6 +121,12 @@ advise(void *memory, size_t bytes, int advice)
 	if (begin < end)
 		(void)madvise((char *)memory + (begin - (uintptr_t)memory), end - begin, advice);
 	errno = saved;
+}
+
+void
+ca_arena_use_huge(void *memory, size_t bytes)
+{
+	advise(memory, bytes, MADV_HUGEPAGE);
 }
 
 void
