@@ -177,8 +177,6 @@ table_make(struct ca_bases *bases, unsigned log)
 	table = ca_arena_alloc_aligned(bases->arena, bytes_of(log),
 				       _Alignof(struct ca_bases_table));
 	if (table) {
-		if (bytes_of(log) >= CA_ARENA_HUGE)
-			ca_arena_use_huge(table, bytes_of(log));
 		table->log = log;
 		table->shift = 64 - log;
 	}

@@ -31,6 +31,14 @@ map(size_t bytes)
 	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
+/* Before the first touch, or the page is a small one. errno is not kept. */
+static void
+use_huge(void *memory, size_t bytes)
+{
+	if (memory != MAP_FAILED && bytes >= CA_ARENA_HUGE)
+		(void)madvise(memory, bytes, MADV_HUGEPAGE);
+}
+
 static bool
 chunk_add(struct ca_arena *arena, size_t bytes)
 {
@@ -40,6 +48,7 @@ chunk_add(struct ca_arena *arena, size_t bytes)
 	void *memory = map(total);
 	struct ca_arena_chunk *chunk = memory;
 
+	use_huge(memory, total);
 	errno = saved;
 	if (memory == MAP_FAILED)
 		return false;
@@ -100,6 +109,7 @@ ca_arena_region(struct ca_arena *arena, size_t bytes)
 	int saved = errno;
 	struct ca_arena_chunk *chunk = map_aligned(bytes);
 
+	use_huge(chunk, bytes);
 	errno = saved;
 	if (chunk == MAP_FAILED)
 		return NULL;
@@ -121,12 +131,6 @@ advise(void *memory, size_t bytes, int advice)
 	if (begin < end)
 		(void)madvise((char *)memory + (begin - (uintptr_t)memory), end - begin, advice);
 	errno = saved;
-}
-
-void
-ca_arena_use_huge(void *memory, size_t bytes)
-{
-	advise(memory, bytes, MADV_HUGEPAGE);
 }
 
 void

@@ -14,7 +14,10 @@ struct ca_arena_chunk {
 	size_t bytes;                /* mapped, with this header */
 };
 
-enum { CA_ARENA_HUGE = 2 << 20 }; /* bytes of a huge page, where pages are of 4 KiB */
+/* Bytes: a mapping as large as that lies on huge pages, if the system has such. Records and tables
+ * are looked at in no order, and of many small pages the processor has to look up most each time.
+ */
+enum { CA_ARENA_HUGE = 2 << 20 };
 
 struct ca_arena {
 	struct ca_arena_chunk *chunks; /* newest first */
@@ -37,10 +40,7 @@ void *ca_arena_alloc_aligned(struct ca_arena *arena, size_t bytes, size_t alignm
 /* A mapping of its own of so many bytes, a power of two and more than a page, on a multiple of
  * that: zeroed but for the header. NULL: mmap fails. */
 void *ca_arena_region(struct ca_arena *arena, size_t bytes);
-/* That may lie on huge pages, if Linux has such for who asks (it has them for all, for these, or
- * for nobody): of many small pages that are looked at in no order the processor looks up most. */
-void ca_arena_use_huge(void *memory, size_t bytes);
-/* And not any more: of a huge page the kernel may fill up again what went back. */
+/* The system does not put that on huge pages any more, of which it can take back no part. */
 void ca_arena_keep_small(void *memory, size_t bytes);
 /* Nobody needs what is in [memory, memory + bytes) any more: its whole pages go back to the system.
  * They stay mapped and read as zeros. */
