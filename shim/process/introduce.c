@@ -45,14 +45,17 @@ path_of(struct search *search, uintptr_t address)
 	return ca_object_walk(visit, search) && search->path[0] ? search->path : "an unknown file";
 }
 
+/* Looked for once: a forked child could wait for the loader's lock for ever. */
 void
 ca_introduce_library(void)
 {
-	struct search search;
+	static struct search search;
+	static const char *path;
 	CA_KEEP_ERRNO;
 
-	ca_info("version %s, pid %d, library %s", CA_VERSION, (int)getpid(),
-		path_of(&search, (uintptr_t)ca_introduce_library));
+	if (!path)
+		path = path_of(&search, (uintptr_t)ca_introduce_library);
+	ca_info("version %s, pid %d, library %s", CA_VERSION, (int)getpid(), path);
 }
 
 /* To be read after "calls are ". */

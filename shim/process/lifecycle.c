@@ -45,6 +45,10 @@ enum { UNMADE = 0, MADE = -1, EXIT_BAD_CONFIGURATION = 125 };
 static _Atomic int state; /* UNMADE, MADE, or the maker's pid */
 static struct ca_process process;
 static bool fork_handler_set; /* only the maker writes */
+/* In the child of a process that has used the driver, which refuses every call there: nobody looks
+ * at what is loaded. Another thread of the parent's may have held the loader's lock for that, and it
+ * would be waited for for ever. */
+static bool is_driver_lost;
 
 static void
 after_fork_child(void)
@@ -57,7 +61,7 @@ after_fork_child(void)
 	ca_tracing_after_fork_child();
 	ca_log_after_fork_child();
 	ca_capture_after_fork_child();
-	ca_context_after_fork_child();
+	is_driver_lost = ca_context_after_fork_child();
 	ca_assumptions_after_fork_child();
 	ca_marks_after_fork_child();
 	ca_streams_after_fork_child();
@@ -216,7 +220,8 @@ make_once(void)
 	make();
 	atomic_store(&state, MADE);
 	/* now that nobody waits for us: this may wait for a dlopen that makes hooked calls */
-	ca_hook_register_look(ca_process_made(), ca_object_generation());
+	if (!is_driver_lost)
+		ca_hook_register_look(ca_process_made(), ca_object_generation());
 	return ca_process_made();
 }
 

@@ -29,6 +29,7 @@
 enum { PRIMARY_LOCKS = 16 };
 
 static struct ca_context *_Atomic first;
+static _Atomic bool was_any;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t primary_locks[PRIMARY_LOCKS] = { PRIMARY_LOCKS_INITIALIZER };
 _Atomic unsigned ca_context_spaces, ca_context_closings;
@@ -138,6 +139,7 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 		return context;
 	atomic_store_explicit(&fresh->next, ca_context_first(), memory_order_relaxed);
 	atomic_store_explicit(&first, fresh, memory_order_release);
+	atomic_store(&was_any, true);
 	/* a default stream is now looked for by context (shim/hooks/submission.h) */
 	atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
 	return fresh;
@@ -336,7 +338,7 @@ ca_context_lookup(struct ca_heap *heap, uint64_t address, struct ca_block_info *
 	return rc;
 }
 
-void
+bool
 ca_context_after_fork_child(void)
 {
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -345,4 +347,5 @@ ca_context_after_fork_child(void)
 	atomic_store(&ca_context_closings, 0);
 	atomic_store(&ca_context_spaces, 0);
 	atomic_store(&first, NULL);
+	return atomic_load(&was_any);
 }

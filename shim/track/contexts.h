@@ -150,5 +150,6 @@ void ca_context_open_again(struct ca_context *context);
 /* The last step of a burial: the handle may mean another context from then on. */
 void ca_context_unlink(struct ca_context *context);
 
-/* In a forked child: nothing is known. */
-void ca_context_after_fork_child(void);
+/* In a forked child: nothing is known. True: the process, or one that it was forked from, has had a
+ * context, so that the driver refuses the child every call. */
+bool ca_context_after_fork_child(void);

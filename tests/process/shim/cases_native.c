@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Cases whose every line must be the same with and without the preload. */
+#include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <unistd.h>
@@ -289,6 +290,58 @@ forked_child(void)
 	SHOW(cuMemFree_v2(pointer));
 }
 
+static pthread_barrier_t in_loader;
+
+static int
+stay_in_loader(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	pthread_barrier_wait(&in_loader);
+	pthread_barrier_wait(&in_loader);
+	return 1;
+}
+
+static void *
+hold_loader(void *arg)
+{
+	dl_iterate_phdr(stay_in_loader, NULL);
+	return arg;
+}
+
+/* The child has the loader's lock as it was, and not the thread that would leave it. */
+static void
+forked_while_another_thread_loads(void)
+{
+	CUdeviceptr pointer, other = 77;
+	size_t free_bytes, total;
+	CUstream stream;
+	pthread_t thread;
+	int status;
+
+	case_start();
+	OK(cuMemAlloc_v2(&pointer, 4096));
+	fflush(stdout);
+	pthread_barrier_init(&in_loader, NULL, 2);
+	pthread_create(&thread, NULL, hold_loader, NULL);
+	pthread_barrier_wait(&in_loader);
+	pid_t child = fork();
+
+	if (child == 0) {
+		alarm(20);
+		SHOW(cuMemFree_v2(pointer));
+		SHOW(cuMemAlloc_v2(&other, 4096));
+		SHOW(cuMemGetInfo_v2(&free_bytes, &total));
+		SHOW(cuStreamCreate(&stream, 0));
+		SHOW(cuCtxSynchronize());
+		fflush(stdout);
+		_exit(other == 77 ? 0 : 1);
+	}
+	pthread_barrier_wait(&in_loader);
+	pthread_join(thread, NULL);
+	waitpid(child, &status, 0);
+	EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	SHOW(cuMemFree_v2(pointer));
+}
+
 static void
 pitch(void)
 {
@@ -421,6 +474,7 @@ const struct test_case test_cases[] = {
 	{ "free_async", free_async },
 	{ "info", info },
 	{ "forked_child", forked_child },
+	{ "forked_while_another_thread_loads", forked_while_another_thread_loads },
 	{ "pitch", pitch },
 	{ "ipc", ipc },
 	{ NULL, NULL },
