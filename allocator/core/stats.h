@@ -29,7 +29,7 @@
 	X(stale_records)   /* segments dropped because the driver handed their memory out anew */  \
 	X(passed_alloc_calls) /* allocations that went straight to the driver:                     \
 				 ca_alloc_passthrough */                                           \
-	X(other_alloc_calls)  /* allocations through other entry points */                         \
+	X(other_alloc_calls)  /* allocations of the driver's: other entry points, no record */     \
 	X(managed_fallbacks)  /* allocations in managed memory, for want of other */               \
 	X(trims)              /* segments given back by keys that trim, or by give_back:early */   \
 	X(fills)              /* blocks cleared or poisoned */                                     \

@@ -64,11 +64,37 @@ find_space(const struct ca_real *real, struct ca_process *process)
 	return space;
 }
 
+/* The host has no memory for a record of it. Under CACHEALLOC_LIMIT such memory is refused, for
+ * nobody could tell what a free of it gives back. */
+static __attribute__((noinline, cold)) CUresult
+alloc_without_record(const struct ca_real *real, const struct ca_process *process,
+		     CUdeviceptr *dptr, size_t bytes, struct ca_space *space)
+{
+	static atomic_flag warned = ATOMIC_FLAG_INIT;
+	CUresult rc;
+	CA_KEEP_ERRNO;
+
+	if (!atomic_flag_test_and_set(&warned))
+		ca_warn("no memory for records: allocations that need one are %s",
+			process->limited ? "refused, to keep to CACHEALLOC_LIMIT"
+					 : "the driver's own");
+	if (process->limited) {
+		ca_report_oom(space, bytes);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	rc = CA_ROOM_RETRIED(real->cuMemAlloc_v2(dptr, bytes), ca_make_capacity(real, bytes));
+	if (rc == CUDA_SUCCESS)
+		ca_note_other_alloc(space);
+	return rc;
+}
+
 /* The heap's answer in the driver's words. */
 static inline CUresult
 answer_alloc(const struct ca_real *real, struct ca_process *process, CUdeviceptr *dptr,
 	     size_t bytesize, struct ca_space *space, int rc)
 {
+	if (__builtin_expect(rc == -ENOMEM, 0))
+		return alloc_without_record(real, process, dptr, bytesize, space);
 	if (rc < 0)
 		return CA_INSIDE(real->cuMemAlloc_v2(dptr, bytesize));
 	if (rc == CUDA_ERROR_OUT_OF_MEMORY)

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program in which the library gets no more memory of the host, while the driver still has some
+ * of its own: no_records N allocates N times BLOCK bytes, and frees all. Prints how many
+ * allocations succeeded.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/process/driver_api.h"
+
+enum { BLOCK = 4096 };
+
+static volatile bool refuses;
+
+/* In front of the C library's, for the driver and the library, too. */
+__attribute__((visibility("default"))) void *
+mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset)
+{
+	Dl_info info;
+
+	if (refuses && dladdr(__builtin_return_address(0), &info) && info.dli_fname &&
+	    strstr(info.dli_fname, "libcachealloc")) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	return (void *)syscall(SYS_mmap, address, bytes, protection, flags, file, offset);
+}
+
+int
+main(int argc, char **argv)
+{
+	unsigned long n = argc > 1 ? strtoul(argv[1], NULL, 10) : 0, i, n_done = 0;
+	CUdeviceptr *blocks = calloc(n, sizeof(*blocks));
+	CUcontext context;
+	CUdevice device;
+
+	if (!n || !blocks || cuInit(0) || cuDeviceGet(&device, 0) ||
+	    cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context))
+		return 2;
+	for (i = 0; i < n; i++) {
+		n_done += !cuMemAlloc_v2(&blocks[i], BLOCK);
+		refuses = true;
+	}
+	for (i = 0; i < n; i++)
+		if (blocks[i] && cuMemFree_v2(blocks[i]))
+			return 1;
+	printf("%lu\n", n_done);
+	return 0;
+}
