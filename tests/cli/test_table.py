@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -126,3 +127,33 @@ def test_figures_are_found_at_any_depth():
     data = {"devices": [{"driver_alloc_calls": 4, "reserved_bytes": {"current": 1, "total": 7}}], "x": None}
     assert table.figure(data, "driver_alloc_calls") == 4 and table.figure(data, "reserved_bytes") == 7
     assert table.figure(data, "nothing") is None
+
+
+# ------------------------------------------------------------------------- the document ---
+
+DOCUMENT = ROOT / "tests" / "traces" / "README.md"
+LAGS = ["idle", "20us"]  # the first columns of its table
+
+
+def documented(column):
+    """{row: waste over live in %} of lines such as `| inf1024, medvar | 9.2, 4.0 | ...`."""
+    found = {}
+    for names, *cells in re.findall(r"^\| ([\w, ]+) \| ([\d., ]+) \| ([\d., ]+) \| ", DOCUMENT.read_text(), re.MULTILINE):
+        figures = cells[column].split(", ")
+        if len(figures) == len(names.split(", ")):
+            found.update(zip(names.split(", "), map(float, figures)))
+    return found
+
+
+@pytest.mark.parametrize("lag", LAGS)
+def test_the_document_has_the_figures_of_today(lag):
+    """Of rows that a change of what is placed where moves. If it is wanted, tests/traces/README.md, README.md and
+    docs/differences-from-pytorch.md say so in the same commit."""
+    if not (BUILD / "allocator" / "cachealloc-replay").exists():
+        pytest.skip("not built: cachealloc-replay")
+    names = ["W1b", "W3b", "inf1024", "medvar", "med128"]
+    argv = [sys.executable, TABLE, "--build", BUILD, "--json", *([] if lag == "idle" else ["--lag", lag]), *names]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600, check=False)
+    ours = {row["workload"]: row["ours"] for row in json.loads(done.stdout)["rows"]}
+    seen = {name: round(100 * (one["peak_reserved_bytes"] / one["peak_live_bytes"] - 1), 1) for name, one in ours.items()}
+    assert seen == {name: documented(LAGS.index(lag))[name] for name in names}
