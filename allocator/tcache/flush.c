@@ -263,25 +263,57 @@ detach_some_held(struct ca_shelf *shelf, struct ca_stack *stack, struct ca_block
 	return top;
 }
 
+/* It would merge, or its users or its lease decide what becomes of it. */
+static inline bool
+is_mergeable(const struct ca_block *block)
+{
+	return block->user.stream || block->segment->lease ||
+	       ca_block_is_next_to(block, CA_BLOCK_FREE);
+}
+
+/* Of the upper *looks blocks those that are mergeable, and off *looks those that were looked at.
+ * The others stay, in their order. */
+static struct ca_block *
+detach_mergeable_held(struct ca_shelf *shelf, struct ca_stack *stack, struct ca_block *top,
+		      unsigned *looks)
+{
+	struct ca_block *taken = NULL, *first = NULL, **link = &first, *below;
+
+	note_unfinished(shelf, top);
+	for (; top && *looks; top = below) {
+		below = top->below;
+		--*looks;
+		if (is_mergeable(top)) {
+			top->below = taken;
+			taken = top;
+			stack->available++;
+		} else {
+			*link = top;
+			link = &top->below;
+		}
+	}
+	*link = top;
+	atomic_store_explicit(&stack->top, first, memory_order_relaxed);
+	return taken;
+}
+
 /* Of the stacks with blocks of that kind. */
 static inline ca_stack_bits
 kept_bits(const struct ca_shelf *shelf, enum ca_kept which)
 {
 	ca_stack_bits bits = ca_bits_of(shelf->has_capacity[1]);
 
-	if (which == CA_KEPT_LARGE_SIZES && !(bits & (bits - 1)))
-		return 0;
 	return which == CA_KEPT_ANY ? bits | ca_bits_of(shelf->has_capacity[0]) : bits;
 }
 
 /*
- * So many of the calling thread's blocks move no more, without a lock of the magazine's. False:
- * there were none. Each time it goes on with the stack behind the last one, so that none is kept
- * for ever because others always come first.
+ * So many of the calling thread's blocks move no more, without a lock of the magazine's; `merges`:
+ * of so many those that are mergeable. False: there were none. Each time it goes on with the stack
+ * behind the last one, so that none is kept for ever because others always come first.
  */
 static __attribute__((noinline)) bool
 clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, ca_stack_bits bits,
-		unsigned limit)
+		unsigned limit, bool merges)
 {
 	unsigned start = shelf->next_cleared, left = limit, at = start;
 
@@ -292,12 +324,15 @@ clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, ca_stack_b
 		at = (start + ca_bits_lowest(bits)) % CA_STACKS;
 		stack = &shelf->stacks[at];
 		top = ca_stack_top(stack);
-		if (top)
+		if (top && merges)
+			ca_blocks_settle_locked(magazine,
+						detach_mergeable_held(shelf, stack, top, &left));
+		else if (top)
 			ca_blocks_settle_locked(magazine,
 						detach_some_held(shelf, stack, top, &left));
 		else
 			ca_stack_detach_held(shelf, stack);
-		at += left != 0;
+		at += left || merges;
 	}
 	shelf->next_cleared = (uint8_t)(at % CA_STACKS);
 	return left < limit;
@@ -397,7 +432,8 @@ ca_magazine_clear_some_locked(struct ca_space *space, enum ca_kept which, unsign
 	if (ca_own.space != space->id)
 		return false;
 	bits = kept_bits(shelf, which);
-	return bits && clear_some_held(ca_own.magazine, shelf, bits, limit);
+	return bits &&
+	       clear_some_held(ca_own.magazine, shelf, bits, limit, which == CA_KEPT_MERGEABLE);
 }
 
 static void

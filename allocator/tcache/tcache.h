@@ -191,11 +191,9 @@ void ca_magazines_clear_locked(struct ca_space *space);
 enum ca_kept {
 	CA_KEPT_ANY,
 	CA_KEPT_LARGE, /* above CA_SMALL_MAX */
-	/* The same, if it has several such sizes. (One stays: a call of the recorded traces takes 3
-	 * to 12 % fewer instructions. Peaks of the 44 workloads, 7 seeds and 4 lags, are the same
-	 * within 0.01 %, the recorded ones within 0.02; with two that stay +0.06, and med128's
-	 * +2.6.) */
-	CA_KEPT_LARGE_SIZES,
+	/* Of these, which are looked at, those that would merge with a free block beside them, or
+	 * that streams use, or that lie in a leased segment. */
+	CA_KEPT_MERGEABLE,
 };
 /* So many of the calling thread's blocks of that kind, or as many as there are, become what they
  * would have become at their free. Each call goes on with the sizes behind those of the last one.

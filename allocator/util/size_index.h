@@ -176,12 +176,6 @@ ca_index_at_least(const struct ca_index *index, uint64_t key)
 }
 /* The same; NULL: there is none. */
 struct ca_index_node *ca_index_any_at_least(const struct ca_index *index, uint64_t key);
-/* False: nothing has just this key, or one about as large. */
-static inline bool
-ca_index_has_about(const struct ca_index *index, uint64_t key)
-{
-	return index->classes[ca_index_class(key)] != NULL;
-}
 /* Every node once, class by class, smallest class first. */
 struct ca_index_node *ca_index_first(const struct ca_index *index);
 struct ca_index_node *ca_index_next(const struct ca_index *index, const struct ca_index_node *node);

@@ -46,8 +46,8 @@ static _Atomic int state; /* UNMADE, MADE, or the maker's pid */
 static struct ca_process process;
 static bool fork_handler_set; /* only the maker writes */
 /* In the child of a process that has used the driver, which refuses every call there: nobody looks
- * at what is loaded. Another thread of the parent's may have held the loader's lock for that, and it
- * would be waited for for ever. */
+ * at what is loaded. Another thread of the parent's may have held the loader's lock for that, and
+ * it would be waited for for ever. */
 static bool is_driver_lost;
 
 static void

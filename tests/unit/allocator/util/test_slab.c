@@ -258,7 +258,8 @@ mapping_of(const void *address)
 static bool
 huge_pages_are_to_be_had(void)
 {
-	char *memory = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *memory =
+		mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	bool has;
 
 	assert_ptr_not_equal(memory, MAP_FAILED);
