@@ -16,7 +16,7 @@
 
 #include "tests/process/driver_api.h"
 
-enum { BLOCK = 4096 };
+enum { BLOCK = 4096, MANY = 100000 };
 
 static volatile bool refuses;
 
@@ -38,11 +38,11 @@ int
 main(int argc, char **argv)
 {
 	unsigned long n = argc > 1 ? strtoul(argv[1], NULL, 10) : 0, i, n_done = 0;
-	CUdeviceptr *blocks = calloc(n, sizeof(*blocks));
+	static CUdeviceptr blocks[MANY];
 	CUcontext context;
 	CUdevice device;
 
-	if (!n || !blocks || cuInit(0) || cuDeviceGet(&device, 0) ||
+	if (!n || n > MANY || cuInit(0) || cuDeviceGet(&device, 0) ||
 	    cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context))
 		return 2;
 	for (i = 0; i < n; i++) {
