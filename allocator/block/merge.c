@@ -53,6 +53,21 @@ join_users(struct ca_block *block, struct ca_block *other)
 		block->user.stamp = other->user.stamp;
 }
 
+/*
+ * Two blocks of one stream become one, which is waited for up to the larger stamp: natively the
+ * free with that one waited as long, so its thread may. If they are equal both did, and the caller
+ * is more likely to ask for memory next. Of several streams no free needs to have waited for all.
+ */
+static inline void
+join_owners(struct ca_block *block, const struct ca_block *other)
+{
+	if (ca_block_multi(block) || ca_block_multi(other))
+		block->thread = 0;
+	else if (other->user.stamp > block->user.stamp ||
+		 (other->user.stamp == block->user.stamp && other->thread == ca_order_thread()))
+		block->thread = other->thread;
+}
+
 /* `block` gets the bytes of `other`, which is in the same state. */
 static inline void
 share(struct ca_block *block, struct ca_block *other)
@@ -62,7 +77,7 @@ share(struct ca_block *block, struct ca_block *other)
 	} else {
 		ca_change(&block->segment->space->stream_held_blocks, (uint64_t)-1);
 		if (other->thread != block->thread)
-			block->thread = 0;
+			join_owners(block, other);
 		join_users(block, other);
 	}
 	block->bytes += other->bytes;
@@ -221,6 +236,23 @@ merge(struct ca_block *block)
 	}
 }
 
+/*
+ * Blocks of a list that a block with an older stamp passes. Those that a magazine has kept may be
+ * older than all that was freed since, so that a request that merged many of them took as long as
+ * the square of their number. (1,024 kept and 20,000 that wait: 330 ms without a limit, 0.4 with
+ * it.)
+ */
+enum { PASSED_MAX = 64 };
+
+/* The block waits as if it had been freed with its neighbour in the list. */
+static CA_APART void
+wait_with(struct ca_block *block, const struct ca_block *neighbour)
+{
+	block->user.stamp = neighbour->user.stamp;
+	if (!ca_block_multi(block))
+		block->thread = neighbour->thread;
+}
+
 /* By stamp. A new block has the largest, or nearly so. */
 static void
 list_by_stamp(struct ca_block *block)
@@ -229,11 +261,19 @@ list_by_stamp(struct ca_block *block)
 				       ? &ca_block_multi(block)->set->blocks
 				       : &ca_held_record(&block->user)->waiting;
 	struct ca_list *place = head;
+	unsigned passed = 0;
 
-	while (place->prev != head &&
-	       CA_CONTAINER_OF(place->prev, struct ca_block, waiting)->user.stamp >
-		       block->user.stamp)
-		place = place->prev;
+	for (; place->prev != head; place = place->prev) {
+		const struct ca_block *before =
+			CA_CONTAINER_OF(place->prev, struct ca_block, waiting);
+
+		if (before->user.stamp <= block->user.stamp)
+			break;
+		if (passed++ == PASSED_MAX) {
+			wait_with(block, before);
+			break;
+		}
+	}
 	ca_list_insert(place, &block->waiting);
 }
 

@@ -430,6 +430,8 @@ struct ca_space {
 	unsigned in_hand;        /* hands of threads with memory of its areas in them */
 	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks; /* at what other threads freed; at allocations */
+	/* The cache has grown beyond all reason, since nobody waited for what is freed: frees do */
+	_Atomic bool outgrown;
 	/* Reserved on the device after the last growth that nothing could spare, in bytes; and
 	 * growths for a thread while others keep what would do. */
 	uint64_t needed_bytes;

@@ -78,18 +78,59 @@ ca_deferred_before_capture(struct ca_heap *heap)
 			ca_held_look_locked(space);
 }
 
-enum { OLDEST_LOOK = 256 }; /* entries of a list: a wait is not worth a long search */
+/* Blocks of a list that are looked at from either end: a wait is not worth a long search. */
+enum { OLDEST_LOOK = 256 };
 
-/* The oldest block of the list that the thread freed. */
+/* The host can wait for all of its users that have not finished. (Not for what was freed while
+ * nothing had to wait: no mark tells that from later work.) */
+static bool
+has_exact_marks(const struct ca_block *block)
+{
+	struct ca_users users;
+	unsigned i;
+
+	ca_block_users(block, &users);
+	for (i = 0; i < users.n; i++)
+		if (!ca_order_may_wait(&users.user[i]))
+			return false;
+	return true;
+}
+
+/* The calling thread freed it. */
+static bool
+is_own(const struct ca_block *block, enum ca_wait which)
+{
+	return block->thread == ca_order_thread() &&
+	       (which == CA_WAIT_ANY || has_exact_marks(block));
+}
+
+/* Others may have many older ones. */
 static struct ca_block *
-oldest_of(const struct ca_list *list, uint64_t thread)
+oldest_of_latest(const struct ca_list *list, enum ca_wait which)
+{
+	const struct ca_list *at = list->prev;
+	struct ca_block *oldest = NULL;
+	unsigned looked;
+
+	for (looked = 0; looked < OLDEST_LOOK && at != list; looked++, at = at->prev) {
+		struct ca_block *block = CA_CONTAINER_OF(at, struct ca_block, waiting);
+
+		if (is_own(block, which))
+			oldest = block;
+	}
+	return oldest;
+}
+
+/* The oldest block of the list that the calling thread freed, and that can be waited for. */
+static struct ca_block *
+oldest_of(const struct ca_list *list, enum ca_wait which)
 {
 	unsigned looked = 0;
 
 	CA_LIST_EACH(struct ca_block, block, list, waiting) {
 		if (looked++ == OLDEST_LOOK)
-			break;
-		if (block->thread == thread)
+			return oldest_of_latest(list, which);
+		if (is_own(block, which))
 			return block;
 	}
 	return NULL;
@@ -112,7 +153,7 @@ is_held_up(const struct ca_block *block)
 static struct ca_block *
 older(struct ca_block *best, const struct ca_list *list, enum ca_wait which)
 {
-	struct ca_block *block = oldest_of(list, ca_order_thread());
+	struct ca_block *block = oldest_of(list, which);
 
 	if (!block || (best && best->user.stamp <= block->user.stamp) ||
 	    (which == CA_WAIT_LATER && is_held_up(block)))

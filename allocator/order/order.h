@@ -477,6 +477,8 @@ int ca_order_poll(struct ca_space *space);
 /* Asks whether this user has finished: its mark, or, where it has none, the stream. Records none.
  */
 bool ca_order_poll_user(const struct ca_user *user);
+/* An exact mark of this user is to be had, or none is needed. */
+bool ca_order_may_wait(const struct ca_user *user);
 /* Waits on the host for exactly this user. 0: done; -EAGAIN: no exact mark is to be had; -EBUSY;
  * > 0, -EIO: errors. */
 int ca_order_wait(struct ca_space *space, const struct ca_user *user);

@@ -202,6 +202,17 @@ ca_order_poll(struct ca_space *space)
 	return first;
 }
 
+bool
+ca_order_may_wait(const struct ca_user *user)
+{
+	int r;
+
+	if (ca_user_is_done(user))
+		return true;
+	(void)ca_stream_mark_is_missing(ca_record(user->stream), user->stamp, &r);
+	return !r;
+}
+
 int
 ca_order_wait(struct ca_space *space, const struct ca_user *user)
 {

@@ -166,6 +166,13 @@ is_without_mark(const struct ca_space *space)
 	return !ca_list_empty(&space->unmarked) && !heap->no_marks && !heap->spaces->next;
 }
 
+/* Then a free waits as the driver's own does, if more than the slack is waiting. */
+static inline bool
+has_outgrown(const struct ca_space *space)
+{
+	return atomic_load_explicit(&space->outgrown, memory_order_relaxed);
+}
+
 /*
  * A thread that frees the memory of another could run ahead of the device for ever, since that
  * thread never waits for somebody else's free: so this one waits, as the driver's free would have.
@@ -173,13 +180,16 @@ is_without_mark(const struct ca_space *space)
  * tells. Later, at an allocation, that wait might be for work that waits for the caller.
  */
 static CA_APART void
-hold_back(struct ca_space *space, bool anothers)
+hold_back(struct ca_space *space, bool waits)
 {
-	if (!ca_alloc_waiting_exceeds_slack_locked(space))
+	if (!ca_alloc_waiting_exceeds_slack_locked(space)) {
+		if (has_outgrown(space))
+			ca_grow_note_outgrown_locked(space);
 		return;
+	}
 	if (is_without_mark(space) && ca_context_mark_wait_locked(space, CA_WAIT_EXACT))
 		return;
-	if (anothers)
+	if (waits)
 		ca_deferred_wait_locked(space, CA_WAIT_LATER);
 }
 
@@ -204,8 +214,9 @@ free_claimed(struct ca_block *block, uint64_t thread)
 		CA_COUNT(space, free_calls);
 	else if (ca_tracing(space->heap))
 		ca_trace_kept_locked(block);
-	if (!r && thread && (allocated_by != thread || is_without_mark(space)))
-		hold_back(space, allocated_by != thread);
+	if (!r && thread &&
+	    (allocated_by != thread || has_outgrown(space) || is_without_mark(space)))
+		hold_back(space, allocated_by != thread || has_outgrown(space));
 	return r;
 }
 

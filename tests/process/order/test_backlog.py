@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+"""A stream falls far behind, and memory that it uses is freed and wanted again (backlog.c): the cache grows by its slack, and
+then somebody waits."""
+
+import json
+
+import pytest
+
+from conftest import BUILD, run
+
+PROGRAM = BUILD / "tests" / "process" / "order" / "order_backlog"
+MIB = 1 << 20
+SLACK = 32
+#: Where the thread that wants memory may wait: the slack, what the program has, and a segment that was begun.
+WAITING = ["the_oldest_is_of_the_time_of_one_stream", "many_are_of_the_time_of_one_stream",
+           "another_thread_has_freed_many_before", "it_merges_with_another_threads"]
+#: Where only the free may wait, twice the slack and 64 MiB more (allocator/policy/grow.c).
+LIMITS = {**dict.fromkeys(WAITING, SLACK + 48), "each_thread_ends_with_its_free": 2 * SLACK + 64 + 48}
+CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}}
+
+
+def go(case, preload, clock, **env):
+    done = run([PROGRAM, case], preload=preload, timeout=60, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="20000",
+               **CLOCKS[clock], **env)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_native(case):
+    go(case, False, "real")
+
+
+@pytest.mark.parametrize("conf", ["", "reuse:finished", "free_sync:host"])
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("case", LIMITS)
+def test_the_cache_grows_by_its_slack(tmp_path, case, clock, conf):
+    stats = tmp_path / "stats.json"
+    go(case, True, clock, CACHEALLOC_STATS=stats,
+       CACHEALLOC_CONF=",".join(filter(None, [f"reuse_slack_mb:{SLACK}", conf])))
+    device = json.loads(stats.read_text())["devices"][0]
+    assert device["reserved_bytes"]["peak"] <= LIMITS[case] * MIB, device["reserved_bytes"]
