@@ -431,7 +431,7 @@ struct ca_space {
 	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks; /* at what other threads freed; at allocations */
 	/* The cache has grown beyond all reason, since nobody waited for what is freed: frees do */
-	_Atomic bool outgrown;
+	_Atomic bool too_large;
 	/* Reserved on the device after the last growth that nothing could spare, in bytes; and
 	 * growths for a thread while others keep what would do. */
 	uint64_t needed_bytes;

@@ -168,9 +168,9 @@ is_without_mark(const struct ca_space *space)
 
 /* Then a free waits as the driver's own does, if more than the slack is waiting. */
 static inline bool
-has_outgrown(const struct ca_space *space)
+is_too_large(const struct ca_space *space)
 {
-	return atomic_load_explicit(&space->outgrown, memory_order_relaxed);
+	return atomic_load_explicit(&space->too_large, memory_order_relaxed);
 }
 
 /*
@@ -183,8 +183,8 @@ static CA_APART void
 hold_back(struct ca_space *space, bool waits)
 {
 	if (!ca_alloc_waiting_exceeds_slack_locked(space)) {
-		if (has_outgrown(space))
-			ca_grow_note_outgrown_locked(space);
+		if (is_too_large(space))
+			ca_grow_is_too_large_locked(space);
 		return;
 	}
 	if (is_without_mark(space) && ca_context_mark_wait_locked(space, CA_WAIT_EXACT))
@@ -215,8 +215,8 @@ free_claimed(struct ca_block *block, uint64_t thread)
 	else if (ca_tracing(space->heap))
 		ca_trace_kept_locked(block);
 	if (!r && thread &&
-	    (allocated_by != thread || has_outgrown(space) || is_without_mark(space)))
-		hold_back(space, allocated_by != thread || has_outgrown(space));
+	    (allocated_by != thread || is_too_large(space) || is_without_mark(space)))
+		hold_back(space, allocated_by != thread || is_too_large(space));
 	return r;
 }
 

@@ -17,16 +17,16 @@ enum { PIECES_BYTES = 64 << 20 };
  * allocate, launch behind 2 s of work, and free 5 to 7 MiB: 10,682 MiB reserved, with this 602.)
  */
 bool
-ca_grow_note_outgrown_locked(struct ca_space *space)
+ca_grow_is_too_large_locked(struct ca_space *space)
 {
 	const struct ca_stats *stats = &space->device->stats;
 	uint64_t slack = space->heap->config.reuse_slack_bytes;
-	bool outgrown = slack <= CA_SIZE_MAX &&
-			stats->reserved_bytes.current >
-				stats->allocated_bytes.peak + 2 * slack + PIECES_BYTES;
+	bool too_large = slack <= CA_SIZE_MAX &&
+			 stats->reserved_bytes.current >
+				 stats->allocated_bytes.peak + 2 * slack + PIECES_BYTES;
 
-	atomic_store_explicit(&space->outgrown, outgrown, memory_order_relaxed);
-	return outgrown;
+	atomic_store_explicit(&space->too_large, too_large, memory_order_relaxed);
+	return too_large;
 }
 
 static int
@@ -62,6 +62,6 @@ ca_grow_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 	int r = grow(space, segment_bytes, bytes, kind, ret_block);
 
 	if (!r && ca_alloc_waiting_exceeds_slack_locked(space))
-		ca_grow_note_outgrown_locked(space);
+		ca_grow_is_too_large_locked(space);
 	return r;
 }

@@ -300,8 +300,8 @@ int ca_move_grow_locked(struct ca_space *space, struct ca_growth *growth, uint64
  * it: then the driver is not asked. */
 int ca_grow_locked(struct ca_space *space, uint64_t segment_bytes, uint64_t bytes,
 		   enum ca_segment_kind kind, struct ca_block **ret_block);
-/* Whether the cache has grown beyond all reason (space->outgrown). */
-bool ca_grow_note_outgrown_locked(struct ca_space *space);
+/* Whether the cache has grown beyond all reason (space->too_large). */
+bool ca_grow_is_too_large_locked(struct ca_space *space);
 
 /*
  * ---- budget.c: the cache's budget (give_back:early). Segments that nothing uses go back to the

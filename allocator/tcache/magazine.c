@@ -243,7 +243,7 @@ kept_users(const struct ca_magazine *magazine, struct ca_shelf *shelf, const str
 	struct ca_user inherited = block->user;
 
 	if (block->thread != magazine->thread || space->heap->no_marks ||
-	    atomic_load_explicit(&space->outgrown, memory_order_relaxed) ||
+	    atomic_load_explicit(&space->too_large, memory_order_relaxed) ||
 	    !ca_backoff_is_due(&shelf->polls))
 		return false;
 	if (CA_MUTANT(INHERITED_DROPPED))

@@ -353,6 +353,53 @@ test_who_takes_its_own_pieces_waits_for_nothing(void **state)
 
 /* ---- pressure */
 
+enum { EACH = 2 * MIB, KEPT = 64, LATER = 100 };
+
+/* Blocks that are taken before the cache grows. */
+static unsigned
+free_blocks(struct scene *scene)
+{
+	uint64_t held = fixture_sums(&scene->f).held_bytes;
+	unsigned n = 0;
+
+	for (; fixture_alloc(&scene->f, EACH) && fixture_sums(&scene->f).held_bytes == held; n++)
+		;
+	return n;
+}
+
+/* A thread's magazine keeps the first blocks that it frees; many are freed later. When the first
+ * come to wait with them each passes only some: one that would pass more waits as they do. */
+static void
+test_what_was_kept_waits_with_what_was_freed_later(void **state)
+{
+	static uint64_t blocks[KEPT + LATER];
+	struct scene scene;
+	uint64_t first = 0;
+	unsigned i;
+
+	scene_with_slack(&scene, 2, 4096 * (uint64_t)MIB);
+	launch(&scene, R);
+	for (i = 0; i < KEPT + LATER; i++) {
+		blocks[i] = fixture_alloc(&scene.f, EACH);
+		fixture_alloc(&scene.f, EACH); /* so that they do not merge */
+	}
+	for (i = 0; i < KEPT + LATER; i++) {
+		uint64_t work = launch(&scene, S);
+
+		fixture_free(&scene.f, blocks[i]);
+		if (i == KEPT - 1)
+			first = work;
+	}
+	fixture_alloc(&scene.f, 500 * MIB); /* the magazine's are among the others by now */
+	finish(&scene, R);
+	ca_model_stream_finish(scene.f.model, (void *)S, first);
+	assert_in_range(free_blocks(&scene), 0, KEPT - 1);
+	finish(&scene, S);
+	assert_true(free_blocks(&scene) >= KEPT);
+	fixture_check(&scene.f);
+	fixture_stop(&scene.f);
+}
+
 static void
 test_out_of_memory_exposes_another_stream(void **state)
 {
@@ -447,6 +494,7 @@ main(void)
 		cmocka_unit_test(test_beyond_the_slack_the_own_free_is_waited_for),
 		cmocka_unit_test(test_who_takes_what_others_freed_waits_for_its_own),
 		cmocka_unit_test(test_who_takes_its_own_pieces_waits_for_nothing),
+		cmocka_unit_test(test_what_was_kept_waits_with_what_was_freed_later),
 		cmocka_unit_test(test_out_of_memory_exposes_another_stream),
 		cmocka_unit_test(test_out_of_memory_gives_unfinished_segments_back),
 		cmocka_unit_test(test_trim_takes_what_is_finished),
