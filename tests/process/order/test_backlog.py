@@ -14,8 +14,8 @@ SLACK = 32
 #: Where the thread that wants memory may wait: the slack, what the program has, and a segment that was begun.
 WAITING = ["the_oldest_is_of_the_time_of_one_stream", "many_are_of_the_time_of_one_stream",
            "another_thread_has_freed_many_before", "it_merges_with_another_threads"]
-#: Where only the free may wait, twice the slack and 64 MiB more (allocator/policy/grow.c).
-LIMITS = {**dict.fromkeys(WAITING, SLACK + 48), "each_thread_ends_with_its_free": 2 * SLACK + 64 + 48}
+#: Where only the free may wait, twice that and 256 MiB more (allocator/policy/grow.c).
+LIMITS = {**dict.fromkeys(WAITING, SLACK + 48), "each_thread_ends_with_its_free": 2 * (SLACK + 48) + 256}
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}}
 
 
