@@ -36,6 +36,7 @@
 #include "shim/bind/scope.h"
 #include "shim/bind/trampoline.h"
 #include "shim/bind/unseen_calls.h"
+#include "shim/bind/variables.h"
 
 _Atomic uint64_t ca_loader_lookups = 1;
 
@@ -215,6 +216,7 @@ ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 	enum ca_registration which;
 
 	atomic_fetch_add_explicit(&ca_loader_lookups, 1, memory_order_release);
+	ca_variables_restore();
 	ca_registration_look();
 	if (!name)
 		return way;
@@ -235,6 +237,7 @@ ca_dlvsym_route(void *handle, const char *name, const char *version, uintptr_t c
 	enum ca_registration which;
 
 	atomic_fetch_add_explicit(&ca_loader_lookups, 1, memory_order_release);
+	ca_variables_restore();
 	ca_registration_look();
 	which = name && version ? registration_of(name) : CA_REGISTRATION_NONE;
 	if (which != CA_REGISTRATION_NONE)

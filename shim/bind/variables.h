@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Variables of the program that are named like functions of ours: some libraries keep the driver's
+ * functions in exported variables with the driver's own names. Since our exports stand in front of
+ * them, the loader gives such a library the address of our function for its own variable. What it
+ * stores there would go into our code.
+ */
+#pragma once
+
+/*
+ * Puts back the variables of what was loaded since the last time. For what is loaded at start that
+ * is done before any constructor runs. Early, thread-safe, keeps errno; may wait for a dlopen in
+ * another thread to end, as dlsym does.
+ */
+void ca_variables_restore(void);
