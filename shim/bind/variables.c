@@ -15,7 +15,7 @@
  * The constructors of other libraries run before ours. So what is there at start is looked at while
  * the loader relocates us: our own relocations end with a function that is chosen by a resolver
  * (ifunc). All objects behind us, and libc, are relocated by then; those before us define what they
- * mean themselves. No function is called there but libc's own: those of the program and of
+ * store into themselves. No function is called there but libc's own: those of the program and of
  * libraries before us, such as a sanitizer's runtime, are not relocated yet. What is opened later
  * is looked at in the next dlsym, where the rules of shim/bind/links.c hold for words behind RELRO.
  */
@@ -38,17 +38,19 @@ enum {
 
 /* Objects without such a word, by their identity; 0: none. */
 static _Atomic uint64_t known[KNOWN_MAX];
-static _Atomic uint64_t started;        /* generation of the look at start; 0: there was none */
 static _Atomic uint64_t restored;       /* generation */
 static unsigned start_count = UINT_MAX; /* objects that were there at start */
+
+/* Where we are. */
+extern const char ca_image_start[] __asm__("__ehdr_start") __attribute__((visibility("hidden")));
+extern const char ca_image_end[] __asm__("_end") __attribute__((visibility("hidden")));
 
 struct restore {
 	uint64_t generation;
 	const struct ca_object *object; /* whose references are looked at */
-	uintptr_t low, bytes;           /* where we are */
-	unsigned count;                 /* objects seen */
-	bool any;                       /* of the object's words is one of ours */
-	bool modified;                  /* something was loaded meanwhile */
+	bool at_start;
+	bool any;      /* of the object's words is one of ours */
+	bool modified; /* something was loaded meanwhile */
 };
 
 /* ---- what a name means without us */
@@ -129,12 +131,32 @@ find_variable(const struct ca_object *owner, uint32_t symbol)
 
 /* ---- the words of an object */
 
+/* Of the references from `i` on, the first that may hold an address of ours; their number: none. */
+static uint64_t
+next_of_ours(uintptr_t base, const struct ca_reference_table *table, uint64_t i)
+{
+	uintptr_t start = (uintptr_t)ca_image_start, bytes = (uintptr_t)ca_image_end - start;
+
+	for (; i < table->n; i++) {
+		const ElfW(Rela) *rela = &table->rela[i];
+		uint32_t type = ELF64_R_TYPE(rela->r_info);
+		const uintptr_t *word = (const uintptr_t *)(base + rela->r_offset);
+
+		if ((type == CA_REFERENCE_DATA || type == CA_REFERENCE_ADDRESS) &&
+		    ELF64_R_SYM(rela->r_info) && (uintptr_t)word % sizeof(*word) == 0 &&
+		    __atomic_load_n(word, __ATOMIC_RELAXED) - start < bytes)
+			break;
+	}
+	return i;
+}
+
 static void
-restore_word(struct restore *restore, const ElfW(Rela) * rela, uintptr_t *word)
+restore_word(struct restore *restore, const ElfW(Rela) * rela)
 {
 	const struct ca_object *object = restore->object;
 	uint32_t symbol = ELF64_R_SYM(rela->r_info);
 	const char *name = object->strings + object->symbols[symbol].st_name;
+	uintptr_t *word = (uintptr_t *)(object->base + rela->r_offset);
 	const struct ca_row *row = ca_row_of_hook(name);
 	uintptr_t variable;
 
@@ -147,24 +169,19 @@ restore_word(struct restore *restore, const ElfW(Rela) * rela, uintptr_t *word)
 }
 
 static void
-restore_words(struct restore *restore, const struct ca_reference_table *table, uint64_t first)
+restore_words(struct restore *restore, const struct ca_references *references)
 {
-	for (uint64_t i = first; i < table->n; i++) {
-		const ElfW(Rela) *rela = &table->rela[i];
-		uint32_t type = ELF64_R_TYPE(rela->r_info);
-		uintptr_t *word = (uintptr_t *)(restore->object->base + rela->r_offset);
+	const struct ca_reference_table *table = &references->other;
+	uintptr_t base = restore->object->base;
+	uint64_t i = references->relative;
 
-		if ((type != CA_REFERENCE_DATA && type != CA_REFERENCE_ADDRESS) ||
-		    !ELF64_R_SYM(rela->r_info) || (uintptr_t)word % sizeof(*word))
-			continue;
-		if (__atomic_load_n(word, __ATOMIC_RELAXED) - restore->low < restore->bytes)
-			restore_word(restore, rela, word);
-	}
+	while (table->rela && (i = next_of_ours(base, table, i)) < table->n)
+		restore_word(restore, &table->rela[i++]);
 }
 
 /* The look at start leaves no object out later on: some were not relocated yet. */
 static void
-restore_object(struct restore *restore, bool at_start)
+restore_object(struct restore *restore)
 {
 	const struct ca_object *object = restore->object;
 	struct ca_references references;
@@ -174,55 +191,29 @@ restore_object(struct restore *restore, bool at_start)
 	if (!object->symbols || !object->strings || is_us(object))
 		return;
 	ca_references_read(object, &references);
-	if (!at_start) {
+	if (!restore->at_start) {
 		print = ca_references_print(object, &references);
 		place = ca_references_place(known, KNOWN_MAX, print);
 	}
 	if (place && atomic_load_explicit(place, memory_order_relaxed) == print)
 		return;
 	restore->any = false;
-	if (references.other.rela)
-		restore_words(restore, &references.other, references.relative);
+	restore_words(restore, &references);
 	if (place && !restore->any)
 		atomic_store_explicit(place, print, memory_order_relaxed);
 }
 
-/* ---- all objects */
+/* ---- all objects, later */
 
 static bool
-visit_us(const struct ca_object *object, void *arg)
+visit_count(const struct ca_object *object, void *arg)
 {
-	struct restore *restore = arg;
-	uintptr_t low = UINTPTR_MAX, end = 0;
-
-	if (!is_us(object))
-		return false;
-	for (unsigned i = 0; i < object->phdr_count; i++) {
-		const ElfW(Phdr) *p = &object->phdr[i];
-
-		if (p->p_type != PT_LOAD)
-			continue;
-		low = p->p_vaddr < low ? p->p_vaddr : low;
-		end = p->p_vaddr + p->p_memsz > end ? p->p_vaddr + p->p_memsz : end;
-	}
-	restore->low = object->base + low;
-	restore->bytes = end - low;
-	return true;
-}
-
-static bool
-visit_at_start(const struct ca_object *object, void *arg)
-{
-	struct restore *restore = arg;
-
-	restore->object = object;
-	restore->count++;
-	restore_object(restore, true);
+	++*(unsigned *)arg;
 	return false;
 }
 
 static bool
-visit_later(const struct ca_object *object, void *arg)
+visit_object(const struct ca_object *object, void *arg)
 {
 	struct restore *restore = arg;
 
@@ -230,23 +221,22 @@ visit_later(const struct ca_object *object, void *arg)
 		restore->modified = ca_object_generation() != restore->generation;
 	restore->object = object;
 	if (!restore->modified)
-		restore_object(restore, false);
+		restore_object(restore);
 	return restore->modified;
 }
 
-/* ---- when */
-
-/* True: everything that was there at the generation is done with. */
+/* True: everything that was there at the generation is done with. Nobody waits in a process that
+ * has opened nothing: it may be so young that it could not. */
 static bool
 restore_at(uint64_t generation)
 {
 	struct restore restore = { .generation = generation };
+	unsigned count = 0;
 
-	if (generation != atomic_load(&started))
+	ca_object_walk(visit_count, &count);
+	if (count != start_count)
 		ca_loader_wait();
-	if (!ca_object_walk(visit_us, &restore))
-		return true;
-	ca_object_walk(visit_later, &restore);
+	ca_object_walk(visit_object, &restore);
 	if (restore.modified)
 		return false;
 	atomic_store(&restored, generation);
@@ -254,9 +244,8 @@ restore_at(uint64_t generation)
 }
 
 static void
-restore_later(void)
+restore_later(uint64_t generation)
 {
-	uint64_t generation = ca_object_generation();
 	CA_KEEP_ERRNO;
 
 	if (atomic_load_explicit(&restored, memory_order_acquire) == generation)
@@ -265,21 +254,51 @@ restore_later(void)
 		generation = ca_object_generation();
 }
 
-typedef void restore_fn(void);
+/* ---- at start */
 
-/* Called by the loader, see above. Where the program has a copy of the loader's own list that is
- * not filled yet, libc cannot be found, and all is left for the next dlsym. */
+static bool
+visit_at_start(const struct ca_object *object, void *arg)
+{
+	struct restore restore = { .object = object, .at_start = true };
+
+	restore_object(&restore);
+	return false;
+}
+
+static bool
+holds_ours(const struct link_map *map)
+{
+	const struct ca_object object = { .base = map->l_addr, .dynamic = map->l_ld };
+	struct ca_references references;
+
+	if (!object.dynamic)
+		return false;
+	ca_references_read(&object, &references);
+	return references.other.rela && next_of_ours(object.base, &references.other,
+						     references.relative) < references.other.n;
+}
+
+typedef void restore_fn(uint64_t generation);
+
+/* Called by the loader, see above. Almost always its own list of objects is enough to see that
+ * there is nothing to do. (Where the program has a copy of the head of that list, it is not filled
+ * yet, and all is left for the next dlsym.) */
 static restore_fn *
 restore_at_start(void)
 {
-	struct restore restore = { .object = NULL };
+	const struct link_map *map = _r_debug.r_map;
+	unsigned count = 0;
+	bool any = false;
 
-	if (_r_debug.r_map && ca_object_walk(visit_us, &restore)) {
-		ca_object_walk(visit_at_start, &restore);
-		start_count = restore.count;
-		atomic_store(&started, ca_object_generation());
+	for (; map; map = map->l_next) {
+		any |= holds_ours(map);
+		count++;
 	}
+	if (any)
+		ca_object_walk(visit_at_start, NULL);
+	if (count)
+		start_count = count;
 	return restore_later;
 }
 
-void ca_variables_restore(void) __attribute__((ifunc("restore_at_start")));
+void ca_variables_restore(uint64_t generation) __attribute__((ifunc("restore_at_start")));

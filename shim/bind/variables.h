@@ -7,9 +7,12 @@
  */
 #pragma once
 
+#include <stdint.h>
+
 /*
- * Puts back the variables of what was loaded since the last time. For what is loaded at start that
+ * Puts back the variables of what was loaded since the last time; `generation` is
+ * ca_object_generation() of now. For what is loaded at start that
  * is done before any constructor runs. Early, thread-safe, keeps errno; may wait for a dlopen in
  * another thread to end, as dlsym does.
  */
-void ca_variables_restore(void);
+void ca_variables_restore(uint64_t generation);

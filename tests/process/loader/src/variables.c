@@ -3,10 +3,10 @@
  * Libraries around variables that are named like the driver's functions.
  *
  *   KIND_HOLDER     defines them, and fills them by dlsym: in holder_load, or with -DEARLY in its
- *                   constructor; -DLATE: which is not seen before its first dlsym
+ *                   constructor; -DLATE: after another dlsym
  *   KIND_READER     reads those of the holder that it is linked to
- *   KIND_CALLER     is linked to the driver, whose functions it calls through words of the same
- * kind as the words of variables (-fno-plt)
+ *   KIND_CALLER     is linked to the driver, whose functions it reaches by words of the same
+ *                   kind as those of variables (-fno-plt)
  */
 #include <dlfcn.h>
 #include <stddef.h>
@@ -34,9 +34,6 @@ holder_load(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
 
-#ifdef LATE
-	dlsym(driver, "cuInit");
-#endif
 	was_set |= cuMemAlloc_v2 || *table[0].variable;
 	*(void **)&cuInit = dlsym(driver, "cuInit");
 	*(void **)&cuDevicePrimaryCtxRetain = dlsym(driver, "cuDevicePrimaryCtxRetain");
@@ -71,6 +68,9 @@ holder_free(void)
 __attribute__((constructor)) static void
 start(void)
 {
+#ifdef LATE
+	dlsym(RTLD_DEFAULT, "holder_load");
+#endif
 	holder_load();
 }
 #endif
