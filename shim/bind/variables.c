@@ -14,10 +14,11 @@
  *
  * The constructors of other libraries run before ours. So what is there at start is looked at while
  * the loader relocates us: our own relocations end with a function that is chosen by a resolver
- * (ifunc). All objects behind us, and libc, are relocated by then; those before us define what they
- * store into themselves. No function is called there but libc's own: those of the program and of
- * libraries before us, such as a sanitizer's runtime, are not relocated yet. What is opened later
- * is looked at in the next dlsym, where the rules of shim/bind/links.c hold for words behind RELRO.
+ * (ifunc). All objects behind us, and libc, are relocated by then. No function is called there but
+ * libc's own: those of the program and of libraries before us, such as a sanitizer's runtime, are
+ * not relocated yet. What these define is their own; what they only read is looked at in our
+ * constructor, before the program begins. What is opened later is looked at in the next dlsym,
+ * where the rules of shim/bind/links.c hold for words behind RELRO.
  */
 #include "shim/bind/variables.h"
 
@@ -44,6 +45,8 @@ static unsigned start_count = UINT_MAX; /* objects that were there at start */
 /* Where we are. */
 extern const char ca_image_start[] __asm__("__ehdr_start") __attribute__((visibility("hidden")));
 extern const char ca_image_end[] __asm__("_end") __attribute__((visibility("hidden")));
+
+extern const ElfW(Dyn) ca_dynamic[] __asm__("_DYNAMIC") __attribute__((visibility("hidden")));
 
 struct restore {
 	uint64_t generation;
@@ -278,27 +281,52 @@ holds_ours(const struct link_map *map)
 						     references.relative) < references.other.n;
 }
 
-typedef void restore_fn(uint64_t generation);
-
-/* Called by the loader, see above. Almost always its own list of objects is enough to see that
- * there is nothing to do. (Where the program has a copy of the head of that list, it is not filled
- * yet, and all is left for the next dlsym.) */
-static restore_fn *
-restore_at_start(void)
+/* By the loader's own list, which is enough to see that there is nothing to do, as almost always.
+ * It stays as it is while the loader calls us. */
+static unsigned
+look_at_start(const struct link_map *end)
 {
 	const struct link_map *map = _r_debug.r_map;
 	unsigned count = 0;
 	bool any = false;
 
-	for (; map; map = map->l_next) {
+	for (; map && map != end; map = map->l_next) {
 		any |= holds_ours(map);
 		count++;
 	}
 	if (any)
 		ca_object_walk(visit_at_start, NULL);
+	return count;
+}
+
+typedef void restore_fn(uint64_t generation);
+
+/* Called by the loader, see above. Where the program has a copy of the head of the list, that is
+ * not filled yet, and all is left for later. */
+static restore_fn *
+restore_at_start(void)
+{
+	unsigned count = look_at_start(NULL);
+
 	if (count)
 		start_count = count;
 	return restore_later;
 }
 
 void ca_variables_restore(uint64_t generation) __attribute__((ifunc("restore_at_start")));
+
+static const struct link_map *
+find_us(void)
+{
+	const struct link_map *map = _r_debug.r_map;
+
+	while (map && map->l_ld != ca_dynamic)
+		map = map->l_next;
+	return map;
+}
+
+__attribute__((constructor)) static void
+restore_before_us(void)
+{
+	look_at_start(find_us());
+}

@@ -42,6 +42,14 @@ free_fn **holder_free(void);
 alloc_fn **reader_alloc(void);
 free_fn **reader_free(void);
 
+extern alloc_fn *cuMemAlloc_v2; /* the program reads it, too */
+
+static void
+check_program(const struct holder *holder)
+{
+	CHECK(&cuMemAlloc_v2 == holder->alloc());
+}
+
 static struct holder
 get_holder(const char *name)
 {
@@ -54,6 +62,11 @@ get_reader(const char *name)
 	return (struct reader){ reader_alloc, reader_free };
 }
 #else
+static void
+check_program(const struct holder *holder)
+{
+}
+
 static void *
 open_library(const char *name)
 {
@@ -152,6 +165,7 @@ one(char **argv, int loads)
 	struct holder holder = get_holder(argv[2]);
 	struct reader reader = get_reader(argv[3]);
 
+	check_program(&holder);
 	if (loads)
 		holder.load();
 	check_holder(&holder, argv[2]);
