@@ -16,9 +16,9 @@
  * the loader relocates us: our own relocations end with a function that is chosen by a resolver
  * (ifunc). All objects behind us, and libc, are relocated by then. No function is called there but
  * libc's own: those of the program and of libraries before us, such as a sanitizer's runtime, are
- * not relocated yet. What these define is their own; what they only read is looked at in our
- * constructor, before the program begins. What is opened later is looked at in the next dlsym,
- * where the rules of shim/bind/links.c hold for words behind RELRO.
+ * not relocated yet. Their references to variables of other libraries are looked at in our
+ * constructor, before the program begins. Objects that are opened later are looked at in the next
+ * dlsym, where the rules of shim/bind/links.c hold for words behind RELRO.
  */
 #include "shim/bind/variables.h"
 

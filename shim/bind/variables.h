@@ -2,8 +2,8 @@
 /*
  * Variables of the program that are named like functions of ours: some libraries keep the driver's
  * functions in exported variables with the driver's own names. Since our exports stand in front of
- * them, the loader gives such a library the address of our function for its own variable. What it
- * stores there would go into our code.
+ * them, the loader gives such a library the address of our function for its own variable, and the
+ * library would store into our code.
  */
 #pragma once
 
