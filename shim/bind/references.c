@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Words behind RELRO are made writable for one store, by libc's own mprotect: a sanitizer's need not
- * be ready yet (shim/bind/variables.c).
+ * Words behind RELRO are made writable for one store, by libc's own mprotect: a sanitizer's need
+ * not be ready yet (shim/bind/variables.c).
  */
 #include "shim/bind/references.h"
 
