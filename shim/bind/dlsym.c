@@ -36,6 +36,7 @@
 #include "shim/bind/scope.h"
 #include "shim/bind/trampoline.h"
 #include "shim/bind/unseen_calls.h"
+#include "shim/bind/variables.h"
 
 _Atomic uint64_t ca_loader_lookups = 1;
 
@@ -205,6 +206,15 @@ registration_of(const char *name)
 	return ca_registration_of(name);
 }
 
+static void
+look_at_loaded(void)
+{
+	uint64_t generation = ca_object_generation();
+
+	ca_variables_restore(generation);
+	ca_registration_look(generation);
+}
+
 struct ca_dlsym_way
 ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 {
@@ -215,7 +225,7 @@ ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 	enum ca_registration which;
 
 	atomic_fetch_add_explicit(&ca_loader_lookups, 1, memory_order_release);
-	ca_registration_look();
+	look_at_loaded();
 	if (!name)
 		return way;
 	which = registration_of(name);
@@ -235,7 +245,7 @@ ca_dlvsym_route(void *handle, const char *name, const char *version, uintptr_t c
 	enum ca_registration which;
 
 	atomic_fetch_add_explicit(&ca_loader_lookups, 1, memory_order_release);
-	ca_registration_look();
+	look_at_loaded();
 	which = name && version ? registration_of(name) : CA_REGISTRATION_NONE;
 	if (which != CA_REGISTRATION_NONE)
 		way.answer = ca_route_registration(which, handle, version, caller);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finding the real dlsym, dlvsym, dlopen and dlclose.
+ * Finding the real dlsym, dlvsym, dlopen and dlclose, and mprotect.
  *
  * Neither can be had by asking: plain `dlsym` is our own export, and dlvsym needs the version to be
  * guessed (it differs between architectures and changed in glibc 2.34) and is itself in libdl
@@ -17,14 +17,16 @@
 #include "shim/bind/early.h"
 #include "shim/bind/loader.h"
 
+#include <dlfcn.h>
+
 #include "shim/bind/object.h"
 #include "shim/bind/scope.h"
 #include "shim/bind/trampoline.h"
 
 static uintptr_t next_dlsym; /* 0: not looked for, or none */
 
-enum { DLSYM, DLVSYM, DLOPEN, DLCLOSE, FUNCTIONS };
-static const char *const names[FUNCTIONS] = { "dlsym", "dlvsym", "dlopen", "dlclose" };
+enum { DLSYM, DLVSYM, DLOPEN, DLCLOSE, MPROTECT, FUNCTIONS };
+static const char *const names[FUNCTIONS] = { "dlsym", "dlvsym", "dlopen", "dlclose", "mprotect" };
 static uintptr_t libc_functions[FUNCTIONS];
 
 struct search {
@@ -106,6 +108,22 @@ ca_dlclose_fn *
 ca_loader_dlclose(void)
 {
 	return (ca_dlclose_fn *)libc_function(DLCLOSE);
+}
+
+ca_mprotect_fn *
+ca_loader_mprotect(void)
+{
+	return (ca_mprotect_fn *)libc_function(MPROTECT);
+}
+
+/* A thread that gets the lock of dlopen has waited for those that had it. */
+void
+ca_loader_wait(void)
+{
+	ca_dlopen_fn *real_dlopen = ca_loader_dlopen();
+
+	if (real_dlopen)
+		real_dlopen(NULL, RTLD_LAZY); /* the program itself, which is never closed */
 }
 
 ca_dlsym_fn *

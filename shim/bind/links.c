@@ -17,46 +17,24 @@
  */
 #include "shim/bind/links.h"
 
-#include <dlfcn.h>
 #include <stdatomic.h>
-#include <sys/auxv.h>
-#include <sys/mman.h>
 
 #include "shim/bind/early.h"
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
+#include "shim/bind/references.h"
 #include "shim/bind/registrations.h"
 #include "shim/bind/scope.h"
 #include "shim/bind/symbol_version.h"
 
-#if defined(__x86_64__)
-enum { TYPE_ADDRESS = R_X86_64_64, TYPE_DATA = R_X86_64_GLOB_DAT, TYPE_CALL = R_X86_64_JUMP_SLOT };
-#elif defined(__aarch64__)
 enum {
-	TYPE_ADDRESS = R_AARCH64_ABS64,
-	TYPE_DATA = R_AARCH64_GLOB_DAT,
-	TYPE_CALL = R_AARCH64_JUMP_SLOT,
-};
-#endif
-
-enum {
-	KNOWN_MAX = 4096, /* a power of two */
+	KNOWN_MAX = 4096,
 	TRIES = 3,
 };
 
 /* Objects without such a reference, by what tells them from others; 0: none. */
 static _Atomic uint64_t known[KNOWN_MAX];
 static _Atomic uint64_t followed; /* generation */
-
-struct table {
-	const ElfW(Rela) * rela;
-	uint64_t n;
-};
-
-struct references {
-	struct table lazy, other;
-	uint64_t relative; /* of `other`, which come first */
-};
 
 struct follow {
 	uint64_t generation;
@@ -67,68 +45,7 @@ struct follow {
 	bool missed;                    /* some word cannot be followed */
 };
 
-/* ---- the object's own tables */
-
-static void
-read_references(const struct ca_object *object, struct references *ret)
-{
-	*ret = (struct references){ .relative = 0 };
-	for (const ElfW(Dyn) *d = object->dynamic; d->d_tag != DT_NULL; d++) {
-		if (d->d_tag == DT_JMPREL)
-			ret->lazy.rela = ca_object_address(object, d->d_un.d_ptr);
-		else if (d->d_tag == DT_PLTRELSZ)
-			ret->lazy.n = d->d_un.d_val / sizeof(ElfW(Rela));
-		else if (d->d_tag == DT_RELA)
-			ret->other.rela = ca_object_address(object, d->d_un.d_ptr);
-		else if (d->d_tag == DT_RELASZ)
-			ret->other.n = d->d_un.d_val / sizeof(ElfW(Rela));
-		else if (d->d_tag == DT_RELACOUNT)
-			ret->relative = d->d_un.d_val;
-	}
-}
-
-static bool
-is_protected(const struct ca_object *object, uintptr_t at, uintptr_t page)
-{
-	for (unsigned i = 0; i < object->phdr_count; i++) {
-		const ElfW(Phdr) *p = &object->phdr[i];
-		uintptr_t from = object->base + p->p_vaddr;
-
-		if (p->p_type == PT_GNU_RELRO && at >= (from & -page) &&
-		    at < ((from + p->p_memsz) & -page))
-			return true;
-	}
-	return false;
-}
-
-static bool
-is_writable(const struct ca_object *object, uintptr_t at)
-{
-	for (unsigned i = 0; i < object->phdr_count; i++) {
-		const ElfW(Phdr) *p = &object->phdr[i];
-
-		if (p->p_type == PT_LOAD && at - (object->base + p->p_vaddr) < p->p_memsz)
-			return p->p_flags & PF_W;
-	}
-	return false;
-}
-
 /* ---- one word */
-
-static bool
-store(const struct ca_object *object, uintptr_t *word, uintptr_t value)
-{
-	uintptr_t page = getauxval(AT_PAGESZ), at = (uintptr_t)word;
-	bool closed = is_protected(object, at, page);
-
-	if (!is_writable(object, at) ||
-	    (closed && mprotect((void *)(at & -page), page, PROT_READ | PROT_WRITE)))
-		return false;
-	__atomic_store_n(word, value, __ATOMIC_RELEASE);
-	if (closed)
-		mprotect((void *)(at & -page), page, PROT_READ);
-	return true;
-}
 
 static void
 follow_word(struct follow *follow, enum ca_registration which, uint32_t symbol, uintptr_t *word)
@@ -146,14 +63,14 @@ follow_word(struct follow *follow, enum ca_registration which, uint32_t symbol, 
 	if (!real)
 		return; /* or its first call ends the process */
 	thunk = ca_registration_thunk(which, real);
-	if (thunk && store(object, word, thunk))
+	if (thunk && ca_reference_store(object, word, thunk))
 		follow->changed = true;
 	else
 		follow->missed = true;
 }
 
 static void
-follow_table(struct follow *follow, const struct table *table, uint64_t first)
+follow_table(struct follow *follow, const struct ca_reference_table *table, uint64_t first)
 {
 	const struct ca_object *object = follow->object;
 
@@ -162,8 +79,8 @@ follow_table(struct follow *follow, const struct table *table, uint64_t first)
 		uint32_t type = ELF64_R_TYPE(rela->r_info), symbol = ELF64_R_SYM(rela->r_info);
 		enum ca_registration which;
 
-		if (!symbol || (type != TYPE_CALL && type != TYPE_DATA &&
-				(type != TYPE_ADDRESS || rela->r_addend)))
+		if (!symbol || (type != CA_REFERENCE_CALL && type != CA_REFERENCE_DATA &&
+				(type != CA_REFERENCE_ADDRESS || rela->r_addend)))
 			continue;
 		if (object->symbols[symbol].st_shndx != SHN_UNDEF)
 			continue;
@@ -176,59 +93,20 @@ follow_table(struct follow *follow, const struct table *table, uint64_t first)
 
 /* ---- one object */
 
-/* The identity of an object: another one at the same place with just the same tables is the
- * same. */
-static uint64_t
-print_of(const struct ca_object *object, const struct references *references)
-{
-	const uint64_t words[] = {
-		object->base,
-		(uintptr_t)object->dynamic,
-		(uintptr_t)object->symbols,
-		(uintptr_t)object->strings,
-		(uintptr_t)references->lazy.rela,
-		references->lazy.n,
-		(uintptr_t)references->other.rela,
-		references->other.n,
-		references->relative,
-	};
-	uint64_t print = 0xcbf29ce484222325;
-
-	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		print = (print ^ words[i]) * 0x100000001b3 ^ print >> 29;
-	for (const char *c = object->soname; *c; c++)
-		print = (print ^ (unsigned char)*c) * 0x100000001b3;
-	return print | 1;
-}
-
-static _Atomic uint64_t *
-place_of(uint64_t print)
-{
-	uint64_t i = print >> 20;
-
-	for (unsigned tries = 0; tries < 64; tries++, i++) {
-		uint64_t held = atomic_load_explicit(&known[i % KNOWN_MAX], memory_order_relaxed);
-
-		if (!held || held == print)
-			return &known[i % KNOWN_MAX];
-	}
-	return NULL;
-}
-
 static bool
 visit_object(const struct ca_object *object, void *arg)
 {
 	struct follow *follow = arg;
-	struct references references;
+	struct ca_references references;
 	_Atomic uint64_t *place;
 	uint64_t print;
 
 	if (!object->symbols || !object->strings ||
 	    ca_object_holds(object, (uintptr_t)ca_registration_thunks))
 		return false;
-	read_references(object, &references);
-	print = print_of(object, &references);
-	place = place_of(print);
+	ca_references_read(object, &references);
+	print = ca_references_print(object, &references);
+	place = ca_references_place(known, KNOWN_MAX, print);
 	if (place && atomic_load_explicit(place, memory_order_relaxed) == print)
 		return false;
 	follow->any = false;
@@ -278,23 +156,13 @@ visit_library(const struct ca_object *object, void *arg)
 	return false;
 }
 
-/* A thread that gets this lock has waited for every dlopen begun before. */
-static void
-wait_for_dlopen(void)
-{
-	ca_dlopen_fn *real_dlopen = ca_loader_dlopen();
-
-	if (real_dlopen)
-		real_dlopen(NULL, RTLD_LAZY); /* the program itself, which is never closed */
-}
-
 /* True: everything that was there at the generation is followed for good. */
 static bool
 follow_at(uint64_t generation)
 {
 	struct follow follow = { .generation = generation };
 
-	wait_for_dlopen();
+	ca_loader_wait();
 	ca_object_walk(visit_all, &follow);
 	if (follow.missed)
 		ca_registration_miss();

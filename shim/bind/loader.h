@@ -19,6 +19,7 @@ typedef void *ca_dlsym_fn(void *handle, const char *name);
 typedef void *ca_dlvsym_fn(void *handle, const char *name, const char *version);
 typedef void *ca_dlopen_fn(const char *name, int mode);
 typedef int ca_dlclose_fn(void *handle);
+typedef int ca_mprotect_fn(void *start, size_t bytes, int protection);
 
 /* Early. libc's own functions (libdl's before glibc 2.34), NULL if there are none in this process.
  */
@@ -26,6 +27,9 @@ ca_dlsym_fn *ca_loader_dlsym(void);
 ca_dlvsym_fn *ca_loader_dlvsym(void);
 ca_dlopen_fn *ca_loader_dlopen(void);
 ca_dlclose_fn *ca_loader_dlclose(void);
+ca_mprotect_fn *ca_loader_mprotect(void);
+/* Early. Waits for every dlopen that was begun before, as dlsym does. */
+void ca_loader_wait(void);
 /* Early. The dlsym of the next object in load order that defines one:
  * another wrapper's, or libc's. */
 ca_dlsym_fn *ca_loader_next_dlsym(void);

@@ -186,9 +186,9 @@ missed(void)
 }
 
 static void
-loaded(void)
+loaded(uint64_t generation)
 {
-	ca_links_follow(ca_object_generation());
+	ca_links_follow(generation);
 }
 
 static const struct ca_registration_listener listener = {

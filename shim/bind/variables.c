@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A word of an object that the loader has filled with the address of one of our functions is made
+ * to hold what it would hold without us, if that is a variable. Without us, a name means the first
+ * of these that define it:
+ *
+ *   1. the objects that were loaded at start, in their order, which is the global scope;
+ *   2. the object itself;
+ *   3. the objects that it names as needed.
+ *
+ * If that is a function, the word is a call's or a pointer's to a function, and stays; but an
+ * object that defines a variable never means somebody's function. A library that was opened with
+ * RTLD_GLOBAL counts as any other opened one: whether it was is not to be seen.
+ *
+ * The constructors of other libraries run before ours. So what is there at start is looked at while
+ * the loader relocates us: our own relocations end with a function that is chosen by a resolver
+ * (ifunc). All objects behind us, and libc, are relocated by then. No function is called there but
+ * libc's own: those of the program and of libraries before us, such as a sanitizer's runtime, are
+ * not relocated yet. Their references to variables of other libraries are looked at in our
+ * constructor, before the program begins. Objects that are opened later are looked at in the next
+ * dlsym, where the rules of shim/bind/links.c hold for words behind RELRO.
+ */
+#include "shim/bind/variables.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+
+#include "shim/bind/early.h"
+#include "shim/bind/loader.h"
+#include "shim/bind/object.h"
+#include "shim/bind/references.h"
+#include "shim/bind/scope.h"
+#include "shim/bind/trampoline.h"
+
+enum {
+	KNOWN_MAX = 1024,
+	TRIES = 3,
+};
+
+/* Objects without such a word, by their identity; 0: none. */
+static _Atomic uint64_t known[KNOWN_MAX];
+static _Atomic uint64_t restored;       /* generation */
+static unsigned start_count = UINT_MAX; /* objects that were there at start */
+
+/* Where we are. */
+extern const char ca_image_start[] __asm__("__ehdr_start") __attribute__((visibility("hidden")));
+extern const char ca_image_end[] __asm__("_end") __attribute__((visibility("hidden")));
+
+extern const ElfW(Dyn) ca_dynamic[] __asm__("_DYNAMIC") __attribute__((visibility("hidden")));
+
+struct restore {
+	uint64_t generation;
+	const struct ca_object *object; /* whose references are looked at */
+	bool at_start;
+	bool any;      /* of the object's words is one of ours */
+	bool modified; /* something was loaded meanwhile */
+};
+
+/* ---- what a name means without us */
+
+struct definition {
+	uintptr_t address; /* 0: none */
+	bool is_variable;
+};
+
+struct search {
+	const char *name;
+	const struct ca_object *owner;
+	unsigned count;
+	struct definition global, needed;
+};
+
+static bool
+is_us(const struct ca_object *object)
+{
+	return ca_object_holds(object, (uintptr_t)ca_dlsym_trampoline);
+}
+
+static const char *
+file_name(const char *path)
+{
+	const char *name = path;
+
+	for (; *path; path++)
+		if (*path == '/')
+			name = path + 1;
+	return name;
+}
+
+static bool
+needs(const struct ca_object *owner, const struct ca_object *object)
+{
+	const char *name = *object->soname ? object->soname : file_name(object->path);
+
+	for (const ElfW(Dyn) *d = owner->dynamic; d->d_tag != DT_NULL; d++)
+		if (d->d_tag == DT_NEEDED && ca_early_equal(owner->strings + d->d_un.d_val, name))
+			return true;
+	return false;
+}
+
+static bool
+visit_definition(const struct ca_object *object, void *arg)
+{
+	struct search *search = arg;
+	bool at_start = search->count++ < start_count;
+	struct definition *found = at_start ? &search->global : &search->needed;
+	unsigned type = STT_NOTYPE;
+	uintptr_t address;
+
+	if (found->address || is_us(object) || (!at_start && !needs(search->owner, object)))
+		return false;
+	address = ca_object_symbol(object, search->name, &type);
+	if (address)
+		*found = (struct definition){ address, type == STT_OBJECT };
+	return false;
+}
+
+/* The address of the variable; 0: the name means none. */
+static uintptr_t
+find_variable(const struct ca_object *owner, uint32_t symbol)
+{
+	const ElfW(Sym) *s = &owner->symbols[symbol];
+	struct search search = { .name = owner->strings + s->st_name, .owner = owner };
+
+	ca_object_walk(visit_definition, &search);
+	if (search.global.is_variable)
+		return search.global.address;
+	if (s->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s->st_info) == STT_OBJECT)
+		return owner->base + s->st_value;
+	if (search.global.address || !search.needed.is_variable)
+		return 0;
+	return search.needed.address;
+}
+
+/* ---- the words of an object */
+
+/* Of the references from `i` on, the first that may hold an address of ours; their number: none. */
+static uint64_t
+next_of_ours(uintptr_t base, const struct ca_reference_table *table, uint64_t i)
+{
+	uintptr_t start = (uintptr_t)ca_image_start, bytes = (uintptr_t)ca_image_end - start;
+
+	for (; i < table->n; i++) {
+		const ElfW(Rela) *rela = &table->rela[i];
+		uint32_t type = ELF64_R_TYPE(rela->r_info);
+		const uintptr_t *word = (const uintptr_t *)(base + rela->r_offset);
+
+		if ((type == CA_REFERENCE_DATA || type == CA_REFERENCE_ADDRESS) &&
+		    ELF64_R_SYM(rela->r_info) && (uintptr_t)word % sizeof(*word) == 0 &&
+		    __atomic_load_n(word, __ATOMIC_RELAXED) - start < bytes)
+			break;
+	}
+	return i;
+}
+
+static void
+restore_word(struct restore *restore, const ElfW(Rela) * rela)
+{
+	const struct ca_object *object = restore->object;
+	uint32_t symbol = ELF64_R_SYM(rela->r_info);
+	const char *name = object->strings + object->symbols[symbol].st_name;
+	uintptr_t *word = (uintptr_t *)(object->base + rela->r_offset);
+	const struct ca_row *row = ca_row_of_hook(name);
+	uintptr_t variable;
+
+	if (!row || *word != row->hook + (uintptr_t)rela->r_addend)
+		return;
+	restore->any = true;
+	variable = find_variable(object, symbol);
+	if (variable)
+		ca_reference_store(object, word, variable + (uintptr_t)rela->r_addend);
+}
+
+static void
+restore_words(struct restore *restore, const struct ca_references *references)
+{
+	const struct ca_reference_table *table = &references->other;
+	uintptr_t base = restore->object->base;
+	uint64_t i = references->relative;
+
+	while (table->rela && (i = next_of_ours(base, table, i)) < table->n)
+		restore_word(restore, &table->rela[i++]);
+}
+
+/* The look at start leaves no object out later on: some were not relocated yet. */
+static void
+restore_object(struct restore *restore)
+{
+	const struct ca_object *object = restore->object;
+	struct ca_references references;
+	_Atomic uint64_t *place = NULL;
+	uint64_t print = 0;
+
+	if (!object->symbols || !object->strings || is_us(object))
+		return;
+	ca_references_read(object, &references);
+	if (!restore->at_start) {
+		print = ca_references_print(object, &references);
+		place = ca_references_place(known, KNOWN_MAX, print);
+	}
+	if (place && atomic_load_explicit(place, memory_order_relaxed) == print)
+		return;
+	restore->any = false;
+	restore_words(restore, &references);
+	if (place && !restore->any)
+		atomic_store_explicit(place, print, memory_order_relaxed);
+}
+
+/* ---- all objects, later */
+
+static bool
+visit_count(const struct ca_object *object, void *arg)
+{
+	++*(unsigned *)arg;
+	return false;
+}
+
+static bool
+visit_object(const struct ca_object *object, void *arg)
+{
+	struct restore *restore = arg;
+
+	if (!restore->object) /* the walk holds the loader's lock, so this stays as it is now */
+		restore->modified = ca_object_generation() != restore->generation;
+	restore->object = object;
+	if (!restore->modified)
+		restore_object(restore);
+	return restore->modified;
+}
+
+/* True: everything that was there at the generation is done with. Nobody waits in a process that
+ * has opened nothing: it may be so young that it could not. */
+static bool
+restore_at(uint64_t generation)
+{
+	struct restore restore = { .generation = generation };
+	unsigned count = 0;
+
+	ca_object_walk(visit_count, &count);
+	if (count != start_count)
+		ca_loader_wait();
+	ca_object_walk(visit_object, &restore);
+	if (restore.modified)
+		return false;
+	atomic_store(&restored, generation);
+	return true;
+}
+
+static void
+restore_later(uint64_t generation)
+{
+	CA_KEEP_ERRNO;
+
+	if (atomic_load_explicit(&restored, memory_order_acquire) == generation)
+		return;
+	for (unsigned tries = 0; tries < TRIES && !restore_at(generation); tries++)
+		generation = ca_object_generation();
+}
+
+/* ---- at start */
+
+static bool
+visit_at_start(const struct ca_object *object, void *arg)
+{
+	struct restore restore = { .object = object, .at_start = true };
+
+	restore_object(&restore);
+	return false;
+}
+
+static bool
+holds_ours(const struct link_map *map)
+{
+	const struct ca_object object = { .base = map->l_addr, .dynamic = map->l_ld };
+	struct ca_references references;
+
+	if (!object.dynamic)
+		return false;
+	ca_references_read(&object, &references);
+	return references.other.rela && next_of_ours(object.base, &references.other,
+						     references.relative) < references.other.n;
+}
+
+/* By the loader's own list, which is enough to see that there is nothing to do, as almost always.
+ * It stays as it is while the loader calls us. */
+static unsigned
+look_at_start(const struct link_map *end)
+{
+	const struct link_map *map = _r_debug.r_map;
+	unsigned count = 0;
+	bool any = false;
+
+	for (; map && map != end; map = map->l_next) {
+		any |= holds_ours(map);
+		count++;
+	}
+	if (any)
+		ca_object_walk(visit_at_start, NULL);
+	return count;
+}
+
+typedef void restore_fn(uint64_t generation);
+
+/* Called by the loader, see above. Where the program has a copy of the head of the list, that is
+ * not filled yet, and all is left for later. */
+static restore_fn *
+restore_at_start(void)
+{
+	unsigned count = look_at_start(NULL);
+
+	if (count)
+		start_count = count;
+	return restore_later;
+}
+
+void ca_variables_restore(uint64_t generation) __attribute__((ifunc("restore_at_start")));
+
+static const struct link_map *
+find_us(void)
+{
+	const struct link_map *map = _r_debug.r_map;
+
+	while (map && map->l_ld != ca_dynamic)
+		map = map->l_next;
+	return map;
+}
+
+__attribute__((constructor)) static void
+restore_before_us(void)
+{
+	look_at_start(find_us());
+}
