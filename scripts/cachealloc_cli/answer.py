@@ -6,6 +6,7 @@ from .causes import Figures
 from .tune import advice_text, fine_size
 
 RECORD = "CACHEALLOC_TRACE=oom.trace cachealloc run -- PROGRAM ARGUMENTS"
+WHICH_OF_THESE = "none: the figures do not tell which of these it was"
 PYTORCH = "PYTORCH_NO_CUDA_MEMORY_CACHING=1"
 
 
@@ -23,8 +24,15 @@ def _verdict(cause, figures):
         return (f"simply too much: {size(figures.live)} were live and {size(figures.request)} asked for, more than the "
                 f"device's {size(whole)}; no setting helps")
     if cause == causes.CAP:
-        cap = f"a limit of {size(figures.allowed)}" if figures.allowed else "a limit (the device had enough free)"
-        return f"a cap: {cap} refused {size(figures.request)}, not the device"
+        return f"a cap: a limit of {size(figures.allowed)} refused {size(figures.request)}, not the device"
+    if cause == causes.REFUSED:
+        if figures.free is None:
+            return (f"refused although most of the device was not the program's: {size(figures.request)} was refused, and of "
+                    f"{size(figures.device_memory)} {size(figures.others)} were others', or free and refused all the same (host "
+                    "memory, a limit of the container or of WSL, MIG)")
+        return (f"refused although free: the device reported {size(figures.free)} free, yet {size(figures.request)} was refused: "
+                "another process took the memory at that moment, or the system refused (host memory, a limit of the container "
+                "or of WSL, MIG)")
     if cause == causes.OTHERS:
         return (f"others: {size(figures.others)} of the device were held by other processes, libraries and contexts; "
                 f"without them {size(figures.live)} live and {size(figures.request)} asked for would fit into "
@@ -41,11 +49,12 @@ def _verdict(cause, figures):
 def _figure_rows(figures):
     pieces = figures.pieces
     largest = f", the largest {size(figures.largest)}" if figures.largest is not None else ""
+    held = "held by others or free" if figures.may_have_been_free else "held by others"
     rows = [("requested", figures.request, ""), ("live then", figures.live, ""),
             ("reserved", figures.reserved, "" if pieces is None else f", of it free in pieces {size(pieces)}{largest}"),
             ("the device's memory", figures.device_memory, ""),
             ("for this program", figures.capacity if figures.capacity != figures.device_memory else None, ", at most"),
-            ("free in the device", figures.free, ""), ("held by others", figures.others or None, ""),
+            ("free in the device", figures.free, ""), (held, figures.others or None, ""),
             ("limit", figures.allowed, "")]
     return [[f"  {label}", f"{size(value)}{more}"] for label, value, more in rows if value is not None]
 
@@ -90,6 +99,8 @@ def _data(path, kind, cause, figures, verdict, **more):
 
 _SETTINGS = {
     causes.TOO_MUCH: "use less at a time: a smaller batch, recomputation; or a larger device",
+    causes.REFUSED: "watch `nvidia-smi` (other processes, MIG) and the host's free memory (`free -h`, the container's limit) "
+                    "while the program runs; PyTorch's issue 40002 was a host whose memory was full",
     causes.OTHERS: "`nvidia-smi` names the processes on the device; end them, or use less",
 }
 
@@ -114,7 +125,8 @@ def of_report(path, figures):
     else:
         first = "" if figures.is_ours else f"{PYTORCH} "
         commands = [first + RECORD, "cachealloc explain oom.trace"]
-    why = ("none is needed: the figures are enough" if cause in (causes.TOO_MUCH, causes.CAP, causes.OTHERS) else
+    why = (WHICH_OF_THESE if cause == causes.REFUSED else
+           "none is needed: the figures are enough" if cause in (causes.TOO_MUCH, causes.CAP, causes.OTHERS) else
            "none: a report has the figures of one moment; a recording of the program is needed to try settings")
     return _data(path, "out-of-memory report of cachealloc" if figures.is_ours else "out-of-memory report of PyTorch", cause,
                  figures, _verdict(cause, figures), proof_text=why, notes=notes, commands=commands)
@@ -157,6 +169,8 @@ def _run_line(case, conf):
 
 def _missing(case):
     """Why there is no proof."""
+    if case.cause == causes.REFUSED:
+        return WHICH_OF_THESE
     if case.high is None:
         return "none: the record does not say how much memory the device had; --memory SIZE does"
     if case.cause == causes.FRAGMENTATION:
@@ -214,6 +228,12 @@ def of_case(path, case):
         more["verdict"] = (f"simply too much: the program holds {size(case.peak_live)} at once, more than {size(case.high)}; no "
                            "setting helps")
     notes = more.pop("notes", [])
+    if cause == causes.REFUSED and case.is_framework:
+        notes.append("a snapshot does not tell whether the program set a limit (torch.cuda.set_per_process_memory_fraction); the "
+                     "line in its log has `allowed` if so")
+    if cause in (causes.OTHERS, causes.FRAGMENTATION, causes.REFUSED) and figures.may_have_been_free:
+        notes.append(f"{size(figures.others)} were not the program's, and the record does not tell whether they were free: the "
+                     "report in the program's log does (cachealloc explain LOG)")
     if case.refusal and len(case.refusals) > 1:
         others = [str(index) for index in case.refusals if index != case.device]
         notes.append(f"other devices refused requests, too: --device {', '.join(others)}")

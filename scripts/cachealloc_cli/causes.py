@@ -7,8 +7,8 @@ The order is that of the library's own hint (shim/process/oom_message.c): the ca
 #: a driver may refuse a piece although so much more is free: its own pages
 SLACK = 32 << 20
 
-TOO_MUCH, CAP, OTHERS, FRAGMENTATION, FRAMEWORK, NOTHING, UNKNOWN = (
-    "too_much", "cap", "others", "fragmentation", "framework_cache", "nothing_failed", "unknown")
+TOO_MUCH, CAP, REFUSED, OTHERS, FRAGMENTATION, FRAMEWORK, NOTHING, UNKNOWN = (
+    "too_much", "cap", "refused", "others", "fragmentation", "framework_cache", "nothing_failed", "unknown")
 
 
 class Figures:
@@ -38,6 +38,11 @@ class Figures:
         return None if self.capacity is None else max(0, self.device_memory - self.capacity)
 
     @property
+    def may_have_been_free(self):
+        """`others` would have held the request: the figures do not tell whether it was taken at all."""
+        return self.free is None and None not in (self.others, self.request) and self.others >= self.request + SLACK
+
+    @property
     def needed(self):
         return None if None in (self.live, self.request) else self.live + self.request
 
@@ -57,9 +62,11 @@ def cause(figures):
     if figures.allowed is not None and (figures.reserved or figures.live) + figures.request > figures.allowed:
         return CAP
     if figures.free is not None and figures.free >= figures.request + SLACK:
-        return CAP
+        return REFUSED if figures.allowed is None else CAP
     if total is None or (figures.others is None and figures.capacity is None):
         return UNKNOWN
+    if figures.may_have_been_free and figures.others > total // 2:
+        return REFUSED  # so much is not the program's that pieces are no reason
     if figures.needed > total - (figures.others or 0):
         return OTHERS
     return FRAGMENTATION
