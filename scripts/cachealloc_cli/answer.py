@@ -17,6 +17,15 @@ def size(count):
 # ------------------------------------------------------------------------------------------------ verdicts ---
 
 
+def _holders(cause, figures):
+    """Of memory that is not the allocator's."""
+    if cause == causes.OUTSIDE:
+        return (f"outside PyTorch: {size(figures.outside)} of the device were held by this process outside PyTorch: its context, "
+                "loaded code, NCCL, cuBLAS, other libraries")
+    whose = "other processes" if figures.process is not None else "other processes, libraries and contexts"
+    return f"others: {size(figures.others)} of the device were held by {whose}"
+
+
 def _verdict(cause, figures):
     """The first half of the sentence: what happened."""
     if cause == causes.TOO_MUCH:
@@ -33,10 +42,9 @@ def _verdict(cause, figures):
         return (f"refused although free: the device reported {size(figures.free)} free, yet {size(figures.request)} was refused: "
                 "another process took the memory at that moment, or the system refused (host memory, a limit of the container "
                 "or of WSL, MIG)")
-    if cause == causes.OTHERS:
-        return (f"others: {size(figures.others)} of the device were held by other processes, libraries and contexts; "
-                f"without them {size(figures.live)} live and {size(figures.request)} asked for would fit into "
-                f"{size(figures.device_memory)}")
+    if cause in (causes.OTHERS, causes.OUTSIDE):
+        return (f"{_holders(cause, figures)}; without them {size(figures.live)} live and {size(figures.request)} asked for would "
+                f"fit into {size(figures.device_memory)}")
     if cause == causes.FRAGMENTATION:
         whole = figures.capacity if figures.capacity is not None else figures.device_memory
         return (f"fragmentation: {size(figures.live)} live and {size(figures.request)} asked for would fit into {size(whole)}, "
@@ -55,6 +63,7 @@ def _figure_rows(figures):
             ("the device's memory", figures.device_memory, ""),
             ("for this program", figures.capacity if figures.capacity != figures.device_memory else None, ", at most"),
             ("free in the device", figures.free, ""), (held, figures.others or None, ""),
+            ("this process, outside PyTorch", figures.outside or None, ""),
             ("limit", figures.allowed, "")]
     return [[f"  {label}", f"{size(value)}{more}"] for label, value, more in rows if value is not None]
 
@@ -101,6 +110,8 @@ _SETTINGS = {
     causes.TOO_MUCH: "use less at a time: a smaller batch, recomputation; or a larger device",
     causes.REFUSED: "watch `nvidia-smi` (other processes, MIG) and the host's free memory (`free -h`, the container's limit) "
                     "while the program runs; PyTorch's issue 40002 was a host whose memory was full",
+    causes.OUTSIDE: "this process's own libraries hold it: load less code (CUDA_MODULE_LOADING=LAZY), use fewer communicators and "
+                    "smaller workspaces; or use less",
     causes.OTHERS: "`nvidia-smi` names the processes on the device; end them, or use less",
 }
 
@@ -126,7 +137,7 @@ def of_report(path, figures):
         first = "" if figures.is_ours else f"{PYTORCH} "
         commands = [first + RECORD, "cachealloc explain oom.trace"]
     why = (WHICH_OF_THESE if cause == causes.REFUSED else
-           "none is needed: the figures are enough" if cause in (causes.TOO_MUCH, causes.CAP, causes.OTHERS) else
+           "none is needed: the figures are enough" if cause in (causes.TOO_MUCH, causes.CAP, causes.OTHERS, causes.OUTSIDE) else
            "none: a report has the figures of one moment; a recording of the program is needed to try settings")
     return _data(path, "out-of-memory report of cachealloc" if figures.is_ours else "out-of-memory report of PyTorch", cause,
                  figures, _verdict(cause, figures), proof_text=why, notes=notes, commands=commands)

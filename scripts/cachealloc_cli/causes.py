@@ -6,15 +6,17 @@ The order is that of the library's own hint (shim/process/oom_message.c): the ca
 
 #: a driver may refuse a piece although so much more is free: its own pages
 SLACK = 32 << 20
+#: three figures of a report, each to 0.01 GiB
+ROUNDING = 16 << 20
 
-TOO_MUCH, CAP, REFUSED, OTHERS, FRAGMENTATION, FRAMEWORK, NOTHING, UNKNOWN = (
-    "too_much", "cap", "refused", "others", "fragmentation", "framework_cache", "nothing_failed", "unknown")
+TOO_MUCH, CAP, REFUSED, OTHERS, OUTSIDE, FRAGMENTATION, FRAMEWORK, NOTHING, UNKNOWN = (
+    "too_much", "cap", "refused", "others", "outside", "fragmentation", "framework_cache", "nothing_failed", "unknown")
 
 
 class Figures:
     """Bytes; None: not known."""
 
-    FIELDS = ("request", "live", "reserved", "largest", "free", "capacity", "device_memory", "allowed")
+    FIELDS = ("request", "live", "reserved", "largest", "free", "capacity", "device_memory", "allowed", "process")
 
     def __init__(self, **known):
         for name in self.FIELDS:
@@ -30,12 +32,19 @@ class Figures:
 
     @property
     def others(self):
-        """Of the device, held by others than the allocator: other processes, libraries, contexts."""
+        """Of the device, held by others: other processes; libraries and contexts, too, unless `process` is known."""
+        if None not in (self.device_memory, self.free, self.process):
+            return _counts(self.device_memory - self.free - self.process)
         if self.device_memory is None or self.reserved is None:
             return None
         if self.free is not None:
             return max(0, self.device_memory - self.free - self.reserved)
         return None if self.capacity is None else max(0, self.device_memory - self.capacity)
+
+    @property
+    def outside(self):
+        """Of the device, held by this process outside the allocator."""
+        return None if None in (self.process, self.reserved) else _counts(self.process - self.reserved)
 
     @property
     def may_have_been_free(self):
@@ -49,7 +58,12 @@ class Figures:
     def as_json(self):
         both = {f"{name}_bytes": getattr(self, name) for name in self.FIELDS}
         both["request_bytes"] = self.request
-        return {**both, "pieces_bytes": self.pieces, "others_bytes": self.others}
+        return {**both, "pieces_bytes": self.pieces, "others_bytes": self.others, "outside_bytes": self.outside}
+
+
+def _counts(difference):
+    """0: no more than the rounding of a report."""
+    return difference if difference >= ROUNDING else 0
 
 
 def cause(figures):
@@ -67,6 +81,7 @@ def cause(figures):
         return UNKNOWN
     if figures.may_have_been_free and figures.others > total // 2:
         return REFUSED  # so much is not the program's that pieces are no reason
-    if figures.needed > total - (figures.others or 0):
-        return OTHERS
+    others, outside = figures.others or 0, figures.outside or 0
+    if figures.needed > total - others - outside:
+        return OTHERS if others >= outside else OUTSIDE
     return FRAGMENTATION

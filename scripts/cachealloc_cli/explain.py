@@ -36,10 +36,10 @@ Usage: cachealloc explain [OPTIONS] FILE
 
 FILE is anything that `cachealloc replay` reads, a log with the report of this library
 or of PyTorch (old or new), or statistics (JSON). The answer says whether it was
-fragmentation, a cap, another process, simply too much, or refused although free, with
-the figures; and names a setting only if the program lives with it in a replay, the
-refused request included, on the memory that the device had. What a record does not hold
-cannot be proved, and the answer says so.
+fragmentation, a cap, another process, this process's own libraries, simply too much, or
+refused although free, with the figures; and names a setting only if the program lives
+with it in a replay, the refused request included, on the memory that the device had.
+What a record does not hold cannot be proved, and the answer says so.
 
 Exit status: 0 there is an answer, also "nothing failed" and "no setting helps"; 1 the
 file cannot be read or is broken; 2 the command line is wrong; 130 interrupted.

@@ -31,6 +31,7 @@ _PATTERNS = {
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
     "unallocated": re.compile(rf"{_SIZE} is reserved by (?:PyTorch|cachealloc) but unallocated|{_SIZE} cached\)"),
     "allowed": re.compile(rf"{_SIZE} allowed"),
+    "process": re.compile(rf"this process has {_SIZE} memory in use"),
 }
 _POOL_START = re.compile(r"Allocation on device (\d+) would exceed allowed memory")
 _POOL = {

@@ -55,3 +55,29 @@ def test_a_driver_that_refuses_what_is_free_is_the_same_in_the_log_and_in_the_tr
     assert of_log["figures"]["free_bytes"] > 15 * GIB and of_trace["figures"]["free_bytes"] is None
     assert "no setting" not in of_trace["verdict"] and "explain LOG" in of_trace["notes"][-1]
     assert of_trace["figures"]["request_bytes"] < MIB
+
+
+# ----------------------------------------------------------------------------------------- whose memory it is ---
+
+VLLM = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {request} GiB. GPU 0 has a total capacity of 23.52 GiB of which "
+        "{free} MiB is free. Including non-PyTorch memory, this process has {process} GiB memory in use. Of the allocated memory 22.03 "
+        "GiB is allocated by PyTorch, with 80.00 MiB allocated in private pools (e.g., CUDA Graphs), and 95.63 MiB is reserved by "
+        "PyTorch but unallocated.\n")
+
+
+def test_memory_of_this_process_is_not_that_of_others(tmp_path):
+    path = log(tmp_path, VLLM.format(request="1.16", free="945.06", process="22.59"))
+    answer = explained(path)
+    figures = answer["figures"]
+    assert answer["cause"] == "outside" and figures["others_bytes"] == 0
+    assert abs(figures["outside_bytes"] - 0.47 * GIB) < 16 * MIB and figures["process_bytes"] == round(22.59 * GIB)
+    said = explain(path).stdout
+    assert "nvidia-smi" not in said and "other processes" not in said and "held by others" not in said and "NCCL" in said
+
+
+def test_memory_of_others_is_not_that_of_this_process(tmp_path):
+    path = log(tmp_path, VLLM.format(request="1.16", free="100.00", process="22.30"))
+    answer = explained(path)
+    assert answer["cause"] == "others" and answer["figures"]["others_bytes"] > answer["figures"]["outside_bytes"] > 0
+    said = explain(path).stdout
+    assert "held by other processes;" in said and "this process, outside PyTorch" in said and "nvidia-smi" in said
