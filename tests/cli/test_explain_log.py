@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """`cachealloc explain` on logs, as people have them."""
 
+import textwrap
+
 import pytest
 from conftest import BUILD, run
-from test_explain import GIB, MIB, explain, explained
+from test_explain import GIB, MIB, NEW, OLD, explain, explained, oom_text
 
 QUICK_EVERY = 4  # conftest.py
 
@@ -81,3 +83,41 @@ def test_memory_of_others_is_not_that_of_this_process(tmp_path):
     assert answer["cause"] == "others" and answer["figures"]["others_bytes"] > answer["figures"]["outside_bytes"] > 0
     said = explain(path).stdout
     assert "held by other processes;" in said and "this process, outside PyTorch" in said and "nvidia-smi" in said
+
+
+# ----------------------------------------------------------------------------------------------- broken lines ---
+
+
+def broken_hard(text, width):
+    return "\n".join(text[at:at + width] for at in range(0, len(text), width))
+
+
+def in_a_box(text, width):
+    return "\n".join(f"│ {line:{width}} │" for line in textwrap.wrap(text, width))
+
+
+def labelled(text, width):
+    return "\n".join(f"3: {line}" for line in textwrap.wrap(text, width))
+
+
+def wrapped(text, width):
+    return "\r\n".join(textwrap.wrap(text, width))
+
+
+@pytest.mark.parametrize("break_up", [wrapped, in_a_box, labelled, broken_hard])
+@pytest.mark.parametrize("line", [OLD, NEW.format(allowed="20.00 GiB allowed; "), VLLM.format(request="1.16", free="945.06",
+                                                                                            process="22.59")])
+def test_a_broken_line_has_the_figures_of_a_whole_one(line, break_up):
+    whole = oom_text.parse(line)
+    assert None not in (whole.request, whole.live, whole.reserved, whole.free, whole.device_memory)
+    lines = line[line.index("CUDA"):]
+    for width in (40, 79, 100):
+        found = oom_text.parse("epoch 1\n" + OLD + break_up(lines, width) + "\nWARNING 3.00 GiB allowed; 2.00 GiB free; this process "
+                               "has 1.00 GiB memory in use\n")
+        assert found.as_json() == whole.as_json() and (found.device, found.reports) == (whole.device, 2), width
+
+
+def test_a_report_that_broke_off_does_not_take_the_figures_of_the_next():
+    text = "Tried to allocate 2.00 GiB. GPU 0 has a total\n" + OLD + "Tried to allocate 2.00 GiB. GPU 0 has a total\n"
+    found = oom_text.parse(text)
+    assert found.live is None and found.reports == 3
