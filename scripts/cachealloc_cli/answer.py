@@ -123,12 +123,18 @@ def _raise(is_ours):
     return "raise the fraction that the program gave to torch.cuda.set_per_process_memory_fraction, or use less"
 
 
+def _other_devices(what, indices):
+    return f"other devices {what}, too: --device {', '.join(map(str, indices))}"
+
+
 def of_report(path, figures):
     """From a report in a log."""
     cause = causes.cause(figures)
     notes, commands = [], []
     if figures.reports > 1:
         notes.append(f"{figures.reports} reports are in the file; this is the last")
+    if figures.other_devices:
+        notes.append(_other_devices("have reports", figures.other_devices))
     if cause in _SETTINGS:
         notes.append(_SETTINGS[cause])
     elif cause == causes.CAP:
@@ -246,8 +252,7 @@ def of_case(path, case):
         notes.append(f"{size(figures.others)} were not the program's, and the record does not tell whether they were free: the "
                      "report in the program's log does (cachealloc explain LOG)")
     if case.refusal and len(case.refusals) > 1:
-        others = [str(index) for index in case.refusals if index != case.device]
-        notes.append(f"other devices refused requests, too: --device {', '.join(others)}")
+        notes.append(_other_devices("refused requests", [index for index in case.refusals if index != case.device]))
     at_start = case.first.data["live_at_start"]
     if at_start and cause in (causes.FRAGMENTATION, causes.FRAMEWORK):
         notes.append(f"{at_start} blocks were there when the recording began: the replay lays them out anew")

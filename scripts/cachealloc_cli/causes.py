@@ -24,6 +24,7 @@ class Figures:
         self.device = 0
         self.is_ours = False  # cachealloc's, not PyTorch's
         self.reports = 1
+        self.other_devices = []  # that have reports, too
 
     @property
     def pieces(self):

@@ -35,6 +35,7 @@ _REQUEST = re.compile(rf"Tried to allocate {_SIZE}")
 #: the last words of a report that have a figure before them
 _END = re.compile(r"reserved in total by PyTorch|but unallocated|cached\)")
 _LENGTH = 1500
+REPORTS_MAX = 1000
 _PATTERNS = {
     "device_memory": re.compile(rf"{_SIZE} total capacity|total capac\w+ of {_SIZE}"),
     "free": re.compile(rf"{_SIZE} free;|of which {_SIZE} is free"),
@@ -83,16 +84,27 @@ def _pool_report(start, text):
     return figures
 
 
-def parse(text):
-    """Figures of the last report in the text, or None."""
+def reports(text):
+    """Figures of the reports in the text, the last first, of at most 1000."""
     starts = sorted([*_START.finditer(text), *_POOL_START.finditer(text)], key=re.Match.start)
     ends = [start.start() for start in starts[1:]] + [len(text)]
-    for start, end in zip(reversed(starts), reversed(ends)):
+    found = []
+    for start, end in list(zip(starts, ends))[:-REPORTS_MAX - 1:-1]:
         figures = _pool_report(start, text) if start.re is _POOL_START else _sentence(text[start.start():end])
         if figures.request is not None:
-            figures.reports = len(starts)
-            return figures
-    return None
+            found.append(figures)
+    return found
+
+
+def parse(text, device=None):
+    """Figures of the last report in the text, of that device, or None."""
+    found = reports(text)
+    wanted = [figures for figures in found if device in (None, figures.device)]
+    if not wanted:
+        return None
+    wanted[0].reports = len(wanted)
+    wanted[0].other_devices = sorted({figures.device for figures in found} - {wanted[0].device})
+    return wanted[0]
 
 
 def _joined(text, broken, gap):

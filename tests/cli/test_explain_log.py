@@ -121,3 +121,30 @@ def test_a_report_that_broke_off_does_not_take_the_figures_of_the_next():
     text = "Tried to allocate 2.00 GiB. GPU 0 has a total\n" + OLD + "Tried to allocate 2.00 GiB. GPU 0 has a total\n"
     found = oom_text.parse(text)
     assert found.live is None and found.reports == 3
+
+
+# --------------------------------------------------------------------------------------------------- options ---
+
+
+def test_the_device_that_was_asked_for_is_explained(tmp_path):
+    new = NEW.format(allowed="")
+    path = log(tmp_path, new + new.replace("GPU 0", "GPU 3").replace("19.00 GiB", "18.00 GiB") + new)
+    last, third = explained(path), explained("--device", "3", path)
+    assert (last["device"], last["figures"]["live_bytes"]) == (0, 19 * GIB)
+    assert last["notes"][:2] == ["3 reports are in the file; this is the last", "other devices have reports, too: --device 3"]
+    assert (third["device"], third["figures"]["live_bytes"]) == (3, 18 * GIB)
+    done = explain("--device", "7", path)
+    assert done.returncode == 1 and "there is no device 7 in it; it has 0, 3" in done.stderr and not done.stdout
+
+
+def test_a_device_that_statistics_do_not_have(tmp_path):
+    path = tmp_path / "stats.json"
+    path.write_text('{"format": "stats", "format_version": 1, "devices": [{"index": 0, "ooms": 0}]}')
+    done = explain("--device", "7", path)
+    assert done.returncode == 1 and "there is no device 7 in it; it has 0" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--memory", "80G"), ("--lag", "20")])
+def test_what_only_a_replay_uses_is_refused_with_a_log(tmp_path, words):
+    done = explain(*words, log(tmp_path, OLD))
+    assert done.returncode == 2 and f"{words[0]} is for recordings" in done.stderr and not done.stdout
