@@ -158,11 +158,14 @@ def of_statistics(path, devices, wanted, memory):
     device = devices.get(index, {})
     figures = Figures(live=device.get("requested_bytes", {}).get("peak"),
                       reserved=device.get("reserved_bytes", {}).get("peak"),
-                      largest=device.get("largest_free_block_bytes"), device_memory=memory)
+                      device_memory=memory)  # the largest free block is that at exit
     figures.device, figures.is_ours = index, True
+    rows = [[f"  {label}", size(value)] for label, value in (
+        ("live, at its peak", figures.live), ("reserved, at its peak", figures.reserved), ("the device's memory", memory))
+        if value is not None]
     if not device.get("ooms"):
         return _data(path, "statistics", causes.NOTHING, figures, f"nothing failed: no allocation on device {index} was "
-                     "refused", proof_text="none is needed: `ooms` is 0",
+                     "refused", figure_rows=rows, proof_text="none is needed: `ooms` is 0",
                      notes=["a framework that refuses by its own account, or another kind of call, is not counted there"])
     share = figures.pieces / figures.reserved if figures.reserved else 0
     verdict = (f"not to be told from statistics alone: {device['ooms']} allocations were refused; at their peaks "
@@ -170,7 +173,7 @@ def of_statistics(path, devices, wanted, memory):
     cause = causes.UNKNOWN
     if memory and figures.live is not None and figures.live > memory - causes.SLACK:
         cause, verdict = causes.TOO_MUCH, f"simply too much: {size(figures.live)} were live on a device of {size(memory)}"
-    return _data(path, "statistics", cause, figures, verdict,
+    return _data(path, "statistics", cause, figures, verdict, figure_rows=rows,
                  proof_text="none: statistics have neither the refused request nor the memory of the device",
                  commands=[RECORD, "cachealloc explain oom.trace"])
 
@@ -189,6 +192,8 @@ def _missing(case):
     if case.cause == causes.REFUSED:
         return WHICH_OF_THESE
     if case.high is None:
+        if case.cause == causes.NOTHING and case.figures.device_memory is not None:
+            return "none is needed: no request was refused"
         return "none: the record does not say how much memory the device had; --memory SIZE does"
     if case.cause == causes.FRAGMENTATION:
         return ("none: in the replay the program as it was does not run out with what it had; several streams, another "
@@ -198,8 +203,10 @@ def _missing(case):
 
 def _nothing(case):
     if case.high is None:
-        return ("nothing failed: no request of this record was refused, and the memory of the device is not in it: "
-                "--memory SIZE tries one")
+        known = case.figures.device_memory
+        return "nothing failed: no request of this record was refused" + (
+            ", and the memory of the device is not in it: --memory SIZE tries one" if known is None else
+            f"; the device had {size(known)}: --memory SIZE tries another size")
     return f"nothing fails: the program lives with {size(case.high)} as it is"
 
 

@@ -187,10 +187,20 @@ def test_a_snapshot_whose_device_had_enough_free_may_have_been_capped(tmp_path):
 def test_a_recording_in_which_nothing_failed_says_what_is_missing(checkerboard):
     answer = explained(checkerboard)
     assert answer["cause"] == "nothing_failed" and not answer["proofs"] and "--memory SIZE" in answer["proof_text"]
+    assert "is not in it" in answer["verdict"]
     lives = explained("--memory", "12G", checkerboard)
     assert lives["cause"] == "nothing_failed" and all(each["lives"] for each in lives["proofs"])
     dies = explained("--memory", "2G", checkerboard)
     assert dies["cause"] == "too_much" and dies["conf"] is None
+
+
+def test_a_recording_in_which_nothing_failed_says_how_large_the_device_was(tmp_path):
+    path = made_trace(tmp_path / "t.trace", ("device", 64 * MIB, 0), ("taken", 1 << 32, 20 * MIB), ("alloc", 1 << 32, 9 * MIB),
+                      ("end", 0, 0))
+    answer, said = explained(path), explain(path).stdout
+    assert answer["cause"] == "nothing_failed" and "the device had 64.00 MiB: --memory SIZE" in answer["verdict"]
+    assert answer["proof_text"] == "none is needed: no request was refused"
+    assert "not in it" not in said and "does not say" not in said
 
 
 # ------------------------------------------------------------------------------- from a report or statistics ---
@@ -259,6 +269,8 @@ def test_statistics_say_what_they_do_not_hold(tmp_path, lines):
     assert explained("--memory", "1G", path)["cause"] == "too_much"
     path.write_text(path.read_text().replace('"ooms":1', '"ooms":0'))
     assert explained(path)["cause"] == "nothing_failed"
+    said = explain(path).stdout  # peaks only: not beside what was free at exit
+    assert "live, at its peak" in said and "reserved, at its peak" in said and "the largest" not in said and "pieces" not in said
 
 
 # -------------------------------------------------------------------------------------------------- the parts ---
