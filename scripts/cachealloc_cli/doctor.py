@@ -168,18 +168,21 @@ def check_roads(report, elf, path, search, loaded):
         report.note("it mentions RTLD_DEEPBIND: libraries loaded so bind to libcuda before any hook")
 
 
-def note_frameworks(report, path, loaded, environ):
-    """What becomes of the memory of frameworks with a cache of their own, and whether memory is mapped."""
+def note_frameworks(report, path, loaded, environ, is_run):
+    """What becomes of the memory of frameworks with a cache of their own, and whether memory is mapped. is_run: which of the
+    installed ones it uses will be seen."""
     found = {}
     for _, where, _ in loaded:
         name = frameworks.of_library(where) if where else None
         if name:
             found.setdefault(name, where)
-    if os.path.basename(path).startswith("python"):
-        found = {**frameworks.of_python(path, environ), **found}
+    installed = frameworks.of_python(path, environ) if os.path.basename(path).startswith("python") and not is_run else {}
+    for name, library in installed.items():
+        if name not in found:
+            report.note(f"{name} is installed beside it; if the program uses it: {frameworks.phrase(name, environ, library)}")
     for name, library in found.items():
         report.note(frameworks.phrase(name, environ, library))
-    said = mapping.note(environ, [name for name, _, _ in loaded], "PyTorch" in found)
+    said = mapping.note(environ, [name for name, _, _ in loaded], "PyTorch" in {**installed, **found})
     if said:
         report.note(said)
 
@@ -208,8 +211,8 @@ def conclude(report, elf):
         report.decide(NO, "neither it nor its libraries use CUDA, and it cannot load CUDA later")
 
 
-def examine(program, library=None, environ=None):
-    """A Report about the program."""
+def examine(program, library=None, environ=None, is_run=False):
+    """A Report about the program; is_run: it is run afterwards."""
     environ = os.environ if environ is None else environ
     report = Report(program)
     try:
@@ -237,7 +240,7 @@ def examine(program, library=None, environ=None):
         check_loader(report, elf, path)
         loaded = closure(elf, path, search)
         check_roads(report, elf, path, search, loaded)
-        note_frameworks(report, path, loaded, settings.taken_over(report.library, environ))
+        note_frameworks(report, path, loaded, settings.taken_over(report.library, environ), is_run)
         report.libcuda = search.find("libcuda.so.1", elf, path)
     except ElfError as problem:
         report.decide(UNKNOWN, f"{path}: {problem}")
@@ -286,7 +289,7 @@ def run_program(values, words):
     environ = dict(os.environ)
     if values["sim"]:
         environ["LD_LIBRARY_PATH"] = launch.prepend(paths.simulator(), environ.get("LD_LIBRARY_PATH"))
-    report = examine(words[0], values["library"], environ)
+    report = examine(words[0], values["library"], environ, is_run=True)
     try:
         tried = trial.run(report, words, values)
     except (OSError, ValueError) as problem:
