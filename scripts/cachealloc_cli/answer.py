@@ -8,6 +8,7 @@ from .tune import advice_text, fine_size
 RECORD = "CACHEALLOC_TRACE=oom.trace cachealloc run -- PROGRAM ARGUMENTS"
 WHICH_OF_THESE = "none: the figures do not tell which of these it was"
 PYTORCH = "PYTORCH_NO_CUDA_MEMORY_CACHING=1"
+EXPANDABLE = "while PyTorch's own cache stays, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the first setting to try"
 
 
 def size(count):
@@ -140,6 +141,8 @@ def of_report(path, figures):
     elif cause == causes.CAP:
         notes.append(_raise(figures.is_ours))
     else:
+        if cause == causes.FRAGMENTATION and not figures.is_ours:
+            notes.append(EXPANDABLE)
         first = "" if figures.is_ours else f"{PYTORCH} "
         commands = [first + RECORD, "cachealloc explain oom.trace"]
     why = (WHICH_OF_THESE if cause == causes.REFUSED else
@@ -260,6 +263,8 @@ def of_case(path, case):
                      "report in the program's log does (cachealloc explain LOG)")
     if case.refusal and len(case.refusals) > 1:
         notes.append(_other_devices("refused requests", [index for index in case.refusals if index != case.device]))
+    if case.is_framework and cause in (causes.FRAGMENTATION, causes.FRAMEWORK):
+        notes.append(EXPANDABLE)
     at_start = case.first.data["live_at_start"]
     if at_start and cause in (causes.FRAGMENTATION, causes.FRAMEWORK):
         notes.append(f"{at_start} blocks were there when the recording began: the replay lays them out anew")

@@ -211,6 +211,16 @@ def conclude(report, elf):
         report.decide(NO, "neither it nor its libraries use CUDA, and it cannot load CUDA later")
 
 
+def here(program, more=()):
+    """A phrase about a file of that name that is no program by itself, or nothing."""
+    if not os.path.isfile(program):
+        return ""
+    name = shlex.quote(program)
+    if program.endswith(".py"):
+        return f"; `cachealloc doctor --run -- {' '.join(['python3', name, *map(shlex.quote, more)])}` runs that file"
+    return f"; a file of that name lies here: {shlex.quote('./' + program)}" if "/" not in program else ""
+
+
 def examine(program, library=None, environ=None, is_run=False):
     """A Report about the program; is_run: it is run afterwards."""
     environ = os.environ if environ is None else environ
@@ -221,13 +231,13 @@ def examine(program, library=None, environ=None, is_run=False):
         report.note(str(missing), problem=True)
     report.path = path = program if "/" in program else shutil.which(program)
     if not path or not os.path.exists(path):
-        report.decide(UNKNOWN, "not found")
+        report.decide(UNKNOWN, "not found" + here(program))
         return report
     if not os.path.isfile(path):
         report.decide(UNKNOWN, "not a file")
         return report
     if not os.access(path, os.X_OK):
-        report.note(f"{path} is not executable", problem=True)
+        report.note(f"{path} is not executable{here(program)}", problem=True)
     report.driver = surroundings.driver_version()
     report.notes += surroundings.environment_notes(environ, report.library)
     path = follow_scripts(report, path)
@@ -285,7 +295,7 @@ def run_program(values, words):
     """Exit status of --run. Raises UsageError, NotFound."""
     found = shutil.which(words[0])
     if not found:
-        raise UsageError(f"{words[0]}: not found or not executable")
+        raise UsageError(f"{words[0]}: not found or not executable{here(words[0], words[1:])}")
     environ = dict(os.environ)
     if values["sim"]:
         environ["LD_LIBRARY_PATH"] = launch.prepend(paths.simulator(), environ.get("LD_LIBRARY_PATH"))

@@ -102,7 +102,7 @@ def explain(values, path):
         try:
             data = from_text(plays, path, values) or from_record(plays, path, values, shown)
         except player.Failed as problem:
-            if not str(problem).endswith("no trace of a known format"):
+            if "no trace of a known format" not in str(problem):
                 raise
             raise player.Failed(f"{path}: neither a recording, nor a text with an out-of-memory report of PyTorch or cachealloc "
                                 "(PyTorch's has 'Tried to allocate ...')", problem.status) from None

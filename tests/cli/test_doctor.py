@@ -475,6 +475,17 @@ def test_missing_and_odd_targets(cli, tmp_path):
     assert done.returncode == 2 and "not its arguments" in done.stderr
 
 
+def test_a_file_that_is_no_program_by_itself(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sl.py").write_text("print()\n")
+    (tmp_path / "app").write_bytes(b"")
+    assert "not found; `cachealloc doctor --run -- python3 sl.py` runs that file" in cli("doctor", "sl.py").stdout
+    assert "`cachealloc doctor --run -- python3 ./sl.py` runs that file" in cli("doctor", "./sl.py").stdout
+    assert "not found; a file of that name lies here: ./app" in cli("doctor", "app").stdout
+    done = cli("doctor", "--run", "sl.py", "a b")
+    assert done.returncode == 2 and "`cachealloc doctor --run -- python3 sl.py 'a b'`" in done.stderr
+
+
 def examine(path):
     """In this process, since a process for each of thousands of files would take minutes."""
     from cachealloc_cli import doctor as module

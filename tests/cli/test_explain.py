@@ -164,12 +164,13 @@ def test_a_snapshot_that_our_cache_would_have_served(tmp_path):
     assert answer["figures"]["capacity_bytes"] == 42 * MIB and answer["figures"]["reserved_bytes"] == 40 * MIB
     assert all(each["lives"] and each["memory_bytes"] == 42 * MIB for each in answer["proofs"])
     assert answer["commands"] == ["PYTORCH_NO_CUDA_MEMORY_CACHING=1 cachealloc run -- python train.py ARGUMENTS"]
-    assert not answer["notes"]
+    expandable, = answer["notes"]
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in expandable
     snap = json.loads((tmp_path / "snapshot.json").read_text())
     snap["device_traces"][0].pop(1)  # the recording began later
     (tmp_path / "snapshot.json").write_text(json.dumps(snap))
     assert explained(tmp_path / "snapshot.json")["notes"] == [
-        "1 blocks were there when the recording began: the replay lays them out anew"]
+        expandable, "1 blocks were there when the recording began: the replay lays them out anew"]
 
 
 def test_a_refusal_can_be_tried_on_another_device(tmp_path):
@@ -240,6 +241,7 @@ def test_sentences_of_pytorch_old_and_new(tmp_path, text, cause, figures):
     assert answer["proved"] is False
     if cause == "fragmentation":
         assert "a recording of the program is needed" in answer["proof_text"]
+        assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in answer["notes"][-1]
         assert answer["commands"][0].startswith("PYTORCH_NO_CUDA_MEMORY_CACHING=1 CACHEALLOC_TRACE=oom.trace ")
 
 
