@@ -241,7 +241,7 @@ def print_rows(rows):
 
 
 def compared(lag):
-    """What the promises compare."""
+    """The sentence before the promises: which devices they compare."""
     ours = f"ours with a device that is {lag.removesuffix('us')} us behind" if lag else "ours with a device that keeps up"
     unlike = " (only ours knows --lag)" if lag else ""
     return (f"Compared: {ours}, the peers with one that keeps up{unlike}. FAIL: a promise does not hold in the rows named, and the "
