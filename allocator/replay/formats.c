@@ -42,7 +42,8 @@ unknown(const uint8_t *data, size_t size, struct ca_replay_error *error)
 		    !memcmp(data, compressed[i].magic, compressed[i].length))
 			return ca_replay_fail(error, "the file is compressed; try: %s",
 					      compressed[i].advice);
-	return ca_replay_fail(error, "this is no trace of a known format");
+	return ca_replay_fail(error, "this is no trace of a known format; a log? "
+				     "`cachealloc explain` reads it");
 }
 
 int

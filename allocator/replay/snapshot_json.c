@@ -5,20 +5,24 @@
  * all, for no memory.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "allocator/replay/json.h"
 #include "allocator/replay/readers.h"
 #include "allocator/replay/snapshot.h"
 
+/* A line of a log may begin with a bracket, too: "[rank0]: ..." */
 bool
 ca_replay_is_json(const uint8_t *data, size_t size)
 {
 	struct ca_json json = { .data = data, .size = size };
 	int c;
 
+	if (!ca_json_take(&json, '{') && !ca_json_take(&json, '['))
+		return false;
 	ca_json_skip_space(&json);
 	c = ca_json_peek(&json);
-	return c == '{' || c == '[';
+	return json.at >= size || (c > 0 && strchr("\"[]{}-0123456789tfn", c));
 }
 
 /* The next value; json->at is behind it then. */

@@ -6,7 +6,9 @@ from .causes import Figures
 from .tune import advice_text, fine_size
 
 RECORD = "CACHEALLOC_TRACE=oom.trace cachealloc run -- PROGRAM ARGUMENTS"
+WHICH_OF_THESE = "none: the figures do not tell which of these it was"
 PYTORCH = "PYTORCH_NO_CUDA_MEMORY_CACHING=1"
+EXPANDABLE = "while PyTorch's own cache stays, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the first setting to try"
 
 
 def size(count):
@@ -16,6 +18,15 @@ def size(count):
 # ------------------------------------------------------------------------------------------------ verdicts ---
 
 
+def _holders(cause, figures):
+    """Of memory that is not the allocator's."""
+    if cause == causes.OUTSIDE:
+        return (f"outside PyTorch: {size(figures.outside)} of the device were held by this process outside PyTorch: its context, "
+                "loaded code, NCCL, cuBLAS, other libraries")
+    whose = "other processes" if figures.process is not None else "other processes, libraries and contexts"
+    return f"others: {size(figures.others)} of the device were held by {whose}"
+
+
 def _verdict(cause, figures):
     """The first half of the sentence: what happened."""
     if cause == causes.TOO_MUCH:
@@ -23,12 +34,18 @@ def _verdict(cause, figures):
         return (f"simply too much: {size(figures.live)} were live and {size(figures.request)} asked for, more than the "
                 f"device's {size(whole)}; no setting helps")
     if cause == causes.CAP:
-        cap = f"a limit of {size(figures.allowed)}" if figures.allowed else "a limit (the device had enough free)"
-        return f"a cap: {cap} refused {size(figures.request)}, not the device"
-    if cause == causes.OTHERS:
-        return (f"others: {size(figures.others)} of the device were held by other processes, libraries and contexts; "
-                f"without them {size(figures.live)} live and {size(figures.request)} asked for would fit into "
-                f"{size(figures.device_memory)}")
+        return f"a cap: a limit of {size(figures.allowed)} refused {size(figures.request)}, not the device"
+    if cause == causes.REFUSED:
+        if figures.free is None:
+            return (f"refused although most of the device was not the program's: {size(figures.request)} was refused, and of "
+                    f"{size(figures.device_memory)} {size(figures.others)} were others', or free and refused all the same (host "
+                    "memory, a limit of the container or of WSL, MIG)")
+        return (f"refused although free: the device reported {size(figures.free)} free, yet {size(figures.request)} was refused: "
+                "another process took the memory at that moment, or the system refused (host memory, a limit of the container "
+                "or of WSL, MIG)")
+    if cause in (causes.OTHERS, causes.OUTSIDE):
+        return (f"{_holders(cause, figures)}; without them {size(figures.live)} live and {size(figures.request)} asked for would "
+                f"fit into {size(figures.device_memory)}")
     if cause == causes.FRAGMENTATION:
         whole = figures.capacity if figures.capacity is not None else figures.device_memory
         return (f"fragmentation: {size(figures.live)} live and {size(figures.request)} asked for would fit into {size(whole)}, "
@@ -41,11 +58,13 @@ def _verdict(cause, figures):
 def _figure_rows(figures):
     pieces = figures.pieces
     largest = f", the largest {size(figures.largest)}" if figures.largest is not None else ""
+    held = "held by others or free" if figures.may_have_been_free else "held by others"
     rows = [("requested", figures.request, ""), ("live then", figures.live, ""),
             ("reserved", figures.reserved, "" if pieces is None else f", of it free in pieces {size(pieces)}{largest}"),
             ("the device's memory", figures.device_memory, ""),
             ("for this program", figures.capacity if figures.capacity != figures.device_memory else None, ", at most"),
-            ("free in the device", figures.free, ""), ("held by others", figures.others or None, ""),
+            ("free in the device", figures.free, ""), (held, figures.others or None, ""),
+            ("this process, outside PyTorch", figures.outside or None, ""),
             ("limit", figures.allowed, "")]
     return [[f"  {label}", f"{size(value)}{more}"] for label, value, more in rows if value is not None]
 
@@ -90,6 +109,10 @@ def _data(path, kind, cause, figures, verdict, **more):
 
 _SETTINGS = {
     causes.TOO_MUCH: "use less at a time: a smaller batch, recomputation; or a larger device",
+    causes.REFUSED: "watch `nvidia-smi` (other processes, MIG) and the host's free memory (`free -h`, the container's limit) "
+                    "while the program runs; PyTorch's issue 40002 was a host whose memory was full",
+    causes.OUTSIDE: "this process's own libraries hold it: load less code (CUDA_MODULE_LOADING=LAZY), use fewer communicators and "
+                    "smaller workspaces; or use less",
     causes.OTHERS: "`nvidia-smi` names the processes on the device; end them, or use less",
 }
 
@@ -101,20 +124,29 @@ def _raise(is_ours):
     return "raise the fraction that the program gave to torch.cuda.set_per_process_memory_fraction, or use less"
 
 
+def _other_devices(what, indices):
+    return f"other devices {what}, too: --device {', '.join(map(str, indices))}"
+
+
 def of_report(path, figures):
     """From a report in a log."""
     cause = causes.cause(figures)
     notes, commands = [], []
     if figures.reports > 1:
         notes.append(f"{figures.reports} reports are in the file; this is the last")
+    if figures.other_devices:
+        notes.append(_other_devices("have reports", figures.other_devices))
     if cause in _SETTINGS:
         notes.append(_SETTINGS[cause])
     elif cause == causes.CAP:
         notes.append(_raise(figures.is_ours))
     else:
+        if cause == causes.FRAGMENTATION and not figures.is_ours:
+            notes.append(EXPANDABLE)
         first = "" if figures.is_ours else f"{PYTORCH} "
         commands = [first + RECORD, "cachealloc explain oom.trace"]
-    why = ("none is needed: the figures are enough" if cause in (causes.TOO_MUCH, causes.CAP, causes.OTHERS) else
+    why = (WHICH_OF_THESE if cause == causes.REFUSED else
+           "none is needed: the figures are enough" if cause in (causes.TOO_MUCH, causes.CAP, causes.OTHERS, causes.OUTSIDE) else
            "none: a report has the figures of one moment; a recording of the program is needed to try settings")
     return _data(path, "out-of-memory report of cachealloc" if figures.is_ours else "out-of-memory report of PyTorch", cause,
                  figures, _verdict(cause, figures), proof_text=why, notes=notes, commands=commands)
@@ -129,11 +161,14 @@ def of_statistics(path, devices, wanted, memory):
     device = devices.get(index, {})
     figures = Figures(live=device.get("requested_bytes", {}).get("peak"),
                       reserved=device.get("reserved_bytes", {}).get("peak"),
-                      largest=device.get("largest_free_block_bytes"), device_memory=memory)
+                      device_memory=memory)  # the largest free block is that at exit
     figures.device, figures.is_ours = index, True
+    rows = [[f"  {label}", size(value)] for label, value in (
+        ("live, at its peak", figures.live), ("reserved, at its peak", figures.reserved), ("the device's memory", memory))
+        if value is not None]
     if not device.get("ooms"):
         return _data(path, "statistics", causes.NOTHING, figures, f"nothing failed: no allocation on device {index} was "
-                     "refused", proof_text="none is needed: `ooms` is 0",
+                     "refused", figure_rows=rows, proof_text="none is needed: `ooms` is 0",
                      notes=["a framework that refuses by its own account, or another kind of call, is not counted there"])
     share = figures.pieces / figures.reserved if figures.reserved else 0
     verdict = (f"not to be told from statistics alone: {device['ooms']} allocations were refused; at their peaks "
@@ -141,7 +176,7 @@ def of_statistics(path, devices, wanted, memory):
     cause = causes.UNKNOWN
     if memory and figures.live is not None and figures.live > memory - causes.SLACK:
         cause, verdict = causes.TOO_MUCH, f"simply too much: {size(figures.live)} were live on a device of {size(memory)}"
-    return _data(path, "statistics", cause, figures, verdict,
+    return _data(path, "statistics", cause, figures, verdict, figure_rows=rows,
                  proof_text="none: statistics have neither the refused request nor the memory of the device",
                  commands=[RECORD, "cachealloc explain oom.trace"])
 
@@ -157,7 +192,11 @@ def _run_line(case, conf):
 
 def _missing(case):
     """Why there is no proof."""
+    if case.cause == causes.REFUSED:
+        return WHICH_OF_THESE
     if case.high is None:
+        if case.cause == causes.NOTHING and case.figures.device_memory is not None:
+            return "none is needed: no request was refused"
         return "none: the record does not say how much memory the device had; --memory SIZE does"
     if case.cause == causes.FRAGMENTATION:
         return ("none: in the replay the program as it was does not run out with what it had; several streams, another "
@@ -167,8 +206,10 @@ def _missing(case):
 
 def _nothing(case):
     if case.high is None:
-        return ("nothing failed: no request of this record was refused, and the memory of the device is not in it: "
-                "--memory SIZE tries one")
+        known = case.figures.device_memory
+        return "nothing failed: no request of this record was refused" + (
+            ", and the memory of the device is not in it: --memory SIZE tries one" if known is None else
+            f"; the device had {size(known)}: --memory SIZE tries another size")
     return f"nothing fails: the program lives with {size(case.high)} as it is"
 
 
@@ -214,9 +255,16 @@ def of_case(path, case):
         more["verdict"] = (f"simply too much: the program holds {size(case.peak_live)} at once, more than {size(case.high)}; no "
                            "setting helps")
     notes = more.pop("notes", [])
+    if cause == causes.REFUSED and case.is_framework:
+        notes.append("a snapshot does not tell whether the program set a limit (torch.cuda.set_per_process_memory_fraction); the "
+                     "line in its log has `allowed` if so")
+    if cause in (causes.OTHERS, causes.FRAGMENTATION, causes.REFUSED) and figures.may_have_been_free:
+        notes.append(f"{size(figures.others)} were not the program's, and the record does not tell whether they were free: the "
+                     "report in the program's log does (cachealloc explain LOG)")
     if case.refusal and len(case.refusals) > 1:
-        others = [str(index) for index in case.refusals if index != case.device]
-        notes.append(f"other devices refused requests, too: --device {', '.join(others)}")
+        notes.append(_other_devices("refused requests", [index for index in case.refusals if index != case.device]))
+    if case.is_framework and cause in (causes.FRAGMENTATION, causes.FRAMEWORK):
+        notes.append(EXPANDABLE)
     at_start = case.first.data["live_at_start"]
     if at_start and cause in (causes.FRAGMENTATION, causes.FRAMEWORK):
         notes.append(f"{at_start} blocks were there when the recording began: the replay lays them out anew")

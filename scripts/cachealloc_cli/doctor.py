@@ -168,18 +168,21 @@ def check_roads(report, elf, path, search, loaded):
         report.note("it mentions RTLD_DEEPBIND: libraries loaded so bind to libcuda before any hook")
 
 
-def note_frameworks(report, path, loaded, environ):
-    """What becomes of the memory of frameworks with a cache of their own, and whether memory is mapped."""
+def note_frameworks(report, path, loaded, environ, is_run):
+    """What becomes of the memory of frameworks with a cache of their own, and whether memory is mapped. is_run: which of the
+    installed ones it uses will be seen."""
     found = {}
     for _, where, _ in loaded:
         name = frameworks.of_library(where) if where else None
         if name:
             found.setdefault(name, where)
-    if os.path.basename(path).startswith("python"):
-        found = {**frameworks.of_python(path, environ), **found}
+    installed = frameworks.of_python(path, environ) if os.path.basename(path).startswith("python") and not is_run else {}
+    for name, library in installed.items():
+        if name not in found:
+            report.note(f"{name} is installed beside it; if the program uses it: {frameworks.phrase(name, environ, library)}")
     for name, library in found.items():
         report.note(frameworks.phrase(name, environ, library))
-    said = mapping.note(environ, [name for name, _, _ in loaded], "PyTorch" in found)
+    said = mapping.note(environ, [name for name, _, _ in loaded], "PyTorch" in {**installed, **found})
     if said:
         report.note(said)
 
@@ -208,8 +211,18 @@ def conclude(report, elf):
         report.decide(NO, "neither it nor its libraries use CUDA, and it cannot load CUDA later")
 
 
-def examine(program, library=None, environ=None):
-    """A Report about the program."""
+def here(program, more=()):
+    """A phrase about a file of that name that is no program by itself, or nothing."""
+    if not os.path.isfile(program):
+        return ""
+    name = shlex.quote(program)
+    if program.endswith(".py"):
+        return f"; `cachealloc doctor --run -- {' '.join(['python3', name, *map(shlex.quote, more)])}` runs that file"
+    return f"; a file of that name lies here: {shlex.quote('./' + program)}" if "/" not in program else ""
+
+
+def examine(program, library=None, environ=None, is_run=False):
+    """A Report about the program; is_run: it is run afterwards."""
     environ = os.environ if environ is None else environ
     report = Report(program)
     try:
@@ -218,13 +231,13 @@ def examine(program, library=None, environ=None):
         report.note(str(missing), problem=True)
     report.path = path = program if "/" in program else shutil.which(program)
     if not path or not os.path.exists(path):
-        report.decide(UNKNOWN, "not found")
+        report.decide(UNKNOWN, "not found" + here(program))
         return report
     if not os.path.isfile(path):
         report.decide(UNKNOWN, "not a file")
         return report
     if not os.access(path, os.X_OK):
-        report.note(f"{path} is not executable", problem=True)
+        report.note(f"{path} is not executable{here(program)}", problem=True)
     report.driver = surroundings.driver_version()
     report.notes += surroundings.environment_notes(environ, report.library)
     path = follow_scripts(report, path)
@@ -237,7 +250,7 @@ def examine(program, library=None, environ=None):
         check_loader(report, elf, path)
         loaded = closure(elf, path, search)
         check_roads(report, elf, path, search, loaded)
-        note_frameworks(report, path, loaded, settings.taken_over(report.library, environ))
+        note_frameworks(report, path, loaded, settings.taken_over(report.library, environ), is_run)
         report.libcuda = search.find("libcuda.so.1", elf, path)
     except ElfError as problem:
         report.decide(UNKNOWN, f"{path}: {problem}")
@@ -282,11 +295,11 @@ def run_program(values, words):
     """Exit status of --run. Raises UsageError, NotFound."""
     found = shutil.which(words[0])
     if not found:
-        raise UsageError(f"{words[0]}: not found or not executable")
+        raise UsageError(f"{words[0]}: not found or not executable{here(words[0], words[1:])}")
     environ = dict(os.environ)
     if values["sim"]:
         environ["LD_LIBRARY_PATH"] = launch.prepend(paths.simulator(), environ.get("LD_LIBRARY_PATH"))
-    report = examine(words[0], values["library"], environ)
+    report = examine(words[0], values["library"], environ, is_run=True)
     try:
         tried = trial.run(report, words, values)
     except (OSError, ValueError) as problem:

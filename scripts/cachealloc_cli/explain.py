@@ -12,9 +12,9 @@ from .tune import lag
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 OPTIONS = [
-    Option("--memory", "value", "Memory that the device had for the program: 22G; default: as the file tells.", "SIZE", None,
+    Option("--memory", "value", "Memory that the device had for the program: 22G; default: as the file tells. Not with a log.", "SIZE", None,
            record.size),
-    Option("--device", "value", "Explain that device; default: the first that refused a request.", "N", None,
+    Option("--device", "value", "Explain that device; default: the first that refused a request, of a log the last.", "N", None,
            integer(0, 63)),
     Option("--lag", "value", "The device was so far behind the host; default: as a trace of CACHEALLOC_TRACE tells, else all of "
            "0, 20, 100 and 300.", "N[us]", None, lag),
@@ -36,10 +36,10 @@ Usage: cachealloc explain [OPTIONS] FILE
 
 FILE is anything that `cachealloc replay` reads, a log with the report of this library
 or of PyTorch (old or new), or statistics (JSON). The answer says whether it was
-fragmentation, a cap, another process, or simply too much, with the figures; and names a
-setting only if the program lives with it in a replay, the refused request included, on
-the memory that the device had. What a record does not hold cannot be proved, and the
-answer says so.
+fragmentation, a cap, another process, this process's own libraries, simply too much, or
+refused although free, with the figures; and names a setting only if the program lives
+with it in a replay, the refused request included, on the memory that the device had.
+What a record does not hold cannot be proved, and the answer says so.
 
 Exit status: 0 there is an answer, also "nothing failed" and "no setting helps"; 1 the
 file cannot be read or is broken; 2 the command line is wrong; 130 interrupted.
@@ -62,11 +62,25 @@ def from_text(plays, path, values):
         text = oom_text.tail(file)
     if text is None:
         return None
+    wanted = values["device"]
     devices = statistics_file.devices(text)
     if devices:
-        return answer.of_statistics(path, devices, values["device"], values["memory"])
-    figures = oom_text.parse(text)
-    return answer.of_report(path, figures) if figures else None
+        _is_there(path, wanted, devices)
+        return answer.of_statistics(path, devices, wanted, values["memory"])
+    figures = oom_text.parse(text, wanted)
+    if figures is None:
+        _is_there(path, wanted, sorted({each.device for each in oom_text.reports(text)}))
+        return None
+    for option in ("memory", "lag"):
+        if values[option] is not None:
+            raise UsageError(f"--{option} is for recordings, and {path} is a log with a report: its figures are those of one moment")
+    return answer.of_report(path, figures)
+
+
+def _is_there(path, wanted, devices):
+    """Devices: those that the file has something about; none: it is another kind of file."""
+    if wanted is not None and devices and wanted not in devices:
+        raise player.Failed(f"{path}: there is no device {wanted} in it; it has {', '.join(map(str, devices))}")
 
 
 def from_record(plays, path, values, shown):
@@ -88,7 +102,7 @@ def explain(values, path):
         try:
             data = from_text(plays, path, values) or from_record(plays, path, values, shown)
         except player.Failed as problem:
-            if not str(problem).endswith("no trace of a known format"):
+            if "no trace of a known format" not in str(problem):
                 raise
             raise player.Failed(f"{path}: neither a recording, nor a text with an out-of-memory report of PyTorch or cachealloc "
                                 "(PyTorch's has 'Tried to allocate ...')", problem.status) from None
@@ -119,6 +133,9 @@ def run(argv):
     try:
         with ending():
             return explain(values, path)
+    except UsageError as problem:
+        terminal.error(f"explain: {problem}")
+        return USAGE
     except player.Failed as problem:
         terminal.error(f"explain: {problem}")
         return problem.status

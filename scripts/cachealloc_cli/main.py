@@ -88,6 +88,7 @@ def main(argv):
     # Python ignores SIGPIPE; the program that `run` becomes must not inherit that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    terminal.stand_in_for_closed()
     try:
         status = dispatch(argv)
     except KeyboardInterrupt:

@@ -7,6 +7,7 @@
          1.00 GiB memory in use. Including non-PyTorch memory, this process has 21.49 GiB memory in use. Of the allocated
          memory 19.51 GiB is allocated by PyTorch, and 1.49 GiB is reserved by PyTorch but unallocated. ...
     ours is the new form, with a line more that has the largest free block
+    A terminal, a box or a log may have broken it into several lines.
     pool Allocation on device 0 would exceed allowed memory. (out of memory)    (PyTorch on cudaMallocAsync)
          Currently allocated     : 54.14 GiB
          Requested               : 686.41 MiB
@@ -20,10 +21,21 @@ import re
 
 from .causes import Figures
 
-_SIZE = r"([\d.]+) (bytes|B|KiB|MiB|GiB|TiB)"
+# not the end of a number that a line break cut
+_SIZE = r"(?<![\d.])(?<!\d )(?<!\d\. )([\d.]+) (bytes|B|KiB|MiB|GiB|TiB)"
 _UNITS = {"bytes": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
-_START = re.compile(rf"Tried to allocate {_SIZE}")
+#: a line break of a terminal, a box or a log, with the label that the next line may have
+_BREAK = r"[ \t]*[│┃║|]?[ \t]*\r?\n(?:\d+: ?|\[\w+\]: ?|\([^()\n]{1,60}\) )?[ \t]*[│┃║|>]?[ \t]*"
+_HARD_BREAK = r"\r?\n"
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_GAP = rf"(?:{_BREAK}|[ \t]+)"
+_START = re.compile(rf"Tried{_GAP}to{_GAP}allocate{_GAP}[\d.]")
+_REQUEST = re.compile(rf"Tried to allocate {_SIZE}")
+#: the last words of a report that have a figure before them
+_END = re.compile(r"reserved in total by PyTorch|but unallocated|cached\)")
+_LENGTH = 1500
+REPORTS_MAX = 1000
 _PATTERNS = {
     "device_memory": re.compile(rf"{_SIZE} total capacity|total capac\w+ of {_SIZE}"),
     "free": re.compile(rf"{_SIZE} free;|of which {_SIZE} is free"),
@@ -31,6 +43,7 @@ _PATTERNS = {
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
     "unallocated": re.compile(rf"{_SIZE} is reserved by (?:PyTorch|cachealloc) but unallocated|{_SIZE} cached\)"),
     "allowed": re.compile(rf"{_SIZE} allowed"),
+    "process": re.compile(rf"this process has {_SIZE} memory in use"),
 }
 _POOL_START = re.compile(r"Allocation on device (\d+) would exceed allowed memory")
 _POOL = {
@@ -71,27 +84,46 @@ def _pool_report(start, text):
     return figures
 
 
-def parse(text):
-    """Figures of the last report in the text, or None."""
-    starts, pools = (list(pattern.finditer(text)) for pattern in (_START, _POOL_START))
-    if pools and (not starts or pools[-1].start() > starts[-1].start()):
-        figures = _pool_report(pools[-1], text)
-    elif starts:
-        figures = _sentence(starts[-1], text)
-    else:
+def reports(text):
+    """Figures of the reports in the text, the last first, of at most 1000."""
+    starts = sorted([*_START.finditer(text), *_POOL_START.finditer(text)], key=re.Match.start)
+    ends = [start.start() for start in starts[1:]] + [len(text)]
+    found = []
+    for start, end in list(zip(starts, ends))[:-REPORTS_MAX - 1:-1]:
+        figures = _pool_report(start, text) if start.re is _POOL_START else _sentence(text[start.start():end])
+        if figures.request is not None:
+            found.append(figures)
+    return found
+
+
+def parse(text, device=None):
+    """Figures of the last report in the text, of that device, or None."""
+    found = reports(text)
+    wanted = [figures for figures in found if device in (None, figures.device)]
+    if not wanted:
         return None
-    figures.reports = len(starts) + len(pools)
-    return figures
+    wanted[0].reports = len(wanted)
+    wanted[0].other_devices = sorted({figures.device for figures in found} - {wanted[0].device})
+    return wanted[0]
 
 
-def _sentence(start, text):
-    line = text[start.start():]
-    sentence = line.split("\n", 1)[0]
-    found = {name: size(pattern.search(sentence)) for name, pattern in _PATTERNS.items()}
+def _joined(text, broken, gap):
+    """The report at the beginning of `text` as one line, its figures, and whether its last words are there."""
+    line = re.sub(broken, gap, _COLOUR.sub("", text[:_LENGTH]))
+    end = _END.search(line)
+    line = line[:end.end()] if end else line
+    found = {name: size(pattern.search(line)) for name, pattern in {"request": _REQUEST, **_PATTERNS}.items()}
+    return line, found, end is not None
+
+
+def _sentence(line):
+    """Figures of the report at the beginning of a text. A line may be broken between words or, by width alone, within one."""
+    ways = [_joined(line, _BREAK, " "), _joined(line, _HARD_BREAK, "")]
+    sentence, found, _ = max(ways, key=lambda way: (way[2], sum(value is not None for value in way[1].values())))
     unallocated = found.pop("unallocated")
     if found["reserved"] is None and None not in (unallocated, found["live"]):
         found["reserved"] = found["live"] + unallocated
-    figures = Figures(request=size(start), **found)
+    figures = Figures(**found)
     gpu = _GPU.search(sentence)
     figures.device = int(gpu.group(1)) if gpu else 0
     figures.is_ours = "reserved by cachealloc" in sentence

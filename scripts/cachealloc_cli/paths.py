@@ -66,7 +66,7 @@ def simulator():
         if os.path.isfile(os.path.join(folder, "libcuda.so.1")):
             return folder
     raise NotFound("the simulated driver libcuda.so.1 was not found in " + " or ".join(candidates)
-                   + "; -Dsimulator=enabled and -Dtests=true build it")
+                   + f"; `meson configure -Dsimulator=enabled {build()} && ninja -C {build()}` builds it")
 
 
 def replay():

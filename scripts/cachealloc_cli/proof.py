@@ -149,7 +149,7 @@ class Case:
             self.advice = self.search.cure(self.low)
             if self.advice:
                 self.proofs += [(self.advice.conf, lag, self.low, True) for lag in assumed]
-        elif self.cause in (causes.CAP, causes.OTHERS) and self.figures.device_memory:
+        elif self.cause in (causes.CAP, causes.OTHERS, causes.REFUSED) and self.figures.device_memory:
             self._play_whole(assumed)
 
     def _play_whole(self, assumed):

@@ -90,10 +90,15 @@ def merged(reports):
             "devices": [{**_added(same), "index": index} for index, same in sorted(devices.items())]}
 
 
+def _number(count, one, many):
+    return f"{count} {one if count == 1 else many}"
+
+
 def _title(report):
     if "processes" in report:
-        ranks = f", {len(report['ranks'])} ranks" if report["ranks"] else ""
-        return f"{report['processes']} processes{ranks} on {len(report['hosts'])} hosts"
+        ranks = f", {_number(len(report['ranks']), 'rank', 'ranks')}" if report["ranks"] else ""
+        return (f"{_number(report['processes'], 'process', 'processes')}{ranks} on "
+                f"{_number(len(report['hosts']), 'host', 'hosts')}")
     words = [f"pid {report['pid']}" if report.get("pid") is not None else "unknown process"]
     words += [f"rank {report['rank']}"] if report.get("rank") is not None else []
     words += [str(report[name]) for name in ("host", "program") if report.get(name)]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Words to the user: data on stdout, messages on stderr, colour only where it is wanted."""
 
+import errno
+import io
 import os
 import sys
 import threading
@@ -8,6 +10,35 @@ import threading
 lost = ""  # why stdout could not be written
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1"}
+
+
+class _Closed(io.StringIO):
+    """Standard output, or error, that was closed before the command began: what is written to it is lost."""
+
+    def __init__(self, tells):
+        super().__init__()
+        self.tells = tells
+
+    def write(self, text):
+        global lost
+        if self.tells:
+            lost = os.strerror(errno.EBADF)
+        return len(text)
+
+    @property
+    def buffer(self):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+def stand_in_for_closed():
+    """Python has no stream then. Their numbers are taken, not inherited: a file that got one would be a child's standard output."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        number = os.open(os.devnull, os.O_RDWR)
+        while number <= 2:
+            number = os.open(os.devnull, os.O_RDWR)
+        os.close(number)
+    sys.stdout = sys.stdout or _Closed(tells=True)
+    sys.stderr = sys.stderr or _Closed(tells=False)
 
 
 def wants_colour(stream):

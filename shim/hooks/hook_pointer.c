@@ -146,9 +146,9 @@ warn_export(const char *what, const struct ca_block_info *info)
 			what);
 	else
 		ca_warn("%s of a block that shares its segment is refused in this version. hint: "
-			"blocks of 10 MiB and "
-			"more have segments of their own; or run the exporting program with "
-			"CACHEALLOC_DISABLE=1",
+			"CACHEALLOC_CONF=min_size:10M leaves blocks below 10 MiB to the driver, "
+			"which exports them (a larger N where larger ones are exported); or run "
+			"the exporting program with CACHEALLOC_DISABLE=1",
 			what);
 }
 

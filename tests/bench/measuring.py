@@ -89,7 +89,8 @@ def last_cpu():
 def need_build(*programs):
     for path in [LIBRARY, *(PROGRAMS / p for p in programs)]:
         if not path.exists():
-            sys.exit(f"{Path(sys.argv[0]).name}: no {path}: build first, or set CACHEALLOC_BUILD")
+            sys.exit(f"{Path(sys.argv[0]).name}: no {path}: build it, `meson configure -Dtests=true build && ninja -C build`, or set "
+                     "CACHEALLOC_BUILD")
 
 
 def table(head, rows):

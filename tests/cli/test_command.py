@@ -138,3 +138,22 @@ def test_completions_and_man_page_know_every_option(word):
             text = text.replace("\\-", "-")
             wanted = f"-l {name[2:]}" if path.endswith(".fish") else name
             assert re.search(re.escape(wanted) + r"\b", text), f"{name} is missing in {path}"
+
+
+@pytest.mark.parametrize("line", ["version >&-", "stats stats.json >&-", "help 2>&- >&-", "explain train.log >&-", "tune small.trc >&-"])
+def test_a_closed_standard_output_is_a_lost_one(tmp_path, line):
+    """tune has nothing for it; its replays must not take the file for theirs."""
+    if not (ROOT / "build" / "allocator" / "cachealloc-replay").exists() and line.startswith(("tune", "explain")):
+        pytest.skip("not built: cachealloc-replay")
+    (tmp_path / "stats.json").write_text('{"format": "stats", "format_version": 1, "devices": [{"index": 0, "ooms": 0}]}')
+    (tmp_path / "small.trc").write_text("A 1 100 0\n")
+    (tmp_path / "train.log").write_text("Tried to allocate 2.00 GiB (GPU 0; 23.69 GiB total capacity; 19.51 GiB already allocated; "
+                                        "1.20 GiB free; 21.00 GiB reserved in total by PyTorch)")
+    done = subprocess.run(["sh", "-c", f"{sys.executable} {COMMAND} {line}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=60, check=False, cwd=tmp_path,
+                          env=environment(CACHEALLOC_BUILD=ROOT / "build"))
+    if line.startswith("tune"):
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 2
+    assert done.stderr == ("" if "2>&-" in line else "cachealloc: error: standard output: Bad file descriptor\n")

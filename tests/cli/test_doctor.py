@@ -348,8 +348,9 @@ def test_frameworks_of_a_python_are_found_where_it_keeps_its_packages(doctor, tm
     python.write_bytes(crafted.elf(needed=["libc.so.6"], imported=["dlopen", "dlsym"]))
     python.chmod(0o755)
     _, data = doctor(python, PYTORCH_NO_CUDA_MEMORY_CACHING="", PYTHONPATH="")
-    named = [text.split(maxsplit=1)[0] for text in texts(data) if "own cache" in text]
-    assert named == ["PyTorch's", "CuPy's"]
+    named = [text for text in texts(data) if "own cache" in text]
+    for text, name in zip(named, ("PyTorch", "CuPy"), strict=True):
+        assert text.startswith(f"{name} is installed beside it; if the program uses it: {name}'s own cache is on")
 
 
 @pytest.mark.parametrize("version, word", [("0.9.2", "off"), ("0.10.0", "on"), ("0.10.1", "on"), (None, "on")])
@@ -364,10 +365,10 @@ def test_jaxs_platform_counts_by_the_version_beside_the_plugin(doctor, tmp_path,
     python.write_bytes(crafted.elf(needed=["libc.so.6"], imported=["dlopen", "dlsym"]))
     python.chmod(0o755)
     _, data = doctor(python, XLA_PYTHON_CLIENT_ALLOCATOR="platform", PYTHONPATH="")
-    text, = [text for text in texts(data) if text.startswith("JAX's own cache is ")]
-    assert text.startswith(f"JAX's own cache is {word}") and ("=address" in text) == (word == "on")
+    text, = [text for text in texts(data) if "JAX's own cache is " in text]
+    assert f": JAX's own cache is {word}" in text and ("=address" in text) == (word == "on")
     _, data = doctor(python, XLA_PYTHON_CLIENT_ALLOCATOR="address", PYTHONPATH="")
-    assert [text for text in texts(data) if text.startswith("JAX's own cache is off")]
+    assert [text for text in texts(data) if "JAX's own cache is off" in text]
 
 
 @pytest.mark.parametrize("name, owner", [("libmpi.so.40", "MPI"), ("libucp.so.0", "UCX"), ("libother.so.1", None)])
@@ -472,6 +473,17 @@ def test_missing_and_odd_targets(cli, tmp_path):
     assert cli("doctor").returncode == 2
     done = cli("doctor", "sh", "-c", "true")
     assert done.returncode == 2 and "not its arguments" in done.stderr
+
+
+def test_a_file_that_is_no_program_by_itself(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sl.py").write_text("print()\n")
+    (tmp_path / "app").write_bytes(b"")
+    assert "not found; `cachealloc doctor --run -- python3 sl.py` runs that file" in cli("doctor", "sl.py").stdout
+    assert "`cachealloc doctor --run -- python3 ./sl.py` runs that file" in cli("doctor", "./sl.py").stdout
+    assert "not found; a file of that name lies here: ./app" in cli("doctor", "app").stdout
+    done = cli("doctor", "--run", "sl.py", "a b")
+    assert done.returncode == 2 and "`cachealloc doctor --run -- python3 sl.py 'a b'`" in done.stderr
 
 
 def examine(path):

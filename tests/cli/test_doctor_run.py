@@ -129,6 +129,21 @@ def test_a_framework_with_its_own_cache_is_named_with_its_variable(script):
     assert status == 0 and run["changes"][0].startswith("PyTorch's own cache is off (PYTORCH_NO_CUDA_MEMORY_CACHING)")
 
 
+def test_a_framework_that_is_only_installed_is_not_named(tmp_path):
+    """A Python that has JAX beside it runs a program without."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python3"
+    python.symlink_to(sys.executable)
+    plugin = tmp_path / "lib" / "python3.11" / "site-packages" / "jax_plugins" / "xla_cuda12" / "xla_cuda_plugin.so"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_bytes(b"")
+    code = "import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); cuda.cuInit(0)"
+    _, out, _ = doctor(python, "-c", code)
+    assert "JAX" not in out and "own cache" not in out
+    _, out, _ = doctor("--json", python, "-c", code)
+    assert "JAX" not in out
+
+
 # ---- not bound
 
 @pytest.fixture

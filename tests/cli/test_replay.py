@@ -154,6 +154,7 @@ def test_compressed_files_are_named_as_such(tmp_path):
     ("A 1 5 0\nA 2 5\n", ":2", "expected 'A id bytes stream'"),
     ("", "", "empty"), ("hello\n", "", "no trace of a known format"),
     ('{"device_traces":[[', ": byte 19", "cut off"),
+    ("[rank0]: Traceback\n", "", "a log? `cachealloc explain` reads it"),
 ])
 def test_a_broken_file_is_1_and_names_the_place(tmp_path, text, where, words):
     path = tmp_path / "broken"

@@ -176,7 +176,8 @@ def test_nothing_of_ours_is_left_in_the_process(cli, script):
 
 def test_sim_puts_the_simulator_first(cli, script, stub_build):
     folder = stub_build / "tests" / "sim"
-    assert cli("run", "--sim", "true").returncode == 125
+    done = cli("run", "--sim", "true")
+    assert done.returncode == 125 and "`meson configure -Dsimulator=enabled " in done.stderr
     folder.mkdir(parents=True)
     (folder / "libcuda.so.1").write_bytes(b"SIMCUDA_MEM")
     try:

@@ -64,7 +64,8 @@ def test_merged_ranks_are_added_up(cli, ranks):  # noqa: F811
     assert data["processes"] == 8 and data["ranks"] == list(range(8)) and data["hosts"] == ["node1"]
     assert device["index"] == 0 and device["alloc_calls"] == sum(range(10, 18))
     assert device["reserved_bytes"] == gauge(8 << 20)
-    assert "8 processes, 8 ranks on 1 hosts" in cli("stats", "--merge", *ranks).stdout
+    assert "8 processes, 8 ranks on 1 host\n" in cli("stats", "--merge", *ranks).stdout
+    assert "1 process, 1 rank on 1 host\n" in cli("stats", "--merge", ranks[0]).stdout
 
 
 def test_prometheus_reads_it(cli, ranks, tmp_path):  # noqa: F811

@@ -64,6 +64,14 @@ def test_a_bad_allocator_fails_and_the_rows_are_named(stand_in):
     failed = [line for line in out.splitlines() if line.startswith("FAIL")]
     assert any("waste no higher" in line and "W8" in line for line in failed)
     assert any("no driver calls" in line and "W1b" in line for line in failed)
+    assert "Compared: ours with a device that keeps up, the peers with one that keeps up." in out
+
+
+def test_what_is_compared_is_said(tmp_path):
+    said = table.compared("20us")
+    assert said.startswith("Compared: ours with a device that is 20 us behind, the peers with one that keeps up (only ours knows --lag).")
+    done = subprocess.run([sys.executable, TABLE, "--build", tmp_path], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and "meson configure -Dtests=true" in done.stderr
 
 
 def test_a_replay_that_dies_fails(stand_in):

@@ -84,7 +84,7 @@ class Bench:
         self.ours_only = (["--conf", options.conf] if options.conf else []) + (["--lag", options.lag] if options.lag else [])
         self.options = options
         if not self.peer.exists():
-            sys.exit(f"table.py: not built: {self.peer}")
+            sys.exit(f"table.py: not built: {self.peer}: `meson configure -Dtests=true {build} && ninja -C {build}` builds it")
 
     def names(self):
         """(name, group) of each row."""
@@ -240,6 +240,14 @@ def print_rows(rows):
     Console().print(table)
 
 
+def compared(lag):
+    """The sentence before the promises: which devices they compare."""
+    ours = f"ours with a device that is {lag.removesuffix('us')} us behind" if lag else "ours with a device that keeps up"
+    unlike = " (only ours knows --lag)" if lag else ""
+    return (f"Compared: {ours}, the peers with one that keeps up{unlike}. FAIL: a promise does not hold in the rows named, and the "
+            "exit status is 1. tests/traces/README.md says how far ours is today.")
+
+
 def report(rows, options):
     built = any(row["ours"].get("failed") != "not built" for row in rows)
     judged = verdicts(rows) if built else []
@@ -253,10 +261,12 @@ def report(rows, options):
         for row in rows:
             if "failed" in row["ours"] and built:
                 print(f"{row['workload']}: ours failed: {row['ours']['failed']}")
+        if judged:
+            print(compared(options.lag))
         for promise, kept, found in judged:
             print(f"{'pass' if kept else 'FAIL'}: {promise}: {found}")
         if not built:
-            print("ours: not built; nothing is judged")
+            print("ours: not built; nothing is judged (`ninja -C build` builds it)")
     if not built:
         return 3
     return 0 if all(kept for _, kept, _ in judged) else 1

@@ -111,6 +111,23 @@ other_devices_are_not_waited_for(void)
 	OK(cuMemFree_v2(second));
 }
 
+/* With min_size: what the driver serves can be exported, and the cache serves the rest. */
+static void
+export_below_min_size(void)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr small, large;
+
+	case_start();
+	for (int i = 0; i < 2; i++) {
+		OK(cuMemAlloc_v2(&large, 64 * MIB));
+		OK(cuMemFree_v2(large));
+	}
+	OK(cuMemAlloc_v2(&small, 1 * MIB));
+	OK(cuIpcGetMemHandle(&handle, small));
+	OK(cuMemFree_v2(small));
+}
+
 /* Export of a part of a segment is refused and nothing else happens to the block. */
 static void
 export_of_a_part(void)
@@ -422,6 +439,7 @@ const struct test_case test_cases[] = {
 	{ "reuse_waits_for_other_contexts", reuse_waits_for_other_contexts },
 	{ "other_devices_are_not_waited_for", other_devices_are_not_waited_for },
 	{ "export_of_a_part", export_of_a_part },
+	{ "export_below_min_size", export_below_min_size },
 	{ "sync_memops", sync_memops },
 	{ "captures_survive", captures_survive },
 	{ "captures_end", captures_end },

@@ -66,7 +66,12 @@ def test_other_devices_are_not_waited_for(tmp_path, memory):
 
 def test_export_of_a_part_is_refused_with_one_warning(tmp_path):
     done, _, _ = run_case(tmp_path, "export_of_a_part", CACHEALLOC_LOG="warn")
-    assert len(re.findall("refused in this version", done.stderr)) == 1
+    assert len(re.findall("refused in this version", done.stderr)) == 1 and "CACHEALLOC_CONF=min_size:10M" in done.stderr
+
+
+def test_what_min_size_leaves_to_the_driver_can_be_exported(tmp_path):
+    done, ours, _ = run_case(tmp_path, "export_below_min_size", CACHEALLOC_LOG="warn", CACHEALLOC_CONF="min_size:10M")
+    assert not done.stderr and (ours["cache_hits"], ours["passed_alloc_calls"]) == (1, 1)
 
 
 def test_memory_with_a_flag_stays(tmp_path):

@@ -43,6 +43,7 @@ what_is_no_trace_is_named(void **state)
 {
 	read_bad("", 0, "empty");
 	read_bad("hello\n", 0, "no trace of a known format");
+	read_bad("[rank0]: CUDA out of memory\n", 0, "a log? `cachealloc explain` reads it");
 	read_bad("\xfd\x37\x7a\x58\x5a", 0, "xz -dc FILE | cachealloc-replay -");
 	read_bad("\x1f\x8b\x08", 0, "gzip -dc");
 }

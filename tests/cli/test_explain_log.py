@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""`cachealloc explain` on logs, as people have them."""
+
+import textwrap
+
+import pytest
+from conftest import BUILD, run
+from test_explain import GIB, MIB, NEW, OLD, explain, explained, oom_text
+
+QUICK_EVERY = 4  # conftest.py
+
+PROGRAM = BUILD / "tests" / "traces" / "trace_program"
+
+
+@pytest.fixture(autouse=True)
+def _built():
+    if not PROGRAM.exists():
+        pytest.skip(f"not built: {PROGRAM.name}")
+
+
+def log(folder, text):
+    path = folder / "train.log"
+    path.write_text(text)
+    return path
+
+
+# ------------------------------------------------------------------------------------ refused although free ---
+
+
+@pytest.mark.parametrize("line", [
+    "Tried to allocate 2.26 GiB (GPU 0; 6.00 GiB total capacity; 781.59 MiB already allocated; 3.03 GiB free; 1.24 GiB reserved in "
+    "total by PyTorch)",
+    "Tried to allocate 12.50 MiB (GPU 0; 10.92 GiB total capacity; 8.57 MiB already allocated; 9.28 GiB free; 4.68 MiB cached)"])
+def test_without_a_limit_in_the_line_no_limit_is_blamed(tmp_path, line):
+    path = log(tmp_path, f"CUDA out of memory. {line}\n")
+    answer = explained(path)
+    assert (answer["cause"], answer["proved"]) == ("refused", False) and answer["proof_text"].startswith("none: ")
+    said = explain(path).stdout
+    assert "fraction" not in said and " cap" not in said and "nvidia-smi" in said and "host" in said and "MIG" in said
+
+
+def test_with_a_limit_in_the_line_it_is_a_cap(tmp_path):
+    answer = explained(log(tmp_path, "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 23.69 GiB of "
+                           "which 10.06 GiB is free. 11.84 GiB allowed; Including non-PyTorch memory, this process has 12.54 GiB "
+                           "memory in use. Of the allocated memory 11.80 GiB is allocated by PyTorch, and 41.42 MiB is reserved by "
+                           "PyTorch but unallocated.\n"))
+    assert answer["cause"] == "cap" and "set_per_process_memory_fraction" in answer["notes"][-1]
+
+
+def test_a_driver_that_refuses_what_is_free_is_the_same_in_the_log_and_in_the_trace(tmp_path):
+    trc, trace = tmp_path / "small.trc", tmp_path / "oom.trace"
+    trc.write_text("".join(f"A {i} {600 << 10} 0\n" for i in range(12)))
+    done = run([PROGRAM, trc], SIMCUDA_FAIL="cuMemAlloc_v2:3+:2", CACHEALLOC_TRACE=trace)
+    assert done.returncode and "Tried to allocate" in done.stderr
+    of_log, of_trace = explained(log(tmp_path, done.stderr)), explained(trace)
+    assert of_log["cause"] == of_trace["cause"] == "refused" and not of_trace["proved"]
+    assert of_log["figures"]["free_bytes"] > 15 * GIB and of_trace["figures"]["free_bytes"] is None
+    assert "no setting" not in of_trace["verdict"] and "explain LOG" in of_trace["notes"][-1]
+    assert of_trace["figures"]["request_bytes"] < MIB
+
+
+# ----------------------------------------------------------------------------------------- whose memory it is ---
+
+VLLM = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {request} GiB. GPU 0 has a total capacity of 23.52 GiB of which "
+        "{free} MiB is free. Including non-PyTorch memory, this process has {process} GiB memory in use. Of the allocated memory 22.03 "
+        "GiB is allocated by PyTorch, with 80.00 MiB allocated in private pools (e.g., CUDA Graphs), and 95.63 MiB is reserved by "
+        "PyTorch but unallocated.\n")
+
+
+def test_memory_of_this_process_is_not_that_of_others(tmp_path):
+    path = log(tmp_path, VLLM.format(request="1.16", free="945.06", process="22.59"))
+    answer = explained(path)
+    figures = answer["figures"]
+    assert answer["cause"] == "outside" and figures["others_bytes"] == 0
+    assert abs(figures["outside_bytes"] - 0.47 * GIB) < 16 * MIB and figures["process_bytes"] == round(22.59 * GIB)
+    said = explain(path).stdout
+    assert "nvidia-smi" not in said and "other processes" not in said and "held by others" not in said and "NCCL" in said
+
+
+def test_memory_of_others_is_not_that_of_this_process(tmp_path):
+    path = log(tmp_path, VLLM.format(request="1.16", free="100.00", process="22.30"))
+    answer = explained(path)
+    assert answer["cause"] == "others" and answer["figures"]["others_bytes"] > answer["figures"]["outside_bytes"] > 0
+    said = explain(path).stdout
+    assert "held by other processes;" in said and "this process, outside PyTorch" in said and "nvidia-smi" in said
+
+
+# ----------------------------------------------------------------------------------------------- broken lines ---
+
+
+def broken_hard(text, width):
+    return "\n".join(text[at:at + width] for at in range(0, len(text), width))
+
+
+def in_a_box(text, width):
+    return "\n".join(f"│ {line:{width}} │" for line in textwrap.wrap(text, width))
+
+
+def labelled(text, width):
+    return "\n".join(f"3: {line}" for line in textwrap.wrap(text, width))
+
+
+def wrapped(text, width):
+    return "\r\n".join(textwrap.wrap(text, width))
+
+
+@pytest.mark.parametrize("break_up", [wrapped, in_a_box, labelled, broken_hard])
+@pytest.mark.parametrize("line", [OLD, NEW.format(allowed="20.00 GiB allowed; "), VLLM.format(request="1.16", free="945.06",
+                                                                                            process="22.59")])
+def test_a_broken_line_has_the_figures_of_a_whole_one(line, break_up):
+    whole = oom_text.parse(line)
+    assert None not in (whole.request, whole.live, whole.reserved, whole.free, whole.device_memory)
+    lines = line[line.index("CUDA"):]
+    for width in (40, 79, 100):
+        found = oom_text.parse("epoch 1\n" + OLD + break_up(lines, width) + "\nWARNING 3.00 GiB allowed; 2.00 GiB free; this process "
+                               "has 1.00 GiB memory in use\n")
+        assert found.as_json() == whole.as_json() and (found.device, found.reports) == (whole.device, 2), width
+
+
+def test_a_report_that_broke_off_does_not_take_the_figures_of_the_next():
+    text = "Tried to allocate 2.00 GiB. GPU 0 has a total\n" + OLD + "Tried to allocate 2.00 GiB. GPU 0 has a total\n"
+    found = oom_text.parse(text)
+    assert found.live is None and found.reports == 3
+
+
+# --------------------------------------------------------------------------------------------------- options ---
+
+
+def test_the_device_that_was_asked_for_is_explained(tmp_path):
+    new = NEW.format(allowed="")
+    path = log(tmp_path, new + new.replace("GPU 0", "GPU 3").replace("19.00 GiB", "18.00 GiB") + new)
+    last, third = explained(path), explained("--device", "3", path)
+    assert (last["device"], last["figures"]["live_bytes"]) == (0, 19 * GIB)
+    assert last["notes"][:2] == ["3 reports are in the file; this is the last", "other devices have reports, too: --device 3"]
+    assert (third["device"], third["figures"]["live_bytes"]) == (3, 18 * GIB)
+    done = explain("--device", "7", path)
+    assert done.returncode == 1 and "there is no device 7 in it; it has 0, 3" in done.stderr and not done.stdout
+
+
+def test_a_device_that_statistics_do_not_have(tmp_path):
+    path = tmp_path / "stats.json"
+    path.write_text('{"format": "stats", "format_version": 1, "devices": [{"index": 0, "ooms": 0}]}')
+    done = explain("--device", "7", path)
+    assert done.returncode == 1 and "there is no device 7 in it; it has 0" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--memory", "80G"), ("--lag", "20")])
+def test_what_only_a_replay_uses_is_refused_with_a_log(tmp_path, words):
+    done = explain(*words, log(tmp_path, OLD))
+    assert done.returncode == 2 and f"{words[0]} is for recordings" in done.stderr and not done.stdout
