@@ -206,13 +206,20 @@ registration_of(const char *name)
 	return ca_registration_of(name);
 }
 
-static void
-look_at_loaded(void)
+/* cuInit and the like; not cudaMalloc. */
+static bool
+is_drivers(const char *name)
 {
-	uint64_t generation = ca_object_generation();
+	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
 
-	ca_variables_restore(generation);
-	ca_registration_look(generation);
+/* In a forked child the loader's lock may be held for ever by a thread that the child has not: only
+ * a name of the driver's is worth the risk. */
+static void
+look_at_variables(const char *name)
+{
+	if ((name && is_drivers(name)) || !ca_variables_in_forked_child())
+		ca_variables_restore(ca_object_generation());
 }
 
 struct ca_dlsym_way
@@ -225,13 +232,14 @@ ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 	enum ca_registration which;
 
 	atomic_fetch_add_explicit(&ca_loader_lookups, 1, memory_order_release);
-	look_at_loaded();
+	look_at_variables(name);
+	ca_registration_look();
 	if (!name)
 		return way;
 	which = registration_of(name);
 	if (which != CA_REGISTRATION_NONE)
 		way.answer = ca_route_registration(which, handle, NULL, caller);
-	else if (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z')
+	else if (is_drivers(name))
 		way.answer = route_named(handle, name, caller, scoped);
 	else if (!scoped && name[0] == 'd' && ca_early_equal(name, "dlsym"))
 		way.answer = route_named(handle, name, caller, false);
@@ -245,7 +253,8 @@ ca_dlvsym_route(void *handle, const char *name, const char *version, uintptr_t c
 	enum ca_registration which;
 
 	atomic_fetch_add_explicit(&ca_loader_lookups, 1, memory_order_release);
-	look_at_loaded();
+	look_at_variables(name);
+	ca_registration_look();
 	which = name && version ? registration_of(name) : CA_REGISTRATION_NONE;
 	if (which != CA_REGISTRATION_NONE)
 		way.answer = ca_route_registration(which, handle, version, caller);

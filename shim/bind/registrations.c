@@ -98,12 +98,12 @@ ca_registration_set_callback(const struct ca_registration_listener *listener)
 }
 
 void
-ca_registration_look(uint64_t generation)
+ca_registration_look(void)
 {
 	const struct ca_registration_listener *listener = atomic_load(&listening);
 
 	if (listener)
-		listener->loaded(generation);
+		listener->loaded();
 }
 
 void

@@ -38,13 +38,12 @@ struct ca_registration_listener {
 	void (*called)(enum ca_registration which, const uint64_t *arguments);
 	void (*missed)(void);
 	/* Something was loaded or unloaded, and a dlsym follows. */
-	void (*loaded)(uint64_t generation);
+	void (*loaded)(void);
 };
 /* NULL: nobody listens. True if something was missed so far. */
 bool ca_registration_set_callback(const struct ca_registration_listener *listener);
-/* In dlsym: tells the listener of what was loaded; `generation` is ca_object_generation() of now.
- */
-void ca_registration_look(uint64_t generation);
+/* In dlsym: tells the listener of what was loaded. */
+void ca_registration_look(void);
 
 /* Shared by C and the assembly of thunks_*.S. */
 extern const char ca_registration_thunks[];

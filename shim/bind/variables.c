@@ -18,12 +18,14 @@
  * libc's own: those of the program and of libraries before us, such as a sanitizer's runtime, are
  * not relocated yet. Their references to variables of other libraries are looked at in our
  * constructor, before the program begins. Objects that are opened later are looked at in the next
- * dlsym, where the rules of shim/bind/links.c hold for words behind RELRO.
+ * dlsym, where the rules of shim/bind/links.c hold for words behind RELRO; in a forked child in the
+ * next for a name of the driver's (shim/bind/dlsym.c).
  */
 #include "shim/bind/variables.h"
 
 #include <limits.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "shim/bind/early.h"
 #include "shim/bind/loader.h"
@@ -41,6 +43,8 @@ enum {
 static _Atomic uint64_t known[KNOWN_MAX];
 static _Atomic uint64_t restored;       /* generation */
 static unsigned start_count = UINT_MAX; /* objects that were there at start */
+
+static pid_t started_in; /* the process; 0: our constructor has not run */
 
 /* Where we are. */
 extern const char ca_image_start[] __asm__("__ehdr_start") __attribute__((visibility("hidden")));
@@ -328,5 +332,12 @@ find_us(void)
 __attribute__((constructor)) static void
 restore_before_us(void)
 {
+	started_in = getpid();
 	look_at_start(find_us());
+}
+
+bool
+ca_variables_in_forked_child(void)
+{
+	return started_in && getpid() != started_in;
 }

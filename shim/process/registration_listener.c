@@ -186,9 +186,9 @@ missed(void)
 }
 
 static void
-loaded(uint64_t generation)
+loaded(void)
 {
-	ca_links_follow(generation);
+	ca_links_follow(ca_object_generation());
 }
 
 static const struct ca_registration_listener listener = {

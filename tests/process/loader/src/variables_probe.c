@@ -117,7 +117,7 @@ file_of(void *address)
 	return slash ? slash + 1 : info.dli_fname;
 }
 
-/* What dlsym answered with is the preloaded library's where one is. */
+/* The answer of dlsym is the preloaded library's where there is one. */
 static void
 check_function(void *function)
 {

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: MIT
+"""A child of fork looks a name up (forked_lookups.c): nothing of ours waits for a lock that another thread of the parent had."""
+
+import pytest
+
+from conftest import run
+from loader_fixtures import compile_c
+
+
+@pytest.mark.parametrize("preload", [False, True], ids=["native", "library"])
+def test_dlsym_returns_in_a_forked_child(tmp_path, preload):
+    program = tmp_path / "forked_lookups"
+    compile_c(program, "forked_lookups.c", "-pthread")
+    done = run([program], preload=preload, timeout=100, check=0)
+    assert done.returncode == 0, done.stdout + done.stderr
