@@ -244,13 +244,13 @@ merge(struct ca_block *block)
  */
 enum { PASSED_MAX = 64 };
 
-/* The block waits as if it had been freed with its neighbour in the list. */
+/* The block waits as if it had been freed with its neighbour in the list. (One of several users
+ * has a stamp of each, and finds its own place.) */
 static CA_APART void
 wait_with(struct ca_block *block, const struct ca_block *neighbour)
 {
 	block->user.stamp = neighbour->user.stamp;
-	if (!ca_block_multi(block))
-		block->thread = neighbour->thread;
+	block->thread = neighbour->thread;
 }
 
 /* By stamp. A new block has the largest, or nearly so. */
@@ -269,7 +269,7 @@ list_by_stamp(struct ca_block *block)
 
 		if (before->user.stamp <= block->user.stamp)
 			break;
-		if (passed++ == PASSED_MAX) {
+		if (passed++ >= PASSED_MAX && !ca_block_multi(block)) {
 			wait_with(block, before);
 			break;
 		}
