@@ -405,7 +405,9 @@ struct ca_space {
 	struct ca_list sets;           /* ca_user_set.link */
 	struct ca_stream_record *main; /* most memory is asked for: deferred/multi_user.c */
 	unsigned main_votes, n_sets;
-	uint64_t id; /* no other space of the process ever had it */
+	unsigned unpaid_looks; /* looks at blocks of a set without streams that requests have to pay
+				*/
+	uint64_t id;           /* no other space of the process ever had it */
 	/* CA_ATTENTION_*: conditions that magazines must look at */
 	_Atomic unsigned attention;
 	_Atomic uint64_t mark_held_blocks;   /* MARK_HELD */

@@ -42,6 +42,9 @@ void ca_held_place_again_locked(struct ca_block *block);
 void ca_held_place_or_mark_locked(struct ca_block *block, struct ca_users *users);
 /* Settles what finished streams have used, if any progressed since the last time. True if so. */
 bool ca_held_settle_locked(struct ca_space *space);
+/* The same, but of a bounded number of blocks: ca_held_has_progressed stays true while there are
+ * more. */
+bool ca_held_settle_some_locked(struct ca_space *space);
 /* Some stream has progressed since the last settle. */
 static inline bool
 ca_held_has_progressed(const struct ca_space *space)
@@ -71,7 +74,7 @@ ca_held_any(const struct ca_space *space)
 
 /* Bytes of the space's pool that wait. */
 uint64_t ca_held_waiting_bytes_locked(struct ca_space *space, const struct ca_pool *pool);
-/* As ca_held_look_locked, and asks also the one stream of a quiet space. */
+/* As ca_held_look_locked, but settles all, and asks also the one stream of a quiet space. */
 void ca_deferred_poll_locked(struct ca_space *space);
 /* Something waits for a stream, although in a quiet space nothing has to wait for its one. */
 bool ca_held_waits_for_streams_locked(struct ca_space *space);
@@ -82,8 +85,8 @@ ca_held_is_waiting_locked(struct ca_space *space)
 	return space->mark_held_blocks ||
 	       (space->stream_held_blocks && ca_held_waits_for_streams_locked(space));
 }
-/* Looks at everything that waits in the space, without waiting; true: something was settled. Leaves
- * and retakes the lock. */
+/* Looks at everything that waits in the space, without waiting, and settles some of it; true:
+ * something was settled. Leaves and retakes the lock. */
 bool ca_held_look_locked(struct ca_space *space);
 /* Waits on the host for the oldest free of the calling thread: of what waits for streams, or else
  * for context marks. Result as of ca_context_mark_wait_locked. */
@@ -99,9 +102,9 @@ void ca_held_forget(struct ca_space *space);
 
 /* As ca_held_place_locked, of more than one user. */
 bool ca_multi_place_locked(struct ca_block *block, const struct ca_users *users);
-/* Blocks that a user has finished with get the place they have by now. True: something was settled.
- */
-bool ca_multi_settle_locked(struct ca_space *space);
+/* At most `*most` blocks that a user has finished with, less those, get the place they have by now.
+ * `all`: those for which it is dear to ask, too. False: they were not asked. */
+bool ca_multi_settle_locked(struct ca_space *space, unsigned *most, bool all);
 /* Memory is asked for, for that stream most likely: blocks whose users it has come after become its
  * own, if it is the stream that most memory is asked for. */
 void ca_multi_take_over_locked(struct ca_space *space, struct ca_stream_record *record);

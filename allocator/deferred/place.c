@@ -13,6 +13,8 @@
  */
 #include "allocator/deferred/deferred.h"
 
+#include <limits.h>
+
 #include "allocator/block/block.h"
 
 bool
@@ -114,21 +116,28 @@ is_ready(const struct ca_block *block)
 	return ca_users_remove_finished(&users) || !ca_held_is_markable(&users);
 }
 
-enum { SETTLE_LOOK = 8 }; /* blocks in vain: those behind them were freed later, most likely */
+enum {
+	SETTLE_LOOK = 8, /* blocks in vain: those behind them were freed later, most likely */
+};
 
-static bool
-settle_stream(struct ca_stream_record *record)
+/* Blocks that one call settles. (A request after 100,000 were found finished: 6.8 ms with all; the
+ * mean of what the 44 workloads reserve at 0 to 300 us and with two seeds: -0.26 to +0.14 %.) */
+#define SOME 32u
+#define ALL UINT_MAX
+
+/* At most `*most` blocks, less those that were settled. */
+static void
+settle_stream(struct ca_stream_record *record, unsigned *most)
 {
 	struct ca_list *at = &record->waiting; /* up to here blocks stay */
 	unsigned failures = 0;
-	bool settled = false;
 
-	while (at->next != &record->waiting && failures < SETTLE_LOOK) {
+	while (*most && at->next != &record->waiting && failures < SETTLE_LOOK) {
 		struct ca_block *block = CA_CONTAINER_OF(at->next, struct ca_block, waiting);
 
 		if (is_ready(block)) {
 			ca_held_place_again_locked(block);
-			settled = true;
+			--*most;
 			continue;
 		}
 		if (!ca_block_multi(block))
@@ -136,24 +145,38 @@ settle_stream(struct ca_stream_record *record)
 		at = at->next;
 		failures++;
 	}
-	return settled;
+}
+
+/* True: something was settled. */
+static bool
+settle(struct ca_space *space, unsigned most)
+{
+	uint64_t progress = atomic_load_explicit(&space->order.progress, memory_order_acquire);
+	struct ca_stream_record *record;
+	unsigned i, left = most;
+	bool settled, asked;
+
+	if (progress == space->settled)
+		return false;
+	for (i = 0; space->stream_held_blocks && (record = ca_record_at(&space->order, i)); i++)
+		settle_stream(record, &left);
+	settled = ca_unmarked_settle_locked(space);
+	asked = ca_multi_settle_locked(space, &left, most == ALL);
+	if (left && asked)
+		space->settled = progress;
+	return settled || left < most;
 }
 
 bool
 ca_held_settle_locked(struct ca_space *space)
 {
-	uint64_t progress = atomic_load_explicit(&space->order.progress, memory_order_acquire);
-	struct ca_stream_record *record;
-	bool settled = false;
-	unsigned i;
+	return settle(space, ALL);
+}
 
-	if (progress == space->settled)
-		return false;
-	space->settled = progress;
-	for (i = 0; space->stream_held_blocks && (record = ca_record_at(&space->order, i)); i++)
-		settled = settle_stream(record) || settled;
-	settled = ca_unmarked_settle_locked(space) || settled;
-	return ca_multi_settle_locked(space) || settled;
+bool
+ca_held_settle_some_locked(struct ca_space *space)
+{
+	return settle(space, SOME);
 }
 
 void

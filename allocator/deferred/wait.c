@@ -49,7 +49,7 @@ poll_streams(struct ca_space *space)
 	ca_outside_leave(space);
 	if (ca_context_mark_is_lost(r))
 		ca_context_mark_sync_locked(space);
-	return ca_held_settle_locked(space) || ca_context_mark_is_lost(r);
+	return ca_held_settle_some_locked(space) || ca_context_mark_is_lost(r);
 }
 
 bool
@@ -180,6 +180,7 @@ ca_deferred_poll_locked(struct ca_space *space)
 {
 	poll_streams(space);
 	ca_held_look_locked(space);
+	ca_held_settle_locked(space);
 }
 
 static int

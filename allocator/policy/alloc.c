@@ -278,6 +278,8 @@ reuse(struct ca_space *space, uint64_t bytes)
 		block = ca_search_locked(space, bytes);
 	}
 	block = ca_search_free_locked(space, bytes);
+	if (!block && ca_held_settle_locked(space))
+		block = ca_search_free_locked(space, bytes);
 	if (!block)
 		block = ca_gather_locked(space, bytes, true);
 	return ca_alloc_hit_locked(space, block, bytes, waited);
@@ -465,6 +467,7 @@ return_cached(struct ca_space *space)
 	    !ca_device_is_idle_locked(space))
 		return;
 	ca_held_look_locked(space);
+	ca_held_settle_locked(space);
 	ca_release_reset_rejected_locked(space->device);
 	ca_release_locked(space, UINT64_MAX, &(struct ca_patience){ 0 }, &busy);
 }

@@ -256,8 +256,8 @@ look(const struct ca_device *device)
 		ca_outside_leave(space);
 		if (ca_context_mark_is_lost(r))
 			ca_context_mark_sync_locked(space);
-		ca_held_settle_locked(space);
 		ca_held_look_locked(space);
+		ca_held_settle_locked(space);
 	}
 }
 

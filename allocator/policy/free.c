@@ -77,7 +77,7 @@ free_to_cache(struct ca_block *block, uint64_t thread)
 	}
 	/* what is finished beside it is not to become unfinished with it */
 	if (segment->mapped && !ca_held_quiet_locked(segment->space))
-		ca_held_settle_locked(segment->space);
+		ca_held_settle_some_locked(segment->space);
 	return free_used(block);
 }
 

@@ -360,6 +360,7 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 
 		/* memory of captures that have ended may be nobody's by now */
 		ca_held_look_locked(space);
+		ca_held_settle_locked(space);
 		given = ca_release_locked(space, ca_release_needed_locked(space, bytes, segment),
 					  &ladder.patience, &busy) > 0;
 		given = given || ca_oom_release_pools_locked(space);

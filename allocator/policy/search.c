@@ -42,19 +42,29 @@ if_quiet(struct ca_space *space, struct ca_block *block)
 
 /* `quiet`: ca_search_quiet_locked. */
 static struct ca_block *
-find(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
+find_settled(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
 {
 	const bool large = bytes > CA_SMALL_MAX;
-	struct ca_block *clean;
+	struct ca_block *clean = best(space, &space->pools[large], bytes);
 
-	if (space->dead || space->poisoned)
-		return NULL;
-	if (ca_held_has_progressed(space))
-		ca_held_settle_locked(space);
-	clean = best(space, &space->pools[large], bytes);
 	if (!quiet || !quiet->pools || (clean && clean->bytes == bytes))
 		return clean;
 	return ca_search_better(clean, if_quiet(space, best(space, &quiet->pools[large], bytes)));
+}
+
+static struct ca_block *
+find(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
+{
+	struct ca_block *block;
+	bool settled;
+
+	if (space->dead || space->poisoned)
+		return NULL;
+	do {
+		settled = ca_held_has_progressed(space) && ca_held_settle_some_locked(space);
+		block = find_settled(space, quiet, bytes);
+	} while (!block && settled);
+	return block;
 }
 
 struct ca_block *
@@ -222,6 +232,7 @@ ca_oom_search_locked(struct ca_space *space, uint64_t bytes, enum ca_fit fit)
 
 	ca_oom_tried.searches++;
 	ca_held_look_locked(space);
+	ca_held_settle_locked(space);
 	budget->fit = fit;
 	space->heap->searches_all = true;
 	block = ca_search_locked(space, bytes);

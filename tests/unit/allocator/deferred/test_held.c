@@ -400,6 +400,40 @@ test_what_was_kept_waits_with_what_was_freed_later(void **state)
 	fixture_stop(&scene.f);
 }
 
+/* All have finished at once: a request that finds what it needs leaves most of them to later ones,
+ * and one that does not looks at all before the cache grows. */
+static void
+test_a_request_settles_only_some_of_many(void **state)
+{
+	static uint64_t blocks[LATER];
+	struct scene scene;
+	uint64_t bound, held;
+	unsigned i;
+
+	scene_with_slack(&scene, 2, 4096 * (uint64_t)MIB);
+	launch(&scene, R);
+	for (i = 0; i < LATER; i++) {
+		blocks[i] = fixture_alloc(&scene.f, EACH);
+		fixture_alloc(&scene.f, EACH); /* so that they do not merge */
+	}
+	launch(&scene, S);
+	for (i = 0; i < LATER; i++)
+		fixture_free(&scene.f, blocks[i]);
+	fixture_alloc(&scene.f, 500 * MIB); /* the magazine's are among the others by now */
+	assert_int_equal(fixture_stats(&scene.f).pending_blocks, LATER);
+	held = fixture_sums(&scene.f).held_bytes;
+	bound = ca_order_bound(scene.s);
+	finish(&scene, S);
+	ca_order_finished(scene.s, bound);
+	fixture_alloc(&scene.f, EACH);
+	assert_in_range(fixture_stats(&scene.f).pending_blocks, LATER - 32, LATER - 1);
+	assert_int_equal(fixture_sums(&scene.f).held_bytes, held);
+	fixture_alloc(&scene.f, 500 * MIB);
+	assert_int_equal(fixture_stats(&scene.f).pending_blocks, 0);
+	fixture_check(&scene.f);
+	fixture_stop(&scene.f);
+}
+
 static void
 test_out_of_memory_exposes_another_stream(void **state)
 {
@@ -495,6 +529,7 @@ main(void)
 		cmocka_unit_test(test_who_takes_what_others_freed_waits_for_its_own),
 		cmocka_unit_test(test_who_takes_its_own_pieces_waits_for_nothing),
 		cmocka_unit_test(test_what_was_kept_waits_with_what_was_freed_later),
+		cmocka_unit_test(test_a_request_settles_only_some_of_many),
 		cmocka_unit_test(test_out_of_memory_exposes_another_stream),
 		cmocka_unit_test(test_out_of_memory_gives_unfinished_segments_back),
 		cmocka_unit_test(test_trim_takes_what_is_finished),
