@@ -426,12 +426,13 @@ struct ca_space {
 	/* the bound up to which only the driver could tell whether work has finished: its free
 	 * waits for that, an unmapping does not */
 	uint64_t untold;
-	uint64_t ending_bytes;   /* dead: in taking_bytes until its memory is unmapped */
-	bool keeps_addresses;    /* dead, and the driver did not unmap all of its memory */
-	bool is_leaving;         /* a thread unmaps addresses of `leaving` */
-	unsigned in_hand;        /* hands of threads with memory of its areas in them */
-	uint64_t freed_by;       /* the thread that freed last; 0: none so far */
-	struct ca_backoff looks; /* at what other threads freed; at allocations */
+	uint64_t ending_bytes;      /* dead: in taking_bytes until its memory is unmapped */
+	bool keeps_addresses;       /* dead, and the driver did not unmap all of its memory */
+	bool is_leaving;            /* a thread unmaps addresses of `leaving` */
+	unsigned in_hand;           /* hands of threads with memory of its areas in them */
+	uint64_t freed_by;          /* the thread that freed last; 0: none so far */
+	struct ca_backoff looks;    /* at what other threads freed; at allocations */
+	struct ca_backoff patience; /* waits of frees for what is held up; at frees */
 	/* The cache has grown beyond all reason, since nobody waited for what is freed: frees do */
 	_Atomic bool too_large;
 	/* Reserved on the device after the last growth that nothing could spare, in bytes; and

@@ -159,6 +159,7 @@ RECORD_CONTEXT(cuGreenCtxRecordEvent, CUgreenCtx)
 
 struct waiting {
 	struct ca_stream *stream; /* NULL: not tracked, or captures */
+	bool hazard;
 	struct ca_events_use use;
 };
 
@@ -174,7 +175,10 @@ wait_begin(struct waiting *waiting, enum ca_flavour flavour, CUstream stream, CU
 	if (!waiting->stream)
 		return;
 	ca_events_look(&waiting->use, event);
-	if (waiting->use.outside)
+	waiting->hazard = waiting->use.outside ||
+			  (waiting->use.event &&
+			   ca_event_is_held_up_elsewhere(waiting->use.event, waiting->stream));
+	if (waiting->hazard)
 		ca_submit_hazard_begin(waiting->stream);
 }
 
@@ -186,7 +190,7 @@ wait_end(struct waiting *waiting, CUresult rc)
 	ca_submission_end(waiting->stream);
 	if (CA_MUTANT(SNAPSHOT_AFTER_WAIT))
 		ca_events_look(&waiting->use, waiting->use.handle);
-	if (waiting->use.outside)
+	if (waiting->hazard)
 		ca_submit_hazard_end(waiting->stream, rc == CUDA_SUCCESS);
 	else if (rc == CUDA_SUCCESS)
 		ca_events_waited(&waiting->use, waiting->stream);

@@ -183,12 +183,76 @@ each_thread_ends_with_its_free(void)
 	order_end();
 }
 
+static void
+call(void *unused)
+{
+}
+
+/* Then the stream is held up by somebody all the time. */
+static void
+each_round_has_a_host_function(void)
+{
+	begin();
+	use_another_stream();
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		CUdeviceptr x = order_take((1 + i % 8) * (size_t)MIB);
+
+		order_fill(x, i, LONG, s);
+		OK(cuLaunchHostFunc(s, call, NULL));
+		order_give(x);
+	}
+	order_end();
+}
+
+/* Another context's host function wants a lock that is taken after the free. Natively the free has
+ * waited for it. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void
+lock_and_unlock(void *unused)
+{
+	pthread_mutex_lock(&mutex);
+	pthread_mutex_unlock(&mutex);
+}
+
+static void
+another_context_waits_for_a_lock(void)
+{
+	CUevent event;
+	CUdeviceptr x;
+	CUcontext other;
+	CUstream there;
+
+	begin();
+	use_another_stream();
+	x = order_take(64 * MIB);
+	other = order_context(0);
+	there = order_stream(NONBLOCKING);
+	event = order_event();
+	order_fill(order_take(MIB), 1, 50 * LONG, there);
+	OK(cuLaunchHostFunc(there, lock_and_unlock, NULL));
+	OK(cuEventRecord(event, there));
+	order_enter(context);
+	OK(cuStreamWaitEvent(s, event, 0));
+	order_fill(x, 1, 0, s);
+	order_give(x);
+	pthread_mutex_lock(&mutex);
+	for (unsigned i = 1; i <= 3; i++)
+		order_fill(order_take(i * 2 * MIB), 1, 0, r);
+	pthread_mutex_unlock(&mutex);
+	order_end();
+	OK(cuCtxSetCurrent(other));
+	order_end();
+}
+
 static const struct order_case backlog_cases[] = {
 	{ "the_oldest_is_of_the_time_of_one_stream", the_oldest_is_of_the_time_of_one_stream },
 	{ "many_are_of_the_time_of_one_stream", many_are_of_the_time_of_one_stream },
 	{ "another_thread_has_freed_many_before", another_thread_has_freed_many_before },
 	{ "it_merges_with_another_threads", it_merges_with_another_threads },
 	{ "each_thread_ends_with_its_free", each_thread_ends_with_its_free },
+	{ "each_round_has_a_host_function", each_round_has_a_host_function },
+	{ "another_context_waits_for_a_lock", another_context_waits_for_a_lock },
 	{ 0 },
 };
 
