@@ -19,6 +19,9 @@ enum {
 	 * give the same. */
 	ROWS_LOOK = 64,     /* rows large enough, of which the smallest is taken */
 	BLOCKS_LOOK = 1024, /* blocks asked for their users: about 100 us */
+	/* Blocks passed. (Without a limit an allocation beside 60,000 blocks of a program's takes
+	 * up to 27 ms, beside 150,000 up to 229.) */
+	PASSED_MAX = 16384,
 };
 
 struct row {
@@ -31,6 +34,7 @@ struct search {
 	uint64_t bytes;
 	bool freely;
 	unsigned rows, blocks; /* to look at still */
+	unsigned passes;       /* the same of all blocks */
 	struct row best;       /* without a block: there is none so far */
 };
 
@@ -88,11 +92,13 @@ row_from(struct search *search, struct ca_block *first, struct row *ret_row)
 
 /* The first block behind the row of free ones, and how much that is. */
 static struct ca_block *
-after_row(struct ca_block *block, uint64_t *ret_bytes)
+after_row(struct search *search, struct ca_block *block, uint64_t *ret_bytes)
 {
 	*ret_bytes = 0;
-	for (; block && ca_block_is_free(block); block = block->next)
+	for (; block && ca_block_is_free(block) && search->passes; block = block->next) {
 		*ret_bytes += block->bytes;
+		search->passes--;
+	}
 	return block;
 }
 
@@ -104,8 +110,9 @@ look_in(struct search *search, const struct ca_segment *segment)
 	uint64_t row_bytes;
 	struct row row;
 
-	for (; block && search->rows && search->blocks; block = end) {
-		end = after_row(block, &row_bytes);
+	for (; block && search->rows && search->blocks && search->passes; block = end) {
+		search->passes--;
+		end = after_row(search, block, &row_bytes);
 		for (; block != end && row_bytes >= search->bytes; block = block->next) {
 			if (row_from(search, block, &row)) {
 				search->rows--;
@@ -145,12 +152,16 @@ struct ca_block *
 ca_gather_locked(struct ca_space *space, uint64_t bytes, bool freely)
 {
 	const struct ca_pool *pool = ca_pool_for(space, bytes);
-	struct search search = { bytes, freely, ROWS_LOOK, BLOCKS_LOOK, { .first = NULL } };
+	struct search search = { .bytes = bytes,
+				 .freely = freely,
+				 .rows = ROWS_LOOK,
+				 .blocks = BLOCKS_LOOK,
+				 .passes = PASSED_MAX };
 
 	if (ca_held_quiet_locked(space) || !ca_held_needs_space_locked(space))
 		return NULL;
 	CA_LIST_EACH(const struct ca_segment, segment, &space->segments, link) {
-		if (!search.rows || !search.blocks)
+		if (!search.rows || !search.blocks || !search.passes)
 			break;
 		if (segment->pool == pool && !segment->retired && !ca_segment_is_ended(segment) &&
 		    segment->bytes >= bytes && segment->first->next)
