@@ -192,7 +192,8 @@ make(void)
 	process.note_device = note_device;
 	ca_dump_start(&process.config);
 	ca_snapshots_start(&process.config);
-	ca_fallback_start(&process);
+	if (!is_driver_lost) /* else there is nothing to serve, and its looks might wait for ever */
+		ca_fallback_start(&process);
 	ca_pinned_start(&process.config);
 	if (process.caches && process.config.async == CA_ASYNC_POOL && !process.fills)
 		ca_told_pools_start(process.heap);
