@@ -25,8 +25,9 @@
 
 static uintptr_t next_dlsym; /* 0: not looked for, or none */
 
-enum { DLSYM, DLVSYM, DLOPEN, DLCLOSE, MPROTECT, FUNCTIONS };
-static const char *const names[FUNCTIONS] = { "dlsym", "dlvsym", "dlopen", "dlclose", "mprotect" };
+enum { DLSYM, DLVSYM, DLOPEN, DLCLOSE, DLADDR, MPROTECT, FUNCTIONS };
+static const char *const names[FUNCTIONS] = { "dlsym",   "dlvsym", "dlopen",
+					      "dlclose", "dladdr", "mprotect" };
 static uintptr_t libc_functions[FUNCTIONS];
 
 struct search {
@@ -116,14 +117,17 @@ ca_loader_mprotect(void)
 	return (ca_mprotect_fn *)libc_function(MPROTECT);
 }
 
-/* A thread that gets the lock of dlopen has waited for those that had it. */
+/* A thread that gets the lock of dlopen has waited for those that had it. (dladdr takes it, and
+ * asks nothing else for an address that no object has. dlopen itself would end the process if it is
+ * called within another dlopen of the same thread, as by a wrapper of malloc that calls dlsym.) */
 void
 ca_loader_wait(void)
 {
-	ca_dlopen_fn *real_dlopen = ca_loader_dlopen();
+	ca_dladdr_fn *real_dladdr = (ca_dladdr_fn *)libc_function(DLADDR);
+	Dl_info info;
 
-	if (real_dlopen)
-		real_dlopen(NULL, RTLD_LAZY); /* the program itself, which is never closed */
+	if (real_dladdr)
+		real_dladdr(NULL, &info);
 }
 
 ca_dlsym_fn *

@@ -19,6 +19,7 @@ typedef void *ca_dlsym_fn(void *handle, const char *name);
 typedef void *ca_dlvsym_fn(void *handle, const char *name, const char *version);
 typedef void *ca_dlopen_fn(const char *name, int mode);
 typedef int ca_dlclose_fn(void *handle);
+typedef int ca_dladdr_fn(const void *address, void *ret_info);
 typedef int ca_mprotect_fn(void *start, size_t bytes, int protection);
 
 /* Early. libc's own functions (libdl's before glibc 2.34), NULL if there are none in this process.

@@ -136,6 +136,23 @@ ca_object_generation(void)
 	return generation;
 }
 
+static int
+read_counts(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	*(struct ca_object_counts *)arg =
+		(struct ca_object_counts){ info->dlpi_adds, info->dlpi_adds - info->dlpi_subs };
+	return 1;
+}
+
+struct ca_object_counts
+ca_object_counts(void)
+{
+	struct ca_object_counts counts = { 0 };
+
+	iterate(read_counts, &counts);
+	return counts;
+}
+
 bool
 ca_object_holds(const struct ca_object *object, uintptr_t address)
 {

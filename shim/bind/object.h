@@ -33,6 +33,11 @@ bool ca_object_walk(ca_object_visit *visit, void *arg);
 
 /* Advances whenever an object is loaded or unloaded. */
 uint64_t ca_object_generation(void);
+struct ca_object_counts {
+	uint64_t loads; /* so far */
+	uint64_t there; /* the objects of a walk; a new one comes last */
+};
+struct ca_object_counts ca_object_counts(void);
 
 bool ca_object_holds(const struct ca_object *object, uintptr_t address);
 /* A CUDA driver by its soname: libcuda.so.N. */

@@ -6,7 +6,8 @@
  *
  *   1. the objects that were loaded at start, in their order, which is the global scope;
  *   2. the object itself;
- *   3. the objects that it names as needed.
+ *   3. the objects that were opened together with it: what it needs, what needs it, and what that
+ *      needs, in the order of their loading.
  *
  * If that is a function, the word is a call's or a pointer's to a function, and stays; but an
  * object that defines a variable never means somebody's function. A library that was opened with
@@ -36,11 +37,13 @@
 
 enum {
 	KNOWN_MAX = 1024,
-	TRIES = 3,
+	HAD_MAX = 256,
+	RELATED_MAX = 2048, /* objects */
 };
 
-/* Objects without such a word, by their identity; 0: none. */
-static _Atomic uint64_t known[KNOWN_MAX];
+/* Objects without such a word, and objects that have had one, by their identity; 0: none. The
+ * latter may be closed, and opened again just as they were, with such words. */
+static _Atomic uint64_t known[KNOWN_MAX], had[HAD_MAX];
 static _Atomic uint64_t restored;       /* generation */
 static unsigned start_count = UINT_MAX; /* objects that were there at start */
 
@@ -54,9 +57,13 @@ extern const ElfW(Dyn) ca_dynamic[] __asm__("_DYNAMIC") __attribute__((visibilit
 
 struct restore {
 	uint64_t generation;
+	struct ca_object_counts counts; /* before the loader was waited for */
+	uint64_t left; /* objects that were there then, and are yet to be visited */
 	const struct ca_object *object; /* whose references are looked at */
 	bool at_start;
 	bool any;      /* of the object's words is one of ours */
+	bool open;     /* some of the object's have no address */
+	bool early;    /* of some object, since that is being opened: a dlopen calls us */
 	bool modified; /* something was loaded meanwhile */
 };
 
@@ -67,11 +74,13 @@ struct definition {
 	bool is_variable;
 };
 
+struct related;
+
 struct search {
 	const char *name;
-	const struct ca_object *owner;
+	const struct related *related; /* NULL: those that were there at start */
 	unsigned count;
-	struct definition global, needed;
+	struct definition found;
 };
 
 static bool
@@ -91,32 +100,93 @@ file_name(const char *path)
 	return name;
 }
 
+/* By the name that it was linked with: a path, where the library has no name of its own. */
 static bool
 needs(const struct ca_object *owner, const struct ca_object *object)
 {
-	const char *name = *object->soname ? object->soname : file_name(object->path);
+	const char *file = file_name(object->path), *needed;
 
-	for (const ElfW(Dyn) *d = owner->dynamic; d->d_tag != DT_NULL; d++)
-		if (d->d_tag == DT_NEEDED && ca_early_equal(owner->strings + d->d_un.d_val, name))
+	for (const ElfW(Dyn) *d = owner->dynamic; d->d_tag != DT_NULL; d++) {
+		if (d->d_tag != DT_NEEDED)
+			continue;
+		needed = owner->strings + d->d_un.d_val;
+		if (ca_early_equal(needed, object->soname) ||
+		    ca_early_equal(file_name(needed), file))
 			return true;
+	}
 	return false;
+}
+
+/* The objects that were opened with one, by their places in the list. */
+struct related {
+	const struct ca_object *owner, *object;
+	unsigned outer, inner;
+	bool up; /* those that need the others are looked for; else those that are needed */
+	bool is_one, any;
+	uint64_t marked[RELATED_MAX / 64];
+};
+
+static bool
+is_marked(const struct related *related, unsigned i)
+{
+	return i < RELATED_MAX && related->marked[i / 64] >> i % 64 & 1;
+}
+
+static bool
+visit_marked(const struct ca_object *object, void *arg)
+{
+	struct related *related = arg;
+	const struct ca_object *other = related->object;
+
+	if (!is_marked(related, related->inner++) || !object->strings || !other->strings)
+		return false;
+	related->is_one = related->up ? needs(other, object) : needs(object, other);
+	return related->is_one;
+}
+
+static bool
+visit_unmarked(const struct ca_object *object, void *arg)
+{
+	struct related *related = arg;
+	unsigned i = related->outer++;
+
+	if (i < start_count || i >= RELATED_MAX || is_marked(related, i))
+		return false;
+	related->object = object;
+	related->inner = 0;
+	related->is_one = object->dynamic == related->owner->dynamic;
+	if (!related->is_one)
+		ca_object_walk(visit_marked, related);
+	if (related->is_one)
+		related->marked[i / 64] |= (uint64_t)1 << i % 64;
+	related->any |= related->is_one;
+	return false;
+}
+
+static void
+find_related(struct related *related)
+{
+	for (unsigned way = 0; way < 2; way++) {
+		related->up = !way;
+		do {
+			related->any = false;
+			related->outer = 0;
+			ca_object_walk(visit_unmarked, related);
+		} while (related->any);
+	}
 }
 
 static bool
 visit_definition(const struct ca_object *object, void *arg)
 {
 	struct search *search = arg;
-	bool at_start = search->count++ < start_count;
-	struct definition *found = at_start ? &search->global : &search->needed;
-	unsigned type = STT_NOTYPE;
-	uintptr_t address;
+	unsigned i = search->count++, type = STT_NOTYPE;
 
-	if (found->address || is_us(object) || (!at_start && !needs(search->owner, object)))
+	if (is_us(object) || (search->related ? !is_marked(search->related, i) : i >= start_count))
 		return false;
-	address = ca_object_symbol(object, search->name, &type);
-	if (address)
-		*found = (struct definition){ address, type == STT_OBJECT };
-	return false;
+	search->found.address = ca_object_symbol(object, search->name, &type);
+	search->found.is_variable = search->found.address && type == STT_OBJECT;
+	return search->found.address;
 }
 
 /* The address of the variable; 0: the name means none. */
@@ -124,21 +194,26 @@ static uintptr_t
 find_variable(const struct ca_object *owner, uint32_t symbol)
 {
 	const ElfW(Sym) *s = &owner->symbols[symbol];
-	struct search search = { .name = owner->strings + s->st_name, .owner = owner };
+	struct search search = { .name = owner->strings + s->st_name };
+	struct related related = { .owner = owner };
+	bool any = ca_object_walk(visit_definition, &search);
 
-	ca_object_walk(visit_definition, &search);
-	if (search.global.is_variable)
-		return search.global.address;
+	if (search.found.is_variable)
+		return search.found.address;
 	if (s->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s->st_info) == STT_OBJECT)
 		return owner->base + s->st_value;
-	if (search.global.address || !search.needed.is_variable)
+	if (any)
 		return 0;
-	return search.needed.address;
+	find_related(&related);
+	search = (struct search){ .name = search.name, .related = &related };
+	ca_object_walk(visit_definition, &search);
+	return search.found.is_variable ? search.found.address : 0;
 }
 
 /* ---- the words of an object */
 
-/* Of the references from `i` on, the first that may hold an address of ours; their number: none. */
+/* Of the references from `i` on, the first that may hold an address of ours, or that has none yet;
+ * their number: there is no such one. */
 static uint64_t
 next_of_ours(uintptr_t base, const struct ca_reference_table *table, uint64_t i)
 {
@@ -150,9 +225,12 @@ next_of_ours(uintptr_t base, const struct ca_reference_table *table, uint64_t i)
 		const uintptr_t *word = (const uintptr_t *)(base + rela->r_offset);
 
 		if ((type == CA_REFERENCE_DATA || type == CA_REFERENCE_ADDRESS) &&
-		    ELF64_R_SYM(rela->r_info) && (uintptr_t)word % sizeof(*word) == 0 &&
-		    __atomic_load_n(word, __ATOMIC_RELAXED) - start < bytes)
-			break;
+		    ELF64_R_SYM(rela->r_info) && (uintptr_t)word % sizeof(*word) == 0) {
+			uintptr_t value = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+			if (!value || value - start < bytes)
+				break;
+		}
 	}
 	return i;
 }
@@ -167,6 +245,10 @@ restore_word(struct restore *restore, const ElfW(Rela) * rela)
 	const struct ca_row *row = ca_row_of_hook(name);
 	uintptr_t variable;
 
+	if (row && !*word) { /* of the two kinds the program may have written the other */
+		restore->early |= ELF64_R_TYPE(rela->r_info) == CA_REFERENCE_DATA;
+		restore->open = true;
+	}
 	if (!row || *word != row->hook + (uintptr_t)rela->r_addend)
 		return;
 	restore->any = true;
@@ -186,37 +268,49 @@ restore_words(struct restore *restore, const struct ca_references *references)
 		restore_word(restore, &table->rela[i++]);
 }
 
+static bool
+is_in(_Atomic uint64_t *place, uint64_t print)
+{
+	return place && atomic_load_explicit(place, memory_order_relaxed) == print;
+}
+
 /* The look at start leaves no object out later on: some were not relocated yet. */
 static void
 restore_object(struct restore *restore)
 {
 	const struct ca_object *object = restore->object;
 	struct ca_references references;
-	_Atomic uint64_t *place = NULL;
-	uint64_t print = 0;
+	_Atomic uint64_t *place, *before;
+	uint64_t print;
 
 	if (!object->symbols || !object->strings || is_us(object))
 		return;
 	ca_references_read(object, &references);
-	if (!restore->at_start) {
-		print = ca_references_print(object, &references);
-		place = ca_references_place(known, KNOWN_MAX, print);
-	}
-	if (place && atomic_load_explicit(place, memory_order_relaxed) == print)
+	print = ca_references_print(object, &references);
+	place = ca_references_place(known, KNOWN_MAX, print);
+	if (!restore->at_start && is_in(place, print))
 		return;
-	restore->any = false;
+	before = ca_references_place(had, HAD_MAX, print);
+	restore->any = restore->open = false;
 	restore_words(restore, &references);
-	if (place && !restore->any)
+	if (restore->any && before)
+		atomic_store_explicit(before, print, memory_order_relaxed);
+	else if (!restore->at_start && !restore->open && place && before && !is_in(before, print))
 		atomic_store_explicit(place, print, memory_order_relaxed);
 }
 
 /* ---- all objects, later */
 
-static bool
-visit_count(const struct ca_object *object, void *arg)
+/* What is being opened by another thread at this moment is left out: the loader writes there. (The
+ * walk holds the lock for changes of the list, so this stays as it is now.) */
+static void
+begin_walk(struct restore *restore)
 {
-	++*(unsigned *)arg;
-	return false;
+	struct ca_object_counts now = ca_object_counts();
+	uint64_t more = now.loads - restore->counts.loads;
+
+	restore->modified = ca_object_generation() != restore->generation;
+	restore->left = now.there > more ? now.there - more : 0;
 }
 
 static bool
@@ -224,30 +318,28 @@ visit_object(const struct ca_object *object, void *arg)
 {
 	struct restore *restore = arg;
 
-	if (!restore->object) /* the walk holds the loader's lock, so this stays as it is now */
-		restore->modified = ca_object_generation() != restore->generation;
+	if (!restore->object)
+		begin_walk(restore);
 	restore->object = object;
-	if (!restore->modified)
-		restore_object(restore);
-	return restore->modified;
+	if (!restore->left)
+		return true;
+	restore->left--;
+	restore_object(restore);
+	return false;
 }
 
-/* True: everything that was there at the generation is done with. Nobody waits in a process that
+/* Everything that was there at the generation is done with. Nobody waits in a process that
  * has opened nothing: it may be so young that it could not. */
-static bool
+static void
 restore_at(uint64_t generation)
 {
-	struct restore restore = { .generation = generation };
-	unsigned count = 0;
+	struct restore restore = { .generation = generation, .counts = ca_object_counts() };
 
-	ca_object_walk(visit_count, &count);
-	if (count != start_count)
+	if (restore.counts.there != start_count)
 		ca_loader_wait();
 	ca_object_walk(visit_object, &restore);
-	if (restore.modified)
-		return false;
-	atomic_store(&restored, generation);
-	return true;
+	if (!restore.modified && !restore.early)
+		atomic_store(&restored, generation);
 }
 
 static void
@@ -257,8 +349,7 @@ restore_later(uint64_t generation)
 
 	if (atomic_load_explicit(&restored, memory_order_acquire) == generation)
 		return;
-	for (unsigned tries = 0; tries < TRIES && !restore_at(generation); tries++)
-		generation = ca_object_generation();
+	restore_at(generation);
 }
 
 /* ---- at start */

@@ -31,13 +31,23 @@ def folder(request, fixtures, tmp_path_factory):
     compile_c(place / "liblate.so", "variables.c", *shared, "-DKIND_HOLDER", "-DEARLY", "-DLATE")
     compile_c(place / "libreader_late.so", "variables.c", *shared, "-DKIND_READER", *here, "-llate")
     compile_c(place / "opened", "variables_probe.c")
+    # libraries that have no name of the holder's own, in a folder, by its path; and of each other only by who needs them
+    compile_c(place / "libbare.so", "variables.c", *shared, "-DKIND_READER")
+    compile_c(place / "libmiddle.so", "variables.c", *shared, "-DKIND_NOTHING", *here, "-lholder")
+    compile_c(place / "libreader_middle.so", "variables.c", *shared, "-DKIND_READER", *here, "-lmiddle",
+              "-Wl,--unresolved-symbols=ignore-all")
+    compile_c(place / "libreader_beside.so", "variables.c", *shared, "-DKIND_NOTHING", *here, "-lbare", "-lholder")
+    compile_c(place / "libreader_path.so", "variables.c", *shared, "-DKIND_READER", "-Wl,--no-as-needed",
+              str(place / "libholder.so"))
+    compile_c(place / "libreader_root.so", "variables.c", *shared, "-DKIND_HOLDER", *here, "-lbare")
+    compile_c(place / "libwrapper.so", "variables.c", "-O2", "-shared", "-DKIND_WRAPPER")
     return place
 
 
 def probe(folder, driver, case, program="opened", more=(), **env):
     late = case == "constructor" and program == "opened"
     holder = "liblate.so" if late else HOLDERS.get(case, "libholder.so")
-    reader = f"libreader_{'late' if late else case}.so"
+    reader = f"libreader_{'late' if late else 'loads' if case == 'turns' else case}.so"
     done = run([folder / program, case, holder, reader, *more], LD_LIBRARY_PATH=f"{folder}:{driver}", **env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -63,6 +73,35 @@ def test_disabled(folder, fixtures, case, how):
 def test_natively(folder, fixtures, case, how):
     """The cases hold without us: they test what they should."""
     probe(folder, fixtures / "driver", case, program_of(case, how), preload=False)
+
+
+@pytest.mark.loader
+@pytest.mark.parametrize("preload", [True, False])
+@pytest.mark.parametrize("how", ["middle", "beside", "path", "root"])
+def test_related(folder, fixtures, how, preload):
+    """The library with the variables is found as the loader finds it: among all that was opened together."""
+    env = {"CACHEALLOC_DISABLE": 1} if preload else {}
+    holder, reader = "libreader_root.so" if how == "root" else "libholder.so", f"libreader_{how}.so"
+    done = run([folder / "opened", "loads", holder, reader], LD_LIBRARY_PATH=f"{folder}:{fixtures / 'driver'}",
+               preload=preload, **env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.loader
+@pytest.mark.parametrize("preload", [True, False])
+def test_opened_in_turns(folder, fixtures, preload):
+    env = {"CACHEALLOC_DISABLE": 1} if preload else {}
+    probe(folder, fixtures / "driver", "turns", preload=preload, **env)
+
+
+@pytest.mark.loader
+@pytest.mark.parametrize("preload", [True, False])
+def test_asked_within_dlopen(folder, fixtures, preload):
+    """By a wrapper of malloc that calls dlsym each time."""
+    env = {"CACHEALLOC_DISABLE": 1} if preload else {}
+    done = run([folder / "opened", "loads", "libholder.so", "libreader_loads.so"], preload=preload,
+               LD_PRELOAD=folder / "libwrapper.so", LD_LIBRARY_PATH=f"{folder}:{fixtures / 'driver'}", **env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.loader

@@ -5,6 +5,7 @@
  *   KIND_HOLDER     defines them, and fills them by dlsym: in holder_load, or with -DEARLY in its
  *                   constructor; -DLATE: after another dlsym
  *   KIND_READER     reads those of the holder that it is linked to
+ *   KIND_WRAPPER    of malloc: each call asks dlsym
  *   KIND_CALLER     is linked to the driver, whose functions it reaches by words of the same
  *                   kind as those of variables (-fno-plt)
  */
@@ -90,6 +91,24 @@ free_fn **
 reader_free(void)
 {
 	return &cuMemFree_v2;
+}
+#endif
+
+#ifdef KIND_WRAPPER
+extern void *__libc_malloc(size_t bytes);
+
+/* As tools have it that look at every allocation: each asks for the real function. */
+void *
+malloc(size_t bytes)
+{
+	static __thread int inside;
+
+	if (!inside) {
+		inside = 1;
+		dlsym(RTLD_DEFAULT, "free");
+		inside = 0;
+	}
+	return __libc_malloc(bytes);
 }
 #endif
 

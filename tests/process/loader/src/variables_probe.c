@@ -185,6 +185,23 @@ two(char **argv)
 	check_holder(&second, argv[4]);
 }
 
+/* It is closed, and opened again at the same place. */
+static void
+turns(char **argv)
+{
+	for (int i = 0; i < 3; i++) {
+		void *library = open_library(argv[2]);
+		struct holder holder = get_holder(argv[2]);
+
+		holder.load();
+		check_holder(&holder, argv[2]);
+		dlclose(open_library(argv[3])); /* so that there is another look */
+		dlsym(RTLD_DEFAULT, "nothing");
+		dlclose(library);
+		dlclose(library);
+	}
+}
+
 /* A library that is linked to the driver still calls functions, beside one with variables. */
 static void
 caller(char **argv)
@@ -212,6 +229,8 @@ main(int argc, char **argv)
 #ifndef LINKED
 	else if (!strcmp(name, "two"))
 		two(argv);
+	else if (!strcmp(name, "turns"))
+		turns(argv);
 	else if (!strcmp(name, "caller"))
 		caller(argv);
 #endif
