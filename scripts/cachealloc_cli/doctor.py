@@ -165,7 +165,7 @@ def check_roads(report, elf, path, search, loaded):
     if "dlmopen" in elf.imported and not roads.contains_runtime(elf):
         report.note("it imports dlmopen: what it loads into another namespace is not seen", problem=True)
     if elf.contains(b"RTLD_DEEPBIND"):
-        report.note("it mentions RTLD_DEEPBIND: libraries loaded so bind to libcuda before any hook")
+        report.note("it mentions RTLD_DEEPBIND: what the constructors of a library opened so look up, and what it is linked to, passes by")
 
 
 def note_frameworks(report, path, loaded, environ, is_run):

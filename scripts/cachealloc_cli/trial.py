@@ -180,7 +180,8 @@ class Trial:
         if any(one.called() for one in self.seen.values()):
             return f"{what}; it has made CUDA calls, which came through"
         if any(one.driver for one in self.seen.values()):
-            return f"{what}; libcuda is loaded, and no call has come through the library"
+            return (f"{what}; libcuda is loaded, and no call has come through the library: there was none, or it came from a library "
+                    "that was opened by dlmopen or with RTLD_DEEPBIND")
         return f"{what}; it has made no CUDA call"
 
     def _own_end(self):

@@ -21,6 +21,10 @@
  * constructor, before the program begins. Objects that are opened later are looked at in the next
  * dlsym, where the rules of shim/bind/links.c hold for words behind RELRO; in a forked child in the
  * next for a name of the driver's (shim/bind/dlsym.c).
+ *
+ * In the same look the word by which a library that was opened with RTLD_DEEPBIND calls dlsym, and
+ * which the loader has filled with libc's, is made to hold ours. Whether it was opened so is not to
+ * be seen, but of what is opened later nobody else has libc's while ours stands first.
  */
 #include "shim/bind/variables.h"
 
@@ -60,6 +64,7 @@ struct restore {
 	struct ca_object_counts counts; /* before the loader was waited for */
 	uint64_t left; /* objects that were there then, and are yet to be visited */
 	const struct ca_object *object; /* whose references are looked at */
+	unsigned count;                 /* objects that were looked at before it */
 	bool at_start;
 	bool any;      /* of the object's words is one of ours */
 	bool open;     /* some of the object's have no address */
@@ -268,6 +273,57 @@ restore_words(struct restore *restore, const struct ca_references *references)
 		restore_word(restore, &table->rela[i++]);
 }
 
+/* ---- look-ups of a library that was opened with RTLD_DEEPBIND */
+
+static bool
+visit_lookup(const struct ca_object *object, void *arg)
+{
+	bool *ours = arg;
+
+	*ours = is_us(object);
+	return *ours || ca_object_symbol(object, "dlsym", NULL);
+}
+
+/* True: a library that is opened without RTLD_DEEPBIND has ours. */
+static bool
+is_first(void)
+{
+	bool ours = false;
+
+	ca_object_walk(visit_lookup, &ours);
+	return ours;
+}
+
+/* A word for dlsym that holds libc's, or will from its first call on (lazy binding). */
+static bool
+passes_by(const struct ca_object *object, const ElfW(Rela) * rela)
+{
+	uint32_t type = ELF64_R_TYPE(rela->r_info), symbol = ELF64_R_SYM(rela->r_info);
+	uintptr_t value;
+
+	if (!symbol || (type != CA_REFERENCE_CALL && type != CA_REFERENCE_DATA) ||
+	    object->symbols[symbol].st_shndx != SHN_UNDEF ||
+	    !ca_early_equal(object->strings + object->symbols[symbol].st_name, "dlsym"))
+		return false;
+	value = __atomic_load_n((uintptr_t *)(object->base + rela->r_offset), __ATOMIC_ACQUIRE);
+	return value == (uintptr_t)ca_loader_dlsym() ||
+	       (type == CA_REFERENCE_CALL && ca_object_holds(object, value));
+}
+
+static void
+follow_lookups(struct restore *restore, const struct ca_reference_table *table, uint64_t i)
+{
+	const struct ca_object *object = restore->object;
+
+	for (; table->rela && i < table->n; i++) {
+		if (!passes_by(object, &table->rela[i]) || !is_first())
+			continue;
+		restore->any = true; /* a first call that is under way may store libc's again */
+		ca_reference_store(object, (uintptr_t *)(object->base + table->rela[i].r_offset),
+				   (uintptr_t)ca_dlsym_trampoline);
+	}
+}
+
 static bool
 is_in(_Atomic uint64_t *place, uint64_t print)
 {
@@ -293,6 +349,10 @@ restore_object(struct restore *restore)
 	before = ca_references_place(had, HAD_MAX, print);
 	restore->any = restore->open = false;
 	restore_words(restore, &references);
+	if (!restore->at_start && restore->count >= start_count && !ca_object_is_driver(object)) {
+		follow_lookups(restore, &references.lazy, 0);
+		follow_lookups(restore, &references.other, references.relative);
+	}
 	if (restore->any && before)
 		atomic_store_explicit(before, print, memory_order_relaxed);
 	else if (!restore->at_start && !restore->open && place && before && !is_in(before, print))
@@ -325,6 +385,7 @@ visit_object(const struct ca_object *object, void *arg)
 		return true;
 	restore->left--;
 	restore_object(restore);
+	restore->count++;
 	return false;
 }
 
