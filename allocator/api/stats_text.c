@@ -295,8 +295,8 @@ table_passed(struct out *out, const struct ca_stats *stats, const struct ca_emit
 	}
 	if (stats->other_alloc_calls)
 		putf(out,
-		     "other   %llu alloc by calls that the driver serves itself (managed, pools,\n"
-		     "        virtual memory, arrays): no setting caches them\n",
+		     "other   %llu alloc by calls that the driver serves itself: stream-ordered\n"
+		     "        memory (async:pool caches it), managed, virtual memory, arrays\n",
 		     (unsigned long long)stats->other_alloc_calls);
 }
 

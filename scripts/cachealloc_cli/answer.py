@@ -8,6 +8,9 @@ from .tune import advice_text, fine_size
 RECORD = "CACHEALLOC_TRACE=oom.trace cachealloc run -- PROGRAM ARGUMENTS"
 WHICH_OF_THESE = "none: the figures do not tell which of these it was"
 PYTORCH = "PYTORCH_NO_CUDA_MEMORY_CACHING=1"
+POOL = "CACHEALLOC_CONF=async:pool"  # PyTorch on cudaMallocAsync: it does not look at the variable above
+OTHER_KINDS = ("stream-ordered memory (cudaMallocAsync) is recorded with CACHEALLOC_CONF=async:pool; managed and virtual memory and "
+               "arrays never are")
 EXPANDABLE = "while PyTorch's own cache stays, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is the first setting to try"
 
 
@@ -140,10 +143,12 @@ def of_report(path, figures):
         notes.append(_SETTINGS[cause])
     elif cause == causes.CAP:
         notes.append(_raise(figures.is_ours))
+    elif figures.platform != "CUDA":
+        notes.append(f"cachealloc serves CUDA programs only: it cannot record this one, whose memory is {figures.platform}'s")
     else:
         if cause == causes.FRAGMENTATION and not figures.is_ours:
             notes.append(EXPANDABLE)
-        first = "" if figures.is_ours else f"{PYTORCH} "
+        first = "" if figures.is_ours else f"{POOL} " if figures.is_pool else f"{PYTORCH} "
         commands = [first + RECORD, "cachealloc explain oom.trace"]
     why = (WHICH_OF_THESE if cause == causes.REFUSED else
            "none is needed: the figures are enough" if cause in (causes.TOO_MUCH, causes.CAP, causes.OTHERS, causes.OUTSIDE) else
@@ -204,7 +209,13 @@ def _missing(case):
     return "none: the record does not hold enough for one"
 
 
+def _has_nothing(case):
+    return not (case.first.data["allocations"] or case.first.data["live_at_start"])
+
+
 def _nothing(case):
+    if _has_nothing(case):
+        return "nothing was allocated in this record: what ran out, if anything did, was memory of another kind"
     if case.high is None:
         known = case.figures.device_memory
         return "nothing failed: no request of this record was refused" + (
@@ -243,6 +254,9 @@ def of_case(path, case):
     more = {"verdict": _verdict(cause, figures)}
     if cause == causes.NOTHING:
         more = {"verdict": _nothing(case)}
+        if _has_nothing(case) and not case.is_framework:
+            more["notes"] = [OTHER_KINDS]
+            more["commands"] = [f"{POOL} {RECORD}", "cachealloc explain oom.trace"]
     elif cause == causes.FRAGMENTATION:
         more = _fragmentation(case, figures)
     elif cause == causes.FRAMEWORK:

@@ -23,6 +23,8 @@ class Figures:
             setattr(self, name, known.get(name))
         self.device = 0
         self.is_ours = False  # cachealloc's, not PyTorch's
+        self.is_pool = False  # PyTorch's on cudaMallocAsync
+        self.platform = "CUDA"  # whose memory ran out: HIP and XPU are no business of ours
         self.reports = 1
         self.other_devices = []  # that have reports, too
 
@@ -46,6 +48,11 @@ class Figures:
     def outside(self):
         """Of the device, held by this process outside the allocator."""
         return None if None in (self.process, self.reserved) else _counts(self.process - self.reserved)
+
+    @property
+    def pieces_are_too_little(self):
+        """Even as one piece, with what the driver would have given, they would not have held the request."""
+        return None not in (self.pieces, self.free) and self.pieces + max(0, self.free - SLACK) < self.request
 
     @property
     def may_have_been_free(self):
@@ -83,6 +90,6 @@ def cause(figures):
     if figures.may_have_been_free and figures.others > total // 2:
         return REFUSED  # so much is not the program's that pieces are no reason
     others, outside = figures.others or 0, figures.outside or 0
-    if figures.needed > total - others - outside:
+    if figures.needed > total - others - outside or ((others or outside) and figures.pieces_are_too_little):
         return OTHERS if others >= outside else OUTSIDE
     return FRAGMENTATION

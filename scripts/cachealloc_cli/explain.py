@@ -104,6 +104,10 @@ def explain(values, path):
         except player.Failed as problem:
             if "no trace of a known format" not in str(problem):
                 raise
+            with plays.reading() as file:
+                says_so = oom_text.says_out_of_memory(file)
+            if says_so:
+                terminal.hint(f"it says that memory ran out, without figures: `{answer.RECORD}` records the program")
             raise player.Failed(f"{path}: neither a recording, nor a text with an out-of-memory report of PyTorch or cachealloc "
                                 "(PyTorch's has 'Tried to allocate ...')", problem.status) from None
         except KeyboardInterrupt:

@@ -34,6 +34,9 @@ _START = re.compile(rf"Tried{_GAP}to{_GAP}allocate{_GAP}[\d.]")
 _REQUEST = re.compile(rf"Tried to allocate {_SIZE}")
 #: the last words of a report that have a figure before them
 _END = re.compile(r"reserved in total by PyTorch|but unallocated|cached\)")
+#: just before "Tried to allocate", which a line break may part from it
+_PLATFORM = re.compile(r"\b(HIP|XPU) out of memory\.\s*\W*\Z")
+_BEFORE = 60
 _LENGTH = 1500
 REPORTS_MAX = 1000
 _PATTERNS = {
@@ -81,16 +84,20 @@ def _pool_report(start, text):
         found["allowed"] = None
     figures = Figures(**found)
     figures.device = int(start.group(1))
+    figures.is_pool = True
     return figures
 
 
 def reports(text):
     """Figures of the reports in the text, the last first, of at most 1000."""
+    text = _COLOUR.sub("", text).replace("\u00a0", " ")  # a page's, copied
     starts = sorted([*_START.finditer(text), *_POOL_START.finditer(text)], key=re.Match.start)
     ends = [start.start() for start in starts[1:]] + [len(text)]
     found = []
     for start, end in list(zip(starts, ends))[:-REPORTS_MAX - 1:-1]:
         figures = _pool_report(start, text) if start.re is _POOL_START else _sentence(text[start.start():end])
+        platform = _PLATFORM.search(text[max(0, start.start() - _BEFORE):start.start()])
+        figures.platform = platform.group(1) if platform else figures.platform
         if figures.request is not None:
             found.append(figures)
     return found
@@ -143,3 +150,13 @@ def tail(path_or_file):
     path_or_file.seek(max(0, path_or_file.tell() - TAIL_BYTES))
     data = path_or_file.read(TAIL_BYTES)
     return None if b"\0" in data[:4096] else data.decode("utf-8", "replace")
+
+
+#: other programs': drivers, runtimes, TensorFlow, JAX, llama.cpp ...
+_RAN_OUT = re.compile(r"out[ _]of[ _]memory|OOM when allocating|RESOURCE_EXHAUSTED|cudaErrorMemoryAllocation", re.IGNORECASE)
+
+
+def says_out_of_memory(file):
+    """True: a text says so, if not in a form that has figures."""
+    text = tail(file)
+    return text is not None and _RAN_OUT.search(text) is not None

@@ -82,7 +82,8 @@ def replay():
     for path in candidates:
         if os.path.isfile(path):
             return path
-    raise NotFound("cachealloc-replay was not found at " + " or ".join(candidates))
+    advice = "; build it with `meson setup build && meson compile -C build`" if uninstalled() else ""
+    raise NotFound("cachealloc-replay was not found at " + " or ".join(candidates) + advice)
 
 
 def options():

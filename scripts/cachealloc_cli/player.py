@@ -100,7 +100,6 @@ class Player:
     """`path` may be -, standard input, which is then kept in a file that has no name. `file` can be opened in any case."""
 
     def __init__(self, path, jobs=None, verb="replay"):
-        self.program = paths.replay()
         self.verb = verb
         self.name = path
         self.to_refusal = False  # of asks that do not say
@@ -114,6 +113,11 @@ class Player:
         self._running = set()
         self._lock = threading.Lock()
         self._stopping = False
+
+    @property
+    def program(self):
+        """Not looked for before something is played: a log is explained without it."""
+        return paths.replay()
 
     @staticmethod
     def _keep(path):

@@ -131,6 +131,10 @@ def table(report):
             lines.append(f"async   {streams} alloc, {device.get('async_free_calls') or 0} free; "
                          f"{int(hits * 10000 / streams) / 100:.2f}% served from cache")
         lines.append(f"driver  {calls['driver_alloc_calls']} alloc, {calls['driver_free_calls']} free, {calls['ooms']} OOM")
+        if calls["passed_alloc_calls"]:
+            lines.append(f"passed  {calls['passed_alloc_calls']} of these straight to the driver")
+        if device.get("other_alloc_calls"):
+            lines.append(f"other   {device['other_alloc_calls']} alloc by calls that the driver serves itself")
     return "\n".join(lines)
 
 

@@ -37,6 +37,7 @@ def stand_in_for_closed():
         while number <= 2:
             number = os.open(os.devnull, os.O_RDWR)
         os.close(number)
+    sys.stdin = sys.stdin or _Closed(tells=False)
     sys.stdout = sys.stdout or _Closed(tells=True)
     sys.stderr = sys.stderr or _Closed(tells=False)
 

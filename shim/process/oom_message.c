@@ -23,6 +23,7 @@
 
 enum { DEVICES_MAX = 32, LINE_BYTES = 512 };
 #define SPACING_NS ((uint64_t)1000000000)
+#define SLACK ((uint64_t)32 << 20) /* a driver may refuse a piece although so much more is free */
 
 static _Atomic uint64_t told[DEVICES_MAX]; /* a bit per size class */
 static _Atomic uint64_t next_ns;           /* none before that */
@@ -185,6 +186,8 @@ print_hint(const struct ca_report *report)
 	uint64_t reserved = report->reserved + report->async_reserved;
 	uint64_t live = report->live + report->async_live;
 	uint64_t others = used > reserved ? used - reserved : 0;
+	/* even as one piece, with what the driver would have given, they would not have done */
+	uint64_t pieces = reserved - live + (report->free > SLACK ? report->free - SLACK : 0);
 
 	if (report->tried.capture)
 		ca_warn("hint: allocate before the capture begins");
@@ -194,7 +197,13 @@ print_hint(const struct ca_report *report)
 		ca_warn("hint: live memory alone exceeds the device: %s allocated and %s asked for "
 			"are more than %s; use less (a smaller batch), or a larger device",
 			SIZE(live), SIZE(report->requested), SIZE(report->total));
-	else if (report->known && live + report->requested + others > report->total)
+	else if (report->known && report->free >= report->requested + SLACK)
+		ca_warn("hint: the device reported %s free and refused all the same: another "
+			"process took it at that moment, or the system refused (the host's "
+			"memory, a container's limit, MIG)",
+			SIZE(report->free));
+	else if (report->known && (live + report->requested + others > report->total ||
+				   (others && pieces < report->requested)))
 		ca_warn("hint: %s of the device are used by others: other processes, libraries, "
 			"pools and arrays of this one, the contexts themselves",
 			SIZE(others));

@@ -357,3 +357,22 @@ def test_stream_ordered_memory_that_was_too_much(tmp_path):
         figures = answer["figures"]
         assert (answer["cause"], figures["live_bytes"], figures["request_bytes"]) == ("too_much", 200 * MIB, 100 * MIB)
         assert figures["reserved_bytes"] == 200 * MIB and figures["device_memory_bytes"] == 256 * MIB
+
+
+#: stream-ordered memory, which is not recorded unless it is cached here
+POOLED = """
+import ctypes
+driver, block, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64(), ctypes.c_void_p()
+assert not driver.cuInit(0) and not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+assert not driver.cuCtxSetCurrent(context)
+assert driver.cuMemAllocAsync(ctypes.byref(block), ctypes.c_size_t(1 << 40), None) == 2
+"""
+
+
+def test_a_recording_without_an_allocation_says_so(tmp_path):
+    path = tmp_path / "app.trace"
+    done = run([sys.executable, "-c", POOLED], CACHEALLOC_TRACE=path)
+    assert done.returncode == 0, done.stderr
+    answer = explained(path)
+    assert answer["cause"] == "nothing_failed" and answer["verdict"].startswith("nothing was allocated in this record")
+    assert "async:pool" in answer["notes"][0] and answer["commands"][0].startswith("CACHEALLOC_CONF=async:pool ")

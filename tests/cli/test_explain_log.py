@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: MIT
 """`cachealloc explain` on logs, as people have them."""
 
+import subprocess
+import sys
 import textwrap
 
 import pytest
+from command import COMMAND, environment
 from conftest import BUILD, run
 from test_explain import GIB, MIB, NEW, OLD, explain, explained, oom_text
 
@@ -52,6 +55,7 @@ def test_a_driver_that_refuses_what_is_free_is_the_same_in_the_log_and_in_the_tr
     trc.write_text("".join(f"A {i} {600 << 10} 0\n" for i in range(12)))
     done = run([PROGRAM, trc], SIMCUDA_FAIL="cuMemAlloc_v2:3+:2", CACHEALLOC_TRACE=trace)
     assert done.returncode and "Tried to allocate" in done.stderr
+    assert "free and refused all the same" in done.stderr and "in pieces" not in done.stderr  # the library's own hint
     of_log, of_trace = explained(log(tmp_path, done.stderr)), explained(trace)
     assert of_log["cause"] == of_trace["cause"] == "refused" and not of_trace["proved"]
     assert of_log["figures"]["free_bytes"] > 15 * GIB and of_trace["figures"]["free_bytes"] is None
@@ -148,3 +152,66 @@ def test_a_device_that_statistics_do_not_have(tmp_path):
 def test_what_only_a_replay_uses_is_refused_with_a_log(tmp_path, words):
     done = explain(*words, log(tmp_path, OLD))
     assert done.returncode == 2 and f"{words[0]} is for recordings" in done.stderr and not done.stdout
+
+
+# ------------------------------------------------------------------------ a device that others have filled ---
+
+
+@pytest.mark.parametrize("line, cause", [
+    # 2 MiB asked of a device of which others left 4.75 MiB; pieces there are none
+    ("Tried to allocate 2.00 MiB (GPU 0; 10.76 GiB total capacity; 0 bytes already allocated; 4.75 MiB free; 0 bytes reserved in "
+     "total by PyTorch)", "others"),
+    ("Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 25.00 MiB is free. Process 99 has 23.60 GiB "
+     "memory in use. Of the allocated memory 10.00 MiB is allocated by PyTorch, and 12.00 MiB is reserved by PyTorch but "
+     "unallocated.", "others"),
+    ("Tried to allocate 32.00 MiB. GPU 0 has a total capacty of 4.00 GiB of which 41.56 MiB is free. Including non-PyTorch memory, "
+     "this process has 3.44 GiB memory in use. Of the allocated memory 2.58 GiB is allocated by PyTorch, and 1.90 MiB is reserved "
+     "by PyTorch but unallocated.", "outside"),
+    # as one piece, what was free would have served
+    ("Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 25.00 MiB is free. Process 99 has 23.60 GiB "
+     "memory in use. Of the allocated memory 22.80 GiB is allocated by PyTorch, and 800.00 MiB is reserved by PyTorch but "
+     "unallocated.", "fragmentation")])
+def test_pieces_that_would_not_have_served_are_not_the_cause(tmp_path, line, cause):
+    assert explained(log(tmp_path, f"CUDA out of memory. {line}\n"))["cause"] == cause
+
+
+@pytest.mark.parametrize("change", [
+    lambda text: text.replace("2.00 GiB", "\033[1;36m2.00\033[0m GiB", 1), lambda text: text.replace(" GiB", "\u00a0GiB")])
+def test_coloured_figures_and_those_copied_from_a_page_are_read(tmp_path, change):
+    assert explained(log(tmp_path, change(OLD)))["figures"] == explained(log(tmp_path, OLD))["figures"]
+
+
+def test_another_platforms_report_is_not_to_be_recorded(tmp_path):
+    text = NEW.format(allowed="").replace("CUDA out of memory", "HIP out of memory").replace("19.00 GiB", "17.00 GiB")
+    answer = explained(log(tmp_path, text))
+    assert answer["commands"] == [] and "CUDA programs only" in answer["notes"][-1]
+
+
+def test_a_report_of_pools_is_recorded_with_pools(tmp_path):
+    answer = explained(log(tmp_path, "Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : "
+                           "20.33 GiB\nRequested               : 1.00 GiB\nDevice limit            : 23.69 GiB\n"
+                           "Free (according to CUDA): 19.88 MiB\n"))
+    assert answer["commands"][0].startswith("CACHEALLOC_CONF=async:pool CACHEALLOC_TRACE=")
+
+
+def test_standard_input_that_is_closed_is_one_line():
+    code = "import os, sys; os.close(0); os.execv(sys.argv[1], sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, sys.executable, COMMAND, "explain", "-"], capture_output=True, text=True,
+                          check=False, env=environment(CACHEALLOC_BUILD=BUILD))
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "Bad file descriptor" in done.stderr
+
+
+@pytest.mark.parametrize("line", [
+    "RuntimeError: CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY: out of memory", "cudaMalloc failed: out of memory",
+    "OOM when allocating tensor with shape[32,64] and type float", "RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes"])
+def test_of_a_text_that_says_so_without_figures_the_program_is_to_be_recorded(tmp_path, line):
+    done = explain(log(tmp_path, f"step 1\n{line}\n"))
+    hint, error = done.stderr.splitlines()
+    assert done.returncode == 1 and "hint: " in hint and "CACHEALLOC_TRACE=" in hint and "error: " in error
+    assert "hint: " not in explain(log(tmp_path, "step 1\ndone\n")).stderr
+
+
+def test_a_log_is_explained_without_a_build(tmp_path):
+    assert explain(log(tmp_path, OLD), CACHEALLOC_BUILD=tmp_path / "none").stdout == explain(log(tmp_path, OLD)).stdout != ""
+    done = explain(log(tmp_path, "hello\n"), CACHEALLOC_BUILD=tmp_path / "none")
+    assert done.returncode == 1 and "cachealloc-replay was not found" in done.stderr and "meson setup build" in done.stderr

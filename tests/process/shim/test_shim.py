@@ -249,7 +249,7 @@ def test_table_on_stderr():
 def test_table_has_rows_for_other_calls_and_for_reuse_of_finished_memory_only():
     done = run([PROGRAM, "other_calls_get_room"], check=0, SIMCUDA_MEM="256M", CACHEALLOC_STATS="1",
                CACHEALLOC_CONF="reuse:finished")
-    assert "\nother   2 alloc by calls that the driver serves itself (managed, pools,\n" in done.stderr
+    assert "\nother   2 alloc by calls that the driver serves itself: stream-ordered\n" in done.stderr
     assert ("\nreuse   only finished memory: reuse:finished\n"
             "        CACHEALLOC_CONF=reuse:ordered changes it\n") in done.stderr
     done = run([PROGRAM, "ten"], check=0, CACHEALLOC_STATS="1", CACHEALLOC_CONF="zero:True")
