@@ -454,12 +454,9 @@ waited_otherwise(struct ca_event *event, uint64_t sequence, struct ca_stream *st
 }
 
 bool
-ca_event_is_held_up_elsewhere(struct ca_event *event, struct ca_stream *stream)
+ca_stream_space_is_held_up(struct ca_stream *stream)
 {
-	struct ca_stream *seen = __atomic_load_n(&event->stream, __ATOMIC_ACQUIRE);
-	struct ca_order *order = seen ? ca_record_order(ca_record(seen)) : NULL;
-
-	return order && order != ca_record_order(ca_record(stream)) && ca_order_is_held_up(order);
+	return ca_order_is_held_up(ca_record_order(ca_record(stream)));
 }
 
 void

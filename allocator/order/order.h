@@ -245,10 +245,19 @@ ca_event_look(struct ca_event *event)
 
 	return sequence & 1 ? 0 : sequence;
 }
+/* Some stream of this one's space waits for somebody. */
+bool ca_stream_space_is_held_up(struct ca_stream *stream);
 /* Before a wait by `stream`: the event is of another space, of which a stream is held up by
  * somebody (ca_submit_hazard_begin). The wait is to be a hazard then, for nothing else tells of
  * that here. */
-bool ca_event_is_held_up_elsewhere(struct ca_event *event, struct ca_stream *stream);
+static inline bool
+ca_event_is_held_up_elsewhere(const struct ca_event *event, const struct ca_stream *stream)
+{
+	struct ca_stream *seen = __atomic_load_n(&event->stream, __ATOMIC_ACQUIRE);
+
+	return seen && __builtin_expect(seen->words != stream->words, 0) &&
+	       ca_stream_space_is_held_up(seen);
+}
 /* `stream` now comes after the event (same space only; otherwise nothing is learned). */
 void ca_event_waited(struct ca_event *event, uint64_t sequence, struct ca_stream *stream);
 /* The event has completed: so has what it stands for, and what that was ordered after. */
