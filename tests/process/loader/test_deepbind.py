@@ -12,7 +12,6 @@ LINKS = {"lazy": ["-Wl,-z,lazy,-z,norelro"], "relro": ["-Wl,-z,now,-z,relro"], "
 
 
 @pytest.mark.skipif("CACHEALLOC_TEST_SANITIZER" in os.environ, reason="a sanitizer refuses RTLD_DEEPBIND")
-@pytest.mark.loader
 @pytest.mark.parametrize("how", ["now", "lazy"])
 @pytest.mark.parametrize("link", sorted(LINKS))
 def test_it_is_served(tmp_path, link, how):
