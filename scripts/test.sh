@@ -152,11 +152,8 @@ check_cppcheck() {
 # Three for two processors: many tests wait rather than compute. (With two lanes a third of the processors' time was idle.)
 lane_process() {
 	unit gcc build
-	for each in abi driver process; do suite gcc "$each"; done
-	[ -z "$quick" ] || return 0
-	suite aarch64 process/loader env CACHEALLOC_BUILD=build-aarch64 \
-		CACHEALLOC_TEST_EMULATOR="qemu-aarch64 -L /usr/aarch64-linux-gnu" -- -m loader
-	suite gcc stress
+	suite gcc process
+	[ -n "$quick" ] || suite gcc stress
 }
 lane_checked() {
 	check format check_format
@@ -164,14 +161,17 @@ lane_checked() {
 	check docs check_docs
 	check comments check_comments
 	check words check_words
-	for each in fault cli; do suite gcc "$each"; done
+	for each in abi fault cli; do suite gcc "$each"; done
 	[ -z "$quick" ] || return 0
+	suite aarch64 process/loader env CACHEALLOC_BUILD=build-aarch64 \
+		CACHEALLOC_TEST_EMULATOR="qemu-aarch64 -L /usr/aarch64-linux-gnu" -- -m loader
 	unit clang build-clang
 	for each in clang-build tidy cppcheck; do ! wanted "$each" || built clang; done
 	check tidy check_tidy
 	check cppcheck check_cppcheck
 }
 lane_sanitized() {
+	suite gcc driver
 	suite gcc bench
 	if [ -n "$quick" ]; then
 		suite gcc stress
