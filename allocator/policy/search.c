@@ -41,7 +41,7 @@ if_quiet(struct ca_space *space, struct ca_block *block)
 }
 
 /* `quiet`: ca_search_quiet_locked. */
-static struct ca_block *
+static inline struct ca_block *
 find_settled(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
 {
 	const bool large = bytes > CA_SMALL_MAX;
@@ -52,19 +52,28 @@ find_settled(struct ca_space *space, const struct ca_stream_record *quiet, uint6
 	return ca_search_better(clean, if_quiet(space, best(space, &quiet->pools[large], bytes)));
 }
 
-static struct ca_block *
-find(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
+/* Some of what has finished is settled, then more until a block fits. */
+static __attribute__((noinline)) struct ca_block *
+find_unsettled(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
 {
 	struct ca_block *block;
 	bool settled;
 
-	if (space->dead || space->poisoned)
-		return NULL;
 	do {
-		settled = ca_held_has_progressed(space) && ca_held_settle_some_locked(space);
+		settled = ca_held_settle_some_locked(space);
 		block = find_settled(space, quiet, bytes);
 	} while (!block && settled);
 	return block;
+}
+
+static struct ca_block *
+find(struct ca_space *space, const struct ca_stream_record *quiet, uint64_t bytes)
+{
+	if (space->dead || space->poisoned)
+		return NULL;
+	if (ca_held_has_progressed(space))
+		return find_unsettled(space, quiet, bytes);
+	return find_settled(space, quiet, bytes);
 }
 
 struct ca_block *

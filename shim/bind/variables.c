@@ -361,8 +361,8 @@ restore_object(struct restore *restore)
 
 /* ---- all objects, later */
 
-/* What is being opened by another thread at this moment is left out: the loader writes there. (The
- * walk holds the lock for changes of the list, so this stays as it is now.) */
+/* An object that another thread is opening at this moment is left out: the loader writes there.
+ * (The walk holds the lock for changes of the list, so this stays as it is now.) */
 static void
 begin_walk(struct restore *restore)
 {
