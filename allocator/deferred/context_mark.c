@@ -429,6 +429,12 @@ must_synchronize(struct ca_space *space)
 	return true;
 }
 
+static bool
+is_settled(struct ca_space *space, const void *what)
+{
+	return group_own(space, CA_WAIT_LATER) != what;
+}
+
 int
 ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 {
@@ -439,6 +445,14 @@ ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 	if (which == CA_WAIT_LATER && ca_order_is_held_up(&space->order))
 		return 0;
 	group = group_own(space, which);
+	if (group && which == CA_WAIT_LATER) {
+		if (!ca_held_await_others_locked(space, group->bound, is_settled, group))
+			return 0;
+		if (is_settled(space, group)) {
+			CA_COUNT(space, host_syncs);
+			return 1;
+		}
+	}
 	if (group) {
 		ca_list_remove(&group->link);
 		CA_COUNT(space, host_syncs);

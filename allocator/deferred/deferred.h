@@ -91,6 +91,16 @@ bool ca_held_look_locked(struct ca_space *space);
 /* Waits on the host for the oldest free of the calling thread: of what waits for streams, or else
  * for context marks. Result as of ca_context_mark_wait_locked. */
 int ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which);
+/*
+ * Before a wait for what was stamped up to `bound`. Where other threads submit, their work may wait
+ * for what the caller does next: since no free waits, they may be several rounds ahead. So the
+ * driver is asked until `is_over`, and false is returned once nothing of that work has ended for a
+ * second: then the caller must not wait. The next time that is half as long, an eighth at least,
+ * until a wait is not in vain. True also where nobody else submits. Leaves and retakes the lock.
+ */
+bool ca_held_await_others_locked(struct ca_space *space, uint64_t bound,
+				 bool (*is_over)(struct ca_space *space, const void *what),
+				 const void *what);
 /* The block that such a wait would be for, or NULL. */
 struct ca_block *ca_held_oldest_locked(const struct ca_space *space, enum ca_wait which);
 /* True if blocks wait that another thread freed. */

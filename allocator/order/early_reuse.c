@@ -84,6 +84,21 @@ ca_order_is_ours(struct ca_order *order)
 }
 
 bool
+ca_order_others_submit(struct ca_order *order)
+{
+	uint64_t thread = ca_order_thread();
+	struct ca_stream_record *record;
+	bool others = false;
+	unsigned at;
+
+	ca_order_lock(order);
+	for (at = 0; !others && (record = ca_order_next_active_ordered(order, &at)); at++)
+		others = record->submitted && record->thread != thread;
+	ca_order_unlock(order);
+	return others;
+}
+
+bool
 ca_order_may_capture(const struct ca_heap *heap)
 {
 	return heap->driver.capturing(heap->driver.self);

@@ -470,6 +470,9 @@ ca_order_quiet_stream(struct ca_order *order, uint64_t *ret_last)
 bool ca_order_may_capture(const struct ca_heap *heap);
 /* Every stream is submitted to by the calling thread only. */
 bool ca_order_is_ours(struct ca_order *order);
+/* Some stream with unfinished work has been submitted to by a thread that is not the calling one.
+ */
+bool ca_order_others_submit(struct ca_order *order);
 /* The next submission to `record` comes after `user` by waits that it has made. */
 bool ca_order_is_after(struct ca_stream_record *record, const struct ca_users *users);
 /* If what `users` have not finished is handed to `record`, no other stream that has work comes to

@@ -6,6 +6,9 @@
  */
 #include "tests/process/order/order.h"
 
+#include <semaphore.h>
+#include <unistd.h>
+
 enum {
 	BEHIND = 200 * 1000, /* us */
 	ROUNDS = 300,
@@ -245,6 +248,59 @@ another_context_waits_for_a_lock(void)
 	order_end();
 }
 
+/*
+ * Kernels wait for words that another thread writes, a round later than they are launched, and both
+ * threads allocate and free. Natively each free waits, so that neither gets ahead. (There it can
+ * hang, too, if the other thread is late between its store and its free.)
+ */
+enum { SLOW = 3000 /* us */, WORDS_ROUNDS = 60 };
+static volatile uint32_t *written;
+static sem_t launched;
+
+static void *
+write_words(void *unused)
+{
+	order_enter(context);
+	for (unsigned i = 0; i < WORDS_ROUNDS; i++) {
+		CUdeviceptr x;
+
+		while (sem_wait(&launched))
+			;
+		x = order_take((9 + i % 3) * (size_t)MIB);
+		usleep(SLOW);
+		order_fill(x, i, 0, r);
+		written[i] = 1;
+		order_give(x);
+	}
+	return unused;
+}
+
+static void
+kernels_wait_for_words_of_another_thread(void)
+{
+	pthread_t thread;
+	void *words;
+
+	begin();
+	use_another_stream();
+	OK(cuMemHostAlloc(&words, WORDS_ROUNDS * sizeof(uint32_t), 0));
+	memset(words, 0, WORDS_ROUNDS * sizeof(uint32_t));
+	written = words;
+	EXPECT(!sem_init(&launched, 0, 0));
+	EXPECT(!pthread_create(&thread, NULL, write_words, NULL));
+	for (unsigned i = 0; i < WORDS_ROUNDS; i++) {
+		CUdeviceptr x = order_take(MIB / 4);
+
+		order_wait(&written[i], 1, s);
+		order_fill(x, i, 0, s);
+		sem_post(&launched);
+		order_give(x);
+		usleep(SLOW / 3);
+	}
+	pthread_join(thread, NULL);
+	order_end();
+}
+
 static const struct order_case backlog_cases[] = {
 	{ "the_oldest_is_of_the_time_of_one_stream", the_oldest_is_of_the_time_of_one_stream },
 	{ "many_are_of_the_time_of_one_stream", many_are_of_the_time_of_one_stream },
@@ -253,6 +309,7 @@ static const struct order_case backlog_cases[] = {
 	{ "each_thread_ends_with_its_free", each_thread_ends_with_its_free },
 	{ "each_round_has_a_host_function", each_round_has_a_host_function },
 	{ "another_context_waits_for_a_lock", another_context_waits_for_a_lock },
+	{ "kernels_wait_for_words_of_another_thread", kernels_wait_for_words_of_another_thread },
 	{ 0 },
 };
 

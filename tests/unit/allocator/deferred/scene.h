@@ -51,6 +51,18 @@ scene_with_slack(struct scene *scene, unsigned streams, uint64_t slack_bytes)
 	scene_start(scene, streams);
 }
 
+enum { MILLISECOND = 1000 * 1000 };
+
+/* The same. Nobody sleeps: work ends after so many milliseconds of pauses. */
+static inline void
+scene_that_ends(struct scene *scene, unsigned streams, uint64_t slack_bytes, uint64_t milliseconds)
+{
+	fixture_defaults(&scene->f);
+	scene->f.config.reuse_slack_bytes = slack_bytes;
+	scene->f.pretend.work_ns = milliseconds * MILLISECOND;
+	scene_start(scene, streams);
+}
+
 /* Returns the piece of work. */
 static inline uint64_t
 launch(struct scene *scene, uintptr_t handle)

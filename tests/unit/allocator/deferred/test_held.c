@@ -251,7 +251,7 @@ test_another_threads_free_is_not_waited_for(void **state)
 	struct scene scene;
 	uint64_t a, b;
 
-	scene_with_slack(&scene, 2, 0);
+	scene_that_ends(&scene, 2, 0, 100);
 	a = elsewhere(&scene, (struct job){ .alloc = true });
 	elsewhere(&scene, (struct job){ .handle = R });
 	b = fixture_alloc(&scene.f, 20 * MIB); /* so that r is a user of a only */
@@ -294,12 +294,131 @@ test_beyond_the_slack_the_own_free_is_waited_for(void **state)
 	scene_with_slack(&scene, 2, 10 * MIB);
 	a = fixture_alloc(&scene.f, 20 * MIB);
 	elsewhere(&scene, (struct job){ .handle = R }); /* r is another thread's: no exposure */
+	finish(&scene, R);
 	launch(&scene, S);
 	fixture_free(&scene.f, a);
 	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
 	assert_true(fixture_stats(&scene.f).host_syncs > 0);
 	assert_int_equal(fixture_stats(&scene.f).taken_pending_done, 1);
 	fixture_stop(&scene.f);
+}
+
+/* ---- beyond the slack, while others submit: their work may wait for what the caller does next */
+
+enum { FOR_EVER = 0 };
+
+static uint64_t
+free_beside_others(struct scene *scene)
+{
+	uint64_t a = fixture_alloc(&scene->f, 20 * MIB);
+
+	launch(scene, S);
+	elsewhere(scene, (struct job){ .handle = R });
+	fixture_free(&scene->f, a);
+	return a;
+}
+
+static uint64_t
+begin_beside_others(struct scene *scene, uint64_t milliseconds, enum ca_stream_kind kind)
+{
+	scene_that_ends(scene, 1, 10 * MIB, milliseconds ? milliseconds : UINT64_MAX / MILLISECOND);
+	assert_int_equal(ca_stream_open(scene->f.space, kind, (void *)R, true, &scene->r), 0);
+	return free_beside_others(scene);
+}
+
+static uint64_t
+milliseconds(struct scene *scene)
+{
+	return scene->f.driver.clock_ns(scene->f.driver.self) / MILLISECOND;
+}
+
+static void
+end_beside_others(struct scene *scene)
+{
+	assert_int_equal(fixture_sums(&scene->f).calls[CA_MODEL_WAIT], 0);
+	fixture_stop(&scene->f);
+}
+
+static const enum ca_stream_kind kinds[] = { CA_STREAM_NONBLOCKING, CA_STREAM_PER_THREAD };
+
+static void
+test_beside_others_what_ends_is_waited_for(void **state)
+{
+	struct scene scene;
+	uint64_t a;
+
+	for (unsigned i = 0; i < 2; i++) {
+		a = begin_beside_others(&scene, 400, kinds[i]);
+		assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+		assert_true(fixture_stats(&scene.f).host_syncs > 0);
+		end_beside_others(&scene);
+	}
+}
+
+static void
+test_beside_others_what_does_not_end_is_not(void **state)
+{
+	struct scene scene;
+	uint64_t a, since;
+
+	for (unsigned i = 0; i < 2; i++) {
+		a = begin_beside_others(&scene, FOR_EVER, kinds[i]);
+		since = milliseconds(&scene);
+		assert_int_not_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+		assert_in_range(milliseconds(&scene) - since, 1000, 1020);
+		fixture_alloc(&scene.f, 20 * MIB);
+		assert_in_range(milliseconds(&scene) - since, 1500, 1540);
+		end_beside_others(&scene);
+	}
+}
+
+static void
+test_beside_others_a_wait_is_long_again_after_one_that_was_not_in_vain(void **state)
+{
+	struct scene scene;
+	uint64_t a, since;
+
+	begin_beside_others(&scene, FOR_EVER, CA_STREAM_NONBLOCKING);
+	fixture_alloc(&scene.f, 20 * MIB);
+	finish(&scene, R);
+	finish(&scene, S);
+	a = free_beside_others(&scene);
+	since = milliseconds(&scene);
+	for (uintptr_t stream = S; stream <= R; stream++)
+		assert_int_equal(ca_model_stream_end(scene.f.model, (void *)stream,
+						     (since + 100) * MILLISECOND),
+				 0);
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	fixture_free(&scene.f, a);
+	free_beside_others(&scene);
+	since = milliseconds(&scene);
+	fixture_alloc(&scene.f, 20 * MIB);
+	assert_in_range(milliseconds(&scene) - since, 1000, 1020);
+	end_beside_others(&scene);
+}
+
+/* Eight pieces of others' work, a third of a second each. */
+static void
+test_beside_others_the_wait_is_as_long_as_work_goes_on(void **state)
+{
+	struct scene scene;
+	uint64_t a, now, piece;
+
+	scene_that_ends(&scene, 2, 10 * MIB, UINT64_MAX / MILLISECOND);
+	launch(&scene, S);
+	finish(&scene, S);
+	now = scene.f.driver.clock_ns(scene.f.driver.self);
+	for (piece = 1; piece <= 8; piece++) {
+		a = fixture_alloc(&scene.f, piece < 8 ? 512 : 20 * MIB);
+		elsewhere(&scene, (struct job){ .handle = R });
+		assert_int_equal(ca_model_stream_end(scene.f.model, (void *)R,
+						     now + piece * 333 * MILLISECOND),
+				 0);
+		fixture_free(&scene.f, a);
+	}
+	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	assert_in_range(milliseconds(&scene) - now / MILLISECOND, 8 * 333, 8 * 333 + 10);
+	end_beside_others(&scene);
 }
 
 /* This thread's stream is slow, another's is not: what that thread gets back is taken by this one,
@@ -310,7 +429,7 @@ test_who_takes_what_others_freed_waits_for_its_own(void **state)
 	struct scene scene;
 	unsigned round;
 
-	scene_with_slack(&scene, 2, 30 * MIB);
+	scene_that_ends(&scene, 2, 30 * MIB, 100);
 	for (round = 0; round < 30; round++) {
 		uint64_t others = elsewhere(&scene, (struct job){ .alloc = true });
 
@@ -526,6 +645,11 @@ main(void)
 		cmocka_unit_test(test_beyond_the_slack_others_memory_is_not_waited_for),
 		cmocka_unit_test(test_nothing_is_exposed_while_a_stream_was_never_submitted_to),
 		cmocka_unit_test(test_beyond_the_slack_the_own_free_is_waited_for),
+		cmocka_unit_test(test_beside_others_what_ends_is_waited_for),
+		cmocka_unit_test(test_beside_others_what_does_not_end_is_not),
+		cmocka_unit_test(
+			test_beside_others_a_wait_is_long_again_after_one_that_was_not_in_vain),
+		cmocka_unit_test(test_beside_others_the_wait_is_as_long_as_work_goes_on),
 		cmocka_unit_test(test_who_takes_what_others_freed_waits_for_its_own),
 		cmocka_unit_test(test_who_takes_its_own_pieces_waits_for_nothing),
 		cmocka_unit_test(test_what_was_kept_waits_with_what_was_freed_later),
