@@ -139,6 +139,9 @@ def of_report(path, figures):
         notes.append(f"{figures.reports} reports are in the file; this is the last")
     if figures.other_devices:
         notes.append(_other_devices("have reports", figures.other_devices))
+    if figures.private_pools:
+        notes.append(f"of what was live, {size(figures.private_pools)} were in private pools, those of CUDA graphs: what is free there "
+                     "serves nothing else, so fewer graphs, or none (vLLM: --enforce-eager), leave more")
     if cause in _SETTINGS:
         notes.append(_SETTINGS[cause])
     elif cause == causes.CAP:

@@ -25,6 +25,7 @@ class Figures:
         self.is_ours = False  # cachealloc's, not PyTorch's
         self.is_pool = False  # PyTorch's on cudaMallocAsync
         self.platform = "CUDA"  # whose memory ran out: HIP and XPU are no business of ours
+        self.private_pools = None  # bytes of `live`, in PyTorch's pools of CUDA graphs
         self.reports = 1
         self.other_devices = []  # that have reports, too
 

@@ -60,6 +60,7 @@ _POOL_LENGTH = 600
 _LARGEST = re.compile(r"out of memory: (\d+) bytes were asked for; the largest free block has (\d+)")
 #: of ours, where a program uses both: what the first sentence leaves out
 _POOLS_HOLD = re.compile(rf"stream-ordered memory besides: {_SIZE} held by the program, {_SIZE} reserved by cachealloc")
+_PRIVATE_POOLS = re.compile(rf"with {_SIZE} allocated in private pools")
 _GPU = re.compile(r"GPU (\d+)")
 #: of a log, that much at its end is looked at
 TAIL_BYTES = 64 << 20
@@ -134,6 +135,7 @@ def _sentence(line):
     gpu = _GPU.search(sentence)
     figures.device = int(gpu.group(1)) if gpu else 0
     figures.is_ours = "reserved by cachealloc" in sentence
+    figures.private_pools = size(_PRIVATE_POOLS.search(sentence))
     pools = _POOLS_HOLD.search(line)
     if pools and figures.is_ours and None not in (figures.live, figures.reserved):
         live, unallocated = (size(re.match(_SIZE, " ".join(pools.groups()[at:at + 2]))) for at in (0, 2))
@@ -144,12 +146,23 @@ def _sentence(line):
     return figures
 
 
-def tail(path_or_file):
+def _is_binary(sample):
+    """A text may have zeros: a log that was truncated while a program appended to it begins with them."""
+    return b"\0" in sample and re.search(rb"[\x01-\x07\x0e-\x1a\x1c-\x1f\x80-\xff]", sample) is not None
+
+
+def tail(file):
     """The end of a file as text, in which reports are looked for; None: it is binary."""
-    path_or_file.seek(0, 2)
-    path_or_file.seek(max(0, path_or_file.tell() - TAIL_BYTES))
-    data = path_or_file.read(TAIL_BYTES)
-    return None if b"\0" in data[:4096] else data.decode("utf-8", "replace")
+    file.seek(0)
+    encoding = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(file.read(2), "utf-8")  # PowerShell writes UTF-16
+    file.seek(0, 2)
+    file.seek(max(0, (file.tell() - TAIL_BYTES) // 2 * 2))
+    data = file.read(TAIL_BYTES)
+    if encoding == "utf-8":
+        if _is_binary(data[:4096]):
+            return None
+        data = data.replace(b"\0", b"")
+    return data.decode(encoding, "replace")
 
 
 #: other programs': drivers, runtimes, TensorFlow, JAX, llama.cpp ...

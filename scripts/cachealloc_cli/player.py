@@ -126,7 +126,7 @@ class Player:
                 file = open(path, "rb")  # pylint: disable=consider-using-with
                 if os.path.isdir(path):
                     raise IsADirectoryError(21, "Is a directory")
-                if os.path.isfile(path):
+                if os.path.isfile(path) and os.path.getsize(path):  # those of /proc have no size, and most cannot be sought in
                     return file
                 source = file
             else:

@@ -81,6 +81,13 @@ def test_memory_of_this_process_is_not_that_of_others(tmp_path):
     assert "nvidia-smi" not in said and "other processes" not in said and "held by others" not in said and "NCCL" in said
 
 
+@pytest.mark.parametrize("process", ["22.59", "21.00"])
+def test_private_pools_are_named(tmp_path, process):
+    line = VLLM.format(request="1.16", free="945.06", process=process)
+    assert sum("80.00 MiB were in private pools" in note for note in explained(log(tmp_path, line))["notes"]) == 1
+    assert not any("private" in note for note in explained(log(tmp_path, line.replace(" allocated in private", " in pub")))["notes"])
+
+
 def test_memory_of_others_is_not_that_of_this_process(tmp_path):
     path = log(tmp_path, VLLM.format(request="1.16", free="100.00", process="22.30"))
     answer = explained(path)
@@ -215,3 +222,24 @@ def test_a_log_is_explained_without_a_build(tmp_path):
     assert explain(log(tmp_path, OLD), CACHEALLOC_BUILD=tmp_path / "none").stdout == explain(log(tmp_path, OLD)).stdout != ""
     done = explain(log(tmp_path, "hello\n"), CACHEALLOC_BUILD=tmp_path / "none")
     assert done.returncode == 1 and "cachealloc-replay was not found" in done.stderr and "meson setup build" in done.stderr
+
+
+# ------------------------------------------------------------------------------------- files that are no plain text ---
+
+
+@pytest.mark.parametrize("change", [
+    lambda line: b"\0" * 10000 + line.encode(), lambda line: b"step 1\n" + b"\0" * 10 + line.encode(),
+    lambda line: ("\ufeff" + line).encode("utf-16-le"), lambda line: ("\ufeff" + "x" * 501 + line).encode("utf-16-be")],
+    ids=["zeros first", "zeros between", "utf-16-le", "utf-16-be"])
+def test_a_log_with_zeros_or_of_two_bytes_a_letter_is_read(tmp_path, change):
+    plain = explained(log(tmp_path, f"CUDA out of memory. {NEW}\n"))
+    path = tmp_path / "odd.log"
+    path.write_bytes(change(f"CUDA out of memory. {NEW}\n"))
+    odd = explained(path)
+    assert {**odd, "file": plain["file"]} == plain
+
+
+@pytest.mark.parametrize("path", ["/proc/self/status", "/proc/self/mem"])
+def test_a_file_of_proc_is_one_line(path):
+    done = explain(path)
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.count("\n") == 1 and path in done.stderr
