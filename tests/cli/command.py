@@ -6,6 +6,7 @@ Not a conftest.py: there is one in the folder above, and modules of one name can
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,9 @@ ROOT = HERE.parent.parent
 COMMAND = ROOT / "scripts" / "cachealloc"
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.path.insert(0, str(HERE))
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background job, whose programs would ignore it, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 OURS = ("CACHEALLOC_", "SIMCUDA_", "STUB_", "LD_", "COMPARE_", "NO_COLOR", "FORCE_COLOR")
 
