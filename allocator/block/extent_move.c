@@ -387,11 +387,10 @@ unmap_all(struct ca_space *space, struct ca_list *left)
 	return any;
 }
 
-/* Where blocks wait for streams, these are asked because of them. */
 static void
 poll_streams(struct ca_space *space)
 {
-	if (space->stream_held_blocks || space->dead || space->poisoned)
+	if (space->dead || space->poisoned)
 		return;
 	ca_outside_enter_locked(space);
 	(void)ca_order_poll(space);
@@ -412,8 +411,8 @@ ca_extent_leave_dead_locked(struct ca_space *space)
 	}
 }
 
-void
-ca_extent_leave_locked(struct ca_space *space)
+static void
+leave(struct ca_space *space, bool asks)
 {
 	const struct ca_driver *driver = &space->heap->driver;
 	struct ca_list left;
@@ -422,7 +421,8 @@ ca_extent_leave_locked(struct ca_space *space)
 	if (space->is_leaving || ca_list_empty(&space->leaving) ||
 	    (space->poisoned && !space->dead))
 		return;
-	poll_streams(space);
+	if (asks)
+		poll_streams(space);
 	take_left(space, &left);
 	if (ca_list_empty(&left))
 		return;
@@ -437,4 +437,19 @@ ca_extent_leave_locked(struct ca_space *space)
 	ca_extent_note_locked(space, begin_ns, driver->clock_ns(driver->self));
 	space->in_hand--;
 	space->is_leaving = false;
+}
+
+void
+ca_extent_leave_locked(struct ca_space *space)
+{
+	/* where blocks wait for streams, these are asked because of them */
+	leave(space, !space->stream_held_blocks);
+}
+
+/* Where it has come to, memory may be free by what a stream that waited for another has finished;
+ * then the other one, which alone may use the old addresses, has not been asked. */
+void
+ca_extent_leave_finished_locked(struct ca_space *space)
+{
+	leave(space, true);
 }

@@ -123,6 +123,18 @@ test_memory_without_a_mark_waits_for_other_contexts(void **state)
 	assert_true(t.reused > 0);
 }
 
+/* Found by a long run: memory went back from the place that it had moved to, which a stream had
+ * used behind another one, while it was mapped where that other one had used it. */
+static void
+test_memory_that_goes_back_is_mapped_nowhere(void **state)
+{
+	const struct sequence_options options = { .keys = 3, .mapped = true, .check_every = 1 };
+	struct sequence_totals t = { 0 };
+
+	sequence_run(source_seed(4426797, STEPS), &options, &t);
+	assert_true(t.reused > 0);
+}
+
 static int
 stop(void **state)
 {
@@ -142,6 +154,7 @@ main(void)
 		cmocka_unit_test(test_a_fault_of_the_driver_breaks_no_claim),
 		cmocka_unit_test(test_mapped_memory_keeps_every_claim),
 		cmocka_unit_test(test_memory_without_a_mark_waits_for_other_contexts),
+		cmocka_unit_test(test_memory_that_goes_back_is_mapped_nowhere),
 	};
 
 	return cmocka_run_group_tests_name("allocator-sequence", tests, NULL, stop);
