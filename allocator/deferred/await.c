@@ -32,10 +32,9 @@ enum {
 	UNKNOWN_NS = 50 * 1000 * 1000,
 };
 
-/* No work ended for that long: it is held up, most likely, by what the calling thread has yet to
- * do. In a quiet space nothing but the end of all tells that work goes on, and nobody but the host
- * or another process could hold it up. */
-static const uint64_t PATIENCE_NS = (uint64_t)10 * 1000 * 1000 * 1000,
+/* In a quiet space nothing but the end of all tells that work goes on, and nobody but the host or
+ * another process could hold it up. */
+static const uint64_t PATIENCE_NS = (uint64_t)CA_PATIENCE_S * 1000 * 1000 * 1000,
 		      PATIENCE_QUIET_NS = (uint64_t)60 * 1000 * 1000 * 1000;
 
 static bool

@@ -186,6 +186,10 @@ bool ca_await_query_locked(struct ca_space *space, uint64_t bound);
  * has no end where a kernel waits for what the calling thread does next. */
 bool ca_await_locked(struct ca_space *space, uint64_t bound);
 
+/* No work ended for that long: it is held up, most likely, by what the calling thread has yet to
+ * do. */
+enum { CA_PATIENCE_S = 10 };
+
 /* The time that one allocation has waited in vain, in all. Zero-initialised. */
 struct ca_patience {
 	uint64_t waited_ns; /* since work was last seen to end */

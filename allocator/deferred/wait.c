@@ -195,29 +195,44 @@ enum {
 	 * kernel of 50 ms, of which 5 s are without a mark: 22 MiB are reserved where the wait has
 	 * no end, 184 like this, 492 with half a second and 8 ms.)
 	 */
-	OTHERS_NS = 1000 * 1000 * 1000,
+	OTHERS_MS = 1000,
 	OTHERS_HALVED_MAX = 3,
 };
+
+/*
+ * What is held up is let go on by a little more memory; with kernels that last for seconds the
+ * cache would grow to the whole device. (Two threads, 30 rounds each of up to 64 MiB and a kernel
+ * of 1.5 s, slack 16 MiB: 116 MiB are reserved where the wait has no end, 456 like this, and
+ * without the longer wait 1,156, which is nearly all that is asked for.)
+ */
+static uint64_t
+others_patience_ns(const struct ca_space *space)
+{
+	uint64_t ms = OTHERS_MS >> space->waits_failed;
+
+	if (atomic_load_explicit(&space->too_large, memory_order_relaxed))
+		ms = CA_PATIENCE_S * 1000;
+	return ms * 1000 * 1000;
+}
 
 bool
 ca_held_await_others_locked(struct ca_space *space, uint64_t bound,
 			    bool (*is_over)(struct ca_space *space, const void *what),
 			    const void *what)
 {
-	uint64_t before = ca_order_progress_to(space, bound), now;
-	long waited = 0, pause;
+	uint64_t before = ca_order_progress_to(space, bound), now, waited = 0, pause;
 
 	if (!ca_order_others_submit(&space->order))
 		return true;
 	while (!is_over(space, what)) {
-		if (waited >= OTHERS_NS >> space->waits_failed) {
+		if (waited >= others_patience_ns(space)) {
 			if (space->waits_failed < OTHERS_HALVED_MAX)
 				space->waits_failed++;
 			return false;
 		}
 		pause = waited / 8 < PAUSE_FIRST_NS ? PAUSE_FIRST_NS : waited / 8;
 		pause = pause > PAUSE_LAST_NS ? PAUSE_LAST_NS : pause;
-		ca_outside_pause(space->heap, pause);
+		ca_outside_pause(space->heap, (long)pause);
 		if (space->dead || space->poisoned)
 			return false;
 		ca_deferred_poll_locked(space);

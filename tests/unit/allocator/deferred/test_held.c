@@ -397,6 +397,21 @@ test_beside_others_a_wait_is_long_again_after_one_that_was_not_in_vain(void **st
 	end_beside_others(&scene);
 }
 
+/* With kernels of several seconds it would grow to the whole device. */
+static void
+test_beside_others_a_wait_is_ten_times_as_long_once_the_cache_is_too_large(void **state)
+{
+	struct scene scene;
+	uint64_t since;
+
+	begin_beside_others(&scene, FOR_EVER, CA_STREAM_NONBLOCKING);
+	atomic_store(&scene.f.space->too_large, true);
+	since = milliseconds(&scene);
+	fixture_alloc(&scene.f, 20 * MIB);
+	assert_in_range(milliseconds(&scene) - since, 10 * 1000, 10 * 1020);
+	end_beside_others(&scene);
+}
+
 /* Eight pieces of others' work, a third of a second each. */
 static void
 test_beside_others_the_wait_is_as_long_as_work_goes_on(void **state)
@@ -649,6 +664,8 @@ main(void)
 		cmocka_unit_test(test_beside_others_what_does_not_end_is_not),
 		cmocka_unit_test(
 			test_beside_others_a_wait_is_long_again_after_one_that_was_not_in_vain),
+		cmocka_unit_test(
+			test_beside_others_a_wait_is_ten_times_as_long_once_the_cache_is_too_large),
 		cmocka_unit_test(test_beside_others_the_wait_is_as_long_as_work_goes_on),
 		cmocka_unit_test(test_who_takes_what_others_freed_waits_for_its_own),
 		cmocka_unit_test(test_who_takes_its_own_pieces_waits_for_nothing),
