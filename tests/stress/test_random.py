@@ -33,6 +33,8 @@ def random_program(seed, shape, operations=400, preload=True, races="abort", **e
     argv = [STRESS / "random_program", seed, operations, streams, threads, devices]
     env = {"SIMCUDA_RACES": races, "SIMCUDA_DEVICES": devices, "SIMCUDA_MEM": "512M",
            "CACHEALLOC_LOG": "error", **env}  # out of memory is a warning
+    if env.get("SIMCUDA_CLOCK") == "manual" and threads > 1:  # beside others the library asks, and the device has to go on
+        env["SIMCUDA_CLOCK"] = "manual:64"
     print(*argv, f"preload={preload}", *(f"{k}={v}" for k, v in env.items()))
     return run(argv, preload=preload, timeout=120, **env)
 
