@@ -433,7 +433,7 @@ struct ca_space {
 	uint64_t freed_by;          /* the thread that freed last; 0: none so far */
 	struct ca_backoff looks;    /* at what other threads freed; at allocations */
 	struct ca_backoff patience; /* waits of frees for what is held up; at frees */
-	unsigned waits_failed;      /* of ca_held_await_others_locked, one after the other */
+	unsigned waits_failed[2];   /* of ca_held_await_others_locked: [1]: too_large */
 	/* The cache has grown beyond all reason, since nobody waited for what is freed: frees do */
 	_Atomic bool too_large;
 	/* Reserved on the device after the last growth that nothing could spare, in bytes; and

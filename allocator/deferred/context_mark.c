@@ -430,9 +430,24 @@ must_synchronize(struct ca_space *space)
 }
 
 static bool
-is_settled(struct ca_space *space, const void *what)
+has_finished(struct ca_space *space, const void *what)
 {
-	return group_own(space, CA_WAIT_LATER) != what;
+	const uint64_t *bound = what;
+
+	return ca_order_has_finished(space, *bound);
+}
+
+/* Another thread may ask the group's mark at that moment, so that what has been settled tells. */
+static int
+await_group(struct ca_space *space, uint64_t bound)
+{
+	uint64_t held = space->mark_held_blocks;
+
+	if (!ca_held_await_others_locked(space, bound, has_finished, &bound) ||
+	    space->mark_held_blocks >= held)
+		return 0;
+	CA_COUNT(space, host_syncs);
+	return 1;
 }
 
 int
@@ -445,14 +460,8 @@ ca_context_mark_wait_locked(struct ca_space *space, enum ca_wait which)
 	if (which == CA_WAIT_LATER && ca_order_is_held_up(&space->order))
 		return 0;
 	group = group_own(space, which);
-	if (group && which == CA_WAIT_LATER) {
-		if (!ca_held_await_others_locked(space, group->bound, is_settled, group))
-			return 0;
-		if (is_settled(space, group)) {
-			CA_COUNT(space, host_syncs);
-			return 1;
-		}
-	}
+	if (group && which == CA_WAIT_LATER && ca_held_others_submit_locked(space))
+		return await_group(space, group->bound);
 	if (group) {
 		ca_list_remove(&group->link);
 		CA_COUNT(space, host_syncs);

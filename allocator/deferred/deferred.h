@@ -91,12 +91,14 @@ bool ca_held_look_locked(struct ca_space *space);
 /* Waits on the host for the oldest free of the calling thread: of what waits for streams, or else
  * for context marks. Result as of ca_context_mark_wait_locked. */
 int ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which);
+/* Other threads have submitted work that is not finished. It may wait for what the caller does
+ * next: since no free waits, they may be several rounds ahead. */
+bool ca_held_others_submit_locked(const struct ca_space *space);
 /*
- * Before a wait for what was stamped up to `bound`. Where other threads submit, their work may wait
- * for what the caller does next: since no free waits, they may be several rounds ahead. So the
- * driver is asked until `is_over`, and false is returned once nothing of that work has ended for a
- * second: then the caller must not wait. The next time that is half as long, an eighth at least,
- * until a wait is not in vain. True also where nobody else submits. Leaves and retakes the lock.
+ * Before a wait for what was stamped up to `bound`, where others submit: asks the driver until
+ * `is_over`. False: nothing of that work has ended for a second, or, once the cache is too large
+ * (policy/grow.c), for CA_PATIENCE_S; then the caller must not wait. The next time that is half as
+ * long, down to an eighth of a second. Leaves and retakes the lock.
  */
 bool ca_held_await_others_locked(struct ca_space *space, uint64_t bound,
 				 bool (*is_over)(struct ca_space *space, const void *what),

@@ -189,30 +189,35 @@ enum {
 	/* An end is learned of at most an eighth of the wait too late. */
 	PAUSE_FIRST_NS = 20 * 1000,
 	PAUSE_LAST_NS = 1000 * 1000,
-	/*
-	 * Hardly anything takes longer, also of what was submitted while one stream was the only
-	 * one, which has no marks in between. (Two threads, 100 rounds each of up to 8 MiB and a
-	 * kernel of 50 ms, of which 5 s are without a mark: 22 MiB are reserved where the wait has
-	 * no end, 184 like this, 492 with half a second and 8 ms.)
-	 */
-	OTHERS_MS = 1000,
-	OTHERS_HALVED_MAX = 3,
+	MILLISECOND = 1000 * 1000,
 };
 
 /*
+ * How long nothing may end. Each wait in vain halves it.
+ *
+ * Hardly anything takes a second, also of what was submitted while one stream was the only one,
+ * which has no marks in between. (Two threads, 100 rounds each of up to 8 MiB and a kernel of 50
+ * ms, of which 5 s are without a mark: 22 MiB are reserved where the wait has no end, 184 like
+ * this, 492 with half a second and 8 ms; 42 where all have marks.)
+ *
  * What is held up is let go on by a little more memory; with kernels that last for seconds the
- * cache would grow to the whole device. (Two threads, 30 rounds each of up to 64 MiB and a kernel
- * of 1.5 s, slack 16 MiB: 116 MiB are reserved where the wait has no end, 456 like this, and
- * without the longer wait 1,156, which is nearly all that is asked for.)
+ * cache would grow to the whole device. So once it is too large, the wait is longer. (Two threads,
+ * 30 rounds each of up to 64 MiB and a kernel of 1.5 s, slack 16 MiB: 182 MiB where the wait has no
+ * end, 438 like this, 902 with a second always.)
  */
-static uint64_t
-others_patience_ns(const struct ca_space *space)
-{
-	uint64_t ms = OTHERS_MS >> space->waits_failed;
+static const uint64_t PATIENCE_MS[] = { 1000, CA_PATIENCE_S * 1000 }; /* [1]: too large */
+enum { PATIENCE_LEAST_MS = 125 };
 
-	if (atomic_load_explicit(&space->too_large, memory_order_relaxed))
-		ms = CA_PATIENCE_S * 1000;
-	return ms * 1000 * 1000;
+/* Also in other spaces: only the program knows what waits for what. */
+bool
+ca_held_others_submit_locked(const struct ca_space *space)
+{
+	struct ca_space *other;
+
+	for (other = space->heap->spaces; other; other = other->next)
+		if (ca_order_others_submit(&other->order))
+			return true;
+	return false;
 }
 
 bool
@@ -220,14 +225,15 @@ ca_held_await_others_locked(struct ca_space *space, uint64_t bound,
 			    bool (*is_over)(struct ca_space *space, const void *what),
 			    const void *what)
 {
-	uint64_t before = ca_order_progress_to(space, bound), now, waited = 0, pause;
+	bool too_large = atomic_load_explicit(&space->too_large, memory_order_relaxed);
+	unsigned *waits_failed = &space->waits_failed[too_large], failed = *waits_failed;
+	uint64_t most = PATIENCE_MS[too_large] * MILLISECOND >> failed;
+	uint64_t before = ca_order_progress_to(space, bound), waited = 0, longest = 0, now, pause;
 
-	if (!ca_order_others_submit(&space->order))
-		return true;
 	while (!is_over(space, what)) {
-		if (waited >= others_patience_ns(space)) {
-			if (space->waits_failed < OTHERS_HALVED_MAX)
-				space->waits_failed++;
+		if (waited >= most) {
+			if (most / 2 >= PATIENCE_LEAST_MS * MILLISECOND && *waits_failed == failed)
+				++*waits_failed;
 			return false;
 		}
 		pause = waited / 8 < PAUSE_FIRST_NS ? PAUSE_FIRST_NS : waited / 8;
@@ -238,9 +244,12 @@ ca_held_await_others_locked(struct ca_space *space, uint64_t bound,
 		ca_deferred_poll_locked(space);
 		now = ca_order_progress_to(space, bound);
 		waited = now == before ? waited + pause : 0;
+		longest = waited > longest ? waited : longest;
 		before = now;
 	}
-	space->waits_failed = 0;
+	/* it was nearly in vain: there is work that takes so long */
+	if (longest >= most / 2)
+		*waits_failed = 0;
 	return true;
 }
 
@@ -269,9 +278,9 @@ wait_for_stream(struct ca_space *space, enum ca_wait which)
 	if (ca_users_remove_finished(&users)) /* all finished since anybody looked */
 		return ca_held_settle_locked(space);
 	user = users.user[0];
-	if (which == CA_WAIT_LATER &&
+	if (which == CA_WAIT_LATER && ca_held_others_submit_locked(space) &&
 	    !ca_held_await_others_locked(space, user.stamp, is_done_or_lost, &user))
-		return 0;
+		return -EAGAIN;
 	ca_outside_enter_locked(space);
 	r = ca_order_wait(space, &user);
 	ca_outside_leave(space);
@@ -292,6 +301,8 @@ ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which)
 {
 	int r = wait_for_stream(space, which);
 
+	if (r == -EAGAIN) /* in vain, and once is enough */
+		return 0;
 	return r ? r : ca_context_mark_wait_locked(space, which);
 }
 

@@ -98,15 +98,16 @@ shrink_waiting(struct ca_space *space)
 	return ca_deferred_wait_locked(space, CA_WAIT_LATER) > 0;
 }
 
-static void
+/* False: nothing more is to be waited for. */
+static bool
 apply_backpressure(struct ca_space *space)
 {
 	if (ca_alloc_in_debt != space->id)
-		return;
+		return true;
 	if (ca_alloc_waiting_exceeds_slack_locked(space))
-		shrink_waiting(space);
-	else
-		ca_alloc_in_debt = 0;
+		return shrink_waiting(space);
+	ca_alloc_in_debt = 0;
+	return true;
 }
 
 enum {
@@ -239,9 +240,9 @@ static struct ca_block *
 reuse(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_block *block, *exposable;
-	bool waited = false;
+	bool waited = false, waits;
 
-	apply_backpressure(space);
+	waits = apply_backpressure(space);
 	exposable = exposable_by_force(space, bytes);
 	if (exposable)
 		return ca_alloc_hit_locked(space, exposable, bytes, false);
@@ -271,7 +272,8 @@ reuse(struct ca_space *space, uint64_t bytes)
 			return ca_alloc_hit_locked(space, exposable, bytes, waited);
 		if (is_fragmented(space, block, bytes))
 			break;
-		if (!shrink_waiting(space) && (block || !others_finish(space, bytes)))
+		waits = waits && shrink_waiting(space);
+		if (!waits && (block || !others_finish(space, bytes)))
 			break;
 		waited = true;
 		ca_held_take_over_locked(space);

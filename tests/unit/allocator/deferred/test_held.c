@@ -373,28 +373,59 @@ test_beside_others_what_does_not_end_is_not(void **state)
 }
 
 static void
-test_beside_others_a_wait_is_long_again_after_one_that_was_not_in_vain(void **state)
+test_others_of_another_context_are_others(void **state)
 {
+	const uintptr_t there = 0x53;
+	struct ca_space *other;
 	struct scene scene;
-	uint64_t a, since;
+	uint64_t a;
 
-	begin_beside_others(&scene, FOR_EVER, CA_STREAM_NONBLOCKING);
-	fixture_alloc(&scene.f, 20 * MIB);
+	scene_that_ends(&scene, 2, 10 * MIB, UINT64_MAX / MILLISECOND);
+	free_beside_others(&scene); /* no exposure from now on */
 	finish(&scene, R);
 	finish(&scene, S);
-	a = free_beside_others(&scene);
-	since = milliseconds(&scene);
-	for (uintptr_t stream = S; stream <= R; stream++)
-		assert_int_equal(ca_model_stream_end(scene.f.model, (void *)stream,
-						     (since + 100) * MILLISECOND),
-				 0);
-	assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	ca_trim(scene.f.heap, 0); /* so that this is known */
+	assert_int_equal(ca_space_create(scene.f.heap, (void *)2, 0, &other), 0);
+	assert_int_equal(
+		ca_stream_open(other, CA_STREAM_NONBLOCKING, (void *)there, true, &scene.r), 0);
+	a = fixture_alloc(&scene.f, 20 * MIB);
+	elsewhere(&scene, (struct job){ .handle = there });
+	launch(&scene, S);
 	fixture_free(&scene.f, a);
-	free_beside_others(&scene);
-	since = milliseconds(&scene);
-	fixture_alloc(&scene.f, 20 * MIB);
-	assert_in_range(milliseconds(&scene) - since, 1000, 1020);
+	assert_int_not_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+	finish(&scene, there);
+	finish(&scene, S);
 	end_beside_others(&scene);
+}
+
+/* One that was nearly in vain tells of work that takes so long; a short one tells nothing. */
+static void
+test_beside_others_a_wait_is_long_again_after_a_long_one(void **state)
+{
+	static const unsigned takes[] = { 100, 300 }, next[] = { 500, 1000 };
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct scene scene;
+		uint64_t a, since;
+
+		begin_beside_others(&scene, FOR_EVER, CA_STREAM_NONBLOCKING);
+		fixture_alloc(&scene.f, 20 * MIB);
+		finish(&scene, R);
+		finish(&scene, S);
+		a = free_beside_others(&scene);
+		since = milliseconds(&scene);
+		for (uintptr_t stream = S; stream <= R; stream++)
+			assert_int_equal(ca_model_stream_end(scene.f.model, (void *)stream,
+							     (since + takes[i]) * MILLISECOND),
+					 0);
+		assert_int_equal(fixture_alloc(&scene.f, 20 * MIB), a);
+		fixture_free(&scene.f, a);
+		free_beside_others(&scene);
+		since = milliseconds(&scene);
+		fixture_alloc(&scene.f, 20 * MIB);
+		assert_in_range(milliseconds(&scene) - since, next[i], next[i] + 20);
+		end_beside_others(&scene);
+	}
 }
 
 /* With kernels of several seconds it would grow to the whole device. */
@@ -662,8 +693,8 @@ main(void)
 		cmocka_unit_test(test_beyond_the_slack_the_own_free_is_waited_for),
 		cmocka_unit_test(test_beside_others_what_ends_is_waited_for),
 		cmocka_unit_test(test_beside_others_what_does_not_end_is_not),
-		cmocka_unit_test(
-			test_beside_others_a_wait_is_long_again_after_one_that_was_not_in_vain),
+		cmocka_unit_test(test_others_of_another_context_are_others),
+		cmocka_unit_test(test_beside_others_a_wait_is_long_again_after_a_long_one),
 		cmocka_unit_test(
 			test_beside_others_a_wait_is_ten_times_as_long_once_the_cache_is_too_large),
 		cmocka_unit_test(test_beside_others_the_wait_is_as_long_as_work_goes_on),
