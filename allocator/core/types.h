@@ -434,14 +434,14 @@ struct ca_space {
 	struct ca_backoff looks;    /* at what other threads freed; at allocations */
 	struct ca_backoff patience; /* waits of frees for what is held up; at frees */
 	unsigned waits_failed[2];   /* of ca_held_await_others_locked: [1]: too_large */
-	/* The cache has grown beyond all reason, since nobody waited for what is freed: frees do */
-	_Atomic bool too_large;
 	/* Reserved on the device after the last growth that nothing could spare, in bytes; and
 	 * growths for a thread while others keep what would do. */
 	uint64_t needed_bytes;
 	struct ca_backoff spreads;
 	unsigned number;        /* from 0, in the order of their making */
 	bool multi_thread_free; /* freed_by was another one before */
+	/* The cache has grown beyond all reason, since nobody waited for what is freed: frees do */
+	_Atomic bool too_large;
 	bool dead;
 	bool poisoned; /* the driver reports errors for everything: no reuse any more */
 	struct ca_order order;

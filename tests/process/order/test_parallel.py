@@ -72,7 +72,7 @@ def test_without_slack(tmp_path, variant):
     assert ours["exposed_several"] > 0
 
 
-@pytest.mark.parametrize("clock", ["real", "manual"])
+@pytest.mark.parametrize("clock", ["real", "manual:64"])
 @pytest.mark.parametrize("variant", ["thread", "host"])
 def test_others_submit_or_the_program_waits(tmp_path, alone, variant, clock):
     """B driven by another thread, whose work is waited for on the host beyond the slack, as it would be natively; and a

@@ -29,8 +29,9 @@ SETTINGS = {
     "extents": {"CACHEALLOC_CONF": EXTENTS},
     "extents_small": {"SIMCUDA_MEM": "320M", "CACHEALLOC_CONF": EXTENTS},
 }
-CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}, {"SIMCUDA_JITTER": "200:2"}]
-WARM_CLOCKS = [{"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:3"}]
+MANUAL = "manual:64"  # beside other threads the library asks rather than waits, and the device has to go on
+CLOCKS = [{}, {"SIMCUDA_CLOCK": MANUAL}, {"SIMCUDA_JITTER": "40:1"}, {"SIMCUDA_JITTER": "200:2"}]
+WARM_CLOCKS = [{"SIMCUDA_CLOCK": MANUAL}, {"SIMCUDA_JITTER": "40:3"}]
 #: with these, every clock: the most is handed out unfinished
 EVERY_CLOCK = ("default", "no_slack")
 LONG = os.environ.get("CACHEALLOC_TEST_LONG") == "1"
@@ -88,7 +89,7 @@ NOTHING_FINISHES = {("t10_memory_of_another_thread_at_the_end", setting) for set
 @pytest.mark.parametrize("case, setting", [(case, setting) for case in cases() for setting in SETTINGS if can(case, setting)])
 def test_with_the_library(case, setting):
     for clock in clocks_for(case, setting, CLOCKS):
-        if (case, setting) in NOTHING_FINISHES and clock.get("SIMCUDA_CLOCK") == "manual":
+        if (case, setting) in NOTHING_FINISHES and clock.get("SIMCUDA_CLOCK") == MANUAL:
             continue
         go(case, True, **clock, **SETTINGS[setting])
 
@@ -96,7 +97,7 @@ def test_with_the_library(case, setting):
 @pytest.mark.parametrize("case", cases())
 def test_with_kernels_of_a_library(case):
     """As cuda.core and the runtime launch: a CUkernel in a CUfunction's place, in the context of the stream."""
-    go(case, True, ORDER_LIBRARY=1, SIMCUDA_CLOCK="manual", **SETTINGS["no_slack"])
+    go(case, True, ORDER_LIBRARY=1, SIMCUDA_CLOCK=MANUAL, **SETTINGS["no_slack"])
 
 
 #: Natively they would hang, too, as would free_sync:host: a thread warms up while a kernel waits for what it does next.
@@ -118,7 +119,7 @@ def warm_cases():
 def test_with_warm_magazines(case, setting):
     """What a case takes and frees first goes the threads' own quick way."""
     for clock in clocks_for(case, setting, WARM_CLOCKS):
-        if (case, setting) in NOTHING_FINISHES and clock.get("SIMCUDA_CLOCK") == "manual":
+        if (case, setting) in NOTHING_FINISHES and clock.get("SIMCUDA_CLOCK") == MANUAL:
             continue
         go(case, True, ORDER_WARM=1, **clock, **SETTINGS[setting])
 
@@ -128,6 +129,6 @@ def test_a_warm_case_goes_the_quick_way(case, tmp_path):
     if not MUTANTS.exists():
         pytest.skip("built without what counts branches")
     counts = tmp_path / "branches"
-    go(case, False, ORDER_WARM=1, SIMCUDA_CLOCK="manual", LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_BRANCHES=counts)
+    go(case, False, ORDER_WARM=1, SIMCUDA_CLOCK=MANUAL, LD_PRELOAD=MUTANTS, CACHEALLOC_TEST_BRANCHES=counts)
     threads = {line.split()[0]: int(line.split()[2]) for line in counts.read_text().splitlines()}
     assert threads["QUICK_TAKEN"] and threads["QUICK_GIVEN"], threads
