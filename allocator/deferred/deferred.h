@@ -89,7 +89,7 @@ ca_held_is_waiting_locked(struct ca_space *space)
  * something was settled. Leaves and retakes the lock. */
 bool ca_held_look_locked(struct ca_space *space);
 /* Waits on the host for the oldest free of the calling thread: of what waits for streams, or else
- * for context marks. Result as of ca_context_mark_wait_locked. */
+ * for context marks. Result as of ca_context_mark_wait_locked; 0 also if it was in vain. */
 int ca_deferred_wait_locked(struct ca_space *space, enum ca_wait which);
 /* Other threads have submitted work that is not finished. It may wait for what the caller does
  * next: since no free waits, they may be several rounds ahead. */
@@ -188,8 +188,8 @@ bool ca_await_query_locked(struct ca_space *space, uint64_t bound);
  * has no end where a kernel waits for what the calling thread does next. */
 bool ca_await_locked(struct ca_space *space, uint64_t bound);
 
-/* No work ended for that long: it is held up, most likely, by what the calling thread has yet to
- * do. */
+/* Work of which none ends for so many seconds is held up, most likely, by what the calling thread
+ * has yet to do. */
 enum { CA_PATIENCE_S = 10 };
 
 /* The time that one allocation has waited in vain, in all. Zero-initialised. */

@@ -200,15 +200,15 @@ enum {
  * ms, of which 5 s are without a mark: 22 MiB are reserved where the wait has no end, 184 like
  * this, 492 with half a second and 8 ms; 42 where all have marks.)
  *
- * What is held up is let go on by a little more memory; with kernels that last for seconds the
- * cache would grow to the whole device. So once it is too large, the wait is longer. (Two threads,
+ * A little more memory lets held-up work go on; with kernels that last for seconds the cache would
+ * grow to the whole device. So once it is too large, the wait is longer. (Two threads,
  * 30 rounds each of up to 64 MiB and a kernel of 1.5 s, slack 16 MiB: 182 MiB where the wait has no
  * end, 438 like this, 902 with a second always.)
  */
 static const uint64_t PATIENCE_MS[] = { 1000, CA_PATIENCE_S * 1000 }; /* [1]: too large */
 enum { PATIENCE_LEAST_MS = 125 };
 
-/* Also in other spaces: only the program knows what waits for what. */
+/* Work of other spaces counts, too: only the program knows what waits for what. */
 bool
 ca_held_others_submit_locked(const struct ca_space *space)
 {

@@ -17,6 +17,7 @@
                                  : 70.00 GiB
 """
 
+import codecs
 import re
 
 from .causes import Figures
@@ -146,9 +147,18 @@ def _sentence(line):
     return figures
 
 
+_CONTROL = re.compile(rb"[\x01-\x07\x0e-\x1a\x1c-\x1f]")
+
+
 def _is_binary(sample):
     """A text may have zeros: a log that was truncated while a program appended to it begins with them."""
-    return b"\0" in sample and re.search(rb"[\x01-\x07\x0e-\x1a\x1c-\x1f\x80-\xff]", sample) is not None
+    if b"\0" not in sample:
+        return False
+    try:  # from the first whole character on, and the last may be cut
+        codecs.getincrementaldecoder("utf-8")().decode(sample.lstrip(bytes(range(0x80, 0xc0))))
+    except UnicodeDecodeError:
+        return True
+    return _CONTROL.search(sample) is not None
 
 
 def tail(file):

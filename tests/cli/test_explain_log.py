@@ -228,7 +228,7 @@ def test_a_log_is_explained_without_a_build(tmp_path):
 
 
 @pytest.mark.parametrize("change", [
-    lambda line: b"\0" * 10000 + line.encode(), lambda line: b"step 1\n" + b"\0" * 10 + line.encode(),
+    lambda line: b"\0" * 10000 + line.encode(), lambda line: "step 1 ██\n".encode() + b"\0" * 10 + line.encode(),
     lambda line: ("\ufeff" + line).encode("utf-16-le"), lambda line: ("\ufeff" + "x" * 501 + line).encode("utf-16-be")],
     ids=["zeros first", "zeros between", "utf-16-le", "utf-16-be"])
 def test_a_log_with_zeros_or_of_two_bytes_a_letter_is_read(tmp_path, change):
