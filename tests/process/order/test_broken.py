@@ -126,9 +126,11 @@ def test_what_is_made_in_a_capture_is_tried_later(tmp_path):
 
 @pytest.mark.parametrize("legacy", [{}, {"ORDER_LEGACY": "1"}])
 def test_one_stream_is_left_alone(tmp_path, legacy):
-    _, sim, native = statistics(tmp_path, "only_one_stream", **legacy)
-    for name in ("cuStreamWaitValue32_v2", "cuMemHostAlloc", "cuCtxRecordEvent", "cuStreamCreate", "cuEventCreate"):
+    ours, sim, native = statistics(tmp_path, "only_one_stream", **legacy)
+    for name in ("cuStreamWaitValue32_v2", "cuMemHostAlloc", "cuCtxRecordEvent", "cuStreamCreate"):
         assert sim.get(name, 0) == native.get(name, 0)
+    # a mark behind a pause of the host, which a busy machine makes by itself, is no trial's
+    assert sim.get("cuEventCreate", 0) <= native.get("cuEventCreate", 0) + ours["order_marks"]
 
 
 def test_a_trial_costs_at_most_twenty_calls(tmp_path):
