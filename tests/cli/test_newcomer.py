@@ -23,6 +23,17 @@ def test_the_readme_begins_with_two_commands_and_a_build():
     assert [line.split()[0] for line in commands(README)[:4]] == ["scripts/demo.sh", "scripts/test.sh", "meson", "LD_PRELOAD=$PWD/build/shim/libcachealloc.so"]
 
 
+def test_the_demo_needs_no_library_of_the_tests(tmp_path):
+    """scripts/demo.sh installs a compiler and Meson (PACKAGES_DEMO), not what only tests are built with."""
+    hidden = tmp_path / "hidden.ini"
+    hidden.write_text("[binaries]\ncmake = '/bin/false'\n")
+    build = tmp_path / "build"
+    said = succeed(["meson", "setup", "--native-file", ROOT / "scripts" / "build-dev.ini", "--native-file", hidden, ROOT, build],
+                   PKG_CONFIG_LIBDIR=tmp_path)
+    assert "cmocka found: NO" in said
+    succeed(["ninja", "-C", build, "-n", "demo"])
+
+
 @pytest.mark.skipif("CACHEALLOC_TEST_LONG" not in os.environ, reason="a system is fetched, and the tree built: CACHEALLOC_TEST_LONG=1")
 def test_every_command_works_in_a_fresh_system(system):  # noqa: F811
     run, root = system
