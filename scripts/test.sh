@@ -3,7 +3,7 @@
 # Installs what is missing, builds, and runs every test. Usage: scripts/test.sh [--quick] [--long] [FILTER]
 #
 #   --quick  gcc build, its suites and the rules only: no sanitizers, no second compiler, no static analysis; of the
-#            files of tests with most cases every second to fourth case, others in each run; Chromium, RMM and others'
+#            files of tests with most cases every second to eighth case, others in each run; Chromium, RMM and others'
 #            viewers are not fetched
 #   --long   the soak runs too (many more seeds), and the packages of PyTorch (3 GB are fetched) and numba (90 MB);
 #            clang's analyzer looks three times as deep

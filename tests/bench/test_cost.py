@@ -15,6 +15,7 @@ import measuring
 import native_ratio
 import pairs
 
+QUICK_EVERY = 4  # conftest.py
 HERE = Path(__file__).resolve().parent
 # of the library's own instructions for a malloc/free pair: what was measured and 15 %, a guard against accidents
 PAIR_INSTRUCTIONS_MAX = {"same": 245, "ring": 260, "mixed": 1385}

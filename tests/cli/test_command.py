@@ -11,6 +11,7 @@ import pytest
 from command import COMMAND, ROOT, cli, compiler, environment, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
+QUICK_EVERY = 4  # conftest.py
 VERBS = ("run", "compare", "doctor", "report", "convert", "stats", "tune", "explain", "version")
 
 

@@ -14,7 +14,7 @@ from conftest import LIBRARY
 from command import ROOT, cli, compiler, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 SCHEMA = json.loads((ROOT / "scripts" / "schema" / "doctor.schema.json").read_text())
 RUNTIME = b"\0libcuda.so.1\0cuGetProcAddress_v2\0cudart\0"
 

@@ -11,7 +11,7 @@ import pytest
 from command import ROOT, environment
 from conftest import LIBRARY, SIM, run
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 GPU = ROOT / "tests" / "gpu"
 NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 PARTS = ("build", "static", "shared", "torch", "latency", "native", "alloc_latency", "torch_policy", "framework", "naive")

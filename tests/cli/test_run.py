@@ -10,6 +10,8 @@ import pytest
 from conftest import LIBRARY
 from command import COMMAND, cli, compiler, environment, script, stub_build  # noqa: F401  (fixtures)
 
+QUICK_EVERY = 4  # conftest.py
+
 
 @pytest.mark.parametrize("status", [0, 1, 3, 124, 125, 126, 127, 255])
 def test_exit_status_is_the_programs(cli, script, status):

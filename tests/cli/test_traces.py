@@ -14,6 +14,7 @@ from schema import check
 sys.path.insert(0, str(ROOT / "tests" / "traces"))
 import workload  # noqa: E402
 
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "traces" / "trace_program"
 NAMES = ("generated",) + workload.RECORDED
 MEMORY = "64G"  # address space: only a few words of each block are touched

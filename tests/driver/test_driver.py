@@ -8,6 +8,8 @@ import pytest
 
 from probing import KNOWN, Probe, differing, drivers, name_of, ours, symbols, version_of
 
+QUICK_EVERY = 4  # conftest.py
+
 # Functions of the driver that are in no cuda.h. The library counts a call of them as one that it cannot see.
 IN_NO_HEADER = {
     "cuEGLApiInit": "between the driver and its EGL library",

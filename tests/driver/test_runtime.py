@@ -8,6 +8,7 @@ import pytest
 from conftest import ROOT
 from probing import Probe, asked_for, differing, drivers, name_of, symbols, version_of
 
+QUICK_EVERY = 4  # conftest.py
 RUNTIMES = sorted((ROOT / "build-headers").glob("[0-9]*/lib/libcudart*"))
 FOUND = drivers()
 RETURN_NO_CODE = {"cudaGetErrorName", "cudaGetErrorString", "cudaCreateChannelDesc"}

@@ -11,7 +11,7 @@ import pytest
 
 from conftest import BUILD, run
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "fault" / "fault_program"
 CODES = (2, 999)
 #: programs cannot go on without these, whoever serves them

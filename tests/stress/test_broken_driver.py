@@ -13,6 +13,7 @@ import pytest
 from test_exposed import library
 from test_order import LONG, MUTANTS, SIGABRT, fresh, program, sound
 
+QUICK_EVERY = 4  # conftest.py
 pytestmark = pytest.mark.skipif(not MUTANTS.exists(), reason="built without what forces exposure")
 
 LEGACY, CONTEXT = "legacy_record_early", "context_record_early"

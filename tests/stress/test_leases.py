@@ -7,6 +7,8 @@ import pytest
 
 from conftest import BUILD, clean_env
 
+QUICK_EVERY = 4  # conftest.py
+
 #: The program, and its test that finds the mistake.
 MUTANTS = {
     "LEASES_GO_ON": ("leased", "test_who_looks_at_blocks_ends_leases"),

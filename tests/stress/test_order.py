@@ -22,7 +22,7 @@ SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
 LONG = bool(os.environ.get("CACHEALLOC_TEST_LONG"))
 SYSTEM = random.SystemRandom()
 TURNS = 5
-QUICK_EVERY = 4  # conftest.py
+QUICK_EVERY = 6  # conftest.py
 DEVICES = 2
 
 

@@ -23,7 +23,7 @@ from conftest import ROOT, run  # noqa: E402
 from dying import COMMAND, DIE, EMULATED, bare, calls, die, pages, started, stats, until  # noqa: E402
 from dying import _nothing_is_left  # noqa: E402,F401
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 WORKER = ROOT / "tests" / "process" / "death" / "worker.py"
 SCHEMA = json.loads((ROOT / "scripts" / "schema" / "stats.schema.json").read_text())
 WAYS = {"underscore": 0, "quick": 0, "kill": -signal.SIGKILL, "term": -signal.SIGTERM, "interrupt": -signal.SIGINT,

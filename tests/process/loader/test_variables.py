@@ -10,6 +10,7 @@ from conftest import SIM, run
 from loader_fixtures import compile_c
 from loader_fixtures import fixtures  # noqa: F401 (a pytest fixture)
 
+QUICK_EVERY = 4  # conftest.py
 LINKS = {"lazy": ["-Wl,-z,lazy,-z,norelro"], "relro": ["-Wl,-z,now,-z,relro"]}
 HOLDERS = {"constructor": "libearly.so", "loads": "libholder.so"}
 

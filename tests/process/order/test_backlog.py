@@ -8,6 +8,7 @@ import pytest
 
 from conftest import BUILD, run
 
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_backlog"
 MIB = 1 << 20
 SLACK = 32

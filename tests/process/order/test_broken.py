@@ -8,7 +8,7 @@ import pytest
 
 from conftest import BUILD, MUTANTS, run
 
-QUICK_EVERY = 3  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_broken"
 USERS = ["legacy_and_then_another", "legacy_and_then_the_host", "thread_that_has_ended", "another_thread_works",
          "legacy_before_the_others", "streams_that_wait_for_each_other", "a_second_stream_in_a_capture", "streams_of_several_threads",

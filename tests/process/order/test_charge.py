@@ -11,6 +11,7 @@ import pytest
 
 from conftest import BUILD, run
 
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_charge"
 MIB = 1 << 20
 BIG = 12 * MIB

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import BUILD, run
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_failure"
 CASES = ["streams_of_all_kinds", "streams_that_die", "captures_and_graphs", "little_memory"]
 #: what the programs of failure.c never call themselves

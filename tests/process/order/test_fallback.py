@@ -17,7 +17,7 @@ sys.path.append(str(ROOT / "tests" / "abi"))
 from abi_source import runtime_tables
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_fallback"
-QUICK_EVERY = 3  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 #: case: what the simulator needs for it, and what the log says (the case's name is that in the statistics)
 CASES = {
     "unseen_call": ({"SIMCUDA_FUTURE": "1"}, "an unknown driver function was called"),

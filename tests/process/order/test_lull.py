@@ -8,7 +8,7 @@ import pytest
 
 from conftest import BUILD, MUTANTS, run
 
-QUICK_EVERY = 3  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_lull"
 FED = ["fed_from_a_new_stream", "fed_after_more_work", "fed_after_a_set", "fed_after_many_small_blocks", "fed_after_two_pauses",
        "fed_in_the_default_stream", "fed_in_a_per_thread_stream", "fed_from_the_default_stream", "fed_from_another_device",

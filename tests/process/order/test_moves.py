@@ -13,7 +13,7 @@ import pytest
 
 from conftest import BUILD, LIBRARY, MUTANTS, run
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_moves"
 CONF = "expandable_segments:True,expandable_slack_percent:0"
 SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import BUILD, run
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_parallel"
 MIB = 1 << 20
 OWN = 12 * MIB  # of each stream beside A

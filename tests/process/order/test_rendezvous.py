@@ -15,7 +15,7 @@ from conftest import BUILD, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_rendezvous"
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}}
-QUICK_EVERY = 3  # conftest.py
+QUICK_EVERY = 6  # conftest.py
 SANITIZER = os.environ.get("CACHEALLOC_TEST_SANITIZER")
 LONG = os.environ.get("CACHEALLOC_TEST_LONG") == "1"
 #: settings, and how many variants (of buffer and size) they are worth in the long run

@@ -36,7 +36,7 @@ WARM_CLOCKS = [{"SIMCUDA_CLOCK": MANUAL}, {"SIMCUDA_JITTER": "40:3"}]
 EVERY_CLOCK = ("default", "no_slack")
 LONG = os.environ.get("CACHEALLOC_TEST_LONG") == "1"
 SEED = os.environ.get("CACHEALLOC_TEST_SEED", str(random.SystemRandom().randrange(1 << 32)))
-QUICK_EVERY = 4  # conftest.py
+QUICK_EVERY = 8  # conftest.py
 #: what natively is an error of the program, and what we promise all the same: memory taken and freed inside a capture
 #: stays for its graph, and a copy in another context counts as a user (but memory that goes back to the driver, as
 #: without slack it may, goes as it does natively)

@@ -11,7 +11,7 @@ from conftest import BUILD, clean_env, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_short"
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]
-QUICK_EVERY = 3  # conftest.py
+QUICK_EVERY = 6  # conftest.py
 #: The manual clock knows no work that goes on beside a thread.
 REAL_ONLY = ("while_another_thread_keeps_the_device_busy",)
 

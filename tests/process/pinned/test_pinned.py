@@ -8,7 +8,7 @@ import pytest
 
 from conftest import BUILD, MUTANTS, run
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "pinned" / "pinned_cases"
 CACHE = "pinned:cache"
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]

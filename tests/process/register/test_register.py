@@ -14,6 +14,7 @@ import pytest
 
 from conftest import BUILD, MUTANTS, ROOT, SIM, clean_env, run
 
+QUICK_EVERY = 4  # conftest.py
 HERE = BUILD / "tests" / "process" / "register"
 PATHS = f"{SIM}:{HERE}"
 PROGRAMS = ["register", "register_lazy", "register_now"]

@@ -10,6 +10,7 @@ import pytest
 
 from conftest import BUILD, LIBRARY, ROOT, run
 
+QUICK_EVERY = 4  # conftest.py
 PROGRAMS = BUILD / "tests" / "process" / "programs"
 N = 600
 ROADS = [

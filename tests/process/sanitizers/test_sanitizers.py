@@ -15,7 +15,7 @@ from conftest import LIBRARY, ROOT, SIM, run
 
 pytestmark = pytest.mark.skipif("CACHEALLOC_TEST_PRELOAD_FIRST" in os.environ, reason="the plain library's matter")
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 EMPTY = "int main(void) { return 0; }\n"
 # (compiler, options); MSan is clang's alone. A static runtime is the program's own, a shared one comes after ours.
 BUILDS = {

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import BUILD, clean_env, run
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_memops"
 SEGMENT = 2 << 20
 

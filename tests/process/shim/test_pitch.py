@@ -7,6 +7,7 @@ import pytest
 
 from conftest import BUILD, run
 
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_pitch"
 CASES = ["answers", "many_shapes", "again_and_again", "two_devices", "threads", "unfinished"]
 SETTINGS = {"default": "", "finished": "reuse:finished", "host": "free_sync:host", "no_slack": "reuse_slack_mb:0",

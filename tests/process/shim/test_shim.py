@@ -10,6 +10,7 @@ import pytest
 
 from conftest import BUILD, LIBRARY, ROOT, SIM, clean_env, run, unmarked
 
+QUICK_EVERY = 2  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_shim"
 NATIVE = BUILD / "tests" / "process" / "shim" / "cases_native"
 

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import BUILD, clean_env, run
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_sticky"
 KNOBS = {"at_the_end_of_memory": {"SIMCUDA_MEM": "64M"}}
 SETTINGS = ["", "reuse_slack_mb:0", "reuse:finished", "trim_every:3", "max_cached_mb:4", "give_back:oom", "oom_retry_ms:20"]

@@ -14,7 +14,7 @@ import pytest
 from conftest import run
 from packages import python_with, words_of
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 PROGRAM = Path(__file__).resolve().parent / "drive_cuda_core.py"
 CLOCKS = {"manual": {"SIMCUDA_CLOCK": "manual"}, "jitter": {"SIMCUDA_JITTER": "100:1"}}
 SEEDS = range(20 if os.environ.get("CACHEALLOC_TEST_LONG") else 1)

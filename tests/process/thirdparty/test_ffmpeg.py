@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conftest import LIBRARY, SIM, clean_env, run
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 CLIENT = shutil.which("ffmpeg")
 QUIET = ["-nostdin", "-hide_banner", "-loglevel", "error"]
 DEVICE = ["-init_hw_device", "cuda=one:0", "-filter_hw_device", "one"]

@@ -14,7 +14,7 @@ from conftest import BUILD, run
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from tracefile import NO_STREAM, read  # noqa: E402  pylint: disable=wrong-import-position
 
-QUICK_EVERY = 2  # conftest.py
+QUICK_EVERY = 4  # conftest.py
 
 TOLD = BUILD / "tests" / "process" / "told" / "told_cases"
 PINNED = BUILD / "tests" / "process" / "pinned" / "pinned_cases"
