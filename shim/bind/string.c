@@ -16,6 +16,12 @@
 #include <stdint.h>
 #include <string.h>
 
+/* from glibc 2.43 on these are macros (C23: what is found in a const text is const) */
+#undef memchr
+#undef strchr
+#undef strrchr
+#undef strstr
+
 void *
 memcpy(void *restrict to, const void *restrict from, size_t n)
 {

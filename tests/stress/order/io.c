@@ -141,12 +141,13 @@ io_copy(struct worker *w, struct block *b, int slot)
 static void
 io_table(struct worker *w, struct block *b, int slot)
 {
-	static const CUuuid id = { SIMB_PRIVATE_TABLE_ID };
 	const struct simb_private_table *table;
 	uint32_t value = (uint32_t)rng_next(&w->rng);
+	CUuuid id;
 
 	if (w->window)
 		return;
+	memcpy(id.bytes, SIMB_PRIVATE_TABLE_ID, sizeof(id.bytes));
 	block_use(w, b, slot, true);
 	place_enter(b->place);
 	OP(w, calls.cuGetExportTable((const void **)&table, &id));

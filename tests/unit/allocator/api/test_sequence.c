@@ -136,7 +136,7 @@ test_memory_that_goes_back_is_mapped_nowhere(void **state)
 }
 
 static int
-stop(void **state)
+finish(void **state)
 {
 	sequence_stop();
 	return 0;
@@ -157,5 +157,5 @@ main(void)
 		cmocka_unit_test(test_memory_that_goes_back_is_mapped_nowhere),
 	};
 
-	return cmocka_run_group_tests_name("allocator-sequence", tests, NULL, stop);
+	return cmocka_run_group_tests_name("allocator-sequence", tests, NULL, finish);
 }

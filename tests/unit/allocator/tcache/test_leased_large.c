@@ -50,7 +50,7 @@ fill(struct fixture *f, uint64_t blocks[MOST])
 }
 
 static void
-stop(struct fixture *f)
+check_and_end(struct fixture *f)
 {
 	nothing_is_left(f);
 	fixture_stop(f);
@@ -72,7 +72,7 @@ test_large_blocks_without_the_heaps_lock(void **state)
 	fixture_check(&f);
 	free_blocks(&f, blocks, LARGE);
 	free_blocks(&f, more, 2);
-	stop(&f);
+	check_and_end(&f);
 }
 
 /* Blocks that were freed there merge there, and serve a larger request. */
@@ -93,7 +93,7 @@ test_freed_large_blocks_merge_in_the_lease(void **state)
 	assert_int_equal(fixture_stats(&f).reserved_bytes.peak, LARGE_SEGMENT_MIB * MIB);
 	free_blocks(&f, &blocks[3], n - 3);
 	assert_int_equal(ca_free(f.heap, address), 0);
-	stop(&f);
+	check_and_end(&f);
 }
 
 /* It wants a boundary, and gets it in the same segment: the cache does not grow. */
@@ -111,7 +111,7 @@ test_a_larger_request_finds_a_leased_segment(void **state)
 	assert_int_equal(fixture_stats(&f).reserved_bytes.current, LARGE_SEGMENT_MIB * MIB);
 	free_blocks(&f, blocks, LARGE);
 	assert_int_equal(ca_free(f.heap, address), 0);
-	stop(&f);
+	check_and_end(&f);
 }
 
 static void *
@@ -138,7 +138,7 @@ test_another_thread_takes_the_segment_before_the_cache_grows(void **state)
 	in_thread(take_five, &f);
 	assert_int_equal(fixture_stats(&f).reserved_bytes.peak, LARGE_SEGMENT_MIB * MIB);
 	free_blocks(&f, blocks, LARGE);
-	stop(&f);
+	check_and_end(&f);
 }
 
 /* A rest of less than 1 MiB is a hole, which a small request takes before the cache grows. */
@@ -157,7 +157,7 @@ test_a_small_request_takes_a_hole_of_a_leased_segment(void **state)
 	assert_int_equal(fixture_stats(&f).reserved_bytes.current, LARGE_SEGMENT_MIB * MIB);
 	free_blocks(&f, blocks, n);
 	assert_int_equal(ca_free(f.heap, address), 0);
-	stop(&f);
+	check_and_end(&f);
 }
 
 /* A rest that is not split off is the block's, and counts as allocated. */
@@ -179,7 +179,7 @@ test_a_rest_that_is_not_worth_it_stays_with_the_block(void **state)
 	assert_true(is_large_leased(&f));
 	assert_int_equal(fixture_stats(&f).allocated_bytes.current, allocated);
 	free_blocks(&f, blocks, n);
-	stop(&f);
+	check_and_end(&f);
 }
 
 static void
@@ -194,7 +194,7 @@ test_no_segment_that_is_not_meant_to_be_cut_is_leased(void **state)
 	take_large(&f, blocks);
 	assert_false(is_large_leased(&f));
 	free_blocks(&f, blocks, LARGE);
-	stop(&f);
+	check_and_end(&f);
 }
 
 /* It may go back to the driver as a whole for another one: the budget is asked before each cut. */
@@ -218,7 +218,7 @@ test_a_segment_of_one_large_request_is_not_leased(void **state)
 	assert_false(is_large_leased(&f));
 	assert_int_equal(fixture_stats(&f).reserved_bytes.current, 40 * MIB);
 	free_blocks(&f, blocks, LARGE);
-	stop(&f);
+	check_and_end(&f);
 }
 
 /* None of its requests would be served. */
@@ -238,7 +238,7 @@ test_blocks_that_want_a_boundary_lease_nothing(void **state)
 		assert_false(is_large_leased(&f));
 	}
 	free_blocks(&f, blocks, LARGE);
-	stop(&f);
+	check_and_end(&f);
 }
 
 /* ---- a segment that two threads want in turn */
@@ -310,7 +310,7 @@ test_who_takes_it_from_the_other_in_vain_leases_it_seldom(void **state)
 	print_message("# %u rounds: %u leases\n", ROUNDS, turns.began);
 	assert_in_range(turns.began, 1, ROUNDS / 20);
 	pthread_barrier_destroy(&turns.turn);
-	stop(&turns.f);
+	check_and_end(&turns.f);
 }
 
 int

@@ -83,7 +83,7 @@ go_on(struct beside *beside)
 }
 
 static void
-stop(struct beside *beside)
+check_and_end(struct beside *beside)
 {
 	assert_int_equal(beside->failed, 0);
 	fixture_check(&beside->f);
@@ -106,7 +106,7 @@ test_the_cache_grows_a_little_first(void **state)
 	assert_int_equal(beside.f.space->spreads.failures, 0);
 	assert_in_range(beside.before, beside.start + 2 * MIB, beside.start + 8 * MIB);
 	assert_int_not_equal(kept(beside.f.heap), KEPT);
-	stop(&beside);
+	check_and_end(&beside);
 }
 
 /* Of the budget, too: here it is the peak and a segment of 2 MiB, which the cache has. */
@@ -119,7 +119,7 @@ test_not_beyond_the_budget(void **state)
 	beside.f.heap->config.large_segment_size_bytes = 2 * MIB;
 	go_on(&beside);
 	assert_int_equal(beside.before, beside.start);
-	stop(&beside);
+	check_and_end(&beside);
 }
 
 static void
@@ -130,7 +130,7 @@ test_not_at_the_end_of_the_device(void **state)
 	start(&beside, 16 * MIB);
 	go_on(&beside);
 	assert_int_equal(beside.before, beside.start);
-	stop(&beside);
+	check_and_end(&beside);
 }
 
 /* The driver has no more, which nobody knew: others' memory serves, and it is seldom asked again.
@@ -149,7 +149,7 @@ test_the_driver_has_no_more(void **state)
 	assert_int_equal(fixture_sums(&beside.f).calls[CA_MODEL_TAKE], beside.n_calls + 1);
 	assert_int_equal(fixture_stats(&beside.f).ooms, 0);
 	assert_int_not_equal(beside.f.space->spreads.pass, 0);
-	stop(&beside);
+	check_and_end(&beside);
 }
 
 int

@@ -49,7 +49,7 @@ check(struct scene *scene)
 }
 
 static void
-stop(struct scene *scene)
+finish(struct scene *scene)
 {
 	order_stop(&scene->f);
 }
@@ -122,7 +122,7 @@ test_one_stream_gets_its_memory_back_without_a_driver_call(void **state)
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_STREAM_MARK), 0);
 	assert_int_equal(order_calls(&scene.f, CA_MODEL_QUERY), 0);
 	check(&scene);
-	stop(&scene);
+	finish(&scene);
 }
 
 static void
@@ -138,7 +138,7 @@ test_wrong_frees_are_refused(void **state)
 	give(&scene, scene.streams[0], x, 3 * MIB);
 	assert_int_equal(ca_told_free(scene.f.heap, x, scene.streams[0]), -EINVAL);
 	check(&scene);
-	stop(&scene);
+	finish(&scene);
 }
 
 static void
@@ -161,7 +161,7 @@ test_a_closed_pool_gives_its_segments_back_when_they_are_idle(void **state)
 	assert_int_equal(idle.address, x);
 	assert_false(ca_told_any(scene.f.heap));
 	check(&scene);
-	stop(&scene);
+	finish(&scene);
 }
 
 /* ---- random programs */
@@ -219,7 +219,7 @@ test_random_programs(void **state)
 			if (!(step % 16))
 				check(&scene);
 		}
-		stop(&scene);
+		finish(&scene);
 	}
 }
 
@@ -243,7 +243,7 @@ test_behind_a_wait(void **state)
 	ca_told_pool_set_reuse(scene.pool, CA_TOLD_INTERNAL, false);
 	assert_int_equal(ca_told_alloc_guarded(scene.pool, scene.streams[2], 3 * MIB, &y), -EAGAIN);
 	check(&scene);
-	stop(&scene);
+	finish(&scene);
 }
 
 int
