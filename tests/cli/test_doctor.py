@@ -10,7 +10,7 @@ import subprocess
 
 import crafted
 import pytest
-from conftest import LIBRARY
+from conftest import LIBRARY, SIM
 from command import ROOT, cli, compiler, stub_build  # noqa: F401  (fixtures)
 from schema import check
 
@@ -282,7 +282,7 @@ def test_what_pytorch_would_not_understand(doctor, text, faults):
     """In the variable that is in force."""
     program = crafted.elf(needed=["libcudart.so.13"])
     for name, others in (("PYTORCH_CUDA_ALLOC_CONF", {"PYTORCH_ALLOC_CONF": ""}), ("PYTORCH_ALLOC_CONF", {})):
-        _, data = doctor(program, **{name: text}, **others)
+        _, data = doctor(program, LD_LIBRARY_PATH=SIM, **{name: text}, **others)
         problems = [note["text"] for note in data["notes"] if note["problem"]]
         assert problems == [f"{name}: {fault}" for fault in faults]
 

@@ -116,7 +116,7 @@ step_value(const char *step, char what)
 	CUdeviceptr at = (CUdeviceptr)(uintptr_t)&words[step[2] - '0'];
 	uint32_t value = (uint32_t)(step[3] - '0');
 	uint64_t wide = value;
-	CUstreamBatchMemOpParams op = { 0 };
+	CUstreamBatchMemOpParams op = { .pad = { 0 } };
 	void *args[] = { &at, &wide };
 
 	if (what == 'w' || what == 's') {

@@ -220,7 +220,7 @@ used_memory(CUstream stream)
 static void
 signal_by_batch(void)
 {
-	CUstreamBatchMemOpParams op = { 0 };
+	CUstreamBatchMemOpParams op = { .pad = { 0 } };
 
 	op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
 	op.writeValue.address = (CUdeviceptr)(uintptr_t)word;

@@ -62,7 +62,7 @@ stall_value(void)
 static void
 stall_batch(void)
 {
-	CUstreamBatchMemOpParams ops[2] = { 0 };
+	CUstreamBatchMemOpParams ops[2] = { { .pad = { 0 } } };
 
 	ops[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
 	ops[0].waitValue.address = word_address();

@@ -166,7 +166,7 @@ callback(CUstream stream, CUresult status, void *data)
 int
 probe_value(int argc, char **argv)
 {
-	CUstreamBatchMemOpParams op[4] = { 0 };
+	CUstreamBatchMemOpParams op[4] = { { .pad = { 0 } } };
 	CUstream s, t, shown = (CUstream)1;
 	CUdeviceptr ptr;
 	uint64_t out[2] = { 0, 0 };
