@@ -16,7 +16,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The project itself, functions of libc that are defined anew or stood in for, file formats, ELF and the verbs library,
 # printf, our own tests, statistics.
-OTHERS = {"cachealloc", "dlvsym", "strspn", "setcancelstate", "pickle", "memo", "trc", "phdr", "rela", "sysv", "jump", "devx", "iova",
+OTHERS = {"cachealloc", "dlvsym", "strspn", "bcmp", "setcancelstate", "pickle", "memo", "trc", "phdr", "rela", "sysv", "jump", "devx", "iova",
           "verbs", "spec", "branch", "mutant", "histogram", "percentile"}
 PREFIX = "un"
 SUFFIXES = ("s", "es", "ed", "d", "ing", "er", "est", "ly", "able")

@@ -12,6 +12,7 @@
  * None is on the way of an allocation that the cache serves, so they are plain. The file is
  * compiled without builtins, or the compiler would make each function a call of itself.
  */
+#undef _FORTIFY_SOURCE
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -84,6 +85,13 @@ memcmp(const void *a, const void *b, size_t n)
 		if (*x != *y)
 			return *x - *y;
 	return 0;
+}
+
+/* clang asks this one where only equality matters */
+int
+bcmp(const void *a, const void *b, size_t n)
+{
+	return memcmp(a, b, n);
 }
 
 void *
@@ -180,4 +188,45 @@ strstr(const char *text, const char *part)
 		if (!*text++)
 			return NULL;
 	return (char *)(uintptr_t)text;
+}
+
+/*
+ * A distribution's compiler defines _FORTIFY_SOURCE by itself, and then calls these where it knows
+ * the target's size but not how much is copied. `room` is that size.
+ */
+void *__memcpy_chk(void *restrict to, const void *restrict from, size_t n, size_t room);
+void *__memmove_chk(void *to, const void *from, size_t n, size_t room);
+void *__memset_chk(void *to, int byte, size_t n, size_t room);
+char *__strcpy_chk(char *restrict to, const char *restrict from, size_t room);
+
+void *
+__memcpy_chk(void *restrict to, const void *restrict from, size_t n, size_t room)
+{
+	if (n > room)
+		__builtin_trap();
+	return memcpy(to, from, n);
+}
+
+void *
+__memmove_chk(void *to, const void *from, size_t n, size_t room)
+{
+	if (n > room)
+		__builtin_trap();
+	return memmove(to, from, n);
+}
+
+void *
+__memset_chk(void *to, int byte, size_t n, size_t room)
+{
+	if (n > room)
+		__builtin_trap();
+	return memset(to, byte, n);
+}
+
+char *
+__strcpy_chk(char *restrict to, const char *restrict from, size_t room)
+{
+	if (strlen(from) >= room)
+		__builtin_trap();
+	return strcpy(to, from);
 }

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 """What the built library shows to the loader: names, needs, and nothing that runs by itself."""
 
+import os
 import re
 import subprocess
 
 import pytest
 
 from abi_source import hook_rows
-from conftest import LIBRARY
+from conftest import BUILD, LIBRARY, ROOT
 
 # With an auditor, or opened late, all libraries together have 1664 bytes in today's glibc; libc takes 144 of them
 TLS_MAX = 640
@@ -66,11 +67,34 @@ def test_no_cancellation_point(dynamic):
     assert [name for name in undefined if name.removesuffix("64") in CANCELLATION_POINTS] == []
 
 
+def string_functions(library):
+    undefined = re.findall(r" U (\w+)", tool("nm", "-D", "--undefined-only", library))
+    assert "mmap64" in undefined or "mmap" in undefined
+    return [name for name in undefined if re.match(r"_*(str|stp|mem|rawmem|b(cmp|copy|zero)$)", name)]
+
+
 def test_no_string_function_of_the_process(dynamic):
     """Under a sanitizer they are its own, and look at memory that only uninstrumented code wrote (shim/bind/string.c)."""
-    undefined = re.findall(r" U (\w+)", tool("nm", "-D", "--undefined-only", LIBRARY))
-    assert "mmap64" in undefined or "mmap" in undefined
-    assert [name for name in undefined if re.match(r"_*(str|stp|mem|rawmem|b(cmp|copy|zero)$)", name)] == []
+    assert string_functions(LIBRARY) == []
+
+
+@pytest.mark.skipif(not os.environ.get("CACHEALLOC_TEST_LONG"), reason="builds the library again: CACHEALLOC_TEST_LONG=1")
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_nor_with_a_distributions_flags(cc, tmp_path):
+    """What Ubuntu's gcc defines by itself, and Debian's and Fedora's packages are built with."""
+    flags = "-O2 -Wp,-U_FORTIFY_SOURCE -Wp,-D_FORTIFY_SOURCE=2 -fstack-protector-strong -fstack-clash-protection"
+    for command in (["meson", "setup", "--buildtype=plain", ROOT, tmp_path], ["meson", "compile", "-C", tmp_path, "cachealloc"]):
+        subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, env={**os.environ, "CC": cc, "CFLAGS": flags})
+    assert string_functions(tmp_path / "shim" / "libcachealloc.so") == []
+
+
+def test_checked_copies_are_our_own(build):
+    """With a distribution's flags, which have the compiler call them, the test above; here that they are there."""
+    library = BUILD / "shim" / "libca-string.a"
+    if not library.exists():
+        pytest.skip("a sanitizer build has none")
+    defined = set(re.findall(r" T (\w+)", tool("nm", "--defined-only", library)))
+    assert {f"__{name}_chk" for name in ("memcpy", "memmove", "memset", "strcpy")} <= defined
 
 
 def test_two_constructors_of_ours(dynamic):
