@@ -3,6 +3,7 @@
 
 import os
 import re
+import signal
 import subprocess
 
 import pytest
@@ -90,13 +91,45 @@ def test_nor_with_a_distributions_flags(cc, tmp_path):
     assert string_functions(tmp_path / "shim" / "libcachealloc.so") == []
 
 
-def test_checked_copies_are_our_own(build):
-    """With a distribution's flags, which have the compiler call them, the test above; here that they are there."""
+CHECKED = """
+#include <stddef.h>
+void *__memcpy_chk(void *, const void *, size_t, size_t);
+void *__memmove_chk(void *, const void *, size_t, size_t);
+void *__memset_chk(void *, int, size_t, size_t);
+char *__strcpy_chk(char *, const char *, size_t);
+
+int
+main(int argc, char **argv)
+{
+	char text[8] = "abcdefg";
+	size_t room = argc > 2 ? 3 : 4;
+
+	switch (*argv[1]) {
+	case 'c':
+		return __memcpy_chk(text, "xyz", 4, room) != text || text[2] != 'z' || text[4] != 'e';
+	case 'm':
+		return __memmove_chk(text + 1, text, 4, room) != text + 1 || text[4] != 'd' || text[5] != 'f';
+	case 's':
+		return __memset_chk(text, 'x', 4, room) != text || text[3] != 'x' || text[4] != 'e';
+	default:
+		return __strcpy_chk(text, "xyz", room) != text || text[2] != 'z' || text[4] != 'e';
+	}
+}
+"""
+
+
+def test_checked_copies_are_our_own(build, tmp_path):
+    """What such flags have the compiler call: they copy, and end a program that would write beyond the target."""
     library = BUILD / "shim" / "libca-string.a"
-    if not library.exists():
-        pytest.skip("a sanitizer build has none")
+    if not library.exists() or os.environ.get("CACHEALLOC_TEST_EMULATOR"):
+        pytest.skip("a sanitizer or cross build has none that runs here")
     defined = set(re.findall(r" T (\w+)", tool("nm", "--defined-only", library)))
     assert {f"__{name}_chk" for name in ("memcpy", "memmove", "memset", "strcpy")} <= defined
+    (tmp_path / "a.c").write_text(CHECKED)
+    subprocess.run(["gcc", "-o", tmp_path / "a", tmp_path / "a.c", library], check=True)
+    for which in "cmsy":
+        fits, over = (subprocess.run([tmp_path / "a", which, *more], check=False).returncode for more in ([], ["over"]))
+        assert fits == 0 and over in (-signal.SIGILL, -signal.SIGTRAP), which  # the second on aarch64
 
 
 def test_two_constructors_of_ours(dynamic):

@@ -15,15 +15,15 @@ FUNCTIONS = {
     "memchr": ("void", "s, c, n"), "strchr": ("char", "s, c"), "strrchr": ("char", "s, c"), "strpbrk": ("char", "s, accept"),
     "strstr": ("char", "s, part"), "bsearch": ("void", "key, s, n, size, compare"),
 }
-HEADER = "#include_next <{}.h>\n#define OF_CONST(s, of_const, call) _Generic(0 ? (s) : (void *)1, const void *: (of_const)(call), default: call)\n"
+OF_CONST = "_Generic(0 ? (s) : (void *)1, const void *: (const {} *)({}), default: {})"
 
 
 def header(name, functions):
-    lines = [HEADER.format(name).replace("OF_CONST", f"OF_CONST_{name}")]
+    lines = [f"#include_next <{name}.h>\n"]
     for function in functions:
         result, parameters = FUNCTIONS[function]
-        lines.append(f"#undef {function}\n#define {function}({parameters}) "
-                     f"OF_CONST_{name}(s, const {result} *, {function}({parameters}))\n")
+        call = f"{function}({parameters})"
+        lines.append(f"#undef {function}\n#define {call} {OF_CONST.format(result, call, call)}\n")
     return "".join(lines)
 
 
