@@ -9,7 +9,8 @@
  * (graphs.c); streams and contexts are destroyed with memory of theirs live. The program has no
  * race on a driver that keeps its promises. An allocator under it that breaks one shows as in
  * random_program.c: by contents, by overlaps, and by the race oracle (SIMCUDA_RACES=abort); and by
- * what a pool says is used, unless ASYNC_FIGURES=off.
+ * what a pool says is used, unless ASYNC_FIGURES=off. With ASYNC_FIGURES=near the most that was
+ * used may be one step more.
  *
  * Out of memory is no error: the thread frees some blocks and goes on. What it did is printed as
  * one JSON object. Exit status: 0; 1 contents, overlap or figures; 2 usage or an unexpected driver
