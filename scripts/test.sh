@@ -27,6 +27,8 @@ for argument in "$@"; do
 	esac
 done
 
+wanted() { [[ $1 == *"$filter"* ]]; }
+
 setup_packages test
 results="build-results"
 rm -rf "$results" && mkdir "$results"
@@ -49,11 +51,11 @@ setup_drivers build-drivers ||
 	say "NVIDIA's driver library cannot be had in every version (build-drivers.log): the others will not be tested"
 [ -n "$quick" ] || setup_viewers build-viewers ||
 	say "others' readers of snapshots cannot be had (build-viewers.log): their tests will be skipped"
-[ -z "$long" ] || setup_debootstrap build-debootstrap.log ||
+[ -z "$long" ] || ! wanted gcc-cli || setup_debootstrap build-debootstrap.log ||
 	say "debootstrap cannot be installed (build-debootstrap.log): nothing will be installed in a system of its own"
-[ -z "$long" ] || setup_numba build-numba ||
+[ -z "$long" ] || ! wanted gcc-process || setup_numba build-numba ||
 	say "numba-cuda cannot be had (build-numba.log): its test will be skipped"
-[ -z "$long" ] || setup_torch build-torch ||
+[ -z "$long" ] || ! wanted gcc-driver || setup_torch build-torch ||
 	say "PyTorch's package cannot be had (build-torch.log): its test will be skipped"
 
 # ------------------------------------------------------------------------------------------------ stages ---
@@ -70,8 +72,6 @@ stage() {
 	# by the count, not by the status: Meson fails for cmocka's way of skipping
 	[[ $line != FAIL* ]] || tail -n 40 "$results/$name.log" | sed 's/^/    | /'
 }
-
-wanted() { [[ $1 == *"$filter"* ]]; }
 
 # built BUILD: builds build-BUILD (build for gcc) once, as a stage of its own.
 declare -A done_builds=()

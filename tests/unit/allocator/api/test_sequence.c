@@ -27,7 +27,13 @@ print_totals(const struct sequence_totals *t)
 	       (unsigned long long)t->switches);
 }
 
-/* `worlds` sequences; 60 times as many in the long run. */
+/* How often as many sequences a long run has. TSan makes each ten times as slow. */
+#if defined(__SANITIZE_THREAD__)
+enum { LONG = 6 };
+#else
+enum { LONG = 60 };
+#endif
+
 static void
 run(uint64_t seed, unsigned worlds, struct sequence_options options, struct sequence_totals *totals)
 {
@@ -36,7 +42,7 @@ run(uint64_t seed, unsigned worlds, struct sequence_options options, struct sequ
 	memset(totals, 0, sizeof(*totals));
 	options.check_every = is_long ? 16 : 1;
 	seed = fixture_seed(seed);
-	for (unsigned i = 0; i < worlds * (is_long ? 60 : 1); i++) {
+	for (unsigned i = 0; i < worlds * (is_long ? LONG : 1); i++) {
 		uint64_t one = seed + (uint64_t)i * 7919;
 
 		if (getenv("CACHEALLOC_TEST_VERBOSE"))
