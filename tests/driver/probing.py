@@ -53,8 +53,11 @@ def without_devices():
     return hidden if os.geteuid() else [*hidden, "setpriv", "--bounding-set=-mknod", "--inh-caps=-mknod"]
 
 
-BY_VALUE = re.compile(r"CUipc\w+|CUmemLocation|CUeglFrame")  # structures
-NUMBER = re.compile(r"unsigned|int|size_t|cuuint\w+|CUdevice|CUstreamCaptureMode|CUlimit|CU\w+_attribute|CU\w+Type|GLuint")
+BY_VALUE = re.compile(r"CUipc\w+|CUeglFrame")  # structures
+#: CUmemLocation by value is two numbers in one register; with a pointer among the flags behind it, they would be zero only
+#: where the address of memory happens to end in 32 zero bits
+NUMBER = re.compile(r"unsigned|int|size_t|cuuint\w+|CUdevice|CUmemLocation|CUstreamCaptureMode|CUlimit|CU\w+_attribute|CU\w+Type"
+                    "|GLuint")
 
 
 def kinds_of(parameters):
