@@ -42,7 +42,8 @@ def start(words, env):
     mark = uuid.uuid4().hex
     full = environment(CACHEALLOC_BUILD=BUILD, **{MARK: mark}, **env)
     return mark, subprocess.Popen([sys.executable, COMMAND, "doctor", "--run", "--sim", *map(str, words)], env=full, text=True,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # nohup ignores it
 
 
 def doctor(*words, **env):
