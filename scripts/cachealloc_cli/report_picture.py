@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """An SVG picture, and a plane over time in it."""
 
+import html
 import math
-from xml.sax.saxutils import escape
 
 from .terminal import count_text, size_text
 
@@ -17,6 +17,10 @@ STYLE = """\
 .soft{fill:#9aa4b0}.bad{fill:#ff7b3d}.flush{fill:#b98ad6}.trim{fill:#9aa4b0}.edge{stroke:#8b95a1}.limit{stroke:#e8ebef}
 .grid{stroke:#262d36}.line{stroke:#323a45}.rule{stroke:#ff7b3d}.over{fill:#0d1117}}
 text{font:13px system-ui,'DejaVu Sans',sans-serif}.title{font-size:16px;font-weight:600}"""
+
+
+def _escape(text):
+    return html.escape(text, quote=False)
 
 
 def _number(value):
@@ -43,7 +47,7 @@ class Picture:
         self.parts.append(text)
 
     def text(self, x, y, words, kind="soft", anchor="start"):
-        self.add(f'<text x="{_number(x)}" y="{_number(y)}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>')
+        self.add(f'<text x="{_number(x)}" y="{_number(y)}" class="{kind}" text-anchor="{anchor}">{_escape(words)}</text>')
 
     def box(self, x, y, width, height, kind):
         self.add(f'<rect x="{_number(x)}" y="{_number(y)}" width="{_number(max(width, .3))}" height="{_number(height)}" '
@@ -82,7 +86,7 @@ class Picture:
     def whole(self):
         size = f'width="{WIDTH}" height="{_number(self.height)}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {_number(self.height)}" {size} role="img">'
-        return "\n".join([head, f"<title>{escape(self.title)}</title>", f"<style>{STYLE}</style>", f'<rect {size} class="page"/>',
+        return "\n".join([head, f"<title>{_escape(self.title)}</title>", f"<style>{STYLE}</style>", f'<rect {size} class="page"/>',
                           *self.parts, "</svg>\n"])
 
 
