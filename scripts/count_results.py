@@ -8,7 +8,7 @@ ended (the first with status `-`). Kinds:
   check   the stage is one case: it passed if its status is 0, was skipped if 77 (the reason is its last line)
   pytest  the cases stand in FOLDER/<name>.xml (JUnit)
   meson   the cases stand in FOLDER/<name>.json (Meson's testlog.json: TAP, or one case a program)
-  lane    a sequence of stages: no case of its own, but a failed one if it did not reach its end
+  sequence  stages that follow each other: no case of its own, but a failed one if it did not reach its end
 
 A stage that never ended, ended badly without naming a failed case, or ran no case at all is one failed case:
 fewer tests than there should be never look like success. The last line is `N passed, N failed, N skipped`; the
@@ -108,7 +108,7 @@ def read_pytest(cases, path):
 
 def read_stage(folder, kind, name, status):
     cases = Cases()
-    if kind == "lane":
+    if kind == "sequence":
         if status != "0":
             cases.failed.append(f"{name}: stopped before its end")
         return cases

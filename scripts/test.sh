@@ -10,7 +10,7 @@
 #   FILTER   only stages whose name contains FILTER; what they need is built
 #
 # The last line is `N passed, N failed, N skipped`; the status is 1 if anything failed, 3 if the machine lacks
-# something that cannot be installed. Three lanes of stages run side by side; each stage's output is kept in build-results/.
+# something that cannot be installed. Stages run side by side; each one's output is kept in build-results/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/setup.sh
@@ -148,37 +148,21 @@ check_cppcheck() {
 		--suppressions-list=scripts/cppcheck.suppressions --error-exitcode=1 --quiet -j "$JOBS"
 }
 
-# -------------------------------------------------------------------------------------------------- lanes ---
-# Three for two processors: many tests wait rather than compute. (With two lanes a third of the processors' time was idle.)
-lane_process() {
-	unit gcc build
-	suite gcc process
-	[ -n "$quick" ] || suite gcc stress
+# ---------------------------------------------------------------------------------------------- sequences ---
+# Stages that follow each other; the longest sequence first.
+sequence_process() { suite gcc process; }
+sequence_asan() {
+	unit asan build-asan env CACHEALLOC_TEST_LEAKS=1 scripts/sanitizer_env.sh address build-asan
+	suite asan process scripts/sanitizer_env.sh address build-asan
 }
-lane_checked() {
-	check format check_format
-	check shell check_shell
-	check docs check_docs
-	check comments check_comments
-	check words check_words
-	for each in abi fault cli; do suite gcc "$each"; done
-	[ -z "$quick" ] || return 0
-	suite aarch64 process/loader env CACHEALLOC_BUILD=build-aarch64 \
-		CACHEALLOC_TEST_EMULATOR="qemu-aarch64 -L /usr/aarch64-linux-gnu" -- -m loader
-	unit clang build-clang
+sequence_stress() { suite gcc stress; }
+sequence_clang() {
 	for each in clang-build tidy cppcheck; do ! wanted "$each" || built clang; done
 	check tidy check_tidy
 	check cppcheck check_cppcheck
+	unit clang build-clang
 }
-lane_sanitized() {
-	suite gcc driver
-	suite gcc bench
-	if [ -n "$quick" ]; then
-		suite gcc stress
-		return 0
-	fi
-	unit asan build-asan env CACHEALLOC_TEST_LEAKS=1 scripts/sanitizer_env.sh address build-asan
-	suite asan process scripts/sanitizer_env.sh address build-asan
+sequence_tsan() {
 	unit tsan build-tsan scripts/sanitizer_env.sh thread build-tsan
 	suite tsan process/shim scripts/sanitizer_env.sh thread build-tsan -- \
 		-k "captures or release or other_dev or signal or slow_death or come_back or holders or waits or streams or threads"
@@ -186,15 +170,27 @@ lane_sanitized() {
 		-k "random or several or unmapped or device or auto or exported"
 	suite tsan stress scripts/sanitizer_env.sh thread build-tsan
 }
+sequence_cli() { suite gcc cli; }
+sequence_bench() { for each in bench driver; do suite gcc "$each"; done; }
+sequence_fault() { for each in abi fault; do suite gcc "$each"; done; }
+sequence_unit() { unit gcc build; }
+sequence_aarch64() {
+	suite aarch64 process/loader env CACHEALLOC_BUILD=build-aarch64 \
+		CACHEALLOC_TEST_EMULATOR="qemu-aarch64 -L /usr/aarch64-linux-gnu" -- -m loader
+}
+sequence_rules() { for each in format shell docs comments words; do check "$each" "check_$each"; done; }
 
-# A lane that dies has not written its second line, which counts as a failure.
-lane() {
-	echo "lane $1 - -" >>"$results/stages"
-	"$1"
-	echo "lane $1 0 $SECONDS" >>"$results/stages"
+sequences=(process asan stress clang tsan cli bench fault unit aarch64 rules)
+[ -z "$quick" ] || sequences=(process stress cli bench fault unit rules)
+
+# One that dies has not written its second line, which counts as a failure.
+sequence() {
+	echo "sequence $1 - -" >>"$results/stages"
+	"sequence_$1"
+	echo "sequence $1 0 $SECONDS" >>"$results/stages"
 }
 
-# Lanes run in the background, where an interrupt from the terminal does not reach them or what they started.
+# Sequences run in the background, where an interrupt from the terminal does not reach them or what they started.
 kill_with_children() { # PID
 	local child children
 	children=$(cat "/proc/$1/task/$1/children" 2>/dev/null) || children=''
@@ -208,10 +204,15 @@ interrupted() {
 }
 trap interrupted INT TERM HUP
 
+# For two processors: many tests wait rather than compute. (With two a third of the processors' time was idle.)
+SIDE_BY_SIDE=3
 SECONDS=0
-# All lanes test the gcc build.
+# More than one sequence tests the gcc build.
 for each in unit abi process driver stress bench fault cli; do ! wanted "gcc-$each" || built gcc; done
-for each in lane_process lane_checked lane_sanitized; do lane "$each" & done
+for each in "${sequences[@]}"; do
+	while [ "$(jobs -rp | wc -l)" -ge "$SIDE_BY_SIDE" ]; do wait -n || true; done
+	sequence "$each" &
+done
 wait
 say "took $((SECONDS / 60)) min $((SECONDS % 60)) s; outputs in $results/"
 exec "$PYTHON" scripts/count_results.py "$results"

@@ -24,7 +24,7 @@ RUNS = [
     ("mix", 3, 4, "manual", 0), ("mix", 4, 3, "real", 5), ("pipe", 4, 4, "manual", 5), ("team+wide", 4, 3, "real", 5),
     ("team+pipe+wide", 4, 4, "manual", 20),
 ]
-OPERATIONS = 1_000_000 // (len(RUNS) * len(BROKEN)) if LONG else 4_000
+OPERATIONS = 1_000_000 // (len(RUNS) * len(BROKEN)) if LONG else 2_000
 
 
 #: the reasons that one of which is found; eight trials on a busy machine may show nothing, and fewer may be all a run has
