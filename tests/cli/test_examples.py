@@ -3,6 +3,7 @@
 it names in place, on the simulated driver."""
 
 import functools
+import lzma
 import os
 import re
 import subprocess
@@ -143,6 +144,24 @@ while [ $# -gt 0 ]; do
 done
 LD_PRELOAD=$(echo "$LD_PRELOAD" | sed "s|/opt/cachealloc/lib/libcachealloc.so|$STAND_IN_LIBRARY|") exec "$@"
 """
+
+
+def of_any_run(text):
+    """Without numbers: how many segments there are depends a little on the time that passes."""
+    return re.sub(r" *[\d.]+", " N", text).splitlines()
+
+
+def test_the_report_of_the_page_has_the_words_of_today(tmp_path):
+    """docs/out-of-memory.md: "this program" is a replay of a recorded training step on a device of 22,500 MiB."""
+    page = next(page for page in PAGES if page.stem == "out-of-memory").read_text()
+    shown = page[page.index("$ CACHEALLOC_STATS=1"):page.index("Rows follow where")]
+    (tmp_path / "app").symlink_to(BUILD / "tests" / "traces" / "trace_program")
+    trace = tmp_path / "step.trc"
+    trace.write_bytes(lzma.decompress((ROOT / "tests" / "traces" / "recorded" / "med1024.trc.xz").read_bytes()))
+    done = subprocess.run(["./app", trace], stderr=subprocess.PIPE, text=True, timeout=60, cwd=tmp_path,
+                          env=clean_env(LD_PRELOAD=LIBRARY, SIMCUDA_MEM="22500M", SIMCUDA_CLOCK="manual:16", CACHEALLOC_STATS=1))
+    lines = [line for line in of_any_run(done.stderr) if not line.startswith("trace_program:")]
+    assert [line for line in of_any_run(shown) if line[:10] in {line[:10] for line in lines}] == lines
 
 
 @pytest.fixture(scope="module")
