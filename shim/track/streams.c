@@ -105,8 +105,10 @@ open_stream(struct ca_process *process, struct ca_context *context,
 	if (atomic_load(&context->kind) == CA_CONTEXT_GREEN)
 		return NULL;
 	space = ca_context_open_space(process, context);
-	if (!space) /* no memory of ours is there, and other spaces have their own rule */
+	if (!space) { /* one that is made later would not know of the stream */
+		ca_fallback(process, NULL, CA_REASON_STREAMS);
 		return NULL;
+	}
 	if (!can_encode(name->handle)) {
 		ca_fallback(process, space, CA_REASON_STREAMS);
 		return NULL;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""When the host has no memory for more records, allocations are the driver's: they are counted, and keep to the limit."""
+"""When the host has no memory for more records, allocations are the driver's: they are counted, and keep to the limit. A
+stream that came at such a moment is not tracked, and nothing unfinished is handed out from then on."""
 
 import json
 import os
@@ -29,3 +30,11 @@ def test_what_cannot_be_counted_against_the_limit_is_refused():
     allowed = MANY // 2
     done = run([PROGRAM, MANY], check=0, CACHEALLOC_LIMIT=str(allowed * BLOCK))
     assert 0 < int(done.stdout) <= allowed
+
+
+def test_a_stream_that_came_at_such_a_moment(tmp_path):
+    """By the race oracle: its work is not seen, while memory of its context is served again."""
+    done = run([BUILD / "tests" / "process" / "shim" / "no_space"], cwd=tmp_path, SIMCUDA_RACES="abort", CACHEALLOC_STATS="s.json")
+    assert (done.returncode, done.stderr) == (0, ""), (done.returncode, done.stdout, done.stderr)
+    device = json.loads((tmp_path / "s.json").read_text())["devices"][0]
+    assert device["alloc_calls"] == 2 and "too_many_streams" in device["finished_only_reasons"]
