@@ -4,7 +4,7 @@
  *
  * Before a call that may destroy a context its record is closed; afterwards the driver's answer
  * decides between burial and reopening. A primary context lives until its last release: the driver
- * is asked.
+ * is asked where no other usage was seen.
  */
 #include <stdatomic.h>
 
@@ -52,6 +52,18 @@ cuCtxAttach(CUcontext *pctx, unsigned int flags)
 	return rc;
 }
 
+/* One usage more of a primary context that was known to live; otherwise its record begins with one.
+ */
+static void
+retained(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device)
+{
+	struct ca_context *known = rc == CUDA_SUCCESS && handle ? ca_context_find(*handle) : NULL;
+
+	created(real, rc, handle, device, CA_CONTEXT_PRIMARY);
+	if (known && known == ca_context_find(*handle))
+		atomic_fetch_add(&known->usage, 1);
+}
+
 CUresult
 cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
@@ -63,7 +75,7 @@ cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	do { /* no room is made with the lock held: a context that is being released needs it */
 		ca_context_primary_lock(dev);
 		rc = CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
-		created(real, rc, pctx, dev, CA_CONTEXT_PRIMARY);
+		retained(real, rc, pctx, dev);
 		ca_context_primary_unlock(dev);
 	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && ca_make_capacity_on(dev, CA_ROOM_STEP));
 	return rc;
@@ -147,10 +159,15 @@ enum primary_end {
 	PRIMARY_RESET,    /* ends whatever its usages */
 };
 
+/*
+ * A release that leaves a usage, as far as retains were seen, closes nothing: it must not wait for
+ * a wait of another thread, which may be for what comes after the release.
+ */
 static CUresult
 end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum primary_end end)
 {
 	struct ca_context *context;
+	bool closes, died;
 	CUresult rc;
 
 	if (!ca_hook_process())
@@ -159,11 +176,18 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 		ca_told_pools_resetting(real, device);
 	ca_context_primary_lock(device);
 	context = find_primary(device);
-	if (context)
+	closes = context && (end == PRIMARY_RESET || atomic_load(&context->usage) <= 1);
+	if (closes)
 		ca_context_close(context);
 	rc = CA_INSIDE(call(device));
-	settle(context, rc == CUDA_SUCCESS && context &&
-				(end == PRIMARY_RESET || primary_died(real, context)));
+	died = rc == CUDA_SUCCESS && context &&
+	       (end == PRIMARY_RESET || primary_died(real, context));
+	if (died && !closes) /* usages went that were not seen to go */
+		ca_context_close(context);
+	if (died || closes)
+		settle(context, died);
+	else if (rc == CUDA_SUCCESS && context)
+		atomic_fetch_sub(&context->usage, 1);
 	ca_context_primary_unlock(device);
 	if (rc == CUDA_SUCCESS && end == PRIMARY_RESET)
 		ca_told_pools_reset(real, device);
@@ -209,19 +233,24 @@ cuGreenCtxDestroy(CUgreenCtx hCtx)
 
 typedef CUresult context_call(CUcontext context);
 
-/* `last`: the number of usages at which this call destroys. */
+/* `last`: the number of usages at which this call destroys; 0: whatever their number. */
 static CUresult
 destroy(CUcontext handle, context_call *call, unsigned last)
 {
 	struct ca_context *context = ca_hook_process() && handle ? ca_context_find(handle) : NULL;
+	bool ends;
 	CUresult rc;
 
 	if (!context)
 		return CA_INSIDE(call(handle));
-	ca_context_close(context);
+	ends = !last || atomic_fetch_sub(&context->usage, 1) <= last;
+	if (ends)
+		ca_context_close(context);
 	rc = CA_INSIDE(call(handle));
-	settle(context,
-	       rc == CUDA_SUCCESS && (!last || atomic_fetch_sub(&context->usage, 1) <= last));
+	if (rc != CUDA_SUCCESS && last)
+		atomic_fetch_add(&context->usage, 1);
+	if (ends)
+		settle(context, rc == CUDA_SUCCESS);
 	return rc;
 }
 

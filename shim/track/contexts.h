@@ -41,7 +41,9 @@ struct ca_context {
 	unsigned long long id; /* cuCtxGetId, 0 where the driver has none; constant */
 	CUdevice device;       /* ordinal; constant */
 	_Atomic enum ca_context_kind kind;
-	_Atomic unsigned usage;         /* cuCtxCreate + cuCtxAttach - cuCtxDetach */
+	/* cuCtxCreate + cuCtxAttach - cuCtxDetach; of a primary one: at most those that there are
+	 */
+	_Atomic unsigned usage;
 	struct ca_space *_Atomic space; /* NULL until the first allocation */
 	_Atomic unsigned users;         /* internal driver calls in flight */
 	_Atomic unsigned closing;   /* calls in flight that may destroy it; stays up when one did */
