@@ -169,7 +169,8 @@ record_part(const struct ca_real *real, struct ca_mark_part *part)
 	rc = ca_mark_part_create_event(real, part);
 	if (rc)
 		return error_of(rc, context, part->owner);
-	if (ca_unseen_capture(real))
+	/* the calls before may have been slow: no capture is opening, or open, by now */
+	if (ca_unseen_capture(real) || ca_capture_active())
 		return -EBUSY;
 	rc = CA_INSIDE(real->cuCtxRecordEvent(context->handle, part->event));
 	if (rc)
@@ -322,16 +323,21 @@ call_part(const struct ca_real *real, struct ca_mark_part *part, event_call *cal
 	}
 }
 
-/* All parts, or those of the memory's own context. */
+/* All parts, or those of the memory's own context. In the gate, or `relaxed`: in the mode in which
+ * no question is refused. */
 static int
-query_parts(ca_mark mark, const struct ca_real *real, bool own)
+query_parts(ca_mark mark, const struct ca_real *real, bool own, bool relaxed)
 {
 	struct ca_mark_part *part;
 	int rc = 0;
 
-	for (part = ca_mark_part_of(mark); part && !rc; part = part->next)
-		if (!own || part->context == part->owner)
-			rc = call_part(real, part, real->cuEventQuery, false);
+	for (part = ca_mark_part_of(mark); part && !rc; part = part->next) {
+		if (own && part->context != part->owner)
+			continue;
+		rc = relaxed || !ca_capture_active()
+			     ? call_part(real, part, real->cuEventQuery, false)
+			     : -EBUSY;
+	}
 	return rc;
 }
 
@@ -358,7 +364,7 @@ query_in_capture(ca_mark mark, const struct ca_real *real)
 
 	if (!ca_capture_exchange_mode(real, &mode))
 		return -EBUSY;
-	rc = query_parts(mark, real, false);
+	rc = query_parts(mark, real, false, true);
 	ca_capture_restore_mode(real, mode);
 	return rc;
 }
@@ -375,7 +381,7 @@ query(ca_mark mark, bool own)
 		return 0;
 	if (!ca_gate_enter())
 		return mark & CA_MARK_STREAM_BIT ? query_in_capture(mark, real) : -EBUSY;
-	rc = query_parts(mark, real, own);
+	rc = query_parts(mark, real, own, false);
 	ca_gate_leave();
 	return rc;
 }

@@ -38,7 +38,8 @@ synchronize_one(const struct ca_real *real, struct ca_context *context)
 	rc = ca_context_push(real, context, &pushed);
 	if (rc)
 		return (int)rc;
-	rc = CA_INSIDE(real->cuCtxSynchronize());
+	rc = ca_capture_active() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+				 : CA_INSIDE(real->cuCtxSynchronize());
 	ca_context_pop(real, pushed);
 	return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
 }

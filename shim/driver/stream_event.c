@@ -283,13 +283,20 @@ record_in_capture(struct call *call, struct ca_mark_part *part)
 	return rc;
 }
 
+/* *gate: the gate is entered. It is left where a begin-capture came while the event was made, which
+ * may take long: then something captures. */
 static int
-record_in(struct call *call, struct ca_mark_part *part, bool gate)
+record_in(struct call *call, struct ca_mark_part *part, bool *gate)
 {
 	int rc;
 
-	if (gate)
-		return record_part(call, part);
+	if (*gate) {
+		rc = result_of(ca_mark_part_create_event(call->real, part));
+		if (rc || !ca_capture_active())
+			return rc ? rc : record_part(call, part);
+		ca_gate_leave();
+		*gate = false;
+	}
 	while (!ca_gate_enter_in_capture()) { /* a capture is about to begin */
 		if (!call->orders)
 			return -EBUSY;
@@ -314,7 +321,7 @@ record_any(struct call *call, void *context, void *stream, struct ca_mark_part *
 	if (rc)
 		return rc;
 	part = ca_mark_part_take(call->context, call->context);
-	rc = part ? record_in(call, part, gate) : -ENOMEM;
+	rc = part ? record_in(call, part, &gate) : -ENOMEM;
 	leave(call, gate);
 	*ret_part = part;
 	return rc;

@@ -116,7 +116,8 @@ wait_in_context(const struct ca_real *real, struct ca_context *context)
 		return -EBUSY;
 	rc = ca_context_push(real, context, &pushed);
 	if (!rc) {
-		rc = CA_INSIDE(real->cuCtxSynchronize());
+		rc = ca_capture_active() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+					 : CA_INSIDE(real->cuCtxSynchronize());
 		ca_context_pop(real, pushed);
 	}
 	ca_gate_leave();

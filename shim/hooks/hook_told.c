@@ -52,12 +52,19 @@ find_slowly(const struct ca_real *real, enum ca_flavour flavour, CUstream handle
 					: ca_submission_begin_slow(flavour, handle, &nothing);
 }
 
+static struct ca_submission_slot *
+hit_of(enum ca_flavour flavour, CUstream handle)
+{
+	return ca_stream_is_default(handle) ? ca_told_default_hit(flavour, handle)
+					    : ca_submission_hit(flavour, handle);
+}
+
 /* The record of the stream, which does not capture. NULL: it is not tracked, or where unseen calls
  * were made nobody knows whether it captures. */
 static struct ca_stream *
 stream_of(const struct ca_real *real, enum ca_flavour flavour, CUstream handle)
 {
-	struct ca_submission_slot *slot = ca_submission_hit(flavour, handle);
+	struct ca_submission_slot *slot = hit_of(flavour, handle);
 	struct ca_stream *stream = slot ? slot->stream : NULL;
 	bool captures;
 	CUresult rc;
@@ -65,18 +72,6 @@ stream_of(const struct ca_real *real, enum ca_flavour flavour, CUstream handle)
 	if (!slot)
 		stream = find_slowly(real, flavour, handle, &rc, &captures);
 	return stream && ca_told_sees_all(stream) ? stream : NULL;
-}
-
-/* As natively, a default stream needs a current context, of which a hit in the cache says nothing.
- * The driver is asked as in cuMemAlloc (hook_memory.c, is_in_context). */
-static inline bool
-is_rejected(const struct ca_real *real, CUstream handle)
-{
-	CUcontext current;
-
-	if (!ca_stream_is_default(handle) || !real->cuCtxGetCurrent)
-		return false;
-	return CA_INSIDE(real->cuCtxGetCurrent(&current)) || !current;
 }
 
 /* ---- allocation */
@@ -326,7 +321,7 @@ ca_told_alloc_async(const struct ca_told_call *call)
 	if (ca_inside || !call->dptr || !call->bytes || !ca_hook_active_process())
 		return false;
 	stream = stream_of(call->real, call->flavour, call->stream);
-	if (!stream || is_rejected(call->real, call->stream))
+	if (!stream)
 		return false;
 	pool = call->pool ? ca_told_pools_find(call->pool)
 			  : ca_told_pools_current(ca_told_device_of(stream));
@@ -427,9 +422,8 @@ free_rest(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum ca
 
 	if (!process || !dptr || !ca_told_any(process->heap))
 		return false;
-	slot = ca_submission_hit(flavour, handle);
-	if (__builtin_expect(slot != NULL, 1) && ca_told_sees_all(slot->stream) &&
-	    !is_rejected(real, handle)) {
+	slot = hit_of(flavour, handle);
+	if (__builtin_expect(slot != NULL, 1) && ca_told_sees_all(slot->stream)) {
 		freed = ca_told_free(process->heap, dptr, slot->stream);
 		if (freed == -ENOENT)
 			return false;
@@ -450,9 +444,9 @@ ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle
 		   enum ca_flavour flavour, CUresult *ret_rc)
 {
 	struct ca_process *process = ca_hook_active_process();
-	struct ca_submission_slot *slot = ca_submission_hit(flavour, handle);
+	struct ca_submission_slot *slot = hit_of(flavour, handle);
 
-	if (!process || !slot || !ca_told_sees_all(slot->stream) || is_rejected(real, handle) ||
+	if (!process || !slot || !ca_told_sees_all(slot->stream) ||
 	    !ca_told_free_quick(ca_told_of(slot->stream), dptr, slot->stream))
 		return free_rest(real, dptr, handle, flavour, ret_rc);
 	*ret_rc = CUDA_SUCCESS;

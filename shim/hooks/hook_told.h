@@ -42,28 +42,27 @@ ca_told_stream_at_once(enum ca_flavour flavour, CUstream handle)
 	return __builtin_expect(ca_told_sees_all(slot->stream), 1) ? slot->stream : NULL;
 }
 
-/* The same of a default stream. Of the current context a hit says nothing where the process has
- * one only, and without one the driver refuses the call: it is asked, once. */
+/*
+ * A hit of a default stream, of the context that the driver, asked once, says is current. (A hit by
+ * the handle alone, in a process of which one context is known, does not tell: none may be current,
+ * which the driver refuses, or one whose making was not seen, of another device maybe.)
+ */
+static inline __attribute__((always_inline)) struct ca_submission_slot *
+ca_told_default_hit(enum ca_flavour flavour, CUstream handle)
+{
+	uint64_t word = atomic_load_explicit(&ca_capture_word, memory_order_acquire);
+	struct ca_submission_slot *slot;
+
+	slot = __builtin_expect(ca_inside != 0, 0) ? NULL : ca_submission_last(flavour, handle);
+	return slot && slot->word == word ? slot : NULL; /* an empty slot's word is 0 */
+}
+
 static inline __attribute__((always_inline)) struct ca_stream *
 ca_told_default_stream_at_once(enum ca_flavour flavour, CUstream handle)
 {
-	uint64_t word = atomic_load_explicit(&ca_capture_word, memory_order_acquire);
-	const struct ca_submission_slot *slot = ca_submission_home(flavour, handle);
-	ca_get_current_fn *get_current =
-		atomic_load_explicit(&ca_submission_get_current, memory_order_relaxed);
-	CUcontext current;
+	const struct ca_submission_slot *slot = ca_told_default_hit(flavour, handle);
 
-	if (ca_inside || !get_current || CA_INSIDE(get_current(&current)) || !current)
-		return NULL;
-	if (slot->handle != handle || slot->word != word) {
-		slot = ca_submission_last_of(flavour, handle);
-		if (slot->context != current || slot->word != word)
-			slot = ca_submission_find(ca_submission_cache->table[flavour], handle, NULL,
-						  word);
-		if (!slot)
-			return NULL;
-	}
-	return ca_told_sees_all(slot->stream) ? slot->stream : NULL;
+	return slot && ca_told_sees_all(slot->stream) ? slot->stream : NULL;
 }
 
 /* NULL: the driver serves it; no pool of ours may have been opened at all. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread at a time takes and writes; another that finds it busy goes on without.
+ * One thread at a time takes and writes; another that finds it busy goes on without, but at exit.
  *
  * The peak's state is taken each time the reserved memory has grown to a new maximum, and kept
  * until the process ends: it is of the end of the call that grew it.
@@ -23,6 +23,7 @@
 #include "config/log.h"
 #include "config/text.h"
 #include "shim/bind/scope.h"
+#include "shim/process/turn.h"
 
 enum { SHOWN_BYTES = 400 };
 
@@ -41,7 +42,7 @@ static struct signal_request {
 enum { SIGNALS = sizeof(signals) / sizeof(signals[0]) };
 
 static const struct ca_config *config; /* NULL: no snapshots */
-static atomic_flag busy = ATOMIC_FLAG_INIT;
+static struct ca_turn busy;
 /* while `busy` is held */
 static struct ca_heap_snapshot now, peak;
 static bool wrote; /* a file by the pattern: others beside it are ours, and need no word */
@@ -224,8 +225,7 @@ ca_snapshots_tick(struct ca_heap *heap)
 
 	for (unsigned i = 0; i < SIGNALS; i++)
 		is_due |= atomic_load_explicit(&signals[i].pending, memory_order_relaxed);
-	if (!config || (!is_due && !is_wanted(CA_SNAPSHOT_ON_PEAK)) ||
-	    atomic_flag_test_and_set(&busy))
+	if (!config || (!is_due && !is_wanted(CA_SNAPSHOT_ON_PEAK)) || !ca_turn_take(&busy))
 		return;
 	if (is_wanted(CA_SNAPSHOT_ON_PEAK) && ca_heap_is_at_peak(heap))
 		note_peak(heap);
@@ -233,7 +233,7 @@ ca_snapshots_tick(struct ca_heap *heap)
 		if (atomic_exchange(&signals[i].pending, false) && is_wanted(signals[i].on) &&
 		    take(heap))
 			write_file(&now, signals[i].reason, 0, path);
-	atomic_flag_clear(&busy);
+	ca_turn_leave(&busy);
 }
 
 bool
@@ -242,10 +242,10 @@ ca_snapshots_oom(struct ca_heap *heap, uint64_t bytes, char *ret_path)
 	bool done;
 	CA_KEEP_ERRNO;
 
-	if (!is_wanted(CA_SNAPSHOT_ON_OOM) || atomic_flag_test_and_set(&busy))
+	if (!is_wanted(CA_SNAPSHOT_ON_OOM) || !ca_turn_take(&busy))
 		return false;
 	done = take(heap) && write_file(&now, "oom", bytes, ret_path);
-	atomic_flag_clear(&busy);
+	ca_turn_leave(&busy);
 	return done;
 }
 
@@ -255,13 +255,13 @@ ca_snapshots_final(struct ca_heap *heap)
 	char path[CA_PATH_MAX];
 	CA_KEEP_ERRNO;
 
-	if (!config || atomic_flag_test_and_set(&busy))
+	if (!config || !ca_turn_await(&busy))
 		return;
 	if (is_wanted(CA_SNAPSHOT_ON_PEAK) && peak.rows)
 		write_file(&peak, "peak", 0, path);
 	if (is_wanted(CA_SNAPSHOT_ON_EXIT) && take(heap))
 		write_file(&now, "exit", 0, path);
-	atomic_flag_clear(&busy);
+	ca_turn_leave(&busy);
 }
 
 void
@@ -273,5 +273,5 @@ ca_snapshots_after_fork_child(void)
 	now = peak = (struct ca_heap_snapshot){ 0 };
 	for (unsigned i = 0; i < SIGNALS; i++)
 		atomic_store(&signals[i].pending, false);
-	atomic_flag_clear(&busy);
+	ca_turn_leave(&busy);
 }

@@ -32,6 +32,7 @@
 #include "shim/process/introduce.h"
 #include "shim/process/site_conf.h"
 #include "shim/process/tracing.h"
+#include "shim/process/turn.h"
 #include "shim/state/process.h"
 
 enum { DEVICES_MAX = 32, NAME_MAX_BYTES = 100, UUID_BYTES = 48 };
@@ -46,7 +47,7 @@ static const struct ca_config *config;
 static struct device_note notes[DEVICES_MAX];
 static uint64_t begun_ns;       /* first hooked call */
 static _Atomic uint64_t due_ns; /* next interval; 0: none */
-static atomic_flag writing = ATOMIC_FLAG_INIT;
+static struct ca_turn writing;
 static char file[CA_PATH_MAX]; /* the one created; while `writing` is held */
 static _Atomic bool refused;   /* to create one; said */
 static _Atomic bool started;   /* it was tried before anything was counted */
@@ -74,7 +75,7 @@ ca_dump_after_fork_child(void)
 	atomic_store(&started, false);
 	for (unsigned i = 0; i < DEVICES_MAX; i++)
 		atomic_store(&notes[i].state, 0);
-	atomic_flag_clear(&writing);
+	ca_turn_leave(&writing);
 }
 
 /* GPU-01234567-89ab-cdef-0123-456789abcdef, as nvidia-smi prints it. */
@@ -232,12 +233,12 @@ start_file(void)
 static void
 start_once(void)
 {
-	while (atomic_flag_test_and_set(&writing))
+	while (!ca_turn_take(&writing))
 		sched_yield();
 	if (!atomic_load(&started))
 		start_file();
 	atomic_store(&started, true);
-	atomic_flag_clear(&writing);
+	ca_turn_leave(&writing);
 }
 
 void
@@ -345,14 +346,14 @@ write_all(struct ca_heap *heap)
 }
 
 static bool
-write_once(struct ca_heap *heap)
+write_once(struct ca_heap *heap, bool last)
 {
 	bool written = false;
 	CA_KEEP_ERRNO;
 
-	if (!atomic_flag_test_and_set(&writing)) {
+	if (last ? ca_turn_await(&writing) : ca_turn_take(&writing)) {
 		written = write_all(heap);
-		atomic_flag_clear(&writing);
+		ca_turn_leave(&writing);
 	}
 	return written;
 }
@@ -366,7 +367,7 @@ ca_dump_if_due(struct ca_heap *heap)
 	if (!due || (now = now_ns()) < due)
 		return;
 	if (atomic_compare_exchange_strong(&due_ns, &due, now + config->stats_interval_ns))
-		write_once(heap);
+		write_once(heap, false);
 }
 
 void
@@ -374,7 +375,7 @@ ca_dump_final(struct ca_heap *heap)
 {
 	char reason[256];
 
-	if (wanted() && write_once(heap))
+	if (wanted() && write_once(heap, true))
 		ca_counts_file_remove();
 	if (ca_log_enabled(CA_LOG_DEBUG)) {
 		if (ca_heap_check(heap, reason, sizeof(reason)))

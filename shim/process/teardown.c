@@ -19,10 +19,8 @@ ca_context_teardown(struct ca_context *context)
 	if (!atomic_exchange(&context->dead, true)) {
 		atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
 		space = atomic_load(&context->space);
-		if (space) {
-			ca_space_kill(space);
-			atomic_fetch_sub(&ca_context_spaces, 1);
-		}
+		if (space)
+			ca_context_kill_space(context, space);
 		ca_streams_context_died(context);
 		ca_marks_context_died(context);
 		ca_assumptions_context_died(context);

@@ -88,10 +88,10 @@ grow_locked(struct ca_handles *handles, unsigned shard)
 	for (size_t i = 0; i < capacity; i++)
 		if (old[i].handle)
 			*find_in(fresh, wanted, old[i].handle) = old[i];
-	if (old)
-		munmap(old, capacity * sizeof(*old));
 	handles->shard[shard].entries = fresh;
 	handles->shard[shard].capacity = wanted;
+	if (old)
+		munmap(old, capacity * sizeof(*old));
 	return true;
 }
 
@@ -197,9 +197,8 @@ void
 ca_handles_after_fork_child(struct ca_handles *handles)
 {
 	for (unsigned shard = 0; shard < CA_HANDLE_SHARDS; shard++) {
-		if (handles->shard[shard].entries)
-			munmap(handles->shard[shard].entries,
-			       handles->shard[shard].capacity * sizeof(struct ca_handle_entry));
+		/* not unmapped: another thread may have been growing it, and the addresses be
+		 * those of other memory by now */
 		handles->shard[shard].entries = NULL;
 		handles->shard[shard].capacity = 0;
 		handles->shard[shard].used = 0;

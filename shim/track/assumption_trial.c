@@ -20,6 +20,7 @@
 #include "allocator/order/order.h"
 #include "shim/bind/loader.h"
 #include "shim/state/process.h"
+#include "shim/track/captures.h"
 
 enum {
 	NAP_NS = 10000, /* the system makes it 60 us */
@@ -102,7 +103,7 @@ wait_for_word(uint32_t value)
 {
 	CUdeviceptr word = (CUdeviceptr)(uintptr_t)helper.context->word;
 
-	if (atomic_load(&helper.dropped))
+	if (atomic_load(&helper.dropped) || ca_capture_active())
 		return CUDA_ERROR_NOT_READY;
 	return CA_INSIDE(
 		helper.real->cuStreamWaitValue32_v2(helper.stream, word, value, 0 /* >= */));
@@ -282,11 +283,27 @@ make_trial_objects(const struct ca_real *real, struct ca_context *context)
 	return rc ? rc : ca_context_own_stream(real, &context->marker, blocking);
 }
 
+/* In this and the next: a call before may have been slow. Neither is asked of the driver once a
+ * begin-capture waits for the trial, or has waited in vain. */
+static CUresult
+query(const struct ca_real *real, CUevent event)
+{
+	return ca_capture_active() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+				   : CA_INSIDE(real->cuEventQuery(event));
+}
+
+static CUresult
+record_context(const struct ca_real *real, struct ca_context *context, CUevent event)
+{
+	return ca_capture_active() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+				   : CA_INSIDE(real->cuCtxRecordEvent(context->handle, event));
+}
+
 static bool
 ends(const struct ca_real *real, CUevent event, unsigned naps)
 {
 	for (; naps--; sleep_once())
-		switch (CA_INSIDE(real->cuEventQuery(event))) {
+		switch (query(real, event)) {
 		case CUDA_SUCCESS:
 			return true;
 		case CUDA_ERROR_NOT_READY:
@@ -305,7 +322,7 @@ record(const struct ca_real *real, struct ca_context *context, enum ca_assumptio
 	if (assumption == CA_ASSUMPTION_LEGACY_RECORD)
 		rc = CA_INSIDE(real->cuEventRecord(context->tried, atomic_load(&context->marker)));
 	else
-		rc = CA_INSIDE(real->cuCtxRecordEvent(context->handle, context->tried));
+		rc = record_context(real, context, context->tried);
 	if (!rc)
 		rc = CA_INSIDE(
 			real->cuEventRecord(context->control, atomic_load(&context->filler)));
@@ -348,7 +365,7 @@ evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumpt
 	controlled = ends(real, context->control, ASK_NAPS);
 	alone = legacy || ends(real, context->before, ASK_NAPS);
 	hold(naps);
-	rc = CA_INSIDE(real->cuEventQuery(context->tried));
+	rc = query(real, context->tried);
 	if (atomic_load(context->word) == helper.value)
 		return CA_TRIAL_NONE;
 	if (rc == CUDA_SUCCESS)
@@ -373,7 +390,7 @@ try_once(const struct ca_real *real, struct ca_context *context, enum ca_assumpt
 	enum ca_trial_result result = CA_TRIAL_NONE;
 	CUresult rc;
 
-	if (!legacy && CA_INSIDE(real->cuCtxRecordEvent(context->handle, context->before)))
+	if (!legacy && record_context(real, context, context->before))
 		return CA_TRIAL_NONE;
 	rc = helper_request(context, legacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD);
 	if (!rc)

@@ -175,6 +175,8 @@ trial(const struct ca_real *real, struct ca_context *context, unsigned wanted, b
 	for (unsigned more = now ? TRIES_MORE : 0; more && is_open(results, wanted); more--) {
 		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &gap, NULL);
 		gap.tv_nsec *= 2;
+		if (ca_capture_active()) /* it waits for this thread, a second at most */
+			break;
 		results = ca_assumption_trial(real, context, wanted);
 	}
 	return results;

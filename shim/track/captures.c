@@ -12,7 +12,7 @@
  * The wait has an end: a driver without context marks is synchronised inside the gate, for as long
  * as its work takes, and that work may need the thread that begins the capture. A call that is
  * still inside after a second has long been judged by the driver, and does not harm a capture that
- * begins now.
+ * begins now; and no other follows it in the gate that could (captures.h).
  */
 #include "shim/track/captures.h"
 

@@ -10,6 +10,10 @@
  * synchronisation of drivers without context marks, for which a begin-capture waits a second at
  * most.
  *
+ * So a capture may begin while a slow call is inside. Where several calls are made in the gate, one
+ * that a capture forbids (of a whole context, or a query) is made only if ca_capture_active() is
+ * false right before it; else the work is given up, as if the gate had been shut.
+ *
  * A capture ends when the driver says so: end-capture, or the death of its stream or context.
  */
 #pragma once

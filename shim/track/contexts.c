@@ -166,6 +166,14 @@ ca_context_is_only(void)
 	return context && !ca_context_next(context);
 }
 
+void
+ca_context_kill_space(struct ca_context *context, struct ca_space *space)
+{
+	ca_space_kill(space);
+	if (atomic_exchange(&context->counts_space, false))
+		atomic_fetch_sub(&ca_context_spaces, 1);
+}
+
 /* Two threads may both make a space: the loser's is killed, empty. */
 struct ca_space *
 ca_context_make_space(struct ca_process *process, struct ca_context *context)
@@ -180,8 +188,9 @@ ca_context_make_space(struct ca_process *process, struct ca_context *context)
 		return space;
 	}
 	atomic_fetch_add(&ca_context_spaces, 1);
+	atomic_store(&context->counts_space, true);
 	if (atomic_load(&context->dead)) /* its burial may have come too early to see the space */
-		ca_space_kill(fresh);
+		ca_context_kill_space(context, fresh);
 	return fresh;
 }
 

@@ -45,6 +45,7 @@ struct ca_context {
 	 */
 	_Atomic unsigned usage;
 	struct ca_space *_Atomic space; /* NULL until the first allocation */
+	_Atomic bool counts_space;      /* in ca_context_spaces */
 	_Atomic unsigned users;         /* internal driver calls in flight */
 	_Atomic unsigned closing;   /* calls in flight that may destroy it; stays up when one did */
 	_Atomic bool dead;          /* destroyed */
@@ -93,6 +94,8 @@ struct ca_space *ca_context_space_current(const struct ca_real *real, CUcontext 
  */
 struct ca_space *ca_context_known_space(CUcontext handle);
 struct ca_space *ca_context_make_space(struct ca_process *process, struct ca_context *context);
+/* Of a dead context. Two threads may both do it: it is counted out once. */
+void ca_context_kill_space(struct ca_context *context, struct ca_space *space);
 /* The space of a context that is not green. NULL: no memory. */
 static inline struct ca_space *
 ca_context_open_space(struct ca_process *process, struct ca_context *context)

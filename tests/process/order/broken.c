@@ -366,6 +366,86 @@ work_begins_in_a_quiet_moment(void)
 	order_end();
 }
 
+static CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/* Captures while another thread is in the call before which `works` was set, and ends the capture
+ * when `enough` says that this call has returned. */
+static void *
+capture_beside(void *stream)
+{
+	CUgraph graph = NULL;
+
+	order_enter(context);
+	while (!works)
+		order_sleep(100);
+	order_sleep(100000);
+	OK(cuStreamBeginCapture_v2(stream, capture_mode));
+	OK(cuMemsetD8Async(shared, 0, WORDS, stream));
+	while (!enough)
+		order_sleep(100);
+	OK(cuStreamEndCapture(stream, &graph));
+	EXPECT(graph);
+	return NULL;
+}
+
+static pthread_t
+begin_beside(void)
+{
+	pthread_t thread;
+
+	context = order_start();
+	shared = order_take(BIG);
+	other = order_stream(NONBLOCKING);
+	EXPECT(!pthread_create(&thread, NULL, capture_beside, other));
+	return thread;
+}
+
+static void
+end_beside(pthread_t thread)
+{
+	enough = true;
+	EXPECT(!pthread_join(thread, NULL));
+	order_end();
+}
+
+/* The calls of a trial take longer than a begin-capture waits for it. */
+static void
+a_capture_during_a_slow_trial(void)
+{
+	pthread_t thread = begin_beside();
+
+	order_use(shared, 1, NULL);
+	OK(cuCtxSynchronize());
+	for (int i = 0; i < 2; i++)
+		order_sleep(900000); /* no trial of before goes on */
+	works = true;
+	blocking = order_stream(BLOCKING);
+	end_beside(thread);
+}
+
+/* So do those of a mark, of the context since the thread whose stream works has ended. */
+static void
+a_capture_during_a_slow_mark(void)
+{
+	pthread_t thread = begin_beside(), user;
+	CUdeviceptr x = order_take(BIG);
+
+	capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* in which memory may be freed */
+	order_use(x, 1, other);
+	OK(cuCtxSynchronize());
+	blocking = order_stream(BLOCKING);
+	order_use(x, 1, blocking);
+	OK(cuCtxSynchronize());
+	shared = x;
+	EXPECT(!pthread_create(&user, NULL, use_on_per_thread_stream, NULL));
+	EXPECT(!pthread_join(user, NULL));
+	shared = order_take(BIG);
+	works = true;
+	order_give(x);
+	order_give(order_take(BIG + MIB));
+	end_beside(thread);
+}
+
 /* Quiet moments for longer than it takes to give up. */
 static void
 many_quiet_moments(void)
@@ -396,6 +476,8 @@ static const struct order_case cases[] = {
 	{ "a_second_stream_in_a_capture", a_second_stream_in_a_capture },
 	{ "streams_of_several_threads", streams_of_several_threads },
 	{ "legacy_and_then_two_that_wait", legacy_and_then_two_that_wait },
+	{ "a_capture_during_a_slow_trial", a_capture_during_a_slow_trial },
+	{ "a_capture_during_a_slow_mark", a_capture_during_a_slow_mark },
 	{ "work_begins_in_a_quiet_moment", work_begins_in_a_quiet_moment },
 	{ "many_quiet_moments", many_quiet_moments },
 	{ "no_thread_can_be_made", no_thread_can_be_made },

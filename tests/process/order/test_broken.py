@@ -82,6 +82,14 @@ def test_a_trial_is_not_left_before_its_call_for_the_legacy_stream_returns():
     sound(go("legacy_and_then_two_that_wait", SIMCUDA_LATENCY="cuStreamWaitValue32_v2:600ms"))
 
 
+@pytest.mark.parametrize("case, slow", [("a_capture_during_a_slow_trial", "cuStreamWaitValue32_v2:1500ms"),
+                                        ("a_capture_during_a_slow_mark", "cuEventCreate:1500ms")])
+def test_a_capture_that_begins_beside_slow_calls_survives(case, slow):
+    """A begin-capture waits for calls of the library for a second at most."""
+    sound(go(case, preload=False))
+    sound(go(case, SIMCUDA_LATENCY=slow))
+
+
 def test_where_they_are_kept_nothing_is_restricted(tmp_path):
     ours, _, _ = statistics(tmp_path, "legacy_and_then_another", **EAGER)
     assert ours["finished_only_reasons"] == [] and unfinished(ours) > 0

@@ -2,6 +2,7 @@
 """async:pool, natively and with the library; the race oracle and the contents judge. told_*.c say what the cases do."""
 
 import json
+import re
 
 import pytest
 
@@ -53,6 +54,14 @@ def calls(tmp_path, name, conf=POOL, preload=True, **env):
 def test_a_thousand_pairs(tmp_path, clock):
     assert calls(tmp_path, "pairs", **clock) <= 2
     assert calls(tmp_path, "pairs", "async:driver", **clock) == calls(tmp_path, "pairs", None, False, **clock) == 1000
+
+
+@pytest.mark.parametrize("conf, preload", [(None, False), (POOL, True)])
+def test_memory_is_of_the_current_context_though_its_making_was_not_seen(conf, preload):
+    driver = BUILD / "tests" / "sim" / "libcuda.so.1"
+    symbols = run(["nm", "-D", "--defined-only", driver], preload=False, check=0).stdout
+    (offset,) = re.findall(r"^(\w+) T cuCtxCreate_v2$", symbols, re.M)
+    case("unseen_context", conf, preload, SIMCUDA_DEVICES=2, TOLD_CREATE=offset)
 
 
 def test_it_is_counted(tmp_path):

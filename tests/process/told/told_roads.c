@@ -2,6 +2,8 @@
 /* Pairs with a synchronisation each; captures, the other road's frees, contexts' ends, fork. */
 #include "tests/process/told/told.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -256,6 +258,52 @@ two_contexts(void)
 	order_end();
 }
 
+/* cuCtxCreate_v2 of the driver itself, TOLD_CREATE bytes from its start: stands for what makes a
+ * context and is not hooked. */
+static CUcontext
+make_unseen_context(int device)
+{
+	const struct link_map *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	const char *offset = getenv("TOLD_CREATE");
+	CUresult (*create)(CUcontext * pctx, unsigned int flags, CUdevice dev);
+	CUcontext context;
+
+	EXPECT(driver && offset);
+	*(uintptr_t *)&create = driver->l_addr + strtoul(offset, NULL, 16);
+	OK(create(&context, 0, device));
+	return context;
+}
+
+static void
+expect_memory_of(int device, CUstream stream)
+{
+	CUdeviceptr x = told_take(MIB, stream);
+	int found;
+
+	OK(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, x));
+	EXPECT(found == device);
+	told_give(x, stream);
+}
+
+/* A default stream's memory is of the current context's device. */
+static void
+unseen_context(void)
+{
+	CUcontext first = told_start(), second;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		expect_memory_of(0, NULL);
+		expect_memory_of(0, CU_STREAM_PER_THREAD);
+	}
+	second = make_unseen_context(1);
+	for (int i = 0; i < ROUNDS; i++) {
+		order_enter(i % 2 ? first : second);
+		expect_memory_of(i % 2 ? 0 : 1, NULL);
+		expect_memory_of(i % 2 ? 0 : 1, CU_STREAM_PER_THREAD);
+	}
+	OK(cuCtxSynchronize());
+}
+
 static void
 fork_child(void)
 {
@@ -289,6 +337,7 @@ const struct order_case told_roads[] = {
 	{ "context_destroyed", context_destroyed },
 	{ "primary_reset", primary_reset },
 	{ "two_contexts", two_contexts },
+	{ "unseen_context", unseen_context },
 	{ "fork_child", fork_child },
 	{ 0 },
 };

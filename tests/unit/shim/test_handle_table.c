@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "shim/state/handle_table.h"
 
@@ -45,6 +46,23 @@ test_a_handle_is_found_until_it_is_removed(void **state)
 	assert_int_equal(ca_handles_get(&handles, handle(1)), 11);
 	assert_int_equal(ca_handles_get(&handles, handle(2)), 0);
 	assert_int_equal(ca_handles_remove(&handles, handle(1)), 11);
+	assert_int_equal(ca_handles_get(&handles, handle(1)), 0);
+}
+
+/* A thread that was growing the table as the process forked may have given its memory back, and
+ * another may have taken the addresses. */
+static void
+test_a_forked_child_unmaps_nothing(void **state)
+{
+	struct ca_handle_entry *entries[CA_HANDLE_SHARDS];
+
+	for (uint64_t i = 1; i <= 10000; i++)
+		put(i, i);
+	for (unsigned shard = 0; shard < CA_HANDLE_SHARDS; shard++)
+		entries[shard] = handles.shard[shard].entries;
+	ca_handles_after_fork_child(&handles);
+	for (unsigned shard = 0; shard < CA_HANDLE_SHARDS; shard++) /* -1: not mapped */
+		assert_int_equal(entries[shard] ? msync(entries[shard], 1, MS_ASYNC) : 0, 0);
 	assert_int_equal(ca_handles_get(&handles, handle(1)), 0);
 }
 
@@ -144,6 +162,7 @@ main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, empty, empty)
 	const struct CMUnitTest tests[] = {
 		T(test_a_handle_is_found_until_it_is_removed),
+		T(test_a_forked_child_unmaps_nothing),
 		T(test_null_is_never_there),
 		T(test_random_use),
 		T(test_a_sweep_takes_each_leaver_once),
