@@ -85,7 +85,8 @@ struct ca_told_pool {
 	struct ca_told_pool *next; /* told->pools; never unlinked */
 	struct ca_told_counts *counts;
 	struct ca_told *told;
-	void *_Atomic handle; /* NULL: closed */
+	void *_Atomic handle;      /* NULL: closed */
+	_Atomic unsigned visitors; /* ca_told_pool_enter */
 	unsigned ordinal;
 	unsigned number; /* of all pools of the heap, from 0 */
 	_Atomic bool allows[CA_TOLD_RULES];

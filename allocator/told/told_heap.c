@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -189,6 +190,33 @@ void *
 ca_told_pool_handle(struct ca_told_pool *pool)
 {
 	return pool->handle;
+}
+
+/* The handle is read behind the increment, and the increment behind the end of the handle: one of
+ * the two threads sees the other. */
+void *
+ca_told_pool_enter(struct ca_told_pool *pool)
+{
+	void *handle;
+
+	atomic_fetch_add(&pool->visitors, 1);
+	handle = pool->handle;
+	if (!handle)
+		ca_told_pool_leave(pool);
+	return handle;
+}
+
+void
+ca_told_pool_leave(struct ca_told_pool *pool)
+{
+	atomic_fetch_sub(&pool->visitors, 1);
+}
+
+void
+ca_told_pool_await(struct ca_told_pool *pool)
+{
+	while (atomic_load(&pool->visitors))
+		sched_yield();
 }
 
 unsigned

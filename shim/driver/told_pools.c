@@ -190,8 +190,10 @@ ca_told_pools_destroying(const struct ca_real *real, CUmemoryPool handle)
 {
 	struct ca_told_pool *pool = is_default(handle) ? NULL : ca_told_pools_find(handle);
 
-	if (pool) /* its handle may come back before the driver's call does */
+	if (pool) { /* its handle may come back before the driver's call does */
 		ca_told_pool_close(pool);
+		ca_told_pool_await(pool);
+	}
 	return pool;
 }
 
@@ -307,14 +309,40 @@ ca_told_pools_resetting(const struct ca_real *real, CUdevice device)
 		;
 }
 
+/* Another thread may destroy the pool meanwhile: its handle is used inside ca_told_pool_enter. */
+static bool
+get_bytes(const struct ca_real *real, struct ca_told_pool *pool, CUmemPool_attribute attr,
+	  cuuint64_t *ret_bytes)
+{
+	CUmemoryPool handle = ca_told_pool_enter(pool);
+	CUresult rc;
+
+	if (!handle)
+		return false;
+	rc = ca_pool_get(real, handle, attr, ret_bytes);
+	ca_told_pool_leave(pool);
+	return !rc;
+}
+
 static uint64_t
-reserved_of(const struct ca_real *real, CUmemoryPool handle)
+reserved_of(const struct ca_real *real, struct ca_told_pool *pool)
 {
 	cuuint64_t bytes = 0;
 
-	if (ca_pool_get(real, handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes))
-		return 0;
-	return bytes;
+	return get_bytes(real, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) ? bytes : 0;
+}
+
+static bool
+trim_to(const struct ca_real *real, struct ca_told_pool *pool, uint64_t keep_bytes)
+{
+	CUmemoryPool handle = ca_told_pool_enter(pool);
+	CUresult rc;
+
+	if (!handle)
+		return false;
+	rc = ca_pool_trim(real, handle, keep_bytes);
+	ca_told_pool_leave(pool);
+	return !rc;
 }
 
 uint64_t
@@ -322,14 +350,13 @@ ca_told_pools_shrink(const struct ca_real *real, struct ca_told_pool *pool, uint
 {
 	struct ca_heap *heap = atomic_load(&heap_served);
 	unsigned device = ca_told_pool_device(pool);
-	CUmemoryPool handle = ca_told_pool_handle(pool);
 	struct ca_told_idle idle;
 	uint64_t given = 0, reserved;
 	CA_KEEP_ERRNO;
 
-	if (!handle || ca_capture_disallows())
+	if (!ca_told_pool_handle(pool) || ca_capture_disallows())
 		return 0;
-	reserved = reserved_of(real, handle);
+	reserved = reserved_of(real, pool);
 	(void)ca_told_poll_all(heap, device);
 	while (reserved > keep_bytes + given && ca_told_take_idle(heap, pool, device, &idle) &&
 	       give_back_in(real, &idle))
@@ -341,7 +368,6 @@ void
 ca_told_pools_make_budget(const struct ca_real *real, struct ca_told_pool *pool,
 			  uint64_t more_bytes)
 {
-	CUmemoryPool handle = ca_told_pool_handle(pool);
 	struct ca_told_idle idle;
 	uint64_t given = 0, reserved;
 
@@ -349,10 +375,10 @@ ca_told_pools_make_budget(const struct ca_real *real, struct ca_told_pool *pool,
 		return;
 	while (ca_told_take_surplus(pool, more_bytes, &idle) && give_back_in(real, &idle))
 		given += idle.bytes;
-	if (!given || !handle)
+	if (!given)
 		return;
-	reserved = reserved_of(real, handle);
-	(void)ca_pool_trim(real, handle, reserved > given ? reserved - given : 0);
+	reserved = reserved_of(real, pool);
+	(void)trim_to(real, pool, reserved > given ? reserved - given : 0);
 }
 
 void
@@ -378,15 +404,14 @@ ca_told_pools_trim(const struct ca_real *real, unsigned device, uint64_t keep_by
 		return 0;
 	ca_told_pools_tidy();
 	while ((pool = ca_told_pool_next(atomic_load(&heap_served), pool, device))) {
-		CUmemoryPool handle = ca_told_pool_handle(pool);
-		uint64_t before = handle ? reserved_of(real, handle) : 0, after;
+		uint64_t before = reserved_of(real, pool), after;
 
 		if (before <= keep_bytes)
 			continue;
 		(void)ca_told_pools_shrink(real, pool, keep_bytes);
-		if (ca_pool_trim(real, handle, keep_bytes))
+		if (!trim_to(real, pool, keep_bytes))
 			continue;
-		after = reserved_of(real, handle);
+		after = reserved_of(real, pool);
 		given += before > after ? before - after : 0;
 	}
 	return given;
@@ -395,11 +420,10 @@ ca_told_pools_trim(const struct ca_real *real, unsigned device, uint64_t keep_by
 void
 ca_told_pools_note_foreign(const struct ca_real *real, struct ca_told_pool *pool)
 {
-	CUmemoryPool handle = ca_told_pool_handle(pool);
 	cuuint64_t bytes = 0;
 	CA_KEEP_ERRNO;
 
-	if (handle && !ca_pool_get(real, handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes))
+	if (get_bytes(real, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes))
 		ca_told_pool_note_driver(pool, bytes);
 }
 
@@ -438,13 +462,12 @@ ca_told_pools_synchronized(const struct ca_real *real)
 
 		while ((pool = ca_told_pool_next(heap, pool, device))) {
 			uint64_t keep_bytes = ca_told_pool_threshold(pool);
-			CUmemoryPool handle = ca_told_pool_handle(pool);
 
-			if (keep_bytes == UINT64_MAX || !handle)
+			if (keep_bytes == UINT64_MAX || !ca_told_pool_handle(pool))
 				continue;
 			ca_told_note_trim(pool, keep_bytes);
 			if (ca_told_pools_shrink(real, pool, keep_bytes))
-				(void)ca_pool_trim(real, handle, keep_bytes);
+				(void)trim_to(real, pool, keep_bytes);
 		}
 	}
 }

@@ -309,6 +309,36 @@ small_behind_large(void)
 	order_end();
 }
 
+static CUcontext context;
+
+static void *
+synchronize(void *stream)
+{
+	order_enter(context);
+	OK(cuStreamSynchronize(stream));
+	return NULL;
+}
+
+/* Another thread synchronises, which looks at all pools with a threshold. */
+static void
+destroyed_beside(void)
+{
+	pthread_t thread;
+
+	begin();
+	OK(cuCtxGetCurrent(&context));
+	for (int i = 0; i < 3; i++) {
+		CUmemoryPool pool = make_pool(0, 0);
+
+		told_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, MIB);
+		EXPECT(!pthread_create(&thread, NULL, synchronize, s));
+		order_sleep(30000);
+		OK(cuMemPoolDestroy(pool));
+		pthread_join(thread, NULL);
+	}
+	order_end();
+}
+
 const struct order_case told_pools[] = {
 	{ "attributes", attributes },
 	{ "own_pool", own_pool },
@@ -321,5 +351,6 @@ const struct order_case told_pools[] = {
 	{ "out_of_memory", out_of_memory },
 	{ "small_in_capture", small_in_capture },
 	{ "small_behind_large", small_behind_large },
+	{ "destroyed_beside", destroyed_beside },
 	{ 0 },
 };
