@@ -7,6 +7,7 @@
  */
 #include "shim/driver/told_pools.h"
 
+#include <pthread.h>
 #include <stddef.h>
 
 #include "shim/bind/scope.h"
@@ -23,8 +24,10 @@ _Atomic bool ca_told_thresholds;
 struct device_pools {
 	_Atomic bool known;
 	_Atomic(CUmemoryPool) default_handle;
+	_Atomic unsigned changes; /* of the current pool, as far as was noticed */
 };
 static struct device_pools devices[CA_TOLD_DEVICES_MAX];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around stores of current pools */
 static struct ca_heap *_Atomic heap_served;
 
 void
@@ -110,22 +113,62 @@ has_all(const struct ca_real *real)
 	       real->cuStreamIsCapturing;
 }
 
+/* ---- the current pool of a device */
+
+/* False: a change was noticed since `changes` were. */
+static bool
+store_current(CUdevice device, struct ca_told_pool *pool, unsigned changes)
+{
+	CA_HOLD_LOCK(&lock);
+	if (atomic_load(&devices[device].changes) != changes)
+		return false;
+	atomic_store(&ca_told_current_pools[device], pool);
+	return true;
+}
+
+/* NULL: the driver serves, or does not say. */
+static struct ca_told_pool *
+find_current(const struct ca_real *real, CUdevice device)
+{
+	CUmemoryPool handle;
+
+	return ca_pool_current(real, device, &handle) ? NULL : ca_told_pools_find(handle);
+}
+
+/*
+ * Another thread may change the pool after the driver's answer. That thread counts its change
+ * behind the driver's call, and asks then, too: an answer from before it is not stored any more,
+ * and the last one that is stored was given after all changes.
+ */
+void
+ca_told_pools_note_current(const struct ca_real *real, CUdevice device)
+{
+	struct device_pools *pools = pools_of(device);
+	unsigned changes;
+	CA_KEEP_ERRNO;
+
+	if (!atomic_load(&ca_told_on) || !pools || !has_all(real))
+		return;
+	changes = atomic_fetch_add(&pools->changes, 1) + 1;
+	while (!store_current(device, find_current(real, device), changes))
+		changes = atomic_load(&pools->changes);
+}
+
 void
 ca_told_pools_note_device(CUdevice device)
 {
 	struct device_pools *pools = pools_of(device);
 	const struct ca_real *real = ca_real();
-	CUmemoryPool handle, current;
+	CUmemoryPool handle;
 	CA_KEEP_ERRNO;
 
 	if (!atomic_load(&ca_told_on) || !pools || !has_all(real) || atomic_load(&pools->known) ||
 	    CA_INSIDE(real->cuDeviceGetDefaultMemPool(&handle, device)) ||
-	    CA_INSIDE(real->cuDeviceGetMemPool(&current, device)) ||
 	    !open_pool(real, handle, device))
 		return;
 	atomic_store(&pools->default_handle, handle);
 	if (!atomic_exchange(&pools->known, true))
-		ca_told_pools_set_current(device, current);
+		ca_told_pools_note_current(real, device);
 }
 
 struct ca_told_pool *
@@ -169,13 +212,6 @@ ca_told_pools_created(const struct ca_real *real, CUmemoryPool handle, const CUm
 		ca_told_pool_set_limited(pool);
 }
 
-void
-ca_told_pools_set_current(CUdevice device, CUmemoryPool handle)
-{
-	if (device >= 0 && device < CA_TOLD_DEVICES_MAX)
-		atomic_store(&ca_told_current_pools[device], ca_told_pools_find(handle));
-}
-
 static bool
 is_default(CUmemoryPool handle)
 {
@@ -202,13 +238,11 @@ void
 ca_told_pools_destroyed(const struct ca_real *real, struct ca_told_pool *pool, CUmemoryPool handle,
 			CUresult rc)
 {
-	CUmemoryPool current;
 	CA_KEEP_ERRNO;
 
 	for (int i = 0; i < CA_TOLD_DEVICES_MAX; i++)
-		if (atomic_load(&devices[i].known) &&
-		    !CA_INSIDE(real->cuDeviceGetMemPool(&current, i)))
-			ca_told_pools_set_current(i, current);
+		if (atomic_load(&devices[i].changes)) /* it was asked for */
+			ca_told_pools_note_current(real, i);
 	if (rc && pool)
 		(void)open_pool(real, handle, (CUdevice)ca_told_pool_device(pool));
 	ca_told_pools_tidy();
@@ -221,7 +255,6 @@ ca_told_pools_reset(const struct ca_real *real, CUdevice device)
 {
 	struct ca_heap *heap = atomic_load(&heap_served);
 	struct ca_told_pool *pool = NULL, *fresh;
-	CUmemoryPool current;
 	CA_KEEP_ERRNO;
 
 	while (heap && (pool = ca_told_pool_next(heap, pool, (unsigned)device))) {
@@ -234,9 +267,7 @@ ca_told_pools_reset(const struct ca_real *real, CUdevice device)
 		if (fresh)
 			ca_told_pool_set_threshold(fresh, ca_told_pool_threshold(pool));
 	}
-	if (heap && real->cuDeviceGetMemPool &&
-	    !CA_INSIDE(real->cuDeviceGetMemPool(&current, device)))
-		ca_told_pools_set_current(device, current);
+	ca_told_pools_note_current(real, device);
 	if (heap)
 		ca_told_pools_tidy();
 }
@@ -478,8 +509,10 @@ ca_told_pools_after_fork_child(void)
 	atomic_store(&ca_told_thresholds, false);
 	atomic_store(&ca_told_on, false);
 	atomic_store(&heap_served, NULL);
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	for (unsigned i = 0; i < CA_TOLD_DEVICES_MAX; i++) {
 		atomic_store(&devices[i].known, false);
+		atomic_store(&devices[i].changes, 0);
 		atomic_store(&devices[i].default_handle, NULL);
 		atomic_store(&ca_told_current_pools[i], NULL);
 	}
