@@ -43,6 +43,12 @@ enum ca_told_reuse {
 struct ca_told_pool *ca_told_pool_open(struct ca_heap *heap, void *handle, unsigned ordinal);
 /* The program has destroyed it: it serves nothing more, and gives back what becomes idle. */
 void ca_told_pool_close(struct ca_told_pool *pool);
+/* The driver has destroyed it, too, so that nobody names the closed pool any more: its record comes
+ * to stand for another pool of the device once it has no segment. */
+void ca_told_pool_retire(struct ca_told_pool *pool);
+/* It becomes its device's current pool, which threads use without naming it: its record never
+ * stands for another one. */
+void ca_told_pool_note_current(struct ca_told_pool *pool);
 /* The open pool with that handle; NULL: there is none. */
 struct ca_told_pool *ca_told_pool_find(struct ca_heap *heap, const void *handle);
 /* The device's pool after `pool` (NULL: the first one), closed ones included; NULL: that was the
@@ -124,6 +130,7 @@ bool ca_told_any(const struct ca_heap *heap);
 struct ca_told_idle {
 	struct ca_told_pool *pool;
 	uint64_t address, bytes;
+	unsigned number; /* of the pool, whose record may come to stand for another one */
 	bool large;
 };
 /*

@@ -122,6 +122,8 @@ store_current(CUdevice device, struct ca_told_pool *pool, unsigned changes)
 	CA_HOLD_LOCK(&lock);
 	if (atomic_load(&devices[device].changes) != changes)
 		return false;
+	if (pool)
+		ca_told_pool_note_current(pool);
 	atomic_store(&ca_told_current_pools[device], pool);
 	return true;
 }
@@ -245,6 +247,8 @@ ca_told_pools_destroyed(const struct ca_real *real, struct ca_told_pool *pool, C
 			ca_told_pools_note_current(real, i);
 	if (rc && pool)
 		(void)open_pool(real, handle, (CUdevice)ca_told_pool_device(pool));
+	if (pool && !rc)
+		ca_told_pool_retire(pool);
 	ca_told_pools_tidy();
 	if (ca_told_has_closed(atomic_load(&heap_served)))
 		atomic_store(&ca_told_thresholds, true);
@@ -341,26 +345,18 @@ ca_told_pools_resetting(const struct ca_real *real, CUdevice device)
 }
 
 /* Another thread may destroy the pool meanwhile: its handle is used inside ca_told_pool_enter. */
-static bool
-get_bytes(const struct ca_real *real, struct ca_told_pool *pool, CUmemPool_attribute attr,
-	  cuuint64_t *ret_bytes)
-{
-	CUmemoryPool handle = ca_told_pool_enter(pool);
-	CUresult rc;
-
-	if (!handle)
-		return false;
-	rc = ca_pool_get(real, handle, attr, ret_bytes);
-	ca_told_pool_leave(pool);
-	return !rc;
-}
-
 static uint64_t
 reserved_of(const struct ca_real *real, struct ca_told_pool *pool)
 {
+	CUmemoryPool handle = ca_told_pool_enter(pool);
 	cuuint64_t bytes = 0;
 
-	return get_bytes(real, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) ? bytes : 0;
+	if (!handle)
+		return 0;
+	if (ca_pool_get(real, handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes))
+		bytes = 0;
+	ca_told_pool_leave(pool);
+	return bytes;
 }
 
 static bool
@@ -451,11 +447,16 @@ ca_told_pools_trim(const struct ca_real *real, unsigned device, uint64_t keep_by
 void
 ca_told_pools_note_foreign(const struct ca_real *real, struct ca_told_pool *pool)
 {
+	CUmemoryPool handle;
 	cuuint64_t bytes = 0;
 	CA_KEEP_ERRNO;
 
-	if (get_bytes(real, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes))
-		ca_told_pool_note_driver(pool, bytes);
+	handle = ca_told_pool_enter(pool);
+	if (!handle)
+		return;
+	if (!ca_pool_get(real, handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes))
+		ca_told_pool_note_driver(pool, bytes); /* while the record is this pool's */
+	ca_told_pool_leave(pool);
 }
 
 void
