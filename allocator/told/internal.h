@@ -85,9 +85,12 @@ struct ca_told_pool {
 	struct ca_told_pool *next; /* told->pools; never unlinked */
 	struct ca_told_counts *counts;
 	struct ca_told *told;
-	void *_Atomic handle; /* NULL: closed */
-	unsigned ordinal;
-	unsigned number; /* of all pools of the heap, from 0 */
+	void *_Atomic handle;      /* NULL: closed */
+	_Atomic unsigned visitors; /* ca_told_pool_enter */
+	unsigned ordinal;          /* constant */
+	_Atomic unsigned number;   /* of all pools of the heap, from 0 */
+	bool retired;              /* ca_told_pool_retire */
+	_Atomic bool was_current;  /* ca_told_pool_note_current */
 	_Atomic bool allows[CA_TOLD_RULES];
 	_Atomic uint64_t threshold; /* bytes */
 	_Atomic bool limited;
@@ -248,6 +251,9 @@ ca_told_group_find_told(const struct ca_told_pool *pool, const struct ca_stream_
 /* The same; it is made where there is none. NULL: no memory. */
 struct ca_told_group *ca_told_group_told(struct ca_told_pool *pool,
 					 struct ca_stream_record *record);
+
+/* A closed and retired pool, for a segment of one whose record was used again. NULL: no memory. */
+struct ca_told_pool *ca_told_pool_retired_told(struct ca_told *told, unsigned ordinal);
 
 /* ---- told_block.c */
 

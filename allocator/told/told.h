@@ -43,6 +43,12 @@ enum ca_told_reuse {
 struct ca_told_pool *ca_told_pool_open(struct ca_heap *heap, void *handle, unsigned ordinal);
 /* The program has destroyed it: it serves nothing more, and gives back what becomes idle. */
 void ca_told_pool_close(struct ca_told_pool *pool);
+/* The driver has destroyed it, too, so that nobody names the closed pool any more: its record comes
+ * to stand for another pool of the device once it has no segment. */
+void ca_told_pool_retire(struct ca_told_pool *pool);
+/* It becomes its device's current pool, which threads use without naming it: its record never
+ * stands for another one. */
+void ca_told_pool_note_current(struct ca_told_pool *pool);
 /* The open pool with that handle; NULL: there is none. */
 struct ca_told_pool *ca_told_pool_find(struct ca_heap *heap, const void *handle);
 /* The device's pool after `pool` (NULL: the first one), closed ones included; NULL: that was the
@@ -51,6 +57,13 @@ struct ca_told_pool *ca_told_pool_next(struct ca_heap *heap, const struct ca_tol
 				       unsigned ordinal);
 /* NULL: closed. */
 void *ca_told_pool_handle(struct ca_told_pool *pool);
+/* The same, for a driver call with the handle of a pool that another thread may destroy: the
+ * destruction waits for ca_told_pool_leave, which is wanted unless the answer was NULL. Between the
+ * two stand only calls that wait for no work. */
+void *ca_told_pool_enter(struct ca_told_pool *pool);
+void ca_told_pool_leave(struct ca_told_pool *pool);
+/* Waits until no thread is in the pool, which is closed. */
+void ca_told_pool_await(struct ca_told_pool *pool);
 unsigned ca_told_pool_device(const struct ca_told_pool *pool);
 void ca_told_pool_set_reuse(struct ca_told_pool *pool, enum ca_told_reuse reuse, bool allows);
 bool ca_told_pool_allows(struct ca_told_pool *pool, enum ca_told_reuse reuse);
@@ -117,6 +130,7 @@ bool ca_told_any(const struct ca_heap *heap);
 struct ca_told_idle {
 	struct ca_told_pool *pool;
 	uint64_t address, bytes;
+	unsigned number; /* of the pool, whose record may come to stand for another one */
 	bool large;
 };
 /*

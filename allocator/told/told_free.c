@@ -126,7 +126,7 @@ ca_told_take_out_told(struct ca_told_segment *segment, struct ca_told_idle *ret_
 	if (!segment)
 		return false;
 	*ret_idle = (struct ca_told_idle){ segment->pool, segment->address, segment->bytes,
-					   segment->large };
+					   segment->pool->number, segment->large };
 	ca_told_segment_leave_told(segment);
 	return true;
 }
@@ -163,7 +163,8 @@ ca_told_take_closed(struct ca_heap *heap, struct ca_told_idle *ret_idle)
 		if (!pool->handle && !ca_list_empty(&pool->segments)) {
 			ca_told_settle_told(pool);
 			ca_told_poll_told(pool);
-			taken = ca_told_take_out_told(ca_told_idle_told(pool), ret_idle);
+			if (!pool->handle) /* the lock was left: it may be another pool's now */
+				taken = ca_told_take_out_told(ca_told_idle_told(pool), ret_idle);
 		}
 	ca_told_unlock(told);
 	return taken;
@@ -173,14 +174,19 @@ ca_told_take_closed(struct ca_heap *heap, struct ca_told_idle *ret_idle)
 void
 ca_told_put_back(const struct ca_told_idle *idle)
 {
+	struct ca_told *told = idle->pool->told;
 	struct ca_told_users nobody = { .n = 0 };
-	struct ca_told_block *block;
+	struct ca_told_pool *pool = idle->pool;
+	struct ca_told_block *block = NULL;
 
-	ca_told_lock(idle->pool->told);
-	block = ca_told_segment_enter_told(idle->pool, idle->address, idle->bytes, idle->large);
+	ca_told_lock(told);
+	if (pool->number != idle->number)
+		pool = ca_told_pool_retired_told(told, pool->ordinal);
+	if (pool)
+		block = ca_told_segment_enter_told(pool, idle->address, idle->bytes, idle->large);
 	if (block)
 		ca_told_place_told(block, &nobody, false);
-	if (block && !idle->pool->handle)
-		atomic_fetch_add(&idle->pool->told->n_closed, 1);
-	ca_told_unlock(idle->pool->told);
+	if (block && !pool->handle)
+		atomic_fetch_add(&told->n_closed, 1);
+	ca_told_unlock(told);
 }

@@ -2,14 +2,20 @@
 /*
  * The told heap: pools, groups, and questions about addresses.
  *
- * Records of pools and groups are never given back: a program has few, and a stale pointer to one
- * is harmless. A destroyed pool's handle may come back; its record keeps what is left, without a
- * handle.
+ * Records of pools and groups are never given back, and a stale pointer to one is harmless. A
+ * destroyed pool's handle may come back; its record keeps what is left, without a handle. Once
+ * nothing is, the record serves the next pool of the device: a program may make and destroy any
+ * number, and all are walked in each synchronisation. Those who walk may meet the next pool where
+ * they had begun with the last one, and give some of its idle memory back too early. A record is
+ * not used again where that would matter: a thread that allocates from the current pool of its
+ * device has its record in hand without a name for it.
  */
 #include "allocator/told/internal.h"
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -98,8 +104,21 @@ counts_told(struct ca_told *told, unsigned ordinal)
 					       _Alignof(struct ca_told_counts));
 }
 
+/* The record of a pool that nobody can have at hand any more; NULL: there is none. */
 static struct ca_told_pool *
-make_told(struct ca_told *told, void *handle, unsigned ordinal)
+find_spare_told(struct ca_told *told, unsigned ordinal)
+{
+	struct ca_told_pool *pool = told->pools;
+
+	while (pool && (pool->ordinal != ordinal || !pool->retired || pool->was_current ||
+			!ca_list_empty(&pool->segments)))
+		pool = pool->next;
+	return pool;
+}
+
+/* A new record, closed and retired. */
+static struct ca_told_pool *
+add_record_told(struct ca_told *told, unsigned ordinal)
 {
 	struct ca_told_pool *pool = ca_arena_alloc(&told->arena, sizeof(*pool));
 	unsigned i;
@@ -110,12 +129,8 @@ make_told(struct ca_told *told, void *handle, unsigned ordinal)
 	if (!pool->counts)
 		return NULL;
 	pool->told = told;
-	pool->handle = handle;
 	pool->ordinal = ordinal;
-	pool->number = told->n_pools++;
-	atomic_init(&pool->threshold, UINT64_MAX);
-	for (i = 0; i < CA_TOLD_RULES; i++)
-		atomic_init(&pool->allows[i], true);
+	pool->retired = true;
 	for (i = 0; i < 2; i++)
 		ca_index_init(&pool->free[i]);
 	ca_list_init(&pool->all_groups);
@@ -123,6 +138,42 @@ make_told(struct ca_told *told, void *handle, unsigned ordinal)
 	ca_list_init(&pool->segments);
 	pool->next = told->pools;
 	told->pools = pool;
+	return pool;
+}
+
+/* What is left of the record's last pool are groups without blocks. */
+struct ca_told_pool *
+ca_told_pool_retired_told(struct ca_told *told, unsigned ordinal)
+{
+	struct ca_told_pool *pool = find_spare_told(told, ordinal);
+	unsigned i;
+
+	if (!pool)
+		pool = add_record_told(told, ordinal);
+	if (!pool)
+		return NULL;
+	pool->number = told->n_pools++;
+	atomic_store(&pool->threshold, UINT64_MAX);
+	for (i = 0; i < CA_TOLD_RULES; i++)
+		atomic_store(&pool->allows[i], true);
+	atomic_store(&pool->limited, false);
+	pool->used_high = pool->total_bytes = pool->repeated_bytes = 0;
+	memset(pool->given, 0, sizeof(pool->given));
+	pool->looks = (struct ca_backoff){ 0 };
+	pool->cuts = false;
+	return pool;
+}
+
+/* The handle comes last: threads find the pool by it without the lock. */
+static struct ca_told_pool *
+make_told(struct ca_told *told, void *handle, unsigned ordinal)
+{
+	struct ca_told_pool *pool = ca_told_pool_retired_told(told, ordinal);
+
+	if (pool) {
+		pool->retired = false;
+		pool->handle = handle;
+	}
 	return pool;
 }
 
@@ -156,9 +207,26 @@ ca_told_pool_close(struct ca_told_pool *pool)
 		CA_LIST_EACH(struct ca_told_segment, segment, &pool->segments, link)
 			atomic_fetch_add(&told->n_closed, 1);
 	pool->handle = NULL;
+	if (pool->foreign_bytes) /* nobody asks the driver about it any more */
+		atomic_fetch_sub(&told->n_foreign, 1);
+	pool->foreign_bytes = 0;
 	if (ca_tracing(told->heap))
 		ca_told_trace_pool(pool);
 	ca_told_unlock(told);
+}
+
+void
+ca_told_pool_retire(struct ca_told_pool *pool)
+{
+	ca_told_lock(pool->told);
+	pool->retired = true;
+	ca_told_unlock(pool->told);
+}
+
+void
+ca_told_pool_note_current(struct ca_told_pool *pool)
+{
+	atomic_store(&pool->was_current, true);
 }
 
 struct ca_told_pool *
@@ -189,6 +257,33 @@ void *
 ca_told_pool_handle(struct ca_told_pool *pool)
 {
 	return pool->handle;
+}
+
+/* The handle is read behind the increment, and the increment behind the end of the handle: one of
+ * the two threads sees the other. */
+void *
+ca_told_pool_enter(struct ca_told_pool *pool)
+{
+	void *handle;
+
+	atomic_fetch_add(&pool->visitors, 1);
+	handle = pool->handle;
+	if (!handle)
+		ca_told_pool_leave(pool);
+	return handle;
+}
+
+void
+ca_told_pool_leave(struct ca_told_pool *pool)
+{
+	atomic_fetch_sub(&pool->visitors, 1);
+}
+
+void
+ca_told_pool_await(struct ca_told_pool *pool)
+{
+	while (atomic_load(&pool->visitors))
+		sched_yield();
 }
 
 unsigned
@@ -371,6 +466,8 @@ ca_told_pool_note_driver(struct ca_told_pool *pool, uint64_t bytes)
 	uint64_t others;
 
 	ca_told_lock(told);
+	if (!pool->handle) /* it may have been destroyed meanwhile */
+		bytes = 0;
 	others = bytes > pool->segment_bytes ? bytes - pool->segment_bytes : 0;
 	if (!pool->foreign_bytes != !others)
 		atomic_fetch_add(&told->n_foreign, others ? 1u : -1u);

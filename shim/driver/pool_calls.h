@@ -48,3 +48,15 @@ ca_pool_trim(const struct ca_real *real, CUmemoryPool pool, size_t keep_bytes)
 		ca_capture_restore_mode(real, mode);
 	return rc;
 }
+
+static inline CUresult
+ca_pool_current(const struct ca_real *real, CUdevice device, CUmemoryPool *ret_pool)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool exchanged = ca_capture_exchange_mode(real, &mode);
+	CUresult rc = CA_INSIDE(real->cuDeviceGetMemPool(ret_pool, device));
+
+	if (exchanged)
+		ca_capture_restore_mode(real, mode);
+	return rc;
+}

@@ -7,6 +7,7 @@
  */
 #include "shim/driver/told_pools.h"
 
+#include <pthread.h>
 #include <stddef.h>
 
 #include "shim/bind/scope.h"
@@ -23,8 +24,10 @@ _Atomic bool ca_told_thresholds;
 struct device_pools {
 	_Atomic bool known;
 	_Atomic(CUmemoryPool) default_handle;
+	_Atomic unsigned changes; /* of the current pool, as far as was noticed */
 };
 static struct device_pools devices[CA_TOLD_DEVICES_MAX];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around stores of current pools */
 static struct ca_heap *_Atomic heap_served;
 
 void
@@ -110,22 +113,64 @@ has_all(const struct ca_real *real)
 	       real->cuStreamIsCapturing;
 }
 
+/* ---- the current pool of a device */
+
+/* False: a change was noticed since `changes` were. */
+static bool
+store_current(CUdevice device, struct ca_told_pool *pool, unsigned changes)
+{
+	CA_HOLD_LOCK(&lock);
+	if (atomic_load(&devices[device].changes) != changes)
+		return false;
+	if (pool)
+		ca_told_pool_note_current(pool);
+	atomic_store(&ca_told_current_pools[device], pool);
+	return true;
+}
+
+/* NULL: the driver serves, or does not say. */
+static struct ca_told_pool *
+find_current(const struct ca_real *real, CUdevice device)
+{
+	CUmemoryPool handle;
+
+	return ca_pool_current(real, device, &handle) ? NULL : ca_told_pools_find(handle);
+}
+
+/*
+ * Another thread may change the pool after the driver's answer. That thread counts its change
+ * behind the driver's call, and asks then, too: an answer from before it is not stored any more,
+ * and the last one that is stored was given after all changes.
+ */
+void
+ca_told_pools_note_current(const struct ca_real *real, CUdevice device)
+{
+	struct device_pools *pools = pools_of(device);
+	unsigned changes;
+	CA_KEEP_ERRNO;
+
+	if (!atomic_load(&ca_told_on) || !pools || !has_all(real))
+		return;
+	changes = atomic_fetch_add(&pools->changes, 1) + 1;
+	while (!store_current(device, find_current(real, device), changes))
+		changes = atomic_load(&pools->changes);
+}
+
 void
 ca_told_pools_note_device(CUdevice device)
 {
 	struct device_pools *pools = pools_of(device);
 	const struct ca_real *real = ca_real();
-	CUmemoryPool handle, current;
+	CUmemoryPool handle;
 	CA_KEEP_ERRNO;
 
 	if (!atomic_load(&ca_told_on) || !pools || !has_all(real) || atomic_load(&pools->known) ||
 	    CA_INSIDE(real->cuDeviceGetDefaultMemPool(&handle, device)) ||
-	    CA_INSIDE(real->cuDeviceGetMemPool(&current, device)) ||
 	    !open_pool(real, handle, device))
 		return;
 	atomic_store(&pools->default_handle, handle);
 	if (!atomic_exchange(&pools->known, true))
-		ca_told_pools_set_current(device, current);
+		ca_told_pools_note_current(real, device);
 }
 
 struct ca_told_pool *
@@ -169,13 +214,6 @@ ca_told_pools_created(const struct ca_real *real, CUmemoryPool handle, const CUm
 		ca_told_pool_set_limited(pool);
 }
 
-void
-ca_told_pools_set_current(CUdevice device, CUmemoryPool handle)
-{
-	if (device >= 0 && device < CA_TOLD_DEVICES_MAX)
-		atomic_store(&ca_told_current_pools[device], ca_told_pools_find(handle));
-}
-
 static bool
 is_default(CUmemoryPool handle)
 {
@@ -190,8 +228,10 @@ ca_told_pools_destroying(const struct ca_real *real, CUmemoryPool handle)
 {
 	struct ca_told_pool *pool = is_default(handle) ? NULL : ca_told_pools_find(handle);
 
-	if (pool) /* its handle may come back before the driver's call does */
+	if (pool) { /* its handle may come back before the driver's call does */
 		ca_told_pool_close(pool);
+		ca_told_pool_await(pool);
+	}
 	return pool;
 }
 
@@ -200,15 +240,15 @@ void
 ca_told_pools_destroyed(const struct ca_real *real, struct ca_told_pool *pool, CUmemoryPool handle,
 			CUresult rc)
 {
-	CUmemoryPool current;
 	CA_KEEP_ERRNO;
 
 	for (int i = 0; i < CA_TOLD_DEVICES_MAX; i++)
-		if (atomic_load(&devices[i].known) &&
-		    !CA_INSIDE(real->cuDeviceGetMemPool(&current, i)))
-			ca_told_pools_set_current(i, current);
+		if (atomic_load(&devices[i].changes)) /* it was asked for */
+			ca_told_pools_note_current(real, i);
 	if (rc && pool)
 		(void)open_pool(real, handle, (CUdevice)ca_told_pool_device(pool));
+	if (pool && !rc)
+		ca_told_pool_retire(pool);
 	ca_told_pools_tidy();
 	if (ca_told_has_closed(atomic_load(&heap_served)))
 		atomic_store(&ca_told_thresholds, true);
@@ -219,7 +259,6 @@ ca_told_pools_reset(const struct ca_real *real, CUdevice device)
 {
 	struct ca_heap *heap = atomic_load(&heap_served);
 	struct ca_told_pool *pool = NULL, *fresh;
-	CUmemoryPool current;
 	CA_KEEP_ERRNO;
 
 	while (heap && (pool = ca_told_pool_next(heap, pool, (unsigned)device))) {
@@ -232,9 +271,7 @@ ca_told_pools_reset(const struct ca_real *real, CUdevice device)
 		if (fresh)
 			ca_told_pool_set_threshold(fresh, ca_told_pool_threshold(pool));
 	}
-	if (heap && real->cuDeviceGetMemPool &&
-	    !CA_INSIDE(real->cuDeviceGetMemPool(&current, device)))
-		ca_told_pools_set_current(device, current);
+	ca_told_pools_note_current(real, device);
 	if (heap)
 		ca_told_pools_tidy();
 }
@@ -307,14 +344,32 @@ ca_told_pools_resetting(const struct ca_real *real, CUdevice device)
 		;
 }
 
+/* Another thread may destroy the pool meanwhile: its handle is used inside ca_told_pool_enter. */
 static uint64_t
-reserved_of(const struct ca_real *real, CUmemoryPool handle)
+reserved_of(const struct ca_real *real, struct ca_told_pool *pool)
 {
+	CUmemoryPool handle = ca_told_pool_enter(pool);
 	cuuint64_t bytes = 0;
 
-	if (ca_pool_get(real, handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes))
+	if (!handle)
 		return 0;
+	if (ca_pool_get(real, handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes))
+		bytes = 0;
+	ca_told_pool_leave(pool);
 	return bytes;
+}
+
+static bool
+trim_to(const struct ca_real *real, struct ca_told_pool *pool, uint64_t keep_bytes)
+{
+	CUmemoryPool handle = ca_told_pool_enter(pool);
+	CUresult rc;
+
+	if (!handle)
+		return false;
+	rc = ca_pool_trim(real, handle, keep_bytes);
+	ca_told_pool_leave(pool);
+	return !rc;
 }
 
 uint64_t
@@ -322,14 +377,13 @@ ca_told_pools_shrink(const struct ca_real *real, struct ca_told_pool *pool, uint
 {
 	struct ca_heap *heap = atomic_load(&heap_served);
 	unsigned device = ca_told_pool_device(pool);
-	CUmemoryPool handle = ca_told_pool_handle(pool);
 	struct ca_told_idle idle;
 	uint64_t given = 0, reserved;
 	CA_KEEP_ERRNO;
 
-	if (!handle || ca_capture_disallows())
+	if (!ca_told_pool_handle(pool) || ca_capture_disallows())
 		return 0;
-	reserved = reserved_of(real, handle);
+	reserved = reserved_of(real, pool);
 	(void)ca_told_poll_all(heap, device);
 	while (reserved > keep_bytes + given && ca_told_take_idle(heap, pool, device, &idle) &&
 	       give_back_in(real, &idle))
@@ -341,7 +395,6 @@ void
 ca_told_pools_make_budget(const struct ca_real *real, struct ca_told_pool *pool,
 			  uint64_t more_bytes)
 {
-	CUmemoryPool handle = ca_told_pool_handle(pool);
 	struct ca_told_idle idle;
 	uint64_t given = 0, reserved;
 
@@ -349,10 +402,10 @@ ca_told_pools_make_budget(const struct ca_real *real, struct ca_told_pool *pool,
 		return;
 	while (ca_told_take_surplus(pool, more_bytes, &idle) && give_back_in(real, &idle))
 		given += idle.bytes;
-	if (!given || !handle)
+	if (!given)
 		return;
-	reserved = reserved_of(real, handle);
-	(void)ca_pool_trim(real, handle, reserved > given ? reserved - given : 0);
+	reserved = reserved_of(real, pool);
+	(void)trim_to(real, pool, reserved > given ? reserved - given : 0);
 }
 
 void
@@ -378,15 +431,14 @@ ca_told_pools_trim(const struct ca_real *real, unsigned device, uint64_t keep_by
 		return 0;
 	ca_told_pools_tidy();
 	while ((pool = ca_told_pool_next(atomic_load(&heap_served), pool, device))) {
-		CUmemoryPool handle = ca_told_pool_handle(pool);
-		uint64_t before = handle ? reserved_of(real, handle) : 0, after;
+		uint64_t before = reserved_of(real, pool), after;
 
 		if (before <= keep_bytes)
 			continue;
 		(void)ca_told_pools_shrink(real, pool, keep_bytes);
-		if (ca_pool_trim(real, handle, keep_bytes))
+		if (!trim_to(real, pool, keep_bytes))
 			continue;
-		after = reserved_of(real, handle);
+		after = reserved_of(real, pool);
 		given += before > after ? before - after : 0;
 	}
 	return given;
@@ -395,12 +447,16 @@ ca_told_pools_trim(const struct ca_real *real, unsigned device, uint64_t keep_by
 void
 ca_told_pools_note_foreign(const struct ca_real *real, struct ca_told_pool *pool)
 {
-	CUmemoryPool handle = ca_told_pool_handle(pool);
+	CUmemoryPool handle;
 	cuuint64_t bytes = 0;
 	CA_KEEP_ERRNO;
 
-	if (handle && !ca_pool_get(real, handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes))
-		ca_told_pool_note_driver(pool, bytes);
+	handle = ca_told_pool_enter(pool);
+	if (!handle)
+		return;
+	if (!ca_pool_get(real, handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes))
+		ca_told_pool_note_driver(pool, bytes); /* while the record is this pool's */
+	ca_told_pool_leave(pool);
 }
 
 void
@@ -438,13 +494,12 @@ ca_told_pools_synchronized(const struct ca_real *real)
 
 		while ((pool = ca_told_pool_next(heap, pool, device))) {
 			uint64_t keep_bytes = ca_told_pool_threshold(pool);
-			CUmemoryPool handle = ca_told_pool_handle(pool);
 
-			if (keep_bytes == UINT64_MAX || !handle)
+			if (keep_bytes == UINT64_MAX || !ca_told_pool_handle(pool))
 				continue;
 			ca_told_note_trim(pool, keep_bytes);
 			if (ca_told_pools_shrink(real, pool, keep_bytes))
-				(void)ca_pool_trim(real, handle, keep_bytes);
+				(void)trim_to(real, pool, keep_bytes);
 		}
 	}
 }
@@ -455,8 +510,10 @@ ca_told_pools_after_fork_child(void)
 	atomic_store(&ca_told_thresholds, false);
 	atomic_store(&ca_told_on, false);
 	atomic_store(&heap_served, NULL);
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	for (unsigned i = 0; i < CA_TOLD_DEVICES_MAX; i++) {
 		atomic_store(&devices[i].known, false);
+		atomic_store(&devices[i].changes, 0);
 		atomic_store(&devices[i].default_handle, NULL);
 		atomic_store(&ca_told_current_pools[i], NULL);
 	}

@@ -43,8 +43,8 @@ struct ca_told_pool *ca_told_pools_find_early(const struct ca_real *real, CUmemo
 /* The driver made that pool. */
 void ca_told_pools_created(const struct ca_real *real, CUmemoryPool handle,
 			   const CUmemPoolProps *props);
-/* The driver made `handle` the current pool of the device. */
-void ca_told_pools_set_current(CUdevice device, CUmemoryPool handle);
+/* The driver may have made another pool the current one of the device: it is asked which. */
+void ca_told_pools_note_current(const struct ca_real *real, CUdevice device);
 /* Before the driver's destruction of the pool, and after it. */
 struct ca_told_pool *ca_told_pools_destroying(const struct ca_real *real, CUmemoryPool handle);
 void ca_told_pools_destroyed(const struct ca_real *real, struct ca_told_pool *pool,

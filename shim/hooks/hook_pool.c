@@ -144,7 +144,7 @@ cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 	CUresult rc = CA_INSIDE(real->cuDeviceSetMemPool(dev, pool));
 
 	if (!rc && ca_hook_active_process())
-		ca_told_pools_set_current(dev, pool);
+		ca_told_pools_note_current(real, dev);
 	return rc;
 }
 
@@ -156,6 +156,6 @@ cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool 
 
 	if (!rc && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
 	    type == CU_MEM_ALLOCATION_TYPE_PINNED && ca_hook_active_process())
-		ca_told_pools_set_current(location->id, pool);
+		ca_told_pools_note_current(real, location->id);
 	return rc;
 }

@@ -195,6 +195,17 @@ def test_a_pool_where_none_is_ours():
     case("no_pool_of_ours", SIMCUDA_FAIL="cuDeviceGetDefaultMemPool:1+:801")
 
 
+def test_a_pool_that_is_destroyed_while_it_is_looked_at():
+    """The library asked for an attribute by a handle that the driver knew no more."""
+    case("destroyed_beside", SIMCUDA_STRICT="1", SIMCUDA_LATENCY="cuMemPoolGetAttribute:150ms")
+
+
+@pytest.mark.parametrize("slow", ["cuDeviceTotalMem_v2:200ms", "cuMemPoolGetAttribute:60ms"])
+def test_a_current_pool_that_is_set_while_the_device_is_noted(slow):
+    """The library took the pool that was the current one before, for good."""
+    assert case("current_beside", SIMCUDA_LATENCY=slow).stdout == case("current_beside", None, False).stdout
+
+
 @pytest.mark.parametrize("clock", CLOCKS, ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_programs(seed, clock):

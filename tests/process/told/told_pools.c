@@ -309,6 +309,70 @@ small_behind_large(void)
 	order_end();
 }
 
+static CUcontext context;
+
+static void *
+synchronize(void *stream)
+{
+	order_enter(context);
+	OK(cuStreamSynchronize(stream));
+	return NULL;
+}
+
+/* Another thread synchronises, which looks at all pools with a threshold. */
+static void
+destroyed_beside(void)
+{
+	pthread_t thread;
+
+	begin();
+	OK(cuCtxGetCurrent(&context));
+	for (int i = 0; i < 3; i++) {
+		CUmemoryPool pool = make_pool(0, 0);
+
+		told_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, MIB);
+		EXPECT(!pthread_create(&thread, NULL, synchronize, s));
+		order_sleep(30000);
+		OK(cuMemPoolDestroy(pool));
+		pthread_join(thread, NULL);
+	}
+	order_end();
+}
+
+static void *
+work_first(void *none)
+{
+	CUdeviceptr x;
+
+	order_enter(context);
+	OK(cuMemAlloc_v2(&x, MIB));
+	return none;
+}
+
+/* While another thread's first allocation has the library learn of the device. */
+static void
+current_beside(void)
+{
+	CUmemoryPool pool, current;
+	pthread_t thread;
+	CUdeviceptr x;
+
+	context = order_start();
+	pool = make_pool(0, 0);
+	EXPECT(!pthread_create(&thread, NULL, work_first, NULL));
+	order_sleep(60000);
+	OK(cuDeviceSetMemPool(0, pool));
+	pthread_join(thread, NULL);
+	OK(cuDeviceGetMemPool(&current, 0));
+	printf("its own %d\n", current == pool);
+	s = order_stream(NONBLOCKING);
+	x = told_take(PART, s);
+	show(pool);
+	show(told_default());
+	told_give(x, s);
+	order_end();
+}
+
 const struct order_case told_pools[] = {
 	{ "attributes", attributes },
 	{ "own_pool", own_pool },
@@ -321,5 +385,7 @@ const struct order_case told_pools[] = {
 	{ "out_of_memory", out_of_memory },
 	{ "small_in_capture", small_in_capture },
 	{ "small_behind_large", small_behind_large },
+	{ "destroyed_beside", destroyed_beside },
+	{ "current_beside", current_beside },
 	{ 0 },
 };

@@ -164,6 +164,109 @@ test_a_closed_pool_gives_its_segments_back_when_they_are_idle(void **state)
 	finish(&scene);
 }
 
+/* ---- records of destroyed pools */
+
+static unsigned
+count_records(struct scene *scene)
+{
+	struct ca_told_pool *pool = NULL;
+	unsigned n = 0;
+
+	while ((pool = ca_told_pool_next(scene->f.heap, pool, 0)))
+		n++;
+	return n;
+}
+
+/* As the shim does. The segment stays with the caller. */
+static struct ca_told_idle
+destroy(struct scene *scene, uint64_t address, uint64_t bytes)
+{
+	struct ca_told_idle idle;
+
+	give(scene, scene->streams[0], address, bytes);
+	ca_told_pool_close(scene->pool);
+	ca_told_pool_retire(scene->pool);
+	ca_model_stream_finish(scene->f.model, HANDLE(0), UINT64_MAX);
+	assert_true(ca_told_take_closed(scene->f.heap, &idle));
+	scene->next_segment = BASE;
+	return idle;
+}
+
+static void
+test_the_record_of_a_destroyed_pool_serves_the_next_one(void **state)
+{
+	static struct scene scene;
+	struct ca_told_stats stats;
+
+	start(&scene, 1);
+	for (uintptr_t i = 1; i <= 100; i++) {
+		ca_told_pool_set_threshold(scene.pool, MIB);
+		ca_told_pool_set_limited(scene.pool);
+		ca_told_pool_set_reuse(scene.pool, CA_TOLD_FOLLOWS, false);
+		(void)destroy(&scene, take(&scene, scene.streams[0], 3 * MIB), 3 * MIB);
+		scene.pool = ca_told_pool_open(scene.f.heap, (void *)i, 0);
+		assert_ptr_equal(ca_told_pool_find(scene.f.heap, (void *)i), scene.pool);
+		assert_null(ca_told_pool_find(scene.f.heap, (void *)(i - 1)));
+		assert_true(ca_told_pool_threshold(scene.pool) == UINT64_MAX);
+		assert_false(ca_told_pool_is_limited(scene.pool));
+		assert_true(ca_told_pool_allows(scene.pool, CA_TOLD_FOLLOWS));
+		ca_told_pool_stats(scene.pool, &stats);
+		assert_int_equal(stats.used_bytes + stats.used_high + stats.segment_bytes, 0);
+		check(&scene);
+	}
+	assert_int_equal(count_records(&scene), 1);
+	finish(&scene);
+}
+
+static void
+test_the_record_of_a_destroyed_pool_waits_for_its_memory(void **state)
+{
+	static struct scene scene;
+	struct ca_told_pool *first, *second;
+	uint64_t x;
+
+	start(&scene, 1);
+	first = scene.pool;
+	x = take(&scene, scene.streams[0], 3 * MIB);
+	ca_told_pool_note_driver(first, 100 * MIB);
+	assert_true(ca_told_has_foreign(scene.f.heap));
+	ca_told_pool_close(first);
+	ca_told_pool_note_driver(first, 100 * MIB);
+	assert_false(ca_told_has_foreign(scene.f.heap));
+	assert_ptr_not_equal(second = ca_told_pool_open(scene.f.heap, (void *)1, 0), first);
+	ca_told_pool_retire(first);
+	assert_ptr_not_equal(ca_told_pool_open(scene.f.heap, (void *)2, 0), first);
+	(void)destroy(&scene, x, 3 * MIB);
+	assert_ptr_not_equal(ca_told_pool_open(scene.f.heap, (void *)3, 1), first);
+	assert_ptr_equal(ca_told_pool_open(scene.f.heap, (void *)4, 0), first);
+	ca_told_pool_close(second); /* the driver may not have destroyed it yet */
+	assert_ptr_not_equal(ca_told_pool_open(scene.f.heap, (void *)6, 0), second);
+	ca_told_pool_note_current(second);
+	ca_told_pool_retire(second);
+	assert_ptr_not_equal(ca_told_pool_open(scene.f.heap, (void *)5, 0), second);
+	finish(&scene);
+}
+
+static void
+test_memory_that_the_driver_did_not_take_is_not_the_next_pools(void **state)
+{
+	static struct scene scene;
+	struct ca_told_stats stats;
+	struct ca_told_idle idle, again;
+
+	start(&scene, 1);
+	idle = destroy(&scene, take(&scene, scene.streams[0], 3 * MIB), 3 * MIB);
+	assert_ptr_equal(ca_told_pool_open(scene.f.heap, (void *)1, 0), idle.pool);
+	ca_told_put_back(&idle);
+	ca_told_pool_stats(idle.pool, &stats);
+	assert_int_equal(stats.segment_bytes, 0);
+	check(&scene);
+	assert_true(ca_told_take_closed(scene.f.heap, &again));
+	assert_int_equal(again.address, idle.address);
+	assert_false(ca_told_has_closed(scene.f.heap));
+	finish(&scene);
+}
+
 /* ---- random programs */
 
 static void
@@ -253,6 +356,9 @@ main(void)
 		cmocka_unit_test(test_one_stream_gets_its_memory_back_without_a_driver_call),
 		cmocka_unit_test(test_wrong_frees_are_refused),
 		cmocka_unit_test(test_a_closed_pool_gives_its_segments_back_when_they_are_idle),
+		cmocka_unit_test(test_the_record_of_a_destroyed_pool_serves_the_next_one),
+		cmocka_unit_test(test_the_record_of_a_destroyed_pool_waits_for_its_memory),
+		cmocka_unit_test(test_memory_that_the_driver_did_not_take_is_not_the_next_pools),
 		cmocka_unit_test(test_random_programs),
 		cmocka_unit_test(test_behind_a_wait),
 	};
