@@ -36,6 +36,7 @@
 #include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
 #include "allocator/tcache/tcache.h"
+#include "allocator/told/told.h"
 
 enum {
 	/* None of these decides which memory serves: they bound waits for other threads. */
@@ -184,7 +185,8 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device,
 	for (steps = 0; steps < SETTLE_STEPS; steps++) {
 		ca_oom_clear_magazines_locked(device);
 		if (is_past(heap, device, snapshot) ||
-		    (!ca_outside_others_locked(device) && !others_wait(heap, device)))
+		    (!ca_outside_others_locked(device) &&
+		     !ca_told_others_give(heap, device->ordinal) && !others_wait(heap, device)))
 			break;
 		settled_wait(heap, steps);
 	}

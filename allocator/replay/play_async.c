@@ -30,6 +30,7 @@ give_back(struct ca_replayer *p, const struct ca_told_idle *idle)
 	(void)ca_charge_drop(p->heap, CA_CHARGE_ADDRESS, idle->address, &space);
 	(void)ca_model_steal(p->model, idle->address); /* a pool's free waits for nothing */
 	p->result->road[CA_REPLAY_ASYNC].driver_frees++;
+	ca_told_hand_empty(idle->pool, 1);
 }
 
 void

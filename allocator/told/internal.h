@@ -100,6 +100,7 @@ struct ca_told_pool {
 	unsigned n_groups;
 	struct ca_list shared;
 	struct ca_list segments;
+	_Atomic unsigned in_hands; /* segments taken out, of any thread */
 	uint64_t used_bytes, used_high, segment_bytes;
 	uint64_t foreign_bytes; /* that the driver serves beside the segments, when last asked */
 	/* told_budget.c */
@@ -358,6 +359,8 @@ struct ca_told_segment *ca_told_idle_told(struct ca_told_pool *pool);
 
 /* The idle segment (NULL: false) leaves the heap. */
 bool ca_told_take_out_told(struct ca_told_segment *segment, struct ca_told_idle *ret_idle);
+/* The pools' own counts go with their records. */
+void ca_told_hand_after_fork_child(void);
 
 /* ---- told_trace.c; only where ca_tracing(told->heap) */
 

@@ -137,8 +137,9 @@ struct ca_told_idle {
  * Takes an idle segment out of the heap: of `pool` (NULL: of every pool of the device). False:
  * there is none. Finished memory is found only if ca_told_poll_all was called. The second: of any
  * closed pool, and it asks by itself. The third: one that is to go back before `more_bytes` more
- * are asked of the driver (give_back:early). The last: the driver did not take it, it is the heap's
- * again.
+ * are asked of the driver (give_back:early). The fourth: the driver did not take it, it is the
+ * heap's again. Each segment that a thread takes out is in its hand, where others may wait for it,
+ * until the thread calls the last for it: its memory can be had.
  */
 bool ca_told_take_idle(struct ca_heap *heap, struct ca_told_pool *pool, unsigned ordinal,
 		       struct ca_told_idle *ret_idle);
@@ -146,6 +147,9 @@ bool ca_told_take_closed(struct ca_heap *heap, struct ca_told_idle *ret_idle);
 bool ca_told_take_surplus(struct ca_told_pool *pool, uint64_t more_bytes,
 			  struct ca_told_idle *ret_idle);
 void ca_told_put_back(const struct ca_told_idle *idle);
+void ca_told_hand_empty(struct ca_told_pool *pool, unsigned segments);
+/* Another thread has a segment of that device in its hand. Needs no lock. */
+bool ca_told_others_give(const struct ca_heap *heap, unsigned ordinal);
 /* `more_bytes` more are beyond the budget, and memory waits of which some may finish in a moment:
  * it is worth a few questions. */
 bool ca_told_look_is_due(struct ca_told_pool *pool, uint64_t more_bytes);

@@ -120,6 +120,8 @@ ca_told_free_untracked(struct ca_heap *heap, uint64_t address)
 
 /* ---- segments */
 
+static __thread unsigned own_hand __attribute__((tls_model("initial-exec"))); /* segments */
+
 bool
 ca_told_take_out_told(struct ca_told_segment *segment, struct ca_told_idle *ret_idle)
 {
@@ -127,6 +129,8 @@ ca_told_take_out_told(struct ca_told_segment *segment, struct ca_told_idle *ret_
 		return false;
 	*ret_idle = (struct ca_told_idle){ segment->pool, segment->address, segment->bytes,
 					   segment->pool->number, segment->large };
+	atomic_fetch_add(&segment->pool->in_hands, 1);
+	own_hand++;
 	ca_told_segment_leave_told(segment);
 	return true;
 }
@@ -189,4 +193,42 @@ ca_told_put_back(const struct ca_told_idle *idle)
 	if (block && !pool->handle)
 		atomic_fetch_add(&told->n_closed, 1);
 	ca_told_unlock(told);
+}
+
+/* Whoever has the heap's lock sees the hand full, or the change. */
+void
+ca_told_hand_empty(struct ca_told_pool *pool, unsigned segments)
+{
+	struct ca_heap *heap = pool->told->heap;
+	struct ca_device *device;
+
+	if (!segments)
+		return;
+	CA_HEAP_LOCKED_LEASED(heap);
+	for (device = heap->devices; device; device = device->next)
+		if (device->ordinal == pool->ordinal)
+			device->generation++;
+	atomic_fetch_sub(&pool->in_hands, segments);
+	own_hand -= segments;
+}
+
+void
+ca_told_hand_after_fork_child(void)
+{
+	own_hand = 0;
+}
+
+/* A signal handler asks, too, in the middle of a thread's giving back: own segments do not count.
+ */
+bool
+ca_told_others_give(const struct ca_heap *heap, unsigned ordinal)
+{
+	const struct ca_told *told = atomic_load_explicit(&heap->told, memory_order_acquire);
+	const struct ca_told_pool *pool = told ? atomic_load(&told->pools) : NULL;
+	unsigned segments = 0;
+
+	for (; pool; pool = pool->next)
+		if (pool->ordinal == ordinal)
+			segments += atomic_load(&pool->in_hands);
+	return segments > own_hand;
 }

@@ -500,5 +500,6 @@ ca_told_after_fork_child(struct ca_heap *heap)
 
 	if (told)
 		ca_arena_destroy(&told->arena);
+	ca_told_hand_after_fork_child();
 	atomic_store(&heap->told, NULL);
 }

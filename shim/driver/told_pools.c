@@ -329,6 +329,16 @@ give_back_in(const struct ca_real *real, const struct ca_told_idle *idle)
 	return !rc;
 }
 
+/* The same; nothing else has to be done for others to have the memory. */
+static bool
+give_back_at_once(const struct ca_real *real, const struct ca_told_idle *idle)
+{
+	bool given = give_back_in(real, idle);
+
+	ca_told_hand_empty(idle->pool, 1);
+	return given;
+}
+
 /* Afterwards nobody may know whose the addresses are. */
 void
 ca_told_pools_resetting(const struct ca_real *real, CUdevice device)
@@ -340,7 +350,8 @@ ca_told_pools_resetting(const struct ca_real *real, CUdevice device)
 	if (!heap || !has_all(real) || ca_capture_disallows())
 		return;
 	(void)ca_told_poll_all(heap, (unsigned)device);
-	while (ca_told_take_idle(heap, NULL, (unsigned)device, &idle) && give_back_in(real, &idle))
+	while (ca_told_take_idle(heap, NULL, (unsigned)device, &idle) &&
+	       give_back_at_once(real, &idle))
 		;
 }
 
@@ -372,22 +383,38 @@ trim_to(const struct ca_real *real, struct ca_told_pool *pool, uint64_t keep_byt
 	return !rc;
 }
 
-uint64_t
-ca_told_pools_shrink(const struct ca_real *real, struct ca_told_pool *pool, uint64_t keep_bytes)
+/* `*segments` more are in the caller's hand until the pool was trimmed. */
+static uint64_t
+shrink(const struct ca_real *real, struct ca_told_pool *pool, uint64_t keep_bytes,
+       unsigned *segments)
 {
 	struct ca_heap *heap = atomic_load(&heap_served);
 	unsigned device = ca_told_pool_device(pool);
 	struct ca_told_idle idle;
 	uint64_t given = 0, reserved;
-	CA_KEEP_ERRNO;
 
 	if (!ca_told_pool_handle(pool) || ca_capture_disallows())
 		return 0;
 	reserved = reserved_of(real, pool);
 	(void)ca_told_poll_all(heap, device);
-	while (reserved > keep_bytes + given && ca_told_take_idle(heap, pool, device, &idle) &&
-	       give_back_in(real, &idle))
+	while (reserved > keep_bytes + given && ca_told_take_idle(heap, pool, device, &idle)) {
+		++*segments;
+		if (!give_back_in(real, &idle))
+			break;
 		given += idle.bytes;
+	}
+	return given;
+}
+
+uint64_t
+ca_told_pools_shrink(const struct ca_real *real, struct ca_told_pool *pool, uint64_t keep_bytes)
+{
+	unsigned segments = 0;
+	uint64_t given;
+	CA_KEEP_ERRNO;
+
+	given = shrink(real, pool, keep_bytes, &segments);
+	ca_told_hand_empty(pool, segments);
 	return given;
 }
 
@@ -397,15 +424,21 @@ ca_told_pools_make_budget(const struct ca_real *real, struct ca_told_pool *pool,
 {
 	struct ca_told_idle idle;
 	uint64_t given = 0, reserved;
+	unsigned segments = 0;
 
 	if (ca_capture_is_near())
 		return;
-	while (ca_told_take_surplus(pool, more_bytes, &idle) && give_back_in(real, &idle))
+	while (ca_told_take_surplus(pool, more_bytes, &idle)) {
+		segments++;
+		if (!give_back_in(real, &idle))
+			break;
 		given += idle.bytes;
-	if (!given)
-		return;
-	reserved = reserved_of(real, pool);
-	(void)trim_to(real, pool, reserved > given ? reserved - given : 0);
+	}
+	if (given) {
+		reserved = reserved_of(real, pool);
+		(void)trim_to(real, pool, reserved > given ? reserved - given : 0);
+	}
+	ca_told_hand_empty(pool, segments);
 }
 
 void
@@ -417,8 +450,24 @@ ca_told_pools_tidy(void)
 	CA_KEEP_ERRNO;
 
 	while (real && heap && !ca_capture_disallows() && ca_told_take_closed(heap, &idle) &&
-	       give_back_in(real, &idle))
+	       give_back_at_once(real, &idle))
 		;
+}
+
+/* Returns what the driver's reserved bytes fell by. */
+static uint64_t
+trim(const struct ca_real *real, struct ca_told_pool *pool, uint64_t keep_bytes)
+{
+	uint64_t before = reserved_of(real, pool), after = before;
+	unsigned segments = 0;
+
+	if (before <= keep_bytes)
+		return 0;
+	(void)shrink(real, pool, keep_bytes, &segments);
+	if (trim_to(real, pool, keep_bytes))
+		after = reserved_of(real, pool);
+	ca_told_hand_empty(pool, segments);
+	return before > after ? before - after : 0;
 }
 
 uint64_t
@@ -430,17 +479,8 @@ ca_told_pools_trim(const struct ca_real *real, unsigned device, uint64_t keep_by
 	if (!atomic_load(&ca_told_on))
 		return 0;
 	ca_told_pools_tidy();
-	while ((pool = ca_told_pool_next(atomic_load(&heap_served), pool, device))) {
-		uint64_t before = reserved_of(real, pool), after;
-
-		if (before <= keep_bytes)
-			continue;
-		(void)ca_told_pools_shrink(real, pool, keep_bytes);
-		if (!trim_to(real, pool, keep_bytes))
-			continue;
-		after = reserved_of(real, pool);
-		given += before > after ? before - after : 0;
-	}
+	while ((pool = ca_told_pool_next(atomic_load(&heap_served), pool, device)))
+		given += trim(real, pool, keep_bytes);
 	return given;
 }
 

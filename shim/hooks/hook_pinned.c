@@ -30,16 +30,30 @@ alloc_with_flags(const struct ca_real *real, void **pp, size_t bytes, unsigned f
 	return CA_INSIDE(real->cuMemHostAlloc(pp, bytes, flags));
 }
 
+/* The driver had no memory when `given` bytes had gone back. True: it may have some now. Memory of
+ * other threads' giving counts for 10 s, in all. */
+static bool
+release(uint64_t given, uint64_t *until_ns)
+{
+	if (ca_pinned_release(CA_PINNED_PATIENCE_NS))
+		return true;
+	if (!*until_ns)
+		*until_ns = ca_pinned_clock() + CA_PINNED_PATIENCE_NS;
+	return ca_pinned_await_others(given, *until_ns);
+}
+
 /* Only where no memory at all is left is it taken without the rest of its class. */
 static CUresult
 alloc_new(const struct ca_real *real, void **pp, size_t bytes, unsigned flags,
 	  const struct ca_pinned_kind *kind, alloc_call *call)
 {
+	uint64_t given, until = 0;
 	CUresult rc;
 
 	do {
+		given = ca_pinned_given();
 		rc = call(real, pp, kind->bytes, flags);
-	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && ca_pinned_release(CA_PINNED_PATIENCE_NS));
+	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && release(given, &until));
 	if (rc == CUDA_SUCCESS)
 		ca_pinned_enter(kind, bytes, *pp);
 	return rc == CUDA_ERROR_OUT_OF_MEMORY && kind->bytes != bytes ? call(real, pp, bytes, flags)

@@ -211,6 +211,17 @@ has_waiting_for(const struct attempt *attempt)
 	return false;
 }
 
+/* Another thread may be giving back what it has taken out. */
+static void
+await_others(const struct attempt *attempt)
+{
+	unsigned device = ca_told_pool_device(attempt->pool);
+	uint64_t since = now_ns();
+
+	while (ca_told_others_give(ca_process()->heap, device) && now_ns() - since < PATIENCE_NS)
+		pause_for(STEP_NS);
+}
+
 /*
  * Freed memory that would do is used by work that has not ended: asked for, never waited for. Once
  * all that was submitted before the call has ended, other threads have taken what was to be had,
@@ -238,6 +249,7 @@ await(struct attempt *attempt)
 		step = progress ? STEP_NS : step * 2 > STEP_MAX_NS ? STEP_MAX_NS : step * 2;
 		pause_for(step);
 	}
+	await_others(attempt);
 	return from_finished(attempt);
 }
 

@@ -22,10 +22,12 @@ struct ca_pinned_record {
 /* ---- pinned_records.c */
 
 /* Takes freed memory out, the oldest first, as long as more than `keep_bytes` is kept, and puts it
- * into `hand`. */
+ * into `hand`, the calling thread's, where others may wait for it. */
 void ca_pinned_take_out(uint64_t keep_bytes, struct ca_list *hand);
-/* A record in no list and no tree may be used anew. */
+/* A record of the calling thread's hand: its memory went back, and it may be used anew. */
 void ca_pinned_recycle(struct ca_pinned_record *record);
+/* Other threads have memory in their hands. */
+bool ca_pinned_others_give(void);
 /* Freed bytes that are kept, as of now. */
 uint64_t ca_pinned_cached(void);
 /* Bytes; constant once the process is served. */

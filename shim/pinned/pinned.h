@@ -98,5 +98,12 @@ void ca_pinned_shrink(void);
  * the driver is asked for so long. Returns the bytes. */
 uint64_t ca_pinned_release(uint64_t patience_ns);
 #define CA_PINNED_PATIENCE_NS ((uint64_t)10000000000)
+/* Bytes that went back to the driver from hands, of all threads, so far. */
+uint64_t ca_pinned_given(void);
+/* Waits while that is `given` still and another thread has memory in its hand, while nothing
+ * captures, for as long as the clock shows less than `until_ns`. True: more went back. */
+bool ca_pinned_await_others(uint64_t given, uint64_t until_ns);
+/* ns of that clock. */
+uint64_t ca_pinned_clock(void);
 /* struct ca_driver: ca_pools_trim, and page-locked memory where all is to go. */
 uint64_t ca_pinned_trim(void *self, unsigned device, uint64_t keep_bytes, bool graphs);

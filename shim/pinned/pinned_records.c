@@ -33,10 +33,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around all of these 
 static struct ca_tree tree;
 static struct ca_list buckets[BUCKETS], ages, spare;
 static uint64_t cached, serials;
-static uint64_t cap; /* constant once the process is served */
+static uint64_t in_hands, given; /* bytes */
+static uint64_t cap;             /* constant once the process is served */
 
 /* The calling thread holds the lock, or is about to; read by its signal handlers. */
 static __thread volatile sig_atomic_t held __attribute__((tls_model("initial-exec")));
+static __thread uint64_t own_hand __attribute__((tls_model("initial-exec"))); /* bytes */
 
 #define HOLD_RECORDS                                                                               \
 	pthread_mutex_t *const records_held __attribute__((unused, cleanup(records_release))) =    \
@@ -68,7 +70,7 @@ reset(void)
 	held = 0;
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	tree.root = NULL;
-	cached = 0;
+	cached = in_hands = own_hand = 0;
 	ca_pinned_counts_reset();
 	ca_list_init(&ages);
 	ca_list_init(&spare);
@@ -211,7 +213,24 @@ void
 ca_pinned_recycle(struct ca_pinned_record *record)
 {
 	HOLD_RECORDS;
+	in_hands -= record->kind.bytes;
+	own_hand -= record->kind.bytes;
+	given += record->kind.bytes;
 	recycle_locked(record);
+}
+
+bool
+ca_pinned_others_give(void)
+{
+	HOLD_RECORDS;
+	return in_hands > own_hand;
+}
+
+uint64_t
+ca_pinned_given(void)
+{
+	HOLD_RECORDS;
+	return given;
 }
 
 static struct ca_pinned_record *
@@ -367,6 +386,8 @@ ca_pinned_take_out(uint64_t keep_bytes, struct ca_list *hand)
 			CA_CONTAINER_OF(ages.next, struct ca_pinned_record, by_age);
 
 		remove_locked(record);
+		in_hands += record->kind.bytes;
+		own_hand += record->kind.bytes;
 		ca_list_insert(hand, &record->by_age);
 	}
 }

@@ -3,7 +3,8 @@
  * Freed memory goes back to the driver by its own free, which may wait for all that the context was
  * given. In the program's own free that is as natively. Elsewhere a kernel might wait for what the
  * calling thread does next: so a mark of all contexts is asked first, again and again, and while
- * something captures nothing goes back.
+ * something captures nothing goes back. What goes back is in a thread's hand meanwhile, and not in
+ * the records: another thread that needs memory waits for it.
  */
 #include <errno.h>
 #include <sched.h>
@@ -104,19 +105,34 @@ query_all(struct ca_context *context, ca_mark *mark)
 	return rc ? -EAGAIN : 0;
 }
 
+uint64_t
+ca_pinned_clock(void)
+{
+	const struct ca_driver *driver = ca_driver_table();
+
+	return driver->clock_ns(driver->self);
+}
+
+static void
+pause_for(long ns)
+{
+	const struct timespec pause = { .tv_nsec = ns };
+
+	/* not nanosleep(): that is a cancellation point */
+	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+}
+
 static bool
 await_all(struct ca_context *context, uint64_t patience_ns)
 {
 	const struct ca_driver *driver = ca_driver_table();
-	const struct timespec pause = { .tv_nsec = PAUSE_NS };
-	uint64_t begin = driver->clock_ns(driver->self);
+	uint64_t begin = ca_pinned_clock();
 	ca_mark mark = CA_MARK_NONE;
 	int rc;
 
 	while ((rc = query_all(context, &mark)) && !ca_capture_is_near() &&
-	       driver->clock_ns(driver->self) - begin < patience_ns)
-		/* not nanosleep(): that is a cancellation point */
-		syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &pause, NULL);
+	       ca_pinned_clock() - begin < patience_ns)
+		pause_for(PAUSE_NS);
 	if (mark != CA_MARK_NONE)
 		driver->mark_drop(driver->self, mark);
 	return !rc;
@@ -133,6 +149,17 @@ ca_pinned_release(uint64_t patience_ns)
 		return 0;
 	context = ca_context_find(ca_context_current(real));
 	return context && await_all(context, patience_ns) ? free_down_to(0) : 0;
+}
+
+bool
+ca_pinned_await_others(uint64_t given, uint64_t until_ns)
+{
+	CA_KEEP_ERRNO;
+
+	while (ca_pinned_given() == given && ca_pinned_others_give() && !ca_capture_is_near() &&
+	       ca_pinned_clock() < until_ns)
+		pause_for(PAUSE_NS);
+	return ca_pinned_given() != given && ca_pinned_clock() < until_ns;
 }
 
 uint64_t

@@ -324,4 +324,5 @@ static const struct order_case pinned_uses[] = {
 	{ NULL, NULL },
 };
 
-const struct order_case *const order_cases[] = { pinned_uses, pinned_ends, pinned_faults, NULL };
+const struct order_case *const order_cases[] = { pinned_uses, pinned_ends, pinned_faults,
+						 pinned_hands, NULL };

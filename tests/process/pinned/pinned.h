@@ -12,7 +12,7 @@ enum {
 	ROUNDS = 8,
 };
 
-extern const struct order_case pinned_ends[], pinned_faults[];
+extern const struct order_case pinned_ends[], pinned_faults[], pinned_hands[];
 
 /* Prints the code that a call gave: the line to compare with the native run. */
 #define SHOW(call) printf("%s = %d\n", #call, (int)(call))

@@ -98,6 +98,13 @@ def test_where_the_host_has_no_memory_ours_goes_back(tmp_path):
     assert calls(tmp_path, "host_memory_ends", SIMCUDA_FAIL="cuMemHostAlloc:4:2")[1] == 2
 
 
+@pytest.mark.skipif("CACHEALLOC_TEST_SANITIZER" in os.environ, reason="a sanitizer maps memory, too")
+def test_where_another_thread_has_ours_in_its_hand():
+    """It was out of memory for the other."""
+    case("others_hand", None, False)
+    case("others_hand", CACHE + ",pinned_max_mb:200", SIMCUDA_LATENCY="cuMemFreeHost:100ms")
+
+
 def test_where_the_device_has_no_memory_ours_goes_back(tmp_path):
     assert calls(tmp_path, "device_memory_ends", **ASKED)[1] == 1
 

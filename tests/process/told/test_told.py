@@ -183,6 +183,14 @@ def test_threads_that_take_from_each_other(name, driver):
     case(name, SIMCUDA_MEM="240M", **driver)
 
 
+@pytest.mark.parametrize("name", ["others_hand", "others_hand_either_way", "others_hand_later"])
+def test_memory_in_another_threads_hand(name):
+    """It was out of memory for the other."""
+    if name != "others_hand_later":  # no driver has to wait for work of another pool
+        case(name, None, False)
+    case(name, SIMCUDA_LATENCY="cuMemFree_v2:200ms")
+
+
 def test_marks_do_not_pile_up(tmp_path):
     """One was kept for each of a thousand frees."""
     path = tmp_path / "sim.json"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/process/told/told.h"
 
-const struct order_case *const order_cases[] = {
-	told_attack, told_edges,        told_order,  told_roads,  told_pools,
-	told_random, told_driver_order, told_misuse, told_legacy, NULL
-};
+const struct order_case *const order_cases[] = { told_attack,       told_edges,  told_order,
+						 told_roads,        told_pools,  told_random,
+						 told_driver_order, told_misuse, told_legacy,
+						 told_hands,        NULL };
 
 CUcontext
 told_start(void)

@@ -21,6 +21,7 @@ extern const struct order_case told_misuse[];
 extern const struct order_case told_legacy[];
 extern const struct order_case told_attack[];
 extern const struct order_case told_edges[];
+extern const struct order_case told_hands[];
 
 /* Prints the code that a call gave: the line to compare with the native run. */
 #define SHOW(call) printf("%s = %d\n", #call, (int)(call))
