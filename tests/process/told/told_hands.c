@@ -87,7 +87,7 @@ take_half_or_end_work(int number)
 		return;
 	}
 	order_sleep(50000);
-	*word = 1;
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
 }
 
 /* Memory whose work ends while both wait for that (natively they would be refused). */
