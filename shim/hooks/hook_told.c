@@ -95,17 +95,21 @@ take_segment(const struct ca_told_call *call, struct ca_told_pool *pool, uint64_
 	     CUdeviceptr *ret_segment)
 {
 	const struct ca_real *real = call->real;
-	struct ca_stream *submitted = ca_submission_begin(call->flavour, call->stream, &nothing);
+	CUmemoryPool handle = ca_told_pool_handle(pool);
+	struct ca_stream *submitted;
 	CUresult rc;
 
+	if (!handle) /* another thread destroys the device's current pool */
+		return CUDA_ERROR_INVALID_VALUE;
+	submitted = ca_submission_begin(call->flavour, call->stream, &nothing);
 	if (!submitted) /* a capture has begun: it would be the graph's memory */
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (call->flavour == CA_FLAVOUR_LEGACY)
-		rc = CA_INSIDE(real->cuMemAllocFromPoolAsync(
-			ret_segment, bytes, ca_told_pool_handle(pool), call->stream));
+		rc = CA_INSIDE(
+			real->cuMemAllocFromPoolAsync(ret_segment, bytes, handle, call->stream));
 	else
-		rc = CA_INSIDE(real->cuMemAllocFromPoolAsync_ptsz(
-			ret_segment, bytes, ca_told_pool_handle(pool), call->stream));
+		rc = CA_INSIDE(real->cuMemAllocFromPoolAsync_ptsz(ret_segment, bytes, handle,
+								  call->stream));
 	ca_submission_end(submitted);
 	return rc;
 }

@@ -208,6 +208,11 @@ def test_a_pool_that_is_destroyed_while_it_is_looked_at():
     case("destroyed_beside", SIMCUDA_STRICT="1", SIMCUDA_LATENCY="cuMemPoolGetAttribute:150ms")
 
 
+def test_a_pool_that_is_destroyed_while_memory_is_taken():
+    """The library named no pool to the driver."""
+    case("taken_beside", SIMCUDA_STRICT="1", SIMCUDA_LATENCY="cuMemPoolDestroy:150ms")
+
+
 @pytest.mark.parametrize("slow", ["cuDeviceTotalMem_v2:200ms", "cuMemPoolGetAttribute:60ms"])
 def test_a_current_pool_that_is_set_while_the_device_is_noted(slow):
     """The library took the pool that was the current one before, for good."""

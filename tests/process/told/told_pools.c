@@ -340,6 +340,34 @@ destroyed_beside(void)
 }
 
 static void *
+destroy(void *pool)
+{
+	OK(cuMemPoolDestroy(pool));
+	return NULL;
+}
+
+/* Another thread's destruction of the current pool is under way. */
+static void
+taken_beside(void)
+{
+	CUmemoryPool pool;
+	pthread_t thread;
+	CUdeviceptr x;
+
+	begin();
+	pool = make_pool(0, 0);
+	OK(cuDeviceSetMemPool(0, pool));
+	told_give(told_take(PART, s), s);
+	EXPECT(!pthread_create(&thread, NULL, destroy, pool));
+	order_sleep(50000);
+	x = told_take(PART, s);
+	order_use(x, 1, s);
+	told_give(x, s);
+	pthread_join(thread, NULL);
+	order_end();
+}
+
+static void *
 work_first(void *none)
 {
 	CUdeviceptr x;
@@ -386,6 +414,7 @@ const struct order_case told_pools[] = {
 	{ "small_in_capture", small_in_capture },
 	{ "small_behind_large", small_behind_large },
 	{ "destroyed_beside", destroyed_beside },
+	{ "taken_beside", taken_beside },
 	{ "current_beside", current_beside },
 	{ 0 },
 };
