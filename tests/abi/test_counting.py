@@ -33,7 +33,7 @@ def meson(name, stdout, result="OK", status=0, stderr=""):
 
 def test_everything_is_added_up(tmp_path):
     tap = meson("pool", "1..3\nok 1 - take\nok 2 - split\nok 3 - merge # SKIP too big\n") + meson("plain", "")
-    status, lines = count(tmp_path, ["check c 0 1", "pytest p 1 2", "meson m 0 3", "lane l 0 9"], p_xml=JUNIT, m_json=tap)
+    status, lines = count(tmp_path, ["check c 0 1", "pytest p 1 2", "meson m 0 3", "sequence l 0 9"], p_xml=JUNIT, m_json=tap)
     assert lines[-1] == "5 passed, 2 failed, 2 skipped" and status == 1
     assert "skipped: p: a::left out: no GPU here" in lines
     assert "skipped: m: pool: merge: too big" in lines
@@ -66,7 +66,7 @@ def test_a_stage_that_failed_names_the_case_and_shows_what_its_program_printed(t
     ([], {}, "nothing ran"),
     (["check c - -"], {}, "c: status -"),
     (["check c 3 1"], {}, "c: status 3"),
-    (["lane l - -", "check c 0 1"], {}, "l: stopped before its end"),
+    (["sequence l - -", "check c 0 1"], {}, "l: stopped before its end"),
     (["pytest p 0 1"], {}, "no readable results"),
     (["pytest p 0 1"], {"p_xml": "<testsuites><testsuite/></testsuites>"}, "ran no test"),
     (["pytest p 2 1"], {"p_xml": '<t><testcase classname="a" name="b"/></t>'}, "status 2 though no case failed"),
