@@ -130,9 +130,11 @@ def test_operations_that_are_served(name, driver):
         return  # events of the program's own
     if name == "crowd_passes" and "SIMCUDA_FAIL" in driver:
         return  # where no mark is ever to be had, the memory of a crowd does not come back in time
+    # nor always where the order of one is not proven: of 600 runs with half the memory two were out of it
+    room = {"SIMCUDA_MEM": "512M"} if name == "crowd_passes" and "SIMCUDA_BELIEFS" in driver else {}
     for warm in ({}, {"TOLD_WARM": "1"}):
         case(name, None, False, **{knob: value for knob, value in driver.items() if knob not in BREAKS}, **warm)
-        case(name, **driver, **warm)
+        case(name, **driver, **room, **warm)
 
 
 def test_a_capture_in_the_way_of_one():
