@@ -59,7 +59,7 @@ struct ca_told_pool *ca_told_pool_next(struct ca_heap *heap, const struct ca_tol
 void *ca_told_pool_handle(struct ca_told_pool *pool);
 /* The same, for a driver call with the handle of a pool that another thread may destroy: the
  * destruction waits for ca_told_pool_leave, which is wanted unless the answer was NULL. Between the
- * two stand only calls that wait for no work. */
+ * two stand only calls that wait for no work, as long as a stream takes more. */
 void *ca_told_pool_enter(struct ca_told_pool *pool);
 void ca_told_pool_leave(struct ca_told_pool *pool);
 /* Waits until no thread is in the pool, which is closed. */

@@ -52,16 +52,16 @@ cuCtxAttach(CUcontext *pctx, unsigned int flags)
 	return rc;
 }
 
-/* One usage more of a primary context that was known to live; otherwise its record begins with one.
- */
+/* Under the lock of the device. */
 static void
 retained(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device)
 {
-	struct ca_context *known = rc == CUDA_SUCCESS && handle ? ca_context_find(*handle) : NULL;
+	struct ca_context *context;
 
 	created(real, rc, handle, device, CA_CONTEXT_PRIMARY);
-	if (known && known == ca_context_find(*handle))
-		atomic_fetch_add(&known->usage, 1);
+	context = rc == CUDA_SUCCESS && handle ? ca_context_find(*handle) : NULL;
+	if (context)
+		atomic_fetch_add(&context->usage, 1);
 }
 
 CUresult
@@ -168,6 +168,7 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 {
 	struct ca_context *context;
 	bool closes, died;
+	unsigned seen;
 	CUresult rc;
 
 	if (!ca_hook_process())
@@ -176,7 +177,8 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 		ca_told_pools_resetting(real, device);
 	ca_context_primary_lock(device);
 	context = find_primary(device);
-	closes = context && (end == PRIMARY_RESET || atomic_load(&context->usage) <= 1);
+	seen = context ? atomic_load(&context->usage) : 0;
+	closes = context && (end == PRIMARY_RESET || seen <= 1);
 	if (closes)
 		ca_context_close(context);
 	rc = CA_INSIDE(call(device));
@@ -186,7 +188,7 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 		ca_context_close(context);
 	if (died || closes)
 		settle(context, died);
-	else if (rc == CUDA_SUCCESS && context)
+	if (rc == CUDA_SUCCESS && !died && seen)
 		atomic_fetch_sub(&context->usage, 1);
 	ca_context_primary_unlock(device);
 	if (rc == CUDA_SUCCESS && end == PRIMARY_RESET)
@@ -233,33 +235,47 @@ cuGreenCtxDestroy(CUgreenCtx hCtx)
 
 typedef CUresult context_call(CUcontext context);
 
-/* `last`: the number of usages at which this call destroys; 0: whatever their number. */
 static CUresult
-destroy(CUcontext handle, context_call *call, unsigned last)
+destroy(CUcontext handle, context_call *call)
 {
 	struct ca_context *context = ca_hook_process() && handle ? ca_context_find(handle) : NULL;
-	bool ends;
 	CUresult rc;
 
 	if (!context)
 		return CA_INSIDE(call(handle));
-	ends = !last || atomic_fetch_sub(&context->usage, 1) <= last;
-	if (ends)
-		ca_context_close(context);
+	ca_context_close(context);
 	rc = CA_INSIDE(call(handle));
-	if (rc != CUDA_SUCCESS && last)
-		atomic_fetch_add(&context->usage, 1);
-	if (ends)
-		settle(context, rc == CUDA_SUCCESS);
+	settle(context, rc == CUDA_SUCCESS);
 	return rc;
 }
 
-#define DESTROY(symbol, last)                                                                      \
+#define DESTROY(symbol)                                                                            \
 	CUresult symbol(CUcontext ctx)                                                             \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
-		return destroy(ctx, real->symbol, last);                                           \
+		return destroy(ctx, real->symbol);                                                 \
 	}
-DESTROY(cuCtxDestroy, 0)
-DESTROY(cuCtxDestroy_v2, 0)
-DESTROY(cuCtxDetach, 1)
+DESTROY(cuCtxDestroy)
+DESTROY(cuCtxDestroy_v2)
+
+/* Of two threads that each give a usage back one sees that its own is the last. */
+CUresult
+cuCtxDetach(CUcontext ctx)
+{
+	CA_HOOK_REAL(real, cuCtxDetach);
+	struct ca_context *context = ca_hook_process() && ctx ? ca_context_find(ctx) : NULL;
+	CUresult rc;
+
+	if (!context)
+		return CA_INSIDE(real->cuCtxDetach(ctx));
+	ca_context_primary_lock(context->device);
+	if (atomic_load(&context->usage) <= 1) {
+		rc = destroy(ctx, real->cuCtxDetach);
+	} else {
+		rc = CA_INSIDE(real->cuCtxDetach(ctx));
+		if (rc == CUDA_SUCCESS)
+			atomic_fetch_sub(&context->usage, 1);
+	}
+	ca_context_primary_unlock(context->device);
+	return rc;
+}

@@ -90,26 +90,27 @@ from_cache(struct attempt *attempt, bool cuts_any)
 			      &attempt->address);
 }
 
+/* Another thread may destroy the device's current pool, which the program does not name here. */
 static CUresult
 take_segment(const struct ca_told_call *call, struct ca_told_pool *pool, uint64_t bytes,
 	     CUdeviceptr *ret_segment)
 {
 	const struct ca_real *real = call->real;
-	CUmemoryPool handle = ca_told_pool_handle(pool);
-	struct ca_stream *submitted;
-	CUresult rc;
+	struct ca_stream *submitted = ca_submission_begin(call->flavour, call->stream, &nothing);
+	CUmemoryPool handle;
+	CUresult rc = CUDA_ERROR_INVALID_VALUE;
 
-	if (!handle) /* another thread destroys the device's current pool */
-		return CUDA_ERROR_INVALID_VALUE;
-	submitted = ca_submission_begin(call->flavour, call->stream, &nothing);
 	if (!submitted) /* a capture has begun: it would be the graph's memory */
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	if (call->flavour == CA_FLAVOUR_LEGACY)
+	handle = ca_told_pool_enter(pool);
+	if (handle && call->flavour == CA_FLAVOUR_LEGACY)
 		rc = CA_INSIDE(
 			real->cuMemAllocFromPoolAsync(ret_segment, bytes, handle, call->stream));
-	else
+	else if (handle)
 		rc = CA_INSIDE(real->cuMemAllocFromPoolAsync_ptsz(ret_segment, bytes, handle,
 								  call->stream));
+	if (handle)
+		ca_told_pool_leave(pool);
 	ca_submission_end(submitted);
 	return rc;
 }

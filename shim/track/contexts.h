@@ -41,8 +41,8 @@ struct ca_context {
 	unsigned long long id; /* cuCtxGetId, 0 where the driver has none; constant */
 	CUdevice device;       /* ordinal; constant */
 	_Atomic enum ca_context_kind kind;
-	/* cuCtxCreate + cuCtxAttach - cuCtxDetach; of a primary one: at most those that there are
-	 */
+	/* cuCtxCreate + cuCtxAttach - cuCtxDetach; of a primary one the retains that were seen,
+	 * less the releases: green contexts and what was not seen hold others */
 	_Atomic unsigned usage;
 	struct ca_space *_Atomic space; /* NULL until the first allocation */
 	_Atomic bool counts_space;      /* in ca_context_spaces */
