@@ -22,9 +22,9 @@ _Atomic bool ca_told_on;
 _Atomic bool ca_told_thresholds;
 
 struct device_pools {
-	_Atomic bool known;
 	_Atomic(CUmemoryPool) default_handle;
 	_Atomic unsigned changes; /* of the current pool, as far as was noticed */
+	_Atomic bool known;
 };
 static struct device_pools devices[CA_TOLD_DEVICES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* around stores of current pools */

@@ -5,6 +5,7 @@
  * meanwhile nothing is there for the other.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -23,9 +24,12 @@ static uint64_t
 address_bytes(void)
 {
 	FILE *file = fopen("/proc/self/statm", "r");
+	char line[128];
 	long pages;
 
-	EXPECT(file && fscanf(file, "%ld", &pages) == 1);
+	EXPECT(file && fgets(line, sizeof(line), file));
+	pages = strtol(line, NULL, 10); /* the first number */
+	EXPECT(pages > 0);
 	fclose(file);
 	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }

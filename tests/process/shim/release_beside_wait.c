@@ -5,6 +5,8 @@
  * before that allocation waits; either way it ends once the word is stored.
  */
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,7 @@ enum { NON_BLOCKING = 1, PAUSE_MS = 200 };
 #define WANTED ((size_t)800 << 20) /* of 1 GiB: not besides */
 
 static CUcontext context;
-static volatile unsigned long *word;
+static _Atomic uint32_t *word;
 static int detaches;
 
 static void
@@ -47,7 +49,7 @@ release_and_store(void *ignored)
 	check(detaches ? cuCtxAttach(&same, 0) : cuDevicePrimaryCtxRetain(&same, 0));
 	pause_ms(PAUSE_MS); /* so that the other thread waits */
 	check(detaches ? cuCtxDetach(same) : cuDevicePrimaryCtxRelease(0));
-	*word = 1;
+	atomic_store(word, 1);
 	return NULL;
 }
 
@@ -70,7 +72,7 @@ main(int argc, char **argv)
 	check(cuModuleGetFunction(&wait, module, "sim_wait"));
 	check(cuMemHostAlloc(&host, sizeof(*word), 0));
 	word = host;
-	*word = 0;
+	atomic_init(word, 0);
 	at = (CUdeviceptr)(uintptr_t)host;
 	check(cuStreamCreate(&stream, NON_BLOCKING));
 	check(cuMemAlloc_v2(&memory, FREED));
