@@ -91,6 +91,7 @@ main(int argc, char **argv)
 	must(!cuMemAlloc_v2(&x, 4096));
 	must(!pthread_create(&thread, NULL, write_on_the_way, argc > 1 ? argv[1] : NULL));
 	await(&held);
+	pthread_detach(thread);
 	must(!cuMemAlloc_v2(&x, LAST));
 	atomic_store(&ends, true);
 	exit(0);
