@@ -195,7 +195,7 @@ ca_told_put_back(const struct ca_told_idle *idle)
 	ca_told_unlock(told);
 }
 
-/* Whoever has the heap's lock sees the hand full, or the change. */
+/* A thread with the heap's lock sees the hand full, or the change. */
 void
 ca_told_hand_empty(struct ca_told_pool *pool, unsigned segments)
 {

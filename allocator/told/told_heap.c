@@ -141,7 +141,7 @@ add_record_told(struct ca_told *told, unsigned ordinal)
 	return pool;
 }
 
-/* What is left of the record's last pool are groups without blocks. */
+/* Groups without blocks may be left of the record's last pool. */
 struct ca_told_pool *
 ca_told_pool_retired_told(struct ca_told *told, unsigned ordinal)
 {

@@ -4,7 +4,7 @@
  *
  * Before a call that may destroy a context its record is closed; afterwards the driver's answer
  * decides between burial and reopening. A primary context lives until its last release: the driver
- * is asked where no other usage was seen.
+ * is asked, and the record closed only where no other retain was seen.
  */
 #include <stdatomic.h>
 
@@ -61,7 +61,15 @@ retained(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdev
 	created(real, rc, handle, device, CA_CONTEXT_PRIMARY);
 	context = rc == CUDA_SUCCESS && handle ? ca_context_find(*handle) : NULL;
 	if (context)
-		atomic_fetch_add(&context->usage, 1);
+		atomic_fetch_add(&context->retains, 1);
+}
+
+/* Under the lock of the device. */
+static void
+released(struct ca_context *context)
+{
+	if (atomic_load(&context->retains))
+		atomic_fetch_sub(&context->retains, 1);
 }
 
 CUresult
@@ -160,7 +168,7 @@ enum primary_end {
 };
 
 /*
- * A release that leaves a usage, as far as retains were seen, closes nothing: it must not wait for
+ * A release that leaves a retain that was seen closes nothing: it must not wait for
  * a wait of another thread, which may be for what comes after the release.
  */
 static CUresult
@@ -168,7 +176,6 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 {
 	struct ca_context *context;
 	bool closes, died;
-	unsigned seen;
 	CUresult rc;
 
 	if (!ca_hook_process())
@@ -177,8 +184,7 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 		ca_told_pools_resetting(real, device);
 	ca_context_primary_lock(device);
 	context = find_primary(device);
-	seen = context ? atomic_load(&context->usage) : 0;
-	closes = context && (end == PRIMARY_RESET || seen <= 1);
+	closes = context && (end == PRIMARY_RESET || atomic_load(&context->retains) <= 1);
 	if (closes)
 		ca_context_close(context);
 	rc = CA_INSIDE(call(device));
@@ -188,8 +194,8 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 		ca_context_close(context);
 	if (died || closes)
 		settle(context, died);
-	if (rc == CUDA_SUCCESS && !died && seen)
-		atomic_fetch_sub(&context->usage, 1);
+	if (rc == CUDA_SUCCESS && context && !died)
+		released(context);
 	ca_context_primary_unlock(device);
 	if (rc == CUDA_SUCCESS && end == PRIMARY_RESET)
 		ca_told_pools_reset(real, device);
@@ -273,8 +279,10 @@ cuCtxDetach(CUcontext ctx)
 		rc = destroy(ctx, real->cuCtxDetach);
 	} else {
 		rc = CA_INSIDE(real->cuCtxDetach(ctx));
-		if (rc == CUDA_SUCCESS)
+		if (rc == CUDA_SUCCESS) {
 			atomic_fetch_sub(&context->usage, 1);
+			released(context); /* of a primary one it may have been one */
+		}
 	}
 	ca_context_primary_unlock(context->device);
 	return rc;

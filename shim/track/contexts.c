@@ -112,7 +112,7 @@ make_record(const struct ca_real *real, CUcontext handle, CUdevice device,
 	context->id = id;
 	context->device = device;
 	atomic_store(&context->kind, kind);
-	context->usage = kind == CA_CONTEXT_PRIMARY ? 0 : 1;
+	context->usage = 1;
 	return context;
 }
 
@@ -125,10 +125,8 @@ ca_context_register(const struct ca_real *real, CUcontext handle, CUdevice devic
 	while ((context = ca_context_find(handle)) && atomic_load(&context->closing))
 		sched_yield(); /* its old bearer is between destruction and burial */
 	if (context) {
-		if (kind != CA_CONTEXT_CREATED && atomic_exchange(&context->kind, kind) != kind) {
-			atomic_store(&context->usage, 0); /* counted otherwise from now on */
+		if (kind != CA_CONTEXT_CREATED && atomic_exchange(&context->kind, kind) != kind)
 			atomic_fetch_add(&ca_capture_word, CA_STREAM_GENERATION);
-		}
 		return context;
 	}
 	struct ca_context *fresh = make_record(real, handle, device, kind);

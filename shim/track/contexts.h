@@ -41,9 +41,10 @@ struct ca_context {
 	unsigned long long id; /* cuCtxGetId, 0 where the driver has none; constant */
 	CUdevice device;       /* ordinal; constant */
 	_Atomic enum ca_context_kind kind;
-	/* cuCtxCreate + cuCtxAttach - cuCtxDetach; of a primary one the retains that were seen,
-	 * less the releases: green contexts and what was not seen hold others */
-	_Atomic unsigned usage;
+	_Atomic unsigned usage; /* cuCtxCreate + cuCtxAttach - cuCtxDetach */
+	/* Of a primary context, those that were seen, less the releases. Green contexts, and what
+	 * was not seen, hold it, too. */
+	_Atomic unsigned retains;
 	struct ca_space *_Atomic space; /* NULL until the first allocation */
 	_Atomic bool counts_space;      /* in ca_context_spaces */
 	_Atomic unsigned users;         /* internal driver calls in flight */

@@ -4,35 +4,13 @@
  * of its own: no_records N allocates N times BLOCK bytes, and frees all. Prints how many
  * allocations succeeded.
  */
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "tests/process/driver_api.h"
+#include "tests/process/shim/refuse_mmap.h"
 
 enum { BLOCK = 4096, MANY = 100000 };
-
-static volatile bool refuses;
-
-/* In front of the C library's, for the driver and the library, too. */
-__attribute__((visibility("default"))) void *
-mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset)
-{
-	Dl_info info;
-
-	if (refuses && dladdr(__builtin_return_address(0), &info) && info.dli_fname &&
-	    strstr(info.dli_fname, "libcachealloc")) {
-		errno = ENOMEM;
-		return MAP_FAILED;
-	}
-	return (void *)syscall(SYS_mmap, address, bytes, protection, flags, file, offset);
-}
 
 int
 main(int argc, char **argv)

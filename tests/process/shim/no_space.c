@@ -4,35 +4,13 @@
  * when it gets some again: no_space. A kernel on it still writes when memory is freed and allocated
  * for another stream.
  */
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "tests/process/driver_api.h"
+#include "tests/process/shim/refuse_mmap.h"
 
 enum { BYTES = 4 << 20, NON_BLOCKING = 1, LATE_US = 100000 };
-
-static volatile bool refuses;
-
-/* In front of the C library's, for the driver and the library, too. */
-__attribute__((visibility("default"))) void *
-mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset)
-{
-	Dl_info info;
-
-	if (refuses && dladdr(__builtin_return_address(0), &info) && info.dli_fname &&
-	    strstr(info.dli_fname, "libcachealloc")) {
-		errno = ENOMEM;
-		return MAP_FAILED;
-	}
-	return (void *)syscall(SYS_mmap, address, bytes, protection, flags, file, offset);
-}
 
 static void
 check(int rc)
