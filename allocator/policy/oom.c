@@ -312,6 +312,7 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 		segment_bytes = ca_budget_restored(space, segment_bytes);
 	if (space->heap->config.gc_threshold)
 		ca_auto_trim_growth_locked(space, segment_bytes);
+	generation = device->generation;
 	r = ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, ret_block);
 	if (!r)
 		ca_budget_needed_locked(space);
@@ -321,14 +322,15 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	}
 
 	while (r == CA_DRIVER_OUT_OF_MEMORY) {
-		generation = device->generation;
 		if ((*ret_block = ca_oom_search_locked(space, bytes, CA_FIT_POLICY)))
 			return 0;
 		if (again)
 			CA_COUNT(space, alloc_retries);
 		ca_oom_tried.attempts++;
-		if (again || segment_bytes != exact)
+		if (again || segment_bytes != exact) {
+			generation = device->generation;
 			r = ca_grow_locked(space, exact, bytes, CA_SEGMENT_CUT, ret_block);
+		}
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
 		again = round_locked(space, bytes, generation, &ladder) &&

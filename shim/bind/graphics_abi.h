@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The types of cudaGL.h and cudaEGL.h (13.0) that the entry points for OpenGL and EGL need, so that
- * no toolkit is needed for them either: tests/abi compares it with those headers.
+ * The types of cudaGL.h, cudaEGL.h and cudaVDPAU.h (13.0) that the entry points for OpenGL, EGL and
+ * VDPAU need, so that no toolkit is needed for them either: tests/abi compares it with those
+ * headers.
  */
 #pragma once
 
 #include "shim/bind/cuda_abi.h"
 
 typedef unsigned int GLuint;
+
+/* Of vdpau/vdpau.h, which cudaVDPAU.h includes. */
+typedef unsigned int VdpDevice;
+typedef int VdpGetProcAddress(VdpDevice device, unsigned int function, void **ret_function);
 
 typedef struct CUeglStreamConnection_st *CUeglStreamConnection;
 

@@ -124,7 +124,8 @@ GRAPHICS_STANDINS = {
     "GL/gl.h": "typedef unsigned int GLuint, GLenum; typedef int GLint;",
     "EGL/egl.h": "typedef int EGLint;",
     "EGL/eglext.h": "typedef void *EGLStreamKHR, *EGLImageKHR, *EGLSyncKHR;",
-    "vdpau/vdpau.h": "typedef unsigned VdpDevice, VdpVideoSurface, VdpOutputSurface; typedef int VdpGetProcAddress();",
+    "vdpau/vdpau.h": "typedef unsigned VdpDevice, VdpVideoSurface, VdpOutputSurface; "
+                     "typedef int VdpGetProcAddress(VdpDevice, unsigned, void **);",
 }
 GRAPHICS_ROW = re.compile("cu(GL|EGL|VDPAU)[A-Z]")
 
@@ -141,7 +142,8 @@ def prototypes_source(rows):
     lines = ["#define __CUDA_API_VERSION_INTERNAL", "#include <cuda.h>", "#include <cudaTypedefs.h>"]
     if any(GRAPHICS_ROW.match(row[1]) for row in rows):
         lines += ["#include <cudaGL.h>", "#include <cudaGLTypedefs.h>", "#include <cudaEGL.h>",
-                  "#include <cudaEGLTypedefs.h>"]
+                  "#include <cudaEGLTypedefs.h>", "#include <vdpau/vdpau.h>", "#include <cudaVDPAU.h>",
+                  "#include <cudaVDPAUTypedefs.h>"]
     for _, symbol, base, version, flags, parameters in rows:
         suffix = {"LEGACY": "", "PTSZ": "_ptds" if symbol.endswith("_ptds") else "_ptsz"}[flags]
         lines.append(f"typedef CUresult ours_{symbol}{parameters};")

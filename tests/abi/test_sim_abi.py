@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from abi_source import ROOT
+from abi_source import ROOT, write_standins
 from toolkit import roots, version_of
 
 TABLE = 13050  # cuda_names.def and the simulator are of this version of cuda.h
@@ -55,8 +55,9 @@ def cuda():
     return None
 
 
-def compile_errors(cuda, source):
-    done = subprocess.run(["cc", "-std=gnu11", "-w", "-fsyntax-only", "-x", "c", f"-I{ROOT}",
+def compile_errors(cuda, source, standins):
+    write_standins(standins)
+    done = subprocess.run(["cc", "-std=gnu11", "-w", "-fsyntax-only", "-x", "c", f"-I{ROOT}", f"-I{standins}",
                            f"-I{cuda / 'include'}", "-"], input=source, text=True, stderr=subprocess.PIPE)
     return "\n".join(line for line in done.stderr.splitlines() if "error" in line)
 
@@ -78,20 +79,20 @@ def test_symbols_have_the_types_of_their_versions(cuda):
 
 
 def prototypes_source():
-    """Each row of entries.def against cuda.h's declaration of the same symbol."""
+    """Each row of entries.def against the headers' declaration of the same symbol."""
     rows = re.sub(r"/\*.*?\*/", "", (ROOT / "tests" / "sim" / "entries.def").read_text(), flags=re.S)
-    return ("#define __CUDA_API_VERSION_INTERNAL 1\n#include <cuda.h>\n"
+    return ("#define __CUDA_API_VERSION_INTERNAL 1\n#include <cuda.h>\n#include <cudaGL.h>\n"
             "#define SIM_ENTRY(symbol, body, flavour, when, params, args) _Static_assert("
             "__builtin_types_compatible_p(__typeof__(symbol), CUresult params), \"entry: \" #symbol);\n" + rows)
 
 
-def test_prototypes(cuda):
-    assert compile_errors(cuda, prototypes_source()) == ""
+def test_prototypes(cuda, tmp_path):
+    assert compile_errors(cuda, prototypes_source(), tmp_path) == ""
 
 
-def test_a_wrong_prototype_is_noticed(cuda):
+def test_a_wrong_prototype_is_noticed(cuda, tmp_path):
     source = prototypes_source().replace("(CUdeviceptr *dptr, size_t bytesize)", "(CUdeviceptr *dptr, unsigned bytesize)")
-    assert "entry: cuMemAlloc_v2" in compile_errors(cuda, source)
+    assert "entry: cuMemAlloc_v2" in compile_errors(cuda, source, tmp_path)
 
 
 def constants(include):

@@ -152,6 +152,44 @@ read_by_another_context_only(void)
 	still_read_from_there(0, true);
 }
 
+/* The context's making is all that is seen of it before its default stream uses the memory. */
+static void
+made_for_graphics(CUresult (*create)(CUcontext *context, unsigned flags, CUdevice device))
+{
+	void *copied;
+	CUcontext graphics;
+	CUdeviceptr x;
+
+	here = order_start();
+	OK(cuMemAllocHost_v2(&copied, WORDS * 4));
+	x = order_take(BIG);
+	order_use(x, 5, NULL);
+	OK(cuCtxSynchronize());
+	OK(create(&graphics, 0, 0));
+	order_fill((CUdeviceptr)copied, 0, LONG, NULL);
+	OK(cuMemcpyDtoHAsync_v2(copied, x, WORDS * 4, NULL));
+	order_enter(here);
+	x = order_again(x, BIG);
+	order_use(x, 6, NULL);
+	order_give(x);
+	order_end();
+	order_enter(graphics);
+	OK(cuCtxSynchronize());
+	EXPECT(*(uint32_t *)copied == 5);
+}
+
+static void
+made_for_graphics_by_the_oldest_name(void)
+{
+	made_for_graphics(cuGLCtxCreate);
+}
+
+static void
+made_for_graphics_by_its_name(void)
+{
+	made_for_graphics(cuGLCtxCreate_v2);
+}
+
 /* NULL is the legacy stream of whichever context is current. */
 static void
 null_is_a_stream_of_the_current_context(void)
@@ -542,6 +580,9 @@ const struct order_case rules_spaces[] = {
 	{ "t11_a_peer_copy_goes_before_the_end_of_a_wait", meet_signal_behind_peer_copy },
 	{ "t11_a_copy_goes_before_the_end_of_a_wait", meet_signal_behind_copy },
 	{ "t11_contexts_in_turn", contexts_in_turn },
+	{ "t11_still_read_by_a_context_for_graphics", made_for_graphics_by_its_name },
+	{ "t11_still_read_by_a_context_for_graphics_of_cuda_2",
+	  made_for_graphics_by_the_oldest_name },
 	{ "t12_private_table_submits", private_table_submits },
 	{ "t12_private_table_submits_after_a_warm_up", private_table_submits_after_a_warm_up },
 	{ "t13_export_to_another_process", after_access_ipc },

@@ -102,6 +102,60 @@ test_nobody_waits_for_a_mark_whose_memory_has_gone_back(void **state)
 	fixture_stop(&scene.f);
 }
 
+static struct {
+	struct ca_driver driver;
+	struct fixture *f;
+	uint64_t address; /* of memory that another thread still has; 0: none */
+} refusing;
+
+static void *
+give_back(void *arg)
+{
+	(void)arg;
+	assert_int_equal(ca_free(refusing.f->heap, refusing.address), 0);
+	assert_true(ca_reclaim(refusing.f->space, 60 * MIB));
+	return NULL;
+}
+
+/* Another thread gives its memory back when the answer is found and has not arrived yet. */
+static int
+take_and_wait(void *self, void *context, uint64_t size, uint64_t *ret_address)
+{
+	int r = refusing.driver.segment_take(self, context, size, ret_address);
+	pthread_t thread;
+
+	if (r == CA_DRIVER_OUT_OF_MEMORY && refusing.address) {
+		assert_int_equal(pthread_create(&thread, NULL, give_back, NULL), 0);
+		pthread_join(thread, NULL);
+		refusing.address = 0;
+	}
+	return r;
+}
+
+static void
+test_what_others_give_back_beside_the_first_request_counts(void **state)
+{
+	const uint64_t sizes[] = { 80 * MIB, 5 * MIB }; /* exact, and cut from a larger segment */
+	struct fixture f;
+
+	for (unsigned i = 0; i < 2; i++) {
+		fixture_defaults(&f);
+		f.pretend.capacity = 100 * MIB;
+		assert_int_equal(ca_model_create(&f.pretend, &f.model), 0);
+		ca_model_driver(f.model, &f.driver);
+		refusing.driver = f.driver;
+		f.driver.segment_take = take_and_wait;
+		assert_int_equal(ca_heap_create(&f.config, &f.driver, &f.heap), 0);
+		assert_int_equal(ca_space_create(f.heap, (void *)1, 0, &f.space), 0);
+		refusing.f = &f;
+		if (i)
+			fixture_alloc(&f, 38 * MIB);
+		refusing.address = fixture_alloc(&f, 60 * MIB);
+		fixture_alloc(&f, sizes[i]);
+		fixture_stop(&f);
+	}
+}
+
 int
 main(void)
 {
@@ -109,6 +163,7 @@ main(void)
 		cmocka_unit_test(test_finished_memory_of_an_idle_threads_own_stream_is_given_back),
 		cmocka_unit_test(test_the_same_in_another_context),
 		cmocka_unit_test(test_nobody_waits_for_a_mark_whose_memory_has_gone_back),
+		cmocka_unit_test(test_what_others_give_back_beside_the_first_request_counts),
 	};
 
 	return cmocka_run_group_tests_name("allocator-ladder-threads", tests, NULL, NULL);
