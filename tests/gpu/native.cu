@@ -298,6 +298,27 @@ static void after_reset()
 	SAY(cuMemFree(p));
 }
 
+// Whether memory of a pool outlives the device's reset, which no documentation says.
+static void pool_after_reset()
+{
+	CUmemoryPool pool;
+	CUdeviceptr p = 0;
+	cuuint64_t used = 0;
+
+	NEED(cuDeviceGetDefaultMemPool(&pool, 0));
+	NEED(cuMemAllocAsync(&p, 4096, stream));
+	NEED(cuStreamSynchronize(stream));
+	NEED(cuDevicePrimaryCtxReset(0));
+	NEED(cuDevicePrimaryCtxRetain(&context, 0));
+	NEED(cuCtxSetCurrent(context));
+	SAY(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+	say("used", (long long)used);
+	SAY(cuMemsetD8(p, 1, 4096));
+	SAY(cuCtxSynchronize());
+	SAY(cuMemFreeAsync(p, NULL));
+	SAY(cuCtxSynchronize());
+}
+
 static volatile uint32_t *word;
 static volatile bool posted;
 
@@ -384,7 +405,7 @@ static const struct {
 	CASE(capture_alloc_relaxed), CASE(capture_free_global), CASE(capture_free_local),   CASE(capture_free_relaxed),
 	CASE(capture_context_mark), CASE(free_async),	       CASE(free_async_memory),	   CASE(no_context),
 	CASE(other_context),
-	CASE(after_reset),	   CASE(pitch),		       CASE(assumptions),
+	CASE(after_reset),	   CASE(pool_after_reset),     CASE(pitch),		   CASE(assumptions),
 };
 
 int main(int argc, char **argv)
