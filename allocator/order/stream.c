@@ -204,17 +204,21 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 	atomic_store(&record->closed, false);
 }
 
-/* True if it may be worth asking whether ghosts are through. */
+/* True if it may be worth asking whether ghosts are through: they are many, or have the last
+ * records. */
 static bool
-has_many_closed(struct ca_order *order)
+should_ask_ghosts(struct ca_order *order)
 {
+	unsigned i, ghosts = 0, taken = 0;
 	struct ca_stream_record *record;
-	unsigned i, ghosts = 0;
 
-	for (i = 0; (record = ca_record_at(order, i)); i++)
-		if (atomic_load(&record->closed) && ca_record_is_busy(record))
-			ghosts++;
-	return ghosts >= GHOSTS_TOLERATED;
+	for (i = 0; (record = ca_record_at(order, i)); i++) {
+		bool is_closed = atomic_load(&record->closed), is_busy = ca_record_is_busy(record);
+
+		ghosts += is_closed && is_busy;
+		taken += !is_closed || is_busy;
+	}
+	return ghosts >= GHOSTS_TOLERATED || (ghosts && taken == CA_STREAMS_MAX);
 }
 
 /* Ghosts whose work is done give up their records; those without a mark by a context mark. */
@@ -222,7 +226,7 @@ static void
 reclaim_records(struct ca_space *space)
 {
 	ca_order_poll(space);
-	if (has_many_closed(&space->order))
+	if (should_ask_ghosts(&space->order))
 		ca_order_poll_context(space);
 }
 
@@ -244,7 +248,7 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 	struct ca_list dropped;
 	int r;
 
-	if (has_many_closed(order))
+	if (should_ask_ghosts(order))
 		reclaim_records(space);
 	ca_list_init(&dropped);
 	ca_heap_lock(space->heap); /* for company: nobody submits here before all spaces know */

@@ -185,8 +185,8 @@ void ca_oom_begin(bool capturing);
  */
 uint64_t ca_oom_release_busy_locked(struct ca_space *space, uint64_t bytes,
 				    struct ca_patience *patience);
-/* A few spaces, whose segments are left alone. */
-enum { CA_SPACES_EXCEPT = 16 };
+/* Spaces whose segments are left alone: more than a device has memory for contexts (300 MB each). */
+enum { CA_SPACES_EXCEPT = 512 };
 struct ca_spaces {
 	unsigned n;
 	const struct ca_space *at[CA_SPACES_EXCEPT];

@@ -26,6 +26,12 @@ enum {
 
 /* ---- whose turn it is */
 
+static bool
+is_quick(const struct ca_heap *heap)
+{
+	return !ca_tracing(heap) && heap->plain;
+}
+
 /* The shelf's space is the one that the thread's next calls are expected to be for. */
 static void
 use(struct ca_magazine *magazine, struct ca_shelf *shelf)
@@ -35,6 +41,7 @@ use(struct ca_magazine *magazine, struct ca_shelf *shelf)
 		ca_own.shelf = shelf;
 	}
 	ca_own.space = shelf->space->id;
+	ca_own.quick_heap = is_quick(shelf->space->heap) ? ca_own.heap : 0;
 	ca_own.quick_space = ca_own.quick_heap ? ca_own.space : 0;
 }
 
@@ -193,7 +200,7 @@ move_locked(struct ca_magazine *magazine, struct ca_device *device, struct ca_he
 	magazine->shared = share_locked(magazine, device, heap);
 	magazine->foreign_calls = 0;
 	if (magazine == ca_own.magazine)
-		ca_own.space = ca_own.quick_space = 0;
+		ca_own.space = ca_own.quick_space = ca_own.quick_heap = 0;
 }
 
 /* One more for the calling thread: that of a thread that has ended, or a new one. NULL: there is
@@ -215,8 +222,8 @@ another_locked(struct ca_heap *heap)
 	magazine->sibling = magazine;
 	if (is_first) {
 		ca_own.heap = heap->id;
-		ca_own.quick_heap = ca_tracing(heap) || !heap->plain ? 0 : heap->id;
-		ca_own.space = ca_own.quick_space = 0;
+		/* no quick way before it has a shelf for a space, for which there may be no memory */
+		ca_own.space = ca_own.quick_space = ca_own.quick_heap = 0;
 		ca_own.magazine = magazine;
 		ca_own.shelf = &magazine->first_shelf;
 	} else {

@@ -370,6 +370,27 @@ test_ghosts_do_not_use_up_the_records(void **state)
 	churn(true);
 }
 
+/* As many open streams as leave a few records, which ghosts have that are through. */
+static void
+test_few_ghosts_do_not_use_up_the_last_records(void **state)
+{
+	struct fixture f;
+	struct ca_order *order = order_start(&f);
+	unsigned i;
+
+	for (i = 0; i < CA_STREAMS_MAX - 6; i++)
+		order_open(&f, 1 + i);
+	for (i = 0; i < 20; i++) {
+		struct ca_stream *stream = order_open(&f, 0);
+
+		order_launch(&f, stream);
+		ca_stream_close(stream, false);
+		ca_model_stream_finish(f.model, HANDLE(0), UINT64_MAX);
+	}
+	assert_int_equal(atomic_load(&order->finished_only), 0);
+	order_stop(&f);
+}
+
 static void
 test_finished_only_sends_every_free_to_a_context_mark(void **state)
 {
@@ -509,6 +530,7 @@ main(void)
 		cmocka_unit_test(test_a_failed_last_mark_loses_the_stream),
 		cmocka_unit_test(test_streams_beyond_the_limit_end_reuse_of_unfinished_memory),
 		cmocka_unit_test(test_ghosts_do_not_use_up_the_records),
+		cmocka_unit_test(test_few_ghosts_do_not_use_up_the_last_records),
 		cmocka_unit_test(test_finished_only_sends_every_free_to_a_context_mark),
 		cmocka_unit_test(test_a_network_library_only_ends_exposure),
 		cmocka_unit_test(test_a_dead_space_has_no_users_and_no_streams),

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The out-of-memory ladder finds what a thread freed that is gone or idle now, although only that
- * thread can name its per-thread stream. */
+ * thread can name its per-thread stream; what others give back meanwhile; and what an idle context
+ * has. */
 #include "tests/unit/allocator/order/fixture.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <time.h>
 
 #include "allocator/api/oom_report.h"
 
@@ -156,6 +159,86 @@ test_what_others_give_back_beside_the_first_request_counts(void **state)
 	}
 }
 
+static struct {
+	struct fixture f;
+	_Atomic bool asks, goes_on;
+} limited;
+
+/* The first request stays in the driver. */
+static void
+hold_up(void *arg, enum ca_model_function function, bool end)
+{
+	(void)arg;
+	if (function != CA_MODEL_TAKE || end || atomic_exchange(&limited.asks, true))
+		return;
+	while (!atomic_load(&limited.goes_on))
+		sched_yield();
+}
+
+static void *
+fail_by_the_driver(void *arg)
+{
+	uint64_t address;
+
+	(void)arg;
+	assert_int_equal(ca_alloc(limited.f.space, 60 * MIB, &address), 304);
+	return NULL;
+}
+
+static void *
+need_the_same_room(void *arg)
+{
+	(void)arg;
+	fixture_alloc(&limited.f, 60 * MIB);
+	return NULL;
+}
+
+static void
+test_a_limit_that_a_failed_request_was_in_the_way_of(void **state)
+{
+	pthread_t failing, needing;
+
+	fixture_defaults(&limited.f);
+	limited.f.config.limit.bytes = 100 * MIB;
+	fixture_start(&limited.f);
+	ca_model_set_observer(limited.f.model, hold_up, NULL);
+	ca_model_fail(limited.f.model, CA_MODEL_TAKE, 1, false, 304);
+	assert_int_equal(pthread_create(&failing, NULL, fail_by_the_driver, NULL), 0);
+	while (!atomic_load(&limited.asks))
+		sched_yield();
+	assert_int_equal(pthread_create(&needing, NULL, need_the_same_room, NULL), 0);
+	nanosleep(&(struct timespec){ .tv_nsec = 100 * 1000 * 1000 }, NULL); /* it is refused */
+	atomic_store(&limited.goes_on, true);
+	pthread_join(failing, NULL);
+	pthread_join(needing, NULL);
+	fixture_stop(&limited.f);
+}
+
+/* However many busy contexts have larger segments. */
+static void
+test_an_idle_context_behind_many_busy_ones(void **state)
+{
+	const unsigned n = 40;
+	struct fixture f, busy;
+	uint64_t address;
+
+	fixture_defaults(&f);
+	f.pretend.capacity = n * 22 * MIB + (24 + 8) * MIB;
+	f.pretend.work_ns = (uint64_t)1e14; /* a day: no work ends */
+	f.pretend.frees_at_once = true;
+	fixture_start(&f);
+	busy = f;
+	for (unsigned i = 0; i < n; i++) {
+		assert_int_equal(ca_space_create(f.heap, HANDLE(100 + i), 0, &busy.space), 0);
+		assert_int_equal(ca_alloc(busy.space, 22 * MIB, &address), 0);
+		assert_int_equal(ca_free(f.heap, address), 0);
+		order_launch(&busy, order_open(&busy, i));
+	}
+	fixture_free(&f, fixture_alloc(&f, 24 * MIB));
+	fixture_alloc(&f, 30 * MIB);
+	fixture_stop(&f);
+}
+
 int
 main(void)
 {
@@ -164,6 +247,8 @@ main(void)
 		cmocka_unit_test(test_the_same_in_another_context),
 		cmocka_unit_test(test_nobody_waits_for_a_mark_whose_memory_has_gone_back),
 		cmocka_unit_test(test_what_others_give_back_beside_the_first_request_counts),
+		cmocka_unit_test(test_an_idle_context_behind_many_busy_ones),
+		cmocka_unit_test(test_a_limit_that_a_failed_request_was_in_the_way_of),
 	};
 
 	return cmocka_run_group_tests_name("allocator-ladder-threads", tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include "tests/unit/allocator/util/resident.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 static unsigned fail_from; /* calls until every mmap fails; 0: never */
@@ -246,6 +247,63 @@ test_create_without_memory(void **state)
 	ca_model_destroy(f.model);
 }
 
+struct heirs {
+	struct fixture f;
+	uint64_t given[4]; /* in another context */
+};
+
+static void *
+leave_a_magazine(void *arg)
+{
+	struct heirs *heirs = arg;
+	uint64_t address;
+
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(ca_alloc(heirs->f.space, 4096, &address), 0);
+		assert_int_equal(ca_free(heirs->f.heap, address), 0);
+	}
+	return NULL;
+}
+
+static void *
+inherit_it_without_memory(void *arg)
+{
+	struct heirs *heirs = arg;
+
+	fail_from = 1;
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(ca_free(heirs->f.heap, heirs->given[i]), 0);
+	fail_from = 0;
+	return NULL;
+}
+
+/* The magazine of a thread that has ended has no place for the space, and there is none to be had.
+ */
+static void
+test_a_magazine_that_gets_no_shelf(void **state)
+{
+	struct ca_space *other;
+	char reason[128];
+	struct heirs heirs;
+	pthread_t thread;
+
+	fixture_defaults(&heirs.f);
+	fixture_start(&heirs.f);
+	assert_int_equal(ca_space_create(heirs.f.heap, (void *)2, 1, &other), 0);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(ca_alloc(other, 4096, &heirs.given[i]), 0);
+	assert_int_equal(pthread_create(&thread, NULL, leave_a_magazine, &heirs), 0);
+	pthread_join(thread, NULL);
+	while (heirs.f.heap->fixed.free_bytes >= 512)
+		ca_arena_alloc(&heirs.f.heap->fixed, 512);
+	failures = 0;
+	assert_int_equal(pthread_create(&thread, NULL, inherit_it_without_memory, &heirs), 0);
+	pthread_join(thread, NULL);
+	assert_true(failures > 0);
+	assert_int_equal(ca_heap_check(heirs.f.heap, reason, sizeof(reason)), 0);
+	fixture_stop(&heirs.f);
+}
+
 int
 main(void)
 {
@@ -255,6 +313,7 @@ main(void)
 		cmocka_unit_test(test_what_a_live_block_costs),
 		cmocka_unit_test(test_heap_without_memory),
 		cmocka_unit_test(test_create_without_memory),
+		cmocka_unit_test(test_a_magazine_that_gets_no_shelf),
 	};
 
 	return cmocka_run_group_tests_name("allocator-arena", tests, NULL, NULL);
