@@ -203,7 +203,7 @@ struct ladder {
 	unsigned rounds;
 	uint64_t since_ns;
 	unsigned busy_steps;
-	bool refused; /* a limit was in the way, and then no more */
+	bool rejected; /* a limit was in the way, and then no more */
 	struct ca_patience patience;
 };
 
@@ -287,7 +287,7 @@ round_locked(struct ca_space *space, uint64_t bytes, uint64_t generation, struct
 
 /* By a limit of the user's, which also counts other threads' requests that may fail. */
 static bool
-is_refused(struct ca_space *space, uint64_t bytes)
+is_rejected(struct ca_space *space, uint64_t bytes)
 {
 	return space->heap->limited && ca_limit_needed_locked(space, bytes, true);
 }
@@ -299,7 +299,7 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
 	uint64_t exact = ca_budget_exact(space, bytes), expands;
 	struct ladder ladder = { 0 };
-	bool again = false, refused;
+	bool again = false, rejected;
 	int r;
 
 	ca_oom_begin(false);
@@ -341,11 +341,11 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 		}
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			break;
-		refused = is_refused(space, exact);
+		rejected = is_rejected(space, exact);
 		again = round_locked(space, bytes, generation, &ladder) &&
 			goes_on(space->heap, &ladder);
-		if (!again && refused && !ladder.refused && !is_refused(space, exact))
-			again = ladder.refused = true;
+		if (!again && rejected && !ladder.rejected && !is_rejected(space, exact))
+			again = ladder.rejected = true;
 		if (!again)
 			return ca_oom_last_take_locked(space, bytes, ret_block);
 	}

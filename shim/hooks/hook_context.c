@@ -4,7 +4,8 @@
  *
  * Before a call that may destroy a context its record is closed; afterwards the driver's answer
  * decides between burial and reopening. A primary context lives until its last release: the driver
- * is asked, and the record closed only where no other retain was seen.
+ * is asked, and the record closed only where no other retain was seen. A context whose end was not
+ * seen is buried when the driver gives a new one its handle.
  */
 #include <stdatomic.h>
 
@@ -15,14 +16,69 @@
 #include "shim/track/contexts.h"
 #include "shim/track/streams.h"
 
+/*
+ * True where the call may have ended what it was for: such a call also answers errors of earlier
+ * work (cuda.h, cuCtxDestroy), and ends the context all the same. If it did not, the
+ * context is of no use any more, and its memory is lost (cuda.h, CUresult).
+ */
+static bool
+ended(CUresult rc)
+{
+	switch (rc) {
+	case CUDA_SUCCESS:
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case CUDA_ERROR_CONTAINED:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The handle is another context's by now, by the driver's number of it. */
+static bool
+is_anothers(const struct ca_real *real, const struct ca_context *context)
+{
+	unsigned long long id = 0;
+
+	return context->id && CA_INSIDE(real->cuCtxGetId(context->handle, &id)) == CUDA_SUCCESS &&
+	       id != context->id;
+}
+
+/* A primary context has the same handle each time, and its end may be another's doing. */
+static void
+teardown_older(const struct ca_real *real, CUcontext handle, enum ca_context_kind kind)
+{
+	struct ca_context *context = ca_context_find(handle);
+
+	if (!context || atomic_load(&context->closing) || kind == CA_CONTEXT_GREEN ||
+	    (kind == CA_CONTEXT_PRIMARY && !is_anothers(real, context)))
+		return;
+	ca_context_close(context);
+	ca_context_teardown(context);
+}
+
 static void
 created(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevice device,
 	enum ca_context_kind kind)
 {
 	CA_KEEP_ERRNO;
 
-	if (rc == CUDA_SUCCESS && handle && *handle && ca_hook_process())
-		(void)ca_context_register(real, *handle, device, kind);
+	if (rc != CUDA_SUCCESS || !handle || !*handle || !ca_hook_process())
+		return;
+	teardown_older(real, *handle, kind);
+	(void)ca_context_register(real, *handle, device, kind);
 }
 
 #define CA_HOOK_CONTEXT(symbol, base, version, params, args)                                       \
@@ -95,7 +151,8 @@ CUresult
 cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {
 	CA_HOOK_REAL(real, cuGreenCtxCreate);
-	CUresult rc = CA_INSIDE(real->cuGreenCtxCreate(phCtx, desc, dev, flags));
+	CUresult rc = CA_ROOM_RETRIED(real->cuGreenCtxCreate(phCtx, desc, dev, flags),
+				      ca_make_capacity_on(dev, CA_ROOM_STEP));
 	CUcontext primary = NULL;
 
 	if (rc || !ca_hook_process())
@@ -137,7 +194,6 @@ find_primary(CUdevice device)
 static bool
 primary_died(const struct ca_real *real, const struct ca_context *context)
 {
-	unsigned long long id = 0;
 	unsigned int flags;
 	int active = 0;
 
@@ -145,8 +201,7 @@ primary_died(const struct ca_real *real, const struct ca_context *context)
 	    CA_INSIDE(real->cuDevicePrimaryCtxGetState(context->device, &flags, &active)) ||
 	    !active)
 		return true;
-	return context->id && CA_INSIDE(real->cuCtxGetId(context->handle, &id)) == CUDA_SUCCESS &&
-	       id != context->id;
+	return is_anothers(real, context);
 }
 
 static void
@@ -188,16 +243,15 @@ end_primary(const struct ca_real *real, CUdevice device, device_call *call, enum
 	if (closes)
 		ca_context_close(context);
 	rc = CA_INSIDE(call(device));
-	died = rc == CUDA_SUCCESS && context &&
-	       (end == PRIMARY_RESET || primary_died(real, context));
+	died = ended(rc) && context && (end == PRIMARY_RESET || primary_died(real, context));
 	if (died && !closes) /* usages went that were not seen to go */
 		ca_context_close(context);
 	if (died || closes)
 		settle(context, died);
-	if (rc == CUDA_SUCCESS && context && !died)
+	if (ended(rc) && context && !died)
 		released(context);
 	ca_context_primary_unlock(device);
-	if (rc == CUDA_SUCCESS && end == PRIMARY_RESET)
+	if (ended(rc) && end == PRIMARY_RESET)
 		ca_told_pools_reset(real, device);
 	return rc;
 }
@@ -235,7 +289,7 @@ cuGreenCtxDestroy(CUgreenCtx hCtx)
 	}
 	rc = CA_INSIDE(real->cuGreenCtxDestroy(hCtx));
 	while (count--)
-		settle(closed[count], rc == CUDA_SUCCESS && primary_died(real, closed[count]));
+		settle(closed[count], ended(rc) && primary_died(real, closed[count]));
 	return rc;
 }
 
@@ -251,7 +305,7 @@ destroy(CUcontext handle, context_call *call)
 		return CA_INSIDE(call(handle));
 	ca_context_close(context);
 	rc = CA_INSIDE(call(handle));
-	settle(context, rc == CUDA_SUCCESS);
+	settle(context, ended(rc));
 	return rc;
 }
 
@@ -279,7 +333,7 @@ cuCtxDetach(CUcontext ctx)
 		rc = destroy(ctx, real->cuCtxDetach);
 	} else {
 		rc = CA_INSIDE(real->cuCtxDetach(ctx));
-		if (rc == CUDA_SUCCESS) {
+		if (ended(rc)) {
 			atomic_fetch_sub(&context->usage, 1);
 			released(context); /* of a primary one it may have been one */
 		}

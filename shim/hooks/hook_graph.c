@@ -149,13 +149,46 @@ launch_end(struct launching launching, CUresult rc)
 	return rc;
 }
 
+/* Memory of a graph's own nodes is made when it is launched or uploaded first; a call that found
+ * none has submitted nothing. Each try is a submission of its own, since room is made by waiting
+ * for what was submitted. */
+static bool
+should_repeat(const struct ca_real *real, CUresult rc, bool captures)
+{
+	return __builtin_expect(rc == CUDA_ERROR_OUT_OF_MEMORY, 0) && !captures &&
+	       ca_make_capacity(real, CA_ROOM_STEP);
+}
+
 #define LAUNCH(symbol, flavour)                                                                    \
 	CUresult symbol(CUgraphExec hGraphExec, CUstream hStream)                                  \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
-		struct launching launching = launch_begin(flavour, hGraphExec, hStream);           \
+		struct launching launching;                                                        \
+		CUresult rc;                                                                       \
                                                                                                    \
-		return launch_end(launching, CA_INSIDE(real->symbol(hGraphExec, hStream)));        \
+		do {                                                                               \
+			launching = launch_begin(flavour, hGraphExec, hStream);                    \
+			rc = launch_end(launching, CA_INSIDE(real->symbol(hGraphExec, hStream)));  \
+		} while (should_repeat(real, rc, launching.captures));                             \
+		return rc;                                                                         \
 	}
 LAUNCH(cuGraphLaunch, CA_FLAVOUR_LEGACY)
 LAUNCH(cuGraphLaunch_ptsz, CA_FLAVOUR_PER_THREAD)
+
+#define UPLOAD(symbol, flavour)                                                                    \
+	CUresult symbol(CUgraphExec hGraphExec, CUstream hStream)                                  \
+	{                                                                                          \
+		CA_HOOK_REAL(real, symbol);                                                        \
+		static const struct ca_touch nothing;                                              \
+		struct ca_stream *stream;                                                          \
+		CUresult rc;                                                                       \
+                                                                                                   \
+		do {                                                                               \
+			stream = ca_submission_begin(flavour, hStream, &nothing);                  \
+			rc = CA_INSIDE(real->symbol(hGraphExec, hStream));                         \
+			ca_submission_end(stream);                                                 \
+		} while (should_repeat(real, rc, false));                                          \
+		return rc;                                                                         \
+	}
+UPLOAD(cuGraphUpload, CA_FLAVOUR_LEGACY)
+UPLOAD(cuGraphUpload_ptsz, CA_FLAVOUR_PER_THREAD)

@@ -50,6 +50,7 @@ node_is_safe(const struct ca_real *real, CUgraphNode node, unsigned depth)
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+	case CU_GRAPH_NODE_TYPE_MEMCPY_BATCH:
 		return true;
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		if (!real->cuGraphEventRecordNodeGetEvent ||

@@ -321,6 +321,7 @@ start_locked(void)
 		.clock = knobs.clock,
 		.asked_max = knobs.asked_max,
 		.free_at_once = knobs.free_at_once,
+		.ends_tell = knobs.ends_tell,
 		.breaks = knobs.breaks,
 		.one_queue = knobs.one_queue,
 		.races = knobs.races,

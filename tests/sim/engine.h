@@ -111,6 +111,7 @@ struct sim_config {
 	/* Manual clock: of so many queries in a row in vain the last runs all that can; 0: 512. */
 	unsigned asked_max;
 	enum sim_races races;
+	bool ends_tell;    /* a context's end answers its sticky error */
 	bool free_at_once; /* a free unmaps without waiting; for the oracle it writes the memory */
 	unsigned breaks;   /* enum sim_breaks */
 	bool one_queue;    /* what a stream is given runs behind all that its device was given */

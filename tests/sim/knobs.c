@@ -237,6 +237,13 @@ ipc_parse(struct simb_knobs *knobs, const char *value)
 }
 
 static bool
+ends_parse(struct simb_knobs *knobs, const char *value)
+{
+	knobs->ends_tell = !strcmp(value, "told");
+	return knobs->ends_tell || !strcmp(value, "quiet");
+}
+
+static bool
 free_parse(struct simb_knobs *knobs, const char *value)
 {
 	knobs->free_at_once = !strcmp(value, "at_once");
@@ -407,6 +414,7 @@ static const struct {
 	{ "SIMCUDA_VMM", vmm_parse, "0 or 1" },
 	{ "SIMCUDA_IPC", ipc_parse, "self, or a folder to write to" },
 	{ "SIMCUDA_FREE", free_parse, "waits or at_once" },
+	{ "SIMCUDA_ENDS", ends_parse, "quiet or told" },
 	{ "SIMCUDA_BELIEFS", beliefs_parse,
 	  "kept, or legacy_record_early and context_record_early, comma-separated" },
 	{ "SIMCUDA_QUEUES", queues_parse, "many or 1" },

@@ -44,6 +44,7 @@ struct simb_knobs {
 	bool no_vmm;        /* no device has virtual memory management */
 	bool rdma;          /* mapped memory can be for other cards (GPUDirect RDMA) */
 	bool free_at_once;  /* cuMemFree waits for nothing */
+	bool ends_tell;     /* a context's end answers the error of its work */
 	unsigned breaks;    /* enum sim_breaks */
 	bool one_queue;     /* each device has one queue in hardware */
 	unsigned jitter_us; /* longest random delay of a submission; 0: none */

@@ -375,6 +375,23 @@ holds_the_primary(void)
 	order_end();
 }
 
+/* An ordinary context gets the handle of a green one that is gone. */
+static void
+the_handle_comes_back(void)
+{
+	CUgreenCtx green;
+	CUcontext old;
+
+	order_start();
+	green = green_make();
+	old = green_context(green);
+	OK(cuGreenCtxDestroy(green));
+	EXPECT(order_context(0) == old);
+	for (unsigned i = 0; i < 100; i++)
+		order_give(order_take(BIG));
+	order_end();
+}
+
 #define CASES(X)                                                                                   \
 	X(old_user)                                                                                \
 	X(next_user)                                                                               \
@@ -393,7 +410,8 @@ holds_the_primary(void)
 	X(synchronised_with_the_primary)                                                           \
 	X(destroyed_meanwhile)                                                                     \
 	X(stream_destroyed_meanwhile)                                                              \
-	X(holds_the_primary)
+	X(holds_the_primary)                                                                       \
+	X(the_handle_comes_back)
 
 static const struct order_case green[] = {
 #define X(name) { #name, name },

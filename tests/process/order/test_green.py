@@ -2,6 +2,7 @@
 """Memory that streams of green contexts use (green.c): right natively and with the library; and where a library does not
 know of green contexts, the race oracle accuses what they do."""
 
+import json
 import os
 import subprocess
 
@@ -46,6 +47,15 @@ def test_with_the_library(case):
         for setting in SETTINGS:
             for warm in ({}, {"ORDER_WARM": "1"}):
                 sound(go(case, True, **clock, **setting, **warm))
+
+
+def test_cached_memory_makes_room_for_a_green_context():
+    sound(go("made_after_the_free", True, SIMCUDA_FAIL="cuGreenCtxCreate:1:2"))
+
+
+def test_a_context_of_a_gone_green_ones_handle_is_cached(tmp_path):
+    sound(go("the_handle_comes_back", True, SIMCUDA_STATS=tmp_path / "sim.json"))
+    assert json.loads((tmp_path / "sim.json").read_text())["calls"]["cuMemAlloc_v2"] < 10
 
 
 @pytest.mark.skipif("CACHEALLOC_TEST_SANITIZER" in os.environ, reason="proves the oracle, not the library")

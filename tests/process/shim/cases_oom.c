@@ -51,9 +51,40 @@ calls_that_need_room(void)
 	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	OK(cuStreamEndCapture(stream, &graph));
 	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	OK(cuGraphUpload(exec, stream));
+	OK(cuGraphLaunch(exec, stream));
 	OK(cuCtxCreate_v2(&other, 0, 0));
 	OK(cuCtxSetCurrent(context));
 	OK(cuDevicePrimaryCtxRetain(&other, 0));
+}
+
+/* SIMCUDA_MEM=256M: memory of a graph's own nodes is made when it is launched or uploaded first. */
+static void
+graph_memory_gets_room(void)
+{
+	CUdeviceptr cached, made;
+	CUgraphExec exec[2];
+	CUstream stream;
+	CUgraph graph;
+
+	case_start();
+	OK(cuStreamCreate(&stream, 1));
+	for (int i = 0; i < 2; i++) {
+		OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+		OK(cuMemAllocAsync(&made, 120 * MIB, stream));
+		OK(cuMemFreeAsync(made, stream));
+		OK(cuStreamEndCapture(stream, &graph));
+		OK(cuGraphInstantiateWithFlags(&exec[i], graph, 0));
+	}
+	for (int i = 0; i < 2; i++) {
+		OK(cuMemAlloc_v2(&cached, 130 * MIB));
+		case_fill(cached, 1000, 7, 1000, stream);
+		OK(cuMemFree_v2(cached));
+		if (i)
+			OK(cuGraphUpload(exec[i], stream));
+		OK(cuGraphLaunch(exec[i], stream));
+		OK(cuStreamSynchronize(stream));
+	}
 }
 
 /* SIMCUDA_MEM=256M: what a report has to tell: live, cached, and freed but used by a stream. */
@@ -219,6 +250,7 @@ oom_is_native(void)
 const struct test_case more_test_cases[] = {
 	{ "other_calls_get_room", other_calls_get_room },
 	{ "calls_that_need_room", calls_that_need_room },
+	{ "graph_memory_gets_room", graph_memory_gets_room },
 	{ "oom_report", oom_report },
 	{ "used_segments", used_segments },
 	{ "oom_pieces", oom_pieces },

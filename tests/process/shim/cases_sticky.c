@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 enum { CODE = 719, SMALL = 4 * KIB, BIG = 12 * MIB, MANY = 2000, SPIN_US = 2000 };
 
@@ -306,6 +307,79 @@ a_reset_heals(void)
 	SHOW(cuCtxSynchronize());
 }
 
+/* The next context, perhaps of the same handle, begins with nothing. */
+static void
+begins_anew(CUdeviceptr lost)
+{
+	CUdeviceptr block;
+
+	case_context_died();
+	for (int round = 0; round < 5; round++) {
+		block = take(MIB);
+		case_fill(block, 1024, (uint64_t)round, 0, NULL);
+		EXPECT(case_wrong_words(block, 1024, (uint32_t)round) == 0);
+		if (round % 2)
+			OK(cuMemFree_v2(block));
+	}
+	SHOW(cuCtxSynchronize());
+	SHOW(cuMemFree_v2(lost + 4096));
+}
+
+static CUdeviceptr
+leave_memory(bool seen)
+{
+	CUdeviceptr freed = take(MIB), lost = take(MIB);
+
+	OK(cuMemFree_v2(freed));
+	fault(NULL, 0);
+	if (seen)
+		SHOW(cuCtxSynchronize());
+	else
+		usleep(20 * 1000);
+	return lost;
+}
+
+static void
+ends(bool seen)
+{
+	CUdeviceptr lost;
+	CUcontext context;
+
+	case_context(0);
+	OK(cuCtxGetCurrent(&context));
+	lost = leave_memory(seen);
+	SHOW(cuCtxDestroy_v2(context));
+	case_context(0);
+	begins_anew(lost);
+	lost = leave_memory(seen);
+	OK(cuCtxGetCurrent(&context));
+	SHOW(cuCtxDetach(context));
+	context = case_start();
+	begins_anew(lost);
+	lost = leave_memory(seen);
+	SHOW(cuDevicePrimaryCtxReset_v2(0));
+	OK(cuDevicePrimaryCtxRetain(&context, 0));
+	OK(cuCtxSetCurrent(context));
+	begins_anew(lost);
+	lost = leave_memory(seen);
+	SHOW(cuDevicePrimaryCtxRelease_v2(0));
+	OK(cuDevicePrimaryCtxRetain(&context, 0));
+	OK(cuCtxSetCurrent(context));
+	begins_anew(lost);
+}
+
+static void
+ends_that_are_told(void)
+{
+	ends(true);
+}
+
+static void
+ends_that_tell_first(void)
+{
+	ends(false);
+}
+
 /* Of two contexts one is broken; in the other everything goes on. */
 static void
 other_contexts_go_on(void)
@@ -403,6 +477,8 @@ const struct test_case test_cases[] = {
 	{ "in_the_midst_of_threads", in_the_midst_of_threads },
 	{ "at_the_end_of_memory", at_the_end_of_memory },
 	{ "a_reset_heals", a_reset_heals },
+	{ "ends_that_are_told", ends_that_are_told },
+	{ "ends_that_tell_first", ends_that_tell_first },
 	{ "other_contexts_go_on", other_contexts_go_on },
 	{ "while_a_stream_captures", while_a_stream_captures },
 	{ "nobody_asks", nobody_asks },

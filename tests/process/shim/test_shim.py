@@ -96,6 +96,11 @@ def test_cached_memory_makes_room_for_other_calls(tmp_path):
     assert ours["other_alloc_calls"] == 2 and ours["flushes"] == 2
 
 
+def test_cached_memory_makes_room_for_the_memory_of_graphs():
+    for preload in (False, True):
+        run([PROGRAM, "graph_memory_gets_room"], preload=preload, check=0, SIMCUDA_MEM="256M", SIMCUDA_RACES="abort")
+
+
 def test_no_more_goes_back_than_is_missing(tmp_path):
     _, ours, theirs = run_case(tmp_path, "oom_gives_back_little", SIMCUDA_MEM="256M", CACHEALLOC_CONF="give_back:oom")
     assert ours["driver_free_calls"] == theirs["calls"]["cuMemFree_v2"] == 1
@@ -152,8 +157,8 @@ def test_the_report_can_be_silenced(level):
     assert run([PROGRAM, "oom_report"], check=0, SIMCUDA_MEM="256M", CACHEALLOC_LOG=level).stderr == ""
 
 
-ROOMY = ["cuModuleLoadData", "cuModuleGetFunction", "cuStreamCreate", "cuEventCreate", "cuGraphInstantiateWithFlags",
-         "cuCtxCreate_v2", "cuDevicePrimaryCtxRetain:2"]
+ROOMY = ["cuModuleLoadData", "cuModuleGetFunction", "cuStreamCreate", "cuEventCreate", "cuGraphInstantiateWithFlags", "cuGraphUpload",
+         "cuGraphLaunch", "cuCtxCreate_v2", "cuDevicePrimaryCtxRetain:2"]
 
 
 @pytest.mark.parametrize("name", ROOMY)

@@ -240,19 +240,28 @@ sim_primary_retain(int device, CUcontext *ret_ctx)
 	return rc;
 }
 
+/* Of a call that ends the context, which is done whatever it answers. */
+static int
+end_answer_locked(const struct sim_ctx *ctx)
+{
+	return sim_g.config.ends_tell ? ctx->sticky : 0;
+}
+
 static int
 primary_down_locked(int device, bool all)
 {
 	struct sim_ctx *ctx;
+	int rc;
 
 	if (!device_ok(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	ctx = sim_g.device[device].primary;
 	if (ctx->handle.life != SIM_LIVE)
 		return all ? 0 : CUDA_ERROR_INVALID_CONTEXT;
+	rc = end_answer_locked(ctx);
 	if (all || !--ctx->retains)
 		sim_ctx_kill_locked(ctx);
-	return 0;
+	return rc;
 }
 
 int
@@ -363,6 +372,7 @@ sim_ctx_destroy(CUcontext handle)
 	stack_refresh();
 	if (stack.n && stack.at[stack.n - 1].id == ctx->id)
 		stack.n--;
+	rc = end_answer_locked(ctx);
 	sim_ctx_kill_locked(ctx);
 out:
 	sim_unlock();
