@@ -207,7 +207,7 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 /* True if it may be worth asking whether ghosts are through: they are many, or have the last
  * records. */
 static bool
-should_ask_closed(struct ca_order *order)
+should_query_closed(struct ca_order *order)
 {
 	unsigned i, ghosts = 0, taken = 0;
 	struct ca_stream_record *record;
@@ -226,7 +226,7 @@ static void
 reclaim_records(struct ca_space *space)
 {
 	ca_order_poll(space);
-	if (should_ask_closed(&space->order))
+	if (should_query_closed(&space->order))
 		ca_order_poll_context(space);
 }
 
@@ -248,7 +248,7 @@ ca_stream_open(struct ca_space *space, enum ca_stream_kind kind, void *handle, b
 	struct ca_list dropped;
 	int r;
 
-	if (should_ask_closed(order))
+	if (should_query_closed(order))
 		reclaim_records(space);
 	ca_list_init(&dropped);
 	ca_heap_lock(space->heap); /* for company: nobody submits here before all spaces know */
