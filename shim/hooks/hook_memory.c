@@ -422,7 +422,7 @@ static __attribute__((noinline)) CUresult
 free_any(CUdeviceptr dptr)
 {
 	CA_HOOK_REAL(real, cuMemFree_v2);
-	struct ca_process *process = ca_hook_process();
+	struct ca_process *process = ca_hook_process_always();
 	int saved = errno;
 	int rc = -ENOENT;
 
@@ -491,7 +491,7 @@ static __attribute__((noinline)) CUresult
 free_untold(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 	    free_async_call *real_free, enum ca_flavour flavour)
 {
-	struct ca_process *process = ca_hook_process();
+	struct ca_process *process = ca_hook_process_always();
 	static const struct ca_touch nothing;
 	const struct ca_touch block = { .n = 1, .range = { { dptr, 1 } } };
 	struct ca_stream *submitted;

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""A program that the driver calls back in the midst of a call (inside.c): it is right natively and with the library."""
+
+import subprocess
+
+import pytest
+
+from conftest import BUILD, clean_env, run
+
+PROGRAM = BUILD / "tests" / "process" / "order" / "order_inside"
+CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}]
+SETTINGS = ["", "reuse_slack_mb:0", "async:pool,pinned:cache", "async:keep,reuse:finished", "free_sync:host"]
+
+
+def cases():
+    if not PROGRAM.exists():
+        return ["(no build)"]
+    return subprocess.run([str(PROGRAM), "--list"], env=clean_env(), capture_output=True, text=True).stdout.split()
+
+
+def go(case, preload, **env):
+    done = run([PROGRAM, case], preload=preload, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="20000",
+               SIMCUDA_LATENCY="cuMemGetInfo_v2:1ms,cuDevicePrimaryCtxRetain:1ms,cuEventRecord:100us,cuStreamWaitEvent:100us", **env)
+    assert (done.returncode, done.stderr) == (0, ""), (env, done.returncode, done.stderr[-3000:])
+
+
+@pytest.mark.parametrize("case", cases())
+def test_native(case):
+    for clock in CLOCKS:
+        go(case, False, **clock)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("case", cases())
+def test_with_the_library(case, setting):
+    for clock in CLOCKS:
+        go(case, True, CACHEALLOC_CONF=setting, **clock)
