@@ -197,7 +197,7 @@ route_named(void *handle, const char *name, uintptr_t caller, bool scoped)
 	return answer;
 }
 
-/* Of cuFile, gdrcopy, libibverbs, libmlx5. */
+/* Of cuFile, libcxi, gdrcopy, libibverbs, libmlx5. */
 static enum ca_registration
 registration_of(const char *name)
 {

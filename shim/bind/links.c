@@ -145,7 +145,7 @@ static bool
 visit_library(const struct ca_object *object, void *arg)
 {
 	static const char *const prefixes[] = { "libibverbs.so.", "libcufile.so.", "libgdrapi.so.",
-						"libmlx5.so." };
+						"libmlx5.so.", "libcxi.so." };
 	struct libraries *libraries = arg;
 
 	for (unsigned i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
