@@ -78,39 +78,15 @@ ca_loader_note_lookup(const char *road, const char *name, enum ca_answer outcome
 		ca_debug("asked for %s by %s: %s", name, road, texts[outcome]);
 }
 
-struct definition {
-	const char *name;
-	uintptr_t address; /* 0: any */
-	bool found;
-	unsigned type;
-};
-
-/* Finds the driver that defines the name, at that address if one is given. */
-static bool
-visit_definition(const struct ca_object *object, void *arg)
-{
-	struct definition *definition = arg;
-	uintptr_t address;
-
-	if (!ca_object_is_driver(object))
-		return false;
-	if (definition->address && !ca_object_holds(object, definition->address))
-		return false;
-	address = ca_object_symbol(object, definition->name, &definition->type);
-	definition->found = address && (!definition->address || address == definition->address ||
-					definition->type == STT_GNU_IFUNC);
-	return definition->found;
-}
-
 static uintptr_t
 route_unknown(const char *name, uintptr_t real)
 {
-	struct definition definition = { .name = name, .address = real };
 	uintptr_t thunk;
+	unsigned type;
 
-	if (!ca_object_walk(visit_definition, &definition) || definition.type == STT_OBJECT)
+	if (!ca_object_driver_defines(name, real, &type) || type == STT_OBJECT)
 		return 0;
-	if (definition.type != STT_FUNC) {
+	if (type != STT_FUNC) {
 		ca_unseen_note_lookup();
 		return 0;
 	}
@@ -142,11 +118,11 @@ route_explicit(void *handle, const char *name, uintptr_t caller)
 static void
 count_scoped(const char *name, uintptr_t caller)
 {
-	struct definition definition = { .name = name };
+	unsigned type;
 
 	if (ca_row_of_hook(name) || ca_name_is_symbol(name) || ca_object_driver_holds(caller))
 		return;
-	if (ca_object_walk(visit_definition, &definition) && definition.type != STT_OBJECT)
+	if (ca_object_driver_defines(name, 0, &type) && type != STT_OBJECT)
 		ca_unseen_note_lookup();
 }
 
@@ -197,7 +173,7 @@ route_named(void *handle, const char *name, uintptr_t caller, bool scoped)
 	return answer;
 }
 
-/* Of cuFile, gdrcopy, libibverbs, libmlx5. */
+/* Of cuFile, libcxi, gdrcopy, libibverbs, libmlx5. */
 static enum ca_registration
 registration_of(const char *name)
 {
@@ -206,19 +182,12 @@ registration_of(const char *name)
 	return ca_registration_of(name);
 }
 
-/* cuInit and the like; not cudaMalloc. */
-static bool
-is_drivers(const char *name)
-{
-	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
-}
-
 /* In a forked child the loader's lock may be held for ever by a thread that the child has not: only
  * a name of the driver's is worth the risk. */
 static void
 look_at_variables(const char *name)
 {
-	if ((name && is_drivers(name)) || !ca_variables_in_forked_child())
+	if ((name && ca_name_is_drivers(name)) || !ca_variables_in_forked_child())
 		ca_variables_restore(ca_object_generation());
 }
 
@@ -239,7 +208,7 @@ ca_dlsym_route(void *handle, const char *name, uintptr_t caller)
 	which = registration_of(name);
 	if (which != CA_REGISTRATION_NONE)
 		way.answer = ca_route_registration(which, handle, NULL, caller);
-	else if (is_drivers(name))
+	else if (ca_name_is_drivers(name))
 		way.answer = route_named(handle, name, caller, scoped);
 	else if (!scoped && name[0] == 'd' && ca_early_equal(name, "dlsym"))
 		way.answer = route_named(handle, name, caller, false);

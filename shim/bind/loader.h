@@ -68,6 +68,12 @@ const struct ca_row *ca_row_of_hook(const char *symbol);
 /* Early. Names of cuda_names.def: as exported by libcuda, and as asked of cuGetProcAddress. */
 bool ca_name_is_symbol(const char *name);
 bool ca_name_is_base(const char *name);
+/* Early. A name as all of the driver's are, known or not: cuInit, and not cudaMalloc. */
+static inline bool
+ca_name_is_drivers(const char *name)
+{
+	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
 /* The newest CUDA version in cuda_names.def: above it,
  * a known name may mean an ABI that we do not know. */
 int ca_name_newest_version(void);

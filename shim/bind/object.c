@@ -267,3 +267,35 @@ ca_object_driver_holds(uintptr_t address)
 
 	return ca_object_walk(visit_holder, &asked) && asked;
 }
+
+struct definition {
+	const char *name;
+	uintptr_t address; /* 0: any */
+	unsigned type;
+};
+
+static bool
+visit_definition(const struct ca_object *object, void *arg)
+{
+	struct definition *definition = arg;
+	uintptr_t address;
+
+	if (!ca_object_is_driver(object))
+		return false;
+	if (definition->address && !ca_object_holds(object, definition->address))
+		return false;
+	address = ca_object_symbol(object, definition->name, &definition->type);
+	return address && (!definition->address || address == definition->address ||
+			   definition->type == STT_GNU_IFUNC);
+}
+
+bool
+ca_object_driver_defines(const char *name, uintptr_t address, unsigned *ret_type)
+{
+	struct definition definition = { .name = name, .address = address };
+
+	if (!ca_object_walk(visit_definition, &definition))
+		return false;
+	*ret_type = definition.type;
+	return true;
+}

@@ -59,3 +59,6 @@ uintptr_t ca_object_symbol(const struct ca_object *object, const char *name, uns
 
 /* True if a CUDA driver holds the address. */
 bool ca_object_driver_holds(uintptr_t address);
+/* True if a CUDA driver defines the name, at `address` unless that is 0 (or STT_GNU_IFUNC is the
+ * type); *ret_type receives STT_*. */
+bool ca_object_driver_defines(const char *name, uintptr_t address, unsigned *ret_type);

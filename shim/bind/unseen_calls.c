@@ -8,8 +8,6 @@
  */
 #include "shim/bind/unseen_calls.h"
 
-#include <stdbool.h>
-
 #include "shim/bind/trampoline.h"
 
 uintptr_t ca_thunk_targets[CA_THUNK_COUNT];
@@ -58,4 +56,10 @@ ca_unseen_thunk(uintptr_t target)
 	}
 	ca_unseen_note_lookup();
 	return 0;
+}
+
+bool
+ca_unseen_is_thunk(uintptr_t address)
+{
+	return address - (uintptr_t)ca_thunks < (uintptr_t)CA_THUNK_COUNT * CA_THUNK_BYTES;
 }

@@ -4,10 +4,11 @@
  *
  * An address handed out for a cu* name that shim/bind/cuda_names.def does not list is replaced by a
  * counting thunk (a fixed table of assembled thunks, no writable code), so that we know that
- * something unseen was called.
+ * something unseen was called. So is one that an object is linked to (shim/bind/links.h).
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Calls made through thunks, plus look-ups of unknown names that could not be given one. */
@@ -19,6 +20,7 @@ uint64_t ca_unseen_calls(void);
  * no lock.
  */
 uintptr_t ca_unseen_thunk(uintptr_t target);
+bool ca_unseen_is_thunk(uintptr_t address);
 /*
  * Called before the next call of a thunk goes on to the driver, and before every later one until it
  * is set to NULL; with the program's own arguments kept.

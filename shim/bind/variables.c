@@ -33,6 +33,7 @@
 #include <unistd.h>
 
 #include "shim/bind/early.h"
+#include "shim/bind/links.h"
 #include "shim/bind/loader.h"
 #include "shim/bind/object.h"
 #include "shim/bind/references.h"
@@ -486,6 +487,7 @@ restore_before_us(void)
 {
 	started_in = getpid();
 	look_at_start(find_us());
+	ca_links_follow_at_start();
 }
 
 bool

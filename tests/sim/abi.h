@@ -305,8 +305,8 @@ struct simb_private_table {
 	size_t n_bytes; /* of this structure */
 	simb_private_fill *fill;
 };
-/* The same function under a name of a driver yet to come: cuGetProcAddress gives it if
- * SIMCUDA_FUTURE=1. */
+/* The same function under a name of a driver yet to come: exported, and cuGetProcAddress gives it
+ * if SIMCUDA_FUTURE=1. */
 #define SIMB_FUTURE_NAME "cuFutureFill"
 /* And one that does what cuStreamBeginCapture_v2 does. */
 #define SIMB_FUTURE_CAPTURE_NAME "cuFutureBeginCapture"

@@ -3,7 +3,8 @@
  * Bodies: the driver as a whole (initialisation, version, look-up of entry points, error names).
  * The private tables behind cuGetExportTable are NVIDIA's own affair: none is imitated, their ids
  * are unknown. SIMCUDA_PRIVATE_TABLE=1 gives one of our own, under an id of our own, and =any an
- * empty one for any other id; SIMCUDA_FUTURE=1 entry points that are in no table.
+ * empty one for any other id; SIMCUDA_FUTURE=1 entry points that are in no table. One of these is
+ * exported, whatever the knob: a program is linked to it.
  */
 #include <errno.h>
 #include <string.h>
@@ -38,6 +39,14 @@ private_fill(CUdeviceptr dst, unsigned int value, size_t n_words, CUstream strea
 	return (CUresult)sim_kernel_launch(SIM_KERNEL_FILL, args, stream);
 }
 
+__attribute__((visibility("default"))) simb_private_fill cuFutureFill;
+
+CUresult
+cuFutureFill(CUdeviceptr dst, unsigned int value, size_t n_words, CUstream stream)
+{
+	return private_fill(dst, value, n_words, stream);
+}
+
 static CUresult
 future_begin_capture(CUstream stream, CUstreamCaptureMode mode)
 {
@@ -50,7 +59,7 @@ address_of(const char *symbol, int index)
 	if (index >= 0)
 		return (void *)(uintptr_t)simb_names[index].addr;
 	if (simb_knobs()->future && !strcmp(symbol, SIMB_FUTURE_NAME))
-		return (void *)(uintptr_t)private_fill;
+		return (void *)(uintptr_t)cuFutureFill;
 	if (simb_knobs()->future && !strcmp(symbol, SIMB_FUTURE_CAPTURE_NAME))
 		return (void *)(uintptr_t)future_begin_capture;
 	return NULL;

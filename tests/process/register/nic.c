@@ -115,6 +115,28 @@ gdr_pin_buffer_v2(void *g, unsigned long addr, size_t size, uint32_t flags, void
 	touch((const void *)addr, size, 1);
 	return 0;
 }
+#elif defined(KIND_cxi)
+EXPORT int
+cxil_alloc_lni(void *dev, void **lni, unsigned svc_id)
+{
+	*lni = dev;
+	return 0;
+}
+
+EXPORT int
+cxil_map(void *lni, void *va, size_t len, uint32_t flags, void *hints, struct cxi_md **md)
+{
+	touch(va, len, 1);
+	*md = va;
+	return 0;
+}
+
+EXPORT int
+cxil_update_md(struct cxi_md *md, void *va, size_t len, uint32_t flags)
+{
+	touch(va, len, 1);
+	return 0;
+}
 #elif defined(KIND_cufile)
 EXPORT struct cufile_error
 cuFileBufRegister(const void *base, size_t length, int flags)

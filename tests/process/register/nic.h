@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Stand-ins for libibverbs.so.1, libcufile.so.0, libgdrapi.so.2 and libmlx5.so.1: the functions by
- * which GPU memory is given to a network card or a disk, with the real names, versions and
- * arguments. What is registered stays so until the end of the process, as in a registration cache.
+ * Stand-ins for libibverbs.so.1, libcufile.so.0, libgdrapi.so.2, libmlx5.so.1 and libcxi.so.1: the
+ * functions by which GPU memory is given to a network card or a disk, with the real names, versions
+ * and arguments. What is registered stays so until the end of the process, as in a registration
+ * cache.
  */
 #pragma once
 
@@ -49,6 +50,11 @@ void *mlx5dv_devx_umem_reg_ex(void *context, struct mlx5dv_devx_umem_in *in);
 int gdr_pin_buffer(void *g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space,
 		   void *handle);
 int gdr_pin_buffer_v2(void *g, unsigned long addr, size_t size, uint32_t flags, void *handle);
+
+struct cxi_md;
+int cxil_alloc_lni(void *dev, void **lni, unsigned svc_id);
+int cxil_map(void *lni, void *va, size_t len, uint32_t flags, void *hints, struct cxi_md **md);
+int cxil_update_md(struct cxi_md *md, void *va, size_t len, uint32_t flags);
 
 struct cufile_error {
 	int err, cu_err;

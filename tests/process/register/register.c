@@ -423,10 +423,10 @@ static void
 presence(void)
 {
 	static const char *const sonames[] = { "libibverbs.so.1", "libcufile.so.0",
-					       "libgdrapi.so.2", "libmlx5.so.1" };
+					       "libgdrapi.so.2", "libmlx5.so.1", "libcxi.so.1" };
 	CUdeviceptr x = unfinished();
 
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 5; i++)
 		EXPECT(dlopen(sonames[i], RTLD_NOW | RTLD_GLOBAL));
 	for (uint32_t i = 0; i < 300; i++) {
 		order_use(x, i, stream);

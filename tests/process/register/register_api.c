@@ -108,6 +108,27 @@ pin_buffer_v2(void)
 }
 
 static void
+cxi_map(void)
+{
+	FUNCTION("libcxi.so.1", cxil_map);
+	void *x = there();
+	struct cxi_md *md;
+
+	EXPECT(!fn(NULL, x, HERE, 0, NULL, &md));
+	end(x, 0);
+}
+
+static void
+cxi_update(void)
+{
+	FUNCTION("libcxi.so.1", cxil_update_md);
+	void *x = there();
+
+	EXPECT(!fn(NULL, x, HERE, 0));
+	end(x, 0);
+}
+
+static void
 file_register(void)
 {
 	FUNCTION("libcufile.so.0", cuFileBufRegister);
@@ -213,6 +234,8 @@ const struct order_case register_api[] = {
 	{ "api_umem_reg_ex", umem_reg_ex },
 	{ "api_pin_buffer", pin_buffer },
 	{ "api_pin_buffer_v2", pin_buffer_v2 },
+	{ "api_cxi_map", cxi_map },
+	{ "api_cxi_update", cxi_update },
 	{ "api_file_register", file_register },
 	{ "api_file_read", file_read },
 	{ "api_file_write", file_write },
