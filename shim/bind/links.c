@@ -118,6 +118,8 @@ follow_unknown(struct follow *follow, const char *name, const ElfW(Rela) * rela)
 		return;
 	if (type == STT_FUNC)
 		real = target_of(object, rela, real, &unclear);
+	else
+		unclear = ca_object_holds(object, real); /* not bound yet */
 	follow->unseen |= unclear;
 	if (!real || !ca_object_driver_holds(real))
 		return;

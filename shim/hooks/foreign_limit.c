@@ -60,7 +60,7 @@ ca_foreign_failed(const struct ca_road *road)
 struct ca_road
 ca_foreign_end_begin(enum ca_charge_kind kind, uint64_t handle)
 {
-	struct ca_road road = { .process = ca_hook_process_always() };
+	struct ca_road road = { .process = ca_hook_process() };
 
 	if (road.process && road.process->limited)
 		road.bytes = ca_charge_drop(road.process->heap, kind, handle, &road.space);

@@ -15,17 +15,6 @@
 	if (!real || !real->symbol)                                                                \
 	return real ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_NOT_INITIALIZED
 
-/*
- * Of what must not go unseen: the program may be called back inside the driver (CUPTI,
- * cuLogsRegisterCallback), and free, launch or record there. No lock of ours but a primary
- * context's, which may be taken again, is held in a call of the driver.
- */
-static inline struct ca_process *
-ca_hook_process_always(void)
-{
-	return ca_process();
-}
-
 /* NULL when the call must go straight through: disabled, or entered from inside the driver. */
 static inline struct ca_process *
 ca_hook_process(void)
@@ -38,14 +27,6 @@ static inline struct ca_process *
 ca_hook_active_process(void)
 {
 	struct ca_process *process = ca_hook_process();
-
-	return process && process->caches ? process : NULL;
-}
-
-static inline struct ca_process *
-ca_hook_active_process_always(void)
-{
-	struct ca_process *process = ca_hook_process_always();
 
 	return process && process->caches ? process : NULL;
 }

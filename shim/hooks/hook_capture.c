@@ -78,7 +78,7 @@ end_begin(const struct ca_real *real, enum ca_flavour flavour, CUstream stream)
 {
 	CUstream named = ca_submission_handle(flavour, stream);
 
-	if (!ca_hook_process_always() || !ca_capture_active())
+	if (!ca_hook_process() || !ca_capture_active())
 		return (struct ca_capture_end){ .open = false };
 	return ca_capture_ending(context_of(real, named), named);
 }
@@ -88,7 +88,7 @@ static CUresult
 end_done(const struct ca_real *real, enum ca_flavour flavour, CUstream stream,
 	 struct ca_capture_end end, const CUgraph *graph, CUresult rc)
 {
-	struct ca_process *process = ca_hook_active_process_always();
+	struct ca_process *process = ca_hook_active_process();
 
 	if (!end.open)
 		return rc;

@@ -63,7 +63,7 @@ teardown_older(const struct ca_real *real, CUcontext handle, enum ca_context_kin
 	struct ca_context *context = ca_context_find(handle);
 
 	if (!context || atomic_load(&context->closing) || kind == CA_CONTEXT_GREEN ||
-	    (kind == CA_CONTEXT_PRIMARY && !is_anothers(real, context)))
+	    (context->id ? !is_anothers(real, context) : kind == CA_CONTEXT_PRIMARY))
 		return;
 	ca_context_close(context);
 	ca_context_teardown(context);
@@ -75,7 +75,7 @@ created(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevi
 {
 	CA_KEEP_ERRNO;
 
-	if (rc != CUDA_SUCCESS || !handle || !*handle || !ca_hook_process_always())
+	if (rc != CUDA_SUCCESS || !handle || !*handle || !ca_hook_process())
 		return;
 	teardown_older(real, *handle, kind);
 	(void)ca_context_register(real, *handle, device, kind);
@@ -100,7 +100,7 @@ cuCtxAttach(CUcontext *pctx, unsigned int flags)
 	CUresult rc = CA_INSIDE(real->cuCtxAttach(pctx, flags));
 	struct ca_context *context;
 
-	if (rc == CUDA_SUCCESS && pctx && ca_hook_process_always()) {
+	if (rc == CUDA_SUCCESS && pctx && ca_hook_process()) {
 		context = ca_context_find(*pctx);
 		if (context)
 			atomic_fetch_add(&context->usage, 1);
@@ -134,7 +134,7 @@ cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	CA_HOOK_REAL(real, cuDevicePrimaryCtxRetain);
 	CUresult rc;
 
-	if (!ca_hook_process_always())
+	if (!ca_hook_process())
 		return CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
 	do { /* no room is made with the lock held: a context that is being released needs it */
 		ca_context_primary_lock(dev);
@@ -155,7 +155,7 @@ cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsign
 				      ca_make_capacity_on(dev, CA_ROOM_STEP));
 	CUcontext primary = NULL;
 
-	if (rc || !ca_hook_process_always())
+	if (rc || !ca_hook_process())
 		return rc;
 	ca_context_primary_lock(dev);
 	if (real->cuDevicePrimaryCtxRetain && real->cuDevicePrimaryCtxRelease_v2 &&

@@ -33,7 +33,7 @@ cuEventCreate(CUevent *phEvent, unsigned int Flags)
 	CA_HOOK_REAL(real, cuEventCreate);
 	CUresult rc = CA_ROOM(real, real->cuEventCreate(phEvent, Flags));
 
-	if (rc == CUDA_SUCCESS && phEvent && ca_hook_active_process_always())
+	if (rc == CUDA_SUCCESS && phEvent && ca_hook_active_process())
 		ca_events_created(*phEvent, ca_context_current(real), Flags);
 	return rc;
 }
@@ -44,7 +44,7 @@ cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 	CA_HOOK_REAL(real, cuIpcOpenEventHandle);
 	CUresult rc = CA_INSIDE(real->cuIpcOpenEventHandle(phEvent, handle));
 
-	if (rc == CUDA_SUCCESS && phEvent && ca_hook_active_process_always())
+	if (rc == CUDA_SUCCESS && phEvent && ca_hook_active_process())
 		ca_events_opened(*phEvent);
 	return rc;
 }
@@ -54,7 +54,7 @@ cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
                                                                                                    \
-		if (ca_hook_active_process_always())                                               \
+		if (ca_hook_active_process())                                                      \
 			ca_events_destroyed(hEvent);                                               \
 		return CA_INSIDE(real->symbol(hEvent));                                            \
 	}
@@ -115,7 +115,7 @@ record_end(struct ca_events_use *use, enum ca_flavour flavour, CUstream stream, 
 		uint64_t bound;                                                                    \
 		CUresult rc;                                                                       \
                                                                                                    \
-		if (!ca_hook_active_process_always())                                              \
+		if (!ca_hook_active_process())                                                     \
 			return CA_INSIDE(real->symbol args);                                       \
 		stream = recorded_stream(flavour, hStream, hEvent, flags);                         \
 		if (__builtin_expect(ca_submission_handle(flavour, hStream) == CU_STREAM_LEGACY,   \
@@ -145,7 +145,7 @@ RECORD(cuEventRecordWithFlags_ptsz, CA_FLAVOUR_PER_THREAD,
 		struct ca_events_use use;                                                          \
 		CUresult rc;                                                                       \
                                                                                                    \
-		if (!ca_hook_active_process_always())                                              \
+		if (!ca_hook_active_process())                                                     \
 			return CA_INSIDE(real->symbol(hCtx, hEvent));                              \
 		ca_events_forget_begin(&use, hEvent);                                              \
 		rc = CA_INSIDE(real->symbol(hCtx, hEvent));                                        \
@@ -169,7 +169,7 @@ wait_begin(struct waiting *waiting, enum ca_flavour flavour, CUstream stream, CU
 	static const struct ca_touch nothing;
 
 	waiting->stream = NULL;
-	if (!ca_hook_active_process_always())
+	if (!ca_hook_active_process())
 		return;
 	waiting->stream = ca_submission_begin(flavour, stream, &nothing);
 	if (!waiting->stream)
@@ -218,7 +218,7 @@ CUresult
 cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 {
 	CA_HOOK_REAL(real, cuCtxWaitEvent);
-	struct ca_process *process = ca_hook_active_process_always();
+	struct ca_process *process = ca_hook_active_process();
 	struct ca_context *context = process ? ca_context_find(hCtx) : NULL;
 	struct ca_space *space = context ? atomic_load(&context->space) : NULL;
 
@@ -232,7 +232,7 @@ CUresult
 cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
 {
 	CA_HOOK_REAL(real, cuGreenCtxWaitEvent);
-	struct ca_process *process = ca_hook_process_always();
+	struct ca_process *process = ca_hook_process();
 
 	if (process)
 		ca_fallback(process, NULL, CA_REASON_CONTEXT_WAIT);

@@ -18,9 +18,8 @@
 static void
 expect_flags(unsigned long long flags)
 {
-	struct ca_process *process = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH
-					     ? ca_hook_active_process_always()
-					     : NULL;
+	struct ca_process *process =
+		flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH ? ca_hook_active_process() : NULL;
 
 	if (process)
 		ca_fallback(process, NULL, CA_REASON_DEVICE_GRAPH);
@@ -34,7 +33,7 @@ expect_flags(unsigned long long flags)
                                                                                                    \
 		expect_flags(flags);                                                               \
 		rc = CA_ROOM(real, real->symbol args);                                             \
-		if (rc == CUDA_SUCCESS && phGraphExec && ca_hook_active_process_always())          \
+		if (rc == CUDA_SUCCESS && phGraphExec && ca_hook_active_process())                 \
 			ca_graphs_made(real, *phGraphExec, hGraph);                                \
 		return rc;                                                                         \
 	}
@@ -50,7 +49,7 @@ cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
 	CA_HOOK_REAL(real, cuGraphExecDestroy);
 
-	if (ca_hook_active_process_always())
+	if (ca_hook_active_process())
 		ca_graphs_destroyed(hGraphExec);
 	return CA_INSIDE(real->cuGraphExecDestroy(hGraphExec));
 }
@@ -63,7 +62,7 @@ cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNod
 {
 	CA_HOOK_REAL(real, cuGraphExecUpdate);
 
-	if (ca_hook_active_process_always())
+	if (ca_hook_active_process())
 		ca_graphs_extended(real, hGraphExec, hGraph);
 	return CA_INSIDE(
 		real->cuGraphExecUpdate(hGraphExec, hGraph, hErrorNode_out, updateResult_out));
@@ -75,7 +74,7 @@ cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 {
 	CA_HOOK_REAL(real, cuGraphExecUpdate_v2);
 
-	if (ca_hook_active_process_always())
+	if (ca_hook_active_process())
 		ca_graphs_extended(real, hGraphExec, hGraph);
 	return CA_INSIDE(real->cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo));
 }
@@ -85,7 +84,7 @@ cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CU
 {
 	CA_HOOK_REAL(real, cuGraphExecChildGraphNodeSetParams);
 
-	if (ca_hook_active_process_always())
+	if (ca_hook_active_process())
 		ca_graphs_extended(real, hGraphExec, childGraph);
 	return CA_INSIDE(real->cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph));
 }
@@ -95,7 +94,7 @@ cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CU
 {
 	CA_HOOK_REAL(real, cuGraphExecEventRecordNodeSetEvent);
 
-	if (ca_hook_active_process_always())
+	if (ca_hook_active_process())
 		ca_events_silence(event);
 	return CA_INSIDE(real->cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, event));
 }
@@ -105,7 +104,7 @@ cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeP
 {
 	CA_HOOK_REAL(real, cuGraphExecNodeSetParams);
 
-	if (nodeParams && ca_hook_active_process_always()) {
+	if (nodeParams && ca_hook_active_process()) {
 		if (nodeParams->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
 			ca_events_silence(nodeParams->eventRecord.event);
 		else if (nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH)
@@ -127,7 +126,7 @@ launch_begin(enum ca_flavour flavour, CUgraphExec exec, CUstream stream)
 {
 	struct launching launching = { 0 };
 
-	if (!ca_hook_active_process_always())
+	if (!ca_hook_active_process())
 		return launching;
 	launching.captures = ca_submission_captures(flavour, stream);
 	launching.stream = ca_submission_begin(flavour, stream, NULL);

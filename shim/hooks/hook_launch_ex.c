@@ -152,7 +152,7 @@ launch_ex(launch_ex_call *call, enum ca_flavour flavour, const struct launch *la
 	struct events events;
 	CUresult rc;
 
-	if (!config || !ca_hook_process_always())
+	if (!config || !ca_hook_process())
 		return CA_INSIDE(call(config, launch->function, launch->params, launch->extra));
 	stream = ca_submission_begin(flavour, config->hStream, NULL);
 	forget_begin(&events, config);

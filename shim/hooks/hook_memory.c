@@ -12,6 +12,7 @@
 #include "shim/hooks/foreign_limit.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/hook_told.h"
+#include "shim/hooks/late_free.h"
 #include "shim/hooks/memory_settings.h"
 #include "shim/hooks/submission.h"
 #include "shim/process/lifecycle.h"
@@ -28,6 +29,7 @@ look_around(struct ca_process *process)
 	ca_quick.looks = LOOK_EVERY;
 	if (process)
 		ca_fallback_look_around(process);
+	ca_late_free_all();
 }
 
 /* The extras that few programs want: zero, poison, trims, repeated statistics. */
@@ -422,10 +424,13 @@ static __attribute__((noinline)) CUresult
 free_any(CUdeviceptr dptr)
 {
 	CA_HOOK_REAL(real, cuMemFree_v2);
-	struct ca_process *process = ca_hook_process_always();
+	struct ca_process *process = ca_hook_process();
 	int saved = errno;
 	int rc = -ENOENT;
+	CUresult answer;
 
+	if (ca_inside && ca_late_free_note(dptr, NULL, CA_LATE_HOST, &answer))
+		return answer;
 	if (process && dptr && process->caches && !ca_quick.permitted &&
 	    is_rejected(real, process, dptr)) {
 		errno = saved;
@@ -491,7 +496,7 @@ static __attribute__((noinline)) CUresult
 free_untold(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 	    free_async_call *real_free, enum ca_flavour flavour)
 {
-	struct ca_process *process = ca_hook_process_always();
+	struct ca_process *process = ca_hook_process();
 	static const struct ca_touch nothing;
 	const struct ca_touch block = { .n = 1, .range = { { dptr, 1 } } };
 	struct ca_stream *submitted;
@@ -542,6 +547,11 @@ free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 {
 	CUresult rc;
 
+	if (ca_inside &&
+	    ca_late_free_note(dptr, stream,
+			      flavour == CA_FLAVOUR_LEGACY ? CA_LATE_LEGACY : CA_LATE_PER_THREAD,
+			      &rc))
+		return rc;
 	if (atomic_load_explicit(&ca_told_on, memory_order_relaxed) &&
 	    ca_told_free_async(real, dptr, stream, flavour, &rc))
 		return rc;

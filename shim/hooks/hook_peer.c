@@ -50,7 +50,7 @@ CUresult
 cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
 	CA_HOOK_REAL(real, cuGetExportTable);
-	struct ca_process *process = ca_hook_process_always();
+	struct ca_process *process = ca_hook_process();
 	CUresult rc = CA_INSIDE(real->cuGetExportTable(ppExportTable, pExportTableId));
 
 	if (rc == CUDA_SUCCESS && process && pExportTableId && !is_runtime_table(pExportTableId))
@@ -64,7 +64,7 @@ CUresult
 cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
 	CA_HOOK_REAL(real, cuCtxEnablePeerAccess);
-	struct ca_process *process = ca_hook_process_always();
+	struct ca_process *process = ca_hook_process();
 	struct ca_context *peer = process ? ca_context_find(peerContext) : NULL;
 
 	/* before the call: another thread may use the access as soon as the driver has granted it
@@ -81,7 +81,7 @@ cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 	CUresult symbol(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)             \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
-		struct ca_process *process = ca_hook_process_always();                             \
+		struct ca_process *process = ca_hook_process();                                    \
                                                                                                    \
 		if (process)                                                                       \
 			ca_fallback(process, NULL, CA_REASON_IPC);                                 \

@@ -169,7 +169,7 @@ CUresult
 cuMemFreeHost(void *p)
 {
 	CA_HOOK_REAL(real, cuMemFreeHost);
-	struct ca_process *process = ca_hook_active_process_always();
+	struct ca_process *process = ca_hook_active_process();
 	CA_KEEP_ERRNO;
 	int rc = 0;
 
@@ -196,7 +196,7 @@ visible(void *p)
 {
 	struct ca_pinned_view view;
 
-	if (!ca_hook_active_process_always() || !atomic_load(&ca_pinned_on))
+	if (!ca_hook_active_process() || !atomic_load(&ca_pinned_on))
 		return p;
 	return ca_pinned_look_up((uintptr_t)p, &view) == -ESTALE ? &unknown_memory : p;
 }

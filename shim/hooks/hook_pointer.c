@@ -78,7 +78,7 @@ find_told(CUdeviceptr pointer, struct ca_block_info *ret_info)
 static int
 find_block(CUdeviceptr pointer, struct ca_block_info *ret_info)
 {
-	struct ca_process *process = ca_hook_active_process_always();
+	struct ca_process *process = ca_hook_active_process();
 	CA_KEEP_ERRNO;
 
 	if (!process || !pointer)

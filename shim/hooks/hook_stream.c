@@ -14,8 +14,8 @@ created(const struct ca_real *real, CUresult rc, const CUstream *stream, unsigne
 	CUcontext current = NULL;
 	int saved = errno;
 
-	if (rc == CUDA_SUCCESS && stream && *stream && ca_hook_process_always() &&
-	    real->cuCtxGetCurrent && CA_INSIDE(real->cuCtxGetCurrent(&current)) == CUDA_SUCCESS)
+	if (rc == CUDA_SUCCESS && stream && *stream && ca_hook_process() && real->cuCtxGetCurrent &&
+	    CA_INSIDE(real->cuCtxGetCurrent(&current)) == CUDA_SUCCESS)
 		ca_streams_created(*stream, current, flags);
 	errno = saved;
 }
@@ -47,7 +47,7 @@ cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int fla
 	CUresult rc =
 		CA_ROOM(real, real->cuGreenCtxStreamCreate(phStream, greenCtx, flags, priority));
 
-	if (rc == CUDA_SUCCESS && phStream && *phStream && ca_hook_process_always())
+	if (rc == CUDA_SUCCESS && phStream && *phStream && ca_hook_process())
 		ca_streams_created_untracked(*phStream);
 	return rc;
 }
@@ -59,7 +59,7 @@ destroy_stream(const struct ca_real *real, CUstream stream, CUresult (*call)(CUs
 	struct ca_capture_end end;
 	CUresult rc;
 
-	if (!ca_hook_process_always())
+	if (!ca_hook_process())
 		return CA_INSIDE(call(stream));
 	ca_streams_closing(stream);
 	if (!ca_capture_active())

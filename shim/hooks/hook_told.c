@@ -22,6 +22,7 @@
 #include "shim/hooks/foreign_limit.h"
 #include "shim/hooks/hook.h"
 #include "shim/hooks/oom_retry.h"
+#include "shim/hooks/late_free.h"
 
 enum {
 	LOOKS = 20,
@@ -320,8 +321,10 @@ static __attribute__((noinline)) bool
 alloc_slowly(const struct ca_told_call *call, struct ca_told_pool *pool, struct ca_stream *stream)
 {
 	struct attempt attempt = { .call = call, .pool = pool, .stream = stream };
-	bool served = from_cache(&attempt, false) || from_driver(&attempt);
+	bool served;
 
+	ca_late_free_all();
+	served = from_cache(&attempt, false) || from_driver(&attempt);
 	if (served)
 		*call->dptr = attempt.address;
 	ca_process_tick(ca_process());
@@ -386,7 +389,7 @@ ca_told_driver_allocated(const struct ca_told_call *call, CUresult rc)
 bool
 ca_told_holds(CUdeviceptr dptr, struct ca_told_info *ret_info)
 {
-	struct ca_process *process = ca_hook_active_process_always();
+	struct ca_process *process = ca_hook_active_process();
 
 	return atomic_load_explicit(&ca_told_on, memory_order_relaxed) && process &&
 	       !ca_told_lookup(process->heap, dptr, ret_info);
@@ -432,7 +435,7 @@ static __attribute__((noinline)) bool
 free_rest(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum ca_flavour flavour,
 	  CUresult *ret_rc)
 {
-	struct ca_process *process = ca_hook_active_process_always();
+	struct ca_process *process = ca_hook_active_process();
 	struct ca_submission_slot *slot;
 	struct ca_told_info info;
 	int freed;
@@ -460,7 +463,7 @@ bool
 ca_told_free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream handle,
 		   enum ca_flavour flavour, CUresult *ret_rc)
 {
-	struct ca_process *process = ca_hook_active_process_always();
+	struct ca_process *process = ca_hook_active_process();
 	struct ca_submission_slot *slot = hit_of(flavour, handle);
 
 	if (!process || !slot || !ca_told_sees_all(slot->stream) ||
@@ -489,7 +492,7 @@ free_here(const struct ca_real *real, struct ca_process *process, CUdeviceptr dp
 bool
 ca_told_free_host(const struct ca_real *real, CUdeviceptr dptr, CUresult *ret_rc)
 {
-	struct ca_process *process = ca_hook_active_process_always();
+	struct ca_process *process = ca_hook_active_process();
 	struct ca_told_info info;
 
 	if (!process || !dptr || !ca_told_any(process->heap) ||

@@ -32,6 +32,8 @@ ca_told_stream_at_once(enum ca_flavour flavour, CUstream handle)
 	uint64_t word = atomic_load_explicit(&ca_capture_word, memory_order_acquire);
 	const struct ca_submission_slot *slot = ca_submission_home(flavour, handle);
 
+	if (__builtin_expect(ca_inside != 0, 0))
+		return NULL;
 	if (__builtin_expect(slot->handle != handle || slot->word != word, 0)) {
 		slot = ca_submission_find(ca_submission_cache->table[flavour], handle, NULL, word);
 		if (!slot)
@@ -51,7 +53,7 @@ ca_told_default_hit(enum ca_flavour flavour, CUstream handle)
 	uint64_t word = atomic_load_explicit(&ca_capture_word, memory_order_acquire);
 	struct ca_submission_slot *slot;
 
-	slot = ca_submission_last(flavour, handle);
+	slot = __builtin_expect(ca_inside != 0, 0) ? NULL : ca_submission_last(flavour, handle);
 	return slot && slot->word == word ? slot : NULL; /* an empty slot's word is 0 */
 }
 

@@ -86,6 +86,8 @@ ca_submission_stream(enum ca_flavour flavour, CUstream handle)
 	CA_KEEP_ERRNO;
 	bool is_known;
 
+	if (ca_inside)
+		return NULL;
 	is_known = look_up(ca_submission_handle(flavour, handle), false, &found);
 	return is_known ? found.stream : NULL;
 }
@@ -146,7 +148,7 @@ ca_submission_begin_slow(enum ca_flavour flavour, CUstream handle, const struct 
 	struct ca_stream *stream;
 	CA_KEEP_ERRNO;
 
-	if (ca_submission_captures(flavour, handle))
+	if (ca_inside || ca_submission_captures(flavour, handle))
 		return NULL;
 	stream = look_up(ca_submission_handle(flavour, handle), true, &found) ? found.stream : NULL;
 	if (stream) {
@@ -167,7 +169,7 @@ typedef void space_fn(struct ca_process *process, struct ca_stream *stream, stru
 static void
 for_others(struct ca_stream *stream, const struct ca_touch *touch, space_fn *fn)
 {
-	struct ca_process *process = ca_process();
+	struct ca_process *process = ca_inside ? NULL : ca_process();
 	const struct ca_space *own = stream ? ca_stream_space(stream) : NULL;
 	struct ca_context *context;
 	struct ca_block_info info;

@@ -6,7 +6,7 @@
  *   CUresult rc = CA_INSIDE(real->cuLaunchKernel(...));
  *   ca_submission_end(stream);
  *
- * NULL: nothing to track (disabled, a capturing stream, no context, no memory of
+ * NULL: nothing to track (disabled, inside the driver, a capturing stream, no context, no memory of
  * ours and none to come). The common path is inline: a per-thread cache of handles, one comparison
  * of the guard's generation, one of the epoch.
  *
@@ -99,6 +99,8 @@ ca_submission_hit(enum ca_flavour flavour, CUstream handle)
 	uint64_t word = atomic_load_explicit(&ca_capture_word, memory_order_acquire);
 	struct ca_submission_slot *slot;
 
+	if (__builtin_expect(ca_inside != 0, 0))
+		return NULL;
 	slot = ca_submission_home(flavour, handle);
 	if (__builtin_expect(slot->handle == handle && slot->word == word, 1))
 		return slot; /* an empty slot's word is 0, which the real one never is */

@@ -56,9 +56,9 @@ struct ca_quick {
 extern __thread struct ca_quick ca_quick __attribute__((tls_model("initial-exec")));
 
 /*
- * > 0 while this thread is inside a call of ours into the driver: an allocation, an end of a
- * context or a begin of a capture that is entered then (by the driver, or by the program, which it
- * has called back) passes straight through; other hooks see it all the same (shim/hooks/hook.h).
+ * > 0 while this thread is inside a call of ours into the driver: a hook entered then (by the
+ * driver, or by another interposer under us) passes straight through, so that nothing is counted or
+ * locked twice.
  */
 #define ca_inside (ca_quick.inside)
 

@@ -22,9 +22,9 @@
 #include "shim/state/record_arena.h"
 #include "shim/track/captures.h"
 
-/* Held in a call of the driver, which may call the program back. */
-#define RECURSIVE_LOCK PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
-#define FOUR_LOCKS RECURSIVE_LOCK, RECURSIVE_LOCK, RECURSIVE_LOCK, RECURSIVE_LOCK
+#define FOUR_LOCKS                                                                                 \
+	PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,           \
+		PTHREAD_MUTEX_INITIALIZER
 #define PRIMARY_LOCKS_INITIALIZER FOUR_LOCKS, FOUR_LOCKS, FOUR_LOCKS, FOUR_LOCKS
 enum { PRIMARY_LOCKS = 16 };
 
@@ -352,7 +352,7 @@ ca_context_after_fork_child(void)
 {
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	for (unsigned i = 0; i < PRIMARY_LOCKS; i++)
-		primary_locks[i] = (pthread_mutex_t)RECURSIVE_LOCK;
+		primary_locks[i] = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	atomic_store(&ca_context_closings, 0);
 	atomic_store(&ca_context_spaces, 0);
 	atomic_store(&first, NULL);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A program that the driver calls back in the midst of a call (inside.c): it is right natively and with the library."""
+"""A program that the driver calls back in the midst of a call, and that frees there (inside.c): it is right natively and
+with the library."""
 
 import subprocess
 
@@ -20,8 +21,9 @@ def cases():
 
 def go(case, preload, **env):
     done = run([PROGRAM, case], preload=preload, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="20000",
-               SIMCUDA_LATENCY="cuMemGetInfo_v2:1ms,cuDevicePrimaryCtxRetain:1ms,cuEventRecord:100us,cuStreamWaitEvent:100us", **env)
+               SIMCUDA_LATENCY="cuMemGetInfo_v2:1ms,cuEventRecord:400us,cuStreamWaitEvent:400us", **env)
     assert (done.returncode, done.stderr) == (0, ""), (env, done.returncode, done.stderr[-3000:])
+    return done.stdout
 
 
 @pytest.mark.parametrize("case", cases())
@@ -35,3 +37,8 @@ def test_native(case):
 def test_with_the_library(case, setting):
     for clock in CLOCKS:
         go(case, True, CACHEALLOC_CONF=setting, **clock)
+
+
+def test_the_library_is_called_back_in_its_own_calls():
+    assert go("freed_in_the_librarys_call", False) == "0 inside\n"
+    assert go("freed_in_the_librarys_call", True, CACHEALLOC_CONF="reuse_slack_mb:0", SIMCUDA_CLOCK="manual") == "4 inside\n"

@@ -8,7 +8,6 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <unistd.h>
 
 enum { CODE = 719, SMALL = 4 * KIB, BIG = 12 * MIB, MANY = 2000, SPIN_US = 2000 };
 
@@ -326,58 +325,43 @@ begins_anew(CUdeviceptr lost)
 }
 
 static CUdeviceptr
-leave_memory(bool seen)
+leave_memory(void)
 {
 	CUdeviceptr freed = take(MIB), lost = take(MIB);
 
 	OK(cuMemFree_v2(freed));
 	fault(NULL, 0);
-	if (seen)
-		SHOW(cuCtxSynchronize());
-	else
-		usleep(20 * 1000);
+	SHOW(cuCtxSynchronize());
 	return lost;
 }
 
 static void
-ends(bool seen)
+ends_that_are_told(void)
 {
 	CUdeviceptr lost;
 	CUcontext context;
 
 	case_context(0);
 	OK(cuCtxGetCurrent(&context));
-	lost = leave_memory(seen);
+	lost = leave_memory();
 	SHOW(cuCtxDestroy_v2(context));
 	case_context(0);
 	begins_anew(lost);
-	lost = leave_memory(seen);
+	lost = leave_memory();
 	OK(cuCtxGetCurrent(&context));
 	SHOW(cuCtxDetach(context));
 	context = case_start();
 	begins_anew(lost);
-	lost = leave_memory(seen);
+	lost = leave_memory();
 	SHOW(cuDevicePrimaryCtxReset_v2(0));
 	OK(cuDevicePrimaryCtxRetain(&context, 0));
 	OK(cuCtxSetCurrent(context));
 	begins_anew(lost);
-	lost = leave_memory(seen);
+	lost = leave_memory();
 	SHOW(cuDevicePrimaryCtxRelease_v2(0));
 	OK(cuDevicePrimaryCtxRetain(&context, 0));
 	OK(cuCtxSetCurrent(context));
 	begins_anew(lost);
-}
-
-static void
-ends_that_are_told(void)
-{
-	ends(true);
-}
-
-static void
-ends_that_tell_first(void)
-{
-	ends(false);
 }
 
 /* Of two contexts one is broken; in the other everything goes on. */
@@ -478,7 +462,6 @@ const struct test_case test_cases[] = {
 	{ "at_the_end_of_memory", at_the_end_of_memory },
 	{ "a_reset_heals", a_reset_heals },
 	{ "ends_that_are_told", ends_that_are_told },
-	{ "ends_that_tell_first", ends_that_tell_first },
 	{ "other_contexts_go_on", other_contexts_go_on },
 	{ "while_a_stream_captures", while_a_stream_captures },
 	{ "nobody_asks", nobody_asks },

@@ -11,8 +11,7 @@ from conftest import BUILD, clean_env, run
 
 QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "shim" / "cases_sticky"
-KNOBS = {"at_the_end_of_memory": {"SIMCUDA_MEM": "64M"}, "ends_that_are_told": {"SIMCUDA_ENDS": "told"},
-         "ends_that_tell_first": {"SIMCUDA_ENDS": "told"}}
+KNOBS = {"at_the_end_of_memory": {"SIMCUDA_MEM": "64M"}, "ends_that_are_told": {"SIMCUDA_ENDS": "told"}}
 SETTINGS = ["", "reuse_slack_mb:0", "reuse:finished", "trim_every:3", "max_cached_mb:4", "give_back:oom", "oom_retry_ms:20"]
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}}
 
@@ -39,7 +38,7 @@ def same(case, **env):
 @pytest.mark.parametrize("more", ["", ",reuse:finished", ",reuse_slack_mb:0", ",trim_every:3"])
 def test_native_codes_where_a_free_is_a_barrier(case, clock, more):
     shown = same(case, SHOW_MEMORY="1", CACHEALLOC_CONF=f"free_sync:host{more}", **CLOCKS[clock])
-    assert "= 719" in shown or case in ("nobody_asks", "told_once", "ends_that_tell_first")
+    assert "= 719" in shown or case in ("nobody_asks", "told_once")
 
 
 @pytest.mark.parametrize("case", cases())

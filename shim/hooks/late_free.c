@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+#include "shim/hooks/late_free.h"
+
+#include <stdatomic.h>
+
+#include "allocator/told/told.h"
+#include "shim/driver/told_pools.h"
+#include "shim/hooks/hook.h"
+#include "shim/track/captures.h"
+
+enum {
+	LATE_MAX = 256,
+	TOLD = 1, /* in a serial's lowest bit */
+};
+
+enum { EMPTY, IN_USE, NOTED };
+
+static struct late_free {
+	_Atomic unsigned state;
+	enum ca_late_kind kind;
+	CUdeviceptr address;
+	CUstream stream;
+	uint64_t
+		serial; /* of the block: its context may end before, and the address be another's */
+} noted[LATE_MAX];
+static _Atomic unsigned n_noted;
+
+/* 0: not ours. Otherwise *ret_live tells whether a block in use begins there. */
+static uint64_t
+serial_of(struct ca_heap *heap, CUdeviceptr dptr, bool *ret_live)
+{
+	struct ca_block_info info;
+	struct ca_told_info told;
+
+	if (!ca_lookup(heap, dptr, &info)) {
+		*ret_live = info.live && info.address == dptr;
+		return (info.serial + 1) << 1;
+	}
+	if (!atomic_load(&ca_told_on) || ca_told_lookup(heap, dptr, &told))
+		return 0;
+	*ret_live = told.live && told.address == dptr;
+	return (told.serial + 1) << 1 | TOLD;
+}
+
+bool
+ca_late_free_note(CUdeviceptr dptr, CUstream stream, enum ca_late_kind kind, CUresult *ret_rc)
+{
+	struct ca_process *process = ca_process();
+	struct late_free *late = noted;
+	uint64_t serial = 0;
+	bool is_live = false;
+	CA_KEEP_ERRNO;
+
+	if (process && process->caches && dptr)
+		serial = serial_of(process->heap, dptr, &is_live);
+	if (!serial)
+		return false;
+	*ret_rc = is_live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	for (; is_live && late < noted + LATE_MAX; late++) {
+		unsigned state = EMPTY;
+
+		if (!atomic_compare_exchange_strong(&late->state, &state, IN_USE))
+			continue;
+		late->kind = kind;
+		late->address = dptr;
+		late->stream = stream;
+		late->serial = serial;
+		atomic_fetch_add(&n_noted, 1);
+		atomic_store(&late->state, NOTED);
+		break;
+	}
+	ca_quick.looks = 1;
+	return true;
+}
+
+static CUresult
+free_now(const struct late_free *late)
+{
+	switch (late->kind) {
+	case CA_LATE_LEGACY:
+		return cuMemFreeAsync(late->address, late->stream);
+	case CA_LATE_PER_THREAD:
+		return cuMemFreeAsync_ptsz(late->address, late->stream);
+	default:
+		return cuMemFree_v2(late->address);
+	}
+}
+
+/* What a capture prohibits is tried again; what else is refused, as for a stream that is gone, is
+ * lost. */
+static void
+do_one(struct ca_heap *heap, struct late_free *late)
+{
+	unsigned state = NOTED;
+	bool is_live = false;
+	CUresult rc = CUDA_SUCCESS;
+
+	if (!atomic_compare_exchange_strong(&late->state, &state, IN_USE))
+		return;
+	if (serial_of(heap, late->address, &is_live) == late->serial && is_live)
+		rc = free_now(late);
+	if (ca_capture_is_error(rc)) {
+		atomic_store(&late->state, NOTED);
+		return;
+	}
+	atomic_fetch_sub(&n_noted, 1);
+	atomic_store(&late->state, EMPTY);
+}
+
+void
+ca_late_free_all(void)
+{
+	struct ca_process *process = atomic_load(&n_noted) ? ca_hook_active_process() : NULL;
+	CA_KEEP_ERRNO;
+
+	for (unsigned i = 0; process && i < LATE_MAX; i++)
+		if (atomic_load(&noted[i].state) == NOTED)
+			do_one(process->heap, &noted[i]);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Frees that arrive inside a call of the driver: it has called the program back (CUPTI,
+ * cuLogsRegisterCallback).
+ *
+ * Such a free must not reach the driver, to which the address of a block is that of a segment with
+ * other live blocks in it, or of none. Nor can it be done at once, since this thread may be in the
+ * midst of what a free waits for. So it is answered, and done when an allocation looks around, the
+ * thread's next one at the latest. Of more than can be noted the memory is lost.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "shim/bind/cuda_abi.h"
+
+enum ca_late_kind {
+	CA_LATE_HOST, /* cuMemFree */
+	CA_LATE_LEGACY,
+	CA_LATE_PER_THREAD, /* cuMemFreeAsync_ptsz */
+};
+
+/* False: not ours, for the driver to free. True: *ret_rc is the answer. Keeps errno. */
+bool ca_late_free_note(CUdeviceptr dptr, CUstream stream, enum ca_late_kind kind, CUresult *ret_rc);
+/* Not inside the driver. Keeps errno. */
+void ca_late_free_all(void);
