@@ -113,6 +113,8 @@ ca_late_free_all(void)
 	struct ca_process *process = atomic_load(&n_noted) ? ca_hook_active_process() : NULL;
 	CA_KEEP_ERRNO;
 
+	if (ca_capture_active()) /* a free that it prohibits would invalidate it */
+		return;
 	for (unsigned i = 0; process && i < LATE_MAX; i++)
 		if (atomic_load(&noted[i].state) == NOTED)
 			do_one(process->heap, &noted[i]);
