@@ -185,7 +185,7 @@ void ca_oom_begin(bool capturing);
  */
 uint64_t ca_oom_release_busy_locked(struct ca_space *space, uint64_t bytes,
 				    struct ca_patience *patience);
-/* Spaces whose segments are left alone: more than a device has memory for contexts (300 MB each). */
+/* Spaces whose segments are left alone: a device has no memory for so many contexts. */
 enum { CA_SPACES_EXCEPT = 512 };
 struct ca_spaces {
 	unsigned n;

@@ -222,7 +222,7 @@ another_locked(struct ca_heap *heap)
 	magazine->sibling = magazine;
 	if (is_first) {
 		ca_own.heap = heap->id;
-		/* no quick way before it has a shelf for a space, for which there may be no memory */
+		/* no quick way before it has a shelf, for which there may be no memory */
 		ca_own.space = ca_own.quick_space = ca_own.quick_heap = 0;
 		ca_own.magazine = magazine;
 		ca_own.shelf = &magazine->first_shelf;
