@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Other roads to device memory: managed, stream-ordered, virtual memory, arrays.
+ * Other roads to device memory: managed, stream-ordered, virtual memory, arrays; and how much of it
+ * there is.
  *
  * The driver serves them, and gets our cached memory back when it has none
  * (shim/hooks/oom_retry.h).
@@ -9,6 +10,7 @@
 #include "shim/hooks/hook.h"
 #include "shim/hooks/hook_told.h"
 #include "shim/hooks/submission.h"
+#include "shim/track/contexts.h"
 
 static bool
 is_on_device(const CUmemAllocationProp *prop)
@@ -156,3 +158,36 @@ static const struct ca_touch nothing;
 		return rc;                                                                         \
 	}
 #include "shim/bind/hooks.def"
+
+/* ---- how much there is */
+
+/* Memory that we hold but could give back is free to the program, as far as CACHEALLOC_LIMIT
+ * allows. */
+CUresult
+cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+	CA_HOOK_REAL(real, cuMemGetInfo_v2);
+	struct ca_process *process = ca_hook_active_process();
+	CUresult rc = CA_INSIDE(real->cuMemGetInfo_v2(free, total));
+	struct ca_space *space;
+	size_t native_free, native_total;
+	uint64_t free_bytes, total_bytes;
+	CA_KEEP_ERRNO;
+
+	if (rc || !process || (!free && !process->limited))
+		return rc;
+	space = ca_context_space(real);
+	if (space &&
+	    CA_INSIDE(real->cuMemGetInfo_v2(&native_free, &native_total)) == CUDA_SUCCESS) {
+		total_bytes = native_total;
+		free_bytes = native_free + ca_drainable_bytes(space);
+		if (free_bytes > total_bytes)
+			free_bytes = total_bytes;
+		ca_limit_info(space, &free_bytes, &total_bytes);
+		if (free)
+			*free = (size_t)free_bytes;
+		if (total)
+			*total = (size_t)total_bytes;
+	}
+	return rc;
+}

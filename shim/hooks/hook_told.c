@@ -21,8 +21,8 @@
 #include "shim/driver/driver_table.h"
 #include "shim/hooks/foreign_limit.h"
 #include "shim/hooks/hook.h"
-#include "shim/hooks/oom_retry.h"
 #include "shim/hooks/late_free.h"
+#include "shim/hooks/oom_retry.h"
 
 enum {
 	LOOKS = 20,

@@ -20,8 +20,8 @@ static struct late_free {
 	enum ca_late_kind kind;
 	CUdeviceptr address;
 	CUstream stream;
-	uint64_t
-		serial; /* of the block: its context may end before, and the address be another's */
+	/* Of the block: its context may end before, and the address be another's by then. */
+	uint64_t serial;
 } noted[LATE_MAX];
 static _Atomic unsigned n_noted;
 
@@ -86,8 +86,8 @@ free_now(const struct late_free *late)
 	}
 }
 
-/* What a capture prohibits is tried again; what else is refused, as for a stream that is gone, is
- * lost. */
+/* A free that a capture prohibits is tried again; one that is refused otherwise, as for a stream
+ * that is gone, loses its memory. */
 static void
 do_one(struct ca_heap *heap, struct late_free *late)
 {

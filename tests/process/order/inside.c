@@ -93,12 +93,6 @@ freed_async_inside(void)
 }
 
 static void
-free_told(void)
-{
-	OK(cuMemFreeAsync(x, s));
-}
-
-static void
 told_freed_inside(void)
 {
 	CUdeviceptr y, z;
@@ -109,7 +103,7 @@ told_freed_inside(void)
 		OK(cuMemAllocAsync(&y, SMALL, s));
 		order_fill(x, 1, LONG, s);
 		order_fill(y, 7, 0, s);
-		call_back(free_told);
+		call_back(free_x_async);
 		OK(cuMemAllocAsync(&z, SMALL, r));
 		order_use(z, 2, r);
 		order_check(y, 7, s);
@@ -148,11 +142,87 @@ freed_in_the_librarys_call(void)
 	order_end();
 }
 
+/* More than can be noted. */
+static CUdeviceptr many[300];
+
+static void
+free_many(void)
+{
+	for (unsigned i = 0; i < 300; i++)
+		order_give(many[i]);
+}
+
+static void
+many_freed_inside(void)
+{
+	begin();
+	for (unsigned i = 0; i < 300; i++) {
+		many[i] = order_take(SMALL);
+		order_fill(many[i], i, 0, s);
+	}
+	call_back(free_many);
+	for (unsigned i = 0; i < 300; i++) {
+		many[i] = order_take(SMALL);
+		order_use(many[i], i, r);
+	}
+	OK(cuStreamSynchronize(r));
+	free_many();
+	order_end();
+}
+
+/* The stream is gone before the free is done. */
+static void
+freed_for_a_stream_that_ends(void)
+{
+	begin();
+	for (unsigned i = 0; i < 4; i++) {
+		CUstream kept = s;
+
+		x = order_take(SMALL);
+		s = order_stream(NONBLOCKING);
+		order_fill(x, 1, LONG, s);
+		call_back(free_x_async);
+		OK(cuStreamDestroy_v2(s));
+		s = kept;
+		x = order_take(SMALL);
+		order_use(x, 2, r);
+		OK(cuStreamSynchronize(r));
+		order_give(x);
+	}
+	order_end();
+}
+
+/* An allocation that is allowed beside a capture looks around; a free is not allowed then. */
+static void
+freed_inside_before_a_capture(void)
+{
+	CUdeviceptr y;
+	CUgraph graph;
+
+	begin();
+	x = order_take(SMALL);
+	order_use(x, 1, s);
+	OK(cuMemAllocAsync(&y, SMALL, r));
+	OK(cuStreamSynchronize(s));
+	call_back(free_x);
+	OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuMemFreeAsync(y, r));
+	OK(cuMemAllocAsync(&y, BIG, r));
+	OK(cuStreamEndCapture(s, &graph));
+	OK(cuMemFreeAsync(y, r));
+	x = order_take(SMALL);
+	order_use(x, 2, r);
+	order_end();
+}
+
 static const struct order_case cases[] = {
 	{ "freed_inside", freed_inside },
 	{ "freed_async_inside", freed_async_inside },
 	{ "told_freed_inside", told_freed_inside },
 	{ "freed_in_the_librarys_call", freed_in_the_librarys_call },
+	{ "many_freed_inside", many_freed_inside },
+	{ "freed_for_a_stream_that_ends", freed_for_a_stream_that_ends },
+	{ "freed_inside_before_a_capture", freed_inside_before_a_capture },
 	{ NULL, NULL },
 };
 
