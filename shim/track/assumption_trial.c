@@ -96,6 +96,16 @@ reaches(_Atomic unsigned *step, unsigned number, unsigned naps)
 	return atomic_load(step) >= number;
 }
 
+/* A late thread may come with a value that has been passed. */
+static void
+raise_word(struct ca_context *context, uint32_t value)
+{
+	uint32_t now = atomic_load(context->word);
+
+	while (now < value && !atomic_compare_exchange_weak(context->word, &now, value))
+		;
+}
+
 /* ---- the thread that makes a stream wait */
 
 static CUresult
@@ -133,7 +143,7 @@ post(unsigned number)
 								       : wait_for_word(value));
 	atomic_store(&helper.posted, number);
 	reaches(&helper.checked, number, WATCH_NAPS);
-	atomic_store(helper.context->word, value);
+	raise_word(helper.context, value);
 }
 
 /*
@@ -189,7 +199,7 @@ helper_stop(struct ca_context *context)
 
 	atomic_store(&helper.dropped, true);
 	context->word_value += WAITS_MAX;
-	atomic_store(context->word, context->word_value);
+	raise_word(context, context->word_value);
 	while (atomic_load(&helper.lives) && naps--)
 		sleep_once();
 	for (naps = LEGACY_NAPS; atomic_load(&helper.crosses) && naps--;)
@@ -214,7 +224,7 @@ helper_request(struct ca_context *context, CUstream stream)
 static void
 helper_answer(struct ca_context *context)
 {
-	atomic_store(context->word, helper.value);
+	raise_word(context, helper.value);
 	atomic_store(&helper.checked, atomic_load(&helper.requested));
 }
 
@@ -252,9 +262,9 @@ is_supported(const struct ca_real *real)
 {
 	return is_new_enough(version_of(real), WAIT_VALUE_VERSION) &&
 	       real->cuStreamWaitValue32_v2 && real->cuMemHostAlloc && real->cuStreamCreate &&
-	       real->cuStreamDestroy_v2 && real->cuEventCreate && real->cuEventRecord &&
-	       real->cuEventQuery && real->cuCtxGetCurrent && real->cuCtxPushCurrent_v2 &&
-	       real->cuCtxPopCurrent_v2;
+	       real->cuStreamDestroy_v2 && real->cuStreamQuery && real->cuEventCreate &&
+	       real->cuEventRecord && real->cuEventQuery && real->cuCtxGetCurrent &&
+	       real->cuCtxPushCurrent_v2 && real->cuCtxPopCurrent_v2;
 }
 
 /* The context is current. Made once; a part that could not be made is tried for again. */
@@ -311,6 +321,21 @@ ends(const struct ca_real *real, CUevent event, unsigned naps)
 		default:
 			return false;
 		}
+	return false;
+}
+
+/* Only then does a record there tell anything: one of a trial before, which a slow device has not
+ * come to yet, may wait for the word by itself. */
+static bool
+marker_is_idle(const struct ca_real *real, struct ca_context *context)
+{
+	CUstream marker = atomic_load(&context->marker);
+
+	for (unsigned naps = ASK_NAPS; naps && !ca_capture_active(); naps--) {
+		if (!CA_INSIDE(real->cuStreamQuery(marker)))
+			return true;
+		sleep_once();
+	}
 	return false;
 }
 
@@ -390,7 +415,8 @@ try_once(const struct ca_real *real, struct ca_context *context, enum ca_assumpt
 	enum ca_trial_result result = CA_TRIAL_NONE;
 	CUresult rc;
 
-	if (!legacy && record_context(real, context, context->before))
+	if (legacy ? !marker_is_idle(real, context)
+		   : record_context(real, context, context->before))
 		return CA_TRIAL_NONE;
 	rc = helper_request(context, legacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD);
 	if (!rc)

@@ -458,6 +458,38 @@ many_quiet_moments(void)
 	legacy_and_then_another();
 }
 
+/* The device is slow while a context's legacy stream comes to stand beside a blocking one: for less
+ * than a trial takes at first, and later for longer. */
+static void
+a_slow_device(void)
+{
+	order_start();
+	for (unsigned i = 0; i < 7; i++) {
+		size_t slow = (size_t)(1 + i) * 6 * MIB;
+		CUdeviceptr x, y;
+
+		order_context(0);
+		other = order_stream(NONBLOCKING);
+		blocking = order_stream(BLOCKING);
+		x = order_take(slow);
+		y = order_take(BIG);
+		order_use(y, 1, blocking);
+		OK(cuCtxSynchronize());
+		OK(cuMemsetD32Async(x, 1, slow / 4, other));
+		order_use(y, 2, NULL);
+		OK(cuCtxSynchronize());
+		for (unsigned k = 0; k < 2; k++) {
+			order_fill(y, 3, LONG, NULL);
+			y = order_again(y, BIG);
+			order_use(y, 4, other);
+			OK(cuStreamSynchronize(other));
+		}
+		order_give(x);
+		order_give(y);
+	}
+	order_end();
+}
+
 /* Each thread would want more stack than there are addresses. */
 static void
 no_thread_can_be_made(void)
@@ -480,6 +512,7 @@ static const struct order_case cases[] = {
 	{ "a_capture_during_a_slow_mark", a_capture_during_a_slow_mark },
 	{ "work_begins_in_a_quiet_moment", work_begins_in_a_quiet_moment },
 	{ "many_quiet_moments", many_quiet_moments },
+	{ "a_slow_device", a_slow_device },
 	{ "no_thread_can_be_made", no_thread_can_be_made },
 	{ "legacy_and_then_another", legacy_and_then_another },
 	{ "legacy_and_then_the_host", legacy_and_then_the_host },

@@ -12,7 +12,8 @@ QUICK_EVERY = 4  # conftest.py
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_broken"
 USERS = ["legacy_and_then_another", "legacy_and_then_the_host", "thread_that_has_ended", "another_thread_works",
          "legacy_before_the_others", "streams_that_wait_for_each_other", "a_second_stream_in_a_capture", "streams_of_several_threads",
-         "work_begins_in_a_quiet_moment", "many_quiet_moments", "the_program_synchronizes"]
+         "work_begins_in_a_quiet_moment", "many_quiet_moments", "the_program_synchronizes",
+         "a_slow_device"]
 CASES = ["only_one_stream", "a_second_stream", *USERS]
 LEGACY, CONTEXT = "legacy_record_early", "context_record_early"
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}, "jitter": {"SIMCUDA_JITTER": "40:1"}}
@@ -108,6 +109,12 @@ def test_freed_memory_without_a_mark_comes_back_by_a_synchronisation_of_the_prog
     assert ours["finished_only_reasons"] == ["context_record"]
     assert ours["host_syncs"] == 0 and sim["cuCtxSynchronize"] == native["cuCtxSynchronize"]
     assert sim["cuMemAlloc_v2"] <= 3
+
+
+def test_a_slow_device_is_not_taken_for_one_that_keeps_them():
+    """A record of a trial that showed nothing is still to come when the next trial begins."""
+    for _ in range(3):
+        sound(go("a_slow_device", SIMCUDA_BELIEFS=LEGACY, **EAGER))
 
 
 def test_one_queue_shows_nothing_and_is_given_up(tmp_path):
