@@ -176,8 +176,8 @@ ca_told_free_quick(struct ca_told *told, uint64_t address, struct ca_stream *str
 	struct ca_user user;
 	bool kept;
 
-	if (!told || told->keeps_slowly || !ca_told_only_user(stream, &user) ||
-	    !ca_told_trylock(told))
+	if (!told || atomic_load_explicit(&told->slow, memory_order_relaxed) ||
+	    !ca_told_only_user(stream, &user) || !ca_told_trylock(told))
 		return false;
 	kept = ca_told_free_kept_told(told, address, &user);
 	ca_told_unlock(told);

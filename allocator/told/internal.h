@@ -115,7 +115,8 @@ struct ca_told_pool {
 /* One a heap, from its first pool on. */
 struct ca_told {
 	struct ca_heap *heap;
-	bool keeps_slowly;     /* constant: no free is quick, with reuse:finished or a trace */
+	_Atomic unsigned slow; /* reasons why no free is quick: reuse:finished or a trace, and
+				* those of ca_told_slow_begin */
 	_Atomic unsigned lock; /* 0: free; 1: held; 2: held, and perhaps waited for */
 	struct ca_arena arena;
 	struct ca_objects blocks, segments, users;

@@ -114,6 +114,11 @@ int ca_told_free(struct ca_heap *heap, uint64_t address, struct ca_stream *strea
 /* The same in a stream of which nothing is known: whatever works now is a user. */
 int ca_told_free_untracked(struct ca_heap *heap, uint64_t address);
 
+/* From the first to the second, which each thread may call, no free is quick: the caller has to do
+ * something in one that is not. A pool was opened before. */
+void ca_told_slow_begin(struct ca_heap *heap);
+void ca_told_slow_end(struct ca_heap *heap);
+
 struct ca_told_info {
 	uint64_t address;   /* base of the block */
 	uint64_t requested; /* bytes; 0: not live */

@@ -118,6 +118,18 @@ ca_told_free_untracked(struct ca_heap *heap, uint64_t address)
 	return free_by(heap, address, NULL, false);
 }
 
+void
+ca_told_slow_begin(struct ca_heap *heap)
+{
+	atomic_fetch_add(&atomic_load(&heap->told)->slow, 1);
+}
+
+void
+ca_told_slow_end(struct ca_heap *heap)
+{
+	atomic_fetch_sub(&atomic_load(&heap->told)->slow, 1);
+}
+
 /* ---- segments */
 
 static __thread unsigned own_hand __attribute__((tls_model("initial-exec"))); /* segments */

@@ -56,7 +56,7 @@ create(struct ca_heap *heap)
 		return NULL;
 	told->heap = heap;
 	told->table_shift = 64 - CA_TOLD_TABLE_LOG;
-	told->keeps_slowly = heap->config.reuse_finished || ca_tracing(heap);
+	atomic_init(&told->slow, heap->config.reuse_finished || ca_tracing(heap));
 	atomic_init(&told->next_serial, 1);
 	told->table =
 		ca_arena_alloc(&told->arena, sizeof(struct ca_told_block *) << CA_TOLD_TABLE_LOG);

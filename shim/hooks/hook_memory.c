@@ -429,7 +429,7 @@ free_any(CUdeviceptr dptr)
 	int rc = -ENOENT;
 	CUresult answer;
 
-	if (ca_inside && ca_late_free_note(dptr, NULL, CA_LATE_HOST, &answer))
+	if (ca_inside && ca_late_free_note(dptr, &answer))
 		return answer;
 	if (process && dptr && process->caches && !ca_quick.permitted &&
 	    is_rejected(real, process, dptr)) {
@@ -547,10 +547,7 @@ free_async(const struct ca_real *real, CUdeviceptr dptr, CUstream stream,
 {
 	CUresult rc;
 
-	if (ca_inside &&
-	    ca_late_free_note(dptr, stream,
-			      flavour == CA_FLAVOUR_LEGACY ? CA_LATE_LEGACY : CA_LATE_PER_THREAD,
-			      &rc))
+	if (ca_inside && ca_late_free_note(dptr, &rc))
 		return rc;
 	if (atomic_load_explicit(&ca_told_on, memory_order_relaxed) &&
 	    ca_told_free_async(real, dptr, stream, flavour, &rc))

@@ -442,6 +442,7 @@ free_rest(const struct ca_real *real, CUdeviceptr dptr, CUstream handle, enum ca
 
 	if (!process || !dptr || !ca_told_any(process->heap))
 		return false;
+	ca_late_free_all();
 	slot = hit_of(flavour, handle);
 	if (__builtin_expect(slot != NULL, 1) && ca_told_sees_all(slot->stream)) {
 		freed = ca_told_free(process->heap, dptr, slot->stream);

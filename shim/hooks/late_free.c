@@ -17,9 +17,7 @@ enum { EMPTY, IN_USE, NOTED };
 
 static struct late_free {
 	_Atomic unsigned state;
-	enum ca_late_kind kind;
 	CUdeviceptr address;
-	CUstream stream;
 	/* Of the block: its context may end before, and the address be another's by then. */
 	uint64_t serial;
 } noted[LATE_MAX];
@@ -43,7 +41,7 @@ serial_of(struct ca_heap *heap, CUdeviceptr dptr, bool *ret_live)
 }
 
 bool
-ca_late_free_note(CUdeviceptr dptr, CUstream stream, enum ca_late_kind kind, CUresult *ret_rc)
+ca_late_free_note(CUdeviceptr dptr, CUresult *ret_rc)
 {
 	struct ca_process *process = ca_process();
 	struct late_free *late = noted;
@@ -61,11 +59,11 @@ ca_late_free_note(CUdeviceptr dptr, CUstream stream, enum ca_late_kind kind, CUr
 
 		if (!atomic_compare_exchange_strong(&late->state, &state, IN_USE))
 			continue;
-		late->kind = kind;
 		late->address = dptr;
-		late->stream = stream;
 		late->serial = serial;
 		atomic_fetch_add(&n_noted, 1);
+		if (serial & TOLD)
+			ca_told_slow_begin(process->heap);
 		atomic_store(&late->state, NOTED);
 		break;
 	}
@@ -73,21 +71,18 @@ ca_late_free_note(CUdeviceptr dptr, CUstream stream, enum ca_late_kind kind, CUr
 	return true;
 }
 
+/* By no stream: the name that the program used may be another stream's by now, or in another
+ * thread or context. So all that works is a user. */
 static CUresult
-free_now(const struct late_free *late)
+free_now(struct ca_heap *heap, const struct late_free *late)
 {
-	switch (late->kind) {
-	case CA_LATE_LEGACY:
-		return cuMemFreeAsync(late->address, late->stream);
-	case CA_LATE_PER_THREAD:
-		return cuMemFreeAsync_ptsz(late->address, late->stream);
-	default:
-		return cuMemFree_v2(late->address);
-	}
+	if (late->serial & TOLD)
+		return (CUresult)ca_told_free(heap, late->address, NULL);
+	return cuMemFree_v2(late->address);
 }
 
-/* A free that a capture prohibits is tried again; one that is refused otherwise, as for a stream
- * that is gone, loses its memory. */
+/* A free that a capture prohibits is tried again; one that is refused otherwise loses its memory.
+ */
 static void
 do_one(struct ca_heap *heap, struct late_free *late)
 {
@@ -98,13 +93,22 @@ do_one(struct ca_heap *heap, struct late_free *late)
 	if (!atomic_compare_exchange_strong(&late->state, &state, IN_USE))
 		return;
 	if (serial_of(heap, late->address, &is_live) == late->serial && is_live)
-		rc = free_now(late);
+		rc = free_now(heap, late);
 	if (ca_capture_is_error(rc)) {
 		atomic_store(&late->state, NOTED);
 		return;
 	}
+	if (late->serial & TOLD)
+		ca_told_slow_end(heap);
 	atomic_fetch_sub(&n_noted, 1);
 	atomic_store(&late->state, EMPTY);
+}
+
+/* While something captures, a free that names no stream would invalidate that. */
+static bool
+is_due(const struct late_free *late)
+{
+	return atomic_load(&late->state) == NOTED && (late->serial & TOLD || !ca_capture_active());
 }
 
 void
@@ -113,9 +117,7 @@ ca_late_free_all(void)
 	struct ca_process *process = atomic_load(&n_noted) ? ca_hook_active_process() : NULL;
 	CA_KEEP_ERRNO;
 
-	if (ca_capture_active()) /* a free that it prohibits would invalidate it */
-		return;
 	for (unsigned i = 0; process && i < LATE_MAX; i++)
-		if (atomic_load(&noted[i].state) == NOTED)
+		if (is_due(&noted[i]))
 			do_one(process->heap, &noted[i]);
 }

@@ -5,8 +5,9 @@
  *
  * Such a free must not reach the driver, to which the address of a block is that of a segment with
  * other live blocks in it, or of none. Nor can it be done at once, since this thread may be in the
- * midst of what a free waits for. So it is answered, and done when an allocation looks around, the
- * thread's next one at the latest. Of more than can be noted the memory is lost.
+ * midst of what a free waits for. So it is answered, and done when an allocation looks around or at
+ * the next stream-ordered call that is not quick, which that thread's next free is at the latest.
+ * Every stream that works then is taken for a user. Of more than can be noted the memory is lost.
  */
 #pragma once
 
@@ -14,13 +15,7 @@
 
 #include "shim/bind/cuda_abi.h"
 
-enum ca_late_kind {
-	CA_LATE_HOST, /* cuMemFree */
-	CA_LATE_LEGACY,
-	CA_LATE_PER_THREAD, /* cuMemFreeAsync_ptsz */
-};
-
 /* False: not ours, for the driver to free. True: *ret_rc is the answer. Keeps errno. */
-bool ca_late_free_note(CUdeviceptr dptr, CUstream stream, enum ca_late_kind kind, CUresult *ret_rc);
+bool ca_late_free_note(CUdeviceptr dptr, CUresult *ret_rc);
 /* Not inside the driver. Keeps errno. */
 void ca_late_free_all(void);

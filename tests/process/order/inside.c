@@ -11,9 +11,10 @@
 
 enum { SMALL = 1 << 16 }; /* many share a segment */
 
-static void (*callback)(void); /* NULL: none is due */
-static CUdeviceptr x;
+static __thread void (*callback)(void); /* NULL: none is due */
+static __thread CUdeviceptr x;
 static CUstream s, r;
+static pthread_barrier_t both;
 
 int
 nanosleep(const struct timespec *wanted, struct timespec *left)
@@ -215,7 +216,123 @@ freed_inside_before_a_capture(void)
 	order_end();
 }
 
+/* The name of the free is that thread's own stream; another thread does it. */
+static void
+free_x_own(void)
+{
+	OK(cuMemFreeAsync_ptsz(x, NULL));
+}
+
+static void
+free_inside_or_take(int number)
+{
+	CUdeviceptr y;
+
+	OK(cuMemAllocAsync_ptsz(&y, SMALL, NULL));
+	OK(cuMemFreeAsync_ptsz(y, NULL));
+	pthread_barrier_wait(&both);
+	if (!number) {
+		OK(cuMemAllocAsync_ptsz(&x, BIG, NULL));
+		OK(cuStreamSynchronize_ptsz(NULL));
+		order_fill_ptsz(x, 1, LONG, NULL);
+		call_back(free_x_own);
+	}
+	pthread_barrier_wait(&both);
+	if (number) {
+		OK(cuMemAllocAsync_ptsz(&y, BIG, NULL));
+		order_fill_ptsz(y, 2, 0, NULL);
+		OK(cuMemFreeAsync_ptsz(y, NULL));
+	}
+	pthread_barrier_wait(&both);
+}
+
+static void
+told_freed_inside_by_another_thread(void)
+{
+	begin();
+	pthread_barrier_init(&both, NULL, 2);
+	order_threads(2, free_inside_or_take);
+	order_end();
+}
+
+/* The name of the free is the legacy stream's of the context that was current then. */
+static void
+told_freed_inside_before_another_context(void)
+{
+	CUcontext first, second;
+	CUdeviceptr y;
+
+	begin();
+	OK(cuCtxGetCurrent(&first));
+	second = order_context(0);
+	OK(cuMemAllocAsync(&y, SMALL, NULL));
+	OK(cuMemFreeAsync(y, NULL));
+	OK(cuCtxSynchronize());
+	order_enter(first);
+	s = NULL;
+	OK(cuMemAllocAsync(&x, BIG, s));
+	OK(cuCtxSynchronize());
+	order_fill(x, 1, LONG, s);
+	call_back(free_x_async);
+	order_enter(second);
+	OK(cuMemAllocAsync(&y, BIG, NULL));
+	order_use(y, 2, NULL);
+	OK(cuMemFreeAsync(y, NULL));
+	order_enter(first);
+	order_end();
+}
+
+/* The stream is gone, and a new one has its handle. */
+static void
+told_freed_inside_for_a_stream_that_ends(void)
+{
+	CUdeviceptr y;
+	CUstream again;
+
+	begin();
+	OK(cuMemAllocAsync(&x, BIG, s));
+	OK(cuCtxSynchronize());
+	order_fill(x, 1, LONG, s);
+	call_back(free_x_async);
+	OK(cuStreamDestroy_v2(s));
+	again = order_stream(NONBLOCKING);
+	OK(cuMemAllocAsync(&y, BIG, again));
+	order_use(y, 2, again);
+	OK(cuMemFreeAsync(y, again));
+	order_end();
+}
+
+/* More than can be noted, while all other calls are quick. */
+static void
+told_freed_inside_in_a_loop(void)
+{
+	uint64_t used = 0;
+	CUmemoryPool pool;
+	CUdeviceptr y;
+
+	begin();
+	for (unsigned i = 0; i < 300; i++)
+		OK(cuMemAllocAsync(&many[i], SMALL, s));
+	OK(cuMemAllocAsync(&y, SMALL, s));
+	for (unsigned i = 0; i < 300; i++) {
+		OK(cuMemFreeAsync(y, s));
+		x = many[i];
+		call_back(free_x_async);
+		OK(cuMemAllocAsync(&y, SMALL, s));
+	}
+	OK(cuMemFreeAsync(y, s));
+	OK(cuCtxSynchronize());
+	OK(cuDeviceGetDefaultMemPool(&pool, 0));
+	OK(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+	EXPECT(!used);
+	order_end();
+}
+
 static const struct order_case cases[] = {
+	{ "told_freed_inside_by_another_thread", told_freed_inside_by_another_thread },
+	{ "told_freed_inside_before_another_context", told_freed_inside_before_another_context },
+	{ "told_freed_inside_for_a_stream_that_ends", told_freed_inside_for_a_stream_that_ends },
+	{ "told_freed_inside_in_a_loop", told_freed_inside_in_a_loop },
 	{ "freed_inside", freed_inside },
 	{ "freed_async_inside", freed_async_inside },
 	{ "told_freed_inside", told_freed_inside },
