@@ -77,11 +77,6 @@ ca_told_is_ordered_with_later(const struct ca_stream_record *record, uint64_t st
 		++i * 64 < atomic_load_explicit(&order->n_streams, memory_order_acquire), 0));
 	return false;
 }
-static inline __attribute__((always_inline)) bool
-ca_told_is_ordered_with_busy(const struct ca_stream_record *record)
-{
-	return ca_told_is_ordered_with_later(record, 0);
-}
 
 /*
  * A call that a cache serves puts nothing into its stream, where natively an operation would have

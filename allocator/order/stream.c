@@ -199,6 +199,7 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 	atomic_store(&record->stream.seen, 0);
 	atomic_store(&record->stream.armed, 0);
 	atomic_store(&record->reused_unordered, 0);
+	atomic_store(&record->joined, 0);
 	atomic_store(&record->lost, false);
 	atomic_store(&record->followed, false);
 	atomic_store(&record->closed, false);

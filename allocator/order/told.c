@@ -11,8 +11,8 @@
  * But what a cache serves puts nothing into the stream. Where the driver itself would have ordered
  * that operation behind other streams, the legacy one and the blocking ones of a context, and later
  * work of theirs behind it, an operation is put there (ca_told_put_operation): for what reuses the
- * memory, and what tells of its end, may come later by nothing else. The other streams are users of
- * what is freed as well, as far as they are busy.
+ * memory, and what tells of its end, may come later by nothing else. Their work that the operation
+ * is not known to stand behind has users of what is freed, too.
  */
 #include "allocator/order/internal.h"
 
@@ -60,12 +60,13 @@ add(struct ca_told_users *users, struct ca_stream *stream)
 static void
 add_busy(struct ca_order *order, struct ca_stream_record *record, struct ca_told_users *users)
 {
+	uint64_t joined = atomic_load(&record->joined);
 	struct ca_stream_record *other;
 	unsigned at;
 
 	ca_order_lock(order);
 	for (at = 0; (other = ca_order_next_active_ordered(order, &at)); at++)
-		if (is_blocking_with(record, other))
+		if (is_blocking_with(record, other) && atomic_load(&other->stream.last) > joined)
 			add(users, &other->stream);
 	ca_order_unlock(order);
 }

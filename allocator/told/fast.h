@@ -14,8 +14,8 @@
 #include "allocator/order/order_told.h"
 #include "allocator/told/internal.h"
 
-/* The one user of memory that is freed in a stream whose space has seen all work, and no other
- * stream of which the driver would have ordered the free behind. */
+/* The one user of memory that is freed in a stream whose space has seen all work: nothing that the
+ * driver would have ordered the free behind is without an operation of the stream behind it. */
 static inline __attribute__((always_inline)) bool
 ca_told_only_user(struct ca_stream *stream, struct ca_user *ret_user)
 {
@@ -23,7 +23,7 @@ ca_told_only_user(struct ca_stream *stream, struct ca_user *ret_user)
 	uint64_t epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
 	uint64_t last;
 
-	if (ca_told_is_ordered_with_busy(record) && !CA_MUTANT(TOLD_LEGACY_ALONE))
+	if (ca_told_is_unordered(record) && !CA_MUTANT(TOLD_LEGACY_ALONE))
 		return false;
 	last = atomic_load_explicit(&stream->last, memory_order_acquire);
 	*ret_user = (struct ca_user){ stream, epoch | 1 };

@@ -9,7 +9,10 @@
 
 #include <string.h>
 
-enum { SHARED_REST = 256 << 10 };
+enum {
+	SHARED_REST = 256 << 10,
+	STAMP_STEPS = 8, /* from the last block to the place of one with a smaller stamp */
+};
 
 /* ---- blocks by address */
 
@@ -281,6 +284,22 @@ absorb(struct ca_told_block *block, struct ca_told_block *other)
 	}
 }
 
+/* Only what is cut from older memory comes with a smaller stamp than the last. */
+static void
+insert_by_stamp(struct ca_list *blocks, struct ca_told_block *block)
+{
+	struct ca_list *before = blocks;
+	unsigned steps;
+
+	for (steps = 0; before->prev != blocks && steps < STAMP_STEPS; steps++) {
+		if (CA_CONTAINER_OF(before->prev, struct ca_told_block, held)->user.stamp <=
+		    block->user.stamp)
+			break;
+		before = before->prev;
+	}
+	ca_list_insert(steps < STAMP_STEPS ? before : blocks->next, &block->held);
+}
+
 /* A block that is FREE or HELD, and in no index and no list, takes in its neighbours. */
 static void
 index_merged(struct ca_told_block *block)
@@ -291,7 +310,7 @@ index_merged(struct ca_told_block *block)
 		absorb(block, block->next);
 	ca_index_set(index_of(block), &block->by_size, block->bytes);
 	if (block->state == CA_TOLD_HELD)
-		ca_list_insert(&group_of(block)->blocks, &block->held);
+		insert_by_stamp(&group_of(block)->blocks, block);
 }
 
 static bool

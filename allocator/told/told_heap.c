@@ -216,6 +216,20 @@ ca_told_pool_close(struct ca_told_pool *pool)
 }
 
 void
+ca_told_pool_reopen(struct ca_told_pool *pool, void *handle)
+{
+	struct ca_told *told = pool->told;
+
+	ca_told_lock(told);
+	CA_LIST_EACH(struct ca_told_segment, segment, &pool->segments, link)
+		atomic_fetch_sub(&told->n_closed, 1);
+	pool->handle = handle;
+	if (ca_tracing(told->heap))
+		ca_told_trace_pool(pool);
+	ca_told_unlock(told);
+}
+
+void
 ca_told_pool_retire(struct ca_told_pool *pool)
 {
 	ca_told_lock(pool->told);

@@ -246,7 +246,7 @@ ca_told_pools_destroyed(const struct ca_real *real, struct ca_told_pool *pool, C
 		if (atomic_load(&devices[i].changes)) /* it was asked for */
 			ca_told_pools_note_current(real, i);
 	if (rc && pool)
-		(void)open_pool(real, handle, (CUdevice)ca_told_pool_device(pool));
+		ca_told_pool_reopen(pool, handle);
 	if (pool && !rc)
 		ca_told_pool_retire(pool);
 	ca_told_pools_tidy();
@@ -278,18 +278,6 @@ ca_told_pools_reset(const struct ca_real *real, CUdevice device)
 
 /* ---- segments go back */
 
-static struct ca_context *
-enter_any(unsigned device)
-{
-	struct ca_context *context = ca_context_first();
-
-	for (; context; context = ca_context_next(context))
-		if ((unsigned)context->device == device &&
-		    atomic_load(&context->kind) != CA_CONTEXT_GREEN && ca_context_enter(context))
-			return context;
-	return NULL;
-}
-
 /* The charge is dropped first: the address may come back to another thread. */
 static CUresult
 give_back(const struct ca_real *real, uint64_t address)
@@ -310,20 +298,42 @@ give_back(const struct ca_real *real, uint64_t address)
 	return rc;
 }
 
+static bool
+is_of(const struct ca_context *context, unsigned device)
+{
+	return (unsigned)context->device == device &&
+	       atomic_load(&context->kind) != CA_CONTEXT_GREEN;
+}
+
+/* The context of which work has failed refuses it: then in another one. */
+static CUresult
+give_back_in_any(const struct ca_real *real, unsigned device, uint64_t address)
+{
+	struct ca_context *context = ca_context_first();
+	CUresult rc = CUDA_ERROR_INVALID_CONTEXT;
+	bool any = false;
+
+	for (; rc && context; context = ca_context_next(context)) {
+		bool pushed = false;
+
+		if (!is_of(context, device) || !ca_context_enter(context))
+			continue;
+		any = true;
+		if (ca_context_push(real, context, &pushed))
+			pushed = false;
+		rc = give_back(real, address);
+		ca_context_pop(real, pushed);
+		ca_context_leave(context);
+	}
+	return any ? rc : give_back(real, address);
+}
+
 /* False: the driver did not take it. */
 static bool
 give_back_in(const struct ca_real *real, const struct ca_told_idle *idle)
 {
-	struct ca_context *context = enter_any(ca_told_pool_device(idle->pool));
-	bool pushed = false;
-	CUresult rc;
+	CUresult rc = give_back_in_any(real, ca_told_pool_device(idle->pool), idle->address);
 
-	if (context && ca_context_push(real, context, &pushed))
-		pushed = false;
-	rc = give_back(real, idle->address);
-	ca_context_pop(real, pushed);
-	if (context)
-		ca_context_leave(context);
 	if (rc)
 		ca_told_put_back(idle);
 	return !rc;

@@ -112,6 +112,9 @@ mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *one, unsigned levels)
 
 static const struct ca_touch nothing;
 
+/* A pool that no heap knows, for the driver to refuse: NULL is the current one in ca_told_call. */
+#define NAMED(pool) ((pool) ? (pool) : (CUmemoryPool)-1)
+
 /* In a stream that captures (`stream` is NULL then) nothing is allocated. */
 #define TAKE_ASYNC(symbol, which, params, args, from)                                              \
 	static __attribute__((noinline)) CUresult symbol##_natively params                         \

@@ -3,10 +3,10 @@
 
 #include <time.h>
 
-enum { KERNEL_COUNT = 5, SPACE_COUNT = 8, THREADS_MAX = 16, WARM_COUNT = 6 };
+enum { KERNEL_COUNT = 6, SPACE_COUNT = 8, THREADS_MAX = 16, WARM_COUNT = 6 };
 
-static const char *const kernel_names[KERNEL_COUNT] = { "sim_fill", "sim_check", "sim_copy",
-							"sim_wait", "sim_signal" };
+static const char *const kernel_names[KERNEL_COUNT] = { "sim_fill", "sim_check",  "sim_copy",
+							"sim_wait", "sim_signal", "sim_fault" };
 
 /* What a context needs: its kernels, and where checks count. */
 struct place {
@@ -225,6 +225,15 @@ order_wait(volatile uint32_t *word, uint32_t value, CUstream stream)
 	uint64_t want = value;
 
 	launch("sim_wait", (void *[]){ &at, &want }, stream);
+}
+
+void
+order_fault(void)
+{
+	uint64_t code = 700, spin_us = 0; /* an illegal address */
+
+	launch("sim_fault", (void *[]){ &code, &spin_us }, NULL);
+	EXPECT(cuCtxSynchronize() == code);
 }
 
 void

@@ -89,6 +89,8 @@ void order_check(CUdeviceptr memory, uint32_t value, CUstream stream);
 void order_use(CUdeviceptr memory, uint32_t value, CUstream stream);
 void order_wait(volatile uint32_t *word, uint32_t value, CUstream stream);
 void order_signal(volatile uint32_t *word, uint32_t value, CUstream stream);
+/* Work of the current context fails, so that the context is of no use any more. */
+void order_fault(void);
 /* sim_fill through the names for per-thread default streams. */
 void order_fill_ptsz(CUdeviceptr memory, uint32_t value, uint64_t spin_us, CUstream stream);
 void order_check_ptsz(CUdeviceptr memory, uint32_t value, CUstream stream);

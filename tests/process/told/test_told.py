@@ -26,13 +26,16 @@ DRIVER_ORDER = {"taken_in_legacy": {}, "freed_and_taken_in_legacy": {}, "synchro
 OPERATIONS = ["synchronized_behind", "queried_behind", "synchronized_behind_event", "synchronized_reuse", "passed_reuse", "passed_data",
               "passed_in_capture", "crowd_passes", "other_context", "other_context_b", "other_context_legacy"]
 POOLS = ["attributes", "own_pool", "limited_pool", "trim", "threshold", "pointers", "both_roads", "out_of_memory",
-         "small_in_capture", "small_behind_large"]
+         "small_in_capture", "small_behind_large", "no_pool_named"]
 #: streams that are not tracked, threads that end, calls that are not allowed
 MISUSE = ["untracked_free", "untracked_told_behind", "untracked_untold_behind", "many_threads", "threads_end", "codes", "refused_free", "early_threshold", "ended_threads", "no_context",
           "destroyed_context", "early_zero", "refused_at_once", "answered", "destroyed_pool", "filled_pool", "cancelled"]
 ENDS = ["reset_device", "reset_working", "released", "destroyed_working", "freed_without", "own_pool_reset", "forked"]
 #: where the program can tell that memory is reused before it has finished
 EARLY = ["same_stream", "followed", "behind"]
+#: a kernel lasts, and memory is scarce: it was out of memory, waited for that kernel, or grew
+SCARCE = ["taken_again_behind_legacy", "taken_again_behind_blocking", "taken_again_in_a_loop", "older_rest",
+          "beside_a_broken_context"]
 SETTINGS = ["", ",reuse:finished", ",give_back:oom"]
 
 
@@ -155,6 +158,17 @@ def test_a_kernel_that_lasts_on_a_full_device():
     """The host would wait for the legacy stream, which waits for the host."""
     case("lasting_legacy", None, False)
     case("lasting_legacy", SIMCUDA_BELIEFS="legacy_record_early", SIMCUDA_FAIL="cuMemAllocAsync:1+:2")
+
+
+@pytest.mark.parametrize("name", SCARCE)
+def test_scarce_memory_beside_a_kernel_that_lasts(name):
+    for warm in ({}, {"TOLD_WARM": "1"}):
+        assert case(name, **warm).stdout == case(name, None, False, **warm).stdout
+
+
+def test_a_pool_whose_destruction_fails():
+    env = {"SIMCUDA_FAIL": "cuMemPoolDestroy:1:999"}
+    assert case("refused_destroy", **env).stdout == case("refused_destroy", None, False, **env).stdout
 
 
 def test_they_are_few(tmp_path):

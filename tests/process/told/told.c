@@ -4,7 +4,7 @@
 const struct order_case *const order_cases[] = { told_attack,       told_edges,  told_order,
 						 told_roads,        told_pools,  told_random,
 						 told_driver_order, told_misuse, told_legacy,
-						 told_hands,        NULL };
+						 told_hands,        told_scarce, NULL };
 
 CUcontext
 told_start(void)

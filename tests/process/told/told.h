@@ -22,6 +22,7 @@ extern const struct order_case told_legacy[];
 extern const struct order_case told_attack[];
 extern const struct order_case told_edges[];
 extern const struct order_case told_hands[];
+extern const struct order_case told_scarce[];
 
 /* Prints the code that a call gave: the line to compare with the native run. */
 #define SHOW(call) printf("%s = %d\n", #call, (int)(call))

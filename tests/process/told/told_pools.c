@@ -401,7 +401,44 @@ current_beside(void)
 	order_end();
 }
 
+static void
+no_pool_named(void)
+{
+	CUdeviceptr x;
+
+	told_start();
+	SHOW(cuMemAllocFromPoolAsync(&x, SMALL, NULL, order_stream(NONBLOCKING)));
+	SHOW(cuMemAllocFromPoolAsync_ptsz(&x, SMALL, NULL, NULL));
+}
+
+/* It serves on. */
+static void
+refused_destroy(void)
+{
+	CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				 .location.type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemoryPool pool;
+	CUdeviceptr x;
+
+	told_start();
+	s = order_stream(NONBLOCKING);
+	OK(cuMemPoolCreate(&pool, &props));
+	OK(cuMemAllocFromPoolAsync(&x, SMALL, pool, s));
+	SHOW(cuMemPoolDestroy(pool));
+	SHOW(told_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+	told_give(x, s);
+	OK(cuMemAllocFromPoolAsync(&x, SMALL, pool, s));
+	SHOW(told_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+	told_give(x, s);
+	OK(cuStreamSynchronize(s));
+	SHOW(told_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT));
+	SHOW(cuMemPoolDestroy(pool));
+	order_end();
+}
+
 const struct order_case told_pools[] = {
+	{ "no_pool_named", no_pool_named },
+	{ "refused_destroy", refused_destroy },
 	{ "attributes", attributes },
 	{ "own_pool", own_pool },
 	{ "no_pool_of_ours", no_pool_of_ours },
