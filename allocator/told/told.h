@@ -44,7 +44,7 @@ struct ca_told_pool *ca_told_pool_open(struct ca_heap *heap, void *handle, unsig
 /* The program has destroyed it: it serves nothing more, and gives back what becomes idle. */
 void ca_told_pool_close(struct ca_told_pool *pool);
 /* The driver has not: it serves again. */
-void ca_told_pool_reopen(struct ca_told_pool *pool, void *handle);
+void ca_told_pool_open_again(struct ca_told_pool *pool, void *handle);
 /* The driver has destroyed it, too, so that nobody names the closed pool any more: its record comes
  * to stand for another pool of the device once it has no segment. */
 void ca_told_pool_retire(struct ca_told_pool *pool);

@@ -216,7 +216,7 @@ ca_told_pool_close(struct ca_told_pool *pool)
 }
 
 void
-ca_told_pool_reopen(struct ca_told_pool *pool, void *handle)
+ca_told_pool_open_again(struct ca_told_pool *pool, void *handle)
 {
 	struct ca_told *told = pool->told;
 

@@ -246,7 +246,7 @@ ca_told_pools_destroyed(const struct ca_real *real, struct ca_told_pool *pool, C
 		if (atomic_load(&devices[i].changes)) /* it was asked for */
 			ca_told_pools_note_current(real, i);
 	if (rc && pool)
-		ca_told_pool_reopen(pool, handle);
+		ca_told_pool_open_again(pool, handle);
 	if (pool && !rc)
 		ca_told_pool_retire(pool);
 	ca_told_pools_tidy();
