@@ -180,6 +180,7 @@ struct ca_stream_record {
 	_Atomic bool followed; /* some other stream waited for it by an event of the program's */
 	/* under the order lock */
 	unsigned marked; /* marks that were ever recorded */
+	unsigned unmade; /* for want of memory, since the last one */
 	uint64_t wanted; /* the largest stamp that it was armed for, perhaps larger than `last` */
 	struct ca_list points;
 	struct ca_tree by_bound;

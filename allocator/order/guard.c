@@ -412,6 +412,18 @@ publish_seen(struct ca_stream *stream, uint64_t exposures)
 			return;
 }
 
+/* No mark tells what is handed out from what is submitted next, which may wait for its next user:
+ * now the host can wait for it. */
+static CA_APART void
+mark_armed(struct ca_stream_record *record)
+{
+	int r = ca_stream_mark_record_if_due(record);
+
+	if (r && r != -ENODEV && ca_record_is_unmarked(record))
+		ca_order_wait_hard(
+			&(struct ca_user){ &record->stream, atomic_load(&record->exposed) });
+}
+
 void
 ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 {
@@ -421,7 +433,7 @@ ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 
 	if (atomic_load(&stream->armed) && !CA_MUTANT(MARK_AT_GUARD)) {
 		CA_REACHED(GUARD_ARMED);
-		ca_stream_mark_record_if_due(record);
+		mark_armed(record);
 	}
 	if (atomic_load(&stream->seen) & CA_WATCHED)
 		ca_host_pause_look(record);

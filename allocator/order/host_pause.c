@@ -53,18 +53,6 @@ ca_host_pause_track(struct ca_stream *stream)
 	atomic_fetch_or(&stream->seen, CA_WATCHED);
 }
 
-static bool
-is_unmarked(struct ca_stream_record *record)
-{
-	struct ca_order *order = ca_record_order(record);
-	bool unmarked;
-
-	ca_order_lock(order);
-	unmarked = ca_record_is_unmarked_ordered(record);
-	ca_order_unlock(order);
-	return unmarked;
-}
-
 /* Marks of earlier lulls. An error is no news here. */
 static void
 query_older(struct ca_stream_record *record)
@@ -92,11 +80,11 @@ ca_host_pause_look(struct ca_stream_record *record)
 	query_older(record);
 	if (CA_MUTANT(OLDER_FORGOTTEN))
 		ca_order_finished(stream, ca_order_bound(stream));
-	if (is_unmarked(record) && ca_stream_mark_try(record)) {
+	if (ca_record_is_unmarked(record) && ca_stream_mark_try(record)) {
 		ca_host_pause_put_off(stream, ca_ticks());
 	} else {
 		atomic_fetch_and(&stream->seen, ~CA_WATCHED);
-		if (is_unmarked(record))
+		if (ca_record_is_unmarked(record))
 			ca_host_pause_track(stream);
 	}
 	errno = saved;

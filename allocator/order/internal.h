@@ -141,6 +141,7 @@ void ca_stream_marks_collect_ordered(struct ca_stream_record *record, struct ca_
 void ca_stream_marks_drop(struct ca_space *space, struct ca_list *dropped);
 /* Its unfinished memory was handed out, and no mark covers that. */
 bool ca_record_is_unmarked_ordered(struct ca_stream_record *record);
+bool ca_record_is_unmarked(struct ca_stream_record *record);
 /* No mark of the stream can be had any more. */
 void ca_record_set_lost(struct ca_stream_record *record);
 /* Marks every stream with unfinished memory handed out that has no mark for it. */

@@ -19,6 +19,8 @@
 /* So many marks of a stream are recorded for one question about them. With 32 a stream of which the
  * program asks nothing, and that works off each submission before the next, has 63 at most. */
 enum { MARKS_A_QUESTION = 32 };
+/* In a row, for want of memory. A device that was full for a moment has events again. */
+enum { UNMADE_MAX = 8 };
 
 struct ca_stream_mark *
 ca_stream_mark_find_ordered(struct ca_stream_record *record, uint64_t stamp)
@@ -178,12 +180,14 @@ static void
 drop_exact(struct ca_stream_record *record, int r)
 {
 	struct ca_order *order = ca_record_order(record);
+	bool lost;
 
 	CA_REACHED(POINT_REFUSED);
 	ca_order_lock(order);
 	ca_raise(&record->exact_after, largest_wanted_ordered(record));
+	lost = r != -EBUSY && (r != -ENOMEM || ++record->unmade == UNMADE_MAX);
 	ca_order_unlock(order);
-	if (r != -EBUSY && r != -ENOMEM)
+	if (lost)
 		ca_record_set_lost(record);
 }
 
@@ -250,6 +254,7 @@ recording_end(struct ca_stream_record *record, struct recording *recording,
 	ca_list_init(&dropped);
 	ca_order_lock(order);
 	record->calls--;
+	record->unmade = 0;
 	asks = !(++record->marked % MARKS_A_QUESTION);
 	point->references = 1 + (ret_point != NULL);
 	ca_list_insert(&record->points, &point->link);
@@ -360,6 +365,18 @@ ca_record_is_unmarked_ordered(struct ca_stream_record *record)
 
 	return exposed > atomic_load(&record->done) &&
 	       !ca_stream_mark_find_ordered(record, exposed);
+}
+
+bool
+ca_record_is_unmarked(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	bool unmarked;
+
+	ca_order_lock(order);
+	unmarked = ca_record_is_unmarked_ordered(record);
+	ca_order_unlock(order);
+	return unmarked;
 }
 
 static struct ca_stream_record *

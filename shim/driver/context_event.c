@@ -33,6 +33,9 @@
 /* A mark recorded while no context was alive: nothing can be running. */
 static const ca_mark EMPTY_MARK = 1;
 
+/* A device that was full for a moment has events again: the mark is tried later. */
+enum { UNMADE_MAX = 8 };
+
 static struct ca_leaf_lock lock;
 static struct ca_mark_part *blank; /* parts without an event; under lock */
 static _Atomic bool no_marks;      /* the driver said that it has none */
@@ -167,8 +170,11 @@ record_part(const struct ca_real *real, struct ca_mark_part *part)
 	if (!ca_assumptions_want_mark(real, context))
 		return -ENODATA;
 	rc = ca_mark_part_create_event(real, part);
+	if (rc == CUDA_ERROR_OUT_OF_MEMORY && atomic_fetch_add(&context->unmade, 1) < UNMADE_MAX)
+		return -ENODATA;
 	if (rc)
 		return error_of(rc, context, part->owner);
+	atomic_store(&context->unmade, 0);
 	/* the calls before may have been slow: no capture is opening, or open, by now */
 	if (ca_unseen_capture(real) || ca_capture_active())
 		return -EBUSY;

@@ -89,6 +89,15 @@ result_of(CUresult rc)
 	return ca_capture_is_error(rc) ? -EBUSY : (int)rc;
 }
 
+/* A full device may have none: another time there may be some. */
+static int
+create_event(const struct call *call, struct ca_mark_part *part)
+{
+	CUresult rc = ca_mark_part_create_event(call->real, part);
+
+	return rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : result_of(rc);
+}
+
 /* 0; -ENOTSUP: the driver lacks something, or this thread cannot name the stream. */
 static int
 prepare(struct call *call, void *context, void *stream)
@@ -246,12 +255,15 @@ operation_for(const struct call *call)
 static int
 record_part(struct call *call, struct ca_mark_part *part)
 {
-	CUresult rc = ca_mark_part_create_event(call->real, part);
+	CUresult rc = CUDA_SUCCESS;
+	int failed = create_event(call, part);
 
+	if (failed)
+		return failed;
 	call->event = part->event;
-	if (!rc && call->stream == CU_STREAM_LEGACY && !call->orders) {
+	if (call->stream == CU_STREAM_LEGACY && !call->orders) {
 		rc = record_legacy(call, part);
-	} else if (!rc) {
+	} else {
 		if (ca_unseen_calls())
 			rc = make(call, query_capture);
 		if (!rc)
@@ -291,7 +303,7 @@ record_in(struct call *call, struct ca_mark_part *part, bool *gate)
 	int rc;
 
 	if (*gate) {
-		rc = result_of(ca_mark_part_create_event(call->real, part));
+		rc = create_event(call, part);
 		if (rc || !ca_capture_active())
 			return rc ? rc : record_part(call, part);
 		ca_gate_leave();

@@ -51,6 +51,7 @@ struct ca_context {
 	_Atomic unsigned closing;   /* calls in flight that may destroy it; stays up when one did */
 	_Atomic bool dead;          /* destroyed */
 	struct ca_mark_part *spare; /* parts with an event, ready for use; under the marks' lock */
+	_Atomic unsigned unmade;    /* events for marks of it, as the device was full, in a row */
 	CUstream _Atomic marker; /* a stream of ours, to mark the legacy stream; NULL: none yet */
 	/* A stream of ours that depends on no other, to fill memory and for the control of a trial;
 	 * NULL: none yet. */

@@ -5,7 +5,7 @@
  */
 #include "tests/process/order/order.h"
 
-enum { ROUNDS = 20 };
+enum { ROUNDS = 20, SMALL = 4 * WORDS };
 
 static CUstream blocking, other;
 
@@ -446,16 +446,118 @@ a_capture_during_a_slow_mark(void)
 	end_beside(thread);
 }
 
-/* Quiet moments for longer than it takes to give up. */
-static void
-many_quiet_moments(void)
+/* Work of the legacy stream, all the time: it stands behind that of a per-thread stream, and a mark
+ * of the context behind it, even where the driver leaves that stream out of such a mark. */
+static void *
+read_on_and_on(void *arg)
 {
-	begin();
-	for (unsigned i = 0; i < 1000; i++) {
-		OK(cuStreamSynchronize(blocking));
+	CUdeviceptr word;
+	uint32_t read;
+
+	order_enter(context);
+	word = order_take(SMALL);
+	for (; !enough; works = true)
+		OK(cuMemcpyDtoH_v2(&read, word, sizeof(read)));
+	order_give(word);
+	return NULL;
+}
+
+static void *
+set_on_and_on(void *arg)
+{
+	CUdeviceptr word;
+
+	order_enter(context);
+	word = order_take(SMALL);
+	for (; !enough; works = true) {
+		OK(cuMemsetD32Async(word, 1, 1, NULL));
+		order_sleep(20);
+	}
+	order_give(word);
+	return NULL;
+}
+
+static void
+beside_the_legacy_stream(void *(*thread_main)(void *))
+{
+	pthread_t thread;
+
+	context = order_start();
+	EXPECT(!pthread_create(&thread, NULL, thread_main, NULL));
+	while (!works)
+		order_sleep(100);
+	other = order_stream(NONBLOCKING);
+	OK(cuMemsetD32Async(order_take(SMALL), 1, 1, other));
+	OK(cuStreamSynchronize(other));
+	enough = true;
+	EXPECT(!pthread_join(thread, NULL));
+	OK(cuCtxSynchronize());
+	hand_over_from_ended_threads();
+	order_end();
+}
+
+static void
+another_thread_reads(void)
+{
+	beside_the_legacy_stream(read_on_and_on);
+}
+
+static void
+another_thread_sets(void)
+{
+	beside_the_legacy_stream(set_on_and_on);
+}
+
+/* Four sets of 32 MiB each are always under way. */
+static void *
+hold_the_device(void *arg)
+{
+	enum { AHEAD = 4 };
+	CUevent event[AHEAD];
+	CUdeviceptr x;
+	CUstream s;
+
+	order_enter(context);
+	s = order_stream(NONBLOCKING);
+	x = order_take(32 * MIB);
+	for (unsigned i = 0; i < AHEAD; i++)
+		event[i] = order_event();
+	for (unsigned i = 0; !enough; i++, works = true) {
+		OK(cuMemsetD32Async(x, 1, 8 * MIB, s));
+		OK(cuEventRecord(event[i % AHEAD], s));
+		OK(cuEventSynchronize(event[(i + 1) % AHEAD]));
+	}
+	OK(cuStreamSynchronize(s));
+	order_give(x);
+	return NULL;
+}
+
+/* The device is busy while the program has its first streams, and later it is not. */
+static void
+busy_at_first(void)
+{
+	pthread_t thread;
+	CUdeviceptr x;
+
+	context = order_start();
+	EXPECT(!pthread_create(&thread, NULL, hold_the_device, NULL));
+	while (!works)
+		order_sleep(100);
+	other = order_stream(NONBLOCKING);
+	x = order_take(SMALL);
+	for (unsigned i = 0; i < 120; i++) {
+		OK(cuMemsetD32Async(x, 1, 1, other));
+		OK(cuStreamSynchronize(other));
 		order_sleep(1000);
 	}
-	legacy_and_then_another();
+	order_give(x);
+	enough = true;
+	EXPECT(!pthread_join(thread, NULL));
+	for (unsigned i = 0; i < 100; i++) {
+		OK(cuStreamSynchronize(other));
+		order_sleep(1000);
+	}
+	order_end();
 }
 
 /* The device is slow while a context's legacy stream comes to stand beside a blocking one: for less
@@ -490,6 +592,18 @@ a_slow_device(void)
 	order_end();
 }
 
+/* Quiet moments for longer than it takes to give up. */
+static void
+many_quiet_moments(void)
+{
+	begin();
+	for (unsigned i = 0; i < 1000; i++) {
+		OK(cuStreamSynchronize(blocking));
+		order_sleep(1000);
+	}
+	legacy_and_then_another();
+}
+
 /* Each thread would want more stack than there are addresses. */
 static void
 no_thread_can_be_made(void)
@@ -513,6 +627,9 @@ static const struct order_case cases[] = {
 	{ "work_begins_in_a_quiet_moment", work_begins_in_a_quiet_moment },
 	{ "many_quiet_moments", many_quiet_moments },
 	{ "a_slow_device", a_slow_device },
+	{ "another_thread_reads", another_thread_reads },
+	{ "another_thread_sets", another_thread_sets },
+	{ "busy_at_first", busy_at_first },
 	{ "no_thread_can_be_made", no_thread_can_be_made },
 	{ "legacy_and_then_another", legacy_and_then_another },
 	{ "legacy_and_then_the_host", legacy_and_then_the_host },

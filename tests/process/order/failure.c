@@ -111,7 +111,61 @@ little_memory(void)
 	order_end();
 }
 
+/* Memory that a thread used which has ended is freed while a kernel in another context waits for
+ * what this thread does next. */
+static CUdeviceptr freed_next;
+static CUcontext first_context;
+
+static void *
+use_and_end(void *arg)
+{
+	order_enter(first_context);
+	order_fill(freed_next, 7, 200, CU_STREAM_PER_THREAD);
+	return NULL;
+}
+
+static void
+another_context_waits(void)
+{
+	volatile uint32_t *word;
+	CUcontext second;
+	CUstream own, others;
+	pthread_t thread;
+	CUdeviceptr x;
+
+	first_context = order_start();
+	own = order_stream(NONBLOCKING);
+	x = order_take(4 * WORDS);
+	order_use(x, 1, own);
+	OK(cuCtxSynchronize());
+	second = order_context(0);
+	word = order_word();
+	others = order_stream(NONBLOCKING);
+	x = order_take(4 * WORDS);
+	order_use(x, 1, others);
+	OK(cuCtxSynchronize());
+	order_sleep(20 * 1000);
+	for (int i = 0; i < 4; i++) {
+		order_enter(first_context);
+		OK(cuStreamSynchronize(own));
+		freed_next = order_take(BIG);
+		EXPECT(!pthread_create(&thread, NULL, use_and_end, NULL));
+		EXPECT(!pthread_join(thread, NULL));
+		*word = 0;
+		order_enter(second);
+		order_wait(word, 1, others);
+		order_enter(first_context);
+		freed_next = order_again(freed_next, BIG);
+		order_give(freed_next);
+		*word = 1;
+		order_enter(second);
+		OK(cuStreamSynchronize(others));
+	}
+	order_end();
+}
+
 static const struct order_case cases[] = {
+	{ "another_context_waits", another_context_waits },
 	{ "streams_of_all_kinds", streams_of_all_kinds },
 	{ "streams_that_die", streams_that_die },
 	{ "captures_and_graphs", captures_and_graphs },

@@ -81,3 +81,19 @@ def test_a_broken_context(tmp_path, case, fail):
         assert done.returncode in (0, 1) and "inconsistent" not in done.stderr, done.stderr[-3000:]
         reached += injected
     assert reached
+
+
+#: a kernel, a wait or a host function waits for what the program does next
+WAITS = ["t5_freed_in_stream_order", "t5_freed_in_stream_order_and_another_used_last", "t5_freed_by_another_thread",
+         "t5_host_function_before_the_free_behind_a_mutex", "t5_wait_value_after_the_free_released_by_the_host",
+         "t5_memory_of_a_stream_that_another_thread_uses_next", "another_context_waits"]
+
+
+@pytest.mark.parametrize("slack", [0, 64])
+@pytest.mark.parametrize("case", WAITS)
+def test_an_event_that_a_full_device_refuses_is_waited_for_by_nobody(case, slack):
+    program = PROGRAM if case == "another_context_waits" else PROGRAM.with_name("order_rules")
+    for n in range(1, 11):
+        done = run([program, case], SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="5000", SIMCUDA_FAIL=f"cuEventCreate:{n}:2",
+                   CACHEALLOC_CONF=f"reuse_slack_mb:{slack}")
+        assert done.returncode == 0 or "cuEventCreate(" in done.stderr, (n, done.returncode, done.stderr[-2000:])
