@@ -187,6 +187,23 @@ ca_order_expose(struct ca_order *order, const struct ca_user *user)
 static __thread struct ca_stream *reused_stream __attribute__((tls_model("initial-exec")));
 static __thread uint64_t reused_seen __attribute__((tls_model("initial-exec")));
 
+/* A stream that the driver orders with this one was handed stream-ordered memory: natively the
+ * allocation stands in front of the launch. */
+static bool
+follows_allocation(struct ca_stream_record *record)
+{
+	struct ca_stream_record *other;
+	unsigned i;
+
+	if (!atomic_load(&record->space->heap->told))
+		return false;
+	for (i = 0; (other = ca_record_at(ca_record_order(record), i)); i++)
+		if (ca_record_is_ordered_by_driver(record, other) &&
+		    atomic_load(&other->reused_unordered) & CA_REUSED_TOLD)
+			return true;
+	return false;
+}
+
 bool
 ca_submit_must_be_serial(struct ca_stream *stream)
 {
@@ -194,7 +211,7 @@ ca_submit_must_be_serial(struct ca_stream *stream)
 
 	reused_stream = stream;
 	reused_seen = atomic_load(&record->reused_unordered);
-	return reused_seen != 0;
+	return reused_seen || follows_allocation(record);
 }
 
 void

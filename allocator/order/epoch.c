@@ -445,6 +445,19 @@ ca_order_context_finished(struct ca_order *order, uint64_t bound)
 
 /* ---- work that the stream does not end by itself, and of other spaces */
 
+/* Their marks would stand behind it. */
+static void
+mark_ordered(struct ca_stream_record *record)
+{
+	struct ca_stream_record *other;
+	unsigned i;
+
+	for (i = 0; (other = ca_record_at(ca_record_order(record), i)); i++)
+		if (other != record && atomic_load(&other->stream.armed) &&
+		    ca_record_is_ordered_by_driver(record, other))
+			(void)ca_stream_mark_record_if_due(other);
+}
+
 void
 ca_submit_hazard_begin(struct ca_stream *stream)
 {
@@ -465,6 +478,7 @@ ca_submit_hazard_begin(struct ca_stream *stream)
 	if (ends)
 		ca_order_leave_quiet_ordered(order);
 	ca_order_unlock(order);
+	mark_ordered(record);
 	if (!marks)
 		return;
 	/* memory that was found to be exposable before is exposed by now */

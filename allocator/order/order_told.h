@@ -121,7 +121,8 @@ void ca_told_users_add_all(struct ca_space *space, struct ca_told_users *users);
  * asking. `follows`: also by the program's own events. */
 bool ca_told_is_after(struct ca_stream *stream, const struct ca_user *user, bool follows);
 /* The stream was handed memory with unfinished users, by the allocation of that serial: its next
- * programmatic launch goes out without that attribute. */
+ * programmatic launch goes out without that attribute, and so do those of the streams that the
+ * driver would have ordered behind the allocation. */
 static inline void
 ca_told_reused(struct ca_stream *stream, uint64_t serial)
 {

@@ -57,10 +57,11 @@ add(struct ca_told_users *users, struct ca_stream *stream)
 		users->user[users->n++] = (struct ca_user){ stream, atomic_load(&stream->last) };
 }
 
+/* What works that the stream is ordered with, stamped with more than `joined`. */
 static void
-add_busy(struct ca_order *order, struct ca_stream_record *record, struct ca_told_users *users)
+add_busy(struct ca_order *order, struct ca_stream_record *record, uint64_t joined,
+	 struct ca_told_users *users)
 {
-	uint64_t joined = atomic_load(&record->joined);
 	struct ca_stream_record *other;
 	unsigned at;
 
@@ -76,6 +77,7 @@ ca_told_users_of(struct ca_stream *stream, struct ca_told_users *ret_users)
 {
 	struct ca_stream_record *record = ca_record(stream);
 	struct ca_order *order = ca_record_order(record);
+	uint64_t joined = atomic_load(&record->joined); /* before the stream may be seen through */
 
 	ret_users->n = 0;
 	ret_users->more = !ca_order_sees_all(order);
@@ -83,7 +85,7 @@ ca_told_users_of(struct ca_stream *stream, struct ca_told_users *ret_users)
 	if (ret_users->more || !is_through(stream))
 		ret_users->user[ret_users->n++] = (struct ca_user){ stream, stamp_now(stream) };
 	if (atomic_load(&record->kind) != CA_STREAM_NONBLOCKING && !CA_MUTANT(TOLD_LEGACY_ALONE))
-		add_busy(order, record, ret_users);
+		add_busy(order, record, joined, ret_users);
 }
 
 void

@@ -20,11 +20,12 @@ static inline __attribute__((always_inline)) bool
 ca_told_only_user(struct ca_stream *stream, struct ca_user *ret_user)
 {
 	const struct ca_stream_record *record = ca_told_record(stream);
-	uint64_t epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
-	uint64_t last;
+	uint64_t epoch, last;
 
 	if (ca_told_is_unordered(record) && !CA_MUTANT(TOLD_LEGACY_ALONE))
 		return false;
+	/* behind the answer above: an operation that another thread put is at most of this epoch */
+	epoch = atomic_load_explicit(&stream->words->epoch, memory_order_acquire);
 	last = atomic_load_explicit(&stream->last, memory_order_acquire);
 	*ret_user = (struct ca_user){ stream, epoch | 1 };
 	if (last <= atomic_load(&record->done)) /* an idle stream is not stamped */

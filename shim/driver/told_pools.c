@@ -242,11 +242,11 @@ ca_told_pools_destroyed(const struct ca_real *real, struct ca_told_pool *pool, C
 {
 	CA_KEEP_ERRNO;
 
+	if (rc && pool)
+		ca_told_pool_open_again(pool, handle);
 	for (int i = 0; i < CA_TOLD_DEVICES_MAX; i++)
 		if (atomic_load(&devices[i].changes)) /* it was asked for */
 			ca_told_pools_note_current(real, i);
-	if (rc && pool)
-		ca_told_pool_open_again(pool, handle);
 	if (pool && !rc)
 		ca_told_pool_retire(pool);
 	ca_told_pools_tidy();

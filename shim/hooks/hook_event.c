@@ -91,6 +91,8 @@ legacy_begin(const struct ca_real *real, struct ca_stream *stream, uint64_t *ret
 		return NULL;
 	if (!stream)
 		stream = ca_submission_begin_slow(CA_FLAVOUR_LEGACY, CU_STREAM_LEGACY, &nothing);
+	else if (ca_told_needs_operation(stream)) /* the marks of earlier frees come before it */
+		ca_submit_begin(stream, &nothing);
 	*ret_bound = stream ? ca_told_operation_begin(stream) : 0;
 	return *ret_bound ? stream : NULL;
 }

@@ -15,7 +15,8 @@ POOL = "async:pool"
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}, {"SIMCUDA_JITTER": "40:1"}]
 ORDER = ["same_stream", "same_stream_pieces", "unordered", "unordered_small", "followed", "followed_too_early", "joined", "opportunistic",
          "behind", "born", "legacy_free", "legacy_free_many", "legacy_free_followed", "legacy_free_destroyed", "legacy_free_threads",
-         "blocking_free", "blocking_free_again", "legacy_order", "per_thread", "programmatic", "destroyed_stream"]
+         "blocking_free", "blocking_free_again", "legacy_order", "per_thread", "programmatic", "programmatic_behind_legacy",
+         "programmatic_behind_blocking", "destroyed_stream"]
 ROADS = ["host_free", "host_free_used", "wrong_frees", "capture", "capture_global", "capture_free_outside", "context_destroyed",
          "primary_reset", "two_contexts", "fork_child"]
 #: of which the driver sees to something that the library has to: memory, knobs
@@ -35,7 +36,8 @@ ENDS = ["reset_device", "reset_working", "released", "destroyed_working", "freed
 EARLY = ["same_stream", "followed", "behind"]
 #: a kernel lasts, and memory is scarce: it was out of memory, waited for that kernel, or grew
 SCARCE = ["taken_again_behind_legacy", "taken_again_behind_blocking", "taken_again_in_a_loop", "older_rest",
-          "beside_a_broken_context"]
+          "beside_a_broken_context", "taken_before_legacy_waits", "taken_before_legacy_waits_used_there",
+          "taken_before_blocking_waits", "taken_before_a_kernel_of_blocking"]
 SETTINGS = ["", ",reuse:finished", ",give_back:oom"]
 
 

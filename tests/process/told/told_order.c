@@ -428,6 +428,43 @@ programmatic(void)
 	order_end();
 }
 
+/* The launch is in a stream that natively comes behind the allocation, and not in the same one. */
+static void
+programmatic_in_another(CUstream own, CUstream next)
+{
+	CUlaunchAttribute attribute = {
+		.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+	};
+
+	*(int *)&attribute.value = 1;
+	for (int i = 0; i < ROUNDS; i++) {
+		CUdeviceptr x = told_take(PART, own), y;
+
+		order_fill(x, 1, LONG, own);
+		told_give(x, own);
+		y = told_take(PART, own);
+		order_fill_with(&attribute, y, 2, 0, next);
+		order_check(y, 2, next);
+		told_give(y, next);
+		OK(cuCtxSynchronize());
+	}
+	order_end();
+}
+
+static void
+programmatic_behind_legacy(void)
+{
+	told_start();
+	programmatic_in_another(NULL, order_stream(BLOCKING));
+}
+
+static void
+programmatic_behind_blocking(void)
+{
+	told_start();
+	programmatic_in_another(order_stream(BLOCKING), NULL);
+}
+
 /* ---- streams that go */
 
 static void
@@ -473,6 +510,8 @@ const struct order_case told_order[] = {
 	{ "legacy_order", legacy_order },
 	{ "per_thread", per_thread },
 	{ "programmatic", programmatic },
+	{ "programmatic_behind_legacy", programmatic_behind_legacy },
+	{ "programmatic_behind_blocking", programmatic_behind_blocking },
 	{ "destroyed_stream", destroyed_stream },
 	{ 0 },
 };

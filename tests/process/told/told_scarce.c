@@ -103,6 +103,64 @@ older_rest(void)
 	order_end();
 }
 
+/*
+ * Memory that was used in `user` is freed in `freer`; then `later`, which the driver orders that
+ * one with, waits for what m does behind an allocation from that memory: natively only the free
+ * stands in front of it. `records`: so does an event of the program's in `freer`.
+ */
+static void
+taken_before_a_wait(CUstream user, CUstream freer, CUstream later, bool kernel, bool records)
+{
+	CUdeviceptr x = told_take(MOST, freer), y, few = told_take(SMALL, later);
+
+	order_use(few, 1, later);
+	OK(cuCtxSynchronize());
+	order_use(few, 1, m);
+	OK(cuCtxSynchronize());
+	order_fill(x, 1, LONG, user);
+	told_give(x, freer);
+	if (kernel)
+		order_wait(word, 1, later);
+	else
+		OK(cuStreamWaitValue32_v2(later, (CUdeviceptr)(uintptr_t)word, 1, 0));
+	if (records)
+		OK(cuEventRecord(order_event(), freer));
+	y = told_take(MOST, m);
+	order_use(y, 2, m);
+	order_signal(word, 1, m);
+	told_give(y, m);
+	told_give(few, m);
+	order_end();
+}
+
+static void
+taken_before_legacy_waits(void)
+{
+	begin();
+	taken_before_a_wait(b, b, NULL, false, false);
+}
+
+static void
+taken_before_legacy_waits_used_there(void)
+{
+	begin();
+	taken_before_a_wait(NULL, b, NULL, false, false);
+}
+
+static void
+taken_before_blocking_waits(void)
+{
+	begin();
+	taken_before_a_wait(NULL, NULL, b, false, true);
+}
+
+static void
+taken_before_a_kernel_of_blocking(void)
+{
+	begin();
+	taken_before_a_wait(b, NULL, b, true, true);
+}
+
 /* The newest context's work has failed: idle memory goes back in another one. */
 static void
 beside_a_broken_context(void)
@@ -128,6 +186,10 @@ const struct order_case told_scarce[] = {
 	{ "taken_again_behind_blocking", taken_again_behind_blocking },
 	{ "taken_again_in_a_loop", taken_again_in_a_loop },
 	{ "older_rest", older_rest },
+	{ "taken_before_legacy_waits", taken_before_legacy_waits },
+	{ "taken_before_legacy_waits_used_there", taken_before_legacy_waits_used_there },
+	{ "taken_before_blocking_waits", taken_before_blocking_waits },
+	{ "taken_before_a_kernel_of_blocking", taken_before_a_kernel_of_blocking },
 	{ "beside_a_broken_context", beside_a_broken_context },
 	{ 0 },
 };
