@@ -187,8 +187,8 @@ ca_order_expose(struct ca_order *order, const struct ca_user *user)
 static __thread struct ca_stream *reused_stream __attribute__((tls_model("initial-exec")));
 static __thread uint64_t reused_seen __attribute__((tls_model("initial-exec")));
 
-/* A stream that the driver orders with this one was handed stream-ordered memory: natively the
- * allocation stands in front of the launch. */
+/* A stream that the driver orders with this one was handed stream-ordered memory, and still works:
+ * natively the allocation stands in front of the launch. */
 static bool
 follows_allocation(struct ca_stream_record *record)
 {
@@ -199,7 +199,8 @@ follows_allocation(struct ca_stream_record *record)
 		return false;
 	for (i = 0; (other = ca_record_at(ca_record_order(record), i)); i++)
 		if (ca_record_is_ordered_by_driver(record, other) &&
-		    atomic_load(&other->reused_unordered) & CA_REUSED_TOLD)
+		    atomic_load(&other->reused_unordered) & CA_REUSED_TOLD &&
+		    ca_record_is_busy(other))
 			return true;
 	return false;
 }

@@ -413,15 +413,16 @@ publish_seen(struct ca_stream *stream, uint64_t exposures)
 }
 
 /* No mark tells what is handed out from what is submitted next, which may wait for its next user:
- * now the host can wait for it. */
+ * now the host can wait for it, unless such work stands behind it already. */
 static CA_APART void
 mark_armed(struct ca_stream_record *record)
 {
+	uint64_t exact_after = atomic_load(&record->exact_after);
 	int r = ca_stream_mark_record_if_due(record);
+	struct ca_user user = { &record->stream, atomic_load(&record->exposed) };
 
-	if (r && r != -ENODEV && ca_record_is_unmarked(record))
-		ca_order_wait_hard(
-			&(struct ca_user){ &record->stream, atomic_load(&record->exposed) });
+	if (r && r != -ENODEV && user.stamp > exact_after && ca_record_is_unmarked(record))
+		ca_order_wait_hard(&user);
 }
 
 void

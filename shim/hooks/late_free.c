@@ -7,6 +7,7 @@
 #include "shim/driver/told_pools.h"
 #include "shim/hooks/hook.h"
 #include "shim/track/captures.h"
+#include "shim/track/streams.h"
 
 enum {
 	LATE_MAX = 256,
@@ -17,6 +18,7 @@ enum { EMPTY, IN_USE, NOTED };
 
 static struct late_free {
 	_Atomic unsigned state;
+	_Atomic uint64_t thread; /* which noted it, and is the one that does it; 0: any */
 	CUdeviceptr address;
 	/* Of the block: its context may end before, and the address be another's by then. */
 	uint64_t serial;
@@ -40,6 +42,26 @@ serial_of(struct ca_heap *heap, CUdeviceptr dptr, bool *ret_live)
 	return (told.serial + 1) << 1 | TOLD;
 }
 
+static void
+thread_ends(void *ignored)
+{
+	for (unsigned i = 0; i < LATE_MAX; i++) {
+		uint64_t thread = ca_order_thread();
+
+		atomic_compare_exchange_strong(&noted[i].thread, &thread, 0);
+	}
+}
+
+/* Where there is no memory for that, what an ended thread noted is lost. */
+static void
+note_thread(void)
+{
+	static __thread bool watched __attribute__((tls_model("initial-exec")));
+
+	if (!watched)
+		watched = ca_streams_at_thread_end(thread_ends);
+}
+
 bool
 ca_late_free_note(CUdeviceptr dptr, CUresult *ret_rc)
 {
@@ -54,11 +76,13 @@ ca_late_free_note(CUdeviceptr dptr, CUresult *ret_rc)
 	if (!serial)
 		return false;
 	*ret_rc = is_live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	note_thread();
 	for (; is_live && late < noted + LATE_MAX; late++) {
 		unsigned state = EMPTY;
 
 		if (!atomic_compare_exchange_strong(&late->state, &state, IN_USE))
 			continue;
+		atomic_store(&late->thread, ca_order_thread());
 		late->address = dptr;
 		late->serial = serial;
 		atomic_fetch_add(&n_noted, 1);
@@ -81,6 +105,17 @@ free_now(struct ca_heap *heap, const struct late_free *late)
 	return cuMemFree_v2(late->address);
 }
 
+/* By the thread that noted it: then the call that it came in has returned, and its work is known.
+ * While something captures, a free that names no stream would invalidate that. */
+static bool
+is_due(const struct late_free *late)
+{
+	uint64_t thread = atomic_load(&late->thread);
+
+	return (!thread || thread == ca_order_thread()) &&
+	       (late->serial & TOLD || !ca_capture_active());
+}
+
 /* A free that a capture prohibits is tried again; one that is refused otherwise loses its memory.
  */
 static void
@@ -92,6 +127,10 @@ do_one(struct ca_heap *heap, struct late_free *late)
 
 	if (!atomic_compare_exchange_strong(&late->state, &state, IN_USE))
 		return;
+	if (!is_due(late)) { /* it is another one by now */
+		atomic_store(&late->state, NOTED);
+		return;
+	}
 	if (serial_of(heap, late->address, &is_live) == late->serial && is_live)
 		rc = free_now(heap, late);
 	if (ca_capture_is_error(rc)) {
@@ -104,13 +143,6 @@ do_one(struct ca_heap *heap, struct late_free *late)
 	atomic_store(&late->state, EMPTY);
 }
 
-/* While something captures, a free that names no stream would invalidate that. */
-static bool
-is_due(const struct late_free *late)
-{
-	return atomic_load(&late->state) == NOTED && (late->serial & TOLD || !ca_capture_active());
-}
-
 void
 ca_late_free_all(void)
 {
@@ -118,6 +150,6 @@ ca_late_free_all(void)
 	CA_KEEP_ERRNO;
 
 	for (unsigned i = 0; process && i < LATE_MAX; i++)
-		if (is_due(&noted[i]))
+		if (atomic_load(&noted[i].state) == NOTED && is_due(&noted[i]))
 			do_one(process->heap, &noted[i]);
 }

@@ -5,9 +5,10 @@
  *
  * Such a free must not reach the driver, to which the address of a block is that of a segment with
  * other live blocks in it, or of none. Nor can it be done at once, since this thread may be in the
- * midst of what a free waits for. So it is answered, and done when an allocation looks around or at
- * the next stream-ordered call that is not quick, which that thread's next free is at the latest.
- * Every stream that works then is taken for a user. Of more than can be noted the memory is lost.
+ * midst of what a free waits for, and the call's own work is not known before it has returned. So
+ * it is answered, and done by the same thread: at its next free, or when its next allocation looks
+ * around; or by any once the thread has ended. Every stream that works then is taken for a user. Of
+ * more than can be noted the memory is lost.
  */
 #pragma once
 

@@ -371,20 +371,6 @@ nothing_was_submitted(struct ca_context *context, uint64_t birth)
 	return space && ca_order_is_untouched(&space->order, birth);
 }
 
-/* Whatever another thread gave the legacy stream since the word is waited for stands behind that
- * wait, and a mark of the context behind it, whatever the driver keeps. */
-static bool
-nothing_is_between(const struct ca_real *real, struct ca_context *context, bool legacy_kept)
-{
-	struct ca_space *space = atomic_load(&context->space);
-
-	if (space && !(ca_order_open_kinds(&space->order) & 1u << CA_STREAM_LEGACY))
-		return true;
-	return legacy_kept &&
-	       !CA_INSIDE(real->cuEventRecord(context->before, atomic_load(&context->marker))) &&
-	       ends(real, context->before, ASK_NAPS);
-}
-
 /*
  * The word is not written yet, unless the other thread has lost its patience: that is looked at
  * after each question. A mark of the context may have waited for other work. Not for what the mark
@@ -393,7 +379,7 @@ nothing_is_between(const struct ca_real *real, struct ca_context *context, bool 
  */
 static enum ca_trial_result
 evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption,
-	 uint64_t birth, unsigned naps, bool legacy_kept)
+	 uint64_t birth, unsigned naps)
 {
 	bool legacy = assumption == CA_ASSUMPTION_LEGACY_RECORD;
 	CUresult rc = record(real, context, assumption);
@@ -402,8 +388,7 @@ evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumpt
 	if (rc)
 		return CA_TRIAL_NONE;
 	controlled = ends(real, context->control, ASK_NAPS);
-	alone = legacy || (ends(real, context->before, ASK_NAPS) &&
-			   nothing_is_between(real, context, legacy_kept));
+	alone = legacy || ends(real, context->before, ASK_NAPS);
 	hold(naps);
 	rc = query(real, context->tried);
 	if (atomic_load(context->word) == helper.value)
@@ -424,7 +409,7 @@ evaluate(const struct ca_real *real, struct ca_context *context, enum ca_assumpt
 
 static enum ca_trial_result
 try_once(const struct ca_real *real, struct ca_context *context, enum ca_assumption assumption,
-	 unsigned naps, bool legacy_kept)
+	 unsigned naps)
 {
 	struct ca_space *space = atomic_load(&context->space);
 	uint64_t birth = space ? ca_order_birth(&space->order) : 0;
@@ -437,7 +422,7 @@ try_once(const struct ca_real *real, struct ca_context *context, enum ca_assumpt
 		return CA_TRIAL_NONE;
 	rc = helper_request(context, legacy ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD);
 	if (!rc)
-		result = evaluate(real, context, assumption, birth, naps, legacy_kept);
+		result = evaluate(real, context, assumption, birth, naps);
 	else if (rc == CUDA_ERROR_NOT_SUPPORTED)
 		result = CA_TRIAL_UNABLE;
 	helper_answer(context);
@@ -450,18 +435,13 @@ static void
 try_wanted(const struct ca_real *real, struct ca_context *context, unsigned wanted,
 	   struct ca_trial_results *results)
 {
-	bool kept = atomic_load(&context->kept) & CA_ASSUMPTION_LEGACY_RECORD;
-
 	if (wanted & CA_ASSUMPTION_LEGACY_RECORD)
-		results->legacy =
-			try_once(real, context, CA_ASSUMPTION_LEGACY_RECORD, HOLD_NAPS, false);
-	kept = kept || results->legacy == CA_TRIAL_KEPT;
+		results->legacy = try_once(real, context, CA_ASSUMPTION_LEGACY_RECORD, HOLD_NAPS);
 	if (wanted & CA_ASSUMPTION_CONTEXT_RECORD)
-		results->context =
-			try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD, HOLD_NAPS, kept);
+		results->context = try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD, HOLD_NAPS);
 	if (results->context == CA_TRIAL_LIKELY)
-		results->context = try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD,
-					    HOLD_AGAIN_NAPS, kept);
+		results->context =
+			try_once(real, context, CA_ASSUMPTION_CONTEXT_RECORD, HOLD_AGAIN_NAPS);
 	if (results->context == CA_TRIAL_LIKELY)
 		results->context = CA_TRIAL_KEPT;
 }

@@ -238,8 +238,9 @@ static unsigned
 needs_of(unsigned kinds)
 {
 	const unsigned legacy = 1u << CA_STREAM_LEGACY;
+	const unsigned blocking = 1u << CA_STREAM_BLOCKING | 1u << CA_STREAM_PER_THREAD;
 
-	return kinds & legacy ? ALL : CA_ASSUMPTION_CONTEXT_RECORD;
+	return kinds & legacy && kinds & blocking ? ALL : CA_ASSUMPTION_CONTEXT_RECORD;
 }
 
 static void

@@ -68,6 +68,12 @@ move_generation(void)
 
 /* ---- the end of a thread */
 
+bool
+ca_streams_at_thread_end(void (*function)(void *ignored))
+{
+	return !__cxa_thread_atexit_impl(function, NULL, &__dso_handle);
+}
+
 static void
 thread_ends(void *ignored)
 {
@@ -88,8 +94,8 @@ track_thread(void)
 {
 	static __thread bool watched __attribute__((tls_model("initial-exec")));
 
-	if (!watched && !__cxa_thread_atexit_impl(thread_ends, NULL, &__dso_handle))
-		watched = true;
+	if (!watched)
+		watched = ca_streams_at_thread_end(thread_ends);
 }
 
 /* ---- entering */

@@ -59,4 +59,6 @@ void ca_streams_context_died(const struct ca_context *context);
 /* A green context was made on `device`, whose work is not tracked. */
 void ca_streams_green(CUdevice device);
 
+/* Calls `function` when the calling thread ends. False: no memory. */
+bool ca_streams_at_thread_end(void (*function)(void *ignored));
 void ca_streams_after_fork_child(void);

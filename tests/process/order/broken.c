@@ -446,68 +446,6 @@ a_capture_during_a_slow_mark(void)
 	end_beside(thread);
 }
 
-/* Work of the legacy stream, all the time: it stands behind that of a per-thread stream, and a mark
- * of the context behind it, even where the driver leaves that stream out of such a mark. */
-static void *
-read_on_and_on(void *arg)
-{
-	CUdeviceptr word;
-	uint32_t read;
-
-	order_enter(context);
-	word = order_take(SMALL);
-	for (; !enough; works = true)
-		OK(cuMemcpyDtoH_v2(&read, word, sizeof(read)));
-	order_give(word);
-	return NULL;
-}
-
-static void *
-set_on_and_on(void *arg)
-{
-	CUdeviceptr word;
-
-	order_enter(context);
-	word = order_take(SMALL);
-	for (; !enough; works = true) {
-		OK(cuMemsetD32Async(word, 1, 1, NULL));
-		order_sleep(20);
-	}
-	order_give(word);
-	return NULL;
-}
-
-static void
-beside_the_legacy_stream(void *(*thread_main)(void *))
-{
-	pthread_t thread;
-
-	context = order_start();
-	EXPECT(!pthread_create(&thread, NULL, thread_main, NULL));
-	while (!works)
-		order_sleep(100);
-	other = order_stream(NONBLOCKING);
-	OK(cuMemsetD32Async(order_take(SMALL), 1, 1, other));
-	OK(cuStreamSynchronize(other));
-	enough = true;
-	EXPECT(!pthread_join(thread, NULL));
-	OK(cuCtxSynchronize());
-	hand_over_from_ended_threads();
-	order_end();
-}
-
-static void
-another_thread_reads(void)
-{
-	beside_the_legacy_stream(read_on_and_on);
-}
-
-static void
-another_thread_sets(void)
-{
-	beside_the_legacy_stream(set_on_and_on);
-}
-
 /* Four sets of 32 MiB each are always under way. */
 static void *
 hold_the_device(void *arg)
@@ -627,8 +565,6 @@ static const struct order_case cases[] = {
 	{ "work_begins_in_a_quiet_moment", work_begins_in_a_quiet_moment },
 	{ "many_quiet_moments", many_quiet_moments },
 	{ "a_slow_device", a_slow_device },
-	{ "another_thread_reads", another_thread_reads },
-	{ "another_thread_sets", another_thread_sets },
 	{ "busy_at_first", busy_at_first },
 	{ "no_thread_can_be_made", no_thread_can_be_made },
 	{ "legacy_and_then_another", legacy_and_then_another },

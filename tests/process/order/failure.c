@@ -164,8 +164,36 @@ another_context_waits(void)
 	order_end();
 }
 
+/* Memory is handed out while there is one stream, which then waits for the host; the second one
+ * comes, and no mark can be had for what was handed out. */
+static void
+its_stream_waits_already(void)
+{
+	volatile uint32_t *word;
+	CUstream one, two;
+	CUdeviceptr x, y;
+
+	order_start();
+	one = order_stream(NONBLOCKING);
+	word = order_word();
+	y = order_take(MIB);
+	order_fill(y, 1, 0, one);
+	OK(cuStreamSynchronize(one));
+	x = order_take(BIG);
+	order_fill(x, 1, 2 * LONG, one);
+	x = order_again(x, BIG);
+	order_wait(word, 1, one);
+	two = order_stream(NONBLOCKING);
+	order_fill(y, 2, 0, one);
+	*word = 1;
+	OK(cuStreamSynchronize(one));
+	order_use(x, 3, two);
+	order_end();
+}
+
 static const struct order_case cases[] = {
 	{ "another_context_waits", another_context_waits },
+	{ "its_stream_waits_already", its_stream_waits_already },
 	{ "streams_of_all_kinds", streams_of_all_kinds },
 	{ "streams_that_die", streams_that_die },
 	{ "captures_and_graphs", captures_and_graphs },

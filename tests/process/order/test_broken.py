@@ -13,7 +13,7 @@ PROGRAM = BUILD / "tests" / "process" / "order" / "order_broken"
 USERS = ["legacy_and_then_another", "legacy_and_then_the_host", "thread_that_has_ended", "another_thread_works",
          "legacy_before_the_others", "streams_that_wait_for_each_other", "a_second_stream_in_a_capture", "streams_of_several_threads",
          "work_begins_in_a_quiet_moment", "many_quiet_moments", "the_program_synchronizes",
-         "a_slow_device", "another_thread_reads", "another_thread_sets"]
+         "a_slow_device"]
 CASES = ["only_one_stream", "a_second_stream", *USERS]
 LEGACY, CONTEXT = "legacy_record_early", "context_record_early"
 CLOCKS = {"real": {}, "manual": {"SIMCUDA_CLOCK": "manual"}, "jitter": {"SIMCUDA_JITTER": "40:1"}}
@@ -115,12 +115,6 @@ def test_a_slow_device_is_not_taken_for_one_that_keeps_them():
     """A record of a trial that showed nothing is still to come when the next trial begins."""
     for _ in range(3):
         sound(go("a_slow_device", SIMCUDA_BELIEFS=LEGACY, **EAGER))
-
-
-@pytest.mark.parametrize("case", ["another_thread_reads", "another_thread_sets"])
-def test_a_mark_that_waits_for_work_of_the_legacy_stream_is_not_taken_for_one_that_waits_for_all(case):
-    for _ in range(6):
-        sound(go(case, SIMCUDA_BELIEFS=CONTEXT))
 
 
 def test_a_device_that_is_busy_at_first_is_tried_again(tmp_path):

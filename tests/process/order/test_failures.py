@@ -97,3 +97,10 @@ def test_an_event_that_a_full_device_refuses_is_waited_for_by_nobody(case, slack
         done = run([program, case], SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="5000", SIMCUDA_FAIL=f"cuEventCreate:{n}:2",
                    CACHEALLOC_CONF=f"reuse_slack_mb:{slack}")
         assert done.returncode == 0 or "cuEventCreate(" in done.stderr, (n, done.returncode, done.stderr[-2000:])
+
+
+@pytest.mark.parametrize("fail", ["cuEventCreate:4:2,cuEventCreate:5:2", "cuEventCreate:4:2,cuEventCreate:5:2,cuEventCreate:6:2",
+                                  "cuEventCreate:1+:2"])
+def test_the_host_waits_for_no_work_that_waits_for_it(fail):
+    done = run([PROGRAM, "its_stream_waits_already"], SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="5000", SIMCUDA_FAIL=fail)
+    assert done.returncode == 0, done.stderr[-2000:]
