@@ -166,7 +166,10 @@ reuse_number(void)
 void
 ca_record_note_reuse(struct ca_stream_record *record)
 {
-	atomic_store_explicit(&record->reused_unordered, reuse_number(), memory_order_release);
+	uint64_t told = atomic_load(&record->reused_unordered) & CA_REUSED_TOLD;
+
+	atomic_store_explicit(&record->reused_unordered, reuse_number() | told,
+			      memory_order_release);
 }
 
 void

@@ -182,7 +182,7 @@ ca_told_guard(struct ca_stream *stream, const struct ca_user *user)
 	if (ca_user_is_done(user))
 		return 0;
 	if (ca_stream_mark_is_missing(record, user->stamp, &r) && !r)
-		r = ca_stream_mark_record(record);
+		r = ca_stream_mark_record_exact(record, user->stamp);
 	point = r ? NULL : ca_stream_mark_get(record, user->stamp);
 	if (!point)
 		return ca_user_is_done(user) ? 0 : -EAGAIN;
@@ -421,7 +421,8 @@ mark_armed(struct ca_stream_record *record)
 	int r = ca_stream_mark_record_if_due(record);
 	struct ca_user user = { &record->stream, atomic_load(&record->exposed) };
 
-	if (r && r != -ENODEV && user.stamp > exact_after && ca_record_is_unmarked(record))
+	if (r && r != -ENODEV && r != -EBUSY && user.stamp > exact_after &&
+	    ca_record_is_unmarked(record))
 		ca_order_wait_hard(&user);
 }
 

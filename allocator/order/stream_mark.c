@@ -175,16 +175,18 @@ largest_wanted_ordered(struct ca_stream_record *record)
 	return last > record->wanted ? last : record->wanted;
 }
 
-/* Memory freed so far is followed by work that no point separates from it. */
+/* Unless only a poll wanted the mark, memory freed so far is followed by work that no point
+ * separates from it. */
 static void
-drop_exact(struct ca_stream_record *record, int r)
+note_failed(struct ca_stream_record *record, int r, bool to_poll)
 {
 	struct ca_order *order = ca_record_order(record);
 	bool lost;
 
 	CA_REACHED(POINT_REFUSED);
 	ca_order_lock(order);
-	ca_raise(&record->exact_after, largest_wanted_ordered(record));
+	if (!to_poll || r != -ENOMEM)
+		ca_raise(&record->exact_after, largest_wanted_ordered(record));
 	lost = r != -EBUSY && (r != -ENOMEM || ++record->unmade == UNMADE_MAX);
 	ca_order_unlock(order);
 	if (lost)
@@ -332,7 +334,7 @@ ca_stream_mark_record(struct ca_stream_record *record)
 	int r = ca_stream_mark_try(record);
 
 	if (r && r != -ENODEV)
-		drop_exact(record, r);
+		note_failed(record, r, false);
 	return r;
 }
 
@@ -346,7 +348,7 @@ ca_stream_mark_record_if_due(struct ca_stream_record *record)
 		return 0;
 	}
 	if (r && r != -ENODEV)
-		drop_exact(record, r);
+		note_failed(record, r, false);
 	return r;
 }
 
@@ -357,7 +359,7 @@ ca_stream_mark_record_to_poll(struct ca_stream_record *record, struct ca_stream_
 	int r = record_mark(record, false, ret_point);
 
 	if (r && r != -ENODEV && r != -EBUSY)
-		drop_exact(record, r);
+		note_failed(record, r, true);
 	return r;
 }
 
@@ -419,7 +421,20 @@ ca_order_mark_exposed(struct ca_space *space)
 	}
 }
 
-/* Exposed memory of a thread that has ended: no mark can be had, and in a capture no wait. */
+static bool
+is_unmade(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	bool unmade;
+
+	ca_order_lock(order);
+	unmade = record->unmade;
+	ca_order_unlock(order);
+	return unmade;
+}
+
+/* Exposed memory of a thread that has ended, or on a full device: no mark can be had, and in a
+ * capture no wait. */
 static void
 wait_for_lost(struct ca_space *space)
 {
@@ -427,7 +442,7 @@ wait_for_lost(struct ca_space *space)
 	unsigned at;
 
 	for (at = 0; (record = next_unmarked(&space->order, &at)); at++)
-		if (atomic_load(&record->lost))
+		if (atomic_load(&record->lost) || is_unmade(record))
 			ca_order_wait_hard(&(struct ca_user){ &record->stream,
 							      atomic_load(&record->exposed) });
 }
@@ -475,6 +490,17 @@ ca_stream_mark_is_missing(struct ca_stream_record *record, uint64_t stamp, int *
 	if (missing)
 		*ret_code = 0;
 	return missing;
+}
+
+/* As it is recorded, work of others may turn out to stand in front of it. */
+int
+ca_stream_mark_record_exact(struct ca_stream_record *record, uint64_t stamp)
+{
+	int r = ca_stream_mark_record(record);
+
+	if (!r)
+		(void)ca_stream_mark_is_missing(record, stamp, &r);
+	return r;
 }
 
 void

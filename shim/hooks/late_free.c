@@ -42,9 +42,13 @@ serial_of(struct ca_heap *heap, CUdeviceptr dptr, bool *ret_live)
 	return (told.serial + 1) << 1 | TOLD;
 }
 
+/* 0: nobody would come. */
+static __thread uint64_t own_thread __attribute__((tls_model("initial-exec")));
+
 static void
 thread_ends(void *ignored)
 {
+	own_thread = 0;
 	for (unsigned i = 0; i < LATE_MAX; i++) {
 		uint64_t thread = ca_order_thread();
 
@@ -52,14 +56,14 @@ thread_ends(void *ignored)
 	}
 }
 
-/* Where there is no memory for that, what an ended thread noted is lost. */
 static void
 note_thread(void)
 {
-	static __thread bool watched __attribute__((tls_model("initial-exec")));
+	static __thread bool noted_once __attribute__((tls_model("initial-exec")));
 
-	if (!watched)
-		watched = ca_streams_at_thread_end(thread_ends);
+	if (!noted_once && ca_streams_at_thread_end(thread_ends))
+		own_thread = ca_order_thread();
+	noted_once = true;
 }
 
 bool
@@ -82,7 +86,7 @@ ca_late_free_note(CUdeviceptr dptr, CUresult *ret_rc)
 
 		if (!atomic_compare_exchange_strong(&late->state, &state, IN_USE))
 			continue;
-		atomic_store(&late->thread, ca_order_thread());
+		atomic_store(&late->thread, own_thread);
 		late->address = dptr;
 		late->serial = serial;
 		atomic_fetch_add(&n_noted, 1);
