@@ -182,7 +182,7 @@ ca_told_guard(struct ca_stream *stream, const struct ca_user *user)
 	if (ca_user_is_done(user))
 		return 0;
 	if (ca_stream_mark_is_missing(record, user->stamp, &r) && !r)
-		r = ca_stream_mark_record_exact(record, user->stamp);
+		r = ca_stream_mark_record(record);
 	point = r ? NULL : ca_stream_mark_get(record, user->stamp);
 	if (!point)
 		return ca_user_is_done(user) ? 0 : -EAGAIN;

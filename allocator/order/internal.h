@@ -132,8 +132,6 @@ int ca_stream_mark_record_if_due(struct ca_stream_record *record);
 /* True: an exact point that covers `stamp` can be recorded now. *ret_code 0: that, or there is one;
  * -EAGAIN: neither. */
 bool ca_stream_mark_is_missing(struct ca_stream_record *record, uint64_t stamp, int *ret_code);
-/* Records it. Also -EAGAIN: it did not come out exact. */
-int ca_stream_mark_record_exact(struct ca_stream_record *record, uint64_t stamp);
 /* As ca_stream_mark_find_ordered, with a reference, for a thread without the lock. */
 struct ca_stream_mark *ca_stream_mark_get(struct ca_stream_record *record, uint64_t stamp);
 void ca_stream_mark_unreference_ordered(struct ca_stream_mark *point, struct ca_list *dropped);

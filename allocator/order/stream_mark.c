@@ -213,20 +213,6 @@ is_due_ordered(struct ca_stream_record *record)
 	return false;
 }
 
-/* What the driver orders the stream with has been given work since the stream's last, behind which
- * the mark is going to stand: it tells of an end, and is not to be waited for. (Of the legacy
- * stream a mark is recorded where such work is not in front of it.) */
-static void
-leave_exact_ordered(struct ca_stream_record *record)
-{
-	enum ca_stream_kind kind = atomic_load(&record->kind);
-
-	if (kind != CA_STREAM_NONBLOCKING && kind != CA_STREAM_LEGACY &&
-	    atomic_load(&record->space->heap->told) &&
-	    ca_told_is_ordered_with_later(record, atomic_load(&record->stream.last) - 1))
-		ca_raise(&record->exact_after, largest_wanted_ordered(record));
-}
-
 /* 0; -ENODEV: the handle is not to be named; -ENOMEM; -EALREADY: it was to be recorded if due, and
  * is not. */
 static int
@@ -246,7 +232,6 @@ recording_begin(struct ca_stream_record *record, bool if_due, struct recording *
 	if (point) {
 		ca_list_init(&point->link);
 		recording->armed = atomic_load(&record->stream.armed);
-		leave_exact_ordered(record);
 		point->bound = ca_order_advance(order);
 	} else if (r == -ENOMEM) {
 		record->calls--;
@@ -490,17 +475,6 @@ ca_stream_mark_is_missing(struct ca_stream_record *record, uint64_t stamp, int *
 	if (missing)
 		*ret_code = 0;
 	return missing;
-}
-
-/* As it is recorded, work of others may turn out to stand in front of it. */
-int
-ca_stream_mark_record_exact(struct ca_stream_record *record, uint64_t stamp)
-{
-	int r = ca_stream_mark_record(record);
-
-	if (!r)
-		(void)ca_stream_mark_is_missing(record, stamp, &r);
-	return r;
 }
 
 void

@@ -225,7 +225,7 @@ ca_order_wait(struct ca_space *space, const struct ca_user *user)
 		return 0;
 	missing = ca_stream_mark_is_missing(record, user->stamp, &r);
 	if (!r && missing)
-		r = ca_stream_mark_record_exact(record, user->stamp);
+		r = ca_stream_mark_record(record);
 	if (r == -ENODEV || r == -ENOMEM || r == -ENOTSUP)
 		r = -EAGAIN;
 	point = r ? NULL : ca_stream_mark_get(record, user->stamp);
