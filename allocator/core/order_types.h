@@ -175,12 +175,12 @@ struct ca_stream_record {
 	/* An operation of the stream was put behind what streams that the driver orders it with are
 	 * stamped with up to this. */
 	_Atomic uint64_t joined;
-	_Atomic bool closed;   /* a ghost: no handle any more */
-	_Atomic bool lost;     /* no mark of it can be had any more: context marks only */
-	_Atomic bool followed; /* some other stream waited for it by an event of the program's */
+	_Atomic unsigned unmade; /* marks that were not, for want of memory, since the last one */
+	_Atomic bool closed;     /* a ghost: no handle any more */
+	_Atomic bool lost;       /* no mark of it can be had any more: context marks only */
+	_Atomic bool followed;   /* some other stream waited for it by an event of the program's */
 	/* under the order lock */
 	unsigned marked; /* marks that were ever recorded */
-	unsigned unmade; /* for want of memory, since the last one */
 	uint64_t wanted; /* the largest stamp that it was armed for, perhaps larger than `last` */
 	struct ca_list points;
 	struct ca_tree by_bound;

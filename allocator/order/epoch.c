@@ -445,13 +445,16 @@ ca_order_context_finished(struct ca_order *order, uint64_t bound)
 
 /* ---- work that the stream does not end by itself, and of other spaces */
 
-/* Their marks would stand behind it. */
+/* Marks that are due of streams that the driver orders with this one: later they would stand behind
+ * its hazard. */
 static void
 mark_ordered(struct ca_stream_record *record)
 {
 	struct ca_stream_record *other;
 	unsigned i;
 
+	if (atomic_load(&record->kind) == CA_STREAM_NONBLOCKING)
+		return;
 	for (i = 0; (other = ca_record_at(ca_record_order(record), i)); i++)
 		if (other != record && atomic_load(&other->stream.armed) &&
 		    ca_record_is_ordered_by_driver(record, other))

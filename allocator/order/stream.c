@@ -196,7 +196,7 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 	memset(record->unfinished, 0, sizeof(record->unfinished));
 	atomic_store(&record->has_clock, ca_record_order(record)->traced);
 	record->known_epoch = 0;
-	record->unmade = 0;
+	atomic_store(&record->unmade, 0);
 	atomic_store(&record->stream.seen, 0);
 	atomic_store(&record->stream.armed, 0);
 	atomic_store(&record->reused_unordered, 0);

@@ -175,8 +175,8 @@ largest_wanted_ordered(struct ca_stream_record *record)
 	return last > record->wanted ? last : record->wanted;
 }
 
-/* Unless only a poll wanted the mark, memory freed so far is followed by work that no point
- * separates from it. */
+/* Memory freed so far is followed by work that no point separates from it, unless only a poll
+ * wanted the mark. */
 static void
 note_failed(struct ca_stream_record *record, int r, bool to_poll)
 {
@@ -187,7 +187,8 @@ note_failed(struct ca_stream_record *record, int r, bool to_poll)
 	ca_order_lock(order);
 	if (!to_poll || r != -ENOMEM)
 		ca_raise(&record->exact_after, largest_wanted_ordered(record));
-	lost = r != -EBUSY && (r != -ENOMEM || ++record->unmade == UNMADE_MAX);
+	lost = r != -EBUSY &&
+	       (r != -ENOMEM || atomic_fetch_add(&record->unmade, 1) + 1 == UNMADE_MAX);
 	ca_order_unlock(order);
 	if (lost)
 		ca_record_set_lost(record);
@@ -256,7 +257,7 @@ recording_end(struct ca_stream_record *record, struct recording *recording,
 	ca_list_init(&dropped);
 	ca_order_lock(order);
 	record->calls--;
-	record->unmade = 0;
+	atomic_store_explicit(&record->unmade, 0, memory_order_relaxed);
 	asks = !(++record->marked % MARKS_A_QUESTION);
 	point->references = 1 + (ret_point != NULL);
 	ca_list_insert(&record->points, &point->link);
@@ -406,18 +407,6 @@ ca_order_mark_exposed(struct ca_space *space)
 	}
 }
 
-static bool
-is_unmade(struct ca_stream_record *record)
-{
-	struct ca_order *order = ca_record_order(record);
-	bool unmade;
-
-	ca_order_lock(order);
-	unmade = record->unmade;
-	ca_order_unlock(order);
-	return unmade;
-}
-
 /* Exposed memory of a thread that has ended, or on a full device: no mark can be had, and in a
  * capture no wait. */
 static void
@@ -427,7 +416,7 @@ wait_for_lost(struct ca_space *space)
 	unsigned at;
 
 	for (at = 0; (record = next_unmarked(&space->order, &at)); at++)
-		if (atomic_load(&record->lost) || is_unmade(record))
+		if (atomic_load(&record->lost) || atomic_load(&record->unmade))
 			ca_order_wait_hard(&(struct ca_user){ &record->stream,
 							      atomic_load(&record->exposed) });
 }

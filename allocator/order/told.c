@@ -57,7 +57,8 @@ add(struct ca_told_users *users, struct ca_stream *stream)
 		users->user[users->n++] = (struct ca_user){ stream, atomic_load(&stream->last) };
 }
 
-/* What works that the stream is ordered with, stamped with more than `joined`. */
+/* Adds the streams that the driver orders with this one, and that have unfinished work stamped with
+ * more than `joined`. */
 static void
 add_busy(struct ca_order *order, struct ca_stream_record *record, uint64_t joined,
 	 struct ca_told_users *users)

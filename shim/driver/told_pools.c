@@ -305,27 +305,44 @@ is_of(const struct ca_context *context, unsigned device)
 	       atomic_load(&context->kind) != CA_CONTEXT_GREEN;
 }
 
-/* The context of which work has failed refuses it: then in another one. */
+/* The current context's work has not failed: a harmless question is answered. */
+static bool
+context_answers(const struct ca_real *real)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool exchanged = ca_capture_exchange_mode(real, &mode);
+	size_t free, total;
+	bool answers = !real->cuMemGetInfo_v2 || !CA_INSIDE(real->cuMemGetInfo_v2(&free, &total));
+
+	if (exchanged)
+		ca_capture_restore_mode(real, mode);
+	return answers;
+}
+
+/* A context of which work has failed refuses it. It is not tried twice: a free that answers an
+ * earlier error may have been done, and the address be another's. */
 static CUresult
 give_back_in_any(const struct ca_real *real, unsigned device, uint64_t address)
 {
 	struct ca_context *context = ca_context_first();
-	CUresult rc = CUDA_ERROR_INVALID_CONTEXT;
-	bool any = false;
+	CUresult rc = CUDA_SUCCESS;
 
-	for (; rc && context; context = ca_context_next(context)) {
-		bool pushed = false;
+	for (; context; context = ca_context_next(context)) {
+		bool pushed = false, answers;
 
 		if (!is_of(context, device) || !ca_context_enter(context))
 			continue;
-		any = true;
 		if (ca_context_push(real, context, &pushed))
 			pushed = false;
-		rc = give_back(real, address);
+		answers = context_answers(real);
+		if (answers)
+			rc = give_back(real, address);
 		ca_context_pop(real, pushed);
 		ca_context_leave(context);
+		if (answers)
+			return rc;
 	}
-	return any ? rc : give_back(real, address);
+	return give_back(real, address);
 }
 
 /* False: the driver did not take it. */

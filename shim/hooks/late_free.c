@@ -42,7 +42,7 @@ serial_of(struct ca_heap *heap, CUdeviceptr dptr, bool *ret_live)
 	return (told.serial + 1) << 1 | TOLD;
 }
 
-/* 0: nobody would come. */
+/* The thread, as its notes name it; 0 where nobody would come. */
 static __thread uint64_t own_thread __attribute__((tls_model("initial-exec")));
 
 static void
@@ -99,8 +99,8 @@ ca_late_free_note(CUdeviceptr dptr, CUresult *ret_rc)
 	return true;
 }
 
-/* By no stream: the name that the program used may be another stream's by now, or in another
- * thread or context. So all that works is a user. */
+/* The free names no stream: the name that the program used may be another stream's by now, or in
+ * another thread or context. So all that works is a user. */
 static CUresult
 free_now(struct ca_heap *heap, const struct late_free *late)
 {
@@ -109,8 +109,8 @@ free_now(struct ca_heap *heap, const struct late_free *late)
 	return cuMemFree_v2(late->address);
 }
 
-/* By the thread that noted it: then the call that it came in has returned, and its work is known.
- * While something captures, a free that names no stream would invalidate that. */
+/* The thread that noted it does it: then the call that it came in has returned, and its work is
+ * known. While something captures, a free that names no stream would invalidate that. */
 static bool
 is_due(const struct late_free *late)
 {
@@ -131,7 +131,7 @@ do_one(struct ca_heap *heap, struct late_free *late)
 
 	if (!atomic_compare_exchange_strong(&late->state, &state, IN_USE))
 		return;
-	if (!is_due(late)) { /* it is another one by now */
+	if (!is_due(late)) {
 		atomic_store(&late->state, NOTED);
 		return;
 	}
@@ -154,6 +154,6 @@ ca_late_free_all(void)
 	CA_KEEP_ERRNO;
 
 	for (unsigned i = 0; process && i < LATE_MAX; i++)
-		if (atomic_load(&noted[i].state) == NOTED && is_due(&noted[i]))
+		if (atomic_load(&noted[i].state) == NOTED)
 			do_one(process->heap, &noted[i]);
 }

@@ -324,8 +324,8 @@ ends(const struct ca_real *real, CUevent event, unsigned naps)
 	return false;
 }
 
-/* Only then does a record there tell anything: one of a trial before, which a slow device has not
- * come to yet, may wait for the word by itself. */
+/* A record on the marker tells something only while that is idle: one of a trial before, which a
+ * slow device has not come to yet, may wait for the word by itself. */
 static bool
 marker_is_idle(const struct ca_real *real, struct ca_context *context)
 {

@@ -404,33 +404,10 @@ per_thread(void)
 	order_end();
 }
 
-/* A kernel that may begin before its predecessor has ended must not get that one's memory. */
+/* A kernel that may begin before its predecessor has ended must not get that one's memory: in the
+ * stream of the allocation, or in one that natively comes behind it. */
 static void
-programmatic(void)
-{
-	CUlaunchAttribute attribute = {
-		.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-	};
-
-	told_start();
-	s = order_stream(NONBLOCKING); /* alone: a mark in between would be an order, too */
-	*(int *)&attribute.value = 1;
-	for (int i = 0; i < ROUNDS; i++) {
-		CUdeviceptr x = told_take(PART, s), y;
-
-		order_fill(x, 1, LONG, s);
-		told_give(x, s);
-		y = told_take(PART, s);
-		order_fill_with(&attribute, y, 2, 0, s);
-		order_check(y, 2, s);
-		told_give(y, s);
-	}
-	order_end();
-}
-
-/* The launch is in a stream that natively comes behind the allocation, and not in the same one. */
-static void
-programmatic_in_another(CUstream own, CUstream next)
+programmatic_in(CUstream own, CUstream next)
 {
 	CUlaunchAttribute attribute = {
 		.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -452,17 +429,25 @@ programmatic_in_another(CUstream own, CUstream next)
 }
 
 static void
+programmatic(void)
+{
+	told_start();
+	s = order_stream(NONBLOCKING); /* alone: a mark in between would be an order, too */
+	programmatic_in(s, s);
+}
+
+static void
 programmatic_behind_legacy(void)
 {
 	told_start();
-	programmatic_in_another(NULL, order_stream(BLOCKING));
+	programmatic_in(NULL, order_stream(BLOCKING));
 }
 
 static void
 programmatic_behind_blocking(void)
 {
 	told_start();
-	programmatic_in_another(order_stream(BLOCKING), NULL);
+	programmatic_in(order_stream(BLOCKING), NULL);
 }
 
 /* ---- streams that go */

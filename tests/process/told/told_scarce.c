@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory is scarce, and a kernel lasts until the host says so: natively nobody has to wait for it.
- * Half of a device of 256 MiB is wanted twice.
+ * Most of a device of 256 MiB is wanted twice.
  */
 #include "tests/process/told/told.h"
 
