@@ -6,7 +6,7 @@
 #            files of tests with most cases every second to eighth case, others in each run; Chromium, RMM and others'
 #            viewers are not fetched
 #   --long   the soak runs too (many more seeds), and the packages of PyTorch (3 GB are fetched) and numba (90 MB);
-#            clang's analyzer looks three times as deep
+#            clang's analyzer looks six times as deep
 #   FILTER   only stages whose name contains FILTER; what they need is built
 #
 # The last line is `N passed, N failed, N skipped`; the status is 1 if anything failed, 3 if the machine lacks
@@ -142,7 +142,7 @@ check_shell() { shell_scripts | xargs shellcheck -x; }
 check_docs() { "$PYTHON" scripts/gen_options.py --check; }
 check_comments() { "$PYTHON" scripts/check_comments.py; }
 check_words() { "$PYTHON" scripts/check_words.py; }
-check_tidy() { "$PYTHON" scripts/check_tidy.py build-clang -j "$JOBS" --nodes "$([ -z "$long" ] && echo 75000 || echo 225000)"; }
+check_tidy() { "$PYTHON" scripts/check_tidy.py build-clang -j "$JOBS" --nodes "$([ -z "$long" ] && echo 40000 || echo 225000)"; }
 check_cppcheck() {
 	cppcheck --project=build-clang/compile_commands.json --enable=warning,portability,performance --inline-suppr \
 		--suppressions-list=scripts/cppcheck.suppressions --error-exitcode=1 --quiet -j "$JOBS"

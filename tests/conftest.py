@@ -89,19 +89,22 @@ def in_short(items, start):
             yield item
 
 
-def in_third(items, start):
-    """Of a test with many cases every third one: under a sanitizer a process takes two to five times as long, and what
-    it looks for hides in no single value of a parameter. None of a test that runs a program without the library."""
+def of_the_many(items, start):
+    """Of a test with many cases every third one, with very many every sixth: under a sanitizer a process takes two to five
+    times as long, and what it looks for hides in no single value of a parameter. None of a test that runs a program
+    without the library."""
     cases = {}
     for item in items:
         if getattr(item, "originalname", item.name) in NATIVE:
             continue
         cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
     for same in cases.values():
-        yield from same if len(same) < MANY_CASES else same[start % 3::3]
+        every = 1 if len(same) < MANY_CASES else 3 if len(same) < VERY_MANY_CASES else 6
+        yield from same[start % every::every]
 
 
 MANY_CASES = 4
+VERY_MANY_CASES = 150
 NATIVE = ("test_native", "test_natively")
 
 
@@ -112,7 +115,7 @@ def pytest_collection_modifyitems(config, items):
     if os.environ.get("CACHEALLOC_TEST_QUICK"):
         chosen = in_short
     elif os.environ.get("CACHEALLOC_TEST_SANITIZER") and not os.environ.get("CACHEALLOC_TEST_LONG"):
-        chosen = in_third
+        chosen = of_the_many
     else:
         return
     config.stash[FROM] = start

@@ -497,6 +497,7 @@ def quick(monkeypatch):
     """Without asking ldconfig, nvidia-smi and the library thousands of times."""
     from cachealloc_cli import libraries, settings, surroundings
     monkeypatch.setattr(settings, "faults", lambda *_: [])
+    monkeypatch.setattr(settings, "site_notes", lambda *_: [])
     monkeypatch.setattr(libraries, "cache", dict)
     monkeypatch.setattr(surroundings, "driver_version", lambda: None)
 
