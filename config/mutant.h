@@ -25,6 +25,7 @@
  * BARRIER_TRUSTED       it is kept where only the legacy stream's barrier orders the launch
  * PER_THREAD_MARK       a mark for another thread's per-thread stream goes to the caller's own
  * STALE_HANDLE          the record of a stream outlives its destruction
+ * LEGACY_IN_FRONT       the legacy stream goes on before blocking streams that are armed are marked
  * BLOCK_BEFORE_MARK     a freed block is published before its mark is recorded
  * GUARD_OFF             no guard at all
  * REUSE_AT_ONCE         every mark that is asked for is done
@@ -96,6 +97,7 @@
 	X(PDL_KEPT)                                                                                \
 	X(PER_THREAD_MARK)                                                                         \
 	X(STALE_HANDLE)                                                                            \
+	X(LEGACY_IN_FRONT)                                                                         \
 	X(BLOCK_BEFORE_MARK)                                                                       \
 	X(GUARD_OFF)                                                                               \
 	X(PAUSE_UNSEEN)                                                                            \

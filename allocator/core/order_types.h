@@ -42,7 +42,8 @@ struct ca_order_words {
 struct ca_stream {
 	_Alignas(64) struct ca_order_words *words; /* constant */
 	/* `exposed_count` for which the guard has run; 0: never. And CA_WATCHED: memory was handed
-	 * out unfinished with no mark to come, so the next submission behind a lull records one. */
+	 * out unfinished with no mark to come, so the next submission behind a lull records one.
+	 * CA_ORDERED_ARMED: so does the next one for armed streams that come after it. */
 	_Atomic uint64_t seen;
 	_Atomic uint64_t armed; /* != 0: record a mark before the next submission */
 	_Atomic uint64_t last;  /* largest stamp; 0: never submitted */
@@ -53,6 +54,8 @@ struct ca_stream {
 
 /* ca_stream.seen */
 #define CA_WATCHED ((uint64_t)1 << 63)
+#define CA_ORDERED_ARMED ((uint64_t)1 << 62)
+#define CA_SEEN_FLAGS (CA_WATCHED | CA_ORDERED_ARMED)
 
 /* A part of what a stream is known to come after (allocator/order/clock.c). */
 enum {

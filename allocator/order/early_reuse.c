@@ -149,7 +149,7 @@ expose_to_all(struct ca_order *order, struct ca_stream_record *record, uint64_t 
 	ca_order_lock(order);
 	if (!ca_stream_mark_find_ordered(record, stamp) && !atomic_load(&record->closed) &&
 	    !atomic_load(&record->lost))
-		atomic_store(&record->stream.armed, ++record->arms);
+		ca_record_arm_ordered(record);
 	ca_order_unlock(order);
 	atomic_fetch_add(&order->words.exposed_count, 1);
 }
@@ -166,10 +166,11 @@ reuse_number(void)
 void
 ca_record_note_reuse(struct ca_stream_record *record)
 {
-	uint64_t told = atomic_load(&record->reused_unordered) & CA_REUSED_TOLD;
+	uint64_t was = atomic_load(&record->reused_unordered), number = reuse_number();
 
-	atomic_store_explicit(&record->reused_unordered, reuse_number() | told,
-			      memory_order_release);
+	while (!atomic_compare_exchange_weak(&record->reused_unordered, &was,
+					     number | (was & CA_REUSED_TOLD)))
+		;
 }
 
 void

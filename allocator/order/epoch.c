@@ -189,13 +189,42 @@ ca_order_set_only_user(struct ca_space *space, struct ca_stream *stream)
 	ca_order_unlock(&space->order);
 }
 
+/* A mark of a blocking stream stands behind all that the legacy stream was given before it. */
+static void
+arm_legacy_ordered(struct ca_order *order)
+{
+	unsigned word;
+	uint64_t bits;
+
+	for (word = 0; word < CA_ACTIVE_WORDS; word++)
+		for (bits = atomic_load(&order->ordered[1][word]); bits; bits &= bits - 1) {
+			struct ca_stream *legacy =
+				&order->streams[word * 64 + __builtin_ctzll(bits)]->stream;
+
+			if (!(atomic_load(&legacy->seen) & CA_ORDERED_ARMED))
+				atomic_fetch_or(&legacy->seen, CA_ORDERED_ARMED);
+		}
+}
+
+void
+ca_record_arm_ordered(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	uint64_t bit = (uint64_t)1 << record->index % 64;
+
+	atomic_store(&record->stream.armed, ++record->arms);
+	if (atomic_load(&order->ordered[0][record->index / 64]) & bit &&
+	    !CA_MUTANT(LEGACY_IN_FRONT))
+		arm_legacy_ordered(order);
+}
+
 void
 ca_user_arm_ordered(const struct ca_user *user)
 {
 	struct ca_stream_record *record = ca_record(user->stream);
 
 	if (!atomic_load(&record->closed))
-		atomic_store(&record->stream.armed, ++record->arms);
+		ca_record_arm_ordered(record);
 	if (user->stamp > record->wanted)
 		record->wanted = user->stamp;
 	if (record->submitting) /* the mark may cover it */
@@ -445,22 +474,6 @@ ca_order_context_finished(struct ca_order *order, uint64_t bound)
 
 /* ---- work that the stream does not end by itself, and of other spaces */
 
-/* Marks that are due of streams that the driver orders with this one: later they would stand behind
- * its hazard. */
-static void
-mark_ordered(struct ca_stream_record *record)
-{
-	struct ca_stream_record *other;
-	unsigned i;
-
-	if (atomic_load(&record->kind) == CA_STREAM_NONBLOCKING)
-		return;
-	for (i = 0; (other = ca_record_at(ca_record_order(record), i)); i++)
-		if (other != record && atomic_load(&other->stream.armed) &&
-		    ca_record_is_ordered_by_driver(record, other))
-			(void)ca_stream_mark_record_if_due(other);
-}
-
 void
 ca_submit_hazard_begin(struct ca_stream *stream)
 {
@@ -481,7 +494,7 @@ ca_submit_hazard_begin(struct ca_stream *stream)
 	if (ends)
 		ca_order_leave_quiet_ordered(order);
 	ca_order_unlock(order);
-	mark_ordered(record);
+	ca_record_mark_ordered(record);
 	if (!marks)
 		return;
 	/* memory that was found to be exposable before is exposed by now */

@@ -400,15 +400,15 @@ is_guard_off(struct ca_stream_record *record)
 		record->space->heap->driver.capturing(record->space->heap->driver.self));
 }
 
-/* Whether the stream is watched stays as it is. */
+/* The flags stay as they are. */
 static void
 publish_seen(struct ca_stream *stream, uint64_t exposures)
 {
 	uint64_t was = atomic_load(&stream->seen);
 
-	while ((was & ~CA_WATCHED) < exposures)
+	while ((was & ~CA_SEEN_FLAGS) < exposures)
 		if (atomic_compare_exchange_weak(&stream->seen, &was,
-						 exposures | (was & CA_WATCHED)))
+						 exposures | (was & CA_SEEN_FLAGS)))
 			return;
 }
 
@@ -427,12 +427,29 @@ mark_armed(struct ca_stream_record *record)
 }
 
 void
+ca_record_mark_ordered(struct ca_stream_record *record)
+{
+	struct ca_stream_record *other;
+	unsigned i;
+
+	atomic_fetch_and(&record->stream.seen, ~CA_ORDERED_ARMED); /* first: one may be armed now */
+	if (atomic_load(&record->kind) == CA_STREAM_NONBLOCKING)
+		return;
+	for (i = 0; (other = ca_record_at(ca_record_order(record), i)); i++)
+		if (other != record && atomic_load(&other->stream.armed) &&
+		    ca_record_is_ordered_by_driver(record, other))
+			mark_armed(other);
+}
+
+void
 ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 {
 	struct ca_stream_record *record = ca_record(stream);
 	struct ca_order *order = ca_record_order(record);
 	uint64_t exposures;
 
+	if (atomic_load(&stream->seen) & CA_ORDERED_ARMED)
+		ca_record_mark_ordered(record);
 	if (atomic_load(&stream->armed) && !CA_MUTANT(MARK_AT_GUARD)) {
 		CA_REACHED(GUARD_ARMED);
 		mark_armed(record);
@@ -440,7 +457,7 @@ ca_submit_guard(struct ca_stream *stream, const struct ca_touch *touch)
 	if (atomic_load(&stream->seen) & CA_WATCHED)
 		ca_host_pause_look(record);
 	exposures = atomic_load(&stream->words->exposed_count);
-	if (exposures == (atomic_load(&stream->seen) & ~CA_WATCHED)) {
+	if (exposures == (atomic_load(&stream->seen) & ~CA_SEEN_FLAGS)) {
 		CA_REACHED(GUARD_UP_TO_DATE);
 		return;
 	}

@@ -89,7 +89,10 @@ void ca_host_pause_look(struct ca_stream_record *record);
 uint64_t ca_order_bound_over(struct ca_order *order, uint64_t last);
 /* No mark of ours covers the work: the stream is another thread's, or lost. */
 bool ca_record_needs_context(struct ca_stream_record *record);
-/* The user's stream records a mark that covers it before its next submission. */
+/* The stream records a mark before its next submission, and before that of a stream that the driver
+ * puts it behind. */
+void ca_record_arm_ordered(struct ca_stream_record *record);
+/* The user's stream does, one that covers it. */
 void ca_user_arm_ordered(const struct ca_user *user);
 /* Where nothing is exposed, memory freed in a quiet space waits as it does elsewhere. */
 bool ca_order_waits_when_quiet(struct ca_order *order);
@@ -153,6 +156,9 @@ void ca_order_mark_exposed(struct ca_space *space);
 void ca_order_poll_context(struct ca_space *space);
 
 /* ---- guard.c */
+/* Records the marks that are due of armed streams that the driver orders with this one: later they
+ * would stand behind what is about to be submitted to it. */
+void ca_record_mark_ordered(struct ca_stream_record *record);
 /* The driver orders a legacy stream and the blocking ones of its context. (Not known of a destroyed
  * stream's work.) */
 bool ca_record_is_ordered_by_driver(const struct ca_stream_record *a,

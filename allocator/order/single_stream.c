@@ -34,7 +34,7 @@ ca_order_leave_quiet_ordered(struct ca_order *order)
 	for (at = 0; (record = ca_order_next_active_ordered(order, &at)); at++) {
 		ca_raise(&record->exact_after, atomic_load(&record->stream.last));
 		if (!atomic_load(&record->closed))
-			atomic_store(&record->stream.armed, ++record->arms);
+			ca_record_arm_ordered(record);
 	}
 }
 

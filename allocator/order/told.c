@@ -136,8 +136,8 @@ ca_told_arm(const struct ca_user *user)
 	armed = !atomic_load(&record->closed) && !record->submitting &&
 		record->thread == ca_order_thread() && user->stamp > atomic_load(&record->done);
 	if (armed) {
-		atomic_store(&record->told_armed, ++record->arms);
-		atomic_store(&record->stream.armed, record->arms);
+		atomic_store(&record->told_armed, record->arms + 1);
+		ca_record_arm_ordered(record);
 	}
 	ca_order_unlock(order);
 	return armed;

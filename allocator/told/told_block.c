@@ -284,20 +284,27 @@ absorb(struct ca_told_block *block, struct ca_told_block *other)
 	}
 }
 
-/* Only what is cut from older memory comes with a smaller stamp than the last. */
+static uint64_t
+stamp_at(const struct ca_list *held)
+{
+	return CA_CONTAINER_OF(held, struct ca_told_block, held)->user.stamp;
+}
+
+/* Only what is cut from older memory comes with a smaller stamp than the last: near it, or near the
+ * first. */
 static void
 insert_by_stamp(struct ca_list *blocks, struct ca_told_block *block)
 {
-	struct ca_list *before = blocks;
-	unsigned steps;
+	uint64_t stamp = block->user.stamp;
+	struct ca_list *at = blocks;
+	unsigned steps = 0;
 
-	for (steps = 0; before->prev != blocks && steps < STAMP_STEPS; steps++) {
-		if (CA_CONTAINER_OF(before->prev, struct ca_told_block, held)->user.stamp <=
-		    block->user.stamp)
-			break;
-		before = before->prev;
-	}
-	ca_list_insert(steps < STAMP_STEPS ? before : blocks->next, &block->held);
+	while (at->prev != blocks && stamp_at(at->prev) > stamp && steps++ < STAMP_STEPS)
+		at = at->prev;
+	if (steps > STAMP_STEPS)
+		for (at = blocks->next; stamp_at(at) <= stamp;)
+			at = at->next;
+	ca_list_insert(at, &block->held);
 }
 
 /* A block that is FREE or HELD, and in no index and no list, takes in its neighbours. */

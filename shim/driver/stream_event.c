@@ -98,6 +98,13 @@ create_event(const struct call *call, struct ca_mark_part *part)
 	return rc == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : result_of(rc);
 }
 
+/* An operation can do without an event. */
+static bool
+is_failure(const struct call *call, int failed)
+{
+	return failed && !(failed == -ENOMEM && call->orders);
+}
+
 /* 0; -ENOTSUP: the driver lacks something, or this thread cannot name the stream. */
 static int
 prepare(struct call *call, void *context, void *stream)
@@ -242,12 +249,13 @@ operation_unverified(const struct call *call)
 	return ca_stream_operation_unverified(call->real, call->stream);
 }
 
-/* Where a record in a blocking stream may not come behind the legacy stream's work, it is none. */
+/* Where there is no event, and where a record in a blocking stream may not come behind the legacy
+ * stream's work, it is none. */
 static call_fn *
 operation_for(const struct call *call)
 {
-	return !call->orders || call->stream == CU_STREAM_LEGACY ||
-			       ca_assumption_holds(call->context, CA_ASSUMPTION_LEGACY_RECORD)
+	return call->event && (!call->orders || call->stream == CU_STREAM_LEGACY ||
+			       ca_assumption_holds(call->context, CA_ASSUMPTION_LEGACY_RECORD))
 		       ? record
 		       : operation_unverified;
 }
@@ -258,9 +266,9 @@ record_part(struct call *call, struct ca_mark_part *part)
 	CUresult rc = CUDA_SUCCESS;
 	int failed = create_event(call, part);
 
-	if (failed)
+	if (is_failure(call, failed))
 		return failed;
-	call->event = part->event;
+	call->event = part->has_event ? part->event : NULL;
 	if (call->stream == CU_STREAM_LEGACY && !call->orders) {
 		rc = record_legacy(call, part);
 	} else {
@@ -269,7 +277,7 @@ record_part(struct call *call, struct ca_mark_part *part)
 		if (!rc)
 			rc = make(call, operation_for(call));
 	}
-	part->recorded = rc == CUDA_SUCCESS;
+	part->recorded = rc == CUDA_SUCCESS && part->has_event;
 	return rc == CUDA_ERROR_NOT_READY ? -EBUSY : result_of(rc);
 }
 
@@ -304,8 +312,10 @@ record_in(struct call *call, struct ca_mark_part *part, bool *gate)
 
 	if (*gate) {
 		rc = create_event(call, part);
-		if (rc || !ca_capture_active())
-			return rc ? rc : record_part(call, part);
+		if (is_failure(call, rc))
+			return rc;
+		if (!ca_capture_active())
+			return record_part(call, part);
 		ca_gate_leave();
 		*gate = false;
 	}

@@ -131,7 +131,7 @@ do_one(struct ca_heap *heap, struct late_free *late)
 
 	if (!atomic_compare_exchange_strong(&late->state, &state, IN_USE))
 		return;
-	if (!is_due(late)) {
+	if (!is_due(late)) { /* it is another by now */
 		atomic_store(&late->state, NOTED);
 		return;
 	}
@@ -154,6 +154,6 @@ ca_late_free_all(void)
 	CA_KEEP_ERRNO;
 
 	for (unsigned i = 0; process && i < LATE_MAX; i++)
-		if (atomic_load(&noted[i].state) == NOTED)
+		if (atomic_load(&noted[i].state) == NOTED && is_due(&noted[i]))
 			do_one(process->heap, &noted[i]);
 }

@@ -328,7 +328,37 @@ told_freed_inside_in_a_loop(void)
 	order_end();
 }
 
+static _Atomic int over;
+
+static void
+free_inside_or_all_the_time(int number)
+{
+	CUdeviceptr y;
+
+	if (!number) {
+		for (int i = 0; i < 2000; i++) {
+			OK(cuMemAllocAsync(&x, 200 * MIB, s));
+			call_back(free_x_async);
+		}
+		over = 1;
+	}
+	while (!over) {
+		OK(cuMemAllocAsync(&y, SMALL, r));
+		OK(cuMemFreeAsync(y, r));
+	}
+}
+
+/* There is memory for one of each. Another thread's frees look at what this one has to do. */
+static void
+told_freed_inside_beside_frees(void)
+{
+	begin();
+	order_threads(2, free_inside_or_all_the_time);
+	order_end();
+}
+
 static const struct order_case cases[] = {
+	{ "told_freed_inside_beside_frees", told_freed_inside_beside_frees },
 	{ "told_freed_inside_by_another_thread", told_freed_inside_by_another_thread },
 	{ "told_freed_inside_before_another_context", told_freed_inside_before_another_context },
 	{ "told_freed_inside_for_a_stream_that_ends", told_freed_inside_for_a_stream_that_ends },

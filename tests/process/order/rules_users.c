@@ -401,6 +401,57 @@ the_old_owner_goes_on_after_the_free(void)
 	order_end();
 }
 
+/*
+ * A mark of a blocking stream that is recorded behind a kernel of the legacy stream comes after it,
+ * and this one waits for the host, which has its own to do with that memory first. cuMemFree waits
+ * for the blocking stream natively.
+ */
+static void
+before_a_kernel_of_the_legacy_stream(size_t bytes, int number)
+{
+	CUstream b = order_stream(BLOCKING), r = order_stream(NONBLOCKING);
+	volatile uint32_t *word = order_word();
+	CUdeviceptr x[12];
+
+	for (int i = 0; i < number; i++) {
+		x[i] = order_take(bytes);
+		order_use(x[i], 1, NULL);
+		order_use(x[i], 1, b);
+		OK(cuCtxSynchronize());
+		order_use(x[i], 1, r);
+		OK(cuCtxSynchronize());
+	}
+	for (int i = 0; i < number; i++)
+		order_fill(x[i], 1, 2 * LONG, b);
+	for (int i = 0; i < number; i++)
+		order_give(x[i]);
+	order_wait(word, 1, NULL);
+	for (int i = 0; i < number; i++) {
+		x[i] = order_take(bytes);
+		order_use(x[i], 2, r);
+	}
+	OK(cuStreamSynchronize(r));
+	*word = 1;
+	for (int i = 0; i < number; i++)
+		order_give(x[i]);
+	order_end();
+}
+
+static void
+before_a_legacy_kernel_that_waits(void)
+{
+	order_start();
+	before_a_kernel_of_the_legacy_stream(BIG, 12);
+}
+
+/* A device of 320 MiB has no more. */
+static void
+most_memory_before_a_legacy_kernel_that_waits(void)
+{
+	order_start();
+	before_a_kernel_of_the_legacy_stream(200 * MIB, 1);
+}
+
 const struct order_case rules_users[] = {
 	{ "t1_inherited_user_through_two_lives", inherited_user_through_two_lives },
 	{ "t1_every_life_adds_a_user", every_life_adds_a_user },
@@ -419,6 +470,9 @@ const struct order_case rules_users[] = {
 	  a_copy_elsewhere_guards_nothing_for_the_kernel_after_it },
 	{ "t6_a_copy_into_the_middle_is_guarded", a_copy_into_the_middle_is_guarded },
 	{ "t11_legacy_memory_goes_to_other_streams", legacy_memory_goes_to_other_streams },
+	{ "t11_before_a_legacy_kernel_that_waits", before_a_legacy_kernel_that_waits },
+	{ "t11_most_memory_before_a_legacy_kernel_that_waits",
+	  most_memory_before_a_legacy_kernel_that_waits },
 	{ "t11_blocking_streams_are_not_ordered_with_each_other",
 	  blocking_streams_are_not_ordered_with_each_other },
 	{ NULL, NULL },

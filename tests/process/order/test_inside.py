@@ -10,18 +10,20 @@ from conftest import BUILD, clean_env, run
 
 PROGRAM = BUILD / "tests" / "process" / "order" / "order_inside"
 CLOCKS = [{}, {"SIMCUDA_CLOCK": "manual"}]
+#: it wants a full device
+FULL = "told_freed_inside_beside_frees"
 SETTINGS = ["", "reuse_slack_mb:0", "async:pool,pinned:cache", "async:keep,reuse:finished", "free_sync:host"]
 
 
 def cases():
     if not PROGRAM.exists():
         return ["(no build)"]
-    return subprocess.run([str(PROGRAM), "--list"], env=clean_env(), capture_output=True, text=True).stdout.split()
+    listed = subprocess.run([str(PROGRAM), "--list"], env=clean_env(), capture_output=True, text=True).stdout.split()
+    return [case for case in listed if case != FULL]
 
 
-def go(case, preload, **env):
-    done = run([PROGRAM, case], preload=preload, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="20000",
-               SIMCUDA_LATENCY="cuMemGetInfo_v2:1ms,cuEventRecord:400us,cuStreamWaitEvent:400us", **env)
+def go(case, preload, latency="cuMemGetInfo_v2:1ms,cuEventRecord:400us,cuStreamWaitEvent:400us", **env):
+    done = run([PROGRAM, case], preload=preload, SIMCUDA_RACES="abort", SIMCUDA_DEADLOCK="20000", SIMCUDA_LATENCY=latency, **env)
     assert (done.returncode, done.stderr) == (0, ""), (env, done.returncode, done.stderr[-3000:])
     return done.stdout
 
@@ -37,6 +39,11 @@ def test_native(case):
 def test_with_the_library(case, setting):
     for clock in CLOCKS:
         go(case, True, CACHEALLOC_CONF=setting, **clock)
+
+
+def test_another_thread_looks_at_the_same_moment():
+    for preload in False, True:
+        go(FULL, preload, "cuMemGetInfo_v2:200us", CACHEALLOC_CONF="async:pool", CACHEALLOC_LOG="off", SIMCUDA_MEM="256M")
 
 
 def test_the_library_is_called_back_in_its_own_calls():

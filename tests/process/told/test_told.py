@@ -35,9 +35,9 @@ ENDS = ["reset_device", "reset_working", "released", "destroyed_working", "freed
 #: where the program can tell that memory is reused before it has finished
 EARLY = ["same_stream", "followed", "behind"]
 #: a kernel lasts, and memory is scarce: it was out of memory, waited for that kernel, or grew
-SCARCE = ["taken_again_behind_legacy", "taken_again_behind_blocking", "taken_again_in_a_loop", "older_rest",
+SCARCE = ["taken_again_behind_legacy", "taken_again_behind_blocking", "taken_again_in_a_loop", "older_rest", "middle_rest",
           "beside_a_broken_context", "taken_before_legacy_waits", "taken_before_legacy_waits_used_there",
-          "taken_before_blocking_waits", "taken_before_a_kernel_of_blocking"]
+          "taken_before_a_kernel_of_legacy", "taken_before_blocking_waits", "taken_before_a_kernel_of_blocking"]
 SETTINGS = ["", ",reuse:finished", ",give_back:oom"]
 
 
@@ -160,6 +160,13 @@ def test_a_kernel_that_lasts_on_a_full_device():
     """The host would wait for the legacy stream, which waits for the host."""
     case("lasting_legacy", None, False)
     case("lasting_legacy", SIMCUDA_BELIEFS="legacy_record_early", SIMCUDA_FAIL="cuMemAllocAsync:1+:2")
+
+
+@pytest.mark.parametrize("name", ["taken_again_behind_legacy", "taken_again_behind_blocking", "pairs_beside", "lasting_legacy"])
+def test_an_operation_needs_no_event(name):
+    """The host would wait for the legacy stream, where a full device has no event."""
+    for number in [*range(1, 9), "1+"]:
+        case(name, SIMCUDA_FAIL=f"cuEventCreate:{number}:2")
 
 
 @pytest.mark.parametrize("name", SCARCE)

@@ -103,6 +103,46 @@ older_rest(void)
 	order_end();
 }
 
+/* As above, and between the two ends of the list: what was freed first was not found to have ended.
+ */
+static void
+middle_rest(void)
+{
+	CUdeviceptr x, y, z, piece[18];
+	CUevent ended;
+
+	begin();
+	z = told_take(SMALL, m);
+	order_use(z, 1, m);
+	told_give(z, m);
+	x = told_take(100 * MIB, n);
+	y = told_take(60 * MIB, n);
+	for (int i = 0; i < 18; i++)
+		piece[i] = told_take(2 * MIB, n);
+	OK(cuCtxSynchronize());
+	order_fill(x, 1, LONG, n);
+	told_give(x, n);
+	ended = order_event();
+	OK(cuEventRecord(ended, n));
+	order_wait(word, 1, n);
+	told_give(y, n);
+	for (int i = 0; i < 18; i += 2) {
+		order_fill(piece[i], 1, 0, n);
+		told_give(piece[i], n);
+	}
+	z = told_take(20 * MIB, n); /* of the 60 MiB */
+	OK(cuEventSynchronize(ended));
+	OK(cuMemPoolTrimTo(told_default(), 0));
+	x = order_take(95 * MIB);
+	*word = 1;
+	order_use(x, 2, m);
+	order_give(x);
+	told_give(z, n);
+	for (int i = 1; i < 18; i += 2)
+		told_give(piece[i], n);
+	order_end();
+}
+
 /*
  * Memory that was used in `user` is freed in `freer`; then `later`, which the driver orders that
  * one with, waits for what m does behind an allocation from that memory: natively only the free
@@ -148,6 +188,13 @@ taken_before_legacy_waits_used_there(void)
 }
 
 static void
+taken_before_a_kernel_of_legacy(void)
+{
+	begin();
+	taken_before_a_wait(b, b, NULL, true, false);
+}
+
+static void
 taken_before_blocking_waits(void)
 {
 	begin();
@@ -186,8 +233,10 @@ const struct order_case told_scarce[] = {
 	{ "taken_again_behind_blocking", taken_again_behind_blocking },
 	{ "taken_again_in_a_loop", taken_again_in_a_loop },
 	{ "older_rest", older_rest },
+	{ "middle_rest", middle_rest },
 	{ "taken_before_legacy_waits", taken_before_legacy_waits },
 	{ "taken_before_legacy_waits_used_there", taken_before_legacy_waits_used_there },
+	{ "taken_before_a_kernel_of_legacy", taken_before_a_kernel_of_legacy },
 	{ "taken_before_blocking_waits", taken_before_blocking_waits },
 	{ "taken_before_a_kernel_of_blocking", taken_before_a_kernel_of_blocking },
 	{ "beside_a_broken_context", beside_a_broken_context },
