@@ -61,10 +61,28 @@ ca_lock_wake_one(struct ca_lock *lock)
 	errno = saved;
 }
 
+/*
+ * Requests with the lock, after one that found it taken, that count as contention. Threads that
+ * take turns have nothing of segments of their own: each would fill those, and leave the holes of
+ * the others. (5,000 blocks up to 1 MiB, 2.6 GiB in all, handed around among 2 and 16 threads,
+ * reserve 4 and 2 MiB more than with one thread; where each thread had its own, 138 and 176.)
+ */
+enum { CONTENTION_FOR = 1024 };
+
 void
 ca_heap_lock_leased(struct ca_heap *heap)
 {
-	ca_lock_enter(&heap->lock);
+	ca_locks_count_one();
+	if (__builtin_expect(ca_lock_try(&heap->lock), 1))
+		return;
+	ca_lock_await(&heap->lock);
+	heap->contention_until = heap->requests + CONTENTION_FOR;
+}
+
+bool
+ca_heap_has_contention_locked(const struct ca_heap *heap)
+{
+	return heap->requests < heap->contention_until;
 }
 
 void

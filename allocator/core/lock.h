@@ -66,6 +66,8 @@ ca_lock_leave(struct ca_lock *lock)
 void ca_heap_lock(struct ca_heap *heap);
 /* Leases go on: the blocks of their segments are none of the caller's business. */
 void ca_heap_lock_leased(struct ca_heap *heap);
+/* A thread found that lock taken lately: several miss at the same time. */
+bool ca_heap_has_contention_locked(const struct ca_heap *heap);
 void ca_heap_unlock(struct ca_heap *heap);
 /* The heap's lock is held from here to the end of the block. */
 #define CA_HEAP_LOCKED(heap)                                                                       \

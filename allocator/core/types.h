@@ -473,7 +473,9 @@ struct ca_heap {
 	uint64_t requests;        /* allocations that no magazine served without the lock */
 	struct ca_slabs blocks, places;
 	struct ca_magazine *magazines; /* all of them */
+	struct ca_magazine *next_idle; /* the one to be looked at; NULL: the first */
 	struct ca_lease *leases;       /* that have segments */
+	uint64_t contention_until;     /* `requests`: several threads wait for each other */
 	struct ca_magazine **magazines_end;
 	unsigned further_magazines; /* made for threads that had one */
 	struct ca_space *spaces;    /* newest first */

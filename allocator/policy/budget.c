@@ -53,9 +53,6 @@ enum {
 	/* No call gives back more segments. 1: +5.1, +1.3; 8: +0.2, +0.1; 1000: -1.6, -1.5, but one
 	 * call then frees hundreds. */
 	GIVEN_AT_A_TIME = 32,
-	/* Of the device: less than 1/5 is left. Never: least capacity +0.1 %, W5a-10k-256 +4.4,
-	 * W5a-1k-1024 -2.4, medvar -2.8; 3 and 10: 0 to +0.1 %. */
-	TIGHT_SHARE = 5,
 	/* A rest of more than 1/20 of what is left is large. None is: least capacity +1.6 %, W6
 	 * +63 %; 10 and 40: 0. */
 	ROOM_SHARE = 20,
@@ -140,7 +137,14 @@ is_full(const struct ca_space *space)
 static bool
 is_low(struct ca_space *space)
 {
-	return is_full(space) || capacity_left(space) < ca_limit_of_segments(space) / TIGHT_SHARE;
+	return is_full(space) ||
+	       capacity_left(space) < ca_limit_of_segments(space) / CA_BUDGET_TIGHT_SHARE;
+}
+
+bool
+ca_budget_is_low_otherwise_locked(struct ca_space *space)
+{
+	return is_low(space);
 }
 
 /* It would be cut, and it is no segment that requests of that size are meant to share. */

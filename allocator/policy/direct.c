@@ -111,7 +111,9 @@ ca_alloc_rest(struct ca_space *space, uint64_t size, uint64_t *ret_address)
 	/* a signal handler, or a callback of the driver's, may have left another space's turn */
 	if (__builtin_expect(ca_own.quick_space != space->id, 0))
 		return ca_alloc_otherwise_locked(space, size, bytes, false, ret_address);
-	if (leased && ca_leased_take_locked(space, size, bytes, ret_address))
+	if (heap->leases && !ca_heap_has_contention_locked(heap))
+		ca_leases_end_locked(heap);
+	else if (leased && ca_leased_take_locked(space, size, bytes, ret_address))
 		return 0;
 	if (take_directly(space, size, bytes, ret_address))
 		return 0;

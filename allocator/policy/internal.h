@@ -72,6 +72,24 @@ struct ca_block *ca_search_own_locked(struct ca_space *space, const struct ca_st
 /* As ca_search_locked, but the magazines of all threads, one after the other, are emptied no more
  * than it takes to find one. */
 struct ca_block *ca_search_others_locked(struct ca_space *space, uint64_t bytes);
+enum {
+	/* Of the device: less than 1/5 is left. Never: least capacity +0.1 %, W5a-10k-256 +4.4,
+	 * W5a-1k-1024 -2.4, medvar -2.8; 3 and 10: 0 to +0.1 %. (As in budget.c.) */
+	CA_BUDGET_TIGHT_SHARE = 5,
+};
+/* The end of the device's memory, or of the program's limit, is near: holes count. */
+bool ca_budget_is_low_otherwise_locked(struct ca_space *space);
+static inline bool
+ca_budget_is_low_locked(struct ca_space *space)
+{
+	const struct ca_device *device = space->device;
+	uint64_t max = device->segments_max; /* 0: not asked for yet */
+
+	return (device->budget.exhausted ||
+		device->stats.reserved_bytes.current + device->other_bytes >
+			max - max / CA_BUDGET_TIGHT_SHARE) &&
+	       ca_budget_is_low_otherwise_locked(space);
+}
 /* As ca_search_locked, but nothing is left whole because a segment could go back. */
 struct ca_block *ca_budget_find_cut_locked(struct ca_space *space, uint64_t bytes);
 /* Looks at what waits, and takes what fits: also what may be exposed of any stream. */

@@ -346,14 +346,18 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 
 /* ---- making it likely */
 
-/* A stack of the calling thread's shelf with capacity for a block of that size: another loses it.
- */
+/* Blocks. With room for a step a free merges 31 at most. */
+enum { EVICTED_AT_A_TIME = 16 };
+
+/* A stack of the calling thread's shelf with capacity for a block of that size: another loses it,
+ * with so many blocks at most. NULL: it has more, or that size has all it may have. */
 static struct ca_stack *
-stack_for_locked(uint32_t grains)
+stack_for_locked(uint32_t grains, unsigned limit)
 {
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_shelf *shelf = ca_own.shelf;
 	struct ca_stack *stack = ca_stack_for(shelf, grains);
+	unsigned capacity;
 
 	if (stack)
 		return stack;
@@ -361,14 +365,19 @@ stack_for_locked(uint32_t grains)
 	stack = ca_stack_find(shelf, grains);
 	if (stack && ca_stack_depth(stack) >= CA_KEPT_EACH)
 		return NULL;
-	if (!stack)
-		stack = ca_stack_set(shelf, grains) + shelf->evict++ % CA_WAYS;
-	if (ca_shelf_capacity(shelf) + CA_KEPT_STEP > CA_KEPT_ALL)
-		ca_shelf_clear_locked(magazine, shelf);
-	else
+	if (!stack) {
+		stack = ca_stack_set(shelf, grains) + shelf->evict % CA_WAYS;
+		if (ca_stack_depth(stack) > limit) {
+			ca_stack_shrink_held(magazine, shelf, stack, stack->capacity - limit);
+			return NULL;
+		}
+		shelf->evict++;
 		ca_blocks_settle_locked(magazine, ca_stack_detach_held(shelf, stack));
-	stack->grains = grains;
-	ca_stack_resize(shelf, stack, CA_KEPT_STEP);
+		stack->grains = grains;
+	}
+	ca_shelf_make_room_held(magazine, shelf);
+	capacity = stack->capacity + CA_KEPT_STEP;
+	ca_stack_resize(shelf, stack, capacity < CA_KEPT_EACH ? capacity : CA_KEPT_EACH);
 	return stack;
 }
 
@@ -398,7 +407,7 @@ steal_locked(const struct ca_space *space, uint32_t grains)
 		ca_magazine_unlock(other);
 		if (!top)
 			continue;
-		stack = stack_for_locked(grains); /* empty */
+		stack = stack_for_locked(grains, CA_KEPT_EACH); /* empty */
 		if (stack->capacity < depth)
 			ca_stack_resize(mine, stack, depth);
 		atomic_store_explicit(&stack->top, top, memory_order_relaxed);
@@ -430,5 +439,5 @@ ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes)
 	if (!own_locked(space))
 		return false;
 	ca_magazine_refresh_locked(space->heap, ca_own.magazine);
-	return stack_for_locked(ca_grains(bytes)) != NULL;
+	return stack_for_locked(ca_grains(bytes), EVICTED_AT_A_TIME) != NULL;
 }

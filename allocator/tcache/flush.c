@@ -301,9 +301,12 @@ detach_mergeable_held(struct ca_shelf *shelf, struct ca_stack *stack, struct ca_
 static inline ca_stack_bits
 kept_bits(const struct ca_shelf *shelf, enum ca_kept which)
 {
-	ca_stack_bits bits = ca_bits_of(shelf->has_capacity[1]);
+	ca_stack_bits large = ca_bits_of(shelf->has_capacity[1]);
+	ca_stack_bits small = ca_bits_of(shelf->has_capacity[0]);
 
-	return which == CA_KEPT_ANY ? bits | ca_bits_of(shelf->has_capacity[0]) : bits;
+	if (which == CA_KEPT_ANY)
+		return large | small;
+	return which == CA_KEPT_SMALL_MERGEABLE ? small : large;
 }
 
 /*
@@ -336,6 +339,46 @@ clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, ca_stack_b
 	}
 	shelf->next_cleared = (uint8_t)(at % CA_STACKS);
 	return left < limit;
+}
+
+void
+ca_stack_shrink_held(struct ca_magazine *magazine, struct ca_shelf *shelf, struct ca_stack *stack,
+		     unsigned capacity)
+{
+	struct ca_block *top = ca_stack_top(stack);
+	unsigned depth = ca_stack_depth(stack);
+
+	if (depth > capacity) {
+		unsigned more = depth - capacity;
+
+		ca_blocks_settle_locked(magazine, detach_some_held(shelf, stack, top, &more));
+	}
+	ca_stack_resize(shelf, stack, capacity);
+}
+
+void
+ca_shelf_make_room_held(struct ca_magazine *magazine, struct ca_shelf *shelf)
+{
+	ca_stack_bits all = kept_bits(shelf, CA_KEPT_ANY), bits;
+	unsigned start = shelf->next_cleared, at = start;
+
+	for (bits = ca_bits_from(all, start);
+	     bits && ca_shelf_capacity(shelf) + CA_KEPT_STEP > CA_KEPT_ALL; bits &= bits - 1) {
+		struct ca_stack *stack = &shelf->stacks[(start + ca_bits_lowest(bits)) % CA_STACKS];
+
+		ca_stack_shrink_held(magazine, shelf, stack, ca_stack_depth(stack));
+	}
+	for (bits = ca_bits_from(all, start);
+	     bits && ca_shelf_capacity(shelf) + CA_KEPT_STEP > CA_KEPT_ALL; bits &= bits - 1) {
+		struct ca_stack *stack;
+
+		at = (start + ca_bits_lowest(bits)) % CA_STACKS;
+		stack = &shelf->stacks[at++];
+		ca_stack_shrink_held(magazine, shelf, stack,
+				     stack->capacity > CA_KEPT_STEP ? stack->capacity - CA_KEPT_STEP
+								    : 0);
+	}
+	shelf->next_cleared = (uint8_t)(at % CA_STACKS);
 }
 
 void
@@ -433,7 +476,28 @@ ca_magazine_clear_some_locked(struct ca_space *space, enum ca_kept which, unsign
 		return false;
 	bits = kept_bits(shelf, which);
 	return bits &&
-	       clear_some_held(ca_own.magazine, shelf, bits, limit, which == CA_KEPT_MERGEABLE);
+	       clear_some_held(ca_own.magazine, shelf, bits, limit,
+			       which == CA_KEPT_MERGEABLE || which == CA_KEPT_SMALL_MERGEABLE);
+}
+
+void
+ca_magazine_clear_idle_locked(const struct ca_space *space)
+{
+	struct ca_heap *heap = space->heap;
+	struct ca_magazine *magazine = heap->next_idle ? heap->next_idle : heap->magazines;
+	bool is_idle;
+
+	if (!magazine)
+		return;
+	heap->next_idle = magazine->next;
+	if (magazine == ca_own.magazine)
+		return;
+	ca_magazine_lock(magazine);
+	is_idle = magazine->looked_at == magazine->serial;
+	magazine->looked_at = magazine->serial;
+	ca_magazine_unlock(magazine);
+	if (is_idle)
+		ca_magazine_clear_stack_locked(space, magazine, CA_KEPT_ANY);
 }
 
 static void

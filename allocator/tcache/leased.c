@@ -4,10 +4,11 @@
  * the others have just written. So a segment that a thread's small blocks are cut from is leased to
  * it: with nothing but its own magazine's lock it cuts there, and merges what it has freed.
  *
- * That is for the plain case: several threads, blocks of less than 2 MiB, and nothing waits in the
- * space. A request that finds nothing else takes a segment that is leased, its own thread's or
- * another's, before the cache grows; all else ends the leases first, and finds the heap as if there
- * had been none. Where that is often so, they begin more and more seldom.
+ * That is for the plain case: several threads that find the heap's lock taken, blocks of less than
+ * 2 MiB, and nothing waits in the space. A request that finds nothing else takes a segment that is
+ * leased, its own thread's or another's, before the cache grows; all else ends the leases first,
+ * and finds the heap as if there had been none. Where that is often so, they begin more and more
+ * seldom.
  *
  * (Two threads, each with a ring of 64 blocks of 96 sizes up to 2 MiB, no stream: 98 % of the
  * requests that no magazine serves are served by a lease. With leases of small segments only, 84 %
@@ -18,6 +19,7 @@
 #include "allocator/tcache/fast.h"
 
 #include "allocator/block/lease.h"
+#include "allocator/core/lock.h"
 #include "allocator/deferred/deferred.h"
 #include "config/mutant.h"
 
@@ -150,7 +152,8 @@ ca_leased_want_locked(const struct ca_block *block)
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_lease *lease;
 
-	if (block->bytes >= CA_ALIGNED_MIN || !ca_lease_may_begin(segment) || ca_held_any(space))
+	if (block->bytes >= CA_ALIGNED_MIN || !ca_heap_has_contention_locked(space->heap) ||
+	    !ca_lease_may_begin(segment) || ca_held_any(space))
 		return;
 	lease = make(space->heap, magazine, ca_own.shelf);
 	if (!lease || !ca_backoff_is_due(&lease->begins))

@@ -36,9 +36,10 @@ enum {
 	/* Blocks of one size: emptying a stack must not take long. Waste and driver calls of the
 	 * 44 workloads are the same with 16. */
 	CA_KEPT_EACH = 64,
-	/* Blocks in a magazine, all of which a call may have to merge. With 256, 64, 32 (and no
-	 * limit to those of one size) a pair among 1,000 live blocks of 32 sizes takes 577, 1,034,
-	 * 1,308 instructions instead of 413, and W10d of seed 3 reserves 14 % more. */
+	/* Blocks in a magazine, all of which a request may have to merge before the cache grows.
+	 * With 256, 64, 32 (and no limit to those of one size) a pair among 1,000 live blocks of 32
+	 * sizes takes 577, 1,034, 1,308 instructions instead of 413, and W10d of seed 3 reserves 14
+	 * % more. */
 	CA_KEPT_ALL = 1024,
 	CA_KEPT_STEP = 8, /* a stack gets capacity for so many of them at a time */
 	/* Spaces of a device that a thread keeps blocks of; others take turns. A shelf is 2.1 KiB,
@@ -123,6 +124,7 @@ struct ca_magazine {
 	long tid;                 /* of its owner, as the kernel calls it */
 	unsigned foreign_calls;   /* calls of its owner for spaces without a shelf, lately */
 	unsigned shelf_count;     /* made so far */
+	uint64_t looked_at;       /* `serial`, when another thread looked whether it allocates */
 	/* By the number of their space; NULL: not made yet. Changes under the heap's lock, by the
 	 * owner, which may look without it. */
 	struct ca_shelf *shelf[CA_SHELVES];
@@ -194,6 +196,7 @@ enum ca_kept {
 	/* Of these, which are looked at, those that would merge with a free block beside them, or
 	 * that streams use, or that lie in a leased segment. */
 	CA_KEPT_MERGEABLE,
+	CA_KEPT_SMALL_MERGEABLE, /* the same of those that are not large */
 };
 /* So many of the calling thread's blocks of that kind, or as many as there are, become what they
  * would have become at their free. Each call goes on with the sizes behind those of the last one.
@@ -203,6 +206,9 @@ bool ca_magazine_clear_some_locked(struct ca_space *space, enum ca_kept which, u
  * on with the size behind that of the last one. False: there was nothing. */
 bool ca_magazine_clear_stack_locked(const struct ca_space *space, struct ca_magazine *magazine,
 				    enum ca_kept which);
+/* The same of the next thread's magazine, if that has allocated nothing since it was looked at in
+ * vain. */
+void ca_magazine_clear_idle_locked(const struct ca_space *space);
 /* Adds what was counted so far to the devices' sums. */
 void ca_magazines_count_locked(struct ca_heap *heap);
 /* The same for the calling thread's only. */

@@ -239,6 +239,86 @@ test_an_idle_context_behind_many_busy_ones(void **state)
 	fixture_stop(&f);
 }
 
+enum { SEGMENTS = 128, ALL_OF_IT = SEGMENTS * 2 };
+
+struct pieces {
+	struct fixture f;
+	_Atomic unsigned step;
+};
+
+/* Every segment has one small piece that is kept; nothing is live. */
+static void *
+leave_pieces(void *arg)
+{
+	static uint64_t large[SEGMENTS][3], piece[SEGMENTS];
+	struct pieces *pieces = arg;
+	struct fixture *f = &pieces->f;
+	uint64_t none;
+	unsigned i, j;
+
+	for (i = 0; i < SEGMENTS; i++) {
+		uint64_t bytes = 512 * (1 + i / 60);
+
+		large[i][0] = fixture_alloc(f, 600 * KIB);
+		piece[i] = fixture_alloc(f, bytes);
+		large[i][1] = fixture_alloc(f, 700 * KIB);
+		large[i][2] = fixture_alloc(f, 2 * MIB - 1300 * KIB - bytes);
+	}
+	for (i = 0; i < SEGMENTS; i++)
+		for (j = 0; j < 3; j++)
+			fixture_free(f, large[i][j]);
+	assert_int_not_equal(ca_alloc(f->space, SEGMENTS * 2 * MIB, &none), 0);
+	for (i = 0; i < SEGMENTS; i++)
+		fixture_free(f, piece[i]);
+	pieces->step = 1;
+	while (pieces->step != 2)
+		sched_yield();
+	return NULL;
+}
+
+static unsigned
+take_all(struct fixture *f)
+{
+	uint64_t address;
+	unsigned n = 0;
+
+	while (!ca_alloc(f->space, MIB, &address))
+		n++;
+	return n;
+}
+
+/* Natively there is memory for 256. Those that come before the pieces are merged are few. */
+static void
+test_small_pieces_that_are_kept_cost_little_of_a_full_device(void **state)
+{
+	struct pieces pieces = { .step = 2 };
+
+	fixture_defaults(&pieces.f);
+	pieces.f.pretend.capacity = SEGMENTS * 2 * MIB;
+	fixture_start(&pieces.f);
+	(void)leave_pieces(&pieces);
+	assert_in_range(take_all(&pieces.f), ALL_OF_IT - ALL_OF_IT / 20, ALL_OF_IT);
+	fixture_stop(&pieces.f);
+}
+
+static void
+test_nor_do_those_of_a_thread_that_sleeps(void **state)
+{
+	struct pieces pieces = { .step = 0 };
+	pthread_t thread;
+
+	fixture_defaults(&pieces.f);
+	pieces.f.pretend.capacity = SEGMENTS * 2 * MIB;
+	fixture_start(&pieces.f);
+	assert_int_equal(pthread_create(&thread, NULL, leave_pieces, &pieces), 0);
+	while (!pieces.step)
+		sched_yield();
+	assert_in_range(take_all(&pieces.f), ALL_OF_IT - ALL_OF_IT / 20, ALL_OF_IT);
+	pieces.step = 2;
+	pthread_join(thread, NULL);
+	fixture_stop(&pieces.f);
+}
+
 int
 main(void)
 {
@@ -248,6 +328,8 @@ main(void)
 		cmocka_unit_test(test_nobody_waits_for_a_mark_whose_memory_has_gone_back),
 		cmocka_unit_test(test_what_others_give_back_beside_the_first_request_counts),
 		cmocka_unit_test(test_an_idle_context_behind_many_busy_ones),
+		cmocka_unit_test(test_small_pieces_that_are_kept_cost_little_of_a_full_device),
+		cmocka_unit_test(test_nor_do_those_of_a_thread_that_sleeps),
 		cmocka_unit_test(test_a_limit_that_a_failed_request_was_in_the_way_of),
 	};
 

@@ -55,7 +55,7 @@ static inline void
 lease_start(struct fixture *f, uint64_t blocks[TAKEN])
 {
 	fixture_defaults(f);
-	fixture_start(f);
+	contended_start(f);
 	lease(f, blocks);
 }
 

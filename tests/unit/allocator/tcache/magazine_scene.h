@@ -23,6 +23,14 @@ struct shared {
 	pthread_barrier_t together;
 };
 
+/* Threads are taken to wait for each other, as leases want, whether or not they do. */
+static inline void
+contended_start(struct fixture *f)
+{
+	fixture_start(f);
+	f->heap->contention_until = UINT64_MAX;
+}
+
 struct in_thread {
 	void *(*function)(void *);
 	void *arg;

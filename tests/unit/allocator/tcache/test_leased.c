@@ -3,6 +3,10 @@
  * that nobody finds another heap because of it. */
 #include "tests/unit/allocator/tcache/lease_scene.h"
 
+#include <sched.h>
+
+#include "allocator/core/lock.h"
+
 /* ---- when */
 
 static void
@@ -12,12 +16,71 @@ test_one_thread_leases_nothing(void **state)
 	uint64_t blocks[TAKEN];
 
 	fixture_defaults(&f);
-	fixture_start(&f);
+	contended_start(&f);
 	take_sizes(&f, blocks, TAKEN);
 	assert_null(f.heap->leases);
 	free_blocks(&f, blocks, TAKEN);
 	take_sizes(&f, blocks, TAKEN);
 	assert_null(f.heap->leases);
+	free_blocks(&f, blocks, TAKEN);
+	nothing_is_left(&f);
+	fixture_stop(&f);
+}
+
+/* The segments are all threads', whose requests fill each other's holes. */
+static void
+test_threads_that_take_turns_lease_nothing(void **state)
+{
+	struct fixture f;
+	uint64_t blocks[TAKEN];
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	take_and_free_one(&f);
+	in_thread(take_and_free_one, &f);
+	take_sizes(&f, blocks, TAKEN);
+	assert_null(f.heap->leases);
+	free_blocks(&f, blocks, TAKEN);
+	nothing_is_left(&f);
+	fixture_stop(&f);
+}
+
+static void *
+wait_for_the_lock(void *arg)
+{
+	struct fixture *f = arg;
+
+	ca_heap_lock_leased(f->heap);
+	ca_heap_unlock(f->heap);
+	return NULL;
+}
+
+/* For a thousand requests or so: then leases end. */
+static void
+test_a_thread_that_waits_begins_leases(void **state)
+{
+	struct fixture f;
+	uint64_t blocks[TAKEN], requests;
+	pthread_t thread;
+	unsigned n;
+
+	fixture_defaults(&f);
+	fixture_start(&f);
+	ca_heap_lock_leased(f.heap);
+	assert_int_equal(pthread_create(&thread, NULL, wait_for_the_lock, &f), 0);
+	while (atomic_load(&f.heap->lock.word) != CA_LOCK_AWAITED)
+		sched_yield();
+	ca_heap_unlock(f.heap);
+	pthread_join(thread, NULL);
+	lease(&f, blocks);
+	requests = f.heap->requests;
+	for (n = 0; is_leased(&f); n++) {
+		uint64_t address;
+
+		assert_in_range(f.heap->requests, requests, requests + 2000);
+		assert_int_equal(ca_alloc(f.space, 3 * MIB + n % 500 * 2 * KIB, &address), 0);
+		assert_int_equal(ca_free(f.heap, address), 0);
+	}
 	free_blocks(&f, blocks, TAKEN);
 	nothing_is_left(&f);
 	fixture_stop(&f);
@@ -372,6 +435,7 @@ test_nothing_is_served_while_something_waits(void **state)
 	uint64_t blocks[TAKEN], used, next, requests;
 
 	scene_new(&scene, 2);
+	scene.f.heap->contention_until = UINT64_MAX;
 	lease(&scene.f, blocks);
 	used = blocks[0];
 	launch(&scene, S);
@@ -412,6 +476,7 @@ test_what_a_stream_uses_is_not_merged(void **state)
 	uint64_t blocks[TAKEN], larger[LARGER], size = 160 * KIB;
 
 	scene_new(&scene, 2);
+	scene.f.heap->contention_until = UINT64_MAX;
 	lease(&scene.f, blocks);
 	launch(&scene, S);
 	free_blocks(&scene.f, blocks, TAKEN);
@@ -438,6 +503,8 @@ main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_thread_leases_nothing),
+		cmocka_unit_test(test_threads_that_take_turns_lease_nothing),
+		cmocka_unit_test(test_a_thread_that_waits_begins_leases),
 		cmocka_unit_test(test_a_leased_segment_serves_without_the_lock),
 		cmocka_unit_test(test_what_a_thread_frees_in_its_segment_is_merged),
 		cmocka_unit_test(test_a_kept_block_that_is_large_enough_is_cut_first),

@@ -7,7 +7,7 @@ start(struct shared *shared)
 {
 	fixture_defaults(&shared->f);
 	shared->f.config.expandable_segments = false; /* only segments are leased */
-	fixture_start(&shared->f);
+	contended_start(&shared->f);
 }
 
 /* So the calling thread has a magazine. */

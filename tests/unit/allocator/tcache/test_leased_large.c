@@ -16,7 +16,7 @@ size_of(unsigned i)
 static void
 take_large(struct fixture *f, uint64_t blocks[LARGE])
 {
-	fixture_start(f);
+	contended_start(f);
 	take_and_free_one(f);
 	in_thread(take_and_free_one, f);
 	for (unsigned i = 0; i < LARGE; i++)
@@ -207,7 +207,7 @@ test_a_segment_of_one_large_request_is_not_leased(void **state)
 	fixture_defaults(&f);
 	f.config.expandable_segments = false;
 	f.config.give_back_oom = true; /* it is not declined here */
-	fixture_start(&f);
+	contended_start(&f);
 	take_and_free_one(&f);
 	in_thread(take_and_free_one, &f);
 	ca_trim(f.heap, 0);
@@ -230,7 +230,7 @@ test_blocks_that_want_a_boundary_lease_nothing(void **state)
 
 	fixture_defaults(&f);
 	f.config.expandable_segments = false;
-	fixture_start(&f);
+	contended_start(&f);
 	take_and_free_one(&f);
 	in_thread(take_and_free_one, &f);
 	for (unsigned i = 0; i < LARGE; i++) {
@@ -296,7 +296,7 @@ test_who_takes_it_from_the_other_in_vain_leases_it_seldom(void **state)
 	turns.f.config.expandable_segments = false;
 	turns.f.config.large_segment_size_bytes = 64 * MIB;
 	turns.f.config.max_non_split_rounding_bytes = 64 * MIB;
-	fixture_start(&turns.f);
+	contended_start(&turns.f);
 	pthread_barrier_init(&turns.turn, NULL, 3);
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, take_in_turn, &turns), 0);

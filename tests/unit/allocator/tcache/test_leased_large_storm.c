@@ -340,7 +340,7 @@ run(unsigned rare, bool submits, uint64_t capacity)
 	fixture_defaults(&storm.f);
 	storm.f.config.expandable_segments = false; /* only segments are leased */
 	storm.f.pretend.capacity = capacity;
-	fixture_start(&storm.f);
+	contended_start(&storm.f);
 	storm.taken = calloc(GRAINS / 64, sizeof(*storm.taken));
 	storm.work = calloc(GRAINS / EACH, sizeof(*storm.work));
 	storm.rare = rare;

@@ -239,7 +239,7 @@ run_world(struct world *world, unsigned streams)
 	unsigned i;
 
 	fixture_defaults(&world->f);
-	fixture_start(&world->f);
+	contended_start(&world->f);
 	for (i = 0; i < streams; i++)
 		world->streams[i] = open_stream(&world->f, i ? R : S);
 	for (i = 0; i < world->threads; i++) {

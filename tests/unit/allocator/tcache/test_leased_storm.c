@@ -287,7 +287,7 @@ run(unsigned rare, bool submits, bool churns, uint64_t capacity)
 	memset(&shared, 0, sizeof(shared));
 	fixture_defaults(&shared.f);
 	shared.f.pretend.capacity = capacity;
-	fixture_start(&shared.f);
+	contended_start(&shared.f);
 	shared.cells = calloc(GRAINS, sizeof(*shared.cells));
 	pthread_mutex_init(&shared.lock, NULL);
 	shared.rare = rare;

@@ -45,7 +45,7 @@ test_another_threads_request_takes_the_segment_before_the_cache_grows(void **sta
 	uint64_t held;
 
 	fixture_defaults(&meeting.f);
-	fixture_start(&meeting.f);
+	contended_start(&meeting.f);
 	take_and_free_one(&meeting.f);
 	assert_int_equal(pthread_create(&thread, NULL, take_one_mib, &meeting), 0);
 	await_stage(&meeting, 1);
@@ -78,7 +78,7 @@ lessee_start(struct lessee *lessee)
 
 	fixture_defaults(&lessee->shared.f);
 	lessee->shared.f.pretend.capacity = 4 * MIB;
-	fixture_start(&lessee->shared.f);
+	contended_start(&lessee->shared.f);
 	other = fixture_alloc(&lessee->shared.f, 512); /* so this thread has a magazine */
 	fixture_free(&lessee->shared.f, other);
 	ca_trim(lessee->shared.f.heap, 0);
@@ -180,7 +180,7 @@ test_each_thread_that_leases_has_a_side_of_the_table(void **state)
 	struct fixture f;
 
 	fixture_defaults(&f);
-	fixture_start(&f);
+	contended_start(&f);
 	successor.f = &f;
 	take_and_free_one(&f);
 	for (unsigned i = 1; i <= 3; i++) {
@@ -299,7 +299,7 @@ test_of_two_frees_one_succeeds(void **state)
 	unsigned round, i;
 
 	fixture_defaults(&twice.f);
-	fixture_start(&twice.f);
+	contended_start(&twice.f);
 	pthread_barrier_init(&twice.together, NULL, 2);
 	take_and_free_one(&twice.f);
 	assert_int_equal(pthread_create(&thread, NULL, other_frees, &twice), 0);
@@ -350,7 +350,7 @@ test_who_merges_in_anothers_segment_waits_for_it(void **state)
 	bool early;
 
 	fixture_defaults(&meeting.f);
-	fixture_start(&meeting.f);
+	contended_start(&meeting.f);
 	take_and_free_one(&meeting.f);
 	assert_int_equal(pthread_create(&thread, NULL, meet, &meeting), 0);
 	await_stage(&meeting, 1);
@@ -460,7 +460,7 @@ reserved_by(unsigned n)
 	unsigned i;
 
 	fixture_defaults(&ring.f);
-	fixture_start(&ring.f);
+	contended_start(&ring.f);
 	for (i = 0; i < n; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, hand_around, &ring), 0);
 	for (i = 0; i < n; i++)

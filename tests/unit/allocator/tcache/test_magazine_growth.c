@@ -62,7 +62,7 @@ start(struct beside *beside, uint64_t capacity)
 	fixture_defaults(f);
 	f->config.expandable_segments = false;
 	f->pretend.capacity = capacity;
-	fixture_start(f);
+	contended_start(f);
 	beside->small = take_with_magazine(f);
 	assert_int_equal(pthread_create(&beside->thread, NULL, ask, beside), 0);
 	await_stage(beside, 1);
