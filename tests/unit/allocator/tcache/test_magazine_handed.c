@@ -9,11 +9,18 @@
 #include <inttypes.h>
 #include <semaphore.h>
 
-/* Seen: 16 MiB, of which 8 are for threads that would take from each other (policy/budget.c). Where
- * the way to new memory leaves what other threads keep alone: 24 to 32. */
-#define MORE (16 * MIB)
+/* Where the way to new memory leaves what other threads keep alone: 24 to 32 MiB for each test.
+ * Where each thread has segments of its own though nobody waits: 12 and 16. */
+#define MORE (8 * MIB)
 
-enum { CALLS = 20000, BLOCKS = 200, WORKERS_MAX = 16, SPREAD_LOG = 12 };
+enum { CALLS = 20000, BLOCKS = 200, BLOCKS_MAX = 2000, WORKERS_MAX = 16, SPREAD_LOG = 12 };
+
+/* Who calls, and for what. */
+struct program {
+	uint64_t seed;
+	unsigned calls, blocks, turn; /* calls of one thread in a row; 0: any thread's */
+	bool works, even;             /* sizes up to 1 MiB, each as likely */
+};
 
 struct worker {
 	pthread_t thread;
@@ -66,10 +73,10 @@ choose_size(uint64_t *seed)
 
 /* Bytes that are reserved at most. */
 static uint64_t
-run(uint64_t seed, unsigned n_workers, bool works)
+run(const struct program *program, unsigned n_workers)
 {
 	static struct worker workers[WORKERS_MAX];
-	uint64_t blocks[BLOCKS] = { 0 }, peak;
+	uint64_t blocks[BLOCKS_MAX] = { 0 }, seed = program->seed, peak;
 	struct scene scene;
 	unsigned i;
 
@@ -80,14 +87,16 @@ run(uint64_t seed, unsigned n_workers, bool works)
 		sem_init(&workers[i].done, 0, 0);
 		pthread_create(&workers[i].thread, NULL, work, &workers[i]);
 	}
-	for (i = 0; i < CALLS; i++) {
-		uint64_t *block = &blocks[fixture_random(&seed) % BLOCKS];
-		uint64_t size = choose_size(&seed), who = fixture_random(&seed);
+	for (i = 0; i < program->calls; i++) {
+		uint64_t *block = &blocks[fixture_random(&seed) % program->blocks];
+		uint64_t size = program->even ? (1 + fixture_random(&seed) % 2048) * 512
+					      : choose_size(&seed);
+		uint64_t who = program->turn ? i / program->turn : fixture_random(&seed);
 
 		ask(&workers[who % n_workers], block, *block ? 0 : size);
-		if (works && i % 16 == 0)
+		if (program->works && i % 16 == 0)
 			launch(&scene, S);
-		if (works && i % 512 == 0)
+		if (program->works && i % 512 == 0)
 			finish(&scene, S);
 	}
 	for (i = 0; i < n_workers; i++) {
@@ -101,14 +110,14 @@ run(uint64_t seed, unsigned n_workers, bool works)
 }
 
 static void
-compare(uint64_t seed, bool works)
+compare(const struct program *program)
 {
-	static const unsigned numbers[] = { 4, 16 };
-	uint64_t one = run(seed, 1, works), more;
+	static const unsigned numbers[] = { 2, 4, 16 };
+	uint64_t one = run(program, 1), more;
 	unsigned i;
 
-	for (i = 0; i < 2; i++) {
-		more = run(seed, numbers[i], works);
+	for (i = 0; i < 3; i++) {
+		more = run(program, numbers[i]);
 		print_message("%u threads: %" PRIu64 " MiB, one %" PRIu64 " MiB\n", numbers[i],
 			      more / MIB, one / MIB);
 		assert_in_range(more, 0, one + MORE);
@@ -118,10 +127,26 @@ compare(uint64_t seed, bool works)
 static void
 test_threads_that_hand_blocks_around_take_little_more_memory(void **state)
 {
+	struct program program = { .calls = CALLS, .blocks = BLOCKS };
 	uint64_t seed = fixture_seed(1);
 
-	compare(fixture_random(&seed), false);
-	compare(fixture_random(&seed), true);
+	program.seed = fixture_random(&seed);
+	compare(&program);
+	program.seed = fixture_random(&seed);
+	program.works = true;
+	compare(&program);
+}
+
+static void
+test_nor_do_those_that_take_long_turns(void **state)
+{
+	struct program program = {
+		.calls = 80000, .blocks = BLOCKS_MAX, .turn = 4000, .even = true
+	};
+	uint64_t seed = fixture_seed(2);
+
+	program.seed = fixture_random(&seed);
+	compare(&program);
 }
 
 int
@@ -129,6 +154,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_threads_that_hand_blocks_around_take_little_more_memory),
+		cmocka_unit_test(test_nor_do_those_that_take_long_turns),
 	};
 
 	return cmocka_run_group_tests_name("allocator-magazine-handed", tests, NULL, NULL);
