@@ -49,7 +49,9 @@ records_init(struct ca_heap *heap)
 	heap->magazines = NULL;
 	heap->magazines_end = &heap->magazines;
 	heap->further_magazines = 0;
+	heap->next_idle = NULL;
 	heap->leases = NULL;
+	heap->contention_until = 0;
 	heap->id = unique_id();
 	ca_slabs_init(&heap->blocks, &heap->records, sizeof(struct ca_block),
 		      sizeof(((struct ca_block *)NULL)->quick), RECORDS_APART);

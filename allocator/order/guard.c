@@ -426,19 +426,49 @@ mark_armed(struct ca_stream_record *record)
 		ca_order_wait_hard(&user);
 }
 
+/* The next armed stream from index *at on that the driver orders with the record's. */
+static struct ca_stream_record *
+next_armed(struct ca_stream_record *record, unsigned *at)
+{
+	struct ca_stream_record *other;
+
+	for (; (other = ca_record_at(ca_record_order(record), *at)); ++*at)
+		if (other != record && atomic_load(&other->stream.armed) &&
+		    ca_record_is_ordered_by_driver(record, other))
+			break;
+	return other;
+}
+
+/* Not before the marks are there: another thread may submit meanwhile. Streams that this one cannot
+ * mark do not count. */
+static void
+clear_ordered_armed(struct ca_stream_record *record)
+{
+	struct ca_order *order = ca_record_order(record);
+	struct ca_stream_record *other;
+	unsigned at;
+
+	ca_order_lock(order); /* as whoever arms a stream has */
+	for (at = 0; (other = next_armed(record, &at)); at++)
+		if (ca_record_is_nameable_ordered(other))
+			break;
+	if (!other)
+		atomic_fetch_and(&record->stream.seen, ~CA_ORDERED_ARMED);
+	ca_order_unlock(order);
+}
+
 void
 ca_record_mark_ordered(struct ca_stream_record *record)
 {
 	struct ca_stream_record *other;
-	unsigned i;
+	unsigned at;
 
-	atomic_fetch_and(&record->stream.seen, ~CA_ORDERED_ARMED); /* first: one may be armed now */
 	if (atomic_load(&record->kind) == CA_STREAM_NONBLOCKING)
 		return;
-	for (i = 0; (other = ca_record_at(ca_record_order(record), i)); i++)
-		if (other != record && atomic_load(&other->stream.armed) &&
-		    ca_record_is_ordered_by_driver(record, other))
-			mark_armed(other);
+	for (at = 0; (other = next_armed(record, &at)); at++)
+		mark_armed(other);
+	if (atomic_load(&record->stream.seen) & CA_ORDERED_ARMED)
+		clear_ordered_armed(record);
 }
 
 void

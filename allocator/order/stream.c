@@ -197,7 +197,8 @@ record_start(struct ca_stream_record *record, enum ca_stream_kind kind, void *ha
 	atomic_store(&record->has_clock, ca_record_order(record)->traced);
 	record->known_epoch = 0;
 	atomic_store(&record->unmade, 0);
-	atomic_store(&record->stream.seen, 0);
+	/* what was armed before the legacy stream was known */
+	atomic_store(&record->stream.seen, kind == CA_STREAM_LEGACY ? CA_ORDERED_ARMED : 0);
 	atomic_store(&record->stream.armed, 0);
 	atomic_store(&record->reused_unordered, 0);
 	atomic_store(&record->joined, 0);

@@ -212,9 +212,9 @@ spread(struct ca_space *space, uint64_t bytes)
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes);
 	struct ca_block *block = NULL;
 
-	if (ca_own.space != space->id || !ca_heap_has_contention_locked(space->heap) ||
-	    ca_held_any(space) || space->dead || space->poisoned ||
-	    !ca_budget_spreads_locked(space, segment_bytes, bytes))
+	if (ca_own.space != space->id || !ca_own.magazine->shared ||
+	    !ca_heap_has_contention_locked(space->heap) || ca_held_any(space) || space->dead ||
+	    space->poisoned || !ca_budget_spreads_locked(space, segment_bytes, bytes))
 		return NULL;
 	if (ca_grow_locked(space, segment_bytes, bytes, CA_SEGMENT_CUT, &block))
 		ca_backoff_failed(&space->spreads);

@@ -346,11 +346,31 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 
 /* ---- making it likely */
 
-/* Blocks. With room for a step a free merges 31 at most. */
-enum { EVICTED_AT_A_TIME = 16 };
+/* Blocks. With room for a step a free merges 31 at most, or where segments are leased 135. */
+enum { EVICTED_AT_A_TIME = 12 };
 
-/* A stack of the calling thread's shelf with capacity for a block of that size: another loses it,
- * with so many blocks at most. NULL: it has more, or that size has all it may have. */
+/* Where all have more blocks, one of them has so many less. NULL: that was so. */
+static struct ca_stack *
+evict(struct ca_magazine *magazine, struct ca_shelf *shelf, struct ca_stack *set, unsigned limit)
+{
+	struct ca_stack *stack;
+	unsigned way;
+
+	for (way = 0; way < CA_WAYS; way++) {
+		stack = &set[shelf->evict++ % CA_WAYS];
+		if (ca_stack_depth(stack) > limit)
+			continue;
+		ca_blocks_settle_locked(magazine, ca_stack_detach_held(shelf, stack));
+		return stack;
+	}
+	stack = &set[shelf->evict++ % CA_WAYS];
+	ca_stack_shrink_held(magazine, shelf, stack, ca_stack_depth(stack) - limit);
+	return NULL;
+}
+
+/* A stack of the calling thread's shelf with capacity for a block of that size, which others of
+ * `limit` blocks or so lose. NULL: they have more, or that size has all it may have. Never with
+ * CA_KEPT_EACH, where the size has none. */
 static struct ca_stack *
 stack_for_locked(uint32_t grains, unsigned limit)
 {
@@ -366,16 +386,13 @@ stack_for_locked(uint32_t grains, unsigned limit)
 	if (stack && ca_stack_depth(stack) >= CA_KEPT_EACH)
 		return NULL;
 	if (!stack) {
-		stack = ca_stack_set(shelf, grains) + shelf->evict % CA_WAYS;
-		if (ca_stack_depth(stack) > limit) {
-			ca_stack_shrink_held(magazine, shelf, stack, stack->capacity - limit);
+		stack = evict(magazine, shelf, ca_stack_set(shelf, grains), limit);
+		if (!stack)
 			return NULL;
-		}
-		shelf->evict++;
-		ca_blocks_settle_locked(magazine, ca_stack_detach_held(shelf, stack));
 		stack->grains = grains;
 	}
-	ca_shelf_make_room_held(magazine, shelf);
+	if (!ca_shelf_make_room_held(magazine, shelf, limit) && limit < CA_KEPT_EACH)
+		return NULL;
 	capacity = stack->capacity + CA_KEPT_STEP;
 	ca_stack_resize(shelf, stack, capacity < CA_KEPT_EACH ? capacity : CA_KEPT_EACH);
 	return stack;
@@ -436,8 +453,12 @@ ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes)
 bool
 ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes)
 {
+	unsigned limit;
+
 	if (!own_locked(space))
 		return false;
 	ca_magazine_refresh_locked(space->heap, ca_own.magazine);
-	return stack_for_locked(ca_grains(bytes), EVICTED_AT_A_TIME) != NULL;
+	/* a free that is not taken ends leases */
+	limit = space->heap->leases ? CA_KEPT_EACH : EVICTED_AT_A_TIME;
+	return stack_for_locked(ca_grains(bytes), limit) != NULL;
 }

@@ -112,12 +112,17 @@ free_now(struct ca_heap *heap, const struct late_free *late)
 /* The thread that noted it does it: then the call that it came in has returned, and its work is
  * known. While something captures, a free that names no stream would invalidate that. */
 static bool
-is_due(const struct late_free *late)
+is_own(const struct late_free *late)
 {
 	uint64_t thread = atomic_load(&late->thread);
 
-	return (!thread || thread == ca_order_thread()) &&
-	       (late->serial & TOLD || !ca_capture_active());
+	return !thread || thread == ca_order_thread();
+}
+
+static bool
+is_due(const struct late_free *late)
+{
+	return is_own(late) && (late->serial & TOLD || !ca_capture_active());
 }
 
 /* A free that a capture prohibits is tried again; one that is refused otherwise loses its memory.
@@ -154,6 +159,6 @@ ca_late_free_all(void)
 	CA_KEEP_ERRNO;
 
 	for (unsigned i = 0; process && i < LATE_MAX; i++)
-		if (atomic_load(&noted[i].state) == NOTED && is_due(&noted[i]))
+		if (atomic_load(&noted[i].state) == NOTED && is_own(&noted[i]))
 			do_one(process->heap, &noted[i]);
 }

@@ -407,7 +407,7 @@ the_old_owner_goes_on_after_the_free(void)
  * for the blocking stream natively.
  */
 static void
-before_a_kernel_of_the_legacy_stream(size_t bytes, int number)
+before_a_kernel_of_the_legacy_stream(size_t bytes, int number, bool first)
 {
 	CUstream b = order_stream(BLOCKING), r = order_stream(NONBLOCKING);
 	volatile uint32_t *word = order_word();
@@ -415,7 +415,8 @@ before_a_kernel_of_the_legacy_stream(size_t bytes, int number)
 
 	for (int i = 0; i < number; i++) {
 		x[i] = order_take(bytes);
-		order_use(x[i], 1, NULL);
+		if (!first)
+			order_use(x[i], 1, NULL);
 		order_use(x[i], 1, b);
 		OK(cuCtxSynchronize());
 		order_use(x[i], 1, r);
@@ -441,7 +442,14 @@ static void
 before_a_legacy_kernel_that_waits(void)
 {
 	order_start();
-	before_a_kernel_of_the_legacy_stream(BIG, 12);
+	before_a_kernel_of_the_legacy_stream(BIG, 12, false);
+}
+
+static void
+before_the_first_legacy_kernel_which_waits(void)
+{
+	order_start();
+	before_a_kernel_of_the_legacy_stream(BIG, 12, true);
 }
 
 /* A device of 320 MiB has no more. */
@@ -449,7 +457,7 @@ static void
 most_memory_before_a_legacy_kernel_that_waits(void)
 {
 	order_start();
-	before_a_kernel_of_the_legacy_stream(200 * MIB, 1);
+	before_a_kernel_of_the_legacy_stream(200 * MIB, 1, false);
 }
 
 const struct order_case rules_users[] = {
@@ -471,6 +479,8 @@ const struct order_case rules_users[] = {
 	{ "t6_a_copy_into_the_middle_is_guarded", a_copy_into_the_middle_is_guarded },
 	{ "t11_legacy_memory_goes_to_other_streams", legacy_memory_goes_to_other_streams },
 	{ "t11_before_a_legacy_kernel_that_waits", before_a_legacy_kernel_that_waits },
+	{ "t11_before_the_first_legacy_kernel_which_waits",
+	  before_the_first_legacy_kernel_which_waits },
 	{ "t11_most_memory_before_a_legacy_kernel_that_waits",
 	  most_memory_before_a_legacy_kernel_that_waits },
 	{ "t11_blocking_streams_are_not_ordered_with_each_other",
