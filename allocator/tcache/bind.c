@@ -346,38 +346,14 @@ ca_magazine_serial_locked(struct ca_heap *heap)
 
 /* ---- making it likely */
 
-/* Blocks. With room for a step a free merges 31 at most, or where segments are leased 135. */
-enum { EVICTED_AT_A_TIME = 12 };
-
-/* Where all have more blocks, one of them has so many less. NULL: that was so. */
+/* A stack of the calling thread's shelf with capacity for a block of that size: another loses it.
+ */
 static struct ca_stack *
-evict(struct ca_magazine *magazine, struct ca_shelf *shelf, struct ca_stack *set, unsigned limit)
-{
-	struct ca_stack *stack;
-	unsigned way;
-
-	for (way = 0; way < CA_WAYS; way++) {
-		stack = &set[shelf->evict++ % CA_WAYS];
-		if (ca_stack_depth(stack) > limit)
-			continue;
-		ca_blocks_settle_locked(magazine, ca_stack_detach_held(shelf, stack));
-		return stack;
-	}
-	stack = &set[shelf->evict++ % CA_WAYS];
-	ca_stack_shrink_held(magazine, shelf, stack, ca_stack_depth(stack) - limit);
-	return NULL;
-}
-
-/* A stack of the calling thread's shelf with capacity for a block of that size, which others of
- * `limit` blocks or so lose. NULL: they have more, or that size has all it may have. Never with
- * CA_KEPT_EACH, where the size has none. */
-static struct ca_stack *
-stack_for_locked(uint32_t grains, unsigned limit)
+stack_for_locked(uint32_t grains)
 {
 	struct ca_magazine *magazine = ca_own.magazine;
 	struct ca_shelf *shelf = ca_own.shelf;
 	struct ca_stack *stack = ca_stack_for(shelf, grains);
-	unsigned capacity;
 
 	if (stack)
 		return stack;
@@ -385,16 +361,14 @@ stack_for_locked(uint32_t grains, unsigned limit)
 	stack = ca_stack_find(shelf, grains);
 	if (stack && ca_stack_depth(stack) >= CA_KEPT_EACH)
 		return NULL;
-	if (!stack) {
-		stack = evict(magazine, shelf, ca_stack_set(shelf, grains), limit);
-		if (!stack)
-			return NULL;
-		stack->grains = grains;
-	}
-	if (!ca_shelf_make_room_held(magazine, shelf, limit) && limit < CA_KEPT_EACH)
-		return NULL;
-	capacity = stack->capacity + CA_KEPT_STEP;
-	ca_stack_resize(shelf, stack, capacity < CA_KEPT_EACH ? capacity : CA_KEPT_EACH);
+	if (!stack)
+		stack = ca_stack_set(shelf, grains) + shelf->evict++ % CA_WAYS;
+	if (ca_shelf_capacity(shelf) + CA_KEPT_STEP > CA_KEPT_ALL)
+		ca_shelf_clear_locked(magazine, shelf);
+	else
+		ca_blocks_settle_locked(magazine, ca_stack_detach_held(shelf, stack));
+	stack->grains = grains;
+	ca_stack_resize(shelf, stack, CA_KEPT_STEP);
 	return stack;
 }
 
@@ -424,7 +398,7 @@ steal_locked(const struct ca_space *space, uint32_t grains)
 		ca_magazine_unlock(other);
 		if (!top)
 			continue;
-		stack = stack_for_locked(grains, CA_KEPT_EACH); /* empty */
+		stack = stack_for_locked(grains); /* empty */
 		if (stack->capacity < depth)
 			ca_stack_resize(mine, stack, depth);
 		atomic_store_explicit(&stack->top, top, memory_order_relaxed);
@@ -453,12 +427,8 @@ ca_magazine_prepare_take_locked(struct ca_space *space, uint64_t bytes)
 bool
 ca_magazine_prepare_give_locked(struct ca_space *space, uint64_t bytes)
 {
-	unsigned limit;
-
 	if (!own_locked(space))
 		return false;
 	ca_magazine_refresh_locked(space->heap, ca_own.magazine);
-	/* a free that is not taken ends leases */
-	limit = space->heap->leases ? CA_KEPT_EACH : EVICTED_AT_A_TIME;
-	return stack_for_locked(ca_grains(bytes), limit) != NULL;
+	return stack_for_locked(ca_grains(bytes)) != NULL;
 }

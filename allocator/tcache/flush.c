@@ -342,53 +342,6 @@ clear_some_held(struct ca_magazine *magazine, struct ca_shelf *shelf, ca_stack_b
 }
 
 void
-ca_stack_shrink_held(struct ca_magazine *magazine, struct ca_shelf *shelf, struct ca_stack *stack,
-		     unsigned capacity)
-{
-	struct ca_block *top = ca_stack_top(stack);
-	unsigned depth = ca_stack_depth(stack);
-
-	if (depth > capacity) {
-		unsigned more = depth - capacity;
-
-		ca_blocks_settle_locked(magazine, detach_some_held(shelf, stack, top, &more));
-	}
-	ca_stack_resize(shelf, stack, capacity);
-}
-
-static inline bool
-has_room(const struct ca_shelf *shelf)
-{
-	return ca_shelf_capacity(shelf) + CA_KEPT_STEP <= CA_KEPT_ALL;
-}
-
-bool
-ca_shelf_make_room_held(struct ca_magazine *magazine, struct ca_shelf *shelf, unsigned limit)
-{
-	ca_stack_bits all = kept_bits(shelf, CA_KEPT_ANY), bits;
-	unsigned start = shelf->next_cleared, at = start, merged = 0;
-	struct ca_stack *stack;
-
-	for (bits = ca_bits_from(all, start); bits && !has_room(shelf); bits &= bits - 1) {
-		stack = &shelf->stacks[(start + ca_bits_lowest(bits)) % CA_STACKS];
-		ca_stack_shrink_held(magazine, shelf, stack, ca_stack_depth(stack));
-	}
-	for (bits = ca_bits_from(all, start); bits && !has_room(shelf) && merged < limit;
-	     bits &= bits - 1) {
-		unsigned depth;
-
-		at = (start + ca_bits_lowest(bits)) % CA_STACKS;
-		stack = &shelf->stacks[at++];
-		depth = ca_stack_depth(stack);
-		ca_stack_shrink_held(magazine, shelf, stack,
-				     depth > CA_KEPT_STEP ? depth - CA_KEPT_STEP : 0);
-		merged += depth - ca_stack_depth(stack);
-	}
-	shelf->next_cleared = (uint8_t)(at % CA_STACKS);
-	return has_room(shelf);
-}
-
-void
 ca_shelf_clear_locked(struct ca_magazine *magazine, struct ca_shelf *shelf)
 {
 	struct ca_block *tops[CA_STACKS];

@@ -240,13 +240,6 @@ ca_stack_resize(struct ca_shelf *shelf, struct ca_stack *stack, unsigned capacit
 	stack->capacity = (uint8_t)capacity;
 }
 
-/* The upper blocks go that are more than `capacity`, which is not more than it has. */
-void ca_stack_shrink_held(struct ca_magazine *magazine, struct ca_shelf *shelf,
-			  struct ca_stack *stack, unsigned capacity);
-/* There is capacity for a step more: what stacks have in vain, or else that of blocks of the stacks
- * that come next, which are merged, `limit` of them or a few more. False: they did not suffice. */
-bool ca_shelf_make_room_held(struct ca_magazine *magazine, struct ca_shelf *shelf, unsigned limit);
-
 /* A bit for each stack that has capacity. */
 __extension__ typedef unsigned __int128 ca_stack_bits;
 _Static_assert(sizeof(ca_stack_bits) * 8 == CA_STACKS, "a bit for each");

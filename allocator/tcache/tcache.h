@@ -36,10 +36,9 @@ enum {
 	/* Blocks of one size: emptying a stack must not take long. Waste and driver calls of the
 	 * 44 workloads are the same with 16. */
 	CA_KEPT_EACH = 64,
-	/* Blocks in a magazine, all of which a request may have to merge before the cache grows.
-	 * With 256, 64, 32 (and no limit to those of one size) a pair among 1,000 live blocks of 32
-	 * sizes takes 577, 1,034, 1,308 instructions instead of 413, and W10d of seed 3 reserves 14
-	 * % more. */
+	/* Blocks in a magazine, all of which a call may have to merge. With 256, 64, 32 (and no
+	 * limit to those of one size) a pair among 1,000 live blocks of 32 sizes takes 577, 1,034,
+	 * 1,308 instructions instead of 413, and W10d of seed 3 reserves 14 % more. */
 	CA_KEPT_ALL = 1024,
 	CA_KEPT_STEP = 8, /* a stack gets capacity for so many of them at a time */
 	/* Spaces of a device that a thread keeps blocks of; others take turns. A shelf is 2.1 KiB,

@@ -53,39 +53,6 @@ test_a_full_stack_keeps_what_it_has(void **state)
 	fixture_stop(&f);
 }
 
-/* Room for one more size is that of a few blocks of others. (It was that of all, of which one free
- * merged 748.) */
-static void
-test_a_free_merges_few_blocks(void **state)
-{
-	static uint64_t blocks[CA_KEPT_ALL / CA_KEPT_EACH][CA_KEPT_EACH];
-	const unsigned sizes = CA_KEPT_ALL / CA_KEPT_EACH;
-	struct fixture f;
-	uint64_t more[64];
-	unsigned i, j;
-
-	fixture_defaults(&f);
-	fixture_start(&f);
-	for (i = 0; i < sizes; i++)
-		for (j = 0; j < CA_KEPT_EACH; j++)
-			blocks[i][j] = fixture_alloc(&f, (i + 1) * 8 * KIB);
-	for (i = 0; i < 64; i++)
-		more[i] = fixture_alloc(&f, (i + 1) * KIB);
-	for (i = 0; i < sizes; i++)
-		for (j = 0; j < CA_KEPT_EACH; j++)
-			fixture_free(&f, blocks[i][j]);
-	for (i = 0; i < 64; i++) {
-		unsigned before = ca_shelf_kept(&f.heap->magazines->first_shelf);
-
-		fixture_free(&f, more[i]);
-		assert_true(ca_shelf_kept(&f.heap->magazines->first_shelf) + 32 >= before);
-		assert_true(ca_shelf_kept(&f.heap->magazines->first_shelf) <= CA_KEPT_ALL);
-	}
-	fixture_check(&f);
-	assert_int_equal(fixture_stats(&f).allocated_bytes.current, 0);
-	fixture_stop(&f);
-}
-
 /* Blocks of that size in the thread's magazine. */
 static unsigned
 kept_of_size(const struct fixture *f, uint64_t size)
@@ -358,7 +325,6 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nearly_every_block_is_found_in_a_full_table),
 		cmocka_unit_test(test_a_full_stack_keeps_what_it_has),
-		cmocka_unit_test(test_a_free_merges_few_blocks),
 		cmocka_unit_test(test_an_empty_stack_may_get_a_large_size),
 		cmocka_unit_test(test_a_small_request_leaves_large_blocks_alone),
 		cmocka_unit_test(test_a_large_request_merges_only_what_has_a_free_block_beside_it),
