@@ -110,7 +110,7 @@ free_now(struct ca_heap *heap, const struct late_free *late)
 }
 
 /* The thread that noted it does it: then the call that it came in has returned, and its work is
- * known. While something captures, a free that names no stream would invalidate that. */
+ * known. */
 static bool
 is_own(const struct late_free *late)
 {
@@ -119,6 +119,7 @@ is_own(const struct late_free *late)
 	return !thread || thread == ca_order_thread();
 }
 
+/* While something captures, a free that names no stream would invalidate that. */
 static bool
 is_due(const struct late_free *late)
 {

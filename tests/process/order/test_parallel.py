@@ -34,7 +34,7 @@ def go(tmp_path, variant, conf="", timeout=120, **env):
     device = json.loads(ours.read_text())["devices"][0]
     device["submitted_us"] = int(words[words.index("submitted_us") + 1])
     print(variant, conf, done.stdout.strip(), {name: device[name] for name in (
-        "host_syncs", "order_waits", "order_marks", "taken_same_stream", "taken_exposed", "exposed_several")},
+        "host_syncs", "order_waits", "order_marks", "taken_same_stream", "taken_exposed", "exposed_several", "finished_only_reasons")},
         device["reserved_bytes"]["peak"] // MIB, "MiB")
     return int(words[words.index("done_percent") + 1]), device
 

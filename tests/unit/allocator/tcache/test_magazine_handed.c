@@ -15,7 +15,7 @@
 
 enum { CALLS = 20000, BLOCKS = 200, BLOCKS_MAX = 2000, WORKERS_MAX = 16, SPREAD_LOG = 12 };
 
-/* Who calls, and for what. */
+/* Calls of several threads, one after the other. */
 struct program {
 	uint64_t seed;
 	unsigned calls, blocks, turn; /* calls of one thread in a row; 0: any thread's */
