@@ -65,7 +65,7 @@ ca_lock_wake_one(struct ca_lock *lock)
  * Requests with the lock, after one that found it taken, that count as contention. Threads that
  * take turns have nothing of segments of their own: each would fill those, and leave the holes of
  * the others. (5,000 blocks up to 1 MiB, 2.6 GiB in all, handed around among 2 and 16 threads,
- * reserve 4 and 2 MiB more than with one thread; where each thread had its own, 138 and 176.)
+ * reserve 4 and 2 MiB more than with one thread; where each thread had its own, 138 and 148.)
  */
 enum { CONTENTION_FOR = 1024 };
 
