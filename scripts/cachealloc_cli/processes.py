@@ -71,13 +71,16 @@ class Tree:
                     pass
         return alive
 
-    def _signal(self, number):
-        for pid in self.alive():
+    def _signal(self, number, told=frozenset()):
+        """All but those in `told`. Returns the pids that are alive."""
+        alive = set(self.alive())
+        for pid in alive - told:
             try:
                 os.kill(pid, number)
                 os.kill(pid, signal.SIGCONT)
             except OSError:
                 pass
+        return alive
 
     def _gone(self, seconds):
         until = time.monotonic() + seconds
@@ -92,8 +95,11 @@ class Tree:
         ended."""
         if not self.alive():
             return None
-        self._signal(signal.SIGTERM)
-        if self._gone(GRACE_S):
+        told = self._signal(signal.SIGTERM)
+        if self._gone(GRACE_S / 2):
+            return "SIGTERM"
+        self._signal(signal.SIGTERM, told)  # one that was forked in between; one that a handler started to clean up had its time
+        if self._gone(GRACE_S / 2):
             return "SIGTERM"
         until = time.monotonic() + LAST_S
         while time.monotonic() < until:

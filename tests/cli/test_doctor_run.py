@@ -242,6 +242,12 @@ def test_one_that_ignores_sigterm_is_killed_with_all_it_started(script):
     assert status == 4 and "did not end by SIGTERM within 2 s, and was killed" in run["end"]
 
 
+def test_a_process_that_was_started_after_sigterm_is_ended_by_it_too(script):
+    """As one is that was being forked when the others were looked for."""
+    status, run = tried("--for", "300ms", script("trap 'setsid sleep 1000 & exit 0' TERM\nwhile :; do sleep 0.05; done"))
+    assert status == 4 and run["end"].endswith("was ended by SIGTERM")
+
+
 def test_a_program_that_leaves_a_process_behind(script):
     status, run = tried("--for", "300ms", script("setsid sleep 1000 & exit 0"))
     assert status == 4 and run["end"] == "it exited with 0, and what it had started was ended by SIGTERM"
