@@ -180,8 +180,8 @@ sequence_aarch64() {
 }
 sequence_rules() { for each in format shell docs comments words; do check "$each" "check_$each"; done; }
 
-sequences=(process asan stress clang tsan cli bench fault unit aarch64 rules)
-[ -z "$quick" ] || sequences=(process stress cli bench fault unit rules)
+sequences=(process asan tsan clang cli stress fault bench unit aarch64 rules)
+[ -z "$quick" ] || sequences=(process cli stress fault bench unit rules)
 
 # One that dies has not written its second line, which counts as a failure.
 sequence() {
