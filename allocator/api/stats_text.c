@@ -197,6 +197,19 @@ row(struct out *out, const char *label, const struct ca_gauge *gauge, bool total
 		putf(out, "  %-28s %12s %12s\n", label, a, b);
 }
 
+/* With it the rows add up: a program that ends may not have asked for the end of its work. */
+static void
+row_unfinished(struct out *out, const struct ca_stats *stats)
+{
+	uint64_t active = stats->active_bytes.current, live = stats->allocated_bytes.current;
+	char text[CA_TEXT_SIZE_MAX];
+
+	if (active <= live)
+		return;
+	ca_text_bytes(text, active - live);
+	putf(out, "  %-28s %12s\n", "freed, may still be in use", text);
+}
+
 /* Hundredths of a percent, rounded down, so that 100.00% means all. */
 static void
 put_percent(struct out *out, uint64_t part, uint64_t whole)
@@ -328,6 +341,7 @@ table_device(struct out *out, const struct ca_emit_device *device,
 	row(out, "allocated (after rounding)", &stats->allocated_bytes, true);
 	row(out, "reserved from driver", &stats->reserved_bytes, true);
 	row(out, "cached, free to reuse", &stats->cached_bytes, false);
+	row_unfinished(out, stats);
 	table_calls(out, stats);
 	putf(out, "driver  %llu alloc, %llu free, %llu OOM; ",
 	     (unsigned long long)stats->driver_alloc_calls,

@@ -120,6 +120,9 @@ def table(report):
             gauge = device.get(field) or {}
             lines.append(f"  {text:<28} " + " ".join(f"{_size(gauge[part]) if gauge.get(part) is not None else '-':>12}"
                                                      for part in ("current", "peak", "total")))
+        active, live = ((device.get(field) or {}).get("current") for field in ("active_bytes", "allocated_bytes"))
+        if None not in (active, live) and active > live:
+            lines.append(f"  {'freed, may still be in use':<28} {_size(active - live):>12}")
         calls = {key: device.get(key) or 0 for key in ("alloc_calls", "free_calls", "cache_hits", "passed_alloc_calls",
                                                         "driver_alloc_calls", "driver_free_calls", "ooms")}
         rest = max(calls["alloc_calls"] - calls["passed_alloc_calls"], 0)

@@ -98,8 +98,8 @@ print_free(const struct ca_report *report)
 			length += ca_text_format(streams + length, sizeof(streams) - length, " %p",
 						 one->handle);
 	}
-	ca_warn("out of memory: %llu bytes were asked for; the largest free block has %llu. Free: "
-		"%s for every stream, %s still in use%s",
+	ca_warn("out of memory: %llu bytes were asked for; the largest free block has %llu bytes. "
+		"Free: %s for every stream, %s still in use%s",
 		(unsigned long long)report->requested, (unsigned long long)report->largest,
 		SIZE(report->clean), SIZE(report->waiting), streams);
 }

@@ -47,6 +47,17 @@ def test_a_table_of_the_last_whole_object(cli, tmp_path):  # noqa: F811
     assert "2.00 MiB" in done.stdout and json.loads(cli("stats", "--json", path).stdout) == newer
 
 
+def test_what_may_still_be_in_use_has_a_row(cli, tmp_path):  # noqa: F811
+    path = tmp_path / "s.json"
+    data = report(0)
+    data["devices"][0].update(allocated_bytes=gauge(1 << 20), active_bytes=gauge(3 << 20))
+    path.write_text(json.dumps(data))
+    assert "\n  freed, may still be in use       2.00 MiB\n" in cli("stats", path).stdout
+    data["devices"][0].update(active_bytes=gauge(1 << 20))
+    path.write_text(json.dumps(data))
+    assert "in use" not in cli("stats", path).stdout
+
+
 def test_stream_ordered_memory_has_a_row(cli, tmp_path):  # noqa: F811
     path = tmp_path / "s.json"
     data = report(0)

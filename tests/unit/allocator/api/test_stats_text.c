@@ -82,6 +82,7 @@ test_table(void **state)
 	assert_non_null(strstr(text, "214 alloc, 0 free, 0 OOM; 44.9 ms inside\n"));
 	assert_non_null(strstr(text, "  reserved from driver"));
 	assert_non_null(strstr(text, "reuse   only finished memory: memory of another process"));
+	assert_null(strstr(text, "may still be in use"));
 	assert_null(strstr(text, "passed"));
 	assert_null(strstr(text, "other  "));
 	assert_null(strstr(text, "site"));
@@ -91,6 +92,19 @@ test_table(void **state)
 	assert_non_null(strstr(text, "\nsite    settings of /etc/a.conf\n"));
 	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
 		assert_true(strlen(line) <= 80);
+}
+
+static void
+test_what_may_be_in_use_has_a_row(void **state)
+{
+	struct ca_emit_buffer buffer = { .text = text, .size = sizeof(text) };
+	struct ca_stats stats = { .allocated_bytes = { 1 << 20, 1 << 20, 1 << 20 },
+				  .active_bytes = { 3 << 20, 3 << 20, 3 << 20 } };
+	struct ca_emit_device device = { .stats = &stats };
+	struct ca_emit_process process = { 0 };
+
+	assert_int_equal(ca_emit_stats_table(&process, &device, 1, ca_emit_to_buffer, &buffer), 0);
+	assert_non_null(strstr(text, "\n  freed, may still be in use       2.00 MiB\n"));
 }
 
 static void
@@ -137,6 +151,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_what_may_be_in_use_has_a_row),
 		cmocka_unit_test(test_buffer_is_cut),
 		cmocka_unit_test(test_writer_fails),
 	};
