@@ -315,13 +315,14 @@ take_in_capture(struct ca_space *space, uint64_t bytes, struct ca_block **ret_bl
 {
 	uint64_t segment_bytes = bytes > CA_SMALL_MAX ? ca_round_up(bytes, CA_PAGE) : bytes;
 	struct ca_patience patience = { 0 };
+	struct ca_rounds rounds = { 0 };
 	int r = 0;
 
 	ca_oom_begin(true);
 	*ret_block = take_whole(space, segment_bytes);
 	do
 		r = *ret_block ? 0 : take_own(space, segment_bytes, bytes, ret_block);
-	while (r == CA_DRIVER_OUT_OF_MEMORY &&
+	while (r == CA_DRIVER_OUT_OF_MEMORY && ca_oom_goes_on_locked(space, bytes, &rounds) &&
 	       (ca_oom_release_pools_locked(space) ||
 		ca_oom_release_busy_locked(space, segment_bytes, &patience)));
 	if (!r)
@@ -478,6 +479,7 @@ return_cached(struct ca_space *space)
 static int
 take_through(struct ca_space *space, uint64_t size, bool capturing, struct ca_block **ret_block)
 {
+	struct ca_rounds rounds = { 0 };
 	int r;
 
 	ca_oom_begin(capturing);
@@ -487,7 +489,7 @@ take_through(struct ca_space *space, uint64_t size, bool capturing, struct ca_bl
 		r = space->dead ? -ENODEV : take_own(space, size, size, ret_block);
 		if (r != CA_DRIVER_OUT_OF_MEMORY)
 			return r;
-		if (!ca_oom_reclaim_locked(space, size, true))
+		if (!ca_oom_reclaim_locked(space, size, true, &rounds))
 			return capturing ? r
 					 : ca_oom_last_passthrough_locked(space, size, ret_block);
 		CA_COUNT(space, alloc_retries);

@@ -11,6 +11,7 @@ bool
 ca_charge(struct ca_space *space, uint64_t bytes)
 {
 	struct ca_heap *heap = space->heap;
+	struct ca_rounds rounds = { 0 };
 	bool allowed;
 
 	do {
@@ -19,7 +20,7 @@ ca_charge(struct ca_space *space, uint64_t bytes)
 		allowed = bytes <= CA_SIZE_MAX && !ca_limit_needed_locked(space, bytes, false);
 		if (allowed)
 			space->device->other_bytes += bytes;
-	} while (!allowed && bytes <= CA_SIZE_MAX && ca_reclaim(space, bytes));
+	} while (!allowed && bytes <= CA_SIZE_MAX && ca_reclaim(space, bytes, &rounds));
 	return allowed;
 }
 

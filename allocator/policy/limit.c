@@ -10,6 +10,7 @@
 #include "allocator/policy/internal.h"
 
 #include "allocator/core/lock.h"
+#include "allocator/tcache/tcache.h"
 #include "config/mutant.h"
 
 static bool
@@ -70,6 +71,21 @@ limit_of_all(const struct ca_space *space)
 
 	return ca_least(limit_bytes(&config->limit, total),
 			limit_bytes(&config->forced_limit, total));
+}
+
+bool
+ca_limit_excludes_locked(struct ca_space *space, uint64_t bytes)
+{
+	const struct ca_device *device = space->device;
+	uint64_t live, capacity;
+
+	ca_magazines_count_locked(space->heap);
+	ca_limit_update_locked(space);
+	live = device->stats.requested_bytes.current;
+	live -= ca_least(live, device->managed_bytes);
+	capacity = ca_least(device->total_bytes ? device->total_bytes : UINT64_MAX,
+			    limit_of_all(space));
+	return ca_excess(capacity, live) < bytes;
 }
 
 static uint64_t

@@ -26,8 +26,9 @@
  * the driver's pools and whole segments without a live block go back, and that is all.
  *
  * So outside captures "out of memory" is answered only when nothing of ours on that device is left
- * to give, but for what other threads' work still uses. Every round but the last gave something
- * back or saw another thread do so, which ends it.
+ * to give, but for what other threads' work still uses; or when other threads take all that is
+ * given back. Every round but the last gave something back or saw another thread do so, which ends
+ * it.
  */
 #include "allocator/policy/internal.h"
 
@@ -44,8 +45,16 @@ enum {
 	SETTLE_STEPS = 500, /* 10 s: then the call that never ends is no longer waited for */
 	ROUNDS = 500,
 	ROUNDS_MAX = 100 * 1000, /* where the clock stands still */
+	/* Then it is asked whether the request would have room natively. (A request for more than
+	 * the device has, beside two threads that allocate and free 11 to 20 MiB all the time, made
+	 * 30,000 rounds of 0.3 ms, each of which gave back what the others took at once.) */
+	ROUNDS_UNASKED = 8,
 	BUSY_STEPS = 10,
 };
+/* How much some calls take is the driver's secret: so much goes back in a round, and more in later
+ * ones, so that ROUNDS of them are any device's memory. */
+static const uint64_t UNKNOWN_STEP = (uint64_t)64 << 20;
+enum { ROUNDS_OF_A_STEP = 8 };
 static const uint64_t ROUNDS_NS = (uint64_t)SETTLE_STEPS * SETTLE_STEP_NS;
 
 /* Waits for the oldest free of the calling thread on the device, own space first: for what the
@@ -195,27 +204,29 @@ settled_locked(struct ca_heap *heap, const struct ca_device *device,
 	return is_past(heap, device, snapshot);
 }
 
-/*
- * The acts of several threads at the end of the memory look like a change to each other. So the
- * rounds end after some time, too.
- */
 struct ladder {
-	unsigned rounds;
-	uint64_t since_ns;
 	unsigned busy_steps;
 	bool rejected; /* a limit was in the way, and then no more */
 	struct ca_patience patience;
 };
 
-static bool
-goes_on(const struct ca_heap *heap, struct ladder *ladder)
+/*
+ * The acts of several threads at the end of the memory look like a change to each other, and one
+ * may take what another gave back for its own request. So the rounds end where there is no room
+ * natively, and after some time, too.
+ */
+bool
+ca_oom_goes_on_locked(struct ca_space *space, uint64_t bytes, struct ca_rounds *rounds)
 {
-	uint64_t now = heap->driver.clock_ns(heap->driver.self);
+	const struct ca_driver *driver = &space->heap->driver;
+	uint64_t now = driver->clock_ns(driver->self);
 
-	if (!ladder->rounds++)
-		ladder->since_ns = now;
-	return ladder->rounds <= ROUNDS ||
-	       (now - ladder->since_ns < ROUNDS_NS && ladder->rounds < ROUNDS_MAX);
+	if (!rounds->n++)
+		rounds->since_ns = now;
+	if (rounds->n > ROUNDS_UNASKED && ca_limit_excludes_locked(space, bytes))
+		return false;
+	return rounds->n <= ROUNDS ||
+	       (bytes && now - rounds->since_ns < ROUNDS_NS && rounds->n < ROUNDS_MAX);
 }
 
 /*
@@ -299,6 +310,7 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 	uint64_t segment_bytes = ca_pool_segment_bytes(&space->heap->config, bytes), generation;
 	uint64_t exact = ca_budget_exact(space, bytes), expands;
 	struct ladder ladder = { 0 };
+	struct ca_rounds rounds = { 0 };
 	bool again = false, rejected;
 	int r;
 
@@ -343,7 +355,7 @@ take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret_block)
 			break;
 		rejected = is_rejected(space, exact);
 		again = round_locked(space, bytes, generation, &ladder) &&
-			goes_on(space->heap, &ladder);
+			ca_oom_goes_on_locked(space, bytes, &rounds);
 		if (!again && rejected && !ladder.rejected && !is_rejected(space, exact))
 			again = ladder.rejected = true;
 		if (!again)
@@ -362,12 +374,16 @@ ca_oom_take_locked(struct ca_space *space, uint64_t bytes, struct ca_block **ret
 }
 
 bool
-ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
+ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment,
+		      struct ca_rounds *rounds)
 {
 	struct ca_heap *heap = space->heap;
 	bool given = false, busy = heap->driver.capturing(heap->driver.self);
+	uint64_t wanted = bytes ? bytes : UNKNOWN_STEP * (1 + rounds->n / ROUNDS_OF_A_STEP);
 	struct ladder ladder = { 0 };
 
+	if (!ca_oom_goes_on_locked(space, bytes, rounds))
+		return false;
 	ca_release_reset_rejected_locked(space->device);
 	while (!given && !busy) {
 		uint64_t generation = space->device->generation;
@@ -376,29 +392,30 @@ ca_oom_reclaim_locked(struct ca_space *space, uint64_t bytes, bool segment)
 		/* memory of captures that have ended may be nobody's by now */
 		ca_held_look_locked(space);
 		ca_held_settle_locked(space);
-		given = ca_release_locked(space, ca_release_needed_locked(space, bytes, segment),
+		given = ca_release_locked(space, ca_release_needed_locked(space, wanted, segment),
 					  &ladder.patience, &busy) > 0;
 		given = given || ca_oom_release_pools_locked(space);
 		if (given)
 			break;
 		r = busy ? -EBUSY : look_again(space, generation, &ladder.patience);
 		busy = r < 0 && !busy_passes(space, &ladder.busy_steps);
-		if (!r || !goes_on(heap, &ladder))
+		if (!r || !ca_oom_goes_on_locked(space, bytes, rounds))
 			break;
 	}
 	given = given || ca_oom_release_pools_locked(space);
 	if (!given && busy)
-		given = ca_oom_release_busy_locked(space, bytes, &ladder.patience) > 0;
+		given = ca_oom_release_busy_locked(space, wanted, &ladder.patience) > 0;
 	return given;
 }
 
 bool
-ca_reclaim(struct ca_space *space, uint64_t size)
+ca_reclaim(struct ca_space *space, uint64_t size, struct ca_rounds *rounds)
 {
+	struct ca_rounds first = { 0 };
 	bool given;
 
 	ca_heap_lock(space->heap);
-	given = ca_oom_reclaim_locked(space, size < CA_GRAIN ? CA_GRAIN : size, false);
+	given = ca_oom_reclaim_locked(space, size, false, rounds ? rounds : &first);
 	ca_heap_unlock(space->heap);
 	return given;
 }

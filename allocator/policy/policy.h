@@ -72,12 +72,18 @@ void ca_expand_end(struct ca_heap *heap);
  * to free. */
 uint64_t ca_drainable_bytes(struct ca_space *space);
 
+/* The rounds of one call of the program at the end of the memory. Zero-initialised. */
+struct ca_rounds {
+	unsigned n;
+	uint64_t since_ns; /* of the driver's clock */
+};
 /*
  * The out-of-memory ladder for a driver call that is not ours to serve (pitch, arrays, ...): gives
- * memory back so that the driver may find `size` bytes. True: something was given back, try again;
- * false: nothing is left, or a capture is in the way.
+ * memory back so that the driver may find `size` bytes; 0: not known how many. True: something was
+ * given back, try again; false: nothing is left, a capture is in the way, or other threads take all
+ * that is given back. NULL for `rounds`: of the latter nothing is known.
  */
-bool ca_reclaim(struct ca_space *space, uint64_t size);
+bool ca_reclaim(struct ca_space *space, uint64_t size, struct ca_rounds *rounds);
 /* The program got memory by a call that is not ours to serve: counted, nothing else. */
 void ca_note_other_alloc(struct ca_space *space);
 /*

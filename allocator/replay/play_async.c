@@ -248,12 +248,14 @@ await(struct attempt *attempt)
 static bool
 by_ladder(struct attempt *attempt)
 {
+	struct ca_rounds rounds = { 0 };
+
 	if (!grow(attempt, true) || (trim(attempt->p) && !grow(attempt, true)))
 		return true;
 	if (from_cache(attempt, true) || !ca_told_alloc_guarded(attempt->pool, attempt->stream,
 								attempt->size, &attempt->address))
 		return true;
-	while (ca_reclaim(attempt->p->space, attempt->size))
+	while (ca_reclaim(attempt->p->space, attempt->size, &rounds))
 		if (from_cache(attempt, true) || !grow(attempt, true))
 			return true;
 	return await(attempt);

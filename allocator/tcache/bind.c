@@ -392,6 +392,7 @@ steal_locked(const struct ca_space *space, uint32_t grains)
 		ca_magazine_lock(other);
 		stack = ca_stack_find(shelf, grains);
 		if (stack && ca_stack_top(stack)) {
+			ca_magazine_count_held(other); /* they were freed before they are taken */
 			depth = ca_stack_depth(stack);
 			top = ca_stack_detach_held(shelf, stack);
 		}

@@ -85,8 +85,7 @@ created(const struct ca_real *real, CUresult rc, const CUcontext *handle, CUdevi
 	CUresult symbol params                                                                     \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
-		CUresult rc = CA_ROOM_RETRIED(real->symbol args,                                   \
-					      ca_make_capacity_on(dev, CA_ROOM_STEP));             \
+		CUresult rc = CA_ROOM_RETRIED(real->symbol args, ca_make_capacity_on, dev, 0);     \
                                                                                                    \
 		created(real, rc, pctx, dev, CA_CONTEXT_CREATED);                                  \
 		return rc;                                                                         \
@@ -132,6 +131,7 @@ CUresult
 cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
 	CA_HOOK_REAL(real, cuDevicePrimaryCtxRetain);
+	struct ca_rounds rounds = { 0 };
 	CUresult rc;
 
 	if (!ca_hook_process())
@@ -141,7 +141,7 @@ cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 		rc = CA_INSIDE(real->cuDevicePrimaryCtxRetain(pctx, dev));
 		retained(real, rc, pctx, dev);
 		ca_context_primary_unlock(dev);
-	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && ca_make_capacity_on(dev, CA_ROOM_STEP));
+	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && ca_make_capacity_on(dev, 0, &rounds));
 	return rc;
 }
 
@@ -152,7 +152,7 @@ cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev, unsign
 {
 	CA_HOOK_REAL(real, cuGreenCtxCreate);
 	CUresult rc = CA_ROOM_RETRIED(real->cuGreenCtxCreate(phCtx, desc, dev, flags),
-				      ca_make_capacity_on(dev, CA_ROOM_STEP));
+				      ca_make_capacity_on, dev, 0);
 	CUcontext primary = NULL;
 
 	if (rc || !ca_hook_process())

@@ -153,23 +153,24 @@ launch_end(struct launching launching, CUresult rc)
  * none has submitted nothing. Each try is a submission of its own, since room is made by waiting
  * for what was submitted. */
 static bool
-should_repeat(const struct ca_real *real, CUresult rc, bool captures)
+should_repeat(const struct ca_real *real, CUresult rc, bool captures, struct ca_rounds *rounds)
 {
 	return __builtin_expect(rc == CUDA_ERROR_OUT_OF_MEMORY, 0) && !captures &&
-	       ca_make_capacity(real, CA_ROOM_STEP);
+	       ca_make_capacity(real, 0, rounds);
 }
 
 #define LAUNCH(symbol, flavour)                                                                    \
 	CUresult symbol(CUgraphExec hGraphExec, CUstream hStream)                                  \
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
+		struct ca_rounds rounds = { 0 };                                                   \
 		struct launching launching;                                                        \
 		CUresult rc;                                                                       \
                                                                                                    \
 		do {                                                                               \
 			launching = launch_begin(flavour, hGraphExec, hStream);                    \
 			rc = launch_end(launching, CA_INSIDE(real->symbol(hGraphExec, hStream)));  \
-		} while (should_repeat(real, rc, launching.captures));                             \
+		} while (should_repeat(real, rc, launching.captures, &rounds));                    \
 		return rc;                                                                         \
 	}
 LAUNCH(cuGraphLaunch, CA_FLAVOUR_LEGACY)
@@ -180,6 +181,7 @@ LAUNCH(cuGraphLaunch_ptsz, CA_FLAVOUR_PER_THREAD)
 	{                                                                                          \
 		CA_HOOK_REAL(real, symbol);                                                        \
 		static const struct ca_touch nothing;                                              \
+		struct ca_rounds rounds = { 0 };                                                   \
 		struct ca_stream *stream;                                                          \
 		CUresult rc;                                                                       \
                                                                                                    \
@@ -187,7 +189,7 @@ LAUNCH(cuGraphLaunch_ptsz, CA_FLAVOUR_PER_THREAD)
 			stream = ca_submission_begin(flavour, hStream, &nothing);                  \
 			rc = CA_INSIDE(real->symbol(hGraphExec, hStream));                         \
 			ca_submission_end(stream);                                                 \
-		} while (should_repeat(real, rc, false));                                          \
+		} while (should_repeat(real, rc, false, &rounds));                                 \
 		return rc;                                                                         \
 	}
 UPLOAD(cuGraphUpload, CA_FLAVOUR_LEGACY)

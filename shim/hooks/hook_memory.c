@@ -84,7 +84,7 @@ alloc_without_record(const struct ca_real *real, const struct ca_process *proces
 		ca_report_oom(space, bytes);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	rc = CA_ROOM_RETRIED(real->cuMemAlloc_v2(dptr, bytes), ca_make_capacity(real, bytes));
+	rc = CA_ROOM_RETRIED(real->cuMemAlloc_v2(dptr, bytes), ca_make_capacity, real, bytes);
 	if (rc == CUDA_SUCCESS)
 		ca_note_other_alloc(space);
 	return rc;
@@ -239,6 +239,7 @@ alloc_pitch_natively(const struct ca_real *real, struct ca_space *space, CUdevic
 	/* charged by its segment later on, until then like other memory */
 	struct ca_road road = ca_foreign_begin(real, -1, WidthInBytes * Height, space != NULL);
 	CA_KEEP_ERRNO;
+	struct ca_rounds rounds = { 0 };
 	CUresult rc;
 
 	if (road.rejected)
@@ -247,7 +248,7 @@ alloc_pitch_natively(const struct ca_real *real, struct ca_space *space, CUdevic
 		rc = CA_INSIDE(real->cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height,
 							ElementSizeBytes));
 	} while (rc == CUDA_ERROR_OUT_OF_MEMORY && space &&
-		 ca_reclaim(space, WidthInBytes * Height));
+		 ca_reclaim(space, WidthInBytes * Height, &rounds));
 	if (rc == CUDA_SUCCESS && space && *dptr) {
 		ca_pitch_note(space->number, WidthInBytes, ElementSizeBytes, *pPitch);
 		(void)ca_track_foreign(space, *dptr, *pPitch * Height, WidthInBytes * Height);

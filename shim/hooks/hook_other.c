@@ -96,7 +96,7 @@ mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *one, unsigned levels)
 	CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;                                                    \
                                                                                                    \
 	if (!road.rejected)                                                                        \
-		rc = CA_ROOM_RETRIED(real->symbol args, ca_make_capacity(real, bytes));            \
+		rc = CA_ROOM_RETRIED(real->symbol args, ca_make_capacity, real, bytes);            \
 	ca_submission_end(stream);                                                                 \
 	if (rc == CUDA_SUCCESS)                                                                    \
 		ca_foreign_succeeded(real, &road, kind, (uint64_t)(uintptr_t)(handle));            \

@@ -272,6 +272,7 @@ by_ladder(struct attempt *attempt)
 {
 	const struct ca_told_call *call = attempt->call;
 	unsigned device = ca_told_pool_device(attempt->pool);
+	struct ca_rounds rounds = { 0 };
 
 	if (!grow(attempt, true))
 		return true;
@@ -279,7 +280,7 @@ by_ladder(struct attempt *attempt)
 		return true;
 	if (from_cache(attempt, true) || with_guard(attempt))
 		return true;
-	while (ca_make_capacity_on((CUdevice)device, call->bytes))
+	while (ca_make_capacity_on((CUdevice)device, call->bytes, &rounds))
 		if (from_cache(attempt, true) || !grow(attempt, true))
 			return true;
 	return await(attempt);

@@ -215,7 +215,7 @@ step_rare(struct world *w)
 		trim(w);
 		break;
 	case 3:
-		ca_reclaim(w->spaces[space], (1 + pick(w, 64)) * MIB);
+		ca_reclaim(w->spaces[space], (1 + pick(w, 64)) * MIB, NULL);
 		break;
 	case 4:
 		ca_auto_trim(w->spaces[space], pick(w, 2));

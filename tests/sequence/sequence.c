@@ -154,7 +154,7 @@ check_nothing_left(struct world *w)
 	}
 	ca_trim(w->heap, 0);
 	for (i = 0; i < SPACES; i++)
-		while (ca_reclaim(w->spaces[i], GIB))
+		while (ca_reclaim(w->spaces[i], GIB, NULL))
 			;
 	reference_check(w);
 	for (i = 0; w->options->mapped && w->options->faults && i < SPACES; i++) {

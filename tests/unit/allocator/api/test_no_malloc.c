@@ -113,7 +113,7 @@ check_no_malloc(const char *trace)
 	}
 	ca_heap_stats(f.heap, 0, &stats);
 	ca_trim(f.heap, 0);
-	ca_reclaim(f.space, MIB);
+	ca_reclaim(f.space, MIB, NULL);
 	bad += ca_heap_check(f.heap, reason, sizeof(reason)) != 0;
 	ca_space_kill(f.space);
 	if (tracer)

@@ -215,7 +215,7 @@ step(struct program *p)
 	else if (dice < 982)
 		do_kill(p);
 	else if (dice < 990)
-		ca_reclaim(p->spaces[0], random_size(p));
+		ca_reclaim(p->spaces[0], random_size(p), NULL);
 }
 
 static void
@@ -263,7 +263,7 @@ program_run(struct program *p, unsigned steps)
 		do_free(p);
 	ca_model_finish(p->f.model, UINT64_MAX);
 	ca_trim(p->f.heap, 0);
-	while (ca_reclaim(p->spaces[0], GIB))
+	while (ca_reclaim(p->spaces[0], GIB, NULL))
 		;
 	fixture_check(&p->f);
 	assert_int_equal(fixture_sums(&p->f).held_bytes, 0);
@@ -366,7 +366,7 @@ fail_each(enum ca_model_function function, bool for_ever, int code, const char *
 		ca_model_set_capturing(p->f.model, p->capturing = false);
 		while (p->live_count)
 			do_free(p);
-		while (ca_reclaim(p->spaces[0], GIB))
+		while (ca_reclaim(p->spaces[0], GIB, NULL))
 			;
 		ca_trim(p->f.heap, 0);
 		fixture_check(&p->f);

@@ -340,7 +340,7 @@ step(struct program *p)
 	else if (dice < 991 && p->live_count)
 		ca_retire(p->f.heap, p->live[pick(p, p->live_count)].address);
 	else if (dice < 993)
-		ca_reclaim(p->f.space, random_size(p));
+		ca_reclaim(p->f.space, random_size(p), NULL);
 	else if (dice < 995 && p->live_count)
 		ca_register(p->f.heap, p->live[pick(p, p->live_count)].address, 1);
 }
@@ -352,7 +352,7 @@ program_end(struct program *p)
 	ca_model_set_capturing(p->f.model, p->capturing = false);
 	while (p->live_count)
 		do_free(p);
-	while (ca_reclaim(p->f.space, GIB))
+	while (ca_reclaim(p->f.space, GIB, NULL))
 		;
 	fixture_check(&p->f);
 	assert_int_equal(fixture_sums(&p->f).held_bytes, 0);

@@ -238,7 +238,7 @@ run(struct shared *shared, uint64_t seed)
 		for (j = 0; j < HELD; j++)
 			if (shared->live[i][j].size)
 				fixture_free(&shared->f, shared->live[i][j].address);
-	while (ca_reclaim(shared->f.space, GIB))
+	while (ca_reclaim(shared->f.space, GIB, NULL))
 		;
 	fixture_check(&shared->f);
 	assert_int_equal(fixture_sums(&shared->f).held_bytes, 0);

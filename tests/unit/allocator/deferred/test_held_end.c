@@ -196,7 +196,7 @@ test_what_a_capture_freed_is_given_back_once_it_has_ended(void **state)
 	a = fixture_alloc(&scene.f, 20 * MIB);
 	elsewhere(&scene, (struct job){ .address = a });
 	ca_model_set_capturing(scene.f.model, false);
-	assert_true(ca_reclaim(scene.f.space, MIB));
+	assert_true(ca_reclaim(scene.f.space, MIB, NULL));
 	assert_int_equal(fixture_sums(&scene.f).held_bytes, 0);
 	fixture_stop(&scene.f);
 }

@@ -115,10 +115,10 @@ test_reclaim(void **state)
 	ca_model_submit(f.model);
 	fixture_free(&f, a);
 	fixture_free(&f, b);
-	assert_true(ca_reclaim(f.space, 10 * MIB));
+	assert_true(ca_reclaim(f.space, 10 * MIB, NULL));
 	fixture_check(&f);
-	assert_true(ca_reclaim(f.space, 10 * MIB));
-	assert_false(ca_reclaim(f.space, 10 * MIB));
+	assert_true(ca_reclaim(f.space, 10 * MIB, NULL));
+	assert_false(ca_reclaim(f.space, 10 * MIB, NULL));
 	assert_int_equal(fixture_sums(&f).held_bytes, 0);
 	fixture_stop(&f);
 }
@@ -257,11 +257,11 @@ test_only_what_is_missing_goes_back(void **state)
 	ca_trim(f.heap, UINT64_MAX);
 	fixture_alloc(&f, 70 * MIB); /* 40 are free: two segments */
 	assert_int_equal(fixture_stats(&f).driver_free_calls, 2);
-	assert_true(ca_reclaim(f.space, 30 * MIB)); /* 10 are free: one */
+	assert_true(ca_reclaim(f.space, 30 * MIB, NULL)); /* 10 are free: one */
 	assert_int_equal(fixture_stats(&f).driver_free_calls, 3);
 	/* the driver does not say: as much as was asked for */
 	ca_model_fail(f.model, CA_MODEL_INFO, 1, true, 999);
-	assert_true(ca_reclaim(f.space, 30 * MIB));
+	assert_true(ca_reclaim(f.space, 30 * MIB, NULL));
 	assert_int_equal(fixture_stats(&f).driver_free_calls, 5);
 	fixture_stop(&f);
 }

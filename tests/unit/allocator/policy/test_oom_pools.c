@@ -119,8 +119,8 @@ test_the_twins_get_it(void **state)
 	assert_int_equal(ca_free(f.heap, out), 0);
 
 	fill(60 * MIB);
-	assert_true(ca_reclaim(f.space, 80 * MIB));
-	assert_false(ca_reclaim(f.space, 80 * MIB));
+	assert_true(ca_reclaim(f.space, 80 * MIB, NULL));
+	assert_false(ca_reclaim(f.space, 80 * MIB, NULL));
 	assert_int_equal(pool.bytes, 0);
 
 	fill(60 * MIB);

@@ -4,6 +4,7 @@
  * has. */
 #include "tests/unit/allocator/order/fixture.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -116,7 +117,7 @@ give_back(void *arg)
 {
 	(void)arg;
 	assert_int_equal(ca_free(refusing.f->heap, refusing.address), 0);
-	assert_true(ca_reclaim(refusing.f->space, 60 * MIB));
+	assert_true(ca_reclaim(refusing.f->space, 60 * MIB, NULL));
 	return NULL;
 }
 
@@ -157,6 +158,120 @@ test_what_others_give_back_beside_the_first_request_counts(void **state)
 		fixture_alloc(&f, sizes[i]);
 		fixture_stop(&f);
 	}
+}
+
+/* Another thread takes at once what is given back, and gives it to the cache. */
+static struct {
+	struct ca_driver driver;
+	struct fixture f;
+	unsigned left, asked; /* times that it does so yet; requests to the driver meanwhile */
+} thief;
+static __thread bool is_thief;
+
+static void *
+steal(void *arg)
+{
+	uint64_t address;
+
+	(void)arg;
+	is_thief = true;
+	if (!ca_alloc(thief.f.space, 20 * MIB, &address))
+		fixture_free(&thief.f, address);
+	return NULL;
+}
+
+static void
+run_thief(void)
+{
+	pthread_t thread;
+
+	if (!thief.left)
+		return;
+	thief.left--;
+	assert_int_equal(pthread_create(&thread, NULL, steal, NULL), 0);
+	pthread_join(thread, NULL);
+}
+
+static int
+take_behind_thief(void *self, void *context, uint64_t size, uint64_t *ret_address)
+{
+	if (!is_thief) {
+		assert_true(thief.asked++ < 1000);
+		run_thief();
+	}
+	return thief.driver.segment_take(self, context, size, ret_address);
+}
+
+static void
+thief_start(uint64_t live, unsigned times)
+{
+	struct fixture *f = &thief.f;
+
+	fixture_defaults(f);
+	f->pretend.capacity = 256 * MIB;
+	assert_int_equal(ca_model_create(&f->pretend, &f->model), 0);
+	ca_model_driver(f->model, &f->driver);
+	thief.driver = f->driver;
+	f->driver.segment_take = take_behind_thief;
+	assert_int_equal(ca_heap_create(&f->config, &f->driver, &f->heap), 0);
+	assert_int_equal(ca_space_create(f->heap, (void *)1, 0, &f->space), 0);
+	thief.left = 0;
+	fixture_alloc(f, live);
+	thief.asked = 0;
+	thief.left = times;
+}
+
+static void
+test_what_never_fits_is_refused_however_much_others_give_back(void **state)
+{
+	uint64_t address;
+
+	thief_start(150 * MIB, UINT_MAX);
+	assert_int_equal(ca_alloc(thief.f.space, 300 * MIB, &address), CA_DRIVER_OUT_OF_MEMORY);
+	assert_int_equal(ca_alloc(thief.f.space, 120 * MIB, &address), CA_DRIVER_OUT_OF_MEMORY);
+	assert_int_equal(ca_alloc_passthrough(thief.f.space, 300 * MIB, &address),
+			 CA_DRIVER_OUT_OF_MEMORY);
+	assert_in_range(thief.asked, 3, 60);
+	fixture_stop(&thief.f);
+}
+
+static void
+test_what_fits_is_not_refused_though_others_are_quicker(void **state)
+{
+	uint64_t address;
+
+	thief_start(150 * MIB, 100);
+	fixture_alloc(&thief.f, 100 * MIB);
+	assert_in_range(thief.asked, 100, 110);
+	fixture_stop(&thief.f);
+	thief_start(150 * MIB, 100);
+	assert_int_equal(ca_alloc_passthrough(thief.f.space, 100 * MIB, &address), 0);
+	assert_in_range(thief.asked, 100, 110);
+	fixture_stop(&thief.f);
+}
+
+static unsigned
+reclaim_behind_thief(uint64_t size)
+{
+	struct ca_rounds rounds = { 0 };
+	unsigned n = 0;
+
+	thief_start(150 * MIB, UINT_MAX);
+	run_thief();
+	while (n < 1000 && ca_reclaim(thief.f.space, size, &rounds)) {
+		run_thief();
+		n++;
+	}
+	fixture_stop(&thief.f);
+	return n;
+}
+
+static void
+test_room_for_other_calls_is_not_made_for_ever(void **state)
+{
+	assert_in_range(reclaim_behind_thief(300 * MIB), 1, 20);
+	assert_in_range(reclaim_behind_thief(0), 100, 600); /* how much is not known */
+	assert_int_equal(reclaim_behind_thief(100 * MIB), 1000);
 }
 
 static struct {
@@ -334,6 +449,9 @@ main(void)
 		cmocka_unit_test(test_small_pieces_that_are_kept_cost_little_of_a_full_device),
 		cmocka_unit_test(test_nor_do_those_of_a_thread_that_sleeps),
 		cmocka_unit_test(test_a_limit_that_a_failed_request_was_in_the_way_of),
+		cmocka_unit_test(test_what_never_fits_is_refused_however_much_others_give_back),
+		cmocka_unit_test(test_what_fits_is_not_refused_though_others_are_quicker),
+		cmocka_unit_test(test_room_for_other_calls_is_not_made_for_ever),
 	};
 
 	return cmocka_run_group_tests_name("allocator-ladder-threads", tests, NULL, NULL);

@@ -213,7 +213,7 @@ do_else(struct worker *w, struct piece *piece)
 		drop(storm, piece);
 		break;
 	case 6:
-		(void)ca_reclaim(storm->f.space, 4 * MIB);
+		(void)ca_reclaim(storm->f.space, 4 * MIB, NULL);
 		break;
 	case 7:
 	case 8:

@@ -51,6 +51,15 @@ work(void *arg)
 }
 
 static void
+start(struct worker *worker, struct fixture *f)
+{
+	*worker = (struct worker){ .f = f };
+	sem_init(&worker->asked, 0, 0);
+	sem_init(&worker->done, 0, 0);
+	pthread_create(&worker->thread, NULL, work, worker);
+}
+
+static void
 ask(struct worker *worker, uint64_t *block, uint64_t size)
 {
 	worker->block = block;
@@ -60,6 +69,13 @@ ask(struct worker *worker, uint64_t *block, uint64_t size)
 		return;
 	sem_wait(&worker->done);
 	assert_int_equal(worker->result, 0);
+}
+
+static void
+end(struct worker *worker)
+{
+	ask(worker, NULL, 0);
+	pthread_join(worker->thread, NULL);
 }
 
 /* As many sizes as there are, each power of two as likely as any other. */
@@ -81,12 +97,8 @@ run(const struct program *program, unsigned n_workers)
 	unsigned i;
 
 	scene_new(&scene, 1);
-	for (i = 0; i < n_workers; i++) {
-		workers[i] = (struct worker){ .f = &scene.f };
-		sem_init(&workers[i].asked, 0, 0);
-		sem_init(&workers[i].done, 0, 0);
-		pthread_create(&workers[i].thread, NULL, work, &workers[i]);
-	}
+	for (i = 0; i < n_workers; i++)
+		start(&workers[i], &scene.f);
 	for (i = 0; i < program->calls; i++) {
 		uint64_t *block = &blocks[fixture_random(&seed) % program->blocks];
 		uint64_t size = program->even ? (1 + fixture_random(&seed) % 2048) * 512
@@ -99,10 +111,8 @@ run(const struct program *program, unsigned n_workers)
 		if (program->works && i % 512 == 0)
 			finish(&scene, S);
 	}
-	for (i = 0; i < n_workers; i++) {
-		ask(&workers[i], NULL, 0);
-		pthread_join(workers[i].thread, NULL);
-	}
+	for (i = 0; i < n_workers; i++)
+		end(&workers[i]);
 	fixture_check(&scene.f);
 	peak = fixture_stats(&scene.f).reserved_bytes.peak;
 	fixture_stop(&scene.f);
@@ -149,12 +159,43 @@ test_nor_do_those_that_take_long_turns(void **state)
 	compare(&program);
 }
 
+/* One thread allocates, the other frees. */
+static void
+test_what_another_thread_freed_is_live_no_more_when_it_is_taken(void **state)
+{
+	enum { KEPT = 48 }; /* three segments, less than each thread may leave uncounted */
+	const uint64_t size = 128 * KIB;
+	uint64_t blocks[KEPT] = { 0 };
+	struct worker workers[2];
+	const struct ca_stats
+		*stats; /* as they are kept: no peak is cut to that of reserved memory */
+	struct scene scene;
+
+	scene_new(&scene, 1);
+	start(&workers[0], &scene.f);
+	start(&workers[1], &scene.f);
+	for (unsigned i = 0; i < 4; i++) {
+		for (unsigned j = 0; j < KEPT; j++)
+			ask(&workers[0], &blocks[j], size);
+		for (unsigned j = 0; j < KEPT; j++)
+			ask(&workers[1], &blocks[j], 0);
+	}
+	end(&workers[0]);
+	end(&workers[1]);
+	(void)fixture_stats(&scene.f); /* counts all */
+	stats = &scene.f.space->device->stats;
+	assert_int_equal(stats->requested_bytes.peak, KEPT * size);
+	assert_int_equal(stats->allocated_bytes.peak, KEPT * size);
+	fixture_stop(&scene.f);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_threads_that_hand_blocks_around_take_little_more_memory),
 		cmocka_unit_test(test_nor_do_those_that_take_long_turns),
+		cmocka_unit_test(test_what_another_thread_freed_is_live_no_more_when_it_is_taken),
 	};
 
 	return cmocka_run_group_tests_name("allocator-magazine-handed", tests, NULL, NULL);

@@ -201,7 +201,7 @@ run(struct fixture *f)
 			assert_int_equal(ca_free(f->heap, held[i]), 0);
 	fixture_check(f);
 	fail_from = 0;
-	while (ca_reclaim(f->space, GIB))
+	while (ca_reclaim(f->space, GIB, NULL))
 		;
 	fixture_check(f);
 	assert_int_equal(fixture_sums(f).held_bytes, 0);
