@@ -233,12 +233,24 @@ print_timeline_error(const struct run *run)
 	return STATUS_FAILED;
 }
 
+/* An existing file is kept; a device or a pipe is written to. */
 static int
 open_timeline(struct run *run)
 {
-	if (!run->options.timeline)
+	const char *name = run->options.timeline;
+	struct stat info;
+
+	if (!name)
 		return STATUS_DONE;
-	run->timeline = fopen(run->options.timeline, "wb");
+	if (!stat(name, &info) && !S_ISREG(info.st_mode)) {
+		run->timeline = fopen(name, "wb");
+	} else {
+		run->timeline = fopen(name, "wbx");
+		if (!run->timeline && errno == EEXIST) {
+			ca_replay_print_error("%s exists, and is not overwritten", name);
+			return STATUS_USAGE;
+		}
+	}
 	return run->timeline ? STATUS_DONE : print_timeline_error(run);
 }
 
@@ -281,11 +293,18 @@ replay(struct run *run)
 		report(run);
 		status = print_memory_error(run);
 	}
+	ca_replay_input_clear(&run->input);
+	return status;
+}
+
+/* The exit status, after the output has been written, too. */
+static int
+written(int status)
+{
 	if (fflush(stdout) || ferror(stdout)) {
 		ca_replay_print_error("writing the result: %s", strerror(errno));
-		status = STATUS_FAILED;
+		return STATUS_FAILED;
 	}
-	ca_replay_input_clear(&run->input);
 	return status;
 }
 
@@ -296,13 +315,13 @@ main(int argc, char **argv)
 
 	switch (ca_replay_options_parse(argc, argv, &run.options)) {
 	case CA_REPLAY_ASKED_REPLAY:
-		return replay(&run);
+		return written(replay(&run));
 	case CA_REPLAY_ASKED_HELP:
 		fputs(ca_replay_help, stdout);
-		return STATUS_DONE;
+		return written(STATUS_DONE);
 	case CA_REPLAY_ASKED_VERSION:
 		printf("cachealloc-replay %s\n", CA_VERSION);
-		return STATUS_DONE;
+		return written(STATUS_DONE);
 	default:
 		return STATUS_USAGE;
 	}

@@ -172,6 +172,8 @@ def test_a_file_that_cannot_be_read_is_1(tmp_path):
 
 
 def test_a_full_disk_is_noticed(trc):
+    with open("/dev/full", "w", encoding="ascii") as full:
+        assert subprocess.run([REPLAY, "--help"], stdout=full, stderr=subprocess.DEVNULL, check=False).returncode == 1
     with open("/dev/full", "wb") as full:
         done = subprocess.run([REPLAY, trc], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
     assert done.returncode == 1 and b"No space" in done.stderr
